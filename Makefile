@@ -1,0 +1,68 @@
+# pipeann: see README.md for what it is. Two commands to start with:
+#
+#   make demo      install what is missing, build, and show it on real data
+#   make check     install what is missing, build, and run every test
+#
+# Building and installing is PGXS's: make, make install, make installcheck,
+# with PG_CONFIG=... for another server than the first in PATH.
+# WERROR=1 makes warnings errors.
+
+# Goals that are scripts. PGXS has a goal "check" of its own that only says
+# that it does not work, so PGXS is not read when one of these is asked for.
+SUITES = check-unit check-compile check-regress check-pgtap check-tap
+SCRIPTED = demo deps check $(SUITES)
+
+ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))
+
+.PHONY: $(SCRIPTED)
+export PG_CONFIG
+
+demo:
+	@scripts/demo.sh $(DEMO_ARGS)
+
+deps:
+	@scripts/install-deps.sh
+
+check:
+	@scripts/check.sh
+
+$(SUITES):
+	@scripts/check.sh $(@:check-%=%)
+
+# Goals of PGXS named beside these.
+OTHERS = $(sort $(filter-out $(SCRIPTED),$(MAKECMDGOALS)))
+ifneq (,$(OTHERS))
+.PHONY: $(OTHERS)
+$(OTHERS):
+	@$(MAKE) $@
+$(filter $(SCRIPTED),$(MAKECMDGOALS)): $(OTHERS)
+endif
+
+else
+
+MODULE_big = pipeann
+EXTENSION = pipeann
+DATA = $(wildcard sql/pipeann--*.sql)
+PGFILEDESC = "pipeann - approximate nearest-neighbour index on disk"
+
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
+
+# -isystem: PostgreSQL's own headers do not pass -Wextra.
+PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -I$(srcdir)/src
+PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror)
+SHLIB_LINK = -luring
+
+REGRESS = $(patsubst sql/%.sql,%,$(filter-out sql/pipeann--%,$(sort $(wildcard sql/*.sql))))
+REGRESS_OPTS = --load-extension=vector --load-extension=pipeann
+
+# No bitcode: the server's JIT inlines functions of expressions, and an index
+# access method has none worth it.
+override with_llvm = no
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+$(OBJS): $(sort $(wildcard src/*.h src/*/*.h)) Makefile
+
+endif
