@@ -1,0 +1,534 @@
+/*
+ * pq_test.c
+ *		The product quantiser: layout, training, codes, tables.
+ */
+#include "unit.h"
+
+#include "kernel/kernel.h"
+#include "quant/pq.h"
+
+#define IMAGES \
+	"/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
+#define IMAGE_HEADER 16
+#define IMAGE_DIM 784
+
+/* Vectors to train on and others to test with, [n][dim]. */
+typedef struct Data
+{
+	int			dim;
+	uint32		n;
+	float	   *train;
+	uint32		ntest;
+	float	   *test;
+} Data;
+
+static PipeannPq
+MakePq(int dim, int nchunks)
+{
+	PipeannPq	pq;
+	int		   *start = palloc(sizeof(int) * nchunks);
+	int		   *len = palloc(sizeof(int) * nchunks);
+	Size	   *offset = palloc(sizeof(Size) * nchunks);
+
+	PipeannPqLayout(dim, nchunks, start, len, offset);
+	pq.dim = dim;
+	pq.nchunks = nchunks;
+	pq.start = start;
+	pq.len = len;
+	pq.offset = offset;
+	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
+	return pq;
+}
+
+static void
+FreePq(PipeannPq *pq)
+{
+	pfree((void *) pq->start);
+	pfree((void *) pq->len);
+	pfree((void *) pq->offset);
+	pfree((void *) pq->centroids);
+}
+
+static void
+Train(PipeannPq *pq, const Data *data, uint32 n, uint64 seed)
+{
+	PipeannPqTrain(pq, data->train, n, seed, (float *) pq->centroids, NULL,
+				   NULL);
+}
+
+/* Every dimension in exactly one chunk, of nearly equal sizes. */
+static void
+CheckLayout(int dim, int nchunks)
+{
+	PipeannPq	pq = MakePq(dim, nchunks);
+	uint8	   *covered = palloc0(dim);
+	uint8	   *used = palloc0(dim);
+
+	for (int j = 0; j < nchunks; j++)
+	{
+		CHECK(pq.len[j] == dim / nchunks ||
+			  pq.len[j] == (dim + nchunks - 1) / nchunks);
+		CHECK(pq.start[j] >= 0 && pq.start[j] + pq.len[j] <= dim);
+		CHECK(pq.offset[j] % PIPEANN_CENTROIDS == 0);
+		for (int d = 0; d < pq.len[j]; d++)
+		{
+			covered[pq.start[j] + d]++;
+			used[pq.offset[j] / PIPEANN_CENTROIDS + d]++;
+		}
+	}
+	for (int d = 0; d < dim; d++)
+		CHECK(covered[d] == 1 && used[d] == 1);
+	pfree(used);
+	pfree(covered);
+	FreePq(&pq);
+}
+
+static void
+LayoutCoversTheVector(void)
+{
+	for (int dim = 1; dim <= 130; dim++)
+		for (int nchunks = 1; nchunks <= dim; nchunks++)
+			CheckLayout(dim, nchunks);
+	CheckLayout(784, 98);
+	CheckLayout(1536, 96);
+	CheckLayout(1537, 96);
+	CheckLayout(16000, 96);
+	CheckLayout(16000, 16000);
+}
+
+/* A prefix of p bytes leaves no gap much wider than the vector's p-th part. */
+static void
+PrefixesAreSpread(void)
+{
+	static const int sizes[] = {16, 25, 32, 50, 64, 96, 98};
+
+	for (int i = 0; i < (int) (sizeof(sizes) / sizeof(sizes[0])); i++)
+	{
+		int			nchunks = sizes[i];
+		PipeannPq	pq = MakePq(8 * nchunks, nchunks);
+		bool	   *seen = palloc0(sizeof(bool) * (nchunks + 1));
+
+		for (int p = 1; p <= nchunks; p++)
+		{
+			int			gap = 0;
+			int			widest = 0;
+
+			seen[pq.start[p - 1] / 8] = true;
+			for (int run = 0; run < nchunks; run++)
+			{
+				gap = seen[run] ? 0 : gap + 1;
+				widest = Max(widest, gap);
+			}
+			CHECK(widest <= 4 * nchunks / p);
+		}
+		pfree(seen);
+		FreePq(&pq);
+	}
+}
+
+/* Where chunks are is written into indexes: these may never change. */
+static void
+LayoutIsStable(void)
+{
+	static const int start[] = {0, 4, 2, 6, 1, 5, 3};
+	static const int len[] = {1, 1, 1, 2, 1, 1, 1};
+	PipeannPq	pq = MakePq(8, 7);
+
+	for (int j = 0; j < 7; j++)
+	{
+		CHECK(pq.start[j] == start[j]);
+		CHECK(pq.len[j] == len[j]);
+		CHECK(pq.offset[j] == (Size) start[j] * 256);
+	}
+	FreePq(&pq);
+}
+
+static void
+AutomaticSizes(void)
+{
+	CHECK(PipeannPqAutoBytes(1) == 1);
+	CHECK(PipeannPqAutoBytes(15) == 15);
+	CHECK(PipeannPqAutoBytes(16) == 16);
+	CHECK(PipeannPqAutoBytes(33) == 24);
+	CHECK(PipeannPqAutoBytes(100) == 56);
+	CHECK(PipeannPqAutoBytes(128) == 64);
+	CHECK(PipeannPqAutoBytes(192) == 96);
+	CHECK(PipeannPqAutoBytes(784) == 96);
+	CHECK(PipeannPqAutoBytes(16000) == 96);
+}
+
+/* Real images, if the package is installed. */
+static bool
+ReadImages(Data *data)
+{
+	static uint8 header[IMAGE_HEADER];
+	Size		count = (Size) (data->n + data->ntest) * IMAGE_DIM;
+	uint8	   *bytes;
+	FILE	   *file;
+	bool		good;
+
+	if ((file = fopen(IMAGES, "rb")) == NULL)
+		return false;
+	fclose(file);
+	if ((file = popen("gzip -dc " IMAGES " 2>/dev/null", "r")) == NULL)
+		return false;
+	bytes = palloc(count);
+	good = fread(header, 1, IMAGE_HEADER, file) == IMAGE_HEADER &&
+		fread(bytes, 1, count, file) == count;
+	pclose(file);
+	if (good)
+	{
+		data->dim = IMAGE_DIM;
+		data->train = palloc(sizeof(float) * data->n * IMAGE_DIM);
+		data->test = palloc(sizeof(float) * data->ntest * IMAGE_DIM);
+		PipeannVectorToFloat(bytes, PIPEANN_UINT8, data->n * IMAGE_DIM,
+							 data->train);
+		PipeannVectorToFloat(bytes + (Size) data->n * IMAGE_DIM,
+							 PIPEANN_UINT8, data->ntest * IMAGE_DIM,
+							 data->test);
+	}
+	pfree(bytes);
+	return good;
+}
+
+/*
+ * Noise around 40 smooth curves, so that neighbouring dimensions depend on
+ * each other as those of real data do.
+ */
+static float *
+MakeCurves(int dim, uint32 n, uint64 seed)
+{
+	float	   *v = palloc(sizeof(float) * n * dim);
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint64		curve = UnitRandom(&seed) % 40;
+		float		y = 0.0f;
+
+		for (int d = 0; d < dim; d++)
+		{
+			y += UnitRandomFloat(&curve, -1.0f, 1.0f);
+			v[(Size) i * dim + d] = y + UnitRandomFloat(&seed, -0.3f, 0.3f);
+		}
+	}
+	return v;
+}
+
+static Data
+MakeData(int dim, uint32 n, uint32 ntest)
+{
+	Data		data = {dim, n, NULL, ntest, NULL};
+
+	data.train = MakeCurves(dim, n, 1);
+	data.test = MakeCurves(dim, ntest, 2);
+	return data;
+}
+
+static void
+FreeData(Data *data)
+{
+	pfree(data->train);
+	pfree(data->test);
+}
+
+/* Mean squared error of the test vectors' codes. */
+static double
+TestError(const PipeannPq *pq, const Data *data)
+{
+	uint8	   *code = palloc(pq->nchunks);
+	float	   *decoded = palloc(sizeof(float) * pq->dim);
+	double		error = 0.0;
+
+	for (uint32 i = 0; i < data->ntest; i++)
+	{
+		const float *x = data->test + (Size) i * pq->dim;
+
+		PipeannPqEncode(pq, x, code);
+		PipeannPqDecode(pq, code, decoded);
+		error += PipeannKernel->l2[PIPEANN_FLOAT4] (x, decoded, pq->dim);
+	}
+	pfree(decoded);
+	pfree(code);
+	return error / data->ntest;
+}
+
+/* Against centroids that are samples chosen at random. */
+static void
+CheckTraining(const char *name, const Data *data, int nchunks)
+{
+	PipeannPq	pq = MakePq(data->dim, nchunks);
+	float	   *centroids = (float *) pq.centroids;
+	uint64		random = 5;
+	double		before;
+	double		after;
+
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+	{
+		uint32		i = UnitRandom(&random) % data->n;
+
+		for (int d = 0; d < data->dim; d++)
+			centroids[d * PIPEANN_CENTROIDS + k] =
+				data->train[(Size) i * data->dim + d];
+	}
+	before = TestError(&pq, data);
+	Train(&pq, data, data->n, 7);
+	after = TestError(&pq, data);
+	NOTE("%s, %d bytes: error %g with samples as centroids, %g trained",
+		 name, nchunks, before, after);
+	CHECK(after < 0.85 * before);
+	FreePq(&pq);
+}
+
+static void
+TrainingLowersTheError(void)
+{
+	Data		images = {0, 4000, NULL, 500, NULL};
+	Data		curves = MakeData(100, 4000, 500);
+
+	if (ReadImages(&images))
+	{
+		CheckTraining("images", &images, 32);
+		CheckTraining("images", &images, 98);
+		FreeData(&images);
+	}
+	else
+		NOTE("no images on this machine");
+	CheckTraining("curves", &curves, 10);
+	CheckTraining("curves", &curves, 33);
+	FreeData(&curves);
+}
+
+/* The sum over a code equals the distance to the decoded vector. */
+static void
+CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
+{
+	const float *q = data->test;
+	float	   *table = palloc(sizeof(float) * pq->nchunks * 256);
+	float	   *decoded = palloc(sizeof(float) * pq->dim);
+	uint8	   *code = palloc(pq->nchunks);
+	int			middle = pq->nchunks / 3;
+
+	/* In two parts, as a search computes it. */
+	PipeannPqTable(pq, metric, q, 0, middle, table);
+	PipeannPqTable(pq, metric, q, middle, pq->nchunks, table);
+	for (uint32 i = 0; i < data->ntest; i++)
+	{
+		const uint8 *codes[1] = {code};
+		float		sum;
+		float		exact;
+
+		PipeannPqEncode(pq, data->test + (Size) i * pq->dim, code);
+		PipeannPqDecode(pq, code, decoded);
+		PipeannKernel->pq_scan(table, pq->nchunks, codes, 1, &sum);
+		if (metric == PIPEANN_L2)
+			exact = PipeannKernel->l2[PIPEANN_FLOAT4] (q, decoded, pq->dim);
+		else
+			exact = -PipeannKernel->dot[PIPEANN_FLOAT4] (q, decoded, pq->dim);
+		CHECK_CLOSE(sum, exact, 1e-5 * ((exact < 0 ? -exact : exact) + 100));
+	}
+	pfree(code);
+	pfree(decoded);
+	pfree(table);
+}
+
+static void
+TableSumsAreDistances(void)
+{
+	Data		data = MakeData(100, 2000, 200);
+
+	for (int nchunks = 1; nchunks <= 100; nchunks += 11)
+	{
+		PipeannPq	pq = MakePq(data.dim, nchunks);
+
+		Train(&pq, &data, 600, 3);
+		CheckTable(&pq, &data, PIPEANN_L2);
+		CheckTable(&pq, &data, PIPEANN_IP);
+		CheckTable(&pq, &data, PIPEANN_COSINE);
+		FreePq(&pq);
+	}
+	FreeData(&data);
+}
+
+/* An encoder that is off by one somewhere would still lower the error. */
+static void
+CodesAreNearest(void)
+{
+	Data		data = MakeData(21, 1000, 100);
+	PipeannPq	pq = MakePq(data.dim, 4);
+	uint8		code[4];
+
+	Train(&pq, &data, data.n, 3);
+	for (uint32 i = 0; i < data.ntest; i++)
+	{
+		const float *x = data.test + (Size) i * data.dim;
+
+		PipeannPqEncode(&pq, x, code);
+		for (int j = 0; j < pq.nchunks; j++)
+		{
+			double		best = 1e30;
+			double		chosen = 0.0;
+
+			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+			{
+				double		sum = 0.0;
+
+				for (int d = 0; d < pq.len[j]; d++)
+				{
+					double		diff = x[pq.start[j] + d] -
+						pq.centroids[pq.offset[j] + d * 256 + k];
+
+					sum += diff * diff;
+				}
+				best = Min(best, sum);
+				if (k == code[j])
+					chosen = sum;
+			}
+			CHECK_CLOSE(chosen, best, 1e-5 * best);
+		}
+	}
+	FreePq(&pq);
+	FreeData(&data);
+}
+
+static void
+SeedDecides(void)
+{
+	Data		data = MakeData(30, 3000, 1);
+	PipeannPq	a = MakePq(30, 7);
+	PipeannPq	b = MakePq(30, 7);
+	Size		size = sizeof(float) * PipeannPqCentroidCount(30);
+
+	Train(&a, &data, data.n, 42);
+	Train(&b, &data, data.n, 42);
+	CHECK(memcmp(a.centroids, b.centroids, size) == 0);
+	Train(&b, &data, data.n, 43);
+	CHECK(memcmp(a.centroids, b.centroids, size) != 0);
+	FreePq(&a);
+	FreePq(&b);
+	FreeData(&data);
+}
+
+/* With as many centroids as samples, codes lose nothing. */
+static void
+FewSamples(void)
+{
+	static const uint32 counts[] = {1, 2, 255, 256};
+	Data		data = MakeData(17, 300, 1);
+
+	for (int i = 0; i < 4; i++)
+	{
+		PipeannPq	pq = MakePq(17, 5);
+		Data		part = data;
+
+		Train(&pq, &data, counts[i], 1);
+		part.test = data.train;
+		part.ntest = counts[i];
+		CHECK(TestError(&pq, &part) == 0.0);
+		FreePq(&pq);
+	}
+	FreeData(&data);
+}
+
+/* Fewer distinct samples than centroids, one sample too many, all equal. */
+static void
+RepeatedSamples(void)
+{
+	Data		data = MakeData(12, 2000, 1);
+	PipeannPq	pq = MakePq(12, 5);
+	Data		part = data;
+
+	for (uint32 i = 100; i < data.n; i++)
+		memcpy(data.train + i * 12, data.train + i % 100 * 12,
+			   12 * sizeof(float));
+	part.test = data.train;
+	part.ntest = 100;
+	Train(&pq, &data, 257, 1);
+	CHECK(TestError(&pq, &part) < 1e-9);
+	Train(&pq, &data, data.n, 1);
+	CHECK(TestError(&pq, &part) < 1e-9);
+
+	memset(data.train, 0, data.n * 12 * sizeof(float));
+	Train(&pq, &data, data.n, 1);
+	part.ntest = 1;
+	CHECK(TestError(&pq, &part) == 0.0);
+	FreePq(&pq);
+	FreeData(&data);
+}
+
+/* A rare value that seeding did not see gets a centroid of its own. */
+static void
+RareValuesGetCentroids(void)
+{
+	Data		data = MakeData(4, 50000, 1);
+	PipeannPq	pq = MakePq(4, 1);
+	Data		rare = data;
+
+	memset(data.train, 0, data.n * 4 * sizeof(float));
+	for (uint32 i = 0; i < 20; i++)
+		data.train[i * 7 * 4 + 1] = 100.0f + i;
+	Train(&pq, &data, data.n, 1);
+	rare.test = data.train;
+	rare.ntest = 140;
+	CHECK(TestError(&pq, &rare) < 1e-6);
+	FreePq(&pq);
+	FreeData(&data);
+}
+
+typedef struct Steps
+{
+	int			calls;
+	int			last;
+	int			total;
+	bool		forward;
+} Steps;
+
+static void
+CountStep(int done, int total, void *arg)
+{
+	Steps	   *steps = arg;
+
+	if (done <= steps->last)
+		steps->forward = false;
+	steps->calls++;
+	steps->last = done;
+	steps->total = total;
+}
+
+static void
+ProgressReachesTheTotal(void)
+{
+	Data		data = MakeData(20, 1000, 1);
+	PipeannPq	pq = MakePq(20, 4);
+
+	for (int few = 0; few < 2; few++)
+	{
+		Steps		steps = {0, 0, 0, true};
+
+		PipeannPqTrain(&pq, data.train, few ? 10 : data.n, 1,
+					   (float *) pq.centroids, CountStep, &steps);
+		CHECK(steps.calls >= 4);
+		CHECK(steps.forward);
+		CHECK(steps.total > 0 && steps.last == steps.total);
+	}
+	FreePq(&pq);
+	FreeData(&data);
+}
+
+int
+main(void)
+{
+	PipeannKernelsInit();
+	UNIT_RUN(LayoutCoversTheVector);
+	UNIT_RUN(PrefixesAreSpread);
+	UNIT_RUN(LayoutIsStable);
+	UNIT_RUN(AutomaticSizes);
+	UNIT_RUN(TrainingLowersTheError);
+	UNIT_RUN(TableSumsAreDistances);
+	UNIT_RUN(CodesAreNearest);
+	UNIT_RUN(SeedDecides);
+	UNIT_RUN(FewSamples);
+	UNIT_RUN(RepeatedSamples);
+	UNIT_RUN(RareValuesGetCentroids);
+	UNIT_RUN(ProgressReachesTheTotal);
+	return UnitDone();
+}
