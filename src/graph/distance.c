@@ -1,0 +1,57 @@
+/*
+ * distance.c
+ *		The one measure of search and pruning (see graph.h).
+ */
+#include "base.h"
+
+#include "graph/measure.h"
+
+/* Vectors fetched ahead: enough to cover memory latency, few enough that the
+ * first ones are not evicted from the first-level cache before their turn. */
+#define PREFETCH_BYTES 4096
+
+void
+PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v)
+{
+	bool		l2 = v->metric == PIPEANN_L2;
+
+	m->pair = l2 ? PipeannKernel->l2_pair[v->storage] :
+		PipeannKernel->dot_pair[v->storage];
+	m->data = v->data;
+	m->stride = v->stride;
+	m->dim = v->dim;
+	m->bytes = v->dim * (int) PipeannElementSize(v->storage);
+	m->aux = l2 ? NULL : v->aux;
+	m->sum = v->metric == PIPEANN_IP;
+	m->base = m->sum ? 2.0f * v->max_norm * v->max_norm : 2.0f;
+}
+
+void
+PipeannMeasureMany(const PipeannMeasure *m, uint32 a, const uint32 *ids, int n,
+				   float *out)
+{
+	const char *from = PipeannMeasureAt(m, a);
+	int			ahead = Min(n, Max(2, PREFETCH_BYTES / m->bytes));
+	int			i;
+
+	for (i = 0; i < ahead; i++)
+		PipeannMeasurePrefetch(m, ids[i]);
+	for (i = 0; i < n; i++)
+	{
+		if (i + ahead < n)
+			PipeannMeasurePrefetch(m, ids[i + ahead]);
+		out[i] = m->pair(from, PipeannMeasureAt(m, ids[i]), m->dim);
+	}
+	if (m->aux != NULL)
+		for (i = 0; i < n; i++)
+			out[i] = PipeannMeasureFinish(m, out[i], a, ids[i]);
+}
+
+float
+PipeannVectorsDistance(const PipeannVectors *v, uint32 a, uint32 b)
+{
+	PipeannMeasure m;
+
+	PipeannMeasureInit(&m, v);
+	return PipeannMeasurePair(&m, a, b);
+}

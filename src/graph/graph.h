@@ -1,0 +1,123 @@
+/*
+ * graph.h
+ *		The Vamana graph: built in memory, packed into pages by nearness.
+ *
+ * Vectors are held as they will be stored on disk. One measure serves search
+ * and pruning, a squared Euclidean distance in which each metric's order is
+ * embedded:
+ *
+ *	L2		|a - b|^2
+ *	cosine	2 - 2 * dot(a, b) * aux(a) * aux(b), aux = 1 / |v|
+ *	IP		2 M^2 - 2 * (dot(a, b) + aux(a) * aux(b)), aux = sqrt(M^2 - |v|^2)
+ *			with M the largest norm: one more coordinate makes all vectors
+ *			equally long, and inner product search Euclidean search
+ *
+ * so Vamana's alpha means the same everywhere (it is applied to squared
+ * distances, as in the reference: 1.2 there is 1.095 on distances).
+ */
+#ifndef PIPEANN_GRAPH_H
+#define PIPEANN_GRAPH_H
+
+#include "base.h"
+
+typedef struct PipeannVectors
+{
+	uint32		n;
+	int			dim;
+	PipeannStorage storage;
+	PipeannMetric metric;
+	const char *data;			/* n vectors, stride bytes apart */
+	Size		stride;
+	const float *aux;			/* [n] for cosine and IP, NULL for L2 */
+	float		max_norm;		/* M above; IP only */
+} PipeannVectors;
+
+static inline const void *
+PipeannVectorAt(const PipeannVectors *v, uint32 i)
+{
+	return v->data + (Size) i * v->stride;
+}
+
+/* The measure above, >= 0 up to rounding. */
+extern float PipeannVectorsDistance(const PipeannVectors *v, uint32 a,
+									uint32 b);
+
+typedef struct PipeannGraph
+{
+	uint32		n;
+	int			max_degree;		/* R */
+	int			stride;			/* ids per node in neighbors[], >= R */
+	uint16	   *degree;			/* [n], <= max_degree when built */
+	uint32	   *neighbors;		/* [n][stride] */
+	uint32		medoid;			/* where every search starts */
+} PipeannGraph;
+
+static inline uint32 *
+PipeannNeighbors(const PipeannGraph *g, uint32 i)
+{
+	return g->neighbors + (Size) i * g->stride;
+}
+
+typedef struct PipeannGraphParams
+{
+	int			max_degree;		/* R = 2 m */
+	int			ef_construction;	/* L of the build */
+	float		alpha;			/* on squared distances */
+	uint64		seed;
+} PipeannGraphParams;
+
+typedef void (*PipeannGraphProgress) (uint32 done, void *arg);
+
+/* Bytes that PipeannGraphBuild() will need for n nodes, its result included. */
+extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params);
+
+/*
+ * Build. Nodes are inserted in a random order in batches that double in size;
+ * a batch searches the graph as it was before the batch, prunes, and then the
+ * back edges are applied grouped by target (ParlayANN, section 4): the result
+ * depends on rows and options only. Every node ends with at least one
+ * neighbour when n > 1, no node is its own neighbour, no list has a duplicate,
+ * and every node can be reached from the medoid.
+ */
+extern PipeannGraph *PipeannGraphBuild(const PipeannVectors *vectors,
+									   const PipeannGraphParams *params,
+									   PipeannGraphProgress progress,
+									   void *arg);
+
+extern void PipeannGraphFree(PipeannGraph *graph);
+
+/*
+ * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers, dist[]
+ * their distance from the node; distance(a, b, arg) between two candidates.
+ * Sorts cand and dist by distance, writes the kept ones to out (at most
+ * max_degree) and returns their number. Serves the build, insert, and repair.
+ */
+typedef float (*PipeannPruneDistance) (uint32 a, uint32 b, void *arg);
+
+extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
+							   float alpha, int max_degree,
+							   PipeannPruneDistance distance, void *arg,
+							   uint32 *out);
+
+/*
+ * Page packing: order[] is a permutation of 0..n-1; nodes order[p * fill] ..
+ * order[p * fill + fill - 1] share page p (the last page may have fewer).
+ * Greedy: a seed, then the unassigned nodes of its two-hop neighbourhood
+ * nearest to it; the next seed is the nearest one left over (PageANN's way).
+ */
+extern void PipeannGraphPack(const PipeannGraph *graph,
+							 const PipeannVectors *vectors, int fill,
+							 uint32 *order, PipeannGraphProgress progress,
+							 void *arg);
+
+/*
+ * The entry graph (PipeANN 4.2.2, LAANN 4): a Vamana graph over the sample
+ * ids[n_sample] of the vectors. Its node i stands for ids[i]; its neighbours
+ * are positions in ids[]. Few nodes, so a search enters at position 0 .. and
+ * walks by code distances.
+ */
+extern PipeannGraph *PipeannEntryGraphBuild(const PipeannVectors *vectors,
+											const uint32 *ids, uint32 n_sample,
+											int max_degree, uint64 seed);
+
+#endif							/* PIPEANN_GRAPH_H */

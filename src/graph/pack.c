@@ -1,0 +1,216 @@
+/*
+ * pack.c
+ *		Which nodes share a page.
+ *
+ * Greedy, after PageANN: a page is a seed and the free nodes nearest to it
+ * among its neighbours and their neighbours; the nearest free node left over
+ * is the next seed, so that pages follow one another through space. Where no
+ * free node is left in reach, the walk goes back to the latest node that was
+ * in reach of an earlier page and is free still; a page that is not full yet
+ * goes on from that seed.
+ */
+#include "base.h"
+
+#include "graph/graph.h"
+#include "graph/key.h"
+#include "graph/measure.h"
+
+#define PROGRESS_STEP 1024
+
+/* Left-over nodes that a page leaves for later, and how many are kept. */
+#define LATER_PER_PAGE 4
+#define MAX_LATER 4096
+
+typedef struct Pack
+{
+	const PipeannGraph *graph;
+	PipeannMeasure measure;
+	int			fill;
+	uint32	   *order;			/* [n], the first nplaced are decided */
+	uint32		nplaced;
+	uint64	   *placed;			/* a bit for each node */
+	uint64	   *seen;			/* the same, in reach of the current seed */
+
+	/* The current seed's free nodes in reach. */
+	uint32	   *ids;			/* [max_ids] */
+	float	   *dist;
+	PipeannKey *keys;
+	int			nids;
+	int			max_ids;
+
+	uint32		later[MAX_LATER];	/* a ring, the latest at the end */
+	uint32		nlater;			/* ever put into it */
+	uint32		later_left;		/* still in it */
+	uint32		lowest;			/* no node before it is free */
+} Pack;
+
+static inline bool
+TestBit(const uint64 *bits, uint32 i)
+{
+	return (bits[i >> 6] >> (i & 63)) & 1;
+}
+
+static inline void
+SetBit(uint64 *bits, uint32 i)
+{
+	bits[i >> 6] |= UINT64_C(1) << (i & 63);
+}
+
+static void
+PackInit(Pack *p, const PipeannGraph *graph, const PipeannVectors *vectors,
+		 int fill, uint32 *order)
+{
+	Size		words = ((Size) graph->n + 63) / 64;
+	int			degree = graph->max_degree;
+
+	p->graph = graph;
+	PipeannMeasureInit(&p->measure, vectors);
+	p->fill = Max(fill, 1);
+	p->order = order;
+	p->nplaced = 0;
+	p->placed = PipeannAllocZero(mul_size(words, sizeof(uint64)));
+	p->seen = PipeannAllocZero(mul_size(words, sizeof(uint64)));
+	p->max_ids = (int) Min((Size) graph->n, mul_size(degree, degree + 1));
+	p->ids = PipeannAlloc(mul_size(p->max_ids, sizeof(uint32)));
+	p->dist = PipeannAlloc(mul_size(p->max_ids, sizeof(float)));
+	p->keys = PipeannAlloc(mul_size(p->max_ids, sizeof(PipeannKey)));
+	p->nids = 0;
+	p->nlater = 0;
+	p->later_left = 0;
+	p->lowest = 0;
+}
+
+static void
+PackFree(Pack *p)
+{
+	pfree(p->placed);
+	pfree(p->seen);
+	pfree(p->ids);
+	pfree(p->dist);
+	pfree(p->keys);
+}
+
+static inline void
+Place(Pack *p, uint32 node)
+{
+	SetBit(p->placed, node);
+	p->order[p->nplaced++] = node;
+}
+
+/* Add the free neighbours of node that are not in ids[] yet. */
+static inline void
+ReachFrom(Pack *p, uint32 node)
+{
+	const uint32 *neighbors = PipeannNeighbors(p->graph, node);
+	int			degree = p->graph->degree[node];
+	int			i;
+
+	for (i = 0; i < degree; i++)
+	{
+		uint32		id = neighbors[i];
+
+		if (TestBit(p->placed, id) || TestBit(p->seen, id))
+			continue;
+		SetBit(p->seen, id);
+		p->ids[p->nids++] = id;
+	}
+}
+
+/* Fill keys[nids] with the free nodes within two edges of the seed. */
+static void
+Reach(Pack *p, uint32 seed)
+{
+	const uint32 *neighbors = PipeannNeighbors(p->graph, seed);
+	int			degree = p->graph->degree[seed];
+	int			i;
+
+	p->nids = 0;
+	for (i = 0; i < degree; i++)
+		__builtin_prefetch(PipeannNeighbors(p->graph, neighbors[i]));
+	ReachFrom(p, seed);
+	for (i = 0; i < degree; i++)
+		ReachFrom(p, neighbors[i]);
+	PipeannMeasureMany(&p->measure, seed, p->ids, p->nids, p->dist);
+	for (i = 0; i < p->nids; i++)
+	{
+		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
+		p->seen[p->ids[i] >> 6] = 0;
+	}
+}
+
+/* The nearest left-over nodes, the nearest last as it is wanted first. */
+static void
+LeaveForLater(Pack *p, const PipeannKey *keys, int nkeys)
+{
+	int			i;
+
+	for (i = Min(nkeys, LATER_PER_PAGE) - 1; i >= 0; i--)
+	{
+		p->later[p->nlater++ % MAX_LATER] = PipeannKeyId(keys[i]);
+		p->later_left = Min(p->later_left + 1, MAX_LATER);
+	}
+}
+
+/* Place the seed and what is near it, as far as the page has room. */
+static void
+PlaceAround(Pack *p, uint32 seed)
+{
+	int			room;
+	int			nsorted;
+	int			i;
+
+	Place(p, seed);
+	room = (p->fill - (int) (p->nplaced % p->fill)) % p->fill;
+	Reach(p, seed);
+	nsorted = Min(p->nids, room + LATER_PER_PAGE);
+	PipeannKeySelect(p->keys, p->nids, nsorted);
+	PipeannKeySort(p->keys, nsorted);
+	for (i = 0; i < Min(room, nsorted); i++)
+		Place(p, PipeannKeyId(p->keys[i]));
+	LeaveForLater(p, p->keys + i, nsorted - i);
+}
+
+static uint32
+NextSeed(Pack *p)
+{
+	while (p->later_left > 0)
+	{
+		uint32		node = p->later[--p->nlater % MAX_LATER];
+
+		p->later_left--;
+		if (!TestBit(p->placed, node))
+			return node;
+	}
+	while (TestBit(p->placed, p->lowest))
+		p->lowest++;
+	return p->lowest;
+}
+
+void
+PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
+				 int fill, uint32 *order, PipeannGraphProgress progress,
+				 void *arg)
+{
+	uint32		reported = 0;
+	Pack	   *p;
+
+	if (graph->n == 0)
+		return;
+	p = palloc(sizeof(Pack));
+	PackInit(p, graph, vectors, fill, order);
+	PlaceAround(p, graph->medoid);
+	while (p->nplaced < graph->n)
+	{
+		CHECK_FOR_INTERRUPTS();
+		PlaceAround(p, NextSeed(p));
+		if (progress != NULL && p->nplaced - reported >= PROGRESS_STEP)
+		{
+			reported = p->nplaced;
+			progress(reported, arg);
+		}
+	}
+	PackFree(p);
+	pfree(p);
+	if (progress != NULL)
+		progress(graph->n, arg);
+}
