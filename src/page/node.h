@@ -1,0 +1,121 @@
+/*
+ * node.h
+ *		A node's slot in a graph page. Server-free, so that search/ can be
+ *		tested without one; the rest of the format is in page.h.
+ */
+#ifndef PIPEANN_NODE_H
+#define PIPEANN_NODE_H
+
+#include "base.h"
+
+/*
+ * Nodes. A slot is slot_size bytes: header, max_degree neighbour ids,
+ * inline_tids heap TIDs, the vector. Slots stand slots_per_page to a page; a
+ * slot longer than a page's payload takes node_pages consecutive blocks of one
+ * extent (slots_per_page is 1), cut at the payload boundary. "Graph page"
+ * means that unit: one block, or node_pages blocks.
+ *
+ * Where a node's TIDs do not fit, ext_tids leads to a slot that holds nothing
+ * but TIDs (PIPEANN_SLOT_EXT), chained by its own ext_tids. A vector that the
+ * element storage cannot hold without loss is rounded in place and stands in
+ * full, as float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_WIDE).
+ */
+#define PIPEANN_SLOT_USED	0x0001
+#define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
+#define PIPEANN_SLOT_WIDE	0x0004	/* exact vector in the ext_vec chain */
+
+typedef struct PipeannSlot
+{
+	uint16		flags;
+	uint16		degree;			/* node: neighbours in use */
+	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
+	uint16		length;			/* EXT of a vector: bytes of payload */
+	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
+	uint32		ext_vec;
+	float		aux;			/* cosine: 1 / |v|; IP: sqrt(M^2 - |v|^2) */
+	uint32		neighbors[FLEXIBLE_ARRAY_MEMBER];
+} PipeannSlot;
+
+#define PIPEANN_SLOT_HEADER offsetof(PipeannSlot, neighbors)
+
+/* Where things are in a slot; computed from the options, kept in the meta. */
+typedef struct PipeannLayout
+{
+	uint16		dim;
+	uint16		max_degree;
+	uint16		inline_tids;
+	uint16		slots_per_page;
+	uint16		fill;			/* slots that a build uses (fillfactor) */
+	uint16		node_pages;
+	uint16		pq_bytes;		/* planned, also while there are no codes */
+	uint16		storage;		/* PipeannStorage */
+	uint16		metric;			/* PipeannMetric */
+	uint16		unused;
+	uint32		slot_size;
+	uint32		tids_offset;
+	uint32		vector_offset;
+} PipeannLayout;
+
+/* Arithmetic over the layout. */
+static inline uint32
+PipeannIdPage(const PipeannLayout *l, uint32 id)
+{
+	return id / l->slots_per_page;
+}
+
+static inline uint32
+PipeannIdSlot(const PipeannLayout *l, uint32 id)
+{
+	return id % l->slots_per_page;
+}
+
+/*
+ * nodes is the contiguous payload of a graph page: for one block the page's
+ * own, for several what PipeannUnpackNode() made of them.
+ */
+static inline PipeannSlot *
+PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
+{
+	return (PipeannSlot *) (nodes + (Size) slot * l->slot_size);
+}
+
+static inline ItemPointerData *
+PipeannSlotTids(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return (ItemPointerData *) ((char *) slot + l->tids_offset);
+}
+
+static inline void *
+PipeannSlotVector(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return (char *) slot + l->vector_offset;
+}
+
+/* An overflow slot's body: TIDs, or bytes of a float4 vector. */
+static inline char *
+PipeannSlotBody(const PipeannSlot *slot)
+{
+	return (char *) slot + PIPEANN_SLOT_HEADER;
+}
+
+static inline bool
+PipeannSlotIsNode(const PipeannSlot *slot)
+{
+	return (slot->flags & (PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT)) ==
+		PIPEANN_SLOT_USED;
+}
+
+/* Counts from a page, clamped to what the format allows. */
+static inline int
+PipeannSlotDegree(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return Min(slot->degree, l->max_degree);
+}
+
+static inline int
+PipeannSlotInlineTids(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return Min(slot->ntids, l->inline_tids);
+}
+
+#endif							/* PIPEANN_NODE_H */
