@@ -1,0 +1,387 @@
+/*
+ * engine.c
+ *		The steps that every policy is made of.
+ */
+#include "search/engine.h"
+
+#include "kernel/kernel.h"
+
+#define FIRST_VISITED 8192
+#define FIRST_PAGES 256
+
+/*
+ * A continued search explores as many candidates again as it has explored so
+ * far, but no more than this at a time: the pool is a sorted array.
+ */
+#define MAX_POOL 1000
+
+float
+PipeannExactDistance(const PipeannLayout *layout, const float *query,
+					 const void *vector, PipeannStorage storage, float aux)
+{
+	switch (layout->metric)
+	{
+		case PIPEANN_L2:
+			return PipeannKernel->l2[storage] (query, vector, layout->dim);
+		case PIPEANN_IP:
+			return -PipeannKernel->dot[storage] (query, vector, layout->dim);
+		default:
+			return -PipeannKernel->dot[storage] (query, vector,
+												 layout->dim) * aux;
+	}
+}
+
+PipeannSearch *
+PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
+				   PipeannPageSource *source, const float *query,
+				   const PipeannSearchParams *params)
+{
+	PipeannSearch *search = PipeannAllocZero(sizeof(PipeannSearch));
+
+	search->layout = layout;
+	search->codes = codes;
+	search->source = source;
+	search->counters = source->counters;
+	search->query = query;
+	search->params = *params;
+	PipeannResultsInit(&search->results);
+	PipeannIdSetInit(&search->pages, FIRST_PAGES, true);
+	if (codes == NULL)
+		return search;
+
+	search->table = PipeannAlloc(mul_size(codes->pq.nchunks,
+										  PIPEANN_CENTROIDS * sizeof(float)));
+	PipeannPoolInit(&search->pool, Max(params->ef, 1));
+	PipeannIdSetInit(&search->visited, FIRST_VISITED, false);
+	search->batch_size = Max(layout->max_degree,
+							 Max(layout->slots_per_page,
+								 codes->entry_degree));
+	search->batch_ids = PipeannAlloc(search->batch_size * sizeof(uint32));
+	search->batch_codes = PipeannAlloc(search->batch_size * sizeof(uint8 *));
+	search->batch_dists = PipeannAlloc(search->batch_size * sizeof(float));
+	return search;
+}
+
+/*
+ * The page table.
+ */
+static uint32
+AddRef(PipeannSearch *search, uint32 page)
+{
+	uint32		at;
+
+	if (PipeannIdSetGet(&search->pages, page, &at))
+		return at;
+	if (search->nrefs == search->refs_size)
+	{
+		search->refs_size = Max(FIRST_PAGES, search->refs_size * 2);
+		search->refs = search->refs == NULL ?
+			PipeannAlloc(mul_size(search->refs_size, sizeof(PageRef))) :
+			PipeannRealloc(search->refs,
+						   mul_size(search->refs_size, sizeof(PageRef)));
+	}
+	at = search->nrefs++;
+	search->refs[at].page = page;
+	search->refs[at].scored = false;
+	search->refs[at].frame = NULL;
+	PipeannIdSetPut(&search->pages, page, at);
+	return at;
+}
+
+/*
+ * Set what a new candidate does not know yet: its page, and whether that is
+ * at hand or on its way.
+ */
+static void
+LinkCandidate(PipeannSearch *search, PipeannCandidate *item)
+{
+	uint32		at;
+
+	item->page = PipeannIdPage(search->layout, item->id);
+	if (PipeannIdSetGet(&search->pages, item->page, &at) &&
+		search->refs[at].frame != NULL)
+		item->ref = at;
+}
+
+static uint32
+RequestRef(PipeannSearch *search, uint32 page, float dist)
+{
+	uint32		at = AddRef(search, page);
+	PipeannFrame *frame = search->source->request(search->source, page);
+
+	search->nheld++;
+	search->refs[at].frame = frame;
+	search->refs[at].dist = dist;
+	frame->user = (void *) (uintptr_t) at;
+	if (frame->state == PIPEANN_FRAME_READY)
+		PipeannArrive(search, frame);
+	return at;
+}
+
+void
+PipeannRequest(PipeannSearch *search, int position)
+{
+	PipeannCandidate *item = &search->pool.items[position];
+	uint32		page = item->page;
+	uint32		at = RequestRef(search, page, item->dist);
+
+	for (int i = position; i < search->pool.count; i++)
+		if (search->pool.items[i].page == page)
+			search->pool.items[i].ref = at;
+}
+
+void
+PipeannRequestPage(PipeannSearch *search, uint32 page, float dist)
+{
+	uint32		at;
+
+	if (!PipeannIdSetGet(&search->pages, page, &at))
+		(void) RequestRef(search, page, dist);
+}
+
+/*
+ * A read that arrives for a candidate which has left the pool was wasted
+ * (PipeANN 4.2.3 widens the pipe while few are).
+ */
+static void
+CountWaste(PipeannSearch *search, const PageRef *ref)
+{
+	const PipeannPool *pool = &search->pool;
+
+	if (pool->count < pool->capacity ||
+		ref->dist <= pool->items[pool->count - 1].dist)
+		search->reads_in++;
+	else
+		search->reads_out++;
+}
+
+void
+PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
+{
+	uint32		at = (uint32) (uintptr_t) frame->user;
+
+	if (!frame->hit)
+		CountWaste(search, &search->refs[at]);
+	if (search->refs[at].scored)
+		return;
+	search->refs[at].scored = true;
+	if (search->nunscored == search->unscored_size)
+	{
+		search->unscored_size = Max(FIRST_PAGES, search->unscored_size * 2);
+		search->unscored = search->unscored == NULL ?
+			PipeannAlloc(mul_size(search->unscored_size, sizeof(uint32))) :
+			PipeannRealloc(search->unscored,
+						   mul_size(search->unscored_size, sizeof(uint32)));
+	}
+	search->unscored[search->nunscored++] = at;
+}
+
+static void
+ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+	PipeannResult result;
+
+	result.ntids = PipeannSlotInlineTids(l, slot);
+	result.ext_tids = slot->ext_tids;
+	if (result.ntids == 0 && result.ext_tids == PIPEANN_INVALID_ID &&
+		!search->params.tombstones)
+		return;
+
+	result.id = id;
+	if (slot->flags & PIPEANN_SLOT_WIDE)
+		result.dist = search->params.wide_distance(slot,
+												   search->params.wide_arg);
+	else
+		result.dist = PipeannExactDistance(l, search->query,
+										   PipeannSlotVector(l, slot),
+										   l->storage, slot->aux);
+	search->counters->exact_distances++;
+	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
+}
+
+void
+PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes)
+{
+	const PipeannLayout *l = search->layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
+		if (PipeannSlotIsNode(slot))
+			ScoreSlot(search, page * l->slots_per_page + i, slot);
+	}
+}
+
+bool
+PipeannScoreOne(PipeannSearch *search)
+{
+	PageRef    *ref;
+
+	if (search->nunscored == 0)
+		return false;
+	ref = &search->refs[search->unscored[--search->nunscored]];
+	PipeannScorePage(search, ref->page, ref->frame->nodes);
+	return true;
+}
+
+void
+PipeannPushBatch(PipeannSearch *search, int n)
+{
+	if (n == 0)
+		return;
+	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
+						   search->batch_codes, n, search->batch_dists);
+	search->counters->code_distances += n;
+	for (int i = 0; i < n; i++)
+	{
+		int			position = PipeannPoolInsert(&search->pool,
+												 search->batch_ids[i],
+												 search->batch_dists[i]);
+
+		if (position >= 0)
+			LinkCandidate(search, &search->pool.items[position]);
+	}
+}
+
+/*
+ * Neighbour ids come from disk: those that no code covers are passed over (by
+ * PipeannBatchAdd), and a slot that is no node has none.
+ */
+void
+PipeannExplore(PipeannSearch *search, int position)
+{
+	const PipeannLayout *l = search->layout;
+	PipeannCandidate *item = &search->pool.items[position];
+	const PipeannSlot *slot;
+	int			degree;
+	int			n = 0;
+
+	item->explored = 1;
+	search->counters->nodes_explored++;
+	slot = PipeannSlotAt(l, search->refs[item->ref].frame->nodes,
+						 PipeannIdSlot(l, item->id));
+	if (!PipeannSlotIsNode(slot))
+		return;
+	if (slot->ntids > 0 || slot->ext_tids != PIPEANN_INVALID_ID)
+		search->explored++;
+
+	degree = PipeannSlotDegree(l, slot);
+	for (int i = 0; i < degree; i++)
+		n = PipeannBatchAdd(search, n, slot->neighbors[i]);
+	PipeannPushBatch(search, n);
+}
+
+int
+PipeannNearestReady(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count; i++)
+		if (!pool->items[i].explored &&
+			PipeannIsReady(search, &pool->items[i]))
+			return i;
+	return -1;
+}
+
+/*
+ * Pages of nodes already expanded need not be at hand; a page that comes up
+ * again is read again.
+ */
+static void
+TrimPages(PipeannSearch *search)
+{
+	if (search->nheld > search->params.max_pages)
+		PipeannSearchReleasePages(search);
+}
+
+void
+PipeannSearchReleasePages(PipeannSearch *search)
+{
+	while (PipeannScoreOne(search))
+		;
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (search->refs[i].frame != NULL)
+			search->source->release(search->source, search->refs[i].frame);
+		search->refs[i].frame = NULL;
+	}
+	search->nheld = 0;
+}
+
+/*
+ * Go on with the best of what fell out of the pool.
+ */
+static bool
+Continue(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+	uint64		more = Max(search->explored, (uint64) search->params.ef);
+
+	TrimPages(search);
+	PipeannPoolRefill(pool, (int) Min(more, Max(MAX_POOL, search->params.ef)));
+	for (int i = 0; i < pool->count; i++)
+		LinkCandidate(search, &pool->items[i]);
+	return pool->count > 0;
+}
+
+bool
+PipeannSearchRun(PipeannSearch *search)
+{
+	if (!search->started)
+	{
+		search->started = true;
+		PipeannEnter(search);
+	}
+	else if (!Continue(search))
+		return false;
+
+	if (search->params.mode == PIPEANN_PIPE)
+		PipeannRunPipe(search);
+	else
+		PipeannRunBestFirst(search);
+	while (PipeannScoreOne(search))
+		;
+	return true;
+}
+
+uint64
+PipeannSearchExplored(const PipeannSearch *search)
+{
+	return search->explored;
+}
+
+const PipeannResult *
+PipeannSearchPeek(PipeannSearch *search)
+{
+	return PipeannResultsPeek(&search->results);
+}
+
+const PipeannResult *
+PipeannSearchPop(PipeannSearch *search)
+{
+	return PipeannResultsPop(&search->results);
+}
+
+const ItemPointerData *
+PipeannSearchTids(const PipeannSearch *search, const PipeannResult *result)
+{
+	return search->results.tids + result->tids;
+}
+
+const PipeannSlot *
+PipeannSearchSlot(const PipeannSearch *search, uint32 id)
+{
+	uint32		at;
+	const PipeannFrame *frame;
+
+	if (!PipeannIdSetGet(&search->pages, PipeannIdPage(search->layout, id),
+						 &at))
+		return NULL;
+	frame = search->refs[at].frame;
+	if (frame == NULL || frame->state != PIPEANN_FRAME_READY)
+		return NULL;
+	return PipeannSlotAt(search->layout, frame->nodes,
+						 PipeannIdSlot(search->layout, id));
+}

@@ -1,0 +1,161 @@
+/*
+ * entry.c
+ *		From nothing to a filled pool: the entry graph, and the query's table
+ *		computed under the first reads.
+ *
+ * Entry points are ranked by a prefix of the code, which needs only as many
+ * rows of the table. With those the first pages are asked for; the other rows
+ * are computed while they are being read. (PipeANN does the same with the raw
+ * vectors of its sample, which we do not keep in memory.)
+ */
+#include "search/engine.h"
+
+#include "kernel/kernel.h"
+
+#define ENTRY_EF 10				/* PipeANN's mem_L */
+#define FIRST_READS 4			/* PipeANN's first width */
+#define PREFIX_PARTS 4			/* the prefix is a fourth of the code ... */
+#define MIN_PREFIX 8			/* ... but at least this long */
+
+typedef struct EntryCandidate
+{
+	float		dist;
+	uint32		position;		/* in the entry graph */
+	bool		explored;
+} EntryCandidate;
+
+typedef struct EntryList
+{
+	EntryCandidate items[ENTRY_EF];
+	int			count;
+	uint8	   *visited;		/* bitmap over positions */
+} EntryList;
+
+static bool
+Visit(EntryList *list, uint32 position)
+{
+	uint8		bit = 1 << (position & 7);
+
+	if (list->visited[position >> 3] & bit)
+		return false;
+	list->visited[position >> 3] |= bit;
+	return true;
+}
+
+static void
+Insert(EntryList *list, uint32 position, float dist)
+{
+	int			at = list->count;
+
+	if (at == ENTRY_EF)
+	{
+		if (dist >= list->items[ENTRY_EF - 1].dist)
+			return;
+		at--;
+	}
+	else
+		list->count++;
+	for (; at > 0 && list->items[at - 1].dist > dist; at--)
+		list->items[at] = list->items[at - 1];
+	list->items[at].dist = dist;
+	list->items[at].position = position;
+	list->items[at].explored = false;
+}
+
+static void
+ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
+			 int n, int prefix)
+{
+	const PipeannCodes *codes = search->codes;
+	int			m = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (positions[i] >= codes->entry_count || !Visit(list, positions[i]))
+			continue;
+		if (codes->entry_ids[positions[i]] >= codes->ncodes)
+			continue;
+		search->batch_ids[m] = positions[i];
+		search->batch_codes[m] =
+			PipeannCodeAt(codes, codes->entry_ids[positions[i]]);
+		__builtin_prefetch(search->batch_codes[m]);
+		m++;
+	}
+	PipeannKernel->pq_scan(search->table, prefix, search->batch_codes, m,
+						   search->batch_dists);
+	search->counters->code_distances += m;
+	for (int i = 0; i < m; i++)
+		Insert(list, search->batch_ids[i], search->batch_dists[i]);
+}
+
+/*
+ * Greedy search of the entry graph from its medoid, which stands first.
+ */
+static void
+SearchEntryGraph(PipeannSearch *search, EntryList *list, int prefix)
+{
+	const PipeannCodes *codes = search->codes;
+	uint32		start = 0;
+	int			next = 0;
+
+	list->count = 0;
+	list->visited = PipeannAllocZero(codes->entry_count / 8 + 1);
+	ScoreEntries(search, list, &start, 1, prefix);
+	while (next < list->count)
+	{
+		uint32		position = list->items[next].position;
+		int			degree = Min(codes->entry_nneighbors[position],
+								 codes->entry_degree);
+
+		list->items[next].explored = true;
+		ScoreEntries(search, list,
+					 codes->entry_neighbors +
+					 (Size) position * codes->entry_degree, degree, prefix);
+		for (next = 0; next < list->count; next++)
+			if (!list->items[next].explored)
+				break;
+	}
+	pfree(list->visited);
+}
+
+/*
+ * All nodes of the pages found are candidates (LAANN, algorithm 2).
+ */
+static void
+SeedPool(PipeannSearch *search, const EntryList *list)
+{
+	const PipeannLayout *l = search->layout;
+
+	for (int i = 0; i < list->count; i++)
+	{
+		uint32		id = search->codes->entry_ids[list->items[i].position];
+		uint32		first = PipeannIdPage(l, id) * l->slots_per_page;
+		int			n = 0;
+
+		for (uint32 j = 0; j < l->slots_per_page; j++)
+			n = PipeannBatchAdd(search, n, first + j);
+		PipeannPushBatch(search, n);
+	}
+}
+
+void
+PipeannEnter(PipeannSearch *search)
+{
+	const PipeannCodes *codes = search->codes;
+	int			nchunks = codes->pq.nchunks;
+	int			prefix = Min(nchunks, Max(MIN_PREFIX, nchunks / PREFIX_PARTS));
+	EntryList	list;
+
+	PipeannPqTable(&codes->pq, search->layout->metric, search->query, 0,
+				   prefix, search->table);
+	SearchEntryGraph(search, &list, prefix);
+	for (int i = 0; i < Min(list.count, FIRST_READS); i++)
+		PipeannRequestPage(search,
+						   PipeannIdPage(search->layout,
+										 codes->entry_ids[list.items[i].position]),
+						   list.items[i].dist);
+	search->source->submit(search->source);
+	PipeannPqTable(&codes->pq, search->layout->metric, search->query, prefix,
+				   nchunks, search->table);
+	SeedPool(search, &list);
+}

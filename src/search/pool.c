@@ -1,0 +1,176 @@
+/*
+ * pool.c
+ *		The candidate pool.
+ */
+#include "search/pool.h"
+
+#define FIRST_DISCARDS 1024
+
+void
+PipeannPoolInit(PipeannPool *pool, int capacity)
+{
+	memset(pool, 0, sizeof(*pool));
+	pool->items = PipeannAlloc(mul_size(capacity, sizeof(PipeannCandidate)));
+	pool->capacity = capacity;
+	pool->discards_size = FIRST_DISCARDS;
+	pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
+										   sizeof(PipeannDiscard)));
+}
+
+static void
+Discard(PipeannPool *pool, uint32 id, float dist)
+{
+	if (pool->ndiscards == pool->discards_size)
+	{
+		pool->discards_size *= 2;
+		pool->discards = PipeannRealloc(pool->discards,
+										mul_size(pool->discards_size,
+												 sizeof(PipeannDiscard)));
+	}
+	pool->discards[pool->ndiscards].dist = dist;
+	pool->discards[pool->ndiscards].id = id;
+	pool->ndiscards++;
+}
+
+/*
+ * First position whose distance is greater.
+ */
+static int
+InsertPosition(const PipeannPool *pool, float dist)
+{
+	int			low = 0;
+	int			high = pool->count;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (pool->items[middle].dist <= dist)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/*
+ * Drop the last candidate to make room; an explored one is done with.
+ */
+static void
+DropLast(PipeannPool *pool)
+{
+	PipeannCandidate *last = &pool->items[--pool->count];
+
+	if (!last->explored)
+		Discard(pool, last->id, last->dist);
+}
+
+int
+PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
+{
+	int			position;
+	PipeannCandidate *item;
+
+	if (pool->count == pool->capacity)
+	{
+		if (dist >= pool->items[pool->count - 1].dist)
+		{
+			Discard(pool, id, dist);
+			return -1;
+		}
+		DropLast(pool);
+	}
+
+	position = InsertPosition(pool, dist);
+	item = &pool->items[position];
+	memmove(item + 1, item,
+			(pool->count - position) * sizeof(PipeannCandidate));
+	pool->count++;
+	item->dist = dist;
+	item->id = id;
+	item->page = PIPEANN_NO_PAGE;
+	item->ref = PIPEANN_NO_REF;
+	item->explored = 0;
+
+	pool->first_open = Min(pool->first_open, position);
+	pool->first_unread = Min(pool->first_unread, position);
+	return position;
+}
+
+int
+PipeannPoolFirstOpen(PipeannPool *pool)
+{
+	while (pool->first_open < pool->count &&
+		   pool->items[pool->first_open].explored)
+		pool->first_open++;
+	return pool->first_open;
+}
+
+int
+PipeannPoolFirstUnread(PipeannPool *pool)
+{
+	while (pool->first_unread < pool->count &&
+		   pool->items[pool->first_unread].ref != PIPEANN_NO_REF)
+		pool->first_unread++;
+	return pool->first_unread;
+}
+
+/*
+ * Order the discards as a heap, nearest first.
+ */
+static void
+SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
+{
+	PipeannDiscard moved = heap[at];
+
+	for (;;)
+	{
+		uint64		child = 2 * at + 1;
+
+		if (child >= n)
+			break;
+		if (child + 1 < n && heap[child + 1].dist < heap[child].dist)
+			child++;
+		if (heap[child].dist >= moved.dist)
+			break;
+		heap[at] = heap[child];
+		at = child;
+	}
+	heap[at] = moved;
+}
+
+static PipeannDiscard
+TakeNearest(PipeannPool *pool)
+{
+	PipeannDiscard nearest = pool->discards[0];
+
+	pool->discards[0] = pool->discards[--pool->ndiscards];
+	if (pool->ndiscards > 0)
+		SiftDown(pool->discards, pool->ndiscards, 0);
+	return nearest;
+}
+
+void
+PipeannPoolRefill(PipeannPool *pool, int capacity)
+{
+	/* what the pool still holds is explored, or competes like the discards */
+	while (pool->count > 0)
+		DropLast(pool);
+	if (capacity > pool->capacity)
+	{
+		pfree(pool->items);
+		pool->items = PipeannAlloc(mul_size(capacity,
+											sizeof(PipeannCandidate)));
+		pool->capacity = capacity;
+	}
+	pool->first_open = pool->first_unread = 0;
+
+	for (uint64 i = pool->ndiscards / 2; i-- > 0;)
+		SiftDown(pool->discards, pool->ndiscards, i);
+	while (pool->count < capacity && pool->ndiscards > 0)
+	{
+		PipeannDiscard next = TakeNearest(pool);
+
+		PipeannPoolInsert(pool, next.id, next.dist);
+	}
+}

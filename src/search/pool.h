@@ -1,0 +1,63 @@
+/*
+ * pool.h
+ *		The candidate pool: the L nearest candidates by code distance, sorted,
+ *		and what fell out of it, kept so that a search can go on.
+ */
+#ifndef PIPEANN_POOL_H
+#define PIPEANN_POOL_H
+
+#include "base.h"
+
+#define PIPEANN_NO_PAGE PG_UINT32_MAX
+
+typedef struct PipeannCandidate
+{
+	float		dist;
+	uint32		id;
+	uint32		page;			/* graph page ordinal */
+	uint32		ref:31;			/* in the search's page table, or NO_REF */
+	uint32		explored:1;
+} PipeannCandidate;
+
+#define PIPEANN_NO_REF 0x7FFFFFFFU
+
+typedef struct PipeannDiscard
+{
+	float		dist;
+	uint32		id;
+} PipeannDiscard;
+
+typedef struct PipeannPool
+{
+	PipeannCandidate *items;	/* [capacity], the first count are sorted */
+	int			count;
+	int			capacity;		/* L */
+	int			first_open;		/* items before it are explored */
+	int			first_unread;	/* items before it have a page reference */
+
+	PipeannDiscard *discards;
+	uint64		ndiscards;
+	uint64		discards_size;
+} PipeannPool;
+
+extern void PipeannPoolInit(PipeannPool *pool, int capacity);
+
+/*
+ * Insert a candidate that was not seen before; returns its position, or -1 if
+ * it went to the discards.
+ */
+extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
+
+/* First candidate not explored, or count. */
+extern int	PipeannPoolFirstOpen(PipeannPool *pool);
+
+/* First candidate without a page reference, or count. */
+extern int	PipeannPoolFirstUnread(PipeannPool *pool);
+
+/*
+ * Forget the explored candidates and refill from the discards, up to a new
+ * capacity. The caller sets page and ref of what came in.
+ */
+extern void PipeannPoolRefill(PipeannPool *pool, int capacity);
+
+#endif							/* PIPEANN_POOL_H */

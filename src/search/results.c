@@ -1,0 +1,130 @@
+/*
+ * results.c
+ *		Nodes found, nearest first.
+ *
+ * A run adds hundreds of results of which the executor takes ten, so they are
+ * appended as they come and made a heap only when the first is asked for.
+ */
+#include "search/results.h"
+
+#define FIRST_RESULTS 512
+
+void
+PipeannResultsInit(PipeannResults *results)
+{
+	memset(results, 0, sizeof(*results));
+	results->size = FIRST_RESULTS;
+	results->items = PipeannAlloc(mul_size(FIRST_RESULTS,
+										   sizeof(PipeannResult)));
+	results->tids_size = FIRST_RESULTS;
+	results->tids = PipeannAlloc(mul_size(FIRST_RESULTS,
+										  sizeof(ItemPointerData)));
+}
+
+/*
+ * Ties are broken by id, so that the order does not depend on timing.
+ */
+static inline bool
+Before(const PipeannResult *a, const PipeannResult *b)
+{
+	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
+}
+
+static void
+SiftUp(PipeannResults *results, uint64 at)
+{
+	PipeannResult moved = results->items[at];
+
+	while (at > 0 && Before(&moved, &results->items[(at - 1) / 2]))
+	{
+		results->items[at] = results->items[(at - 1) / 2];
+		at = (at - 1) / 2;
+	}
+	results->items[at] = moved;
+}
+
+static void
+SiftDown(PipeannResults *results, uint64 at)
+{
+	PipeannResult *heap = results->items;
+	PipeannResult moved = heap[at];
+
+	for (;;)
+	{
+		uint64		child = 2 * at + 1;
+
+		if (child >= results->count)
+			break;
+		if (child + 1 < results->count &&
+			Before(&heap[child + 1], &heap[child]))
+			child++;
+		if (!Before(&heap[child], &moved))
+			break;
+		heap[at] = heap[child];
+		at = child;
+	}
+	heap[at] = moved;
+}
+
+static uint32
+KeepTids(PipeannResults *results, const ItemPointerData *tids, int n)
+{
+	uint32		at = results->ntids;
+
+	while (results->ntids + n > results->tids_size)
+	{
+		results->tids_size *= 2;
+		results->tids = PipeannRealloc(results->tids,
+									   mul_size(results->tids_size,
+												sizeof(ItemPointerData)));
+	}
+	memcpy(results->tids + at, tids, n * sizeof(ItemPointerData));
+	results->ntids += n;
+	return at;
+}
+
+void
+PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
+				  const ItemPointerData *tids)
+{
+	PipeannResult *added;
+
+	if (results->count == results->size)
+	{
+		results->size *= 2;
+		results->items = PipeannRealloc(results->items,
+										mul_size(results->size,
+												 sizeof(PipeannResult)));
+	}
+	added = &results->items[results->count++];
+	*added = *result;
+	added->tids = KeepTids(results, tids, result->ntids);
+	if (results->heaped)
+		SiftUp(results, results->count - 1);
+}
+
+const PipeannResult *
+PipeannResultsPeek(PipeannResults *results)
+{
+	if (results->count == 0)
+		return NULL;
+	if (!results->heaped)
+	{
+		for (uint64 i = results->count / 2; i-- > 0;)
+			SiftDown(results, i);
+		results->heaped = true;
+	}
+	return &results->items[0];
+}
+
+const PipeannResult *
+PipeannResultsPop(PipeannResults *results)
+{
+	if (PipeannResultsPeek(results) == NULL)
+		return NULL;
+	results->taken = results->items[0];
+	results->items[0] = results->items[--results->count];
+	if (results->count > 0)
+		SiftDown(results, 0);
+	return &results->taken;
+}

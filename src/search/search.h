@@ -1,0 +1,125 @@
+/*
+ * search.h
+ *		The search engine: candidate pool, policies, results.
+ *
+ * A search ranks candidates by code distance, reads the pages of the best
+ * ones, expands them, and scores every node of each page read by its exact
+ * distance. Pool, page table, kernels and results are common; a policy decides
+ * only what is read when.
+ *
+ * Distances here are order keys, not SQL's values: squared L2, the negative
+ * inner product, or for cosine the negative product of normalised vectors.
+ */
+#ifndef PIPEANN_SEARCH_H
+#define PIPEANN_SEARCH_H
+
+#include "base.h"
+
+#include "page/node.h"
+#include "quant/pq.h"
+#include "search/source.h"
+
+typedef enum PipeannSearchMode
+{
+	PIPEANN_BEST_FIRST,
+	PIPEANN_PIPE
+} PipeannSearchMode;
+
+/* What a search knows of the nodes without reading them. */
+typedef struct PipeannCodes
+{
+	PipeannPq	pq;
+	uint32		ncodes;			/* ids that codes cover */
+	uint8	   *const *chunks;
+	int			chunk_shift;	/* log2 of the codes in a chunk */
+	uint32		entry_count;
+	uint32		entry_degree;
+	const uint32 *entry_ids;	/* [entry_count] */
+	const uint16 *entry_nneighbors; /* [entry_count] */
+	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
+} PipeannCodes;
+
+static inline const uint8 *
+PipeannCodeAt(const PipeannCodes *codes, uint32 id)
+{
+	return codes->chunks[id >> codes->chunk_shift] +
+		(Size) (id & ((1U << codes->chunk_shift) - 1)) * codes->pq.nchunks;
+}
+
+/*
+ * The exact distance of a node whose slot holds only a rounded vector
+ * (PIPEANN_SLOT_WIDE); the caller knows how to fetch it.
+ */
+typedef float (*PipeannWideDistance) (const PipeannSlot *slot, void *arg);
+
+typedef struct PipeannSearchParams
+{
+	PipeannSearchMode mode;
+	int			ef;				/* length of the candidate pool, L */
+	int			width;			/* most reads in flight; 0: the mode's own */
+	bool		tombstones;		/* results include nodes without TIDs */
+	uint32		max_pages;		/* that a continued search keeps at hand */
+	PipeannWideDistance wide_distance;
+	void	   *wide_arg;
+} PipeannSearchParams;
+
+/* A node found, with what is needed to return its rows. */
+typedef struct PipeannResult
+{
+	float		dist;
+	uint32		id;
+	uint32		ext_tids;		/* overflow chain, or PIPEANN_INVALID_ID */
+	uint32		ntids;			/* inline TIDs */
+	uint32		tids;			/* of its first TID in PipeannSearchTids() */
+} PipeannResult;
+
+typedef struct PipeannSearch PipeannSearch;
+
+/*
+ * Begin a search for query[dim] (normalised for cosine). codes may be NULL
+ * (an index without codes): then PipeannSearchExact() is the only way to run.
+ * All memory comes from CurrentMemoryContext. The arguments must outlive the
+ * search.
+ */
+extern PipeannSearch *PipeannSearchBegin(const PipeannLayout *layout,
+										 const PipeannCodes *codes,
+										 PipeannPageSource *source,
+										 const float *query,
+										 const PipeannSearchParams *params);
+
+/*
+ * Run until every one of the ef best candidates is explored. Returns false if
+ * there was nothing to explore. Called again, goes on with the next best
+ * candidates: as many as have been explored so far, up to a bound.
+ */
+extern bool PipeannSearchRun(PipeannSearch *search);
+
+/* Score all nodes of graph pages 0 .. pages - 1 instead. */
+extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
+
+/* Nodes explored so far: as many of the best results may be believed. */
+extern uint64 PipeannSearchExplored(const PipeannSearch *search);
+
+/* The nearest result not yet taken; NULL when there is none. */
+extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);
+extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
+
+/* A result's inline TIDs; valid until the next run. */
+extern const ItemPointerData *PipeannSearchTids(const PipeannSearch *search,
+												const PipeannResult *result);
+
+/* The slot of a node whose page is at hand, else NULL. */
+extern const PipeannSlot *PipeannSearchSlot(const PipeannSearch *search,
+											uint32 id);
+
+/* Let go of all pages. Results and TIDs remain. */
+extern void PipeannSearchReleasePages(PipeannSearch *search);
+
+/*
+ * The order key of one stored vector for a query, with its slot's aux.
+ */
+extern float PipeannExactDistance(const PipeannLayout *layout,
+								  const float *query, const void *vector,
+								  PipeannStorage storage, float aux);
+
+#endif							/* PIPEANN_SEARCH_H */
