@@ -1,0 +1,374 @@
+/*
+ * page_source.c
+ *		Graph pages for a search, by the read rule.
+ *
+ * A search must never see a page older than the newest one in shared_buffers:
+ * what is resident when a page is asked for is taken from there, the rest is
+ * read from the file into a frame, and verified when it is handed out. A page
+ * that does not verify is read again through ReadBuffer, which either has a
+ * good copy of it (we had read it while it was written) or says what is wrong.
+ */
+#include "io/ring.h"
+
+#include "executor/instrument.h"
+#include "pgstat.h"
+#include "portability/instr_time.h"
+
+#define SEGMENT_BLOCKS ((BlockNumber) RELSEG_SIZE)
+
+typedef struct Source
+{
+	PipeannPageSource source;	/* first: what the search sees */
+	Relation	index;
+	const PipeannLayout *layout;
+	const PipeannExtentMap *map;
+	PipeannReadOwner owner;
+	dlist_head	frames;			/* all that the search holds */
+	bool		closed;
+	MemoryContextCallback callback;
+} Source;
+
+static void
+CountRead(Source *source)
+{
+	PipeannCounters *counters = source->source.counters;
+	uint64		in_flight = source->source.in_flight;
+
+	counters->page_reads++;
+	counters->in_flight_sum += in_flight;
+	counters->in_flight_peak = Max(counters->in_flight_peak, in_flight);
+}
+
+/* EXPLAIN (BUFFERS) and the statistics views see our reads as reads. */
+static void
+ReportBlocksRead(Source *source)
+{
+	int			blocks = source->layout->node_pages;
+
+	pgBufferUsage.shared_blks_read += blocks;
+	for (int i = 0; i < blocks; i++)
+		pgstat_count_buffer_read(source->index);
+}
+
+/* Bits of resident: blocks from the 64th on share the last. */
+static inline uint64
+BlockBit(int block)
+{
+	return UINT64CONST(1) << Min(block, 63);
+}
+
+static inline char *
+FrameBlock(PipeannBufferedFrame *frame, int block)
+{
+	return frame->buffer + (Size) block * BLCKSZ;
+}
+
+static PipeannFrame *
+MakeReady(Source *source, PipeannBufferedFrame *frame, bool hit)
+{
+	frame->frame.hit = hit;
+	frame->frame.nodes = PipeannUnpackNode(source->layout, frame->buffer);
+	frame->frame.state = PIPEANN_FRAME_READY;
+	return &frame->frame;
+}
+
+/*
+ * Copy the page from shared_buffers. When not all of it is there, note in the
+ * frame which blocks are, and return false.
+ */
+static bool
+CopyResidentPage(Source *source, PipeannBufferedFrame *frame)
+{
+	int			blocks = source->layout->node_pages;
+	int			copied = 0;
+
+	while (copied < blocks &&
+		   PipeannCopyResident(source->index, frame->blkno + copied,
+							   FrameBlock(frame, copied)))
+		copied++;
+	if (copied == blocks)
+		return true;
+
+	for (int i = 0; i < blocks; i++)
+		if (i < copied ||
+			(i > copied && PipeannIsResident(source->index, frame->blkno + i)))
+			frame->resident |= BlockBit(i);
+	return false;
+}
+
+/*
+ * No lock is held any more. The PostgreSQL checksum of a page in
+ * shared_buffers is not up to date, ours is.
+ */
+static PipeannFrame *
+FinishHit(Source *source, PipeannBufferedFrame *frame)
+{
+	for (int i = 0; i < source->layout->node_pages; i++)
+	{
+		char	   *page = FrameBlock(frame, i);
+
+		if (!PipeannPageIsValid(page, frame->blkno + i, PIPEANN_GRAPH))
+			PipeannPageCheck(source->index, (Page) page, frame->blkno + i,
+							 PIPEANN_GRAPH);
+	}
+	source->source.counters->page_hits++;
+	return MakeReady(source, frame, true);
+}
+
+/* Temporary relations, and where no descriptor is to be had. */
+static PipeannFrame *
+ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
+{
+	bool		hit = true;
+
+	for (int i = 0; i < source->layout->node_pages; i++)
+		hit &= PipeannCopyThroughBuffer(source->index, frame->blkno + i,
+										FrameBlock(frame, i));
+	if (hit)
+		source->source.counters->page_hits++;
+	else
+	{
+		source->source.in_flight++;
+		CountRead(source);
+		source->source.in_flight--;
+	}
+	return MakeReady(source, frame, hit);
+}
+
+/* Queue the read of a frame's blocks; false if there is no descriptor. */
+static bool
+QueueRead(Source *source, PipeannBufferedFrame *frame)
+{
+	PipeannRead *read = &frame->read;
+	BlockNumber first = frame->blkno % SEGMENT_BLOCKS;
+
+	Assert(first + source->layout->node_pages <= SEGMENT_BLOCKS);
+	PipeannReadReserve();
+	read->file = PipeannFileOpen(source->index,
+								 frame->blkno / SEGMENT_BLOCKS,
+								 PipeannRingInUse());
+	if (read->file == NULL)
+		return false;
+	read->owner = &source->owner;
+	read->buffer = frame->buffer;
+	read->length = source->layout->node_pages * BLCKSZ;
+	read->offset = (off_t) first * BLCKSZ;
+	PipeannReadQueue(read);
+	return true;
+}
+
+/* Block until the source has fewer than below reads in flight. */
+static void
+WaitForReads(Source *source, int below)
+{
+	PipeannCounters *counters = source->source.counters;
+	instr_time	start;
+	instr_time	duration;
+
+	INSTR_TIME_SET_CURRENT(start);
+	PipeannReadWait(&source->owner, below);
+	INSTR_TIME_SET_CURRENT(duration);
+	INSTR_TIME_SUBTRACT(duration, start);
+	counters->rounds++;
+	counters->wait_us += INSTR_TIME_GET_MICROSEC(duration);
+	if (track_io_timing)
+	{
+#if PG_VERSION_NUM >= 170000
+		INSTR_TIME_ADD(pgBufferUsage.shared_blk_read_time, duration);
+#else
+		INSTR_TIME_ADD(pgBufferUsage.blk_read_time, duration);
+#endif
+	}
+}
+
+/*
+ * A read is done: verify its blocks, and take from shared_buffers those that
+ * were there when the page was asked for (the file may have older ones), that
+ * do not verify, or that did not come at all.
+ */
+static PipeannFrame *
+FinishRead(Source *source, PipeannBufferedFrame *frame)
+{
+	PipeannRead *read = &frame->read;
+	bool		complete = read->result == read->length;
+	bool		retry = false;
+
+	read->state = PIPEANN_READ_IDLE;
+	if (read->direct && read->result == -EINVAL)
+		PipeannFileDirectRefused();
+	if (read->lost)
+		PipeannFrameReplaceBuffer(frame);
+
+	for (int i = 0; i < source->layout->node_pages; i++)
+	{
+		bool		resident = (frame->resident & BlockBit(i)) != 0;
+		char	   *page = FrameBlock(frame, i);
+
+		if (complete && !resident &&
+			PipeannPageIsValid(page, frame->blkno + i, PIPEANN_GRAPH))
+			continue;
+		retry |= !resident;
+		(void) PipeannCopyThroughBuffer(source->index, frame->blkno + i, page);
+	}
+	if (retry)
+		source->source.counters->retries++;
+	ReportBlocksRead(source);
+	return MakeReady(source, frame, false);
+}
+
+static PipeannBufferedFrame *
+NewFrame(Source *source, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(source->map, source->layout, page);
+	PipeannBufferedFrame *frame;
+
+	if (blkno == InvalidBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has no graph page %u",
+						RelationGetRelationName(source->index), page)));
+	frame = PipeannFrameAlloc(source->layout->node_pages);
+	dlist_push_tail(&source->frames, &frame->node);
+	frame->blkno = blkno;
+	frame->frame.page = page;
+	frame->frame.user = NULL;
+	return frame;
+}
+
+static PipeannFrame *
+SourceRequest(PipeannPageSource *self, uint32 page)
+{
+	Source	   *source = (Source *) self;
+	PipeannBufferedFrame *frame = NewFrame(source, page);
+	int			most = Max(self->max_in_flight, 1);
+
+	if (RelationUsesLocalBuffers(source->index))
+		return ReadThroughBuffers(source, frame);
+	if (CopyResidentPage(source, frame))
+		return FinishHit(source, frame);
+	if (self->in_flight >= most)
+		WaitForReads(source, most);
+	if (!QueueRead(source, frame))
+		return ReadThroughBuffers(source, frame);
+	CountRead(source);
+	frame->frame.hit = false;
+	frame->frame.nodes = NULL;
+	frame->frame.state = PIPEANN_FRAME_IN_FLIGHT;
+	return &frame->frame;
+}
+
+static void
+SourceSubmit(PipeannPageSource *self)
+{
+	(void) self;
+	PipeannReadSubmit();
+}
+
+static PipeannFrame *
+SourceNext(PipeannPageSource *self, bool wait)
+{
+	Source	   *source = (Source *) self;
+	PipeannRead *read;
+
+	PipeannReadPoll();
+	if (wait && dlist_is_empty(&source->owner.done) && self->in_flight > 0)
+		WaitForReads(source, self->in_flight);
+	else
+		PipeannReadSubmit();
+
+	if (dlist_is_empty(&source->owner.done))
+		return NULL;
+	read = dlist_container(PipeannRead, node,
+						   dlist_pop_head_node(&source->owner.done));
+	return FinishRead(source, PipeannReadFrame(read));
+}
+
+/* A frame that the kernel still reads into comes back as an orphan. */
+static void
+DropFrame(PipeannBufferedFrame *frame)
+{
+	dlist_delete(&frame->node);
+	if (PipeannReadCancel(&frame->read))
+		PipeannFrameFree(frame);
+}
+
+static void
+SourceRelease(PipeannPageSource *self, PipeannFrame *frame)
+{
+	(void) self;
+	DropFrame((PipeannBufferedFrame *) frame);
+}
+
+/* Called while a transaction aborts too: no error, no allocation. */
+static void
+CloseSource(void *arg)
+{
+	Source	   *source = arg;
+
+	if (source->closed)
+		return;
+	source->closed = true;
+	while (!dlist_is_empty(&source->frames))
+		DropFrame(dlist_head_element(PipeannBufferedFrame, node,
+									 &source->frames));
+	PipeannFrameTrim();
+}
+
+PipeannPageSource *
+PipeannSourceOpen(Relation index, const PipeannLayout *layout,
+				  const PipeannExtentMap *map, PipeannCounters *counters)
+{
+	Source	   *source = palloc0(sizeof(Source));
+
+	source->source.request = SourceRequest;
+	source->source.submit = SourceSubmit;
+	source->source.next = SourceNext;
+	source->source.release = SourceRelease;
+	source->source.max_in_flight = PIPEANN_MAX_IN_FLIGHT;
+	source->source.counters = counters;
+	source->index = index;
+	source->layout = layout;
+	source->map = map;
+	dlist_init(&source->owner.done);
+	source->owner.in_flight = &source->source.in_flight;
+	dlist_init(&source->frames);
+	source->callback.func = CloseSource;
+	source->callback.arg = source;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext,
+									   &source->callback);
+	return &source->source;
+}
+
+/*
+ * The memory stays until its context goes: the callback cannot be
+ * unregistered.
+ */
+void
+PipeannSourceClose(PipeannPageSource *source)
+{
+	CloseSource(source);
+}
+
+/* Extents are filled in order, but need not stand in order in the file. */
+uint32
+PipeannSourceCountPages(Relation index, const PipeannLayout *layout,
+						const PipeannExtentMap *map, uint32 graph_pages)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+	uint32		per_extent = PipeannGraphPagesPerExtent(layout);
+	uint32		count = 0;
+
+	for (uint32 i = 0; i < map->count[PIPEANN_GRAPH] && count < graph_pages;
+		 i++)
+	{
+		BlockNumber first = PipeannGraphBlock(map, layout, i * per_extent);
+		uint32		exist = 0;
+
+		if (first < nblocks)
+			exist = Min((nblocks - first) / layout->node_pages, per_extent);
+		count += exist;
+		if (exist < per_extent)
+			break;
+	}
+	return Min(count, graph_pages);
+}

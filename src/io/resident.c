@@ -1,0 +1,108 @@
+/*
+ * resident.c
+ *		Pages that are in shared_buffers, and reads through it.
+ *
+ * The buffer mapping table is not an interface for extensions, but the only
+ * way to ask whether a block is resident without reading it in.
+ */
+#include "io/ring.h"
+
+#include "executor/instrument.h"
+#include "pgstat.h"
+#include "storage/buf_internals.h"
+
+/* A buffer that held the block a moment ago, or InvalidBuffer. */
+static Buffer
+LookUpBlock(Relation index, BlockNumber blkno)
+{
+	BufferTag	tag;
+	uint32		hash;
+	LWLock	   *lock;
+	int			id;
+
+#if PG_VERSION_NUM >= 160000
+	InitBufferTag(&tag, &index->rd_locator, MAIN_FORKNUM, blkno);
+#else
+	INIT_BUFFERTAG(tag, index->rd_node, MAIN_FORKNUM, blkno);
+#endif
+	hash = BufTableHashCode(&tag);
+	lock = BufMappingPartitionLock(hash);
+
+	LWLockAcquire(lock, LW_SHARED);
+	id = BufTableLookup(&tag, hash);
+	LWLockRelease(lock);
+	return id < 0 ? InvalidBuffer : id + 1;
+}
+
+/*
+ * ReadRecentBuffer() pins without noting the use, so pages that only we read
+ * would look unused to the clock sweep and be the first to go. Bump the usage
+ * count as ReadBuffer() does; losing a race here costs nothing.
+ */
+static void
+NoteBufferUse(Buffer buffer)
+{
+#if PG_VERSION_NUM < 190000
+	BufferDesc *desc = GetBufferDescriptor(buffer - 1);
+	uint32		state = pg_atomic_read_u32(&desc->state);
+
+	if (!(state & BM_LOCKED) &&
+		BUF_STATE_GET_USAGECOUNT(state) < BM_MAX_USAGE_COUNT)
+		pg_atomic_compare_exchange_u32(&desc->state, &state,
+									   state + BUF_USAGECOUNT_ONE);
+#endif
+}
+
+/*
+ * A block that is found but cannot be pinned has been evicted since, so that
+ * what is on disk is as new as what was found, or is just being read in.
+ */
+static Buffer
+PinResident(Relation index, BlockNumber blkno)
+{
+	Buffer		buffer = LookUpBlock(index, blkno);
+
+	if (buffer == InvalidBuffer ||
+		!ReadRecentBuffer(PipeannRelationLocator(index), MAIN_FORKNUM, blkno,
+						  buffer))
+		return InvalidBuffer;
+	return buffer;
+}
+
+bool
+PipeannIsResident(Relation index, BlockNumber blkno)
+{
+	return LookUpBlock(index, blkno) != InvalidBuffer;
+}
+
+bool
+PipeannCopyResident(Relation index, BlockNumber blkno, char *dst)
+{
+	Buffer		buffer = PinResident(index, blkno);
+
+	if (buffer == InvalidBuffer)
+		return false;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(dst, BufferGetPage(buffer), BLCKSZ);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	NoteBufferUse(buffer);
+	ReleaseBuffer(buffer);
+	pgstat_count_buffer_read(index);
+	pgstat_count_buffer_hit(index);
+	return true;
+}
+
+bool
+PipeannCopyThroughBuffer(Relation index, BlockNumber blkno, char *dst)
+{
+	int64		reads = pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_read;
+	Buffer		buffer;
+
+	buffer = PipeannReadBuffer(index, blkno, PIPEANN_GRAPH,
+							   BUFFER_LOCK_SHARE, true, NULL);
+	memcpy(dst, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	return reads == pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_read;
+}

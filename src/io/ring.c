@@ -1,0 +1,480 @@
+/*
+ * ring.c
+ *		Reads in flight: through io_uring, or pread where that is not to be had.
+ *
+ * The ring is made at the backend's first read and never given up, unless the
+ * kernel refuses to serve it. Reads that are queued stay in a list of ours
+ * until they are submitted, all together; what the kernel does not take is
+ * taken back from the submission queue at once, so that no entry there
+ * outlives the call and a queued read can simply be dropped.
+ */
+#include "io/ring.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <unistd.h>
+
+#include "pgstat.h"
+#include "storage/fd.h"
+#include "utils/wait_event.h"
+
+/* Submissions in a row that the kernel is short of memory for. */
+#define MAX_FAILURES 8
+
+typedef enum RingState
+{
+	RING_UNTRIED,
+	RING_OPEN,
+	RING_FAILED
+} RingState;
+
+int			pipeann_io_method = PIPEANN_IO_AUTO;
+
+static struct io_uring ring;
+static RingState ring_state = RING_UNTRIED;
+static int	failures = 0;
+
+static dlist_head queued = DLIST_STATIC_INIT(queued);
+static dlist_head submitted = DLIST_STATIC_INIT(submitted);
+static dlist_head deferred = DLIST_STATIC_INIT(deferred);
+static dlist_head orphans = DLIST_STATIC_INIT(orphans);
+static int	num_queued = 0;
+static int	num_submitted = 0;
+
+static void
+ReportNoRing(int error)
+{
+	errno = error;
+	ereport(LOG,
+			(errmsg("io_uring cannot be used: %m"),
+			 errdetail("This session reads index pages with pread."),
+			 error == EPERM || error == EACCES || error == ENOSYS ?
+			 errhint("The kernel or a container's seccomp profile may forbid it (sysctl kernel.io_uring_disabled).") : 0));
+}
+
+/*
+ * Completions are to be handled by this process when it enters the kernel
+ * anyway, not by interrupting it; older kernels know less of that. Returns 0
+ * or -errno.
+ */
+static int
+InitRing(void)
+{
+	static const unsigned flags[] = {
+		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+		IORING_SETUP_TASKRUN_FLAG,
+		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+		0
+	};
+	struct io_uring_params params;
+	int			result = -EINVAL;
+
+	for (int i = 0; i < (int) lengthof(flags) && result == -EINVAL; i++)
+	{
+		memset(&params, 0, sizeof(params));
+		params.flags = flags[i];
+		result = io_uring_queue_init_params(PIPEANN_RING_SIZE, &ring,
+											&params);
+	}
+	if (result < 0)
+		return result;
+
+	/* came with IORING_OP_READ, Linux 5.6 */
+	if (!(params.features & IORING_FEAT_RW_CUR_POS))
+	{
+		io_uring_queue_exit(&ring);
+		return -ENOSYS;
+	}
+	(void) fcntl(ring.ring_fd, F_SETFD, FD_CLOEXEC);
+	return 0;
+}
+
+static void
+OpenRing(void)
+{
+	int			result = -EMFILE;
+
+	if (AcquireExternalFD())
+	{
+		result = InitRing();
+		if (result < 0)
+			ReleaseExternalFD();
+	}
+	ring_state = result < 0 ? RING_FAILED : RING_OPEN;
+	if (result < 0)
+		ReportNoRing(-result);
+}
+
+bool
+PipeannRingInUse(void)
+{
+	if (pipeann_io_method == PIPEANN_IO_PREAD)
+		return false;
+	if (ring_state == RING_UNTRIED)
+		OpenRing();
+	return ring_state == RING_OPEN;
+}
+
+/* The read must be in no list. */
+static void
+CompleteRead(PipeannRead *read, int result)
+{
+	read->state = PIPEANN_READ_DONE;
+	read->result = result;
+	if (read->owner == NULL)
+		dlist_push_tail(&orphans, &read->node);
+	else
+	{
+		(*read->owner->in_flight)--;
+		dlist_push_tail(&read->owner->done, &read->node);
+	}
+}
+
+/* Collect completions; with deferred task work this may enter the kernel. */
+static void
+ReapRing(void)
+{
+	struct io_uring_cqe *cqes[32];
+	unsigned	count;
+
+	do
+	{
+		count = io_uring_peek_batch_cqe(&ring, cqes, lengthof(cqes));
+		for (unsigned i = 0; i < count; i++)
+		{
+			PipeannRead *read = io_uring_cqe_get_data(cqes[i]);
+
+			dlist_delete(&read->node);
+			num_submitted--;
+			CompleteRead(read, cqes[i]->res);
+		}
+		io_uring_cq_advance(&ring, count);
+	} while (count == lengthof(cqes));
+}
+
+/* Fill the submission queue. Returns the number of entries. */
+static int
+PrepareQueued(void)
+{
+	int			count = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queued)
+	{
+		PipeannRead *read = dlist_container(PipeannRead, node, iter.cur);
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+
+		if (sqe == NULL)
+			break;
+		io_uring_prep_read(sqe, read->file->fd, read->buffer, read->length,
+						   read->offset);
+		io_uring_sqe_set_data(sqe, read);
+		count++;
+	}
+	return count;
+}
+
+/* The kernel has taken the first reads of the queue. */
+static void
+NoteSubmitted(int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		PipeannRead *read = dlist_container(PipeannRead, node,
+											dlist_pop_head_node(&queued));
+
+		PipeannFileUnpin(read->file);
+		read->file = NULL;
+		read->state = PIPEANN_READ_SUBMITTED;
+		dlist_push_tail(&submitted, &read->node);
+	}
+	num_queued -= count;
+	num_submitted += count;
+}
+
+/*
+ * Submit what is queued and wait for some completions. Returns 0 or -errno.
+ * Without SQ polling the kernel looks at the queue's tail during the call
+ * only, so we may set it back.
+ */
+static int
+EnterRing(unsigned wait_for)
+{
+	struct io_uring_sq *sq = &ring.sq;
+	unsigned	head = *sq->khead;
+	int			prepared = PrepareQueued();
+	int			result = wait_for > 0 ?
+		io_uring_submit_and_wait(&ring, wait_for) : io_uring_submit(&ring);
+	int			taken = io_uring_smp_load_acquire(sq->khead) - head;
+
+	NoteSubmitted(taken);
+	if (taken < prepared)
+	{
+		sq->sqe_head = sq->sqe_tail = head + taken;
+		*sq->ktail = head + taken;
+	}
+	return result < 0 ? result : 0;
+}
+
+/* Leave queued reads to pread. */
+static void
+DeferQueued(void)
+{
+	while (!dlist_is_empty(&queued))
+	{
+		PipeannRead *read = dlist_container(PipeannRead, node,
+											dlist_pop_head_node(&queued));
+
+		read->state = PIPEANN_READ_DEFERRED;
+		dlist_push_tail(&deferred, &read->node);
+	}
+	num_queued = 0;
+}
+
+/* Wait for a completion without submitting. Returns 0 or -errno. */
+static int
+AwaitCompletion(void)
+{
+	struct io_uring_cqe *cqe;
+
+	return io_uring_wait_cqe(&ring, &cqe);
+}
+
+/*
+ * Give the ring up for good. Reads under way are waited for; when the kernel
+ * does not let us do even that, they are lost: it may still write into their
+ * buffers.
+ */
+static void
+AbandonRing(int error)
+{
+	DeferQueued();
+	while (num_submitted > 0)
+	{
+		int			result = AwaitCompletion();
+
+		if (result < 0 && result != -EINTR)
+			break;
+		ReapRing();
+	}
+	while (!dlist_is_empty(&submitted))
+	{
+		PipeannRead *read = dlist_container(PipeannRead, node,
+											dlist_pop_head_node(&submitted));
+
+		read->lost = true;
+		CompleteRead(read, -EIO);
+	}
+	num_submitted = 0;
+	io_uring_queue_exit(&ring);
+	ReleaseExternalFD();
+	ring_state = RING_FAILED;
+	ReportNoRing(error);
+}
+
+static bool
+IsShortage(int result)
+{
+	return result == -EAGAIN || result == -EBUSY || result == -ENOMEM;
+}
+
+/*
+ * The kernel did not do what it was asked to. Short of memory with nothing
+ * under way whose end would help, the queued reads go another way, and all
+ * later ones when it happens again and again.
+ */
+static void
+HandleFailure(int result)
+{
+	if (result == -EINTR)
+		return;
+	if (!IsShortage(result) || ++failures >= MAX_FAILURES)
+		AbandonRing(-result);
+	else if (num_submitted == 0)
+		DeferQueued();
+}
+
+/* Submit and block until something of anyone's has completed, or a signal. */
+static void
+WaitRing(void)
+{
+	int			result;
+
+	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_READ);
+	result = EnterRing(1);
+	if (IsShortage(result) && num_submitted > 0)
+		result = AwaitCompletion();
+	pgstat_report_wait_end();
+	if (result < 0)
+		HandleFailure(result);
+	else
+		failures = 0;
+}
+
+/* Do the owner's first deferred read. */
+static bool
+ReadDeferred(PipeannReadOwner *owner)
+{
+	PipeannRead *read = NULL;
+	dlist_iter	iter;
+	ssize_t		result;
+
+	dlist_foreach(iter, &deferred)
+	{
+		read = dlist_container(PipeannRead, node, iter.cur);
+		if (read->owner == owner)
+			break;
+		read = NULL;
+	}
+	if (read == NULL)
+		return false;
+
+	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_READ);
+	do
+		result = pread(read->file->fd, read->buffer, read->length,
+					   read->offset);
+	while (result < 0 && errno == EINTR);
+	if (result < 0)
+		result = -errno;
+	pgstat_report_wait_end();
+
+	dlist_delete(&read->node);
+	PipeannFileUnpin(read->file);
+	read->file = NULL;
+	CompleteRead(read, (int) result);
+	return true;
+}
+
+/* Have the kernel read ahead what will be read with pread. */
+static void
+AdviseDeferred(void)
+{
+	dlist_iter	iter;
+
+	dlist_reverse_foreach(iter, &deferred)
+	{
+		PipeannRead *read = dlist_container(PipeannRead, node, iter.cur);
+
+		if (read->advised)
+			return;
+		read->advised = true;
+#ifdef POSIX_FADV_WILLNEED
+		if (!read->direct)
+			(void) posix_fadvise(read->file->fd, read->offset, read->length,
+								 POSIX_FADV_WILLNEED);
+#endif
+	}
+}
+
+void
+PipeannReadReserve(void)
+{
+	while (num_queued + num_submitted >= PIPEANN_RING_SIZE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		WaitRing();
+		PipeannReadPoll();
+	}
+}
+
+void
+PipeannReadQueue(PipeannRead *read)
+{
+	read->direct = read->file->direct;
+	read->advised = false;
+	(*read->owner->in_flight)++;
+	if (PipeannRingInUse())
+	{
+		read->state = PIPEANN_READ_QUEUED;
+		dlist_push_tail(&queued, &read->node);
+		num_queued++;
+	}
+	else
+	{
+		read->state = PIPEANN_READ_DEFERRED;
+		dlist_push_tail(&deferred, &read->node);
+	}
+}
+
+void
+PipeannReadSubmit(void)
+{
+	if (num_queued > 0)
+	{
+		int			result = EnterRing(0);
+
+		/* when reads under way complete there is room again */
+		if (result < 0 && !(IsShortage(result) && num_submitted > 0))
+			HandleFailure(result);
+	}
+	AdviseDeferred();
+}
+
+void
+PipeannReadPoll(void)
+{
+	if (num_submitted > 0)
+		ReapRing();
+}
+
+void
+PipeannReadWait(PipeannReadOwner *owner, int below)
+{
+	while (*owner->in_flight >= below)
+	{
+		CHECK_FOR_INTERRUPTS();
+		AdviseDeferred();
+		if (!ReadDeferred(owner))
+			WaitRing();
+		PipeannReadPoll();
+	}
+}
+
+bool
+PipeannReadCancel(PipeannRead *read)
+{
+	switch (read->state)
+	{
+		case PIPEANN_READ_IDLE:
+			break;
+		case PIPEANN_READ_QUEUED:
+			num_queued--;
+			/* FALLTHROUGH */
+		case PIPEANN_READ_DEFERRED:
+			dlist_delete(&read->node);
+			PipeannFileUnpin(read->file);
+			read->file = NULL;
+			(*read->owner->in_flight)--;
+			break;
+		case PIPEANN_READ_SUBMITTED:
+			(*read->owner->in_flight)--;
+			read->owner = NULL;
+			return false;
+		case PIPEANN_READ_DONE:
+			dlist_delete(&read->node);
+			break;
+	}
+	read->state = PIPEANN_READ_IDLE;
+	return true;
+}
+
+PipeannRead *
+PipeannReadNextOrphan(void)
+{
+	if (dlist_is_empty(&orphans))
+		return NULL;
+	return dlist_container(PipeannRead, node, dlist_pop_head_node(&orphans));
+}
+
+const char *
+PipeannIoMethodInUse(void)
+{
+	return PipeannRingInUse() ? "io_uring" : "pread";
+}
+
+const char *
+PipeannIoFilesInUse(void)
+{
+	return PipeannRingInUse() && pipeann_direct_io &&
+		PipeannFileDirectWorks() ? "direct" : "buffered";
+}
