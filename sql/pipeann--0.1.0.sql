@@ -1,0 +1,157 @@
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION pipeann CASCADE" to load this file. \quit
+
+CREATE FUNCTION @extschema@.pipeannhandler(internal)
+	RETURNS pg_catalog.index_am_handler
+	AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE ACCESS METHOD pipeann TYPE INDEX HANDLER @extschema@.pipeannhandler;
+
+COMMENT ON ACCESS METHOD pipeann IS
+	'approximate nearest-neighbour search: codes in memory, graph and vectors on disk';
+
+-- Support functions of the operator classes: which metric it is.
+
+CREATE FUNCTION @extschema@.pipeann_metric_l2()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION @extschema@.pipeann_metric_ip()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION @extschema@.pipeann_metric_cosine()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- pgvector may be in any schema; its objects are named in full, so that
+-- nobody's objects of the same names are taken for them.
+DO $do$
+DECLARE
+	vector_schema pg_catalog.text := (
+		SELECT pg_catalog.quote_ident(n.nspname)
+		FROM pg_catalog.pg_extension e
+			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+		WHERE e.extname OPERATOR(pg_catalog.=) 'vector');
+	class pg_catalog.text[];
+BEGIN
+	FOREACH class SLICE 1 IN ARRAY ARRAY[
+		['vector_l2_ops', '<->', 'pipeann_metric_l2'],
+		['vector_ip_ops', '<#>', 'pipeann_metric_ip'],
+		['vector_cosine_ops', '<=>', 'pipeann_metric_cosine']]
+	LOOP
+		EXECUTE pg_catalog.format($class$
+			CREATE OPERATOR CLASS @extschema@.%1$s
+				FOR TYPE %2$s.vector USING pipeann AS
+				OPERATOR 1 %2$s.%3$s (%2$s.vector, %2$s.vector)
+					FOR ORDER BY pg_catalog.float_ops,
+				FUNCTION 1 @extschema@.%4$s()$class$,
+			class[1], vector_schema, class[2], class[3]);
+	END LOOP;
+END
+$do$;
+
+COMMENT ON OPERATOR CLASS @extschema@.vector_l2_ops USING pipeann IS
+	'Euclidean distance, <->';
+COMMENT ON OPERATOR CLASS @extschema@.vector_ip_ops USING pipeann IS
+	'negative inner product, <#>';
+COMMENT ON OPERATOR CLASS @extschema@.vector_cosine_ops USING pipeann IS
+	'cosine distance, <=>';
+
+-- Looking at an index and at searches.
+
+CREATE FUNCTION @extschema@.pipeann_index_info(
+	index pg_catalog.regclass,
+	OUT format pg_catalog.int4,
+	OUT dimensions pg_catalog.int4,
+	OUT metric pg_catalog.text,
+	OUT storage pg_catalog.text,
+	OUT m pg_catalog.int4,
+	OUT ef_construction pg_catalog.int4,
+	OUT pq_bytes pg_catalog.int4,
+	OUT nodes pg_catalog.int8,
+	OUT graph_pages pg_catalog.int8,
+	OUT slots_per_page pg_catalog.int4,
+	OUT node_pages pg_catalog.int4,
+	OUT has_codes pg_catalog.bool,
+	OUT memory_place pg_catalog.text,
+	OUT memory_bytes pg_catalog.int8,
+	OUT io_method pg_catalog.text,
+	OUT direct_io pg_catalog.bool,
+	OUT relation_bytes pg_catalog.int8)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
+	'options, size and state of a pipeann index; loads its codes into memory';
+
+CREATE FUNCTION @extschema@.pipeann_last_search(
+	OUT mode pg_catalog.text,
+	OUT nodes_explored pg_catalog.int8,
+	OUT code_distances pg_catalog.int8,
+	OUT exact_distances pg_catalog.int8,
+	OUT page_hits pg_catalog.int8,
+	OUT page_reads pg_catalog.int8,
+	OUT mean_in_flight pg_catalog.float8,
+	OUT peak_in_flight pg_catalog.int8,
+	OUT rounds pg_catalog.int8,
+	OUT wait_us pg_catalog.int8,
+	OUT retries pg_catalog.int8,
+	OUT rows_out_of_order pg_catalog.int8)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.pipeann_last_search() IS
+	'counters of the last pipeann index scan that this session finished';
+
+CREATE FUNCTION @extschema@.pipeann_stats(
+	OUT indexrelid pg_catalog.oid,
+	OUT scans pg_catalog.int8,
+	OUT nodes_explored pg_catalog.int8,
+	OUT code_distances pg_catalog.int8,
+	OUT exact_distances pg_catalog.int8,
+	OUT page_hits pg_catalog.int8,
+	OUT page_reads pg_catalog.int8,
+	OUT mean_in_flight pg_catalog.float8,
+	OUT peak_in_flight pg_catalog.int8,
+	OUT rounds pg_catalog.int8,
+	OUT wait_us pg_catalog.int8,
+	OUT retries pg_catalog.int8,
+	OUT rows_out_of_order pg_catalog.int8)
+	RETURNS SETOF pg_catalog.record
+	AS 'MODULE_PATHNAME', 'pipeann_stats' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_stats() IS
+	'counters of searches summed per pipeann index of this database';
+
+CREATE VIEW @extschema@.pipeann_stats AS
+	SELECT c.relname AS indexname, s.*
+	FROM @extschema@.pipeann_stats() s
+		JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) s.indexrelid;
+
+COMMENT ON VIEW @extschema@.pipeann_stats IS
+	'counters of searches summed per pipeann index of this database, since the server started';
+
+-- Operating an index.
+
+CREATE FUNCTION @extschema@.pipeann_check(index pg_catalog.regclass)
+	RETURNS pg_catalog.int8
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_check(pg_catalog.regclass) IS
+	'check the structure of a pipeann index; returns the number of its nodes, errors if it is corrupted';
+
+CREATE FUNCTION @extschema@.pipeann_prewarm(index pg_catalog.regclass)
+	RETURNS pg_catalog.int8
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_prewarm(pg_catalog.regclass) IS
+	'load a pipeann index''s codes into memory and its graph into shared_buffers as far as that fits; returns blocks read';
+
+CREATE FUNCTION @extschema@.pipeann_recall(
+	index pg_catalog.regclass,
+	k pg_catalog.int4 DEFAULT 10,
+	samples pg_catalog.int4 DEFAULT 100)
+	RETURNS pg_catalog.float8
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.int4, pg_catalog.int4) IS
+	'mean share of the k true nearest neighbours that a search with the current settings finds, for vectors sampled from the index';

@@ -1,0 +1,282 @@
+/*
+ * am.h
+ *		PostgreSQL's side: callbacks, options, settings.
+ */
+#ifndef PIPEANN_AM_H
+#define PIPEANN_AM_H
+
+#include "base.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "graph/graph.h"
+#include "nodes/execnodes.h"
+#include "page/page.h"
+#include "search/search.h"
+#include "shmem/image.h"
+
+/* Support function of an operator class: returns its PipeannMetric. */
+#define PIPEANN_METRIC_PROC 1
+#define PIPEANN_NUM_PROCS 1
+#define PIPEANN_DISTANCE_STRATEGY 1
+
+/* Index options. */
+#define PIPEANN_DEFAULT_M 16
+#define PIPEANN_MIN_M 2
+#define PIPEANN_MAX_M 100
+#define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
+#define PIPEANN_MIN_EF_CONSTRUCTION 4
+#define PIPEANN_MAX_EF_CONSTRUCTION 1000
+#define PIPEANN_MAX_PQ_BYTES 1024
+#define PIPEANN_DEFAULT_FILLFACTOR 100
+#define PIPEANN_MIN_FILLFACTOR 10
+#define PIPEANN_MAX_DIM 16000	/* that of vector */
+
+/* On squared distances; 1.095 on distances. */
+#define PIPEANN_ALPHA 1.2f
+
+/* An index of fewer nodes has no codes: a search reads all of it. */
+#define PIPEANN_MIN_CODED_NODES 4096
+
+typedef struct PipeannOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			m;
+	int			ef_construction;
+	int			pq_bytes;		/* 0: by the number of dimensions */
+	int			storage;		/* PipeannStorage */
+	int			fillfactor;
+} PipeannOptions;
+
+/* Settings. */
+typedef enum PipeannIterativeScan
+{
+	PIPEANN_ITERATIVE_OFF,
+	PIPEANN_ITERATIVE_RELAXED,
+	PIPEANN_ITERATIVE_STRICT
+} PipeannIterativeScan;
+
+#define PIPEANN_DEFAULT_EF_SEARCH 100
+
+extern int	pipeann_ef_search;
+extern int	pipeann_iterative_scan;
+extern int	pipeann_max_scan_tuples;
+extern double pipeann_scan_mem_multiplier;
+extern int	pipeann_search_mode;
+extern int	pipeann_pipeline_width;
+
+/* Build phases, as pg_stat_progress_create_index shows them. */
+#define PIPEANN_PHASE_SCAN 2
+#define PIPEANN_PHASE_TRAIN 3
+#define PIPEANN_PHASE_GRAPH 4
+#define PIPEANN_PHASE_PACK 5
+#define PIPEANN_PHASE_WRITE 6
+#define PIPEANN_PHASE_WAL 7
+
+/* pgvector's type, as it is in memory. */
+typedef struct PipeannVector
+{
+	int32		vl_len_;
+	int16		dim;
+	int16		unused;
+	float		x[FLEXIBLE_ARRAY_MEMBER];
+} PipeannVector;
+
+/* options.c */
+extern bytea *pipeannoptions(Datum reloptions, bool validate);
+extern void PipeannOptionsInit(void);
+extern const PipeannOptions *PipeannGetOptions(Relation index);
+
+/* settings.c */
+extern void PipeannSettingsInit(void);
+
+/* cost.c */
+extern void pipeanncostestimate(struct PlannerInfo *root,
+								struct IndexPath *path, double loop_count,
+								Cost *startup_cost, Cost *total_cost,
+								Selectivity *selectivity, double *correlation,
+								double *pages);
+
+/* validate.c */
+extern bool pipeannvalidate(Oid opclassoid);
+
+/* build.c */
+extern IndexBuildResult *pipeannbuild(Relation heap, Relation index,
+									  IndexInfo *index_info);
+extern void pipeannbuildempty(Relation index);
+
+/* insert.c */
+extern bool pipeanninsert(Relation index, Datum *values, bool *isnull,
+						  ItemPointer heap_tid, Relation heap,
+						  IndexUniqueCheck check_unique, bool index_unchanged,
+						  IndexInfo *index_info);
+
+/* vacuum.c */
+extern IndexBulkDeleteResult *pipeannbulkdelete(IndexVacuumInfo *info,
+												IndexBulkDeleteResult *stats,
+												IndexBulkDeleteCallback callback,
+												void *callback_state);
+extern IndexBulkDeleteResult *pipeannvacuumcleanup(IndexVacuumInfo *info,
+												   IndexBulkDeleteResult *stats);
+
+/* scan.c */
+extern IndexScanDesc pipeannbeginscan(Relation index, int nkeys,
+									  int norderbys);
+extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
+						  ScanKey orderbys, int norderbys);
+extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
+extern void pipeannendscan(IndexScanDesc scan);
+
+/* Counters and mode of this session's last scan. */
+extern PipeannCounters PipeannLastCounters;
+extern int	PipeannLastMode;
+
+/* value.c */
+
+/* The metric of an index's operator class. */
+extern PipeannMetric PipeannIndexMetric(Relation index);
+
+/* Dimensions of the indexed column; an error when it declares none. */
+extern int	PipeannIndexDimensions(Relation index);
+
+/*
+ * The elements of a (possibly toasted) vector datum, checked to have dim
+ * dimensions. Points into the detoasted datum, in CurrentMemoryContext.
+ */
+extern const float *PipeannDatumElements(Datum value, int dim);
+
+/* Euclidean norm. */
+extern double PipeannNorm(const float *x, int dim);
+
+/* Slot's aux of a vector of this norm (see page/node.h). */
+extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
+
+/* Whether a vector can be in the index at all (cosine: not zero). */
+extern bool PipeannIsIndexable(PipeannMetric metric, double norm);
+
+/* out[dim] = x / |x|, or x itself when that is zero. */
+extern void PipeannNormalize(const float *x, int dim, float *out);
+
+/*
+ * The embedding of graph/graph.h as floats: squared Euclidean distance between
+ * embedded vectors is the graph's measure. out has dim + 1 elements for IP.
+ */
+extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
+extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
+						 float aux, float *out);
+
+/* open.c: what scan, insert and functions need to search an index */
+typedef struct PipeannIndexView
+{
+	Relation	index;
+	PipeannMeta meta;
+	PipeannExtentMap own_map;	/* when there is no image */
+	const PipeannExtentMap *map;
+	PipeannImage *image;		/* NULL while there are no codes */
+	PipeannCodes codes;
+} PipeannIndexView;
+
+/* Metapage, extent map, image; in CurrentMemoryContext. */
+extern void PipeannOpenView(PipeannIndexView *view, Relation index);
+
+/* Re-read the metapage and follow it. */
+extern void PipeannRefreshView(PipeannIndexView *view);
+
+/* Ids run from 0 to this. */
+static inline uint32
+PipeannViewIds(const PipeannIndexView *view)
+{
+	return view->meta.graph_pages * view->meta.layout.slots_per_page;
+}
+
+/*
+ * Open an index by name for a SQL function: a pipeann index, AccessShareLock,
+ * SELECT privilege on its table, not another session's temporary one.
+ */
+extern Relation PipeannOpenIndex(Oid relid);
+
+/* chain.c: overflow slots */
+
+/*
+ * Copy the TIDs of one overflow slot to tids[PipeannExtTids()]; returns how
+ * many, and the next slot's id.
+ */
+extern int	PipeannChainRead(const PipeannIndexView *view, uint32 id,
+							 ItemPointerData *tids, uint32 *next);
+
+/* The exact vector of a wide node: float[dim]. */
+extern void PipeannChainVector(const PipeannIndexView *view,
+							   const PipeannSlot *slot, float *x);
+
+/* place.c: finding room for slots and writing them */
+
+/*
+ * Write a slot (slot_size bytes) to a free place, on graph page near if that
+ * has one. Returns its id. The view's metapage copy and map are refreshed as
+ * the index grows.
+ */
+extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
+							   const PipeannSlot *slot);
+
+/* Lock the page of a slot exclusively, registered for WAL. */
+typedef struct PipeannSlotUpdate
+{
+	Buffer		buffer;
+	BlockNumber blkno;
+	GenericXLogState *state;
+	Page		page;
+	PipeannSlot *slot;
+} PipeannSlotUpdate;
+
+extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
+							 PipeannSlotUpdate *update);
+extern void PipeannSlotEnd(PipeannSlotUpdate *update);
+extern void PipeannSlotAbort(PipeannSlotUpdate *update);
+
+/* Copy slot id (slot_size bytes) out of shared_buffers. */
+extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
+							PipeannSlot *slot);
+
+/* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */
+extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
+
+/*
+ * Write the code of a node, note it in the metapage, follow it in memory.
+ */
+extern void PipeannPlaceCode(PipeannIndexView *view, uint32 id,
+							 const uint8 *code);
+
+/* Count a node added. */
+extern void PipeannCountNode(PipeannIndexView *view);
+
+/* coding.c: training and writing codes, for build and switch-over */
+
+/* The nodes of an index, by number here and by id there. */
+typedef struct PipeannNodes
+{
+	PipeannVectors vectors;		/* nodes by number */
+	uint32	   *id_of_node;		/* [vectors.n] */
+	uint32	   *node_of_id;		/* [ids], INVALID_ID where there is none */
+	uint32		ids;
+} PipeannNodes;
+
+/*
+ * Give codes, codebook and entry graph the extents that they need, inside a
+ * metapage update or a build. What is there already is used.
+ */
+extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
+								 uint32 ids);
+
+/*
+ * Train, encode, build the entry graph, write it all, WAL-logged when wal is
+ * true. Sets the metapage fields that go with it in meta; the caller makes
+ * them count.
+ */
+extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
+							   const PipeannExtentMap *map,
+							   const PipeannNodes *nodes, bool wal);
+
+/* switch.c: an index that has grown to need codes */
+extern void PipeannMaybeSwitch(Relation index);
+
+#endif							/* PIPEANN_AM_H */

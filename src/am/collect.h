@@ -1,0 +1,66 @@
+/*
+ * collect.h
+ *		A table's vectors in memory, as a build gathers them.
+ */
+#ifndef PIPEANN_COLLECT_H
+#define PIPEANN_COLLECT_H
+
+#include "am/am.h"
+
+typedef struct PipeannDuplicate
+{
+	ItemPointerData tid;
+	uint32		next;			/* in dups[], or PIPEANN_INVALID_ID */
+} PipeannDuplicate;
+
+typedef struct PipeannCollection
+{
+	int			dim;
+	PipeannMetric metric;
+	bool		auto_storage;	/* storage may still become wider */
+	PipeannStorage storage;
+	Size		stride;
+	float		min;			/* of all elements seen (auto_storage) */
+	float		max;
+
+	uint32		n;				/* distinct vectors */
+	uint32		size;
+	char	   *data;			/* [size] of stride bytes */
+	double	   *norms;			/* [size] */
+	double		max_norm;
+	ItemPointerData *tids;		/* [size] each one's first row */
+	uint32	   *dup_heads;		/* [size] its other rows, in dups[] */
+
+	PipeannDuplicate *dups;
+	uint32		ndups;
+	uint32		dups_size;
+
+	uint32	   *table;			/* hash of equal vectors: numbers, or INVALID */
+	uint32		table_mask;
+	char	   *scratch;		/* one vector as stored */
+
+	bool		noticed;		/* said that memory is over the limit */
+} PipeannCollection;
+
+extern void PipeannCollectionInit(PipeannCollection *c, int dim,
+								  PipeannMetric metric,
+								  PipeannStorage storage);
+
+/* Add a row. */
+extern void PipeannCollectionAdd(PipeannCollection *c, const float *x,
+								 double norm, ItemPointer tid);
+
+/* Bytes in use. */
+extern Size PipeannCollectionMemory(const PipeannCollection *c);
+
+/* The vectors as the graph sees them; aux is allocated. */
+extern void PipeannCollectionVectors(const PipeannCollection *c,
+									 PipeannVectors *vectors);
+
+/* Rows of vector i beyond its first. */
+extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
+
+/* Free the hash table when all rows are in. */
+extern void PipeannCollectionFinish(PipeannCollection *c);
+
+#endif							/* PIPEANN_COLLECT_H */

@@ -1,0 +1,158 @@
+/*
+ * handler.c
+ *		The access method's handler, and loading of the library.
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "am/am.h"
+#include "commands/progress.h"
+#include "commands/vacuum.h"
+#include "fmgr.h"
+#include "io/io.h"
+#include "kernel/kernel.h"
+#include "utils/guc.h"
+
+#if PG_VERSION_NUM >= 180000
+PG_MODULE_MAGIC_EXT(.name = "pipeann", .version = "0.1.0");
+#else
+PG_MODULE_MAGIC;
+#endif
+
+PGDLLEXPORT void _PG_init(void);
+
+PG_FUNCTION_INFO_V1(pipeannhandler);
+PG_FUNCTION_INFO_V1(pipeann_metric_l2);
+PG_FUNCTION_INFO_V1(pipeann_metric_ip);
+PG_FUNCTION_INFO_V1(pipeann_metric_cosine);
+
+void
+_PG_init(void)
+{
+	PipeannKernelsInit();
+	PipeannOptionsInit();
+	PipeannSettingsInit();
+	PipeannImageInit();
+	PipeannIoInit();
+	MarkGUCPrefixReserved("pipeann");
+}
+
+/*
+ * Support functions of the operator classes: which metric it is.
+ */
+Datum
+pipeann_metric_l2(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	PG_RETURN_INT32(PIPEANN_L2);
+}
+
+Datum
+pipeann_metric_ip(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	PG_RETURN_INT32(PIPEANN_IP);
+}
+
+Datum
+pipeann_metric_cosine(PG_FUNCTION_ARGS)
+{
+	(void) fcinfo;
+	PG_RETURN_INT32(PIPEANN_COSINE);
+}
+
+static char *
+pipeannbuildphasename(int64 phase)
+{
+	switch (phase)
+	{
+		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
+			return "initializing";
+		case PIPEANN_PHASE_SCAN:
+			return "scanning table";
+		case PIPEANN_PHASE_TRAIN:
+			return "training codes";
+		case PIPEANN_PHASE_GRAPH:
+			return "building graph";
+		case PIPEANN_PHASE_PACK:
+			return "packing pages";
+		case PIPEANN_PHASE_WRITE:
+			return "writing pages";
+		case PIPEANN_PHASE_WAL:
+			return "writing WAL";
+		default:
+			return NULL;
+	}
+}
+
+static bool
+pipeannproperty(Oid index_oid, int attno, IndexAMProperty prop,
+				const char *propname, bool *res, bool *isnull)
+{
+	(void) index_oid;
+	(void) propname;
+	(void) isnull;
+	if (prop != AMPROP_DISTANCE_ORDERABLE || attno < 1)
+		return false;
+	*res = true;
+	return true;
+}
+
+Datum
+pipeannhandler(PG_FUNCTION_ARGS)
+{
+	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
+
+	(void) fcinfo;
+	amroutine->amstrategies = PIPEANN_DISTANCE_STRATEGY;
+	amroutine->amsupport = PIPEANN_NUM_PROCS;
+	amroutine->amoptsprocnum = 0;
+	amroutine->amcanorder = false;
+	amroutine->amcanorderbyop = true;
+	amroutine->amcanbackward = false;
+	amroutine->amcanunique = false;
+	amroutine->amcanmulticol = false;
+	amroutine->amoptionalkey = true;
+	amroutine->amsearcharray = false;
+	amroutine->amsearchnulls = false;
+	amroutine->amstorage = false;
+	amroutine->amclusterable = false;
+	amroutine->ampredlocks = false;
+	amroutine->amcanparallel = false;
+	amroutine->amcaninclude = false;
+	amroutine->amusemaintenanceworkmem = false;
+	amroutine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
+	amroutine->amkeytype = InvalidOid;
+#if PG_VERSION_NUM >= 160000
+	amroutine->amsummarizing = false;
+#endif
+#if PG_VERSION_NUM >= 170000
+	amroutine->amcanbuildparallel = false;
+	amroutine->aminsertcleanup = NULL;
+#endif
+
+	amroutine->ambuild = pipeannbuild;
+	amroutine->ambuildempty = pipeannbuildempty;
+	amroutine->aminsert = pipeanninsert;
+	amroutine->ambulkdelete = pipeannbulkdelete;
+	amroutine->amvacuumcleanup = pipeannvacuumcleanup;
+	amroutine->amcanreturn = NULL;
+	amroutine->amcostestimate = pipeanncostestimate;
+	amroutine->amoptions = pipeannoptions;
+	amroutine->amproperty = pipeannproperty;
+	amroutine->ambuildphasename = pipeannbuildphasename;
+	amroutine->amvalidate = pipeannvalidate;
+	amroutine->amadjustmembers = NULL;
+	amroutine->ambeginscan = pipeannbeginscan;
+	amroutine->amrescan = pipeannrescan;
+	amroutine->amgettuple = pipeanngettuple;
+	amroutine->amgetbitmap = NULL;
+	amroutine->amendscan = pipeannendscan;
+	amroutine->ammarkpos = NULL;
+	amroutine->amrestrpos = NULL;
+	amroutine->amestimateparallelscan = NULL;
+	amroutine->aminitparallelscan = NULL;
+	amroutine->amparallelrescan = NULL;
+
+	PG_RETURN_POINTER(amroutine);
+}

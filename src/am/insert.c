@@ -1,0 +1,423 @@
+/*
+ * insert.c
+ *		Inserting a row.
+ *
+ * A row whose vector is in the index already joins that node. Otherwise its
+ * node is written, then its code, then the edges that lead to it: a node that
+ * a crash leaves behind without those is what a row never committed leaves in
+ * any index. Inserters hold the metapage's heavyweight lock shared, so that
+ * the switch to codes (switch.c) can shut them out; pages are locked one at a
+ * time.
+ */
+#include "postgres.h"
+
+#include "am/am.h"
+#include "am/link.h"
+#include "io/io.h"
+#include "kernel/kernel.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+typedef struct InsertState
+{
+	PipeannIndexView view;
+	const float *x;				/* the vector */
+	const float *query;			/* the same, normalised for cosine */
+	double		norm;
+	bool		wide;			/* x does not fit the element storage */
+	PipeannSlot *slot;			/* its slot to be */
+	ItemPointerData tid;
+} InsertState;
+
+/*
+ * Fill the slot but for its neighbours and overflow.
+ */
+static void
+FillSlot(InsertState *state)
+{
+	const PipeannMeta *meta = &state->view.meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+
+	state->wide = l->storage != PIPEANN_FLOAT2 &&
+		!PipeannVectorFits(state->x, l->storage, l->dim);
+	if (state->wide && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("vector does not fit the storage of index \"%s\"",
+						RelationGetRelationName(state->view.index)),
+				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+				 errhint("Use storage = auto or float4.")));
+	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_WIDE : 0);
+	slot->aux = PipeannAux(l->metric, state->norm, meta->max_norm);
+	slot->ntids = 1;
+	PipeannSlotTids(l, slot)[0] = state->tid;
+	PipeannVectorFromFloat(state->x, l->storage, l->dim,
+						   PipeannSlotVector(l, slot));
+	state->slot = slot;
+}
+
+/*
+ * Write a wide vector's exact elements to overflow slots, last part first, so
+ * that each can name the next.
+ */
+static void
+WriteWide(InsertState *state)
+{
+	PipeannIndexView *view = &state->view;
+	Size		part_size = PipeannExtBytes(&view->meta.layout) & ~(Size) 3;
+	Size		total = mul_size(view->meta.layout.dim, sizeof(float));
+	Size		parts = (total + part_size - 1) / part_size;
+	uint32		next = PIPEANN_INVALID_ID;
+
+	while (parts-- > 0)
+	{
+		PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+
+		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		ext->length = Min(part_size, total - parts * part_size);
+		ext->ext_vec = next;
+		memcpy(PipeannSlotBody(ext),
+			   (const char *) state->x + parts * part_size, ext->length);
+		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+		pfree(ext);
+	}
+	state->slot->ext_vec = next;
+}
+
+/*
+ * Whether a stored node has exactly this vector. A wide one has a rounded
+ * vector inline and is compared by its full one.
+ */
+static bool
+SameVector(const InsertState *state, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
+	float	   *full;
+	bool		same;
+
+	if (!PipeannSlotIsNode(slot) ||
+		((slot->flags & PIPEANN_SLOT_WIDE) != 0) != state->wide ||
+		memcmp(PipeannSlotVector(l, slot), PipeannSlotVector(l, state->slot),
+			   size) != 0)
+		return false;
+	if (!state->wide)
+		return true;
+	full = palloc(mul_size(l->dim, sizeof(float)));
+	PipeannChainVector(&state->view, slot, full);
+	same = memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
+	pfree(full);
+	return same;
+}
+
+/*
+ * Try to add the row to an overflow slot.
+ */
+static bool
+AddToExt(InsertState *state, uint32 id)
+{
+	PipeannSlotUpdate update;
+	ItemPointerData *tids;
+
+	PipeannSlotBegin(&state->view, id, &update);
+	if (!(update.slot->flags & PIPEANN_SLOT_EXT) ||
+		update.slot->ntids >= PipeannExtTids(&state->view.meta.layout))
+	{
+		PipeannSlotAbort(&update);
+		return false;
+	}
+	tids = (ItemPointerData *) PipeannSlotBody(update.slot);
+	tids[update.slot->ntids++] = state->tid;
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+/*
+ * Put an overflow slot with the row before the node's others. False if
+ * somebody else changed the chain meanwhile; then the slot is emptied again.
+ */
+static bool
+PushExt(InsertState *state, uint32 id, uint32 old_first)
+{
+	PipeannIndexView *view = &state->view;
+	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+	PipeannSlotUpdate update;
+	uint32		ext_id;
+	bool		pushed;
+
+	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+	ext->ext_tids = old_first;
+	ext->ntids = 1;
+	memcpy(PipeannSlotBody(ext), &state->tid, sizeof(ItemPointerData));
+	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+	pfree(ext);
+
+	PipeannSlotBegin(view, id, &update);
+	pushed = update.slot->ext_tids == old_first;
+	if (pushed)
+	{
+		update.slot->ext_tids = ext_id;
+		PipeannSlotEnd(&update);
+		return true;
+	}
+	PipeannSlotAbort(&update);
+	PipeannSlotBegin(view, ext_id, &update);
+	update.slot->flags = 0;
+	PipeannSlotEnd(&update);
+	return false;
+}
+
+/*
+ * Add the row to the node, inline if there is room. False if the node is no
+ * longer one with this vector.
+ */
+static bool
+JoinNode(InsertState *state, uint32 id)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+
+	for (;;)
+	{
+		PipeannSlotUpdate update;
+		uint32		first;
+
+		CHECK_FOR_INTERRUPTS();
+		PipeannSlotBegin(&state->view, id, &update);
+		if (!PipeannSlotIsNode(update.slot))
+		{
+			PipeannSlotAbort(&update);
+			return false;
+		}
+		if (update.slot->ntids < l->inline_tids)
+		{
+			PipeannSlotTids(l, update.slot)[update.slot->ntids++] =
+				state->tid;
+			PipeannSlotEnd(&update);
+			return true;
+		}
+		first = update.slot->ext_tids;
+		PipeannSlotAbort(&update);
+		if (first != PIPEANN_INVALID_ID && AddToExt(state, first))
+			return true;
+		if (PushExt(state, id, first))
+			return true;
+	}
+}
+
+/*
+ * Without codes: look at every node for an equal vector.
+ */
+static uint32
+FindEqualByPages(InsertState *state)
+{
+	PipeannIndexView *view = &state->view;
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
+												view->meta.graph_pages);
+	uint32		found = PIPEANN_INVALID_ID;
+
+	for (uint32 page = 0; page < pages && found == PIPEANN_INVALID_ID; page++)
+	{
+		BlockNumber blkno = PipeannGraphBlock(view->map, l, page);
+		Buffer		buffer;
+		Page		contents;
+
+		CHECK_FOR_INTERRUPTS();
+		if (l->node_pages > 1)
+		{
+			PipeannSlotCopy(view, page, slot);
+			if (SameVector(state, slot))
+				found = page;
+			continue;
+		}
+		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
+								   BUFFER_LOCK_SHARE, true, NULL);
+		contents = BufferGetPage(buffer);
+		for (int i = 0; i < l->slots_per_page && !PageIsNew(contents); i++)
+			if (SameVector(state,
+						   PipeannSlotAt(l, PipeannPagePayload(contents), i)))
+			{
+				found = page * l->slots_per_page + i;
+				break;
+			}
+		UnlockReleaseBuffer(buffer);
+	}
+	pfree(slot);
+	return found;
+}
+
+static void
+InsertWithoutCodes(InsertState *state)
+{
+	uint32		equal = FindEqualByPages(state);
+
+	if (equal != PIPEANN_INVALID_ID && JoinNode(state, equal))
+		return;
+	if (state->wide)
+		WriteWide(state);
+	(void) PipeannPlaceSlot(&state->view, PIPEANN_INVALID_ID, state->slot);
+	PipeannCountNode(&state->view);
+}
+
+static float
+WideDistance(const PipeannSlot *slot, void *arg)
+{
+	InsertState *state = arg;
+	const PipeannLayout *l = &state->view.meta.layout;
+	float	   *full = palloc(mul_size(l->dim, sizeof(float)));
+	float		dist;
+
+	PipeannChainVector(&state->view, slot, full);
+	dist = PipeannExactDistance(l, state->query, full, PIPEANN_FLOAT4,
+								slot->aux);
+	pfree(full);
+	return dist;
+}
+
+static PipeannSearch *
+SearchNeighbors(InsertState *state, PipeannPageSource *source)
+{
+	PipeannSearchParams params = {0};
+	PipeannSearch *search;
+
+	params.mode = PIPEANN_PIPE;
+	params.ef = state->view.meta.ef_construction;
+	params.max_pages = PG_INT32_MAX;
+	params.tombstones = true;
+	params.wide_distance = WideDistance;
+	params.wide_arg = state;
+	search = PipeannSearchBegin(&state->view.meta.layout, &state->view.codes,
+								source, state->query, &params);
+	(void) PipeannSearchRun(search);
+	return search;
+}
+
+/*
+ * Of the candidates at no distance, the one with this very vector.
+ */
+static uint32
+FindEqual(InsertState *state, const PipeannSearch *search,
+		  const PipeannLinkSet *set)
+{
+	for (int i = 0; i < set->n; i++)
+	{
+		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
+
+		if (slot != NULL && SameVector(state, slot))
+			return set->ids[i];
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+static void
+WriteNewNode(InsertState *state, PipeannLinkSet *set)
+{
+	PipeannIndexView *view = &state->view;
+	uint32		near = PIPEANN_INVALID_ID;
+	uint32		id;
+
+	PipeannLinkPrune(view, set, state->slot);
+	if (state->wide)
+		WriteWide(state);
+	if (state->slot->degree > 0 && view->meta.layout.node_pages == 1)
+		near = PipeannIdPage(&view->meta.layout, state->slot->neighbors[0]);
+	id = PipeannPlaceSlot(view, near, state->slot);
+	PipeannCountNode(view);
+	PipeannLinkNode(view, id, state->slot, state->query);
+}
+
+static void
+InsertWithCodes(InsertState *state)
+{
+	PipeannIndexView *view = &state->view;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  &view->meta.layout,
+												  view->map, &counters);
+	PipeannSearch *search = SearchNeighbors(state, source);
+	PipeannLinkSet *set = PipeannLinkCandidates(view, search, state->x,
+												state->slot->aux);
+	uint32		equal = FindEqual(state, search, set);
+
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	if (equal != PIPEANN_INVALID_ID && JoinNode(state, equal))
+		PipeannLinkIfUnlinked(view, equal, state->query);
+	else
+		WriteNewNode(state, set);
+}
+
+/*
+ * Returns whether the index now has enough nodes to get codes.
+ */
+static bool
+InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
+{
+	InsertState state;
+	PipeannMetric metric;
+	float	   *query;
+
+	memset(&state, 0, sizeof(state));
+	PipeannOpenView(&state.view, index);
+	metric = state.view.meta.layout.metric;
+	state.x = state.query = x;
+	state.norm = norm;
+	state.tid = *tid;
+	if (metric == PIPEANN_COSINE)
+	{
+		query = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
+		PipeannNormalize(x, state.view.meta.layout.dim, query);
+		state.query = query;
+	}
+	FillSlot(&state);
+	if (state.view.image != NULL)
+	{
+		InsertWithCodes(&state);
+		return false;
+	}
+	InsertWithoutCodes(&state);
+	return state.view.meta.nodes >= PIPEANN_MIN_CODED_NODES;
+}
+
+bool
+pipeanninsert(Relation index, Datum *values, bool *isnull,
+			  ItemPointer heap_tid, Relation heap,
+			  IndexUniqueCheck check_unique, bool index_unchanged,
+			  IndexInfo *index_info)
+{
+	MemoryContext context;
+	MemoryContext old;
+	const float *x;
+	double		norm;
+	int			dim = PipeannIndexDimensions(index);
+
+	(void) heap;
+	(void) check_unique;
+	(void) index_unchanged;
+	(void) index_info;
+	if (isnull[0])
+		return false;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
+									ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	x = PipeannDatumElements(values[0], dim);
+	norm = PipeannNorm(x, dim);
+	if (PipeannIsIndexable(PipeannIndexMetric(index), norm))
+	{
+		bool		crowded;
+
+		LockPage(index, PIPEANN_METAPAGE, ShareLock);
+		crowded = InsertVector(index, x, norm, heap_tid);
+		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
+		if (crowded)
+			PipeannMaybeSwitch(index);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return false;
+}

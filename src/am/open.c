@@ -1,0 +1,109 @@
+/*
+ * open.c
+ *		What scan, insert and functions need to search an index.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "am/am.h"
+#include "catalog/index.h"
+#include "catalog/pg_am.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/*
+ * The search's view of the image.
+ */
+static void
+FillCodes(PipeannCodes *codes, const PipeannImage *image)
+{
+	codes->pq = image->pq;
+	codes->ncodes = image->ncodes;
+	codes->chunks = image->chunks;
+	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
+	codes->entry_count = image->entry_count;
+	codes->entry_degree = image->entry_degree;
+	codes->entry_ids = image->entry_ids;
+	codes->entry_nneighbors = image->entry_nneighbors;
+	codes->entry_neighbors = image->entry_neighbors;
+}
+
+static void
+LoadParts(PipeannIndexView *view)
+{
+	if (view->meta.flags & PIPEANN_META_HAS_CODES)
+	{
+		if (view->image == NULL)
+			view->image = PipeannImageAcquire(view->index, &view->meta,
+											  CurrentMemoryContext);
+		else
+			PipeannImageFollow(view->index, view->image, &view->meta);
+		view->map = &view->image->map;
+		FillCodes(&view->codes, view->image);
+	}
+	else
+	{
+		PipeannExtentMapFree(&view->own_map);
+		PipeannExtentMapLoad(view->index, &view->meta, CurrentMemoryContext,
+							 &view->own_map);
+		view->map = &view->own_map;
+	}
+}
+
+void
+PipeannOpenView(PipeannIndexView *view, Relation index)
+{
+	memset(view, 0, sizeof(*view));
+	view->index = index;
+	PipeannMetaRead(index, &view->meta);
+	LoadParts(view);
+}
+
+void
+PipeannRefreshView(PipeannIndexView *view)
+{
+	PipeannMetaRead(view->index, &view->meta);
+	LoadParts(view);
+}
+
+/*
+ * Whoever may read the table may look at its index.
+ */
+static void
+CheckPrivilege(Relation index)
+{
+	Oid			heap = IndexGetRelation(RelationGetRelid(index), false);
+
+	if (pg_class_aclcheck(heap, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_INDEX,
+					   RelationGetRelationName(index));
+}
+
+Relation
+PipeannOpenIndex(Oid relid)
+{
+	Relation	index = relation_open(relid, AccessShareLock);
+
+	if (index->rd_rel->relkind != RELKIND_INDEX ||
+		index->rd_rel->relam != get_am_oid("pipeann", true))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a pipeann index",
+						RelationGetRelationName(index))));
+	if (RELATION_IS_OTHER_TEMP(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary indexes of other sessions")));
+	CheckPrivilege(index);
+	if (!index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid",
+						RelationGetRelationName(index))));
+	return index;
+}

@@ -1,0 +1,82 @@
+/*
+ * options.c
+ *		Index options (WITH).
+ */
+#include "postgres.h"
+
+#include "access/reloptions.h"
+#include "am/am.h"
+#include "utils/rel.h"
+
+static relopt_kind pipeann_relopt_kind;
+
+static relopt_enum_elt_def storage_values[] = {
+	{"auto", PIPEANN_STORAGE_AUTO},
+	{"float4", PIPEANN_FLOAT4},
+	{"float2", PIPEANN_FLOAT2},
+	{"int8", PIPEANN_INT8},
+	{"uint8", PIPEANN_UINT8},
+	{(const char *) NULL}
+};
+
+/* What an index without WITH has. */
+static const PipeannOptions default_options = {
+	.m = PIPEANN_DEFAULT_M,
+	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
+	.pq_bytes = 0,
+	.storage = PIPEANN_STORAGE_AUTO,
+	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
+};
+
+void
+PipeannOptionsInit(void)
+{
+	pipeann_relopt_kind = add_reloption_kind();
+	add_int_reloption(pipeann_relopt_kind, "m",
+					  "A node has at most 2 * m neighbours",
+					  PIPEANN_DEFAULT_M, PIPEANN_MIN_M, PIPEANN_MAX_M,
+					  AccessExclusiveLock);
+	add_int_reloption(pipeann_relopt_kind, "ef_construction",
+					  "Length of the candidate list while building",
+					  PIPEANN_DEFAULT_EF_CONSTRUCTION,
+					  PIPEANN_MIN_EF_CONSTRUCTION,
+					  PIPEANN_MAX_EF_CONSTRUCTION, AccessExclusiveLock);
+	add_int_reloption(pipeann_relopt_kind, "pq_bytes",
+					  "Bytes of a code in memory per vector, 0 for auto",
+					  0, 0, PIPEANN_MAX_PQ_BYTES, AccessExclusiveLock);
+	add_enum_reloption(pipeann_relopt_kind, "storage",
+					   "How elements are stored", storage_values,
+					   PIPEANN_STORAGE_AUTO,
+					   "Valid values are \"auto\", \"float4\", \"float2\", \"int8\" and \"uint8\".",
+					   AccessExclusiveLock);
+	add_int_reloption(pipeann_relopt_kind, "fillfactor",
+					  "Percentage of a page that a build fills",
+					  PIPEANN_DEFAULT_FILLFACTOR, PIPEANN_MIN_FILLFACTOR, 100,
+					  AccessExclusiveLock);
+}
+
+bytea *
+pipeannoptions(Datum reloptions, bool validate)
+{
+	static const relopt_parse_elt table[] = {
+		{"m", RELOPT_TYPE_INT, offsetof(PipeannOptions, m)},
+		{"ef_construction", RELOPT_TYPE_INT,
+		offsetof(PipeannOptions, ef_construction)},
+		{"pq_bytes", RELOPT_TYPE_INT, offsetof(PipeannOptions, pq_bytes)},
+		{"storage", RELOPT_TYPE_ENUM, offsetof(PipeannOptions, storage)},
+		{"fillfactor", RELOPT_TYPE_INT, offsetof(PipeannOptions, fillfactor)},
+	};
+
+	return (bytea *) build_reloptions(reloptions, validate,
+									  pipeann_relopt_kind,
+									  sizeof(PipeannOptions), table,
+									  lengthof(table));
+}
+
+const PipeannOptions *
+PipeannGetOptions(Relation index)
+{
+	if (index->rd_options != NULL)
+		return (const PipeannOptions *) index->rd_options;
+	return &default_options;
+}

@@ -1,0 +1,301 @@
+/*
+ * place.c
+ *		Finding room for slots and codes, and writing them.
+ */
+#include "postgres.h"
+
+#include "am/am.h"
+#include "utils/rel.h"
+
+PipeannSlot *
+PipeannSlotAlloc(const PipeannLayout *layout)
+{
+	PipeannSlot *slot = palloc0(layout->slot_size);
+
+	slot->ext_tids = PIPEANN_INVALID_ID;
+	slot->ext_vec = PIPEANN_INVALID_ID;
+	return slot;
+}
+
+static BlockNumber
+PageBlock(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+
+	if (blkno == InvalidBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" lacks graph page %u",
+						RelationGetRelationName(view->index), page),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(view->index))));
+	return blkno;
+}
+
+void
+PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
+				 PipeannSlotUpdate *update)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	update->blkno = PageBlock(view, PipeannIdPage(l, id));
+	update->buffer = PipeannReadBuffer(view->index, update->blkno,
+									   PIPEANN_GRAPH, BUFFER_LOCK_EXCLUSIVE,
+									   false, NULL);
+	update->state = GenericXLogStart(view->index);
+	update->page = GenericXLogRegisterBuffer(update->state, update->buffer, 0);
+	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
+								 PipeannIdSlot(l, id));
+}
+
+void
+PipeannSlotEnd(PipeannSlotUpdate *update)
+{
+	PipeannPageSeal(update->page, update->blkno);
+	GenericXLogFinish(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+void
+PipeannSlotAbort(PipeannSlotUpdate *update)
+{
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+void
+PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PageBlock(view, PipeannIdPage(l, id));
+	char	   *out = (char *) slot;
+	Size		left = l->slot_size;
+
+	for (int i = 0; i < l->node_pages; i++)
+	{
+		Buffer		buffer = PipeannReadBuffer(view->index, blkno + i,
+											   PIPEANN_GRAPH,
+											   BUFFER_LOCK_SHARE, i > 0, NULL);
+		Size		part = Min(left, (Size) PIPEANN_PAYLOAD);
+		const char *in = PipeannPagePayload(BufferGetPage(buffer));
+
+		if (l->node_pages == 1)
+			in += (Size) PipeannIdSlot(l, id) * l->slot_size;
+		memcpy(out, in, part);
+		UnlockReleaseBuffer(buffer);
+		out += part;
+		left -= part;
+	}
+}
+
+/*
+ * Write one block of a slot that takes several.
+ */
+static void
+WriteTail(PipeannIndexView *view, BlockNumber blkno, const char *src,
+		  Size length)
+{
+	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+	GenericXLogState *state = GenericXLogStart(view->index);
+	Page		page = GenericXLogRegisterBuffer(state, buffer,
+												 GENERIC_XLOG_FULL_IMAGE);
+
+	PipeannPageInit(page, PIPEANN_GRAPH);
+	memcpy(PipeannPagePayload(page), src, length);
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * The blocks after the first are written before it, which makes the slot used:
+ * whoever sees the first sees them all. Its lock is held meanwhile; later
+ * blocks are only ever locked after the first.
+ */
+static void
+WriteTails(PipeannIndexView *view, BlockNumber blkno, const PipeannSlot *slot)
+{
+	Size		done = PIPEANN_PAYLOAD;
+
+	for (int i = 1; i < view->meta.layout.node_pages; i++)
+	{
+		Size		part = Min(view->meta.layout.slot_size - done,
+							   (Size) PIPEANN_PAYLOAD);
+
+		WriteTail(view, blkno + i, (const char *) slot + done, part);
+		done += part;
+	}
+}
+
+static int
+FindFree(const PipeannLayout *l, Page page)
+{
+	if (PageIsNew(page))
+		return 0;
+	for (int i = 0; i < l->slots_per_page; i++)
+		if (!(PipeannSlotAt(l, PipeannPagePayload(page), i)->flags &
+			  PIPEANN_SLOT_USED))
+			return i;
+	return -1;
+}
+
+/*
+ * Write the slot to a graph page if that has room. The page may be new: it was
+ * given out but never written.
+ */
+static bool
+TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
+		uint32 *id)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PageBlock(view, page_number);
+	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+	Page		page = BufferGetPage(buffer);
+	bool		is_new = PageIsNew(page);
+	GenericXLogState *state;
+	int			at;
+
+	if (!is_new)
+		PipeannPageCheck(view->index, page, blkno, PIPEANN_GRAPH);
+	at = FindFree(l, page);
+	if (at < 0)
+	{
+		UnlockReleaseBuffer(buffer);
+		return false;
+	}
+	WriteTails(view, blkno, slot);
+	state = GenericXLogStart(view->index);
+	page = GenericXLogRegisterBuffer(state, buffer,
+									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
+	if (is_new)
+		PipeannPageInit(page, PIPEANN_GRAPH);
+	memcpy(PipeannSlotAt(l, PipeannPagePayload(page), at), slot,
+		   Min(l->slot_size, (uint32) PIPEANN_PAYLOAD));
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+	*id = page_number * l->slots_per_page + at;
+	return true;
+}
+
+/*
+ * Give out another graph page, unless somebody else just did: then the caller
+ * tries that one first.
+ */
+static void
+AddGraphPage(PipeannIndexView *view)
+{
+	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+	uint32		seen = view->meta.graph_pages;
+
+	PipeannMetaBegin(view->index, &update);
+	meta = update.meta;
+	if (meta->graph_pages != seen)
+		PipeannMetaAbort(&update);
+	else
+	{
+		if ((uint64) (seen + 1) * meta->layout.slots_per_page >=
+			PIPEANN_INVALID_ID)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("index \"%s\" has reached its largest number of nodes",
+							RelationGetRelationName(view->index))));
+		if (seen >= (uint64) meta->kind_extents[PIPEANN_GRAPH] *
+			PipeannGraphPagesPerExtent(&meta->layout))
+			PipeannExtentAdd(view->index, meta, PIPEANN_GRAPH);
+		meta->graph_pages++;
+		PipeannMetaEnd(&update);
+	}
+	PipeannRefreshView(view);
+}
+
+uint32
+PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
+{
+	uint32		id;
+
+	if (near != PIPEANN_INVALID_ID && TryPage(view, near, slot, &id))
+		return id;
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (view->meta.graph_pages > 0 &&
+			TryPage(view, view->meta.graph_pages - 1, slot, &id))
+			return id;
+		AddGraphPage(view);
+	}
+}
+
+/*
+ * Make sure that the kind has an extent for a code page.
+ */
+static void
+NeedCodePage(PipeannIndexView *view, uint32 code_page)
+{
+	while (PipeannPlainBlock(view->map, PIPEANN_CODES, code_page) ==
+		   InvalidBlockNumber)
+	{
+		PipeannMetaUpdate update;
+
+		PipeannMetaBegin(view->index, &update);
+		if (update.meta->kind_extents[PIPEANN_CODES] !=
+			view->meta.kind_extents[PIPEANN_CODES])
+			PipeannMetaAbort(&update);
+		else
+		{
+			PipeannExtentAdd(view->index, update.meta, PIPEANN_CODES);
+			PipeannMetaEnd(&update);
+		}
+		PipeannRefreshView(view);
+	}
+}
+
+static void
+WriteCode(PipeannIndexView *view, uint32 code_page, uint32 id,
+		  const uint8 *code)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PipeannPlainBlock(view->map, PIPEANN_CODES, code_page);
+	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+	GenericXLogState *state = GenericXLogStart(view->index);
+	bool		is_new = PageIsNew(BufferGetPage(buffer));
+	Page		page = GenericXLogRegisterBuffer(state, buffer,
+												 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
+
+	if (is_new)
+		PipeannPageInit(page, PIPEANN_CODES);
+	else
+		PipeannPageCheck(view->index, page, blkno, PIPEANN_CODES);
+	memcpy(PipeannPagePayload(page) +
+		   (Size) (id % PipeannCodesPerPage(l)) * l->pq_bytes, code,
+		   l->pq_bytes);
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+void
+PipeannPlaceCode(PipeannIndexView *view, uint32 id, const uint8 *code)
+{
+	uint32		code_page = id / PipeannCodesPerPage(&view->meta.layout);
+	PipeannMetaUpdate update;
+
+	NeedCodePage(view, code_page);
+	WriteCode(view, code_page, id, code);
+	PipeannMetaBegin(view->index, &update);
+	PipeannMetaNoteChange(update.meta, code_page);
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(view);
+}
+
+void
+PipeannCountNode(PipeannIndexView *view)
+{
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(view->index, &update);
+	update.meta->nodes++;
+	view->meta.nodes = update.meta->nodes;
+	PipeannMetaEnd(&update);
+}

@@ -1,0 +1,319 @@
+/*
+ * scan.c
+ *		Index scans: rows in order of distance.
+ */
+#include "postgres.h"
+
+#include "access/relscan.h"
+#include "am/am.h"
+#include "io/io.h"
+#include "kernel/kernel.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+typedef struct PipeannScan
+{
+	MemoryContext context;		/* of one (re)scan */
+	bool		started;
+	PipeannCounters counters;	/* over all rescans */
+	int			mode;
+
+	PipeannIndexView view;
+	PipeannPageSource *source;
+	PipeannSearch *search;
+	float	   *wide;			/* a wide node's vector */
+	const float *query;
+	bool		exhausted;		/* the search cannot or must not go on */
+	uint64		taken;			/* results popped */
+	int64		rows;			/* returned */
+	float		last_dist;		/* of the last result returned */
+
+	/* rows of the current result */
+	ItemPointerData *tids;
+	int			ntids;
+	int			next_tid;
+	uint32		next_ext;		/* further overflow slot */
+	uint64		ext_steps;		/* of this chain, to notice a cycle */
+} PipeannScan;
+
+PipeannCounters PipeannLastCounters;
+int			PipeannLastMode;
+
+IndexScanDesc
+pipeannbeginscan(Relation index, int nkeys, int norderbys)
+{
+	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
+	PipeannScan  *state = palloc0(sizeof(PipeannScan));
+
+	state->context = AllocSetContextCreate(CurrentMemoryContext,
+										   "pipeann scan",
+										   ALLOCSET_DEFAULT_SIZES);
+	scan->opaque = state;
+	return scan;
+}
+
+/*
+ * Memory, reads in flight and the image go with the context.
+ */
+static void
+ResetScan(PipeannScan *state)
+{
+	MemoryContextReset(state->context);
+	state->started = false;
+	state->source = NULL;
+	state->search = NULL;
+	state->exhausted = false;
+	state->taken = 0;
+	state->rows = 0;
+	state->ntids = 0;
+	state->next_tid = 0;
+	state->next_ext = PIPEANN_INVALID_ID;
+}
+
+void
+pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
+			  int norderbys)
+{
+	PipeannScan  *state = scan->opaque;
+
+	(void) nkeys;
+	(void) norderbys;
+	ResetScan(state);
+	if (keys && scan->numberOfKeys > 0)
+		memmove(scan->keyData, keys,
+				scan->numberOfKeys * sizeof(ScanKeyData));
+	if (orderbys && scan->numberOfOrderBys > 0)
+		memmove(scan->orderByData, orderbys,
+				scan->numberOfOrderBys * sizeof(ScanKeyData));
+}
+
+/*
+ * A NULL is at no distance from anything: rows come in any order.
+ */
+static const float *
+QueryVector(IndexScanDesc scan, const PipeannLayout *l)
+{
+	const float *x;
+	float	   *normalized;
+
+	if (scan->orderByData->sk_flags & SK_ISNULL)
+		return palloc0(mul_size(l->dim, sizeof(float)));
+	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
+	if (l->metric != PIPEANN_COSINE)
+		return x;
+	normalized = palloc(mul_size(l->dim, sizeof(float)));
+	PipeannNormalize(x, l->dim, normalized);
+	return normalized;
+}
+
+static float
+WideDistance(const PipeannSlot *slot, void *arg)
+{
+	PipeannScan  *state = arg;
+	const PipeannLayout *l = &state->view.meta.layout;
+
+	if (state->wide == NULL)
+		state->wide = MemoryContextAlloc(state->context,
+										 mul_size(l->dim, sizeof(float)));
+	PipeannChainVector(&state->view, slot, state->wide);
+	return PipeannExactDistance(l, state->query, state->wide, PIPEANN_FLOAT4,
+								slot->aux);
+}
+
+static uint32
+MaxPages(const PipeannLayout *l)
+{
+	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
+
+	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
+						(double) PG_INT32_MAX);
+}
+
+static void
+StartSearch(IndexScanDesc scan, PipeannScan *state)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannSearchParams params = {0};
+
+	PipeannOpenView(&state->view, scan->indexRelation);
+	state->query = QueryVector(scan, l);
+	state->wide = NULL;
+	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
+									  &state->counters);
+	params.mode = pipeann_search_mode;
+	params.ef = pipeann_ef_search;
+	params.width = pipeann_pipeline_width;
+	params.max_pages = MaxPages(l);
+	params.wide_distance = WideDistance;
+	params.wide_arg = state;
+	state->mode = params.mode;
+	state->search = PipeannSearchBegin(l, state->view.image != NULL ?
+									   &state->view.codes : NULL,
+									   state->source, state->query, &params);
+	state->tids = palloc(sizeof(ItemPointerData) *
+						 Max(PipeannExtTids(l), l->inline_tids));
+}
+
+static void
+FirstRun(PipeannScan *state)
+{
+	PipeannIndexView *view = &state->view;
+
+	if (view->image != NULL)
+		(void) PipeannSearchRun(state->search);
+	else
+	{
+		PipeannSearchExact(state->search,
+						   PipeannSourceCountPages(view->index,
+												   &view->meta.layout,
+												   view->map,
+												   view->meta.graph_pages));
+		state->exhausted = true;
+	}
+}
+
+static void
+StartScan(IndexScanDesc scan, PipeannScan *state)
+{
+	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
+		elog(ERROR, "cannot scan pipeann index without order");
+
+	/* a page that VACUUM has changed meanwhile may be used (src/README) */
+	if (!IsMVCCSnapshot(scan->xs_snapshot))
+		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
+
+	pgstat_count_index_scan(scan->indexRelation);
+#if PG_VERSION_NUM >= 180000
+	if (scan->instrument)
+		scan->instrument->nsearches++;
+#endif
+	StartSearch(scan, state);
+	FirstRun(state);
+	state->started = true;
+}
+
+/*
+ * How many of the results may be returned before the search has to go on. The
+ * nearest half of what it explored is next to never overtaken by something
+ * found later, the rest is now and then (measured: of 1000 rows 0.05 % against
+ * 5 %), and in strict order what comes too late is lost.
+ */
+static uint64
+Believed(const PipeannScan *state)
+{
+	uint64		explored = PipeannSearchExplored(state->search);
+
+	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
+		explored / 2 : explored;
+}
+
+/*
+ * The next result, letting the search go on when it must.
+ */
+static const PipeannResult *
+NextResult(PipeannScan *state)
+{
+	while (!state->exhausted &&
+		   (state->taken >= Believed(state) ||
+			PipeannSearchPeek(state->search) == NULL))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF)
+			return NULL;
+		if (state->rows >= pipeann_max_scan_tuples ||
+			!PipeannSearchRun(state->search))
+			state->exhausted = true;
+	}
+	return PipeannSearchPop(state->search);
+}
+
+/*
+ * Load the next result's rows. In strict order a result nearer than one that
+ * was returned already comes too late.
+ */
+static bool
+LoadResult(PipeannScan *state)
+{
+	const PipeannResult *result = NextResult(state);
+
+	if (result == NULL)
+		return false;
+	state->taken++;
+	if (state->taken > 1 && result->dist < state->last_dist &&
+		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
+	{
+		state->counters.rows_out_of_order += result->ntids;
+		return true;
+	}
+	state->last_dist = result->dist;
+	state->ntids = result->ntids;
+	state->next_tid = 0;
+	memcpy(state->tids, PipeannSearchTids(state->search, result),
+		   result->ntids * sizeof(ItemPointerData));
+	state->next_ext = result->ext_tids;
+	state->ext_steps = 0;
+	return true;
+}
+
+static void
+LoadExt(PipeannScan *state)
+{
+	if (++state->ext_steps > PipeannViewIds(&state->view))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has a cycle in an overflow chain at slot %u",
+						RelationGetRelationName(state->view.index),
+						state->next_ext)));
+	state->ntids = PipeannChainRead(&state->view, state->next_ext, state->tids,
+									&state->next_ext);
+	state->next_tid = 0;
+}
+
+bool
+pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
+{
+	PipeannScan  *state = scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(state->context);
+	bool		found = true;
+
+	Assert(ScanDirectionIsForward(dir));
+	(void) dir;
+	if (!state->started)
+		StartScan(scan, state);
+
+	while (state->next_tid >= state->ntids && found)
+	{
+		if (state->next_ext != PIPEANN_INVALID_ID)
+			LoadExt(state);
+		else
+			found = LoadResult(state);
+	}
+	if (found)
+	{
+		scan->xs_heaptid = state->tids[state->next_tid++];
+		scan->xs_recheck = false;
+		scan->xs_recheckorderby = false;
+		state->rows++;
+	}
+	MemoryContextSwitchTo(old);
+	return found;
+}
+
+void
+pipeannendscan(IndexScanDesc scan)
+{
+	PipeannScan  *state = scan->opaque;
+
+	if (state->started)
+	{
+		PipeannLastCounters = state->counters;
+		PipeannLastMode = state->mode;
+		PipeannStatsAdd(scan->indexRelation, &state->counters);
+	}
+	MemoryContextDelete(state->context);
+	pfree(state);
+	scan->opaque = NULL;
+}
