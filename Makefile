@@ -15,7 +15,6 @@ SCRIPTED = demo deps check $(SUITES)
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))
 
 .PHONY: $(SCRIPTED)
-export PG_CONFIG
 
 demo:
 	@scripts/demo.sh $(DEMO_ARGS)

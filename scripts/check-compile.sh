@@ -1,0 +1,107 @@
+#!/bin/bash
+# check-compile.sh
+#	Compiles every source file with gcc and clang, warnings as errors, against
+#	the installed PostgreSQL and against the headers of newer major versions,
+#	and with clang for ARM. Headers that are not installed come from the packages
+#	of newer Debian releases and are kept in the cache. Prints TAP.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+. "$ROOT/scripts/newer-suite.sh"
+cd "$ROOT"
+find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
+
+NEWER_VERSIONS=${NEWER_VERSIONS:-17 18}
+SUITES="trixie forky sid"
+FLAGS=(-Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+	-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla
+	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -Isrc -I.)
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+
+mapfile -t SOURCES < <(ls src/*/*.c)
+[ ${#SOURCES[@]} -gt 0 ] || die "no source files"
+COUNT=0
+FAILED=0
+
+# check NAME COMPILER FLAG...: compiles all source files, one TAP line.
+check() {
+	local name=$1 status=ok
+	shift
+	COUNT=$((COUNT + 1))
+	printf '%s\0' "${SOURCES[@]}" |
+		xargs -0 -P "$(nproc)" -n 1 "$@" "${FLAGS[@]}" >"$WORK/log" 2>&1 </dev/stdin || status="not ok"
+	echo "$status $COUNT - $name, ${#SOURCES[@]} files"
+	if [ "$status" != ok ]; then
+		FAILED=1
+		head -60 "$WORK/log" | sed 's/^/# /'
+	fi
+}
+
+skip() {
+	COUNT=$((COUNT + 1))
+	echo "ok $COUNT # SKIP $1"
+}
+
+# find_headers VERSION: sets HEADERS to the server headers of a major version.
+find_headers() {
+	local version=$1 suite dir
+	HEADERS=/usr/include/postgresql/$version/server
+	[ -f "$HEADERS/postgres.h" ] && return
+	HEADERS=$CACHE/headers-$version/usr/include/postgresql/$version/server
+	[ -f "$HEADERS/postgres.h" ] && return
+	command -v apt-get >/dev/null || return 1
+	mkdir -p "$CACHE"
+	for suite in $SUITES; do
+		dir=$WORK/$suite
+		if ! [ -d "$dir" ]; then
+			echo "# reading the package list of $suite"
+			newer_suite "$suite" deb "$dir" 2>"$dir.log" || continue
+		fi
+		newer_suite_options "$dir"
+		if (cd "$dir" && apt-get "${NEWER[@]}" -qq download "postgresql-server-dev-$version") >"$dir.log" 2>&1; then
+			rm -rf "$WORK/headers"
+			dpkg-deb -x "$dir/postgresql-server-dev-${version}_"*.deb "$WORK/headers"
+			rm -rf "$CACHE/headers-$version"
+			mv "$WORK/headers" "$CACHE/headers-$version"
+			[ -f "$HEADERS/postgres.h" ] && return
+		fi
+	done
+	return 1
+}
+
+GCC=${GCC:-gcc}
+CLANG=${CLANG:-$(command -v clang || ls /usr/bin/clang-[0-9]* 2>/dev/null | head -1)}
+
+NATIVE=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+check "PostgreSQL $NATIVE, gcc" "$GCC" -O2 -c -o /dev/null -isystem "$("$PG_CONFIG" --includedir-server)"
+if [ -n "$CLANG" ]; then
+	check "PostgreSQL $NATIVE, clang" "$CLANG" -O2 -fsyntax-only -isystem "$("$PG_CONFIG" --includedir-server)"
+	ARM=/usr/aarch64-linux-gnu/include
+	if [ -d "$ARM" ]; then
+		check "PostgreSQL $NATIVE, clang for ARM" "$CLANG" --target=aarch64-linux-gnu -fsyntax-only \
+			-isystem "$("$PG_CONFIG" --includedir-server)" -isystem "$ARM"
+	else
+		skip "PostgreSQL $NATIVE, clang for ARM: libc6-dev-arm64-cross is not installed"
+	fi
+else
+	skip "PostgreSQL $NATIVE, clang: clang is not installed"
+fi
+# Newer headers were configured for a newer C library, one that has these.
+cat >"$WORK/newer-libc.h" <<'END'
+#include <stddef.h>
+extern size_t strlcpy(char *dst, const char *src, size_t size);
+extern size_t strlcat(char *dst, const char *src, size_t size);
+END
+for version in $NEWER_VERSIONS; do
+	if [ "$version" = "$NATIVE" ]; then continue; fi
+	if ! find_headers "$version"; then
+		skip "PostgreSQL $version: its headers could not be had"
+		continue
+	fi
+	check "PostgreSQL $version, gcc" "$GCC" -fsyntax-only -include "$WORK/newer-libc.h" -isystem "$HEADERS"
+	if [ -n "$CLANG" ]; then
+		check "PostgreSQL $version, clang" "$CLANG" -fsyntax-only -include "$WORK/newer-libc.h" -isystem "$HEADERS"
+	fi
+done
+echo "1..$COUNT"
+exit $FAILED

@@ -1,0 +1,36 @@
+#!/bin/bash
+# demo.sh [OPTIONS]
+#	Installs what is missing, builds and installs pipeann, starts a throw-away
+#	server and runs bench/demo.py on it, with OPTIONS. Leaves nothing behind but
+#	the installed extension and the downloaded data (PIPEANN_CACHE).
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+if [ -z "${SKIP_DEPS:-}" ]; then "$ROOT/scripts/install-deps.sh"; fi
+find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
+
+say "building and installing pipeann"
+build_and_install
+
+DIR=
+cleanup() {
+	trap '' INT TERM
+	if [ -n "$DIR" ]; then "$ROOT/scripts/cluster.sh" remove "$DIR"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+DIR=$(server_tmp demo)
+
+# Containers often have a small /dev/shm: too small for pgvector's parallel build.
+SHARED_MEMORY=posix
+if [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -lt 2000000 ] 2>/dev/null; then
+	SHARED_MEMORY=sysv
+fi
+
+say "starting a throw-away server in $DIR"
+"$ROOT/scripts/cluster.sh" start "$DIR" shared_preload_libraries=pipeann \
+	shared_buffers=128MB maintenance_work_mem=1GB max_wal_size=8GB checkpoint_timeout=30min \
+	autovacuum=off "dynamic_shared_memory_type=$SHARED_MEMORY"
+
+mkdir -p "$CACHE"
+"$PYTHON" -u "$ROOT/bench/demo.py" --server "$DIR" --cache "$CACHE" "$@"
