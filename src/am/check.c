@@ -200,6 +200,29 @@ CheckCodePages(CheckState *state)
 	}
 }
 
+/*
+ * The pages of codebook or entry graph, which memory may have from better
+ * days. Those past its end are new.
+ */
+static void
+CheckStreamPages(CheckState *state, PipeannKind kind)
+{
+	const PipeannIndexView *view = &state->view;
+	BlockNumber blocks = RelationGetNumberOfBlocks(view->index);
+	uint32		pages = view->map->count[kind] * PIPEANN_EXTENT_USABLE;
+
+	for (uint32 page = 0; page < pages; page++)
+	{
+		BlockNumber blkno = PipeannPlainBlock(view->map, kind, page);
+
+		CHECK_FOR_INTERRUPTS();
+		if (blkno < blocks)
+			UnlockReleaseBuffer(PipeannReadBuffer(view->index, blkno, kind,
+												  BUFFER_LOCK_SHARE, true,
+												  NULL));
+	}
+}
+
 static void
 CheckEntryGraph(CheckState *state)
 {
@@ -244,6 +267,8 @@ pipeann_check(PG_FUNCTION_ARGS)
 	if (state.view.image != NULL)
 	{
 		CheckCodePages(&state);
+		CheckStreamPages(&state, PIPEANN_CODEBOOK);
+		CheckStreamPages(&state, PIPEANN_ENTRY);
 		CheckEntryGraph(&state);
 		unreachable = CountUnreachable(&state);
 		if (unreachable > 0)

@@ -158,9 +158,11 @@ WriteCodes(Relation index, const PipeannLayout *l, const PipeannExtentMap *map,
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
 
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, nodes->ids);
 	for (uint32 first = 0; first < nodes->ids; first += per_page)
 	{
 		CHECK_FOR_INTERRUPTS();
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, first);
 		EncodePage(pq, nodes, first, Min(per_page, nodes->ids - first), x,
 				   payload);
 		WriteCodePage(index,
@@ -263,6 +265,8 @@ PipeannCodingWrite(Relation index, PipeannMeta *meta,
 					   mul_size(PipeannPqCentroidCount(pq.dim), sizeof(float)),
 					   wal);
 	WriteCodes(index, &meta->layout, map, &pq, nodes, wal);
+	meta->code_pages = (nodes->ids + PipeannCodesPerPage(&meta->layout) - 1) /
+		PipeannCodesPerPage(&meta->layout);
 	WriteEntryGraph(index, meta, map, nodes, wal);
 	meta->flags |= PIPEANN_META_HAS_CODES;
 }

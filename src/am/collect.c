@@ -16,6 +16,12 @@
 
 #define FIRST_SIZE 1024
 
+/*
+ * That fewer vectors than this fit bytes says nothing of those to come: with
+ * all of them rounded, a search could not tell one from the other.
+ */
+#define MIN_BYTE_VECTORS 1000
+
 static void *
 Grow(void *array, uint32 n, Size element)
 {
@@ -254,6 +260,9 @@ PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i)
 void
 PipeannCollectionFinish(PipeannCollection *c)
 {
+	if (c->auto_storage && c->n < MIN_BYTE_VECTORS &&
+		c->storage != PIPEANN_FLOAT4)
+		Widen(c, PIPEANN_FLOAT4);
 	if (c->table != NULL)
 		pfree(c->table);
 	c->table = NULL;

@@ -60,7 +60,7 @@ extern void PipeannCollectionVectors(const PipeannCollection *c,
 /* Rows of vector i beyond its first. */
 extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
 
-/* Free the hash table when all rows are in. */
+/* When all rows are in: free the hash table, settle the storage. */
 extern void PipeannCollectionFinish(PipeannCollection *c);
 
 #endif							/* PIPEANN_COLLECT_H */

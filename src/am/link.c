@@ -6,6 +6,9 @@
  * Distances of the new node's candidates are exact, their pages having just
  * been read. For a neighbour's full list that would take a read for each entry,
  * so its entries are decoded from their codes (FreshDiskANN's way).
+ *
+ * No insert makes a node unreachable: a full list gives up one entry only for
+ * the new node, and only one that the new node leads to.
  */
 #include "postgres.h"
 
@@ -173,42 +176,47 @@ Contains(const uint32 *list, int n, uint32 id)
 }
 
 /*
- * Fill a pruned list up to max with the nearest ones that were left out, so
- * that an insert takes one edge away at most. Returns the one left over, or
- * PIPEANN_INVALID_ID.
+ * Which of the set, pruned to list[n], has to go: the farthest of those left
+ * out that the new node leads to already, else the farthest of all left out.
  */
 static uint32
-FillUp(const PipeannLinkSet *set, uint32 *list, int *n, int max)
+ChooseVictim(const PipeannLinkSet *set, const uint32 *list, int n,
+			 const PipeannSlot *own)
 {
-	for (;;)
-	{
-		int			best = -1;
+	int			victim = -1;
+	bool		victim_known = false;
 
-		for (int i = 0; i < set->n; i++)
-			if ((best < 0 || set->dists[i] < set->dists[best]) &&
-				!Contains(list, *n, set->ids[i]))
-				best = i;
-		if (best < 0)
-			return PIPEANN_INVALID_ID;
-		if (*n >= max)
-			return set->ids[best];
-		list[(*n)++] = set->ids[best];
+	for (int i = 0; i < set->n; i++)
+	{
+		bool		known = Contains(own->neighbors, own->degree, set->ids[i]);
+
+		if (Contains(list, n, set->ids[i]))
+			continue;
+		if (victim < 0 || (known && !victim_known) ||
+			(known == victim_known && set->dists[i] > set->dists[victim]))
+		{
+			victim = i;
+			victim_known = known;
+		}
 	}
+	return victim < 0 ? PIPEANN_INVALID_ID : set->ids[victim];
 }
 
 /*
- * What target's list becomes when id is to join its full list; returns its new
- * length. *dropped is who has to go.
+ * Who has to leave target's full list when new node id joins it: id itself if
+ * pruning finds it superfluous.
  */
-static int
-PruneWith(const PipeannIndexView *view, const PipeannSlot *target, uint32 id,
-		  uint32 *out, uint32 *dropped)
+static uint32
+FindVictim(const PipeannIndexView *view, const PipeannSlot *target, uint32 id,
+		   const PipeannSlot *own)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	int			degree = PipeannSlotDegree(l, target);
 	PipeannLinkSet *set = NewSet(view, degree + 1);
+	uint32	   *list = palloc((degree + 1) * sizeof(uint32));
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	uint32		victim;
 	int			n;
 
 	EmbedSlot(l, target, x, self);
@@ -224,12 +232,13 @@ PruneWith(const PipeannIndexView *view, const PipeannSlot *target, uint32 id,
 											  set->dim);
 		set->n++;
 	}
-	n = PruneSet(set, l->max_degree, out);
-	*dropped = FillUp(set, out, &n, l->max_degree);
+	n = PruneSet(set, l->max_degree, list);
+	victim = Contains(list, n, id) ? ChooseVictim(set, list, n, own) : id;
 	FreeSet(set);
+	pfree(list);
 	pfree(x);
 	pfree(self);
-	return n;
+	return victim;
 }
 
 /*
@@ -257,105 +266,120 @@ ReplaceList(const PipeannIndexView *view, uint32 target,
 }
 
 /*
- * Let target lead to id. False if pruning finds id superfluous there, or the
- * list keeps changing. *dropped is the node that target no longer leads to.
+ * The new node while its edges are made. own is its slot as we know it. The
+ * last `pinned` entries of its list took over from others' lists and must
+ * stay.
  */
-static bool
-LinkBack(const PipeannIndexView *view, uint32 target, uint32 id,
-		 uint32 *dropped)
+typedef struct NewNode
 {
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *seen = PipeannSlotAlloc(l);
-	uint32	   *list = palloc((l->max_degree + 1) * sizeof(uint32));
-	bool		linked = false;
-
-	*dropped = PIPEANN_INVALID_ID;
-	for (int i = 0; i < MAX_TRIES && !linked; i++)
-	{
-		int			n;
-		uint32		victim = PIPEANN_INVALID_ID;
-
-		CHECK_FOR_INTERRUPTS();
-		PipeannSlotCopy(view, target, seen);
-		if (!PipeannSlotIsNode(seen))
-			break;
-		n = PipeannSlotDegree(l, seen);
-		if (ListHas(l, seen, id))
-		{
-			linked = true;
-			break;
-		}
-		if (n < l->max_degree)
-		{
-			memcpy(list, seen->neighbors, n * sizeof(uint32));
-			list[n++] = id;
-		}
-		else
-			n = PruneWith(view, seen, id, list, &victim);
-		if (victim == id)
-			break;
-		if (!ReplaceList(view, target, seen, list, n))
-			continue;
-		*dropped = victim;
-		linked = true;
-	}
-	pfree(seen);
-	pfree(list);
-	return linked;
-}
+	uint32		id;
+	PipeannSlot *own;
+	int			pinned;
+} NewNode;
 
 /*
- * Add an edge to a node's list, in the place of its last one if it is full.
+ * Let the new node lead to another, in place of its last edge that may go if
+ * its list is full. False if none may.
  */
-static void
-AppendNeighbor(const PipeannIndexView *view, uint32 id, uint32 neighbor)
+static bool
+Pin(const PipeannIndexView *view, NewNode *node, uint32 neighbor)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlotUpdate update;
 	int			degree;
+	int			at;
 
-	PipeannSlotBegin(view, id, &update);
+	PipeannSlotBegin(view, node->id, &update);
 	degree = PipeannSlotDegree(l, update.slot);
-	if (id == neighbor || ListHas(l, update.slot, neighbor))
+	if (ListHas(l, update.slot, neighbor) || neighbor == node->id)
 	{
 		PipeannSlotAbort(&update);
-		return;
+		return true;
 	}
-	degree = Min(degree, l->max_degree - 1);
-	update.slot->neighbors[degree] = neighbor;
-	update.slot->degree = degree + 1;
+	if (degree == l->max_degree && node->pinned >= degree / 2)
+	{
+		PipeannSlotAbort(&update);
+		return false;
+	}
+	if (degree < l->max_degree)
+		at = update.slot->degree++;
+	else
+	{
+		/* the pinned ones move down, the new one is last */
+		at = degree - 1;
+		memmove(&update.slot->neighbors[at - node->pinned],
+				&update.slot->neighbors[at - node->pinned + 1],
+				node->pinned * sizeof(uint32));
+	}
+	update.slot->neighbors[at] = neighbor;
+	node->pinned++;
+	memcpy(node->own, update.slot,
+		   PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32));
 	PipeannSlotEnd(&update);
+	return true;
 }
 
 /*
- * Let target lead to id in any case. When its list is full id takes the place
- * of its last neighbour and takes that over: what could be reached through
- * target still can, through id.
+ * Replace victim in a list by id, or append id when there is no victim.
  */
-static void
-Splice(const PipeannIndexView *view, uint32 target, uint32 id)
+static int
+Substitute(uint32 *list, int n, uint32 victim, uint32 id)
+{
+	for (int i = 0; i < n && victim != PIPEANN_INVALID_ID; i++)
+		if (list[i] == victim)
+		{
+			list[i] = id;
+			return n;
+		}
+	list[n] = id;
+	return n + 1;
+}
+
+/*
+ * Let target lead to the new node. False if pruning finds it superfluous there
+ * (never when forced: then target's last entry goes), or the list keeps
+ * changing.
+ */
+static bool
+LinkBack(const PipeannIndexView *view, uint32 target, NewNode *node,
+		 bool force)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *seen = PipeannSlotAlloc(l);
+	uint32	   *list = palloc(l->max_degree * sizeof(uint32));
+	bool		linked = false;
 
-	for (int i = 0; i < MAX_TRIES; i++)
+	for (int i = 0; i < MAX_TRIES && !linked; i++)
 	{
-		uint32		list[2 * PIPEANN_MAX_M];
+		uint32		victim = PIPEANN_INVALID_ID;
 		int			n;
 
 		CHECK_FOR_INTERRUPTS();
 		PipeannSlotCopy(view, target, seen);
-		if (!PipeannSlotIsNode(seen) || target == id || ListHas(l, seen, id))
+		if (!PipeannSlotIsNode(seen) || target == node->id)
 			break;
+		if (ListHas(l, seen, node->id))
+		{
+			linked = true;
+			break;
+		}
 		n = PipeannSlotDegree(l, seen);
-		memcpy(list, seen->neighbors, n * sizeof(uint32));
 		if (n == l->max_degree)
-			AppendNeighbor(view, id, list[--n]);
-		list[n++] = id;
-		if (ReplaceList(view, target, seen, list, n))
-			break;
+		{
+			victim = FindVictim(view, seen, node->id, node->own);
+			if (victim == node->id && force)
+				victim = seen->neighbors[n - 1];
+			if (victim == node->id || victim == PIPEANN_INVALID_ID ||
+				!Pin(view, node, victim))
+				break;
+		}
+		memcpy(list, seen->neighbors, n * sizeof(uint32));
+		n = Substitute(list, n, victim, node->id);
+		linked = ReplaceList(view, target, seen, list, n);
 	}
 	pfree(seen);
+	pfree(list);
+	return linked;
 }
 
 /*
@@ -382,23 +406,6 @@ IsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	return linked;
 }
 
-/*
- * A node that lost an edge must not have lost its last one.
- */
-static void
-KeepLinked(const PipeannIndexView *view, uint32 id)
-{
-	PipeannSlot *slot;
-
-	if (id == PIPEANN_INVALID_ID)
-		return;
-	slot = PipeannSlotAlloc(&view->meta.layout);
-	if (!IsLinked(view, id, slot) && PipeannSlotIsNode(slot) &&
-		slot->degree > 0)
-		Splice(view, slot->neighbors[0], id);
-	pfree(slot);
-}
-
 static void
 WriteNodeCode(PipeannIndexView *view, uint32 id, const float *query)
 {
@@ -410,23 +417,24 @@ WriteNodeCode(PipeannIndexView *view, uint32 id, const float *query)
 }
 
 void
-PipeannLinkNode(PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+PipeannLinkNode(PipeannIndexView *view, uint32 id, PipeannSlot *slot,
 				const float *query)
 {
-	int			degree = PipeannSlotDegree(&view->meta.layout, slot);
+	const PipeannLayout *l = &view->meta.layout;
+	int			degree = PipeannSlotDegree(l, slot);
+	uint32	   *targets = palloc(Max(degree, 1) * sizeof(uint32));
+	NewNode		node = {id, slot, 0};
 	bool		linked = false;
 
+	/* slot's list changes on the way */
+	memcpy(targets, slot->neighbors, degree * sizeof(uint32));
 	WriteNodeCode(view, id, query);
 	for (int i = 0; i < degree; i++)
-	{
-		uint32		dropped;
-
-		if (LinkBack(view, slot->neighbors[i], id, &dropped))
+		if (LinkBack(view, targets[i], &node, false))
 			linked = true;
-		KeepLinked(view, dropped);
-	}
-	if (!linked && degree > 0)
-		Splice(view, slot->neighbors[0], id);
+	for (int i = 0; i < degree && !linked; i++)
+		linked = LinkBack(view, targets[i], &node, true);
+	pfree(targets);
 }
 
 void

@@ -27,11 +27,11 @@ extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 PipeannSlot *slot);
 
 /*
- * Write the code of node id (slot is its slot, query its normalised vector for
- * cosine) and the edges that lead to it from its neighbours.
+ * Write the code of node id (slot is a copy of its slot, query its normalised
+ * vector for cosine) and the edges that lead to it from its neighbours.
  */
 extern void PipeannLinkNode(PipeannIndexView *view, uint32 id,
-							const PipeannSlot *slot, const float *query);
+							PipeannSlot *slot, const float *query);
 
 /*
  * The same for a node that nothing leads to: one whose inserter did not get to

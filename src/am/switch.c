@@ -191,6 +191,7 @@ WriteCodes(SwitchState *state)
 
 	PipeannMetaBegin(index, &update);
 	update.meta->flags = meta->flags;
+	update.meta->code_pages = meta->code_pages;
 	update.meta->entry_count = meta->entry_count;
 	update.meta->entry_degree = meta->entry_degree;
 	update.meta->max_norm = state->max_norm;

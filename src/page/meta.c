@@ -142,4 +142,5 @@ PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
 {
 	meta->change_ring[meta->changes % PIPEANN_CHANGE_RING] = code_page;
 	meta->changes++;
+	meta->code_pages = Max(meta->code_pages, code_page + 1);
 }

@@ -3,10 +3,11 @@
  *		The on-disk format. Nothing outside page/ knows an offset.
  *
  * Block 0 is the metapage. The file is divided into extents of 1 MB; the first
- * block of each is its header (block 0 in the first extent), the others hold
- * pages of one kind, numbered in order through all extents of that kind (page
- * ordinals). The extent map says which extent holds ordinals n .. n + 126 of a
- * kind, so node id -> block and slot is arithmetic, and any part can grow.
+ * block of each is left empty (in the first it is the metapage), so that
+ * extents begin where segments do; the others hold pages of one kind, numbered
+ * in order through all extents of that kind (page ordinals). The extent map
+ * says which extent holds ordinals n .. n + 126 of a kind, so node id -> block
+ * and slot is arithmetic, and any part can grow.
  *
  * Every page ends in a checksum of our own over all of it but its LSN and
  * PostgreSQL's checksum, seeded with the block number. Reads that bypass
@@ -39,7 +40,7 @@ typedef enum PipeannKind
 {
 	PIPEANN_FREE = 0,
 	PIPEANN_META = 1,			/* block 0 */
-	PIPEANN_HEADER = 2,			/* first block of an extent */
+	/* 2 is not used */
 	PIPEANN_GRAPH = 3,			/* nodes */
 	PIPEANN_CODES = 4,			/* PQ codes, by node id */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
@@ -97,7 +98,7 @@ typedef struct PipeannMeta
 	uint32		entry_count;	/* nodes of the entry graph */
 	uint64		build_id;		/* random; tells builds of one file apart */
 	uint32		graph_pages;	/* ids run from 0 to this * slots_per_page */
-	uint32		reserved;
+	uint32		code_pages;		/* code pages written; those after may miss */
 	uint64		nodes;			/* nodes written, tombstones included */
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */

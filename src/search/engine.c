@@ -317,10 +317,11 @@ static bool
 Continue(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
+	uint64		most = Max(MAX_POOL, search->params.ef);
 	uint64		more = Max(search->explored, (uint64) search->params.ef);
 
 	TrimPages(search);
-	PipeannPoolRefill(pool, (int) Min(more, Max(MAX_POOL, search->params.ef)));
+	PipeannPoolRefill(pool, (int) Min(more, most));
 	for (int i = 0; i < pool->count; i++)
 		LinkCandidate(search, &pool->items[i]);
 	return pool->count > 0;

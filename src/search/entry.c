@@ -144,12 +144,14 @@ PipeannEnter(PipeannSearch *search)
 	const PipeannCodes *codes = search->codes;
 	int			nchunks = codes->pq.nchunks;
 	int			prefix = Min(nchunks, Max(MIN_PREFIX, nchunks / PREFIX_PARTS));
+	int			reads = search->params.width > 0 ?
+		Min(search->params.width, FIRST_READS) : FIRST_READS;
 	EntryList	list;
 
 	PipeannPqTable(&codes->pq, search->layout->metric, search->query, 0,
 				   prefix, search->table);
 	SearchEntryGraph(search, &list, prefix);
-	for (int i = 0; i < Min(list.count, FIRST_READS); i++)
+	for (int i = 0; i < Min(list.count, reads); i++)
 		PipeannRequestPage(search,
 						   PipeannIdPage(search->layout,
 										 codes->entry_ids[list.items[i].position]),
