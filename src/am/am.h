@@ -269,8 +269,8 @@ extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
 
 /*
  * Train, encode, build the entry graph, write it all, WAL-logged when wal is
- * true. Sets the metapage fields that go with it in meta; the caller makes
- * them count.
+ * true; when it is not this is a build, which shows its progress. Sets the
+ * metapage fields that go with it in meta; the caller makes them count.
  */
 extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 							   const PipeannExtentMap *map,

@@ -64,12 +64,23 @@ CodingVector(const PipeannVectors *v, uint32 node, float *x)
 			x[i] *= v->aux[node];
 }
 
+/*
+ * Only CREATE INDEX has columns for this: an insert or VACUUM that switches to
+ * codes has none, or others of these numbers.
+ */
+static void
+ShowProgress(bool building, int64 done, int64 total)
+{
+	if (!building)
+		return;
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, total);
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+}
+
 static void
 TrainProgress(int done, int total, void *arg)
 {
-	(void) arg;
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, total);
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+	ShowProgress(*(bool *) arg, done, total);
 }
 
 static PipeannPq
@@ -95,7 +106,7 @@ MakeLayout(const PipeannLayout *l)
  * is as good.
  */
 static void
-Train(PipeannPq *pq, const PipeannVectors *v)
+Train(PipeannPq *pq, const PipeannVectors *v, bool building)
 {
 	uint32		n = Min(v->n, MAX_SAMPLES);
 	float	   *samples = PipeannAlloc(mul_size(mul_size(n, v->dim),
@@ -106,7 +117,8 @@ Train(PipeannPq *pq, const PipeannVectors *v)
 	for (uint32 i = 0; i < n; i++)
 		CodingVector(v, (uint32) ((uint64) i * v->n / n),
 					 samples + (Size) i * v->dim);
-	PipeannPqTrain(pq, samples, n, SEED, centroids, TrainProgress, NULL);
+	PipeannPqTrain(pq, samples, n, SEED, centroids, TrainProgress,
+				   &building);
 	pfree(samples);
 	pq->centroids = centroids;
 }
@@ -158,11 +170,10 @@ WriteCodes(Relation index, const PipeannLayout *l, const PipeannExtentMap *map,
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
 
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, nodes->ids);
 	for (uint32 first = 0; first < nodes->ids; first += per_page)
 	{
 		CHECK_FOR_INTERRUPTS();
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, first);
+		ShowProgress(!wal, first, nodes->ids);
 		EncodePage(pq, nodes, first, Min(per_page, nodes->ids - first), x,
 				   payload);
 		WriteCodePage(index,
@@ -258,9 +269,10 @@ PipeannCodingWrite(Relation index, PipeannMeta *meta,
 {
 	PipeannPq	pq = MakeLayout(&meta->layout);
 
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
-								 PIPEANN_PHASE_TRAIN);
-	Train(&pq, &nodes->vectors);
+	if (!wal)
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
+									 PIPEANN_PHASE_TRAIN);
+	Train(&pq, &nodes->vectors, !wal);
 	PipeannStreamWrite(index, map, PIPEANN_CODEBOOK, pq.centroids,
 					   mul_size(PipeannPqCentroidCount(pq.dim), sizeof(float)),
 					   wal);

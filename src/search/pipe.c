@@ -5,7 +5,7 @@
  *
  * Each turn issues at most one read and explores one node, so that the n-th
  * read is decided with the neighbours of the (n - W)-th known (4.3). The width
- * W starts at 4 and grows by one whenever reads have arrived, once the five
+ * W starts at 4 and grows by one with each read that arrives, once the five
  * nearest candidates are read and as long as at most a tenth of the reads was
  * wasted (4.2.3). Unlike the paper's program it waits in the kernel when
  * there is nothing to do: other backends want the processor.
@@ -18,22 +18,16 @@
 #define MAX_WASTE 0.1
 
 /*
- * Take what has arrived; returns how many reads that were.
+ * Reads are handed to the kernel this many at a time while there is something
+ * to explore: each system call and each ring of the disk's doorbell costs as
+ * much as exploring a node or more. (GloVe, 76 reads a query: one at a time
+ * 3.4 ms, two 2.8, four and eight 2.7, the reads being the same.)
  */
-static int
-Collect(PipeannSearch *search)
-{
-	PipeannFrame *frame;
-	int			n = 0;
+#define SUBMIT_BATCH 4
 
-	while ((frame = search->source->next(search->source, false)) != NULL)
-	{
-		PipeannArrive(search, frame);
-		n++;
-	}
-	return n;
-}
-
+/*
+ * A read has arrived: see whether the pipe should be wider.
+ */
 static void
 AdaptWidth(PipeannSearch *search, int max_width)
 {
@@ -44,6 +38,28 @@ AdaptWidth(PipeannSearch *search, int max_width)
 	if (search->converged_at >= CONVERGED && search->width < max_width &&
 		search->reads_out <= MAX_WASTE * reads)
 		search->width++;
+}
+
+static void
+Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
+{
+	PipeannArrive(search, frame);
+	AdaptWidth(search, max_width);
+}
+
+/*
+ * Take what has arrived; false if that is nothing.
+ */
+static bool
+Collect(PipeannSearch *search, int max_width)
+{
+	PipeannFrame *frame = search->source->next(search->source, false);
+
+	if (frame == NULL)
+		return false;
+	for (; frame != NULL; frame = search->source->next(search->source, false))
+		Arrive(search, frame, max_width);
+	return true;
 }
 
 /*
@@ -66,20 +82,17 @@ IssueOne(PipeannSearch *search)
  * came, looking for completions in between, then sleep.
  */
 static void
-Wait(PipeannSearch *search)
+Wait(PipeannSearch *search, int max_width)
 {
 	PipeannFrame *frame;
 
 	search->source->submit(search->source);
 	while (PipeannScoreOne(search))
-		if ((frame = search->source->next(search->source, false)) != NULL)
-		{
-			PipeannArrive(search, frame);
+		if (Collect(search, max_width))
 			return;
-		}
 	frame = search->source->next(search->source, true);
 	if (frame != NULL)
-		PipeannArrive(search, frame);
+		Arrive(search, frame, max_width);
 }
 
 void
@@ -87,6 +100,7 @@ PipeannRunPipe(PipeannSearch *search)
 {
 	int			max_width = search->params.width > 0 ?
 		search->params.width : MAX_WIDTH;
+	int			queued = 0;
 
 	max_width = Min(max_width, search->source->max_in_flight);
 	if (search->width == 0)
@@ -98,17 +112,20 @@ PipeannRunPipe(PipeannSearch *search)
 		int			ready;
 
 		CHECK_FOR_INTERRUPTS();
-		if (Collect(search) > 0)
-			AdaptWidth(search, max_width);
+		(void) Collect(search, max_width);
 		issued = IssueOne(search);
 		ready = PipeannNearestReady(search);
 		if (ready >= 0)
 		{
-			if (issued)
+			queued += issued;
+			if (queued >= SUBMIT_BATCH)
+			{
 				search->source->submit(search->source);
+				queued = 0;
+			}
 			PipeannExplore(search, ready);
 		}
 		else if (!issued)
-			Wait(search);
+			Wait(search, max_width);
 	}
 }
