@@ -19,9 +19,17 @@
 #define AVX2_INLINE \
 	static inline __attribute__((always_inline, target("avx2,fma,f16c")))
 
-/* Sliding window: 8 lanes read at 8 - n have the last n lanes set. */
+/* Sliding window: the 8 lanes from place n on have the last n lanes set. */
 static const int32 LaneMask[16] = {
 	0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1
+};
+
+/* The same for 32 bytes. */
+static const int8 ByteMask[64] = {
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
 };
 
 AVX2_INLINE float
@@ -167,14 +175,23 @@ LoadBytes(const void *v, int i)
 	return _mm256_loadu_si256((const __m256i *) ((const char *) v + i));
 }
 
-/* The dim - i < 32 bytes from element i on, then zeros. */
+/*
+ * The last dim % 32 bytes (there are some), zeros in the other lanes. As
+ * LoadTail: copying costs more than all the rest of a vector of 100 bytes.
+ */
 AVX2_INLINE __m256i
-LoadBytesTail(const void *v, int i, int dim)
+LoadBytesTail(const void *v, int dim)
 {
-	char		copy[32] = {0};
+	if (dim >= 32)
+		return _mm256_and_si256(LoadBytes(v, dim - 32),
+								LoadBytes(ByteMask, dim % 32));
+	else
+	{
+		char		copy[32] = {0};
 
-	memcpy(copy, (const char *) v + i, dim - i);
-	return LoadBytes(copy, 0);
+		memcpy(copy, v, dim);
+		return LoadBytes(copy, 0);
+	}
 }
 
 /*
@@ -253,8 +270,8 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 		i += 32;
 	}
 	if (i < dim)
-		s1 = _mm256_add_epi32(s1, BytesTerm(LoadBytesTail(a, i, dim),
-											LoadBytesTail(b, i, dim),
+		s1 = _mm256_add_epi32(s1, BytesTerm(LoadBytesTail(a, dim),
+											LoadBytesTail(b, dim),
 											is_signed, is_dot));
 	return (float) SumInts(_mm256_add_epi32(s0, s1));
 }

@@ -102,7 +102,9 @@ UnitRandom(uint64 *state)
 static inline float
 UnitRandomFloat(uint64 *state, float low, float high)
 {
-	return low + (high - low) * ((float) (UnitRandom(state) >> 40) / 16777216.0f);
+	float		fraction = (float) (UnitRandom(state) >> 40) / 16777216.0f;
+
+	return low + (high - low) * fraction;
 }
 
 #endif							/* PIPEANN_UNIT_H */
