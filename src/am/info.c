@@ -80,7 +80,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(view.image == NULL ? 0 :
 								(int64) view.image->bytes);
 	values[n++] = CStringGetTextDatum(PipeannIoMethodInUse());
-	values[n++] = BoolGetDatum(pipeann_direct_io);
+	values[n++] = BoolGetDatum(strcmp(PipeannIoFilesInUse(), "direct") == 0);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
 								BLCKSZ);
 	if (view.image != NULL)

@@ -370,5 +370,16 @@ PipeannSourceCountPages(Relation index, const PipeannLayout *layout,
 		if (exist < per_extent)
 			break;
 	}
+	/* a crash may have come between the metapage and the last page */
+	if (count + 1 < graph_pages)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has no block %u",
+						RelationGetRelationName(index),
+						PipeannGraphBlock(map, layout, count)),
+				 errdetail("The file has %u blocks, but nodes stand there.",
+						   nblocks),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(index))));
 	return Min(count, graph_pages);
 }

@@ -94,6 +94,7 @@ typedef struct CodeReader
 	uint32		pq_bytes;
 	uint32		per_page;
 	uint32		ids;
+	uint32		pages;			/* that must be there */
 	BlockNumber nblocks;
 	BufferAccessStrategy strategy;
 } CodeReader;
@@ -108,6 +109,7 @@ InitReader(CodeReader *reader, Relation index, const PipeannLens *lens,
 	reader->pq_bytes = meta->layout.pq_bytes;
 	reader->per_page = PipeannCodesPerPage(&meta->layout);
 	reader->ids = Min(ids, lens->arrays->capacity);
+	reader->pages = meta->code_pages;
 	reader->nblocks = RelationGetNumberOfBlocks(index);
 	reader->strategy = NULL;
 }
@@ -122,6 +124,20 @@ CodeBlock(const CodeReader *reader, uint32 page)
 	BlockNumber blkno = PipeannPlainBlock(reader->map, PIPEANN_CODES, page);
 
 	return blkno < reader->nblocks ? blkno : InvalidBlockNumber;
+}
+
+static void
+ReportNoCodePage(const CodeReader *reader, uint32 page)
+{
+	const char *name = RelationGetRelationName(reader->index);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has no block %u", name,
+					PipeannPlainBlock(reader->map, PIPEANN_CODES, page)),
+			 errdetail("The file has %u blocks, but codes stand there.",
+					   reader->nblocks),
+			 errhint("Run REINDEX INDEX \"%s\".", name)));
 }
 
 /*
@@ -170,6 +186,8 @@ ReadCodePage(const CodeReader *reader, uint32 page)
 	blkno = CodeBlock(reader, page);
 	if (blkno == InvalidBlockNumber)
 	{
+		if (page < reader->pages)
+			ReportNoCodePage(reader, page);
 		StoreCodes(reader, first, count, NULL);
 		return;
 	}
