@@ -6,8 +6,10 @@
 
 #include "graph/measure.h"
 
-/* Vectors fetched ahead: enough to cover memory latency, few enough that the
- * first ones are not evicted from the first-level cache before their turn. */
+/*
+ * Fetched ahead: enough to cover memory latency, little enough that the first
+ * vectors are not evicted from the first-level cache before their turn.
+ */
 #define PREFETCH_BYTES 4096
 
 void

@@ -90,7 +90,8 @@ extern void PipeannGraphFree(PipeannGraph *graph);
  * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers, dist[]
  * their distance from the node; distance(a, b, arg) between two candidates.
  * Sorts cand and dist by distance, writes the kept ones to out (at most
- * max_degree) and returns their number. Serves the build, insert, and repair.
+ * max_degree), the most needed first, and returns their number. Serves insert
+ * and repair; the build does the same and fills lists up to max_degree.
  */
 typedef float (*PipeannPruneDistance) (uint32 a, uint32 b, void *arg);
 
@@ -113,8 +114,9 @@ extern void PipeannGraphPack(const PipeannGraph *graph,
 /*
  * The entry graph (PipeANN 4.2.2, LAANN 4): a Vamana graph over the sample
  * ids[n_sample] of the vectors. Its node i stands for ids[i]; its neighbours
- * are positions in ids[]. Few nodes, so a search enters at position 0 .. and
- * walks by code distances.
+ * are positions in ids[]. A search enters at its medoid, from where all its
+ * nodes can be reached, and walks by code distances. The result is freed by
+ * PipeannGraphFree().
  */
 extern PipeannGraph *PipeannEntryGraphBuild(const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,

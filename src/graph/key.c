@@ -6,7 +6,7 @@
 
 #include "graph/key.h"
 
-/* Shell sort with Ciura's gaps: lists here have tens to a few thousand keys. */
+/* Shell sort, Ciura's gaps: lists here have tens to a few thousand keys. */
 void
 PipeannKeySort(PipeannKey *keys, int n)
 {

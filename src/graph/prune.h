@@ -19,10 +19,10 @@
  *
  * A candidate is dropped when a kept one is nearer to it than the node is, by
  * alpha. A first round with alpha 1 keeps the edges no other edge can stand
- * for, before a second fills up with those that alpha lets pass. Comparing
- * each candidate with the kept ones until one drops it, and going on from
- * there in the second round, needs a fraction of the distances that updating
- * all candidates on each kept one does.
+ * for, before a second takes those that alpha lets pass. Comparing each
+ * candidate with the kept ones until one drops it, and going on from there in
+ * the second round, needs a fraction of the distances that updating all
+ * candidates on each kept one does.
  */
 static pg_attribute_always_inline int
 PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
@@ -62,6 +62,22 @@ PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
 			}
 		}
 	}
+	return nkept;
+}
+
+/*
+ * Fill kept[nkept] up to max_degree with the nearest of those dropped
+ * (DiskANN's saturate_graph). Returns the new length.
+ */
+static inline int
+PipeannPruneFill(const int *next, int ncand, int max_degree, int *kept,
+				 int nkept)
+{
+	int			i;
+
+	for (i = 0; i < ncand && nkept < max_degree; i++)
+		if (next[i] != PIPEANN_PRUNE_KEPT)
+			kept[nkept++] = i;
 	return nkept;
 }
 
