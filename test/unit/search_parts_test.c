@@ -1,0 +1,412 @@
+/*
+ * search_parts_test.c
+ *		The parts of a search: candidate pool, id set, results.
+ */
+#include "unit.h"
+
+#include "search/idset.h"
+#include "search/pool.h"
+#include "search/results.h"
+
+#define POOL_RUNS 200
+#define MAX_CANDIDATES 2000
+
+/* Few distances, so that many are equal. */
+static float
+FewDistances(uint64 *random)
+{
+	return (float) (UnitRandom(random) % 50);
+}
+
+static int
+CompareFloats(const void *a, const void *b)
+{
+	float		x = *(const float *) a;
+	float		y = *(const float *) b;
+
+	return (x > y) - (x < y);
+}
+
+static bool
+PoolIsSorted(const PipeannPool *pool)
+{
+	for (int i = 1; i < pool->count; i++)
+		if (pool->items[i - 1].dist > pool->items[i].dist)
+			return false;
+	return true;
+}
+
+/*
+ * The pool holds the nearest of what was inserted, whatever the order.
+ */
+static void
+PoolKeepsTheNearest(void)
+{
+	uint64		random = 1;
+
+	for (int run = 0; run < POOL_RUNS; run++)
+	{
+		PipeannPool pool;
+		float		dists[MAX_CANDIDATES];
+		int			capacity = 1 + UnitRandom(&random) % 100;
+		int			n = 1 + UnitRandom(&random) % 500;
+
+		PipeannPoolInit(&pool, capacity);
+		for (int i = 0; i < n; i++)
+		{
+			int			at;
+
+			dists[i] = FewDistances(&random);
+			at = PipeannPoolInsert(&pool, i, dists[i]);
+			if (at >= 0)
+			{
+				CHECK(pool.items[at].id == (uint32) i);
+				CHECK(pool.items[at].dist == dists[i]);
+				CHECK(pool.items[at].ref == PIPEANN_NO_REF);
+				CHECK(!pool.items[at].explored);
+			}
+		}
+		qsort(dists, n, sizeof(float), CompareFloats);
+		CHECK(pool.count == Min(n, capacity));
+		CHECK(pool.count + (int) pool.ndiscards == n);
+		CHECK(PoolIsSorted(&pool));
+		for (int i = 0; i < pool.count; i++)
+			CHECK(pool.items[i].dist == dists[i]);
+	}
+}
+
+/*
+ * The first open and the first unread candidate, while candidates come, are
+ * read and are explored.
+ */
+static void
+PoolKnowsItsFirstOnes(void)
+{
+	uint64		random = 2;
+	PipeannPool pool;
+
+	PipeannPoolInit(&pool, 40);
+	CHECK(PipeannPoolFirstOpen(&pool) == 0);
+	CHECK(PipeannPoolFirstUnread(&pool) == 0);
+	for (int i = 0; i < MAX_CANDIDATES; i++)
+	{
+		int			open = 0;
+		int			unread = 0;
+
+		PipeannPoolInsert(&pool, i, UnitRandomFloat(&random, 0, 1));
+		if (UnitRandom(&random) % 2 == 0)
+		{
+			int			at = UnitRandom(&random) % pool.count;
+
+			pool.items[at].ref = i;
+			if (UnitRandom(&random) % 2 == 0)
+				pool.items[at].explored = 1;
+		}
+		while (open < pool.count && pool.items[open].explored)
+			open++;
+		while (unread < pool.count &&
+			   pool.items[unread].ref != PIPEANN_NO_REF)
+			unread++;
+		CHECK(PipeannPoolFirstOpen(&pool) == open);
+		CHECK(PipeannPoolFirstUnread(&pool) == unread);
+	}
+}
+
+/*
+ * Exploring the pool and refilling it hands out every candidate once, and each
+ * refill the nearest ones left.
+ */
+static void
+PoolRefillsFromWhatFellOut(void)
+{
+	uint64		random = 3;
+	static bool seen[MAX_CANDIDATES];
+	PipeannPool pool;
+	int			total = 0;
+	float		last = -1;
+
+	memset(seen, 0, sizeof(seen));
+	PipeannPoolInit(&pool, 10);
+	for (int i = 0; i < MAX_CANDIDATES; i++)
+		PipeannPoolInsert(&pool, i, FewDistances(&random));
+	for (int capacity = 10; pool.count > 0; capacity += 7)
+	{
+		CHECK(PoolIsSorted(&pool));
+		CHECK(PipeannPoolFirstOpen(&pool) == 0);
+		CHECK(PipeannPoolFirstUnread(&pool) == 0);
+		CHECK(pool.items[0].dist >= last);
+		last = pool.items[pool.count - 1].dist;
+		for (int i = 0; i < pool.count; i++)
+		{
+			CHECK(!seen[pool.items[i].id]);
+			seen[pool.items[i].id] = true;
+			pool.items[i].explored = 1;
+		}
+		total += pool.count;
+		PipeannPoolRefill(&pool, capacity);
+		CHECK(pool.count <= Max(capacity, 10));
+	}
+	CHECK(total == MAX_CANDIDATES);
+	CHECK(pool.ndiscards == 0);
+}
+
+/*
+ * A candidate that was not explored comes back; one that was does not.
+ */
+static void
+PoolRefillsFromItself(void)
+{
+	PipeannPool pool;
+
+	PipeannPoolInit(&pool, 4);
+	for (int i = 0; i < 6; i++)
+		PipeannPoolInsert(&pool, i, i);
+	pool.items[0].explored = 1;
+	pool.items[2].explored = 1;
+	PipeannPoolRefill(&pool, 2);
+	CHECK(pool.count == 2);
+	CHECK(pool.items[0].id == 1);
+	CHECK(pool.items[1].id == 3);
+	CHECK(!pool.items[0].explored && !pool.items[1].explored);
+	CHECK(pool.ndiscards == 2);
+}
+
+static void
+PoolOfOne(void)
+{
+	PipeannPool pool;
+
+	PipeannPoolInit(&pool, 1);
+	CHECK(PipeannPoolInsert(&pool, 7, 3) == 0);
+	CHECK(PipeannPoolInsert(&pool, 8, 4) == -1);
+	CHECK(PipeannPoolInsert(&pool, 9, 3) == -1);
+	CHECK(PipeannPoolInsert(&pool, 10, 1) == 0);
+	CHECK(pool.count == 1 && pool.items[0].id == 10);
+	CHECK(pool.ndiscards == 3);
+}
+
+/*
+ * Infinite and undefined distances keep the pool whole.
+ */
+static void
+PoolTakesAnyDistance(void)
+{
+	uint64		random = 4;
+	PipeannPool pool;
+	const float odd[] = {0.0f / 0.0f, 1.0f / 0.0f, -1.0f / 0.0f, -0.0f, 1e38f};
+	int			total = 0;
+
+	PipeannPoolInit(&pool, 16);
+	for (int i = 0; i < 500; i++)
+		PipeannPoolInsert(&pool, i, odd[UnitRandom(&random) % 5]);
+	while (pool.count > 0)
+	{
+		for (int i = 0; i < pool.count; i++)
+			pool.items[i].explored = 1;
+		total += pool.count;
+		PipeannPoolRefill(&pool, 16);
+	}
+	CHECK(total == 500);
+}
+
+static void
+IdSetIsASet(void)
+{
+	uint64		random = 5;
+	static bool member[1 << 16];
+	PipeannIdSet set;
+	uint32		used = 0;
+
+	memset(member, 0, sizeof(member));
+	PipeannIdSetInit(&set, 16, false);
+	for (int i = 0; i < 100000; i++)
+	{
+		uint32		key = UnitRandom(&random) % (1 << 16);
+
+		CHECK(PipeannIdSetHas(&set, key) == member[key]);
+		CHECK(PipeannIdSetAdd(&set, key) == !member[key]);
+		if (!member[key])
+			used++;
+		member[key] = true;
+		CHECK(set.used == used);
+	}
+	for (uint32 key = 0; key < 1 << 16; key++)
+		CHECK(PipeannIdSetHas(&set, key) == member[key]);
+	CHECK(set.used * 2 <= set.mask + 1);
+}
+
+/*
+ * Keys that are alike: a run, the ends of the range, multiples.
+ */
+static void
+IdSetTakesAnyKeys(void)
+{
+	PipeannIdSet set;
+
+	PipeannIdSetInit(&set, 16, false);
+	for (uint32 i = 0; i < 5000; i++)
+	{
+		CHECK(PipeannIdSetAdd(&set, i));
+		CHECK(PipeannIdSetAdd(&set, PIPEANN_INVALID_ID - 1 - i));
+		CHECK(PipeannIdSetAdd(&set, 0x40000000 + i * 65536));
+	}
+	for (uint32 i = 0; i < 5000; i++)
+	{
+		CHECK(!PipeannIdSetAdd(&set, i));
+		CHECK(PipeannIdSetHas(&set, PIPEANN_INVALID_ID - 1 - i));
+		CHECK(!PipeannIdSetHas(&set, 100000 + i));
+	}
+	CHECK(set.used == 15000);
+}
+
+static void
+IdSetHoldsValues(void)
+{
+	uint64		random = 6;
+	static uint32 value[10000];
+	static bool known[10000];
+	PipeannIdSet set;
+
+	memset(known, 0, sizeof(known));
+	PipeannIdSetInit(&set, 32, true);
+	for (int i = 0; i < 50000; i++)
+	{
+		uint32		key = UnitRandom(&random) % 10000;
+		uint32		got = 0;
+
+		CHECK(PipeannIdSetGet(&set, key, &got) == known[key]);
+		if (known[key])
+			CHECK(got == value[key]);
+		value[key] = (uint32) UnitRandom(&random);
+		known[key] = true;
+		PipeannIdSetPut(&set, key, value[key]);
+	}
+}
+
+static void
+AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
+{
+	ItemPointerData tids[8];
+	PipeannResult result = {0};
+
+	memset(tids, 0, sizeof(tids));
+	for (int i = 0; i < ntids; i++)
+	{
+		tids[i].bi_lo = id;
+		tids[i].ip_posid = i + 1;
+	}
+	result.id = id;
+	result.dist = dist;
+	result.ntids = ntids;
+	result.ext_tids = PIPEANN_INVALID_ID;
+	PipeannResultsAdd(results, &result, tids);
+}
+
+static bool
+HasItsTids(const PipeannResults *results, const PipeannResult *result)
+{
+	for (uint32 i = 0; i < result->ntids; i++)
+		if (results->tids[result->tids + i].bi_lo != (uint16) result->id ||
+			results->tids[result->tids + i].ip_posid != i + 1)
+			return false;
+	return true;
+}
+
+static void
+ResultsComeInOrder(void)
+{
+	uint64		random = 7;
+	static bool seen[5000];
+	PipeannResults results;
+	const PipeannResult *result;
+	float		last = -1;
+	uint32		last_id = 0;
+	int			n = 0;
+
+	memset(seen, 0, sizeof(seen));
+	PipeannResultsInit(&results);
+	CHECK(PipeannResultsPeek(&results) == NULL);
+	CHECK(PipeannResultsPop(&results) == NULL);
+	for (uint32 id = 0; id < 5000; id++)
+		AddResult(&results, id, FewDistances(&random),
+				  UnitRandom(&random) % 5);
+	while ((result = PipeannResultsPeek(&results)) != NULL)
+	{
+		uint32		id = result->id;
+
+		result = PipeannResultsPop(&results);
+		CHECK(result->id == id);
+		CHECK(result->dist > last || (result->dist == last && id > last_id));
+		CHECK(!seen[id]);
+		CHECK(HasItsTids(&results, result));
+		seen[id] = true;
+		last = result->dist;
+		last_id = id;
+		n++;
+	}
+	CHECK(n == 5000);
+	CHECK(PipeannResultsPop(&results) == NULL);
+}
+
+/*
+ * Results that come after the first were taken: each one taken is the nearest
+ * of those there. Compared with a plain list.
+ */
+static void
+ResultsMayComeLater(void)
+{
+	uint64		random = 8;
+	static float dist[3000];
+	static bool there[3000];
+	PipeannResults results;
+	uint32		added = 0;
+	int			taken = 0;
+
+	memset(there, 0, sizeof(there));
+	PipeannResultsInit(&results);
+	for (int step = 0; step < 5000; step++)
+	{
+		const PipeannResult *result;
+		uint32		nearest = PIPEANN_INVALID_ID;
+
+		if (added < 3000 && UnitRandom(&random) % 3 > 0)
+		{
+			dist[added] = FewDistances(&random);
+			there[added] = true;
+			AddResult(&results, added, dist[added], 2);
+			added++;
+			continue;
+		}
+		for (uint32 i = 0; i < added; i++)
+			if (there[i] && (nearest == PIPEANN_INVALID_ID ||
+							 dist[i] < dist[nearest]))
+				nearest = i;
+		result = PipeannResultsPop(&results);
+		CHECK((result == NULL) == (nearest == PIPEANN_INVALID_ID));
+		if (result == NULL)
+			continue;
+		CHECK(result->id == nearest);
+		CHECK(HasItsTids(&results, result));
+		there[nearest] = false;
+		taken++;
+	}
+	CHECK(taken > 1000);
+	CHECK(results.count == added - taken);
+}
+
+int
+main(void)
+{
+	UNIT_RUN(PoolKeepsTheNearest);
+	UNIT_RUN(PoolKnowsItsFirstOnes);
+	UNIT_RUN(PoolRefillsFromWhatFellOut);
+	UNIT_RUN(PoolRefillsFromItself);
+	UNIT_RUN(PoolOfOne);
+	UNIT_RUN(PoolTakesAnyDistance);
+	UNIT_RUN(IdSetIsASet);
+	UNIT_RUN(IdSetTakesAnyKeys);
+	UNIT_RUN(IdSetHoldsValues);
+	UNIT_RUN(ResultsComeInOrder);
+	UNIT_RUN(ResultsMayComeLater);
+	return UnitDone();
+}
