@@ -277,6 +277,6 @@ extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 							   const PipeannNodes *nodes, bool wal);
 
 /* switch.c: an index that has grown to need codes */
-extern void PipeannMaybeSwitch(Relation index);
+extern void PipeannSwitchToCodes(Relation index);
 
 #endif							/* PIPEANN_AM_H */

@@ -20,6 +20,12 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/*
+ * Where the switch to codes fails, by statement_timeout for example, the next
+ * inserts must not fail as well: one in so many tries again.
+ */
+#define SWITCH_EVERY 256
+
 typedef struct InsertState
 {
 	PipeannIndexView view;
@@ -352,7 +358,7 @@ InsertWithCodes(InsertState *state)
 }
 
 /*
- * Returns whether the index now has enough nodes to get codes.
+ * Returns whether the index is to get codes now.
  */
 static bool
 InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
@@ -380,7 +386,8 @@ InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
 		return false;
 	}
 	InsertWithoutCodes(&state);
-	return state.view.meta.nodes >= PIPEANN_MIN_CODED_NODES;
+	return state.view.meta.nodes >= PIPEANN_MIN_CODED_NODES &&
+		state.view.meta.nodes % SWITCH_EVERY == 0;
 }
 
 bool
@@ -415,7 +422,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 		crowded = InsertVector(index, x, norm, heap_tid);
 		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 		if (crowded)
-			PipeannMaybeSwitch(index);
+			PipeannSwitchToCodes(index);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

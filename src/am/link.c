@@ -158,12 +158,13 @@ static void
 EmbedCode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
+	float		aux = 1;
 
 	PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), x);
-	PipeannEmbed(l->metric, l->dim, x,
-				 l->metric == PIPEANN_COSINE ? 1 :
-				 PipeannAux(l->metric, PipeannNorm(x, l->dim),
-							view->meta.max_norm), out);
+	if (l->metric == PIPEANN_IP)
+		aux = PipeannAux(l->metric, PipeannNorm(x, l->dim),
+						 view->meta.max_norm);
+	PipeannEmbed(l->metric, l->dim, x, aux, out);
 }
 
 static bool

@@ -225,16 +225,15 @@ Switch(Relation index)
 }
 
 /*
- * Whoever does not get the lock at once leaves it to a later inserter.
+ * Waits for inserts under way; those that come later wait for this.
  */
 void
-PipeannMaybeSwitch(Relation index)
+PipeannSwitchToCodes(Relation index)
 {
 	MemoryContext context;
 	MemoryContext old;
 
-	if (!ConditionalLockPage(index, PIPEANN_METAPAGE, ExclusiveLock))
-		return;
+	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann switch",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);

@@ -168,7 +168,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	PipeannMetaRead(info->index, meta);
 	if (!(meta->flags & PIPEANN_META_HAS_CODES) &&
 		meta->nodes >= PIPEANN_MIN_CODED_NODES)
-		PipeannMaybeSwitch(info->index);
+		PipeannSwitchToCodes(info->index);
 	pfree(meta);
 
 	/* bulkdelete was not called: nothing was dead */

@@ -44,6 +44,8 @@ PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
 	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
+	if (params->width > 0)
+		source->max_in_flight = Min(source->max_in_flight, params->width);
 	PipeannResultsInit(&search->results);
 	PipeannIdSetInit(&search->pages, FIRST_PAGES, true);
 	if (codes == NULL)

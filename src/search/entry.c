@@ -119,7 +119,8 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int prefix)
 }
 
 /*
- * All nodes of the pages found are candidates (LAANN, algorithm 2).
+ * All nodes of the pages found are candidates (LAANN, algorithm 2). Slots that
+ * a build leaves free may hold none.
  */
 static void
 SeedPool(PipeannSearch *search, const EntryList *list)
@@ -132,7 +133,7 @@ SeedPool(PipeannSearch *search, const EntryList *list)
 		uint32		first = PipeannIdPage(l, id) * l->slots_per_page;
 		int			n = 0;
 
-		for (uint32 j = 0; j < l->slots_per_page; j++)
+		for (uint32 j = 0; j < l->fill; j++)
 			n = PipeannBatchAdd(search, n, first + j);
 		PipeannPushBatch(search, n);
 	}
