@@ -1,0 +1,168 @@
+-- Functions that look at an index and at searches.
+SET enable_seqscan = off;
+SET jit = off;
+SET client_min_messages = warning;
+CREATE TABLE t (id int, val vector(8));
+INSERT INTO t
+SELECT i, array_agg((hashint8(i * 1000003::int8 + j) & 65535) / 65536.0)::vector
+FROM generate_series(1, 4500) i, generate_series(1, 8) j GROUP BY i;
+CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+CREATE INDEX t_btree ON t (id);
+SELECT val AS query FROM t WHERE id = 77 \gset
+
+-- pipeann_check
+SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t'::regclass);
+SELECT pipeann_check('t_btree');
+SELECT pipeann_check('nonsense');
+SELECT pipeann_check(0);
+SELECT pipeann_check(NULL);
+CREATE VIEW v AS SELECT 1 AS one;
+SELECT pipeann_check('v');
+DROP VIEW v;
+
+-- pipeann_index_info, on the same objects
+SELECT dimensions, nodes FROM pipeann_index_info('t_idx');
+SELECT dimensions FROM pipeann_index_info('t');
+SELECT dimensions FROM pipeann_index_info('t_btree');
+SELECT dimensions FROM pipeann_index_info(NULL);
+
+-- pipeann_prewarm
+SELECT pipeann_prewarm('t_idx') >= graph_pages AS all_read FROM pipeann_index_info('t_idx');
+SELECT pipeann_prewarm('t_idx') > 0 AS again;
+SELECT pipeann_prewarm('t');
+SELECT pipeann_prewarm(NULL);
+
+-- pipeann_last_search: with all pages in memory nothing is read
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+SELECT mode, nodes_explored >= 100 AS explored, code_distances > nodes_explored AS code_distances,
+	exact_distances >= nodes_explored AS exact_distances, page_hits > 0 AS hits, page_reads, peak_in_flight,
+	retries, rows_out_of_order
+FROM pipeann_last_search();
+SET pipeann.search_mode = best_first;
+SET pipeann.ef_search = 10;
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+SELECT mode, nodes_explored BETWEEN 10 AND 50 AS explored FROM pipeann_last_search();
+RESET pipeann.search_mode;
+-- a search of which more rows are asked goes on
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 200) s;
+SELECT nodes_explored >= 200 AS explored FROM pipeann_last_search();
+-- and not when it must not
+SET pipeann.iterative_scan = off;
+SELECT count(*) BETWEEN 10 AND 50 FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 200) s;
+SELECT nodes_explored BETWEEN 10 AND 50 AS explored FROM pipeann_last_search();
+RESET pipeann.iterative_scan;
+SET pipeann.max_scan_tuples = 20;
+SELECT count(*) >= 20 FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 200) s;
+SELECT nodes_explored BETWEEN 20 AND 100 AS explored FROM pipeann_last_search();
+RESET pipeann.max_scan_tuples;
+RESET pipeann.ef_search;
+-- counters of all rescans are summed
+SELECT count(*) FROM (VALUES (1), (2), (3)) q (i)
+	CROSS JOIN LATERAL (SELECT t.id FROM t ORDER BY t.val <-> (:'query'::vector + array_fill(i * 0.01, ARRAY[8])::vector) LIMIT 5) n;
+SELECT nodes_explored >= 300 AS explored FROM pipeann_last_search();
+-- every way to read gives the same rows
+CREATE TABLE found (how text, ids int[]);
+INSERT INTO found SELECT 'default', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
+SET pipeann.io_method = pread;
+INSERT INTO found SELECT 'pread', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
+SET pipeann.direct_io = off;
+INSERT INTO found SELECT 'pread, buffered', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
+RESET pipeann.io_method;
+INSERT INTO found SELECT 'buffered', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
+RESET pipeann.direct_io;
+SET pipeann.pipeline_width = 1;
+INSERT INTO found SELECT 'narrow', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
+SET pipeann.pipeline_width = 64;
+INSERT INTO found SELECT 'wide', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
+RESET pipeann.pipeline_width;
+SELECT how, ids = (SELECT ids FROM found WHERE how = 'default') AS same FROM found;
+DROP TABLE found;
+
+-- pipeann_recall
+SELECT pipeann_recall('t_idx') BETWEEN 0.9 AND 1 AS good;
+SELECT pipeann_recall('t_idx', 1, 10) BETWEEN 0.9 AND 1 AS good;
+SELECT pipeann_recall('t_idx', k => 100, samples => 5) BETWEEN 0.5 AND 1 AS good;
+SELECT pipeann_recall('t_idx', 0);
+SELECT pipeann_recall('t_idx', -1, 10);
+SELECT pipeann_recall('t_idx', 10, 0);
+SELECT pipeann_recall('t_idx', NULL);
+SELECT pipeann_recall('t_btree');
+SELECT pipeann_recall('t_idx', 10000, 2) BETWEEN 0 AND 1 AS more_than_there_are;
+
+-- pipeann_stats
+SELECT indexname, scans > 5 AS scans, nodes_explored > 500 AS explored, page_hits + page_reads > 0 AS pages
+FROM pipeann_stats WHERE indexrelid = 't_idx'::regclass;
+SELECT scans FROM pipeann_stats WHERE indexrelid = 't_idx'::regclass \gset before_
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+SELECT scans - :before_scans AS added FROM pipeann_stats WHERE indexrelid = 't_idx'::regclass;
+-- a scan that is explained only is none
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val <-> '[1,2,3,4,5,6,7,8]' LIMIT 1;
+SELECT scans - :before_scans AS added FROM pipeann_stats WHERE indexrelid = 't_idx'::regclass;
+-- PostgreSQL's own counters
+SELECT pg_stat_force_next_flush();
+SELECT idx_scan > 5 AS scans, idx_tup_fetch > 50 AS rows FROM pg_stat_user_indexes WHERE indexrelname = 't_idx';
+
+-- an index without rows
+CREATE TABLE e (val vector(8));
+CREATE INDEX e_idx ON e USING pipeann (val vector_l2_ops);
+SELECT pipeann_check('e_idx'), pipeann_prewarm('e_idx'), pipeann_recall('e_idx');
+SELECT count(*) FROM (SELECT val FROM e ORDER BY val <-> :'query') s;
+SELECT nodes_explored, page_hits, page_reads FROM pipeann_last_search();
+INSERT INTO e VALUES ('[1,1,1,1,1,1,1,1]');
+SELECT pipeann_check('e_idx'), pipeann_recall('e_idx');
+INSERT INTO e VALUES ('[1,1,1,1,1,1,1,2]');
+SELECT pipeann_check('e_idx'), pipeann_recall('e_idx');
+DROP TABLE e;
+
+-- an index that is not valid
+CREATE TABLE b (val vector);
+INSERT INTO b VALUES ('[1,2,3]'), ('[1,2]');
+CREATE INDEX CONCURRENTLY b_idx ON b USING pipeann ((val::vector(3)) vector_l2_ops);
+SELECT pipeann_check('b_idx');
+SELECT nodes FROM pipeann_index_info('b_idx');
+DELETE FROM b WHERE vector_dims(val) = 2;
+REINDEX INDEX b_idx;
+SELECT pipeann_check('b_idx');
+DROP TABLE b;
+
+-- a partitioned index has no storage
+CREATE TABLE p (id int, val vector(3)) PARTITION BY LIST (id);
+CREATE INDEX p_idx ON p USING pipeann (val vector_l2_ops);
+SELECT pipeann_check('p_idx');
+SELECT nodes FROM pipeann_index_info('p_idx');
+DROP TABLE p;
+
+-- who may: whoever may read the table
+CREATE ROLE regress_pipeann_reader;
+SET ROLE regress_pipeann_reader;
+SELECT pipeann_check('t_idx');
+SELECT pipeann_prewarm('t_idx');
+SELECT pipeann_recall('t_idx');
+SELECT nodes FROM pipeann_index_info('t_idx');
+SELECT nodes_explored >= 0 FROM pipeann_last_search();
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+RESET ROLE;
+GRANT SELECT ON t TO regress_pipeann_reader;
+SET ROLE regress_pipeann_reader;
+SELECT pipeann_check('t_idx');
+SELECT pipeann_prewarm('t_idx') > 0 AS warm;
+SELECT pipeann_recall('t_idx') > 0.9 AS good;
+SELECT nodes FROM pipeann_index_info('t_idx');
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+RESET ROLE;
+-- one column is not the table
+REVOKE SELECT ON t FROM regress_pipeann_reader;
+GRANT SELECT (id) ON t TO regress_pipeann_reader;
+SET ROLE regress_pipeann_reader;
+SELECT pipeann_check('t_idx');
+RESET ROLE;
+-- row security: the index must not tell of rows that a role does not see
+GRANT SELECT ON t TO regress_pipeann_reader;
+ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+CREATE POLICY few ON t TO regress_pipeann_reader USING (id > 4000);
+SET ROLE regress_pipeann_reader;
+SELECT count(*), min(id) > 4000 AS allowed FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 10) s;
+RESET ROLE;
+DROP TABLE t;
+DROP ROLE regress_pipeann_reader;

@@ -1,0 +1,108 @@
+-- How far a scan goes and in which order its rows come.
+\ir data.psql
+BEGIN;
+SELECT plan(33);
+CREATE TABLE items AS SELECT id, id % 100 AS category, val FROM strips WHERE id <= 8000;
+CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops) WITH (m = 12, ef_construction = 64);
+CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries WHERE id <= 10;
+ANALYZE items, q;
+SET enable_seqscan = off;
+
+-- rows in the order of their distance, however many
+SELECT ok(bool_and(is_in_order('items', '<->', val, 10)), 'strict order: 10 rows are in order') FROM q;
+SELECT ok(bool_and(is_in_order('items', '<->', val, 500)), 'strict order: 500 rows are in order') FROM q;
+SELECT ok(bool_and(is_in_order('items', '<->', val, 8000)), 'strict order: all rows are in order') FROM q;
+SET pipeann.search_mode = best_first;
+SELECT ok(bool_and(is_in_order('items', '<->', val, 3000)), 'strict order: best_first too') FROM q WHERE id <= 5;
+RESET pipeann.search_mode;
+SET pipeann.ef_search = 1;
+SELECT ok(bool_and(is_in_order('items', '<->', val, 500)), 'strict order with ef_search = 1') FROM q;
+RESET pipeann.ef_search;
+
+-- a limit beyond ef_search is filled, by both modes, and well
+SET pipeann.ef_search = 40;
+SELECT is(count(*)::int, 1000, format('LIMIT 1000 with ef_search = 40: query %s', q.id))
+FROM q, search('items', '<->', q.val, 1000) WHERE q.id <= 3 GROUP BY q.id ORDER BY q.id;
+SET pipeann.search_mode = best_first;
+SELECT is(count(*)::int, 1000, format('LIMIT 1000 with ef_search = 40, best_first: query %s', q.id))
+FROM q, search('items', '<->', q.val, 1000) WHERE q.id <= 3 GROUP BY q.id ORDER BY q.id;
+RESET pipeann.search_mode;
+SELECT cmp_ok(recall('items', '<->', 'subvector(val, 309, 112)', k => 100, nqueries => 10), '>=', 0.95,
+	'recall@100 with ef_search = 40');
+
+-- a filter that keeps one row in a hundred
+SELECT is(count(*)::int, 10, format('a filter of 1 %% fills LIMIT 10: query %s', q.id))
+FROM q, LATERAL (SELECT id FROM items WHERE category = 7 ORDER BY items.val <-> q.val LIMIT 10) s
+WHERE q.id <= 5 GROUP BY q.id ORDER BY q.id;
+SELECT is((pipeann_last_search()).rows_out_of_order < 50, true, 'and loses few rows to strict order');
+SET pipeann.iterative_scan = off;
+SELECT cmp_ok(count(*)::int, '<', 10, 'iterative_scan = off does not fill it')
+FROM q, LATERAL (SELECT id FROM items WHERE category = 7 ORDER BY items.val <-> q.val LIMIT 10) s WHERE q.id = 1;
+RESET pipeann.iterative_scan;
+
+-- a filter that keeps none ends
+SELECT is(count(*)::int, 0, 'a filter that no row passes')
+FROM q, LATERAL (SELECT items.id FROM items WHERE category = 1000 ORDER BY items.val <-> q.val LIMIT 10) s;
+-- after max_scan_tuples, and some more that had been found by then
+SET pipeann.max_scan_tuples = 500;
+SELECT is(count(*)::int, 0, 'max_scan_tuples = 500')
+FROM q, LATERAL (SELECT items.id FROM items WHERE category = 1000 ORDER BY items.val <-> q.val LIMIT 10) s WHERE q.id = 1;
+SELECT cmp_ok((pipeann_last_search()).nodes_explored, '<', 4000::bigint, 'ends a search');
+RESET pipeann.max_scan_tuples;
+
+-- all rows, when they are asked for
+SET pipeann.iterative_scan = relaxed_order;
+SELECT is(count(DISTINCT s)::int, 8000, 'relaxed_order: every row once') FROM q, search('items', '<->', q.val, 10000) s WHERE q.id = 1;
+SELECT is(count(*)::int, 8000, 'relaxed_order: no row twice') FROM q, search('items', '<->', q.val, 10000) s WHERE q.id = 2;
+SET pipeann.search_mode = best_first;
+SELECT is(count(DISTINCT s)::int, 8000, 'relaxed_order, best_first: every row once')
+FROM q, search('items', '<->', q.val, 10000) s WHERE q.id = 3;
+RESET pipeann.search_mode;
+SET pipeann.ef_search = 1;
+SELECT is(count(DISTINCT s)::int, 8000, 'relaxed_order, ef_search = 1: every row once')
+FROM q, search('items', '<->', q.val, 10000) s WHERE q.id = 4;
+RESET pipeann.ef_search;
+SET pipeann.scan_mem_multiplier = 1;
+SET work_mem = '64kB';
+SELECT is(count(DISTINCT s)::int, 8000, 'relaxed_order with little memory: every row once')
+FROM q, search('items', '<->', q.val, 10000) s WHERE q.id = 5;
+RESET work_mem;
+RESET pipeann.scan_mem_multiplier;
+RESET pipeann.iterative_scan;
+SELECT cmp_ok(count(DISTINCT s)::int, '>=', 7900, 'strict_order: nearly every row') FROM q, search('items', '<->', q.val, 10000) s WHERE q.id = 6;
+
+-- one scan gives what many do
+SELECT is(ARRAY(SELECT search('items', '<->', val, 60)),
+	ARRAY(SELECT search('items', '<->', val, 30)) ||
+	ARRAY(SELECT items.id FROM items ORDER BY items.val <-> q.val OFFSET 30 LIMIT 30),
+	'LIMIT and OFFSET cut the same list') FROM q WHERE id = 7;
+DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM q WHERE id = 8);
+CREATE TEMP TABLE fetched (n serial, id int);
+DO $$
+DECLARE
+	c refcursor := 'c';
+	item int;
+BEGIN
+	FOR i IN 1 .. 300 LOOP
+		FETCH c INTO item;
+		INSERT INTO fetched (id) VALUES (item);
+	END LOOP;
+END $$;
+CLOSE c;
+SELECT is(ARRAY(SELECT id FROM fetched ORDER BY n), ARRAY(SELECT search('items', '<->', val, 300)),
+	'a cursor gives the rows of a LIMIT') FROM q WHERE id = 8;
+
+-- a search within each of many searches
+SELECT is(count(*)::int, 50, 'every row is its own nearest')
+FROM (SELECT id, val FROM items ORDER BY id LIMIT 50) a
+	CROSS JOIN LATERAL (SELECT b.val FROM items b ORDER BY b.val <-> a.val LIMIT 1) n
+WHERE a.val = n.val;
+
+-- a query far from everything
+SELECT is(count(*)::int, 10, 'a query far away finds rows')
+FROM search('items', '<->', array_fill(1e6, ARRAY[112])::vector, 10);
+SELECT is(count(*)::int, 10, 'and one of zeros')
+FROM search('items', '<->', array_fill(0, ARRAY[112])::vector, 10);
+
+SELECT * FROM finish();
+ROLLBACK;

@@ -1,0 +1,98 @@
+-- What a search finds, measured against the truth.
+\ir data.psql
+BEGIN;
+SELECT plan(30);
+CREATE TABLE base AS SELECT id, val FROM images WHERE id <= 6000;
+ALTER TABLE base ALTER COLUMN val SET STORAGE PLAIN;
+CREATE TABLE unit AS SELECT id, l2_normalize(val::vector)::vector(784) AS val FROM images WHERE id <= 5000;
+
+-- Euclidean distance, bytes
+CREATE INDEX base_l2 ON base USING pipeann (val vector_l2_ops);
+SELECT is((pipeann_index_info('base_l2')).storage, 'uint8', 'images are stored as bytes');
+SELECT ok((pipeann_index_info('base_l2')).has_codes, 'the index has codes');
+SELECT is(pipeann_check('base_l2'), (SELECT count(DISTINCT val) FROM base), 'one node for each vector');
+SELECT cmp_ok(recall('base', '<->'), '>=', 0.95, 'L2: recall@10 at the default settings');
+SELECT cmp_ok(recall('base', '<->', k => 1), '>=', 0.95, 'L2: recall@1');
+SELECT cmp_ok(recall('base', '<->', k => 100), '>=', 0.95, 'L2: recall@100, as many as ef_search');
+
+-- more is found with a longer list, by both modes, when nothing lengthens it
+SET pipeann.iterative_scan = off;
+CREATE TEMP TABLE found (mode text, ef int, recall numeric);
+SELECT set_config('pipeann.search_mode', 'pipe', false);
+INSERT INTO found
+SELECT 'pipe', ef, recall('base', '<->') FROM unnest(ARRAY[10, 20, 40, 100, 200]) ef
+WHERE set_config('pipeann.ef_search', ef::text, false) IS NOT NULL;
+SELECT set_config('pipeann.search_mode', 'best_first', false);
+INSERT INTO found
+SELECT 'best_first', ef, recall('base', '<->') FROM unnest(ARRAY[10, 20, 40, 100, 200]) ef
+WHERE set_config('pipeann.ef_search', ef::text, false) IS NOT NULL;
+SELECT is((pipeann_last_search()).mode, 'best_first', 'the mode asked for was used');
+RESET pipeann.search_mode;
+RESET pipeann.ef_search;
+SELECT cmp_ok(a.recall, '<', b.recall, format('%s: more is found with ef_search = 200 than with 10', a.mode))
+FROM found a JOIN found b USING (mode) WHERE a.ef = 10 AND b.ef = 200 ORDER BY mode;
+SELECT is_empty(format($$SELECT a, b FROM found a, found b
+	WHERE a.mode = %1$L AND b.mode = %1$L AND a.ef < b.ef AND a.recall > b.recall + 0.005$$, mode),
+	format('%s: a longer list never finds less', mode))
+FROM unnest(ARRAY['best_first', 'pipe']) mode;
+SELECT cmp_ok(recall, '>=', 0.99, format('%s: recall@10 with ef_search = 200', mode))
+FROM found WHERE ef = 200 ORDER BY mode;
+RESET pipeann.iterative_scan;
+SELECT cmp_ok(pipeann_recall('base_l2', 10, 100), '>=', 0.95::float8, 'pipeann_recall at the default settings');
+
+-- ways to read, one after the other
+SET pipeann.io_method = pread;
+SELECT cmp_ok(recall('base', '<->'), '>=', 0.95, 'io_method = pread');
+SET pipeann.direct_io = off;
+SELECT cmp_ok(recall('base', '<->'), '>=', 0.95, 'io_method = pread, direct_io = off');
+RESET pipeann.io_method;
+RESET pipeann.direct_io;
+SET pipeann.pipeline_width = 1;
+SELECT cmp_ok(recall('base', '<->'), '>=', 0.95, 'pipeline_width = 1');
+SET pipeann.pipeline_width = 64;
+SELECT cmp_ok(recall('base', '<->'), '>=', 0.95, 'pipeline_width = 64');
+RESET pipeann.pipeline_width;
+
+-- the same rows and options give the same index
+CREATE TEMP TABLE first_answers AS
+SELECT q.id, ARRAY(SELECT search('base', '<->', q.val, 20)) AS rows FROM queries q;
+REINDEX INDEX base_l2;
+SELECT is_empty('SELECT id FROM first_answers a JOIN queries q USING (id)
+	WHERE a.rows <> ARRAY(SELECT search(''base'', ''<->'', q.val, 20))', 'an index made again gives the same answers');
+DROP INDEX base_l2;
+
+-- inner product and cosine distance
+CREATE INDEX base_ip ON base USING pipeann (val vector_ip_ops);
+SELECT cmp_ok(recall('base', '<#>'), '>=', 0.95, 'IP: recall@10 at the default settings');
+SELECT cmp_ok(pipeann_recall('base_ip', 10, 100), '>=', 0.95::float8, 'IP: pipeann_recall');
+DROP INDEX base_ip;
+CREATE INDEX base_cosine ON base USING pipeann (val vector_cosine_ops);
+SELECT cmp_ok(recall('base', '<=>'), '>=', 0.95, 'cosine: recall@10 at the default settings');
+SELECT cmp_ok(pipeann_recall('base_cosine', 10, 100), '>=', 0.95::float8, 'cosine: pipeann_recall');
+DROP INDEX base_cosine;
+
+-- floats: three metrics that order unit vectors alike, half precision
+CREATE INDEX unit_l2 ON unit USING pipeann (val vector_l2_ops);
+SELECT is((pipeann_index_info('unit_l2')).storage, 'float4', 'unit vectors are stored as floats');
+SELECT cmp_ok(recall('unit', '<->', 'l2_normalize(val::vector)'), '>=', 0.95, 'unit vectors, L2');
+DROP INDEX unit_l2;
+CREATE INDEX unit_ip ON unit USING pipeann (val vector_ip_ops) WITH (storage = float2);
+SELECT is((pipeann_index_info('unit_ip')).storage, 'float2', 'unit vectors in half precision');
+SELECT cmp_ok(recall('unit', '<#>', 'l2_normalize(val::vector)'), '>=', 0.9, 'unit vectors, IP, half precision');
+DROP INDEX unit_ip;
+
+-- a poor index: pipeann_recall agrees with what SQL measures for rows of the
+-- table as queries, the rows themselves left out; a longer list makes up for it
+CREATE INDEX base_poor ON base USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 12, pq_bytes = 4);
+SET pipeann.iterative_scan = off;
+SET pipeann.ef_search = 20;
+CREATE TEMP TABLE poor AS SELECT (recall('base', '<->', k => 11, nqueries => 100, source => 'base') * 11 - 1) / 10 AS recall;
+SELECT cmp_ok(recall, '<', 0.95, 'few neighbours and short codes find less: ' || round(recall, 3)) FROM poor;
+SELECT cmp_ok(abs(pipeann_recall('base_poor', 10, 500)::numeric - recall), '<=', 0.05, 'pipeann_recall agrees') FROM poor;
+SET pipeann.ef_search = 1000;
+SELECT cmp_ok(recall('base', '<->'), '>=', 0.95, 'a longer list makes up for it');
+RESET pipeann.ef_search;
+RESET pipeann.iterative_scan;
+
+SELECT * FROM finish();
+ROLLBACK;
