@@ -1,0 +1,306 @@
+# Crashes: the server is killed at random moments while indexes are built,
+# filled, emptied and vacuumed. After recovery every committed row is in the
+# index, every index is sound, and no query fails.
+
+use strict;
+use warnings;
+
+use Pipeann;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes;
+
+need_images();
+random_seed();
+
+my $KILLS = 24;
+my $ROWS = 10000;
+my $LINE = 4096;				# rows from which on an index has codes
+
+my $node = make_node('crash', conf => join("\n",
+	'wal_level = replica', 'shared_buffers = 2MB', 'max_wal_size = 32MB', 'checkpoint_timeout = 30s',
+	'bgwriter_delay = 10ms', 'bgwriter_lru_maxpages = 1000', 'log_min_messages = log'));
+
+# Rows come from here; a row's id is the same everywhere.
+create_items($node, 'source', images($ROWS, 7), index => '');
+
+# Which rows each table must have: id => 1, and those that are unsettled, as
+# their statement was under way in the crash.
+my (%rows, %unsettled);
+
+# Rows from first to last, a coded index, one that has none, one that is about
+# to get codes, and one that is built again and again.
+my %tables = (items => [ 1, 5000 ], small => [ 1, 1000 ], grow => [ 1, $LINE - 40 ], built => [ 1, 4500 ]);
+
+sub fill
+{
+	my ($table, $first, $last) = @_;
+
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int PRIMARY KEY, v vector(49));"
+		. "INSERT INTO $table SELECT * FROM source WHERE id BETWEEN $first AND $last;"
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops)");
+	$rows{$table} = { map { $_ => 1 } $first .. $last };
+	$unsettled{$table} = {};
+	return;
+}
+
+fill($_, @{ $tables{$_} }) for sort keys %tables;
+$node->safe_psql('postgres', "CREATE UNLOGGED TABLE forgotten (id int, v vector(49));"
+	. "CREATE INDEX forgotten_v ON forgotten USING pipeann (v vector_l2_ops)");
+
+# Children of the postmaster of this cluster.
+sub children
+{
+	my ($postmaster) = @_;
+	my @children;
+
+	for my $file (glob '/proc/[0-9]*/stat')
+	{
+		open my $stat, '<', $file or next;
+		my $line = <$stat> // next;
+		push @children, $1 if $line =~ /^(\d+) \(.*\) ([A-Z]) $postmaster / && $2 ne 'Z';
+	}
+	return @children;
+}
+
+sub alive
+{
+	my ($pid) = @_;
+
+	open my $stat, '<', "/proc/$pid/stat" or return 0;
+	my $line = <$stat> // return 0;
+	return $line =~ /\) ([A-Z]) / && $1 ne 'Z';
+}
+
+sub crash
+{
+	my ($hard) = @_;
+
+	if ($hard)
+	{
+		my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+		my @children = children($postmaster);
+
+		$node->kill9;
+		kill 'KILL', @children;
+		wait_until('the processes to end', sub { !grep { alive($_) } $postmaster, @children });
+		# a dead process that nobody has waited for looks alive to pg_ctl
+		eval { wait_until('the postmaster to go', sub { !kill 0, $postmaster }, 10) }
+		  or unlink $node->data_dir . '/postmaster.pid';
+	}
+	else { $node->stop('immediate'); }
+	$node->start;
+	return;
+}
+
+# Ids of a table that are in it, or of the source that are not in it.
+sub pick
+{
+	my ($table, $count, $there) = @_;
+	my @ids = grep { !$unsettled{$table}{$_} && ($there ? $rows{$table}{$_} : !$rows{$table}{$_}) }
+	  map { 1 + int rand 9800 } 1 .. 3 * $count;
+	my %once = map { $_ => 1 } @ids;
+
+	@ids = sort { $a <=> $b } keys %once;
+	return @ids > $count ? @ids[ 0 .. $count - 1 ] : @ids;
+}
+
+# A statement for a client, and what it does to which rows.
+sub insert_some
+{
+	my ($table, $count) = @_;
+	my @ids = pick($table, $count, 0);
+	my $list = join ',', @ids, 0;
+
+	return { table => $table, ids => \@ids, value => 1,
+		sql => "INSERT INTO $table SELECT * FROM source WHERE id IN ($list)" };
+}
+
+sub delete_some
+{
+	my ($table, $count) = @_;
+	my @ids = pick($table, $count, 1);
+	my $list = join ',', @ids, 0;
+
+	return { table => $table, ids => \@ids, value => undef, sql => "DELETE FROM $table WHERE id IN ($list)" };
+}
+
+sub vacuum { my ($table) = @_; return { table => $table, ids => [], sql => "VACUUM $table" }; }
+
+sub rebuild
+{
+	my $sql = rand() < 0.5 ? 'REINDEX INDEX built_v' :
+	  'BEGIN; DROP INDEX built_v; CREATE INDEX built_v ON built USING pipeann (v vector_l2_ops); COMMIT';
+	return { table => 'built', ids => [], sql => $sql };
+}
+
+# What the first client does, by kind of round; the second always inserts.
+my %first_client = (
+	insert => sub { return insert_some((qw(items grow small))[ rand 3 ], 1 + int rand 30) },
+	vacuum => sub {
+		my $table = (qw(items small))[ rand 2 ];
+		return rand() < 0.5 ? delete_some($table, 60) : vacuum($table);
+	},
+	build => \&rebuild);
+
+my $second_client = sub { return insert_some((qw(items items grow small))[ rand 4 ], 1 + int rand 5) };
+
+sub begin_task
+{
+	my ($client) = @_;
+	my $task = $client->{next}->();
+
+	$unsettled{ $task->{table} }{$_} = 1 for @{ $task->{ids} };
+	$client->{task} = $task;
+	$client->{session}->send($task->{sql});
+	return;
+}
+
+# Its statement is committed.
+sub end_task
+{
+	my ($client) = @_;
+	my $task = $client->{task};
+	my $answer = $client->{session}->receive;
+
+	die "$answer->{state}: $answer->{error} in $task->{sql}" if defined $answer->{error};
+	for my $id (@{ $task->{ids} })
+	{
+		delete $unsettled{ $task->{table} }{$id};
+		if ($task->{value}) { $rows{ $task->{table} }{$id} = 1; }
+		else { delete $rows{ $task->{table} }{$id}; }
+	}
+	return;
+}
+
+# Clients at work for so many seconds, one of them in a transaction that never
+# ends (rows above 9900).
+sub work
+{
+	my ($kind, $seconds) = @_;
+	my @clients = map { { session => session($node), next => $_ } } $first_client{$kind}, $second_client;
+	my $open = session($node);
+	my $end;
+
+	$open->rows('BEGIN');
+	$open->rows("INSERT INTO $_ SELECT * FROM source WHERE id BETWEEN 9901 AND 9930") for qw(items small);
+	begin_task($_) for @clients;
+	# the clock runs from here on, as connecting takes its time
+	$end = Time::HiRes::time() + $seconds;
+	while (Time::HiRes::time() < $end)
+	{
+		for my $client (@clients)
+		{
+			next unless $client->{session}->ready(0.002);
+			end_task($client);
+			begin_task($client);
+		}
+	}
+	return ($open, map { $_->{session} } @clients);
+}
+
+# The table has what it must have. Unsettled rows are settled by what it has.
+sub check_rows
+{
+	my ($session, $table, $round) = @_;
+	my %have = map { $_ => 1 } $session->rows("$Pipeann::BY_TABLE; SELECT id FROM $table");
+	my @lost = grep { !$have{$_} && !$unsettled{$table}{$_} } keys %{ $rows{$table} };
+	my @new = grep { !$rows{$table}{$_} && !$unsettled{$table}{$_} } keys %have;
+
+	$session->rows($Pipeann::BY_INDEX);
+	diag "$round: $table has lost @lost and won @new" if @lost || @new;
+	$rows{$table} = \%have;
+	$unsettled{$table} = {};
+	return !@lost && !@new;
+}
+
+my ($searched, $missed) = (0, 0);
+
+# A row's own vector finds it. A sample of the rows is looked up.
+sub check_found
+{
+	my ($session, $table, $share) = @_;
+	my $some = "random() < $share";
+	my ($count, $found, $lost) = split /\|/, $session->row(
+		"SELECT count(*), count(*) FILTER (WHERE f), string_agg(id::text, ' ') FILTER (WHERE NOT f) FROM (SELECT id, EXISTS"
+		  . " (SELECT 1 FROM (SELECT id FROM $table ORDER BY $table.v <-> s.v LIMIT 10) n WHERE n.id = s.id) AS f"
+		  . " FROM (SELECT id, v FROM source WHERE id IN (SELECT id FROM $table OFFSET 0) AND $some OFFSET 0) s) f");
+
+	note "$table: of $count rows not found: $lost" if $lost;
+	if ($table eq 'small') { return $count == $found; }
+	$searched += $count;
+	$missed += $count - $found;
+	return 1;
+}
+
+my @kinds = qw(insert vacuum build);
+my @counts = (0) x 6;			# rounds without fault, by what was checked
+my $unreachable = 0;
+my %rounds;
+
+for my $round (1 .. $KILLS)
+{
+	my $kind = $kinds[ $round % @kinds ];
+	my $hard = $round % 2;
+	my $seconds = 0.02 + rand($kind eq 'build' ? 2 : 1);
+	my $name = sprintf 'kill %d, %s, after %.3f s of %s', $round, $hard ? 'KILL' : 'immediate', $seconds, $kind;
+	my $from = -s $node->logfile;
+	my ($before, @sessions);
+
+	$node->safe_psql('postgres', "INSERT INTO forgotten SELECT * FROM source WHERE id <= 50");
+	@sessions = work($kind, $seconds);
+	crash($hard);
+	$_->close for @sessions;
+	$rounds{$kind}++;
+
+	my $session = session($node);
+	my $answer;
+	$counts[0]++ if 4 == grep { check_rows($session, $_, $name) } sort keys %tables;
+
+	my @unsound;
+	for my $table (sort keys %tables)
+	{
+		$answer = $session->ask("SELECT pipeann_check('${table}_v')");
+		push @unsound, "$table: $answer->{state} $answer->{error}" if defined $answer->{error};
+		$unreachable += $1 for map { /has (\d+) nodes that no search/ ? $_ : () } @{ $answer->{notices} };
+	}
+	diag "$name: @unsound" if @unsound;
+	$counts[1]++ unless @unsound;
+
+	my @bad = grep { !eval { check_found($session, $_, $round == $KILLS ? 0.3 : 0.06) } } sort keys %tables;
+	diag "$name: rows not found in @bad: $@" if @bad;
+	$counts[2]++ unless @bad;
+
+	# order, and nothing that was not committed
+	my @near = map { $session->row("SELECT v FROM source WHERE id = $_") } 9901, 9915, 9930, 1 + int rand 5000;
+	my @rates = map { my $table = $_; eval { recall($session, $table, \@near, 20) } // (diag("$name: $@") && 0) }
+	  sort keys %tables;
+	diag "$name: recall @rates" if grep { $_ < 0.9 } @rates;
+	$counts[3]++ unless grep { $_ < 0.9 } @rates;
+	$counts[4]++ if 0 == grep { /^99\d\d\|/ } map { answer($session, $_, $near[0], 40) } qw(items small);
+
+	# an unlogged index is empty, and works
+	my $empty = join ' ', $session->rows("SELECT id FROM forgotten ORDER BY v <-> '$near[0]' LIMIT 5");
+	my ($one) = $session->rows("INSERT INTO forgotten SELECT * FROM source WHERE id = 9901;"
+		. "SELECT id FROM forgotten ORDER BY v <-> '$near[0]' LIMIT 1; CHECKPOINT");
+	diag "$name: unlogged: '$empty', then '$one'" if $empty ne '' || $one ne '9901';
+	$counts[5]++ if $empty eq '' && $one eq '9901';
+	$session->rows('TRUNCATE forgotten') if $round % 4 == 0;
+	note $name;
+	$session->close;
+	fill('grow', @{ $tables{grow} }) if keys %{ $rows{grow} } > $LINE + 200;
+}
+
+is($counts[0], $KILLS, 'every committed row is there, and no other');
+is($counts[1], $KILLS, 'every index is sound');
+is($counts[2], $KILLS, 'without codes, every row is found');
+is($counts[3], $KILLS, 'answers are in order and near the true ones');
+is($counts[4], $KILLS, 'no uncommitted row is returned');
+is($counts[5], $KILLS, 'unlogged: empty and usable');
+note "with codes: $missed of $searched rows not found by their own vectors; $unreachable nodes unreachable";
+cmp_ok($missed, '<=', $searched / 1000, 'with codes, nearly every row is found by its own vector');
+is(scalar(grep { /PANIC|TRAP|signal 11|signal 6|signal 7/ } split /\n/, log_text($node)), 0, 'no process crashed of itself');
+note join ', ', map { "$_: $rounds{$_}" } @kinds;
+
+$node->stop;
+done_testing();

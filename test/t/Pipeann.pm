@@ -1,0 +1,401 @@
+# Pipeann.pm
+#	What the TAP tests share: real vectors, servers, sessions, exact answers.
+
+package Pipeann;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IO::Uncompress::Gunzip;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(
+  need_images images whole_images load_vectors make_node create_items
+  session answer exact_answer same_answer recall found_rate info
+  log_text crash_lines wait_until random_seed compile_c
+);
+
+# Fashion-MNIST, of the Debian package dataset-fashion-mnist.
+my $data_dir = $ENV{PIPEANN_FASHION_MNIST} || '/usr/share/datasets/fashion-mnist';
+my $side = 28;
+
+# Tests on real vectors are skipped as a whole where there are none.
+sub need_images
+{
+	return if -r "$data_dir/t10k-images-idx3-ubyte.gz";
+	plan skip_all => "no Fashion-MNIST in $data_dir (package dataset-fashion-mnist)";
+}
+
+# Sums of $cell x $cell pixels, in reading order.
+sub shrink
+{
+	my ($pixels, $cell) = @_;
+	my $width = $side / $cell;
+	my @rows = unpack("(%32C$cell)" . $side * $width, $pixels);
+	my @sums = (0) x ($width * $width);
+	for my $y (0 .. $side - 1)
+	{
+		my $to = int($y / $cell) * $width;
+		my $from = $y * $width;
+		$sums[ $to + $_ ] += $rows[ $from + $_ ] for 0 .. $width - 1;
+	}
+	return @sums;
+}
+
+# The first $count images, each side cut to $width cells (7, 14 or 28), as
+# vector literals; $round gets an average. More than 10,000 come from the
+# training set. With "skip", the first so many images are passed over.
+sub read_images
+{
+	my ($count, $width, $round, $skip) = @_;
+	my $end = $count + ($skip || 0);
+	my $file = $end <= 10000 ? 't10k' : 'train';
+	my $gz = IO::Uncompress::Gunzip->new("$data_dir/$file-images-idx3-ubyte.gz")
+	  or die "cannot read images: $IO::Uncompress::Gunzip::GunzipError";
+	my $cell = $side / $width;
+	my $area = $cell * $cell;
+	my @vectors;
+	my $pixels;
+
+	$gz->read($pixels, 16);
+	for my $i (1 .. $end)
+	{
+		$gz->read($pixels, $side * $side) == $side * $side or die "only $i images";
+		next if $i <= $end - $count;
+		push @vectors, '[' . join(',', map { $round->($_ / $area) } shrink($pixels, $cell)) . ']';
+	}
+	return \@vectors;
+}
+
+# Fractions: stored as float4.
+sub images { my ($n, $width, $skip) = @_; return read_images($n, $width, sub { $_[0] }, $skip); }
+
+# Whole numbers 0 .. 255: stored as bytes.
+sub whole_images { my ($n, $width, $skip) = @_; return read_images($n, $width, sub { int $_[0] }, $skip); }
+
+# Rows (id, v) from a list of vectors, ids from $first on.
+sub load_vectors
+{
+	my ($node, $table, $vectors, $first) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $id = defined $first ? $first : 1;
+
+	open my $file, '>', "$dir/rows" or die $!;
+	print $file $id++, "\t$_\n" for @$vectors;
+	close $file;
+	$node->safe_psql('postgres', "\\copy $table (id, v) FROM '$dir/rows'");
+	return;
+}
+
+# A server with the extension. Options: conf (text), preload (default 1), init
+# (arguments of PostgreSQL::Test::Cluster's init), start (default 1).
+sub make_node
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $preload = defined $options{preload} ? $options{preload} : 1;
+
+	$node->init(%{ $options{init} || {} });
+	$node->append_conf('postgresql.conf', join "\n",
+		'log_statement = none',
+		'autovacuum = off',
+		'max_connections = 20',
+		'shared_buffers = 16MB',
+		'max_parallel_workers_per_gather = 0',
+		($preload ? "shared_preload_libraries = 'pipeann'" : ''),
+		$options{conf} || '', '');
+	return $node if defined $options{start} && !$options{start};
+	$node->start;
+	$node->safe_psql('postgres', 'SET client_min_messages = warning; CREATE EXTENSION pipeann CASCADE');
+	return $node;
+}
+
+# Table (id, v) with these vectors, and unless "index" is empty an index on it.
+sub create_items
+{
+	my ($node, $table, $vectors, %options) = @_;
+	my $dim = () = $vectors->[0] =~ /,/g;
+	my $index = defined $options{index} ? $options{index} : "USING pipeann (v vector_l2_ops)";
+	my $kind = $options{kind} || '';
+
+	$dim++;
+	$node->safe_psql('postgres', "CREATE $kind TABLE $table (id int PRIMARY KEY, v vector($dim))");
+	load_vectors($node, $table, $vectors) unless $options{empty};
+	$node->safe_psql('postgres', "CREATE INDEX ${table}_v ON $table $index") if $index;
+	$node->safe_psql('postgres', "ANALYZE $table");
+	return;
+}
+
+# A session that stays: see Pipeann::Session.
+sub session { my ($node, %options) = @_; return Pipeann::Session->new($node, %options); }
+
+# The answer of the index: lines "id|distance".
+sub answer
+{
+	my ($session, $table, $vector, $limit) = @_;
+
+	return $session->rows("SELECT id, v <-> '$vector' FROM $table ORDER BY v <-> '$vector' LIMIT $limit");
+}
+
+# Settings by which queries use the index, and by which they do not.
+our $BY_INDEX = 'SET enable_seqscan = off; SET enable_indexscan = on; SET enable_sort = off';
+our $BY_TABLE = 'SET enable_seqscan = on; SET enable_indexscan = off; SET enable_sort = on';
+
+# The true answer, by sorting the table.
+sub exact_answer
+{
+	my ($session, $table, $vector, $limit) = @_;
+
+	$session->rows($BY_TABLE);
+	my @rows = answer($session, $table, $vector, $limit);
+	$session->rows($BY_INDEX);
+	return @rows;
+}
+
+sub distances { return map { (split /\|/)[1] } @_; }
+
+# Whether two answers are the same but for the order of rows at equal
+# distances (and which of them come at the very end).
+sub same_answer
+{
+	my ($got, $want) = @_;
+
+	return join(' ', distances(@$got)) eq join(' ', distances(@$want));
+}
+
+# Share of the true answer that the index finds, over vectors; distances
+# decide, so ties count. Dies when a row is out of order or comes twice.
+sub recall
+{
+	my ($session, $table, $vectors, $k) = @_;
+	my ($found, $total) = (0, 0);
+
+	for my $vector (@$vectors)
+	{
+		my @got = answer($session, $table, $vector, $k);
+		my @want = exact_answer($session, $table, $vector, $k);
+		my @dist = distances(@got);
+		my %ids;
+
+		die 'rows out of order' if grep { $dist[$_] < $dist[ $_ - 1 ] } 1 .. $#dist;
+		$ids{$_}++ for map { (split /\|/)[0] } @got;
+		die 'a row came twice' if grep { $_ > 1 } values %ids;
+		my $worst = @want ? (distances($want[-1]))[0] : 0;
+		$total += @want;
+		$found += grep { $_ <= $worst } @dist;
+	}
+	return $total ? $found / $total : 1;
+}
+
+# Share of the rows whose own vector finds them, among those at distance 0.
+# Given is a query for (id, v); all rows are looked up in one statement.
+sub found_rate
+{
+	my ($session, $table, $sample, $limit) = (@_, 10);
+	my ($rate) = $session->rows(
+		"SELECT coalesce(avg((EXISTS (SELECT 1 FROM (SELECT id FROM $table ORDER BY $table.v <-> s.v LIMIT $limit) n"
+		  . " WHERE n.id = s.id))::int), 1) FROM ($sample OFFSET 0) s");
+	return $rate;
+}
+
+# A column of pipeann_index_info().
+sub info
+{
+	my ($session, $index, $column) = @_;
+	my ($value) = $session->rows("SELECT $column FROM pipeann_index_info('$index')");
+	return $value;
+}
+
+sub log_text
+{
+	my ($node, $from) = @_;
+	my $text = slurp_file($node->logfile);
+	return substr($text, $from || 0);
+}
+
+# Lines of the log that say that a process crashed.
+sub crash_lines
+{
+	my ($node, $from) = @_;
+	return grep { /terminated by signal|PANIC|TRAP:|segfault/ } split /\n/, log_text($node, $from);
+}
+
+# Wait until the code returns true; bounded.
+sub wait_until
+{
+	my ($what, $code, $seconds) = @_;
+	my $end = time + ($seconds || $PostgreSQL::Test::Utils::timeout_default);
+
+	until ($code->())
+	{
+		die "timed out waiting: $what" if time > $end;
+		select undef, undef, undef, 0.01;
+	}
+	return 1;
+}
+
+# Seeds Perl's random numbers; PIPEANN_SEED repeats a run.
+sub random_seed
+{
+	my $seed = $ENV{PIPEANN_SEED} || (time ^ $$) % 1000000;
+
+	srand $seed;
+	diag "PIPEANN_SEED=$seed repeats this run" if $ENV{PIPEANN_SEED};
+	note "PIPEANN_SEED=$seed";
+	return $seed;
+}
+
+# Compile a C program or library (options "-shared", "-fPIC") from its text.
+# Returns its path, or undef where that does not work.
+sub compile_c
+{
+	my ($name, $text, @options) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $cc = $ENV{CC} || 'cc';
+
+	open my $file, '>', "$dir/$name.c" or die $!;
+	print $file $text;
+	close $file;
+	chmod 0755, $dir;
+	my $done = system($cc, '-O1', '-o', "$dir/$name", @options, "$dir/$name.c");
+	return $done == 0 ? "$dir/$name" : undef;
+}
+
+# A psql that is kept open. Errors come back as values.
+package Pipeann::Session;
+
+use IO::Select;
+use IPC::Open2;
+
+sub new
+{
+	my ($class, $node, %options) = @_;
+	my $self = bless {
+		node => $node,
+		database => $options{database} || 'postgres',
+		timeout => $options{timeout} || $PostgreSQL::Test::Utils::timeout_default,
+		count => 0,
+		text => ''
+	}, $class;
+
+	$self->connect;
+	return $self;
+}
+
+sub connect
+{
+	my ($self) = @_;
+	my $node = $self->{node};
+
+	local $ENV{PGOPTIONS} = '--client-min-messages=warning';
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	my $psql = $node->can('installed_command') ? $node->installed_command('psql') : 'psql';
+	$self->{pid} = open2(my $out, my $in,
+		"exec $psql -XAtq -d '" . $node->connstr($self->{database}) . "' -v VERBOSITY=verbose -v SHOW_CONTEXT=never 2>&1");
+	$self->{out} = $out;
+	$self->{in} = $in;
+	$self->{select} = IO::Select->new($out);
+	$self->{text} = '';
+	$self->{waiting} = 0;
+	$self->rows($Pipeann::BY_INDEX);
+	return $self;
+}
+
+# Send without waiting for the answer.
+sub send
+{
+	my ($self, $sql) = @_;
+	local $SIG{PIPE} = 'IGNORE';
+
+	$self->{waiting} = ++$self->{count};
+	syswrite $self->{in}, "$sql\n;\n\\echo END-OF-ANSWER $self->{waiting}\n";
+	return $self;
+}
+
+# Has the answer come?
+sub ready
+{
+	my ($self, $seconds) = @_;
+	my $end = qr/^END-OF-ANSWER $self->{waiting}\n/m;
+	my $until = time + $seconds;
+
+	until ($self->{text} =~ $end)
+	{
+		return 0 unless $self->{select}->can_read($seconds);
+		if (!sysread $self->{out}, $self->{text}, 65536, length $self->{text})
+		{
+			$self->{text} .= "FATAL:  57P01: connection lost\nEND-OF-ANSWER $self->{waiting}\n";
+			$self->{lost} = 1;
+		}
+		return 0 if time > $until && $self->{text} !~ $end;
+	}
+	return 1;
+}
+
+# The answer to what was sent: { rows => [...], state, error, notices => [...] }.
+# state and error are undef if all went well.
+sub receive
+{
+	my ($self) = @_;
+	my %answer = (rows => [], notices => []);
+	my $in_message = 0;
+
+	die "no answer within $self->{timeout} s" unless $self->ready($self->{timeout});
+	$self->{text} =~ s/^(.*?)^END-OF-ANSWER $self->{waiting}\n//ms or die;
+	for my $line (split /\n/, $1)
+	{
+		if ($line =~ /^(?:psql:\S+ )?(ERROR|FATAL|PANIC|WARNING|NOTICE|LOG|INFO): +(\w{5}): (.*)/)
+		{
+			my ($level, $state, $message) = ($1, $2, $3);
+			$in_message = 1;
+			if ($level !~ /^[EFP]/) { push @{ $answer{notices} }, $message; }
+			elsif (!defined $answer{error}) { @answer{qw(state error)} = ($state, $message); }
+		}
+		elsif ($line =~ /^psql: error: (.*)/) { @answer{qw(state error)} = ('08006', $1); }
+		elsif ($in_message && $line =~ /^(DETAIL|HINT|LINE \d+|LOCATION|CONTEXT|QUERY): |^\s*\^/) { }
+		elsif ($line =~ /^server closed the connection|^\s+This probably means|^\s+before or while|^The connection to the server|^connection to server was lost|^WARNING:  terminating/) { }
+		else { $in_message = 0; push @{ $answer{rows} }, $line; }
+	}
+	return \%answer;
+}
+
+sub ask { my ($self, $sql) = @_; return $self->send($sql)->receive; }
+
+# Rows of a statement that must not fail.
+sub rows
+{
+	my ($self, $sql) = @_;
+	my $answer = $self->ask($sql);
+
+	die "$answer->{state}: $answer->{error}\nin: " . substr($sql, 0, 300) if defined $answer->{error};
+	return @{ $answer->{rows} };
+}
+
+sub row { my ($self, $sql) = @_; return ($self->rows($sql))[0]; }
+
+sub backend { my ($self) = @_; return $self->row('SELECT pg_backend_pid()'); }
+
+sub close
+{
+	my ($self) = @_;
+	return unless $self->{pid};
+	local $SIG{PIPE} = 'IGNORE';
+	syswrite $self->{in}, "\\q\n";
+	CORE::close $self->{in};
+	CORE::close $self->{out};
+	local $?;
+	waitpid $self->{pid}, 0;
+	delete $self->{pid};
+	return;
+}
+
+# An other backend.
+sub reconnect { my ($self) = @_; $self->close; return $self->connect; }
+
+sub DESTROY { my ($self) = @_; local ($@, $?); $self->close; return; }
+
+1;
