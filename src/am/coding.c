@@ -8,10 +8,15 @@
 #include "am/am.h"
 #include "commands/progress.h"
 #include "kernel/kernel.h"
+#include "miscadmin.h"
 #include "pgstat.h"
 
-/* Enough for 256 centroids of a few dimensions each. */
-#define MAX_SAMPLES 25600
+/*
+ * Samples to train on: a hundred for each of 256 centroids, fewer where
+ * maintenance_work_mem does not hold them, but no fewer than sixteen.
+ */
+#define MAX_SAMPLES (100 * PIPEANN_CENTROIDS)
+#define MIN_SAMPLES (16 * PIPEANN_CENTROIDS)
 
 /* About 1 % of the nodes (PipeANN 4.2.2), and enough to be of use. */
 #define ENTRY_FRACTION 100
@@ -101,6 +106,16 @@ MakeLayout(const PipeannLayout *l)
 	return pq;
 }
 
+static uint32
+SampleCount(const PipeannVectors *v)
+{
+	Size		fit = (Size) maintenance_work_mem * 1024 /
+		(v->dim * sizeof(float));
+	Size		want = Max(Min(fit, MAX_SAMPLES), MIN_SAMPLES);
+
+	return Min(v->n, (uint32) want);
+}
+
 /*
  * Samples are taken at even distances, so that any order of the table's rows
  * is as good.
@@ -108,7 +123,7 @@ MakeLayout(const PipeannLayout *l)
 static void
 Train(PipeannPq *pq, const PipeannVectors *v, bool building)
 {
-	uint32		n = Min(v->n, MAX_SAMPLES);
+	uint32		n = SampleCount(v);
 	float	   *samples = PipeannAlloc(mul_size(mul_size(n, v->dim),
 												sizeof(float)));
 	float	   *centroids =

@@ -10,8 +10,7 @@
  * slices of a step can go to any number of workers and the graph stays the
  * same, bit by bit.
  *
- * One pass, with the final alpha: a second one cost as much time as doubling
- * ef_construction and gained as much recall.
+ * One pass, with the final alpha from the start.
  */
 #include "base.h"
 
@@ -240,11 +239,11 @@ MeasureDistance(uint32 a, uint32 b, void *arg)
 }
 
 /*
- * Make the best of the sorted keys[nkeys] the list of node, and fill it up: the
- * room on disk is the same used or not, searches of a given length find more
- * (50-dimensional word vectors by cosine: recall 0.886 instead of 0.867 with a
- * pool of 100; images: 0.981 instead of 0.961 with a pool of 10), and ten times
- * fewer nodes end up unreachable.
+ * Make the best of the sorted keys[nkeys] the list of node, and fill it up.
+ * Room on disk is the same used or not, and recall@10 rises: with 50,000 word
+ * vectors of 50 dimensions from 0.841 to 0.850 (pool of 20), with 20,000
+ * images by cosine from 0.961 to 0.981 (pool of 10); of the latter 1 instead of
+ * 20 is left out of the medoid's reach.
  */
 static void
 PruneToList(Build *b, Worker *w, uint32 node, int nkeys)

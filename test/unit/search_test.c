@@ -85,6 +85,7 @@ MakeLayout(Index *index, int dim, PipeannMetric metric, PipeannStorage storage,
 	l->max_degree = max_degree;
 	l->inline_tids = INLINE_TIDS;
 	l->slots_per_page = slots;
+	l->fill = slots;
 	l->node_pages = 1;
 	l->pq_bytes = dim / 2;
 	l->tids_offset = PIPEANN_SLOT_HEADER + max_degree * sizeof(uint32);
