@@ -241,7 +241,7 @@ my %rounds;
 for my $round (1 .. $KILLS)
 {
 	my $kind = $kinds[ $round % @kinds ];
-	my $hard = $round % 2;
+	my $hard = $round % 6 != 0;	# 20 times kill -9
 	my $seconds = 0.02 + rand($kind eq 'build' ? 2 : 1);
 	my $name = sprintf 'kill %d, %s, after %.3f s of %s', $round, $hard ? 'KILL' : 'immediate', $seconds, $kind;
 	my $from = -s $node->logfile;
