@@ -192,10 +192,9 @@ WriteIndex(BuildState *state)
 	uint32	   *order = PipeannAlloc(mul_size(Max(c->n, 1), sizeof(uint32)));
 	PipeannMeta *meta = &state->meta;
 
-	/* the storage is known only now; no rows are no reason for bytes */
-	PipeannMetaInit(meta, state->index, c->auto_storage && c->n == 0 ?
-					PIPEANN_FLOAT4 : c->storage);
-	if (c->auto_storage && c->n > 0)
+	/* the storage is known only now */
+	PipeannMetaInit(meta, state->index, c->storage);
+	if (c->auto_storage)
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
 	meta->max_norm = (float) c->max_norm;
 
