@@ -237,6 +237,14 @@ extern void PipeannSlotAbort(PipeannSlotUpdate *update);
 extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 
+/*
+ * Copy a graph page's slots out of shared_buffers, so that they can be looked
+ * at without a lock: nodes has room for node_pages payloads. False if the page
+ * was given out but never written.
+ */
+extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
+								 char *nodes);
+
 /* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */
 extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 

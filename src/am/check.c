@@ -53,26 +53,22 @@ ForEachSlot(CheckState *state,
 						   const PipeannSlot *slot))
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
+	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 
 	for (uint32 page = 0; page < state->pages; page++)
 	{
-		BlockNumber blkno = PipeannGraphBlock(state->view.map, l, page);
-		Buffer		buffer = PipeannReadBuffer(state->view.index, blkno,
-											   PIPEANN_GRAPH,
-											   BUFFER_LOCK_SHARE, true, NULL);
-		bool		is_new = PageIsNew(BufferGetPage(buffer));
-
-		UnlockReleaseBuffer(buffer);
 		CHECK_FOR_INTERRUPTS();
-		for (uint32 i = 0; i < l->slots_per_page && !is_new; i++)
+		if (!PipeannGraphPageCopy(&state->view, page, nodes))
+			continue;
+		for (uint32 i = 0; i < l->slots_per_page; i++)
 		{
-			PipeannSlotCopy(&state->view, page * l->slots_per_page + i, slot);
+			const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
 			if (slot->flags & PIPEANN_SLOT_USED)
 				check(state, page * l->slots_per_page + i, slot);
 		}
 	}
-	pfree(slot);
+	pfree(nodes);
 }
 
 static void

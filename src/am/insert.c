@@ -221,38 +221,24 @@ FindEqualByPages(InsertState *state)
 {
 	PipeannIndexView *view = &state->view;
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
+	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
 												view->meta.graph_pages);
 	uint32		found = PIPEANN_INVALID_ID;
 
 	for (uint32 page = 0; page < pages && found == PIPEANN_INVALID_ID; page++)
 	{
-		BlockNumber blkno = PipeannGraphBlock(view->map, l, page);
-		Buffer		buffer;
-		Page		contents;
-
 		CHECK_FOR_INTERRUPTS();
-		if (l->node_pages > 1)
-		{
-			PipeannSlotCopy(view, page, slot);
-			if (SameVector(state, slot))
-				found = page;
+		if (!PipeannGraphPageCopy(view, page, nodes))
 			continue;
-		}
-		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-								   BUFFER_LOCK_SHARE, true, NULL);
-		contents = BufferGetPage(buffer);
-		for (int i = 0; i < l->slots_per_page && !PageIsNew(contents); i++)
-			if (SameVector(state,
-						   PipeannSlotAt(l, PipeannPagePayload(contents), i)))
+		for (uint32 i = 0; i < l->slots_per_page; i++)
+			if (SameVector(state, PipeannSlotAt(l, nodes, i)))
 			{
 				found = page * l->slots_per_page + i;
 				break;
 			}
-		UnlockReleaseBuffer(buffer);
 	}
-	pfree(slot);
+	pfree(nodes);
 	return found;
 }
 

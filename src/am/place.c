@@ -88,6 +88,28 @@ PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	}
 }
 
+bool
+PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
+{
+	BlockNumber blkno = PageBlock(view, page);
+
+	for (int i = 0; i < view->meta.layout.node_pages; i++)
+	{
+		Buffer		buffer = PipeannReadBuffer(view->index, blkno + i,
+											   PIPEANN_GRAPH,
+											   BUFFER_LOCK_SHARE, true, NULL);
+		bool		is_new = PageIsNew(BufferGetPage(buffer));
+
+		if (!is_new)
+			memcpy(nodes + (Size) i * PIPEANN_PAYLOAD,
+				   PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
+		UnlockReleaseBuffer(buffer);
+		if (is_new)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Write one block of a slot that takes several.
  */
