@@ -218,6 +218,9 @@ extern void PipeannChainVector(const PipeannIndexView *view,
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
 
+/* Whether the index has as many free slots as it should, or more. */
+extern bool PipeannHasSpareSlots(const PipeannIndexView *view);
+
 /* Lock the page of a slot exclusively, registered for WAL. */
 typedef struct PipeannSlotUpdate
 {

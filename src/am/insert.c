@@ -309,15 +309,12 @@ static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = &state->view;
-	uint32		near = PIPEANN_INVALID_ID;
 	uint32		id;
 
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->wide)
 		WriteWide(state);
-	if (state->slot->degree > 0 && view->meta.layout.node_pages == 1)
-		near = PipeannIdPage(&view->meta.layout, state->slot->neighbors[0]);
-	id = PipeannPlaceSlot(view, near, state->slot);
+	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PipeannCountNode(view);
 	PipeannLinkNode(view, id, state->slot, state->query);
 }

@@ -5,10 +5,11 @@
  *
  * Distances of the new node's candidates are exact, their pages having just
  * been read. For a neighbour's full list that would take a read for each entry,
- * so its entries are decoded from their codes (FreshDiskANN's way).
+ * so its entries are decoded from their codes (FreshDiskANN's way). A full list
+ * is pruned to less than it could hold, so that the next edges find room.
  *
- * No insert makes a node unreachable: a full list gives up one entry only for
- * the new node, and only one that the new node leads to.
+ * A node's first edge back comes from its nearest neighbour and is guarded: it
+ * stays whatever is pruned. So no insert makes a node unreachable.
  */
 #include "postgres.h"
 
@@ -20,8 +21,22 @@
 /* Candidates looked at, as a multiple of ef_construction. */
 #define MAX_CANDIDATES_FACTOR 2
 
+/* Candidates whose pages are looked at for room in any case. */
+#define NEAR_CANDIDATES 32
+
 /* A list that others keep changing is given up after this many tries. */
 #define MAX_TRIES 3
+
+/*
+ * Lengths that lists are filled up to with what pruning dropped: a new node's
+ * own, and one that was full. Longer ones make better searches and dearer
+ * inserts, as each edge added to a full list prunes it.
+ */
+#define OwnFill(l) ((l)->max_degree)
+#define FullFill(l) ((l)->max_degree * 3 / 4)
+
+/* Guarded edges that a list takes while another may: it needs others, too. */
+#define WantedGuards(l) ((l)->max_degree / 2)
 
 static float
 EmbeddedDistance(const float *a, const float *b, int dim)
@@ -36,6 +51,7 @@ NewSet(const PipeannIndexView *view, int size)
 	PipeannLinkSet *set = palloc(sizeof(PipeannLinkSet));
 
 	set->n = 0;
+	set->roomy_page = PIPEANN_INVALID_ID;
 	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	set->ids = palloc(mul_size(size, sizeof(uint32)));
 	set->dists = palloc(mul_size(size, sizeof(float)));
@@ -71,6 +87,29 @@ EmbedSlot(const PipeannLayout *l, const PipeannSlot *slot, float *x,
 	PipeannEmbed(l->metric, l->dim, x, slot->aux, out);
 }
 
+static bool
+HasRoom(const PipeannLayout *l, const char *nodes)
+{
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (!(PipeannSlotAt(l, nodes, i)->flags & PIPEANN_SLOT_USED))
+			return true;
+	return false;
+}
+
+/*
+ * Whether the new node is to go to a candidate's page if that has room, when
+ * `before` nearer ones' pages had none. Searches read fewer pages when nodes
+ * share theirs with near ones: so rather than to a far page it goes to one of
+ * its own, where others will join it, unless many slots are free already.
+ */
+static bool
+WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
+{
+	return set->roomy_page == PIPEANN_INVALID_ID &&
+		view->meta.layout.node_pages == 1 &&
+		(before < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
+}
+
 PipeannLinkSet *
 PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 					  const float *x, float aux)
@@ -83,11 +122,18 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 	const PipeannResult *result;
 
 	PipeannEmbed(l->metric, l->dim, x, aux, self);
-	while (set->n < size && (result = PipeannSearchPop(search)) != NULL)
+	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
+		 (result = PipeannSearchPop(search)) != NULL; i++)
 	{
 		const PipeannSlot *slot = PipeannSearchSlot(search, result->id);
+		uint32		page = PipeannIdPage(l, result->id);
 
 		if (slot == NULL)
+			continue;
+		if (WantsRoom(view, set, i) &&
+			HasRoom(l, PipeannSearchPage(search, page)))
+			set->roomy_page = page;
+		if (set->n == size)
 			continue;
 		set->ids[set->n] = result->id;
 		EmbedSlot(l, slot, decoded, SetVector(set, set->n));
@@ -109,11 +155,13 @@ CandidateDistance(uint32 a, uint32 b, void *arg)
 }
 
 /*
- * Prune a set to at most max ids.
+ * Prune a set, of which the first `forced` stay, to a neighbour list.
  */
 static int
-PruneSet(const PipeannLinkSet *set, int max, uint32 *out)
+PruneSet(const PipeannLinkSet *set, int forced, int max, int fill,
+		 uint32 *out)
 {
+	PipeannPruneParams params = {PIPEANN_ALPHA, max, forced, fill};
 	uint32	   *numbers = palloc(mul_size(set->n + 1, sizeof(uint32)));
 	float	   *dists = palloc(mul_size(set->n + 1, sizeof(float)));
 	int			n;
@@ -123,7 +171,7 @@ PruneSet(const PipeannLinkSet *set, int max, uint32 *out)
 		numbers[i] = i;
 		dists[i] = set->dists[i];
 	}
-	n = PipeannRobustPrune(numbers, dists, set->n, PIPEANN_ALPHA, max,
+	n = PipeannRobustPrune(numbers, dists, set->n, &params,
 						   CandidateDistance, (void *) set, out);
 	for (int i = 0; i < n; i++)
 		out[i] = set->ids[out[i]];
@@ -136,19 +184,21 @@ void
 PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 				 PipeannSlot *slot)
 {
-	slot->degree = PruneSet(set, view->meta.layout.max_degree,
+	const PipeannLayout *l = &view->meta.layout;
+
+	slot->degree = PruneSet(set, 0, l->max_degree, OwnFill(l),
 							slot->neighbors);
 }
 
-static bool
-ListHas(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
+static int
+ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
 {
 	int			degree = PipeannSlotDegree(l, slot);
 
 	for (int i = 0; i < degree; i++)
 		if (slot->neighbors[i] == id)
-			return true;
-	return false;
+			return i;
+	return -1;
 }
 
 /*
@@ -167,6 +217,91 @@ EmbedCode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	PipeannEmbed(l->metric, l->dim, x, aux, out);
 }
 
+/*
+ * A node while others' edges to it are made.
+ */
+typedef struct NewNode
+{
+	uint32		id;
+	const float *embedded;		/* its vector */
+	int			max_guards;		/* that a list may have for the node's to be
+								 * added */
+} NewNode;
+
+/*
+ * Make the edge at position `at` of a list the last of the guarded ones.
+ */
+static void
+Guard(PipeannSlot *slot, int at)
+{
+	uint32		id = slot->neighbors[at];
+
+	slot->neighbors[at] = slot->neighbors[slot->guards];
+	slot->neighbors[slot->guards++] = id;
+}
+
+/*
+ * Add one entry of target's list to the set that is pruned. False if its code
+ * is not known yet.
+ */
+static bool
+AddToSet(const PipeannIndexView *view, PipeannLinkSet *set,
+		 const float *target, uint32 id, const NewNode *node, float *x)
+{
+	float	   *embedded = SetVector(set, set->n);
+
+	if (id == node->id)
+		memcpy(embedded, node->embedded, set->dim * sizeof(float));
+	else if (id < view->codes.ncodes)
+		EmbedCode(view, id, x, embedded);
+	else
+		return false;
+	set->ids[set->n] = id;
+	set->dists[set->n] = EmbeddedDistance(target, embedded, set->dim);
+	set->n++;
+	return true;
+}
+
+/*
+ * What target's full list becomes when the node joins it: guarded edges first,
+ * `guards` of them. Edges to nodes whose code is not known yet stay as if they
+ * were guarded. Returns the length.
+ */
+static int
+PruneFullList(const PipeannIndexView *view, const PipeannSlot *target,
+			  const NewNode *node, bool guarded, uint32 *list, int *guards)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			degree = PipeannSlotDegree(l, target);
+	PipeannLinkSet *set = NewSet(view, degree + 1);
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	int			unknown = 0;
+	int			forced;
+	int			n;
+
+	*guards = PipeannSlotGuards(l, target);
+	EmbedSlot(l, target, x, self);
+	for (int i = 0; i < *guards; i++)
+		if (!AddToSet(view, set, self, target->neighbors[i], node, x))
+			list[unknown++] = target->neighbors[i];
+	if (guarded)
+		(void) AddToSet(view, set, self, node->id, node, x);
+	forced = set->n;
+	for (int i = *guards; i < degree; i++)
+		if (!AddToSet(view, set, self, target->neighbors[i], node, x))
+			list[unknown++] = target->neighbors[i];
+	if (!guarded)
+		(void) AddToSet(view, set, self, node->id, node, x);
+	*guards += guarded ? 1 : 0;
+	n = unknown + PruneSet(set, forced, l->max_degree - unknown,
+						   FullFill(l) - unknown, list + unknown);
+	FreeSet(set);
+	pfree(x);
+	pfree(self);
+	return n;
+}
+
 static bool
 Contains(const uint32 *list, int n, uint32 id)
 {
@@ -177,210 +312,118 @@ Contains(const uint32 *list, int n, uint32 id)
 }
 
 /*
- * Which of the set, pruned to list[n], has to go: the farthest of those left
- * out that the new node leads to already, else the farthest of all left out.
- */
-static uint32
-ChooseVictim(const PipeannLinkSet *set, const uint32 *list, int n,
-			 const PipeannSlot *own)
-{
-	int			victim = -1;
-	bool		victim_known = false;
-
-	for (int i = 0; i < set->n; i++)
-	{
-		bool		known = Contains(own->neighbors, own->degree, set->ids[i]);
-
-		if (Contains(list, n, set->ids[i]))
-			continue;
-		if (victim < 0 || (known && !victim_known) ||
-			(known == victim_known && set->dists[i] > set->dists[victim]))
-		{
-			victim = i;
-			victim_known = known;
-		}
-	}
-	return victim < 0 ? PIPEANN_INVALID_ID : set->ids[victim];
-}
-
-/*
- * Who has to leave target's full list when new node id joins it: id itself if
- * pruning finds it superfluous.
- */
-static uint32
-FindVictim(const PipeannIndexView *view, const PipeannSlot *target, uint32 id,
-		   const PipeannSlot *own)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	int			degree = PipeannSlotDegree(l, target);
-	PipeannLinkSet *set = NewSet(view, degree + 1);
-	uint32	   *list = palloc((degree + 1) * sizeof(uint32));
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
-	uint32		victim;
-	int			n;
-
-	EmbedSlot(l, target, x, self);
-	for (int i = 0; i <= degree; i++)
-	{
-		uint32		other = i < degree ? target->neighbors[i] : id;
-
-		if (other >= view->codes.ncodes)
-			continue;
-		set->ids[set->n] = other;
-		EmbedCode(view, other, x, SetVector(set, set->n));
-		set->dists[set->n] = EmbeddedDistance(self, SetVector(set, set->n),
-											  set->dim);
-		set->n++;
-	}
-	n = PruneSet(set, l->max_degree, list);
-	victim = Contains(list, n, id) ? ChooseVictim(set, list, n, own) : id;
-	FreeSet(set);
-	pfree(list);
-	pfree(x);
-	pfree(self);
-	return victim;
-}
-
-/*
  * Set target's list if it is still what `seen` has.
  */
 static bool
 ReplaceList(const PipeannIndexView *view, uint32 target,
-			const PipeannSlot *seen, const uint32 *list, int n)
+			const PipeannSlot *seen, const uint32 *list, int n, int guards)
 {
 	PipeannSlotUpdate update;
-	int			degree = PipeannSlotDegree(&view->meta.layout, seen);
 
 	PipeannSlotBegin(view, target, &update);
 	if (update.slot->degree != seen->degree ||
+		update.slot->guards != seen->guards ||
 		memcmp(update.slot->neighbors, seen->neighbors,
-			   degree * sizeof(uint32)) != 0)
+			   PipeannSlotDegree(&view->meta.layout, seen) *
+			   sizeof(uint32)) != 0)
 	{
 		PipeannSlotAbort(&update);
 		return false;
 	}
 	memcpy(update.slot->neighbors, list, n * sizeof(uint32));
 	update.slot->degree = n;
+	update.slot->guards = guards;
 	PipeannSlotEnd(&update);
 	return true;
 }
 
-/*
- * The new node while its edges are made. own is its slot as we know it. The
- * last `pinned` entries of its list took over from others' lists and must
- * stay.
- */
-typedef struct NewNode
+typedef enum LinkResult
 {
-	uint32		id;
-	PipeannSlot *own;
-	int			pinned;
-} NewNode;
+	LINK_DONE,
+	LINK_REFUSED,
+	LINK_FULL
+} LinkResult;
 
 /*
- * Let the new node lead to another, in place of its last edge that may go if
- * its list is full. False if none may.
+ * Add the edge if it is there already or the list has room for it.
  */
-static bool
-Pin(const PipeannIndexView *view, NewNode *node, uint32 neighbor)
+static LinkResult
+AppendEdge(const PipeannIndexView *view, uint32 target, const NewNode *node,
+		   bool guarded)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlotUpdate update;
-	int			degree;
+	PipeannSlot *slot;
+	LinkResult	result = LINK_DONE;
+	bool		changed = false;
 	int			at;
 
-	PipeannSlotBegin(view, node->id, &update);
-	degree = PipeannSlotDegree(l, update.slot);
-	if (ListHas(l, update.slot, neighbor) || neighbor == node->id)
-	{
-		PipeannSlotAbort(&update);
-		return true;
-	}
-	if (degree == l->max_degree && node->pinned >= degree / 2)
-	{
-		PipeannSlotAbort(&update);
-		return false;
-	}
-	if (degree < l->max_degree)
-		at = update.slot->degree++;
+	PipeannSlotBegin(view, target, &update);
+	slot = update.slot;
+	at = ListFind(l, slot, node->id);
+	if (!PipeannSlotIsNode(slot) ||
+		(guarded && PipeannSlotGuards(l, slot) >= node->max_guards))
+		result = LINK_REFUSED;
+	else if (at < 0 && PipeannSlotDegree(l, slot) == l->max_degree)
+		result = LINK_FULL;
 	else
 	{
-		/* the pinned ones move down, the new one is last */
-		at = degree - 1;
-		memmove(&update.slot->neighbors[at - node->pinned],
-				&update.slot->neighbors[at - node->pinned + 1],
-				node->pinned * sizeof(uint32));
-	}
-	update.slot->neighbors[at] = neighbor;
-	node->pinned++;
-	memcpy(node->own, update.slot,
-		   PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32));
-	PipeannSlotEnd(&update);
-	return true;
-}
-
-/*
- * Replace victim in a list by id, or append id when there is no victim.
- */
-static int
-Substitute(uint32 *list, int n, uint32 victim, uint32 id)
-{
-	for (int i = 0; i < n && victim != PIPEANN_INVALID_ID; i++)
-		if (list[i] == victim)
+		if (at < 0)
 		{
-			list[i] = id;
-			return n;
+			at = slot->degree++;
+			slot->neighbors[at] = node->id;
+			changed = true;
 		}
-	list[n] = id;
-	return n + 1;
+		if (guarded && at >= slot->guards)
+		{
+			Guard(slot, at);
+			changed = true;
+		}
+	}
+	if (changed)
+		PipeannSlotEnd(&update);
+	else
+		PipeannSlotAbort(&update);
+	return result;
 }
 
 /*
- * Let target lead to the new node. False if pruning finds it superfluous there
- * (never when forced: then target's last entry goes), or the list keeps
- * changing.
+ * Let target lead to the node. False if pruning finds it superfluous there
+ * (never when guarded), target has all the guarded edges that it can take, or
+ * its list keeps changing.
  */
 static bool
-LinkBack(const PipeannIndexView *view, uint32 target, NewNode *node,
-		 bool force)
+LinkBack(const PipeannIndexView *view, uint32 target, const NewNode *node,
+		 bool guarded)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *seen = PipeannSlotAlloc(l);
-	uint32	   *list = palloc(l->max_degree * sizeof(uint32));
-	bool		linked = false;
+	LinkResult	result = LINK_FULL;
 
-	for (int i = 0; i < MAX_TRIES && !linked; i++)
+	if (target == node->id)
+		return false;
+	for (int i = 0; i < MAX_TRIES && result == LINK_FULL; i++)
 	{
-		uint32		victim = PIPEANN_INVALID_ID;
+		PipeannSlot *seen;
+		uint32	   *list;
+		int			guards;
 		int			n;
 
 		CHECK_FOR_INTERRUPTS();
+		result = AppendEdge(view, target, node, guarded);
+		if (result != LINK_FULL)
+			break;
+		seen = PipeannSlotAlloc(l);
+		list = palloc(l->max_degree * sizeof(uint32));
 		PipeannSlotCopy(view, target, seen);
-		if (!PipeannSlotIsNode(seen) || target == node->id)
-			break;
-		if (ListHas(l, seen, node->id))
-		{
-			linked = true;
-			break;
-		}
-		n = PipeannSlotDegree(l, seen);
-		if (n == l->max_degree)
-		{
-			victim = FindVictim(view, seen, node->id, node->own);
-			if (victim == node->id && force)
-				victim = seen->neighbors[n - 1];
-			if (victim == node->id || victim == PIPEANN_INVALID_ID ||
-				!Pin(view, node, victim))
-				break;
-		}
-		memcpy(list, seen->neighbors, n * sizeof(uint32));
-		n = Substitute(list, n, victim, node->id);
-		linked = ReplaceList(view, target, seen, list, n);
+		n = PruneFullList(view, seen, node, guarded, list, &guards);
+		if (!Contains(list, n, node->id))
+			result = LINK_REFUSED;
+		else if (ReplaceList(view, target, seen, list, n, guards))
+			result = LINK_DONE;
+		pfree(seen);
+		pfree(list);
 	}
-	pfree(seen);
-	pfree(list);
-	return linked;
+	return result == LINK_DONE;
 }
 
 /*
@@ -401,7 +444,7 @@ IsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 		if (slot->neighbors[i] >= PipeannViewIds(view))
 			continue;
 		PipeannSlotCopy(view, slot->neighbors[i], other);
-		linked = PipeannSlotIsNode(other) && ListHas(l, other, id);
+		linked = PipeannSlotIsNode(other) && ListFind(l, other, id) >= 0;
 	}
 	pfree(other);
 	return linked;
@@ -417,25 +460,36 @@ WriteNodeCode(PipeannIndexView *view, uint32 id, const float *query)
 	pfree(code);
 }
 
+/*
+ * The nearest neighbour that can guards the edge to the node.
+ */
 void
-PipeannLinkNode(PipeannIndexView *view, uint32 id, PipeannSlot *slot,
+PipeannLinkNode(PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 				const float *query)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
-	uint32	   *targets = palloc(Max(degree, 1) * sizeof(uint32));
-	NewNode		node = {id, slot, 0};
-	bool		linked = false;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *embedded = palloc(mul_size(PipeannEmbeddedDim(l->metric,
+															 l->dim),
+										   sizeof(float)));
+	NewNode		node = {id, embedded, WantedGuards(l)};
+	bool		guarded = false;
 
-	/* slot's list changes on the way */
-	memcpy(targets, slot->neighbors, degree * sizeof(uint32));
 	WriteNodeCode(view, id, query);
+	EmbedSlot(l, slot, x, embedded);
 	for (int i = 0; i < degree; i++)
-		if (LinkBack(view, targets[i], &node, false))
-			linked = true;
-	for (int i = 0; i < degree && !linked; i++)
-		linked = LinkBack(view, targets[i], &node, true);
-	pfree(targets);
+	{
+		if (!guarded && LinkBack(view, slot->neighbors[i], &node, true))
+			guarded = true;
+		else
+			(void) LinkBack(view, slot->neighbors[i], &node, false);
+	}
+	node.max_guards = l->max_degree;
+	for (int i = 0; i < degree && !guarded; i++)
+		guarded = LinkBack(view, slot->neighbors[i], &node, true);
+	pfree(x);
+	pfree(embedded);
 }
 
 void

@@ -15,6 +15,8 @@ typedef struct PipeannLinkSet
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] the graph's measure */
 	float	   *vectors;		/* [n][dim] embedded */
+	uint32		roomy_page;		/* of the nearest whose page has a free slot, or
+								 * INVALID_ID */
 } PipeannLinkSet;
 
 /* Take the nearest results of a search whose pages are still at hand. */
@@ -31,7 +33,7 @@ extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
  * vector for cosine) and the edges that lead to it from its neighbours.
  */
 extern void PipeannLinkNode(PipeannIndexView *view, uint32 id,
-							PipeannSlot *slot, const float *query);
+							const PipeannSlot *slot, const float *query);
 
 /*
  * The same for a node that nothing leads to: one whose inserter did not get to

@@ -232,9 +232,32 @@ AddGraphPage(PipeannIndexView *view)
 	PipeannRefreshView(view);
 }
 
+/*
+ * Free slots are worth having: they let a node join near ones. But no more of
+ * them than 15 %.
+ */
+#define WANTED_FILL 0.85
+
+bool
+PipeannHasSpareSlots(const PipeannIndexView *view)
+{
+	return view->meta.nodes < WANTED_FILL * PipeannViewIds(view);
+}
+
+/*
+ * A node that found no room near itself begins a page (link.c).
+ */
+static bool
+BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
+{
+	return PipeannSlotIsNode(slot) && slot->degree > 0 &&
+		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view);
+}
+
 uint32
 PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 {
+	bool		begin = BeginsPage(view, slot);
 	uint32		id;
 
 	if (near != PIPEANN_INVALID_ID && TryPage(view, near, slot, &id))
@@ -242,10 +265,11 @@ PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (view->meta.graph_pages > 0 &&
+		if (view->meta.graph_pages > 0 && !begin &&
 			TryPage(view, view->meta.graph_pages - 1, slot, &id))
 			return id;
 		AddGraphPage(view);
+		begin = false;
 	}
 }
 

@@ -89,14 +89,23 @@ extern void PipeannGraphFree(PipeannGraph *graph);
 /*
  * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers, dist[]
  * their distance from the node; distance(a, b, arg) between two candidates.
- * Sorts cand and dist by distance, writes the kept ones to out (at most
- * max_degree), the most needed first, and returns their number. Serves insert
- * and repair; the build does the same and fills lists up to max_degree.
+ * Sorts cand and dist by distance, but for the forced ones, writes the kept
+ * ones to out, the forced first, then the most needed first, and returns their
+ * number. Serves insert and repair; the build does the same and fills lists up
+ * to max_degree.
  */
 typedef float (*PipeannPruneDistance) (uint32 a, uint32 b, void *arg);
 
+typedef struct PipeannPruneParams
+{
+	float		alpha;
+	int			max_degree;		/* most that are kept */
+	int			forced;			/* the first candidates, kept in any case */
+	int			fill;			/* fill up to this with the nearest dropped */
+} PipeannPruneParams;
+
 extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
-							   float alpha, int max_degree,
+							   const PipeannPruneParams *params,
 							   PipeannPruneDistance distance, void *arg,
 							   uint32 *out);
 

@@ -25,22 +25,28 @@ SortCandidates(uint32 *cand, float *dist, int ncand)
 }
 
 int
-PipeannRobustPrune(uint32 *cand, float *dist, int ncand, float alpha,
-				   int max_degree, PipeannPruneDistance distance, void *arg,
-				   uint32 *out)
+PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
+				   const PipeannPruneParams *params,
+				   PipeannPruneDistance distance, void *arg, uint32 *out)
 {
 	int		   *next;
 	int		   *kept;
 	int			nkept;
 	int			i;
 
-	if (ncand <= 0 || max_degree <= 0)
+	Assert(params->forced <= ncand);
+	if (ncand <= 0 || params->max_degree <= 0)
 		return 0;
-	SortCandidates(cand, dist, ncand);
+	SortCandidates(cand + params->forced, dist + params->forced,
+				   ncand - params->forced);
 	next = PipeannAlloc(mul_size(ncand, sizeof(int)));
-	kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
-	nkept = PipeannPruneSorted(cand, dist, ncand, alpha, max_degree,
-							   distance, arg, next, kept);
+	kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
+	nkept = PipeannPruneSorted(cand, dist, ncand, params->forced,
+							   params->alpha, params->max_degree, distance,
+							   arg, next, kept);
+	nkept = PipeannPruneFill(next, ncand,
+							 Min(params->fill, params->max_degree), kept,
+							 nkept);
 	for (i = 0; i < nkept; i++)
 		out[i] = cand[kept[i]];
 	pfree(kept);

@@ -13,9 +13,10 @@
 #define PIPEANN_PRUNE_OUT (-2)
 
 /*
- * cand[ncand], dist[ncand] as for PipeannRobustPrune() but sorted by distance.
- * next[ncand] and kept[max_degree] are work space; kept has the ranks of the
- * kept candidates in the order they were kept. Returns their number.
+ * cand[ncand], dist[ncand] as for PipeannRobustPrune() but sorted by distance,
+ * apart from the first `forced`, which are kept whatever they are. next[ncand]
+ * and kept[max_degree] are work space; kept has the ranks of the kept
+ * candidates in the order they were kept. Returns their number.
  *
  * A candidate is dropped when a kept one is nearer to it than the node is, by
  * alpha. A first round with alpha 1 keeps the edges no other edge can stand
@@ -26,7 +27,7 @@
  */
 static pg_attribute_always_inline int
 PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
-				   float alpha, int max_degree,
+				   int forced, float alpha, int max_degree,
 				   PipeannPruneDistance distance, void *arg,
 				   int *next, int *kept)
 {
@@ -35,11 +36,16 @@ PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
 	int			i;
 
 	memset(next, 0, sizeof(int) * ncand);
+	for (i = 0; i < forced && nkept < max_degree; i++)
+	{
+		kept[nkept++] = i;
+		next[i] = PIPEANN_PRUNE_KEPT;
+	}
 	for (round = 0; round < (alpha > 1.0f ? 2 : 1); round++)
 	{
 		float		factor = round == 0 ? 1.0f : alpha;
 
-		for (i = 0; i < ncand && nkept < max_degree; i++)
+		for (i = forced; i < ncand && nkept < max_degree; i++)
 		{
 			int			s = next[i];
 

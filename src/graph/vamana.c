@@ -257,7 +257,7 @@ PruneToList(Build *b, Worker *w, uint32 node, int nkeys)
 		w->cand[i] = PipeannKeyId(w->keys[i]);
 		w->dist[i] = PipeannKeyDistance(w->keys[i]);
 	}
-	nkept = PipeannPruneSorted(w->cand, w->dist, nkeys, b->params.alpha,
+	nkept = PipeannPruneSorted(w->cand, w->dist, nkeys, 0, b->params.alpha,
 							   b->params.max_degree, MeasureDistance,
 							   &w->walk.measure, w->next, w->kept);
 	nkept = PipeannPruneFill(w->next, nkeys, b->params.max_degree, w->kept,

@@ -27,7 +27,8 @@
 typedef struct PipeannSlot
 {
 	uint16		flags;
-	uint16		degree;			/* node: neighbours in use */
+	uint8		degree;			/* node: neighbours in use */
+	uint8		guards;			/* node: of them, edges that must stay */
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	uint16		length;			/* EXT of a vector: bytes of payload */
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
@@ -110,6 +111,12 @@ static inline int
 PipeannSlotDegree(const PipeannLayout *l, const PipeannSlot *slot)
 {
 	return Min(slot->degree, l->max_degree);
+}
+
+static inline int
+PipeannSlotGuards(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return Min(slot->guards, PipeannSlotDegree(l, slot));
 }
 
 static inline int

@@ -373,18 +373,28 @@ PipeannSearchTids(const PipeannSearch *search, const PipeannResult *result)
 	return search->results.tids + result->tids;
 }
 
-const PipeannSlot *
-PipeannSearchSlot(const PipeannSearch *search, uint32 id)
+const char *
+PipeannSearchPage(const PipeannSearch *search, uint32 page)
 {
 	uint32		at;
 	const PipeannFrame *frame;
 
-	if (!PipeannIdSetGet(&search->pages, PipeannIdPage(search->layout, id),
-						 &at))
+	if (!PipeannIdSetGet(&search->pages, page, &at))
 		return NULL;
 	frame = search->refs[at].frame;
 	if (frame == NULL || frame->state != PIPEANN_FRAME_READY)
 		return NULL;
-	return PipeannSlotAt(search->layout, frame->nodes,
+	return frame->nodes;
+}
+
+const PipeannSlot *
+PipeannSearchSlot(const PipeannSearch *search, uint32 id)
+{
+	const char *nodes = PipeannSearchPage(search,
+										  PipeannIdPage(search->layout, id));
+
+	if (nodes == NULL)
+		return NULL;
+	return PipeannSlotAt(search->layout, nodes,
 						 PipeannIdSlot(search->layout, id));
 }

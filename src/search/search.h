@@ -112,6 +112,10 @@ extern const ItemPointerData *PipeannSearchTids(const PipeannSearch *search,
 extern const PipeannSlot *PipeannSearchSlot(const PipeannSearch *search,
 											uint32 id);
 
+/* All slots of a graph page that is at hand, else NULL. */
+extern const char *PipeannSearchPage(const PipeannSearch *search,
+									 uint32 page);
+
 /* Let go of all pages. Results and TIDs remain. */
 extern void PipeannSearchReleasePages(PipeannSearch *search);
 
