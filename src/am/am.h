@@ -197,22 +197,38 @@ extern Relation PipeannOpenIndex(Oid relid);
 
 /* chain.c: overflow slots */
 
-/*
- * Copy the TIDs of one overflow slot to tids[PipeannExtTids()]; returns how
- * many, and the next slot's id.
- */
-extern int	PipeannChainRead(const PipeannIndexView *view, uint32 id,
-							 ItemPointerData *tids, uint32 *next);
+/* A walk along the TIDs of a node. */
+typedef struct PipeannChain
+{
+	uint32		owner;			/* the node */
+	uint32		next;			/* slot, or INVALID_ID at the end */
+	uint32		number;			/* of the slot read last */
+	bool		begun;
+	uint64		steps;			/* to notice a cycle */
+	int			rewinds;
+} PipeannChain;
 
-/* The exact vector of a wide node: float[dim]. */
-extern void PipeannChainVector(const PipeannIndexView *view,
-							   const PipeannSlot *slot, float *x);
+extern void PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first);
+
+/*
+ * Copy the TIDs of the next overflow slot to tids[PipeannExtTids()]; returns
+ * how many.
+ */
+extern int	PipeannChainRead(const PipeannIndexView *view,
+							 PipeannChain *chain, ItemPointerData *tids);
+
+/*
+ * The exact vector of a wide node: float[dim]. False if VACUUM has taken the
+ * node away meanwhile.
+ */
+extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
+							   const PipeannSlot *node, float *x);
 
 /* place.c: finding room for slots and writing them */
 
 /*
- * Write a slot (slot_size bytes) to a free place, on graph page near if that
- * has one. Returns its id. The view's metapage copy and map are refreshed as
+ * Write a slot (slot_size bytes) to a free place: on graph page near if that
+ * has one, else where VACUUM has freed one, else at the end. Returns its id. The view's metapage copy and map are refreshed as
  * the index grows.
  */
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
@@ -259,6 +275,20 @@ extern void PipeannPlaceCode(PipeannIndexView *view, uint32 id,
 
 /* Count a node added. */
 extern void PipeannCountNode(PipeannIndexView *view);
+
+/* free.c: graph pages with free slots, in the free space map */
+
+/* Note whether the graph page that starts at a block has free slots. */
+extern void PipeannFreeRecord(Relation index, BlockNumber blkno, bool has);
+
+/* What the map says of a graph page. */
+extern bool PipeannFreeHas(const PipeannIndexView *view, uint32 page);
+
+/*
+ * A graph page that has free slots by the map, or INVALID_ID. full was named
+ * before and had none, or is INVALID_ID.
+ */
+extern uint32 PipeannFreeSearch(const PipeannIndexView *view, uint32 full);
 
 /* coding.c: training and writing codes, for build and switch-over */
 

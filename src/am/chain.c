@@ -1,11 +1,21 @@
 /*
  * chain.c
  *		Overflow slots: TIDs and vectors that do not fit a node's slot.
+ *
+ * A scan holds no lock from one slot to the next, and VACUUM frees slots. A
+ * slot of TIDs that is gone, or used again, is told by its owner and number:
+ * the walk then starts again from the node, and goes on with the first slot
+ * numbered below the last one read. Slots before that were read, or came
+ * later and hold nothing that the scan's snapshot sees; TIDs never change
+ * places. A node that is gone held nothing that any snapshot sees.
  */
 #include "postgres.h"
 
 #include "am/am.h"
 #include "utils/rel.h"
+
+/* A chain found broken so often is broken. */
+#define MAX_REWINDS 20
 
 static void
 ChainError(const PipeannIndexView *view, uint32 id)
@@ -19,7 +29,7 @@ ChainError(const PipeannIndexView *view, uint32 id)
 }
 
 /*
- * Lock the page of an overflow slot.
+ * Lock the page of a slot.
  */
 static Buffer
 LockSlot(const PipeannIndexView *view, uint32 id, PipeannSlot **slot)
@@ -36,47 +46,113 @@ LockSlot(const PipeannIndexView *view, uint32 id, PipeannSlot **slot)
 							   BUFFER_LOCK_SHARE, false, NULL);
 	*slot = PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
 						  PipeannIdSlot(l, id));
-	if (((*slot)->flags & (PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT)) !=
-		(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT))
-		ChainError(view, id);
 	return buffer;
 }
 
+void
+PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first)
+{
+	memset(chain, 0, sizeof(*chain));
+	chain->owner = owner;
+	chain->next = first;
+}
+
+static void
+Rewind(const PipeannIndexView *view, PipeannChain *chain)
+{
+	PipeannSlot *slot;
+	Buffer		buffer;
+
+	if (++chain->rewinds > MAX_REWINDS)
+		ChainError(view, chain->next);
+	buffer = LockSlot(view, chain->owner, &slot);
+	chain->next = PipeannSlotIsNode(slot) ? slot->ext_tids :
+		PIPEANN_INVALID_ID;
+	UnlockReleaseBuffer(buffer);
+}
+
 int
-PipeannChainRead(const PipeannIndexView *view, uint32 id,
-				 ItemPointerData *tids, uint32 *next)
+PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
+				 ItemPointerData *tids)
+{
+	int			n = -1;
+
+	while (n < 0 && chain->next != PIPEANN_INVALID_ID)
+	{
+		PipeannSlot *slot;
+		Buffer		buffer = LockSlot(view, chain->next, &slot);
+		bool		ours = PipeannSlotIsTidsOf(slot, chain->owner);
+
+		if (++chain->steps > (uint64) PipeannViewIds(view) * MAX_REWINDS)
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("index \"%s\" has a cycle in an overflow chain at slot %u",
+							RelationGetRelationName(view->index),
+							chain->next)));
+		if (ours)
+		{
+			/* numbers wrap around */
+			if (!chain->begun || (int32) (slot->number - chain->number) < 0)
+			{
+				n = Min(slot->ntids, PipeannExtTids(&view->meta.layout));
+				memcpy(tids, PipeannSlotBody(slot),
+					   n * sizeof(ItemPointerData));
+				chain->number = slot->number;
+				chain->begun = true;
+			}
+			chain->next = slot->ext_tids;
+		}
+		UnlockReleaseBuffer(buffer);
+		if (!ours)
+			Rewind(view, chain);
+	}
+	return Max(n, 0);
+}
+
+/*
+ * Whether a wide node is there no more: then its parts may be gone, too.
+ */
+static bool
+IsGone(const PipeannIndexView *view, uint32 id, uint32 ext_vec)
 {
 	PipeannSlot *slot;
 	Buffer		buffer = LockSlot(view, id, &slot);
-	int			n = Min(slot->ntids, PipeannExtTids(&view->meta.layout));
+	bool		gone = !PipeannSlotIsLive(slot) || slot->ext_vec != ext_vec;
 
-	memcpy(tids, PipeannSlotBody(slot), n * sizeof(ItemPointerData));
-	*next = slot->ext_tids;
 	UnlockReleaseBuffer(buffer);
-	return n;
+	return gone;
 }
 
-void
-PipeannChainVector(const PipeannIndexView *view, const PipeannSlot *node,
-				   float *x)
+bool
+PipeannChainVector(const PipeannIndexView *view, uint32 id,
+				   const PipeannSlot *node, float *x)
 {
 	Size		left = mul_size(view->meta.layout.dim, sizeof(float));
 	char	   *out = (char *) x;
-	uint32		id = node->ext_vec;
+	uint32		next = node->ext_vec;
 
 	while (left > 0)
 	{
 		PipeannSlot *slot;
-		Buffer		buffer = LockSlot(view, id, &slot);
+		Buffer		buffer = LockSlot(view, next, &slot);
 		Size		part = slot->length;
+		bool		ok = (slot->flags & PIPEANN_SLOT_EXT) && part > 0 &&
+			part <= Min(left, (Size) PipeannExtBytes(&view->meta.layout));
 
-		if (part == 0 || part > left ||
-			part > PipeannExtBytes(&view->meta.layout))
-			ChainError(view, id);
-		memcpy(out, PipeannSlotBody(slot), part);
-		out += part;
-		left -= part;
-		id = slot->ext_vec;
+		if (ok)
+		{
+			memcpy(out, PipeannSlotBody(slot), part);
+			out += part;
+			left -= part;
+			next = slot->ext_vec;
+		}
 		UnlockReleaseBuffer(buffer);
+		if (!ok)
+		{
+			if (!IsGone(view, id, node->ext_vec))
+				ChainError(view, next);
+			return false;
+		}
 	}
+	return true;
 }

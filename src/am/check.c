@@ -27,6 +27,7 @@ typedef struct CheckState
 	uint32	   *stack;			/* of the reachability walk */
 	uint32		depth;
 	int64		nodes;
+	int64		live;			/* of these */
 } CheckState;
 
 static void
@@ -77,6 +78,8 @@ NoteKind(CheckState *state, uint32 id, const PipeannSlot *slot)
 	state->kinds[id] = PipeannSlotIsNode(slot) ? IS_NODE : IS_EXT;
 	if (PipeannSlotIsNode(slot))
 		state->nodes++;
+	if (PipeannSlotIsLive(slot))
+		state->live++;
 }
 
 static void
@@ -120,7 +123,8 @@ CheckSlot(CheckState *state, uint32 id, const PipeannSlot *slot)
 	const PipeannLayout *l = &state->view.meta.layout;
 
 	CheckLink(state, id, slot->ext_tids);
-	CheckLink(state, id, slot->ext_vec);
+	if (PipeannSlotIsNode(slot) || slot->length > 0)
+		CheckLink(state, id, slot->ext_vec);
 	if (slot->flags & PIPEANN_SLOT_EXT)
 	{
 		if (slot->ntids > PipeannExtTids(l) ||
@@ -147,7 +151,7 @@ Reach(CheckState *state, uint32 id)
 }
 
 /*
- * Nodes that no walk from the entry graph reaches. Inserts in progress may
+ * Live nodes that no walk from the entry graph reaches. Inserts in progress may
  * have written a node and not yet its edges, so this is told, not raised.
  */
 static int64
@@ -167,12 +171,13 @@ CountUnreachable(CheckState *state)
 
 		CHECK_FOR_INTERRUPTS();
 		PipeannSlotCopy(view, state->stack[--state->depth], slot);
-		reached++;
+		if (PipeannSlotIsLive(slot))
+			reached++;
 		degree = PipeannSlotDegree(l, slot);
 		for (int i = 0; i < degree; i++)
 			Reach(state, slot->neighbors[i]);
 	}
-	return state->nodes - reached;
+	return state->live - reached;
 }
 
 static void

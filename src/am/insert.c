@@ -11,6 +11,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "am/am.h"
 #include "am/link.h"
 #include "io/io.h"
@@ -94,18 +96,18 @@ WriteWide(InsertState *state)
 }
 
 /*
- * Whether a stored node has exactly this vector. A wide one has a rounded
- * vector inline and is compared by its full one.
+ * Whether a stored node, not a dead one, has exactly this vector. A wide one
+ * has a rounded vector inline and is compared by its full one.
  */
 static bool
-SameVector(const InsertState *state, const PipeannSlot *slot)
+SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
 	float	   *full;
 	bool		same;
 
-	if (!PipeannSlotIsNode(slot) ||
+	if (!PipeannSlotIsLive(slot) ||
 		((slot->flags & PIPEANN_SLOT_WIDE) != 0) != state->wide ||
 		memcmp(PipeannSlotVector(l, slot), PipeannSlotVector(l, state->slot),
 			   size) != 0)
@@ -113,23 +115,26 @@ SameVector(const InsertState *state, const PipeannSlot *slot)
 	if (!state->wide)
 		return true;
 	full = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannChainVector(&state->view, slot, full);
-	same = memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
+	same = PipeannChainVector(&state->view, id, slot, full) &&
+		memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
 	pfree(full);
 	return same;
 }
 
 /*
- * Try to add the row to an overflow slot.
+ * Try to add the row to the first overflow slot of node id; its number is
+ * returned in any case.
  */
 static bool
-AddToExt(InsertState *state, uint32 id)
+AddToExt(InsertState *state, uint32 id, uint32 first, uint32 *number)
 {
 	PipeannSlotUpdate update;
 	ItemPointerData *tids;
 
-	PipeannSlotBegin(&state->view, id, &update);
-	if (!(update.slot->flags & PIPEANN_SLOT_EXT) ||
+	PipeannSlotBegin(&state->view, first, &update);
+	*number = update.slot->number;
+	if (!PipeannSlotIsTidsOf(update.slot, id) ||
+		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
 		update.slot->ntids >= PipeannExtTids(&state->view.meta.layout))
 	{
 		PipeannSlotAbort(&update);
@@ -142,11 +147,12 @@ AddToExt(InsertState *state, uint32 id)
 }
 
 /*
- * Put an overflow slot with the row before the node's others. False if
- * somebody else changed the chain meanwhile; then the slot is emptied again.
+ * Put an overflow slot with the row before the node's others, which has the
+ * given number. False if somebody else changed the chain meanwhile, or the
+ * node has died; then the slot is emptied again.
  */
 static bool
-PushExt(InsertState *state, uint32 id, uint32 old_first)
+PushExt(InsertState *state, uint32 id, uint32 old_first, uint32 number)
 {
 	PipeannIndexView *view = &state->view;
 	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
@@ -156,13 +162,16 @@ PushExt(InsertState *state, uint32 id, uint32 old_first)
 
 	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
 	ext->ext_tids = old_first;
+	ext->owner = id;
+	ext->number = number + 1;
 	ext->ntids = 1;
 	memcpy(PipeannSlotBody(ext), &state->tid, sizeof(ItemPointerData));
 	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
 	pfree(ext);
 
 	PipeannSlotBegin(view, id, &update);
-	pushed = update.slot->ext_tids == old_first;
+	pushed = PipeannSlotIsLive(update.slot) &&
+		update.slot->ext_tids == old_first;
 	if (pushed)
 	{
 		update.slot->ext_tids = ext_id;
@@ -177,8 +186,8 @@ PushExt(InsertState *state, uint32 id, uint32 old_first)
 }
 
 /*
- * Add the row to the node, inline if there is room. False if the node is no
- * longer one with this vector.
+ * Add the row to the node, inline if there is room. False if the node has died
+ * meanwhile.
  */
 static bool
 JoinNode(InsertState *state, uint32 id)
@@ -189,10 +198,11 @@ JoinNode(InsertState *state, uint32 id)
 	{
 		PipeannSlotUpdate update;
 		uint32		first;
+		uint32		number = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		PipeannSlotBegin(&state->view, id, &update);
-		if (!PipeannSlotIsNode(update.slot))
+		if (!PipeannSlotIsLive(update.slot))
 		{
 			PipeannSlotAbort(&update);
 			return false;
@@ -206,9 +216,10 @@ JoinNode(InsertState *state, uint32 id)
 		}
 		first = update.slot->ext_tids;
 		PipeannSlotAbort(&update);
-		if (first != PIPEANN_INVALID_ID && AddToExt(state, first))
+		if (first != PIPEANN_INVALID_ID &&
+			AddToExt(state, id, first, &number))
 			return true;
-		if (PushExt(state, id, first))
+		if (PushExt(state, id, first, number))
 			return true;
 	}
 }
@@ -228,13 +239,15 @@ FindEqualByPages(InsertState *state)
 
 	for (uint32 page = 0; page < pages && found == PIPEANN_INVALID_ID; page++)
 	{
+		uint32		first = page * l->slots_per_page;
+
 		CHECK_FOR_INTERRUPTS();
 		if (!PipeannGraphPageCopy(view, page, nodes))
 			continue;
 		for (uint32 i = 0; i < l->slots_per_page; i++)
-			if (SameVector(state, PipeannSlotAt(l, nodes, i)))
+			if (SameVector(state, first + i, PipeannSlotAt(l, nodes, i)))
 			{
-				found = page * l->slots_per_page + i;
+				found = first + i;
 				break;
 			}
 	}
@@ -256,16 +269,15 @@ InsertWithoutCodes(InsertState *state)
 }
 
 static float
-WideDistance(const PipeannSlot *slot, void *arg)
+WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	InsertState *state = arg;
 	const PipeannLayout *l = &state->view.meta.layout;
 	float	   *full = palloc(mul_size(l->dim, sizeof(float)));
 	float		dist;
 
-	PipeannChainVector(&state->view, slot, full);
-	dist = PipeannExactDistance(l, state->query, full, PIPEANN_FLOAT4,
-								slot->aux);
+	dist = !PipeannChainVector(&state->view, id, slot, full) ? INFINITY :
+		PipeannExactDistance(l, state->query, full, PIPEANN_FLOAT4, slot->aux);
 	pfree(full);
 	return dist;
 }
@@ -279,7 +291,6 @@ SearchNeighbors(InsertState *state, PipeannPageSource *source)
 	params.mode = PIPEANN_PIPE;
 	params.ef = state->view.meta.ef_construction;
 	params.max_pages = PG_INT32_MAX;
-	params.tombstones = true;
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;
 	search = PipeannSearchBegin(&state->view.meta.layout, &state->view.codes,
@@ -299,7 +310,7 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 	{
 		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
 
-		if (slot != NULL && SameVector(state, slot))
+		if (slot != NULL && SameVector(state, set->ids[i], slot))
 			return set->ids[i];
 	}
 	return PIPEANN_INVALID_ID;

@@ -450,6 +450,38 @@ IsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	return linked;
 }
 
+/*
+ * Where no live node was found, as in an index just emptied: the nearest node
+ * of the entry graph takes the new one. Those stay even when they are dead.
+ */
+static bool
+LinkToEntry(const PipeannIndexView *view, const NewNode *node)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *other = palloc(mul_size(dim, sizeof(float)));
+	uint32		nearest = PIPEANN_INVALID_ID;
+	float		least = INFINITY;
+
+	for (uint32 i = 0; i < view->codes.entry_count; i++)
+	{
+		uint32		id = view->codes.entry_ids[i];
+		float		dist;
+
+		EmbedCode(view, id, x, other);
+		dist = EmbeddedDistance(node->embedded, other, dim);
+		if (id == node->id || dist >= least)
+			continue;
+		nearest = id;
+		least = dist;
+	}
+	pfree(x);
+	pfree(other);
+	return nearest != PIPEANN_INVALID_ID &&
+		LinkBack(view, nearest, node, true);
+}
+
 static void
 WriteNodeCode(PipeannIndexView *view, uint32 id, const float *query)
 {
@@ -488,6 +520,8 @@ PipeannLinkNode(PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	node.max_guards = l->max_degree;
 	for (int i = 0; i < degree && !guarded; i++)
 		guarded = LinkBack(view, slot->neighbors[i], &node, true);
+	if (!guarded)
+		(void) LinkToEntry(view, &node);
 	pfree(x);
 	pfree(embedded);
 }

@@ -7,6 +7,9 @@
 #include "am/am.h"
 #include "utils/rel.h"
 
+/* Pages that the free space map names and others have filled. */
+#define MAX_FREE_TRIES 16
+
 PipeannSlot *
 PipeannSlotAlloc(const PipeannLayout *layout)
 {
@@ -174,6 +177,7 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	Buffer		buffer = PipeannGetBlock(view->index, blkno);
 	Page		page = BufferGetPage(buffer);
 	bool		is_new = PageIsNew(page);
+	bool		is_full;
 	GenericXLogState *state;
 	int			at;
 
@@ -195,7 +199,10 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 		   Min(l->slot_size, (uint32) PIPEANN_PAYLOAD));
 	PipeannPageSeal(page, blkno);
 	GenericXLogFinish(state);
+	is_full = FindFree(l, BufferGetPage(buffer)) < 0;
 	UnlockReleaseBuffer(buffer);
+	if (is_full && (view->meta.flags & PIPEANN_META_HAS_FREE))
+		PipeannFreeRecord(view->index, blkno, false);
 	*id = page_number * l->slots_per_page + at;
 	return true;
 }
@@ -254,6 +261,27 @@ BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
 		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view);
 }
 
+/*
+ * Take a slot that VACUUM has freed.
+ */
+static bool
+TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
+{
+	uint32		page = PIPEANN_INVALID_ID;
+
+	if (!(view->meta.flags & PIPEANN_META_HAS_FREE))
+		return false;
+	for (int i = 0; i < MAX_FREE_TRIES; i++)
+	{
+		page = PipeannFreeSearch(view, page);
+		if (page == PIPEANN_INVALID_ID)
+			return false;
+		if (TryPage(view, page, slot, id))
+			return true;
+	}
+	return false;
+}
+
 uint32
 PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 {
@@ -261,6 +289,8 @@ PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 	uint32		id;
 
 	if (near != PIPEANN_INVALID_ID && TryPage(view, near, slot, &id))
+		return id;
+	if (!begin && TryFreePages(view, slot, &id))
 		return id;
 	for (;;)
 	{

@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/relscan.h"
 #include "am/am.h"
 #include "io/io.h"
@@ -35,8 +37,7 @@ typedef struct PipeannScan
 	ItemPointerData *tids;
 	int			ntids;
 	int			next_tid;
-	uint32		next_ext;		/* further overflow slot */
-	uint64		ext_steps;		/* of this chain, to notice a cycle */
+	PipeannChain chain;			/* further ones */
 } PipeannScan;
 
 PipeannCounters PipeannLastCounters;
@@ -70,7 +71,7 @@ ResetScan(PipeannScan *state)
 	state->rows = 0;
 	state->ntids = 0;
 	state->next_tid = 0;
-	state->next_ext = PIPEANN_INVALID_ID;
+	state->chain.next = PIPEANN_INVALID_ID;
 }
 
 void
@@ -110,7 +111,7 @@ QueryVector(IndexScanDesc scan, const PipeannLayout *l)
 }
 
 static float
-WideDistance(const PipeannSlot *slot, void *arg)
+WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	PipeannScan  *state = arg;
 	const PipeannLayout *l = &state->view.meta.layout;
@@ -118,7 +119,8 @@ WideDistance(const PipeannSlot *slot, void *arg)
 	if (state->wide == NULL)
 		state->wide = MemoryContextAlloc(state->context,
 										 mul_size(l->dim, sizeof(float)));
-	PipeannChainVector(&state->view, slot, state->wide);
+	if (!PipeannChainVector(&state->view, id, slot, state->wide))
+		return INFINITY;
 	return PipeannExactDistance(l, state->query, state->wide, PIPEANN_FLOAT4,
 								slot->aux);
 }
@@ -253,22 +255,14 @@ LoadResult(PipeannScan *state)
 	state->next_tid = 0;
 	memcpy(state->tids, PipeannSearchTids(state->search, result),
 		   result->ntids * sizeof(ItemPointerData));
-	state->next_ext = result->ext_tids;
-	state->ext_steps = 0;
+	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
 	return true;
 }
 
 static void
 LoadExt(PipeannScan *state)
 {
-	if (++state->ext_steps > PipeannViewIds(&state->view))
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has a cycle in an overflow chain at slot %u",
-						RelationGetRelationName(state->view.index),
-						state->next_ext)));
-	state->ntids = PipeannChainRead(&state->view, state->next_ext, state->tids,
-									&state->next_ext);
+	state->ntids = PipeannChainRead(&state->view, &state->chain, state->tids);
 	state->next_tid = 0;
 }
 
@@ -286,7 +280,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	while (state->next_tid >= state->ntids && found)
 	{
-		if (state->next_ext != PIPEANN_INVALID_ID)
+		if (state->chain.next != PIPEANN_INVALID_ID)
 			LoadExt(state);
 		else
 			found = LoadResult(state);

@@ -5,7 +5,8 @@
  * The inserter that crosses the line does it, or VACUUM, with other inserters
  * shut out by the metapage's heavyweight lock. Searches go on: nodes stay where
  * they are, and until the metapage says that there are codes, the last thing
- * written, nobody looks at edges and codes.
+ * written, nobody looks at edges and codes. Dead nodes stay out of the graph:
+ * VACUUM may be about to free them.
  */
 #include "postgres.h"
 
@@ -84,7 +85,7 @@ ReadNodes(SwitchState *state)
 		{
 			const PipeannSlot *slot = PipeannSlotAt(l, frame->nodes, i);
 
-			if (PipeannSlotIsNode(slot))
+			if (PipeannSlotIsLive(slot))
 				TakeNode(state, page * l->slots_per_page + i, slot);
 		}
 		source->release(source, frame);

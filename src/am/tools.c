@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/relation.h"
 #include "am/am.h"
 #include "common/pg_prng.h"
@@ -90,11 +92,12 @@ SampleQuery(RecallState *state)
 }
 
 static float
-WideDistance(const PipeannSlot *slot, void *arg)
+WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	RecallState *state = arg;
 
-	PipeannChainVector(&state->view, slot, state->wide);
+	if (!PipeannChainVector(&state->view, id, slot, state->wide))
+		return INFINITY;
 	return PipeannExactDistance(&state->view.meta.layout, state->query,
 								state->wide, PIPEANN_FLOAT4, slot->aux);
 }

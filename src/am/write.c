@@ -215,14 +215,15 @@ typedef struct ExtWriter
 } ExtWriter;
 
 static PipeannSlot *
-NextExt(ExtWriter *e, bool more)
+NextExt(ExtWriter *e, uint32 owner, uint32 after)
 {
 	const PipeannLayout *l = e->w->layout;
 	PipeannSlot *slot = PipeannSlotAt(l, e->w->page, PipeannIdSlot(l, e->next));
 
 	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-	slot->ext_vec = PIPEANN_INVALID_ID;
-	slot->ext_tids = more ? e->next + 1 : PIPEANN_INVALID_ID;
+	slot->owner = owner;
+	slot->number = after;
+	slot->ext_tids = after > 0 ? e->next + 1 : PIPEANN_INVALID_ID;
 	return slot;
 }
 
@@ -237,7 +238,7 @@ EndExt(ExtWriter *e)
 }
 
 static void
-WriteExtTids(ExtWriter *e, const PipeannCollection *c, uint32 node)
+WriteExtTids(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
 {
 	const PipeannLayout *l = e->w->layout;
 	uint32		at = c->dup_heads[node];
@@ -251,7 +252,8 @@ WriteExtTids(ExtWriter *e, const PipeannCollection *c, uint32 node)
 	while (left > 0)
 	{
 		uint32		n = Min(left, PipeannExtTids(l));
-		PipeannSlot *slot = NextExt(e, left > n);
+		PipeannSlot *slot = NextExt(e, id, (left - n + PipeannExtTids(l) - 1) /
+									PipeannExtTids(l));
 		ItemPointerData *tids = (ItemPointerData *) PipeannSlotBody(slot);
 
 		for (uint32 i = 0; i < n; i++, at = c->dups[at].next)
@@ -271,7 +273,7 @@ WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	for (uint32 id = 0; id < first_ext; id++)
 		if (nodes->node_of_id[id] != PIPEANN_INVALID_ID &&
 			c->dup_heads[nodes->node_of_id[id]] != PIPEANN_INVALID_ID)
-			WriteExtTids(&e, c, nodes->node_of_id[id]);
+			WriteExtTids(&e, c, id, nodes->node_of_id[id]);
 	if (PipeannIdSlot(w->layout, e.next) != 0)
 		WriteGraphPage(w, PipeannIdPage(w->layout, e.next));
 }

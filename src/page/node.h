@@ -19,10 +19,16 @@
  * but TIDs (PIPEANN_SLOT_EXT), chained by its own ext_tids. A vector that the
  * element storage cannot hold without loss is rounded in place and stands in
  * full, as float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_WIDE).
+ *
+ * Slots of a TID chain know their node and are numbered, each new first one
+ * higher than the one before: a scan that finds the next slot gone takes the
+ * chain up again where it was (am/chain.c). One that VACUUM has emptied is
+ * closed: it takes no more TIDs, leaves the chain, and is free then.
  */
 #define PIPEANN_SLOT_USED	0x0001
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
 #define PIPEANN_SLOT_WIDE	0x0004	/* exact vector in the ext_vec chain */
+#define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more TIDs */
 
 typedef struct PipeannSlot
 {
@@ -32,8 +38,16 @@ typedef struct PipeannSlot
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	uint16		length;			/* EXT of a vector: bytes of payload */
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
-	uint32		ext_vec;
-	float		aux;			/* cosine: 1 / |v|; IP: sqrt(M^2 - |v|^2) */
+	union
+	{
+		uint32		ext_vec;	/* node, EXT of a vector: next of the vector's */
+		uint32		number;		/* EXT of TIDs: in its chain, falling */
+	};
+	union
+	{
+		float		aux;		/* cosine: 1 / |v|; IP: sqrt(M^2 - |v|^2) */
+		uint32		owner;		/* EXT of TIDs: the node's id */
+	};
 	uint32		neighbors[FLEXIBLE_ARRAY_MEMBER];
 } PipeannSlot;
 
@@ -104,6 +118,32 @@ PipeannSlotIsNode(const PipeannSlot *slot)
 {
 	return (slot->flags & (PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT)) ==
 		PIPEANN_SLOT_USED;
+}
+
+/*
+ * A node whose last row was removed is dead: nothing brings it back, and
+ * VACUUM frees its slot once no list leads to it.
+ */
+static inline bool
+PipeannSlotIsLive(const PipeannSlot *slot)
+{
+	return PipeannSlotIsNode(slot) &&
+		(slot->ntids > 0 || slot->ext_tids != PIPEANN_INVALID_ID);
+}
+
+static inline bool
+PipeannSlotIsDead(const PipeannSlot *slot)
+{
+	return PipeannSlotIsNode(slot) && !PipeannSlotIsLive(slot);
+}
+
+/* An overflow slot of a node's TIDs. */
+static inline bool
+PipeannSlotIsTidsOf(const PipeannSlot *slot, uint32 node)
+{
+	return (slot->flags & (PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT)) ==
+		(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT) && slot->length == 0 &&
+		slot->owner == node;
 }
 
 /* Counts from a page, clamped to what the format allows. */

@@ -28,7 +28,7 @@
 #include "utils/relcache.h"
 
 #define PIPEANN_MAGIC 0x50414E4EU
-#define PIPEANN_FORMAT 1
+#define PIPEANN_FORMAT 2
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
@@ -84,6 +84,8 @@ PipeannPagePayload(Page page)
 
 #define PIPEANN_META_AUTO_STORAGE 0x0001	/* storage was chosen by us */
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph */
+#define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to take out */
+#define PIPEANN_META_HAS_FREE 0x0008	/* the free space map knows of slots */
 
 typedef struct PipeannMeta
 {
@@ -99,9 +101,10 @@ typedef struct PipeannMeta
 	uint64		build_id;		/* random; tells builds of one file apart */
 	uint32		graph_pages;	/* ids run from 0 to this * slots_per_page */
 	uint32		code_pages;		/* code pages written; those after may miss */
-	uint64		nodes;			/* nodes written, tombstones included */
+	uint64		nodes;			/* nodes written and not freed */
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
+	uint32		entry_dead;		/* dead nodes of the entry graph, kept */
 	uint64		changes;		/* code pages changed since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */

@@ -186,13 +186,9 @@ ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 
 	result.ntids = PipeannSlotInlineTids(l, slot);
 	result.ext_tids = slot->ext_tids;
-	if (result.ntids == 0 && result.ext_tids == PIPEANN_INVALID_ID &&
-		!search->params.tombstones)
-		return;
-
 	result.id = id;
 	if (slot->flags & PIPEANN_SLOT_WIDE)
-		result.dist = search->params.wide_distance(slot,
+		result.dist = search->params.wide_distance(id, slot,
 												   search->params.wide_arg);
 	else
 		result.dist = PipeannExactDistance(l, search->query,
@@ -211,7 +207,7 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes)
 	{
 		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 
-		if (PipeannSlotIsNode(slot))
+		if (PipeannSlotIsLive(slot))
 			ScoreSlot(search, page * l->slots_per_page + i, slot);
 	}
 }
@@ -266,7 +262,7 @@ PipeannExplore(PipeannSearch *search, int position)
 						 PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))
 		return;
-	if (slot->ntids > 0 || slot->ext_tids != PIPEANN_INVALID_ID)
+	if (PipeannSlotIsLive(slot))
 		search->explored++;
 
 	degree = PipeannSlotDegree(l, slot);

@@ -48,16 +48,17 @@ PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 
 /*
  * The exact distance of a node whose slot holds only a rounded vector
- * (PIPEANN_SLOT_WIDE); the caller knows how to fetch it.
+ * (PIPEANN_SLOT_WIDE); the caller knows how to fetch it. Infinity if VACUUM
+ * has taken the node away meanwhile.
  */
-typedef float (*PipeannWideDistance) (const PipeannSlot *slot, void *arg);
+typedef float (*PipeannWideDistance) (uint32 id, const PipeannSlot *slot,
+									  void *arg);
 
 typedef struct PipeannSearchParams
 {
 	PipeannSearchMode mode;
 	int			ef;				/* length of the candidate pool, L */
 	int			width;			/* most reads in flight; 0: the mode's own */
-	bool		tombstones;		/* results include nodes without TIDs */
 	uint32		max_pages;		/* that a continued search keeps at hand */
 	PipeannWideDistance wide_distance;
 	void	   *wide_arg;

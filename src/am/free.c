@@ -1,0 +1,101 @@
+/*
+ * free.c
+ *		Graph pages with free slots, in PostgreSQL's free space map.
+ *
+ * The map is a hint: it is not WAL-logged, and may be lost or name pages that
+ * have no room or never were graph pages. Whoever takes a page from it looks
+ * for itself, and says so when there was nothing; VACUUM notes what it frees.
+ * Of a graph page of several blocks the first stands in the map.
+ */
+#include "postgres.h"
+
+#include "am/am.h"
+#include "storage/freespace.h"
+#include "utils/rel.h"
+
+/* What a page with free slots is noted as having. Only zero or not matters. */
+#define SOME_SPACE (BLCKSZ / 2)
+
+void
+PipeannFreeRecord(Relation index, BlockNumber blkno, bool has)
+{
+	RecordPageWithFreeSpace(index, blkno, has ? SOME_SPACE : 0);
+}
+
+bool
+PipeannFreeHas(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+
+	return blkno != InvalidBlockNumber &&
+		GetRecordedFreeSpace(view->index, blkno) > 0;
+}
+
+/*
+ * The ordinal of a graph extent, or INVALID_ID if it is of another kind.
+ */
+static uint32
+GraphExtent(const PipeannExtentMap *map, uint32 extent)
+{
+	const uint32 *extents = map->extents[PIPEANN_GRAPH];
+	uint32		first = 0;
+	uint32		end = map->count[PIPEANN_GRAPH];
+
+	while (first < end)
+	{
+		uint32		middle = first + (end - first) / 2;
+
+		if (extents[middle] == extent)
+			return middle;
+		if (extents[middle] < extent)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * The graph page that starts at a block, or INVALID_ID.
+ */
+static uint32
+BlockPage(const PipeannIndexView *view, BlockNumber blkno)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	uint32		extent = GraphExtent(view->map, blkno / PIPEANN_EXTENT_BLOCKS);
+	uint32		offset = blkno % PIPEANN_EXTENT_BLOCKS;
+	uint64		page;
+
+	if (extent == PIPEANN_INVALID_ID || offset == 0 ||
+		(offset - 1) % l->node_pages != 0 ||
+		(offset - 1) / l->node_pages >= per_extent)
+		return PIPEANN_INVALID_ID;
+	page = (uint64) extent * per_extent + (offset - 1) / l->node_pages;
+	return page < view->meta.graph_pages ? (uint32) page : PIPEANN_INVALID_ID;
+}
+
+uint32
+PipeannFreeSearch(const PipeannIndexView *view, uint32 full)
+{
+	BlockNumber blkno;
+	uint32		page;
+
+	if (full == PIPEANN_INVALID_ID)
+		blkno = GetPageWithFreeSpace(view->index, 1);
+	else
+		blkno = RecordAndGetPageWithFreeSpace(view->index,
+											  PipeannGraphBlock(view->map,
+																&view->meta.layout,
+																full), 0, 1);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (blkno == InvalidBlockNumber)
+			return PIPEANN_INVALID_ID;
+		page = BlockPage(view, blkno);
+		if (page != PIPEANN_INVALID_ID)
+			return page;
+		blkno = RecordAndGetPageWithFreeSpace(view->index, blkno, 0, 1);
+	}
+}
