@@ -35,6 +35,9 @@
 /* On squared distances; 1.095 on distances. */
 #define PIPEANN_ALPHA 1.2f
 
+/* Heavyweight page lock of whoever recodes, or frees slots. */
+#define PIPEANN_MAINTENANCE_LOCK 1
+
 /* An index of fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
 
@@ -268,13 +271,17 @@ extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 
 /*
- * Write the code of a node, note it in the metapage, follow it in memory.
+ * Write a code of a node: id's place in the code pages of a generation.
  */
-extern void PipeannPlaceCode(PipeannIndexView *view, uint32 id,
-							 const uint8 *code);
+extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
+							 uint32 id, const uint8 *code);
 
-/* Count a node added. */
-extern void PipeannCountNode(PipeannIndexView *view);
+/*
+ * Tell in the metapage that a node was added, when is_new, and that its code
+ * was written, if there are codes; follow it in memory. Returns the number of
+ * nodes: no other insert gets the same.
+ */
+extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 
 /* free.c: graph pages with free slots, in the free space map */
 
@@ -290,7 +297,7 @@ extern bool PipeannFreeHas(const PipeannIndexView *view, uint32 page);
  */
 extern uint32 PipeannFreeSearch(const PipeannIndexView *view, uint32 full);
 
-/* coding.c: training and writing codes, for build and switch-over */
+/* coding.c: making and writing codes, for build and recode.c */
 
 /* The nodes of an index, by number here and by id there. */
 typedef struct PipeannNodes
@@ -301,23 +308,72 @@ typedef struct PipeannNodes
 	uint32		ids;
 } PipeannNodes;
 
+/* A quantiser without its centroids. Palloc'd. */
+extern PipeannPq PipeannCodingLayout(const PipeannLayout *l);
+
+/* Training samples that maintenance_work_mem and use allow. */
+extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
+
 /*
- * Give codes, codebook and entry graph the extents that they need, inside a
+ * Train centroids on samples[n][dim], which are put in another order. Returns
+ * the mean squared error that codes are to be expected to have.
+ */
+extern float PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
+								PipeannPqProgress progress, void *arg);
+
+/* Mean squared error of the codes of x[n][dim]. */
+extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
+
+/* The first `count` nodes out of which ids nodes are in the entry graph. */
+extern uint32 PipeannEntryCount(uint32 ids);
+
+/*
+ * Give a generation the extents that it needs for so many ids, inside a
  * metapage update or a build. What is there already is used.
  */
 extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
-								 uint32 ids);
+								 uint32 generation, uint32 ids);
+
+extern void PipeannCodebookWrite(Relation index, const PipeannExtentMap *map,
+								 uint32 generation, const PipeannPq *pq,
+								 bool wal);
 
 /*
- * Train, encode, build the entry graph, write it all, WAL-logged when wal is
- * true; when it is not this is a build, which shows its progress. Sets the
- * metapage fields that go with it in meta; the caller makes them count.
+ * Build the entry graph over sample[n] of the nodes and write it. Sets entry
+ * count and degree in meta.
+ */
+extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
+							  const PipeannExtentMap *map, uint32 generation,
+							  const PipeannNodes *nodes, const uint32 *sample,
+							  uint32 n, bool wal);
+
+/*
+ * Everything for a build, without WAL: train, encode, entry graph. Sets the
+ * metapage fields that go with it in meta.
  */
 extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 							   const PipeannExtentMap *map,
-							   const PipeannNodes *nodes, bool wal);
+							   const PipeannNodes *nodes);
 
-/* switch.c: an index that has grown to need codes */
-extern void PipeannSwitchToCodes(Relation index);
+/* recode.c: an index that has outgrown its codes, or grown to need some */
+
+/* Whether an insert is to do it: there are none, or ten times the nodes. */
+extern bool PipeannIsOutgrown(const PipeannMeta *meta);
+
+/*
+ * Make the next generation if that is wanted still. Returns at once if somebody
+ * else is at it. Waits for inserts under way, twice; they go on meanwhile.
+ */
+extern void PipeannRecode(Relation index);
+
+/* The same, and also if the vectors have drifted: for VACUUM. */
+extern void PipeannRecodeIfDrifted(Relation index);
+
+/*
+ * While PIPEANN_META_RECODING is set: the next generation's code of x (for
+ * cosine normalised), out[pq_bytes].
+ */
+extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
+							  uint8 *out);
 
 #endif							/* PIPEANN_AM_H */

@@ -174,7 +174,7 @@ BuildGraph(BuildState *state, const PipeannVectors *vectors, uint32 *order)
 }
 
 /*
- * A table too small for codes keeps its order and has no edges.
+ * A single node has no edges.
  */
 static void
 KeepOrder(uint32 n, uint32 *order)
@@ -199,7 +199,7 @@ WriteIndex(BuildState *state)
 	meta->max_norm = (float) c->max_norm;
 
 	PipeannCollectionVectors(c, &nodes.vectors);
-	if (c->n >= PIPEANN_MIN_CODED_NODES)
+	if (c->n > 1)
 		graph = BuildGraph(state, &nodes.vectors, order);
 	else
 		KeepOrder(c->n, order);
@@ -213,9 +213,9 @@ WriteIndex(BuildState *state)
 	{
 		PipeannExtentMap map;
 
-		PipeannCodingReserve(state->index, meta, nodes.ids);
+		PipeannCodingReserve(state->index, meta, meta->generation, nodes.ids);
 		PipeannExtentMapLoad(state->index, meta, CurrentMemoryContext, &map);
-		PipeannCodingWrite(state->index, meta, &map, &nodes, false);
+		PipeannCodingWrite(state->index, meta, &map, &nodes);
 		PipeannExtentMapFree(&map);
 	}
 	PipeannWriteMeta(state->index, meta);

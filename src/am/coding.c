@@ -22,10 +22,14 @@
 #define ENTRY_FRACTION 100
 #define MIN_ENTRY 256
 #define ENTRY_DEGREE 32
+
+/* Of them, those that are not trained on but tell how good the codes are. */
+#define ERROR_SAMPLES 256
+
 #define SEED UINT64CONST(0x70697065616e6e)
 
-static uint32
-EntryCount(uint32 ids)
+uint32
+PipeannEntryCount(uint32 ids)
 {
 	return Max(ids / ENTRY_FRACTION, Min(ids, MIN_ENTRY));
 }
@@ -44,16 +48,19 @@ StreamPages(Size bytes)
 }
 
 void
-PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 ids)
+PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
+					 uint32 ids)
 {
 	const PipeannLayout *l = &meta->layout;
 	Size		codebook = mul_size(PipeannPqCentroidCount(l->dim),
 									sizeof(float));
 
-	Reserve(index, meta, PIPEANN_CODEBOOK, StreamPages(codebook));
-	Reserve(index, meta, PIPEANN_ENTRY,
-			StreamPages(PipeannEntryBytes(EntryCount(ids), ENTRY_DEGREE)));
-	Reserve(index, meta, PIPEANN_CODES,
+	Reserve(index, meta, PipeannCodingKind(PIPEANN_CODEBOOK, generation),
+			StreamPages(codebook));
+	Reserve(index, meta, PipeannCodingKind(PIPEANN_ENTRY, generation),
+			StreamPages(PipeannEntryBytes(PipeannEntryCount(ids),
+										  ENTRY_DEGREE)));
+	Reserve(index, meta, PipeannCodingKind(PIPEANN_CODES, generation),
 			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
 }
 
@@ -69,15 +76,9 @@ CodingVector(const PipeannVectors *v, uint32 node, float *x)
 			x[i] *= v->aux[node];
 }
 
-/*
- * Only CREATE INDEX has columns for this: an insert or VACUUM that switches to
- * codes has none, or others of these numbers.
- */
 static void
-ShowProgress(bool building, int64 done, int64 total)
+ShowProgress(int64 done, int64 total)
 {
-	if (!building)
-		return;
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, total);
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
 }
@@ -85,11 +86,12 @@ ShowProgress(bool building, int64 done, int64 total)
 static void
 TrainProgress(int done, int total, void *arg)
 {
-	ShowProgress(*(bool *) arg, done, total);
+	(void) arg;
+	ShowProgress(done, total);
 }
 
-static PipeannPq
-MakeLayout(const PipeannLayout *l)
+PipeannPq
+PipeannCodingLayout(const PipeannLayout *l)
 {
 	PipeannPq	pq;
 	int		   *start = palloc(l->pq_bytes * sizeof(int));
@@ -106,36 +108,95 @@ MakeLayout(const PipeannLayout *l)
 	return pq;
 }
 
-static uint32
-SampleCount(const PipeannVectors *v)
+uint32
+PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 {
 	Size		fit = (Size) maintenance_work_mem * 1024 /
-		(v->dim * sizeof(float));
+		(l->dim * sizeof(float));
 	Size		want = Max(Min(fit, MAX_SAMPLES), MIN_SAMPLES);
 
-	return Min(v->n, (uint32) want);
+	return Min(nodes, (uint64) want);
+}
+
+float
+PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
+{
+	float	   *decoded = palloc(mul_size(pq->dim, sizeof(float)));
+	uint8	   *code = palloc(pq->nchunks);
+	double		sum = 0;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannPqEncode(pq, x + (Size) i * pq->dim, code);
+		PipeannPqDecode(pq, code, decoded);
+		sum += PipeannKernel->l2[PIPEANN_FLOAT4] (x + (Size) i * pq->dim,
+												  decoded, pq->dim);
+	}
+	pfree(decoded);
+	pfree(code);
+	return n > 0 ? (float) (sum / n) : 0;
+}
+
+/*
+ * Bring every so many samples to the end.
+ */
+static void
+SetAside(float *samples, uint32 n, int dim, uint32 count)
+{
+	Size		size = mul_size(dim, sizeof(float));
+	float	   *row = palloc(size);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		float	   *from = samples + (Size) ((uint64) i * n / count) * dim;
+		float	   *to = samples + (Size) (n - 1 - i) * dim;
+
+		memcpy(row, from, size);
+		memcpy(from, to, size);
+		memcpy(to, row, size);
+	}
+	pfree(row);
+}
+
+/*
+ * The error is that of samples that were not trained on, as later vectors'
+ * is compared with it.
+ */
+float
+PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
+				   PipeannPqProgress progress, void *arg)
+{
+	uint32		aside = n >= MIN_SAMPLES ? ERROR_SAMPLES : 0;
+	float	   *centroids =
+		PipeannAlloc(mul_size(PipeannPqCentroidCount(pq->dim),
+							  sizeof(float)));
+
+	SetAside(samples, n, pq->dim, aside);
+	PipeannPqTrain(pq, samples, n - aside, SEED, centroids, progress, arg);
+	pq->centroids = centroids;
+	return PipeannCodingError(pq, samples + (Size) (n - aside) * pq->dim,
+							  aside);
 }
 
 /*
  * Samples are taken at even distances, so that any order of the table's rows
  * is as good.
  */
-static void
-Train(PipeannPq *pq, const PipeannVectors *v, bool building)
+static float
+Train(PipeannPq *pq, const PipeannLayout *l, const PipeannVectors *v)
 {
-	uint32		n = SampleCount(v);
+	uint32		n = PipeannCodingSamples(l, v->n);
 	float	   *samples = PipeannAlloc(mul_size(mul_size(n, v->dim),
 												sizeof(float)));
-	float	   *centroids =
-		PipeannAlloc(mul_size(PipeannPqCentroidCount(v->dim), sizeof(float)));
+	float		error;
 
 	for (uint32 i = 0; i < n; i++)
 		CodingVector(v, (uint32) ((uint64) i * v->n / n),
 					 samples + (Size) i * v->dim);
-	PipeannPqTrain(pq, samples, n, SEED, centroids, TrainProgress,
-				   &building);
+	error = PipeannCodingTrain(pq, samples, n, TrainProgress, NULL);
 	pfree(samples);
-	pq->centroids = centroids;
+	return error;
 }
 
 /*
@@ -158,29 +219,26 @@ EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first,
 }
 
 static void
-WriteCodePage(Relation index, BlockNumber blkno, const uint8 *payload,
-			  bool wal)
+WriteCodePage(Relation index, BlockNumber blkno, PipeannKind kind,
+			  const uint8 *payload)
 {
 	Buffer		buffer = PipeannGetBlock(index, blkno);
-	GenericXLogState *state = wal ? GenericXLogStart(index) : NULL;
-	Page		page = wal ?
-		GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE) :
-		BufferGetPage(buffer);
+	Page		page = BufferGetPage(buffer);
 
-	PipeannPageInit(page, PIPEANN_CODES);
+	PipeannPageInit(page, kind);
 	memcpy(PipeannPagePayload(page), payload, PIPEANN_PAYLOAD);
 	PipeannPageSeal(page, blkno);
-	if (wal)
-		GenericXLogFinish(state);
-	else
-		MarkBufferDirty(buffer);
+	MarkBufferDirty(buffer);
 	UnlockReleaseBuffer(buffer);
 }
 
 static void
-WriteCodes(Relation index, const PipeannLayout *l, const PipeannExtentMap *map,
-		   const PipeannPq *pq, const PipeannNodes *nodes, bool wal)
+WriteCodes(Relation index, const PipeannMeta *meta,
+		   const PipeannExtentMap *map, const PipeannPq *pq,
+		   const PipeannNodes *nodes)
 {
+	const PipeannLayout *l = &meta->layout;
+	PipeannKind kind = PipeannCodingKind(PIPEANN_CODES, meta->generation);
 	uint32		per_page = PipeannCodesPerPage(l);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
@@ -188,12 +246,11 @@ WriteCodes(Relation index, const PipeannLayout *l, const PipeannExtentMap *map,
 	for (uint32 first = 0; first < nodes->ids; first += per_page)
 	{
 		CHECK_FOR_INTERRUPTS();
-		ShowProgress(!wal, first, nodes->ids);
+		ShowProgress(first, nodes->ids);
 		EncodePage(pq, nodes, first, Min(per_page, nodes->ids - first), x,
 				   payload);
-		WriteCodePage(index,
-					  PipeannPlainBlock(map, PIPEANN_CODES, first / per_page),
-					  payload, wal);
+		WriteCodePage(index, PipeannPlainBlock(map, kind, first / per_page),
+					  kind, payload);
 	}
 	pfree(x);
 	pfree(payload);
@@ -206,7 +263,7 @@ WriteCodes(Relation index, const PipeannLayout *l, const PipeannExtentMap *map,
 static uint32
 SampleEntries(const PipeannNodes *nodes, uint32 *sample)
 {
-	uint32		want = EntryCount(nodes->ids);
+	uint32		want = PipeannEntryCount(nodes->ids);
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < want; i++)
@@ -257,43 +314,55 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 	return stream;
 }
 
-static void
-WriteEntryGraph(Relation index, PipeannMeta *meta, const PipeannExtentMap *map,
-				const PipeannNodes *nodes, bool wal)
+void
+PipeannEntryWrite(Relation index, PipeannMeta *meta,
+				  const PipeannExtentMap *map, uint32 generation,
+				  const PipeannNodes *nodes, const uint32 *sample, uint32 n,
+				  bool wal)
 {
-	uint32	   *sample = PipeannAlloc(mul_size(EntryCount(nodes->ids),
-											   sizeof(uint32)));
-	uint32		n = SampleEntries(nodes, sample);
 	PipeannGraph *graph = PipeannEntryGraphBuild(&nodes->vectors, sample, n,
 												 ENTRY_DEGREE, SEED);
 	char	   *stream = SerializeEntryGraph(nodes, sample, graph);
 
-	PipeannStreamWrite(index, map, PIPEANN_ENTRY, stream,
+	PipeannStreamWrite(index, map,
+					   PipeannCodingKind(PIPEANN_ENTRY, generation), stream,
 					   PipeannEntryBytes(n, ENTRY_DEGREE), wal);
 	meta->entry_count = n;
 	meta->entry_degree = ENTRY_DEGREE;
 	pfree(stream);
-	pfree(sample);
 	PipeannGraphFree(graph);
 }
 
 void
-PipeannCodingWrite(Relation index, PipeannMeta *meta,
-				   const PipeannExtentMap *map, const PipeannNodes *nodes,
-				   bool wal)
+PipeannCodebookWrite(Relation index, const PipeannExtentMap *map,
+					 uint32 generation, const PipeannPq *pq, bool wal)
 {
-	PipeannPq	pq = MakeLayout(&meta->layout);
+	PipeannStreamWrite(index, map,
+					   PipeannCodingKind(PIPEANN_CODEBOOK, generation),
+					   pq->centroids,
+					   mul_size(PipeannPqCentroidCount(pq->dim),
+								sizeof(float)), wal);
+}
 
-	if (!wal)
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
-									 PIPEANN_PHASE_TRAIN);
-	Train(&pq, &nodes->vectors, !wal);
-	PipeannStreamWrite(index, map, PIPEANN_CODEBOOK, pq.centroids,
-					   mul_size(PipeannPqCentroidCount(pq.dim), sizeof(float)),
-					   wal);
-	WriteCodes(index, &meta->layout, map, &pq, nodes, wal);
+void
+PipeannCodingWrite(Relation index, PipeannMeta *meta,
+				   const PipeannExtentMap *map, const PipeannNodes *nodes)
+{
+	PipeannPq	pq = PipeannCodingLayout(&meta->layout);
+	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->ids),
+											   sizeof(uint32)));
+	uint32		n = SampleEntries(nodes, sample);
+
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
+								 PIPEANN_PHASE_TRAIN);
+	meta->code_error = Train(&pq, &meta->layout, &nodes->vectors);
+	PipeannCodebookWrite(index, map, meta->generation, &pq, false);
+	WriteCodes(index, meta, map, &pq, nodes);
 	meta->code_pages = (nodes->ids + PipeannCodesPerPage(&meta->layout) - 1) /
 		PipeannCodesPerPage(&meta->layout);
-	WriteEntryGraph(index, meta, map, nodes, wal);
+	PipeannEntryWrite(index, meta, map, meta->generation, nodes, sample, n,
+					  false);
+	meta->trained_nodes = nodes->vectors.n;
 	meta->flags |= PIPEANN_META_HAS_CODES;
+	pfree(sample);
 }

@@ -6,8 +6,8 @@
  * node is written, then its code, then the edges that lead to it: a node that
  * a crash leaves behind without those is what a row never committed leaves in
  * any index. Inserters hold the metapage's heavyweight lock shared, so that
- * the switch to codes (switch.c) can shut them out; pages are locked one at a
- * time.
+ * those who need to (recode.c, vacuum.c) can wait until none is under way;
+ * pages are locked one at a time.
  */
 #include "postgres.h"
 
@@ -23,10 +23,10 @@
 #include "utils/rel.h"
 
 /*
- * Where the switch to codes fails, by statement_timeout for example, the next
- * inserts must not fail as well: one in so many tries again.
+ * Where recoding fails, by statement_timeout for example, the next inserts
+ * must not fail as well: one in so many tries again.
  */
-#define SWITCH_EVERY 256
+#define RECODE_EVERY 256
 
 typedef struct InsertState
 {
@@ -37,6 +37,7 @@ typedef struct InsertState
 	bool		wide;			/* x does not fit the element storage */
 	PipeannSlot *slot;			/* its slot to be */
 	ItemPointerData tid;
+	uint64		nodes;			/* in the index, when this one was new */
 } InsertState;
 
 /*
@@ -59,7 +60,8 @@ FillSlot(InsertState *state)
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
 	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_WIDE : 0);
-	slot->aux = PipeannAux(l->metric, state->norm, meta->max_norm);
+	slot->aux = l->metric == PIPEANN_COSINE ?
+		PipeannAux(l->metric, state->norm, 0) : 0;
 	slot->ntids = 1;
 	PipeannSlotTids(l, slot)[0] = state->tid;
 	PipeannVectorFromFloat(state->x, l->storage, l->dim,
@@ -224,50 +226,6 @@ JoinNode(InsertState *state, uint32 id)
 	}
 }
 
-/*
- * Without codes: look at every node for an equal vector.
- */
-static uint32
-FindEqualByPages(InsertState *state)
-{
-	PipeannIndexView *view = &state->view;
-	const PipeannLayout *l = &view->meta.layout;
-	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
-												view->meta.graph_pages);
-	uint32		found = PIPEANN_INVALID_ID;
-
-	for (uint32 page = 0; page < pages && found == PIPEANN_INVALID_ID; page++)
-	{
-		uint32		first = page * l->slots_per_page;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!PipeannGraphPageCopy(view, page, nodes))
-			continue;
-		for (uint32 i = 0; i < l->slots_per_page; i++)
-			if (SameVector(state, first + i, PipeannSlotAt(l, nodes, i)))
-			{
-				found = first + i;
-				break;
-			}
-	}
-	pfree(nodes);
-	return found;
-}
-
-static void
-InsertWithoutCodes(InsertState *state)
-{
-	uint32		equal = FindEqualByPages(state);
-
-	if (equal != PIPEANN_INVALID_ID && JoinNode(state, equal))
-		return;
-	if (state->wide)
-		WriteWide(state);
-	(void) PipeannPlaceSlot(&state->view, PIPEANN_INVALID_ID, state->slot);
-	PipeannCountNode(&state->view);
-}
-
 static float
 WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
@@ -282,38 +240,106 @@ WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return dist;
 }
 
+/*
+ * Without codes the search looks at every node.
+ */
 static PipeannSearch *
 SearchNeighbors(InsertState *state, PipeannPageSource *source)
 {
+	PipeannIndexView *view = &state->view;
+	const PipeannLayout *l = &view->meta.layout;
 	PipeannSearchParams params = {0};
 	PipeannSearch *search;
 
 	params.mode = PIPEANN_PIPE;
-	params.ef = state->view.meta.ef_construction;
+	params.ef = view->meta.ef_construction;
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;
-	search = PipeannSearchBegin(&state->view.meta.layout, &state->view.codes,
+	search = PipeannSearchBegin(l, view->image != NULL ? &view->codes : NULL,
 								source, state->query, &params);
-	(void) PipeannSearchRun(search);
+	if (view->image != NULL)
+		(void) PipeannSearchRun(search);
+	else
+		PipeannSearchExact(search,
+						   PipeannSourceCountPages(view->index, l, view->map,
+												   view->meta.graph_pages));
 	return search;
 }
 
 /*
- * Of the candidates at no distance, the one with this very vector.
+ * Squared, and as a part of the vector's own length: what rounding makes of no
+ * distance.
+ */
+#define NO_DISTANCE 1e-5f
+
+static float
+SquaredLength(const InsertState *state)
+{
+	const PipeannMeta *meta = &state->view.meta;
+
+	switch (meta->layout.metric)
+	{
+		case PIPEANN_COSINE:
+			return 1;
+		case PIPEANN_IP:
+			return meta->max_norm * meta->max_norm;
+		default:
+			return (float) (state->norm * state->norm);
+	}
+}
+
+/*
+ * Of the candidates, the one with this very vector.
  */
 static uint32
 FindEqual(InsertState *state, const PipeannSearch *search,
 		  const PipeannLinkSet *set)
 {
-	for (int i = 0; i < set->n; i++)
+	PipeannSlot *copy = PipeannSlotAlloc(&state->view.meta.layout);
+	float		limit = NO_DISTANCE * SquaredLength(state);
+	uint32		equal = PIPEANN_INVALID_ID;
+
+	for (int i = 0; i < set->n && equal == PIPEANN_INVALID_ID; i++)
 	{
 		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
 
-		if (slot != NULL && SameVector(state, set->ids[i], slot))
-			return set->ids[i];
+		if (set->dists[i] > limit)
+			continue;
+		if (slot == NULL)
+		{
+			PipeannSlotCopy(&state->view, set->ids[i], copy);
+			slot = copy;
+		}
+		if (SameVector(state, set->ids[i], slot))
+			equal = set->ids[i];
 	}
-	return PIPEANN_INVALID_ID;
+	pfree(copy);
+	return equal;
+}
+
+/*
+ * Inserters write the code of the generation in use, and while there is
+ * one being made (recode.c) of the next one, too.
+ */
+static void
+WriteCodes(InsertState *state, uint32 id)
+{
+	PipeannIndexView *view = &state->view;
+	const PipeannMeta *meta = &view->meta;
+	uint8	   *code = palloc(meta->layout.pq_bytes);
+
+	if (meta->flags & PIPEANN_META_RECODING)
+	{
+		PipeannEncodeNext(view, state->query, code);
+		PipeannPlaceCode(view, meta->generation + 1, id, code);
+	}
+	if (view->image != NULL)
+	{
+		PipeannPqEncode(&view->codes.pq, state->query, code);
+		PipeannPlaceCode(view, meta->generation, id, code);
+	}
+	pfree(code);
 }
 
 static void
@@ -326,62 +352,86 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	if (state->wide)
 		WriteWide(state);
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
-	PipeannCountNode(view);
-	PipeannLinkNode(view, id, state->slot, state->query);
-}
-
-static void
-InsertWithCodes(InsertState *state)
-{
-	PipeannIndexView *view = &state->view;
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map, &counters);
-	PipeannSearch *search = SearchNeighbors(state, source);
-	PipeannLinkSet *set = PipeannLinkCandidates(view, search, state->x,
-												state->slot->aux);
-	uint32		equal = FindEqual(state, search, set);
-
-	PipeannSearchReleasePages(search);
-	PipeannSourceClose(source);
-	if (equal != PIPEANN_INVALID_ID && JoinNode(state, equal))
-		PipeannLinkIfUnlinked(view, equal, state->query);
-	else
-		WriteNewNode(state, set);
+	WriteCodes(state, id);
+	state->nodes = PipeannNoteNode(view, id, true);
+	PipeannLinkNode(view, id, state->slot);
 }
 
 /*
- * Returns whether the index is to get codes now.
+ * A node that its own inserter did not link, because of an error or a crash,
+ * may have no code either.
+ */
+static void
+LinkIfUnlinked(InsertState *state, uint32 id)
+{
+	PipeannSlot *slot = PipeannSlotAlloc(&state->view.meta.layout);
+
+	if (!PipeannIsLinked(&state->view, id, slot))
+	{
+		WriteCodes(state, id);
+		(void) PipeannNoteNode(&state->view, id, false);
+		PipeannLinkNode(&state->view, id, slot);
+	}
+	pfree(slot);
+}
+
+/*
+ * For inner product the largest norm is kept in the metapage.
+ */
+static void
+RaiseMaxNorm(InsertState *state)
+{
+	PipeannMetaUpdate update;
+
+	if (state->view.meta.layout.metric != PIPEANN_IP ||
+		state->norm <= state->view.meta.max_norm)
+		return;
+	PipeannMetaBegin(state->view.index, &update);
+	update.meta->max_norm = Max(update.meta->max_norm, (float) state->norm);
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(&state->view);
+}
+
+/*
+ * Returns whether the index is to get other codes now.
  */
 static bool
 InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
 {
 	InsertState state;
-	PipeannMetric metric;
-	float	   *query;
+	const PipeannLayout *l = &state.view.meta.layout;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source;
+	PipeannSearch *search;
+	PipeannLinkSet *set;
+	uint32		equal;
 
 	memset(&state, 0, sizeof(state));
 	PipeannOpenView(&state.view, index);
-	metric = state.view.meta.layout.metric;
 	state.x = state.query = x;
 	state.norm = norm;
 	state.tid = *tid;
-	if (metric == PIPEANN_COSINE)
+	if (l->metric == PIPEANN_COSINE)
 	{
-		query = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
-		PipeannNormalize(x, state.view.meta.layout.dim, query);
+		float	   *query = palloc(mul_size(l->dim, sizeof(float)));
+
+		PipeannNormalize(x, l->dim, query);
 		state.query = query;
 	}
+	RaiseMaxNorm(&state);
 	FillSlot(&state);
-	if (state.view.image != NULL)
-	{
-		InsertWithCodes(&state);
-		return false;
-	}
-	InsertWithoutCodes(&state);
-	return state.view.meta.nodes >= PIPEANN_MIN_CODED_NODES &&
-		state.view.meta.nodes % SWITCH_EVERY == 0;
+	source = PipeannSourceOpen(index, l, state.view.map, &counters);
+	search = SearchNeighbors(&state, source);
+	set = PipeannLinkCandidates(&state.view, search, x, state.slot->aux);
+	equal = FindEqual(&state, search, set);
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	if (equal != PIPEANN_INVALID_ID && JoinNode(&state, equal))
+		LinkIfUnlinked(&state, equal);
+	else
+		WriteNewNode(&state, set);
+	return state.nodes % RECODE_EVERY == 0 &&
+		PipeannIsOutgrown(&state.view.meta);
 }
 
 bool
@@ -416,7 +466,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 		crowded = InsertVector(index, x, norm, heap_tid);
 		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 		if (crowded)
-			PipeannSwitchToCodes(index);
+			PipeannRecode(index);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

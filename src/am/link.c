@@ -76,15 +76,33 @@ SetVector(const PipeannLinkSet *set, uint32 i)
 }
 
 /*
- * A slot's vector, embedded. (A wide one's rounded vector is good enough for
- * choosing edges.)
+ * A vector, embedded. For inner product the part beyond its dimensions follows
+ * from its norm and the largest one there is now.
  */
 static void
-EmbedSlot(const PipeannLayout *l, const PipeannSlot *slot, float *x,
+EmbedVector(const PipeannIndexView *view, const float *x, float aux,
+			float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (l->metric == PIPEANN_IP)
+		aux = PipeannAux(l->metric, PipeannNorm(x, l->dim),
+						 view->meta.max_norm);
+	PipeannEmbed(l->metric, l->dim, x, aux, out);
+}
+
+/*
+ * A slot's vector, embedded; x is work space. (A wide one's rounded vector is
+ * good enough for choosing edges.)
+ */
+static void
+EmbedSlot(const PipeannIndexView *view, const PipeannSlot *slot, float *x,
 		  float *out)
 {
+	const PipeannLayout *l = &view->meta.layout;
+
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
-	PipeannEmbed(l->metric, l->dim, x, slot->aux, out);
+	EmbedVector(view, x, slot->aux, out);
 }
 
 static bool
@@ -110,6 +128,31 @@ WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
 		(before < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
 }
 
+/*
+ * A graph page's slots: the search's own copy, else one in buffer.
+ */
+static const char *
+PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
+		   uint32 page, char *buffer)
+{
+	const char *nodes = PipeannSearchPage(search, page);
+
+	if (nodes == NULL && PipeannGraphPageCopy(view, page, buffer))
+		nodes = buffer;
+	return nodes;
+}
+
+static void
+AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
+			 const PipeannSlot *slot, const float *self, float *x)
+{
+	set->ids[set->n] = id;
+	EmbedSlot(view, slot, x, SetVector(set, set->n));
+	set->dists[set->n] = EmbeddedDistance(self, SetVector(set, set->n),
+										  set->dim);
+	set->n++;
+}
+
 PipeannLinkSet *
 PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 					  const float *x, float aux)
@@ -119,30 +162,29 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 	PipeannLinkSet *set = NewSet(view, size);
 	float	   *decoded = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	const PipeannResult *result;
 
-	PipeannEmbed(l->metric, l->dim, x, aux, self);
+	EmbedVector(view, x, aux, self);
 	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
 		 (result = PipeannSearchPop(search)) != NULL; i++)
 	{
-		const PipeannSlot *slot = PipeannSearchSlot(search, result->id);
 		uint32		page = PipeannIdPage(l, result->id);
+		const char *nodes = PageAtHand(view, search, page, buffer);
+		const PipeannSlot *slot;
 
-		if (slot == NULL)
+		CHECK_FOR_INTERRUPTS();
+		if (nodes == NULL)
 			continue;
-		if (WantsRoom(view, set, i) &&
-			HasRoom(l, PipeannSearchPage(search, page)))
+		if (WantsRoom(view, set, i) && HasRoom(l, nodes))
 			set->roomy_page = page;
-		if (set->n == size)
-			continue;
-		set->ids[set->n] = result->id;
-		EmbedSlot(l, slot, decoded, SetVector(set, set->n));
-		set->dists[set->n] = EmbeddedDistance(self, SetVector(set, set->n),
-											  set->dim);
-		set->n++;
+		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, result->id));
+		if (set->n < size && PipeannSlotIsLive(slot))
+			AddCandidate(view, set, result->id, slot, self, decoded);
 	}
 	pfree(decoded);
 	pfree(self);
+	pfree(buffer);
 	return set;
 }
 
@@ -202,19 +244,28 @@ ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
 }
 
 /*
- * A node's vector from its code, embedded.
+ * A node's vector, embedded: from its code, or from its slot where there are
+ * no codes. False if there are, and its own is not known yet.
  */
-static void
-EmbedCode(const PipeannIndexView *view, uint32 id, float *x, float *out)
+static bool
+EmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	float		aux = 1;
+	PipeannSlot *slot;
 
-	PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), x);
-	if (l->metric == PIPEANN_IP)
-		aux = PipeannAux(l->metric, PipeannNorm(x, l->dim),
-						 view->meta.max_norm);
-	PipeannEmbed(l->metric, l->dim, x, aux, out);
+	if (view->image != NULL)
+	{
+		if (id >= view->codes.ncodes)
+			return false;
+		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), x);
+		EmbedVector(view, x, 1, out);
+		return true;
+	}
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	EmbedSlot(view, slot, x, out);
+	pfree(slot);
+	return true;
 }
 
 /*
@@ -252,9 +303,7 @@ AddToSet(const PipeannIndexView *view, PipeannLinkSet *set,
 
 	if (id == node->id)
 		memcpy(embedded, node->embedded, set->dim * sizeof(float));
-	else if (id < view->codes.ncodes)
-		EmbedCode(view, id, x, embedded);
-	else
+	else if (!EmbedNode(view, id, x, embedded))
 		return false;
 	set->ids[set->n] = id;
 	set->dists[set->n] = EmbeddedDistance(target, embedded, set->dim);
@@ -281,7 +330,7 @@ PruneFullList(const PipeannIndexView *view, const PipeannSlot *target,
 	int			n;
 
 	*guards = PipeannSlotGuards(l, target);
-	EmbedSlot(l, target, x, self);
+	EmbedSlot(view, target, x, self);
 	for (int i = 0; i < *guards; i++)
 		if (!AddToSet(view, set, self, target->neighbors[i], node, x))
 			list[unknown++] = target->neighbors[i];
@@ -430,8 +479,8 @@ LinkBack(const PipeannIndexView *view, uint32 target, const NewNode *node,
  * Whether one of a node's neighbours leads back to it: so it is with nearly
  * every node, mostly from its first neighbour, so this reads little.
  */
-static bool
-IsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
+bool
+PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *other = PipeannSlotAlloc(l);
@@ -469,9 +518,10 @@ LinkToEntry(const PipeannIndexView *view, const NewNode *node)
 		uint32		id = view->codes.entry_ids[i];
 		float		dist;
 
-		EmbedCode(view, id, x, other);
+		if (id == node->id || !EmbedNode(view, id, x, other))
+			continue;
 		dist = EmbeddedDistance(node->embedded, other, dim);
-		if (id == node->id || dist >= least)
+		if (dist >= least)
 			continue;
 		nearest = id;
 		least = dist;
@@ -482,22 +532,12 @@ LinkToEntry(const PipeannIndexView *view, const NewNode *node)
 		LinkBack(view, nearest, node, true);
 }
 
-static void
-WriteNodeCode(PipeannIndexView *view, uint32 id, const float *query)
-{
-	uint8	   *code = palloc(view->meta.layout.pq_bytes);
-
-	PipeannPqEncode(&view->codes.pq, query, code);
-	PipeannPlaceCode(view, id, code);
-	pfree(code);
-}
-
 /*
  * The nearest neighbour that can guards the edge to the node.
  */
 void
-PipeannLinkNode(PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
-				const float *query)
+PipeannLinkNode(const PipeannIndexView *view, uint32 id,
+				const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
@@ -508,8 +548,7 @@ PipeannLinkNode(PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	NewNode		node = {id, embedded, WantedGuards(l)};
 	bool		guarded = false;
 
-	WriteNodeCode(view, id, query);
-	EmbedSlot(l, slot, x, embedded);
+	EmbedSlot(view, slot, x, embedded);
 	for (int i = 0; i < degree; i++)
 	{
 		if (!guarded && LinkBack(view, slot->neighbors[i], &node, true))
@@ -524,14 +563,4 @@ PipeannLinkNode(PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 		(void) LinkToEntry(view, &node);
 	pfree(x);
 	pfree(embedded);
-}
-
-void
-PipeannLinkIfUnlinked(PipeannIndexView *view, uint32 id, const float *query)
-{
-	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
-
-	if (!IsLinked(view, id, slot))
-		PipeannLinkNode(view, id, slot, query);
-	pfree(slot);
 }

@@ -19,7 +19,10 @@ typedef struct PipeannLinkSet
 								 * INVALID_ID */
 } PipeannLinkSet;
 
-/* Take the nearest results of a search whose pages are still at hand. */
+/*
+ * Take the nearest results of a search. Of pages that it has not at hand, as
+ * after PipeannSearchExact(), copies are read.
+ */
 extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 PipeannSearch *search,
 											 const float *x, float aux);
@@ -29,17 +32,17 @@ extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 PipeannSlot *slot);
 
 /*
- * Write the code of node id (slot is a copy of its slot, query its normalised
- * vector for cosine) and the edges that lead to it from its neighbours.
+ * Make the edges that lead to node id from its neighbours; slot is a copy of
+ * its slot. Its code is written already, if there are codes.
  */
-extern void PipeannLinkNode(PipeannIndexView *view, uint32 id,
-							const PipeannSlot *slot, const float *query);
+extern void PipeannLinkNode(const PipeannIndexView *view, uint32 id,
+							const PipeannSlot *slot);
 
 /*
- * The same for a node that nothing leads to: one whose inserter did not get to
- * that.
+ * Whether a neighbour of node id leads back to it; slot becomes a copy of its
+ * slot. If none does its inserter did not get to that.
  */
-extern void PipeannLinkIfUnlinked(PipeannIndexView *view, uint32 id,
-								  const float *query);
+extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
+							PipeannSlot *slot);
 
 #endif							/* PIPEANN_LINK_H */

@@ -307,42 +307,49 @@ PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
  * Make sure that the kind has an extent for a code page.
  */
 static void
-NeedCodePage(PipeannIndexView *view, uint32 code_page)
+NeedCodePage(PipeannIndexView *view, PipeannKind kind, uint32 code_page)
 {
-	while (PipeannPlainBlock(view->map, PIPEANN_CODES, code_page) ==
+	while (PipeannPlainBlock(view->map, kind, code_page) ==
 		   InvalidBlockNumber)
 	{
 		PipeannMetaUpdate update;
 
 		PipeannMetaBegin(view->index, &update);
-		if (update.meta->kind_extents[PIPEANN_CODES] !=
-			view->meta.kind_extents[PIPEANN_CODES])
+		if (update.meta->kind_extents[kind] != view->meta.kind_extents[kind])
 			PipeannMetaAbort(&update);
 		else
 		{
-			PipeannExtentAdd(view->index, update.meta, PIPEANN_CODES);
+			PipeannExtentAdd(view->index, update.meta, kind);
 			PipeannMetaEnd(&update);
 		}
 		PipeannRefreshView(view);
 	}
 }
 
-static void
-WriteCode(PipeannIndexView *view, uint32 code_page, uint32 id,
-		  const uint8 *code)
+void
+PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
+				 const uint8 *code)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PipeannPlainBlock(view->map, PIPEANN_CODES, code_page);
-	Buffer		buffer = PipeannGetBlock(view->index, blkno);
-	GenericXLogState *state = GenericXLogStart(view->index);
-	bool		is_new = PageIsNew(BufferGetPage(buffer));
-	Page		page = GenericXLogRegisterBuffer(state, buffer,
-												 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
+	PipeannKind kind = PipeannCodingKind(PIPEANN_CODES, generation);
+	uint32		code_page = id / PipeannCodesPerPage(l);
+	BlockNumber blkno;
+	Buffer		buffer;
+	GenericXLogState *state;
+	bool		is_new;
+	Page		page;
 
+	NeedCodePage(view, kind, code_page);
+	blkno = PipeannPlainBlock(view->map, kind, code_page);
+	buffer = PipeannGetBlock(view->index, blkno);
+	is_new = PageIsNew(BufferGetPage(buffer));
+	if (!is_new)
+		PipeannPageCheck(view->index, BufferGetPage(buffer), blkno, kind);
+	state = GenericXLogStart(view->index);
+	page = GenericXLogRegisterBuffer(state, buffer,
+									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
 	if (is_new)
-		PipeannPageInit(page, PIPEANN_CODES);
-	else
-		PipeannPageCheck(view->index, page, blkno, PIPEANN_CODES);
+		PipeannPageInit(page, kind);
 	memcpy(PipeannPagePayload(page) +
 		   (Size) (id % PipeannCodesPerPage(l)) * l->pq_bytes, code,
 		   l->pq_bytes);
@@ -351,27 +358,20 @@ WriteCode(PipeannIndexView *view, uint32 code_page, uint32 id,
 	UnlockReleaseBuffer(buffer);
 }
 
-void
-PipeannPlaceCode(PipeannIndexView *view, uint32 id, const uint8 *code)
+uint64
+PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new)
 {
-	uint32		code_page = id / PipeannCodesPerPage(&view->meta.layout);
 	PipeannMetaUpdate update;
+	uint64		nodes;
 
-	NeedCodePage(view, code_page);
-	WriteCode(view, code_page, id, code);
 	PipeannMetaBegin(view->index, &update);
-	PipeannMetaNoteChange(update.meta, code_page);
+	if (is_new)
+		update.meta->nodes++;
+	nodes = update.meta->nodes;
+	if (update.meta->flags & PIPEANN_META_HAS_CODES)
+		PipeannMetaNoteChange(update.meta,
+							  id / PipeannCodesPerPage(&view->meta.layout));
 	PipeannMetaEnd(&update);
 	PipeannRefreshView(view);
-}
-
-void
-PipeannCountNode(PipeannIndexView *view)
-{
-	PipeannMetaUpdate update;
-
-	PipeannMetaBegin(view->index, &update);
-	update.meta->nodes++;
-	view->meta.nodes = update.meta->nodes;
-	PipeannMetaEnd(&update);
+	return nodes;
 }

@@ -158,18 +158,9 @@ pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 IndexBulkDeleteResult *
 pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
-	PipeannMeta *meta;
-
 	if (info->analyze_only)
 		return stats;
-
-	/* an index that grew unnoticed, as when its inserter was interrupted */
-	meta = palloc(sizeof(PipeannMeta));
-	PipeannMetaRead(info->index, meta);
-	if (!(meta->flags & PIPEANN_META_HAS_CODES) &&
-		meta->nodes >= PIPEANN_MIN_CODED_NODES)
-		PipeannSwitchToCodes(info->index);
-	pfree(meta);
+	PipeannRecodeIfDrifted(info->index);
 
 	/* bulkdelete was not called: nothing was dead */
 	if (stats == NULL)

@@ -163,7 +163,7 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	slot->flags = PIPEANN_SLOT_USED;
 	slot->ext_tids = PIPEANN_INVALID_ID;
 	slot->ext_vec = PIPEANN_INVALID_ID;
-	slot->aux = nodes->vectors.aux != NULL ? nodes->vectors.aux[node] : 0;
+	slot->aux = l->metric == PIPEANN_COSINE ? nodes->vectors.aux[node] : 0;
 	if (graph != NULL)
 	{
 		const uint32 *list = PipeannNeighbors(graph, node);

@@ -45,7 +45,7 @@ typedef struct PipeannSlot
 	};
 	union
 	{
-		float		aux;		/* cosine: 1 / |v|; IP: sqrt(M^2 - |v|^2) */
+		float		aux;		/* cosine: 1 / |v| */
 		uint32		owner;		/* EXT of TIDs: the node's id */
 	};
 	uint32		neighbors[FLEXIBLE_ARRAY_MEMBER];

@@ -45,10 +45,24 @@ typedef enum PipeannKind
 	PIPEANN_CODES = 4,			/* PQ codes, by node id */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
 	PIPEANN_ENTRY = 6,			/* entry graph */
-	PIPEANN_MAP = 7				/* extent map past the metapage's part */
+	PIPEANN_MAP = 7,			/* extent map past the metapage's part */
+	PIPEANN_CODES_ODD = 8,		/* the same three for odd generations */
+	PIPEANN_CODEBOOK_ODD = 9,
+	PIPEANN_ENTRY_ODD = 10
 } PipeannKind;
 
-#define PIPEANN_NUM_KINDS 8
+#define PIPEANN_NUM_KINDS 11
+
+/*
+ * Codes, codebook and entry graph are made anew when the index has outgrown
+ * them (am/recode.c): searches use one set of pages while the other is written.
+ */
+static inline PipeannKind
+PipeannCodingKind(PipeannKind kind, uint32 generation)
+{
+	return generation % 2 == 0 ? kind :
+		(PipeannKind) (kind + (PIPEANN_CODES_ODD - PIPEANN_CODES));
+}
 
 typedef struct PipeannPageOpaque
 {
@@ -84,6 +98,7 @@ PipeannPagePayload(Page page)
 
 #define PIPEANN_META_AUTO_STORAGE 0x0001	/* storage was chosen by us */
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph */
+#define PIPEANN_META_RECODING 0x0010	/* the next generation is being written */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to take out */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map knows of slots */
 
@@ -98,7 +113,12 @@ typedef struct PipeannMeta
 	uint16		entry_degree;	/* neighbours of an entry graph node */
 	float		max_norm;		/* IP: M */
 	uint32		entry_count;	/* nodes of the entry graph */
-	uint64		build_id;		/* random; tells builds of one file apart */
+	uint64		build_id;		/* random; tells builds and generations of one
+								 * file apart */
+	uint32		generation;		/* of codes, codebook and entry graph */
+	uint32		attempt;		/* how often a next one was begun */
+	uint64		trained_nodes;	/* when this one was */
+	float		code_error;		/* mean squared error of its codes then */
 	uint32		graph_pages;	/* ids run from 0 to this * slots_per_page */
 	uint32		code_pages;		/* code pages written; those after may miss */
 	uint64		nodes;			/* nodes written and not freed */

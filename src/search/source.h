@@ -72,4 +72,11 @@ struct PipeannPageSource
 	PipeannCounters *counters;
 };
 
+/* Called with all slots of a graph page. */
+typedef void (*PipeannVisit) (uint32 page, const char *nodes, void *arg);
+
+/* Visit graph pages from .. to - 1 in order, reading ahead (visit.c). */
+extern void PipeannVisitPages(PipeannPageSource *source, uint32 from,
+							  uint32 to, PipeannVisit visit, void *arg);
+
 #endif							/* PIPEANN_SOURCE_H */

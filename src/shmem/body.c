@@ -90,6 +90,7 @@ typedef struct CodeReader
 {
 	Relation	index;
 	const PipeannExtentMap *map;
+	PipeannKind kind;			/* of this generation's code pages */
 	uint8	  **chunks;
 	uint32		pq_bytes;
 	uint32		per_page;
@@ -105,6 +106,7 @@ InitReader(CodeReader *reader, Relation index, const PipeannLens *lens,
 {
 	reader->index = index;
 	reader->map = &lens->arrays->map;
+	reader->kind = PipeannCodingKind(PIPEANN_CODES, meta->generation);
 	reader->chunks = lens->arrays->chunks;
 	reader->pq_bytes = meta->layout.pq_bytes;
 	reader->per_page = PipeannCodesPerPage(&meta->layout);
@@ -121,7 +123,7 @@ InitReader(CodeReader *reader, Relation index, const PipeannLens *lens,
 static BlockNumber
 CodeBlock(const CodeReader *reader, uint32 page)
 {
-	BlockNumber blkno = PipeannPlainBlock(reader->map, PIPEANN_CODES, page);
+	BlockNumber blkno = PipeannPlainBlock(reader->map, reader->kind, page);
 
 	return blkno < reader->nblocks ? blkno : InvalidBlockNumber;
 }
@@ -134,7 +136,7 @@ ReportNoCodePage(const CodeReader *reader, uint32 page)
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
 			 errmsg("index \"%s\" has no block %u", name,
-					PipeannPlainBlock(reader->map, PIPEANN_CODES, page)),
+					PipeannPlainBlock(reader->map, reader->kind, page)),
 			 errdetail("The file has %u blocks, but codes stand there.",
 					   reader->nblocks),
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
@@ -191,7 +193,7 @@ ReadCodePage(const CodeReader *reader, uint32 page)
 		StoreCodes(reader, first, count, NULL);
 		return;
 	}
-	buffer = PipeannReadBuffer(reader->index, blkno, PIPEANN_CODES,
+	buffer = PipeannReadBuffer(reader->index, blkno, reader->kind,
 							   BUFFER_LOCK_SHARE, true, reader->strategy);
 	is_new = PageIsNew(BufferGetPage(buffer));
 	StoreCodes(reader, first, count,
@@ -318,10 +320,14 @@ PipeannBodyLoad(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 	char	   *base = (char *) body;
 	uint32		ids = PipeannMetaIds(meta);
 
-	PipeannStreamRead(index, map, PIPEANN_CODEBOOK, base + body->centroids,
+	PipeannStreamRead(index, map,
+					  PipeannCodingKind(PIPEANN_CODEBOOK, meta->generation),
+					  base + body->centroids,
 					  mul_size(PipeannPqCentroidCount(meta->layout.dim),
 							   sizeof(float)));
-	PipeannStreamRead(index, map, PIPEANN_ENTRY, base + body->entries,
+	PipeannStreamRead(index, map,
+					  PipeannCodingKind(PIPEANN_ENTRY, meta->generation),
+					  base + body->entries,
 					  PipeannEntryBytes(meta->entry_count,
 										meta->entry_degree));
 	CheckEntries(index, meta, base + body->entries);
