@@ -176,13 +176,18 @@ typedef struct PipeannIndexView
 	PipeannExtentMap own_map;	/* when there is no image */
 	const PipeannExtentMap *map;
 	PipeannImage *image;		/* NULL while there are no codes */
+	uint64		build_id;		/* the image's */
 	PipeannCodes codes;
 } PipeannIndexView;
 
 /* Metapage, extent map, image; in CurrentMemoryContext. */
 extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 
-/* Re-read the metapage and follow it. */
+/*
+ * Re-read the metapage and follow it. Where codes have been made anew there is
+ * another image then, and pointers into the former one are no good; that does
+ * not happen while the metapage's heavyweight lock is held.
+ */
 extern void PipeannRefreshView(PipeannIndexView *view);
 
 /* Ids run from 0 to this. */

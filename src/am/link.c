@@ -91,12 +91,8 @@ EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 	PipeannEmbed(l->metric, l->dim, x, aux, out);
 }
 
-/*
- * A slot's vector, embedded; x is work space. (A wide one's rounded vector is
- * good enough for choosing edges.)
- */
-static void
-EmbedSlot(const PipeannIndexView *view, const PipeannSlot *slot, float *x,
+void
+PipeannEmbedSlot(const PipeannIndexView *view, const PipeannSlot *slot, float *x,
 		  float *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
@@ -147,7 +143,7 @@ AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
 			 const PipeannSlot *slot, const float *self, float *x)
 {
 	set->ids[set->n] = id;
-	EmbedSlot(view, slot, x, SetVector(set, set->n));
+	PipeannEmbedSlot(view, slot, x, SetVector(set, set->n));
 	set->dists[set->n] = EmbeddedDistance(self, SetVector(set, set->n),
 										  set->dim);
 	set->n++;
@@ -243,12 +239,8 @@ ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
 	return -1;
 }
 
-/*
- * A node's vector, embedded: from its code, or from its slot where there are
- * no codes. False if there are, and its own is not known yet.
- */
-static bool
-EmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
+bool
+PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *slot;
@@ -263,7 +255,7 @@ EmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	}
 	slot = PipeannSlotAlloc(l);
 	PipeannSlotCopy(view, id, slot);
-	EmbedSlot(view, slot, x, out);
+	PipeannEmbedSlot(view, slot, x, out);
 	pfree(slot);
 	return true;
 }
@@ -303,7 +295,7 @@ AddToSet(const PipeannIndexView *view, PipeannLinkSet *set,
 
 	if (id == node->id)
 		memcpy(embedded, node->embedded, set->dim * sizeof(float));
-	else if (!EmbedNode(view, id, x, embedded))
+	else if (!PipeannEmbedNode(view, id, x, embedded))
 		return false;
 	set->ids[set->n] = id;
 	set->dists[set->n] = EmbeddedDistance(target, embedded, set->dim);
@@ -330,7 +322,7 @@ PruneFullList(const PipeannIndexView *view, const PipeannSlot *target,
 	int			n;
 
 	*guards = PipeannSlotGuards(l, target);
-	EmbedSlot(view, target, x, self);
+	PipeannEmbedSlot(view, target, x, self);
 	for (int i = 0; i < *guards; i++)
 		if (!AddToSet(view, set, self, target->neighbors[i], node, x))
 			list[unknown++] = target->neighbors[i];
@@ -518,7 +510,7 @@ LinkToEntry(const PipeannIndexView *view, const NewNode *node)
 		uint32		id = view->codes.entry_ids[i];
 		float		dist;
 
-		if (id == node->id || !EmbedNode(view, id, x, other))
+		if (id == node->id || !PipeannEmbedNode(view, id, x, other))
 			continue;
 		dist = EmbeddedDistance(node->embedded, other, dim);
 		if (dist >= least)
@@ -532,6 +524,21 @@ LinkToEntry(const PipeannIndexView *view, const NewNode *node)
 		LinkBack(view, nearest, node, true);
 }
 
+static NewNode
+MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *embedded = palloc(mul_size(PipeannEmbeddedDim(l->metric,
+															 l->dim),
+										   sizeof(float)));
+	NewNode		node = {id, embedded, WantedGuards(l)};
+
+	PipeannEmbedSlot(view, slot, x, embedded);
+	pfree(x);
+	return node;
+}
+
 /*
  * The nearest neighbour that can guards the edge to the node.
  */
@@ -541,14 +548,9 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *embedded = palloc(mul_size(PipeannEmbeddedDim(l->metric,
-															 l->dim),
-										   sizeof(float)));
-	NewNode		node = {id, embedded, WantedGuards(l)};
+	NewNode		node = MakeNode(view, id, slot);
 	bool		guarded = false;
 
-	EmbedSlot(view, slot, x, embedded);
 	for (int i = 0; i < degree; i++)
 	{
 		if (!guarded && LinkBack(view, slot->neighbors[i], &node, true))
@@ -561,6 +563,86 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 		guarded = LinkBack(view, slot->neighbors[i], &node, true);
 	if (!guarded)
 		(void) LinkToEntry(view, &node);
-	pfree(x);
-	pfree(embedded);
+}
+
+/*
+ * Let the node lead to another, in place of its last edge if its list is full.
+ * False if all of them are guarded.
+ */
+static bool
+LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlotUpdate update;
+	PipeannSlot *slot;
+	bool		known;
+	bool		full;
+
+	PipeannSlotBegin(view, id, &update);
+	slot = update.slot;
+	known = other == id || ListFind(l, slot, other) >= 0;
+	full = PipeannSlotDegree(l, slot) == l->max_degree;
+	if (known || (full && PipeannSlotGuards(l, slot) == l->max_degree))
+	{
+		PipeannSlotAbort(&update);
+		return known;
+	}
+	if (!full)
+		slot->degree++;
+	slot->neighbors[slot->degree - 1] = other;
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+/*
+ * Take over the place of a full list's last edge, and lead to where that led:
+ * so nothing that target led to is cut off.
+ */
+static bool
+TakePlace(const PipeannIndexView *view, uint32 target, const NewNode *node)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *seen = PipeannSlotAlloc(l);
+	uint32	   *list = palloc(l->max_degree * sizeof(uint32));
+	int			n;
+	int			guards;
+	bool		done = false;
+
+	PipeannSlotCopy(view, target, seen);
+	n = PipeannSlotDegree(l, seen);
+	guards = PipeannSlotGuards(l, seen);
+	if (PipeannSlotIsNode(seen) && guards < n &&
+		LeadTo(view, node->id, seen->neighbors[n - 1]))
+	{
+		memcpy(list, seen->neighbors, n * sizeof(uint32));
+		list[n - 1] = list[guards];
+		list[guards] = node->id;
+		done = ReplaceList(view, target, seen, list, n, guards + 1);
+	}
+	pfree(seen);
+	pfree(list);
+	return done;
+}
+
+bool
+PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
+				const PipeannSlot *slot)
+{
+	NewNode		node = MakeNode(view, id, slot);
+	LinkResult	result;
+
+	if (target == id)
+		return false;
+	result = AppendEdge(view, target, &node, true);
+	return result == LINK_DONE ||
+		(result == LINK_FULL && TakePlace(view, target, &node));
+}
+
+bool
+PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
+				 const PipeannSlot *slot)
+{
+	NewNode		node = MakeNode(view, id, slot);
+
+	return LinkToEntry(view, &node);
 }

@@ -45,4 +45,30 @@ extern void PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 
+/*
+ * Make target lead to node id: what its full list gives up for it node id
+ * leads to. False if target is no node, or both have only edges that must stay,
+ * or target's list is just being changed.
+ */
+extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
+							uint32 id, const PipeannSlot *slot);
+
+/* Let the nearest node of the entry graph lead to node id. */
+extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
+							 const PipeannSlot *slot);
+
+/*
+ * A slot's vector, embedded (am.h); x is work space for float[layout's dim].
+ * (A wide one's rounded vector is good enough for choosing edges.)
+ */
+extern void PipeannEmbedSlot(const PipeannIndexView *view,
+							 const PipeannSlot *slot, float *x, float *out);
+
+/*
+ * A node's vector, embedded: from its code, or from its slot where there are
+ * no codes. False if there are, and its own is not known yet.
+ */
+extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
+							 float *x, float *out);
+
 #endif							/* PIPEANN_LINK_H */

@@ -38,9 +38,17 @@ LoadParts(PipeannIndexView *view)
 {
 	if (view->meta.flags & PIPEANN_META_HAS_CODES)
 	{
+		if (view->image != NULL && view->build_id != view->meta.build_id)
+		{
+			PipeannImageRelease(view->image);
+			view->image = NULL;
+		}
 		if (view->image == NULL)
+		{
 			view->image = PipeannImageAcquire(view->index, &view->meta,
 											  CurrentMemoryContext);
+			view->build_id = view->meta.build_id;
+		}
 		else
 			PipeannImageFollow(view->index, view->image, &view->meta);
 		view->map = &view->image->map;
