@@ -203,6 +203,30 @@ PipeannViewIds(const PipeannIndexView *view)
  */
 extern Relation PipeannOpenIndex(Oid relid);
 
+/* kill.c: rows that a scan found dead to everybody */
+typedef struct PipeannKiller
+{
+	PipeannIndexView *view;		/* NULL: it does not know any */
+	bool		armed;			/* there is a node of which it is to know */
+	uint32		id;
+	int			rows_left;		/* that are not known to be dead */
+	uint64		lsn;			/* of the page as it was read */
+} PipeannKiller;
+
+/* False if the scan is to return dead rows as well. */
+extern bool PipeannKillerBegin(PipeannKiller *killer, IndexScanDesc scan,
+							   PipeannIndexView *view);
+extern uint64 PipeannKillerLook(uint32 page, const char *nodes,
+								uint64 *version, void *arg);
+
+/* The rows of a result, or none, are returned from now on. */
+extern void PipeannKillerNode(PipeannKiller *killer,
+							  const PipeannSearch *search,
+							  const PipeannResult *result);
+
+/* The row returned last is dead. */
+extern void PipeannKillerRow(PipeannKiller *killer);
+
 /* chain.c: overflow slots */
 
 /* A walk along the TIDs of a node. */
@@ -236,8 +260,9 @@ extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
 
 /*
  * Write a slot (slot_size bytes) to a free place: on graph page near if that
- * has one, else where VACUUM has freed one, else at the end. Returns its id. The view's metapage copy and map are refreshed as
- * the index grows.
+ * has one, else where VACUUM has freed one, or at the end. A node may begin a
+ * page instead. Returns its id. The view's metapage copy and map are refreshed
+ * as the index grows.
  */
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
@@ -292,9 +317,6 @@ extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 
 /* Note whether the graph page that starts at a block has free slots. */
 extern void PipeannFreeRecord(Relation index, BlockNumber blkno, bool has);
-
-/* What the map says of a graph page. */
-extern bool PipeannFreeHas(const PipeannIndexView *view, uint32 page);
 
 /*
  * A graph page that has free slots by the map, or INVALID_ID. full was named

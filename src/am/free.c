@@ -22,15 +22,6 @@ PipeannFreeRecord(Relation index, BlockNumber blkno, bool has)
 	RecordPageWithFreeSpace(index, blkno, has ? SOME_SPACE : 0);
 }
 
-bool
-PipeannFreeHas(const PipeannIndexView *view, uint32 page)
-{
-	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
-
-	return blkno != InvalidBlockNumber &&
-		GetRecordedFreeSpace(view->index, blkno) > 0;
-}
-
 /*
  * The ordinal of a graph extent, or INVALID_ID if it is of another kind.
  */

@@ -33,6 +33,8 @@ typedef struct PipeannScan
 	int64		rows;			/* returned */
 	float		last_dist;		/* of the last result returned */
 
+	PipeannKiller killer;
+
 	/* rows of the current result */
 	ItemPointerData *tids;
 	int			ntids;
@@ -151,6 +153,11 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	params.max_pages = MaxPages(l);
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;
+	if (PipeannKillerBegin(&state->killer, scan, &state->view))
+	{
+		params.killed = PipeannKillerLook;
+		params.killed_arg = &state->killer;
+	}
 	state->mode = params.mode;
 	state->search = PipeannSearchBegin(l, state->view.image != NULL ?
 									   &state->view.codes : NULL,
@@ -248,6 +255,7 @@ LoadResult(PipeannScan *state)
 		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
 	{
 		state->counters.rows_out_of_order += result->ntids;
+		PipeannKillerNode(&state->killer, state->search, NULL);
 		return true;
 	}
 	state->last_dist = result->dist;
@@ -256,6 +264,7 @@ LoadResult(PipeannScan *state)
 	memcpy(state->tids, PipeannSearchTids(state->search, result),
 		   result->ntids * sizeof(ItemPointerData));
 	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
+	PipeannKillerNode(&state->killer, state->search, result);
 	return true;
 }
 
@@ -277,6 +286,8 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	(void) dir;
 	if (!state->started)
 		StartScan(scan, state);
+	else if (scan->kill_prior_tuple)
+		PipeannKillerRow(&state->killer);
 
 	while (state->next_tid >= state->ntids && found)
 	{

@@ -85,6 +85,8 @@ AddRef(PipeannSearch *search, uint32 page)
 	at = search->nrefs++;
 	search->refs[at].page = page;
 	search->refs[at].scored = false;
+	search->refs[at].killed = 0;
+	search->refs[at].version = 0;
 	search->refs[at].frame = NULL;
 	PipeannIdSetPut(&search->pages, page, at);
 	return at;
@@ -161,12 +163,17 @@ void
 PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
 {
 	uint32		at = (uint32) (uintptr_t) frame->user;
+	PageRef    *ref = &search->refs[at];
 
 	if (!frame->hit)
-		CountWaste(search, &search->refs[at]);
-	if (search->refs[at].scored)
+		CountWaste(search, ref);
+	if (ref->scored)
 		return;
-	search->refs[at].scored = true;
+	ref->scored = true;
+	if (search->params.killed != NULL)
+		ref->killed = search->params.killed(ref->page, frame->nodes,
+											&ref->version,
+											search->params.killed_arg);
 	if (search->nunscored == search->unscored_size)
 	{
 		search->unscored_size = Max(FIRST_PAGES, search->unscored_size * 2);
@@ -198,8 +205,15 @@ ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
 }
 
+static inline bool
+IsKilled(uint64 killed, uint32 slot)
+{
+	return slot < 64 && ((killed >> slot) & 1);
+}
+
 void
-PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes)
+PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
+				 uint64 killed)
 {
 	const PipeannLayout *l = search->layout;
 
@@ -207,7 +221,7 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes)
 	{
 		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 
-		if (PipeannSlotIsLive(slot))
+		if (PipeannSlotIsLive(slot) && !IsKilled(killed, i))
 			ScoreSlot(search, page * l->slots_per_page + i, slot);
 	}
 }
@@ -220,7 +234,7 @@ PipeannScoreOne(PipeannSearch *search)
 	if (search->nunscored == 0)
 		return false;
 	ref = &search->refs[search->unscored[--search->nunscored]];
-	PipeannScorePage(search, ref->page, ref->frame->nodes);
+	PipeannScorePage(search, ref->page, ref->frame->nodes, ref->killed);
 	return true;
 }
 
@@ -262,7 +276,8 @@ PipeannExplore(PipeannSearch *search, int position)
 						 PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))
 		return;
-	if (PipeannSlotIsLive(slot))
+	if (PipeannSlotIsLive(slot) &&
+		!IsKilled(search->refs[item->ref].killed, PipeannIdSlot(l, item->id)))
 		search->explored++;
 
 	degree = PipeannSlotDegree(l, slot);
@@ -367,6 +382,17 @@ const ItemPointerData *
 PipeannSearchTids(const PipeannSearch *search, const PipeannResult *result)
 {
 	return search->results.tids + result->tids;
+}
+
+uint64
+PipeannSearchVersion(const PipeannSearch *search, const PipeannResult *result)
+{
+	uint32		at;
+
+	if (!PipeannIdSetGet(&search->pages,
+						 PipeannIdPage(search->layout, result->id), &at))
+		return 0;
+	return search->refs[at].version;
 }
 
 const char *

@@ -16,6 +16,8 @@ typedef struct PageRef
 	uint32		page;
 	float		dist;			/* of the candidate it was asked for */
 	bool		scored;			/* its nodes are among the results */
+	uint64		killed;			/* slots that are not */
+	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */
 } PageRef;
 
@@ -89,9 +91,9 @@ extern int	PipeannNearestReady(PipeannSearch *search);
 /* Score one page that has come; false when none is waiting for it. */
 extern bool PipeannScoreOne(PipeannSearch *search);
 
-/* Score a page's nodes now. */
+/* Score a page's nodes now, but for slots killed (of the first 64). */
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
-							 const char *nodes);
+							 const char *nodes, uint64 killed);
 
 /* Add candidates batch_ids[0 .. n - 1], not visited before, to the pool. */
 extern void PipeannPushBatch(PipeannSearch *search, int n);

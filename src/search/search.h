@@ -54,6 +54,13 @@ PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 typedef float (*PipeannWideDistance) (uint32 id, const PipeannSlot *slot,
 									  void *arg);
 
+/*
+ * Which nodes of a page have dead rows only, a bit for each of the first 64
+ * slots, and the page's version.
+ */
+typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
+								 uint64 *version, void *arg);
+
 typedef struct PipeannSearchParams
 {
 	PipeannSearchMode mode;
@@ -62,6 +69,8 @@ typedef struct PipeannSearchParams
 	uint32		max_pages;		/* that a continued search keeps at hand */
 	PipeannWideDistance wide_distance;
 	void	   *wide_arg;
+	PipeannKilled killed;		/* or NULL */
+	void	   *killed_arg;
 } PipeannSearchParams;
 
 /* A node found, with what is needed to return its rows. */
@@ -116,6 +125,9 @@ extern const PipeannSlot *PipeannSearchSlot(const PipeannSearch *search,
 /* All slots of a graph page that is at hand, else NULL. */
 extern const char *PipeannSearchPage(const PipeannSearch *search,
 									 uint32 page);
+/* The version of a result's page, as killed() told it. */
+extern uint64 PipeannSearchVersion(const PipeannSearch *search,
+								   const PipeannResult *result);
 
 /* Let go of all pages. Results and TIDs remain. */
 extern void PipeannSearchReleasePages(PipeannSearch *search);

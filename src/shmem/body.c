@@ -73,6 +73,11 @@ PipeannBodyPlan(const PipeannMeta *meta, PipeannBody *plan, uint32 *nodes)
 	const PipeannLayout *l = &meta->layout;
 	Size		size = CACHELINEALIGN(sizeof(PipeannBody));
 
+	plan->kills = size;
+	plan->kill_mask = PipeannKillCount(meta) - 1;
+	size = add_size(size, mul_size(PipeannKillCount(meta),
+								   sizeof(struct PipeannKill)));
+	size = CACHELINEALIGN(size);
 	plan->centroids = size;
 	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
 								   sizeof(float)));

@@ -50,6 +50,8 @@ typedef struct PipeannImage
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
 	PipeannExtentMap map;
+	struct PipeannKill *kills;	/* [kill_mask + 1] */
+	uint32		kill_mask;
 	Size		bytes;			/* of memory this image takes */
 	void	   *impl;
 } PipeannImage;
@@ -78,6 +80,17 @@ extern void PipeannImageRelease(PipeannImage *image);
 /* Bring an acquired image up to date with the (newer) metapage. */
 extern void PipeannImageFollow(Relation index, PipeannImage *image,
 							   const PipeannMeta *meta);
+
+/*
+ * Nodes whose rows are dead to everybody, by slot of their graph page (bit i
+ * for slot i, of the first 64). What is known is bound to the page's LSN: any
+ * change of the page ends it, whoever makes it. So it is for indexes that are
+ * WAL-logged only.
+ */
+extern uint64 PipeannImageKilled(const PipeannImage *image, uint32 page,
+								 uint64 lsn);
+extern void PipeannImageKill(PipeannImage *image, uint32 page, uint64 lsn,
+							 uint32 slot);
 
 /* Whether an image of this index is in shared memory, and its size. */
 extern bool PipeannImageIsShared(Relation index, Size *bytes);

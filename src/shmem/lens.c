@@ -240,6 +240,8 @@ Load(Relation index, PipeannLens *lens, const PipeannMeta *meta, bool evict)
 	if (!PipeannLensAddPiece(lens, size, 0, nodes, evict))
 		return false;
 	body = (PipeannBody *) lens->pieces[0].address;
+	body->kills = plan.kills;
+	PipeannKillInit(body, plan.kill_mask + 1);
 	body->centroids = plan.centroids;
 	body->entries = plan.entries;
 	body->codes = plan.codes;

@@ -44,7 +44,7 @@ typedef RelFileNode PipeannFile;
 #define PipeannFileEquals(a, b) RelFileNodeEquals(a, b)
 #endif
 
-#define PIPEANN_CONTROL_LAYOUT 1	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 2	/* count up with any change below */
 #define PIPEANN_MAX_RECORDS 128
 #define PIPEANN_MAX_BLOCKS 384
 #define PIPEANN_MAX_RECORD_BLOCKS 64
@@ -132,10 +132,25 @@ typedef struct PipeannBody
 {
 	pg_atomic_uint64 applied;	/* changes of code pages that are in codes */
 	pg_atomic_uint32 ncodes;
+	slock_t		kill_mutex;		/* held to change kills */
+	uint32		kill_mask;		/* number of kills - 1 */
+	Size		kills;
 	Size		centroids;
 	Size		entries;		/* entry graph, as on disk */
 	Size		codes;
 } PipeannBody;
+
+/*
+ * Nodes of one graph page whose rows are dead to everybody, a bit for each of
+ * the first 64 slots: so it is for the page with this LSN.
+ */
+struct PipeannKill
+{
+	pg_atomic_uint32 version;	/* odd while it is being changed */
+	uint32		page;
+	uint64		lsn;
+	uint64		slots;
+};
 
 /* A block as this backend sees it. */
 typedef struct PipeannPiece
@@ -303,6 +318,10 @@ extern void PipeannLensUnuse(PipeannLens *lens);
 extern void PipeannLensDrop(PipeannLens *lens);
 extern void PipeannLensesClean(bool check_files);
 extern bool PipeannLensHasRelation(Oid relid);
+
+/* kill.c */
+extern uint32 PipeannKillCount(const PipeannMeta *meta);
+extern void PipeannKillInit(PipeannBody *body, uint32 count);
 
 /* piece.c */
 extern bool PipeannLensAddPiece(PipeannLens *lens, Size size, uint32 first,
