@@ -361,16 +361,20 @@ extern uint32 PipeannEntryCount(uint32 ids);
 extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
 								 uint32 generation, uint32 ids);
 
-extern void PipeannCodebookWrite(Relation index, const PipeannExtentMap *map,
+extern void PipeannCodebookWrite(Relation index, const PipeannLayout *l,
+								 const PipeannExtentMap *map,
 								 uint32 generation, const PipeannPq *pq,
 								 bool wal);
 
+/* Where an entry graph of so many nodes goes; the present one stays intact. */
+extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
+
 /*
  * Build the entry graph over sample[n] of the nodes and write it. Sets entry
- * count and degree in meta.
+ * count, degree and first page in meta.
  */
 extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
-							  const PipeannExtentMap *map, uint32 generation,
+							  const PipeannExtentMap *map,
 							  const PipeannNodes *nodes, const uint32 *sample,
 							  uint32 n, bool wal);
 

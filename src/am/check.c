@@ -189,14 +189,14 @@ CheckCodePages(CheckState *state)
 
 	for (uint32 first = 0; first < state->ids; first += per_page)
 	{
-		BlockNumber blkno = PipeannPlainBlock(view->map, PipeannCodingKind(PIPEANN_CODES, view->meta.generation),
+		BlockNumber blkno = PipeannPlainBlock(view->map, PipeannCodesKind(view->meta.generation),
 											  first / per_page);
 
 		CHECK_FOR_INTERRUPTS();
 		if (blkno == InvalidBlockNumber || blkno >= blocks)
 			continue;
 		UnlockReleaseBuffer(PipeannReadBuffer(view->index, blkno,
-											  PipeannCodingKind(PIPEANN_CODES, view->meta.generation),
+											  PipeannCodesKind(view->meta.generation),
 											  BUFFER_LOCK_SHARE, true, NULL));
 	}
 }
@@ -268,8 +268,8 @@ pipeann_check(PG_FUNCTION_ARGS)
 	if (state.view.image != NULL)
 	{
 		CheckCodePages(&state);
-		CheckStreamPages(&state, PipeannCodingKind(PIPEANN_CODEBOOK, state.view.meta.generation));
-		CheckStreamPages(&state, PipeannCodingKind(PIPEANN_ENTRY, state.view.meta.generation));
+		CheckStreamPages(&state, PIPEANN_CODEBOOK);
+		CheckStreamPages(&state, PIPEANN_ENTRY);
 		CheckEntryGraph(&state);
 		unreachable = CountUnreachable(&state);
 		if (unreachable > 0)

@@ -41,10 +41,21 @@ Reserve(Relation index, PipeannMeta *meta, PipeannKind kind, uint64 pages)
 		PipeannExtentAdd(index, meta, kind);
 }
 
-static uint64
-StreamPages(Size bytes)
+/*
+ * The next entry graph goes before the present one if there is room, else
+ * behind it.
+ */
+uint32
+PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count)
 {
-	return (bytes + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
+	uint32		pages = PipeannStreamPages(PipeannEntryBytes(count,
+															 ENTRY_DEGREE));
+
+	if (pages <= meta->entry_first || meta->entry_count == 0)
+		return 0;
+	return meta->entry_first +
+		PipeannStreamPages(PipeannEntryBytes(meta->entry_count,
+											 meta->entry_degree));
 }
 
 void
@@ -52,15 +63,15 @@ PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
 					 uint32 ids)
 {
 	const PipeannLayout *l = &meta->layout;
-	Size		codebook = mul_size(PipeannPqCentroidCount(l->dim),
-									sizeof(float));
+	uint32		entries = PipeannEntryCount(ids);
 
-	Reserve(index, meta, PipeannCodingKind(PIPEANN_CODEBOOK, generation),
-			StreamPages(codebook));
-	Reserve(index, meta, PipeannCodingKind(PIPEANN_ENTRY, generation),
-			StreamPages(PipeannEntryBytes(PipeannEntryCount(ids),
-										  ENTRY_DEGREE)));
-	Reserve(index, meta, PipeannCodingKind(PIPEANN_CODES, generation),
+	Reserve(index, meta, PIPEANN_CODEBOOK,
+			PipeannCodebookFirst(l, generation) +
+			PipeannStreamPages(PipeannCodebookBytes(l)));
+	Reserve(index, meta, PIPEANN_ENTRY,
+			(uint64) PipeannNextEntryFirst(meta, entries) +
+			PipeannStreamPages(PipeannEntryBytes(entries, ENTRY_DEGREE)));
+	Reserve(index, meta, PipeannCodesKind(generation),
 			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
 }
 
@@ -238,7 +249,7 @@ WriteCodes(Relation index, const PipeannMeta *meta,
 		   const PipeannNodes *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
-	PipeannKind kind = PipeannCodingKind(PIPEANN_CODES, meta->generation);
+	PipeannKind kind = PipeannCodesKind(meta->generation);
 	uint32		per_page = PipeannCodesPerPage(l);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
@@ -316,16 +327,15 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 
 void
 PipeannEntryWrite(Relation index, PipeannMeta *meta,
-				  const PipeannExtentMap *map, uint32 generation,
-				  const PipeannNodes *nodes, const uint32 *sample, uint32 n,
-				  bool wal)
+				  const PipeannExtentMap *map, const PipeannNodes *nodes,
+				  const uint32 *sample, uint32 n, bool wal)
 {
 	PipeannGraph *graph = PipeannEntryGraphBuild(&nodes->vectors, sample, n,
 												 ENTRY_DEGREE, SEED);
 	char	   *stream = SerializeEntryGraph(nodes, sample, graph);
 
-	PipeannStreamWrite(index, map,
-					   PipeannCodingKind(PIPEANN_ENTRY, generation), stream,
+	meta->entry_first = PipeannNextEntryFirst(meta, n);
+	PipeannStreamWrite(index, map, PIPEANN_ENTRY, meta->entry_first, stream,
 					   PipeannEntryBytes(n, ENTRY_DEGREE), wal);
 	meta->entry_count = n;
 	meta->entry_degree = ENTRY_DEGREE;
@@ -334,14 +344,13 @@ PipeannEntryWrite(Relation index, PipeannMeta *meta,
 }
 
 void
-PipeannCodebookWrite(Relation index, const PipeannExtentMap *map,
-					 uint32 generation, const PipeannPq *pq, bool wal)
+PipeannCodebookWrite(Relation index, const PipeannLayout *l,
+					 const PipeannExtentMap *map, uint32 generation,
+					 const PipeannPq *pq, bool wal)
 {
-	PipeannStreamWrite(index, map,
-					   PipeannCodingKind(PIPEANN_CODEBOOK, generation),
-					   pq->centroids,
-					   mul_size(PipeannPqCentroidCount(pq->dim),
-								sizeof(float)), wal);
+	PipeannStreamWrite(index, map, PIPEANN_CODEBOOK,
+					   PipeannCodebookFirst(l, generation), pq->centroids,
+					   PipeannCodebookBytes(l), wal);
 }
 
 void
@@ -356,12 +365,12 @@ PipeannCodingWrite(Relation index, PipeannMeta *meta,
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
 								 PIPEANN_PHASE_TRAIN);
 	meta->code_error = Train(&pq, &meta->layout, &nodes->vectors);
-	PipeannCodebookWrite(index, map, meta->generation, &pq, false);
+	PipeannCodebookWrite(index, &meta->layout, map, meta->generation, &pq,
+						 false);
 	WriteCodes(index, meta, map, &pq, nodes);
 	meta->code_pages = (nodes->ids + PipeannCodesPerPage(&meta->layout) - 1) /
 		PipeannCodesPerPage(&meta->layout);
-	PipeannEntryWrite(index, meta, map, meta->generation, nodes, sample, n,
-					  false);
+	PipeannEntryWrite(index, meta, map, nodes, sample, n, false);
 	meta->trained_nodes = nodes->vectors.n;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	pfree(sample);

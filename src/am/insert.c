@@ -290,7 +290,8 @@ SquaredLength(const InsertState *state)
 }
 
 /*
- * Of the candidates, the one with this very vector.
+ * Of the candidates, the one with this very vector. (Distances of a wide one
+ * are from what rounding left of the others.)
  */
 static uint32
 FindEqual(InsertState *state, const PipeannSearch *search,
@@ -304,7 +305,7 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 	{
 		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
 
-		if (set->dists[i] > limit)
+		if (set->dists[i] > limit && !state->wide)
 			continue;
 		if (slot == NULL)
 		{

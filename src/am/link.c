@@ -92,12 +92,14 @@ EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 }
 
 void
-PipeannEmbedSlot(const PipeannIndexView *view, const PipeannSlot *slot, float *x,
-		  float *out)
+PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
+				 const PipeannSlot *slot, float *x, float *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	if (!(slot->flags & PIPEANN_SLOT_WIDE) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	EmbedVector(view, x, slot->aux, out);
 }
 
@@ -143,7 +145,7 @@ AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
 			 const PipeannSlot *slot, const float *self, float *x)
 {
 	set->ids[set->n] = id;
-	PipeannEmbedSlot(view, slot, x, SetVector(set, set->n));
+	PipeannEmbedSlot(view, id, slot, x, SetVector(set, set->n));
 	set->dists[set->n] = EmbeddedDistance(self, SetVector(set, set->n),
 										  set->dim);
 	set->n++;
@@ -255,7 +257,7 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	}
 	slot = PipeannSlotAlloc(l);
 	PipeannSlotCopy(view, id, slot);
-	PipeannEmbedSlot(view, slot, x, out);
+	PipeannEmbedSlot(view, id, slot, x, out);
 	pfree(slot);
 	return true;
 }
@@ -304,13 +306,14 @@ AddToSet(const PipeannIndexView *view, PipeannLinkSet *set,
 }
 
 /*
- * What target's full list becomes when the node joins it: guarded edges first,
+ * What the full list of target, node id, becomes when the node joins it: guarded edges first,
  * `guards` of them. Edges to nodes whose code is not known yet stay as if they
  * were guarded. Returns the length.
  */
 static int
-PruneFullList(const PipeannIndexView *view, const PipeannSlot *target,
-			  const NewNode *node, bool guarded, uint32 *list, int *guards)
+PruneFullList(const PipeannIndexView *view, uint32 id,
+			  const PipeannSlot *target, const NewNode *node, bool guarded,
+			  uint32 *list, int *guards)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	int			degree = PipeannSlotDegree(l, target);
@@ -322,7 +325,7 @@ PruneFullList(const PipeannIndexView *view, const PipeannSlot *target,
 	int			n;
 
 	*guards = PipeannSlotGuards(l, target);
-	PipeannEmbedSlot(view, target, x, self);
+	PipeannEmbedSlot(view, id, target, x, self);
 	for (int i = 0; i < *guards; i++)
 		if (!AddToSet(view, set, self, target->neighbors[i], node, x))
 			list[unknown++] = target->neighbors[i];
@@ -456,7 +459,8 @@ LinkBack(const PipeannIndexView *view, uint32 target, const NewNode *node,
 		seen = PipeannSlotAlloc(l);
 		list = palloc(l->max_degree * sizeof(uint32));
 		PipeannSlotCopy(view, target, seen);
-		n = PruneFullList(view, seen, node, guarded, list, &guards);
+		n = PruneFullList(view, target, seen, node, guarded, list,
+						  &guards);
 		if (!Contains(list, n, node->id))
 			result = LINK_REFUSED;
 		else if (ReplaceList(view, target, seen, list, n, guards))
@@ -534,7 +538,7 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 										   sizeof(float)));
 	NewNode		node = {id, embedded, WantedGuards(l)};
 
-	PipeannEmbedSlot(view, slot, x, embedded);
+	PipeannEmbedSlot(view, id, slot, x, embedded);
 	pfree(x);
 	return node;
 }

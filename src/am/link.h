@@ -58,15 +58,17 @@ extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot);
 
 /*
- * A slot's vector, embedded (am.h); x is work space for float[layout's dim].
- * (A wide one's rounded vector is good enough for choosing edges.)
+ * A node's vector from a copy of its slot, embedded (am.h); x is work space for
+ * float[layout's dim]. A wide one's is read from its chain, so that no page may
+ * be locked.
  */
-extern void PipeannEmbedSlot(const PipeannIndexView *view,
+extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot, float *x, float *out);
 
 /*
  * A node's vector, embedded: from its code, or from its slot where there are
- * no codes. False if there are, and its own is not known yet.
+ * no codes (no page may be locked). False if there are, and its own is not
+ * known yet.
  */
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, float *out);

@@ -241,9 +241,9 @@ AddGraphPage(PipeannIndexView *view)
 
 /*
  * Free slots are worth having: they let a node join near ones. But no more of
- * them than 15 %.
+ * them than 10 %.
  */
-#define WANTED_FILL 0.85
+#define WANTED_FILL 0.9
 
 bool
 PipeannHasSpareSlots(const PipeannIndexView *view)
@@ -331,7 +331,7 @@ PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
 				 const uint8 *code)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannKind kind = PipeannCodingKind(PIPEANN_CODES, generation);
+	PipeannKind kind = PipeannCodesKind(generation);
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	BlockNumber blkno;
 	Buffer		buffer;

@@ -83,12 +83,19 @@ IsWanted(const PipeannMeta *meta)
 }
 
 /*
- * A slot's vector as the quantiser sees it: normalised for cosine.
+ * A node's vector as the quantiser sees it: in full where its slot holds a
+ * rounded one, normalised for cosine.
  */
 static void
-CodingVector(const PipeannLayout *l, const PipeannSlot *slot, float *x)
+CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+			 float *x)
 {
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (!(slot->flags & PIPEANN_SLOT_WIDE) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
 	if (l->metric == PIPEANN_COSINE)
 		for (int i = 0; i < l->dim; i++)
 			x[i] *= slot->aux;
@@ -138,11 +145,10 @@ StartSamples(Recoding *r)
 }
 
 static void
-TakeSample(Recoding *r, const PipeannSlot *slot)
+TakeSample(Recoding *r, uint32 id, const PipeannSlot *slot)
 {
-	const PipeannLayout *l = &r->view.meta.layout;
-
-	CodingVector(l, slot, r->samples + (Size) r->nsamples * l->dim);
+	CodingVector(&r->view, id, slot,
+				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
 	r->nsamples++;
 }
 
@@ -189,7 +195,7 @@ SamplePage(uint32 page, const char *nodes, void *arg)
 			continue;
 		if (r->nsamples < r->most_samples &&
 			r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
-			TakeSample(r, slot);
+			TakeSample(r, first + i, slot);
 		r->seen++;
 		if (r->entries.vectors.n < entries)
 			TakeEntry(r, first + i, slot);
@@ -206,7 +212,7 @@ static void
 FlushCodes(Recoding *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
-	PipeannKind kind = PipeannCodingKind(PIPEANN_CODES, r->generation);
+	PipeannKind kind = PipeannCodesKind(r->generation);
 	BlockNumber blkno = PipeannPlainBlock(r->view.map, kind, r->code_page);
 	Buffer		buffer = PipeannGetBlock(r->view.index, blkno);
 	bool		is_new = PageIsNew(BufferGetPage(buffer));
@@ -239,7 +245,7 @@ EncodeNode(Recoding *r, uint32 id, const PipeannSlot *slot)
 	/* every page up to the last one exists in the end */
 	for (; r->code_page < code_page; r->code_page++)
 		FlushCodes(r);
-	CodingVector(l, slot, r->x);
+	CodingVector(&r->view, id, slot, r->x);
 	PipeannPqEncode(&r->pq, r->x, r->codes + (Size) at * l->pq_bytes);
 	r->present[at] = true;
 }
@@ -315,7 +321,8 @@ Announce(Recoding *r)
 	MetaEndAlone(view->index, &update);
 
 	PipeannRefreshView(view);
-	PipeannCodebookWrite(view->index, view->map, r->generation, &r->pq, true);
+	PipeannCodebookWrite(view->index, &view->meta.layout, view->map,
+						 r->generation, &r->pq, true);
 
 	MetaBeginAlone(view->index, &update);
 	update.meta->flags |= PIPEANN_META_RECODING;
@@ -344,8 +351,8 @@ WriteEntries(Recoding *r)
 
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = i;
-	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map,
-					  r->generation, &r->entries, sample, n, true);
+	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map, &r->entries,
+					  sample, n, true);
 	pfree(sample);
 }
 
@@ -366,6 +373,7 @@ Publish(Recoding *r)
 	update.meta->generation = r->generation;
 	update.meta->build_id = new_id.build_id;
 	update.meta->code_pages = r->code_page + 1;
+	update.meta->entry_first = made->entry_first;
 	update.meta->entry_count = made->entry_count;
 	update.meta->entry_degree = made->entry_degree;
 	update.meta->entry_dead = 0;
@@ -455,16 +463,18 @@ HasDrifted(Recoding *r)
 									   sizeof(float)));
 	for (uint32 i = 0; i < want; i++)
 	{
+		uint32		page = (uint32) ((uint64) i * pages / want);
+
 		CHECK_FOR_INTERRUPTS();
-		if (!PipeannGraphPageCopy(view, (uint32) ((uint64) i * pages / want),
-								  nodes))
+		if (!PipeannGraphPageCopy(view, page, nodes))
 			continue;
 		for (uint32 j = 0; j < l->slots_per_page && n < DRIFT_SAMPLES; j++)
 		{
 			const PipeannSlot *slot = PipeannSlotAt(l, nodes, j);
 
 			if (PipeannSlotIsLive(slot))
-				CodingVector(l, slot, r->samples + (Size) n++ * l->dim);
+				CodingVector(view, page * l->slots_per_page + j, slot,
+							 r->samples + (Size) n++ * l->dim);
 		}
 	}
 	error = PipeannCodingError(&view->codes.pq, r->samples, n);
@@ -505,8 +515,7 @@ static void
 LoadNextCodebook(PipeannIndexView *view)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	Size		size = mul_size(PipeannPqCentroidCount(l->dim),
-								sizeof(float));
+	Size		size = PipeannCodebookBytes(l);
 	MemoryContext old;
 	float	   *centroids;
 
@@ -522,8 +531,8 @@ LoadNextCodebook(PipeannIndexView *view)
 	centroids = PipeannAlloc(size);
 	MemoryContextSwitchTo(old);
 	PipeannStreamRead(view->index, view->map,
-					  PipeannCodingKind(PIPEANN_CODEBOOK,
-										view->meta.generation + 1),
+					  PIPEANN_CODEBOOK,
+					  PipeannCodebookFirst(l, view->meta.generation + 1),
 					  centroids, size);
 	next_codebook.pq.centroids = centroids;
 	next_codebook.build_id = view->meta.build_id;

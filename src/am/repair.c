@@ -310,7 +310,7 @@ EmbedSelf(Repair *r, uint32 id, const PipeannSlot *slot)
 	if (r->l->node_pages > 1)
 		(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
 	else
-		PipeannEmbedSlot(&r->v->view, slot, r->x, r->self);
+		PipeannEmbedSlot(&r->v->view, id, slot, r->x, r->self);
 }
 
 static float
@@ -528,14 +528,15 @@ GuardsLeft(const Repair *r, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * Write a page's new lists. Those that have changed since the copy was made
- * are computed anew: there are few.
+ * Write a page's new lists, but for those that have changed since the copy was
+ * made. Returns whether there are such.
  */
-static void
+static bool
 WriteLists(Repair *r, uint32 number, Buffer buffer)
 {
 	GenericXLogState *xlog = GenericXLogStart(r->v->view.index);
 	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+	bool		again = false;
 
 	for (uint32 i = 0; i < r->l->slots_per_page; i++)
 	{
@@ -544,30 +545,36 @@ WriteLists(Repair *r, uint32 number, Buffer buffer)
 		uint32	   *list = FixedList(r, i);
 
 		if (!SameList(r, slot, PipeannSlotAt(r->l, r->page, i)))
-			list[0] = !NeedsRepair(r, id, slot) ? PIPEANN_INVALID_ID :
-				(uint32) NewList(r, id, slot, list + 1);
-		if (list[0] == PIPEANN_INVALID_ID)
-			continue;
-		slot->guards = GuardsLeft(r, id, slot);
-		slot->degree = list[0];
-		memcpy(slot->neighbors, list + 1, list[0] * sizeof(uint32));
-		r->v->lists++;
+			again = true;
+		else if (list[0] != PIPEANN_INVALID_ID)
+		{
+			slot->guards = GuardsLeft(r, id, slot);
+			slot->degree = list[0];
+			memcpy(slot->neighbors, list + 1, list[0] * sizeof(uint32));
+			r->v->lists++;
+		}
 	}
 	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
 	GenericXLogFinish(xlog);
+	return again;
 }
 
+/*
+ * Inserters may change lists meanwhile; then the page is looked at again.
+ */
 static void
 RepairPage(Repair *r, uint32 number, PipeannReach *reach)
 {
-	Buffer		buffer;
+	bool		again = true;
 
 	if (!CopyPage(r, number))
 		return;
-	if (FixCopy(r, number))
+	while (again && FixCopy(r, number))
 	{
-		buffer = PipeannVacuumPage(r->v, number, BUFFER_LOCK_EXCLUSIVE);
-		WriteLists(r, number, buffer);
+		Buffer		buffer = PipeannVacuumPage(r->v, number,
+											   BUFFER_LOCK_EXCLUSIVE);
+
+		again = WriteLists(r, number, buffer);
 		memcpy(r->page, PipeannPagePayload(BufferGetPage(buffer)),
 			   PIPEANN_PAYLOAD);
 		UnlockReleaseBuffer(buffer);

@@ -46,22 +46,21 @@ typedef enum PipeannKind
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
 	PIPEANN_ENTRY = 6,			/* entry graph */
 	PIPEANN_MAP = 7,			/* extent map past the metapage's part */
-	PIPEANN_CODES_ODD = 8,		/* the same three for odd generations */
-	PIPEANN_CODEBOOK_ODD = 9,
-	PIPEANN_ENTRY_ODD = 10
+	PIPEANN_CODES_ODD = 8		/* codes of odd generations */
 } PipeannKind;
 
-#define PIPEANN_NUM_KINDS 11
+#define PIPEANN_NUM_KINDS 9
 
 /*
  * Codes, codebook and entry graph are made anew when the index has outgrown
- * them (am/recode.c): searches use one set of pages while the other is written.
+ * them (am/recode.c): searches use some pages while others are written. Codes
+ * of even and odd generations are of different kinds; codebooks and entry
+ * graphs share their kind's pages, which are few, and differ in the first one.
  */
 static inline PipeannKind
-PipeannCodingKind(PipeannKind kind, uint32 generation)
+PipeannCodesKind(uint32 generation)
 {
-	return generation % 2 == 0 ? kind :
-		(PipeannKind) (kind + (PIPEANN_CODES_ODD - PIPEANN_CODES));
+	return generation % 2 == 0 ? PIPEANN_CODES : PIPEANN_CODES_ODD;
 }
 
 typedef struct PipeannPageOpaque
@@ -116,6 +115,7 @@ typedef struct PipeannMeta
 	uint64		build_id;		/* random; tells builds and generations of one
 								 * file apart */
 	uint32		generation;		/* of codes, codebook and entry graph */
+	uint32		entry_first;	/* page of kind ENTRY where that begins */
 	uint32		attempt;		/* how often a next one was begun */
 	uint64		trained_nodes;	/* when this one was */
 	float		code_error;		/* mean squared error of its codes then */
@@ -168,6 +168,13 @@ static inline uint32
 PipeannExtTids(const PipeannLayout *l)
 {
 	return PipeannExtBytes(l) / sizeof(ItemPointerData);
+}
+
+/* Bytes of the codebook, float[dim * 256]. */
+static inline Size
+PipeannCodebookBytes(const PipeannLayout *l)
+{
+	return mul_size(l->dim, 256 * sizeof(float));
 }
 
 /* layout.c */
@@ -313,13 +320,27 @@ extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
 /* stream.c */
 
 /*
- * A kind's pages as one run of bytes: codebook and entry graph. Write replaces
- * pages 0 .. and extends the kind as needed, WAL-logged when wal is true.
+ * A kind's pages from `first` on as one run of bytes: codebook and entry graph.
+ * Pages written must have their extents; WAL-logged when wal is true.
  */
+static inline uint32
+PipeannStreamPages(Size length)
+{
+	return (length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
+}
+
+/* Where a generation's codebook begins. */
+static inline uint32
+PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
+{
+	return generation % 2 * PipeannStreamPages(PipeannCodebookBytes(l));
+}
+
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
-							  PipeannKind kind, void *dst, Size length);
+							  PipeannKind kind, uint32 first, void *dst,
+							  Size length);
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
-							   PipeannKind kind, const void *src, Size length,
-							   bool wal);
+							   PipeannKind kind, uint32 first,
+							   const void *src, Size length, bool wal);
 
 #endif							/* PIPEANN_PAGE_H */

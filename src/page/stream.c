@@ -24,11 +24,12 @@ StreamBlock(Relation index, const PipeannExtentMap *map, PipeannKind kind,
 
 void
 PipeannStreamRead(Relation index, const PipeannExtentMap *map,
-				  PipeannKind kind, void *dst, Size length)
+				  PipeannKind kind, uint32 first, void *dst,
+				  Size length)
 {
 	char	   *out = dst;
 
-	for (uint32 ordinal = 0; length > 0; ordinal++)
+	for (uint32 ordinal = first; length > 0; ordinal++)
 	{
 		BlockNumber blkno = StreamBlock(index, map, kind, ordinal);
 		Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
@@ -72,11 +73,12 @@ WritePage(Relation index, BlockNumber blkno, PipeannKind kind, const char *src,
 
 void
 PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
-				   PipeannKind kind, const void *src, Size length, bool wal)
+				   PipeannKind kind, uint32 first, const void *src,
+				   Size length, bool wal)
 {
 	const char *in = src;
 
-	for (uint32 ordinal = 0; length > 0; ordinal++)
+	for (uint32 ordinal = first; length > 0; ordinal++)
 	{
 		Size		part = Min(length, (Size) PIPEANN_PAYLOAD);
 

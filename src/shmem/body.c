@@ -111,7 +111,7 @@ InitReader(CodeReader *reader, Relation index, const PipeannLens *lens,
 {
 	reader->index = index;
 	reader->map = &lens->arrays->map;
-	reader->kind = PipeannCodingKind(PIPEANN_CODES, meta->generation);
+	reader->kind = PipeannCodesKind(meta->generation);
 	reader->chunks = lens->arrays->chunks;
 	reader->pq_bytes = meta->layout.pq_bytes;
 	reader->per_page = PipeannCodesPerPage(&meta->layout);
@@ -325,13 +325,11 @@ PipeannBodyLoad(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 	char	   *base = (char *) body;
 	uint32		ids = PipeannMetaIds(meta);
 
-	PipeannStreamRead(index, map,
-					  PipeannCodingKind(PIPEANN_CODEBOOK, meta->generation),
+	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
+					  PipeannCodebookFirst(&meta->layout, meta->generation),
 					  base + body->centroids,
-					  mul_size(PipeannPqCentroidCount(meta->layout.dim),
-							   sizeof(float)));
-	PipeannStreamRead(index, map,
-					  PipeannCodingKind(PIPEANN_ENTRY, meta->generation),
+					  PipeannCodebookBytes(&meta->layout));
+	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
 					  base + body->entries,
 					  PipeannEntryBytes(meta->entry_count,
 										meta->entry_degree));
