@@ -315,8 +315,9 @@ extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 
 /* free.c: graph pages with free slots, in the free space map */
 
-/* Note whether the graph page that starts at a block has free slots. */
-extern void PipeannFreeRecord(Relation index, BlockNumber blkno, bool has);
+/* Note how many slots of a graph page are free. */
+extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
+							  uint32 slots);
 
 /*
  * A graph page that has free slots by the map, or INVALID_ID. full was named

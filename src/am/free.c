@@ -13,13 +13,18 @@
 #include "storage/freespace.h"
 #include "utils/rel.h"
 
-/* What a page with free slots is noted as having. Only zero or not matters. */
-#define SOME_SPACE (BLCKSZ / 2)
+/* The least that counts as some space in the map. */
+#define SOME_SPACE (BLCKSZ / 256)
 
 void
-PipeannFreeRecord(Relation index, BlockNumber blkno, bool has)
+PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 {
-	RecordPageWithFreeSpace(index, blkno, has ? SOME_SPACE : 0);
+	const PipeannLayout *l = &view->meta.layout;
+
+	RecordPageWithFreeSpace(view->index, PipeannGraphBlock(view->map, l, page),
+							Max((Size) slots * (BLCKSZ - SOME_SPACE) /
+								l->slots_per_page,
+								slots > 0 ? SOME_SPACE : 0));
 }
 
 /*
@@ -66,14 +71,21 @@ BlockPage(const PipeannIndexView *view, BlockNumber blkno)
 	return page < view->meta.graph_pages ? (uint32) page : PIPEANN_INVALID_ID;
 }
 
+/*
+ * An emptier page first: there is room on it for what comes next to the node.
+ */
 uint32
 PipeannFreeSearch(const PipeannIndexView *view, uint32 full)
 {
-	BlockNumber blkno;
+	BlockNumber blkno = InvalidBlockNumber;
 	uint32		page;
 
 	if (full == PIPEANN_INVALID_ID)
-		blkno = GetPageWithFreeSpace(view->index, 1);
+	{
+		blkno = GetPageWithFreeSpace(view->index, BLCKSZ / 2);
+		if (blkno == InvalidBlockNumber)
+			blkno = GetPageWithFreeSpace(view->index, 1);
+	}
 	else
 		blkno = RecordAndGetPageWithFreeSpace(view->index,
 											  PipeannGraphBlock(view->map,

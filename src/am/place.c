@@ -202,7 +202,7 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	is_full = FindFree(l, BufferGetPage(buffer)) < 0;
 	UnlockReleaseBuffer(buffer);
 	if (is_full && (view->meta.flags & PIPEANN_META_HAS_FREE))
-		PipeannFreeRecord(view->index, blkno, false);
+		PipeannFreeRecord(view, page_number, 0);
 	*id = page_number * l->slots_per_page + at;
 	return true;
 }

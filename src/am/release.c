@@ -25,8 +25,7 @@ PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
 	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
 		return;
 	v->free_pages++;
-	PipeannFreeRecord(v->view.index,
-					  PipeannGraphBlock(v->view.map, l, page), true);
+	PipeannFreeRecord(&v->view, page, l->fill - used);
 	if (used > 0)
 		return;
 	v->stats->pages_deleted += l->node_pages;

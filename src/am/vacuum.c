@@ -220,6 +220,7 @@ Vacuum(PipeannVacuum *v)
 	{
 		/* whoever recodes must not find a freed slot used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+		PipeannVacuumEntries(v);
 		AwaitInserts(v);
 		entry_dead = FindEntries(v);
 		PipeannVacuumParts(v);

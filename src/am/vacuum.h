@@ -104,6 +104,9 @@ PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 /* clean.c: take out dead TIDs, see what is dead */
 extern void PipeannVacuumClean(PipeannVacuum *v);
 
+/* entry.c: put live nodes in the places of dead ones in the entry graph */
+extern void PipeannVacuumEntries(PipeannVacuum *v);
+
 /* overflow.c: take overflow slots out of their chains */
 extern void PipeannVacuumChains(PipeannVacuum *v);
 extern void PipeannVacuumParts(PipeannVacuum *v);

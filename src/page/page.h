@@ -125,6 +125,7 @@ typedef struct PipeannMeta
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
 	uint32		entry_dead;		/* dead nodes of the entry graph, kept */
+	uint64		entry_changes;	/* times that its ids were changed */
 	uint64		changes;		/* code pages changed since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
@@ -339,6 +340,13 @@ PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  PipeannKind kind, uint32 first, void *dst,
 							  Size length);
+
+/*
+ * Change one of a stream's words, WAL-logged: number `at`, from the beginning.
+ */
+extern void PipeannStreamPut(Relation index, const PipeannExtentMap *map,
+							 PipeannKind kind, uint32 first, uint32 at,
+							 uint32 word);
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);

@@ -89,3 +89,20 @@ PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 		CHECK_FOR_INTERRUPTS();
 	}
 }
+
+void
+PipeannStreamPut(Relation index, const PipeannExtentMap *map,
+				 PipeannKind kind, uint32 first, uint32 at, uint32 word)
+{
+	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
+	BlockNumber blkno = StreamBlock(index, map, kind, first + at / per_page);
+	Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
+										   BUFFER_LOCK_EXCLUSIVE, false, NULL);
+	GenericXLogState *state = GenericXLogStart(index);
+	Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
+
+	((uint32 *) PipeannPagePayload(page))[at % per_page] = word;
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}

@@ -337,4 +337,30 @@ PipeannBodyLoad(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 	PipeannReadCodes(index, lens, meta, 0, ids);
 	pg_atomic_write_u32(&body->ncodes, ids);
 	pg_atomic_write_u64(&body->applied, meta->changes);
+	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
+}
+
+/*
+ * VACUUM has put other nodes in the places of dead ones.
+ */
+void
+PipeannReadEntries(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+{
+	PipeannBody *body = lens->body;
+	Size		size = PipeannEntryBytes(meta->entry_count,
+										 meta->entry_degree);
+	char	   *stream;
+
+	if (pg_atomic_read_u64(&body->entries_applied) >= meta->entry_changes ||
+		meta->entry_count != lens->entry_count ||
+		meta->entry_degree != lens->entry_degree)
+		return;
+	stream = PipeannAlloc(size);
+	PipeannStreamRead(index, &lens->arrays->map, PIPEANN_ENTRY,
+					  meta->entry_first, stream, size);
+	CheckEntries(index, meta, stream);
+	memcpy((char *) body + body->entries, stream,
+		   mul_size(meta->entry_count, sizeof(uint32)));
+	pfree(stream);
+	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
 }

@@ -26,6 +26,8 @@ NeedsUpdate(const PipeannLens *lens, const PipeannMeta *meta)
 	if (PipeannLensIsDoomed(lens))
 		ids = Min(ids, lens->arrays->capacity);
 	return pg_atomic_read_u64(&lens->body->applied) < meta->changes ||
+		pg_atomic_read_u64(&lens->body->entries_applied) <
+		meta->entry_changes ||
 		pg_atomic_read_u32(&lens->body->ncodes) < ids;
 }
 
@@ -85,6 +87,7 @@ Update(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 		PipeannReadChanges(index, lens, meta, have);
 		PipeannReadCodes(index, lens, meta, have, ids);
 	}
+	PipeannReadEntries(index, lens, meta);
 	Publish(body, ids, meta->changes);
 }
 

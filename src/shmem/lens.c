@@ -247,6 +247,7 @@ Load(Relation index, PipeannLens *lens, const PipeannMeta *meta, bool evict)
 	body->codes = plan.codes;
 	pg_atomic_init_u32(&body->ncodes, 0);
 	pg_atomic_init_u64(&body->applied, 0);
+	pg_atomic_init_u64(&body->entries_applied, 0);
 	lens->body = body;
 	PipeannLensRefresh(index, lens, meta);
 	PipeannBodyLoad(index, lens, meta);

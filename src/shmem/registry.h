@@ -131,6 +131,7 @@ StaticAssertDecl(sizeof(PipeannControl) <= 40 * 1024,
 typedef struct PipeannBody
 {
 	pg_atomic_uint64 applied;	/* changes of code pages that are in codes */
+	pg_atomic_uint64 entries_applied;	/* changes of the entry graph's ids */
 	pg_atomic_uint32 ncodes;
 	slock_t		kill_mutex;		/* held to change kills */
 	uint32		kill_mask;		/* number of kills - 1 */
@@ -305,6 +306,8 @@ extern void PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first,
 							  uint32 *nodes);
 extern void PipeannReadCodes(Relation index, PipeannLens *lens,
 							 const PipeannMeta *meta, uint32 from, uint32 ids);
+extern void PipeannReadEntries(Relation index, PipeannLens *lens,
+							   const PipeannMeta *meta);
 extern void PipeannReadChanges(Relation index, PipeannLens *lens,
 							   const PipeannMeta *meta, uint32 ids);
 

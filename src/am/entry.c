@@ -1,0 +1,148 @@
+/*
+ * entry.c
+ *		VACUUM puts live nodes in the places of dead ones in the entry graph.
+ *
+ * A dead node's place goes to the nearest of its live neighbours that has none
+ * yet. The edges there are between places, so they stay, and lead about where
+ * they led. A dead node without a live neighbour keeps its place, and with it
+ * its slot.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "am/vacuum.h"
+#include "kernel/kernel.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+typedef struct Entries
+{
+	PipeannVacuum *v;
+	PipeannBits taken;			/* nodes of the entry graph */
+	PipeannSlot *slot;
+	float	   *x;
+	float	   *y;
+	uint32		changed;
+} Entries;
+
+static float
+CodeDistance(Entries *e, uint32 id)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+
+	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->y);
+	return PipeannKernel->l2[PIPEANN_FLOAT4] (e->x, e->y, codes->pq.dim);
+}
+
+/*
+ * Candidates among the neighbours of a node; nearest[2] are a live one and, to
+ * look further from, a dead one.
+ */
+static void
+NearestNeighbors(Entries *e, uint32 id, uint32 *live, uint32 *dead)
+{
+	const PipeannIndexView *view = &e->v->view;
+	float		least_live = INFINITY;
+	float		least_dead = INFINITY;
+	int			degree;
+
+	*live = *dead = PIPEANN_INVALID_ID;
+	PipeannSlotCopy(view, id, e->slot);
+	degree = PipeannSlotDegree(&view->meta.layout, e->slot);
+	for (int i = 0; i < degree; i++)
+	{
+		uint32		neighbor = e->slot->neighbors[i];
+		float		dist;
+
+		if (neighbor >= e->v->ids || neighbor >= view->codes.ncodes ||
+			PipeannBitsHas(&e->taken, neighbor))
+			continue;
+		dist = CodeDistance(e, neighbor);
+		if (PipeannBitsHas(&e->v->live, neighbor) && dist < least_live)
+		{
+			*live = neighbor;
+			least_live = dist;
+		}
+		if (PipeannBitsHas(&e->v->dead, neighbor) && dist < least_dead)
+		{
+			*dead = neighbor;
+			least_dead = dist;
+		}
+	}
+}
+
+/*
+ * Who takes the place of a dead node, or INVALID_ID.
+ */
+static uint32
+FindHeir(Entries *e, uint32 id)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+	uint32		heir;
+	uint32		dead;
+	uint32		none;
+
+	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->x);
+	NearestNeighbors(e, id, &heir, &dead);
+	if (heir == PIPEANN_INVALID_ID && dead != PIPEANN_INVALID_ID)
+		NearestNeighbors(e, dead, &heir, &none);
+	return heir;
+}
+
+static void
+Replace(Entries *e, uint32 place, uint32 id)
+{
+	PipeannVacuum *v = e->v;
+	uint32		heir = FindHeir(e, id);
+
+	if (heir == PIPEANN_INVALID_ID)
+		return;
+	PipeannStreamPut(v->view.index, v->view.map, PIPEANN_ENTRY,
+					 v->view.meta.entry_first, place, heir);
+	PipeannBitsAdd(&e->taken, heir);
+	e->changed++;
+}
+
+static void
+NoteChange(Relation index)
+{
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(index, &update);
+	update.meta->entry_changes++;
+	PipeannMetaEnd(&update);
+}
+
+/*
+ * Before inserts are awaited: those that begin later know the new ones.
+ * Whoever writes another entry graph shuts this out like an insert.
+ */
+void
+PipeannVacuumEntries(PipeannVacuum *v)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	const PipeannCodes *codes = &v->view.codes;
+	Entries		e = {.v = v};
+
+	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+	PipeannRefreshView(&v->view);
+	PipeannVacuumSet(v, &e.taken);
+	e.slot = PipeannSlotAlloc(l);
+	e.x = palloc(mul_size(l->dim, sizeof(float)));
+	e.y = palloc(mul_size(l->dim, sizeof(float)));
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		if (codes->entry_ids[i] < v->ids)
+			PipeannBitsAdd(&e.taken, codes->entry_ids[i]);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+	{
+		uint32		id = codes->entry_ids[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
+			Replace(&e, i, id);
+	}
+	if (e.changed > 0)
+		NoteChange(v->view.index);
+	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+}
