@@ -76,8 +76,13 @@ static Size
 MemoryLimit(void)
 {
 	int			kb = maintenance_work_mem;
+#if PG_VERSION_NUM >= 170000
+	bool		autovacuum = AmAutoVacuumWorkerProcess();
+#else
+	bool		autovacuum = IsAutoVacuumWorkerProcess();
+#endif
 
-	if (IsAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+	if (autovacuum && autovacuum_work_mem != -1)
 		kb = autovacuum_work_mem;
 	return (Size) kb * 1024;
 }

@@ -145,7 +145,7 @@ for my $trial (0 .. 2)
 {
 	my ($session, $pid) = begin_vacuum("DELETE FROM items WHERE id % $victims[$trial] = 0");
 
-	nap(0.1 + rand 3);
+	nap(0.1 + rand 1);
 	$primary->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
 	my $answer = $session->receive;
 	is($answer->{state}, '57014', "cancel $trial: VACUUM was cancelled");
@@ -161,7 +161,7 @@ for my $trial (0 .. 1)
 {
 	my ($session, $pid) = begin_vacuum("DELETE FROM items WHERE id % $victims[$trial] = 1");
 
-	nap(0.1 + rand 3);
+	nap(0.1 + rand 1);
 	kill 'KILL', $pid;
 	$session->receive;
 	wait_until('recovery', sub { $primary->poll_query_until('postgres', 'SELECT 1', 1) });
