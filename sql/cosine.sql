@@ -55,7 +55,7 @@ CREATE TABLE t (id int, val vector(2));
 INSERT INTO t SELECT i, ARRAY[cos(i * 0.001), sin(i * 0.001)]::vector * ARRAY[i, i]::vector
 	FROM generate_series(1, 5000) i;
 CREATE INDEX t_idx ON t USING pipeann (val vector_cosine_ops);
-SELECT has_codes, pipeann_check('t_idx') FROM pipeann_index_info('t_idx');
+SELECT has_codes, pipeann_check('t_idx', true) FROM pipeann_index_info('t_idx');
 SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM t ORDER BY val <=> ARRAY[cos(2.5005), sin(2.5005)]::vector LIMIT 2) s;
 SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM t ORDER BY val <=> ARRAY[1e6 * cos(0.5005), 1e6 * sin(0.5005)]::vector LIMIT 4) s;
 INSERT INTO t SELECT 6000 + i, ARRAY[cos(i), sin(i)]::vector FROM generate_series(1, 6) i;

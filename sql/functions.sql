@@ -21,6 +21,31 @@ CREATE VIEW v AS SELECT 1 AS one;
 SELECT pipeann_check('v');
 DROP VIEW v;
 
+-- with the table: partial and expression indexes, rows that are not indexed
+SELECT pipeann_check('t_idx', heapallindexed => true);
+SELECT pipeann_check('t_idx', NULL);
+CREATE TABLE h (id int, val vector(3));
+CREATE INDEX h_partial ON h USING pipeann (val vector_l2_ops) WHERE id % 2 = 0;
+CREATE INDEX h_expr ON h USING pipeann (((val + val)::vector(3)) vector_cosine_ops);
+SELECT pipeann_check('h_partial', true), pipeann_check('h_expr', true);
+INSERT INTO h SELECT i, CASE WHEN i % 5 > 0 THEN ARRAY[i % 7, 1.5, i]::vector END FROM generate_series(1, 60) i;
+INSERT INTO h VALUES (61, '[0,0,0]'), (62, '[0,0,0]');
+SELECT pipeann_check('h_partial', true), pipeann_check('h_expr', true);
+BEGIN;
+INSERT INTO h SELECT 100 + i, '[1,2,3]' FROM generate_series(1, 500) i;
+SELECT pipeann_check('h_partial', true), pipeann_check('h_expr', true);
+ROLLBACK;
+SELECT pipeann_check('h_partial', true) >= 20 AS partial, pipeann_check('h_expr', true) >= 40 AS expression;
+UPDATE h SET id = id + 2 WHERE id < 30;
+DELETE FROM h WHERE id > 50;
+VACUUM h;
+SELECT pipeann_check('h_partial', true) >= 20 AS partial, pipeann_check('h_expr', true) >= 40 AS expression;
+SET maintenance_work_mem = '1MB';
+INSERT INTO h SELECT 1000 + i, ARRAY[i % 3, i % 5, 1]::vector FROM generate_series(1, 90000) i;
+SELECT pipeann_check('h_partial', true) >= 20 AS partial, pipeann_check('h_expr', true) >= 40 AS expression;
+RESET maintenance_work_mem;
+DROP TABLE h;
+
 -- pipeann_index_info, on the same objects
 SELECT dimensions, nodes FROM pipeann_index_info('t_idx');
 SELECT dimensions FROM pipeann_index_info('t');

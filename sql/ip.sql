@@ -43,7 +43,7 @@ CREATE TABLE t (id int, val vector(4));
 INSERT INTO t SELECT i, ARRAY[cos(i), sin(i), cos(i * 1.7), i / 1000.0]::vector
 	FROM generate_series(1, 5000) i;
 CREATE INDEX t_idx ON t USING pipeann (val vector_ip_ops);
-SELECT has_codes, pipeann_check('t_idx') FROM pipeann_index_info('t_idx');
+SELECT has_codes, pipeann_check('t_idx', true) FROM pipeann_index_info('t_idx');
 SELECT id FROM t ORDER BY val <#> '[0,0,0,1]' LIMIT 5;
 SELECT id FROM t ORDER BY val <#> '[0,0,0,-1]' LIMIT 5;
 INSERT INTO t VALUES (5001, '[0,0,0,50]'), (5002, '[0,0,0,-50]');

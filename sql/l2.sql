@@ -52,13 +52,13 @@ VACUUM t;
 SELECT id, val FROM t ORDER BY val <-> '[3,3,3]';
 INSERT INTO t VALUES (2, '[1,2,3]'), (10, '[3,3,2]');
 SELECT id, val FROM t ORDER BY val <-> '[3,3,3]';
-SELECT pipeann_check('t_idx') >= 7;
+SELECT pipeann_check('t_idx', true) >= 7;
 DELETE FROM t;
 VACUUM t;
 SELECT id, val FROM t ORDER BY val <-> '[3,3,3]';
 INSERT INTO t VALUES (1, '[1,1,1]'), (2, '[2,2,2]');
 SELECT id, val FROM t ORDER BY val <-> '[3,3,3]';
-SELECT pipeann_check('t_idx') >= 2;
+SELECT pipeann_check('t_idx', true) >= 2;
 
 -- statements that make the index anew
 TRUNCATE t;
@@ -123,7 +123,7 @@ ROLLBACK;
 SELECT id FROM t ORDER BY val <-> '[3.2,0,0]' LIMIT 3;
 VACUUM t;
 SELECT id FROM t ORDER BY val <-> '[3.2,0,0]' LIMIT 3;
-SELECT pipeann_check('t_idx') > 0;
+SELECT pipeann_check('t_idx', true) > 0;
 
 -- prepared statements, generic plans too
 SET plan_cache_mode = force_generic_plan;
@@ -193,14 +193,14 @@ CREATE TABLE t (id int, val vector(3));
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops);
 SELECT id FROM t ORDER BY val <-> '[3,3,3]';
 VACUUM t;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 INSERT INTO t VALUES (1, NULL);
 SELECT id FROM t ORDER BY val <-> '[3,3,3]';
 INSERT INTO t SELECT i, ARRAY[i, -i, i / 2.0]::vector FROM generate_series(1, 500) i;
 SELECT id FROM t ORDER BY val <-> '[100,-100,50]' LIMIT 5;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM t ORDER BY val <-> '[3,3,3]') s;
 SELECT nodes, has_codes FROM pipeann_index_info('t_idx');
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 -- duplicates: made by a build, and by inserts
@@ -219,7 +219,7 @@ VACUUM t;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM t ORDER BY val <-> '[3,3,3]') s;
 INSERT INTO t SELECT i, '[1,2,3]' FROM generate_series(6001, 7000) i;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM t ORDER BY val <-> '[3,3,3]') s;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 -- negative zero is equal to zero, but not the same vector
@@ -249,7 +249,7 @@ GROUP BY i;
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops);
 CREATE INDEX t_ip ON t USING pipeann (val vector_ip_ops);
 CREATE INDEX t_cosine ON t USING pipeann (val vector_cosine_ops);
-SELECT pipeann_check('t_l2'), pipeann_check('t_ip'), pipeann_check('t_cosine');
+SELECT pipeann_check('t_l2', true), pipeann_check('t_ip', true), pipeann_check('t_cosine', true);
 SET pipeann.iterative_scan = relaxed_order;
 SELECT count(DISTINCT id) FROM (SELECT id FROM t ORDER BY val <-> '[1e38,-1e38,1,1e-44]') s;
 SELECT count(DISTINCT id) FROM (SELECT id FROM t ORDER BY val <#> '[1e38,-1e38,1,1e-44]') s;
@@ -328,7 +328,7 @@ VACUUM t;
 SELECT id FROM t ORDER BY val <-> '[3.2,0,0]' LIMIT 3;
 REINDEX INDEX t_idx;
 SELECT id FROM t ORDER BY val <-> '[3.2,0,0]' LIMIT 3;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 CREATE TEMPORARY TABLE t (id int, val vector(3)) ON COMMIT DELETE ROWS;
@@ -359,7 +359,7 @@ SELECT id FROM t ORDER BY val <-> '[20.7,0,0]' LIMIT 2;
 SELECT id FROM t_2 ORDER BY val <-> '[20.7,0,0]' LIMIT 2;
 ALTER TABLE t ATTACH PARTITION t_2 FOR VALUES FROM (11) TO (21);
 SELECT id FROM t ORDER BY val <-> '[20.7,0,0]' LIMIT 2;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 -- tables that inherit

@@ -132,12 +132,14 @@ COMMENT ON VIEW @extschema@.pipeann_stats IS
 
 -- Operating an index.
 
-CREATE FUNCTION @extschema@.pipeann_check(index pg_catalog.regclass)
+CREATE FUNCTION @extschema@.pipeann_check(
+	index pg_catalog.regclass,
+	heapallindexed pg_catalog.bool DEFAULT false)
 	RETURNS pg_catalog.int8
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-COMMENT ON FUNCTION @extschema@.pipeann_check(pg_catalog.regclass) IS
-	'check the structure of a pipeann index; returns the number of its nodes, errors if it is corrupted';
+COMMENT ON FUNCTION @extschema@.pipeann_check(pg_catalog.regclass, pg_catalog.bool) IS
+	'check the structure of a pipeann index, and with heapallindexed that it has every row of its table; returns the number of its nodes, errors if it is corrupted';
 
 CREATE FUNCTION @extschema@.pipeann_prewarm(index pg_catalog.regclass)
 	RETURNS pg_catalog.int8

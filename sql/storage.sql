@@ -64,14 +64,14 @@ SELECT is_exact('[10.23,20.5,30.75,40]', 1507);
 DELETE FROM t WHERE id = 2003;
 VACUUM t;
 SELECT id FROM t ORDER BY val <-> '[10.23,20.5,30.75,40]' LIMIT 3;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 -- and through the graph: the index grows past the line
 INSERT INTO t SELECT i, noise_vector(i, 4, 256) FROM generate_series(3001, 6000) i;
 SELECT has_codes FROM pipeann_index_info('t_idx');
 INSERT INTO t VALUES (2008, '[10.27,20.5,30.75,40]'), (2009, '[100.5,100.5,100.5,100.5]');
 SELECT id FROM t ORDER BY val <-> '[10.28,20.5,30.75,40]' LIMIT 3;
 SELECT id FROM t ORDER BY val <-> '[100.5,100.5,100.5,100.5]' LIMIT 1;
-SELECT pipeann_check('t_idx') = nodes FROM pipeann_index_info('t_idx');
+SELECT pipeann_check('t_idx', true) = nodes FROM pipeann_index_info('t_idx');
 REINDEX INDEX t_idx;
 SELECT storage FROM pipeann_index_info('t_idx');
 SELECT id FROM t ORDER BY val <-> '[10.28,20.5,30.75,40]' LIMIT 3;
@@ -84,7 +84,7 @@ CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (m = 4, ef_constr
 INSERT INTO t SELECT 2000 + i, noise_vector(7, 300, 256, 0, 1 + i * 0.001) FROM generate_series(1, 5) i;
 SELECT storage FROM pipeann_index_info('t_idx');
 SELECT id FROM t ORDER BY val <-> noise_vector(7, 300, 256, 0, 1.0032) LIMIT 6;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 -- storage chosen by the user
@@ -147,21 +147,21 @@ SELECT dimensions, has_codes FROM pipeann_index_info('t_idx');
 SELECT id FROM t ORDER BY val <-> '[1250.1]' LIMIT 5;
 SELECT id FROM t ORDER BY val <-> '[-5]' LIMIT 3;
 SELECT id FROM t ORDER BY val <-> '[3000]' LIMIT 3;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 CREATE TABLE t (id int, val vector(2));
 INSERT INTO t SELECT i, ARRAY[i / 71, i % 71]::vector FROM generate_series(0, 5040) i;
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops);
 SELECT dimensions, storage, has_codes FROM pipeann_index_info('t_idx');
 SELECT val FROM t ORDER BY val <-> '[35.1,35.2]' LIMIT 4;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 CREATE TABLE t (id int, val vector(3));
 INSERT INTO t SELECT i, noise_vector(i, 3, 1000) FROM generate_series(1, 5000) i;
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops);
 SELECT dimensions, storage, has_codes FROM pipeann_index_info('t_idx');
 SELECT is_exact('[500,500,500]', 10);
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 -- vectors longer than a page
@@ -179,7 +179,7 @@ SELECT id FROM (SELECT id FROM t ORDER BY val <-> noise_vector(55, 3000, 1000, -
 DELETE FROM t WHERE id <= 50;
 VACUUM t;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> noise_vector(55, 3000, 1000, -500, 0.001)) s;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 CREATE TABLE t (id int, val vector(16000));
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops);
@@ -188,7 +188,7 @@ SELECT dimensions, node_pages > 7 AS long, slots_per_page, nodes FROM pipeann_in
 SELECT id FROM t ORDER BY val <-> array_fill(2.6, ARRAY[16000])::vector LIMIT 3;
 REINDEX INDEX t_idx;
 SELECT id FROM t ORDER BY val <-> array_fill(2.6, ARRAY[16000])::vector LIMIT 3;
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
 -- long vectors with a graph
@@ -208,7 +208,7 @@ CREATE TABLE t (id int, val vector(6));
 INSERT INTO t SELECT i, noise_vector(i, 6, 1000) FROM generate_series(1, 4500) i;
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (m = 2, ef_construction = 4, pq_bytes = 1);
 SELECT m, ef_construction, pq_bytes, has_codes FROM pipeann_index_info('t_idx');
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 SET pipeann.ef_search = 4500;
 SELECT is_exact('[500,500,500,500,500,500]', 10);
 RESET pipeann.ef_search;
@@ -216,7 +216,7 @@ DROP INDEX t_idx;
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (m = 100, ef_construction = 200, pq_bytes = 1024);
 SELECT m, ef_construction, pq_bytes, has_codes FROM pipeann_index_info('t_idx');
 SELECT is_exact('[500,500,500,500,500,500]', 10);
-SELECT pipeann_check('t_idx');
+SELECT pipeann_check('t_idx', true);
 DROP INDEX t_idx;
 -- a fillfactor leaves room on the pages, and inserts use it
 CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (fillfactor = 50);

@@ -1,0 +1,321 @@
+# pipeann_check(): fields are forged on pages whose checksums are made right
+# again, and the check names each; sound indexes pass, also while they are
+# written to, and on a replica.
+
+use strict;
+use warnings;
+
+use Pipeann;
+use PipeannPages;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+need_images();
+random_seed();
+
+my $ROWS = 5000;
+my ($version) = `pg_config --version` =~ /PostgreSQL (\d+)/;
+my $node = make_node('check', conf => "wal_level = replica\nmax_wal_senders = 4\nhot_standby = on",
+	init => { allows_streaming => 1, extra => [ $version >= 18 ? '--no-data-checksums' : () ] });
+
+# "items" has floats and codes; "bytes" has overflow slots of both sorts.
+my $vectors = images($ROWS + 1000, 7);
+create_items($node, 'items', [ @$vectors[ 0 .. $ROWS - 1 ] ], index => 'USING pipeann (v vector_cosine_ops) WITH (m = 8, fillfactor = 90)');
+create_items($node, 'bytes', whole_images($ROWS, 7), index => 'USING pipeann (v vector_ip_ops) WITH (m = 8)');
+load_vectors($node, 'bytes', [ @$vectors[ $ROWS .. $ROWS + 29 ] ], 10001);
+$node->safe_psql('postgres', "INSERT INTO bytes SELECT 20000 + n + (id = 500)::int * 1000, v FROM bytes, generate_series(1, 300) n WHERE id IN (500, 10004);"
+	. 'DELETE FROM items WHERE id % 500 = 0; VACUUM items, bytes');
+
+sub check_result
+{
+	my ($table, $all, $server) = @_;
+	my $session = session($server || $node);
+	my $answer = $session->ask("SELECT pipeann_check('${table}_v', " . ($all ? 'true' : 'false') . ')');
+	$session->close;
+	return $answer;
+}
+
+sub is_sound
+{
+	my ($table, $what, $server) = @_;
+	for my $all (0, 1)
+	{
+		my $answer = check_result($table, $all, $server);
+		is($answer->{error}, undef, "$what: $table is sound" . ($all ? ', with all rows' : ''));
+	}
+	return;
+}
+
+is_sound($_, 'intact') for qw(items bytes);
+
+my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes);
+$node->stop;
+my %intact = map { $_ => slurp_file($path{$_}) } keys %path;
+
+# The checksum in Perl is the one in C.
+for my $table (sort keys %path)
+{
+	my $pages = PipeannPages->new($path{$table});
+	my @wrong = grep { !$pages->is_new($_) && $pages->sealed($_) != PipeannPages::checksum($pages->page($_), $_) } 0 .. $pages->blocks - 1;
+	is("@wrong", '', "$table: checksums recomputed are those on the pages");
+}
+
+# Forge, check, and put everything back. The check must fail with this message,
+# also without looking at the table unless "rows" is set.
+sub forged
+{
+	my ($what, $table, $forge, $message, %options) = @_;
+	my $pages = PipeannPages->new($path{$table});
+	my @names = $forge->($pages);
+	my $like = $message;
+
+	$like =~ s/%(\d)/$names[$1 - 1]/g;
+	$pages->save;
+	$node->start;
+	my $answer = check_result($table, $options{rows});
+	is($answer->{state}, 'XX002', "$what: index_corrupted");
+	like($answer->{error} || '', qr/$like/, "$what: named");
+	is(check_result($table, 0)->{error}, undef, "$what: not told without the table") if $options{rows};
+	$node->stop;
+	open my $file, '>:raw', $path{$table} or die $!;
+	print $file $intact{$table};
+	close $file;
+	return;
+}
+
+# A node with rows, not the first, and its block.
+sub some_node
+{
+	my ($pages) = @_;
+	my @nodes = grep { my $slot = $pages->slot($_); $slot->{flags} == $PipeannPages::USED && $slot->{ntids} == 1 && $slot->{degree} > 4 } $pages->nodes;
+	return $nodes[ 100 + rand($#nodes - 100) ];
+}
+
+my $named = 'node %1 at block %2';
+
+sub forge_field
+{
+	my ($field, $value, $at) = @_;
+	return sub {
+		my ($pages) = @_;
+		my $id = some_node($pages);
+		$pages->set($id, $field, ref $value ? $value->($id, $pages->slot($id), $pages) : $value, $at);
+		return ($id, $pages->block_of($id));
+	};
+}
+
+forged('neighbour out of range', 'items', forge_field('neighbors', 12345678, 2), "$named has a neighbour 12345678 that is not a node");
+forged('neighbour that is a free slot', 'items',
+	forge_field('neighbors', sub { my @free = $_[2]->ids(0); return $free[0] }, 1), "$named has a neighbour \\d+ that is not a node");
+forged('neighbour that is an overflow slot', 'bytes',
+	forge_field('neighbors', sub { return ($_[2]->exts)[0] }, 0), "$named has a neighbour \\d+ that is not a node");
+forged('self edge', 'items', forge_field('neighbors', sub { $_[0] }, 3), "$named is its own neighbour");
+forged('duplicate', 'items', forge_field('neighbors', sub { $_[1]{neighbors}[0] }, 3), "$named has a neighbour twice");
+forged('degree', 'items', forge_field('degree', 17), "$named has too many neighbours");
+forged('guards', 'items', forge_field('guards', 200), "$named guards more edges than it has");
+forged('TID count', 'items', forge_field('ntids', 33), "$named has too many inline TIDs");
+forged('invalid TID', 'items', forge_field('tids', pack('S3', 0, 5, 0), 0), "$named has an invalid heap TID");
+forged('flags', 'items', forge_field('flags', 0x11), "$named has unknown flags");
+forged('free with flags', 'items', forge_field('flags', 2), "$named is free but has flags");
+forged('wrong aux, cosine', 'items', forge_field('aux', sub { $_[1]{aux} * 1.001 }), "$named does not have the aux value");
+forged('wrong aux, inner product', 'bytes', forge_field('aux', 0.5), "$named does not have the aux value");
+forged('wrong vector', 'items', forge_field('vector', sub { 200 }, 5), "$named does not have");
+forged('wide without a chain', 'bytes', forge_field('flags', 5), "$named has a wide vector without a chain");
+
+# All edges to a node are taken away.
+forged('unreachable node', 'items', sub {
+	my ($pages) = @_;
+	my %entry;
+	for my $block ($pages->of_kind(6)) { $entry{$_} = 1 for unpack 'L*', substr $pages->page($block), 24, 8000; }
+	my $lost = some_node($pages);
+	$lost = some_node($pages) while $entry{$lost};
+	for my $id ($pages->nodes)
+	{
+		my @list = @{ $pages->slot($id)->{neighbors} };
+		my ($at) = grep { $list[$_] == $lost } 0 .. $#list;
+		next unless defined $at;
+		$pages->set($id, 'neighbors', $list[-1], $at);
+		$pages->set($id, 'degree', $#list);
+	}
+	return ($lost, $pages->block_of($lost));
+}, "$named cannot be reached");
+
+forged('wrong code', 'items', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my ($block, $offset) = $pages->code($id);
+	my $byte = substr $pages->page($block), $offset + 3, 1;
+	$pages->forge($block, $offset + 3, chr(ord($byte) ^ 0x55));
+	return ($id, $pages->block_of($id), $block);
+}, "$named does not have the code of its vector at block %3");
+
+forged('TID twice', 'items', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my $other = some_node($pages);
+	$other = some_node($pages) while $other == $id;
+	$pages->set($id, 'tids', $pages->slot($other)->{tids}[0], 1);
+	$pages->set($id, 'ntids', 2);
+	($id, $other) = ($other, $id) if $other > $id;
+	return ($id, $pages->block_of($id), $other);
+}, "$named has heap TID \\(\\d+,\\d+\\), which node %3 has too");
+
+# One row is lost, so nothing but the table can tell.
+forged('missing TID', 'items', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my ($high, $low, $offset) = unpack 'S3', $pages->slot($id)->{tids}[0];
+	$pages->set($id, 'ntids', 0);
+	return ($low, $offset);
+}, 'row \(%1,%2\) of table "items" is not in it', rows => 1);
+
+forged('TIDs exchanged', 'items', sub {
+	my ($pages) = @_;
+	my @ids = (some_node($pages), some_node($pages));
+	my @tids = map { $pages->slot($_)->{tids}[0] } @ids;
+	$pages->set($ids[0], 'tids', $tids[1], 0);
+	$pages->set($ids[1], 'tids', $tids[0], 0);
+	return;
+}, 'node \d+ at block \d+ has another vector than its row', rows => 1);
+
+# Chains. The node with 300 rows of a vector, and one of a wide vector.
+sub chained
+{
+	my ($pages, $field) = @_;
+	return grep { $pages->slot($_)->{$field} != $PipeannPages::INVALID } $pages->nodes;
+}
+
+sub last_of
+{
+	my ($pages, $id, $field) = @_;
+	my $next = $pages->slot($id)->{$field};
+	($id, $next) = ($next, $pages->slot($next)->{$field}) while $next != $PipeannPages::INVALID;
+	return $id;
+}
+
+forged('chain cycle', 'bytes', sub {
+	my ($pages) = @_;
+	my ($id) = chained($pages, 'ext_tids');
+	$pages->set(last_of($pages, $id, 'ext_tids'), 'ext_tids', $pages->slot($id)->{ext_tids});
+	return ($id, $pages->block_of($id));
+}, "$named has a cycle in its overflow chain");
+forged('chain to a node', 'bytes', sub {
+	my ($pages) = @_;
+	my ($id) = chained($pages, 'ext_tids');
+	$pages->set(last_of($pages, $id, 'ext_tids'), 'ext_tids', some_node($pages));
+	return ($id, $pages->block_of($id));
+}, "$named refers to an overflow slot that is none");
+forged('chain out of range', 'bytes', sub {
+	my ($pages) = @_;
+	my ($id) = chained($pages, 'ext_tids');
+	$pages->set($id, 'ext_tids', 987654321);
+	return ($id, $pages->block_of($id));
+}, "$named refers to an overflow slot that does not exist");
+forged('two owners', 'bytes', sub {
+	my ($pages) = @_;
+	my @ids = chained($pages, 'ext_vec');
+	$pages->set($ids[1], 'ext_vec', $pages->slot($ids[0])->{ext_vec});
+	return;
+}, 'node \d+ at block \d+ (has an overflow slot that is another|has a wide vector that is not|does not have)');
+forged('two owners of TIDs', 'bytes', sub {
+	my ($pages) = @_;
+	my ($id) = chained($pages, 'ext_tids');
+	my $other = some_node($pages);
+	$pages->set($other, 'ext_tids', last_of($pages, $id, 'ext_tids'));
+	return;
+}, 'node \d+ at block \d+ has an overflow slot that is another node');
+forged('wide vector cut short', 'bytes', sub {
+	my ($pages) = @_;
+	my ($id) = chained($pages, 'ext_vec');
+	my $last = last_of($pages, $id, 'ext_vec');
+	$pages->set($last, 'length', $pages->slot($last)->{length} - 4);
+	return ($id, $pages->block_of($id));
+}, "$named has a wide vector of the wrong length");
+forged('wide vector changed', 'bytes', sub {
+	my ($pages) = @_;
+	my ($id) = chained($pages, 'ext_vec');
+	$pages->set($pages->slot($id)->{ext_vec}, 'body', pack('f', 77.25), 8);
+	return ($id, $pages->block_of($id));
+}, "$named has a wide vector that is not the one rounded");
+
+# Other pages.
+forged('entry graph', 'items', sub {
+	my ($pages) = @_;
+	my ($block) = $pages->of_kind(6);
+	my @free = $pages->ids(0);
+	$pages->forge($block, 24 + 4 * 7, pack 'L', $free[0]);
+	return $free[0];
+}, 'node %1 at block \d+ is in the entry graph but is not a node');
+forged('page where none belongs', 'items', sub {
+	my ($pages) = @_;
+	$pages->forge(128, 0, $pages->page(1));
+	return;
+}, 'block 128 is not empty but belongs to no page');
+forged('page of another kind', 'items', sub {
+	my ($pages) = @_;
+	my ($code) = $pages->of_kind(4);
+	my ($book) = $pages->of_kind(5);
+	my @codes = $pages->of_kind(4);
+	$pages->forge($codes[-1] + 1, 0, $pages->page($book));
+	return $codes[-1] + 1;
+}, 'invalid page at block %1');
+
+$node->start;
+is_sound($_, 'put back') for qw(items bytes);
+
+# While rows come and go; the check sees every state of an insert.
+my @writers = map { session($node, timeout => 300) } 1 .. 2;
+my $late = join ',', map { "($_, '$vectors->[$_ - 1]'::vector)" } $ROWS + 1 .. $ROWS + 600;
+$node->safe_psql('postgres', "CREATE TABLE late (id int, v vector(49)); INSERT INTO late VALUES $late");
+$writers[0]->send('DO $$ DECLARE r record; a int[]; BEGIN FOR i IN 5001 .. 5600 LOOP INSERT INTO items SELECT id, v FROM late WHERE id = i; COMMIT; END LOOP; END $$');
+$writers[1]->send('DO $$ BEGIN FOR i IN 1 .. 400 LOOP DELETE FROM items WHERE id = i * 7; INSERT INTO items SELECT 50000 + i, v FROM late WHERE id = 5000 + i; COMMIT; END LOOP; END $$');
+my ($checks, @wrong) = (0);
+while (grep { !$_->ready(0) } @writers)
+{
+	my $answer = check_result('items', $checks % 2);
+	push @wrong, $answer->{error} if defined $answer->{error};
+	$node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) items') if ++$checks % 3 == 0;
+}
+is($_->receive->{error}, undef, 'writing: no error') for @writers;
+is("@wrong", '', "no false alarm in $checks checks while rows were written and vacuumed");
+cmp_ok($checks, '>', 1, 'checks ran beside writers');
+is_sound('items', 'after writing');
+$_->close for @writers;
+
+# An insert that failed after it wrote its node leaves one that is not settled.
+{
+	my $session = session($node);
+	for my $ms (1 .. 12)
+	{
+		$session->ask("SET statement_timeout = '${ms}ms'; INSERT INTO items SELECT 60000 + id, v FROM late WHERE id > 5600 - 40; RESET statement_timeout");
+		$session->rows('RESET statement_timeout');
+	}
+	$session->close;
+	is_sound('items', 'after inserts cut short');
+}
+
+# A replica, while it replays.
+$node->backup('base');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'base', has_streaming => 1);
+$replica->start;
+my $writer = session($node, timeout => 300);
+$writer->send('DO $$ BEGIN FOR i IN 1 .. 300 LOOP INSERT INTO items SELECT 70000 + i, v + v FROM late WHERE id = 5000 + i; COMMIT; END LOOP; END $$');
+@wrong = ();
+$checks = 0;
+until ($writer->ready(0))
+{
+	my $answer = check_result('items', 1, $replica);
+	push @wrong, $answer->{error} if defined $answer->{error};
+	$checks++;
+}
+is($writer->receive->{error}, undef, 'replica: writing');
+is("@wrong", '', "replica: no false alarm in $checks checks");
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+is_sound($_, 'replica', $replica) for qw(items bytes);
+$writer->close;
+is(scalar crash_lines($_), 0, 'no process crashed') for $node, $replica;
+$replica->stop;
+$node->stop;
+done_testing();
