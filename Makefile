@@ -5,7 +5,8 @@
 #
 # Building and installing is PGXS's: make, make install, make installcheck,
 # with PG_CONFIG=... for another server than the first in PATH.
-# WERROR=1 makes warnings errors.
+# WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
+# which backends can be made to wait (src/am/pause.h).
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
@@ -48,7 +49,7 @@ OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 # -isystem: PostgreSQL's own headers do not pass -Wextra.
 PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -I$(srcdir)/src
-PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror)
+PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS)
 SHLIB_LINK = -luring
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out sql/pipeann--%,$(sort $(wildcard sql/*.sql))))

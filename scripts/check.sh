@@ -83,11 +83,23 @@ run_pgtap() {
 	in_copy pg_prove --verbose --timer --host "$DIR" --username postgres --dbname pgtap $files
 }
 
+# A library whose backends tests can make wait (src/am/pause.h), built beside
+# and not installed: the tests' servers load it from $DIR.
+build_pause_library() {
+	mkdir -p build/pause
+	tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/pause
+	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PAUSE_POINTS=1
+	mkdir -p "$DIR/pause"
+	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
+}
+
+# TAP_FILES: some of the tests only.
 run_tap() {
 	local files status=0
-	files=$(cd "$DIR" && ls test/t/*.pl 2>/dev/null) || return 0
+	files=${TAP_FILES:-$(cd "$DIR" && ls test/t/*.pl 2>/dev/null)} || return 0
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
-	in_copy env TMPDIR="$DIR" TESTDIR="$DIR" TESTDATADIR="$DIR/tmp_check" TESTLOGDIR="$DIR/tmp_check/log" \
+	build_pause_library || return 1
+	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" TMPDIR="$DIR" TESTDIR="$DIR" TESTDATADIR="$DIR/tmp_check" TESTLOGDIR="$DIR/tmp_check/log" \
 		PGPORT=65432 PG_TEST_PORT_DIR="$DIR/portlock" top_builddir="$DIR" \
 		PG_REGRESS="$PGXS_SRC/test/regress/pg_regress" \
 		prove --verbose --timer -I "$PGXS_SRC/test/perl" -I "$DIR/test/t" $files || status=$?

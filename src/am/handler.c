@@ -6,6 +6,7 @@
 
 #include "access/amapi.h"
 #include "am/am.h"
+#include "am/pause.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "fmgr.h"
@@ -32,6 +33,7 @@ _PG_init(void)
 	PipeannKernelsInit();
 	PipeannOptionsInit();
 	PipeannSettingsInit();
+	PipeannPauseInit();
 	PipeannImageInit();
 	PipeannIoInit();
 	MarkGUCPrefixReserved("pipeann");

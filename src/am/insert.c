@@ -15,6 +15,7 @@
 
 #include "am/am.h"
 #include "am/link.h"
+#include "am/pause.h"
 #include "io/io.h"
 #include "kernel/kernel.h"
 #include "miscadmin.h"
@@ -170,6 +171,7 @@ PushExt(InsertState *state, uint32 id, uint32 old_first, uint32 number)
 	memcpy(PipeannSlotBody(ext), &state->tid, sizeof(ItemPointerData));
 	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
 	pfree(ext);
+	PIPEANN_PAUSE("chain-slot-written");
 
 	PipeannSlotBegin(view, id, &update);
 	pushed = PipeannSlotIsLive(update.slot) &&
@@ -352,9 +354,13 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->wide)
 		WriteWide(state);
+	PIPEANN_PAUSE("insert-wide-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
+	PIPEANN_PAUSE("insert-node-written");
 	WriteCodes(state, id);
+	PIPEANN_PAUSE("code-not-noted");
 	state->nodes = PipeannNoteNode(view, id, true);
+	PIPEANN_PAUSE("insert-code-written");
 	PipeannLinkNode(view, id, state->slot);
 }
 
@@ -427,6 +433,7 @@ InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
 	equal = FindEqual(&state, search, set);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
+	PIPEANN_PAUSE("insert-searched");
 	if (equal != PIPEANN_INVALID_ID && JoinNode(&state, equal))
 		LinkIfUnlinked(&state, equal);
 	else

@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "am/link.h"
+#include "am/pause.h"
 #include "kernel/kernel.h"
 
 /* Candidates looked at, as a multiple of ef_construction. */
@@ -453,6 +454,7 @@ LinkBack(const PipeannIndexView *view, uint32 target, const NewNode *node,
 		int			n;
 
 		CHECK_FOR_INTERRUPTS();
+		PIPEANN_PAUSE("insert-back-edge");
 		result = AppendEdge(view, target, node, guarded);
 		if (result != LINK_FULL)
 			break;

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "am/am.h"
+#include "am/pause.h"
 #include "utils/rel.h"
 
 /* Pages that the free space map names and others have filled. */
@@ -235,6 +236,7 @@ AddGraphPage(PipeannIndexView *view)
 			PipeannExtentAdd(view->index, meta, PIPEANN_GRAPH);
 		meta->graph_pages++;
 		PipeannMetaEnd(&update);
+		PIPEANN_PAUSE("page-given-out");
 	}
 	PipeannRefreshView(view);
 }

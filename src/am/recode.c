@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "am/am.h"
+#include "am/pause.h"
 #include "io/io.h"
 #include "kernel/kernel.h"
 #include "miscadmin.h"
@@ -376,7 +377,12 @@ Publish(Recoding *r)
 	update.meta->entry_first = made->entry_first;
 	update.meta->entry_count = made->entry_count;
 	update.meta->entry_degree = made->entry_degree;
-	update.meta->entry_dead = 0;
+	if (update.meta->entry_dead > 0)
+	{
+		/* dead nodes of the former entry graph can be freed now */
+		update.meta->flags |= PIPEANN_META_REPAIRING;
+		update.meta->entry_dead = 0;
+	}
 	update.meta->trained_nodes = update.meta->nodes;
 	update.meta->code_error = r->error;
 	MetaEndAlone(r->view.index, &update);
@@ -398,9 +404,12 @@ Recode(Recoding *r)
 		return;
 	r->pq = PipeannCodingLayout(l);
 	r->error = PipeannCodingTrain(&r->pq, r->samples, r->nsamples, NULL, NULL);
+	PIPEANN_PAUSE("recode-trained");
 	Announce(r);
+	PIPEANN_PAUSE("recode-announced");
 	EncodeNodes(r);
 	WriteEntries(r);
+	PIPEANN_PAUSE("recode-written");
 	Publish(r);
 }
 

@@ -8,6 +8,7 @@
 
 #include "access/relscan.h"
 #include "am/am.h"
+#include "am/pause.h"
 #include "io/io.h"
 #include "kernel/kernel.h"
 #include "miscadmin.h"
@@ -201,6 +202,7 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 #endif
 	StartSearch(scan, state);
 	FirstRun(state);
+	PIPEANN_PAUSE("scan-searched");
 	state->started = true;
 }
 
@@ -271,6 +273,7 @@ LoadResult(PipeannScan *state)
 static void
 LoadExt(PipeannScan *state)
 {
+	PIPEANN_PAUSE("scan-chain");
 	state->ntids = PipeannChainRead(&state->view, &state->chain, state->tids);
 	state->next_tid = 0;
 }

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "am/pause.h"
 #include "am/vacuum.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
@@ -87,6 +88,7 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 	Buffer		buffer;
 
 	DelayPoint();
+	PIPEANN_PAUSE("vacuum-page");
 	Prefetch(v, page);
 	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
 							   true, v->info->strategy);
@@ -221,6 +223,7 @@ Vacuum(PipeannVacuum *v)
 		/* whoever recodes must not find a freed slot used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		PipeannVacuumEntries(v);
+		PIPEANN_PAUSE("vacuum-cleaned");
 		AwaitInserts(v);
 		entry_dead = FindEntries(v);
 		PipeannVacuumParts(v);

@@ -3,6 +3,7 @@
  *		An image's contents: how they are laid out, and reading them from the
  *		index. The same in shared and in private memory.
  */
+#include "am/pause.h"
 #include "shmem/registry.h"
 
 #define SMALLEST_CAPACITY 1024
@@ -334,6 +335,7 @@ PipeannBodyLoad(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 					  PipeannEntryBytes(meta->entry_count,
 										meta->entry_degree));
 	CheckEntries(index, meta, base + body->entries);
+	PIPEANN_PAUSE("image-load");
 	PipeannReadCodes(index, lens, meta, 0, ids);
 	pg_atomic_write_u32(&body->ncodes, ids);
 	pg_atomic_write_u64(&body->applied, meta->changes);

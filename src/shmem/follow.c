@@ -6,6 +6,7 @@
  * reads it stores over the old codes, under searches that go on. A code read
  * while it changes is worth a little recall at most.
  */
+#include "am/pause.h"
 #include "shmem/registry.h"
 
 bool
@@ -88,6 +89,7 @@ Update(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 		PipeannReadCodes(index, lens, meta, have, ids);
 	}
 	PipeannReadEntries(index, lens, meta);
+	PIPEANN_PAUSE("image-follow");
 	Publish(body, ids, meta->changes);
 }
 

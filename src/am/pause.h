@@ -1,0 +1,42 @@
+/*
+ * pause.h
+ *		Points at which tests can make a backend wait.
+ *
+ * Built with PAUSE_POINTS=1, a backend that comes to a point named in
+ * pipeann.pause_at waits while another session holds the advisory lock
+ * PIPEANN_PAUSE_KEY. In a server with injection points each point is one of
+ * those. Otherwise nothing is compiled in. No buffer may be locked at a point.
+ */
+#ifndef PIPEANN_PAUSE_H
+#define PIPEANN_PAUSE_H
+
+#include "postgres.h"
+
+#ifdef PIPEANN_PAUSE_POINTS
+
+#define PIPEANN_PAUSE_KEY 7011
+
+#define PIPEANN_PAUSE(name) PipeannPause(name)
+
+extern void PipeannPause(const char *name);
+
+#elif PG_VERSION_NUM >= 170000 && defined(USE_INJECTION_POINTS)
+
+#include "utils/injection_point.h"
+
+#if PG_VERSION_NUM >= 180000
+#define PIPEANN_PAUSE(name) INJECTION_POINT("pipeann-" name, NULL)
+#else
+#define PIPEANN_PAUSE(name) INJECTION_POINT("pipeann-" name)
+#endif
+
+#else
+
+#define PIPEANN_PAUSE(name) ((void) 0)
+
+#endif
+
+/* Defines the setting where there is one. */
+extern void PipeannPauseInit(void);
+
+#endif							/* PIPEANN_PAUSE_H */

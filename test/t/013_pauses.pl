@@ -1,0 +1,247 @@
+# A backend is stopped at each dangerous point while another one does what may
+# come in its way, or the server is killed. Nobody fails, every row that is
+# committed is found, and the index is sound.
+#
+# Needs a library built with PAUSE_POINTS=1, in PIPEANN_PAUSE_LIBRARY.
+
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use Pipeann;
+use PipeannCrash;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $library = $ENV{PIPEANN_PAUSE_LIBRARY};
+
+plan skip_all => 'no library with pause points (PIPEANN_PAUSE_LIBRARY)' unless $library;
+need_images();
+random_seed();
+
+my $KEY = 7011;
+my $ONLY = $ENV{PIPEANN_PAUSE_ONLY} // q();	# a pattern of points
+my $ROWS = 4600;
+my $WITH = 'WITH (m = 8, ef_construction = 40)';
+
+# The extension is made with the library installed, then the server gets the
+# other one.
+my $node = make_node('pauses', preload => 0, conf => "fsync = off\nmaintenance_work_mem = 64MB");
+$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'");
+$node->append_conf('postgresql.conf', "shared_preload_libraries = '$library'");
+$node->restart;
+
+my $vectors = images(10000, 7);
+create_items($node, 'source', $vectors, index => '');
+$node->safe_psql('postgres', 'CREATE SEQUENCE ids START 100001');
+
+sub make_table
+{
+	my ($table, $rows) = @_;
+
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(49));"
+		. "INSERT INTO $table SELECT * FROM source WHERE id <= $rows;"
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops) $WITH;"
+		. "CREATE INDEX ${table}_id ON $table (id)");
+	return;
+}
+
+# New vectors are taken in turn.
+my $fresh = $ROWS;
+sub fresh { $fresh = $fresh < 9900 ? $fresh + 1 : $ROWS + 1; return $fresh; }
+
+sub insert
+{
+	my ($table, $source, $times) = @_;
+	return "INSERT INTO $table SELECT nextval('ids'), v FROM source, generate_series(1, " . ($times || 1) . ") WHERE id = $source";
+}
+
+sub search
+{
+	my ($table, $source, $limit) = @_;
+	return "SELECT id FROM $table ORDER BY v <-> '$vectors->[$source - 1]' LIMIT $limit";
+}
+
+sub inserting { my ($table, $source) = @_; return insert($table, $source); }
+
+# What brings a backend to each point: table, rows it starts with (or 0 for one
+# table that lives on), and the statement for a vector.
+my %points = (
+	'insert-searched' => [ 'items', \&inserting ],
+	'insert-wide-written' => [ 'items', \&inserting ],
+	'insert-node-written' => [ 'items', \&inserting ],
+	'code-not-noted' => [ 'items', \&inserting ],
+	'image-follow' => [ 'items', \&inserting ],
+	'insert-code-written' => [ 'items', \&inserting ],
+	'insert-back-edge' => [ 'items', \&inserting ],
+	'page-given-out' => [ 'items', sub {
+		my ($table, $source) = @_;
+		return "INSERT INTO $table SELECT nextval('ids'), v FROM source WHERE id BETWEEN $source AND $source + 60" } ],
+	'chain-slot-written' => [ 'items', sub { return insert(@_, 40) } ],
+	'vacuum-page' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
+	'vacuum-cleaned' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
+	'scan-searched' => [ 'items', sub { return search(@_, 20) } ],
+	'scan-chain' => [ 'items', sub { return search($_[0], 9999, 200) } ],
+	'image-load' => [ 'items', sub { return search(@_, 20) } ],
+	'recode-trained' => [ 'grow', \&inserting ],
+	'recode-announced' => [ 'grow', \&inserting ],
+	'recode-written' => [ 'grow', \&inserting ]);
+
+# What another session does meanwhile.
+my %others = (
+	'same vector' => sub { my ($table, $source) = @_; return insert($table, $source, 2) },
+	'other vector' => sub { my ($table) = @_; return insert($table, fresh()) },
+	'delete and vacuum' => sub {
+		my ($table) = @_;
+		return "DELETE FROM $table WHERE ctid IN (SELECT ctid FROM $table ORDER BY id DESC LIMIT 7);"
+		  . "DELETE FROM $table WHERE id IN (SELECT id FROM $table WHERE id <= $ROWS ORDER BY random() LIMIT 5); VACUUM (INDEX_CLEANUP ON) $table" },
+	'scan' => sub { return search(@_, 50) },
+	'reindex concurrently' => sub { my ($table) = @_; return "REINDEX INDEX CONCURRENTLY ${table}_v" },
+	'create index concurrently' => sub {
+		my ($table) = @_;
+		return "CREATE INDEX CONCURRENTLY ${table}_w ON $table USING pipeann (v vector_l2_ops) $WITH" },
+	'kill' => undef);
+
+# Sound, and rows are found by their own vectors: a sample, and the last ones.
+sub problems
+{
+	my ($table) = @_;
+	my $session = session($node);
+	my @problems;
+
+	$session->rows('SET pipeann.ef_search = 200');
+	for my $index ($session->rows("SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam"
+		. " WHERE indrelid = '$table'::regclass AND amname = 'pipeann' AND indisvalid"))
+	{
+		my $answer = $session->ask("SELECT pipeann_check('$index', true)");
+		push @problems, "$index: $answer->{error}" if defined $answer->{error};
+	}
+	my $lost = $session->row("SELECT string_agg(s.id::text, ' ') FROM ((SELECT id, v FROM $table WHERE id < 100000 ORDER BY random() LIMIT 30)"
+		. " UNION ALL (SELECT id, v FROM $table ORDER BY id DESC LIMIT 10)) s WHERE NOT EXISTS (SELECT 1 FROM"
+		. " (SELECT n.v FROM $table n ORDER BY n.v <-> s.v LIMIT 1) n WHERE n.v = s.v)");
+	push @problems, "rows $lost not found" if $lost;
+	my $recall = eval { recall($session, $table, [ map { $vectors->[ rand 9000 ] } 1 .. 5 ], 10) };
+	push @problems, 'recall ' . ($recall // $@) unless defined $recall && $recall >= 0.9;
+	$session->close;
+	return @problems;
+}
+
+# All rows of one vector, as many as the table has.
+sub equal_rows
+{
+	my ($session, $table, $source) = @_;
+	my $v = $vectors->[ $source - 1 ];
+	my ($got) = $session->rows("SELECT count(*) FROM (SELECT v <-> '$v' AS d FROM $table ORDER BY v <-> '$v' LIMIT 500) s WHERE d = 0");
+	my ($want) = $session->rows("$Pipeann::BY_TABLE; SELECT count(*) FROM $table WHERE v = '$v'; $Pipeann::BY_INDEX");
+	return $got == $want ? () : "$got of $want rows of vector $source found";
+}
+
+sub prepare
+{
+	my ($point, $table) = @_;
+
+	make_table('grow', 4095) if $table eq 'grow';
+	$node->safe_psql('postgres', 'DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id <= 4600 LIMIT 4)') if $point =~ /^vacuum/;
+	$node->safe_psql('postgres', 'REINDEX INDEX items_v') if $point eq 'image-load';
+	return;
+}
+
+sub waits
+{
+	my ($session) = @_;
+	return $session->row("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $KEY AND NOT granted");
+}
+
+sub release
+{
+	my ($control) = @_;
+	$control->rows("SELECT pg_advisory_unlock($KEY)");
+	return;
+}
+
+# One backend at a point, another one at work.
+sub meet
+{
+	my ($point, $other) = @_;
+	my ($table, $statement) = @{ $points{$point} };
+	my $source = fresh();
+	my @problems;
+
+	prepare($point, $table);
+	my $control = session($node);
+	$control->rows("SELECT pg_advisory_lock($KEY)");
+	my $worker = session($node);
+	$worker->rows("SET pipeann.pause_at = '$point'");
+	$worker->send($statement->($table, $source));
+	$fresh += 60 if $point eq 'page-given-out';
+	my $came = eval { wait_until($point, sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+	push @problems, 'the point was not reached' unless $came;
+
+	if ($other eq 'kill')
+	{
+		crash($node, rand() < 0.5);
+		$_->close for $worker, $control;
+	}
+	else
+	{
+		my $session = session($node);
+		$session->send($others{$other}->($table, $source));
+		$session->ready(0.7);
+		if ($came && !$worker->ready(0) && $point !~ /^image-/)
+		{
+			# a third one sees what is committed
+			my $reader = session($node);
+			push @problems, equal_rows($reader, $table, 1 + int rand 4000), equal_rows($reader, $table, 9999);
+			$reader->close;
+		}
+		release($control);
+		for ($worker, $session)
+		{
+			my $answer = $_->receive;
+			push @problems, "$answer->{state} $answer->{error}" if defined $answer->{error};
+			$_->close;
+		}
+		$control->close;
+	}
+	my $reader = session($node);
+	push @problems, problems($table), equal_rows($reader, $table, $source), equal_rows($reader, $table, 9999);
+	$reader->close;
+	$node->safe_psql('postgres', "DROP INDEX ${table}_w") if $other eq 'create index concurrently';
+	return @problems;
+}
+
+make_table('items', $ROWS);
+$node->safe_psql('postgres', insert('items', 9999, 150));
+for my $point (grep { /$ONLY/ } sort keys %points)
+{
+	for my $other (sort keys %others)
+	{
+		my @problems = meet($point, $other);
+		is(join("\n", @problems), '', "$point, $other");
+	}
+}
+
+# Specifications for PostgreSQL's isolationtester, which shows who waits.
+my $tester = ($ENV{PG_REGRESS} || '') =~ s|regress/pg_regress$|isolation/isolationtester|r;
+
+sub isolation
+{
+	my ($spec) = @_;
+	my ($got, $errors);
+	my $expected = "$FindBin::Bin/../isolation/expected/$spec.out";
+
+	local $ENV{PGOPTIONS} = '-c client_min_messages=warning';
+	IPC::Run::run([ $tester, $node->connstr('postgres') ], '<', "$FindBin::Bin/../isolation/specs/$spec.spec", '>', \$got, '2>', \$errors);
+	is($got . $errors, slurp_file($expected), "isolation: $spec");
+	return;
+}
+
+SKIP: {
+	skip 'no isolationtester', 3 unless -x $tester;
+	isolation($_) for grep { /$ONLY/ } qw(chain insert vacuum);
+}
+
+is(scalar(grep { /PANIC|TRAP|signal 11|signal 6|deadlock/ } split /\n/, log_text($node)), 0, 'no crash of itself, no deadlock');
+$node->stop;
+done_testing();
