@@ -36,8 +36,9 @@ CodeDistance(Entries *e, uint32 id)
 }
 
 /*
- * Candidates among the neighbours of a node; nearest[2] are a live one and, to
- * look further from, a dead one.
+ * The nearest live neighbour of a node and, to look further from, the nearest
+ * dead one, INVALID_ID where there is none. Those of the entry graph are
+ * passed over.
  */
 static void
 NearestNeighbors(Entries *e, uint32 id, uint32 *live, uint32 *dead)

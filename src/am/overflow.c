@@ -173,13 +173,15 @@ WideNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
+	const char *nodes;
 	int			n = 0;
 
 	if (!BufferIsValid(buffer))
 		return 0;
+	nodes = PipeannPagePayload(BufferGetPage(buffer));
 	for (uint32 i = 0; i < l->slots_per_page; i++)
 	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)), i);
+		PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 
 		if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_WIDE))
 			firsts[n++] = slot->ext_vec;

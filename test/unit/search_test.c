@@ -826,6 +826,52 @@ PassesThroughDeadNodes(void)
 	free(seen);
 }
 
+/* The first node of each page has dead rows only. */
+static uint64
+KillFirst(uint32 page, const char *nodes, uint64 *version, void *arg)
+{
+	(void) nodes;
+	(void) arg;
+	*version = page + 1;
+	return 1;
+}
+
+static void
+PassesOverKilledNodes(void)
+{
+	Index	   *index = MakeIndex(2000, 8, PIPEANN_L2, PIPEANN_FLOAT4);
+	uint8	   *seen = PipeannAlloc(index->ids);
+	int			alive = 0;
+
+	for (int i = 0; i < index->n; i++)
+		if (PipeannIdSlot(&index->layout, IdAt(index, i)) != 0)
+			alive++;
+	for (int i = 0; i < 2; i++)
+	{
+		PipeannSearchParams params = {0};
+		MemorySource *memory = OpenSource(index, 30, i);
+		PipeannSearch *search;
+		const PipeannResult *result;
+		float		query[256];
+
+		params.mode = modes[i];
+		params.ef = 20;
+		params.max_pages = MAX_FRAMES;
+		params.killed = KillFirst;
+		MakeQuery(index, i, query);
+		search = PipeannSearchBegin(&index->layout, &index->codes,
+									&memory->source, query, &params);
+		CHECK(PipeannSearchRun(search));
+		result = PipeannSearchPeek(search);
+		CHECK(PipeannIdSlot(&index->layout, result->id) != 0);
+		CHECK(PipeannSearchVersion(search, result) ==
+			  PipeannIdPage(&index->layout, result->id) + 1);
+		CHECK(TakeAll(index, search, seen) == alive);
+		EndSearch(search, memory);
+	}
+	free(seen);
+}
+
 /*
  * A chain of rows counts as rows.
  */
@@ -1127,6 +1173,7 @@ main(void)
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(ResultsOutliveThePages);
 	UNIT_RUN(PassesThroughDeadNodes);
+	UNIT_RUN(PassesOverKilledNodes);
 	UNIT_RUN(ReturnsNodesWhoseRowsAreElsewhere);
 	UNIT_RUN(AsksForWideDistances);
 	UNIT_RUN(ReadsEverythingWithoutCodes);
