@@ -1,0 +1,256 @@
+# A replica's codes follow replay: under a load of writers, stopped at any
+# moment of it, with the ring of changes wrapped or not, the replica has the
+# codes that the primary has; the primary's VACUUM and a scan of the replica do
+# not disturb each other; and a replica that is promoted in the middle of a load
+# goes on with what was committed.
+
+use strict;
+use warnings;
+
+use IPC::Run;
+use Pipeann;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+need_images();
+random_seed();
+
+my $WRAP = 256;					# changes that the metapage's ring holds
+my $LOAD = 3;					# seconds
+my $vectors = images(9000, 7);
+my @queries = map { $vectors->[ $_ * 409 ] } 0 .. 21;
+
+my $primary = make_node('primary', init => { allows_streaming => 1 },
+	conf => "checkpoint_timeout = 1h\nmax_wal_size = 4GB\nwal_keep_size = 1GB\nshared_buffers = 64MB");
+create_items($primary, 'source', $vectors, index => '');
+$primary->safe_psql('postgres',
+	'CREATE TABLE items (id int PRIMARY KEY, v vector(49)) WITH (fillfactor = 50); INSERT INTO items SELECT * FROM source WHERE id <= 4500;'
+	  . 'CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops); CREATE SEQUENCE made START 100000');
+$primary->backup('base');
+
+# Replay waits for the replica's scans, whatever they need.
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($primary, 'base', has_streaming => 1);
+$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\nhot_standby_feedback = on\nshared_buffers = 4MB");
+$replica->start;
+
+my $here = session($primary);
+my $there = session($replica);
+
+sub catch_up { return $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert')); }
+
+# A search in which nothing depends on time: what it returns and how it came to
+# it is decided by the pages and the codes.
+my $alone = "SET pipeann.search_mode = best_first; SET pipeann.pipeline_width = 1; SET pipeann.ef_search = 40";
+my $usual = "RESET pipeann.search_mode; RESET pipeann.pipeline_width; SET pipeann.ef_search = 300";
+
+sub traces
+{
+	my ($session) = @_;
+	my @traces;
+
+	$session->rows($alone);
+	for my $query (@queries)
+	{
+		push @traces, join ' ', answer($session, 'items', $query, 15),
+		  $session->row('SELECT nodes_explored, code_distances, exact_distances FROM pipeann_last_search()');
+	}
+	$session->rows($usual);
+	return @traces;
+}
+
+# At the same LSN both return the same rows in the same order by the same steps.
+sub same_codes
+{
+	my ($what) = @_;
+	my (@here, @there);
+
+	catch_up();
+	@here = traces($here);
+	@there = traces($there);
+	my @different = grep { $here[$_] ne $there[$_] } 0 .. $#here;
+	is(scalar @different, 0, "$what: rows, order and steps of the search are the primary's")
+	  or diag "primary: $here[$different[0]]\nreplica: $there[$different[0]]";
+	return;
+}
+
+sub true_answers
+{
+	my ($what, $session) = @_;
+
+	cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.99, "$what: the true neighbours");
+	cmp_ok($session->row("SELECT pipeann_check('items_v')"), '>=', 4500, "$what: the index is sound");
+	return;
+}
+
+$_->rows($usual) for $here, $there;
+same_codes('at first');
+is(info($there, 'items_v', 'memory_place'), 'shared', "the replica's codes are in shared memory");
+
+# As many new nodes between two scans of the replica as the ring holds, one
+# fewer and one more, and twice that.
+my $last = 4500;
+for my $count ($WRAP - 1, $WRAP, $WRAP + 1, 2 * $WRAP, 1, 2 * $WRAP + 1)
+{
+	my $first = $last + 1;
+
+	$last += $count;
+	$here->rows("INSERT INTO items SELECT * FROM source WHERE id BETWEEN $first AND $last");
+	same_codes("$count changes");
+	cmp_ok(found_rate($there, 'items', "SELECT id, v FROM items WHERE id IN ($first, $last, ($first + $last) / 2)"),
+		'==', 1, "$count changes: new rows are found");
+}
+
+# Writers: rows inserted, deleted and updated, four at a time, and VACUUM.
+my $script = PostgreSQL::Test::Utils::tempdir() . '/load';
+append_to_file($script, <<'SQL');
+\set a random(1, 9000)
+\set b random(1, 9000)
+BEGIN;
+INSERT INTO items SELECT nextval('made'), v FROM source WHERE id IN (:a, :b);
+DELETE FROM items WHERE id = :b;
+UPDATE items SET v = (SELECT v FROM source WHERE id = :a) WHERE id = :a + 1;
+END;
+SQL
+
+sub start_load
+{
+	my ($seconds) = @_;
+	my $output = '';
+	my $run = IPC::Run::start(
+		[ 'pgbench', '-n', '-c', 3, '-T', $seconds, '-f', $script, '-h', $primary->host, '-p', $primary->port, 'postgres' ],
+		'<', \undef, '>&', \$output);
+
+	return { run => $run, output => \$output };
+}
+
+sub is_running { my ($load) = @_; return eval { $load->{run}->pump_nb; $load->{run}->pumpable }; }
+
+sub end_load
+{
+	my ($load) = @_;
+
+	IPC::Run::finish($load->{run});
+	my ($count) = ${ $load->{output} } =~ /transactions actually processed: (\d+)/;
+	return $count || 0;
+}
+
+# Replay held wherever it is: the replica must be right just there.
+sub hold_replay
+{
+	$there->rows('SELECT pg_wal_replay_pause()');
+	wait_until('replay to pause', sub { $there->row('SELECT pg_get_wal_replay_pause_state()') eq 'paused' }, 60);
+	return;
+}
+
+my $load = start_load($LOAD);
+my ($asked, $held, @recalls, @wrong) = (0, 0);
+while (is_running($load))
+{
+	for my $query (@queries[ 0 .. 4 ])
+	{
+		my $got = $there->ask("SELECT id, v <-> '$query' FROM items ORDER BY v <-> '$query' LIMIT 10");
+		my @distances = map { (split /\|/)[1] } @{ $got->{rows} };
+
+		push @wrong, $got->{error} // "@distances" if defined $got->{error} || @distances != 10
+		  || grep { $distances[$_] < $distances[ $_ - 1 ] } 1 .. 9;
+		$asked++;
+	}
+	$here->rows('VACUUM items') if $held++ % 3 == 1;
+	hold_replay();
+	push @recalls, recall($there, 'items', [ @queries[ 5 .. 12 ] ], 10);
+	my $check = $there->ask("SELECT pipeann_check('items_v')");
+	push @wrong, $check->{error} if defined $check->{error};
+	$there->rows('SELECT pg_wal_replay_resume()');
+}
+cmp_ok(end_load($load), '>', 100, 'writers were at work');
+is("@wrong", '', "$asked searches during replay, $held moments of it looked at: no errors");
+cmp_ok($held, '>=', 5, 'moments at which replay was held');
+my $worst = 1;
+for (@recalls) { $worst = $_ if $_ < $worst; }
+cmp_ok($worst, '>=', 0.97, 'at each of them: the true neighbours');
+same_codes('after the load');
+true_answers('after the load', $there);
+cmp_ok(found_rate($there, 'items', 'SELECT id, v FROM items WHERE id % 9 = 0', 30), '>=', 0.999, 'after the load: rows are found');
+
+# A scan of the replica, and VACUUM on the primary meanwhile. With feedback
+# the primary keeps what the scan needs.
+sub open_scan
+{
+	$there->rows("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+	my @want = exact_answer($there, 'items', $queries[3], 300);
+	$there->rows("DECLARE c CURSOR FOR SELECT id, v <-> '$queries[3]' FROM items ORDER BY v <-> '$queries[3]'");
+	return ([ $there->rows('FETCH 5 FROM c') ], \@want);
+}
+
+# What is left of a true answer when some of its rows may be missing.
+sub mostly { my ($got, $want) = @_; my %want = map { $_ => 1 } @$want; return scalar grep { $want{$_} } @$got; }
+
+my ($got, $want) = open_scan();
+wait_until('feedback', sub { $here->row('SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL') == 1 }, 60);
+$here->rows('DELETE FROM items WHERE id % 3 = 0; VACUUM items');
+catch_up();
+push @$got, $there->rows('FETCH 295 FROM c');
+$there->rows('COMMIT');
+cmp_ok(mostly($got, $want), '>=', 296, 'VACUUM while the replica scans: the rows that the scan began with');
+$here->rows('VACUUM items');
+same_codes('VACUUM while the replica scans');
+true_answers('VACUUM while the replica scans', $there);
+
+# Without feedback replay waits for the scan ...
+$replica->append_conf('postgresql.conf', 'hot_standby_feedback = off');
+$replica->reload;
+wait_until('no feedback', sub { $here->row('SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL') == 0 }, 60);
+($got, $want) = open_scan();
+$here->rows('DELETE FROM items WHERE id % 3 = 1; VACUUM items');
+my $lsn = $primary->lsn('insert');
+wait_until('VACUUM to arrive', sub { $there->row("SELECT pg_last_wal_receive_lsn() >= '$lsn'") eq 't' }, 60);
+select undef, undef, undef, 0.3;
+push @$got, $there->rows('FETCH 295 FROM c');
+my $behind = $there->row("SELECT pg_last_wal_replay_lsn() < '$lsn'");
+$there->rows('COMMIT');
+is($behind, 't', 'replay waits for the scan');
+cmp_ok(mostly($got, $want), '>=', 296, 'replay waits for the scan: the rows that it began with');
+same_codes('replay waited');
+
+# ... or ends it.
+$replica->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
+$replica->reload;
+($got, $want) = open_scan();
+$here->rows('DELETE FROM items WHERE id % 3 = 2 AND id % 5 = 0; VACUUM items');
+catch_up();
+my $ended = $there->ask('FETCH 295 FROM c');
+is($ended->{state}, '40001', 'replay ends the scan: serialization failure');
+like($ended->{error}, qr/conflict with recovery/, 'replay ends the scan: the message');
+$there->ask('ROLLBACK');
+if ($there->{lost}) { $there = Pipeann::session($replica); $there->rows($usual); }
+same_codes('replay ended a scan');
+cmp_ok(found_rate($there, 'items', 'SELECT id, v FROM items', 30), '==', 1, 'replay ended a scan: each row is found');
+
+# Promoted while writers are at work; the primary dies.
+$here->rows('INSERT INTO items SELECT * FROM source ON CONFLICT DO NOTHING');
+catch_up();
+$load = start_load(60);
+select undef, undef, undef, 1;
+$here->close;
+$primary->kill9;
+$replica->promote;
+$replica->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
+end_load($load);
+true_answers('promoted', $there);
+cmp_ok(found_rate($there, 'items', 'SELECT id, v FROM items WHERE id % 9 = 0', 30), '>=', 0.999, 'promoted: rows are found');
+$there->rows('CREATE TABLE fresh AS SELECT id + 1000000 AS id, v + v AS v FROM source WHERE id <= 400; INSERT INTO items SELECT * FROM fresh');
+cmp_ok(found_rate($there, 'items', 'SELECT id, v FROM fresh'), '==', 1, 'promoted: rows inserted are found');
+$there->rows('DELETE FROM items WHERE id % 2 = 0; VACUUM items');
+true_answers('promoted, vacuumed', $there);
+my $other = session($replica);
+$other->rows($usual);
+true_answers('promoted, another session', $other);
+is(info($other, 'items_v', 'memory_place'), 'shared', 'promoted: codes are in shared memory');
+is(scalar crash_lines($replica), 0, 'no process crashed');
+unlike(log_text($replica), qr/leak|still referenced/, 'no leaks');
+
+$_->close for $there, $other;
+$replica->stop;
+# its processes end by themselves: their postmaster is gone
+done_testing();
