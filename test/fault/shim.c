@@ -12,7 +12,7 @@
  *
  * A rule is "CALL MATCH ERROR SKIP TIMES PID":
  *
- *	 CALL	read, write, extend, resize, shm, ring, reap, malloc
+ *	 CALL	read, write, extend, append, resize, shm, ring, reap, malloc
  *	 MATCH	a part of the file's name; for malloc the least size; "-" is any
  *	 ERROR	an errno; 0 makes reads short and writes half done
  *	 SKIP	so many calls succeed first
@@ -20,7 +20,8 @@
  *	 PID	in this process only; 0 is any
  *
  * "reap" is a read's completion as liburing hands it over: every read that an
- * index's search has in its ring. "extend" is a write at or past the file's end.
+ * index's search has in its ring. "extend" is a write at or past the file's
+ * end, "write" any other; "append" is a write that names no offset.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -149,11 +150,9 @@ static int
 write_fault(int fd, off_t offset)
 {
 	struct stat st;
-	int			error = fault_of_file("write", fd);
 
-	if (error < 0 && fstat(fd, &st) == 0 && offset >= st.st_size)
-		error = fault_of_file("extend", fd);
-	return error;
+	return fault_of_file(fstat(fd, &st) == 0 && offset >= st.st_size ?
+						 "extend" : "write", fd);
 }
 
 ssize_t
@@ -182,6 +181,20 @@ pwrite(int fd, const void *buffer, size_t size, off_t offset)
 		return -1;
 	}
 	return real(fd, buffer, error == 0 ? size / 2 : size, offset);
+}
+
+ssize_t
+write(int fd, const void *buffer, size_t size)
+{
+	int			error = idle() ? -1 : fault_of_file("append", fd);
+
+	REAL(write);
+	if (error > 0)
+	{
+		errno = error;
+		return -1;
+	}
+	return real(fd, buffer, error == 0 ? size / 2 : size);
 }
 
 ssize_t

@@ -12,7 +12,7 @@ use Pipeann;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(open_files memory_files);
+our @EXPORT = qw(open_files);
 
 my %errors = (EIO => 5, ENOMEM => 12, EMFILE => 24, ENOSPC => 28, EPERM => 1, short => 0);
 
@@ -90,8 +90,5 @@ sub open_files
 	@files = sort grep { $_ !~ $data || $times{$_} > $often } keys %times;
 	return map { "$_ x $times{$_}" } @files;
 }
-
-# What is in /dev/shm of PostgreSQL's.
-sub memory_files { my @files = glob '/dev/shm/PostgreSQL.*'; return scalar @files; }
 
 1;
