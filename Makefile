@@ -10,7 +10,7 @@
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
-SUITES = check-unit check-compile check-regress check-pgtap check-tap
+SUITES = check-unit check-compile check-regress check-pgtap check-tap check-upgrade
 SCRIPTED = demo deps check $(SUITES)
 
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))

@@ -1,7 +1,8 @@
 #!/bin/bash
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
-#	errors, installs, and runs the test suites: unit compile regress pgtap tap.
+#	errors, installs, and runs the test suites: unit compile regress pgtap tap
+#	upgrade.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
 set -euo pipefail
@@ -9,7 +10,7 @@ set -euo pipefail
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(unit compile regress pgtap tap); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(unit compile regress pgtap tap upgrade); fi
 RESULTS=$ROOT/build/results
 PASSED=0
 FAILED=0
@@ -26,7 +27,10 @@ mkdir -p "$RESULTS"
 DIR=
 cleanup() {
 	trap '' INT TERM
-	if [ -n "$DIR" ]; then scripts/cluster.sh remove "$DIR"; fi
+	if [ -n "$DIR" ]; then
+		if mountpoint -q "$DIR/small"; then umount "$DIR/small"; fi
+		scripts/cluster.sh remove "$DIR"
+	fi
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
@@ -83,6 +87,16 @@ run_pgtap() {
 	in_copy pg_prove --verbose --timer --host "$DIR" --username postgres --dbname pgtap $files
 }
 
+# small_disk: mounts a disk that is soon full, for the tests of that, where one
+# may; prints its path.
+small_disk() {
+	local dir=$DIR/small
+	mkdir -p "$dir"
+	if [ "$(id -u)" = 0 ] && mount -t tmpfs -o "size=6m,mode=0700,uid=$(id -u "$SERVER_USER")" tmpfs "$dir" 2>/dev/null; then
+		printf '%s\n' "$dir"
+	fi
+}
+
 # A library whose backends tests can make wait (src/am/pause.h), built beside
 # and not installed: the tests' servers load it from $DIR.
 build_pause_library() {
@@ -95,17 +109,20 @@ build_pause_library() {
 
 # TAP_FILES: some of the tests only.
 run_tap() {
-	local files status=0
+	local files status=0 small
 	files=${TAP_FILES:-$(cd "$DIR" && ls test/t/*.pl 2>/dev/null)} || return 0
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
 	build_pause_library || return 1
-	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" TMPDIR="$DIR" TESTDIR="$DIR" TESTDATADIR="$DIR/tmp_check" TESTLOGDIR="$DIR/tmp_check/log" \
+	small=$(small_disk)
+	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$small" TMPDIR="$DIR" TESTDIR="$DIR" TESTDATADIR="$DIR/tmp_check" TESTLOGDIR="$DIR/tmp_check/log" \
 		PGPORT=65432 PG_TEST_PORT_DIR="$DIR/portlock" top_builddir="$DIR" \
 		PG_REGRESS="$PGXS_SRC/test/regress/pg_regress" \
 		prove --verbose --timer -I "$PGXS_SRC/test/perl" -I "$DIR/test/t" $files || status=$?
 	if [ $status != 0 ]; then cp -R "$DIR/tmp_check/log" "$RESULTS/tap"; fi
 	return $status
 }
+
+run_upgrade() { scripts/upgrade-test.sh; }
 
 # Counts of TAP ("ok 1", "not ok 1") and of pg_regress before version 16
 # ("test x ... ok").
@@ -136,7 +153,7 @@ run_suite() {
 		failed=1
 	fi
 	if [ "$failed" != 0 ]; then show_failure "$suite"; fi
-	if [ "$passed" = 0 ] && [ "$failed" = 0 ]; then
+	if [ "$passed" = 0 ] && [ "$failed" = 0 ] && [ "$skipped" = 0 ]; then
 		failed=1
 		echo "    no test was run"
 	fi
@@ -151,7 +168,7 @@ say "building and installing, warnings as errors"
 build_and_install WERROR=1
 
 for suite in "${SUITES[@]}"; do
-	declare -F "run_$suite" >/dev/null || die "no suite $suite: unit compile regress pgtap tap"
+	declare -F "run_$suite" >/dev/null || die "no suite $suite: unit compile regress pgtap tap upgrade"
 	run_suite "$suite"
 done
 

@@ -92,7 +92,7 @@ case $BINDIR in
 esac
 
 need clang libc6-dev-arm64-cross perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl \
-	python3 python3-numpy libopenblas0-pthread python3-psycopg2 python3-pip dataset-fashion-mnist
+	python3 python3-numpy libopenblas0-pthread python3-psycopg2 python3-pip dataset-fashion-mnist debootstrap
 
 CONTROL=$("$PG_CONFIG" --sharedir)/extension/vector.control
 if ! [ -f "$CONTROL" ] && [ -n "${VERSION:-}" ]; then

@@ -24,6 +24,7 @@ SELECT pg_describe_object(classid, objid, 0)
 FROM pg_depend
 WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
 	AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann')
+	AND classid <> 'pg_type'::regclass -- a view's row type, listed from 17 on
 ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
 
 -- operator classes that are wrong

@@ -295,8 +295,11 @@ CREATE INDEX ON t USING pipeann (val vector_l2_ops NULLS FIRST);
 CREATE INDEX ON t USING pipeann ((val::vector(2)) vector_l2_ops);
 INSERT INTO t VALUES (1, '[1,2,3]');
 CREATE INDEX ON t USING pipeann ((val::vector(2)) vector_l2_ops);
+-- the message has schemas from 17 on
+\set VERBOSITY sqlstate
 ALTER TABLE t ADD EXCLUDE USING pipeann (val vector_l2_ops WITH =);
 ALTER TABLE t ADD EXCLUDE USING pipeann (val vector_l2_ops WITH <->);
+\set VERBOSITY default
 DROP TABLE t;
 
 -- unlogged and temporary tables

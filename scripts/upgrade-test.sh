@@ -1,0 +1,238 @@
+#!/bin/bash
+# upgrade-test.sh
+#	Runs pipeann on a newer PostgreSQL, and pg_upgrade of a cluster with indexes
+#	to it: both in a folder that holds a Debian of that version, which
+#	debootstrap makes (root and network) and the cache keeps. The installed
+#	server's programs are copied there as they are, with the libraries that the
+#	newer Debian no longer has. Prints TAP.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+. "$ROOT/scripts/newer-suite.sh"
+cd "$ROOT"
+find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
+
+SUITE=trixie
+NEW=17
+NEW_BIN=/usr/lib/postgresql/$NEW/bin
+OLD=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+OLD_BIN=$("$PG_CONFIG" --bindir)
+OLD_LIB=$("$PG_CONFIG" --pkglibdir)
+OLD_SHARE=$("$PG_CONFIG" --sharedir)
+BOX=$CACHE/debian-$SUITE-$NEW
+
+skip_all() {
+	echo "ok 1 # SKIP $1"
+	echo 1..1
+	exit 0
+}
+
+# in_box COMMAND...: as root; as_postgres COMMAND: a shell line of the server's
+# user there.
+in_box() { chroot "$BOX" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@" </dev/null; }
+as_postgres() { in_box runuser -u postgres -- bash -c "set -e; export LD_LIBRARY_PATH=/old/libraries PGHOST=/work PGUSER=postgres PGDATABASE=test; cd /work; $1"; }
+
+# security_mirror: prints the mirror of the system's security updates. What an
+# update of the old server writes, the new one's has to know.
+security_mirror() {
+	apt-get indextargets --format '$(RELEASE)|$(REPO_URI)' 'Identifier: Packages' |
+		awk -F'|' '$1 ~ /-security$/ { print $2; exit }'
+}
+
+# Installs what is missing or has a newer version.
+install_packages() {
+	in_box apt-get -qq update &&
+		in_box apt-get -qq -y --no-install-recommends install "postgresql-$NEW" "postgresql-$NEW-pgvector" \
+			make gcc libc6-dev liburing-dev &&
+		# without what it depends on: compilers that are not needed here
+		in_box sh -c "cd /tmp && apt-get -qq download postgresql-server-dev-$NEW &&
+			dpkg-deb -x postgresql-server-dev-*.deb / && rm postgresql-server-dev-*.deb && apt-get clean" &&
+		touch "$BOX/refreshed"
+}
+
+# The box is whole when it has its name. It is brought up to date once a day, if
+# that can be done.
+make_box() {
+	local mirror keyring security
+	if [ -d "$BOX" ]; then
+		if [ -z "$(find "$BOX/refreshed" -mtime -1 2>/dev/null)" ]; then
+			install_packages >"$LOG" 2>&1 || echo "# PostgreSQL $NEW is not brought up to date: no network?"
+		fi
+		return
+	fi
+	mirror=$(system_mirror)
+	keyring=$(system_keyring "$mirror")
+	security=$(security_mirror)
+	echo "# making a Debian $SUITE with PostgreSQL $NEW in the cache"
+	rm -rf "$BOX.new"
+	mkdir -p "$CACHE"
+	(
+		debootstrap --variant=minbase ${keyring:+--keyring="$keyring"} "$SUITE" "$BOX.new" "$mirror" || exit 1
+		BOX=$BOX.new
+		mkdir -p "$BOX/etc/postgresql-common/createcluster.d"
+		echo create_main_cluster=false >"$BOX/etc/postgresql-common/createcluster.d/none.conf"
+		if [ -n "$security" ]; then echo "deb $security $SUITE-security main" >>"$BOX/etc/apt/sources.list"; fi
+		install_packages
+	) >"$LOG" 2>&1 && mv "$BOX.new" "$BOX"
+}
+
+# copy_old: the old server's programs, at the same paths, and what they need.
+copy_old() {
+	local file
+	rm -rf "${BOX:?}/old"
+	mkdir -p "$BOX/old/libraries"
+	for file in "$OLD_BIN" "$OLD_LIB" "$OLD_SHARE"; do
+		mkdir -p "$BOX$file"
+		cp -a "$file/." "$BOX$file/"
+	done
+	# shared libraries that the box does not have
+	find "$OLD_BIN" "$OLD_LIB" -type f \( -perm -u+x -o -name '*.so' \) -exec sh -c 'ldd "$@" 2>/dev/null; true' sh {} + |
+		awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+		while read -r file; do
+			[ -n "$(find "$BOX/usr/lib" -name "$(basename "$file")" -print -quit)" ] || cp -L "$file" "$BOX/old/libraries/"
+		done
+}
+
+# check NAME COMMAND...: one TAP line; the command's output is its diagnosis.
+COUNT=0
+FAILED=0
+check() {
+	local name=$1
+	shift
+	COUNT=$((COUNT + 1))
+	if "$@" >"$LOG" 2>&1; then
+		echo "ok $COUNT - $name"
+	else
+		echo "not ok $COUNT - $name"
+		tail -40 "$LOG" | sed 's/^/# /'
+		FAILED=1
+	fi
+}
+
+stop_servers() { as_postgres "for data in old new regress; do if [ -f \$data/postmaster.pid ]; then $NEW_BIN/pg_ctl -D \$data -m immediate -w stop; fi; done" >/dev/null 2>&1 || true; }
+
+build_new() {
+	rm -rf "$BOX/work/src"
+	mkdir -p "$BOX/work/src"
+	cp -R Makefile pipeann.control src sql expected "$BOX/work/src"
+	find "$BOX/work/src" -name '*.o' -delete
+	in_box make -C /work/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1
+	in_box make -C /work/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install
+	in_box chown -R postgres /work
+}
+
+# make_cluster BIN DIR, configure DIR, start BIN DIR, stop BIN DIR
+make_cluster() { as_postgres "$1/initdb -D $2 -U postgres -A trust --no-sync -E UTF8 --locale=C.UTF-8 -k"; }
+configure() { as_postgres "printf '%s\n' \"listen_addresses = ''\" \"unix_socket_directories = '/work'\" \"shared_preload_libraries = 'pipeann'\" 'fsync = off' 'autovacuum = off' >>$1/postgresql.conf"; }
+start() { as_postgres "$1/pg_ctl -D $2 -l $2.log -w start >/dev/null || { tail -20 $2.log; exit 1; }"; }
+stop() { as_postgres "$1/pg_ctl -D $2 -m fast -w stop"; }
+
+run_regress() {
+	make_cluster "$NEW_BIN" regress && configure regress && start "$NEW_BIN" regress || return 1
+	as_postgres "/usr/lib/postgresql/$NEW/lib/pgxs/src/test/regress/pg_regress --inputdir=/work/src --outputdir=/work --bindir=$NEW_BIN --host=/work --port=5432 --user=postgres --dbname=regression --load-extension=vector --load-extension=pipeann $(cd sql && ls -- *.sql | grep -v '^pipeann--' | sed 's/\.sql$//' | tr '\n' ' ')" ||
+		{ tail -60 "$BOX/work/regression.diffs"; return 1; }
+	stop "$NEW_BIN" regress
+}
+
+# Rows as one statement returns them, with the index or without.
+sql() { as_postgres "psql -XAtq -v ON_ERROR_STOP=1 -f /work/$1"; }
+
+write_sql() {
+	local images=/work/images
+	# 28 x 28 bytes a picture, 16 bytes before the first; 7 x 7 of the pixels
+	gzip -dc "${PIPEANN_FASHION_MNIST:-/usr/share/datasets/fashion-mnist}/t10k-images-idx3-ubyte.gz" >"$BOX$images"
+	cat >"$BOX/work/fill.sql" <<-END
+		CREATE EXTENSION pipeann CASCADE;
+		CREATE TABLE source AS
+			SELECT i AS id, (SELECT array_agg(get_byte(b, 16 + 784 * (i - 1) + 28 * (y * 4 + 1) + x * 4 + 1) + 0.0 ORDER BY y, x)
+				FROM generate_series(0, 6) y, generate_series(0, 6) x)::vector(49) AS v
+			FROM (SELECT pg_read_binary_file('$images') AS b OFFSET 0) f, generate_series(1, 6000) i;
+		CREATE TABLE items AS SELECT * FROM source WHERE id <= 4800;
+		CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops) WITH (m = 13, ef_construction = 77);
+		CREATE INDEX items_cos ON items USING pipeann (v vector_cosine_ops);
+		CREATE TABLE few AS SELECT * FROM source WHERE id <= 900;
+		CREATE INDEX few_v ON few USING pipeann (v vector_l2_ops);
+		INSERT INTO items SELECT * FROM source WHERE id BETWEEN 4801 AND 5200;
+		DELETE FROM items WHERE id % 9 = 0;
+		VACUUM items;
+	END
+	cat >"$BOX/work/ask.sql" <<-'END'
+		SET pipeann.ef_search = 400;
+		SET enable_seqscan = off;
+		SET enable_sort = off;
+		CREATE TEMP TABLE got AS SELECT q.id AS query, n.id, n.d, n.t FROM (SELECT * FROM source WHERE id % 150 = 7) q, LATERAL
+			((SELECT id, items.v <-> q.v AS d, 'items' AS t FROM items ORDER BY items.v <-> q.v LIMIT 10)
+			UNION ALL (SELECT id, items.v <=> q.v, 'cosine' FROM items ORDER BY items.v <=> q.v LIMIT 10)
+			UNION ALL (SELECT id, few.v <-> q.v, 'few' FROM few ORDER BY few.v <-> q.v LIMIT 10)) n;
+		SET enable_seqscan = on;
+		SET enable_sort = on;
+		SET enable_indexscan = off;
+		CREATE TEMP TABLE want AS SELECT q.id AS query, n.id, n.d, n.t FROM (SELECT * FROM source WHERE id % 150 = 7) q, LATERAL
+			((SELECT id, items.v <-> q.v AS d, 'items' AS t FROM items ORDER BY items.v <-> q.v LIMIT 10)
+			UNION ALL (SELECT id, items.v <=> q.v, 'cosine' FROM items ORDER BY items.v <=> q.v LIMIT 10)
+			UNION ALL (SELECT id, few.v <-> q.v, 'few' FROM few ORDER BY few.v <-> q.v LIMIT 10)) n;
+		DO $$ BEGIN
+			ASSERT (SELECT count(*) FROM want) = 40 * 30, 'rows that are wanted';
+			ASSERT (SELECT count(*) FROM got NATURAL JOIN (SELECT query, t, max(d) AS worst FROM want GROUP BY query, t) w
+				WHERE d <= worst) >= 0.99 * 40 * 30, 'the true neighbours';
+			ASSERT pipeann_check('items_v') >= 4500 AND pipeann_check('items_cos') >= 4500 AND pipeann_check('few_v') >= 800;
+			ASSERT (SELECT bool_and(reloptions @> '{m=13,ef_construction=77}') FROM pg_class WHERE relname = 'items_v'), 'options';
+			ASSERT (SELECT memory_place FROM pipeann_index_info('items_v')) = 'shared', 'codes are in shared memory';
+		END $$;
+	END
+	cat >"$BOX/work/change.sql" <<-'END'
+		INSERT INTO items SELECT * FROM source WHERE id > 5200;
+		DELETE FROM items WHERE id % 7 = 0;
+		VACUUM items;
+		SET enable_seqscan = off;
+		SET pipeann.ef_search = 300;
+		DO $$ BEGIN
+			ASSERT (SELECT bool_and(EXISTS (SELECT 1 FROM (SELECT id FROM items ORDER BY items.v <-> s.v LIMIT 10) n WHERE n.id = s.id))
+				FROM (SELECT * FROM items WHERE id > 5200 AND id % 5 = 0 OFFSET 0) s), 'rows inserted are found';
+		END $$;
+	END
+	chmod -R a+rX "$BOX/work"
+}
+
+fill_old() {
+	make_cluster "$OLD_BIN" old && configure old && start "$OLD_BIN" old &&
+		as_postgres "createdb -T template0 test" && sql fill.sql && sql ask.sql && stop "$OLD_BIN" old
+}
+
+upgrade() {
+	make_cluster "$NEW_BIN" new && configure new &&
+		as_postgres "$NEW_BIN/pg_upgrade -b $OLD_BIN -B $NEW_BIN -d old -D new -U postgres -s /work" ||
+		{ tail -n 12 "$BOX"/work/new/pg_upgrade_output.d/*/log/*dump*.log; return 1; }
+}
+
+[ "$OLD" -lt "$NEW" ] || skip_all "the installed PostgreSQL is $OLD, pg_upgrade to $NEW is not tested"
+[ "$(id -u)" = 0 ] || skip_all "upgrade to PostgreSQL $NEW: needs root"
+command -v debootstrap >/dev/null || skip_all "upgrade to PostgreSQL $NEW: no debootstrap"
+mkdir -p "$CACHE"
+exec 9>"$BOX.lock"
+flock 9
+LOG=$(mktemp)
+trap 'stop_servers; rm -rf "$LOG" "${BOX:?}/work"' EXIT
+if ! make_box; then
+	tail -5 "$LOG" | sed 's/^/# /'
+	skip_all "upgrade to PostgreSQL $NEW: its Debian could not be made"
+fi
+
+rm -rf "$BOX/work"
+mkdir -p "$BOX/work"
+check "PostgreSQL $NEW: built" build_new
+check "PostgreSQL $NEW: regression tests" run_regress
+copy_old
+write_sql
+check "PostgreSQL $OLD: a cluster with indexes" fill_old
+check "pg_upgrade from $OLD to $NEW" upgrade
+if [ $FAILED != 0 ]; then
+	echo "1..$COUNT"
+	exit 1
+fi
+check "upgraded: starts" start "$NEW_BIN" new
+check "upgraded: answers are the true ones, indexes are sound" sql ask.sql
+check "upgraded: rows inserted, deleted, vacuumed" sql change.sql
+check "upgraded: answers after that" sql ask.sql
+check "upgraded: stops" stop "$NEW_BIN" new
+echo "1..$COUNT"
+exit $FAILED
