@@ -108,7 +108,7 @@ sub end_sessions
 
 	for my $try (1 .. $count)
 	{
-		$other->rows('REINDEX INDEX items_v') if $try % 4 == 1;
+		$other->rows('REINDEX INDEX items_v') if $try % 8 == 1;
 		my $victim = prepare(session($node));
 		my $pid = $victim->backend;
 		$victim->send($operations[ $try % 2 ]->[1]);
@@ -152,7 +152,7 @@ for my $preload (1, 0)
 
 	# without preloading only what deals with segments
 	interrupt_everywhere($place, @$_) for $preload ? @operations : @operations[ 0, 1 ];
-	end_sessions($place, $preload ? 30 : 60);
+	end_sessions($place, $preload ? 30 : 40);
 
 	# A reference that was not given up, or memory that was lost, would leave no
 	# room for one or the other.
