@@ -163,9 +163,9 @@ while (is_running($load))
 	push @wrong, $check->{error} if defined $check->{error};
 	$there->rows('SELECT pg_wal_replay_resume()');
 }
-cmp_ok(end_load($load), '>', 100, 'writers were at work');
+cmp_ok(end_load($load), '>', 20, 'writers were at work');
 is("@wrong", '', "$asked searches during replay, $held moments of it looked at: no errors");
-cmp_ok($held, '>=', 5, 'moments at which replay was held');
+cmp_ok($held, '>=', 2, 'moments at which replay was held');
 my $worst = 1;
 for (@recalls) { $worst = $_ if $_ < $worst; }
 cmp_ok($worst, '>=', 0.97, 'at each of them: the true neighbours');
