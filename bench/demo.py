@@ -7,7 +7,6 @@ shared_buffers. Then the same with pgvector's HNSW.
 import argparse
 import gc
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +15,9 @@ import time
 import numpy as np
 
 import datasets
+from progress import Progress
 from session import OPERATORS, Session
+from wire import CopyStream, vector_bytes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "..", "scripts", "cluster.sh")
@@ -32,34 +33,6 @@ METHODS = {
     "hnsw": ("hnsw", "hnsw"),
 }
 TITLES = {"pipeann": "pipeann", "hnsw": "pgvector HNSW"}
-
-
-class Progress:
-    """A line that is rewritten on a terminal, and repeated now and then elsewhere."""
-
-    def __init__(self):
-        self.terminal = sys.stdout.isatty()
-        self.last = 0.0
-        self.shown = False
-
-    def show(self, text, force=False):
-        now = time.monotonic()
-        if not force and now - self.last < (0.2 if self.terminal else 10):
-            return
-        self.last = now
-        if self.terminal:
-            width = shutil.get_terminal_size().columns - 1
-            print("\r\033[K" + text[:width], end="", flush=True)
-            self.shown = True
-        else:
-            print(text, flush=True)
-
-    def done(self, text):
-        if self.shown:
-            print("\r\033[K", end="")
-        self.shown = False
-        self.last = time.monotonic()
-        print(text, flush=True)
 
 
 def heading(text):
@@ -118,7 +91,7 @@ class Demo:
         # The table's own file is small where vectors are stored out of line, and
         # PostgreSQL would take no workers to build an index on it.
         self.session.rows(f"ALTER TABLE {TABLE} SET (parallel_workers = 2)")
-        self.session.copy(TABLE, datasets.CopyStream(data.base, progress))
+        self.session.copy(TABLE, CopyStream(data.base, progress))
         seconds = time.monotonic() - start
         self.session.rows(f"VACUUM ANALYZE {TABLE}")
         size = self.session.value("SELECT pg_table_size(%s)", TABLE)
@@ -176,7 +149,7 @@ class Demo:
     def round_trip(self):
         """Median milliseconds of a query that does nothing, as part of every time below."""
         self.session.rows("PREPARE nearest (vector) AS SELECT 1 AS id")
-        empty = datasets.vector_bytes(np.zeros(50))
+        empty = vector_bytes(np.zeros(50))
         times = [self.session.nearest(empty)[1] * 1000 for _ in range(500)]
         self.session.rows("DEALLOCATE nearest")
         return np.median(times)
@@ -232,7 +205,7 @@ class Demo:
         return {key: value / len(queries[:COUNTED]) for key, value in sums.items()}
 
     def measure(self, data, method, place):
-        queries = [datasets.vector_bytes(q) for q in data.queries]
+        queries = [vector_bytes(q) for q in data.queries]
         results = []
         self.prepare(data, method)
         for ef in self.options.ef:
@@ -256,7 +229,7 @@ class Demo:
 
     def compare_modes(self, data, ef):
         """The pipelined search against beam search, query by query in turns."""
-        queries = [datasets.vector_bytes(q) for q in data.queries]
+        queries = [vector_bytes(q) for q in data.queries]
         modes = ("best_first", "pipe")
         session = self.session
         self.set_ef("pipeann", ef)
@@ -319,11 +292,11 @@ class Demo:
 
     def run_dataset(self, name):
         options = self.options
-        heading(datasets.LOADERS[name][0])
+        heading(datasets.module_of(name).TITLE)
         data = datasets.load(name, options.cache, options.rows, options.queries)
         print(f"    {len(data.queries):,} queries that are not in the table; exact answers by brute force", flush=True)
-        data.compute_truth(options.cache, lambda done, total:
-                           self.progress.show(f"    exact answers: {done:,} of {total:,} queries"))
+        data.compute_truth(lambda done, total:
+                           self.progress.show(f"    exact answers: {done:,} of {total:,} rows"))
         self.progress.done(f"    exact answers ready ({self.elapsed()})")
         self.load(data)
         reports = {method: self.run_method(data, method) for method in options.indexes}
@@ -414,7 +387,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="socket folder of the server (scripts/cluster.sh)")
     parser.add_argument("--cache", required=True, help="folder for downloaded data and exact answers")
-    parser.add_argument("--data", type=names(datasets.LOADERS), default=list(datasets.LOADERS))
+    parser.add_argument("--data", type=names(datasets.NAMED), default=["fashion", "glove"])
     parser.add_argument("--indexes", type=names(METHODS), default=list(METHODS))
     parser.add_argument("--rows", type=int, default=int(os.environ.get("DEMO_ROWS") or 0),
                         help="only the first ROWS rows of each data set (also DEMO_ROWS)")

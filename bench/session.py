@@ -28,7 +28,7 @@ def open_libpq():
     libpq.PQresultStatus.argtypes = [ctypes.c_void_p]
     libpq.PQntuples.argtypes = [ctypes.c_void_p]
     libpq.PQgetvalue.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
-    libpq.PQgetvalue.restype = ctypes.POINTER(ctypes.c_char * 4)
+    libpq.PQgetvalue.restype = ctypes.c_void_p
     libpq.PQclear.argtypes = [ctypes.c_void_p]
     libpq.PQerrorMessage.argtypes = [ctypes.c_void_p]
     libpq.PQerrorMessage.restype = ctypes.c_char_p
@@ -36,8 +36,12 @@ def open_libpq():
 
 
 class Session:
-    def __init__(self, server, dbname="postgres"):
-        self.connection = psycopg2.connect(host=server, user="postgres", dbname=dbname)
+    def __init__(self, server=None, dbname="postgres", dsn=None):
+        """On a throw-away server, named by its socket folder, or anywhere by a dsn."""
+        if dsn is None:
+            self.connection = psycopg2.connect(host=server, user="postgres", dbname=dbname)
+        else:
+            self.connection = psycopg2.connect(dsn)
         self.connection.autocommit = True
         self.libpq = open_libpq()
 
@@ -63,8 +67,14 @@ class Session:
         self.rows(f"PREPARE nearest (vector) AS SELECT id FROM {table}"
                   f" ORDER BY embedding {operator} $1 LIMIT {k}")
 
-    def nearest(self, vector):
-        """Ids of the nearest rows to a vector (in wire format), and the seconds it took."""
+    def backend(self):
+        return self.value("SELECT pg_backend_pid()")
+
+    def nearest(self, vector, value=">i"):
+        """First column of the nearest rows to a vector (in wire format), and the seconds it took.
+
+        The column is of type int4, or what VALUE says of it for struct.
+        """
         connection = ctypes.c_void_p(self.connection.pgconn_ptr)
         values = (ctypes.c_char_p * 1)(vector)
         lengths = (ctypes.c_int * 1)(len(vector))
@@ -75,9 +85,9 @@ class Session:
         try:
             if self.libpq.PQresultStatus(result) != TUPLES_OK:
                 raise RuntimeError(self.libpq.PQerrorMessage(connection).decode())
-            count = self.libpq.PQntuples(result)
-            ids = [struct.unpack(">i", self.libpq.PQgetvalue(result, row, 0).contents.raw)[0]
-                   for row in range(count)]
+            size = struct.calcsize(value)
+            found = [struct.unpack(value, ctypes.string_at(self.libpq.PQgetvalue(result, row, 0), size))[0]
+                     for row in range(self.libpq.PQntuples(result))]
         finally:
             self.libpq.PQclear(result)
-        return ids, seconds
+        return found, seconds

@@ -3,14 +3,15 @@
 #	A throw-away database cluster: no TCP, a socket folder of its own, on a disk.
 #
 #	cluster.sh start DIR [SETTING=VALUE...]    DIR from server_tmp (lib.sh)
-#	cluster.sh restart DIR [SETTING=VALUE...]
+#	cluster.sh restart DIR [SETTING=VALUE...]   starts it if it is stopped
+#	cluster.sh stop DIR
 #	cluster.sh remove DIR                      stops it and deletes DIR
 #
 #	The socket is in DIR, the superuser is postgres, the log is DIR/log.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-[ $# -ge 2 ] || die "usage: cluster.sh start|restart|remove DIR [SETTING=VALUE...]"
+[ $# -ge 2 ] || die "usage: cluster.sh start|restart|stop|remove DIR [SETTING=VALUE...]"
 COMMAND=$1
 DIR=$2
 shift 2
@@ -43,8 +44,9 @@ start)
 	;;
 restart)
 	configure "$@"
-	server -m fast restart
+	if [ -f "$DIR/data/postmaster.pid" ]; then server -m fast restart; else server start; fi
 	;;
+stop) server -m fast stop ;;
 remove)
 	if [ -f "$DIR/data/postmaster.pid" ]; then
 		server -m fast stop || server -m immediate stop || true

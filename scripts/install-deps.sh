@@ -1,7 +1,8 @@
 #!/bin/bash
-# install-deps.sh
+# install-deps.sh [GROUP...]
 #	Installs what building, testing and the demo need, and nothing that is there
 #	already: run it as often as you like; when all is there it needs no network.
+#	Groups: bench (plots), sift and glove100 (what makes those data sets).
 #	It starts no server and creates no database cluster.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -93,6 +94,15 @@ esac
 
 need clang libc6-dev-arm64-cross perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl \
 	python3 python3-numpy libopenblas0-pthread python3-psycopg2 python3-pip dataset-fashion-mnist debootstrap
+
+for group in "$@"; do
+	case $group in
+	bench) need python3-matplotlib ;;
+	sift) need python3-opencv ;;
+	glove100) command -v npm >/dev/null || need npm ;;
+	*) die "no group $group: bench sift glove100" ;;
+	esac
+done
 
 CONTROL=$("$PG_CONFIG" --sharedir)/extension/vector.control
 if ! [ -f "$CONTROL" ] && [ -n "${VERSION:-}" ]; then

@@ -1,0 +1,122 @@
+"""A memory-limited control group, made and removed here.
+
+Version 2 is used where its memory controller can be had, else version 1's.
+The group is made below the one that this process is in (version 1), or below the
+nearest group above it that hands the memory controller down (version 2, which
+allows no processes in a group that does).
+"""
+import os
+
+
+class NoGroup(Exception):
+    """Why no group can be made here."""
+
+
+def mounts():
+    with open("/proc/mounts") as file:
+        for line in file:
+            fields = line.split()
+            yield fields[1], fields[2], fields[3].split(",")
+
+
+def own_paths():
+    """Path of this process's group in each hierarchy; the key is "" for version 2."""
+    paths = {}
+    with open("/proc/self/cgroup") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            for controller in controllers.split(","):
+                paths[controller] = path
+    return paths
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(str(text))
+
+
+def read_words(path):
+    with open(path) as file:
+        return file.read().split()
+
+
+class Group:
+    """One group; version says whose files it has."""
+
+    def __init__(self, version, path):
+        self.version = version
+        self.path = path
+
+    def file(self, name):
+        return os.path.join(self.path, name)
+
+    def limit(self, size):
+        if self.version == 2:
+            write(self.file("memory.max"), size)
+            if os.path.exists(self.file("memory.swap.max")):
+                write(self.file("memory.swap.max"), 0)
+        else:
+            write(self.file("memory.limit_in_bytes"), size)
+
+    def unlimit(self):
+        if self.version == 2:
+            write(self.file("memory.max"), "max")
+        else:
+            write(self.file("memory.limit_in_bytes"), -1)
+
+    def enter(self):
+        """Moves the calling process into the group; its children stay in it."""
+        write(self.file("cgroup.procs"), os.getpid())
+
+    def own_bytes(self):
+        """Memory of the group's processes and kernel objects; files in the page cache left out."""
+        stat = read_words(self.file("memory.stat"))
+        stat = dict(zip(stat[::2], map(int, stat[1::2])))
+        usage = int(read_words(self.file("memory.current" if self.version == 2 else "memory.usage_in_bytes"))[0])
+        cached = stat["file"] if self.version == 2 else stat["cache"]
+        return max(0, usage - (cached - stat.get("shmem", 0)))
+
+    def remove(self):
+        os.rmdir(self.path)
+
+
+def make_below(version, parent, name):
+    path = os.path.join(parent, name)
+    os.mkdir(path)
+    group = Group(version, path)
+    if not os.path.exists(group.file("memory.stat")):
+        group.remove()
+        raise OSError(f"{parent} hands no memory controller down")
+    return group
+
+
+def candidates():
+    """(version, folder) of the groups below which one might be made, version 2 first."""
+    own = own_paths()
+    for version in (2, 1):
+        for point, kind, options in mounts():
+            if version == 2 and kind == "cgroup2" and "" in own:
+                path = own[""]
+                while True:
+                    folder = point + path.rstrip("/")
+                    try:
+                        if "memory" in read_words(os.path.join(folder, "cgroup.subtree_control")):
+                            yield 2, folder
+                    except OSError:
+                        pass
+                    if path in ("/", ""):
+                        break
+                    path = os.path.dirname(path)
+            elif version == 1 and kind == "cgroup" and "memory" in options and "memory" in own:
+                yield 1, point + own["memory"].rstrip("/")
+
+
+def make(name):
+    """A new group, or NoGroup with the reason."""
+    reasons = []
+    for version, folder in candidates():
+        try:
+            return make_below(version, folder, name)
+        except OSError as error:
+            reasons.append(f"version {version}, {folder}: {error.strerror or error}")
+    raise NoGroup("; ".join(reasons) or "no mounted hierarchy hands the memory controller down to this process")

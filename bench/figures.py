@@ -1,0 +1,64 @@
+"""Arithmetic on measurements: percentiles, medians with spread, interpolation, slopes."""
+import math
+
+import numpy as np
+
+
+def percentile(values, share):
+    return float(np.percentile(values, share)) if len(values) else math.nan
+
+
+def median_and_spread(values):
+    """Median, least and greatest."""
+    return float(np.median(values)), float(min(values)), float(max(values))
+
+
+def frontier(points):
+    """Of (recall, cost) the points that no other beats in both, by recall."""
+    best = []
+    for recall, cost in sorted(points, key=lambda p: (-p[0], p[1])):
+        if not best or cost < best[-1][1]:
+            best.append((recall, cost))
+    return best[::-1]
+
+
+def at_recall(points, target):
+    """Cost at a recall, from (recall, cost) of a sweep, between the points on its sides.
+
+    Linear in the logarithm of what is still missed, which a sweep nearly is. None
+    where the sweep does not reach the target; the first point's cost where even
+    that one is above it.
+    """
+    points = frontier(points)
+    if not points or points[-1][0] < target:
+        return None
+    if points[0][0] >= target:
+        return points[0][1]
+
+    def missed(recall):
+        return math.log(max(1.0 - recall, 1e-5))
+
+    for (low, low_cost), (high, high_cost) in zip(points, points[1:]):
+        if low < target <= high:
+            share = (missed(low) - missed(target)) / (missed(low) - missed(high))
+            return math.exp(math.log(low_cost) + share * (math.log(high_cost) - math.log(low_cost)))
+    return points[-1][1]
+
+
+def parameter_for(points, target):
+    """The parameter's value that a sweep of (recall, value) says gives a recall, rounded up."""
+    value = at_recall(points, target)
+    return None if value is None else max(1, math.ceil(value - 1e-9))
+
+
+def slope(sizes, values):
+    """Exponent b of values ~ sizes^b, fitted by least squares on logarithms; None below two sizes."""
+    pairs = [(math.log(x), math.log(y)) for x, y in zip(sizes, values) if x > 0 and y and y > 0]
+    if len({x for x, _ in pairs}) < 2:
+        return None
+    x, y = np.array(pairs).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def megabytes(size):
+    return f"{size / 1048576:,.{0 if size > 10 << 20 else 1}f} MB"

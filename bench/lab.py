@@ -1,0 +1,249 @@
+"""A data set on the server: a table and an index for each system, and the timing of queries.
+
+Every system has a schema of its own with a table of the same rows in the same
+order, so that writes to one do not touch the other's index, and a script of
+pgbench needs no name but the schema's.
+"""
+import gc
+import json
+import os
+
+import numpy as np
+
+import figures
+import server as servers
+from session import OPERATORS
+from wire import vector_bytes
+
+K = 10
+TABLE = "items"
+COLUMN = "embedding"
+WARM_UP = 50
+COUNTED = 50            # queries whose page counts are read, apart from those timed
+CHECKED = 5             # queries whose exact answer is checked in SQL
+SMALL_BUFFERS = "128MB"
+# The planner's own choice would be a full scan on the smaller sets.
+PLANNER = (("enable_seqscan", "off"), ("enable_bitmapscan", "off"))
+
+
+class BenchError(Exception):
+    pass
+
+
+def cpu_seconds(pid):
+    """Processor time that a backend has used, its kernel threads for reads included."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                total += int(file.read().split()[0])
+        except (OSError, ValueError, IndexError):
+            break
+    else:
+        return total / 1e9
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Lab:
+    def __init__(self, data, systems, server, store):
+        self.data = data
+        self.systems = systems
+        self.server = server
+        self.store = store
+        self.vectors = [vector_bytes(query) for query in data.queries]
+        self.rows = len(data.base)
+        self.index_bytes = {}
+        self.memory_bytes = {}
+        self.table_bytes = 0
+
+    @property
+    def session(self):
+        return self.server.session
+
+    def table(self, system):
+        return f"bench_{system.name}.{TABLE}"
+
+    def index(self, system):
+        return f"bench_{system.name}.{TABLE}_{system.name}"
+
+    # Loading and building
+
+    def load(self):
+        """The rows, once from here and then from table to table, and the queries."""
+        session, first = self.session, None
+        self.drop()
+        dimensions = self.data.dimensions
+        session.rows(f"CREATE TABLE queries (id int PRIMARY KEY, {COLUMN} vector({dimensions}))")
+        self.server.copy("queries", self.data.queries, "loading queries")
+        for system in self.systems:
+            table = self.table(system)
+            session.rows(f"CREATE SCHEMA bench_{system.name}")
+            session.rows(f"CREATE TABLE {table} (id int, {COLUMN} vector({dimensions}))")
+            # The table's own file is small where vectors are stored out of line, and
+            # PostgreSQL would take no workers to build an index on it.
+            session.rows(f"ALTER TABLE {table} SET (parallel_workers = 2)")
+            if first:
+                session.rows(f"INSERT INTO {table} SELECT * FROM {first} ORDER BY id")
+            else:
+                self.server.copy(table, self.data.base, f"loading {self.data.name}")
+                first = table
+            session.rows(f"ALTER TABLE {table} ADD PRIMARY KEY (id)")
+        session.rows("VACUUM ANALYZE")
+        if self.systems:
+            self.table_bytes = session.value("SELECT pg_table_size(%s::regclass)", self.table(self.systems[0]))
+
+    def drop(self):
+        self.session.rows("DROP TABLE IF EXISTS queries")
+        for name in self.session.rows("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'bench\\_%%'"):
+            self.session.rows(f"DROP SCHEMA {name['nspname']} CASCADE")
+
+    def build(self, system, record=True):
+        """Builds a system's index; its time goes to builds.csv."""
+        name = f"{TABLE}_{system.name}"
+        statement = system.create_index(name, self.table(system), COLUMN, self.data.metric, self.rows)
+        self.session.rows("CHECKPOINT")
+        seconds = self.server.watched(statement, f"{self.data.name}, building {system.name}")
+        size = self.session.value("SELECT pg_relation_size(%s::regclass)", self.index(system))
+        memory = size
+        if system.name == "pipeann":
+            self.plan(system, system.values[0])
+            self.session.nearest(self.vectors[0])
+            memory = self.session.rows("SELECT * FROM pipeann_index_info(%s)",
+                                       self.index(system))[0]["memory_bytes"] or 0
+        self.index_bytes[system.name] = size
+        self.memory_bytes[system.name] = memory
+        keep = f", {figures.megabytes(memory)} of it kept in memory" if memory != size else ""
+        print(f"    {system.title}: built in {seconds:.1f} s ({self.rows / seconds:,.0f} rows/s),"
+              f" {figures.megabytes(size)}{keep}", flush=True)
+        if record and not self.store.builds.has(dataset=self.data.name, rows=self.rows, system=system.name):
+            self.store.builds.add(dataset=self.data.name, rows=self.rows, system=system.name, build_s=seconds,
+                                  index_bytes=size, memory_bytes=memory, table_bytes=self.table_bytes,
+                                  statement=" ".join(statement.split()))
+        return seconds
+
+    def check_truth(self):
+        """The answers computed here against SQL's own, without an index."""
+        session = self.session
+        session.rows("SET enable_indexscan = off")
+        session.prepare(self.table(self.systems[0]), self.data.metric, K)
+        try:
+            for number in range(min(CHECKED, len(self.vectors))):
+                ids, _ = session.nearest(self.vectors[number])
+                mine = set(self.data.truth_ids[number, :K].tolist())
+                if self.data.recall(number, ids, K) < 1 or self.data.recall(number, mine, K) < 1:
+                    raise BenchError(f"the exact answer of query {number} of {self.data.name} is not that of SQL:"
+                                     f" {sorted(ids)} against {sorted(mine)}")
+        finally:
+            session.rows("RESET enable_indexscan")
+        print(f"    exact answers checked in SQL without an index: {min(CHECKED, len(self.vectors))} queries",
+              flush=True)
+
+    # Preparing
+
+    def settings(self, system, value):
+        return [*PLANNER, *system.settings_for(value)]
+
+    def plan(self, system, value):
+        """Prepares a system's query at a value of its parameter, and makes sure that it uses the index."""
+        session = self.session
+        for name, setting in self.settings(system, value):
+            session.rows(f"SET {name} = {setting}")
+        session.prepare(self.table(system), self.data.metric, K)
+        numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
+        plan = json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE nearest('[{numbers}]')"))
+        if f"{TABLE}_{system.name}" not in plan:
+            raise BenchError(f"the query does not use {self.index(system)}: {plan}")
+
+    def enough_buffers(self):
+        """A shared_buffers that holds every index and table of the set, where memory allows."""
+        wanted = sum(self.index_bytes.values()) + self.table_bytes * len(self.systems)
+        with open("/proc/meminfo") as file:
+            memory = int(file.readline().split()[1]) * 1024
+        return f"{int(min(wanted * 1.1 + (256 << 20), memory * 0.5)) >> 20}MB"
+
+    def into_memory(self):
+        self.server.restart(shared_buffers=self.enough_buffers())
+        for system in self.systems:
+            for relation in (self.index(system), self.table(system)):
+                self.session.rows("SELECT pg_prewarm(%s::regclass)", relation)
+
+    def out_of_memory(self, system):
+        """A server that has just started, without the index in its buffers or in the page cache."""
+        self.server.restart(shared_buffers=SMALL_BUFFERS)
+        path = self.session.value("SELECT pg_relation_filepath(%s::regclass)", self.index(system))
+        first = os.path.join(self.server.data, path)
+        number, name = 0, first
+        while os.path.exists(name):
+            handle = os.open(name, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
+            number += 1
+            name = f"{first}.{number}"
+
+    # Timing
+
+    def ask(self, numbers):
+        """Sends queries one after another; ids and milliseconds of each."""
+        session, answers, times = self.session, [], []
+        gc.collect()
+        gc.disable()
+        try:
+            for number in numbers:
+                ids, seconds = session.nearest(self.vectors[number])
+                answers.append(ids)
+                times.append(seconds * 1000)
+        finally:
+            gc.enable()
+        return answers, times
+
+    def recalls(self, numbers, answers):
+        return [self.data.recall(number, ids, K) for number, ids in zip(numbers, answers)]
+
+    def timed(self, numbers):
+        """Recall, latency and processor time of queries; the values of each query too."""
+        pid = self.session.backend()
+        before = cpu_seconds(pid)
+        answers, times = self.ask(numbers)
+        cpu = cpu_seconds(pid) - before
+        recalls = self.recalls(numbers, answers)
+        return {"queries": len(numbers), "recall": float(np.mean(recalls)), "mean_ms": float(np.mean(times)),
+                "p50_ms": figures.percentile(times, 50), "p99_ms": figures.percentile(times, 99),
+                "cpu_ms": cpu * 1000 / len(numbers)}, list(zip(numbers, times, recalls))
+
+    def counted(self, system, numbers):
+        """Pages of a query, the table's included: reads from outside of shared_buffers, and hits in it."""
+        session = self.session
+        reads = hits = flight = 0.0
+        for number in numbers:
+            vector = "[" + ",".join(str(x) for x in self.data.queries[number].tolist()) + "]"
+            top = session.value(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE nearest('{vector}')")
+            reads += top[0]["Plan"]["Shared Read Blocks"]
+            hits += top[0]["Plan"]["Shared Hit Blocks"]
+            if system.name == "pipeann":
+                last = session.rows("SELECT page_reads, mean_in_flight FROM pipeann_last_search()")[0]
+                reads += last["page_reads"]
+                flight += float(last["mean_in_flight"] or 0)
+        count = len(numbers)
+        result = {"page_reads": reads / count, "page_hits": hits / count}
+        if system.name == "pipeann":
+            result["in_flight"] = flight / count
+        return result
+
+
+def operator(metric):
+    return OPERATORS[metric][0]
+
+
+def prepare_server(folder, systems_wanted):
+    """Starts the server and says which systems it has."""
+    import systems
+    server = servers.Server(folder)
+    server.start(shared_buffers=SMALL_BUFFERS)
+    found, missing = systems.available(server.session, systems_wanted)
+    server.extensions(found)
+    return server, found, missing

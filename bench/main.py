@@ -1,0 +1,278 @@
+"""Recall, latency, throughput, memory and growth of vector indexes in PostgreSQL.
+
+    bench/run                  all parts on all data sets: hours; see --plan
+    bench/run --quick          everything in little: under 5 minutes
+    bench/run --budget 25      as much as fits into 25 minutes
+    bench/run --plan ...       what would run and for how long
+    bench/run --resume --out DIR   goes on with an interrupted run
+    bench/run recall|throughput|memory|growth ...   that part alone
+    bench/run data ...         only makes the data sets and their exact answers
+    bench/run report --out DIR     plots and report of what is measured already
+    bench/run own --dsn ... --table ... --column ... --queries ...   your own table
+"""
+import argparse
+import json
+import os
+import sys
+import time
+
+import datasets
+import formats
+import growth
+import lab as labs
+import machine
+import memory
+import plan
+import recall
+import systems
+import throughput
+from progress import duration
+from store import Store
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+PARTS = ("recall", "throughput", "memory", "growth")
+COMMANDS = ("all", *PARTS, "data", "report")
+DEFAULT_SYSTEMS = list(systems.ALL)
+# Options whose values an interrupted run and the one that goes on with it share.
+SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
+          "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "systems")
+
+
+def numbers(kind):
+    return lambda text: [kind(part) for part in text.split(",")]
+
+
+def parser():
+    p = argparse.ArgumentParser(prog="bench/run", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("command", nargs="?", choices=COMMANDS, default="all")
+    p.add_argument("--datasets", "--dataset", type=lambda text: text.split(","), metavar="NAME,...",
+                   help=f"of {', '.join(datasets.NAMED)}, or files or folders of vectors (see bench/README.md)")
+    p.add_argument("--systems", type=lambda text: text.split(","), metavar="NAME,...",
+                   help=f"of {', '.join(systems.ALL)}; all that the server has unless told")
+    p.add_argument("--out", default=None, help="folder of the results; results/bench unless told")
+    p.add_argument("--resume", action="store_true", help="go on with the run in --out, with its options")
+    p.add_argument("--quick", action="store_true", help="everything in little: a smoke test")
+    p.add_argument("--budget", type=float, metavar="MINUTES", help="choose rows, queries and rounds to fit")
+    p.add_argument("--plan", action="store_true", help="print what would run and how long it should take")
+    p.add_argument("--parts", type=lambda text: text.split(","), metavar="PART,...", help=f"of {', '.join(PARTS)}")
+    p.add_argument("--rows", type=int, help="only the first ROWS rows of each set")
+    p.add_argument("--queries", type=int, help="queries of each point; 1000 unless told")
+    p.add_argument("--rounds", type=int, help="times that each point is measured, systems in turn; 3 unless told")
+    p.add_argument("--values", type=int, help="values of the search parameter in a sweep; all (7) unless told")
+    p.add_argument("--seconds", type=int, help="seconds of each pgbench run; 10 unless told")
+    p.add_argument("--clients", type=numbers(int), help="numbers of clients; 1,2,4,8,16,32 unless told")
+    p.add_argument("--targets", type=numbers(float), help="recalls for pgbench; 0.95,0.9,0.99 unless told;"
+                   " the first is that of mixed and memory-limited runs and of growth")
+    p.add_argument("--percents", type=numbers(int), help="memory in %% of the index; 100,30,10 unless told")
+    p.add_argument("--memory-sets", type=lambda text: text.split(","), metavar="NAME,...",
+                   help="data sets for memory-limited runs; all unless told")
+    p.add_argument("--memory-clients", type=int, help="clients in memory-limited runs; 8 unless told")
+    p.add_argument("--growth-set", help="data set for growth; the largest unless told")
+    p.add_argument("--growth-rows", type=int, help="rows at which growth ends")
+    p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
+    p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
+    p.add_argument("--server", help=argparse.SUPPRESS)
+    p.add_argument("--cache", default=os.environ.get("PIPEANN_CACHE"), help=argparse.SUPPRESS)
+    return p
+
+
+DEFAULTS = {"datasets": list(datasets.NAMED), "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
+            "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "percents": [100, 30, 10],
+            "memory_clients": 8, "smallest": 10000, "parts": list(PARTS)}
+QUICK = {"datasets": ["fashion"], "rows": 12000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
+         "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
+         "parts": list(PARTS)}
+
+
+def shape(name, options):
+    """Rows and dimensions of a set, without making it."""
+    if name in datasets.NAMED:
+        found = datasets.files_in(datasets.set_folder(options.cache, name), "base")
+        return formats.read_header(found[0]) if found else plan.KNOWN[name]
+    if os.path.isdir(name):
+        found = datasets.files_in(name, "base")
+        if found:
+            return formats.read_header(found[0])
+    if os.path.isfile(name):
+        return formats.read_header(name)
+    raise SystemExit(f"no data set {name}: choose from {', '.join(datasets.NAMED)},"
+                     " or name a file or folder of vectors")
+
+
+def choose(options):
+    """Fills in what was not told: from --quick, --budget or the defaults."""
+    options.smallest = None
+    if options.command in PARTS:
+        options.parts = ["recall", options.command] if options.command in ("throughput", "memory") \
+            else [options.command]
+    for name, value in (QUICK if options.quick else DEFAULTS).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    for name in options.parts:
+        if name not in PARTS:
+            raise SystemExit(f"no part {name}: choose from {', '.join(PARTS)}")
+    if set(options.parts) & {"throughput", "memory"} and "recall" not in options.parts:
+        options.parts = ["recall", *options.parts]      # they need to know which parameter gives which recall
+    options.memory_rounds = 1 if options.quick else max(1, options.rounds // 2)
+    options.shapes = {name: shape(name, options) for name in options.datasets}
+    options.growth_set = options.growth_set or max(options.datasets, key=lambda name: options.shapes[name][0])
+    for name in options.systems or ():
+        if name not in systems.ALL:
+            raise SystemExit(f"no system {name}: choose from {', '.join(systems.ALL)}")
+
+
+def fit_budget(options, names):
+    if options.budget and not plan.fit(options, names, options.budget):
+        raise SystemExit(f"does not fit into {options.budget:g} minutes; name fewer --datasets, --systems or --parts,"
+                         f" or take {duration(plan.total(options, names))}")
+
+
+def begin(options, server, found, missing):
+    """Writes or reads run.json; the options of a run that goes on are those it began with."""
+    path = os.path.join(options.out, "run.json")
+    os.makedirs(options.out, exist_ok=True)
+    if os.path.exists(path):
+        if not options.resume:
+            raise SystemExit(f"{options.out} has results already: --resume goes on with them, --out names another")
+        with open(path) as file:
+            run = json.load(file)
+        for name in SHARED:
+            setattr(options, name, run["options"][name])
+        if options.systems != [system.name for system in found]:
+            raise SystemExit(f"that run had the systems {options.systems}, this server has"
+                             f" {[system.name for system in found]}")
+        run.setdefault("resumed", []).append(machine.describe(ROOT)["time"])
+    else:
+        options.systems = [system.name for system in found]
+        run = {"command": " ".join(["bench/run", *without_private(sys.argv[1:])]), "machine": machine.describe(ROOT),
+               "server": machine.describe_server(server.session),
+               "systems": {system.name: {"title": system.title, "parameter": system.parameter} for system in found},
+               "missing": missing, "options": {name: getattr(options, name) for name in SHARED}, "sets": {}}
+    save_run(path, run)
+    return path, run
+
+
+def without_private(arguments):
+    """The arguments as the user gave them: without those that bench/run adds."""
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument in ("--server", "--cache"):
+            skip = not skip
+        else:
+            kept.append(argument)
+    return kept
+
+
+def save_run(path, run):
+    with open(path + ".new", "w") as file:
+        json.dump(run, file, indent=1)
+    os.replace(path + ".new", path)
+
+
+def heading(text):
+    print(f"\n{text}\n{'-' * len(text)}", flush=True)
+
+
+def prepared(name, options):
+    own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
+    return datasets.prepare(name, options.cache, options.rows, options.queries, **own)
+
+
+def is_finished(run, data):
+    return run["sets"].get(f"{data.name}-{len(data.base)}", {}).get("finished")
+
+
+def run_set(data, options, server, found, store):
+    lab = labs.Lab(data, found, server, store)
+    lab.load()
+    for system in found:
+        lab.build(system)
+    lab.check_truth()
+    if "recall" in options.parts:
+        recall.sweep(lab, options, recall.PLACES if options.command != "throughput" else ("memory",))
+    if "memory" in options.parts and (not options.memory_sets or data.name in options.memory_sets):
+        memory.run(lab, options)
+    # Last, since its writes change the indexes.
+    if "throughput" in options.parts:
+        throughput.run(lab, options)
+    lab.drop()
+
+
+def measure(options):
+    resumed = os.path.join(options.out, "run.json") if options.resume else ""
+    if os.path.exists(resumed):
+        with open(resumed) as file:
+            options.systems = json.load(file)["options"]["systems"]
+    server, found, missing = labs.prepare_server(options.server, options.systems)
+    if not found:
+        raise SystemExit(f"the server has none of the systems: {missing}")
+    names = [system.name for system in found]
+    if not os.path.exists(resumed):
+        fit_budget(options, names)
+    path, run = begin(options, server, found, missing)
+    for name, reason in missing.items():
+        print(f"{systems.ALL[name].title} is left out: {reason}")
+    plan.show(options, names)
+    store = Store(options.out)
+    for name in options.datasets:
+        data = prepared(name, options)
+        heading(f"{data.title}: {len(data.base):,} of {data.whole:,} rows, {data.dimensions} dimensions")
+        key = f"{data.name}-{len(data.base)}"
+        entry = run["sets"].setdefault(key, {})
+        entry.update(name=data.name, title=data.title, metric=data.metric, rows=len(data.base), whole=data.whole,
+                     dimensions=data.dimensions, queries=len(data.queries))
+        save_run(path, run)
+        if set(options.parts) - {"growth"} and not is_finished(run, data):
+            run_set(data, options, server, found, store)
+        entry["finished"] = True
+        save_run(path, run)
+        if "growth" in options.parts and name == options.growth_set and not entry.get("grown"):
+            rows = min(len(data.base), options.growth_rows or len(data.base))
+            growth.run(data.first(rows), found, server, store, options)
+            entry["grown"] = True
+            save_run(path, run)
+    run["machine"]["load_after"] = list(os.getloadavg())
+    run["finished"] = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    save_run(path, run)
+    server.disconnect()
+
+
+def make_report(options):
+    import report
+    print(f"\n{report.make(options.out)}", flush=True)
+
+
+def main():
+    options = parser().parse_args()
+    options.cache = options.cache or os.path.expanduser("~/.cache/pipeann")
+    options.out = os.path.abspath(options.out or os.path.join(ROOT, "results", "bench"))
+    started = time.monotonic()
+    if options.command == "report":
+        make_report(options)
+        return
+    choose(options)
+    if options.command == "data":
+        for name in options.datasets:
+            data = prepared(name, options)
+            print(f"{data.name}: {data.whole:,} x {data.dimensions}, {len(data.queries):,} queries, {data.metric},"
+                  f" exact answers of {len(data.base):,} rows: {data.folder}", flush=True)
+        return
+    if options.plan:
+        names = options.systems or ["pipeann", "hnsw", "ivfflat"]
+        fit_budget(options, names)
+        plan.show(options, names)
+        return
+    measure(options)
+    make_report(options)
+    print(f"done in {duration(time.monotonic() - started)}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\ninterrupted: --resume goes on from here", flush=True)
+        sys.exit(130)
+    except (labs.BenchError, throughput.PgbenchError, formats.FormatError) as error:
+        sys.exit(f"error: {error}")

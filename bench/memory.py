@@ -1,0 +1,150 @@
+"""Memory-limited: the server in a control group that has room for a share of the index.
+
+The limit is what the server needs without any index (measured first, in the
+group: its processes with as many clients as will come, and the kernel's objects
+for them) and 100, 30 or 10 % of the index. That share must hold whatever keeps
+the index quick: shared_buffers (a quarter of the share, as PostgreSQL's manual
+advises), the operating system's page cache of index and table (the rest, which
+the kernel charges to the group), and pipeann's codes. The page cache is dropped
+before the server starts, so that no page is there for free.
+
+cold: half of the queries, once each, from there. warm: after all queries have run
+once, all of them again; then pgbench with several clients.
+"""
+import os
+
+import figures
+import lab as labs
+from cgroup import NoGroup, make
+from lab import COUNTED, K
+from progress import Progress
+from recall import turns
+from server import drop_page_cache
+from session import Session
+from throughput import PgbenchError, run_pgbench, value_at
+
+SAMPLE = 3              # searches of each session when the server's own need is measured
+MARGIN = 4 << 20        # what the server may need beyond what was seen
+LEAST_BUFFERS = 1 << 20
+
+
+def run(lab, options):
+    """All limits for all systems, if a group can be made; else says why not."""
+    todo = [(number, percent, system) for number in range(options.memory_rounds) for percent in options.percents
+            for system in turns(lab.systems, number) if not is_done(lab, system, percent, number)]
+    if not todo:
+        return
+    try:
+        group = make(f"pipeann-bench-{os.getpid()}")
+    except (NoGroup, OSError) as error:
+        print(f"    {lab.data.name}: memory-limited runs are left out: no control group can be made here ({error})",
+              flush=True)
+        return
+    print(f"    {lab.data.name}: memory-limited, control group version {group.version},"
+          f" recall@{K} {options.targets[0]}", flush=True)
+    try:
+        own = {}
+        for number, percent, system in todo:
+            value = value_at(lab, system, options.targets[0])
+            if value is None:
+                print(f"      {system.name}: its sweep does not reach recall {options.targets[0]}: not run", flush=True)
+                continue
+            if system.name not in own:
+                own[system.name] = own_need(lab, group, system, value, options)
+            measure(lab, group, system, value, percent, number, own[system.name], options)
+    finally:
+        # The server has to be out of the group before it can be removed.
+        lab.server.stop()
+        group.remove()
+        lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **code_area(lab, None))
+
+
+def is_done(lab, system, percent, number):
+    return lab.store.memory.has(dataset=lab.data.name, rows=lab.rows, system=system.name, percent=percent,
+                                temperature="warm", round=number)
+
+
+def code_area(lab, system):
+    """Room for pipeann's codes, of which only what is used is charged; next to none for the others."""
+    if system is None:
+        return {"pipeann.shared_memory": "128MB"}
+    size = lab.memory_bytes["pipeann"] * 5 // 4 if system.name == "pipeann" else 0
+    return {"pipeann.shared_memory": f"{(size >> 20) + 8}MB"}
+
+
+def own_need(lab, group, system, value, options):
+    """Bytes that the server needs without the index, with all clients connected and having searched."""
+    group.unlimit()
+    restart(lab, group, system, LEAST_BUFFERS)
+    sessions = [Session(lab.server.folder) for _ in range(options.memory_clients)]
+    try:
+        for session in sessions:
+            for name, setting in lab.settings(system, value):
+                session.rows(f"SET {name} = {setting}")
+            session.prepare(lab.table(system), lab.data.metric, K)
+            for vector in lab.vectors[:SAMPLE]:
+                session.nearest(vector)
+        own = group.own_bytes()
+    finally:
+        for session in sessions:
+            session.close()
+    codes = lab.memory_bytes["pipeann"] if system.name == "pipeann" else 0
+    return max(own - codes, 0) + MARGIN
+
+
+def restart(lab, group, system, buffers):
+    """Starts the server in the group, with nothing of it in the page cache."""
+    lab.server.stop()
+    drop_page_cache(lab.server.data)
+    lab.server.restart(preexec=group.enter, shared_buffers=f"{max(buffers, LEAST_BUFFERS) // 1024}kB",
+                       **code_area(lab, system))
+
+
+def shares(lab, system, percent):
+    """The index's share of memory and the part of it for shared_buffers."""
+    share = lab.index_bytes[system.name] * percent // 100
+    codes = lab.memory_bytes["pipeann"] if system.name == "pipeann" else 0
+    least = codes + 2 * LEAST_BUFFERS
+    return max(share, least), max((max(share, least) - codes) // 4, LEAST_BUFFERS), share < least
+
+
+def measure(lab, group, system, value, percent, number, own, options):
+    progress = Progress()
+    progress.show(f"    round {number + 1}, {system.name}, {percent} %")
+    share, buffers, raised = shares(lab, system, percent)
+    group.unlimit()
+    limit = own + share
+    lab.server.stop()
+    drop_page_cache(lab.server.data)
+    group.limit(limit)
+    lab.server.restart(preexec=group.enter, shared_buffers=f"{buffers // 1024}kB", **code_area(lab, system))
+    note = " (not less: its codes need it)" if raised else ""
+    common = {"dataset": lab.data.name, "rows": lab.rows, "system": system.name, "percent": percent, "round": number,
+              "value": value, "limit_bytes": limit, "own_bytes": own, "index_bytes": lab.index_bytes[system.name],
+              "shared_buffers": buffers}
+    numbers = list(range(min(options.queries, len(lab.vectors))))
+    half = numbers[:max(1, len(numbers) // 2)]
+    lab.plan(system, value)
+    lab.ask(numbers[-1:])       # what a session does once: catalogues, and pipeann's codes
+    cold, _ = lab.timed(half)
+    lab.ask(numbers)
+    warm, _ = lab.timed(numbers)
+    warm.update(lab.counted(system, numbers[:COUNTED]))
+    try:
+        bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds,
+                            os.path.join(lab.store.folder, "pgbench", lab.data.name))
+    except PgbenchError as error:
+        progress.done(f"      {system.name} did not run in {figures.megabytes(limit)}: {error}")
+        lab.server.stop()
+        return
+    lab.store.memory.add(temperature="cold", clients=1, qps=1000 / cold["mean_ms"], **common, **without_pages(cold))
+    lab.store.memory.add(temperature="warm", clients=options.memory_clients, qps=bench["qps"],
+                         client_p99_ms=bench["p99_ms"], **common, **without_pages(warm))
+    progress.done(f"      round {number + 1}  {system.name:<8} {percent:>3} %: {figures.megabytes(share)}{note}"
+                  f" for the index, {figures.megabytes(limit)} in all  recall@{K} {warm['recall']:.4f}"
+                  f"  cold {cold['mean_ms']:.2f} ms  warm {warm['mean_ms']:.2f} ms  p99 {warm['p99_ms']:.2f} ms"
+                  f"  {options.memory_clients} clients {bench['qps']:,.0f} QPS")
+
+
+def without_pages(row):
+    return {name: value for name, value in row.items() if name not in ("in_flight", "qps")}

@@ -1,0 +1,121 @@
+"""How long a run will take, and how to fit one into a number of minutes.
+
+The paces are those of a quiet machine with two cores; a run that is estimated at
+20 minutes may take 15 or 30 elsewhere.
+"""
+from growth import VALUES, sizes
+from progress import duration
+
+RESTART = 2.0                   # seconds
+PGBENCH_START = 0.5
+BUILD_PER_ROW = {"pipeann": 260e-6, "hnsw": 300e-6, "ivfflat": 12e-6, "diskann": 400e-6, "vchordrq": 30e-6}
+BUILD_PER_VALUE = {"pipeann": 0.12e-6, "hnsw": 0.1e-6, "ivfflat": 0.3e-6, "diskann": 0.3e-6, "vchordrq": 0.1e-6}
+LOAD_PER_ROW, LOAD_PER_VALUE = 8e-6, 0.05e-6
+QUERY = {"memory": 2.5e-3, "disk": 6e-3}
+QUERY_ALWAYS = 0.25             # of a point: planning, counting pages
+KNOWN = {"fashion": (60000, 784), "glove": (399000, 50), "glove100": (340479, 100), "minilm": (329913, 384),
+         "sift": (600000, 128)}
+# What a budget may cut, from the least painful on.
+ROW_STEPS = (None, 500000, 300000, 200000, 100000, 50000, 20000)
+EFFORTS = (
+    # queries, rounds, seconds of pgbench, values of a sweep, numbers of clients
+    (1000, 5, 10, 0, (1, 2, 4, 8, 16, 32)),
+    (1000, 3, 10, 0, (1, 2, 4, 8, 16, 32)),
+    (1000, 3, 6, 0, (1, 8, 32)),
+    (500, 3, 5, 0, (1, 8, 32)),
+    (500, 2, 4, 0, (1, 8, 32)),
+    (300, 2, 3, 0, (1, 8, 32)),
+    (300, 1, 3, 5, (1, 8, 32)),
+    (200, 1, 2, 4, (1, 8)),
+)
+
+
+def build_seconds(system, rows, dimensions):
+    return rows * (BUILD_PER_ROW[system] + BUILD_PER_VALUE[system] * dimensions)
+
+
+def load_seconds(systems, rows, dimensions):
+    return len(systems) * rows * (LOAD_PER_ROW + LOAD_PER_VALUE * dimensions) + 2
+
+
+def sweep_points(options):
+    return options.values or 7
+
+
+def of_set(options, systems, rows, dimensions):
+    """Seconds of every part on one data set."""
+    points, rounds, queries = sweep_points(options), options.rounds, options.queries
+    seconds = {"load": load_seconds(systems, rows, dimensions),
+               "build": sum(build_seconds(system, rows, dimensions) for system in systems)}
+    in_memory = points * (queries * QUERY["memory"] + QUERY_ALWAYS)
+    on_disk = (points // 2 or 1) * (queries * QUERY["disk"] + QUERY_ALWAYS + RESTART)
+    seconds["recall"] = len(systems) * rounds * (in_memory + on_disk)
+    if "throughput" in options.parts:
+        runs = len(systems) * rounds * len(options.clients)
+        seconds["throughput"] = runs * (len(options.targets) + 1) * (options.seconds + PGBENCH_START) \
+            + runs * queries * QUERY["memory"]
+    if "memory" in options.parts:
+        runs = len(systems) * options.memory_rounds * len(options.percents)
+        seconds["memory"] = runs * (queries * 2.5 * QUERY["disk"] + options.seconds + 2 * RESTART)
+    return seconds
+
+
+def of_growth(options, systems, rows, dimensions):
+    total = 0.0
+    for size in sizes(rows, options.smallest):
+        total += load_seconds(systems, size, dimensions) + RESTART
+        total += sum(build_seconds(system, size, dimensions) for system in systems)
+        total += len(systems) * min(sweep_points(options), VALUES) * (options.queries * QUERY["memory"] + QUERY_ALWAYS)
+    return total
+
+
+def rows_of(name, options):
+    rows, dimensions = options.shapes[name]
+    return min(rows, options.rows or rows), dimensions
+
+
+def estimate(options, systems):
+    """[(data set, rows, dimensions, {part: seconds})], growth included."""
+    found = []
+    for name in options.datasets:
+        rows, dimensions = rows_of(name, options)
+        seconds = of_set(options, systems, rows, dimensions)
+        if "growth" in options.parts and name == options.growth_set:
+            grown = min(rows, options.growth_rows or rows)
+            seconds["growth"] = of_growth(options, systems, grown, dimensions)
+        found.append((name, rows, dimensions, seconds))
+    return found
+
+
+def total(options, systems):
+    return sum(sum(seconds.values()) for _, _, _, seconds in estimate(options, systems)) + 5
+
+
+def fit(options, systems, minutes):
+    """Sets rows and effort to the most that is estimated to fit into the minutes."""
+    for effort in EFFORTS:
+        for rows in ROW_STEPS:
+            if rows and rows <= 200000 and effort != EFFORTS[-1] and effort != EFFORTS[-2]:
+                break       # rather fewer queries than much smaller sets
+            options.queries, options.rounds, options.seconds, options.values, clients = effort
+            options.clients = list(clients)
+            options.memory_rounds = max(1, options.rounds // 2)
+            options.rows = rows
+            options.growth_rows = 100000
+            if total(options, systems) <= minutes * 60:
+                return True
+    return False
+
+
+def show(options, systems):
+    """Prints what would run and how long it should take."""
+    print(f"systems: {', '.join(systems)}; parts: {', '.join(options.parts)}")
+    print(f"{options.queries} queries, {options.rounds} rounds, sweeps of {sweep_points(options)} values;"
+          f" pgbench {options.seconds} s a run with {', '.join(map(str, options.clients))} clients at recall"
+          f" {', '.join(map(str, options.targets))};"
+          f" memory {', '.join(map(str, options.percents))} % of the index")
+    for name, rows, dimensions, seconds in estimate(options, systems):
+        parts = ", ".join(f"{part} {duration(value)}" for part, value in seconds.items())
+        print(f"  {name:<10} {rows:>9,} x {dimensions:<5} {duration(sum(seconds.values())):>10}   {parts}")
+    print(f"about {duration(total(options, systems))} on a quiet machine with two cores,"
+          " when the data sets are in the cache")

@@ -1,0 +1,142 @@
+"""The throw-away server that the measurements run on (scripts/cluster.sh)."""
+import os
+import subprocess
+import threading
+import time
+
+from progress import Meter, Progress, duration
+from session import Session
+from wire import CopyStream
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLUSTER = os.path.join(HERE, "..", "scripts", "cluster.sh")
+
+# What an administrator would set on a machine that serves vectors; the same for all systems.
+BASE_SETTINGS = {
+    "shared_preload_libraries": "pipeann",
+    "maintenance_work_mem": "1GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "30min",
+    "autovacuum": "off",
+    "jit": "off",
+    "max_connections": "100",
+}
+
+
+def shared_memory_type():
+    """Containers often have a small /dev/shm: too small for pgvector's parallel build."""
+    try:
+        place = os.statvfs("/dev/shm")
+        return "posix" if place.f_bavail * place.f_frsize >= 2000000 * 1024 else "sysv"
+    except OSError:
+        return "sysv"
+
+
+def drop_page_cache(folder):
+    """Has the operating system forget the files under a folder, after they are written out."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                handle = os.open(os.path.join(root, name), os.O_RDONLY)
+            except OSError:
+                continue
+            try:
+                os.fsync(handle)
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
+
+
+class Server:
+    def __init__(self, folder):
+        self.folder = folder
+        self.session = None
+        self.running = False
+        self.settings = dict(BASE_SETTINGS, dynamic_shared_memory_type=shared_memory_type())
+
+    @property
+    def data(self):
+        return os.path.join(self.folder, "data")
+
+    def command(self, verb, settings, preexec=None):
+        subprocess.run([CLUSTER, verb, self.folder, *(f"{name}={value}" for name, value in settings.items())],
+                       check=True, preexec_fn=preexec)
+
+    def start(self, **settings):
+        self.command("start", {**self.settings, **settings})
+        self.running = True
+        self.connect()
+
+    def stop(self):
+        """Stops the server, its files written out."""
+        self.disconnect()
+        if self.running:
+            self.command("stop", {})
+            self.running = False
+
+    def restart(self, preexec=None, **settings):
+        """Starts anew with other settings; PREEXEC runs in the process that becomes the server's parent."""
+        self.disconnect()
+        self.command("restart", settings, preexec)
+        self.running = True
+        self.connect()
+
+    def connect(self):
+        self.session = Session(self.folder)
+        self.session.rows("SET client_min_messages = warning")
+
+    def disconnect(self):
+        if self.session:
+            self.session.close()
+            self.session = None
+
+    def extensions(self, systems):
+        self.session.rows("CREATE EXTENSION IF NOT EXISTS vector")
+        self.session.rows("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
+        for system in systems:
+            self.session.rows(f"CREATE EXTENSION IF NOT EXISTS {system.extension} CASCADE")
+
+    def copy(self, table, vectors, label):
+        self.session.copy(table, CopyStream(vectors, Meter(label)))
+
+    def watched(self, statement, label):
+        """Runs a long statement, showing the server's own report of it; the seconds it took."""
+        progress = Progress()
+        failure = []
+        start = time.monotonic()
+
+        def work():
+            try:
+                self.session.rows(statement)
+            except Exception as error:      # raised by the thread that waits
+                failure.append(error)
+
+        worker = threading.Thread(target=work, daemon=True)
+        watcher = Session(self.folder)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(0.5)
+                report = watcher.rows("SELECT phase, tuples_done, tuples_total, blocks_done, blocks_total"
+                                      " FROM pg_stat_progress_create_index")
+                if report:
+                    progress.show(f"    {label}: {describe(report[0], time.monotonic() - start)}")
+        finally:
+            watcher.close()
+        if failure:
+            raise failure[0]
+        return time.monotonic() - start
+
+
+def describe(report, seconds):
+    """The phase, the rows or blocks done, the pace and the time left."""
+    text = f"{duration(seconds)}, {report['phase']}"
+    for unit, done, total in (("rows", report["tuples_done"], report["tuples_total"]),
+                              ("blocks", report["blocks_done"], report["blocks_total"])):
+        if done:
+            text += f", {done:,} of {total:,} {unit}" if total else f", {done:,} {unit}"
+            text += f", {done / max(seconds, 0.1):,.0f} {unit}/s"
+            if total > done:
+                text += f", {duration(seconds * (total - done) / done)} left"
+            break
+    return text

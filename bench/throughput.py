@@ -1,0 +1,153 @@
+"""Queries per second with pgbench: prepared, several clients, read-only and mixed with writes."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+import figures
+from lab import PLANNER, K, operator
+from progress import Progress
+from recall import curve, turns
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPTS = os.path.join(HERE, "pgbench")
+READS_PER_WRITE = 9
+READ, WRITE = 0, 1      # numbers of the scripts, as they are given
+
+
+class PgbenchError(Exception):
+    pass
+
+
+def pgbench_program():
+    """The pgbench of the server's installation; the distribution's wrapper finds another."""
+    config = os.environ.get("PG_CONFIG", "pg_config")
+    bindir = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=True).stdout.strip()
+    return os.path.join(bindir, "pgbench")
+
+
+def write_scripts(folder, metric):
+    """The scripts with the data set's operator; they stay beside the results."""
+    os.makedirs(folder, exist_ok=True)
+    paths = []
+    for name in ("read.sql", "write.sql"):
+        with open(os.path.join(SCRIPTS, name)) as file:
+            text = file.read()
+        paths.append(os.path.join(folder, name))
+        with open(paths[-1], "w") as file:
+            file.write(text.replace("embedding <->", f"embedding {operator(metric)}"))
+    return paths
+
+
+def session_options(system, value):
+    settings = [("search_path", f"bench_{system.name},public"), *PLANNER, *system.settings_for(value)]
+    return " ".join(f"-c {name}={setting}" for name, setting in settings)
+
+
+def read_logs(prefix):
+    """Milliseconds of every transaction in pgbench's logs, by number of the script."""
+    times = {READ: [], WRITE: []}
+    for path in glob.glob(glob.escape(prefix) + ".*"):
+        with open(path) as file:
+            for line in file:
+                fields = line.split()
+                if len(fields) >= 6 and fields[2].isdigit():
+                    times[int(fields[3])].append(int(fields[2]) / 1000)
+    return times
+
+
+def run_pgbench(lab, system, value, clients, seconds, folder, mixed=False):
+    """Runs pgbench and reads its logs: rates and latencies."""
+    read, write = write_scripts(folder, lab.data.metric)
+    work = tempfile.mkdtemp(prefix="pgbench-")
+    try:
+        prefix = os.path.join(work, "log")
+        command = [pgbench_program(), "-n", "-M", "prepared", "-T", str(seconds), "-c", str(clients),
+                   "-j", str(min(clients, os.cpu_count() or 1)), "-l", f"--log-prefix={prefix}",
+                   "-D", f"queries={len(lab.vectors)}", "-D", f"rows={lab.rows}",
+                   "-h", lab.server.folder, "-U", "postgres"]
+        command += ["-f", f"{read}@{READS_PER_WRITE}", "-f", f"{write}@1"] if mixed else ["-f", read]
+        result = subprocess.run([*command, "postgres"], capture_output=True, text=True,
+                                env=dict(os.environ, PGOPTIONS=session_options(system, value)))
+        if result.returncode or "aborted" in result.stderr:
+            raise PgbenchError(f"pgbench with {system.name}, {clients} clients: {result.stderr.strip()[-600:]}")
+        rate = re.search(r"^tps = ([\d.]+)", result.stdout, re.M)
+        times = read_logs(prefix)
+    finally:
+        shutil.rmtree(work)
+    done = len(times[READ]) + len(times[WRITE])
+    if not rate or not times[READ]:
+        raise PgbenchError(f"pgbench reported no transaction: {result.stdout[-600:]}")
+    share = len(times[READ]) / done
+    reads = times[READ]
+    return {"qps": float(rate.group(1)) * share, "writes_per_s": float(rate.group(1)) * (1 - share),
+            "mean_ms": sum(reads) / len(reads), "p50_ms": figures.percentile(reads, 50),
+            "p95_ms": figures.percentile(reads, 95), "p99_ms": figures.percentile(reads, 99), "transactions": done}
+
+
+def recall_now(lab, system, value, queries):
+    lab.plan(system, value)
+    numbers = list(range(min(queries, len(lab.vectors))))
+    answers, _ = lab.ask(numbers)
+    recalls = lab.recalls(numbers, answers)
+    return sum(recalls) / len(recalls)
+
+
+def value_at(lab, system, target):
+    """The parameter that the sweep says gives a recall; None where it does not reach it."""
+    points = curve(lab, system, "value")
+    value = figures.parameter_for(points, target)
+    return None if value is None else min(value, system.most(lab.rows))
+
+
+def run(lab, options):
+    """Every target, number of clients and system, in rounds; writes last, since they change the index."""
+    if wanted(lab, options):
+        lab.into_memory()
+        for kind in ("read", "mixed"):
+            for target in options.targets if kind == "read" else options.targets[:1]:
+                run_kind(lab, options, kind, target)
+
+
+def wanted(lab, options):
+    return any(not lab.store.throughput.has(**key_of(lab, system, kind, target, clients, number))
+               for number in range(options.rounds) for system in lab.systems for clients in options.clients
+               for kind in ("read", "mixed") for target in (options.targets if kind == "read" else options.targets[:1])
+               if value_at(lab, system, target) is not None)
+
+
+def key_of(lab, system, kind, target, clients, number):
+    return {"dataset": lab.data.name, "rows": lab.rows, "system": system.name, "kind": kind, "target": target,
+            "clients": clients, "round": number}
+
+
+def run_kind(lab, options, kind, target):
+    progress = Progress()
+    print(f"    {lab.data.name}: pgbench, {'reads alone' if kind == 'read' else '9 reads to 1 write'},"
+          f" recall@{K} {target}", flush=True)
+    reached = {}
+    for system in lab.systems:
+        value = value_at(lab, system, target)
+        if value is None:
+            print(f"      {system.name}: its sweep does not reach recall {target}: not run", flush=True)
+        else:
+            reached[system.name] = (value, recall_now(lab, system, value, options.queries))
+    for number in range(options.rounds):
+        for clients in options.clients:
+            for system in turns(lab.systems, number):
+                key = key_of(lab, system, kind, target, clients, number)
+                if system.name not in reached or lab.store.throughput.has(**key):
+                    continue
+                value, recall = reached[system.name]
+                progress.show(f"    round {number + 1}, {system.name}, {clients} clients, {options.seconds} s")
+                row = run_pgbench(lab, system, value, clients, options.seconds,
+                                  os.path.join(lab.store.folder, "pgbench", lab.data.name), kind == "mixed")
+                after = recall_now(lab, system, value, options.queries) if kind == "mixed" else recall
+                lab.store.throughput.add(value=value, seconds=options.seconds, recall=recall, recall_after=after,
+                                         **key, **row)
+                extra = f"  {row['writes_per_s']:6.0f} writes/s, recall after {after:.4f}" if kind == "mixed" else ""
+                progress.done(f"      round {number + 1}  {system.name:<8} {system.parameter} {value:>4}"
+                              f"  recall@{K} {recall:.4f}  {clients:>2} clients  {row['qps']:8.0f} QPS"
+                              f"  p50 {row['p50_ms']:7.3f}  p99 {row['p99_ms']:8.3f} ms{extra}")
