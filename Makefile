@@ -2,6 +2,7 @@
 #
 #   make demo      install what is missing, build, and show it on real data
 #   make check     install what is missing, build, and run every test
+#   make bench     compare indexes (BENCH_ARGS=...); make bench-quick: in little
 #
 # Building and installing is PGXS's: make, make install, make installcheck,
 # with PG_CONFIG=... for another server than the first in PATH.
@@ -10,8 +11,8 @@
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
-SUITES = check-unit check-compile check-regress check-pgtap check-tap check-upgrade
-SCRIPTED = demo deps check $(SUITES)
+SUITES = check-unit check-compile check-regress check-pgtap check-tap check-upgrade check-bench
+SCRIPTED = demo deps check bench bench-quick $(SUITES)
 
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))
 
@@ -22,6 +23,12 @@ demo:
 
 deps:
 	@scripts/install-deps.sh
+
+bench:
+	@bench/run $(BENCH_ARGS)
+
+bench-quick:
+	@bench/run --quick $(BENCH_ARGS)
 
 check:
 	@scripts/check.sh

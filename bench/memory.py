@@ -16,7 +16,7 @@ import os
 import figures
 import lab as labs
 from cgroup import NoGroup, make
-from lab import COUNTED, K
+from lab import K
 from progress import Progress
 from recall import turns
 from server import drop_page_cache
@@ -126,10 +126,9 @@ def measure(lab, group, system, value, percent, number, own, options):
     half = numbers[:max(1, len(numbers) // 2)]
     lab.plan(system, value)
     lab.ask(numbers[-1:])       # what a session does once: catalogues, and pipeann's codes
-    cold, _ = lab.timed(half)
+    cold, _ = lab.timed(system, half)
     lab.ask(numbers)
-    warm, _ = lab.timed(numbers)
-    warm.update(lab.counted(system, numbers[:COUNTED]))
+    warm, _ = lab.timed(system, numbers)
     try:
         bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds,
                             os.path.join(lab.store.folder, "pgbench", lab.data.name))
@@ -137,14 +136,10 @@ def measure(lab, group, system, value, percent, number, own, options):
         progress.done(f"      {system.name} did not run in {figures.megabytes(limit)}: {error}")
         lab.server.stop()
         return
-    lab.store.memory.add(temperature="cold", clients=1, qps=1000 / cold["mean_ms"], **common, **without_pages(cold))
+    lab.store.memory.add(temperature="cold", clients=1, qps=1000 / cold["mean_ms"], **common, **cold)
     lab.store.memory.add(temperature="warm", clients=options.memory_clients, qps=bench["qps"],
-                         client_p99_ms=bench["p99_ms"], **common, **without_pages(warm))
+                         client_p99_ms=bench["p99_ms"], **common, **warm)
     progress.done(f"      round {number + 1}  {system.name:<8} {percent:>3} %: {figures.megabytes(share)}{note}"
                   f" for the index, {figures.megabytes(limit)} in all  recall@{K} {warm['recall']:.4f}"
                   f"  cold {cold['mean_ms']:.2f} ms  warm {warm['mean_ms']:.2f} ms  p99 {warm['p99_ms']:.2f} ms"
                   f"  {options.memory_clients} clients {bench['qps']:,.0f} QPS")
-
-
-def without_pages(row):
-    return {name: value for name, value in row.items() if name not in ("in_flight", "qps")}

@@ -8,7 +8,7 @@ import figures
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt     # noqa: E402  (after the choice of a back end)
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator, ScalarFormatter     # noqa: E402
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator     # noqa: E402
 
 COLOURS = {"pipeann": "#c8102e", "hnsw": "#1f5fa8", "ivfflat": "#3c8d40", "diskann": "#8a5fb0", "vchordrq": "#b8860b"}
 MARKERS = {"pipeann": "o", "hnsw": "s", "ivfflat": "^", "diskann": "D", "vchordrq": "v"}
@@ -16,6 +16,8 @@ STYLE = {"figure.dpi": 100, "savefig.dpi": 160, "font.size": 10, "axes.grid": Tr
          "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
          "svg.fonttype": "none", "svg.hashsalt": "pipeann", "figure.facecolor": "white"}
 RECALL_TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999)
+PLACES = {"memory": "index in shared_buffers", "disk": "index on disk, outside of caches at first",
+          "own": "on the server as it is"}
 MOST = 0.9999           # where a recall of 1 is drawn
 
 
@@ -23,6 +25,8 @@ def median_points(rows, x, y):
     """(x, y, least y, greatest y) for each value of the parameter: medians over rounds."""
     points = []
     for value in sorted({row["value"] for row in rows}):
+        if x == "recall" and points and points[-1][0] >= MOST:
+            break       # all is found: larger values only cost
         here = [row for row in rows if row["value"] == value]
         middle, least, greatest = figures.median_and_spread([row[y] for row in here])
         points.append((float(np.median([row[x] for row in here])), middle, least, greatest))
@@ -45,14 +49,12 @@ def recall_axis(axis, recalls):
 
 
 def plain_log(axis, which):
-    """A logarithmic axis whose numbers are written out."""
+    """A logarithmic axis whose numbers are written out: 1, 2, 5 and so on."""
     getattr(axis, f"set_{which}scale")("log")
     one = getattr(axis, f"{which}axis")
-    one.set_major_formatter(ScalarFormatter())
-    low, high = getattr(axis, f"get_{which}lim")()
-    if high / low < 20:
-        one.set_minor_formatter(ScalarFormatter())
-        one.set_tick_params(which="minor", labelsize=7)
+    one.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    one.set_minor_locator(NullLocator())
 
 
 def line(axis, name, run, points, transform=lambda x: x, label=None, **options):
@@ -87,24 +89,22 @@ def recall_panels(run, rows, panels, title):
         if min(row[column] for row in here) > 0:
             plain_log(axis, "y")
         axis.set_ylabel(label)
-        axis.set_title({"memory": "index in shared_buffers", "disk": "index on disk, outside of all caches"}[place],
-                       fontsize=10)
+        axis.set_title(PLACES[place], fontsize=10)
     axes[0][0].legend()
     figure.suptitle(title)
     return figure
 
 
 def recall_qps(run, title, tables):
-    return recall_panels(run, tables["recall"], [("memory", "qps", "queries/s, one client"),
-                                                 ("disk", "qps", "queries/s, one client")], title)
+    return recall_panels(run, tables["recall"], [(place, "qps", "queries/s, one client") for place in PLACES], title)
 
 
 def recall_latency(run, title, tables):
     rows = tables["recall"]
-    figure = recall_panels(run, rows, [("memory", "mean_ms", "mean latency, ms (dotted: p99)"),
-                                       ("disk", "mean_ms", "mean latency, ms (dotted: p99)")], title)
+    figure = recall_panels(run, rows, [(place, "mean_ms", "mean latency, ms (dotted: p99)") for place in PLACES],
+                           title)
     if figure:
-        places = [place for place in ("memory", "disk") if any(row["place"] == place for row in rows)]
+        places = [place for place in PLACES if any(row["place"] == place for row in rows)]
         for axis, place in zip(figure.axes, places):
             for name in systems_of(rows):
                 points = median_points([row for row in rows if row["system"] == name and row["place"] == place],
@@ -118,7 +118,8 @@ def recall_latency(run, title, tables):
 def recall_reads(run, title, tables):
     rows = [dict(row, pages=row["page_reads"] + row["page_hits"]) for row in tables["recall"]]
     return recall_panels(run, rows, [("disk", "page_reads", "pages read a query"),
-                                     ("memory", "pages", "pages touched a query")], title)
+                                     ("memory", "pages", "pages touched a query"),
+                                     ("own", "pages", "pages touched a query")], title)
 
 
 def qps_clients(run, title, tables):
@@ -142,7 +143,7 @@ def qps_clients(run, title, tables):
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_ylim(bottom=0)
         axis.set_xlabel("clients")
-        axis.set_ylabel("searches/s" if kind == "read" else "searches/s, beside 1 write to 9 of them")
+        axis.set_ylabel("searches/s" if kind == "read" else "searches/s (1 write to 9 searches)")
         axis.set_title(f"recall {target:g} asked for, " + ("reads alone" if kind == "read" else "with writes"),
                        fontsize=10)
         axis.legend(fontsize=8)
@@ -202,7 +203,7 @@ def growth(run, title, tables):
             if not points:
                 continue
             exponent = figures.slope(*zip(*points))
-            fitted = f", ~ rows^{exponent:.2f}" if exponent is not None else ""
+            fitted = f", ~ rows^{exponent:.2f}".replace("-0.00", "0.00") if exponent is not None else ""
             line(axis, name, run, points, label=run["systems"][name]["title"] + fitted)
         plain_log(axis, "x")
         plain_log(axis, "y")

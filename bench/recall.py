@@ -18,7 +18,7 @@ def turns(systems, number):
 
 
 def measure_point(lab, system, place, value, queries):
-    """One point of a sweep: latency first, then the pages, so that counting does not warm what is timed."""
+    """One point of a sweep."""
     numbers = list(range(min(queries, len(lab.vectors))))
     if place == "disk":
         lab.out_of_memory(system)
@@ -27,9 +27,9 @@ def measure_point(lab, system, place, value, queries):
         # What a session does once: catalogues, memory, the ring. For the others
         # on disk that would be a part of the index too.
         lab.ask(numbers[:WARM_UP])
-    row, each = lab.timed(numbers)
+    row, each = lab.timed(system, numbers)
     row["qps"] = 1000 / row["mean_ms"]
-    row.update(lab.counted(system, numbers[:COUNTED]))
+    row.update(lab.in_flight(system, numbers[:COUNTED]))
     return row, each
 
 

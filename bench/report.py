@@ -115,7 +115,7 @@ def memory_table(run, rows):
         lines.append((title_of(run, system), f"{percent} %", number(megabytes[0]["limit"], 0),
                       number(megabytes[0]["buffers"], 1), temperature, median_cell(group, "recall", 4),
                       median_cell(group, "mean_ms"), median_cell(group, "p50_ms"), median_cell(group, "p99_ms"),
-                      median_cell(group, "page_reads", 1) if temperature == "warm" else "",
+                      median_cell(group, "page_reads", 1),
                       median_cell(group, "cpu_ms"), f"{median_cell(group, 'qps', 0)} with {group[0]['clients']}"))
     return table(("index", "of the index", "server MB", "shared_buffers MB", "", "recall@10", "mean ms", "p50 ms",
                   "p99 ms", "pages read", "CPU ms", "queries/s with clients"), lines)

@@ -2,7 +2,7 @@
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
 #	errors, installs, and runs the test suites: unit compile regress pgtap tap
-#	upgrade.
+#	upgrade bench.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
 set -euo pipefail
@@ -10,14 +10,14 @@ set -euo pipefail
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(unit compile regress pgtap tap upgrade); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(unit compile regress pgtap tap upgrade bench); fi
 RESULTS=$ROOT/build/results
 PASSED=0
 FAILED=0
 SKIPPED=0
 BROKEN=()
 
-if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh; fi
+if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh bench; fi
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 BINDIR=$("$PG_CONFIG" --bindir)
 PGXS_SRC=$(cd "$(dirname "$("$PG_CONFIG" --pgxs)")/.." && pwd)
@@ -124,6 +124,12 @@ run_tap() {
 
 run_upgrade() { scripts/upgrade-test.sh; }
 
+# The benchmark in little, and then what it left behind.
+run_bench() {
+	SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run --quick --out "$RESULTS/bench" &&
+		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
+}
+
 # Counts of TAP ("ok 1", "not ok 1") and of pg_regress before version 16
 # ("test x ... ok").
 count() { grep -cE "$1" "$2" || true; }
@@ -168,7 +174,7 @@ say "building and installing, warnings as errors"
 build_and_install WERROR=1
 
 for suite in "${SUITES[@]}"; do
-	declare -F "run_$suite" >/dev/null || die "no suite $suite: unit compile regress pgtap tap upgrade"
+	declare -F "run_$suite" >/dev/null || die "no suite $suite: unit compile regress pgtap tap upgrade bench"
 	run_suite "$suite"
 done
 

@@ -9,6 +9,7 @@ and kept in the cache in the files of big-ann-benchmarks (formats.py):
     sets/NAME/truth-ROWS.ibin           the 100 nearest among the first ROWS rows
 """
 import glob
+import hashlib
 import importlib
 import os
 
@@ -103,11 +104,12 @@ def load(name, cache, rows=None, queries=1000, metric=None, query_file=None):
         if not files_in(folder, "base"):
             make(name, cache)
         module = module_of(name)
-        return of_folder(name, folder, folder, module.METRIC, module.TITLE, rows, queries)
+        return of_folder(name, folder, None, module.METRIC, module.TITLE, rows, queries)
+    metric = metric or "l2"
     if os.path.isdir(name):
-        return of_folder(label(name), name, own_folder(cache, name), metric or "l2", None, rows, queries)
+        return of_folder(label(name), name, cache, metric, None, rows, queries)
     if os.path.isfile(name):
-        return of_file(name, query_file, own_folder(cache, name), metric or "l2", rows, queries)
+        return of_file(name, query_file, cache, metric, rows, queries)
     raise SystemExit(f"no data set {name}: choose from {', '.join(NAMED)}, or name a file or folder of vectors")
 
 
@@ -115,30 +117,39 @@ def label(path):
     return os.path.basename(os.path.abspath(path)).partition(".")[0]
 
 
-def own_folder(cache, path):
-    """Where the answers for a user's files are kept: the user's folder is left alone."""
-    path = os.path.abspath(path)
-    stamp = f"{os.path.getmtime(path):.0f}"
-    return os.path.join(cache, "own", path.strip("/").replace("/", "_") + "-" + stamp)
+def own_folder(cache, metric, *paths):
+    """Where the answers for a user's files are kept: the user's folder is left alone.
+
+    Other files, files that changed, and another metric have other answers.
+    """
+    stamp = [metric]
+    for path in paths:
+        status = os.stat(path)
+        stamp += [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+    digest = hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
+    return os.path.join(cache, "own", f"{label(paths[0])}-{digest}")
 
 
-def of_folder(name, folder, truth_folder, metric, title, rows, queries):
+def of_folder(name, folder, cache, metric, title, rows, queries):
+    """A folder of base.* and query.*; the answers are beside them if no cache is named."""
     found = files_in(folder, "base"), files_in(folder, "query")
     if len(found[0]) != 1 or len(found[1]) != 1:
         raise SystemExit(f"{folder}: needs one file base.* and one query.* of {', '.join(formats.TYPES)}")
     base = formats.read(found[0][0], rows)
     pool = formats.read(found[1][0])
+    truth_folder = own_folder(cache, metric, found[0][0], found[1][0]) if cache else folder
     return build(name, title, metric, base, pool[:queries], truth_folder, formats.read_header(found[0][0])[0])
 
 
-def of_file(path, query_file, truth_folder, metric, rows, queries):
+def of_file(path, query_file, cache, metric, rows, queries):
+    """One file of rows, and one of queries, or else the file's last rows."""
     base = formats.read(path, rows)
     if query_file:
         pool = formats.read(query_file)
-        truth_folder += "-" + label(query_file)
-    else:       # the last rows are held out
+    else:
         count = min(queries, len(base) // 10)
         base, pool = base[:-count], base[-count:]
+    truth_folder = own_folder(cache, metric, *filter(None, (path, query_file)))
     return build(label(path), None, metric, base, pool[:queries], truth_folder, formats.read_header(path)[0])
 
 
