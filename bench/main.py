@@ -35,7 +35,8 @@ COMMANDS = ("all", *PARTS, "data", "report")
 DEFAULT_SYSTEMS = list(systems.ALL)
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
-          "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "systems")
+          "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
+          "memory_sets", "metric", "query_file")
 
 
 def numbers(kind):
@@ -103,6 +104,9 @@ def shape(name, options):
 def choose(options):
     """Fills in what was not told: from --quick, --budget or the defaults."""
     options.smallest = None
+    options.targets_told = options.targets
+    # pgbench needs to know which parameter gives which recall, and that is the same from disk.
+    options.places = ["memory"] if options.command in ("throughput", "memory") else list(recall.PLACES)
     if options.command in PARTS:
         options.parts = ["recall", options.command] if options.command in ("throughput", "memory") \
             else [options.command]
@@ -190,7 +194,7 @@ def run_set(data, options, server, found, store):
         lab.build(system)
     lab.check_truth()
     if "recall" in options.parts:
-        recall.sweep(lab, options, recall.PLACES if options.command != "throughput" else ("memory",))
+        recall.sweep(lab, options)
     if "memory" in options.parts and (not options.memory_sets or data.name in options.memory_sets):
         memory.run(lab, options)
     # Last, since its writes change the indexes.

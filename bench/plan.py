@@ -16,17 +16,18 @@ QUERY_ALWAYS = 0.25             # of a point: planning, counting pages
 KNOWN = {"fashion": (60000, 784), "glove": (399000, 50), "glove100": (340479, 100), "minilm": (329913, 384),
          "sift": (600000, 128)}
 # What a budget may cut, from the least painful on.
-ROW_STEPS = (None, 500000, 300000, 200000, 100000, 50000, 20000)
+ROW_STEPS = (None, 500000, 400000, 330000, 300000, 250000, 200000, 150000, 100000, 50000, 20000)
+LEAST_ROWS = 200000             # rather fewer queries than sets smaller than this
 EFFORTS = (
-    # queries, rounds, seconds of pgbench, values of a sweep, numbers of clients
-    (1000, 5, 10, 0, (1, 2, 4, 8, 16, 32)),
-    (1000, 3, 10, 0, (1, 2, 4, 8, 16, 32)),
-    (1000, 3, 6, 0, (1, 8, 32)),
-    (500, 3, 5, 0, (1, 8, 32)),
-    (500, 2, 4, 0, (1, 8, 32)),
-    (300, 2, 3, 0, (1, 8, 32)),
-    (300, 1, 3, 5, (1, 8, 32)),
-    (200, 1, 2, 4, (1, 8)),
+    # queries, rounds, seconds of pgbench, values of a sweep, numbers of clients, recalls
+    (1000, 5, 10, 0, (1, 2, 4, 8, 16, 32), (0.95, 0.9, 0.99)),
+    (1000, 3, 10, 0, (1, 2, 4, 8, 16, 32), (0.95, 0.99)),
+    (1000, 3, 6, 0, (1, 8, 32), (0.95, 0.99)),
+    (500, 3, 5, 0, (1, 8, 32), (0.95,)),
+    (500, 2, 4, 0, (1, 8, 32), (0.95,)),
+    (300, 2, 3, 0, (1, 8, 32), (0.95,)),
+    (300, 1, 3, 6, (1, 8, 32), (0.95,)),
+    (200, 1, 2, 5, (1, 8), (0.95,)),
 )
 
 
@@ -42,7 +43,7 @@ def sweep_points(options):
     return options.values or 7
 
 
-def of_set(options, systems, rows, dimensions):
+def of_set(options, systems, name, rows, dimensions):
     """Seconds of every part on one data set."""
     points, rounds, queries = sweep_points(options), options.rounds, options.queries
     seconds = {"load": load_seconds(systems, rows, dimensions),
@@ -54,7 +55,7 @@ def of_set(options, systems, rows, dimensions):
         runs = len(systems) * rounds * len(options.clients)
         seconds["throughput"] = runs * (len(options.targets) + 1) * (options.seconds + PGBENCH_START) \
             + runs * queries * QUERY["memory"]
-    if "memory" in options.parts:
+    if "memory" in options.parts and name in (options.memory_sets or [name]):
         runs = len(systems) * options.memory_rounds * len(options.percents)
         seconds["memory"] = runs * (queries * 2.5 * QUERY["disk"] + options.seconds + 2 * RESTART)
     return seconds
@@ -79,7 +80,7 @@ def estimate(options, systems):
     found = []
     for name in options.datasets:
         rows, dimensions = rows_of(name, options)
-        seconds = of_set(options, systems, rows, dimensions)
+        seconds = of_set(options, systems, name, rows, dimensions)
         if "growth" in options.parts and name == options.growth_set:
             grown = min(rows, options.growth_rows or rows)
             seconds["growth"] = of_growth(options, systems, grown, dimensions)
@@ -93,15 +94,16 @@ def total(options, systems):
 
 def fit(options, systems, minutes):
     """Sets rows and effort to the most that is estimated to fit into the minutes."""
+    told = options.targets_told
     for effort in EFFORTS:
+        options.queries, options.rounds, options.seconds, options.values, clients, targets = effort
+        options.clients, options.targets = list(clients), told or list(targets)
+        options.memory_rounds = max(1, options.rounds // 2)
+        options.growth_rows = 100000
         for rows in ROW_STEPS:
-            if rows and rows <= 200000 and effort != EFFORTS[-1] and effort != EFFORTS[-2]:
-                break       # rather fewer queries than much smaller sets
-            options.queries, options.rounds, options.seconds, options.values, clients = effort
-            options.clients = list(clients)
-            options.memory_rounds = max(1, options.rounds // 2)
+            if rows and rows < LEAST_ROWS and effort != EFFORTS[-1]:
+                break
             options.rows = rows
-            options.growth_rows = 100000
             if total(options, systems) <= minutes * 60:
                 return True
     return False

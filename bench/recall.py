@@ -33,9 +33,9 @@ def measure_point(lab, system, place, value, queries):
     return row, each
 
 
-def sweep(lab, options, places=PLACES):
+def sweep(lab, options):
     data, store, progress = lab.data, lab.store, Progress()
-    for place in places:
+    for place in options.places:
         if not wanted(lab, options, place):
             continue
         if place == "memory":
