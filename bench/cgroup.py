@@ -5,7 +5,9 @@ The group is made below the one that this process is in (version 1), or below th
 nearest group above it that hands the memory controller down (version 2, which
 allows no processes in a group that does).
 """
+import errno
 import os
+import time
 
 
 class NoGroup(Exception):
@@ -77,7 +79,16 @@ class Group:
         return max(0, usage - (cached - stat.get("shmem", 0)))
 
     def remove(self):
-        os.rmdir(self.path)
+        """Removes the group; processes that have just ended may keep it for a moment."""
+        for _ in range(50):
+            try:
+                os.rmdir(self.path)
+                return
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                time.sleep(0.1)
+        raise OSError(errno.EBUSY, f"control group {self.path} is still in use: remove it by rmdir")
 
 
 def make_below(version, parent, name):

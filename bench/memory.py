@@ -13,6 +13,8 @@ once, all of them again; then pgbench with several clients.
 """
 import os
 
+import psycopg2
+
 import figures
 import lab as labs
 from cgroup import NoGroup, make
@@ -74,6 +76,7 @@ def code_area(lab, system):
 
 def own_need(lab, group, system, value, options):
     """Bytes that the server needs without the index, with all clients connected and having searched."""
+    lab.server.stop()
     group.unlimit()
     restart(lab, group, system, LEAST_BUFFERS)
     sessions = [Session(lab.server.folder) for _ in range(options.memory_clients)]
@@ -96,8 +99,7 @@ def restart(lab, group, system, buffers):
     """Starts the server in the group, with nothing of it in the page cache."""
     lab.server.stop()
     drop_page_cache(lab.server.data)
-    lab.server.restart(preexec=group.enter, shared_buffers=f"{max(buffers, LEAST_BUFFERS) // 1024}kB",
-                       **code_area(lab, system))
+    lab.server.restart(preexec=group.enter, shared_buffers=f"{buffers // 1024}kB", **code_area(lab, system))
 
 
 def shares(lab, system, percent):
@@ -108,31 +110,35 @@ def shares(lab, system, percent):
     return max(share, least), max((max(share, least) - codes) // 4, LEAST_BUFFERS), share < least
 
 
+def cold_and_warm(lab, system, value, options):
+    """Figures of the first queries after the start, of later ones, and of pgbench."""
+    numbers = list(range(min(options.queries, len(lab.vectors))))
+    lab.plan(system, value)
+    lab.ask(numbers[-1:])       # what a session does once: catalogues, and pipeann's codes
+    cold, _ = lab.timed(system, numbers[:max(1, len(numbers) // 2)])
+    lab.ask(numbers)
+    warm, _ = lab.timed(system, numbers)
+    bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds,
+                        os.path.join(lab.store.folder, "pgbench", lab.data.name))
+    return cold, warm, bench
+
+
 def measure(lab, group, system, value, percent, number, own, options):
     progress = Progress()
     progress.show(f"    round {number + 1}, {system.name}, {percent} %")
     share, buffers, raised = shares(lab, system, percent)
-    group.unlimit()
     limit = own + share
-    lab.server.stop()
-    drop_page_cache(lab.server.data)
+    lab.server.stop()       # what it uses may be more than the limit
     group.limit(limit)
-    lab.server.restart(preexec=group.enter, shared_buffers=f"{buffers // 1024}kB", **code_area(lab, system))
+    restart(lab, group, system, buffers)
     note = " (not less: its codes need it)" if raised else ""
     common = {"dataset": lab.data.name, "rows": lab.rows, "system": system.name, "percent": percent, "round": number,
               "value": value, "limit_bytes": limit, "own_bytes": own, "index_bytes": lab.index_bytes[system.name],
               "shared_buffers": buffers}
-    numbers = list(range(min(options.queries, len(lab.vectors))))
-    half = numbers[:max(1, len(numbers) // 2)]
-    lab.plan(system, value)
-    lab.ask(numbers[-1:])       # what a session does once: catalogues, and pipeann's codes
-    cold, _ = lab.timed(system, half)
-    lab.ask(numbers)
-    warm, _ = lab.timed(system, numbers)
     try:
-        bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds,
-                            os.path.join(lab.store.folder, "pgbench", lab.data.name))
-    except PgbenchError as error:
+        cold, warm, bench = cold_and_warm(lab, system, value, options)
+    except (PgbenchError, RuntimeError, psycopg2.Error) as error:
+        # The kernel ends a process of a group that cannot do with its limit.
         progress.done(f"      {system.name} did not run in {figures.megabytes(limit)}: {error}")
         lab.server.stop()
         return
