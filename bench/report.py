@@ -21,7 +21,7 @@ EXPLAINED = {
     "qps-clients": "pgbench, prepared statements, all clients on the machine of the server. A line goes up until the"
                    " cores are busy. The recall in the legend was measured with the same setting.",
     "qps-memory": "The server in a control group that has room for 100, 30 and 10 % of the index beside what the server"
-                  " itself needs; the page cache was dropped first and counts. Left: 8 clients once warm; right: one"
+                  " itself needs; the page cache was dropped first and counts. Left: several clients once warm; right: one"
                   " client, the first queries after the start. Read it from right to left: how much is lost as memory"
                   " gets scarce.",
     "growth": "Each point is an index built anew on so many rows of the set. The exponent says how the figure grows with"
@@ -29,11 +29,11 @@ EXPLAINED = {
               " others the whole index, which is what they need to be quick.",
 }
 STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1.5em;color:#222;background:#fff}
+body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:100em;padding:0 1.5em;color:#222;background:#fff}
 h1{font-size:1.7em}h2{margin-top:2.5em;border-bottom:1px solid #ccc}h3{margin-top:2em}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;margin:.8em 0}
-th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e5e5e5}th{background:#f5f5f5}
-td:first-child,th:first-child,td.text{text-align:left}
+th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e5e5e5;white-space:nowrap}th{background:#f5f5f5}
+td:first-child,th:first-child,td.text{text-align:left}td.text,td code{white-space:normal}
 figure{margin:1em 0}figure img{max-width:100%;height:auto}figcaption{color:#555;max-width:60em}
 .scroll{overflow-x:auto}code,pre{background:#f5f5f5;padding:.1em .3em}pre{padding:.7em;overflow-x:auto}
 """
@@ -59,7 +59,7 @@ def median_cell(rows, column, digits=3):
     """The median, and the spread where there were rounds."""
     middle, least, greatest = figures.median_and_spread([row[column] for row in rows])
     text = number(middle, digits)
-    return text if len(rows) < 2 else f"{text} <small>({number(least, digits)} to {number(greatest, digits)})</small>"
+    return text if number(least, digits) == number(greatest, digits) else f"{text} <small>({number(least, digits)} to {number(greatest, digits)})</small>"
 
 
 def grouped(rows, names):
