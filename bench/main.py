@@ -104,7 +104,7 @@ def shape(name, options):
 def choose(options):
     """Fills in what was not told: from --quick, --budget or the defaults."""
     options.smallest = None
-    options.targets_told = options.targets
+    options.told = {name: getattr(options, name) for name in plan.FITTED if getattr(options, name) is not None}
     # pgbench needs to know which parameter gives which recall, and that is the same from disk.
     options.places = ["memory"] if options.command in ("throughput", "memory") else list(recall.PLACES)
     if options.command in PARTS:

@@ -31,6 +31,11 @@ EFFORTS = (
 )
 
 
+# Options that a budget sets, in the order of EFFORTS, where the user has not told them.
+FITTED = ("queries", "rounds", "seconds", "values", "clients", "targets", "rows", "growth_rows")
+GROWTH_ROWS = 100000
+
+
 def build_seconds(system, rows, dimensions):
     return rows * (BUILD_PER_ROW[system] + BUILD_PER_VALUE[system] * dimensions)
 
@@ -94,16 +99,14 @@ def total(options, systems):
 
 def fit(options, systems, minutes):
     """Sets rows and effort to the most that is estimated to fit into the minutes."""
-    told = options.targets_told
     for effort in EFFORTS:
-        options.queries, options.rounds, options.seconds, options.values, clients, targets = effort
-        options.clients, options.targets = list(clients), told or list(targets)
-        options.memory_rounds = max(1, options.rounds // 2)
-        options.growth_rows = 100000
         for rows in ROW_STEPS:
             if rows and rows < LEAST_ROWS and effort != EFFORTS[-1]:
                 break
-            options.rows = rows
+            chosen = (*effort[:4], *map(list, effort[4:]), rows, GROWTH_ROWS)
+            for name, value in {**dict(zip(FITTED, chosen)), **options.told}.items():
+                setattr(options, name, value)
+            options.memory_rounds = max(1, options.rounds // 2)
             if total(options, systems) <= minutes * 60:
                 return True
     return False

@@ -77,9 +77,9 @@ class Plans(unittest.TestCase):
             self.assertLessEqual(seconds, minutes * 60)
             self.assertGreater(seconds, minutes * 60 / 3)
         self.assertFalse(plan.fit(self.options(), names, 1))
-        told = self.options("--datasets", "fashion", "--targets", "0.9")
+        told = self.options("--datasets", "fashion", "--targets", "0.9", "--rows", "7000")
         self.assertTrue(plan.fit(told, names, 60))
-        self.assertEqual(told.targets, [0.9])
+        self.assertEqual((told.targets, told.rows), ([0.9], 7000))
 
     def test_throughput_needs_recall(self):
         self.assertEqual(self.options("throughput").parts, ["recall", "throughput"])
