@@ -17,7 +17,7 @@ KNOWN = {"fashion": (60000, 784), "glove": (399000, 50), "glove100": (340479, 10
          "sift": (600000, 128)}
 # What a budget may cut, from the least painful on.
 ROW_STEPS = (None, 500000, 400000, 330000, 300000, 250000, 200000, 150000, 100000, 50000, 20000)
-LEAST_ROWS = 200000             # rather fewer queries than sets smaller than this
+LEAST_ROWS = 250000             # rather fewer queries than sets smaller than this
 EFFORTS = (
     # queries, rounds, seconds of pgbench, values of a sweep, numbers of clients, recalls
     (1000, 5, 10, 0, (1, 2, 4, 8, 16, 32), (0.95, 0.9, 0.99)),
@@ -26,7 +26,7 @@ EFFORTS = (
     (500, 3, 5, 0, (1, 8, 32), (0.95,)),
     (500, 2, 4, 0, (1, 8, 32), (0.95,)),
     (300, 2, 3, 0, (1, 8, 32), (0.95,)),
-    (300, 1, 3, 6, (1, 8, 32), (0.95,)),
+    (200, 2, 2, 5, (1, 8, 32), (0.95,)),
     (200, 1, 2, 5, (1, 8), (0.95,)),
 )
 

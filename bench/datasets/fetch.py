@@ -20,8 +20,12 @@ def save(path, write):
         raise
 
 
+def try_in(folder, command):
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
 def run_in(folder, command):
-    result = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    result = try_in(folder, command)
     if result.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{result.stdout[-2000:]}")
 
@@ -52,11 +56,16 @@ def unpacked(cache, kind, package, size, download, unpack):
     return folder
 
 
+def download_debian(folder, package):
+    command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package]
+    if try_in(folder, command).returncode:
+        try_in(folder, ["apt-get", "-qq", "update"])        # a new machine has no package lists
+        run_in(folder, command)
+
+
 def debian(cache, package, size):
     """A Debian package's files, from the release that runs here."""
-    return unpacked(cache, "debian", package, size,
-                    lambda folder: run_in(folder, ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download",
-                                                   package]),
+    return unpacked(cache, "debian", package, size, lambda folder: download_debian(folder, package),
                     lambda archive, folder: run_in(folder, ["dpkg-deb", "-x", archive, folder]))
 
 
