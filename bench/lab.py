@@ -57,6 +57,7 @@ class Lab:
         self.index_bytes = {}
         self.memory_bytes = {}
         self.table_bytes = 0
+        self.chosen = {}        # the parameter for each system and recall, once it was found
 
     @property
     def session(self):

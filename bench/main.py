@@ -81,7 +81,7 @@ def parser():
 DEFAULTS = {"datasets": list(datasets.NAMED), "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
             "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "percents": [100, 30, 10],
             "memory_clients": 8, "smallest": 10000, "parts": list(PARTS)}
-QUICK = {"datasets": ["fashion"], "rows": 12000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
+QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
          "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
          "parts": list(PARTS)}
 

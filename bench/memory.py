@@ -45,11 +45,16 @@ def run(lab, options):
     print(f"    {lab.data.name}: memory-limited, control group version {group.version},"
           f" recall@{K} {options.targets[0]}", flush=True)
     try:
-        own = {}
-        for number, percent, system in todo:
-            value = value_at(lab, system, options.targets[0])
-            if value is None:
+        values, own = {}, {}
+        for system in lab.systems:
+            for row in lab.store.memory.where(dataset=lab.data.name, rows=lab.rows, system=system.name):
+                lab.chosen[system.name, options.targets[0]] = row["value"]
+            values[system.name], _ = value_at(lab, system, options.targets[0], options.queries)
+            if values[system.name] is None:
                 print(f"      {system.name}: its sweep does not reach recall {options.targets[0]}: not run", flush=True)
+        for number, percent, system in todo:
+            value = values[system.name]
+            if value is None:
                 continue
             if system.name not in own:
                 own[system.name] = own_need(lab, group, system, value, options)

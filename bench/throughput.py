@@ -95,11 +95,32 @@ def recall_now(lab, system, value, queries):
     return sum(recalls) / len(recalls)
 
 
-def value_at(lab, system, target):
+def estimate(lab, system, target):
     """The parameter that the sweep says gives a recall; None where it does not reach it."""
-    points = curve(lab, system, "value")
-    value = figures.parameter_for(points, target)
+    value = figures.parameter_for(curve(lab, system, "value"), target)
     return None if value is None else min(value, system.most(lab.rows))
+
+
+def value_at(lab, system, target, queries):
+    """A parameter that gives a recall or more, and what it gives; None where the sweep does not reach it.
+
+    The sweep's estimate is raised until the recall is there. A run that goes on
+    keeps the parameter that it began with.
+    """
+    value = estimate(lab, system, target)
+    if value is None:
+        return None, None
+    before = [row["value"] for row in lab.store.throughput.where(dataset=lab.data.name, rows=lab.rows,
+                                                                 system=system.name, target=target)]
+    chosen = before[0] if before else lab.chosen.get((system.name, target))
+    largest = max(system.sweep(lab.rows))
+    value = chosen or value
+    recall = recall_now(lab, system, value, queries)
+    while not chosen and recall < target and value < largest:
+        value = min(largest, value + max(1, value // 8))
+        recall = recall_now(lab, system, value, queries)
+    lab.chosen[system.name, target] = value
+    return value, recall
 
 
 def run(lab, options):
@@ -115,7 +136,7 @@ def wanted(lab, options):
     return any(not lab.store.throughput.has(**key_of(lab, system, kind, target, clients, number))
                for number in range(options.rounds) for system in lab.systems for clients in options.clients
                for kind in ("read", "mixed") for target in (options.targets if kind == "read" else options.targets[:1])
-               if value_at(lab, system, target) is not None)
+               if estimate(lab, system, target) is not None)
 
 
 def key_of(lab, system, kind, target, clients, number):
@@ -129,11 +150,11 @@ def run_kind(lab, options, kind, target):
           f" recall@{K} {target}", flush=True)
     reached = {}
     for system in lab.systems:
-        value = value_at(lab, system, target)
+        value, recall = value_at(lab, system, target, options.queries)
         if value is None:
             print(f"      {system.name}: its sweep does not reach recall {target}: not run", flush=True)
         else:
-            reached[system.name] = (value, recall_now(lab, system, value, options.queries))
+            reached[system.name] = (value, recall)
     for number in range(options.rounds):
         for clients in options.clients:
             for system in turns(lab.systems, number):

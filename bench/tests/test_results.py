@@ -11,7 +11,7 @@ import store
 
 RESULTS = os.environ.get("BENCH_RESULTS")
 SYSTEMS = {"pipeann", "hnsw", "ivfflat"}
-# On 12,000 images, at the parameter that is to give 0.95.
+# On 10,000 images, at the parameter that is to give 0.95.
 FLOOR = 0.93
 # A later build of the same graph may differ a little.
 MOST_LOST_BY_WRITES = 0.03
