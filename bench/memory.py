@@ -147,7 +147,9 @@ def measure(lab, group, system, value, percent, number, own, options):
         progress.done(f"      {system.name} did not run in {figures.megabytes(limit)}: {error}")
         lab.server.stop()
         return
-    lab.store.memory.add(temperature="cold", clients=1, qps=1000 / cold["mean_ms"], **common, **cold)
+    key = {name: common[name] for name in ("dataset", "rows", "system", "percent", "round")}
+    if not lab.store.memory.has(temperature="cold", **key):
+        lab.store.memory.add(temperature="cold", clients=1, qps=1000 / cold["mean_ms"], **common, **cold)
     lab.store.memory.add(temperature="warm", clients=options.memory_clients, qps=bench["qps"],
                          client_p99_ms=bench["p99_ms"], **common, **warm)
     progress.done(f"      round {number + 1}  {system.name:<8} {percent:>3} %: {figures.megabytes(share)}{note}"
