@@ -309,7 +309,7 @@ extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
 /*
  * Tell in the metapage that a node was added, when is_new, and that its code
  * was written, if there are codes; follow it in memory. Returns the number of
- * nodes: no other insert gets the same.
+ * nodes: no other insert gets the same. The first node is the root.
  */
 extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 

@@ -63,7 +63,7 @@ PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
 					 uint32 ids)
 {
 	const PipeannLayout *l = &meta->layout;
-	uint32		entries = PipeannEntryCount(ids);
+	uint32		entries = PipeannEntryCount(ids) + 1;	/* the root */
 
 	Reserve(index, meta, PIPEANN_CODEBOOK,
 			PipeannCodebookFirst(l, generation) +
@@ -269,10 +269,10 @@ WriteCodes(Relation index, const PipeannMeta *meta,
 
 /*
  * One node of every so many ids stands in the entry graph, so that the sample
- * is spread over the pages, which are spread over space.
+ * is spread over the pages, which are spread over space. The root does.
  */
 static uint32
-SampleEntries(const PipeannNodes *nodes, uint32 *sample)
+SampleEntries(const PipeannNodes *nodes, uint32 root, uint32 *sample)
 {
 	uint32		want = PipeannEntryCount(nodes->ids);
 	uint32		n = 0;
@@ -282,6 +282,8 @@ SampleEntries(const PipeannNodes *nodes, uint32 *sample)
 		uint64		from = (uint64) i * nodes->ids / want;
 		uint64		to = (uint64) (i + 1) * nodes->ids / want;
 
+		if (from <= root && root < to)
+			from = root;
 		while (from < to && nodes->node_of_id[from] == PIPEANN_INVALID_ID)
 			from++;
 		if (from < to)
@@ -360,7 +362,7 @@ PipeannCodingWrite(Relation index, PipeannMeta *meta,
 	PipeannPq	pq = PipeannCodingLayout(&meta->layout);
 	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->ids),
 											   sizeof(uint32)));
-	uint32		n = SampleEntries(nodes, sample);
+	uint32		n = SampleEntries(nodes, meta->root, sample);
 
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
 								 PIPEANN_PHASE_TRAIN);

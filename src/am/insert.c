@@ -345,6 +345,40 @@ WriteCodes(InsertState *state, uint32 id)
 	pfree(code);
 }
 
+/*
+ * A node written at the same moment as an index's first ones has found none to
+ * lead to and none that leads to it: now they are there.
+ */
+static void
+LinkLate(InsertState *state, uint32 id)
+{
+	PipeannIndexView *view = &state->view;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  &view->meta.layout,
+												  view->map, &counters);
+	PipeannSearch *search = SearchNeighbors(state, source);
+	PipeannLinkSet *set = PipeannLinkCandidates(view, search, state->x,
+												state->slot->aux);
+	PipeannSlotUpdate update;
+
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	PipeannLinkSetRemove(set, id);
+	PipeannLinkPrune(view, set, state->slot);
+	PipeannSlotBegin(view, id, &update);
+	if (update.slot->degree == 0)
+	{
+		update.slot->degree = state->slot->degree;
+		memcpy(update.slot->neighbors, state->slot->neighbors,
+			   state->slot->degree * sizeof(uint32));
+		PipeannSlotEnd(&update);
+	}
+	else
+		PipeannSlotAbort(&update);
+	PipeannLinkNode(view, id, state->slot, set);
+}
+
 static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
@@ -361,7 +395,10 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("code-not-noted");
 	state->nodes = PipeannNoteNode(view, id, true);
 	PIPEANN_PAUSE("insert-code-written");
-	PipeannLinkNode(view, id, state->slot);
+	if (state->slot->degree == 0 && state->nodes > 1)
+		LinkLate(state, id);
+	else
+		PipeannLinkNode(view, id, state->slot, set);
 }
 
 /*
@@ -377,7 +414,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	{
 		WriteCodes(state, id);
 		(void) PipeannNoteNode(&state->view, id, false);
-		PipeannLinkNode(&state->view, id, slot);
+		PipeannLinkNode(&state->view, id, slot, NULL);
 	}
 	pfree(slot);
 }

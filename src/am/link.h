@@ -6,6 +6,7 @@
 #define PIPEANN_LINK_H
 
 #include "am/am.h"
+#include "search/idset.h"
 
 /* Candidates for a new node's neighbours, nearest first. */
 typedef struct PipeannLinkSet
@@ -14,10 +15,49 @@ typedef struct PipeannLinkSet
 	int			dim;			/* of embedded vectors */
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] the graph's measure */
-	float	   *vectors;		/* [n][dim] embedded */
+	const float **vectors;		/* [n] embedded, of dim elements */
 	uint32		roomy_page;		/* of the nearest whose page has a free slot, or
 								 * INVALID_ID */
 } PipeannLinkSet;
+
+extern PipeannLinkSet *PipeannLinkSetNew(const PipeannIndexView *view,
+										 int size);
+extern void PipeannLinkSetFree(PipeannLinkSet *set);
+
+/* Add a node; its distance is from vector `from`. Keeps the pointer. */
+extern void PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id,
+							  const float *vector, const float *from);
+
+/* Leave a node out. */
+extern void PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id);
+
+/*
+ * Prune a set, of which the first `forced` stay, to a list of at most max ids,
+ * filled up to `fill` with the nearest dropped. Returns its length.
+ */
+extern int	PipeannLinkSetPrune(const PipeannLinkSet *set, int forced,
+								int max, int fill, uint32 *out);
+
+/* Nodes' vectors, embedded; lists that are near each other share many. */
+typedef struct PipeannVectorCache
+{
+	const PipeannIndexView *view;
+	PipeannIdSet places;		/* in vectors[], by id */
+	const float **vectors;
+	uint32		n;
+	uint32		size;
+	float	   *x;				/* work space */
+} PipeannVectorCache;
+
+extern PipeannVectorCache *PipeannVectorCacheNew(const PipeannIndexView *view);
+
+/* Keeps the pointer. */
+extern void PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
+								  const float *vector);
+
+/* As PipeannEmbedNode() tells it; NULL if that cannot. */
+extern const float *PipeannVectorCacheGet(PipeannVectorCache *cache,
+										  uint32 id);
 
 /*
  * Take the nearest results of a search. Of pages that it has not at hand, as
@@ -33,10 +73,12 @@ extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 
 /*
  * Make the edges that lead to node id from its neighbours; slot is a copy of
- * its slot. Its code is written already, if there are codes.
+ * its slot, known has vectors at hand or is NULL. Its code is written already,
+ * if there are codes.
  */
 extern void PipeannLinkNode(const PipeannIndexView *view, uint32 id,
-							const PipeannSlot *slot);
+							const PipeannSlot *slot,
+							const PipeannLinkSet *known);
 
 /*
  * Whether a neighbour of node id leads back to it; slot becomes a copy of its

@@ -367,8 +367,8 @@ PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new)
 	uint64		nodes;
 
 	PipeannMetaBegin(view->index, &update);
-	if (is_new)
-		update.meta->nodes++;
+	if (is_new && update.meta->nodes++ == 0)
+		update.meta->root = id;
 	nodes = update.meta->nodes;
 	if (update.meta->flags & PIPEANN_META_HAS_CODES)
 		PipeannMetaNoteChange(update.meta,

@@ -136,12 +136,12 @@ StartSamples(Recoding *r)
 	v->storage = l->storage;
 	v->metric = l->metric;
 	v->stride = stride;
-	r->data = PipeannAlloc(mul_size(r->most_entries, stride));
-	r->aux = PipeannAlloc(mul_size(r->most_entries, sizeof(float)));
+	r->data = PipeannAlloc(mul_size(r->most_entries + 1, stride));
+	r->aux = PipeannAlloc(mul_size(r->most_entries + 1, sizeof(float)));
 	v->data = r->data;
 	v->aux = l->metric == PIPEANN_L2 ? NULL : r->aux;
 	v->max_norm = meta->max_norm;
-	r->entries.id_of_node = PipeannAlloc(mul_size(r->most_entries,
+	r->entries.id_of_node = PipeannAlloc(mul_size(r->most_entries + 1,
 												  sizeof(uint32)));
 }
 
@@ -176,7 +176,8 @@ TakeEntry(Recoding *r, uint32 id, const PipeannSlot *slot)
 
 /*
  * Both are spread evenly: the samples over the nodes in the order of their
- * ids, the entry nodes over the ids, so over the pages, so over space.
+ * ids, the entry nodes over the ids, so over the pages, so over space. The root
+ * is an entry node in any case.
  */
 static void
 SamplePage(uint32 page, const char *nodes, void *arg)
@@ -198,7 +199,7 @@ SamplePage(uint32 page, const char *nodes, void *arg)
 			r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
 			TakeSample(r, first + i, slot);
 		r->seen++;
-		if (r->entries.vectors.n < entries)
+		if (first + i == r->view.meta.root || r->entries.vectors.n < entries)
 			TakeEntry(r, first + i, slot);
 	}
 }

@@ -44,7 +44,10 @@ typedef struct Repair
 	PipeannVacuum *v;
 	const PipeannLayout *l;
 
-	/* dead nodes of this round, and their lists: a length, then ids */
+	/*
+	 * Dead nodes of this round, and their lists: a length, how many of them
+	 * are guarded, then ids.
+	 */
 	uint32		from;
 	uint32		to;
 	PipeannIdSet offsets;		/* of lists[], by id */
@@ -68,7 +71,9 @@ typedef struct Repair
 	float	   *table;			/* code distances */
 	const uint8 **codes;		/* [MAX_CANDIDATES] */
 	float	   *code_dists;
-	uint32	   *fixed;			/* [slots_per_page][1 + max_degree] new lists */
+	int			nguards;		/* first ones of the new list */
+	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
+								 * length, guarded ones, ids */
 	char	   *page;			/* copy */
 } Repair;
 
@@ -110,7 +115,7 @@ NewRepair(PipeannVacuum *v)
 	r->codes = palloc(MAX_CANDIDATES * sizeof(uint8 *));
 	r->code_dists = palloc(MAX_CANDIDATES * sizeof(float));
 	r->fixed = palloc(mul_size(l->slots_per_page,
-							   (1 + l->max_degree) * sizeof(uint32)));
+							   (2 + l->max_degree) * sizeof(uint32)));
 	r->page = palloc(PIPEANN_PAYLOAD);
 	return r;
 }
@@ -157,7 +162,7 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 	uint32	   *list;
 	uint32		n = 0;
 
-	if (r->used + degree + 1 > r->size)
+	if (r->used + degree + 2 > r->size)
 	{
 		r->size = Max(r->size * 2, 65536);
 		r->lists = r->lists == NULL ?
@@ -165,6 +170,7 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 			PipeannRealloc(r->lists, mul_size(r->size, sizeof(uint32)));
 	}
 	list = r->lists + r->used;
+	list[1] = 0;
 	for (int i = 0; i < degree; i++)
 	{
 		uint32		neighbor = slot->neighbors[i];
@@ -172,11 +178,15 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 		if (neighbor < r->v->ids &&
 			(PipeannBitsHas(&r->v->live, neighbor) ||
 			 PipeannBitsHas(&r->v->dead, neighbor)))
-			list[++n] = neighbor;
+		{
+			list[2 + n++] = neighbor;
+			if (i < slot->guards)
+				list[1]++;
+		}
 	}
 	list[0] = n;
 	PipeannIdSetPut(&r->offsets, id, (uint32) r->used);
-	r->used += n + 1;
+	r->used += n + 2;
 }
 
 static bool
@@ -261,20 +271,71 @@ AddCandidates(Repair *r, int at)
 	if (!PipeannIdSetGet(&r->offsets, r->dead[at], &offset))
 		return;
 	list = r->lists + offset;
-	for (uint32 i = 1; i <= list[0]; i++)
+	for (uint32 i = 0; i < list[0]; i++)
 	{
-		if (!PipeannIdSetAdd(&r->seen, list[i]))
+		uint32		id = list[2 + i];
+
+		if (!PipeannIdSetAdd(&r->seen, id))
 			continue;
-		if (PipeannBitsHas(&r->v->dead, list[i]))
+		if (PipeannBitsHas(&r->v->dead, id))
 		{
 			if (r->ndead < MAX_DEAD)
-				r->dead[r->ndead++] = list[i];
+				r->dead[r->ndead++] = id;
 		}
 		else if (r->ncand < MAX_CANDIDATES &&
 				 (r->v->view.image == NULL ||
-				  list[i] < r->v->view.codes.ncodes))
-			r->cand[r->ncand++].id = list[i];
+				  id < r->v->view.codes.ncodes))
+			r->cand[r->ncand++].id = id;
 	}
+}
+
+/*
+ * A node that guarded the edge to a dead one guards those of the dead one
+ * instead, so that what these lead to is not cut off later. Not for a list
+ * that is full of such edges: relink.c sees to the rest.
+ */
+static int
+InheritGuards(Repair *r, uint32 dead, uint32 *out, int n)
+{
+	uint32		offset;
+	const uint32 *list;
+
+	if (!PipeannIdSetGet(&r->offsets, dead, &offset))
+		return n;
+	list = r->lists + offset;
+	for (uint32 i = 0; i < list[1]; i++)
+	{
+		uint32		id = list[2 + i];
+
+		if (n >= PipeannWantedGuards(r->l))
+			break;
+		if (PipeannBitsHas(&r->v->live, id) &&
+			PipeannIdSetAdd(&r->seen, id))
+			out[n++] = id;
+	}
+	return n;
+}
+
+/*
+ * The guarded edges that a list keeps or gets; to the front of out.
+ */
+static int
+GatherGuards(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
+{
+	int			guards = PipeannSlotGuards(r->l, slot);
+	bool		dead = PipeannBitsHas(&r->v->dead, id);
+	int			n = 0;
+
+	for (int i = 0; i < guards; i++)
+		if (!HasToGo(r, slot->neighbors[i], dead))
+		{
+			(void) PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
+			out[n++] = slot->neighbors[i];
+		}
+	for (int i = 0; i < guards; i++)
+		if (HasToGo(r, slot->neighbors[i], dead))
+			n = InheritGuards(r, slot->neighbors[i], out, n);
+	return n;
 }
 
 /*
@@ -285,18 +346,20 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	bool		dead = PipeannBitsHas(&r->v->dead, id);
-	int			kept = 0;
+	int			kept;
 	int			first;
 
 	SeeNothing(r);
 	r->ndead = r->ncand = 0;
 	(void) PipeannIdSetAdd(&r->seen, id);
+	r->nguards = kept = GatherGuards(r, id, slot, out);
 	for (int i = 0; i < degree; i++)
 	{
-		(void) PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
+		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
+
 		if (HasToGo(r, slot->neighbors[i], dead))
 			r->dead[r->ndead++] = slot->neighbors[i];
-		else
+		else if (is_new && kept < r->l->max_degree)
 			out[kept++] = slot->neighbors[i];
 	}
 	first = r->ndead;
@@ -467,7 +530,8 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	int			n = GatherCandidates(r, id, slot, out);
-	int			nearest = Min(r->ncand, 2 * (degree - n) + SPARE_CANDIDATES);
+	int			nearest = Min(r->ncand,
+								  2 * Max(degree - n, 0) + SPARE_CANDIDATES);
 
 	if (r->ncand > 0)
 	{
@@ -482,7 +546,7 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
 static uint32 *
 FixedList(const Repair *r, uint32 slot)
 {
-	return r->fixed + (Size) slot * (1 + r->l->max_degree);
+	return r->fixed + (Size) slot * (2 + r->l->max_degree);
 }
 
 /*
@@ -502,7 +566,8 @@ FixCopy(Repair *r, uint32 page)
 		list[0] = PIPEANN_INVALID_ID;
 		if (!NeedsRepair(r, id, slot))
 			continue;
-		list[0] = NewList(r, id, slot, list + 1);
+		list[0] = NewList(r, id, slot, list + 2);
+		list[1] = r->nguards;
 		any = true;
 	}
 	return any;
@@ -515,21 +580,6 @@ SameList(const Repair *r, const PipeannSlot *a, const PipeannSlot *b)
 		a->guards == b->guards &&
 		memcmp(a->neighbors, b->neighbors,
 			   PipeannSlotDegree(r->l, a) * sizeof(uint32)) == 0;
-}
-
-/*
- * Guarded edges are first in a list, and what stays of it keeps its order.
- */
-static int
-GuardsLeft(const Repair *r, uint32 id, const PipeannSlot *slot)
-{
-	int			guards = PipeannSlotGuards(r->l, slot);
-	int			left = 0;
-
-	for (int i = 0; i < guards; i++)
-		if (!HasToGo(r, slot->neighbors[i], PipeannBitsHas(&r->v->dead, id)))
-			left++;
-	return left;
 }
 
 /*
@@ -546,16 +596,15 @@ WriteLists(Repair *r, uint32 number, Buffer buffer)
 	for (uint32 i = 0; i < r->l->slots_per_page; i++)
 	{
 		PipeannSlot *slot = PipeannSlotAt(r->l, PipeannPagePayload(page), i);
-		uint32		id = PipeannVacuumId(r->v, number, i);
 		uint32	   *list = FixedList(r, i);
 
 		if (!SameList(r, slot, PipeannSlotAt(r->l, r->page, i)))
 			again = true;
 		else if (list[0] != PIPEANN_INVALID_ID)
 		{
-			slot->guards = GuardsLeft(r, id, slot);
 			slot->degree = list[0];
-			memcpy(slot->neighbors, list + 1, list[0] * sizeof(uint32));
+			slot->guards = list[1];
+			memcpy(slot->neighbors, list + 2, list[0] * sizeof(uint32));
 			r->v->lists++;
 		}
 	}

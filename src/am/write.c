@@ -20,6 +20,7 @@ typedef struct Writer
 	const PipeannLayout *layout;
 	PipeannExtentMap map;
 	char	   *page;			/* payloads of one graph page */
+	uint8	   *guards;			/* [nodes] guarded edges of each */
 } Writer;
 
 void
@@ -169,6 +170,7 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 		const uint32 *list = PipeannNeighbors(graph, node);
 
 		slot->degree = Min(graph->degree[node], l->max_degree);
+		slot->guards = w->guards[node];
 		for (int i = 0; i < slot->degree; i++)
 			slot->neighbors[i] = nodes->id_of_node[list[i]];
 	}
@@ -281,7 +283,7 @@ WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 void
 PipeannWriteNodes(Relation index, PipeannMeta *meta,
 				  const PipeannCollection *c, PipeannNodes *nodes,
-				  const PipeannGraph *graph, const uint32 *order)
+				  PipeannGraph *graph, const uint32 *order)
 {
 	Writer		w = {.index = index,.meta = meta,.layout = &meta->layout};
 	const PipeannLayout *l = &meta->layout;
@@ -291,6 +293,12 @@ PipeannWriteNodes(Relation index, PipeannMeta *meta,
 
 	ReserveGraphPages(&w, node_pages + ext_pages);
 	AssignIds(l, nodes, order, meta->graph_pages * l->slots_per_page);
+	if (graph != NULL)
+	{
+		w.guards = PipeannAlloc(c->n);
+		PipeannGraphGuard(graph, PipeannWantedGuards(l), w.guards);
+	}
+	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
 	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
 	WriteNodePages(&w, c, nodes, graph, node_pages,
 				   node_pages * l->slots_per_page);

@@ -19,7 +19,7 @@ extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
  */
 extern void PipeannWriteNodes(Relation index, PipeannMeta *meta,
 							  const PipeannCollection *c, PipeannNodes *nodes,
-							  const PipeannGraph *graph, const uint32 *order);
+							  PipeannGraph *graph, const uint32 *order);
 
 /* Write block 0. Not WAL-logged. */
 extern void PipeannWriteMeta(Relation index, const PipeannMeta *meta);

@@ -110,6 +110,13 @@ extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 							   uint32 *out);
 
 /*
+ * Mark a tree of edges that leads from the medoid to every node: the first
+ * guards[i] neighbours of node i (lists are put in another order), at most
+ * `most` of them unless it takes more. guards[n] is the caller's.
+ */
+extern void PipeannGraphGuard(PipeannGraph *graph, int most, uint8 *guards);
+
+/*
  * Page packing: order[] is a permutation of 0..n-1; nodes order[p * fill] ..
  * order[p * fill + fill - 1] share page p (the last page may have fewer).
  * Greedy: a seed, then the unassigned nodes of its two-hop neighbourhood

@@ -159,6 +159,15 @@ PipeannSlotGuards(const PipeannLayout *l, const PipeannSlot *slot)
 	return Min(slot->guards, PipeannSlotDegree(l, slot));
 }
 
+/*
+ * Guarded edges that a list takes while another may: it needs room for others.
+ */
+static inline int
+PipeannWantedGuards(const PipeannLayout *l)
+{
+	return l->max_degree / 2;
+}
+
 static inline int
 PipeannSlotInlineTids(const PipeannLayout *l, const PipeannSlot *slot)
 {

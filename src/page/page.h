@@ -125,6 +125,7 @@ typedef struct PipeannMeta
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
 	uint32		entry_dead;		/* dead nodes of the entry graph, kept */
+	uint32		root;			/* node from where guarded edges lead on */
 	uint64		entry_changes;	/* times that its ids were changed */
 	uint64		changes;		/* code pages changed since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */

@@ -1,0 +1,79 @@
+/*
+ * guard.c
+ *		Which edges must stay: a tree that leads from the medoid to every node.
+ *
+ * Edges change when rows come and go. As long as those of the tree stay,
+ * whatever else is pruned cuts nothing off.
+ */
+#include "base.h"
+
+#include "graph/graph.h"
+
+typedef struct Tree
+{
+	PipeannGraph *graph;
+	uint8	   *guards;			/* [n] */
+	bool	   *reached;		/* [n] */
+	uint32	   *order;			/* [n] as they were reached */
+	uint32		count;
+} Tree;
+
+static void
+Reach(Tree *t, uint32 node)
+{
+	t->reached[node] = true;
+	t->order[t->count++] = node;
+}
+
+/*
+ * Take neighbours not reached yet, at most `most` in all, to the front of the
+ * list.
+ */
+static void
+Guard(Tree *t, uint32 node, int most)
+{
+	uint32	   *list = PipeannNeighbors(t->graph, node);
+	int			i;
+
+	for (i = t->guards[node]; i < t->graph->degree[node] &&
+		 t->guards[node] < most; i++)
+	{
+		uint32		neighbor = list[i];
+
+		if (t->reached[neighbor])
+			continue;
+		list[i] = list[t->guards[node]];
+		list[t->guards[node]++] = neighbor;
+		Reach(t, neighbor);
+	}
+}
+
+/*
+ * Breadth first, so that the tree is shallow. Where the medoid's reach needs
+ * lists with more guarded edges than `most`, a second round allows them.
+ */
+void
+PipeannGraphGuard(PipeannGraph *graph, int most, uint8 *guards)
+{
+	Tree		t = {.graph = graph,.guards = guards};
+	uint32		i;
+
+	memset(guards, 0, graph->n);
+	if (graph->n == 0)
+		return;
+	t.reached = PipeannAllocZero(mul_size(graph->n, sizeof(bool)));
+	t.order = PipeannAlloc(mul_size(graph->n, sizeof(uint32)));
+	Reach(&t, graph->medoid);
+	for (i = 0; i < t.count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		Guard(&t, t.order[i], most);
+	}
+	for (i = 0; i < t.count && t.count < graph->n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		Guard(&t, t.order[i], graph->max_degree);
+	}
+	pfree(t.reached);
+	pfree(t.order);
+}
