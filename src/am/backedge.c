@@ -359,11 +359,12 @@ MayGuard(const PipeannIndexView *view, uint32 id)
 }
 
 /*
- * The nearest neighbour that can guards the edge to the node. If that list or
- * all the others would not have it, a list takes it beyond measure.
+ * The nearest neighbour that can guards the edge to the node. If none would
+ * have it, a list takes it beyond measure, or a node that is not so near.
  */
 static bool
-GuardAnyhow(NewNode *node, const PipeannSlot *slot)
+GuardAnyhow(NewNode *node, const PipeannSlot *slot,
+			const PipeannLinkSet *known)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
 
@@ -375,6 +376,10 @@ GuardAnyhow(NewNode *node, const PipeannSlot *slot)
 				return true;
 		node->max_guards = node->view->meta.layout.max_degree;
 	}
+	for (int i = 0; known != NULL && i < known->n; i++)
+		if (MayGuard(node->view, known->ids[i]) &&
+			LinkBack(node, known->ids[i], true))
+			return true;
 	return LinkToEntry(node);
 }
 
@@ -412,7 +417,7 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 			(void) LinkBack(&node, edges[i].target, false);
 	}
 	if (!guarded)
-		(void) GuardAnyhow(&node, slot);
+		(void) GuardAnyhow(&node, slot, known);
 }
 
 /*

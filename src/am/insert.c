@@ -32,6 +32,7 @@
 typedef struct InsertState
 {
 	PipeannIndexView view;
+	PipeannLayout near;			/* by which neighbours are searched */
 	const float *x;				/* the vector */
 	const float *query;			/* the same, normalised for cosine */
 	double		norm;
@@ -232,7 +233,7 @@ static float
 WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	InsertState *state = arg;
-	const PipeannLayout *l = &state->view.meta.layout;
+	const PipeannLayout *l = &state->near;
 	float	   *full = palloc(mul_size(l->dim, sizeof(float)));
 	float		dist;
 
@@ -243,13 +244,15 @@ WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
- * Without codes the search looks at every node.
+ * Without codes the search looks at every node. In an index by inner product a
+ * node's neighbours are not those of the largest products, long vectors all,
+ * but near ones.
  */
 static PipeannSearch *
 SearchNeighbors(InsertState *state, PipeannPageSource *source)
 {
 	PipeannIndexView *view = &state->view;
-	const PipeannLayout *l = &view->meta.layout;
+	const PipeannLayout *l = &state->near;
 	PipeannSearchParams params = {0};
 	PipeannSearch *search;
 
@@ -464,6 +467,9 @@ InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
 	}
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
+	state.near = *l;
+	if (l->metric == PIPEANN_IP)
+		state.near.metric = PIPEANN_L2;
 	source = PipeannSourceOpen(index, l, state.view.map, &counters);
 	search = SearchNeighbors(&state, source);
 	set = PipeannLinkCandidates(&state.view, search, x, state.slot->aux);
