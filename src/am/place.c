@@ -254,13 +254,27 @@ PipeannHasSpareSlots(const PipeannIndexView *view)
 }
 
 /*
+ * Whether the last graph page has come to be since it was given out. No other
+ * is given out before: after a crash or a full disk the file is short of one
+ * page at most.
+ */
+static bool
+LastPageExists(const PipeannIndexView *view)
+{
+	return view->meta.graph_pages == 0 ||
+		PageBlock(view, view->meta.graph_pages - 1) <
+		RelationGetNumberOfBlocks(view->index);
+}
+
+/*
  * A node that found no room near itself begins a page (link.c).
  */
 static bool
 BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
 {
 	return PipeannSlotIsNode(slot) && slot->degree > 0 &&
-		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view);
+		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
+		LastPageExists(view);
 }
 
 /*

@@ -128,7 +128,7 @@ SKIP:
 	all_right('page not written', 'items', $rows);
 
 	# a build, with codes and without
-	fill('few', 1200);
+	fill('few', 3600);
 	$size = size_on_disk();
 	my $catalogue = $session->row('SELECT count(*) FROM pg_class');
 	fail_at('build, file not extended', 'CREATE INDEX new_v ON few USING pipeann (v vector_cosine_ops)', call => 'extend',
