@@ -141,15 +141,24 @@ Contains(const uint32 *list, int n, uint32 id)
 	return false;
 }
 
+/* What is done for an edge back. */
+typedef enum Effort
+{
+	IF_ROOM,					/* a full list is left as it is */
+	PRUNE,
+	GUARD						/* it must be, and stay */
+} Effort;
+
 /*
  * Work out an edge from target. False if there is none to be: pruning finds it
- * superfluous (never when guarded), or target has all the guarded edges that
- * it can take, or is no node.
+ * superfluous, or target has all the guarded edges that it can take, or is no
+ * node.
  */
 static bool
-PlanEdge(NewNode *node, uint32 target, bool guarded, BackEdge *edge)
+PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
+	bool		guarded = effort == GUARD;
 	int			at;
 
 	edge->target = target;
@@ -163,6 +172,8 @@ PlanEdge(NewNode *node, uint32 target, bool guarded, BackEdge *edge)
 	at = ListFind(l, edge->seen, node->id);
 	if (at < 0 && edge->n == l->max_degree)
 	{
+		if (effort == IF_ROOM)
+			return false;
 		PruneFullList(node, guarded, edge);
 		return Contains(edge->list, edge->n, node->id);
 	}
@@ -256,14 +267,14 @@ MakeEdge(const PipeannLayout *l, BackEdge *edge)
  * One edge, again while others change the list. False if there is none to be.
  */
 static bool
-LinkBack(NewNode *node, uint32 target, bool guarded)
+LinkBack(NewNode *node, uint32 target, Effort effort)
 {
 	BackEdge	edge;
 
 	MakeEdge(&node->view->meta.layout, &edge);
 	for (int i = 0; i < MAX_TRIES; i++)
 	{
-		if (!PlanEdge(node, target, guarded, &edge))
+		if (!PlanEdge(node, target, effort, &edge))
 			return false;
 		Apply(node->view, &edge, 1);
 		if (edge.done)
@@ -326,7 +337,7 @@ LinkToEntry(NewNode *node)
 		nearest = id;
 		least = dist;
 	}
-	return nearest != PIPEANN_INVALID_ID && LinkBack(node, nearest, true);
+	return nearest != PIPEANN_INVALID_ID && LinkBack(node, nearest, GUARD);
 }
 
 static NewNode
@@ -372,13 +383,13 @@ GuardAnyhow(NewNode *node, const PipeannSlot *slot,
 	{
 		for (int i = 0; i < degree; i++)
 			if (MayGuard(node->view, slot->neighbors[i]) &&
-				LinkBack(node, slot->neighbors[i], true))
+				LinkBack(node, slot->neighbors[i], GUARD))
 				return true;
 		node->max_guards = node->view->meta.layout.max_degree;
 	}
 	for (int i = 0; known != NULL && i < known->n; i++)
 		if (MayGuard(node->view, known->ids[i]) &&
-			LinkBack(node, known->ids[i], true))
+			LinkBack(node, known->ids[i], GUARD))
 			return true;
 	return LinkToEntry(node);
 }
@@ -399,13 +410,15 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 		PipeannVectorCachePut(node.cache, known->ids[i], known->vectors[i]);
 	for (int i = 0; i < degree; i++)
 	{
-		bool		guard = guardian == PIPEANN_INVALID_ID;
+		bool		needed = known == NULL || i < known->needed;
 
 		MakeEdge(l, &edges[n]);
-		if (guard && MayGuard(view, slot->neighbors[i]) &&
-			PlanEdge(&node, slot->neighbors[i], true, &edges[n]))
+		if (guardian == PIPEANN_INVALID_ID &&
+			MayGuard(view, slot->neighbors[i]) &&
+			PlanEdge(&node, slot->neighbors[i], GUARD, &edges[n]))
 			guardian = edges[n++].target;
-		else if (PlanEdge(&node, slot->neighbors[i], false, &edges[n]))
+		else if (PlanEdge(&node, slot->neighbors[i],
+						  needed ? PRUNE : IF_ROOM, &edges[n]))
 			n++;
 	}
 	Apply(view, edges, n);
@@ -414,7 +427,7 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 		if (edges[i].target == guardian)
 			guarded = edges[i].done;
 		else if (!edges[i].done)
-			(void) LinkBack(&node, edges[i].target, false);
+			(void) LinkBack(&node, edges[i].target, PRUNE);
 	}
 	if (!guarded)
 		(void) GuardAnyhow(&node, slot, known);
@@ -490,7 +503,7 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 		ListFind(l, edge.seen, id) < 0)
 		return TakePlace(&node, &edge);
 	node.max_guards = l->max_degree;
-	return LinkBack(&node, target, true);
+	return LinkBack(&node, target, GUARD);
 }
 
 bool

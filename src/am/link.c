@@ -30,6 +30,7 @@ PipeannLinkSetNew(const PipeannIndexView *view, int size)
 	PipeannLinkSet *set = palloc(sizeof(PipeannLinkSet));
 
 	set->n = 0;
+	set->needed = 0;
 	set->roomy_page = PIPEANN_INVALID_ID;
 	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	set->ids = palloc(mul_size(size, sizeof(uint32)));
@@ -214,14 +215,29 @@ PipeannLinkSetPrune(const PipeannLinkSet *set, int forced, int max, int fill,
 	return n;
 }
 
+static bool
+IsNeeded(const PipeannLinkSet *set, const uint32 *list, uint32 id)
+{
+	for (int i = 0; i < set->needed; i++)
+		if (list[i] == id)
+			return true;
+	return false;
+}
+
 void
 PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 				 PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	slot->degree = PipeannLinkSetPrune(set, 0, l->max_degree, l->max_degree,
-									   slot->neighbors);
+	set->needed = PipeannLinkSetPrune(set, 0, l->max_degree, 0,
+									  slot->neighbors);
+	slot->degree = set->needed;
+
+	/* candidates came nearest first */
+	for (int i = 0; i < set->n && slot->degree < l->max_degree; i++)
+		if (!IsNeeded(set, slot->neighbors, set->ids[i]))
+			slot->neighbors[slot->degree++] = set->ids[i];
 }
 
 bool

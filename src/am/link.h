@@ -16,6 +16,8 @@ typedef struct PipeannLinkSet
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] the graph's measure */
 	const float **vectors;		/* [n] embedded, of dim elements */
+	int			needed;			/* first ids of the list it was pruned to that
+								 * pruning kept; the others fill it up */
 	uint32		roomy_page;		/* of the nearest whose page has a free slot, or
 								 * INVALID_ID */
 } PipeannLinkSet;
@@ -67,7 +69,10 @@ extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 PipeannSearch *search,
 											 const float *x, float aux);
 
-/* Prune them into slot's neighbour list. */
+/*
+ * Prune them into slot's neighbour list, those that are needed first, and fill
+ * that up with the nearest of the others.
+ */
 extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 PipeannSlot *slot);
 
