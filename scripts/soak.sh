@@ -1,7 +1,7 @@
 #!/bin/bash
 # soak.sh [--kills N] [--seed S]
 #	Kills a server N times (200) in the middle of builds, inserts, COPY, updates,
-#	deletes, VACUUM, the switch to codes, REINDEX CONCURRENTLY and CREATE INDEX
+#	deletes, VACUUM, making codes, REINDEX CONCURRENTLY and CREATE INDEX
 #	CONCURRENTLY. After each recovery every committed row must be there and be
 #	found, and every index sound. A seed repeats the choices of another run, not
 #	its timing. The short form of this is one of check.sh's tests.

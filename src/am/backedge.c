@@ -94,6 +94,43 @@ AddToSet(NewNode *node, PipeannLinkSet *set, const float *target, uint32 id)
 	return true;
 }
 
+static bool
+Contains(const uint32 *list, int n, uint32 id)
+{
+	for (int i = 0; i < n; i++)
+		if (list[i] == id)
+			return true;
+	return false;
+}
+
+/*
+ * Put a pruned list in the order that changes the page least: who was there
+ * stays where it was, the others fill the gaps. Guarded edges, all kept, were
+ * first and are, a new one behind them.
+ */
+static void
+KeepPlaces(BackEdge *edge, int degree, int guards)
+{
+	const uint32 *old = edge->seen->neighbors;
+	uint32	   *list = palloc(edge->n * sizeof(uint32));
+	int			next = 0;
+
+	for (int i = 0; i < edge->n; i++)
+		list[i] = i < degree && Contains(edge->list, edge->n, old[i]) ?
+			old[i] : PIPEANN_INVALID_ID;
+	for (int i = 0; i < edge->n; i++)
+	{
+		if (list[i] != PIPEANN_INVALID_ID)
+			continue;
+		while (Contains(old, Min(edge->n, degree), edge->list[next]))
+			next++;
+		list[i] = edge->list[next++];
+	}
+	memcpy(edge->list, list, edge->n * sizeof(uint32));
+	pfree(list);
+	edge->guards = guards;
+}
+
 /*
  * What a full list becomes when the node joins it: guarded edges first. Edges
  * to nodes whose code is not known yet stay as if they were guarded.
@@ -123,22 +160,13 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 			edge->list[unknown++] = target->neighbors[i];
 	if (!guarded)
 		(void) AddToSet(node, set, self, node->id);
-	edge->guards = guards + (guarded ? 1 : 0);
 	edge->n = unknown +
 		PipeannLinkSetPrune(set, forced, l->max_degree - unknown,
 							FullFill(l) - unknown, edge->list + unknown);
+	KeepPlaces(edge, degree, guards);
 	PipeannLinkSetFree(set);
 	pfree(x);
 	pfree(self);
-}
-
-static bool
-Contains(const uint32 *list, int n, uint32 id)
-{
-	for (int i = 0; i < n; i++)
-		if (list[i] == id)
-			return true;
-	return false;
 }
 
 /* What is done for an edge back. */
@@ -175,7 +203,13 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 		if (effort == IF_ROOM)
 			return false;
 		PruneFullList(node, guarded, edge);
-		return Contains(edge->list, edge->n, node->id);
+		for (at = 0; at < edge->n && edge->list[at] != node->id; at++)
+			;
+		if (at == edge->n)
+			return false;
+		if (guarded)
+			Guard(edge, at);
+		return true;
 	}
 	memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
 	if (at < 0)

@@ -57,8 +57,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[17];
-	bool		nulls[17] = {0};
+	Datum		values[21];
+	bool		nulls[21] = {0};
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -83,6 +83,10 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = BoolGetDatum(strcmp(PipeannIoFilesInUse(), "direct") == 0);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
 								BLCKSZ);
+	values[n++] = Int32GetDatum((int32) meta->generation);
+	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
+	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_RECODING) != 0);
+	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
 	if (view.image != NULL)
 		PipeannImageRelease(view.image);
 	relation_close(index, AccessShareLock);

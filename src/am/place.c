@@ -127,6 +127,7 @@ WriteTail(PipeannIndexView *view, BlockNumber blkno, const char *src,
 												 GENERIC_XLOG_FULL_IMAGE);
 
 	PipeannPageInit(page, PIPEANN_GRAPH);
+	PipeannPageFill(page, length, true);
 	memcpy(PipeannPagePayload(page), src, length);
 	PipeannPageSeal(page, blkno);
 	GenericXLogFinish(state);
@@ -196,6 +197,8 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
 	if (is_new)
 		PipeannPageInit(page, PIPEANN_GRAPH);
+	PipeannPageFill(page, Min((Size) (at + 1) * l->slot_size,
+							  PIPEANN_PAYLOAD), is_new);
 	memcpy(PipeannSlotAt(l, PipeannPagePayload(page), at), slot,
 		   Min(l->slot_size, (uint32) PIPEANN_PAYLOAD));
 	PipeannPageSeal(page, blkno);

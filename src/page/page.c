@@ -98,8 +98,8 @@ PipeannPageChecksum(const char *page, BlockNumber blkno)
 }
 
 /*
- * pd_lower is set to the end of the contents so that the page has no hole:
- * generic WAL and log_newpage would zero it.
+ * The page has no hole, which generic WAL and log_newpage would zero, until
+ * PipeannPageFill() makes one.
  */
 void
 PipeannPageInit(Page page, PipeannKind kind)
@@ -112,6 +112,17 @@ PipeannPageInit(Page page, PipeannKind kind)
 	opaque = PipeannPageGetOpaque(page);
 	opaque->kind = kind;
 	opaque->page_id = PIPEANN_PAGE_ID;
+}
+
+void
+PipeannPageFill(Page page, Size used, bool is_new)
+{
+	PageHeader	header = (PageHeader) page;
+	Size		lower = PIPEANN_CONTENTS_OFFSET + used;
+
+	Assert(lower <= header->pd_special);
+	if (is_new || header->pd_lower < lower)
+		header->pd_lower = lower;
 }
 
 void
@@ -132,7 +143,8 @@ OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 	PipeannPageOpaque opaque;
 
 	if (header->pd_special != BLCKSZ - MAXALIGN(sizeof(PipeannPageOpaque)) ||
-		header->pd_lower != header->pd_special ||
+		header->pd_lower < PIPEANN_CONTENTS_OFFSET ||
+		header->pd_lower > header->pd_special ||
 		header->pd_upper != header->pd_special)
 		return false;
 	memcpy(&opaque, page + header->pd_special, sizeof(opaque));

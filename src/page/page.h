@@ -203,6 +203,12 @@ extern uint32 PipeannPageChecksum(const char *page, BlockNumber blkno);
 /* Make an empty page of a kind. */
 extern void PipeannPageInit(Page page, PipeannKind kind);
 
+/*
+ * Tell that the payload is in use up to here, and zero behind: WAL leaves that
+ * out. A page that is new is told to be no fuller.
+ */
+extern void PipeannPageFill(Page page, Size used, bool is_new);
+
 /* Set our checksum: last thing before a changed page is let go of. */
 extern void PipeannPageSeal(Page page, BlockNumber blkno);
 

@@ -1,0 +1,77 @@
+-- An index grown from nothing against one built at the end; codes made anew.
+\ir data.psql
+SET enable_seqscan = off;
+
+CREATE OR REPLACE PROCEDURE drop_grown() LANGUAGE sql AS 'DROP TABLE IF EXISTS grown, drifted, products';
+CALL drop_grown();
+SELECT plan(19);
+
+-- Pages that searches for 50 queries look at.
+CREATE OR REPLACE FUNCTION pages_of_searches(tab regclass) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	query vector;
+	pages bigint := 0;
+BEGIN
+	FOR query IN SELECT subvector(val, 309, 112) FROM queries ORDER BY id LIMIT 50 LOOP
+		PERFORM search(tab, '<->', query, 10);
+		pages := pages + (SELECT page_reads + page_hits FROM pipeann_last_search());
+	END LOOP;
+	RETURN pages;
+END $$;
+
+-- row by row, past the line where codes are made (on an empty table nobody knows
+-- that all elements will be bytes)
+CREATE TABLE grown (id int, val vector(112));
+CREATE INDEX grown_idx ON grown USING pipeann (val vector_l2_ops) WITH (storage = float4);
+INSERT INTO grown SELECT id, val FROM strips WHERE id <= 4000 ORDER BY hashint4(id);
+SELECT ok(NOT (pipeann_index_info('grown_idx')).has_codes, 'no codes yet');
+SELECT is(pipeann_check('grown_idx', true), (pipeann_index_info('grown_idx')).nodes, 'no codes yet: the index is whole');
+SELECT is(recall('grown', '<->', 'subvector(val, 309, 112)'), 1::numeric, 'no codes yet: exact answers');
+TRUNCATE truths;
+INSERT INTO grown SELECT id, val FROM strips WHERE id BETWEEN 4001 AND 10000 ORDER BY hashint4(id);
+SELECT is((SELECT (generation, has_codes, recoding)::text FROM pipeann_index_info('grown_idx')), '(1,t,f)', 'the insert that crosses the line makes codes');
+SELECT cmp_ok((pipeann_index_info('grown_idx')).trained_nodes, '<', 4500::bigint, 'of the nodes there were then');
+SELECT is(pipeann_check('grown_idx', true), (pipeann_index_info('grown_idx')).nodes, 'grown: the index is whole');
+VACUUM grown;
+SELECT is((SELECT (generation, trained_nodes = nodes)::text FROM pipeann_index_info('grown_idx')), '(2,t)', 'VACUUM makes them anew at twice the nodes');
+SELECT is(pipeann_check('grown_idx', true), (pipeann_index_info('grown_idx')).nodes, 'made anew: the index is whole');
+VACUUM grown;
+SELECT is((pipeann_index_info('grown_idx')).generation, 2, 'and not again');
+SELECT recall('grown', '<->', 'subvector(val, 309, 112)') AS recall, pages_of_searches('grown') AS pages \gset
+REINDEX INDEX grown_idx;
+SELECT diag(format('grown: recall %s, pages %s; built: %s, %s', :recall, :pages,
+	recall('grown', '<->', 'subvector(val, 309, 112)'), pages_of_searches('grown')));
+SELECT cmp_ok(:recall, '>=', recall('grown', '<->', 'subvector(val, 309, 112)') - 0.01, 'grown: recall within 1 % of one built at the end');
+-- (a build packs near nodes better than inserts find room for)
+SELECT cmp_ok(:pages::numeric, '<=', pages_of_searches('grown') * 2.1, 'grown: pages within twice');
+DROP TABLE grown;
+TRUNCATE truths;
+
+-- codes of unit vectors, then vectors of another kind; fewer than twice the nodes
+CREATE TABLE drifted AS SELECT id, l2_normalize(val)::vector(112) AS val FROM strips WHERE id <= 5000;
+CREATE INDEX drifted_idx ON drifted USING pipeann (val vector_l2_ops) WITH (storage = float4);
+VACUUM drifted;
+SELECT is((pipeann_index_info('drifted_idx')).generation, 0, 'no drift: no other codes');
+INSERT INTO drifted SELECT id, val FROM strips WHERE id BETWEEN 5001 AND 8000;
+SELECT recall('drifted', '<->', 'subvector(val, 309, 112)') AS recall \gset
+VACUUM drifted;
+SELECT is((pipeann_index_info('drifted_idx')).generation, 1, 'drift: VACUUM makes other codes');
+SELECT cmp_ok(recall('drifted', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, format('drift: recall with them (before: %s)', :recall));
+SELECT is(pipeann_check('drifted_idx', true), (pipeann_index_info('drifted_idx')).nodes, 'drift: the index is whole');
+INSERT INTO drifted SELECT id, val FROM strips WHERE id BETWEEN 8001 AND 8200;
+SELECT is(pipeann_check('drifted_idx', true), (pipeann_index_info('drifted_idx')).nodes, 'drift: and with rows inserted since');
+DROP TABLE drifted;
+TRUNCATE truths;
+
+-- by inner product: equal short vectors beside long ones share a node
+CREATE TABLE products AS SELECT id, val FROM strips WHERE id <= 4500;
+CREATE INDEX products_idx ON products USING pipeann (val vector_ip_ops) WITH (m = 8, storage = float4);
+SELECT (pipeann_index_info('products_idx')).nodes AS nodes \gset
+INSERT INTO products SELECT 10000 + i, l2_normalize(val) FROM strips, generate_series(1, 200) i WHERE id = 5000;
+SELECT is((pipeann_index_info('products_idx')).nodes, :nodes + 1::bigint, 'inner product: equal short vectors are one node');
+INSERT INTO products SELECT 20000 + id, val FROM strips WHERE id BETWEEN 6001 AND 6500;
+SELECT is(pipeann_check('products_idx', true), (pipeann_index_info('products_idx')).nodes, 'inner product: the index is whole');
+SELECT cmp_ok(recall('products', '<#>', 'subvector(val, 309, 112)'), '>=', 0.95, 'inner product: recall');
+CALL drop_grown();
+TRUNCATE truths;
+SELECT * FROM finish();
