@@ -29,7 +29,7 @@ skip_all() {
 # in_box COMMAND...: as root; as_postgres COMMAND: a shell line of the server's
 # user there.
 in_box() { chroot "$BOX" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@" </dev/null; }
-as_postgres() { in_box runuser -u postgres -- bash -c "set -e; export LD_LIBRARY_PATH=/old/libraries PGHOST=/work PGUSER=postgres PGDATABASE=test; cd /work; $1"; }
+as_postgres() { in_box runuser -u postgres -- bash -c "set -e; export LD_LIBRARY_PATH=/old/libraries PGHOST=/scratch PGUSER=postgres PGDATABASE=test; cd /scratch; $1"; }
 
 # security_mirror: prints the mirror of the system's security updates. What an
 # update of the old server writes, the new one's has to know.
@@ -111,36 +111,36 @@ check() {
 stop_servers() { as_postgres "for data in old new regress; do if [ -f \$data/postmaster.pid ]; then $NEW_BIN/pg_ctl -D \$data -m immediate -w stop; fi; done" >/dev/null 2>&1 || true; }
 
 build_new() {
-	rm -rf "$BOX/work/src"
-	mkdir -p "$BOX/work/src"
-	cp -R Makefile pipeann.control src sql expected "$BOX/work/src"
-	find "$BOX/work/src" -name '*.o' -delete
-	in_box make -C /work/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1
-	in_box make -C /work/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install
-	in_box chown -R postgres /work
+	rm -rf "$BOX/scratch/src"
+	mkdir -p "$BOX/scratch/src"
+	cp -R Makefile pipeann.control src sql expected "$BOX/scratch/src"
+	find "$BOX/scratch/src" -name '*.o' -delete
+	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1
+	in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install
+	in_box chown -R postgres /scratch
 }
 
 # make_cluster BIN DIR, configure DIR, start BIN DIR, stop BIN DIR
 make_cluster() { as_postgres "$1/initdb -D $2 -U postgres -A trust --no-sync -E UTF8 --locale=C.UTF-8 -k"; }
-configure() { as_postgres "printf '%s\n' \"listen_addresses = ''\" \"unix_socket_directories = '/work'\" \"shared_preload_libraries = 'pipeann'\" 'fsync = off' 'autovacuum = off' >>$1/postgresql.conf"; }
+configure() { as_postgres "printf '%s\n' \"listen_addresses = ''\" \"unix_socket_directories = '/scratch'\" \"shared_preload_libraries = 'pipeann'\" 'fsync = off' 'autovacuum = off' >>$1/postgresql.conf"; }
 start() { as_postgres "$1/pg_ctl -D $2 -l $2.log -w start >/dev/null || { tail -20 $2.log; exit 1; }"; }
 stop() { as_postgres "$1/pg_ctl -D $2 -m fast -w stop"; }
 
 run_regress() {
 	make_cluster "$NEW_BIN" regress && configure regress && start "$NEW_BIN" regress || return 1
-	as_postgres "/usr/lib/postgresql/$NEW/lib/pgxs/src/test/regress/pg_regress --inputdir=/work/src --outputdir=/work --bindir=$NEW_BIN --host=/work --port=5432 --user=postgres --dbname=regression --load-extension=vector --load-extension=pipeann $(cd sql && ls -- *.sql | grep -v '^pipeann--' | sed 's/\.sql$//' | tr '\n' ' ')" ||
-		{ tail -60 "$BOX/work/regression.diffs"; return 1; }
+	as_postgres "/usr/lib/postgresql/$NEW/lib/pgxs/src/test/regress/pg_regress --inputdir=/scratch/src --outputdir=/scratch --bindir=$NEW_BIN --host=/scratch --port=5432 --user=postgres --dbname=regression --load-extension=vector --load-extension=pipeann $(cd sql && ls -- *.sql | grep -v '^pipeann--' | sed 's/\.sql$//' | tr '\n' ' ')" ||
+		{ tail -60 "$BOX/scratch/regression.diffs"; return 1; }
 	stop "$NEW_BIN" regress
 }
 
 # Rows as one statement returns them, with the index or without.
-sql() { as_postgres "psql -XAtq -v ON_ERROR_STOP=1 -f /work/$1"; }
+sql() { as_postgres "psql -XAtq -v ON_ERROR_STOP=1 -f /scratch/$1"; }
 
 write_sql() {
-	local images=/work/images
+	local images=/scratch/images
 	# 28 x 28 bytes a picture, 16 bytes before the first; 7 x 7 of the pixels
 	gzip -dc "${PIPEANN_FASHION_MNIST:-/usr/share/datasets/fashion-mnist}/t10k-images-idx3-ubyte.gz" >"$BOX$images"
-	cat >"$BOX/work/fill.sql" <<-END
+	cat >"$BOX/scratch/fill.sql" <<-END
 		CREATE EXTENSION pipeann CASCADE;
 		CREATE TABLE source AS
 			SELECT i AS id, (SELECT array_agg(get_byte(b, 16 + 784 * (i - 1) + 28 * (y * 4 + 1) + x * 4 + 1) + 0.0 ORDER BY y, x)
@@ -155,7 +155,7 @@ write_sql() {
 		DELETE FROM items WHERE id % 9 = 0;
 		VACUUM items;
 	END
-	cat >"$BOX/work/ask.sql" <<-'END'
+	cat >"$BOX/scratch/ask.sql" <<-'END'
 		SET pipeann.ef_search = 400;
 		SET enable_seqscan = off;
 		SET enable_sort = off;
@@ -179,7 +179,7 @@ write_sql() {
 			ASSERT (SELECT memory_place FROM pipeann_index_info('items_v')) = 'shared', 'codes are in shared memory';
 		END $$;
 	END
-	cat >"$BOX/work/change.sql" <<-'END'
+	cat >"$BOX/scratch/change.sql" <<-'END'
 		INSERT INTO items SELECT * FROM source WHERE id > 5200;
 		DELETE FROM items WHERE id % 7 = 0;
 		VACUUM items;
@@ -190,7 +190,7 @@ write_sql() {
 				FROM (SELECT * FROM items WHERE id > 5200 AND id % 5 = 0 OFFSET 0) s), 'rows inserted are found';
 		END $$;
 	END
-	chmod -R a+rX "$BOX/work"
+	chmod -R a+rX "$BOX/scratch"
 }
 
 fill_old() {
@@ -200,8 +200,8 @@ fill_old() {
 
 upgrade() {
 	make_cluster "$NEW_BIN" new && configure new &&
-		as_postgres "$NEW_BIN/pg_upgrade -b $OLD_BIN -B $NEW_BIN -d old -D new -U postgres -s /work" ||
-		{ tail -n 12 "$BOX"/work/new/pg_upgrade_output.d/*/log/*dump*.log; return 1; }
+		as_postgres "$NEW_BIN/pg_upgrade -b $OLD_BIN -B $NEW_BIN -d old -D new -U postgres -s /scratch" ||
+		{ tail -n 12 "$BOX"/scratch/new/pg_upgrade_output.d/*/log/*dump*.log; return 1; }
 }
 
 [ "$OLD" -lt "$NEW" ] || skip_all "the installed PostgreSQL is $OLD, pg_upgrade to $NEW is not tested"
@@ -211,14 +211,14 @@ mkdir -p "$CACHE"
 exec 9>"$BOX.lock"
 flock 9
 LOG=$(mktemp)
-trap 'stop_servers; rm -rf "$LOG" "${BOX:?}/work"' EXIT
+trap 'stop_servers; rm -rf "$LOG" "${BOX:?}/scratch"' EXIT
 if ! make_box; then
 	tail -5 "$LOG" | sed 's/^/# /'
 	skip_all "upgrade to PostgreSQL $NEW: its Debian could not be made"
 fi
 
-rm -rf "$BOX/work"
-mkdir -p "$BOX/work"
+rm -rf "$BOX/scratch"
+mkdir -p "$BOX/scratch"
 check "PostgreSQL $NEW: built" build_new
 check "PostgreSQL $NEW: regression tests" run_regress
 copy_old
