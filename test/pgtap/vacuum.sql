@@ -17,19 +17,6 @@ BEGIN
 	RETURN round(found, 4);
 END $$;
 
--- Pages that searches for the 50 queries look at.
-CREATE OR REPLACE FUNCTION pages_read(tab regclass) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	query vector;
-	pages bigint := 0;
-BEGIN
-	FOR query IN SELECT subvector(val, 309, 112) FROM queries ORDER BY id LIMIT 50 LOOP
-		PERFORM search(tab, '<->', query, 10);
-		pages := pages + (SELECT page_reads + page_hits FROM pipeann_last_search());
-	END LOOP;
-	RETURN pages;
-END $$;
-
 CREATE OR REPLACE FUNCTION graph_pages(index regclass) RETURNS bigint LANGUAGE sql AS
 	'SELECT (pipeann_index_info(index)).graph_pages';
 CREATE OR REPLACE FUNCTION nodes(index regclass) RETURNS bigint LANGUAGE sql AS
