@@ -254,6 +254,9 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 		EmbedVector(view, x, 1, out);
 		return true;
 	}
+	/* a list may name a node that was added since the metapage was read */
+	if (id >= PipeannViewIds(view))
+		return false;
 	slot = PipeannSlotAlloc(l);
 	PipeannSlotCopy(view, id, slot);
 	PipeannEmbedSlot(view, id, slot, x, out);
