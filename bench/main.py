@@ -8,6 +8,7 @@
     bench/run recall|throughput|memory|growth ...   that part alone
     bench/run data ...         only makes the data sets and their exact answers
     bench/run report --out DIR     plots and report of what is measured already
+    bench/run ablation ...     pipeann's search modes and switches; see bench/ablation --help
     bench/run own --dsn ... --table ... --column ... --queries ...   your own table
 """
 import argparse
@@ -26,7 +27,7 @@ import plan
 import recall
 import systems
 import throughput
-from progress import duration
+from progress import duration, heading
 from store import Store
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -172,10 +173,6 @@ def save_run(path, run):
     with open(path + ".new", "w") as file:
         json.dump(run, file, indent=1)
     os.replace(path + ".new", path)
-
-
-def heading(text):
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 def prepared(name, options):
