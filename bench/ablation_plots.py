@@ -3,7 +3,7 @@ import matplotlib.pyplot as plt
 
 import figures
 import plots
-from plots import median_points, missed, plain_log, recall_axis, save
+from plots import median_points, missed, plain_log, recall_axis, save, shared_legend
 
 COLOURS = {"best_first": "#1f5fa8", "pipe": "#c8102e", "stale": "#b8860b", "look_ahead": "#3c8d40", "auto": "#222222"}
 MARKERS = {"best_first": "s", "pipe": "o", "stale": "D", "look_ahead": "^", "auto": "x"}
@@ -52,16 +52,14 @@ def column_of(column):
 def panels(results, chosen, title):
     """A figure of (resident, column, label) panels, two in a row, with one legend for all."""
     lines = -(-len(chosen) // COLUMNS)
-    figure, axes = plt.subplots(lines, min(COLUMNS, len(chosen)), figsize=(4.9 * min(COLUMNS, len(chosen)),
-                                                                         3.5 * lines + 0.7), squeeze=False)
+    wide = min(COLUMNS, len(chosen))
+    figure, axes = plt.subplots(lines, wide, figsize=(4.9 * wide, 3.5 * lines + 0.3), squeeze=False)
     for axis, (resident, column, label) in zip(axes.flat, chosen):
         panel(axis, results, resident, column, label, modes_of(results))
     for axis in axes.flat[len(chosen):]:
         axis.set_visible(False)
-    handles = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels())}
     figure.suptitle(title)
-    figure.legend(handles.values(), handles.keys(), loc="lower center", ncol=min(6, len(handles)), frameon=False)
-    figure.tight_layout(rect=(0, 0.9 / (3.5 * lines + 0.7) * 0.5, 1, 1))
+    shared_legend(figure)
     return figure
 
 
@@ -81,7 +79,7 @@ def switches(results, title, target):
     if not turned:
         return None
     panels_wanted = (("page_reads", "page reads"), ("mean_us", "mean latency"))
-    figure, axes = plt.subplots(1, len(panels_wanted), figsize=(9.8, 1.6 + 0.34 * len(turned)), sharey=True)
+    figure, axes = plt.subplots(1, len(panels_wanted), figsize=(9.8, 1.4 + 0.34 * len(turned)), sharey=True)
     for axis, (column, label) in zip(axes, panels_wanted):
         for shade, resident in zip(SHADES, results.residents):
             points = [(number, results.ratio(column, target, (resident, variant), (resident, base_of(results, variant))))
@@ -93,10 +91,8 @@ def switches(results, title, target):
         axis.set_xlabel(f"{label} by that of its mode, at recall@10 {target:g}")
     axes[0].set_yticks(range(len(turned)), turned)
     axes[0].invert_yaxis()
-    handles = axes[1].get_legend_handles_labels()
     figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0.4 / (1.6 + 0.34 * len(turned)), 1, 1))
-    figure.legend(*handles, loc="lower center", ncol=len(results.residents), frameon=False)
+    shared_legend(figure)
     return figure
 
 

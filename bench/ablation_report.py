@@ -19,7 +19,7 @@ SHOWN = (("value", "ef_search", 0), ("page_reads", "page reads", 1), ("page_hits
          ("code_distances", "code distances", 0), ("exact_distances", "exact distances", 0),
          ("mean_in_flight", "reads in flight", 2), ("mean_us", "mean µs", 0), ("p50_us", "p50 µs", 0),
          ("cpu_us", "CPU µs", 0))
-RATIOS = (("page_reads", f"reads / {BASE}'s"), ("mean_us", f"mean µs / {BASE}'s"))
+RATIOS = (("page_reads", f"reads / {BASE}'s"), ("mean_us", f"mean µs / {BASE}'s"), ("p50_us", f"p50 µs / {BASE}'s"))
 PEER_SETS = ("glove100", "minilm", "sift")
 
 
@@ -158,6 +158,8 @@ def compared(results, target, what, asked, column, one, other, least=False):
         return [what, title(results), text_of(asked, least), "not measured", ""]
     note = first_recall_note(results, one[0], [one[1]], target) + first_recall_note(results, other[0], [other[1]],
                                                                                    target)
+    if column == "mean_us":
+        note = f"; medians {ratio_text(results.ratio('p50_us', target, one, other))}" + note
     return [what, title(results), text_of(asked, least), ratio_text(found) + note, met(found[0], asked, least)]
 
 

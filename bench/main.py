@@ -184,7 +184,7 @@ def is_finished(run, data):
     return run["sets"].get(f"{data.name}-{len(data.base)}", {}).get("finished")
 
 
-def run_set(data, options, server, found, store):
+def run_set(data, options, server, found, store, entry):
     lab = labs.Lab(data, found, server, store)
     lab.load()
     for system in found:
@@ -193,7 +193,7 @@ def run_set(data, options, server, found, store):
     if "recall" in options.parts:
         recall.sweep(lab, options)
     if "memory" in options.parts and (not options.memory_sets or data.name in options.memory_sets):
-        memory.run(lab, options)
+        entry["control_group"] = memory.run(lab, options) or entry.get("control_group", "none was needed")
     # Last, since its writes change the indexes.
     if "throughput" in options.parts:
         throughput.run(lab, options)
@@ -225,7 +225,7 @@ def measure(options):
                      dimensions=data.dimensions, queries=len(data.queries))
         save_run(path, run)
         if set(options.parts) - {"growth"} and not is_finished(run, data):
-            run_set(data, options, server, found, store)
+            run_set(data, options, server, found, store, entry)
         entry["finished"] = True
         save_run(path, run)
         if "growth" in options.parts and name == options.growth_set and not entry.get("grown"):

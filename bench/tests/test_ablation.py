@@ -153,8 +153,8 @@ class Report(unittest.TestCase):
         found = self.targets()
         self.assertEqual([line[1] for line in found.values()], ["yes", "no", "yes", "yes", "no", "yes", "no"])
         self.assertEqual(found["page reads of pipe, 10 % resident"], ["39.0", "no"])
-        self.assertEqual(found["mean time, pipe / best_first (W = 8), 0 % resident"], ["0.60", "yes"])
-        self.assertEqual(found[f"mean time, pipe with 100 % resident / {ablation.PEER}"], ["0.09", "yes"])
+        self.assertEqual(found["mean time, pipe / best_first (W = 8), 0 % resident"], ["0.60; medians 0.60", "yes"])
+        self.assertEqual(found[f"mean time, pipe with 100 % resident / {ablation.PEER}"], ["0.09; medians 0.09", "yes"])
 
     def test_targets_that_could_not_be_measured(self):
         self.add("pipe", 0, 40, 1000)
