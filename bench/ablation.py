@@ -7,10 +7,10 @@
     bench/ablation report --out DIR     tables and pictures again, from the CSV files
 
 Also bench/run ablation. Modes and switches are those that the server has. Every
-variant at every ef_search is asked one query after the other's one, each another
-query at that moment, so that the machine's noise hits all alike and none finds
-its pages in the processor's cache because another has just been there. See
-bench/README.md.
+variant at every ef_search is asked one query, then every one the next, by one
+session, each another query at that moment: so the machine's noise hits all alike
+and none finds its pages in the processor's cache because another has just been
+there. See bench/README.md.
 """
 import argparse
 import csv
@@ -87,25 +87,25 @@ def arguments(argv=None):
 
 
 class Point:
-    """A variant at a value of its parameter, on a session of its own, and what was measured."""
+    """A variant at a value of its parameter, and what was measured."""
 
-    def __init__(self, variant, system, value, session, pid):
+    def __init__(self, variant, system, value, settings):
         self.variant = variant
         self.system = system
         self.value = value
-        self.session = session
-        self.pid = pid
+        self.set = ";".join(f"SET {name} = {setting}" for name, setting in
+                            {**settings, **dict(variant.settings), system.parameter: value}.items())
         self.rows = []
 
-    def ask(self, lab, query):
-        """Asks one query; the value of the parameter is set before, outside of the time."""
-        self.session.rows(f"SET {self.system.parameter} = {self.value}")
-        before = cpu_seconds(self.pid)
-        ids, seconds = self.session.nearest(lab.vectors[query])
-        cpu = cpu_seconds(self.pid) - before
+    def ask(self, session, pid, lab, query):
+        """Asks one query; its settings are made before, outside of the time."""
+        session.rows(self.set)
+        before = cpu_seconds(pid)
+        ids, seconds = session.nearest(lab.vectors[query], name=self.system.name)
+        cpu = cpu_seconds(pid) - before
         row = {"query": query, "ids": ids, "us": seconds * 1e6, "cpu_us": cpu * 1e6}
         if self.system is PIPEANN:
-            counters = self.session.rows("SELECT * FROM pipeann_last_search()")[0]
+            counters = session.rows("SELECT * FROM pipeann_last_search()")[0]
             row.update({name: float(counters[name] or 0) for name in COUNTERS})
         self.rows.append(row)
 
@@ -210,11 +210,11 @@ class Ablation:
     def counted(self):
         """How often each block was read by the queries for it, once for a set; starts the server anew."""
         if self.reads is None:
-            session = self.open(PIPEANN, ())
+            session = self.open()
             try:
                 session.rows(f"SET {PIPEANN.parameter} = 100")
                 vectors = [self.lab.vectors[number] for number in self.counting]
-                self.reads = residency.count(self.server.path(self.index), session, vectors,
+                self.reads = residency.count(self.server.path(self.index), session, PIPEANN.name, vectors,
                                              Meter("counting pages", "queries"))
             finally:
                 session.close()
@@ -230,45 +230,42 @@ class Ablation:
 
     # Measuring
 
-    def open(self, system, settings):
+    def open(self):
+        """A session that has a statement prepared for each system."""
         session = Session(self.server.folder)
         session.rows("SET client_min_messages = warning")
-        for setting, value in (*PLANNER, *system.settings, *settings):
+        for setting, value in PLANNER:
             session.rows(f"SET {setting} = {value}")
-        self.lab.prepare(system, session)
+        for system in self.systems:
+            self.lab.prepare(system, session, system.name)
         return session
 
     def points(self):
         """Every variant at every value, and pgvector's HNSW."""
-        points = []
-        for variant in self.variants:
-            session = self.open(PIPEANN, variant.settings)
-            pid = session.backend()
-            points += [Point(variant, PIPEANN, value, session, pid) for value in self.options.values]
+        touched = {name: self.found.default(name) for variant in self.variants for name, _ in variant.settings}
+        points = [Point(variant, PIPEANN, value, touched) for variant in self.variants for value in self.options.values]
         if self.options.peer:
-            session = self.open(HNSW, ())
-            pid = session.backend()
             peer = variants.Variant(PEER, "peer", PEER, (), False)
-            points += [Point(peer, HNSW, min(value, 1000), session, pid) for value in self.options.values]
+            points += [Point(peer, HNSW, min(value, 1000), {}) for value in self.options.values]
         return points
 
-    def warm_up(self, points):
+    def warm_up(self, session, points):
         """What a session does once; and recent searches, for what remembers them."""
         for point in points:
             if point.value == self.options.values[-1]:
-                point.session.rows(f"SET {point.system.parameter} = {point.value}")
+                session.rows(point.set)
                 numbers = self.counting if point.variant.fresh else self.counting[:WARM_UP]
                 for number in numbers or self.tested[:WARM_UP]:
-                    point.session.nearest(self.lab.vectors[number])
+                    session.nearest(self.lab.vectors[number], name=point.system.name)
 
     def is_asked(self, point, query):
         """Is this query asked at this point? Once only of a variant that remembers searches."""
         values = self.options.values
         return not point.variant.fresh or values[query % len(values)] == point.value
 
-    def ask_all(self, points, label):
+    def ask_all(self, session, points, label):
         """Every point every query, all points in turns, each another query at a time."""
-        count = len(self.tested)
+        count, pid = len(self.tested), session.backend()
         meter = Meter(label, "turns")
         gc.collect()
         gc.disable()
@@ -278,7 +275,7 @@ class Ablation:
                     place = (turn + step) % len(points)
                     query = self.tested[(turn + place * count // len(points)) % count]
                     if self.is_asked(points[place], query):
-                        points[place].ask(self.lab, query)
+                        points[place].ask(session, pid, self.lab, query)
                 meter(turn + 1, count)
         finally:
             gc.enable()
@@ -294,13 +291,12 @@ class Ablation:
         resident = self.entry["resident"][str(percent)]["blocks"]
         print(f"      pages: {how}" + (f"; {resident:,} blocks resident, the graph has {self.graph_blocks():,}"
                                        if resident is not None else ""), flush=True)
-        points = self.points()
+        points, session = self.points(), self.open()
         try:
-            self.warm_up(points)
-            self.ask_all(points, f"{percent} % resident, {len(points)} points")
+            self.warm_up(session, points)
+            self.ask_all(session, points, f"{percent} % resident, {len(points)} points")
         finally:
-            for session in {point.session for point in points}:
-                session.close()
+            session.close()
         self.keep(points, percent, number, resident)
         if not percent and self.options.peer and self.options.seconds:
             self.measure_clients(number)

@@ -156,16 +156,16 @@ class Lab:
             self.session.rows(f"SET {name} = {setting}")
         self.prepare(system, self.session)
 
-    def prepare(self, system, session):
+    def prepare(self, system, session, name="nearest"):
         """Prepares a system's query on a session, and makes sure that it uses the index."""
-        session.prepare(self.table(system), self.data.metric, K)
-        plan = self.explain(session)
+        session.prepare(self.table(system), self.data.metric, K, name)
+        plan = self.explain(session, name)
         if f'"{TABLE}_{system.name}"' not in plan:
             raise BenchError(f"the query does not use {self.index(system)}: {plan}")
 
-    def explain(self, session):
+    def explain(self, session, name="nearest"):
         numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
-        return json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE nearest('[{numbers}]')"))
+        return json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE {name}('[{numbers}]')"))
 
     def enough_buffers(self):
         """A shared_buffers that holds every index and table of the set, where memory allows."""

@@ -63,8 +63,8 @@ class CachedFile:
         os.close(self.handle)
 
 
-def count(path, session, vectors, progress):
-    """How often each block was read by a session's queries, one at a time: {block: reads}.
+def count(path, session, statement, vectors, progress):
+    """How often each block was read by a prepared statement, a query at a time: {block: reads}.
 
     None of the index may be in shared_buffers.
     """
@@ -73,11 +73,11 @@ def count(path, session, vectors, progress):
     files = [CachedFile(name) for name in segments(path)]
     reads, seen, reported = {}, 0, 0
     try:
-        session.nearest(vectors[0])         # what a session reads once
+        session.nearest(vectors[0], name=statement)     # what a session reads once
         for number, vector in enumerate(vectors, 1):
             for file in files:
                 file.forget()
-            session.nearest(vector)
+            session.nearest(vector, name=statement)
             reported += int(session.value("SELECT page_reads FROM pipeann_last_search()"))
             for part, file in enumerate(files):
                 for block in (file.blocks() + part * (SEGMENT // BLOCK)).tolist():
