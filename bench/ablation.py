@@ -42,6 +42,7 @@ PIPEANN, HNSW = systems.ALL["pipeann"], systems.ALL["hnsw"]
 PEER = "pgvector HNSW, all cached"
 COUNTING = 500          # queries that pages are counted on, at most
 WARM_UP = 20
+SEED = 3                # of the order in a turn
 EXTENT = 128            # blocks of one kind of page, the first of them empty (src/README)
 QUERY_COLUMNS = ("dataset", "rows", "resident", "round", "variant", "value", "query", "recall", "us", "cpu_us",
                  *COUNTERS)
@@ -264,15 +265,19 @@ class Ablation:
         return not point.variant.fresh or values[query % len(values)] == point.value
 
     def ask_all(self, session, points, label):
-        """Every point every query, all points in turns, each another query at a time."""
+        """Every point every query, all points in turns, each another query at a time.
+
+        The order is another one in each turn: what the one before leaves behind in
+        the processor's caches is to be nobody's in particular.
+        """
         count, pid = len(self.tested), session.backend()
         meter = Meter(label, "turns")
+        order = np.random.default_rng(SEED)
         gc.collect()
         gc.disable()
         try:
             for turn in range(count):
-                for step in range(len(points)):
-                    place = (turn + step) % len(points)
+                for place in order.permutation(len(points)).tolist():
                     query = self.tested[(turn + place * count // len(points)) % count]
                     if self.is_asked(points[place], query):
                         points[place].ask(session, pid, self.lab, query)
@@ -289,7 +294,8 @@ class Ablation:
                   " pipeann_prewarm(index, max_pages)", flush=True)
             return
         resident = self.entry["resident"][str(percent)]["blocks"]
-        print(f"      pages: {how}" + (f"; {resident:,} blocks resident, the graph has {self.graph_blocks():,}"
+        print(f"      pages: {how}" + (f"; {resident:,} blocks of the index in shared_buffers, its graph has"
+                                       f" {self.graph_blocks():,}"
                                        if resident is not None else ""), flush=True)
         points, session = self.points(), self.open()
         try:

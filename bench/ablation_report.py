@@ -231,7 +231,8 @@ def pages_line(entry, resident):
     found = entry.get("resident", {}).get(str(resident))
     if not found:
         return ""
-    blocks = "" if found["blocks"] is None else f" ({found['blocks']:,} of {found['graph_blocks']:,} blocks)"
+    blocks = "" if found["blocks"] is None else f" ({found['blocks']:,} blocks in shared_buffers, the graph has" \
+        f" {found['graph_blocks']:,})"
     return f"Resident: {found['chosen']}{blocks}."
 
 

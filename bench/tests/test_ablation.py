@@ -93,6 +93,76 @@ class Residency(unittest.TestCase):
                 cached.close()
 
 
+class Asked(unittest.TestCase):
+    """Who is asked what, of a session that only writes it down."""
+
+    class Session:
+        def __init__(self):
+            self.asked = []
+            self.last = None
+
+        def backend(self):
+            return os.getpid()
+
+        def rows(self, sql):
+            if sql.startswith("SET"):
+                self.last = dict(part[4:].split(" = ") for part in sql.split(";"))
+                return []
+            return [dict.fromkeys(store.COUNTERS, 3)]
+
+        def nearest(self, vector, name):
+            self.asked.append((name, self.last, vector))
+            return [vector], 0.001
+
+    class Data:
+        name = "fake"
+
+        def recall(self, query, ids, k):
+            return float(ids == [query])
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.ablation = ablation.Ablation.__new__(ablation.Ablation)
+        self.ablation.options = ablation.arguments(["--out", self.folder.name, "--values", "10,40,100"])
+        self.ablation.found = server(["best_first", "pipe"], result_seeds="off", pipelining="on")
+        self.ablation.variants = variants.all_of(self.ablation.found)
+        self.ablation.tested = list(range(30))
+        self.ablation.table = store.Table(os.path.join(self.folder.name, "ablation.csv"), *store.ABLATION)
+        self.ablation.lab = type("Lab", (), {"vectors": list(range(30)), "data": self.Data(), "rows": 30})()
+        self.session = self.Session()
+        self.points = self.ablation.points()
+        self.ablation.ask_all(self.session, self.points, "asking")
+        self.ablation.keep(self.points, 0, 0, None)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_every_point_every_query_with_its_settings_alone(self):
+        pipe = [(made["pipeann.ef_search"], query) for name, made, query in self.session.asked if name == "pipeann"
+                and made["pipeann.search_mode"] == "pipe" and made["pipeann.enable_pipelining"] == "on"]
+        self.assertEqual(sorted(pipe), sorted((str(value), query) for value in (10, 40, 100) for query in range(30)))
+        for _, made, _ in self.session.asked:
+            # What another variant has turned over is turned back.
+            if made.get("pipeann.search_mode") == "pipe":
+                self.assertEqual((made["pipeann.pipeline_width"], made["pipeann.enable_result_seeds"]), ("0", "off"))
+        self.assertEqual(len([name for name, _, _ in self.session.asked if name == "hnsw"]), 90)
+
+    def test_what_remembers_is_asked_each_query_once(self):
+        seeded = [query for _, made, query in self.session.asked if made.get("pipeann.enable_result_seeds") == "on"]
+        self.assertEqual(sorted(seeded), list(range(30)))
+        rows = {(row["variant"], row["value"]): row for row in self.ablation.table.rows}
+        for value in (10, 40, 100):
+            self.assertEqual(rows["best_first with result_seeds", value]["queries"], 10)
+            self.assertEqual(rows[ablation_report.same_queries("best_first"), value]["queries"], 10)
+            self.assertEqual(rows["best_first", value]["queries"], 30)
+
+    def test_the_order_changes(self):
+        turn = len(self.points) - 2     # of the three that remember one is asked
+        first, second = ([(name, made) for name, made, _ in self.session.asked[start:start + turn]]
+                         for start in (0, turn))
+        self.assertNotEqual(first, second)
+
+
 class Report(unittest.TestCase):
     """Tables of figures that are made up so that what comes out is known."""
 
@@ -179,7 +249,7 @@ class Report(unittest.TestCase):
         self.assertIn("| best_first ", printed)
         with open(os.path.join(self.folder.name, "ablation.md")) as file:
             text = file.read()
-        self.assertIn("those read most (10 of 100 blocks)", text)
+        self.assertIn("those read most (10 blocks in shared_buffers, the graph has 100)", text)
         self.assertNotIn("recall@10 0.99,", text)       # no sweep reaches it
         for line in text.splitlines():
             if line.startswith("| best_first with result_seeds ") and "0.95 " in line:
