@@ -88,10 +88,10 @@ def switches(results, title, target):
             axis.plot([ratio for _, ratio in points], [number for number, _ in points], "o", color=shade, markersize=6,
                       label=f"{resident} % resident")
         axis.axvline(1, color="#777777", linewidth=1)
-        axis.set_xlabel(f"{label} by that of its mode, at recall@10 {target:g}")
+        axis.set_xlabel(f"{label}, times its mode's")
     axes[0].set_yticks(range(len(turned)), turned)
     axes[0].invert_yaxis()
-    figure.suptitle(title)
+    figure.suptitle(f"{title}, recall@10 {target:g}")
     shared_legend(figure)
     return figure
 
