@@ -48,7 +48,7 @@ QUERY_COLUMNS = ("dataset", "rows", "resident", "round", "variant", "value", "qu
                  *COUNTERS)
 DEFAULTS = {"datasets": ["glove100"], "queries": 300, "values": PIPEANN.values, "resident": [0, 10, 30, 100],
             "rounds": 1, "targets": [0.95, 0.9, 0.99], "seconds": 5}
-QUICK = {"datasets": ["fashion"], "rows": 8000, "queries": 40, "values": [10, 20, 40], "resident": [0, 10, 30, 100],
+QUICK = {"datasets": ["fashion"], "rows": 6000, "queries": 40, "values": [10, 20, 40], "resident": [0, 10, 30, 100],
          "rounds": 1, "targets": [0.95, 0.9, 0.99], "seconds": 1}
 SHARED = (*DEFAULTS, "rows", "metric", "query_file", "pages", "peer")
 
@@ -144,7 +144,7 @@ class Ablation:
         self.lab = labs.Lab(data, self.systems, self.server, self.store)
         count = len(data.queries)
         self.tested = list(range(min(self.options.queries, max(1, count // 2))))
-        self.counting = list(range(len(self.tested), count))[:COUNTING]
+        self.counting = list(range(len(self.tested), count))[:min(COUNTING, 5 * len(self.tested))]
         self.reads = None
         self.entry = self.run["sets"].setdefault(f"{data.name}-{len(data.base)}", {})
         self.entry.update(name=data.name, title=data.title, metric=data.metric, rows=len(data.base),
