@@ -3,11 +3,15 @@
 Version 2 is used where its memory controller can be had, else version 1's.
 The group is made below the one that this process is in (version 1), or below the
 nearest group above it that hands the memory controller down (version 2, which
-allows no processes in a group that does).
+allows no processes in a group that does). Where none does, the nearest that has
+the controller and may hand it down is made to, until the group is removed.
 """
 import errno
 import os
 import time
+
+
+SUBTREE = "cgroup.subtree_control"
 
 
 class NoGroup(Exception):
@@ -45,9 +49,10 @@ def read_words(path):
 class Group:
     """One group; version says whose files it has."""
 
-    def __init__(self, version, path):
+    def __init__(self, version, path, lent_by=None):
         self.version = version
         self.path = path
+        self.lent_by = lent_by      # the group above that was made to hand the controller down
 
     def file(self, name):
         return os.path.join(self.path, name)
@@ -59,6 +64,8 @@ class Group:
                 write(self.file("memory.swap.max"), 0)
         else:
             write(self.file("memory.limit_in_bytes"), size)
+            if os.path.exists(self.file("memory.swappiness")):
+                write(self.file("memory.swappiness"), 0)
 
     def unlimit(self):
         if self.version == 2:
@@ -83,6 +90,8 @@ class Group:
         for _ in range(50):
             try:
                 os.rmdir(self.path)
+                if self.lent_by:
+                    write(os.path.join(self.lent_by, SUBTREE), "-memory")
                 return
             except OSError as error:
                 if error.errno != errno.EBUSY:
@@ -91,43 +100,58 @@ class Group:
         raise OSError(errno.EBUSY, f"control group {self.path} is still in use: remove it by rmdir")
 
 
-def make_below(version, parent, name):
+def make_below(version, parent, name, lend=False):
     path = os.path.join(parent, name)
     os.mkdir(path)
     group = Group(version, path)
+    if lend:
+        try:
+            write(os.path.join(parent, SUBTREE), "+memory")
+        except OSError:
+            group.remove()      # it has processes of its own, or belongs to another user
+            raise
+        group.lent_by = parent
     if not os.path.exists(group.file("memory.stat")):
         group.remove()
         raise OSError(f"{parent} hands no memory controller down")
     return group
 
 
+def upwards(path):
+    """A group's path and those above it."""
+    while True:
+        yield path
+        if path in ("/", ""):
+            return
+        path = os.path.dirname(path)
+
+
+def has_memory(folder, name):
+    try:
+        return "memory" in read_words(os.path.join(folder, name))
+    except OSError:
+        return False
+
+
 def candidates():
-    """(version, folder) of the groups below which one might be made, version 2 first."""
-    own = own_paths()
-    for version in (2, 1):
-        for point, kind, options in mounts():
-            if version == 2 and kind == "cgroup2" and "" in own:
-                path = own[""]
-                while True:
-                    folder = point + path.rstrip("/")
-                    try:
-                        if "memory" in read_words(os.path.join(folder, "cgroup.subtree_control")):
-                            yield 2, folder
-                    except OSError:
-                        pass
-                    if path in ("/", ""):
-                        break
-                    path = os.path.dirname(path)
-            elif version == 1 and kind == "cgroup" and "memory" in options and "memory" in own:
-                yield 1, point + own["memory"].rstrip("/")
+    """(version, folder, must it be made to hand the controller down) of groups below which one might be made."""
+    own, found = own_paths(), list(mounts())
+    above = [point + path.rstrip("/") for point, kind, _ in found if kind == "cgroup2" and "" in own
+             for path in upwards(own[""])]
+    yield from ((2, folder, False) for folder in above if has_memory(folder, SUBTREE))
+    yield from ((2, folder, True) for folder in above
+                if has_memory(folder, "cgroup.controllers") and not has_memory(folder, SUBTREE))
+    for point, kind, options in found:
+        if kind == "cgroup" and "memory" in options and "memory" in own:
+            yield 1, point + own["memory"].rstrip("/"), False
 
 
 def make(name):
     """A new group, or NoGroup with the reason."""
     reasons = []
-    for version, folder in candidates():
+    for version, folder, lend in candidates():
         try:
-            return make_below(version, folder, name)
+            return make_below(version, folder, name, lend)
         except OSError as error:
             reasons.append(f"version {version}, {folder}: {error.strerror or error}")
     raise NoGroup("; ".join(reasons) or "no mounted hierarchy hands the memory controller down to this process")

@@ -7,20 +7,18 @@ shared_buffers. Then the same with pgvector's HNSW.
 import argparse
 import gc
 import os
-import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 
 import datasets
-from progress import Progress
-from session import OPERATORS, Session
-from wire import CopyStream, vector_bytes
+import figures
+from progress import Progress, heading
+from server import Server
+from session import OPERATORS
+from wire import vector_bytes
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CLUSTER = os.path.join(HERE, "..", "scripts", "cluster.sh")
 K = 10
 TABLE = "items"
 SMALL_BUFFERS = "128MB"
@@ -35,68 +33,39 @@ METHODS = {
 TITLES = {"pipeann": "pipeann", "hnsw": "pgvector HNSW"}
 
 
-def heading(text):
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
-
-
-def megabytes(size):
-    return f"{size / 1048576:,.{0 if size > 10 << 20 else 1}f} MB"
-
-
 class Demo:
     def __init__(self, options):
         self.options = options
         self.progress = Progress()
-        self.session = None
+        # Settings are those of scripts/demo.sh, the folder too.
+        self.server = Server(options.server)
         self.started = time.monotonic()
 
     # The server
 
-    def connect(self):
-        self.session = Session(self.options.server)
-        # A user would not be told these by a measurement.
-        self.session.rows("SET client_min_messages = warning")
+    @property
+    def session(self):
+        return self.server.session
 
     def restart(self, shared_buffers):
-        self.session.close()
-        subprocess.run([CLUSTER, "restart", self.options.server, f"shared_buffers={shared_buffers}"], check=True)
-        self.connect()
-
-    def leave_page_cache(self, relation):
-        """Drops a relation's files from the operating system's page cache."""
-        first = os.path.join(self.session.value("SHOW data_directory"),
-                             self.session.value("SELECT pg_relation_filepath(%s)", relation))
-        path, segment = first, 0
-        while os.path.exists(path):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(handle)
-            segment += 1
-            path = f"{first}.{segment}"
+        self.server.restart(shared_buffers=shared_buffers)
 
     # Loading and building
 
     def load(self, data):
         rows = len(data.base)
         start = time.monotonic()
-
-        def progress(done, total):
-            rate = done / max(time.monotonic() - start, 1e-3)
-            self.progress.show(f"    loading: {done:,} of {total:,} rows, {rate:,.0f} rows/s")
-
         self.session.rows(f"DROP TABLE IF EXISTS {TABLE}")
         self.session.rows(f"CREATE TABLE {TABLE} (id int PRIMARY KEY, embedding vector({data.dimensions}))")
         # The table's own file is small where vectors are stored out of line, and
         # PostgreSQL would take no workers to build an index on it.
         self.session.rows(f"ALTER TABLE {TABLE} SET (parallel_workers = 2)")
-        self.session.copy(TABLE, CopyStream(data.base, progress))
+        self.server.copy(TABLE, data.base, "loading")
         seconds = time.monotonic() - start
         self.session.rows(f"VACUUM ANALYZE {TABLE}")
         size = self.session.value("SELECT pg_table_size(%s)", TABLE)
         self.progress.done(f"    loaded {rows:,} rows of {data.dimensions} dimensions in {seconds:.1f} s"
-                           f" ({rows / seconds:,.0f} rows/s); the table is {megabytes(size)}")
+                           f" ({rows / seconds:,.0f} rows/s); the table is {figures.megabytes(size)}")
 
     def build(self, data, method):
         """Builds the index and shows the server's own progress report."""
@@ -105,32 +74,9 @@ class Demo:
         options = " WITH (m = 16, ef_construction = 64)" if method == "hnsw" else ""
         statement = f"CREATE INDEX {TABLE}_{method} ON {TABLE} USING {access_method} (embedding {operators}){options}"
         print(f"    {statement};", flush=True)
-        failure = []
-        start = time.monotonic()
-
-        def work():
-            try:
-                self.session.rows(statement)
-            except Exception as error:      # shown by the thread that waits
-                failure.append(error)
-
-        builder = threading.Thread(target=work, daemon=True)
-        watcher = Session(self.options.server)
-        builder.start()
-        try:
-            while builder.is_alive():
-                builder.join(0.5)
-                report = watcher.rows("SELECT phase, blocks_done, blocks_total, tuples_done, tuples_total"
-                                      " FROM pg_stat_progress_create_index")
-                if report:
-                    self.progress.show(f"    {time.monotonic() - start:5.0f} s  {describe_progress(report[0])}")
-        finally:
-            watcher.close()
-        seconds = time.monotonic() - start
-        if failure:
-            raise failure[0]
+        seconds = self.server.watched(statement, f"building {method}")
         size = self.session.value("SELECT pg_relation_size(%s)", f"{TABLE}_{method}")
-        self.progress.done(f"    built in {seconds:.1f} s; the index is {megabytes(size)}")
+        self.progress.done(f"    built in {seconds:.1f} s; the index is {figures.megabytes(size)}")
         return seconds, size
 
     def describe(self):
@@ -141,7 +87,7 @@ class Demo:
         print("    pipeann_index_info: " + ", ".join(f"{key} {value}" for key, value in info.items()), flush=True)
         memory = info.get("memory_bytes")
         if memory:
-            print(f"    memory that a server keeps for it: {megabytes(memory)}", flush=True)
+            print(f"    memory that a server keeps for it: {figures.megabytes(memory)}", flush=True)
         return memory
 
     # Measuring
@@ -215,7 +161,7 @@ class Demo:
                     self.restart(SMALL_BUFFERS)
                     self.prepare(data, method)
                     self.set_ef(method, ef)
-                self.leave_page_cache(f"{TABLE}_{method}")
+                self.server.forget(f"{TABLE}_{method}")
             self.progress.show(f"    {TITLES[method]}, {place}, ef_search {ef}: {len(queries):,} queries")
             if place == "memory" or method == "pipeann":
                 self.warm_up(queries)
@@ -308,7 +254,7 @@ class Demo:
         return f"{minutes}:{seconds:02d} min elapsed"
 
     def run(self):
-        self.connect()
+        self.server.connect()
         session = self.session
         session.rows("CREATE EXTENSION IF NOT EXISTS vector")
         session.rows("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
@@ -334,17 +280,6 @@ def clip(text, width):
     return text if len(text) <= width else text[:width - 4] + " ..."
 
 
-def describe_progress(report):
-    text = report["phase"]
-    for unit, done, total in (("blocks", report["blocks_done"], report["blocks_total"]),
-                              ("rows", report["tuples_done"], report["tuples_total"])):
-        if total:
-            text += f"  {unit} {done:,} of {total:,} ({100 * done / total:.0f} %)"
-        elif done:
-            text += f"  {unit} {done:,}"
-    return text
-
-
 def describe_result(result):
     text = (f"ef_search {result['ef']:>4}  recall@{K} {result['recall']:.4f}  mean {result['mean']:7.3f} ms"
             f"  p50 {result['p50']:7.3f}  p99 {result['p99']:7.3f}")
@@ -357,8 +292,8 @@ def describe_result(result):
 def summary(data, reports):
     heading(f"{data.title}: {len(data.base):,} rows, {data.dimensions} dimensions")
     for method, report in reports.items():
-        memory = f", {megabytes(report['memory'])} kept in memory" if report["memory"] else ""
-        print(f"{TITLES[method]:<14} built in {report['seconds']:,.0f} s, {megabytes(report['size'])}{memory}")
+        memory = f", {figures.megabytes(report['memory'])} kept in memory" if report["memory"] else ""
+        print(f"{TITLES[method]:<14} built in {report['seconds']:,.0f} s, {figures.megabytes(report['size'])}{memory}")
     print("disk: pipeann reads every page from the disk, past the page cache; HNSW starts without its index in the\n"
           "page cache and fills it as it goes, so that its median is better than its mean. memory: all in shared_buffers.\n"
           "reads, hits: index pages of a query, from disk and from shared_buffers; in flight: mean reads under way.")

@@ -45,6 +45,36 @@ def at_recall(points, target):
     return points[-1][1]
 
 
+def position(recalls, target, least_missed=1e-5):
+    """Where a sweep, in order of its parameter, reaches a recall: (number of a point, share of the way to the next).
+
+    Linear in the logarithm of what is missed; LEAST_MISSED stands for nothing.
+    The first point where even that one is above the target, None where none is.
+    """
+    def missed(recall):
+        return math.log(max(1.0 - recall, least_missed))
+
+    for number, recall in enumerate(recalls):
+        if recall >= target:
+            if number == 0:
+                return 0, 0.0
+            low, aim, high = missed(recalls[number - 1]), missed(target), missed(recall)
+            return number - 1, 1.0 if low == high else min(1.0, (low - aim) / (low - high))
+    return None
+
+
+def between(values, place):
+    """A figure at such a position, in its logarithm, or by itself where it is nothing at one of the points."""
+    number, share = place
+    low = values[number]
+    if share == 0:
+        return low
+    high = values[number + 1]
+    if low > 0 and high > 0:
+        return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+    return low + share * (high - low)
+
+
 def parameter_for(points, target):
     """The parameter's value that a sweep of (recall, value) says gives a recall, rounded up."""
     value = at_recall(points, target)

@@ -11,6 +11,7 @@ PREVIOUS=
 for argument in "$@"; do
 	case $argument in
 	--quick | report | own) NAMES= ;;
+	ablation) NAMES=glove100 ;;
 	--datasets=* | --dataset=*) NAMES=${argument#*=} ;;
 	esac
 	case $PREVIOUS in

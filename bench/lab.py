@@ -131,7 +131,7 @@ class Lab:
             session.rows(f"RESET {name}")
         session.rows("SET enable_indexscan = off")
         session.prepare(self.table(self.systems[0]), self.data.metric, K)
-        if "Index Name" in self.explain():
+        if "Index Name" in self.explain(session):
             raise BenchError("the server does not answer without an index")
         try:
             for number in range(min(CHECKED, len(self.vectors))):
@@ -151,18 +151,21 @@ class Lab:
         return [*PLANNER, *system.settings_for(value)]
 
     def plan(self, system, value):
-        """Prepares a system's query at a value of its parameter, and makes sure that it uses the index."""
-        session = self.session
+        """Prepares a system's query at a value of its parameter."""
         for name, setting in self.settings(system, value):
-            session.rows(f"SET {name} = {setting}")
-        session.prepare(self.table(system), self.data.metric, K)
-        plan = self.explain()
+            self.session.rows(f"SET {name} = {setting}")
+        self.prepare(system, self.session)
+
+    def prepare(self, system, session, name="nearest"):
+        """Prepares a system's query on a session, and makes sure that it uses the index."""
+        session.prepare(self.table(system), self.data.metric, K, name)
+        plan = self.explain(session, name)
         if f'"{TABLE}_{system.name}"' not in plan:
             raise BenchError(f"the query does not use {self.index(system)}: {plan}")
 
-    def explain(self):
+    def explain(self, session, name="nearest"):
         numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
-        return json.dumps(self.session.value(f"EXPLAIN (FORMAT JSON) EXECUTE nearest('[{numbers}]')"))
+        return json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE {name}('[{numbers}]')"))
 
     def enough_buffers(self):
         """A shared_buffers that holds every index and table of the set, where memory allows."""
@@ -174,27 +177,20 @@ class Lab:
     def into_memory(self):
         self.server.restart(shared_buffers=self.enough_buffers())
         for system in self.systems:
-            for relation in (self.index(system), self.table(system)):
-                self.session.rows("SELECT pg_prewarm(%s::regclass)", relation)
-            # Long vectors are stored beside the table; a query computes the distance of its rows again.
-            self.session.rows("SELECT pg_prewarm(reltoastrelid) FROM pg_class"
-                              " WHERE oid = %s::regclass AND reltoastrelid <> 0", self.table(system))
+            self.bring(self.index(system))
+            self.bring(self.table(system))
+
+    def bring(self, relation):
+        """Reads a table or an index into shared_buffers."""
+        self.session.rows("SELECT pg_prewarm(%s::regclass)", relation)
+        # Long vectors are stored beside the table; a query computes the distance of its rows again.
+        self.session.rows("SELECT pg_prewarm(reltoastrelid) FROM pg_class"
+                          " WHERE oid = %s::regclass AND reltoastrelid <> 0", relation)
 
     def out_of_memory(self, system):
         """A server that has just started, without the index in its buffers or in the page cache."""
         self.server.restart(shared_buffers=SMALL_BUFFERS)
-        path = self.session.value("SELECT pg_relation_filepath(%s::regclass)", self.index(system))
-        first = os.path.join(self.server.data, path)
-        number, name = 0, first
-        while os.path.exists(name):
-            handle = os.open(name, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(handle)
-            number += 1
-            name = f"{first}.{number}"
+        self.server.forget(self.index(system))
 
     # Timing
 
@@ -270,5 +266,9 @@ def prepare_server(folder, systems_wanted):
     server = servers.Server(folder)
     server.start(shared_buffers=SMALL_BUFFERS)
     found, missing = systems.available(server.session, systems_wanted)
+    libraries = [system.preload for system in found if system.preload]
+    if libraries:
+        loaded = server.session.value("SHOW shared_preload_libraries")
+        server.restart(shared_preload_libraries=",".join([loaded, *libraries]))
     server.extensions(found)
     return server, found, missing

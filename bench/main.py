@@ -8,6 +8,7 @@
     bench/run recall|throughput|memory|growth ...   that part alone
     bench/run data ...         only makes the data sets and their exact answers
     bench/run report --out DIR     plots and report of what is measured already
+    bench/run ablation ...     pipeann's search modes and switches; see bench/ablation --help
     bench/run own --dsn ... --table ... --column ... --queries ...   your own table
 """
 import argparse
@@ -26,7 +27,7 @@ import plan
 import recall
 import systems
 import throughput
-from progress import duration
+from progress import duration, heading
 from store import Store
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -174,10 +175,6 @@ def save_run(path, run):
     os.replace(path + ".new", path)
 
 
-def heading(text):
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
-
-
 def prepared(name, options):
     own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
     return datasets.prepare(name, options.cache, options.rows, options.queries, **own)
@@ -187,7 +184,7 @@ def is_finished(run, data):
     return run["sets"].get(f"{data.name}-{len(data.base)}", {}).get("finished")
 
 
-def run_set(data, options, server, found, store):
+def run_set(data, options, server, found, store, entry):
     lab = labs.Lab(data, found, server, store)
     lab.load()
     for system in found:
@@ -196,7 +193,7 @@ def run_set(data, options, server, found, store):
     if "recall" in options.parts:
         recall.sweep(lab, options)
     if "memory" in options.parts and (not options.memory_sets or data.name in options.memory_sets):
-        memory.run(lab, options)
+        entry["control_group"] = memory.run(lab, options) or entry.get("control_group", "none was needed")
     # Last, since its writes change the indexes.
     if "throughput" in options.parts:
         throughput.run(lab, options)
@@ -228,7 +225,7 @@ def measure(options):
                      dimensions=data.dimensions, queries=len(data.queries))
         save_run(path, run)
         if set(options.parts) - {"growth"} and not is_finished(run, data):
-            run_set(data, options, server, found, store)
+            run_set(data, options, server, found, store, entry)
         entry["finished"] = True
         save_run(path, run)
         if "growth" in options.parts and name == options.growth_set and not entry.get("grown"):

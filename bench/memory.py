@@ -31,17 +31,17 @@ LEAST_BUFFERS = 1 << 20
 
 
 def run(lab, options):
-    """All limits for all systems, if a group can be made; else says why not."""
+    """All limits for all systems, if a group can be made; says which kind of group, or why there is none."""
     todo = [(number, percent, system) for number in range(options.memory_rounds) for percent in options.percents
             for system in turns(lab.systems, number) if not is_done(lab, system, percent, number)]
     if not todo:
-        return
+        return None
     try:
         group = make(f"pipeann-bench-{os.getpid()}")
     except (NoGroup, OSError) as error:
         print(f"    {lab.data.name}: memory-limited runs are left out: no control group can be made here ({error})",
               flush=True)
-        return
+        return f"none can be made here: {error}"
     print(f"    {lab.data.name}: memory-limited, control group version {group.version},"
           f" recall@{K} {options.targets[0]}", flush=True)
     try:
@@ -64,6 +64,7 @@ def run(lab, options):
         lab.server.stop()
         group.remove()
         lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **code_area(lab, None))
+    return f"version {group.version}"
 
 
 def is_done(lab, system, percent, number):

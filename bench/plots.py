@@ -15,7 +15,10 @@ MARKERS = {"pipeann": "o", "hnsw": "s", "ivfflat": "^", "diskann": "D", "vchordr
 STYLE = {"figure.dpi": 100, "savefig.dpi": 160, "font.size": 10, "axes.grid": True, "grid.color": "#dddddd",
          "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
          "svg.fonttype": "none", "svg.hashsalt": "pipeann", "figure.facecolor": "white"}
-RECALL_TICKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999)
+RECALL_TICKS = (0.95, 0.99, 0.9, 0.9999, 0.999, 0.5, 0.98, 0.8, 0.995, 0.7, 0.3)     # the dearest first
+LEAST_APART = 0.085     # of the axis' length, between two of them
+LEGEND = 0.4            # inches below the panels
+LEAST_RANGE = 8         # of a logarithmic axis: what differs by a tenth is not to look like much
 PLACES = {"memory": "index in shared_buffers", "disk": "index on disk, outside of caches at first",
           "own": "on the server as it is"}
 MOST = 0.9999           # where a recall of 1 is drawn
@@ -41,16 +44,30 @@ def recall_axis(axis, recalls):
     """An axis on which 0.9 to 0.99 is as long as 0.99 to 0.999."""
     least, greatest = min(recalls), min(max(recalls), MOST)
     axis.set_xlim(missed(least) - 0.1, missed(greatest) + 0.1)
-    ticks = [tick for tick in RECALL_TICKS if missed(least) - 0.1 <= missed(tick) <= missed(greatest) + 0.1]
+    ticks = recall_ticks(missed(least) - 0.1, missed(greatest) + 0.1)
     axis.xaxis.set_major_locator(FixedLocator([float(missed(tick)) for tick in ticks]))
-    axis.xaxis.set_major_formatter(FixedFormatter([f"{tick:g}" for tick in ticks]))
+    axis.xaxis.set_major_formatter(FixedFormatter(["1" if tick == MOST else f"{tick:g}" for tick in ticks]))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("recall@10")
 
 
+def recall_ticks(low, high):
+    """Recalls to be written on an axis (in what is missed), those that matter most first, none too near another."""
+    chosen = []
+    for tick in RECALL_TICKS:
+        place = missed(tick)
+        if low <= place <= high and all(abs(place - missed(other)) >= (high - low) * LEAST_APART for other in chosen):
+            chosen.append(tick)
+    return sorted(chosen)
+
+
 def plain_log(axis, which):
-    """A logarithmic axis whose numbers are written out: 1, 2, 5 and so on."""
+    """A logarithmic axis whose numbers are written out: 1, 2, 5 and so on; a narrow one is widened."""
     getattr(axis, f"set_{which}scale")("log")
+    low, high = getattr(axis, f"get_{which}lim")()
+    if which == "y" and high / low < LEAST_RANGE:
+        wider = (LEAST_RANGE * low / high) ** 0.5
+        axis.set_ylim(low / wider, high * wider)
     one = getattr(axis, f"{which}axis")
     one.set_major_locator(LogLocator(subs=(1, 2, 5)))
     one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
@@ -74,8 +91,17 @@ def systems_of(rows):
     return sorted({row["system"] for row in rows}, key=lambda name: order.index(name) if name in order else 99)
 
 
-def recall_panels(run, rows, panels, title):
-    """Panels side by side of recall against something: (place, column, y label) each."""
+def shared_legend(figure, wide=6):
+    """One legend below for all panels, where no line is; lays the figure out."""
+    handles = {label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    height = figure.get_size_inches()[1]
+    figure.set_size_inches(figure.get_size_inches()[0], height + LEGEND)
+    figure.tight_layout(rect=(0, LEGEND / (height + LEGEND), 1, 1))
+    figure.legend(handles.values(), handles.keys(), loc="lower center", ncol=min(wide, len(handles)), frameon=False)
+
+
+def recall_panels(run, rows, panels, title, dotted=None):
+    """Panels side by side of recall against something: (place, column, y label) each; another column dotted."""
     panels = [panel for panel in panels if any(row["place"] == panel[0] for row in rows)]
     if not panels:
         return None
@@ -83,15 +109,18 @@ def recall_panels(run, rows, panels, title):
     for axis, (place, column, label) in zip(axes[0], panels):
         here = [row for row in rows if row["place"] == place]
         for name in systems_of(here):
-            line(axis, name, run, median_points([row for row in here if row["system"] == name], "recall", column),
-                 missed)
+            mine = [row for row in here if row["system"] == name]
+            line(axis, name, run, median_points(mine, "recall", column), missed)
+            if dotted:
+                line(axis, name, run, [point[:2] for point in median_points(mine, "recall", dotted)], missed,
+                     label="_", linestyle=":", linewidth=1, markersize=3)
         recall_axis(axis, [row["recall"] for row in here])
         if min(row[column] for row in here) > 0:
             plain_log(axis, "y")
         axis.set_ylabel(label)
         axis.set_title(PLACES[place], fontsize=10)
-    axes[0][0].legend()
     figure.suptitle(title)
+    shared_legend(figure)
     return figure
 
 
@@ -100,19 +129,8 @@ def recall_qps(run, title, tables):
 
 
 def recall_latency(run, title, tables):
-    rows = tables["recall"]
-    figure = recall_panels(run, rows, [(place, "mean_ms", "mean latency, ms (dotted: p99)") for place in PLACES],
-                           title)
-    if figure:
-        places = [place for place in PLACES if any(row["place"] == place for row in rows)]
-        for axis, place in zip(figure.axes, places):
-            for name in systems_of(rows):
-                points = median_points([row for row in rows if row["system"] == name and row["place"] == place],
-                                       "recall", "p99_ms")
-                if points:
-                    line(axis, name, run, [point[:2] for point in points], missed, linestyle=":", linewidth=1,
-                         markersize=3)
-    return figure
+    panels = [(place, "mean_ms", "mean latency, ms (dotted: p99)") for place in PLACES]
+    return recall_panels(run, tables["recall"], panels, title, dotted="p99_ms")
 
 
 def recall_reads(run, title, tables):
@@ -179,13 +197,25 @@ def qps_memory(run, title, tables):
 
 
 def growth_points(rows, name):
-    """(rows, build s, bytes, ms at the target's recall or None, memory per row), by size."""
+    """(rows, build s, bytes, ms at the target's recall or None, memory per row, that recall), by size.
+
+    The recall is above the target where that of the sweep's first value is.
+    """
     points = []
     for size in sorted({row["rows"] for row in rows if row["system"] == name}):
         here = [row for row in rows if row["system"] == name and row["rows"] == size]
-        latency = figures.at_recall([(row["recall"], row["mean_ms"]) for row in here], here[0]["target"])
-        points.append((size, here[0]["build_s"], here[0]["index_bytes"], latency, here[0]["memory_per_row"]))
+        target = here[0]["target"]
+        latency = figures.at_recall([(row["recall"], row["mean_ms"]) for row in here], target)
+        recall = max(target, min(row["recall"] for row in here))
+        points.append((size, here[0]["build_s"], here[0]["index_bytes"], latency, here[0]["memory_per_row"], recall))
     return points
+
+
+def growth_recall(points):
+    """What the latencies of growth were had with, for the legend."""
+    recalls = [point[5] for point in points if point[3] is not None]
+    least, greatest = f"{min(recalls):.3f}", f"{max(recalls):.3f}"
+    return f", recall {least}" if least == greatest else f", recall {least} to {greatest}"
 
 
 def growth(run, title, tables):
@@ -194,17 +224,18 @@ def growth(run, title, tables):
         return None
     target = rows[0]["target"]
     figure, axes = plt.subplots(2, 2, figsize=(11.2, 7.8))
-    panels = ((1, "build, s", 1), (2, "index, MB", 1 / 1048576), (3, f"mean latency at recall {target:g}, ms", 1),
+    panels = ((1, "build, s", 1), (2, "index, MB", 1 / 1048576), (3, f"mean latency at recall {target:g} or more, ms", 1),
               (4, "memory that must be there, bytes a row", 1))
     for axis, (column, label, scale) in zip(axes.flat, panels):
         for name in systems_of(rows):
-            points = [(point[0], point[column] * scale) for point in growth_points(rows, name)
-                      if point[column] is not None]
+            grown = growth_points(rows, name)
+            points = [(point[0], point[column] * scale) for point in grown if point[column] is not None]
             if not points:
                 continue
             exponent = figures.slope(*zip(*points))
             fitted = f", ~ rows^{exponent:.2f}".replace("-0.00", "0.00") if exponent is not None else ""
-            line(axis, name, run, points, label=run["systems"][name]["title"] + fitted)
+            recall = growth_recall(grown) if column == 3 else ""
+            line(axis, name, run, points, label=run["systems"][name]["title"] + recall + fitted)
         plain_log(axis, "x")
         plain_log(axis, "y")
         axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g} K")
@@ -247,6 +278,7 @@ def draw(run, store, folder):
                 table = needed.get(picture, "growth" if picture == "growth" else "recall")
                 figure = function(run, title, tables) if tables[table] else None
                 if figure:
-                    figure.tight_layout()
+                    if not figure.legends:
+                        figure.tight_layout()
                     drawn.append((entry, picture, save(figure, folder, f"{entry['name']}-{picture}")))
     return drawn

@@ -22,12 +22,20 @@ class Progress:
         else:
             print(text, flush=True)
 
-    def done(self, text):
+    def clear(self):
+        """Takes the line away, before something else is printed."""
         if self.shown:
-            print("\r\033[K", end="")
+            print("\r\033[K", end="", flush=True)
         self.shown = False
+
+    def done(self, text):
+        self.clear()
         self.last = time.monotonic()
         print(text, flush=True)
+
+
+def heading(text):
+    print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 def duration(seconds):
@@ -59,3 +67,5 @@ class Meter:
         rate = (done - self.begun_at) / max(seconds, 1e-3)
         left = f", {duration((total - done) / rate)} left" if rate and done < total else ""
         self.progress.show(f"    {self.label}: {done:,} of {total:,} {self.unit}, {rate:,.0f} {self.unit}/s{left}")
+        if done >= total:
+            self.progress.clear()

@@ -125,18 +125,19 @@ def growth_table(run, rows):
     lines = []
     for system in plots.systems_of(rows):
         points = plots.growth_points(rows, system)
-        for size, build, index, latency, memory in points:
-            shown = number(latency) if latency is not None else "not reached"
-            lines.append((title_of(run, system), number(size), number(build, 1), number(index / 1048576, 1), shown,
+        for size, build, index, latency, memory, recall in points:
+            shown = (number(latency), f"{recall:.4f}") if latency is not None else ("not reached", "")
+            lines.append((title_of(run, system), number(size), number(build, 1), number(index / 1048576, 1), *shown,
                           number(memory, 1)))
         slopes = []
         for column in (1, 2, 3, 4):
             pairs = [(point[0], point[column]) for point in points if point[column] is not None]
             exponent = figures.slope(*zip(*pairs)) if pairs else None
             slopes.append("" if exponent is None else f"<b>rows<sup>{exponent:.2f}</sup></b>")
-        lines.append((title_of(run, system), "<b>fitted</b>", *slopes))
+        lines.append((title_of(run, system), "<b>fitted</b>", *slopes[:3], "", slopes[3]))
     target = rows[0]["target"]
-    return table(("index", "rows", "build s", "index MB", f"mean ms at recall {target:g}", "memory bytes/row"), lines)
+    return table(("index", "rows", "build s", "index MB", f"mean ms at recall {target:g} or more", "recall@10",
+                  "memory bytes/row"), lines)
 
 
 TABLES = (("Builds", "builds", build_table), ("Recall and latency", "recall", recall_table),
@@ -186,6 +187,8 @@ def page(run, store, drawn):
             rows = getattr(store, name).where(**where)
             if rows:
                 parts.append(f"<h3>{heading}</h3>{make_table(run, rows)}")
+            if name == "memory" and "control_group" in entry:
+                parts.append(f"<p>Control group: {html.escape(entry['control_group'])}.</p>")
     parts.append(f"<h2>Machine and settings</h2>{facts(run)}</body></html>")
     return "".join(parts)
 

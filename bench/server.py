@@ -32,19 +32,34 @@ def shared_memory_type():
         return "sysv"
 
 
+def drop_file(path):
+    """Has the operating system forget a file, after it is written out."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+
+
 def drop_page_cache(folder):
-    """Has the operating system forget the files under a folder, after they are written out."""
+    """Has the operating system forget the files under a folder."""
     for root, _, names in os.walk(folder):
         for name in names:
             try:
-                handle = os.open(os.path.join(root, name), os.O_RDONLY)
+                drop_file(os.path.join(root, name))
             except OSError:
-                continue
-            try:
-                os.fsync(handle)
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(handle)
+                continue        # a socket, or a file that has just gone
+
+
+def segments(path):
+    """The segment files of a relation."""
+    found, number, name = [], 0, path
+    while os.path.exists(name):
+        found.append(name)
+        number += 1
+        name = f"{path}.{number}"
+    return found
 
 
 class Server:
@@ -90,6 +105,14 @@ class Server:
             self.session.close()
             self.session = None
 
+    def path(self, relation):
+        return os.path.join(self.data, self.session.value("SELECT pg_relation_filepath(%s::regclass)", relation))
+
+    def forget(self, relation):
+        """Drops a relation's files from the operating system's page cache."""
+        for name in segments(self.path(relation)):
+            drop_file(name)
+
     def extensions(self, systems):
         self.session.rows("CREATE EXTENSION IF NOT EXISTS vector")
         self.session.rows("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
@@ -123,6 +146,7 @@ class Server:
                     progress.show(f"    {label}: {describe(report[0], time.monotonic() - start)}")
         finally:
             watcher.close()
+            progress.clear()
         if failure:
             raise failure[0]
         return time.monotonic() - start

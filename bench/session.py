@@ -44,6 +44,7 @@ class Session:
             self.connection = psycopg2.connect(dsn)
         self.connection.autocommit = True
         self.libpq = open_libpq()
+        self.prepared = set()
 
     def close(self):
         self.connection.close()
@@ -61,18 +62,21 @@ class Session:
         with self.connection.cursor() as cursor:
             cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT BINARY)", stream, 1 << 20)
 
-    def prepare(self, table, metric, k):
+    def prepare(self, table, metric, k, name="nearest"):
         operator, _ = OPERATORS[metric]
-        self.rows("DEALLOCATE ALL")
-        self.rows(f"PREPARE nearest (vector) AS SELECT id FROM {table}"
+        if name in self.prepared:
+            self.rows(f"DEALLOCATE {name}")
+        self.prepared.add(name)
+        self.rows(f"PREPARE {name} (vector) AS SELECT id FROM {table}"
                   f" ORDER BY embedding {operator} $1 LIMIT {k}")
 
     def backend(self):
         return self.value("SELECT pg_backend_pid()")
 
-    def nearest(self, vector, value=">i"):
+    def nearest(self, vector, value=">i", name="nearest"):
         """First column of the nearest rows to a vector (in wire format), and the seconds it took.
 
+        NAME is that of the prepared statement.
         The column is of type int4, or what VALUE says of it for struct.
         """
         connection = ctypes.c_void_p(self.connection.pgconn_ptr)
@@ -80,7 +84,7 @@ class Session:
         lengths = (ctypes.c_int * 1)(len(vector))
         formats = (ctypes.c_int * 1)(BINARY)
         start = time.perf_counter()
-        result = self.libpq.PQexecPrepared(connection, b"nearest", 1, values, lengths, formats, BINARY)
+        result = self.libpq.PQexecPrepared(connection, name.encode(), 1, values, lengths, formats, BINARY)
         seconds = time.perf_counter() - start
         try:
             if self.libpq.PQresultStatus(result) != TUPLES_OK:

@@ -92,6 +92,15 @@ COLUMNS = {
                ("dataset", "rows", "system", "value")),
 }
 
+# Of bench/ablation, which has a folder of its own.
+COUNTERS = ("page_reads", "page_hits", "code_distances", "exact_distances", "mean_in_flight", "nodes_explored",
+            "wait_us")
+ABLATION = (("dataset", "rows", "resident", "round", "variant", "kind", "mode", "value", "resident_blocks", "queries",
+             "k", "recall", "mean_us", "p50_us", "p99_us", "cpu_us", *COUNTERS),
+            ("dataset", "rows", "resident", "round", "variant", "value"))
+ABLATION_CLIENTS = (("dataset", "rows", "round", "variant", "value", "clients", "recall", "qps", "p50_us", "p99_us"),
+                    ("dataset", "rows", "round", "variant"))
+
 # Every query of every sweep: written for whoever wants to compute something else, not read here.
 QUERIES = ("dataset", "rows", "system", "place", "value", "round", "query", "ms", "recall")
 

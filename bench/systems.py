@@ -10,7 +10,7 @@ class System:
     """One index access method, with the parameter whose sweep trades recall for time."""
 
     def __init__(self, name, title, extension, parameter, values, access_method=None, options=None, settings=(),
-                 most=None):
+                 most=None, preload=None):
         self.name = name
         self.title = title
         self.extension = extension
@@ -20,6 +20,7 @@ class System:
         self.options = options or (lambda rows, metric: "")
         self.settings = settings
         self.most = most or (lambda rows: 10000)
+        self.preload = preload      # library that the server must have loaded at its start
 
     def operator_class(self, metric):
         return {"l2": "vector_l2_ops", "cosine": "vector_cosine_ops", "ip": "vector_ip_ops"}[metric]
@@ -58,7 +59,7 @@ ALL = {system.name: system for system in (
     System("diskann", "pgvectorscale DiskANN", "vectorscale", "diskann.query_search_list_size",
            [10, 20, 40, 70, 100, 200, 400]),
     System("vchordrq", "VectorChord", "vchord", "vchordrq.probes", [1, 3, 10, 20, 40, 80, 160],
-           options=vchord_options, most=ivfflat_lists, settings=(("vchordrq.epsilon", "1.9"),)),
+           options=vchord_options, most=ivfflat_lists, settings=(("vchordrq.epsilon", "1.9"),), preload="vchord"),
 )}
 
 

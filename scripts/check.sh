@@ -127,6 +127,7 @@ run_upgrade() { scripts/upgrade-test.sh; }
 # The benchmark in little, and then what it left behind.
 run_bench() {
 	SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run --quick --out "$RESULTS/bench" &&
+		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/ablation --quick --out "$RESULTS/ablation" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

@@ -12,6 +12,7 @@ import os
 import numpy as np
 
 from datasets import fetch
+from datasets.split import held_out
 
 TITLE = "GloVe-100 words, cosine distance"
 METRIC = "cosine"
@@ -31,8 +32,7 @@ def load(cache):
     _, first = np.unique(vectors, axis=0, return_index=True)
     vectors = vectors[np.sort(first)]
     vectors = vectors[np.linalg.norm(vectors, axis=1) > 0]
-    order = np.random.default_rng(SEED).permutation(len(vectors))
-    return vectors[order[QUERIES:]], vectors[order[:QUERIES]]
+    return held_out(vectors, QUERIES, SEED, shuffled=True)
 
 
 def clean(cache):

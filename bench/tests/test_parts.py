@@ -45,6 +45,36 @@ class Groups(unittest.TestCase):
         self.assertEqual(self.stat(2, "anon 50\nfile 100\nshmem 30\n", 170), 100)
         self.assertEqual(self.stat(1, "cache 100\nrss 50\nshmem 30\n", 170), 100)
 
+    def test_version_2_is_taken_where_its_controller_is_handed_down(self):
+        with tempfile.TemporaryDirectory() as folder:
+            below = os.path.join(folder, "user")
+            os.makedirs(os.path.join(below, "session"))
+            for place, controllers, handed in ((folder, "cpu memory", "memory"), (below, "memory", ""),
+                                               (os.path.join(below, "session"), "", "")):
+                cgroup.write(os.path.join(place, "cgroup.controllers"), controllers)
+                cgroup.write(os.path.join(place, cgroup.SUBTREE), handed)
+            kept = cgroup.own_paths, cgroup.mounts
+            cgroup.own_paths = lambda: {"": "/user/session", "memory": "/m"}
+            cgroup.mounts = lambda: [(folder, "cgroup2", ["rw"]), ("/v1", "cgroup", ["rw", "memory"])]
+            try:
+                self.assertEqual(list(cgroup.candidates()),
+                                 [(2, folder, False), (2, below, True), (1, "/v1/m", False)])
+            finally:
+                cgroup.own_paths, cgroup.mounts = kept
+
+    def test_files_of_version_2(self):
+        with tempfile.TemporaryDirectory() as folder:
+            group = cgroup.Group(2, os.path.join(folder, "bench"), lent_by=folder)
+            os.mkdir(group.path)
+            group.limit(1 << 20)
+            self.assertEqual(cgroup.read_words(group.file("memory.max")), [str(1 << 20)])
+            group.unlimit()
+            self.assertEqual(cgroup.read_words(group.file("memory.max")), ["max"])
+            os.unlink(group.file("memory.max"))     # the kernel's files go with the folder
+            group.remove()
+            self.assertFalse(os.path.exists(group.path))
+            self.assertEqual(cgroup.read_words(os.path.join(folder, cgroup.SUBTREE)), ["-memory"])
+
     def test_limit_and_removal(self):
         try:
             group = cgroup.make(f"pipeann-test-{os.getpid()}")

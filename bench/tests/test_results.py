@@ -108,6 +108,13 @@ class Results(unittest.TestCase):
         self.assertIn("shared_buffers", run["server"]["settings"])
         self.assertNotIn("--server", run["command"])
 
+    def test_control_group_is_named(self):
+        with open(os.path.join(RESULTS, "run.json")) as file:
+            entry = next(iter(json.load(file)["sets"].values()))
+        self.assertRegex(entry["control_group"], "^version [12]$" if self.group_was_made() else "none")
+        with open(os.path.join(RESULTS, "report.html"), encoding="utf-8") as file:
+            self.assertIn("Control group: ", file.read())
+
     def test_pictures(self):
         wanted = set(plots.PICTURES) - (set() if self.group_was_made() else {"qps-memory"})
         for name in wanted:
