@@ -54,7 +54,7 @@ def measure(args, lib, name):
         raise SystemExit(f"{name}: codes are compared for {' and '.join(METRICS)} only")
     index = Index(lib, data, args.graphs)
     of_pq = {}
-    print(f"# {name}: {index.rows} x {index.dim}, {len(index.query)} queries", flush=True)
+    print(f"# {data.name}: {index.rows} x {index.dim}, {len(index.query)} queries", flush=True)
     for label, size, make in codes(Quantizer(index, args.bytes or auto_bytes(index.dim))):
         if not wanted(label, args.codes):
             continue
@@ -63,7 +63,7 @@ def measure(args, lib, name):
             reads, distances, explored, ef = index.at_recall(code, mode, args.target)
             if label == "pq":
                 of_pq[mode] = reads
-            print(f"{name},{label},{size},{code.error:.4f},{mode},{reads:.1f},{reads / of_pq.get(mode, np.nan):.3f},"
+            print(f"{data.name},{label},{size},{code.error:.4f},{mode},{reads:.1f},{reads / of_pq.get(mode, np.nan):.3f},"
                   f"{distances:.0f},{explored:.0f},{ef:.0f}", flush=True)
 
 

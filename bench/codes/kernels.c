@@ -16,7 +16,9 @@
 #include "quant/pq.h"
 
 #define NEIGHBOURS 32
-#define ROUNDS 7
+#define NEAR_LISTS 1024
+#define FAR_LISTS 8192
+#define ROUNDS 15
 
 static double
 Now(void)
@@ -142,40 +144,83 @@ Scan8(const void *query, int bytes, const uint8 *const *codes, int n,
 }
 #endif
 
-/* Best ns per neighbour. */
-static double
-Measure(Scan scan, const void *query, int bytes, const uint8 *memory,
-		Size size)
+/* A code's kernel, and ns per neighbour of each round, in cache and not. */
+typedef struct Kernel
 {
-	int			stride = (bytes + 31) / 32 * 32;
-	Size		count = size / stride;
-	int			nlists = 4096;
-	const uint8 **codes = palloc(sizeof(uint8 *) * nlists * NEIGHBOURS);
+	const char *name;
+	Scan		scan;
+	double		near[ROUNDS];
+	double		far[ROUNDS];
+} Kernel;
+
+static double
+Measure(const Kernel *kernel, const void *query, int bytes,
+		const uint8 *const *codes, int nlists)
+{
 	float		out[NEIGHBOURS];
-	uint64		random = 88172645463325252;
-	double		best = 1e18;
+	double		start = Now();
 
-	for (int i = 0; i < nlists * NEIGHBOURS; i++)
-		codes[i] = memory + Random(&random) % count * stride;
-	for (int r = 0; r < ROUNDS; r++)
-	{
-		double		start = Now();
-
-		for (int i = 0; i < nlists; i++)
-			scan(query, bytes, codes + i * NEIGHBOURS, NEIGHBOURS, out);
-		best = Min(best, (Now() - start) / nlists / NEIGHBOURS);
-	}
-	free(codes);
-	return best;
+	for (int i = 0; i < nlists; i++)
+		kernel->scan(query, bytes, codes + i * NEIGHBOURS, NEIGHBOURS, out);
+	return (Now() - start) / nlists / NEIGHBOURS;
 }
 
+/* Codes anywhere in the first `size` bytes. */
 static void
-Report(const char *name, Scan scan, const void *query, int bytes,
-	   const uint8 *memory)
+Scatter(const uint8 **codes, int n, const uint8 *memory, Size size, int bytes)
 {
-	printf("%-24s %4d bytes %8.1f ns %8.1f ns\n", name, bytes,
-		   Measure(scan, query, bytes, memory, 256 * 1024),
-		   Measure(scan, query, bytes, memory, 32 * 1024 * 1024));
+	int			stride = (bytes + 31) / 32 * 32;
+	uint64		random = 88172645463325252;
+
+	for (int i = 0; i < n; i++)
+		codes[i] = memory + Random(&random) % (size / stride) * stride;
+}
+
+static int
+Compare(const void *a, const void *b)
+{
+	double		x = *(const double *) a;
+	double		y = *(const double *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double
+Median(double *values)
+{
+	qsort(values, ROUNDS, sizeof(double), Compare);
+	return values[ROUNDS / 2];
+}
+
+/* In turn, so that the machine's noise hits all. */
+static void
+ReportKernels(Kernel *kernels, int n, const void *query, int bytes,
+			  const uint8 *memory)
+{
+	const uint8 **near = palloc(sizeof(uint8 *) * NEAR_LISTS * NEIGHBOURS);
+	const uint8 **far = palloc(sizeof(uint8 *) * FAR_LISTS * NEIGHBOURS);
+
+	Scatter(near, NEAR_LISTS * NEIGHBOURS, memory, 256 * 1024, bytes);
+	Scatter(far, FAR_LISTS * NEIGHBOURS, memory, 32 * 1024 * 1024, bytes);
+	for (int r = 0; r < ROUNDS; r++)
+		for (int i = 0; i < n; i++)
+		{
+			kernels[i].near[r] = Measure(&kernels[i], query, bytes, near,
+										 NEAR_LISTS);
+			kernels[i].far[r] = Measure(&kernels[i], query, bytes, far,
+										FAR_LISTS);
+		}
+	for (int i = 0; i < n; i++)
+	{
+		double		near_median = Median(kernels[i].near);
+		double		far_median = Median(kernels[i].far);
+
+		printf("%-16s %6.1f (%.1f) ns %8.1f (%.1f) ns\n", kernels[i].name,
+			   near_median, kernels[i].near[0], far_median,
+			   kernels[i].far[0]);
+	}
+	free(near);
+	free(far);
 }
 
 /* Microseconds of a query's table, and of turning the query. */
@@ -194,7 +239,7 @@ ReportQuery(int dim, int nchunks)
 
 	PipeannPqLayout(dim, nchunks, start, len, offset);
 	pq.centroids = palloc0(PipeannPqCentroidCount(dim) * sizeof(float));
-	for (int r = 0; r < 20 * ROUNDS; r++)
+	for (int r = 0; r < 8 * ROUNDS; r++)
 	{
 		double		times[3];
 
@@ -220,22 +265,28 @@ main(int argc, char **argv)
 	uint8	   *memory = palloc(size);
 	uint64		random = 1;
 	void	   *query;
+	int			nkernels = 1;
+	Kernel		kernels[] = {
+		{"pq", ScanPq},
+#if defined(__x86_64__)
+		{"rabitq 4 bits", Scan4},
+		{"rabitq 2 bits", Scan2},
+		{"pca int8", Scan8}
+#endif
+	};
 
 	PipeannKernelsInit();
-	for (Size i = 0; i < size; i++)
-		memory[i] = Random(&random);
-	query = palloc0((Size) (bytes + 64) * 256 * sizeof(float));
-	printf("%-24s %10s %11s %11s   (%s)\n", "code", "", "in cache", "in 32 MB",
-		   PipeannKernel->name);
-	Report("pq", ScanPq, query, bytes, memory);
 #if defined(__x86_64__)
 	if (PipeannCpuHasAvx2())
-	{
-		Report("rabitq 4 bits", Scan4, query, bytes, memory);
-		Report("rabitq 2 bits", Scan2, query, bytes, memory);
-		Report("pca int8", Scan8, query, bytes, memory);
-	}
+		nkernels = sizeof(kernels) / sizeof(kernels[0]);
 #endif
+	for (Size i = 0; i < size; i++)
+		memory[i] = Random(&random);
+	query = palloc((Size) (bytes + 64) * 256 * sizeof(float));
+	memset(query, 1, (Size) (bytes + 64) * 256 * sizeof(float));
+	printf("%d bytes, %s: median (least) in cache and in 32 MB\n", bytes,
+		   PipeannKernel->name);
+	ReportKernels(kernels, nkernels, query, bytes, memory);
 	ReportQuery(dim, bytes);
 	return 0;
 }

@@ -147,15 +147,16 @@ def codes(b):
     index, n, dim = b.index, b.nbytes, b.dim
     code = lambda v, **more: Code(index, v, **more)  # noqa: E731
     bits = 8 * n // dim
+    factors = 2 if index.metric == COSINE else 4     # bytes that RaBitQ's estimate needs besides
     yield "exact order", 4 * dim, lambda: code(b.x)
     yield "pq", n, lambda: code(b.plain())
     yield "balanced pca + pq", n, lambda: code(b.rotated(b.once("balanced", b.balanced)))
     if bits >= 1:
-        yield f"rabitq {bits} bits", dim * bits // 8 + 2, lambda: b.rabitq_code(b.random_rotation(), bits)
+        yield f"rabitq {bits} bits", dim * bits // 8 + factors, lambda: b.rabitq_code(b.random_rotation(), bits)
     for more in (2, 4):
         keep = 8 * n // more
         if keep < dim:
-            yield f"pca {keep} + rabitq {more} bits", n + 2, lambda keep=keep, more=more: b.rabitq_code(
+            yield f"pca {keep} + rabitq {more} bits", n + factors, lambda keep=keep, more=more: b.rabitq_code(
                 floats(b.principal()[0][:, :keep] @ b.random_rotation(keep)), more)
     yield "random rotation + pq", n, lambda: code(b.rotated(b.random_rotation()))
     yield "pca int8", n, lambda: code(int8_components(b, n))
@@ -164,6 +165,7 @@ def codes(b):
         yield "pq, angle", n, lambda: code(b.plain() / np.linalg.norm(b.plain(), axis=1, keepdims=True))
         yield "pq, factor", n + 1, lambda: code(b.plain() / np.einsum("ij,ij->i", b.plain(), b.x)[:, None])
         yield "pq, anisotropic", n, lambda: code(anisotropic(b, b.x, b.plain(), 2.0))
+    yield "pq, a fourth of the samples", n, lambda: code(b.pq(b.x, samples=b.samples(b.x, SAMPLES // 4)))
     yield "pq, all samples", n, lambda: code(b.pq(b.x, samples=b.x))
     yield "pq, half the bytes", n // 2, lambda: code(b.pq(b.x, n // 2))
     yield "pq, twice the bytes", min(2 * n, dim), lambda: code(b.pq(b.x, min(2 * n, dim)))
