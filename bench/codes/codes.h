@@ -1,0 +1,99 @@
+/*
+ * codes.h
+ *		Searches with any code, for measurements: an index in memory, built and
+ *		searched by the code of src/, in which a code is given as what it decodes
+ *		to.
+ *
+ * A code's distance is bias[id] minus twice the product of the query and the
+ * decoded vector; every code tried is of that form. The files here make a
+ * library for index.py.
+ */
+#ifndef PIPEANN_BENCH_CODES_H
+#define PIPEANN_BENCH_CODES_H
+
+#include "base.h"
+
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+#include "search/search.h"
+
+#define CODES_K 10
+
+typedef struct Index
+{
+	PipeannLayout layout;
+	PipeannVectors vectors;
+	PipeannGraph *graph;
+	uint32	   *order;			/* node at a place */
+	uint32	   *id_of;			/* of a node */
+	uint32		pages;
+	uint32		ids;
+	Size		page_size;
+	char	   *data;
+	uint32	   *codes;			/* [ids]: the id itself */
+	uint8	   *chunks[1];
+	PipeannCodes known;
+} Index;
+
+static inline PipeannSlot *
+CodesSlot(const Index *index, uint32 id)
+{
+	const PipeannLayout *l = &index->layout;
+
+	return PipeannSlotAt(l, index->data + PipeannIdPage(l, id) *
+						 index->page_size, PipeannIdSlot(l, id));
+}
+
+/* The code being measured, and the query being searched. */
+typedef struct Coded
+{
+	const float *vectors;		/* [ids][dim], decoded */
+	const float *bias;			/* [ids] */
+	const float *query;
+	int			dim;
+} Coded;
+
+extern Coded CodesCoded;
+
+static inline float
+CodesDistance(uint32 id)
+{
+	const Coded *c = &CodesCoded;
+
+	return c->bias[id] - 2 *
+		PipeannKernel->dot[PIPEANN_FLOAT4] (c->query,
+											c->vectors + (Size) id * c->dim,
+											c->dim);
+}
+
+/* What a search gives: the nearest nodes and what they cost. */
+typedef struct Found
+{
+	uint32		reads;
+	uint32		code_distances;
+	uint32		explored;
+	uint32		nodes[CODES_K];
+} Found;
+
+/* engine.c: by the engine, in a mode of its own. */
+extern void CodesSearchEngine(const Index *index, const float *query,
+							  int mode, int width, int ef, int latency,
+							  Found *found);
+
+/*
+ * pool.c: best first, a read at a time, with a pool ordered by another rule
+ * than the engine's.
+ */
+typedef enum PoolRule
+{
+	POOL_CODE,					/* code distances, as the engine's */
+	POOL_EXACT,					/* exact ones of nodes whose page was read */
+	POOL_CORRECTED,				/* the same, code distances of the others less
+								 * the mean error of those seen */
+	POOL_RULES
+} PoolRule;
+
+extern void CodesSearchPool(const Index *index, const float *query, int ef,
+							PoolRule rule, Found *found);
+
+#endif							/* PIPEANN_BENCH_CODES_H */
