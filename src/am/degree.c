@@ -102,7 +102,6 @@ static double
 ProfileNode(const PipeannCollection *c)
 {
 	float	   *query = palloc(mul_size(c->dim, sizeof(float)));
-	volatile float sink = 0;
 	double		ns[ROUNDS];
 
 	PipeannVectorToFloat(c->data, c->storage, c->dim, query);
@@ -112,9 +111,9 @@ ProfileNode(const PipeannCollection *c)
 
 		INSTR_TIME_SET_CURRENT(start);
 		for (int i = 0; i < LIST; i++)
-			sink += PipeannKernel->l2[c->storage] (query, c->data +
-												   (Size) (i % c->n) * c->stride,
-												   c->dim);
+			(void) PipeannKernel->l2[c->storage] (query, c->data +
+												  (Size) (i % c->n) * c->stride,
+												  c->dim);
 		ns[round] = Nanoseconds(start) / LIST;
 	}
 	pfree(query);
@@ -133,7 +132,7 @@ LayoutOfDegree(const PipeannLayout *base, int degree)
 }
 
 /* The most neighbours whose distances a read's time has room for. */
-static uint32
+static int
 BalancedDegree(const PipeannDegree *d, const PipeannLayout *base)
 {
 	for (int degree = MAX_DEGREE; degree > MIN_DEGREE; degree -= 2)
@@ -204,11 +203,14 @@ int
 PipeannChooseM(Relation heap, const PipeannCollection *c,
 			   const PipeannLayout *base, int max_m, PipeannDegree *degree)
 {
+	int			balanced;
+
 	memset(degree, 0, sizeof(*degree));
 	if (!Profile(heap, c, base, degree))
 		return Min(PIPEANN_DEFAULT_M, max_m);
-	degree->balanced = BalancedDegree(degree, base);
-	return PickDegree(base, Min(degree->balanced, 2 * max_m)) / 2;
+	balanced = BalancedDegree(degree, base);
+	degree->balanced = balanced;
+	return PickDegree(base, Min(balanced, 2 * max_m)) / 2;
 }
 
 char *
