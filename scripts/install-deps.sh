@@ -92,7 +92,7 @@ case $BINDIR in
 *) usable_pg_config "$PG_CONFIG" || die "$PG_CONFIG: no server or no PGXS beside it" ;;
 esac
 
-need clang libc6-dev-arm64-cross perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl \
+need clang libsimde-dev libc6-dev-arm64-cross perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl \
 	python3 python3-numpy libopenblas0-pthread python3-psycopg2 python3-pip dataset-fashion-mnist debootstrap
 
 for group in "$@"; do

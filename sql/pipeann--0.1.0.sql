@@ -82,11 +82,12 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT generation pg_catalog.int4,
 	OUT trained_nodes pg_catalog.int8,
 	OUT recoding pg_catalog.bool,
-	OUT repairing pg_catalog.bool)
+	OUT repairing pg_catalog.bool,
+	OUT degree_reason pg_catalog.text)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; recoding, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that)';
+	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; recoding, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,

@@ -13,6 +13,7 @@
 #include "access/xloginsert.h"
 #include "am/am.h"
 #include "am/collect.h"
+#include "am/degree.h"
 #include "am/write.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
@@ -31,6 +32,7 @@ typedef struct BuildState
 	PipeannCollection collection;
 	PipeannMeta meta;
 	PipeannGraphParams params;
+	int			m;
 	double		rows;			/* indexed */
 	MemoryContext context;		/* of what the build keeps */
 	MemoryContext row_context;	/* reset for each row */
@@ -124,7 +126,9 @@ InitBuild(BuildState *state, Relation heap, Relation index,
 	int			dim = PipeannIndexDimensions(index);
 
 	memset(state, 0, sizeof(*state));
-	if (options->ef_construction < 2 * options->m)
+	state->m = options->m == PIPEANN_AUTO_M ?
+		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
+	if (options->ef_construction < 2 * state->m)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ef_construction must be greater than or equal to 2 * m")));
@@ -136,7 +140,7 @@ InitBuild(BuildState *state, Relation heap, Relation index,
 											   "pipeann build row",
 											   ALLOCSET_DEFAULT_SIZES);
 	PipeannCollectionInit(&state->collection, dim, metric, options->storage);
-	PipeannMetaInit(&state->meta, index, state->collection.storage);
+	PipeannMetaInit(&state->meta, index, state->collection.storage, state->m);
 	state->params.max_degree = state->meta.layout.max_degree;
 	state->params.ef_construction = options->ef_construction;
 	state->params.alpha = PIPEANN_ALPHA;
@@ -183,6 +187,26 @@ KeepOrder(uint32 n, uint32 *order)
 		order[i] = i;
 }
 
+/*
+ * m = 0: now that the vectors and their storage are known.
+ */
+static void
+ChooseDegree(BuildState *state)
+{
+	const PipeannOptions *options = PipeannGetOptions(state->index);
+	PipeannMeta *meta = &state->meta;
+	PipeannDegree degree;
+
+	if (options->m != PIPEANN_AUTO_M)
+		return;
+	state->m = PipeannChooseM(state->heap, &state->collection, &meta->layout,
+							  Min(options->ef_construction / 2,
+								  PIPEANN_MAX_M), &degree);
+	PipeannMetaInit(meta, state->index, state->collection.storage, state->m);
+	meta->degree = degree;
+	state->params.max_degree = meta->layout.max_degree;
+}
+
 static void
 WriteIndex(BuildState *state)
 {
@@ -192,8 +216,9 @@ WriteIndex(BuildState *state)
 	uint32	   *order = PipeannAlloc(mul_size(Max(c->n, 1), sizeof(uint32)));
 	PipeannMeta *meta = &state->meta;
 
-	/* the storage is known only now */
-	PipeannMetaInit(meta, state->index, c->storage);
+	/* storage and degree are known only now */
+	PipeannMetaInit(meta, state->index, c->storage, state->m);
+	ChooseDegree(state);
 	if (c->auto_storage)
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
 	meta->max_norm = (float) c->max_norm;
@@ -263,7 +288,12 @@ pipeannbuildempty(Relation index)
 	Buffer		buffer;
 
 	PipeannMetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
-					PIPEANN_FLOAT4 : options->storage);
+					PIPEANN_FLOAT4 : options->storage,
+					options->m == PIPEANN_AUTO_M ?
+					Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) :
+					options->m);
+	if (options->m == PIPEANN_AUTO_M)
+		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
 	LockRelationForExtension(index, ExclusiveLock);
 	buffer = ReadBufferExtended(index, INIT_FORKNUM, P_NEW, RBM_NORMAL, NULL);
 	UnlockRelationForExtension(index, ExclusiveLock);

@@ -6,6 +6,7 @@
 
 #include "access/relation.h"
 #include "am/am.h"
+#include "am/degree.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "io/io.h"
@@ -57,8 +58,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[21];
-	bool		nulls[21] = {0};
+	Datum		values[22];
+	bool		nulls[22] = {0};
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -87,6 +88,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_RECODING) != 0);
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
+	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
 	if (view.image != NULL)
 		PipeannImageRelease(view.image);
 	relation_close(index, AccessShareLock);

@@ -33,8 +33,8 @@ PipeannOptionsInit(void)
 {
 	pipeann_relopt_kind = add_reloption_kind();
 	add_int_reloption(pipeann_relopt_kind, "m",
-					  "A node has at most 2 * m neighbours",
-					  PIPEANN_DEFAULT_M, PIPEANN_MIN_M, PIPEANN_MAX_M,
+					  "A node has at most 2 * m neighbours, 0 for auto",
+					  PIPEANN_DEFAULT_M, PIPEANN_AUTO_M, PIPEANN_MAX_M,
 					  AccessExclusiveLock);
 	add_int_reloption(pipeann_relopt_kind, "ef_construction",
 					  "Length of the candidate list while building",
@@ -67,10 +67,20 @@ pipeannoptions(Datum reloptions, bool validate)
 		{"fillfactor", RELOPT_TYPE_INT, offsetof(PipeannOptions, fillfactor)},
 	};
 
-	return (bytea *) build_reloptions(reloptions, validate,
-									  pipeann_relopt_kind,
-									  sizeof(PipeannOptions), table,
-									  lengthof(table));
+	PipeannOptions *options = (PipeannOptions *)
+		build_reloptions(reloptions, validate, pipeann_relopt_kind,
+						 sizeof(PipeannOptions), table, lengthof(table));
+
+	/* the bounds are those of 0, too */
+	if (validate && options != NULL && options->m != PIPEANN_AUTO_M &&
+		options->m < PIPEANN_MIN_M)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("value %d out of bounds for option \"m\"",
+						options->m),
+				 errdetail("Valid values are between \"%d\" and \"%d\", and \"%d\" for auto.",
+						   PIPEANN_MIN_M, PIPEANN_MAX_M, PIPEANN_AUTO_M)));
+	return (bytea *) options;
 }
 
 const PipeannOptions *

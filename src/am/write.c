@@ -24,7 +24,8 @@ typedef struct Writer
 } Writer;
 
 void
-PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage)
+PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
+				int m)
 {
 	const PipeannOptions *options = PipeannGetOptions(index);
 
@@ -32,9 +33,9 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage)
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
 	PipeannLayoutInit(&meta->layout, PipeannIndexDimensions(index),
-					  PipeannIndexMetric(index), storage, options->m,
+					  PipeannIndexMetric(index), storage, m,
 					  options->pq_bytes, options->fillfactor);
-	meta->m = options->m;
+	meta->m = m;
 	meta->ef_construction = options->ef_construction;
 	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
 		ereport(ERROR,

@@ -8,9 +8,9 @@
 #include "am/am.h"
 #include "am/collect.h"
 
-/* The metapage of an index without rows, from its options. */
+/* The metapage of an index without rows, from its options but for m. */
 extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
-							PipeannStorage storage);
+							PipeannStorage storage, int m);
 
 /*
  * Write all nodes: order[] as PipeannGraphPack() gives it, graph NULL for

@@ -61,4 +61,12 @@ extern uint32 PipeannSourceCountPages(Relation index,
 									  const PipeannExtentMap *map,
 									  uint32 graph_pages);
 
+/*
+ * profile.c: microseconds that a read of a block at random takes while several
+ * are in flight, tried on a relation of so many blocks. False if that cannot
+ * be told: it is temporary, or reads fail.
+ */
+extern bool PipeannProfileReads(Relation relation, BlockNumber nblocks,
+								double *us);
+
 #endif							/* PIPEANN_IO_H */

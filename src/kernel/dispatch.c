@@ -12,7 +12,9 @@ void
 PipeannKernelsInit(void)
 {
 #if defined(__x86_64__)
-	if (PipeannCpuHasAvx2())
+	if (PipeannCpuHasAvx512())
+		PipeannKernel = &PipeannKernelsAvx512;
+	else if (PipeannCpuHasAvx2())
 		PipeannKernel = &PipeannKernelsAvx2;
 #elif defined(__aarch64__)
 	/* Advanced SIMD is part of every 64-bit ARM that runs PostgreSQL. */

@@ -20,7 +20,7 @@ typedef float (*PipeannPairFn) (const void *a, const void *b, int dim);
 
 typedef struct PipeannKernels
 {
-	const char *name;			/* "scalar", "avx2", "neon" */
+	const char *name;			/* "scalar", "avx2", "avx512", "neon" */
 
 	/* Squared L2 and inner product, indexed by PipeannStorage. */
 	PipeannQueryFn l2[PIPEANN_NUM_STORAGE];
@@ -56,6 +56,8 @@ extern const PipeannKernels PipeannKernelsScalar;
 #if defined(__x86_64__)
 extern const PipeannKernels PipeannKernelsAvx2;
 extern bool PipeannCpuHasAvx2(void);
+extern const PipeannKernels PipeannKernelsAvx512;
+extern bool PipeannCpuHasAvx512(void);
 #endif
 #if defined(__aarch64__)
 extern const PipeannKernels PipeannKernelsNeon;

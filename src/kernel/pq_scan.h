@@ -2,12 +2,15 @@
  * pq_scan.h
  *		The code distance loop, in plain C, inlined into each kernel set.
  *
- * Private to kernel/. Measured on an AMD Zen 3 against 8-wide gathers, one
- * code at a time, and two at a time: a gather there costs more than eight
- * loads, so plain loads win everywhere, and what remains is the memory.
- * Hence
+ * Private to kernel/. What was tried is in bench/micro: on an AMD Zen 3 a gather
+ * costs more than eight loads; rows of 16-bit integers, which take half of the
+ * cache, cost a conversion more than they save; rows of bytes save a tenth
+ * (shuffled in registers or not) while everything is in the caches, nothing
+ * when codes are spread over 32 MB, and cost recall. So plain loads of floats
+ * win everywhere, and what remains is the memory. Hence
  *
- * - codes are prefetched PQ_PREFETCH ahead, all their cache lines;
+ * - codes are prefetched PQ_PREFETCH ahead, all their cache lines: half of the
+ *   time without; the whole list at once is no better from 50 bytes on;
  * - four codes are summed side by side, so that four chains of additions are
  *   in flight, and a code is read four bytes at a time;
  * - long codes are scanned in blocks of PQ_BLOCK chunks for all neighbours,

@@ -101,6 +101,27 @@ PipeannPagePayload(Page page)
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to take out */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map knows of slots */
 
+/*
+ * Where m comes from: the option, or for m = 0 what a profile found (see
+ * am/degree.c), or that there was none. On disk: never renumber.
+ */
+typedef enum PipeannDegreeReason
+{
+	PIPEANN_DEGREE_OPTION = 0,
+	PIPEANN_DEGREE_PROFILED = 1,
+	PIPEANN_DEGREE_FEW_ROWS = 2,
+	PIPEANN_DEGREE_NO_PROFILE = 3
+} PipeannDegreeReason;
+
+typedef struct PipeannDegree
+{
+	uint32		reason;
+	float		read_us;		/* a page at random */
+	float		neighbor_ns;	/* a code distance */
+	float		node_ns;		/* an exact distance */
+	uint32		balanced;		/* degree whose distances take a read's time */
+} PipeannDegree;
+
 typedef struct PipeannMeta
 {
 	uint32		magic;
@@ -131,6 +152,7 @@ typedef struct PipeannMeta
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
 	uint32		map[PIPEANN_MAP_INLINE];
+	PipeannDegree degree;		/* why m is what it is */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

@@ -8,10 +8,19 @@
  * what they take together is counted against pipeann.shared_memory. A segment
  * that is given back lives on while an idle backend still has it mapped, until
  * that backend's next use of an index or its end.
+ *
+ * Codes are read at random, and each may cost a miss in the TLB. The server's
+ * own shared memory is in huge pages as huge_pages says; where it is not, and
+ * for dynamic segments and private copies, the kernel is asked for transparent
+ * ones, which it grants where the administrator lets it.
  */
 #include "shmem/registry.h"
 
+#include <sys/mman.h>
+
 #include "utils/resowner.h"
+
+#define HUGE_PAGE_SIZE ((Size) 2 * 1024 * 1024)
 
 static char *area = NULL;
 static char error_text[256] = "";
@@ -22,6 +31,23 @@ PipeannAreaSize(void)
 	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
 
 	return size == 0 ? 0 : add_size(size, FPM_PAGE_SIZE);
+}
+
+/*
+ * Only what huge pages of the usual size can hold; a refusal does not matter.
+ * Each process that maps a segment has to ask.
+ */
+void
+PipeannAreaAdvise(void *address, Size size)
+{
+#ifdef MADV_HUGEPAGE
+	char	   *first = (char *) TYPEALIGN(HUGE_PAGE_SIZE, address);
+	char	   *end = (char *) TYPEALIGN_DOWN(HUGE_PAGE_SIZE,
+											  (char *) address + size);
+
+	if (first < end)
+		(void) madvise(first, end - first, MADV_HUGEPAGE);
+#endif
 }
 
 static uint64
@@ -44,6 +70,7 @@ PipeannAreaInit(PipeannControl *control)
 		return;
 	area = (char *) TYPEALIGN(FPM_PAGE_SIZE,
 							  ShmemInitStruct("pipeann area", size, &found));
+	PipeannAreaAdvise(area, size - FPM_PAGE_SIZE);
 	if (found)
 		return;
 	pages = size / FPM_PAGE_SIZE - 1 - HeaderPages();
@@ -206,6 +233,7 @@ AllocateSegment(PipeannControl *control, uint32 pages, PipeannBlock *block,
 	block->place = dsm_segment_handle(segment);
 	piece->address = dsm_segment_address(segment);
 	piece->segment = segment;
+	PipeannAreaAdvise(piece->address, mul_size(pages, FPM_PAGE_SIZE));
 	return PIPEANN_ROOM_OK;
 }
 
@@ -244,6 +272,7 @@ PipeannAreaAttach(PipeannControl *control, const PipeannBlock *block,
 		return false;
 	}
 	piece->address = dsm_segment_address(piece->segment);
+	PipeannAreaAdvise(piece->address, mul_size(block->pages, FPM_PAGE_SIZE));
 	return true;
 }
 

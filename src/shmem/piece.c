@@ -105,6 +105,7 @@ PipeannLensAddPiece(PipeannLens *lens, Size size, uint32 first, uint32 nodes,
 	if (lens->record == NULL)
 	{
 		piece.address = MemoryContextAllocHuge(lens->context, size);
+		PipeannAreaAdvise(piece.address, size);
 		CopyReplaced(lens, &piece);
 	}
 	else if (!AddShared(lens, size, evict, &piece))

@@ -252,6 +252,7 @@ extern PipeannRoom PipeannAreaAllocate(PipeannControl *control, uint32 pages,
 									   PipeannPiece *piece);
 extern bool PipeannAreaAttach(PipeannControl *control,
 							  const PipeannBlock *block, PipeannPiece *piece);
+extern void PipeannAreaAdvise(void *address, Size size);	/* huge pages */
 extern void PipeannAreaDetach(PipeannPiece *piece);
 extern void PipeannAreaFree(PipeannControl *control,
 							const PipeannBlock *block);

@@ -27,9 +27,17 @@ static const PipeannStorage Storages[] = {
 
 #define NUM_STORAGES ((int) (sizeof(Storages) / sizeof(Storages[0])))
 
+#if defined(__x86_64__)
+/* avx512.c on any processor (avx512_emulation.h): equal, but never chosen. */
+extern const PipeannKernels PipeannKernelsEmulated;
+#endif
+
 /* The kernel sets that run here, the scalar one first. */
-static const PipeannKernels *Sets[3];
+static const PipeannKernels *Sets[4];
 static int	NumSets;
+
+/* The last one that may be chosen. */
+static const PipeannKernels *BestSet;
 
 /* Memory whose last byte is followed by a page that must not be touched. */
 typedef struct Guarded
@@ -50,11 +58,19 @@ FindSets(void)
 #if defined(__x86_64__)
 	if (PipeannCpuHasAvx2())
 		Sets[NumSets++] = &PipeannKernelsAvx2;
+	if (PipeannCpuHasAvx512())
+		Sets[NumSets++] = &PipeannKernelsAvx512;
 #elif defined(__aarch64__)
 	Sets[NumSets++] = &PipeannKernelsNeon;
 #endif
+	BestSet = Sets[NumSets - 1];
+#if defined(__x86_64__)
+	Sets[NumSets++] = &PipeannKernelsEmulated;
+#endif
 	for (int i = 0; i < NumSets; i++)
-		NOTE("kernel set: %s", Sets[i]->name);
+		NOTE("kernel set: %s%s", Sets[i]->name,
+			 Sets[i] == Sets[NumSets - 1] && Sets[i] != BestSet ?
+			 ", emulated" : "");
 }
 
 static Guarded
@@ -514,9 +530,9 @@ InitChoosesTheBestSet(void)
 {
 	CHECK(PipeannKernel == &PipeannKernelsScalar);
 	PipeannKernelsInit();
-	CHECK(PipeannKernel == Sets[NumSets - 1]);
+	CHECK(PipeannKernel == BestSet);
 	PipeannKernelsInit();
-	CHECK(PipeannKernel == Sets[NumSets - 1]);
+	CHECK(PipeannKernel == BestSet);
 }
 
 int

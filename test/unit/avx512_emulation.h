@@ -1,0 +1,155 @@
+/*
+ * avx512_emulation.h
+ *		AVX-512 in portable C, for kernel_test.c on machines without it.
+ *
+ * src/kernel/avx512.c compiled with this is the set PipeannKernelsEmulated:
+ * SIMDe stands in for the instructions, and where its release has none, what
+ * is written here after the description of the instruction. Masked loads
+ * touch only what the mask selects, as the processor's do.
+ */
+#ifndef AVX512_EMULATION_H
+#define AVX512_EMULATION_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/f16c.h>
+#include <simde/x86/fma.h>
+
+#define PipeannKernelsAvx512 PipeannKernelsEmulated
+#define PipeannCpuHasAvx512 PipeannCpuHasAvx512ByEmulation
+
+#define EMULATED static inline __attribute__((unused))
+
+typedef uint16_t EmulatedMask16;
+typedef uint64_t EmulatedMask64;
+
+EMULATED simde__m512
+EmulatedMaskzLoadPs(EmulatedMask16 mask, const void *p)
+{
+	float		lanes[16] = {0};
+
+	for (int i = 0; i < 16; i++)
+		if ((mask >> i) & 1)
+			memcpy(lanes + i, (const char *) p + 4 * i, 4);
+	return simde_mm512_loadu_ps(lanes);
+}
+
+EMULATED simde__m256i
+EmulatedMaskzLoad256Epi16(EmulatedMask16 mask, const void *p)
+{
+	int16_t		lanes[16] = {0};
+
+	for (int i = 0; i < 16; i++)
+		if ((mask >> i) & 1)
+			memcpy(lanes + i, (const char *) p + 2 * i, 2);
+	return simde_mm256_loadu_si256((simde__m256i *) lanes);
+}
+
+EMULATED simde__m128i
+EmulatedMaskzLoad128Epi8(EmulatedMask16 mask, const void *p)
+{
+	int8_t		lanes[16] = {0};
+
+	for (int i = 0; i < 16; i++)
+		if ((mask >> i) & 1)
+			lanes[i] = ((const int8_t *) p)[i];
+	return simde_mm_loadu_si128((simde__m128i *) lanes);
+}
+
+EMULATED simde__m512i
+EmulatedMaskzLoadEpi8(EmulatedMask64 mask, const void *p)
+{
+	int8_t		lanes[64] = {0};
+
+	for (int i = 0; i < 64; i++)
+		if ((mask >> i) & 1)
+			lanes[i] = ((const int8_t *) p)[i];
+	return simde_mm512_loadu_si512(lanes);
+}
+
+/* Two halves, one above the other. */
+EMULATED simde__m512
+EmulatedJoinPs(simde__m256 low, simde__m256 high)
+{
+	float		lanes[16];
+
+	simde_mm256_storeu_ps(lanes, low);
+	simde_mm256_storeu_ps(lanes + 8, high);
+	return simde_mm512_loadu_ps(lanes);
+}
+
+EMULATED simde__m512
+EmulatedCvtphPs(simde__m256i h)
+{
+	return EmulatedJoinPs(simde_mm256_cvtph_ps(simde_mm256_castsi256_si128(h)),
+						  simde_mm256_cvtph_ps(simde_mm256_extracti128_si256(h, 1)));
+}
+
+EMULATED simde__m512i
+EmulatedCvtepi8Epi32(simde__m128i v)
+{
+	int8_t		in[16];
+	int32_t		out[16];
+
+	simde_mm_storeu_si128((simde__m128i *) in, v);
+	for (int i = 0; i < 16; i++)
+		out[i] = in[i];
+	return simde_mm512_loadu_si512(out);
+}
+
+EMULATED simde__m512i
+EmulatedCvtepu8Epi32(simde__m128i v)
+{
+	uint8_t		in[16];
+	int32_t		out[16];
+
+	simde_mm_storeu_si128((simde__m128i *) in, v);
+	for (int i = 0; i < 16; i++)
+		out[i] = in[i];
+	return simde_mm512_loadu_si512(out);
+}
+
+EMULATED simde__m512
+EmulatedCvtepi32Ps(simde__m512i v)
+{
+	int32_t		in[16];
+	float		out[16];
+
+	simde_mm512_storeu_si512(in, v);
+	for (int i = 0; i < 16; i++)
+		out[i] = (float) in[i];
+	return simde_mm512_loadu_ps(out);
+}
+
+EMULATED simde__m512i
+EmulatedCvtepu8Epi16(simde__m256i v)
+{
+	uint8_t		in[32];
+	int16_t		out[32];
+
+	simde_mm256_storeu_si256((simde__m256i *) in, v);
+	for (int i = 0; i < 32; i++)
+		out[i] = in[i];
+	return simde_mm512_loadu_si512(out);
+}
+
+#define __mmask16 EmulatedMask16
+#define __mmask64 EmulatedMask64
+#define _mm512_maskz_loadu_ps EmulatedMaskzLoadPs
+#define _mm256_maskz_loadu_epi16 EmulatedMaskzLoad256Epi16
+#define _mm_maskz_loadu_epi8 EmulatedMaskzLoad128Epi8
+#define _mm512_maskz_loadu_epi8 EmulatedMaskzLoadEpi8
+#define _mm512_cvtph_ps EmulatedCvtphPs
+#define _mm512_cvtepi8_epi32 EmulatedCvtepi8Epi32
+#define _mm512_cvtepu8_epi32 EmulatedCvtepu8Epi32
+#define _mm512_cvtepi32_ps EmulatedCvtepi32Ps
+#define _mm512_cvtepu8_epi16 EmulatedCvtepu8Epi16
+
+/* This alias has too many arguments in SIMDe 0.7.4. */
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 simde_mm512_madd_epi16
+
+#endif							/* AVX512_EMULATION_H */
