@@ -71,6 +71,8 @@ extern int	pipeann_pipeline_width;
 /* The search's ideas that are switched on (search.h). */
 extern uint32 PipeannSwitches(void);
 
+extern const char *PipeannSearchModeName(int mode);
+
 /* Build phases, as pg_stat_progress_create_index shows them. */
 #define PIPEANN_PHASE_SCAN 2
 #define PIPEANN_PHASE_TRAIN 3

@@ -39,6 +39,16 @@ static const struct config_enum_entry io_method_values[] = {
 	{NULL, 0, false}
 };
 
+const char *
+PipeannSearchModeName(int mode)
+{
+	const struct config_enum_entry *entry = search_mode_values;
+
+	while (entry->name != NULL && entry->val != mode)
+		entry++;
+	return entry->name;
+}
+
 /*
  * Ideas of the search modes, to be switched off when they are measured.
  */

@@ -106,24 +106,16 @@ ChooseApproaching(PipeannSearch *search, int width)
 }
 
 /*
- * All that stands among the first Wconv of the pool.
+ * The nearest Wconv. (The paper says those among the first Wconv of the pool;
+ * when these are explored it has to go on, too.)
  */
 static void
 ChooseConverging(PipeannSearch *search, int width)
 {
-	PipeannPool *pool = &search->pool;
-	int			first = PipeannPoolFirstOpen(pool);
-	int			end;
-
-	search->width = search->width == 0 ? (int) (ALPHA * pool->length) :
-		(int) (BETA * search->width);
+	search->width = search->width == 0 ?
+		(int) (ALPHA * search->pool.length) : (int) (BETA * search->width);
 	search->width = Max(search->width, width);
-	/* the first candidate may stand after them: go on from there */
-	end = Max(search->width, first + 1);
-	end = Min(end, Min(pool->count, pool->length));
-	for (int i = first; i < end; i++)
-		if (IsFree(&pool->items[i]))
-			PipeannChoose(search, i, BEAM);
+	(void) PipeannChooseNearest(search, BEAM, search->width);
 }
 
 static void
