@@ -164,7 +164,9 @@ SELECT searching();
 DROP FUNCTION searching();
 SET pipeann.ef_search = 11;
 SET pipeann.search_mode = best_first;
+SET pipeann.enable_pipelining = off;
 EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
+RESET pipeann.enable_pipelining;
 RESET pipeann.ef_search;
 RESET pipeann.search_mode;
 

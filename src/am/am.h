@@ -69,6 +69,11 @@ extern double pipeann_scan_mem_multiplier;
 extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
 
+/* The search's ideas that are switched on (search.h). */
+extern uint32 PipeannSwitches(void);
+
+extern const char *PipeannSearchModeName(int mode);
+
 /* Build phases, as pg_stat_progress_create_index shows them. */
 #define PIPEANN_PHASE_SCAN 2
 #define PIPEANN_PHASE_TRAIN 3

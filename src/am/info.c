@@ -34,10 +34,6 @@ static const char *const place_names[] = {
 	[PIPEANN_IMAGE_PRIVATE] = "private"
 };
 
-static const char *const mode_names[] = {
-	[PIPEANN_BEST_FIRST] = "best_first", [PIPEANN_PIPE] = "pipe"
-};
-
 static TupleDesc
 ResultDesc(FunctionCallInfo fcinfo)
 {
@@ -128,7 +124,7 @@ pipeann_last_search(PG_FUNCTION_ARGS)
 	Datum		values[12];
 	bool		nulls[12] = {0};
 
-	values[0] = CStringGetTextDatum(mode_names[PipeannLastMode]);
+	values[0] = CStringGetTextDatum(PipeannSearchModeName(PipeannLastMode));
 	(void) CounterColumns(&PipeannLastCounters, values + 1);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

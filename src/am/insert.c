@@ -258,6 +258,7 @@ SearchNeighbors(InsertState *state, PipeannPageSource *source)
 
 	params.mode = PIPEANN_PIPE;
 	params.ef = view->meta.ef_construction;
+	params.switches = PIPEANN_DEFAULT_SWITCHES;
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;

@@ -31,6 +31,7 @@ FillCodes(PipeannCodes *codes, const PipeannImage *image)
 	codes->entry_ids = image->entry_ids;
 	codes->entry_nneighbors = image->entry_nneighbors;
 	codes->entry_neighbors = image->entry_neighbors;
+	codes->recent = image->recent;
 }
 
 static void

@@ -153,6 +153,7 @@ LinkBySearch(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 		PipeannNormalize(query, l->dim, query);
 	params.mode = PIPEANN_PIPE;
 	params.ef = SEARCH_EF;
+	params.switches = PIPEANN_DEFAULT_SWITCHES;
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = NoWideDistance;
 	params.wide_arg = (void *) l;

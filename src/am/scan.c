@@ -151,6 +151,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.width = pipeann_pipeline_width;
+	params.switches = PipeannSwitches();
 	params.max_pages = MaxPages(l);
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;

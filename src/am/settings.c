@@ -27,6 +27,8 @@ static const struct config_enum_entry iterative_scan_values[] = {
 static const struct config_enum_entry search_mode_values[] = {
 	{"best_first", PIPEANN_BEST_FIRST, false},
 	{"pipe", PIPEANN_PIPE, false},
+	{"stale", PIPEANN_STALE, false},
+	{"look_ahead", PIPEANN_LOOK_AHEAD, false},
 	{NULL, 0, false}
 };
 
@@ -36,6 +38,77 @@ static const struct config_enum_entry io_method_values[] = {
 	{"pread", PIPEANN_IO_PREAD, false},
 	{NULL, 0, false}
 };
+
+const char *
+PipeannSearchModeName(int mode)
+{
+	const struct config_enum_entry *entry = search_mode_values;
+
+	while (entry->name != NULL && entry->val != mode)
+		entry++;
+	return entry->name;
+}
+
+/*
+ * Ideas of the search modes, to be switched off when they are measured.
+ */
+static const struct
+{
+	const char *name;
+	const char *what;
+	uint32		bit;
+}			switches[] = {
+	{"pipeann.enable_pipelining",
+		"Lets pipe read ahead of what is explored; without it, it reads in rounds.",
+	PIPEANN_PIPELINING},
+	{"pipeann.enable_read_per_step",
+		"Lets pipe issue one read for each node explored, rather than as many as there is room for.",
+	PIPEANN_READ_PER_STEP},
+	{"pipeann.enable_dynamic_width",
+		"Lets pipe have more reads in flight while few of them are wasted.",
+	PIPEANN_DYNAMIC_WIDTH},
+	{"pipeann.enable_memory_first",
+		"Lets look_ahead explore what is in memory before better candidates that must be read, at first.",
+	PIPEANN_MEMORY_FIRST},
+	{"pipeann.enable_convergence_burst",
+		"Lets look_ahead read many candidates at once when it converges.",
+	PIPEANN_CONVERGENCE_BURST},
+	{"pipeann.enable_overflow_pool",
+		"Lets look_ahead keep a longer pool, whose candidates in memory it explores while it waits.",
+	PIPEANN_OVERFLOW_POOL},
+	{"pipeann.enable_page_seeds",
+		"Lets a search begin with all nodes of the entry graph's pages.",
+	PIPEANN_PAGE_SEEDS},
+	{"pipeann.enable_page_mates",
+		"Lets all nodes of a page that was read be candidates.",
+	PIPEANN_PAGE_MATES},
+	{"pipeann.enable_result_seeds",
+		"Lets a search begin where a recent one like it ended.",
+	PIPEANN_RESULT_SEEDS},
+};
+
+static bool switches_on[lengthof(switches)];
+
+uint32
+PipeannSwitches(void)
+{
+	uint32		on = 0;
+
+	for (size_t i = 0; i < lengthof(switches); i++)
+		if (switches_on[i])
+			on |= switches[i].bit;
+	return on;
+}
+
+static void
+InitSwitches(void)
+{
+	for (size_t i = 0; i < lengthof(switches); i++)
+		DefineCustomBoolVariable(switches[i].name, switches[i].what, NULL,
+								 &switches_on[i],
+								 (PIPEANN_DEFAULT_SWITCHES & switches[i].bit) != 0,
+								 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+}
 
 static void
 InitSearchSettings(void)
@@ -62,13 +135,13 @@ InitSearchSettings(void)
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomEnumVariable("pipeann.search_mode",
 							 "How a search decides what to read when.",
-							 "pipe reads ahead of what is explored (PipeANN); best_first reads in rounds (DiskANN).",
+							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
 							 &pipeann_search_mode, PIPEANN_PIPE,
 							 search_mode_values, PGC_USERSET, GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.pipeline_width",
 							"Most page reads of a search in flight at once.",
-							"0 is each mode's own: up to 32 for pipe, 8 for best_first.",
+							"0 is each mode's own: up to 32 for pipe, 8 for best_first and stale, 5 and bursts of a quarter of ef_search for look_ahead.",
 							&pipeann_pipeline_width, 0, 0,
 							PIPEANN_MAX_IN_FLIGHT, PGC_USERSET, GUC_EXPLAIN,
 							NULL, NULL, NULL);
@@ -94,5 +167,6 @@ void
 PipeannSettingsInit(void)
 {
 	InitSearchSettings();
+	InitSwitches();
 	InitIoSettings();
 }

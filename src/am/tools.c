@@ -122,6 +122,7 @@ Nearest(RecallState *state, bool exact, float *dists)
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.width = pipeann_pipeline_width;
+	params.switches = PipeannSwitches();
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;

@@ -235,6 +235,15 @@ NewFrame(Source *source, uint32 page)
 	return frame;
 }
 
+/* A frame that the kernel still reads into comes back as an orphan. */
+static void
+DropFrame(PipeannBufferedFrame *frame)
+{
+	dlist_delete(&frame->node);
+	if (PipeannReadCancel(&frame->read))
+		PipeannFrameFree(frame);
+}
+
 static PipeannFrame *
 SourceRequest(PipeannPageSource *self, uint32 page)
 {
@@ -255,6 +264,20 @@ SourceRequest(PipeannPageSource *self, uint32 page)
 	frame->frame.nodes = NULL;
 	frame->frame.state = PIPEANN_FRAME_IN_FLIGHT;
 	return &frame->frame;
+}
+
+static PipeannFrame *
+SourceRequestResident(PipeannPageSource *self, uint32 page)
+{
+	Source	   *source = (Source *) self;
+	PipeannBufferedFrame *frame = NewFrame(source, page);
+
+	if (RelationUsesLocalBuffers(source->index))
+		return ReadThroughBuffers(source, frame);
+	if (CopyResidentPage(source, frame))
+		return FinishHit(source, frame);
+	DropFrame(frame);
+	return NULL;
 }
 
 static void
@@ -281,15 +304,6 @@ SourceNext(PipeannPageSource *self, bool wait)
 	read = dlist_container(PipeannRead, node,
 						   dlist_pop_head_node(&source->owner.done));
 	return FinishRead(source, PipeannReadFrame(read));
-}
-
-/* A frame that the kernel still reads into comes back as an orphan. */
-static void
-DropFrame(PipeannBufferedFrame *frame)
-{
-	dlist_delete(&frame->node);
-	if (PipeannReadCancel(&frame->read))
-		PipeannFrameFree(frame);
 }
 
 static void
@@ -321,6 +335,7 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 	Source	   *source = palloc0(sizeof(Source));
 
 	source->source.request = SourceRequest;
+	source->source.request_resident = SourceRequestResident;
 	source->source.submit = SourceSubmit;
 	source->source.next = SourceNext;
 	source->source.release = SourceRelease;

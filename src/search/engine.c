@@ -15,6 +15,9 @@
  */
 #define MAX_POOL 1000
 
+/* Length of LAANN's candidate pool, in units of L (its mu). */
+#define OVERFLOW 2.4f
+
 float
 PipeannExactDistance(const PipeannLayout *layout, const float *query,
 					 const void *vector, PipeannStorage storage, float aux)
@@ -46,6 +49,7 @@ PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
 	search->params = *params;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
+	search->passed_over = PIPEANN_INVALID_ID;
 	PipeannResultsInit(&search->results);
 	PipeannIdSetInit(&search->pages, FIRST_PAGES, true);
 	if (codes == NULL)
@@ -53,7 +57,9 @@ PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
 
 	search->table = PipeannAlloc(mul_size(codes->pq.nchunks,
 										  PIPEANN_CENTROIDS * sizeof(float)));
-	PipeannPoolInit(&search->pool, Max(params->ef, 1));
+	PipeannPoolInit(&search->pool, Max(params->ef, 1),
+					params->mode == PIPEANN_LOOK_AHEAD &&
+					PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ? OVERFLOW : 1);
 	PipeannIdSetInit(&search->visited, FIRST_VISITED, false);
 	search->batch_size = Max(layout->max_degree,
 							 Max(layout->slots_per_page,
@@ -85,6 +91,7 @@ AddRef(PipeannSearch *search, uint32 page)
 	at = search->nrefs++;
 	search->refs[at].page = page;
 	search->refs[at].scored = false;
+	search->refs[at].absent = false;
 	search->refs[at].killed = 0;
 	search->refs[at].version = 0;
 	search->refs[at].frame = NULL;
@@ -107,31 +114,69 @@ LinkCandidate(PipeannSearch *search, PipeannCandidate *item)
 		item->ref = at;
 }
 
-static uint32
+/* The pool's candidates on this page are at hand with it. */
+static void
+LinkPage(PipeannSearch *search, uint32 page, uint32 at)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = 0; i < pool->count; i++)
+		if (pool->items[i].page == page)
+			pool->items[i].ref = at;
+}
+
+static void
+HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
+{
+	PageRef    *ref = &search->refs[at];
+
+	search->nheld++;
+	ref->frame = frame;
+	ref->dist = dist;
+	ref->absent = false;
+	frame->user = (void *) (uintptr_t) at;
+	LinkPage(search, ref->page, at);
+	if (frame->state == PIPEANN_FRAME_READY)
+		PipeannArrive(search, frame);
+}
+
+static void
 RequestRef(PipeannSearch *search, uint32 page, float dist)
 {
 	uint32		at = AddRef(search, page);
-	PipeannFrame *frame = search->source->request(search->source, page);
 
-	search->nheld++;
-	search->refs[at].frame = frame;
-	search->refs[at].dist = dist;
-	frame->user = (void *) (uintptr_t) at;
-	if (frame->state == PIPEANN_FRAME_READY)
-		PipeannArrive(search, frame);
-	return at;
+	HoldFrame(search, at, search->source->request(search->source, page),
+			  dist);
 }
 
 void
 PipeannRequest(PipeannSearch *search, int position)
 {
-	PipeannCandidate *item = &search->pool.items[position];
-	uint32		page = item->page;
-	uint32		at = RequestRef(search, page, item->dist);
+	const PipeannCandidate *item = &search->pool.items[position];
 
-	for (int i = position; i < search->pool.count; i++)
-		if (search->pool.items[i].page == page)
-			search->pool.items[i].ref = at;
+	RequestRef(search, item->page, item->dist);
+}
+
+bool
+PipeannIsAtHand(PipeannSearch *search, int position)
+{
+	const PipeannCandidate *item = &search->pool.items[position];
+	PipeannFrame *frame;
+	uint32		at;
+
+	if (item->ref != PIPEANN_NO_REF)
+		return PipeannIsReady(search, item);
+	at = AddRef(search, item->page);
+	if (search->refs[at].absent)
+		return false;
+	frame = search->source->request_resident(search->source, item->page);
+	if (frame == NULL)
+	{
+		search->refs[at].absent = true;
+		return false;
+	}
+	HoldFrame(search, at, frame, item->dist);
+	return true;
 }
 
 void
@@ -140,7 +185,7 @@ PipeannRequestPage(PipeannSearch *search, uint32 page, float dist)
 	uint32		at;
 
 	if (!PipeannIdSetGet(&search->pages, page, &at))
-		(void) RequestRef(search, page, dist);
+		RequestRef(search, page, dist);
 }
 
 /*
@@ -152,28 +197,16 @@ CountWaste(PipeannSearch *search, const PageRef *ref)
 {
 	const PipeannPool *pool = &search->pool;
 
-	if (pool->count < pool->capacity ||
-		ref->dist <= pool->items[pool->count - 1].dist)
+	if (pool->count < pool->length ||
+		ref->dist <= pool->items[pool->length - 1].dist)
 		search->reads_in++;
 	else
 		search->reads_out++;
 }
 
-void
-PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
+static void
+AwaitScoring(PipeannSearch *search, uint32 at)
 {
-	uint32		at = (uint32) (uintptr_t) frame->user;
-	PageRef    *ref = &search->refs[at];
-
-	if (!frame->hit)
-		CountWaste(search, ref);
-	if (ref->scored)
-		return;
-	ref->scored = true;
-	if (search->params.killed != NULL)
-		ref->killed = search->params.killed(ref->page, frame->nodes,
-											&ref->version,
-											search->params.killed_arg);
 	if (search->nunscored == search->unscored_size)
 	{
 		search->unscored_size = Max(FIRST_PAGES, search->unscored_size * 2);
@@ -185,7 +218,7 @@ PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
 	search->unscored[search->nunscored++] = at;
 }
 
-static void
+static float
 ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
@@ -203,6 +236,25 @@ ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 										   l->storage, slot->aux);
 	search->counters->exact_distances++;
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
+	return result.dist;
+}
+
+/*
+ * A node whose page is here costs no read to explore, and its distance is
+ * known: if it is near enough for the pool, it belongs there even though no
+ * node explored so far has an edge to it.
+ */
+static void
+JoinPool(PipeannSearch *search, uint32 id, float dist)
+{
+	int			position;
+
+	if (id >= search->codes->ncodes ||
+		!PipeannIdSetAdd(&search->visited, id))
+		return;
+	position = PipeannPoolInsert(&search->pool, id, dist);
+	if (position >= 0)
+		LinkCandidate(search, &search->pool.items[position]);
 }
 
 static inline bool
@@ -213,17 +265,40 @@ IsKilled(uint64 killed, uint32 slot)
 
 void
 PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
-				 uint64 killed)
+				 uint64 killed, bool join)
 {
 	const PipeannLayout *l = search->layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
 	{
 		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+		uint32		id = page * l->slots_per_page + i;
+		float		dist;
 
-		if (PipeannSlotIsLive(slot) && !IsKilled(killed, i))
-			ScoreSlot(search, page * l->slots_per_page + i, slot);
+		if (!PipeannSlotIsLive(slot) || IsKilled(killed, i))
+			continue;
+		dist = ScoreSlot(search, id, slot);
+		if (join)
+			JoinPool(search, id, dist);
 	}
+}
+
+void
+PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
+{
+	uint32		at = (uint32) (uintptr_t) frame->user;
+	PageRef    *ref = &search->refs[at];
+
+	if (!frame->hit)
+		CountWaste(search, ref);
+	if (ref->scored)
+		return;
+	ref->scored = true;
+	if (search->params.killed != NULL)
+		ref->killed = search->params.killed(ref->page, frame->nodes,
+											&ref->version,
+											search->params.killed_arg);
+	AwaitScoring(search, at);
 }
 
 bool
@@ -234,7 +309,8 @@ PipeannScoreOne(PipeannSearch *search)
 	if (search->nunscored == 0)
 		return false;
 	ref = &search->refs[search->unscored[--search->nunscored]];
-	PipeannScorePage(search, ref->page, ref->frame->nodes, ref->killed);
+	PipeannScorePage(search, ref->page, ref->frame->nodes, ref->killed,
+					 PipeannIsOn(search, PIPEANN_PAGE_MATES));
 	return true;
 }
 
@@ -351,10 +427,21 @@ PipeannSearchRun(PipeannSearch *search)
 	else if (!Continue(search))
 		return false;
 
-	if (search->params.mode == PIPEANN_PIPE)
-		PipeannRunPipe(search);
-	else
-		PipeannRunBestFirst(search);
+	switch (search->params.mode)
+	{
+		case PIPEANN_BEST_FIRST:
+			PipeannRunBestFirst(search);
+			break;
+		case PIPEANN_PIPE:
+			PipeannRunPipe(search);
+			break;
+		case PIPEANN_STALE:
+			PipeannRunStale(search);
+			break;
+		case PIPEANN_LOOK_AHEAD:
+			PipeannRunLookAhead(search);
+			break;
+	}
 	while (PipeannScoreOne(search))
 		;
 	return true;
@@ -372,10 +459,31 @@ PipeannSearchPeek(PipeannSearch *search)
 	return PipeannResultsPeek(&search->results);
 }
 
+/* The nearest results are where a query like this one may begin. */
+static void
+Remember(PipeannSearch *search, uint32 id)
+{
+	PipeannRecent *recent = search->codes == NULL ||
+		!PipeannIsOn(search, PIPEANN_RESULT_SEEDS) ? NULL :
+		search->codes->recent;
+
+	if (recent == NULL)
+		return;
+	if (search->taken == 0)
+		search->recent_entry = PipeannRecentAdd(recent, id);
+	else
+		recent->ids[search->recent_entry][search->taken] = id;
+	search->taken++;
+}
+
 const PipeannResult *
 PipeannSearchPop(PipeannSearch *search)
 {
-	return PipeannResultsPop(&search->results);
+	const PipeannResult *result = PipeannResultsPop(&search->results);
+
+	if (result != NULL && search->taken < PIPEANN_RECENT_IDS)
+		Remember(search, result->id);
+	return result;
 }
 
 const ItemPointerData *

@@ -16,6 +16,7 @@ typedef struct PageRef
 	uint32		page;
 	float		dist;			/* of the candidate it was asked for */
 	bool		scored;			/* its nodes are among the results */
+	bool		absent;			/* was looked up, and is not resident */
 	uint64		killed;			/* slots that are not */
 	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */
@@ -43,6 +44,8 @@ struct PipeannSearch
 	uint32		unscored_size;
 	PipeannResults results;
 	uint64		explored;		/* nodes with rows */
+	uint32		recent_entry;	/* that this query's results go to */
+	uint32		taken;			/* of them */
 	bool		started;
 
 	/* pipe: dynamic width (PipeANN 4.2.3) */
@@ -52,12 +55,22 @@ struct PipeannSearch
 	uint32		reads_in;		/* arrived while still in the pool */
 	uint32		reads_out;
 
+	/* look_ahead */
+	bool		converging;
+	uint32		passed_over;	/* candidate that was to be read, or INVALID_ID */
+
 	/* one node's unvisited neighbours */
 	uint32	   *batch_ids;
 	const uint8 **batch_codes;
 	float	   *batch_dists;
 	int			batch_size;
 };
+
+static inline bool
+PipeannIsOn(const PipeannSearch *search, uint32 feature)
+{
+	return (search->params.switches & feature) != 0;
+}
 
 /* engine.c */
 
@@ -66,6 +79,12 @@ extern void PipeannRequest(PipeannSearch *search, int position);
 
 /* Ask for a page before there is a pool. */
 extern void PipeannRequestPage(PipeannSearch *search, uint32 page, float dist);
+
+/*
+ * Whether a candidate's page is at hand, or can be had without a read; looks
+ * it up once.
+ */
+extern bool PipeannIsAtHand(PipeannSearch *search, int position);
 
 /* A page has come. */
 extern void PipeannArrive(PipeannSearch *search, PipeannFrame *frame);
@@ -88,12 +107,27 @@ extern void PipeannExplore(PipeannSearch *search, int position);
 /* Nearest unexplored candidate whose page is at hand, or -1. */
 extern int	PipeannNearestReady(PipeannSearch *search);
 
-/* Score one page that has come; false when none is waiting for it. */
+/*
+ * Score one page that has come; false when none is waiting for it. Its nodes
+ * may join the pool: positions in it are not to be relied on any more.
+ */
 extern bool PipeannScoreOne(PipeannSearch *search);
 
 /* Score a page's nodes now, but for slots killed (of the first 64). */
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
-							 const char *nodes, uint64 killed);
+							 const char *nodes, uint64 killed, bool join);
+
+/*
+ * Pages that have come are scored before anything is decided if their nodes
+ * may join the pool, else when there is nothing better to do.
+ */
+static inline void
+PipeannJoinPageMates(PipeannSearch *search)
+{
+	if (search->nunscored > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES))
+		while (PipeannScoreOne(search))
+			;
+}
 
 /* Add candidates batch_ids[0 .. n - 1], not visited before, to the pool. */
 extern void PipeannPushBatch(PipeannSearch *search, int n);
@@ -111,11 +145,43 @@ PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
 	return n + 1;
 }
 
+/*
+ * beam.c: candidates that were chosen together. Those that leave the pool
+ * leave their beam, too.
+ */
+
+/* Choose a candidate for a beam and ask for its page. */
+extern void PipeannChoose(PipeannSearch *search, int position, int beam);
+
+/*
+ * Choose the nearest width candidates that are in no beam; returns how many
+ * there were.
+ */
+extern int	PipeannChooseNearest(PipeannSearch *search, int beam, int width);
+
+/* Explore those of a beam whose pages are at hand; false when none is left. */
+extern bool PipeannExploreBeam(PipeannSearch *search, int beam);
+
+/* Score pages until one more comes, or wait for it. */
+extern void PipeannAwaitPage(PipeannSearch *search);
+
 /* entry.c */
 extern void PipeannEnter(PipeannSearch *search);
 
-/* pipe.c, best_first.c */
-extern void PipeannRunPipe(PipeannSearch *search);
+/* The policies, a file each. */
 extern void PipeannRunBestFirst(PipeannSearch *search);
+extern void PipeannRunPipe(PipeannSearch *search);
+extern void PipeannRunStale(PipeannSearch *search);
+extern void PipeannRunLookAhead(PipeannSearch *search);
+
+/* Nodes explored in one round, unless pipeline_width says otherwise. */
+#define PIPEANN_BEAM_WIDTH 8
+
+static inline int
+PipeannBeamWidth(const PipeannSearch *search)
+{
+	return search->params.width > 0 ? search->params.width :
+		PIPEANN_BEAM_WIDTH;
+}
 
 #endif							/* PIPEANN_ENGINE_H */

@@ -10,6 +10,8 @@
  */
 #include "search/engine.h"
 
+#include <math.h>
+
 #include "kernel/kernel.h"
 
 #define ENTRY_EF 10				/* PipeANN's mem_L */
@@ -133,10 +135,91 @@ SeedPool(PipeannSearch *search, const EntryList *list)
 		uint32		first = PipeannIdPage(l, id) * l->slots_per_page;
 		int			n = 0;
 
-		for (uint32 j = 0; j < l->fill; j++)
-			n = PipeannBatchAdd(search, n, first + j);
+		if (PipeannIsOn(search, PIPEANN_PAGE_SEEDS))
+			for (uint32 j = 0; j < l->fill; j++)
+				n = PipeannBatchAdd(search, n, first + j);
+		else
+			n = PipeannBatchAdd(search, n, id);
 		PipeannPushBatch(search, n);
 	}
+}
+
+/*
+ * The entry of the recent query whose nearest result is nearest to this query,
+ * if that is nearer than best, else -1.
+ */
+static int
+NearestRecent(PipeannSearch *search, float best, int prefix)
+{
+	const PipeannCodes *codes = search->codes;
+	int			found = -1;
+	int			end;
+
+	for (int i = 0; i < PIPEANN_RECENT_QUERIES; i = end)
+	{
+		int			n = 0;
+
+		end = Min(i + search->batch_size, PIPEANN_RECENT_QUERIES);
+		for (int j = i; j < end; j++)
+		{
+			uint32		id = codes->recent->ids[j][0];
+
+			if (id >= codes->ncodes)
+				continue;
+			search->batch_ids[n] = j;
+			search->batch_codes[n] = PipeannCodeAt(codes, id);
+			__builtin_prefetch(search->batch_codes[n]);
+			n++;
+		}
+		PipeannKernel->pq_scan(search->table, prefix, search->batch_codes, n,
+							   search->batch_dists);
+		search->counters->code_distances += n;
+		for (int j = 0; j < n; j++)
+			if (search->batch_dists[j] < best)
+			{
+				best = search->batch_dists[j];
+				found = search->batch_ids[j];
+			}
+	}
+	return found;
+}
+
+/*
+ * AIO-ANN's result initialisation: begin where a recent query like this one
+ * ended. Asks for the page of its nearest result; the results are pushed when
+ * the table is complete.
+ */
+static int
+EnterRecent(PipeannSearch *search, const EntryList *list, int prefix)
+{
+	float		best = list->count > 0 ? list->items[0].dist : INFINITY;
+	int			entry;
+
+	if (!PipeannIsOn(search, PIPEANN_RESULT_SEEDS) ||
+		search->codes->recent == NULL)
+		return -1;
+	entry = NearestRecent(search, best, prefix);
+	if (entry >= 0)
+	{
+		uint32		id = search->codes->recent->ids[entry][0];
+
+		if (id < search->codes->ncodes)
+			PipeannRequestPage(search, PipeannIdPage(search->layout, id),
+							   best);
+	}
+	return entry;
+}
+
+static void
+SeedRecent(PipeannSearch *search, int entry)
+{
+	int			n = 0;
+
+	if (entry < 0)
+		return;
+	for (int i = 0; i < PIPEANN_RECENT_IDS; i++)
+		n = PipeannBatchAdd(search, n, search->codes->recent->ids[entry][i]);
+	PipeannPushBatch(search, n);
 }
 
 void
@@ -148,10 +231,12 @@ PipeannEnter(PipeannSearch *search)
 	int			reads = search->params.width > 0 ?
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 	EntryList	list;
+	int			recent;
 
 	PipeannPqTable(&codes->pq, search->layout->metric, search->query, 0,
 				   prefix, search->table);
 	SearchEntryGraph(search, &list, prefix);
+	recent = EnterRecent(search, &list, prefix);
 	for (int i = 0; i < Min(list.count, reads); i++)
 		PipeannRequestPage(search,
 						   PipeannIdPage(search->layout,
@@ -161,4 +246,5 @@ PipeannEnter(PipeannSearch *search)
 	PipeannPqTable(&codes->pq, search->layout->metric, search->query, prefix,
 				   nchunks, search->table);
 	SeedPool(search, &list);
+	SeedRecent(search, recent);
 }

@@ -7,7 +7,7 @@
 static void
 ScoreVisited(uint32 page, const char *nodes, void *arg)
 {
-	PipeannScorePage(arg, page, nodes, 0);
+	PipeannScorePage(arg, page, nodes, 0, false);
 }
 
 void

@@ -9,6 +9,10 @@
  * nearest candidates are read and as long as at most a tenth of the reads was
  * wasted (4.2.3). Unlike the paper's program it waits in the kernel when
  * there is nothing to do: other backends want the processor.
+ *
+ * Each of these can be switched off (5.5): without the dynamic width the pipe
+ * is as wide as a beam, without a read per step all of it is filled at once,
+ * and without pipelining this is best-first search.
  */
 #include "search/engine.h"
 
@@ -35,7 +39,8 @@ AdaptWidth(PipeannSearch *search, int max_width)
 	uint32		reads = search->reads_in + search->reads_out;
 
 	search->converged_at = Max(search->converged_at, ahead);
-	if (search->converged_at >= CONVERGED && search->width < max_width &&
+	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
+		search->converged_at >= CONVERGED && search->width < max_width &&
 		search->reads_out <= MAX_WASTE * reads)
 		search->width++;
 }
@@ -77,6 +82,21 @@ IssueOne(PipeannSearch *search)
 	return true;
 }
 
+/* How many reads are issued at a time: one, or as many as there is room for. */
+static int
+Issue(PipeannSearch *search)
+{
+	int			issued = 0;
+
+	while (IssueOne(search))
+	{
+		issued++;
+		if (PipeannIsOn(search, PIPEANN_READ_PER_STEP))
+			break;
+	}
+	return issued;
+}
+
 /*
  * Nothing to explore and the pipe full or the pool used up: score pages that
  * came, looking for completions in between, then sleep.
@@ -95,25 +115,28 @@ Wait(PipeannSearch *search, int max_width)
 		Arrive(search, frame, max_width);
 }
 
-void
-PipeannRunPipe(PipeannSearch *search)
+static int
+FirstWidth(PipeannSearch *search, int max_width)
 {
-	int			max_width = search->params.width > 0 ?
-		search->params.width : MAX_WIDTH;
+	return Min(PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) ? FIRST_WIDTH :
+			   PipeannBeamWidth(search), max_width);
+}
+
+static void
+RunPipe(PipeannSearch *search, int max_width)
+{
 	int			queued = 0;
 
-	max_width = Min(max_width, search->source->max_in_flight);
-	if (search->width == 0)
-		search->width = Min(FIRST_WIDTH, max_width);
-
-	while (PipeannPoolFirstOpen(&search->pool) < search->pool.count)
+	while (PipeannPoolIsOpen(&search->pool))
 	{
-		bool		issued;
+		int			issued;
 		int			ready;
 
 		CHECK_FOR_INTERRUPTS();
 		(void) Collect(search, max_width);
-		issued = IssueOne(search);
+		PipeannJoinPageMates(search);
+		issued = Issue(search);
+		PipeannJoinPageMates(search);
 		ready = PipeannNearestReady(search);
 		if (ready >= 0)
 		{
@@ -125,7 +148,24 @@ PipeannRunPipe(PipeannSearch *search)
 			}
 			PipeannExplore(search, ready);
 		}
-		else if (!issued)
+		else if (issued == 0)
 			Wait(search, max_width);
 	}
+}
+
+void
+PipeannRunPipe(PipeannSearch *search)
+{
+	int			max_width = search->params.width > 0 ?
+		search->params.width : MAX_WIDTH;
+
+	if (!PipeannIsOn(search, PIPEANN_PIPELINING))
+	{
+		PipeannRunBestFirst(search);
+		return;
+	}
+	max_width = Min(max_width, search->source->max_in_flight);
+	if (search->width == 0)
+		search->width = FirstWidth(search, max_width);
+	RunPipe(search, max_width);
 }

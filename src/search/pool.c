@@ -6,12 +6,21 @@
 
 #define FIRST_DISCARDS 1024
 
+static void
+SetLength(PipeannPool *pool, int length)
+{
+	pool->length = length;
+	pool->capacity = (int) (length * pool->overflow);
+	pool->items = PipeannAlloc(mul_size(pool->capacity,
+										sizeof(PipeannCandidate)));
+}
+
 void
-PipeannPoolInit(PipeannPool *pool, int capacity)
+PipeannPoolInit(PipeannPool *pool, int length, float overflow)
 {
 	memset(pool, 0, sizeof(*pool));
-	pool->items = PipeannAlloc(mul_size(capacity, sizeof(PipeannCandidate)));
-	pool->capacity = capacity;
+	pool->overflow = overflow;
+	SetLength(pool, length);
 	pool->discards_size = FIRST_DISCARDS;
 	pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
 										   sizeof(PipeannDiscard)));
@@ -90,6 +99,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	item->id = id;
 	item->page = PIPEANN_NO_PAGE;
 	item->ref = PIPEANN_NO_REF;
+	item->beam = 0;
 	item->explored = 0;
 
 	pool->first_open = Min(pool->first_open, position);
@@ -151,23 +161,21 @@ TakeNearest(PipeannPool *pool)
 }
 
 void
-PipeannPoolRefill(PipeannPool *pool, int capacity)
+PipeannPoolRefill(PipeannPool *pool, int length)
 {
 	/* what the pool still holds is explored, or competes like the discards */
 	while (pool->count > 0)
 		DropLast(pool);
-	if (capacity > pool->capacity)
+	if (length > pool->length)
 	{
 		pfree(pool->items);
-		pool->items = PipeannAlloc(mul_size(capacity,
-											sizeof(PipeannCandidate)));
-		pool->capacity = capacity;
+		SetLength(pool, length);
 	}
 	pool->first_open = pool->first_unread = 0;
 
 	for (uint64 i = pool->ndiscards / 2; i-- > 0;)
 		SiftDown(pool->discards, pool->ndiscards, i);
-	while (pool->count < capacity && pool->ndiscards > 0)
+	while (pool->count < length && pool->ndiscards > 0)
 	{
 		PipeannDiscard next = TakeNearest(pool);
 

@@ -1,7 +1,7 @@
 /*
  * pool.h
- *		The candidate pool: the L nearest candidates by code distance, sorted,
- *		and what fell out of it, kept so that a search can go on.
+ *		The candidate pool: the L nearest candidates, sorted, an overflow area
+ *		after them, and what fell out of both, kept so that a search can go on.
  */
 #ifndef PIPEANN_POOL_H
 #define PIPEANN_POOL_H
@@ -15,11 +15,12 @@ typedef struct PipeannCandidate
 	float		dist;
 	uint32		id;
 	uint32		page;			/* graph page ordinal */
-	uint32		ref:31;			/* in the search's page table, or NO_REF */
+	uint32		ref:29;			/* in the search's page table, or NO_REF */
+	uint32		beam:2;			/* chosen for this beam, 0 for none */
 	uint32		explored:1;
 } PipeannCandidate;
 
-#define PIPEANN_NO_REF 0x7FFFFFFFU
+#define PIPEANN_NO_REF 0x1FFFFFFFU
 
 typedef struct PipeannDiscard
 {
@@ -31,7 +32,9 @@ typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
 	int			count;
-	int			capacity;		/* L */
+	int			length;			/* L: these must be explored */
+	int			capacity;		/* with the overflow area */
+	float		overflow;		/* capacity / length (LAANN's mu) */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
 
@@ -40,7 +43,7 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-extern void PipeannPoolInit(PipeannPool *pool, int capacity);
+extern void PipeannPoolInit(PipeannPool *pool, int length, float overflow);
 
 /*
  * Insert a candidate that was not seen before; returns its position, or -1 if
@@ -51,13 +54,20 @@ extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
 /* First candidate not explored, or count. */
 extern int	PipeannPoolFirstOpen(PipeannPool *pool);
 
+/* Whether one of the L nearest is not explored yet. */
+static inline bool
+PipeannPoolIsOpen(PipeannPool *pool)
+{
+	return PipeannPoolFirstOpen(pool) < Min(pool->count, pool->length);
+}
+
 /* First candidate without a page reference, or count. */
 extern int	PipeannPoolFirstUnread(PipeannPool *pool);
 
 /*
  * Forget the explored candidates and refill from the discards, up to a new
- * capacity. The caller sets page and ref of what came in.
+ * length. The caller sets page and ref of what came in.
  */
-extern void PipeannPoolRefill(PipeannPool *pool, int capacity);
+extern void PipeannPoolRefill(PipeannPool *pool, int length);
 
 #endif							/* PIPEANN_POOL_H */

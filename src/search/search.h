@@ -17,13 +17,31 @@
 
 #include "page/node.h"
 #include "quant/pq.h"
+#include "search/recent.h"
 #include "search/source.h"
 
 typedef enum PipeannSearchMode
 {
-	PIPEANN_BEST_FIRST,
-	PIPEANN_PIPE
+	PIPEANN_BEST_FIRST,			/* DiskANN, AIO-ANN */
+	PIPEANN_PIPE,				/* PipeANN */
+	PIPEANN_STALE,				/* FlashANNS */
+	PIPEANN_LOOK_AHEAD			/* LAANN */
 } PipeannSearchMode;
+
+/*
+ * Ideas that can be switched off, each to be measured alone.
+ */
+#define PIPEANN_PIPELINING		0x01	/* pipe: no rounds (PipeANN 3) */
+#define PIPEANN_READ_PER_STEP	0x02	/* pipe: a read per node explored (4.3) */
+#define PIPEANN_DYNAMIC_WIDTH	0x04	/* pipe: 4.2.3 */
+#define PIPEANN_MEMORY_FIRST	0x08	/* look_ahead: approach phase (LAANN 4) */
+#define PIPEANN_CONVERGENCE_BURST 0x10	/* look_ahead: width when converging */
+#define PIPEANN_OVERFLOW_POOL	0x20	/* look_ahead: waiting time is for it */
+#define PIPEANN_PAGE_SEEDS		0x40	/* all nodes of the entry pages */
+#define PIPEANN_PAGE_MATES		0x80	/* nodes of pages read are candidates */
+#define PIPEANN_RESULT_SEEDS	0x100	/* what recent queries found (AIO-ANN) */
+
+#define PIPEANN_DEFAULT_SWITCHES 0xFF
 
 /* What a search knows of the nodes without reading them. */
 typedef struct PipeannCodes
@@ -37,6 +55,7 @@ typedef struct PipeannCodes
 	const uint32 *entry_ids;	/* [entry_count] */
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
+	PipeannRecent *recent;		/* or NULL */
 } PipeannCodes;
 
 static inline const uint8 *
@@ -66,6 +85,7 @@ typedef struct PipeannSearchParams
 	PipeannSearchMode mode;
 	int			ef;				/* length of the candidate pool, L */
 	int			width;			/* most reads in flight; 0: the mode's own */
+	uint32		switches;
 	uint32		max_pages;		/* that a continued search keeps at hand */
 	PipeannWideDistance wide_distance;
 	void	   *wide_arg;

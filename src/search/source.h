@@ -54,6 +54,9 @@ struct PipeannPageSource
 	 */
 	PipeannFrame *(*request) (PipeannPageSource *source, uint32 page);
 
+	/* The same only if it is resident, else NULL and nothing happens. */
+	PipeannFrame *(*request_resident) (PipeannPageSource *source, uint32 page);
+
 	/* Start all queued reads. */
 	void		(*submit) (PipeannPageSource *source);
 

@@ -129,6 +129,7 @@ FillImage(PipeannHandle *handle)
 	image->entry_nneighbors = (const uint16 *) (entries + count);
 	image->entry_neighbors = entries + count + (count + 1) / 2;
 	image->map = handle->arrays->map;
+	image->recent = &lens->body->recent;
 	image->kills = (struct PipeannKill *) ((char *) body + body->kills);
 	image->kill_mask = body->kill_mask;
 	image->bytes = lens->bytes;

@@ -17,6 +17,7 @@
 
 #include "page/page.h"
 #include "quant/pq.h"
+#include "search/recent.h"
 #include "search/source.h"
 
 /* GUC pipeann.shared_memory, in MB. */
@@ -50,6 +51,7 @@ typedef struct PipeannImage
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
 	PipeannExtentMap map;
+	PipeannRecent *recent;
 	struct PipeannKill *kills;	/* [kill_mask + 1] */
 	uint32		kill_mask;
 	Size		bytes;			/* of memory this image takes */

@@ -242,6 +242,7 @@ Load(Relation index, PipeannLens *lens, const PipeannMeta *meta, bool evict)
 	body = (PipeannBody *) lens->pieces[0].address;
 	body->kills = plan.kills;
 	PipeannKillInit(body, plan.kill_mask + 1);
+	PipeannRecentInit(&body->recent);
 	body->centroids = plan.centroids;
 	body->entries = plan.entries;
 	body->codes = plan.codes;

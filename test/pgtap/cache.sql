@@ -6,7 +6,7 @@ SET allow_in_place_tablespaces = on;
 DROP TABLE IF EXISTS cached;
 DROP TABLESPACE IF EXISTS pipeann_test;
 CREATE TABLESPACE pipeann_test LOCATION '';
-SELECT plan(28);
+SELECT plan(44);
 
 CREATE TABLE cached AS SELECT id, val FROM strips WHERE id <= 8000;
 CREATE INDEX cached_idx ON cached USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 40);
@@ -31,9 +31,9 @@ SELECT is(page_reads, 0::bigint, 'reads no page') FROM pipeann_last_search();
 SELECT cmp_ok(page_hits, '>', 0::bigint, 'but hits some') FROM pipeann_last_search();
 SELECT is((peak_in_flight, wait_us, retries)::text, '(0,0,0)', 'and waits for nothing') FROM pipeann_last_search();
 
--- nothing there: both modes, all ways to read; the answers are the same
+-- nothing there: all modes, all ways to read; the answers are the same
 CREATE TEMP TABLE ways (mode text, method text, direct bool);
-INSERT INTO ways SELECT * FROM unnest(ARRAY['pipe', 'best_first']) a, unnest(ARRAY['auto', 'pread']) b, unnest(ARRAY[true, false]) c;
+INSERT INTO ways SELECT * FROM unnest(ARRAY['pipe', 'best_first', 'stale', 'look_ahead']) a, unnest(ARRAY['auto', 'pread']) b, unnest(ARRAY[true, false]) c;
 CREATE TEMP TABLE outcome (mode text, method text, direct bool, differing int, hits bigint, reads bigint, peak bigint,
 	mean float8, retries bigint);
 DO $$

@@ -82,12 +82,12 @@ sub cancel_at_many_points
 
 # Searches.
 my $many = "SELECT count(*) FROM q a, q b, LATERAL (SELECT id FROM items ORDER BY items.v <-> a.v + b.v LIMIT 10) n";
-for my $mode (qw(pipe best_first))
+for my $mode (qw(pipe best_first stale look_ahead))
 {
 	for my $method (qw(auto pread))
 	{
 		$session->rows("SET pipeann.search_mode = $mode; SET pipeann.io_method = $method");
-		cancel_at_many_points("search ($mode, $method)", $many, longest => 60, tries => 20);
+		cancel_at_many_points("search ($mode, $method)", $many, longest => 60, tries => 10);
 	}
 }
 $session->rows('RESET pipeann.search_mode; RESET pipeann.io_method');

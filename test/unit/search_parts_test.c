@@ -51,7 +51,7 @@ PoolKeepsTheNearest(void)
 		int			capacity = 1 + UnitRandom(&random) % 100;
 		int			n = 1 + UnitRandom(&random) % 500;
 
-		PipeannPoolInit(&pool, capacity);
+		PipeannPoolInit(&pool, capacity, 1);
 		for (int i = 0; i < n; i++)
 		{
 			int			at;
@@ -85,7 +85,7 @@ PoolKnowsItsFirstOnes(void)
 	uint64		random = 2;
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 40);
+	PipeannPoolInit(&pool, 40, 1);
 	CHECK(PipeannPoolFirstOpen(&pool) == 0);
 	CHECK(PipeannPoolFirstUnread(&pool) == 0);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
@@ -126,7 +126,7 @@ PoolRefillsFromWhatFellOut(void)
 	float		last = -1;
 
 	memset(seen, 0, sizeof(seen));
-	PipeannPoolInit(&pool, 10);
+	PipeannPoolInit(&pool, 10, 1);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
 		PipeannPoolInsert(&pool, i, FewDistances(&random));
 	for (int capacity = 10; pool.count > 0; capacity += 7)
@@ -158,7 +158,7 @@ PoolRefillsFromItself(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 4);
+	PipeannPoolInit(&pool, 4, 1);
 	for (int i = 0; i < 6; i++)
 		PipeannPoolInsert(&pool, i, i);
 	pool.items[0].explored = 1;
@@ -176,7 +176,7 @@ PoolOfOne(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 1);
+	PipeannPoolInit(&pool, 1, 1);
 	CHECK(PipeannPoolInsert(&pool, 7, 3) == 0);
 	CHECK(PipeannPoolInsert(&pool, 8, 4) == -1);
 	CHECK(PipeannPoolInsert(&pool, 9, 3) == -1);
@@ -196,7 +196,7 @@ PoolTakesAnyDistance(void)
 	const float odd[] = {0.0f / 0.0f, 1.0f / 0.0f, -1.0f / 0.0f, -0.0f, 1e38f};
 	int			total = 0;
 
-	PipeannPoolInit(&pool, 16);
+	PipeannPoolInit(&pool, 16, 1);
 	for (int i = 0; i < 500; i++)
 		PipeannPoolInsert(&pool, i, odd[UnitRandom(&random) % 5]);
 	while (pool.count > 0)

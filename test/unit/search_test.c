@@ -382,6 +382,13 @@ MemoryRequest(PipeannPageSource *source, uint32 page)
 	return &frame->frame;
 }
 
+static PipeannFrame *
+MemoryRequestResident(PipeannPageSource *source, uint32 page)
+{
+	return IsResident((MemorySource *) source, page) ?
+		MemoryRequest(source, page) : NULL;
+}
+
 static void
 MemorySubmit(PipeannPageSource *source)
 {
@@ -455,6 +462,7 @@ OpenSource(const Index *index, int resident, uint64 seed)
 	MemorySource *memory = PipeannAllocZero(sizeof(MemorySource));
 
 	memory->source.request = MemoryRequest;
+	memory->source.request_resident = MemoryRequestResident;
 	memory->source.submit = MemorySubmit;
 	memory->source.next = MemoryNext;
 	memory->source.release = MemoryRelease;
@@ -560,7 +568,7 @@ CheckWidth(const MemorySource *memory, const PipeannSearchParams *params)
 {
 	uint64		allowed = params->width;
 
-	if (params->mode == PIPEANN_BEST_FIRST)
+	if (params->mode != PIPEANN_PIPE)
 		allowed *= 2;
 	if (params->width > 0)
 		CHECK(memory->counters.in_flight_peak <= allowed);
@@ -609,10 +617,10 @@ CountFound(const Index *index, int number, const PipeannSearchParams *params,
 }
 
 static double
-Recall(const Index *index, PipeannSearchMode mode, int ef, int width,
-	   int resident)
+RecallWith(const Index *index, PipeannSearchMode mode, uint32 switches, int ef,
+		   int width, int resident)
 {
-	PipeannSearchParams params = {0};
+	PipeannSearchParams params = {.switches = switches};
 	int			found = 0;
 
 	params.mode = mode;
@@ -624,16 +632,54 @@ Recall(const Index *index, PipeannSearchMode mode, int ef, int width,
 	return (double) found / (QUERIES * K);
 }
 
-static const PipeannSearchMode modes[] = {PIPEANN_BEST_FIRST, PIPEANN_PIPE};
+static double
+Recall(const Index *index, PipeannSearchMode mode, int ef, int width,
+	   int resident)
+{
+	return RecallWith(index, mode, PIPEANN_DEFAULT_SWITCHES, ef, width,
+					  resident);
+}
+
+static const PipeannSearchMode modes[] = {
+	PIPEANN_BEST_FIRST, PIPEANN_PIPE, PIPEANN_STALE, PIPEANN_LOOK_AHEAD
+};
+
+#define MODES ((int) (sizeof(modes) / sizeof(modes[0])))
 
 static Index *l2_index;
+
+/* Reads of all queries together. */
+static uint64
+ReadsOf(PipeannSearchMode mode, uint32 switches, int resident)
+{
+	uint64		reads = 0;
+
+	for (int i = 0; i < QUERIES; i++)
+	{
+		PipeannSearchParams params = {.switches = switches};
+		MemorySource *memory = OpenSource(l2_index, resident, i);
+		PipeannSearch *search;
+		float		query[256];
+
+		params.mode = mode;
+		params.ef = 60;
+		params.max_pages = MAX_FRAMES;
+		MakeQuery(l2_index, i, query);
+		search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
+									&memory->source, query, &params);
+		CHECK(PipeannSearchRun(search));
+		reads += memory->counters.page_reads;
+		EndSearch(search, memory);
+	}
+	return reads;
+}
 
 static void
 FindsTheNearest(void)
 {
 	static const int widths[] = {0, 1, 2, 64};
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MODES; i++)
 		for (int j = 0; j < 4; j++)
 			for (int resident = 0; resident <= 100; resident += 50)
 			{
@@ -646,10 +692,103 @@ FindsTheNearest(void)
 			}
 }
 
+/*
+ * Each idea of a mode can be switched off, and all at once.
+ */
+static void
+FindsWithoutItsIdeas(void)
+{
+	for (int i = 0; i < MODES; i++)
+		for (uint32 off = 1; off < 0x200; off <<= 1)
+			for (int resident = 0; resident <= 100; resident += 50)
+			{
+				uint32		last = off == 0x100 ? 0 :
+					PIPEANN_DEFAULT_SWITCHES & ~off;
+				double		recall = RecallWith(l2_index, modes[i], last, 100,
+												0, resident);
+
+				if (!CHECK(recall >= 0.96))
+					NOTE("mode %d, switches %x, %d %% resident: recall %.3f",
+						 modes[i], last, resident, recall);
+			}
+}
+
+/*
+ * Pages that were read count as in memory: with these first, look_ahead reads
+ * no more than best_first does; and page-mates that join the pool save reads.
+ */
+static void
+ReadsLess(void)
+{
+	uint32		without = PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_PAGE_MATES;
+	uint64		best_first = ReadsOf(PIPEANN_BEST_FIRST,
+									 PIPEANN_DEFAULT_SWITCHES, 30);
+	uint64		look_ahead = ReadsOf(PIPEANN_LOOK_AHEAD,
+									 PIPEANN_DEFAULT_SWITCHES, 30);
+	uint64		wide = ReadsOf(PIPEANN_PIPE, PIPEANN_DEFAULT_SWITCHES &
+							   ~PIPEANN_READ_PER_STEP, 0);
+	uint64		pipe = ReadsOf(PIPEANN_PIPE, PIPEANN_DEFAULT_SWITCHES, 0);
+	uint64		no_mates = ReadsOf(PIPEANN_PIPE, without, 0);
+
+	if (!CHECK(look_ahead <= best_first))
+		NOTE("look_ahead %d reads, best_first %d", (int) look_ahead,
+			 (int) best_first);
+	if (!CHECK(pipe <= wide))
+		NOTE("one read per step %d reads, all at once %d", (int) pipe,
+			 (int) wide);
+	if (!CHECK(pipe <= no_mates * 1.01))
+		NOTE("with page-mates %d reads, without %d", (int) pipe,
+			 (int) no_mates);
+}
+
+/*
+ * What a query found is where the same query begins the next time.
+ */
+static void
+BeginsWhereARecentQueryEnded(void)
+{
+	PipeannRecent recent;
+	PipeannCodes codes = l2_index->codes;
+	uint64		explored[2];
+
+	PipeannRecentInit(&recent);
+	codes.recent = &recent;
+	for (int i = 0; i < 2; i++)
+	{
+		PipeannSearchParams params = {.switches = PIPEANN_RESULT_SEEDS};
+		MemorySource *memory = OpenSource(l2_index, 100, 0);
+		PipeannSearch *search;
+		float		query[256];
+
+		params.mode = PIPEANN_BEST_FIRST;
+		params.width = 1;
+		params.ef = 4;
+		params.max_pages = MAX_FRAMES;
+		MakeQuery(l2_index, 3, query);
+		search = PipeannSearchBegin(&l2_index->layout, &codes, &memory->source,
+									query, &params);
+		CHECK(PipeannSearchRun(search));
+		for (int j = 0; j < PIPEANN_RECENT_IDS; j++)
+			CHECK(recent.ids[i][j] == PIPEANN_INVALID_ID);
+		for (int j = 0; j < PIPEANN_RECENT_IDS; j++)
+		{
+			const PipeannResult *result = PipeannSearchPop(search);
+
+			CHECK(result != NULL && recent.ids[i][j] == result->id);
+		}
+		explored[i] = memory->counters.nodes_explored;
+		EndSearch(search, memory);
+	}
+	CHECK(recent.next == 2);
+	if (!CHECK(explored[1] < explored[0]))
+		NOTE("%d nodes explored, then %d", (int) explored[0],
+			 (int) explored[1]);
+}
+
 static void
 FindsMoreWithALongerPool(void)
 {
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MODES; i++)
 	{
 		double		at_10 = Recall(l2_index, modes[i], 10, 0, 50);
 		double		at_40 = Recall(l2_index, modes[i], 40, 0, 50);
@@ -673,7 +812,7 @@ FindsWithOtherMetricsAndStorage(void)
 	{
 		Index	   *index = MakeIndex(2500, 16, metrics[i], storage[i]);
 
-		for (int j = 0; j < 2; j++)
+		for (int j = 0; j < MODES; j++)
 		{
 			double		recall = Recall(index, modes[j], 100, 0, 30);
 
@@ -723,17 +862,17 @@ GoesOnToTheEnd(void)
 	static const uint32 max_pages[] = {MAX_FRAMES, 40, 0};
 	uint8	   *seen = PipeannAlloc(l2_index->ids);
 
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 3 * MODES; i++)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
 		PipeannSearch *search;
 		float		query[256];
 		uint64		most = 0;
 
-		params.mode = modes[i % 2];
+		params.mode = modes[i % MODES];
 		params.ef = 20;
-		params.max_pages = max_pages[i / 2];
+		params.max_pages = max_pages[i / MODES];
 		MakeQuery(l2_index, i, query);
 		search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
 									&memory->source, query, &params);
@@ -757,7 +896,7 @@ GoesOnToTheEnd(void)
 static void
 ResultsOutliveThePages(void)
 {
-	PipeannSearchParams params = {0};
+	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 	MemorySource *memory = OpenSource(l2_index, 0, 1);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -807,9 +946,9 @@ PassesThroughDeadNodes(void)
 		else
 			slot->ntids = 0;
 	}
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(index, 30, i);
 		PipeannSearch *search;
 		float		query[256];
@@ -846,9 +985,9 @@ PassesOverKilledNodes(void)
 	for (int i = 0; i < index->n; i++)
 		if (PipeannIdSlot(&index->layout, IdAt(index, i)) != 0)
 			alive++;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(index, 30, i);
 		PipeannSearch *search;
 		const PipeannResult *result;
@@ -879,7 +1018,7 @@ static void
 ReturnsNodesWhoseRowsAreElsewhere(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	PipeannSearchParams params = {0};
+	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 	MemorySource *memory = OpenSource(index, 30, 1);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -923,7 +1062,7 @@ static void
 AsksForWideDistances(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	PipeannSearchParams params = {0};
+	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 	MemorySource *memory = OpenSource(index, 30, 1);
 	float		dist = -5;
 	PipeannSearch *search;
@@ -955,7 +1094,7 @@ ReadsEverythingWithoutCodes(void)
 {
 	for (int max_in_flight = 1; max_in_flight <= 64; max_in_flight *= 4)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(l2_index, 20, max_in_flight);
 		PipeannSearch *search;
 		const PipeannResult *result;
@@ -989,15 +1128,15 @@ ReadsEverythingWithoutCodes(void)
 static void
 SmallSourcesAreEnough(void)
 {
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 4 * MODES; i++)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(l2_index, 10, i);
 		PipeannSearch *search;
 		float		query[256];
 
-		memory->source.max_in_flight = 1 << (i / 2);
-		params.mode = modes[i % 2];
+		memory->source.max_in_flight = 1 << (i / MODES);
+		params.mode = modes[i % MODES];
 		params.ef = 30;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(l2_index, i, query);
@@ -1005,7 +1144,7 @@ SmallSourcesAreEnough(void)
 									&memory->source, query, &params);
 		CHECK(PipeannSearchRun(search));
 		CHECK(PipeannSearchRun(search));
-		CHECK(memory->counters.in_flight_peak <= 1ULL << (i / 2));
+		CHECK(memory->counters.in_flight_peak <= 1ULL << (i / MODES));
 		EndSearch(search, memory);
 	}
 }
@@ -1016,9 +1155,9 @@ SmallSourcesAreEnough(void)
 static void
 EntersNowhere(void)
 {
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(l2_index, 0, i);
 		PipeannCodes codes = l2_index->codes;
 		PipeannSearch *search;
@@ -1110,9 +1249,9 @@ SurvivesDamage(void)
 		Damage(index, &random);
 		if (round >= 10)
 			DamageEntries(&index->codes, &random);
-		for (int i = 0; i < 2; i++)
+		for (int i = 0; i < MODES; i++)
 		{
-			PipeannSearchParams params = {0};
+			PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 			MemorySource *memory = OpenSource(index, 30, round);
 			PipeannSearch *search;
 			float		query[256];
@@ -1140,9 +1279,9 @@ StaysWithinItsCodes(void)
 	uint8	   *seen = PipeannAlloc(l2_index->ids);
 
 	codes.ncodes = l2_index->ids / 2;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {0};
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
 		PipeannSearch *search;
 		float		query[256];
@@ -1168,6 +1307,9 @@ main(void)
 	PipeannKernelsInit();
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	UNIT_RUN(FindsTheNearest);
+	UNIT_RUN(FindsWithoutItsIdeas);
+	UNIT_RUN(ReadsLess);
+	UNIT_RUN(BeginsWhereARecentQueryEnded);
 	UNIT_RUN(FindsMoreWithALongerPool);
 	UNIT_RUN(FindsWithOtherMetricsAndStorage);
 	UNIT_RUN(GoesOnToTheEnd);

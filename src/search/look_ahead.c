@@ -1,0 +1,184 @@
+/*
+ * look_ahead.c
+ *		LAANN's look-ahead search (algorithm 1).
+ *
+ * Approach phase: candidates whose pages are in memory go first, and a better
+ * one that would have to be read is passed over; it is read only if it is
+ * still among the W best when those are explored. Then the result list does
+ * not depend on pages that a better pool would not have asked for. Converging,
+ * nearly all candidates will be needed: the width rises to alpha * L and decays
+ * by beta with each round. While reads are under way, candidates in memory are
+ * explored, those of the overflow area too, then exact distances computed; a
+ * page that comes goes before both.
+ *
+ * In memory is a page that is in shared_buffers or that this search has read.
+ */
+#include "search/engine.h"
+
+#define WIDTH 5					/* the paper's W */
+#define STABLE 5				/* its n: converging when these are explored */
+#define ALPHA 0.25f
+#define BETA 0.95f
+
+#define BEAM 1
+
+static bool
+IsFree(const PipeannCandidate *item)
+{
+	return !item->explored && item->beam == 0;
+}
+
+static bool
+IsConverging(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	return PipeannPoolFirstOpen(pool) >=
+		Min(STABLE, Min(pool->count, pool->length));
+}
+
+/* The nearest candidate from a position on that must be read, or INVALID_ID. */
+static uint32
+NextToRead(PipeannSearch *search, int from)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = from; i < pool->count; i++)
+		if (IsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
+			return pool->items[i].id;
+	return PIPEANN_INVALID_ID;
+}
+
+/* Whether a candidate is among the width nearest that are not explored. */
+static bool
+IsStillNear(PipeannSearch *search, uint32 id, int width)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
+	{
+		if (pool->items[i].id == id)
+			return IsFree(&pool->items[i]);
+		if (IsFree(&pool->items[i]))
+			width--;
+	}
+	return false;
+}
+
+/*
+ * Choose what is in memory, nearest first. Passed over is the first that is
+ * not.
+ */
+static void
+ChooseResident(PipeannSearch *search, int width)
+{
+	PipeannPool *pool = &search->pool;
+
+	search->passed_over = PIPEANN_INVALID_ID;
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
+	{
+		if (!IsFree(&pool->items[i]))
+			continue;
+		if (PipeannIsAtHand(search, i))
+		{
+			PipeannChoose(search, i, BEAM);
+			width--;
+		}
+		else if (search->passed_over == PIPEANN_INVALID_ID)
+			search->passed_over = pool->items[i].id;
+	}
+}
+
+static void
+ChooseApproaching(PipeannSearch *search, int width)
+{
+	if (!PipeannIsOn(search, PIPEANN_MEMORY_FIRST))
+		(void) PipeannChooseNearest(search, BEAM, width);
+	else if (search->passed_over != PIPEANN_INVALID_ID &&
+			 IsStillNear(search, search->passed_over, width))
+	{
+		(void) PipeannChooseNearest(search, BEAM, width);
+		search->passed_over =
+			NextToRead(search, PipeannPoolFirstOpen(&search->pool));
+	}
+	else
+		ChooseResident(search, width);
+}
+
+/*
+ * The nearest Wconv. (The paper says those among the first Wconv of the pool;
+ * when these are explored it has to go on, too.)
+ */
+static void
+ChooseConverging(PipeannSearch *search, int width)
+{
+	search->width = search->width == 0 ?
+		(int) (ALPHA * search->pool.length) : (int) (BETA * search->width);
+	search->width = Max(search->width, width);
+	(void) PipeannChooseNearest(search, BEAM, search->width);
+}
+
+static void
+Choose(PipeannSearch *search)
+{
+	int			width = search->params.width > 0 ?
+		search->params.width : WIDTH;
+
+	if (!search->converging)
+		search->converging = IsConverging(search);
+	if (!search->converging)
+		ChooseApproaching(search, width);
+	else if (PipeannIsOn(search, PIPEANN_CONVERGENCE_BURST))
+		ChooseConverging(search, width);
+	else
+		(void) PipeannChooseNearest(search, BEAM, width);
+	search->source->submit(search->source);
+}
+
+/*
+ * Explore one candidate in memory that was not chosen; false if there is none.
+ */
+static bool
+ExploreAhead(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count; i++)
+		if (IsFree(&pool->items[i]) && PipeannIsAtHand(search, i))
+		{
+			PipeannExplore(search, i);
+			return true;
+		}
+	return false;
+}
+
+/*
+ * Use the time until the next page comes.
+ */
+static void
+LookAhead(PipeannSearch *search)
+{
+	PipeannFrame *frame;
+
+	while ((frame = search->source->next(search->source, false)) == NULL &&
+		   search->source->in_flight > 0 && ExploreAhead(search))
+		CHECK_FOR_INTERRUPTS();
+	if (frame != NULL)
+		PipeannArrive(search, frame);
+	else
+		PipeannAwaitPage(search);
+}
+
+void
+PipeannRunLookAhead(PipeannSearch *search)
+{
+	while (PipeannPoolIsOpen(&search->pool))
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannJoinPageMates(search);
+		Choose(search);
+		while (PipeannExploreBeam(search, BEAM))
+			LookAhead(search);
+		PipeannJoinPageMates(search);
+	}
+}
