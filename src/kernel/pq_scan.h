@@ -5,9 +5,10 @@
  * Private to kernel/. What was tried is in bench/micro: on an AMD Zen 3 a gather
  * costs more than eight loads; rows of 16-bit integers, which take half of the
  * cache, cost a conversion more than they save; rows of bytes save a tenth
- * (shuffled in registers or not) while everything is in the caches, nothing
- * when codes are spread over 32 MB, and cost recall. So plain loads of floats
- * win everywhere, and what remains is the memory. Hence
+ * from 50 bytes on (shuffled in registers or not) while everything is in the
+ * caches, and up to a fifth when codes are spread over 32 MB, but round what
+ * candidates are ordered by; what that does to recall was not measured. So rows
+ * are floats, and what remains is the memory. Hence
  *
  * - codes are prefetched PQ_PREFETCH ahead, all their cache lines: half of the
  *   time without; the whole list at once is no better from 50 bytes on;
