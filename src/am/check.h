@@ -112,7 +112,7 @@ extern void PipeannCheckOwners(PipeannCheck *check);
 /* check_codes.c */
 extern void PipeannCheckVector(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
-extern void PipeannCheckStreams(const PipeannCheck *check);
+extern void PipeannCheckStreams(PipeannCheck *check);
 
 /* check_edges.c */
 extern void PipeannCheckEdges(PipeannCheck *check);

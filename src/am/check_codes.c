@@ -34,6 +34,9 @@ typedef struct Value
 	double		absolute;
 } Value;
 
+/* Looks at the entry graph while VACUUM may be changing it. */
+#define ENTRY_TRIES 50
+
 /*
  * False if a wide node's chain is being changed, that is, the node too.
  */
@@ -296,32 +299,57 @@ CheckCodebook(const PipeannCheck *check)
 	pfree(centroids);
 }
 
-/*
- * Ids and neighbours in range were seen to when it was loaded.
- */
-static void
-CheckEntryGraph(const PipeannCheck *check)
+static bool
+EntryGraphIsSame(const PipeannCheck *check, const uint32 *stream, Size size)
+{
+	const PipeannCodes *codes = &check->view.codes;
+	Size		neighbors = (Size) codes->entry_count * codes->entry_degree;
+
+	return codes->entry_count == check->view.meta.entry_count &&
+		memcmp(stream, codes->entry_ids,
+			   codes->entry_count * sizeof(uint32)) == 0 &&
+		memcmp(stream + size / sizeof(uint32) - neighbors,
+			   codes->entry_neighbors, neighbors * sizeof(uint32)) == 0;
+}
+
+static uint32 *
+ReadEntryGraph(const PipeannCheck *check, Size *size)
 {
 	const PipeannIndexView *view = &check->view;
-	const PipeannCodes *codes = &view->codes;
-	Size		size = PipeannEntryBytes(codes->entry_count,
-										 codes->entry_degree);
-	uint32	   *stream = PipeannAlloc(Max(size, 1));
+	uint32	   *stream;
 
+	*size = PipeannEntryBytes(view->codes.entry_count,
+							  view->codes.entry_degree);
+	stream = PipeannAlloc(Max(*size, 1));
 	PipeannStreamRead(view->index, view->map, PIPEANN_ENTRY,
-					  view->meta.entry_first, stream, size);
-	if (codes->entry_count != view->meta.entry_count ||
-		memcmp(stream, codes->entry_ids,
-			   codes->entry_count * sizeof(uint32)) != 0 ||
-		memcmp(stream + size / sizeof(uint32) -
-			   (Size) codes->entry_count * codes->entry_degree,
-			   codes->entry_neighbors,
-			   (Size) codes->entry_count * codes->entry_degree *
-			   sizeof(uint32)) != 0)
-		ReportMemory(check,
-					 "the entry graph in memory is not the one on pages");
+					  view->meta.entry_first, stream, *size);
+	return stream;
+}
+
+/*
+ * Ids and neighbours in range were seen to when it was loaded. VACUUM may be
+ * replacing ids meanwhile, by nodes that were not there when slots were looked
+ * at, too.
+ */
+static void
+CheckEntryGraph(PipeannCheck *check)
+{
+	const PipeannCodes *codes = &check->view.codes;
+	Size		size;
+	uint32	   *stream = ReadEntryGraph(check, &size);
+
+	for (int i = 0; !EntryGraphIsSame(check, stream, size); i++)
+	{
+		if (i == ENTRY_TRIES)
+			ReportMemory(check,
+						 "the entry graph in memory is not the one on pages");
+		pfree(stream);
+		PipeannCheckPause();
+		PipeannCheckRefresh(check);
+		stream = ReadEntryGraph(check, &size);
+	}
 	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (stream[i] >= check->ids ||
+		if (stream[i] < check->ids &&
 			!(check->seen[stream[i]] & PIPEANN_SEEN_NODE))
 			PipeannCheckReport(check, stream[i],
 							   "is in the entry graph but is not a node");
@@ -329,7 +357,7 @@ CheckEntryGraph(const PipeannCheck *check)
 }
 
 void
-PipeannCheckStreams(const PipeannCheck *check)
+PipeannCheckStreams(PipeannCheck *check)
 {
 	CheckCodebook(check);
 	CheckEntryGraph(check);

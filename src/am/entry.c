@@ -23,7 +23,6 @@ typedef struct Entries
 	PipeannSlot *slot;
 	float	   *x;
 	float	   *y;
-	uint32		changed;
 } Entries;
 
 static float
@@ -91,6 +90,25 @@ FindHeir(Entries *e, uint32 id)
 	return heir;
 }
 
+/*
+ * One record for the id and the count of changes: wherever VACUUM or replay
+ * ends, images know that they have to be brought up to date.
+ */
+static void
+Write(PipeannVacuum *v, uint32 place, uint32 id)
+{
+	PipeannMetaUpdate update;
+	Buffer		buffer;
+
+	PipeannMetaBegin(v->view.index, &update);
+	buffer = PipeannStreamPut(v->view.index, v->view.map, PIPEANN_ENTRY,
+							  v->view.meta.entry_first, place, id,
+							  update.state);
+	update.meta->entry_changes++;
+	PipeannMetaEnd(&update);
+	UnlockReleaseBuffer(buffer);
+}
+
 static void
 Replace(Entries *e, uint32 place, uint32 id)
 {
@@ -99,20 +117,8 @@ Replace(Entries *e, uint32 place, uint32 id)
 
 	if (heir == PIPEANN_INVALID_ID)
 		return;
-	PipeannStreamPut(v->view.index, v->view.map, PIPEANN_ENTRY,
-					 v->view.meta.entry_first, place, heir);
+	Write(v, place, heir);
 	PipeannBitsAdd(&e->taken, heir);
-	e->changed++;
-}
-
-static void
-NoteChange(Relation index)
-{
-	PipeannMetaUpdate update;
-
-	PipeannMetaBegin(index, &update);
-	update.meta->entry_changes++;
-	PipeannMetaEnd(&update);
 }
 
 /*
@@ -143,7 +149,5 @@ PipeannVacuumEntries(PipeannVacuum *v)
 		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
 			Replace(&e, i, id);
 	}
-	if (e.changed > 0)
-		NoteChange(v->view.index);
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 }

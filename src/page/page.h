@@ -371,11 +371,12 @@ extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  Size length);
 
 /*
- * Change one of a stream's words, WAL-logged: number `at`, from the beginning.
+ * Change one of a stream's words, number `at` from the beginning, as part of a
+ * WAL record; returns the page's buffer, locked until that is finished.
  */
-extern void PipeannStreamPut(Relation index, const PipeannExtentMap *map,
+extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 							 PipeannKind kind, uint32 first, uint32 at,
-							 uint32 word);
+							 uint32 word, GenericXLogState *state);
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);

@@ -90,19 +90,18 @@ PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 	}
 }
 
-void
+Buffer
 PipeannStreamPut(Relation index, const PipeannExtentMap *map,
-				 PipeannKind kind, uint32 first, uint32 at, uint32 word)
+				 PipeannKind kind, uint32 first, uint32 at, uint32 word,
+				 GenericXLogState *state)
 {
 	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
 	BlockNumber blkno = StreamBlock(index, map, kind, first + at / per_page);
 	Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
 										   BUFFER_LOCK_EXCLUSIVE, false, NULL);
-	GenericXLogState *state = GenericXLogStart(index);
 	Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
 
 	((uint32 *) PipeannPagePayload(page))[at % per_page] = word;
 	PipeannPageSeal(page, blkno);
-	GenericXLogFinish(state);
-	UnlockReleaseBuffer(buffer);
+	return buffer;
 }
