@@ -218,7 +218,7 @@ AwaitScoring(PipeannSearch *search, uint32 at)
 	search->unscored[search->nunscored++] = at;
 }
 
-static float
+static void
 ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
@@ -236,25 +236,6 @@ ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 										   l->storage, slot->aux);
 	search->counters->exact_distances++;
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
-	return result.dist;
-}
-
-/*
- * A node whose page is here costs no read to explore, and its distance is
- * known: if it is near enough for the pool, it belongs there even though no
- * node explored so far has an edge to it.
- */
-static void
-JoinPool(PipeannSearch *search, uint32 id, float dist)
-{
-	int			position;
-
-	if (id >= search->codes->ncodes ||
-		!PipeannIdSetAdd(&search->visited, id))
-		return;
-	position = PipeannPoolInsert(&search->pool, id, dist);
-	if (position >= 0)
-		LinkCandidate(search, &search->pool.items[position]);
 }
 
 static inline bool
@@ -264,23 +245,50 @@ IsKilled(uint64 killed, uint32 slot)
 }
 
 void
+PipeannPushBatch(PipeannSearch *search, int n)
+{
+	if (n == 0)
+		return;
+	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
+						   search->batch_codes, n, search->batch_dists);
+	search->counters->code_distances += n;
+	for (int i = 0; i < n; i++)
+	{
+		int			position = PipeannPoolInsert(&search->pool,
+												 search->batch_ids[i],
+												 search->batch_dists[i]);
+
+		if (position >= 0)
+			LinkCandidate(search, &search->pool.items[position]);
+	}
+}
+
+/*
+ * A node whose page is here costs no read to explore: if it is near enough for
+ * the pool, it belongs there even though no node explored so far has an edge
+ * to it. It joins by the distance of its code, as every candidate does: where
+ * codes are poor, exact distances among them would come all first or all last.
+ */
+void
 PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 				 uint64 killed, bool join)
 {
 	const PipeannLayout *l = search->layout;
+	int			n = 0;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
 	{
 		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 		uint32		id = page * l->slots_per_page + i;
-		float		dist;
 
 		if (!PipeannSlotIsLive(slot) || IsKilled(killed, i))
 			continue;
-		dist = ScoreSlot(search, id, slot);
+		ScoreSlot(search, id, slot);
 		if (join)
-			JoinPool(search, id, dist);
+			n = PipeannBatchAdd(search, n, id);
 	}
+	if (join)
+		PipeannPushBatch(search, n);
 }
 
 void
@@ -312,25 +320,6 @@ PipeannScoreOne(PipeannSearch *search)
 	PipeannScorePage(search, ref->page, ref->frame->nodes, ref->killed,
 					 PipeannIsOn(search, PIPEANN_PAGE_MATES));
 	return true;
-}
-
-void
-PipeannPushBatch(PipeannSearch *search, int n)
-{
-	if (n == 0)
-		return;
-	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
-						   search->batch_codes, n, search->batch_dists);
-	search->counters->code_distances += n;
-	for (int i = 0; i < n; i++)
-	{
-		int			position = PipeannPoolInsert(&search->pool,
-												 search->batch_ids[i],
-												 search->batch_dists[i]);
-
-		if (position >= 0)
-			LinkCandidate(search, &search->pool.items[position]);
-	}
 }
 
 /*
