@@ -9,7 +9,9 @@
  * room.
  *
  * A node's first edge back comes from its nearest neighbour and is guarded: it
- * stays whatever is pruned. So no insert makes a node unreachable.
+ * stays whatever is pruned. So no insert makes a node unreachable. It is made
+ * before the others: a node that an insert cut short left behind has it or
+ * nothing leads there.
  *
  * All edges are worked out on copies of the lists first; then each page that
  * has some of the lists is changed once, if they are still what they were.
@@ -172,6 +174,7 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 /* What is done for an edge back. */
 typedef enum Effort
 {
+	IF_THERE,					/* it is guarded if the list has it */
 	IF_ROOM,					/* a full list is left as it is */
 	PRUNE,
 	GUARD						/* it must be, and stay */
@@ -186,7 +189,7 @@ static bool
 PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
-	bool		guarded = effort == GUARD;
+	bool		guarded = effort == GUARD || effort == IF_THERE;
 	int			at;
 
 	edge->target = target;
@@ -198,6 +201,8 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 	edge->n = PipeannSlotDegree(l, edge->seen);
 	edge->guards = PipeannSlotGuards(l, edge->seen);
 	at = ListFind(l, edge->seen, node->id);
+	if (at < 0 && effort == IF_THERE)
+		return false;
 	if (at < 0 && edge->n == l->max_degree)
 	{
 		if (effort == IF_ROOM)
@@ -342,11 +347,10 @@ PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 }
 
 /*
- * Where no live node was found, as in an index just emptied: the nearest node
- * of the entry graph takes the new one. Those stay even when they are dead.
+ * The nearest node of the entry graph, or INVALID_ID.
  */
-static bool
-LinkToEntry(NewNode *node)
+static uint32
+NearestEntry(NewNode *node)
 {
 	const PipeannCodes *codes = &node->view->codes;
 	const PipeannLayout *l = &node->view->meta.layout;
@@ -371,7 +375,25 @@ LinkToEntry(NewNode *node)
 		nearest = id;
 		least = dist;
 	}
-	return nearest != PIPEANN_INVALID_ID && LinkBack(node, nearest, GUARD);
+	return nearest;
+}
+
+/*
+ * Where no live node was found, as in an index just emptied: the root takes the
+ * new one, and so that it is found the nearest node of the entry graph as well.
+ * Those stay even when they are dead.
+ */
+static bool
+LinkToEntry(NewNode *node)
+{
+	uint32		root = node->view->meta.root;
+	uint32		nearest = NearestEntry(node);
+	bool		guarded = root < PipeannViewIds(node->view) &&
+		LinkBack(node, root, GUARD);
+
+	if (nearest == PIPEANN_INVALID_ID)
+		return guarded;
+	return LinkBack(node, nearest, GUARD) || guarded;
 }
 
 static NewNode
@@ -428,43 +450,86 @@ GuardAnyhow(NewNode *node, const PipeannSlot *slot,
 	return LinkToEntry(node);
 }
 
-void
-PipeannLinkNode(const PipeannIndexView *view, uint32 id,
-				const PipeannSlot *slot, const PipeannLinkSet *known)
+/*
+ * Work out the edges from the neighbours in a node's list; guardian becomes the
+ * one whose edge is to be guarded. Returns how many edges there are.
+ */
+static int
+PlanEdges(NewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
+		  BackEdge *edges, uint32 *guardian)
 {
-	const PipeannLayout *l = &view->meta.layout;
+	const PipeannLayout *l = &node->view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
-	BackEdge   *edges = palloc(Max(degree, 1) * sizeof(BackEdge));
-	NewNode		node = MakeNode(view, id, slot);
-	uint32		guardian = PIPEANN_INVALID_ID;
-	bool		guarded = false;
 	int			n = 0;
 
-	for (int i = 0; known != NULL && i < known->n; i++)
-		PipeannVectorCachePut(node.cache, known->ids[i], known->vectors[i]);
+	*guardian = PIPEANN_INVALID_ID;
 	for (int i = 0; i < degree; i++)
 	{
 		bool		needed = known == NULL || i < known->needed;
 
 		MakeEdge(l, &edges[n]);
-		if (guardian == PIPEANN_INVALID_ID &&
-			MayGuard(view, slot->neighbors[i]) &&
-			PlanEdge(&node, slot->neighbors[i], GUARD, &edges[n]))
-			guardian = edges[n++].target;
-		else if (PlanEdge(&node, slot->neighbors[i],
+		if (*guardian == PIPEANN_INVALID_ID &&
+			MayGuard(node->view, slot->neighbors[i]) &&
+			PlanEdge(node, slot->neighbors[i], GUARD, &edges[n]))
+			*guardian = edges[n++].target;
+		else if (PlanEdge(node, slot->neighbors[i],
 						  needed ? PRUNE : IF_ROOM, &edges[n]))
 			n++;
 	}
-	Apply(view, edges, n);
+	return n;
+}
+
+/*
+ * Bring those whose lists are on the guardian's page to the front; returns how
+ * many they are.
+ */
+static int
+GuardianFirst(const PipeannLayout *l, BackEdge *edges, int n, uint32 guardian)
+{
+	int			first = 0;
+
+	if (guardian == PIPEANN_INVALID_ID)
+		return 0;
 	for (int i = 0; i < n; i++)
 	{
+		BackEdge	edge = edges[i];
+
+		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, guardian))
+			continue;
+		edges[i] = edges[first];
+		edges[first++] = edge;
+	}
+	return first;
+}
+
+bool
+PipeannLinkNode(const PipeannIndexView *view, uint32 id,
+				const PipeannSlot *slot, const PipeannLinkSet *known)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BackEdge   *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
+							   sizeof(BackEdge));
+	NewNode		node = MakeNode(view, id, slot);
+	uint32		guardian;
+	bool		guarded = false;
+	int			first;
+	int			n;
+
+	for (int i = 0; known != NULL && i < known->n; i++)
+		PipeannVectorCachePut(node.cache, known->ids[i], known->vectors[i]);
+	n = PlanEdges(&node, slot, known, edges, &guardian);
+	first = GuardianFirst(l, edges, n, guardian);
+	Apply(view, edges, first);
+	for (int i = 0; i < first; i++)
 		if (edges[i].target == guardian)
 			guarded = edges[i].done;
-		else if (!edges[i].done)
-			(void) LinkBack(&node, edges[i].target, PRUNE);
-	}
 	if (!guarded)
-		(void) GuardAnyhow(&node, slot, known);
+		guarded = GuardAnyhow(&node, slot, known);
+	Apply(view, edges + first, n - first);
+	for (int i = 0; i < n; i++)
+		if (!edges[i].done && edges[i].target != guardian)
+			(void) LinkBack(&node, edges[i].target, PRUNE);
+	return guarded;
 }
 
 /*
@@ -538,6 +603,15 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 		return TakePlace(&node, &edge);
 	node.max_guards = l->max_degree;
 	return LinkBack(&node, target, GUARD);
+}
+
+bool
+PipeannGuardEdge(const PipeannIndexView *view, uint32 target, uint32 id,
+				 const PipeannSlot *slot)
+{
+	NewNode		node = MakeNode(view, id, slot);
+
+	return LinkBack(&node, target, IF_THERE);
 }
 
 bool

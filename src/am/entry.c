@@ -1,11 +1,12 @@
 /*
  * entry.c
- *		VACUUM puts live nodes in the places of dead ones in the entry graph.
+ *		VACUUM puts live nodes in the places of dead ones in the entry graph, and
+ *		in that of the root.
  *
  * A dead node's place goes to the nearest of its live neighbours that has none
  * yet. The edges there are between places, so they stay, and lead about where
  * they led. A dead node without a live neighbour keeps its place, and with it
- * its slot.
+ * its slot. Who takes the root's place is the root from then on.
  */
 #include "postgres.h"
 
@@ -95,7 +96,7 @@ FindHeir(Entries *e, uint32 id)
  * ends, images know that they have to be brought up to date.
  */
 static void
-Write(PipeannVacuum *v, uint32 place, uint32 id)
+Write(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
 {
 	PipeannMetaUpdate update;
 	Buffer		buffer;
@@ -105,6 +106,8 @@ Write(PipeannVacuum *v, uint32 place, uint32 id)
 							  v->view.meta.entry_first, place, id,
 							  update.state);
 	update.meta->entry_changes++;
+	if (update.meta->root == old)
+		update.meta->root = id;
 	PipeannMetaEnd(&update);
 	UnlockReleaseBuffer(buffer);
 }
@@ -117,8 +120,62 @@ Replace(Entries *e, uint32 place, uint32 id)
 
 	if (heir == PIPEANN_INVALID_ID)
 		return;
-	Write(v, place, heir);
+	Write(v, place, id, heir);
 	PipeannBitsAdd(&e->taken, heir);
+}
+
+static uint32
+FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
+{
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		id = ids == NULL ? i : ids[i];
+
+		if (id < v->ids && PipeannBitsHas(&v->live, id))
+			return id;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * A root that is to be freed gives way: where there are no codes, so no entry
+ * graph, to any live node, a neighbour if possible.
+ */
+static void
+ReplaceRoot(Entries *e)
+{
+	PipeannVacuum *v = e->v;
+	const PipeannCodes *codes = &v->view.codes;
+	uint32		root = v->view.meta.root;
+	uint32		heir;
+	PipeannMetaUpdate update;
+
+	if (root < v->ids &&
+		(PipeannBitsHas(&v->live, root) || PipeannBitsHas(&e->taken, root)))
+		return;
+	if (v->view.image != NULL)
+		heir = FirstLive(v, codes->entry_ids, codes->entry_count);
+	else
+	{
+		PipeannSlotCopy(&v->view, root, e->slot);
+		heir = FirstLive(v, e->slot->neighbors,
+						 PipeannSlotDegree(&v->view.meta.layout, e->slot));
+		if (heir == PIPEANN_INVALID_ID)
+			heir = FirstLive(v, NULL, v->ids);
+	}
+	if (heir == PIPEANN_INVALID_ID)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->root = heir;
+	PipeannMetaEnd(&update);
+}
+
+static void
+NoteRoot(PipeannVacuum *v, uint32 old_root)
+{
+	PipeannRefreshView(&v->view);
+	v->old_root = v->view.meta.root == old_root ? PIPEANN_INVALID_ID :
+		old_root;
 }
 
 /*
@@ -131,9 +188,11 @@ PipeannVacuumEntries(PipeannVacuum *v)
 	const PipeannLayout *l = &v->view.meta.layout;
 	const PipeannCodes *codes = &v->view.codes;
 	Entries		e = {.v = v};
+	uint32		root;
 
 	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 	PipeannRefreshView(&v->view);
+	root = v->view.meta.root;
 	PipeannVacuumSet(v, &e.taken);
 	e.slot = PipeannSlotAlloc(l);
 	e.x = palloc(mul_size(l->dim, sizeof(float)));
@@ -149,5 +208,8 @@ PipeannVacuumEntries(PipeannVacuum *v)
 		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
 			Replace(&e, i, id);
 	}
+	PipeannRefreshView(&v->view);
+	ReplaceRoot(&e);
+	NoteRoot(v, root);
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 }

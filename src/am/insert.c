@@ -243,34 +243,12 @@ WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return dist;
 }
 
-/*
- * Without codes the search looks at every node. In an index by inner product a
- * node's neighbours are not those of the largest products, long vectors all,
- * but near ones.
- */
 static PipeannSearch *
 SearchNeighbors(InsertState *state, PipeannPageSource *source)
 {
-	PipeannIndexView *view = &state->view;
-	const PipeannLayout *l = &state->near;
-	PipeannSearchParams params = {0};
-	PipeannSearch *search;
-
-	params.mode = PIPEANN_PIPE;
-	params.ef = view->meta.ef_construction;
-	params.switches = PIPEANN_DEFAULT_SWITCHES;
-	params.max_pages = PG_INT32_MAX;
-	params.wide_distance = WideDistance;
-	params.wide_arg = state;
-	search = PipeannSearchBegin(l, view->image != NULL ? &view->codes : NULL,
-								source, state->query, &params);
-	if (view->image != NULL)
-		(void) PipeannSearchRun(search);
-	else
-		PipeannSearchExact(search,
-						   PipeannSourceCountPages(view->index, l, view->map,
-												   view->meta.graph_pages));
-	return search;
+	return PipeannLinkSearch(&state->view, &state->near, source, state->query,
+							 state->view.meta.ef_construction, WideDistance,
+							 state);
 }
 
 /*
@@ -350,6 +328,21 @@ WriteCodes(InsertState *state, uint32 id)
 }
 
 /*
+ * The only node there is is the root: the former one may have been freed with
+ * all others.
+ */
+static void
+NoteRoot(PipeannIndexView *view, uint32 id)
+{
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(view->index, &update);
+	update.meta->root = id;
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(view);
+}
+
+/*
  * A node written at the same moment as an index's first ones has found none to
  * lead to and none that leads to it: now they are there.
  */
@@ -380,7 +373,8 @@ LinkLate(InsertState *state, uint32 id)
 	}
 	else
 		PipeannSlotAbort(&update);
-	PipeannLinkNode(view, id, state->slot, set);
+	if (!PipeannLinkNode(view, id, state->slot, set))
+		NoteRoot(view, id);
 }
 
 static void
@@ -402,7 +396,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	if (state->slot->degree == 0 && state->nodes > 1)
 		LinkLate(state, id);
 	else
-		PipeannLinkNode(view, id, state->slot, set);
+		(void) PipeannLinkNode(view, id, state->slot, set);
 }
 
 /*
@@ -418,7 +412,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	{
 		WriteCodes(state, id);
 		(void) PipeannNoteNode(&state->view, id, false);
-		PipeannLinkNode(&state->view, id, slot, NULL);
+		(void) PipeannLinkNode(&state->view, id, slot, NULL);
 	}
 	pfree(slot);
 }
@@ -468,9 +462,7 @@ InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
 	}
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
-	state.near = *l;
-	if (l->metric == PIPEANN_IP)
-		state.near.metric = PIPEANN_L2;
+	state.near = PipeannNearLayout(l);
 	source = PipeannSourceOpen(index, l, state.view.map, &counters);
 	search = SearchNeighbors(&state, source);
 	set = PipeannLinkCandidates(&state.view, search, x, state.slot->aux);

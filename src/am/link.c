@@ -6,6 +6,7 @@
 #include "postgres.h"
 
 #include "am/link.h"
+#include "io/io.h"
 #include "kernel/kernel.h"
 
 /* Candidates looked at, as a multiple of ef_construction. */
@@ -100,6 +101,31 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 		!PipeannChainVector(view, id, slot, x))
 		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	EmbedVector(view, x, slot->aux, out);
+}
+
+PipeannSearch *
+PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
+				  PipeannPageSource *source, const float *query, int ef,
+				  PipeannWideDistance wide_distance, void *wide_arg)
+{
+	PipeannSearchParams params = {0};
+	PipeannSearch *search;
+
+	params.mode = PIPEANN_PIPE;
+	params.ef = ef;
+	params.switches = PIPEANN_DEFAULT_SWITCHES;
+	params.max_pages = PG_INT32_MAX;
+	params.wide_distance = wide_distance;
+	params.wide_arg = wide_arg;
+	search = PipeannSearchBegin(near, view->image != NULL ? &view->codes : NULL,
+								source, query, &params);
+	if (view->image != NULL)
+		(void) PipeannSearchRun(search);
+	else
+		PipeannSearchExact(search,
+						   PipeannSourceCountPages(view->index, near, view->map,
+												   view->meta.graph_pages));
+	return search;
 }
 
 static bool

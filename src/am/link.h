@@ -77,11 +77,39 @@ extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 PipeannSlot *slot);
 
 /*
- * Make the edges that lead to node id from its neighbours; slot is a copy of
- * its slot, known has vectors at hand or is NULL. Its code is written already,
- * if there are codes.
+ * The layout by which neighbours are searched: in an index by inner product a
+ * node's neighbours are not those of the largest products, long vectors all,
+ * but near ones.
  */
-extern void PipeannLinkNode(const PipeannIndexView *view, uint32 id,
+static inline PipeannLayout
+PipeannNearLayout(const PipeannLayout *l)
+{
+	PipeannLayout near = *l;
+
+	if (near.metric == PIPEANN_IP)
+		near.metric = PIPEANN_L2;
+	return near;
+}
+
+/*
+ * Search for the nodes nearest to a vector (normalised for cosine), ef of them
+ * or, without codes, all. near is the layout by whose metric they are near: to
+ * be the same as long as the search is used.
+ */
+extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
+										const PipeannLayout *near,
+										PipeannPageSource *source,
+										const float *query, int ef,
+										PipeannWideDistance wide_distance,
+										void *wide_arg);
+
+/*
+ * Make the edges that lead to node id from its neighbours, the guarded one
+ * first; slot is a copy of its slot, known has vectors at hand or is NULL. Its
+ * code is written already, if there are codes. Returns whether there is a guarded one, as there is but
+ * where no live node was to be found.
+ */
+extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);
 
@@ -100,7 +128,11 @@ extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot);
 
-/* Let the nearest node of the entry graph lead to node id. */
+/* Guard target's edge to node id. False if it has none, or no guards to spare. */
+extern bool PipeannGuardEdge(const PipeannIndexView *view, uint32 target,
+							 uint32 id, const PipeannSlot *slot);
+
+/* Let the root lead to node id, or the nearest node of the entry graph. */
 extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot);
 

@@ -1,12 +1,17 @@
 /*
  * relink.c
- *		After VACUUM's repair every live node can be reached again.
+ *		After VACUUM's repair guarded edges lead to every live node again.
  *
- * A walk from the entry graph over the lists as they are now, in file order:
- * the pass that repairs lists follows those of nodes already reached, further
- * passes only visit pages with nodes reached since. Two bits a node are all it
- * needs in memory. What is left unreached is linked as an insert that finds
- * all lists full does it, which cuts nothing off, and the walk goes on there.
+ * That a node can be reached is not enough: the next inserts may prune what
+ * leads to it. So this is a walk from the root over guarded edges only, as they
+ * are now, in file order: the pass that repairs lists follows those of nodes
+ * already reached, further passes only visit pages with nodes reached since.
+ * Three bits a node are all it needs in memory.
+ *
+ * What is left has lost its guardian, or a node before it has. Those that have
+ * none get one first, mostly by guarding an edge that is there; that brings the
+ * others back. What is left then is linked as an insert that finds all lists
+ * full does it, which cuts nothing off.
  *
  * Nodes written meanwhile are linked by their inserters.
  */
@@ -28,37 +33,46 @@ PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 {
 	reach->v = v;
 	PipeannVacuumSet(v, &reach->present);
+	PipeannVacuumSet(v, &reach->guarded);
 	PipeannVacuumSet(v, &reach->reached);
 	PipeannVacuumSet(v, &reach->expanded);
-	for (uint32 i = 0; i < v->view.codes.entry_count; i++)
-		if (v->view.codes.entry_ids[i] < v->ids)
-			PipeannBitsAdd(&reach->reached, v->view.codes.entry_ids[i]);
+	if (v->view.meta.root < v->ids)
+		PipeannBitsAdd(&reach->reached, v->view.meta.root);
+}
+
+static void
+AddGuarded(const PipeannReach *reach, const PipeannSlot *slot,
+		   PipeannBits *set)
+{
+	int			guards = PipeannSlotGuards(&reach->v->view.meta.layout, slot);
+
+	for (int i = 0; i < guards; i++)
+		if (slot->neighbors[i] < reach->v->ids)
+			PipeannBitsAdd(set, slot->neighbors[i]);
 }
 
 /*
- * Follow a node's list if the node is reached.
+ * Follow a node's guarded edges if the node is reached.
  */
 static void
 Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
-	int			degree = PipeannSlotDegree(&reach->v->view.meta.layout, slot);
-
 	if (!PipeannBitsHas(&reach->reached, id) ||
 		PipeannBitsHas(&reach->expanded, id))
 		return;
 	PipeannBitsAdd(&reach->expanded, id);
-	if (!PipeannSlotIsNode(slot))
-		return;
-	for (int i = 0; i < degree; i++)
-		if (slot->neighbors[i] < reach->v->ids)
-			PipeannBitsAdd(&reach->reached, slot->neighbors[i]);
+	if (PipeannSlotIsNode(slot))
+		AddGuarded(reach, slot, &reach->reached);
 }
 
 void
 PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
 	if (PipeannSlotIsLive(slot))
+	{
 		PipeannBitsAdd(&reach->present, id);
+		AddGuarded(reach, slot, &reach->guarded);
+	}
 	Expand(reach, id, slot);
 }
 
@@ -130,72 +144,77 @@ NoWideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return (float) l->dim;
 }
 
+static bool
+IsReached(const PipeannReach *reach, uint32 id)
+{
+	return id < reach->v->ids && PipeannBitsHas(&reach->reached, id);
+}
+
+/*
+ * Let one of a node's own neighbours lead to it, if possible one that does so.
+ */
+static bool
+LinkByNeighbor(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	int			degree = PipeannSlotDegree(&view->meta.layout, slot);
+
+	for (int i = 0; i < degree; i++)
+		if (IsReached(reach, slot->neighbors[i]) &&
+			PipeannGuardEdge(view, slot->neighbors[i], id, slot))
+			return true;
+	for (int i = 0; i < degree; i++)
+		if (IsReached(reach, slot->neighbors[i]) &&
+			PipeannLinkEdge(view, slot->neighbors[i], id, slot))
+			return true;
+	return false;
+}
+
 /*
  * Link a node from the nearest ones that a search finds.
  */
 static bool
-LinkBySearch(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
+LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
-	PipeannIndexView *view = &v->view;
-	const PipeannLayout *l = &view->meta.layout;
+	const PipeannIndexView *view = &reach->v->view;
+	PipeannLayout near = PipeannNearLayout(&view->meta.layout);
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
-												  &counters);
-	PipeannSearchParams params = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index, &near,
+												  view->map, &counters);
 	PipeannSearch *search;
 	const PipeannResult *result;
-	float	   *query = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *query = palloc(mul_size(near.dim, sizeof(float)));
 	bool		linked = false;
 
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-						 query);
-	if (l->metric == PIPEANN_COSINE)
-		PipeannNormalize(query, l->dim, query);
-	params.mode = PIPEANN_PIPE;
-	params.ef = SEARCH_EF;
-	params.switches = PIPEANN_DEFAULT_SWITCHES;
-	params.max_pages = PG_INT32_MAX;
-	params.wide_distance = NoWideDistance;
-	params.wide_arg = (void *) l;
-	search = PipeannSearchBegin(l, &view->codes, source, query, &params);
-	(void) PipeannSearchRun(search);
+	PipeannVectorToFloat(PipeannSlotVector(&near, slot), near.storage,
+						 near.dim, query);
+	if (near.metric == PIPEANN_COSINE)
+		PipeannNormalize(query, near.dim, query);
+	search = PipeannLinkSearch(view, &near, source, query, SEARCH_EF,
+							   NoWideDistance, &near);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	while (!linked && (result = PipeannSearchPop(search)) != NULL)
-		if (result->id != id)
+		if (result->id != id && IsReached(reach, result->id))
 			linked = PipeannLinkEdge(view, result->id, id, slot);
 	return linked;
 }
 
-/*
- * Let a node that can be reached lead to one that cannot: one of its own
- * neighbours if possible.
- */
-static void
-Attach(PipeannReach *reach, uint32 id, PipeannSlot *slot)
+static bool
+LinkAnyhow(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
-	PipeannIndexView *view = &reach->v->view;
-	int			degree = PipeannSlotDegree(&view->meta.layout, slot);
-	uint32	   *list = palloc(Max(degree, 1) * sizeof(uint32));
-	bool		linked = false;
-
-	memcpy(list, slot->neighbors, degree * sizeof(uint32));
-	for (int i = 0; i < degree && !linked; i++)
-		if (list[i] < reach->v->ids &&
-			PipeannBitsHas(&reach->reached, list[i]))
-			linked = PipeannLinkEdge(view, list[i], id, slot);
-	if (!linked)
-		linked = LinkBySearch(reach->v, id, slot);
-	if (!linked)
-		(void) PipeannLinkEntry(view, id, slot);
-	reach->v->relinked++;
+	return LinkByNeighbor(reach, id, slot) ||
+		LinkBySearch(reach, id, slot) ||
+		PipeannLinkEntry(&reach->v->view, id, slot);
 }
 
 /*
- * Whoever shuts inserters out shuts this out as well.
+ * Link a node that is not reached, and see what it guards. Whoever shuts
+ * inserters out shuts this out as well.
  */
-static void
-AttachNode(PipeannReach *reach, uint32 id)
+static bool
+Attach(PipeannReach *reach, uint32 id,
+	   bool (*link) (PipeannReach *reach, uint32 id, const PipeannSlot *slot))
 {
 	PipeannIndexView *view = &reach->v->view;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -203,43 +222,73 @@ AttachNode(PipeannReach *reach, uint32 id)
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
+	bool		linked = true;
 
 	LockPage(view->index, PIPEANN_METAPAGE, ShareLock);
 	PipeannSlotCopy(view, id, slot);
 	if (PipeannSlotIsLive(slot))
-		Attach(reach, id, slot);
+	{
+		linked = link(reach, id, slot);
+		if (linked)
+			reach->v->relinked++;
+	}
 	UnlockPage(view->index, PIPEANN_METAPAGE, ShareLock);
-	PipeannBitsAdd(&reach->reached, id);
+	if (linked)
+	{
+		PipeannBitsAdd(&reach->reached, id);
+		Expand(reach, id, slot);
+	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
+	return linked;
+}
+
+static bool
+IsLost(const PipeannReach *reach, uint32 id)
+{
+	return PipeannBitsHas(&reach->present, id) &&
+		!PipeannBitsHas(&reach->reached, id);
 }
 
 /*
- * Follow the nodes that lead on from one just linked: mostly none.
+ * Give those that nobody guards a guardian among their neighbours. Returns
+ * whether there was one for any.
  */
-static void
-WalkFrom(PipeannReach *reach, uint32 id)
+static bool
+AttachOrphans(PipeannReach *reach)
 {
-	const PipeannLayout *l = &reach->v->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	uint64		before = reach->reached.count;
+	bool		any = false;
 
-	PipeannSlotCopy(&reach->v->view, id, slot);
-	Expand(reach, id, slot);
-	pfree(slot);
-	if (reach->reached.count > before)
-		Walk(reach);
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (IsLost(reach, id) && !PipeannBitsHas(&reach->guarded, id))
+			any |= Attach(reach, id, LinkByNeighbor);
+	}
+	return any;
+}
+
+static void
+AttachRest(PipeannReach *reach)
+{
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		uint64		before = reach->reached.count;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!IsLost(reach, id))
+			continue;
+		(void) Attach(reach, id, LinkAnyhow);
+		if (reach->reached.count > before + 1)
+			Walk(reach);
+	}
 }
 
 void
 PipeannReachEnd(PipeannReach *reach)
 {
-	Walk(reach);
-	for (uint32 id = 0; id < reach->v->ids; id++)
-		if (PipeannBitsHas(&reach->present, id) &&
-			!PipeannBitsHas(&reach->reached, id))
-		{
-			AttachNode(reach, id);
-			WalkFrom(reach, id);
-		}
+	do
+		Walk(reach);
+	while (AttachOrphans(reach));
+	AttachRest(reach);
 }

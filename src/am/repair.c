@@ -238,6 +238,17 @@ HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
 		!(owner_is_dead && PipeannBitsHas(&r->v->entry, neighbor));
 }
 
+/*
+ * A new root guards what the old one did.
+ */
+static bool
+IsHeirOfRoot(const Repair *r, uint32 id)
+{
+	return id == r->v->view.meta.root &&
+		r->v->old_root != PIPEANN_INVALID_ID &&
+		HasToGo(r, r->v->old_root, false);
+}
+
 static bool
 NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 {
@@ -246,6 +257,8 @@ NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 
 	if (!PipeannSlotIsNode(slot) || PipeannVacuumFrees(r->v, id))
 		return false;
+	if (IsHeirOfRoot(r, id))
+		return true;
 	for (int i = 0; i < degree; i++)
 		if (HasToGo(r, slot->neighbors[i], dead))
 			return true;
@@ -335,6 +348,8 @@ GatherGuards(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
 	for (int i = 0; i < guards; i++)
 		if (HasToGo(r, slot->neighbors[i], dead))
 			n = InheritGuards(r, slot->neighbors[i], out, n);
+	if (IsHeirOfRoot(r, id))
+		n = InheritGuards(r, r->v->old_root, out, n);
 	return n;
 }
 
@@ -659,6 +674,5 @@ PipeannVacuumRepair(PipeannVacuum *v)
 		pfree(r->offsets.values);
 		r->from = r->to;
 	} while (r->from < v->ids);
-	if (v->view.image != NULL)
-		PipeannReachEnd(&reach);
+	PipeannReachEnd(&reach);
 }

@@ -65,6 +65,7 @@ typedef struct PipeannVacuum
 	uint32		owners_size;
 
 	PipeannBits entry;			/* nodes of the entry graph */
+	uint32		old_root;		/* which had to give way, or INVALID_ID */
 	uint32		free_pages;		/* noted in the free space map */
 	uint64		freed;			/* nodes */
 	uint64		lists;			/* neighbour lists repaired */
@@ -104,7 +105,10 @@ PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 /* clean.c: take out dead TIDs, see what is dead */
 extern void PipeannVacuumClean(PipeannVacuum *v);
 
-/* entry.c: put live nodes in the places of dead ones in the entry graph */
+/*
+ * entry.c: put live nodes in the places of dead ones in the entry graph, and in
+ * that of the root
+ */
 extern void PipeannVacuumEntries(PipeannVacuum *v);
 
 /* overflow.c: take overflow slots out of their chains */
@@ -114,13 +118,14 @@ extern void PipeannVacuumParts(PipeannVacuum *v);
 /* repair.c: take dead nodes out of the graph */
 extern void PipeannVacuumRepair(PipeannVacuum *v);
 
-/* relink.c: every live node can be reached */
+/* relink.c: guarded edges lead from the root to every live node */
 typedef struct PipeannReach
 {
 	PipeannVacuum *v;
 	PipeannBits present;		/* live nodes that were passed */
+	PipeannBits guarded;		/* nodes that one of these guards */
 	PipeannBits reached;
-	PipeannBits expanded;		/* of these, whose neighbours are reached */
+	PipeannBits expanded;		/* of these, whose guarded edges are followed */
 } PipeannReach;
 
 extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);

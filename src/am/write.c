@@ -13,6 +13,12 @@
 #include "pgstat.h"
 #include "utils/rel.h"
 
+/*
+ * Guarded edges of a list to begin with, if so few lead to every node: then
+ * there is room for those of guardians that die.
+ */
+#define FEW_GUARDS 4
+
 typedef struct Writer
 {
 	Relation	index;
@@ -297,7 +303,7 @@ PipeannWriteNodes(Relation index, PipeannMeta *meta,
 	if (graph != NULL)
 	{
 		w.guards = PipeannAlloc(c->n);
-		PipeannGraphGuard(graph, PipeannWantedGuards(l), w.guards);
+		PipeannGraphGuard(graph, FEW_GUARDS, w.guards);
 	}
 	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
 	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);

@@ -268,6 +268,8 @@ PipeannPushBatch(PipeannSearch *search, int n)
  * the pool, it belongs there even though no node explored so far has an edge
  * to it. It joins by the distance of its code, as every candidate does: where
  * codes are poor, exact distances among them would come all first or all last.
+ * (Wide vectors' codes, made for others, are so poor that page-mates would keep
+ * nearer ones on other pages out of the pool.)
  */
 void
 PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
@@ -284,7 +286,7 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 		if (!PipeannSlotIsLive(slot) || IsKilled(killed, i))
 			continue;
 		ScoreSlot(search, id, slot);
-		if (join)
+		if (join && !(slot->flags & PIPEANN_SLOT_WIDE))
 			n = PipeannBatchAdd(search, n, id);
 	}
 	if (join)

@@ -5,7 +5,7 @@ SET enable_seqscan = off;
 -- VACUUM cannot run in a transaction: what these tests make is dropped at the end.
 CREATE OR REPLACE PROCEDURE drop_all() LANGUAGE sql AS 'DROP TABLE IF EXISTS items, churned, equal, wide, large, small, hidden';
 CALL drop_all();
-SELECT plan(43);
+SELECT plan(85);
 
 -- Share of the given rows that a search for them finds.
 CREATE OR REPLACE FUNCTION found_by_itself(tab regclass, condition text) RETURNS numeric LANGUAGE plpgsql AS $$
@@ -78,8 +78,9 @@ $$;
 SELECT s FROM generate_series(0, 19) round, unnest(ARRAY[
 	format('DELETE FROM churned WHERE id IN (SELECT 1 + (%s * 2250 + i) %% 12000 FROM generate_series(0, 2249) i)', round),
 	'VACUUM churned',
-	format('CALL replace_half(%s)', round)]) s \gexec
-SELECT ok(is_sound('churned_idx'), 'churn: the index is whole');
+	format('SELECT ok(is_sound(''churned_idx''), ''churn: the index is whole after VACUUM %s'')', round),
+	format('CALL replace_half(%s)', round),
+	format('SELECT ok(is_sound(''churned_idx''), ''churn: and after the inserts'')')]) s \gexec
 SELECT is((SELECT count(*)::int FROM churned), 4500, 'churn: as many rows as before');
 -- (codes made anew begin an extent of 1 MB)
 SELECT cmp_ok(pg_relation_size('churned_idx'), '<=', (:size * 1.3)::bigint + 1048576, 'churn: the file did not grow by more than 0.3');
@@ -154,6 +155,14 @@ SELECT is(nodes('small_idx'), 100::bigint, 'small: nodes without rows are gone')
 SELECT graph_pages('small_idx') AS pages \gset
 INSERT INTO small SELECT id, val FROM strips WHERE id BETWEEN 1001 AND 1900;
 SELECT cmp_ok(graph_pages('small_idx'), '<=', (:pages * 1.13)::bigint, 'small: their slots are used again');
+SELECT s FROM generate_series(0, 5) round, unnest(ARRAY[
+	format('DELETE FROM small WHERE id %% 3 = %s %% 3 OR id <= 950', round),
+	'VACUUM small',
+	format('INSERT INTO small SELECT id, val FROM strips WHERE id BETWEEN 2001 + %1$s * 500 AND 2500 + %1$s * 500', round)]) s \gexec
+SELECT ok(NOT (pipeann_index_info('small_idx')).has_codes, 'small: no codes yet');
+INSERT INTO small SELECT id, val FROM strips WHERE id BETWEEN 5001 AND 10000;
+SELECT ok((pipeann_index_info('small_idx')).has_codes, 'small: codes, when it is not small any more');
+SELECT ok(is_sound('small_idx'), 'small: every node is led to');
 DROP TABLE small;
 
 -- rows deleted and not vacuumed take no places among the results
