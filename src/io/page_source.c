@@ -24,6 +24,7 @@ typedef struct Source
 	const PipeannExtentMap *map;
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* all that the search holds */
+	PipeannHotUses uses;
 	bool		closed;
 	MemoryContextCallback callback;
 } Source;
@@ -112,6 +113,7 @@ FinishHit(Source *source, PipeannBufferedFrame *frame)
 							 PIPEANN_GRAPH);
 	}
 	source->source.counters->page_hits++;
+	PipeannHotUse(&source->uses, frame->frame.page, true);
 	return MakeReady(source, frame, true);
 }
 
@@ -251,6 +253,7 @@ SourceRequest(PipeannPageSource *self, uint32 page)
 	if (!QueueRead(source, frame))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);
+	PipeannHotUse(&source->uses, page, false);
 	frame->frame.hit = false;
 	frame->frame.nodes = NULL;
 	frame->frame.state = PIPEANN_FRAME_IN_FLIGHT;
@@ -347,6 +350,23 @@ void
 PipeannSourceClose(PipeannPageSource *source)
 {
 	CloseSource(source);
+}
+
+void
+PipeannSourceKeepHot(PipeannPageSource *source, PipeannImage *image)
+{
+	if (image != NULL && image->hot != NULL)
+		((Source *) source)->uses.image = image;
+}
+
+void
+PipeannSourceSettle(PipeannPageSource *self)
+{
+	Source	   *source = (Source *) self;
+
+	if (source->uses.image != NULL)
+		PipeannHotSettle(source->index, source->layout, source->map,
+						 &source->uses);
 }
 
 /* Extents are filled in order, but need not stand in order in the file. */

@@ -242,6 +242,8 @@ Load(Relation index, PipeannLens *lens, const PipeannMeta *meta, bool evict)
 	body = (PipeannBody *) lens->pieces[0].address;
 	body->kills = plan.kills;
 	PipeannKillInit(body, plan.kill_mask + 1);
+	body->hot = plan.hot;
+	PipeannHotInitTable((PipeannHot *) ((char *) body + body->hot), meta);
 	body->centroids = plan.centroids;
 	body->entries = plan.entries;
 	body->codes = plan.codes;
