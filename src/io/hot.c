@@ -109,7 +109,8 @@ TakePlace(Relation index, const PipeannLayout *layout,
 }
 
 /*
- * A page that is kept but was not resident is brought in again.
+ * A page that is kept but had to be read was replaced by PostgreSQL: there are
+ * others that are wanted more. It begins anew.
  */
 static void
 Consider(Relation index, const PipeannLayout *layout,
@@ -120,8 +121,12 @@ Consider(Relation index, const PipeannLayout *layout,
 	int			blocks = layout->node_pages;
 	uint32		out = PIPEANN_INVALID_ID;
 
-	if (!PipeannHotIsKept(image->hot, page) &&
-		!PipeannHotKeep(image, page, blocks) &&
+	if (PipeannHotGiveUp(image, page, blocks))
+	{
+		PipeannHotResetCount(image->hot, page);
+		return;
+	}
+	if (!PipeannHotKeep(image, page, blocks) &&
 		!TakePlace(index, layout, map, image, page, count, &out))
 		return;
 	if (out != PIPEANN_INVALID_ID)

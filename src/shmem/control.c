@@ -47,7 +47,7 @@ InitControl(PipeannControl *control)
 	pg_atomic_init_u64(&control->frees, 0);
 	pg_atomic_init_u32(&control->hot_blocks, 0);
 	pg_atomic_init_u32(&control->hot_share, 0);
-	pg_atomic_init_u32(&control->hot_asked, 0);
+	pg_atomic_init_u64(&control->hot_asked, 0);
 	InitRecords(control);
 	for (int i = 0; i < PIPEANN_MAX_BLOCKS; i++)
 		control->blocks[i].next = i + 1 < PIPEANN_MAX_BLOCKS ? i + 1 :

@@ -8,8 +8,8 @@
  *
  * An index at rest keeps its place only while nobody else wants it: then it is
  * struck off the books (epoch), and the pages are PostgreSQL's to replace as any
- * others. Of indexes in use each may have its share when the limit is reached;
- * one that has more gives up a page for each that was refused to another.
+ * others. Of indexes in use each may have its share when the limit is reached:
+ * while one that has less was refused lately, those that have more give up.
  */
 #include "shmem/hot.h"
 
@@ -224,7 +224,7 @@ AskForRoom(PipeannControl *control, PipeannRecord *own, uint32 blocks)
 	pg_atomic_write_u32(&control->hot_share, Limit() / Max(in_use, 1));
 	if (!struck && pg_atomic_read_u32(&own->hot_blocks) + blocks <=
 		pg_atomic_read_u32(&control->hot_share))
-		pg_atomic_write_u32(&control->hot_asked, 1);
+		pg_atomic_write_u64(&control->hot_asked, (uint64) now);
 }
 
 /*
@@ -267,6 +267,19 @@ ReturnRoom(PipeannControl *control, PipeannRecord *record, int blocks)
 					Subtract(&record->hot_blocks, blocks));
 }
 
+/*
+ * Whether so many blocks are more than an index may have while another, which
+ * was refused lately, has less.
+ */
+static bool
+IsOverShare(PipeannControl *control, uint32 blocks)
+{
+	TimestampTz asked = (TimestampTz) pg_atomic_read_u64(&control->hot_asked);
+
+	return asked != 0 && blocks > pg_atomic_read_u32(&control->hot_share) &&
+		!TimestampDifferenceExceeds(asked, GetCurrentTimestamp(), REST_MS);
+}
+
 bool
 PipeannHotKeep(PipeannImage *image, uint32 page, int blocks)
 {
@@ -276,6 +289,8 @@ PipeannHotKeep(PipeannImage *image, uint32 page, int blocks)
 	if (page >= image->hot->npages || pipeann_hot_pages == 0)
 		return false;
 	FollowEpoch(image->hot, record);
+	if (IsOverShare(control, pg_atomic_read_u32(&record->hot_blocks) + blocks))
+		return false;
 	if (!TakeRoom(control, blocks))
 	{
 		AskForRoom(control, record, blocks);
@@ -317,9 +332,7 @@ PipeannHotHasSurplus(PipeannImage *image)
 		return false;
 	if (pg_atomic_read_u32(&control->hot_blocks) > Limit())
 		return true;
-	return pg_atomic_read_u32(&control->hot_asked) != 0 &&
-		own > pg_atomic_read_u32(&control->hot_share) &&
-		pg_atomic_exchange_u32(&control->hot_asked, 0) != 0;
+	return IsOverShare(control, own);
 }
 
 void

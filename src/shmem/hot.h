@@ -48,6 +48,14 @@ PipeannHotGetCount(const PipeannHot *hot, uint32 page)
 	return page < hot->npages ? hot->counts[page] : 0;
 }
 
+/* It was not wanted often enough to stay. */
+static inline void
+PipeannHotResetCount(PipeannHot *hot, uint32 page)
+{
+	if (page < hot->npages)
+		hot->counts[page] = 0;
+}
+
 /* Age the counts by so many uses. */
 extern void PipeannHotAge(PipeannHot *hot, uint32 uses);
 

@@ -122,7 +122,7 @@ typedef struct PipeannControl
 	pg_atomic_uint64 frees;		/* images whose memory was given back */
 	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, of all */
 	pg_atomic_uint32 hot_share; /* that an image may keep when that is full */
-	pg_atomic_uint32 hot_asked; /* one with less was refused */
+	pg_atomic_uint64 hot_asked; /* TimestampTz: one with less was refused */
 	int32		free_block;
 	uint32		hopeless_pages; /* refused although images were evicted */
 	PipeannRecord records[PIPEANN_MAX_RECORDS];
