@@ -102,7 +102,7 @@ CopyResidentPage(Source *source, PipeannBufferedFrame *frame)
  * A page in shared_buffers was copied under its lock, so it is not torn, and
  * where the cluster has checksums it was verified when it was read in; only
  * elsewhere may the disk's errors be in it. Nothing read from a page is
- * trusted, so what ours would find besides is not worth a tenth of the time.
+ * trusted, so what ours would find besides is not worth 6 % of the time.
  */
 static bool
 WasVerified(const char *page)
