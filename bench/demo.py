@@ -48,7 +48,8 @@ class Demo:
         return self.server.session
 
     def restart(self, shared_buffers):
-        self.server.restart(shared_buffers=shared_buffers)
+        # what is measured on disk shall not come to stay in memory
+        self.server.restart(shared_buffers=shared_buffers, **{"pipeann.hot_pages": "0"})
 
     # Loading and building
 

@@ -188,8 +188,8 @@ class Lab:
                           " WHERE oid = %s::regclass AND reltoastrelid <> 0", relation)
 
     def out_of_memory(self, system):
-        """A server that has just started, without the index in its buffers or in the page cache."""
-        self.server.restart(shared_buffers=SMALL_BUFFERS)
+        """A server that has just started, without the index in its buffers or in the page cache; none stays there."""
+        self.server.restart(shared_buffers=SMALL_BUFFERS, **{"pipeann.hot_pages": "0"})
         self.server.forget(self.index(system))
 
     # Timing

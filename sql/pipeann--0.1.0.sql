@@ -83,11 +83,12 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT trained_nodes pg_catalog.int8,
 	OUT recoding pg_catalog.bool,
 	OUT repairing pg_catalog.bool,
-	OUT degree_reason pg_catalog.text)
+	OUT degree_reason pg_catalog.text,
+	OUT hot_pages pg_catalog.int8)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; recoding, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is';
+	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; recoding, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,
@@ -146,12 +147,14 @@ CREATE FUNCTION @extschema@.pipeann_check(
 COMMENT ON FUNCTION @extschema@.pipeann_check(pg_catalog.regclass, pg_catalog.bool) IS
 	'check the structure of a pipeann index, and with heapallindexed that it has every row of its table; returns the number of its nodes, errors if it is corrupted';
 
-CREATE FUNCTION @extschema@.pipeann_prewarm(index pg_catalog.regclass)
+CREATE FUNCTION @extschema@.pipeann_prewarm(
+	index pg_catalog.regclass,
+	max_pages pg_catalog.int8 DEFAULT NULL)
 	RETURNS pg_catalog.int8
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
-COMMENT ON FUNCTION @extschema@.pipeann_prewarm(pg_catalog.regclass) IS
-	'load a pipeann index''s codes into memory and its graph into shared_buffers as far as that fits; returns blocks read';
+COMMENT ON FUNCTION @extschema@.pipeann_prewarm(pg_catalog.regclass, pg_catalog.int8) IS
+	'load a pipeann index''s codes into memory and its graph into shared_buffers, at most max_pages pages or three quarters of shared_buffers: where not all fit, those that searches wanted most, or else those that most edges lead to; returns blocks read';
 
 CREATE FUNCTION @extschema@.pipeann_recall(
 	index pg_catalog.regclass,

@@ -54,8 +54,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[22];
-	bool		nulls[22] = {0};
+	Datum		values[23];
+	bool		nulls[23] = {0};
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -85,6 +85,9 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_RECODING) != 0);
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
 	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
+	values[n++] = Int64GetDatum(view.image == NULL ? 0 :
+								PipeannCountHotPages(index, &meta->layout,
+													 view.image));
 	if (view.image != NULL)
 		PipeannImageRelease(view.image);
 	relation_close(index, AccessShareLock);

@@ -85,6 +85,8 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 
 	(void) nkeys;
 	(void) norderbys;
+	if (state->started)
+		PipeannSourceSettle(state->source);
 	ResetScan(state);
 	if (keys && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys,
@@ -148,6 +150,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->wide = NULL;
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
+	PipeannSourceKeepHot(state->source, state->view.image);
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.width = pipeann_pipeline_width;
@@ -321,6 +324,7 @@ pipeannendscan(IndexScanDesc scan)
 		PipeannLastCounters = state->counters;
 		PipeannLastMode = state->mode;
 		PipeannStatsAdd(scan->indexRelation, &state->counters);
+		PipeannSourceSettle(state->source);
 	}
 	MemoryContextDelete(state->context);
 	pfree(state);

@@ -1,6 +1,6 @@
 /*
  * tools.c
- *		SQL functions for operating an index: prewarming, measuring recall.
+ *		SQL functions for operating an index: measuring recall.
  */
 #include "postgres.h"
 
@@ -15,42 +15,7 @@
 #include "miscadmin.h"
 #include "utils/rel.h"
 
-PG_FUNCTION_INFO_V1(pipeann_prewarm);
 PG_FUNCTION_INFO_V1(pipeann_recall);
-
-/* Of shared_buffers, the part that prewarming may fill. */
-#define PREWARM_PART 0.75
-
-/*
- * pipeann_prewarm(regclass): load the codes, and graph pages into
- * shared_buffers as far as they fit. Returns the number of blocks read.
- */
-Datum
-pipeann_prewarm(PG_FUNCTION_ARGS)
-{
-	Relation	index = PipeannOpenIndex(PG_GETARG_OID(0));
-	PipeannIndexView view;
-	int64		limit = (int64) (NBuffers * PREWARM_PART);
-	int64		done = 0;
-	uint32		pages;
-
-	PipeannOpenView(&view, index);
-	pages = PipeannSourceCountPages(index, &view.meta.layout, view.map,
-									view.meta.graph_pages);
-	for (uint32 page = 0; page < pages && done < limit; page++)
-	{
-		BlockNumber blkno = PipeannGraphBlock(view.map, &view.meta.layout,
-											  page);
-
-		CHECK_FOR_INTERRUPTS();
-		for (int i = 0; i < view.meta.layout.node_pages; i++, done++)
-			ReleaseBuffer(ReadBuffer(index, blkno + i));
-	}
-	if (view.image != NULL)
-		PipeannImageRelease(view.image);
-	relation_close(index, AccessShareLock);
-	PG_RETURN_INT64(done);
-}
 
 typedef struct RecallState
 {

@@ -15,6 +15,7 @@
 
 #include "page/page.h"
 #include "search/source.h"
+#include "shmem/image.h"
 
 typedef enum PipeannIoMethod
 {
@@ -51,6 +52,23 @@ extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											const PipeannExtentMap *map,
 											PipeannCounters *counters);
 extern void PipeannSourceClose(PipeannPageSource *source);
+
+/*
+ * Count the pages asked for, so that those that searches want often come to
+ * stay in shared_buffers (hot.c). The image must outlive the source.
+ */
+extern void PipeannSourceKeepHot(PipeannPageSource *source,
+								 PipeannImage *image);
+
+/*
+ * When the search is over and its rows are returned: bring in a page or two of
+ * those counted, if that pays. May read, and raise errors.
+ */
+extern void PipeannSourceSettle(PipeannPageSource *source);
+
+/* Pages of an index that were brought in so and are resident. */
+extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
+								   const PipeannImage *image);
 
 /*
  * The number of graph pages that exist in the file right now: min of what the

@@ -11,20 +11,34 @@
 #include "pgstat.h"
 #include "storage/buf_internals.h"
 
-/* A buffer that held the block a moment ago, or InvalidBuffer. */
-static Buffer
-LookUpBlock(Relation index, BlockNumber blkno)
+#if PG_VERSION_NUM >= 160000
+#define SAME_TAG(a, b) BufferTagsEqual(&(a), &(b))
+#else
+#define SAME_TAG(a, b) BUFFERTAGS_EQUAL(a, b)
+#endif
+
+static BufferTag
+BlockTag(Relation index, BlockNumber blkno)
 {
 	BufferTag	tag;
-	uint32		hash;
-	LWLock	   *lock;
-	int			id;
 
 #if PG_VERSION_NUM >= 160000
 	InitBufferTag(&tag, &index->rd_locator, MAIN_FORKNUM, blkno);
 #else
 	INIT_BUFFERTAG(tag, index->rd_node, MAIN_FORKNUM, blkno);
 #endif
+	return tag;
+}
+
+/* A buffer that held the block a moment ago, or InvalidBuffer. */
+static Buffer
+LookUpBlock(Relation index, BlockNumber blkno)
+{
+	BufferTag	tag = BlockTag(index, blkno);
+	uint32		hash;
+	LWLock	   *lock;
+	int			id;
+
 	hash = BufTableHashCode(&tag);
 	lock = BufMappingPartitionLock(hash);
 
@@ -105,4 +119,74 @@ PipeannCopyThroughBuffer(Relation index, BlockNumber blkno, char *dst)
 	UnlockReleaseBuffer(buffer);
 	return reads == pgBufferUsage.shared_blks_read +
 		pgBufferUsage.local_blks_read;
+}
+
+#if PG_VERSION_NUM < 170000
+/*
+ * As bufmgr.c does for a relation that is dropped, but for clean buffers only,
+ * and nothing is waited for.
+ */
+static void
+EvictBuffer(Buffer buffer, const BufferTag *tag)
+{
+	BufferDesc *desc = GetBufferDescriptor(buffer - 1);
+	BufferTag	copy = *tag;
+	uint32		hash = BufTableHashCode(&copy);
+	LWLock	   *lock = BufMappingPartitionLock(hash);
+	uint32		state;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	state = LockBufHdr(desc);
+	if (!SAME_TAG(desc->tag, *tag) || BUF_STATE_GET_REFCOUNT(state) != 0 ||
+		!(state & BM_VALID) || (state & (BM_DIRTY | BM_IO_IN_PROGRESS)))
+	{
+		UnlockBufHdr(desc, state);
+		LWLockRelease(lock);
+		return;
+	}
+#if PG_VERSION_NUM >= 160000
+	ClearBufferTag(&desc->tag);
+#else
+	CLEAR_BUFFERTAG(desc->tag);
+#endif
+	state &= ~(BUF_FLAG_MASK | BUF_USAGECOUNT_MASK);
+	UnlockBufHdr(desc, state);
+	BufTableDelete(&copy, hash);
+	LWLockRelease(lock);
+	StrategyFreeBuffer(desc);
+}
+#else
+/*
+ * Should the buffer have been taken for another page since, that one goes and
+ * is read again when it is wanted.
+ */
+static void
+EvictBuffer(Buffer buffer, const BufferTag *tag)
+{
+	uint32		state =
+		pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
+
+	(void) tag;
+	if (state & BM_DIRTY)
+		return;
+#if PG_VERSION_NUM >= 180000
+	{
+		bool		flushed;
+
+		(void) EvictUnpinnedBuffer(buffer, &flushed);
+	}
+#else
+	(void) EvictUnpinnedBuffer(buffer);
+#endif
+}
+#endif
+
+void
+PipeannEvictResident(Relation index, BlockNumber blkno)
+{
+	Buffer		buffer = LookUpBlock(index, blkno);
+	BufferTag	tag = BlockTag(index, blkno);
+
+	if (buffer != InvalidBuffer)
+		EvictBuffer(buffer, &tag);
 }

@@ -172,4 +172,27 @@ extern bool PipeannIsResident(Relation index, BlockNumber blkno);
 extern bool PipeannCopyThroughBuffer(Relation index, BlockNumber blkno,
 									 char *dst);
 
+/* Let a block's buffer be the next to be used for something else. */
+extern void PipeannEvictResident(Relation index, BlockNumber blkno);
+
+/* hot.c */
+
+/* Pages that one search may bring in. */
+#define PIPEANN_HOT_PER_SEARCH 2
+
+/* Uses of pages by one search, and the most wanted of those that it read. */
+typedef struct PipeannHotUses
+{
+	PipeannImage *image;		/* NULL: not counted */
+	uint32		count;
+	int			nwanted;
+	uint32		pages[PIPEANN_HOT_PER_SEARCH];
+	uint8		counts[PIPEANN_HOT_PER_SEARCH];
+} PipeannHotUses;
+
+extern void PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit);
+extern void PipeannHotSettle(Relation index, const PipeannLayout *layout,
+							 const PipeannExtentMap *map,
+							 PipeannHotUses *uses);
+
 #endif							/* PIPEANN_IO_RING_H */

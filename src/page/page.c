@@ -133,11 +133,11 @@ PipeannPageSeal(Page page, BlockNumber blkno)
 }
 
 /*
- * Header, kind and our checksum. The header is compared with constants before
- * the special space is looked up through it.
+ * The header is compared with constants before the special space is looked up
+ * through it.
  */
-static bool
-OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
+bool
+PipeannPageIsKind(const char *page, PipeannKind kind)
 {
 	const PageHeaderData *header = (const PageHeaderData *) page;
 	PipeannPageOpaque opaque;
@@ -148,8 +148,16 @@ OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 		header->pd_upper != header->pd_special)
 		return false;
 	memcpy(&opaque, page + header->pd_special, sizeof(opaque));
-	return opaque.page_id == PIPEANN_PAGE_ID && opaque.kind == kind &&
-		opaque.checksum == PipeannPageChecksum(page, blkno);
+	return opaque.page_id == PIPEANN_PAGE_ID && opaque.kind == kind;
+}
+
+/* Header, kind and our checksum. */
+static bool
+OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
+{
+	return PipeannPageIsKind(page, kind) &&
+		PipeannPageGetOpaque((Page) page)->checksum ==
+		PipeannPageChecksum(page, blkno);
 }
 
 /*

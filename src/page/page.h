@@ -242,6 +242,9 @@ extern void PipeannPageSeal(Page page, BlockNumber blkno);
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
 							   PipeannKind kind);
 
+/* Whether a page's header is right and its kind is this: no checksum. */
+extern bool PipeannPageIsKind(const char *page, PipeannKind kind);
+
 /*
  * Error with ERRCODE_INDEX_CORRUPTED naming index and block unless our
  * checksum and kind are right. For pages in shared_buffers.

@@ -79,6 +79,8 @@ PipeannBodyPlan(const PipeannMeta *meta, PipeannBody *plan, uint32 *nodes)
 	size = add_size(size, mul_size(PipeannKillCount(meta),
 								   sizeof(struct PipeannKill)));
 	size = CACHELINEALIGN(size);
+	plan->hot = size;
+	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
 	plan->centroids = size;
 	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
 								   sizeof(float)));

@@ -29,6 +29,8 @@ InitRecords(PipeannControl *control)
 		record->last_block = PIPEANN_NO_BLOCK;
 		pg_atomic_init_u32(&record->refcount, 0);
 		pg_atomic_init_u32(&record->busy, 0);
+		pg_atomic_init_u32(&record->hot_blocks, 0);
+		pg_atomic_init_u32(&record->hot_epoch, 0);
 		pg_atomic_init_u64(&record->last_used, 0);
 		ConditionVariableInit(&record->changed);
 	}
@@ -43,6 +45,9 @@ InitControl(PipeannControl *control)
 	LWLockInitialize(&control->area_lock, control->tranche_id);
 	LWLockInitialize(&control->stats_lock, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
+	pg_atomic_init_u32(&control->hot_blocks, 0);
+	pg_atomic_init_u32(&control->hot_share, 0);
+	pg_atomic_init_u64(&control->hot_asked, 0);
 	InitRecords(control);
 	for (int i = 0; i < PIPEANN_MAX_BLOCKS; i++)
 		control->blocks[i].next = i + 1 < PIPEANN_MAX_BLOCKS ? i + 1 :
@@ -192,6 +197,7 @@ PipeannImageInit(void)
 							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
 							preload ? PGC_POSTMASTER : PGC_SIGHUP,
 							GUC_UNIT_MB, NULL, NULL, NULL);
+	PipeannHotInit();
 	CacheRegisterRelcacheCallback(Invalidate, (Datum) 0);
 	if (preload)
 	{

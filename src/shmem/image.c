@@ -132,6 +132,8 @@ FillImage(PipeannHandle *handle)
 	image->recent = &lens->body->recent;
 	image->kills = (struct PipeannKill *) ((char *) body + body->kills);
 	image->kill_mask = body->kill_mask;
+	image->hot = lens->record == NULL ? NULL :
+		(PipeannHot *) ((char *) body + body->hot);
 	image->bytes = lens->bytes;
 	image->impl = handle;
 	pg_read_barrier();

@@ -54,6 +54,7 @@ typedef struct PipeannImage
 	PipeannRecent *recent;
 	struct PipeannKill *kills;	/* [kill_mask + 1] */
 	uint32		kill_mask;
+	struct PipeannHot *hot;		/* NULL where the image is not shared */
 	Size		bytes;			/* of memory this image takes */
 	void	   *impl;
 } PipeannImage;

@@ -243,6 +243,8 @@ Load(Relation index, PipeannLens *lens, const PipeannMeta *meta, bool evict)
 	body->kills = plan.kills;
 	PipeannKillInit(body, plan.kill_mask + 1);
 	PipeannRecentInit(&body->recent);
+	body->hot = plan.hot;
+	PipeannHotInitTable((PipeannHot *) ((char *) body + body->hot), meta);
 	body->centroids = plan.centroids;
 	body->entries = plan.entries;
 	body->codes = plan.codes;

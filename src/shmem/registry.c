@@ -55,6 +55,7 @@ FindFree(PipeannControl *control)
 void
 PipeannRecordFree(PipeannControl *control, PipeannRecord *record)
 {
+	PipeannHotForget(control, record);
 	record->state = PIPEANN_RECORD_FREE;
 	record->generation = 0;
 	record->relid = InvalidOid;

@@ -20,6 +20,7 @@
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
 
+#include "shmem/hot.h"
 #include "shmem/image.h"
 
 #include "lib/ilist.h"
@@ -44,7 +45,7 @@ typedef RelFileNode PipeannFile;
 #define PipeannFileEquals(a, b) RelFileNodeEquals(a, b)
 #endif
 
-#define PIPEANN_CONTROL_LAYOUT 2	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 3	/* count up with any change below */
 #define PIPEANN_MAX_RECORDS 128
 #define PIPEANN_MAX_BLOCKS 384
 #define PIPEANN_MAX_RECORD_BLOCKS 64
@@ -92,6 +93,8 @@ typedef struct PipeannRecord
 	uint64		pages;			/* in all its blocks */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
 	pg_atomic_uint32 busy;		/* a backend is bringing it up to date */
+	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers (hot.c) */
+	pg_atomic_uint32 hot_epoch; /* how often it was struck off */
 	pg_atomic_uint64 last_used; /* TimestampTz */
 	ConditionVariable changed;	/* state or busy */
 } PipeannRecord;
@@ -117,6 +120,9 @@ typedef struct PipeannControl
 	uint64		used_pages;
 	uint64		generations;
 	pg_atomic_uint64 frees;		/* images whose memory was given back */
+	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, of all */
+	pg_atomic_uint32 hot_share; /* that an image may keep when that is full */
+	pg_atomic_uint64 hot_asked; /* TimestampTz: one with less was refused */
 	int32		free_block;
 	uint32		hopeless_pages; /* refused although images were evicted */
 	PipeannRecord records[PIPEANN_MAX_RECORDS];
@@ -137,6 +143,7 @@ typedef struct PipeannBody
 	slock_t		kill_mutex;		/* held to change kills */
 	uint32		kill_mask;		/* number of kills - 1 */
 	Size		kills;
+	Size		hot;
 	Size		centroids;
 	Size		entries;		/* entry graph, as on disk */
 	Size		codes;
@@ -327,6 +334,11 @@ extern bool PipeannLensHasRelation(Oid relid);
 /* kill.c */
 extern uint32 PipeannKillCount(const PipeannMeta *meta);
 extern void PipeannKillInit(PipeannBody *body, uint32 count);
+
+/* hot.c */
+extern Size PipeannHotSize(const PipeannMeta *meta);
+extern void PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta);
+extern void PipeannHotForget(PipeannControl *control, PipeannRecord *record);
 
 /* piece.c */
 extern bool PipeannLensAddPiece(PipeannLens *lens, Size size, uint32 first,

@@ -1,0 +1,196 @@
+/*
+ * hot.c
+ *		Pages that searches want often come to stay in shared_buffers.
+ *
+ * Searches read past shared_buffers, so what they read is not there the next
+ * time. While a search runs its uses of pages are counted; when it is over, the
+ * most wanted of the pages that it had to read are brought in by ReadBuffer, so
+ * that they are as new as any page there. From then on they are hits, and the
+ * clock sweep sees that they are used. When the room that pipeann.hot_pages
+ * leaves is taken, a page comes in only for one that is wanted clearly less,
+ * and takes its buffer: it costs nobody else one.
+ */
+#include "io/ring.h"
+#include "shmem/hot.h"
+
+/* A page is wanted often if it was wanted before. */
+#define FEWEST_USES 2
+
+/* Of so many pages that are kept the least wanted makes room. */
+#define SAMPLE 8
+
+/* Pages given up at the end of a search when too many are kept. */
+#define GIVE_UP 32
+
+void
+PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit)
+{
+	uint8		count;
+	int			at;
+
+	if (uses->image == NULL || pipeann_hot_pages == 0)
+		return;
+	count = PipeannHotCount(uses->image->hot, page);
+	uses->count++;
+	if (hit || count < FEWEST_USES)
+		return;
+
+	/* sorted, most wanted first */
+	at = uses->nwanted;
+	if (at < PIPEANN_HOT_PER_SEARCH)
+		uses->nwanted++;
+	else if (count <= uses->counts[--at])
+		return;
+	for (; at > 0 && uses->counts[at - 1] < count; at--)
+	{
+		uses->pages[at] = uses->pages[at - 1];
+		uses->counts[at] = uses->counts[at - 1];
+	}
+	uses->pages[at] = page;
+	uses->counts[at] = count;
+}
+
+static void
+BringIn(Relation index, BlockNumber blkno, int blocks)
+{
+	for (int i = 0; i < blocks; i++)
+		ReleaseBuffer(ReadBuffer(index, blkno + i));
+}
+
+static void
+Evict(Relation index, BlockNumber blkno, int blocks)
+{
+	for (int i = 0; i < blocks; i++)
+		PipeannEvictResident(index, blkno + i);
+}
+
+/*
+ * Counts have errors of their own size's root, and each exchange is a read.
+ */
+static bool
+IsClearlyMore(uint8 count, uint8 other)
+{
+	return 2 * count > 3 * other + 4;
+}
+
+/*
+ * Keep a page in the place of one that is no longer resident, or of the least
+ * wanted of a few. Sets *out to the one to be evicted.
+ */
+static bool
+TakePlace(Relation index, const PipeannLayout *layout,
+		  const PipeannExtentMap *map, PipeannImage *image, uint32 page,
+		  uint8 count, uint32 *out)
+{
+	PipeannHot *hot = image->hot;
+	uint32		kept[SAMPLE];
+	int			n = PipeannHotNextKept(hot, kept, SAMPLE);
+	uint32		least = PIPEANN_INVALID_ID;
+
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
+
+		if (blkno != InvalidBlockNumber && !PipeannIsResident(index, blkno))
+		{
+			least = kept[i];
+			break;
+		}
+		if (least == PIPEANN_INVALID_ID ||
+			PipeannHotGetCount(hot, kept[i]) < PipeannHotGetCount(hot, least))
+			least = kept[i];
+		if (i == n - 1 &&
+			!IsClearlyMore(count, PipeannHotGetCount(hot, least)))
+			return false;
+	}
+	*out = least;
+	return least != PIPEANN_INVALID_ID &&
+		PipeannHotReplace(image, least, page, layout->node_pages);
+}
+
+/*
+ * A page that is kept but had to be read was replaced by PostgreSQL: there are
+ * others that are wanted more. It begins anew.
+ */
+static void
+Consider(Relation index, const PipeannLayout *layout,
+		 const PipeannExtentMap *map, PipeannImage *image, uint32 page,
+		 uint8 count)
+{
+	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+	int			blocks = layout->node_pages;
+	uint32		out = PIPEANN_INVALID_ID;
+
+	if (PipeannHotGiveUp(image, page, blocks))
+	{
+		PipeannHotResetCount(image->hot, page);
+		return;
+	}
+	if (!PipeannHotKeep(image, page, blocks) &&
+		!TakePlace(index, layout, map, image, page, count, &out))
+		return;
+	if (out != PIPEANN_INVALID_ID)
+	{
+		BlockNumber victim = PipeannGraphBlock(map, layout, out);
+
+		if (victim != InvalidBlockNumber)
+			Evict(index, victim, blocks);
+	}
+	BringIn(index, blkno, blocks);
+}
+
+static void
+GiveUp(Relation index, const PipeannLayout *layout,
+	   const PipeannExtentMap *map, PipeannImage *image)
+{
+	uint32		kept[GIVE_UP];
+	int			n = PipeannHotNextKept(image->hot, kept, GIVE_UP);
+
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
+
+		if (PipeannHotGiveUp(image, kept[i], layout->node_pages) &&
+			blkno != InvalidBlockNumber)
+			Evict(index, blkno, layout->node_pages);
+	}
+}
+
+void
+PipeannHotSettle(Relation index, const PipeannLayout *layout,
+				 const PipeannExtentMap *map, PipeannHotUses *uses)
+{
+	PipeannImage *image = uses->image;
+
+	PipeannHotAge(image->hot, uses->count);
+	if (PipeannHotHasSurplus(image))
+		GiveUp(index, layout, map, image);
+	else
+		for (int i = 0; i < uses->nwanted; i++)
+			Consider(index, layout, map, image, uses->pages[i],
+					 uses->counts[i]);
+	uses->count = 0;
+	uses->nwanted = 0;
+}
+
+uint32
+PipeannCountHotPages(Relation index, const PipeannLayout *layout,
+					 const PipeannImage *image)
+{
+	uint32		count = 0;
+
+	if (image->hot == NULL)
+		return 0;
+	for (uint32 page = 0; page < image->hot->npages; page++)
+	{
+		BlockNumber blkno;
+
+		if (!PipeannHotIsKept(image->hot, page))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		blkno = PipeannGraphBlock(&image->map, layout, page);
+		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
+			count++;
+	}
+	return count;
+}
