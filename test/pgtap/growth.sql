@@ -30,7 +30,7 @@ SELECT diag(format('grown: recall %s, pages %s; built: %s, %s', :recall, :pages,
 	recall('grown', '<->', 'subvector(val, 309, 112)'), pages_read('grown')));
 SELECT cmp_ok(:recall, '>=', recall('grown', '<->', 'subvector(val, 309, 112)') - 0.01, 'grown: recall within 1 % of one built at the end');
 -- (a build packs near nodes better than inserts find room for)
-SELECT cmp_ok(:pages::numeric, '<=', pages_read('grown') * 2.1, 'grown: pages within twice');
+SELECT cmp_ok(:pages::numeric, '<=', pages_read('grown') * 1.7, 'grown: pages within 1.7 times');
 DROP TABLE grown;
 TRUNCATE truths;
 
