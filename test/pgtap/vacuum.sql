@@ -43,7 +43,7 @@ SELECT cmp_ok(found_by_itself('items', 'id < 1500'), '>=', 0.999, 'every row tha
 SELECT is_empty('SELECT s FROM strips t, search(''items'', ''<->'', t.val, 10) s WHERE t.id < 600 AND s % 3 = 0', 'no row that went is found');
 INSERT INTO items SELECT DISTINCT ON (val) id, val FROM strips s WHERE id BETWEEN 6001 AND 7800
 	AND NOT EXISTS (SELECT FROM items i WHERE i.val = s.val) ORDER BY val, id;
-SELECT cmp_ok(graph_pages('items_idx'), '<=', (SELECT pages * 12 / 10 FROM fresh), 'new rows take the slots of the old ones');
+SELECT cmp_ok(graph_pages('items_idx'), '<=', (SELECT pages * 13 / 10 FROM fresh), 'new rows take the slots of the old ones');
 SELECT ok(is_sound('items_idx'), 'the index is whole with them');
 TRUNCATE truths;
 SELECT cmp_ok(recall('items', '<->', 'subvector(val, 309, 112)'), '>=', 0.97, 'recall with them');
@@ -63,7 +63,7 @@ SELECT cmp_ok(found_by_itself('items', 'true'), '>=', 0.99, 'rows that come then
 SELECT ok(is_sound('items_idx'), 'the index is whole');
 VACUUM items;
 SELECT cmp_ok(found_by_itself('items', 'true'), '>=', 0.99, 'and after another VACUUM');
-SELECT cmp_ok(graph_pages('items_idx'), '<=', (SELECT pages * 12 / 10 FROM fresh), 'without further pages');
+SELECT cmp_ok(graph_pages('items_idx'), '<=', (SELECT pages * 13 / 10 FROM fresh), 'without further pages');
 DROP TABLE items;
 TRUNCATE truths;
 
@@ -84,7 +84,7 @@ SELECT s FROM generate_series(0, 19) round, unnest(ARRAY[
 SELECT is((SELECT count(*)::int FROM churned), 4500, 'churn: as many rows as before');
 -- (codes made anew begin an extent of 1 MB)
 SELECT cmp_ok(pg_relation_size('churned_idx'), '<=', (:size * 1.3)::bigint + 1048576, 'churn: the file did not grow by more than 0.3');
-SELECT cmp_ok(graph_pages('churned_idx'), '<=', (:pages * 1.13)::bigint, 'churn: nor the graph by more than 0.13');
+SELECT cmp_ok(graph_pages('churned_idx'), '<=', (:pages * 1.27)::bigint, 'churn: nor the graph by more than 0.27');
 SELECT cmp_ok(found_by_itself('churned', 'id % 5 = 0'), '>=', 0.99, 'churn: every row is found');
 SELECT recall('churned', '<->', 'subvector(val, 309, 112)') AS recall, pages_read('churned') AS reads \gset
 REINDEX INDEX churned_idx;
@@ -154,7 +154,7 @@ VACUUM small;
 SELECT is(nodes('small_idx'), 100::bigint, 'small: nodes without rows are gone');
 SELECT graph_pages('small_idx') AS pages \gset
 INSERT INTO small SELECT id, val FROM strips WHERE id BETWEEN 1001 AND 1900;
-SELECT cmp_ok(graph_pages('small_idx'), '<=', (:pages * 1.13)::bigint, 'small: their slots are used again');
+SELECT cmp_ok(graph_pages('small_idx'), '<=', (:pages * 1.27)::bigint, 'small: their slots are used again');
 SELECT s FROM generate_series(0, 5) round, unnest(ARRAY[
 	format('DELETE FROM small WHERE id %% 3 = %s %% 3 OR id <= 950', round),
 	'VACUUM small',
