@@ -28,6 +28,9 @@
 /* A list that others keep changing is given up after this many tries. */
 #define MAX_TRIES 3
 
+/* Nodes that are tried, from the root on, for one that nothing is near to. */
+#define MAX_FROM_ROOT 1024
+
 /*
  * A full list is filled up to this length with what pruning dropped. Longer
  * ones make better searches and dearer inserts: each edge added to a full list
@@ -379,6 +382,34 @@ NearestEntry(NewNode *node)
 }
 
 /*
+ * Let the root guard the edge to the node or, where it cannot, one of those
+ * that guarded edges lead to from there, breadth first.
+ */
+static bool
+LinkToRoot(NewNode *node)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	uint32	   *queue = palloc(MAX_FROM_ROOT * sizeof(uint32));
+	int			n = 0;
+
+	if (node->view->meta.root < PipeannViewIds(node->view))
+		queue[n++] = node->view->meta.root;
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (LinkBack(node, queue[i], GUARD))
+			return true;
+		PipeannSlotCopy(node->view, queue[i], slot);
+		for (int j = 0; j < PipeannSlotGuards(l, slot) && n < MAX_FROM_ROOT;
+			 j++)
+			if (slot->neighbors[j] < PipeannViewIds(node->view))
+				queue[n++] = slot->neighbors[j];
+	}
+	return false;
+}
+
+/*
  * Where no live node was found, as in an index just emptied: the root takes the
  * new one, and so that it is found the nearest node of the entry graph as well.
  * Those stay even when they are dead.
@@ -386,14 +417,12 @@ NearestEntry(NewNode *node)
 static bool
 LinkToEntry(NewNode *node)
 {
-	uint32		root = node->view->meta.root;
 	uint32		nearest = NearestEntry(node);
-	bool		guarded = root < PipeannViewIds(node->view) &&
-		LinkBack(node, root, GUARD);
+	bool		guarded = LinkToRoot(node);
 
-	if (nearest == PIPEANN_INVALID_ID)
-		return guarded;
-	return LinkBack(node, nearest, GUARD) || guarded;
+	if (nearest != PIPEANN_INVALID_ID)
+		(void) LinkBack(node, nearest, GUARD);
+	return guarded;
 }
 
 static NewNode

@@ -1,11 +1,13 @@
 /*
  * check_edges.c
- *		Neighbour lists, and whether every node can be reached.
+ *		Neighbour lists, and whether every node can be reached, also over
+ *		guarded edges alone: others may be pruned any time.
  *
  * Edges change under the check. Inserts and VACUUM keep each node reachable at
  * any moment, but a walk that read one page before a change and another one
  * after it may miss a node. So a node that was not met is looked for again,
- * over the pages as they are then.
+ * over the pages as they are then. VACUUM takes guarded edges away and then
+ * sees that all nodes have some; while it is at it they are not looked at.
  */
 #include "postgres.h"
 
@@ -34,6 +36,7 @@ struct PipeannCheckWalk
 	Lists		lists;
 	uint8	   *wanted;			/* [pages] has nodes reached, not expanded */
 	bool		more;			/* there are such pages */
+	bool		guarded;		/* only guarded edges are followed */
 };
 
 /*
@@ -247,6 +250,7 @@ ReachOnPage(PipeannCheck *check, uint32 id)
 static void
 Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
+	const PipeannLayout *l = &check->view.meta.layout;
 	uint8	   *seen = &check->seen[id];
 	int			degree;
 
@@ -254,9 +258,23 @@ Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		(*seen & PIPEANN_SEEN_EXPANDED))
 		return;
 	*seen |= PIPEANN_SEEN_EXPANDED;
-	degree = PipeannSlotDegree(&check->view.meta.layout, slot);
+	degree = check->walk->guarded ? PipeannSlotGuards(l, slot) :
+		PipeannSlotDegree(l, slot);
 	for (int i = 0; i < degree; i++)
 		ReachOnPage(check, slot->neighbors[i]);
+}
+
+/* Where the walk begins: at the root, over other edges in the entry graph. */
+static void
+ReachFirst(PipeannCheck *check)
+{
+	const PipeannCodes *codes = &check->view.codes;
+
+	if (check->walk->guarded)
+		ReachOnPage(check, check->view.meta.root);
+	else
+		for (uint32 i = 0; i < codes->entry_count; i++)
+			ReachOnPage(check, codes->entry_ids[i]);
 }
 
 /*
@@ -266,7 +284,6 @@ Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 static void
 WalkPages(PipeannCheck *check)
 {
-	const PipeannCodes *codes = &check->view.codes;
 	PipeannCheckWalk *state = check->walk;
 
 	state->wanted = PipeannAllocZero(Max(check->pages, 1));
@@ -279,8 +296,7 @@ WalkPages(PipeannCheck *check)
 			state->more = true;
 		}
 	}
-	for (uint32 i = 0; i < codes->entry_count; i++)
-		ReachOnPage(check, codes->entry_ids[i]);
+	ReachFirst(check);
 	while (state->more)
 	{
 		state->more = false;
@@ -314,6 +330,32 @@ FindLost(const PipeannCheck *check)
 	return lost;
 }
 
+static bool
+IsRepairing(PipeannCheck *check)
+{
+	PipeannCheckRefresh(check);
+	return (check->view.meta.flags & PIPEANN_META_REPAIRING) != 0;
+}
+
+/*
+ * A node that the walk did not reach and does not when it is repeated, or
+ * INVALID_ID.
+ */
+static uint32
+FindLostForGood(PipeannCheck *check)
+{
+	uint32		lost = FindLost(check);
+
+	for (int i = 0; i < PIPEANN_CHECK_TRIES && lost != PIPEANN_INVALID_ID; i++)
+	{
+		PipeannCheckPause();
+		PipeannCheckRefresh(check);
+		WalkPages(check);
+		lost = FindLost(check);
+	}
+	return lost;
+}
+
 static void
 CheckReach(PipeannCheck *check)
 {
@@ -326,18 +368,26 @@ CheckReach(PipeannCheck *check)
 	}
 	else
 		WalkPages(check);
-	for (int i = 0; i < PIPEANN_CHECK_TRIES; i++)
-	{
-		lost = FindLost(check);
-		if (lost == PIPEANN_INVALID_ID)
-			return;
-		PipeannCheckPause();
-		PipeannCheckRefresh(check);
-		WalkPages(check);
-	}
-	lost = FindLost(check);
+	lost = FindLostForGood(check);
 	if (lost != PIPEANN_INVALID_ID)
 		PipeannCheckReport(check, lost, "cannot be reached");
+}
+
+static void
+CheckGuards(PipeannCheck *check)
+{
+	uint32		lost;
+
+	if (IsRepairing(check))
+		return;
+	for (uint32 id = 0; id < check->ids; id++)
+		check->seen[id] &= ~(PIPEANN_SEEN_REACHED | PIPEANN_SEEN_EXPANDED);
+	check->walk->guarded = true;
+	WalkPages(check);
+	lost = FindLostForGood(check);
+	if (lost != PIPEANN_INVALID_ID && !IsRepairing(check))
+		PipeannCheckReport(check, lost,
+						   "can be reached, but not over guarded edges");
 }
 
 void
@@ -350,5 +400,6 @@ PipeannCheckEdges(PipeannCheck *check)
 	InitLists(check, &state.lists);
 	PipeannCheckSweep(check, NULL, VisitList);
 	CheckReach(check);
+	CheckGuards(check);
 	check->walk = NULL;
 }
