@@ -111,7 +111,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	PipeannSearchParams params = {0};
 	PipeannSearch *search;
 
-	params.mode = PIPEANN_PIPE;
+	params.mode = PIPEANN_DEFAULT_MODE;
 	params.ef = ef;
 	params.switches = PIPEANN_DEFAULT_SWITCHES;
 	params.max_pages = PG_INT32_MAX;

@@ -136,7 +136,7 @@ InitSearchSettings(void)
 	DefineCustomEnumVariable("pipeann.search_mode",
 							 "How a search decides what to read when.",
 							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
-							 &pipeann_search_mode, PIPEANN_PIPE,
+							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
 							 search_mode_values, PGC_USERSET, GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.pipeline_width",

@@ -29,6 +29,12 @@ typedef enum PipeannSearchMode
 } PipeannSearchMode;
 
 /*
+ * The fastest on all data sets measured, from disk, and where all is in memory
+ * as fast as any (bench/ablation).
+ */
+#define PIPEANN_DEFAULT_MODE PIPEANN_LOOK_AHEAD
+
+/*
  * Ideas that can be switched off, each to be measured alone.
  */
 #define PIPEANN_PIPELINING		0x01	/* pipe: no rounds (PipeANN 3) */
