@@ -163,12 +163,11 @@ CREATE FUNCTION searching() RETURNS text LANGUAGE sql SET pipeann.ef_search = 9 
 SELECT searching();
 DROP FUNCTION searching();
 SET pipeann.ef_search = 11;
-SET pipeann.search_mode = best_first;
+EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
+RESET pipeann.ef_search;
 SET pipeann.enable_pipelining = off;
 EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
 RESET pipeann.enable_pipelining;
-RESET pipeann.ef_search;
-RESET pipeann.search_mode;
 
 -- objects of the same names in front of pgvector's are not taken for them
 BEGIN;

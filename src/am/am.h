@@ -321,6 +321,12 @@ extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 
 /* free.c: graph pages with free slots, in the free space map */
 
+/*
+ * Make the map as long as an index of so many extents needs it, so that VACUUM
+ * can note free slots when the disk is full.
+ */
+extern void PipeannFreeReserve(Relation index, uint32 extents);
+
 /* Note how many slots of a graph page are free. */
 extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);

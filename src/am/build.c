@@ -243,6 +243,7 @@ WriteIndex(BuildState *state)
 		PipeannCodingWrite(state->index, meta, &map, &nodes);
 		PipeannExtentMapFree(&map);
 	}
+	PipeannFreeReserve(state->index, meta->extents);
 	PipeannWriteMeta(state->index, meta);
 }
 

@@ -78,6 +78,9 @@ extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
 extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
 								 PipeannSlot *slot);
 
+/* Whether a slot is a node by now. */
+extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
+
 extern void PipeannCheckMap(const PipeannCheck *check);
 extern void PipeannCheckOtherPages(const PipeannCheck *check);
 

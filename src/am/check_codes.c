@@ -326,34 +326,48 @@ ReadEntryGraph(const PipeannCheck *check, Size *size)
 	return stream;
 }
 
+/* An entry node that is no node, or INVALID_ID. */
+static uint32
+FindNoNode(PipeannCheck *check, const uint32 *ids)
+{
+	for (uint32 i = 0; i < check->view.codes.entry_count; i++)
+		if (ids[i] < check->ids && !PipeannCheckIsNodeNow(check, ids[i]))
+			return ids[i];
+	return PIPEANN_INVALID_ID;
+}
+
 /*
  * Ids and neighbours in range were seen to when it was loaded. VACUUM may be
- * replacing ids meanwhile, by nodes that were not there when slots were looked
- * at, too.
+ * replacing ids meanwhile and freeing the former ones, so what is wrong is
+ * looked at again.
  */
 static void
 CheckEntryGraph(PipeannCheck *check)
 {
-	const PipeannCodes *codes = &check->view.codes;
-	Size		size;
-	uint32	   *stream = ReadEntryGraph(check, &size);
+	uint32		id = PIPEANN_INVALID_ID;
+	bool		same = false;
 
-	for (int i = 0; !EntryGraphIsSame(check, stream, size); i++)
+	for (int i = 0; i <= ENTRY_TRIES; i++)
 	{
-		if (i == ENTRY_TRIES)
-			ReportMemory(check,
-						 "the entry graph in memory is not the one on pages");
-		pfree(stream);
-		PipeannCheckPause();
-		PipeannCheckRefresh(check);
+		Size		size;
+		uint32	   *stream;
+
+		if (i > 0)
+		{
+			PipeannCheckPause();
+			PipeannCheckRefresh(check);
+		}
 		stream = ReadEntryGraph(check, &size);
+		same = EntryGraphIsSame(check, stream, size);
+		id = same ? FindNoNode(check, stream) : PIPEANN_INVALID_ID;
+		pfree(stream);
+		if (same && id == PIPEANN_INVALID_ID)
+			return;
 	}
-	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (stream[i] < check->ids &&
-			!(check->seen[stream[i]] & PIPEANN_SEEN_NODE))
-			PipeannCheckReport(check, stream[i],
-							   "is in the entry graph but is not a node");
-	pfree(stream);
+	if (!same)
+		ReportMemory(check,
+					 "the entry graph in memory is not the one on pages");
+	PipeannCheckReport(check, id, "is in the entry graph but is not a node");
 }
 
 void

@@ -40,27 +40,6 @@ struct PipeannCheckWalk
 };
 
 /*
- * Whether the slot is a node by now.
- */
-static bool
-IsNodeNow(PipeannCheck *check, uint32 id)
-{
-	PipeannSlot *slot;
-	bool		is_node;
-
-	if (id < check->ids && (check->seen[id] & PIPEANN_SEEN_NODE))
-		return true;
-	PipeannCheckRefresh(check);
-	slot = PipeannSlotAlloc(&check->view.meta.layout);
-	is_node = PipeannCheckReadSlot(check, id, slot) &&
-		PipeannSlotIsNode(slot);
-	if (is_node)
-		check->seen[id] |= PIPEANN_SEEN_NODE;
-	pfree(slot);
-	return is_node;
-}
-
-/*
  * Ids that share a bit with an earlier one are compared with all of them.
  */
 static bool
@@ -96,7 +75,7 @@ ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (HasTwice(slot))
 		return "has a neighbour twice";
 	for (int i = 0; i < slot->degree && PipeannSlotIsLive(slot); i++)
-		if (!IsNodeNow(check, slot->neighbors[i]))
+		if (!PipeannCheckIsNodeNow(check, slot->neighbors[i]))
 			return psprintf("has a neighbour %u that is not a node",
 							slot->neighbors[i]);
 	return NULL;

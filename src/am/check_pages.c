@@ -155,6 +155,24 @@ PipeannCheckReadSlot(const PipeannCheck *check, uint32 id, PipeannSlot *slot)
 	return found;
 }
 
+bool
+PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id)
+{
+	PipeannSlot *slot;
+	bool		is_node;
+
+	if (id < check->ids && (check->seen[id] & PIPEANN_SEEN_NODE))
+		return true;
+	PipeannCheckRefresh(check);
+	slot = PipeannSlotAlloc(&check->view.meta.layout);
+	is_node = PipeannCheckReadSlot(check, id, slot) &&
+		PipeannSlotIsNode(slot);
+	if (is_node)
+		check->seen[id] |= PIPEANN_SEEN_NODE;
+	pfree(slot);
+	return is_node;
+}
+
 /*
  * Loading the map errors unless each kind's ordinals are complete. With as many
  * extents as ordinals each extent stands in it once.

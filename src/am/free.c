@@ -17,6 +17,12 @@
 #define SOME_SPACE (BLCKSZ / 256)
 
 void
+PipeannFreeReserve(Relation index, uint32 extents)
+{
+	RecordPageWithFreeSpace(index, extents * PIPEANN_EXTENT_BLOCKS - 1, 0);
+}
+
+void
 PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 {
 	const PipeannLayout *l = &view->meta.layout;

@@ -211,6 +211,14 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	return true;
 }
 
+/* Whether the next graph page takes another extent. */
+static bool
+IsFull(const PipeannMeta *meta)
+{
+	return meta->graph_pages >= (uint64) meta->kind_extents[PIPEANN_GRAPH] *
+		PipeannGraphPagesPerExtent(&meta->layout);
+}
+
 /*
  * Give out another graph page, unless somebody else just did: then the caller
  * tries that one first.
@@ -222,6 +230,8 @@ AddGraphPage(PipeannIndexView *view)
 	PipeannMeta *meta;
 	uint32		seen = view->meta.graph_pages;
 
+	if (IsFull(&view->meta))
+		PipeannFreeReserve(view->index, view->meta.extents + 1);
 	PipeannMetaBegin(view->index, &update);
 	meta = update.meta;
 	if (meta->graph_pages != seen)
@@ -234,8 +244,7 @@ AddGraphPage(PipeannIndexView *view)
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("index \"%s\" has reached its largest number of nodes",
 							RelationGetRelationName(view->index))));
-		if (seen >= (uint64) meta->kind_extents[PIPEANN_GRAPH] *
-			PipeannGraphPagesPerExtent(&meta->layout))
+		if (IsFull(meta))
 			PipeannExtentAdd(view->index, meta, PIPEANN_GRAPH);
 		meta->graph_pages++;
 		PipeannMetaEnd(&update);
