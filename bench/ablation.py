@@ -50,7 +50,7 @@ DEFAULTS = {"datasets": ["glove100"], "queries": 300, "values": PIPEANN.values, 
             "rounds": 1, "targets": [0.95, 0.9, 0.99], "seconds": 5}
 QUICK = {"datasets": ["fashion"], "rows": 6000, "queries": 40, "values": [10, 20, 40], "resident": [0, 10, 30, 100],
          "rounds": 1, "targets": [0.95, 0.9, 0.99], "seconds": 1}
-SHARED = (*DEFAULTS, "rows", "metric", "query_file", "pages", "peer")
+SHARED = (*DEFAULTS, "rows", "metric", "query_file", "pages", "peer", "index_options")
 
 
 def arguments(argv=None):
@@ -70,6 +70,7 @@ def arguments(argv=None):
                    " or those that pipeann_prewarm takes")
     p.add_argument("--seconds", type=int, help="seconds of each pgbench run with 8 clients, 0 for none; 5 unless told")
     p.add_argument("--no-peer", dest="peer", action="store_false", help="without pgvector's HNSW beside it")
+    front.add_index_options(p)
     p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
     p.add_argument("--out", default=None, help="folder of the results; results/ablation unless told")
@@ -413,6 +414,7 @@ def measure(options):
     listed = variants.all_of(found)
     say_what_is_compared(found, listed)
     path, run = begin(options, server, found, listed)
+    systems.give_options(options.index_options)
     ablation = Ablation(options, server, found, Store(options.out), run)
     for name in options.datasets:
         own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}

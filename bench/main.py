@@ -37,7 +37,7 @@ DEFAULT_SYSTEMS = list(systems.ALL)
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
-          "memory_sets", "metric", "query_file")
+          "memory_sets", "metric", "query_file", "index_options")
 
 
 def numbers(kind):
@@ -72,6 +72,7 @@ def parser():
     p.add_argument("--memory-clients", type=int, help="clients in memory-limited runs; 8 unless told")
     p.add_argument("--growth-set", help="data set for growth; the largest unless told")
     p.add_argument("--growth-rows", type=int, help="rows at which growth ends")
+    add_index_options(p)
     p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
     p.add_argument("--server", help=argparse.SUPPRESS)
@@ -85,6 +86,10 @@ DEFAULTS = {"datasets": list(datasets.NAMED), "queries": 1000, "rounds": 3, "val
 QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
          "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
          "parts": list(PARTS)}
+
+
+def add_index_options(p):
+    p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
 
 
 def shape(name, options):
@@ -205,6 +210,7 @@ def measure(options):
     if os.path.exists(resumed):
         with open(resumed) as file:
             options.systems = json.load(file)["options"]["systems"]
+    systems.give_options(options.index_options)
     server, found, missing = labs.prepare_server(options.server, options.systems)
     if not found:
         raise SystemExit(f"the server has none of the systems: {missing}")
@@ -212,6 +218,7 @@ def measure(options):
     if not os.path.exists(resumed):
         fit_budget(options, names)
     path, run = begin(options, server, found, missing)
+    systems.give_options(options.index_options)
     for name, reason in missing.items():
         print(f"{systems.ALL[name].title} is left out: {reason}")
     plan.show(options, names)

@@ -63,6 +63,13 @@ ALL = {system.name: system for system in (
 )}
 
 
+def give_options(text):
+    """Builds pipeann's indexes WITH (TEXT) from now on; nothing: as users get them."""
+    if text:
+        ALL["pipeann"].options = lambda rows, metric: text
+        ALL["pipeann"].title = f"pipeann, {text}"
+
+
 def available(session, wanted=None):
     """The systems whose extensions the server has, and the names of the others with the reason."""
     extensions = {row["name"]: row["default_version"]
