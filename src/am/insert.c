@@ -24,6 +24,12 @@
 #include "utils/rel.h"
 
 /*
+ * The node of a row whose vector is said not to have changed is looked for with
+ * this effort first: nearly always it is the nearest found.
+ */
+#define EF_UNCHANGED 16
+
+/*
  * Where recoding fails, by statement_timeout for example, the next inserts
  * must not fail as well: one in so many tries again.
  */
@@ -244,11 +250,10 @@ WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 static PipeannSearch *
-SearchNeighbors(InsertState *state, PipeannPageSource *source)
+SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
 {
 	return PipeannLinkSearch(&state->view, &state->near, source, state->query,
-							 state->view.meta.ef_construction, WideDistance,
-							 state);
+							 ef, WideDistance, state);
 }
 
 /*
@@ -304,6 +309,28 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 }
 
 /*
+ * Candidates for neighbours, of a search for ef of them; equal: the one with
+ * this very vector, or INVALID_ID.
+ */
+static PipeannLinkSet *
+FindCandidates(InsertState *state, int ef, uint32 *equal)
+{
+	PipeannIndexView *view = &state->view;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  &view->meta.layout,
+												  view->map, &counters);
+	PipeannSearch *search = SearchNeighbors(state, source, ef);
+	PipeannLinkSet *set = PipeannLinkCandidates(view, search, state->x,
+												state->slot->aux);
+
+	*equal = FindEqual(state, search, set);
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	return set;
+}
+
+/*
  * Inserters write the code of the generation in use, and while there is
  * one being made (recode.c) of the next one, too.
  */
@@ -350,17 +377,11 @@ static void
 LinkLate(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = &state->view;
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map, &counters);
-	PipeannSearch *search = SearchNeighbors(state, source);
-	PipeannLinkSet *set = PipeannLinkCandidates(view, search, state->x,
-												state->slot->aux);
+	uint32		self;
+	PipeannLinkSet *set = FindCandidates(state, view->meta.ef_construction,
+										 &self);
 	PipeannSlotUpdate update;
 
-	PipeannSearchReleasePages(search);
-	PipeannSourceClose(source);
 	PipeannLinkSetRemove(set, id);
 	PipeannLinkPrune(view, set, state->slot);
 	PipeannSlotBegin(view, id, &update);
@@ -434,17 +455,39 @@ RaiseMaxNorm(InsertState *state)
 	PipeannRefreshView(&state->view);
 }
 
+static bool
+JoinEqual(InsertState *state, uint32 equal)
+{
+	if (equal == PIPEANN_INVALID_ID || !JoinNode(state, equal))
+		return false;
+	LinkIfUnlinked(state, equal);
+	return true;
+}
+
+/*
+ * Join the node of the row's former version without looking for a new one's
+ * neighbours. False if it was not found.
+ */
+static bool
+JoinUnchanged(InsertState *state)
+{
+	uint32		equal;
+
+	if (state->view.image == NULL)
+		return false;
+	(void) FindCandidates(state, EF_UNCHANGED, &equal);
+	return JoinEqual(state, equal);
+}
+
 /*
  * Returns whether the index is to get other codes now.
  */
 static bool
-InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
+InsertVector(Relation index, const float *x, double norm, ItemPointer tid,
+			 bool unchanged)
 {
 	InsertState state;
 	const PipeannLayout *l = &state.view.meta.layout;
-	PipeannCounters counters = {0};
-	PipeannPageSource *source;
-	PipeannSearch *search;
 	PipeannLinkSet *set;
 	uint32		equal;
 
@@ -463,16 +506,11 @@ InsertVector(Relation index, const float *x, double norm, ItemPointer tid)
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
 	state.near = PipeannNearLayout(l);
-	source = PipeannSourceOpen(index, l, state.view.map, &counters);
-	search = SearchNeighbors(&state, source);
-	set = PipeannLinkCandidates(&state.view, search, x, state.slot->aux);
-	equal = FindEqual(&state, search, set);
-	PipeannSearchReleasePages(search);
-	PipeannSourceClose(source);
+	if (unchanged && JoinUnchanged(&state))
+		return false;
+	set = FindCandidates(&state, state.view.meta.ef_construction, &equal);
 	PIPEANN_PAUSE("insert-searched");
-	if (equal != PIPEANN_INVALID_ID && JoinNode(&state, equal))
-		LinkIfUnlinked(&state, equal);
-	else
+	if (!JoinEqual(&state, equal))
 		WriteNewNode(&state, set);
 	return state.nodes % RECODE_EVERY == 0 &&
 		PipeannIsOutgrown(&state.view.meta);
@@ -492,7 +530,6 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 
 	(void) heap;
 	(void) check_unique;
-	(void) index_unchanged;
 	(void) index_info;
 	if (isnull[0])
 		return false;
@@ -507,7 +544,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 		bool		crowded;
 
 		LockPage(index, PIPEANN_METAPAGE, ShareLock);
-		crowded = InsertVector(index, x, norm, heap_tid);
+		crowded = InsertVector(index, x, norm, heap_tid, index_unchanged);
 		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 		if (crowded)
 			PipeannRecode(index);
