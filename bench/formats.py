@@ -36,6 +36,12 @@ def read_header(path):
     return int(rows), int(columns)
 
 
+def shape(path):
+    """Rows and dimensions of a file, and the bytes of one vector."""
+    rows, columns = read_header(path)
+    return rows, columns, columns * TYPES[suffix(path)].itemsize
+
+
 def read(path, rows=None):
     """The vectors of a file, mapped, not read; its first rows only if asked for.
 

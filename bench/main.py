@@ -93,16 +93,16 @@ def add_index_options(p):
 
 
 def shape(name, options):
-    """Rows and dimensions of a set, without making it."""
+    """Rows, dimensions and bytes of a vector of a set, without making it."""
     if name in datasets.NAMED:
         found = datasets.files_in(datasets.set_folder(options.cache, name), "base")
-        return formats.read_header(found[0]) if found else plan.KNOWN[name]
+        return formats.shape(found[0]) if found else plan.KNOWN[name]
     if os.path.isdir(name):
         found = datasets.files_in(name, "base")
         if found:
-            return formats.read_header(found[0])
+            return formats.shape(found[0])
     if os.path.isfile(name):
-        return formats.read_header(name)
+        return formats.shape(name)
     raise SystemExit(f"no data set {name}: choose from {', '.join(datasets.NAMED)},"
                      " or name a file or folder of vectors")
 

@@ -8,13 +8,20 @@ from progress import duration
 
 RESTART = 2.0                   # seconds
 PGBENCH_START = 0.5
-BUILD_PER_ROW = {"pipeann": 220e-6, "hnsw": 300e-6, "ivfflat": 12e-6, "diskann": 400e-6, "vchordrq": 30e-6}
-BUILD_PER_VALUE = {"pipeann": 0.4e-6, "hnsw": 0.1e-6, "ivfflat": 0.3e-6, "diskann": 0.3e-6, "vchordrq": 0.1e-6}
+BUILD_PER_ROW = {"pipeann": 180e-6, "hnsw": 300e-6, "ivfflat": 12e-6, "diskann": 400e-6, "vchordrq": 30e-6}
+BUILD_PER_BYTE = {"pipeann": 0.5e-6, "hnsw": 0.03e-6, "ivfflat": 0.02e-6, "diskann": 0.1e-6, "vchordrq": 0.03e-6}
 LOAD_PER_ROW, LOAD_PER_VALUE = 8e-6, 0.05e-6
-QUERY = {"memory": 2.5e-3, "disk": 6e-3}
+# Means over a sweep at FULL_PACE rows or more, less in proportion below; diskann
+# and vchordrq are taken to be like their nearest kin.
+FULL_PACE = 100000
+QUERY = {"memory": {"pipeann": 1e-3, "hnsw": 3e-3, "ivfflat": 28e-3, "diskann": 3e-3, "vchordrq": 10e-3},
+         "disk": {"pipeann": 4e-3, "hnsw": 18e-3, "ivfflat": 25e-3, "diskann": 18e-3, "vchordrq": 25e-3},
+         "limited": {"pipeann": 4e-3, "hnsw": 150e-3, "ivfflat": 30e-3, "diskann": 50e-3, "vchordrq": 30e-3}}
 QUERY_ALWAYS = 0.25             # of a point: planning, counting pages
-KNOWN = {"fashion": (60000, 784), "glove": (399000, 50), "glove100": (340479, 100), "minilm": (329913, 384),
-         "sift": (600000, 128)}
+TRUTH = 75e-9                   # of a row and query
+# Rows, dimensions and bytes of a vector.
+KNOWN = {"fashion": (60000, 784, 784), "glove": (399000, 50, 200), "glove100": (340479, 100, 400),
+         "minilm": (329913, 384, 1536), "sift": (600000, 128, 128)}
 # What a budget may cut, from the least painful on.
 ROW_STEPS = (None, 500000, 400000, 330000, 300000, 250000, 200000, 150000, 100000, 50000, 20000)
 LEAST_ROWS = 250000             # rather fewer queries than sets smaller than this
@@ -36,8 +43,8 @@ FITTED = ("queries", "rounds", "seconds", "values", "clients", "targets", "rows"
 GROWTH_ROWS = 100000
 
 
-def build_seconds(system, rows, dimensions):
-    return rows * (BUILD_PER_ROW[system] + BUILD_PER_VALUE[system] * dimensions)
+def build_seconds(system, rows, vector_bytes):
+    return rows * (BUILD_PER_ROW[system] + BUILD_PER_BYTE[system] * vector_bytes)
 
 
 def load_seconds(systems, rows, dimensions):
@@ -48,47 +55,57 @@ def sweep_points(options):
     return options.values or 7
 
 
-def of_set(options, systems, name, rows, dimensions):
-    """Seconds of every part on one data set."""
-    points, rounds, queries = sweep_points(options), options.rounds, options.queries
-    seconds = {"load": load_seconds(systems, rows, dimensions),
-               "build": sum(build_seconds(system, rows, dimensions) for system in systems)}
-    in_memory = points * (queries * QUERY["memory"] + QUERY_ALWAYS)
-    on_disk = (points // 2 or 1) * (queries * QUERY["disk"] + QUERY_ALWAYS + RESTART)
-    seconds["recall"] = len(systems) * rounds * (in_memory + on_disk)
+def query_seconds(systems, place, rows):
+    """Of one query of every system."""
+    return sum(QUERY[place][system] for system in systems) * min(1, rows / FULL_PACE)
+
+
+def of_set(options, systems, name, rows, dimensions, vector_bytes):
+    """Seconds of every part but growth on one data set."""
+    rounds, queries, seconds = options.rounds, options.queries, {}
+    asked = {place: queries * query_seconds(systems, place, rows) for place in QUERY}
+    if set(options.parts) - {"growth"}:
+        seconds["load"] = load_seconds(systems, rows, dimensions) + rows * queries * TRUTH
+        seconds["build"] = sum(build_seconds(system, rows, vector_bytes) for system in systems)
+    if "recall" in options.parts:
+        points = {"memory": sweep_points(options), "disk": sweep_points(options) // 2 or 1}
+        always = {"memory": QUERY_ALWAYS, "disk": QUERY_ALWAYS + RESTART}
+        seconds["recall"] = rounds * sum(points[place] * (asked[place] + len(systems) * always[place])
+                                         for place in options.places)
     if "throughput" in options.parts:
-        runs = len(systems) * rounds * len(options.clients)
-        seconds["throughput"] = runs * (len(options.targets) + 1) * (options.seconds + PGBENCH_START) \
-            + runs * queries * QUERY["memory"]
+        runs, kinds = rounds * len(options.clients), len(options.targets) + 1
+        seconds["throughput"] = runs * kinds * len(systems) * (options.seconds + PGBENCH_START) \
+            + (runs + 2 * len(options.targets)) * asked["memory"]
     if "memory" in options.parts and name in (options.memory_sets or [name]):
-        runs = len(systems) * options.memory_rounds * len(options.percents)
-        seconds["memory"] = runs * (queries * 2.5 * QUERY["disk"] + options.seconds + 2 * RESTART)
+        runs = options.memory_rounds * len(options.percents)
+        seconds["memory"] = runs * (2.5 * asked["limited"] + len(systems) * (options.seconds + 2 * RESTART))
     return seconds
 
 
-def of_growth(options, systems, rows, dimensions):
+def of_growth(options, systems, rows, dimensions, vector_bytes):
     total = 0.0
     for size in sizes(rows, options.smallest):
-        total += load_seconds(systems, size, dimensions) + RESTART
-        total += sum(build_seconds(system, size, dimensions) for system in systems)
-        total += len(systems) * min(sweep_points(options), VALUES) * (options.queries * QUERY["memory"] + QUERY_ALWAYS)
+        total += load_seconds(systems, size, dimensions) + RESTART + size * options.queries * TRUTH
+        total += sum(build_seconds(system, size, vector_bytes) for system in systems)
+        total += min(sweep_points(options), VALUES) * (options.queries * query_seconds(systems, "memory", size)
+                                                       + len(systems) * QUERY_ALWAYS)
     return total
 
 
 def rows_of(name, options):
-    rows, dimensions = options.shapes[name]
-    return min(rows, options.rows or rows), dimensions
+    rows, dimensions, vector_bytes = options.shapes[name]
+    return min(rows, options.rows or rows), dimensions, vector_bytes
 
 
 def estimate(options, systems):
     """[(data set, rows, dimensions, {part: seconds})], growth included."""
     found = []
     for name in options.datasets:
-        rows, dimensions = rows_of(name, options)
-        seconds = of_set(options, systems, name, rows, dimensions)
+        rows, dimensions, vector_bytes = rows_of(name, options)
+        seconds = of_set(options, systems, name, rows, dimensions, vector_bytes)
         if "growth" in options.parts and name == options.growth_set:
             grown = min(rows, options.growth_rows or rows)
-            seconds["growth"] = of_growth(options, systems, grown, dimensions)
+            seconds["growth"] = of_growth(options, systems, grown, dimensions, vector_bytes)
         found.append((name, rows, dimensions, seconds))
     return found
 

@@ -111,6 +111,21 @@ class Plans(unittest.TestCase):
         self.assertTrue(plan.fit(told, names, 60))
         self.assertEqual((told.targets, told.rows), ([0.9], 7000))
 
+    def test_a_run_that_was_timed(self):
+        # 37 minutes with these options, at 250,000 rows; the plan of then said 24.
+        options = self.options("--datasets", "fashion,glove100,sift,minilm", "--memory-sets", "glove100,sift",
+                               "--parts", "recall,throughput,memory", "--queries", "200", "--rounds", "2", "--values",
+                               "5", "--seconds", "2", "--clients", "1,8,32", "--targets", "0.95", "--rows", "250000")
+        minutes = plan.total(options, ["pipeann", "hnsw", "ivfflat"]) / 60
+        self.assertGreater(minutes, 33)
+        self.assertLess(minutes, 45)
+
+    def test_bytes_of_a_vector_count(self):
+        bytes_set, floats = self.options("--datasets", "sift"), self.options("--datasets", "sift")
+        floats.shapes = {"sift": (600000, 128, 512)}
+        seconds = [plan.estimate(options, ["pipeann"])[0][3]["build"] for options in (bytes_set, floats)]
+        self.assertLess(seconds[0] * 1.3, seconds[1])
+
     def test_throughput_needs_recall(self):
         self.assertEqual(self.options("throughput").parts, ["recall", "throughput"])
         with self.assertRaises(SystemExit):
