@@ -227,7 +227,7 @@ class Lab:
 
     def pages(self, system):
         """Pages so far of index and table: read from outside of shared_buffers, and found in them."""
-        return page_counters(self.session, system, self.index(system), self.table(system))
+        return page_counters(self.session, self.index(system), self.table(system))
 
     def in_flight(self, system, numbers):
         """Mean of pipeann's reads in flight; nothing for the others."""
@@ -240,19 +240,15 @@ class Lab:
         return {"in_flight": float(np.mean([float(value) for value in seen]))}
 
 
-def page_counters(session, system, index, table):
-    """The server's own counters of pages read and hit. What pipeann reads itself is in them, its hits are not."""
+def page_counters(session, index, table):
+    """The server's own counters of pages read and hit, those of pipeann's reads past the buffers included."""
     session.rows("SELECT pg_stat_force_next_flush()")
     row = session.rows(
         "SELECT i.idx_blks_read + t.heap_blks_read + coalesce(t.toast_blks_read, 0) AS reads,"
         " i.idx_blks_hit + t.heap_blks_hit + coalesce(t.toast_blks_hit, 0) AS hits"
         " FROM pg_statio_all_indexes i, pg_statio_all_tables t"
         " WHERE i.indexrelid = %s::regclass AND t.relid = %s::regclass", index, table)[0]
-    reads, hits = int(row["reads"]), int(row["hits"])
-    if system.name == "pipeann":
-        for own in session.rows("SELECT page_hits FROM pipeann_stats WHERE indexrelid = %s::regclass", index):
-            hits += int(own["page_hits"])
-    return reads, hits
+    return int(row["reads"]), int(row["hits"])
 
 
 def operator(metric):

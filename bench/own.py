@@ -181,7 +181,7 @@ class Own:
         for vector in self.vectors[:WARM_UP]:
             session.nearest(vector, ">d")
         pid = session.backend()
-        before, pages = cpu_or_none(pid), self.pages(system)
+        before, pages = cpu_or_none(pid), self.pages()
         times, recalls = [], []
         for vector, radius in zip(self.vectors, self.radius):
             found, seconds = session.nearest(vector, ">d")
@@ -189,7 +189,7 @@ class Own:
             near = sum(distance <= radius + abs(radius) * TIE + TIE_ABSOLUTE for distance in found)
             recalls.append(near / K)
         after = cpu_or_none(pid)
-        reads, hits = (later - sooner for sooner, later in zip(pages, self.pages(system)))
+        reads, hits = (later - sooner for sooner, later in zip(pages, self.pages()))
         row = {"queries": len(times), "recall": float(np.mean(recalls)), "mean_ms": float(np.mean(times)),
                "p50_ms": figures.percentile(times, 50), "p99_ms": figures.percentile(times, 99),
                "qps": 1000 / float(np.mean(times)),
@@ -197,8 +197,8 @@ class Own:
         row.update(page_reads=reads / len(times), page_hits=hits / len(times))
         return row
 
-    def pages(self, system):
-        return page_counters(self.session, system, self.name, self.options.table)
+    def pages(self):
+        return page_counters(self.session, self.name, self.options.table)
 
 
 def cpu_or_none(pid):
