@@ -178,6 +178,7 @@ extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 typedef struct PipeannIndexView
 {
 	Relation	index;
+	MemoryContext context;		/* of map and image */
 	PipeannMeta meta;
 	PipeannExtentMap own_map;	/* when there is no image */
 	const PipeannExtentMap *map;

@@ -35,9 +35,12 @@
  */
 #define RECODE_EVERY 256
 
+/* What inserting a row takes, mostly neighbours' vectors. */
+#define ROW_BYTES ((Size) 512 * 1024)
+
 typedef struct InsertState
 {
-	PipeannIndexView view;
+	PipeannIndexView *view;
 	PipeannLayout near;			/* by which neighbours are searched */
 	const float *x;				/* the vector */
 	const float *query;			/* the same, normalised for cosine */
@@ -54,7 +57,7 @@ typedef struct InsertState
 static void
 FillSlot(InsertState *state)
 {
-	const PipeannMeta *meta = &state->view.meta;
+	const PipeannMeta *meta = &state->view->meta;
 	const PipeannLayout *l = &meta->layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 
@@ -64,7 +67,7 @@ FillSlot(InsertState *state)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("vector does not fit the storage of index \"%s\"",
-						RelationGetRelationName(state->view.index)),
+						RelationGetRelationName(state->view->index)),
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
 	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_WIDE : 0);
@@ -84,7 +87,7 @@ FillSlot(InsertState *state)
 static void
 WriteWide(InsertState *state)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannIndexView *view = state->view;
 	Size		part_size = PipeannExtBytes(&view->meta.layout) & ~(Size) 3;
 	Size		total = mul_size(view->meta.layout.dim, sizeof(float));
 	Size		parts = (total + part_size - 1) / part_size;
@@ -112,7 +115,7 @@ WriteWide(InsertState *state)
 static bool
 SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 {
-	const PipeannLayout *l = &state->view.meta.layout;
+	const PipeannLayout *l = &state->view->meta.layout;
 	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
 	float	   *full;
 	bool		same;
@@ -125,7 +128,7 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 	if (!state->wide)
 		return true;
 	full = palloc(mul_size(l->dim, sizeof(float)));
-	same = PipeannChainVector(&state->view, id, slot, full) &&
+	same = PipeannChainVector(state->view, id, slot, full) &&
 		memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
 	pfree(full);
 	return same;
@@ -141,11 +144,11 @@ AddToExt(InsertState *state, uint32 id, uint32 first, uint32 *number)
 	PipeannSlotUpdate update;
 	ItemPointerData *tids;
 
-	PipeannSlotBegin(&state->view, first, &update);
+	PipeannSlotBegin(state->view, first, &update);
 	*number = update.slot->number;
 	if (!PipeannSlotIsTidsOf(update.slot, id) ||
 		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
-		update.slot->ntids >= PipeannExtTids(&state->view.meta.layout))
+		update.slot->ntids >= PipeannExtTids(&state->view->meta.layout))
 	{
 		PipeannSlotAbort(&update);
 		return false;
@@ -164,7 +167,7 @@ AddToExt(InsertState *state, uint32 id, uint32 first, uint32 *number)
 static bool
 PushExt(InsertState *state, uint32 id, uint32 old_first, uint32 number)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannIndexView *view = state->view;
 	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
 	PipeannSlotUpdate update;
 	uint32		ext_id;
@@ -203,7 +206,7 @@ PushExt(InsertState *state, uint32 id, uint32 old_first, uint32 number)
 static bool
 JoinNode(InsertState *state, uint32 id)
 {
-	const PipeannLayout *l = &state->view.meta.layout;
+	const PipeannLayout *l = &state->view->meta.layout;
 
 	for (;;)
 	{
@@ -212,7 +215,7 @@ JoinNode(InsertState *state, uint32 id)
 		uint32		number = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		PipeannSlotBegin(&state->view, id, &update);
+		PipeannSlotBegin(state->view, id, &update);
 		if (!PipeannSlotIsLive(update.slot))
 		{
 			PipeannSlotAbort(&update);
@@ -243,7 +246,7 @@ WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	float	   *full = palloc(mul_size(l->dim, sizeof(float)));
 	float		dist;
 
-	dist = !PipeannChainVector(&state->view, id, slot, full) ? INFINITY :
+	dist = !PipeannChainVector(state->view, id, slot, full) ? INFINITY :
 		PipeannExactDistance(l, state->query, full, PIPEANN_FLOAT4, slot->aux);
 	pfree(full);
 	return dist;
@@ -252,7 +255,7 @@ WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
 static PipeannSearch *
 SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
 {
-	return PipeannLinkSearch(&state->view, &state->near, source, state->query,
+	return PipeannLinkSearch(state->view, &state->near, source, state->query,
 							 ef, WideDistance, state);
 }
 
@@ -265,7 +268,7 @@ SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
 static float
 SquaredLength(const InsertState *state)
 {
-	const PipeannMeta *meta = &state->view.meta;
+	const PipeannMeta *meta = &state->view->meta;
 
 	switch (meta->layout.metric)
 	{
@@ -286,7 +289,7 @@ static uint32
 FindEqual(InsertState *state, const PipeannSearch *search,
 		  const PipeannLinkSet *set)
 {
-	PipeannSlot *copy = PipeannSlotAlloc(&state->view.meta.layout);
+	PipeannSlot *copy = PipeannSlotAlloc(&state->view->meta.layout);
 	float		limit = NO_DISTANCE * SquaredLength(state);
 	uint32		equal = PIPEANN_INVALID_ID;
 
@@ -298,7 +301,7 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 			continue;
 		if (slot == NULL)
 		{
-			PipeannSlotCopy(&state->view, set->ids[i], copy);
+			PipeannSlotCopy(state->view, set->ids[i], copy);
 			slot = copy;
 		}
 		if (SameVector(state, set->ids[i], slot))
@@ -315,7 +318,7 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 static PipeannLinkSet *
 FindCandidates(InsertState *state, int ef, uint32 *equal)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannIndexView *view = state->view;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
@@ -337,7 +340,7 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 static void
 WriteCodes(InsertState *state, uint32 id)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
 	uint8	   *code = palloc(meta->layout.pq_bytes);
 
@@ -376,7 +379,7 @@ NoteRoot(PipeannIndexView *view, uint32 id)
 static void
 LinkLate(InsertState *state, uint32 id)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannIndexView *view = state->view;
 	uint32		self;
 	PipeannLinkSet *set = FindCandidates(state, view->meta.ef_construction,
 										 &self);
@@ -401,7 +404,7 @@ LinkLate(InsertState *state, uint32 id)
 static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannIndexView *view = state->view;
 	uint32		id;
 
 	PipeannLinkPrune(view, set, state->slot);
@@ -427,13 +430,13 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 static void
 LinkIfUnlinked(InsertState *state, uint32 id)
 {
-	PipeannSlot *slot = PipeannSlotAlloc(&state->view.meta.layout);
+	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
 
-	if (!PipeannIsLinked(&state->view, id, slot))
+	if (!PipeannIsLinked(state->view, id, slot))
 	{
 		WriteCodes(state, id);
-		(void) PipeannNoteNode(&state->view, id, false);
-		(void) PipeannLinkNode(&state->view, id, slot, NULL);
+		(void) PipeannNoteNode(state->view, id, false);
+		(void) PipeannLinkNode(state->view, id, slot, NULL);
 	}
 	pfree(slot);
 }
@@ -446,13 +449,13 @@ RaiseMaxNorm(InsertState *state)
 {
 	PipeannMetaUpdate update;
 
-	if (state->view.meta.layout.metric != PIPEANN_IP ||
-		state->norm <= state->view.meta.max_norm)
+	if (state->view->meta.layout.metric != PIPEANN_IP ||
+		state->norm <= state->view->meta.max_norm)
 		return;
-	PipeannMetaBegin(state->view.index, &update);
+	PipeannMetaBegin(state->view->index, &update);
 	update.meta->max_norm = Max(update.meta->max_norm, (float) state->norm);
 	PipeannMetaEnd(&update);
-	PipeannRefreshView(&state->view);
+	PipeannRefreshView(state->view);
 }
 
 static bool
@@ -473,7 +476,7 @@ JoinUnchanged(InsertState *state)
 {
 	uint32		equal;
 
-	if (state->view.image == NULL)
+	if (state->view->image == NULL)
 		return false;
 	(void) FindCandidates(state, EF_UNCHANGED, &equal);
 	return JoinEqual(state, equal);
@@ -483,16 +486,16 @@ JoinUnchanged(InsertState *state)
  * Returns whether the index is to get other codes now.
  */
 static bool
-InsertVector(Relation index, const float *x, double norm, ItemPointer tid,
-			 bool unchanged)
+InsertVector(PipeannIndexView *view, const float *x, double norm,
+			 ItemPointer tid, bool unchanged)
 {
 	InsertState state;
-	const PipeannLayout *l = &state.view.meta.layout;
+	const PipeannLayout *l = &view->meta.layout;
 	PipeannLinkSet *set;
 	uint32		equal;
 
 	memset(&state, 0, sizeof(state));
-	PipeannOpenView(&state.view, index);
+	state.view = view;
 	state.x = state.query = x;
 	state.norm = norm;
 	state.tid = *tid;
@@ -508,12 +511,58 @@ InsertVector(Relation index, const float *x, double norm, ItemPointer tid,
 	state.near = PipeannNearLayout(l);
 	if (unchanged && JoinUnchanged(&state))
 		return false;
-	set = FindCandidates(&state, state.view.meta.ef_construction, &equal);
+	set = FindCandidates(&state, view->meta.ef_construction, &equal);
 	PIPEANN_PAUSE("insert-searched");
 	if (!JoinEqual(&state, equal))
 		WriteNewNode(&state, set);
 	return state.nodes % RECODE_EVERY == 0 &&
-		PipeannIsOutgrown(&state.view.meta);
+		PipeannIsOutgrown(&view->meta);
+}
+
+/*
+ * Memory for one row, empty. The backend keeps it: given back to the system
+ * after each row, its pages would have to be mapped and zeroed for the next one.
+ */
+static MemoryContext
+RowContext(void)
+{
+	static MemoryContext context = NULL;
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "pipeann row",
+										ROW_BYTES, ROW_BYTES, ROW_BYTES);
+	MemoryContextReset(context);	/* an error left it as it was */
+	return context;
+}
+
+/*
+ * The view is of a context that goes with the statement, whatever ends it, so
+ * that no session keeps an image of codes that it does not use; so is what
+ * recoding takes.
+ */
+static void
+InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
+{
+	MemoryContext outer = CurrentMemoryContext;
+	int			dim = PipeannIndexDimensions(index);
+	const float *x = PipeannDatumElements(value, dim);
+	double		norm = PipeannNorm(x, dim);
+	PipeannIndexView view;
+	MemoryContext row;
+	bool		outgrown;
+
+	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
+		return;
+	LockPage(index, PIPEANN_METAPAGE, ShareLock);
+	PipeannOpenView(&view, index);
+	row = RowContext();
+	MemoryContextSwitchTo(row);
+	outgrown = InsertVector(&view, x, norm, tid, unchanged);
+	MemoryContextSwitchTo(outer);
+	MemoryContextReset(row);
+	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
+	if (outgrown)
+		PipeannRecode(index);
 }
 
 bool
@@ -524,9 +573,6 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 {
 	MemoryContext context;
 	MemoryContext old;
-	const float *x;
-	double		norm;
-	int			dim = PipeannIndexDimensions(index);
 
 	(void) heap;
 	(void) check_unique;
@@ -537,18 +583,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	x = PipeannDatumElements(values[0], dim);
-	norm = PipeannNorm(x, dim);
-	if (PipeannIsIndexable(PipeannIndexMetric(index), norm))
-	{
-		bool		crowded;
-
-		LockPage(index, PIPEANN_METAPAGE, ShareLock);
-		crowded = InsertVector(index, x, norm, heap_tid, index_unchanged);
-		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
-		if (crowded)
-			PipeannRecode(index);
-	}
+	InsertValue(index, values[0], heap_tid, index_unchanged);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;

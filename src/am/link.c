@@ -76,8 +76,18 @@ PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id)
 }
 
 /*
- * A vector, embedded. For inner product the part beyond its dimensions follows
- * from its norm and the largest one there is now.
+ * For inner product: the part of a vector beyond its dimensions follows from its
+ * norm and the largest one there is now.
+ */
+static float
+NormPart(const PipeannIndexView *view, const float *x)
+{
+	return PipeannAux(PIPEANN_IP, PipeannNorm(x, view->meta.layout.dim),
+					  view->meta.max_norm);
+}
+
+/*
+ * A vector, embedded.
  */
 static void
 EmbedVector(const PipeannIndexView *view, const float *x, float aux,
@@ -86,8 +96,7 @@ EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 	const PipeannLayout *l = &view->meta.layout;
 
 	if (l->metric == PIPEANN_IP)
-		aux = PipeannAux(l->metric, PipeannNorm(x, l->dim),
-						 view->meta.max_norm);
+		aux = NormPart(view, x);
 	PipeannEmbed(l->metric, l->dim, x, aux, out);
 }
 
@@ -276,8 +285,10 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	{
 		if (id >= view->codes.ncodes)
 			return false;
-		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), x);
-		EmbedVector(view, x, 1, out);
+		/* codes are of normalised vectors where it is cosine */
+		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), out);
+		if (l->metric == PIPEANN_IP)
+			out[l->dim] = NormPart(view, out);
 		return true;
 	}
 	/* a list may name a node that was added since the metapage was read */

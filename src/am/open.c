@@ -47,7 +47,7 @@ LoadParts(PipeannIndexView *view)
 		if (view->image == NULL)
 		{
 			view->image = PipeannImageAcquire(view->index, &view->meta,
-											  CurrentMemoryContext);
+											  view->context);
 			view->build_id = view->meta.build_id;
 		}
 		else
@@ -58,7 +58,7 @@ LoadParts(PipeannIndexView *view)
 	else
 	{
 		PipeannExtentMapFree(&view->own_map);
-		PipeannExtentMapLoad(view->index, &view->meta, CurrentMemoryContext,
+		PipeannExtentMapLoad(view->index, &view->meta, view->context,
 							 &view->own_map);
 		view->map = &view->own_map;
 	}
@@ -69,6 +69,7 @@ PipeannOpenView(PipeannIndexView *view, Relation index)
 {
 	memset(view, 0, sizeof(*view));
 	view->index = index;
+	view->context = CurrentMemoryContext;
 	PipeannMetaRead(index, &view->meta);
 	LoadParts(view);
 }
