@@ -292,6 +292,31 @@ extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 extern void PipeannSlotEnd(PipeannSlotUpdate *update);
 extern void PipeannSlotAbort(PipeannSlotUpdate *update);
 
+/*
+ * Change several graph pages (their first blocks) under one WAL record, at most
+ * MAX_GENERIC_XLOG_PAGES. They are locked exclusively, in ascending order of
+ * their ids.
+ */
+typedef struct PipeannPagesUpdate
+{
+	const PipeannIndexView *view;
+	GenericXLogState *state;
+	int			n;				/* registered */
+	Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
+	Page		pages[MAX_GENERIC_XLOG_PAGES];
+} PipeannPagesUpdate;
+
+extern void PipeannPagesBegin(const PipeannIndexView *view,
+							  PipeannPagesUpdate *update);
+
+/* Lock the page of a slot: it is then registered, or released by the caller. */
+extern Buffer PipeannPagesLock(PipeannPagesUpdate *update, uint32 id);
+
+/* Returns the copy to change. */
+extern Page PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer);
+
+extern void PipeannPagesEnd(PipeannPagesUpdate *update);
+
 /* Copy slot id (slot_size bytes) out of shared_buffers. */
 extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);

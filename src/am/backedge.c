@@ -14,7 +14,8 @@
  * nothing leads there.
  *
  * All edges are worked out on copies of the lists first; then each page that
- * has some of the lists is changed once, if they are still what they were.
+ * has some of the lists is changed once, if they are still what they were, and
+ * a few pages at a time.
  */
 #include "postgres.h"
 
@@ -241,21 +242,14 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 }
 
 /*
- * Change the lists of edges[0 .. n - 1], all on one page, that are still what
- * they were.
+ * Change the lists of edges[0 .. n - 1], all on one page, in a copy of it.
  */
 static void
-ApplyToPage(const PipeannIndexView *view, BackEdge *edges, int n)
+ChangePage(const PipeannLayout *l, Page page, BackEdge *edges, int n)
 {
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlotUpdate update;
-	bool		changed = false;
-
-	PIPEANN_PAUSE("insert-back-edge");
-	PipeannSlotBegin(view, edges[0].target, &update);
 	for (int i = 0; i < n; i++)
 	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(update.page),
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page),
 										  PipeannIdSlot(l, edges[i].target));
 
 		if (!IsAsSeen(l, slot, edges[i].seen))
@@ -263,12 +257,65 @@ ApplyToPage(const PipeannIndexView *view, BackEdge *edges, int n)
 		memcpy(slot->neighbors, edges[i].list, edges[i].n * sizeof(uint32));
 		slot->degree = edges[i].n;
 		slot->guards = edges[i].guards;
-		edges[i].done = changed = true;
+		edges[i].done = true;
 	}
-	if (changed)
-		PipeannSlotEnd(&update);
-	else
-		PipeannSlotAbort(&update);
+}
+
+static bool
+AnyIsAsSeen(const PipeannLayout *l, Page page, const BackEdge *edges, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (IsAsSeen(l, PipeannSlotAt(l, PipeannPagePayload(page),
+									  PipeannIdSlot(l, edges[i].target)),
+					 edges[i].seen))
+			return true;
+	return false;
+}
+
+/*
+ * Edges on the page of the first one, which sorting has put together.
+ */
+static int
+CountOnPage(const PipeannLayout *l, const BackEdge *edges, int n)
+{
+	int			i;
+
+	for (i = 1; i < n; i++)
+		if (PipeannIdPage(l, edges[i].target) !=
+			PipeannIdPage(l, edges[0].target))
+			break;
+	return i;
+}
+
+/*
+ * Change the lists of the first so many edges, on pages that one WAL record
+ * takes together, that are still what they were: a record for each would be as
+ * much heading as change. Pages are locked in ascending order. Returns how many
+ * edges these were.
+ */
+static int
+ApplyToPages(const PipeannIndexView *view, BackEdge *edges, int n)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannPagesUpdate update;
+	int			done = 0;
+
+	PIPEANN_PAUSE("insert-back-edge");
+	PipeannPagesBegin(view, &update);
+	while (done < n && update.n < MAX_GENERIC_XLOG_PAGES)
+	{
+		int			here = CountOnPage(l, edges + done, n - done);
+		Buffer		buffer = PipeannPagesLock(&update, edges[done].target);
+
+		if (AnyIsAsSeen(l, BufferGetPage(buffer), edges + done, here))
+			ChangePage(l, PipeannPagesRegister(&update, buffer),
+					   edges + done, here);
+		else
+			UnlockReleaseBuffer(buffer);
+		done += here;
+	}
+	PipeannPagesEnd(&update);
+	return done;
 }
 
 static int
@@ -283,18 +330,11 @@ CompareTargets(const void *a, const void *b)
 static void
 Apply(const PipeannIndexView *view, BackEdge *edges, int n)
 {
-	const PipeannLayout *l = &view->meta.layout;
-	int			first = 0;
-
 	qsort(edges, n, sizeof(BackEdge), CompareTargets);
-	for (int i = 1; i <= n; i++)
+	for (int done = 0; done < n;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (i < n && PipeannIdPage(l, edges[i].target) ==
-			PipeannIdPage(l, edges[first].target))
-			continue;
-		ApplyToPage(view, edges + first, i - first);
-		first = i;
+		done += ApplyToPages(view, edges + done, n - done);
 	}
 }
 

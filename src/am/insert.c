@@ -7,7 +7,7 @@
  * a crash leaves behind without those is what a row never committed leaves in
  * any index. Inserters hold the metapage's heavyweight lock shared, so that
  * those who need to (recode.c, vacuum.c) can wait until none is under way;
- * pages are locked one at a time.
+ * pages are locked one at a time, but for those that get edges back (backedge.c).
  */
 #include "postgres.h"
 

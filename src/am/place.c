@@ -68,6 +68,51 @@ PipeannSlotAbort(PipeannSlotUpdate *update)
 }
 
 void
+PipeannPagesBegin(const PipeannIndexView *view, PipeannPagesUpdate *update)
+{
+	update->view = view;
+	update->state = GenericXLogStart(view->index);
+	update->n = 0;
+}
+
+Buffer
+PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
+{
+	const PipeannIndexView *view = update->view;
+	BlockNumber blkno = PageBlock(view,
+								  PipeannIdPage(&view->meta.layout, id));
+
+	Assert(update->n == 0 ||
+		   BufferGetBlockNumber(update->buffers[update->n - 1]) < blkno);
+	return PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
+							 BUFFER_LOCK_EXCLUSIVE, false, NULL);
+}
+
+Page
+PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer)
+{
+	Page		page = GenericXLogRegisterBuffer(update->state, buffer, 0);
+
+	update->buffers[update->n] = buffer;
+	update->pages[update->n++] = page;
+	return page;
+}
+
+void
+PipeannPagesEnd(PipeannPagesUpdate *update)
+{
+	for (int i = 0; i < update->n; i++)
+		PipeannPageSeal(update->pages[i],
+						BufferGetBlockNumber(update->buffers[i]));
+	if (update->n > 0)
+		GenericXLogFinish(update->state);
+	else
+		GenericXLogAbort(update->state);
+	for (int i = 0; i < update->n; i++)
+		UnlockReleaseBuffer(update->buffers[i]);
+}
+
+void
 PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
