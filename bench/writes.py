@@ -24,7 +24,7 @@ from session import Session
 from throughput import pgbench_program
 
 K = 10
-QUERIES = 50
+QUERIES = 200
 CLIENTS = (1, 8)
 ROUNDS = 2
 SYSTEMS = {
