@@ -173,7 +173,8 @@ class Bench:
             self.results[f"{system} VACUUM of a tenth"] = {
                 "seconds": round(seconds[system], 1), "ended": ended, "searches per s before": round(alone),
                 "searches per s over 4 s with it beside": round(during[0]), "recall@10 after": self.recall(system)}
-        self.results["VACUUM: pipeann / hnsw"] = round(seconds["pipeann"] / seconds["hnsw"], 3)
+        if all(self.results[f"{system} VACUUM of a tenth"]["ended"] for system in SYSTEMS):
+            self.results["VACUUM: pipeann / hnsw"] = round(seconds["pipeann"] / seconds["hnsw"], 3)
         self.results["pipeann_check"] = self.session.value(
             "SELECT pipeann_check(indexrelid, true) FROM pg_index JOIN pg_class c ON c.oid = indexrelid"
             " JOIN pg_am a ON a.oid = c.relam WHERE amname = 'pipeann'")
