@@ -7,7 +7,8 @@
  * a crash leaves behind without those is what a row never committed leaves in
  * any index. Inserters hold the metapage's heavyweight lock shared, so that
  * those who need to (recode.c, vacuum.c) can wait until none is under way;
- * pages are locked one at a time, but for those that get edges back (backedge.c).
+ * pages are locked one at a time, but for those that get edges back
+ * (backedge.c).
  *
  * The inserts of one statement share what those of a backend share: memory,
  * reads and the image of the codes. A view opened once for a statement
