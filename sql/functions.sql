@@ -59,6 +59,7 @@ SELECT pipeann_prewarm('t');
 SELECT pipeann_prewarm(NULL);
 
 -- pipeann_last_search: with all pages in memory nothing is read
+SET pipeann.enable_adaptive_stop = off;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT mode, nodes_explored >= 100 AS explored, code_distances > nodes_explored AS code_distances,
 	exact_distances >= nodes_explored AS exact_distances, page_hits > 0 AS hits, page_reads, peak_in_flight,
@@ -86,6 +87,12 @@ RESET pipeann.ef_search;
 SELECT count(*) FROM (VALUES (1), (2), (3)) q (i)
 	CROSS JOIN LATERAL (SELECT t.id FROM t ORDER BY t.val <-> (:'query'::vector + array_fill(i * 0.01, ARRAY[8])::vector) LIMIT 5) n;
 SELECT nodes_explored >= 300 AS explored FROM pipeann_last_search();
+-- a search ends early when no more than ten rows are wanted
+RESET pipeann.enable_adaptive_stop;
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+SELECT nodes_explored BETWEEN 25 AND 99 AS explored FROM pipeann_last_search();
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 11) s;
+SELECT nodes_explored >= 100 AS explored FROM pipeann_last_search();
 -- every way to read gives the same rows
 CREATE TABLE found (how text, ids int[]);
 INSERT INTO found SELECT 'default', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;

@@ -153,6 +153,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannSourceKeepHot(state->source, state->view.image);
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
+	params.may_settle = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = MaxPages(l);
@@ -221,6 +222,8 @@ Believed(const PipeannScan *state)
 {
 	uint64		explored = PipeannSearchExplored(state->search);
 
+	if (PipeannSearchIsSettled(state->search))
+		return PIPEANN_SETTLED;
 	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
 		explored / 2 : explored;
 }
@@ -236,7 +239,8 @@ NextResult(PipeannScan *state)
 			PipeannSearchPeek(state->search) == NULL))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF)
+		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
+			!PipeannSearchIsSettled(state->search))
 			return NULL;
 		if (state->rows >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))

@@ -85,6 +85,9 @@ static const struct
 	{"pipeann.enable_result_seeds",
 		"Lets a search begin where a recent one like it ended.",
 	PIPEANN_RESULT_SEEDS},
+	{"pipeann.enable_adaptive_stop",
+		"Lets a search end when its ten nearest rows are unlikely to change, and go on longer while they are not.",
+	PIPEANN_ADAPTIVE_STOP},
 };
 
 static bool switches_on[lengthof(switches)];

@@ -86,6 +86,7 @@ Nearest(RecallState *state, bool exact, float *dists)
 
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
+	params.may_settle = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = PG_INT32_MAX;
@@ -96,6 +97,8 @@ Nearest(RecallState *state, bool exact, float *dists)
 	if (exact || view->image == NULL)
 		PipeannSearchExact(search, state->pages);
 	else
+		(void) PipeannSearchRun(search);
+	if (PipeannSearchIsSettled(search) && state->k > PIPEANN_SETTLED)
 		(void) PipeannSearchRun(search);
 	while (n < state->k && (result = PipeannSearchPop(search)) != NULL)
 		if (result->id != state->id)

@@ -18,12 +18,11 @@ int
 PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 {
 	PipeannPool *pool = &search->pool;
-	int			end;
 	int			n = 0;
 
 	PipeannJoinPageMates(search);
-	end = Min(pool->count, pool->length);
-	for (int i = PipeannPoolFirstOpen(pool); i < end && n < width; i++)
+	for (int i = PipeannPoolFirstOpen(pool);
+		 n < width && PipeannPoolWants(pool, i); i++)
 		if (!pool->items[i].explored && pool->items[i].beam == 0)
 		{
 			PipeannChoose(search, i, beam);

@@ -4,6 +4,8 @@
  */
 #include "search/engine.h"
 
+#include <math.h>
+
 #include "kernel/kernel.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
@@ -19,6 +21,15 @@
 
 /* Length of LAANN's candidate pool, in units of L (its mu). */
 #define OVERFLOW 2.4f
+
+/*
+ * Searches that may end early go on when they are hard, for up to a list's length
+ * or this many more: with what easy ones save that gives as good results on
+ * average. However precise the codes are, a part of the list is explored: the
+ * short way to what is near may not be through what is near by now.
+ */
+#define MOST_BEYOND 100
+#define LEAST_PART 4
 
 float
 PipeannExactDistance(const PipeannLayout *layout, const float *query,
@@ -41,14 +52,28 @@ PipeannExactDistance(const PipeannLayout *layout, const float *query,
  * set stays at most half full: growing it took 2 % of a search's time.
  */
 static uint32
-FirstVisited(const PipeannLayout *layout, int ef)
+FirstVisited(const PipeannLayout *layout, int length)
 {
-	uint64		wanted = (uint64) Max(ef, 1) * layout->max_degree * 2;
+	uint64		wanted = (uint64) length * layout->max_degree * 2;
 	uint32		slots = MIN_VISITED;
 
 	while (slots < wanted && slots < MAX_VISITED)
 		slots *= 2;
 	return slots;
+}
+
+static void
+InitPool(PipeannSearch *search, int ef)
+{
+	float		overflow = search->params.mode == PIPEANN_LOOK_AHEAD &&
+		PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ? OVERFLOW : 1;
+
+	if (search->params.may_settle &&
+		PipeannIsOn(search, PIPEANN_ADAPTIVE_STOP))
+		PipeannSettleInit(&search->settle, search->layout->metric, ef);
+	PipeannPoolInit(&search->pool, search->settle.on ?
+					ef + Min(ef, MOST_BEYOND) : ef, overflow);
+	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
 }
 
 PipeannSearch *
@@ -74,11 +99,9 @@ PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
 
 	search->table = PipeannAlloc(mul_size(codes->pq.nchunks,
 										  PIPEANN_CENTROIDS * sizeof(float)));
-	PipeannPoolInit(&search->pool, Max(params->ef, 1),
-					params->mode == PIPEANN_LOOK_AHEAD &&
-					PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ? OVERFLOW : 1);
+	InitPool(search, Max(params->ef, 1));
 	PipeannIdSetInit(&search->visited,
-					 FirstVisited(layout, params->ef), false);
+					 FirstVisited(layout, search->pool.length), false);
 	search->batch_size = Max(layout->max_degree,
 							 Max(layout->slots_per_page,
 								 codes->entry_degree));
@@ -254,6 +277,8 @@ ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 										   l->storage, slot->aux);
 	search->counters->exact_distances++;
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
+	if (search->settle.on)
+		PipeannSettleFound(&search->settle, result.dist);
 }
 
 static inline bool
@@ -309,6 +334,7 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 	}
 	if (join)
 		PipeannPushBatch(search, n);
+	search->pool.bound = PipeannSettleBound(&search->settle);
 }
 
 void
@@ -342,6 +368,40 @@ PipeannScoreOne(PipeannSearch *search)
 	return true;
 }
 
+/* From now on all of the list is to be explored, and no more. */
+static void
+Unsettle(PipeannSearch *search)
+{
+	search->settle.on = false;
+	search->pool.bound = INFINITY;
+	search->pool.length = Max(search->params.ef, 1);
+}
+
+/*
+ * By how much a candidate's code is wrong. (Its exact distance was computed when
+ * its page came, but is not kept with it.) Where there are wide vectors, whose
+ * codes were made for others, nobody knows.
+ */
+static void
+SampleError(PipeannSearch *search, const PipeannCandidate *item,
+			const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+
+	if (!PipeannSettleWantsError(&search->settle))
+		return;
+	if (slot->flags & PIPEANN_SLOT_WIDE)
+	{
+		Unsettle(search);
+		return;
+	}
+	PipeannSettleError(&search->settle, item->dist -
+					   PipeannExactDistance(l, search->query,
+											PipeannSlotVector(l, slot),
+											l->storage, slot->aux));
+	search->pool.bound = PipeannSettleBound(&search->settle);
+}
+
 /*
  * Neighbour ids come from disk: those that no code covers are passed over (by
  * PipeannBatchAdd), and a slot that is no node has none.
@@ -363,7 +423,10 @@ PipeannExplore(PipeannSearch *search, int position)
 		return;
 	if (PipeannSlotIsLive(slot) &&
 		!IsKilled(search->refs[item->ref].killed, PipeannIdSlot(l, item->id)))
+	{
 		search->explored++;
+		SampleError(search, item, slot);
+	}
 
 	degree = PipeannSlotDegree(l, slot);
 	for (int i = 0; i < degree; i++)
@@ -408,6 +471,12 @@ PipeannSearchReleasePages(PipeannSearch *search)
 	search->nheld = 0;
 }
 
+bool
+PipeannSearchIsSettled(const PipeannSearch *search)
+{
+	return search->settle.on;
+}
+
 /*
  * Go on with the best of what fell out of the pool.
  */
@@ -433,6 +502,8 @@ PipeannSearchRun(PipeannSearch *search)
 		search->started = true;
 		PipeannEnter(search);
 	}
+	else if (search->settle.on)
+		Unsettle(search);
 	else if (!Continue(search))
 		return false;
 
@@ -453,6 +524,10 @@ PipeannSearchRun(PipeannSearch *search)
 	}
 	while (PipeannScoreOne(search))
 		;
+	if (search->settle.on &&
+		PipeannPoolFirstOpen(&search->pool) >= Min(search->pool.count,
+												   search->params.ef))
+		Unsettle(search);
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include "search/pool.h"
 #include "search/results.h"
 #include "search/search.h"
+#include "search/settle.h"
 
 /* A graph page this search has asked for. */
 typedef struct PageRef
@@ -33,6 +34,7 @@ struct PipeannSearch
 	float	   *table;			/* [nchunks][256] of code distances */
 
 	PipeannPool pool;
+	PipeannSettle settle;		/* on until it has gone past an early end */
 	PipeannIdSet visited;		/* node ids with a known code distance */
 	PipeannIdSet pages;			/* graph page -> refs[] */
 	PageRef    *refs;
@@ -70,6 +72,13 @@ static inline bool
 PipeannIsOn(const PipeannSearch *search, uint32 feature)
 {
 	return (search->params.switches & feature) != 0;
+}
+
+/* L: the pool reaches farther where the search may end early. */
+static inline int
+PipeannListLength(const PipeannSearch *search)
+{
+	return search->settle.on ? search->params.ef : search->pool.length;
 }
 
 /* engine.c */

@@ -113,7 +113,8 @@ static void
 ChooseConverging(PipeannSearch *search, int width)
 {
 	search->width = search->width == 0 ?
-		(int) (ALPHA * search->pool.length) : (int) (BETA * search->width);
+		(int) (ALPHA * PipeannListLength(search)) :
+		(int) (BETA * search->width);
 	search->width = Max(search->width, width);
 	(void) PipeannChooseNearest(search, BEAM, search->width);
 }

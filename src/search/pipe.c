@@ -75,7 +75,7 @@ IssueOne(PipeannSearch *search)
 {
 	int			next = PipeannPoolFirstUnread(&search->pool);
 
-	if (next >= search->pool.count ||
+	if (!PipeannPoolWants(&search->pool, next) ||
 		search->source->in_flight >= search->width)
 		return false;
 	PipeannRequest(search, next);

@@ -4,12 +4,15 @@
  */
 #include "search/pool.h"
 
+#include <math.h>
+
 #define FIRST_DISCARDS 1024
 
 static void
 SetLength(PipeannPool *pool, int length)
 {
 	pool->length = length;
+	pool->bound = INFINITY;
 	pool->capacity = (int) (length * pool->overflow);
 	pool->items = PipeannAlloc(mul_size(pool->capacity,
 										sizeof(PipeannCandidate)));

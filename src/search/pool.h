@@ -32,7 +32,9 @@ typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
 	int			count;
-	int			length;			/* L: these must be explored */
+	int			length;			/* L: these must be explored, but for */
+	float		bound;			/* those farther than this, */
+	int			least;			/* other than the first of all */
 	int			capacity;		/* with the overflow area */
 	float		overflow;		/* capacity / length (LAANN's mu) */
 	int			first_open;		/* items before it are explored */
@@ -54,11 +56,22 @@ extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
 /* First candidate not explored, or count. */
 extern int	PipeannPoolFirstOpen(PipeannPool *pool);
 
-/* Whether one of the L nearest is not explored yet. */
+/*
+ * Whether the candidate at a position must be explored; if it need not, those
+ * after it need not either.
+ */
+static inline bool
+PipeannPoolWants(const PipeannPool *pool, int position)
+{
+	return position < Min(pool->count, pool->length) &&
+		(position < pool->least || !(pool->items[position].dist > pool->bound));
+}
+
+/* Whether one that must be explored is not explored yet. */
 static inline bool
 PipeannPoolIsOpen(PipeannPool *pool)
 {
-	return PipeannPoolFirstOpen(pool) < Min(pool->count, pool->length);
+	return PipeannPoolWants(pool, PipeannPoolFirstOpen(pool));
 }
 
 /* First candidate without a page reference, or count. */

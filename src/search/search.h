@@ -47,8 +47,12 @@ typedef enum PipeannSearchMode
 #define PIPEANN_PAGE_SEEDS		0x40	/* all nodes of the entry pages */
 #define PIPEANN_PAGE_MATES		0x80	/* nodes of pages read are candidates */
 #define PIPEANN_RESULT_SEEDS	0x100	/* what recent queries found (AIO-ANN) */
+#define PIPEANN_ADAPTIVE_STOP	0x200	/* an end when the nearest are settled */
 
-#define PIPEANN_DEFAULT_SWITCHES 0xFF
+#define PIPEANN_DEFAULT_SWITCHES 0x2FF
+
+/* Results that are settled when a search ends early: the usual LIMIT. */
+#define PIPEANN_SETTLED 10
 
 /* What a search knows of the nodes without reading them. */
 typedef struct PipeannCodes
@@ -91,6 +95,7 @@ typedef struct PipeannSearchParams
 {
 	PipeannSearchMode mode;
 	int			ef;				/* length of the candidate pool, L */
+	bool		may_settle;		/* may end early: settle.h */
 	int			width;			/* most reads in flight; 0: the mode's own */
 	uint32		switches;
 	uint32		max_pages;		/* that a continued search keeps at hand */
@@ -125,11 +130,20 @@ extern PipeannSearch *PipeannSearchBegin(const PipeannLayout *layout,
 										 const PipeannSearchParams *params);
 
 /*
- * Run until every one of the ef best candidates is explored. Returns false if
- * there was nothing to explore. Called again, goes on with the next best
- * candidates: as many as have been explored so far, up to a bound.
+ * Run until every one of the ef best candidates is explored. If the search may
+ * settle, run until the PIPEANN_SETTLED nearest results are settled instead, or
+ * up to twice as many candidates are explored; then another run explores what is
+ * left of the ef best.
+ * Returns false if there was nothing to explore. Called again, goes on with the
+ * next best candidates: as many as have been explored so far, up to a bound.
  */
 extern bool PipeannSearchRun(PipeannSearch *search);
+
+/*
+ * Whether the last run ended early: no more than PIPEANN_SETTLED results may be
+ * believed.
+ */
+extern bool PipeannSearchIsSettled(const PipeannSearch *search);
 
 /* Score all nodes of graph pages 0 .. pages - 1 instead. */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);

@@ -24,6 +24,7 @@ BEGIN
 		ALTER INDEX cached_idx SET TABLESPACE pg_default;
 	END IF;
 END $$;
+SET pipeann.ef_search = 200;
 CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries;
 CREATE TEMP TABLE answers AS SELECT id, ARRAY(SELECT search('cached', '<->', val, 20)) AS rows FROM q;
 

@@ -27,7 +27,7 @@ BEGIN
 	FOR m IN SELECT mode FROM modes LOOP
 		PERFORM set_config('pipeann.search_mode', m, false);
 		INSERT INTO found
-		SELECT m, ef, recall('base', '<->') FROM unnest(ARRAY[10, 20, 40, 100, 200]) ef
+		SELECT m, ef, recall('base', '<->') FROM unnest(ARRAY[5, 20, 40, 100, 200]) ef
 		WHERE set_config('pipeann.ef_search', ef::text, false) IS NOT NULL;
 		INSERT INTO used SELECT m, l.mode FROM pipeann_last_search() l;
 	END LOOP;
@@ -35,8 +35,8 @@ END $$;
 SELECT is(used, mode, format('%s: the mode asked for was used', mode)) FROM used;
 RESET pipeann.search_mode;
 RESET pipeann.ef_search;
-SELECT cmp_ok(a.recall, '<', b.recall, format('%s: more is found with ef_search = 200 than with 10', a.mode))
-FROM found a JOIN found b USING (mode) WHERE a.ef = 10 AND b.ef = 200 ORDER BY mode;
+SELECT cmp_ok(a.recall, '<', b.recall, format('%s: more is found with ef_search = 200 than with 5', a.mode))
+FROM found a JOIN found b USING (mode) WHERE a.ef = 5 AND b.ef = 200 ORDER BY mode;
 SELECT is_empty(format($$SELECT a, b FROM found a, found b
 	WHERE a.mode = %1$L AND b.mode = %1$L AND a.ef < b.ef AND a.recall > b.recall + 0.005$$, mode),
 	format('%s: a longer list never finds less', mode))
@@ -92,6 +92,7 @@ DROP INDEX unit_ip;
 CREATE INDEX base_poor ON base USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 12, pq_bytes = 4);
 SET pipeann.iterative_scan = off;
 SET pipeann.ef_search = 20;
+SET pipeann.enable_adaptive_stop = off; -- ends earlier for ten rows than for eleven
 CREATE TEMP TABLE poor AS SELECT (recall('base', '<->', k => 11, nqueries => 100, source => 'base') * 11 - 1) / 10 AS recall;
 SELECT cmp_ok(recall, '<', 0.95, 'few neighbours and short codes find less: ' || round(recall, 3)) FROM poor;
 SELECT cmp_ok(abs(pipeann_recall('base_poor', 10, 500)::numeric - recall), '<=', 0.05, 'pipeann_recall agrees') FROM poor;

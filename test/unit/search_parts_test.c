@@ -4,9 +4,12 @@
  */
 #include "unit.h"
 
+#include <math.h>
+
 #include "search/idset.h"
 #include "search/pool.h"
 #include "search/results.h"
+#include "search/settle.h"
 
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000
@@ -209,6 +212,79 @@ PoolTakesAnyDistance(void)
 	CHECK(total == 500);
 }
 
+/*
+ * Those farther than the bound need not be explored, but for the first few; a
+ * bound that is not a number is none.
+ */
+static void
+PoolIsOpenUpToItsBound(void)
+{
+	PipeannPool pool;
+
+	PipeannPoolInit(&pool, 8, 1);
+	for (int i = 0; i < 8; i++)
+		PipeannPoolInsert(&pool, i, i);
+	pool.least = 2;
+	pool.bound = 4;
+	for (int i = 0; i < 8; i++)
+	{
+		CHECK(PipeannPoolWants(&pool, i) == (i <= 4));
+		CHECK(PipeannPoolIsOpen(&pool) == (i <= 4));
+		pool.items[i].explored = 1;
+	}
+	CHECK(!PipeannPoolWants(&pool, 8));
+	for (int i = 0; i < 8; i++)
+		pool.items[i].explored = 0;
+	pool.first_open = 0;
+	pool.bound = -1;
+	CHECK(PipeannPoolWants(&pool, 1) && !PipeannPoolWants(&pool, 2));
+	pool.bound = 0.0f / 0.0f;
+	CHECK(PipeannPoolWants(&pool, 7));
+	pool.length = 5;
+	CHECK(PipeannPoolWants(&pool, 4) && !PipeannPoolWants(&pool, 5));
+}
+
+/*
+ * The tenth nearest and the errors given, whatever their order, make the bound.
+ */
+static void
+SettlesByFactorAndError(void)
+{
+	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE};
+	PipeannSettle product;
+
+	PipeannSettleInit(&product, PIPEANN_IP, 60);
+	CHECK(!product.on);
+	for (int m = 0; m < 2; m++)
+		for (int scale = 0; scale <= 100; scale += 100)
+		{
+			PipeannSettle settle;
+			float		tenth = metrics[m] == PIPEANN_L2 ? 109 : -0.91f;
+			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
+			double		margin;
+
+			PipeannSettleInit(&settle, metrics[m], 60);
+			for (int i = 0; i < 50; i++)
+			{
+				int			k = i * 7 % 50;
+
+				CHECK(PipeannSettleBound(&settle) == INFINITY);
+				PipeannSettleFound(&settle, metrics[m] == PIPEANN_L2 ? 100 + k :
+								   -1 + k * 0.01f);
+			}
+			for (int i = 0; i < 20; i++)
+				PipeannSettleError(&settle, scale * (i - 9.5f));
+			margin = Max(deviation * 60 / 30,
+						 0.06 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
+			CHECK_CLOSE(PipeannSettleBound(&settle), tenth + margin,
+						1e-3 * (1 + margin));
+			CHECK(PipeannSettleWantsError(&settle));
+			settle.on = false;
+			CHECK(PipeannSettleBound(&settle) == INFINITY);
+			CHECK(!PipeannSettleWantsError(&settle));
+		}
+}
+
 static void
 IdSetIsASet(void)
 {
@@ -403,6 +479,8 @@ main(void)
 	UNIT_RUN(PoolRefillsFromItself);
 	UNIT_RUN(PoolOfOne);
 	UNIT_RUN(PoolTakesAnyDistance);
+	UNIT_RUN(PoolIsOpenUpToItsBound);
+	UNIT_RUN(SettlesByFactorAndError);
 	UNIT_RUN(IdSetIsASet);
 	UNIT_RUN(IdSetTakesAnyKeys);
 	UNIT_RUN(IdSetHoldsValues);

@@ -705,7 +705,7 @@ static void
 FindsWithoutItsIdeas(void)
 {
 	for (int i = 0; i < MODES; i++)
-		for (uint32 off = 1; off < 0x200; off <<= 1)
+		for (uint32 off = 1; off < 0x400; off <<= 1)
 			for (int resident = 0; resident <= 100; resident += 50)
 			{
 				uint32		last = off == 0x100 ? 0 :
@@ -868,7 +868,7 @@ GoesOnToTheEnd(void)
 	static const uint32 max_pages[] = {MAX_FRAMES, 40, 0};
 	uint8	   *seen = PipeannAlloc(l2_index->ids);
 
-	for (int i = 0; i < 3 * MODES; i++)
+	for (int i = 0; i < 6 * MODES; i++)
 	{
 		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
@@ -878,7 +878,8 @@ GoesOnToTheEnd(void)
 
 		params.mode = modes[i % MODES];
 		params.ef = 20;
-		params.max_pages = max_pages[i / MODES];
+		params.max_pages = max_pages[i / MODES % 3];
+		params.may_settle = i >= 3 * MODES;
 		MakeQuery(l2_index, i, query);
 		search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
 									&memory->source, query, &params);
@@ -894,6 +895,83 @@ GoesOnToTheEnd(void)
 		EndSearch(search, memory);
 	}
 	free(seen);
+}
+
+/* What searches that may settle did, over all queries. */
+typedef struct Settled
+{
+	int			found;			/* of the K nearest */
+	int			ended;			/* searches that ended early */
+	uint64		reads;
+	uint64		reads_at_end;	/* when they had gone on */
+} Settled;
+
+static void
+SettleOnce(int number, const PipeannSearchParams *params, int resident,
+		   Settled *sum)
+{
+	MemorySource *memory = OpenSource(l2_index, resident, number);
+	PipeannSearch *search;
+	float		query[256];
+	double		radius;
+
+	MakeQuery(l2_index, number, query);
+	radius = RadiusOf(l2_index, query, K);
+	search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
+								&memory->source, query, params);
+	CHECK(PipeannSearchRun(search));
+	sum->reads += memory->counters.page_reads;
+	sum->ended += PipeannSearchIsSettled(search);
+	if (!PipeannSearchIsSettled(search))
+		CHECK(memory->counters.nodes_explored >= (uint64) params->ef);
+	for (int i = 0; i < K; i++)
+		sum->found += KeyOf(l2_index, query,
+							NodeOf(search, PipeannSearchPop(search))) <=
+			radius + 1e-9;
+	if (PipeannSearchIsSettled(search))
+		CHECK(PipeannSearchRun(search));
+	CHECK(!PipeannSearchIsSettled(search));
+	CHECK(PipeannSearchExplored(search) >= (uint64) params->ef);
+	sum->reads_at_end += memory->counters.page_reads;
+	EndSearch(search, memory);
+}
+
+/*
+ * A search that may end early does so for some queries, reads less than the
+ * whole list takes, and finds as much but for one in fifty; asked to go on it
+ * explores the list.
+ */
+static void
+EndsWhenTheNearestAreSettled(void)
+{
+	for (int i = 0; i < MODES; i++)
+		for (int resident = 0; resident <= 50; resident += 50)
+		{
+			PipeannSearchParams params = {
+				.mode = modes[i],
+				.ef = 60,
+				.switches = PIPEANN_DEFAULT_SWITCHES,
+				.max_pages = MAX_FRAMES,
+				.may_settle = true
+			};
+			uint64		list = ReadsOf(modes[i], PIPEANN_DEFAULT_SWITCHES,
+									   resident);
+			Settled		sum = {0};
+
+			for (int j = 0; j < QUERIES; j++)
+				SettleOnce(j, &params, resident, &sum);
+			if (!CHECK(sum.ended > 0 && sum.found >= 0.98 * QUERIES * K &&
+					   sum.reads < list && sum.reads_at_end > sum.reads))
+				NOTE("mode %d, %d %% resident: %d ended, %d found, %d reads, "
+					 "%d at the end, %d for the list", modes[i], resident,
+					 sum.ended, sum.found, (int) sum.reads,
+					 (int) sum.reads_at_end, (int) list);
+
+			params.switches &= ~PIPEANN_ADAPTIVE_STOP;
+			sum.ended = 0;
+			SettleOnce(0, &params, resident, &sum);
+			CHECK(sum.ended == 0);
+		}
 }
 
 /*
@@ -1090,6 +1168,47 @@ AsksForWideDistances(void)
 		CHECK(PipeannSearchPop(search)->dist == -5);
 	CHECK(PipeannSearchPop(search)->dist >= 0);
 	EndSearch(search, memory);
+}
+
+/*
+ * What the codes of wide vectors err by is not known, so a search that meets one
+ * explores its list.
+ */
+static void
+DoesNotSettleAmongWideVectors(void)
+{
+	Index	   *index = MakeIndex(2500, 16, PIPEANN_L2, PIPEANN_FLOAT4);
+	int			ended[2] = {0, 0};
+
+	for (int wide = 0; wide < 2; wide++)
+	{
+		for (int i = 0; wide && i < index->n; i++)
+			SlotOf(index, IdAt(index, i))->flags |= PIPEANN_SLOT_WIDE;
+		for (int i = 0; i < QUERIES; i++)
+		{
+			PipeannSearchParams params = {
+				.mode = PIPEANN_LOOK_AHEAD,
+				.ef = 60,
+				.switches = PIPEANN_DEFAULT_SWITCHES,
+				.max_pages = MAX_FRAMES,
+				.may_settle = true,
+				.wide_distance = WideDistance
+			};
+			MemorySource *memory = OpenSource(index, 30, i);
+			float		dist = i;
+			PipeannSearch *search;
+			float		query[256];
+
+			params.wide_arg = &dist;
+			MakeQuery(index, i, query);
+			search = PipeannSearchBegin(&index->layout, &index->codes,
+										&memory->source, query, &params);
+			CHECK(PipeannSearchRun(search));
+			ended[wide] += PipeannSearchIsSettled(search);
+			EndSearch(search, memory);
+		}
+	}
+	CHECK(ended[0] > 0 && ended[1] == 0);
 }
 
 /*
@@ -1319,11 +1438,13 @@ main(void)
 	UNIT_RUN(FindsMoreWithALongerPool);
 	UNIT_RUN(FindsWithOtherMetricsAndStorage);
 	UNIT_RUN(GoesOnToTheEnd);
+	UNIT_RUN(EndsWhenTheNearestAreSettled);
 	UNIT_RUN(ResultsOutliveThePages);
 	UNIT_RUN(PassesThroughDeadNodes);
 	UNIT_RUN(PassesOverKilledNodes);
 	UNIT_RUN(ReturnsNodesWhoseRowsAreElsewhere);
 	UNIT_RUN(AsksForWideDistances);
+	UNIT_RUN(DoesNotSettleAmongWideVectors);
 	UNIT_RUN(ReadsEverythingWithoutCodes);
 	UNIT_RUN(SmallSourcesAreEnough);
 	UNIT_RUN(EntersNowhere);

@@ -1,0 +1,52 @@
+/*
+ * settle.h
+ *		When a search may end before its list is explored.
+ *
+ * The nearest rows are settled when every candidate left is, by its code, much
+ * farther than the last of them. So easy queries end early and hard ones go on.
+ * (Ending by the distance of the k-th nearest, times a factor, instead of by the
+ * list's length: Al-Jazzazi et al., Distance Adaptive Beam Search for Provably
+ * Accurate Graph-Based Nearest Neighbor Search, 2025. There distances are exact;
+ * codes err, so what they err by counts too.)
+ */
+#ifndef PIPEANN_SETTLE_H
+#define PIPEANN_SETTLE_H
+
+#include "base.h"
+
+#include "search/search.h"
+
+typedef struct PipeannSettle
+{
+	bool		on;
+	PipeannMetric metric;
+	int			ef;
+	float		nearest[PIPEANN_SETTLED];	/* exact distances, sorted */
+	int			count;
+	double		sum;			/* of errors: code less exact distance */
+	double		sum_of_squares;
+	int			samples;
+} PipeannSettle;
+
+/*
+ * The longer the list would be, the surer the end has to be. It is not on for
+ * inner products: they have no zero to measure from, and the way to a large one
+ * does not lead through large ones only.
+ */
+extern void PipeannSettleInit(PipeannSettle *settle, PipeannMetric metric,
+							  int ef);
+
+/* A node was found at this exact distance. */
+extern void PipeannSettleFound(PipeannSettle *settle, float exact);
+
+/* Whether the error of another code is wanted. */
+extern bool PipeannSettleWantsError(const PipeannSettle *settle);
+extern void PipeannSettleError(PipeannSettle *settle, float error);
+
+/*
+ * Candidates whose codes are farther than this need not be explored. Infinity
+ * while too little is known, or when it is not on.
+ */
+extern float PipeannSettleBound(const PipeannSettle *settle);
+
+#endif							/* PIPEANN_SETTLE_H */
