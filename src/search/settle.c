@@ -7,15 +7,15 @@
 #include <math.h>
 
 /*
- * How much farther is much: squared distances by a factor of 1 + ef / 1000, and
- * no less than ef / 30 standard deviations of the codes' error. With the first
- * alone, rows that differ by less than their codes err would be settled before
- * they are told apart; with the second alone, GloVe-100 reads a fifth more pages
- * at equal recall. These give the recall that the list would, or little less,
- * from ef = 20 to 200 (GloVe-100, MiniLM, SIFT, Fashion-MNIST).
+ * How much farther is much: squared distances by a factor (at ef = 100 a tenth),
+ * and no less than some standard deviations of the codes' error (3.3). With the
+ * first alone, rows that differ by less than their codes err would be settled
+ * before they are told apart; with the second alone, GloVe-100 reads a fifth more
+ * pages at equal recall. These give the recall that the list would, or little
+ * less, from ef = 20 to 200 (GloVe-100, MiniLM, SIFT, Fashion-MNIST).
  */
-#define EF_PER_FACTOR 1000.0f
-#define EF_PER_DEVIATION 30.0f
+#define FACTOR(ef) (0.03f + 0.0007f * (ef))
+#define DEVIATIONS(ef) (1.0f + 0.023f * (ef))
 
 /*
  * Errors are sampled where the search explores, from the first candidates on:
@@ -75,15 +75,14 @@ ErrorMargin(const PipeannSettle *settle)
 	double		variance = settle->sum_of_squares / settle->samples -
 		mean * mean;
 
-	return (float) (mean + settle->ef / EF_PER_DEVIATION *
-					sqrt(Max(variance, 0)));
+	return (float) (mean + DEVIATIONS(settle->ef) * sqrt(Max(variance, 0)));
 }
 
 /* In order keys: for cosine, 1 + key is half the squared distance. */
 static float
 FactorMargin(const PipeannSettle *settle, float key)
 {
-	return settle->ef / EF_PER_FACTOR *
+	return FACTOR(settle->ef) *
 		(settle->metric == PIPEANN_COSINE ? 1 + key : key);
 }
 
