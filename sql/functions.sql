@@ -93,6 +93,10 @@ SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT nodes_explored BETWEEN 25 AND 99 AS explored FROM pipeann_last_search();
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 11) s;
 SELECT nodes_explored >= 100 AS explored FROM pipeann_last_search();
+-- also when it must not go on after its list
+SET pipeann.iterative_scan = off;
+SELECT count(*) BETWEEN 100 AND 400 AS whole_list FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1000) s;
+RESET pipeann.iterative_scan;
 -- every way to read gives the same rows
 CREATE TABLE found (how text, ids int[]);
 INSERT INTO found SELECT 'default', array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 20) s;
