@@ -87,15 +87,26 @@ RESET pipeann.ef_search;
 SELECT count(*) FROM (VALUES (1), (2), (3)) q (i)
 	CROSS JOIN LATERAL (SELECT t.id FROM t ORDER BY t.val <-> (:'query'::vector + array_fill(i * 0.01, ARRAY[8])::vector) LIMIT 5) n;
 SELECT nodes_explored >= 300 AS explored FROM pipeann_last_search();
--- a search ends early when no more than ten rows are wanted
+-- with all pages in memory it explores its list, which takes as long
 RESET pipeann.enable_adaptive_stop;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
-SELECT nodes_explored BETWEEN 25 AND 99 AS explored FROM pipeann_last_search();
-SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 11) s;
 SELECT nodes_explored >= 100 AS explored FROM pipeann_last_search();
+-- where they are read it ends early when no more than ten rows are wanted
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE pipeann_elsewhere LOCATION '';
+ALTER INDEX t_idx SET TABLESPACE pipeann_elsewhere; -- empties shared_buffers of it
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+SELECT page_hits + page_reads AS pages, page_reads >= 5 AS reads FROM pipeann_last_search() \gset
+SELECT :'reads' AS reads;
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 11) s;
+SELECT page_hits + page_reads > :pages AS more_than_for_one_row FROM pipeann_last_search();
+SET pipeann.enable_adaptive_stop = off;
+SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
+SELECT page_hits + page_reads > :pages AS more_than_for_one_row FROM pipeann_last_search();
+RESET pipeann.enable_adaptive_stop;
 -- also when it must not go on after its list
 SET pipeann.iterative_scan = off;
-SELECT count(*) BETWEEN 100 AND 400 AS whole_list FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1000) s;
+SELECT count(*) >= 100 AS whole_list FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1000) s;
 RESET pipeann.iterative_scan;
 -- every way to read gives the same rows
 CREATE TABLE found (how text, ids int[]);
@@ -114,6 +125,8 @@ INSERT INTO found SELECT 'wide', array_agg(id) FROM (SELECT id FROM t ORDER BY v
 RESET pipeann.pipeline_width;
 SELECT how, ids = (SELECT ids FROM found WHERE how = 'default') AS same FROM found;
 DROP TABLE found;
+ALTER INDEX t_idx SET TABLESPACE pg_default;
+DROP TABLESPACE pipeann_elsewhere;
 
 -- pipeann_recall
 SELECT pipeann_recall('t_idx') BETWEEN 0.9 AND 1 AS good;

@@ -35,6 +35,8 @@ struct PipeannSearch
 
 	PipeannPool pool;
 	PipeannSettle settle;		/* on until it has gone past an early end */
+	uint64		hits;			/* pages had without a read */
+	uint64		reads;
 	PipeannIdSet visited;		/* node ids with a known code distance */
 	PipeannIdSet pages;			/* graph page -> refs[] */
 	PageRef    *refs;
@@ -78,7 +80,8 @@ PipeannIsOn(const PipeannSearch *search, uint32 feature)
 static inline int
 PipeannListLength(const PipeannSearch *search)
 {
-	return search->settle.on ? search->params.ef : search->pool.length;
+	return search->settle.on ? Max(search->params.ef, 1) :
+		search->pool.length;
 }
 
 /* engine.c */

@@ -8,25 +8,28 @@
 
 #define FIRST_DISCARDS 1024
 
-static void
-SetLength(PipeannPool *pool, int length)
-{
-	pool->length = length;
-	pool->bound = INFINITY;
-	pool->capacity = (int) (length * pool->overflow);
-	pool->items = PipeannAlloc(mul_size(pool->capacity,
-										sizeof(PipeannCandidate)));
-}
-
 void
-PipeannPoolInit(PipeannPool *pool, int length, float overflow)
+PipeannPoolInit(PipeannPool *pool, int length)
 {
 	memset(pool, 0, sizeof(*pool));
-	pool->overflow = overflow;
-	SetLength(pool, length);
+	pool->length = pool->capacity = length;
+	pool->bound = INFINITY;
+	pool->items = PipeannAlloc(mul_size(length, sizeof(PipeannCandidate)));
 	pool->discards_size = FIRST_DISCARDS;
 	pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
 										   sizeof(PipeannDiscard)));
+}
+
+void
+PipeannPoolWiden(PipeannPool *pool, int length, int capacity)
+{
+	pool->length = Max(pool->length, length);
+	capacity = Max(pool->length, capacity);
+	if (capacity <= pool->capacity)
+		return;
+	pool->items = PipeannRealloc(pool->items,
+								 mul_size(capacity, sizeof(PipeannCandidate)));
+	pool->capacity = capacity;
 }
 
 static void
@@ -169,11 +172,6 @@ PipeannPoolRefill(PipeannPool *pool, int length)
 	/* what the pool still holds is explored, or competes like the discards */
 	while (pool->count > 0)
 		DropLast(pool);
-	if (length > pool->length)
-	{
-		pfree(pool->items);
-		SetLength(pool, length);
-	}
 	pool->first_open = pool->first_unread = 0;
 
 	for (uint64 i = pool->ndiscards / 2; i-- > 0;)

@@ -36,7 +36,6 @@ typedef struct PipeannPool
 	float		bound;			/* those farther than this, */
 	int			least;			/* other than the first of all */
 	int			capacity;		/* with the overflow area */
-	float		overflow;		/* capacity / length (LAANN's mu) */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
 
@@ -45,7 +44,11 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-extern void PipeannPoolInit(PipeannPool *pool, int length, float overflow);
+/* An empty pool without an overflow area. */
+extern void PipeannPoolInit(PipeannPool *pool, int length);
+
+/* At least as long, and with at least this capacity. */
+extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
 
 /*
  * Insert a candidate that was not seen before; returns its position, or -1 if
@@ -78,8 +81,8 @@ PipeannPoolIsOpen(PipeannPool *pool)
 extern int	PipeannPoolFirstUnread(PipeannPool *pool);
 
 /*
- * Forget the explored candidates and refill from the discards, up to a new
- * length. The caller sets page and ref of what came in.
+ * Forget the explored candidates and refill from the discards, up to a length
+ * that the pool has. The caller sets page and ref of what came in.
  */
 extern void PipeannPoolRefill(PipeannPool *pool, int length);
 

@@ -54,7 +54,7 @@ PoolKeepsTheNearest(void)
 		int			capacity = 1 + UnitRandom(&random) % 100;
 		int			n = 1 + UnitRandom(&random) % 500;
 
-		PipeannPoolInit(&pool, capacity, 1);
+		PipeannPoolInit(&pool, capacity);
 		for (int i = 0; i < n; i++)
 		{
 			int			at;
@@ -88,7 +88,7 @@ PoolKnowsItsFirstOnes(void)
 	uint64		random = 2;
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 40, 1);
+	PipeannPoolInit(&pool, 40);
 	CHECK(PipeannPoolFirstOpen(&pool) == 0);
 	CHECK(PipeannPoolFirstUnread(&pool) == 0);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
@@ -129,7 +129,7 @@ PoolRefillsFromWhatFellOut(void)
 	float		last = -1;
 
 	memset(seen, 0, sizeof(seen));
-	PipeannPoolInit(&pool, 10, 1);
+	PipeannPoolInit(&pool, 10);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
 		PipeannPoolInsert(&pool, i, FewDistances(&random));
 	for (int capacity = 10; pool.count > 0; capacity += 7)
@@ -146,6 +146,7 @@ PoolRefillsFromWhatFellOut(void)
 			pool.items[i].explored = 1;
 		}
 		total += pool.count;
+		PipeannPoolWiden(&pool, capacity, 0);
 		PipeannPoolRefill(&pool, capacity);
 		CHECK(pool.count <= Max(capacity, 10));
 	}
@@ -161,7 +162,7 @@ PoolRefillsFromItself(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 4, 1);
+	PipeannPoolInit(&pool, 4);
 	for (int i = 0; i < 6; i++)
 		PipeannPoolInsert(&pool, i, i);
 	pool.items[0].explored = 1;
@@ -179,7 +180,7 @@ PoolOfOne(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 1, 1);
+	PipeannPoolInit(&pool, 1);
 	CHECK(PipeannPoolInsert(&pool, 7, 3) == 0);
 	CHECK(PipeannPoolInsert(&pool, 8, 4) == -1);
 	CHECK(PipeannPoolInsert(&pool, 9, 3) == -1);
@@ -199,7 +200,7 @@ PoolTakesAnyDistance(void)
 	const float odd[] = {0.0f / 0.0f, 1.0f / 0.0f, -1.0f / 0.0f, -0.0f, 1e38f};
 	int			total = 0;
 
-	PipeannPoolInit(&pool, 16, 1);
+	PipeannPoolInit(&pool, 16);
 	for (int i = 0; i < 500; i++)
 		PipeannPoolInsert(&pool, i, odd[UnitRandom(&random) % 5]);
 	while (pool.count > 0)
@@ -213,6 +214,29 @@ PoolTakesAnyDistance(void)
 }
 
 /*
+ * A pool that grows keeps what it has, in order, and takes that much more; it
+ * never becomes smaller.
+ */
+static void
+PoolWidens(void)
+{
+	PipeannPool pool;
+
+	PipeannPoolInit(&pool, 4);
+	for (int i = 0; i < 6; i++)
+		PipeannPoolInsert(&pool, i, 10 - i);
+	CHECK(pool.count == 4 && pool.ndiscards == 2);
+	PipeannPoolWiden(&pool, 6, 9);
+	CHECK(pool.length == 6 && pool.capacity == 9);
+	CHECK(pool.count == 4 && pool.items[0].dist == 5);
+	for (int i = 10; i < 20; i++)
+		PipeannPoolInsert(&pool, i, i);
+	CHECK(pool.count == 9 && PoolIsSorted(&pool));
+	PipeannPoolWiden(&pool, 2, 3);
+	CHECK(pool.length == 6 && pool.capacity == 9);
+}
+
+/*
  * Those farther than the bound need not be explored, but for the first few; a
  * bound that is not a number is none.
  */
@@ -221,7 +245,7 @@ PoolIsOpenUpToItsBound(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 8, 1);
+	PipeannPoolInit(&pool, 8);
 	for (int i = 0; i < 8; i++)
 		PipeannPoolInsert(&pool, i, i);
 	pool.least = 2;
@@ -479,6 +503,7 @@ main(void)
 	UNIT_RUN(PoolRefillsFromItself);
 	UNIT_RUN(PoolOfOne);
 	UNIT_RUN(PoolTakesAnyDistance);
+	UNIT_RUN(PoolWidens);
 	UNIT_RUN(PoolIsOpenUpToItsBound);
 	UNIT_RUN(SettlesByFactorAndError);
 	UNIT_RUN(IdSetIsASet);

@@ -975,6 +975,39 @@ EndsWhenTheNearestAreSettled(void)
 }
 
 /*
+ * With all or nearly all pages in memory it does not end early.
+ */
+static void
+DoesNotSettleInMemory(void)
+{
+	for (int i = 0; i < MODES; i++)
+		for (int resident = 97; resident <= 100; resident += 3)
+			for (int j = 0; j < QUERIES; j++)
+			{
+				PipeannSearchParams params = {
+					.mode = modes[i],
+					.ef = 60,
+					.switches = PIPEANN_DEFAULT_SWITCHES,
+					.max_pages = MAX_FRAMES,
+					.may_settle = true
+				};
+				MemorySource *memory = OpenSource(l2_index, resident, j);
+				PipeannCounters *counters = &memory->counters;
+				float		query[256];
+				PipeannSearch *search;
+
+				MakeQuery(l2_index, j, query);
+				search = PipeannSearchBegin(&l2_index->layout,
+											&l2_index->codes, &memory->source,
+											query, &params);
+				CHECK(PipeannSearchRun(search));
+				if (counters->page_reads * 8 < counters->page_hits)
+					CHECK(counters->nodes_explored >= 60);
+				EndSearch(search, memory);
+			}
+}
+
+/*
  * Results that were found stay when the pages are gone.
  */
 static void
@@ -1439,6 +1472,7 @@ main(void)
 	UNIT_RUN(FindsWithOtherMetricsAndStorage);
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(EndsWhenTheNearestAreSettled);
+	UNIT_RUN(DoesNotSettleInMemory);
 	UNIT_RUN(ResultsOutliveThePages);
 	UNIT_RUN(PassesThroughDeadNodes);
 	UNIT_RUN(PassesOverKilledNodes);
