@@ -344,7 +344,12 @@ DotPairUint8(const void *a, const void *b, int dim)
 	return BytePair(a, b, dim, false, true);
 }
 
-AVX512 static void
+/*
+ * Without the wide instructions: where there are any GCC uses them for this loop,
+ * which then takes a fifth longer from 50 bytes on (bench/micro, Intel Sapphire
+ * Rapids).
+ */
+static void
 PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	   float *out)
 {
