@@ -180,12 +180,9 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 						(uint32) Min(room / node_pages, PG_UINT32_MAX));
 	for (uint32 i = 0; i < pages; i++)
 	{
-		BlockNumber blkno = PipeannGraphBlock(view.map, ranking.layout,
-											  ranking.ranks[i].page);
-
 		CHECK_FOR_INTERRUPTS();
-		for (int j = 0; j < node_pages; j++)
-			ReleaseBuffer(ReadBuffer(index, blkno + j));
+		PipeannBringIn(index, ranking.layout, view.map, view.image,
+					   ranking.ranks[i].page);
 	}
 	pfree(ranking.ranks);
 	if (view.image != NULL)

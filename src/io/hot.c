@@ -50,11 +50,23 @@ PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit)
 	uses->counts[at] = count;
 }
 
-static void
-BringIn(Relation index, BlockNumber blkno, int blocks)
+void
+PipeannBringIn(Relation index, const PipeannLayout *layout,
+			   const PipeannExtentMap *map, PipeannImage *image, uint32 page)
 {
-	for (int i = 0; i < blocks; i++)
-		ReleaseBuffer(ReadBuffer(index, blkno + i));
+	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+	pg_atomic_uint32 *seen = image == NULL || image->hot == NULL ? NULL :
+		PipeannHotSeen(image->hot, page);
+
+	for (int i = 0; i < layout->node_pages; i++)
+	{
+		Buffer		buffer = ReadBuffer(index, blkno + i);
+
+		if (i == 0 && seen != NULL && BufferIsValid(buffer) &&
+			!BufferIsLocal(buffer))
+			pg_atomic_write_u32(seen, (uint32) buffer);
+		ReleaseBuffer(buffer);
+	}
 }
 
 static void
@@ -117,7 +129,6 @@ Consider(Relation index, const PipeannLayout *layout,
 		 const PipeannExtentMap *map, PipeannImage *image, uint32 page,
 		 uint8 count)
 {
-	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
 	int			blocks = layout->node_pages;
 	uint32		out = PIPEANN_INVALID_ID;
 
@@ -136,7 +147,7 @@ Consider(Relation index, const PipeannLayout *layout,
 		if (victim != InvalidBlockNumber)
 			Evict(index, victim, blocks);
 	}
-	BringIn(index, blkno, blocks);
+	PipeannBringIn(index, layout, map, image, page);
 }
 
 static void

@@ -66,6 +66,11 @@ extern void PipeannSourceKeepHot(PipeannPageSource *source,
  */
 extern void PipeannSourceSettle(PipeannPageSource *source);
 
+/* Read a graph page into shared_buffers. The image may be NULL. */
+extern void PipeannBringIn(Relation index, const PipeannLayout *layout,
+						   const PipeannExtentMap *map, PipeannImage *image,
+						   uint32 page);
+
 /* Pages of an index that were brought in so and are resident. */
 extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
 								   const PipeannImage *image);

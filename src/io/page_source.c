@@ -14,6 +14,7 @@
 #include "executor/instrument.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
+#include "shmem/hot.h"
 
 #define SEGMENT_BLOCKS ((BlockNumber) RELSEG_SIZE)
 
@@ -59,6 +60,13 @@ BlockBit(int block)
 	return UINT64CONST(1) << Min(block, 63);
 }
 
+static inline pg_atomic_uint32 *
+Seen(Source *source, uint32 page)
+{
+	return source->uses.image == NULL ? NULL :
+		PipeannHotSeen(source->uses.image->hot, page);
+}
+
 static inline char *
 FrameBlock(PipeannBufferedFrame *frame, int block)
 {
@@ -86,6 +94,8 @@ CopyResidentPage(Source *source, PipeannBufferedFrame *frame)
 
 	while (copied < blocks &&
 		   PipeannCopyResident(source->index, frame->blkno + copied,
+							   copied > 0 ? NULL :
+							   Seen(source, frame->frame.page),
 							   FrameBlock(frame, copied)))
 		copied++;
 	if (copied == blocks)
@@ -283,12 +293,21 @@ SourceRequest(PipeannPageSource *self, uint32 page)
 	return &frame->frame;
 }
 
+/*
+ * A page that no search has seen in shared_buffers is not looked for there: of
+ * an index on disk a search asks for hundreds that way, and when it is to be
+ * read, it is looked for.
+ */
 static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page)
 {
 	Source	   *source = (Source *) self;
-	PipeannBufferedFrame *frame = NewFrame(source, page);
+	pg_atomic_uint32 *seen = Seen(source, page);
+	PipeannBufferedFrame *frame;
 
+	if (seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
+		return NULL;
+	frame = NewFrame(source, page);
 	if (RelationUsesLocalBuffers(source->index))
 		return ReadThroughBuffers(source, frame);
 	if (CopyResidentPage(source, frame))

@@ -67,20 +67,31 @@ NoteBufferUse(Buffer buffer)
 #endif
 }
 
+static bool
+Pin(Relation index, BlockNumber blkno, Buffer buffer)
+{
+	return buffer != InvalidBuffer &&
+		ReadRecentBuffer(PipeannRelationLocator(index), MAIN_FORKNUM, blkno,
+						 buffer);
+}
+
 /*
  * A block that is found but cannot be pinned has been evicted since, so that
  * what is on disk is as new as what was found, or is just being read in.
  */
 static Buffer
-PinResident(Relation index, BlockNumber blkno)
+PinResident(Relation index, BlockNumber blkno, pg_atomic_uint32 *seen)
 {
-	Buffer		buffer = LookUpBlock(index, blkno);
+	Buffer		last = seen == NULL ? InvalidBuffer :
+		(Buffer) pg_atomic_read_u32(seen);
+	Buffer		buffer;
 
-	if (buffer == InvalidBuffer ||
-		!ReadRecentBuffer(PipeannRelationLocator(index), MAIN_FORKNUM, blkno,
-						  buffer))
-		return InvalidBuffer;
-	return buffer;
+	if (Pin(index, blkno, last))
+		return last;
+	buffer = LookUpBlock(index, blkno);
+	if (seen != NULL && buffer != last)
+		pg_atomic_write_u32(seen, (uint32) buffer);
+	return Pin(index, blkno, buffer) ? buffer : InvalidBuffer;
 }
 
 bool
@@ -90,9 +101,10 @@ PipeannIsResident(Relation index, BlockNumber blkno)
 }
 
 bool
-PipeannCopyResident(Relation index, BlockNumber blkno, char *dst)
+PipeannCopyResident(Relation index, BlockNumber blkno,
+					pg_atomic_uint32 *seen, char *dst)
 {
-	Buffer		buffer = PinResident(index, blkno);
+	Buffer		buffer = PinResident(index, blkno, seen);
 
 	if (buffer == InvalidBuffer)
 		return false;

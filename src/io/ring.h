@@ -12,6 +12,7 @@
 #include "io/io.h"
 
 #include "lib/ilist.h"
+#include "port/atomics.h"
 #include "utils/rel.h"
 
 #if PG_VERSION_NUM >= 160000
@@ -161,9 +162,11 @@ extern void PipeannFrameTrim(void);
 
 /*
  * Copy a block out of shared_buffers if it is there; not verified. Never does
- * I/O.
+ * I/O. *seen, unless NULL, is the buffer where it was seen last: one that still
+ * has it is found without a look at the mapping table.
  */
-extern bool PipeannCopyResident(Relation index, BlockNumber blkno, char *dst);
+extern bool PipeannCopyResident(Relation index, BlockNumber blkno,
+								pg_atomic_uint32 *seen, char *dst);
 
 /* The same without the copy. */
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);

@@ -62,13 +62,20 @@ KeptOffset(uint32 npages)
 	return MAXALIGN(add_size(offsetof(PipeannHot, counts), npages));
 }
 
+static Size
+SeenOffset(uint32 npages)
+{
+	return add_size(KeptOffset(npages),
+					mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
+}
+
 Size
 PipeannHotSize(const PipeannMeta *meta)
 {
 	uint32		npages = CountedPages(meta);
 
-	return add_size(KeptOffset(npages),
-					mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
+	return add_size(SeenOffset(npages),
+					mul_size(npages, sizeof(pg_atomic_uint32)));
 }
 
 /*
@@ -81,12 +88,15 @@ PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta)
 
 	hot->npages = npages;
 	hot->kept = KeptOffset(npages);
+	hot->seen = SeenOffset(npages);
 	pg_atomic_init_u32(&hot->epoch, 0);
 	pg_atomic_init_u32(&hot->hand, 0);
 	pg_atomic_init_u64(&hot->uses, 0);
 	memset(hot->counts, 0, npages);
 	for (uint32 i = 0; i < KeptWords(npages); i++)
 		pg_atomic_init_u32(KeptWord(hot, i * 32), 0);
+	for (uint32 i = 0; i < npages; i++)
+		pg_atomic_init_u32(PipeannHotSeen(hot, i), 0);
 }
 
 void

@@ -1,7 +1,7 @@
 /*
  * hot.h
- *		Which graph pages searches want often, and which of them were brought
- *		into shared_buffers for that.
+ *		Which graph pages searches want often, which of them were brought into
+ *		shared_buffers for that, and in which buffers pages were seen.
  *
  * Kept beside the codes in shared memory, one table per image, so it goes with
  * it. Counts are approximate: they are changed without locks, and halved page
@@ -25,6 +25,7 @@ typedef struct PipeannHot
 	pg_atomic_uint32 hand;		/* word of kept where the next search looks */
 	pg_atomic_uint64 uses;		/* counted so far */
 	Size		kept;			/* offset of a bit for each page */
+	Size		seen;			/* offset of a buffer number for each page */
 	uint8		counts[FLEXIBLE_ARRAY_MEMBER];
 } PipeannHot;
 
@@ -54,6 +55,17 @@ PipeannHotResetCount(PipeannHot *hot, uint32 page)
 {
 	if (page < hot->npages)
 		hot->counts[page] = 0;
+}
+
+/*
+ * The buffer in which the page's first block was seen last, 0 for none; NULL
+ * for pages not counted. It may hold something else by now.
+ */
+static inline pg_atomic_uint32 *
+PipeannHotSeen(PipeannHot *hot, uint32 page)
+{
+	return page < hot->npages ?
+		(pg_atomic_uint32 *) ((char *) hot + hot->seen) + page : NULL;
 }
 
 /* Age the counts by so many uses. */
