@@ -9,6 +9,12 @@
 #define NUM_WORDS (BLCKSZ / sizeof(uint64))
 #define LANES 8
 
+/*
+ * Words between a prefetch and its use. A page that the disk has just written
+ * is in no cache, and this is the first to look at all of it.
+ */
+#define AHEAD (16 * LANES)
+
 /* Odd 64-bit constants. */
 #define PRIME_1 UINT64CONST(0x9E3779B97F4A7C15)
 #define PRIME_2 UINT64CONST(0xC2B2AE3D27D4EB4F)
@@ -77,6 +83,8 @@ PipeannPageChecksum(const char *page, BlockNumber blkno)
 
 	for (uint32 i = LANES; i < NUM_WORDS - LANES; i += LANES)
 	{
+		__builtin_prefetch(page + Min(i + AHEAD, NUM_WORDS - 1) *
+						   sizeof(uint64));
 		lane[0] = Mix(lane[0], WordAt(page, i));
 		lane[1] = Mix(lane[1], WordAt(page, i + 1));
 		lane[2] = Mix(lane[2], WordAt(page, i + 2));

@@ -11,7 +11,7 @@
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
 #define MAX_VISITED 65536
-#define FIRST_PAGES 256
+#define FIRST_PAGES 1024
 
 /*
  * A continued search explores as many candidates again as it has explored so
@@ -236,21 +236,17 @@ PipeannRequest(PipeannSearch *search, int position)
 }
 
 bool
-PipeannIsAtHand(PipeannSearch *search, int position)
+PipeannLookUpPage(PipeannSearch *search, int position)
 {
-	const PipeannCandidate *item = &search->pool.items[position];
-	PipeannFrame *frame;
-	uint32		at;
+	PipeannCandidate *item = &search->pool.items[position];
+	uint32		at = AddRef(search, item->page);
+	PipeannFrame *frame = search->refs[at].absent ? NULL :
+		search->source->request_resident(search->source, item->page);
 
-	if (item->ref != PIPEANN_NO_REF)
-		return PipeannIsReady(search, item);
-	at = AddRef(search, item->page);
-	if (search->refs[at].absent)
-		return false;
-	frame = search->source->request_resident(search->source, item->page);
 	if (frame == NULL)
 	{
 		search->refs[at].absent = true;
+		item->absent = 1;
 		return false;
 	}
 	HoldFrame(search, at, frame, item->dist);

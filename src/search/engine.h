@@ -92,11 +92,8 @@ extern void PipeannRequest(PipeannSearch *search, int position);
 /* Ask for a page before there is a pool. */
 extern void PipeannRequestPage(PipeannSearch *search, uint32 page, float dist);
 
-/*
- * Whether a candidate's page is at hand, or can be had without a read; looks
- * it up once.
- */
-extern bool PipeannIsAtHand(PipeannSearch *search, int position);
+/* Look a candidate's page up; true if it is at hand now. */
+extern bool PipeannLookUpPage(PipeannSearch *search, int position);
 
 /* A page has come. */
 extern void PipeannArrive(PipeannSearch *search, PipeannFrame *frame);
@@ -111,6 +108,20 @@ PipeannIsReady(const PipeannSearch *search, const PipeannCandidate *item)
 		return false;
 	frame = search->refs[item->ref].frame;
 	return frame != NULL && frame->state == PIPEANN_FRAME_READY;
+}
+
+/*
+ * Whether a candidate's page is at hand, or can be had without a read; looks
+ * it up once.
+ */
+static inline bool
+PipeannIsAtHand(PipeannSearch *search, int position)
+{
+	const PipeannCandidate *item = &search->pool.items[position];
+
+	if (item->ref != PIPEANN_NO_REF)
+		return PipeannIsReady(search, item);
+	return !item->absent && PipeannLookUpPage(search, position);
 }
 
 /* Expand a candidate whose page is at hand. */

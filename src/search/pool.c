@@ -105,6 +105,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	item->id = id;
 	item->page = PIPEANN_NO_PAGE;
 	item->ref = PIPEANN_NO_REF;
+	item->absent = 0;
 	item->beam = 0;
 	item->explored = 0;
 

@@ -15,12 +15,13 @@ typedef struct PipeannCandidate
 	float		dist;
 	uint32		id;
 	uint32		page;			/* graph page ordinal */
-	uint32		ref:29;			/* in the search's page table, or NO_REF */
+	uint32		ref:28;			/* in the search's page table, or NO_REF */
+	uint32		absent:1;		/* its page would have to be read */
 	uint32		beam:2;			/* chosen for this beam, 0 for none */
 	uint32		explored:1;
 } PipeannCandidate;
 
-#define PIPEANN_NO_REF 0x1FFFFFFFU
+#define PIPEANN_NO_REF 0x0FFFFFFFU
 
 typedef struct PipeannDiscard
 {
