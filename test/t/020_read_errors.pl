@@ -32,7 +32,8 @@ sub open_session
 	my ($method) = @_;
 	my $session = session($node);
 
-	$session->rows("SET pipeann.ef_search = 300; SET pipeann.io_method = $method");
+	# many reads, for one of them to fail: no early end
+	$session->rows("SET pipeann.ef_search = 300; SET pipeann.enable_adaptive_stop = off; SET pipeann.io_method = $method");
 	return $session;
 }
 
