@@ -25,7 +25,7 @@ from server import drop_page_cache
 from session import Session
 from throughput import PgbenchError, run_pgbench, value_at
 
-SAMPLE = 3              # searches of each session when the server's own need is measured
+SAMPLE = 20             # searches of each session when the server's own need is measured: hard ones, too
 MARGIN = 4 << 20        # what the server may need beyond what was seen
 LEAST_BUFFERS = 1 << 20
 
@@ -146,6 +146,7 @@ def measure(lab, group, system, value, percent, number, own, options):
     except (PgbenchError, RuntimeError, psycopg2.Error) as error:
         # The kernel ends a process of a group that cannot do with its limit.
         progress.done(f"      {system.name} did not run in {figures.megabytes(limit)}: {error}")
+        group.unlimit()         # or what it needs to stop may be more, too
         lab.server.stop()
         return
     key = {name: common[name] for name in ("dataset", "rows", "system", "percent", "round")}
