@@ -144,6 +144,8 @@ PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
 	search->batch_ids = PipeannAlloc(search->batch_size * sizeof(uint32));
 	search->batch_codes = PipeannAlloc(search->batch_size * sizeof(uint8 *));
 	search->batch_dists = PipeannAlloc(search->batch_size * sizeof(float));
+	search->batch = PipeannAllocZero(search->batch_size *
+									 sizeof(PipeannCandidate));
 	return search;
 }
 
@@ -323,6 +325,8 @@ IsKilled(uint64 killed, uint32 slot)
 void
 PipeannPushBatch(PipeannSearch *search, int n)
 {
+	int			taken = 0;
+
 	if (n == 0)
 		return;
 	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
@@ -330,13 +334,21 @@ PipeannPushBatch(PipeannSearch *search, int n)
 	search->counters->code_distances += n;
 	for (int i = 0; i < n; i++)
 	{
-		int			position = PipeannPoolInsert(&search->pool,
-												 search->batch_ids[i],
-												 search->batch_dists[i]);
+		PipeannCandidate *item = &search->batch[taken];
+		float		dist = search->batch_dists[i];
 
-		if (position >= 0)
-			LinkCandidate(search, &search->pool.items[position]);
+		if (!PipeannPoolTakes(&search->pool, dist))
+		{
+			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);
+			continue;
+		}
+		item->id = search->batch_ids[i];
+		item->dist = dist;
+		item->ref = PIPEANN_NO_REF;
+		LinkCandidate(search, item);
+		taken++;
 	}
+	PipeannPoolMerge(&search->pool, search->batch, taken);
 }
 
 /* Nothing is settled before anything was read: see MOST_HITS. */

@@ -32,8 +32,8 @@ PipeannPoolWiden(PipeannPool *pool, int length, int capacity)
 	pool->capacity = capacity;
 }
 
-static void
-Discard(PipeannPool *pool, uint32 id, float dist)
+void
+PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 {
 	if (pool->ndiscards == pool->discards_size)
 	{
@@ -77,7 +77,7 @@ DropLast(PipeannPool *pool)
 	PipeannCandidate *last = &pool->items[--pool->count];
 
 	if (!last->explored)
-		Discard(pool, last->id, last->dist);
+		PipeannPoolDiscard(pool, last->id, last->dist);
 }
 
 int
@@ -90,7 +90,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	{
 		if (dist >= pool->items[pool->count - 1].dist)
 		{
-			Discard(pool, id, dist);
+			PipeannPoolDiscard(pool, id, dist);
 			return -1;
 		}
 		DropLast(pool);
@@ -112,6 +112,59 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	pool->first_open = Min(pool->first_open, position);
 	pool->first_unread = Min(pool->first_unread, position);
 	return position;
+}
+
+/* By insertion: they are few. Equal ones keep their order. */
+static void
+SortByDistance(PipeannCandidate *items, int n)
+{
+	for (int i = 1; i < n; i++)
+	{
+		PipeannCandidate item = items[i];
+		int			at = i;
+
+		for (; at > 0 && items[at - 1].dist > item.dist; at--)
+			items[at] = items[at - 1];
+		items[at] = item;
+	}
+}
+
+/*
+ * One by one, each takes a binary search and moves half of the pool: with the
+ * neighbours of a node together that is done once.
+ */
+void
+PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
+{
+	int			from;
+	int			to;
+
+	SortByDistance(items, n);
+	while (pool->count + n > pool->capacity)
+	{
+		if (pool->count == 0 ||
+			items[n - 1].dist >= pool->items[pool->count - 1].dist)
+		{
+			n--;
+			PipeannPoolDiscard(pool, items[n].id, items[n].dist);
+		}
+		else
+			DropLast(pool);
+	}
+	if (n == 0)
+		return;
+
+	from = pool->count - 1;
+	pool->count += n;
+	for (to = pool->count - 1; n > 0; to--)
+	{
+		if (from >= 0 && pool->items[from].dist > items[n - 1].dist)
+			pool->items[to] = pool->items[from--];
+		else
+			pool->items[to] = items[--n];
+	}
+	pool->first_open = Min(pool->first_open, to + 1);
+	pool->first_unread = Min(pool->first_unread, to + 1);
 }
 
 int

@@ -57,6 +57,23 @@ extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
  */
 extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
 
+/* Whether a candidate at this distance would come into the pool now. */
+static inline bool
+PipeannPoolTakes(const PipeannPool *pool, float dist)
+{
+	return pool->count < pool->capacity ||
+		!(dist >= pool->items[pool->count - 1].dist);
+}
+
+/*
+ * Insert candidates that were not seen before, page and ref set; sorts them.
+ * Those for which there is no room go to the discards.
+ */
+extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
+
+/* Keep one for later for which there is no room. */
+extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
+
 /* First candidate not explored, or count. */
 extern int	PipeannPoolFirstOpen(PipeannPool *pool);
 

@@ -214,6 +214,53 @@ PoolTakesAnyDistance(void)
 }
 
 /*
+ * Candidates merged at once are where they would be one by one, whatever their
+ * number, the pool's size, and ties among them.
+ */
+static void
+PoolMergesAsItInserts(void)
+{
+	uint64		random = 5;
+
+	for (int capacity = 1; capacity <= 60; capacity += 1 + capacity / 4)
+	{
+		PipeannPool one;
+		PipeannPool many;
+		uint32		next = 0;
+
+		PipeannPoolInit(&one, capacity);
+		PipeannPoolInit(&many, capacity);
+		for (int round = 0; round < 40; round++)
+		{
+			PipeannCandidate items[32];
+			int			n = UnitRandom(&random) % 33;
+			int			explored = UnitRandom(&random) % capacity;
+
+			memset(items, 0, sizeof(items));
+			for (int i = 0; i < n; i++)
+			{
+				items[i].id = next++;
+				items[i].dist = FewDistances(&random);
+				items[i].page = PIPEANN_NO_PAGE;
+				items[i].ref = PIPEANN_NO_REF;
+				PipeannPoolInsert(&one, items[i].id, items[i].dist);
+			}
+			PipeannPoolMerge(&many, items, n);
+			CHECK(one.count == many.count && one.ndiscards == many.ndiscards);
+			CHECK(PoolIsSorted(&many));
+			for (int i = 0; i < many.count; i++)
+				CHECK(memcmp(&one.items[i].dist, &many.items[i].dist,
+							 sizeof(float)) == 0);
+			CHECK(PipeannPoolFirstOpen(&one) == PipeannPoolFirstOpen(&many));
+			CHECK(PipeannPoolFirstUnread(&one) ==
+				  PipeannPoolFirstUnread(&many));
+			if (explored < many.count)
+				one.items[explored].explored = many.items[explored].explored = 1;
+		}
+	}
+}
+
+/*
  * A pool that grows keeps what it has, in order, and takes that much more; it
  * never becomes smaller.
  */
@@ -503,6 +550,7 @@ main(void)
 	UNIT_RUN(PoolRefillsFromItself);
 	UNIT_RUN(PoolOfOne);
 	UNIT_RUN(PoolTakesAnyDistance);
+	UNIT_RUN(PoolMergesAsItInserts);
 	UNIT_RUN(PoolWidens);
 	UNIT_RUN(PoolIsOpenUpToItsBound);
 	UNIT_RUN(SettlesByFactorAndError);
