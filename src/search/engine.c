@@ -364,6 +364,8 @@ SetBound(PipeannSearch *search)
  * the pool, it belongs there even though no node explored so far has an edge
  * to it. It joins by the distance of its code, as every candidate does: where
  * codes are poor, exact distances among them would come all first or all last.
+ * While nothing had to be read, no node is cheaper than another, and page-mates
+ * are only more of them (GloVe-100 in memory at 0.95: 0.61 ms with, 0.55 without).
  * (Wide vectors' codes, made for others, are so poor that page-mates would keep
  * nearer ones on other pages out of the pool.)
  */
@@ -417,7 +419,7 @@ PipeannScoreOne(PipeannSearch *search)
 		return false;
 	ref = &search->refs[search->unscored[--search->nunscored]];
 	PipeannScorePage(search, ref->page, ref->frame->nodes, ref->killed,
-					 PipeannIsOn(search, PIPEANN_PAGE_MATES));
+					 PipeannJoinsMates(search));
 	return true;
 }
 

@@ -141,6 +141,12 @@ extern bool PipeannScoreOne(PipeannSearch *search);
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
 							 const char *nodes, uint64 killed, bool join);
 
+static inline bool
+PipeannJoinsMates(const PipeannSearch *search)
+{
+	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
+}
+
 /*
  * Pages that have come are scored before anything is decided if their nodes
  * may join the pool, else when there is nothing better to do.
@@ -148,7 +154,7 @@ extern void PipeannScorePage(PipeannSearch *search, uint32 page,
 static inline void
 PipeannJoinPageMates(PipeannSearch *search)
 {
-	if (search->nunscored > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES))
+	if (search->nunscored > 0 && PipeannJoinsMates(search))
 		while (PipeannScoreOne(search))
 			;
 }
