@@ -24,7 +24,7 @@ $node->safe_psql('postgres', 'CREATE TABLE items (LIKE source INCLUDING ALL); IN
 
 my $session = session($node);
 my $other = session($node);
-$_->rows('SET pipeann.ef_search = 400; SET pipeann.enable_adaptive_stop = off') for $session, $other;
+$_->rows('SET pipeann.ef_search = 400') for $session, $other;
 
 sub true_answer { my ($table, $query, $limit) = @_; return [ exact_answer($other, $table, $query, $limit) ]; }
 

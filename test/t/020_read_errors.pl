@@ -33,7 +33,7 @@ sub open_session
 	my $session = session($node);
 
 	# many reads, for one of them to fail: no early end
-	$session->rows("SET pipeann.ef_search = 300; SET pipeann.enable_adaptive_stop = off; SET pipeann.io_method = $method");
+	$session->rows("SET pipeann.ef_search = 300; SET pipeann.io_method = $method");
 	return $session;
 }
 
