@@ -39,6 +39,12 @@
 /* Heavyweight page lock of whoever recodes, or frees slots. */
 #define PIPEANN_MAINTENANCE_LOCK 1
 
+/*
+ * Held shared by who relies on ids for longer than a lock on the metapage
+ * (VACUUM, pipeann_check), exclusively by who lays the graph out anew.
+ */
+#define PIPEANN_LAYOUT_LOCK 2
+
 /* An index of fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
 
@@ -197,6 +203,12 @@ extern void PipeannOpenView(PipeannIndexView *view, Relation index);
  */
 extern void PipeannRefreshView(PipeannIndexView *view);
 
+/*
+ * Error if the view's layout may be gone since it was opened. That can be on a
+ * replica only: elsewhere snapshots prevent it.
+ */
+extern void PipeannCheckLayout(const PipeannIndexView *view);
+
 /* Ids run from 0 to this. */
 static inline uint32
 PipeannViewIds(const PipeannIndexView *view)
@@ -276,6 +288,9 @@ extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 
 /* Whether the index has as many free slots as it should, or more. */
 extern bool PipeannHasSpareSlots(const PipeannIndexView *view);
+
+/* Slots of a page that are filled when the graph is laid out anew. */
+extern int	PipeannWantedFill(const PipeannLayout *l);
 
 /* Lock the page of a slot exclusively, registered for WAL. */
 typedef struct PipeannSlotUpdate
@@ -387,11 +402,36 @@ extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
 extern float PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
 								PipeannPqProgress progress, void *arg);
 
+/*
+ * The same on vectors at even distances, so that any order of them is as good.
+ */
+extern float PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
+								  const PipeannVectors *v,
+								  PipeannPqProgress progress);
+
 /* Mean squared error of the codes of x[n][dim]. */
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 
 /* The first `count` nodes out of which ids nodes are in the entry graph. */
 extern uint32 PipeannEntryCount(uint32 ids);
+
+/*
+ * Choose them: one node of every so many ids, so that they are spread over the
+ * pages, which are spread over space, and the root. Returns how many.
+ */
+extern uint32 PipeannEntrySample(const PipeannNodes *nodes, uint32 root,
+								 uint32 *sample);
+
+/* A node as the quantiser sees it, x[dim]: normalised for cosine. */
+extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
+								float *x);
+
+/*
+ * Fill a code page with the codes of ids first to first + n - 1, all zero where
+ * there is no node. x has room for a vector.
+ */
+extern void PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
+							  uint32 first, int n, float *x, uint8 *out);
 
 /*
  * Give a generation the extents that it needs for so many ids, inside a
@@ -427,7 +467,19 @@ extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 
 /* recode.c: an index that has outgrown its codes, or grown to need some */
 
-/* Whether an insert is to do it: there are none, or ten times the nodes. */
+/*
+ * How many times the nodes make codes and layout anew. In a small index that is
+ * quickly done, and adds little to the WAL of so many inserts.
+ */
+#define PIPEANN_SMALL_INDEX 65536
+
+static inline uint32
+PipeannGrowth(const PipeannMeta *meta)
+{
+	return meta->nodes < PIPEANN_SMALL_INDEX ? 2 : 4;
+}
+
+/* Whether an insert is to do it: there are none, or so many times the nodes. */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 
 /*
@@ -438,6 +490,25 @@ extern void PipeannRecode(Relation index);
 
 /* The same, and also if the vectors have drifted: for VACUUM. */
 extern void PipeannRecodeIfDrifted(Relation index);
+
+/* relayout.c: packing the graph anew, as a build would */
+
+typedef enum PipeannRelayout
+{
+	PIPEANN_RELAYOUT_DONE,
+	PIPEANN_RELAYOUT_LATER,		/* somebody is in the way */
+	PIPEANN_RELAYOUT_NEVER		/* not wanted, or there is not the room */
+} PipeannRelayout;
+
+/*
+ * If the graph has grown to several times what it was when it was laid out, do
+ * it again, with codes of the next generation. For the holder of the
+ * maintenance lock. Inserts wait while pages are written.
+ */
+extern PipeannRelayout PipeannLayOut(PipeannIndexView *view);
+
+/* recode.c: the next generation's build_id. */
+extern void PipeannNewBuildId(PipeannMeta *meta);
 
 /*
  * While PIPEANN_META_RECODING is set: the next generation's code of x (for

@@ -103,7 +103,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	MemoryContextSwitchTo(state->context);
 	if (PipeannIsIndexable(state->meta.layout.metric, norm))
 	{
-		PipeannCollectionAdd(&state->collection, x, norm, tid);
+		(void) PipeannCollectionAdd(&state->collection, x, norm, tid);
 		state->rows++;
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
 									 (int64) state->rows);

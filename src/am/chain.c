@@ -20,6 +20,7 @@
 static void
 ChainError(const PipeannIndexView *view, uint32 id)
 {
+	PipeannCheckLayout(view);
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
 			 errmsg("index \"%s\" has an invalid overflow slot %u",

@@ -8,11 +8,13 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "am/check.h"
 #include "catalog/index.h"
 #include "fmgr.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -60,7 +62,13 @@ TakeSnapshot(PipeannCheck *check)
 static void
 CheckAll(PipeannCheck *check, bool heapallindexed)
 {
-	PipeannOpenView(&check->view, check->view.index);
+	Relation	index = check->view.index;
+
+	/* on a replica nobody can be asked to wait: see PipeannCheckRefresh() */
+	if (!RecoveryInProgress())
+		LockPage(index, PIPEANN_LAYOUT_LOCK, ShareLock);
+	PipeannOpenView(&check->view, index);
+	check->layouts = check->view.meta.layouts;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *
 						  PIPEANN_PAYLOAD);
 	check->codes = palloc(PIPEANN_PAYLOAD);
@@ -79,6 +87,8 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 		PipeannCheckEdges(check);
 	}
 	PipeannCheckTids(check, heapallindexed);
+	if (!RecoveryInProgress())
+		UnlockPage(index, PIPEANN_LAYOUT_LOCK, ShareLock);
 }
 
 /*

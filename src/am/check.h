@@ -31,6 +31,7 @@ typedef struct PipeannCheck
 	Relation	heap;
 	Snapshot	snapshot;		/* older than anything read of the index */
 	PipeannIndexView view;
+	uint32		layouts;		/* of the metapage when it began */
 	BufferAccessStrategy strategy;
 	uint32		pages;			/* graph pages in the file */
 	uint32		ids;			/* that these have */

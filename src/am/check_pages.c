@@ -52,6 +52,12 @@ PipeannCheckRefresh(PipeannCheck *check)
 	uint32		size;
 
 	PipeannRefreshView(view);
+	if (view->meta.layouts != check->layouts)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("index \"%s\" was laid out anew while it was checked",
+						RelationGetRelationName(view->index)),
+				 errhint("Run pipeann_check() again.")));
 	check->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
 										   view->map, view->meta.graph_pages);
 	check->ids = check->pages * view->meta.layout.slots_per_page;
@@ -262,6 +268,9 @@ PipeannCheckOtherPages(const PipeannCheck *check)
 			uint32		from = Min(i * per_extent, check->pages);
 			uint32		swept = Min(check->pages - from, per_extent);
 
+			/* a layout that is not used any more, or not yet */
+			if (kind == PIPEANN_FREE || kind == PIPEANN_NEXT_GRAPH)
+				continue;
 			if (kind == PIPEANN_GRAPH)
 				CheckExtent(check, kind, extent, swept * l->node_pages,
 							per_extent * l->node_pages, blocks);

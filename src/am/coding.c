@@ -75,11 +75,8 @@ PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
 			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
 }
 
-/*
- * A node as the quantiser sees it: normalised for cosine.
- */
-static void
-CodingVector(const PipeannVectors *v, uint32 node, float *x)
+void
+PipeannCodingVector(const PipeannVectors *v, uint32 node, float *x)
 {
 	PipeannVectorToFloat(PipeannVectorAt(v, node), v->storage, v->dim, x);
 	if (v->metric == PIPEANN_COSINE)
@@ -190,12 +187,9 @@ PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
 							  aside);
 }
 
-/*
- * Samples are taken at even distances, so that any order of the table's rows
- * is as good.
- */
-static float
-Train(PipeannPq *pq, const PipeannLayout *l, const PipeannVectors *v)
+float
+PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
+					 const PipeannVectors *v, PipeannPqProgress progress)
 {
 	uint32		n = PipeannCodingSamples(l, v->n);
 	float	   *samples = PipeannAlloc(mul_size(mul_size(n, v->dim),
@@ -203,19 +197,16 @@ Train(PipeannPq *pq, const PipeannLayout *l, const PipeannVectors *v)
 	float		error;
 
 	for (uint32 i = 0; i < n; i++)
-		CodingVector(v, (uint32) ((uint64) i * v->n / n),
+		PipeannCodingVector(v, (uint32) ((uint64) i * v->n / n),
 					 samples + (Size) i * v->dim);
-	error = PipeannCodingTrain(pq, samples, n, TrainProgress, NULL);
+	error = PipeannCodingTrain(pq, samples, n, progress, NULL);
 	pfree(samples);
 	return error;
 }
 
-/*
- * Fill a code page, all zero where there is no node.
- */
-static void
-EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first,
-		   int n, float *x, uint8 *out)
+void
+PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
+				  uint32 first, int n, float *x, uint8 *out)
 {
 	memset(out, 0, PIPEANN_PAYLOAD);
 	for (int i = 0; i < n; i++)
@@ -224,7 +215,7 @@ EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first,
 
 		if (node == PIPEANN_INVALID_ID)
 			continue;
-		CodingVector(&nodes->vectors, node, x);
+		PipeannCodingVector(&nodes->vectors, node, x);
 		PipeannPqEncode(pq, x, out + (Size) i * pq->nchunks);
 	}
 }
@@ -258,8 +249,8 @@ WriteCodes(Relation index, const PipeannMeta *meta,
 	{
 		CHECK_FOR_INTERRUPTS();
 		ShowProgress(first, nodes->ids);
-		EncodePage(pq, nodes, first, Min(per_page, nodes->ids - first), x,
-				   payload);
+		PipeannEncodePage(pq, nodes, first, Min(per_page, nodes->ids - first),
+						  x, payload);
 		WriteCodePage(index, PipeannPlainBlock(map, kind, first / per_page),
 					  kind, payload);
 	}
@@ -267,12 +258,8 @@ WriteCodes(Relation index, const PipeannMeta *meta,
 	pfree(payload);
 }
 
-/*
- * One node of every so many ids stands in the entry graph, so that the sample
- * is spread over the pages, which are spread over space. The root does.
- */
-static uint32
-SampleEntries(const PipeannNodes *nodes, uint32 root, uint32 *sample)
+uint32
+PipeannEntrySample(const PipeannNodes *nodes, uint32 root, uint32 *sample)
 {
 	uint32		want = PipeannEntryCount(nodes->ids);
 	uint32		n = 0;
@@ -362,11 +349,12 @@ PipeannCodingWrite(Relation index, PipeannMeta *meta,
 	PipeannPq	pq = PipeannCodingLayout(&meta->layout);
 	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->ids),
 											   sizeof(uint32)));
-	uint32		n = SampleEntries(nodes, meta->root, sample);
+	uint32		n = PipeannEntrySample(nodes, meta->root, sample);
 
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
 								 PIPEANN_PHASE_TRAIN);
-	meta->code_error = Train(&pq, &meta->layout, &nodes->vectors);
+	meta->code_error = PipeannCodingTrainOn(&pq, &meta->layout,
+											&nodes->vectors, TrainProgress);
 	PipeannCodebookWrite(index, &meta->layout, map, meta->generation, &pq,
 						 false);
 	WriteCodes(index, meta, map, &pq, nodes);

@@ -175,8 +175,9 @@ RequireFit(const PipeannCollection *c, const float *x)
 			 errhint("Use storage = auto or float4.")));
 }
 
-static void
-AddDuplicate(PipeannCollection *c, uint32 i, ItemPointer tid)
+void
+PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
+						const ItemPointerData *tid)
 {
 	if (c->ndups == c->dups_size)
 	{
@@ -188,7 +189,7 @@ AddDuplicate(PipeannCollection *c, uint32 i, ItemPointer tid)
 	c->dup_heads[i] = c->ndups++;
 }
 
-void
+uint32
 PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 					 ItemPointer tid)
 {
@@ -203,8 +204,8 @@ PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 	at = FindEqual(c, c->scratch);
 	if (c->table[at] != PIPEANN_INVALID_ID)
 	{
-		AddDuplicate(c, c->table[at], tid);
-		return;
+		PipeannCollectionAddTid(c, c->table[at], tid);
+		return c->table[at];
 	}
 	c->table[at] = c->n;
 	memcpy(At(c, c->n), c->scratch, c->stride);
@@ -212,7 +213,7 @@ PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 	c->max_norm = Max(c->max_norm, norm);
 	c->tids[c->n] = *tid;
 	c->dup_heads[c->n] = PIPEANN_INVALID_ID;
-	c->n++;
+	return c->n++;
 }
 
 Size
@@ -266,4 +267,24 @@ PipeannCollectionFinish(PipeannCollection *c)
 	if (c->table != NULL)
 		pfree(c->table);
 	c->table = NULL;
+}
+
+static void
+FreeArray(void *array)
+{
+	if (array != NULL)
+		pfree(array);
+}
+
+void
+PipeannCollectionFree(PipeannCollection *c)
+{
+	FreeArray(c->data);
+	FreeArray(c->norms);
+	FreeArray(c->tids);
+	FreeArray(c->dup_heads);
+	FreeArray(c->dups);
+	FreeArray(c->table);
+	pfree(c->scratch);
+	memset(c, 0, sizeof(*c));
 }

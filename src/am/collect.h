@@ -42,13 +42,18 @@ typedef struct PipeannCollection
 	bool		noticed;		/* said that memory is over the limit */
 } PipeannCollection;
 
+/* storage may be PIPEANN_STORAGE_AUTO. */
 extern void PipeannCollectionInit(PipeannCollection *c, int dim,
 								  PipeannMetric metric,
 								  PipeannStorage storage);
 
-/* Add a row. */
-extern void PipeannCollectionAdd(PipeannCollection *c, const float *x,
-								 double norm, ItemPointer tid);
+/* Add a row; returns the number of its vector. */
+extern uint32 PipeannCollectionAdd(PipeannCollection *c, const float *x,
+								   double norm, ItemPointer tid);
+
+/* Add a row of vector i. */
+extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
+									const ItemPointerData *tid);
 
 /* Bytes in use. */
 extern Size PipeannCollectionMemory(const PipeannCollection *c);
@@ -62,5 +67,7 @@ extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
 
 /* When all rows are in: free the hash table, settle the storage. */
 extern void PipeannCollectionFinish(PipeannCollection *c);
+
+extern void PipeannCollectionFree(PipeannCollection *c);
 
 #endif							/* PIPEANN_COLLECT_H */

@@ -34,14 +34,24 @@ PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 }
 
 /*
- * The ordinal of a graph extent, or INVALID_ID if it is of another kind.
+ * The ordinal of a graph extent, or INVALID_ID if it is of another kind. Extents
+ * that are used again have entries in the metapage; the others' ordinals rise
+ * with their numbers.
  */
 static uint32
-GraphExtent(const PipeannExtentMap *map, uint32 extent)
+GraphExtent(const PipeannIndexView *view, uint32 extent)
 {
-	const uint32 *extents = map->extents[PIPEANN_GRAPH];
+	const uint32 *extents = view->map->extents[PIPEANN_GRAPH];
 	uint32		first = 0;
-	uint32		end = map->count[PIPEANN_GRAPH];
+	uint32		end = view->map->count[PIPEANN_GRAPH];
+
+	if (extent < Min(view->meta.extents, PIPEANN_MAP_INLINE))
+	{
+		uint32		entry = view->meta.map[extent];
+
+		return PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH ?
+			PIPEANN_ENTRY_ORDINAL(entry) : PIPEANN_INVALID_ID;
+	}
 
 	while (first < end)
 	{
@@ -65,7 +75,7 @@ BlockPage(const PipeannIndexView *view, BlockNumber blkno)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	uint32		per_extent = PipeannGraphPagesPerExtent(l);
-	uint32		extent = GraphExtent(view->map, blkno / PIPEANN_EXTENT_BLOCKS);
+	uint32		extent = GraphExtent(view, blkno / PIPEANN_EXTENT_BLOCKS);
 	uint32		offset = blkno % PIPEANN_EXTENT_BLOCKS;
 	uint64		page;
 

@@ -81,6 +81,23 @@ PipeannRefreshView(PipeannIndexView *view)
 	LoadParts(view);
 }
 
+void
+PipeannCheckLayout(const PipeannIndexView *view)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	uint32		reusable;
+
+	PipeannMetaRead(view->index, meta);
+	reusable = meta->reusable;
+	pfree(meta);
+	if (reusable > view->meta.layouts)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("index \"%s\" was laid out anew while it was read",
+						RelationGetRelationName(view->index)),
+				 errhint("Run the query again.")));
+}
+
 /*
  * Whoever may read the table may look at its index.
  */

@@ -307,6 +307,12 @@ AddGraphPage(PipeannIndexView *view)
  */
 #define WANTED_FILL 0.8
 
+int
+PipeannWantedFill(const PipeannLayout *l)
+{
+	return Max((int) (WANTED_FILL * l->slots_per_page), 1);
+}
+
 bool
 PipeannHasSpareSlots(const PipeannIndexView *view)
 {

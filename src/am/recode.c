@@ -25,8 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* An insert recodes at so many times the nodes, VACUUM sooner. */
-#define INSERT_GROWTH 10
+/* VACUUM recodes at so many times the nodes. */
 #define VACUUM_GROWTH 2
 
 /* VACUUM does when codes have become so much worse, by this many of them. */
@@ -69,7 +68,7 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 {
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
-	return meta->nodes / INSERT_GROWTH >= meta->trained_nodes &&
+	return meta->nodes / PipeannGrowth(meta) >= meta->trained_nodes &&
 		meta->trained_nodes > 0;
 }
 
@@ -336,8 +335,8 @@ Announce(Recoding *r)
 									   view->map, r->pages);
 }
 
-static void
-NewBuildId(PipeannMeta *meta)
+void
+PipeannNewBuildId(PipeannMeta *meta)
 {
 	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
 		ereport(ERROR,
@@ -368,7 +367,7 @@ Publish(Recoding *r)
 	PipeannMeta new_id;
 	PipeannMetaUpdate update;
 
-	NewBuildId(&new_id);
+	PipeannNewBuildId(&new_id);
 	MetaBeginAlone(r->view.index, &update);
 	update.meta->flags &= ~PIPEANN_META_RECODING;
 	update.meta->flags |= PIPEANN_META_HAS_CODES;
@@ -389,12 +388,17 @@ Publish(Recoding *r)
 	MetaEndAlone(r->view.index, &update);
 }
 
+/*
+ * An index that has grown much gets other ids with its codes.
+ */
 static void
 Recode(Recoding *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannLayout *l = &view->meta.layout;
 
+	if (PipeannLayOut(view) != PIPEANN_RELAYOUT_NEVER)
+		return;
 	r->generation = view->meta.generation + 1;
 	r->pages = PipeannSourceCountPages(view->index, l, view->map,
 									   view->meta.graph_pages);

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "access/relscan.h"
+#include "access/xlog.h"
 #include "am/am.h"
 #include "am/pause.h"
 #include "io/io.h"
@@ -23,6 +24,7 @@ typedef struct PipeannScan
 	bool		started;
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
+	bool		replica;		/* layouts may go while it runs */
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
@@ -145,6 +147,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannSearchParams params = {0};
 
+	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
 	state->query = QueryVector(scan, l);
 	state->wide = NULL;
@@ -188,6 +191,8 @@ FirstRun(PipeannScan *state)
 												   view->meta.graph_pages));
 		state->exhausted = true;
 	}
+	if (state->replica)
+		PipeannCheckLayout(view);
 }
 
 static void
@@ -245,6 +250,8 @@ NextResult(PipeannScan *state)
 		if (state->rows >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
+		if (state->replica)
+			PipeannCheckLayout(&state->view);
 	}
 	return PipeannSearchPop(state->search);
 }
@@ -284,6 +291,8 @@ LoadExt(PipeannScan *state)
 	PIPEANN_PAUSE("scan-chain");
 	state->ntids = PipeannChainRead(&state->view, &state->chain, state->tids);
 	state->next_tid = 0;
+	if (state->replica)
+		PipeannCheckLayout(&state->view);
 }
 
 bool

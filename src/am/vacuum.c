@@ -253,11 +253,13 @@ VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	v.stats = stats;
 	v.callback = callback;
 	v.callback_state = callback_state;
+	LockPage(info->index, PIPEANN_LAYOUT_LOCK, ShareLock);
 	stats->estimated_count = false;
 	stats->num_index_tuples = 0;
 	stats->pages_deleted = 0;
 	stats->pages_free = 0;
 	Vacuum(&v);
+	UnlockPage(info->index, PIPEANN_LAYOUT_LOCK, ShareLock);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }

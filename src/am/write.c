@@ -22,9 +22,9 @@
 typedef struct Writer
 {
 	Relation	index;
-	PipeannMeta *meta;
 	const PipeannLayout *layout;
-	PipeannExtentMap map;
+	const PipeannExtentMap *map;
+	PipeannKind kind;			/* of the extents written to */
 	char	   *page;			/* payloads of one graph page */
 	uint8	   *guards;			/* [nodes] guarded edges of each */
 } Writer;
@@ -54,12 +54,9 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
 }
 
-/*
- * Ids of the packed nodes: position p is slot p % fill of page p / fill.
- */
-static void
-AssignIds(const PipeannLayout *l, PipeannNodes *nodes, const uint32 *order,
-		  uint32 ids)
+void
+PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
+				 const uint32 *order, uint32 ids)
 {
 	uint32		n = nodes->vectors.n;
 
@@ -69,7 +66,7 @@ AssignIds(const PipeannLayout *l, PipeannNodes *nodes, const uint32 *order,
 	memset(nodes->node_of_id, 0xFF, mul_size(ids, sizeof(uint32)));
 	for (uint32 p = 0; p < n; p++)
 	{
-		uint32		id = p / l->fill * l->slots_per_page + p % l->fill;
+		uint32		id = p / fill * l->slots_per_page + p % fill;
 
 		nodes->id_of_node[order[p]] = id;
 		nodes->node_of_id[id] = order[p];
@@ -98,18 +95,23 @@ CountExtSlots(const PipeannLayout *l, const PipeannCollection *c)
 	return slots;
 }
 
-static void
-ReserveGraphPages(Writer *w, uint64 pages)
+uint64
+PipeannExtPages(const PipeannLayout *l, const PipeannCollection *c)
 {
-	if (pages * w->layout->slots_per_page >= PIPEANN_INVALID_ID)
+	return (CountExtSlots(l, c) + l->slots_per_page - 1) / l->slots_per_page;
+}
+
+void
+PipeannReserveGraphPages(Relation index, PipeannMeta *meta, PipeannKind kind,
+						 const PipeannLayout *l, uint64 pages)
+{
+	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many rows for a pipeann index")));
-	while ((uint64) w->meta->kind_extents[PIPEANN_GRAPH] *
-		   PipeannGraphPagesPerExtent(w->layout) < pages)
-		PipeannExtentAdd(w->index, w->meta, PIPEANN_GRAPH);
-	w->meta->graph_pages = (uint32) pages;
-	PipeannExtentMapLoad(w->index, w->meta, CurrentMemoryContext, &w->map);
+	while ((uint64) meta->kind_extents[kind] * PipeannGraphPagesPerExtent(l) <
+		   pages)
+		PipeannExtentAdd(index, meta, kind);
 }
 
 /*
@@ -118,7 +120,9 @@ ReserveGraphPages(Writer *w, uint64 pages)
 static void
 WriteGraphPage(Writer *w, uint32 number)
 {
-	BlockNumber blkno = PipeannGraphBlock(&w->map, w->layout, number);
+	BlockNumber blkno = PipeannExtentBlock(w->map, w->kind, number,
+										   PipeannGraphPagesPerExtent(w->layout),
+										   w->layout->node_pages);
 
 	for (int i = 0; i < w->layout->node_pages; i++)
 	{
@@ -288,31 +292,46 @@ WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 }
 
 void
-PipeannWriteNodes(Relation index, PipeannMeta *meta,
-				  const PipeannCollection *c, PipeannNodes *nodes,
-				  PipeannGraph *graph, const uint32 *order)
+PipeannWriteGraph(Relation index, const PipeannLayout *l,
+				  const PipeannExtentMap *map, PipeannKind kind,
+				  const PipeannCollection *c, const PipeannNodes *nodes,
+				  PipeannGraph *graph, uint32 node_pages)
 {
-	Writer		w = {.index = index,.meta = meta,.layout = &meta->layout};
-	const PipeannLayout *l = &meta->layout;
-	uint64		node_pages = ((uint64) c->n + l->fill - 1) / l->fill;
-	uint64		ext_pages = (CountExtSlots(l, c) + l->slots_per_page - 1) /
-		l->slots_per_page;
+	Writer		w = {.index = index,.layout = l,.map = map,.kind = kind};
+	uint32		first_ext = node_pages * l->slots_per_page;
 
-	ReserveGraphPages(&w, node_pages + ext_pages);
-	AssignIds(l, nodes, order, meta->graph_pages * l->slots_per_page);
 	if (graph != NULL)
 	{
 		w.guards = PipeannAlloc(c->n);
 		PipeannGraphGuard(graph, FEW_GUARDS, w.guards);
 	}
-	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
 	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
-	WriteNodePages(&w, c, nodes, graph, node_pages,
-				   node_pages * l->slots_per_page);
-	WriteExtPages(&w, c, nodes, node_pages * l->slots_per_page);
-	meta->nodes = c->n;
+	WriteNodePages(&w, c, nodes, graph, node_pages, first_ext);
+	WriteExtPages(&w, c, nodes, first_ext);
 	pfree(w.page);
-	PipeannExtentMapFree(&w.map);
+	if (graph != NULL)
+		pfree(w.guards);
+}
+
+void
+PipeannWriteNodes(Relation index, PipeannMeta *meta,
+				  const PipeannCollection *c, PipeannNodes *nodes,
+				  PipeannGraph *graph, const uint32 *order)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint64		node_pages = ((uint64) c->n + l->fill - 1) / l->fill;
+	uint64		pages = node_pages + PipeannExtPages(l, c);
+	PipeannExtentMap map;
+
+	PipeannReserveGraphPages(index, meta, PIPEANN_GRAPH, l, pages);
+	meta->graph_pages = (uint32) pages;
+	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
+	PipeannAssignIds(l, l->fill, nodes, order, pages * l->slots_per_page);
+	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
+	meta->nodes = meta->laid_nodes = c->n;
+	PipeannWriteGraph(index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
+					  node_pages);
+	PipeannExtentMapFree(&map);
 }
 
 void

@@ -84,6 +84,20 @@ extern PipeannGraph *PipeannGraphBuild(const PipeannVectors *vectors,
 									   PipeannGraphProgress progress,
 									   void *arg);
 
+/*
+ * A graph without edges, for lists of up to max_degree. The caller fills in
+ * degree[], neighbors[] and medoid.
+ */
+extern PipeannGraph *PipeannGraphNew(uint32 n, int max_degree);
+
+/*
+ * See that every node can be reached from the medoid: those that cannot get
+ * an edge from one near them, of ef looked at, in place of one that nothing
+ * depends on.
+ */
+extern void PipeannGraphConnect(PipeannGraph *graph,
+								const PipeannVectors *vectors, int ef);
+
 extern void PipeannGraphFree(PipeannGraph *graph);
 
 /*

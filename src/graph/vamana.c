@@ -206,8 +206,8 @@ BackEdgesFree(BackEdges *back)
 	pfree(back->sources);
 }
 
-static PipeannGraph *
-AllocGraph(uint32 n, int max_degree)
+PipeannGraph *
+PipeannGraphNew(uint32 n, int max_degree)
 {
 	PipeannGraph *graph = palloc0(sizeof(PipeannGraph));
 	Size		cells;
@@ -497,6 +497,16 @@ InsertAll(Build *b, Worker *w)
 	pfree(b->order);
 }
 
+void
+PipeannGraphConnect(PipeannGraph *graph, const PipeannVectors *vectors, int ef)
+{
+	PipeannWalk walk;
+
+	PipeannWalkInit(&walk, vectors, graph->stride, ef);
+	PipeannReachAll(graph, &walk);
+	PipeannWalkFree(&walk);
+}
+
 PipeannGraph *
 PipeannGraphBuild(const PipeannVectors *vectors,
 				  const PipeannGraphParams *params,
@@ -509,7 +519,7 @@ PipeannGraphBuild(const PipeannVectors *vectors,
 	b.params = SaneParams(params);
 	b.progress = progress;
 	b.progress_arg = arg;
-	b.graph = AllocGraph(vectors->n, b.params.max_degree);
+	b.graph = PipeannGraphNew(vectors->n, b.params.max_degree);
 	if (vectors->n == 0)
 		return b.graph;
 	b.graph->medoid = PipeannMedoid(vectors);

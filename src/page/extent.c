@@ -8,7 +8,10 @@
  */
 #include "page/page.h"
 
+#include "access/xloginsert.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/snapmgr.h"
 #include "utils/rel.h"
 
 #define ENTRIES_PER_MAP_EXTENT (PIPEANN_EXTENT_USABLE * PIPEANN_MAP_PER_PAGE)
@@ -176,11 +179,76 @@ GrowMap(Relation index, PipeannMeta *meta)
 	meta->extents++;
 }
 
+void
+PipeannEmptyBlock(Relation index, BlockNumber blkno)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
+											RBM_ZERO_AND_LOCK, NULL);
+	Page		page = BufferGetPage(buffer);
+
+	START_CRIT_SECTION();
+	PipeannPageInit(page, PIPEANN_GRAPH);
+	PipeannPageFill(page, 0, true);
+	PipeannPageSeal(page, blkno);
+	MarkBufferDirty(buffer);
+	if (RelationNeedsWAL(index))
+		log_newpage_buffer(buffer, true);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Scans that began in a former layout go on in its extents. On this server they
+ * have snapshots, and when those have ended the metapage says so; only the next
+ * time an extent is wanted is one emptied, so that scans on a replica can tell
+ * (am/scan.c). Former layouts' extents have entries in the metapage.
+ */
+static bool
+MayReuse(PipeannMeta *meta, PipeannKind kind)
+{
+	FullTransactionId since = FullTransactionIdFromU64(meta->free_xid);
+
+	if (kind != PIPEANN_GRAPH && kind != PIPEANN_NEXT_GRAPH)
+		return false;
+	if (meta->kind_extents[PIPEANN_FREE] == 0 ||
+		meta->extents > PIPEANN_MAP_INLINE)
+		return false;
+	if (meta->reusable == meta->layouts)
+		return true;
+	if (GlobalVisCheckRemovableFullXid(NULL, since))
+		meta->reusable = meta->layouts;
+	return false;
+}
+
+static uint32
+Reuse(Relation index, PipeannMeta *meta, PipeannKind kind)
+{
+	uint32		ordinal = meta->kind_extents[PIPEANN_FREE] - 1;
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+	uint32		extent = 0;
+	BlockNumber first;
+
+	while (extent < meta->extents &&
+		   meta->map[extent] != PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, ordinal))
+		extent++;
+	if (extent == meta->extents)
+		MapError(index, extent);
+	first = extent * PIPEANN_EXTENT_BLOCKS;
+	for (BlockNumber i = 1; i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
+		PipeannEmptyBlock(index, first + i);
+	meta->kind_extents[PIPEANN_FREE]--;
+	meta->map[extent] = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
+	meta->kind_extents[kind]++;
+	return extent;
+}
+
 uint32
 PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 {
 	uint32		extent;
 
+	if (MayReuse(meta, kind))
+		return Reuse(index, meta, kind);
 	if (meta->extents >= PIPEANN_MAP_INLINE &&
 		(meta->extents - PIPEANN_MAP_INLINE) % ENTRIES_PER_MAP_EXTENT == 0)
 		GrowMap(index, meta);

@@ -38,9 +38,9 @@
 /* Page and extent kinds. Stored on disk: never renumber. */
 typedef enum PipeannKind
 {
-	PIPEANN_FREE = 0,
+	PIPEANN_FREE = 0,			/* extents of a former layout */
 	PIPEANN_META = 1,			/* block 0 */
-	/* 2 is not used */
+	PIPEANN_NEXT_GRAPH = 2,		/* extents of a new layout, until it is in use */
 	PIPEANN_GRAPH = 3,			/* nodes */
 	PIPEANN_CODES = 4,			/* PQ codes, by node id */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
@@ -153,6 +153,12 @@ typedef struct PipeannMeta
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
 	uint32		map[PIPEANN_MAP_INLINE];
 	PipeannDegree degree;		/* why m is what it is */
+	uint32		layouts;		/* times that the graph was laid out anew */
+	uint32		reusable;		/* extents of layouts before this one are used
+								 * again */
+	uint64		free_xid;		/* full transaction id when the last went out of
+								 * use */
+	uint64		laid_nodes;		/* nodes then, or when it was built */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
@@ -163,6 +169,13 @@ static inline PipeannMeta *
 PipeannPageGetMeta(Page page)
 {
 	return (PipeannMeta *) PipeannPagePayload(page);
+}
+
+/* Extents that have been given to a kind: within a layout they only get more. */
+static inline uint32
+PipeannExtentsInUse(const PipeannMeta *meta)
+{
+	return meta->extents - meta->kind_extents[PIPEANN_FREE];
 }
 
 /* Graph pages an extent holds. */
@@ -336,8 +349,9 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 }
 
 /*
- * Give the next extent to a kind, inside a metapage update. Returns its
- * number. The file grows when its pages are first asked for. Errors when the
+ * Give an extent to a kind, inside a metapage update: the next one, or for graph
+ * pages one of a former layout that no scan can be in any more, emptied. Returns
+ * its number. The file grows when its pages are first asked for. Errors when the
  * map is full (32 TB). A map entry that stands on a map page is WAL-logged
  * with a record of its own, before the metapage that counts it.
  */
@@ -349,6 +363,12 @@ extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
  * return it exclusively locked. The page may be new or initialised.
  */
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
+
+/*
+ * Make a block an empty graph page and WAL-log it, inside no update of another
+ * page but the metapage.
+ */
+extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
 
 /* stream.c */
 

@@ -187,7 +187,7 @@ MakeArrays(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 	arrays->refs = 1;
 	arrays->npieces = lens->npieces;
 	arrays->capacity = last->first + last->nodes;
-	arrays->extents = meta->extents;
+	arrays->extents = PipeannExtentsInUse(meta);
 	arrays->chunks =
 		MemoryContextAlloc(context,
 						   mul_size((last->first >> PIPEANN_CHUNK_SHIFT) +
@@ -218,7 +218,7 @@ PipeannLensRefresh(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 	if (lens->npieces == 0)
 		return false;
 	if (old != NULL && old->npieces == lens->npieces &&
-		old->extents >= meta->extents)
+		old->extents >= PipeannExtentsInUse(meta))
 		return complete;
 	lens->arrays = MakeArrays(index, lens, meta);
 	if (old != NULL)

@@ -86,7 +86,10 @@ my %points = (
 	'image-load' => [ 'items', sub { return search(@_, 20) } ],
 	'recode-trained' => [ 'grow', \&inserting ],
 	'recode-announced' => [ 'grow', \&inserting ],
-	'recode-written' => [ 'grow', \&inserting ]);
+	'recode-written' => [ 'grow', \&inserting ],
+	'relayout-packed' => [ 'grow', \&inserting ],
+	'relayout-prepared' => [ 'grow', \&inserting ],
+	'relayout-written' => [ 'grow', \&inserting ]);
 
 # What another session does meanwhile.
 my %others = (
@@ -101,6 +104,7 @@ my %others = (
 	'create index concurrently' => sub {
 		my ($table) = @_;
 		return "CREATE INDEX CONCURRENTLY ${table}_w ON $table USING pipeann (v vector_l2_ops) $WITH" },
+	'many vectors' => sub { my ($table) = @_; return "INSERT INTO $table SELECT * FROM source WHERE id BETWEEN 5001 AND 8500" },
 	'kill' => undef);
 
 # Sound, and rows are found by their own vectors: a sample, and the last ones.
@@ -173,6 +177,7 @@ sub meet
 	$control->rows("SELECT pg_advisory_lock($KEY)");
 	my $worker = session($node);
 	$worker->rows("SET pipeann.pause_at = '$point'");
+	$worker->rows("SET maintenance_work_mem = '1MB'") if $point =~ /^recode/;	# none for another layout
 	$worker->send($statement->($table, $source));
 	$fresh += 60 if $point eq 'page-given-out';
 	my $came = eval { wait_until($point, sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
@@ -217,6 +222,7 @@ for my $point (grep { /$ONLY/ } sort keys %points)
 {
 	for my $other (sort keys %others)
 	{
+		next if $other eq 'many vectors' && $point !~ /^(relayout|recode)/;
 		my @problems = meet($point, $other);
 		is(join("\n", @problems), '', "$point, $other");
 	}

@@ -1,0 +1,124 @@
+-- An index that has outgrown its layout is packed anew, with other ids.
+\ir data.psql
+SET enable_seqscan = off;
+
+CREATE OR REPLACE PROCEDURE drop_laid() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, fractions, angles, small, fleeting';
+CALL drop_laid();
+SELECT plan(30);
+
+-- 24,000 rows: two parts of each image
+CREATE TEMP VIEW rows AS SELECT id, val FROM strips
+UNION ALL SELECT id + 12000, subvector(val, 85, 112)::vector(112) FROM images;
+
+-- bytes, but on an empty table nobody knows; a vector with rows enough for chains
+CREATE TABLE laid (id int, val vector(112));
+CREATE INDEX laid_idx ON laid USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+INSERT INTO laid SELECT 100000 + i, val FROM strips, generate_series(1, 3000) i WHERE strips.id = 9999;
+INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows WHERE id BETWEEN 1 AND 4000;
+SELECT (pipeann_index_info('laid_idx')).nodes AS nodes, (pipeann_index_info('laid_idx')).slots_per_page AS slots \gset
+SELECT is((pipeann_index_info('laid_idx')).storage, 'float4', 'an index that began empty stores floats');
+INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows r WHERE id BETWEEN 4001 AND 4400
+	AND NOT EXISTS (SELECT FROM laid l WHERE l.val = r.val);
+SELECT is((pipeann_index_info('laid_idx')).storage, 'uint8', 'the insert that makes codes finds out that bytes are enough');
+SELECT cmp_ok((pipeann_index_info('laid_idx')).slots_per_page, '>', :slots, 'more of them share a page');
+SELECT is(pipeann_check('laid_idx', true), (SELECT count(DISTINCT val) FROM laid), 'the index is whole, with all rows');
+SELECT is(count(DISTINCT s)::int, 3000, 'the rows of one vector come first')
+FROM search('laid', '<->', (SELECT val FROM strips WHERE id = 9999), 3000) s WHERE s > 100000;
+SELECT cmp_ok(recall('laid', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, 'recall');
+TRUNCATE truths;
+
+-- at twice the nodes again, beneath a cursor that has returned some rows
+INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows r WHERE id BETWEEN 4401 AND 8000
+	AND NOT EXISTS (SELECT FROM laid l WHERE l.val = r.val);
+SELECT is((pipeann_index_info('laid_idx')).generation, 1, 'no other layout yet');
+DELETE FROM laid WHERE id BETWEEN 100 AND 200;
+SELECT count(*) AS rows FROM laid \gset
+BEGIN;
+SET LOCAL pipeann.ef_search = 400;
+SET LOCAL pipeann.iterative_scan = relaxed_order;
+SET LOCAL pipeann.max_scan_tuples = 2147483647;
+DECLARE c CURSOR FOR SELECT id FROM laid ORDER BY val <-> (SELECT val FROM strips WHERE id = 4321);
+CREATE TEMP TABLE fetched (id int);
+CREATE OR REPLACE FUNCTION fetch_some(n int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor := 'c';
+	id int;
+BEGIN
+	FOR i IN 1 .. n LOOP
+		FETCH c INTO id;
+		EXIT WHEN NOT FOUND;
+		INSERT INTO fetched VALUES (id);
+	END LOOP;
+END $$;
+SELECT fetch_some(100);
+INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows r WHERE id BETWEEN 8001 AND 10000
+	AND NOT EXISTS (SELECT FROM laid l WHERE l.val = r.val);
+SELECT is((pipeann_index_info('laid_idx')).generation, 2, 'at twice the nodes there is another layout');
+SELECT fetch_some(1000000);
+SELECT is((SELECT count(DISTINCT id) || ' of ' || count(*) FROM fetched), :'rows' || ' of ' || :'rows',
+	'a cursor from before returns each row once, and none that came since');
+COMMIT;
+DROP TABLE fetched;
+SELECT lives_ok('SELECT pipeann_check(''laid_idx'', true)', 'the index is whole');
+SELECT cmp_ok(recall('laid', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, 'recall');
+SELECT cmp_ok(recall('laid', '<->', 'val', source => 'laid'), '>=', 0.99, 'rows are found by their own vectors');
+SELECT is(count(DISTINCT s)::int, 3000, 'the rows of one vector come first')
+FROM search('laid', '<->', (SELECT val FROM strips WHERE id = 9999), 3000) s WHERE s > 100000;
+-- and it goes on as any other
+VACUUM laid;
+SELECT is(pipeann_check('laid_idx', true), (SELECT count(DISTINCT val) FROM laid), 'rows deleted before are gone with VACUUM');
+SELECT relation_bytes AS bytes, graph_pages AS pages FROM pipeann_index_info('laid_idx') \gset
+INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 10001 AND 11500;
+INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 11501 AND 13500;
+INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 13501 AND 16000;
+SELECT cmp_ok((pipeann_index_info('laid_idx')).graph_pages, '>', :pages + 150::bigint, 'rows inserted since take pages');
+SELECT cmp_ok((pipeann_index_info('laid_idx')).relation_bytes - :bytes, '<', 1500000::bigint, 'which are those of former layouts');
+TRUNCATE truths;
+SELECT cmp_ok(recall('laid', '<->', 'val', source => 'laid'), '>=', 0.99, 'rows inserted since are found');
+SELECT lives_ok('SELECT pipeann_check(''laid_idx'', true)', 'the index is whole');
+DROP TABLE laid;
+TRUNCATE truths;
+
+-- not all are bytes
+CREATE TABLE fractions (id int, val vector(112));
+CREATE INDEX fractions_idx ON fractions USING pipeann (val vector_ip_ops) WITH (m = 8, ef_construction = 32);
+INSERT INTO fractions SELECT id, CASE WHEN id = 77 THEN l2_normalize(val)::vector(112) ELSE val END FROM strips WHERE id <= 4400;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fractions_idx')), '(float4,1)', 'one vector with fractions: floats');
+SELECT is(pipeann_check('fractions_idx', true), (SELECT count(DISTINCT val) FROM fractions), 'inner product: the index is whole');
+SELECT cmp_ok(recall('fractions', '<#>', 'subvector(val, 309, 112)'), '>=', 0.9, 'inner product: recall');
+DROP TABLE fractions;
+TRUNCATE truths;
+
+-- cosine; halves round, and stay as they were rounded
+CREATE TABLE angles (id int, val vector(112));
+CREATE INDEX angles_idx ON angles USING pipeann (val vector_cosine_ops) WITH (m = 8, ef_construction = 32, storage = float2);
+INSERT INTO angles SELECT id, (val * (SELECT array_fill(0.37::real, ARRAY[112])::vector))::vector(112) FROM strips WHERE id <= 4400 AND vector_norm(val) > 0;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('angles_idx')), '(float2,1)', 'halves stay halves');
+SELECT is(pipeann_check('angles_idx', true), (pipeann_index_info('angles_idx')).nodes, 'cosine: the index is whole');
+SELECT cmp_ok(recall('angles', '<=>', 'subvector(val, 309, 112)'), '>=', 0.95, 'cosine: recall');
+DROP TABLE angles;
+TRUNCATE truths;
+
+-- where memory does not do there are codes all the same
+SET maintenance_work_mem = '1MB';
+CREATE UNLOGGED TABLE small (id int, val vector(112));
+CREATE INDEX small_idx ON small USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+INSERT INTO small SELECT id, val FROM strips WHERE id <= 4400;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('small_idx')), '(float4,1)', 'without the memory codes are made, no layout');
+RESET maintenance_work_mem;
+SELECT lives_ok('SELECT pipeann_check(''small_idx'', true)', 'the index is whole');
+-- with it, at twice the nodes
+INSERT INTO small SELECT id, val FROM strips WHERE id BETWEEN 4401 AND 9000;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('small_idx')), '(uint8,2)', 'with memory it is laid out at twice the nodes');
+SELECT is(pipeann_check('small_idx', true), (SELECT count(DISTINCT val) FROM small), 'the index is whole');
+DROP TABLE small;
+
+-- temporary tables
+CREATE TEMP TABLE fleeting (id int, val vector(112));
+CREATE INDEX fleeting_idx ON fleeting USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+INSERT INTO fleeting SELECT id, val FROM strips WHERE id <= 4400;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fleeting_idx')), '(uint8,1)', 'a temporary table''s index is laid out anew');
+SELECT is(pipeann_check('fleeting_idx', true), (SELECT count(DISTINCT val) FROM fleeting), 'and is whole');
+CALL drop_laid();
+TRUNCATE truths;
+SELECT * FROM finish();
