@@ -12,6 +12,8 @@ for argument in "$@"; do
 	case $argument in
 	--quick | report | own) NAMES= ;;
 	ablation) NAMES=glove100 ;;
+	grown) NAMES=fashion ;;
+	writes) NAMES=glove ;;
 	--datasets=* | --dataset=*) NAMES=${argument#*=} ;;
 	esac
 	case $PREVIOUS in

@@ -38,6 +38,22 @@ def table(system):
     return f"w_{system}"
 
 
+def pgbench(server, scratch, script, clients, seconds=None, transactions=None, extra=(), log=None):
+    """Transactions a second."""
+    path = os.path.join(scratch, "script.sql")
+    with open(path, "w") as file:
+        file.write(script)
+    command = [pgbench_program(), "-n", "-M", "prepared", "-h", server, "-U", "postgres",
+               "-c", str(clients), "-j", str(min(clients, 2)), "-f", path, *extra]
+    command += ["-T", str(seconds)] if seconds else ["-t", str(transactions // clients)]
+    if log:
+        command += ["-l", f"--log-prefix={log}"]
+    done = subprocess.run([*command, "postgres"], capture_output=True, text=True)
+    if done.returncode or "failed" in done.stderr:
+        raise SystemExit(f"pgbench: {done.stderr}")
+    return float(next(line.split("=")[1].split()[0] for line in done.stdout.splitlines() if line.startswith("tps")))
+
+
 class Bench:
     def __init__(self, options):
         self.options = options
@@ -86,22 +102,8 @@ class Bench:
         found = self.answers(system, False)
         return sum(len(a & b) for a, b in zip(exact, found)) / (K * QUERIES)
 
-    # pgbench
-
-    def pgbench(self, script, clients, seconds=None, transactions=None, extra=(), log=None):
-        """Transactions a second."""
-        path = os.path.join(self.options.scratch, "script.sql")
-        with open(path, "w") as file:
-            file.write(script)
-        command = [pgbench_program(), "-n", "-M", "prepared", "-h", self.options.server, "-U", "postgres",
-                   "-c", str(clients), "-j", str(min(clients, 2)), "-f", path, *extra]
-        command += ["-T", str(seconds)] if seconds else ["-t", str(transactions // clients)]
-        if log:
-            command += ["-l", f"--log-prefix={log}"]
-        done = subprocess.run([*command, "postgres"], capture_output=True, text=True)
-        if done.returncode or "failed" in done.stderr:
-            raise SystemExit(f"pgbench: {done.stderr}")
-        return float(next(line.split("=")[1].split()[0] for line in done.stdout.splitlines() if line.startswith("tps")))
+    def pgbench(self, *arguments, **options):
+        return pgbench(self.options.server, self.options.scratch, *arguments, **options)
 
     def wal(self):
         return self.session.value("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")

@@ -1,0 +1,153 @@
+"""An index grown from nothing beside one built at the end: recall, pages read, size.
+
+bench/run grown [--datasets NAME,...] [--rows N] [--ways WAY,...] [--out FILE]
+
+Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
+from eight clients. Nothing is resident when searches are measured, so the pages
+are those read; none is brought in.
+"""
+import argparse
+import json
+import os
+import time
+
+import datasets
+import machine
+from figures import at_recall
+from server import Server
+from session import OPERATORS
+from wire import vector_bytes
+from writes import pgbench
+
+K = 10
+CLIENTS = {"rows": 1, "clients": 8}
+WAYS = ("built", "statement", "rows", "clients")
+EF = (10, 20, 40, 80, 120)
+TARGETS = (0.95, 0.98)
+SETTINGS = {"shared_buffers": "1GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB"}
+
+
+class Grown:
+    def __init__(self, options):
+        self.options = options
+        self.server = Server(options.server)
+        self.server.start(**SETTINGS)
+        self.server.extensions([])
+        self.server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
+        self.results = {}
+
+    def load(self, data):
+        self.data = data
+        self.server.session.rows("DROP TABLE IF EXISTS source, grown")
+        self.server.session.rows(f"CREATE TABLE source (id int PRIMARY KEY, embedding vector({data.dimensions}))")
+        self.server.copy("source", data.base, "loading")
+        self.server.session.rows("VACUUM ANALYZE source")
+
+    def index(self):
+        self.server.session.rows("CREATE INDEX grown_index ON grown USING pipeann"
+                                 f" (embedding {OPERATORS[self.data.metric][1]})")
+
+    def insert(self, way):
+        """Rows a second."""
+        start = time.monotonic()
+        if way in CLIENTS:
+            session = self.server.session
+            session.rows("DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s MINVALUE 0")
+            return pgbench(self.options.server, self.options.scratch,
+                           "INSERT INTO grown SELECT * FROM source WHERE id = (SELECT nextval('s'));",
+                           CLIENTS[way], transactions=len(self.data.base))
+        self.server.session.rows("INSERT INTO grown SELECT * FROM source")
+        return len(self.data.base) / (time.monotonic() - start)
+
+    def fill(self, way):
+        session = self.server.session
+        session.rows("DROP TABLE IF EXISTS grown")
+        session.rows(f"CREATE TABLE grown (id int, embedding vector({self.data.dimensions}))")
+        if way == "built":
+            self.insert(way)
+            self.index()
+            return None
+        self.index()
+        return self.insert(way)
+
+    def searched(self, ef):
+        """Recall and pages read of a query, with so long a list."""
+        session = self.server.session
+        session.rows(f"SET pipeann.ef_search = {ef}")
+        recall, reads = 0, 0
+        for number, query in enumerate(self.data.queries):
+            found, _ = session.nearest(vector_bytes(query))
+            recall += self.data.recall(number, found, K)
+            reads += session.value("SELECT page_reads FROM pipeann_last_search()")
+        return recall / len(self.data.queries), reads / len(self.data.queries)
+
+    def measure(self, way):
+        rate = self.fill(way)
+        self.server.session.rows("ANALYZE grown")
+        rows = self.server.session.value("SELECT count(*) FROM grown")
+        self.server.restart(**SETTINGS)
+        session = self.server.session
+        session.rows("SET enable_seqscan = off")
+        session.prepare("grown", self.data.metric, K)
+        points = [self.searched(ef) for ef in EF]
+        nodes = session.value("SELECT pipeann_check('grown_index', true)")
+        return {"rows": rows, "nodes": nodes, "rows inserted a second": rate and round(rate),
+                "megabytes": round(session.value("SELECT pg_relation_size('grown_index')") / 1e6, 1),
+                "recall, pages read at ef_search": {ef: (round(point[0], 4), round(point[1], 1))
+                                                    for ef, point in zip(EF, points)},
+                **{f"pages read at recall {target}": at_recall(points, target) for target in TARGETS}}
+
+    def run(self, name):
+        self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
+        print(f"{self.data.title}, {len(self.data.base):,} rows", flush=True)
+        results = self.results[name] = {}
+        for way in self.options.ways:
+            results[way] = self.measure(way)
+            self.show(results, way)
+
+    def show(self, results, way):
+        built, here = results.get("built"), results[way]
+        print(f"  {way}: {here['megabytes']} MB, {here['rows inserted a second'] or '-'} rows/s", flush=True)
+        for ef, (recall, reads) in here["recall, pages read at ef_search"].items():
+            compared = ""
+            if built and way != "built":
+                other = built["recall, pages read at ef_search"][ef]
+                compared = f"  built: {recall - other[0]:+.4f}, {reads / other[1]:.2f} times"
+            print(f"    ef_search {ef:>4}: recall {recall:.4f}, {reads:5.1f} pages{compared}", flush=True)
+        for target in TARGETS:
+            reads = here[f"pages read at recall {target}"]
+            other = built and built[f"pages read at recall {target}"]
+            if reads:
+                ratio = f", {reads / other:.2f} times those of the built one" if other and way != "built" else ""
+                print(f"    at recall {target}: {reads:.1f} pages{ratio}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench/run grown", description=__doc__.split("\n")[0])
+    parser.add_argument("--server", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--cache", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--datasets", type=lambda text: text.split(","), default=["fashion"], metavar="NAME,...")
+    parser.add_argument("--rows", type=int, default=60000, help="of each set (default %(default)s)")
+    parser.add_argument("--queries", type=int, default=500, help="default %(default)s")
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), metavar="WAY,...",
+                        help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--out", help="file for the results as JSON")
+    options = parser.parse_args()
+    for way in options.ways:
+        if way not in WAYS:
+            raise SystemExit(f"no way {way}: choose from {', '.join(WAYS)}")
+    options.scratch = os.path.join(options.server, "grown")
+    os.makedirs(options.scratch, exist_ok=True)
+    os.chmod(options.scratch, 0o755)
+    grown = Grown(options)
+    for name in options.datasets:
+        grown.run(name)
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump({"machine": machine.describe(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+                       **grown.results}, file, indent=1, default=str)
+    grown.server.disconnect()
+
+
+if __name__ == "__main__":
+    main()
