@@ -95,7 +95,8 @@ class Grown:
                 "megabytes": round(session.value("SELECT pg_relation_size('grown_index')") / 1e6, 1),
                 "recall, pages read at ef_search": {ef: (round(point[0], 4), round(point[1], 1))
                                                     for ef, point in zip(EF, points)},
-                **{f"pages read at recall {target}": at_recall(points, target) for target in TARGETS}}
+                **{f"pages read at recall {target}": at_recall(points, target) if points[0][0] < target else None
+                   for target in TARGETS}}
 
     def run(self, name):
         self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
