@@ -13,7 +13,8 @@
  * the nodes are read again, those that came meanwhile find places, and graph
  * pages are written. Then the metapage names the new layout, its codes, and
  * whose extents are whose, in one WAL record. Scans that began before go on in
- * the old pages, which are not written any more. See src/README, "Layouts".
+ * the old pages, which nobody writes while one of them may be there. See
+ * src/README, "Layouts".
  */
 #include "postgres.h"
 
@@ -99,7 +100,7 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage)
 static void
 Pack(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes)
 {
-	int			fill = PipeannWantedFill(&s->layout);
+	int			fill = Min(PipeannWantedFill(&s->layout), s->layout.fill);
 	uint32	   *order = PipeannAlloc(mul_size(g->c.n, sizeof(uint32)));
 
 	PipeannGraphPack(g->graph, &g->vectors, fill, order, NULL, NULL);
