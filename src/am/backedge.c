@@ -100,15 +100,6 @@ AddToSet(NewNode *node, PipeannLinkSet *set, const float *target, uint32 id)
 	return true;
 }
 
-static bool
-Contains(const uint32 *list, int n, uint32 id)
-{
-	for (int i = 0; i < n; i++)
-		if (list[i] == id)
-			return true;
-	return false;
-}
-
 /*
  * Put a pruned list in the order that changes the page least: who was there
  * stays where it was, the others fill the gaps. Guarded edges, all kept, were
@@ -122,13 +113,13 @@ KeepPlaces(BackEdge *edge, int degree, int guards)
 	int			next = 0;
 
 	for (int i = 0; i < edge->n; i++)
-		list[i] = i < degree && Contains(edge->list, edge->n, old[i]) ?
+		list[i] = i < degree && PipeannListHas(edge->list, edge->n, old[i]) ?
 			old[i] : PIPEANN_INVALID_ID;
 	for (int i = 0; i < edge->n; i++)
 	{
 		if (list[i] != PIPEANN_INVALID_ID)
 			continue;
-		while (Contains(old, Min(edge->n, degree), edge->list[next]))
+		while (PipeannListHas(old, Min(edge->n, degree), edge->list[next]))
 			next++;
 		list[i] = edge->list[next++];
 	}

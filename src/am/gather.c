@@ -120,15 +120,6 @@ TakePage(uint32 page, const char *nodes, void *arg)
 	}
 }
 
-static bool
-Has(const uint32 *list, int n, uint32 node)
-{
-	for (int i = 0; i < n; i++)
-		if (list[i] == node)
-			return true;
-	return false;
-}
-
 /* Numbers in place of ids. */
 static void
 Number(PipeannGathered *g)
@@ -143,7 +134,8 @@ Number(PipeannGathered *g)
 			uint32		to = list[i] < g->ids ? g->node_of_id[list[i]] :
 				PIPEANN_INVALID_ID;
 
-			if (to != PIPEANN_INVALID_ID && to != node && !Has(list, n, to))
+			if (to != PIPEANN_INVALID_ID && to != node &&
+				!PipeannListHas(list, n, to))
 				list[n++] = to;
 		}
 		g->graph->degree[node] = n;

@@ -250,15 +250,6 @@ PipeannLinkSetPrune(const PipeannLinkSet *set, int forced, int max, int fill,
 	return n;
 }
 
-static bool
-IsNeeded(const PipeannLinkSet *set, const uint32 *list, uint32 id)
-{
-	for (int i = 0; i < set->needed; i++)
-		if (list[i] == id)
-			return true;
-	return false;
-}
-
 void
 PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 				 PipeannSlot *slot)
@@ -271,7 +262,7 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 
 	/* candidates came nearest first */
 	for (int i = 0; i < set->n && slot->degree < l->max_degree; i++)
-		if (!IsNeeded(set, slot->neighbors, set->ids[i]))
+		if (!PipeannListHas(slot->neighbors, set->needed, set->ids[i]))
 			slot->neighbors[slot->degree++] = set->ids[i];
 }
 

@@ -58,6 +58,16 @@ PipeannNeighbors(const PipeannGraph *g, uint32 i)
 	return g->neighbors + (Size) i * g->stride;
 }
 
+/* Whether a list of neighbours has one. */
+static inline bool
+PipeannListHas(const uint32 *list, int n, uint32 id)
+{
+	for (int i = 0; i < n; i++)
+		if (list[i] == id)
+			return true;
+	return false;
+}
+
 typedef struct PipeannGraphParams
 {
 	int			max_degree;		/* R = 2 m */
