@@ -204,6 +204,13 @@ extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);
 
 /*
+ * Where a page of the view's layout begins, or InvalidBlockNumber. Chains of
+ * overflow slots, put in front of nodes by others, lead to pages that were given
+ * out after the view was opened; those, too, are found.
+ */
+extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
+
+/*
  * Error if the view's layout may be gone since it was opened. That can be on a
  * replica only: elsewhere snapshots prevent it.
  */

@@ -40,7 +40,7 @@ LockSlot(const PipeannIndexView *view, uint32 id, PipeannSlot **slot)
 	Buffer		buffer;
 
 	CHECK_FOR_INTERRUPTS();
-	blkno = PipeannGraphBlock(view->map, l, PipeannIdPage(l, id));
+	blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
 	if (blkno == InvalidBlockNumber)
 		ChainError(view, id);
 	buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,

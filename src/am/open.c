@@ -7,6 +7,7 @@
 #include "access/genam.h"
 #include "access/relation.h"
 #include "am/am.h"
+#include "am/pause.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
 #include "commands/defrem.h"
@@ -71,6 +72,7 @@ PipeannOpenView(PipeannIndexView *view, Relation index)
 	view->index = index;
 	view->context = CurrentMemoryContext;
 	PipeannMetaRead(index, &view->meta);
+	PIPEANN_PAUSE("metapage-read");
 	LoadParts(view);
 }
 
@@ -79,6 +81,61 @@ PipeannRefreshView(PipeannIndexView *view)
 {
 	PipeannMetaRead(view->index, &view->meta);
 	LoadParts(view);
+}
+
+/*
+ * Where the graph of a layout that is in use no more begins among the free
+ * extents, by its first one; INVALID_ID if that has been used again.
+ */
+static uint32
+FindFreed(const PipeannExtentMap *map, uint32 first)
+{
+	for (uint32 i = 0; i < map->count[PIPEANN_FREE]; i++)
+		if (map->extents[PIPEANN_FREE][i] == first)
+			return i;
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * By the map as it is now.
+ */
+static BlockNumber
+LaterBlock(const PipeannIndexView *view, uint32 page)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	PipeannExtentMap map;
+	BlockNumber blkno = InvalidBlockNumber;
+
+	PipeannMetaRead(view->index, meta);
+	PipeannExtentMapLoad(view->index, meta, CurrentMemoryContext, &map);
+	if (meta->layouts == view->meta.layouts)
+	{
+		if (page < meta->graph_pages)
+			blkno = PipeannGraphBlock(&map, l, page);
+	}
+	else if (view->map->count[PIPEANN_GRAPH] > 0)
+	{
+		uint32		freed = FindFreed(&map,
+									  view->map->extents[PIPEANN_GRAPH][0]);
+
+		if (freed != PIPEANN_INVALID_ID)
+			blkno = PipeannExtentBlock(&map, PIPEANN_FREE,
+									   freed * per_extent + page, per_extent,
+									   l->node_pages);
+	}
+	PipeannExtentMapFree(&map);
+	pfree(meta);
+	return blkno;
+}
+
+BlockNumber
+PipeannViewBlock(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+
+	return blkno != InvalidBlockNumber ? blkno : LaterBlock(view, page);
 }
 
 void

@@ -15,18 +15,16 @@
 #include "utils/rel.h"
 
 /*
- * Lock a slot's page shared.
+ * Lock a slot's page shared. It may have been given out after the first pass.
  */
 static Buffer
 ReadSlot(const PipeannVacuum *v, uint32 id, PipeannSlot **slot)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
-	BlockNumber blkno = InvalidBlockNumber;
+	BlockNumber blkno = PipeannViewBlock(&v->view, PipeannIdPage(l, id));
 	Buffer		buffer;
 
 	CHECK_FOR_INTERRUPTS();
-	if (id < v->ids)
-		blkno = PipeannGraphBlock(v->view.map, l, PipeannIdPage(l, id));
 	if (blkno == InvalidBlockNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),

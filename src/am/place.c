@@ -24,7 +24,7 @@ PipeannSlotAlloc(const PipeannLayout *layout)
 static BlockNumber
 PageBlock(const PipeannIndexView *view, uint32 page)
 {
-	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+	BlockNumber blkno = PipeannViewBlock(view, page);
 
 	if (blkno == InvalidBlockNumber)
 		ereport(ERROR,
@@ -82,8 +82,6 @@ PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
 	BlockNumber blkno = PageBlock(view,
 								  PipeannIdPage(&view->meta.layout, id));
 
-	Assert(update->n == 0 ||
-		   BufferGetBlockNumber(update->buffers[update->n - 1]) < blkno);
 	return PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
 							 BUFFER_LOCK_EXCLUSIVE, false, NULL);
 }

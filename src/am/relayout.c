@@ -360,23 +360,26 @@ LogPages(Layouting *s, uint32 pages)
 
 /*
  * The extents of the layout until now are kept as they are for scans that began
- * before.
+ * before, and in their order (PipeannViewBlock()).
  */
 static void
 ExchangeExtents(PipeannMeta *meta)
 {
+	uint32		freed = meta->kind_extents[PIPEANN_FREE];
+
 	Assert(meta->extents <= PIPEANN_MAP_INLINE);
 	for (uint32 i = 0; i < meta->extents; i++)
 	{
 		uint32		entry = meta->map[i];
 
 		if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH)
-			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_FREE,
-												meta->kind_extents[PIPEANN_FREE]++);
+			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, freed +
+												PIPEANN_ENTRY_ORDINAL(entry));
 		else if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_NEXT_GRAPH)
 			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH,
 												PIPEANN_ENTRY_ORDINAL(entry));
 	}
+	meta->kind_extents[PIPEANN_FREE] += meta->kind_extents[PIPEANN_GRAPH];
 	meta->kind_extents[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
 	meta->kind_extents[PIPEANN_NEXT_GRAPH] = 0;
 }

@@ -333,6 +333,16 @@ PipeannExtentBlock(const PipeannExtentMap *map, PipeannKind kind,
 		(ordinal % pages_per_extent) * unit;
 }
 
+/* Of a map that has so many graph extents. */
+static inline uint32
+PipeannGraphIds(const PipeannExtentMap *map, const PipeannLayout *l)
+{
+	uint64		ids = (uint64) map->count[PIPEANN_GRAPH] *
+		PipeannGraphPagesPerExtent(l) * l->slots_per_page;
+
+	return (uint32) Min(ids, PIPEANN_INVALID_ID);
+}
+
 static inline BlockNumber
 PipeannGraphBlock(const PipeannExtentMap *map, const PipeannLayout *l,
 				  uint32 page)

@@ -120,8 +120,10 @@ FillImage(PipeannHandle *handle)
 	image->place = lens->place;
 	image->pq = lens->pq;
 	image->pq.centroids = (const float *) (base + body->centroids);
+	/* others may have followed a newer metapage than ours */
 	image->ncodes = Min(pg_atomic_read_u32(&lens->body->ncodes),
-						handle->arrays->capacity);
+						Min(handle->arrays->capacity,
+							handle->arrays->mapped));
 	image->chunks = handle->arrays->chunks;
 	image->entry_count = count;
 	image->entry_degree = lens->entry_degree;

@@ -194,6 +194,7 @@ MakeArrays(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 									PieceChunks(last), sizeof(uint8 *)));
 	FillChunks(lens, arrays);
 	PipeannExtentMapLoad(index, meta, context, &arrays->map);
+	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);
 	MemoryContextSetParent(context, lens->context);
 	return arrays;
 }

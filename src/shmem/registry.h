@@ -180,6 +180,7 @@ typedef struct PipeannArrays
 	int			refs;
 	uint32		npieces;		/* that chunks point into */
 	uint32		capacity;		/* ids that they have room for */
+	uint32		mapped;			/* ids that the map has pages for */
 	uint32		extents;		/* in use, by the map */
 	uint8	  **chunks;
 	PipeannExtentMap map;

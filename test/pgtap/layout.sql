@@ -2,9 +2,9 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_laid() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, fractions, angles, small, fleeting';
+CREATE OR REPLACE PROCEDURE drop_laid() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, small, fleeting';
 CALL drop_laid();
-SELECT plan(30);
+SELECT plan(37);
 
 -- 24,000 rows: two parts of each image
 CREATE TEMP VIEW rows AS SELECT id, val FROM strips
@@ -78,6 +78,53 @@ SELECT cmp_ok(recall('laid', '<->', 'val', source => 'laid'), '>=', 0.99, 'rows 
 SELECT lives_ok('SELECT pipeann_check(''laid_idx'', true)', 'the index is whole');
 DROP TABLE laid;
 TRUNCATE truths;
+
+-- Chains lead to pages given out since the cursor was opened, in an extent that it
+-- does not know: in its layout, and when that has become a former one.
+CREATE TABLE chained (id int, val vector(784));
+INSERT INTO chained SELECT id, val FROM images WHERE id <= 4200;
+CREATE INDEX chained_idx ON chained USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float2);
+CREATE OR REPLACE FUNCTION grow_beneath_cursor(query int, last int, another_layout boolean) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor := 'c';
+	q vector := (SELECT val FROM images WHERE id = query);
+	far vector := (SELECT val FROM chained ORDER BY (val <-> q) + 0 DESC LIMIT 1);
+	rows bigint := (SELECT count(*) FROM chained);
+	first bigint := (SELECT max(chained.id) FROM chained);
+	layout int := (pipeann_index_info('chained_idx')).generation;
+	pages bigint := (pipeann_index_info('chained_idx')).graph_pages;
+	ids int[];
+	got int;
+BEGIN
+	OPEN c FOR EXECUTE 'SELECT id FROM chained ORDER BY val <-> $1' USING q;
+	FETCH c INTO got;
+	ids := ARRAY[got];
+	INSERT INTO chained SELECT images.id, val FROM images WHERE images.id BETWEEN first + 1 AND last - 1000;
+	INSERT INTO chained SELECT i, far FROM generate_series(100001, 102000) i;
+	INSERT INTO chained SELECT images.id, val FROM images WHERE images.id BETWEEN last - 999 AND last;
+	LOOP
+		FETCH c INTO got;
+		EXIT WHEN NOT FOUND;
+		ids := ids || got;
+	END LOOP;
+	CLOSE c;
+	DELETE FROM chained WHERE chained.id > 100000;
+	RETURN NEXT cmp_ok((pipeann_index_info('chained_idx')).graph_pages, '>', pages + 127, 'pages of another extent were given out');
+	RETURN NEXT is((pipeann_index_info('chained_idx')).generation > layout, another_layout, 'another layout: ' || another_layout);
+	RETURN NEXT is((SELECT count(DISTINCT u) || ' of ' || count(*) FROM unnest(ids) u), rows || ' of ' || rows,
+		'the cursor returns each row once, and none that came since');
+END $$;
+SET work_mem = '256MB';
+SET pipeann.iterative_scan = relaxed_order;
+SET pipeann.max_scan_tuples = 2147483647;
+SELECT grow_beneath_cursor(1, 6200, false);
+VACUUM chained;
+SELECT grow_beneath_cursor(2, 9000, true);
+RESET work_mem;
+RESET pipeann.iterative_scan;
+RESET pipeann.max_scan_tuples;
+SELECT is(pipeann_check('chained_idx', true), (SELECT count(DISTINCT val) FROM chained), 'the index is whole');
+DROP TABLE chained;
 
 -- not all are bytes
 CREATE TABLE fractions (id int, val vector(112));
