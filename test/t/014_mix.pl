@@ -98,7 +98,9 @@ is(info($session, 'items_v', 'has_codes'), 't', 'in the end: the index has codes
 $session->rows('SET pipeann.ef_search = 200');
 my @queries = $session->rows('SELECT v FROM source ORDER BY random() LIMIT 30');
 cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.97, 'in the end: the true neighbours');
-cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id IN (SELECT max(id) FROM items GROUP BY v) AND random() < 0.2'), '>=', 0.99, 'in the end: rows are found');
+# A vector may have more rows than a search returns.
+my ($found) = $session->rows('SELECT avg((s.v = (SELECT v FROM items ORDER BY v <-> s.v LIMIT 1))::int) FROM (SELECT DISTINCT v FROM items) s WHERE random() < 0.2');
+cmp_ok($found, '>=', 0.99, 'in the end: vectors are found');
 $session->close;
 is(scalar crash_lines($node), 0, 'no process crashed');
 unlike(log_text($node), qr/deadlock|leak|still referenced|ERROR/, 'no deadlocks, no leaks, no errors in the log');
