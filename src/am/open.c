@@ -97,7 +97,8 @@ FindFreed(const PipeannExtentMap *map, uint32 first)
 }
 
 /*
- * By the map as it is now.
+ * By the map as it is now. The view is left as it is: searches hold pointers into
+ * its image, and this is rare.
  */
 static BlockNumber
 LaterBlock(const PipeannIndexView *view, uint32 page)

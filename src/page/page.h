@@ -333,7 +333,7 @@ PipeannExtentBlock(const PipeannExtentMap *map, PipeannKind kind,
 		(ordinal % pages_per_extent) * unit;
 }
 
-/* Of a map that has so many graph extents. */
+/* Ids that the map has graph extents for: no page of a higher one is known. */
 static inline uint32
 PipeannGraphIds(const PipeannExtentMap *map, const PipeannLayout *l)
 {
