@@ -24,6 +24,12 @@
 							   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO)
 #define PipeannRealloc(ptr, size) repalloc_huge((ptr), (size))
 
+/* Take memory that lives as long as ptr's, until PipeannMemoryLeave(). */
+typedef MemoryContext PipeannMemory;
+#define PipeannMemoryEnter(ptr) \
+	MemoryContextSwitchTo(GetMemoryChunkContext(ptr))
+#define PipeannMemoryLeave(former) ((void) MemoryContextSwitchTo(former))
+
 #else							/* PIPEANN_STANDALONE */
 
 #include <assert.h>
@@ -76,6 +82,9 @@ PipeannStandaloneCheck(void *ptr, Size size)
 #define PipeannAllocZero(size) PipeannStandaloneCheck(calloc(1, (size)), (size))
 #define PipeannRealloc(ptr, size) \
 	PipeannStandaloneCheck(realloc((ptr), (size)), (size))
+typedef const void *PipeannMemory;
+#define PipeannMemoryEnter(ptr) ((PipeannMemory) (ptr))
+#define PipeannMemoryLeave(former) ((void) (former))
 #define palloc(size) PipeannAlloc(size)
 #define palloc0(size) PipeannAllocZero(size)
 #define pfree(ptr) free(ptr)

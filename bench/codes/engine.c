@@ -100,8 +100,9 @@ CodesSearchEngine(const Index *index, const float *query, int mode, int width,
 	params.ef = ef;
 	params.width = width;
 	params.max_pages = MAX_FRAMES;
-	search = PipeannSearchBegin(&index->layout, &index->known,
-								&memory->source, query, &params);
+	search = PipeannSearchCreate();
+	PipeannSearchBegin(search, &index->layout, &index->known, &memory->source,
+					   query, &params);
 	PipeannSearchRun(search);
 	found->reads = memory->counters.page_reads;
 	found->code_distances = memory->counters.code_distances;

@@ -229,6 +229,12 @@ PipeannViewIds(const PipeannIndexView *view)
  */
 extern Relation PipeannOpenIndex(Oid relid);
 
+/*
+ * searches.c: a search that has not begun, with the memory of one that is over if
+ * this backend has such; until CurrentMemoryContext goes.
+ */
+extern PipeannSearch *PipeannBorrowSearch(void);
+
 /* kill.c: rows that a scan found dead to everybody */
 typedef struct PipeannKiller
 {

@@ -118,7 +118,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannWideDistance wide_distance, void *wide_arg)
 {
 	PipeannSearchParams params = {0};
-	PipeannSearch *search;
+	PipeannSearch *search = PipeannBorrowSearch();
 
 	params.mode = PIPEANN_DEFAULT_MODE;
 	params.ef = ef;
@@ -126,8 +126,9 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = wide_distance;
 	params.wide_arg = wide_arg;
-	search = PipeannSearchBegin(near, view->image != NULL ? &view->codes : NULL,
-								source, query, &params);
+	PipeannSearchBegin(search, near,
+					   view->image != NULL ? &view->codes : NULL, source,
+					   query, &params);
 	if (view->image != NULL)
 		(void) PipeannSearchRun(search);
 	else

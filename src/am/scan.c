@@ -168,9 +168,10 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 		params.killed_arg = &state->killer;
 	}
 	state->mode = params.mode;
-	state->search = PipeannSearchBegin(l, state->view.image != NULL ?
-									   &state->view.codes : NULL,
-									   state->source, state->query, &params);
+	state->search = PipeannBorrowSearch();
+	PipeannSearchBegin(state->search, l,
+					   state->view.image != NULL ? &state->view.codes : NULL,
+					   state->source, state->query, &params);
 	state->tids = palloc(sizeof(ItemPointerData) *
 						 Max(PipeannExtTids(l), l->inline_tids));
 }

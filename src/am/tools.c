@@ -80,7 +80,7 @@ Nearest(RecallState *state, bool exact, float *dists)
 												  &view->meta.layout,
 												  view->map, &counters);
 	PipeannSearchParams params = {0};
-	PipeannSearch *search;
+	PipeannSearch *search = PipeannBorrowSearch();
 	const PipeannResult *result;
 	int			n = 0;
 
@@ -92,8 +92,8 @@ Nearest(RecallState *state, bool exact, float *dists)
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = WideDistance;
 	params.wide_arg = state;
-	search = PipeannSearchBegin(&view->meta.layout, &view->codes, source,
-								state->query, &params);
+	PipeannSearchBegin(search, &view->meta.layout, &view->codes, source,
+					   state->query, &params);
 	if (exact || view->image == NULL)
 		PipeannSearchExact(search, state->pages);
 	else

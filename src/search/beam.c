@@ -7,10 +7,8 @@
 void
 PipeannChoose(PipeannSearch *search, int position, int beam)
 {
-	PipeannCandidate *item = &search->pool.items[position];
-
-	item->beam = beam;
-	if (item->ref == PIPEANN_NO_REF)
+	PipeannPoolChoose(&search->pool, position, beam);
+	if (search->pool.items[position].ref == PIPEANN_NO_REF)
 		PipeannRequest(search, position);
 }
 
@@ -33,33 +31,45 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 }
 
 /*
- * Each node explored may put others before the rest of the beam, so the next
- * one is looked for from the start.
+ * Explore a candidate; returns where it is then: its neighbours may come before
+ * it.
+ */
+static int
+ExploreAt(PipeannSearch *search, int position)
+{
+	PipeannPool *pool = &search->pool;
+	uint32		id = pool->items[position].id;
+
+	PipeannExplore(search, position);
+	while (position < pool->count && pool->items[position].id != id)
+		position++;
+	return position;
+}
+
+/*
+ * What is not ready when it is passed by is not ready before another page comes.
  */
 bool
 PipeannExploreBeam(PipeannSearch *search, int beam)
 {
 	PipeannPool *pool = &search->pool;
-	bool		left = false;
+	int			waiting = 0;
 	int			i;
 
 	PipeannJoinPageMates(search);
-	for (i = PipeannPoolFirstOpen(pool); i < pool->count; i++)
+	for (i = PipeannPoolFirstOpen(pool);
+		 i < pool->count && waiting < pool->chosen[beam]; i++)
 	{
 		const PipeannCandidate *item = &pool->items[i];
 
 		if (item->beam != beam || item->explored)
 			continue;
 		if (PipeannIsReady(search, item))
-		{
-			PipeannExplore(search, i);
-			left = false;
-			i = PipeannPoolFirstOpen(pool) - 1;
-		}
+			i = ExploreAt(search, i);
 		else
-			left = true;
+			waiting++;
 	}
-	return left;
+	return pool->chosen[beam] > 0;
 }
 
 void

@@ -56,13 +56,14 @@ PipeannExactDistance(const PipeannLayout *layout, const float *query,
 }
 
 /*
- * About half of the neighbours of a node explored were visited before, and the
- * set stays at most half full: growing it took 2 % of a search's time.
+ * About half of the neighbours of a node explored were visited before, a search
+ * that reads may explore two lists, and the set stays at most half full: growing
+ * it took 3 % of a search's time.
  */
 static uint32
 FirstVisited(const PipeannLayout *layout, int length)
 {
-	uint64		wanted = (uint64) length * layout->max_degree * 2;
+	uint64		wanted = (uint64) length * layout->max_degree * 4;
 	uint32		slots = MIN_VISITED;
 
 	while (slots < wanted && slots < MAX_VISITED)
@@ -76,7 +77,7 @@ InitPool(PipeannSearch *search, int ef)
 	if (search->params.may_settle &&
 		PipeannIsOn(search, PIPEANN_ADAPTIVE_STOP))
 		PipeannSettleInit(&search->settle, search->layout->metric, ef);
-	PipeannPoolInit(&search->pool, ef);
+	PipeannPoolReset(&search->pool, ef);
 	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
 }
 
@@ -113,12 +114,78 @@ CountPage(PipeannSearch *search, bool hit)
 }
 
 PipeannSearch *
-PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
-				   PipeannPageSource *source, const float *query,
-				   const PipeannSearchParams *params)
+PipeannSearchCreate(void)
 {
 	PipeannSearch *search = PipeannAllocZero(sizeof(PipeannSearch));
 
+	search->refs = PipeannAlloc(FIRST_PAGES * sizeof(PageRef));
+	search->refs_size = FIRST_PAGES;
+	search->unscored = PipeannAlloc(FIRST_PAGES * sizeof(uint32));
+	search->unscored_size = FIRST_PAGES;
+	return search;
+}
+
+/* A larger array in the place of one whose contents are not wanted. */
+static void *
+Again(void *array, int n, Size element)
+{
+	void	   *larger = PipeannAlloc(mul_size(n, element));
+
+	if (array != NULL)
+		pfree(array);
+	return larger;
+}
+
+static void
+ReserveTable(PipeannSearch *search, int nchunks)
+{
+	if (nchunks <= search->table_size)
+		return;
+	search->table = Again(search->table, nchunks,
+						  PIPEANN_CENTROIDS * sizeof(float));
+	search->table_size = nchunks;
+}
+
+static void
+ReserveBatch(PipeannSearch *search, int size)
+{
+	if (size <= search->batch_size)
+		return;
+	search->batch_ids = Again(search->batch_ids, size, sizeof(uint32));
+	search->batch_codes = Again(search->batch_codes, size, sizeof(uint8 *));
+	search->batch_dists = Again(search->batch_dists, size, sizeof(float));
+	search->batch = Again(search->batch, size, sizeof(PipeannCandidate));
+	memset(search->batch, 0, size * sizeof(PipeannCandidate));
+	search->batch_size = size;
+}
+
+static void
+ReserveMemory(PipeannSearch *search)
+{
+	const PipeannLayout *layout = search->layout;
+	const PipeannCodes *codes = search->codes;
+
+	PipeannResultsReset(&search->results);
+	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
+	if (codes == NULL)
+		return;
+	ReserveTable(search, codes->pq.nchunks);
+	InitPool(search, Max(search->params.ef, 1));
+	PipeannIdSetReset(&search->visited,
+					  FirstVisited(layout, search->pool.length), false);
+	ReserveBatch(search, Max(layout->max_degree,
+							 Max(layout->slots_per_page,
+								 codes->entry_degree)));
+}
+
+void
+PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
+				   const PipeannCodes *codes, PipeannPageSource *source,
+				   const float *query, const PipeannSearchParams *params)
+{
+	PipeannMemory former = PipeannMemoryEnter(search);
+
+	memset(search, 0, offsetof(PipeannSearch, pool));
 	search->layout = layout;
 	search->codes = codes;
 	search->source = source;
@@ -128,25 +195,8 @@ PipeannSearchBegin(const PipeannLayout *layout, const PipeannCodes *codes,
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
 	search->passed_over = PIPEANN_INVALID_ID;
-	PipeannResultsInit(&search->results);
-	PipeannIdSetInit(&search->pages, FIRST_PAGES, true);
-	if (codes == NULL)
-		return search;
-
-	search->table = PipeannAlloc(mul_size(codes->pq.nchunks,
-										  PIPEANN_CENTROIDS * sizeof(float)));
-	InitPool(search, Max(params->ef, 1));
-	PipeannIdSetInit(&search->visited,
-					 FirstVisited(layout, search->pool.length), false);
-	search->batch_size = Max(layout->max_degree,
-							 Max(layout->slots_per_page,
-								 codes->entry_degree));
-	search->batch_ids = PipeannAlloc(search->batch_size * sizeof(uint32));
-	search->batch_codes = PipeannAlloc(search->batch_size * sizeof(uint8 *));
-	search->batch_dists = PipeannAlloc(search->batch_size * sizeof(float));
-	search->batch = PipeannAllocZero(search->batch_size *
-									 sizeof(PipeannCandidate));
-	return search;
+	ReserveMemory(search);
+	PipeannMemoryLeave(former);
 }
 
 /*
@@ -161,16 +211,14 @@ AddRef(PipeannSearch *search, uint32 page)
 		return at;
 	if (search->nrefs == search->refs_size)
 	{
-		search->refs_size = Max(FIRST_PAGES, search->refs_size * 2);
-		search->refs = search->refs == NULL ?
-			PipeannAlloc(mul_size(search->refs_size, sizeof(PageRef))) :
-			PipeannRealloc(search->refs,
-						   mul_size(search->refs_size, sizeof(PageRef)));
+		search->refs = PipeannRealloc(search->refs,
+									  mul_size(search->refs_size * 2,
+											   sizeof(PageRef)));
+		search->refs_size *= 2;
 	}
 	at = search->nrefs++;
 	search->refs[at].page = page;
 	search->refs[at].scored = false;
-	search->refs[at].absent = false;
 	search->refs[at].killed = 0;
 	search->refs[at].version = 0;
 	search->refs[at].frame = NULL;
@@ -212,7 +260,6 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 	search->nheld++;
 	ref->frame = frame;
 	ref->dist = dist;
-	ref->absent = false;
 	frame->user = (void *) (uintptr_t) at;
 	CountPage(search, frame->hit);
 	LinkPage(search, ref->page, at);
@@ -241,17 +288,15 @@ bool
 PipeannLookUpPage(PipeannSearch *search, int position)
 {
 	PipeannCandidate *item = &search->pool.items[position];
-	uint32		at = AddRef(search, item->page);
-	PipeannFrame *frame = search->refs[at].absent ? NULL :
+	PipeannFrame *frame =
 		search->source->request_resident(search->source, item->page);
 
 	if (frame == NULL)
 	{
-		search->refs[at].absent = true;
 		item->absent = 1;
 		return false;
 	}
-	HoldFrame(search, at, frame, item->dist);
+	HoldFrame(search, AddRef(search, item->page), frame, item->dist);
 	return true;
 }
 
@@ -285,11 +330,10 @@ AwaitScoring(PipeannSearch *search, uint32 at)
 {
 	if (search->nunscored == search->unscored_size)
 	{
-		search->unscored_size = Max(FIRST_PAGES, search->unscored_size * 2);
-		search->unscored = search->unscored == NULL ?
-			PipeannAlloc(mul_size(search->unscored_size, sizeof(uint32))) :
-			PipeannRealloc(search->unscored,
-						   mul_size(search->unscored_size, sizeof(uint32)));
+		search->unscored = PipeannRealloc(search->unscored,
+										  mul_size(search->unscored_size * 2,
+												   sizeof(uint32)));
+		search->unscored_size *= 2;
 	}
 	search->unscored[search->nunscored++] = at;
 }
@@ -398,6 +442,7 @@ PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
 	uint32		at = (uint32) (uintptr_t) frame->user;
 	PageRef    *ref = &search->refs[at];
 
+	search->pool.first_unseen = 0;
 	if (!frame->hit)
 		CountWaste(search, ref);
 	if (ref->scored)
@@ -465,12 +510,12 @@ void
 PipeannExplore(PipeannSearch *search, int position)
 {
 	const PipeannLayout *l = search->layout;
-	PipeannCandidate *item = &search->pool.items[position];
+	const PipeannCandidate *item = &search->pool.items[position];
 	const PipeannSlot *slot;
 	int			degree;
 	int			n = 0;
 
-	item->explored = 1;
+	PipeannPoolExplored(&search->pool, position);
 	search->counters->nodes_explored++;
 	slot = PipeannSlotAt(l, search->refs[item->ref].frame->nodes,
 						 PipeannIdSlot(l, item->id));

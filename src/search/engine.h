@@ -17,7 +17,6 @@ typedef struct PageRef
 	uint32		page;
 	float		dist;			/* of the candidate it was asked for */
 	bool		scored;			/* its nodes are among the results */
-	bool		absent;			/* was looked up, and is not resident */
 	uint64		killed;			/* slots that are not */
 	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */
@@ -31,22 +30,13 @@ struct PipeannSearch
 	PipeannCounters *counters;
 	const float *query;
 	PipeannSearchParams params;
-	float	   *table;			/* [nchunks][256] of code distances */
 
-	PipeannPool pool;
 	PipeannSettle settle;		/* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;
-	PipeannIdSet visited;		/* node ids with a known code distance */
-	PipeannIdSet pages;			/* graph page -> refs[] */
-	PageRef    *refs;
 	uint32		nrefs;
-	uint32		refs_size;
 	uint32		nheld;			/* refs with a frame */
-	uint32	   *unscored;		/* refs that arrived and await scoring */
 	uint32		nunscored;
-	uint32		unscored_size;
-	PipeannResults results;
 	uint64		explored;		/* nodes with rows */
 	uint32		recent_entry;	/* that this query's results go to */
 	uint32		taken;			/* of them */
@@ -62,6 +52,21 @@ struct PipeannSearch
 	/* look_ahead */
 	bool		converging;
 	uint32		passed_over;	/* candidate that was to be read, or INVALID_ID */
+
+	/*
+	 * From here on what has memory, which the next search uses again.
+	 */
+	PipeannPool pool;
+	PipeannResults results;
+	PipeannIdSet visited;		/* node ids with a known code distance */
+	PipeannIdSet pages;			/* graph page -> refs[] */
+	PageRef    *refs;
+	uint32		refs_size;
+	uint32	   *unscored;		/* refs that arrived and await scoring */
+	uint32		unscored_size;
+
+	float	   *table;			/* [nchunks][256] of code distances */
+	int			table_size;		/* chunks that there is memory for */
 
 	/* one node's unvisited neighbours */
 	uint32	   *batch_ids;
@@ -162,17 +167,20 @@ PipeannJoinPageMates(PipeannSearch *search)
 /* Add candidates batch_ids[0 .. n - 1], not visited before, to the pool. */
 extern void PipeannPushBatch(PipeannSearch *search, int n);
 
-/* Put a node not visited before in the batch; returns the new length. */
+/*
+ * Put a node in the batch if it was not visited before; returns the new length.
+ * About every other neighbour was, so that this is no branch: the place of one
+ * that was goes to the next. There is room for all that are looked at.
+ */
 static inline int
 PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
 {
-	if (id >= search->codes->ncodes ||
-		!PipeannIdSetAdd(&search->visited, id))
+	if (id >= search->codes->ncodes)
 		return n;
 	search->batch_ids[n] = id;
 	search->batch_codes[n] = PipeannCodeAt(search->codes, id);
 	__builtin_prefetch(search->batch_codes[n]);
-	return n + 1;
+	return n + PipeannIdSetAdd(&search->visited, id);
 }
 
 /*

@@ -4,25 +4,59 @@
  */
 #include "search/idset.h"
 
+static void
+FreeMemory(PipeannIdSet *set)
+{
+	pfree(set->keys);
+	if (set->values != NULL)
+		pfree(set->values);
+}
+
+static void
+Clear(PipeannIdSet *set, uint32 slots)
+{
+	Assert((slots & (slots - 1)) == 0);
+	memset(set->keys, 0xFF, mul_size(slots, sizeof(uint32)));
+	set->mask = slots - 1;
+	set->used = 0;
+}
+
 void
 PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values)
 {
 	Size		size = mul_size(slots, sizeof(uint32));
 
-	Assert((slots & (slots - 1)) == 0);
 	set->keys = PipeannAlloc(size);
-	memset(set->keys, 0xFF, size);
 	set->values = values ? PipeannAlloc(size) : NULL;
-	set->mask = slots - 1;
-	set->used = 0;
+	set->slots = slots;
+	Clear(set, slots);
+}
+
+void
+PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values)
+{
+	PipeannIdSet old;
+
+	if (set->slots >= slots)
+	{
+		Assert((set->values != NULL) == values);
+		Clear(set, slots);
+		return;
+	}
+	old = *set;
+	PipeannIdSetInit(set, slots, values);
+	if (old.slots > 0)
+		FreeMemory(&old);
 }
 
 void
 PipeannIdSetGrow(PipeannIdSet *set)
 {
 	PipeannIdSet old = *set;
+	PipeannMemory former = PipeannMemoryEnter(old.keys);
 
 	PipeannIdSetInit(set, (old.mask + 1) * 2, old.values != NULL);
+	PipeannMemoryLeave(former);
 	for (uint32 i = 0; i <= old.mask; i++)
 	{
 		uint32		to;
@@ -35,7 +69,5 @@ PipeannIdSetGrow(PipeannIdSet *set)
 			set->values[to] = old.values[i];
 	}
 	set->used = old.used;
-	pfree(old.keys);
-	if (old.values != NULL)
-		pfree(old.values);
+	FreeMemory(&old);
 }

@@ -17,9 +17,13 @@ typedef struct PipeannIdSet
 	uint32	   *values;			/* NULL for a plain set */
 	uint32		mask;			/* slots - 1 */
 	uint32		used;
+	uint32		slots;			/* that there is memory for */
 } PipeannIdSet;
 
 extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
+
+/* The same of one no longer wanted, or of all zeroes, with memory that it has. */
+extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetGrow(PipeannIdSet *set);
 
 static inline uint32
@@ -44,13 +48,13 @@ static inline bool
 PipeannIdSetAdd(PipeannIdSet *set, uint32 key)
 {
 	uint32		i = PipeannIdSetFind(set, key);
+	bool		added = set->keys[i] != key;
 
-	if (set->keys[i] == key)
-		return false;
 	set->keys[i] = key;
-	if (++set->used * 2 > set->mask)
+	set->used += added;
+	if (set->used * 2 > set->mask)
 		PipeannIdSetGrow(set);
-	return true;
+	return added;
 }
 
 static inline bool

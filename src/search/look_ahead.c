@@ -138,18 +138,23 @@ Choose(PipeannSearch *search)
 
 /*
  * Explore one candidate in memory that was not chosen; false if there is none.
+ * Those before the first unseen one are none, as long as no page comes.
  */
 static bool
 ExploreAhead(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
 
-	for (int i = PipeannPoolFirstOpen(pool); i < pool->count; i++)
+	for (int i = pool->first_unseen; i < pool->count; i++)
+	{
+		pool->first_unseen = i;
 		if (IsFree(&pool->items[i]) && PipeannIsAtHand(search, i))
 		{
 			PipeannExplore(search, i);
 			return true;
 		}
+	}
+	pool->first_unseen = pool->count;
 	return false;
 }
 

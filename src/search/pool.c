@@ -8,16 +8,47 @@
 
 #define FIRST_DISCARDS 1024
 
+static void
+ReserveItems(PipeannPool *pool, int capacity)
+{
+	Size		size = mul_size(capacity, sizeof(PipeannCandidate));
+
+	if (capacity <= pool->items_size)
+		return;
+	pool->items = pool->items == NULL ? PipeannAlloc(size) :
+		PipeannRealloc(pool->items, size);
+	pool->items_size = capacity;
+}
+
+static void
+ReserveDiscards(PipeannPool *pool)
+{
+	if (pool->discards != NULL)
+		return;
+	pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
+										   sizeof(PipeannDiscard)));
+	pool->discards_size = FIRST_DISCARDS;
+}
+
 void
 PipeannPoolInit(PipeannPool *pool, int length)
 {
 	memset(pool, 0, sizeof(*pool));
+	PipeannPoolReset(pool, length);
+}
+
+void
+PipeannPoolReset(PipeannPool *pool, int length)
+{
+	ReserveItems(pool, length);
+	ReserveDiscards(pool);
 	pool->length = pool->capacity = length;
+	pool->count = 0;
 	pool->bound = INFINITY;
-	pool->items = PipeannAlloc(mul_size(length, sizeof(PipeannCandidate)));
-	pool->discards_size = FIRST_DISCARDS;
-	pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
-										   sizeof(PipeannDiscard)));
+	pool->least = 0;
+	pool->first_open = pool->first_unread = pool->first_unseen = 0;
+	memset(pool->chosen, 0, sizeof(pool->chosen));
+	pool->ndiscards = 0;
 }
 
 void
@@ -25,11 +56,8 @@ PipeannPoolWiden(PipeannPool *pool, int length, int capacity)
 {
 	pool->length = Max(pool->length, length);
 	capacity = Max(pool->length, capacity);
-	if (capacity <= pool->capacity)
-		return;
-	pool->items = PipeannRealloc(pool->items,
-								 mul_size(capacity, sizeof(PipeannCandidate)));
-	pool->capacity = capacity;
+	ReserveItems(pool, capacity);
+	pool->capacity = Max(pool->capacity, capacity);
 }
 
 void
@@ -37,10 +65,10 @@ PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 {
 	if (pool->ndiscards == pool->discards_size)
 	{
-		pool->discards_size *= 2;
 		pool->discards = PipeannRealloc(pool->discards,
-										mul_size(pool->discards_size,
+										mul_size(pool->discards_size * 2,
 												 sizeof(PipeannDiscard)));
+		pool->discards_size *= 2;
 	}
 	pool->discards[pool->ndiscards].dist = dist;
 	pool->discards[pool->ndiscards].id = id;
@@ -48,24 +76,24 @@ PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 }
 
 /*
- * First position whose distance is greater.
+ * First of count positions whose distance is greater, or count. Which half it is
+ * in cannot be foretold, so that is no branch.
  */
 static int
-InsertPosition(const PipeannPool *pool, float dist)
+InsertPosition(const PipeannCandidate *items, int count, float dist)
 {
-	int			low = 0;
-	int			high = pool->count;
+	const PipeannCandidate *base = items;
 
-	while (low < high)
+	if (count == 0)
+		return 0;
+	while (count > 1)
 	{
-		int			middle = (low + high) / 2;
+		int			half = count / 2;
 
-		if (pool->items[middle].dist <= dist)
-			low = middle + 1;
-		else
-			high = middle;
+		base += base[half - 1].dist <= dist ? half : 0;
+		count -= half;
 	}
-	return low;
+	return (int) (base - items) + (base->dist <= dist);
 }
 
 /*
@@ -76,8 +104,18 @@ DropLast(PipeannPool *pool)
 {
 	PipeannCandidate *last = &pool->items[--pool->count];
 
-	if (!last->explored)
-		PipeannPoolDiscard(pool, last->id, last->dist);
+	if (last->explored)
+		return;
+	pool->chosen[last->beam]--;
+	PipeannPoolDiscard(pool, last->id, last->dist);
+}
+
+static void
+NoteInserted(PipeannPool *pool, int position)
+{
+	pool->first_open = Min(pool->first_open, position);
+	pool->first_unread = Min(pool->first_unread, position);
+	pool->first_unseen = Min(pool->first_unseen, position);
 }
 
 int
@@ -96,7 +134,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 		DropLast(pool);
 	}
 
-	position = InsertPosition(pool, dist);
+	position = InsertPosition(pool->items, pool->count, dist);
 	item = &pool->items[position];
 	memmove(item + 1, item,
 			(pool->count - position) * sizeof(PipeannCandidate));
@@ -109,8 +147,8 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	item->beam = 0;
 	item->explored = 0;
 
-	pool->first_open = Min(pool->first_open, position);
-	pool->first_unread = Min(pool->first_unread, position);
+	pool->chosen[0]++;
+	NoteInserted(pool, position);
 	return position;
 }
 
@@ -130,14 +168,13 @@ SortByDistance(PipeannCandidate *items, int n)
 }
 
 /*
- * One by one, each takes a binary search and moves half of the pool: with the
- * neighbours of a node together that is done once.
+ * The farthest first, so that what stands between two of them is moved once, to
+ * where it stays.
  */
 void
 PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 {
-	int			from;
-	int			to;
+	int			end;
 
 	SortByDistance(items, n);
 	while (pool->count + n > pool->capacity)
@@ -154,17 +191,38 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 	if (n == 0)
 		return;
 
-	from = pool->count - 1;
+	end = pool->count;
 	pool->count += n;
-	for (to = pool->count - 1; n > 0; to--)
+	pool->chosen[0] += n;
+	for (; n > 0; n--)
 	{
-		if (from >= 0 && pool->items[from].dist > items[n - 1].dist)
-			pool->items[to] = pool->items[from--];
-		else
-			pool->items[to] = items[--n];
+		int			at = InsertPosition(pool->items, end, items[n - 1].dist);
+
+		memmove(&pool->items[at + n], &pool->items[at],
+				(end - at) * sizeof(PipeannCandidate));
+		pool->items[at + n - 1] = items[n - 1];
+		end = at;
 	}
-	pool->first_open = Min(pool->first_open, to + 1);
-	pool->first_unread = Min(pool->first_unread, to + 1);
+	NoteInserted(pool, end);
+}
+
+void
+PipeannPoolChoose(PipeannPool *pool, int position, int beam)
+{
+	PipeannCandidate *item = &pool->items[position];
+
+	pool->chosen[item->beam]--;
+	pool->chosen[beam]++;
+	item->beam = beam;
+}
+
+void
+PipeannPoolExplored(PipeannPool *pool, int position)
+{
+	PipeannCandidate *item = &pool->items[position];
+
+	pool->chosen[item->beam]--;
+	item->explored = 1;
 }
 
 int
@@ -226,7 +284,7 @@ PipeannPoolRefill(PipeannPool *pool, int length)
 	/* what the pool still holds is explored, or competes like the discards */
 	while (pool->count > 0)
 		DropLast(pool);
-	pool->first_open = pool->first_unread = 0;
+	pool->first_open = pool->first_unread = pool->first_unseen = 0;
 
 	for (uint64 i = pool->ndiscards / 2; i-- > 0;)
 		SiftDown(pool->discards, pool->ndiscards, i);

@@ -23,6 +23,9 @@ typedef struct PipeannCandidate
 
 #define PIPEANN_NO_REF 0x0FFFFFFFU
 
+/* Beams that a candidate may be chosen for, and 0 for none. */
+#define PIPEANN_BEAMS 4
+
 typedef struct PipeannDiscard
 {
 	float		dist;
@@ -39,7 +42,12 @@ typedef struct PipeannPool
 	int			capacity;		/* with the overflow area */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
+	int			first_unseen;	/* items before it were found to be explored,
+								 * chosen, or not at hand; 0 when a page comes */
+	int			chosen[PIPEANN_BEAMS];	/* candidates of each beam that are not
+										 * explored; of beam 0 those of none */
 
+	int			items_size;		/* that there is memory for */
 	PipeannDiscard *discards;
 	uint64		ndiscards;
 	uint64		discards_size;
@@ -47,6 +55,9 @@ typedef struct PipeannPool
 
 /* An empty pool without an overflow area. */
 extern void PipeannPoolInit(PipeannPool *pool, int length);
+
+/* The same of one no longer wanted, or of all zeroes, with memory that it has. */
+extern void PipeannPoolReset(PipeannPool *pool, int length);
 
 /* At least as long, and with at least this capacity. */
 extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
@@ -73,6 +84,12 @@ extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
 
 /* Keep one for later for which there is no room. */
 extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
+
+/* A candidate that is not explored is chosen for a beam. */
+extern void PipeannPoolChoose(PipeannPool *pool, int position, int beam);
+
+/* A candidate is explored now. */
+extern void PipeannPoolExplored(PipeannPool *pool, int position);
 
 /* First candidate not explored, or count. */
 extern int	PipeannPoolFirstOpen(PipeannPool *pool);

@@ -13,12 +13,27 @@ void
 PipeannResultsInit(PipeannResults *results)
 {
 	memset(results, 0, sizeof(*results));
-	results->size = FIRST_RESULTS;
-	results->items = PipeannAlloc(mul_size(FIRST_RESULTS,
-										   sizeof(PipeannResult)));
-	results->tids_size = FIRST_RESULTS;
-	results->tids = PipeannAlloc(mul_size(FIRST_RESULTS,
-										  sizeof(ItemPointerData)));
+	PipeannResultsReset(results);
+}
+
+void
+PipeannResultsReset(PipeannResults *results)
+{
+	if (results->items == NULL)
+	{
+		results->items = PipeannAlloc(mul_size(FIRST_RESULTS,
+											   sizeof(PipeannResult)));
+		results->size = FIRST_RESULTS;
+	}
+	if (results->tids == NULL)
+	{
+		results->tids = PipeannAlloc(mul_size(FIRST_RESULTS,
+											  sizeof(ItemPointerData)));
+		results->tids_size = FIRST_RESULTS;
+	}
+	results->count = 0;
+	results->heaped = false;
+	results->ntids = 0;
 }
 
 /*
@@ -73,10 +88,10 @@ KeepTids(PipeannResults *results, const ItemPointerData *tids, int n)
 
 	while (results->ntids + n > results->tids_size)
 	{
-		results->tids_size *= 2;
 		results->tids = PipeannRealloc(results->tids,
-									   mul_size(results->tids_size,
+									   mul_size(results->tids_size * 2,
 												sizeof(ItemPointerData)));
+		results->tids_size *= 2;
 	}
 	memcpy(results->tids + at, tids, n * sizeof(ItemPointerData));
 	results->ntids += n;
@@ -91,10 +106,10 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 
 	if (results->count == results->size)
 	{
-		results->size *= 2;
 		results->items = PipeannRealloc(results->items,
-										mul_size(results->size,
+										mul_size(results->size * 2,
 												 sizeof(PipeannResult)));
+		results->size *= 2;
 	}
 	added = &results->items[results->count++];
 	*added = *result;

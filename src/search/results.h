@@ -21,6 +21,9 @@ typedef struct PipeannResults
 } PipeannResults;
 
 extern void PipeannResultsInit(PipeannResults *results);
+
+/* The same of what is no longer wanted, or all zeroes, with memory that it has. */
+extern void PipeannResultsReset(PipeannResults *results);
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const ItemPointerData *tids);

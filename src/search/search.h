@@ -118,16 +118,22 @@ typedef struct PipeannResult
 typedef struct PipeannSearch PipeannSearch;
 
 /*
+ * A search that has not begun. All memory that it takes comes from the present
+ * CurrentMemoryContext. Each time that it begins it forgets what it did before,
+ * and uses the memory again.
+ */
+extern PipeannSearch *PipeannSearchCreate(void);
+
+/*
  * Begin a search for query[dim] (normalised for cosine). codes may be NULL
  * (an index without codes): then PipeannSearchExact() is the only way to run.
- * All memory comes from CurrentMemoryContext. The arguments must outlive the
- * search.
+ * The arguments must outlive the search.
  */
-extern PipeannSearch *PipeannSearchBegin(const PipeannLayout *layout,
-										 const PipeannCodes *codes,
-										 PipeannPageSource *source,
-										 const float *query,
-										 const PipeannSearchParams *params);
+extern void PipeannSearchBegin(PipeannSearch *search,
+							   const PipeannLayout *layout,
+							   const PipeannCodes *codes,
+							   PipeannPageSource *source, const float *query,
+							   const PipeannSearchParams *params);
 
 /*
  * Run until every one of the ef best candidates is explored. If the search may

@@ -254,8 +254,68 @@ PoolMergesAsItInserts(void)
 			CHECK(PipeannPoolFirstOpen(&one) == PipeannPoolFirstOpen(&many));
 			CHECK(PipeannPoolFirstUnread(&one) ==
 				  PipeannPoolFirstUnread(&many));
-			if (explored < many.count)
-				one.items[explored].explored = many.items[explored].explored = 1;
+			if (explored < many.count && !many.items[explored].explored)
+			{
+				PipeannPoolExplored(&one, explored);
+				PipeannPoolExplored(&many, explored);
+			}
+		}
+	}
+}
+
+/* How many candidates of each beam are not explored, counted. */
+static bool
+BeamsAreCounted(const PipeannPool *pool)
+{
+	int			chosen[PIPEANN_BEAMS] = {0};
+
+	for (int i = 0; i < pool->count; i++)
+		if (!pool->items[i].explored)
+			chosen[pool->items[i].beam]++;
+	return memcmp(chosen, pool->chosen, sizeof(chosen)) == 0;
+}
+
+/*
+ * The pool knows how many of a beam are left, whatever is explored, falls out or
+ * comes back, and with the memory of a pool that is over.
+ */
+static void
+PoolCountsItsBeams(void)
+{
+	uint64		random = 12;
+	PipeannPool pool;
+	uint32		next = 0;
+
+	PipeannPoolInit(&pool, 3);
+	for (int capacity = 1; capacity <= 100; capacity *= 10)
+	{
+		PipeannPoolReset(&pool, capacity);
+		CHECK(pool.count == 0 && pool.ndiscards == 0);
+		CHECK(pool.capacity == capacity && BeamsAreCounted(&pool));
+		for (int round = 0; round < 500; round++)
+		{
+			PipeannCandidate items[4];
+			int			at = UnitRandom(&random) % capacity;
+
+			memset(items, 0, sizeof(items));
+			for (int i = 0; i < 4; i++)
+			{
+				items[i].id = next++;
+				items[i].dist = UnitRandomFloat(&random, 0, 1);
+				items[i].page = PIPEANN_NO_PAGE;
+				items[i].ref = PIPEANN_NO_REF;
+			}
+			PipeannPoolMerge(&pool, items, UnitRandom(&random) % 5);
+			PipeannPoolInsert(&pool, next++, UnitRandomFloat(&random, 0, 1));
+			if (at < pool.count && !pool.items[at].explored)
+			{
+				PipeannPoolChoose(&pool, at, UnitRandom(&random) % PIPEANN_BEAMS);
+				if (UnitRandom(&random) % 2 == 0)
+					PipeannPoolExplored(&pool, at);
+			}
+			if (round % 100 == 99)
+				PipeannPoolRefill(&pool, capacity);
+			CHECK(PoolIsSorted(&pool) && BeamsAreCounted(&pool));
 		}
 	}
 }
@@ -551,6 +611,7 @@ main(void)
 	UNIT_RUN(PoolOfOne);
 	UNIT_RUN(PoolTakesAnyDistance);
 	UNIT_RUN(PoolMergesAsItInserts);
+	UNIT_RUN(PoolCountsItsBeams);
 	UNIT_RUN(PoolWidens);
 	UNIT_RUN(PoolIsOpenUpToItsBound);
 	UNIT_RUN(SettlesByFactorAndError);

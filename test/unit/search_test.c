@@ -482,6 +482,21 @@ OpenSource(const Index *index, int resident, uint64 seed)
 	return memory;
 }
 
+/* The last search that ended: the next one has its memory, whatever it is of. */
+static PipeannSearch *idle = NULL;
+
+static PipeannSearch *
+BeginSearch(const PipeannLayout *layout, const PipeannCodes *codes,
+			PipeannPageSource *source, const float *query,
+			const PipeannSearchParams *params)
+{
+	PipeannSearch *search = idle != NULL ? idle : PipeannSearchCreate();
+
+	idle = NULL;
+	PipeannSearchBegin(search, layout, codes, source, query, params);
+	return search;
+}
+
 /*
  * End a search: all pages have been given back, and no rule was broken.
  */
@@ -489,6 +504,7 @@ static void
 EndSearch(PipeannSearch *search, MemorySource *memory)
 {
 	PipeannSearchReleasePages(search);
+	idle = search;
 	CHECK(memory->nframes == 0);
 	CHECK(memory->source.in_flight == 0);
 	CHECK(memory->mistakes == 0);
@@ -597,8 +613,8 @@ CountFound(const Index *index, int number, const PipeannSearchParams *params,
 
 	MakeQuery(index, number, query);
 	radius = RadiusOf(index, query, K);
-	search = PipeannSearchBegin(&index->layout, &index->codes, &memory->source,
-								query, params);
+	search = BeginSearch(&index->layout, &index->codes, &memory->source,
+						 query, params);
 	CHECK(PipeannSearchRun(search));
 	CHECK(memory->counters.nodes_explored >= (uint64) params->ef);
 	CHECK(memory->counters.exact_distances >= (uint64) params->ef);
@@ -671,8 +687,8 @@ ReadsOf(PipeannSearchMode mode, uint32 switches, int resident)
 		params.ef = 60;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(l2_index, i, query);
-		search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
-									&memory->source, query, &params);
+		search = BeginSearch(&l2_index->layout, &l2_index->codes,
+							 &memory->source, query, &params);
 		CHECK(PipeannSearchRun(search));
 		reads += memory->counters.page_reads;
 		EndSearch(search, memory);
@@ -771,8 +787,8 @@ BeginsWhereARecentQueryEnded(void)
 		params.ef = 4;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(l2_index, 3, query);
-		search = PipeannSearchBegin(&l2_index->layout, &codes, &memory->source,
-									query, &params);
+		search = BeginSearch(&l2_index->layout, &codes, &memory->source,
+							 query, &params);
 		CHECK(PipeannSearchRun(search));
 		for (int j = 0; j < PIPEANN_RECENT_IDS; j++)
 			CHECK(recent.ids[i][j] == PIPEANN_INVALID_ID);
@@ -881,8 +897,8 @@ GoesOnToTheEnd(void)
 		params.max_pages = max_pages[i / MODES % 3];
 		params.may_settle = i >= 3 * MODES;
 		MakeQuery(l2_index, i, query);
-		search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
-									&memory->source, query, &params);
+		search = BeginSearch(&l2_index->layout, &l2_index->codes,
+							 &memory->source, query, &params);
 		CHECK(TakeAll(l2_index, search, seen) == l2_index->n);
 		CHECK(PipeannSearchExplored(search) == (uint64) l2_index->n);
 		CHECK(memory->counters.nodes_explored >= (uint64) l2_index->n);
@@ -917,8 +933,8 @@ SettleOnce(int number, const PipeannSearchParams *params, int resident,
 
 	MakeQuery(l2_index, number, query);
 	radius = RadiusOf(l2_index, query, K);
-	search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
-								&memory->source, query, params);
+	search = BeginSearch(&l2_index->layout, &l2_index->codes,
+						 &memory->source, query, params);
 	CHECK(PipeannSearchRun(search));
 	sum->reads += memory->counters.page_reads;
 	sum->ended += PipeannSearchIsSettled(search);
@@ -1017,8 +1033,8 @@ ResultsOutliveThePages(void)
 	params.ef = 50;
 	params.max_pages = MAX_FRAMES;
 	MakeQuery(l2_index, 3, query);
-	search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
-								&memory->source, query, &params);
+	search = BeginSearch(&l2_index->layout, &l2_index->codes,
+						 &memory->source, query, &params);
 	CHECK(PipeannSearchRun(search));
 	result = PipeannSearchPeek(search);
 	CHECK(PipeannSearchSlot(search, result->id) != NULL);
@@ -1067,8 +1083,8 @@ PassesThroughDeadNodes(void)
 		params.ef = 20;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(index, i, query);
-		search = PipeannSearchBegin(&index->layout, &index->codes,
-									&memory->source, query, &params);
+		search = BeginSearch(&index->layout, &index->codes,
+							 &memory->source, query, &params);
 		CHECK(TakeAll(index, search, seen) == alive);
 		EndSearch(search, memory);
 	}
@@ -1108,8 +1124,8 @@ PassesOverKilledNodes(void)
 		params.max_pages = MAX_FRAMES;
 		params.killed = KillFirst;
 		MakeQuery(index, i, query);
-		search = PipeannSearchBegin(&index->layout, &index->codes,
-									&memory->source, query, &params);
+		search = BeginSearch(&index->layout, &index->codes,
+							 &memory->source, query, &params);
 		CHECK(PipeannSearchRun(search));
 		result = PipeannSearchPeek(search);
 		CHECK(PipeannIdSlot(&index->layout, result->id) != 0);
@@ -1144,8 +1160,8 @@ ReturnsNodesWhoseRowsAreElsewhere(void)
 	params.ef = 500;
 	params.max_pages = MAX_FRAMES;
 	MakeQuery(index, 1, query);
-	search = PipeannSearchBegin(&index->layout, &index->codes, &memory->source,
-								query, &params);
+	search = BeginSearch(&index->layout, &index->codes, &memory->source,
+						 query, &params);
 	CHECK(PipeannSearchRun(search));
 	while ((result = PipeannSearchPop(search)) != NULL)
 	{
@@ -1186,8 +1202,8 @@ AsksForWideDistances(void)
 	params.wide_distance = WideDistance;
 	params.wide_arg = &dist;
 	MakeQuery(index, 1, query);
-	search = PipeannSearchBegin(&index->layout, &index->codes, &memory->source,
-								query, &params);
+	search = BeginSearch(&index->layout, &index->codes, &memory->source,
+						 query, &params);
 	CHECK(PipeannSearchRun(search));
 	CHECK(wide_calls == 10);
 	for (int i = 0; i < 10; i++)
@@ -1227,8 +1243,8 @@ DoesNotSettleAmongWideVectors(void)
 
 			params.wide_arg = &dist;
 			MakeQuery(index, i, query);
-			search = PipeannSearchBegin(&index->layout, &index->codes,
-										&memory->source, query, &params);
+			search = BeginSearch(&index->layout, &index->codes,
+								 &memory->source, query, &params);
 			CHECK(PipeannSearchRun(search));
 			ended[wide] += PipeannSearchIsSettled(search);
 			EndSearch(search, memory);
@@ -1255,8 +1271,8 @@ ReadsEverythingWithoutCodes(void)
 
 		memory->source.max_in_flight = max_in_flight;
 		MakeQuery(l2_index, max_in_flight, query);
-		search = PipeannSearchBegin(&l2_index->layout, NULL, &memory->source,
-									query, &params);
+		search = BeginSearch(&l2_index->layout, NULL, &memory->source,
+							 query, &params);
 		PipeannSearchExact(search, l2_index->pages);
 		CHECK(memory->nframes == 0);
 		CHECK(memory->counters.in_flight_peak <= (uint64) max_in_flight);
@@ -1291,8 +1307,8 @@ SmallSourcesAreEnough(void)
 		params.ef = 30;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(l2_index, i, query);
-		search = PipeannSearchBegin(&l2_index->layout, &l2_index->codes,
-									&memory->source, query, &params);
+		search = BeginSearch(&l2_index->layout, &l2_index->codes,
+							 &memory->source, query, &params);
 		CHECK(PipeannSearchRun(search));
 		CHECK(PipeannSearchRun(search));
 		CHECK(memory->counters.in_flight_peak <= 1ULL << (i / MODES));
@@ -1319,8 +1335,8 @@ EntersNowhere(void)
 		params.ef = 10;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(l2_index, i, query);
-		search = PipeannSearchBegin(&l2_index->layout, &codes, &memory->source,
-									query, &params);
+		search = BeginSearch(&l2_index->layout, &codes, &memory->source,
+							 query, &params);
 		(void) PipeannSearchRun(search);
 		CHECK(!PipeannSearchRun(search));
 		CHECK(PipeannSearchPop(search) == NULL);
@@ -1411,8 +1427,8 @@ SurvivesDamage(void)
 			params.ef = 50;
 			params.max_pages = round % 2 == 0 ? MAX_FRAMES : 20;
 			MakeQuery(index, round, query);
-			search = PipeannSearchBegin(&index->layout, &index->codes,
-										&memory->source, query, &params);
+			search = BeginSearch(&index->layout, &index->codes,
+								 &memory->source, query, &params);
 			(void) TakeAll(index, search, seen);
 			EndSearch(search, memory);
 		}
@@ -1441,13 +1457,70 @@ StaysWithinItsCodes(void)
 		params.ef = 50;
 		params.max_pages = MAX_FRAMES;
 		MakeQuery(l2_index, i, query);
-		search = PipeannSearchBegin(&l2_index->layout, &codes, &memory->source,
-									query, &params);
+		search = BeginSearch(&l2_index->layout, &codes, &memory->source,
+							 query, &params);
 		CHECK(TakeAll(l2_index, search, seen) > l2_index->n / 3);
 		for (uint32 page = codes.ncodes / l2_index->layout.slots_per_page + 1;
 			 page < l2_index->pages; page++)
 			CHECK(memory->requests[page] == 0);
 		EndSearch(search, memory);
+	}
+	free(seen);
+}
+
+/*
+ * A search in the memory of another, of another index and length, which went on
+ * to the end, does what one in memory of its own does.
+ */
+static void
+ForgetsTheSearchBefore(void)
+{
+	Index	   *other = MakeIndex(5000, 48, PIPEANN_COSINE, PIPEANN_FLOAT2);
+	uint8	   *seen = PipeannAlloc(other->ids);
+
+	for (int i = 0; i < MODES * 6; i++)
+	{
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		int			number = i / MODES;
+		MemorySource *memory[3];
+		PipeannSearch *search[2];
+		float		query[256];
+
+		params.mode = modes[i % MODES];
+		params.max_pages = MAX_FRAMES;
+		params.ef = 10 + 70 * number;
+		memory[2] = OpenSource(other, 30, i);
+		MakeQuery(other, i, query);
+		search[1] = BeginSearch(&other->layout, &other->codes,
+								&memory[2]->source, query, &params);
+		(void) TakeAll(other, search[1], seen);
+		EndSearch(search[1], memory[2]);
+
+		params.ef = 200 - 30 * number;
+		MakeQuery(l2_index, i, query);
+		search[0] = PipeannSearchCreate();
+		for (int j = 0; j < 2; j++)
+		{
+			memory[j] = OpenSource(l2_index, 30, i);
+			if (j == 1)
+				search[1] = idle;
+			PipeannSearchBegin(search[j], &l2_index->layout, &l2_index->codes,
+							   &memory[j]->source, query, &params);
+			CHECK(PipeannSearchRun(search[j]));
+		}
+		CHECK(search[0] != search[1]);
+		for (int j = 0; j < params.ef / 2; j++)
+		{
+			const PipeannResult *fresh = PipeannSearchPop(search[0]);
+			const PipeannResult *again = PipeannSearchPop(search[1]);
+
+			CHECK(fresh != NULL && again != NULL && fresh->id == again->id);
+		}
+		CHECK(memory[0]->counters.code_distances ==
+			  memory[1]->counters.code_distances);
+		CHECK(memory[0]->counters.page_reads == memory[1]->counters.page_reads);
+		EndSearch(search[0], memory[0]);
+		EndSearch(search[1], memory[1]);
 	}
 	free(seen);
 }
@@ -1477,5 +1550,6 @@ main(void)
 	UNIT_RUN(EntersNowhere);
 	UNIT_RUN(SurvivesDamage);
 	UNIT_RUN(StaysWithinItsCodes);
+	UNIT_RUN(ForgetsTheSearchBefore);
 	return UnitDone();
 }
