@@ -27,7 +27,7 @@ typedef struct MemorySource
 } MemorySource;
 
 static PipeannFrame *
-Request(PipeannPageSource *source, uint32 page)
+Request(PipeannPageSource *source, uint32 page, int slot)
 {
 	MemorySource *memory = (MemorySource *) source;
 	MemoryFrame *f;
@@ -37,7 +37,9 @@ Request(PipeannPageSource *source, uint32 page)
 	f = &memory->frames[memory->nframes++];
 	f->frame.page = page;
 	f->frame.state = PIPEANN_FRAME_IN_FLIGHT;
+	(void) slot;
 	f->frame.hit = false;
+	f->frame.slot = PIPEANN_ALL_SLOTS;
 	f->frame.nodes = memory->index->data + page * memory->index->page_size;
 	f->ready = memory->step + memory->latency;
 	source->in_flight++;

@@ -157,6 +157,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.may_settle = true;
+	params.by_slot = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = MaxPages(l);

@@ -9,6 +9,7 @@
 
 #include "executor/instrument.h"
 #include "pgstat.h"
+#include "shmem/hot.h"
 #include "storage/buf_internals.h"
 
 #if PG_VERSION_NUM >= 160000
@@ -79,19 +80,31 @@ Pin(Relation index, BlockNumber blkno, Buffer buffer)
  * A block that is found but cannot be pinned has been evicted since, so that
  * what is on disk is as new as what was found, or is just being read in.
  */
-static Buffer
-PinResident(Relation index, BlockNumber blkno, pg_atomic_uint32 *seen)
+static bool
+PinResident(Relation index, BlockNumber blkno, PipeannResident *resident)
 {
-	Buffer		last = seen == NULL ? InvalidBuffer :
-		(Buffer) pg_atomic_read_u32(seen);
-	Buffer		buffer;
+	uint32		seen = resident->seen == NULL ? InvalidBuffer :
+		pg_atomic_read_u32(resident->seen);
 
-	if (Pin(index, blkno, last))
-		return last;
-	buffer = LookUpBlock(index, blkno);
-	if (seen != NULL && buffer != last)
-		pg_atomic_write_u32(seen, (uint32) buffer);
-	return Pin(index, blkno, buffer) ? buffer : InvalidBuffer;
+	resident->buffer = (Buffer) (seen & ~PIPEANN_SEEN_SOUND);
+	resident->sound = (seen & PIPEANN_SEEN_SOUND) != 0;
+	if (Pin(index, blkno, resident->buffer))
+		return true;
+	resident->buffer = LookUpBlock(index, blkno);
+	resident->sound = false;
+	if (resident->seen != NULL && (uint32) resident->buffer != seen)
+		pg_atomic_write_u32(resident->seen, (uint32) resident->buffer);
+	return Pin(index, blkno, resident->buffer);
+}
+
+void
+PipeannNoteSound(const PipeannResident *resident)
+{
+	uint32		seen = (uint32) resident->buffer;
+
+	if (resident->seen != NULL && !resident->sound)
+		(void) pg_atomic_compare_exchange_u32(resident->seen, &seen,
+											  seen | PIPEANN_SEEN_SOUND);
 }
 
 bool
@@ -102,14 +115,24 @@ PipeannIsResident(Relation index, BlockNumber blkno)
 
 bool
 PipeannCopyResident(Relation index, BlockNumber blkno,
-					pg_atomic_uint32 *seen, char *dst)
+					PipeannResident *resident, Size offset, Size length,
+					char *dst)
 {
-	Buffer		buffer = PinResident(index, blkno, seen);
+	Buffer		buffer;
+	const char *page;
 
-	if (buffer == InvalidBuffer)
+	if (!PinResident(index, blkno, resident))
 		return false;
+	buffer = resident->buffer;
+	page = BufferGetPage(buffer);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	memcpy(dst, BufferGetPage(buffer), BLCKSZ);
+	if (length == 0 || !resident->sound)
+		memcpy(dst, page, BLCKSZ);
+	else
+	{
+		memcpy(dst, page, SizeOfPageHeaderData);
+		memcpy(dst + offset, page + offset, length);
+	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	NoteBufferUse(buffer);
 	ReleaseBuffer(buffer);

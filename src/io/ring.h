@@ -160,13 +160,26 @@ extern void PipeannFrameTrim(void);
 
 /* resident.c */
 
+/* How a block was found in shared_buffers. */
+typedef struct PipeannResident
+{
+	pg_atomic_uint32 *seen;		/* where it was seen last (shmem/hot.h), or NULL */
+	Buffer		buffer;			/* where it is */
+	bool		sound;			/* was found to be sound there before */
+} PipeannResident;
+
 /*
  * Copy a block out of shared_buffers if it is there; not verified. Never does
- * I/O. *seen, unless NULL, is the buffer where it was seen last: one that still
- * has it is found without a look at the mapping table.
+ * I/O. A buffer that has been seen and still has the block is found without a
+ * look at the mapping table. With length > 0, and if it is sound, the copy is of
+ * the page's header and length bytes from offset on.
  */
 extern bool PipeannCopyResident(Relation index, BlockNumber blkno,
-								pg_atomic_uint32 *seen, char *dst);
+								PipeannResident *resident, Size offset,
+								Size length, char *dst);
+
+/* A block that was copied has been verified. */
+extern void PipeannNoteSound(const PipeannResident *resident);
 
 /* The same without the copy. */
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);

@@ -77,7 +77,7 @@ InitPool(PipeannSearch *search, int ef)
 	if (search->params.may_settle &&
 		PipeannIsOn(search, PIPEANN_ADAPTIVE_STOP))
 		PipeannSettleInit(&search->settle, search->layout->metric, ef);
-	PipeannPoolReset(&search->pool, ef);
+	PipeannPoolReset(&search->pool, PipeannLengthInMemory(search, ef));
 	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
 }
 
@@ -98,9 +98,11 @@ static void
 FirstRead(PipeannSearch *search)
 {
 	int			ef = Max(search->params.ef, 1);
-	int			length = search->settle.on ? ef + Min(ef, MOST_BEYOND) :
-		search->pool.length;
+	int			length = search->settle.on ? ef + Min(ef, MOST_BEYOND) : ef;
 
+	if (search->continued)
+		length = search->pool.length;
+	search->pool.length = length;
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }
 
@@ -192,6 +194,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
+	search->params.by_slot &= layout->slots_per_page <= PIPEANN_KNOWN_SLOTS;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
 	search->passed_over = PIPEANN_INVALID_ID;
@@ -219,6 +222,8 @@ AddRef(PipeannSearch *search, uint32 page)
 	at = search->nrefs++;
 	search->refs[at].page = page;
 	search->refs[at].scored = false;
+	search->refs[at].by_slot = false;
+	search->refs[at].slots = 0;
 	search->refs[at].killed = 0;
 	search->refs[at].version = 0;
 	search->refs[at].frame = NULL;
@@ -268,12 +273,13 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 }
 
 static void
-RequestRef(PipeannSearch *search, uint32 page, float dist)
+RequestRef(PipeannSearch *search, uint32 page, uint32 id, float dist)
 {
 	uint32		at = AddRef(search, page);
+	PipeannFrame *frame = search->source->request(search->source, page,
+												  PipeannWantedSlot(search, id));
 
-	HoldFrame(search, at, search->source->request(search->source, page),
-			  dist);
+	HoldFrame(search, at, frame, dist);
 }
 
 void
@@ -281,7 +287,7 @@ PipeannRequest(PipeannSearch *search, int position)
 {
 	const PipeannCandidate *item = &search->pool.items[position];
 
-	RequestRef(search, item->page, item->dist);
+	RequestRef(search, item->page, item->id, item->dist);
 }
 
 bool
@@ -289,7 +295,8 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 {
 	PipeannCandidate *item = &search->pool.items[position];
 	PipeannFrame *frame =
-		search->source->request_resident(search->source, item->page);
+		search->source->request_resident(search->source, item->page,
+										 PipeannWantedSlot(search, item->id));
 
 	if (frame == NULL)
 	{
@@ -301,12 +308,13 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 }
 
 void
-PipeannRequestPage(PipeannSearch *search, uint32 page, float dist)
+PipeannRequestNode(PipeannSearch *search, uint32 id, float dist)
 {
+	uint32		page = PipeannIdPage(search->layout, id);
 	uint32		at;
 
 	if (!PipeannIdSetGet(&search->pages, page, &at))
-		RequestRef(search, page, dist);
+		RequestRef(search, page, id, dist);
 }
 
 /*
@@ -325,8 +333,8 @@ CountWaste(PipeannSearch *search, const PageRef *ref)
 		search->reads_out++;
 }
 
-static void
-AwaitScoring(PipeannSearch *search, uint32 at)
+void
+PipeannAwaitScoring(PipeannSearch *search, uint32 at)
 {
 	if (search->nunscored == search->unscored_size)
 	{
@@ -338,8 +346,8 @@ AwaitScoring(PipeannSearch *search, uint32 at)
 	search->unscored[search->nunscored++] = at;
 }
 
-static void
-ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
+float
+PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
 	PipeannResult result;
@@ -358,12 +366,13 @@ ScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
 	if (search->settle.on)
 		PipeannSettleFound(&search->settle, result.dist);
+	return result.dist;
 }
 
 static inline bool
 IsKilled(uint64 killed, uint32 slot)
 {
-	return slot < 64 && ((killed >> slot) & 1);
+	return slot < PIPEANN_KNOWN_SLOTS && ((killed >> slot) & 1);
 }
 
 void
@@ -427,13 +436,29 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 
 		if (!PipeannSlotIsLive(slot) || IsKilled(killed, i))
 			continue;
-		ScoreSlot(search, id, slot);
+		PipeannScoreSlot(search, id, slot);
 		if (join && !(slot->flags & PIPEANN_SLOT_WIDE))
 			n = PipeannBatchAdd(search, n, id);
 	}
 	if (join)
 		PipeannPushBatch(search, n);
 	SetBound(search);
+}
+
+/*
+ * It is kept for a version of the page: if results are there of another, there is
+ * none for both.
+ */
+void
+PipeannLookForKilled(PipeannSearch *search, PageRef *ref)
+{
+	uint64		version;
+
+	if (search->params.killed == NULL)
+		return;
+	ref->killed = search->params.killed(ref->page, ref->frame->nodes, &version,
+										search->params.killed_arg);
+	ref->version = !ref->scored || ref->version == version ? version : 0;
 }
 
 void
@@ -445,14 +470,14 @@ PipeannArrive(PipeannSearch *search, PipeannFrame *frame)
 	search->pool.first_unseen = 0;
 	if (!frame->hit)
 		CountWaste(search, ref);
+	if (ref->by_slot || !ref->scored)
+		PipeannLookForKilled(search, ref);
 	if (ref->scored)
 		return;
 	ref->scored = true;
-	if (search->params.killed != NULL)
-		ref->killed = search->params.killed(ref->page, frame->nodes,
-											&ref->version,
-											search->params.killed_arg);
-	AwaitScoring(search, at);
+	ref->by_slot = frame->slot != PIPEANN_ALL_SLOTS;
+	if (!ref->by_slot)
+		PipeannAwaitScoring(search, at);
 }
 
 bool
@@ -511,20 +536,22 @@ PipeannExplore(PipeannSearch *search, int position)
 {
 	const PipeannLayout *l = search->layout;
 	const PipeannCandidate *item = &search->pool.items[position];
+	PageRef    *ref = &search->refs[item->ref];
 	const PipeannSlot *slot;
 	int			degree;
 	int			n = 0;
 
 	PipeannPoolExplored(&search->pool, position);
 	search->counters->nodes_explored++;
-	slot = PipeannSlotAt(l, search->refs[item->ref].frame->nodes,
-						 PipeannIdSlot(l, item->id));
+	slot = PipeannSlotOf(search, ref, PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))
 		return;
 	if (PipeannSlotIsLive(slot) &&
-		!IsKilled(search->refs[item->ref].killed, PipeannIdSlot(l, item->id)))
+		!IsKilled(ref->killed, PipeannIdSlot(l, item->id)))
 	{
 		search->explored++;
+		if (ref->by_slot)
+			PipeannScoreExplored(search, ref, item, slot);
 		SampleError(search, item, slot);
 	}
 
@@ -588,6 +615,7 @@ Continue(PipeannSearch *search)
 	uint64		more = Max(search->explored, (uint64) search->params.ef);
 
 	TrimPages(search);
+	search->continued = true;
 	more = Min(more, most);
 	PipeannPoolWiden(pool, (int) more, CapacityFor(search, (int) more));
 	PipeannPoolRefill(pool, (int) more);
@@ -614,6 +642,7 @@ RunMode(PipeannSearch *search)
 			PipeannRunLookAhead(search);
 			break;
 	}
+	PipeannDoubtCodes(search);
 	while (PipeannScoreOne(search))
 		;
 }
@@ -715,7 +744,8 @@ PipeannSearchPage(const PipeannSearch *search, uint32 page)
 	if (!PipeannIdSetGet(&search->pages, page, &at))
 		return NULL;
 	frame = search->refs[at].frame;
-	if (frame == NULL || frame->state != PIPEANN_FRAME_READY)
+	if (frame == NULL || frame->state != PIPEANN_FRAME_READY ||
+		frame->slot != PIPEANN_ALL_SLOTS)
 		return NULL;
 	return frame->nodes;
 }

@@ -17,10 +17,25 @@ typedef struct PageRef
 	uint32		page;
 	float		dist;			/* of the candidate it was asked for */
 	bool		scored;			/* its nodes are among the results */
+	bool		by_slot;		/* each when it is explored, not together: */
+	uint64		slots;			/* these, until now */
 	uint64		killed;			/* slots that are not */
 	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */
 } PageRef;
+
+/* Slots of a page that bits of a word can tell of. */
+#define PIPEANN_KNOWN_SLOTS 64
+
+/* Exact distances of nodes explored by slot, and what their codes err by. */
+typedef struct PipeannBySlot
+{
+	uint32		n;
+	double		sum;
+	double		sum_of_squares;
+	double		error;			/* sum of the errors */
+	double		error_of_squares;
+} PipeannBySlot;
 
 struct PipeannSearch
 {
@@ -40,7 +55,9 @@ struct PipeannSearch
 	uint64		explored;		/* nodes with rows */
 	uint32		recent_entry;	/* that this query's results go to */
 	uint32		taken;			/* of them */
+	PipeannBySlot known;
 	bool		started;
+	bool		continued;
 
 	/* pipe: dynamic width (PipeANN 4.2.3) */
 	int			width;
@@ -95,8 +112,8 @@ PipeannListLength(const PipeannSearch *search)
 /* Ask for a candidate's page; its page-mates in the pool share it. */
 extern void PipeannRequest(PipeannSearch *search, int position);
 
-/* Ask for a page before there is a pool. */
-extern void PipeannRequestPage(PipeannSearch *search, uint32 page, float dist);
+/* Ask for a node's page before there is a pool. */
+extern void PipeannRequestNode(PipeannSearch *search, uint32 id, float dist);
 
 /* Look a candidate's page up; true if it is at hand now. */
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
@@ -141,6 +158,16 @@ extern int	PipeannNearestReady(PipeannSearch *search);
  * may join the pool: positions in it are not to be relied on any more.
  */
 extern bool PipeannScoreOne(PipeannSearch *search);
+
+/* Score the node in a slot; returns its exact distance. */
+extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
+							  const PipeannSlot *slot);
+
+/* Have a page that has come scored: refs[at]. */
+extern void PipeannAwaitScoring(PipeannSearch *search, uint32 at);
+
+/* Learn which nodes of a page at hand have dead rows only. */
+extern void PipeannLookForKilled(PipeannSearch *search, PageRef *ref);
 
 /* Score a page's nodes now, but for slots killed (of the first 64). */
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
@@ -202,6 +229,26 @@ extern bool PipeannExploreBeam(PipeannSearch *search, int beam);
 
 /* Score pages until one more comes, or wait for it. */
 extern void PipeannAwaitPage(PipeannSearch *search);
+
+/* by_slot.c */
+
+/* The list's length while nothing is read. */
+extern int	PipeannLengthInMemory(const PipeannSearch *search, int ef);
+
+/* What is wanted of a node's page if it is resident. */
+extern int	PipeannWantedSlot(const PipeannSearch *search, uint32 id);
+
+/* A slot of a page at hand, until another of it is asked for. */
+extern const PipeannSlot *PipeannSlotOf(PipeannSearch *search, PageRef *ref,
+										uint32 slot);
+
+/* Score a node that was explored of a page whose nodes are not all scored. */
+extern void PipeannScoreExplored(PipeannSearch *search, PageRef *ref,
+								 const PipeannCandidate *item,
+								 const PipeannSlot *slot);
+
+/* The list is explored: see whether it can be relied on. */
+extern void PipeannDoubtCodes(PipeannSearch *search);
 
 /* entry.c */
 extern void PipeannEnter(PipeannSearch *search);

@@ -204,8 +204,7 @@ EnterRecent(PipeannSearch *search, const EntryList *list, int prefix)
 		uint32		id = search->codes->recent->ids[entry][0];
 
 		if (id < search->codes->ncodes)
-			PipeannRequestPage(search, PipeannIdPage(search->layout, id),
-							   best);
+			PipeannRequestNode(search, id, best);
 	}
 	return entry;
 }
@@ -238,9 +237,7 @@ PipeannEnter(PipeannSearch *search)
 	SearchEntryGraph(search, &list, prefix);
 	recent = EnterRecent(search, &list, prefix);
 	for (int i = 0; i < Min(list.count, reads); i++)
-		PipeannRequestPage(search,
-						   PipeannIdPage(search->layout,
-										 codes->entry_ids[list.items[i].position]),
+		PipeannRequestNode(search, codes->entry_ids[list.items[i].position],
 						   list.items[i].dist);
 	search->source->submit(search->source);
 	PipeannPqTable(&codes->pq, search->layout->metric, search->query, prefix,

@@ -96,6 +96,7 @@ typedef struct PipeannSearchParams
 	PipeannSearchMode mode;
 	int			ef;				/* length of the candidate pool, L */
 	bool		may_settle;		/* may end early: settle.h */
+	bool		by_slot;		/* results need not be whole pages' in memory */
 	int			width;			/* most reads in flight; 0: the mode's own */
 	uint32		switches;
 	uint32		max_pages;		/* that a continued search keeps at hand */

@@ -11,6 +11,8 @@
 
 #include "base.h"
 
+#define PIPEANN_ALL_SLOTS (-1)
+
 typedef enum PipeannFrameState
 {
 	PIPEANN_FRAME_FREE,
@@ -23,6 +25,7 @@ typedef struct PipeannFrame
 	uint32		page;			/* graph page ordinal */
 	PipeannFrameState state;
 	bool		hit;			/* from shared_buffers */
+	int			slot;			/* READY: that may be used, or ALL_SLOTS */
 	const char *nodes;			/* READY: slot 0 of the page */
 	void	   *user;			/* the search's own */
 } PipeannFrame;
@@ -50,12 +53,23 @@ struct PipeannPageSource
 	/*
 	 * Ask for a page. READY at once when it is resident, else IN_FLIGHT: the
 	 * read is queued and starts with the next submit() or next(). The frame
-	 * stays valid until release(). Never NULL; errors are raised.
+	 * stays valid until release(). Never NULL; errors are raised. Of a page
+	 * that is resident the frame may have only the slot, unless it is
+	 * PIPEANN_ALL_SLOTS.
 	 */
-	PipeannFrame *(*request) (PipeannPageSource *source, uint32 page);
+	PipeannFrame *(*request) (PipeannPageSource *source, uint32 page,
+							  int slot);
 
 	/* The same only if it is resident, else NULL and nothing happens. */
-	PipeannFrame *(*request_resident) (PipeannPageSource *source, uint32 page);
+	PipeannFrame *(*request_resident) (PipeannPageSource *source, uint32 page,
+									   int slot);
+
+	/*
+	 * Make another slot of a frame that has not all of them the one that may be
+	 * used: it is of the page as it is now. May read, and raise errors.
+	 */
+	void		(*load) (PipeannPageSource *source, PipeannFrame *frame,
+						 int slot);
 
 	/* Start all queued reads. */
 	void		(*submit) (PipeannPageSource *source);

@@ -58,9 +58,12 @@ PipeannHotResetCount(PipeannHot *hot, uint32 page)
 }
 
 /*
- * The buffer in which the page's first block was seen last, 0 for none; NULL
- * for pages not counted. It may hold something else by now.
+ * The buffer in which the page's first block was seen last, 0 for none, and
+ * whether it was found to be sound there; NULL for pages not counted. It may hold
+ * something else by now.
  */
+#define PIPEANN_SEEN_SOUND 0x80000000U
+
 static inline pg_atomic_uint32 *
 PipeannHotSeen(PipeannHot *hot, uint32 page)
 {
