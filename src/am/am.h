@@ -74,6 +74,7 @@ extern int	pipeann_max_scan_tuples;
 extern double pipeann_scan_mem_multiplier;
 extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
+extern int	pipeann_prefetch_rows;
 
 /* The search's ideas that are switched on (search.h). */
 extern uint32 PipeannSwitches(void);
@@ -234,6 +235,14 @@ extern Relation PipeannOpenIndex(Oid relid);
  * this backend has such; until CurrentMemoryContext goes.
  */
 extern PipeannSearch *PipeannBorrowSearch(void);
+
+/*
+ * prefetch.c: ask the operating system for the table pages of the results that
+ * come next, of no more than `most`; returns of how many.
+ */
+#define PIPEANN_MAX_PREFETCH 256
+extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
+								uint64 most);
 
 /* kill.c: rows that a scan found dead to everybody */
 typedef struct PipeannKiller

@@ -33,6 +33,7 @@ typedef struct PipeannScan
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
+	uint64		prefetched;		/* results whose rows were asked for */
 	int64		rows;			/* returned */
 	float		last_dist;		/* of the last result returned */
 
@@ -73,6 +74,7 @@ ResetScan(PipeannScan *state)
 	state->search = NULL;
 	state->exhausted = false;
 	state->taken = 0;
+	state->prefetched = 0;
 	state->rows = 0;
 	state->ntids = 0;
 	state->next_tid = 0;
@@ -236,10 +238,11 @@ Believed(const PipeannScan *state)
 }
 
 /*
- * The next result, letting the search go on when it must.
+ * Let the search go on until there is a next result, if it must; false if there
+ * is none for now.
  */
-static const PipeannResult *
-NextResult(PipeannScan *state)
+static bool
+GoOn(PipeannScan *state)
 {
 	while (!state->exhausted &&
 		   (state->taken >= Believed(state) ||
@@ -248,14 +251,14 @@ NextResult(PipeannScan *state)
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
 			!PipeannSearchIsSettled(state->search))
-			return NULL;
+			return false;
 		if (state->rows >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)
 			PipeannCheckLayout(&state->view);
 	}
-	return PipeannSearchPop(state->search);
+	return true;
 }
 
 /*
@@ -263,10 +266,18 @@ NextResult(PipeannScan *state)
  * was returned already comes too late.
  */
 static bool
-LoadResult(PipeannScan *state)
+LoadResult(IndexScanDesc scan, PipeannScan *state)
 {
-	const PipeannResult *result = NextResult(state);
+	const PipeannResult *result;
 
+	if (!GoOn(state))
+		return false;
+	if (state->taken >= state->prefetched)
+		state->prefetched = state->taken +
+			PipeannPrefetchRows(scan, state->search,
+								state->exhausted ? PIPEANN_MAX_PREFETCH :
+								Believed(state) - state->taken);
+	result = PipeannSearchPop(state->search);
 	if (result == NULL)
 		return false;
 	state->taken++;
@@ -316,7 +327,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 		if (state->chain.next != PIPEANN_INVALID_ID)
 			LoadExt(state);
 		else
-			found = LoadResult(state);
+			found = LoadResult(scan, state);
 	}
 	if (found)
 	{

@@ -16,6 +16,7 @@ int			pipeann_max_scan_tuples;
 double		pipeann_scan_mem_multiplier;
 int			pipeann_search_mode;
 int			pipeann_pipeline_width;
+int			pipeann_prefetch_rows;
 
 static const struct config_enum_entry iterative_scan_values[] = {
 	{"off", PIPEANN_ITERATIVE_OFF, false},
@@ -153,6 +154,12 @@ InitSearchSettings(void)
 static void
 InitIoSettings(void)
 {
+	DefineCustomIntVariable("pipeann.prefetch_rows",
+							"Rows whose table pages are asked for at once, before the first of them is returned.",
+							"0 leaves them to be read one by one, as effective_io_concurrency = 0 does.",
+							&pipeann_prefetch_rows, 10, 0,
+							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,
+							NULL, NULL, NULL);
 	DefineCustomEnumVariable("pipeann.io_method",
 							 "How index pages that are not in shared_buffers are read.",
 							 "auto and io_uring fall back to pread where io_uring is not allowed.",

@@ -691,6 +691,12 @@ PipeannSearchPeek(PipeannSearch *search)
 	return PipeannResultsPeek(&search->results);
 }
 
+int
+PipeannSearchNext(PipeannSearch *search, const PipeannResult **results, int n)
+{
+	return PipeannResultsNext(&search->results, results, n);
+}
+
 /* The nearest results are where a query like this one may begin. */
 static void
 Remember(PipeannSearch *search, uint32 id)

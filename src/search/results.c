@@ -143,3 +143,36 @@ PipeannResultsPop(PipeannResults *results)
 		SiftDown(results, 0);
 	return &results->taken;
 }
+
+/*
+ * The next in order is at the top of the heap, or below one that came before. So
+ * those below are kept in order, as far as they may still be wanted.
+ */
+int
+PipeannResultsNext(PipeannResults *results, const PipeannResult **next, int n)
+{
+	int			found = 0;
+	int			known = 0;
+
+	if (n > 0 && PipeannResultsPeek(results) != NULL)
+		next[known++] = &results->items[0];
+	for (; found < known; found++)
+	{
+		uint64		child = 2 * (uint64) (next[found] - results->items) + 1;
+
+		for (uint64 i = child; i < Min(child + 2, results->count); i++)
+		{
+			const PipeannResult *item = &results->items[i];
+			int			at = known;
+
+			if (known < n)
+				known++;
+			else if (!Before(item, next[--at]))
+				continue;
+			for (; at > found + 1 && Before(item, next[at - 1]); at--)
+				next[at] = next[at - 1];
+			next[at] = item;
+		}
+	}
+	return found;
+}

@@ -30,4 +30,8 @@ extern void PipeannResultsAdd(PipeannResults *results,
 extern const PipeannResult *PipeannResultsPeek(PipeannResults *results);
 extern const PipeannResult *PipeannResultsPop(PipeannResults *results);
 
+/* The first n results in order, or as many as there are; they stay. */
+extern int	PipeannResultsNext(PipeannResults *results,
+							   const PipeannResult **next, int n);
+
 #endif							/* PIPEANN_RESULTS_H */

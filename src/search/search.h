@@ -162,6 +162,13 @@ extern uint64 PipeannSearchExplored(const PipeannSearch *search);
 extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);
 extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
 
+/*
+ * The nearest results not yet taken, nearest first, up to n; returns how many.
+ * Valid until the next run or the next one taken.
+ */
+extern int	PipeannSearchNext(PipeannSearch *search,
+							  const PipeannResult **results, int n);
+
 /* A result's inline TIDs; valid until the next run. */
 extern const ItemPointerData *PipeannSearchTids(const PipeannSearch *search,
 												const PipeannResult *result);

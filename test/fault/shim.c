@@ -12,9 +12,10 @@
  *
  * A rule is "CALL MATCH ERROR SKIP TIMES PID":
  *
- *	 CALL	read, write, extend, append, resize, shm, ring, reap, malloc
+ *	 CALL	read, advise, write, extend, append, resize, shm, ring, reap, malloc
  *	 MATCH	a part of the file's name; for malloc the least size; "-" is any
- *	 ERROR	an errno; 0 makes reads short and writes half done
+ *	 ERROR	an errno; 0 makes reads short and writes half done, and only
+ *			counts what cannot be half done
  *	 SKIP	so many calls succeed first
  *	 TIMES	so many fail then; -1 is all
  *	 PID	in this process only; 0 is any
@@ -167,6 +168,15 @@ pread(int fd, void *buffer, size_t size, off_t offset)
 		return -1;
 	}
 	return real(fd, buffer, error == 0 ? size / 2 : size, offset);
+}
+
+int
+posix_fadvise(int fd, off_t offset, off_t size, int advice)
+{
+	int			error = idle() ? -1 : fault_of_file("advise", fd);
+
+	REAL(posix_fadvise);
+	return error > 0 ? error : real(fd, offset, size, advice);
 }
 
 ssize_t

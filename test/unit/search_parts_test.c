@@ -556,6 +556,37 @@ ResultsComeInOrder(void)
 }
 
 /*
+ * What comes next is what is taken then, however many are asked for, and asking
+ * takes none.
+ */
+static void
+ResultsTellWhatComesNext(void)
+{
+	uint64		random = 9;
+
+	for (int count = 0; count <= 200; count += 1 + count / 3)
+		for (int n = 0; n <= 220; n += 1 + n / 2)
+		{
+			const PipeannResult *next[220];
+			uint32		ids[220];
+			PipeannResults results;
+			int			found;
+
+			PipeannResultsInit(&results);
+			for (int id = 0; id < count; id++)
+				AddResult(&results, id, FewDistances(&random), 1);
+			found = PipeannResultsNext(&results, next, n);
+			CHECK(found == Min(count, n));
+			for (int i = 0; i < found; i++)
+				ids[i] = next[i]->id;
+			for (int i = 0; i < found; i++)
+				CHECK(PipeannResultsPop(&results)->id == ids[i]);
+			found = PipeannResultsNext(&results, next, n);
+			CHECK(found == Max(Min(count - n, n), 0));
+		}
+}
+
+/*
  * Results that come after the first were taken: each one taken is the nearest
  * of those there. Compared with a plain list.
  */
@@ -619,6 +650,7 @@ main(void)
 	UNIT_RUN(IdSetTakesAnyKeys);
 	UNIT_RUN(IdSetHoldsValues);
 	UNIT_RUN(ResultsComeInOrder);
+	UNIT_RUN(ResultsTellWhatComesNext);
 	UNIT_RUN(ResultsMayComeLater);
 	return UnitDone();
 }

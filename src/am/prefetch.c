@@ -1,0 +1,62 @@
+/*
+ * prefetch.c
+ *		Table pages of the rows that a scan returns next.
+ *
+ * The rows nearest to a query stand anywhere in their table, and the executor
+ * reads their pages one after the other. Where those are not in memory, ten of
+ * them take as long as the search. So the operating system is asked for the
+ * pages of several rows at once, before the first of them is returned.
+ */
+#include "postgres.h"
+
+#include "access/relscan.h"
+#include "am/am.h"
+#include "catalog/pg_am_d.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/*
+ * The rows that may be asked for ahead: as many as the setting says, unless the
+ * table's tablespace is not read ahead at all. Only of heaps is it known that
+ * rows are in the blocks that their TIDs name.
+ */
+static int
+MostRows(Relation table)
+{
+	if (table == NULL || table->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace) == 0)
+		return 0;
+	return pipeann_prefetch_rows;
+}
+
+/*
+ * Ask for the pages of up to `most` rows of the next results, the nearest first;
+ * returns of how many results. Rows in overflow slots are left out.
+ */
+int
+PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search, uint64 most)
+{
+	Relation	table = scan->heapRelation;
+	int			wanted = (int) Min(most, (uint64) MostRows(table));
+	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
+	BlockNumber last = InvalidBlockNumber;
+	int			n = PipeannSearchNext(search, results, wanted);
+	int			rows = 0;
+	int			i;
+
+	for (i = 0; i < n && rows < wanted; i++)
+	{
+		const ItemPointerData *tids = PipeannSearchTids(search, results[i]);
+
+		for (uint32 j = 0; j < results[i]->ntids && rows < wanted; j++, rows++)
+		{
+			BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tids[j]);
+
+			if (block != last)
+				(void) PrefetchBuffer(table, MAIN_FORKNUM, block);
+			last = block;
+		}
+	}
+	return i;
+}

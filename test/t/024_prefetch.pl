@@ -1,0 +1,79 @@
+# Table pages of the rows that come next are asked of the operating system before
+# they are read: of as many rows as pipeann.prefetch_rows says, and of no more; not
+# at all where nothing is to be read ahead. That it cannot be done is no error.
+
+use strict;
+use warnings;
+
+use Faults;
+use Pipeann;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+need_images();
+
+my $faults = Faults->new or plan skip_all => 'no compiler';
+my $vectors = images(6000, 7);
+my $query = $vectors->[1234];
+my $node = make_node('prefetch', start => 0);
+
+$faults->start($node);
+$node->safe_psql('postgres', 'SET client_min_messages = warning; CREATE EXTENSION pipeann CASCADE');
+create_items($node, 'items', $vectors);
+my $file = $node->safe_psql('postgres', "SELECT pg_relation_filepath('items')");
+my $session = session($node);
+my @true = exact_answer($session, 'items', $query, 40);
+my @blocks = $session->rows("SELECT (ctid::text::point)[0]::int FROM items ORDER BY v <-> '$query' LIMIT 40");
+$session->close;
+
+# Pages asked for when so many rows are, a number of them at a time: one is not
+# asked for twice in a row, nor when an earlier row has brought it in.
+sub pages
+{
+	my ($rows, $at_once) = @_;
+	my ($pages, %here) = (0);
+
+	for (my $from = 0; $from < $rows; $from += $at_once)
+	{
+		my @next = @blocks[ $from .. $from + $at_once - 1 ];
+		my $last = -1;
+
+		for my $block (@next)
+		{
+			$pages++ if $block != $last && !$here{$block};
+			$last = $block;
+		}
+		$here{$_} = 1 for @next;
+	}
+	return $pages;
+}
+
+# With nothing in memory: what a query returns, and how many pages it asks for.
+sub search
+{
+	my ($limit, $settings, $error) = @_;
+	my ($session, @rows);
+
+	$node->stop;
+	$faults->start($node);
+	$session = session($node);
+	$session->rows($settings) if $settings;
+	$faults->set([ 'advise', $file, $error || 'short' ]);
+	@rows = answer($session, 'items', $query, $limit);
+	my ($asked) = $faults->clear;
+	$session->close;
+	ok(same_answer(\@rows, [ @true[ 0 .. $limit - 1 ] ]), ($settings || 'default') . ", LIMIT $limit: the right answer");
+	return $asked;
+}
+
+cmp_ok(pages(10, 10), '>', 5, 'near rows are on pages of their own');
+is(search(10), pages(10, 10), 'ten rows are asked for at once');
+is(search(1), pages(10, 10), 'also where fewer are wanted');
+is(search(25), pages(30, 10), 'ten more when those are returned, and again');
+is(search(5, 'SET pipeann.prefetch_rows = 3'), pages(6, 3), 'as many as the setting says');
+is(search(10, 'SET pipeann.prefetch_rows = 0'), 0, 'or none');
+is(search(10, 'SET effective_io_concurrency = 0'), 0, 'nor where nothing is read ahead');
+is(search(10, '', 'EIO'), pages(10, 10), 'no harm when it fails');
+$node->stop;
+is(scalar crash_lines($node), 0, 'no process crashed');
+done_testing();
