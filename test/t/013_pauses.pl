@@ -150,13 +150,17 @@ sub problems
 	return @problems;
 }
 
-# All rows of one vector, as many as the table has.
+# All rows of one vector, as many as the table has. Another session may commit
+# between the two questions: they are of one snapshot.
 sub equal_rows
 {
 	my ($session, $table, $source) = @_;
 	my $v = $vectors->[ $source - 1 ];
+
+	$session->rows('BEGIN ISOLATION LEVEL REPEATABLE READ');
 	my ($got) = $session->rows("SELECT count(*) FROM (SELECT v <-> '$v' AS d FROM $table ORDER BY v <-> '$v' LIMIT 5000) s WHERE d = 0");
 	my ($want) = $session->rows("$Pipeann::BY_TABLE; SELECT count(*) FROM $table WHERE v = '$v'; $Pipeann::BY_INDEX");
+	$session->rows('COMMIT');
 	return $got == $want ? () : "$got of $want rows of vector $source found";
 }
 
