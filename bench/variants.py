@@ -16,7 +16,7 @@ SWITCHES = {
     "pipelining": ("pipe",), "read_per_step": ("pipe",), "dynamic_width": ("pipe",),
     "memory_first": ("look_ahead",), "convergence_burst": ("look_ahead",), "overflow_pool": ("look_ahead",),
     "page_seeds": ("pipe", "look_ahead"), "result_seeds": ("best_first",),
-    "adaptive_stop": ("best_first", "pipe", "stale", "look_ahead"),
+    "adaptive_stop": ("best_first", "pipe", "stale", "look_ahead"), "node_hits": ("best_first", "look_ahead"),
 }
 # Switches by which a search gains from earlier ones: a query that was asked before would find its own answer.
 REMEMBERING = ("result_seeds",)

@@ -238,11 +238,11 @@ extern PipeannSearch *PipeannBorrowSearch(void);
 
 /*
  * prefetch.c: ask the operating system for the table pages of the results that
- * come next, of no more than `most`; returns of how many.
+ * come next, of no more than `most`, when so many were taken; returns of how many.
  */
 #define PIPEANN_MAX_PREFETCH 256
 extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
-								uint64 most);
+								uint64 taken, uint64 most);
 
 /* kill.c: rows that a scan found dead to everybody */
 typedef struct PipeannKiller

@@ -122,7 +122,8 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 
 	params.mode = PIPEANN_DEFAULT_MODE;
 	params.ef = ef;
-	params.switches = PIPEANN_DEFAULT_SWITCHES;
+	/* whole pages: there may be room on one */
+	params.switches = PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
 	params.wide_distance = wide_distance;
 	params.wide_arg = wide_arg;

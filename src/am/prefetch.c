@@ -5,7 +5,8 @@
  * The rows nearest to a query stand anywhere in their table, and the executor
  * reads their pages one after the other. Where those are not in memory, ten of
  * them take as long as the search. So the operating system is asked for the
- * pages of several rows at once, before the first of them is returned.
+ * pages of several rows at once, as soon as a second row is wanted: a LIMIT 1, and
+ * most partitions of a table that are searched together, never want one.
  */
 #include "postgres.h"
 
@@ -31,20 +32,25 @@ MostRows(Relation table)
 }
 
 /*
- * Ask for the pages of up to `most` rows of the next results, the nearest first;
- * returns of how many results. Rows in overflow slots are left out.
+ * Rows in overflow slots are left out.
  */
 int
-PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search, uint64 most)
+PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search, uint64 taken,
+					uint64 most)
 {
 	Relation	table = scan->heapRelation;
-	int			wanted = (int) Min(most, (uint64) MostRows(table));
+	uint64		at_once = MostRows(table);
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
 	BlockNumber last = InvalidBlockNumber;
-	int			n = PipeannSearchNext(search, results, wanted);
+	int			wanted;
 	int			rows = 0;
+	int			n;
 	int			i;
 
+	if (at_once == 0)
+		return 0;
+	wanted = (int) Min(most, at_once - taken % at_once);
+	n = PipeannSearchNext(search, results, wanted);
 	for (i = 0; i < n && rows < wanted; i++)
 	{
 		const ItemPointerData *tids = PipeannSearchTids(search, results[i]);

@@ -159,7 +159,6 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.may_settle = true;
-	params.by_slot = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = MaxPages(l);
@@ -272,9 +271,9 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 
 	if (!GoOn(state))
 		return false;
-	if (state->taken >= state->prefetched)
+	if (state->taken > 0 && state->taken >= state->prefetched)
 		state->prefetched = state->taken +
-			PipeannPrefetchRows(scan, state->search,
+			PipeannPrefetchRows(scan, state->search, state->taken,
 								state->exhausted ? PIPEANN_MAX_PREFETCH :
 								Believed(state) - state->taken);
 	result = PipeannSearchPop(state->search);

@@ -89,6 +89,9 @@ static const struct
 	{"pipeann.enable_adaptive_stop",
 		"Lets a search end when its ten nearest rows are unlikely to change, and go on longer while they are not.",
 	PIPEANN_ADAPTIVE_STOP},
+	{"pipeann.enable_node_hits",
+		"Lets a search that reads nothing take the nodes that it explores from their pages, and leave their page-mates.",
+	PIPEANN_NODE_HITS},
 };
 
 static bool switches_on[lengthof(switches)];
@@ -155,7 +158,7 @@ static void
 InitIoSettings(void)
 {
 	DefineCustomIntVariable("pipeann.prefetch_rows",
-							"Rows whose table pages are asked for at once, before the first of them is returned.",
+							"Rows whose table pages are asked for at once, when the second of them is wanted.",
 							"0 leaves them to be read one by one, as effective_io_concurrency = 0 does.",
 							&pipeann_prefetch_rows, 10, 0,
 							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,

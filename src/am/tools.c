@@ -87,7 +87,6 @@ Nearest(RecallState *state, bool exact, float *dists)
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.may_settle = true;
-	params.by_slot = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = PG_INT32_MAX;

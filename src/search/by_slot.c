@@ -34,14 +34,14 @@ PipeannLengthInMemory(const PipeannSearch *search, int ef)
 {
 	int			mates = Min(search->layout->slots_per_page - 1, MOST_MATES);
 
-	return search->params.by_slot ?
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
 		ef + (int) ((int64) ef * mates / (6 * MOST_MATES)) : ef;
 }
 
 int
 PipeannWantedSlot(const PipeannSearch *search, uint32 id)
 {
-	return search->params.by_slot && search->reads == 0 ?
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) && search->reads == 0 ?
 		(int) PipeannIdSlot(search->layout, id) : PIPEANN_ALL_SLOTS;
 }
 
@@ -65,7 +65,7 @@ PipeannSlotOf(PipeannSearch *search, PageRef *ref, uint32 slot)
 static void
 GoByPage(PipeannSearch *search)
 {
-	search->params.by_slot = false;
+	search->params.switches &= ~PIPEANN_NODE_HITS;
 	for (uint32 i = 0; i < search->nrefs; i++)
 	{
 		PageRef    *ref = &search->refs[i];
@@ -117,7 +117,7 @@ PipeannDoubtCodes(PipeannSearch *search)
 	double		variance;
 	double		error;
 
-	if (!search->params.by_slot || known->n < FEWEST_KNOWN)
+	if (!PipeannIsOn(search, PIPEANN_NODE_HITS) || known->n < FEWEST_KNOWN)
 		return;
 	variance = known->sum_of_squares - known->sum * known->sum / n;
 	error = known->error_of_squares - known->error * known->error / n;

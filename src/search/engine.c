@@ -194,7 +194,8 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
-	search->params.by_slot &= layout->slots_per_page <= PIPEANN_KNOWN_SLOTS;
+	if (layout->slots_per_page > PIPEANN_KNOWN_SLOTS)
+		search->params.switches &= ~PIPEANN_NODE_HITS;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
 	search->passed_over = PIPEANN_INVALID_ID;

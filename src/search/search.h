@@ -49,7 +49,9 @@ typedef enum PipeannSearchMode
 #define PIPEANN_RESULT_SEEDS	0x100	/* what recent queries found (AIO-ANN) */
 #define PIPEANN_ADAPTIVE_STOP	0x200	/* an end when the nearest are settled */
 
-#define PIPEANN_DEFAULT_SWITCHES 0x2FF
+#define PIPEANN_NODE_HITS		0x400	/* by_slot.c */
+
+#define PIPEANN_DEFAULT_SWITCHES 0x6FF
 
 /* Results that are settled when a search ends early: the usual LIMIT. */
 #define PIPEANN_SETTLED 10
@@ -96,7 +98,6 @@ typedef struct PipeannSearchParams
 	PipeannSearchMode mode;
 	int			ef;				/* length of the candidate pool, L */
 	bool		may_settle;		/* may end early: settle.h */
-	bool		by_slot;		/* results need not be whole pages' in memory */
 	int			width;			/* most reads in flight; 0: the mode's own */
 	uint32		switches;
 	uint32		max_pages;		/* that a continued search keeps at hand */

@@ -1,7 +1,7 @@
 -- How far a scan goes and in which order its rows come.
 \ir data.psql
 BEGIN;
-SELECT plan(33);
+SELECT plan(38);
 CREATE TABLE items AS SELECT id, id % 100 AS category, val FROM strips WHERE id <= 8000;
 CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops) WITH (m = 12, ef_construction = 64);
 CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries WHERE id <= 10;
@@ -97,6 +97,42 @@ SELECT is(count(*)::int, 50, 'every row is its own nearest')
 FROM (SELECT id, val FROM items ORDER BY id LIMIT 50) a
 	CROSS JOIN LATERAL (SELECT b.val FROM items b ORDER BY b.val <-> a.val LIMIT 1) n
 WHERE a.val = n.val;
+
+-- the memory of one search is kept for the next, if it is not too much; several at
+-- once have memory of their own
+CREATE FUNCTION kept() RETURNS TABLE (contexts bigint, bytes numeric) LANGUAGE sql AS
+	$$SELECT count(*), coalesce(sum(total_bytes), 0) FROM pg_backend_memory_contexts WHERE name = 'pipeann search'$$;
+SELECT search('items', '<->', val, 10) FROM q WHERE id = 1 \g /dev/null
+SELECT is(contexts, 1::bigint, 'memory of a search is kept') FROM kept();
+DECLARE a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM q WHERE id = 1);
+DECLARE b CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM q WHERE id = 2);
+FETCH 3 FROM a \g /dev/null
+FETCH 3 FROM b \g /dev/null
+SELECT is(contexts, 2::bigint, 'two cursors have two') FROM kept();
+CREATE TEMP TABLE turns (n serial, which text, id int);
+DO $$
+DECLARE
+	a refcursor := 'a';
+	b refcursor := 'b';
+	item int;
+BEGIN
+	FOR i IN 1 .. 150 LOOP
+		FETCH a INTO item;
+		INSERT INTO turns (which, id) VALUES ('a', item);
+		FETCH b INTO item;
+		INSERT INTO turns (which, id) VALUES ('b', item);
+	END LOOP;
+END $$;
+CLOSE a;
+CLOSE b;
+SELECT ok((SELECT array_agg(id ORDER BY n) FROM turns WHERE which = 'a') = (SELECT array_agg(s ORDER BY n) FROM search('items', '<->', (SELECT val FROM q WHERE id = 1), 153) WITH ORDINALITY r (s, n) WHERE n > 3)
+	AND (SELECT array_agg(id ORDER BY n) FROM turns WHERE which = 'b') = (SELECT array_agg(s ORDER BY n) FROM search('items', '<->', (SELECT val FROM q WHERE id = 2), 153) WITH ORDINALITY r (s, n) WHERE n > 3),
+	'and each gives its own rows');
+SELECT is(contexts, 1::bigint, 'of which one is kept') FROM kept();
+SET pipeann.ef_search = 10000;
+SELECT count(*) FROM q, search('items', '<->', q.val, 8000) WHERE q.id = 1 \g /dev/null
+RESET pipeann.ef_search;
+SELECT cmp_ok(bytes, '<=', 1024 * 1024::numeric, 'a search of everything leaves no more than a megabyte') FROM kept();
 
 -- a query far from everything
 SELECT is(count(*)::int, 10, 'a query far away finds rows')

@@ -1,6 +1,7 @@
 # Table pages of the rows that come next are asked of the operating system before
 # they are read: of as many rows as pipeann.prefetch_rows says, and of no more; not
-# at all where nothing is to be read ahead. That it cannot be done is no error.
+# at all where nothing is to be read ahead, nor for one row. That it cannot be done
+# is no error.
 
 use strict;
 use warnings;
@@ -26,16 +27,17 @@ my @true = exact_answer($session, 'items', $query, 40);
 my @blocks = $session->rows("SELECT (ctid::text::point)[0]::int FROM items ORDER BY v <-> '$query' LIMIT 40");
 $session->close;
 
-# Pages asked for when so many rows are, a number of them at a time: one is not
-# asked for twice in a row, nor when an earlier row has brought it in.
+# Pages asked for when so many rows are, a number of them at a time, the first being
+# read already: one is not asked for twice in a row, nor when an earlier row has
+# brought it in.
 sub pages
 {
 	my ($rows, $at_once) = @_;
-	my ($pages, %here) = (0);
+	my ($pages, %here) = (0, $blocks[0] => 1);
 
 	for (my $from = 0; $from < $rows; $from += $at_once)
 	{
-		my @next = @blocks[ $from .. $from + $at_once - 1 ];
+		my @next = @blocks[ ($from || 1) .. $from + $at_once - 1 ];
 		my $last = -1;
 
 		for my $block (@next)
@@ -68,8 +70,9 @@ sub search
 
 cmp_ok(pages(10, 10), '>', 5, 'near rows are on pages of their own');
 is(search(10), pages(10, 10), 'ten rows are asked for at once');
-is(search(1), pages(10, 10), 'also where fewer are wanted');
-is(search(25), pages(30, 10), 'ten more when those are returned, and again');
+is(search(1), 0, 'not where one is wanted');
+is(search(2), pages(10, 10), 'but where two are');
+is(search(25), pages(30, 10), 'ten more when those are gone, and again');
 is(search(5, 'SET pipeann.prefetch_rows = 3'), pages(6, 3), 'as many as the setting says');
 is(search(10, 'SET pipeann.prefetch_rows = 0'), 0, 'or none');
 is(search(10, 'SET effective_io_concurrency = 0'), 0, 'nor where nothing is read ahead');

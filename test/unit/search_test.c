@@ -16,6 +16,9 @@
 #define ENTRY_DEGREE 16
 #define CHUNK_SHIFT 8
 #define QUERIES 40
+/* Whole pages are scored, as far as nothing else is said. */
+#define BY_PAGE (PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_NODE_HITS)
+
 #define K 10
 
 /* Clusters make neighbours that matter; queries come from the same ones. */
@@ -688,7 +691,8 @@ RecallWith(const Index *index, PipeannSearchMode mode, uint32 switches, int ef,
 	params.ef = ef;
 	params.width = width;
 	params.max_pages = MAX_FRAMES;
-	params.by_slot = by_slot;
+	if (by_slot)
+		params.switches |= PIPEANN_NODE_HITS;
 	for (int i = 0; i < QUERIES; i++)
 		found += CountFound(index, i, &params, resident);
 	return (double) found / (QUERIES * K);
@@ -698,7 +702,7 @@ static double
 Recall(const Index *index, PipeannSearchMode mode, int ef, int width,
 	   int resident)
 {
-	return RecallWith(index, mode, PIPEANN_DEFAULT_SWITCHES, ef, width,
+	return RecallWith(index, mode, BY_PAGE, ef, width,
 					  resident);
 }
 
@@ -783,7 +787,7 @@ ScoresWhatItExploresInMemory(void)
 {
 	for (int resident = 0; resident <= 100; resident += 100)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(l2_index, resident, 3);
 		PipeannCounters *counters = &memory->counters;
 		PipeannSearch *search;
@@ -792,7 +796,7 @@ ScoresWhatItExploresInMemory(void)
 		params.mode = PIPEANN_LOOK_AHEAD;
 		params.ef = 60;
 		params.max_pages = MAX_FRAMES;
-		params.by_slot = true;
+		params.switches |= PIPEANN_NODE_HITS;
 		MakeQuery(l2_index, 3, query);
 		search = BeginSearch(&l2_index->layout, &l2_index->codes,
 							 &memory->source, query, &params);
@@ -824,7 +828,7 @@ FindsWithoutItsIdeas(void)
 			for (int resident = 0; resident <= 100; resident += 50)
 			{
 				uint32		last = off == 0x100 ? 0 :
-					PIPEANN_DEFAULT_SWITCHES & ~off;
+					BY_PAGE & ~off;
 				double		recall = RecallWith(l2_index, modes[i], last, 100,
 												0, resident);
 
@@ -841,14 +845,14 @@ FindsWithoutItsIdeas(void)
 static void
 ReadsLess(void)
 {
-	uint32		without = PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_PAGE_MATES;
+	uint32		without = BY_PAGE & ~PIPEANN_PAGE_MATES;
 	uint64		best_first = ReadsOf(PIPEANN_BEST_FIRST,
-									 PIPEANN_DEFAULT_SWITCHES, 30);
+									 BY_PAGE, 30);
 	uint64		look_ahead = ReadsOf(PIPEANN_LOOK_AHEAD,
-									 PIPEANN_DEFAULT_SWITCHES, 30);
-	uint64		wide = ReadsOf(PIPEANN_PIPE, PIPEANN_DEFAULT_SWITCHES &
+									 BY_PAGE, 30);
+	uint64		wide = ReadsOf(PIPEANN_PIPE, BY_PAGE &
 							   ~PIPEANN_READ_PER_STEP, 0);
-	uint64		pipe = ReadsOf(PIPEANN_PIPE, PIPEANN_DEFAULT_SWITCHES, 0);
+	uint64		pipe = ReadsOf(PIPEANN_PIPE, BY_PAGE, 0);
 	uint64		no_mates = ReadsOf(PIPEANN_PIPE, without, 0);
 
 	if (!CHECK(look_ahead <= best_first))
@@ -985,7 +989,7 @@ GoesOnToTheEnd(void)
 
 	for (int i = 0; i < 6 * MODES; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
 		PipeannSearch *search;
 		float		query[256];
@@ -1065,11 +1069,11 @@ EndsWhenTheNearestAreSettled(void)
 			PipeannSearchParams params = {
 				.mode = modes[i],
 				.ef = 60,
-				.switches = PIPEANN_DEFAULT_SWITCHES,
+				.switches = BY_PAGE,
 				.max_pages = MAX_FRAMES,
 				.may_settle = true
 			};
-			uint64		list = ReadsOf(modes[i], PIPEANN_DEFAULT_SWITCHES,
+			uint64		list = ReadsOf(modes[i], BY_PAGE,
 									   resident);
 			Settled		sum = {0};
 
@@ -1101,7 +1105,7 @@ DoesNotSettleInMemory(void)
 			PipeannSearchParams params = {
 				.mode = modes[i],
 				.ef = 60,
-				.switches = PIPEANN_DEFAULT_SWITCHES,
+				.switches = BY_PAGE,
 				.max_pages = MAX_FRAMES,
 				.may_settle = true
 			};
@@ -1121,7 +1125,7 @@ DoesNotSettleInMemory(void)
 static void
 ResultsOutliveThePages(void)
 {
-	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+	PipeannSearchParams params = {.switches = BY_PAGE};
 	MemorySource *memory = OpenSource(l2_index, 0, 1);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -1173,7 +1177,7 @@ PassesThroughDeadNodes(void)
 	}
 	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(index, 30, i);
 		PipeannSearch *search;
 		float		query[256];
@@ -1212,7 +1216,7 @@ PassesOverKilledNodes(void)
 			alive++;
 	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(index, 30, i);
 		PipeannSearch *search;
 		const PipeannResult *result;
@@ -1255,7 +1259,7 @@ static void
 KnowsNoVersionOfSeveral(void)
 {
 	uint32	   *looks = PipeannAllocZero(l2_index->pages * sizeof(uint32));
-	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+	PipeannSearchParams params = {.switches = BY_PAGE};
 	MemorySource *memory = OpenSource(l2_index, 100, 4);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -1266,7 +1270,7 @@ KnowsNoVersionOfSeveral(void)
 	params.mode = PIPEANN_LOOK_AHEAD;
 	params.ef = 200;
 	params.max_pages = MAX_FRAMES;
-	params.by_slot = true;
+	params.switches |= PIPEANN_NODE_HITS;
 	params.killed = CountLooks;
 	params.killed_arg = looks;
 	MakeQuery(l2_index, 4, query);
@@ -1293,7 +1297,7 @@ static void
 ReturnsNodesWhoseRowsAreElsewhere(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+	PipeannSearchParams params = {.switches = BY_PAGE};
 	MemorySource *memory = OpenSource(index, 30, 1);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -1337,7 +1341,7 @@ static void
 AsksForWideDistances(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+	PipeannSearchParams params = {.switches = BY_PAGE};
 	MemorySource *memory = OpenSource(index, 30, 1);
 	float		dist = -5;
 	PipeannSearch *search;
@@ -1373,7 +1377,7 @@ GoesByPageAmongWideVectors(void)
 	for (int wide = 0; wide < 2; wide++)
 		for (int resident = 50; resident <= 100; resident += 50)
 		{
-			PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+			PipeannSearchParams params = {.switches = BY_PAGE};
 			MemorySource *memory = OpenSource(index, resident, 1);
 			float		dist = 1e6;
 			uint8	   *seen = PipeannAllocZero(index->ids);
@@ -1389,7 +1393,7 @@ GoesByPageAmongWideVectors(void)
 			params.mode = PIPEANN_LOOK_AHEAD;
 			params.ef = 100;
 			params.max_pages = MAX_FRAMES;
-			params.by_slot = true;
+			params.switches |= PIPEANN_NODE_HITS;
 			params.wide_distance = WideDistance;
 			params.wide_arg = &dist;
 			MakeQuery(index, 1, query);
@@ -1422,7 +1426,7 @@ GoesByPageWhereCodesAreInDoubt(void)
 {
 	for (int doubtful = 0; doubtful < 2; doubtful++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		PipeannCodes codes = l2_index->codes;
 		MemorySource *memory = OpenSource(l2_index, 100, 1);
 		uint8	   *nothing = PipeannAllocZero(((Size) 1 << codes.chunk_shift) *
@@ -1439,7 +1443,7 @@ GoesByPageWhereCodesAreInDoubt(void)
 		params.mode = PIPEANN_LOOK_AHEAD;
 		params.ef = 50;
 		params.max_pages = MAX_FRAMES;
-		params.by_slot = true;
+		params.switches |= PIPEANN_NODE_HITS;
 		MakeQuery(l2_index, 1, query);
 		search = BeginSearch(&l2_index->layout, &codes, &memory->source, query,
 							 &params);
@@ -1477,7 +1481,7 @@ DoesNotSettleAmongWideVectors(void)
 			PipeannSearchParams params = {
 				.mode = PIPEANN_LOOK_AHEAD,
 				.ef = 60,
-				.switches = PIPEANN_DEFAULT_SWITCHES,
+				.switches = BY_PAGE,
 				.max_pages = MAX_FRAMES,
 				.may_settle = true,
 				.wide_distance = WideDistance
@@ -1507,7 +1511,7 @@ ReadsEverythingWithoutCodes(void)
 {
 	for (int max_in_flight = 1; max_in_flight <= 64; max_in_flight *= 4)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(l2_index, 20, max_in_flight);
 		PipeannSearch *search;
 		const PipeannResult *result;
@@ -1543,7 +1547,7 @@ SmallSourcesAreEnough(void)
 {
 	for (int i = 0; i < 4 * MODES; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(l2_index, 10, i);
 		PipeannSearch *search;
 		float		query[256];
@@ -1570,7 +1574,7 @@ EntersNowhere(void)
 {
 	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(l2_index, 0, i);
 		PipeannCodes codes = l2_index->codes;
 		PipeannSearch *search;
@@ -1664,7 +1668,7 @@ SurvivesDamage(void)
 			DamageEntries(&index->codes, &random);
 		for (int i = 0; i < MODES; i++)
 		{
-			PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+			PipeannSearchParams params = {.switches = BY_PAGE};
 			MemorySource *memory = OpenSource(index, 30, round);
 			PipeannSearch *search;
 			float		query[256];
@@ -1694,7 +1698,7 @@ StaysWithinItsCodes(void)
 	codes.ncodes = l2_index->ids / 2;
 	for (int i = 0; i < MODES; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
 		PipeannSearch *search;
 		float		query[256];
@@ -1726,7 +1730,7 @@ ForgetsTheSearchBefore(void)
 
 	for (int i = 0; i < MODES * 6; i++)
 	{
-		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		PipeannSearchParams params = {.switches = BY_PAGE};
 		int			number = i / MODES;
 		MemorySource *memory[3];
 		PipeannSearch *search[2];
