@@ -87,16 +87,23 @@ MakeReady(Source *source, PipeannBufferedFrame *frame, bool hit)
  * A page in shared_buffers was copied under its lock, so it is not torn, and
  * where the cluster has checksums it was verified when it was read in; only
  * elsewhere may the disk's errors be in it. So there a page is verified where
- * it is seen first in a buffer (always, it took 6 % of the time in memory).
+ * it is seen first in a buffer (always, it took 6 % of the time in memory). What
+ * is wrong is said of the page itself, not of a copy, as after a read.
  */
 static void
-VerifyResident(Source *source, const PipeannResident *resident,
-			   const char *page, BlockNumber blkno)
+VerifyResident(Source *source, const PipeannResident *resident, char *page,
+			   BlockNumber blkno)
 {
 	if (!resident->sound &&
 		!(DataChecksumsEnabled() && PipeannPageIsKind(page, PIPEANN_GRAPH)) &&
 		!PipeannPageIsValid(page, blkno, PIPEANN_GRAPH))
-		PipeannPageCheck(source->index, (Page) page, blkno, PIPEANN_GRAPH);
+	{
+		(void) PipeannCopyThroughBuffer(source->index, blkno, page);
+		source->source.counters->retries++;
+		ereport(LOG,
+				(errmsg("index \"%s\": the copy of block %u was not sound and was made again",
+						RelationGetRelationName(source->index), blkno)));
+	}
 	PipeannNoteSound(resident);
 }
 
