@@ -1419,6 +1419,43 @@ GoesByPageAmongWideVectors(void)
 }
 
 /*
+ * A page that was in memory, was let go, and has to be read when the search goes on
+ * is left alone until it has come: the source counts it as a mistake otherwise.
+ */
+static void
+LeavesPagesThatAreBeingRead(void)
+{
+	for (int i = 0; i < MODES * 4; i++)
+	{
+		Index	   *index = MakeIndex(2500, 16, PIPEANN_L2, PIPEANN_FLOAT4);
+		PipeannSearchParams params = {.switches = PIPEANN_DEFAULT_SWITCHES};
+		MemorySource *memory = OpenSource(index, 100, i);
+		float		dist = 1e6;
+		uint64		reads;
+		PipeannSearch *search;
+		float		query[256];
+
+		params.mode = modes[i % MODES];
+		params.ef = 40;
+		params.max_pages = 0;
+		params.wide_distance = WideDistance;
+		params.wide_arg = &dist;
+		MakeQuery(index, i, query);
+		search = BeginSearch(&index->layout, &index->codes, &memory->source,
+							 query, &params);
+		CHECK(PipeannSearchRun(search));
+		memory->resident = 0;
+		for (int j = 0; j < index->n; j++)
+			SlotOf(index, IdAt(index, j))->flags |= PIPEANN_SLOT_WIDE;
+		reads = memory->counters.page_reads;
+		for (int run = 0; run < 3; run++)
+			(void) PipeannSearchRun(search);
+		CHECK(memory->counters.page_reads > reads);
+		EndSearch(search, memory);
+	}
+}
+
+/*
  * So does one whose codes tell nothing, when its list is explored.
  */
 static void
@@ -1799,6 +1836,7 @@ main(void)
 	UNIT_RUN(AsksForWideDistances);
 	UNIT_RUN(GoesByPageAmongWideVectors);
 	UNIT_RUN(GoesByPageWhereCodesAreInDoubt);
+	UNIT_RUN(LeavesPagesThatAreBeingRead);
 	UNIT_RUN(DoesNotSettleAmongWideVectors);
 	UNIT_RUN(ReadsEverythingWithoutCodes);
 	UNIT_RUN(SmallSourcesAreEnough);
