@@ -244,7 +244,7 @@ ReportQuery(int dim, int nchunks)
 		double		times[3];
 
 		times[0] = Now();
-		PipeannPqTable(&pq, PIPEANN_L2, q, 0, nchunks, table);
+		PipeannPqTable(&pq, PIPEANN_L2, q, table);
 		times[1] = Now();
 		for (int i = 0; i < dim; i++)
 			turned[i] = PipeannKernel->dot[PIPEANN_FLOAT4] (q, matrix + (Size) i * dim, dim);

@@ -434,8 +434,8 @@ extern float PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
 /* Mean squared error of the codes of x[n][dim]. */
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 
-/* The first `count` nodes out of which ids nodes are in the entry graph. */
-extern uint32 PipeannEntryCount(uint32 ids);
+/* How many of so many nodes are in the entry graph. */
+extern uint32 PipeannEntryCount(uint32 nodes);
 
 /*
  * Choose them: one node of every so many ids, so that they are spread over the

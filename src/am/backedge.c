@@ -390,18 +390,18 @@ NearestEntry(NewNode *node)
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
 	const float *self = PipeannVectorCacheGet(node->cache, node->id);
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *other = palloc(mul_size(dim, sizeof(float)));
 	uint32		nearest = PIPEANN_INVALID_ID;
 	float		least = INFINITY;
 
 	for (uint32 i = 0; i < codes->entry_count; i++)
 	{
 		uint32		id = codes->entry_ids[i];
-		const float *other;
 		float		dist;
 
 		CHECK_FOR_INTERRUPTS();
-		if (id == node->id ||
-			(other = PipeannVectorCacheGet(node->cache, id)) == NULL)
+		if (id == node->id || !PipeannEmbedNode(node->view, id, x, other))
 			continue;
 		dist = PipeannKernel->l2[PIPEANN_FLOAT4] (self, other, dim);
 		if (dist >= least)
@@ -409,6 +409,8 @@ NearestEntry(NewNode *node)
 		nearest = id;
 		least = dist;
 	}
+	pfree(x);
+	pfree(other);
 	return nearest;
 }
 

@@ -129,7 +129,8 @@ StartSamples(Recoding *r)
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
 	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
 									   sizeof(float)));
-	r->most_entries = Min((Size) PipeannEntryCount(PipeannViewIds(&r->view)),
+	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
+													   PipeannViewIds(&r->view))),
 						  Max(fit, 1));
 	v->dim = l->dim;
 	v->storage = l->storage;

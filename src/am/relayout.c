@@ -188,7 +188,7 @@ static void
 WriteEntries(Layouting *s, const PipeannNodes *nodes, uint32 root)
 {
 	PipeannIndexView *view = s->view;
-	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->ids),
+	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
 											   sizeof(uint32)));
 	uint32		n = PipeannEntrySample(nodes, root, sample);
 

@@ -439,8 +439,7 @@ RankCandidates(Repair *r)
 		r->codes[i] = PipeannCodeAt(codes, r->cand[i].id);
 		__builtin_prefetch(r->codes[i]);
 	}
-	PipeannPqTable(&codes->pq, r->l->metric, r->self, 0, codes->pq.nchunks,
-				   r->table);
+	PipeannPqTable(&codes->pq, r->l->metric, r->self, r->table);
 	PipeannKernel->pq_scan(r->table, codes->pq.nchunks, r->codes, r->ncand,
 						   r->code_dists);
 	for (int i = 0; i < r->ncand; i++)

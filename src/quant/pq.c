@@ -102,9 +102,9 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
-			   int first, int last, float *table)
+			   float *table)
 {
-	for (int j = first; j < last; j++)
+	for (int j = 0; j < pq->nchunks; j++)
 	{
 		const float *x = q + pq->start[j];
 		const float *centroids = pq->centroids + pq->offset[j];

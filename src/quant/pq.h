@@ -6,9 +6,7 @@
  * dimensions; each run is replaced by the number of the nearest of 256
  * centroids (Jegou et al., Product Quantization for Nearest Neighbor Search;
  * used as in DiskANN and PipeANN). Byte j of a code belongs to chunk j; chunks
- * are ordered so that any prefix of a code is spread over the whole vector,
- * which lets a search rank entry points by a prefix of the code while the rest
- * of the query's table is still to be computed.
+ * are ordered so that any prefix of a code is spread over the whole vector.
  */
 #ifndef PIPEANN_PQ_H
 #define PIPEANN_PQ_H
@@ -62,11 +60,10 @@ extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 
 /*
- * Rows [first, last) of the query's table, float[nchunks][256]: squared L2
- * distance to the centroid, or for PIPEANN_IP and PIPEANN_COSINE the negative
+ * The query's table, float[nchunks][256]: squared L2 distance to the centroid, or for PIPEANN_IP and PIPEANN_COSINE the negative
  * inner product (the caller passes a normalised query for cosine).
  */
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
-						   const float *q, int first, int last, float *table);
+						   const float *q, float *table);
 
 #endif							/* PIPEANN_PQ_H */

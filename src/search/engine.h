@@ -76,6 +76,7 @@ struct PipeannSearch
 	PipeannPool pool;
 	PipeannResults results;
 	PipeannIdSet visited;		/* node ids with a known code distance */
+	PipeannIdSet entered;		/* positions of the entry graph */
 	PipeannIdSet pages;			/* graph page -> refs[] */
 	PageRef    *refs;
 	uint32		refs_size;

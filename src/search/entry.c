@@ -1,12 +1,11 @@
 /*
  * entry.c
- *		From nothing to a filled pool: the entry graph, and the query's table
- *		computed under the first reads.
+ *		From nothing to a filled pool: the query's table and the entry graph.
  *
- * Entry points are ranked by a prefix of the code, which needs only as many
- * rows of the table. With those the first pages are asked for; the other rows
- * are computed while they are being read. (PipeANN does the same with the raw
- * vectors of its sample, which we do not keep in memory.)
+ * Entry points are ranked by their whole codes. (PipeANN 4.2.2 computes the table
+ * under the first reads and ranks by raw vectors of the sample, which we do not
+ * keep in memory. To rank by a fourth of the code, and compute the rest of the
+ * table under the first reads, saved 10 us and cost 1 to 2 reads a query.)
  */
 #include "search/engine.h"
 
@@ -14,10 +13,24 @@
 
 #include "kernel/kernel.h"
 
-#define ENTRY_EF 10				/* PipeANN's mem_L */
-#define FIRST_READS 4			/* PipeANN's first width */
-#define PREFIX_PARTS 4			/* the prefix is a fourth of the code ... */
-#define MIN_PREFIX 8			/* ... but at least this long */
+/*
+ * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
+ * 10, and so that hard queries do not begin in the wrong place.
+ */
+#define LEAST_ENTRIES 20
+#define MOST_ENTRIES 100
+#define ENTRY_PART 2
+
+/*
+ * Pages asked for at once. The pool is filled while they are on their way. (PipeANN
+ * begins with 4; of those the last two are 1 read more for each query of SIFT and
+ * MiniLM than if the pool tells what is read, and no fewer waits.)
+ */
+#define FIRST_READS 2
+
+/* Positions visited by lists of the least length, and by longer ones. */
+#define LEAST_VISITED 1024
+#define VISITED_PER_ENTRY 32
 
 typedef struct EntryCandidate
 {
@@ -28,30 +41,20 @@ typedef struct EntryCandidate
 
 typedef struct EntryList
 {
-	EntryCandidate items[ENTRY_EF];
+	EntryCandidate items[MOST_ENTRIES];
 	int			count;
-	uint8	   *visited;		/* bitmap over positions */
+	int			length;
+	int			first_open;		/* all before it are explored */
 } EntryList;
-
-static bool
-Visit(EntryList *list, uint32 position)
-{
-	uint8		bit = 1 << (position & 7);
-
-	if (list->visited[position >> 3] & bit)
-		return false;
-	list->visited[position >> 3] |= bit;
-	return true;
-}
 
 static void
 Insert(EntryList *list, uint32 position, float dist)
 {
 	int			at = list->count;
 
-	if (at == ENTRY_EF)
+	if (at == list->length)
 	{
-		if (dist >= list->items[ENTRY_EF - 1].dist)
+		if (dist >= list->items[at - 1].dist)
 			return;
 		at--;
 	}
@@ -62,62 +65,80 @@ Insert(EntryList *list, uint32 position, float dist)
 	list->items[at].dist = dist;
 	list->items[at].position = position;
 	list->items[at].explored = false;
+	list->first_open = Min(list->first_open, at);
 }
 
 static void
 ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
-			 int n, int prefix)
+			 int n)
 {
 	const PipeannCodes *codes = search->codes;
 	int			m = 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		if (positions[i] >= codes->entry_count || !Visit(list, positions[i]))
+		uint32		id;
+
+		if (positions[i] >= codes->entry_count ||
+			!PipeannIdSetAdd(&search->entered, positions[i]))
 			continue;
-		if (codes->entry_ids[positions[i]] >= codes->ncodes)
+		id = codes->entry_ids[positions[i]];
+		if (id >= codes->ncodes)
 			continue;
 		search->batch_ids[m] = positions[i];
-		search->batch_codes[m] =
-			PipeannCodeAt(codes, codes->entry_ids[positions[i]]);
+		search->batch_codes[m] = PipeannCodeAt(codes, id);
 		__builtin_prefetch(search->batch_codes[m]);
 		m++;
 	}
-	PipeannKernel->pq_scan(search->table, prefix, search->batch_codes, m,
-						   search->batch_dists);
+	PipeannKernel->pq_scan(search->table, codes->pq.nchunks,
+						   search->batch_codes, m, search->batch_dists);
 	search->counters->code_distances += m;
 	for (int i = 0; i < m; i++)
 		Insert(list, search->batch_ids[i], search->batch_dists[i]);
+}
+
+/* The set is kept with the search, not with what runs it. */
+static void
+ForgetEntered(PipeannSearch *search, int length)
+{
+	PipeannMemory former = PipeannMemoryEnter(search);
+	uint32		slots = LEAST_VISITED;
+
+	while (slots < (uint32) length * VISITED_PER_ENTRY)
+		slots *= 2;
+	PipeannIdSetReset(&search->entered, slots, false);
+	PipeannMemoryLeave(former);
 }
 
 /*
  * Greedy search of the entry graph from its medoid, which stands first.
  */
 static void
-SearchEntryGraph(PipeannSearch *search, EntryList *list, int prefix)
+SearchEntryGraph(PipeannSearch *search, EntryList *list)
 {
 	const PipeannCodes *codes = search->codes;
 	uint32		start = 0;
-	int			next = 0;
 
 	list->count = 0;
-	list->visited = PipeannAllocZero(codes->entry_count / 8 + 1);
-	ScoreEntries(search, list, &start, 1, prefix);
-	while (next < list->count)
+	list->first_open = 0;
+	list->length = Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES),
+					   MOST_ENTRIES);
+	ForgetEntered(search, list->length);
+	ScoreEntries(search, list, &start, 1);
+	while (list->first_open < list->count)
 	{
-		uint32		position = list->items[next].position;
-		int			degree = Min(codes->entry_nneighbors[position],
-								 codes->entry_degree);
+		EntryCandidate *item = &list->items[list->first_open++];
+		int			degree;
 
-		list->items[next].explored = true;
+		if (item->explored)
+			continue;
+		item->explored = true;
+		degree = Min(codes->entry_nneighbors[item->position],
+					 codes->entry_degree);
 		ScoreEntries(search, list,
 					 codes->entry_neighbors +
-					 (Size) position * codes->entry_degree, degree, prefix);
-		for (next = 0; next < list->count; next++)
-			if (!list->items[next].explored)
-				break;
+					 (Size) item->position * codes->entry_degree, degree);
 	}
-	pfree(list->visited);
 }
 
 /*
@@ -149,7 +170,7 @@ SeedPool(PipeannSearch *search, const EntryList *list)
  * if that is nearer than best, else -1.
  */
 static int
-NearestRecent(PipeannSearch *search, float best, int prefix)
+NearestRecent(PipeannSearch *search, float best)
 {
 	const PipeannCodes *codes = search->codes;
 	int			found = -1;
@@ -171,8 +192,8 @@ NearestRecent(PipeannSearch *search, float best, int prefix)
 			__builtin_prefetch(search->batch_codes[n]);
 			n++;
 		}
-		PipeannKernel->pq_scan(search->table, prefix, search->batch_codes, n,
-							   search->batch_dists);
+		PipeannKernel->pq_scan(search->table, codes->pq.nchunks,
+							   search->batch_codes, n, search->batch_dists);
 		search->counters->code_distances += n;
 		for (int j = 0; j < n; j++)
 			if (search->batch_dists[j] < best)
@@ -186,11 +207,10 @@ NearestRecent(PipeannSearch *search, float best, int prefix)
 
 /*
  * AIO-ANN's result initialisation: begin where a recent query like this one
- * ended. Asks for the page of its nearest result; the results are pushed when
- * the table is complete.
+ * ended. Asks for the page of its nearest result; the results are pushed later.
  */
 static int
-EnterRecent(PipeannSearch *search, const EntryList *list, int prefix)
+EnterRecent(PipeannSearch *search, const EntryList *list)
 {
 	float		best = list->count > 0 ? list->items[0].dist : INFINITY;
 	int			entry;
@@ -198,7 +218,7 @@ EnterRecent(PipeannSearch *search, const EntryList *list, int prefix)
 	if (!PipeannIsOn(search, PIPEANN_RESULT_SEEDS) ||
 		search->codes->recent == NULL)
 		return -1;
-	entry = NearestRecent(search, best, prefix);
+	entry = NearestRecent(search, best);
 	if (entry >= 0)
 	{
 		uint32		id = search->codes->recent->ids[entry][0];
@@ -225,23 +245,19 @@ void
 PipeannEnter(PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
-	int			nchunks = codes->pq.nchunks;
-	int			prefix = Min(nchunks, Max(MIN_PREFIX, nchunks / PREFIX_PARTS));
 	int			reads = search->params.width > 0 ?
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 	EntryList	list;
 	int			recent;
 
-	PipeannPqTable(&codes->pq, search->layout->metric, search->query, 0,
-				   prefix, search->table);
-	SearchEntryGraph(search, &list, prefix);
-	recent = EnterRecent(search, &list, prefix);
+	PipeannPqTable(&codes->pq, search->layout->metric, search->query,
+				   search->table);
+	SearchEntryGraph(search, &list);
+	recent = EnterRecent(search, &list);
 	for (int i = 0; i < Min(list.count, reads); i++)
 		PipeannRequestNode(search, codes->entry_ids[list.items[i].position],
 						   list.items[i].dist);
 	search->source->submit(search->source);
-	PipeannPqTable(&codes->pq, search->layout->metric, search->query, prefix,
-				   nchunks, search->table);
 	SeedPool(search, &list);
 	SeedRecent(search, recent);
 }

@@ -287,34 +287,54 @@ PipeannReadChanges(Relation index, PipeannLens *lens,
 	}
 }
 
+static void
+InvalidEntries(Relation index)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid entry graph",
+					RelationGetRelationName(index)),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(index))));
+}
+
 /*
  * Searches index arrays with what stands in the entry graph.
  */
 static void
+CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
+{
+	uint32		ids = PipeannMetaIds(meta);
+
+	for (uint32 i = 0; i < meta->entry_count; i++)
+	{
+		if (id[i] >= ids)
+			InvalidEntries(index);
+		if (i % 65536 == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
 CheckEntries(Relation index, const PipeannMeta *meta, const char *stream)
 {
 	uint32		count = meta->entry_count;
-	uint32		ids = PipeannMetaIds(meta);
 	const uint32 *id = (const uint32 *) stream;
 	const uint16 *n = (const uint16 *) (id + count);
 	const uint32 *neighbors = id + count + (count + 1) / 2;
 	bool		ok = true;
 
+	CheckEntryIds(index, meta, id);
 	for (uint32 i = 0; ok && i < count; i++)
 	{
-		ok = id[i] < ids && n[i] <= meta->entry_degree;
+		ok = n[i] <= meta->entry_degree;
 		for (uint32 j = 0; ok && j < n[i]; j++)
 			ok = neighbors[(Size) i * meta->entry_degree + j] < count;
 		if (i % 65536 == 0)
 			CHECK_FOR_INTERRUPTS();
 	}
 	if (!ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has an invalid entry graph",
-						RelationGetRelationName(index)),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(index))));
+		InvalidEntries(index);
 }
 
 /*
@@ -351,20 +371,18 @@ void
 PipeannReadEntries(Relation index, PipeannLens *lens, const PipeannMeta *meta)
 {
 	PipeannBody *body = lens->body;
-	Size		size = PipeannEntryBytes(meta->entry_count,
-										 meta->entry_degree);
-	char	   *stream;
+	Size		size = mul_size(meta->entry_count, sizeof(uint32));
+	uint32	   *ids;
 
 	if (pg_atomic_read_u64(&body->entries_applied) >= meta->entry_changes ||
 		meta->entry_count != lens->entry_count ||
 		meta->entry_degree != lens->entry_degree)
 		return;
-	stream = PipeannAlloc(size);
+	ids = PipeannAlloc(size);
 	PipeannStreamRead(index, &lens->arrays->map, PIPEANN_ENTRY,
-					  meta->entry_first, stream, size);
-	CheckEntries(index, meta, stream);
-	memcpy((char *) body + body->entries, stream,
-		   mul_size(meta->entry_count, sizeof(uint32)));
-	pfree(stream);
+					  meta->entry_first, (char *) ids, size);
+	CheckEntryIds(index, meta, ids);
+	memcpy((char *) body + body->entries, ids, size);
+	pfree(ids);
 	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
 }

@@ -72,7 +72,8 @@ INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 10001 AND 11
 INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 11501 AND 13500;
 INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 13501 AND 16000;
 SELECT cmp_ok((pipeann_index_info('laid_idx')).graph_pages, '>', :pages + 150::bigint, 'rows inserted since take pages');
-SELECT cmp_ok((pipeann_index_info('laid_idx')).relation_bytes - :bytes, '<', 1500000::bigint, 'which are those of former layouts');
+SELECT cmp_ok(relation_bytes - :bytes, '<', (graph_pages - :pages) * 8192, 'which are those of former layouts: the file grows by less')
+FROM pipeann_index_info('laid_idx');
 TRUNCATE truths;
 SELECT cmp_ok(recall('laid', '<->', 'val', source => 'laid'), '>=', 0.99, 'rows inserted since are found');
 SELECT lives_ok('SELECT pipeann_check(''laid_idx'', true)', 'the index is whole');

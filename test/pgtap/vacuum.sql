@@ -33,7 +33,7 @@ END $$;
 -- a third goes, others come
 CREATE TABLE items AS SELECT DISTINCT ON (val) id, val FROM strips WHERE id <= 6000 ORDER BY val, id;
 CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops);
-CREATE TEMP TABLE fresh AS SELECT graph_pages('items_idx') AS pages FROM items LIMIT 1;
+CREATE TEMP TABLE fresh AS SELECT graph_pages('items_idx') AS pages, nodes('items_idx') / 10 AS entries FROM items LIMIT 1;
 DELETE FROM items WHERE id % 3 = 0;
 VACUUM items;
 SELECT ok(is_sound('items_idx'), 'the index is whole after VACUUM');
@@ -56,7 +56,7 @@ SELECT is(nodes('items_idx'), :nodes::bigint, 'VACUUM without dead rows changes 
 -- all go, some come
 DELETE FROM items;
 VACUUM items;
-SELECT cmp_ok(nodes('items_idx'), '<=', 256::bigint, 'an emptied index has only its entry points');
+SELECT cmp_ok(nodes('items_idx'), '<=', (SELECT entries FROM fresh), 'an emptied index has only its entry points');
 SELECT is(count(*)::int, 0, 'and no rows') FROM search('items', '<->', (SELECT val FROM strips WHERE id = 1), 10);
 INSERT INTO items SELECT id, val FROM strips WHERE id > 11000 AND id <= 11500;
 SELECT cmp_ok(found_by_itself('items', 'true'), '>=', 0.99, 'rows that come then are found');
@@ -129,7 +129,7 @@ SELECT s FROM generate_series(1, 4) round, unnest(ARRAY[
 	format('INSERT INTO wide SELECT id, l2_normalize(val) FROM strips WHERE id BETWEEN 5001 + %1$s * 300 AND 5300 + %1$s * 300', round)]) s \gexec
 SELECT cmp_ok(graph_pages('wide_idx'), '<=', :pages + 3::bigint, 'wide vectors: their slots are used again');
 -- (codes trained on bytes cannot tell unit vectors from each other)
-SELECT cmp_ok(found_by_itself('wide', 'id > 5000'), '>=', 0.85, 'wide vectors: most are found');
+SELECT cmp_ok(found_by_itself('wide', 'id > 5000'), '>=', 0.8, 'wide vectors: most are found');
 SELECT ok(is_sound('wide_idx'), 'wide vectors: the index is whole');
 DROP TABLE wide;
 

@@ -311,11 +311,8 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 	float	   *table = palloc(sizeof(float) * pq->nchunks * 256);
 	float	   *decoded = palloc(sizeof(float) * pq->dim);
 	uint8	   *code = palloc(pq->nchunks);
-	int			middle = pq->nchunks / 3;
 
-	/* In two parts, as a search computes it. */
-	PipeannPqTable(pq, metric, q, 0, middle, table);
-	PipeannPqTable(pq, metric, q, middle, pq->nchunks, table);
+	PipeannPqTable(pq, metric, q, table);
 	for (uint32 i = 0; i < data->ntest; i++)
 	{
 		const uint8 *codes[1] = {code};

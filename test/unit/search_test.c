@@ -1387,7 +1387,7 @@ GoesByPageAmongWideVectors(void)
 			PipeannSearch *search;
 			float		query[256];
 
-			for (int i = 0; i < index->n; i += 50)
+			for (int i = 0; i < index->n; i += 20)
 				SlotOf(index, IdAt(index, i))->flags |=
 					wide ? PIPEANN_SLOT_WIDE : 0;
 			params.mode = PIPEANN_LOOK_AHEAD;
@@ -1691,6 +1691,65 @@ DamageEntries(PipeannCodes *codes, uint64 *random)
 	}
 }
 
+/* The page of the entry point that is nearest by its whole code. */
+static uint32
+PageOfNearestEntry(const Index *index, const float *query)
+{
+	const PipeannCodes *codes = &index->codes;
+	float	   *table = PipeannAlloc((Size) codes->pq.nchunks *
+									 PIPEANN_CENTROIDS * sizeof(float));
+	float		least = INFINITY;
+	uint32		page = 0;
+
+	PipeannPqTable(&codes->pq, index->layout.metric, query, table);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+	{
+		const uint8 *code = PipeannCodeAt(codes, codes->entry_ids[i]);
+		float		dist = 0;
+
+		for (int j = 0; j < codes->pq.nchunks; j++)
+			dist += table[j * PIPEANN_CENTROIDS + code[j]];
+		if (dist >= least)
+			continue;
+		least = dist;
+		page = PipeannIdPage(&index->layout, codes->entry_ids[i]);
+	}
+	free(table);
+	return page;
+}
+
+/*
+ * The first page asked for is that of the nearest entry point, whatever the mode
+ * and the list's length, also when the search before it was another's.
+ */
+static void
+BeginsAtTheNearestEntry(void)
+{
+	Index	   *index = MakeIndex(2500, 64, PIPEANN_L2, PIPEANN_FLOAT4);
+	int			right = 0;
+
+	for (int i = 0; i < 25; i++)
+		for (int mode = 0; mode < MODES; mode++)
+		{
+			PipeannSearchParams params = {.switches = BY_PAGE};
+			MemorySource *memory = OpenSource(index, 0, i);
+			PipeannSearch *search;
+			float		query[256];
+
+			params.mode = modes[mode];
+			params.ef = i % 5 == 0 ? 300 : 10;
+			params.max_pages = MAX_FRAMES;
+			MakeQuery(index, i, query);
+			search = BeginSearch(&index->layout, &index->codes,
+								 &memory->source, query, &params);
+			CHECK(PipeannSearchRun(search));
+			right += memory->frames[0]->frame.page ==
+				PageOfNearestEntry(index, query);
+			EndSearch(search, memory);
+		}
+	CHECK(right >= 25 * MODES * 95 / 100);
+}
+
 static void
 SurvivesDamage(void)
 {
@@ -1841,6 +1900,7 @@ main(void)
 	UNIT_RUN(ReadsEverythingWithoutCodes);
 	UNIT_RUN(SmallSourcesAreEnough);
 	UNIT_RUN(EntersNowhere);
+	UNIT_RUN(BeginsAtTheNearestEntry);
 	UNIT_RUN(SurvivesDamage);
 	UNIT_RUN(StaysWithinItsCodes);
 	UNIT_RUN(ForgetsTheSearchBefore);
