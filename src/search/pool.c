@@ -8,6 +8,9 @@
 
 #define FIRST_DISCARDS 1024
 
+/* Candidates whose places are looked for at once. */
+#define MOST_TOGETHER 16
+
 static void
 ReserveItems(PipeannPool *pool, int capacity)
 {
@@ -76,24 +79,27 @@ PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 }
 
 /*
- * First of count positions whose distance is greater, or count. Which half it is
- * in cannot be foretold, so that is no branch.
+ * For each of n candidates the first of count positions whose distance is greater,
+ * or count. Which half it is in cannot be foretold, so that is no branch; and each
+ * step waits for the one before it, so the candidates take them in turns.
  */
-static int
-InsertPosition(const PipeannCandidate *items, int count, float dist)
+static void
+FindPositions(const PipeannCandidate *items, int count,
+			  const PipeannCandidate *wanted, int n, int *positions)
 {
-	const PipeannCandidate *base = items;
-
-	if (count == 0)
-		return 0;
+	for (int i = 0; i < n; i++)
+		positions[i] = 0;
 	while (count > 1)
 	{
 		int			half = count / 2;
 
-		base += base[half - 1].dist <= dist ? half : 0;
+		for (int i = 0; i < n; i++)
+			positions[i] += half &
+				-(int) (items[positions[i] + half - 1].dist <= wanted[i].dist);
 		count -= half;
 	}
-	return (int) (base - items) + (base->dist <= dist);
+	for (int i = 0; count > 0 && i < n; i++)
+		positions[i] += items[positions[i]].dist <= wanted[i].dist;
 }
 
 /*
@@ -121,6 +127,7 @@ NoteInserted(PipeannPool *pool, int position)
 int
 PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 {
+	PipeannCandidate wanted = {.dist = dist};
 	int			position;
 	PipeannCandidate *item;
 
@@ -134,7 +141,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 		DropLast(pool);
 	}
 
-	position = InsertPosition(pool->items, pool->count, dist);
+	FindPositions(pool->items, pool->count, &wanted, 1, &position);
 	item = &pool->items[position];
 	memmove(item + 1, item,
 			(pool->count - position) * sizeof(PipeannCandidate));
@@ -194,14 +201,23 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 	end = pool->count;
 	pool->count += n;
 	pool->chosen[0] += n;
-	for (; n > 0; n--)
+	while (n > 0)
 	{
-		int			at = InsertPosition(pool->items, end, items[n - 1].dist);
+		int			positions[MOST_TOGETHER];
+		int			together = Min(n, MOST_TOGETHER);
 
-		memmove(&pool->items[at + n], &pool->items[at],
-				(end - at) * sizeof(PipeannCandidate));
-		pool->items[at + n - 1] = items[n - 1];
-		end = at;
+		n -= together;
+		FindPositions(pool->items, end, items + n, together, positions);
+		for (int i = together - 1; i >= 0; i--)
+		{
+			/* not behind the one before, though a distance may be no number */
+			int			at = Min(positions[i], end);
+
+			memmove(&pool->items[at + n + i + 1], &pool->items[at],
+					(end - at) * sizeof(PipeannCandidate));
+			pool->items[at + n + i] = items[n + i];
+			end = at;
+		}
 	}
 	NoteInserted(pool, end);
 }

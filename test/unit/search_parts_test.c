@@ -190,27 +190,52 @@ PoolOfOne(void)
 }
 
 /*
- * Infinite and undefined distances keep the pool whole.
+ * Infinite and undefined distances keep the pool whole: whether candidates come
+ * one by one or together, each is there once.
  */
 static void
 PoolTakesAnyDistance(void)
 {
-	uint64		random = 4;
-	PipeannPool pool;
 	const float odd[] = {0.0f / 0.0f, 1.0f / 0.0f, -1.0f / 0.0f, -0.0f, 1e38f};
-	int			total = 0;
+	uint64		random = 4;
 
-	PipeannPoolInit(&pool, 16);
-	for (int i = 0; i < 500; i++)
-		PipeannPoolInsert(&pool, i, odd[UnitRandom(&random) % 5]);
-	while (pool.count > 0)
+	for (int most = 1; most <= 32; most++)
 	{
-		for (int i = 0; i < pool.count; i++)
-			pool.items[i].explored = 1;
-		total += pool.count;
-		PipeannPoolRefill(&pool, 16);
+		PipeannPool pool;
+		PipeannCandidate items[32];
+		bool		seen[500] = {false};
+		int			total = 0;
+		int			n;
+
+		PipeannPoolInit(&pool, 16 + most);
+		for (int id = 0; id < 500; id += n)
+		{
+			n = 1 + (int) (UnitRandom(&random) % most);
+			n = Min(n, 500 - id);
+			memset(items, 0, sizeof(items));
+			for (int i = 0; i < n; i++)
+			{
+				items[i].id = id + i;
+				items[i].dist = odd[UnitRandom(&random) % 5];
+			}
+			if (n == 1)
+				PipeannPoolInsert(&pool, items[0].id, items[0].dist);
+			else
+				PipeannPoolMerge(&pool, items, n);
+		}
+		while (pool.count > 0)
+		{
+			for (int i = 0; i < pool.count; i++)
+			{
+				CHECK(!seen[pool.items[i].id]);
+				seen[pool.items[i].id] = true;
+				pool.items[i].explored = 1;
+			}
+			total += pool.count;
+			PipeannPoolRefill(&pool, 16);
+		}
+		CHECK(total == 500);
 	}
-	CHECK(total == 500);
 }
 
 /*
