@@ -78,7 +78,7 @@ static const struct
 		"Lets look_ahead keep a longer pool, whose candidates in memory it explores while it waits.",
 	PIPEANN_OVERFLOW_POOL},
 	{"pipeann.enable_page_seeds",
-		"Lets a search begin with all nodes of the entry graph's pages.",
+		"Lets a search that reads begin with all nodes of the entry graph's pages.",
 	PIPEANN_PAGE_SEEDS},
 	{"pipeann.enable_page_mates",
 		"Lets all nodes of a page that was read be candidates.",

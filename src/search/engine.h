@@ -24,6 +24,9 @@ typedef struct PageRef
 	PipeannFrame *frame;		/* NULL once released */
 } PageRef;
 
+/* The most nodes that the entry graph gives a search. */
+#define PIPEANN_SEEDS 100
+
 /* Slots of a page that bits of a word can tell of. */
 #define PIPEANN_KNOWN_SLOTS 64
 
@@ -55,6 +58,7 @@ struct PipeannSearch
 	uint64		explored;		/* nodes with rows */
 	uint32		recent_entry;	/* that this query's results go to */
 	uint32		taken;			/* of them */
+	int			nseeds;			/* whose page-mates are no candidates yet */
 	PipeannBySlot known;
 	bool		started;
 	bool		continued;
@@ -77,6 +81,7 @@ struct PipeannSearch
 	PipeannResults results;
 	PipeannIdSet visited;		/* node ids with a known code distance */
 	PipeannIdSet entered;		/* positions of the entry graph */
+	uint32		seeds[PIPEANN_SEEDS];	/* nodes found there */
 	PipeannIdSet pages;			/* graph page -> refs[] */
 	PageRef    *refs;
 	uint32		refs_size;
@@ -174,6 +179,9 @@ extern void PipeannLookForKilled(PipeannSearch *search, PageRef *ref);
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
 							 const char *nodes, uint64 killed, bool join);
 
+/* Have all nodes of the pages where a search began be candidates: entry.c. */
+extern void PipeannSeedPages(PipeannSearch *search);
+
 static inline bool
 PipeannJoinsMates(const PipeannSearch *search)
 {
@@ -182,11 +190,15 @@ PipeannJoinsMates(const PipeannSearch *search)
 
 /*
  * Pages that have come are scored before anything is decided if their nodes
- * may join the pool, else when there is nothing better to do.
+ * may join the pool, else when there is nothing better to do. Those of the entry
+ * points need not have come: codes tell what is there. Both are candidates only
+ * once something was read, since what they save is reads.
  */
 static inline void
 PipeannJoinPageMates(PipeannSearch *search)
 {
+	if (search->nseeds > 0 && search->reads > 0)
+		PipeannSeedPages(search);
 	if (search->nunscored > 0 && PipeannJoinsMates(search))
 		while (PipeannScoreOne(search))
 			;

@@ -18,7 +18,7 @@
  * 10, and so that hard queries do not begin in the wrong place.
  */
 #define LEAST_ENTRIES 20
-#define MOST_ENTRIES 100
+#define MOST_ENTRIES PIPEANN_SEEDS
 #define ENTRY_PART 2
 
 /*
@@ -141,28 +141,48 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list)
 	}
 }
 
-/*
- * All nodes of the pages found are candidates (LAANN, algorithm 2). Slots that
- * a build leaves free may hold none.
- */
 static void
 SeedPool(PipeannSearch *search, const EntryList *list)
 {
-	const PipeannLayout *l = search->layout;
+	int			n = 0;
 
 	for (int i = 0; i < list->count; i++)
 	{
 		uint32		id = search->codes->entry_ids[list->items[i].position];
-		uint32		first = PipeannIdPage(l, id) * l->slots_per_page;
+
+		search->seeds[i] = id;
+		n = PipeannBatchAdd(search, n, id);
+		if (n == search->batch_size)
+		{
+			PipeannPushBatch(search, n);
+			n = 0;
+		}
+	}
+	PipeannPushBatch(search, n);
+	search->nseeds = PipeannIsOn(search, PIPEANN_PAGE_SEEDS) ?
+		list->count : 0;
+}
+
+/*
+ * All nodes of the pages found are candidates (LAANN, algorithm 2). Slots that
+ * a build leaves free may hold none.
+ */
+void
+PipeannSeedPages(PipeannSearch *search)
+{
+	const PipeannLayout *l = search->layout;
+
+	for (int i = 0; i < search->nseeds; i++)
+	{
+		uint32		first = PipeannIdPage(l, search->seeds[i]) *
+			l->slots_per_page;
 		int			n = 0;
 
-		if (PipeannIsOn(search, PIPEANN_PAGE_SEEDS))
-			for (uint32 j = 0; j < l->fill; j++)
-				n = PipeannBatchAdd(search, n, first + j);
-		else
-			n = PipeannBatchAdd(search, n, id);
+		for (uint32 j = 0; j < l->fill; j++)
+			n = PipeannBatchAdd(search, n, first + j);
 		PipeannPushBatch(search, n);
 	}
+	search->nseeds = 0;
 }
 
 /*
@@ -260,4 +280,5 @@ PipeannEnter(PipeannSearch *search)
 	search->source->submit(search->source);
 	SeedPool(search, &list);
 	SeedRecent(search, recent);
+	PipeannJoinPageMates(search);
 }
