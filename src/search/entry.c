@@ -68,6 +68,7 @@ Insert(EntryList *list, uint32 position, float dist)
 	list->first_open = Min(list->first_open, at);
 }
 
+/* Whether a position was visited before is no branch: see PipeannBatchAdd(). */
 static void
 ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 			 int n)
@@ -77,24 +78,30 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 
 	for (int i = 0; i < n; i++)
 	{
+		uint32		position = positions[i];
 		uint32		id;
 
-		if (positions[i] >= codes->entry_count ||
-			!PipeannIdSetAdd(&search->entered, positions[i]))
+		if (position >= codes->entry_count)
 			continue;
-		id = codes->entry_ids[positions[i]];
+		id = codes->entry_ids[position];
 		if (id >= codes->ncodes)
 			continue;
-		search->batch_ids[m] = positions[i];
+		search->batch_ids[m] = position;
 		search->batch_codes[m] = PipeannCodeAt(codes, id);
 		__builtin_prefetch(search->batch_codes[m]);
-		m++;
+		m += PipeannIdSetAdd(&search->entered, position);
 	}
 	PipeannKernel->pq_scan(search->table, codes->pq.nchunks,
 						   search->batch_codes, m, search->batch_dists);
 	search->counters->code_distances += m;
 	for (int i = 0; i < m; i++)
 		Insert(list, search->batch_ids[i], search->batch_dists[i]);
+}
+
+static inline const uint32 *
+NeighborsOf(const PipeannCodes *codes, const EntryCandidate *item)
+{
+	return codes->entry_neighbors + (Size) item->position * codes->entry_degree;
 }
 
 /* The set is kept with the search, not with what runs it. */
@@ -133,11 +140,11 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list)
 		if (item->explored)
 			continue;
 		item->explored = true;
+		if (list->first_open < list->count)
+			__builtin_prefetch(NeighborsOf(codes, &list->items[list->first_open]));
 		degree = Min(codes->entry_nneighbors[item->position],
 					 codes->entry_degree);
-		ScoreEntries(search, list,
-					 codes->entry_neighbors +
-					 (Size) item->position * codes->entry_degree, degree);
+		ScoreEntries(search, list, NeighborsOf(codes, item), degree);
 	}
 }
 
