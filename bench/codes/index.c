@@ -76,7 +76,8 @@ MakeEntryGraph(Index *index)
 
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = index->order[(uint64) i * index->vectors.n / n];
-	graph = PipeannEntryGraphBuild(&index->vectors, sample, n, ENTRY_DEGREE, 1);
+	graph = PipeannEntryGraphBuild(&index->vectors, sample, n, ENTRY_DEGREE, 1,
+								   NULL, NULL);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = Swapped(i, graph->medoid);

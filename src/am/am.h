@@ -88,6 +88,7 @@ extern const char *PipeannSearchModeName(int mode);
 #define PIPEANN_PHASE_PACK 5
 #define PIPEANN_PHASE_WRITE 6
 #define PIPEANN_PHASE_WAL 7
+#define PIPEANN_PHASE_ENTRY 8
 
 /* pgvector's type, as it is in memory. */
 typedef struct PipeannVector
@@ -477,7 +478,8 @@ extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
 							  const PipeannExtentMap *map,
 							  const PipeannNodes *nodes, const uint32 *sample,
-							  uint32 n, bool wal);
+							  uint32 n, bool wal,
+							  PipeannGraphProgress progress, void *arg);
 
 /*
  * Everything for a build, without WAL: train, encode, entry graph. Sets the

@@ -96,6 +96,12 @@ ShowProgress(int64 done, int64 total)
 }
 
 static void
+EntryProgress(uint32 done, void *arg)
+{
+	ShowProgress(done, *(uint32 *) arg);
+}
+
+static void
 TrainProgress(int done, int total, void *arg)
 {
 	(void) arg;
@@ -321,10 +327,12 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 void
 PipeannEntryWrite(Relation index, PipeannMeta *meta,
 				  const PipeannExtentMap *map, const PipeannNodes *nodes,
-				  const uint32 *sample, uint32 n, bool wal)
+				  const uint32 *sample, uint32 n, bool wal,
+				  PipeannGraphProgress progress, void *arg)
 {
 	PipeannGraph *graph = PipeannEntryGraphBuild(&nodes->vectors, sample, n,
-												 ENTRY_DEGREE, SEED);
+												 ENTRY_DEGREE, SEED, progress,
+												 arg);
 	char	   *stream = SerializeEntryGraph(nodes, sample, graph);
 
 	meta->entry_first = PipeannNextEntryFirst(meta, n);
@@ -364,7 +372,10 @@ PipeannCodingWrite(Relation index, PipeannMeta *meta,
 	WriteCodes(index, meta, map, &pq, nodes);
 	meta->code_pages = (nodes->ids + PipeannCodesPerPage(&meta->layout) - 1) /
 		PipeannCodesPerPage(&meta->layout);
-	PipeannEntryWrite(index, meta, map, nodes, sample, n, false);
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
+								 PIPEANN_PHASE_ENTRY);
+	PipeannEntryWrite(index, meta, map, nodes, sample, n, false,
+					  EntryProgress, &n);
 	meta->trained_nodes = nodes->vectors.n;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	pfree(sample);

@@ -80,6 +80,8 @@ pipeannbuildphasename(int64 phase)
 			return "packing pages";
 		case PIPEANN_PHASE_WRITE:
 			return "writing pages";
+		case PIPEANN_PHASE_ENTRY:
+			return "building entry graph";
 		case PIPEANN_PHASE_WAL:
 			return "writing WAL";
 		default:

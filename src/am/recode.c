@@ -354,7 +354,7 @@ WriteEntries(Recoding *r)
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = i;
 	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map, &r->entries,
-					  sample, n, true);
+					  sample, n, true, NULL, NULL);
 	pfree(sample);
 }
 

@@ -193,7 +193,7 @@ WriteEntries(Layouting *s, const PipeannNodes *nodes, uint32 root)
 	uint32		n = PipeannEntrySample(nodes, root, sample);
 
 	PipeannEntryWrite(view->index, &view->meta, view->map, nodes, sample, n,
-					  true);
+					  true, NULL, NULL);
 	s->made = view->meta;
 	pfree(sample);
 }

@@ -36,7 +36,8 @@ GatherSample(const PipeannVectors *vectors, const uint32 *ids, uint32 n)
 
 PipeannGraph *
 PipeannEntryGraphBuild(const PipeannVectors *vectors, const uint32 *ids,
-					   uint32 n_sample, int max_degree, uint64 seed)
+					   uint32 n_sample, int max_degree, uint64 seed,
+					   PipeannGraphProgress progress, void *arg)
 {
 	PipeannVectors sample = GatherSample(vectors, ids, n_sample);
 	PipeannGraphParams params;
@@ -46,7 +47,7 @@ PipeannEntryGraphBuild(const PipeannVectors *vectors, const uint32 *ids,
 	params.ef_construction = ENTRY_EF;
 	params.alpha = ENTRY_ALPHA;
 	params.seed = seed;
-	graph = PipeannGraphBuild(&sample, &params, NULL, NULL);
+	graph = PipeannGraphBuild(&sample, &params, progress, arg);
 	pfree((void *) sample.data);
 	if (sample.aux != NULL)
 		pfree((void *) sample.aux);

@@ -160,6 +160,8 @@ extern void PipeannGraphPack(const PipeannGraph *graph,
  */
 extern PipeannGraph *PipeannEntryGraphBuild(const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,
-											int max_degree, uint64 seed);
+											int max_degree, uint64 seed,
+											PipeannGraphProgress progress,
+											void *arg);
 
 #endif							/* PIPEANN_GRAPH_H */

@@ -869,7 +869,8 @@ TestEntryGraph(void)
 	for (metric = PIPEANN_L2; metric <= PIPEANN_COSINE; metric++)
 	{
 		PipeannVectors v = Vectors(metric, NROWS);
-		PipeannGraph *g = PipeannEntryGraphBuild(&v, ids, 300, 16, 7);
+		PipeannGraph *g = PipeannEntryGraphBuild(&v, ids, 300, 16, 7,
+												  NULL, NULL);
 		double		near = 0;
 		double		far = 0;
 

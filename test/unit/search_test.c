@@ -239,7 +239,8 @@ MakeEntryGraph(Index *index, const PipeannVectors *v)
 
 	for (int i = 0; i < ENTRIES; i++)
 		sample[i] = index->order[(uint64) i * index->n / ENTRIES];
-	graph = PipeannEntryGraphBuild(v, sample, ENTRIES, ENTRY_DEGREE, 1);
+	graph = PipeannEntryGraphBuild(v, sample, ENTRIES, ENTRY_DEGREE, 1,
+								   NULL, NULL);
 	for (uint32 i = 0; i < ENTRIES; i++)
 	{
 		uint32		from = Swapped(i, graph->medoid);
