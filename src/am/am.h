@@ -473,7 +473,7 @@ extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 
 /*
  * Build the entry graph over sample[n] of the nodes and write it. Sets entry
- * count, degree and first page in meta.
+ * count, degree and first page in meta. progress may be NULL.
  */
 extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
 							  const PipeannExtentMap *map,

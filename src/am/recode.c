@@ -35,6 +35,9 @@
 /* ... or when so large a part of the entry graph is dead. */
 #define DEAD_ENTRIES 0.1
 
+/* An entry node's place in the graph, beside two copies of its vector. */
+#define ENTRY_MEMORY 256
+
 typedef struct Recoding
 {
 	PipeannIndexView view;
@@ -123,7 +126,8 @@ StartSamples(Recoding *r)
 	const PipeannLayout *l = &meta->layout;
 	PipeannVectors *v = &r->entries.vectors;
 	Size		stride = mul_size(l->dim, PipeannElementSize(l->storage));
-	Size		fit = (Size) maintenance_work_mem * 1024 / stride;
+	Size		fit = (Size) maintenance_work_mem * 1024 /
+		(2 * stride + ENTRY_MEMORY);
 
 	r->taken_of = Max(meta->nodes, 1);
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);

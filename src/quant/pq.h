@@ -60,8 +60,9 @@ extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 
 /*
- * The query's table, float[nchunks][256]: squared L2 distance to the centroid, or for PIPEANN_IP and PIPEANN_COSINE the negative
- * inner product (the caller passes a normalised query for cosine).
+ * The query's table, float[nchunks][256]: squared L2 distance to the centroid,
+ * or for PIPEANN_IP and PIPEANN_COSINE the negative inner product (the caller
+ * passes a normalised query for cosine).
  */
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);

@@ -4,8 +4,8 @@
  *
  * Entry points are ranked by their whole codes. (PipeANN 4.2.2 computes the table
  * under the first reads and ranks by raw vectors of the sample, which we do not
- * keep in memory. To rank by a fourth of the code, and compute the rest of the
- * table under the first reads, saved 10 us and cost 1 to 2 reads a query.)
+ * keep in memory. Ranking by a fourth of the code, with the rest of the table
+ * computed under the first reads, costs 1 to 2 reads a query.)
  */
 #include "search/engine.h"
 
