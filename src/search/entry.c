@@ -22,9 +22,9 @@
 #define ENTRY_PART 2
 
 /*
- * Pages asked for at once. The pool is filled while they are on their way. (PipeANN
- * begins with 4; of those the last two are 1 read more for each query of SIFT and
- * MiniLM than if the pool tells what is read, and no fewer waits.)
+ * Pages asked for at once. The pool is filled while they are on their way, and tells
+ * what is read next. (PipeANN begins with 4: a query of SIFT or MiniLM then reads one
+ * page more and waits as often.)
  */
 #define FIRST_READS 2
 
