@@ -44,7 +44,7 @@ typedef enum PipeannSearchMode
 #define PIPEANN_MEMORY_FIRST	0x08	/* look_ahead: approach phase (LAANN 4) */
 #define PIPEANN_CONVERGENCE_BURST 0x10	/* look_ahead: width when converging */
 #define PIPEANN_OVERFLOW_POOL	0x20	/* look_ahead: waiting time is for it */
-#define PIPEANN_PAGE_SEEDS		0x40	/* all nodes of the entry pages */
+#define PIPEANN_PAGE_SEEDS		0x40	/* all nodes of the entry pages, once something is read */
 #define PIPEANN_PAGE_MATES		0x80	/* nodes of pages read are candidates */
 #define PIPEANN_RESULT_SEEDS	0x100	/* what recent queries found (AIO-ANN) */
 #define PIPEANN_ADAPTIVE_STOP	0x200	/* an end when the nearest are settled */
