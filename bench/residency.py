@@ -9,6 +9,7 @@ reads that the search itself reports, so that a system where this does not hold
 """
 import ctypes
 import os
+import time
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from server import segments
 
 BLOCK = 8192
 SEGMENT = 1 << 30
+QUIET = 0.004           # seconds in which a read that is under way ends
+LONGEST = 5             # seconds until it is taken for a file system that does not forget
 SEED = 5                # of the pages that no counted query read
 MOST_DIFFERENT = 0.02   # between what was counted and what the searches report
 PROT_READ, MAP_SHARED = 1, 1
@@ -48,8 +51,18 @@ class CachedFile:
             raise NotCounted(os.strerror(ctypes.get_errno()))
         self.pages = np.zeros(-(-self.size // os.sysconf("SC_PAGE_SIZE")), dtype=np.uint8)
 
-    def forget(self):
-        os.posix_fadvise(self.handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    def forget(self, quiet=QUIET):
+        """None of it is cached, nor came for so many seconds: what is still being read ahead comes after all."""
+        now = start = time.monotonic()
+        last = start    # when some of it was cached
+        while now < last + quiet:
+            if now > start + LONGEST:
+                raise NotCounted(f"the page cache keeps blocks for {LONGEST} s")
+            os.posix_fadvise(self.handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            time.sleep(QUIET / 4)
+            now = time.monotonic()
+            if len(self.blocks()):
+                last = now
 
     def blocks(self):
         """Numbers of the blocks that are cached, any part of them."""
@@ -73,7 +86,9 @@ def count(path, session, statement, vectors, progress):
     files = [CachedFile(name) for name in segments(path)]
     reads, seen, reported = {}, 0, 0
     try:
-        session.nearest(vectors[0], name=statement)     # what a session reads once
+        session.nearest(vectors[0], name=statement)     # what a session reads once, and the kernel ahead of it
+        for file in files:
+            file.forget(50 * QUIET)
         for number, vector in enumerate(vectors, 1):
             for file in files:
                 file.forget()

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import tempfile
+import time
 import unittest
 
 import ablation
@@ -88,6 +89,10 @@ class Residency(unittest.TestCase):
                     os.pread(cached.handle, residency.BLOCK, block * residency.BLOCK)
                 self.assertEqual(cached.blocks().tolist(), [7, 93, 150])
                 cached.forget()
+                self.assertEqual(cached.blocks().tolist(), [])
+                os.posix_fadvise(cached.handle, 0, 0, os.POSIX_FADV_WILLNEED)   # and is still being read
+                cached.forget()
+                time.sleep(0.05)
                 self.assertEqual(cached.blocks().tolist(), [])
             finally:
                 cached.close()
