@@ -23,12 +23,15 @@
 #define OVERFLOW 2.4f
 
 /*
- * Searches that may end early go on when they are hard, for up to a list's length
- * or this many more: with what easy ones save that gives as good results on
- * average. However precise the codes are, a part of the list is explored: the
- * short way to what is near may not be through what is near by now.
+ * Searches that may end early go on when they are hard, for up to this many
+ * candidates more: with what easy ones save that gives as good results on
+ * average. What is on pages at hand is explored so while others are read, which
+ * costs no reads and saves some. (With a list twice as long instead, at ef = 10
+ * to 22, SIFT and MiniLM read a tenth more pages at equal recall.) However
+ * precise the codes are, a part of the list is explored: the short way to what
+ * is near may not be through what is near by now.
  */
-#define MOST_BEYOND 100
+#define BEYOND 100
 #define LEAST_PART 4
 
 /*
@@ -98,7 +101,7 @@ static void
 FirstRead(PipeannSearch *search)
 {
 	int			ef = Max(search->params.ef, 1);
-	int			length = search->settle.on ? ef + Min(ef, MOST_BEYOND) : ef;
+	int			length = search->settle.on ? ef + BEYOND : ef;
 
 	if (search->continued)
 		length = search->pool.length;

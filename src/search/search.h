@@ -140,8 +140,8 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 /*
  * Run until every one of the ef best candidates is explored. If the search may
  * settle, run until the PIPEANN_SETTLED nearest results are settled instead, or
- * up to twice as many candidates are explored; then another run explores what is
- * left of the ef best.
+ * 100 candidates more are explored; then another run explores what is left of the
+ * ef best.
  * Returns false if there was nothing to explore. Called again, goes on with the
  * next best candidates: as many as have been explored so far, up to a bound.
  */
