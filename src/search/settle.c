@@ -7,17 +7,17 @@
 #include <math.h>
 
 /*
- * How much farther is much: squared distances by a factor (at ef = 100 a tenth),
- * and no less than some standard deviations of the codes' error (3.3). With the
- * first alone, rows that differ by less than their codes err would be settled
- * before they are told apart; with the second alone, GloVe-100 reads a fifth more
- * pages at equal recall. These give the recall that the list would, or little
- * less, from ef = 100 on (GloVe-100, MiniLM, SIFT, Fashion-MNIST). They fall fast
- * below: the pool is no shorter there by much, and at ef = 10 a query that wants
- * ten rows is to have the fewest reads that are worth having.
+ * How much farther is much, at ef = 100: squared distances by a factor, and no less
+ * than some standard deviations of the codes' error (3.3). With the first alone,
+ * rows that differ by less than their codes err would be settled before they are
+ * told apart; with the second alone, GloVe-100 reads a fifth more pages at equal
+ * recall. Both grow a little slower than ef. From ef = 100 on they give the recall
+ * that the list would, or little less (GloVe-100, MiniLM, SIFT, Fashion-MNIST); with
+ * a small ef less is read and less is found, along the same curve.
  */
-#define FACTOR(ef) (0.01f + 0.0009f * (ef))
-#define DEVIATIONS(ef) (0.5f + 0.028f * (ef))
+#define FACTOR 0.1f
+#define DEVIATIONS 3.3f
+#define GROWTH 0.8f
 
 /*
  * Errors are sampled where the search explores, from the first candidates on:
@@ -33,7 +33,8 @@ PipeannSettleInit(PipeannSettle *settle, PipeannMetric metric, int ef)
 	memset(settle, 0, sizeof(*settle));
 	settle->on = metric != PIPEANN_IP;
 	settle->metric = metric;
-	settle->ef = ef;
+	settle->factor = FACTOR * powf(ef / 100.0f, GROWTH);
+	settle->deviations = DEVIATIONS * powf(ef / 100.0f, GROWTH);
 }
 
 void
@@ -77,14 +78,14 @@ ErrorMargin(const PipeannSettle *settle)
 	double		variance = settle->sum_of_squares / settle->samples -
 		mean * mean;
 
-	return (float) (mean + DEVIATIONS(settle->ef) * sqrt(Max(variance, 0)));
+	return (float) (mean + settle->deviations * sqrt(Max(variance, 0)));
 }
 
 /* In order keys: for cosine, 1 + key is half the squared distance. */
 static float
 FactorMargin(const PipeannSettle *settle, float key)
 {
-	return FACTOR(settle->ef) *
+	return settle->factor *
 		(settle->metric == PIPEANN_COSINE ? 1 + key : key);
 }
 

@@ -20,7 +20,8 @@ typedef struct PipeannSettle
 {
 	bool		on;
 	PipeannMetric metric;
-	int			ef;
+	float		factor;			/* of squared distances */
+	float		deviations;		/* of the codes' error */
 	float		nearest[PIPEANN_SETTLED];	/* exact distances, sorted */
 	int			count;
 	double		sum;			/* of errors: code less exact distance */

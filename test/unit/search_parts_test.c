@@ -430,8 +430,8 @@ SettlesByFactorAndError(void)
 			}
 			for (int i = 0; i < 20; i++)
 				PipeannSettleError(&settle, scale * (i - 9.5f));
-			margin = Max(deviation * 2.18,
-						 0.064 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
+			margin = Max(deviation * 2.1930,
+						 0.06645 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
 			CHECK_CLOSE(PipeannSettleBound(&settle), tenth + margin,
 						1e-3 * (1 + margin));
 			CHECK(PipeannSettleWantsError(&settle));
