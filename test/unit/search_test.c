@@ -569,6 +569,16 @@ MakeQuery(const Index *index, int number, float *query)
 		query[i] /= sqrt(norm);
 }
 
+/* Search an index for its query of this number, which goes to query[]. */
+static PipeannSearch *
+BeginQuery(const Index *index, const PipeannCodes *codes, MemorySource *memory,
+		   int number, float *query, PipeannSearchParams *params)
+{
+	params->max_pages = MAX_FRAMES;
+	MakeQuery(index, number, query);
+	return BeginSearch(&index->layout, codes, &memory->source, query, params);
+}
+
 /* The order key of a node, computed from its vector. */
 static double
 KeyOf(const Index *index, const float *query, int node)
@@ -730,10 +740,8 @@ ReadsOf(PipeannSearchMode mode, uint32 switches, int resident)
 
 		params.mode = mode;
 		params.ef = 60;
-		params.max_pages = MAX_FRAMES;
-		MakeQuery(l2_index, i, query);
-		search = BeginSearch(&l2_index->layout, &l2_index->codes,
-							 &memory->source, query, &params);
+		search = BeginQuery(l2_index, &l2_index->codes, memory, i,
+							query, &params);
 		CHECK(PipeannSearchRun(search));
 		reads += memory->counters.page_reads;
 		EndSearch(search, memory);
@@ -796,11 +804,9 @@ ScoresWhatItExploresInMemory(void)
 
 		params.mode = PIPEANN_LOOK_AHEAD;
 		params.ef = 60;
-		params.max_pages = MAX_FRAMES;
 		params.switches |= PIPEANN_NODE_HITS;
-		MakeQuery(l2_index, 3, query);
-		search = BeginSearch(&l2_index->layout, &l2_index->codes,
-							 &memory->source, query, &params);
+		search = BeginQuery(l2_index, &l2_index->codes, memory, 3,
+							query, &params);
 		CHECK(PipeannSearchRun(search));
 		if (resident == 100)
 		{
@@ -889,10 +895,7 @@ BeginsWhereARecentQueryEnded(void)
 		params.mode = PIPEANN_BEST_FIRST;
 		params.width = 1;
 		params.ef = 4;
-		params.max_pages = MAX_FRAMES;
-		MakeQuery(l2_index, 3, query);
-		search = BeginSearch(&l2_index->layout, &codes, &memory->source,
-							 query, &params);
+		search = BeginQuery(l2_index, &codes, memory, 3, query, &params);
 		CHECK(PipeannSearchRun(search));
 		for (int j = 0; j < PIPEANN_RECENT_IDS; j++)
 			CHECK(recent.ids[i][j] == PIPEANN_INVALID_ID);
@@ -1135,10 +1138,7 @@ ResultsOutliveThePages(void)
 
 	params.mode = PIPEANN_PIPE;
 	params.ef = 50;
-	params.max_pages = MAX_FRAMES;
-	MakeQuery(l2_index, 3, query);
-	search = BeginSearch(&l2_index->layout, &l2_index->codes,
-						 &memory->source, query, &params);
+	search = BeginQuery(l2_index, &l2_index->codes, memory, 3, query, &params);
 	CHECK(PipeannSearchRun(search));
 	result = PipeannSearchPeek(search);
 	CHECK(PipeannSearchSlot(search, result->id) != NULL);
@@ -1185,10 +1185,7 @@ PassesThroughDeadNodes(void)
 
 		params.mode = modes[i];
 		params.ef = 20;
-		params.max_pages = MAX_FRAMES;
-		MakeQuery(index, i, query);
-		search = BeginSearch(&index->layout, &index->codes,
-							 &memory->source, query, &params);
+		search = BeginQuery(index, &index->codes, memory, i, query, &params);
 		CHECK(TakeAll(index, search, seen) == alive);
 		EndSearch(search, memory);
 	}
@@ -1225,11 +1222,8 @@ PassesOverKilledNodes(void)
 
 		params.mode = modes[i];
 		params.ef = 20;
-		params.max_pages = MAX_FRAMES;
 		params.killed = KillFirst;
-		MakeQuery(index, i, query);
-		search = BeginSearch(&index->layout, &index->codes,
-							 &memory->source, query, &params);
+		search = BeginQuery(index, &index->codes, memory, i, query, &params);
 		CHECK(PipeannSearchRun(search));
 		result = PipeannSearchPeek(search);
 		CHECK(PipeannIdSlot(&index->layout, result->id) != 0);
@@ -1270,13 +1264,10 @@ KnowsNoVersionOfSeveral(void)
 
 	params.mode = PIPEANN_LOOK_AHEAD;
 	params.ef = 200;
-	params.max_pages = MAX_FRAMES;
 	params.switches |= PIPEANN_NODE_HITS;
 	params.killed = CountLooks;
 	params.killed_arg = looks;
-	MakeQuery(l2_index, 4, query);
-	search = BeginSearch(&l2_index->layout, &l2_index->codes, &memory->source,
-						 query, &params);
+	search = BeginQuery(l2_index, &l2_index->codes, memory, 4, query, &params);
 	CHECK(PipeannSearchRun(search));
 	while ((result = PipeannSearchPop(search)) != NULL)
 	{
@@ -1312,10 +1303,7 @@ ReturnsNodesWhoseRowsAreElsewhere(void)
 			SlotOf(index, IdAt(index, i))->ext_tids = i;
 	}
 	params.ef = 500;
-	params.max_pages = MAX_FRAMES;
-	MakeQuery(index, 1, query);
-	search = BeginSearch(&index->layout, &index->codes, &memory->source,
-						 query, &params);
+	search = BeginQuery(index, &index->codes, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
 	while ((result = PipeannSearchPop(search)) != NULL)
 	{
@@ -1352,12 +1340,9 @@ AsksForWideDistances(void)
 		SlotOf(index, IdAt(index, i))->flags |= PIPEANN_SLOT_WIDE;
 	params.mode = PIPEANN_PIPE;
 	params.ef = 500;
-	params.max_pages = MAX_FRAMES;
 	params.wide_distance = WideDistance;
 	params.wide_arg = &dist;
-	MakeQuery(index, 1, query);
-	search = BeginSearch(&index->layout, &index->codes, &memory->source,
-						 query, &params);
+	search = BeginQuery(index, &index->codes, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
 	CHECK(wide_calls == 10);
 	for (int i = 0; i < 10; i++)
@@ -1393,13 +1378,11 @@ GoesByPageAmongWideVectors(void)
 					wide ? PIPEANN_SLOT_WIDE : 0;
 			params.mode = PIPEANN_LOOK_AHEAD;
 			params.ef = 100;
-			params.max_pages = MAX_FRAMES;
 			params.switches |= PIPEANN_NODE_HITS;
 			params.wide_distance = WideDistance;
 			params.wide_arg = &dist;
-			MakeQuery(index, 1, query);
-			search = BeginSearch(&index->layout, &index->codes,
-								 &memory->source, query, &params);
+			search = BeginQuery(index, &index->codes, memory, 1,
+								query, &params);
 			CHECK(PipeannSearchRun(search));
 			for (uint32 i = 0; i < index->pages; i++)
 				pages += memory->held[i];
@@ -1480,11 +1463,8 @@ GoesByPageWhereCodesAreInDoubt(void)
 		codes.chunks = chunks;
 		params.mode = PIPEANN_LOOK_AHEAD;
 		params.ef = 50;
-		params.max_pages = MAX_FRAMES;
 		params.switches |= PIPEANN_NODE_HITS;
-		MakeQuery(l2_index, 1, query);
-		search = BeginSearch(&l2_index->layout, &codes, &memory->source, query,
-							 &params);
+		search = BeginQuery(l2_index, &codes, memory, 1, query, &params);
 		CHECK(PipeannSearchRun(search));
 		for (uint32 i = 0; i < l2_index->pages; i++)
 			pages += memory->held[i];
@@ -1593,10 +1573,8 @@ SmallSourcesAreEnough(void)
 		memory->source.max_in_flight = 1 << (i / MODES);
 		params.mode = modes[i % MODES];
 		params.ef = 30;
-		params.max_pages = MAX_FRAMES;
-		MakeQuery(l2_index, i, query);
-		search = BeginSearch(&l2_index->layout, &l2_index->codes,
-							 &memory->source, query, &params);
+		search = BeginQuery(l2_index, &l2_index->codes, memory, i,
+							query, &params);
 		CHECK(PipeannSearchRun(search));
 		CHECK(PipeannSearchRun(search));
 		CHECK(memory->counters.in_flight_peak <= 1ULL << (i / MODES));
@@ -1621,10 +1599,7 @@ EntersNowhere(void)
 		codes.entry_count = 0;
 		params.mode = modes[i];
 		params.ef = 10;
-		params.max_pages = MAX_FRAMES;
-		MakeQuery(l2_index, i, query);
-		search = BeginSearch(&l2_index->layout, &codes, &memory->source,
-							 query, &params);
+		search = BeginQuery(l2_index, &codes, memory, i, query, &params);
 		(void) PipeannSearchRun(search);
 		CHECK(!PipeannSearchRun(search));
 		CHECK(PipeannSearchPop(search) == NULL);
@@ -1739,10 +1714,8 @@ BeginsAtTheNearestEntry(void)
 
 			params.mode = modes[mode];
 			params.ef = i % 5 == 0 ? 300 : 10;
-			params.max_pages = MAX_FRAMES;
-			MakeQuery(index, i, query);
-			search = BeginSearch(&index->layout, &index->codes,
-								 &memory->source, query, &params);
+			search = BeginQuery(index, &index->codes, memory, i,
+								query, &params);
 			CHECK(PipeannSearchRun(search));
 			right += memory->frames[0]->frame.page ==
 				PageOfNearestEntry(index, query);
@@ -1802,10 +1775,7 @@ StaysWithinItsCodes(void)
 
 		params.mode = modes[i];
 		params.ef = 50;
-		params.max_pages = MAX_FRAMES;
-		MakeQuery(l2_index, i, query);
-		search = BeginSearch(&l2_index->layout, &codes, &memory->source,
-							 query, &params);
+		search = BeginQuery(l2_index, &codes, memory, i, query, &params);
 		CHECK(TakeAll(l2_index, search, seen) > l2_index->n / 3);
 		for (uint32 page = codes.ncodes / l2_index->layout.slots_per_page + 1;
 			 page < l2_index->pages; page++)
