@@ -330,8 +330,8 @@ L2PairFloat4(const void *a, const void *b, int dim)
 	return FloatL2(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim);
 }
 
-AVX2 static float
-L2PairFloat2(const void *a, const void *b, int dim)
+AVX2 float
+PipeannAvx2L2PairFloat2(const void *a, const void *b, int dim)
 {
 	return FloatL2(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim);
 }
@@ -354,8 +354,8 @@ DotPairFloat4(const void *a, const void *b, int dim)
 	return FloatDot(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim);
 }
 
-AVX2 static float
-DotPairFloat2(const void *a, const void *b, int dim)
+AVX2 float
+PipeannAvx2DotPairFloat2(const void *a, const void *b, int dim)
 {
 	return FloatDot(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim);
 }
@@ -438,8 +438,9 @@ const PipeannKernels PipeannKernelsAvx2 = {
 	.name = "avx2",
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
 	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
-	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8},
-	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
+	.l2_pair = {NULL, L2PairFloat4, PipeannAvx2L2PairFloat2, L2PairInt8,
+	L2PairUint8},
+	.dot_pair = {NULL, DotPairFloat4, PipeannAvx2DotPairFloat2, DotPairInt8,
 	DotPairUint8},
 	.pq_scan = PqScan,
 	.centroid_l2 = CentroidL2,

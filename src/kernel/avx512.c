@@ -303,12 +303,6 @@ L2PairFloat4(const void *a, const void *b, int dim)
 }
 
 AVX512 static float
-L2PairFloat2(const void *a, const void *b, int dim)
-{
-	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, false);
-}
-
-AVX512 static float
 L2PairInt8(const void *a, const void *b, int dim)
 {
 	return BytePair(a, b, dim, true, false);
@@ -324,12 +318,6 @@ AVX512 static float
 DotPairFloat4(const void *a, const void *b, int dim)
 {
 	return FloatSum(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim, true);
-}
-
-AVX512 static float
-DotPairFloat2(const void *a, const void *b, int dim)
-{
-	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, true);
 }
 
 AVX512 static float
@@ -404,12 +392,18 @@ CentroidDot(const float *x, const float *centroids, int len, float *out)
 	Centroids(x, centroids, len, out, true);
 }
 
+/*
+ * Between two vectors of halves AVX2 is faster: 16 of them take as long to convert
+ * at once as 8 twice. (384 dimensions on an AMD EPYC: 15 ns for a product and 21 for
+ * L2, for 23 and 26; an Intel Sapphire Rapids took 1.2 times as long, too.)
+ */
 const PipeannKernels PipeannKernelsAvx512 = {
 	.name = "avx512",
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
 	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
-	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8},
-	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
+	.l2_pair = {NULL, L2PairFloat4, PipeannAvx2L2PairFloat2, L2PairInt8,
+	L2PairUint8},
+	.dot_pair = {NULL, DotPairFloat4, PipeannAvx2DotPairFloat2, DotPairInt8,
 	DotPairUint8},
 	.pq_scan = PqScan,
 	.centroid_l2 = CentroidL2,
