@@ -195,7 +195,7 @@ DROP TABLE t;
 CREATE TABLE t (id int, val vector(2100));
 INSERT INTO t SELECT i, (ARRAY[i % 100, i / 100, i % 7] || array_fill(0.5, ARRAY[2097]))::vector
 	FROM generate_series(1, 4100) i;
-CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 10, pq_bytes = 30);
+CREATE INDEX t_idx ON t USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 10, pq_bytes = 30, storage = float4);
 SELECT node_pages > 1 AS long, has_codes, pq_bytes FROM pipeann_index_info('t_idx');
 SELECT id FROM t ORDER BY val <-> (ARRAY[50.2, 20.2, 2050 % 7] || array_fill(0.5, ARRAY[2097]))::vector LIMIT 1;
 INSERT INTO t SELECT i, (ARRAY[i % 100, i / 100, i % 7] || array_fill(0.5, ARRAY[2097]))::vector

@@ -182,6 +182,22 @@ extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
 extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 						 float aux, float *out);
 
+/* rounding.c */
+
+/*
+ * What halves lose of x[dim], of this norm. False if that is so much (elements
+ * beyond 65504, or most of them below 1e-5) that it should not be stored in halves.
+ */
+extern bool PipeannRound(const float *x, double norm, int dim,
+						 PipeannRounding *rounding);
+
+/* Whether a vector may be stored so: in bytes without any loss. */
+extern bool PipeannIsStorable(const float *x, double norm,
+							  PipeannStorage storage, int dim);
+
+/* The hash of a PipeannRounding. */
+extern uint32 PipeannVectorHash(const float *x, int dim);
+
 /* open.c: what scan, insert and functions need to search an index */
 typedef struct PipeannIndexView
 {

@@ -97,13 +97,19 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	(void) tuple_is_alive;
 	if (isnull[0])
 		return;
+	if (state->collection.lost)
+	{
+		CHECK_FOR_INTERRUPTS();
+		return;
+	}
 	old = MemoryContextSwitchTo(state->row_context);
 	x = PipeannDatumElements(values[0], state->meta.layout.dim);
 	norm = PipeannNorm(x, state->meta.layout.dim);
 	MemoryContextSwitchTo(state->context);
 	if (PipeannIsIndexable(state->meta.layout.metric, norm))
 	{
-		(void) PipeannCollectionAdd(&state->collection, x, norm, tid);
+		(void) PipeannCollectionAdd(&state->collection, x, norm, NULL,
+									tid);
 		state->rows++;
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
 									 (int64) state->rows);
@@ -139,7 +145,8 @@ InitBuild(BuildState *state, Relation heap, Relation index,
 	state->row_context = AllocSetContextCreate(CurrentMemoryContext,
 											   "pipeann build row",
 											   ALLOCSET_DEFAULT_SIZES);
-	PipeannCollectionInit(&state->collection, dim, metric, options->storage);
+	PipeannCollectionInit(&state->collection, dim, metric, options->storage,
+						  true);
 	PipeannMetaInit(&state->meta, index, state->collection.storage, state->m);
 	state->params.max_degree = state->meta.layout.max_degree;
 	state->params.ef_construction = options->ef_construction;
@@ -148,15 +155,37 @@ InitBuild(BuildState *state, Relation heap, Relation index,
 }
 
 static double
-ScanTable(BuildState *state)
+ScanOnce(BuildState *state)
 {
 	double		total = Max(state->heap->rd_rel->reltuples, 0);
-	double		rows;
 
 	StartPhase(PIPEANN_PHASE_SCAN, (int64) total);
-	rows = table_index_build_scan(state->heap, state->index, state->index_info,
-								  true, true, AddRow, state, NULL);
-	PipeannCollectionFinish(&state->collection);
+	return table_index_build_scan(state->heap, state->index,
+								  state->index_info, true, true, AddRow, state,
+								  NULL);
+}
+
+/*
+ * Vectors that were rounded to halves before one came that halves are not for are
+ * wanted again as they are.
+ */
+static double
+ScanTable(BuildState *state)
+{
+	PipeannCollection *c = &state->collection;
+	double		rows = ScanOnce(state);
+
+	if (c->lost)
+	{
+		int			dim = c->dim;
+		PipeannMetric metric = c->metric;
+
+		PipeannCollectionFree(c);
+		PipeannCollectionInit(c, dim, metric, PIPEANN_STORAGE_AUTO, false);
+		state->rows = 0;
+		rows = ScanOnce(state);
+	}
+	PipeannCollectionFinish(c);
 	return rows;
 }
 
@@ -295,6 +324,8 @@ pipeannbuildempty(Relation index)
 					options->m);
 	if (options->m == PIPEANN_AUTO_M)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
+	if (options->storage == PIPEANN_STORAGE_AUTO)
+		meta->flags |= PIPEANN_META_AUTO_STORAGE;
 	LockRelationForExtension(index, ExclusiveLock);
 	buffer = ReadBufferExtended(index, INIT_FORKNUM, P_NEW, RBM_NORMAL, NULL);
 	UnlockRelationForExtension(index, ExclusiveLock);

@@ -113,8 +113,10 @@ WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
 	bool		wide = (slot->flags & PIPEANN_SLOT_WIDE) != 0;
 	const char *problem;
 
-	if (wide != (slot->ext_vec != PIPEANN_INVALID_ID))
-		return "has a wide vector without a chain or a chain without one";
+	if (wide && slot->ext_vec == PIPEANN_INVALID_ID)
+		return "has a wide vector without a chain";
+	if (!wide && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
+		return "has the chain of a wide vector, but none";
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 	{
 		problem = PipeannCheckWalkChain(check, slot, false, Ignore, NULL);
@@ -136,7 +138,7 @@ PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	const char *problem;
 
 	if (slot->ext_tids == PIPEANN_INVALID_ID &&
-		slot->ext_vec == PIPEANN_INVALID_ID &&
+		(slot->error != 0 || slot->ext_vec == PIPEANN_INVALID_ID) &&
 		!(slot->flags & PIPEANN_SLOT_WIDE))
 		return;
 	check->chains = true;

@@ -32,6 +32,7 @@ typedef struct Value
 	double		norm;			/* of full */
 	double		relative;		/* errors of x */
 	double		absolute;
+	double		error;			/* what the node says of it, or 0 */
 } Value;
 
 /* Looks at the entry graph while VACUUM may be changing it. */
@@ -51,6 +52,7 @@ TakeValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 	value->x = value->full = x;
 	value->relative = half ? HALF_ERROR : FLOAT_ERROR;
 	value->absolute = half ? HALF_SMALLEST : 0;
+	value->error = PipeannSlotError(l, slot);
 	if (slot->flags & PIPEANN_SLOT_WIDE)
 	{
 		float	   *full = palloc(mul_size(l->dim, sizeof(float)));
@@ -63,10 +65,12 @@ TakeValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 	return true;
 }
 
+/* By how much a vector's norm may be another than that of x. */
 static double
-Error(const Value *value, double norm, int dim)
+NormError(const Value *value, int dim)
 {
-	return value->relative * norm + value->absolute * sqrt(dim);
+	return value->error > 0 ? value->error + FLOAT_ERROR * value->norm :
+		2 * (value->relative * value->norm + value->absolute * sqrt(dim));
 }
 
 static bool
@@ -78,10 +82,10 @@ AuxIsRight(const PipeannCheck *check, const PipeannSlot *slot,
 	switch (l->metric)
 	{
 		case PIPEANN_COSINE:
-			if (value->norm <= Error(value, value->norm, l->dim))
+			if (value->norm <= NormError(value, l->dim))
 				return slot->aux > 0;
 			return fabs(slot->aux * value->norm - 1) <=
-				2 * Error(value, value->norm, l->dim) / value->norm;
+				1.001 * NormError(value, l->dim) / value->norm;
 		default:
 			return slot->aux == 0;
 	}

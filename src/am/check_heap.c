@@ -146,7 +146,7 @@ HashVector(const void *vector, Size size)
 
 /*
  * A wide node's vector is the one in its chain. If that is changing the node
- * is, and no row that we see is its.
+ * is, and no row that we see is its. Of one that was rounded a hash was kept.
  */
 static uint32
 HashNode(const PipeannCheck *check, const PipeannSlot *slot)
@@ -154,6 +154,8 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 	const PipeannLayout *l = &check->view.meta.layout;
 	float	   *full;
 
+	if (PipeannSlotError(l, slot) > 0)
+		return slot->hash;
 	if (!(slot->flags & PIPEANN_SLOT_WIDE))
 		return HashVector(PipeannSlotVector(l, slot),
 						  mul_size(l->dim, PipeannElementSize(l->storage)));
@@ -308,14 +310,21 @@ FindTid(const PipeannTidSet *set, const ItemPointerData *tid)
 		&set->entries[low] : NULL;
 }
 
+/*
+ * As HashNode() has it of a row's node. Whether halves of a vector are all that is
+ * known of it, nobody can tell from the row: if rounded is not asked for they are not.
+ */
 static uint32
-HashRow(const PipeannCheck *check, const float *x)
+HashRow(const PipeannCheck *check, const float *x, bool rounded)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
+	bool		chosen = !(check->view.meta.flags & PIPEANN_META_AUTO_STORAGE);
 
-	if (l->storage != PIPEANN_FLOAT2 &&
-		!PipeannVectorFits(x, l->storage, l->dim))
+	if (!(chosen && l->storage == PIPEANN_FLOAT2) &&
+		!PipeannIsStorable(x, PipeannNorm(x, l->dim), l->storage, l->dim))
 		return HashVector(x, mul_size(l->dim, sizeof(float)));
+	if (l->storage == PIPEANN_FLOAT2 && !rounded)
+		return PipeannVectorHash(x, l->dim);
 	PipeannVectorFromFloat(x, l->storage, l->dim, check->set->vector);
 	return HashVector(check->set->vector,
 					  mul_size(l->dim, PipeannElementSize(l->storage)));
@@ -340,9 +349,11 @@ LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	x = PipeannDatumElements(values[0], l->dim);
 	if (PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 	{
-		uint32		hash = HashRow(check, x);
+		uint32		hash = HashRow(check, x, false);
 
 		entry = FindTid(set, tid);
+		if (entry != NULL && entry->hash != hash)
+			hash = HashRow(check, x, true);
 		if ((entry == NULL || entry->hash != hash) &&
 			set->missing_count < MAX_MISSING)
 		{

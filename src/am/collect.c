@@ -3,8 +3,10 @@
  *		Gathering a table's vectors for a build.
  *
  * Vectors are kept as they will be stored. With storage = auto they start as
- * bytes; the first one that bytes cannot hold widens all that are there, once
- * or twice in a build. Equal vectors are kept once, with all their rows.
+ * bytes; the first one that bytes cannot hold has all that are there converted, once
+ * or twice in a build. Floats become halves when there are enough vectors to judge
+ * by; if one comes then that halves are not for, all have to be collected again.
+ * Equal vectors are kept once, with all their rows.
  */
 #include "postgres.h"
 
@@ -17,10 +19,26 @@
 #define FIRST_SIZE 1024
 
 /*
- * That fewer vectors than this fit bytes says nothing of those to come: with
- * all of them rounded, a search could not tell one from the other.
+ * That fewer vectors than this fit bytes, or halves, says nothing of those to come:
+ * with all of them rounded, a search could not tell one from the other.
  */
-#define MIN_BYTE_VECTORS 1000
+#define MIN_VECTORS 1000
+
+/* With fewer dimensions halves would save less than a sixth of a page. */
+#define MIN_HALF_DIM 32
+
+/*
+ * How far vectors may be from zero, in units of their distance from their mean:
+ * halves err by 2e-4 of the former, and what is near is told by the latter. (Ada's
+ * embeddings, of which two have a cosine of 0.7: 1.8.)
+ */
+#define MOST_OFFSET 5
+
+/*
+ * Vectors that are one in halves. A search that comes to thousands of them finds no
+ * way among them, as they are at no distance, and the executor has to sort them.
+ */
+#define MOST_TWINS 100
 
 static void *
 Grow(void *array, uint32 n, Size element)
@@ -41,13 +59,15 @@ GrowTable(PipeannCollection *c, uint32 slots)
 
 void
 PipeannCollectionInit(PipeannCollection *c, int dim, PipeannMetric metric,
-					  PipeannStorage storage)
+					  PipeannStorage storage, bool halves)
 {
 	memset(c, 0, sizeof(*c));
 	c->dim = dim;
 	c->metric = metric;
 	c->auto_storage = storage == PIPEANN_STORAGE_AUTO;
 	c->storage = c->auto_storage ? PIPEANN_UINT8 : storage;
+	c->unfit = !halves;
+	c->few_twins = c->auto_storage && halves;
 	c->stride = mul_size(dim, PipeannElementSize(c->storage));
 	c->scratch = palloc(mul_size(dim, sizeof(float)));
 	c->min = INFINITY;
@@ -60,35 +80,59 @@ At(const PipeannCollection *c, uint32 i)
 	return c->data + (Size) i * c->stride;
 }
 
+/* Twins are found at one place if they are to be few, else each at its own. */
 static uint32
-HashOf(const PipeannCollection *c, const char *vector)
+HashOf(const PipeannCollection *c, const char *vector,
+	   const PipeannRounding *rounding)
 {
-	return hash_bytes((const unsigned char *) vector, (int) c->stride);
+	uint32		hash = hash_bytes((const unsigned char *) vector,
+								  (int) c->stride);
+
+	return c->roundings == NULL || c->few_twins ? hash :
+		hash ^ rounding->hash;
 }
 
 /*
- * Position in the table of an equal vector, or of the empty place for it.
+ * Position in the table of an equal vector, or of the empty place for it, and how
+ * many were passed by that are the same in halves only.
  */
 static uint32
-FindEqual(const PipeannCollection *c, const char *vector)
+FindEqual(const PipeannCollection *c, const char *vector,
+		  const PipeannRounding *rounding, int *twins)
 {
-	uint32		at = HashOf(c, vector) & c->table_mask;
+	uint32		at = HashOf(c, vector, rounding) & c->table_mask;
 
-	while (c->table[at] != PIPEANN_INVALID_ID &&
-		   memcmp(At(c, c->table[at]), vector, c->stride) != 0)
-		at = (at + 1) & c->table_mask;
+	*twins = 0;
+	for (; c->table[at] != PIPEANN_INVALID_ID; at = (at + 1) & c->table_mask)
+	{
+		uint32		i = c->table[at];
+
+		if (memcmp(At(c, i), vector, c->stride) != 0)
+			continue;
+		if (c->roundings == NULL || c->roundings[i].hash == rounding->hash)
+			break;
+		(*twins)++;
+	}
 	return at;
+}
+
+static const PipeannRounding *
+RoundingOf(const PipeannCollection *c, uint32 i)
+{
+	return c->roundings != NULL ? &c->roundings[i] : NULL;
 }
 
 static void
 Rehash(PipeannCollection *c)
 {
+	int			twins;
+
 	memset(c->table, 0xFF, mul_size((Size) c->table_mask + 1, sizeof(uint32)));
 	for (uint32 i = 0; i < c->n; i++)
 	{
 		if (i % 1024 == 0)
 			CHECK_FOR_INTERRUPTS();
-		c->table[FindEqual(c, At(c, i))] = i;
+		c->table[FindEqual(c, At(c, i), RoundingOf(c, i), &twins)] = i;
 	}
 }
 
@@ -103,6 +147,8 @@ MakeRoom(PipeannCollection *c)
 				 errmsg("too many rows for a pipeann index")));
 	c->size = c->size == 0 ? FIRST_SIZE : c->size * 2;
 	c->data = Grow(c->data, c->size, c->stride);
+	if (c->storage == PIPEANN_FLOAT2)
+		c->roundings = Grow(c->roundings, c->size, sizeof(PipeannRounding));
 	c->norms = Grow(c->norms, c->size, sizeof(double));
 	c->tids = Grow(c->tids, c->size, sizeof(ItemPointerData));
 	c->dup_heads = Grow(c->dup_heads, c->size, sizeof(uint32));
@@ -111,21 +157,25 @@ MakeRoom(PipeannCollection *c)
 }
 
 /*
- * Convert what is there to a wider storage.
+ * Convert what is there, all of which may be stored so.
  */
 static void
-Widen(PipeannCollection *c, PipeannStorage storage)
+Convert(PipeannCollection *c, PipeannStorage storage)
 {
 	Size		stride = mul_size(c->dim, PipeannElementSize(storage));
 	char	   *data = Grow(NULL, Max(c->size, 1), stride);
 	float	   *x = palloc(mul_size(c->dim, sizeof(float)));
 
+	if (storage == PIPEANN_FLOAT2)
+		c->roundings = Grow(NULL, Max(c->size, 1), sizeof(PipeannRounding));
 	for (uint32 i = 0; i < c->n; i++)
 	{
 		if (i % 1024 == 0)
 			CHECK_FOR_INTERRUPTS();
 		PipeannVectorToFloat(At(c, i), c->storage, c->dim, x);
 		PipeannVectorFromFloat(x, storage, c->dim, data + (Size) i * stride);
+		if (c->roundings != NULL)
+			(void) PipeannRound(x, c->norms[i], c->dim, &c->roundings[i]);
 	}
 	pfree(x);
 	if (c->data != NULL)
@@ -137,30 +187,89 @@ Widen(PipeannCollection *c, PipeannStorage storage)
 		Rehash(c);
 }
 
+/* One that was rounded before it came may have been none that bytes hold. */
+static bool
+FitsBytes(const PipeannCollection *c, const float *x, PipeannStorage storage,
+		  const PipeannRounding *known)
+{
+	return PipeannVectorFits(x, storage, c->dim) &&
+		(known == NULL || known->hash == PipeannVectorHash(x, c->dim));
+}
+
+/*
+ * By mean squares: of the norms, and of the distances from the mean. For cosines
+ * directions are what vectors differ in.
+ */
+static bool
+IsFarFromZero(const PipeannCollection *c)
+{
+	double	   *mean = palloc0(mul_size(c->dim, sizeof(double)));
+	float	   *x = palloc(mul_size(c->dim, sizeof(float)));
+	double		squares = 0;
+	double		of_mean = 0;
+
+	for (uint32 i = 0; i < MIN_VECTORS; i++)
+	{
+		double		scale = c->metric == PIPEANN_COSINE ? 1 / c->norms[i] : 1;
+
+		PipeannVectorToFloat(At(c, i), c->storage, c->dim, x);
+		for (int d = 0; d < c->dim; d++)
+			mean[d] += x[d] * scale / MIN_VECTORS;
+		squares += pow(c->norms[i] * scale, 2) / MIN_VECTORS;
+	}
+	for (int d = 0; d < c->dim; d++)
+		of_mean += mean[d] * mean[d];
+	pfree(mean);
+	pfree(x);
+	return squares > (double) MOST_OFFSET * MOST_OFFSET * (squares - of_mean);
+}
+
+/* Halves as soon as there are enough vectors, MIN_VECTORS, to tell that they do. */
+static PipeannStorage
+FloatsFor(PipeannCollection *c, const float *x, double norm,
+		  const PipeannRounding *known)
+{
+	if (known != NULL)
+		return PIPEANN_FLOAT2;
+	c->unfit |= c->dim < MIN_HALF_DIM ||
+		!PipeannIsStorable(x, norm, PIPEANN_FLOAT2, c->dim);
+	if (c->unfit || c->n < MIN_VECTORS)
+		return PIPEANN_FLOAT4;
+	c->unfit = IsFarFromZero(c);
+	return c->unfit ? PIPEANN_FLOAT4 : PIPEANN_FLOAT2;
+}
+
 /*
  * Bytes if they can hold all seen so far and x, else floats.
  */
 static void
-ChooseStorage(PipeannCollection *c, const float *x)
+ChooseStorage(PipeannCollection *c, const float *x, double norm,
+			  const PipeannRounding *known)
 {
+	PipeannStorage storage = c->storage;
+
+	if (storage == PIPEANN_FLOAT2 || (storage == PIPEANN_FLOAT4 && c->unfit))
+		return;
 	for (int i = 0; i < c->dim; i++)
 	{
 		c->min = Min(c->min, x[i]);
 		c->max = Max(c->max, x[i]);
 	}
-	if (c->storage == PIPEANN_FLOAT4 ||
-		PipeannVectorFits(x, c->storage, c->dim))
+	if (storage == PIPEANN_FLOAT4)
+		storage = FloatsFor(c, x, norm, known);
+	else if (FitsBytes(c, x, storage, known))
 		return;
-	if (c->storage == PIPEANN_UINT8 && c->min >= -128 && c->max <= 127 &&
-		PipeannVectorFits(x, PIPEANN_INT8, c->dim))
-		Widen(c, PIPEANN_INT8);
+	else if (storage == PIPEANN_UINT8 && c->min >= -128 && c->max <= 127 &&
+			 FitsBytes(c, x, PIPEANN_INT8, known))
+		storage = PIPEANN_INT8;
 	else
-		Widen(c, PIPEANN_FLOAT4);
+		storage = FloatsFor(c, x, norm, known);
+	if (storage != c->storage)
+		Convert(c, storage);
 }
 
 /*
- * A storage that the user chose is kept to; half precision rounds, whole
- * numbers do not.
+ * A storage that the user chose is kept to; halves round, whole numbers do not.
  */
 static void
 RequireFit(const PipeannCollection *c, const float *x)
@@ -189,26 +298,26 @@ PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
 	c->dup_heads[i] = c->ndups++;
 }
 
-uint32
-PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
-					 ItemPointer tid)
+/* What halves lose of a vector, if they are the storage; false if too much. */
+static bool
+TakeRounding(const PipeannCollection *c, const float *x, double norm,
+			 const PipeannRounding *known, PipeannRounding *rounding)
 {
-	uint32		at;
+	if (c->storage != PIPEANN_FLOAT2)
+		return true;
+	if (known == NULL)
+		return PipeannRound(x, norm, c->dim, rounding);
+	*rounding = *known;
+	return true;
+}
 
-	if (c->auto_storage)
-		ChooseStorage(c, x);
-	else
-		RequireFit(c, x);
-	MakeRoom(c);
-	PipeannVectorFromFloat(x, c->storage, c->dim, c->scratch);
-	at = FindEqual(c, c->scratch);
-	if (c->table[at] != PIPEANN_INVALID_ID)
-	{
-		PipeannCollectionAddTid(c, c->table[at], tid);
-		return c->table[at];
-	}
-	c->table[at] = c->n;
+static uint32
+AddVector(PipeannCollection *c, double norm, const PipeannRounding *rounding,
+		  const ItemPointerData *tid)
+{
 	memcpy(At(c, c->n), c->scratch, c->stride);
+	if (c->roundings != NULL)
+		c->roundings[c->n] = *rounding;
 	c->norms[c->n] = norm;
 	c->max_norm = Max(c->max_norm, norm);
 	c->tids[c->n] = *tid;
@@ -216,11 +325,42 @@ PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 	return c->n++;
 }
 
+uint32
+PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
+					 const PipeannRounding *known, const ItemPointerData *tid)
+{
+	PipeannRounding rounding = {0};
+	int			twins;
+	uint32		at;
+
+	if (c->auto_storage)
+		ChooseStorage(c, x, norm, known);
+	else
+		RequireFit(c, x);
+	c->lost |= !TakeRounding(c, x, norm, known, &rounding) && c->auto_storage;
+	if (c->lost)
+		return PIPEANN_INVALID_ID;
+	MakeRoom(c);
+	PipeannVectorFromFloat(x, c->storage, c->dim, c->scratch);
+	at = FindEqual(c, c->scratch, &rounding, &twins);
+	c->lost = c->few_twins && twins > MOST_TWINS;
+	if (c->lost)
+		return PIPEANN_INVALID_ID;
+	if (c->table[at] != PIPEANN_INVALID_ID)
+	{
+		PipeannCollectionAddTid(c, c->table[at], tid);
+		return c->table[at];
+	}
+	c->table[at] = c->n;
+	return AddVector(c, norm, &rounding, tid);
+}
+
 Size
 PipeannCollectionMemory(const PipeannCollection *c)
 {
 	Size		per_vector = c->stride + sizeof(double) +
-		sizeof(ItemPointerData) + 3 * sizeof(uint32);
+		sizeof(ItemPointerData) + 3 * sizeof(uint32) +
+		(c->roundings != NULL ? sizeof(PipeannRounding) : 0);
 
 	return add_size(mul_size(c->size, per_vector),
 					mul_size(c->dups_size, sizeof(PipeannDuplicate)));
@@ -261,9 +401,9 @@ PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i)
 void
 PipeannCollectionFinish(PipeannCollection *c)
 {
-	if (c->auto_storage && c->n < MIN_BYTE_VECTORS &&
-		c->storage != PIPEANN_FLOAT4)
-		Widen(c, PIPEANN_FLOAT4);
+	if (c->auto_storage && c->n < MIN_VECTORS &&
+		c->storage != PIPEANN_FLOAT4 && c->storage != PIPEANN_FLOAT2)
+		Convert(c, PIPEANN_FLOAT4);
 	if (c->table != NULL)
 		pfree(c->table);
 	c->table = NULL;
@@ -280,6 +420,7 @@ void
 PipeannCollectionFree(PipeannCollection *c)
 {
 	FreeArray(c->data);
+	FreeArray(c->roundings);
 	FreeArray(c->norms);
 	FreeArray(c->tids);
 	FreeArray(c->dup_heads);

@@ -19,6 +19,10 @@ typedef struct PipeannCollection
 	PipeannMetric metric;
 	bool		auto_storage;	/* storage may still become wider */
 	PipeannStorage storage;
+	bool		unfit;			/* halves are not for all vectors seen */
+	bool		lost;			/* but others were rounded to them */
+	bool		few_twins;		/* too many that halves do not tell apart are
+								 * a reason, too */
 	Size		stride;
 	float		min;			/* of all elements seen (auto_storage) */
 	float		max;
@@ -26,6 +30,7 @@ typedef struct PipeannCollection
 	uint32		n;				/* distinct vectors */
 	uint32		size;
 	char	   *data;			/* [size] of stride bytes */
+	PipeannRounding *roundings;	/* [size] of halves, else NULL */
 	double	   *norms;			/* [size] */
 	double		max_norm;
 	ItemPointerData *tids;		/* [size] each one's first row */
@@ -42,14 +47,21 @@ typedef struct PipeannCollection
 	bool		noticed;		/* said that memory is over the limit */
 } PipeannCollection;
 
-/* storage may be PIPEANN_STORAGE_AUTO. */
+/*
+ * storage may be PIPEANN_STORAGE_AUTO: bytes if they hold all vectors, else halves
+ * if those may be taken and will do for all, else floats.
+ */
 extern void PipeannCollectionInit(PipeannCollection *c, int dim,
 								  PipeannMetric metric,
-								  PipeannStorage storage);
+								  PipeannStorage storage, bool halves);
 
-/* Add a row; returns the number of its vector. */
+/*
+ * Add a row; returns the number of its vector. known is what a vector that is
+ * rounded already has lost, else NULL. Nothing more is added once c->lost.
+ */
 extern uint32 PipeannCollectionAdd(PipeannCollection *c, const float *x,
-								   double norm, ItemPointer tid);
+								   double norm, const PipeannRounding *known,
+								   const ItemPointerData *tid);
 
 /* Add a row of vector i. */
 extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,

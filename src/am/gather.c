@@ -29,7 +29,8 @@ PipeannGatherMemory(const PipeannIndexView *view)
 	const PipeannLayout *l = &view->meta.layout;
 	Size		ids = PipeannViewIds(view);
 	Size		per_vector = mul_size(l->dim, PipeannElementSize(l->storage)) +
-		sizeof(double) + sizeof(ItemPointerData) + 3 * sizeof(uint32);
+		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
+		3 * sizeof(uint32);
 	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
 
 	/* arrays of vectors double as they grow */
@@ -83,9 +84,12 @@ TakeNode(Gathering *s, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
 	PipeannGathered *g = s->g;
+	PipeannRounding rounding = {slot->error, slot->hash};
 	uint32		known = g->c.n;
 	uint32		node;
 
+	if (g->c.lost)
+		return;
 	if (s->rows)
 		TakeTids(s, id, slot);
 	if (s->ntids == 0)
@@ -93,7 +97,10 @@ TakeNode(Gathering *s, uint32 id, const PipeannSlot *slot)
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, s->x);
 	node = PipeannCollectionAdd(&g->c, s->x, l->metric == PIPEANN_COSINE ?
 								1.0 / slot->aux : PipeannNorm(s->x, l->dim),
+								l->storage == PIPEANN_FLOAT2 ? &rounding : NULL,
 								&s->tids[0]);
+	if (g->c.lost)
+		return;
 	for (uint32 i = 1; i < s->ntids; i++)
 		PipeannCollectionAddTid(&g->c, node, &s->tids[i]);
 	g->node_of_id[id] = node;
@@ -142,9 +149,10 @@ Number(PipeannGathered *g)
 	}
 }
 
-void
-PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
-			  PipeannGathered *g)
+/* Vectors, rows and ids. */
+static void
+Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
+		PipeannGathered *g)
 {
 	const PipeannMeta *meta = &view->meta;
 	const PipeannLayout *l = &meta->layout;
@@ -160,7 +168,9 @@ PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
 	g->graph = PipeannGraphNew(g->ids, l->max_degree);
 	PipeannCollectionInit(&g->c, l->dim, l->metric,
 						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
-						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage);
+						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
+						  halves);
+	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
 	s.x = palloc(mul_size(l->dim, sizeof(float)));
 	s.size = 1;
 	s.ntids = rows ? 0 : 1;
@@ -170,7 +180,20 @@ PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
 	PipeannSourceClose(source);
 	pfree(s.x);
 	pfree(s.tids);
+}
 
+void
+PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
+			  PipeannGathered *g)
+{
+	const PipeannMeta *meta = &view->meta;
+
+	Collect(view, pages, rows, true, g);
+	if (g->c.lost)
+	{
+		PipeannGatherFree(g);
+		Collect(view, pages, rows, false, g);
+	}
 	PipeannCollectionFinish(&g->c);
 	PipeannCollectionVectors(&g->c, &g->vectors);
 	g->graph->n = g->c.n;

@@ -65,10 +65,11 @@ FillSlot(InsertState *state)
 	const PipeannMeta *meta = &state->view->meta;
 	const PipeannLayout *l = &meta->layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
+	bool		chosen = !(meta->flags & PIPEANN_META_AUTO_STORAGE);
 
-	state->wide = l->storage != PIPEANN_FLOAT2 &&
-		!PipeannVectorFits(state->x, l->storage, l->dim);
-	if (state->wide && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
+	state->wide = !(chosen && l->storage == PIPEANN_FLOAT2) &&
+		!PipeannIsStorable(state->x, state->norm, l->storage, l->dim);
+	if (state->wide && chosen)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("vector does not fit the storage of index \"%s\"",
@@ -82,6 +83,13 @@ FillSlot(InsertState *state)
 	PipeannSlotTids(l, slot)[0] = state->tid;
 	PipeannVectorFromFloat(state->x, l->storage, l->dim,
 						   PipeannSlotVector(l, slot));
+	if (l->storage == PIPEANN_FLOAT2 && !state->wide)
+	{
+		PipeannRounding rounding;
+
+		(void) PipeannRound(state->x, state->norm, l->dim, &rounding);
+		PipeannSlotSetRounding(slot, &rounding);
+	}
 	state->slot = slot;
 }
 
@@ -115,7 +123,8 @@ WriteWide(InsertState *state)
 
 /*
  * Whether a stored node, not a dead one, has exactly this vector. A wide one
- * has a rounded vector inline and is compared by its full one.
+ * has a rounded vector inline and is compared by its full one; where halves are
+ * rounded a hash tells.
  */
 static bool
 SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
@@ -131,7 +140,8 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 			   size) != 0)
 		return false;
 	if (!state->wide)
-		return true;
+		return PipeannSlotError(l, slot) == 0 ||
+			slot->hash == state->slot->hash;
 	full = palloc(mul_size(l->dim, sizeof(float)));
 	same = PipeannChainVector(state->view, id, slot, full) &&
 		memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;

@@ -10,6 +10,7 @@
 #include "access/xlog.h"
 #include "am/am.h"
 #include "am/pause.h"
+#include "catalog/pg_type_d.h"
 #include "io/io.h"
 #include "kernel/kernel.h"
 #include "miscadmin.h"
@@ -17,6 +18,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+/* Rows in no known order that the executor has to sort before it returns one. */
+#define MOST_HELD 1000
 
 typedef struct PipeannScan
 {
@@ -36,6 +40,10 @@ typedef struct PipeannScan
 	uint64		prefetched;		/* results whose rows were asked for */
 	int64		rows;			/* returned */
 	float		last_dist;		/* of the last result returned */
+	float		reach;			/* the farthest that one returned may be */
+	uint32		held;			/* rows that the executor holds back */
+	bool		comparable;		/* rows can be compared by the executor */
+	bool		recheck;		/* it has to, for rows of the current result */
 
 	PipeannKiller killer;
 
@@ -59,6 +67,12 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 										   "pipeann scan",
 										   ALLOCSET_DEFAULT_SIZES);
 	scan->opaque = state;
+	if (norderbys > 0)
+	{
+		scan->xs_orderbyvals = palloc0(sizeof(Datum) * norderbys);
+		scan->xs_orderbynulls = palloc(sizeof(bool) * norderbys);
+		memset(scan->xs_orderbynulls, true, sizeof(bool) * norderbys);
+	}
 	return scan;
 }
 
@@ -76,6 +90,9 @@ ResetScan(PipeannScan *state)
 	state->taken = 0;
 	state->prefetched = 0;
 	state->rows = 0;
+	state->reach = -INFINITY;
+	state->recheck = false;
+	state->held = 0;
 	state->ntids = 0;
 	state->next_tid = 0;
 	state->chain.next = PIPEANN_INVALID_ID;
@@ -92,6 +109,9 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (state->started)
 		PipeannSourceSettle(state->source);
 	ResetScan(state);
+	if (scan->numberOfOrderBys > 0)
+		memset(scan->xs_orderbynulls, true,
+			   sizeof(bool) * scan->numberOfOrderBys);
 	if (keys && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys,
 				scan->numberOfKeys * sizeof(ScanKeyData));
@@ -101,19 +121,22 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 }
 
 /*
- * A NULL is at no distance from anything: rows come in any order.
+ * A NULL is at no distance from anything, nor are there cosines with zero: rows come
+ * in any order.
  */
 static const float *
-QueryVector(IndexScanDesc scan, const PipeannLayout *l)
+QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 {
 	const float *x;
 	float	   *normalized;
 
-	if (scan->orderByData->sk_flags & SK_ISNULL)
+	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
+	if (!*comparable)
 		return palloc0(mul_size(l->dim, sizeof(float)));
 	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
 	if (l->metric != PIPEANN_COSINE)
 		return x;
+	*comparable = PipeannNorm(x, l->dim) > 0;
 	normalized = palloc(mul_size(l->dim, sizeof(float)));
 	PipeannNormalize(x, l->dim, normalized);
 	return normalized;
@@ -151,7 +174,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
-	state->query = QueryVector(scan, l);
+	state->query = QueryVector(scan, l, &state->comparable);
 	state->wide = NULL;
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
@@ -224,6 +247,9 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
  * nearest half of what it explored is next to never overtaken by something
  * found later, the rest is now and then (measured: of 1000 rows 0.05 % against
  * 5 %), and in strict order what comes too late is lost.
+ *
+ * The executor keeps rows that it compares until one comes that is farther for
+ * certain: that is no reason to go on.
  */
 static uint64
 Believed(const PipeannScan *state)
@@ -231,9 +257,71 @@ Believed(const PipeannScan *state)
 	uint64		explored = PipeannSearchExplored(state->search);
 
 	if (PipeannSearchIsSettled(state->search))
-		return PIPEANN_SETTLED;
+		return state->recheck && state->taken >= PIPEANN_SETTLED ?
+			state->taken + 1 : PIPEANN_SETTLED;
 	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
 		explored / 2 : explored;
+}
+
+static void
+StoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
+{
+	Oid			type = FLOAT8OID;
+	IndexOrderByDistance distance = {.value = value};
+
+	index_store_float8_orderby_distances(scan, &type, &distance,
+										 state->recheck);
+}
+
+/*
+ * The rows to come are no longer compared, and come after those that were.
+ */
+static void
+EndComparing(IndexScanDesc scan, PipeannScan *state)
+{
+	state->recheck = false;
+	state->held = 0;
+	StoreDistance(scan, state,
+				  PipeannSqlDistance(state->view.meta.layout.metric,
+									 state->reach));
+}
+
+/*
+ * Rows whose vectors were rounded are in order as far as their distances are
+ * known. The executor computes those of rows that could be in another one, and
+ * changes it: for that it is told the least that a distance can be, and sorts rows
+ * until that has grown past theirs. Of all others the index is believed.
+ *
+ * Where thousands are nearer to each other than halves can tell, a LIMIT must not
+ * have all of them sorted: MOST_HELD at a time are.
+ */
+static void
+TellDistance(IndexScanDesc scan, PipeannScan *state,
+			 const PipeannResult *result)
+{
+	const PipeannResult *next = PipeannSearchPeek(state->search);
+	bool		in_doubt = state->comparable && result->most > result->dist &&
+		(result->dist <= state->reach ||
+		 (next != NULL && next->dist <= result->most));
+
+	state->reach = Max(state->reach, result->most);
+	state->recheck = in_doubt && state->held < MOST_HELD;
+	if (state->recheck)
+	{
+		state->held += result->ntids;
+		StoreDistance(scan, state,
+					  PipeannBoundsFloor(PipeannSearchBounds(state->search),
+										 result->dist, result->most));
+	}
+	else if (in_doubt)
+		EndComparing(scan, state);
+	else
+	{
+		state->held = 0;
+		StoreDistance(scan, state,
+					  PipeannSqlDistance(state->view.meta.layout.metric,
+										 result->dist));
+	}
 }
 
 /*
@@ -287,6 +375,7 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 		PipeannKillerNode(&state->killer, state->search, NULL);
 		return true;
 	}
+	TellDistance(scan, state, result);
 	state->last_dist = result->dist;
 	state->ntids = result->ntids;
 	state->next_tid = 0;
@@ -298,11 +387,14 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 }
 
 static void
-LoadExt(PipeannScan *state)
+LoadExt(IndexScanDesc scan, PipeannScan *state)
 {
 	PIPEANN_PAUSE("scan-chain");
 	state->ntids = PipeannChainRead(&state->view, &state->chain, state->tids);
 	state->next_tid = 0;
+	if (state->recheck && state->held >= MOST_HELD)
+		EndComparing(scan, state);
+	state->held += state->ntids;
 	if (state->replica)
 		PipeannCheckLayout(&state->view);
 }
@@ -324,7 +416,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	while (state->next_tid >= state->ntids && found)
 	{
 		if (state->chain.next != PIPEANN_INVALID_ID)
-			LoadExt(state);
+			LoadExt(scan, state);
 		else
 			found = LoadResult(scan, state);
 	}
@@ -332,7 +424,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = state->tids[state->next_tid++];
 		scan->xs_recheck = false;
-		scan->xs_recheckorderby = false;
 		state->rows++;
 	}
 	MemoryContextSwitchTo(old);

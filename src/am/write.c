@@ -175,6 +175,8 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	slot->flags = PIPEANN_SLOT_USED;
 	slot->ext_tids = PIPEANN_INVALID_ID;
 	slot->ext_vec = PIPEANN_INVALID_ID;
+	if (c->roundings != NULL)
+		PipeannSlotSetRounding(slot, &c->roundings[node]);
 	slot->aux = l->metric == PIPEANN_COSINE ? nodes->vectors.aux[node] : 0;
 	if (graph != NULL)
 	{

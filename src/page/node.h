@@ -8,6 +8,8 @@
 
 #include "base.h"
 
+#include <math.h>
+
 /*
  * Nodes. A slot is slot_size bytes: header, max_degree neighbour ids,
  * inline_tids heap TIDs, the vector. Slots stand slots_per_page to a page; a
@@ -17,8 +19,9 @@
  *
  * Where a node's TIDs do not fit, ext_tids leads to a slot that holds nothing
  * but TIDs (PIPEANN_SLOT_EXT), chained by its own ext_tids. A vector that the
- * element storage cannot hold without loss is rounded in place and stands in
- * full, as float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_WIDE).
+ * element storage is not meant for (bytes: that they do not hold without loss,
+ * halves: that is beyond their range) is rounded in place and stands in full, as
+ * float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_WIDE).
  *
  * Slots of a TID chain know their node and are numbered, each new first one
  * higher than the one before: a scan that finds the next slot gone takes the
@@ -36,11 +39,17 @@ typedef struct PipeannSlot
 	uint8		degree;			/* node: neighbours in use */
 	uint8		guards;			/* node: of them, edges that must stay */
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
-	uint16		length;			/* EXT of a vector: bytes of payload */
+	union
+	{
+		uint16		length;		/* EXT of a vector: bytes of payload */
+		uint16		error;		/* node of float2: see PipeannRounding */
+	};
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
 	union
 	{
-		uint32		ext_vec;	/* node, EXT of a vector: next of the vector's */
+		uint32		ext_vec;	/* wide node, EXT of a vector: next of the
+								 * vector's */
+		uint32		hash;		/* node with an error: see PipeannRounding */
 		uint32		number;		/* EXT of TIDs: in its chain, falling */
 	};
 	union
@@ -52,6 +61,27 @@ typedef struct PipeannSlot
 } PipeannSlot;
 
 #define PIPEANN_SLOT_HEADER offsetof(PipeannSlot, neighbors)
+
+/*
+ * What a node of halves (float2) knows of its vector before that was rounded, so
+ * that rows come in the order of their own vectors. The error is how far in
+ * Euclidean distance the vector may be from the one in the slot, and its products
+ * in single precision from what they should be: the upper half of a float, rounded
+ * up. 0: not known (a node of an index that kept none, a wide one, one with an
+ * element beyond halves); such a node is taken for what is in its slot. The hash
+ * tells vectors that are rounded to the same one apart.
+ */
+typedef struct PipeannRounding
+{
+	uint16		error;
+	uint32		hash;
+} PipeannRounding;
+
+/*
+ * Sums of dim products of single precision may be off by so much of the product
+ * of the norms. (Errors of single operations cancel: at worst it is dim.)
+ */
+#define PIPEANN_ARITHMETIC_ERROR(dim) ((16 + sqrt((double) (dim))) / (1 << 23))
 
 /* Where things are in a slot; computed from the options, kept in the meta. */
 typedef struct PipeannLayout
@@ -104,6 +134,28 @@ static inline void *
 PipeannSlotVector(const PipeannLayout *l, const PipeannSlot *slot)
 {
 	return (char *) slot + l->vector_offset;
+}
+
+/* Of one whose error is not known nothing is kept. */
+static inline void
+PipeannSlotSetRounding(PipeannSlot *slot, const PipeannRounding *rounding)
+{
+	slot->error = rounding->error;
+	if (rounding->error != 0)
+		slot->hash = rounding->hash;
+}
+
+/* A node's error (PipeannRounding), 0 when it is not known. */
+static inline float
+PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	uint32		bits = (uint32) slot->error << 16;
+	float		error;
+
+	if (l->storage != PIPEANN_FLOAT2 || (slot->flags & PIPEANN_SLOT_WIDE))
+		return 0;
+	memcpy(&error, &bits, sizeof(error));
+	return error > 0 && isfinite(error) ? error : 0;
 }
 
 /* An overflow slot's body: TIDs, or bytes of a float4 vector. */

@@ -204,6 +204,8 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
+	if (layout->storage == PIPEANN_FLOAT2)
+		PipeannBoundsInit(&search->bounds, layout, query);
 	if (layout->slots_per_page > PIPEANN_KNOWN_SLOTS)
 		search->params.switches &= ~PIPEANN_NODE_HITS;
 	if (params->width > 0)
@@ -361,23 +363,29 @@ float
 PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
+	float		error = PipeannSlotError(l, slot);
 	PipeannResult result;
+	float		dist;
 
+	if (slot->flags & PIPEANN_SLOT_WIDE)
+		dist = search->params.wide_distance(id, slot,
+											search->params.wide_arg);
+	else
+		dist = PipeannExactDistance(l, search->query,
+									PipeannSlotVector(l, slot), l->storage,
+									slot->aux);
 	result.ntids = PipeannSlotInlineTids(l, slot);
 	result.ext_tids = slot->ext_tids;
 	result.id = id;
-	if (slot->flags & PIPEANN_SLOT_WIDE)
-		result.dist = search->params.wide_distance(id, slot,
-												   search->params.wide_arg);
-	else
-		result.dist = PipeannExactDistance(l, search->query,
-										   PipeannSlotVector(l, slot),
-										   l->storage, slot->aux);
+	result.dist = result.most = dist;
+	if (error > 0)
+		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
+						&result.most);
 	search->counters->exact_distances++;
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
 	if (search->settle.on)
-		PipeannSettleFound(&search->settle, result.dist);
-	return result.dist;
+		PipeannSettleFound(&search->settle, dist);
+	return dist;
 }
 
 static inline bool
@@ -688,6 +696,12 @@ PipeannSearchRun(PipeannSearch *search)
 		RunMode(search);
 	}
 	return true;
+}
+
+const PipeannBounds *
+PipeannSearchBounds(const PipeannSearch *search)
+{
+	return &search->bounds;
 }
 
 uint64

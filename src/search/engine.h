@@ -48,6 +48,7 @@ struct PipeannSearch
 	PipeannCounters *counters;
 	const float *query;
 	PipeannSearchParams params;
+	PipeannBounds bounds;		/* halves only */
 
 	PipeannSettle settle;		/* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */

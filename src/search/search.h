@@ -17,6 +17,7 @@
 
 #include "page/node.h"
 #include "quant/pq.h"
+#include "search/bounds.h"
 #include "search/recent.h"
 #include "search/source.h"
 
@@ -110,7 +111,8 @@ typedef struct PipeannSearchParams
 /* A node found, with what is needed to return its rows. */
 typedef struct PipeannResult
 {
-	float		dist;
+	float		dist;			/* exact, or the least that it may be where */
+	float		most;			/* the vector is rounded, and this the most */
 	uint32		id;
 	uint32		ext_tids;		/* overflow chain, or PIPEANN_INVALID_ID */
 	uint32		ntids;			/* inline TIDs */
@@ -155,6 +157,9 @@ extern bool PipeannSearchIsSettled(const PipeannSearch *search);
 
 /* Score all nodes of graph pages 0 .. pages - 1 instead. */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
+
+/* The bounds by which the search orders rounded vectors. */
+extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
 
 /* Nodes explored so far: as many of the best results may be believed. */
 extern uint64 PipeannSearchExplored(const PipeannSearch *search);

@@ -131,7 +131,7 @@ DROP TABLE chained;
 CREATE TABLE fractions (id int, val vector(112));
 CREATE INDEX fractions_idx ON fractions USING pipeann (val vector_ip_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO fractions SELECT id, CASE WHEN id = 77 THEN l2_normalize(val)::vector(112) ELSE val END FROM strips WHERE id <= 4400;
-SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fractions_idx')), '(float4,1)', 'one vector with fractions: floats');
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fractions_idx')), '(float2,1)', 'one vector with fractions: halves');
 SELECT is(pipeann_check('fractions_idx', true), (SELECT count(DISTINCT val) FROM fractions), 'inner product: the index is whole');
 SELECT cmp_ok(recall('fractions', '<#>', 'subvector(val, 309, 112)'), '>=', 0.9, 'inner product: recall');
 DROP TABLE fractions;

@@ -77,9 +77,9 @@ SELECT cmp_ok(recall('base', '<=>'), '>=', 0.95, 'cosine: recall@10 at the defau
 SELECT cmp_ok(pipeann_recall('base_cosine', 10, 100), '>=', 0.95::float8, 'cosine: pipeann_recall');
 DROP INDEX base_cosine;
 
--- floats: three metrics that order unit vectors alike, half precision
+-- fractions: three metrics that order unit vectors alike
 CREATE INDEX unit_l2 ON unit USING pipeann (val vector_l2_ops);
-SELECT is((pipeann_index_info('unit_l2')).storage, 'float4', 'unit vectors are stored as floats');
+SELECT is((pipeann_index_info('unit_l2')).storage, 'float2', 'unit vectors are stored as halves');
 SELECT cmp_ok(recall('unit', '<->', 'l2_normalize(val::vector)'), '>=', 0.95, 'unit vectors, L2');
 DROP INDEX unit_l2;
 CREATE INDEX unit_ip ON unit USING pipeann (val vector_ip_ops) WITH (storage = float2);

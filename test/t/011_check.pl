@@ -19,7 +19,7 @@ my ($version) = `pg_config --version` =~ /PostgreSQL (\d+)/;
 my $node = make_node('check', conf => "wal_level = replica\nmax_wal_senders = 4\nhot_standby = on",
 	init => { allows_streaming => 1, extra => [ $version >= 18 ? '--no-data-checksums' : () ] });
 
-# "items" has floats and codes; "bytes" has overflow slots of both sorts.
+# "items" has halves and codes; "bytes" has overflow slots of both sorts.
 my $vectors = images($ROWS + 1000, 7);
 create_items($node, 'items', [ @$vectors[ 0 .. $ROWS - 1 ] ], index => 'USING pipeann (v vector_cosine_ops) WITH (m = 8, fillfactor = 90)');
 create_items($node, 'bytes', whole_images($ROWS, 7), index => 'USING pipeann (v vector_ip_ops) WITH (m = 8)');
@@ -121,6 +121,8 @@ forged('free with flags', 'items', forge_field('flags', 2), "$named is free but 
 forged('wrong aux, cosine', 'items', forge_field('aux', sub { $_[1]{aux} * 1.001 }), "$named does not have the aux value");
 forged('wrong aux, inner product', 'bytes', forge_field('aux', 0.5), "$named does not have the aux value");
 forged('wrong vector', 'items', forge_field('vector', sub { 200 }, 5), "$named does not have");
+forged('another vector before it was rounded', 'items', forge_field('ext_vec', sub { $_[1]{ext_vec} ^ 1 }), "$named has another vector than its row", rows => 1);
+forged('a chain of nothing', 'items', forge_field('length', 0), "$named has the chain of a wide vector, but none");
 forged('wide without a chain', 'bytes', forge_field('flags', 5), "$named has a wide vector without a chain");
 
 # All edges to a node are taken away.
@@ -178,6 +180,27 @@ forged('TIDs exchanged', 'items', sub {
 	$pages->set($ids[1], 'tids', $tids[0], 0);
 	return;
 }, 'node \d+ at block \d+ has another vector than its row', rows => 1);
+
+# Halves of an index that kept nothing of what they lose: as good as ever, and rows
+# with vectors that differ by less join their nodes.
+{
+	my $pages = PipeannPages->new($path{items});
+	my @halves = grep { $pages->slot($_)->{flags} == $PipeannPages::USED && $pages->slot($_)->{length} > 0 } $pages->nodes;
+
+	cmp_ok(scalar @halves, '>', $ROWS * 0.9, 'halves know what they lost');
+	$pages->set($_, 'length', 0), $pages->set($_, 'ext_vec', $PipeannPages::INVALID) for @halves;
+	$pages->save;
+	$node->start;
+	is_sound('items', 'halves that know nothing');
+	$node->safe_psql('postgres', 'INSERT INTO items SELECT 90001, (SELECT array_agg(x * 1.000001 ORDER BY n)::vector FROM unnest(v::real[]) WITH ORDINALITY AS u(x, n)) FROM items WHERE id = 7');
+	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM items ORDER BY v <=> (SELECT v FROM items WHERE id = 7) LIMIT 2) s'),
+		'{7,90001}', 'and rows are found there');
+	$node->safe_psql('postgres', 'DELETE FROM items WHERE id = 90001');
+	$node->stop;
+	open my $file, '>:raw', $path{items} or die $!;
+	print $file $intact{items};
+	close $file;
+}
 
 # Chains. The node with 300 rows of a vector, and one of a wide vector.
 sub chained

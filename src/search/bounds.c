@@ -1,0 +1,97 @@
+/*
+ * bounds.c
+ *		How far a row may be whose vector was rounded.
+ *
+ * With e the Euclidean distance between a vector and the rounded one, distances
+ * from a query differ by e at most (triangle inequality), products by |query| e
+ * (Cauchy-Schwarz), and cosines, of a normalised query, by e / |vector|.
+ *
+ * PostgreSQL's executor must not find a distance to be less than the bound that an
+ * index gave it. It adds in whatever order, so that dim operations may all err to
+ * one side. That is too pessimistic to decide by which rows are near each other; but
+ * a bound may be lower than it need be.
+ */
+#include "search/bounds.h"
+
+/* Half an ulp of single precision, relative. */
+#define EPSILON (1.0 / (1 << 24))
+
+void
+PipeannBoundsInit(PipeannBounds *bounds, const PipeannLayout *layout,
+				  const float *query)
+{
+	double		sum = 0;
+
+	bounds->metric = layout->metric;
+	bounds->dim = layout->dim;
+	bounds->arithmetic = (float) PIPEANN_ARITHMETIC_ERROR(layout->dim);
+	for (int i = 0; i < layout->dim; i++)
+		sum += (double) query[i] * query[i];
+	bounds->query_norm = (float) sqrt(sum);
+}
+
+static void
+BoundsOfSquare(const PipeannBounds *bounds, float square, float error,
+			   float *least, float *most)
+{
+	float		dist = sqrtf(square);
+	float		margin = error + dist * bounds->arithmetic;
+	float		low = Max(dist - margin, 0);
+
+	*least = low * low;
+	*most = (dist + margin) * (dist + margin);
+}
+
+void
+PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
+				float aux, float *least, float *most)
+{
+	float		margin = error * (bounds->metric == PIPEANN_IP ?
+								  bounds->query_norm : aux);
+
+	if (bounds->metric == PIPEANN_L2)
+		BoundsOfSquare(bounds, dist, error, least, most);
+	else
+	{
+		*least = dist - margin;
+		*most = dist + margin;
+	}
+	if (!isfinite(dist) || !isfinite(*least) || !isfinite(*most))
+		*least = *most = dist;
+}
+
+double
+PipeannSqlDistance(PipeannMetric metric, float key)
+{
+	switch (metric)
+	{
+		case PIPEANN_L2:
+			return sqrt(Max((double) key, 0));
+		case PIPEANN_COSINE:
+			return 1 + (double) key;
+		default:
+			return key;
+	}
+}
+
+/*
+ * A product's margin is |query| times an error of which the share of arithmetic is
+ * known: that gives |query| |vector|, or more.
+ */
+double
+PipeannBoundsFloor(const PipeannBounds *bounds, float least, float most)
+{
+	double		value = PipeannSqlDistance(bounds->metric, least);
+	double		worst = 4 * (bounds->dim + 16) * EPSILON;
+
+	switch (bounds->metric)
+	{
+		case PIPEANN_L2:
+			return value * (1 - worst);
+		case PIPEANN_COSINE:
+			return value - worst;
+		default:
+			return value - worst * ((double) most - least) /
+				PIPEANN_ARITHMETIC_ERROR(bounds->dim);
+	}
+}
