@@ -161,6 +161,10 @@ INSERT INTO t (val) SELECT near(2, 1, 32, 2e-7) FROM generate_series(1, 3000);
 INSERT INTO t (val) SELECT near(2, 2, 32, 2e-7) FROM generate_series(1, 3000);
 SELECT count(*), count(DISTINCT val) FROM (SELECT val FROM t ORDER BY val <-> near(2, 0, 32) LIMIT 6001) s;
 SELECT is_in_order('<->', near(2, 0, 32), 10);
+-- that many rows at one distance, in no doubt, do not keep later ones from being compared
+INSERT INTO t (val) SELECT near(3, 0, 32) FROM generate_series(1, 3000);
+INSERT INTO t (val) SELECT near(3, 250000 + n, 32, 2e-7) FROM unnest(ARRAY[6, 2, 4]) n;
+SELECT is_in_order('<->', near(3, 0, 32), 3004);
 SELECT pg_stat_force_next_flush();
 BEGIN;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> near(2, 0, 32) LIMIT 10) s;

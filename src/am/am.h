@@ -195,6 +195,10 @@ extern bool PipeannRound(const float *x, double norm, int dim,
 extern bool PipeannIsStorable(const float *x, double norm,
 							  PipeannStorage storage, int dim);
 
+/* Whether a vector is not for an index's storage: flagged WIDE where auto chose it. */
+extern bool PipeannIsWide(const PipeannMeta *meta, const float *x,
+						  double norm);
+
 /* The hash of a PipeannRounding. */
 extern uint32 PipeannVectorHash(const float *x, int dim);
 

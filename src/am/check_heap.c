@@ -311,17 +311,15 @@ FindTid(const PipeannTidSet *set, const ItemPointerData *tid)
 }
 
 /*
- * As HashNode() has it of a row's node. Whether halves of a vector are all that is
- * known of it, nobody can tell from the row: if rounded is not asked for they are not.
+ * As HashNode() has it of a row's node. Of halves that kept no hash it is that of
+ * what they are: the row does not tell whether its node is one of those.
  */
 static uint32
 HashRow(const PipeannCheck *check, const float *x, bool rounded)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
-	bool		chosen = !(check->view.meta.flags & PIPEANN_META_AUTO_STORAGE);
 
-	if (!(chosen && l->storage == PIPEANN_FLOAT2) &&
-		!PipeannIsStorable(x, PipeannNorm(x, l->dim), l->storage, l->dim))
+	if (PipeannIsWide(&check->view.meta, x, PipeannNorm(x, l->dim)))
 		return HashVector(x, mul_size(l->dim, sizeof(float)));
 	if (l->storage == PIPEANN_FLOAT2 && !rounded)
 		return PipeannVectorHash(x, l->dim);

@@ -65,11 +65,9 @@ FillSlot(InsertState *state)
 	const PipeannMeta *meta = &state->view->meta;
 	const PipeannLayout *l = &meta->layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
-	bool		chosen = !(meta->flags & PIPEANN_META_AUTO_STORAGE);
 
-	state->wide = !(chosen && l->storage == PIPEANN_FLOAT2) &&
-		!PipeannIsStorable(state->x, state->norm, l->storage, l->dim);
-	if (state->wide && chosen)
+	state->wide = PipeannIsWide(meta, state->x, state->norm);
+	if (state->wide && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("vector does not fit the storage of index \"%s\"",

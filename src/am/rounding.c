@@ -77,6 +77,18 @@ PipeannRound(const float *x, double norm, int dim, PipeannRounding *rounding)
 	return lost <= norm * MOST_LOST;
 }
 
+/* Halves that the user chose round whatever comes. */
+bool
+PipeannIsWide(const PipeannMeta *meta, const float *x, double norm)
+{
+	const PipeannLayout *l = &meta->layout;
+
+	if (l->storage == PIPEANN_FLOAT2 &&
+		!(meta->flags & PIPEANN_META_AUTO_STORAGE))
+		return false;
+	return !PipeannIsStorable(x, norm, l->storage, l->dim);
+}
+
 bool
 PipeannIsStorable(const float *x, double norm, PipeannStorage storage, int dim)
 {

@@ -394,7 +394,8 @@ LoadExt(IndexScanDesc scan, PipeannScan *state)
 	state->next_tid = 0;
 	if (state->recheck && state->held >= MOST_HELD)
 		EndComparing(scan, state);
-	state->held += state->ntids;
+	else if (state->recheck)
+		state->held += state->ntids;
 	if (state->replica)
 		PipeannCheckLayout(&state->view);
 }
