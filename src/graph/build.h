@@ -13,10 +13,10 @@ extern uint32 PipeannMedoid(const PipeannVectors *vectors);
 
 /*
  * Give every node that cannot be reached from the medoid an edge from a near
- * one that can, without cutting any other off. Returns the number of edges
- * added.
+ * one that can, without cutting any other off, and those one from a near node
+ * that seem to have none.
  */
-extern uint32 PipeannReachAll(PipeannGraph *graph, PipeannWalk *walk);
+extern void PipeannReachAll(PipeannGraph *graph, PipeannWalk *walk);
 
 /* Bytes that PipeannReachAll() takes for n nodes. */
 extern Size PipeannReachMemory(uint32 n);

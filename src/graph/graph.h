@@ -87,7 +87,8 @@ extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params);
  * back edges are applied grouped by target (ParlayANN, section 4): the result
  * depends on rows and options only. Every node ends with at least one
  * neighbour when n > 1, no node is its own neighbour, no list has a duplicate,
- * and every node can be reached from the medoid.
+ * every node can be reached from the medoid, and nearly every one from a node
+ * near it (reach.c).
  */
 extern PipeannGraph *PipeannGraphBuild(const PipeannVectors *vectors,
 									   const PipeannGraphParams *params,
@@ -103,7 +104,7 @@ extern PipeannGraph *PipeannGraphNew(uint32 n, int max_degree);
 /*
  * See that every node can be reached from the medoid: those that cannot get
  * an edge from one near them, of ef looked at, in place of one that nothing
- * depends on.
+ * depends on. So do those that no near node leads to.
  */
 extern void PipeannGraphConnect(PipeannGraph *graph,
 								const PipeannVectors *vectors, int ef);

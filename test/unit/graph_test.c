@@ -530,6 +530,50 @@ TestGrowingLine(void)
 	PipeannGraphFree(g);
 }
 
+/*
+ * Rows are found by their own vectors, also those that have no near ones. Where
+ * graphs of short lists only saw to it that nodes can be reached one or two in
+ * each of these were not.
+ */
+#define CELL 4
+#define SIDE (28 / CELL)
+#define POOL 60
+
+static void
+Shrink(const uint8 *row, float *to)
+{
+	memset(to, 0, SIDE * SIDE * sizeof(float));
+	for (int i = 0; i < DIM; i++)
+		to[i / 28 / CELL * SIDE + i % 28 / CELL] += row[i];
+}
+
+static void
+TestFoundByTheirVectors(void)
+{
+	static float rows[NROWS][SIDE * SIDE];
+	PipeannVectors v = FloatVectors(&rows[0][0], NROWS, SIDE * SIDE);
+	PipeannGraphParams params = Params(16, 40);
+	int			lost = 0;
+
+	for (int i = 0; i < NROWS; i++)
+		Shrink(Rows + (Size) i * DIM, rows[i]);
+	for (params.seed = 1; params.seed <= 4; params.seed++)
+	{
+		PipeannGraph *g = PipeannGraphBuild(&v, &params, NULL, NULL);
+
+		for (uint32 i = 0; i < NROWS; i++)
+		{
+			Found		found[POOL];
+
+			lost += Search(g, &v, i, POOL, found) == 0 ||
+				found[0].dist > 0;
+		}
+		PipeannGraphFree(g);
+	}
+	NOTE("%d of %d rows not found", lost, 4 * NROWS);
+	CHECK(lost <= 1);
+}
+
 /* ---------- memory and progress ---------- */
 
 typedef struct Watch
@@ -903,6 +947,7 @@ main(void)
 	UNIT_RUN(TestEqualRows);
 	UNIT_RUN(TestFarClumps);
 	UNIT_RUN(TestGrowingLine);
+	UNIT_RUN(TestFoundByTheirVectors);
 	UNIT_RUN(TestMemory);
 	UNIT_RUN(TestPruneLine);
 	UNIT_RUN(TestPruneRows);
