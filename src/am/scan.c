@@ -22,6 +22,9 @@
 /* Rows in no known order that the executor has to sort before it returns one. */
 #define MOST_HELD 1000
 
+/* One in so many of the nodes explored is believed in strict order. */
+#define STRICT_PART 2
+
 typedef struct PipeannScan
 {
 	MemoryContext context;		/* of one (re)scan */
@@ -166,6 +169,20 @@ MaxPages(const PipeannLayout *l)
 						(double) PG_INT32_MAX);
 }
 
+/*
+ * In strict order the nearer half of what was explored is believed. Ten rows are
+ * what is mostly wanted: a shorter list would explore the rest of twice as many a
+ * moment later, when the first rows are returned and what is nearer is lost.
+ * (MiniLM in memory, ef = 10: recall 0.94 for 0.89 in 0.87 of the time; for a
+ * LIMIT 1 it takes up to a third longer.)
+ */
+static int
+MinList(void)
+{
+	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
+		STRICT_PART * PIPEANN_SETTLED : 0;
+}
+
 static void
 StartSearch(IndexScanDesc scan, PipeannScan *state)
 {
@@ -181,6 +198,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannSourceKeepHot(state->source, state->view.image);
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
+	params.min_list = MinList();
 	params.may_settle = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
@@ -260,7 +278,7 @@ Believed(const PipeannScan *state)
 		return state->recheck && state->taken >= PIPEANN_SETTLED ?
 			state->taken + 1 : PIPEANN_SETTLED;
 	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-		explored / 2 : explored;
+		explored / STRICT_PART : explored;
 }
 
 static void

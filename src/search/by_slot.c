@@ -30,12 +30,13 @@
  * too, if it is up to a sixth longer: by as much as there are page-mates.
  */
 int
-PipeannLengthInMemory(const PipeannSearch *search, int ef)
+PipeannLengthInMemory(const PipeannSearch *search)
 {
+	int			list = PipeannListToExplore(search);
 	int			mates = Min(search->layout->slots_per_page - 1, MOST_MATES);
 
 	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
-		ef + (int) ((int64) ef * mates / (6 * MOST_MATES)) : ef;
+		list + (int) ((int64) list * mates / (6 * MOST_MATES)) : list;
 }
 
 int

@@ -80,7 +80,7 @@ InitPool(PipeannSearch *search, int ef)
 	if (search->params.may_settle &&
 		PipeannIsOn(search, PIPEANN_ADAPTIVE_STOP))
 		PipeannSettleInit(&search->settle, search->layout->metric, ef);
-	PipeannPoolReset(&search->pool, PipeannLengthInMemory(search, ef));
+	PipeannPoolReset(&search->pool, PipeannLengthInMemory(search));
 	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
 }
 
@@ -107,8 +107,8 @@ CapacityFor(const PipeannSearch *search, int length)
 static void
 FirstRead(PipeannSearch *search)
 {
-	int			ef = Max(search->params.ef, 1);
-	int			length = search->settle.on ? ef + BEYOND : ef;
+	int			length = search->settle.on ?
+		Max(search->params.ef, 1) + BEYOND : PipeannListToExplore(search);
 
 	if (search->continued)
 		length = search->pool.length;
@@ -518,7 +518,7 @@ Unsettle(PipeannSearch *search)
 {
 	search->settle.on = false;
 	search->pool.bound = INFINITY;
-	search->pool.length = Max(search->params.ef, 1);
+	search->pool.length = PipeannListToExplore(search);
 }
 
 /*
@@ -671,7 +671,7 @@ static bool
 IsListExplored(PipeannSearch *search)
 {
 	return PipeannPoolFirstOpen(&search->pool) >=
-		Min(search->pool.count, Max(search->params.ef, 1));
+		Min(search->pool.count, PipeannListToExplore(search));
 }
 
 bool

@@ -106,6 +106,13 @@ PipeannIsOn(const PipeannSearch *search, uint32 feature)
 	return (search->params.switches & feature) != 0;
 }
 
+/* Candidates that are explored unless the search ends early. */
+static inline int
+PipeannListToExplore(const PipeannSearch *search)
+{
+	return Max(Max(search->params.ef, search->params.min_list), 1);
+}
+
 /* L: the pool reaches farther where the search may end early. */
 static inline int
 PipeannListLength(const PipeannSearch *search)
@@ -247,7 +254,7 @@ extern void PipeannAwaitPage(PipeannSearch *search);
 /* by_slot.c */
 
 /* The list's length while nothing is read. */
-extern int	PipeannLengthInMemory(const PipeannSearch *search, int ef);
+extern int	PipeannLengthInMemory(const PipeannSearch *search);
 
 /* What is wanted of a node's page if it is resident. */
 extern int	PipeannWantedSlot(const PipeannSearch *search, uint32 id);

@@ -98,6 +98,8 @@ typedef struct PipeannSearchParams
 {
 	PipeannSearchMode mode;
 	int			ef;				/* length of the candidate pool, L */
+	int			min_list;		/* candidates explored at the least, whatever
+								 * ef, unless the search ends early */
 	bool		may_settle;		/* may end early: settle.h */
 	int			width;			/* most reads in flight; 0: the mode's own */
 	uint32		switches;

@@ -1,7 +1,7 @@
 -- What a search finds, measured against the truth.
 \ir data.psql
 BEGIN;
-SELECT plan(39);
+SELECT plan(44);
 CREATE TABLE base AS SELECT id, val FROM images WHERE id <= 6000;
 ALTER TABLE base ALTER COLUMN val SET STORAGE PLAIN;
 CREATE TABLE unit AS SELECT id, l2_normalize(val::vector)::vector(784) AS val FROM images WHERE id <= 5000;
@@ -45,6 +45,22 @@ SELECT cmp_ok(recall, '>=', 0.99, format('%s: recall@10 with ef_search = 200', m
 FROM found WHERE ef = 200 ORDER BY mode;
 RESET pipeann.iterative_scan;
 SELECT cmp_ok(pipeann_recall('base_l2', 10, 100), '>=', 0.95::float8, 'pipeann_recall at the default settings');
+
+-- in memory and in strict order ten rows take one run, however short the list: to
+-- explore the rest when the first rows were returned found less in more time
+SELECT ok(pipeann_prewarm('base_l2') > 0, 'pages of the graph are in memory');
+SET pipeann.ef_search = 20;
+CREATE TEMP TABLE plain AS SELECT recall('base', '<->');
+CREATE TEMP TABLE plain_search AS SELECT nodes_explored FROM pipeann_last_search();
+SET pipeann.ef_search = 5;
+SELECT is(recall('base', '<->'), recall, 'ef_search = 5 finds as many of ten rows as 20') FROM plain;
+SELECT is(l.nodes_explored, p.nodes_explored, 'by exploring as many nodes') FROM pipeann_last_search() l, plain_search p;
+SET pipeann.iterative_scan = relaxed_order;
+SELECT is(count(*), 1::bigint, 'one row, not in strict order')
+FROM search('base', '<->', (SELECT val::vector FROM queries LIMIT 1), 1);
+SELECT cmp_ok(nodes_explored, '<', 20::bigint, 'explores no more than the list') FROM pipeann_last_search();
+RESET pipeann.ef_search;
+RESET pipeann.iterative_scan;
 
 -- ways to read, one after the other
 SET pipeann.io_method = pread;

@@ -825,6 +825,53 @@ ScoresWhatItExploresInMemory(void)
 }
 
 /*
+ * Ids of the K nearest found in one run, as many as there are; returns the nodes
+ * explored.
+ */
+static uint64
+OneRun(PipeannSearchMode mode, int ef, int min_list, int resident, uint32 *ids)
+{
+	PipeannSearchParams params = {.switches = BY_PAGE | PIPEANN_NODE_HITS};
+	MemorySource *memory = OpenSource(l2_index, resident, 3);
+	PipeannSearch *search;
+	float		query[256];
+	const PipeannResult *result;
+	uint64		explored;
+
+	memset(ids, 0xFF, K * sizeof(uint32));
+	params.mode = mode;
+	params.ef = ef;
+	params.min_list = min_list;
+	search = BeginQuery(l2_index, &l2_index->codes, memory, 3, query, &params);
+	CHECK(PipeannSearchRun(search));
+	explored = memory->counters.nodes_explored;
+	CHECK(PipeannSearchExplored(search) <= explored);
+	for (int i = 0; i < K && (result = PipeannSearchPop(search)) != NULL; i++)
+		ids[i] = result->id;
+	EndSearch(search, memory);
+	return explored;
+}
+
+/* With a list that is shorter than the least one, what is done with that one. */
+static void
+ExploresTheLeastList(void)
+{
+	for (int i = 0; i < MODES; i++)
+		for (int resident = 0; resident <= 100; resident += 100)
+		{
+			uint32		found[K];
+			uint32		wanted[K];
+			uint64		explored = OneRun(modes[i], 5, 20, resident, found);
+
+			CHECK(OneRun(modes[i], 20, 0, resident, wanted) == explored);
+			CHECK(memcmp(found, wanted, sizeof(found)) == 0);
+			CHECK(explored >= 20);
+			CHECK(OneRun(modes[i], 5, 0, resident, found) < 20);
+			CHECK(OneRun(modes[i], 20, 5, resident, found) == explored);
+		}
+}
+
+/*
  * Each idea of a mode can be switched off, and all at once.
  */
 static void
@@ -1850,6 +1897,7 @@ main(void)
 	UNIT_RUN(FindsTheNearest);
 	UNIT_RUN(FindsTheNearestBySlot);
 	UNIT_RUN(ScoresWhatItExploresInMemory);
+	UNIT_RUN(ExploresTheLeastList);
 	UNIT_RUN(FindsWithoutItsIdeas);
 	UNIT_RUN(ReadsLess);
 	UNIT_RUN(BeginsWhereARecentQueryEnded);
