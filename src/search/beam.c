@@ -31,19 +31,34 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 }
 
 /*
- * Explore a candidate; returns where it is then: its neighbours may come before
- * it.
+ * Explore the nearest of a beam whose pages are at hand; returns how many. Their
+ * neighbours are scored together, so that codes have time to come from memory: a
+ * search in memory takes 0.94 to 0.97 of the time at ef = 100, 0.99 with a fifth of
+ * that. (Sixteen together take as long as eight.)
  */
 static int
-ExploreAt(PipeannSearch *search, int position)
+ExploreTogether(PipeannSearch *search, int beam)
 {
 	PipeannPool *pool = &search->pool;
-	uint32		id = pool->items[position].id;
+	int			left = pool->chosen[beam];
+	int			explored = 0;
+	int			n = 0;
 
-	PipeannExplore(search, position);
-	while (position < pool->count && pool->items[position].id != id)
-		position++;
-	return position;
+	for (int i = PipeannPoolFirstOpen(pool);
+		 i < pool->count && left > 0 && explored < PIPEANN_TOGETHER; i++)
+	{
+		const PipeannCandidate *item = &pool->items[i];
+
+		if (item->beam != beam || item->explored)
+			continue;
+		left--;
+		if (!PipeannIsReady(search, item))
+			continue;
+		n = PipeannAddNeighbors(search, i, n);
+		explored++;
+	}
+	PipeannPushBatch(search, n);
+	return explored;
 }
 
 /*
@@ -52,24 +67,10 @@ ExploreAt(PipeannSearch *search, int position)
 bool
 PipeannExploreBeam(PipeannSearch *search, int beam)
 {
-	PipeannPool *pool = &search->pool;
-	int			waiting = 0;
-	int			i;
-
 	PipeannJoinPageMates(search);
-	for (i = PipeannPoolFirstOpen(pool);
-		 i < pool->count && waiting < pool->chosen[beam]; i++)
-	{
-		const PipeannCandidate *item = &pool->items[i];
-
-		if (item->beam != beam || item->explored)
-			continue;
-		if (PipeannIsReady(search, item))
-			i = ExploreAt(search, i);
-		else
-			waiting++;
-	}
-	return pool->chosen[beam] > 0;
+	while (ExploreTogether(search, beam) == PIPEANN_TOGETHER)
+		;
+	return search->pool.chosen[beam] > 0;
 }
 
 void

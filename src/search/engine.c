@@ -185,7 +185,7 @@ ReserveMemory(PipeannSearch *search)
 	InitPool(search, Max(search->params.ef, 1));
 	PipeannIdSetReset(&search->visited,
 					  FirstVisited(layout, search->pool.length), false);
-	ReserveBatch(search, Max(layout->max_degree,
+	ReserveBatch(search, Max(layout->max_degree * PIPEANN_TOGETHER,
 							 Max(layout->slots_per_page,
 								 codes->entry_degree)));
 }
@@ -550,21 +550,20 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
  * Neighbour ids come from disk: those that no code covers are passed over (by
  * PipeannBatchAdd), and a slot that is no node has none.
  */
-void
-PipeannExplore(PipeannSearch *search, int position)
+int
+PipeannAddNeighbors(PipeannSearch *search, int position, int n)
 {
 	const PipeannLayout *l = search->layout;
 	const PipeannCandidate *item = &search->pool.items[position];
 	PageRef    *ref = &search->refs[item->ref];
 	const PipeannSlot *slot;
 	int			degree;
-	int			n = 0;
 
 	PipeannPoolExplored(&search->pool, position);
 	search->counters->nodes_explored++;
 	slot = PipeannSlotOf(search, ref, PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))
-		return;
+		return n;
 	if (PipeannSlotIsLive(slot) &&
 		!IsKilled(ref->killed, PipeannIdSlot(l, item->id)))
 	{
@@ -577,7 +576,13 @@ PipeannExplore(PipeannSearch *search, int position)
 	degree = PipeannSlotDegree(l, slot);
 	for (int i = 0; i < degree; i++)
 		n = PipeannBatchAdd(search, n, slot->neighbors[i]);
-	PipeannPushBatch(search, n);
+	return n;
+}
+
+void
+PipeannExplore(PipeannSearch *search, int position)
+{
+	PipeannPushBatch(search, PipeannAddNeighbors(search, position, 0));
 }
 
 int

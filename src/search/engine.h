@@ -27,6 +27,9 @@ typedef struct PageRef
 /* The most nodes that the entry graph gives a search. */
 #define PIPEANN_SEEDS 100
 
+/* The most nodes whose neighbours are in one batch. */
+#define PIPEANN_TOGETHER 8
+
 /* Slots of a page that bits of a word can tell of. */
 #define PIPEANN_KNOWN_SLOTS 64
 
@@ -92,7 +95,7 @@ struct PipeannSearch
 	float	   *table;			/* [nchunks][256] of code distances */
 	int			table_size;		/* chunks that there is memory for */
 
-	/* one node's unvisited neighbours */
+	/* unvisited neighbours of the nodes explored together */
 	uint32	   *batch_ids;
 	const uint8 **batch_codes;
 	float	   *batch_dists;
@@ -163,6 +166,12 @@ PipeannIsAtHand(PipeannSearch *search, int position)
 
 /* Expand a candidate whose page is at hand. */
 extern void PipeannExplore(PipeannSearch *search, int position);
+
+/*
+ * The same, but its neighbours go into the batch, which has n by now, and not into
+ * the pool; returns how many it has then. Positions in the pool stay.
+ */
+extern int	PipeannAddNeighbors(PipeannSearch *search, int position, int n);
 
 /* Nearest unexplored candidate whose page is at hand, or -1. */
 extern int	PipeannNearestReady(PipeannSearch *search);

@@ -8,7 +8,7 @@
 
 #define FIRST_DISCARDS 1024
 
-/* Candidates whose places are looked for at once. */
+/* Candidates that are merged at once. */
 #define MOST_TOGETHER 16
 
 static void
@@ -178,9 +178,10 @@ SortByDistance(PipeannCandidate *items, int n)
  * The farthest first, so that what stands between two of them is moved once, to
  * where it stays.
  */
-void
-PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
+static void
+MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
 {
+	int			positions[MOST_TOGETHER];
 	int			end;
 
 	SortByDistance(items, n);
@@ -201,25 +202,25 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 	end = pool->count;
 	pool->count += n;
 	pool->chosen[0] += n;
-	while (n > 0)
+	FindPositions(pool->items, end, items, n, positions);
+	for (int i = n - 1; i >= 0; i--)
 	{
-		int			positions[MOST_TOGETHER];
-		int			together = Min(n, MOST_TOGETHER);
+		/* not behind the one before, though a distance may be no number */
+		int			at = Min(positions[i], end);
 
-		n -= together;
-		FindPositions(pool->items, end, items + n, together, positions);
-		for (int i = together - 1; i >= 0; i--)
-		{
-			/* not behind the one before, though a distance may be no number */
-			int			at = Min(positions[i], end);
-
-			memmove(&pool->items[at + n + i + 1], &pool->items[at],
-					(end - at) * sizeof(PipeannCandidate));
-			pool->items[at + n + i] = items[n + i];
-			end = at;
-		}
+		memmove(&pool->items[at + i + 1], &pool->items[at],
+				(end - at) * sizeof(PipeannCandidate));
+		pool->items[at + i] = items[i];
+		end = at;
 	}
 	NoteInserted(pool, end);
+}
+
+void
+PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
+{
+	for (int i = 0; i < n; i += MOST_TOGETHER)
+		MergeFew(pool, items + i, Min(n - i, MOST_TOGETHER));
 }
 
 void

@@ -77,8 +77,8 @@ PipeannPoolTakes(const PipeannPool *pool, float dist)
 }
 
 /*
- * Insert candidates that were not seen before, page and ref set; sorts them.
- * Those for which there is no room go to the discards.
+ * Insert candidates that were not seen before, page and ref set; changes their
+ * order. Those for which there is no room go to the discards.
  */
 extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
 
