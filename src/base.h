@@ -152,4 +152,7 @@ PipeannElementSize(PipeannStorage storage)
 	}
 }
 
+/* Bytes that memory is fetched by, on the processors that there are kernels for. */
+#define PIPEANN_CACHE_LINE 64
+
 #endif							/* PIPEANN_BASE_H */

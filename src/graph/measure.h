@@ -13,8 +13,6 @@
 #define pg_attribute_always_inline __attribute__((always_inline)) inline
 #endif
 
-#define PIPEANN_CACHE_LINE 64
-
 typedef struct PipeannMeasure
 {
 	PipeannPairFn pair;			/* squared L2 or inner product */

@@ -319,6 +319,19 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 	return &frame->frame;
 }
 
+/* Where it was seen last; to look it up takes longer than it saves. */
+static void
+SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
+{
+	Source	   *source = (Source *) self;
+	const PipeannLayout *l = source->layout;
+	const pg_atomic_uint32 *seen = Seen(source, page);
+
+	if (seen != NULL && slot != PIPEANN_ALL_SLOTS && l->node_pages == 1)
+		PipeannPrefetchResident(seen, PIPEANN_CONTENTS_OFFSET +
+								(Size) slot * l->slot_size, l->slot_size);
+}
+
 /*
  * A page that no search has seen in shared_buffers is not looked for there: of
  * an index on disk a search asks for hundreds that way, and when it is to be
@@ -413,6 +426,7 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 
 	source->source.request = SourceRequest;
 	source->source.request_resident = SourceRequestResident;
+	source->source.prefetch = SourcePrefetch;
 	source->source.load = SourceLoad;
 	source->source.submit = SourceSubmit;
 	source->source.next = SourceNext;

@@ -141,6 +141,24 @@ PipeannCopyResident(Relation index, BlockNumber blkno,
 	return true;
 }
 
+/* Nothing is read from the buffer, so it may hold what it likes by now. */
+void
+PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset, Size length)
+{
+	Buffer		buffer = (Buffer)
+		(pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, seen)) &
+		 ~PIPEANN_SEEN_SOUND);
+	const char *page;
+
+	if (buffer == InvalidBuffer)
+		return;
+	page = BufferGetBlock(buffer);
+	__builtin_prefetch(GetBufferDescriptor(buffer - 1));
+	__builtin_prefetch(page);
+	for (Size at = offset; at < offset + length; at += PIPEANN_CACHE_LINE)
+		__builtin_prefetch(page + at);
+}
+
 bool
 PipeannCopyThroughBuffer(Relation index, BlockNumber blkno, char *dst)
 {

@@ -178,6 +178,10 @@ extern bool PipeannCopyResident(Relation index, BlockNumber blkno,
 								PipeannResident *resident, Size offset,
 								Size length, char *dst);
 
+/* Have the processor fetch what such a copy is made from. */
+extern void PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset,
+									Size length);
+
 /* A block that was copied has been verified. */
 extern void PipeannNoteSound(const PipeannResident *resident);
 

@@ -28,7 +28,6 @@
 #define PQ_ROW 256				/* floats of a table's row, one per centroid */
 #define PQ_BLOCK 32				/* chunks of a block */
 #define PQ_PREFETCH 24			/* codes between a prefetch and its use */
-#define CACHE_LINE 64
 
 #define PQ_INLINE static inline __attribute__((always_inline))
 
@@ -36,7 +35,7 @@
 PQ_INLINE void
 PqPrefetch(const uint8 *code, int nchunks)
 {
-	for (int i = 0; i < nchunks - 1; i += CACHE_LINE)
+	for (int i = 0; i < nchunks - 1; i += PIPEANN_CACHE_LINE)
 		__builtin_prefetch(code + i);
 	__builtin_prefetch(code + nchunks - 1);
 }

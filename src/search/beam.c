@@ -19,6 +19,7 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 	int			n = 0;
 
 	PipeannJoinPageMates(search);
+	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
 		 n < width && PipeannPoolWants(pool, i); i++)
 		if (!pool->items[i].explored && pool->items[i].beam == 0)

@@ -265,6 +265,12 @@ extern void PipeannAwaitPage(PipeannSearch *search);
 /* The list's length while nothing is read. */
 extern int	PipeannLengthInMemory(const PipeannSearch *search);
 
+/*
+ * Have the processor fetch the width nearest nodes in no beam, while nothing has
+ * to be read.
+ */
+extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
+
 /* What is wanted of a node's page if it is resident. */
 extern int	PipeannWantedSlot(const PipeannSearch *search, uint32 id);
 

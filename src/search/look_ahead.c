@@ -75,6 +75,7 @@ ChooseResident(PipeannSearch *search, int width)
 	PipeannPool *pool = &search->pool;
 
 	search->passed_over = PIPEANN_INVALID_ID;
+	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
 	{
 		if (!IsFree(&pool->items[i]))

@@ -65,6 +65,12 @@ struct PipeannPageSource
 									   int slot);
 
 	/*
+	 * Have the processor fetch what request() will look at if the page is
+	 * resident. Only a hint.
+	 */
+	void		(*prefetch) (PipeannPageSource *source, uint32 page, int slot);
+
+	/*
 	 * Make another slot of a frame that has not all of them the one that may be
 	 * used: it is of the page as it is now. May read, and raise errors.
 	 */

@@ -424,6 +424,18 @@ MemoryRequestResident(PipeannPageSource *source, uint32 page, int slot)
 		MemoryRequest(source, page, slot) : NULL;
 }
 
+/* Only of what may be asked for, and only while nothing was read. */
+static void
+MemoryPrefetch(PipeannPageSource *source, uint32 page, int slot)
+{
+	MemorySource *memory = (MemorySource *) source;
+
+	if (page >= memory->index->pages || slot < PIPEANN_ALL_SLOTS ||
+		slot >= (int) memory->index->layout.slots_per_page ||
+		source->counters->page_reads > 0)
+		memory->mistakes++;
+}
+
 static void
 MemoryLoad(PipeannPageSource *source, PipeannFrame *frame, int slot)
 {
@@ -508,6 +520,7 @@ OpenSource(const Index *index, int resident, uint64 seed)
 
 	memory->source.request = MemoryRequest;
 	memory->source.request_resident = MemoryRequestResident;
+	memory->source.prefetch = MemoryPrefetch;
 	memory->source.load = MemoryLoad;
 	memory->source.submit = MemorySubmit;
 	memory->source.next = MemoryNext;
