@@ -201,17 +201,22 @@ void
 PipeannSeedPages(PipeannSearch *search)
 {
 	const PipeannLayout *l = search->layout;
+	int			n = 0;
 
 	for (int i = 0; i < search->nseeds; i++)
 	{
 		uint32		first = PipeannIdPage(l, search->seeds[i]) *
 			l->slots_per_page;
-		int			n = 0;
 
+		if (n + (int) l->fill > search->batch_size)
+		{
+			PipeannPushBatch(search, n);
+			n = 0;
+		}
 		for (uint32 j = 0; j < l->fill; j++)
 			n = PipeannBatchAdd(search, n, first + j);
-		PipeannPushBatch(search, n);
 	}
+	PipeannPushBatch(search, n);
 	search->nseeds = 0;
 }
 
