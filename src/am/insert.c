@@ -336,10 +336,12 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
 												  view->map, &counters);
-	PipeannSearch *search = SearchNeighbors(state, source, ef);
-	PipeannLinkSet *set = PipeannLinkCandidates(view, search, state->x,
-												state->slot->aux);
+	PipeannSearch *search;
+	PipeannLinkSet *set;
 
+	source->may_poll = true;
+	search = SearchNeighbors(state, source, ef);
+	set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
 	*equal = FindEqual(state, search, set);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);

@@ -294,17 +294,46 @@ HandleFailure(int result)
 		DeferQueued();
 }
 
-/* Submit and block until something of anyone's has completed, or a signal. */
-static void
-WaitRing(void)
+/* Whether a completion is there, or is when the kernel is entered. */
+static bool
+IsCompletionDue(void)
 {
-	int			result;
+	return io_uring_cq_ready(&ring) > 0 ||
+		(IO_URING_READ_ONCE(*ring.sq.kflags) & IORING_SQ_TASKRUN) != 0;
+}
 
+/* Submit and wait awake. Returns 0, -errno, or 1 if there is nothing due yet. */
+static int
+PollRing(void)
+{
+	int			result = num_queued > 0 ? EnterRing(0) : 0;
+
+	if (result == 0 && !PipeannPoll(IsCompletionDue))
+		result = 1;
+	return result;
+}
+
+/*
+ * Submit and block until something of anyone's has completed, or a signal; awake
+ * for a while if it may poll.
+ */
+static void
+WaitRing(bool may_poll)
+{
+	int			result = 1;
+	instr_time	start;
+
+	INSTR_TIME_SET_CURRENT(start);
 	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_READ);
-	result = EnterRing(1);
+	if (may_poll && PipeannPollIsWorthIt())
+		result = PollRing();
+	if (result > 0)
+		result = EnterRing(1);
 	if (IsShortage(result) && num_submitted > 0)
 		result = AwaitCompletion();
 	pgstat_report_wait_end();
+	if (may_poll)
+		PipeannPollNote(start);
 	if (result < 0)
 		HandleFailure(result);
 	else
@@ -372,7 +401,7 @@ PipeannReadReserve(void)
 	while (num_queued + num_submitted >= PIPEANN_RING_SIZE)
 	{
 		CHECK_FOR_INTERRUPTS();
-		WaitRing();
+		WaitRing(false);
 		PipeannReadPoll();
 	}
 }
@@ -418,14 +447,14 @@ PipeannReadPoll(void)
 }
 
 void
-PipeannReadWait(PipeannReadOwner *owner, int below)
+PipeannReadWait(PipeannReadOwner *owner, int below, bool may_poll)
 {
 	while (*owner->in_flight >= below)
 	{
 		CHECK_FOR_INTERRUPTS();
 		AdviseDeferred();
 		if (!ReadDeferred(owner))
-			WaitRing();
+			WaitRing(may_poll);
 		PipeannReadPoll();
 	}
 }
