@@ -6,7 +6,7 @@
  * leads to it. So this is a walk from the root over guarded edges only, as they
  * are now, in file order: the pass that repairs lists follows those of nodes
  * already reached, further passes only visit pages with nodes reached since.
- * Three bits a node are all it needs in memory.
+ * A few bits a node are all it needs in memory.
  *
  * What is left has lost its guardian, or a node before it has. Those that have
  * none get one first, mostly by guarding an edge that is there; that brings the
@@ -38,6 +38,7 @@ PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 	PipeannVacuumSet(v, &reach->expanded);
 	if (v->view.meta.root < v->ids)
 		PipeannBitsAdd(&reach->reached, v->view.meta.root);
+	PipeannNearBegin(reach);
 }
 
 static void
@@ -72,6 +73,7 @@ PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	{
 		PipeannBitsAdd(&reach->present, id);
 		AddGuarded(reach, slot, &reach->guarded);
+		PipeannNearCount(reach, slot);
 	}
 	Expand(reach, id, slot);
 }
@@ -209,12 +211,13 @@ LinkAnyhow(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * Link a node that is not reached, and see what it guards. Whoever shuts
- * inserters out shuts this out as well.
+ * Whoever shuts inserters out shuts this out as well. What a node guards is
+ * reached with it.
  */
-static bool
-Attach(PipeannReach *reach, uint32 id,
-	   bool (*link) (PipeannReach *reach, uint32 id, const PipeannSlot *slot))
+bool
+PipeannReachAttach(PipeannReach *reach, uint32 id,
+				   bool (*link) (PipeannReach *reach, uint32 id,
+								 const PipeannSlot *slot))
 {
 	PipeannIndexView *view = &reach->v->view;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -263,7 +266,7 @@ AttachOrphans(PipeannReach *reach)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (IsLost(reach, id) && !PipeannBitsHas(&reach->guarded, id))
-			any |= Attach(reach, id, LinkByNeighbor);
+			any |= PipeannReachAttach(reach, id, LinkByNeighbor);
 	}
 	return any;
 }
@@ -278,7 +281,7 @@ AttachRest(PipeannReach *reach)
 		CHECK_FOR_INTERRUPTS();
 		if (!IsLost(reach, id))
 			continue;
-		(void) Attach(reach, id, LinkAnyhow);
+		(void) PipeannReachAttach(reach, id, LinkAnyhow);
 		if (reach->reached.count > before + 1)
 			Walk(reach);
 	}
@@ -291,4 +294,5 @@ PipeannReachEnd(PipeannReach *reach)
 		Walk(reach);
 	while (AttachOrphans(reach));
 	AttachRest(reach);
+	PipeannNearEnd(reach);
 }

@@ -180,6 +180,7 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 			 PipeannBitsHas(&r->v->dead, neighbor)))
 		{
 			list[2 + n++] = neighbor;
+			PipeannBitsAdd(&r->v->bereft, neighbor);
 			if (i < slot->guards)
 				list[1]++;
 		}
@@ -659,6 +660,7 @@ PipeannVacuumRepair(PipeannVacuum *v)
 	PipeannReach reach;
 
 	FindPositions(r);
+	PipeannVacuumSet(v, &v->bereft);
 	PipeannReachBegin(&reach, v);
 	do
 	{

@@ -65,11 +65,12 @@ typedef struct PipeannVacuum
 	uint32		owners_size;
 
 	PipeannBits entry;			/* nodes of the entry graph */
+	PipeannBits bereft;			/* nodes that dead ones led to */
 	uint32		old_root;		/* which had to give way, or INVALID_ID */
 	uint32		free_pages;		/* noted in the free space map */
 	uint64		freed;			/* nodes */
 	uint64		lists;			/* neighbour lists repaired */
-	uint64		relinked;		/* nodes that nothing led to */
+	uint64		relinked;		/* nodes that nothing, or nothing near, led to */
 } PipeannVacuum;
 
 /* vacuum.c */
@@ -126,12 +127,26 @@ typedef struct PipeannReach
 	PipeannBits guarded;		/* nodes that one of these guards */
 	PipeannBits reached;
 	PipeannBits expanded;		/* of these, whose guarded edges are followed */
+	uint8	   *in_degrees;		/* 4 bits a node: near.c */
 } PipeannReach;
 
 extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
 extern void PipeannReachNode(PipeannReach *reach, uint32 id,
 							 const PipeannSlot *slot);
 extern void PipeannReachEnd(PipeannReach *reach);
+
+/*
+ * Call link() for a node that is live, while nobody shuts inserters out, and note
+ * that the node is reached if that is true.
+ */
+extern bool PipeannReachAttach(PipeannReach *reach, uint32 id,
+							   bool (*link) (PipeannReach *reach, uint32 id,
+											 const PipeannSlot *slot));
+
+/* near.c: a near node leads to each */
+extern void PipeannNearBegin(PipeannReach *reach);
+extern void PipeannNearCount(PipeannReach *reach, const PipeannSlot *slot);
+extern void PipeannNearEnd(PipeannReach *reach);
 
 /* release.c: free the slots */
 extern void PipeannVacuumRelease(PipeannVacuum *v);
