@@ -227,6 +227,7 @@ PipeannReachAttach(PipeannReach *reach, uint32 id,
 	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
 	bool		linked = true;
 
+	PipeannVacuumDelay();
 	LockPage(view->index, PIPEANN_METAPAGE, ShareLock);
 	PipeannSlotCopy(view, id, slot);
 	if (PipeannSlotIsLive(slot))

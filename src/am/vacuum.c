@@ -23,8 +23,8 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-static void
-DelayPoint(void)
+void
+PipeannVacuumDelay(void)
 {
 #if PG_VERSION_NUM >= 180000
 	vacuum_delay_point(false);
@@ -87,7 +87,7 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 										  page);
 	Buffer		buffer;
 
-	DelayPoint();
+	PipeannVacuumDelay();
 	PIPEANN_PAUSE("vacuum-page");
 	Prefetch(v, page);
 	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,

@@ -75,6 +75,9 @@ typedef struct PipeannVacuum
 
 /* vacuum.c */
 
+/* A point to be interrupted, and to wait as vacuum_cost_delay says. */
+extern void PipeannVacuumDelay(void);
+
 /* Begin a pass over all graph pages there are now. */
 extern void PipeannVacuumPass(PipeannVacuum *v);
 
