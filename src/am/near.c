@@ -17,7 +17,10 @@
 #include "am/vacuum.h"
 #include "kernel/kernel.h"
 
-/* Of so many of a node's nearest neighbours one should lead to it. */
+/*
+ * Of so many of a node's nearest neighbours one should lead to it. (An outlier's
+ * tenth is far away: with ten 9 of 216,000 images are missed, with four 6, of 21.)
+ */
 #define NEAREST 4
 
 /* A node has few edges to it if these are not more than this part of the degree. */
