@@ -7,7 +7,7 @@
 # Building and installing is PGXS's: make, make install, make installcheck,
 # with PG_CONFIG=... for another server than the first in PATH.
 # WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
-# which backends can be made to wait (src/am/pause.h).
+# which backends can be made to wait (src/base/pause.h).
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.

@@ -99,7 +99,7 @@ small_disk() {
 	fi
 }
 
-# A library whose backends tests can make wait (src/am/pause.h), built beside
+# A library whose backends tests can make wait (src/base/pause.h), built beside
 # and not installed: the tests' servers load it from $DIR.
 build_pause_library() {
 	mkdir -p build/pause

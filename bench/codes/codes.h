@@ -11,10 +11,10 @@
 #ifndef PIPEANN_BENCH_CODES_H
 #define PIPEANN_BENCH_CODES_H
 
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 #include "search/search.h"
 
 #define CODES_K 10

@@ -8,12 +8,12 @@
  * and a table per query. A grid code (RaBitQ, principal components in int8) is
  * multiplied with the query's elements in int8; AVX2 only.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include <time.h>
 
-#include "kernel/kernel.h"
-#include "quant/pq.h"
+#include "distance/distance.h"
+#include "pq/pq.h"
 
 #define NEIGHBOURS 32
 #define NEAR_LISTS 1024

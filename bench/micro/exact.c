@@ -6,11 +6,11 @@
  * cache, and 64 MB of them in order, as pages that come from disk. Prints ns
  * per vector and, from the first, bytes of stored vector a ns (GB/s).
  */
-#include "base.h"
+#include "base/base.h"
 
 #include <time.h>
 
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 #define CACHED_BYTES ((Size) 16 << 10)
 #define LARGE_BYTES ((Size) 64 << 20)

@@ -10,12 +10,12 @@
  *
  *		pq_scan [MB [list]]: leaves out tables above MB; lists of 64.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include <sys/mman.h>
 #include <time.h>
 
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 #include "pq_variants.h"
 
 #define MAX_LIST 256

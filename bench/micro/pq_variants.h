@@ -1,7 +1,7 @@
 /*
  * pq_variants.h
  *		Other ways to compute code distances, to be measured against the one
- *		that the kernels use (src/kernel/pq_scan.h).
+ *		that the kernels use (src/distance/pq_scan.h).
  *
  * Each is written as well as the other, and none is in the library: they are
  * here so that the choice can be measured again on another machine.
@@ -9,8 +9,8 @@
 #ifndef PQ_VARIANTS_H
 #define PQ_VARIANTS_H
 
-#include "base.h"
-#include "kernel/pq_scan.h"
+#include "base/base.h"
+#include "distance/pq_scan.h"
 
 typedef void (*PqVariantFn) (const void *table, int nchunks,
 							 const uint8 *const *codes, int n, void *out);

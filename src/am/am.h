@@ -5,15 +5,15 @@
 #ifndef PIPEANN_AM_H
 #define PIPEANN_AM_H
 
-#include "base.h"
+#include "base/base.h"
 
 #include "access/amapi.h"
 #include "access/genam.h"
 #include "graph/graph.h"
 #include "nodes/execnodes.h"
-#include "page/page.h"
+#include "storage/storage.h"
 #include "search/search.h"
-#include "shmem/image.h"
+#include "cache/cache.h"
 
 /* Support function of an operator class: returns its PipeannMetric. */
 #define PIPEANN_METRIC_PROC 1
@@ -165,7 +165,7 @@ extern const float *PipeannDatumElements(Datum value, int dim);
 /* Euclidean norm. */
 extern double PipeannNorm(const float *x, int dim);
 
-/* Slot's aux of a vector of this norm (see page/node.h). */
+/* Slot's aux of a vector of this norm (see storage/slot.h). */
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 
 /* Whether a vector can be in the index at all (cosine: not zero). */
@@ -202,7 +202,7 @@ extern bool PipeannIsWide(const PipeannMeta *meta, const float *x,
 /* The hash of a PipeannRounding. */
 extern uint32 PipeannVectorHash(const float *x, int dim);
 
-/* open.c: what scan, insert and functions need to search an index */
+/* index/view.c: what scan, insert and functions need to search an index */
 typedef struct PipeannIndexView
 {
 	Relation	index;
@@ -252,7 +252,7 @@ PipeannViewIds(const PipeannIndexView *view)
 extern Relation PipeannOpenIndex(Oid relid);
 
 /*
- * searches.c: a search that has not begun, with the memory of one that is over if
+ * index/borrow.c: a search that has not begun, with the memory of one that is over if
  * this backend has such; until CurrentMemoryContext goes.
  */
 extern PipeannSearch *PipeannBorrowSearch(void);
@@ -403,7 +403,7 @@ extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
  */
 extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 
-/* free.c: graph pages with free slots, in the free space map */
+/* index/free_space.c: graph pages with free slots, in the free space map */
 
 /*
  * Make the map as long as an index of so many extents needs it, so that VACUUM
@@ -421,7 +421,7 @@ extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
  */
 extern uint32 PipeannFreeSearch(const PipeannIndexView *view, uint32 full);
 
-/* coding.c: making and writing codes, for build and recode.c */
+/* build/codes.c: making and writing codes, for build and retrain/retrain.c */
 
 /* The nodes of an index, by number here and by id there. */
 typedef struct PipeannNodes
@@ -509,7 +509,7 @@ extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 							   const PipeannExtentMap *map,
 							   const PipeannNodes *nodes);
 
-/* recode.c: an index that has outgrown its codes, or grown to need some */
+/* retrain/retrain.c: an index that has outgrown its codes, or grown to need some */
 
 /*
  * How many times the nodes make codes and layout anew. In a small index that is
@@ -535,7 +535,7 @@ extern void PipeannRecode(Relation index);
 /* The same, and also if the vectors have drifted: for VACUUM. */
 extern void PipeannRecodeIfDrifted(Relation index);
 
-/* relayout.c: packing the graph anew, as a build would */
+/* retrain/repack.c: packing the graph anew, as a build would */
 
 typedef enum PipeannRelayout
 {
@@ -551,7 +551,7 @@ typedef enum PipeannRelayout
  */
 extern PipeannRelayout PipeannLayOut(PipeannIndexView *view);
 
-/* recode.c: the next generation's build_id. */
+/* retrain/retrain.c: the next generation's build_id. */
 extern void PipeannNewBuildId(PipeannMeta *meta);
 
 /*

@@ -6,12 +6,12 @@
 
 #include "access/amapi.h"
 #include "am/am.h"
-#include "am/pause.h"
+#include "base/pause.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "fmgr.h"
 #include "io/io.h"
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 #include "utils/guc.h"
 
 #if PG_VERSION_NUM >= 180000

@@ -2,7 +2,7 @@
  * distance.c
  *		The one measure of search and pruning (see graph.h).
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/measure.h"
 

@@ -2,7 +2,7 @@
  * entry.c
  *		The entry graph over a sample of the vectors.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/graph.h"
 

@@ -18,7 +18,7 @@
 #ifndef PIPEANN_GRAPH_H
 #define PIPEANN_GRAPH_H
 
-#include "base.h"
+#include "base/base.h"
 
 typedef struct PipeannVectors
 {

@@ -5,7 +5,7 @@
  * Edges change when rows come and go. As long as those of the tree stay,
  * whatever else is pruned cuts nothing off.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/graph.h"
 

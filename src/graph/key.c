@@ -2,7 +2,7 @@
  * key.c
  *		Sorting and selecting candidates.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/key.h"
 

@@ -10,7 +10,7 @@
 #ifndef PIPEANN_KEY_H
 #define PIPEANN_KEY_H
 
-#include "base.h"
+#include "base/base.h"
 
 typedef uint64 PipeannKey;
 

@@ -7,7 +7,7 @@
 #define PIPEANN_MEASURE_H
 
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 #ifndef pg_attribute_always_inline
 #define pg_attribute_always_inline __attribute__((always_inline)) inline

@@ -6,10 +6,10 @@
  * are equally long, the nearest to the mean is the one with the largest inner
  * product with it.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/build.h"
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 #define MAX_SAMPLE 20000
 

@@ -9,7 +9,7 @@
  * in reach of an earlier page and is free still; a page that is not full yet
  * goes on from that seed.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/graph.h"
 #include "graph/key.h"

@@ -2,7 +2,7 @@
  * prune.c
  *		RobustPrune for callers with a distance of their own.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/key.h"
 #include "graph/prune.h"

@@ -8,7 +8,7 @@
 #ifndef PIPEANN_RANDOM_H
 #define PIPEANN_RANDOM_H
 
-#include "base.h"
+#include "base/base.h"
 
 static inline uint64
 PipeannRandomNext(uint64 *state)

@@ -19,7 +19,7 @@
  * 100 dimensions these are 8 %, and one in six of them lacks such an edge, of
  * the others one in 120; of as many sentences they are 0.7 %.)
  */
-#include "base.h"
+#include "base/base.h"
 
 #include <math.h>
 

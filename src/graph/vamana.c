@@ -12,7 +12,7 @@
  *
  * One pass, with the final alpha from the start.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/build.h"
 #include "graph/prune.h"

@@ -9,7 +9,7 @@
  * stay in the second-level cache; only the words that a search touched are
  * cleared after it.
  */
-#include "base.h"
+#include "base/base.h"
 
 #include "graph/walk.h"
 

@@ -11,7 +11,7 @@
  * and takes its buffer: it costs nobody else one.
  */
 #include "io/ring.h"
-#include "shmem/hot.h"
+#include "cache/hot.h"
 
 /* A page is wanted often if it was wanted before. */
 #define FEWEST_USES 2

@@ -11,11 +11,11 @@
 #ifndef PIPEANN_IO_H
 #define PIPEANN_IO_H
 
-#include "base.h"
+#include "base/base.h"
 
-#include "page/page.h"
-#include "search/source.h"
-#include "shmem/image.h"
+#include "storage/storage.h"
+#include "storage/page_source.h"
+#include "cache/cache.h"
 
 typedef enum PipeannIoMethod
 {

@@ -14,7 +14,7 @@
 #include "executor/instrument.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
-#include "shmem/hot.h"
+#include "cache/hot.h"
 
 #define SEGMENT_BLOCKS ((BlockNumber) RELSEG_SIZE)
 

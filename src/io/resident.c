@@ -9,7 +9,7 @@
 
 #include "executor/instrument.h"
 #include "pgstat.h"
-#include "shmem/hot.h"
+#include "cache/hot.h"
 #include "storage/buf_internals.h"
 
 #if PG_VERSION_NUM >= 160000

@@ -5,7 +5,7 @@
 #ifndef PIPEANN_BOUNDS_H
 #define PIPEANN_BOUNDS_H
 
-#include "page/node.h"
+#include "storage/slot.h"
 
 typedef struct PipeannBounds
 {

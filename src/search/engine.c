@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096

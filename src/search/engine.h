@@ -5,7 +5,7 @@
 #ifndef PIPEANN_ENGINE_H
 #define PIPEANN_ENGINE_H
 
-#include "search/idset.h"
+#include "base/id_set.h"
 #include "search/pool.h"
 #include "search/results.h"
 #include "search/search.h"

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 /*
  * The list's length goes with that of the pool: at least twice PipeANN's mem_L of

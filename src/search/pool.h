@@ -6,7 +6,7 @@
 #ifndef PIPEANN_POOL_H
 #define PIPEANN_POOL_H
 
-#include "base.h"
+#include "base/base.h"
 
 #define PIPEANN_NO_PAGE PG_UINT32_MAX
 

@@ -9,7 +9,7 @@
 #ifndef PIPEANN_RECENT_H
 #define PIPEANN_RECENT_H
 
-#include "base.h"
+#include "base/base.h"
 
 #define PIPEANN_RECENT_QUERIES 256
 #define PIPEANN_RECENT_IDS 4

@@ -13,13 +13,13 @@
 #ifndef PIPEANN_SEARCH_H
 #define PIPEANN_SEARCH_H
 
-#include "base.h"
+#include "base/base.h"
 
-#include "page/node.h"
-#include "quant/pq.h"
+#include "storage/slot.h"
+#include "pq/pq.h"
 #include "search/bounds.h"
 #include "search/recent.h"
-#include "search/source.h"
+#include "storage/page_source.h"
 
 typedef enum PipeannSearchMode
 {

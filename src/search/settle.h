@@ -12,7 +12,7 @@
 #ifndef PIPEANN_SETTLE_H
 #define PIPEANN_SETTLE_H
 
-#include "base.h"
+#include "base/base.h"
 
 #include "search/search.h"
 

@@ -2,7 +2,7 @@
  * visit.c
  *		Passing over graph pages in order.
  */
-#include "search/source.h"
+#include "storage/page_source.h"
 
 #define READ_AHEAD 32
 

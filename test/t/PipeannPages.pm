@@ -33,7 +33,7 @@ sub new
 	return $self;
 }
 
-# The checksum of src/page/page.c, over the block's words but for what is left
+# The checksum of src/storage/page.c, over the block's words but for what is left
 # out of the first and last two.
 sub checksum
 {

@@ -2,7 +2,7 @@
  * avx512_emulation.h
  *		AVX-512 in portable C, for kernel_test.c on machines without it.
  *
- * src/kernel/avx512.c compiled with this is the set PipeannKernelsEmulated:
+ * src/distance/avx512.c compiled with this is the set PipeannKernelsEmulated:
  * SIMDe stands in for the instructions, and where its release has none, what
  * is written here after the description of the instruction. Masked loads
  * touch only what the mask selects, as the processor's do.

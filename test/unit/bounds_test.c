@@ -4,7 +4,7 @@
  */
 #include "unit.h"
 
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 #include "search/bounds.h"
 #include "search/search.h"
 

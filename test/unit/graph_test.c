@@ -10,11 +10,11 @@
 #include <malloc.h>
 #endif
 
-#include "base.h"
+#include "base/base.h"
 #include "unit.h"
 
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 #define IMAGES \
 	"/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"

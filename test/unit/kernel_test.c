@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 
 #define MAX_DIM 16000
 

@@ -4,8 +4,8 @@
  */
 #include "unit.h"
 
-#include "kernel/kernel.h"
-#include "quant/pq.h"
+#include "distance/distance.h"
+#include "pq/pq.h"
 
 #define IMAGES \
 	"/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"

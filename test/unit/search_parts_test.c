@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "search/idset.h"
+#include "base/id_set.h"
 #include "search/pool.h"
 #include "search/results.h"
 #include "search/settle.h"

@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "distance/distance.h"
 #include "search/search.h"
 
 #define INLINE_TIDS 3

@@ -9,7 +9,7 @@
 #ifndef PIPEANN_UNIT_H
 #define PIPEANN_UNIT_H
 
-#include "base.h"
+#include "base/base.h"
 
 /* Failed checks of a test that are explained; the others are counted. */
 #define UNIT_MAX_MESSAGES 10

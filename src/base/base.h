@@ -1,0 +1,158 @@
+/*
+ * base.h
+ *		What every room needs: PostgreSQL's basic types, memory and errors.
+ *
+ * distance/, pq/, graph/ and search/ compute without a server. Compiled with
+ * PIPEANN_STANDALONE (unit tests, micro-benchmarks) they get the same names
+ * from the C library: palloc never returns NULL, an error aborts.
+ */
+#ifndef PIPEANN_BASE_H
+#define PIPEANN_BASE_H
+
+#ifndef PIPEANN_STANDALONE
+
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/itemptr.h"
+#include "utils/memutils.h"
+
+/* Allocations of these rooms may exceed 1 GB (MaxAllocSize). */
+#define PipeannAlloc(size) MemoryContextAllocHuge(CurrentMemoryContext, (size))
+#define PipeannAllocZero(size) \
+	MemoryContextAllocExtended(CurrentMemoryContext, (size), \
+							   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO)
+#define PipeannRealloc(ptr, size) repalloc_huge((ptr), (size))
+
+/* Take memory that lives as long as ptr's, until PipeannMemoryLeave(). */
+typedef MemoryContext PipeannMemory;
+#define PipeannMemoryEnter(ptr) \
+	MemoryContextSwitchTo(GetMemoryChunkContext(ptr))
+#define PipeannMemoryLeave(former) ((void) MemoryContextSwitchTo(former))
+
+#else							/* PIPEANN_STANDALONE */
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint8_t uint8;
+typedef int8_t int8;
+typedef uint16_t uint16;
+typedef int16_t int16;
+typedef uint32_t uint32;
+typedef int32_t int32;
+typedef uint64_t uint64;
+typedef int64_t int64;
+typedef size_t Size;
+
+typedef struct ItemPointerData
+{
+	uint16		bi_hi;
+	uint16		bi_lo;
+	uint16		ip_posid;
+} ItemPointerData;
+
+#define FLEXIBLE_ARRAY_MEMBER
+#define Assert(condition) assert(condition)
+#define CHECK_FOR_INTERRUPTS() ((void) 0)
+#define Min(x, y) ((x) < (y) ? (x) : (y))
+#define Max(x, y) ((x) > (y) ? (x) : (y))
+#define PG_UINT32_MAX UINT32_MAX
+#define pg_attribute_unused() __attribute__((unused))
+#define likely(x) __builtin_expect((x) != 0, 1)
+#define unlikely(x) __builtin_expect((x) != 0, 0)
+
+static inline void *
+PipeannStandaloneCheck(void *ptr, Size size)
+{
+	if (ptr == NULL && size > 0)
+	{
+		fprintf(stderr, "out of memory (%zu bytes)\n", size);
+		abort();
+	}
+	return ptr;
+}
+
+#define PipeannAlloc(size) PipeannStandaloneCheck(malloc(size), (size))
+#define PipeannAllocZero(size) PipeannStandaloneCheck(calloc(1, (size)), (size))
+#define PipeannRealloc(ptr, size) \
+	PipeannStandaloneCheck(realloc((ptr), (size)), (size))
+typedef const void *PipeannMemory;
+#define PipeannMemoryEnter(ptr) ((PipeannMemory) (ptr))
+#define PipeannMemoryLeave(former) ((void) (former))
+#define palloc(size) PipeannAlloc(size)
+#define palloc0(size) PipeannAllocZero(size)
+#define pfree(ptr) free(ptr)
+
+static inline Size
+mul_size(Size a, Size b)
+{
+	Size		result;
+
+	if (__builtin_mul_overflow(a, b, &result))
+		abort();
+	return result;
+}
+
+static inline Size
+add_size(Size a, Size b)
+{
+	Size		result;
+
+	if (__builtin_add_overflow(a, b, &result))
+		abort();
+	return result;
+}
+
+#endif							/* PIPEANN_STANDALONE */
+
+#ifndef PIPEANN_STANDALONE
+#include "storage/shmem.h"		/* add_size, mul_size */
+#endif
+
+/* Node id: position in the graph (page ordinal * slots a page + slot). */
+#define PIPEANN_INVALID_ID PG_UINT32_MAX
+
+/* The distance an operator class orders by. Stored on disk: never renumber. */
+typedef enum PipeannMetric
+{
+	PIPEANN_L2 = 1,				/* Euclidean; computed squared inside */
+	PIPEANN_IP = 2,				/* negative inner product */
+	PIPEANN_COSINE = 3			/* cosine distance */
+} PipeannMetric;
+
+/* How a vector's elements are stored. Stored on disk: never renumber. */
+typedef enum PipeannStorage
+{
+	PIPEANN_STORAGE_AUTO = 0,	/* an index option only, never on disk */
+	PIPEANN_FLOAT4 = 1,
+	PIPEANN_FLOAT2 = 2,
+	PIPEANN_INT8 = 3,
+	PIPEANN_UINT8 = 4
+} PipeannStorage;
+
+#define PIPEANN_NUM_STORAGE 5
+
+static inline Size
+PipeannElementSize(PipeannStorage storage)
+{
+	switch (storage)
+	{
+		case PIPEANN_FLOAT4:
+			return 4;
+		case PIPEANN_FLOAT2:
+			return 2;
+		default:
+			return 1;
+	}
+}
+
+/* Bytes that memory is fetched by, on the processors that there are kernels for. */
+#define PIPEANN_CACHE_LINE 64
+
+#endif							/* PIPEANN_BASE_H */

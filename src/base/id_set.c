@@ -1,0 +1,73 @@
+/*
+ * id_set.c
+ *		Making and growing a set of ids.
+ */
+#include "base/id_set.h"
+
+static void
+FreeMemory(PipeannIdSet *set)
+{
+	pfree(set->keys);
+	if (set->values != NULL)
+		pfree(set->values);
+}
+
+static void
+Clear(PipeannIdSet *set, uint32 slots)
+{
+	Assert((slots & (slots - 1)) == 0);
+	memset(set->keys, 0xFF, mul_size(slots, sizeof(uint32)));
+	set->mask = slots - 1;
+	set->used = 0;
+}
+
+void
+PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values)
+{
+	Size		size = mul_size(slots, sizeof(uint32));
+
+	set->keys = PipeannAlloc(size);
+	set->values = values ? PipeannAlloc(size) : NULL;
+	set->slots = slots;
+	Clear(set, slots);
+}
+
+void
+PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values)
+{
+	PipeannIdSet old;
+
+	if (set->slots >= slots)
+	{
+		Assert((set->values != NULL) == values);
+		Clear(set, slots);
+		return;
+	}
+	old = *set;
+	PipeannIdSetInit(set, slots, values);
+	if (old.slots > 0)
+		FreeMemory(&old);
+}
+
+void
+PipeannIdSetGrow(PipeannIdSet *set)
+{
+	PipeannIdSet old = *set;
+	PipeannMemory former = PipeannMemoryEnter(old.keys);
+
+	PipeannIdSetInit(set, (old.mask + 1) * 2, old.values != NULL);
+	PipeannMemoryLeave(former);
+	for (uint32 i = 0; i <= old.mask; i++)
+	{
+		uint32		to;
+
+		if (old.keys[i] == PIPEANN_INVALID_ID)
+			continue;
+		to = PipeannIdSetFind(set, old.keys[i]);
+		set->keys[to] = old.keys[i];
+		if (old.values != NULL)
+			set->values[to] = old.values[i];
+	}
+	set->used = old.used;
+	FreeMemory(&old);
+}

@@ -1,0 +1,89 @@
+/*
+ * id_set.h
+ *		A set of uint32 keys with a uint32 value: visited nodes, known pages.
+ *
+ * Open addressing with linear probing; PIPEANN_INVALID_ID cannot be a key. It
+ * starts small, since most queries touch a few thousand nodes and clearing it
+ * is part of each query's cost, and doubles when half full.
+ */
+#ifndef PIPEANN_IDSET_H
+#define PIPEANN_IDSET_H
+
+#include "base/base.h"
+
+typedef struct PipeannIdSet
+{
+	uint32	   *keys;
+	uint32	   *values;			/* NULL for a plain set */
+	uint32		mask;			/* slots - 1 */
+	uint32		used;
+	uint32		slots;			/* that there is memory for */
+} PipeannIdSet;
+
+extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
+
+/* The same of one no longer wanted, or of all zeroes, with memory that it has. */
+extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
+extern void PipeannIdSetGrow(PipeannIdSet *set);
+
+static inline uint32
+PipeannIdSetHash(uint32 key)
+{
+	return (key * 0x9E3779B1U) >> 7;
+}
+
+/* Position of key, or of the empty place where it belongs. */
+static inline uint32
+PipeannIdSetFind(const PipeannIdSet *set, uint32 key)
+{
+	uint32		i = PipeannIdSetHash(key) & set->mask;
+
+	while (set->keys[i] != key && set->keys[i] != PIPEANN_INVALID_ID)
+		i = (i + 1) & set->mask;
+	return i;
+}
+
+/* Add key; false if it was there. */
+static inline bool
+PipeannIdSetAdd(PipeannIdSet *set, uint32 key)
+{
+	uint32		i = PipeannIdSetFind(set, key);
+	bool		added = set->keys[i] != key;
+
+	set->keys[i] = key;
+	set->used += added;
+	if (set->used * 2 > set->mask)
+		PipeannIdSetGrow(set);
+	return added;
+}
+
+static inline bool
+PipeannIdSetHas(const PipeannIdSet *set, uint32 key)
+{
+	return set->keys[PipeannIdSetFind(set, key)] == key;
+}
+
+static inline bool
+PipeannIdSetGet(const PipeannIdSet *set, uint32 key, uint32 *value)
+{
+	uint32		i = PipeannIdSetFind(set, key);
+
+	if (set->keys[i] != key)
+		return false;
+	*value = set->values[i];
+	return true;
+}
+
+static inline void
+PipeannIdSetPut(PipeannIdSet *set, uint32 key, uint32 value)
+{
+	uint32		i = PipeannIdSetFind(set, key);
+	bool		added = set->keys[i] != key;
+
+	set->keys[i] = key;
+	set->values[i] = value;
+	if (added && ++set->used * 2 > set->mask)
+		PipeannIdSetGrow(set);
+}
+
+#endif							/* PIPEANN_IDSET_H */

@@ -1,0 +1,431 @@
+/*
+ * collect.c
+ *		Gathering a table's vectors for a build.
+ *
+ * Vectors are kept as they will be stored. With storage = auto they start as
+ * bytes; the first one that bytes cannot hold has all that are there converted, once
+ * or twice in a build. Floats become halves when there are enough vectors to judge
+ * by; if one comes then that halves are not for, all have to be collected again.
+ * Equal vectors are kept once, with all their rows.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "build/collect.h"
+#include "common/hashfn.h"
+#include "distance/distance.h"
+
+#define FIRST_SIZE 1024
+
+/*
+ * That fewer vectors than this fit bytes, or halves, says nothing of those to come:
+ * with all of them rounded, a search could not tell one from the other.
+ */
+#define MIN_VECTORS 1000
+
+/* With fewer dimensions halves would save less than a sixth of a page. */
+#define MIN_HALF_DIM 32
+
+/*
+ * How far vectors may be from zero, in units of their distance from their mean:
+ * halves err by 2e-4 of the former, and what is near is told by the latter. (Ada's
+ * embeddings, of which two have a cosine of 0.7: 1.8.)
+ */
+#define MOST_OFFSET 5
+
+/*
+ * Vectors that are one in halves. A search that comes to thousands of them finds no
+ * way among them, as they are at no distance, and the executor has to sort them.
+ */
+#define MOST_TWINS 100
+
+static void *
+Grow(void *array, uint32 n, Size element)
+{
+	Size		size = mul_size(n, element);
+
+	return array == NULL ? PipeannAlloc(size) : PipeannRealloc(array, size);
+}
+
+static void
+GrowTable(PipeannCollection *c, uint32 slots)
+{
+	if (c->table != NULL)
+		pfree(c->table);
+	c->table = PipeannAlloc(mul_size(slots, sizeof(uint32)));
+	c->table_mask = slots - 1;
+}
+
+void
+PipeannCollectionInit(PipeannCollection *c, int dim, PipeannMetric metric,
+					  PipeannStorage storage, bool halves)
+{
+	memset(c, 0, sizeof(*c));
+	c->dim = dim;
+	c->metric = metric;
+	c->auto_storage = storage == PIPEANN_STORAGE_AUTO;
+	c->storage = c->auto_storage ? PIPEANN_UINT8 : storage;
+	c->unfit = !halves;
+	c->few_twins = c->auto_storage && halves;
+	c->stride = mul_size(dim, PipeannElementSize(c->storage));
+	c->scratch = palloc(mul_size(dim, sizeof(float)));
+	c->min = INFINITY;
+	c->max = -INFINITY;
+}
+
+static char *
+At(const PipeannCollection *c, uint32 i)
+{
+	return c->data + (Size) i * c->stride;
+}
+
+/* Twins are found at one place if they are to be few, else each at its own. */
+static uint32
+HashOf(const PipeannCollection *c, const char *vector,
+	   const PipeannRounding *rounding)
+{
+	uint32		hash = hash_bytes((const unsigned char *) vector,
+								  (int) c->stride);
+
+	return c->roundings == NULL || c->few_twins ? hash :
+		hash ^ rounding->hash;
+}
+
+/*
+ * Position in the table of an equal vector, or of the empty place for it, and how
+ * many were passed by that are the same in halves only.
+ */
+static uint32
+FindEqual(const PipeannCollection *c, const char *vector,
+		  const PipeannRounding *rounding, int *twins)
+{
+	uint32		at = HashOf(c, vector, rounding) & c->table_mask;
+
+	*twins = 0;
+	for (; c->table[at] != PIPEANN_INVALID_ID; at = (at + 1) & c->table_mask)
+	{
+		uint32		i = c->table[at];
+
+		if (memcmp(At(c, i), vector, c->stride) != 0)
+			continue;
+		if (c->roundings == NULL || c->roundings[i].hash == rounding->hash)
+			break;
+		(*twins)++;
+	}
+	return at;
+}
+
+static const PipeannRounding *
+RoundingOf(const PipeannCollection *c, uint32 i)
+{
+	return c->roundings != NULL ? &c->roundings[i] : NULL;
+}
+
+static void
+Rehash(PipeannCollection *c)
+{
+	int			twins;
+
+	memset(c->table, 0xFF, mul_size((Size) c->table_mask + 1, sizeof(uint32)));
+	for (uint32 i = 0; i < c->n; i++)
+	{
+		if (i % 1024 == 0)
+			CHECK_FOR_INTERRUPTS();
+		c->table[FindEqual(c, At(c, i), RoundingOf(c, i), &twins)] = i;
+	}
+}
+
+static void
+MakeRoom(PipeannCollection *c)
+{
+	if (c->n < c->size)
+		return;
+	if (c->size > PG_UINT32_MAX / 4)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many rows for a pipeann index")));
+	c->size = c->size == 0 ? FIRST_SIZE : c->size * 2;
+	c->data = Grow(c->data, c->size, c->stride);
+	if (c->storage == PIPEANN_FLOAT2)
+		c->roundings = Grow(c->roundings, c->size, sizeof(PipeannRounding));
+	c->norms = Grow(c->norms, c->size, sizeof(double));
+	c->tids = Grow(c->tids, c->size, sizeof(ItemPointerData));
+	c->dup_heads = Grow(c->dup_heads, c->size, sizeof(uint32));
+	GrowTable(c, c->size * 2);
+	Rehash(c);
+}
+
+/*
+ * Convert what is there, all of which may be stored so.
+ */
+static void
+Convert(PipeannCollection *c, PipeannStorage storage)
+{
+	Size		stride = mul_size(c->dim, PipeannElementSize(storage));
+	char	   *data = Grow(NULL, Max(c->size, 1), stride);
+	float	   *x = palloc(mul_size(c->dim, sizeof(float)));
+
+	if (storage == PIPEANN_FLOAT2)
+		c->roundings = Grow(NULL, Max(c->size, 1), sizeof(PipeannRounding));
+	for (uint32 i = 0; i < c->n; i++)
+	{
+		if (i % 1024 == 0)
+			CHECK_FOR_INTERRUPTS();
+		PipeannVectorToFloat(At(c, i), c->storage, c->dim, x);
+		PipeannVectorFromFloat(x, storage, c->dim, data + (Size) i * stride);
+		if (c->roundings != NULL)
+			(void) PipeannRound(x, c->norms[i], c->dim, &c->roundings[i]);
+	}
+	pfree(x);
+	if (c->data != NULL)
+		pfree(c->data);
+	c->data = data;
+	c->storage = storage;
+	c->stride = stride;
+	if (c->table != NULL)
+		Rehash(c);
+}
+
+/* One that was rounded before it came may have been none that bytes hold. */
+static bool
+FitsBytes(const PipeannCollection *c, const float *x, PipeannStorage storage,
+		  const PipeannRounding *known)
+{
+	return PipeannVectorFits(x, storage, c->dim) &&
+		(known == NULL || known->hash == PipeannVectorHash(x, c->dim));
+}
+
+/*
+ * By mean squares: of the norms, and of the distances from the mean. For cosines
+ * directions are what vectors differ in.
+ */
+static bool
+IsFarFromZero(const PipeannCollection *c)
+{
+	double	   *mean = palloc0(mul_size(c->dim, sizeof(double)));
+	float	   *x = palloc(mul_size(c->dim, sizeof(float)));
+	double		squares = 0;
+	double		of_mean = 0;
+
+	for (uint32 i = 0; i < MIN_VECTORS; i++)
+	{
+		double		scale = c->metric == PIPEANN_COSINE ? 1 / c->norms[i] : 1;
+
+		PipeannVectorToFloat(At(c, i), c->storage, c->dim, x);
+		for (int d = 0; d < c->dim; d++)
+			mean[d] += x[d] * scale / MIN_VECTORS;
+		squares += pow(c->norms[i] * scale, 2) / MIN_VECTORS;
+	}
+	for (int d = 0; d < c->dim; d++)
+		of_mean += mean[d] * mean[d];
+	pfree(mean);
+	pfree(x);
+	return squares > (double) MOST_OFFSET * MOST_OFFSET * (squares - of_mean);
+}
+
+/* Halves as soon as there are enough vectors, MIN_VECTORS, to tell that they do. */
+static PipeannStorage
+FloatsFor(PipeannCollection *c, const float *x, double norm,
+		  const PipeannRounding *known)
+{
+	if (known != NULL)
+		return PIPEANN_FLOAT2;
+	c->unfit |= c->dim < MIN_HALF_DIM ||
+		!PipeannIsStorable(x, norm, PIPEANN_FLOAT2, c->dim);
+	if (c->unfit || c->n < MIN_VECTORS)
+		return PIPEANN_FLOAT4;
+	c->unfit = IsFarFromZero(c);
+	return c->unfit ? PIPEANN_FLOAT4 : PIPEANN_FLOAT2;
+}
+
+/*
+ * Bytes if they can hold all seen so far and x, else floats.
+ */
+static void
+ChooseStorage(PipeannCollection *c, const float *x, double norm,
+			  const PipeannRounding *known)
+{
+	PipeannStorage storage = c->storage;
+
+	if (storage == PIPEANN_FLOAT2 || (storage == PIPEANN_FLOAT4 && c->unfit))
+		return;
+	for (int i = 0; i < c->dim; i++)
+	{
+		c->min = Min(c->min, x[i]);
+		c->max = Max(c->max, x[i]);
+	}
+	if (storage == PIPEANN_FLOAT4)
+		storage = FloatsFor(c, x, norm, known);
+	else if (FitsBytes(c, x, storage, known))
+		return;
+	else if (storage == PIPEANN_UINT8 && c->min >= -128 && c->max <= 127 &&
+			 FitsBytes(c, x, PIPEANN_INT8, known))
+		storage = PIPEANN_INT8;
+	else
+		storage = FloatsFor(c, x, norm, known);
+	if (storage != c->storage)
+		Convert(c, storage);
+}
+
+/*
+ * A storage that the user chose is kept to; halves round, whole numbers do not.
+ */
+static void
+RequireFit(const PipeannCollection *c, const float *x)
+{
+	if (c->storage == PIPEANN_FLOAT2 ||
+		PipeannVectorFits(x, c->storage, c->dim))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 errmsg("vector does not fit the index's storage"),
+			 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+			 errhint("Use storage = auto or float4.")));
+}
+
+void
+PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
+						const ItemPointerData *tid)
+{
+	if (c->ndups == c->dups_size)
+	{
+		c->dups_size = Max(FIRST_SIZE, c->dups_size * 2);
+		c->dups = Grow(c->dups, c->dups_size, sizeof(PipeannDuplicate));
+	}
+	c->dups[c->ndups].tid = *tid;
+	c->dups[c->ndups].next = c->dup_heads[i];
+	c->dup_heads[i] = c->ndups++;
+}
+
+/* What halves lose of a vector, if they are the storage; false if too much. */
+static bool
+TakeRounding(const PipeannCollection *c, const float *x, double norm,
+			 const PipeannRounding *known, PipeannRounding *rounding)
+{
+	if (c->storage != PIPEANN_FLOAT2)
+		return true;
+	if (known == NULL)
+		return PipeannRound(x, norm, c->dim, rounding);
+	*rounding = *known;
+	return true;
+}
+
+static uint32
+AddVector(PipeannCollection *c, double norm, const PipeannRounding *rounding,
+		  const ItemPointerData *tid)
+{
+	memcpy(At(c, c->n), c->scratch, c->stride);
+	if (c->roundings != NULL)
+		c->roundings[c->n] = *rounding;
+	c->norms[c->n] = norm;
+	c->max_norm = Max(c->max_norm, norm);
+	c->tids[c->n] = *tid;
+	c->dup_heads[c->n] = PIPEANN_INVALID_ID;
+	return c->n++;
+}
+
+uint32
+PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
+					 const PipeannRounding *known, const ItemPointerData *tid)
+{
+	PipeannRounding rounding = {0};
+	int			twins;
+	uint32		at;
+
+	if (c->auto_storage)
+		ChooseStorage(c, x, norm, known);
+	else
+		RequireFit(c, x);
+	c->lost |= !TakeRounding(c, x, norm, known, &rounding) && c->auto_storage;
+	if (c->lost)
+		return PIPEANN_INVALID_ID;
+	MakeRoom(c);
+	PipeannVectorFromFloat(x, c->storage, c->dim, c->scratch);
+	at = FindEqual(c, c->scratch, &rounding, &twins);
+	c->lost = c->few_twins && twins > MOST_TWINS;
+	if (c->lost)
+		return PIPEANN_INVALID_ID;
+	if (c->table[at] != PIPEANN_INVALID_ID)
+	{
+		PipeannCollectionAddTid(c, c->table[at], tid);
+		return c->table[at];
+	}
+	c->table[at] = c->n;
+	return AddVector(c, norm, &rounding, tid);
+}
+
+Size
+PipeannCollectionMemory(const PipeannCollection *c)
+{
+	Size		per_vector = c->stride + sizeof(double) +
+		sizeof(ItemPointerData) + 3 * sizeof(uint32) +
+		(c->roundings != NULL ? sizeof(PipeannRounding) : 0);
+
+	return add_size(mul_size(c->size, per_vector),
+					mul_size(c->dups_size, sizeof(PipeannDuplicate)));
+}
+
+void
+PipeannCollectionVectors(const PipeannCollection *c, PipeannVectors *vectors)
+{
+	float	   *aux = NULL;
+
+	if (c->metric != PIPEANN_L2)
+	{
+		aux = Grow(NULL, Max(c->n, 1), sizeof(float));
+		for (uint32 i = 0; i < c->n; i++)
+			aux[i] = PipeannAux(c->metric, c->norms[i], (float) c->max_norm);
+	}
+	vectors->n = c->n;
+	vectors->dim = c->dim;
+	vectors->storage = c->storage;
+	vectors->metric = c->metric;
+	vectors->data = c->data;
+	vectors->stride = c->stride;
+	vectors->aux = aux;
+	vectors->max_norm = (float) c->max_norm;
+}
+
+uint32
+PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i)
+{
+	uint32		n = 0;
+
+	for (uint32 at = c->dup_heads[i]; at != PIPEANN_INVALID_ID;
+		 at = c->dups[at].next)
+		n++;
+	return n;
+}
+
+void
+PipeannCollectionFinish(PipeannCollection *c)
+{
+	if (c->auto_storage && c->n < MIN_VECTORS &&
+		c->storage != PIPEANN_FLOAT4 && c->storage != PIPEANN_FLOAT2)
+		Convert(c, PIPEANN_FLOAT4);
+	if (c->table != NULL)
+		pfree(c->table);
+	c->table = NULL;
+}
+
+static void
+FreeArray(void *array)
+{
+	if (array != NULL)
+		pfree(array);
+}
+
+void
+PipeannCollectionFree(PipeannCollection *c)
+{
+	FreeArray(c->data);
+	FreeArray(c->roundings);
+	FreeArray(c->norms);
+	FreeArray(c->tids);
+	FreeArray(c->dup_heads);
+	FreeArray(c->dups);
+	FreeArray(c->table);
+	pfree(c->scratch);
+	memset(c, 0, sizeof(*c));
+}

@@ -1,0 +1,240 @@
+/*
+ * degree.c
+ *		m = 0: the degree of the graph by a profile of the machine.
+ *
+ * FlashANNS 3.3: a step of a search reads a page and computes distances to the
+ * neighbours that it finds there. While the distances take less time than the
+ * read, more neighbours cost nothing and spare steps. So the degree is that at
+ * which both take the same time, as far as pages allow: neighbours take room
+ * that page-mates would have, and a read should bring several nodes.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "build/degree.h"
+#include "io/io.h"
+#include "distance/distance.h"
+#include "portability/instr_time.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+#define MIN_DEGREE 24
+#define MAX_DEGREE 128
+
+/* A smaller table is soon in memory, and tells nothing of the disk. */
+#define MIN_BLOCKS 256
+
+#define LIST 64					/* codes of a list, as of a node */
+#define LISTS 64
+#define ROUNDS 9
+#define CODE_BYTES ((Size) 32 * 1024 * 1024)
+
+static int
+CompareDoubles(const void *a, const void *b)
+{
+	double		x = *(const double *) a;
+	double		y = *(const double *) b;
+
+	return (x > y) - (x < y);
+}
+
+static double
+Nanoseconds(instr_time start)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return INSTR_TIME_GET_DOUBLE(now) * 1e9;
+}
+
+static uint32
+Random(uint64 *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return (uint32) (*state >> 32);
+}
+
+/*
+ * Time of a code distance: lists of codes scattered over as much memory as the
+ * codes will take, or over more than the caches hold.
+ */
+static double
+ProfileNeighbor(const PipeannLayout *l, uint32 n)
+{
+	Size		most = Min(CODE_BYTES, (Size) maintenance_work_mem * 1024 / 4);
+	uint32		ncodes = Max(Min(n, most / l->pq_bytes), 1);
+	uint8	   *memory = palloc0(mul_size(ncodes, l->pq_bytes));
+	float	   *table = palloc0(mul_size(l->pq_bytes, 256 * sizeof(float)));
+	const uint8 *codes[LIST];
+	float		out[LIST];
+	uint64		random = 88172645463325252u;
+	double		ns[ROUNDS];
+
+	for (Size i = 0; i < (Size) ncodes * l->pq_bytes; i++)
+		memory[i] = (uint8) (i * 167);
+	for (int round = 0; round < ROUNDS; round++)
+	{
+		ns[round] = 0;
+		for (int i = 0; i < LISTS; i++)
+		{
+			instr_time	start;
+
+			for (int j = 0; j < LIST; j++)
+				codes[j] = memory + (Size) (Random(&random) % ncodes) *
+					l->pq_bytes;
+			INSTR_TIME_SET_CURRENT(start);
+			PipeannKernel->pq_scan(table, l->pq_bytes, codes, LIST, out);
+			ns[round] += Nanoseconds(start) / (LIST * LISTS);
+		}
+	}
+	pfree(table);
+	pfree(memory);
+	qsort(ns, ROUNDS, sizeof(double), CompareDoubles);
+	return ns[ROUNDS / 2];
+}
+
+/* Time of an exact distance, of one vector of the collection to others. */
+static double
+ProfileNode(const PipeannCollection *c)
+{
+	float	   *query = palloc(mul_size(c->dim, sizeof(float)));
+	double		ns[ROUNDS];
+
+	PipeannVectorToFloat(c->data, c->storage, c->dim, query);
+	for (int round = 0; round < ROUNDS; round++)
+	{
+		instr_time	start;
+
+		INSTR_TIME_SET_CURRENT(start);
+		for (int i = 0; i < LIST; i++)
+			(void) PipeannKernel->l2[c->storage] (query, c->data +
+												  (Size) (i % c->n) * c->stride,
+												  c->dim);
+		ns[round] = Nanoseconds(start) / LIST;
+	}
+	pfree(query);
+	qsort(ns, ROUNDS, sizeof(double), CompareDoubles);
+	return ns[ROUNDS / 2];
+}
+
+static PipeannLayout
+LayoutOfDegree(const PipeannLayout *base, int degree)
+{
+	PipeannLayout l;
+
+	PipeannLayoutInit(&l, base->dim, base->metric, base->storage, degree / 2,
+					  base->pq_bytes, 100);
+	return l;
+}
+
+/* The most neighbours whose distances a read's time has room for. */
+static int
+BalancedDegree(const PipeannDegree *d, const PipeannLayout *base)
+{
+	for (int degree = MAX_DEGREE; degree > MIN_DEGREE; degree -= 2)
+	{
+		PipeannLayout l = LayoutOfDegree(base, degree);
+
+		if (degree * d->neighbor_ns + l.slots_per_page * d->node_ns <=
+			d->read_us * 1000)
+			return degree;
+	}
+	return MIN_DEGREE;
+}
+
+/*
+ * How reads depend on degree and nodes a page, as a power of each. With GloVe's
+ * 100 dimensions (50,000 rows, recall 0.95, one read at a time) 39.9 reads with
+ * 32 neighbours and 14 nodes a page, 26.7 with 64 and 11, 22.8 with 96 and 9;
+ * but with SIFT's 128 bytes (40,000 rows, recall 0.98) 16.5 with 32 and 27, 19.2
+ * with 64 and 19: no one law fits both, and this one is a compromise.
+ * It fills a page that has room left, and lets neighbours take half as much
+ * again as vectors do.
+ */
+#define DEGREE_POWER -0.6
+#define SLOTS_POWER -1.0
+
+/* The degree of fewest reads, at most so many. */
+static int
+PickDegree(const PipeannLayout *base, int most)
+{
+	int			best = Min(MIN_DEGREE, most);
+	double		best_reads = 0;
+
+	for (int degree = best; degree <= most; degree += 2)
+	{
+		PipeannLayout l = LayoutOfDegree(base, degree);
+		double		reads = pow(degree, DEGREE_POWER) * l.node_pages *
+			pow(l.slots_per_page, SLOTS_POWER);
+
+		if (best_reads == 0 || reads < best_reads)
+		{
+			best = degree;
+			best_reads = reads;
+		}
+	}
+	return best;
+}
+
+/* False if the machine cannot be profiled. */
+static bool
+Profile(Relation heap, const PipeannCollection *c, const PipeannLayout *base,
+		PipeannDegree *degree)
+{
+	BlockNumber nblocks;
+	double		us;
+
+	degree->reason = PIPEANN_DEGREE_FEW_ROWS;
+	if (c->n < PIPEANN_MIN_CODED_NODES)
+		return false;
+	nblocks = RelationGetNumberOfBlocks(heap);
+	if (nblocks < MIN_BLOCKS)
+		return false;
+	degree->reason = PIPEANN_DEGREE_NO_PROFILE;
+	if (!PipeannProfileReads(heap, nblocks, &us))
+		return false;
+	degree->reason = PIPEANN_DEGREE_PROFILED;
+	degree->read_us = us;
+	degree->neighbor_ns = ProfileNeighbor(base, c->n);
+	degree->node_ns = ProfileNode(c);
+	return true;
+}
+
+int
+PipeannChooseM(Relation heap, const PipeannCollection *c,
+			   const PipeannLayout *base, int max_m, PipeannDegree *degree)
+{
+	int			balanced;
+
+	memset(degree, 0, sizeof(*degree));
+	if (!Profile(heap, c, base, degree))
+		return Min(PIPEANN_DEFAULT_M, max_m);
+	balanced = BalancedDegree(degree, base);
+	degree->balanced = balanced;
+	return PickDegree(base, Min(balanced, 2 * max_m)) / 2;
+}
+
+char *
+PipeannDegreeText(const PipeannMeta *meta)
+{
+	const PipeannDegree *d = &meta->degree;
+
+	switch (d->reason)
+	{
+		case PIPEANN_DEGREE_OPTION:
+			return pstrdup("option m");
+		case PIPEANN_DEGREE_PROFILED:
+			return psprintf("profile: a read takes %.1f us, a code distance %.1f ns, an exact one %.1f ns: up to %u neighbors balance a read; with %d a page holds %d",
+							d->read_us, d->neighbor_ns, d->node_ns,
+							d->balanced, meta->layout.max_degree,
+							meta->layout.slots_per_page);
+		case PIPEANN_DEGREE_FEW_ROWS:
+			return pstrdup("default: too few rows for a profile when the index was built");
+		default:
+			return pstrdup("default: pages could not be read for a profile");
+	}
+}

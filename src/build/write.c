@@ -1,0 +1,347 @@
+/*
+ * write.c
+ *		Writing a new index's pages.
+ *
+ * Graph pages come first, in order; the slots after the last node hold what
+ * does not fit: rows of vectors that many rows share.
+ */
+#include "postgres.h"
+
+#include "build/write.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/rel.h"
+
+/*
+ * Guarded edges of a list to begin with, if so few lead to every node: then
+ * there is room for those of guardians that die.
+ */
+#define FEW_GUARDS 4
+
+typedef struct Writer
+{
+	Relation	index;
+	const PipeannLayout *layout;
+	const PipeannExtentMap *map;
+	PipeannKind kind;			/* of the extents written to */
+	char	   *page;			/* payloads of one graph page */
+	uint8	   *guards;			/* [nodes] guarded edges of each */
+} Writer;
+
+void
+PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
+				int m)
+{
+	const PipeannOptions *options = PipeannGetOptions(index);
+
+	memset(meta, 0, sizeof(*meta));
+	meta->magic = PIPEANN_MAGIC;
+	meta->format = PIPEANN_FORMAT;
+	PipeannLayoutInit(&meta->layout, PipeannIndexDimensions(index),
+					  PipeannIndexMetric(index), storage, m,
+					  options->pq_bytes, options->fillfactor);
+	meta->m = m;
+	meta->ef_construction = options->ef_construction;
+	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
+
+	/* the first extent holds graph pages beside the metapage */
+	meta->extents = 1;
+	meta->kind_extents[PIPEANN_GRAPH] = 1;
+	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
+}
+
+void
+PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
+				 const uint32 *order, uint32 ids)
+{
+	uint32		n = nodes->vectors.n;
+
+	nodes->ids = ids;
+	nodes->id_of_node = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
+	nodes->node_of_id = PipeannAlloc(mul_size(Max(ids, 1), sizeof(uint32)));
+	memset(nodes->node_of_id, 0xFF, mul_size(ids, sizeof(uint32)));
+	for (uint32 p = 0; p < n; p++)
+	{
+		uint32		id = p / fill * l->slots_per_page + p % fill;
+
+		nodes->id_of_node[order[p]] = id;
+		nodes->node_of_id[id] = order[p];
+	}
+}
+
+/*
+ * Overflow slots that the rows of all vectors need.
+ */
+static uint64
+CountExtSlots(const PipeannLayout *l, const PipeannCollection *c)
+{
+	uint64		slots = 0;
+
+	for (uint32 i = 0; i < c->n; i++)
+	{
+		uint64		tids;
+
+		if (c->dup_heads[i] == PIPEANN_INVALID_ID)
+			continue;
+		tids = 1 + (uint64) PipeannCollectionExtraTids(c, i);
+		if (tids > l->inline_tids)
+			slots += (tids - l->inline_tids + PipeannExtTids(l) - 1) /
+				PipeannExtTids(l);
+	}
+	return slots;
+}
+
+uint64
+PipeannExtPages(const PipeannLayout *l, const PipeannCollection *c)
+{
+	return (CountExtSlots(l, c) + l->slots_per_page - 1) / l->slots_per_page;
+}
+
+void
+PipeannReserveGraphPages(Relation index, PipeannMeta *meta, PipeannKind kind,
+						 const PipeannLayout *l, uint64 pages)
+{
+	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many rows for a pipeann index")));
+	while ((uint64) meta->kind_extents[kind] * PipeannGraphPagesPerExtent(l) <
+		   pages)
+		PipeannExtentAdd(index, meta, kind);
+}
+
+/*
+ * Write w->page as graph page number.
+ */
+static void
+WriteGraphPage(Writer *w, uint32 number)
+{
+	BlockNumber blkno = PipeannExtentBlock(w->map, w->kind, number,
+										   PipeannGraphPagesPerExtent(w->layout),
+										   w->layout->node_pages);
+
+	for (int i = 0; i < w->layout->node_pages; i++)
+	{
+		Buffer		buffer = PipeannGetBlock(w->index, blkno + i);
+		Page		page = BufferGetPage(buffer);
+
+		PipeannPageInit(page, PIPEANN_GRAPH);
+		memcpy(PipeannPagePayload(page), w->page + (Size) i * PIPEANN_PAYLOAD,
+			   PIPEANN_PAYLOAD);
+		PipeannPageSeal(page, blkno + i);
+		MarkBufferDirty(buffer);
+		UnlockReleaseBuffer(buffer);
+	}
+	memset(w->page, 0, (Size) w->layout->node_pages * PIPEANN_PAYLOAD);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * The rows of a node: inline as many as fit, the others in overflow slots from
+ * *next_ext on.
+ */
+static void
+FillTids(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
+		 PipeannSlot *slot, uint32 *next_ext)
+{
+	ItemPointerData *tids = PipeannSlotTids(l, slot);
+	uint32		at = c->dup_heads[node];
+	uint32		left = 0;
+
+	tids[0] = c->tids[node];
+	slot->ntids = 1;
+	for (; at != PIPEANN_INVALID_ID && slot->ntids < l->inline_tids;
+		 at = c->dups[at].next)
+		tids[slot->ntids++] = c->dups[at].tid;
+	for (; at != PIPEANN_INVALID_ID; at = c->dups[at].next)
+		left++;
+	if (left == 0)
+		return;
+	slot->ext_tids = *next_ext;
+	*next_ext += (left + PipeannExtTids(l) - 1) / PipeannExtTids(l);
+}
+
+static void
+FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
+		 const PipeannGraph *graph, uint32 node, PipeannSlot *slot,
+		 uint32 *next_ext)
+{
+	const PipeannLayout *l = w->layout;
+
+	slot->flags = PIPEANN_SLOT_USED;
+	slot->ext_tids = PIPEANN_INVALID_ID;
+	slot->ext_vec = PIPEANN_INVALID_ID;
+	if (c->roundings != NULL)
+		PipeannSlotSetRounding(slot, &c->roundings[node]);
+	slot->aux = l->metric == PIPEANN_COSINE ? nodes->vectors.aux[node] : 0;
+	if (graph != NULL)
+	{
+		const uint32 *list = PipeannNeighbors(graph, node);
+
+		slot->degree = Min(graph->degree[node], l->max_degree);
+		slot->guards = w->guards[node];
+		for (int i = 0; i < slot->degree; i++)
+			slot->neighbors[i] = nodes->id_of_node[list[i]];
+	}
+	memcpy(PipeannSlotVector(l, slot), PipeannVectorAt(&nodes->vectors, node),
+		   c->stride);
+	FillTids(l, c, node, slot, next_ext);
+}
+
+/*
+ * One pass over the pages of nodes.
+ */
+static void
+WriteNodePages(Writer *w, const PipeannCollection *c,
+			   const PipeannNodes *nodes, const PipeannGraph *graph,
+			   uint32 node_pages, uint32 first_ext)
+{
+	const PipeannLayout *l = w->layout;
+	uint32		done = 0;
+
+	for (uint32 page = 0; page < node_pages; page++)
+	{
+		for (uint32 i = 0; i < l->slots_per_page; i++)
+		{
+			uint32		node = nodes->node_of_id[page * l->slots_per_page + i];
+
+			if (node == PIPEANN_INVALID_ID)
+				continue;
+			FillNode(w, c, nodes, graph, node, PipeannSlotAt(l, w->page, i),
+					 &first_ext);
+			done++;
+		}
+		WriteGraphPage(w, page);
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+	}
+}
+
+/*
+ * Overflow slots, in the order in which FillTids() numbered them: by node id.
+ */
+typedef struct ExtWriter
+{
+	Writer	   *w;
+	uint32		next;			/* id of the next slot */
+} ExtWriter;
+
+static PipeannSlot *
+NextExt(ExtWriter *e, uint32 owner, uint32 after)
+{
+	const PipeannLayout *l = e->w->layout;
+	PipeannSlot *slot = PipeannSlotAt(l, e->w->page, PipeannIdSlot(l, e->next));
+
+	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+	slot->owner = owner;
+	slot->number = after;
+	slot->ext_tids = after > 0 ? e->next + 1 : PIPEANN_INVALID_ID;
+	return slot;
+}
+
+static void
+EndExt(ExtWriter *e)
+{
+	const PipeannLayout *l = e->w->layout;
+
+	e->next++;
+	if (PipeannIdSlot(l, e->next) == 0)
+		WriteGraphPage(e->w, e->next / l->slots_per_page - 1);
+}
+
+static void
+WriteExtTids(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
+{
+	const PipeannLayout *l = e->w->layout;
+	uint32		at = c->dup_heads[node];
+	uint32		left = PipeannCollectionExtraTids(c, node);
+
+	for (uint32 i = 1; i < l->inline_tids && at != PIPEANN_INVALID_ID; i++)
+	{
+		at = c->dups[at].next;
+		left--;
+	}
+	while (left > 0)
+	{
+		uint32		n = Min(left, PipeannExtTids(l));
+		PipeannSlot *slot = NextExt(e, id, (left - n + PipeannExtTids(l) - 1) /
+									PipeannExtTids(l));
+		ItemPointerData *tids = (ItemPointerData *) PipeannSlotBody(slot);
+
+		for (uint32 i = 0; i < n; i++, at = c->dups[at].next)
+			tids[i] = c->dups[at].tid;
+		slot->ntids = n;
+		left -= n;
+		EndExt(e);
+	}
+}
+
+static void
+WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
+			  uint32 first_ext)
+{
+	ExtWriter	e = {w, first_ext};
+
+	for (uint32 id = 0; id < first_ext; id++)
+		if (nodes->node_of_id[id] != PIPEANN_INVALID_ID &&
+			c->dup_heads[nodes->node_of_id[id]] != PIPEANN_INVALID_ID)
+			WriteExtTids(&e, c, id, nodes->node_of_id[id]);
+	if (PipeannIdSlot(w->layout, e.next) != 0)
+		WriteGraphPage(w, PipeannIdPage(w->layout, e.next));
+}
+
+void
+PipeannWriteGraph(Relation index, const PipeannLayout *l,
+				  const PipeannExtentMap *map, PipeannKind kind,
+				  const PipeannCollection *c, const PipeannNodes *nodes,
+				  PipeannGraph *graph, uint32 node_pages)
+{
+	Writer		w = {.index = index,.layout = l,.map = map,.kind = kind};
+	uint32		first_ext = node_pages * l->slots_per_page;
+
+	if (graph != NULL)
+	{
+		w.guards = PipeannAlloc(c->n);
+		PipeannGraphGuard(graph, FEW_GUARDS, w.guards);
+	}
+	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
+	WriteNodePages(&w, c, nodes, graph, node_pages, first_ext);
+	WriteExtPages(&w, c, nodes, first_ext);
+	pfree(w.page);
+	if (graph != NULL)
+		pfree(w.guards);
+}
+
+void
+PipeannWriteNodes(Relation index, PipeannMeta *meta,
+				  const PipeannCollection *c, PipeannNodes *nodes,
+				  PipeannGraph *graph, const uint32 *order)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint64		node_pages = ((uint64) c->n + l->fill - 1) / l->fill;
+	uint64		pages = node_pages + PipeannExtPages(l, c);
+	PipeannExtentMap map;
+
+	PipeannReserveGraphPages(index, meta, PIPEANN_GRAPH, l, pages);
+	meta->graph_pages = (uint32) pages;
+	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
+	PipeannAssignIds(l, l->fill, nodes, order, pages * l->slots_per_page);
+	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
+	meta->nodes = meta->laid_nodes = c->n;
+	PipeannWriteGraph(index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
+					  node_pages);
+	PipeannExtentMapFree(&map);
+}
+
+void
+PipeannWriteMeta(Relation index, const PipeannMeta *meta)
+{
+	Buffer		buffer = PipeannGetBlock(index, PIPEANN_METAPAGE);
+
+	PipeannMetaInitPage(BufferGetPage(buffer), meta);
+	MarkBufferDirty(buffer);
+	UnlockReleaseBuffer(buffer);
+}

@@ -1,0 +1,299 @@
+/*
+ * area.c
+ *		Blocks of shared memory.
+ *
+ * Preloaded: runs of pages from an area in the server's own shared memory,
+ * kept by PostgreSQL's free page manager. Otherwise each block is a dynamic
+ * shared memory segment, pinned so that it outlives the backend that made it;
+ * what they take together is counted against pipeann.shared_memory. A segment
+ * that is given back lives on while an idle backend still has it mapped, until
+ * that backend's next use of an index or its end.
+ *
+ * Codes are read at random, and each may cost a miss in the TLB. The server's
+ * own shared memory is in huge pages as huge_pages says; where it is not, and
+ * for dynamic segments and private copies, the kernel is asked for transparent
+ * ones, which it grants where the administrator lets it.
+ */
+#include "cache/registry.h"
+
+#include <sys/mman.h>
+
+#include "utils/resowner.h"
+
+#define HUGE_PAGE_SIZE ((Size) 2 * 1024 * 1024)
+
+static char *area = NULL;
+static char error_text[256] = "";
+
+Size
+PipeannAreaSize(void)
+{
+	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
+
+	return size == 0 ? 0 : add_size(size, FPM_PAGE_SIZE);
+}
+
+/*
+ * Only what huge pages of the usual size can hold; a refusal does not matter.
+ * Each process that maps a segment has to ask.
+ */
+void
+PipeannAreaAdvise(void *address, Size size)
+{
+#ifdef MADV_HUGEPAGE
+	char	   *first = (char *) TYPEALIGN(HUGE_PAGE_SIZE, address);
+	char	   *end = (char *) TYPEALIGN_DOWN(HUGE_PAGE_SIZE,
+											  (char *) address + size);
+
+	if (first < end)
+		(void) madvise(first, end - first, MADV_HUGEPAGE);
+#endif
+}
+
+static uint64
+HeaderPages(void)
+{
+	return (sizeof(FreePageManager) + FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
+}
+
+/*
+ * At server start, under AddinShmemInitLock.
+ */
+void
+PipeannAreaInit(PipeannControl *control)
+{
+	Size		size = PipeannAreaSize();
+	bool		found;
+	uint64		pages;
+
+	if (size == 0)
+		return;
+	area = (char *) TYPEALIGN(FPM_PAGE_SIZE,
+							  ShmemInitStruct("pipeann area", size, &found));
+	PipeannAreaAdvise(area, size - FPM_PAGE_SIZE);
+	if (found)
+		return;
+	pages = size / FPM_PAGE_SIZE - 1 - HeaderPages();
+	FreePageManagerInitialize((FreePageManager *) area, area);
+	FreePageManagerPut((FreePageManager *) area, HeaderPages(), pages);
+	control->area_pages = pages;
+}
+
+uint64
+PipeannAreaLimit(const PipeannControl *control)
+{
+	if (control->area_pages > 0)
+		return control->area_pages;
+	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
+}
+
+uint32
+PipeannAreaPages(Size size)
+{
+	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
+
+	return Min(pages, PG_UINT32_MAX);
+}
+
+const char *
+PipeannAreaError(void)
+{
+	return error_text;
+}
+
+static bool
+IsInterrupt(int sqlerrcode)
+{
+	return sqlerrcode == ERRCODE_QUERY_CANCELED ||
+		sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
+		sqlerrcode == ERRCODE_CRASH_SHUTDOWN;
+}
+
+/*
+ * Make a segment, or attach to one when handle is valid, to stay for the life
+ * of this backend. NULL when the operating system refuses. The error may leave
+ * a half-made segment behind, which the resource owner disposes of.
+ */
+static dsm_segment *
+TrySegment(dsm_handle handle, Size size)
+{
+	dsm_segment *volatile segment = NULL;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner outer = CurrentResourceOwner;
+	ResourceOwner owner = ResourceOwnerCreate(outer, "pipeann segment");
+	uint32		holdoff = InterruptHoldoffCount;
+
+	PG_TRY();
+	{
+		CurrentResourceOwner = owner;
+		if (handle != DSM_HANDLE_INVALID)
+			segment = dsm_attach(handle);
+		else
+			segment = dsm_create(size, DSM_CREATE_NULL_IF_MAXSEGMENTS);
+		if (segment != NULL && handle == DSM_HANDLE_INVALID)
+			dsm_pin_segment(segment);
+		if (segment != NULL)
+			dsm_pin_mapping(segment);
+		else
+			strlcpy(error_text, "too many dynamic shared memory segments",
+					sizeof(error_text));
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		InterruptHoldoffCount = holdoff;
+		CurrentResourceOwner = outer;
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (IsInterrupt(error->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		strlcpy(error_text, error->message, sizeof(error_text));
+		FreeErrorData(error);
+		segment = NULL;
+	}
+	PG_END_TRY();
+
+	CurrentResourceOwner = outer;
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
+	ResourceOwnerDelete(owner);
+	return segment;
+}
+
+static PipeannRoom
+AllocateInArea(PipeannControl *control, uint32 pages, PipeannBlock *block,
+			   PipeannPiece *piece)
+{
+	Size		first;
+	bool		ok;
+
+	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
+	ok = FreePageManagerGet((FreePageManager *) area, pages, &first);
+	if (ok)
+		control->used_pages += pages;
+	LWLockRelease(&control->area_lock);
+	if (!ok)
+		return PIPEANN_ROOM_FULL;
+	block->place = first;
+	piece->address = area + first * FPM_PAGE_SIZE;
+	piece->segment = NULL;
+	return PIPEANN_ROOM_OK;
+}
+
+static bool
+Reserve(PipeannControl *control, uint32 pages)
+{
+	bool		ok;
+
+	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
+	ok = control->used_pages + pages <= PipeannAreaLimit(control);
+	if (ok)
+		control->used_pages += pages;
+	LWLockRelease(&control->area_lock);
+	return ok;
+}
+
+static void
+Unreserve(PipeannControl *control, uint32 pages)
+{
+	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
+	control->used_pages -= pages;
+	LWLockRelease(&control->area_lock);
+}
+
+static PipeannRoom
+AllocateSegment(PipeannControl *control, uint32 pages, PipeannBlock *block,
+				PipeannPiece *piece)
+{
+	dsm_segment *volatile segment = NULL;
+
+	if (!Reserve(control, pages))
+		return PIPEANN_ROOM_FULL;
+	PG_TRY();
+	{
+		segment = TrySegment(DSM_HANDLE_INVALID,
+							 mul_size(pages, FPM_PAGE_SIZE));
+	}
+	PG_CATCH();
+	{
+		Unreserve(control, pages);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (segment == NULL)
+	{
+		Unreserve(control, pages);
+		/* a pending cancel makes the system call fail, too */
+		CHECK_FOR_INTERRUPTS();
+		return PIPEANN_ROOM_REFUSED;
+	}
+	block->place = dsm_segment_handle(segment);
+	piece->address = dsm_segment_address(segment);
+	piece->segment = segment;
+	PipeannAreaAdvise(piece->address, mul_size(pages, FPM_PAGE_SIZE));
+	return PIPEANN_ROOM_OK;
+}
+
+/*
+ * Fills place and pages of the block, and the address in the piece.
+ */
+PipeannRoom
+PipeannAreaAllocate(PipeannControl *control, uint32 pages,
+					PipeannBlock *block, PipeannPiece *piece)
+{
+	block->pages = pages;
+	if (control->area_pages > 0)
+		return AllocateInArea(control, pages, block, piece);
+	return AllocateSegment(control, pages, block, piece);
+}
+
+/*
+ * Find another backend's block. False when it cannot be mapped.
+ */
+bool
+PipeannAreaAttach(PipeannControl *control, const PipeannBlock *block,
+				  PipeannPiece *piece)
+{
+	piece->segment = NULL;
+	if (control->area_pages > 0)
+	{
+		piece->address = area + block->place * FPM_PAGE_SIZE;
+		return true;
+	}
+	if (dsm_find_mapping((dsm_handle) block->place) != NULL)
+		return false;
+	piece->segment = TrySegment((dsm_handle) block->place, 0);
+	if (piece->segment == NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		return false;
+	}
+	piece->address = dsm_segment_address(piece->segment);
+	PipeannAreaAdvise(piece->address, mul_size(block->pages, FPM_PAGE_SIZE));
+	return true;
+}
+
+void
+PipeannAreaDetach(PipeannPiece *piece)
+{
+	if (piece->segment != NULL)
+		dsm_detach(piece->segment);
+	piece->segment = NULL;
+	piece->address = NULL;
+}
+
+void
+PipeannAreaFree(PipeannControl *control, const PipeannBlock *block)
+{
+	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
+	if (control->area_pages > 0)
+		FreePageManagerPut((FreePageManager *) area, block->place,
+						   block->pages);
+	control->used_pages -= block->pages;
+	LWLockRelease(&control->area_lock);
+	if (control->area_pages == 0)
+		dsm_unpin_segment((dsm_handle) block->place);
+}

@@ -1,0 +1,388 @@
+/*
+ * body.c
+ *		An image's contents: how they are laid out, and reading them from the
+ *		index. The same in shared and in private memory.
+ */
+#include "base/pause.h"
+#include "cache/registry.h"
+
+#define SMALLEST_CAPACITY 1024
+#define GROWTH_FRACTION 8
+#define PREFETCH_PAGES 32
+
+uint32
+PipeannMetaIds(const PipeannMeta *meta)
+{
+	return meta->graph_pages * meta->layout.slots_per_page;
+}
+
+static uint32
+ChunksToNodes(uint32 chunks)
+{
+	return Min((uint64) chunks * PIPEANN_CHUNK_NODES, PG_UINT32_MAX);
+}
+
+static uint32
+NodesToChunks(uint32 nodes)
+{
+	return nodes / PIPEANN_CHUNK_NODES +
+		(nodes % PIPEANN_CHUNK_NODES != 0 ? 1 : 0);
+}
+
+/*
+ * Room for codes: full chunks, but for an index that is smaller than one.
+ */
+static uint32
+CodeCapacity(uint32 ids)
+{
+	uint32		capacity = SMALLEST_CAPACITY;
+
+	if (ids > PIPEANN_CHUNK_NODES)
+		return ChunksToNodes(NodesToChunks(ids));
+	while (capacity < ids)
+		capacity *= 2;
+	return capacity;
+}
+
+/*
+ * Where the codes of further ids go: a larger first chunk, or further chunks,
+ * more of them the larger the index is, to keep the number of blocks down.
+ */
+void
+PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
+{
+	uint32		chunks;
+
+	if (capacity < PIPEANN_CHUNK_NODES)
+	{
+		*first = 0;
+		*nodes = CodeCapacity(ids);
+		return;
+	}
+	chunks = Max(NodesToChunks(ids - capacity),
+				 capacity / PIPEANN_CHUNK_NODES / GROWTH_FRACTION);
+	*first = capacity;
+	*nodes = Min(ChunksToNodes(chunks), PG_UINT32_MAX - capacity);
+}
+
+/*
+ * Offsets and size of the first block.
+ */
+Size
+PipeannBodyPlan(const PipeannMeta *meta, PipeannBody *plan, uint32 *nodes)
+{
+	const PipeannLayout *l = &meta->layout;
+	Size		size = CACHELINEALIGN(sizeof(PipeannBody));
+
+	plan->kills = size;
+	plan->kill_mask = PipeannKillCount(meta) - 1;
+	size = add_size(size, mul_size(PipeannKillCount(meta),
+								   sizeof(struct PipeannKill)));
+	size = CACHELINEALIGN(size);
+	plan->hot = size;
+	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
+	plan->centroids = size;
+	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
+								   sizeof(float)));
+	size = CACHELINEALIGN(size);
+	plan->entries = size;
+	size = add_size(size, PipeannEntryBytes(meta->entry_count,
+											meta->entry_degree));
+	size = CACHELINEALIGN(size);
+	plan->codes = size;
+	*nodes = CodeCapacity(PipeannMetaIds(meta));
+	return add_size(size, mul_size(*nodes, l->pq_bytes));
+}
+
+typedef struct CodeReader
+{
+	Relation	index;
+	const PipeannExtentMap *map;
+	PipeannKind kind;			/* of this generation's code pages */
+	uint8	  **chunks;
+	uint32		pq_bytes;
+	uint32		per_page;
+	uint32		ids;
+	uint32		pages;			/* that must be there */
+	BlockNumber nblocks;
+	BufferAccessStrategy strategy;
+} CodeReader;
+
+static void
+InitReader(CodeReader *reader, Relation index, const PipeannLens *lens,
+		   const PipeannMeta *meta, uint32 ids)
+{
+	reader->index = index;
+	reader->map = &lens->arrays->map;
+	reader->kind = PipeannCodesKind(meta->generation);
+	reader->chunks = lens->arrays->chunks;
+	reader->pq_bytes = meta->layout.pq_bytes;
+	reader->per_page = PipeannCodesPerPage(&meta->layout);
+	reader->ids = Min(ids, lens->arrays->capacity);
+	reader->pages = meta->code_pages;
+	reader->nblocks = RelationGetNumberOfBlocks(index);
+	reader->strategy = NULL;
+}
+
+/*
+ * The block of a code page, or InvalidBlockNumber where there is none: its
+ * codes were not written before a crash, or not yet.
+ */
+static BlockNumber
+CodeBlock(const CodeReader *reader, uint32 page)
+{
+	BlockNumber blkno = PipeannPlainBlock(reader->map, reader->kind, page);
+
+	return blkno < reader->nblocks ? blkno : InvalidBlockNumber;
+}
+
+static void
+ReportNoCodePage(const CodeReader *reader, uint32 page)
+{
+	const char *name = RelationGetRelationName(reader->index);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has no block %u", name,
+					PipeannPlainBlock(reader->map, reader->kind, page)),
+			 errdetail("The file has %u blocks, but codes stand there.",
+					   reader->nblocks),
+			 errhint("Run REINDEX INDEX \"%s\".", name)));
+}
+
+/*
+ * Put count codes from id first on into their chunks; all zero without src.
+ */
+static void
+StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
+		   const char *src)
+{
+	while (count > 0)
+	{
+		uint32		offset = first & (PIPEANN_CHUNK_NODES - 1);
+		uint32		run = Min(count, PIPEANN_CHUNK_NODES - offset);
+		Size		bytes = (Size) run * reader->pq_bytes;
+		uint8	   *dst = reader->chunks[first >> PIPEANN_CHUNK_SHIFT] +
+			(Size) offset * reader->pq_bytes;
+
+		if (src == NULL)
+			memset(dst, 0, bytes);
+		else
+		{
+			memcpy(dst, src, bytes);
+			src += bytes;
+		}
+		first += run;
+		count -= run;
+	}
+}
+
+/*
+ * Read one code page. Page numbers may come from the metapage's ring, so one
+ * that is out of range is passed over.
+ */
+static void
+ReadCodePage(const CodeReader *reader, uint32 page)
+{
+	uint64		first = (uint64) page * reader->per_page;
+	BlockNumber blkno;
+	uint32		count;
+	Buffer		buffer;
+	bool		is_new;
+
+	if (first >= reader->ids)
+		return;
+	count = Min(reader->per_page, reader->ids - (uint32) first);
+	blkno = CodeBlock(reader, page);
+	if (blkno == InvalidBlockNumber)
+	{
+		if (page < reader->pages)
+			ReportNoCodePage(reader, page);
+		StoreCodes(reader, first, count, NULL);
+		return;
+	}
+	buffer = PipeannReadBuffer(reader->index, blkno, reader->kind,
+							   BUFFER_LOCK_SHARE, true, reader->strategy);
+	is_new = PageIsNew(BufferGetPage(buffer));
+	StoreCodes(reader, first, count,
+			   is_new ? NULL : PipeannPagePayload(BufferGetPage(buffer)));
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+PrefetchCodePage(const CodeReader *reader, uint32 page)
+{
+	BlockNumber blkno = CodeBlock(reader, page);
+
+	if (blkno != InvalidBlockNumber)
+		PrefetchBuffer(reader->index, MAIN_FORKNUM, blkno);
+}
+
+/*
+ * Read the codes of ids from .. ids - 1 (and others on their pages).
+ */
+void
+PipeannReadCodes(Relation index, PipeannLens *lens, const PipeannMeta *meta,
+				 uint32 from, uint32 ids)
+{
+	CodeReader	reader;
+	uint32		first;
+	uint32		end;
+
+	InitReader(&reader, index, lens, meta, ids);
+	if (from >= reader.ids)
+		return;
+	first = from / reader.per_page;
+	end = (reader.ids - 1) / reader.per_page + 1;
+	if (end - first > PREFETCH_PAGES)
+		reader.strategy = GetAccessStrategy(BAS_BULKREAD);
+	for (uint32 page = first; page < Min(first + PREFETCH_PAGES, end); page++)
+		PrefetchCodePage(&reader, page);
+	for (uint32 page = first; page < end; page++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (end - page > PREFETCH_PAGES)
+			PrefetchCodePage(&reader, page + PREFETCH_PAGES);
+		ReadCodePage(&reader, page);
+	}
+	if (reader.strategy != NULL)
+		FreeAccessStrategy(reader.strategy);
+}
+
+static int
+ComparePages(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Read the code pages that the ring names as changed since.
+ */
+void
+PipeannReadChanges(Relation index, PipeannLens *lens,
+				   const PipeannMeta *meta, uint32 ids)
+{
+	uint64		applied = pg_atomic_read_u64(&lens->body->applied);
+	uint32		pages[PIPEANN_CHANGE_RING];
+	int			count = 0;
+	CodeReader	reader;
+
+	if (applied >= meta->changes)
+		return;
+	Assert(meta->changes - applied <= PIPEANN_CHANGE_RING);
+	for (uint64 c = applied; c < meta->changes; c++)
+		pages[count++] = meta->change_ring[c % PIPEANN_CHANGE_RING];
+	qsort(pages, count, sizeof(uint32), ComparePages);
+
+	InitReader(&reader, index, lens, meta, ids);
+	for (int i = 0; i < count; i++)
+	{
+		if (i > 0 && pages[i] == pages[i - 1])
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		ReadCodePage(&reader, pages[i]);
+	}
+}
+
+static void
+InvalidEntries(Relation index)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid entry graph",
+					RelationGetRelationName(index)),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(index))));
+}
+
+/*
+ * Searches index arrays with what stands in the entry graph.
+ */
+static void
+CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
+{
+	uint32		ids = PipeannMetaIds(meta);
+
+	for (uint32 i = 0; i < meta->entry_count; i++)
+	{
+		if (id[i] >= ids)
+			InvalidEntries(index);
+		if (i % 65536 == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
+CheckEntries(Relation index, const PipeannMeta *meta, const char *stream)
+{
+	uint32		count = meta->entry_count;
+	const uint32 *id = (const uint32 *) stream;
+	const uint16 *n = (const uint16 *) (id + count);
+	const uint32 *neighbors = id + count + (count + 1) / 2;
+	bool		ok = true;
+
+	CheckEntryIds(index, meta, id);
+	for (uint32 i = 0; ok && i < count; i++)
+	{
+		ok = n[i] <= meta->entry_degree;
+		for (uint32 j = 0; ok && j < n[i]; j++)
+			ok = neighbors[(Size) i * meta->entry_degree + j] < count;
+		if (i % 65536 == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	if (!ok)
+		InvalidEntries(index);
+}
+
+/*
+ * Read everything into a new image's first block.
+ */
+void
+PipeannBodyLoad(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+{
+	const PipeannExtentMap *map = &lens->arrays->map;
+	PipeannBody *body = lens->body;
+	char	   *base = (char *) body;
+	uint32		ids = PipeannMetaIds(meta);
+
+	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
+					  PipeannCodebookFirst(&meta->layout, meta->generation),
+					  base + body->centroids,
+					  PipeannCodebookBytes(&meta->layout));
+	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
+					  base + body->entries,
+					  PipeannEntryBytes(meta->entry_count,
+										meta->entry_degree));
+	CheckEntries(index, meta, base + body->entries);
+	PIPEANN_PAUSE("image-load");
+	PipeannReadCodes(index, lens, meta, 0, ids);
+	pg_atomic_write_u32(&body->ncodes, ids);
+	pg_atomic_write_u64(&body->applied, meta->changes);
+	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
+}
+
+/*
+ * VACUUM has put other nodes in the places of dead ones.
+ */
+void
+PipeannReadEntries(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+{
+	PipeannBody *body = lens->body;
+	Size		size = mul_size(meta->entry_count, sizeof(uint32));
+	uint32	   *ids;
+
+	if (pg_atomic_read_u64(&body->entries_applied) >= meta->entry_changes ||
+		meta->entry_count != lens->entry_count ||
+		meta->entry_degree != lens->entry_degree)
+		return;
+	ids = PipeannAlloc(size);
+	PipeannStreamRead(index, &lens->arrays->map, PIPEANN_ENTRY,
+					  meta->entry_first, (char *) ids, size);
+	CheckEntryIds(index, meta, ids);
+	memcpy((char *) body + body->entries, ids, size);
+	pfree(ids);
+	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
+}

@@ -1,0 +1,131 @@
+/*
+ * cache.h
+ *		What searches keep in memory of an index: codes, codebook, entry graph
+ *		and extent map, one copy for all backends where that is possible.
+ *
+ * An image is found by the index's relfilenumber and checked against the
+ * metapage's build_id, so REINDEX, TRUNCATE and VACUUM FULL get a new one. It
+ * follows the pages: the metapage counts changes of code pages and names the
+ * last ones in a ring; PipeannImageFollow() re-reads those (all when the ring
+ * has wrapped). The same way serves the backend that made the change, other
+ * backends, private copies, and replicas, where redo changes only pages.
+ */
+#ifndef PIPEANN_IMAGE_H
+#define PIPEANN_IMAGE_H
+
+#include "base/base.h"
+
+#include "storage/storage.h"
+#include "pq/pq.h"
+#include "search/recent.h"
+#include "storage/page_source.h"
+
+/* GUC pipeann.shared_memory, in MB. */
+extern int	pipeann_shared_memory;
+
+/* Nodes whose codes share one allocation: codes grow by chunks of these. */
+#define PIPEANN_CHUNK_SHIFT 16
+#define PIPEANN_CHUNK_NODES (1U << PIPEANN_CHUNK_SHIFT)
+
+typedef enum PipeannImagePlace
+{
+	PIPEANN_IMAGE_SHARED,		/* server's own shared memory (preloaded) */
+	PIPEANN_IMAGE_DYNAMIC,		/* dynamic shared memory */
+	PIPEANN_IMAGE_PRIVATE		/* this backend's own copy */
+} PipeannImagePlace;
+
+/*
+ * A backend's view of an image; pointers are into shared memory or private
+ * memory and stay valid until PipeannImageRelease(). Codes of ids >= ncodes
+ * are not there yet.
+ */
+typedef struct PipeannImage
+{
+	PipeannImagePlace place;
+	PipeannPq	pq;
+	uint32		ncodes;			/* ids that codes cover */
+	uint8	  **chunks;			/* [ncodes / CHUNK_NODES rounded up] */
+	uint32		entry_count;
+	uint32		entry_degree;
+	const uint32 *entry_ids;	/* [entry_count] node ids */
+	const uint16 *entry_nneighbors; /* [entry_count] */
+	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
+	PipeannExtentMap map;
+	PipeannRecent *recent;
+	struct PipeannKill *kills;	/* [kill_mask + 1] */
+	uint32		kill_mask;
+	struct PipeannHot *hot;		/* NULL where the image is not shared */
+	Size		bytes;			/* of memory this image takes */
+	void	   *impl;
+} PipeannImage;
+
+static inline const uint8 *
+PipeannImageCode(const PipeannImage *image, uint32 id)
+{
+	return image->chunks[id >> PIPEANN_CHUNK_SHIFT] +
+		(Size) (id & (PIPEANN_CHUNK_NODES - 1)) * image->pq.nchunks;
+}
+
+/* Called by _PG_init: GUC, hooks. */
+extern void PipeannImageInit(void);
+
+/*
+ * The image of an index that has codes, up to date with meta (loading it if
+ * need be; waits for another backend that is loading it, interruptible). Never
+ * NULL: with no shared memory to be had it is a private copy (said once, at
+ * LOG). Released by PipeannImageRelease() or when context goes.
+ */
+extern PipeannImage *PipeannImageAcquire(Relation index,
+										 const PipeannMeta *meta,
+										 MemoryContext context);
+extern void PipeannImageRelease(PipeannImage *image);
+
+/* Bring an acquired image up to date with the (newer) metapage. */
+extern void PipeannImageFollow(Relation index, PipeannImage *image,
+							   const PipeannMeta *meta);
+
+/*
+ * Nodes whose rows are dead to everybody, by slot of their graph page (bit i
+ * for slot i, of the first 64). What is known is bound to the page's LSN: any
+ * change of the page ends it, whoever makes it. So it is for indexes that are
+ * WAL-logged only.
+ */
+extern uint64 PipeannImageKilled(const PipeannImage *image, uint32 page,
+								 uint64 lsn);
+extern void PipeannImageKill(PipeannImage *image, uint32 page, uint64 lsn,
+							 uint32 slot);
+
+/* Whether an image of this index is in shared memory, and its size. */
+extern bool PipeannImageIsShared(Relation index, Size *bytes);
+
+/* Forget the image of this relation's file (it is being rebuilt in place). */
+extern void PipeannImageForget(Relation index);
+
+/* Cumulative counters, per index, kept beside the shared images. */
+typedef struct PipeannIndexStats
+{
+	Oid			dbid;
+	Oid			relid;
+	uint64		scans;
+	PipeannCounters counters;
+} PipeannIndexStats;
+
+extern void PipeannStatsAdd(Relation index, const PipeannCounters *counters);
+
+/* Those of the current database, palloc'd; returns how many. */
+extern int	PipeannStatsCollect(PipeannIndexStats **stats);
+
+/*
+ * The entry graph's serialised form in its pages (a stream, see page.h):
+ * uint32 ids[count], uint16 nneighbors[count], padded to 4 bytes, uint32
+ * neighbors[count][degree].
+ */
+static inline Size
+PipeannEntryBytes(uint32 count, uint32 degree)
+{
+	return add_size(add_size(mul_size(count, sizeof(uint32)),
+							 mul_size((count + 1) / 2, sizeof(uint32))),
+					mul_size(mul_size(count, degree), sizeof(uint32)));
+}
+
+#endif							/* PIPEANN_IMAGE_H */

@@ -1,0 +1,209 @@
+/*
+ * control.c
+ *		The control struct: the setting, the hooks at server start, and
+ *		finding or making it where the library was not preloaded.
+ */
+#include "cache/registry.h"
+
+#include "storage/ipc.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/wait_event.h"
+
+int			pipeann_shared_memory = 128;
+
+static PipeannControl *attached = NULL;
+static bool unavailable = false;
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+static void
+InitRecords(PipeannControl *control)
+{
+	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	{
+		PipeannRecord *record = &control->records[i];
+
+		record->state = PIPEANN_RECORD_FREE;
+		record->first_block = PIPEANN_NO_BLOCK;
+		record->last_block = PIPEANN_NO_BLOCK;
+		pg_atomic_init_u32(&record->refcount, 0);
+		pg_atomic_init_u32(&record->busy, 0);
+		pg_atomic_init_u32(&record->hot_blocks, 0);
+		pg_atomic_init_u32(&record->hot_epoch, 0);
+		pg_atomic_init_u64(&record->last_used, 0);
+		ConditionVariableInit(&record->changed);
+	}
+}
+
+static void
+InitControl(PipeannControl *control)
+{
+	memset(control, 0, sizeof(*control));
+	control->tranche_id = LWLockNewTrancheId();
+	LWLockInitialize(&control->lock, control->tranche_id);
+	LWLockInitialize(&control->area_lock, control->tranche_id);
+	LWLockInitialize(&control->stats_lock, control->tranche_id);
+	pg_atomic_init_u64(&control->frees, 0);
+	pg_atomic_init_u32(&control->hot_blocks, 0);
+	pg_atomic_init_u32(&control->hot_share, 0);
+	pg_atomic_init_u64(&control->hot_asked, 0);
+	InitRecords(control);
+	for (int i = 0; i < PIPEANN_MAX_BLOCKS; i++)
+		control->blocks[i].next = i + 1 < PIPEANN_MAX_BLOCKS ? i + 1 :
+			PIPEANN_NO_BLOCK;
+	control->free_block = 0;
+	for (int i = 0; i < PIPEANN_MAX_STATS; i++)
+		SpinLockInit(&control->stats[i].mutex);
+	control->layout = PIPEANN_CONTROL_LAYOUT;
+}
+
+/*
+ * Under AddinShmemInitLock.
+ */
+static PipeannControl *
+FindOrMake(void)
+{
+	bool		found;
+	PipeannControl *control = ShmemInitStruct("pipeann",
+											  sizeof(PipeannControl), &found);
+
+	if (!found)
+		InitControl(control);
+	return control;
+}
+
+static void
+Attach(PipeannControl *control)
+{
+	LWLockRegisterTranche(control->tranche_id, "pipeann");
+	attached = control;
+}
+
+static void
+RequestSharedMemory(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(PipeannControl)),
+									PipeannAreaSize()));
+}
+
+static void
+StartUp(void)
+{
+	PipeannControl *control;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+	unavailable = false;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	control = FindOrMake();
+	PipeannAreaInit(control);
+	LWLockRelease(AddinShmemInitLock);
+	Attach(control);
+}
+
+/*
+ * The server keeps some 100 kB in reserve, first come first served. When that
+ * is gone, or another version of the library left a struct that differs, there
+ * will be private copies only.
+ */
+static PipeannControl *
+TryFindOrMake(void)
+{
+	PipeannControl *volatile control = NULL;
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	holdoff = InterruptHoldoffCount;
+	PG_TRY();
+	{
+		control = FindOrMake();
+	}
+	PG_CATCH();
+	{
+		/* raising the error forgot that the lock holds interrupts off */
+		InterruptHoldoffCount = holdoff;
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	LWLockRelease(AddinShmemInitLock);
+	return control;
+}
+
+PipeannControl *
+PipeannControlAttached(void)
+{
+	return attached;
+}
+
+PipeannControl *
+PipeannControlGet(void)
+{
+	PipeannControl *control;
+
+	if (likely(attached != NULL) || unavailable)
+		return attached;
+	control = TryFindOrMake();
+	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
+	{
+		Attach(control);
+		return attached;
+	}
+	unavailable = true;
+	ereport(LOG,
+			(errmsg("pipeann has no shared memory: each backend keeps copies of its own"),
+			 errhint("Add \"pipeann\" to \"shared_preload_libraries\" and restart the server.")));
+	return NULL;
+}
+
+uint32
+PipeannWaitEvent(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("PipeannImage");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+static void
+Invalidate(Datum arg pg_attribute_unused(), Oid relid)
+{
+	bool		known = relid == InvalidOid || PipeannLensHasRelation(relid);
+
+	for (int i = 0; !known && attached != NULL && i < PIPEANN_MAX_RECORDS; i++)
+		known = attached->records[i].relid == relid;
+	if (known)
+		PipeannSweepOnInvalidation();
+}
+
+void
+PipeannImageInit(void)
+{
+	bool		preload = process_shared_preload_libraries_in_progress;
+
+	DefineCustomIntVariable("pipeann.shared_memory",
+							"Sets the shared memory for codes and entry graphs of pipeann indexes.",
+							"Zero means that each backend keeps copies of its own. "
+							"Reserved at server start when pipeann is in shared_preload_libraries.",
+							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
+							preload ? PGC_POSTMASTER : PGC_SIGHUP,
+							GUC_UNIT_MB, NULL, NULL, NULL);
+	PipeannHotInit();
+	CacheRegisterRelcacheCallback(Invalidate, (Datum) 0);
+	if (preload)
+	{
+		prev_shmem_request_hook = shmem_request_hook;
+		shmem_request_hook = RequestSharedMemory;
+		prev_shmem_startup_hook = shmem_startup_hook;
+		shmem_startup_hook = StartUp;
+	}
+}

@@ -1,0 +1,356 @@
+/*
+ * hot.c
+ *		The books on pages that are kept in shared_buffers for searches.
+ *
+ * A bit says that a page was brought in. Whoever sets or clears it, by an
+ * atomic operation, adds to or takes from the blocks kept of its image and of
+ * the server, so these never disagree for long and no lock is needed.
+ *
+ * An index at rest keeps its place only while nobody else wants it: then it is
+ * struck off the books (epoch), and the pages are PostgreSQL's to replace as any
+ * others. Of indexes in use each may have its share when the limit is reached:
+ * while one that has less was refused lately, those that have more give up.
+ */
+#include "cache/hot.h"
+
+#include "cache/registry.h"
+#include "utils/guc.h"
+
+/* A page's count is halved once in this many uses per page. */
+#define USES_PER_HALVING 2
+
+/* Pages that an index may grow by, as a multiple, and still be counted. */
+#define GROWTH 2
+#define FEWEST_PAGES 1024
+
+/* An index that was not used for so long (ms) is at rest. */
+#define REST_MS 60000
+
+/* Words of kept looked at in one call. */
+#define LOOK_WORDS 256
+
+int			pipeann_hot_pages = 25;
+
+static inline pg_atomic_uint32 *
+KeptWord(const PipeannHot *hot, uint32 page)
+{
+	return (pg_atomic_uint32 *) ((char *) hot + hot->kept) + page / 32;
+}
+
+static inline uint32
+KeptBit(uint32 page)
+{
+	return (uint32) 1 << (page % 32);
+}
+
+static uint32
+CountedPages(const PipeannMeta *meta)
+{
+	return Max(Min((uint64) meta->graph_pages * GROWTH, PG_UINT32_MAX - 31),
+			   FEWEST_PAGES);
+}
+
+static uint32
+KeptWords(uint32 npages)
+{
+	return (npages + 31) / 32;
+}
+
+static Size
+KeptOffset(uint32 npages)
+{
+	return MAXALIGN(add_size(offsetof(PipeannHot, counts), npages));
+}
+
+static Size
+SeenOffset(uint32 npages)
+{
+	return add_size(KeptOffset(npages),
+					mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
+}
+
+Size
+PipeannHotSize(const PipeannMeta *meta)
+{
+	uint32		npages = CountedPages(meta);
+
+	return add_size(SeenOffset(npages),
+					mul_size(npages, sizeof(pg_atomic_uint32)));
+}
+
+/*
+ * A record new to its image has nothing kept, and epoch 0.
+ */
+void
+PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta)
+{
+	uint32		npages = CountedPages(meta);
+
+	hot->npages = npages;
+	hot->kept = KeptOffset(npages);
+	hot->seen = SeenOffset(npages);
+	pg_atomic_init_u32(&hot->epoch, 0);
+	pg_atomic_init_u32(&hot->hand, 0);
+	pg_atomic_init_u64(&hot->uses, 0);
+	memset(hot->counts, 0, npages);
+	for (uint32 i = 0; i < KeptWords(npages); i++)
+		pg_atomic_init_u32(KeptWord(hot, i * 32), 0);
+	for (uint32 i = 0; i < npages; i++)
+		pg_atomic_init_u32(PipeannHotSeen(hot, i), 0);
+}
+
+void
+PipeannHotAge(PipeannHot *hot, uint32 uses)
+{
+	uint64		before = pg_atomic_fetch_add_u64(&hot->uses, uses);
+	uint64		last = (before + uses) / USES_PER_HALVING;
+
+	for (uint64 i = before / USES_PER_HALVING; i < last; i++)
+		hot->counts[i % hot->npages] /= 2;
+}
+
+bool
+PipeannHotIsKept(const PipeannHot *hot, uint32 page)
+{
+	return page < hot->npages &&
+		(pg_atomic_read_u32(KeptWord(hot, page)) & KeptBit(page)) != 0;
+}
+
+int
+PipeannHotNextKept(PipeannHot *hot, uint32 *pages, int most)
+{
+	uint32		nwords = KeptWords(hot->npages);
+	int			n = 0;
+
+	for (uint32 looked = 0; n < most && looked < Min(nwords, LOOK_WORDS);
+		 looked++)
+	{
+		uint32		at = pg_atomic_fetch_add_u32(&hot->hand, 1) % nwords;
+		uint32		word = pg_atomic_read_u32(KeptWord(hot, at * 32));
+
+		for (uint32 bit = 0; word != 0 && n < most; bit++, word >>= 1)
+			if (word & 1)
+				pages[n++] = at * 32 + bit;
+	}
+	return n;
+}
+
+static uint64
+Limit(void)
+{
+	return (uint64) NBuffers * pipeann_hot_pages / 100;
+}
+
+static PipeannRecord *
+RecordOf(const PipeannImage *image)
+{
+	return ((PipeannHandle *) image->impl)->lens->record;
+}
+
+/*
+ * Not below zero, should an index have been struck off meanwhile. Returns how
+ * much less it is.
+ */
+static uint32
+Subtract(pg_atomic_uint32 *sum, uint32 blocks)
+{
+	uint32		old = pg_atomic_read_u32(sum);
+
+	while (!pg_atomic_compare_exchange_u32(sum, &old,
+										   old - Min(old, blocks)))
+		;
+	return Min(old, blocks);
+}
+
+/*
+ * Take room under the limit; false if there is none.
+ */
+static bool
+TakeRoom(PipeannControl *control, uint32 blocks)
+{
+	uint32		old = pg_atomic_read_u32(&control->hot_blocks);
+
+	do
+	{
+		if ((uint64) old + blocks > Limit())
+			return false;
+	} while (!pg_atomic_compare_exchange_u32(&control->hot_blocks, &old,
+											 old + blocks));
+	return true;
+}
+
+/*
+ * Under control->lock, so that the record stays this image's.
+ */
+static void
+StrikeOff(PipeannControl *control, PipeannRecord *record)
+{
+	uint32		blocks;
+
+	pg_atomic_fetch_add_u32(&record->hot_epoch, 1);
+	blocks = pg_atomic_exchange_u32(&record->hot_blocks, 0);
+	(void) Subtract(&control->hot_blocks, blocks);
+}
+
+void
+PipeannHotForget(PipeannControl *control, PipeannRecord *record)
+{
+	StrikeOff(control, record);
+	pg_atomic_write_u32(&record->hot_epoch, 0);
+}
+
+/*
+ * There is no room: strike off indexes at rest, or else ask for a share.
+ */
+static void
+AskForRoom(PipeannControl *control, PipeannRecord *own, uint32 blocks)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		struck = false;
+	uint32		in_use = 0;
+
+	LWLockAcquire(&control->lock, LW_SHARED);
+	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	{
+		PipeannRecord *record = &control->records[i];
+
+		if (record->state != PIPEANN_RECORD_READY)
+			continue;
+		if (record != own &&
+			TimestampDifferenceExceeds((TimestampTz)
+									   pg_atomic_read_u64(&record->last_used),
+									   now, REST_MS))
+		{
+			if (pg_atomic_read_u32(&record->hot_blocks) > 0)
+			{
+				StrikeOff(control, record);
+				struck = true;
+			}
+		}
+		else
+			in_use++;
+	}
+	LWLockRelease(&control->lock);
+	pg_atomic_write_u32(&control->hot_share, Limit() / Max(in_use, 1));
+	if (!struck && pg_atomic_read_u32(&own->hot_blocks) + blocks <=
+		pg_atomic_read_u32(&control->hot_share))
+		pg_atomic_write_u64(&control->hot_asked, (uint64) now);
+}
+
+/*
+ * An index that was struck off starts with clean books. Whoever is first
+ * clears the bits; a bit set by another in that instant is lost, and its page is
+ * PostgreSQL's like the others then.
+ */
+static void
+FollowEpoch(PipeannHot *hot, PipeannRecord *record)
+{
+	uint32		epoch = pg_atomic_read_u32(&record->hot_epoch);
+	uint32		old = pg_atomic_read_u32(&hot->epoch);
+
+	if (likely(old == epoch) ||
+		!pg_atomic_compare_exchange_u32(&hot->epoch, &old, epoch))
+		return;
+	for (uint32 i = 0; i < KeptWords(hot->npages); i++)
+		pg_atomic_write_u32(KeptWord(hot, i * 32), 0);
+}
+
+static bool
+SetKept(PipeannHot *hot, uint32 page)
+{
+	return (pg_atomic_fetch_or_u32(KeptWord(hot, page), KeptBit(page)) &
+			KeptBit(page)) == 0;
+}
+
+static bool
+ClearKept(PipeannHot *hot, uint32 page)
+{
+	return page < hot->npages &&
+		(pg_atomic_fetch_and_u32(KeptWord(hot, page), ~KeptBit(page)) &
+		 KeptBit(page)) != 0;
+}
+
+static void
+ReturnRoom(PipeannControl *control, PipeannRecord *record, int blocks)
+{
+	(void) Subtract(&control->hot_blocks,
+					Subtract(&record->hot_blocks, blocks));
+}
+
+/*
+ * Whether so many blocks are more than an index may have while another, which
+ * was refused lately, has less.
+ */
+static bool
+IsOverShare(PipeannControl *control, uint32 blocks)
+{
+	TimestampTz asked = (TimestampTz) pg_atomic_read_u64(&control->hot_asked);
+
+	return asked != 0 && blocks > pg_atomic_read_u32(&control->hot_share) &&
+		!TimestampDifferenceExceeds(asked, GetCurrentTimestamp(), REST_MS);
+}
+
+bool
+PipeannHotKeep(PipeannImage *image, uint32 page, int blocks)
+{
+	PipeannControl *control = PipeannControlAttached();
+	PipeannRecord *record = RecordOf(image);
+
+	if (page >= image->hot->npages || pipeann_hot_pages == 0)
+		return false;
+	FollowEpoch(image->hot, record);
+	if (IsOverShare(control, pg_atomic_read_u32(&record->hot_blocks) + blocks))
+		return false;
+	if (!TakeRoom(control, blocks))
+	{
+		AskForRoom(control, record, blocks);
+		return false;
+	}
+	pg_atomic_fetch_add_u32(&record->hot_blocks, blocks);
+	if (!SetKept(image->hot, page))
+		ReturnRoom(control, record, blocks);
+	return true;
+}
+
+bool
+PipeannHotReplace(PipeannImage *image, uint32 out, uint32 in, int blocks)
+{
+	if (!ClearKept(image->hot, out))
+		return false;
+	if (in >= image->hot->npages || !SetKept(image->hot, in))
+		ReturnRoom(PipeannControlAttached(), RecordOf(image), blocks);
+	return true;
+}
+
+bool
+PipeannHotGiveUp(PipeannImage *image, uint32 page, int blocks)
+{
+	if (!ClearKept(image->hot, page))
+		return false;
+	ReturnRoom(PipeannControlAttached(), RecordOf(image), blocks);
+	return true;
+}
+
+bool
+PipeannHotHasSurplus(PipeannImage *image)
+{
+	PipeannControl *control = PipeannControlAttached();
+	PipeannRecord *record = RecordOf(image);
+	uint32		own = pg_atomic_read_u32(&record->hot_blocks);
+
+	if (own == 0)
+		return false;
+	if (pg_atomic_read_u32(&control->hot_blocks) > Limit())
+		return true;
+	return IsOverShare(control, own);
+}
+
+void
+PipeannHotInit(void)
+{
+	DefineCustomIntVariable("pipeann.hot_pages",
+							"Part of shared_buffers, in per cent, for index pages that searches want often.",
+							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
+							&pipeann_hot_pages, 25, 0, 90, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+}

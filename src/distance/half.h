@@ -1,0 +1,42 @@
+/*
+ * half.h
+ *		IEEE 754 binary16 in portable C, for the scalar kernels.
+ *
+ * Private to kernel/: others call PipeannHalfToFloat().
+ */
+#ifndef PIPEANN_HALF_H
+#define PIPEANN_HALF_H
+
+#include "base/base.h"
+
+static inline float
+HalfToFloat(uint16 h)
+{
+	uint32		sign = (uint32) (h & 0x8000) << 16;
+	uint32		exponent = (h >> 10) & 0x1f;
+	uint32		mantissa = h & 0x3ff;
+	uint32		bits;
+	float		f;
+
+	if (exponent == 0)
+	{
+		/* Zero or subnormal: mantissa * 2^-24 is exact in a float. */
+		f = (float) mantissa * (1.0f / 16777216.0f);
+		memcpy(&bits, &f, sizeof(bits));
+		bits |= sign;
+	}
+	else if (exponent == 0x1f)
+	{
+		/* Infinity or NaN; a NaN becomes a quiet one, as in hardware. */
+		bits = sign | 0x7f800000 | (mantissa << 13);
+		if (mantissa != 0)
+			bits |= 0x00400000;
+	}
+	else
+		bits = sign | ((exponent + (127 - 15)) << 23) | (mantissa << 13);
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+#endif							/* PIPEANN_HALF_H */

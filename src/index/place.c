@@ -1,0 +1,457 @@
+/*
+ * place.c
+ *		Finding room for slots and codes, and writing them.
+ */
+#include "postgres.h"
+
+#include "am/am.h"
+#include "base/pause.h"
+#include "utils/rel.h"
+
+/* Pages that the free space map names and others have filled. */
+#define MAX_FREE_TRIES 16
+
+PipeannSlot *
+PipeannSlotAlloc(const PipeannLayout *layout)
+{
+	PipeannSlot *slot = palloc0(layout->slot_size);
+
+	slot->ext_tids = PIPEANN_INVALID_ID;
+	slot->ext_vec = PIPEANN_INVALID_ID;
+	return slot;
+}
+
+static BlockNumber
+PageBlock(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannViewBlock(view, page);
+
+	if (blkno == InvalidBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" lacks graph page %u",
+						RelationGetRelationName(view->index), page),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(view->index))));
+	return blkno;
+}
+
+void
+PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
+				 PipeannSlotUpdate *update)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	update->blkno = PageBlock(view, PipeannIdPage(l, id));
+	update->buffer = PipeannReadBuffer(view->index, update->blkno,
+									   PIPEANN_GRAPH, BUFFER_LOCK_EXCLUSIVE,
+									   false, NULL);
+	update->state = GenericXLogStart(view->index);
+	update->page = GenericXLogRegisterBuffer(update->state, update->buffer, 0);
+	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
+								 PipeannIdSlot(l, id));
+}
+
+void
+PipeannSlotEnd(PipeannSlotUpdate *update)
+{
+	PipeannPageSeal(update->page, update->blkno);
+	GenericXLogFinish(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+void
+PipeannSlotAbort(PipeannSlotUpdate *update)
+{
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+void
+PipeannPagesBegin(const PipeannIndexView *view, PipeannPagesUpdate *update)
+{
+	update->view = view;
+	update->state = GenericXLogStart(view->index);
+	update->n = 0;
+}
+
+Buffer
+PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
+{
+	const PipeannIndexView *view = update->view;
+	BlockNumber blkno = PageBlock(view,
+								  PipeannIdPage(&view->meta.layout, id));
+
+	return PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
+							 BUFFER_LOCK_EXCLUSIVE, false, NULL);
+}
+
+Page
+PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer)
+{
+	Page		page = GenericXLogRegisterBuffer(update->state, buffer, 0);
+
+	update->buffers[update->n] = buffer;
+	update->pages[update->n++] = page;
+	return page;
+}
+
+void
+PipeannPagesEnd(PipeannPagesUpdate *update)
+{
+	for (int i = 0; i < update->n; i++)
+		PipeannPageSeal(update->pages[i],
+						BufferGetBlockNumber(update->buffers[i]));
+	if (update->n > 0)
+		GenericXLogFinish(update->state);
+	else
+		GenericXLogAbort(update->state);
+	for (int i = 0; i < update->n; i++)
+		UnlockReleaseBuffer(update->buffers[i]);
+}
+
+void
+PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PageBlock(view, PipeannIdPage(l, id));
+	char	   *out = (char *) slot;
+	Size		left = l->slot_size;
+
+	for (int i = 0; i < l->node_pages; i++)
+	{
+		Buffer		buffer = PipeannReadBuffer(view->index, blkno + i,
+											   PIPEANN_GRAPH,
+											   BUFFER_LOCK_SHARE, i > 0, NULL);
+		Size		part = Min(left, (Size) PIPEANN_PAYLOAD);
+		const char *in = PipeannPagePayload(BufferGetPage(buffer));
+
+		if (l->node_pages == 1)
+			in += (Size) PipeannIdSlot(l, id) * l->slot_size;
+		memcpy(out, in, part);
+		UnlockReleaseBuffer(buffer);
+		out += part;
+		left -= part;
+	}
+}
+
+bool
+PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
+{
+	BlockNumber blkno = PageBlock(view, page);
+
+	for (int i = 0; i < view->meta.layout.node_pages; i++)
+	{
+		Buffer		buffer = PipeannReadBuffer(view->index, blkno + i,
+											   PIPEANN_GRAPH,
+											   BUFFER_LOCK_SHARE, true, NULL);
+		bool		is_new = PageIsNew(BufferGetPage(buffer));
+
+		if (!is_new)
+			memcpy(nodes + (Size) i * PIPEANN_PAYLOAD,
+				   PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
+		UnlockReleaseBuffer(buffer);
+		if (is_new)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Write one block of a slot that takes several.
+ */
+static void
+WriteTail(PipeannIndexView *view, BlockNumber blkno, const char *src,
+		  Size length)
+{
+	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+	GenericXLogState *state = GenericXLogStart(view->index);
+	Page		page = GenericXLogRegisterBuffer(state, buffer,
+												 GENERIC_XLOG_FULL_IMAGE);
+
+	PipeannPageInit(page, PIPEANN_GRAPH);
+	PipeannPageFill(page, length, true);
+	memcpy(PipeannPagePayload(page), src, length);
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * The blocks after the first are written before it, which makes the slot used:
+ * whoever sees the first sees them all. Its lock is held meanwhile; later
+ * blocks are only ever locked after the first.
+ */
+static void
+WriteTails(PipeannIndexView *view, BlockNumber blkno, const PipeannSlot *slot)
+{
+	Size		done = PIPEANN_PAYLOAD;
+
+	for (int i = 1; i < view->meta.layout.node_pages; i++)
+	{
+		Size		part = Min(view->meta.layout.slot_size - done,
+							   (Size) PIPEANN_PAYLOAD);
+
+		WriteTail(view, blkno + i, (const char *) slot + done, part);
+		done += part;
+	}
+}
+
+static int
+FindFree(const PipeannLayout *l, Page page)
+{
+	if (PageIsNew(page))
+		return 0;
+	for (int i = 0; i < l->slots_per_page; i++)
+		if (!(PipeannSlotAt(l, PipeannPagePayload(page), i)->flags &
+			  PIPEANN_SLOT_USED))
+			return i;
+	return -1;
+}
+
+/*
+ * Write the slot to a graph page if that has room. The page may be new: it was
+ * given out but never written.
+ */
+static bool
+TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
+		uint32 *id)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PageBlock(view, page_number);
+	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+	Page		page = BufferGetPage(buffer);
+	bool		is_new = PageIsNew(page);
+	bool		is_full;
+	GenericXLogState *state;
+	int			at;
+
+	if (!is_new)
+		PipeannPageCheck(view->index, page, blkno, PIPEANN_GRAPH);
+	at = FindFree(l, page);
+	if (at < 0)
+	{
+		UnlockReleaseBuffer(buffer);
+		return false;
+	}
+	WriteTails(view, blkno, slot);
+	state = GenericXLogStart(view->index);
+	page = GenericXLogRegisterBuffer(state, buffer,
+									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
+	if (is_new)
+		PipeannPageInit(page, PIPEANN_GRAPH);
+	PipeannPageFill(page, Min((Size) (at + 1) * l->slot_size,
+							  PIPEANN_PAYLOAD), is_new);
+	memcpy(PipeannSlotAt(l, PipeannPagePayload(page), at), slot,
+		   Min(l->slot_size, (uint32) PIPEANN_PAYLOAD));
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	is_full = FindFree(l, BufferGetPage(buffer)) < 0;
+	UnlockReleaseBuffer(buffer);
+	if (is_full && (view->meta.flags & PIPEANN_META_HAS_FREE))
+		PipeannFreeRecord(view, page_number, 0);
+	*id = page_number * l->slots_per_page + at;
+	return true;
+}
+
+/* Whether the next graph page takes another extent. */
+static bool
+IsFull(const PipeannMeta *meta)
+{
+	return meta->graph_pages >= (uint64) meta->kind_extents[PIPEANN_GRAPH] *
+		PipeannGraphPagesPerExtent(&meta->layout);
+}
+
+/*
+ * Give out another graph page, unless somebody else just did: then the caller
+ * tries that one first.
+ */
+static void
+AddGraphPage(PipeannIndexView *view)
+{
+	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+	uint32		seen = view->meta.graph_pages;
+
+	if (IsFull(&view->meta))
+		PipeannFreeReserve(view->index, view->meta.extents + 1);
+	PipeannMetaBegin(view->index, &update);
+	meta = update.meta;
+	if (meta->graph_pages != seen)
+		PipeannMetaAbort(&update);
+	else
+	{
+		if ((uint64) (seen + 1) * meta->layout.slots_per_page >=
+			PIPEANN_INVALID_ID)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("index \"%s\" has reached its largest number of nodes",
+							RelationGetRelationName(view->index))));
+		if (IsFull(meta))
+			PipeannExtentAdd(view->index, meta, PIPEANN_GRAPH);
+		meta->graph_pages++;
+		PipeannMetaEnd(&update);
+		PIPEANN_PAUSE("page-given-out");
+	}
+	PipeannRefreshView(view);
+}
+
+/*
+ * Free slots are worth having: they let a node join near ones, and searches
+ * read fewer pages. Nodes do not move later, so this decides it: with 20 % of the
+ * slots free, searches of an index grown from nothing to 60,000 rows read 1.19
+ * (GloVe-100) and 1.3 times (SIFT) the pages of one built, with 10 % (SIFT) 1.4
+ * times.
+ */
+#define WANTED_FILL 0.8
+
+int
+PipeannWantedFill(const PipeannLayout *l)
+{
+	return Max((int) (WANTED_FILL * l->slots_per_page), 1);
+}
+
+bool
+PipeannHasSpareSlots(const PipeannIndexView *view)
+{
+	return view->meta.nodes < WANTED_FILL * PipeannViewIds(view);
+}
+
+/*
+ * Whether the last graph page has come to be since it was given out. No other
+ * is given out before: after a crash or a full disk the file is short of one
+ * page at most.
+ */
+static bool
+LastPageExists(const PipeannIndexView *view)
+{
+	return view->meta.graph_pages == 0 ||
+		PageBlock(view, view->meta.graph_pages - 1) <
+		RelationGetNumberOfBlocks(view->index);
+}
+
+/*
+ * A node that found no room near itself begins a page (link.c).
+ */
+static bool
+BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
+{
+	return PipeannSlotIsNode(slot) && slot->degree > 0 &&
+		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
+		LastPageExists(view);
+}
+
+/*
+ * Take a slot that VACUUM has freed.
+ */
+static bool
+TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
+{
+	uint32		page = PIPEANN_INVALID_ID;
+
+	if (!(view->meta.flags & PIPEANN_META_HAS_FREE))
+		return false;
+	for (int i = 0; i < MAX_FREE_TRIES; i++)
+	{
+		page = PipeannFreeSearch(view, page);
+		if (page == PIPEANN_INVALID_ID)
+			return false;
+		if (TryPage(view, page, slot, id))
+			return true;
+	}
+	return false;
+}
+
+uint32
+PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
+{
+	bool		begin = BeginsPage(view, slot);
+	uint32		id;
+
+	if (near != PIPEANN_INVALID_ID && TryPage(view, near, slot, &id))
+		return id;
+	if (!begin && TryFreePages(view, slot, &id))
+		return id;
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (view->meta.graph_pages > 0 && !begin &&
+			TryPage(view, view->meta.graph_pages - 1, slot, &id))
+			return id;
+		AddGraphPage(view);
+		begin = false;
+	}
+}
+
+/*
+ * Make sure that the kind has an extent for a code page.
+ */
+static void
+NeedCodePage(PipeannIndexView *view, PipeannKind kind, uint32 code_page)
+{
+	while (PipeannPlainBlock(view->map, kind, code_page) ==
+		   InvalidBlockNumber)
+	{
+		PipeannMetaUpdate update;
+
+		PipeannMetaBegin(view->index, &update);
+		if (update.meta->kind_extents[kind] != view->meta.kind_extents[kind])
+			PipeannMetaAbort(&update);
+		else
+		{
+			PipeannExtentAdd(view->index, update.meta, kind);
+			PipeannMetaEnd(&update);
+		}
+		PipeannRefreshView(view);
+	}
+}
+
+void
+PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
+				 const uint8 *code)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannKind kind = PipeannCodesKind(generation);
+	uint32		code_page = id / PipeannCodesPerPage(l);
+	BlockNumber blkno;
+	Buffer		buffer;
+	GenericXLogState *state;
+	bool		is_new;
+	Page		page;
+
+	NeedCodePage(view, kind, code_page);
+	blkno = PipeannPlainBlock(view->map, kind, code_page);
+	buffer = PipeannGetBlock(view->index, blkno);
+	is_new = PageIsNew(BufferGetPage(buffer));
+	if (!is_new)
+		PipeannPageCheck(view->index, BufferGetPage(buffer), blkno, kind);
+	state = GenericXLogStart(view->index);
+	page = GenericXLogRegisterBuffer(state, buffer,
+									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
+	if (is_new)
+		PipeannPageInit(page, kind);
+	memcpy(PipeannPagePayload(page) +
+		   (Size) (id % PipeannCodesPerPage(l)) * l->pq_bytes, code,
+		   l->pq_bytes);
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+uint64
+PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new)
+{
+	PipeannMetaUpdate update;
+	uint64		nodes;
+
+	PipeannMetaBegin(view->index, &update);
+	if (is_new && update.meta->nodes++ == 0)
+		update.meta->root = id;
+	nodes = update.meta->nodes;
+	if (update.meta->flags & PIPEANN_META_HAS_CODES)
+		PipeannMetaNoteChange(update.meta,
+							  id / PipeannCodesPerPage(&view->meta.layout));
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(view);
+	return nodes;
+}

@@ -1,0 +1,129 @@
+/*
+ * value.c
+ *		From a datum to what the index stores and searches for.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "am/am.h"
+#include "fmgr.h"
+#include "distance/distance.h"
+#include "utils/rel.h"
+
+PipeannMetric
+PipeannIndexMetric(Relation index)
+{
+	FmgrInfo   *proc = index_getprocinfo(index, 1, PIPEANN_METRIC_PROC);
+	int			metric = DatumGetInt32(FunctionCall0Coll(proc, InvalidOid));
+
+	if (metric < PIPEANN_L2 || metric > PIPEANN_COSINE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator class of index \"%s\" has an unknown metric %d",
+						RelationGetRelationName(index), metric)));
+	return metric;
+}
+
+int
+PipeannIndexDimensions(Relation index)
+{
+	int			dim = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
+
+	if (dim < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("column does not have dimensions"),
+				 errhint("Declare them in the column's type, as in vector(768), or cast to it in the index expression.")));
+	if (dim > PIPEANN_MAX_DIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("column cannot have more than %d dimensions for a pipeann index",
+						PIPEANN_MAX_DIM)));
+	return dim;
+}
+
+/*
+ * The length is checked against the datum's size as well: a vector is only as
+ * long as the memory that it stands in.
+ */
+const float *
+PipeannDatumElements(Datum value, int dim)
+{
+	PipeannVector *vector = (PipeannVector *) PG_DETOAST_DATUM(value);
+
+	if (vector->dim != dim)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("expected %d dimensions, not %d", dim, vector->dim)));
+	if (VARSIZE(vector) < offsetof(PipeannVector, x) + sizeof(float) * dim)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("vector is shorter than its %d dimensions", dim)));
+	for (int i = 0; i < dim; i++)
+		if (unlikely(!isfinite(vector->x[i])))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_EXCEPTION),
+					 errmsg("vector element %d is not a finite number", i + 1)));
+	return vector->x;
+}
+
+double
+PipeannNorm(const float *x, int dim)
+{
+	double		sum = 0;
+
+	for (int i = 0; i < dim; i++)
+		sum += (double) x[i] * x[i];
+	return sqrt(sum);
+}
+
+float
+PipeannAux(PipeannMetric metric, double norm, float max_norm)
+{
+	double		rest;
+
+	switch (metric)
+	{
+		case PIPEANN_COSINE:
+			return norm > 0 ? (float) (1 / norm) : 0;
+		case PIPEANN_IP:
+			rest = (double) max_norm * max_norm - norm * norm;
+			return rest > 0 ? (float) sqrt(rest) : 0;
+		default:
+			return 0;
+	}
+}
+
+bool
+PipeannIsIndexable(PipeannMetric metric, double norm)
+{
+	return metric != PIPEANN_COSINE || norm > 0;
+}
+
+void
+PipeannNormalize(const float *x, int dim, float *out)
+{
+	double		norm = PipeannNorm(x, dim);
+
+	for (int i = 0; i < dim; i++)
+		out[i] = norm > 0 ? (float) (x[i] / norm) : x[i];
+}
+
+int
+PipeannEmbeddedDim(PipeannMetric metric, int dim)
+{
+	return metric == PIPEANN_IP ? dim + 1 : dim;
+}
+
+void
+PipeannEmbed(PipeannMetric metric, int dim, const float *x, float aux,
+			 float *out)
+{
+	float		scale = metric == PIPEANN_COSINE ? aux : 1;
+
+	for (int i = 0; i < dim; i++)
+		out[i] = x[i] * scale;
+	if (metric == PIPEANN_IP)
+		out[dim] = aux;
+}

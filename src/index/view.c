@@ -1,0 +1,194 @@
+/*
+ * view.c
+ *		What scan, insert and functions need to search an index.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "am/am.h"
+#include "base/pause.h"
+#include "catalog/index.h"
+#include "catalog/pg_am.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/*
+ * The search's view of the image.
+ */
+static void
+FillCodes(PipeannCodes *codes, const PipeannImage *image)
+{
+	codes->pq = image->pq;
+	codes->ncodes = image->ncodes;
+	codes->chunks = image->chunks;
+	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
+	codes->entry_count = image->entry_count;
+	codes->entry_degree = image->entry_degree;
+	codes->entry_ids = image->entry_ids;
+	codes->entry_nneighbors = image->entry_nneighbors;
+	codes->entry_neighbors = image->entry_neighbors;
+	codes->recent = image->recent;
+}
+
+static void
+LoadParts(PipeannIndexView *view)
+{
+	if (view->meta.flags & PIPEANN_META_HAS_CODES)
+	{
+		if (view->image != NULL && view->build_id != view->meta.build_id)
+		{
+			PipeannImageRelease(view->image);
+			view->image = NULL;
+		}
+		if (view->image == NULL)
+		{
+			view->image = PipeannImageAcquire(view->index, &view->meta,
+											  view->context);
+			view->build_id = view->meta.build_id;
+		}
+		else
+			PipeannImageFollow(view->index, view->image, &view->meta);
+		view->map = &view->image->map;
+		FillCodes(&view->codes, view->image);
+	}
+	else
+	{
+		PipeannExtentMapFree(&view->own_map);
+		PipeannExtentMapLoad(view->index, &view->meta, view->context,
+							 &view->own_map);
+		view->map = &view->own_map;
+	}
+}
+
+void
+PipeannOpenView(PipeannIndexView *view, Relation index)
+{
+	memset(view, 0, sizeof(*view));
+	view->index = index;
+	view->context = CurrentMemoryContext;
+	PipeannMetaRead(index, &view->meta);
+	PIPEANN_PAUSE("metapage-read");
+	LoadParts(view);
+}
+
+void
+PipeannRefreshView(PipeannIndexView *view)
+{
+	PipeannMetaRead(view->index, &view->meta);
+	LoadParts(view);
+}
+
+/*
+ * Where the graph of a layout that is in use no more begins among the free
+ * extents, by its first one; INVALID_ID if that has been used again.
+ */
+static uint32
+FindFreed(const PipeannExtentMap *map, uint32 first)
+{
+	for (uint32 i = 0; i < map->count[PIPEANN_FREE]; i++)
+		if (map->extents[PIPEANN_FREE][i] == first)
+			return i;
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * By the map as it is now. The view is left as it is: searches hold pointers into
+ * its image, and this is rare.
+ */
+static BlockNumber
+LaterBlock(const PipeannIndexView *view, uint32 page)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	PipeannExtentMap map;
+	BlockNumber blkno = InvalidBlockNumber;
+
+	PipeannMetaRead(view->index, meta);
+	PipeannExtentMapLoad(view->index, meta, CurrentMemoryContext, &map);
+	if (meta->layouts == view->meta.layouts)
+	{
+		if (page < meta->graph_pages)
+			blkno = PipeannGraphBlock(&map, l, page);
+	}
+	else if (view->map->count[PIPEANN_GRAPH] > 0)
+	{
+		uint32		freed = FindFreed(&map,
+									  view->map->extents[PIPEANN_GRAPH][0]);
+
+		if (freed != PIPEANN_INVALID_ID)
+			blkno = PipeannExtentBlock(&map, PIPEANN_FREE,
+									   freed * per_extent + page, per_extent,
+									   l->node_pages);
+	}
+	PipeannExtentMapFree(&map);
+	pfree(meta);
+	return blkno;
+}
+
+BlockNumber
+PipeannViewBlock(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+
+	return blkno != InvalidBlockNumber ? blkno : LaterBlock(view, page);
+}
+
+void
+PipeannCheckLayout(const PipeannIndexView *view)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	uint32		reusable;
+
+	PipeannMetaRead(view->index, meta);
+	reusable = meta->reusable;
+	pfree(meta);
+	if (reusable > view->meta.layouts)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("index \"%s\" was laid out anew while it was read",
+						RelationGetRelationName(view->index)),
+				 errhint("Run the query again.")));
+}
+
+/*
+ * Whoever may read the table may look at its index.
+ */
+static void
+CheckPrivilege(Relation index)
+{
+	Oid			heap = IndexGetRelation(RelationGetRelid(index), false);
+
+	if (pg_class_aclcheck(heap, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_INDEX,
+					   RelationGetRelationName(index));
+}
+
+Relation
+PipeannOpenIndex(Oid relid)
+{
+	Relation	index = relation_open(relid, AccessShareLock);
+
+	if (index->rd_rel->relkind != RELKIND_INDEX ||
+		index->rd_rel->relam != get_am_oid("pipeann", true))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a pipeann index",
+						RelationGetRelationName(index))));
+	if (RELATION_IS_OTHER_TEMP(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary indexes of other sessions")));
+	CheckPrivilege(index);
+	if (!index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid",
+						RelationGetRelationName(index))));
+	return index;
+}

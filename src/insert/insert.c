@@ -1,0 +1,612 @@
+/*
+ * insert.c
+ *		Inserting a row.
+ *
+ * A row whose vector is in the index already joins that node. Otherwise its
+ * node is written, then its code, then the edges that lead to it: a node that
+ * a crash leaves behind without those is what a row never committed leaves in
+ * any index. Inserters hold the metapage's heavyweight lock shared, so that
+ * those who need to (retrain/retrain.c, vacuum.c) can wait until none is under way;
+ * pages are locked one at a time, but for those that get edges back
+ * (backedge.c).
+ *
+ * The inserts of one statement share what those of a backend share: memory,
+ * reads and the image of the codes. A view opened once for a statement
+ * (ii_AmCache) would save a thousandth of an insert's time.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "am/am.h"
+#include "neighbors/neighbors.h"
+#include "base/pause.h"
+#include "io/io.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/*
+ * The node of a row whose vector is said not to have changed is looked for with
+ * this effort first: nearly always it is the nearest found.
+ */
+#define EF_UNCHANGED 16
+
+/*
+ * Where recoding fails, by statement_timeout for example, the next inserts
+ * must not fail as well: one in so many tries again.
+ */
+#define RECODE_EVERY 256
+
+/* What inserting a row takes, mostly neighbours' vectors. */
+#define ROW_BYTES ((Size) 512 * 1024)
+
+typedef struct InsertState
+{
+	PipeannIndexView *view;
+	PipeannLayout near;			/* by which neighbours are searched */
+	const float *x;				/* the vector */
+	const float *query;			/* the same, normalised for cosine */
+	double		norm;
+	bool		wide;			/* x does not fit the element storage */
+	PipeannSlot *slot;			/* its slot to be */
+	ItemPointerData tid;
+	uint64		nodes;			/* in the index, when this one was new */
+} InsertState;
+
+/*
+ * Fill the slot but for its neighbours and overflow.
+ */
+static void
+FillSlot(InsertState *state)
+{
+	const PipeannMeta *meta = &state->view->meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+
+	state->wide = PipeannIsWide(meta, state->x, state->norm);
+	if (state->wide && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("vector does not fit the storage of index \"%s\"",
+						RelationGetRelationName(state->view->index)),
+				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+				 errhint("Use storage = auto or float4.")));
+	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_WIDE : 0);
+	slot->aux = l->metric == PIPEANN_COSINE ?
+		PipeannAux(l->metric, state->norm, 0) : 0;
+	slot->ntids = 1;
+	PipeannSlotTids(l, slot)[0] = state->tid;
+	PipeannVectorFromFloat(state->x, l->storage, l->dim,
+						   PipeannSlotVector(l, slot));
+	if (l->storage == PIPEANN_FLOAT2 && !state->wide)
+	{
+		PipeannRounding rounding;
+
+		(void) PipeannRound(state->x, state->norm, l->dim, &rounding);
+		PipeannSlotSetRounding(slot, &rounding);
+	}
+	state->slot = slot;
+}
+
+/*
+ * Write a wide vector's exact elements to overflow slots, last part first, so
+ * that each can name the next.
+ */
+static void
+WriteWide(InsertState *state)
+{
+	PipeannIndexView *view = state->view;
+	Size		part_size = PipeannExtBytes(&view->meta.layout) & ~(Size) 3;
+	Size		total = mul_size(view->meta.layout.dim, sizeof(float));
+	Size		parts = (total + part_size - 1) / part_size;
+	uint32		next = PIPEANN_INVALID_ID;
+
+	while (parts-- > 0)
+	{
+		PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+
+		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		ext->length = Min(part_size, total - parts * part_size);
+		ext->ext_vec = next;
+		memcpy(PipeannSlotBody(ext),
+			   (const char *) state->x + parts * part_size, ext->length);
+		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+		pfree(ext);
+	}
+	state->slot->ext_vec = next;
+}
+
+/*
+ * Whether a stored node, not a dead one, has exactly this vector. A wide one
+ * has a rounded vector inline and is compared by its full one; where halves are
+ * rounded a hash tells.
+ */
+static bool
+SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &state->view->meta.layout;
+	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
+	float	   *full;
+	bool		same;
+
+	if (!PipeannSlotIsLive(slot) ||
+		((slot->flags & PIPEANN_SLOT_WIDE) != 0) != state->wide ||
+		memcmp(PipeannSlotVector(l, slot), PipeannSlotVector(l, state->slot),
+			   size) != 0)
+		return false;
+	if (!state->wide)
+		return PipeannSlotError(l, slot) == 0 ||
+			slot->hash == state->slot->hash;
+	full = palloc(mul_size(l->dim, sizeof(float)));
+	same = PipeannChainVector(state->view, id, slot, full) &&
+		memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
+	pfree(full);
+	return same;
+}
+
+/*
+ * Try to add the row to the first overflow slot of node id; its number is
+ * returned in any case.
+ */
+static bool
+AddToExt(InsertState *state, uint32 id, uint32 first, uint32 *number)
+{
+	PipeannSlotUpdate update;
+	ItemPointerData *tids;
+
+	PipeannSlotBegin(state->view, first, &update);
+	*number = update.slot->number;
+	if (!PipeannSlotIsTidsOf(update.slot, id) ||
+		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
+		update.slot->ntids >= PipeannExtTids(&state->view->meta.layout))
+	{
+		PipeannSlotAbort(&update);
+		return false;
+	}
+	tids = (ItemPointerData *) PipeannSlotBody(update.slot);
+	tids[update.slot->ntids++] = state->tid;
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+/*
+ * Put an overflow slot with the row before the node's others, which has the
+ * given number. False if somebody else changed the chain meanwhile, or the
+ * node has died; then the slot is emptied again.
+ */
+static bool
+PushExt(InsertState *state, uint32 id, uint32 old_first, uint32 number)
+{
+	PipeannIndexView *view = state->view;
+	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+	PipeannSlotUpdate update;
+	uint32		ext_id;
+	bool		pushed;
+
+	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+	ext->ext_tids = old_first;
+	ext->owner = id;
+	ext->number = number + 1;
+	ext->ntids = 1;
+	memcpy(PipeannSlotBody(ext), &state->tid, sizeof(ItemPointerData));
+	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+	pfree(ext);
+	PIPEANN_PAUSE("chain-slot-written");
+
+	PipeannSlotBegin(view, id, &update);
+	pushed = PipeannSlotIsLive(update.slot) &&
+		update.slot->ext_tids == old_first;
+	if (pushed)
+	{
+		update.slot->ext_tids = ext_id;
+		PipeannSlotEnd(&update);
+		return true;
+	}
+	PipeannSlotAbort(&update);
+	PipeannSlotBegin(view, ext_id, &update);
+	update.slot->flags = 0;
+	PipeannSlotEnd(&update);
+	return false;
+}
+
+/*
+ * Add the row to the node, inline if there is room. False if the node has died
+ * meanwhile.
+ */
+static bool
+JoinNode(InsertState *state, uint32 id)
+{
+	const PipeannLayout *l = &state->view->meta.layout;
+
+	for (;;)
+	{
+		PipeannSlotUpdate update;
+		uint32		first;
+		uint32		number = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		PipeannSlotBegin(state->view, id, &update);
+		if (!PipeannSlotIsLive(update.slot))
+		{
+			PipeannSlotAbort(&update);
+			return false;
+		}
+		if (update.slot->ntids < l->inline_tids)
+		{
+			PipeannSlotTids(l, update.slot)[update.slot->ntids++] =
+				state->tid;
+			PipeannSlotEnd(&update);
+			return true;
+		}
+		first = update.slot->ext_tids;
+		PipeannSlotAbort(&update);
+		if (first != PIPEANN_INVALID_ID &&
+			AddToExt(state, id, first, &number))
+			return true;
+		if (PushExt(state, id, first, number))
+			return true;
+	}
+}
+
+static float
+WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	InsertState *state = arg;
+	const PipeannLayout *l = &state->near;
+	float	   *full = palloc(mul_size(l->dim, sizeof(float)));
+	float		dist;
+
+	dist = !PipeannChainVector(state->view, id, slot, full) ? INFINITY :
+		PipeannExactDistance(l, state->query, full, PIPEANN_FLOAT4, slot->aux);
+	pfree(full);
+	return dist;
+}
+
+static PipeannSearch *
+SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
+{
+	return PipeannLinkSearch(state->view, &state->near, source, state->query,
+							 ef, WideDistance, state);
+}
+
+/*
+ * Squared, and as a part of the vector's own length: what rounding makes of no
+ * distance.
+ */
+#define NO_DISTANCE 1e-5f
+
+static float
+SquaredLength(const InsertState *state)
+{
+	const PipeannMeta *meta = &state->view->meta;
+
+	switch (meta->layout.metric)
+	{
+		case PIPEANN_COSINE:
+			return 1;
+		case PIPEANN_IP:
+			return meta->max_norm * meta->max_norm;
+		default:
+			return (float) (state->norm * state->norm);
+	}
+}
+
+/*
+ * Of the candidates, the one with this very vector. (Distances of a wide one
+ * are from what rounding left of the others.)
+ */
+static uint32
+FindEqual(InsertState *state, const PipeannSearch *search,
+		  const PipeannLinkSet *set)
+{
+	PipeannSlot *copy = PipeannSlotAlloc(&state->view->meta.layout);
+	float		limit = NO_DISTANCE * SquaredLength(state);
+	uint32		equal = PIPEANN_INVALID_ID;
+
+	for (int i = 0; i < set->n && equal == PIPEANN_INVALID_ID; i++)
+	{
+		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
+
+		if (set->dists[i] > limit && !state->wide)
+			continue;
+		if (slot == NULL)
+		{
+			PipeannSlotCopy(state->view, set->ids[i], copy);
+			slot = copy;
+		}
+		if (SameVector(state, set->ids[i], slot))
+			equal = set->ids[i];
+	}
+	pfree(copy);
+	return equal;
+}
+
+/*
+ * Candidates for neighbours, of a search for ef of them; equal: the one with
+ * this very vector, or INVALID_ID.
+ */
+static PipeannLinkSet *
+FindCandidates(InsertState *state, int ef, uint32 *equal)
+{
+	PipeannIndexView *view = state->view;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  &view->meta.layout,
+												  view->map, &counters);
+	PipeannSearch *search;
+	PipeannLinkSet *set;
+
+	source->may_poll = true;
+	search = SearchNeighbors(state, source, ef);
+	set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
+	*equal = FindEqual(state, search, set);
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	return set;
+}
+
+/*
+ * Inserters write the code of the generation in use, and while there is
+ * one being made (retrain/retrain.c) of the next one, too.
+ */
+static void
+WriteCodes(InsertState *state, uint32 id)
+{
+	PipeannIndexView *view = state->view;
+	const PipeannMeta *meta = &view->meta;
+	uint8	   *code = palloc(meta->layout.pq_bytes);
+
+	if (meta->flags & PIPEANN_META_RECODING)
+	{
+		PipeannEncodeNext(view, state->query, code);
+		PipeannPlaceCode(view, meta->generation + 1, id, code);
+	}
+	if (view->image != NULL)
+	{
+		PipeannPqEncode(&view->codes.pq, state->query, code);
+		PipeannPlaceCode(view, meta->generation, id, code);
+	}
+	pfree(code);
+}
+
+/*
+ * The only node there is is the root: the former one may have been freed with
+ * all others.
+ */
+static void
+NoteRoot(PipeannIndexView *view, uint32 id)
+{
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(view->index, &update);
+	update.meta->root = id;
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(view);
+}
+
+/*
+ * A node written at the same moment as an index's first ones has found none to
+ * lead to and none that leads to it: now they are there.
+ */
+static void
+LinkLate(InsertState *state, uint32 id)
+{
+	PipeannIndexView *view = state->view;
+	uint32		self;
+	PipeannLinkSet *set = FindCandidates(state, view->meta.ef_construction,
+										 &self);
+	PipeannSlotUpdate update;
+
+	PipeannLinkSetRemove(set, id);
+	PipeannLinkPrune(view, set, state->slot);
+	PipeannSlotBegin(view, id, &update);
+	if (update.slot->degree == 0)
+	{
+		update.slot->degree = state->slot->degree;
+		memcpy(update.slot->neighbors, state->slot->neighbors,
+			   state->slot->degree * sizeof(uint32));
+		PipeannSlotEnd(&update);
+	}
+	else
+		PipeannSlotAbort(&update);
+	if (!PipeannLinkNode(view, id, state->slot, set))
+		NoteRoot(view, id);
+}
+
+static void
+WriteNewNode(InsertState *state, PipeannLinkSet *set)
+{
+	PipeannIndexView *view = state->view;
+	uint32		id;
+
+	PipeannLinkPrune(view, set, state->slot);
+	if (state->wide)
+		WriteWide(state);
+	PIPEANN_PAUSE("insert-wide-written");
+	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
+	PIPEANN_PAUSE("insert-node-written");
+	WriteCodes(state, id);
+	PIPEANN_PAUSE("code-not-noted");
+	state->nodes = PipeannNoteNode(view, id, true);
+	PIPEANN_PAUSE("insert-code-written");
+	if (state->slot->degree == 0 && state->nodes > 1)
+		LinkLate(state, id);
+	else
+		(void) PipeannLinkNode(view, id, state->slot, set);
+}
+
+/*
+ * A node that its own inserter did not link, because of an error or a crash,
+ * may have no code either.
+ */
+static void
+LinkIfUnlinked(InsertState *state, uint32 id)
+{
+	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
+
+	if (!PipeannIsLinked(state->view, id, slot))
+	{
+		WriteCodes(state, id);
+		(void) PipeannNoteNode(state->view, id, false);
+		(void) PipeannLinkNode(state->view, id, slot, NULL);
+	}
+	pfree(slot);
+}
+
+/*
+ * For inner product the largest norm is kept in the metapage.
+ */
+static void
+RaiseMaxNorm(InsertState *state)
+{
+	PipeannMetaUpdate update;
+
+	if (state->view->meta.layout.metric != PIPEANN_IP ||
+		state->norm <= state->view->meta.max_norm)
+		return;
+	PipeannMetaBegin(state->view->index, &update);
+	update.meta->max_norm = Max(update.meta->max_norm, (float) state->norm);
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(state->view);
+}
+
+static bool
+JoinEqual(InsertState *state, uint32 equal)
+{
+	if (equal == PIPEANN_INVALID_ID || !JoinNode(state, equal))
+		return false;
+	LinkIfUnlinked(state, equal);
+	return true;
+}
+
+/*
+ * Join the node of the row's former version without looking for a new one's
+ * neighbours. False if it was not found.
+ */
+static bool
+JoinUnchanged(InsertState *state)
+{
+	uint32		equal;
+
+	if (state->view->image == NULL)
+		return false;
+	(void) FindCandidates(state, EF_UNCHANGED, &equal);
+	return JoinEqual(state, equal);
+}
+
+/*
+ * Returns whether the index is to get other codes now.
+ */
+static bool
+InsertVector(PipeannIndexView *view, const float *x, double norm,
+			 ItemPointer tid, bool unchanged)
+{
+	InsertState state;
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannLinkSet *set;
+	uint32		equal;
+
+	memset(&state, 0, sizeof(state));
+	state.view = view;
+	state.x = state.query = x;
+	state.norm = norm;
+	state.tid = *tid;
+	if (l->metric == PIPEANN_COSINE)
+	{
+		float	   *query = palloc(mul_size(l->dim, sizeof(float)));
+
+		PipeannNormalize(x, l->dim, query);
+		state.query = query;
+	}
+	RaiseMaxNorm(&state);
+	FillSlot(&state);
+	state.near = PipeannNearLayout(l);
+	if (unchanged && JoinUnchanged(&state))
+		return false;
+	set = FindCandidates(&state, view->meta.ef_construction, &equal);
+	PIPEANN_PAUSE("insert-searched");
+	if (!JoinEqual(&state, equal))
+		WriteNewNode(&state, set);
+	return state.nodes % RECODE_EVERY == 0 &&
+		PipeannIsOutgrown(&view->meta);
+}
+
+static void
+EmptyRow(void *context)
+{
+	MemoryContextReset(context);
+}
+
+/*
+ * Memory for one row, emptied with owner, whatever ends that. The backend keeps
+ * it: given back to the system after each row, its pages would have to be mapped
+ * and zeroed for the next one.
+ */
+static MemoryContext
+RowContext(MemoryContext owner)
+{
+	static MemoryContext row = NULL;
+	MemoryContextCallback *callback =
+		MemoryContextAlloc(owner, sizeof(MemoryContextCallback));
+
+	if (row == NULL)
+		row = AllocSetContextCreate(TopMemoryContext, "pipeann row",
+									ROW_BYTES, ROW_BYTES, ROW_BYTES);
+	Assert(MemoryContextIsEmpty(row));
+	callback->func = EmptyRow;
+	callback->arg = row;
+	MemoryContextRegisterResetCallback(owner, callback);
+	return row;
+}
+
+/*
+ * The view and what recoding takes are not in the memory that is kept.
+ */
+static void
+InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
+{
+	MemoryContext context = CurrentMemoryContext;
+	int			dim = PipeannIndexDimensions(index);
+	const float *x = PipeannDatumElements(value, dim);
+	double		norm = PipeannNorm(x, dim);
+	PipeannIndexView view;
+	bool		outgrown;
+
+	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
+		return;
+	LockPage(index, PIPEANN_METAPAGE, ShareLock);
+	PipeannOpenView(&view, index);
+	MemoryContextSwitchTo(RowContext(context));
+	outgrown = InsertVector(&view, x, norm, tid, unchanged);
+	MemoryContextSwitchTo(context);
+	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
+	if (outgrown)
+		PipeannRecode(index);
+}
+
+bool
+pipeanninsert(Relation index, Datum *values, bool *isnull,
+			  ItemPointer heap_tid, Relation heap,
+			  IndexUniqueCheck check_unique, bool index_unchanged,
+			  IndexInfo *index_info)
+{
+	MemoryContext context;
+	MemoryContext old;
+
+	(void) heap;
+	(void) check_unique;
+	(void) index_info;
+	if (isnull[0])
+		return false;
+
+	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
+									ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	InsertValue(index, values[0], heap_tid, index_unchanged);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return false;
+}

@@ -1,0 +1,342 @@
+/*
+ * link.c
+ *		A new node's neighbours, chosen by exact distances, their pages having
+ *		just been read. Edges back to it: backedge.c.
+ */
+#include "postgres.h"
+
+#include "neighbors/neighbors.h"
+#include "io/io.h"
+#include "distance/distance.h"
+
+/* Candidates looked at, as a multiple of ef_construction. */
+#define MAX_CANDIDATES_FACTOR 2
+
+/* Vectors that a cache has room for at first. */
+#define FIRST_CACHED 512
+
+/* Candidates whose pages are looked at for room in any case. */
+#define NEAR_CANDIDATES 32
+
+static float
+EmbeddedDistance(const float *a, const float *b, int dim)
+{
+	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, dim);
+}
+
+PipeannLinkSet *
+PipeannLinkSetNew(const PipeannIndexView *view, int size)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannLinkSet *set = palloc(sizeof(PipeannLinkSet));
+
+	set->n = 0;
+	set->needed = 0;
+	set->roomy_page = PIPEANN_INVALID_ID;
+	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
+	set->ids = palloc(mul_size(size, sizeof(uint32)));
+	set->dists = palloc(mul_size(size, sizeof(float)));
+	set->vectors = palloc(mul_size(size, sizeof(float *)));
+	return set;
+}
+
+void
+PipeannLinkSetFree(PipeannLinkSet *set)
+{
+	pfree(set->ids);
+	pfree(set->dists);
+	pfree(set->vectors);
+	pfree(set);
+}
+
+void
+PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id, const float *vector,
+				  const float *from)
+{
+	set->ids[set->n] = id;
+	set->vectors[set->n] = vector;
+	set->dists[set->n] = EmbeddedDistance(from, vector, set->dim);
+	set->n++;
+}
+
+void
+PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < set->n; i++)
+	{
+		if (set->ids[i] == id)
+			continue;
+		set->ids[n] = set->ids[i];
+		set->dists[n] = set->dists[i];
+		set->vectors[n++] = set->vectors[i];
+	}
+	set->n = n;
+}
+
+/*
+ * For inner product: the part of a vector beyond its dimensions follows from its
+ * norm and the largest one there is now.
+ */
+static float
+NormPart(const PipeannIndexView *view, const float *x)
+{
+	return PipeannAux(PIPEANN_IP, PipeannNorm(x, view->meta.layout.dim),
+					  view->meta.max_norm);
+}
+
+/*
+ * A vector, embedded.
+ */
+static void
+EmbedVector(const PipeannIndexView *view, const float *x, float aux,
+			float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (l->metric == PIPEANN_IP)
+		aux = NormPart(view, x);
+	PipeannEmbed(l->metric, l->dim, x, aux, out);
+}
+
+void
+PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
+				 const PipeannSlot *slot, float *x, float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (!(slot->flags & PIPEANN_SLOT_WIDE) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	EmbedVector(view, x, slot->aux, out);
+}
+
+PipeannSearch *
+PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
+				  PipeannPageSource *source, const float *query, int ef,
+				  PipeannWideDistance wide_distance, void *wide_arg)
+{
+	PipeannSearchParams params = {0};
+	PipeannSearch *search = PipeannBorrowSearch();
+
+	params.mode = PIPEANN_DEFAULT_MODE;
+	params.ef = ef;
+	/* whole pages: there may be room on one */
+	params.switches = PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_NODE_HITS;
+	params.max_pages = PG_INT32_MAX;
+	params.wide_distance = wide_distance;
+	params.wide_arg = wide_arg;
+	PipeannSearchBegin(search, near,
+					   view->image != NULL ? &view->codes : NULL, source,
+					   query, &params);
+	if (view->image != NULL)
+		(void) PipeannSearchRun(search);
+	else
+		PipeannSearchExact(search,
+						   PipeannSourceCountPages(view->index, near, view->map,
+												   view->meta.graph_pages));
+	return search;
+}
+
+static bool
+HasRoom(const PipeannLayout *l, const char *nodes)
+{
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (!(PipeannSlotAt(l, nodes, i)->flags & PIPEANN_SLOT_USED))
+			return true;
+	return false;
+}
+
+/*
+ * Whether the new node is to go to a candidate's page if that has room, when
+ * `before` nearer ones' pages had none. Searches read fewer pages when nodes
+ * share theirs with near ones: so rather than to a far page it goes to one of
+ * its own, where others will join it, unless many slots are free already.
+ */
+static bool
+WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
+{
+	return set->roomy_page == PIPEANN_INVALID_ID &&
+		view->meta.layout.node_pages == 1 &&
+		(before < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
+}
+
+/*
+ * A graph page's slots: the search's own copy, else one in buffer.
+ */
+static const char *
+PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
+		   uint32 page, char *buffer)
+{
+	const char *nodes = PipeannSearchPage(search, page);
+
+	if (nodes == NULL && PipeannGraphPageCopy(view, page, buffer))
+		nodes = buffer;
+	return nodes;
+}
+
+static void
+AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
+			 const PipeannSlot *slot, const float *self, float *x)
+{
+	float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
+
+	PipeannEmbedSlot(view, id, slot, x, vector);
+	PipeannLinkSetAdd(set, id, vector, self);
+}
+
+PipeannLinkSet *
+PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
+					  const float *x, float aux)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			size = view->meta.ef_construction * MAX_CANDIDATES_FACTOR;
+	PipeannLinkSet *set = PipeannLinkSetNew(view, size);
+	float	   *decoded = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
+	const PipeannResult *result;
+
+	EmbedVector(view, x, aux, self);
+	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
+		 (result = PipeannSearchPop(search)) != NULL; i++)
+	{
+		uint32		page = PipeannIdPage(l, result->id);
+		const char *nodes = PageAtHand(view, search, page, buffer);
+		const PipeannSlot *slot;
+
+		CHECK_FOR_INTERRUPTS();
+		if (nodes == NULL)
+			continue;
+		if (WantsRoom(view, set, i) && HasRoom(l, nodes))
+			set->roomy_page = page;
+		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, result->id));
+		if (set->n < size && PipeannSlotIsLive(slot))
+			AddCandidate(view, set, result->id, slot, self, decoded);
+	}
+	pfree(decoded);
+	pfree(self);
+	pfree(buffer);
+	return set;
+}
+
+static float
+CandidateDistance(uint32 a, uint32 b, void *arg)
+{
+	const PipeannLinkSet *set = arg;
+
+	return EmbeddedDistance(set->vectors[a], set->vectors[b], set->dim);
+}
+
+int
+PipeannLinkSetPrune(const PipeannLinkSet *set, int forced, int max, int fill,
+					uint32 *out)
+{
+	PipeannPruneParams params = {PIPEANN_ALPHA, max, forced, fill};
+	uint32	   *numbers = palloc(mul_size(set->n + 1, sizeof(uint32)));
+	float	   *dists = palloc(mul_size(set->n + 1, sizeof(float)));
+	int			n;
+
+	for (int i = 0; i < set->n; i++)
+	{
+		numbers[i] = i;
+		dists[i] = set->dists[i];
+	}
+	n = PipeannRobustPrune(numbers, dists, set->n, &params,
+						   CandidateDistance, (void *) set, out);
+	for (int i = 0; i < n; i++)
+		out[i] = set->ids[out[i]];
+	pfree(numbers);
+	pfree(dists);
+	return n;
+}
+
+void
+PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
+				 PipeannSlot *slot)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	set->needed = PipeannLinkSetPrune(set, 0, l->max_degree, 0,
+									  slot->neighbors);
+	slot->degree = set->needed;
+
+	/* candidates came nearest first */
+	for (int i = 0; i < set->n && slot->degree < l->max_degree; i++)
+		if (!PipeannListHas(slot->neighbors, set->needed, set->ids[i]))
+			slot->neighbors[slot->degree++] = set->ids[i];
+}
+
+bool
+PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot;
+
+	if (view->image != NULL)
+	{
+		if (id >= view->codes.ncodes)
+			return false;
+		/* codes are of normalised vectors where it is cosine */
+		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), out);
+		if (l->metric == PIPEANN_IP)
+			out[l->dim] = NormPart(view, out);
+		return true;
+	}
+	/* a list may name a node that was added since the metapage was read */
+	if (id >= PipeannViewIds(view))
+		return false;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	PipeannEmbedSlot(view, id, slot, x, out);
+	pfree(slot);
+	return true;
+}
+
+/* ---------- vectors by node ---------- */
+
+PipeannVectorCache *
+PipeannVectorCacheNew(const PipeannIndexView *view)
+{
+	PipeannVectorCache *cache = palloc(sizeof(PipeannVectorCache));
+
+	cache->view = view;
+	cache->x = palloc(mul_size(view->meta.layout.dim, sizeof(float)));
+	cache->n = 0;
+	cache->size = FIRST_CACHED;
+	cache->vectors = palloc(cache->size * sizeof(float *));
+	PipeannIdSetInit(&cache->places, 2 * FIRST_CACHED, true);
+	return cache;
+}
+
+void
+PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
+					  const float *vector)
+{
+	if (cache->n == cache->size)
+	{
+		cache->size *= 2;
+		cache->vectors = repalloc(cache->vectors,
+								  mul_size(cache->size, sizeof(float *)));
+	}
+	PipeannIdSetPut(&cache->places, id, cache->n);
+	cache->vectors[cache->n++] = vector;
+}
+
+const float *
+PipeannVectorCacheGet(PipeannVectorCache *cache, uint32 id)
+{
+	const PipeannLayout *l = &cache->view->meta.layout;
+	uint32		at;
+	float	   *vector;
+
+	if (PipeannIdSetGet(&cache->places, id, &at))
+		return cache->vectors[at];
+	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
+							 sizeof(float)));
+	if (!PipeannEmbedNode(cache->view, id, cache->x, vector))
+		return NULL;
+	PipeannVectorCachePut(cache, id, vector);
+	return vector;
+}

@@ -1,0 +1,118 @@
+/*
+ * pq.c
+ *		Product quantisation: layout of a code, encoding, query tables.
+ *
+ * Jegou, Douze, Schmid: Product Quantization for Nearest Neighbor Search,
+ * IEEE TPAMI 33(1), 2011. Training is in train.c.
+ */
+#include "pq/pq.h"
+
+#include "distance/distance.h"
+#include "pq/nearest.h"
+
+/* Bounds of the automatic code size, in bytes. */
+#define MIN_AUTO_BYTES 16
+#define MAX_AUTO_BYTES 96
+
+/* The `bits` low bits of value in reverse order. */
+static int
+ReverseBits(int value, int bits)
+{
+	int			result = 0;
+
+	for (int i = 0; i < bits; i++)
+		result |= ((value >> i) & 1) << (bits - 1 - i);
+	return result;
+}
+
+/*
+ * Runs are cut at multiples of dim / nchunks, so their lengths differ by at
+ * most one. Byte j of a code belongs to the j-th run in bit-reversed order (of
+ * the numbers below nchunks): the first two bytes are from either half of the
+ * vector, the first four from its quarters, and so on.
+ *
+ * Indexes on disk depend on this function: never change its result.
+ */
+void
+PipeannPqLayout(int dim, int nchunks, int *start, int *len, Size *offset)
+{
+	int			bits = 0;
+	int			j = 0;
+
+	Assert(nchunks >= 1 && nchunks <= dim);
+
+	while ((1 << bits) < nchunks)
+		bits++;
+	for (int i = 0; i < (1 << bits); i++)
+	{
+		int64		run = ReverseBits(i, bits);
+
+		if (run >= nchunks)
+			continue;
+		start[j] = (int) (run * dim / nchunks);
+		len[j] = (int) ((run + 1) * dim / nchunks) - start[j];
+		offset[j] = (Size) start[j] * PIPEANN_CENTROIDS;
+		j++;
+	}
+	Assert(j == nchunks);
+}
+
+Size
+PipeannPqCentroidCount(int dim)
+{
+	return mul_size(dim, PIPEANN_CENTROIDS);
+}
+
+/* Half a byte for each dimension, in multiples of 8 and within bounds. */
+int
+PipeannPqAutoBytes(int dim)
+{
+	int			bytes = ((dim + 1) / 2 + 7) / 8 * 8;
+
+	bytes = Max(bytes, MIN_AUTO_BYTES);
+	bytes = Min(bytes, MAX_AUTO_BYTES);
+	return Min(bytes, dim);
+}
+
+void
+PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
+{
+	float		distance[PIPEANN_CENTROIDS];
+
+	for (int j = 0; j < pq->nchunks; j++)
+	{
+		PipeannKernel->centroid_l2(x + pq->start[j],
+								   pq->centroids + pq->offset[j],
+								   pq->len[j], distance);
+		code[j] = NearestCentroid(distance);
+	}
+}
+
+void
+PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
+{
+	for (int j = 0; j < pq->nchunks; j++)
+	{
+		const float *centroids = pq->centroids + pq->offset[j] + code[j];
+
+		for (int d = 0; d < pq->len[j]; d++)
+			x[pq->start[j] + d] = centroids[(Size) d * PIPEANN_CENTROIDS];
+	}
+}
+
+void
+PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
+			   float *table)
+{
+	for (int j = 0; j < pq->nchunks; j++)
+	{
+		const float *x = q + pq->start[j];
+		const float *centroids = pq->centroids + pq->offset[j];
+		float	   *row = table + (Size) j * PIPEANN_CENTROIDS;
+
+		if (metric == PIPEANN_L2)
+			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
+		else
+			PipeannKernel->centroid_dot(x, centroids, pq->len[j], row);
+	}
+}

@@ -1,0 +1,327 @@
+/*
+ * train.c
+ *		Training of the product quantiser's centroids.
+ *
+ * Each chunk is clustered by itself: k-means++ seeding (Arthur and
+ * Vassilvitskii, SODA 2007) on a part of the samples, then Lloyd's iterations
+ * on all of them. Chunks share nothing but the seed, so their order does not
+ * matter. Results depend on the seed, the samples, and the rounding of the
+ * kernels in use.
+ */
+#include "pq/pq.h"
+
+#include "distance/distance.h"
+#include "pq/nearest.h"
+
+#define MAX_ITERATIONS 12
+
+/* Stop when an iteration lowers the error by less than this part of it. */
+#define MIN_IMPROVEMENT 0.002
+
+/* Samples that seeding looks at, in blocks of 256: it is sequential work. */
+#define MAX_SEED_BLOCKS 16
+
+/* Samples handled between two looks for an interrupt. */
+#define INTERRUPT_SAMPLES 256
+
+/* The clustering of one chunk. */
+typedef struct Clustering
+{
+	uint32		n;				/* samples */
+	int			len;			/* dimensions of the chunk */
+	float	   *samples;		/* [n][len] */
+	float	   *distance;		/* [n] squared, to the nearest centroid */
+	double	   *sum;			/* [256][len] of a centroid's samples */
+	uint32		count[PIPEANN_CENTROIDS];	/* of a centroid's samples */
+	float	   *seeds;			/* [MAX_SEED_BLOCKS][len][256] */
+	float	   *seed;			/* [len] one of them */
+	float	   *centroids;		/* [len][256], the result */
+	uint64		random;			/* state of the generator */
+} Clustering;
+
+/* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
+static uint64
+RandomBits(uint64 *state)
+{
+	uint64		z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+	return z ^ (z >> 31);
+}
+
+/* Uniform in [0, 1). */
+static double
+RandomFraction(uint64 *state)
+{
+	return (double) (RandomBits(state) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* Copy a chunk's dimensions out of the samples, close together. */
+static void
+GatherSamples(Clustering *c, const float *samples, int dim, int start)
+{
+	for (uint32 i = 0; i < c->n; i++)
+	{
+		memcpy(c->samples + (Size) i * c->len,
+			   samples + (Size) i * dim + start, sizeof(float) * c->len);
+		if (i % INTERRUPT_SAMPLES == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
+SetCentroid(Clustering *c, int k, const float *x)
+{
+	for (int d = 0; d < c->len; d++)
+		c->centroids[(Size) d * PIPEANN_CENTROIDS + k] = x[d];
+}
+
+/*
+ * Choose samples for seeding, one at random from each of as many equal parts
+ * of them, so that none comes twice. They are stored as the kernels expect
+ * centroids: one call measures the distances from a seed to a block of 256.
+ * Returns the number of blocks.
+ */
+static int
+ChooseSeeds(Clustering *c)
+{
+	int			nblocks = Min(c->n / PIPEANN_CENTROIDS, MAX_SEED_BLOCKS);
+	uint32		nseeds = nblocks * PIPEANN_CENTROIDS;
+
+	for (uint32 i = 0; i < nseeds; i++)
+	{
+		uint32		low = (uint64) c->n * i / nseeds;
+		uint32		high = (uint64) c->n * (i + 1) / nseeds;
+		uint32		pick = low + RandomBits(&c->random) % (high - low);
+		const float *x = c->samples + (Size) pick * c->len;
+		float	   *block = c->seeds +
+			(Size) (i / PIPEANN_CENTROIDS) * c->len * PIPEANN_CENTROIDS;
+
+		for (int d = 0; d < c->len; d++)
+			block[(Size) d * PIPEANN_CENTROIDS + i % PIPEANN_CENTROIDS] = x[d];
+	}
+	return nblocks;
+}
+
+/* Copy seed i into c->seed. */
+static void
+GetSeed(Clustering *c, int i)
+{
+	const float *block = c->seeds +
+		(Size) (i / PIPEANN_CENTROIDS) * c->len * PIPEANN_CENTROIDS;
+
+	for (int d = 0; d < c->len; d++)
+		c->seed[d] = block[(Size) d * PIPEANN_CENTROIDS +
+						   i % PIPEANN_CENTROIDS];
+}
+
+/*
+ * Lower the seeds' distances to the nearest centroid by those to c->seed, the
+ * newest one. Returns the sum of the distances.
+ */
+static double
+LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
+{
+	double		total = 0.0;
+
+	for (int b = 0; b < nblocks; b++)
+	{
+		float		distance[PIPEANN_CENTROIDS];
+		float	   *row = nearest + b * PIPEANN_CENTROIDS;
+
+		PipeannKernel->centroid_l2(c->seed,
+								   c->seeds + (Size) b * c->len *
+								   PIPEANN_CENTROIDS, c->len, distance);
+		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+		{
+			row[k] = distance[k] < row[k] ? distance[k] : row[k];
+			total += row[k];
+		}
+	}
+	return total;
+}
+
+/*
+ * Pick a seed with a probability in proportion to its distance. Where no
+ * distance is left (fewer distinct seeds than centroids), or it overflowed,
+ * any will do.
+ */
+static int
+PickSeed(Clustering *c, const float *nearest, int nseeds, double total)
+{
+	double		rest = RandomFraction(&c->random) * total;
+
+	if (!(total > 0.0 && total - total == 0.0))
+		return (int) (RandomBits(&c->random) % nseeds);
+	for (int i = 0; i < nseeds - 1; i++)
+	{
+		rest -= nearest[i];
+		if (rest < 0.0)
+			return i;
+	}
+	return nseeds - 1;
+}
+
+/* k-means++: each centroid is a sample far from those chosen before it. */
+static void
+SeedCentroids(Clustering *c)
+{
+	float		nearest[MAX_SEED_BLOCKS * PIPEANN_CENTROIDS];
+	int			nblocks = ChooseSeeds(c);
+	int			nseeds = nblocks * PIPEANN_CENTROIDS;
+	int			pick = (int) (RandomBits(&c->random) % nseeds);
+
+	for (int i = 0; i < nseeds; i++)
+		nearest[i] = __builtin_inff();
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+	{
+		double		total;
+
+		CHECK_FOR_INTERRUPTS();
+		GetSeed(c, pick);
+		SetCentroid(c, k, c->seed);
+		total = LowerSeedDistances(c, nblocks, nearest);
+		pick = PickSeed(c, nearest, nseeds, total);
+	}
+}
+
+/*
+ * Assign every sample to its nearest centroid, adding it to that one's sum.
+ * Returns the sum of the squared distances.
+ */
+static double
+AssignSamples(Clustering *c)
+{
+	double		error = 0.0;
+	float		distance[PIPEANN_CENTROIDS];
+
+	memset(c->count, 0, sizeof(c->count));
+	memset(c->sum, 0, sizeof(double) * PIPEANN_CENTROIDS * c->len);
+	for (uint32 i = 0; i < c->n; i++)
+	{
+		const float *x = c->samples + (Size) i * c->len;
+		double	   *sum;
+		int			k;
+
+		if (i % INTERRUPT_SAMPLES == 0)
+			CHECK_FOR_INTERRUPTS();
+		PipeannKernel->centroid_l2(x, c->centroids, c->len, distance);
+		k = NearestCentroid(distance);
+		sum = c->sum + (Size) k * c->len;
+		for (int d = 0; d < c->len; d++)
+			sum[d] += x[d];
+		c->count[k]++;
+		c->distance[i] = distance[k];
+		error += distance[k];
+	}
+	return error;
+}
+
+/*
+ * Give an empty cluster the sample that is farthest from its centroid, if any
+ * is away from it at all.
+ */
+static void
+RefillCluster(Clustering *c, int k)
+{
+	uint32		farthest = 0;
+
+	CHECK_FOR_INTERRUPTS();
+	for (uint32 i = 1; i < c->n; i++)
+		if (c->distance[i] > c->distance[farthest])
+			farthest = i;
+	if (!(c->distance[farthest] > 0.0f))
+		return;
+	c->distance[farthest] = 0.0f;
+	SetCentroid(c, k, c->samples + (Size) farthest * c->len);
+}
+
+/* Move the centroids to the means of their samples. */
+static void
+MoveCentroids(Clustering *c)
+{
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+	{
+		if (c->count[k] == 0)
+		{
+			RefillCluster(c, k);
+			continue;
+		}
+		for (int d = 0; d < c->len; d++)
+			c->centroids[(Size) d * PIPEANN_CENTROIDS + k] =
+				(float) (c->sum[(Size) k * c->len + d] / c->count[k]);
+	}
+}
+
+/*
+ * Cluster one chunk, whose samples are gathered. Steps before this one and in
+ * total are for the progress report.
+ */
+static void
+ClusterChunk(Clustering *c, int done, int total, PipeannPqProgress progress,
+			 void *arg)
+{
+	double		last = 0.0;
+
+	SeedCentroids(c);
+	for (int i = 0; i < MAX_ITERATIONS; i++)
+	{
+		double		error = AssignSamples(c);
+
+		MoveCentroids(c);
+		if (i > 0 && !(error < last * (1.0 - MIN_IMPROVEMENT)))
+			break;
+		last = error;
+		if (progress != NULL && i < MAX_ITERATIONS - 1)
+			progress(done + i + 1, total, arg);
+	}
+}
+
+/*
+ * See pq.h. The layout's centroids are not looked at. Uses about
+ * 4 * n * (dim / nchunks + 1) bytes of working memory.
+ */
+void
+PipeannPqTrain(const PipeannPq *layout, const float *samples, uint32 n,
+			   uint64 seed, float *centroids, PipeannPqProgress progress,
+			   void *arg)
+{
+	/* The longest chunk. */
+	Size		len = (layout->dim + layout->nchunks - 1) / layout->nchunks;
+	Size		row = mul_size(len, sizeof(float));
+	int			total = layout->nchunks * MAX_ITERATIONS;
+	Clustering	c;
+
+	Assert(n >= 1);
+
+	c.n = n;
+	c.samples = PipeannAlloc(mul_size(row, n));
+	c.distance = PipeannAlloc(mul_size(sizeof(float), n));
+	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, len));
+	c.seeds = PipeannAlloc(mul_size(row, MAX_SEED_BLOCKS * PIPEANN_CENTROIDS));
+	c.seed = PipeannAlloc(row);
+
+	for (int j = 0; j < layout->nchunks; j++)
+	{
+		c.len = layout->len[j];
+		c.centroids = centroids + layout->offset[j];
+		c.random = seed ^ ((uint64) (j + 1) << 32);
+		GatherSamples(&c, samples, layout->dim, layout->start[j]);
+
+		/* Too few samples to cluster: each is a centroid, in turn. */
+		if (n <= PIPEANN_CENTROIDS)
+			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+				SetCentroid(&c, k, c.samples + (Size) (k % n) * c.len);
+		else
+			ClusterChunk(&c, j * MAX_ITERATIONS, total, progress, arg);
+		if (progress != NULL)
+			progress((j + 1) * MAX_ITERATIONS, total, arg);
+	}
+
+	pfree(c.seed);
+	pfree(c.seeds);
+	pfree(c.sum);
+	pfree(c.distance);
+	pfree(c.samples);
+}

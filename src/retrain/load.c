@@ -1,0 +1,218 @@
+/*
+ * load.c
+ *		Reading an index's own nodes into memory.
+ *
+ * Pages are read one after the other, and inserts may go on: an edge to a node
+ * on a page that was read before the node came is left out.
+ */
+#include "postgres.h"
+
+#include "retrain/load.h"
+#include "io/io.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+
+typedef struct Gathering
+{
+	PipeannIndexView *view;
+	PipeannGathered *g;
+	bool		rows;
+	float	   *x;
+	ItemPointerData *tids;		/* of one node */
+	uint32		ntids;
+	uint32		size;
+} Gathering;
+
+Size
+PipeannGatherMemory(const PipeannIndexView *view)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		ids = PipeannViewIds(view);
+	Size		per_vector = mul_size(l->dim, PipeannElementSize(l->storage)) +
+		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
+		3 * sizeof(uint32);
+	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
+
+	/* arrays of vectors double as they grow */
+	return add_size(mul_size(2 * view->meta.nodes, per_vector),
+					mul_size(ids, per_list + 4 * sizeof(uint32)));
+}
+
+static void
+PutTids(Gathering *s, const ItemPointerData *tids, uint32 n)
+{
+	if (s->ntids + n > s->size)
+	{
+		s->size = Max(s->size * 2, s->ntids + n);
+		s->tids = PipeannRealloc(s->tids, mul_size(s->size,
+												   sizeof(ItemPointerData)));
+	}
+	memcpy(s->tids + s->ntids, tids, n * sizeof(ItemPointerData));
+	s->ntids += n;
+}
+
+static void
+TakeTids(Gathering *s, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	ItemPointerData *read = palloc(PipeannExtTids(l) *
+								   sizeof(ItemPointerData));
+	PipeannChain chain;
+
+	s->ntids = 0;
+	PutTids(s, PipeannSlotTids(l, slot), PipeannSlotInlineTids(l, slot));
+	PipeannChainBegin(&chain, id, slot->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID)
+		PutTids(s, read, PipeannChainRead(s->view, &chain, read));
+	pfree(read);
+}
+
+/* Neighbours' ids for now: those of later pages have no number yet. */
+static void
+TakeList(Gathering *s, uint32 node, const PipeannSlot *slot)
+{
+	PipeannGraph *graph = s->g->graph;
+	int			degree = PipeannSlotDegree(&s->view->meta.layout, slot);
+
+	graph->degree[node] = degree;
+	memcpy(PipeannNeighbors(graph, node), slot->neighbors,
+		   degree * sizeof(uint32));
+}
+
+static void
+TakeNode(Gathering *s, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	PipeannGathered *g = s->g;
+	PipeannRounding rounding = {slot->error, slot->hash};
+	uint32		known = g->c.n;
+	uint32		node;
+
+	if (g->c.lost)
+		return;
+	if (s->rows)
+		TakeTids(s, id, slot);
+	if (s->ntids == 0)
+		return;
+	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, s->x);
+	node = PipeannCollectionAdd(&g->c, s->x, l->metric == PIPEANN_COSINE ?
+								1.0 / slot->aux : PipeannNorm(s->x, l->dim),
+								l->storage == PIPEANN_FLOAT2 ? &rounding : NULL,
+								&s->tids[0]);
+	if (g->c.lost)
+		return;
+	for (uint32 i = 1; i < s->ntids; i++)
+		PipeannCollectionAddTid(&g->c, node, &s->tids[i]);
+	g->node_of_id[id] = node;
+	if (node == known)
+		TakeList(s, node, slot);
+}
+
+static void
+TakePage(uint32 page, const char *nodes, void *arg)
+{
+	Gathering  *s = arg;
+	const PipeannLayout *l = &s->view->meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
+		if (!PipeannSlotIsLive(slot))
+			continue;
+		if (slot->flags & PIPEANN_SLOT_WIDE)
+			s->g->wide = true;
+		else
+			TakeNode(s, page * l->slots_per_page + i, slot);
+	}
+}
+
+/* Numbers in place of ids. */
+static void
+Number(PipeannGathered *g)
+{
+	for (uint32 node = 0; node < g->graph->n; node++)
+	{
+		uint32	   *list = PipeannNeighbors(g->graph, node);
+		int			n = 0;
+
+		for (int i = 0; i < g->graph->degree[node]; i++)
+		{
+			uint32		to = list[i] < g->ids ? g->node_of_id[list[i]] :
+				PIPEANN_INVALID_ID;
+
+			if (to != PIPEANN_INVALID_ID && to != node &&
+				!PipeannListHas(list, n, to))
+				list[n++] = to;
+		}
+		g->graph->degree[node] = n;
+	}
+}
+
+/* Vectors, rows and ids. */
+static void
+Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
+		PipeannGathered *g)
+{
+	const PipeannMeta *meta = &view->meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
+												  &counters);
+	Gathering	s = {.view = view,.g = g,.rows = rows};
+
+	memset(g, 0, sizeof(*g));
+	g->ids = pages * l->slots_per_page;
+	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
+	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
+	g->graph = PipeannGraphNew(g->ids, l->max_degree);
+	PipeannCollectionInit(&g->c, l->dim, l->metric,
+						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
+						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
+						  halves);
+	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
+	s.x = palloc(mul_size(l->dim, sizeof(float)));
+	s.size = 1;
+	s.ntids = rows ? 0 : 1;
+	s.tids = palloc(sizeof(ItemPointerData));
+	ItemPointerSetInvalid(&s.tids[0]);
+	PipeannVisitPages(source, 0, pages, TakePage, &s);
+	PipeannSourceClose(source);
+	pfree(s.x);
+	pfree(s.tids);
+}
+
+void
+PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
+			  PipeannGathered *g)
+{
+	const PipeannMeta *meta = &view->meta;
+
+	Collect(view, pages, rows, true, g);
+	if (g->c.lost)
+	{
+		PipeannGatherFree(g);
+		Collect(view, pages, rows, false, g);
+	}
+	PipeannCollectionFinish(&g->c);
+	PipeannCollectionVectors(&g->c, &g->vectors);
+	g->graph->n = g->c.n;
+	Number(g);
+	if (g->c.n == 0)
+		return;
+	g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :
+		PIPEANN_INVALID_ID;
+	if (g->graph->medoid == PIPEANN_INVALID_ID)
+		g->graph->medoid = 0;
+	PipeannGraphConnect(g->graph, &g->vectors, meta->ef_construction);
+}
+
+void
+PipeannGatherFree(PipeannGathered *g)
+{
+	PipeannCollectionFree(&g->c);
+	if (g->vectors.aux != NULL)
+		pfree((void *) g->vectors.aux);
+	PipeannGraphFree(g->graph);
+	pfree(g->node_of_id);
+}

@@ -1,0 +1,486 @@
+/*
+ * repack.c
+ *		Packing the graph anew, as a build would.
+ *
+ * Nodes stay where they were put when the index was smaller, and their
+ * page-mates are as far apart as near ones were then. So when an index has
+ * grown to several times its size, and gets other codes anyway, its nodes get
+ * other ids, too: those of a packed graph with room left on each page. It is also
+ * when an index that began empty finds out that bytes hold its vectors.
+ *
+ * The new pages go to extents of their own. Nodes are read and packed, and their
+ * codes and entry graph written, while inserts go on. With no insert under way
+ * the nodes are read again, those that came meanwhile find places, and graph
+ * pages are written. Then the metapage names the new layout, its codes, and
+ * whose extents are whose, in one WAL record. Scans that began before go on in
+ * the old pages, which nobody writes while one of them may be there. See
+ * src/README, "Layouts".
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xloginsert.h"
+#include "retrain/load.h"
+#include "base/pause.h"
+#include "build/write.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+/*
+ * Inserts wait while nodes are read again and pages written: about a second for
+ * 100,000 nodes (GloVe-100, two cores with eight clients). Not for longer than
+ * five.
+ */
+#define MOST_NODES 524288
+
+/* Graph pages reserved for what is inserted meanwhile, one in so many. */
+#define SPARE_PAGES 16
+
+typedef struct Layouting
+{
+	PipeannIndexView *view;
+	uint32		generation;		/* of the codes to come */
+	PipeannLayout layout;		/* the new one */
+	uint32	   *new_id;			/* [ids] by old id, or INVALID_ID */
+	uint32		ids;			/* old ones, when nodes were read first */
+	uint32		node_pages;		/* new ones */
+	PipeannPq	pq;
+	float		error;
+	uint32		code_pages;		/* written */
+	PipeannMeta made;			/* entry graph's fields */
+} Layouting;
+
+static bool
+IsWanted(const PipeannMeta *meta)
+{
+	if (meta->nodes > MOST_NODES)
+		return false;
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		return meta->layout.slots_per_page > 1 ||
+			(meta->flags & PIPEANN_META_AUTO_STORAGE);
+	return meta->layout.slots_per_page > 1 &&
+		meta->nodes / PipeannGrowth(meta) >= meta->laid_nodes;
+}
+
+/*
+ * The extent map's entries are changed in one WAL record with the metapage, where
+ * the first of them stand.
+ */
+static bool
+HasRoom(const PipeannIndexView *view)
+{
+	const PipeannMeta *meta = &view->meta;
+	uint64		extents = meta->extents +
+		2 * (uint64) meta->kind_extents[PIPEANN_GRAPH] +
+		2 * (uint64) meta->kind_extents[PIPEANN_CODES] +
+		2 * (uint64) meta->kind_extents[PIPEANN_CODES_ODD];
+
+	return extents < PIPEANN_MAP_INLINE &&
+		PipeannGatherMemory(view) <= (Size) maintenance_work_mem * 1024;
+}
+
+static uint32
+CountPages(const PipeannIndexView *view)
+{
+	return PipeannSourceCountPages(view->index, &view->meta.layout, view->map,
+								   view->meta.graph_pages);
+}
+
+/* The new layout, for vectors that are stored so. */
+static PipeannLayout
+NewLayout(const PipeannIndexView *view, PipeannStorage storage)
+{
+	PipeannLayout l = view->meta.layout;
+
+	if (l.storage != storage)
+		PipeannLayoutInit(&l, l.dim, l.metric, storage, view->meta.m,
+						  l.pq_bytes,
+						  PipeannGetOptions(view->index)->fillfactor);
+	return l;
+}
+
+/* ---------- while inserts go on ---------- */
+
+/*
+ * Ids for the nodes in packed order, and what each old id becomes.
+ */
+static void
+Pack(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes)
+{
+	int			fill = Min(PipeannWantedFill(&s->layout), s->layout.fill);
+	uint32	   *order = PipeannAlloc(mul_size(g->c.n, sizeof(uint32)));
+
+	PipeannGraphPack(g->graph, &g->vectors, fill, order, NULL, NULL);
+	nodes->vectors = g->vectors;
+	s->node_pages = (g->c.n + fill - 1) / fill;
+	PipeannAssignIds(&s->layout, fill, nodes, order,
+					 s->node_pages * s->layout.slots_per_page);
+	pfree(order);
+
+	s->ids = g->ids;
+	s->new_id = PipeannAlloc(mul_size(s->ids, sizeof(uint32)));
+	for (uint32 id = 0; id < s->ids; id++)
+		s->new_id[id] = g->node_of_id[id] == PIPEANN_INVALID_ID ?
+			PIPEANN_INVALID_ID : nodes->id_of_node[g->node_of_id[id]];
+}
+
+/*
+ * Inserts under way may write codes of the next generation, by old ids, if an
+ * attempt to recode failed: after this none does.
+ */
+static void
+Reserve(Layouting *s, uint32 ids)
+{
+	Relation	index = s->view->index;
+	PipeannMetaUpdate update;
+
+	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	PipeannMetaBegin(index, &update);
+	update.meta->flags &= ~PIPEANN_META_RECODING;
+	update.meta->attempt++;
+	PipeannCodingReserve(index, update.meta, s->generation, ids);
+	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
+							 &s->layout, (uint64) s->node_pages +
+							 s->node_pages / SPARE_PAGES);
+	PipeannMetaEnd(&update);
+	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	PipeannRefreshView(s->view);
+}
+
+static void
+WriteCodePage(Layouting *s, uint32 code_page, const uint8 *payload)
+{
+	PipeannKind kind = PipeannCodesKind(s->generation);
+	BlockNumber blkno = PipeannPlainBlock(s->view->map, kind, code_page);
+	Buffer		buffer = PipeannGetBlock(s->view->index, blkno);
+	GenericXLogState *state = GenericXLogStart(s->view->index);
+	Page		page = GenericXLogRegisterBuffer(state, buffer,
+												 GENERIC_XLOG_FULL_IMAGE);
+
+	PipeannPageInit(page, kind);
+	memcpy(PipeannPagePayload(page), payload, PIPEANN_PAYLOAD);
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+WriteCodes(Layouting *s, const PipeannNodes *nodes)
+{
+	uint32		per_page = PipeannCodesPerPage(&s->layout);
+	float	   *x = palloc(mul_size(s->layout.dim, sizeof(float)));
+	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
+
+	for (uint32 first = 0; first < nodes->ids; first += per_page)
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannEncodePage(&s->pq, nodes, first,
+						  Min(per_page, nodes->ids - first), x, payload);
+		WriteCodePage(s, s->code_pages++, payload);
+	}
+	pfree(x);
+	pfree(payload);
+}
+
+static void
+WriteEntries(Layouting *s, const PipeannNodes *nodes, uint32 root)
+{
+	PipeannIndexView *view = s->view;
+	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
+											   sizeof(uint32)));
+	uint32		n = PipeannEntrySample(nodes, root, sample);
+
+	PipeannEntryWrite(view->index, &view->meta, view->map, nodes, sample, n,
+					  true, NULL, NULL);
+	s->made = view->meta;
+	pfree(sample);
+}
+
+static bool
+Prepare(Layouting *s)
+{
+	PipeannIndexView *view = s->view;
+	PipeannGathered g;
+	PipeannNodes nodes;
+
+	PipeannGather(view, CountPages(view), false, &g);
+	if (g.wide || g.c.n == 0)
+		return false;
+	s->layout = NewLayout(view, g.c.storage);
+	s->pq = PipeannCodingLayout(&s->layout);
+	s->error = PipeannCodingTrainOn(&s->pq, &s->layout, &g.vectors, NULL);
+	Pack(s, &g, &nodes);
+	PIPEANN_PAUSE("relayout-packed");
+	Reserve(s, nodes.ids);
+	PipeannCodebookWrite(view->index, &s->layout, view->map, s->generation,
+						 &s->pq, true);
+	WriteCodes(s, &nodes);
+	WriteEntries(s, &nodes, nodes.id_of_node[g.graph->medoid]);
+	pfree(nodes.id_of_node);
+	pfree(nodes.node_of_id);
+	PipeannGatherFree(&g);
+	PIPEANN_PAUSE("relayout-prepared");
+	return true;
+}
+
+/* ---------- with no insert under way ---------- */
+
+/*
+ * A slot left free on the page of a neighbour, the first in the list, or
+ * INVALID_ID.
+ */
+static uint32
+SlotNear(const Layouting *s, const PipeannNodes *nodes,
+		 const PipeannGraph *graph, uint32 node)
+{
+	uint32		per_page = s->layout.slots_per_page;
+
+	for (int i = 0; i < graph->degree[node]; i++)
+	{
+		uint32		near = nodes->id_of_node[PipeannNeighbors(graph, node)[i]];
+		uint32		first = near - near % per_page;
+
+		if (near == PIPEANN_INVALID_ID)
+			continue;
+		for (uint32 id = first; id < first + per_page; id++)
+			if (nodes->node_of_id[id] == PIPEANN_INVALID_ID)
+				return id;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * Ids of the nodes as they were given, and others to the nodes that came since:
+ * on a near page, or one at the end.
+ */
+static void
+AssignIds(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes,
+		  uint32 *fresh, uint32 *nfresh)
+{
+	uint32		per_page = s->layout.slots_per_page;
+	uint32		next = s->node_pages * per_page;
+	Size		size;
+
+	nodes->vectors = g->vectors;
+	nodes->ids = next + (g->c.n + per_page - 1) / per_page * per_page;
+	size = mul_size(nodes->ids, sizeof(uint32));
+	nodes->node_of_id = PipeannAlloc(size);
+	memset(nodes->node_of_id, 0xFF, size);
+	size = mul_size(g->c.n, sizeof(uint32));
+	nodes->id_of_node = PipeannAlloc(size);
+	memset(nodes->id_of_node, 0xFF, size);
+
+	for (uint32 id = 0; id < Min(g->ids, s->ids); id++)
+		if (g->node_of_id[id] != PIPEANN_INVALID_ID &&
+			s->new_id[id] != PIPEANN_INVALID_ID)
+		{
+			nodes->id_of_node[g->node_of_id[id]] = s->new_id[id];
+			nodes->node_of_id[s->new_id[id]] = g->node_of_id[id];
+		}
+	*nfresh = 0;
+	for (uint32 node = 0; node < g->c.n; node++)
+	{
+		uint32		id;
+
+		if (nodes->id_of_node[node] != PIPEANN_INVALID_ID)
+			continue;
+		id = SlotNear(s, nodes, g->graph, node);
+		if (id == PIPEANN_INVALID_ID)
+		{
+			/* the last page may have been near to some, too */
+			while (nodes->node_of_id[next] != PIPEANN_INVALID_ID)
+				next++;
+			id = next++;
+		}
+		nodes->id_of_node[node] = id;
+		nodes->node_of_id[id] = node;
+		fresh[(*nfresh)++] = node;
+	}
+	s->node_pages = Max(s->node_pages, (next + per_page - 1) / per_page);
+}
+
+/* Codes of the nodes that came since. */
+static void
+WriteFreshCodes(Layouting *s, const PipeannNodes *nodes, const uint32 *fresh,
+				uint32 nfresh)
+{
+	const PipeannVectors *v = &nodes->vectors;
+	uint32		pages = (s->node_pages * s->layout.slots_per_page +
+						 PipeannCodesPerPage(&s->layout) - 1) /
+		PipeannCodesPerPage(&s->layout);
+	float	   *x = palloc(mul_size(v->dim, sizeof(float)));
+	uint8	   *code = palloc0(PIPEANN_PAYLOAD);
+
+	while (s->code_pages < pages)
+		WriteCodePage(s, s->code_pages++, code);
+	for (uint32 i = 0; i < nfresh; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannCodingVector(v, fresh[i], x);
+		PipeannPqEncode(&s->pq, x, code);
+		PipeannPlaceCode(s->view, s->generation,
+						 nodes->id_of_node[fresh[i]], code);
+	}
+	pfree(x);
+	pfree(code);
+}
+
+/*
+ * What was written, and behind it what an attempt that failed may have left:
+ * those pages are given out later, and must be empty then.
+ */
+static void
+LogPages(Layouting *s, uint32 pages)
+{
+	Relation	index = s->view->index;
+	const PipeannExtentMap *map = s->view->map;
+	uint32		per_extent = PipeannGraphPagesPerExtent(&s->layout);
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+
+	for (uint32 i = 0; i < map->count[PIPEANN_NEXT_GRAPH]; i++)
+	{
+		BlockNumber first = map->extents[PIPEANN_NEXT_GRAPH][i] *
+			PIPEANN_EXTENT_BLOCKS + 1;
+		BlockNumber end = Min(first + PIPEANN_EXTENT_USABLE, blocks);
+		uint32		from = Min(i * per_extent, pages);
+		uint32		used = Min(pages - from, per_extent) *
+			s->layout.node_pages;
+
+		if (used > 0 && RelationNeedsWAL(index))
+			log_newpage_range(index, MAIN_FORKNUM, first, first + used, true);
+		for (BlockNumber blkno = first + used; blkno < end; blkno++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			PipeannEmptyBlock(index, blkno);
+		}
+	}
+}
+
+/*
+ * The extents of the layout until now are kept as they are for scans that began
+ * before, and in their order (PipeannViewBlock()).
+ */
+static void
+ExchangeExtents(PipeannMeta *meta)
+{
+	uint32		freed = meta->kind_extents[PIPEANN_FREE];
+
+	Assert(meta->extents <= PIPEANN_MAP_INLINE);
+	for (uint32 i = 0; i < meta->extents; i++)
+	{
+		uint32		entry = meta->map[i];
+
+		if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH)
+			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, freed +
+												PIPEANN_ENTRY_ORDINAL(entry));
+		else if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_NEXT_GRAPH)
+			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH,
+												PIPEANN_ENTRY_ORDINAL(entry));
+	}
+	meta->kind_extents[PIPEANN_FREE] += meta->kind_extents[PIPEANN_GRAPH];
+	meta->kind_extents[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
+	meta->kind_extents[PIPEANN_NEXT_GRAPH] = 0;
+}
+
+static void
+Publish(Layouting *s, uint32 pages, uint32 nodes, uint32 root)
+{
+	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+	PipeannMeta new_id;
+
+	PipeannNewBuildId(&new_id);
+	PipeannMetaBegin(s->view->index, &update);
+	meta = update.meta;
+	ExchangeExtents(meta);
+	meta->layout = s->layout;
+	meta->layouts++;
+	meta->free_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
+	meta->graph_pages = pages;
+	meta->root = root;
+	meta->nodes = meta->laid_nodes = meta->trained_nodes = nodes;
+	meta->flags |= PIPEANN_META_HAS_CODES;
+	meta->generation = s->generation;
+	meta->build_id = new_id.build_id;
+	meta->code_pages = s->code_pages;
+	meta->code_error = s->error;
+	meta->entry_first = s->made.entry_first;
+	meta->entry_count = s->made.entry_count;
+	meta->entry_degree = s->made.entry_degree;
+	meta->entry_dead = 0;
+	PipeannMetaEnd(&update);
+}
+
+/*
+ * Extents for what has come since, and for rows that do not fit their slots.
+ */
+static void
+ReserveRest(Layouting *s, uint64 pages)
+{
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(s->view->index, &update);
+	PipeannReserveGraphPages(s->view->index, update.meta, PIPEANN_NEXT_GRAPH,
+							 &s->layout, pages);
+	PipeannCodingReserve(s->view->index, update.meta, s->generation,
+						 s->node_pages * s->layout.slots_per_page);
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(s->view);
+}
+
+static bool
+Finish(Layouting *s)
+{
+	PipeannIndexView *view = s->view;
+	PipeannGathered g;
+	PipeannNodes nodes;
+	uint32	   *fresh;
+	uint32		nfresh;
+	uint64		pages;
+
+	PipeannRefreshView(view);
+	PipeannGather(view, CountPages(view), true, &g);
+	if (g.wide || g.c.storage != s->layout.storage || g.c.n == 0)
+		return false;
+	fresh = PipeannAlloc(mul_size(g.c.n, sizeof(uint32)));
+	AssignIds(s, &g, &nodes, fresh, &nfresh);
+	pages = s->node_pages + PipeannExtPages(&s->layout, &g.c);
+	ReserveRest(s, pages);
+	PipeannFreeReserve(view->index, view->meta.extents);
+	if (view->meta.extents > PIPEANN_MAP_INLINE)
+		return false;
+	WriteFreshCodes(s, &nodes, fresh, nfresh);
+	PipeannWriteGraph(view->index, &s->layout, view->map, PIPEANN_NEXT_GRAPH,
+					  &g.c, &nodes, g.graph, s->node_pages);
+	LogPages(s, (uint32) pages);
+	PIPEANN_PAUSE("relayout-written");
+	Publish(s, (uint32) pages, g.c.n, nodes.id_of_node[g.graph->medoid]);
+	return true;
+}
+
+/* ---------- the whole ---------- */
+
+PipeannRelayout
+PipeannLayOut(PipeannIndexView *view)
+{
+	Relation	index = view->index;
+	Layouting	s = {.view = view,.generation = view->meta.generation + 1};
+	bool		done;
+
+	if (!IsWanted(&view->meta) || !HasRoom(view) ||
+		(view->meta.flags & PIPEANN_META_REPAIRING))
+		return PIPEANN_RELAYOUT_NEVER;
+	if (!ConditionalLockPage(index, PIPEANN_LAYOUT_LOCK, ExclusiveLock))
+		return PIPEANN_RELAYOUT_LATER;
+	done = Prepare(&s);
+	if (done)
+	{
+		LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+		done = Finish(&s);
+		UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	}
+	UnlockPage(index, PIPEANN_LAYOUT_LOCK, ExclusiveLock);
+	return done ? PIPEANN_RELAYOUT_DONE : PIPEANN_RELAYOUT_NEVER;
+}

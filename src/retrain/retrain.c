@@ -1,0 +1,570 @@
+/*
+ * retrain.c
+ *		Making codes, codebook and entry graph anew.
+ *
+ * An index that has grown from nothing gets its first ones, one that has grown
+ * much or whose vectors have drifted gets better ones, while searches and
+ * inserts go on. The next generation has pages of its own. Its codebook is
+ * written first, then the metapage says so; from then on an inserter writes
+ * each code twice, for the generation in use and for the next. Meanwhile one
+ * pass over the nodes gives those that were there a code of the next
+ * generation. When that stands, the metapage names it, with a new build_id, and
+ * searches load it into memory as that of an index not seen before.
+ *
+ * An error or a crash on the way leaves what was in use; the next attempt
+ * writes the pages of the next generation again.
+ */
+#include "postgres.h"
+
+#include "am/am.h"
+#include "base/pause.h"
+#include "io/io.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* VACUUM recodes at so many times the nodes. */
+#define VACUUM_GROWTH 2
+
+/* VACUUM does when codes have become so much worse, by this many of them. */
+#define DRIFT 1.5
+#define DRIFT_SAMPLES 1000
+
+/* ... or when so large a part of the entry graph is dead. */
+#define DEAD_ENTRIES 0.1
+
+/* An entry node's place in the graph, beside two copies of its vector. */
+#define ENTRY_MEMORY 256
+
+typedef struct Recoding
+{
+	PipeannIndexView view;
+	uint32		generation;		/* the one being made */
+	uint32		pages;			/* graph pages that were there */
+	PipeannPq	pq;
+	float		error;			/* of its codes */
+	float	   *x;				/* one vector */
+
+	/* nodes to train on */
+	float	   *samples;		/* [most_samples][dim] */
+	uint32		nsamples;
+	uint32		most_samples;
+	uint64		seen;			/* nodes passed */
+	uint64		taken_of;		/* spread the samples over so many */
+
+	/* nodes of the entry graph, numbered as they are taken */
+	PipeannNodes entries;
+	char	   *data;
+	float	   *aux;
+	uint32		most_entries;
+
+	/* codes gathered for one code page */
+	uint32		code_page;		/* INVALID_ID: none yet */
+	uint8	   *codes;			/* [PIPEANN_PAYLOAD] */
+	bool	   *present;		/* [codes per page] */
+} Recoding;
+
+bool
+PipeannIsOutgrown(const PipeannMeta *meta)
+{
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
+	return meta->nodes / PipeannGrowth(meta) >= meta->trained_nodes &&
+		meta->trained_nodes > 0;
+}
+
+static bool
+IsWanted(const PipeannMeta *meta)
+{
+	if (PipeannIsOutgrown(meta))
+		return true;
+	return (meta->flags & PIPEANN_META_HAS_CODES) &&
+		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
+		 meta->entry_dead > DEAD_ENTRIES * meta->entry_count);
+}
+
+/*
+ * A node's vector as the quantiser sees it: in full where its slot holds a
+ * rounded one, normalised for cosine.
+ */
+static void
+CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+			 float *x)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (!(slot->flags & PIPEANN_SLOT_WIDE) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
+	if (l->metric == PIPEANN_COSINE)
+		for (int i = 0; i < l->dim; i++)
+			x[i] *= slot->aux;
+}
+
+static void
+VisitPages(PipeannIndexView *view, uint32 pages, PipeannVisit visit,
+		   void *arg)
+{
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  &view->meta.layout,
+												  view->map, &counters);
+
+	PipeannVisitPages(source, 0, pages, visit, arg);
+	PipeannSourceClose(source);
+}
+
+/* ---------- first pass: samples ---------- */
+
+static void
+StartSamples(Recoding *r)
+{
+	const PipeannMeta *meta = &r->view.meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannVectors *v = &r->entries.vectors;
+	Size		stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	Size		fit = (Size) maintenance_work_mem * 1024 /
+		(2 * stride + ENTRY_MEMORY);
+
+	r->taken_of = Max(meta->nodes, 1);
+	r->most_samples = PipeannCodingSamples(l, r->taken_of);
+	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
+									   sizeof(float)));
+	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
+													   PipeannViewIds(&r->view))),
+						  Max(fit, 1));
+	v->dim = l->dim;
+	v->storage = l->storage;
+	v->metric = l->metric;
+	v->stride = stride;
+	r->data = PipeannAlloc(mul_size(r->most_entries + 1, stride));
+	r->aux = PipeannAlloc(mul_size(r->most_entries + 1, sizeof(float)));
+	v->data = r->data;
+	v->aux = l->metric == PIPEANN_L2 ? NULL : r->aux;
+	v->max_norm = meta->max_norm;
+	r->entries.id_of_node = PipeannAlloc(mul_size(r->most_entries + 1,
+												  sizeof(uint32)));
+}
+
+static void
+TakeSample(Recoding *r, uint32 id, const PipeannSlot *slot)
+{
+	CodingVector(&r->view, id, slot,
+				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
+	r->nsamples++;
+}
+
+static void
+TakeEntry(Recoding *r, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannMeta *meta = &r->view.meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannVectors *v = &r->entries.vectors;
+
+	memcpy(r->data + (Size) v->n * v->stride, PipeannSlotVector(l, slot),
+		   v->stride);
+	r->aux[v->n] = slot->aux;
+	if (l->metric == PIPEANN_IP)
+	{
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 r->x);
+		r->aux[v->n] = PipeannAux(l->metric, PipeannNorm(r->x, l->dim),
+								  meta->max_norm);
+	}
+	r->entries.id_of_node[v->n] = id;
+	v->n++;
+}
+
+/*
+ * Both are spread evenly: the samples over the nodes in the order of their
+ * ids, the entry nodes over the ids, so over the pages, so over space. The root
+ * is an entry node in any case.
+ */
+static void
+SamplePage(uint32 page, const char *nodes, void *arg)
+{
+	Recoding   *r = arg;
+	const PipeannLayout *l = &r->view.meta.layout;
+	uint64		first = (uint64) page * l->slots_per_page;
+	uint64		ids = (uint64) r->pages * l->slots_per_page;
+	uint32		entries = (uint32) ((first + l->slots_per_page) *
+									r->most_entries / ids);
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
+		if (!PipeannSlotIsLive(slot))
+			continue;
+		if (r->nsamples < r->most_samples &&
+			r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
+			TakeSample(r, first + i, slot);
+		r->seen++;
+		if (first + i == r->view.meta.root || r->entries.vectors.n < entries)
+			TakeEntry(r, first + i, slot);
+	}
+}
+
+/* ---------- second pass: codes ---------- */
+
+/*
+ * Give the code page what was gathered. Codes of nodes inserted meanwhile
+ * stand there already.
+ */
+static void
+FlushCodes(Recoding *r)
+{
+	const PipeannLayout *l = &r->view.meta.layout;
+	PipeannKind kind = PipeannCodesKind(r->generation);
+	BlockNumber blkno = PipeannPlainBlock(r->view.map, kind, r->code_page);
+	Buffer		buffer = PipeannGetBlock(r->view.index, blkno);
+	bool		is_new = PageIsNew(BufferGetPage(buffer));
+	GenericXLogState *state;
+	Page		page;
+
+	if (!is_new)
+		PipeannPageCheck(r->view.index, BufferGetPage(buffer), blkno, kind);
+	state = GenericXLogStart(r->view.index);
+	page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
+	if (is_new)
+		PipeannPageInit(page, kind);
+	for (uint32 i = 0; i < PipeannCodesPerPage(l); i++)
+		if (r->present[i])
+			memcpy(PipeannPagePayload(page) + (Size) i * l->pq_bytes,
+				   r->codes + (Size) i * l->pq_bytes, l->pq_bytes);
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+	memset(r->present, 0, PipeannCodesPerPage(l));
+}
+
+static void
+EncodeNode(Recoding *r, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &r->view.meta.layout;
+	uint32		code_page = id / PipeannCodesPerPage(l);
+	uint32		at = id % PipeannCodesPerPage(l);
+
+	/* every page up to the last one exists in the end */
+	for (; r->code_page < code_page; r->code_page++)
+		FlushCodes(r);
+	CodingVector(&r->view, id, slot, r->x);
+	PipeannPqEncode(&r->pq, r->x, r->codes + (Size) at * l->pq_bytes);
+	r->present[at] = true;
+}
+
+static void
+EncodePage(uint32 page, const char *nodes, void *arg)
+{
+	Recoding   *r = arg;
+	const PipeannLayout *l = &r->view.meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
+		if (PipeannSlotIsNode(slot))
+			EncodeNode(r, page * l->slots_per_page + i, slot);
+	}
+}
+
+static void
+EncodeNodes(Recoding *r)
+{
+	const PipeannLayout *l = &r->view.meta.layout;
+
+	r->codes = palloc(PIPEANN_PAYLOAD);
+	r->present = palloc0(PipeannCodesPerPage(l));
+	r->code_page = 0;
+	VisitPages(&r->view, r->pages, EncodePage, r);
+	FlushCodes(r);
+}
+
+/* ---------- the whole ---------- */
+
+/*
+ * Change the metapage with no insert under way: those that began before know
+ * nothing of the change.
+ */
+static void
+MetaBeginAlone(Relation index, PipeannMetaUpdate *update)
+{
+	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	PipeannMetaBegin(index, update);
+}
+
+static void
+MetaEndAlone(Relation index, PipeannMetaUpdate *update)
+{
+	PipeannMetaEnd(update);
+	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+}
+
+static void
+Reserve(Recoding *r, PipeannMeta *meta)
+{
+	PipeannCodingReserve(r->view.index, meta, r->generation,
+						 meta->graph_pages * meta->layout.slots_per_page);
+}
+
+/*
+ * From here on inserters write codes of the next generation, too. Whatever a
+ * former attempt left is not used any more when its codebook is written over.
+ */
+static void
+Announce(Recoding *r)
+{
+	PipeannIndexView *view = &r->view;
+	PipeannMetaUpdate update;
+
+	MetaBeginAlone(view->index, &update);
+	update.meta->flags &= ~PIPEANN_META_RECODING;
+	update.meta->attempt++;
+	Reserve(r, update.meta);
+	MetaEndAlone(view->index, &update);
+
+	PipeannRefreshView(view);
+	PipeannCodebookWrite(view->index, &view->meta.layout, view->map,
+						 r->generation, &r->pq, true);
+
+	MetaBeginAlone(view->index, &update);
+	update.meta->flags |= PIPEANN_META_RECODING;
+	Reserve(r, update.meta);
+	r->pages = update.meta->graph_pages;
+	MetaEndAlone(view->index, &update);
+	PipeannRefreshView(view);
+	r->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
+									   view->map, r->pages);
+}
+
+void
+PipeannNewBuildId(PipeannMeta *meta)
+{
+	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
+}
+
+static void
+WriteEntries(Recoding *r)
+{
+	uint32		n = r->entries.vectors.n;
+	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
+
+	for (uint32 i = 0; i < n; i++)
+		sample[i] = i;
+	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map, &r->entries,
+					  sample, n, true, NULL, NULL);
+	pfree(sample);
+}
+
+/*
+ * Name the new generation in the metapage.
+ */
+static void
+Publish(Recoding *r)
+{
+	const PipeannMeta *made = &r->view.meta;
+	PipeannMeta new_id;
+	PipeannMetaUpdate update;
+
+	PipeannNewBuildId(&new_id);
+	MetaBeginAlone(r->view.index, &update);
+	update.meta->flags &= ~PIPEANN_META_RECODING;
+	update.meta->flags |= PIPEANN_META_HAS_CODES;
+	update.meta->generation = r->generation;
+	update.meta->build_id = new_id.build_id;
+	update.meta->code_pages = r->code_page + 1;
+	update.meta->entry_first = made->entry_first;
+	update.meta->entry_count = made->entry_count;
+	update.meta->entry_degree = made->entry_degree;
+	if (update.meta->entry_dead > 0)
+	{
+		/* dead nodes of the former entry graph can be freed now */
+		update.meta->flags |= PIPEANN_META_REPAIRING;
+		update.meta->entry_dead = 0;
+	}
+	update.meta->trained_nodes = update.meta->nodes;
+	update.meta->code_error = r->error;
+	MetaEndAlone(r->view.index, &update);
+}
+
+/*
+ * An index that has grown much gets other ids with its codes.
+ */
+static void
+Recode(Recoding *r)
+{
+	PipeannIndexView *view = &r->view;
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (PipeannLayOut(view) != PIPEANN_RELAYOUT_NEVER)
+		return;
+	r->generation = view->meta.generation + 1;
+	r->pages = PipeannSourceCountPages(view->index, l, view->map,
+									   view->meta.graph_pages);
+	r->x = palloc(mul_size(l->dim, sizeof(float)));
+	StartSamples(r);
+	VisitPages(view, r->pages, SamplePage, r);
+	if (r->nsamples == 0 || r->entries.vectors.n == 0)
+		return;
+	r->pq = PipeannCodingLayout(l);
+	r->error = PipeannCodingTrain(&r->pq, r->samples, r->nsamples, NULL, NULL);
+	PIPEANN_PAUSE("recode-trained");
+	Announce(r);
+	PIPEANN_PAUSE("recode-announced");
+	EncodeNodes(r);
+	WriteEntries(r);
+	PIPEANN_PAUSE("recode-written");
+	Publish(r);
+}
+
+/*
+ * One at a time, in a memory context of its own. `wanted` looks whether it is
+ * to be done at all.
+ */
+static void
+RunAlone(Relation index, bool (*wanted) (Recoding *r))
+{
+	MemoryContext context;
+	MemoryContext old;
+	Recoding	r;
+
+	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
+		return;
+	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann recode",
+									ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	memset(&r, 0, sizeof(r));
+	PipeannOpenView(&r.view, index);
+	if (wanted(&r))
+		Recode(&r);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+}
+
+static bool
+IsOutgrown(Recoding *r)
+{
+	return PipeannIsOutgrown(&r->view.meta);
+}
+
+void
+PipeannRecode(Relation index)
+{
+	RunAlone(index, IsOutgrown);
+}
+
+/* ---------- drift ---------- */
+
+/*
+ * How much worse the codes of the nodes there are now than those of the nodes
+ * that the codebook was trained on, by a sample of the pages.
+ */
+static bool
+HasDrifted(Recoding *r)
+{
+	PipeannIndexView *view = &r->view;
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
+												view->meta.graph_pages);
+	uint32		want = Min(pages, DRIFT_SAMPLES / l->slots_per_page + 1);
+	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
+	uint32		n = 0;
+	float		error;
+
+	r->samples = PipeannAlloc(mul_size(mul_size(DRIFT_SAMPLES, l->dim),
+									   sizeof(float)));
+	for (uint32 i = 0; i < want; i++)
+	{
+		uint32		page = (uint32) ((uint64) i * pages / want);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!PipeannGraphPageCopy(view, page, nodes))
+			continue;
+		for (uint32 j = 0; j < l->slots_per_page && n < DRIFT_SAMPLES; j++)
+		{
+			const PipeannSlot *slot = PipeannSlotAt(l, nodes, j);
+
+			if (PipeannSlotIsLive(slot))
+				CodingVector(view, page * l->slots_per_page + j, slot,
+							 r->samples + (Size) n++ * l->dim);
+		}
+	}
+	error = PipeannCodingError(&view->codes.pq, r->samples, n);
+	pfree(r->samples);
+	pfree(nodes);
+	return error > DRIFT * view->meta.code_error;
+}
+
+static bool
+IsWantedByVacuum(Recoding *r)
+{
+	return IsWanted(&r->view.meta) ||
+		(r->view.image != NULL && HasDrifted(r));
+}
+
+void
+PipeannRecodeIfDrifted(Relation index)
+{
+	RunAlone(index, IsWantedByVacuum);
+}
+
+/* ---------- inserters' part ---------- */
+
+/*
+ * The next generation's codebook, as long as this backend inserts.
+ */
+typedef struct NextCodebook
+{
+	MemoryContext context;
+	uint64		build_id;
+	uint32		attempt;
+	PipeannPq	pq;
+} NextCodebook;
+
+static NextCodebook next_codebook;
+
+static void
+LoadNextCodebook(PipeannIndexView *view)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		size = PipeannCodebookBytes(l);
+	MemoryContext old;
+	float	   *centroids;
+
+	if (next_codebook.context != NULL)
+		MemoryContextDelete(next_codebook.context);
+	next_codebook.context = NULL;
+	next_codebook.context = AllocSetContextCreate(TopMemoryContext,
+												  "pipeann next codebook",
+												  ALLOCSET_SMALL_SIZES);
+	next_codebook.attempt = 0;
+	old = MemoryContextSwitchTo(next_codebook.context);
+	next_codebook.pq = PipeannCodingLayout(l);
+	centroids = PipeannAlloc(size);
+	MemoryContextSwitchTo(old);
+	PipeannStreamRead(view->index, view->map,
+					  PIPEANN_CODEBOOK,
+					  PipeannCodebookFirst(l, view->meta.generation + 1),
+					  centroids, size);
+	next_codebook.pq.centroids = centroids;
+	next_codebook.build_id = view->meta.build_id;
+	next_codebook.attempt = view->meta.attempt;
+}
+
+void
+PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
+{
+	Assert(view->meta.flags & PIPEANN_META_RECODING);
+	if (next_codebook.context == NULL ||
+		next_codebook.build_id != view->meta.build_id ||
+		next_codebook.attempt != view->meta.attempt)
+		LoadNextCodebook(view);
+	PipeannPqEncode(&next_codebook.pq, x, out);
+}

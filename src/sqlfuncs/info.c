@@ -1,0 +1,159 @@
+/*
+ * info.c
+ *		SQL functions that tell about an index and about searches.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "am/am.h"
+#include "build/degree.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/tuplestore.h"
+
+PG_FUNCTION_INFO_V1(pipeann_index_info);
+PG_FUNCTION_INFO_V1(pipeann_last_search);
+PG_FUNCTION_INFO_V1(pipeann_stats);
+
+static const char *const metric_names[] = {
+	[PIPEANN_L2] = "l2", [PIPEANN_IP] = "ip", [PIPEANN_COSINE] = "cosine"
+};
+
+static const char *const storage_names[] = {
+	[PIPEANN_FLOAT4] = "float4", [PIPEANN_FLOAT2] = "float2",
+	[PIPEANN_INT8] = "int8", [PIPEANN_UINT8] = "uint8"
+};
+
+static const char *const place_names[] = {
+	[PIPEANN_IMAGE_SHARED] = "shared",
+	[PIPEANN_IMAGE_DYNAMIC] = "dynamic",
+	[PIPEANN_IMAGE_PRIVATE] = "private"
+};
+
+static TupleDesc
+ResultDesc(FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return BlessTupleDesc(desc);
+}
+
+/*
+ * pipeann_index_info(regclass): one row on an index. Loads its codes.
+ */
+Datum
+pipeann_index_info(PG_FUNCTION_ARGS)
+{
+	Relation	index = PipeannOpenIndex(PG_GETARG_OID(0));
+	TupleDesc	desc = ResultDesc(fcinfo);
+	PipeannIndexView view;
+	const PipeannMeta *meta = &view.meta;
+	Datum		values[23];
+	bool		nulls[23] = {0};
+	int			n = 0;
+
+	PipeannOpenView(&view, index);
+	values[n++] = Int32GetDatum(meta->format);
+	values[n++] = Int32GetDatum(meta->layout.dim);
+	values[n++] = CStringGetTextDatum(metric_names[meta->layout.metric]);
+	values[n++] = CStringGetTextDatum(storage_names[meta->layout.storage]);
+	values[n++] = Int32GetDatum(meta->m);
+	values[n++] = Int32GetDatum(meta->ef_construction);
+	values[n++] = Int32GetDatum(meta->layout.pq_bytes);
+	values[n++] = Int64GetDatum((int64) meta->nodes);
+	values[n++] = Int64GetDatum(meta->graph_pages);
+	values[n++] = Int32GetDatum(meta->layout.slots_per_page);
+	values[n++] = Int32GetDatum(meta->layout.node_pages);
+	values[n++] = BoolGetDatum(view.image != NULL);
+	nulls[n] = view.image == NULL;
+	values[n++] = view.image == NULL ? (Datum) 0 :
+		CStringGetTextDatum(place_names[view.image->place]);
+	values[n++] = Int64GetDatum(view.image == NULL ? 0 :
+								(int64) view.image->bytes);
+	values[n++] = CStringGetTextDatum(PipeannIoMethodInUse());
+	values[n++] = BoolGetDatum(strcmp(PipeannIoFilesInUse(), "direct") == 0);
+	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
+								BLCKSZ);
+	values[n++] = Int32GetDatum((int32) meta->generation);
+	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
+	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_RECODING) != 0);
+	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
+	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
+	values[n++] = Int64GetDatum(view.image == NULL ? 0 :
+								PipeannCountHotPages(index, &meta->layout,
+													 view.image));
+	if (view.image != NULL)
+		PipeannImageRelease(view.image);
+	relation_close(index, AccessShareLock);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+/*
+ * The counters as columns, in their order in both functions.
+ */
+static int
+CounterColumns(const PipeannCounters *c, Datum *values)
+{
+	int			n = 0;
+
+	values[n++] = Int64GetDatum((int64) c->nodes_explored);
+	values[n++] = Int64GetDatum((int64) c->code_distances);
+	values[n++] = Int64GetDatum((int64) c->exact_distances);
+	values[n++] = Int64GetDatum((int64) c->page_hits);
+	values[n++] = Int64GetDatum((int64) c->page_reads);
+	values[n++] = Float8GetDatum(c->page_reads == 0 ? 0 :
+								 (double) c->in_flight_sum / c->page_reads);
+	values[n++] = Int64GetDatum((int64) c->in_flight_peak);
+	values[n++] = Int64GetDatum((int64) c->rounds);
+	values[n++] = Int64GetDatum((int64) c->wait_us);
+	values[n++] = Int64GetDatum((int64) c->retries);
+	values[n++] = Int64GetDatum((int64) c->rows_out_of_order);
+	return n;
+}
+
+/*
+ * pipeann_last_search(): counters of the last index scan of this session.
+ */
+Datum
+pipeann_last_search(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc = ResultDesc(fcinfo);
+	Datum		values[12];
+	bool		nulls[12] = {0};
+
+	values[0] = CStringGetTextDatum(PipeannSearchModeName(PipeannLastMode));
+	(void) CounterColumns(&PipeannLastCounters, values + 1);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+/*
+ * pipeann_stats(): counters summed per index of the current database.
+ */
+Datum
+pipeann_stats(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	PipeannIndexStats *stats;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	n = PipeannStatsCollect(&stats);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[13];
+		bool		nulls[13] = {0};
+
+		values[0] = ObjectIdGetDatum(stats[i].relid);
+		values[1] = Int64GetDatum((int64) stats[i].scans);
+		(void) CounterColumns(&stats[i].counters, values + 2);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+							 nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,192 @@
+/*
+ * prewarm.c
+ *		pipeann_prewarm(): an index's codes and hottest pages into memory.
+ *
+ * Where there is not room for all graph pages, those that searches wanted most
+ * of late go first, and where too few are known (the server has just started),
+ * those that most edges lead to.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "am/am.h"
+#include "fmgr.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "cache/hot.h"
+#include "utils/rel.h"
+
+PG_FUNCTION_INFO_V1(pipeann_prewarm);
+
+/* Of shared_buffers, the part that prewarming may fill. */
+#define PREWARM_PART 0.75
+
+typedef struct Rank
+{
+	uint32		page;
+	uint32		weight;
+} Rank;
+
+typedef struct Ranking
+{
+	const PipeannLayout *layout;
+	uint32		npages;
+	Rank	   *ranks;			/* [npages] */
+} Ranking;
+
+/* Neighbour ids come from disk: those of no page are passed over. */
+static void
+CountEdges(uint32 page, const char *nodes, void *arg)
+{
+	Ranking    *ranking = arg;
+	const PipeannLayout *l = ranking->layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+		int			degree = PipeannSlotIsNode(slot) ?
+			PipeannSlotDegree(l, slot) : 0;
+
+		for (int j = 0; j < degree; j++)
+		{
+			uint32		to = PipeannIdPage(l, slot->neighbors[j]);
+
+			if (to < ranking->npages && to != page)
+				ranking->ranks[to].weight++;
+		}
+	}
+}
+
+static void
+RankByEdges(const PipeannIndexView *view, Ranking *ranking)
+{
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  ranking->layout, view->map,
+												  &counters);
+
+	PipeannVisitPages(source, 0, ranking->npages, CountEdges, ranking);
+	PipeannSourceClose(source);
+}
+
+/*
+ * By what searches wanted. False when that is known of too few pages.
+ */
+static bool
+RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
+{
+	uint32		known = 0;
+
+	if (view->image == NULL || view->image->hot == NULL)
+		return false;
+	for (uint32 i = 0; i < ranking->npages; i++)
+	{
+		ranking->ranks[i].weight = PipeannHotGetCount(view->image->hot, i);
+		known += ranking->ranks[i].weight > 0;
+	}
+	if (known >= room)
+		return true;
+	for (uint32 i = 0; i < ranking->npages; i++)
+		ranking->ranks[i].weight = 0;
+	return false;
+}
+
+static int
+ByWeight(const void *a, const void *b)
+{
+	const Rank *x = a;
+	const Rank *y = b;
+
+	if (x->weight != y->weight)
+		return x->weight > y->weight ? -1 : 1;
+	return x->page < y->page ? -1 : x->page > y->page;
+}
+
+static int
+ByPage(const void *a, const void *b)
+{
+	const Rank *x = a;
+	const Rank *y = b;
+
+	return x->page < y->page ? -1 : x->page > y->page;
+}
+
+/*
+ * The pages to be read, in the order of the file, at most room of them.
+ */
+static uint32
+ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
+{
+	ranking->ranks = MemoryContextAllocHuge(CurrentMemoryContext,
+											mul_size(ranking->npages,
+													 sizeof(Rank)));
+	for (uint32 i = 0; i < ranking->npages; i++)
+	{
+		ranking->ranks[i].page = i;
+		ranking->ranks[i].weight = 0;
+	}
+	if (ranking->npages <= room)
+		return ranking->npages;
+	if (!RankByUse(view, ranking, room))
+		RankByEdges(view, ranking);
+	qsort(ranking->ranks, ranking->npages, sizeof(Rank), ByWeight);
+	qsort(ranking->ranks, room, sizeof(Rank), ByPage);
+	return room;
+}
+
+/*
+ * Blocks that may be read: what max_pages says, within what shared_buffers
+ * can take.
+ */
+static int64
+Room(FunctionCallInfo fcinfo)
+{
+	int64		room = (int64) (NBuffers * PREWARM_PART);
+
+	if (PG_ARGISNULL(1))
+		return room;
+	if (PG_GETARG_INT64(1) < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_pages must not be negative")));
+	return Min(room, PG_GETARG_INT64(1));
+}
+
+/*
+ * pipeann_prewarm(regclass, max_pages): load the codes, and graph pages into
+ * shared_buffers, the hottest if not all fit. Returns the number of blocks
+ * read.
+ */
+Datum
+pipeann_prewarm(PG_FUNCTION_ARGS)
+{
+	Relation	index;
+	PipeannIndexView view;
+	Ranking		ranking;
+	int			node_pages;
+	int64		room;
+	uint32		pages;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	index = PipeannOpenIndex(PG_GETARG_OID(0));
+	room = Room(fcinfo);
+	PipeannOpenView(&view, index);
+	node_pages = view.meta.layout.node_pages;
+	ranking.layout = &view.meta.layout;
+	ranking.npages = PipeannSourceCountPages(index, ranking.layout, view.map,
+											 view.meta.graph_pages);
+	pages = ChoosePages(&view, &ranking,
+						(uint32) Min(room / node_pages, PG_UINT32_MAX));
+	for (uint32 i = 0; i < pages; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannBringIn(index, ranking.layout, view.map, view.image,
+					   ranking.ranks[i].page);
+	}
+	pfree(ranking.ranks);
+	if (view.image != NULL)
+		PipeannImageRelease(view.image);
+	relation_close(index, AccessShareLock);
+	PG_RETURN_INT64((int64) pages * node_pages);
+}

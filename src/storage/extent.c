@@ -1,0 +1,283 @@
+/*
+ * extent.c
+ *		The extent map, and growing the file.
+ *
+ * Entry e of the map tells kind and ordinal of extent e. The first entries
+ * stand in the metapage, the others on pages of kind MAP, whose extents the
+ * metapage lists.
+ */
+#include "storage/storage.h"
+
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/snapmgr.h"
+#include "utils/rel.h"
+
+#define ENTRIES_PER_MAP_EXTENT (PIPEANN_EXTENT_USABLE * PIPEANN_MAP_PER_PAGE)
+
+/*
+ * Block and position of a map entry that is past the metapage's part.
+ */
+static BlockNumber
+MapEntryBlock(const PipeannMeta *meta, uint32 entry, uint32 *position)
+{
+	uint32		rest = entry - PIPEANN_MAP_INLINE;
+	uint32		extent = rest / ENTRIES_PER_MAP_EXTENT;
+	uint32		page = rest % ENTRIES_PER_MAP_EXTENT / PIPEANN_MAP_PER_PAGE;
+
+	Assert(extent < PIPEANN_MAP_EXTENTS);
+	*position = rest % PIPEANN_MAP_PER_PAGE;
+	return meta->map_extents[extent] * PIPEANN_EXTENT_BLOCKS + 1 + page;
+}
+
+static void
+MapError(Relation index, uint32 entry)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid extent map at entry %u",
+					RelationGetRelationName(index), entry),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(index))));
+}
+
+static void
+MapPut(Relation index, PipeannExtentMap *map, uint32 extent, uint32 entry)
+{
+	uint32		kind = PIPEANN_ENTRY_KIND(entry);
+	uint32		ordinal = PIPEANN_ENTRY_ORDINAL(entry);
+
+	if (kind >= PIPEANN_NUM_KINDS || ordinal >= map->count[kind])
+		MapError(index, extent);
+	map->extents[kind][ordinal] = extent;
+}
+
+/*
+ * The part of the map that stands on pages, a page at a time.
+ */
+static void
+LoadMapPages(Relation index, const PipeannMeta *meta, PipeannExtentMap *map)
+{
+	uint32		entry = PIPEANN_MAP_INLINE;
+
+	while (entry < meta->extents)
+	{
+		uint32		position;
+		BlockNumber blkno;
+		Buffer		buffer;
+		uint32	   *entries;
+
+		if ((entry - PIPEANN_MAP_INLINE) / ENTRIES_PER_MAP_EXTENT >=
+			PIPEANN_MAP_EXTENTS)
+			MapError(index, entry);
+		blkno = MapEntryBlock(meta, entry, &position);
+		buffer = PipeannReadBuffer(index, blkno, PIPEANN_MAP,
+								   BUFFER_LOCK_SHARE, false, NULL);
+		entries = (uint32 *) PipeannPagePayload(BufferGetPage(buffer));
+		for (; position < PIPEANN_MAP_PER_PAGE && entry < meta->extents;
+			 position++, entry++)
+			MapPut(index, map, entry, entries[position]);
+		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Every ordinal below its kind's count must have been filled in.
+ */
+static void
+CheckComplete(Relation index, const PipeannExtentMap *map)
+{
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		for (uint32 i = 0; i < map->count[kind]; i++)
+			if (map->extents[kind][i] == PIPEANN_INVALID_ID)
+				MapError(index, i);
+}
+
+void
+PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
+					 MemoryContext context, PipeannExtentMap *map)
+{
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+	{
+		Size		size = mul_size(meta->kind_extents[kind], sizeof(uint32));
+
+		map->count[kind] = meta->kind_extents[kind];
+		map->extents[kind] = MemoryContextAllocHuge(context, Max(size, 4));
+		memset(map->extents[kind], 0xFF, size);
+	}
+	for (uint32 i = 0; i < Min(meta->extents, PIPEANN_MAP_INLINE); i++)
+		MapPut(index, map, i, meta->map[i]);
+	LoadMapPages(index, meta, map);
+	CheckComplete(index, map);
+}
+
+void
+PipeannExtentMapFree(PipeannExtentMap *map)
+{
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		if (map->extents[kind] != NULL)
+			pfree(map->extents[kind]);
+	memset(map, 0, sizeof(*map));
+}
+
+/*
+ * Write a map entry that stands on a page, with its own WAL record. The page
+ * counts from when the metapage's number of extents covers the entry.
+ */
+static void
+WriteMapEntry(Relation index, const PipeannMeta *meta, uint32 extent,
+			  uint32 value)
+{
+	uint32		position;
+	BlockNumber blkno = MapEntryBlock(meta, extent, &position);
+	Buffer		buffer = PipeannGetBlock(index, blkno);
+	GenericXLogState *state = GenericXLogStart(index);
+	bool		is_new = PageIsNew(BufferGetPage(buffer));
+	Page		page;
+
+	page = GenericXLogRegisterBuffer(state, buffer,
+									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
+	if (is_new)
+		PipeannPageInit(page, PIPEANN_MAP);
+	((uint32 *) PipeannPagePayload(page))[position] = value;
+	PipeannPageSeal(page, blkno);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+PutEntry(Relation index, PipeannMeta *meta, uint32 extent, PipeannKind kind)
+{
+	uint32		value = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
+
+	if (extent < PIPEANN_MAP_INLINE)
+		meta->map[extent] = value;
+	else
+		WriteMapEntry(index, meta, extent, value);
+	meta->kind_extents[kind]++;
+}
+
+/*
+ * When the map itself needs room the next extent becomes a map extent. Its own
+ * entry is the first that it holds.
+ */
+static void
+GrowMap(Relation index, PipeannMeta *meta)
+{
+	uint32		rest = meta->extents - PIPEANN_MAP_INLINE;
+	uint32		ordinal = rest / ENTRIES_PER_MAP_EXTENT;
+
+	if (ordinal >= PIPEANN_MAP_EXTENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has reached its largest size",
+						RelationGetRelationName(index))));
+	meta->map_extents[ordinal] = meta->extents;
+	PutEntry(index, meta, meta->extents, PIPEANN_MAP);
+	meta->extents++;
+}
+
+void
+PipeannEmptyBlock(Relation index, BlockNumber blkno)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
+											RBM_ZERO_AND_LOCK, NULL);
+	Page		page = BufferGetPage(buffer);
+
+	START_CRIT_SECTION();
+	PipeannPageInit(page, PIPEANN_GRAPH);
+	PipeannPageFill(page, 0, true);
+	PipeannPageSeal(page, blkno);
+	MarkBufferDirty(buffer);
+	if (RelationNeedsWAL(index))
+		log_newpage_buffer(buffer, true);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Scans that began in a former layout go on in its extents. On this server they
+ * have snapshots, and when those have ended the metapage says so; only the next
+ * time an extent is wanted is one emptied, so that scans on a replica can tell
+ * (scan/scan.c). Former layouts' extents have entries in the metapage.
+ */
+static bool
+MayReuse(PipeannMeta *meta, PipeannKind kind)
+{
+	FullTransactionId since = FullTransactionIdFromU64(meta->free_xid);
+
+	if (kind != PIPEANN_GRAPH && kind != PIPEANN_NEXT_GRAPH)
+		return false;
+	if (meta->kind_extents[PIPEANN_FREE] == 0 ||
+		meta->extents > PIPEANN_MAP_INLINE)
+		return false;
+	if (meta->reusable == meta->layouts)
+		return true;
+	if (GlobalVisCheckRemovableFullXid(NULL, since))
+		meta->reusable = meta->layouts;
+	return false;
+}
+
+static uint32
+Reuse(Relation index, PipeannMeta *meta, PipeannKind kind)
+{
+	uint32		ordinal = meta->kind_extents[PIPEANN_FREE] - 1;
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+	uint32		extent = 0;
+	BlockNumber first;
+
+	while (extent < meta->extents &&
+		   meta->map[extent] != PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, ordinal))
+		extent++;
+	if (extent == meta->extents)
+		MapError(index, extent);
+	first = extent * PIPEANN_EXTENT_BLOCKS;
+	for (BlockNumber i = 1; i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
+		PipeannEmptyBlock(index, first + i);
+	meta->kind_extents[PIPEANN_FREE]--;
+	meta->map[extent] = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
+	meta->kind_extents[kind]++;
+	return extent;
+}
+
+uint32
+PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
+{
+	uint32		extent;
+
+	if (MayReuse(meta, kind))
+		return Reuse(index, meta, kind);
+	if (meta->extents >= PIPEANN_MAP_INLINE &&
+		(meta->extents - PIPEANN_MAP_INLINE) % ENTRIES_PER_MAP_EXTENT == 0)
+		GrowMap(index, meta);
+	extent = meta->extents;
+	PutEntry(index, meta, extent, kind);
+	meta->extents++;
+	return extent;
+}
+
+/*
+ * A crash may leave the file shorter than the map says, since extending it is
+ * not WAL-logged; so the file grows when a block is asked for.
+ */
+Buffer
+PipeannGetBlock(Relation index, BlockNumber blkno)
+{
+	Buffer		buffer;
+
+	if (blkno >= RelationGetNumberOfBlocks(index))
+	{
+		LockRelationForExtension(index, ExclusiveLock);
+		while (RelationGetNumberOfBlocks(index) <= blkno)
+		{
+			ReleaseBuffer(ReadBuffer(index, P_NEW));
+			CHECK_FOR_INTERRUPTS();
+		}
+		UnlockRelationForExtension(index, ExclusiveLock);
+	}
+	buffer = ReadBuffer(index, blkno);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	return buffer;
+}

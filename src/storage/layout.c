@@ -1,0 +1,87 @@
+/*
+ * layout.c
+ *		Where things are in a slot and how many slots a page has.
+ */
+#include "storage/storage.h"
+
+#include "pq/pq.h"
+
+/* At least this many heap TIDs stand in a slot: row versions of one vector. */
+#define MIN_INLINE_TIDS 3
+
+static uint32
+RoundUp4(uint32 size)
+{
+	return (size + 3) & ~(uint32) 3;
+}
+
+/*
+ * Bytes that a slot cannot do without.
+ */
+static uint32
+MinSlotSize(const PipeannLayout *l)
+{
+	return RoundUp4(PIPEANN_SLOT_HEADER +
+					l->max_degree * sizeof(uint32) +
+					MIN_INLINE_TIDS * sizeof(ItemPointerData)) +
+		RoundUp4(l->dim * PipeannElementSize(l->storage));
+}
+
+/*
+ * What is left on the page goes to the slots, as room for more TIDs.
+ */
+static void
+SetOffsets(PipeannLayout *l)
+{
+	uint32		vector_size = RoundUp4(l->dim * PipeannElementSize(l->storage));
+
+	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
+	l->vector_offset = l->slot_size - vector_size;
+	if (l->node_pages > 1)
+		l->vector_offset = RoundUp4(l->tids_offset +
+									MIN_INLINE_TIDS * sizeof(ItemPointerData));
+	l->inline_tids = Min((l->vector_offset - l->tids_offset) /
+						 sizeof(ItemPointerData), 32);
+}
+
+void
+PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
+				  PipeannStorage storage, int m, int pq_bytes, int fillfactor)
+{
+	uint32		min_size;
+
+	memset(l, 0, sizeof(*l));
+	l->dim = dim;
+	l->metric = metric;
+	l->storage = storage;
+	l->max_degree = 2 * m;
+	l->pq_bytes = pq_bytes > 0 ? Min(pq_bytes, dim) : PipeannPqAutoBytes(dim);
+
+	min_size = MinSlotSize(l);
+	if (min_size <= PIPEANN_PAYLOAD)
+	{
+		l->node_pages = 1;
+		l->slots_per_page = PIPEANN_PAYLOAD / min_size;
+		l->slot_size = (PIPEANN_PAYLOAD / l->slots_per_page) & ~3;
+	}
+	else
+	{
+		l->node_pages = (min_size + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
+		l->slots_per_page = 1;
+		l->slot_size = min_size;
+	}
+	l->fill = Max(1, l->slots_per_page * fillfactor / 100);
+	SetOffsets(l);
+}
+
+char *
+PipeannUnpackNode(const PipeannLayout *l, char *raw)
+{
+	char	   *nodes = raw + PIPEANN_CONTENTS_OFFSET;
+
+	for (int i = 1; i < l->node_pages; i++)
+		memmove(nodes + (Size) i * PIPEANN_PAYLOAD,
+				raw + (Size) i * BLCKSZ + PIPEANN_CONTENTS_OFFSET,
+				PIPEANN_PAYLOAD);
+	return nodes;
+}

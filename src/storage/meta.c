@@ -1,0 +1,146 @@
+/*
+ * meta.c
+ *		The metapage.
+ */
+#include "storage/storage.h"
+
+#include "utils/rel.h"
+
+void
+PipeannMetaInitPage(Page page, const PipeannMeta *meta)
+{
+	PipeannPageInit(page, PIPEANN_META);
+	memcpy(PipeannPageGetMeta(page), meta, sizeof(PipeannMeta));
+	PipeannPageSeal(page, PIPEANN_METAPAGE);
+}
+
+static void
+MetaError(Relation index, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid metapage at block %u",
+					RelationGetRelationName(index), PIPEANN_METAPAGE),
+			 errdetail_internal("%s", detail),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(index))));
+}
+
+/*
+ * The layout must be what PipeannLayoutInit() computes: nothing that is used
+ * as a size or a divisor is believed from disk.
+ */
+static void
+CheckLayout(Relation index, const PipeannMeta *meta)
+{
+	const PipeannLayout *have = &meta->layout;
+	PipeannLayout want;
+
+	if (have->dim < 1 || have->max_degree < 4 || have->max_degree % 2 != 0 ||
+		have->max_degree > 200 || have->pq_bytes < 1 ||
+		have->pq_bytes > have->dim ||
+		have->storage < PIPEANN_FLOAT4 || have->storage > PIPEANN_UINT8 ||
+		have->metric < PIPEANN_L2 || have->metric > PIPEANN_COSINE)
+		MetaError(index, "An option is out of range.");
+
+	PipeannLayoutInit(&want, have->dim, have->metric, have->storage,
+					  have->max_degree / 2, have->pq_bytes, 100);
+	if (have->fill < 1 || have->fill > want.slots_per_page)
+		MetaError(index, "The fill of a page is out of range.");
+	want.fill = have->fill;
+	if (memcmp(&want, have, sizeof(want)) != 0)
+		MetaError(index, "The page layout is inconsistent.");
+}
+
+static void
+CheckCounts(Relation index, const PipeannMeta *meta)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint64		graph_capacity;
+
+	if (meta->extents < 1 || meta->extents > MaxBlockNumber / PIPEANN_EXTENT_BLOCKS)
+		MetaError(index, "The number of extents is out of range.");
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		if (meta->kind_extents[kind] > meta->extents)
+			MetaError(index, "The number of extents is out of range.");
+
+	graph_capacity = (uint64) meta->kind_extents[PIPEANN_GRAPH] *
+		PipeannGraphPagesPerExtent(l);
+	if (meta->graph_pages > graph_capacity ||
+		(uint64) meta->graph_pages * l->slots_per_page >= PIPEANN_INVALID_ID)
+		MetaError(index, "The number of graph pages is out of range.");
+	if ((uint64) meta->entry_count >
+		(uint64) meta->graph_pages * l->slots_per_page ||
+		meta->entry_degree > 1024)
+		MetaError(index, "The entry graph is out of range.");
+}
+
+/*
+ * A format is told before anything else is looked at, so that the hint is
+ * right also when a later format changed the rest.
+ */
+static void
+CheckMeta(Relation index, const PipeannMeta *meta)
+{
+	if (meta->magic != PIPEANN_MAGIC)
+		MetaError(index, "The page has no pipeann magic number.");
+	if (meta->format != PIPEANN_FORMAT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" has format %u, but this version of pipeann reads format %d",
+						RelationGetRelationName(index), meta->format,
+						PIPEANN_FORMAT),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(index))));
+	CheckLayout(index, meta);
+	CheckCounts(index, meta);
+}
+
+void
+PipeannMetaRead(Relation index, PipeannMeta *meta)
+{
+	Buffer		buffer = PipeannReadBuffer(index, PIPEANN_METAPAGE,
+										   PIPEANN_META, BUFFER_LOCK_SHARE,
+										   false, NULL);
+
+	memcpy(meta, PipeannPageGetMeta(BufferGetPage(buffer)),
+		   sizeof(PipeannMeta));
+	UnlockReleaseBuffer(buffer);
+	CheckMeta(index, meta);
+}
+
+void
+PipeannMetaBegin(Relation index, PipeannMetaUpdate *update)
+{
+	update->buffer = PipeannReadBuffer(index, PIPEANN_METAPAGE, PIPEANN_META,
+									   BUFFER_LOCK_EXCLUSIVE, false, NULL);
+	update->state = GenericXLogStart(index);
+	update->meta = PipeannPageGetMeta(GenericXLogRegisterBuffer(update->state,
+																update->buffer, 0));
+	CheckMeta(index, update->meta);
+}
+
+void
+PipeannMetaEnd(PipeannMetaUpdate *update)
+{
+	Page		page = (Page) ((char *) update->meta - PIPEANN_CONTENTS_OFFSET);
+
+	PipeannPageSeal(page, PIPEANN_METAPAGE);
+	GenericXLogFinish(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+void
+PipeannMetaAbort(PipeannMetaUpdate *update)
+{
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+void
+PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
+{
+	meta->change_ring[meta->changes % PIPEANN_CHANGE_RING] = code_page;
+	meta->changes++;
+	meta->code_pages = Max(meta->code_pages, code_page + 1);
+}

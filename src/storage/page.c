@@ -1,0 +1,222 @@
+/*
+ * page.c
+ *		Making, sealing and checking pages.
+ */
+#include "storage/storage.h"
+
+#include "utils/rel.h"
+
+#define NUM_WORDS (BLCKSZ / sizeof(uint64))
+#define LANES 8
+
+/*
+ * Words between a prefetch and its use. A page that the disk has just written
+ * is in no cache, and this is the first to look at all of it.
+ */
+#define AHEAD (16 * LANES)
+
+/* Odd 64-bit constants. */
+#define PRIME_1 UINT64CONST(0x9E3779B97F4A7C15)
+#define PRIME_2 UINT64CONST(0xC2B2AE3D27D4EB4F)
+
+static inline uint64
+Mix(uint64 lane, uint64 word)
+{
+	lane = (lane ^ word) * PRIME_1;
+	return (lane << 31) | (lane >> 33);
+}
+
+static inline uint64
+WordAt(const char *page, uint32 i)
+{
+	uint64		word;
+
+	memcpy(&word, page + i * sizeof(uint64), sizeof(uint64));
+	return word;
+}
+
+/*
+ * The word with pd_checksum in it, without pd_checksum.
+ */
+static uint64
+HeaderWord(const char *page)
+{
+	PageHeaderData header;
+
+	memcpy(&header, page, SizeOfPageHeaderData);
+	header.pd_checksum = 0;
+	return WordAt((const char *) &header, 1);
+}
+
+/*
+ * The last word, without our own checksum.
+ */
+static uint64
+OpaqueWord(const char *page)
+{
+	PipeannPageOpaque opaque;
+	uint64		word;
+
+	memcpy(&opaque, page + BLCKSZ - sizeof(opaque), sizeof(opaque));
+	opaque.checksum = 0;
+	memcpy(&word, &opaque, sizeof(word));
+	return word;
+}
+
+/*
+ * A page's words are dealt to eight lanes, so that eight multiplications are
+ * under way at once. A step is one-to-one in the lane and in the word: no
+ * single changed word goes unnoticed by its lane.
+ */
+uint32
+PipeannPageChecksum(const char *page, BlockNumber blkno)
+{
+	uint64		lane[LANES];
+	uint64		hash = blkno;
+
+	/* the first and the last words, where something is left out */
+	lane[0] = Mix(PRIME_2, HeaderWord(page));
+	lane[1] = Mix(PRIME_2, OpaqueWord(page));
+	for (int i = 2; i < LANES; i++)
+		lane[i] = Mix(PRIME_2, WordAt(page, i));
+	lane[0] = Mix(lane[0], blkno);
+
+	for (uint32 i = LANES; i < NUM_WORDS - LANES; i += LANES)
+	{
+		__builtin_prefetch(page + Min(i + AHEAD, NUM_WORDS - 1) *
+						   sizeof(uint64));
+		lane[0] = Mix(lane[0], WordAt(page, i));
+		lane[1] = Mix(lane[1], WordAt(page, i + 1));
+		lane[2] = Mix(lane[2], WordAt(page, i + 2));
+		lane[3] = Mix(lane[3], WordAt(page, i + 3));
+		lane[4] = Mix(lane[4], WordAt(page, i + 4));
+		lane[5] = Mix(lane[5], WordAt(page, i + 5));
+		lane[6] = Mix(lane[6], WordAt(page, i + 6));
+		lane[7] = Mix(lane[7], WordAt(page, i + 7));
+	}
+	for (uint32 i = NUM_WORDS - LANES; i < NUM_WORDS - 1; i++)
+		lane[i % LANES] = Mix(lane[i % LANES], WordAt(page, i));
+
+	for (int i = 0; i < LANES; i++)
+	{
+		hash = (hash ^ lane[i]) * PRIME_2;
+		hash ^= hash >> 29;
+	}
+	return (uint32) (hash ^ (hash >> 32));
+}
+
+/*
+ * The page has no hole, which generic WAL and log_newpage would zero, until
+ * PipeannPageFill() makes one.
+ */
+void
+PipeannPageInit(Page page, PipeannKind kind)
+{
+	PipeannPageOpaque *opaque;
+
+	PageInit(page, BLCKSZ, sizeof(PipeannPageOpaque));
+	((PageHeader) page)->pd_lower = ((PageHeader) page)->pd_special;
+	((PageHeader) page)->pd_upper = ((PageHeader) page)->pd_special;
+	opaque = PipeannPageGetOpaque(page);
+	opaque->kind = kind;
+	opaque->page_id = PIPEANN_PAGE_ID;
+}
+
+void
+PipeannPageFill(Page page, Size used, bool is_new)
+{
+	PageHeader	header = (PageHeader) page;
+	Size		lower = PIPEANN_CONTENTS_OFFSET + used;
+
+	Assert(lower <= header->pd_special);
+	if (is_new || header->pd_lower < lower)
+		header->pd_lower = lower;
+}
+
+void
+PipeannPageSeal(Page page, BlockNumber blkno)
+{
+	PipeannPageGetOpaque(page)->checksum =
+		PipeannPageChecksum((char *) page, blkno);
+}
+
+/*
+ * The header is compared with constants before the special space is looked up
+ * through it.
+ */
+bool
+PipeannPageIsKind(const char *page, PipeannKind kind)
+{
+	const PageHeaderData *header = (const PageHeaderData *) page;
+	PipeannPageOpaque opaque;
+
+	if (header->pd_special != BLCKSZ - MAXALIGN(sizeof(PipeannPageOpaque)) ||
+		header->pd_lower < PIPEANN_CONTENTS_OFFSET ||
+		header->pd_lower > header->pd_special ||
+		header->pd_upper != header->pd_special)
+		return false;
+	memcpy(&opaque, page + header->pd_special, sizeof(opaque));
+	return opaque.page_id == PIPEANN_PAGE_ID && opaque.kind == kind;
+}
+
+/* Header, kind and our checksum. */
+static bool
+OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
+{
+	return PipeannPageIsKind(page, kind) &&
+		PipeannPageGetOpaque((Page) page)->checksum ==
+		PipeannPageChecksum(page, blkno);
+}
+
+/*
+ * A page is new when it is zero throughout: a rotten pd_upper alone must not
+ * make a page with contents look new.
+ */
+static bool
+PageIsZero(const char *page)
+{
+	const uint64 *words = (const uint64 *) page;
+
+	if (!PageIsNew((Page) page))
+		return false;
+	for (Size i = 0; i < NUM_WORDS; i++)
+		if (words[i] != 0)
+			return false;
+	return true;
+}
+
+/*
+ * Our checksum covers what PostgreSQL's does but for the LSN, which searches
+ * do not use, so theirs need not be computed as well.
+ */
+bool
+PipeannPageIsValid(const char *page, BlockNumber blkno, PipeannKind kind)
+{
+	return OwnChecksIn(page, blkno, kind) || PageIsZero(page);
+}
+
+void
+PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
+				 PipeannKind kind)
+{
+	if (!OwnChecksIn((char *) page, blkno, kind))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has an invalid page at block %u",
+						RelationGetRelationName(index), blkno),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(index))));
+}
+
+Buffer
+PipeannReadBuffer(Relation index, BlockNumber blkno, PipeannKind kind,
+				  int lockmode, bool new_ok, BufferAccessStrategy strategy)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
+											RBM_NORMAL, strategy);
+
+	LockBuffer(buffer, lockmode);
+	if (!(new_ok && PageIsZero((char *) BufferGetPage(buffer))))
+		PipeannPageCheck(index, BufferGetPage(buffer), blkno, kind);
+	return buffer;
+}

@@ -1,0 +1,201 @@
+/*
+ * clean.c
+ *		VACUUM's first pass: dead TIDs go, and what is left is taken down.
+ *
+ * A page is looked at under a share lock; only where there is something to
+ * remove it is locked exclusively and written.
+ */
+#include "postgres.h"
+
+#include "vacuum/vacuum.h"
+#include "commands/progress.h"
+#include "pgstat.h"
+#include "utils/rel.h"
+
+/*
+ * The TIDs that stand in a slot of either kind.
+ */
+static ItemPointerData *
+SlotTids(const PipeannLayout *l, PipeannSlot *slot, int *n)
+{
+	if (slot->flags & PIPEANN_SLOT_EXT)
+	{
+		*n = slot->length > 0 ? 0 : Min(slot->ntids, PipeannExtTids(l));
+		return (ItemPointerData *) PipeannSlotBody(slot);
+	}
+	*n = PipeannSlotInlineTids(l, slot);
+	return PipeannSlotTids(l, slot);
+}
+
+static bool
+IsEmptyExt(const PipeannSlot *slot)
+{
+	return (slot->flags & PIPEANN_SLOT_EXT) && slot->length == 0 &&
+		slot->ntids == 0;
+}
+
+/*
+ * Whether a slot in use has anything to remove.
+ */
+static bool
+NeedsCleaning(const PipeannVacuum *v, PipeannSlot *slot)
+{
+	int			n;
+	ItemPointerData *tids = SlotTids(&v->view.meta.layout, slot, &n);
+
+	if (IsEmptyExt(slot) && !(slot->flags & PIPEANN_SLOT_CLOSED))
+		return true;
+	for (int i = 0; i < n && v->callback != NULL; i++)
+		if (v->callback(&tids[i], v->callback_state))
+			return true;
+	return false;
+}
+
+static bool
+PageNeedsCleaning(const PipeannVacuum *v, Page page)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if ((slot->flags & PIPEANN_SLOT_USED) && NeedsCleaning(v, slot))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Take the dead TIDs out. An overflow slot that has none left takes no more.
+ */
+static void
+CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
+{
+	int			n;
+	int			kept = 0;
+	ItemPointerData *tids = SlotTids(&v->view.meta.layout, slot, &n);
+
+	for (int i = 0; i < n; i++)
+		if (v->callback == NULL || !v->callback(&tids[i], v->callback_state))
+			tids[kept++] = tids[i];
+	if (kept < n)
+		slot->ntids = kept;
+	if (IsEmptyExt(slot))
+		slot->flags |= PIPEANN_SLOT_CLOSED;
+	v->stats->tuples_removed += n - kept;
+}
+
+/*
+ * The page is locked exclusively.
+ */
+static void
+CleanLocked(PipeannVacuum *v, Buffer buffer)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	GenericXLogState *xlog = GenericXLogStart(v->view.index);
+	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (slot->flags & PIPEANN_SLOT_USED)
+			CleanSlot(v, slot);
+	}
+	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
+	GenericXLogFinish(xlog);
+}
+
+static void
+AddOwner(PipeannVacuum *v, uint32 owner)
+{
+	if (v->nowners > 0 && v->owners[v->nowners - 1] == owner)
+		return;
+	if (v->nowners == v->owners_size)
+	{
+		v->owners_size = Max(64, v->owners_size * 2);
+		v->owners = v->owners == NULL ?
+			PipeannAlloc(mul_size(v->owners_size, sizeof(uint32))) :
+			PipeannRealloc(v->owners,
+						   mul_size(v->owners_size, sizeof(uint32)));
+	}
+	v->owners[v->nowners++] = owner;
+}
+
+/*
+ * Take down what a slot is now.
+ */
+static void
+NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
+{
+	int			n;
+
+	(void) SlotTids(&v->view.meta.layout, slot, &n);
+	v->stats->num_index_tuples += n;
+	if (PipeannSlotIsLive(slot))
+		PipeannBitsAdd(&v->live, id);
+	else if (PipeannSlotIsDead(slot))
+	{
+		PipeannBitsAdd(&v->dead, id);
+		if (slot->flags & PIPEANN_SLOT_WIDE)
+			v->wide_died = true;
+	}
+	else if (slot->length > 0)
+		PipeannBitsAdd(&v->parts, id);
+	else if (slot->flags & PIPEANN_SLOT_CLOSED)
+	{
+		PipeannBitsAdd(&v->garbage, id);
+		AddOwner(v, slot->owner);
+	}
+}
+
+static void
+NotePage(PipeannVacuum *v, uint32 number, Page page)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (slot->flags & PIPEANN_SLOT_USED)
+			NoteSlot(v, PipeannVacuumId(v, number, i), slot);
+	}
+	PipeannVacuumNoteFree(v, number, page, false);
+}
+
+static void
+CleanPage(PipeannVacuum *v, uint32 number)
+{
+	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_SHARE);
+
+	if (!BufferIsValid(buffer))
+		return;
+	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
+	{
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		PipeannVacuumNote(v);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		CleanLocked(v, buffer);
+	}
+	NotePage(v, number, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Pages added while this runs hold no row that was dead when it began.
+ */
+void
+PipeannVacuumClean(PipeannVacuum *v)
+{
+	PipeannVacuumPass(v);
+	if (v->info->report_progress)
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, v->pages);
+	for (uint32 page = 0; page < v->pages; page++)
+	{
+		CleanPage(v, page);
+		if (v->info->report_progress)
+			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
+	}
+}

@@ -1,0 +1,215 @@
+/*
+ * entry.c
+ *		VACUUM puts live nodes in the places of dead ones in the entry graph, and
+ *		in that of the root.
+ *
+ * A dead node's place goes to the nearest of its live neighbours that has none
+ * yet. The edges there are between places, so they stay, and lead about where
+ * they led. A dead node without a live neighbour keeps its place, and with it
+ * its slot. Who takes the root's place is the root from then on.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "vacuum/vacuum.h"
+#include "distance/distance.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+typedef struct Entries
+{
+	PipeannVacuum *v;
+	PipeannBits taken;			/* nodes of the entry graph */
+	PipeannSlot *slot;
+	float	   *x;
+	float	   *y;
+} Entries;
+
+static float
+CodeDistance(Entries *e, uint32 id)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+
+	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->y);
+	return PipeannKernel->l2[PIPEANN_FLOAT4] (e->x, e->y, codes->pq.dim);
+}
+
+/*
+ * The nearest live neighbour of a node and, to look further from, the nearest
+ * dead one, INVALID_ID where there is none. Those of the entry graph are
+ * passed over.
+ */
+static void
+NearestNeighbors(Entries *e, uint32 id, uint32 *live, uint32 *dead)
+{
+	const PipeannIndexView *view = &e->v->view;
+	float		least_live = INFINITY;
+	float		least_dead = INFINITY;
+	int			degree;
+
+	*live = *dead = PIPEANN_INVALID_ID;
+	PipeannSlotCopy(view, id, e->slot);
+	degree = PipeannSlotDegree(&view->meta.layout, e->slot);
+	for (int i = 0; i < degree; i++)
+	{
+		uint32		neighbor = e->slot->neighbors[i];
+		float		dist;
+
+		if (neighbor >= e->v->ids || neighbor >= view->codes.ncodes ||
+			PipeannBitsHas(&e->taken, neighbor))
+			continue;
+		dist = CodeDistance(e, neighbor);
+		if (PipeannBitsHas(&e->v->live, neighbor) && dist < least_live)
+		{
+			*live = neighbor;
+			least_live = dist;
+		}
+		if (PipeannBitsHas(&e->v->dead, neighbor) && dist < least_dead)
+		{
+			*dead = neighbor;
+			least_dead = dist;
+		}
+	}
+}
+
+/*
+ * Who takes the place of a dead node, or INVALID_ID.
+ */
+static uint32
+FindHeir(Entries *e, uint32 id)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+	uint32		heir;
+	uint32		dead;
+	uint32		none;
+
+	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->x);
+	NearestNeighbors(e, id, &heir, &dead);
+	if (heir == PIPEANN_INVALID_ID && dead != PIPEANN_INVALID_ID)
+		NearestNeighbors(e, dead, &heir, &none);
+	return heir;
+}
+
+/*
+ * One record for the id and the count of changes: wherever VACUUM or replay
+ * ends, images know that they have to be brought up to date.
+ */
+static void
+Write(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
+{
+	PipeannMetaUpdate update;
+	Buffer		buffer;
+
+	PipeannMetaBegin(v->view.index, &update);
+	buffer = PipeannStreamPut(v->view.index, v->view.map, PIPEANN_ENTRY,
+							  v->view.meta.entry_first, place, id,
+							  update.state);
+	update.meta->entry_changes++;
+	if (update.meta->root == old)
+		update.meta->root = id;
+	PipeannMetaEnd(&update);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+Replace(Entries *e, uint32 place, uint32 id)
+{
+	PipeannVacuum *v = e->v;
+	uint32		heir = FindHeir(e, id);
+
+	if (heir == PIPEANN_INVALID_ID)
+		return;
+	Write(v, place, id, heir);
+	PipeannBitsAdd(&e->taken, heir);
+}
+
+static uint32
+FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
+{
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		id = ids == NULL ? i : ids[i];
+
+		if (id < v->ids && PipeannBitsHas(&v->live, id))
+			return id;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * A root that is to be freed gives way: where there are no codes, so no entry
+ * graph, to any live node, a neighbour if possible.
+ */
+static void
+ReplaceRoot(Entries *e)
+{
+	PipeannVacuum *v = e->v;
+	const PipeannCodes *codes = &v->view.codes;
+	uint32		root = v->view.meta.root;
+	uint32		heir;
+	PipeannMetaUpdate update;
+
+	if (root < v->ids &&
+		(PipeannBitsHas(&v->live, root) || PipeannBitsHas(&e->taken, root)))
+		return;
+	if (v->view.image != NULL)
+		heir = FirstLive(v, codes->entry_ids, codes->entry_count);
+	else
+	{
+		PipeannSlotCopy(&v->view, root, e->slot);
+		heir = FirstLive(v, e->slot->neighbors,
+						 PipeannSlotDegree(&v->view.meta.layout, e->slot));
+		if (heir == PIPEANN_INVALID_ID)
+			heir = FirstLive(v, NULL, v->ids);
+	}
+	if (heir == PIPEANN_INVALID_ID)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->root = heir;
+	PipeannMetaEnd(&update);
+}
+
+static void
+NoteRoot(PipeannVacuum *v, uint32 old_root)
+{
+	PipeannRefreshView(&v->view);
+	v->old_root = v->view.meta.root == old_root ? PIPEANN_INVALID_ID :
+		old_root;
+}
+
+/*
+ * Before inserts are awaited: those that begin later know the new ones.
+ * Whoever writes another entry graph shuts this out like an insert.
+ */
+void
+PipeannVacuumEntries(PipeannVacuum *v)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	const PipeannCodes *codes = &v->view.codes;
+	Entries		e = {.v = v};
+	uint32		root;
+
+	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+	PipeannRefreshView(&v->view);
+	root = v->view.meta.root;
+	PipeannVacuumSet(v, &e.taken);
+	e.slot = PipeannSlotAlloc(l);
+	e.x = palloc(mul_size(l->dim, sizeof(float)));
+	e.y = palloc(mul_size(l->dim, sizeof(float)));
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		if (codes->entry_ids[i] < v->ids)
+			PipeannBitsAdd(&e.taken, codes->entry_ids[i]);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+	{
+		uint32		id = codes->entry_ids[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
+			Replace(&e, i, id);
+	}
+	PipeannRefreshView(&v->view);
+	ReplaceRoot(&e);
+	NoteRoot(v, root);
+	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+}

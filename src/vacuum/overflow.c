@@ -1,0 +1,219 @@
+/*
+ * overflow.c
+ *		VACUUM takes overflow slots out of their chains.
+ *
+ * A slot of TIDs that is empty was closed by the first pass, so nobody fills
+ * it any more. Inserters only ever put a slot in front of a chain, so the link
+ * to a closed slot can be led past it; only the node's own link may have
+ * changed meanwhile. What is out of its chain is garbage: scans that still
+ * know of it find out (chain.c).
+ */
+#include "postgres.h"
+
+#include "vacuum/vacuum.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+/*
+ * Lock a slot's page shared. It may have been given out after the first pass.
+ */
+static Buffer
+ReadSlot(const PipeannVacuum *v, uint32 id, PipeannSlot **slot)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	BlockNumber blkno = PipeannViewBlock(&v->view, PipeannIdPage(l, id));
+	Buffer		buffer;
+
+	CHECK_FOR_INTERRUPTS();
+	if (blkno == InvalidBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has an invalid overflow slot %u",
+						RelationGetRelationName(v->view.index), id),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(v->view.index))));
+	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH,
+							   BUFFER_LOCK_SHARE, false, v->info->strategy);
+	*slot = PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
+						  PipeannIdSlot(l, id));
+	return buffer;
+}
+
+/*
+ * The next slot of a chain, from here on, that is not closed.
+ */
+static uint32
+NextOpen(const PipeannVacuum *v, uint32 id)
+{
+	while (id != PIPEANN_INVALID_ID)
+	{
+		PipeannSlot *slot;
+		Buffer		buffer = ReadSlot(v, id, &slot);
+		bool		closed = (slot->flags & PIPEANN_SLOT_EXT) &&
+			(slot->flags & PIPEANN_SLOT_CLOSED);
+		uint32		next = slot->ext_tids;
+
+		UnlockReleaseBuffer(buffer);
+		if (!closed)
+			break;
+		id = next;
+	}
+	return id;
+}
+
+static uint32
+LinkOf(const PipeannVacuum *v, uint32 id, bool *is_node)
+{
+	PipeannSlot *slot;
+	Buffer		buffer = ReadSlot(v, id, &slot);
+	uint32		next = slot->ext_tids;
+
+	*is_node = PipeannSlotIsNode(slot);
+	UnlockReleaseBuffer(buffer);
+	return next;
+}
+
+/*
+ * Lead a link past closed slots. False if it has changed.
+ */
+static bool
+SetLink(PipeannVacuum *v, uint32 id, uint32 from, uint32 to)
+{
+	PipeannSlotUpdate update;
+
+	PipeannSlotBegin(&v->view, id, &update);
+	if (update.slot->ext_tids != from)
+	{
+		PipeannSlotAbort(&update);
+		return false;
+	}
+	update.slot->ext_tids = to;
+	if (PipeannSlotIsDead(update.slot))
+	{
+		PipeannBitsRemove(&v->live, id);
+		PipeannBitsAdd(&v->dead, id);
+		if (update.slot->flags & PIPEANN_SLOT_WIDE)
+			v->wide_died = true;
+	}
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+static void
+CleanChain(PipeannVacuum *v, uint32 owner)
+{
+	bool		is_node;
+	uint32		at = owner;
+	uint32		next = LinkOf(v, owner, &is_node);
+
+	if (!is_node)
+		return;
+	while (next != PIPEANN_INVALID_ID)
+	{
+		uint32		open = NextOpen(v, next);
+
+		if (open != next && !SetLink(v, at, next, open))
+		{
+			next = LinkOf(v, at, &is_node);
+			continue;
+		}
+		at = open;
+		next = at == PIPEANN_INVALID_ID ? at : LinkOf(v, at, &is_node);
+	}
+}
+
+static int
+CompareIds(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+void
+PipeannVacuumChains(PipeannVacuum *v)
+{
+	if (v->nowners == 0)
+		return;
+	qsort(v->owners, v->nowners, sizeof(uint32), CompareIds);
+	for (uint32 i = 0; i < v->nowners; i++)
+		if ((i == 0 || v->owners[i] != v->owners[i - 1]) &&
+			v->owners[i] < v->ids)
+			CleanChain(v, v->owners[i]);
+}
+
+/*
+ * A live node's wide vector is no garbage.
+ */
+static void
+KeepParts(PipeannVacuum *v, uint32 first)
+{
+	uint32		next = first;
+
+	while (next < v->ids && PipeannBitsHas(&v->parts, next))
+	{
+		PipeannSlot *slot;
+		Buffer		buffer = ReadSlot(v, next, &slot);
+
+		PipeannBitsRemove(&v->parts, next);
+		next = slot->ext_vec;
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+/*
+ * Wide nodes of a page; their parts may stand on the page itself, so they are
+ * followed after it is let go of.
+ */
+static int
+WideNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
+	const char *nodes;
+	int			n = 0;
+
+	if (!BufferIsValid(buffer))
+		return 0;
+	nodes = PipeannPagePayload(BufferGetPage(buffer));
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
+		if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_WIDE))
+			firsts[n++] = slot->ext_vec;
+	}
+	UnlockReleaseBuffer(buffer);
+	return n;
+}
+
+/*
+ * Parts of wide vectors that no live node leads to: their nodes have died, or
+ * were never written. Those are few, so they are looked for only when there is
+ * a reason. Inserts under way when the parts were taken down have ended.
+ */
+void
+PipeannVacuumParts(PipeannVacuum *v)
+{
+	uint32	   *firsts;
+
+	if (v->parts.count == 0 || !(v->wide_died || v->interrupted))
+		return;
+	firsts = palloc(v->view.meta.layout.slots_per_page * sizeof(uint32));
+	PipeannVacuumPass(v);
+	for (uint32 page = 0; page < v->pages; page++)
+	{
+		int			n = WideNodes(v, page, firsts);
+
+		for (int i = 0; i < n; i++)
+			KeepParts(v, firsts[i]);
+	}
+	for (uint32 id = 0; id < v->ids && v->parts.count > 0; id++)
+		if (PipeannBitsHas(&v->parts, id))
+		{
+			PipeannBitsAdd(&v->garbage, id);
+			PipeannBitsRemove(&v->parts, id);
+		}
+	pfree(firsts);
+}

@@ -1,0 +1,96 @@
+/*
+ * release.c
+ *		VACUUM's last pass: slots that nothing leads to any more are free.
+ */
+#include "postgres.h"
+
+#include "vacuum/vacuum.h"
+#include "utils/rel.h"
+
+/*
+ * Note in the free space map, and count, what room a page has. Slots that a
+ * build leaves free (fillfactor) are for new nodes near those of the page; the
+ * last page is tried anyway.
+ */
+void
+PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	uint32		used = 0;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (PipeannSlotAt(l, PipeannPagePayload(buffer), i)->flags &
+			PIPEANN_SLOT_USED)
+			used++;
+	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
+		return;
+	v->free_pages++;
+	PipeannFreeRecord(&v->view, page, l->fill - used);
+	if (used > 0)
+		return;
+	v->stats->pages_deleted += l->node_pages;
+	v->stats->pages_free += l->node_pages;
+	if (changed)
+		v->stats->pages_newly_deleted += l->node_pages;
+}
+
+static bool
+IsFreed(const PipeannVacuum *v, uint32 id)
+{
+	return PipeannBitsHas(&v->garbage, id) || PipeannVacuumFrees(v, id);
+}
+
+static bool
+HasFreed(const PipeannVacuum *v, uint32 page)
+{
+	for (uint32 i = 0; i < v->view.meta.layout.slots_per_page; i++)
+		if (IsFreed(v, PipeannVacuumId(v, page, i)))
+			return true;
+	return false;
+}
+
+/*
+ * The next user of the slot sets all of it.
+ */
+static void
+FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
+{
+	if (PipeannSlotIsNode(slot))
+		v->freed++;
+	memset(slot, 0, PIPEANN_SLOT_HEADER);
+}
+
+static void
+ReleasePage(PipeannVacuum *v, uint32 number)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
+	GenericXLogState *xlog;
+	Page		page;
+
+	if (!BufferIsValid(buffer))
+		return;
+	xlog = GenericXLogStart(v->view.index);
+	page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (IsFreed(v, PipeannVacuumId(v, number, i)) &&
+			!PipeannSlotIsLive(slot))
+			FreeSlot(v, slot);
+	}
+	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
+	GenericXLogFinish(xlog);
+	PipeannVacuumNoteFree(v, number, BufferGetPage(buffer), true);
+	UnlockReleaseBuffer(buffer);
+}
+
+void
+PipeannVacuumRelease(PipeannVacuum *v)
+{
+	PipeannVacuumPass(v);
+	for (uint32 page = 0; page < v->pages; page++)
+		if (HasFreed(v, page))
+			ReleasePage(v, page);
+}

@@ -1,0 +1,311 @@
+/*
+ * vacuum.c
+ *		Removing dead rows: the callbacks, and the order of the steps.
+ *
+ * A pass over the graph pages takes dead TIDs out of nodes and overflow slots.
+ * Nodes that have no row left are taken out of the neighbour lists, and then
+ * their slots are free. What is dead is seen from the pages alone, so a later
+ * VACUUM goes on where one was interrupted; a flag in the metapage tells it to
+ * do so even if no further row is dead. See src/README, "VACUUM".
+ */
+#include "postgres.h"
+
+#include "base/pause.h"
+#include "vacuum/vacuum.h"
+#include "commands/progress.h"
+#include "commands/vacuum.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/freespace.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+void
+PipeannVacuumDelay(void)
+{
+#if PG_VERSION_NUM >= 180000
+	vacuum_delay_point(false);
+#else
+	vacuum_delay_point();
+#endif
+}
+
+void
+PipeannVacuumSet(PipeannVacuum *v, PipeannBits *set)
+{
+	set->bits = PipeannAllocZero(v->ids / 8 + 1);
+	set->count = 0;
+}
+
+/*
+ * The same for a set that has ids in it.
+ */
+static void
+GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
+{
+	PipeannBits old = *set;
+
+	PipeannVacuumSet(v, set);
+	memcpy(set->bits, old.bits, old_ids / 8 + 1);
+	set->count = old.count;
+	pfree(old.bits);
+}
+
+void
+PipeannVacuumPass(PipeannVacuum *v)
+{
+	const PipeannIndexView *view = &v->view;
+
+	v->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
+									   view->map, view->meta.graph_pages);
+	v->pages = Min(v->pages, v->ids / view->meta.layout.slots_per_page);
+	v->prefetched = 0;
+}
+
+static void
+Prefetch(PipeannVacuum *v, uint32 page)
+{
+	Relation	index = v->view.index;
+	uint32		ahead =
+		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
+	uint32		end = Min((uint64) page + ahead + 1, v->pages);
+
+	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
+		 v->prefetched++)
+		PrefetchBuffer(index, MAIN_FORKNUM,
+					   PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+										 v->prefetched));
+}
+
+Buffer
+PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
+{
+	BlockNumber blkno = PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+										  page);
+	Buffer		buffer;
+
+	PipeannVacuumDelay();
+	PIPEANN_PAUSE("vacuum-page");
+	Prefetch(v, page);
+	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
+							   true, v->info->strategy);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		return buffer;
+	UnlockReleaseBuffer(buffer);
+	return InvalidBuffer;
+}
+
+void
+PipeannVacuumNote(PipeannVacuum *v)
+{
+	PipeannMetaUpdate update;
+
+	if (v->noted)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->flags |= PIPEANN_META_REPAIRING;
+	PipeannMetaEnd(&update);
+	v->noted = true;
+}
+
+/*
+ * Wait for inserts that began before all dead nodes were dead. Later ones
+ * neither join nor choose these.
+ */
+static void
+AwaitInserts(PipeannVacuum *v)
+{
+	uint32		old_ids = v->ids;
+
+	PipeannVacuumNote(v);
+	LockPage(v->view.index, PIPEANN_METAPAGE, ExclusiveLock);
+	UnlockPage(v->view.index, PIPEANN_METAPAGE, ExclusiveLock);
+
+	PipeannRefreshView(&v->view);
+	v->ids = Max(old_ids, PipeannViewIds(&v->view));
+	GrowSet(v, &v->live, old_ids);
+	GrowSet(v, &v->dead, old_ids);
+	GrowSet(v, &v->garbage, old_ids);
+	GrowSet(v, &v->parts, old_ids);
+}
+
+/*
+ * Those of the entry graph stay while they are there.
+ */
+static uint32
+FindEntries(PipeannVacuum *v)
+{
+	uint32		dead = 0;
+
+	PipeannVacuumSet(v, &v->entry);
+	for (uint32 i = 0; i < v->view.codes.entry_count; i++)
+	{
+		uint32		id = v->view.codes.entry_ids[i];
+
+		if (id >= v->ids)
+			continue;
+		PipeannBitsAdd(&v->entry, id);
+		if (PipeannBitsHas(&v->dead, id))
+			dead++;
+	}
+	return dead;
+}
+
+/*
+ * All is done. A VACUUM that was interrupted may have left a wrong number of
+ * nodes behind; what was counted now is right if nothing was inserted since.
+ */
+static void
+NoteDone(PipeannVacuum *v, uint32 entry_dead)
+{
+	PipeannMetaUpdate update;
+
+	if (!v->noted)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->flags &= ~PIPEANN_META_REPAIRING;
+	if (v->free_pages > 0)
+		update.meta->flags |= PIPEANN_META_HAS_FREE;
+	if (v->interrupted && update.meta->nodes == v->nodes)
+		update.meta->nodes = v->live.count + v->dead.count;
+	update.meta->nodes -= Min(v->freed, update.meta->nodes);
+	update.meta->entry_dead = entry_dead;
+	PipeannMetaEnd(&update);
+	if (v->free_pages > 0)
+		FreeSpaceMapVacuum(v->view.index);
+}
+
+static void
+Tell(const PipeannVacuum *v, uint32 entry_dead)
+{
+	ereport(v->info->message_level,
+			(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again",
+					RelationGetRelationName(v->view.index),
+					(unsigned long long) v->freed, entry_dead,
+					(unsigned long long) v->lists,
+					(unsigned long long) v->relinked)));
+}
+
+/*
+ * Dead nodes of the entry graph that are known of are no work.
+ */
+static bool
+HasWork(const PipeannVacuum *v, uint32 entry_dead)
+{
+	return v->noted &&
+		(v->interrupted || v->dead.count > entry_dead ||
+		 v->garbage.count > 0);
+}
+
+static void
+Vacuum(PipeannVacuum *v)
+{
+	uint32		entry_dead;
+
+	PipeannOpenView(&v->view, v->info->index);
+	v->nodes = v->view.meta.nodes;
+	entry_dead = v->view.meta.entry_dead;
+	v->interrupted = v->noted =
+		(v->view.meta.flags & PIPEANN_META_REPAIRING) != 0;
+	v->ids = PipeannViewIds(&v->view);
+	PipeannVacuumSet(v, &v->live);
+	PipeannVacuumSet(v, &v->dead);
+	PipeannVacuumSet(v, &v->garbage);
+	PipeannVacuumSet(v, &v->parts);
+
+	PipeannVacuumClean(v);
+	PipeannVacuumChains(v);
+	if (HasWork(v, entry_dead))
+	{
+		/* whoever recodes must not find a freed slot used anew */
+		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+		PipeannVacuumEntries(v);
+		PIPEANN_PAUSE("vacuum-cleaned");
+		AwaitInserts(v);
+		entry_dead = FindEntries(v);
+		PipeannVacuumParts(v);
+		PipeannVacuumRepair(v);
+		PipeannVacuumRelease(v);
+		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+		Tell(v, entry_dead);
+	}
+	NoteDone(v, entry_dead);
+}
+
+/*
+ * callback may be NULL: then this only ends what was begun.
+ */
+static void
+VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+			IndexBulkDeleteCallback callback, void *callback_state)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann vacuum",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	PipeannVacuum v;
+
+	memset(&v, 0, sizeof(v));
+	v.info = info;
+	v.stats = stats;
+	v.callback = callback;
+	v.callback_state = callback_state;
+	LockPage(info->index, PIPEANN_LAYOUT_LOCK, ShareLock);
+	stats->estimated_count = false;
+	stats->num_index_tuples = 0;
+	stats->pages_deleted = 0;
+	stats->pages_free = 0;
+	Vacuum(&v);
+	UnlockPage(info->index, PIPEANN_LAYOUT_LOCK, ShareLock);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+IndexBulkDeleteResult *
+pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+				  IndexBulkDeleteCallback callback, void *callback_state)
+{
+	if (stats == NULL)
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+	VacuumIndex(info, stats, callback, callback_state);
+	return stats;
+}
+
+/*
+ * Whether a VACUUM has left something to do.
+ */
+static bool
+WasInterrupted(Relation index)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	bool		interrupted;
+
+	PipeannMetaRead(index, meta);
+	interrupted = (meta->flags & PIPEANN_META_REPAIRING) != 0;
+	pfree(meta);
+	return interrupted;
+}
+
+IndexBulkDeleteResult *
+pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	if (info->analyze_only)
+		return stats;
+	PipeannRecodeIfDrifted(info->index);
+	if (stats == NULL)
+	{
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+		if (WasInterrupted(info->index))
+			VacuumIndex(info, stats, NULL, NULL);
+		else
+		{
+			stats->num_index_tuples = info->num_heap_tuples;
+			stats->estimated_count = true;
+		}
+	}
+	stats->num_pages = RelationGetNumberOfBlocks(info->index);
+	return stats;
+}

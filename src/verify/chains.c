@@ -1,0 +1,241 @@
+/*
+ * chains.c
+ *		Overflow slots: chains of TIDs and of wide vectors.
+ *
+ * A chain is walked from its node, so slots that nobody owns, which a crash
+ * between writing and linking them leaves, do not matter.
+ */
+#include "postgres.h"
+
+#include "verify/verify.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+
+/*
+ * Brent's way of noticing a cycle: the slot at the last power of two steps is
+ * met again.
+ */
+typedef struct CycleGuard
+{
+	uint32		mark;
+	uint64		steps;
+	uint64		power;
+} CycleGuard;
+
+static bool
+MetAgain(CycleGuard *guard, uint32 id)
+{
+	if (guard->steps > 0 && id == guard->mark)
+		return true;
+	if (++guard->steps == guard->power)
+	{
+		guard->mark = id;
+		guard->power *= 2;
+	}
+	else if (guard->steps == 1)
+		guard->mark = id;
+	return false;
+}
+
+static bool
+IsExt(const PipeannSlot *slot)
+{
+	const uint16 both = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+
+	return (slot->flags & both) == both;
+}
+
+static const char *
+CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
+{
+	if (!IsExt(ext))
+		return "refers to an overflow slot that is none";
+	if (vector)
+	{
+		if (ext->length == 0 || ext->length > PipeannExtBytes(l) ||
+			ext->ntids != 0)
+			return "has an overflow slot with an invalid part of a vector";
+		return NULL;
+	}
+	if (ext->ntids > PipeannExtTids(l) || ext->length != 0)
+		return "has an overflow slot with an invalid number of TIDs";
+	return NULL;
+}
+
+const char *
+PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
+					  bool vector, PipeannChainVisit visit, void *arg)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannSlot *ext = PipeannSlotAlloc(l);
+	uint32		id = vector ? node->ext_vec : node->ext_tids;
+	Size		left = vector ? mul_size(l->dim, sizeof(float)) : 0;
+	CycleGuard	guard = {PIPEANN_INVALID_ID, 0, 1};
+	const char *problem = NULL;
+
+	while (problem == NULL && id != PIPEANN_INVALID_ID)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!PipeannCheckReadSlot(check, id, ext))
+			problem = "refers to an overflow slot that does not exist";
+		else if (MetAgain(&guard, id))
+			problem = "has a cycle in its overflow chain";
+		else
+			problem = CheckExt(l, ext, vector);
+		if (problem != NULL)
+			break;
+		if (vector && ext->length > left)
+			problem = "has a wide vector of the wrong length";
+		else
+		{
+			left -= vector ? ext->length : 0;
+			visit(id, ext, arg);
+			id = vector ? ext->ext_vec : ext->ext_tids;
+		}
+	}
+	if (problem == NULL && left > 0)
+		problem = "has a wide vector of the wrong length";
+	pfree(ext);
+	return problem;
+}
+
+static void
+Ignore(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	(void) id;
+	(void) ext;
+	(void) arg;
+}
+
+static const char *
+WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
+{
+	bool		wide = (slot->flags & PIPEANN_SLOT_WIDE) != 0;
+	const char *problem;
+
+	if (wide && slot->ext_vec == PIPEANN_INVALID_ID)
+		return "has a wide vector without a chain";
+	if (!wide && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
+		return "has the chain of a wide vector, but none";
+	if (slot->ext_tids != PIPEANN_INVALID_ID)
+	{
+		problem = PipeannCheckWalkChain(check, slot, false, Ignore, NULL);
+		if (problem != NULL)
+			return problem;
+	}
+	return wide ? PipeannCheckWalkChain(check, slot, true, Ignore, NULL) :
+		NULL;
+}
+
+/*
+ * A slot of the chain may have been given to another one since the node was
+ * read.
+ */
+void
+PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	PipeannSlot *again;
+	const char *problem;
+
+	if (slot->ext_tids == PIPEANN_INVALID_ID &&
+		(slot->error != 0 || slot->ext_vec == PIPEANN_INVALID_ID) &&
+		!(slot->flags & PIPEANN_SLOT_WIDE))
+		return;
+	check->chains = true;
+	problem = WalkBoth(check, slot);
+	again = PipeannSlotAlloc(&check->view.meta.layout);
+	for (int i = 0; problem != NULL && i < PIPEANN_CHECK_TRIES; i++)
+	{
+		PipeannCheckPause();
+		PipeannCheckRefresh(check);
+		if (!PipeannCheckReadSlot(check, id, again) ||
+			!PipeannSlotIsNode(again))
+			problem = NULL;
+		else
+			problem = WalkBoth(check, again);
+	}
+	pfree(again);
+	if (problem != NULL)
+		PipeannCheckReport(check, id, problem);
+}
+
+static void
+TakePart(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	char	  **next = arg;
+
+	(void) id;
+	memcpy(*next, PipeannSlotBody(ext), ext->length);
+	*next += ext->length;
+}
+
+bool
+PipeannCheckWideVector(const PipeannCheck *check, const PipeannSlot *node,
+					   float *x)
+{
+	char	   *next = (char *) x;
+
+	return PipeannCheckWalkChain(check, node, true, TakePart, &next) == NULL;
+}
+
+/*
+ * One owner's walk.
+ */
+typedef struct Owner
+{
+	PipeannCheck *check;
+	uint32		id;
+} Owner;
+
+static void
+Own(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	Owner	   *owner = arg;
+	PipeannCheck *check = owner->check;
+
+	(void) ext;
+	if (id >= check->size)
+		return;
+	if (check->seen[id] & PIPEANN_SEEN_OWNED)
+	{
+		check->shared = true;
+		check->shared_by = owner->id;
+	}
+	check->seen[id] |= PIPEANN_SEEN_OWNED;
+}
+
+static void
+OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	Owner		owner = {check, id};
+
+	if (!PipeannSlotIsNode(slot))
+		return;
+	if (slot->ext_tids != PIPEANN_INVALID_ID)
+		(void) PipeannCheckWalkChain(check, slot, false, Own, &owner);
+	if (slot->flags & PIPEANN_SLOT_WIDE)
+		(void) PipeannCheckWalkChain(check, slot, true, Own, &owner);
+}
+
+/*
+ * A slot that went from one chain to another during a sweep was met in both;
+ * that does not happen to the same index every time.
+ */
+void
+PipeannCheckOwners(PipeannCheck *check)
+{
+	if (!check->chains)
+		return;
+	for (int i = 0; i < PIPEANN_CHECK_TRIES; i++)
+	{
+		check->shared = false;
+		for (uint32 id = 0; id < check->size; id++)
+			check->seen[id] &= ~PIPEANN_SEEN_OWNED;
+		PipeannCheckSweep(check, NULL, OwnChains);
+		if (!check->shared)
+			return;
+		PipeannCheckPause();
+	}
+	PipeannCheckReport(check, check->shared_by,
+					   "has an overflow slot that is another node's too");
+}

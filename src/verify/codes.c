@@ -1,0 +1,382 @@
+/*
+ * codes.c
+ *		What follows from a node's vector, its aux value and its code, and what
+ *		is kept in memory besides: codebook and entry graph.
+ *
+ * Build, switch and insert come to a vector's code on ways that round in
+ * different places. A code is right if each of its centroids is the nearest one
+ * but for that.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "verify/verify.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+/* Relative and absolute errors of an element: of computing, of halves. */
+#define FLOAT_ERROR 1e-6
+#define HALF_ERROR (1.0 / 1024)
+#define HALF_SMALLEST (1.0 / (1 << 24))
+
+/* Of a distance computed in single precision. */
+#define DISTANCE_ERROR 1e-4
+
+/* A node's vector. */
+typedef struct Value
+{
+	const float *x;				/* as stored */
+	const float *full;			/* of a wide node, else x */
+	double		norm;			/* of full */
+	double		relative;		/* errors of x */
+	double		absolute;
+	double		error;			/* what the node says of it, or 0 */
+} Value;
+
+/* Looks at the entry graph while VACUUM may be changing it. */
+#define ENTRY_TRIES 50
+
+/*
+ * False if a wide node's chain is being changed, that is, the node too.
+ */
+static bool
+TakeValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	bool		half = l->storage == PIPEANN_FLOAT2;
+
+	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	value->x = value->full = x;
+	value->relative = half ? HALF_ERROR : FLOAT_ERROR;
+	value->absolute = half ? HALF_SMALLEST : 0;
+	value->error = PipeannSlotError(l, slot);
+	if (slot->flags & PIPEANN_SLOT_WIDE)
+	{
+		float	   *full = palloc(mul_size(l->dim, sizeof(float)));
+
+		if (!PipeannCheckWideVector(check, slot, full))
+			return false;
+		value->full = full;
+	}
+	value->norm = PipeannNorm(value->full, l->dim);
+	return true;
+}
+
+/* By how much a vector's norm may be another than that of x. */
+static double
+NormError(const Value *value, int dim)
+{
+	return value->error > 0 ? value->error + FLOAT_ERROR * value->norm :
+		2 * (value->relative * value->norm + value->absolute * sqrt(dim));
+}
+
+static bool
+AuxIsRight(const PipeannCheck *check, const PipeannSlot *slot,
+		   const Value *value)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+
+	switch (l->metric)
+	{
+		case PIPEANN_COSINE:
+			if (value->norm <= NormError(value, l->dim))
+				return slot->aux > 0;
+			return fabs(slot->aux * value->norm - 1) <=
+				1.001 * NormError(value, l->dim) / value->norm;
+		default:
+			return slot->aux == 0;
+	}
+}
+
+static double
+Distance(const PipeannPq *pq, int chunk, int code, const float *x)
+{
+	const float *centroids = pq->centroids + pq->offset[chunk] + code;
+	double		sum = 0;
+
+	for (int d = 0; d < pq->len[chunk]; d++)
+	{
+		double		diff = x[pq->start[chunk] + d] -
+			(double) centroids[(Size) d * PIPEANN_CENTROIDS];
+
+		sum += diff * diff;
+	}
+	return sqrt(sum);
+}
+
+/*
+ * A vector that is off by e may be nearer by 2 e to another centroid. scale is
+ * the length that was made 1.
+ */
+static bool
+ChunkIsRight(const PipeannPq *pq, int chunk, const Value *value,
+			 const float *x, double scale, uint8 code, uint8 nearest)
+{
+	double		norm = PipeannNorm(x + pq->start[chunk], pq->len[chunk]);
+	double		error = value->relative * norm +
+		value->absolute * sqrt(pq->len[chunk]) / scale;
+	double		have = Distance(pq, chunk, code, x);
+	double		want = Distance(pq, chunk, nearest, x);
+
+	return have <= want * (1 + DISTANCE_ERROR) + 2 * error +
+		FLOAT_ERROR * norm;
+}
+
+static bool
+IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
+		 const uint8 *code)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannPq *pq = &view->codes.pq;
+	const float *point = x;
+	double		scale = 1;
+	uint8	   *want = palloc(pq->nchunks);
+
+	if (view->meta.layout.metric == PIPEANN_COSINE)
+	{
+		float	   *normalized = palloc(mul_size(pq->dim, sizeof(float)));
+
+		scale = PipeannNorm(x, pq->dim);
+		PipeannNormalize(x, pq->dim, normalized);
+		point = normalized;
+	}
+	PipeannPqEncode(pq, point, want);
+	for (int i = 0; i < pq->nchunks; i++)
+		if (code[i] != want[i] &&
+			!ChunkIsRight(pq, i, value, point, scale, code[i], want[i]))
+			return false;
+	return true;
+}
+
+static BlockNumber
+CodesBlock(const PipeannIndexView *view, uint32 page)
+{
+	return PipeannPlainBlock(view->map,
+							 PipeannCodesKind(view->meta.generation), page);
+}
+
+/*
+ * The code as it stands on its page, or NULL if that does not exist.
+ */
+static const uint8 *
+CodeOnPage(PipeannCheck *check, uint32 id, bool again)
+{
+	const PipeannIndexView *view = &check->view;
+	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
+	uint32		page = id / per_page;
+	BlockNumber blkno = CodesBlock(view, page);
+	Buffer		buffer;
+
+	if (page != check->code_page || again)
+	{
+		check->code_page = PIPEANN_INVALID_ID;
+		if (blkno == InvalidBlockNumber ||
+			blkno >= RelationGetNumberOfBlocks(view->index))
+			return NULL;
+		buffer = PipeannReadBuffer(view->index, blkno,
+								   PipeannCodesKind(view->meta.generation),
+								   BUFFER_LOCK_SHARE, true, check->strategy);
+		if (PageIsNew(BufferGetPage(buffer)))
+			memset(check->codes, 0, PIPEANN_PAYLOAD);
+		else
+			memcpy(check->codes, PipeannPagePayload(BufferGetPage(buffer)),
+				   PIPEANN_PAYLOAD);
+		UnlockReleaseBuffer(buffer);
+		check->code_page = page;
+	}
+	return check->codes + (Size) (id % per_page) * view->meta.layout.pq_bytes;
+}
+
+/*
+ * What is wrong with a node's code, or NULL.
+ */
+static const char *
+CodeProblem(PipeannCheck *check, uint32 id, const Value *value, bool again)
+{
+	const PipeannIndexView *view = &check->view;
+	const uint8 *code = CodeOnPage(check, id, again);
+
+	if (code == NULL)
+		return "has no code";
+	if (!IsCodeOf(check, value, value->full, code) &&
+		!IsCodeOf(check, value, value->x, code))
+		return psprintf("does not have the code of its vector at block %u",
+						CodesBlock(view, check->code_page));
+	if (id >= view->codes.ncodes)
+		return "has no code in memory";
+	if (memcmp(code, PipeannCodeAt(&view->codes, id),
+			   view->meta.layout.pq_bytes) != 0)
+		return "has another code in memory than on its page";
+	return NULL;
+}
+
+static const char *
+StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
+			   const Value *value)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
+	char	   *rounded;
+
+	if (!(slot->flags & PIPEANN_SLOT_WIDE))
+		return NULL;
+	rounded = palloc(size);
+	PipeannVectorFromFloat(value->full, l->storage, l->dim, rounded);
+	return memcmp(rounded, PipeannSlotVector(l, slot), size) == 0 ? NULL :
+		"has a wide vector that is not the one rounded in its slot";
+}
+
+static const char *
+VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
+			  bool again)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	const char *problem;
+	Value		value;
+
+	if (!TakeValue(check, slot, &value))
+		return NULL;			/* told elsewhere, if it stays so */
+	if (!isfinite(value.norm))
+		return l->storage == PIPEANN_FLOAT2 ? NULL :
+			"has a vector with an element that is not a finite number";
+	problem = StorageProblem(check, slot, &value);
+	if (problem == NULL && !AuxIsRight(check, slot, &value))
+		problem = "does not have the aux value of its vector";
+	if (problem == NULL && check->view.image != NULL)
+		problem = CodeProblem(check, id, &value, again);
+	return problem;
+}
+
+/*
+ * A node that somebody is just inserting, or that a crash or error left, may
+ * lack its code. A settled one may not; its slot does not change any more.
+ */
+void
+PipeannCheckVector(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	const char *problem = VectorProblem(check, id, slot, false);
+
+	for (int i = 0; problem != NULL && i < PIPEANN_CHECK_TRIES; i++)
+	{
+		if (!PipeannCheckIsSettled(check, slot))
+			return;
+		PipeannCheckRefresh(check);
+		problem = VectorProblem(check, id, slot, true);
+		if (problem != NULL)
+			PipeannCheckPause();
+	}
+	if (problem != NULL)
+		PipeannCheckReport(check, id, problem);
+}
+
+static void
+ReportMemory(const PipeannCheck *check, const char *what)
+{
+	const char *name = RelationGetRelationName(check->view.index);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" is corrupted: %s", name, what),
+			 errhint("Run REINDEX INDEX \"%s\".", name)));
+}
+
+static void
+CheckCodebook(const PipeannCheck *check)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannPq *pq = &view->codes.pq;
+	Size		count = PipeannPqCentroidCount(pq->dim);
+	float	   *centroids = PipeannAlloc(mul_size(count, sizeof(float)));
+
+	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
+					  PipeannCodebookFirst(&view->meta.layout,
+										   view->meta.generation), centroids,
+					  mul_size(count, sizeof(float)));
+	if (memcmp(centroids, pq->centroids, count * sizeof(float)) != 0)
+		ReportMemory(check, "the codebook in memory is not the one on pages");
+	for (Size i = 0; i < count; i++)
+		if (!isfinite(centroids[i]))
+			ReportMemory(check, "the codebook has an element that is not a finite number");
+	pfree(centroids);
+}
+
+static bool
+EntryGraphIsSame(const PipeannCheck *check, const uint32 *stream, Size size)
+{
+	const PipeannCodes *codes = &check->view.codes;
+	Size		neighbors = (Size) codes->entry_count * codes->entry_degree;
+
+	return codes->entry_count == check->view.meta.entry_count &&
+		memcmp(stream, codes->entry_ids,
+			   codes->entry_count * sizeof(uint32)) == 0 &&
+		memcmp(stream + size / sizeof(uint32) - neighbors,
+			   codes->entry_neighbors, neighbors * sizeof(uint32)) == 0;
+}
+
+static uint32 *
+ReadEntryGraph(const PipeannCheck *check, Size *size)
+{
+	const PipeannIndexView *view = &check->view;
+	uint32	   *stream;
+
+	*size = PipeannEntryBytes(view->codes.entry_count,
+							  view->codes.entry_degree);
+	stream = PipeannAlloc(Max(*size, 1));
+	PipeannStreamRead(view->index, view->map, PIPEANN_ENTRY,
+					  view->meta.entry_first, stream, *size);
+	return stream;
+}
+
+/* An entry node that is no node, or INVALID_ID. */
+static uint32
+FindNoNode(PipeannCheck *check, const uint32 *ids)
+{
+	for (uint32 i = 0; i < check->view.codes.entry_count; i++)
+		if (ids[i] < check->ids && !PipeannCheckIsNodeNow(check, ids[i]))
+			return ids[i];
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * Ids and neighbours in range were seen to when it was loaded. VACUUM may be
+ * replacing ids meanwhile and freeing the former ones, so what is wrong is
+ * looked at again.
+ */
+static void
+CheckEntryGraph(PipeannCheck *check)
+{
+	uint32		id = PIPEANN_INVALID_ID;
+	bool		same = false;
+
+	for (int i = 0; i <= ENTRY_TRIES; i++)
+	{
+		Size		size;
+		uint32	   *stream;
+
+		if (i > 0)
+		{
+			PipeannCheckPause();
+			PipeannCheckRefresh(check);
+		}
+		stream = ReadEntryGraph(check, &size);
+		same = EntryGraphIsSame(check, stream, size);
+		id = same ? FindNoNode(check, stream) : PIPEANN_INVALID_ID;
+		pfree(stream);
+		if (same && id == PIPEANN_INVALID_ID)
+			return;
+	}
+	if (!same)
+		ReportMemory(check,
+					 "the entry graph in memory is not the one on pages");
+	PipeannCheckReport(check, id, "is in the entry graph but is not a node");
+}
+
+void
+PipeannCheckStreams(PipeannCheck *check)
+{
+	CheckCodebook(check);
+	CheckEntryGraph(check);
+}

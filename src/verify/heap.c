@@ -1,0 +1,461 @@
+/*
+ * heap.c
+ *		The index's TIDs against each other and against the table.
+ *
+ * TIDs are gathered with the hash of their node's vector, as many at a time as
+ * maintenance_work_mem holds: those of a range of the table's blocks. The
+ * table's rows, as our snapshot sees them, are looked up among them. VACUUM
+ * cannot remove any of these.
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "verify/verify.h"
+#include "catalog/index.h"
+#include "common/hashfn.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#define FIRST_SIZE 1024
+
+/* Rows of a range that are not found are looked for again, so many at most. */
+#define MAX_MISSING 64
+
+typedef struct TidEntry
+{
+	uint64		tid;			/* block << 16 | offset */
+	uint32		id;				/* of the node */
+	uint32		hash;			/* of its vector */
+} TidEntry;
+
+typedef struct Missing
+{
+	ItemPointerData tid;
+	uint32		hash;
+} Missing;
+
+struct PipeannTidSet
+{
+	BlockNumber from;			/* of the range */
+	BlockNumber to;				/* first one after it */
+	bool		hash_vectors;
+	uint64		n;
+	uint64		size;
+	TidEntry   *entries;
+	uint32		id;				/* node whose TIDs are added */
+	uint32		hash;
+	int			missing_count;
+	Missing		missing[MAX_MISSING];
+	char	   *vector;			/* a row's vector as a slot has it */
+};
+
+static uint64
+TidKey(const ItemPointerData *tid)
+{
+	return (uint64) ItemPointerGetBlockNumberNoCheck(tid) << 16 |
+		ItemPointerGetOffsetNumberNoCheck(tid);
+}
+
+static bool
+IsVisible(const PipeannCheck *check, const ItemPointerData *tids, int n)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(check->heap);
+
+	for (int i = 0; i < n; i++)
+	{
+		ItemPointerData tid = tids[i];
+
+		if (ItemPointerGetBlockNumberNoCheck(&tid) < blocks &&
+			table_index_fetch_tuple_check(check->heap, &tid, check->snapshot,
+										  NULL))
+			return true;
+	}
+	return false;
+}
+
+typedef struct Visibility
+{
+	const PipeannCheck *check;
+	bool		visible;
+} Visibility;
+
+static void
+LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	Visibility *visibility = arg;
+
+	(void) id;
+	if (!visibility->visible)
+		visibility->visible =
+			IsVisible(visibility->check,
+					  (const ItemPointerData *) PipeannSlotBody(ext),
+					  ext->ntids);
+}
+
+bool
+PipeannCheckIsSettled(const PipeannCheck *check, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	Visibility	visibility = {check, false};
+
+	if (IsVisible(check, PipeannSlotTids(l, slot),
+				  PipeannSlotInlineTids(l, slot)))
+		return true;
+	(void) PipeannCheckWalkChain(check, slot, false, LookAtExt, &visibility);
+	return visibility.visible;
+}
+
+static void
+AddTids(PipeannTidSet *set, const ItemPointerData *tids, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tids[i]);
+
+		if (block < set->from || block >= set->to)
+			continue;
+		if (set->n == set->size)
+		{
+			set->size = set->size == 0 ? FIRST_SIZE : set->size * 2;
+			set->entries = set->entries == NULL ?
+				PipeannAlloc(mul_size(set->size, sizeof(TidEntry))) :
+				PipeannRealloc(set->entries,
+							   mul_size(set->size, sizeof(TidEntry)));
+		}
+		set->entries[set->n].tid = TidKey(&tids[i]);
+		set->entries[set->n].id = set->id;
+		set->entries[set->n].hash = set->hash;
+		set->n++;
+	}
+}
+
+static void
+AddExt(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	(void) id;
+	AddTids(arg, (const ItemPointerData *) PipeannSlotBody(ext), ext->ntids);
+}
+
+static uint32
+HashVector(const void *vector, Size size)
+{
+	return hash_bytes(vector, (int) size);
+}
+
+/*
+ * A wide node's vector is the one in its chain. If that is changing the node
+ * is, and no row that we see is its. Of one that was rounded a hash was kept.
+ */
+static uint32
+HashNode(const PipeannCheck *check, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	float	   *full;
+
+	if (PipeannSlotError(l, slot) > 0)
+		return slot->hash;
+	if (!(slot->flags & PIPEANN_SLOT_WIDE))
+		return HashVector(PipeannSlotVector(l, slot),
+						  mul_size(l->dim, PipeannElementSize(l->storage)));
+	full = palloc0(mul_size(l->dim, sizeof(float)));
+	(void) PipeannCheckWideVector(check, slot, full);
+	return HashVector(full, mul_size(l->dim, sizeof(float)));
+}
+
+static void
+TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannTidSet *set = check->set;
+	MemoryContext old;
+
+	if (!PipeannSlotIsNode(slot))
+		return;
+	old = MemoryContextSwitchTo(check->scratch);
+	set->id = id;
+	set->hash = set->hash_vectors ? HashNode(check, slot) : 0;
+	MemoryContextSwitchTo(old);
+	AddTids(set, PipeannSlotTids(l, slot), PipeannSlotInlineTids(l, slot));
+	if (slot->ext_tids != PIPEANN_INVALID_ID)
+		(void) PipeannCheckWalkChain(check, slot, false, AddExt, set);
+	MemoryContextReset(check->scratch);
+}
+
+static int
+CompareEntries(const void *a, const void *b)
+{
+	const TidEntry *x = a;
+	const TidEntry *y = b;
+
+	if (x->tid != y->tid)
+		return x->tid < y->tid ? -1 : 1;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void
+FillSet(PipeannCheck *check)
+{
+	PipeannTidSet *set = check->set;
+
+	set->n = 0;
+	PipeannCheckRefresh(check);
+	PipeannCheckSweep(check, NULL, TakeTids);
+	if (set->n > 0)
+		qsort(set->entries, set->n, sizeof(TidEntry), CompareEntries);
+}
+
+/*
+ * How often a TID is in a list.
+ */
+typedef struct TidCount
+{
+	uint64		tid;
+	int			count;
+} TidCount;
+
+static void
+CountTid(TidCount *count, const ItemPointerData *tids, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (TidKey(&tids[i]) == count->tid)
+			count->count++;
+}
+
+static void
+CountTidInExt(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	(void) id;
+	CountTid(arg, (const ItemPointerData *) PipeannSlotBody(ext), ext->ntids);
+}
+
+static int
+CountInNode(const PipeannCheck *check, uint32 id, uint64 tid)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	TidCount	count = {tid, 0};
+
+	if (PipeannCheckReadSlot(check, id, slot) && PipeannSlotIsNode(slot))
+	{
+		CountTid(&count, PipeannSlotTids(l, slot),
+				 PipeannSlotInlineTids(l, slot));
+		(void) PipeannCheckWalkChain(check, slot, false, CountTidInExt,
+									 &count);
+	}
+	pfree(slot);
+	return count.count;
+}
+
+/*
+ * The row of one may have been removed and another one have come in its place
+ * since we read the one and before we read the other. Looked at in turn, they
+ * do not both have it for long.
+ */
+static bool
+HaveBoth(const PipeannCheck *check, const TidEntry *a, const TidEntry *b)
+{
+	if (a->id == b->id)
+		return CountInNode(check, a->id, a->tid) > 1;
+	return CountInNode(check, a->id, a->tid) > 0 &&
+		CountInNode(check, b->id, a->tid) > 0 &&
+		CountInNode(check, a->id, a->tid) > 0;
+}
+
+static void
+CheckTwice(const PipeannCheck *check)
+{
+	const PipeannTidSet *set = check->set;
+
+	for (uint64 i = 1; i < set->n; i++)
+	{
+		const TidEntry *a = &set->entries[i - 1];
+		const TidEntry *b = &set->entries[i];
+		int			tries = 0;
+
+		if (a->tid != b->tid)
+			continue;
+		while (tries < PIPEANN_CHECK_TRIES && HaveBoth(check, a, b))
+		{
+			PipeannCheckPause();
+			tries++;
+		}
+		if (tries == PIPEANN_CHECK_TRIES)
+			PipeannCheckReport(check, b->id,
+							   psprintf("has heap TID (%u,%u), which node %u has too",
+										(BlockNumber) (a->tid >> 16),
+										(OffsetNumber) (a->tid & 0xFFFF),
+										a->id));
+	}
+}
+
+static const TidEntry *
+FindTid(const PipeannTidSet *set, const ItemPointerData *tid)
+{
+	uint64		key = TidKey(tid);
+	uint64		low = 0;
+	uint64		high = set->n;
+
+	while (low < high)
+	{
+		uint64		middle = (low + high) / 2;
+
+		if (set->entries[middle].tid < key)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < set->n && set->entries[low].tid == key ?
+		&set->entries[low] : NULL;
+}
+
+/*
+ * As HashNode() has it of a row's node. Of halves that kept no hash it is that of
+ * what they are: the row does not tell whether its node is one of those.
+ */
+static uint32
+HashRow(const PipeannCheck *check, const float *x, bool rounded)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+
+	if (PipeannIsWide(&check->view.meta, x, PipeannNorm(x, l->dim)))
+		return HashVector(x, mul_size(l->dim, sizeof(float)));
+	if (l->storage == PIPEANN_FLOAT2 && !rounded)
+		return PipeannVectorHash(x, l->dim);
+	PipeannVectorFromFloat(x, l->storage, l->dim, check->set->vector);
+	return HashVector(check->set->vector,
+					  mul_size(l->dim, PipeannElementSize(l->storage)));
+}
+
+static void
+LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
+		  bool tuple_is_alive, void *arg)
+{
+	PipeannCheck *check = arg;
+	PipeannTidSet *set = check->set;
+	const PipeannLayout *l = &check->view.meta.layout;
+	const TidEntry *entry;
+	MemoryContext old;
+	const float *x;
+
+	(void) index;
+	(void) tuple_is_alive;
+	if (isnull[0])
+		return;
+	old = MemoryContextSwitchTo(check->scratch);
+	x = PipeannDatumElements(values[0], l->dim);
+	if (PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
+	{
+		uint32		hash = HashRow(check, x, false);
+
+		entry = FindTid(set, tid);
+		if (entry != NULL && entry->hash != hash)
+			hash = HashRow(check, x, true);
+		if ((entry == NULL || entry->hash != hash) &&
+			set->missing_count < MAX_MISSING)
+		{
+			set->missing[set->missing_count].tid = *tid;
+			set->missing[set->missing_count].hash = hash;
+			set->missing_count++;
+		}
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(check->scratch);
+}
+
+static void
+ReportRow(const PipeannCheck *check, const Missing *missing,
+		  const TidEntry *entry)
+{
+	const char *name = RelationGetRelationName(check->view.index);
+
+	if (entry != NULL)
+		PipeannCheckReport(check, entry->id,
+						   psprintf("has another vector than its row (%u,%u) in table \"%s\"",
+									ItemPointerGetBlockNumberNoCheck(&missing->tid),
+									ItemPointerGetOffsetNumberNoCheck(&missing->tid),
+									RelationGetRelationName(check->heap)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" is corrupted: row (%u,%u) of table \"%s\" is not in it",
+					name, ItemPointerGetBlockNumberNoCheck(&missing->tid),
+					ItemPointerGetOffsetNumberNoCheck(&missing->tid),
+					RelationGetRelationName(check->heap)),
+			 errhint("Run REINDEX INDEX \"%s\".", name)));
+}
+
+/*
+ * A row that the snapshot sees was in the index before we began, but its TID
+ * may have been moved to a slot that we had passed.
+ */
+static void
+CheckMissing(PipeannCheck *check)
+{
+	PipeannTidSet *set = check->set;
+
+	for (int i = 0; set->missing_count > 0 && i < PIPEANN_CHECK_TRIES; i++)
+	{
+		int			left = 0;
+
+		PipeannCheckPause();
+		FillSet(check);
+		for (int j = 0; j < set->missing_count; j++)
+		{
+			const Missing *missing = &set->missing[j];
+			const TidEntry *entry = FindTid(set, &missing->tid);
+
+			if (entry != NULL && entry->hash == missing->hash)
+				continue;
+			if (i == PIPEANN_CHECK_TRIES - 1)
+				ReportRow(check, missing, entry);
+			set->missing[left++] = *missing;
+		}
+		set->missing_count = left;
+	}
+}
+
+/*
+ * As CREATE INDEX CONCURRENTLY would see the rows, with our snapshot.
+ */
+static void
+LookUpRows(PipeannCheck *check, BlockNumber blocks)
+{
+	PipeannTidSet *set = check->set;
+	IndexInfo  *info = BuildIndexInfo(check->view.index);
+	TableScanDesc scan = table_beginscan_strat(check->heap, check->snapshot,
+											   0, NULL, true, false);
+
+	info->ii_Concurrent = true;
+	table_index_build_range_scan(check->heap, check->view.index, info, false,
+								 false, false, set->from,
+								 Min(set->to, blocks) - set->from, LookUpRow,
+								 check, scan);
+}
+
+void
+PipeannCheckTids(PipeannCheck *check, bool heapallindexed)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(check->heap);
+	uint64		bytes = (uint64) check->tids * sizeof(TidEntry);
+	uint64		ranges = bytes / ((uint64) maintenance_work_mem * 1024) + 1;
+	BlockNumber part = (BlockNumber) (blocks / ranges) + 1;
+	PipeannTidSet set;
+
+	memset(&set, 0, sizeof(set));
+	set.hash_vectors = heapallindexed;
+	set.vector = palloc(mul_size(check->view.meta.layout.dim, sizeof(float)));
+	check->set = &set;
+	for (set.from = 0; set.from == 0 || set.from < blocks; set.from = set.to)
+	{
+		set.to = blocks - set.from > part ? set.from + part : MaxBlockNumber;
+		FillSet(check);
+		CheckTwice(check);
+		if (heapallindexed && set.from < blocks)
+			LookUpRows(check, blocks);
+		CheckMissing(check);
+	}
+	if (set.entries != NULL)
+		pfree(set.entries);
+	check->set = NULL;
+}

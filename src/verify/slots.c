@@ -1,0 +1,96 @@
+/*
+ * slots.c
+ *		Each slot by itself: flags, counts, TIDs, chains, vector.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "verify/verify.h"
+
+#define KNOWN_FLAGS \
+	(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT | PIPEANN_SLOT_WIDE | \
+	 PIPEANN_SLOT_CLOSED)
+
+static void
+CheckFlags(const PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	if (slot->flags & ~KNOWN_FLAGS)
+		PipeannCheckReport(check, id, "has unknown flags");
+	if (slot->flags != 0 && !(slot->flags & PIPEANN_SLOT_USED))
+		PipeannCheckReport(check, id, "is free but has flags");
+	if ((slot->flags & PIPEANN_SLOT_EXT) && (slot->flags & PIPEANN_SLOT_WIDE))
+		PipeannCheckReport(check, id, "is an overflow slot with a vector");
+	if ((slot->flags & PIPEANN_SLOT_WIDE) &&
+		!(check->view.meta.flags & PIPEANN_META_AUTO_STORAGE))
+		PipeannCheckReport(check, id,
+						   "has a wide vector in an index that has none");
+}
+
+static void
+CheckTids(const PipeannCheck *check, uint32 id, const ItemPointerData *tids,
+		  int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!ItemPointerIsValid(&tids[i]) ||
+			ItemPointerGetOffsetNumberNoCheck(&tids[i]) > MaxOffsetNumber)
+			PipeannCheckReport(check, id, "has an invalid heap TID");
+}
+
+static void
+CheckExtSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+
+	check->seen[id] |= PIPEANN_SEEN_EXT;
+	if (slot->ntids > PipeannExtTids(l) || slot->length > PipeannExtBytes(l))
+		PipeannCheckReport(check, id,
+						   "is an overflow slot with too much in it");
+	CheckTids(check, id, (const ItemPointerData *) PipeannSlotBody(slot),
+			  slot->ntids);
+	check->tids += slot->ntids;
+}
+
+static void
+CheckNode(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+
+	check->seen[id] |= PIPEANN_SEEN_NODE;
+	check->count++;
+	if (slot->degree > l->max_degree)
+		PipeannCheckReport(check, id, "has too many neighbours");
+	if (slot->guards > slot->degree)
+		PipeannCheckReport(check, id, "guards more edges than it has");
+	if (slot->ntids > l->inline_tids)
+		PipeannCheckReport(check, id, "has too many inline TIDs");
+	CheckTids(check, id, PipeannSlotTids(l, slot), slot->ntids);
+	check->tids += slot->ntids;
+	PipeannCheckChains(check, id, slot);
+	if (slot->ntids == 0 && slot->ext_tids == PIPEANN_INVALID_ID)
+		return;
+	check->seen[id] |= PIPEANN_SEEN_ROWS;
+	PipeannCheckVector(check, id, slot);
+}
+
+static void
+CheckSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	MemoryContext old;
+
+	CheckFlags(check, id, slot);
+	if (!(slot->flags & PIPEANN_SLOT_USED))
+		return;
+	old = MemoryContextSwitchTo(check->scratch);
+	if (slot->flags & PIPEANN_SLOT_EXT)
+		CheckExtSlot(check, id, slot);
+	else
+		CheckNode(check, id, slot);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(check->scratch);
+}
+
+void
+PipeannCheckSlots(PipeannCheck *check)
+{
+	PipeannCheckSweep(check, NULL, CheckSlot);
+}
