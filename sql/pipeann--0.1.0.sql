@@ -81,14 +81,14 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT relation_bytes pg_catalog.int8,
 	OUT generation pg_catalog.int4,
 	OUT trained_nodes pg_catalog.int8,
-	OUT recoding pg_catalog.bool,
+	OUT retraining pg_catalog.bool,
 	OUT repairing pg_catalog.bool,
 	OUT degree_reason pg_catalog.text,
 	OUT hot_pages pg_catalog.int8)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; recoding, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there';
+	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; retraining, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,

@@ -36,14 +36,14 @@
 /* On squared distances; 1.095 on distances. */
 #define PIPEANN_ALPHA 1.2f
 
-/* Heavyweight page lock of whoever recodes, or frees slots. */
+/* Heavyweight page lock of whoever retrains, or frees slots. */
 #define PIPEANN_MAINTENANCE_LOCK 1
 
 /*
  * Held shared by who relies on ids for longer than a lock on the metapage
- * (VACUUM, pipeann_check), exclusively by who lays the graph out anew.
+ * (VACUUM, pipeann_check), exclusively by who packs the graph anew.
  */
-#define PIPEANN_LAYOUT_LOCK 2
+#define PIPEANN_REPACK_LOCK 2
 
 /* An index of fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
@@ -196,7 +196,7 @@ extern bool PipeannIsStorable(const float *x, double norm,
 							  PipeannStorage storage, int dim);
 
 /* Whether a vector is not for an index's storage: flagged WIDE where auto chose it. */
-extern bool PipeannIsWide(const PipeannMeta *meta, const float *x,
+extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 						  double norm);
 
 /* The hash of a PipeannRounding. */
@@ -206,21 +206,21 @@ extern uint32 PipeannVectorHash(const float *x, int dim);
 typedef struct PipeannIndexView
 {
 	Relation	index;
-	MemoryContext context;		/* of map and image */
+	MemoryContext context;		/* of map and cache */
 	PipeannMeta meta;
-	PipeannExtentMap own_map;	/* when there is no image */
+	PipeannExtentMap own_map;	/* when there is no cache */
 	const PipeannExtentMap *map;
-	PipeannImage *image;		/* NULL while there are no codes */
-	uint64		build_id;		/* the image's */
+	PipeannCache *cache;		/* NULL while there are no codes */
+	uint64		build_id;		/* the cache's */
 	PipeannCodes codes;
 } PipeannIndexView;
 
-/* Metapage, extent map, image; in CurrentMemoryContext. */
+/* Metapage, extent map, cache; in CurrentMemoryContext. */
 extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 
 /*
  * Re-read the metapage and follow it. Where codes have been made anew there is
- * another image then, and pointers into the former one are no good; that does
+ * another cache then, and pointers into the former one are no good; that does
  * not happen while the metapage's heavyweight lock is held.
  */
 extern void PipeannRefreshView(PipeannIndexView *view);
@@ -236,7 +236,7 @@ extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
  * Error if the view's layout may be gone since it was opened. That can be on a
  * replica only: elsewhere snapshots prevent it.
  */
-extern void PipeannCheckLayout(const PipeannIndexView *view);
+extern void PipeannCheckPacking(const PipeannIndexView *view);
 
 /* Ids run from 0 to this. */
 static inline uint32
@@ -312,7 +312,7 @@ extern int	PipeannChainRead(const PipeannIndexView *view,
 							 PipeannChain *chain, ItemPointerData *tids);
 
 /*
- * The exact vector of a wide node: float[dim]. False if VACUUM has taken the
+ * The exact vector of an out-of-line node: float[dim]. False if VACUUM has taken the
  * node away meanwhile.
  */
 extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
@@ -332,7 +332,7 @@ extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 /* Whether the index has as many free slots as it should, or more. */
 extern bool PipeannHasSpareSlots(const PipeannIndexView *view);
 
-/* Slots of a page that are filled when the graph is laid out anew. */
+/* Slots of a page that are filled when the graph is packed anew. */
 extern int	PipeannWantedFill(const PipeannLayout *l);
 
 /* Lock the page of a slot exclusively, registered for WAL. */
@@ -530,32 +530,32 @@ extern bool PipeannIsOutgrown(const PipeannMeta *meta);
  * Make the next generation if that is wanted still. Returns at once if somebody
  * else is at it. Waits for inserts under way, twice; they go on meanwhile.
  */
-extern void PipeannRecode(Relation index);
+extern void PipeannRetrain(Relation index);
 
 /* The same, and also if the vectors have drifted: for VACUUM. */
-extern void PipeannRecodeIfDrifted(Relation index);
+extern void PipeannRetrainIfDrifted(Relation index);
 
 /* retrain/repack.c: packing the graph anew, as a build would */
 
-typedef enum PipeannRelayout
+typedef enum PipeannRepackResult
 {
-	PIPEANN_RELAYOUT_DONE,
-	PIPEANN_RELAYOUT_LATER,		/* somebody is in the way */
-	PIPEANN_RELAYOUT_NEVER		/* not wanted, or there is not the room */
-} PipeannRelayout;
+	PIPEANN_REPACK_DONE,
+	PIPEANN_REPACK_LATER,		/* somebody is in the way */
+	PIPEANN_REPACK_NEVER		/* not wanted, or there is not the room */
+} PipeannRepackResult;
 
 /*
  * If the graph has grown to several times what it was when it was laid out, do
  * it again, with codes of the next generation. For the holder of the
  * maintenance lock. Inserts wait while pages are written.
  */
-extern PipeannRelayout PipeannLayOut(PipeannIndexView *view);
+extern PipeannRepackResult PipeannRepack(PipeannIndexView *view);
 
 /* retrain/retrain.c: the next generation's build_id. */
 extern void PipeannNewBuildId(PipeannMeta *meta);
 
 /*
- * While PIPEANN_META_RECODING is set: the next generation's code of x (for
+ * While PIPEANN_META_RETRAINING is set: the next generation's code of x (for
  * cosine normalised), out[pq_bytes].
  */
 extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,

@@ -34,7 +34,7 @@ _PG_init(void)
 	PipeannOptionsInit();
 	PipeannSettingsInit();
 	PipeannPauseInit();
-	PipeannImageInit();
+	PipeannCacheInit();
 	PipeannIoInit();
 	MarkGUCPrefixReserved("pipeann");
 }

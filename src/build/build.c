@@ -289,7 +289,7 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data",
 			 RelationGetRelationName(index));
-	PipeannImageForget(index);
+	PipeannCacheForget(index);
 
 	InitBuild(&state, heap, index, index_info);
 	result->heap_tuples = ScanTable(&state);

@@ -1,6 +1,6 @@
 /*
  * collect.c
- *		Gathering a table's vectors for a build.
+ *		Loading a table's vectors for a build.
  *
  * Vectors are kept as they will be stored. With storage = auto they start as
  * bytes; the first one that bytes cannot hold has all that are there converted, once

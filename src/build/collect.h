@@ -77,7 +77,7 @@ extern void PipeannCollectionVectors(const PipeannCollection *c,
 /* Rows of vector i beyond its first. */
 extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
 
-/* When all rows are in: free the hash table, settle the storage. */
+/* When all rows are in: free the hash table, choose the storage. */
 extern void PipeannCollectionFinish(PipeannCollection *c);
 
 extern void PipeannCollectionFree(PipeannCollection *c);

@@ -14,10 +14,10 @@
 #include "utils/rel.h"
 
 /*
- * Guarded edges of a list to begin with, if so few lead to every node: then
- * there is room for those of guardians that die.
+ * Spanning-tree edges of a list to begin with, if so few lead to every node: then
+ * there is room for those of parents that die.
  */
-#define FEW_GUARDS 4
+#define FEW_TREE_EDGES 4
 
 typedef struct Writer
 {
@@ -26,7 +26,7 @@ typedef struct Writer
 	const PipeannExtentMap *map;
 	PipeannKind kind;			/* of the extents written to */
 	char	   *page;			/* payloads of one graph page */
-	uint8	   *guards;			/* [nodes] guarded edges of each */
+	uint8	   *tree_edges;			/* [nodes] spanning-tree edges of each */
 } Writer;
 
 void
@@ -183,7 +183,7 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 		const uint32 *list = PipeannNeighbors(graph, node);
 
 		slot->degree = Min(graph->degree[node], l->max_degree);
-		slot->guards = w->guards[node];
+		slot->tree_edges = w->tree_edges[node];
 		for (int i = 0; i < slot->degree; i++)
 			slot->neighbors[i] = nodes->id_of_node[list[i]];
 	}
@@ -304,15 +304,15 @@ PipeannWriteGraph(Relation index, const PipeannLayout *l,
 
 	if (graph != NULL)
 	{
-		w.guards = PipeannAlloc(c->n);
-		PipeannGraphGuard(graph, FEW_GUARDS, w.guards);
+		w.tree_edges = PipeannAlloc(c->n);
+		PipeannGraphSpan(graph, FEW_TREE_EDGES, w.tree_edges);
 	}
 	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
 	WriteNodePages(&w, c, nodes, graph, node_pages, first_ext);
 	WriteExtPages(&w, c, nodes, first_ext);
 	pfree(w.page);
 	if (graph != NULL)
-		pfree(w.guards);
+		pfree(w.tree_edges);
 }
 
 void
@@ -330,7 +330,7 @@ PipeannWriteNodes(Relation index, PipeannMeta *meta,
 	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
 	PipeannAssignIds(l, l->fill, nodes, order, pages * l->slots_per_page);
 	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
-	meta->nodes = meta->laid_nodes = c->n;
+	meta->nodes = meta->packed_nodes = c->n;
 	PipeannWriteGraph(index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
 					  node_pages);
 	PipeannExtentMapFree(&map);

@@ -32,7 +32,7 @@ extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
 /*
  * Write nodes that have ids to the first node_pages graph pages of a kind of
  * extents, and overflow slots to those behind them. graph is NULL for nodes
- * without edges; its lists get guarded edges first. Not WAL-logged.
+ * without edges; its lists get spanning-tree edges first. Not WAL-logged.
  */
 extern void PipeannWriteGraph(Relation index, const PipeannLayout *l,
 							  const PipeannExtentMap *map, PipeannKind kind,

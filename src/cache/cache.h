@@ -3,15 +3,15 @@
  *		What searches keep in memory of an index: codes, codebook, entry graph
  *		and extent map, one copy for all backends where that is possible.
  *
- * An image is found by the index's relfilenumber and checked against the
+ * A cache is found by the index's relfilenumber and checked against the
  * metapage's build_id, so REINDEX, TRUNCATE and VACUUM FULL get a new one. It
  * follows the pages: the metapage counts changes of code pages and names the
- * last ones in a ring; PipeannImageFollow() re-reads those (all when the ring
+ * last ones in a ring; PipeannCacheFollow() re-reads those (all when the ring
  * has wrapped). The same way serves the backend that made the change, other
  * backends, private copies, and replicas, where redo changes only pages.
  */
-#ifndef PIPEANN_IMAGE_H
-#define PIPEANN_IMAGE_H
+#ifndef PIPEANN_CACHE_H
+#define PIPEANN_CACHE_H
 
 #include "base/base.h"
 
@@ -27,21 +27,21 @@ extern int	pipeann_shared_memory;
 #define PIPEANN_CHUNK_SHIFT 16
 #define PIPEANN_CHUNK_NODES (1U << PIPEANN_CHUNK_SHIFT)
 
-typedef enum PipeannImagePlace
+typedef enum PipeannCachePlace
 {
-	PIPEANN_IMAGE_SHARED,		/* server's own shared memory (preloaded) */
-	PIPEANN_IMAGE_DYNAMIC,		/* dynamic shared memory */
-	PIPEANN_IMAGE_PRIVATE		/* this backend's own copy */
-} PipeannImagePlace;
+	PIPEANN_CACHE_SHARED,		/* server's own shared memory (preloaded) */
+	PIPEANN_CACHE_DYNAMIC,		/* dynamic shared memory */
+	PIPEANN_CACHE_PRIVATE		/* this backend's own copy */
+} PipeannCachePlace;
 
 /*
- * A backend's view of an image; pointers are into shared memory or private
- * memory and stay valid until PipeannImageRelease(). Codes of ids >= ncodes
+ * A backend's view of a cache; pointers are into shared memory or private
+ * memory and stay valid until PipeannCacheRelease(). Codes of ids >= ncodes
  * are not there yet.
  */
-typedef struct PipeannImage
+typedef struct PipeannCache
 {
-	PipeannImagePlace place;
+	PipeannCachePlace place;
 	PipeannPq	pq;
 	uint32		ncodes;			/* ids that codes cover */
 	uint8	  **chunks;			/* [ncodes / CHUNK_NODES rounded up] */
@@ -54,34 +54,34 @@ typedef struct PipeannImage
 	PipeannRecent *recent;
 	struct PipeannKill *kills;	/* [kill_mask + 1] */
 	uint32		kill_mask;
-	struct PipeannHot *hot;		/* NULL where the image is not shared */
-	Size		bytes;			/* of memory this image takes */
+	struct PipeannHot *hot;		/* NULL where the cache is not shared */
+	Size		bytes;			/* of memory this cache takes */
 	void	   *impl;
-} PipeannImage;
+} PipeannCache;
 
 static inline const uint8 *
-PipeannImageCode(const PipeannImage *image, uint32 id)
+PipeannCacheCode(const PipeannCache *cache, uint32 id)
 {
-	return image->chunks[id >> PIPEANN_CHUNK_SHIFT] +
-		(Size) (id & (PIPEANN_CHUNK_NODES - 1)) * image->pq.nchunks;
+	return cache->chunks[id >> PIPEANN_CHUNK_SHIFT] +
+		(Size) (id & (PIPEANN_CHUNK_NODES - 1)) * cache->pq.nchunks;
 }
 
 /* Called by _PG_init: GUC, hooks. */
-extern void PipeannImageInit(void);
+extern void PipeannCacheInit(void);
 
 /*
- * The image of an index that has codes, up to date with meta (loading it if
+ * The cache of an index that has codes, up to date with meta (loading it if
  * need be; waits for another backend that is loading it, interruptible). Never
  * NULL: with no shared memory to be had it is a private copy (said once, at
- * LOG). Released by PipeannImageRelease() or when context goes.
+ * LOG). Released by PipeannCacheRelease() or when context goes.
  */
-extern PipeannImage *PipeannImageAcquire(Relation index,
+extern PipeannCache *PipeannCacheAcquire(Relation index,
 										 const PipeannMeta *meta,
 										 MemoryContext context);
-extern void PipeannImageRelease(PipeannImage *image);
+extern void PipeannCacheRelease(PipeannCache *cache);
 
-/* Bring an acquired image up to date with the (newer) metapage. */
-extern void PipeannImageFollow(Relation index, PipeannImage *image,
+/* Bring an acquired cache up to date with the (newer) metapage. */
+extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);
 
 /*
@@ -90,18 +90,18 @@ extern void PipeannImageFollow(Relation index, PipeannImage *image,
  * change of the page ends it, whoever makes it. So it is for indexes that are
  * WAL-logged only.
  */
-extern uint64 PipeannImageKilled(const PipeannImage *image, uint32 page,
+extern uint64 PipeannCacheKilled(const PipeannCache *cache, uint32 page,
 								 uint64 lsn);
-extern void PipeannImageKill(PipeannImage *image, uint32 page, uint64 lsn,
+extern void PipeannCacheKill(PipeannCache *cache, uint32 page, uint64 lsn,
 							 uint32 slot);
 
-/* Whether an image of this index is in shared memory, and its size. */
-extern bool PipeannImageIsShared(Relation index, Size *bytes);
+/* Whether a cache of this index is in shared memory, and its size. */
+extern bool PipeannCacheIsShared(Relation index, Size *bytes);
 
-/* Forget the image of this relation's file (it is being rebuilt in place). */
-extern void PipeannImageForget(Relation index);
+/* Forget the cache of this relation's file (it is being rebuilt in place). */
+extern void PipeannCacheForget(Relation index);
 
-/* Cumulative counters, per index, kept beside the shared images. */
+/* Cumulative counters, per index, kept beside the shared caches. */
 typedef struct PipeannIndexStats
 {
 	Oid			dbid;
@@ -128,4 +128,4 @@ PipeannEntryBytes(uint32 count, uint32 degree)
 					mul_size(mul_size(count, degree), sizeof(uint32)));
 }
 
-#endif							/* PIPEANN_IMAGE_H */
+#endif							/* PIPEANN_CACHE_H */

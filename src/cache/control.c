@@ -42,7 +42,7 @@ InitControl(PipeannControl *control)
 	memset(control, 0, sizeof(*control));
 	control->tranche_id = LWLockNewTrancheId();
 	LWLockInitialize(&control->lock, control->tranche_id);
-	LWLockInitialize(&control->area_lock, control->tranche_id);
+	LWLockInitialize(&control->arena_lock, control->tranche_id);
 	LWLockInitialize(&control->stats_lock, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
 	pg_atomic_init_u32(&control->hot_blocks, 0);
@@ -86,7 +86,7 @@ RequestSharedMemory(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(PipeannControl)),
-									PipeannAreaSize()));
+									PipeannArenaSize()));
 }
 
 static void
@@ -99,7 +99,7 @@ StartUp(void)
 	unavailable = false;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	control = FindOrMake();
-	PipeannAreaInit(control);
+	PipeannArenaInit(control);
 	LWLockRelease(AddinShmemInitLock);
 	Attach(control);
 }
@@ -167,7 +167,7 @@ PipeannWaitEvent(void)
 	static uint32 event = 0;
 
 	if (event == 0)
-		event = WaitEventExtensionNew("PipeannImage");
+		event = WaitEventExtensionNew("PipeannCache");
 	return event;
 #else
 	return PG_WAIT_EXTENSION;
@@ -177,7 +177,7 @@ PipeannWaitEvent(void)
 static void
 Invalidate(Datum arg pg_attribute_unused(), Oid relid)
 {
-	bool		known = relid == InvalidOid || PipeannLensHasRelation(relid);
+	bool		known = relid == InvalidOid || PipeannAttachmentHasRelation(relid);
 
 	for (int i = 0; !known && attached != NULL && i < PIPEANN_MAX_RECORDS; i++)
 		known = attached->records[i].relid == relid;
@@ -186,7 +186,7 @@ Invalidate(Datum arg pg_attribute_unused(), Oid relid)
 }
 
 void
-PipeannImageInit(void)
+PipeannCacheInit(void)
 {
 	bool		preload = process_shared_preload_libraries_in_progress;
 

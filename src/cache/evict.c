@@ -1,6 +1,6 @@
 /*
  * evict.c
- *		Giving memory back: images least used when room is short, and those
+ *		Giving memory back: caches least used when room is short, and those
  *		whose file is gone.
  */
 #include "cache/registry.h"
@@ -10,7 +10,7 @@
 #include "access/xact.h"
 #include "common/relpath.h"
 
-/* Evicting an image used this recently (s) is worth telling. */
+/* Evicting a cache used this recently (s) is worth telling. */
 #define RECENTLY 60
 
 /* A dropped file is truncated a little after its invalidation is seen. */
@@ -20,7 +20,7 @@ static int	sweeps_due = 0;
 static TimestampTz invalidated_at = 0;
 
 /*
- * The image that nobody uses and that was used longest ago, or NULL. Under
+ * The cache that nobody uses and that was used longest ago, or NULL. Under
  * control->lock, exclusive, so that no reference can be taken meanwhile.
  */
 static PipeannRecord *
@@ -62,9 +62,9 @@ UsedPages(PipeannControl *control)
 {
 	uint64		pages;
 
-	LWLockAcquire(&control->area_lock, LW_SHARED);
+	LWLockAcquire(&control->arena_lock, LW_SHARED);
 	pages = control->used_pages;
-	LWLockRelease(&control->area_lock);
+	LWLockRelease(&control->arena_lock);
 	return pages;
 }
 
@@ -83,14 +83,14 @@ TellEviction(TimestampTz last_used)
 }
 
 /*
- * Evict so that a block of so many pages may fit: at least one image, or none
+ * Evict so that a block of so many pages may fit: at least one cache, or none
  * when all of them together would not make the room.
  */
 bool
-PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannRoom why)
+PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
 {
 	uint64		freed = 0;
-	uint64		limit = PipeannAreaLimit(control);
+	uint64		limit = PipeannArenaLimit(control);
 	TimestampTz newest = 0;
 
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
@@ -104,7 +104,7 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannRoom why)
 			freed += victim->pages;
 			PipeannRecordFree(control, victim);
 			if (UsedPages(control) + pages <= limit &&
-				(why == PIPEANN_ROOM_FULL || freed >= pages))
+				(why == PIPEANN_ARENA_FULL || freed >= pages))
 				break;
 		}
 	}
@@ -115,7 +115,7 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannRoom why)
 }
 
 /*
- * Evict one image for the sake of its record.
+ * Evict one cache for the sake of its record.
  */
 bool
 PipeannEvictRecord(PipeannControl *control)
@@ -211,7 +211,7 @@ ListRecords(PipeannControl *control, SweepItem *items)
 }
 
 /*
- * Drop the images of files that are gone, of all databases. Files are looked
+ * Drop the caches of files that are gone, of all databases. Files are looked
  * at without a lock.
  */
 void
@@ -244,7 +244,7 @@ SweepIsDue(void)
 }
 
 /*
- * After an invalidation of a relation that has an image: look now, and once
+ * After an invalidation of a relation that has a cache: look now, and once
  * more when a commit that was under way has surely truncated the file.
  */
 void
@@ -263,6 +263,6 @@ PipeannSweepIfDue(void)
 	}
 	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
 	if (due || frees != frees_seen)
-		PipeannLensesClean(due);
+		PipeannAttachmentsClean(due);
 	frees_seen = frees;
 }

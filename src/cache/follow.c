@@ -1,6 +1,6 @@
 /*
  * follow.c
- *		Bringing an image up to date with its index.
+ *		Bringing a cache up to date with its index.
  *
  * One backend at a time does so, the others wait for it to finish; what it
  * reads it stores over the old codes, under searches that go on. A code read
@@ -10,110 +10,110 @@
 #include "cache/registry.h"
 
 bool
-PipeannLensIsDoomed(const PipeannLens *lens)
+PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
 {
-	return lens->record != NULL &&
-		*(volatile uint32 *) &lens->record->state == PIPEANN_RECORD_DOOMED;
+	return attachment->record != NULL &&
+		*(volatile uint32 *) &attachment->record->state == PIPEANN_RECORD_DOOMED;
 }
 
 /*
- * An image that is doomed does not grow any more: the next scan gets another.
+ * A cache that is doomed does not grow any more: the next scan gets another.
  */
 static bool
-NeedsUpdate(const PipeannLens *lens, const PipeannMeta *meta)
+NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	uint32		ids = PipeannMetaIds(meta);
 
-	if (PipeannLensIsDoomed(lens))
-		ids = Min(ids, lens->arrays->capacity);
-	return pg_atomic_read_u64(&lens->body->applied) < meta->changes ||
-		pg_atomic_read_u64(&lens->body->entries_applied) <
+	if (PipeannAttachmentIsDoomed(attachment))
+		ids = Min(ids, attachment->arrays->capacity);
+	return pg_atomic_read_u64(&attachment->header->applied) < meta->changes ||
+		pg_atomic_read_u64(&attachment->header->entries_applied) <
 		meta->entry_changes ||
-		pg_atomic_read_u32(&lens->body->ncodes) < ids;
+		pg_atomic_read_u32(&attachment->header->ncodes) < ids;
 }
 
 /*
- * Where there is no room to grow, the image is left to those who use it.
+ * Where there is no room to grow, the cache is left to those who use it.
  */
 static void
-Grow(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	uint32		first;
 	uint32		nodes;
 
-	if (PipeannLensIsDoomed(lens))
+	if (PipeannAttachmentIsDoomed(attachment))
 		return;
-	PipeannGrowthPlan(lens->arrays->capacity, PipeannMetaIds(meta), &first,
+	PipeannGrowthPlan(attachment->arrays->capacity, PipeannMetaIds(meta), &first,
 					  &nodes);
-	if (PipeannLensAddPiece(lens, mul_size(nodes, lens->pq.nchunks), first,
+	if (PipeannAttachmentAddMapping(attachment, mul_size(nodes, attachment->pq.nchunks), first,
 							nodes, true))
-		PipeannLensRefresh(index, lens, meta);
-	else if (lens->record != NULL)
-		PipeannRegistryDoom(PipeannControlAttached(), lens->record,
-							lens->generation);
+		PipeannAttachmentRefresh(index, attachment, meta);
+	else if (attachment->record != NULL)
+		PipeannRegistryDoom(PipeannControlAttached(), attachment->record,
+							attachment->generation);
 }
 
 /*
  * Counters last: after an error the next one to try does all of it again.
  */
 static void
-Publish(PipeannBody *body, uint32 ids, uint64 changes)
+Publish(PipeannCacheHeader *header, uint32 ids, uint64 changes)
 {
 	pg_write_barrier();
-	if (pg_atomic_read_u32(&body->ncodes) < ids)
-		pg_atomic_write_u32(&body->ncodes, ids);
-	if (pg_atomic_read_u64(&body->applied) < changes)
-		pg_atomic_write_u64(&body->applied, changes);
+	if (pg_atomic_read_u32(&header->ncodes) < ids)
+		pg_atomic_write_u32(&header->ncodes, ids);
+	if (pg_atomic_read_u64(&header->applied) < changes)
+		pg_atomic_write_u64(&header->applied, changes);
 }
 
 static void
-Update(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	PipeannBody *body = lens->body;
+	PipeannCacheHeader *header = attachment->header;
 	uint32		have;
 	uint32		ids = PipeannMetaIds(meta);
 
 	/* without all its memory in sight another backend must do it */
-	if (!PipeannLensRefresh(index, lens, meta) || !NeedsUpdate(lens, meta))
+	if (!PipeannAttachmentRefresh(index, attachment, meta) || !NeedsUpdate(attachment, meta))
 		return;
-	if (ids > lens->arrays->capacity)
-		Grow(index, lens, meta);
-	have = pg_atomic_read_u32(&body->ncodes);
-	ids = Max(have, Min(ids, lens->arrays->capacity));
-	if (meta->changes > pg_atomic_read_u64(&body->applied) +
+	if (ids > attachment->arrays->capacity)
+		Grow(index, attachment, meta);
+	have = pg_atomic_read_u32(&header->ncodes);
+	ids = Max(have, Min(ids, attachment->arrays->capacity));
+	if (meta->changes > pg_atomic_read_u64(&header->applied) +
 		PIPEANN_CHANGE_RING)
-		PipeannReadCodes(index, lens, meta, 0, ids);
+		PipeannReadCodes(index, attachment, meta, 0, ids);
 	else
 	{
-		PipeannReadChanges(index, lens, meta, have);
-		PipeannReadCodes(index, lens, meta, have, ids);
+		PipeannReadChanges(index, attachment, meta, have);
+		PipeannReadCodes(index, attachment, meta, have, ids);
 	}
-	PipeannReadEntries(index, lens, meta);
-	PIPEANN_PAUSE("image-follow");
-	Publish(body, ids, meta->changes);
+	PipeannReadEntries(index, attachment, meta);
+	PIPEANN_PAUSE("cache-follow");
+	Publish(header, ids, meta->changes);
 }
 
 void
-PipeannLensFollow(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	if (meta->build_id != lens->build_id)
+	if (meta->build_id != attachment->build_id)
 		return;
-	PipeannLensRefresh(index, lens, meta);
-	if (!NeedsUpdate(lens, meta))
+	PipeannAttachmentRefresh(index, attachment, meta);
+	if (!NeedsUpdate(attachment, meta))
 		return;
-	if (lens->record == NULL)
+	if (attachment->record == NULL)
 	{
-		Update(index, lens, meta);
+		Update(index, attachment, meta);
 		return;
 	}
-	PipeannRegistryTakeTurn(lens);
+	PipeannRegistryTakeTurn(attachment);
 	PG_TRY();
 	{
-		Update(index, lens, meta);
+		Update(index, attachment, meta);
 	}
 	PG_FINALLY();
 	{
-		PipeannRegistryEndTurn(lens);
+		PipeannRegistryEndTurn(attachment);
 	}
 	PG_END_TRY();
 }

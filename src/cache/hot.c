@@ -3,7 +3,7 @@
  *		The books on pages that are kept in shared_buffers for searches.
  *
  * A bit says that a page was brought in. Whoever sets or clears it, by an
- * atomic operation, adds to or takes from the blocks kept of its image and of
+ * atomic operation, adds to or takes from the blocks kept of its cache and of
  * the server, so these never disagree for long and no lock is needed.
  *
  * An index at rest keeps its place only while nobody else wants it: then it is
@@ -79,7 +79,7 @@ PipeannHotSize(const PipeannMeta *meta)
 }
 
 /*
- * A record new to its image has nothing kept, and epoch 0.
+ * A record new to its cache has nothing kept, and epoch 0.
  */
 void
 PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta)
@@ -142,9 +142,9 @@ Limit(void)
 }
 
 static PipeannRecord *
-RecordOf(const PipeannImage *image)
+RecordOf(const PipeannCache *cache)
 {
-	return ((PipeannHandle *) image->impl)->lens->record;
+	return ((PipeannHandle *) cache->impl)->attachment->record;
 }
 
 /*
@@ -180,7 +180,7 @@ TakeRoom(PipeannControl *control, uint32 blocks)
 }
 
 /*
- * Under control->lock, so that the record stays this image's.
+ * Under control->lock, so that the record stays this cache's.
  */
 static void
 StrikeOff(PipeannControl *control, PipeannRecord *record)
@@ -291,14 +291,14 @@ IsOverShare(PipeannControl *control, uint32 blocks)
 }
 
 bool
-PipeannHotKeep(PipeannImage *image, uint32 page, int blocks)
+PipeannHotKeep(PipeannCache *cache, uint32 page, int blocks)
 {
 	PipeannControl *control = PipeannControlAttached();
-	PipeannRecord *record = RecordOf(image);
+	PipeannRecord *record = RecordOf(cache);
 
-	if (page >= image->hot->npages || pipeann_hot_pages == 0)
+	if (page >= cache->hot->npages || pipeann_hot_pages == 0)
 		return false;
-	FollowEpoch(image->hot, record);
+	FollowEpoch(cache->hot, record);
 	if (IsOverShare(control, pg_atomic_read_u32(&record->hot_blocks) + blocks))
 		return false;
 	if (!TakeRoom(control, blocks))
@@ -307,35 +307,35 @@ PipeannHotKeep(PipeannImage *image, uint32 page, int blocks)
 		return false;
 	}
 	pg_atomic_fetch_add_u32(&record->hot_blocks, blocks);
-	if (!SetKept(image->hot, page))
+	if (!SetKept(cache->hot, page))
 		ReturnRoom(control, record, blocks);
 	return true;
 }
 
 bool
-PipeannHotReplace(PipeannImage *image, uint32 out, uint32 in, int blocks)
+PipeannHotReplace(PipeannCache *cache, uint32 out, uint32 in, int blocks)
 {
-	if (!ClearKept(image->hot, out))
+	if (!ClearKept(cache->hot, out))
 		return false;
-	if (in >= image->hot->npages || !SetKept(image->hot, in))
-		ReturnRoom(PipeannControlAttached(), RecordOf(image), blocks);
+	if (in >= cache->hot->npages || !SetKept(cache->hot, in))
+		ReturnRoom(PipeannControlAttached(), RecordOf(cache), blocks);
 	return true;
 }
 
 bool
-PipeannHotGiveUp(PipeannImage *image, uint32 page, int blocks)
+PipeannHotGiveUp(PipeannCache *cache, uint32 page, int blocks)
 {
-	if (!ClearKept(image->hot, page))
+	if (!ClearKept(cache->hot, page))
 		return false;
-	ReturnRoom(PipeannControlAttached(), RecordOf(image), blocks);
+	ReturnRoom(PipeannControlAttached(), RecordOf(cache), blocks);
 	return true;
 }
 
 bool
-PipeannHotHasSurplus(PipeannImage *image)
+PipeannHotHasSurplus(PipeannCache *cache)
 {
 	PipeannControl *control = PipeannControlAttached();
-	PipeannRecord *record = RecordOf(image);
+	PipeannRecord *record = RecordOf(cache);
 	uint32		own = pg_atomic_read_u32(&record->hot_blocks);
 
 	if (own == 0)

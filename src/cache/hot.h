@@ -3,10 +3,10 @@
  *		Which graph pages searches want often, which of them were brought into
  *		shared_buffers for that, and in which buffers pages were seen.
  *
- * Kept beside the codes in shared memory, one table per image, so it goes with
+ * Kept beside the codes in shared memory, one table per cache, so it goes with
  * it. Counts are approximate: they are changed without locks, and halved page
  * by page as searches go on, so that what was wanted long ago is forgotten. All
- * images together bring in no more than pipeann.hot_pages allows.
+ * caches together bring in no more than pipeann.hot_pages allows.
  */
 #ifndef PIPEANN_HOT_H
 #define PIPEANN_HOT_H
@@ -84,22 +84,22 @@ extern bool PipeannHotIsKept(const PipeannHot *hot, uint32 page);
 extern int	PipeannHotNextKept(PipeannHot *hot, uint32 *pages, int most);
 
 /* Keep a page of so many blocks, if the limit leaves room. */
-extern bool PipeannHotKeep(PipeannImage *image, uint32 page, int blocks);
+extern bool PipeannHotKeep(PipeannCache *cache, uint32 page, int blocks);
 
 /* Keep a page in the place of another. False if that is not kept any more. */
-extern bool PipeannHotReplace(PipeannImage *image, uint32 out, uint32 in,
+extern bool PipeannHotReplace(PipeannCache *cache, uint32 out, uint32 in,
 							  int blocks);
 
 /* Keep a page no more. False if it was not. */
-extern bool PipeannHotGiveUp(PipeannImage *image, uint32 page, int blocks);
+extern bool PipeannHotGiveUp(PipeannCache *cache, uint32 page, int blocks);
 
 /*
- * Whether the image has to give pages up: more are kept than the limit allows,
+ * Whether the cache has to give pages up: more are kept than the limit allows,
  * or another index has less than its share and asked.
  */
-extern bool PipeannHotHasSurplus(PipeannImage *image);
+extern bool PipeannHotHasSurplus(PipeannCache *cache);
 
-/* Called by PipeannImageInit: the GUC. */
+/* Called by PipeannCacheInit: the GUC. */
 extern void PipeannHotInit(void);
 
 #endif							/* PIPEANN_HOT_H */

@@ -1,8 +1,8 @@
 /*
  * registry.c
- *		Records of images in shared memory: claiming, sharing, dropping.
+ *		Records of caches in shared memory: claiming, sharing, dropping.
  *
- * One backend loads an image while the others that want it wait. Whatever
+ * One backend loads a cache while the others that want it wait. Whatever
  * happens to it (an error, its termination), the record is given up by
  * PipeannRegistryLetGo() and those waiting try again.
  */
@@ -24,7 +24,7 @@ IsAlive(const PipeannRecord *record)
 }
 
 /*
- * A file's image that new scans may use. Under control->lock.
+ * A file's cache that new scans may use. Under control->lock.
  */
 static PipeannRecord *
 FindAlive(PipeannControl *control, const PipeannFile *file)
@@ -69,7 +69,7 @@ PipeannRecordFree(PipeannControl *control, PipeannRecord *record)
 		record->first_block = block.next;
 		control->blocks[number].next = control->free_block;
 		control->free_block = number;
-		PipeannAreaFree(control, &block);
+		PipeannArenaFree(control, &block);
 	}
 	record->last_block = PIPEANN_NO_BLOCK;
 	record->nblocks = 0;
@@ -110,49 +110,49 @@ Touch(PipeannRecord *record)
 }
 
 static void
-Hold(PipeannLens *lens, PipeannRecord *record)
+Hold(PipeannAttachment *attachment, PipeannRecord *record)
 {
 	pg_atomic_fetch_add_u32(&record->refcount, 1);
-	lens->record = record;
-	lens->generation = record->generation;
-	lens->referenced = true;
+	attachment->record = record;
+	attachment->generation = record->generation;
+	attachment->referenced = true;
 	Touch(record);
 }
 
 static void
-StartLoading(PipeannControl *control, PipeannLens *lens,
+StartLoading(PipeannControl *control, PipeannAttachment *attachment,
 			 PipeannRecord *record)
 {
-	record->file = lens->key.file;
-	record->relid = lens->relid;
-	record->build_id = lens->build_id;
+	record->file = attachment->key.file;
+	record->relid = attachment->relid;
+	record->build_id = attachment->build_id;
 	record->generation = ++control->generations;
 	record->state = PIPEANN_RECORD_LOADING;
 	pg_atomic_write_u32(&record->refcount, 0);
 	pg_atomic_write_u32(&record->busy, 0);
-	Hold(lens, record);
-	lens->loading = true;
+	Hold(attachment, record);
+	attachment->loading = true;
 }
 
 /*
  * One look at the records, under control->lock, exclusive. Sets *wait to a
- * record that another backend is loading. An image of an earlier build of the
+ * record that another backend is loading. A cache of an earlier build of the
  * same file is of no use to anyone any more.
  */
 static PipeannClaim
-TryClaim(PipeannControl *control, PipeannLens *lens, PipeannRecord **wait)
+TryClaim(PipeannControl *control, PipeannAttachment *attachment, PipeannRecord **wait)
 {
-	PipeannRecord *record = FindAlive(control, &lens->key.file);
+	PipeannRecord *record = FindAlive(control, &attachment->key.file);
 
 	*wait = NULL;
-	if (record != NULL && record->build_id != lens->build_id)
+	if (record != NULL && record->build_id != attachment->build_id)
 	{
 		DoomLocked(control, record);
 		record = NULL;
 	}
 	if (record != NULL && record->state == PIPEANN_RECORD_READY)
 	{
-		Hold(lens, record);
+		Hold(attachment, record);
 		return PIPEANN_CLAIM_READY;
 	}
 	if (record != NULL)
@@ -163,7 +163,7 @@ TryClaim(PipeannControl *control, PipeannLens *lens, PipeannRecord **wait)
 	record = FindFree(control);
 	if (record == NULL)
 		return PIPEANN_CLAIM_NONE;
-	StartLoading(control, lens, record);
+	StartLoading(control, attachment, record);
 	return PIPEANN_CLAIM_LOAD;
 }
 
@@ -191,7 +191,7 @@ WaitForLoader(PipeannControl *control, PipeannRecord *record,
 }
 
 PipeannClaim
-PipeannRegistryClaim(PipeannControl *control, PipeannLens *lens, bool evict)
+PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment, bool evict)
 {
 	for (;;)
 	{
@@ -200,7 +200,7 @@ PipeannRegistryClaim(PipeannControl *control, PipeannLens *lens, bool evict)
 		uint64		generation = 0;
 
 		LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-		claim = TryClaim(control, lens, &wait);
+		claim = TryClaim(control, attachment, &wait);
 		if (wait != NULL)
 			generation = wait->generation;
 		LWLockRelease(&control->lock);
@@ -214,37 +214,37 @@ PipeannRegistryClaim(PipeannControl *control, PipeannLens *lens, bool evict)
 }
 
 /*
- * Take a reference through a lens that this backend made earlier. False when
- * the image has been dropped since.
+ * Take a reference through an attachment that this backend made earlier. False when
+ * the cache has been dropped since.
  */
 bool
-PipeannRegistryRef(PipeannControl *control, PipeannLens *lens)
+PipeannRegistryRef(PipeannControl *control, PipeannAttachment *attachment)
 {
-	PipeannRecord *record = lens->record;
+	PipeannRecord *record = attachment->record;
 	bool		ok;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	ok = record->generation == lens->generation &&
+	ok = record->generation == attachment->generation &&
 		record->state == PIPEANN_RECORD_READY;
 	if (ok)
-		Hold(lens, record);
+		Hold(attachment, record);
 	LWLockRelease(&control->lock);
 	return ok;
 }
 
 /*
- * The image is loaded. If it has been doomed meanwhile only this backend uses
+ * The cache is loaded. If it has been doomed meanwhile only this backend uses
  * it, as long as it needs it.
  */
 void
-PipeannRegistryPublish(PipeannControl *control, PipeannLens *lens)
+PipeannRegistryPublish(PipeannControl *control, PipeannAttachment *attachment)
 {
-	PipeannRecord *record = lens->record;
+	PipeannRecord *record = attachment->record;
 
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
 	if (record->state == PIPEANN_RECORD_LOADING)
 		record->state = PIPEANN_RECORD_READY;
-	lens->loading = false;
+	attachment->loading = false;
 	LWLockRelease(&control->lock);
 	ConditionVariableBroadcast(&record->changed);
 }
@@ -254,25 +254,25 @@ PipeannRegistryPublish(PipeannControl *control, PipeannLens *lens)
  * reference. Once the count is down the record may be another's at any moment.
  */
 void
-PipeannRegistryLetGo(PipeannControl *control, PipeannLens *lens)
+PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
 {
-	PipeannRecord *record = lens->record;
+	PipeannRecord *record = attachment->record;
 
-	if (lens->busy)
-		PipeannRegistryEndTurn(lens);
-	if (lens->loading)
+	if (attachment->busy)
+		PipeannRegistryEndTurn(attachment);
+	if (attachment->loading)
 	{
-		lens->loading = false;
-		PipeannRegistryDoom(control, record, lens->generation);
+		attachment->loading = false;
+		PipeannRegistryDoom(control, record, attachment->generation);
 	}
-	if (!lens->referenced)
+	if (!attachment->referenced)
 		return;
-	lens->referenced = false;
+	attachment->referenced = false;
 	if (pg_atomic_sub_fetch_u32(&record->refcount, 1) > 0 ||
 		*(volatile uint32 *) &record->state != PIPEANN_RECORD_DOOMED)
 		return;
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	if (record->generation == lens->generation &&
+	if (record->generation == attachment->generation &&
 		record->state == PIPEANN_RECORD_DOOMED &&
 		pg_atomic_read_u32(&record->refcount) == 0)
 		PipeannRecordFree(control, record);
@@ -280,7 +280,7 @@ PipeannRegistryLetGo(PipeannControl *control, PipeannLens *lens)
 }
 
 /*
- * Whether there is a loaded image of a file, and its size.
+ * Whether there is a loaded cache of a file, and its size.
  */
 bool
 PipeannRegistryFind(PipeannControl *control, const PipeannFile *file,
@@ -306,10 +306,10 @@ PipeannRegistryFind(PipeannControl *control, const PipeannFile *file,
  * False when there are too many.
  */
 bool
-PipeannRegistryAddBlock(PipeannControl *control, PipeannLens *lens,
+PipeannRegistryAddBlock(PipeannControl *control, PipeannAttachment *attachment,
 						PipeannBlock *block)
 {
-	PipeannRecord *record = lens->record;
+	PipeannRecord *record = attachment->record;
 	int32		number;
 	bool		ok;
 
@@ -338,14 +338,14 @@ PipeannRegistryAddBlock(PipeannControl *control, PipeannLens *lens,
  * Copy the blocks of a referenced record from number "from" on.
  */
 int
-PipeannRegistryBlocks(PipeannControl *control, const PipeannLens *lens,
+PipeannRegistryBlocks(PipeannControl *control, const PipeannAttachment *attachment,
 					  uint32 from, PipeannBlock *blocks)
 {
 	uint32		position = 0;
 	int			count = 0;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	for (int32 i = lens->record->first_block; i != PIPEANN_NO_BLOCK;
+	for (int32 i = attachment->record->first_block; i != PIPEANN_NO_BLOCK;
 		 i = control->blocks[i].next)
 		if (position++ >= from)
 			blocks[count++] = control->blocks[i];
@@ -354,41 +354,41 @@ PipeannRegistryBlocks(PipeannControl *control, const PipeannLens *lens,
 }
 
 static bool
-TryTurn(PipeannLens *lens)
+TryTurn(PipeannAttachment *attachment)
 {
 	uint32		expected = 0;
 
-	lens->busy = pg_atomic_compare_exchange_u32(&lens->record->busy,
+	attachment->busy = pg_atomic_compare_exchange_u32(&attachment->record->busy,
 												&expected, 1);
-	return lens->busy;
+	return attachment->busy;
 }
 
 /*
- * Become the one backend that changes a referenced image. Most turns are over
+ * Become the one backend that changes a referenced cache. Most turns are over
  * in microseconds: one code page.
  */
 void
-PipeannRegistryTakeTurn(PipeannLens *lens)
+PipeannRegistryTakeTurn(PipeannAttachment *attachment)
 {
-	PipeannRecord *record = lens->record;
+	PipeannRecord *record = attachment->record;
 
 	for (int i = 0; i < TURN_SPINS; i++)
 	{
-		if (pg_atomic_read_u32(&record->busy) == 0 && TryTurn(lens))
+		if (pg_atomic_read_u32(&record->busy) == 0 && TryTurn(attachment))
 			return;
 		SPIN_DELAY();
 	}
 	ConditionVariablePrepareToSleep(&record->changed);
-	while (!TryTurn(lens))
+	while (!TryTurn(attachment))
 		ConditionVariableTimedSleep(&record->changed, WAIT_TIMEOUT,
 									PipeannWaitEvent());
 	ConditionVariableCancelSleep();
 }
 
 void
-PipeannRegistryEndTurn(PipeannLens *lens)
+PipeannRegistryEndTurn(PipeannAttachment *attachment)
 {
-	lens->busy = false;
-	pg_atomic_exchange_u32(&lens->record->busy, 0);
-	ConditionVariableBroadcast(&lens->record->changed);
+	attachment->busy = false;
+	pg_atomic_exchange_u32(&attachment->record->busy, 0);
+	ConditionVariableBroadcast(&attachment->record->changed);
 }

@@ -1,19 +1,19 @@
 /*
  * registry.h
- *		Private to cache/: who has which image, and where its memory is.
+ *		Private to cache/: who has which cache, and where its memory is.
  *
  * The control struct is in the server's shared memory, also when the library
  * is not preloaded (then it takes from what the server keeps in reserve for
- * that, so it must stay small). It has a record for each image in shared
- * memory. The memory itself comes in blocks: pages of our own area when the
+ * that, so it must stay small). It has a record for each cache in shared
+ * memory. The memory itself comes in blocks: pages of our own arena when the
  * library is preloaded, else one dynamic shared memory segment each. (Not a
  * DSA: before PostgreSQL 17 it does not find freed runs of pages again, and it
  * does not give segments back when a large object is freed.)
  *
  * Locks, in the order in which they are taken: control->lock (records and
- * blocks), control->area_lock (free pages of the area, memory in use);
+ * blocks), control->arena_lock (free pages of the arena, memory in use);
  * control->stats_lock stands alone. None is held during I/O or while memory is
- * asked of the operating system. An image being loaded or brought up to date is
+ * asked of the operating system. A cache being loaded or brought up to date is
  * marked in its record (state, busy); others wait for that on the record's
  * condition variable.
  */
@@ -62,13 +62,13 @@ typedef enum PipeannRecordState
 } PipeannRecordState;
 
 /*
- * A piece of an image's memory. The first of an image starts with its
- * PipeannBody; the others hold nothing but codes. A block whose ids overlap an
+ * A mapping of a cache's memory. The first of a cache starts with its
+ * PipeannCacheHeader; the others hold nothing but codes. A block whose ids overlap an
  * earlier one's takes their place.
  */
 typedef struct PipeannBlock
 {
-	Size		place;			/* dsm_handle, or first page in the area */
+	Size		place;			/* dsm_handle, or first page in the arena */
 	uint32		pages;			/* of FPM_PAGE_SIZE */
 	uint32		first;			/* codes of ids first .. first + nodes - 1 */
 	uint32		nodes;
@@ -76,7 +76,7 @@ typedef struct PipeannBlock
 } PipeannBlock;
 
 /*
- * An image in shared memory. generation tells uses of one record apart.
+ * A cache in shared memory. generation tells uses of one record apart.
  * Changed under control->lock, exclusive, but for the atomics. Taking a
  * reference needs the lock, shared; giving it back does not.
  */
@@ -114,17 +114,17 @@ typedef struct PipeannControl
 	uint32		layout;
 	int			tranche_id;
 	LWLock		lock;
-	LWLock		area_lock;
+	LWLock		arena_lock;
 	LWLock		stats_lock;
-	uint64		area_pages;		/* of the area; 0: dynamic shared memory */
+	uint64		arena_pages;		/* of the arena; 0: dynamic shared memory */
 	uint64		used_pages;
 	uint64		generations;
-	pg_atomic_uint64 frees;		/* images whose memory was given back */
+	pg_atomic_uint64 frees;		/* caches whose memory was given back */
 	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, of all */
-	pg_atomic_uint32 hot_share; /* that an image may keep when that is full */
+	pg_atomic_uint32 hot_share; /* that a cache may keep when that is full */
 	pg_atomic_uint64 hot_asked; /* TimestampTz: one with less was refused */
 	int32		free_block;
-	uint32		hopeless_pages; /* refused although images were evicted */
+	uint32		hopeless_pages; /* refused although caches were evicted */
 	PipeannRecord records[PIPEANN_MAX_RECORDS];
 	PipeannBlock blocks[PIPEANN_MAX_BLOCKS];
 	PipeannStatsSlot stats[PIPEANN_MAX_STATS];
@@ -133,8 +133,8 @@ typedef struct PipeannControl
 StaticAssertDecl(sizeof(PipeannControl) <= 40 * 1024,
 				 "control struct may not fit a server that did not preload us");
 
-/* How an image's first block begins; offsets are from here. */
-typedef struct PipeannBody
+/* How a cache's first block begins; offsets are from here. */
+typedef struct PipeannCacheHeader
 {
 	pg_atomic_uint64 applied;	/* changes of code pages that are in codes */
 	pg_atomic_uint64 entries_applied;	/* changes of the entry graph's ids */
@@ -147,7 +147,7 @@ typedef struct PipeannBody
 	Size		centroids;
 	Size		entries;		/* entry graph, as on disk */
 	Size		codes;
-} PipeannBody;
+} PipeannCacheHeader;
 
 /*
  * Nodes of one graph page whose rows are dead to everybody, a bit for each of
@@ -162,13 +162,13 @@ struct PipeannKill
 };
 
 /* A block as this backend sees it. */
-typedef struct PipeannPiece
+typedef struct PipeannMapping
 {
 	char	   *address;
 	dsm_segment *segment;		/* NULL unless dynamic */
 	uint32		first;
 	uint32		nodes;
-} PipeannPiece;
+} PipeannMapping;
 
 /*
  * What changes when an index grows. Users of an older version keep it, so that
@@ -178,7 +178,7 @@ typedef struct PipeannArrays
 {
 	MemoryContext context;		/* of all this */
 	int			refs;
-	uint32		npieces;		/* that chunks point into */
+	uint32		nmappings;		/* that chunks point into */
 	uint32		capacity;		/* ids that they have room for */
 	uint32		mapped;			/* ids that the map has pages for */
 	uint32		extents;		/* in use, by the map */
@@ -186,23 +186,23 @@ typedef struct PipeannArrays
 	PipeannExtentMap map;
 } PipeannArrays;
 
-typedef struct PipeannLensKey
+typedef struct PipeannAttachmentKey
 {
 	PipeannFile file;
 	int			backend;		/* of a temporary relation */
-} PipeannLensKey;
+} PipeannAttachmentKey;
 
 /*
- * How this backend sees an image, kept from scan to scan. The flags from
+ * How this backend sees a cache, kept from scan to scan. The flags from
  * referenced to busy say what is to be undone in the record should this backend
  * fail or exit.
  */
-typedef struct PipeannLens
+typedef struct PipeannAttachment
 {
-	PipeannLensKey key;
+	PipeannAttachmentKey key;
 	Oid			relid;
 	uint64		build_id;
-	PipeannImagePlace place;
+	PipeannCachePlace place;
 	int			refs;			/* handles in use */
 	bool		listed;			/* in the hash table */
 	bool		referenced;
@@ -215,57 +215,57 @@ typedef struct PipeannLens
 	uint32		entry_count;
 	uint32		entry_degree;
 	PipeannPq	pq;
-	PipeannBody *body;
+	PipeannCacheHeader *header;
 	PipeannArrays *arrays;
-	uint32		npieces;
-	PipeannPiece pieces[PIPEANN_MAX_RECORD_BLOCKS];
+	uint32		nmappings;
+	PipeannMapping mappings[PIPEANN_MAX_RECORD_BLOCKS];
 	MemoryContext context;		/* this struct, and private memory */
 	dlist_head	idle;			/* handles not in use */
-	dlist_node	node;			/* in the list of lenses */
-} PipeannLens;
+	dlist_node	node;			/* in the list of attachments */
+} PipeannAttachment;
 
 /*
- * What PipeannImageAcquire() gives out. A memory context's callback cannot be
+ * What PipeannCacheAcquire() gives out. A memory context's callback cannot be
  * taken back, so a released handle stays with its context, idle, and serves the
  * next acquisition there.
  */
 typedef struct PipeannHandle
 {
-	PipeannImage image;			/* first */
-	PipeannLens *lens;			/* NULL: freed while the handle was idle */
+	PipeannCache cache;			/* first */
+	PipeannAttachment *attachment;			/* NULL: freed while the handle was idle */
 	PipeannArrays *arrays;		/* NULL: idle */
 	MemoryContext context;
 	MemoryContextCallback callback;
-	dlist_node	node;			/* idle: in the lens's list */
+	dlist_node	node;			/* idle: in the attachment's list */
 } PipeannHandle;
 
-typedef enum PipeannRoom
+typedef enum PipeannArenaResult
 {
-	PIPEANN_ROOM_OK,
-	PIPEANN_ROOM_FULL,			/* pipeann.shared_memory is used up */
-	PIPEANN_ROOM_REFUSED		/* the operating system has no more */
-} PipeannRoom;
+	PIPEANN_ARENA_OK,
+	PIPEANN_ARENA_FULL,			/* pipeann.shared_memory is used up */
+	PIPEANN_ARENA_REFUSED		/* the operating system has no more */
+} PipeannArenaResult;
 
 /* control.c */
 extern PipeannControl *PipeannControlAttached(void);	/* if it is already */
 extern PipeannControl *PipeannControlGet(void); /* NULL: not to be had */
 extern uint32 PipeannWaitEvent(void);
 
-/* area.c */
-extern Size PipeannAreaSize(void);	/* to request at server start */
-extern void PipeannAreaInit(PipeannControl *control);
-extern uint64 PipeannAreaLimit(const PipeannControl *control);	/* in pages */
-extern uint32 PipeannAreaPages(Size size);
-extern PipeannRoom PipeannAreaAllocate(PipeannControl *control, uint32 pages,
+/* arena.c */
+extern Size PipeannArenaSize(void);	/* to request at server start */
+extern void PipeannArenaInit(PipeannControl *control);
+extern uint64 PipeannArenaLimit(const PipeannControl *control);	/* in pages */
+extern uint32 PipeannArenaPages(Size size);
+extern PipeannArenaResult PipeannArenaAllocate(PipeannControl *control, uint32 pages,
 									   PipeannBlock *block,
-									   PipeannPiece *piece);
-extern bool PipeannAreaAttach(PipeannControl *control,
-							  const PipeannBlock *block, PipeannPiece *piece);
-extern void PipeannAreaAdvise(void *address, Size size);	/* huge pages */
-extern void PipeannAreaDetach(PipeannPiece *piece);
-extern void PipeannAreaFree(PipeannControl *control,
+									   PipeannMapping *mapping);
+extern bool PipeannArenaAttach(PipeannControl *control,
+							  const PipeannBlock *block, PipeannMapping *mapping);
+extern void PipeannArenaAdvise(void *address, Size size);	/* huge pages */
+extern void PipeannArenaDetach(PipeannMapping *mapping);
+extern void PipeannArenaFree(PipeannControl *control,
 							const PipeannBlock *block);
-extern const char *PipeannAreaError(void);
+extern const char *PipeannArenaError(void);
 
 /* registry.c */
 typedef enum PipeannClaim
@@ -276,29 +276,29 @@ typedef enum PipeannClaim
 } PipeannClaim;
 
 extern PipeannClaim PipeannRegistryClaim(PipeannControl *control,
-										 PipeannLens *lens, bool evict);
-extern bool PipeannRegistryRef(PipeannControl *control, PipeannLens *lens);
+										 PipeannAttachment *attachment, bool evict);
+extern bool PipeannRegistryRef(PipeannControl *control, PipeannAttachment *attachment);
 extern void PipeannRegistryPublish(PipeannControl *control,
-								   PipeannLens *lens);
-extern void PipeannRegistryLetGo(PipeannControl *control, PipeannLens *lens);
+								   PipeannAttachment *attachment);
+extern void PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment);
 extern void PipeannRegistryDoom(PipeannControl *control,
 								PipeannRecord *record, uint64 generation);
 extern bool PipeannRegistryFind(PipeannControl *control,
 								const PipeannFile *file, uint64 *generation,
 								PipeannRecord **record, uint64 *pages);
 extern bool PipeannRegistryAddBlock(PipeannControl *control,
-									PipeannLens *lens, PipeannBlock *block);
+									PipeannAttachment *attachment, PipeannBlock *block);
 extern int	PipeannRegistryBlocks(PipeannControl *control,
-								  const PipeannLens *lens, uint32 from,
+								  const PipeannAttachment *attachment, uint32 from,
 								  PipeannBlock *blocks);
-extern void PipeannRegistryTakeTurn(PipeannLens *lens);
-extern void PipeannRegistryEndTurn(PipeannLens *lens);
+extern void PipeannRegistryTakeTurn(PipeannAttachment *attachment);
+extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
 extern void PipeannRecordFree(PipeannControl *control,
 							  PipeannRecord *record);
 
 /* evict.c */
 extern bool PipeannMakeRoom(PipeannControl *control, uint32 pages,
-							PipeannRoom why);
+							PipeannArenaResult why);
 extern bool PipeannEvictRecord(PipeannControl *control);
 extern void PipeannEvictAll(PipeannControl *control);
 extern bool PipeannFileIsGone(const PipeannFile *file, int backend);
@@ -306,51 +306,51 @@ extern void PipeannSweepRecords(PipeannControl *control);
 extern void PipeannSweepOnInvalidation(void);
 extern void PipeannSweepIfDue(void);
 
-/* body.c */
+/* load.c */
 extern uint32 PipeannMetaIds(const PipeannMeta *meta);
-extern Size PipeannBodyPlan(const PipeannMeta *meta, PipeannBody *plan,
+extern Size PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 							uint32 *nodes);
-extern void PipeannBodyLoad(Relation index, PipeannLens *lens,
+extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 							const PipeannMeta *meta);
 extern void PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first,
 							  uint32 *nodes);
-extern void PipeannReadCodes(Relation index, PipeannLens *lens,
+extern void PipeannReadCodes(Relation index, PipeannAttachment *attachment,
 							 const PipeannMeta *meta, uint32 from, uint32 ids);
-extern void PipeannReadEntries(Relation index, PipeannLens *lens,
+extern void PipeannReadEntries(Relation index, PipeannAttachment *attachment,
 							   const PipeannMeta *meta);
-extern void PipeannReadChanges(Relation index, PipeannLens *lens,
+extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 							   const PipeannMeta *meta, uint32 ids);
 
-/* lens.c */
-extern PipeannLens *PipeannLensFind(Relation index);
-extern PipeannLens *PipeannLensMake(Relation index, const PipeannMeta *meta,
+/* attachment.c */
+extern PipeannAttachment *PipeannAttachmentFind(Relation index);
+extern PipeannAttachment *PipeannAttachmentMake(Relation index, const PipeannMeta *meta,
 									bool shared, bool evict);
-extern void PipeannLensList(PipeannLens *lens);
-extern bool PipeannLensHold(PipeannLens *lens);
-extern void PipeannLensUnuse(PipeannLens *lens);
-extern void PipeannLensDrop(PipeannLens *lens);
-extern void PipeannLensesClean(bool check_files);
-extern bool PipeannLensHasRelation(Oid relid);
+extern void PipeannAttachmentList(PipeannAttachment *attachment);
+extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
+extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
+extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
+extern void PipeannAttachmentsClean(bool check_files);
+extern bool PipeannAttachmentHasRelation(Oid relid);
 
-/* kill.c */
+/* killed.c */
 extern uint32 PipeannKillCount(const PipeannMeta *meta);
-extern void PipeannKillInit(PipeannBody *body, uint32 count);
+extern void PipeannKillInit(PipeannCacheHeader *header, uint32 count);
 
 /* hot.c */
 extern Size PipeannHotSize(const PipeannMeta *meta);
 extern void PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta);
 extern void PipeannHotForget(PipeannControl *control, PipeannRecord *record);
 
-/* piece.c */
-extern bool PipeannLensAddPiece(PipeannLens *lens, Size size, uint32 first,
+/* mapping.c */
+extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size, uint32 first,
 								uint32 nodes, bool evict);
-extern bool PipeannLensRefresh(Relation index, PipeannLens *lens,
+extern bool PipeannAttachmentRefresh(Relation index, PipeannAttachment *attachment,
 							   const PipeannMeta *meta);
 extern void PipeannArraysRelease(PipeannArrays *arrays);
 
 /* follow.c */
-extern void PipeannLensFollow(Relation index, PipeannLens *lens,
+extern void PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment,
 							  const PipeannMeta *meta);
-extern bool PipeannLensIsDoomed(const PipeannLens *lens);
+extern bool PipeannAttachmentIsDoomed(const PipeannAttachment *attachment);
 
 #endif							/* PIPEANN_REGISTRY_H */

@@ -413,7 +413,7 @@ const PipeannKernels PipeannKernelsAvx512 = {
 /*
  * Whether this processor and the operating system support this file. The
  * builtins look at XGETBV, too: the system must save the mask registers and
- * all of the wide ones. VBMI2 is asked for though nothing here uses it: the
+ * all of the out-of-line ones. VBMI2 is asked for though nothing here uses it: the
  * processors that have AVX-512 without it lower their clock for a while when
  * they meet instructions of this width, and a backend has other work as well.
  */

@@ -136,10 +136,10 @@ extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 
 /*
  * Mark a tree of edges that leads from the medoid to every node: the first
- * guards[i] neighbours of node i (lists are put in another order), at most
- * `most` of them unless it takes more. guards[n] is the caller's.
+ * tree_edges[i] neighbours of node i (lists are put in another order), at most
+ * `most` of them unless it takes more. tree_edges[n] is the caller's.
  */
-extern void PipeannGraphGuard(PipeannGraph *graph, int most, uint8 *guards);
+extern void PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges);
 
 /*
  * Page packing: order[] is a permutation of 0..n-1; nodes order[p * fill] ..

@@ -20,7 +20,7 @@
 static void
 ChainError(const PipeannIndexView *view, uint32 id)
 {
-	PipeannCheckLayout(view);
+	PipeannCheckPacking(view);
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
 			 errmsg("index \"%s\" has an invalid overflow slot %u",
@@ -111,7 +111,7 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 }
 
 /*
- * Whether a wide node is there no more: then its parts may be gone, too.
+ * Whether an out-of-line node is there no more: then its parts may be gone, too.
  */
 static bool
 IsGone(const PipeannIndexView *view, uint32 id, uint32 ext_vec)

@@ -79,7 +79,7 @@ PipeannRound(const float *x, double norm, int dim, PipeannRounding *rounding)
 
 /* Halves that the user chose round whatever comes. */
 bool
-PipeannIsWide(const PipeannMeta *meta, const float *x, double norm)
+PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 {
 	const PipeannLayout *l = &meta->layout;
 

@@ -18,21 +18,21 @@
 #include "utils/rel.h"
 
 /*
- * The search's view of the image.
+ * The search's view of the cache.
  */
 static void
-FillCodes(PipeannCodes *codes, const PipeannImage *image)
+FillCodes(PipeannCodes *codes, const PipeannCache *cache)
 {
-	codes->pq = image->pq;
-	codes->ncodes = image->ncodes;
-	codes->chunks = image->chunks;
+	codes->pq = cache->pq;
+	codes->ncodes = cache->ncodes;
+	codes->chunks = cache->chunks;
 	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
-	codes->entry_count = image->entry_count;
-	codes->entry_degree = image->entry_degree;
-	codes->entry_ids = image->entry_ids;
-	codes->entry_nneighbors = image->entry_nneighbors;
-	codes->entry_neighbors = image->entry_neighbors;
-	codes->recent = image->recent;
+	codes->entry_count = cache->entry_count;
+	codes->entry_degree = cache->entry_degree;
+	codes->entry_ids = cache->entry_ids;
+	codes->entry_nneighbors = cache->entry_nneighbors;
+	codes->entry_neighbors = cache->entry_neighbors;
+	codes->recent = cache->recent;
 }
 
 static void
@@ -40,21 +40,21 @@ LoadParts(PipeannIndexView *view)
 {
 	if (view->meta.flags & PIPEANN_META_HAS_CODES)
 	{
-		if (view->image != NULL && view->build_id != view->meta.build_id)
+		if (view->cache != NULL && view->build_id != view->meta.build_id)
 		{
-			PipeannImageRelease(view->image);
-			view->image = NULL;
+			PipeannCacheRelease(view->cache);
+			view->cache = NULL;
 		}
-		if (view->image == NULL)
+		if (view->cache == NULL)
 		{
-			view->image = PipeannImageAcquire(view->index, &view->meta,
+			view->cache = PipeannCacheAcquire(view->index, &view->meta,
 											  view->context);
 			view->build_id = view->meta.build_id;
 		}
 		else
-			PipeannImageFollow(view->index, view->image, &view->meta);
-		view->map = &view->image->map;
-		FillCodes(&view->codes, view->image);
+			PipeannCacheFollow(view->index, view->cache, &view->meta);
+		view->map = &view->cache->map;
+		FillCodes(&view->codes, view->cache);
 	}
 	else
 	{
@@ -98,7 +98,7 @@ FindFreed(const PipeannExtentMap *map, uint32 first)
 
 /*
  * By the map as it is now. The view is left as it is: searches hold pointers into
- * its image, and this is rare.
+ * its cache, and this is rare.
  */
 static BlockNumber
 LaterBlock(const PipeannIndexView *view, uint32 page)
@@ -111,7 +111,7 @@ LaterBlock(const PipeannIndexView *view, uint32 page)
 
 	PipeannMetaRead(view->index, meta);
 	PipeannExtentMapLoad(view->index, meta, CurrentMemoryContext, &map);
-	if (meta->layouts == view->meta.layouts)
+	if (meta->packings == view->meta.packings)
 	{
 		if (page < meta->graph_pages)
 			blkno = PipeannGraphBlock(&map, l, page);
@@ -140,7 +140,7 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 }
 
 void
-PipeannCheckLayout(const PipeannIndexView *view)
+PipeannCheckPacking(const PipeannIndexView *view)
 {
 	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 	uint32		reusable;
@@ -148,10 +148,10 @@ PipeannCheckLayout(const PipeannIndexView *view)
 	PipeannMetaRead(view->index, meta);
 	reusable = meta->reusable;
 	pfree(meta);
-	if (reusable > view->meta.layouts)
+	if (reusable > view->meta.packings)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" was laid out anew while it was read",
+				 errmsg("index \"%s\" was packed anew while it was read",
 						RelationGetRelationName(view->index)),
 				 errhint("Run the query again.")));
 }

@@ -11,7 +11,7 @@
  * (backedge.c).
  *
  * The inserts of one statement share what those of a backend share: memory,
- * reads and the image of the codes. A view opened once for a statement
+ * reads and the cache of the codes. A view opened once for a statement
  * (ii_AmCache) would save a thousandth of an insert's time.
  */
 #include "postgres.h"
@@ -35,10 +35,10 @@
 #define EF_UNCHANGED 16
 
 /*
- * Where recoding fails, by statement_timeout for example, the next inserts
+ * Where retraining fails, by statement_timeout for example, the next inserts
  * must not fail as well: one in so many tries again.
  */
-#define RECODE_EVERY 256
+#define RETRAIN_EVERY 256
 
 /* What inserting a row takes, mostly neighbours' vectors. */
 #define ROW_BYTES ((Size) 512 * 1024)
@@ -66,7 +66,7 @@ FillSlot(InsertState *state)
 	const PipeannLayout *l = &meta->layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 
-	state->wide = PipeannIsWide(meta, state->x, state->norm);
+	state->wide = PipeannIsOutOfLine(meta, state->x, state->norm);
 	if (state->wide && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -74,7 +74,7 @@ FillSlot(InsertState *state)
 						RelationGetRelationName(state->view->index)),
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
-	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_WIDE : 0);
+	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->aux = l->metric == PIPEANN_COSINE ?
 		PipeannAux(l->metric, state->norm, 0) : 0;
 	slot->ntids = 1;
@@ -92,11 +92,11 @@ FillSlot(InsertState *state)
 }
 
 /*
- * Write a wide vector's exact elements to overflow slots, last part first, so
+ * Write an out-of-line vector's exact elements to overflow slots, last part first, so
  * that each can name the next.
  */
 static void
-WriteWide(InsertState *state)
+WriteOutOfLine(InsertState *state)
 {
 	PipeannIndexView *view = state->view;
 	Size		part_size = PipeannExtBytes(&view->meta.layout) & ~(Size) 3;
@@ -120,7 +120,7 @@ WriteWide(InsertState *state)
 }
 
 /*
- * Whether a stored node, not a dead one, has exactly this vector. A wide one
+ * Whether a stored node, not a dead one, has exactly this vector. An out-of-line one
  * has a rounded vector inline and is compared by its full one; where halves are
  * rounded a hash tells.
  */
@@ -133,7 +133,7 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 	bool		same;
 
 	if (!PipeannSlotIsLive(slot) ||
-		((slot->flags & PIPEANN_SLOT_WIDE) != 0) != state->wide ||
+		((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0) != state->wide ||
 		memcmp(PipeannSlotVector(l, slot), PipeannSlotVector(l, state->slot),
 			   size) != 0)
 		return false;
@@ -252,7 +252,7 @@ JoinNode(InsertState *state, uint32 id)
 }
 
 static float
-WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	InsertState *state = arg;
 	const PipeannLayout *l = &state->near;
@@ -269,7 +269,7 @@ static PipeannSearch *
 SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
 {
 	return PipeannLinkSearch(state->view, &state->near, source, state->query,
-							 ef, WideDistance, state);
+							 ef, OutOfLineDistance, state);
 }
 
 /*
@@ -295,7 +295,7 @@ SquaredLength(const InsertState *state)
 }
 
 /*
- * Of the candidates, the one with this very vector. (Distances of a wide one
+ * Of the candidates, the one with this very vector. (Distances of an out-of-line one
  * are from what rounding left of the others.)
  */
 static uint32
@@ -359,12 +359,12 @@ WriteCodes(InsertState *state, uint32 id)
 	const PipeannMeta *meta = &view->meta;
 	uint8	   *code = palloc(meta->layout.pq_bytes);
 
-	if (meta->flags & PIPEANN_META_RECODING)
+	if (meta->flags & PIPEANN_META_RETRAINING)
 	{
 		PipeannEncodeNext(view, state->query, code);
 		PipeannPlaceCode(view, meta->generation + 1, id, code);
 	}
-	if (view->image != NULL)
+	if (view->cache != NULL)
 	{
 		PipeannPqEncode(&view->codes.pq, state->query, code);
 		PipeannPlaceCode(view, meta->generation, id, code);
@@ -424,7 +424,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->wide)
-		WriteWide(state);
+		WriteOutOfLine(state);
 	PIPEANN_PAUSE("insert-wide-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -491,7 +491,7 @@ JoinUnchanged(InsertState *state)
 {
 	uint32		equal;
 
-	if (state->view->image == NULL)
+	if (state->view->cache == NULL)
 		return false;
 	(void) FindCandidates(state, EF_UNCHANGED, &equal);
 	return JoinEqual(state, equal);
@@ -530,7 +530,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	PIPEANN_PAUSE("insert-searched");
 	if (!JoinEqual(&state, equal))
 		WriteNewNode(&state, set);
-	return state.nodes % RECODE_EVERY == 0 &&
+	return state.nodes % RETRAIN_EVERY == 0 &&
 		PipeannIsOutgrown(&view->meta);
 }
 
@@ -563,7 +563,7 @@ RowContext(MemoryContext owner)
 }
 
 /*
- * The view and what recoding takes are not in the memory that is kept.
+ * The view and what retraining takes are not in the memory that is kept.
  */
 static void
 InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
@@ -584,7 +584,7 @@ InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
-		PipeannRecode(index);
+		PipeannRetrain(index);
 }
 
 bool

@@ -28,9 +28,9 @@ PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit)
 	uint8		count;
 	int			at;
 
-	if (uses->image == NULL || pipeann_hot_pages == 0)
+	if (uses->cache == NULL || pipeann_hot_pages == 0)
 		return;
-	count = PipeannHotCount(uses->image->hot, page);
+	count = PipeannHotCount(uses->cache->hot, page);
 	uses->count++;
 	if (hit || count < FEWEST_USES)
 		return;
@@ -52,11 +52,11 @@ PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit)
 
 void
 PipeannBringIn(Relation index, const PipeannLayout *layout,
-			   const PipeannExtentMap *map, PipeannImage *image, uint32 page)
+			   const PipeannExtentMap *map, PipeannCache *cache, uint32 page)
 {
 	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
-	pg_atomic_uint32 *seen = image == NULL || image->hot == NULL ? NULL :
-		PipeannHotSeen(image->hot, page);
+	pg_atomic_uint32 *seen = cache == NULL || cache->hot == NULL ? NULL :
+		PipeannHotSeen(cache->hot, page);
 
 	for (int i = 0; i < layout->node_pages; i++)
 	{
@@ -91,10 +91,10 @@ IsClearlyMore(uint8 count, uint8 other)
  */
 static bool
 TakePlace(Relation index, const PipeannLayout *layout,
-		  const PipeannExtentMap *map, PipeannImage *image, uint32 page,
+		  const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
 		  uint8 count, uint32 *out)
 {
-	PipeannHot *hot = image->hot;
+	PipeannHot *hot = cache->hot;
 	uint32		kept[SAMPLE];
 	int			n = PipeannHotNextKept(hot, kept, SAMPLE);
 	uint32		least = PIPEANN_INVALID_ID;
@@ -117,7 +117,7 @@ TakePlace(Relation index, const PipeannLayout *layout,
 	}
 	*out = least;
 	return least != PIPEANN_INVALID_ID &&
-		PipeannHotReplace(image, least, page, layout->node_pages);
+		PipeannHotReplace(cache, least, page, layout->node_pages);
 }
 
 /*
@@ -126,19 +126,19 @@ TakePlace(Relation index, const PipeannLayout *layout,
  */
 static void
 Consider(Relation index, const PipeannLayout *layout,
-		 const PipeannExtentMap *map, PipeannImage *image, uint32 page,
+		 const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
 		 uint8 count)
 {
 	int			blocks = layout->node_pages;
 	uint32		out = PIPEANN_INVALID_ID;
 
-	if (PipeannHotGiveUp(image, page, blocks))
+	if (PipeannHotGiveUp(cache, page, blocks))
 	{
-		PipeannHotResetCount(image->hot, page);
+		PipeannHotResetCount(cache->hot, page);
 		return;
 	}
-	if (!PipeannHotKeep(image, page, blocks) &&
-		!TakePlace(index, layout, map, image, page, count, &out))
+	if (!PipeannHotKeep(cache, page, blocks) &&
+		!TakePlace(index, layout, map, cache, page, count, &out))
 		return;
 	if (out != PIPEANN_INVALID_ID)
 	{
@@ -147,38 +147,38 @@ Consider(Relation index, const PipeannLayout *layout,
 		if (victim != InvalidBlockNumber)
 			Evict(index, victim, blocks);
 	}
-	PipeannBringIn(index, layout, map, image, page);
+	PipeannBringIn(index, layout, map, cache, page);
 }
 
 static void
 GiveUp(Relation index, const PipeannLayout *layout,
-	   const PipeannExtentMap *map, PipeannImage *image)
+	   const PipeannExtentMap *map, PipeannCache *cache)
 {
 	uint32		kept[GIVE_UP];
-	int			n = PipeannHotNextKept(image->hot, kept, GIVE_UP);
+	int			n = PipeannHotNextKept(cache->hot, kept, GIVE_UP);
 
 	for (int i = 0; i < n; i++)
 	{
 		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
 
-		if (PipeannHotGiveUp(image, kept[i], layout->node_pages) &&
+		if (PipeannHotGiveUp(cache, kept[i], layout->node_pages) &&
 			blkno != InvalidBlockNumber)
 			Evict(index, blkno, layout->node_pages);
 	}
 }
 
 void
-PipeannHotSettle(Relation index, const PipeannLayout *layout,
+PipeannHotBringIn(Relation index, const PipeannLayout *layout,
 				 const PipeannExtentMap *map, PipeannHotUses *uses)
 {
-	PipeannImage *image = uses->image;
+	PipeannCache *cache = uses->cache;
 
-	PipeannHotAge(image->hot, uses->count);
-	if (PipeannHotHasSurplus(image))
-		GiveUp(index, layout, map, image);
+	PipeannHotAge(cache->hot, uses->count);
+	if (PipeannHotHasSurplus(cache))
+		GiveUp(index, layout, map, cache);
 	else
 		for (int i = 0; i < uses->nwanted; i++)
-			Consider(index, layout, map, image, uses->pages[i],
+			Consider(index, layout, map, cache, uses->pages[i],
 					 uses->counts[i]);
 	uses->count = 0;
 	uses->nwanted = 0;
@@ -186,20 +186,20 @@ PipeannHotSettle(Relation index, const PipeannLayout *layout,
 
 uint32
 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
-					 const PipeannImage *image)
+					 const PipeannCache *cache)
 {
 	uint32		count = 0;
 
-	if (image->hot == NULL)
+	if (cache->hot == NULL)
 		return 0;
-	for (uint32 page = 0; page < image->hot->npages; page++)
+	for (uint32 page = 0; page < cache->hot->npages; page++)
 	{
 		BlockNumber blkno;
 
-		if (!PipeannHotIsKept(image->hot, page))
+		if (!PipeannHotIsKept(cache->hot, page))
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		blkno = PipeannGraphBlock(&image->map, layout, page);
+		blkno = PipeannGraphBlock(&cache->map, layout, page);
 		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
 			count++;
 	}

@@ -56,25 +56,25 @@ extern void PipeannSourceClose(PipeannPageSource *source);
 
 /*
  * Count the pages asked for, so that those that searches want often come to
- * stay in shared_buffers (hot.c). The image must outlive the source.
+ * stay in shared_buffers (hot.c). The cache must outlive the source.
  */
 extern void PipeannSourceKeepHot(PipeannPageSource *source,
-								 PipeannImage *image);
+								 PipeannCache *cache);
 
 /*
  * When the search is over and its rows are returned: bring in a page or two of
  * those counted, if that pays. May read, and raise errors.
  */
-extern void PipeannSourceSettle(PipeannPageSource *source);
+extern void PipeannSourceFinish(PipeannPageSource *source);
 
-/* Read a graph page into shared_buffers. The image may be NULL. */
+/* Read a graph page into shared_buffers. The cache may be NULL. */
 extern void PipeannBringIn(Relation index, const PipeannLayout *layout,
-						   const PipeannExtentMap *map, PipeannImage *image,
+						   const PipeannExtentMap *map, PipeannCache *cache,
 						   uint32 page);
 
 /* Pages of an index that were brought in so and are resident. */
 extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
-								   const PipeannImage *image);
+								   const PipeannCache *cache);
 
 /*
  * The number of graph pages that exist in the file right now: min of what the

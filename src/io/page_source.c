@@ -63,8 +63,8 @@ BlockBit(int block)
 static inline pg_atomic_uint32 *
 Seen(Source *source, uint32 page)
 {
-	return source->uses.image == NULL ? NULL :
-		PipeannHotSeen(source->uses.image->hot, page);
+	return source->uses.cache == NULL ? NULL :
+		PipeannHotSeen(source->uses.cache->hot, page);
 }
 
 static inline char *
@@ -457,19 +457,19 @@ PipeannSourceClose(PipeannPageSource *source)
 }
 
 void
-PipeannSourceKeepHot(PipeannPageSource *source, PipeannImage *image)
+PipeannSourceKeepHot(PipeannPageSource *source, PipeannCache *cache)
 {
-	if (image != NULL && image->hot != NULL)
-		((Source *) source)->uses.image = image;
+	if (cache != NULL && cache->hot != NULL)
+		((Source *) source)->uses.cache = cache;
 }
 
 void
-PipeannSourceSettle(PipeannPageSource *self)
+PipeannSourceFinish(PipeannPageSource *self)
 {
 	Source	   *source = (Source *) self;
 
-	if (source->uses.image != NULL)
-		PipeannHotSettle(source->index, source->layout, source->map,
+	if (source->uses.cache != NULL)
+		PipeannHotBringIn(source->index, source->layout, source->map,
 						 &source->uses);
 }
 

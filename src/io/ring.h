@@ -218,7 +218,7 @@ extern void PipeannPollNote(instr_time start);
 /* Uses of pages by one search, and the most wanted of those that it read. */
 typedef struct PipeannHotUses
 {
-	PipeannImage *image;		/* NULL: not counted */
+	PipeannCache *cache;		/* NULL: not counted */
 	uint32		count;
 	int			nwanted;
 	uint32		pages[PIPEANN_HOT_PER_SEARCH];
@@ -226,7 +226,7 @@ typedef struct PipeannHotUses
 } PipeannHotUses;
 
 extern void PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit);
-extern void PipeannHotSettle(Relation index, const PipeannLayout *layout,
+extern void PipeannHotBringIn(Relation index, const PipeannLayout *layout,
 							 const PipeannExtentMap *map,
 							 PipeannHotUses *uses);
 

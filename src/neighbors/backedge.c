@@ -47,7 +47,7 @@ typedef struct NewNode
 	const PipeannIndexView *view;
 	uint32		id;
 	PipeannVectorCache *cache;
-	int			max_guards;		/* that a list may have for the node's to be
+	int			max_tree_edges;		/* that a list may have for the node's to be
 								 * added */
 } NewNode;
 
@@ -58,7 +58,7 @@ typedef struct BackEdge
 	PipeannSlot *seen;			/* its slot as it was */
 	uint32	   *list;
 	int			n;
-	int			guards;
+	int			tree_edges;
 	bool		done;
 } BackEdge;
 
@@ -81,8 +81,8 @@ Guard(BackEdge *edge, int at)
 {
 	uint32		id = edge->list[at];
 
-	edge->list[at] = edge->list[edge->guards];
-	edge->list[edge->guards++] = id;
+	edge->list[at] = edge->list[edge->tree_edges];
+	edge->list[edge->tree_edges++] = id;
 }
 
 /*
@@ -102,11 +102,11 @@ AddToSet(NewNode *node, PipeannLinkSet *set, const float *target, uint32 id)
 
 /*
  * Put a pruned list in the order that changes the page least: who was there
- * stays where it was, the others fill the gaps. Guarded edges, all kept, were
+ * stays where it was, the others fill the gaps. Spanning-tree edges, all kept, were
  * first and are, a new one behind them.
  */
 static void
-KeepPlaces(BackEdge *edge, int degree, int guards)
+KeepPlaces(BackEdge *edge, int degree, int tree_edges)
 {
 	const uint32 *old = edge->seen->neighbors;
 	uint32	   *list = palloc(edge->n * sizeof(uint32));
@@ -125,11 +125,11 @@ KeepPlaces(BackEdge *edge, int degree, int guards)
 	}
 	memcpy(edge->list, list, edge->n * sizeof(uint32));
 	pfree(list);
-	edge->guards = guards;
+	edge->tree_edges = tree_edges;
 }
 
 /*
- * What a full list becomes when the node joins it: guarded edges first. Edges
+ * What a full list becomes when the node joins it: spanning-tree edges first. Edges
  * to nodes whose code is not known yet stay as if they were guarded.
  */
 static void
@@ -138,7 +138,7 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 	const PipeannLayout *l = &node->view->meta.layout;
 	const PipeannSlot *target = edge->seen;
 	int			degree = PipeannSlotDegree(l, target);
-	int			guards = PipeannSlotGuards(l, target);
+	int			tree_edges = PipeannSlotTreeEdges(l, target);
 	PipeannLinkSet *set = PipeannLinkSetNew(node->view, degree + 1);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
@@ -146,13 +146,13 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 	int			forced;
 
 	PipeannEmbedSlot(node->view, edge->target, target, x, self);
-	for (int i = 0; i < guards; i++)
+	for (int i = 0; i < tree_edges; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
 	if (guarded)
 		(void) AddToSet(node, set, self, node->id);
 	forced = set->n;
-	for (int i = guards; i < degree; i++)
+	for (int i = tree_edges; i < degree; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
 	if (!guarded)
@@ -160,7 +160,7 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 	edge->n = unknown +
 		PipeannLinkSetPrune(set, forced, l->max_degree - unknown,
 							FullFill(l) - unknown, edge->list + unknown);
-	KeepPlaces(edge, degree, guards);
+	KeepPlaces(edge, degree, tree_edges);
 	PipeannLinkSetFree(set);
 	pfree(x);
 	pfree(self);
@@ -177,7 +177,7 @@ typedef enum Effort
 
 /*
  * Work out an edge from target. False if there is none to be: pruning finds it
- * superfluous, or target has all the guarded edges that it can take, or is no
+ * superfluous, or target has all the spanning-tree edges that it can take, or is no
  * node.
  */
 static bool
@@ -191,10 +191,10 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 	edge->done = false;
 	PipeannSlotCopy(node->view, target, edge->seen);
 	if (!PipeannSlotIsNode(edge->seen) || target == node->id ||
-		(guarded && PipeannSlotGuards(l, edge->seen) >= node->max_guards))
+		(guarded && PipeannSlotTreeEdges(l, edge->seen) >= node->max_tree_edges))
 		return false;
 	edge->n = PipeannSlotDegree(l, edge->seen);
-	edge->guards = PipeannSlotGuards(l, edge->seen);
+	edge->tree_edges = PipeannSlotTreeEdges(l, edge->seen);
 	at = ListFind(l, edge->seen, node->id);
 	if (at < 0 && effort == IF_THERE)
 		return false;
@@ -217,7 +217,7 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 		at = edge->n++;
 		edge->list[at] = node->id;
 	}
-	if (guarded && at >= edge->guards)
+	if (guarded && at >= edge->tree_edges)
 		Guard(edge, at);
 	return true;
 }
@@ -227,7 +227,7 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 		 const PipeannSlot *seen)
 {
 	return PipeannSlotIsNode(slot) && slot->degree == seen->degree &&
-		slot->guards == seen->guards &&
+		slot->tree_edges == seen->tree_edges &&
 		memcmp(slot->neighbors, seen->neighbors,
 			   PipeannSlotDegree(l, seen) * sizeof(uint32)) == 0;
 }
@@ -247,7 +247,7 @@ ChangePage(const PipeannLayout *l, Page page, BackEdge *edges, int n)
 			continue;
 		memcpy(slot->neighbors, edges[i].list, edges[i].n * sizeof(uint32));
 		slot->degree = edges[i].n;
-		slot->guards = edges[i].guards;
+		slot->tree_edges = edges[i].tree_edges;
 		edges[i].done = true;
 	}
 }
@@ -416,7 +416,7 @@ NearestEntry(NewNode *node)
 
 /*
  * Let the root guard the edge to the node or, where it cannot, one of those
- * that guarded edges lead to from there, breadth first.
+ * that spanning-tree edges lead to from there, breadth first.
  */
 static bool
 LinkToRoot(NewNode *node)
@@ -434,7 +434,7 @@ LinkToRoot(NewNode *node)
 		if (LinkBack(node, queue[i], GUARD))
 			return true;
 		PipeannSlotCopy(node->view, queue[i], slot);
-		for (int j = 0; j < PipeannSlotGuards(l, slot) && n < MAX_FROM_ROOT;
+		for (int j = 0; j < PipeannSlotTreeEdges(l, slot) && n < MAX_FROM_ROOT;
 			 j++)
 			if (slot->neighbors[j] < PipeannViewIds(node->view))
 				queue[n++] = slot->neighbors[j];
@@ -462,7 +462,7 @@ static NewNode
 MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	NewNode		node = {view, id, PipeannVectorCacheNew(view), PipeannWantedGuards(l)};
+	NewNode		node = {view, id, PipeannVectorCacheNew(view), PipeannWantedTreeEdges(l)};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 										 sizeof(float)));
@@ -474,11 +474,11 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * A node that an insert cut short left behind is no guardian: nothing may lead
+ * A node that an insert cut short left behind is no parent: nothing may lead
  * to it.
  */
 static bool
-MayGuard(const PipeannIndexView *view, uint32 id)
+MayBeParent(const PipeannIndexView *view, uint32 id)
 {
 	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
 	bool		may = id == view->meta.root || PipeannIsLinked(view, id, slot);
@@ -488,11 +488,11 @@ MayGuard(const PipeannIndexView *view, uint32 id)
 }
 
 /*
- * The nearest neighbour that can guards the edge to the node. If none would
+ * The nearest neighbour that can tree_edges the edge to the node. If none would
  * have it, a list takes it beyond measure, or a node that is not so near.
  */
 static bool
-GuardAnyhow(NewNode *node, const PipeannSlot *slot,
+AdoptAnyhow(NewNode *node, const PipeannSlot *slot,
 			const PipeannLinkSet *known)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
@@ -500,40 +500,40 @@ GuardAnyhow(NewNode *node, const PipeannSlot *slot,
 	for (int round = 0; round < 2; round++)
 	{
 		for (int i = 0; i < degree; i++)
-			if (MayGuard(node->view, slot->neighbors[i]) &&
+			if (MayBeParent(node->view, slot->neighbors[i]) &&
 				LinkBack(node, slot->neighbors[i], GUARD))
 				return true;
-		node->max_guards = node->view->meta.layout.max_degree;
+		node->max_tree_edges = node->view->meta.layout.max_degree;
 	}
 	for (int i = 0; known != NULL && i < known->n; i++)
-		if (MayGuard(node->view, known->ids[i]) &&
+		if (MayBeParent(node->view, known->ids[i]) &&
 			LinkBack(node, known->ids[i], GUARD))
 			return true;
 	return LinkToEntry(node);
 }
 
 /*
- * Work out the edges from the neighbours in a node's list; guardian becomes the
+ * Work out the edges from the neighbours in a node's list; parent becomes the
  * one whose edge is to be guarded. Returns how many edges there are.
  */
 static int
 PlanEdges(NewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
-		  BackEdge *edges, uint32 *guardian)
+		  BackEdge *edges, uint32 *parent)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
 	int			n = 0;
 
-	*guardian = PIPEANN_INVALID_ID;
+	*parent = PIPEANN_INVALID_ID;
 	for (int i = 0; i < degree; i++)
 	{
 		bool		needed = known == NULL || i < known->needed;
 
 		MakeEdge(l, &edges[n]);
-		if (*guardian == PIPEANN_INVALID_ID &&
-			MayGuard(node->view, slot->neighbors[i]) &&
+		if (*parent == PIPEANN_INVALID_ID &&
+			MayBeParent(node->view, slot->neighbors[i]) &&
 			PlanEdge(node, slot->neighbors[i], GUARD, &edges[n]))
-			*guardian = edges[n++].target;
+			*parent = edges[n++].target;
 		else if (PlanEdge(node, slot->neighbors[i],
 						  needed ? PRUNE : IF_ROOM, &edges[n]))
 			n++;
@@ -542,21 +542,21 @@ PlanEdges(NewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
 }
 
 /*
- * Bring those whose lists are on the guardian's page to the front; returns how
+ * Bring those whose lists are on the parent's page to the front; returns how
  * many they are.
  */
 static int
-GuardianFirst(const PipeannLayout *l, BackEdge *edges, int n, uint32 guardian)
+ParentFirst(const PipeannLayout *l, BackEdge *edges, int n, uint32 parent)
 {
 	int			first = 0;
 
-	if (guardian == PIPEANN_INVALID_ID)
+	if (parent == PIPEANN_INVALID_ID)
 		return 0;
 	for (int i = 0; i < n; i++)
 	{
 		BackEdge	edge = edges[i];
 
-		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, guardian))
+		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, parent))
 			continue;
 		edges[i] = edges[first];
 		edges[first++] = edge;
@@ -572,24 +572,24 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	BackEdge   *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
 							   sizeof(BackEdge));
 	NewNode		node = MakeNode(view, id, slot);
-	uint32		guardian;
+	uint32		parent;
 	bool		guarded = false;
 	int			first;
 	int			n;
 
 	for (int i = 0; known != NULL && i < known->n; i++)
 		PipeannVectorCachePut(node.cache, known->ids[i], known->vectors[i]);
-	n = PlanEdges(&node, slot, known, edges, &guardian);
-	first = GuardianFirst(l, edges, n, guardian);
+	n = PlanEdges(&node, slot, known, edges, &parent);
+	first = ParentFirst(l, edges, n, parent);
 	Apply(view, edges, first);
 	for (int i = 0; i < first; i++)
-		if (edges[i].target == guardian)
+		if (edges[i].target == parent)
 			guarded = edges[i].done;
 	if (!guarded)
-		guarded = GuardAnyhow(&node, slot, known);
+		guarded = AdoptAnyhow(&node, slot, known);
 	Apply(view, edges + first, n - first);
 	for (int i = 0; i < n; i++)
-		if (!edges[i].done && edges[i].target != guardian)
+		if (!edges[i].done && edges[i].target != parent)
 			(void) LinkBack(&node, edges[i].target, PRUNE);
 	return guarded;
 }
@@ -611,7 +611,7 @@ LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
 	slot = update.slot;
 	known = other == id || ListFind(l, slot, other) >= 0;
 	full = PipeannSlotDegree(l, slot) == l->max_degree;
-	if (known || (full && PipeannSlotGuards(l, slot) == l->max_degree))
+	if (known || (full && PipeannSlotTreeEdges(l, slot) == l->max_degree))
 	{
 		PipeannSlotAbort(&update);
 		return known;
@@ -632,15 +632,15 @@ TakePlace(NewNode *node, BackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			n = PipeannSlotDegree(l, edge->seen);
-	int			guards = PipeannSlotGuards(l, edge->seen);
+	int			tree_edges = PipeannSlotTreeEdges(l, edge->seen);
 
-	if (guards == n ||
+	if (tree_edges == n ||
 		!LeadTo(node->view, node->id, edge->seen->neighbors[n - 1]))
 		return false;
 	memcpy(edge->list, edge->seen->neighbors, n * sizeof(uint32));
 	edge->list[n - 1] = node->id;
 	edge->n = n;
-	edge->guards = guards;
+	edge->tree_edges = tree_edges;
 	Guard(edge, n - 1);
 	Apply(node->view, edge, 1);
 	return edge->done;
@@ -663,12 +663,12 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 	if (PipeannSlotDegree(l, edge.seen) == l->max_degree &&
 		ListFind(l, edge.seen, id) < 0)
 		return TakePlace(&node, &edge);
-	node.max_guards = l->max_degree;
+	node.max_tree_edges = l->max_degree;
 	return LinkBack(&node, target, GUARD);
 }
 
 bool
-PipeannGuardEdge(const PipeannIndexView *view, uint32 target, uint32 id,
+PipeannTreeEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 				 const PipeannSlot *slot)
 {
 	NewNode		node = MakeNode(view, id, slot);

@@ -106,7 +106,7 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	if (!(slot->flags & PIPEANN_SLOT_WIDE) ||
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
 		!PipeannChainVector(view, id, slot, x))
 		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	EmbedVector(view, x, slot->aux, out);
@@ -115,7 +115,7 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 PipeannSearch *
 PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannPageSource *source, const float *query, int ef,
-				  PipeannWideDistance wide_distance, void *wide_arg)
+				  PipeannOutOfLineDistance out_of_line_distance, void *out_of_line_arg)
 {
 	PipeannSearchParams params = {0};
 	PipeannSearch *search = PipeannBorrowSearch();
@@ -125,12 +125,12 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	/* whole pages: there may be room on one */
 	params.switches = PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
-	params.wide_distance = wide_distance;
-	params.wide_arg = wide_arg;
+	params.out_of_line_distance = out_of_line_distance;
+	params.out_of_line_arg = out_of_line_arg;
 	PipeannSearchBegin(search, near,
-					   view->image != NULL ? &view->codes : NULL, source,
+					   view->cache != NULL ? &view->codes : NULL, source,
 					   query, &params);
-	if (view->image != NULL)
+	if (view->cache != NULL)
 		(void) PipeannSearchRun(search);
 	else
 		PipeannSearchExact(search,
@@ -274,7 +274,7 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *slot;
 
-	if (view->image != NULL)
+	if (view->cache != NULL)
 	{
 		if (id >= view->codes.ncodes)
 			return false;

@@ -100,13 +100,13 @@ extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										const PipeannLayout *near,
 										PipeannPageSource *source,
 										const float *query, int ef,
-										PipeannWideDistance wide_distance,
-										void *wide_arg);
+										PipeannOutOfLineDistance out_of_line_distance,
+										void *out_of_line_arg);
 
 /*
- * Make the edges that lead to node id from its neighbours, the guarded one
+ * Make the edges that lead to node id from its neighbours, the spanning-tree edge
  * first; slot is a copy of its slot, known has vectors at hand or is NULL. Its
- * code is written already, if there are codes. Returns whether there is a guarded one, as there is but
+ * code is written already, if there are codes. Returns whether there is a spanning-tree edge, as there is but
  * where no live node was to be found.
  */
 extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
@@ -128,8 +128,8 @@ extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot);
 
-/* Guard target's edge to node id. False if it has none, or no guards to spare. */
-extern bool PipeannGuardEdge(const PipeannIndexView *view, uint32 target,
+/* Guard target's edge to node id. False if it has none, or no tree_edges to spare. */
+extern bool PipeannTreeEdge(const PipeannIndexView *view, uint32 target,
 							 uint32 id, const PipeannSlot *slot);
 
 /* Let the root lead to node id, or the nearest node of the entry graph. */
@@ -138,7 +138,7 @@ extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 
 /*
  * A node's vector from a copy of its slot, embedded (am.h); x is work space for
- * float[layout's dim]. A wide one's is read from its chain, so that no page may
+ * float[layout's dim]. An out-of-line one's is read from its chain, so that no page may
  * be locked.
  */
 extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,

@@ -12,19 +12,19 @@
 #include "distance/distance.h"
 #include "miscadmin.h"
 
-typedef struct Gathering
+typedef struct Loading
 {
 	PipeannIndexView *view;
-	PipeannGathered *g;
+	PipeannLoadedGraph *g;
 	bool		rows;
 	float	   *x;
 	ItemPointerData *tids;		/* of one node */
 	uint32		ntids;
 	uint32		size;
-} Gathering;
+} Loading;
 
 Size
-PipeannGatherMemory(const PipeannIndexView *view)
+PipeannLoadGraphMemory(const PipeannIndexView *view)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	Size		ids = PipeannViewIds(view);
@@ -39,7 +39,7 @@ PipeannGatherMemory(const PipeannIndexView *view)
 }
 
 static void
-PutTids(Gathering *s, const ItemPointerData *tids, uint32 n)
+PutTids(Loading *s, const ItemPointerData *tids, uint32 n)
 {
 	if (s->ntids + n > s->size)
 	{
@@ -52,7 +52,7 @@ PutTids(Gathering *s, const ItemPointerData *tids, uint32 n)
 }
 
 static void
-TakeTids(Gathering *s, uint32 id, const PipeannSlot *slot)
+TakeTids(Loading *s, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
 	ItemPointerData *read = palloc(PipeannExtTids(l) *
@@ -69,7 +69,7 @@ TakeTids(Gathering *s, uint32 id, const PipeannSlot *slot)
 
 /* Neighbours' ids for now: those of later pages have no number yet. */
 static void
-TakeList(Gathering *s, uint32 node, const PipeannSlot *slot)
+TakeList(Loading *s, uint32 node, const PipeannSlot *slot)
 {
 	PipeannGraph *graph = s->g->graph;
 	int			degree = PipeannSlotDegree(&s->view->meta.layout, slot);
@@ -80,10 +80,10 @@ TakeList(Gathering *s, uint32 node, const PipeannSlot *slot)
 }
 
 static void
-TakeNode(Gathering *s, uint32 id, const PipeannSlot *slot)
+TakeNode(Loading *s, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
-	PipeannGathered *g = s->g;
+	PipeannLoadedGraph *g = s->g;
 	PipeannRounding rounding = {slot->error, slot->hash};
 	uint32		known = g->c.n;
 	uint32		node;
@@ -111,7 +111,7 @@ TakeNode(Gathering *s, uint32 id, const PipeannSlot *slot)
 static void
 TakePage(uint32 page, const char *nodes, void *arg)
 {
-	Gathering  *s = arg;
+	Loading  *s = arg;
 	const PipeannLayout *l = &s->view->meta.layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
@@ -120,7 +120,7 @@ TakePage(uint32 page, const char *nodes, void *arg)
 
 		if (!PipeannSlotIsLive(slot))
 			continue;
-		if (slot->flags & PIPEANN_SLOT_WIDE)
+		if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 			s->g->wide = true;
 		else
 			TakeNode(s, page * l->slots_per_page + i, slot);
@@ -129,7 +129,7 @@ TakePage(uint32 page, const char *nodes, void *arg)
 
 /* Numbers in place of ids. */
 static void
-Number(PipeannGathered *g)
+Number(PipeannLoadedGraph *g)
 {
 	for (uint32 node = 0; node < g->graph->n; node++)
 	{
@@ -152,14 +152,14 @@ Number(PipeannGathered *g)
 /* Vectors, rows and ids. */
 static void
 Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
-		PipeannGathered *g)
+		PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
 	const PipeannLayout *l = &meta->layout;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
 												  &counters);
-	Gathering	s = {.view = view,.g = g,.rows = rows};
+	Loading	s = {.view = view,.g = g,.rows = rows};
 
 	memset(g, 0, sizeof(*g));
 	g->ids = pages * l->slots_per_page;
@@ -183,15 +183,15 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
 }
 
 void
-PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
-			  PipeannGathered *g)
+PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
+			  PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
 
 	Collect(view, pages, rows, true, g);
 	if (g->c.lost)
 	{
-		PipeannGatherFree(g);
+		PipeannLoadedGraphFree(g);
 		Collect(view, pages, rows, false, g);
 	}
 	PipeannCollectionFinish(&g->c);
@@ -208,7 +208,7 @@ PipeannGather(PipeannIndexView *view, uint32 pages, bool rows,
 }
 
 void
-PipeannGatherFree(PipeannGathered *g)
+PipeannLoadedGraphFree(PipeannLoadedGraph *g)
 {
 	PipeannCollectionFree(&g->c);
 	if (g->vectors.aux != NULL)

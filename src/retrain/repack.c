@@ -11,7 +11,7 @@
  * The new pages go to extents of their own. Nodes are read and packed, and their
  * codes and entry graph written, while inserts go on. With no insert under way
  * the nodes are read again, those that came meanwhile find places, and graph
- * pages are written. Then the metapage names the new layout, its codes, and
+ * pages are written. Then the metapage names the new packing, its codes, and
  * whose extents are whose, in one WAL record. Scans that began before go on in
  * the old pages, which nobody writes while one of them may be there. See
  * src/README, "Layouts".
@@ -38,7 +38,7 @@
 /* Graph pages reserved for what is inserted meanwhile, one in so many. */
 #define SPARE_PAGES 16
 
-typedef struct Layouting
+typedef struct Repacking
 {
 	PipeannIndexView *view;
 	uint32		generation;		/* of the codes to come */
@@ -50,7 +50,7 @@ typedef struct Layouting
 	float		error;
 	uint32		code_pages;		/* written */
 	PipeannMeta made;			/* entry graph's fields */
-} Layouting;
+} Repacking;
 
 static bool
 IsWanted(const PipeannMeta *meta)
@@ -61,7 +61,7 @@ IsWanted(const PipeannMeta *meta)
 		return meta->layout.slots_per_page > 1 ||
 			(meta->flags & PIPEANN_META_AUTO_STORAGE);
 	return meta->layout.slots_per_page > 1 &&
-		meta->nodes / PipeannGrowth(meta) >= meta->laid_nodes;
+		meta->nodes / PipeannGrowth(meta) >= meta->packed_nodes;
 }
 
 /*
@@ -78,7 +78,7 @@ HasRoom(const PipeannIndexView *view)
 		2 * (uint64) meta->kind_extents[PIPEANN_CODES_ODD];
 
 	return extents < PIPEANN_MAP_INLINE &&
-		PipeannGatherMemory(view) <= (Size) maintenance_work_mem * 1024;
+		PipeannLoadGraphMemory(view) <= (Size) maintenance_work_mem * 1024;
 }
 
 static uint32
@@ -88,7 +88,7 @@ CountPages(const PipeannIndexView *view)
 								   view->meta.graph_pages);
 }
 
-/* The new layout, for vectors that are stored so. */
+/* The new packing, for vectors that are stored so. */
 static PipeannLayout
 NewLayout(const PipeannIndexView *view, PipeannStorage storage)
 {
@@ -107,7 +107,7 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage)
  * Ids for the nodes in packed order, and what each old id becomes.
  */
 static void
-Pack(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes)
+Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
 {
 	int			fill = Min(PipeannWantedFill(&s->layout), s->layout.fill);
 	uint32	   *order = PipeannAlloc(mul_size(g->c.n, sizeof(uint32)));
@@ -128,17 +128,17 @@ Pack(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes)
 
 /*
  * Inserts under way may write codes of the next generation, by old ids, if an
- * attempt to recode failed: after this none does.
+ * attempt to retrain failed: after this none does.
  */
 static void
-Reserve(Layouting *s, uint32 ids)
+Reserve(Repacking *s, uint32 ids)
 {
 	Relation	index = s->view->index;
 	PipeannMetaUpdate update;
 
 	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
 	PipeannMetaBegin(index, &update);
-	update.meta->flags &= ~PIPEANN_META_RECODING;
+	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->attempt++;
 	PipeannCodingReserve(index, update.meta, s->generation, ids);
 	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
@@ -150,7 +150,7 @@ Reserve(Layouting *s, uint32 ids)
 }
 
 static void
-WriteCodePage(Layouting *s, uint32 code_page, const uint8 *payload)
+WriteCodePage(Repacking *s, uint32 code_page, const uint8 *payload)
 {
 	PipeannKind kind = PipeannCodesKind(s->generation);
 	BlockNumber blkno = PipeannPlainBlock(s->view->map, kind, code_page);
@@ -167,7 +167,7 @@ WriteCodePage(Layouting *s, uint32 code_page, const uint8 *payload)
 }
 
 static void
-WriteCodes(Layouting *s, const PipeannNodes *nodes)
+WriteCodes(Repacking *s, const PipeannNodes *nodes)
 {
 	uint32		per_page = PipeannCodesPerPage(&s->layout);
 	float	   *x = palloc(mul_size(s->layout.dim, sizeof(float)));
@@ -185,7 +185,7 @@ WriteCodes(Layouting *s, const PipeannNodes *nodes)
 }
 
 static void
-WriteEntries(Layouting *s, const PipeannNodes *nodes, uint32 root)
+WriteEntries(Repacking *s, const PipeannNodes *nodes, uint32 root)
 {
 	PipeannIndexView *view = s->view;
 	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
@@ -199,20 +199,20 @@ WriteEntries(Layouting *s, const PipeannNodes *nodes, uint32 root)
 }
 
 static bool
-Prepare(Layouting *s)
+Prepare(Repacking *s)
 {
 	PipeannIndexView *view = s->view;
-	PipeannGathered g;
+	PipeannLoadedGraph g;
 	PipeannNodes nodes;
 
-	PipeannGather(view, CountPages(view), false, &g);
+	PipeannLoadGraph(view, CountPages(view), false, &g);
 	if (g.wide || g.c.n == 0)
 		return false;
 	s->layout = NewLayout(view, g.c.storage);
 	s->pq = PipeannCodingLayout(&s->layout);
 	s->error = PipeannCodingTrainOn(&s->pq, &s->layout, &g.vectors, NULL);
 	Pack(s, &g, &nodes);
-	PIPEANN_PAUSE("relayout-packed");
+	PIPEANN_PAUSE("repack-packed");
 	Reserve(s, nodes.ids);
 	PipeannCodebookWrite(view->index, &s->layout, view->map, s->generation,
 						 &s->pq, true);
@@ -220,8 +220,8 @@ Prepare(Layouting *s)
 	WriteEntries(s, &nodes, nodes.id_of_node[g.graph->medoid]);
 	pfree(nodes.id_of_node);
 	pfree(nodes.node_of_id);
-	PipeannGatherFree(&g);
-	PIPEANN_PAUSE("relayout-prepared");
+	PipeannLoadedGraphFree(&g);
+	PIPEANN_PAUSE("repack-prepared");
 	return true;
 }
 
@@ -232,7 +232,7 @@ Prepare(Layouting *s)
  * INVALID_ID.
  */
 static uint32
-SlotNear(const Layouting *s, const PipeannNodes *nodes,
+SlotNear(const Repacking *s, const PipeannNodes *nodes,
 		 const PipeannGraph *graph, uint32 node)
 {
 	uint32		per_page = s->layout.slots_per_page;
@@ -256,7 +256,7 @@ SlotNear(const Layouting *s, const PipeannNodes *nodes,
  * on a near page, or one at the end.
  */
 static void
-AssignIds(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes,
+AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
 		  uint32 *fresh, uint32 *nfresh)
 {
 	uint32		per_page = s->layout.slots_per_page;
@@ -303,7 +303,7 @@ AssignIds(Layouting *s, const PipeannGathered *g, PipeannNodes *nodes,
 
 /* Codes of the nodes that came since. */
 static void
-WriteFreshCodes(Layouting *s, const PipeannNodes *nodes, const uint32 *fresh,
+WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 				uint32 nfresh)
 {
 	const PipeannVectors *v = &nodes->vectors;
@@ -332,7 +332,7 @@ WriteFreshCodes(Layouting *s, const PipeannNodes *nodes, const uint32 *fresh,
  * those pages are given out later, and must be empty then.
  */
 static void
-LogPages(Layouting *s, uint32 pages)
+LogPages(Repacking *s, uint32 pages)
 {
 	Relation	index = s->view->index;
 	const PipeannExtentMap *map = s->view->map;
@@ -385,7 +385,7 @@ ExchangeExtents(PipeannMeta *meta)
 }
 
 static void
-Publish(Layouting *s, uint32 pages, uint32 nodes, uint32 root)
+Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 {
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
@@ -396,11 +396,11 @@ Publish(Layouting *s, uint32 pages, uint32 nodes, uint32 root)
 	meta = update.meta;
 	ExchangeExtents(meta);
 	meta->layout = s->layout;
-	meta->layouts++;
+	meta->packings++;
 	meta->free_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 	meta->graph_pages = pages;
 	meta->root = root;
-	meta->nodes = meta->laid_nodes = meta->trained_nodes = nodes;
+	meta->nodes = meta->packed_nodes = meta->trained_nodes = nodes;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	meta->generation = s->generation;
 	meta->build_id = new_id.build_id;
@@ -417,7 +417,7 @@ Publish(Layouting *s, uint32 pages, uint32 nodes, uint32 root)
  * Extents for what has come since, and for rows that do not fit their slots.
  */
 static void
-ReserveRest(Layouting *s, uint64 pages)
+ReserveRest(Repacking *s, uint64 pages)
 {
 	PipeannMetaUpdate update;
 
@@ -431,17 +431,17 @@ ReserveRest(Layouting *s, uint64 pages)
 }
 
 static bool
-Finish(Layouting *s)
+Finish(Repacking *s)
 {
 	PipeannIndexView *view = s->view;
-	PipeannGathered g;
+	PipeannLoadedGraph g;
 	PipeannNodes nodes;
 	uint32	   *fresh;
 	uint32		nfresh;
 	uint64		pages;
 
 	PipeannRefreshView(view);
-	PipeannGather(view, CountPages(view), true, &g);
+	PipeannLoadGraph(view, CountPages(view), true, &g);
 	if (g.wide || g.c.storage != s->layout.storage || g.c.n == 0)
 		return false;
 	fresh = PipeannAlloc(mul_size(g.c.n, sizeof(uint32)));
@@ -455,25 +455,25 @@ Finish(Layouting *s)
 	PipeannWriteGraph(view->index, &s->layout, view->map, PIPEANN_NEXT_GRAPH,
 					  &g.c, &nodes, g.graph, s->node_pages);
 	LogPages(s, (uint32) pages);
-	PIPEANN_PAUSE("relayout-written");
+	PIPEANN_PAUSE("repack-written");
 	Publish(s, (uint32) pages, g.c.n, nodes.id_of_node[g.graph->medoid]);
 	return true;
 }
 
 /* ---------- the whole ---------- */
 
-PipeannRelayout
-PipeannLayOut(PipeannIndexView *view)
+PipeannRepackResult
+PipeannRepack(PipeannIndexView *view)
 {
 	Relation	index = view->index;
-	Layouting	s = {.view = view,.generation = view->meta.generation + 1};
+	Repacking	s = {.view = view,.generation = view->meta.generation + 1};
 	bool		done;
 
 	if (!IsWanted(&view->meta) || !HasRoom(view) ||
 		(view->meta.flags & PIPEANN_META_REPAIRING))
-		return PIPEANN_RELAYOUT_NEVER;
-	if (!ConditionalLockPage(index, PIPEANN_LAYOUT_LOCK, ExclusiveLock))
-		return PIPEANN_RELAYOUT_LATER;
+		return PIPEANN_REPACK_NEVER;
+	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock))
+		return PIPEANN_REPACK_LATER;
 	done = Prepare(&s);
 	if (done)
 	{
@@ -481,6 +481,6 @@ PipeannLayOut(PipeannIndexView *view)
 		done = Finish(&s);
 		UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
 	}
-	UnlockPage(index, PIPEANN_LAYOUT_LOCK, ExclusiveLock);
-	return done ? PIPEANN_RELAYOUT_DONE : PIPEANN_RELAYOUT_NEVER;
+	UnlockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock);
+	return done ? PIPEANN_REPACK_DONE : PIPEANN_REPACK_NEVER;
 }

@@ -25,7 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* VACUUM recodes at so many times the nodes. */
+/* VACUUM retrains at so many times the nodes. */
 #define VACUUM_GROWTH 2
 
 /* VACUUM does when codes have become so much worse, by this many of them. */
@@ -38,7 +38,7 @@
 /* An entry node's place in the graph, beside two copies of its vector. */
 #define ENTRY_MEMORY 256
 
-typedef struct Recoding
+typedef struct Retraining
 {
 	PipeannIndexView view;
 	uint32		generation;		/* the one being made */
@@ -64,7 +64,7 @@ typedef struct Recoding
 	uint32		code_page;		/* INVALID_ID: none yet */
 	uint8	   *codes;			/* [PIPEANN_PAYLOAD] */
 	bool	   *present;		/* [codes per page] */
-} Recoding;
+} Retraining;
 
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
@@ -95,7 +95,7 @@ CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	if (!(slot->flags & PIPEANN_SLOT_WIDE) ||
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
 		!PipeannChainVector(view, id, slot, x))
 		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
 							 x);
@@ -120,7 +120,7 @@ VisitPages(PipeannIndexView *view, uint32 pages, PipeannVisit visit,
 /* ---------- first pass: samples ---------- */
 
 static void
-StartSamples(Recoding *r)
+StartSamples(Retraining *r)
 {
 	const PipeannMeta *meta = &r->view.meta;
 	const PipeannLayout *l = &meta->layout;
@@ -150,7 +150,7 @@ StartSamples(Recoding *r)
 }
 
 static void
-TakeSample(Recoding *r, uint32 id, const PipeannSlot *slot)
+TakeSample(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	CodingVector(&r->view, id, slot,
 				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
@@ -158,7 +158,7 @@ TakeSample(Recoding *r, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-TakeEntry(Recoding *r, uint32 id, const PipeannSlot *slot)
+TakeEntry(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannMeta *meta = &r->view.meta;
 	const PipeannLayout *l = &meta->layout;
@@ -186,7 +186,7 @@ TakeEntry(Recoding *r, uint32 id, const PipeannSlot *slot)
 static void
 SamplePage(uint32 page, const char *nodes, void *arg)
 {
-	Recoding   *r = arg;
+	Retraining   *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint64		first = (uint64) page * l->slots_per_page;
 	uint64		ids = (uint64) r->pages * l->slots_per_page;
@@ -215,7 +215,7 @@ SamplePage(uint32 page, const char *nodes, void *arg)
  * stand there already.
  */
 static void
-FlushCodes(Recoding *r)
+FlushCodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
 	PipeannKind kind = PipeannCodesKind(r->generation);
@@ -242,7 +242,7 @@ FlushCodes(Recoding *r)
 }
 
 static void
-EncodeNode(Recoding *r, uint32 id, const PipeannSlot *slot)
+EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint32		code_page = id / PipeannCodesPerPage(l);
@@ -259,7 +259,7 @@ EncodeNode(Recoding *r, uint32 id, const PipeannSlot *slot)
 static void
 EncodePage(uint32 page, const char *nodes, void *arg)
 {
-	Recoding   *r = arg;
+	Retraining   *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
@@ -272,7 +272,7 @@ EncodePage(uint32 page, const char *nodes, void *arg)
 }
 
 static void
-EncodeNodes(Recoding *r)
+EncodeNodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
 
@@ -304,7 +304,7 @@ MetaEndAlone(Relation index, PipeannMetaUpdate *update)
 }
 
 static void
-Reserve(Recoding *r, PipeannMeta *meta)
+Reserve(Retraining *r, PipeannMeta *meta)
 {
 	PipeannCodingReserve(r->view.index, meta, r->generation,
 						 meta->graph_pages * meta->layout.slots_per_page);
@@ -315,13 +315,13 @@ Reserve(Recoding *r, PipeannMeta *meta)
  * former attempt left is not used any more when its codebook is written over.
  */
 static void
-Announce(Recoding *r)
+Announce(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	PipeannMetaUpdate update;
 
 	MetaBeginAlone(view->index, &update);
-	update.meta->flags &= ~PIPEANN_META_RECODING;
+	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->attempt++;
 	Reserve(r, update.meta);
 	MetaEndAlone(view->index, &update);
@@ -331,7 +331,7 @@ Announce(Recoding *r)
 						 r->generation, &r->pq, true);
 
 	MetaBeginAlone(view->index, &update);
-	update.meta->flags |= PIPEANN_META_RECODING;
+	update.meta->flags |= PIPEANN_META_RETRAINING;
 	Reserve(r, update.meta);
 	r->pages = update.meta->graph_pages;
 	MetaEndAlone(view->index, &update);
@@ -350,7 +350,7 @@ PipeannNewBuildId(PipeannMeta *meta)
 }
 
 static void
-WriteEntries(Recoding *r)
+WriteEntries(Retraining *r)
 {
 	uint32		n = r->entries.vectors.n;
 	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
@@ -366,7 +366,7 @@ WriteEntries(Recoding *r)
  * Name the new generation in the metapage.
  */
 static void
-Publish(Recoding *r)
+Publish(Retraining *r)
 {
 	const PipeannMeta *made = &r->view.meta;
 	PipeannMeta new_id;
@@ -374,7 +374,7 @@ Publish(Recoding *r)
 
 	PipeannNewBuildId(&new_id);
 	MetaBeginAlone(r->view.index, &update);
-	update.meta->flags &= ~PIPEANN_META_RECODING;
+	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->flags |= PIPEANN_META_HAS_CODES;
 	update.meta->generation = r->generation;
 	update.meta->build_id = new_id.build_id;
@@ -397,12 +397,12 @@ Publish(Recoding *r)
  * An index that has grown much gets other ids with its codes.
  */
 static void
-Recode(Recoding *r)
+Retrain(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannLayout *l = &view->meta.layout;
 
-	if (PipeannLayOut(view) != PIPEANN_RELAYOUT_NEVER)
+	if (PipeannRepack(view) != PIPEANN_REPACK_NEVER)
 		return;
 	r->generation = view->meta.generation + 1;
 	r->pages = PipeannSourceCountPages(view->index, l, view->map,
@@ -414,12 +414,12 @@ Recode(Recoding *r)
 		return;
 	r->pq = PipeannCodingLayout(l);
 	r->error = PipeannCodingTrain(&r->pq, r->samples, r->nsamples, NULL, NULL);
-	PIPEANN_PAUSE("recode-trained");
+	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);
-	PIPEANN_PAUSE("recode-announced");
+	PIPEANN_PAUSE("retrain-announced");
 	EncodeNodes(r);
 	WriteEntries(r);
-	PIPEANN_PAUSE("recode-written");
+	PIPEANN_PAUSE("retrain-written");
 	Publish(r);
 }
 
@@ -428,34 +428,34 @@ Recode(Recoding *r)
  * to be done at all.
  */
 static void
-RunAlone(Relation index, bool (*wanted) (Recoding *r))
+RunAlone(Relation index, bool (*wanted) (Retraining *r))
 {
 	MemoryContext context;
 	MemoryContext old;
-	Recoding	r;
+	Retraining	r;
 
 	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
 		return;
-	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann recode",
+	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann retrain",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	memset(&r, 0, sizeof(r));
 	PipeannOpenView(&r.view, index);
 	if (wanted(&r))
-		Recode(&r);
+		Retrain(&r);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 }
 
 static bool
-IsOutgrown(Recoding *r)
+IsOutgrown(Retraining *r)
 {
 	return PipeannIsOutgrown(&r->view.meta);
 }
 
 void
-PipeannRecode(Relation index)
+PipeannRetrain(Relation index)
 {
 	RunAlone(index, IsOutgrown);
 }
@@ -467,7 +467,7 @@ PipeannRecode(Relation index)
  * that the codebook was trained on, by a sample of the pages.
  */
 static bool
-HasDrifted(Recoding *r)
+HasDrifted(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannLayout *l = &view->meta.layout;
@@ -503,14 +503,14 @@ HasDrifted(Recoding *r)
 }
 
 static bool
-IsWantedByVacuum(Recoding *r)
+IsWantedByVacuum(Retraining *r)
 {
 	return IsWanted(&r->view.meta) ||
-		(r->view.image != NULL && HasDrifted(r));
+		(r->view.cache != NULL && HasDrifted(r));
 }
 
 void
-PipeannRecodeIfDrifted(Relation index)
+PipeannRetrainIfDrifted(Relation index)
 {
 	RunAlone(index, IsWantedByVacuum);
 }
@@ -561,7 +561,7 @@ LoadNextCodebook(PipeannIndexView *view)
 void
 PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
 {
-	Assert(view->meta.flags & PIPEANN_META_RECODING);
+	Assert(view->meta.flags & PIPEANN_META_RETRAINING);
 	if (next_codebook.context == NULL ||
 		next_codebook.build_id != view->meta.build_id ||
 		next_codebook.attempt != view->meta.attempt)

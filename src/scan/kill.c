@@ -26,7 +26,7 @@ PipeannKillerBegin(PipeannKiller *killer, IndexScanDesc scan,
 {
 	killer->armed = false;
 	killer->view = NULL;
-	if (!scan->ignore_killed_tuples || view->image == NULL ||
+	if (!scan->ignore_killed_tuples || view->cache == NULL ||
 		!RelationNeedsWAL(view->index))
 		return false;
 	killer->view = view;
@@ -41,7 +41,7 @@ PipeannKillerLook(uint32 page, const char *nodes, uint64 *version, void *arg)
 		(nodes - PIPEANN_CONTENTS_OFFSET);
 
 	*version = PageXLogRecPtrGet(header->pd_lsn);
-	return PipeannImageKilled(killer->view->image, page, *version);
+	return PipeannCacheKilled(killer->view->cache, page, *version);
 }
 
 /*
@@ -69,6 +69,6 @@ PipeannKillerRow(PipeannKiller *killer)
 		return;
 	l = &killer->view->meta.layout;
 	killer->armed = false;
-	PipeannImageKill(killer->view->image, PipeannIdPage(l, killer->id),
+	PipeannCacheKill(killer->view->cache, PipeannIdPage(l, killer->id),
 					 killer->lsn, PipeannIdSlot(l, killer->id));
 }

@@ -31,12 +31,12 @@ typedef struct PipeannScan
 	bool		started;
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
-	bool		replica;		/* layouts may go while it runs */
+	bool		replica;		/* packings may go while it runs */
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
 	PipeannSearch *search;
-	float	   *wide;			/* a wide node's vector */
+	float	   *wide;			/* an out-of-line node's vector */
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
@@ -80,7 +80,7 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 }
 
 /*
- * Memory, reads in flight and the image go with the context.
+ * Memory, reads in flight and the cache go with the context.
  */
 static void
 ResetScan(PipeannScan *state)
@@ -110,7 +110,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	(void) nkeys;
 	(void) norderbys;
 	if (state->started)
-		PipeannSourceSettle(state->source);
+		PipeannSourceFinish(state->source);
 	ResetScan(state);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
@@ -146,7 +146,7 @@ QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 }
 
 static float
-WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	PipeannScan  *state = arg;
 	const PipeannLayout *l = &state->view.meta.layout;
@@ -180,7 +180,7 @@ static int
 MinList(void)
 {
 	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-		STRICT_PART * PIPEANN_SETTLED : 0;
+		STRICT_PART * PIPEANN_EARLY_RESULTS : 0;
 }
 
 static void
@@ -196,16 +196,16 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
 	state->source->may_poll = true;
-	PipeannSourceKeepHot(state->source, state->view.image);
+	PipeannSourceKeepHot(state->source, state->view.cache);
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.min_list = MinList();
-	params.may_settle = true;
+	params.may_end_early = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = MaxPages(l);
-	params.wide_distance = WideDistance;
-	params.wide_arg = state;
+	params.out_of_line_distance = OutOfLineDistance;
+	params.out_of_line_arg = state;
 	if (PipeannKillerBegin(&state->killer, scan, &state->view))
 	{
 		params.killed = PipeannKillerLook;
@@ -214,7 +214,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->mode = params.mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,
-					   state->view.image != NULL ? &state->view.codes : NULL,
+					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
 	state->tids = palloc(sizeof(ItemPointerData) *
 						 Max(PipeannExtTids(l), l->inline_tids));
@@ -225,7 +225,7 @@ FirstRun(PipeannScan *state)
 {
 	PipeannIndexView *view = &state->view;
 
-	if (view->image != NULL)
+	if (view->cache != NULL)
 		(void) PipeannSearchRun(state->search);
 	else
 	{
@@ -237,7 +237,7 @@ FirstRun(PipeannScan *state)
 		state->exhausted = true;
 	}
 	if (state->replica)
-		PipeannCheckLayout(view);
+		PipeannCheckPacking(view);
 }
 
 static void
@@ -275,9 +275,9 @@ Believed(const PipeannScan *state)
 {
 	uint64		explored = PipeannSearchExplored(state->search);
 
-	if (PipeannSearchIsSettled(state->search))
-		return state->recheck && state->taken >= PIPEANN_SETTLED ?
-			state->taken + 1 : PIPEANN_SETTLED;
+	if (PipeannSearchEndedEarly(state->search))
+		return state->recheck && state->taken >= PIPEANN_EARLY_RESULTS ?
+			state->taken + 1 : PIPEANN_EARLY_RESULTS;
 	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
 		explored / STRICT_PART : explored;
 }
@@ -356,13 +356,13 @@ GoOn(PipeannScan *state)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
-			!PipeannSearchIsSettled(state->search))
+			!PipeannSearchEndedEarly(state->search))
 			return false;
 		if (state->rows >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)
-			PipeannCheckLayout(&state->view);
+			PipeannCheckPacking(&state->view);
 	}
 	return true;
 }
@@ -416,7 +416,7 @@ LoadExt(IndexScanDesc scan, PipeannScan *state)
 	else if (state->recheck)
 		state->held += state->ntids;
 	if (state->replica)
-		PipeannCheckLayout(&state->view);
+		PipeannCheckPacking(&state->view);
 }
 
 bool
@@ -460,7 +460,7 @@ pipeannendscan(IndexScanDesc scan)
 		PipeannLastCounters = state->counters;
 		PipeannLastMode = state->mode;
 		PipeannStatsAdd(scan->indexRelation, &state->counters);
-		PipeannSourceSettle(state->source);
+		PipeannSourceFinish(state->source);
 	}
 	MemoryContextDelete(state->context);
 	pfree(state);

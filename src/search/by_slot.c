@@ -123,13 +123,13 @@ NoteDistances(PipeannBySlot *known, double exact, double code)
 	known->error_of_squares += error * error;
 }
 
-/* Codes of wide vectors were made for others: they are in doubt at once. */
+/* Codes of out-of-line vectors were made for others: they are in doubt at once. */
 void
 PipeannScoreExplored(PipeannSearch *search, PageRef *ref,
 					 const PipeannCandidate *item, const PipeannSlot *slot)
 {
 	float		code = item->dist;
-	bool		wide = (slot->flags & PIPEANN_SLOT_WIDE) != 0;
+	bool		wide = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
 
 	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
 	NoteDistances(&search->known,

@@ -77,9 +77,9 @@ FirstVisited(const PipeannLayout *layout, int length)
 static void
 InitPool(PipeannSearch *search, int ef)
 {
-	if (search->params.may_settle &&
+	if (search->params.may_end_early &&
 		PipeannIsOn(search, PIPEANN_ADAPTIVE_STOP))
-		PipeannSettleInit(&search->settle, search->layout->metric, ef);
+		PipeannTerminationInit(&search->termination, search->layout->metric, ef);
 	PipeannPoolReset(&search->pool, PipeannLengthInMemory(search));
 	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
 }
@@ -92,7 +92,7 @@ InitPool(PipeannSearch *search, int ef)
 static int
 CapacityFor(const PipeannSearch *search, int length)
 {
-	int			wanted = search->settle.on ?
+	int			wanted = search->termination.on ?
 		Min(length, 2 * Max(search->params.ef, 1)) : length;
 
 	return search->params.mode == PIPEANN_LOOK_AHEAD && search->reads > 0 &&
@@ -107,7 +107,7 @@ CapacityFor(const PipeannSearch *search, int length)
 static void
 FirstRead(PipeannSearch *search)
 {
-	int			length = search->settle.on ?
+	int			length = search->termination.on ?
 		Max(search->params.ef, 1) + BEYOND : PipeannListToExplore(search);
 
 	if (search->continued)
@@ -367,9 +367,9 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 	PipeannResult result;
 	float		dist;
 
-	if (slot->flags & PIPEANN_SLOT_WIDE)
-		dist = search->params.wide_distance(id, slot,
-											search->params.wide_arg);
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+		dist = search->params.out_of_line_distance(id, slot,
+											search->params.out_of_line_arg);
 	else
 		dist = PipeannExactDistance(l, search->query,
 									PipeannSlotVector(l, slot), l->storage,
@@ -383,8 +383,8 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 						&result.most);
 	search->counters->exact_distances++;
 	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
-	if (search->settle.on)
-		PipeannSettleFound(&search->settle, dist);
+	if (search->termination.on)
+		PipeannTerminationFound(&search->termination, dist);
 	return dist;
 }
 
@@ -428,7 +428,7 @@ static void
 SetBound(PipeannSearch *search)
 {
 	search->pool.bound = search->reads == 0 ? INFINITY :
-		PipeannSettleBound(&search->settle);
+		PipeannTerminationBound(&search->termination);
 }
 
 /*
@@ -456,7 +456,7 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 		if (!PipeannSlotIsLive(slot) || IsKilled(killed, i))
 			continue;
 		PipeannScoreSlot(search, id, slot);
-		if (join && !(slot->flags & PIPEANN_SLOT_WIDE))
+		if (join && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 			n = PipeannBatchAdd(search, n, id);
 	}
 	if (join)
@@ -514,16 +514,16 @@ PipeannScoreOne(PipeannSearch *search)
 
 /* From now on all of the list is to be explored, and no more. */
 static void
-Unsettle(PipeannSearch *search)
+GoBeyondEarlyEnd(PipeannSearch *search)
 {
-	search->settle.on = false;
+	search->termination.on = false;
 	search->pool.bound = INFINITY;
 	search->pool.length = PipeannListToExplore(search);
 }
 
 /*
  * By how much a candidate's code is wrong. (Its exact distance was computed when
- * its page came, but is not kept with it.) Where there are wide vectors, whose
+ * its page came, but is not kept with it.) Where there are out-of-line vectors, whose
  * codes were made for others, nobody knows.
  */
 static void
@@ -532,14 +532,14 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
 {
 	const PipeannLayout *l = search->layout;
 
-	if (!PipeannSettleWantsError(&search->settle))
+	if (!PipeannTerminationWantsError(&search->termination))
 		return;
-	if (slot->flags & PIPEANN_SLOT_WIDE)
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{
-		Unsettle(search);
+		GoBeyondEarlyEnd(search);
 		return;
 	}
-	PipeannSettleError(&search->settle, item->dist -
+	PipeannTerminationError(&search->termination, item->dist -
 					   PipeannExactDistance(l, search->query,
 											PipeannSlotVector(l, slot),
 											l->storage, slot->aux));
@@ -623,9 +623,9 @@ PipeannSearchReleasePages(PipeannSearch *search)
 }
 
 bool
-PipeannSearchIsSettled(const PipeannSearch *search)
+PipeannSearchEndedEarly(const PipeannSearch *search)
 {
-	return search->settle.on;
+	return search->termination.on;
 }
 
 /*
@@ -687,17 +687,17 @@ PipeannSearchRun(PipeannSearch *search)
 		search->started = true;
 		PipeannEnter(search);
 	}
-	else if (search->settle.on)
-		Unsettle(search);
+	else if (search->termination.on)
+		GoBeyondEarlyEnd(search);
 	else if (!Continue(search))
 		return false;
 
 	RunMode(search);
-	if (search->settle.on && IsListExplored(search))
-		Unsettle(search);
-	if (search->settle.on && search->reads * MOST_HITS < search->hits)
+	if (search->termination.on && IsListExplored(search))
+		GoBeyondEarlyEnd(search);
+	if (search->termination.on && search->reads * MOST_HITS < search->hits)
 	{
-		Unsettle(search);
+		GoBeyondEarlyEnd(search);
 		RunMode(search);
 	}
 	return true;

@@ -9,7 +9,7 @@
 #include "search/pool.h"
 #include "search/results.h"
 #include "search/search.h"
-#include "search/settle.h"
+#include "search/termination.h"
 
 /* A graph page this search has asked for. */
 typedef struct PageRef
@@ -25,7 +25,7 @@ typedef struct PageRef
 } PageRef;
 
 /* The most nodes that the entry graph gives a search. */
-#define PIPEANN_SEEDS 100
+#define PIPEANN_MAX_ENTRY_POINTS 100
 
 /* The most nodes whose neighbours are in one batch. */
 #define PIPEANN_TOGETHER 8
@@ -53,7 +53,7 @@ struct PipeannSearch
 	PipeannSearchParams params;
 	PipeannBounds bounds;		/* halves only */
 
-	PipeannSettle settle;		/* on until it has gone past an early end */
+	PipeannTermination termination;		/* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;
 	uint32		nrefs;
@@ -62,7 +62,7 @@ struct PipeannSearch
 	uint64		explored;		/* nodes with rows */
 	uint32		recent_entry;	/* that this query's results go to */
 	uint32		taken;			/* of them */
-	int			nseeds;			/* whose page-mates are no candidates yet */
+	int			nentry_points;			/* whose page-mates are no candidates yet */
 	PipeannBySlot known;
 	bool		started;
 	bool		continued;
@@ -85,7 +85,7 @@ struct PipeannSearch
 	PipeannResults results;
 	PipeannIdSet visited;		/* node ids with a known code distance */
 	PipeannIdSet entered;		/* positions of the entry graph */
-	uint32		seeds[PIPEANN_SEEDS];	/* nodes found there */
+	uint32		seeds[PIPEANN_MAX_ENTRY_POINTS];	/* nodes found there */
 	PipeannIdSet pages;			/* graph page -> refs[] */
 	PageRef    *refs;
 	uint32		refs_size;
@@ -120,7 +120,7 @@ PipeannListToExplore(const PipeannSearch *search)
 static inline int
 PipeannListLength(const PipeannSearch *search)
 {
-	return search->settle.on ? Max(search->params.ef, 1) :
+	return search->termination.on ? Max(search->params.ef, 1) :
 		search->pool.length;
 }
 
@@ -196,7 +196,7 @@ extern void PipeannLookForKilled(PipeannSearch *search, PageRef *ref);
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
 							 const char *nodes, uint64 killed, bool join);
 
-/* Have all nodes of the pages where a search began be candidates: entry.c. */
+/* Have all nodes of the pages where a search began be candidates: entry_points.c. */
 extern void PipeannSeedPages(PipeannSearch *search);
 
 static inline bool
@@ -214,7 +214,7 @@ PipeannJoinsMates(const PipeannSearch *search)
 static inline void
 PipeannJoinPageMates(PipeannSearch *search)
 {
-	if (search->nseeds > 0 && search->reads > 0)
+	if (search->nentry_points > 0 && search->reads > 0)
 		PipeannSeedPages(search);
 	if (search->nunscored > 0 && PipeannJoinsMates(search))
 		while (PipeannScoreOne(search))
@@ -286,7 +286,7 @@ extern void PipeannScoreExplored(PipeannSearch *search, PageRef *ref,
 /* The list is explored: see whether it can be relied on. */
 extern void PipeannDoubtCodes(PipeannSearch *search);
 
-/* entry.c */
+/* entry_points.c */
 extern void PipeannEnter(PipeannSearch *search);
 
 /* The policies, a file each. */

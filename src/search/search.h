@@ -55,7 +55,7 @@ typedef enum PipeannSearchMode
 #define PIPEANN_DEFAULT_SWITCHES 0x6FF
 
 /* Results that are settled when a search ends early: the usual LIMIT. */
-#define PIPEANN_SETTLED 10
+#define PIPEANN_EARLY_RESULTS 10
 
 /* What a search knows of the nodes without reading them. */
 typedef struct PipeannCodes
@@ -81,10 +81,10 @@ PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 
 /*
  * The exact distance of a node whose slot holds only a rounded vector
- * (PIPEANN_SLOT_WIDE); the caller knows how to fetch it. Infinity if VACUUM
+ * (PIPEANN_SLOT_OUT_OF_LINE); the caller knows how to fetch it. Infinity if VACUUM
  * has taken the node away meanwhile.
  */
-typedef float (*PipeannWideDistance) (uint32 id, const PipeannSlot *slot,
+typedef float (*PipeannOutOfLineDistance) (uint32 id, const PipeannSlot *slot,
 									  void *arg);
 
 /*
@@ -100,12 +100,12 @@ typedef struct PipeannSearchParams
 	int			ef;				/* length of the candidate pool, L */
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
-	bool		may_settle;		/* may end early: settle.h */
+	bool		may_end_early;		/* may end early: termination.h */
 	int			width;			/* most reads in flight; 0: the mode's own */
 	uint32		switches;
 	uint32		max_pages;		/* that a continued search keeps at hand */
-	PipeannWideDistance wide_distance;
-	void	   *wide_arg;
+	PipeannOutOfLineDistance out_of_line_distance;
+	void	   *out_of_line_arg;
 	PipeannKilled killed;		/* or NULL */
 	void	   *killed_arg;
 } PipeannSearchParams;
@@ -143,7 +143,7 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 
 /*
  * Run until every one of the ef best candidates is explored. If the search may
- * settle, run until the PIPEANN_SETTLED nearest results are settled instead, or
+ * termination, run until the PIPEANN_EARLY_RESULTS nearest results are settled instead, or
  * 100 candidates more are explored; then another run explores what is left of the
  * ef best.
  * Returns false if there was nothing to explore. Called again, goes on with the
@@ -152,10 +152,10 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 extern bool PipeannSearchRun(PipeannSearch *search);
 
 /*
- * Whether the last run ended early: no more than PIPEANN_SETTLED results may be
+ * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results may be
  * believed.
  */
-extern bool PipeannSearchIsSettled(const PipeannSearch *search);
+extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
 
 /* Score all nodes of graph pages 0 .. pages - 1 instead. */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);

@@ -29,9 +29,9 @@ static const char *const storage_names[] = {
 };
 
 static const char *const place_names[] = {
-	[PIPEANN_IMAGE_SHARED] = "shared",
-	[PIPEANN_IMAGE_DYNAMIC] = "dynamic",
-	[PIPEANN_IMAGE_PRIVATE] = "private"
+	[PIPEANN_CACHE_SHARED] = "shared",
+	[PIPEANN_CACHE_DYNAMIC] = "dynamic",
+	[PIPEANN_CACHE_PRIVATE] = "private"
 };
 
 static TupleDesc
@@ -70,26 +70,26 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(meta->graph_pages);
 	values[n++] = Int32GetDatum(meta->layout.slots_per_page);
 	values[n++] = Int32GetDatum(meta->layout.node_pages);
-	values[n++] = BoolGetDatum(view.image != NULL);
-	nulls[n] = view.image == NULL;
-	values[n++] = view.image == NULL ? (Datum) 0 :
-		CStringGetTextDatum(place_names[view.image->place]);
-	values[n++] = Int64GetDatum(view.image == NULL ? 0 :
-								(int64) view.image->bytes);
+	values[n++] = BoolGetDatum(view.cache != NULL);
+	nulls[n] = view.cache == NULL;
+	values[n++] = view.cache == NULL ? (Datum) 0 :
+		CStringGetTextDatum(place_names[view.cache->place]);
+	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
+								(int64) view.cache->bytes);
 	values[n++] = CStringGetTextDatum(PipeannIoMethodInUse());
 	values[n++] = BoolGetDatum(strcmp(PipeannIoFilesInUse(), "direct") == 0);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
 								BLCKSZ);
 	values[n++] = Int32GetDatum((int32) meta->generation);
 	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
-	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_RECODING) != 0);
+	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_RETRAINING) != 0);
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
 	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
-	values[n++] = Int64GetDatum(view.image == NULL ? 0 :
+	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
 								PipeannCountHotPages(index, &meta->layout,
-													 view.image));
-	if (view.image != NULL)
-		PipeannImageRelease(view.image);
+													 view.cache));
+	if (view.cache != NULL)
+		PipeannCacheRelease(view.cache);
 	relation_close(index, AccessShareLock);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

@@ -77,11 +77,11 @@ RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 {
 	uint32		known = 0;
 
-	if (view->image == NULL || view->image->hot == NULL)
+	if (view->cache == NULL || view->cache->hot == NULL)
 		return false;
 	for (uint32 i = 0; i < ranking->npages; i++)
 	{
-		ranking->ranks[i].weight = PipeannHotGetCount(view->image->hot, i);
+		ranking->ranks[i].weight = PipeannHotGetCount(view->cache->hot, i);
 		known += ranking->ranks[i].weight > 0;
 	}
 	if (known >= room)
@@ -181,12 +181,12 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	for (uint32 i = 0; i < pages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannBringIn(index, ranking.layout, view.map, view.image,
+		PipeannBringIn(index, ranking.layout, view.map, view.cache,
 					   ranking.ranks[i].page);
 	}
 	pfree(ranking.ranks);
-	if (view.image != NULL)
-		PipeannImageRelease(view.image);
+	if (view.cache != NULL)
+		PipeannCacheRelease(view.cache);
 	relation_close(index, AccessShareLock);
 	PG_RETURN_INT64((int64) pages * node_pages);
 }

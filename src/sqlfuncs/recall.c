@@ -57,7 +57,7 @@ SampleQuery(RecallState *state)
 }
 
 static float
-WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	RecallState *state = arg;
 
@@ -86,19 +86,19 @@ Nearest(RecallState *state, bool exact, float *dists)
 
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
-	params.may_settle = true;
+	params.may_end_early = true;
 	params.width = pipeann_pipeline_width;
 	params.switches = PipeannSwitches();
 	params.max_pages = PG_INT32_MAX;
-	params.wide_distance = WideDistance;
-	params.wide_arg = state;
+	params.out_of_line_distance = OutOfLineDistance;
+	params.out_of_line_arg = state;
 	PipeannSearchBegin(search, &view->meta.layout, &view->codes, source,
 					   state->query, &params);
-	if (exact || view->image == NULL)
+	if (exact || view->cache == NULL)
 		PipeannSearchExact(search, state->pages);
 	else
 		(void) PipeannSearchRun(search);
-	if (PipeannSearchIsSettled(search) && state->k > PIPEANN_SETTLED)
+	if (PipeannSearchEndedEarly(search) && state->k > PIPEANN_EARLY_RESULTS)
 		(void) PipeannSearchRun(search);
 	while (n < state->k && (result = PipeannSearchPop(search)) != NULL)
 		if (result->id != state->id)
@@ -165,8 +165,8 @@ pipeann_recall(PG_FUNCTION_ARGS)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
-	if (state.view.image != NULL)
-		PipeannImageRelease(state.view.image);
+	if (state.view.cache != NULL)
+		PipeannCacheRelease(state.view.cache);
 	relation_close(index, AccessShareLock);
 	if (wanted == 0)
 		PG_RETURN_NULL();

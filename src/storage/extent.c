@@ -198,10 +198,10 @@ PipeannEmptyBlock(Relation index, BlockNumber blkno)
 }
 
 /*
- * Scans that began in a former layout go on in its extents. On this server they
+ * Scans that began in a former packing go on in its extents. On this server they
  * have snapshots, and when those have ended the metapage says so; only the next
  * time an extent is wanted is one emptied, so that scans on a replica can tell
- * (scan/scan.c). Former layouts' extents have entries in the metapage.
+ * (scan/scan.c). Former packings' extents have entries in the metapage.
  */
 static bool
 MayReuse(PipeannMeta *meta, PipeannKind kind)
@@ -213,10 +213,10 @@ MayReuse(PipeannMeta *meta, PipeannKind kind)
 	if (meta->kind_extents[PIPEANN_FREE] == 0 ||
 		meta->extents > PIPEANN_MAP_INLINE)
 		return false;
-	if (meta->reusable == meta->layouts)
+	if (meta->reusable == meta->packings)
 		return true;
 	if (GlobalVisCheckRemovableFullXid(NULL, since))
-		meta->reusable = meta->layouts;
+		meta->reusable = meta->packings;
 	return false;
 }
 

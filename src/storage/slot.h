@@ -21,7 +21,7 @@
  * but TIDs (PIPEANN_SLOT_EXT), chained by its own ext_tids. A vector that the
  * element storage is not meant for (bytes: that they do not hold without loss,
  * halves: that is beyond their range) is rounded in place and stands in full, as
- * float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_WIDE).
+ * float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_OUT_OF_LINE).
  *
  * Slots of a TID chain know their node and are numbered, each new first one
  * higher than the one before: a scan that finds the next slot gone takes the
@@ -30,14 +30,14 @@
  */
 #define PIPEANN_SLOT_USED	0x0001
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
-#define PIPEANN_SLOT_WIDE	0x0004	/* exact vector in the ext_vec chain */
+#define PIPEANN_SLOT_OUT_OF_LINE	0x0004	/* exact vector in the ext_vec chain */
 #define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more TIDs */
 
 typedef struct PipeannSlot
 {
 	uint16		flags;
 	uint8		degree;			/* node: neighbours in use */
-	uint8		guards;			/* node: of them, edges that must stay */
+	uint8		tree_edges;			/* node: of them, edges that must stay */
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	union
 	{
@@ -47,7 +47,7 @@ typedef struct PipeannSlot
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
 	union
 	{
-		uint32		ext_vec;	/* wide node, EXT of a vector: next of the
+		uint32		ext_vec;	/* out-of-line node, EXT of a vector: next of the
 								 * vector's */
 		uint32		hash;		/* node with an error: see PipeannRounding */
 		uint32		number;		/* EXT of TIDs: in its chain, falling */
@@ -67,7 +67,7 @@ typedef struct PipeannSlot
  * that rows come in the order of their own vectors. The error is how far in
  * Euclidean distance the vector may be from the one in the slot, and its products
  * in single precision from what they should be: the upper half of a float, rounded
- * up. 0: not known (a node of an index that kept none, a wide one, one with an
+ * up. 0: not known (a node of an index that kept none, an out-of-line one, one with an
  * element beyond halves); such a node is taken for what is in its slot. The hash
  * tells vectors that are rounded to the same one apart.
  */
@@ -152,7 +152,7 @@ PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
 	uint32		bits = (uint32) slot->error << 16;
 	float		error;
 
-	if (l->storage != PIPEANN_FLOAT2 || (slot->flags & PIPEANN_SLOT_WIDE))
+	if (l->storage != PIPEANN_FLOAT2 || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return 0;
 	memcpy(&error, &bits, sizeof(error));
 	return error > 0 && isfinite(error) ? error : 0;
@@ -206,16 +206,16 @@ PipeannSlotDegree(const PipeannLayout *l, const PipeannSlot *slot)
 }
 
 static inline int
-PipeannSlotGuards(const PipeannLayout *l, const PipeannSlot *slot)
+PipeannSlotTreeEdges(const PipeannLayout *l, const PipeannSlot *slot)
 {
-	return Min(slot->guards, PipeannSlotDegree(l, slot));
+	return Min(slot->tree_edges, PipeannSlotDegree(l, slot));
 }
 
 /*
- * Guarded edges that a list takes while another may: it needs room for others.
+ * Spanning-tree edges that a list takes while another may: it needs room for others.
  */
 static inline int
-PipeannWantedGuards(const PipeannLayout *l)
+PipeannWantedTreeEdges(const PipeannLayout *l)
 {
 	return l->max_degree / 2;
 }

@@ -38,9 +38,9 @@
 /* Page and extent kinds. Stored on disk: never renumber. */
 typedef enum PipeannKind
 {
-	PIPEANN_FREE = 0,			/* extents of a former layout */
+	PIPEANN_FREE = 0,			/* extents of a former packing */
 	PIPEANN_META = 1,			/* block 0 */
-	PIPEANN_NEXT_GRAPH = 2,		/* extents of a new layout, until it is in use */
+	PIPEANN_NEXT_GRAPH = 2,		/* extents of a new packing, until it is in use */
 	PIPEANN_GRAPH = 3,			/* nodes */
 	PIPEANN_CODES = 4,			/* PQ codes, by node id */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
@@ -97,7 +97,7 @@ PipeannPagePayload(Page page)
 
 #define PIPEANN_META_AUTO_STORAGE 0x0001	/* storage was chosen by us */
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph */
-#define PIPEANN_META_RECODING 0x0010	/* the next generation is being written */
+#define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being written */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to take out */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map knows of slots */
 
@@ -146,19 +146,19 @@ typedef struct PipeannMeta
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
 	uint32		entry_dead;		/* dead nodes of the entry graph, kept */
-	uint32		root;			/* node from where guarded edges lead on */
+	uint32		root;			/* node from where spanning-tree edges lead on */
 	uint64		entry_changes;	/* times that its ids were changed */
 	uint64		changes;		/* code pages changed since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
 	uint32		map[PIPEANN_MAP_INLINE];
 	PipeannDegree degree;		/* why m is what it is */
-	uint32		layouts;		/* times that the graph was laid out anew */
-	uint32		reusable;		/* extents of layouts before this one are used
+	uint32		packings;		/* times that the graph was packed anew */
+	uint32		reusable;		/* extents of packings before this one are used
 								 * again */
 	uint64		free_xid;		/* full transaction id when the last went out of
 								 * use */
-	uint64		laid_nodes;		/* nodes then, or when it was built */
+	uint64		packed_nodes;		/* nodes then, or when it was built */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
@@ -360,7 +360,7 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 
 /*
  * Give an extent to a kind, inside a metapage update: the next one, or for graph
- * pages one of a former layout that no scan can be in any more, emptied. Returns
+ * pages one of a former packing that no scan can be in any more, emptied. Returns
  * its number. The file grows when its pages are first asked for. Errors when the
  * map is full (32 TB). A map entry that stands on a map page is WAL-logged
  * with a record of its own, before the metapage that counts it.

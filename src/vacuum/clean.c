@@ -138,8 +138,8 @@ NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	else if (PipeannSlotIsDead(slot))
 	{
 		PipeannBitsAdd(&v->dead, id);
-		if (slot->flags & PIPEANN_SLOT_WIDE)
-			v->wide_died = true;
+		if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+			v->out_of_line_died = true;
 	}
 	else if (slot->length > 0)
 		PipeannBitsAdd(&v->parts, id);

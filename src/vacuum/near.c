@@ -4,11 +4,11 @@
  *
  * That a node can be reached is not enough for a search that explores what is
  * near its query: where most nodes that led to it are dead, what is left may be
- * the edge of a guardian far away, to which it was handed on when its own died.
+ * the edge of a parent far away, to which it was handed on when its own died.
  * So the pass that repairs lists counts, four bits a node, the edges that lead to
  * each. Nodes that have few and have just lost one are asked whether one of their
  * own nearest neighbours leads to them, one that has more: some lead to nobody but
- * each other. If none does the nearest does from now on, and guards the edge; as
+ * each other. If none does the nearest does from now on, and tree_edges the edge; as
  * where there is no room nearby (relink.c), that cuts nothing off.
  */
 #include "postgres.h"
@@ -19,7 +19,7 @@
 
 /*
  * Of so many of a node's nearest neighbours one should lead to it. (An outlier's
- * tenth is far away: with ten 9 of 216,000 images are missed, with four 6, of 21.)
+ * tenth is far away: with ten 9 of 216,000 caches are missed, with four 6, of 21.)
  */
 #define NEAREST 4
 
@@ -155,7 +155,7 @@ LinkFromNear(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 static bool
 MayBeMissed(const PipeannReach *reach, uint32 id)
 {
-	return PipeannBitsHas(&reach->v->bereft, id) &&
+	return PipeannBitsHas(&reach->v->orphaned, id) &&
 		PipeannBitsHas(&reach->present, id) &&
 		id != reach->v->view.meta.root && HasFew(reach, id);
 }

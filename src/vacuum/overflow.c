@@ -92,8 +92,8 @@ SetLink(PipeannVacuum *v, uint32 id, uint32 from, uint32 to)
 	{
 		PipeannBitsRemove(&v->live, id);
 		PipeannBitsAdd(&v->dead, id);
-		if (update.slot->flags & PIPEANN_SLOT_WIDE)
-			v->wide_died = true;
+		if (update.slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+			v->out_of_line_died = true;
 	}
 	PipeannSlotEnd(&update);
 	return true;
@@ -144,7 +144,7 @@ PipeannVacuumChains(PipeannVacuum *v)
 }
 
 /*
- * A live node's wide vector is no garbage.
+ * A live node's out-of-line vector is no garbage.
  */
 static void
 KeepParts(PipeannVacuum *v, uint32 first)
@@ -167,7 +167,7 @@ KeepParts(PipeannVacuum *v, uint32 first)
  * followed after it is let go of.
  */
 static int
-WideNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
+OutOfLineNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
@@ -181,7 +181,7 @@ WideNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
 	{
 		PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 
-		if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_WIDE))
+		if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 			firsts[n++] = slot->ext_vec;
 	}
 	UnlockReleaseBuffer(buffer);
@@ -189,7 +189,7 @@ WideNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
 }
 
 /*
- * Parts of wide vectors that no live node leads to: their nodes have died, or
+ * Parts of out-of-line vectors that no live node leads to: their nodes have died, or
  * were never written. Those are few, so they are looked for only when there is
  * a reason. Inserts under way when the parts were taken down have ended.
  */
@@ -198,13 +198,13 @@ PipeannVacuumParts(PipeannVacuum *v)
 {
 	uint32	   *firsts;
 
-	if (v->parts.count == 0 || !(v->wide_died || v->interrupted))
+	if (v->parts.count == 0 || !(v->out_of_line_died || v->interrupted))
 		return;
 	firsts = palloc(v->view.meta.layout.slots_per_page * sizeof(uint32));
 	PipeannVacuumPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
 	{
-		int			n = WideNodes(v, page, firsts);
+		int			n = OutOfLineNodes(v, page, firsts);
 
 		for (int i = 0; i < n; i++)
 			KeepParts(v, firsts[i]);

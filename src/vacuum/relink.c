@@ -1,14 +1,14 @@
 /*
  * relink.c
- *		After VACUUM's repair guarded edges lead to every live node again.
+ *		After VACUUM's repair spanning-tree edges lead to every live node again.
  *
  * That a node can be reached is not enough: the next inserts may prune what
- * leads to it. So this is a walk from the root over guarded edges only, as they
+ * leads to it. So this is a walk from the root over spanning-tree edges only, as they
  * are now, in file order: the pass that repairs lists follows those of nodes
  * already reached, further passes only visit pages with nodes reached since.
  * A few bits a node are all it needs in memory.
  *
- * What is left has lost its guardian, or a node before it has. Those that have
+ * What is left has lost its parent, or a node before it has. Those that have
  * none get one first, mostly by guarding an edge that is there; that brings the
  * others back. What is left then is linked as an insert that finds all lists
  * full does it, which cuts nothing off.
@@ -42,18 +42,18 @@ PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 }
 
 static void
-AddGuarded(const PipeannReach *reach, const PipeannSlot *slot,
+AddInTree(const PipeannReach *reach, const PipeannSlot *slot,
 		   PipeannBits *set)
 {
-	int			guards = PipeannSlotGuards(&reach->v->view.meta.layout, slot);
+	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot);
 
-	for (int i = 0; i < guards; i++)
+	for (int i = 0; i < tree_edges; i++)
 		if (slot->neighbors[i] < reach->v->ids)
 			PipeannBitsAdd(set, slot->neighbors[i]);
 }
 
 /*
- * Follow a node's guarded edges if the node is reached.
+ * Follow a node's spanning-tree edges if the node is reached.
  */
 static void
 Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
@@ -63,7 +63,7 @@ Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 		return;
 	PipeannBitsAdd(&reach->expanded, id);
 	if (PipeannSlotIsNode(slot))
-		AddGuarded(reach, slot, &reach->reached);
+		AddInTree(reach, slot, &reach->reached);
 }
 
 void
@@ -72,7 +72,7 @@ PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	if (PipeannSlotIsLive(slot))
 	{
 		PipeannBitsAdd(&reach->present, id);
-		AddGuarded(reach, slot, &reach->guarded);
+		AddInTree(reach, slot, &reach->guarded);
 		PipeannNearCount(reach, slot);
 	}
 	Expand(reach, id, slot);
@@ -137,7 +137,7 @@ Walk(PipeannReach *reach)
 }
 
 static float
-NoWideDistance(uint32 id, const PipeannSlot *slot, void *arg)
+NoOutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	const PipeannLayout *l = arg;
 
@@ -163,7 +163,7 @@ LinkByNeighbor(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 
 	for (int i = 0; i < degree; i++)
 		if (IsReached(reach, slot->neighbors[i]) &&
-			PipeannGuardEdge(view, slot->neighbors[i], id, slot))
+			PipeannTreeEdge(view, slot->neighbors[i], id, slot))
 			return true;
 	for (int i = 0; i < degree; i++)
 		if (IsReached(reach, slot->neighbors[i]) &&
@@ -193,7 +193,7 @@ LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	if (near.metric == PIPEANN_COSINE)
 		PipeannNormalize(query, near.dim, query);
 	search = PipeannLinkSearch(view, &near, source, query, SEARCH_EF,
-							   NoWideDistance, &near);
+							   NoOutOfLineDistance, &near);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	while (!linked && (result = PipeannSearchPop(search)) != NULL)
@@ -211,7 +211,7 @@ LinkAnyhow(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * Whoever shuts inserters out shuts this out as well. What a node guards is
+ * Whoever shuts inserters out shuts this out as well. What a node tree_edges is
  * reached with it.
  */
 bool
@@ -255,7 +255,7 @@ IsLost(const PipeannReach *reach, uint32 id)
 }
 
 /*
- * Give those that nobody guards a guardian among their neighbours. Returns
+ * Give those that nobody tree_edges a parent among their neighbours. Returns
  * whether there was one for any.
  */
 static bool

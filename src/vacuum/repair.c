@@ -71,7 +71,7 @@ typedef struct Repair
 	float	   *table;			/* code distances */
 	const uint8 **codes;		/* [MAX_CANDIDATES] */
 	float	   *code_dists;
-	int			nguards;		/* first ones of the new list */
+	int			ntree_edges;		/* first ones of the new list */
 	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
 								 * length, guarded ones, ids */
 	char	   *page;			/* copy */
@@ -180,8 +180,8 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 			 PipeannBitsHas(&r->v->dead, neighbor)))
 		{
 			list[2 + n++] = neighbor;
-			PipeannBitsAdd(&r->v->bereft, neighbor);
-			if (i < slot->guards)
+			PipeannBitsAdd(&r->v->orphaned, neighbor);
+			if (i < slot->tree_edges)
 				list[1]++;
 		}
 	}
@@ -240,7 +240,7 @@ HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
 }
 
 /*
- * A new root guards what the old one did.
+ * A new root tree_edges what the old one did.
  */
 static bool
 IsHeirOfRoot(const Repair *r, uint32 id)
@@ -297,19 +297,19 @@ AddCandidates(Repair *r, int at)
 				r->dead[r->ndead++] = id;
 		}
 		else if (r->ncand < MAX_CANDIDATES &&
-				 (r->v->view.image == NULL ||
+				 (r->v->view.cache == NULL ||
 				  id < r->v->view.codes.ncodes))
 			r->cand[r->ncand++].id = id;
 	}
 }
 
 /*
- * A node that guarded the edge to a dead one guards those of the dead one
+ * A node that guarded the edge to a dead one tree_edges those of the dead one
  * instead, so that what these lead to is not cut off later. Not for a list
  * that is full of such edges: relink.c sees to the rest.
  */
 static int
-InheritGuards(Repair *r, uint32 dead, uint32 *out, int n)
+InheritTreeEdges(Repair *r, uint32 dead, uint32 *out, int n)
 {
 	uint32		offset;
 	const uint32 *list;
@@ -321,7 +321,7 @@ InheritGuards(Repair *r, uint32 dead, uint32 *out, int n)
 	{
 		uint32		id = list[2 + i];
 
-		if (n >= PipeannWantedGuards(r->l))
+		if (n >= PipeannWantedTreeEdges(r->l))
 			break;
 		if (PipeannBitsHas(&r->v->live, id) &&
 			PipeannIdSetAdd(&r->seen, id))
@@ -331,26 +331,26 @@ InheritGuards(Repair *r, uint32 dead, uint32 *out, int n)
 }
 
 /*
- * The guarded edges that a list keeps or gets; to the front of out.
+ * The spanning-tree edges that a list keeps or gets; to the front of out.
  */
 static int
-GatherGuards(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
+LoadTreeEdges(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
 {
-	int			guards = PipeannSlotGuards(r->l, slot);
+	int			tree_edges = PipeannSlotTreeEdges(r->l, slot);
 	bool		dead = PipeannBitsHas(&r->v->dead, id);
 	int			n = 0;
 
-	for (int i = 0; i < guards; i++)
+	for (int i = 0; i < tree_edges; i++)
 		if (!HasToGo(r, slot->neighbors[i], dead))
 		{
 			(void) PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
 			out[n++] = slot->neighbors[i];
 		}
-	for (int i = 0; i < guards; i++)
+	for (int i = 0; i < tree_edges; i++)
 		if (HasToGo(r, slot->neighbors[i], dead))
-			n = InheritGuards(r, slot->neighbors[i], out, n);
+			n = InheritTreeEdges(r, slot->neighbors[i], out, n);
 	if (IsHeirOfRoot(r, id))
-		n = InheritGuards(r, r->v->old_root, out, n);
+		n = InheritTreeEdges(r, r->v->old_root, out, n);
 	return n;
 }
 
@@ -368,7 +368,7 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
 	SeeNothing(r);
 	r->ndead = r->ncand = 0;
 	(void) PipeannIdSetAdd(&r->seen, id);
-	r->nguards = kept = GatherGuards(r, id, slot, out);
+	r->ntree_edges = kept = LoadTreeEdges(r, id, slot, out);
 	for (int i = 0; i < degree; i++)
 	{
 		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
@@ -426,7 +426,7 @@ RankCandidates(Repair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
-	if (r->l->metric == PIPEANN_IP || r->v->view.image == NULL)
+	if (r->l->metric == PIPEANN_IP || r->v->view.cache == NULL)
 	{
 		for (int i = 0; i < r->ncand; i++)
 		{
@@ -582,7 +582,7 @@ FixCopy(Repair *r, uint32 page)
 		if (!NeedsRepair(r, id, slot))
 			continue;
 		list[0] = NewList(r, id, slot, list + 2);
-		list[1] = r->nguards;
+		list[1] = r->ntree_edges;
 		any = true;
 	}
 	return any;
@@ -592,7 +592,7 @@ static bool
 SameList(const Repair *r, const PipeannSlot *a, const PipeannSlot *b)
 {
 	return a->flags == b->flags && a->degree == b->degree &&
-		a->guards == b->guards &&
+		a->tree_edges == b->tree_edges &&
 		memcmp(a->neighbors, b->neighbors,
 			   PipeannSlotDegree(r->l, a) * sizeof(uint32)) == 0;
 }
@@ -618,7 +618,7 @@ WriteLists(Repair *r, uint32 number, Buffer buffer)
 		else if (list[0] != PIPEANN_INVALID_ID)
 		{
 			slot->degree = list[0];
-			slot->guards = list[1];
+			slot->tree_edges = list[1];
 			memcpy(slot->neighbors, list + 2, list[0] * sizeof(uint32));
 			r->v->lists++;
 		}
@@ -660,7 +660,7 @@ PipeannVacuumRepair(PipeannVacuum *v)
 	PipeannReach reach;
 
 	FindPositions(r);
-	PipeannVacuumSet(v, &v->bereft);
+	PipeannVacuumSet(v, &v->orphaned);
 	PipeannReachBegin(&reach, v);
 	do
 	{

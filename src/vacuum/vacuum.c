@@ -220,7 +220,7 @@ Vacuum(PipeannVacuum *v)
 	PipeannVacuumChains(v);
 	if (HasWork(v, entry_dead))
 	{
-		/* whoever recodes must not find a freed slot used anew */
+		/* whoever retrains must not find a freed slot used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		PipeannVacuumEntries(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
@@ -253,13 +253,13 @@ VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	v.stats = stats;
 	v.callback = callback;
 	v.callback_state = callback_state;
-	LockPage(info->index, PIPEANN_LAYOUT_LOCK, ShareLock);
+	LockPage(info->index, PIPEANN_REPACK_LOCK, ShareLock);
 	stats->estimated_count = false;
 	stats->num_index_tuples = 0;
 	stats->pages_deleted = 0;
 	stats->pages_free = 0;
 	Vacuum(&v);
-	UnlockPage(info->index, PIPEANN_LAYOUT_LOCK, ShareLock);
+	UnlockPage(info->index, PIPEANN_REPACK_LOCK, ShareLock);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
@@ -294,7 +294,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
 	if (info->analyze_only)
 		return stats;
-	PipeannRecodeIfDrifted(info->index);
+	PipeannRetrainIfDrifted(info->index);
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));

@@ -58,14 +58,14 @@ typedef struct PipeannVacuum
 	PipeannBits live;			/* nodes with rows */
 	PipeannBits dead;			/* nodes without */
 	PipeannBits garbage;		/* overflow slots to free */
-	PipeannBits parts;			/* overflow slots of wide vectors */
-	bool		wide_died;
+	PipeannBits parts;			/* overflow slots of out-of-line vectors */
+	bool		out_of_line_died;
 	uint32	   *owners;			/* of overflow slots emptied */
 	uint32		nowners;
 	uint32		owners_size;
 
 	PipeannBits entry;			/* nodes of the entry graph */
-	PipeannBits bereft;			/* nodes that dead ones led to */
+	PipeannBits orphaned;			/* nodes that dead ones led to */
 	uint32		old_root;		/* which had to give way, or INVALID_ID */
 	uint32		free_pages;		/* noted in the free space map */
 	uint64		freed;			/* nodes */
@@ -110,7 +110,7 @@ PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 extern void PipeannVacuumClean(PipeannVacuum *v);
 
 /*
- * entry.c: put live nodes in the places of dead ones in the entry graph, and in
+ * entry_graph.c: put live nodes in the places of dead ones in the entry graph, and in
  * that of the root
  */
 extern void PipeannVacuumEntries(PipeannVacuum *v);
@@ -122,14 +122,14 @@ extern void PipeannVacuumParts(PipeannVacuum *v);
 /* repair.c: take dead nodes out of the graph */
 extern void PipeannVacuumRepair(PipeannVacuum *v);
 
-/* relink.c: guarded edges lead from the root to every live node */
+/* relink.c: spanning-tree edges lead from the root to every live node */
 typedef struct PipeannReach
 {
 	PipeannVacuum *v;
 	PipeannBits present;		/* live nodes that were passed */
-	PipeannBits guarded;		/* nodes that one of these guards */
+	PipeannBits guarded;		/* nodes that one of these tree_edges */
 	PipeannBits reached;
-	PipeannBits expanded;		/* of these, whose guarded edges are followed */
+	PipeannBits expanded;		/* of these, whose spanning-tree edges are followed */
 	uint8	   *in_degrees;		/* 4 bits a node: near.c */
 } PipeannReach;
 

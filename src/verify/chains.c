@@ -1,6 +1,6 @@
 /*
  * chains.c
- *		Overflow slots: chains of TIDs and of wide vectors.
+ *		Overflow slots: chains of TIDs and of out-of-line vectors.
  *
  * A chain is walked from its node, so slots that nobody owns, which a crash
  * between writing and linking them leaves, do not matter.
@@ -85,7 +85,7 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 		if (problem != NULL)
 			break;
 		if (vector && ext->length > left)
-			problem = "has a wide vector of the wrong length";
+			problem = "has an out-of-line vector of the wrong length";
 		else
 		{
 			left -= vector ? ext->length : 0;
@@ -94,7 +94,7 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 		}
 	}
 	if (problem == NULL && left > 0)
-		problem = "has a wide vector of the wrong length";
+		problem = "has an out-of-line vector of the wrong length";
 	pfree(ext);
 	return problem;
 }
@@ -110,13 +110,13 @@ Ignore(uint32 id, const PipeannSlot *ext, void *arg)
 static const char *
 WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
 {
-	bool		wide = (slot->flags & PIPEANN_SLOT_WIDE) != 0;
+	bool		wide = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
 	const char *problem;
 
 	if (wide && slot->ext_vec == PIPEANN_INVALID_ID)
-		return "has a wide vector without a chain";
+		return "has an out-of-line vector without a chain";
 	if (!wide && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
-		return "has the chain of a wide vector, but none";
+		return "has the chain of an out-of-line vector, but none";
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 	{
 		problem = PipeannCheckWalkChain(check, slot, false, Ignore, NULL);
@@ -139,7 +139,7 @@ PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 
 	if (slot->ext_tids == PIPEANN_INVALID_ID &&
 		(slot->error != 0 || slot->ext_vec == PIPEANN_INVALID_ID) &&
-		!(slot->flags & PIPEANN_SLOT_WIDE))
+		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return;
 	check->chains = true;
 	problem = WalkBoth(check, slot);
@@ -170,7 +170,7 @@ TakePart(uint32 id, const PipeannSlot *ext, void *arg)
 }
 
 bool
-PipeannCheckWideVector(const PipeannCheck *check, const PipeannSlot *node,
+PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 					   float *x)
 {
 	char	   *next = (char *) x;
@@ -213,7 +213,7 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		return;
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 		(void) PipeannCheckWalkChain(check, slot, false, Own, &owner);
-	if (slot->flags & PIPEANN_SLOT_WIDE)
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 		(void) PipeannCheckWalkChain(check, slot, true, Own, &owner);
 }
 

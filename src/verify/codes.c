@@ -28,7 +28,7 @@
 typedef struct Value
 {
 	const float *x;				/* as stored */
-	const float *full;			/* of a wide node, else x */
+	const float *full;			/* of an out-of-line node, else x */
 	double		norm;			/* of full */
 	double		relative;		/* errors of x */
 	double		absolute;
@@ -39,7 +39,7 @@ typedef struct Value
 #define ENTRY_TRIES 50
 
 /*
- * False if a wide node's chain is being changed, that is, the node too.
+ * False if an out-of-line node's chain is being changed, that is, the node too.
  */
 static bool
 TakeValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
@@ -53,11 +53,11 @@ TakeValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 	value->relative = half ? HALF_ERROR : FLOAT_ERROR;
 	value->absolute = half ? HALF_SMALLEST : 0;
 	value->error = PipeannSlotError(l, slot);
-	if (slot->flags & PIPEANN_SLOT_WIDE)
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{
 		float	   *full = palloc(mul_size(l->dim, sizeof(float)));
 
-		if (!PipeannCheckWideVector(check, slot, full))
+		if (!PipeannCheckOutOfLineVector(check, slot, full))
 			return false;
 		value->full = full;
 	}
@@ -221,12 +221,12 @@ StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
 	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
 	char	   *rounded;
 
-	if (!(slot->flags & PIPEANN_SLOT_WIDE))
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return NULL;
 	rounded = palloc(size);
 	PipeannVectorFromFloat(value->full, l->storage, l->dim, rounded);
 	return memcmp(rounded, PipeannSlotVector(l, slot), size) == 0 ? NULL :
-		"has a wide vector that is not the one rounded in its slot";
+		"has an out-of-line vector that is not the one rounded in its slot";
 }
 
 static const char *
@@ -245,7 +245,7 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	problem = StorageProblem(check, slot, &value);
 	if (problem == NULL && !AuxIsRight(check, slot, &value))
 		problem = "does not have the aux value of its vector";
-	if (problem == NULL && check->view.image != NULL)
+	if (problem == NULL && check->view.cache != NULL)
 		problem = CodeProblem(check, id, &value, again);
 	return problem;
 }
@@ -261,7 +261,7 @@ PipeannCheckVector(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 
 	for (int i = 0; problem != NULL && i < PIPEANN_CHECK_TRIES; i++)
 	{
-		if (!PipeannCheckIsSettled(check, slot))
+		if (!PipeannCheckIsStable(check, slot))
 			return;
 		PipeannCheckRefresh(check);
 		problem = VectorProblem(check, id, slot, true);

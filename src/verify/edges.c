@@ -1,12 +1,12 @@
 /*
  * edges.c
  *		Neighbour lists, and whether every node can be reached, also over
- *		guarded edges alone: others may be pruned any time.
+ *		spanning-tree edges alone: others may be pruned any time.
  *
  * Edges change under the check. Inserts and VACUUM keep each node reachable at
  * any moment, but a walk that read one page before a change and another one
  * after it may miss a node. So a node that was not met is looked for again,
- * over the pages as they are then. VACUUM takes guarded edges away and then
+ * over the pages as they are then. VACUUM takes spanning-tree edges away and then
  * sees that all nodes have some; while it is at it they are not looked at.
  */
 #include "postgres.h"
@@ -36,7 +36,7 @@ struct PipeannCheckWalk
 	Lists		lists;
 	uint8	   *wanted;			/* [pages] has nodes reached, not expanded */
 	bool		more;			/* there are such pages */
-	bool		guarded;		/* only guarded edges are followed */
+	bool		guarded;		/* only spanning-tree edges are followed */
 };
 
 /*
@@ -237,7 +237,7 @@ Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		(*seen & PIPEANN_SEEN_EXPANDED))
 		return;
 	*seen |= PIPEANN_SEEN_EXPANDED;
-	degree = check->walk->guarded ? PipeannSlotGuards(l, slot) :
+	degree = check->walk->guarded ? PipeannSlotTreeEdges(l, slot) :
 		PipeannSlotDegree(l, slot);
 	for (int i = 0; i < degree; i++)
 		ReachOnPage(check, slot->neighbors[i]);
@@ -302,7 +302,7 @@ FindLost(const PipeannCheck *check)
 		if ((check->seen[id] & (want | PIPEANN_SEEN_REACHED)) != want)
 			continue;
 		if (PipeannCheckReadSlot(check, id, slot) &&
-			PipeannSlotIsNode(slot) && PipeannCheckIsSettled(check, slot))
+			PipeannSlotIsNode(slot) && PipeannCheckIsStable(check, slot))
 			lost = id;
 	}
 	pfree(slot);
@@ -353,7 +353,7 @@ CheckReach(PipeannCheck *check)
 }
 
 static void
-CheckGuards(PipeannCheck *check)
+CheckTreeEdges(PipeannCheck *check)
 {
 	uint32		lost;
 
@@ -366,7 +366,7 @@ CheckGuards(PipeannCheck *check)
 	lost = FindLostForGood(check);
 	if (lost != PIPEANN_INVALID_ID && !IsRepairing(check))
 		PipeannCheckReport(check, lost,
-						   "can be reached, but not over guarded edges");
+						   "can be reached, but not over spanning-tree edges");
 }
 
 void
@@ -379,6 +379,6 @@ PipeannCheckEdges(PipeannCheck *check)
 	InitLists(check, &state.lists);
 	PipeannCheckSweep(check, NULL, VisitList);
 	CheckReach(check);
-	CheckGuards(check);
+	CheckTreeEdges(check);
 	check->walk = NULL;
 }

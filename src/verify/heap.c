@@ -95,7 +95,7 @@ LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
 }
 
 bool
-PipeannCheckIsSettled(const PipeannCheck *check, const PipeannSlot *slot)
+PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	Visibility	visibility = {check, false};
@@ -145,7 +145,7 @@ HashVector(const void *vector, Size size)
 }
 
 /*
- * A wide node's vector is the one in its chain. If that is changing the node
+ * An out-of-line node's vector is the one in its chain. If that is changing the node
  * is, and no row that we see is its. Of one that was rounded a hash was kept.
  */
 static uint32
@@ -156,11 +156,11 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 
 	if (PipeannSlotError(l, slot) > 0)
 		return slot->hash;
-	if (!(slot->flags & PIPEANN_SLOT_WIDE))
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return HashVector(PipeannSlotVector(l, slot),
 						  mul_size(l->dim, PipeannElementSize(l->storage)));
 	full = palloc0(mul_size(l->dim, sizeof(float)));
-	(void) PipeannCheckWideVector(check, slot, full);
+	(void) PipeannCheckOutOfLineVector(check, slot, full);
 	return HashVector(full, mul_size(l->dim, sizeof(float)));
 }
 
@@ -319,7 +319,7 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 
-	if (PipeannIsWide(&check->view.meta, x, PipeannNorm(x, l->dim)))
+	if (PipeannIsOutOfLine(&check->view.meta, x, PipeannNorm(x, l->dim)))
 		return HashVector(x, mul_size(l->dim, sizeof(float)));
 	if (l->storage == PIPEANN_FLOAT2 && !rounded)
 		return PipeannVectorHash(x, l->dim);

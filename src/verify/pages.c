@@ -52,10 +52,10 @@ PipeannCheckRefresh(PipeannCheck *check)
 	uint32		size;
 
 	PipeannRefreshView(view);
-	if (view->meta.layouts != check->layouts)
+	if (view->meta.packings != check->packings)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" was laid out anew while it was checked",
+				 errmsg("index \"%s\" was packed anew while it was checked",
 						RelationGetRelationName(view->index)),
 				 errhint("Run pipeann_check() again.")));
 	check->pages = PipeannSourceCountPages(view->index, &view->meta.layout,

@@ -8,7 +8,7 @@
 #include "verify/verify.h"
 
 #define KNOWN_FLAGS \
-	(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT | PIPEANN_SLOT_WIDE | \
+	(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT | PIPEANN_SLOT_OUT_OF_LINE | \
 	 PIPEANN_SLOT_CLOSED)
 
 static void
@@ -18,12 +18,12 @@ CheckFlags(const PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		PipeannCheckReport(check, id, "has unknown flags");
 	if (slot->flags != 0 && !(slot->flags & PIPEANN_SLOT_USED))
 		PipeannCheckReport(check, id, "is free but has flags");
-	if ((slot->flags & PIPEANN_SLOT_EXT) && (slot->flags & PIPEANN_SLOT_WIDE))
+	if ((slot->flags & PIPEANN_SLOT_EXT) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		PipeannCheckReport(check, id, "is an overflow slot with a vector");
-	if ((slot->flags & PIPEANN_SLOT_WIDE) &&
+	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) &&
 		!(check->view.meta.flags & PIPEANN_META_AUTO_STORAGE))
 		PipeannCheckReport(check, id,
-						   "has a wide vector in an index that has none");
+						   "has an out-of-line vector in an index that has none");
 }
 
 static void
@@ -59,8 +59,8 @@ CheckNode(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	check->count++;
 	if (slot->degree > l->max_degree)
 		PipeannCheckReport(check, id, "has too many neighbours");
-	if (slot->guards > slot->degree)
-		PipeannCheckReport(check, id, "guards more edges than it has");
+	if (slot->tree_edges > slot->degree)
+		PipeannCheckReport(check, id, "tree_edges more edges than it has");
 	if (slot->ntids > l->inline_tids)
 		PipeannCheckReport(check, id, "has too many inline TIDs");
 	CheckTids(check, id, PipeannSlotTids(l, slot), slot->ntids);

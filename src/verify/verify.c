@@ -66,9 +66,9 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 
 	/* on a replica nobody can be asked to wait: see PipeannCheckRefresh() */
 	if (!RecoveryInProgress())
-		LockPage(index, PIPEANN_LAYOUT_LOCK, ShareLock);
+		LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 	PipeannOpenView(&check->view, index);
-	check->layouts = check->view.meta.layouts;
+	check->packings = check->view.meta.packings;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *
 						  PIPEANN_PAYLOAD);
 	check->codes = palloc(PIPEANN_PAYLOAD);
@@ -81,14 +81,14 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	PipeannCheckOtherPages(check);
 	PipeannCheckSlots(check);
 	PipeannCheckOwners(check);
-	if (check->view.image != NULL)
+	if (check->view.cache != NULL)
 	{
 		PipeannCheckStreams(check);
 		PipeannCheckEdges(check);
 	}
 	PipeannCheckTids(check, heapallindexed);
 	if (!RecoveryInProgress())
-		UnlockPage(index, PIPEANN_LAYOUT_LOCK, ShareLock);
+		UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 }
 
 /*

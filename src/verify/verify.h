@@ -31,7 +31,7 @@ typedef struct PipeannCheck
 	Relation	heap;
 	Snapshot	snapshot;		/* older than anything read of the index */
 	PipeannIndexView view;
-	uint32		layouts;		/* of the metapage when it began */
+	uint32		packings;		/* of the metapage when it began */
 	BufferAccessStrategy strategy;
 	uint32		pages;			/* graph pages in the file */
 	uint32		ids;			/* that these have */
@@ -95,7 +95,7 @@ typedef void (*PipeannChainVisit) (uint32 id, const PipeannSlot *ext,
 								   void *arg);
 
 /*
- * Walk a node's chain of TIDs, or of its wide vector. Returns NULL, or what is
+ * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or what is
  * wrong with it.
  */
 extern const char *PipeannCheckWalkChain(const PipeannCheck *check,
@@ -106,8 +106,8 @@ extern const char *PipeannCheckWalkChain(const PipeannCheck *check,
 extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
 
-/* The vector of a wide node; false if its chain does not hold it now. */
-extern bool PipeannCheckWideVector(const PipeannCheck *check,
+/* The vector of an out-of-line node; false if its chain does not hold it now. */
+extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
 								   const PipeannSlot *node, float *x);
 
 /* No overflow slot is in two chains. */
@@ -127,7 +127,7 @@ extern void PipeannCheckEdges(PipeannCheck *check);
  * Whether the node has a row that our snapshot sees: then its insert was over
  * before we began, and what was true then of the node must be true now.
  */
-extern bool PipeannCheckIsSettled(const PipeannCheck *check,
+extern bool PipeannCheckIsStable(const PipeannCheck *check,
 								  const PipeannSlot *slot);
 
 /*

@@ -16,7 +16,7 @@ SELECT is(pipeann_check('grown_idx', true), (pipeann_index_info('grown_idx')).no
 SELECT is(recall('grown', '<->', 'subvector(val, 309, 112)'), 1::numeric, 'no codes yet: exact answers');
 TRUNCATE truths;
 INSERT INTO grown SELECT id, val FROM strips WHERE id BETWEEN 4001 AND 10000 ORDER BY hashint4(id);
-SELECT is((SELECT (generation, has_codes, recoding)::text FROM pipeann_index_info('grown_idx')), '(2,t,f)', 'the inserts that cross the lines make codes');
+SELECT is((SELECT (generation, has_codes, retraining)::text FROM pipeann_index_info('grown_idx')), '(2,t,f)', 'the inserts that cross the lines make codes');
 SELECT cmp_ok((pipeann_index_info('grown_idx')).trained_nodes, '<', 8500::bigint, 'of the nodes there were then');
 SELECT is(pipeann_check('grown_idx', true), (pipeann_index_info('grown_idx')).nodes, 'grown: the index is whole');
 VACUUM grown;

@@ -2,8 +2,8 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_laid() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, small, fleeting';
-CALL drop_laid();
+CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, small, fleeting';
+CALL drop_packed();
 SELECT plan(37);
 
 -- 24,000 rows: two parts of each image
@@ -12,16 +12,16 @@ UNION ALL SELECT id + 12000, subvector(val, 85, 112)::vector(112) FROM images;
 
 -- bytes, but on an empty table nobody knows; a vector with rows enough for chains
 CREATE TABLE laid (id int, val vector(112));
-CREATE INDEX laid_idx ON laid USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+CREATE INDEX packed_idx ON laid USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO laid SELECT 100000 + i, val FROM strips, generate_series(1, 3000) i WHERE strips.id = 9999;
 INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows WHERE id BETWEEN 1 AND 4000;
-SELECT (pipeann_index_info('laid_idx')).nodes AS nodes, (pipeann_index_info('laid_idx')).slots_per_page AS slots \gset
-SELECT is((pipeann_index_info('laid_idx')).storage, 'float4', 'an index that began empty stores floats');
+SELECT (pipeann_index_info('packed_idx')).nodes AS nodes, (pipeann_index_info('packed_idx')).slots_per_page AS slots \gset
+SELECT is((pipeann_index_info('packed_idx')).storage, 'float4', 'an index that began empty stores floats');
 INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows r WHERE id BETWEEN 4001 AND 4400
 	AND NOT EXISTS (SELECT FROM laid l WHERE l.val = r.val);
-SELECT is((pipeann_index_info('laid_idx')).storage, 'uint8', 'the insert that makes codes finds out that bytes are enough');
-SELECT cmp_ok((pipeann_index_info('laid_idx')).slots_per_page, '>', :slots, 'more of them share a page');
-SELECT is(pipeann_check('laid_idx', true), (SELECT count(DISTINCT val) FROM laid), 'the index is whole, with all rows');
+SELECT is((pipeann_index_info('packed_idx')).storage, 'uint8', 'the insert that makes codes finds out that bytes are enough');
+SELECT cmp_ok((pipeann_index_info('packed_idx')).slots_per_page, '>', :slots, 'more of them share a page');
+SELECT is(pipeann_check('packed_idx', true), (SELECT count(DISTINCT val) FROM laid), 'the index is whole, with all rows');
 SELECT is(count(DISTINCT s)::int, 3000, 'the rows of one vector come first')
 FROM search('laid', '<->', (SELECT val FROM strips WHERE id = 9999), 3000) s WHERE s > 100000;
 SELECT cmp_ok(recall('laid', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, 'recall');
@@ -30,7 +30,7 @@ TRUNCATE truths;
 -- at twice the nodes again, beneath a cursor that has returned some rows
 INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows r WHERE id BETWEEN 4401 AND 8000
 	AND NOT EXISTS (SELECT FROM laid l WHERE l.val = r.val);
-SELECT is((pipeann_index_info('laid_idx')).generation, 1, 'no other layout yet');
+SELECT is((pipeann_index_info('packed_idx')).generation, 1, 'no other layout yet');
 DELETE FROM laid WHERE id BETWEEN 100 AND 200;
 SELECT count(*) AS rows FROM laid \gset
 BEGIN;
@@ -53,30 +53,30 @@ END $$;
 SELECT fetch_some(100);
 INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows r WHERE id BETWEEN 8001 AND 10000
 	AND NOT EXISTS (SELECT FROM laid l WHERE l.val = r.val);
-SELECT is((pipeann_index_info('laid_idx')).generation, 2, 'at twice the nodes there is another layout');
+SELECT is((pipeann_index_info('packed_idx')).generation, 2, 'at twice the nodes there is another layout');
 SELECT fetch_some(1000000);
 SELECT is((SELECT count(DISTINCT id) || ' of ' || count(*) FROM fetched), :'rows' || ' of ' || :'rows',
 	'a cursor from before returns each row once, and none that came since');
 COMMIT;
 DROP TABLE fetched;
-SELECT lives_ok('SELECT pipeann_check(''laid_idx'', true)', 'the index is whole');
+SELECT lives_ok('SELECT pipeann_check(''packed_idx'', true)', 'the index is whole');
 SELECT cmp_ok(recall('laid', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, 'recall');
 SELECT cmp_ok(recall('laid', '<->', 'val', source => 'laid'), '>=', 0.99, 'rows are found by their own vectors');
 SELECT is(count(DISTINCT s)::int, 3000, 'the rows of one vector come first')
 FROM search('laid', '<->', (SELECT val FROM strips WHERE id = 9999), 3000) s WHERE s > 100000;
 -- and it goes on as any other
 VACUUM laid;
-SELECT is(pipeann_check('laid_idx', true), (SELECT count(DISTINCT val) FROM laid), 'rows deleted before are gone with VACUUM');
-SELECT relation_bytes AS bytes, graph_pages AS pages FROM pipeann_index_info('laid_idx') \gset
+SELECT is(pipeann_check('packed_idx', true), (SELECT count(DISTINCT val) FROM laid), 'rows deleted before are gone with VACUUM');
+SELECT relation_bytes AS bytes, graph_pages AS pages FROM pipeann_index_info('packed_idx') \gset
 INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 10001 AND 11500;
 INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 11501 AND 13500;
 INSERT INTO laid SELECT id + 200000, val FROM rows WHERE id BETWEEN 13501 AND 16000;
-SELECT cmp_ok((pipeann_index_info('laid_idx')).graph_pages, '>', :pages + 150::bigint, 'rows inserted since take pages');
-SELECT cmp_ok(relation_bytes - :bytes, '<', (graph_pages - :pages) * 8192, 'which are those of former layouts: the file grows by less')
-FROM pipeann_index_info('laid_idx');
+SELECT cmp_ok((pipeann_index_info('packed_idx')).graph_pages, '>', :pages + 150::bigint, 'rows inserted since take pages');
+SELECT cmp_ok(relation_bytes - :bytes, '<', (graph_pages - :pages) * 8192, 'which are those of former packings: the file grows by less')
+FROM pipeann_index_info('packed_idx');
 TRUNCATE truths;
 SELECT cmp_ok(recall('laid', '<->', 'val', source => 'laid'), '>=', 0.99, 'rows inserted since are found');
-SELECT lives_ok('SELECT pipeann_check(''laid_idx'', true)', 'the index is whole');
+SELECT lives_ok('SELECT pipeann_check(''packed_idx'', true)', 'the index is whole');
 DROP TABLE laid;
 TRUNCATE truths;
 
@@ -85,7 +85,7 @@ TRUNCATE truths;
 CREATE TABLE chained (id int, val vector(784));
 INSERT INTO chained SELECT id, val FROM images WHERE id <= 4200;
 CREATE INDEX chained_idx ON chained USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float2);
-CREATE OR REPLACE FUNCTION grow_beneath_cursor(query int, last int, another_layout boolean) RETURNS SETOF text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION grow_beneath_cursor(query int, last int, another_packing boolean) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	c refcursor := 'c';
 	q vector := (SELECT val FROM images WHERE id = query);
@@ -111,7 +111,7 @@ BEGIN
 	CLOSE c;
 	DELETE FROM chained WHERE chained.id > 100000;
 	RETURN NEXT cmp_ok((pipeann_index_info('chained_idx')).graph_pages, '>', pages + 127, 'pages of another extent were given out');
-	RETURN NEXT is((pipeann_index_info('chained_idx')).generation > layout, another_layout, 'another layout: ' || another_layout);
+	RETURN NEXT is((pipeann_index_info('chained_idx')).generation > layout, another_packing, 'another layout: ' || another_packing);
 	RETURN NEXT is((SELECT count(DISTINCT u) || ' of ' || count(*) FROM unnest(ids) u), rows || ' of ' || rows,
 		'the cursor returns each row once, and none that came since');
 END $$;
@@ -165,8 +165,8 @@ DROP TABLE small;
 CREATE TEMP TABLE fleeting (id int, val vector(112));
 CREATE INDEX fleeting_idx ON fleeting USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO fleeting SELECT id, val FROM strips WHERE id <= 4400;
-SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fleeting_idx')), '(uint8,1)', 'a temporary table''s index is laid out anew');
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fleeting_idx')), '(uint8,1)', 'a temporary table''s index is packed anew');
 SELECT is(pipeann_check('fleeting_idx', true), (SELECT count(DISTINCT val) FROM fleeting), 'and is whole');
-CALL drop_laid();
+CALL drop_packed();
 TRUNCATE truths;
 SELECT * FROM finish();

@@ -123,15 +123,15 @@ CREATE TABLE wide AS SELECT id, val FROM strips WHERE id <= 4500;
 CREATE INDEX wide_idx ON wide USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO wide SELECT id, l2_normalize(val) FROM strips WHERE id BETWEEN 5001 AND 5300;
 SELECT graph_pages('wide_idx') AS pages \gset
-SELECT is((pipeann_index_info('wide_idx')).storage, 'uint8', 'wide vectors: the others are bytes');
+SELECT is((pipeann_index_info('wide_idx')).storage, 'uint8', 'out-of-line vectors: the others are bytes');
 SELECT s FROM generate_series(1, 4) round, unnest(ARRAY[
 	'DELETE FROM wide WHERE id > 5000',
 	'VACUUM wide',
 	format('INSERT INTO wide SELECT id, l2_normalize(val) FROM strips WHERE id BETWEEN 5001 + %1$s * 300 AND 5300 + %1$s * 300', round)]) s \gexec
-SELECT cmp_ok(graph_pages('wide_idx'), '<=', :pages + 3::bigint, 'wide vectors: their slots are used again');
+SELECT cmp_ok(graph_pages('wide_idx'), '<=', :pages + 3::bigint, 'out-of-line vectors: their slots are used again');
 -- (codes trained on bytes cannot tell unit vectors from each other)
-SELECT cmp_ok(found_by_itself('wide', 'id > 5000'), '>=', 0.8, 'wide vectors: most are found');
-SELECT ok(is_sound('wide_idx'), 'wide vectors: the index is whole');
+SELECT cmp_ok(found_by_itself('wide', 'id > 5000'), '>=', 0.8, 'out-of-line vectors: most are found');
+SELECT ok(is_sound('wide_idx'), 'out-of-line vectors: the index is whole');
 DROP TABLE wide;
 
 -- nodes of several blocks, without codes

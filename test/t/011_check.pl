@@ -113,7 +113,7 @@ forged('neighbour that is an overflow slot', 'bytes',
 forged('self edge', 'items', forge_field('neighbors', sub { $_[0] }, 3), "$named is its own neighbour");
 forged('duplicate', 'items', forge_field('neighbors', sub { $_[1]{neighbors}[0] }, 3), "$named has a neighbour twice");
 forged('degree', 'items', forge_field('degree', 17), "$named has too many neighbours");
-forged('guards', 'items', forge_field('guards', 200), "$named guards more edges than it has");
+forged('tree_edges', 'items', forge_field('tree_edges', 200), "$named tree_edges more edges than it has");
 forged('TID count', 'items', forge_field('ntids', 33), "$named has too many inline TIDs");
 forged('invalid TID', 'items', forge_field('tids', pack('S3', 0, 5, 0), 0), "$named has an invalid heap TID");
 forged('flags', 'items', forge_field('flags', 0x11), "$named has unknown flags");
@@ -122,8 +122,8 @@ forged('wrong aux, cosine', 'items', forge_field('aux', sub { $_[1]{aux} * 1.001
 forged('wrong aux, inner product', 'bytes', forge_field('aux', 0.5), "$named does not have the aux value");
 forged('wrong vector', 'items', forge_field('vector', sub { 200 }, 5), "$named does not have");
 forged('another vector before it was rounded', 'items', forge_field('ext_vec', sub { $_[1]{ext_vec} ^ 1 }), "$named has another vector than its row", rows => 1);
-forged('a chain of nothing', 'items', forge_field('length', 0), "$named has the chain of a wide vector, but none");
-forged('wide without a chain', 'bytes', forge_field('flags', 5), "$named has a wide vector without a chain");
+forged('a chain of nothing', 'items', forge_field('length', 0), "$named has the chain of an out-of-line vector, but none");
+forged('wide without a chain', 'bytes', forge_field('flags', 5), "$named has an out-of-line vector without a chain");
 
 # All edges to a node are taken away.
 forged('unreachable node', 'items', sub {
@@ -202,7 +202,7 @@ forged('TIDs exchanged', 'items', sub {
 	close $file;
 }
 
-# Chains. The node with 300 rows of a vector, and one of a wide vector.
+# Chains. The node with 300 rows of a vector, and one of an out-of-line vector.
 sub chained
 {
 	my ($pages, $field) = @_;
@@ -240,7 +240,7 @@ forged('two owners', 'bytes', sub {
 	my @ids = chained($pages, 'ext_vec');
 	$pages->set($ids[1], 'ext_vec', $pages->slot($ids[0])->{ext_vec});
 	return;
-}, 'node \d+ at block \d+ (has an overflow slot that is another|has a wide vector that is not|does not have)');
+}, 'node \d+ at block \d+ (has an overflow slot that is another|has an out-of-line vector that is not|does not have)');
 forged('two owners of TIDs', 'bytes', sub {
 	my ($pages) = @_;
 	my ($id) = chained($pages, 'ext_tids');
@@ -248,19 +248,19 @@ forged('two owners of TIDs', 'bytes', sub {
 	$pages->set($other, 'ext_tids', last_of($pages, $id, 'ext_tids'));
 	return;
 }, 'node \d+ at block \d+ has an overflow slot that is another node');
-forged('wide vector cut short', 'bytes', sub {
+forged('out-of-line vector cut short', 'bytes', sub {
 	my ($pages) = @_;
 	my ($id) = chained($pages, 'ext_vec');
 	my $last = last_of($pages, $id, 'ext_vec');
 	$pages->set($last, 'length', $pages->slot($last)->{length} - 4);
 	return ($id, $pages->block_of($id));
-}, "$named has a wide vector of the wrong length");
-forged('wide vector changed', 'bytes', sub {
+}, "$named has an out-of-line vector of the wrong length");
+forged('out-of-line vector changed', 'bytes', sub {
 	my ($pages) = @_;
 	my ($id) = chained($pages, 'ext_vec');
 	$pages->set($pages->slot($id)->{ext_vec}, 'body', pack('f', 77.25), 8);
 	return ($id, $pages->block_of($id));
-}, "$named has a wide vector that is not the one rounded");
+}, "$named has an out-of-line vector that is not the one rounded");
 
 # Other pages.
 forged('entry graph', 'items', sub {

@@ -96,12 +96,12 @@ my %points = (
 	'scan-searched' => [ 'items', sub { return search(@_, 20) } ],
 	'scan-chain' => [ 'items', sub { return search($_[0], 9999, 200) } ],
 	'image-load' => [ 'items', sub { return search(@_, 20) } ],
-	'recode-trained' => [ 'grow', \&inserting ],
-	'recode-announced' => [ 'grow', \&inserting ],
-	'recode-written' => [ 'grow', \&inserting ],
-	'relayout-packed' => [ 'grow', \&inserting ],
-	'relayout-prepared' => [ 'grow', \&inserting ],
-	'relayout-written' => [ 'grow', \&inserting ]);
+	'retrain-trained' => [ 'grow', \&inserting ],
+	'retrain-announced' => [ 'grow', \&inserting ],
+	'retrain-written' => [ 'grow', \&inserting ],
+	'repack-packed' => [ 'grow', \&inserting ],
+	'repack-prepared' => [ 'grow', \&inserting ],
+	'repack-written' => [ 'grow', \&inserting ]);
 
 # What another session does meanwhile.
 my %others = (
@@ -123,7 +123,7 @@ my %others = (
 # Some take long, and are for where pages given out meanwhile matter: those of
 # overflow slots are not behind what was known then.
 my %where = (
-	'many vectors' => qr/^(relayout|recode)/,
+	'many vectors' => qr/^(repack|retrain)/,
 	'many rows' => qr/^(metapage|insert-searched, equal|vacuum|scan-chain)/);
 
 # Sound, and rows are found by their own vectors: a sample, and the last ones.
@@ -202,7 +202,7 @@ sub meet
 	$control->rows("SELECT pg_advisory_lock($KEY)");
 	my $worker = session($node);
 	$worker->rows("SET pipeann.pause_at = '" . ($point =~ s/,.*//r) . "'");
-	$worker->rows("SET maintenance_work_mem = '1MB'") if $point =~ /^recode/;	# none for another layout
+	$worker->rows("SET maintenance_work_mem = '1MB'") if $point =~ /^retrain/;	# none for another layout
 	$worker->send($statement->($table, $source));
 	$fresh += 60 if $point eq 'page-given-out';
 	my $came = eval { wait_until($point, sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);

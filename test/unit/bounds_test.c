@@ -202,7 +202,7 @@ SlotsKnowTheirError(void)
 	PipeannSlotSetRounding(&slot, &rounding);
 	CHECK(PipeannSlotError(&halves, &slot) == 1.0078125f && slot.hash == 77);
 	CHECK(PipeannSlotError(&floats, &slot) == 0);
-	slot.flags |= PIPEANN_SLOT_WIDE;
+	slot.flags |= PIPEANN_SLOT_OUT_OF_LINE;
 	CHECK(PipeannSlotError(&halves, &slot) == 0);
 	slot.flags = PIPEANN_SLOT_USED;
 	slot.error = 0x7F80;		/* infinity */

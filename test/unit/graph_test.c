@@ -745,17 +745,17 @@ TestPruneRows(void)
 	CHECK(memcmp(out, again, sizeof(out)) == 0);
 }
 
-/* ---------- guarded edges ---------- */
+/* ---------- spanning-tree edges ---------- */
 
 /*
- * From the medoid the guarded edges lead to every node, to each from one, and
+ * From the medoid the spanning-tree edges lead to every node, to each from one, and
  * lists have the neighbours that they had.
  */
 static void
-CheckGuards(PipeannGraph *g, int most)
+CheckTreeEdges(PipeannGraph *g, int most)
 {
-	uint8	   *guards = PipeannAlloc(g->n);
-	uint32	   *guardians = PipeannAllocZero(g->n * sizeof(uint32));
+	uint8	   *tree_edges = PipeannAlloc(g->n);
+	uint32	   *parents = PipeannAllocZero(g->n * sizeof(uint32));
 	uint32	   *queue = PipeannAlloc(g->n * sizeof(uint32));
 	uint64		sum[2] = {0, 0};
 	uint32		count = 1;
@@ -765,47 +765,47 @@ CheckGuards(PipeannGraph *g, int most)
 	for (i = 0; i < g->n; i++)
 		for (j = 0; j < g->degree[i]; j++)
 			sum[0] += (uint64) (i + 1) * (PipeannNeighbors(g, i)[j] + 1);
-	PipeannGraphGuard(g, most, guards);
+	PipeannGraphSpan(g, most, tree_edges);
 	for (i = 0; i < g->n; i++)
 	{
-		CHECK(guards[i] <= g->degree[i]);
+		CHECK(tree_edges[i] <= g->degree[i]);
 		for (j = 0; j < g->degree[i]; j++)
 			sum[1] += (uint64) (i + 1) * (PipeannNeighbors(g, i)[j] + 1);
-		for (j = 0; j < guards[i]; j++)
-			guardians[PipeannNeighbors(g, i)[j]]++;
+		for (j = 0; j < tree_edges[i]; j++)
+			parents[PipeannNeighbors(g, i)[j]]++;
 	}
 	CHECK(sum[0] == sum[1]);
 	for (i = 0; i < g->n; i++)
-		CHECK(guardians[i] == (i == g->medoid ? 0 : 1));
+		CHECK(parents[i] == (i == g->medoid ? 0 : 1));
 	queue[0] = g->medoid;
 	for (i = 0; i < count; i++)
-		for (j = 0; j < guards[queue[i]] && count < g->n; j++)
+		for (j = 0; j < tree_edges[queue[i]] && count < g->n; j++)
 			queue[count++] = PipeannNeighbors(g, queue[i])[j];
 	CHECK(count == g->n);
-	pfree(guards);
-	pfree(guardians);
+	pfree(tree_edges);
+	pfree(parents);
 	pfree(queue);
 }
 
 static void
-TestGuards(void)
+TestTreeEdges(void)
 {
 	PipeannGraphParams params = {16, 50, 1.2f, 1};
 	PipeannVectors v = Vectors(PIPEANN_L2, NROWS);
 	PipeannGraph *g = PipeannGraphBuild(&v, &params, NULL, NULL);
 
-	CheckGuards(g, 8);
+	CheckTreeEdges(g, 8);
 	PipeannGraphFree(g);
 
-	/* one guarded edge a list is not enough for a tree that is not a path */
+	/* one spanning-tree edge a list is not enough for a tree that is not a path */
 	v.n = 50;
 	params.max_degree = 4;
 	g = PipeannGraphBuild(&v, &params, NULL, NULL);
-	CheckGuards(g, 1);
+	CheckTreeEdges(g, 1);
 	PipeannGraphFree(g);
 	v.n = 1;
 	g = PipeannGraphBuild(&v, &params, NULL, NULL);
-	CheckGuards(g, 1);
+	CheckTreeEdges(g, 1);
 	PipeannGraphFree(g);
 }
 
@@ -951,7 +951,7 @@ main(void)
 	UNIT_RUN(TestMemory);
 	UNIT_RUN(TestPruneLine);
 	UNIT_RUN(TestPruneRows);
-	UNIT_RUN(TestGuards);
+	UNIT_RUN(TestTreeEdges);
 	UNIT_RUN(TestPack);
 	UNIT_RUN(TestPackFewRows);
 	UNIT_RUN(TestEntryGraph);

@@ -74,7 +74,7 @@ FindSets(void)
 }
 
 static Guarded
-AllocGuarded(Size size)
+AllocInTree(Size size)
 {
 	Size		page = sysconf(_SC_PAGESIZE);
 	Size		usable = (size + page - 1) / page * page;
@@ -539,9 +539,9 @@ int
 main(void)
 {
 	FindSets();
-	GuardQ = AllocGuarded(MAX_DIM * sizeof(float));
-	GuardA = AllocGuarded(256 * 168 * sizeof(float));
-	GuardB = AllocGuarded(MAX_DIM * sizeof(float) + 8);
+	GuardQ = AllocInTree(MAX_DIM * sizeof(float));
+	GuardA = AllocInTree(256 * 168 * sizeof(float));
+	GuardB = AllocInTree(MAX_DIM * sizeof(float) + 8);
 
 	UNIT_RUN(InitChoosesTheBestSet);
 	UNIT_RUN(HalfsSurvive);

@@ -9,7 +9,7 @@
 #include "base/id_set.h"
 #include "search/pool.h"
 #include "search/results.h"
-#include "search/settle.h"
+#include "search/termination.h"
 
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000
@@ -404,40 +404,40 @@ PoolIsOpenUpToItsBound(void)
  * The tenth nearest and the errors given, whatever their order, make the bound.
  */
 static void
-SettlesByFactorAndError(void)
+EndsEarlyByFactorAndError(void)
 {
 	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE};
-	PipeannSettle product;
+	PipeannTermination product;
 
-	PipeannSettleInit(&product, PIPEANN_IP, 60);
+	PipeannTerminationInit(&product, PIPEANN_IP, 60);
 	CHECK(!product.on);
 	for (int m = 0; m < 2; m++)
 		for (int scale = 0; scale <= 100; scale += 100)
 		{
-			PipeannSettle settle;
+			PipeannTermination termination;
 			float		tenth = metrics[m] == PIPEANN_L2 ? 109 : -0.91f;
 			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
 			double		margin;
 
-			PipeannSettleInit(&settle, metrics[m], 60);
+			PipeannTerminationInit(&termination, metrics[m], 60);
 			for (int i = 0; i < 50; i++)
 			{
 				int			k = i * 7 % 50;
 
-				CHECK(PipeannSettleBound(&settle) == INFINITY);
-				PipeannSettleFound(&settle, metrics[m] == PIPEANN_L2 ? 100 + k :
+				CHECK(PipeannTerminationBound(&termination) == INFINITY);
+				PipeannTerminationFound(&termination, metrics[m] == PIPEANN_L2 ? 100 + k :
 								   -1 + k * 0.01f);
 			}
 			for (int i = 0; i < 20; i++)
-				PipeannSettleError(&settle, scale * (i - 9.5f));
+				PipeannTerminationError(&termination, scale * (i - 9.5f));
 			margin = Max(deviation * 2.1930,
 						 0.06645 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
-			CHECK_CLOSE(PipeannSettleBound(&settle), tenth + margin,
+			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
 						1e-3 * (1 + margin));
-			CHECK(PipeannSettleWantsError(&settle));
-			settle.on = false;
-			CHECK(PipeannSettleBound(&settle) == INFINITY);
-			CHECK(!PipeannSettleWantsError(&settle));
+			CHECK(PipeannTerminationWantsError(&termination));
+			termination.on = false;
+			CHECK(PipeannTerminationBound(&termination) == INFINITY);
+			CHECK(!PipeannTerminationWantsError(&termination));
 		}
 }
 
@@ -670,7 +670,7 @@ main(void)
 	UNIT_RUN(PoolCountsItsBeams);
 	UNIT_RUN(PoolWidens);
 	UNIT_RUN(PoolIsOpenUpToItsBound);
-	UNIT_RUN(SettlesByFactorAndError);
+	UNIT_RUN(EndsEarlyByFactorAndError);
 	UNIT_RUN(IdSetIsASet);
 	UNIT_RUN(IdSetTakesAnyKeys);
 	UNIT_RUN(IdSetHoldsValues);

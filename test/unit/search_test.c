@@ -1062,7 +1062,7 @@ GoesOnToTheEnd(void)
 		params.mode = modes[i % MODES];
 		params.ef = 20;
 		params.max_pages = max_pages[i / MODES % 3];
-		params.may_settle = i >= 3 * MODES;
+		params.may_end_early = i >= 3 * MODES;
 		MakeQuery(l2_index, i, query);
 		search = BeginSearch(&l2_index->layout, &l2_index->codes,
 							 &memory->source, query, &params);
@@ -1080,18 +1080,18 @@ GoesOnToTheEnd(void)
 	free(seen);
 }
 
-/* What searches that may settle did, over all queries. */
-typedef struct Settled
+/* What searches that may termination did, over all queries. */
+typedef struct EndedEarly
 {
 	int			found;			/* of the K nearest */
 	int			ended;			/* searches that ended early */
 	uint64		reads;
 	uint64		reads_at_end;	/* when they had gone on */
-} Settled;
+} EndedEarly;
 
 static void
-SettleOnce(int number, const PipeannSearchParams *params, int resident,
-		   Settled *sum)
+EndEarlyOnce(int number, const PipeannSearchParams *params, int resident,
+		   EndedEarly *sum)
 {
 	MemorySource *memory = OpenSource(l2_index, resident, number);
 	PipeannSearch *search;
@@ -1104,16 +1104,16 @@ SettleOnce(int number, const PipeannSearchParams *params, int resident,
 						 &memory->source, query, params);
 	CHECK(PipeannSearchRun(search));
 	sum->reads += memory->counters.page_reads;
-	sum->ended += PipeannSearchIsSettled(search);
-	if (!PipeannSearchIsSettled(search))
+	sum->ended += PipeannSearchEndedEarly(search);
+	if (!PipeannSearchEndedEarly(search))
 		CHECK(memory->counters.nodes_explored >= (uint64) params->ef);
 	for (int i = 0; i < K; i++)
 		sum->found += KeyOf(l2_index, query,
 							NodeOf(search, PipeannSearchPop(search))) <=
 			radius + 1e-9;
-	if (PipeannSearchIsSettled(search))
+	if (PipeannSearchEndedEarly(search))
 		CHECK(PipeannSearchRun(search));
-	CHECK(!PipeannSearchIsSettled(search));
+	CHECK(!PipeannSearchEndedEarly(search));
 	CHECK(PipeannSearchExplored(search) >= (uint64) params->ef);
 	sum->reads_at_end += memory->counters.page_reads;
 	EndSearch(search, memory);
@@ -1125,7 +1125,7 @@ SettleOnce(int number, const PipeannSearchParams *params, int resident,
  * explores the list.
  */
 static void
-EndsWhenTheNearestAreSettled(void)
+EndsWhenTheNearestAreFound(void)
 {
 	for (int i = 0; i < MODES; i++)
 		for (int resident = 0; resident <= 50; resident += 50)
@@ -1135,14 +1135,14 @@ EndsWhenTheNearestAreSettled(void)
 				.ef = 60,
 				.switches = BY_PAGE,
 				.max_pages = MAX_FRAMES,
-				.may_settle = true
+				.may_end_early = true
 			};
 			uint64		list = ReadsOf(modes[i], BY_PAGE,
 									   resident);
-			Settled		sum = {0};
+			EndedEarly		sum = {0};
 
 			for (int j = 0; j < QUERIES; j++)
-				SettleOnce(j, &params, resident, &sum);
+				EndEarlyOnce(j, &params, resident, &sum);
 			if (!CHECK(sum.ended > 0 && sum.found >= 0.98 * QUERIES * K &&
 					   sum.reads < list && sum.reads_at_end > sum.reads))
 				NOTE("mode %d, %d %% resident: %d ended, %d found, %d reads, "
@@ -1152,7 +1152,7 @@ EndsWhenTheNearestAreSettled(void)
 
 			params.switches &= ~PIPEANN_ADAPTIVE_STOP;
 			sum.ended = 0;
-			SettleOnce(0, &params, resident, &sum);
+			EndEarlyOnce(0, &params, resident, &sum);
 			CHECK(sum.ended == 0);
 		}
 }
@@ -1161,7 +1161,7 @@ EndsWhenTheNearestAreSettled(void)
  * With all or nearly all pages in memory it does not end early.
  */
 static void
-DoesNotSettleInMemory(void)
+DoesNotEndEarlyInMemory(void)
 {
 	for (int i = 0; i < MODES; i++)
 		for (int resident = 99; resident <= 100; resident++)
@@ -1171,12 +1171,12 @@ DoesNotSettleInMemory(void)
 				.ef = 60,
 				.switches = BY_PAGE,
 				.max_pages = MAX_FRAMES,
-				.may_settle = true
+				.may_end_early = true
 			};
-			Settled		sum = {0};
+			EndedEarly		sum = {0};
 
 			for (int j = 0; j < QUERIES; j++)
-				SettleOnce(j, &params, resident, &sum);
+				EndEarlyOnce(j, &params, resident, &sum);
 			if (!CHECK(sum.ended == 0 && (resident == 100) == (sum.reads == 0)))
 				NOTE("mode %d, %d %% resident: %d ended, %d reads", modes[i],
 					 resident, sum.ended, (int) sum.reads);
@@ -1375,19 +1375,19 @@ ReturnsNodesWhoseRowsAreElsewhere(void)
 	EndSearch(search, memory);
 }
 
-static int	wide_calls;
+static int	out_of_line_calls;
 
 static float
-WideDistance(uint32 id, const PipeannSlot *slot, void *arg)
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	wide_calls++;
+	out_of_line_calls++;
 	CHECK(id != PIPEANN_INVALID_ID);
-	CHECK(slot->flags & PIPEANN_SLOT_WIDE);
+	CHECK(slot->flags & PIPEANN_SLOT_OUT_OF_LINE);
 	return *(const float *) arg;
 }
 
 static void
-AsksForWideDistances(void)
+AsksForOutOfLineDistances(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
 	PipeannSearchParams params = {.switches = BY_PAGE};
@@ -1397,14 +1397,14 @@ AsksForWideDistances(void)
 	float		query[256];
 
 	for (int i = 0; i < index->n; i += 50)
-		SlotOf(index, IdAt(index, i))->flags |= PIPEANN_SLOT_WIDE;
+		SlotOf(index, IdAt(index, i))->flags |= PIPEANN_SLOT_OUT_OF_LINE;
 	params.mode = PIPEANN_PIPE;
 	params.ef = 500;
-	params.wide_distance = WideDistance;
-	params.wide_arg = &dist;
+	params.out_of_line_distance = OutOfLineDistance;
+	params.out_of_line_arg = &dist;
 	search = BeginQuery(index, &index->codes, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
-	CHECK(wide_calls == 10);
+	CHECK(out_of_line_calls == 10);
 	for (int i = 0; i < 10; i++)
 		CHECK(PipeannSearchPop(search)->dist == -5);
 	CHECK(PipeannSearchPop(search)->dist >= 0);
@@ -1412,11 +1412,11 @@ AsksForWideDistances(void)
 }
 
 /*
- * A search by slot that meets a wide vector scores all nodes of the pages that it
+ * A search by slot that meets an out-of-line vector scores all nodes of the pages that it
  * has, each once, and of those that it comes by.
  */
 static void
-GoesByPageAmongWideVectors(void)
+GoesByPageAmongOutOfLineVectors(void)
 {
 	Index	   *index = MakeIndex(2500, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 
@@ -1435,12 +1435,12 @@ GoesByPageAmongWideVectors(void)
 
 			for (int i = 0; i < index->n; i += 20)
 				SlotOf(index, IdAt(index, i))->flags |=
-					wide ? PIPEANN_SLOT_WIDE : 0;
+					wide ? PIPEANN_SLOT_OUT_OF_LINE : 0;
 			params.mode = PIPEANN_LOOK_AHEAD;
 			params.ef = 100;
 			params.switches |= PIPEANN_NODE_HITS;
-			params.wide_distance = WideDistance;
-			params.wide_arg = &dist;
+			params.out_of_line_distance = OutOfLineDistance;
+			params.out_of_line_arg = &dist;
 			search = BeginQuery(index, &index->codes, memory, 1,
 								query, &params);
 			CHECK(PipeannSearchRun(search));
@@ -1482,15 +1482,15 @@ LeavesPagesThatAreBeingRead(void)
 		params.mode = modes[i % MODES];
 		params.ef = 40;
 		params.max_pages = 0;
-		params.wide_distance = WideDistance;
-		params.wide_arg = &dist;
+		params.out_of_line_distance = OutOfLineDistance;
+		params.out_of_line_arg = &dist;
 		MakeQuery(index, i, query);
 		search = BeginSearch(&index->layout, &index->codes, &memory->source,
 							 query, &params);
 		CHECK(PipeannSearchRun(search));
 		memory->resident = 0;
 		for (int j = 0; j < index->n; j++)
-			SlotOf(index, IdAt(index, j))->flags |= PIPEANN_SLOT_WIDE;
+			SlotOf(index, IdAt(index, j))->flags |= PIPEANN_SLOT_OUT_OF_LINE;
 		reads = memory->counters.page_reads;
 		for (int run = 0; run < 3; run++)
 			(void) PipeannSearchRun(search);
@@ -1541,11 +1541,11 @@ GoesByPageWhereCodesAreInDoubt(void)
 }
 
 /*
- * What the codes of wide vectors err by is not known, so a search that meets one
+ * What the codes of out-of-line vectors err by is not known, so a search that meets one
  * explores its list.
  */
 static void
-DoesNotSettleAmongWideVectors(void)
+DoesNotEndEarlyAmongOutOfLineVectors(void)
 {
 	Index	   *index = MakeIndex(2500, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	int			ended[2] = {0, 0};
@@ -1553,7 +1553,7 @@ DoesNotSettleAmongWideVectors(void)
 	for (int wide = 0; wide < 2; wide++)
 	{
 		for (int i = 0; wide && i < index->n; i++)
-			SlotOf(index, IdAt(index, i))->flags |= PIPEANN_SLOT_WIDE;
+			SlotOf(index, IdAt(index, i))->flags |= PIPEANN_SLOT_OUT_OF_LINE;
 		for (int i = 0; i < QUERIES; i++)
 		{
 			PipeannSearchParams params = {
@@ -1561,20 +1561,20 @@ DoesNotSettleAmongWideVectors(void)
 				.ef = 60,
 				.switches = BY_PAGE,
 				.max_pages = MAX_FRAMES,
-				.may_settle = true,
-				.wide_distance = WideDistance
+				.may_end_early = true,
+				.out_of_line_distance = OutOfLineDistance
 			};
 			MemorySource *memory = OpenSource(index, 30, i);
 			float		dist = i;
 			PipeannSearch *search;
 			float		query[256];
 
-			params.wide_arg = &dist;
+			params.out_of_line_arg = &dist;
 			MakeQuery(index, i, query);
 			search = BeginSearch(&index->layout, &index->codes,
 								 &memory->source, query, &params);
 			CHECK(PipeannSearchRun(search));
-			ended[wide] += PipeannSearchIsSettled(search);
+			ended[wide] += PipeannSearchEndedEarly(search);
 			EndSearch(search, memory);
 		}
 	}
@@ -1702,7 +1702,7 @@ Damage(Index *index, uint64 *random)
 			case 5:
 				for (uint32 i = 0; i < index->layout.slot_size; i++)
 					((uint8 *) slot)[i] = (uint8) UnitRandom(random);
-				slot->flags &= ~PIPEANN_SLOT_WIDE;
+				slot->flags &= ~PIPEANN_SLOT_OUT_OF_LINE;
 				break;
 			default:
 				break;
@@ -1917,18 +1917,18 @@ main(void)
 	UNIT_RUN(FindsMoreWithALongerPool);
 	UNIT_RUN(FindsWithOtherMetricsAndStorage);
 	UNIT_RUN(GoesOnToTheEnd);
-	UNIT_RUN(EndsWhenTheNearestAreSettled);
-	UNIT_RUN(DoesNotSettleInMemory);
+	UNIT_RUN(EndsWhenTheNearestAreFound);
+	UNIT_RUN(DoesNotEndEarlyInMemory);
 	UNIT_RUN(ResultsOutliveThePages);
 	UNIT_RUN(PassesThroughDeadNodes);
 	UNIT_RUN(PassesOverKilledNodes);
 	UNIT_RUN(KnowsNoVersionOfSeveral);
 	UNIT_RUN(ReturnsNodesWhoseRowsAreElsewhere);
-	UNIT_RUN(AsksForWideDistances);
-	UNIT_RUN(GoesByPageAmongWideVectors);
+	UNIT_RUN(AsksForOutOfLineDistances);
+	UNIT_RUN(GoesByPageAmongOutOfLineVectors);
 	UNIT_RUN(GoesByPageWhereCodesAreInDoubt);
 	UNIT_RUN(LeavesPagesThatAreBeingRead);
-	UNIT_RUN(DoesNotSettleAmongWideVectors);
+	UNIT_RUN(DoesNotEndEarlyAmongOutOfLineVectors);
 	UNIT_RUN(ReadsEverythingWithoutCodes);
 	UNIT_RUN(SmallSourcesAreEnough);
 	UNIT_RUN(EntersNowhere);

@@ -1,5 +1,5 @@
 /*
- * entry.c
+ * entry_graph.c
  *		The entry graph over a sample of the vectors.
  */
 #include "base/base.h"

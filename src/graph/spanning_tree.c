@@ -1,5 +1,5 @@
 /*
- * guard.c
+ * spanning_tree.c
  *		Which edges must stay: a tree that leads from the medoid to every node.
  *
  * Edges change when rows come and go. As long as those of the tree stay,
@@ -12,7 +12,7 @@
 typedef struct Tree
 {
 	PipeannGraph *graph;
-	uint8	   *guards;			/* [n] */
+	uint8	   *tree_edges;			/* [n] */
 	bool	   *reached;		/* [n] */
 	uint32	   *order;			/* [n] as they were reached */
 	uint32		count;
@@ -35,30 +35,30 @@ Guard(Tree *t, uint32 node, int most)
 	uint32	   *list = PipeannNeighbors(t->graph, node);
 	int			i;
 
-	for (i = t->guards[node]; i < t->graph->degree[node] &&
-		 t->guards[node] < most; i++)
+	for (i = t->tree_edges[node]; i < t->graph->degree[node] &&
+		 t->tree_edges[node] < most; i++)
 	{
 		uint32		neighbor = list[i];
 
 		if (t->reached[neighbor])
 			continue;
-		list[i] = list[t->guards[node]];
-		list[t->guards[node]++] = neighbor;
+		list[i] = list[t->tree_edges[node]];
+		list[t->tree_edges[node]++] = neighbor;
 		Reach(t, neighbor);
 	}
 }
 
 /*
  * Breadth first, so that the tree is shallow. Where the medoid's reach needs
- * lists with more guarded edges than `most`, a second round allows them.
+ * lists with more spanning-tree edges than `most`, a second round allows them.
  */
 void
-PipeannGraphGuard(PipeannGraph *graph, int most, uint8 *guards)
+PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges)
 {
-	Tree		t = {.graph = graph,.guards = guards};
+	Tree		t = {.graph = graph,.tree_edges = tree_edges};
 	uint32		i;
 
-	memset(guards, 0, graph->n);
+	memset(tree_edges, 0, graph->n);
 	if (graph->n == 0)
 		return;
 	t.reached = PipeannAllocZero(mul_size(graph->n, sizeof(bool)));

@@ -1,5 +1,5 @@
 /*
- * entry.c
+ * entry_graph.c
  *		VACUUM puts live nodes in the places of dead ones in the entry graph, and
  *		in that of the root.
  *
@@ -93,7 +93,7 @@ FindHeir(Entries *e, uint32 id)
 
 /*
  * One record for the id and the count of changes: wherever VACUUM or replay
- * ends, images know that they have to be brought up to date.
+ * ends, caches know that they have to be brought up to date.
  */
 static void
 Write(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
@@ -153,7 +153,7 @@ ReplaceRoot(Entries *e)
 	if (root < v->ids &&
 		(PipeannBitsHas(&v->live, root) || PipeannBitsHas(&e->taken, root)))
 		return;
-	if (v->view.image != NULL)
+	if (v->view.cache != NULL)
 		heir = FirstLive(v, codes->entry_ids, codes->entry_count);
 	else
 	{

@@ -1,8 +1,8 @@
 /*
- * area.c
+ * arena.c
  *		Blocks of shared memory.
  *
- * Preloaded: runs of pages from an area in the server's own shared memory,
+ * Preloaded: runs of pages from an arena in the server's own shared memory,
  * kept by PostgreSQL's free page manager. Otherwise each block is a dynamic
  * shared memory segment, pinned so that it outlives the backend that made it;
  * what they take together is counted against pipeann.shared_memory. A segment
@@ -22,11 +22,11 @@
 
 #define HUGE_PAGE_SIZE ((Size) 2 * 1024 * 1024)
 
-static char *area = NULL;
+static char *arena = NULL;
 static char error_text[256] = "";
 
 Size
-PipeannAreaSize(void)
+PipeannArenaSize(void)
 {
 	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
 
@@ -38,7 +38,7 @@ PipeannAreaSize(void)
  * Each process that maps a segment has to ask.
  */
 void
-PipeannAreaAdvise(void *address, Size size)
+PipeannArenaAdvise(void *address, Size size)
 {
 #ifdef MADV_HUGEPAGE
 	char	   *first = (char *) TYPEALIGN(HUGE_PAGE_SIZE, address);
@@ -60,35 +60,35 @@ HeaderPages(void)
  * At server start, under AddinShmemInitLock.
  */
 void
-PipeannAreaInit(PipeannControl *control)
+PipeannArenaInit(PipeannControl *control)
 {
-	Size		size = PipeannAreaSize();
+	Size		size = PipeannArenaSize();
 	bool		found;
 	uint64		pages;
 
 	if (size == 0)
 		return;
-	area = (char *) TYPEALIGN(FPM_PAGE_SIZE,
-							  ShmemInitStruct("pipeann area", size, &found));
-	PipeannAreaAdvise(area, size - FPM_PAGE_SIZE);
+	arena = (char *) TYPEALIGN(FPM_PAGE_SIZE,
+							  ShmemInitStruct("pipeann arena", size, &found));
+	PipeannArenaAdvise(arena, size - FPM_PAGE_SIZE);
 	if (found)
 		return;
 	pages = size / FPM_PAGE_SIZE - 1 - HeaderPages();
-	FreePageManagerInitialize((FreePageManager *) area, area);
-	FreePageManagerPut((FreePageManager *) area, HeaderPages(), pages);
-	control->area_pages = pages;
+	FreePageManagerInitialize((FreePageManager *) arena, arena);
+	FreePageManagerPut((FreePageManager *) arena, HeaderPages(), pages);
+	control->arena_pages = pages;
 }
 
 uint64
-PipeannAreaLimit(const PipeannControl *control)
+PipeannArenaLimit(const PipeannControl *control)
 {
-	if (control->area_pages > 0)
-		return control->area_pages;
+	if (control->arena_pages > 0)
+		return control->arena_pages;
 	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
 }
 
 uint32
-PipeannAreaPages(Size size)
+PipeannArenaPages(Size size)
 {
 	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
 
@@ -96,7 +96,7 @@ PipeannAreaPages(Size size)
 }
 
 const char *
-PipeannAreaError(void)
+PipeannArenaError(void)
 {
 	return error_text;
 }
@@ -163,24 +163,24 @@ TrySegment(dsm_handle handle, Size size)
 	return segment;
 }
 
-static PipeannRoom
-AllocateInArea(PipeannControl *control, uint32 pages, PipeannBlock *block,
-			   PipeannPiece *piece)
+static PipeannArenaResult
+AllocateInArena(PipeannControl *control, uint32 pages, PipeannBlock *block,
+			   PipeannMapping *mapping)
 {
 	Size		first;
 	bool		ok;
 
-	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
-	ok = FreePageManagerGet((FreePageManager *) area, pages, &first);
+	LWLockAcquire(&control->arena_lock, LW_EXCLUSIVE);
+	ok = FreePageManagerGet((FreePageManager *) arena, pages, &first);
 	if (ok)
 		control->used_pages += pages;
-	LWLockRelease(&control->area_lock);
+	LWLockRelease(&control->arena_lock);
 	if (!ok)
-		return PIPEANN_ROOM_FULL;
+		return PIPEANN_ARENA_FULL;
 	block->place = first;
-	piece->address = area + first * FPM_PAGE_SIZE;
-	piece->segment = NULL;
-	return PIPEANN_ROOM_OK;
+	mapping->address = arena + first * FPM_PAGE_SIZE;
+	mapping->segment = NULL;
+	return PIPEANN_ARENA_OK;
 }
 
 static bool
@@ -188,30 +188,30 @@ Reserve(PipeannControl *control, uint32 pages)
 {
 	bool		ok;
 
-	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
-	ok = control->used_pages + pages <= PipeannAreaLimit(control);
+	LWLockAcquire(&control->arena_lock, LW_EXCLUSIVE);
+	ok = control->used_pages + pages <= PipeannArenaLimit(control);
 	if (ok)
 		control->used_pages += pages;
-	LWLockRelease(&control->area_lock);
+	LWLockRelease(&control->arena_lock);
 	return ok;
 }
 
 static void
 Unreserve(PipeannControl *control, uint32 pages)
 {
-	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&control->arena_lock, LW_EXCLUSIVE);
 	control->used_pages -= pages;
-	LWLockRelease(&control->area_lock);
+	LWLockRelease(&control->arena_lock);
 }
 
-static PipeannRoom
+static PipeannArenaResult
 AllocateSegment(PipeannControl *control, uint32 pages, PipeannBlock *block,
-				PipeannPiece *piece)
+				PipeannMapping *mapping)
 {
 	dsm_segment *volatile segment = NULL;
 
 	if (!Reserve(control, pages))
-		return PIPEANN_ROOM_FULL;
+		return PIPEANN_ARENA_FULL;
 	PG_TRY();
 	{
 		segment = TrySegment(DSM_HANDLE_INVALID,
@@ -228,72 +228,72 @@ AllocateSegment(PipeannControl *control, uint32 pages, PipeannBlock *block,
 		Unreserve(control, pages);
 		/* a pending cancel makes the system call fail, too */
 		CHECK_FOR_INTERRUPTS();
-		return PIPEANN_ROOM_REFUSED;
+		return PIPEANN_ARENA_REFUSED;
 	}
 	block->place = dsm_segment_handle(segment);
-	piece->address = dsm_segment_address(segment);
-	piece->segment = segment;
-	PipeannAreaAdvise(piece->address, mul_size(pages, FPM_PAGE_SIZE));
-	return PIPEANN_ROOM_OK;
+	mapping->address = dsm_segment_address(segment);
+	mapping->segment = segment;
+	PipeannArenaAdvise(mapping->address, mul_size(pages, FPM_PAGE_SIZE));
+	return PIPEANN_ARENA_OK;
 }
 
 /*
- * Fills place and pages of the block, and the address in the piece.
+ * Fills place and pages of the block, and the address in the mapping.
  */
-PipeannRoom
-PipeannAreaAllocate(PipeannControl *control, uint32 pages,
-					PipeannBlock *block, PipeannPiece *piece)
+PipeannArenaResult
+PipeannArenaAllocate(PipeannControl *control, uint32 pages,
+					PipeannBlock *block, PipeannMapping *mapping)
 {
 	block->pages = pages;
-	if (control->area_pages > 0)
-		return AllocateInArea(control, pages, block, piece);
-	return AllocateSegment(control, pages, block, piece);
+	if (control->arena_pages > 0)
+		return AllocateInArena(control, pages, block, mapping);
+	return AllocateSegment(control, pages, block, mapping);
 }
 
 /*
  * Find another backend's block. False when it cannot be mapped.
  */
 bool
-PipeannAreaAttach(PipeannControl *control, const PipeannBlock *block,
-				  PipeannPiece *piece)
+PipeannArenaAttach(PipeannControl *control, const PipeannBlock *block,
+				  PipeannMapping *mapping)
 {
-	piece->segment = NULL;
-	if (control->area_pages > 0)
+	mapping->segment = NULL;
+	if (control->arena_pages > 0)
 	{
-		piece->address = area + block->place * FPM_PAGE_SIZE;
+		mapping->address = arena + block->place * FPM_PAGE_SIZE;
 		return true;
 	}
 	if (dsm_find_mapping((dsm_handle) block->place) != NULL)
 		return false;
-	piece->segment = TrySegment((dsm_handle) block->place, 0);
-	if (piece->segment == NULL)
+	mapping->segment = TrySegment((dsm_handle) block->place, 0);
+	if (mapping->segment == NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		return false;
 	}
-	piece->address = dsm_segment_address(piece->segment);
-	PipeannAreaAdvise(piece->address, mul_size(block->pages, FPM_PAGE_SIZE));
+	mapping->address = dsm_segment_address(mapping->segment);
+	PipeannArenaAdvise(mapping->address, mul_size(block->pages, FPM_PAGE_SIZE));
 	return true;
 }
 
 void
-PipeannAreaDetach(PipeannPiece *piece)
+PipeannArenaDetach(PipeannMapping *mapping)
 {
-	if (piece->segment != NULL)
-		dsm_detach(piece->segment);
-	piece->segment = NULL;
-	piece->address = NULL;
+	if (mapping->segment != NULL)
+		dsm_detach(mapping->segment);
+	mapping->segment = NULL;
+	mapping->address = NULL;
 }
 
 void
-PipeannAreaFree(PipeannControl *control, const PipeannBlock *block)
+PipeannArenaFree(PipeannControl *control, const PipeannBlock *block)
 {
-	LWLockAcquire(&control->area_lock, LW_EXCLUSIVE);
-	if (control->area_pages > 0)
-		FreePageManagerPut((FreePageManager *) area, block->place,
+	LWLockAcquire(&control->arena_lock, LW_EXCLUSIVE);
+	if (control->arena_pages > 0)
+		FreePageManagerPut((FreePageManager *) arena, block->place,
 						   block->pages);
 	control->used_pages -= block->pages;
-	LWLockRelease(&control->area_lock);
-	if (control->area_pages == 0)
+	LWLockRelease(&control->arena_lock);
+	if (control->arena_pages == 0)
 		dsm_unpin_segment((dsm_handle) block->place);
 }

@@ -1,5 +1,5 @@
 /*
- * kill.c
+ * killed.c
  *		What searches have found out about dead rows, by graph page.
  *
  * A table with one entry for several pages, the newest finding takes it: this
@@ -23,13 +23,13 @@ PipeannKillCount(const PipeannMeta *meta)
 }
 
 void
-PipeannKillInit(PipeannBody *body, uint32 count)
+PipeannKillInit(PipeannCacheHeader *header, uint32 count)
 {
 	struct PipeannKill *kills = (struct PipeannKill *)
-		((char *) body + body->kills);
+		((char *) header + header->kills);
 
-	SpinLockInit(&body->kill_mutex);
-	body->kill_mask = count - 1;
+	SpinLockInit(&header->kill_mutex);
+	header->kill_mask = count - 1;
 	for (uint32 i = 0; i < count; i++)
 	{
 		pg_atomic_init_u32(&kills[i].version, 0);
@@ -40,9 +40,9 @@ PipeannKillInit(PipeannBody *body, uint32 count)
 }
 
 uint64
-PipeannImageKilled(const PipeannImage *image, uint32 page, uint64 lsn)
+PipeannCacheKilled(const PipeannCache *cache, uint32 page, uint64 lsn)
 {
-	struct PipeannKill *kill = &image->kills[page & image->kill_mask];
+	struct PipeannKill *kill = &cache->kills[page & cache->kill_mask];
 	uint32		version = pg_atomic_read_u32(&kill->version);
 	uint64		slots;
 
@@ -58,17 +58,17 @@ PipeannImageKilled(const PipeannImage *image, uint32 page, uint64 lsn)
  * What is known of a later version of the page is worth more.
  */
 void
-PipeannImageKill(PipeannImage *image, uint32 page, uint64 lsn, uint32 slot)
+PipeannCacheKill(PipeannCache *cache, uint32 page, uint64 lsn, uint32 slot)
 {
-	PipeannHandle *handle = image->impl;
-	PipeannBody *body = handle->lens->body;
-	struct PipeannKill *kill = &image->kills[page & image->kill_mask];
+	PipeannHandle *handle = cache->impl;
+	PipeannCacheHeader *header = handle->attachment->header;
+	struct PipeannKill *kill = &cache->kills[page & cache->kill_mask];
 	uint64		bit;
 
 	if (slot >= 64 || lsn == 0)
 		return;
 	bit = UINT64CONST(1) << slot;
-	SpinLockAcquire(&body->kill_mutex);
+	SpinLockAcquire(&header->kill_mutex);
 	if (kill->page != page || kill->lsn <= lsn)
 	{
 		bool		same = kill->page == page && kill->lsn == lsn;
@@ -82,5 +82,5 @@ PipeannImageKill(PipeannImage *image, uint32 page, uint64 lsn, uint32 slot)
 		pg_write_barrier();
 		pg_atomic_write_u32(&kill->version, version + 2);
 	}
-	SpinLockRelease(&body->kill_mutex);
+	SpinLockRelease(&header->kill_mutex);
 }

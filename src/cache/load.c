@@ -1,6 +1,6 @@
 /*
- * body.c
- *		An image's contents: how they are laid out, and reading them from the
+ * load.c
+ *		A cache's contents: how they are laid out, and reading them from the
  *		index. The same in shared and in private memory.
  */
 #include "base/pause.h"
@@ -69,10 +69,10 @@ PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
  * Offsets and size of the first block.
  */
 Size
-PipeannBodyPlan(const PipeannMeta *meta, PipeannBody *plan, uint32 *nodes)
+PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
-	Size		size = CACHELINEALIGN(sizeof(PipeannBody));
+	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
 
 	plan->kills = size;
 	plan->kill_mask = PipeannKillCount(meta) - 1;
@@ -109,16 +109,16 @@ typedef struct CodeReader
 } CodeReader;
 
 static void
-InitReader(CodeReader *reader, Relation index, const PipeannLens *lens,
+InitReader(CodeReader *reader, Relation index, const PipeannAttachment *attachment,
 		   const PipeannMeta *meta, uint32 ids)
 {
 	reader->index = index;
-	reader->map = &lens->arrays->map;
+	reader->map = &attachment->arrays->map;
 	reader->kind = PipeannCodesKind(meta->generation);
-	reader->chunks = lens->arrays->chunks;
+	reader->chunks = attachment->arrays->chunks;
 	reader->pq_bytes = meta->layout.pq_bytes;
 	reader->per_page = PipeannCodesPerPage(&meta->layout);
-	reader->ids = Min(ids, lens->arrays->capacity);
+	reader->ids = Min(ids, attachment->arrays->capacity);
 	reader->pages = meta->code_pages;
 	reader->nblocks = RelationGetNumberOfBlocks(index);
 	reader->strategy = NULL;
@@ -222,14 +222,14 @@ PrefetchCodePage(const CodeReader *reader, uint32 page)
  * Read the codes of ids from .. ids - 1 (and others on their pages).
  */
 void
-PipeannReadCodes(Relation index, PipeannLens *lens, const PipeannMeta *meta,
+PipeannReadCodes(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 				 uint32 from, uint32 ids)
 {
 	CodeReader	reader;
 	uint32		first;
 	uint32		end;
 
-	InitReader(&reader, index, lens, meta, ids);
+	InitReader(&reader, index, attachment, meta, ids);
 	if (from >= reader.ids)
 		return;
 	first = from / reader.per_page;
@@ -262,10 +262,10 @@ ComparePages(const void *a, const void *b)
  * Read the code pages that the ring names as changed since.
  */
 void
-PipeannReadChanges(Relation index, PipeannLens *lens,
+PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 				   const PipeannMeta *meta, uint32 ids)
 {
-	uint64		applied = pg_atomic_read_u64(&lens->body->applied);
+	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
 	uint32		pages[PIPEANN_CHANGE_RING];
 	int			count = 0;
 	CodeReader	reader;
@@ -277,7 +277,7 @@ PipeannReadChanges(Relation index, PipeannLens *lens,
 		pages[count++] = meta->change_ring[c % PIPEANN_CHANGE_RING];
 	qsort(pages, count, sizeof(uint32), ComparePages);
 
-	InitReader(&reader, index, lens, meta, ids);
+	InitReader(&reader, index, attachment, meta, ids);
 	for (int i = 0; i < count; i++)
 	{
 		if (i > 0 && pages[i] == pages[i - 1])
@@ -338,51 +338,51 @@ CheckEntries(Relation index, const PipeannMeta *meta, const char *stream)
 }
 
 /*
- * Read everything into a new image's first block.
+ * Read everything into a new cache's first block.
  */
 void
-PipeannBodyLoad(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	const PipeannExtentMap *map = &lens->arrays->map;
-	PipeannBody *body = lens->body;
-	char	   *base = (char *) body;
+	const PipeannExtentMap *map = &attachment->arrays->map;
+	PipeannCacheHeader *header = attachment->header;
+	char	   *base = (char *) header;
 	uint32		ids = PipeannMetaIds(meta);
 
 	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
 					  PipeannCodebookFirst(&meta->layout, meta->generation),
-					  base + body->centroids,
+					  base + header->centroids,
 					  PipeannCodebookBytes(&meta->layout));
 	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
-					  base + body->entries,
+					  base + header->entries,
 					  PipeannEntryBytes(meta->entry_count,
 										meta->entry_degree));
-	CheckEntries(index, meta, base + body->entries);
-	PIPEANN_PAUSE("image-load");
-	PipeannReadCodes(index, lens, meta, 0, ids);
-	pg_atomic_write_u32(&body->ncodes, ids);
-	pg_atomic_write_u64(&body->applied, meta->changes);
-	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
+	CheckEntries(index, meta, base + header->entries);
+	PIPEANN_PAUSE("cache-load");
+	PipeannReadCodes(index, attachment, meta, 0, ids);
+	pg_atomic_write_u32(&header->ncodes, ids);
+	pg_atomic_write_u64(&header->applied, meta->changes);
+	pg_atomic_write_u64(&header->entries_applied, meta->entry_changes);
 }
 
 /*
  * VACUUM has put other nodes in the places of dead ones.
  */
 void
-PipeannReadEntries(Relation index, PipeannLens *lens, const PipeannMeta *meta)
+PipeannReadEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	PipeannBody *body = lens->body;
+	PipeannCacheHeader *header = attachment->header;
 	Size		size = mul_size(meta->entry_count, sizeof(uint32));
 	uint32	   *ids;
 
-	if (pg_atomic_read_u64(&body->entries_applied) >= meta->entry_changes ||
-		meta->entry_count != lens->entry_count ||
-		meta->entry_degree != lens->entry_degree)
+	if (pg_atomic_read_u64(&header->entries_applied) >= meta->entry_changes ||
+		meta->entry_count != attachment->entry_count ||
+		meta->entry_degree != attachment->entry_degree)
 		return;
 	ids = PipeannAlloc(size);
-	PipeannStreamRead(index, &lens->arrays->map, PIPEANN_ENTRY,
+	PipeannStreamRead(index, &attachment->arrays->map, PIPEANN_ENTRY,
 					  meta->entry_first, (char *) ids, size);
 	CheckEntryIds(index, meta, ids);
-	memcpy((char *) body + body->entries, ids, size);
+	memcpy((char *) header + header->entries, ids, size);
 	pfree(ids);
-	pg_atomic_write_u64(&body->entries_applied, meta->entry_changes);
+	pg_atomic_write_u64(&header->entries_applied, meta->entry_changes);
 }

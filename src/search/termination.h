@@ -1,5 +1,5 @@
 /*
- * settle.h
+ * termination.h
  *		When a search may end before its list is explored.
  *
  * The nearest rows are settled when every candidate left is, by its code, much
@@ -9,45 +9,45 @@
  * Accurate Graph-Based Nearest Neighbor Search, 2025. There distances are exact;
  * codes err, so what they err by counts too.)
  */
-#ifndef PIPEANN_SETTLE_H
-#define PIPEANN_SETTLE_H
+#ifndef PIPEANN_TERMINATION_H
+#define PIPEANN_TERMINATION_H
 
 #include "base/base.h"
 
 #include "search/search.h"
 
-typedef struct PipeannSettle
+typedef struct PipeannTermination
 {
 	bool		on;
 	PipeannMetric metric;
 	float		factor;			/* of squared distances */
 	float		deviations;		/* of the codes' error */
-	float		nearest[PIPEANN_SETTLED];	/* exact distances, sorted */
+	float		nearest[PIPEANN_EARLY_RESULTS];	/* exact distances, sorted */
 	int			count;
 	double		sum;			/* of errors: code less exact distance */
 	double		sum_of_squares;
 	int			samples;
-} PipeannSettle;
+} PipeannTermination;
 
 /*
  * The longer the list would be, the surer the end has to be. It is not on for
  * inner products: they have no zero to measure from, and the way to a large one
  * does not lead through large ones only.
  */
-extern void PipeannSettleInit(PipeannSettle *settle, PipeannMetric metric,
+extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric,
 							  int ef);
 
 /* A node was found at this exact distance. */
-extern void PipeannSettleFound(PipeannSettle *settle, float exact);
+extern void PipeannTerminationFound(PipeannTermination *termination, float exact);
 
 /* Whether the error of another code is wanted. */
-extern bool PipeannSettleWantsError(const PipeannSettle *settle);
-extern void PipeannSettleError(PipeannSettle *settle, float error);
+extern bool PipeannTerminationWantsError(const PipeannTermination *termination);
+extern void PipeannTerminationError(PipeannTermination *termination, float error);
 
 /*
  * Candidates whose codes are farther than this need not be explored. Infinity
  * while too little is known, or when it is not on.
  */
-extern float PipeannSettleBound(const PipeannSettle *settle);
+extern float PipeannTerminationBound(const PipeannTermination *termination);
 
-#endif							/* PIPEANN_SETTLE_H */
+#endif							/* PIPEANN_TERMINATION_H */

@@ -1,5 +1,5 @@
 /*
- * entry.c
+ * entry_points.c
  *		From nothing to a filled pool: the query's table and the entry graph.
  *
  * Entry points are ranked by their whole codes. (PipeANN 4.2.2 computes the table
@@ -18,7 +18,7 @@
  * 10, and so that hard queries do not begin in the wrong place.
  */
 #define LEAST_ENTRIES 20
-#define MOST_ENTRIES PIPEANN_SEEDS
+#define MOST_ENTRIES PIPEANN_MAX_ENTRY_POINTS
 #define ENTRY_PART 2
 
 /*
@@ -189,7 +189,7 @@ SeedPool(PipeannSearch *search, const EntryList *list)
 		}
 	}
 	PipeannPushBatch(search, n);
-	search->nseeds = PipeannIsOn(search, PIPEANN_PAGE_SEEDS) ?
+	search->nentry_points = PipeannIsOn(search, PIPEANN_PAGE_SEEDS) ?
 		list->count : 0;
 }
 
@@ -203,7 +203,7 @@ PipeannSeedPages(PipeannSearch *search)
 	const PipeannLayout *l = search->layout;
 	int			n = 0;
 
-	for (int i = 0; i < search->nseeds; i++)
+	for (int i = 0; i < search->nentry_points; i++)
 	{
 		uint32		first = PipeannIdPage(l, search->seeds[i]) *
 			l->slots_per_page;
@@ -217,7 +217,7 @@ PipeannSeedPages(PipeannSearch *search)
 			n = PipeannBatchAdd(search, n, first + j);
 	}
 	PipeannPushBatch(search, n);
-	search->nseeds = 0;
+	search->nentry_points = 0;
 }
 
 /*

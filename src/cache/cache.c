@@ -1,0 +1,309 @@
+/*
+ * cache.c
+ *		Giving out caches.
+ */
+#include "cache/registry.h"
+
+#include "access/xact.h"
+
+/* How long (ms) a private copy is used before shared memory is tried again. */
+#define RETRY_MS 60000
+
+/* Idle handles looked at for one of the right memory context. */
+#define IDLE_LOOKS 4
+
+static void
+SayPrivate(Relation index)
+{
+	static bool said = false;
+
+	if (said)
+		return;
+	said = true;
+	ereport(LOG,
+			(errmsg("no shared memory for index \"%s\": this backend keeps its own copy of the codes",
+					RelationGetRelationName(index)),
+			 PipeannArenaError()[0] != '\0' ?
+			 errdetail_internal("Last error: %s.", PipeannArenaError()) : 0,
+			 errhint("Consider raising \"pipeann.shared_memory\" (now %d MB).",
+					 pipeann_shared_memory)));
+}
+
+/*
+ * Temporary relations are nobody else's business, and their file numbers may
+ * be those of other relations.
+ */
+static bool
+MayShare(Relation index)
+{
+	PipeannControl *control;
+
+	if (RelationUsesLocalBuffers(index))
+		return false;
+	control = PipeannControlGet();
+	if (control == NULL)
+		return false;
+	if (PipeannArenaLimit(control) > 0)
+		return true;
+	if (control->used_pages > 0)
+		PipeannEvictAll(control);
+	return false;
+}
+
+static bool
+IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
+{
+	return attachment->build_id == meta->build_id &&
+		(attachment->record == NULL || may_share) &&
+		PipeannAttachmentHold(attachment) &&
+		!PipeannAttachmentIsDoomed(attachment);
+}
+
+/*
+ * Now and then an unused private copy is exchanged for a shared one, without
+ * evicting others for it.
+ */
+static PipeannAttachment *
+RetryShared(Relation index, const PipeannMeta *meta, PipeannAttachment *attachment)
+{
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+	PipeannAttachment *shared;
+
+	if (attachment->record != NULL || attachment->refs > 0 ||
+		!TimestampDifferenceExceeds(attachment->tried, now, RETRY_MS))
+		return attachment;
+	attachment->tried = now;
+	shared = PipeannAttachmentMake(index, meta, true, false);
+	if (shared == NULL)
+		return attachment;
+	PipeannAttachmentDrop(attachment);
+	PipeannAttachmentList(shared);
+	return shared;
+}
+
+/*
+ * The attachment for new scans of an index, with its cache held.
+ */
+static PipeannAttachment *
+GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
+{
+	PipeannAttachment *attachment = PipeannAttachmentFind(index);
+
+	if (attachment != NULL && IsUsable(attachment, meta, may_share))
+		return may_share ? RetryShared(index, meta, attachment) : attachment;
+	if (attachment != NULL)
+		PipeannAttachmentDrop(attachment);
+	attachment = NULL;
+	if (may_share)
+	{
+		PipeannSweepRecords(PipeannControlGet());
+		attachment = PipeannAttachmentMake(index, meta, true, true);
+		if (attachment == NULL)
+			SayPrivate(index);
+	}
+	if (attachment == NULL)
+		attachment = PipeannAttachmentMake(index, meta, false, false);
+	PipeannAttachmentList(attachment);
+	return attachment;
+}
+
+static void
+FillCache(PipeannHandle *handle)
+{
+	const PipeannAttachment *attachment = handle->attachment;
+	const PipeannCacheHeader *header = attachment->header;
+	const char *base = (const char *) header;
+	PipeannCache *cache = &handle->cache;
+	const uint32 *entries = (const uint32 *) (base + header->entries);
+	uint32		count = attachment->entry_count;
+
+	cache->place = attachment->place;
+	cache->pq = attachment->pq;
+	cache->pq.centroids = (const float *) (base + header->centroids);
+	/* others may have followed a newer metapage than ours */
+	cache->ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
+						Min(handle->arrays->capacity,
+							handle->arrays->mapped));
+	cache->chunks = handle->arrays->chunks;
+	cache->entry_count = count;
+	cache->entry_degree = attachment->entry_degree;
+	cache->entry_ids = entries;
+	cache->entry_nneighbors = (const uint16 *) (entries + count);
+	cache->entry_neighbors = entries + count + (count + 1) / 2;
+	cache->map = handle->arrays->map;
+	cache->recent = &attachment->header->recent;
+	cache->kills = (struct PipeannKill *) ((char *) header + header->kills);
+	cache->kill_mask = header->kill_mask;
+	cache->hot = attachment->record == NULL ? NULL :
+		(PipeannHot *) ((char *) header + header->hot);
+	cache->bytes = attachment->bytes;
+	cache->impl = handle;
+	pg_read_barrier();
+}
+
+/*
+ * Let a handle see its attachment's present arrays.
+ */
+static void
+SyncHandle(PipeannHandle *handle)
+{
+	PipeannArrays *old = handle->arrays;
+
+	handle->arrays = handle->attachment->arrays;
+	handle->arrays->refs++;
+	if (old != NULL)
+		PipeannArraysRelease(old);
+	FillCache(handle);
+}
+
+/*
+ * The handle's memory context goes.
+ */
+static void
+EndHandle(void *arg)
+{
+	PipeannHandle *handle = arg;
+
+	if (handle->arrays != NULL)
+	{
+		PipeannArraysRelease(handle->arrays);
+		PipeannAttachmentUnuse(handle->attachment);
+	}
+	else if (handle->attachment != NULL)
+		dlist_delete(&handle->node);
+}
+
+static PipeannHandle *
+FindIdle(PipeannAttachment *attachment, MemoryContext context)
+{
+	dlist_iter	iter;
+	int			looks = 0;
+
+	dlist_foreach(iter, &attachment->idle)
+	{
+		PipeannHandle *handle = dlist_container(PipeannHandle, node,
+												iter.cur);
+
+		if (handle->context == context)
+		{
+			dlist_delete(&handle->node);
+			return handle;
+		}
+		if (++looks == IDLE_LOOKS)
+			break;
+	}
+	return NULL;
+}
+
+static PipeannHandle *
+UseAttachment(PipeannAttachment *attachment, MemoryContext context)
+{
+	PipeannHandle *handle = FindIdle(attachment, context);
+
+	if (handle == NULL)
+	{
+		handle = MemoryContextAllocZero(context, sizeof(PipeannHandle));
+		handle->context = context;
+		handle->callback.func = EndHandle;
+		handle->callback.arg = handle;
+		MemoryContextRegisterResetCallback(context, &handle->callback);
+	}
+	handle->attachment = attachment;
+	attachment->refs++;
+	SyncHandle(handle);
+	return handle;
+}
+
+/*
+ * A cache that could not grow does for scans that have it; a new one looks
+ * for another, at last a private copy.
+ */
+PipeannCache *
+PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
+					MemoryContext context)
+{
+	bool		may_share;
+
+	Assert(meta->flags & PIPEANN_META_HAS_CODES);
+	PipeannSweepIfDue();
+	may_share = MayShare(index);
+	for (int attempt = 0;; attempt++)
+	{
+		PipeannAttachment *attachment = GetAttachment(index, meta, may_share && attempt < 2);
+		PipeannHandle *handle = UseAttachment(attachment, context);
+
+		PipeannCacheFollow(index, &handle->cache, meta);
+		if (handle->cache.ncodes >= PipeannMetaIds(meta) ||
+			attachment->record == NULL)
+			return &handle->cache;
+		PipeannCacheRelease(&handle->cache);
+	}
+}
+
+void
+PipeannCacheRelease(PipeannCache *cache)
+{
+	PipeannHandle *handle = cache->impl;
+	PipeannAttachment *attachment = handle->attachment;
+
+	Assert(handle->arrays != NULL);
+	PipeannArraysRelease(handle->arrays);
+	handle->arrays = NULL;
+	dlist_push_head(&attachment->idle, &handle->node);
+	PipeannAttachmentUnuse(attachment);
+}
+
+void
+PipeannCacheFollow(Relation index, PipeannCache *cache,
+				   const PipeannMeta *meta)
+{
+	PipeannHandle *handle = cache->impl;
+
+	PipeannAttachmentFollow(index, handle->attachment, meta);
+	SyncHandle(handle);
+}
+
+bool
+PipeannCacheIsShared(Relation index, Size *bytes)
+{
+	PipeannFile file = PipeannRelationFile(index);
+	PipeannAttachment *attachment;
+	PipeannRecord *record;
+	uint64		generation;
+	uint64		pages = 0;
+
+	PipeannSweepIfDue();
+	if (MayShare(index))
+	{
+		PipeannControl *control = PipeannControlGet();
+
+		PipeannSweepRecords(control);
+		if (PipeannRegistryFind(control, &file, &generation, &record, &pages))
+		{
+			*bytes = mul_size(pages, FPM_PAGE_SIZE);
+			return true;
+		}
+	}
+	attachment = PipeannAttachmentFind(index);
+	*bytes = attachment != NULL && attachment->record == NULL ? attachment->bytes : 0;
+	return false;
+}
+
+void
+PipeannCacheForget(Relation index)
+{
+	PipeannFile file = PipeannRelationFile(index);
+	PipeannAttachment *attachment = PipeannAttachmentFind(index);
+	PipeannControl *control = PipeannControlGet();
+	PipeannRecord *record;
+	uint64		generation;
+	uint64		pages;
+
+	if (attachment != NULL)
+		PipeannAttachmentDrop(attachment);
+	if (control == NULL || RelationUsesLocalBuffers(index))
+		return;
+	PipeannRegistryFind(control, &file, &generation, &record, &pages);
+	if (record != NULL)
+		PipeannRegistryDoom(control, record, generation);
+}

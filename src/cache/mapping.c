@@ -1,0 +1,228 @@
+/*
+ * mapping.c
+ *		An attachment's mappings of memory: getting more, finding what other backends
+ *		added, and the arrays that resolve ids.
+ */
+#include "cache/registry.h"
+
+/*
+ * The room that evictions can make is tried for until there is nothing left to
+ * evict. When the operating system refuses it is tried only once, since caches
+ * that idle backends still have mapped do not go at once; and when that was in
+ * vain, not again for a block of the size, lest each new backend evict all.
+ */
+static bool
+MayTryAgain(PipeannControl *control, uint32 pages, PipeannArenaResult room,
+			bool *refused)
+{
+	if (room == PIPEANN_ARENA_REFUSED)
+	{
+		if (*refused)
+			control->hopeless_pages = pages;
+		if (control->hopeless_pages > 0 && pages >= control->hopeless_pages)
+			return false;
+		*refused = true;
+	}
+	return PipeannMakeRoom(control, pages, room);
+}
+
+static bool
+AllocateShared(PipeannControl *control, Size size, bool evict,
+			   PipeannBlock *block, PipeannMapping *mapping)
+{
+	uint32		pages = PipeannArenaPages(size);
+	bool		refused = false;
+	bool		swept = false;
+
+	if (pages > PipeannArenaLimit(control))
+		return false;
+	for (;;)
+	{
+		PipeannArenaResult room = PipeannArenaAllocate(control, pages, block, mapping);
+
+		if (room == PIPEANN_ARENA_OK)
+			break;
+		if (!swept)
+			PipeannSweepRecords(control);
+		else if (!evict || !MayTryAgain(control, pages, room, &refused))
+			return false;
+		swept = true;
+		/* this backend, too, may still have mapped what was dropped */
+		PipeannAttachmentsClean(false);
+	}
+	if (pages >= control->hopeless_pages)
+		control->hopeless_pages = 0;
+	return true;
+}
+
+/*
+ * A larger first chunk starts as a copy of the one that it replaces, before
+ * anyone can find it.
+ */
+static void
+CopyReplaced(const PipeannAttachment *attachment, const PipeannMapping *mapping)
+{
+	if (attachment->nmappings == 0 || mapping->first > 0)
+		return;
+	memcpy(mapping->address, attachment->arrays->chunks[0],
+		   mul_size(pg_atomic_read_u32(&attachment->header->ncodes),
+					attachment->pq.nchunks));
+}
+
+static bool
+AddShared(PipeannAttachment *attachment, Size size, bool evict, PipeannMapping *mapping)
+{
+	PipeannControl *control = PipeannControlAttached();
+	PipeannBlock block;
+
+	if (!AllocateShared(control, size, evict, &block, mapping))
+		return false;
+	block.first = mapping->first;
+	block.nodes = mapping->nodes;
+	CopyReplaced(attachment, mapping);
+	if (PipeannRegistryAddBlock(control, attachment, &block))
+		return true;
+	PipeannArenaDetach(mapping);
+	PipeannArenaFree(control, &block);
+	return false;
+}
+
+/*
+ * Get another mapping of memory for a cache that this backend is loading, has
+ * its turn on, or has to itself.
+ */
+bool
+PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size, uint32 first, uint32 nodes,
+					bool evict)
+{
+	PipeannMapping mapping;
+
+	if (attachment->nmappings == PIPEANN_MAX_RECORD_BLOCKS)
+		return false;
+	memset(&mapping, 0, sizeof(mapping));
+	mapping.first = first;
+	mapping.nodes = nodes;
+	if (attachment->record == NULL)
+	{
+		mapping.address = MemoryContextAllocHuge(attachment->context, size);
+		PipeannArenaAdvise(mapping.address, size);
+		CopyReplaced(attachment, &mapping);
+	}
+	else if (!AddShared(attachment, size, evict, &mapping))
+		return false;
+	attachment->mappings[attachment->nmappings++] = mapping;
+	attachment->bytes = add_size(attachment->bytes, attachment->record == NULL ? size :
+						   mul_size(PipeannArenaPages(size), FPM_PAGE_SIZE));
+	return true;
+}
+
+/*
+ * Map what other backends added. False when that fails for a part.
+ */
+static bool
+FindMappings(PipeannAttachment *attachment)
+{
+	PipeannControl *control = PipeannControlAttached();
+	PipeannBlock blocks[PIPEANN_MAX_RECORD_BLOCKS];
+	int			count;
+
+	if (attachment->record == NULL ||
+		*(volatile uint32 *) &attachment->record->nblocks == attachment->nmappings)
+		return true;
+	count = PipeannRegistryBlocks(control, attachment, attachment->nmappings, blocks);
+	for (int i = 0; i < count; i++)
+	{
+		PipeannMapping mapping;
+
+		mapping.first = blocks[i].first;
+		mapping.nodes = blocks[i].nodes;
+		if (!PipeannArenaAttach(control, &blocks[i], &mapping))
+			return false;
+		attachment->mappings[attachment->nmappings++] = mapping;
+		attachment->bytes += (Size) blocks[i].pages * FPM_PAGE_SIZE;
+	}
+	attachment->header = (PipeannCacheHeader *) attachment->mappings[0].address;
+	return true;
+}
+
+static uint32
+MappingChunks(const PipeannMapping *mapping)
+{
+	return ((uint64) mapping->nodes + PIPEANN_CHUNK_NODES - 1) /
+		PIPEANN_CHUNK_NODES;
+}
+
+static void
+FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
+{
+	for (uint32 i = 0; i < attachment->nmappings; i++)
+	{
+		const PipeannMapping *mapping = &attachment->mappings[i];
+		uint32		first = mapping->first >> PIPEANN_CHUNK_SHIFT;
+		char	   *codes = mapping->address;
+
+		if (i == 0)
+			codes += attachment->header->codes;
+		for (uint32 j = 0; j < MappingChunks(mapping); j++)
+			arrays->chunks[first + j] = (uint8 *) codes +
+				(Size) j * PIPEANN_CHUNK_NODES * attachment->pq.nchunks;
+	}
+}
+
+/*
+ * Made as a child of the current context, so that nothing stays of it when the
+ * extent map cannot be read.
+ */
+static PipeannArrays *
+MakeArrays(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann cache arrays",
+												  ALLOCSET_SMALL_SIZES);
+	PipeannArrays *arrays = MemoryContextAllocZero(context,
+												   sizeof(PipeannArrays));
+	const PipeannMapping *last = &attachment->mappings[attachment->nmappings - 1];
+
+	arrays->context = context;
+	arrays->refs = 1;
+	arrays->nmappings = attachment->nmappings;
+	arrays->capacity = last->first + last->nodes;
+	arrays->extents = PipeannExtentsInUse(meta);
+	arrays->chunks =
+		MemoryContextAlloc(context,
+						   mul_size((last->first >> PIPEANN_CHUNK_SHIFT) +
+									MappingChunks(last), sizeof(uint8 *)));
+	FillChunks(attachment, arrays);
+	PipeannExtentMapLoad(index, meta, context, &arrays->map);
+	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);
+	MemoryContextSetParent(context, attachment->context);
+	return arrays;
+}
+
+void
+PipeannArraysRelease(PipeannArrays *arrays)
+{
+	if (--arrays->refs == 0)
+		MemoryContextDelete(arrays->context);
+}
+
+/*
+ * See what was added to the cache and to the index's file. False when part of
+ * the cache cannot be mapped into this backend.
+ */
+bool
+PipeannAttachmentRefresh(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+{
+	bool		complete = FindMappings(attachment);
+	PipeannArrays *old = attachment->arrays;
+
+	if (attachment->nmappings == 0)
+		return false;
+	if (old != NULL && old->nmappings == attachment->nmappings &&
+		old->extents >= PipeannExtentsInUse(meta))
+		return complete;
+	attachment->arrays = MakeArrays(index, attachment, meta);
+	if (old != NULL)
+		PipeannArraysRelease(old);
+	return complete;
+}
