@@ -8,6 +8,7 @@
 
 #include "access/genam.h"
 #include "am/am.h"
+#include "scan/scan.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"

@@ -6,6 +6,11 @@
 
 #include "access/amapi.h"
 #include "am/am.h"
+#include "build/build.h"
+#include "cache/cache.h"
+#include "insert/insert.h"
+#include "scan/scan.h"
+#include "vacuum/vacuum.h"
 #include "base/pause.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"

@@ -6,6 +6,7 @@
 
 #include "access/reloptions.h"
 #include "am/am.h"
+#include "index/index.h"
 #include "utils/rel.h"
 
 static relopt_kind pipeann_relopt_kind;
@@ -17,15 +18,6 @@ static relopt_enum_elt_def storage_values[] = {
 	{"int8", PIPEANN_INT8},
 	{"uint8", PIPEANN_UINT8},
 	{(const char *) NULL}
-};
-
-/* What an index without WITH has. */
-static const PipeannOptions default_options = {
-	.m = PIPEANN_DEFAULT_M,
-	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
-	.pq_bytes = 0,
-	.storage = PIPEANN_STORAGE_AUTO,
-	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
 };
 
 void
@@ -81,12 +73,4 @@ pipeannoptions(Datum reloptions, bool validate)
 				 errdetail("Valid values are between \"%d\" and \"%d\", and \"%d\" for auto.",
 						   PIPEANN_MIN_M, PIPEANN_MAX_M, PIPEANN_AUTO_M)));
 	return (bytea *) options;
-}
-
-const PipeannOptions *
-PipeannGetOptions(Relation index)
-{
-	if (index->rd_options != NULL)
-		return (const PipeannOptions *) index->rd_options;
-	return &default_options;
 }

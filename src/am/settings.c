@@ -7,6 +7,7 @@
 #include <limits.h>
 
 #include "am/am.h"
+#include "scan/rows.h"
 #include "io/io.h"
 #include "utils/guc.h"
 

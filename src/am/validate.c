@@ -7,6 +7,7 @@
 #include "access/amvalidate.h"
 #include "access/htup_details.h"
 #include "am/am.h"
+#include "index/index.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_amproc.h"
 #include "catalog/pg_opclass.h"

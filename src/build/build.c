@@ -11,8 +11,7 @@
 
 #include "access/tableam.h"
 #include "access/xloginsert.h"
-#include "am/am.h"
-#include "build/collect.h"
+#include "build/build.h"
 #include "build/degree.h"
 #include "build/write.h"
 #include "catalog/index.h"

@@ -5,7 +5,7 @@
  */
 #include "postgres.h"
 
-#include "am/am.h"
+#include "build/build.h"
 #include "commands/progress.h"
 #include "distance/distance.h"
 #include "miscadmin.h"

@@ -5,7 +5,8 @@
 #ifndef PIPEANN_COLLECT_H
 #define PIPEANN_COLLECT_H
 
-#include "am/am.h"
+#include "graph/graph.h"
+#include "index/index.h"
 
 typedef struct PipeannDuplicate
 {

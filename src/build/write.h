@@ -5,7 +5,7 @@
 #ifndef PIPEANN_WRITE_H
 #define PIPEANN_WRITE_H
 
-#include "am/am.h"
+#include "build/build.h"
 #include "build/collect.h"
 
 /* The metapage of an index without rows, from its options but for m. */

@@ -20,6 +20,9 @@
 
 #include "base/base.h"
 
+/* RobustPrune's alpha, on squared distances: 1.095 on distances. */
+#define PIPEANN_ALPHA 1.2f
+
 typedef struct PipeannVectors
 {
 	uint32		n;

@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "am/am.h"
+#include "index/index.h"
 #include "utils/memutils.h"
 
 /* One that has grown larger is not kept. */

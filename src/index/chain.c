@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "am/am.h"
+#include "index/index.h"
 #include "utils/rel.h"
 
 /* A chain found broken so often is broken. */

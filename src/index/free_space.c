@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "am/am.h"
+#include "index/index.h"
 #include "storage/freespace.h"
 #include "utils/rel.h"
 

@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "am/am.h"
+#include "index/index.h"
 #include "base/pause.h"
 #include "utils/rel.h"
 

@@ -13,7 +13,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "am/am.h"
+#include "index/index.h"
 #include "distance/distance.h"
 
 /* Halves hold 11 bits; a vector that loses more than twice that is not for them. */

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "am/am.h"
+#include "index/index.h"
 #include "fmgr.h"
 #include "distance/distance.h"
 #include "utils/rel.h"

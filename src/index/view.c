@@ -6,7 +6,7 @@
 
 #include "access/genam.h"
 #include "access/relation.h"
-#include "am/am.h"
+#include "index/index.h"
 #include "base/pause.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"

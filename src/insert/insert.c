@@ -18,8 +18,9 @@
 
 #include <math.h>
 
-#include "am/am.h"
+#include "insert/insert.h"
 #include "neighbors/neighbors.h"
+#include "retrain/retrain.h"
 #include "base/pause.h"
 #include "io/io.h"
 #include "distance/distance.h"

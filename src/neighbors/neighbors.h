@@ -5,7 +5,8 @@
 #ifndef PIPEANN_LINK_H
 #define PIPEANN_LINK_H
 
-#include "am/am.h"
+#include "graph/graph.h"
+#include "index/index.h"
 #include "base/id_set.h"
 
 /* Candidates for a new node's neighbours, nearest first. */

@@ -5,7 +5,7 @@
 #ifndef PIPEANN_LOAD_H
 #define PIPEANN_LOAD_H
 
-#include "am/am.h"
+#include "build/build.h"
 #include "build/collect.h"
 
 /* Nodes have numbers here; ids are those of the index as it was read. */

@@ -21,6 +21,7 @@
 #include "access/transam.h"
 #include "access/xloginsert.h"
 #include "retrain/load.h"
+#include "retrain/retrain.h"
 #include "base/pause.h"
 #include "build/write.h"
 #include "io/io.h"

@@ -16,7 +16,8 @@
  */
 #include "postgres.h"
 
-#include "am/am.h"
+#include "build/build.h"
+#include "retrain/retrain.h"
 #include "base/pause.h"
 #include "io/io.h"
 #include "distance/distance.h"

@@ -17,7 +17,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "am/am.h"
+#include "scan/rows.h"
 #include "utils/rel.h"
 
 bool

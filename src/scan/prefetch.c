@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "am/am.h"
+#include "scan/rows.h"
 #include "catalog/pg_am_d.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"

@@ -8,7 +8,7 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "am/am.h"
+#include "scan/rows.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"

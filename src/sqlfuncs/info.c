@@ -5,7 +5,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "am/am.h"
+#include "scan/scan.h"
 #include "build/degree.h"
 #include "fmgr.h"
 #include "funcapi.h"

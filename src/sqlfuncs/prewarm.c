@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "am/am.h"
+#include "scan/scan.h"
 #include "fmgr.h"
 #include "io/io.h"
 #include "miscadmin.h"

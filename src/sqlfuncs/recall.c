@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "access/relation.h"
-#include "am/am.h"
+#include "scan/scan.h"
 #include "common/pg_prng.h"
 #include "fmgr.h"
 #include "io/io.h"

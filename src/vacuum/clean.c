@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "commands/progress.h"
 #include "pgstat.h"
 #include "utils/rel.h"

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "distance/distance.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"

@@ -14,7 +14,7 @@
 #include "postgres.h"
 
 #include "neighbors/neighbors.h"
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "distance/distance.h"
 
 /*

@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 

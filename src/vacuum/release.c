@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "utils/rel.h"
 
 /*

@@ -18,7 +18,7 @@
 #include "postgres.h"
 
 #include "neighbors/neighbors.h"
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "storage/lmgr.h"

@@ -16,7 +16,7 @@
 #include <math.h>
 
 #include "neighbors/neighbors.h"
-#include "vacuum/vacuum.h"
+#include "vacuum/passes.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"

@@ -11,7 +11,9 @@
 #include "postgres.h"
 
 #include "base/pause.h"
+#include "vacuum/passes.h"
 #include "vacuum/vacuum.h"
+#include "retrain/retrain.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "io/io.h"

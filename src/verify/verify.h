@@ -8,7 +8,7 @@
 #ifndef PIPEANN_CHECK_H
 #define PIPEANN_CHECK_H
 
-#include "am/am.h"
+#include "index/index.h"
 
 #include "utils/snapshot.h"
 

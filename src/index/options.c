@@ -1,0 +1,24 @@
+/*
+ * options.c
+ *		An index's options.
+ */
+#include "postgres.h"
+
+#include "index/index.h"
+
+/* What an index without WITH has. */
+static const PipeannOptions default_options = {
+	.m = PIPEANN_DEFAULT_M,
+	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
+	.pq_bytes = 0,
+	.storage = PIPEANN_STORAGE_AUTO,
+	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
+};
+
+const PipeannOptions *
+PipeannGetOptions(Relation index)
+{
+	if (index->rd_options != NULL)
+		return (const PipeannOptions *) index->rd_options;
+	return &default_options;
+}

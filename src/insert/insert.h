@@ -1,0 +1,17 @@
+/*
+ * insert.h
+ *		INSERT.
+ */
+#ifndef PIPEANN_INSERT_H
+#define PIPEANN_INSERT_H
+
+#include "access/amapi.h"
+#include "nodes/execnodes.h"
+
+/* insert.c */
+extern bool pipeanninsert(Relation index, Datum *values, bool *isnull,
+						  ItemPointer heap_tid, Relation heap,
+						  IndexUniqueCheck check_unique, bool index_unchanged,
+						  IndexInfo *index_info);
+
+#endif							/* PIPEANN_INSERT_H */

@@ -1,0 +1,42 @@
+/*
+ * rows.h
+ *		What a scan does about the rows of its results; private to scan/.
+ */
+#ifndef PIPEANN_ROWS_H
+#define PIPEANN_ROWS_H
+
+#include "scan/scan.h"
+
+/*
+ * prefetch.c: ask the operating system for the table pages of the results that
+ * come next, of no more than `most`, when so many were taken; returns of how many.
+ */
+#define PIPEANN_MAX_PREFETCH 256
+extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
+								uint64 taken, uint64 most);
+
+/* kill.c: rows that a scan found dead to everybody */
+typedef struct PipeannKiller
+{
+	PipeannIndexView *view;		/* NULL: it does not know any */
+	bool		armed;			/* there is a node of which it is to know */
+	uint32		id;
+	int			rows_left;		/* that are not known to be dead */
+	uint64		lsn;			/* of the page as it was read */
+} PipeannKiller;
+
+/* False if the scan is to return dead rows as well. */
+extern bool PipeannKillerBegin(PipeannKiller *killer, IndexScanDesc scan,
+							   PipeannIndexView *view);
+extern uint64 PipeannKillerLook(uint32 page, const char *nodes,
+								uint64 *version, void *arg);
+
+/* The rows of a result, or none, are returned from now on. */
+extern void PipeannKillerNode(PipeannKiller *killer,
+							  const PipeannSearch *search,
+							  const PipeannResult *result);
+
+/* The row returned last is dead. */
+extern void PipeannKillerRow(PipeannKiller *killer);
+
+#endif							/* PIPEANN_ROWS_H */

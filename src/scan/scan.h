@@ -1,0 +1,45 @@
+/*
+ * scan.h
+ *		Index scans, and the settings that they follow.
+ */
+#ifndef PIPEANN_SCAN_H
+#define PIPEANN_SCAN_H
+
+#include "index/index.h"
+
+/* Settings. */
+typedef enum PipeannIterativeScan
+{
+	PIPEANN_ITERATIVE_OFF,
+	PIPEANN_ITERATIVE_RELAXED,
+	PIPEANN_ITERATIVE_STRICT
+} PipeannIterativeScan;
+
+#define PIPEANN_DEFAULT_EF_SEARCH 100
+
+extern int	pipeann_ef_search;
+extern int	pipeann_iterative_scan;
+extern int	pipeann_max_scan_tuples;
+extern double pipeann_scan_mem_multiplier;
+extern int	pipeann_search_mode;
+extern int	pipeann_pipeline_width;
+extern int	pipeann_prefetch_rows;
+
+/* The search's ideas that are switched on (search.h). */
+extern uint32 PipeannSwitches(void);
+
+extern const char *PipeannSearchModeName(int mode);
+
+/* scan.c */
+extern IndexScanDesc pipeannbeginscan(Relation index, int nkeys,
+									  int norderbys);
+extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
+						  ScanKey orderbys, int norderbys);
+extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
+extern void pipeannendscan(IndexScanDesc scan);
+
+/* Counters and mode of this session's last scan. */
+extern PipeannCounters PipeannLastCounters;
+extern int	PipeannLastMode;
+
+#endif							/* PIPEANN_SCAN_H */
