@@ -43,10 +43,7 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 					  options->pq_bytes, options->fillfactor);
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;
-	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate a random number")));
+	PipeannNewBuildId(meta);
 
 	/* the first extent holds graph pages beside the metapage */
 	meta->extents = 1;

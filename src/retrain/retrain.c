@@ -341,15 +341,6 @@ Announce(Retraining *r)
 									   view->map, r->pages);
 }
 
-void
-PipeannNewBuildId(PipeannMeta *meta)
-{
-	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate a random number")));
-}
-
 static void
 WriteEntries(Retraining *r)
 {

@@ -49,9 +49,6 @@ typedef enum PipeannRepackResult
  */
 extern PipeannRepackResult PipeannRepack(PipeannIndexView *view);
 
-/* retrain/retrain.c: the next generation's build_id. */
-extern void PipeannNewBuildId(PipeannMeta *meta);
-
 /*
  * While PIPEANN_META_RETRAINING is set: the next generation's code of x (for
  * cosine normalised), out[pq_bytes].

@@ -144,3 +144,12 @@ PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
 	meta->changes++;
 	meta->code_pages = Max(meta->code_pages, code_page + 1);
 }
+
+void
+PipeannNewBuildId(PipeannMeta *meta)
+{
+	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
+}

@@ -296,6 +296,9 @@ extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
 extern void PipeannMetaEnd(PipeannMetaUpdate *update);
 extern void PipeannMetaAbort(PipeannMetaUpdate *update);
 
+/* Draw another build_id: caches made by the former one are out of date. */
+extern void PipeannNewBuildId(PipeannMeta *meta);
+
 /* Note a change of a code page in the ring (inside an update). */
 extern void PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page);
 

@@ -26,47 +26,18 @@
 /* A node has few edges to it if these are not more than this part of the degree. */
 #define FEW_PART 3
 
-/* Counts stop here. */
-#define MOST_COUNTED 15
-
 typedef struct Neighbor
 {
 	float		dist;
 	uint32		id;
 } Neighbor;
 
-void
-PipeannNearBegin(PipeannReach *reach)
-{
-	reach->in_degrees = PipeannAllocZero(reach->v->ids / 2 + 1);
-}
-
-static int
-InDegree(const PipeannReach *reach, uint32 id)
-{
-	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & MOST_COUNTED;
-}
-
-void
-PipeannNearCount(PipeannReach *reach, const PipeannSlot *slot)
-{
-	int			degree = PipeannSlotDegree(&reach->v->view.meta.layout, slot);
-
-	for (int i = 0; i < degree; i++)
-	{
-		uint32		id = slot->neighbors[i];
-
-		if (id < reach->v->ids && InDegree(reach, id) < MOST_COUNTED)
-			reach->in_degrees[id / 2] += 1 << (id % 2 * 4);
-	}
-}
-
 static bool
 HasFew(const PipeannReach *reach, uint32 id)
 {
 	int			few = reach->v->view.meta.layout.max_degree / FEW_PART;
 
-	return InDegree(reach, id) <= Min(few, MOST_COUNTED - 1);
+	return PipeannReachInDegree(reach, id) <= Min(few, PIPEANN_MOST_COUNTED - 1);
 }
 
 /* Whether a node can be counted on to be found, and to lead on. */
@@ -161,7 +132,7 @@ MayBeMissed(const PipeannReach *reach, uint32 id)
 }
 
 void
-PipeannNearEnd(PipeannReach *reach)
+PipeannVacuumLinkNear(PipeannReach *reach)
 {
 	for (uint32 id = 0; id < reach->v->ids; id++)
 	{
@@ -169,5 +140,4 @@ PipeannNearEnd(PipeannReach *reach)
 		if (MayBeMissed(reach, id))
 			(void) PipeannReachAttach(reach, id, LinkFromNear);
 	}
-	pfree(reach->in_degrees);
 }

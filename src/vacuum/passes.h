@@ -65,7 +65,7 @@ typedef struct PipeannVacuum
 	uint32		owners_size;
 
 	PipeannBits entry;			/* nodes of the entry graph */
-	PipeannBits orphaned;			/* nodes that dead ones led to */
+	PipeannBits orphaned;		/* nodes that dead ones led to */
 	uint32		old_root;		/* which had to give way, or INVALID_ID */
 	uint32		free_pages;		/* noted in the free space map */
 	uint64		freed;			/* nodes */
@@ -73,7 +73,7 @@ typedef struct PipeannVacuum
 	uint64		relinked;		/* nodes that nothing, or nothing near, led to */
 } PipeannVacuum;
 
-/* vacuum.c */
+/* pass.c */
 
 /* A point to be interrupted, and to wait as vacuum_cost_delay says. */
 extern void PipeannVacuumDelay(void);
@@ -92,6 +92,10 @@ extern void PipeannVacuumSet(PipeannVacuum *v, PipeannBits *set);
 
 /* Say in the metapage that there is work for VACUUM. */
 extern void PipeannVacuumNote(PipeannVacuum *v);
+
+/* Note in the free space map, and count, what room a page has. */
+extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
+								  bool changed);
 
 static inline uint32
 PipeannVacuumId(const PipeannVacuum *v, uint32 page, uint32 slot)
@@ -119,24 +123,39 @@ extern void PipeannVacuumEntries(PipeannVacuum *v);
 extern void PipeannVacuumChains(PipeannVacuum *v);
 extern void PipeannVacuumParts(PipeannVacuum *v);
 
-/* repair.c: take dead nodes out of the graph */
-extern void PipeannVacuumRepair(PipeannVacuum *v);
-
-/* relink.c: spanning-tree edges lead from the root to every live node */
+/*
+ * reach.c: which nodes spanning-tree edges lead to from the root, and how many
+ * edges lead to each
+ */
 typedef struct PipeannReach
 {
 	PipeannVacuum *v;
 	PipeannBits present;		/* live nodes that were passed */
-	PipeannBits guarded;		/* nodes that one of these tree_edges */
+	PipeannBits in_tree;		/* nodes that one of these has an edge of the
+								 * spanning tree to */
 	PipeannBits reached;
-	PipeannBits expanded;		/* of these, whose spanning-tree edges are followed */
-	uint8	   *in_degrees;		/* 4 bits a node: near.c */
+	PipeannBits expanded;		/* of these, whose edges are followed */
+	uint8	   *in_degrees;		/* 4 bits a node */
 } PipeannReach;
 
+/* Counts of edges stop here. */
+#define PIPEANN_MOST_COUNTED 15
+
+/* How many edges lead to a node, at most PIPEANN_MOST_COUNTED. */
+static inline int
+PipeannReachInDegree(const PipeannReach *reach, uint32 id)
+{
+	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & PIPEANN_MOST_COUNTED;
+}
+
 extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
+
+/* Take a node as it is now: count its edges, follow it if it is reached. */
 extern void PipeannReachNode(PipeannReach *reach, uint32 id,
 							 const PipeannSlot *slot);
-extern void PipeannReachEnd(PipeannReach *reach);
+
+/* Pass over the pages until there is no edge left to follow. */
+extern void PipeannReachWalk(PipeannReach *reach);
 
 /*
  * Call link() for a node that is live, while nobody shuts inserters out, and note
@@ -146,14 +165,16 @@ extern bool PipeannReachAttach(PipeannReach *reach, uint32 id,
 							   bool (*link) (PipeannReach *reach, uint32 id,
 											 const PipeannSlot *slot));
 
-/* near.c: a near node leads to each */
-extern void PipeannNearBegin(PipeannReach *reach);
-extern void PipeannNearCount(PipeannReach *reach, const PipeannSlot *slot);
-extern void PipeannNearEnd(PipeannReach *reach);
+/* repair.c: take dead nodes out of the neighbour lists */
+extern void PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach);
+
+/* relink.c: spanning-tree edges lead from the root to every live node */
+extern void PipeannVacuumRelink(PipeannReach *reach);
+
+/* near.c: a near node leads to each that lost an edge */
+extern void PipeannVacuumLinkNear(PipeannReach *reach);
 
 /* release.c: free the slots */
 extern void PipeannVacuumRelease(PipeannVacuum *v);
-extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
-								  bool changed);
 
 #endif							/* PIPEANN_PASSES_H */

@@ -7,33 +7,6 @@
 #include "vacuum/passes.h"
 #include "utils/rel.h"
 
-/*
- * Note in the free space map, and count, what room a page has. Slots that a
- * build leaves free (fillfactor) are for new nodes near those of the page; the
- * last page is tried anyway.
- */
-void
-PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
-{
-	const PipeannLayout *l = &v->view.meta.layout;
-	uint32		used = 0;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-		if (PipeannSlotAt(l, PipeannPagePayload(buffer), i)->flags &
-			PIPEANN_SLOT_USED)
-			used++;
-	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
-		return;
-	v->free_pages++;
-	PipeannFreeRecord(&v->view, page, l->fill - used);
-	if (used > 0)
-		return;
-	v->stats->pages_deleted += l->node_pages;
-	v->stats->pages_free += l->node_pages;
-	if (changed)
-		v->stats->pages_newly_deleted += l->node_pages;
-}
-
 static bool
 IsFreed(const PipeannVacuum *v, uint32 id)
 {

@@ -28,114 +28,6 @@
 /* Nearest nodes that are tried for one that nothing near leads to. */
 #define SEARCH_EF 64
 
-void
-PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
-{
-	reach->v = v;
-	PipeannVacuumSet(v, &reach->present);
-	PipeannVacuumSet(v, &reach->guarded);
-	PipeannVacuumSet(v, &reach->reached);
-	PipeannVacuumSet(v, &reach->expanded);
-	if (v->view.meta.root < v->ids)
-		PipeannBitsAdd(&reach->reached, v->view.meta.root);
-	PipeannNearBegin(reach);
-}
-
-static void
-AddInTree(const PipeannReach *reach, const PipeannSlot *slot,
-		   PipeannBits *set)
-{
-	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot);
-
-	for (int i = 0; i < tree_edges; i++)
-		if (slot->neighbors[i] < reach->v->ids)
-			PipeannBitsAdd(set, slot->neighbors[i]);
-}
-
-/*
- * Follow a node's spanning-tree edges if the node is reached.
- */
-static void
-Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
-{
-	if (!PipeannBitsHas(&reach->reached, id) ||
-		PipeannBitsHas(&reach->expanded, id))
-		return;
-	PipeannBitsAdd(&reach->expanded, id);
-	if (PipeannSlotIsNode(slot))
-		AddInTree(reach, slot, &reach->reached);
-}
-
-void
-PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
-{
-	if (PipeannSlotIsLive(slot))
-	{
-		PipeannBitsAdd(&reach->present, id);
-		AddInTree(reach, slot, &reach->guarded);
-		PipeannNearCount(reach, slot);
-	}
-	Expand(reach, id, slot);
-}
-
-static bool
-IsPending(const PipeannReach *reach, uint32 id)
-{
-	return PipeannBitsHas(&reach->reached, id) &&
-		!PipeannBitsHas(&reach->expanded, id);
-}
-
-static bool
-PageIsPending(const PipeannReach *reach, uint32 page)
-{
-	for (uint32 i = 0; i < reach->v->view.meta.layout.slots_per_page; i++)
-		if (IsPending(reach, PipeannVacuumId(reach->v, page, i)))
-			return true;
-	return false;
-}
-
-static void
-ExpandPage(PipeannReach *reach, uint32 page)
-{
-	const PipeannLayout *l = &reach->v->view.meta.layout;
-	Buffer		buffer = PipeannVacuumPage(reach->v, page, BUFFER_LOCK_SHARE);
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		uint32		id = PipeannVacuumId(reach->v, page, i);
-
-		if (BufferIsValid(buffer))
-			Expand(reach, id,
-				   PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
-								 i));
-		else
-			PipeannBitsAdd(&reach->expanded, id);
-	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
-}
-
-/*
- * Until there is nothing more to follow.
- */
-static void
-Walk(PipeannReach *reach)
-{
-	bool		again = true;
-
-	while (again)
-	{
-		again = false;
-		PipeannVacuumPass(reach->v);
-		for (uint32 page = 0; page < reach->v->pages; page++)
-			if (PageIsPending(reach, page))
-			{
-				ExpandPage(reach, page);
-				again = true;
-			}
-	}
-}
-
 static float
 NoOutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
@@ -210,43 +102,6 @@ LinkAnyhow(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 		PipeannLinkEntry(&reach->v->view, id, slot);
 }
 
-/*
- * Whoever shuts inserters out shuts this out as well. What a node tree_edges is
- * reached with it.
- */
-bool
-PipeannReachAttach(PipeannReach *reach, uint32 id,
-				   bool (*link) (PipeannReach *reach, uint32 id,
-								 const PipeannSlot *slot))
-{
-	PipeannIndexView *view = &reach->v->view;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "pipeann relink",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
-	bool		linked = true;
-
-	PipeannVacuumDelay();
-	LockPage(view->index, PIPEANN_METAPAGE, ShareLock);
-	PipeannSlotCopy(view, id, slot);
-	if (PipeannSlotIsLive(slot))
-	{
-		linked = link(reach, id, slot);
-		if (linked)
-			reach->v->relinked++;
-	}
-	UnlockPage(view->index, PIPEANN_METAPAGE, ShareLock);
-	if (linked)
-	{
-		PipeannBitsAdd(&reach->reached, id);
-		Expand(reach, id, slot);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	return linked;
-}
-
 static bool
 IsLost(const PipeannReach *reach, uint32 id)
 {
@@ -266,7 +121,7 @@ AttachOrphans(PipeannReach *reach)
 	for (uint32 id = 0; id < reach->v->ids; id++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (IsLost(reach, id) && !PipeannBitsHas(&reach->guarded, id))
+		if (IsLost(reach, id) && !PipeannBitsHas(&reach->in_tree, id))
 			any |= PipeannReachAttach(reach, id, LinkByNeighbor);
 	}
 	return any;
@@ -284,16 +139,15 @@ AttachRest(PipeannReach *reach)
 			continue;
 		(void) PipeannReachAttach(reach, id, LinkAnyhow);
 		if (reach->reached.count > before + 1)
-			Walk(reach);
+			PipeannReachWalk(reach);
 	}
 }
 
 void
-PipeannReachEnd(PipeannReach *reach)
+PipeannVacuumRelink(PipeannReach *reach)
 {
 	do
-		Walk(reach);
+		PipeannReachWalk(reach);
 	while (AttachOrphans(reach));
 	AttachRest(reach);
-	PipeannNearEnd(reach);
 }

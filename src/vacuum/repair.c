@@ -654,14 +654,11 @@ RepairPage(Repair *r, uint32 number, PipeannReach *reach)
 }
 
 void
-PipeannVacuumRepair(PipeannVacuum *v)
+PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach)
 {
 	Repair	   *r = NewRepair(v);
-	PipeannReach reach;
 
 	FindPositions(r);
-	PipeannVacuumSet(v, &v->orphaned);
-	PipeannReachBegin(&reach, v);
 	do
 	{
 		bool		last;
@@ -670,10 +667,9 @@ PipeannVacuumRepair(PipeannVacuum *v)
 		last = r->to >= v->ids || v->dead.count == 0;
 		PipeannVacuumPass(v);
 		for (uint32 page = 0; page < v->pages; page++)
-			RepairPage(r, page, last ? &reach : NULL);
+			RepairPage(r, page, last ? reach : NULL);
 		pfree(r->offsets.keys);
 		pfree(r->offsets.values);
 		r->from = r->to;
 	} while (r->from < v->ids);
-	PipeannReachEnd(&reach);
 }

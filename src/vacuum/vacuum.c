@@ -25,25 +25,8 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-void
-PipeannVacuumDelay(void)
-{
-#if PG_VERSION_NUM >= 180000
-	vacuum_delay_point(false);
-#else
-	vacuum_delay_point();
-#endif
-}
-
-void
-PipeannVacuumSet(PipeannVacuum *v, PipeannBits *set)
-{
-	set->bits = PipeannAllocZero(v->ids / 8 + 1);
-	set->count = 0;
-}
-
 /*
- * The same for a set that has ids in it.
+ * Make a set that has ids in it larger.
  */
 static void
 GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
@@ -54,63 +37,6 @@ GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
 	memcpy(set->bits, old.bits, old_ids / 8 + 1);
 	set->count = old.count;
 	pfree(old.bits);
-}
-
-void
-PipeannVacuumPass(PipeannVacuum *v)
-{
-	const PipeannIndexView *view = &v->view;
-
-	v->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
-									   view->map, view->meta.graph_pages);
-	v->pages = Min(v->pages, v->ids / view->meta.layout.slots_per_page);
-	v->prefetched = 0;
-}
-
-static void
-Prefetch(PipeannVacuum *v, uint32 page)
-{
-	Relation	index = v->view.index;
-	uint32		ahead =
-		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
-	uint32		end = Min((uint64) page + ahead + 1, v->pages);
-
-	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
-		 v->prefetched++)
-		PrefetchBuffer(index, MAIN_FORKNUM,
-					   PipeannGraphBlock(v->view.map, &v->view.meta.layout,
-										 v->prefetched));
-}
-
-Buffer
-PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
-{
-	BlockNumber blkno = PipeannGraphBlock(v->view.map, &v->view.meta.layout,
-										  page);
-	Buffer		buffer;
-
-	PipeannVacuumDelay();
-	PIPEANN_PAUSE("vacuum-page");
-	Prefetch(v, page);
-	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
-							   true, v->info->strategy);
-	if (!PageIsNew(BufferGetPage(buffer)))
-		return buffer;
-	UnlockReleaseBuffer(buffer);
-	return InvalidBuffer;
-}
-
-void
-PipeannVacuumNote(PipeannVacuum *v)
-{
-	PipeannMetaUpdate update;
-
-	if (v->noted)
-		return;
-	PipeannMetaBegin(v->view.index, &update);
-	update.meta->flags |= PIPEANN_META_REPAIRING;
-	PipeannMetaEnd(&update);
-	v->noted = true;
 }
 
 /*
@@ -202,6 +128,21 @@ HasWork(const PipeannVacuum *v, uint32 entry_dead)
 		 v->garbage.count > 0);
 }
 
+/*
+ * Take dead nodes out of the graph, and see that it holds together.
+ */
+static void
+RepairGraph(PipeannVacuum *v)
+{
+	PipeannReach reach;
+
+	PipeannVacuumSet(v, &v->orphaned);
+	PipeannReachBegin(&reach, v);
+	PipeannVacuumRepair(v, &reach);
+	PipeannVacuumRelink(&reach);
+	PipeannVacuumLinkNear(&reach);
+}
+
 static void
 Vacuum(PipeannVacuum *v)
 {
@@ -229,7 +170,7 @@ Vacuum(PipeannVacuum *v)
 		AwaitInserts(v);
 		entry_dead = FindEntries(v);
 		PipeannVacuumParts(v);
-		PipeannVacuumRepair(v);
+		RepairGraph(v);
 		PipeannVacuumRelease(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		Tell(v, entry_dead);

@@ -1,0 +1,114 @@
+/*
+ * pass.c
+ *		What the passes of VACUUM share: going over the graph pages, sets of
+ *		ids, and notes of work and of free slots.
+ */
+#include "postgres.h"
+
+#include "base/pause.h"
+#include "commands/vacuum.h"
+#include "io/io.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+#include "vacuum/passes.h"
+
+void
+PipeannVacuumDelay(void)
+{
+#if PG_VERSION_NUM >= 180000
+	vacuum_delay_point(false);
+#else
+	vacuum_delay_point();
+#endif
+}
+
+void
+PipeannVacuumSet(PipeannVacuum *v, PipeannBits *set)
+{
+	set->bits = PipeannAllocZero(v->ids / 8 + 1);
+	set->count = 0;
+}
+
+void
+PipeannVacuumPass(PipeannVacuum *v)
+{
+	const PipeannIndexView *view = &v->view;
+
+	v->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
+									   view->map, view->meta.graph_pages);
+	v->pages = Min(v->pages, v->ids / view->meta.layout.slots_per_page);
+	v->prefetched = 0;
+}
+
+static void
+Prefetch(PipeannVacuum *v, uint32 page)
+{
+	Relation	index = v->view.index;
+	uint32		ahead =
+		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
+	uint32		end = Min((uint64) page + ahead + 1, v->pages);
+
+	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
+		 v->prefetched++)
+		PrefetchBuffer(index, MAIN_FORKNUM,
+					   PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+										 v->prefetched));
+}
+
+Buffer
+PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
+{
+	BlockNumber blkno = PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+										  page);
+	Buffer		buffer;
+
+	PipeannVacuumDelay();
+	PIPEANN_PAUSE("vacuum-page");
+	Prefetch(v, page);
+	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
+							   true, v->info->strategy);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		return buffer;
+	UnlockReleaseBuffer(buffer);
+	return InvalidBuffer;
+}
+
+void
+PipeannVacuumNote(PipeannVacuum *v)
+{
+	PipeannMetaUpdate update;
+
+	if (v->noted)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->flags |= PIPEANN_META_REPAIRING;
+	PipeannMetaEnd(&update);
+	v->noted = true;
+}
+
+/*
+ * Note in the free space map, and count, what room a page has. Slots that a
+ * build leaves free (fillfactor) are for new nodes near those of the page; the
+ * last page is tried anyway.
+ */
+void
+PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	uint32		used = 0;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (PipeannSlotAt(l, PipeannPagePayload(buffer), i)->flags &
+			PIPEANN_SLOT_USED)
+			used++;
+	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
+		return;
+	v->free_pages++;
+	PipeannFreeRecord(&v->view, page, l->fill - used);
+	if (used > 0)
+		return;
+	v->stats->pages_deleted += l->node_pages;
+	v->stats->pages_free += l->node_pages;
+	if (changed)
+		v->stats->pages_newly_deleted += l->node_pages;
+}
