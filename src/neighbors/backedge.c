@@ -8,8 +8,8 @@
  * full list is pruned to less than it could hold, so that the next edges find
  * room.
  *
- * A node's first edge back comes from its nearest neighbour and is guarded: it
- * stays whatever is pruned. So no insert makes a node unreachable. It is made
+ * A node's first edge back comes from its nearest neighbour and is one of the
+ * spanning tree: it stays whatever is pruned. So no insert makes a node unreachable. It is made
  * before the others: a node that an insert cut short left behind has it or
  * nothing leads there.
  *
@@ -74,10 +74,10 @@ ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
 }
 
 /*
- * Make the edge at position `at` of a list the last of the guarded ones.
+ * Make the edge at position `at` of a list the last of its spanning-tree edges.
  */
 static void
-Guard(BackEdge *edge, int at)
+JoinTree(BackEdge *edge, int at)
 {
 	uint32		id = edge->list[at];
 
@@ -130,10 +130,10 @@ KeepPlaces(BackEdge *edge, int degree, int tree_edges)
 
 /*
  * What a full list becomes when the node joins it: spanning-tree edges first. Edges
- * to nodes whose code is not known yet stay as if they were guarded.
+ * to nodes whose code is not known yet stay as if they were of the tree.
  */
 static void
-PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
+PruneFullList(NewNode *node, bool in_tree, BackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	const PipeannSlot *target = edge->seen;
@@ -149,13 +149,13 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 	for (int i = 0; i < tree_edges; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
-	if (guarded)
+	if (in_tree)
 		(void) AddToSet(node, set, self, node->id);
 	forced = set->n;
 	for (int i = tree_edges; i < degree; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
-	if (!guarded)
+	if (!in_tree)
 		(void) AddToSet(node, set, self, node->id);
 	edge->n = unknown +
 		PipeannLinkSetPrune(set, forced, l->max_degree - unknown,
@@ -169,10 +169,10 @@ PruneFullList(NewNode *node, bool guarded, BackEdge *edge)
 /* What is done for an edge back. */
 typedef enum Effort
 {
-	IF_THERE,					/* it is guarded if the list has it */
+	IF_THERE,					/* an edge that the list has joins the tree */
 	IF_ROOM,					/* a full list is left as it is */
 	PRUNE,
-	GUARD						/* it must be, and stay */
+	AS_TREE_EDGE				/* it must be, and stay */
 } Effort;
 
 /*
@@ -184,14 +184,14 @@ static bool
 PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
-	bool		guarded = effort == GUARD || effort == IF_THERE;
+	bool		in_tree = effort == AS_TREE_EDGE || effort == IF_THERE;
 	int			at;
 
 	edge->target = target;
 	edge->done = false;
 	PipeannSlotCopy(node->view, target, edge->seen);
 	if (!PipeannSlotIsNode(edge->seen) || target == node->id ||
-		(guarded && PipeannSlotTreeEdges(l, edge->seen) >= node->max_tree_edges))
+		(in_tree && PipeannSlotTreeEdges(l, edge->seen) >= node->max_tree_edges))
 		return false;
 	edge->n = PipeannSlotDegree(l, edge->seen);
 	edge->tree_edges = PipeannSlotTreeEdges(l, edge->seen);
@@ -202,13 +202,13 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 	{
 		if (effort == IF_ROOM)
 			return false;
-		PruneFullList(node, guarded, edge);
+		PruneFullList(node, in_tree, edge);
 		for (at = 0; at < edge->n && edge->list[at] != node->id; at++)
 			;
 		if (at == edge->n)
 			return false;
-		if (guarded)
-			Guard(edge, at);
+		if (in_tree)
+			JoinTree(edge, at);
 		return true;
 	}
 	memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
@@ -217,8 +217,8 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, BackEdge *edge)
 		at = edge->n++;
 		edge->list[at] = node->id;
 	}
-	if (guarded && at >= edge->tree_edges)
-		Guard(edge, at);
+	if (in_tree && at >= edge->tree_edges)
+		JoinTree(edge, at);
 	return true;
 }
 
@@ -415,7 +415,7 @@ NearestEntry(NewNode *node)
 }
 
 /*
- * Let the root guard the edge to the node or, where it cannot, one of those
+ * Let the root be the node's parent or, where it cannot, one of those
  * that spanning-tree edges lead to from there, breadth first.
  */
 static bool
@@ -431,7 +431,7 @@ LinkToRoot(NewNode *node)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (LinkBack(node, queue[i], GUARD))
+		if (LinkBack(node, queue[i], AS_TREE_EDGE))
 			return true;
 		PipeannSlotCopy(node->view, queue[i], slot);
 		for (int j = 0; j < PipeannSlotTreeEdges(l, slot) && n < MAX_FROM_ROOT;
@@ -451,11 +451,11 @@ static bool
 LinkToEntry(NewNode *node)
 {
 	uint32		nearest = NearestEntry(node);
-	bool		guarded = LinkToRoot(node);
+	bool		in_tree = LinkToRoot(node);
 
 	if (nearest != PIPEANN_INVALID_ID)
-		(void) LinkBack(node, nearest, GUARD);
-	return guarded;
+		(void) LinkBack(node, nearest, AS_TREE_EDGE);
+	return in_tree;
 }
 
 static NewNode
@@ -488,11 +488,11 @@ MayBeParent(const PipeannIndexView *view, uint32 id)
 }
 
 /*
- * The nearest neighbour that can tree_edges the edge to the node. If none would
- * have it, a list takes it beyond measure, or a node that is not so near.
+ * Let the nearest neighbour that can be the node's parent. If none would have
+ * it, a list takes it beyond measure, or a node that is not so near.
  */
 static bool
-AdoptAnyhow(NewNode *node, const PipeannSlot *slot,
+FindParent(NewNode *node, const PipeannSlot *slot,
 			const PipeannLinkSet *known)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
@@ -501,20 +501,20 @@ AdoptAnyhow(NewNode *node, const PipeannSlot *slot,
 	{
 		for (int i = 0; i < degree; i++)
 			if (MayBeParent(node->view, slot->neighbors[i]) &&
-				LinkBack(node, slot->neighbors[i], GUARD))
+				LinkBack(node, slot->neighbors[i], AS_TREE_EDGE))
 				return true;
 		node->max_tree_edges = node->view->meta.layout.max_degree;
 	}
 	for (int i = 0; known != NULL && i < known->n; i++)
 		if (MayBeParent(node->view, known->ids[i]) &&
-			LinkBack(node, known->ids[i], GUARD))
+			LinkBack(node, known->ids[i], AS_TREE_EDGE))
 			return true;
 	return LinkToEntry(node);
 }
 
 /*
  * Work out the edges from the neighbours in a node's list; parent becomes the
- * one whose edge is to be guarded. Returns how many edges there are.
+ * one whose edge joins the tree. Returns how many edges there are.
  */
 static int
 PlanEdges(NewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
@@ -532,7 +532,7 @@ PlanEdges(NewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
 		MakeEdge(l, &edges[n]);
 		if (*parent == PIPEANN_INVALID_ID &&
 			MayBeParent(node->view, slot->neighbors[i]) &&
-			PlanEdge(node, slot->neighbors[i], GUARD, &edges[n]))
+			PlanEdge(node, slot->neighbors[i], AS_TREE_EDGE, &edges[n]))
 			*parent = edges[n++].target;
 		else if (PlanEdge(node, slot->neighbors[i],
 						  needed ? PRUNE : IF_ROOM, &edges[n]))
@@ -573,7 +573,7 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							   sizeof(BackEdge));
 	NewNode		node = MakeNode(view, id, slot);
 	uint32		parent;
-	bool		guarded = false;
+	bool		in_tree = false;
 	int			first;
 	int			n;
 
@@ -584,19 +584,19 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	Apply(view, edges, first);
 	for (int i = 0; i < first; i++)
 		if (edges[i].target == parent)
-			guarded = edges[i].done;
-	if (!guarded)
-		guarded = AdoptAnyhow(&node, slot, known);
+			in_tree = edges[i].done;
+	if (!in_tree)
+		in_tree = FindParent(&node, slot, known);
 	Apply(view, edges + first, n - first);
 	for (int i = 0; i < n; i++)
 		if (!edges[i].done && edges[i].target != parent)
 			(void) LinkBack(&node, edges[i].target, PRUNE);
-	return guarded;
+	return in_tree;
 }
 
 /*
  * Let the node lead to another, in place of its last edge if its list is full.
- * False if all of them are guarded.
+ * False if all of them are spanning-tree edges.
  */
 static bool
 LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
@@ -641,7 +641,7 @@ TakePlace(NewNode *node, BackEdge *edge)
 	edge->list[n - 1] = node->id;
 	edge->n = n;
 	edge->tree_edges = tree_edges;
-	Guard(edge, n - 1);
+	JoinTree(edge, n - 1);
 	Apply(node->view, edge, 1);
 	return edge->done;
 }
@@ -664,11 +664,11 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 		ListFind(l, edge.seen, id) < 0)
 		return TakePlace(&node, &edge);
 	node.max_tree_edges = l->max_degree;
-	return LinkBack(&node, target, GUARD);
+	return LinkBack(&node, target, AS_TREE_EDGE);
 }
 
 bool
-PipeannTreeEdge(const PipeannIndexView *view, uint32 target, uint32 id,
+PipeannJoinTree(const PipeannIndexView *view, uint32 target, uint32 id,
 				 const PipeannSlot *slot)
 {
 	NewNode		node = MakeNode(view, id, slot);

@@ -129,8 +129,11 @@ extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot);
 
-/* Guard target's edge to node id. False if it has none, or no tree_edges to spare. */
-extern bool PipeannTreeEdge(const PipeannIndexView *view, uint32 target,
+/*
+ * Make target's edge to node id one of the spanning tree. False if it has none,
+ * or has all the spanning-tree edges that it can take.
+ */
+extern bool PipeannJoinTree(const PipeannIndexView *view, uint32 target,
 							 uint32 id, const PipeannSlot *slot);
 
 /* Let the root lead to node id, or the nearest node of the entry graph. */

@@ -8,8 +8,8 @@
  * So the pass that repairs lists counts, four bits a node, the edges that lead to
  * each. Nodes that have few and have just lost one are asked whether one of their
  * own nearest neighbours leads to them, one that has more: some lead to nobody but
- * each other. If none does the nearest does from now on, and tree_edges the edge; as
- * where there is no room nearby (relink.c), that cuts nothing off.
+ * each other. If none does the nearest does from now on, by an edge of the spanning tree;
+ * as where there is no room nearby (relink.c), that cuts nothing off.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 
 /*
  * Of so many of a node's nearest neighbours one should lead to it. (An outlier's
- * tenth is far away: with ten 9 of 216,000 caches are missed, with four 6, of 21.)
+ * tenth is far away: asking of ten missed more rows than asking of four.)
  */
 #define NEAREST 4
 

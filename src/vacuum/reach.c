@@ -138,7 +138,7 @@ PipeannReachWalk(PipeannReach *reach)
 }
 
 /*
- * Whoever shuts inserters out shuts this out as well. What a node tree_edges is
+ * Whoever shuts inserters out shuts this out as well. A node's children are
  * reached with it.
  */
 bool

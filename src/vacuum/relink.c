@@ -9,7 +9,7 @@
  * A few bits a node are all it needs in memory.
  *
  * What is left has lost its parent, or a node before it has. Those that have
- * none get one first, mostly by guarding an edge that is there; that brings the
+ * none get one first, mostly by an edge that is there and joins the tree; that brings the
  * others back. What is left then is linked as an insert that finds all lists
  * full does it, which cuts nothing off.
  *
@@ -55,7 +55,7 @@ LinkByNeighbor(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 
 	for (int i = 0; i < degree; i++)
 		if (IsReached(reach, slot->neighbors[i]) &&
-			PipeannTreeEdge(view, slot->neighbors[i], id, slot))
+			PipeannJoinTree(view, slot->neighbors[i], id, slot))
 			return true;
 	for (int i = 0; i < degree; i++)
 		if (IsReached(reach, slot->neighbors[i]) &&
@@ -110,7 +110,7 @@ IsLost(const PipeannReach *reach, uint32 id)
 }
 
 /*
- * Give those that nobody tree_edges a parent among their neighbours. Returns
+ * Give those that have no parent one among their neighbours. Returns
  * whether there was one for any.
  */
 static bool

@@ -46,7 +46,7 @@ typedef struct Repair
 
 	/*
 	 * Dead nodes of this round, and their lists: a length, how many of them
-	 * are guarded, then ids.
+	 * are of the spanning tree, then ids.
 	 */
 	uint32		from;
 	uint32		to;
@@ -73,7 +73,7 @@ typedef struct Repair
 	float	   *code_dists;
 	int			ntree_edges;		/* first ones of the new list */
 	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
-								 * length, guarded ones, ids */
+								 * length, spanning-tree edges, ids */
 	char	   *page;			/* copy */
 } Repair;
 
@@ -240,7 +240,7 @@ HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
 }
 
 /*
- * A new root tree_edges what the old one did.
+ * A new root becomes the parent of the old one's children.
  */
 static bool
 IsHeirOfRoot(const Repair *r, uint32 id)
@@ -304,8 +304,7 @@ AddCandidates(Repair *r, int at)
 }
 
 /*
- * A node that guarded the edge to a dead one tree_edges those of the dead one
- * instead, so that what these lead to is not cut off later. Not for a list
+ * The parent of a dead node becomes the parent of the dead one's children, so that what these lead to is not cut off later. Not for a list
  * that is full of such edges: relink.c sees to the rest.
  */
 static int

@@ -15,25 +15,25 @@
  * Brent's way of noticing a cycle: the slot at the last power of two steps is
  * met again.
  */
-typedef struct CycleGuard
+typedef struct CycleCheck
 {
 	uint32		mark;
 	uint64		steps;
 	uint64		power;
-} CycleGuard;
+} CycleCheck;
 
 static bool
-MetAgain(CycleGuard *guard, uint32 id)
+MetAgain(CycleCheck *cycle, uint32 id)
 {
-	if (guard->steps > 0 && id == guard->mark)
+	if (cycle->steps > 0 && id == cycle->mark)
 		return true;
-	if (++guard->steps == guard->power)
+	if (++cycle->steps == cycle->power)
 	{
-		guard->mark = id;
-		guard->power *= 2;
+		cycle->mark = id;
+		cycle->power *= 2;
 	}
-	else if (guard->steps == 1)
-		guard->mark = id;
+	else if (cycle->steps == 1)
+		cycle->mark = id;
 	return false;
 }
 
@@ -70,7 +70,7 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 	PipeannSlot *ext = PipeannSlotAlloc(l);
 	uint32		id = vector ? node->ext_vec : node->ext_tids;
 	Size		left = vector ? mul_size(l->dim, sizeof(float)) : 0;
-	CycleGuard	guard = {PIPEANN_INVALID_ID, 0, 1};
+	CycleCheck	cycle = {PIPEANN_INVALID_ID, 0, 1};
 	const char *problem = NULL;
 
 	while (problem == NULL && id != PIPEANN_INVALID_ID)
@@ -78,7 +78,7 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 		CHECK_FOR_INTERRUPTS();
 		if (!PipeannCheckReadSlot(check, id, ext))
 			problem = "refers to an overflow slot that does not exist";
-		else if (MetAgain(&guard, id))
+		else if (MetAgain(&cycle, id))
 			problem = "has a cycle in its overflow chain";
 		else
 			problem = CheckExt(l, ext, vector);

@@ -36,7 +36,7 @@ struct PipeannCheckWalk
 	Lists		lists;
 	uint8	   *wanted;			/* [pages] has nodes reached, not expanded */
 	bool		more;			/* there are such pages */
-	bool		guarded;		/* only spanning-tree edges are followed */
+	bool		tree_only;		/* only spanning-tree edges are followed */
 };
 
 /*
@@ -237,7 +237,7 @@ Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		(*seen & PIPEANN_SEEN_EXPANDED))
 		return;
 	*seen |= PIPEANN_SEEN_EXPANDED;
-	degree = check->walk->guarded ? PipeannSlotTreeEdges(l, slot) :
+	degree = check->walk->tree_only ? PipeannSlotTreeEdges(l, slot) :
 		PipeannSlotDegree(l, slot);
 	for (int i = 0; i < degree; i++)
 		ReachOnPage(check, slot->neighbors[i]);
@@ -249,7 +249,7 @@ ReachFirst(PipeannCheck *check)
 {
 	const PipeannCodes *codes = &check->view.codes;
 
-	if (check->walk->guarded)
+	if (check->walk->tree_only)
 		ReachOnPage(check, check->view.meta.root);
 	else
 		for (uint32 i = 0; i < codes->entry_count; i++)
@@ -361,7 +361,7 @@ CheckTreeEdges(PipeannCheck *check)
 		return;
 	for (uint32 id = 0; id < check->ids; id++)
 		check->seen[id] &= ~(PIPEANN_SEEN_REACHED | PIPEANN_SEEN_EXPANDED);
-	check->walk->guarded = true;
+	check->walk->tree_only = true;
 	WalkPages(check);
 	lost = FindLostForGood(check);
 	if (lost != PIPEANN_INVALID_ID && !IsRepairing(check))
