@@ -6,6 +6,7 @@
 
 #include "index/index.h"
 #include "base/pause.h"
+#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 /* Pages that the free space map names and others have filled. */
@@ -272,9 +273,14 @@ AddGraphPage(PipeannIndexView *view)
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
 	uint32		seen = view->meta.graph_pages;
+	bool		full = IsFull(&view->meta);
 
-	if (IsFull(&view->meta))
+	if (full)
+	{
 		PipeannFreeReserve(view->index, view->meta.extents + 1);
+		LockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
+		PipeannExtentEmptyNext(view->index);
+	}
 	PipeannMetaBegin(view->index, &update);
 	meta = update.meta;
 	if (meta->graph_pages != seen)
@@ -293,6 +299,8 @@ AddGraphPage(PipeannIndexView *view)
 		PipeannMetaEnd(&update);
 		PIPEANN_PAUSE("page-given-out");
 	}
+	if (full)
+		UnlockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannRefreshView(view);
 }
 

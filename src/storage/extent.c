@@ -9,6 +9,7 @@
 #include "storage/storage.h"
 
 #include "access/xloginsert.h"
+#include "base/pause.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/snapmgr.h"
@@ -200,42 +201,112 @@ PipeannEmptyBlock(Relation index, BlockNumber blkno)
 /*
  * Scans that began in a former packing go on in its extents. On this server they
  * have snapshots, and when those have ended the metapage says so; only the next
- * time an extent is wanted is one emptied, so that scans on a replica can tell
+ * time an extent is wanted is one used again, so that scans on a replica can tell
  * (scan/scan.c). Former packings' extents have entries in the metapage.
  */
 static bool
-MayReuse(PipeannMeta *meta, PipeannKind kind)
+HasReusable(const PipeannMeta *meta)
+{
+	return meta->kind_extents[PIPEANN_FREE] > 0 &&
+		meta->extents <= PIPEANN_MAP_INLINE &&
+		meta->reusable == meta->packings;
+}
+
+static void
+NoteReusable(PipeannMeta *meta)
 {
 	FullTransactionId since = FullTransactionIdFromU64(meta->free_xid);
 
-	if (kind != PIPEANN_GRAPH && kind != PIPEANN_NEXT_GRAPH)
-		return false;
-	if (meta->kind_extents[PIPEANN_FREE] == 0 ||
-		meta->extents > PIPEANN_MAP_INLINE)
-		return false;
-	if (meta->reusable == meta->packings)
-		return true;
-	if (GlobalVisCheckRemovableFullXid(NULL, since))
+	if (meta->kind_extents[PIPEANN_FREE] > 0 &&
+		meta->reusable != meta->packings &&
+		GlobalVisCheckRemovableFullXid(NULL, since))
 		meta->reusable = meta->packings;
-	return false;
 }
 
+/*
+ * The extent that is used again next.
+ */
 static uint32
-Reuse(Relation index, PipeannMeta *meta, PipeannKind kind)
+NextReusable(Relation index, const PipeannMeta *meta)
 {
 	uint32		ordinal = meta->kind_extents[PIPEANN_FREE] - 1;
-	BlockNumber blocks = RelationGetNumberOfBlocks(index);
 	uint32		extent = 0;
-	BlockNumber first;
 
 	while (extent < meta->extents &&
 		   meta->map[extent] != PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, ordinal))
 		extent++;
 	if (extent == meta->extents)
 		MapError(index, extent);
-	first = extent * PIPEANN_EXTENT_BLOCKS;
-	for (BlockNumber i = 1; i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
-		PipeannEmptyBlock(index, first + i);
+	return extent;
+}
+
+/*
+ * Whether no page of an extent has anything on it.
+ */
+static bool
+IsEmpty(Relation index, uint32 extent)
+{
+	BlockNumber first = extent * PIPEANN_EXTENT_BLOCKS;
+	BlockNumber end = Min(first + PIPEANN_EXTENT_BLOCKS,
+						  RelationGetNumberOfBlocks(index));
+	bool		empty = true;
+
+	for (BlockNumber blkno = first + 1; blkno < end && empty; blkno++)
+	{
+		Buffer		buffer = PipeannReadBuffer(index, blkno, PIPEANN_GRAPH,
+											   BUFFER_LOCK_SHARE, true, NULL);
+		Page		page = BufferGetPage(buffer);
+
+		empty = PageIsNew(page) ||
+			((PageHeader) page)->pd_lower == PIPEANN_CONTENTS_OFFSET;
+		UnlockReleaseBuffer(buffer);
+	}
+	return empty;
+}
+
+void
+PipeannExtentEmptyNext(Relation index)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+
+	PipeannMetaRead(index, meta);
+	if (HasReusable(meta))
+	{
+		BlockNumber first = NextReusable(index, meta) * PIPEANN_EXTENT_BLOCKS;
+		BlockNumber end = Min(first + PIPEANN_EXTENT_BLOCKS,
+							  RelationGetNumberOfBlocks(index));
+
+		for (BlockNumber blkno = first + 1; blkno < end; blkno++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			PIPEANN_PAUSE("extent-emptied");
+			PipeannEmptyBlock(index, blkno);
+		}
+	}
+	pfree(meta);
+}
+
+/*
+ * Pages of a new packing are all written before anybody knows them, whatever is on
+ * them; what inserts are given must have been emptied.
+ */
+static bool
+MayReuse(Relation index, PipeannMeta *meta, PipeannKind kind)
+{
+	if (kind != PIPEANN_GRAPH && kind != PIPEANN_NEXT_GRAPH)
+		return false;
+	if (HasReusable(meta))
+		return kind == PIPEANN_NEXT_GRAPH ||
+			IsEmpty(index, NextReusable(index, meta));
+	NoteReusable(meta);
+	return false;
+}
+
+static uint32
+Reuse(Relation index, PipeannMeta *meta, PipeannKind kind)
+{
+	uint32		extent = NextReusable(index, meta);
+
 	meta->kind_extents[PIPEANN_FREE]--;
 	meta->map[extent] = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
 	meta->kind_extents[kind]++;
@@ -247,7 +318,7 @@ PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 {
 	uint32		extent;
 
-	if (MayReuse(meta, kind))
+	if (MayReuse(index, meta, kind))
 		return Reuse(index, meta, kind);
 	if (meta->extents >= PIPEANN_MAP_INLINE &&
 		(meta->extents - PIPEANN_MAP_INLINE) % ENTRIES_PER_MAP_EXTENT == 0)

@@ -363,13 +363,26 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 
 /*
  * Give an extent to a kind, inside a metapage update: the next one, or for graph
- * pages one of a former packing that no scan can be in any more, emptied. Returns
- * its number. The file grows when its pages are first asked for. Errors when the
+ * pages one of a former packing that no scan can be in any more. Who wants one for
+ * PIPEANN_GRAPH holds PIPEANN_EXTENT_LOCK. Returns its number. The file grows when its pages are first asked for. Errors when the
  * map is full (32 TB). A map entry that stands on a map page is WAL-logged
  * with a record of its own, before the metapage that counts it.
  */
 extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							   PipeannKind kind);
+
+/*
+ * Heavyweight page lock of whoever gives out an extent of graph pages to inserts:
+ * from when it empties the extent until the metapage says whose it is.
+ */
+#define PIPEANN_EXTENT_LOCK 3
+
+/*
+ * Empty the extent that PipeannExtentAdd() would use again, if there is one, before
+ * the metapage is locked: it is many pages to write, and everybody reads the
+ * metapage. For the holder of PIPEANN_EXTENT_LOCK.
+ */
+extern void PipeannExtentEmptyNext(Relation index);
 
 /*
  * Make sure that a block exists (extend the file with empty pages), then
