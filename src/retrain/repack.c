@@ -27,6 +27,8 @@
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/rel.h"
 
 /*
@@ -463,6 +465,45 @@ Finish(Repacking *s)
 
 /* ---------- the whole ---------- */
 
+/*
+ * Whether inserters that wait for an autovacuum worker may cancel it, as they do
+ * after deadlock_timeout. While they wait for the last step of a new packing they
+ * may not: all of the work would be thrown away, and again the next time. They
+ * wait for a few seconds at most (MOST_NODES). The end of a transaction lets them
+ * again, whatever ends it.
+ */
+static void
+SetMayBeCancelled(bool may)
+{
+	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM))
+		return;
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	if (may)
+		MyProc->statusFlags &= ~PROC_VACUUM_FOR_WRAPAROUND;
+	else
+		MyProc->statusFlags |= PROC_VACUUM_FOR_WRAPAROUND;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
+/*
+ * The last step, with no insert under way.
+ */
+static bool
+FinishAlone(Repacking *s)
+{
+	Relation	index = s->view->index;
+	bool		may = (MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) == 0;
+	bool		done;
+
+	SetMayBeCancelled(false);
+	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	done = Finish(s);
+	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	SetMayBeCancelled(may);
+	return done;
+}
+
 PipeannRepackResult
 PipeannRepack(PipeannIndexView *view)
 {
@@ -475,13 +516,7 @@ PipeannRepack(PipeannIndexView *view)
 		return PIPEANN_REPACK_NEVER;
 	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock))
 		return PIPEANN_REPACK_LATER;
-	done = Prepare(&s);
-	if (done)
-	{
-		LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
-		done = Finish(&s);
-		UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
-	}
+	done = Prepare(&s) && FinishAlone(&s);
 	UnlockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock);
 	return done ? PIPEANN_REPACK_DONE : PIPEANN_REPACK_NEVER;
 }
