@@ -40,51 +40,91 @@ ReadSlot(const PipeannVacuum *v, uint32 id, PipeannSlot **slot)
 }
 
 /*
- * The next slot of a chain, from here on, that is not closed.
+ * A walk along the overflow slots of a node. Their numbers fall from each to the
+ * next, so a chain that leads back to where it was is told at once.
+ */
+typedef struct ChainWalk
+{
+	uint32		owner;			/* the node */
+	bool		begun;
+	uint32		number;			/* of the slot passed last */
+} ChainWalk;
+
+static void
+ChainError(const PipeannVacuum *v, const ChainWalk *walk, uint32 id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has a broken chain of overflow slots at slot %u of node %u",
+					RelationGetRelationName(v->view.index), id, walk->owner),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(v->view.index))));
+}
+
+/*
+ * Pass the slots of a chain from id on as long as they are closed. Returns the
+ * first open one, or INVALID_ID; *after is the slot behind it.
  */
 static uint32
-NextOpen(const PipeannVacuum *v, uint32 id)
+NextOpen(const PipeannVacuum *v, ChainWalk *walk, uint32 id, uint32 *after)
 {
-	while (id != PIPEANN_INVALID_ID)
+	bool		open = false;
+
+	*after = PIPEANN_INVALID_ID;
+	while (id != PIPEANN_INVALID_ID && !open)
 	{
 		PipeannSlot *slot;
 		Buffer		buffer = ReadSlot(v, id, &slot);
-		bool		closed = (slot->flags & PIPEANN_SLOT_EXT) &&
-			(slot->flags & PIPEANN_SLOT_CLOSED);
-		uint32		next = slot->ext_tids;
+		bool		ours = PipeannSlotIsTidsOf(slot, walk->owner) &&
+			(!walk->begun || (int32) (slot->number - walk->number) < 0);
 
+		walk->begun = true;
+		walk->number = slot->number;
+		*after = slot->ext_tids;
+		open = !(slot->flags & PIPEANN_SLOT_CLOSED);
 		UnlockReleaseBuffer(buffer);
-		if (!closed)
-			break;
-		id = next;
+		if (!ours)
+			ChainError(v, walk, id);
+		if (!open)
+			id = *after;
 	}
 	return id;
 }
 
+/*
+ * The first overflow slot of a node, or INVALID_ID where there is no node.
+ */
 static uint32
-LinkOf(const PipeannVacuum *v, uint32 id, bool *is_node)
+FirstOverflow(const PipeannVacuum *v, uint32 owner)
 {
 	PipeannSlot *slot;
-	Buffer		buffer = ReadSlot(v, id, &slot);
-	uint32		next = slot->ext_tids;
+	Buffer		buffer = ReadSlot(v, owner, &slot);
+	uint32		first = PipeannSlotIsNode(slot) ? slot->ext_tids :
+		PIPEANN_INVALID_ID;
 
-	*is_node = PipeannSlotIsNode(slot);
 	UnlockReleaseBuffer(buffer);
-	return next;
+	return first;
 }
 
 /*
- * Lead a link past closed slots. False if it has changed.
+ * Lead the link in slot id, the node's or one of its overflow slots', past closed
+ * slots. False if it has changed.
  */
 static bool
-SetLink(PipeannVacuum *v, uint32 id, uint32 from, uint32 to)
+SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
+		uint32 to)
 {
 	PipeannSlotUpdate update;
+	bool		ours;
 
 	PipeannSlotBegin(&v->view, id, &update);
-	if (update.slot->ext_tids != from)
+	ours = id == walk->owner ? PipeannSlotIsNode(update.slot) :
+		PipeannSlotIsTidsOf(update.slot, walk->owner);
+	if (!ours || update.slot->ext_tids != from)
 	{
 		PipeannSlotAbort(&update);
+		if (!ours)
+			ChainError(v, walk, id);
 		return false;
 	}
 	update.slot->ext_tids = to;
@@ -102,23 +142,25 @@ SetLink(PipeannVacuum *v, uint32 id, uint32 from, uint32 to)
 static void
 CleanChain(PipeannVacuum *v, uint32 owner)
 {
-	bool		is_node;
+	ChainWalk	walk = {.owner = owner};
 	uint32		at = owner;
-	uint32		next = LinkOf(v, owner, &is_node);
+	uint32		next = FirstOverflow(v, owner);
 
-	if (!is_node)
-		return;
 	while (next != PIPEANN_INVALID_ID)
 	{
-		uint32		open = NextOpen(v, next);
+		uint32		after;
+		uint32		open = NextOpen(v, &walk, next, &after);
 
-		if (open != next && !SetLink(v, at, next, open))
+		if (open != next && !SetLink(v, &walk, at, next, open))
 		{
-			next = LinkOf(v, at, &is_node);
+			/* an inserter has put a slot before the chain */
+			walk.begun = false;
+			at = owner;
+			next = FirstOverflow(v, owner);
 			continue;
 		}
 		at = open;
-		next = at == PIPEANN_INVALID_ID ? at : LinkOf(v, at, &is_node);
+		next = after;
 	}
 }
 

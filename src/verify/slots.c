@@ -60,7 +60,7 @@ CheckNode(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (slot->degree > l->max_degree)
 		PipeannCheckReport(check, id, "has too many neighbours");
 	if (slot->tree_edges > slot->degree)
-		PipeannCheckReport(check, id, "tree_edges more edges than it has");
+		PipeannCheckReport(check, id, "has more spanning-tree edges than edges");
 	if (slot->ntids > l->inline_tids)
 		PipeannCheckReport(check, id, "has too many inline TIDs");
 	CheckTids(check, id, PipeannSlotTids(l, slot), slot->ntids);

@@ -113,7 +113,7 @@ forged('neighbour that is an overflow slot', 'bytes',
 forged('self edge', 'items', forge_field('neighbors', sub { $_[0] }, 3), "$named is its own neighbour");
 forged('duplicate', 'items', forge_field('neighbors', sub { $_[1]{neighbors}[0] }, 3), "$named has a neighbour twice");
 forged('degree', 'items', forge_field('degree', 17), "$named has too many neighbours");
-forged('tree_edges', 'items', forge_field('tree_edges', 200), "$named tree_edges more edges than it has");
+forged('spanning-tree edges', 'items', forge_field('tree_edges', 200), "$named has more spanning-tree edges than edges");
 forged('TID count', 'items', forge_field('ntids', 33), "$named has too many inline TIDs");
 forged('invalid TID', 'items', forge_field('tids', pack('S3', 0, 5, 0), 0), "$named has an invalid heap TID");
 forged('flags', 'items', forge_field('flags', 0x11), "$named has unknown flags");
@@ -284,7 +284,25 @@ forged('page of another kind', 'items', sub {
 	return $codes[-1] + 1;
 }, 'invalid page at block %1');
 
-$node->start;
+# A chain that leads back to its own first slot: VACUUM names it, and ends.
+{
+	my $pages = PipeannPages->new($path{bytes});
+	my ($first) = grep { my $slot = $pages->slot($_); $slot->{ext_tids} != $PipeannPages::INVALID } $pages->nodes;
+	my @chain = $pages->slot($first)->{ext_tids};
+	push @chain, $pages->slot($chain[-1])->{ext_tids} while $pages->slot($chain[-1])->{ext_tids} != $PipeannPages::INVALID;
+	cmp_ok(scalar @chain, '>', 1, 'a chain of several slots');
+	$pages->set($chain[-1], 'ext_tids', $chain[0]);
+	$pages->save;
+	$node->start;
+	my $session = session($node, timeout => 60);
+	$session->rows("SET statement_timeout = '20s'; DELETE FROM bytes WHERE id > 20000");
+	my $answer = $session->ask('VACUUM (INDEX_CLEANUP ON) bytes');
+	is($answer->{state}, 'XX002', 'a cycle in a chain: VACUUM ends with index_corrupted');
+	like($answer->{error} || '', qr/broken chain of overflow slots at slot \d+ of node $first/, 'a cycle in a chain: named');
+	$session->close;
+	$node->safe_psql('postgres', 'REINDEX INDEX bytes_v; REINDEX INDEX items_v');
+}
+
 is_sound($_, 'put back') for qw(items bytes);
 
 # While rows come and go; the check sees every state of an insert.
