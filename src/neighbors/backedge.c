@@ -26,7 +26,10 @@
 #include "distance/distance.h"
 #include "miscadmin.h"
 
-/* A list that others keep changing is given up after this many tries. */
+/*
+ * A list that others keep changing is given up after this many tries, unless the
+ * edge must be: each time that it fails, somebody else's change is made.
+ */
 #define MAX_TRIES 3
 
 /* Nodes that are tried, from the root on, for one that nothing is near to. */
@@ -337,7 +340,9 @@ MakeEdge(const PipeannLayout *l, BackEdge *edge)
 }
 
 /*
- * One edge, again while others change the list. False if there is none to be.
+ * One edge, again while others change the list. False if there is none to be;
+ * but one that is to lead to the node for good is made as soon as there is room
+ * for it, so that false then says that target cannot take it.
  */
 static bool
 LinkBack(NewNode *node, uint32 target, Effort effort)
@@ -345,7 +350,7 @@ LinkBack(NewNode *node, uint32 target, Effort effort)
 	BackEdge	edge;
 
 	MakeEdge(&node->view->meta.layout, &edge);
-	for (int i = 0; i < MAX_TRIES; i++)
+	for (int i = 0; i < MAX_TRIES || effort == AS_TREE_EDGE; i++)
 	{
 		if (!PlanEdge(node, target, effort, &edge))
 			return false;

@@ -125,6 +125,31 @@ run_together('equal vectors',
 }
 check_all('equal vectors', 'id < 100000 AND id % 9 = 0');
 
+# the first rows of an index, from everywhere at once: lists that are changed again
+# and again, and an index emptied in between
+{
+	my @problems;
+	my $session = session($node);
+	my @writers = map { session($node, timeout => 120) } 1 .. 8;
+
+	$session->rows('CREATE TABLE fresh (id int, v vector(49)); CREATE INDEX fresh_v ON fresh USING pipeann (v vector_l2_ops) WITH (m = 2, ef_construction = 4)');
+	for my $round (1 .. 25)
+	{
+		$session->rows($round % 3 ? 'TRUNCATE fresh' : 'DELETE FROM fresh; VACUUM (INDEX_CLEANUP ON) fresh');
+		$writers[$_]->send(each_row("SELECT id FROM source WHERE id / 10 = $round * 8 + $_", 'INSERT INTO fresh SELECT * FROM source WHERE id = a[i]')) for 0 .. $#writers;
+		for (@writers)
+		{
+			my $answer = $_->receive;
+			push @problems, "round $round: $answer->{state} $answer->{error}" if defined $answer->{error};
+		}
+		my $answer = $session->ask("SELECT pipeann_check('fresh_v', true)");
+		push @problems, "round $round: $answer->{error}" if defined $answer->{error};
+		push @problems, map { "round $round: $_" } @{ $answer->{notices} };
+	}
+	is(join("\n", @problems), '', 'first rows at once: every node can be reached');
+	$_->close for $session, @writers;
+}
+
 is(scalar crash_lines($node), 0, 'no process crashed');
 unlike(log_text($node), qr/deadlock|leak|still referenced/, 'no deadlocks, no leaks');
 $node->stop;
