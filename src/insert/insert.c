@@ -37,7 +37,8 @@
 
 /*
  * Where retraining fails, by statement_timeout for example, the next inserts
- * must not fail as well: one in so many tries again.
+ * must not fail as well: one new node in so many tries again, and a row that
+ * joins a node never does.
  */
 #define RETRAIN_EVERY 256
 
@@ -531,7 +532,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	PIPEANN_PAUSE("insert-searched");
 	if (!JoinEqual(&state, equal))
 		WriteNewNode(&state, set);
-	return state.nodes % RETRAIN_EVERY == 0 &&
+	return state.nodes > 0 && state.nodes % RETRAIN_EVERY == 0 &&
 		PipeannIsOutgrown(&view->meta);
 }
 

@@ -455,8 +455,10 @@ PipeannRetrain(Relation index)
 /* ---------- drift ---------- */
 
 /*
- * How much worse the codes of the nodes there are now than those of the nodes
- * that the codebook was trained on, by a sample of the pages.
+ * Whether the codes of the nodes there are now are much worse than those of the
+ * nodes that the codebook was trained on, by a sample of the pages. Where these
+ * were too few to keep some out of the training, nobody knows how good their
+ * codes are (code_error is 0), and only growth calls for others.
  */
 static bool
 HasDrifted(Retraining *r)
@@ -470,6 +472,11 @@ HasDrifted(Retraining *r)
 	uint32		n = 0;
 	float		error;
 
+	if (view->meta.code_error <= 0)
+	{
+		pfree(nodes);
+		return false;
+	}
 	r->samples = PipeannAlloc(mul_size(mul_size(DRIFT_SAMPLES, l->dim),
 									   sizeof(float)));
 	for (uint32 i = 0; i < want; i++)

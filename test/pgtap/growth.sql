@@ -2,9 +2,9 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_grown() LANGUAGE sql AS 'DROP TABLE IF EXISTS grown, doubled, drifted, products';
+CREATE OR REPLACE PROCEDURE drop_grown() LANGUAGE sql AS 'DROP TABLE IF EXISTS grown, doubled, few, drifted, products';
 CALL drop_grown();
-SELECT plan(21);
+SELECT plan(25);
 
 -- row by row, past the line where codes are made (on an empty table nobody knows
 -- that all elements will be bytes)
@@ -43,12 +43,28 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT is((SELECT (generation, nodes)::text FROM pipeann_index_info('doubled_idx')), format('(0,%s)', 2 * :nodes), 'twice the nodes');
+INSERT INTO doubled SELECT id, val FROM strips WHERE id = 1;
+SELECT is((SELECT (generation, nodes)::text FROM pipeann_index_info('doubled_idx')), format('(0,%s)', 2 * :nodes), 'a row that joins a node does not');
 VACUUM doubled;
 SELECT is((SELECT (generation, trained_nodes = nodes)::text FROM pipeann_index_info('doubled_idx')), '(1,t)', 'VACUUM makes them anew at twice the nodes');
 SELECT is(pipeann_check('doubled_idx', true), (pipeann_index_info('doubled_idx')).nodes, 'made anew: the index is whole');
 VACUUM doubled;
 SELECT is((pipeann_index_info('doubled_idx')).generation, 1, 'and not again');
 DROP TABLE doubled;
+
+-- codes trained on few nodes, of which none is left to tell how good they are
+CREATE TABLE few AS SELECT id, val FROM strips WHERE id <= 4700;
+CREATE INDEX few_idx ON few USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+DELETE FROM few WHERE id > 300;
+VACUUM (INDEX_CLEANUP ON) few;
+VACUUM (INDEX_CLEANUP ON) few;
+SELECT generation FROM pipeann_index_info('few_idx') \gset
+SELECT cmp_ok(:generation, '>', 0, 'few nodes: VACUUM makes codes for what is left of the entry graph');
+VACUUM few;
+VACUUM few;
+SELECT is((SELECT generation FROM pipeann_index_info('few_idx')), :generation, 'few nodes: and not again each time');
+SELECT is(pipeann_check('few_idx', true), (pipeann_index_info('few_idx')).nodes, 'few nodes: the index is whole');
+DROP TABLE few;
 
 -- codes of unit vectors, then vectors of another kind; fewer than twice the nodes
 CREATE TABLE drifted AS SELECT id, l2_normalize(val)::vector(112) AS val FROM strips WHERE id <= 5000;
