@@ -182,7 +182,7 @@ SELECT pipeann_check('p_idx');
 SELECT nodes FROM pipeann_index_info('p_idx');
 DROP TABLE p;
 
--- who may: whoever may read the table
+-- who may: whoever may read the table, but for pipeann_check, which is granted
 CREATE ROLE regress_pipeann_reader;
 SET ROLE regress_pipeann_reader;
 SELECT pipeann_check('t_idx');
@@ -193,6 +193,10 @@ SELECT nodes_explored >= 0 FROM pipeann_last_search();
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 RESET ROLE;
 GRANT SELECT ON t TO regress_pipeann_reader;
+SET ROLE regress_pipeann_reader;
+SELECT pipeann_check('t_idx');
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION pipeann_check(regclass, bool) TO regress_pipeann_reader;
 SET ROLE regress_pipeann_reader;
 SELECT pipeann_check('t_idx');
 SELECT pipeann_prewarm('t_idx') > 0 AS warm;
@@ -214,4 +218,5 @@ SET ROLE regress_pipeann_reader;
 SELECT count(*), min(id) > 4000 AS allowed FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 10) s;
 RESET ROLE;
 DROP TABLE t;
+REVOKE EXECUTE ON FUNCTION pipeann_check(regclass, bool) FROM regress_pipeann_reader;
 DROP ROLE regress_pipeann_reader;

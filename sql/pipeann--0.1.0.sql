@@ -147,6 +147,9 @@ CREATE FUNCTION @extschema@.pipeann_check(
 COMMENT ON FUNCTION @extschema@.pipeann_check(pg_catalog.regclass, pg_catalog.bool) IS
 	'check the structure of a pipeann index, and with heapallindexed that it has every row of its table; returns the number of its nodes, errors if it is corrupted';
 
+-- It keeps VACUUM from removing rows for as long as it runs, and reads every page.
+REVOKE ALL ON FUNCTION @extschema@.pipeann_check(pg_catalog.regclass, pg_catalog.bool) FROM PUBLIC;
+
 CREATE FUNCTION @extschema@.pipeann_prewarm(
 	index pg_catalog.regclass,
 	max_pages pg_catalog.int8 DEFAULT NULL)
