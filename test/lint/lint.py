@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Holds the rooms of src/: who may include and call whom, and how large things may be.
+
+    test/lint/lint.py [ROOT]            prints TAP
+    test/lint/lint.py --rooms [ROOT]    prints the rooms, their sizes and their arrows
+    test/lint/lint.py --typedefs [ROOT] prints pgindent's list of typedefs (scripts/typedefs.list)
+
+Circles are looked for among the symbols of the object files, so the library must be
+built first. src/README, "Rooms", says what each room is for.
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# From the bottom up: a room may use those before it, but for what FORBIDDEN says.
+ROOMS = ("base", "distance", "pq", "storage", "graph", "search", "io", "cache", "index", "neighbors", "build",
+         "retrain", "insert", "scan", "vacuum", "verify", "sqlfuncs", "am")
+# Rooms that compute without a server do not see those that need one.
+FORBIDDEN = {
+    "graph": {"storage"},
+    "search": {"graph"},
+    "io": {"graph", "search", "pq", "distance"},
+    "cache": {"graph", "search"},
+    "insert": {"build"},
+    "scan": {"neighbors", "build", "retrain", "insert"},
+    "vacuum": {"build", "insert", "scan"},
+    "verify": {"neighbors", "build", "retrain", "insert", "scan", "vacuum"},
+}
+# Headers of a room that others may include beside ROOM/ROOM.h: they need no server.
+OPEN_HEADERS = {"storage/slot.h", "storage/page_source.h"}
+OPEN_ROOMS = {"base"}
+MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README = 600, 60, 4000, 150
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/([a-z0-9_]+\.h)"', re.M)
+TYPEDEFS = (re.compile(r"^}\s*(\w+)(?:\[\w*\])?;", re.M),
+            re.compile(r"^typedef\s+(?:const\s+)?(?:struct|union|enum)\s+\w+\s+\**(\w+);", re.M),
+            re.compile(r"^typedef\s[^{;]*?\(\*(\w+)\)\s*\(", re.M),
+            re.compile(r"^typedef\s+(?!struct\b|union\b|enum\b)[\w\s\*]+?\b(\w+);", re.M))
+
+
+def sources(root):
+    """{room: [path]} of the files of all rooms."""
+    found = collections.defaultdict(list)
+    for folder, _, files in sorted(os.walk(os.path.join(root, "src"))):
+        room = os.path.relpath(folder, os.path.join(root, "src"))
+        for name in sorted(files):
+            if name.endswith((".c", ".h")) and room != ".":
+                found[room].append(os.path.join(folder, name))
+    return found
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def short(root, path):
+    return os.path.relpath(path, root)
+
+
+def unknown_rooms(root):
+    return [f"src/{room} is no room that lint.py knows" for room in sources(root) if room not in ROOMS]
+
+
+def included(root, path):
+    """(room, header) of our own headers that a file includes."""
+    return [(room, header) for room, header in INCLUDE.findall(read(path))
+            if os.path.exists(os.path.join(root, "src", room, header))]
+
+
+def allowed(room, other):
+    return ROOMS.index(other) < ROOMS.index(room) and other not in FORBIDDEN.get(room, ())
+
+
+def includes(root):
+    """Headers of rooms above, or private ones of others."""
+    wrong = []
+    for room, paths in sources(root).items():
+        for path in paths:
+            for other, header in included(root, path):
+                if other == room or room not in ROOMS or other not in ROOMS:
+                    continue
+                if not allowed(room, other):
+                    wrong.append(f"{short(root, path)} includes {other}/{header}: {room} may not know {other}")
+                elif header != f"{other}.h" and f"{other}/{header}" not in OPEN_HEADERS and other not in OPEN_ROOMS:
+                    wrong.append(f"{short(root, path)} includes {other}/{header}, which is private to {other}")
+    return wrong
+
+
+def calls(root):
+    """{file: {file: symbols}} by the symbols of the object files."""
+    defined, used = {}, {}
+    for room, paths in sources(root).items():
+        for path in paths:
+            if not path.endswith(".c"):
+                continue
+            lines = subprocess.run(["nm", path[:-2] + ".o"], capture_output=True, text=True, check=True).stdout.split("\n")
+            name = f"{room}/{os.path.basename(path)[:-2]}"
+            used[name] = set()
+            for parts in map(str.split, lines):
+                if len(parts) == 3 and parts[1] in "TDBRCV":
+                    defined[parts[2]] = name
+                elif len(parts) == 2 and parts[0] == "U":
+                    used[name].add(parts[1])
+    graph = {name: collections.defaultdict(set) for name in used}
+    for name, symbols in used.items():
+        for symbol in symbols:
+            if symbol in defined and defined[symbol] != name:
+                graph[name][defined[symbol]].add(symbol)
+    return graph
+
+
+def components(graph):
+    """The strongly connected components of more than one file (Tarjan)."""
+    index, low, stack, on, found = {}, {}, [], set(), []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        on.add(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in on:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            members = []
+            while not members or members[-1] != node:
+                members.append(stack.pop())
+                on.discard(members[-1])
+            if len(members) > 1:
+                found.append(sorted(members))
+
+    sys.setrecursionlimit(10000)
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def circles(root):
+    return ["files call each other in a circle: " + ", ".join(members) for members in components(calls(root))]
+
+
+def room_calls(root):
+    """Symbols of rooms that may not be known, however they were declared."""
+    wrong = []
+    for name, others in calls(root).items():
+        room = name.split("/")[0]
+        for other, symbols in others.items():
+            to = other.split("/")[0]
+            if to != room and room in ROOMS and to in ROOMS and not allowed(room, to):
+                wrong.append(f"{name} uses {', '.join(sorted(symbols))} of {other}: {room} may not know {to}")
+    return wrong
+
+
+def functions(text):
+    """(name, lines) of each function: a body begins with { and ends with } at a line's beginning."""
+    found, begun, name = [], None, ""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if line == "{" and number and begun is None and lines[number - 1].endswith(")"):
+            begun = next((at for at in range(number - 1, max(number - 12, 0) - 1, -1)
+                          if re.match(r"^\w+\(", lines[at])), None)
+            name = begun is not None and re.match(r"^\w*", lines[begun]).group(0)
+        elif line == "}" and begun is not None:
+            found.append((name, number - begun + 1))
+            begun = None
+    return found
+
+
+def sizes(root):
+    wrong = []
+    for room, paths in sources(root).items():
+        total = 0
+        for path in paths:
+            text = read(path)
+            count = text.count("\n")
+            total += count
+            if count > MOST_FILE:
+                wrong.append(f"{short(root, path)} has {count} lines, more than {MOST_FILE}")
+            wrong += [f"{short(root, path)}: {name}() has {lines} lines, more than {MOST_FUNCTION}"
+                      for name, lines in functions(text) if lines > MOST_FUNCTION]
+        if total > MOST_ROOM:
+            wrong.append(f"src/{room} has {total} lines, more than {MOST_ROOM}")
+    readme = read(os.path.join(root, "README.md")).count("\n")
+    if readme > MOST_README:
+        wrong.append(f"README.md has {readme} lines, more than {MOST_README}")
+    return wrong
+
+
+def typedefs(root):
+    names = set()
+    for paths in sources(root).values():
+        for path in paths:
+            for pattern in TYPEDEFS:
+                names.update(pattern.findall(read(path)))
+    return sorted(names)
+
+
+def stale_typedefs(root):
+    listed = read(os.path.join(root, "scripts", "typedefs.list")).split()
+    now = typedefs(root)
+    return [f"scripts/typedefs.list lacks {name}" for name in now if name not in listed] + \
+        [f"scripts/typedefs.list has {name}, which is gone" for name in listed if name not in now]
+
+
+def planted():
+    """A tree with one of each violation that a text shows: lint must see them all."""
+    with tempfile.TemporaryDirectory() as root:
+        files = {
+            "src/base/base.h": "", "src/io/io.h": "", "src/io/ring.h": "", "src/scan/scan.h": "",
+            "src/io/up.c": '#include "scan/scan.h"\n',
+            "src/scan/private.c": '#include "io/ring.h"\n',
+            "src/scan/fine.c": '#include "io/io.h"\n#include "base/base.h"\n',
+            "src/base/long.c": "\n" * (MOST_FILE + 1),
+            "src/base/function.c": "static void\nLong(void)\n{\n" + "\tx();\n" * MOST_FUNCTION + "}\n",
+            "src/elsewhere/file.c": "",
+            "README.md": "\n" * (MOST_README + 1),
+            "scripts/typedefs.list": "Gone\n",
+            "src/base/type.h": "typedef struct New\n{\n\tint\t\t\tx;\n} New;\n",
+        }
+        for name, text in files.items():
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        seen = unknown_rooms(root) + includes(root) + sizes(root) + stale_typedefs(root)
+    wanted = ("src/elsewhere is no room", "src/io/up.c includes scan/scan.h", "src/scan/private.c includes io/ring.h",
+              "src/base/long.c has", "Long() has", "README.md has", "lacks New", "has Gone")
+    missing = [f"planted, but not seen: {text}" for text in wanted if not any(text in line for line in seen)]
+    if len(seen) != len(wanted):
+        missing.append("seen: " + "; ".join(seen))
+    if components({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) != [["a", "b", "c"]]:
+        missing.append("a circle of three is not seen")
+    return missing
+
+
+def table(root):
+    graph = calls(root)
+    for room in reversed(ROOMS):
+        paths = sources(root)[room]
+        lines = sum(read(path).count("\n") for path in paths)
+        arrows = collections.Counter()
+        for name, others in graph.items():
+            for other, symbols in others.items():
+                if name.startswith(room + "/") and not other.startswith(room + "/"):
+                    arrows[other.split("/")[0]] += len(symbols)
+        print(f"{room:10} {len(paths):3} files {lines:5} lines -> " +
+              ", ".join(f"{to} {count}" for to, count in sorted(arrows.items(), key=lambda x: -ROOMS.index(x[0]))))
+    print(f"circles: {len(components(graph))}")
+
+
+def main(arguments):
+    options = [a for a in arguments if a.startswith("--")]
+    root = ([a for a in arguments if not a.startswith("--")] + [os.path.join(os.path.dirname(__file__), "..", "..")])[0]
+    root = os.path.abspath(root)
+    if "--rooms" in options:
+        return table(root)
+    if "--typedefs" in options:
+        return print("\n".join(typedefs(root)))
+    checks = (("violations that were planted are seen", planted()),
+              ("each folder of src/ is a room", unknown_rooms(root)),
+              ("rooms include only what is below them, by its header", includes(root)),
+              ("rooms call only what is below them", room_calls(root)),
+              ("no files call each other in a circle", circles(root)),
+              ("files, functions, rooms and README.md keep to their sizes", sizes(root)),
+              ("scripts/typedefs.list is up to date", stale_typedefs(root)))
+    for number, (what, wrong) in enumerate(checks, 1):
+        print(f"{'not ' if wrong else ''}ok {number} - {what}")
+        for line in wrong:
+            print(f"# {line}")
+    print(f"1..{len(checks)}")
+    return sys.exit(any(wrong for _, wrong in checks))
+
+
+main(sys.argv[1:])
