@@ -18,8 +18,6 @@ SWITCHES = {
     "page_seeds": ("pipe", "look_ahead"), "result_seeds": ("best_first",),
     "adaptive_stop": ("best_first", "pipe", "stale", "look_ahead"), "node_hits": ("best_first", "look_ahead"),
 }
-# Ideas that are no switch, in the default mode: the value with them.
-WITH = {"pipeann.busy_poll": "200"}
 # Switches by which a search gains from earlier ones: a query that was asked before would find its own answer.
 REMEMBERING = ("result_seeds",)
 # What every variant searches with, where the server has it: nothing may change which pages are resident.
@@ -89,10 +87,6 @@ def switched(found, mode):
             value = "off" if found.default(PREFIX + switch) == "on" else "on"
             sign = "without" if value == "off" else "with"
             yield turned(found, mode, [(switch, value)], f"{mode.name} {sign} {switch}", "switch")
-    for name, value in WITH.items():
-        if found.has(name) and mode.name == default:
-            yield Variant(f"{mode.name} with {name.partition('.')[2]}", "switch", mode.name,
-                          (*mode.settings, (name, value)), False)
 
 
 def all_of(found):

@@ -54,13 +54,6 @@ class Variants(unittest.TestCase):
         self.assertEqual([name for name, variant in listed.items() if variant.fresh], ["best_first with result_seeds"])
         self.assertEqual(variants.missing(found), ["pipeann.search_mode = auto", "pipeann.hot_pages"])
 
-    def test_an_idea_that_is_no_switch(self):
-        found = server(["best_first", "pipe"])
-        found.settings["pipeann.busy_poll"] = setting("busy_poll", "integer", "0")
-        listed = {variant.name: variant for variant in variants.all_of(found)}
-        self.assertEqual(list(listed), ["best_first", "pipe", "pipe with busy_poll"])
-        self.assertEqual(dict(listed["pipe with busy_poll"].settings)["pipeann.busy_poll"], "200")
-
     def test_a_switch_and_a_mode_that_are_not_known_here(self):
         names = [variant.name for variant in variants.all_of(server(["pipe", "newest"], something="off"))]
         self.assertEqual(names, ["pipe", "pipe with something", "newest"])

@@ -164,11 +164,6 @@ InitIoSettings(void)
 							&pipeann_prefetch_rows, 10, 0,
 							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,
 							NULL, NULL, NULL);
-	DefineCustomIntVariable("pipeann.busy_poll",
-							"How long a search waits for a page awake before it sleeps, in microseconds.",
-							"As long as nobody else wants the processor, and where pages usually take no longer. 0 always sleeps.",
-							&pipeann_busy_poll, 0, 0, 10000,
-							PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomEnumVariable("pipeann.io_method",
 							 "How index pages that are not in shared_buffers are read.",
 							 "auto and io_uring fall back to pread where io_uring is not allowed.",

@@ -341,7 +341,6 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 	PipeannSearch *search;
 	PipeannLinkSet *set;
 
-	source->may_poll = true;
 	search = SearchNeighbors(state, source, ef);
 	set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
 	*equal = FindEqual(state, search, set);

@@ -27,7 +27,6 @@ typedef enum PipeannIoMethod
 /* GUCs: pipeann.io_method (enum), pipeann.direct_io (bool). */
 extern int	pipeann_io_method;
 extern bool pipeann_direct_io;
-extern int	pipeann_busy_poll;	/* microseconds, 0: sleep */
 
 /* Called once by _PG_init: registers the relcache callback. */
 extern void PipeannIoInit(void);

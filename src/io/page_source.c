@@ -218,7 +218,7 @@ WaitForReads(Source *source, int below)
 	instr_time	duration;
 
 	INSTR_TIME_SET_CURRENT(start);
-	PipeannReadWait(&source->owner, below, source->source.may_poll);
+	PipeannReadWait(&source->owner, below);
 	INSTR_TIME_SET_CURRENT(duration);
 	INSTR_TIME_SUBTRACT(duration, start);
 	counters->rounds++;

@@ -61,7 +61,7 @@ Collect(Profile *profile, bool go_on)
 {
 	int			n = 0;
 
-	PipeannReadWait(&profile->owner, profile->in_flight, false);
+	PipeannReadWait(&profile->owner, profile->in_flight);
 	while (!dlist_is_empty(&profile->owner.done))
 	{
 		PipeannRead *read = dlist_container(PipeannRead, node,

@@ -294,46 +294,17 @@ HandleFailure(int result)
 		DeferQueued();
 }
 
-/* Whether a completion is there, or is when the kernel is entered. */
-static bool
-IsCompletionDue(void)
-{
-	return io_uring_cq_ready(&ring) > 0 ||
-		(IO_URING_READ_ONCE(*ring.sq.kflags) & IORING_SQ_TASKRUN) != 0;
-}
-
-/* Submit and wait awake. Returns 0, -errno, or 1 if there is nothing due yet. */
-static int
-PollRing(void)
-{
-	int			result = num_queued > 0 ? EnterRing(0) : 0;
-
-	if (result == 0 && !PipeannPoll(IsCompletionDue))
-		result = 1;
-	return result;
-}
-
-/*
- * Submit and block until something of anyone's has completed, or a signal; awake
- * for a while if it may poll.
- */
+/* Submit and block until something of anyone's has completed, or a signal. */
 static void
-WaitRing(bool may_poll)
+WaitRing(void)
 {
-	int			result = 1;
-	instr_time	start;
+	int			result;
 
-	INSTR_TIME_SET_CURRENT(start);
 	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_READ);
-	if (may_poll && PipeannPollIsWorthIt())
-		result = PollRing();
-	if (result > 0)
-		result = EnterRing(1);
+	result = EnterRing(1);
 	if (IsShortage(result) && num_submitted > 0)
 		result = AwaitCompletion();
 	pgstat_report_wait_end();
-	if (may_poll)
-		PipeannPollNote(start);
 	if (result < 0)
 		HandleFailure(result);
 	else
@@ -401,7 +372,7 @@ PipeannReadReserve(void)
 	while (num_queued + num_submitted >= PIPEANN_RING_SIZE)
 	{
 		CHECK_FOR_INTERRUPTS();
-		WaitRing(false);
+		WaitRing();
 		PipeannReadPoll();
 	}
 }
@@ -447,14 +418,14 @@ PipeannReadPoll(void)
 }
 
 void
-PipeannReadWait(PipeannReadOwner *owner, int below, bool may_poll)
+PipeannReadWait(PipeannReadOwner *owner, int below)
 {
 	while (*owner->in_flight >= below)
 	{
 		CHECK_FOR_INTERRUPTS();
 		AdviseDeferred();
 		if (!ReadDeferred(owner))
-			WaitRing(may_poll);
+			WaitRing();
 		PipeannReadPoll();
 	}
 }

@@ -13,7 +13,6 @@
 
 #include "lib/ilist.h"
 #include "port/atomics.h"
-#include "portability/instr_time.h"
 #include "utils/rel.h"
 
 #if PG_VERSION_NUM >= 160000
@@ -113,9 +112,9 @@ extern void PipeannReadPoll(void);
 
 /*
  * Start what is queued and wait until the owner has fewer than below reads in
- * flight. Interruptible. May wait awake at first if may_poll: poll.c.
+ * flight. Interruptible.
  */
-extern void PipeannReadWait(PipeannReadOwner *owner, int below, bool may_poll);
+extern void PipeannReadWait(PipeannReadOwner *owner, int below);
 
 /*
  * Give a read up. False: the kernel has it, and it is an orphan from now on.
@@ -195,20 +194,6 @@ extern bool PipeannCopyThroughBuffer(Relation index, BlockNumber blkno,
 
 /* Let a block's buffer be the next to be used for something else. */
 extern void PipeannEvictResident(Relation index, BlockNumber blkno);
-
-/* poll.c */
-
-/* Whether the wait that begins now is to be awake at first. */
-extern bool PipeannPollIsWorthIt(void);
-
-/*
- * Wait until it is done, for up to pipeann.busy_poll, or until another process
- * wants the processor. False if it is not done yet.
- */
-extern bool PipeannPoll(bool (*is_done) (void));
-
-/* A wait that began then has ended, awake or asleep. */
-extern void PipeannPollNote(instr_time start);
 
 /* hot.c */
 

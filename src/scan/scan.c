@@ -195,7 +195,6 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->wide = NULL;
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
-	state->source->may_poll = true;
 	PipeannSourceKeepHot(state->source, state->view.cache);
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;

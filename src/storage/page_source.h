@@ -92,7 +92,6 @@ struct PipeannPageSource
 
 	int			in_flight;		/* queued or being read, for this source */
 	int			max_in_flight;	/* request() beyond it blocks for one */
-	bool		may_poll;		/* waits may be awake: somebody wants an answer */
 	PipeannCounters *counters;
 };
 

@@ -154,25 +154,6 @@ sub check_answers
 	return;
 }
 
-# How often a session sleeps for what it is asked with a setting of busy_poll.
-sub sleeps
-{
-	my ($poll) = @_;
-	my $session = session($node);
-	my $pid = $session->row('SELECT pg_backend_pid()');
-	my $count = sub {
-		slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
-		return $1;
-	};
-	$session->rows("SET pipeann.ef_search = 400; SET pipeann.busy_poll = $poll; SET pipeann.pipeline_width = 1");
-	answer($session, 'items', $queries[0], 10);
-	my $before = $count->();
-	answer($session, 'items', $_, 10) for @queries;
-	my $after = $count->();
-	$session->close;
-	return $after - $before;
-}
-
 $node->start;
 $session->connect;
 my $usual = info($session, 'items_v', 'io_method');
@@ -185,23 +166,6 @@ SKIP:
 {
 	skip 'no io_uring here', 5 unless $usual eq 'io_uring';
 	check_answers('io_uring, buffered', method => 'io_uring', buffered => 1, settings => 'SET pipeann.io_method = io_uring; SET pipeann.direct_io = off');
-}
-
-# waits asleep and awake
-SKIP:
-{
-	skip 'no io_uring here', 15 unless $usual eq 'io_uring';
-	check_answers("busy_poll = $_", method => 'io_uring', settings => "SET pipeann.busy_poll = $_") for 0, 10000;
-	# others may want the processor: then all waits are asleep
-	my $fewer = 0;
-	for (1 .. 10)
-	{
-		my $asleep = sleeps(0);
-		my $awake = sleeps(10000);
-		note "times asleep: $asleep, with busy_poll = 10000 $awake";
-		last if $fewer = $awake < $asleep * 0.7;
-	}
-	ok($fewer, 'busy_poll: waits are awake');
 }
 
 # changed in the middle of a session
