@@ -242,7 +242,6 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, boo
 	header = (PipeannCacheHeader *) attachment->mappings[0].address;
 	header->kills = plan.kills;
 	PipeannKillInit(header, plan.kill_mask + 1);
-	PipeannRecentInit(&header->recent);
 	header->hot = plan.hot;
 	PipeannHotInitTable((PipeannHot *) ((char *) header + header->hot), meta);
 	header->centroids = plan.centroids;

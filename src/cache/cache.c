@@ -131,7 +131,6 @@ FillCache(PipeannHandle *handle)
 	cache->entry_nneighbors = (const uint16 *) (entries + count);
 	cache->entry_neighbors = entries + count + (count + 1) / 2;
 	cache->map = handle->arrays->map;
-	cache->recent = &attachment->header->recent;
 	cache->kills = (struct PipeannKill *) ((char *) header + header->kills);
 	cache->kill_mask = header->kill_mask;
 	cache->hot = attachment->record == NULL ? NULL :

@@ -17,7 +17,6 @@
 
 #include "storage/storage.h"
 #include "pq/pq.h"
-#include "search/recent.h"
 #include "storage/page_source.h"
 
 /* GUC pipeann.shared_memory, in MB. */
@@ -51,7 +50,6 @@ typedef struct PipeannCache
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
 	PipeannExtentMap map;
-	PipeannRecent *recent;
 	struct PipeannKill *kills;	/* [kill_mask + 1] */
 	uint32		kill_mask;
 	struct PipeannHot *hot;		/* NULL where the cache is not shared */

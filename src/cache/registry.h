@@ -139,7 +139,6 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 applied;	/* changes of code pages that are in codes */
 	pg_atomic_uint64 entries_applied;	/* changes of the entry graph's ids */
 	pg_atomic_uint32 ncodes;
-	PipeannRecent recent;
 	slock_t		kill_mutex;		/* held to change kills */
 	uint32		kill_mask;		/* number of kills - 1 */
 	Size		kills;

@@ -32,7 +32,6 @@ FillCodes(PipeannCodes *codes, const PipeannCache *cache)
 	codes->entry_ids = cache->entry_ids;
 	codes->entry_nneighbors = cache->entry_nneighbors;
 	codes->entry_neighbors = cache->entry_neighbors;
-	codes->recent = cache->recent;
 }
 
 static void

@@ -727,31 +727,10 @@ PipeannSearchNext(PipeannSearch *search, const PipeannResult **results, int n)
 	return PipeannResultsNext(&search->results, results, n);
 }
 
-/* The nearest results are where a query like this one may begin. */
-static void
-Remember(PipeannSearch *search, uint32 id)
-{
-	PipeannRecent *recent = search->codes == NULL ||
-		!PipeannIsOn(search, PIPEANN_RESULT_SEEDS) ? NULL :
-		search->codes->recent;
-
-	if (recent == NULL)
-		return;
-	if (search->taken == 0)
-		search->recent_entry = PipeannRecentAdd(recent, id);
-	else
-		recent->ids[search->recent_entry][search->taken] = id;
-	search->taken++;
-}
-
 const PipeannResult *
 PipeannSearchPop(PipeannSearch *search)
 {
-	const PipeannResult *result = PipeannResultsPop(&search->results);
-
-	if (result != NULL && search->taken < PIPEANN_RECENT_IDS)
-		Remember(search, result->id);
-	return result;
+	return PipeannResultsPop(&search->results);
 }
 
 const ItemPointerData *

@@ -60,8 +60,6 @@ struct PipeannSearch
 	uint32		nheld;			/* refs with a frame */
 	uint32		nunscored;
 	uint64		explored;		/* nodes with rows */
-	uint32		recent_entry;	/* that this query's results go to */
-	uint32		taken;			/* of them */
 	int			nentry_points;			/* whose page-mates are no candidates yet */
 	PipeannBySlot known;
 	bool		started;

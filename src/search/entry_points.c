@@ -220,82 +220,6 @@ PipeannSeedPages(PipeannSearch *search)
 	search->nentry_points = 0;
 }
 
-/*
- * The entry of the recent query whose nearest result is nearest to this query,
- * if that is nearer than best, else -1.
- */
-static int
-NearestRecent(PipeannSearch *search, float best)
-{
-	const PipeannCodes *codes = search->codes;
-	int			found = -1;
-	int			end;
-
-	for (int i = 0; i < PIPEANN_RECENT_QUERIES; i = end)
-	{
-		int			n = 0;
-
-		end = Min(i + search->batch_size, PIPEANN_RECENT_QUERIES);
-		for (int j = i; j < end; j++)
-		{
-			uint32		id = codes->recent->ids[j][0];
-
-			if (id >= codes->ncodes)
-				continue;
-			search->batch_ids[n] = j;
-			search->batch_codes[n] = PipeannCodeAt(codes, id);
-			__builtin_prefetch(search->batch_codes[n]);
-			n++;
-		}
-		PipeannKernel->pq_scan(search->table, codes->pq.nchunks,
-							   search->batch_codes, n, search->batch_dists);
-		search->counters->code_distances += n;
-		for (int j = 0; j < n; j++)
-			if (search->batch_dists[j] < best)
-			{
-				best = search->batch_dists[j];
-				found = search->batch_ids[j];
-			}
-	}
-	return found;
-}
-
-/*
- * AIO-ANN's result initialisation: begin where a recent query like this one
- * ended. Asks for the page of its nearest result; the results are pushed later.
- */
-static int
-EnterRecent(PipeannSearch *search, const EntryList *list)
-{
-	float		best = list->count > 0 ? list->items[0].dist : INFINITY;
-	int			entry;
-
-	if (!PipeannIsOn(search, PIPEANN_RESULT_SEEDS) ||
-		search->codes->recent == NULL)
-		return -1;
-	entry = NearestRecent(search, best);
-	if (entry >= 0)
-	{
-		uint32		id = search->codes->recent->ids[entry][0];
-
-		if (id < search->codes->ncodes)
-			PipeannRequestNode(search, id, best);
-	}
-	return entry;
-}
-
-static void
-SeedRecent(PipeannSearch *search, int entry)
-{
-	int			n = 0;
-
-	if (entry < 0)
-		return;
-	for (int i = 0; i < PIPEANN_RECENT_IDS; i++)
-		n = PipeannBatchAdd(search, n, search->codes->recent->ids[entry][i]);
-	PipeannPushBatch(search, n);
-}
-
 void
 PipeannEnter(PipeannSearch *search)
 {
@@ -303,13 +227,11 @@ PipeannEnter(PipeannSearch *search)
 	int			reads = search->params.width > 0 ?
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 	EntryList	list;
-	int			recent;
 
 	PipeannPqTable(&codes->pq, search->layout->metric, search->query,
 				   search->table);
 	BeginEntryList(search, &list);
 	SearchEntryGraph(search, &list, FirstReach(search, &list));
-	recent = EnterRecent(search, &list);
 	for (int i = 0; i < Min(list.count, reads); i++)
 		PipeannRequestNode(search, codes->entry_ids[list.items[i].position],
 						   list.items[i].dist);
@@ -317,6 +239,5 @@ PipeannEnter(PipeannSearch *search)
 	if (search->reads > 0)
 		SearchEntryGraph(search, &list, list.length);
 	SeedPool(search, &list);
-	SeedRecent(search, recent);
 	PipeannJoinPageMates(search);
 }

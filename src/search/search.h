@@ -18,7 +18,6 @@
 #include "storage/slot.h"
 #include "pq/pq.h"
 #include "search/bounds.h"
-#include "search/recent.h"
 #include "storage/page_source.h"
 
 typedef enum PipeannSearchMode
@@ -47,7 +46,6 @@ typedef enum PipeannSearchMode
 #define PIPEANN_OVERFLOW_POOL	0x20	/* look_ahead: waiting time is for it */
 #define PIPEANN_PAGE_SEEDS		0x40	/* all nodes of the entry pages, once something is read */
 #define PIPEANN_PAGE_MATES		0x80	/* nodes of pages read are candidates */
-#define PIPEANN_RESULT_SEEDS	0x100	/* what recent queries found (AIO-ANN) */
 #define PIPEANN_ADAPTIVE_STOP	0x200	/* an end when the nearest are settled */
 
 #define PIPEANN_NODE_HITS		0x400	/* by_slot.c */
@@ -69,7 +67,6 @@ typedef struct PipeannCodes
 	const uint32 *entry_ids;	/* [entry_count] */
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
-	PipeannRecent *recent;		/* or NULL */
 } PipeannCodes;
 
 static inline const uint8 *

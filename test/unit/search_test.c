@@ -933,47 +933,6 @@ ReadsLess(void)
 			 (int) no_mates);
 }
 
-/*
- * What a query found is where the same query begins the next time.
- */
-static void
-BeginsWhereARecentQueryEnded(void)
-{
-	PipeannRecent recent;
-	PipeannCodes codes = l2_index->codes;
-	uint64		explored[2];
-
-	PipeannRecentInit(&recent);
-	codes.recent = &recent;
-	for (int i = 0; i < 2; i++)
-	{
-		PipeannSearchParams params = {.switches = PIPEANN_RESULT_SEEDS};
-		MemorySource *memory = OpenSource(l2_index, 100, 0);
-		PipeannSearch *search;
-		float		query[256];
-
-		params.mode = PIPEANN_BEST_FIRST;
-		params.width = 1;
-		params.ef = 4;
-		search = BeginQuery(l2_index, &codes, memory, 3, query, &params);
-		CHECK(PipeannSearchRun(search));
-		for (int j = 0; j < PIPEANN_RECENT_IDS; j++)
-			CHECK(recent.ids[i][j] == PIPEANN_INVALID_ID);
-		for (int j = 0; j < PIPEANN_RECENT_IDS; j++)
-		{
-			const PipeannResult *result = PipeannSearchPop(search);
-
-			CHECK(result != NULL && recent.ids[i][j] == result->id);
-		}
-		explored[i] = memory->counters.nodes_explored;
-		EndSearch(search, memory);
-	}
-	CHECK(recent.next == 2);
-	if (!CHECK(explored[1] < explored[0]))
-		NOTE("%d nodes explored, then %d", (int) explored[0],
-			 (int) explored[1]);
-}
-
 static void
 FindsMoreWithALongerPool(void)
 {
@@ -1913,7 +1872,6 @@ main(void)
 	UNIT_RUN(ExploresTheLeastList);
 	UNIT_RUN(FindsWithoutItsIdeas);
 	UNIT_RUN(ReadsLess);
-	UNIT_RUN(BeginsWhereARecentQueryEnded);
 	UNIT_RUN(FindsMoreWithALongerPool);
 	UNIT_RUN(FindsWithOtherMetricsAndStorage);
 	UNIT_RUN(GoesOnToTheEnd);
