@@ -22,6 +22,8 @@
 
 #define HUGE_PAGE_SIZE ((Size) 2 * 1024 * 1024)
 
+int			pipeann_shared_memory = 128;
+
 static char *arena = NULL;
 static char error_text[256] = "";
 

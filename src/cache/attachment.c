@@ -61,8 +61,8 @@ InitAttachments(void)
 	before_shmem_exit(LetGoAtExit, (Datum) 0);
 }
 
-static PipeannAttachmentKey
-KeyOf(Relation index)
+PipeannAttachmentKey
+PipeannAttachmentKeyOf(Relation index)
 {
 	PipeannAttachmentKey key;
 
@@ -75,8 +75,8 @@ KeyOf(Relation index)
 PipeannAttachment *
 PipeannAttachmentFind(Relation index)
 {
-	PipeannAttachmentKey key = KeyOf(index);
-	AttachmentSlot   *slot;
+	PipeannAttachmentKey key = PipeannAttachmentKeyOf(index);
+	AttachmentSlot *slot;
 
 	InitAttachments();
 	slot = hash_search(slots, &key, HASH_FIND, NULL);
@@ -87,18 +87,15 @@ void
 PipeannAttachmentList(PipeannAttachment *attachment)
 {
 	bool		found;
-	AttachmentSlot   *slot = hash_search(slots, &attachment->key, HASH_ENTER, &found);
+	AttachmentSlot *slot = hash_search(slots, &attachment->key, HASH_ENTER, &found);
 
 	Assert(!found);
 	slot->attachment = attachment;
 	attachment->listed = true;
 }
 
-/*
- * No handle is in use.
- */
-static void
-FreeAttachment(PipeannAttachment *attachment)
+void
+PipeannAttachmentFree(PipeannAttachment *attachment)
 {
 	Assert(attachment->refs == 0);
 	while (!dlist_is_empty(&attachment->idle))
@@ -122,7 +119,7 @@ PipeannAttachmentDrop(PipeannAttachment *attachment)
 		hash_search(slots, &attachment->key, HASH_REMOVE, NULL);
 	attachment->listed = false;
 	if (attachment->refs == 0)
-		FreeAttachment(attachment);
+		PipeannAttachmentFree(attachment);
 }
 
 /*
@@ -146,7 +143,7 @@ PipeannAttachmentUnuse(PipeannAttachment *attachment)
 	if (attachment->record != NULL && !exiting)
 		PipeannRegistryLetGo(PipeannControlAttached(), attachment);
 	if (!attachment->listed)
-		FreeAttachment(attachment);
+		PipeannAttachmentFree(attachment);
 }
 
 /*
@@ -176,6 +173,12 @@ PipeannAttachmentsClean(bool check_files)
 	}
 }
 
+void
+PipeannAttachmentAdd(PipeannAttachment *attachment)
+{
+	dlist_push_tail(&attachments, &attachment->node);
+}
+
 bool
 PipeannAttachmentHasRelation(Oid relid)
 {
@@ -187,126 +190,22 @@ PipeannAttachmentHasRelation(Oid relid)
 	return false;
 }
 
-static void
-SetPq(PipeannAttachment *attachment, const PipeannLayout *l)
-{
-	int			n = l->pq_bytes;
-	int		   *start = MemoryContextAlloc(attachment->context, n * sizeof(int));
-	int		   *len = MemoryContextAlloc(attachment->context, n * sizeof(int));
-	Size	   *offset = MemoryContextAlloc(attachment->context, n * sizeof(Size));
-
-	PipeannPqLayout(l->dim, n, start, len, offset);
-	attachment->pq.dim = l->dim;
-	attachment->pq.nchunks = n;
-	attachment->pq.start = start;
-	attachment->pq.len = len;
-	attachment->pq.offset = offset;
-}
-
-static PipeannAttachment *
-NewAttachment(Relation index, const PipeannMeta *meta)
-{
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "pipeann cache",
-												  ALLOCSET_SMALL_SIZES);
-	PipeannAttachment *attachment = MemoryContextAllocZero(context, sizeof(PipeannAttachment));
-
-	attachment->context = context;
-	attachment->key = KeyOf(index);
-	attachment->relid = RelationGetRelid(index);
-	attachment->build_id = meta->build_id;
-	attachment->entry_count = meta->entry_count;
-	attachment->entry_degree = meta->entry_degree;
-	attachment->place = PIPEANN_CACHE_PRIVATE;
-	attachment->tried = GetCurrentStatementStartTimestamp();
-	dlist_init(&attachment->idle);
-	SetPq(attachment, &meta->layout);
-	MemoryContextSetParent(context, TopMemoryContext);
-	dlist_push_tail(&attachments, &attachment->node);
-	return attachment;
-}
-
 /*
- * Get memory and read the index into it.
+ * After an invalidation of a relation that has a cache: look now, and once
+ * more when a commit that was under way has surely truncated the file.
  */
-static bool
-Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, bool evict)
+void
+PipeannSweepIfDue(void)
 {
-	PipeannCacheHeader plan;
-	uint32		nodes;
-	Size		size = PipeannCachePlan(meta, &plan, &nodes);
-	PipeannCacheHeader *header;
-
-	if (!PipeannAttachmentAddMapping(attachment, size, 0, nodes, evict))
-		return false;
-	header = (PipeannCacheHeader *) attachment->mappings[0].address;
-	header->kills = plan.kills;
-	PipeannKillInit(header, plan.kill_mask + 1);
-	header->hot = plan.hot;
-	PipeannHotInitTable((PipeannHot *) ((char *) header + header->hot), meta);
-	header->centroids = plan.centroids;
-	header->entries = plan.entries;
-	header->codes = plan.codes;
-	pg_atomic_init_u32(&header->ncodes, 0);
-	pg_atomic_init_u64(&header->applied, 0);
-	pg_atomic_init_u64(&header->entries_applied, 0);
-	attachment->header = header;
-	PipeannAttachmentRefresh(index, attachment, meta);
-	PipeannCacheLoad(index, attachment, meta);
-	return true;
-}
-
-/*
- * The cache that is in shared memory, or a new one there.
- */
-static bool
-FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
-		   bool evict)
-{
+	static uint64 frees_seen = 0;
 	PipeannControl *control = PipeannControlGet();
+	bool		due = PipeannSweepIsDue();
+	uint64		frees;
 
-	attachment->place = control->arena_pages > 0 ? PIPEANN_CACHE_SHARED :
-		PIPEANN_CACHE_DYNAMIC;
-	switch (PipeannRegistryClaim(control, attachment, evict))
-	{
-		case PIPEANN_CLAIM_READY:
-			return PipeannAttachmentRefresh(index, attachment, meta);
-		case PIPEANN_CLAIM_LOAD:
-			if (!Load(index, attachment, meta, evict))
-				return false;
-			PipeannRegistryPublish(control, attachment);
-			return true;
-		default:
-			return false;
-	}
-}
-
-/*
- * A new attachment, not yet in the hash table. NULL when there is no shared memory
- * to be had for it.
- */
-PipeannAttachment *
-PipeannAttachmentMake(Relation index, const PipeannMeta *meta, bool shared,
-				bool evict)
-{
-	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
-	volatile bool ok = false;
-
-	PG_TRY();
-	{
-		if (shared)
-			ok = FillShared(index, attachment, meta, evict);
-		else
-			ok = Load(index, attachment, meta, false);
-	}
-	PG_CATCH();
-	{
-		FreeAttachment(attachment);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	if (ok)
-		return attachment;
-	FreeAttachment(attachment);
-	return NULL;
+	if (due && control != NULL)
+		PipeannSweepRecords(control);
+	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
+	if (due || frees != frees_seen)
+		PipeannAttachmentsClean(due);
+	frees_seen = frees;
 }

@@ -134,7 +134,7 @@ FillCache(PipeannHandle *handle)
 	cache->kills = (struct PipeannKill *) ((char *) header + header->kills);
 	cache->kill_mask = header->kill_mask;
 	cache->hot = attachment->record == NULL ? NULL :
-		(PipeannHot *) ((char *) header + header->hot);
+		(PipeannPageUses *) ((char *) header + header->hot);
 	cache->bytes = attachment->bytes;
 	cache->impl = handle;
 	pg_read_barrier();

@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 
+#include "io/io.h"
 #include "storage/storage.h"
 #include "pq/pq.h"
 #include "storage/page_source.h"
@@ -52,7 +53,7 @@ typedef struct PipeannCache
 	PipeannExtentMap map;
 	struct PipeannKill *kills;	/* [kill_mask + 1] */
 	uint32		kill_mask;
-	struct PipeannHot *hot;		/* NULL where the cache is not shared */
+	PipeannPageUses *hot;		/* NULL where the cache is not shared */
 	Size		bytes;			/* of memory this cache takes */
 	void	   *impl;
 } PipeannCache;
@@ -98,6 +99,33 @@ extern bool PipeannCacheIsShared(Relation index, Size *bytes);
 
 /* Forget the cache of this relation's file (it is being rebuilt in place). */
 extern void PipeannCacheForget(Relation index);
+
+/* GUC pipeann.hot_pages: per cent of shared_buffers. */
+extern int	pipeann_hot_pages;
+
+/*
+ * Have a search's uses of pages counted, and noted in which buffers it sees them,
+ * if the cache is shared.
+ */
+extern void PipeannCacheCountUses(PipeannCache *cache,
+								  PipeannSearchUses *uses);
+
+/*
+ * When such a search is over and its rows are returned: bring in a page or two of
+ * those counted, if that pays. May read, and raise errors.
+ */
+extern void PipeannCacheBringIn(Relation index, const PipeannLayout *layout,
+								const PipeannExtentMap *map,
+								PipeannCache *cache, PipeannSearchUses *uses);
+
+/* Read a graph page into shared_buffers. The cache may be NULL. */
+extern void PipeannBringIn(Relation index, const PipeannLayout *layout,
+						   const PipeannExtentMap *map, PipeannCache *cache,
+						   uint32 page);
+
+/* Pages of an index that were brought in so and are resident. */
+extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
+								   const PipeannCache *cache);
 
 /* Cumulative counters, per index, kept beside the shared caches. */
 typedef struct PipeannIndexStats

@@ -1,21 +1,14 @@
 /*
  * control.c
- *		The control struct: the setting, the hooks at server start, and
- *		finding or making it where the library was not preloaded.
+ *		The control struct: finding it, or making it where the library was not
+ *		preloaded.
  */
 #include "cache/registry.h"
 
-#include "storage/ipc.h"
-#include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/wait_event.h"
-
-int			pipeann_shared_memory = 128;
 
 static PipeannControl *attached = NULL;
 static bool unavailable = false;
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 static void
 InitRecords(PipeannControl *control)
@@ -58,11 +51,8 @@ InitControl(PipeannControl *control)
 	control->layout = PIPEANN_CONTROL_LAYOUT;
 }
 
-/*
- * Under AddinShmemInitLock.
- */
-static PipeannControl *
-FindOrMake(void)
+PipeannControl *
+PipeannControlFindOrMake(void)
 {
 	bool		found;
 	PipeannControl *control = ShmemInitStruct("pipeann",
@@ -73,35 +63,12 @@ FindOrMake(void)
 	return control;
 }
 
-static void
-Attach(PipeannControl *control)
+void
+PipeannControlAttach(PipeannControl *control)
 {
 	LWLockRegisterTranche(control->tranche_id, "pipeann");
 	attached = control;
-}
-
-static void
-RequestSharedMemory(void)
-{
-	if (prev_shmem_request_hook)
-		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(PipeannControl)),
-									PipeannArenaSize()));
-}
-
-static void
-StartUp(void)
-{
-	PipeannControl *control;
-
-	if (prev_shmem_startup_hook)
-		prev_shmem_startup_hook();
 	unavailable = false;
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	control = FindOrMake();
-	PipeannArenaInit(control);
-	LWLockRelease(AddinShmemInitLock);
-	Attach(control);
 }
 
 /*
@@ -120,7 +87,7 @@ TryFindOrMake(void)
 	holdoff = InterruptHoldoffCount;
 	PG_TRY();
 	{
-		control = FindOrMake();
+		control = PipeannControlFindOrMake();
 	}
 	PG_CATCH();
 	{
@@ -150,7 +117,7 @@ PipeannControlGet(void)
 	control = TryFindOrMake();
 	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
 	{
-		Attach(control);
+		PipeannControlAttach(control);
 		return attached;
 	}
 	unavailable = true;
@@ -172,38 +139,4 @@ PipeannWaitEvent(void)
 #else
 	return PG_WAIT_EXTENSION;
 #endif
-}
-
-static void
-Invalidate(Datum arg pg_attribute_unused(), Oid relid)
-{
-	bool		known = relid == InvalidOid || PipeannAttachmentHasRelation(relid);
-
-	for (int i = 0; !known && attached != NULL && i < PIPEANN_MAX_RECORDS; i++)
-		known = attached->records[i].relid == relid;
-	if (known)
-		PipeannSweepOnInvalidation();
-}
-
-void
-PipeannCacheInit(void)
-{
-	bool		preload = process_shared_preload_libraries_in_progress;
-
-	DefineCustomIntVariable("pipeann.shared_memory",
-							"Sets the shared memory for codes and entry graphs of pipeann indexes.",
-							"Zero means that each backend keeps copies of its own. "
-							"Reserved at server start when pipeann is in shared_preload_libraries.",
-							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
-							preload ? PGC_POSTMASTER : PGC_SIGHUP,
-							GUC_UNIT_MB, NULL, NULL, NULL);
-	PipeannHotInit();
-	CacheRegisterRelcacheCallback(Invalidate, (Datum) 0);
-	if (preload)
-	{
-		prev_shmem_request_hook = shmem_request_hook;
-		shmem_request_hook = RequestSharedMemory;
-		prev_shmem_startup_hook = shmem_startup_hook;
-		shmem_startup_hook = StartUp;
-	}
 }

@@ -19,28 +19,6 @@
 static int	sweeps_due = 0;
 static TimestampTz invalidated_at = 0;
 
-/*
- * The cache that nobody uses and that was used longest ago, or NULL. Under
- * control->lock, exclusive, so that no reference can be taken meanwhile.
- */
-static PipeannRecord *
-FindVictim(PipeannControl *control)
-{
-	PipeannRecord *victim = NULL;
-
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
-	{
-		PipeannRecord *record = &control->records[i];
-
-		if (record->state == PIPEANN_RECORD_READY &&
-			pg_atomic_read_u32(&record->refcount) == 0 &&
-			(victim == NULL || pg_atomic_read_u64(&record->last_used) <
-			 pg_atomic_read_u64(&victim->last_used)))
-			victim = record;
-	}
-	return victim;
-}
-
 static uint64
 EvictablePages(PipeannControl *control)
 {
@@ -98,7 +76,7 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
 	{
 		PipeannRecord *victim;
 
-		while ((victim = FindVictim(control)) != NULL)
+		while ((victim = PipeannRegistryVictim(control)) != NULL)
 		{
 			newest = (TimestampTz) pg_atomic_read_u64(&victim->last_used);
 			freed += victim->pages;
@@ -115,28 +93,12 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
 }
 
 /*
- * Evict one cache for the sake of its record.
- */
-bool
-PipeannEvictRecord(PipeannControl *control)
-{
-	PipeannRecord *victim;
-
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	victim = FindVictim(control);
-	if (victim != NULL)
-		PipeannRecordFree(control, victim);
-	LWLockRelease(&control->lock);
-	return victim != NULL;
-}
-
-/*
  * For when pipeann.shared_memory has been set to zero.
  */
 void
 PipeannEvictAll(PipeannControl *control)
 {
-	while (PipeannEvictRecord(control))
+	while (PipeannRegistryEvict(control))
 		;
 }
 
@@ -233,36 +195,15 @@ PipeannSweepOnInvalidation(void)
 	invalidated_at = GetCurrentTimestamp();
 }
 
-static bool
-SweepIsDue(void)
+bool
+PipeannSweepIsDue(void)
 {
-	if (sweeps_due == 0)
-		return false;
-	return sweeps_due == 2 ||
-		TimestampDifferenceExceeds(invalidated_at, GetCurrentTimestamp(),
-								   SWEEP_AGAIN_MS);
-}
-
-/*
- * After an invalidation of a relation that has a cache: look now, and once
- * more when a commit that was under way has surely truncated the file.
- */
-void
-PipeannSweepIfDue(void)
-{
-	static uint64 frees_seen = 0;
-	PipeannControl *control = PipeannControlGet();
-	bool		due = SweepIsDue();
-	uint64		frees;
+	bool		due = sweeps_due == 2 ||
+		(sweeps_due == 1 &&
+		 TimestampDifferenceExceeds(invalidated_at, GetCurrentTimestamp(),
+									SWEEP_AGAIN_MS));
 
 	if (due)
-	{
 		sweeps_due--;
-		if (control != NULL)
-			PipeannSweepRecords(control);
-	}
-	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
-	if (due || frees != frees_seen)
-		PipeannAttachmentsClean(due);
-	frees_seen = frees;
+	return due;
 }

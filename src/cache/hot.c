@@ -32,7 +32,7 @@
 int			pipeann_hot_pages = 25;
 
 static inline pg_atomic_uint32 *
-KeptWord(const PipeannHot *hot, uint32 page)
+KeptWord(const PipeannPageUses *hot, uint32 page)
 {
 	return (pg_atomic_uint32 *) ((char *) hot + hot->kept) + page / 32;
 }
@@ -59,7 +59,7 @@ KeptWords(uint32 npages)
 static Size
 KeptOffset(uint32 npages)
 {
-	return MAXALIGN(add_size(offsetof(PipeannHot, counts), npages));
+	return MAXALIGN(add_size(offsetof(PipeannPageUses, counts), npages));
 }
 
 static Size
@@ -82,7 +82,7 @@ PipeannHotSize(const PipeannMeta *meta)
  * A record new to its cache has nothing kept, and epoch 0.
  */
 void
-PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta)
+PipeannHotInitTable(PipeannPageUses *hot, const PipeannMeta *meta)
 {
 	uint32		npages = CountedPages(meta);
 
@@ -96,11 +96,11 @@ PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta)
 	for (uint32 i = 0; i < KeptWords(npages); i++)
 		pg_atomic_init_u32(KeptWord(hot, i * 32), 0);
 	for (uint32 i = 0; i < npages; i++)
-		pg_atomic_init_u32(PipeannHotSeen(hot, i), 0);
+		pg_atomic_init_u32(PipeannPageSeen(hot, i), 0);
 }
 
 void
-PipeannHotAge(PipeannHot *hot, uint32 uses)
+PipeannHotAge(PipeannPageUses *hot, uint32 uses)
 {
 	uint64		before = pg_atomic_fetch_add_u64(&hot->uses, uses);
 	uint64		last = (before + uses) / USES_PER_HALVING;
@@ -110,14 +110,14 @@ PipeannHotAge(PipeannHot *hot, uint32 uses)
 }
 
 bool
-PipeannHotIsKept(const PipeannHot *hot, uint32 page)
+PipeannHotIsKept(const PipeannPageUses *hot, uint32 page)
 {
 	return page < hot->npages &&
 		(pg_atomic_read_u32(KeptWord(hot, page)) & KeptBit(page)) != 0;
 }
 
 int
-PipeannHotNextKept(PipeannHot *hot, uint32 *pages, int most)
+PipeannHotNextKept(PipeannPageUses *hot, uint32 *pages, int most)
 {
 	uint32		nwords = KeptWords(hot->npages);
 	int			n = 0;
@@ -243,7 +243,7 @@ AskForRoom(PipeannControl *control, PipeannRecord *own, uint32 blocks)
  * PostgreSQL's like the others then.
  */
 static void
-FollowEpoch(PipeannHot *hot, PipeannRecord *record)
+FollowEpoch(PipeannPageUses *hot, PipeannRecord *record)
 {
 	uint32		epoch = pg_atomic_read_u32(&record->hot_epoch);
 	uint32		old = pg_atomic_read_u32(&hot->epoch);
@@ -256,14 +256,14 @@ FollowEpoch(PipeannHot *hot, PipeannRecord *record)
 }
 
 static bool
-SetKept(PipeannHot *hot, uint32 page)
+SetKept(PipeannPageUses *hot, uint32 page)
 {
 	return (pg_atomic_fetch_or_u32(KeptWord(hot, page), KeptBit(page)) &
 			KeptBit(page)) == 0;
 }
 
 static bool
-ClearKept(PipeannHot *hot, uint32 page)
+ClearKept(PipeannPageUses *hot, uint32 page)
 {
 	return page < hot->npages &&
 		(pg_atomic_fetch_and_u32(KeptWord(hot, page), ~KeptBit(page)) &
@@ -343,14 +343,4 @@ PipeannHotHasSurplus(PipeannCache *cache)
 	if (pg_atomic_read_u32(&control->hot_blocks) > Limit())
 		return true;
 	return IsOverShare(control, own);
-}
-
-void
-PipeannHotInit(void)
-{
-	DefineCustomIntVariable("pipeann.hot_pages",
-							"Part of shared_buffers, in per cent, for index pages that searches want often.",
-							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
-							&pipeann_hot_pages, 25, 0, 90, PGC_SIGHUP, 0,
-							NULL, NULL, NULL);
 }

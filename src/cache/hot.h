@@ -13,75 +13,20 @@
 
 #include "cache/cache.h"
 
-#include "port/atomics.h"
-
 /* GUC: per cent of shared_buffers. */
 extern int	pipeann_hot_pages;
 
-typedef struct PipeannHot
-{
-	uint32		npages;			/* ordinals from 0 on that are counted */
-	pg_atomic_uint32 epoch;		/* the record's when kept was last empty */
-	pg_atomic_uint32 hand;		/* word of kept where the next search looks */
-	pg_atomic_uint64 uses;		/* counted so far */
-	Size		kept;			/* offset of a bit for each page */
-	Size		seen;			/* offset of a buffer number for each page */
-	uint8		counts[FLEXIBLE_ARRAY_MEMBER];
-} PipeannHot;
-
-/* Count a use of a page; returns how often it was used of late. */
-static inline uint8
-PipeannHotCount(PipeannHot *hot, uint32 page)
-{
-	uint8	   *count;
-
-	if (page >= hot->npages)
-		return 0;
-	count = &hot->counts[page];
-	if (*count < PG_UINT8_MAX)
-		(*count)++;
-	return *count;
-}
-
-static inline uint8
-PipeannHotGetCount(const PipeannHot *hot, uint32 page)
-{
-	return page < hot->npages ? hot->counts[page] : 0;
-}
-
-/* It was not wanted often enough to stay. */
-static inline void
-PipeannHotResetCount(PipeannHot *hot, uint32 page)
-{
-	if (page < hot->npages)
-		hot->counts[page] = 0;
-}
-
-/*
- * The buffer in which the page's first block was seen last, 0 for none, and
- * whether it was found to be sound there; NULL for pages not counted. It may hold
- * something else by now.
- */
-#define PIPEANN_SEEN_SOUND 0x80000000U
-
-static inline pg_atomic_uint32 *
-PipeannHotSeen(PipeannHot *hot, uint32 page)
-{
-	return page < hot->npages ?
-		(pg_atomic_uint32 *) ((char *) hot + hot->seen) + page : NULL;
-}
-
 /* Age the counts by so many uses. */
-extern void PipeannHotAge(PipeannHot *hot, uint32 uses);
+extern void PipeannHotAge(PipeannPageUses *hot, uint32 uses);
 
 /* Whether a page is one that was brought in and not given up since. */
-extern bool PipeannHotIsKept(const PipeannHot *hot, uint32 page);
+extern bool PipeannHotIsKept(const PipeannPageUses *hot, uint32 page);
 
 /*
  * The next pages that are kept, from where the last call of anybody stopped;
  * at most `most` of them. Looks at a bounded part of the table.
  */
-extern int	PipeannHotNextKept(PipeannHot *hot, uint32 *pages, int most);
+extern int	PipeannHotNextKept(PipeannPageUses *hot, uint32 *pages, int most);
 
 /* Keep a page of so many blocks, if the limit leaves room. */
 extern bool PipeannHotKeep(PipeannCache *cache, uint32 page, int blocks);
@@ -99,7 +44,5 @@ extern bool PipeannHotGiveUp(PipeannCache *cache, uint32 page, int blocks);
  */
 extern bool PipeannHotHasSurplus(PipeannCache *cache);
 
-/* Called by PipeannCacheInit: the GUC. */
-extern void PipeannHotInit(void);
 
 #endif							/* PIPEANN_HOT_H */

@@ -167,6 +167,37 @@ TryClaim(PipeannControl *control, PipeannAttachment *attachment, PipeannRecord *
 	return PIPEANN_CLAIM_LOAD;
 }
 
+PipeannRecord *
+PipeannRegistryVictim(PipeannControl *control)
+{
+	PipeannRecord *victim = NULL;
+
+	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	{
+		PipeannRecord *record = &control->records[i];
+
+		if (record->state == PIPEANN_RECORD_READY &&
+			pg_atomic_read_u32(&record->refcount) == 0 &&
+			(victim == NULL || pg_atomic_read_u64(&record->last_used) <
+			 pg_atomic_read_u64(&victim->last_used)))
+			victim = record;
+	}
+	return victim;
+}
+
+bool
+PipeannRegistryEvict(PipeannControl *control)
+{
+	PipeannRecord *victim;
+
+	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
+	victim = PipeannRegistryVictim(control);
+	if (victim != NULL)
+		PipeannRecordFree(control, victim);
+	LWLockRelease(&control->lock);
+	return victim != NULL;
+}
+
 static bool
 IsLoading(PipeannControl *control, PipeannRecord *record, uint64 generation)
 {
@@ -208,7 +239,7 @@ PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment, boo
 		if (wait != NULL)
 			WaitForLoader(control, wait, generation);
 		else if (claim != PIPEANN_CLAIM_NONE || !evict ||
-				 !PipeannEvictRecord(control))
+				 !PipeannRegistryEvict(control))
 			return claim;
 	}
 }
@@ -391,4 +422,14 @@ PipeannRegistryEndTurn(PipeannAttachment *attachment)
 	attachment->busy = false;
 	pg_atomic_exchange_u32(&attachment->record->busy, 0);
 	ConditionVariableBroadcast(&attachment->record->changed);
+}
+
+bool
+PipeannRegistryHasRelation(PipeannControl *control, Oid relid)
+{
+	bool		has = false;
+
+	for (int i = 0; control != NULL && i < PIPEANN_MAX_RECORDS && !has; i++)
+		has = control->records[i].relid == relid;
+	return has;
 }

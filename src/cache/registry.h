@@ -246,6 +246,10 @@ typedef enum PipeannArenaResult
 } PipeannArenaResult;
 
 /* control.c */
+
+/* The control struct, made if it is not there. Under AddinShmemInitLock. */
+extern PipeannControl *PipeannControlFindOrMake(void);
+extern void PipeannControlAttach(PipeannControl *control);
 extern PipeannControl *PipeannControlAttached(void);	/* if it is already */
 extern PipeannControl *PipeannControlGet(void); /* NULL: not to be had */
 extern uint32 PipeannWaitEvent(void);
@@ -295,15 +299,27 @@ extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
 extern void PipeannRecordFree(PipeannControl *control,
 							  PipeannRecord *record);
 
+/*
+ * The cache that nobody uses and that was used longest ago, or NULL. Under
+ * control->lock, exclusive, so that no reference can be taken meanwhile.
+ */
+extern PipeannRecord *PipeannRegistryVictim(PipeannControl *control);
+
+/* Evict it, for the sake of its record. False if there is none. */
+extern bool PipeannRegistryEvict(PipeannControl *control);
+
+/* Whether a record may be of this relation: looks without a lock. */
+extern bool PipeannRegistryHasRelation(PipeannControl *control, Oid relid);
+
 /* evict.c */
 extern bool PipeannMakeRoom(PipeannControl *control, uint32 pages,
 							PipeannArenaResult why);
-extern bool PipeannEvictRecord(PipeannControl *control);
 extern void PipeannEvictAll(PipeannControl *control);
 extern bool PipeannFileIsGone(const PipeannFile *file, int backend);
 extern void PipeannSweepRecords(PipeannControl *control);
+/* Files are to be looked at now, and a little later; whether that is due. */
 extern void PipeannSweepOnInvalidation(void);
-extern void PipeannSweepIfDue(void);
+extern bool PipeannSweepIsDue(void);
 
 /* load.c */
 extern uint32 PipeannMetaIds(const PipeannMeta *meta);
@@ -322,14 +338,25 @@ extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 
 /* attachment.c */
 extern PipeannAttachment *PipeannAttachmentFind(Relation index);
-extern PipeannAttachment *PipeannAttachmentMake(Relation index, const PipeannMeta *meta,
-									bool shared, bool evict);
 extern void PipeannAttachmentList(PipeannAttachment *attachment);
 extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
 extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
 extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
 extern void PipeannAttachmentsClean(bool check_files);
 extern bool PipeannAttachmentHasRelation(Oid relid);
+extern PipeannAttachmentKey PipeannAttachmentKeyOf(Relation index);
+extern void PipeannAttachmentAdd(PipeannAttachment *attachment);
+
+/* No handle is in use. */
+extern void PipeannAttachmentFree(PipeannAttachment *attachment);
+
+/* Look for files that are gone if that is due, and for caches that are. */
+extern void PipeannSweepIfDue(void);
+
+/* attach.c */
+extern PipeannAttachment *PipeannAttachmentMake(Relation index,
+												const PipeannMeta *meta,
+												bool shared, bool evict);
 
 /* killed.c */
 extern uint32 PipeannKillCount(const PipeannMeta *meta);
@@ -337,7 +364,8 @@ extern void PipeannKillInit(PipeannCacheHeader *header, uint32 count);
 
 /* hot.c */
 extern Size PipeannHotSize(const PipeannMeta *meta);
-extern void PipeannHotInitTable(PipeannHot *hot, const PipeannMeta *meta);
+extern void PipeannHotInitTable(PipeannPageUses *uses,
+								const PipeannMeta *meta);
 extern void PipeannHotForget(PipeannControl *control, PipeannRecord *record);
 
 /* mapping.c */

@@ -13,9 +13,9 @@
 
 #include "base/base.h"
 
+#include "io/page_uses.h"
 #include "storage/storage.h"
 #include "storage/page_source.h"
-#include "cache/cache.h"
 
 typedef enum PipeannIoMethod
 {
@@ -53,27 +53,17 @@ extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											PipeannCounters *counters);
 extern void PipeannSourceClose(PipeannPageSource *source);
 
-/*
- * Count the pages asked for, so that those that searches want often come to
- * stay in shared_buffers (hot.c). The cache must outlive the source.
- */
-extern void PipeannSourceKeepHot(PipeannPageSource *source,
-								 PipeannCache *cache);
+/* Whether a block is in shared_buffers. */
+extern bool PipeannIsResident(Relation index, BlockNumber blkno);
+
+/* Let a block's buffer be the next to be used for something else. */
+extern void PipeannEvictResident(Relation index, BlockNumber blkno);
 
 /*
- * When the search is over and its rows are returned: bring in a page or two of
- * those counted, if that pays. May read, and raise errors.
+ * The uses of pages by the source's search. A table that is set there must outlive
+ * the source.
  */
-extern void PipeannSourceFinish(PipeannPageSource *source);
-
-/* Read a graph page into shared_buffers. The cache may be NULL. */
-extern void PipeannBringIn(Relation index, const PipeannLayout *layout,
-						   const PipeannExtentMap *map, PipeannCache *cache,
-						   uint32 page);
-
-/* Pages of an index that were brought in so and are resident. */
-extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
-								   const PipeannCache *cache);
+extern PipeannSearchUses *PipeannSourceUses(PipeannPageSource *source);
 
 /*
  * The number of graph pages that exist in the file right now: min of what the

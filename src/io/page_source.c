@@ -14,7 +14,6 @@
 #include "executor/instrument.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
-#include "cache/hot.h"
 
 #define SEGMENT_BLOCKS ((BlockNumber) RELSEG_SIZE)
 
@@ -26,7 +25,7 @@ typedef struct Source
 	const PipeannExtentMap *map;
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* all that the search holds */
-	PipeannHotUses uses;
+	PipeannSearchUses uses;
 	bool		closed;
 	MemoryContextCallback callback;
 } Source;
@@ -63,8 +62,8 @@ BlockBit(int block)
 static inline pg_atomic_uint32 *
 Seen(Source *source, uint32 page)
 {
-	return source->uses.cache == NULL ? NULL :
-		PipeannHotSeen(source->uses.cache->hot, page);
+	return source->uses.table == NULL ? NULL :
+		PipeannPageSeen(source->uses.table, page);
 }
 
 static inline char *
@@ -161,7 +160,7 @@ FinishHit(Source *source, PipeannBufferedFrame *frame)
 	int			slot = frame->frame.slot;
 
 	source->source.counters->page_hits++;
-	PipeannHotUse(&source->uses, frame->frame.page, true);
+	PipeannPageUse(&source->uses, frame->frame.page, true);
 	(void) MakeReady(source, frame, true);
 	frame->frame.slot = slot;
 	return &frame->frame;
@@ -312,7 +311,7 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 	if (!QueueRead(source, frame))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);
-	PipeannHotUse(&source->uses, page, false);
+	PipeannPageUse(&source->uses, page, false);
 	frame->frame.hit = false;
 	frame->frame.nodes = NULL;
 	frame->frame.state = PIPEANN_FRAME_IN_FLIGHT;
@@ -456,21 +455,10 @@ PipeannSourceClose(PipeannPageSource *source)
 	CloseSource(source);
 }
 
-void
-PipeannSourceKeepHot(PipeannPageSource *source, PipeannCache *cache)
+PipeannSearchUses *
+PipeannSourceUses(PipeannPageSource *source)
 {
-	if (cache != NULL && cache->hot != NULL)
-		((Source *) source)->uses.cache = cache;
-}
-
-void
-PipeannSourceFinish(PipeannPageSource *self)
-{
-	Source	   *source = (Source *) self;
-
-	if (source->uses.cache != NULL)
-		PipeannHotBringIn(source->index, source->layout, source->map,
-						 &source->uses);
+	return &((Source *) source)->uses;
 }
 
 /* Extents are filled in order, but need not stand in order in the file. */

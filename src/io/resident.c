@@ -9,7 +9,6 @@
 
 #include "executor/instrument.h"
 #include "pgstat.h"
-#include "cache/hot.h"
 #include "storage/buf_internals.h"
 
 #if PG_VERSION_NUM >= 160000

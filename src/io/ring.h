@@ -163,7 +163,7 @@ extern void PipeannFrameTrim(void);
 /* How a block was found in shared_buffers. */
 typedef struct PipeannResident
 {
-	pg_atomic_uint32 *seen;		/* where it was seen last (cache/hot.h), or NULL */
+	pg_atomic_uint32 *seen;		/* where it was seen last (PipeannPageSeen()), or NULL */
 	Buffer		buffer;			/* where it is */
 	bool		sound;			/* was found to be sound there before */
 } PipeannResident;
@@ -185,34 +185,8 @@ extern void PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset,
 /* A block that was copied has been verified. */
 extern void PipeannNoteSound(const PipeannResident *resident);
 
-/* The same without the copy. */
-extern bool PipeannIsResident(Relation index, BlockNumber blkno);
-
 /* Copy a block read through ReadBuffer, verified. True if it was resident. */
 extern bool PipeannCopyThroughBuffer(Relation index, BlockNumber blkno,
 									 char *dst);
-
-/* Let a block's buffer be the next to be used for something else. */
-extern void PipeannEvictResident(Relation index, BlockNumber blkno);
-
-/* hot.c */
-
-/* Pages that one search may bring in. */
-#define PIPEANN_HOT_PER_SEARCH 2
-
-/* Uses of pages by one search, and the most wanted of those that it read. */
-typedef struct PipeannHotUses
-{
-	PipeannCache *cache;		/* NULL: not counted */
-	uint32		count;
-	int			nwanted;
-	uint32		pages[PIPEANN_HOT_PER_SEARCH];
-	uint8		counts[PIPEANN_HOT_PER_SEARCH];
-} PipeannHotUses;
-
-extern void PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit);
-extern void PipeannHotBringIn(Relation index, const PipeannLayout *layout,
-							 const PipeannExtentMap *map,
-							 PipeannHotUses *uses);
 
 #endif							/* PIPEANN_IO_RING_H */

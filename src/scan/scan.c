@@ -101,6 +101,17 @@ ResetScan(PipeannScan *state)
 	state->chain.next = PIPEANN_INVALID_ID;
 }
 
+/*
+ * The search is over: pages that it and others want often come to stay.
+ */
+static void
+BringInPages(PipeannScan *state)
+{
+	PipeannCacheBringIn(state->view.index, &state->view.meta.layout,
+						state->view.map, state->view.cache,
+						PipeannSourceUses(state->source));
+}
+
 void
 pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
@@ -110,7 +121,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	(void) nkeys;
 	(void) norderbys;
 	if (state->started)
-		PipeannSourceFinish(state->source);
+		BringInPages(state);
 	ResetScan(state);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
@@ -195,7 +206,8 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->wide = NULL;
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
-	PipeannSourceKeepHot(state->source, state->view.cache);
+	PipeannCacheCountUses(state->view.cache,
+						  PipeannSourceUses(state->source));
 	params.mode = pipeann_search_mode;
 	params.ef = pipeann_ef_search;
 	params.min_list = MinList();
@@ -459,7 +471,7 @@ pipeannendscan(IndexScanDesc scan)
 		PipeannLastCounters = state->counters;
 		PipeannLastMode = state->mode;
 		PipeannStatsAdd(scan->indexRelation, &state->counters);
-		PipeannSourceFinish(state->source);
+		BringInPages(state);
 	}
 	MemoryContextDelete(state->context);
 	pfree(state);

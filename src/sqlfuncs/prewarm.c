@@ -13,7 +13,6 @@
 #include "fmgr.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "cache/hot.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(pipeann_prewarm);
@@ -81,7 +80,7 @@ RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 		return false;
 	for (uint32 i = 0; i < ranking->npages; i++)
 	{
-		ranking->ranks[i].weight = PipeannHotGetCount(view->cache->hot, i);
+		ranking->ranks[i].weight = PipeannPageGetCount(view->cache->hot, i);
 		known += ranking->ranks[i].weight > 0;
 	}
 	if (known >= room)

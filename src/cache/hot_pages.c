@@ -10,11 +10,8 @@
  * leaves is taken, a page comes in only for one that is wanted clearly less,
  * and takes its buffer: it costs nobody else one.
  */
-#include "io/ring.h"
 #include "cache/hot.h"
-
-/* A page is wanted often if it was wanted before. */
-#define FEWEST_USES 2
+#include "io/io.h"
 
 /* Of so many pages that are kept the least wanted makes room. */
 #define SAMPLE 8
@@ -23,40 +20,12 @@
 #define GIVE_UP 32
 
 void
-PipeannHotUse(PipeannHotUses *uses, uint32 page, bool hit)
-{
-	uint8		count;
-	int			at;
-
-	if (uses->cache == NULL || pipeann_hot_pages == 0)
-		return;
-	count = PipeannHotCount(uses->cache->hot, page);
-	uses->count++;
-	if (hit || count < FEWEST_USES)
-		return;
-
-	/* sorted, most wanted first */
-	at = uses->nwanted;
-	if (at < PIPEANN_HOT_PER_SEARCH)
-		uses->nwanted++;
-	else if (count <= uses->counts[--at])
-		return;
-	for (; at > 0 && uses->counts[at - 1] < count; at--)
-	{
-		uses->pages[at] = uses->pages[at - 1];
-		uses->counts[at] = uses->counts[at - 1];
-	}
-	uses->pages[at] = page;
-	uses->counts[at] = count;
-}
-
-void
 PipeannBringIn(Relation index, const PipeannLayout *layout,
 			   const PipeannExtentMap *map, PipeannCache *cache, uint32 page)
 {
 	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
 	pg_atomic_uint32 *seen = cache == NULL || cache->hot == NULL ? NULL :
-		PipeannHotSeen(cache->hot, page);
+		PipeannPageSeen(cache->hot, page);
 
 	for (int i = 0; i < layout->node_pages; i++)
 	{
@@ -94,7 +63,7 @@ TakePlace(Relation index, const PipeannLayout *layout,
 		  const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
 		  uint8 count, uint32 *out)
 {
-	PipeannHot *hot = cache->hot;
+	PipeannPageUses *hot = cache->hot;
 	uint32		kept[SAMPLE];
 	int			n = PipeannHotNextKept(hot, kept, SAMPLE);
 	uint32		least = PIPEANN_INVALID_ID;
@@ -109,10 +78,10 @@ TakePlace(Relation index, const PipeannLayout *layout,
 			break;
 		}
 		if (least == PIPEANN_INVALID_ID ||
-			PipeannHotGetCount(hot, kept[i]) < PipeannHotGetCount(hot, least))
+			PipeannPageGetCount(hot, kept[i]) < PipeannPageGetCount(hot, least))
 			least = kept[i];
 		if (i == n - 1 &&
-			!IsClearlyMore(count, PipeannHotGetCount(hot, least)))
+			!IsClearlyMore(count, PipeannPageGetCount(hot, least)))
 			return false;
 	}
 	*out = least;
@@ -134,7 +103,7 @@ Consider(Relation index, const PipeannLayout *layout,
 
 	if (PipeannHotGiveUp(cache, page, blocks))
 	{
-		PipeannHotResetCount(cache->hot, page);
+		PipeannPageResetCount(cache->hot, page);
 		return;
 	}
 	if (!PipeannHotKeep(cache, page, blocks) &&
@@ -168,11 +137,21 @@ GiveUp(Relation index, const PipeannLayout *layout,
 }
 
 void
-PipeannHotBringIn(Relation index, const PipeannLayout *layout,
-				 const PipeannExtentMap *map, PipeannHotUses *uses)
+PipeannCacheCountUses(PipeannCache *cache, PipeannSearchUses *uses)
 {
-	PipeannCache *cache = uses->cache;
+	if (cache == NULL || cache->hot == NULL)
+		return;
+	uses->table = cache->hot;
+	uses->counting = pipeann_hot_pages > 0;
+}
 
+void
+PipeannCacheBringIn(Relation index, const PipeannLayout *layout,
+					const PipeannExtentMap *map, PipeannCache *cache,
+					PipeannSearchUses *uses)
+{
+	if (uses->table == NULL || cache == NULL || uses->table != cache->hot)
+		return;
 	PipeannHotAge(cache->hot, uses->count);
 	if (PipeannHotHasSurplus(cache))
 		GiveUp(index, layout, map, cache);

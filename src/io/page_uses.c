@@ -1,0 +1,36 @@
+/*
+ * page_uses.c
+ *		What a search would like to find in shared_buffers the next time.
+ */
+#include "io/page_uses.h"
+
+/* A page is wanted often if it was wanted before. */
+#define FEWEST_USES 2
+
+void
+PipeannPageUse(PipeannSearchUses *uses, uint32 page, bool hit)
+{
+	uint8		count;
+	int			at;
+
+	if (!uses->counting)
+		return;
+	count = PipeannPageCount(uses->table, page);
+	uses->count++;
+	if (hit || count < FEWEST_USES)
+		return;
+
+	/* sorted, most wanted first */
+	at = uses->nwanted;
+	if (at < PIPEANN_HOT_PER_SEARCH)
+		uses->nwanted++;
+	else if (count <= uses->counts[--at])
+		return;
+	for (; at > 0 && uses->counts[at - 1] < count; at--)
+	{
+		uses->pages[at] = uses->pages[at - 1];
+		uses->counts[at] = uses->counts[at - 1];
+	}
+	uses->pages[at] = page;
+	uses->counts[at] = count;
+}
