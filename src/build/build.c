@@ -12,8 +12,6 @@
 #include "access/tableam.h"
 #include "access/xloginsert.h"
 #include "build/build.h"
-#include "build/degree.h"
-#include "build/write.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "miscadmin.h"

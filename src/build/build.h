@@ -6,7 +6,8 @@
 #ifndef PIPEANN_BUILD_H
 #define PIPEANN_BUILD_H
 
-#include "build/collect.h"
+#include "base/base.h"
+
 #include "graph/graph.h"
 #include "index/index.h"
 #include "nodes/execnodes.h"
@@ -25,7 +26,84 @@ extern IndexBuildResult *pipeannbuild(Relation heap, Relation index,
 									  IndexInfo *index_info);
 extern void pipeannbuildempty(Relation index);
 
-/* build/codes.c: making and writing codes, for build and retrain/retrain.c */
+/* ---------- collect.c: rows in memory, equal vectors once ---------- */
+
+typedef struct PipeannDuplicate
+{
+	ItemPointerData tid;
+	uint32		next;			/* in dups[], or PIPEANN_INVALID_ID */
+} PipeannDuplicate;
+
+typedef struct PipeannCollection
+{
+	int			dim;
+	PipeannMetric metric;
+	bool		auto_storage;	/* storage may still become wider */
+	PipeannStorage storage;
+	bool		unfit;			/* halves are not for all vectors seen */
+	bool		lost;			/* but others were rounded to them */
+	bool		few_twins;		/* too many that halves do not tell apart are
+								 * a reason, too */
+	Size		stride;
+	float		min;			/* of all elements seen (auto_storage) */
+	float		max;
+
+	uint32		n;				/* distinct vectors */
+	uint32		size;
+	char	   *data;			/* [size] of stride bytes */
+	PipeannRounding *roundings;	/* [size] of halves, else NULL */
+	double	   *norms;			/* [size] */
+	double		max_norm;
+	ItemPointerData *tids;		/* [size] each one's first row */
+	uint32	   *dup_heads;		/* [size] its other rows, in dups[] */
+
+	PipeannDuplicate *dups;
+	uint32		ndups;
+	uint32		dups_size;
+
+	uint32	   *table;			/* hash of equal vectors: numbers, or INVALID */
+	uint32		table_mask;
+	char	   *scratch;		/* one vector as stored */
+
+	bool		noticed;		/* said that memory is over the limit */
+} PipeannCollection;
+
+/*
+ * storage may be PIPEANN_STORAGE_AUTO: bytes if they hold all vectors, else halves
+ * if those may be taken and will do for all, else floats.
+ */
+extern void PipeannCollectionInit(PipeannCollection *c, int dim,
+								  PipeannMetric metric,
+								  PipeannStorage storage, bool halves);
+
+/*
+ * Add a row; returns the number of its vector. known is what a vector that is
+ * rounded already has lost, else NULL. Nothing more is added once c->lost.
+ */
+extern uint32 PipeannCollectionAdd(PipeannCollection *c, const float *x,
+								   double norm, const PipeannRounding *known,
+								   const ItemPointerData *tid);
+
+/* Add a row of vector i. */
+extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
+									const ItemPointerData *tid);
+
+/* Bytes in use. */
+extern Size PipeannCollectionMemory(const PipeannCollection *c);
+
+/* The vectors as the graph sees them; aux is allocated. */
+extern void PipeannCollectionVectors(const PipeannCollection *c,
+									 PipeannVectors *vectors);
+
+/* Rows of vector i beyond its first. */
+extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
+
+/* When all rows are in: free the hash table, choose the storage. */
+extern void PipeannCollectionFinish(PipeannCollection *c);
+
+extern void PipeannCollectionFree(PipeannCollection *c);
+
+/* ---------- codes.c: making and writing codes ---------- */
 
 /* The nodes of an index, by number here and by id there. */
 typedef struct PipeannNodes
@@ -112,5 +190,65 @@ extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
 extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 							   const PipeannExtentMap *map,
 							   const PipeannNodes *nodes);
+
+/* ---------- write.c: nodes to pages ---------- */
+
+/* The metapage of an index without rows, from its options but for m. */
+extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
+							PipeannStorage storage, int m);
+
+/*
+ * Give nodes their ids: order[] as PipeannGraphPack() gives it, position p is
+ * slot p % fill of page p / fill. Sets nodes->id_of_node, node_of_id, ids.
+ */
+extern void PipeannAssignIds(const PipeannLayout *l, int fill,
+							 PipeannNodes *nodes, const uint32 *order,
+							 uint32 ids);
+
+/* Pages that overflow slots take. */
+extern uint64 PipeannExtPages(const PipeannLayout *l,
+							  const PipeannCollection *c);
+
+/* Give a kind the extents for so many graph pages, inside a metapage update. */
+extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
+									 PipeannKind kind, const PipeannLayout *l,
+									 uint64 pages);
+
+/*
+ * Write nodes that have ids to the first node_pages graph pages of a kind of
+ * extents, and overflow slots to those behind them. graph is NULL for nodes
+ * without edges; its lists get spanning-tree edges first. Not WAL-logged.
+ */
+extern void PipeannWriteGraph(Relation index, const PipeannLayout *l,
+							  const PipeannExtentMap *map, PipeannKind kind,
+							  const PipeannCollection *c,
+							  const PipeannNodes *nodes, PipeannGraph *graph,
+							  uint32 node_pages);
+
+/*
+ * Write all nodes of a build in this order, with the layout's fill. Sets
+ * nodes->id_of_node, node_of_id, ids, and meta's counts. Not WAL-logged, but
+ * for the extent map.
+ */
+extern void PipeannWriteNodes(Relation index, PipeannMeta *meta,
+							  const PipeannCollection *c, PipeannNodes *nodes,
+							  PipeannGraph *graph, const uint32 *order);
+
+/* Write block 0. Not WAL-logged. */
+extern void PipeannWriteMeta(Relation index, const PipeannMeta *meta);
+
+/* ---------- degree.c: m = 0, by a profile of the machine ---------- */
+
+/*
+ * Choose m for the vectors collected from a table, at most max_m; base has the
+ * layout's other options. Says why in *degree. The default m, or max_m if that
+ * is less, where the machine cannot be profiled.
+ */
+extern int	PipeannChooseM(Relation heap, const PipeannCollection *c,
+						   const PipeannLayout *base, int max_m,
+						   PipeannDegree *degree);
+
+/* The reason in words. Palloc'd. */
+extern char *PipeannDegreeText(const PipeannMeta *meta);
 
 #endif							/* PIPEANN_BUILD_H */

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-#include "build/collect.h"
+#include "build/build.h"
 #include "common/hashfn.h"
 #include "distance/distance.h"
 

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-#include "build/degree.h"
+#include "build/build.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "portability/instr_time.h"

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "build/write.h"
+#include "build/build.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
 #include "pgstat.h"

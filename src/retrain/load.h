@@ -6,7 +6,6 @@
 #define PIPEANN_LOAD_H
 
 #include "build/build.h"
-#include "build/collect.h"
 
 /* Nodes have numbers here; ids are those of the index as it was read. */
 typedef struct PipeannLoadedGraph

@@ -23,7 +23,7 @@
 #include "retrain/load.h"
 #include "retrain/retrain.h"
 #include "base/pause.h"
-#include "build/write.h"
+#include "build/build.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"

@@ -6,7 +6,7 @@
 
 #include "access/relation.h"
 #include "scan/scan.h"
-#include "build/degree.h"
+#include "build/build.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "io/io.h"
