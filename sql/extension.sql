@@ -145,6 +145,10 @@ SET pipeann.iterative_scan = on;
 SET pipeann.max_scan_tuples = 0;
 SET pipeann.scan_mem_multiplier = 0;
 SET pipeann.scan_mem_multiplier = 1001;
+-- for comparisons, and in no list
+SHOW pipeann.search_mode;
+SHOW pipeann.pipeline_width;
+SHOW pipeann.disable;
 SET pipeann.search_mode = 'greedy';
 SET pipeann.pipeline_width = -1;
 SET pipeann.io_method = 'aio';
@@ -165,9 +169,13 @@ DROP FUNCTION searching();
 SET pipeann.ef_search = 11;
 EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
 RESET pipeann.ef_search;
-SET pipeann.enable_pipelining = off;
-EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
-RESET pipeann.enable_pipelining;
+SET pipeann.disable = page_mates, Node_Hits;
+SHOW pipeann.disable;
+SET pipeann.disable = page_mates, patience;
+SET pipeann.disable = 'page_mates,';
+SHOW pipeann.disable;
+SET pipeann.disable = '';
+RESET pipeann.disable;
 
 -- objects of the same names in front of pgvector's are not taken for them
 BEGIN;

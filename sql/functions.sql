@@ -59,7 +59,7 @@ SELECT pipeann_prewarm('t');
 SELECT pipeann_prewarm(NULL);
 
 -- pipeann_last_search: with all pages in memory nothing is read
-SET pipeann.enable_adaptive_stop = off;
+SET pipeann.disable = early_termination;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT mode, nodes_explored >= 100 AS explored, code_distances > nodes_explored AS code_distances,
 	exact_distances >= nodes_explored AS exact_distances, page_hits > 0 AS hits, page_reads, peak_in_flight,
@@ -88,7 +88,7 @@ SELECT count(*) FROM (VALUES (1), (2), (3)) q (i)
 	CROSS JOIN LATERAL (SELECT t.id FROM t ORDER BY t.val <-> (:'query'::vector + array_fill(i * 0.01, ARRAY[8])::vector) LIMIT 5) n;
 SELECT nodes_explored >= 300 AS explored FROM pipeann_last_search();
 -- with all pages in memory it explores its list, which takes as long
-RESET pipeann.enable_adaptive_stop;
+RESET pipeann.disable;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT nodes_explored >= 100 AS explored FROM pipeann_last_search();
 -- where they are read it ends early when no more than ten rows are wanted
@@ -100,10 +100,10 @@ SELECT page_hits + page_reads AS pages, page_reads >= 5 AS reads FROM pipeann_la
 SELECT :'reads' AS reads;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 11) s;
 SELECT page_hits + page_reads > :pages AS more_than_for_one_row FROM pipeann_last_search();
-SET pipeann.enable_adaptive_stop = off;
+SET pipeann.disable = early_termination;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT page_hits + page_reads > :pages AS more_than_for_one_row FROM pipeann_last_search();
-RESET pipeann.enable_adaptive_stop;
+RESET pipeann.disable;
 -- also when it must not go on after its list
 SET pipeann.iterative_scan = off;
 SELECT count(*) >= 100 AS whole_list FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1000) s;

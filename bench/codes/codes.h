@@ -11,38 +11,10 @@
 #ifndef PIPEANN_BENCH_CODES_H
 #define PIPEANN_BENCH_CODES_H
 
-#include "base/base.h"
-
-#include "graph/graph.h"
 #include "distance/distance.h"
-#include "search/search.h"
+#include "memory_index.h"
 
 #define CODES_K 10
-
-typedef struct Index
-{
-	PipeannLayout layout;
-	PipeannVectors vectors;
-	PipeannGraph *graph;
-	uint32	   *order;			/* node at a place */
-	uint32	   *id_of;			/* of a node */
-	uint32		pages;
-	uint32		ids;
-	Size		page_size;
-	char	   *data;
-	uint32	   *codes;			/* [ids]: the id itself */
-	uint8	   *chunks[1];
-	PipeannCodes known;
-} Index;
-
-static inline PipeannSlot *
-CodesSlot(const Index *index, uint32 id)
-{
-	const PipeannLayout *l = &index->layout;
-
-	return PipeannSlotAt(l, index->data + PipeannIdPage(l, id) *
-						 index->page_size, PipeannIdSlot(l, id));
-}
 
 /* The code being measured, and the query being searched. */
 typedef struct Coded

@@ -8,6 +8,10 @@
 #define MAX_FRAMES 4096
 #define MAX_IN_FLIGHT 64
 
+/* Candidates come by edges alone, and their order from codes alone. */
+#define WITHOUT \
+	(PIPEANN_ALL_IDEAS & ~(PIPEANN_READ_PER_STEP | PIPEANN_DYNAMIC_WIDTH))
+
 typedef struct MemoryFrame
 {
 	PipeannFrame frame;
@@ -98,12 +102,13 @@ CodesSearchEngine(const Index *index, const float *query, int mode, int width,
 	memory->source.release = Release;
 	memory->source.max_in_flight = MAX_IN_FLIGHT;
 	memory->source.counters = &memory->counters;
-	params.mode = mode;
+	params.policy = PipeannPolicies[mode];
+	params.disabled = WITHOUT;
 	params.ef = ef;
 	params.width = width;
 	params.max_pages = MAX_FRAMES;
 	search = PipeannSearchCreate();
-	PipeannSearchBegin(search, &index->layout, &index->known, &memory->source,
+	PipeannSearchBegin(search, &index->layout, &index->codes, &memory->source,
 					   query, &params);
 	PipeannSearchRun(search);
 	found->reads = memory->counters.page_reads;

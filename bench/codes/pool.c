@@ -35,7 +35,7 @@ static float
 ExactOf(const Pooled *e, uint32 id)
 {
 	const PipeannLayout *l = &e->index->layout;
-	const PipeannSlot *slot = CodesSlot(e->index, id);
+	const PipeannSlot *slot = IndexSlot(e->index, id);
 
 	return PipeannExactDistance(l, e->query, PipeannSlotVector(l, slot),
 								l->storage, slot->aux);
@@ -143,7 +143,7 @@ CodesSearchPool(const Index *index, const float *query, int ef,
 {
 	const PipeannLayout *l = &index->layout;
 	Pooled		e;
-	uint32		n = index->known.entry_count;
+	uint32		n = index->codes.entry_count;
 	Item	   *entries = palloc(n * sizeof(Item));
 	int			at;
 
@@ -161,7 +161,7 @@ CodesSearchPool(const Index *index, const float *query, int ef,
 	e.results = palloc((Size) index->ids * sizeof(Item));
 	for (uint32 i = 0; i < n; i++)
 	{
-		entries[i].id = index->known.entry_ids[i];
+		entries[i].id = index->codes.entry_ids[i];
 		entries[i].dist = CodesDistance(entries[i].id);
 	}
 	qsort(entries, n, sizeof(Item), CompareItems);
@@ -187,7 +187,7 @@ CodesSearchPool(const Index *index, const float *query, int ef,
 		}
 		e.pool[at].explored = true;
 		found->explored++;
-		slot = CodesSlot(index, id);
+		slot = IndexSlot(index, id);
 		for (int i = 0; i < slot->degree; i++)
 			Consider(&e, slot->neighbors[i]);
 	}

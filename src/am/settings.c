@@ -7,17 +7,10 @@
 #include <limits.h>
 
 #include "am/am.h"
-#include "scan/rows.h"
 #include "io/io.h"
+#include "scan/scan.h"
 #include "utils/guc.h"
-
-int			pipeann_ef_search;
-int			pipeann_iterative_scan;
-int			pipeann_max_scan_tuples;
-double		pipeann_scan_mem_multiplier;
-int			pipeann_search_mode;
-int			pipeann_pipeline_width;
-int			pipeann_prefetch_rows;
+#include "utils/varlena.h"
 
 static const struct config_enum_entry iterative_scan_values[] = {
 	{"off", PIPEANN_ITERATIVE_OFF, false},
@@ -41,78 +34,138 @@ static const struct config_enum_entry io_method_values[] = {
 	{NULL, 0, false}
 };
 
-const char *
-PipeannSearchModeName(int mode)
-{
-	const struct config_enum_entry *entry = search_mode_values;
+/* What comparisons need and users do not is hidden. */
+#define HIDDEN (GUC_NO_SHOW_ALL | GUC_EXPLAIN)
 
-	while (entry->name != NULL && entry->val != mode)
-		entry++;
-	return entry->name;
-}
-
-/*
- * Ideas of the search modes, to be switched off when they are measured.
- */
+/* Ideas of the search that can be left out when they are measured. */
 static const struct
 {
 	const char *name;
-	const char *what;
 	uint32		bit;
-}			switches[] = {
-	{"pipeann.enable_pipelining",
-		"Lets pipe read ahead of what is explored; without it, it reads in rounds.",
-	PIPEANN_PIPELINING},
-	{"pipeann.enable_read_per_step",
-		"Lets pipe issue one read for each node explored, rather than as many as there is room for.",
-	PIPEANN_READ_PER_STEP},
-	{"pipeann.enable_dynamic_width",
-		"Lets pipe have more reads in flight while few of them are wasted.",
-	PIPEANN_DYNAMIC_WIDTH},
-	{"pipeann.enable_memory_first",
-		"Lets look_ahead explore what is in memory before better candidates that must be read, at first.",
-	PIPEANN_MEMORY_FIRST},
-	{"pipeann.enable_convergence_burst",
-		"Lets look_ahead read many candidates at once when it converges.",
-	PIPEANN_CONVERGENCE_BURST},
-	{"pipeann.enable_overflow_pool",
-		"Lets look_ahead keep a longer pool, whose candidates in memory it explores while it waits.",
-	PIPEANN_OVERFLOW_POOL},
-	{"pipeann.enable_page_seeds",
-		"Lets a search that reads begin with all nodes of the entry graph's pages.",
-	PIPEANN_PAGE_SEEDS},
-	{"pipeann.enable_page_mates",
-		"Lets all nodes of a page that was read be candidates.",
-	PIPEANN_PAGE_MATES},
-	{"pipeann.enable_adaptive_stop",
-		"Lets a search end when its ten nearest rows are unlikely to change, and go on longer while they are not.",
-	PIPEANN_ADAPTIVE_STOP},
-	{"pipeann.enable_node_hits",
-		"Lets a search that reads nothing take the nodes that it explores from their pages, and leave their page-mates.",
-	PIPEANN_NODE_HITS},
+}			ideas[] = {
+	{"read_per_step", PIPEANN_READ_PER_STEP},
+	{"dynamic_width", PIPEANN_DYNAMIC_WIDTH},
+	{"memory_first", PIPEANN_MEMORY_FIRST},
+	{"convergence_burst", PIPEANN_CONVERGENCE_BURST},
+	{"overflow_pool", PIPEANN_OVERFLOW_POOL},
+	{"entry_pages", PIPEANN_ENTRY_PAGES},
+	{"page_mates", PIPEANN_PAGE_MATES},
+	{"early_termination", PIPEANN_EARLY_TERMINATION},
+	{"node_hits", PIPEANN_NODE_HITS}
 };
 
-static bool switches_on[lengthof(switches)];
+static char *disable;			/* the setting's text */
 
-uint32
-PipeannSwitches(void)
+static void *
+SettingMemory(size_t size)
 {
-	uint32		on = 0;
+#if PG_VERSION_NUM >= 160000
+	return guc_malloc(LOG, size);
+#else
+	return malloc(size);
+#endif
+}
 
-	for (size_t i = 0; i < lengthof(switches); i++)
-		if (switches_on[i])
-			on |= switches[i].bit;
-	return on;
+/* The idea of this name, or 0. */
+static uint32
+IdeaBit(const char *name)
+{
+	for (size_t i = 0; i < lengthof(ideas); i++)
+		if (strcmp(ideas[i].name, name) == 0)
+			return ideas[i].bit;
+	return 0;
+}
+
+/* Have an error name the ideas that there are. */
+static void
+HintAtIdeas(void)
+{
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (size_t i = 0; i < lengthof(ideas); i++)
+		appendStringInfo(&names, "%s%s", i == 0 ? "" : ", ", ideas[i].name);
+	GUC_check_errhint("Available values: %s.", names.data);
+	pfree(names.data);
+}
+
+/* Set the ideas that a list names; false if one is none. */
+static bool
+ParseIdeas(List *names, uint32 *bits)
+{
+	ListCell   *cell;
+
+	*bits = 0;
+	foreach(cell, names)
+	{
+		uint32		bit = IdeaBit(lfirst(cell));
+
+		if (bit == 0)
+		{
+			GUC_check_errdetail("There is no idea \"%s\".",
+								(char *) lfirst(cell));
+			HintAtIdeas();
+			return false;
+		}
+		*bits |= bit;
+	}
+	return true;
+}
+
+static bool
+CheckDisable(char **value, void **extra, GucSource source)
+{
+	char	   *text = pstrdup(*value);
+	List	   *names = NIL;
+	uint32		bits = 0;
+	bool		good;
+
+	(void) source;
+	good = SplitIdentifierString(text, ',', &names);
+	if (!good)
+		GUC_check_errdetail("List syntax is invalid.");
+	else
+		good = ParseIdeas(names, &bits);
+	list_free(names);
+	pfree(text);
+	if (!good)
+		return false;
+	*extra = SettingMemory(sizeof(bits));
+	if (*extra == NULL)
+		return false;
+	memcpy(*extra, &bits, sizeof(bits));
+	return true;
 }
 
 static void
-InitSwitches(void)
+AssignDisable(const char *value, void *extra)
 {
-	for (size_t i = 0; i < lengthof(switches); i++)
-		DefineCustomBoolVariable(switches[i].name, switches[i].what, NULL,
-								 &switches_on[i],
-								 (PIPEANN_DEFAULT_SWITCHES & switches[i].bit) != 0,
-								 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	(void) value;
+	memcpy(&pipeann_disabled, extra, sizeof(pipeann_disabled));
+}
+
+/* For comparisons: which policy a search follows, and what it does without. */
+static void
+InitComparisonSettings(void)
+{
+	DefineCustomEnumVariable("pipeann.search_mode",
+							 "How a search decides what to read when.",
+							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
+							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
+							 search_mode_values, PGC_USERSET, HIDDEN,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.pipeline_width",
+							"Most page reads of a search in flight at once.",
+							"0 is each mode's own: up to 32 for pipe, 8 for best_first and stale, 5 and bursts of a quarter of ef_search for look_ahead.",
+							&pipeann_pipeline_width, 0, 0,
+							PIPEANN_MAX_IN_FLIGHT, PGC_USERSET, HIDDEN,
+							NULL, NULL, NULL);
+	DefineCustomStringVariable("pipeann.disable",
+							   "Ideas that a search does without.",
+							   "A list of ideas behind the search modes, for comparisons without them.",
+							   &disable, "", PGC_USERSET,
+							   GUC_LIST_INPUT | HIDDEN,
+							   CheckDisable, AssignDisable, NULL);
 }
 
 static void
@@ -138,18 +191,6 @@ InitSearchSettings(void)
 							 "Past it pages are read again when needed; no rows are lost.",
 							 &pipeann_scan_mem_multiplier, 1, 1, 1000,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomEnumVariable("pipeann.search_mode",
-							 "How a search decides what to read when.",
-							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
-							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
-							 search_mode_values, PGC_USERSET, GUC_EXPLAIN,
-							 NULL, NULL, NULL);
-	DefineCustomIntVariable("pipeann.pipeline_width",
-							"Most page reads of a search in flight at once.",
-							"0 is each mode's own: up to 32 for pipe, 8 for best_first and stale, 5 and bursts of a quarter of ef_search for look_ahead.",
-							&pipeann_pipeline_width, 0, 0,
-							PIPEANN_MAX_IN_FLIGHT, PGC_USERSET, GUC_EXPLAIN,
-							NULL, NULL, NULL);
 }
 
 static void
@@ -178,6 +219,6 @@ void
 PipeannSettingsInit(void)
 {
 	InitSearchSettings();
-	InitSwitches();
+	InitComparisonSettings();
 	InitIoSettings();
 }

@@ -120,10 +120,10 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	PipeannSearchParams params = {0};
 	PipeannSearch *search = PipeannBorrowSearch();
 
-	params.mode = PIPEANN_DEFAULT_MODE;
+	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
 	params.ef = ef;
 	/* whole pages: there may be room on one */
-	params.switches = PIPEANN_DEFAULT_SWITCHES & ~PIPEANN_NODE_HITS;
+	params.disabled = PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
 	params.out_of_line_distance = out_of_line_distance;
 	params.out_of_line_arg = out_of_line_arg;

@@ -11,7 +11,6 @@
  * prefetch.c: ask the operating system for the table pages of the results that
  * come next, of no more than `most`, when so many were taken; returns of how many.
  */
-#define PIPEANN_MAX_PREFETCH 256
 extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
 								uint64 taken, uint64 most);
 

@@ -22,9 +22,6 @@
 /* Rows in no known order that the executor has to sort before it returns one. */
 #define MOST_HELD 1000
 
-/* One in so many of the nodes explored is believed in strict order. */
-#define STRICT_PART 2
-
 typedef struct PipeannScan
 {
 	MemoryContext context;		/* of one (re)scan */
@@ -180,25 +177,11 @@ MaxPages(const PipeannLayout *l)
 						(double) PG_INT32_MAX);
 }
 
-/*
- * In strict order the nearer half of what was explored is believed. Ten rows are
- * what is mostly wanted: a shorter list would explore the rest of twice as many a
- * moment later, when the first rows are returned and what is nearer is lost.
- * (MiniLM in memory, ef = 10: recall 0.94 for 0.89 in 0.87 of the time; for a
- * LIMIT 1 it takes up to a third longer.)
- */
-static int
-MinList(void)
-{
-	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-		STRICT_PART * PIPEANN_EARLY_RESULTS : 0;
-}
-
 static void
 StartSearch(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSearchParams params = {0};
+	PipeannSearchParams params = PipeannScanParams();
 
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
@@ -208,12 +191,6 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 									  &state->counters);
 	PipeannCacheCountUses(state->view.cache,
 						  PipeannSourceUses(state->source));
-	params.mode = pipeann_search_mode;
-	params.ef = pipeann_ef_search;
-	params.min_list = MinList();
-	params.may_end_early = true;
-	params.width = pipeann_pipeline_width;
-	params.switches = PipeannSwitches();
 	params.max_pages = MaxPages(l);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
@@ -222,7 +199,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 		params.killed = PipeannKillerLook;
 		params.killed_arg = &state->killer;
 	}
-	state->mode = params.mode;
+	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
@@ -290,7 +267,7 @@ Believed(const PipeannScan *state)
 		return state->recheck && state->taken >= PIPEANN_EARLY_RESULTS ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
 	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-		explored / STRICT_PART : explored;
+		explored / PIPEANN_STRICT_PART : explored;
 }
 
 static void

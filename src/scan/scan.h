@@ -25,10 +25,21 @@ extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
 extern int	pipeann_prefetch_rows;
 
-/* The search's ideas that are switched on (search.h). */
-extern uint32 PipeannSwitches(void);
+#define PIPEANN_MAX_PREFETCH 256	/* of pipeann.prefetch_rows */
 
-extern const char *PipeannSearchModeName(int mode);
+
+extern uint32 pipeann_disabled; /* ideas of pipeann.disable (search.h) */
+
+/*
+ * In strict order one in so many of the nodes explored is believed.
+ */
+#define PIPEANN_STRICT_PART 2
+
+/*
+ * params.c: the parameters of a scan's search that follow from the settings.
+ * Everything else is zero.
+ */
+extern PipeannSearchParams PipeannScanParams(void);
 
 /* scan.c */
 extern IndexScanDesc pipeannbeginscan(Relation index, int nkeys,

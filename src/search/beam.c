@@ -2,23 +2,25 @@
  * beam.c
  *		Candidates that were chosen together, for policies that go in rounds.
  */
-#include "search/engine.h"
+#include "search/beam.h"
+
+#include "search/pages.h"
 
 void
 PipeannChoose(PipeannSearch *search, int position, int beam)
 {
 	PipeannPoolChoose(&search->pool, position, beam);
 	if (search->pool.items[position].ref == PIPEANN_NO_REF)
-		PipeannRequest(search, position);
+		PipeannRequestPage(search, position);
 }
 
-int
+void
 PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 {
 	PipeannPool *pool = &search->pool;
 	int			n = 0;
 
-	PipeannJoinPageMates(search);
+	PipeannAddPageMates(search);
 	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
 		 n < width && PipeannPoolWants(pool, i); i++)
@@ -28,14 +30,11 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 			n++;
 		}
 	search->source->submit(search->source);
-	return n;
 }
 
 /*
  * Explore the nearest of a beam whose pages are at hand; returns how many. Their
- * neighbours are scored together, so that codes have time to come from memory: a
- * search in memory takes 0.94 to 0.97 of the time at ef = 100, 0.99 with a fifth of
- * that. (Sixteen together take as long as eight.)
+ * neighbours are scored together, so that codes have time to come from memory.
  */
 static int
 ExploreTogether(PipeannSearch *search, int beam)
@@ -55,38 +54,22 @@ ExploreTogether(PipeannSearch *search, int beam)
 		left--;
 		if (!PipeannIsReady(search, item))
 			continue;
-		n = PipeannAddNeighbors(search, i, n);
+		n = PipeannExploreToBatch(search, i, n);
 		explored++;
 	}
-	PipeannPushBatch(search, n);
+	PipeannBatchToPool(search, n);
 	return explored;
 }
 
 /*
- * What is not ready when it is passed by is not ready before another page comes.
+ * A candidate that is not ready when this passes it by is not ready before
+ * another page comes.
  */
 bool
 PipeannExploreBeam(PipeannSearch *search, int beam)
 {
-	PipeannJoinPageMates(search);
+	PipeannAddPageMates(search);
 	while (ExploreTogether(search, beam) == PIPEANN_TOGETHER)
 		;
 	return search->pool.chosen[beam] > 0;
-}
-
-void
-PipeannAwaitPage(PipeannSearch *search)
-{
-	PipeannFrame *frame;
-
-	CHECK_FOR_INTERRUPTS();
-	while (PipeannScoreOne(search))
-		if ((frame = search->source->next(search->source, false)) != NULL)
-		{
-			PipeannArrive(search, frame);
-			return;
-		}
-	frame = search->source->next(search->source, true);
-	if (frame != NULL)
-		PipeannArrive(search, frame);
 }

@@ -7,18 +7,24 @@
  * are computed while the others are awaited (AIO-ANN), but the next round is
  * decided only when all of this one is explored.
  */
-#include "search/engine.h"
+#include "search/beam.h"
+#include "search/policy.h"
 
 #define BEAM 1
 
-void
-PipeannRunBestFirst(PipeannSearch *search)
+static void
+RunBestFirst(PipeannSearch *search)
 {
 	while (PipeannPoolIsOpen(&search->pool))
 	{
-		(void) PipeannChooseNearest(search, BEAM, PipeannBeamWidth(search));
+		PipeannChooseNearest(search, BEAM, PipeannBeamWidth(search));
 		while (PipeannExploreBeam(search, BEAM))
 			PipeannAwaitPage(search);
-		PipeannJoinPageMates(search);
+		PipeannAddPageMates(search);
 	}
 }
+
+const PipeannPolicy PipeannBestFirst = {
+	.name = "best_first",
+	.run = RunBestFirst
+};

@@ -1,17 +1,18 @@
 /*
  * entry_points.c
- *		From nothing to a filled pool: the query's table and the entry graph.
+ *		Where a search begins: a greedy search of the entry graph.
  *
  * Entry points are ranked by their whole codes. (PipeANN 4.2.2 computes the table
  * under the first reads and ranks by raw vectors of the sample, which we do not
- * keep in memory. Ranking by a fourth of the code, with the rest of the table
- * computed under the first reads, costs 1 to 2 reads a query.)
+ * keep in memory.)
  */
-#include "search/engine.h"
+#include "search/entry_points.h"
 
 #include <math.h>
 
 #include "distance/distance.h"
+#include "search/pages.h"
+#include "search/score.h"
 
 /*
  * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
@@ -22,16 +23,15 @@
 #define ENTRY_PART 2
 
 /*
- * Half of the list is explored before the first pages are asked for, the rest only
- * while they are read. In memory the pool soon finds what it would have found: equal
- * recall takes 0.95 of the time. From disk it makes no difference.
+ * Half of the list is explored before the first pages are asked for, the rest
+ * only while they are read: in memory the pool soon finds what the rest would
+ * have found.
  */
 #define REACH_IN_MEMORY 2
 
 /*
- * Pages asked for at once. The pool is filled while they are on their way, and tells
- * what is read next. (PipeANN begins with 4: a query of SIFT or MiniLM then reads one
- * page more and waits as often.)
+ * Pages asked for at once. The pool is filled while they are on their way, and
+ * tells what is read next. (PipeANN begins with 4, which costs a read.)
  */
 #define FIRST_READS 2
 
@@ -163,7 +163,7 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
 	}
 }
 
-/* Without enable_node_hits no step depends on which pages are in memory. */
+/* Without node hits no step depends on which pages are in memory. */
 static int
 FirstReach(const PipeannSearch *search, const EntryList *list)
 {
@@ -172,7 +172,7 @@ FirstReach(const PipeannSearch *search, const EntryList *list)
 }
 
 static void
-SeedPool(PipeannSearch *search, const EntryList *list)
+FillPool(PipeannSearch *search, const EntryList *list)
 {
 	int			n = 0;
 
@@ -180,48 +180,49 @@ SeedPool(PipeannSearch *search, const EntryList *list)
 	{
 		uint32		id = search->codes->entry_ids[list->items[i].position];
 
-		search->seeds[i] = id;
+		search->entry_points[i] = id;
 		n = PipeannBatchAdd(search, n, id);
 		if (n == search->batch_size)
 		{
-			PipeannPushBatch(search, n);
+			PipeannBatchToPool(search, n);
 			n = 0;
 		}
 	}
-	PipeannPushBatch(search, n);
-	search->nentry_points = PipeannIsOn(search, PIPEANN_PAGE_SEEDS) ?
+	PipeannBatchToPool(search, n);
+	search->nentry_pages = PipeannIsOn(search, PIPEANN_ENTRY_PAGES) ?
 		list->count : 0;
 }
 
 /*
- * All nodes of the pages found are candidates (LAANN, algorithm 2). Slots that
- * a build leaves free may hold none.
+ * All nodes of the entry points' pages are candidates (LAANN, algorithm 2). The
+ * pages need not have come: codes tell what is there. Slots that a build leaves
+ * free may hold no node.
  */
 void
-PipeannSeedPages(PipeannSearch *search)
+PipeannAddEntryPages(PipeannSearch *search)
 {
 	const PipeannLayout *l = search->layout;
 	int			n = 0;
 
-	for (int i = 0; i < search->nentry_points; i++)
+	for (int i = 0; i < search->nentry_pages; i++)
 	{
-		uint32		first = PipeannIdPage(l, search->seeds[i]) *
+		uint32		first = PipeannIdPage(l, search->entry_points[i]) *
 			l->slots_per_page;
 
 		if (n + (int) l->fill > search->batch_size)
 		{
-			PipeannPushBatch(search, n);
+			PipeannBatchToPool(search, n);
 			n = 0;
 		}
 		for (uint32 j = 0; j < l->fill; j++)
 			n = PipeannBatchAdd(search, n, first + j);
 	}
-	PipeannPushBatch(search, n);
-	search->nentry_points = 0;
+	PipeannBatchToPool(search, n);
+	search->nentry_pages = 0;
 }
 
 void
-PipeannEnter(PipeannSearch *search)
+PipeannAddEntryPoints(PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
 	int			reads = search->params.width > 0 ?
@@ -233,11 +234,10 @@ PipeannEnter(PipeannSearch *search)
 	BeginEntryList(search, &list);
 	SearchEntryGraph(search, &list, FirstReach(search, &list));
 	for (int i = 0; i < Min(list.count, reads); i++)
-		PipeannRequestNode(search, codes->entry_ids[list.items[i].position],
-						   list.items[i].dist);
+		PipeannRequestPageOf(search, codes->entry_ids[list.items[i].position],
+							 list.items[i].dist);
 	search->source->submit(search->source);
 	if (search->reads > 0)
 		SearchEntryGraph(search, &list, list.length);
-	SeedPool(search, &list);
-	PipeannJoinPageMates(search);
+	FillPool(search, &list);
 }

@@ -2,7 +2,7 @@
  * exact.c
  *		Scoring every node: for an index too small to have codes.
  */
-#include "search/engine.h"
+#include "search/score.h"
 
 static void
 ScoreVisited(uint32 page, const char *nodes, void *arg)

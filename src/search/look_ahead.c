@@ -13,8 +13,12 @@
  *
  * In memory is a page that is in shared_buffers or that this search has read.
  */
-#include "search/engine.h"
+#include "search/beam.h"
+#include "search/list.h"
+#include "search/pages.h"
+#include "search/policy.h"
 
+#define OVERFLOW 2.4f			/* the paper's mu */
 #define WIDTH 5					/* the paper's W */
 #define STABLE 5				/* its n: converging when these are explored */
 #define ALPHA 0.25f
@@ -74,7 +78,7 @@ ChooseResident(PipeannSearch *search, int width)
 {
 	PipeannPool *pool = &search->pool;
 
-	search->passed_over = PIPEANN_INVALID_ID;
+	search->policy.passed_over = PIPEANN_INVALID_ID;
 	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
 	{
@@ -85,8 +89,8 @@ ChooseResident(PipeannSearch *search, int width)
 			PipeannChoose(search, i, BEAM);
 			width--;
 		}
-		else if (search->passed_over == PIPEANN_INVALID_ID)
-			search->passed_over = pool->items[i].id;
+		else if (search->policy.passed_over == PIPEANN_INVALID_ID)
+			search->policy.passed_over = pool->items[i].id;
 	}
 }
 
@@ -94,12 +98,12 @@ static void
 ChooseApproaching(PipeannSearch *search, int width)
 {
 	if (!PipeannIsOn(search, PIPEANN_MEMORY_FIRST))
-		(void) PipeannChooseNearest(search, BEAM, width);
-	else if (search->passed_over != PIPEANN_INVALID_ID &&
-			 IsStillNear(search, search->passed_over, width))
+		PipeannChooseNearest(search, BEAM, width);
+	else if (search->policy.passed_over != PIPEANN_INVALID_ID &&
+			 IsStillNear(search, search->policy.passed_over, width))
 	{
-		(void) PipeannChooseNearest(search, BEAM, width);
-		search->passed_over =
+		PipeannChooseNearest(search, BEAM, width);
+		search->policy.passed_over =
 			NextToRead(search, PipeannPoolFirstOpen(&search->pool));
 	}
 	else
@@ -113,11 +117,11 @@ ChooseApproaching(PipeannSearch *search, int width)
 static void
 ChooseConverging(PipeannSearch *search, int width)
 {
-	search->width = search->width == 0 ?
+	search->policy.width = search->policy.width == 0 ?
 		(int) (ALPHA * PipeannListLength(search)) :
-		(int) (BETA * search->width);
-	search->width = Max(search->width, width);
-	(void) PipeannChooseNearest(search, BEAM, search->width);
+		(int) (BETA * search->policy.width);
+	search->policy.width = Max(search->policy.width, width);
+	PipeannChooseNearest(search, BEAM, search->policy.width);
 }
 
 static void
@@ -126,14 +130,14 @@ Choose(PipeannSearch *search)
 	int			width = search->params.width > 0 ?
 		search->params.width : WIDTH;
 
-	if (!search->converging)
-		search->converging = IsConverging(search);
-	if (!search->converging)
+	if (!search->policy.converging)
+		search->policy.converging = IsConverging(search);
+	if (!search->policy.converging)
 		ChooseApproaching(search, width);
 	else if (PipeannIsOn(search, PIPEANN_CONVERGENCE_BURST))
 		ChooseConverging(search, width);
 	else
-		(void) PipeannChooseNearest(search, BEAM, width);
+		PipeannChooseNearest(search, BEAM, width);
 	search->source->submit(search->source);
 }
 
@@ -171,21 +175,34 @@ LookAhead(PipeannSearch *search)
 		   search->source->in_flight > 0 && ExploreAhead(search))
 		CHECK_FOR_INTERRUPTS();
 	if (frame != NULL)
-		PipeannArrive(search, frame);
+		PipeannNotePage(search, frame);
 	else
 		PipeannAwaitPage(search);
 }
 
-void
-PipeannRunLookAhead(PipeannSearch *search)
+static void
+RunLookAhead(PipeannSearch *search)
 {
 	while (PipeannPoolIsOpen(&search->pool))
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannJoinPageMates(search);
+		PipeannAddPageMates(search);
 		Choose(search);
 		while (PipeannExploreBeam(search, BEAM))
 			LookAhead(search);
-		PipeannJoinPageMates(search);
+		PipeannAddPageMates(search);
 	}
 }
+
+static void
+BeginLookAhead(PipeannSearch *search)
+{
+	search->policy.passed_over = PIPEANN_INVALID_ID;
+}
+
+const PipeannPolicy PipeannLookAhead = {
+	.name = "look_ahead",
+	.overflow = OVERFLOW,
+	.begin = BeginLookAhead,
+	.run = RunLookAhead
+};

@@ -10,11 +10,14 @@
  * wasted (4.2.3). Unlike the paper's program it waits in the kernel when
  * there is nothing to do: other backends want the processor.
  *
- * Each of these can be switched off (5.5): without the dynamic width the pipe
- * is as wide as a beam, without a read per step all of it is filled at once,
- * and without pipelining this is best-first search.
+ * The last two can be left out (5.5): without the dynamic width the pipe is as
+ * wide as a beam, and without a read per step all of it is filled at once.
+ * (Without pipelining, the first of the paper's three steps, this would be
+ * best-first search.)
  */
-#include "search/engine.h"
+#include "search/beam.h"
+#include "search/pages.h"
+#include "search/policy.h"
 
 #define FIRST_WIDTH 4
 #define MAX_WIDTH 32
@@ -24,8 +27,7 @@
 /*
  * Reads are handed to the kernel this many at a time while there is something
  * to explore: each system call and each ring of the disk's doorbell costs as
- * much as exploring a node or more. (GloVe, 76 reads a query: one at a time
- * 3.4 ms, two 2.8, four and eight 2.7, the reads being the same.)
+ * much as exploring a node or more.
  */
 #define SUBMIT_BATCH 4
 
@@ -38,17 +40,17 @@ AdaptWidth(PipeannSearch *search, int max_width)
 	int			ahead = PipeannPoolFirstUnread(&search->pool);
 	uint32		reads = search->reads_in + search->reads_out;
 
-	search->converged_at = Max(search->converged_at, ahead);
+	search->policy.converged_at = Max(search->policy.converged_at, ahead);
 	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
-		search->converged_at >= CONVERGED && search->width < max_width &&
+		search->policy.converged_at >= CONVERGED && search->policy.width < max_width &&
 		search->reads_out <= MAX_WASTE * reads)
-		search->width++;
+		search->policy.width++;
 }
 
 static void
 Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 {
-	PipeannArrive(search, frame);
+	PipeannNotePage(search, frame);
 	AdaptWidth(search, max_width);
 }
 
@@ -76,9 +78,9 @@ IssueOne(PipeannSearch *search)
 	int			next = PipeannPoolFirstUnread(&search->pool);
 
 	if (!PipeannPoolWants(&search->pool, next) ||
-		search->source->in_flight >= search->width)
+		search->source->in_flight >= search->policy.width)
 		return false;
-	PipeannRequest(search, next);
+	PipeannRequestPage(search, next);
 	return true;
 }
 
@@ -107,7 +109,7 @@ Wait(PipeannSearch *search, int max_width)
 	PipeannFrame *frame;
 
 	search->source->submit(search->source);
-	while (PipeannScoreOne(search))
+	while (PipeannScoreNext(search))
 		if (Collect(search, max_width))
 			return;
 	frame = search->source->next(search->source, true);
@@ -122,8 +124,9 @@ FirstWidth(PipeannSearch *search, int max_width)
 			   PipeannBeamWidth(search), max_width);
 }
 
+/* Explore until the list is; hand reads to the kernel a few at a time. */
 static void
-RunPipe(PipeannSearch *search, int max_width)
+FillAndExplore(PipeannSearch *search, int max_width)
 {
 	int			queued = 0;
 
@@ -134,9 +137,9 @@ RunPipe(PipeannSearch *search, int max_width)
 
 		CHECK_FOR_INTERRUPTS();
 		(void) Collect(search, max_width);
-		PipeannJoinPageMates(search);
+		PipeannAddPageMates(search);
 		issued = Issue(search);
-		PipeannJoinPageMates(search);
+		PipeannAddPageMates(search);
 		ready = PipeannNearestReady(search);
 		if (ready >= 0)
 		{
@@ -153,19 +156,19 @@ RunPipe(PipeannSearch *search, int max_width)
 	}
 }
 
-void
-PipeannRunPipe(PipeannSearch *search)
+static void
+RunPipe(PipeannSearch *search)
 {
 	int			max_width = search->params.width > 0 ?
 		search->params.width : MAX_WIDTH;
 
-	if (!PipeannIsOn(search, PIPEANN_PIPELINING))
-	{
-		PipeannRunBestFirst(search);
-		return;
-	}
 	max_width = Min(max_width, search->source->max_in_flight);
-	if (search->width == 0)
-		search->width = FirstWidth(search, max_width);
-	RunPipe(search, max_width);
+	if (search->policy.width == 0)
+		search->policy.width = FirstWidth(search, max_width);
+	FillAndExplore(search, max_width);
 }
+
+const PipeannPolicy PipeannPipe = {
+	.name = "pipe",
+	.run = RunPipe
+};

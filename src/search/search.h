@@ -1,14 +1,16 @@
 /*
  * search.h
- *		The search engine: candidate pool, policies, results.
+ *		Searching an index's graph for the nearest nodes of a query.
  *
- * A search ranks candidates by code distance, reads the pages of the best
- * ones, expands them, and scores every node of each page read by its exact
- * distance. Pool, page table, kernels and results are common; a policy decides
- * only what is read when.
+ * A search keeps a list of candidates in the order of the distances of their
+ * codes, reads the pages of the best ones, explores them (which makes their
+ * neighbours candidates), and computes the exact distance of the nodes on the
+ * pages that it has. A policy decides what is read when; everything else is
+ * common to all.
  *
- * Distances here are order keys, not SQL's values: squared L2, the negative
- * inner product, or for cosine the negative product of normalised vectors.
+ * Distances here are order keys and not SQL's values: the squared Euclidean
+ * distance, the negative inner product, or for cosine the negative product of
+ * normalised vectors.
  */
 #ifndef PIPEANN_SEARCH_H
 #define PIPEANN_SEARCH_H
@@ -20,6 +22,41 @@
 #include "search/bounds.h"
 #include "storage/page_source.h"
 
+typedef struct PipeannSearch PipeannSearch;
+
+/*
+ * Ideas that a search can do without, so that each can be measured alone.
+ */
+#define PIPEANN_READ_PER_STEP		0x01	/* pipe: a read for each node explored
+											 * (PipeANN 4.3) */
+#define PIPEANN_DYNAMIC_WIDTH		0x02	/* pipe: PipeANN 4.2.3 */
+#define PIPEANN_MEMORY_FIRST		0x04	/* look_ahead: approach phase (LAANN 4) */
+#define PIPEANN_CONVERGENCE_BURST	0x08	/* look_ahead: wide when converging */
+#define PIPEANN_OVERFLOW_POOL		0x10	/* look_ahead: more to do in waiting time */
+#define PIPEANN_ENTRY_PAGES			0x20	/* page-mates of entry points are
+											 * candidates once something is read */
+#define PIPEANN_PAGE_MATES			0x40	/* so are those of all pages read */
+#define PIPEANN_EARLY_TERMINATION	0x80	/* termination.h */
+#define PIPEANN_NODE_HITS			0x100	/* by_node.h */
+
+#define PIPEANN_ALL_IDEAS			0x1FF
+
+/* Results that may be believed after an early end: the usual LIMIT. */
+#define PIPEANN_EARLY_RESULTS 10
+
+/* What decides what a search reads when. */
+typedef struct PipeannPolicy
+{
+	const char *name;
+	float		overflow;		/* the list with its overflow area, in lengths of
+								 * the list; 0 for no such area */
+	void		(*begin) (PipeannSearch *search);	/* or NULL */
+
+	/* Explore until the list is explored as far as it must be. */
+	void		(*run) (PipeannSearch *search);
+} PipeannPolicy;
+
+/* The policies, by the value of pipeann.search_mode. */
 typedef enum PipeannSearchMode
 {
 	PIPEANN_BEST_FIRST,			/* DiskANN, AIO-ANN */
@@ -28,32 +65,10 @@ typedef enum PipeannSearchMode
 	PIPEANN_LOOK_AHEAD			/* LAANN */
 } PipeannSearchMode;
 
-/*
- * It reads the fewest pages at equal recall on all data sets measured. In time
- * it is ahead where pages are read, but not on every index, and level with the
- * others where all is in memory (README, "Modes and ideas").
- */
+#define PIPEANN_SEARCH_MODES 4
 #define PIPEANN_DEFAULT_MODE PIPEANN_LOOK_AHEAD
 
-/*
- * Ideas that can be switched off, each to be measured alone.
- */
-#define PIPEANN_PIPELINING		0x01	/* pipe: no rounds (PipeANN 3) */
-#define PIPEANN_READ_PER_STEP	0x02	/* pipe: a read per node explored (4.3) */
-#define PIPEANN_DYNAMIC_WIDTH	0x04	/* pipe: 4.2.3 */
-#define PIPEANN_MEMORY_FIRST	0x08	/* look_ahead: approach phase (LAANN 4) */
-#define PIPEANN_CONVERGENCE_BURST 0x10	/* look_ahead: width when converging */
-#define PIPEANN_OVERFLOW_POOL	0x20	/* look_ahead: waiting time is for it */
-#define PIPEANN_PAGE_SEEDS		0x40	/* all nodes of the entry pages, once something is read */
-#define PIPEANN_PAGE_MATES		0x80	/* nodes of pages read are candidates */
-#define PIPEANN_ADAPTIVE_STOP	0x200	/* an end when the nearest are settled */
-
-#define PIPEANN_NODE_HITS		0x400	/* by_slot.c */
-
-#define PIPEANN_DEFAULT_SWITCHES 0x6FF
-
-/* Results that are settled when a search ends early: the usual LIMIT. */
-#define PIPEANN_EARLY_RESULTS 10
+extern const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES];
 
 /* What a search knows of the nodes without reading them. */
 typedef struct PipeannCodes
@@ -78,11 +93,11 @@ PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 
 /*
  * The exact distance of a node whose slot holds only a rounded vector
- * (PIPEANN_SLOT_OUT_OF_LINE); the caller knows how to fetch it. Infinity if VACUUM
- * has taken the node away meanwhile.
+ * (PIPEANN_SLOT_OUT_OF_LINE); the caller knows how to fetch it. Infinity if
+ * VACUUM has taken the node away meanwhile.
  */
 typedef float (*PipeannOutOfLineDistance) (uint32 id, const PipeannSlot *slot,
-									  void *arg);
+										   void *arg);
 
 /*
  * Which nodes of a page have dead rows only, a bit for each of the first 64
@@ -93,13 +108,13 @@ typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
 
 typedef struct PipeannSearchParams
 {
-	PipeannSearchMode mode;
-	int			ef;				/* length of the candidate pool, L */
+	const PipeannPolicy *policy;
+	int			ef;				/* length of the candidate list, L */
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
-	bool		may_end_early;		/* may end early: termination.h */
-	int			width;			/* most reads in flight; 0: the mode's own */
-	uint32		switches;
+	bool		may_end_early;
+	int			width;			/* most reads in flight; 0: the policy's own */
+	uint32		disabled;		/* ideas that it does without */
 	uint32		max_pages;		/* that a continued search keeps at hand */
 	PipeannOutOfLineDistance out_of_line_distance;
 	void	   *out_of_line_arg;
@@ -117,8 +132,6 @@ typedef struct PipeannResult
 	uint32		ntids;			/* inline TIDs */
 	uint32		tids;			/* of its first TID in PipeannSearchTids() */
 } PipeannResult;
-
-typedef struct PipeannSearch PipeannSearch;
 
 /*
  * A search that has not begun. All memory that it takes comes from the present
@@ -139,18 +152,18 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 							   const PipeannSearchParams *params);
 
 /*
- * Run until every one of the ef best candidates is explored. If the search may
- * termination, run until the PIPEANN_EARLY_RESULTS nearest results are settled instead, or
- * 100 candidates more are explored; then another run explores what is left of the
- * ef best.
- * Returns false if there was nothing to explore. Called again, goes on with the
- * next best candidates: as many as have been explored so far, up to a bound.
+ * Run until every one of the ef best candidates is explored. A search that may
+ * end early runs until its PIPEANN_EARLY_RESULTS nearest results are unlikely
+ * to change, or 100 candidates more are explored; its next run explores what is
+ * left of the ef best. Called again, it goes on with the next best candidates:
+ * as many as have been explored so far, up to a bound. Returns false if there
+ * was nothing to explore.
  */
 extern bool PipeannSearchRun(PipeannSearch *search);
 
 /*
- * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results may be
- * believed.
+ * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results
+ * may be believed.
  */
 extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
 
@@ -160,7 +173,7 @@ extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 /* The bounds by which the search orders rounded vectors. */
 extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
 
-/* Nodes explored so far: as many of the best results may be believed. */
+/* Nodes with rows explored so far: as many of the best results may be believed. */
 extern uint64 PipeannSearchExplored(const PipeannSearch *search);
 
 /* The nearest result not yet taken; NULL when there is none. */

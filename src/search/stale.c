@@ -8,24 +8,30 @@
  * reading and computing overlap fully; the paper found that this costs a few
  * steps more, and that a dependency older than one step does not pay (3.2).
  */
-#include "search/engine.h"
+#include "search/beam.h"
+#include "search/policy.h"
 
 /* The other of the two beams. */
 #define OTHER(beam) (3 - (beam))
 
-void
-PipeannRunStale(PipeannSearch *search)
+static void
+RunStale(PipeannSearch *search)
 {
 	int			width = (PipeannBeamWidth(search) + 1) / 2;
 	int			beam = 1;
 
-	(void) PipeannChooseNearest(search, beam, width);
+	PipeannChooseNearest(search, beam, width);
 	while (PipeannPoolIsOpen(&search->pool))
 	{
-		(void) PipeannChooseNearest(search, OTHER(beam), width);
+		PipeannChooseNearest(search, OTHER(beam), width);
 		while (PipeannExploreBeam(search, beam))
 			PipeannAwaitPage(search);
-		PipeannJoinPageMates(search);
+		PipeannAddPageMates(search);
 		beam = OTHER(beam);
 	}
 }
+
+const PipeannPolicy PipeannStale = {
+	.name = "stale",
+	.run = RunStale
+};

@@ -127,7 +127,7 @@ pipeann_last_search(PG_FUNCTION_ARGS)
 	Datum		values[12];
 	bool		nulls[12] = {0};
 
-	values[0] = CStringGetTextDatum(PipeannSearchModeName(PipeannLastMode));
+	values[0] = CStringGetTextDatum(PipeannPolicies[PipeannLastMode]->name);
 	(void) CounterColumns(&PipeannLastCounters, values + 1);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

@@ -79,16 +79,11 @@ Nearest(RecallState *state, bool exact, float *dists)
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
 												  view->map, &counters);
-	PipeannSearchParams params = {0};
+	PipeannSearchParams params = PipeannScanParams();
 	PipeannSearch *search = PipeannBorrowSearch();
 	const PipeannResult *result;
 	int			n = 0;
 
-	params.mode = pipeann_search_mode;
-	params.ef = pipeann_ef_search;
-	params.may_end_early = true;
-	params.width = pipeann_pipeline_width;
-	params.switches = PipeannSwitches();
 	params.max_pages = PG_INT32_MAX;
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;

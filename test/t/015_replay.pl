@@ -40,10 +40,10 @@ my $there = session($replica);
 sub catch_up { return $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert')); }
 
 # A search in which nothing depends on time: what it returns and how it came to
-# it is decided by the pages and the codes. (An early end, page-mates, page seeds and
+# it is decided by the pages and the codes. (An early end, page-mates, entry pages and
 # node hits depend on which pages had to be read.)
-my $alone = "SET pipeann.search_mode = best_first; SET pipeann.pipeline_width = 1; SET pipeann.ef_search = 40; SET pipeann.enable_page_mates = off; SET pipeann.enable_node_hits = off; SET pipeann.enable_page_seeds = off";
-my $usual = "RESET pipeann.search_mode; RESET pipeann.pipeline_width; RESET pipeann.enable_page_mates; RESET pipeann.enable_node_hits; RESET pipeann.enable_page_seeds; SET pipeann.ef_search = 300";
+my $alone = "SET pipeann.search_mode = best_first; SET pipeann.pipeline_width = 1; SET pipeann.ef_search = 40; SET pipeann.disable = early_termination, page_mates, node_hits, entry_pages";
+my $usual = "RESET pipeann.search_mode; RESET pipeann.pipeline_width; RESET pipeann.disable; SET pipeann.ef_search = 300";
 
 sub traces
 {

@@ -107,7 +107,7 @@ sub make_node
 		'max_parallel_workers_per_gather = 0',
 		# answers are compared with exact ones, and when reads come in another
 		# order an early end may miss a row
-		'pipeann.enable_adaptive_stop = off',
+		"pipeann.disable = 'early_termination'",
 		($preload ? "shared_preload_libraries = 'pipeann'" : ''),
 		$options{conf} || '', '');
 	return $node if defined $options{start} && !$options{start};

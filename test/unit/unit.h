@@ -4,7 +4,7 @@
  *
  * A program calls UNIT_RUN(Function) for each of its tests and ends with
  * `return UnitDone();`. Each test is one TAP line; checks that fail explain
- * themselves in comment lines. Included once by a program.
+ * themselves in comment lines.
  */
 #ifndef PIPEANN_UNIT_H
 #define PIPEANN_UNIT_H
@@ -14,9 +14,9 @@
 /* Failed checks of a test that are explained; the others are counted. */
 #define UNIT_MAX_MESSAGES 10
 
-static int	UnitTests = 0;		/* tests run */
-static int	UnitFailedTests = 0;
-static int	UnitFailures = 0;	/* failed checks of the current test */
+extern int	UnitTests;			/* tests run */
+extern int	UnitFailedTests;
+extern int	UnitFailures;		/* failed checks of the current test */
 
 static inline bool
 UnitCheck(bool good, const char *file, int line, const char *text)
@@ -105,6 +105,13 @@ UnitRandomFloat(uint64 *state, float low, float high)
 	float		fraction = (float) (UnitRandom(state) >> 40) / 16777216.0f;
 
 	return low + (high - low) * fraction;
+}
+
+/* Few distances, so that many are equal. */
+static inline float
+UnitFewDistances(uint64 *state)
+{
+	return (float) (UnitRandom(state) % 50);
 }
 
 #endif							/* PIPEANN_UNIT_H */

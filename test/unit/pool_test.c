@@ -1,25 +1,13 @@
 /*
- * search_parts_test.c
- *		The parts of a search: candidate pool, id set, results.
+ * pool_test.c
+ *		The candidate pool.
  */
 #include "unit.h"
 
-#include <math.h>
-
-#include "base/id_set.h"
 #include "search/pool.h"
-#include "search/results.h"
-#include "search/termination.h"
 
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000
-
-/* Few distances, so that many are equal. */
-static float
-FewDistances(uint64 *random)
-{
-	return (float) (UnitRandom(random) % 50);
-}
 
 static int
 CompareFloats(const void *a, const void *b)
@@ -59,7 +47,7 @@ PoolKeepsTheNearest(void)
 		{
 			int			at;
 
-			dists[i] = FewDistances(&random);
+			dists[i] = UnitFewDistances(&random);
 			at = PipeannPoolInsert(&pool, i, dists[i]);
 			if (at >= 0)
 			{
@@ -131,7 +119,7 @@ PoolRefillsFromWhatFellOut(void)
 	memset(seen, 0, sizeof(seen));
 	PipeannPoolInit(&pool, 10);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
-		PipeannPoolInsert(&pool, i, FewDistances(&random));
+		PipeannPoolInsert(&pool, i, UnitFewDistances(&random));
 	for (int capacity = 10; pool.count > 0; capacity += 7)
 	{
 		CHECK(PoolIsSorted(&pool));
@@ -265,7 +253,7 @@ PoolMergesAsItInserts(void)
 			for (int i = 0; i < n; i++)
 			{
 				items[i].id = next++;
-				items[i].dist = FewDistances(&random);
+				items[i].dist = UnitFewDistances(&random);
 				items[i].page = PIPEANN_NO_PAGE;
 				items[i].ref = PIPEANN_NO_REF;
 				PipeannPoolInsert(&one, items[i].id, items[i].dist);
@@ -400,263 +388,6 @@ PoolIsOpenUpToItsBound(void)
 	CHECK(PipeannPoolWants(&pool, 4) && !PipeannPoolWants(&pool, 5));
 }
 
-/*
- * The tenth nearest and the errors given, whatever their order, make the bound.
- */
-static void
-EndsEarlyByFactorAndError(void)
-{
-	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE};
-	PipeannTermination product;
-
-	PipeannTerminationInit(&product, PIPEANN_IP, 60);
-	CHECK(!product.on);
-	for (int m = 0; m < 2; m++)
-		for (int scale = 0; scale <= 100; scale += 100)
-		{
-			PipeannTermination termination;
-			float		tenth = metrics[m] == PIPEANN_L2 ? 109 : -0.91f;
-			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
-			double		margin;
-
-			PipeannTerminationInit(&termination, metrics[m], 60);
-			for (int i = 0; i < 50; i++)
-			{
-				int			k = i * 7 % 50;
-
-				CHECK(PipeannTerminationBound(&termination) == INFINITY);
-				PipeannTerminationFound(&termination, metrics[m] == PIPEANN_L2 ? 100 + k :
-								   -1 + k * 0.01f);
-			}
-			for (int i = 0; i < 20; i++)
-				PipeannTerminationError(&termination, scale * (i - 9.5f));
-			margin = Max(deviation * 2.1930,
-						 0.06645 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
-			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
-						1e-3 * (1 + margin));
-			CHECK(PipeannTerminationWantsError(&termination));
-			termination.on = false;
-			CHECK(PipeannTerminationBound(&termination) == INFINITY);
-			CHECK(!PipeannTerminationWantsError(&termination));
-		}
-}
-
-static void
-IdSetIsASet(void)
-{
-	uint64		random = 5;
-	static bool member[1 << 16];
-	PipeannIdSet set;
-	uint32		used = 0;
-
-	memset(member, 0, sizeof(member));
-	PipeannIdSetInit(&set, 16, false);
-	for (int i = 0; i < 100000; i++)
-	{
-		uint32		key = UnitRandom(&random) % (1 << 16);
-
-		CHECK(PipeannIdSetHas(&set, key) == member[key]);
-		CHECK(PipeannIdSetAdd(&set, key) == !member[key]);
-		if (!member[key])
-			used++;
-		member[key] = true;
-		CHECK(set.used == used);
-	}
-	for (uint32 key = 0; key < 1 << 16; key++)
-		CHECK(PipeannIdSetHas(&set, key) == member[key]);
-	CHECK(set.used * 2 <= set.mask + 1);
-}
-
-/*
- * Keys that are alike: a run, the ends of the range, multiples.
- */
-static void
-IdSetTakesAnyKeys(void)
-{
-	PipeannIdSet set;
-
-	PipeannIdSetInit(&set, 16, false);
-	for (uint32 i = 0; i < 5000; i++)
-	{
-		CHECK(PipeannIdSetAdd(&set, i));
-		CHECK(PipeannIdSetAdd(&set, PIPEANN_INVALID_ID - 1 - i));
-		CHECK(PipeannIdSetAdd(&set, 0x40000000 + i * 65536));
-	}
-	for (uint32 i = 0; i < 5000; i++)
-	{
-		CHECK(!PipeannIdSetAdd(&set, i));
-		CHECK(PipeannIdSetHas(&set, PIPEANN_INVALID_ID - 1 - i));
-		CHECK(!PipeannIdSetHas(&set, 100000 + i));
-	}
-	CHECK(set.used == 15000);
-}
-
-static void
-IdSetHoldsValues(void)
-{
-	uint64		random = 6;
-	static uint32 value[10000];
-	static bool known[10000];
-	PipeannIdSet set;
-
-	memset(known, 0, sizeof(known));
-	PipeannIdSetInit(&set, 32, true);
-	for (int i = 0; i < 50000; i++)
-	{
-		uint32		key = UnitRandom(&random) % 10000;
-		uint32		got = 0;
-
-		CHECK(PipeannIdSetGet(&set, key, &got) == known[key]);
-		if (known[key])
-			CHECK(got == value[key]);
-		value[key] = (uint32) UnitRandom(&random);
-		known[key] = true;
-		PipeannIdSetPut(&set, key, value[key]);
-	}
-}
-
-static void
-AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
-{
-	ItemPointerData tids[8];
-	PipeannResult result = {0};
-
-	memset(tids, 0, sizeof(tids));
-	for (int i = 0; i < ntids; i++)
-	{
-		tids[i].bi_lo = id;
-		tids[i].ip_posid = i + 1;
-	}
-	result.id = id;
-	result.dist = dist;
-	result.ntids = ntids;
-	result.ext_tids = PIPEANN_INVALID_ID;
-	PipeannResultsAdd(results, &result, tids);
-}
-
-static bool
-HasItsTids(const PipeannResults *results, const PipeannResult *result)
-{
-	for (uint32 i = 0; i < result->ntids; i++)
-		if (results->tids[result->tids + i].bi_lo != (uint16) result->id ||
-			results->tids[result->tids + i].ip_posid != i + 1)
-			return false;
-	return true;
-}
-
-static void
-ResultsComeInOrder(void)
-{
-	uint64		random = 7;
-	static bool seen[5000];
-	PipeannResults results;
-	const PipeannResult *result;
-	float		last = -1;
-	uint32		last_id = 0;
-	int			n = 0;
-
-	memset(seen, 0, sizeof(seen));
-	PipeannResultsInit(&results);
-	CHECK(PipeannResultsPeek(&results) == NULL);
-	CHECK(PipeannResultsPop(&results) == NULL);
-	for (uint32 id = 0; id < 5000; id++)
-		AddResult(&results, id, FewDistances(&random),
-				  UnitRandom(&random) % 5);
-	while ((result = PipeannResultsPeek(&results)) != NULL)
-	{
-		uint32		id = result->id;
-
-		result = PipeannResultsPop(&results);
-		CHECK(result->id == id);
-		CHECK(result->dist > last || (result->dist == last && id > last_id));
-		CHECK(!seen[id]);
-		CHECK(HasItsTids(&results, result));
-		seen[id] = true;
-		last = result->dist;
-		last_id = id;
-		n++;
-	}
-	CHECK(n == 5000);
-	CHECK(PipeannResultsPop(&results) == NULL);
-}
-
-/*
- * What comes next is what is taken then, however many are asked for, and asking
- * takes none.
- */
-static void
-ResultsTellWhatComesNext(void)
-{
-	uint64		random = 9;
-
-	for (int count = 0; count <= 200; count += 1 + count / 3)
-		for (int n = 0; n <= 220; n += 1 + n / 2)
-		{
-			const PipeannResult *next[220];
-			uint32		ids[220];
-			PipeannResults results;
-			int			found;
-
-			PipeannResultsInit(&results);
-			for (int id = 0; id < count; id++)
-				AddResult(&results, id, FewDistances(&random), 1);
-			found = PipeannResultsNext(&results, next, n);
-			CHECK(found == Min(count, n));
-			for (int i = 0; i < found; i++)
-				ids[i] = next[i]->id;
-			for (int i = 0; i < found; i++)
-				CHECK(PipeannResultsPop(&results)->id == ids[i]);
-			found = PipeannResultsNext(&results, next, n);
-			CHECK(found == Max(Min(count - n, n), 0));
-		}
-}
-
-/*
- * Results that come after the first were taken: each one taken is the nearest
- * of those there. Compared with a plain list.
- */
-static void
-ResultsMayComeLater(void)
-{
-	uint64		random = 8;
-	static float dist[3000];
-	static bool there[3000];
-	PipeannResults results;
-	uint32		added = 0;
-	int			taken = 0;
-
-	memset(there, 0, sizeof(there));
-	PipeannResultsInit(&results);
-	for (int step = 0; step < 5000; step++)
-	{
-		const PipeannResult *result;
-		uint32		nearest = PIPEANN_INVALID_ID;
-
-		if (added < 3000 && UnitRandom(&random) % 3 > 0)
-		{
-			dist[added] = FewDistances(&random);
-			there[added] = true;
-			AddResult(&results, added, dist[added], 2);
-			added++;
-			continue;
-		}
-		for (uint32 i = 0; i < added; i++)
-			if (there[i] && (nearest == PIPEANN_INVALID_ID ||
-							 dist[i] < dist[nearest]))
-				nearest = i;
-		result = PipeannResultsPop(&results);
-		CHECK((result == NULL) == (nearest == PIPEANN_INVALID_ID));
-		if (result == NULL)
-			continue;
-		CHECK(result->id == nearest);
-		CHECK(HasItsTids(&results, result));
-		there[nearest] = false;
-		taken++;
-	}
-	CHECK(taken > 1000);
-	CHECK(results.count == added - taken);
-}
-
 int
 main(void)
 {
@@ -670,12 +401,5 @@ main(void)
 	UNIT_RUN(PoolCountsItsBeams);
 	UNIT_RUN(PoolWidens);
 	UNIT_RUN(PoolIsOpenUpToItsBound);
-	UNIT_RUN(EndsEarlyByFactorAndError);
-	UNIT_RUN(IdSetIsASet);
-	UNIT_RUN(IdSetTakesAnyKeys);
-	UNIT_RUN(IdSetHoldsValues);
-	UNIT_RUN(ResultsComeInOrder);
-	UNIT_RUN(ResultsTellWhatComesNext);
-	UNIT_RUN(ResultsMayComeLater);
 	return UnitDone();
 }

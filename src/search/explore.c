@@ -1,0 +1,103 @@
+/*
+ * explore.c
+ *		Exploring candidates, and waiting for their pages.
+ */
+#include "search/explore.h"
+
+#include "search/by_node.h"
+#include "search/list.h"
+#include "search/pages.h"
+
+/*
+ * Note by how much a candidate's code is wrong. (Its exact distance was computed
+ * when its page came, but is not kept with it.) Where there are out-of-line
+ * vectors, whose codes were made for others, nobody knows, and the search does
+ * not end early.
+ */
+static void
+SampleError(PipeannSearch *search, const PipeannCandidate *item,
+			const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+
+	if (!PipeannTerminationWantsError(&search->termination))
+		return;
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		PipeannListForgetEarlyEnd(search);
+		return;
+	}
+	PipeannTerminationError(&search->termination, item->dist -
+							PipeannExactDistance(l, search->query,
+												 PipeannSlotVector(l, slot),
+												 l->storage, slot->aux));
+	PipeannListSetBound(search);
+}
+
+/*
+ * Neighbour ids come from disk: those that no code covers are passed over (by
+ * PipeannBatchAdd), and a slot that is no node has none.
+ */
+int
+PipeannExploreToBatch(PipeannSearch *search, int position, int n)
+{
+	const PipeannLayout *l = search->layout;
+	const PipeannCandidate *item = &search->pool.items[position];
+	PipeannPageRef *ref = &search->refs[item->ref];
+	const PipeannSlot *slot;
+	int			degree;
+
+	PipeannPoolExplored(&search->pool, position);
+	search->counters->nodes_explored++;
+	slot = PipeannGetSlot(search, ref, PipeannIdSlot(l, item->id));
+	if (!PipeannSlotIsNode(slot))
+		return n;
+	if (PipeannSlotIsLive(slot) &&
+		!PipeannIsKilled(ref->killed, PipeannIdSlot(l, item->id)))
+	{
+		search->explored++;
+		if (ref->by_node)
+			PipeannScoreExplored(search, ref, item, slot);
+		SampleError(search, item, slot);
+	}
+
+	degree = PipeannSlotDegree(l, slot);
+	for (int i = 0; i < degree; i++)
+		n = PipeannBatchAdd(search, n, slot->neighbors[i]);
+	return n;
+}
+
+void
+PipeannExplore(PipeannSearch *search, int position)
+{
+	PipeannBatchToPool(search, PipeannExploreToBatch(search, position, 0));
+}
+
+int
+PipeannNearestReady(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count; i++)
+		if (!pool->items[i].explored &&
+			PipeannIsReady(search, &pool->items[i]))
+			return i;
+	return -1;
+}
+
+void
+PipeannAwaitPage(PipeannSearch *search)
+{
+	PipeannFrame *frame;
+
+	CHECK_FOR_INTERRUPTS();
+	while (PipeannScoreNext(search))
+		if ((frame = search->source->next(search->source, false)) != NULL)
+		{
+			PipeannNotePage(search, frame);
+			return;
+		}
+	frame = search->source->next(search->source, true);
+	if (frame != NULL)
+		PipeannNotePage(search, frame);
+}

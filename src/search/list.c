@@ -1,0 +1,122 @@
+/*
+ * list.c
+ *		How many candidates a search explores.
+ */
+#include "search/list.h"
+
+#include <math.h>
+
+/*
+ * A continued search explores as many candidates again as it has explored so
+ * far, but no more than this at a time: the pool is a sorted array.
+ */
+#define MAX_POOL 1000
+
+/*
+ * Searches that may end early go on when they are hard, for up to this many
+ * candidates more: with what easy ones save that gives as good results on
+ * average. What is on pages at hand is explored while others are read, which
+ * costs no reads and saves some. However precise the codes are, a part of the
+ * list is explored: the short way to what is near may not be through what is
+ * near by now.
+ */
+#define BEYOND 100
+#define LEAST_PART 4
+
+/*
+ * A list of explored nodes alone gives as good results as one of nodes and
+ * their page-mates if it is longer by up to a sixth, in proportion to the
+ * page-mates; of those more than eight do not count.
+ */
+#define MOST_MATES 8
+
+static int
+LengthInMemory(const PipeannSearch *search)
+{
+	int			list = PipeannListToExplore(search);
+	int			mates = Min(search->layout->slots_per_page - 1, MOST_MATES);
+
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
+		list + (int) ((int64) list * mates / (6 * MOST_MATES)) : list;
+}
+
+void
+PipeannListBegin(PipeannSearch *search)
+{
+	int			ef = Max(search->params.ef, 1);
+
+	if (search->params.may_end_early &&
+		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))
+		PipeannTerminationInit(&search->termination, search->layout->metric,
+							   ef);
+	PipeannPoolReset(&search->pool, LengthInMemory(search));
+	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
+}
+
+/*
+ * What a list of this length takes with the overflow area. A list that goes
+ * beyond twice ef has an area of its own already: to explore more for nothing
+ * takes processors that other sessions may want.
+ */
+static int
+CapacityFor(const PipeannSearch *search, int length)
+{
+	int			wanted = search->termination.on ?
+		Min(length, 2 * Max(search->params.ef, 1)) : length;
+
+	return search->reads > 0 && PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ?
+		Max(length, (int) (wanted * search->params.policy->overflow)) : length;
+}
+
+/*
+ * Now there may be time to explore what overflows, and something to be gained
+ * by an early end: in memory a larger pool only takes longer to keep sorted.
+ */
+void
+PipeannListNoteFirstRead(PipeannSearch *search)
+{
+	int			length = search->termination.on ?
+		Max(search->params.ef, 1) + BEYOND : PipeannListToExplore(search);
+
+	if (search->continued)
+		length = search->pool.length;
+	search->pool.length = length;
+	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
+}
+
+/* Nothing ends early before something was read: see MOST_HITS in engine.c. */
+void
+PipeannListSetBound(PipeannSearch *search)
+{
+	search->pool.bound = search->reads == 0 ? INFINITY :
+		PipeannTerminationBound(&search->termination);
+}
+
+void
+PipeannListForgetEarlyEnd(PipeannSearch *search)
+{
+	search->termination.on = false;
+	search->pool.bound = INFINITY;
+	search->pool.length = PipeannListToExplore(search);
+}
+
+bool
+PipeannListIsExplored(PipeannSearch *search)
+{
+	return PipeannPoolFirstOpen(&search->pool) >=
+		Min(search->pool.count, PipeannListToExplore(search));
+}
+
+bool
+PipeannListRefill(PipeannSearch *search)
+{
+	uint64		most = Max(MAX_POOL, search->params.ef);
+	uint64		more = Max(search->explored, (uint64) search->params.ef);
+
+	search->continued = true;
+	more = Min(more, most);
+	PipeannPoolWiden(&search->pool, (int) more,
+					 CapacityFor(search, (int) more));
+	PipeannPoolRefill(&search->pool, (int) more);
+	return search->pool.count > 0;
+}

@@ -1,0 +1,46 @@
+/*
+ * list.h
+ *		How many candidates a search explores; private to search/.
+ */
+#ifndef PIPEANN_SEARCH_LIST_H
+#define PIPEANN_SEARCH_LIST_H
+
+#include "search/state.h"
+
+/* Candidates that are explored unless the search ends early. */
+static inline int
+PipeannListToExplore(const PipeannSearch *search)
+{
+	return Max(Max(search->params.ef, search->params.min_list), 1);
+}
+
+/* L: the pool reaches farther where the search may end early. */
+static inline int
+PipeannListLength(const PipeannSearch *search)
+{
+	return search->termination.on ? Max(search->params.ef, 1) :
+		search->pool.length;
+}
+
+/* Make the pool empty, as long as it is while nothing was read. */
+extern void PipeannListBegin(PipeannSearch *search);
+
+/* Make the pool as long as it is from the first read on. */
+extern void PipeannListNoteFirstRead(PipeannSearch *search);
+
+/* Set beyond which distance nothing need be explored. */
+extern void PipeannListSetBound(PipeannSearch *search);
+
+/* From now on all of the list is explored, and no more. */
+extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
+
+/* Whether all of the list is explored, although it need not be. */
+extern bool PipeannListIsExplored(PipeannSearch *search);
+
+/*
+ * Fill the pool with the best of what fell out of it; returns whether there was
+ * anything. The caller sets page and ref of what came in.
+ */
+extern bool PipeannListRefill(PipeannSearch *search);
+
+#endif							/* PIPEANN_SEARCH_LIST_H */

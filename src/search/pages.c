@@ -1,0 +1,235 @@
+/*
+ * pages.c
+ *		The pages that a search has asked for.
+ */
+#include "search/pages.h"
+
+#include "search/list.h"
+
+static uint32
+AddRef(PipeannSearch *search, uint32 page)
+{
+	uint32		at;
+
+	if (PipeannIdSetGet(&search->pages, page, &at))
+		return at;
+	if (search->nrefs == search->refs_size)
+	{
+		search->refs = PipeannRealloc(search->refs,
+									  mul_size(search->refs_size * 2,
+											   sizeof(PipeannPageRef)));
+		search->refs_size *= 2;
+	}
+	at = search->nrefs++;
+	search->refs[at].page = page;
+	search->refs[at].scored = false;
+	search->refs[at].by_node = false;
+	search->refs[at].slots = 0;
+	search->refs[at].killed = 0;
+	search->refs[at].version = 0;
+	search->refs[at].frame = NULL;
+	PipeannIdSetPut(&search->pages, page, at);
+	return at;
+}
+
+/* Set the ref of the pool's candidates on this page. */
+static void
+SetRefs(PipeannSearch *search, uint32 page, uint32 at)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = 0; i < pool->count; i++)
+		if (pool->items[i].page == page)
+			pool->items[i].ref = at;
+}
+
+static void
+CountPage(PipeannSearch *search, bool hit)
+{
+	if (hit)
+		search->hits++;
+	else if (search->reads++ == 0)
+		PipeannListNoteFirstRead(search);
+}
+
+static void
+HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
+{
+	PipeannPageRef *ref = &search->refs[at];
+
+	search->nheld++;
+	ref->frame = frame;
+	ref->dist = dist;
+	frame->user = (void *) (uintptr_t) at;
+	CountPage(search, frame->hit);
+	SetRefs(search, ref->page, at);
+	if (frame->state == PIPEANN_FRAME_READY)
+		PipeannNotePage(search, frame);
+}
+
+/* What is wanted of a node's page if it is resident. */
+static int
+WantedSlot(const PipeannSearch *search, uint32 id)
+{
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) && search->reads == 0 ?
+		(int) PipeannIdSlot(search->layout, id) : PIPEANN_ALL_SLOTS;
+}
+
+static void
+RequestRef(PipeannSearch *search, uint32 page, uint32 id, float dist)
+{
+	uint32		at = AddRef(search, page);
+	PipeannFrame *frame = search->source->request(search->source, page,
+												  WantedSlot(search, id));
+
+	HoldFrame(search, at, frame, dist);
+}
+
+void
+PipeannRequestPage(PipeannSearch *search, int position)
+{
+	const PipeannCandidate *item = &search->pool.items[position];
+
+	RequestRef(search, item->page, item->id, item->dist);
+}
+
+void
+PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
+{
+	uint32		page = PipeannIdPage(search->layout, id);
+	uint32		at;
+
+	if (!PipeannIdSetGet(&search->pages, page, &at))
+		RequestRef(search, page, id, dist);
+}
+
+bool
+PipeannLookUpPage(PipeannSearch *search, int position)
+{
+	PipeannCandidate *item = &search->pool.items[position];
+	PipeannFrame *frame =
+		search->source->request_resident(search->source, item->page,
+										 WantedSlot(search, item->id));
+
+	if (frame == NULL)
+	{
+		item->absent = 1;
+		return false;
+	}
+	HoldFrame(search, AddRef(search, item->page), frame, item->dist);
+	return true;
+}
+
+/*
+ * A read that arrives for a candidate which has left the pool was wasted
+ * (PipeANN 4.2.3 widens the pipe while few are).
+ */
+static void
+CountWaste(PipeannSearch *search, const PipeannPageRef *ref)
+{
+	const PipeannPool *pool = &search->pool;
+
+	if (pool->count < pool->length ||
+		ref->dist <= pool->items[pool->length - 1].dist)
+		search->reads_in++;
+	else
+		search->reads_out++;
+}
+
+/*
+ * What is known of dead rows is of one version of the page: if results are there
+ * of another, there is no version for both.
+ */
+void
+PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref)
+{
+	uint64		version;
+
+	if (search->params.killed == NULL)
+		return;
+	ref->killed = search->params.killed(ref->page, ref->frame->nodes, &version,
+										search->params.killed_arg);
+	ref->version = !ref->scored || ref->version == version ? version : 0;
+}
+
+void
+PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
+{
+	uint32		at = (uint32) (uintptr_t) frame->user;
+	PipeannPageRef *ref = &search->refs[at];
+
+	search->pool.first_unseen = 0;
+	if (!frame->hit)
+		CountWaste(search, ref);
+	if (ref->by_node || !ref->scored)
+		PipeannNoteKilled(search, ref);
+	if (ref->scored)
+		return;
+	ref->scored = true;
+	ref->by_node = frame->slot != PIPEANN_ALL_SLOTS;
+	if (!ref->by_node)
+		PipeannQueueScoring(search, at);
+}
+
+void
+PipeannQueueScoring(PipeannSearch *search, uint32 at)
+{
+	if (search->nunscored == search->unscored_size)
+	{
+		search->unscored = PipeannRealloc(search->unscored,
+										  mul_size(search->unscored_size * 2,
+												   sizeof(uint32)));
+		search->unscored_size *= 2;
+	}
+	search->unscored[search->nunscored++] = at;
+}
+
+/*
+ * To pin a buffer takes an atomic operation, which waits for all that was begun
+ * before: without this, slots would come from memory one after the other.
+ */
+void
+PipeannPrefetchNearest(PipeannSearch *search, int width)
+{
+	const PipeannPool *pool = &search->pool;
+
+	if (search->reads > 0)
+		return;
+	for (int i = PipeannPoolFirstOpen(&search->pool);
+		 i < pool->count && width > 0; i++)
+	{
+		const PipeannCandidate *item = &pool->items[i];
+
+		if (item->explored || item->beam != 0)
+			continue;
+		if (!item->absent)
+			search->source->prefetch(search->source, item->page,
+									 WantedSlot(search, item->id));
+		width--;
+	}
+}
+
+const PipeannSlot *
+PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
+{
+	PipeannFrame *frame = ref->frame;
+
+	if (frame->slot != PIPEANN_ALL_SLOTS && frame->slot != (int) slot)
+	{
+		search->source->load(search->source, frame, slot);
+		PipeannNoteKilled(search, ref);
+	}
+	return PipeannSlotAt(search->layout, frame->nodes, slot);
+}
+
+void
+PipeannReleasePages(PipeannSearch *search)
+{
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (search->refs[i].frame != NULL)
+			search->source->release(search->source, search->refs[i].frame);
+		search->refs[i].frame = NULL;
+	}
+	search->nheld = 0;
+}

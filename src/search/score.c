@@ -1,0 +1,127 @@
+/*
+ * score.c
+ *		Distances of candidates by their codes, and of nodes by their vectors.
+ */
+#include "search/score.h"
+
+#include "distance/distance.h"
+#include "search/list.h"
+#include "search/pages.h"
+
+void
+PipeannBatchToPool(PipeannSearch *search, int n)
+{
+	int			taken = 0;
+
+	if (n == 0)
+		return;
+	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
+						   search->batch_codes, n, search->batch_dists);
+	search->counters->code_distances += n;
+	for (int i = 0; i < n; i++)
+	{
+		PipeannCandidate *item = &search->batch[taken];
+		float		dist = search->batch_dists[i];
+
+		if (!PipeannPoolTakes(&search->pool, dist))
+		{
+			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);
+			continue;
+		}
+		item->id = search->batch_ids[i];
+		item->dist = dist;
+		item->ref = PIPEANN_NO_REF;
+		PipeannSetPage(search, item);
+		taken++;
+	}
+	PipeannPoolMerge(&search->pool, search->batch, taken);
+}
+
+float
+PipeannExactDistance(const PipeannLayout *layout, const float *query,
+					 const void *vector, PipeannStorage storage, float aux)
+{
+	switch (layout->metric)
+	{
+		case PIPEANN_L2:
+			return PipeannKernel->l2[storage] (query, vector, layout->dim);
+		case PIPEANN_IP:
+			return -PipeannKernel->dot[storage] (query, vector, layout->dim);
+		default:
+			return -PipeannKernel->dot[storage] (query, vector,
+												 layout->dim) * aux;
+	}
+}
+
+float
+PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+	float		error = PipeannSlotError(l, slot);
+	PipeannResult result;
+	float		dist;
+
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+		dist = search->params.out_of_line_distance(id, slot,
+												   search->params.out_of_line_arg);
+	else
+		dist = PipeannExactDistance(l, search->query,
+									PipeannSlotVector(l, slot), l->storage,
+									slot->aux);
+	result.ntids = PipeannSlotInlineTids(l, slot);
+	result.ext_tids = slot->ext_tids;
+	result.id = id;
+	result.dist = result.most = dist;
+	if (error > 0)
+		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
+						&result.most);
+	search->counters->exact_distances++;
+	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
+	if (search->termination.on)
+		PipeannTerminationFound(&search->termination, dist);
+	return dist;
+}
+
+/*
+ * A node whose page is here costs no read to explore: if it is near enough for
+ * the pool, it belongs there even though no node explored so far has an edge
+ * to it. It joins by the distance of its code, as every candidate does: where
+ * codes are poor, exact distances among them would come all first or all last.
+ * The codes of out-of-line vectors, made for others, are so poor that they would
+ * keep nearer nodes on other pages out of the pool: these do not join.
+ */
+void
+PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
+				 uint64 killed, bool join)
+{
+	const PipeannLayout *l = search->layout;
+	int			n = 0;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+		uint32		id = page * l->slots_per_page + i;
+
+		if (!PipeannSlotIsLive(slot) || PipeannIsKilled(killed, i))
+			continue;
+		PipeannScoreSlot(search, id, slot);
+		if (join && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+			n = PipeannBatchAdd(search, n, id);
+	}
+	if (join)
+		PipeannBatchToPool(search, n);
+	PipeannListSetBound(search);
+}
+
+bool
+PipeannScoreNext(PipeannSearch *search)
+{
+	PipeannPageRef *ref;
+
+	if (search->nunscored == 0)
+		return false;
+	ref = &search->refs[search->unscored[--search->nunscored]];
+	PipeannScorePage(search, ref->page, ref->frame->nodes, ref->killed,
+					 PipeannWantsPageMates(search));
+	return true;
+}

@@ -1,0 +1,57 @@
+/*
+ * score.h
+ *		Distances of candidates by their codes, and of nodes by their vectors;
+ *		private to search/.
+ */
+#ifndef PIPEANN_SEARCH_SCORE_H
+#define PIPEANN_SEARCH_SCORE_H
+
+#include "search/state.h"
+
+/*
+ * Put a node in the batch if it was not visited before; returns the new length.
+ * About every other neighbour was, so that this is no branch: the place of one
+ * that was goes to the next. There is room for all that are looked at.
+ */
+static inline int
+PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
+{
+	if (id >= search->codes->ncodes)
+		return n;
+	search->batch_ids[n] = id;
+	search->batch_codes[n] = PipeannCodeAt(search->codes, id);
+	__builtin_prefetch(search->batch_codes[n]);
+	return n + PipeannIdSetAdd(&search->visited, id);
+}
+
+/* Add the first n nodes of the batch to the pool, by their codes' distances. */
+extern void PipeannBatchToPool(PipeannSearch *search, int n);
+
+/* Add the node in a slot to the results; returns its exact distance. */
+extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
+							  const PipeannSlot *slot);
+
+/*
+ * Add a page's live nodes to the results, but for slots killed (of the first
+ * 64), and with join also to the pool.
+ */
+extern void PipeannScorePage(PipeannSearch *search, uint32 page,
+							 const char *nodes, uint64 killed, bool join);
+
+/*
+ * Score one page that waits for it; false if there is none. Its nodes may join
+ * the pool: positions in it are not to be relied on any more.
+ */
+extern bool PipeannScoreNext(PipeannSearch *search);
+
+/*
+ * Whether the nodes of pages at hand are candidates. They are only once
+ * something was read, since what they save is reads.
+ */
+static inline bool
+PipeannWantsPageMates(const PipeannSearch *search)
+{
+	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
+}
+
+#endif							/* PIPEANN_SEARCH_SCORE_H */

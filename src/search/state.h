@@ -1,0 +1,115 @@
+/*
+ * state.h
+ *		A search's state; private to search/.
+ */
+#ifndef PIPEANN_SEARCH_STATE_H
+#define PIPEANN_SEARCH_STATE_H
+
+#include "base/id_set.h"
+#include "search/pool.h"
+#include "search/results.h"
+#include "search/search.h"
+#include "search/termination.h"
+
+/* A graph page that this search has asked for. */
+typedef struct PipeannPageRef
+{
+	uint32		page;
+	float		dist;			/* of the candidate it was asked for */
+	bool		scored;			/* its nodes are among the results */
+	bool		by_node;		/* each when it is explored, not together: */
+	uint64		slots;			/* these, until now */
+	uint64		killed;			/* slots that never will be */
+	uint64		version;		/* of the page when it was scored */
+	PipeannFrame *frame;		/* NULL once released */
+} PipeannPageRef;
+
+/* The most nodes that the entry graph gives a search. */
+#define PIPEANN_MAX_ENTRY_POINTS 100
+
+/* The most nodes whose neighbours are in one batch. */
+#define PIPEANN_TOGETHER 8
+
+/* Slots of a page for which a 64-bit mask has room. */
+#define PIPEANN_MASKED_SLOTS 64
+
+/* Exact distances of nodes scored when explored, and what their codes err by. */
+typedef struct PipeannCodeErrors
+{
+	uint32		n;
+	double		sum;
+	double		sum_of_squares;
+	double		error;			/* sum of the errors */
+	double		error_of_squares;
+} PipeannCodeErrors;
+
+/* What a policy remembers of a search. */
+typedef struct PipeannPolicyState
+{
+	int			width;			/* of the pipe, or of the burst; 0: none yet */
+	int			converged_at;	/* pipe: most candidates ever ahead of the
+								 * first unread one */
+	bool		converging;		/* look_ahead */
+	uint32		passed_over;	/* look_ahead: candidate that was to be read, or
+								 * INVALID_ID */
+} PipeannPolicyState;
+
+struct PipeannSearch
+{
+	const PipeannLayout *layout;
+	const PipeannCodes *codes;
+	PipeannPageSource *source;
+	PipeannCounters *counters;
+	const float *query;
+	PipeannSearchParams params;
+	PipeannBounds bounds;		/* of half precision only */
+
+	PipeannTermination termination; /* on until it has gone past an early end */
+	uint64		hits;			/* pages had without a read */
+	uint64		reads;
+	uint32		reads_in;		/* of which came while their candidate was in
+								 * the list */
+	uint32		reads_out;		/* ... or was out of it by then */
+	uint32		nrefs;
+	uint32		nheld;			/* refs with a frame */
+	uint32		nunscored;
+	uint64		explored;		/* nodes with rows */
+	int			nentry_pages;	/* entry points whose page-mates are no
+								 * candidates yet */
+	PipeannCodeErrors code_errors;
+	bool		started;
+	bool		continued;
+	PipeannPolicyState policy;
+
+	/*
+	 * From here on what has memory, which the next search uses again.
+	 */
+	PipeannPool pool;
+	PipeannResults results;
+	PipeannIdSet visited;		/* node ids with a known code distance */
+	PipeannIdSet entered;		/* positions of the entry graph */
+	uint32		entry_points[PIPEANN_MAX_ENTRY_POINTS];
+	PipeannIdSet pages;			/* graph page -> refs[] */
+	PipeannPageRef *refs;
+	uint32		refs_size;
+	uint32	   *unscored;		/* refs that arrived and await scoring */
+	uint32		unscored_size;
+
+	float	   *table;			/* [nchunks][256] of code distances */
+	int			table_size;		/* chunks that there is memory for */
+
+	/* unvisited neighbours of the nodes explored together */
+	uint32	   *batch_ids;
+	const uint8 **batch_codes;
+	float	   *batch_dists;
+	PipeannCandidate *batch;	/* those of them for the pool */
+	int			batch_size;
+};
+
+static inline bool
+PipeannIsOn(const PipeannSearch *search, uint32 idea)
+{
+	return (search->params.disabled & idea) == 0;
+}
+
+#endif							/* PIPEANN_SEARCH_STATE_H */

@@ -1,0 +1,158 @@
+/*
+ * results_test.c
+ *		Results, nearest first.
+ */
+#include "unit.h"
+
+#include "search/results.h"
+
+static void
+AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
+{
+	ItemPointerData tids[8];
+	PipeannResult result = {0};
+
+	memset(tids, 0, sizeof(tids));
+	for (int i = 0; i < ntids; i++)
+	{
+		tids[i].bi_lo = id;
+		tids[i].ip_posid = i + 1;
+	}
+	result.id = id;
+	result.dist = dist;
+	result.ntids = ntids;
+	result.ext_tids = PIPEANN_INVALID_ID;
+	PipeannResultsAdd(results, &result, tids);
+}
+
+static bool
+HasItsTids(const PipeannResults *results, const PipeannResult *result)
+{
+	for (uint32 i = 0; i < result->ntids; i++)
+		if (results->tids[result->tids + i].bi_lo != (uint16) result->id ||
+			results->tids[result->tids + i].ip_posid != i + 1)
+			return false;
+	return true;
+}
+
+static void
+ResultsComeInOrder(void)
+{
+	uint64		random = 7;
+	static bool seen[5000];
+	PipeannResults results;
+	const PipeannResult *result;
+	float		last = -1;
+	uint32		last_id = 0;
+	int			n = 0;
+
+	memset(seen, 0, sizeof(seen));
+	PipeannResultsInit(&results);
+	CHECK(PipeannResultsPeek(&results) == NULL);
+	CHECK(PipeannResultsPop(&results) == NULL);
+	for (uint32 id = 0; id < 5000; id++)
+		AddResult(&results, id, UnitFewDistances(&random),
+				  UnitRandom(&random) % 5);
+	while ((result = PipeannResultsPeek(&results)) != NULL)
+	{
+		uint32		id = result->id;
+
+		result = PipeannResultsPop(&results);
+		CHECK(result->id == id);
+		CHECK(result->dist > last || (result->dist == last && id > last_id));
+		CHECK(!seen[id]);
+		CHECK(HasItsTids(&results, result));
+		seen[id] = true;
+		last = result->dist;
+		last_id = id;
+		n++;
+	}
+	CHECK(n == 5000);
+	CHECK(PipeannResultsPop(&results) == NULL);
+}
+
+/*
+ * What comes next is what is taken then, however many are asked for, and asking
+ * takes none.
+ */
+static void
+ResultsTellWhatComesNext(void)
+{
+	uint64		random = 9;
+
+	for (int count = 0; count <= 200; count += 1 + count / 3)
+		for (int n = 0; n <= 220; n += 1 + n / 2)
+		{
+			const PipeannResult *next[220];
+			uint32		ids[220];
+			PipeannResults results;
+			int			found;
+
+			PipeannResultsInit(&results);
+			for (int id = 0; id < count; id++)
+				AddResult(&results, id, UnitFewDistances(&random), 1);
+			found = PipeannResultsNext(&results, next, n);
+			CHECK(found == Min(count, n));
+			for (int i = 0; i < found; i++)
+				ids[i] = next[i]->id;
+			for (int i = 0; i < found; i++)
+				CHECK(PipeannResultsPop(&results)->id == ids[i]);
+			found = PipeannResultsNext(&results, next, n);
+			CHECK(found == Max(Min(count - n, n), 0));
+		}
+}
+
+/*
+ * Results that come after the first were taken: each one taken is the nearest
+ * of those there. Compared with a plain list.
+ */
+static void
+ResultsMayComeLater(void)
+{
+	uint64		random = 8;
+	static float dist[3000];
+	static bool there[3000];
+	PipeannResults results;
+	uint32		added = 0;
+	int			taken = 0;
+
+	memset(there, 0, sizeof(there));
+	PipeannResultsInit(&results);
+	for (int step = 0; step < 5000; step++)
+	{
+		const PipeannResult *result;
+		uint32		nearest = PIPEANN_INVALID_ID;
+
+		if (added < 3000 && UnitRandom(&random) % 3 > 0)
+		{
+			dist[added] = UnitFewDistances(&random);
+			there[added] = true;
+			AddResult(&results, added, dist[added], 2);
+			added++;
+			continue;
+		}
+		for (uint32 i = 0; i < added; i++)
+			if (there[i] && (nearest == PIPEANN_INVALID_ID ||
+							 dist[i] < dist[nearest]))
+				nearest = i;
+		result = PipeannResultsPop(&results);
+		CHECK((result == NULL) == (nearest == PIPEANN_INVALID_ID));
+		if (result == NULL)
+			continue;
+		CHECK(result->id == nearest);
+		CHECK(HasItsTids(&results, result));
+		there[nearest] = false;
+		taken++;
+	}
+	CHECK(taken > 1000);
+	CHECK(results.count == added - taken);
+}
+
+int
+main(void)
+{
+	UNIT_RUN(ResultsComeInOrder);
+	UNIT_RUN(ResultsTellWhatComesNext);
+	UNIT_RUN(ResultsMayComeLater);
+	return UnitDone();
+}

@@ -1,0 +1,343 @@
+/*
+ * search_end_test.c
+ *		How far searches go: early ends, continued runs, and what stays of them.
+ */
+#include "search_tools.h"
+
+#include <math.h>
+
+#include "distance/distance.h"
+#include "search/termination.h"
+
+static Index *l2_index;
+
+/*
+ * The tenth nearest and the errors given, whatever their order, make the bound.
+ */
+static void
+EndsEarlyByFactorAndError(void)
+{
+	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE};
+	PipeannTermination product;
+
+	PipeannTerminationInit(&product, PIPEANN_IP, 60);
+	CHECK(!product.on);
+	for (int m = 0; m < 2; m++)
+		for (int scale = 0; scale <= 100; scale += 100)
+		{
+			PipeannTermination termination;
+			float		tenth = metrics[m] == PIPEANN_L2 ? 109 : -0.91f;
+			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
+			double		margin;
+
+			PipeannTerminationInit(&termination, metrics[m], 60);
+			for (int i = 0; i < 50; i++)
+			{
+				int			k = i * 7 % 50;
+
+				CHECK(PipeannTerminationBound(&termination) == INFINITY);
+				PipeannTerminationFound(&termination,
+										metrics[m] == PIPEANN_L2 ?
+										100 + k : -1 + k * 0.01f);
+			}
+			for (int i = 0; i < 20; i++)
+				PipeannTerminationError(&termination, scale * (i - 9.5f));
+			margin = Max(deviation * 2.1930,
+						 0.06645 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
+			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
+						1e-3 * (1 + margin));
+			CHECK(PipeannTerminationWantsError(&termination));
+			termination.on = false;
+			CHECK(PipeannTerminationBound(&termination) == INFINITY);
+			CHECK(!PipeannTerminationWantsError(&termination));
+		}
+}
+
+/*
+ * A search that is asked to go on finds every node once; pages that it must
+ * give back meanwhile are asked for again, the others are not.
+ */
+static void
+GoesOnToTheEnd(void)
+{
+	static const uint32 max_pages[] = {MAX_FRAMES, 40, 0};
+	uint8	   *seen = PipeannAlloc(l2_index->ids);
+
+	for (int i = 0; i < 6 * PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.disabled = BY_PAGE};
+		MemorySource *memory = OpenSource(l2_index, 30, i);
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+		uint64		most = 0;
+
+		params.policy = PipeannPolicies[i % PIPEANN_SEARCH_MODES];
+		params.ef = 20;
+		params.max_pages = max_pages[i / PIPEANN_SEARCH_MODES % 3];
+		params.may_end_early = i >= 3 * PIPEANN_SEARCH_MODES;
+		MakeQuery(l2_index, i, query);
+		search = BeginSearch(&l2_index->layout, &l2_index->codes,
+							 &memory->source, query, &params);
+		CHECK(TakeAll(l2_index, search, seen) == IndexNodes(l2_index));
+		CHECK(PipeannSearchExplored(search) == (uint64) IndexNodes(l2_index));
+		CHECK(memory->counters.nodes_explored >= (uint64) IndexNodes(l2_index));
+		CHECK(memory->counters.nodes_explored <= (uint64) l2_index->ids);
+		CHECK(memory->counters.exact_distances == (uint64) IndexNodes(l2_index));
+		for (uint32 page = 0; page < l2_index->pages; page++)
+			most = Max(most, memory->requests[page]);
+		if (params.max_pages == MAX_FRAMES)
+			CHECK(most == 1);
+		EndSearch(search, memory);
+	}
+	free(seen);
+}
+
+/* What searches that may end early did, over all queries. */
+typedef struct EndedEarly
+{
+	int			found;			/* of the K nearest */
+	int			ended;			/* searches that ended early */
+	uint64		reads;
+	uint64		reads_at_end;	/* when they had gone on */
+} EndedEarly;
+
+static void
+EndEarlyOnce(int number, const PipeannSearchParams *params, int resident,
+			 EndedEarly *sum)
+{
+	MemorySource *memory = OpenSource(l2_index, resident, number);
+	PipeannSearch *search;
+	float		query[MAX_DIM];
+	double		radius;
+
+	MakeQuery(l2_index, number, query);
+	radius = RadiusOf(l2_index, query, K);
+	search = BeginSearch(&l2_index->layout, &l2_index->codes,
+						 &memory->source, query, params);
+	CHECK(PipeannSearchRun(search));
+	sum->reads += memory->counters.page_reads;
+	sum->ended += PipeannSearchEndedEarly(search);
+	if (!PipeannSearchEndedEarly(search))
+		CHECK(memory->counters.nodes_explored >= (uint64) params->ef);
+	for (int i = 0; i < K; i++)
+		sum->found += KeyOf(l2_index, query,
+							NodeOf(search, PipeannSearchPop(search))) <=
+			radius + 1e-9;
+	if (PipeannSearchEndedEarly(search))
+		CHECK(PipeannSearchRun(search));
+	CHECK(!PipeannSearchEndedEarly(search));
+	CHECK(PipeannSearchExplored(search) >= (uint64) params->ef);
+	sum->reads_at_end += memory->counters.page_reads;
+	EndSearch(search, memory);
+}
+
+/*
+ * A search that may end early does so for some queries, reads less than the
+ * whole list takes, and finds as much but for one in fifty; asked to go on it
+ * explores the list.
+ */
+static void
+EndsWhenTheNearestAreFound(void)
+{
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+		for (int resident = 0; resident <= 50; resident += 50)
+		{
+			PipeannSearchParams params = {
+				.policy = PipeannPolicies[i],
+				.ef = 60,
+				.disabled = BY_PAGE,
+				.max_pages = MAX_FRAMES,
+				.may_end_early = true
+			};
+			uint64		list = ReadsOf(l2_index, PipeannPolicies[i],
+									   BY_PAGE, resident);
+			EndedEarly	sum = {0};
+
+			for (int j = 0; j < QUERIES; j++)
+				EndEarlyOnce(j, &params, resident, &sum);
+			if (!CHECK(sum.ended > 0 && sum.found >= 0.98 * QUERIES * K &&
+					   sum.reads < list && sum.reads_at_end > sum.reads))
+				NOTE("%s, %d %% resident: %d ended, %d found, %d reads, "
+					 "%d at the end, %d for the list",
+					 PipeannPolicies[i]->name, resident, sum.ended, sum.found, (int) sum.reads,
+					 (int) sum.reads_at_end, (int) list);
+
+			params.disabled |= PIPEANN_EARLY_TERMINATION;
+			sum.ended = 0;
+			EndEarlyOnce(0, &params, resident, &sum);
+			CHECK(sum.ended == 0);
+		}
+}
+
+/*
+ * With all or nearly all pages in memory it does not end early.
+ */
+static void
+DoesNotEndEarlyInMemory(void)
+{
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+		for (int resident = 99; resident <= 100; resident++)
+		{
+			PipeannSearchParams params = {
+				.policy = PipeannPolicies[i],
+				.ef = 60,
+				.disabled = BY_PAGE,
+				.max_pages = MAX_FRAMES,
+				.may_end_early = true
+			};
+			EndedEarly	sum = {0};
+
+			for (int j = 0; j < QUERIES; j++)
+				EndEarlyOnce(j, &params, resident, &sum);
+			if (!CHECK(sum.ended == 0 && (resident == 100) == (sum.reads == 0)))
+				NOTE("%s, %d %% resident: %d ended, %d reads",
+					 PipeannPolicies[i]->name, resident, sum.ended, (int) sum.reads);
+		}
+}
+
+/*
+ * Nobody knows by how much the codes of out-of-line vectors err, so a search that
+ * meets one explores its list.
+ */
+static void
+DoesNotEndEarlyAmongOutOfLineVectors(void)
+{
+	Index	   *index = MakeIndex(2500, 16, PIPEANN_L2, PIPEANN_FLOAT4);
+	int			ended[2] = {0, 0};
+
+	for (int out_of_line = 0; out_of_line < 2; out_of_line++)
+	{
+		for (int i = 0; out_of_line && i < IndexNodes(index); i++)
+			IndexSlotAtPlace(index, i)->flags |= PIPEANN_SLOT_OUT_OF_LINE;
+		for (int i = 0; i < QUERIES; i++)
+		{
+			PipeannSearchParams params = {
+				.policy = PipeannPolicies[PIPEANN_LOOK_AHEAD],
+				.ef = 60,
+				.disabled = BY_PAGE,
+				.max_pages = MAX_FRAMES,
+				.may_end_early = true,
+				.out_of_line_distance = OutOfLineDistance
+			};
+			MemorySource *memory = OpenSource(index, 30, i);
+			float		dist = i;
+			PipeannSearch *search;
+			float		query[MAX_DIM];
+
+			params.out_of_line_arg = &dist;
+			MakeQuery(index, i, query);
+			search = BeginSearch(&index->layout, &index->codes,
+								 &memory->source, query, &params);
+			CHECK(PipeannSearchRun(search));
+			ended[out_of_line] += PipeannSearchEndedEarly(search);
+			EndSearch(search, memory);
+		}
+	}
+	CHECK(ended[0] > 0 && ended[1] == 0);
+}
+
+/*
+ * Results that were found stay when the pages are gone.
+ */
+static void
+ResultsOutliveThePages(void)
+{
+	PipeannSearchParams params = {.disabled = BY_PAGE};
+	MemorySource *memory = OpenSource(l2_index, 0, 1);
+	PipeannSearch *search;
+	const PipeannResult *result;
+	float		query[MAX_DIM];
+	int			n = 0;
+
+	params.policy = PipeannPolicies[PIPEANN_PIPE];
+	params.ef = 50;
+	search = BeginQuery(l2_index, &l2_index->codes, memory, 3, query, &params);
+	CHECK(PipeannSearchRun(search));
+	result = PipeannSearchPeek(search);
+	CHECK(PipeannSearchSlot(search, result->id) != NULL);
+	CHECK(PipeannSearchSlot(search, result->id)->flags == PIPEANN_SLOT_USED);
+	PipeannSearchReleasePages(search);
+	CHECK(memory->nframes == 0);
+	CHECK(PipeannSearchSlot(search, result->id) == NULL);
+	while ((result = PipeannSearchPop(search)) != NULL)
+	{
+		CHECK_CLOSE(KeyOf(l2_index, query, NodeOf(search, result)),
+					result->dist, 1e-4);
+		n++;
+	}
+	CHECK(n >= 50);
+	CHECK((uint64) n == memory->counters.exact_distances);
+	EndSearch(search, memory);
+}
+
+/*
+ * A search in the memory of another, of another index and length, which went on
+ * to the end, does what one in memory of its own does.
+ */
+static void
+ForgetsTheSearchBefore(void)
+{
+	Index	   *other = MakeIndex(5000, 48, PIPEANN_COSINE, PIPEANN_FLOAT2);
+	uint8	   *seen = PipeannAlloc(other->ids);
+
+	for (int i = 0; i < PIPEANN_SEARCH_MODES * 6; i++)
+	{
+		PipeannSearchParams params = {.disabled = BY_PAGE};
+		int			number = i / PIPEANN_SEARCH_MODES;
+		MemorySource *memory[3];
+		PipeannSearch *search[2];
+		float		query[MAX_DIM];
+
+		params.policy = PipeannPolicies[i % PIPEANN_SEARCH_MODES];
+		params.max_pages = MAX_FRAMES;
+		params.ef = 10 + 70 * number;
+		memory[2] = OpenSource(other, 30, i);
+		MakeQuery(other, i, query);
+		search[1] = BeginSearch(&other->layout, &other->codes,
+								&memory[2]->source, query, &params);
+		(void) TakeAll(other, search[1], seen);
+		EndSearch(search[1], memory[2]);
+
+		params.ef = 200 - 30 * number;
+		MakeQuery(l2_index, i, query);
+		search[0] = PipeannSearchCreate();
+		for (int j = 0; j < 2; j++)
+		{
+			memory[j] = OpenSource(l2_index, 30, i);
+			if (j == 1)
+				search[1] = IdleSearch;
+			PipeannSearchBegin(search[j], &l2_index->layout, &l2_index->codes,
+							   &memory[j]->source, query, &params);
+			CHECK(PipeannSearchRun(search[j]));
+		}
+		CHECK(search[0] != search[1]);
+		for (int j = 0; j < params.ef / 2; j++)
+		{
+			const PipeannResult *fresh = PipeannSearchPop(search[0]);
+			const PipeannResult *again = PipeannSearchPop(search[1]);
+
+			CHECK(fresh != NULL && again != NULL && fresh->id == again->id);
+		}
+		CHECK(memory[0]->counters.code_distances ==
+			  memory[1]->counters.code_distances);
+		CHECK(memory[0]->counters.page_reads == memory[1]->counters.page_reads);
+		EndSearch(search[0], memory[0]);
+		EndSearch(search[1], memory[1]);
+	}
+	free(seen);
+}
+
+int
+main(void)
+{
+	PipeannKernelsInit();
+	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
+	UNIT_RUN(EndsEarlyByFactorAndError);
+	UNIT_RUN(GoesOnToTheEnd);
+	UNIT_RUN(EndsWhenTheNearestAreFound);
+	UNIT_RUN(DoesNotEndEarlyInMemory);
+	UNIT_RUN(DoesNotEndEarlyAmongOutOfLineVectors);
+	UNIT_RUN(ResultsOutliveThePages);
+	UNIT_RUN(ForgetsTheSearchBefore);
+	return UnitDone();
+}

@@ -1,0 +1,289 @@
+/*
+ * search_limits_test.c
+ *		Searches where little is right: small sources, few codes, damaged pages.
+ */
+#include "search_tools.h"
+
+#include <math.h>
+
+#include "distance/distance.h"
+
+static Index *l2_index;
+
+/*
+ * Without codes every page is read, no more at a time than the source takes.
+ */
+static void
+ReadsEverythingWithoutCodes(void)
+{
+	for (int max_in_flight = 1; max_in_flight <= 64; max_in_flight *= 4)
+	{
+		PipeannSearchParams params = {.disabled = BY_PAGE};
+		MemorySource *memory = OpenSource(l2_index, 20, max_in_flight);
+		PipeannSearch *search;
+		const PipeannResult *result;
+		float		query[MAX_DIM];
+		float		last = -INFINITY;
+		int			n = 0;
+
+		memory->source.max_in_flight = max_in_flight;
+		MakeQuery(l2_index, max_in_flight, query);
+		search = BeginSearch(&l2_index->layout, NULL, &memory->source,
+							 query, &params);
+		PipeannSearchExact(search, l2_index->pages);
+		CHECK(memory->nframes == 0);
+		CHECK(memory->counters.in_flight_peak <= (uint64) max_in_flight);
+		CHECK(memory->counters.page_hits + memory->counters.page_reads ==
+			  l2_index->pages);
+		while ((result = PipeannSearchPop(search)) != NULL)
+		{
+			CHECK(result->dist >= last);
+			last = result->dist;
+			n++;
+		}
+		CHECK(n == IndexNodes(l2_index));
+		EndSearch(search, memory);
+	}
+}
+
+/*
+ * A source that takes a single read at a time is enough.
+ */
+static void
+SmallSourcesAreEnough(void)
+{
+	for (int i = 0; i < 4 * PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.disabled = BY_PAGE};
+		MemorySource *memory = OpenSource(l2_index, 10, i);
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+
+		memory->source.max_in_flight = 1 << (i / PIPEANN_SEARCH_MODES);
+		params.policy = PipeannPolicies[i % PIPEANN_SEARCH_MODES];
+		params.ef = 30;
+		search = BeginQuery(l2_index, &l2_index->codes, memory, i,
+							query, &params);
+		CHECK(PipeannSearchRun(search));
+		CHECK(PipeannSearchRun(search));
+		CHECK(memory->counters.in_flight_peak <= 1ULL << (i / PIPEANN_SEARCH_MODES));
+		EndSearch(search, memory);
+	}
+}
+
+/*
+ * Nothing to enter by, nothing to find.
+ */
+static void
+EntersNowhere(void)
+{
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.disabled = BY_PAGE};
+		MemorySource *memory = OpenSource(l2_index, 0, i);
+		PipeannCodes codes = l2_index->codes;
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+
+		codes.entry_count = 0;
+		params.policy = PipeannPolicies[i];
+		params.ef = 10;
+		search = BeginQuery(l2_index, &codes, memory, i, query, &params);
+		(void) PipeannSearchRun(search);
+		CHECK(!PipeannSearchRun(search));
+		CHECK(PipeannSearchPop(search) == NULL);
+		CHECK(memory->counters.page_hits + memory->counters.page_reads == 0);
+		EndSearch(search, memory);
+	}
+}
+
+/*
+ * Overwrite some slots: wrong degrees, ids, counts, kinds, or all bytes.
+ */
+static void
+Damage(Index *index, uint64 *random)
+{
+	for (uint32 id = 0; id < index->ids; id++)
+	{
+		PipeannSlot *slot = IndexSlot(index, id);
+
+		switch (UnitRandom(random) % 12)
+		{
+			case 0:
+				slot->degree = (uint16) UnitRandom(random);
+				break;
+			case 1:
+				for (int i = 0; i < index->layout.max_degree; i++)
+					slot->neighbors[i] = (uint32) UnitRandom(random);
+				slot->degree = index->layout.max_degree;
+				break;
+			case 2:
+				slot->ntids = (uint16) UnitRandom(random);
+				break;
+			case 3:
+				slot->flags = UnitRandom(random) % 4;
+				break;
+			case 4:
+				slot->neighbors[0] = id;
+				slot->neighbors[1] = id;
+				slot->degree = 2;
+				break;
+			case 5:
+				for (uint32 i = 0; i < index->layout.slot_size; i++)
+					((uint8 *) slot)[i] = (uint8) UnitRandom(random);
+				slot->flags &= ~PIPEANN_SLOT_OUT_OF_LINE;
+				break;
+			default:
+				break;
+		}
+	}
+}
+
+static void
+DamageEntries(PipeannCodes *codes, uint64 *random)
+{
+	uint32	   *ids = (uint32 *) codes->entry_ids;
+	uint16	   *degrees = (uint16 *) codes->entry_nneighbors;
+	uint32	   *neighbors = (uint32 *) codes->entry_neighbors;
+
+	for (int i = 0; i < ENTRIES / 4; i++)
+	{
+		ids[1 + UnitRandom(random) % (ENTRIES - 1)] =
+			(uint32) UnitRandom(random);
+		degrees[UnitRandom(random) % ENTRIES] = (uint16) UnitRandom(random);
+		neighbors[UnitRandom(random) % (ENTRIES * codes->entry_degree)] =
+			(uint32) UnitRandom(random);
+	}
+}
+
+/* The page of the entry point that is nearest by its whole code. */
+static uint32
+PageOfNearestEntry(const Index *index, const float *query)
+{
+	const PipeannCodes *codes = &index->codes;
+	float	   *table = PipeannAlloc((Size) codes->pq.nchunks *
+									 PIPEANN_CENTROIDS * sizeof(float));
+	float		least = INFINITY;
+	uint32		page = 0;
+
+	PipeannPqTable(&codes->pq, index->layout.metric, query, table);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+	{
+		const uint8 *code = PipeannCodeAt(codes, codes->entry_ids[i]);
+		float		dist = 0;
+
+		for (int j = 0; j < codes->pq.nchunks; j++)
+			dist += table[j * PIPEANN_CENTROIDS + code[j]];
+		if (dist >= least)
+			continue;
+		least = dist;
+		page = PipeannIdPage(&index->layout, codes->entry_ids[i]);
+	}
+	free(table);
+	return page;
+}
+
+/*
+ * The first page asked for is that of the nearest entry point, whatever the mode
+ * and the list's length, also when the search before it was another's.
+ */
+static void
+BeginsAtTheNearestEntry(void)
+{
+	Index	   *index = MakeIndex(2500, 64, PIPEANN_L2, PIPEANN_FLOAT4);
+	int			right = 0;
+
+	for (int i = 0; i < 25; i++)
+		for (int mode = 0; mode < PIPEANN_SEARCH_MODES; mode++)
+		{
+			PipeannSearchParams params = {.disabled = BY_PAGE};
+			MemorySource *memory = OpenSource(index, 0, i);
+			PipeannSearch *search;
+			float		query[MAX_DIM];
+
+			params.policy = PipeannPolicies[mode];
+			params.ef = i % 5 == 0 ? 300 : 10;
+			search = BeginQuery(index, &index->codes, memory, i,
+								query, &params);
+			CHECK(PipeannSearchRun(search));
+			right += memory->frames[0]->frame.page ==
+				PageOfNearestEntry(index, query);
+			EndSearch(search, memory);
+		}
+	CHECK(right >= 25 * PIPEANN_SEARCH_MODES * 95 / 100);
+}
+
+static void
+SurvivesDamage(void)
+{
+	Index	   *index = MakeIndex(1500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
+	uint8	   *seen = PipeannAlloc(index->ids);
+	uint64		random = 9;
+
+	for (int round = 0; round < 20; round++)
+	{
+		Damage(index, &random);
+		if (round >= 10)
+			DamageEntries(&index->codes, &random);
+		for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+		{
+			PipeannSearchParams params = {.disabled = BY_PAGE};
+			MemorySource *memory = OpenSource(index, 30, round);
+			PipeannSearch *search;
+			float		query[MAX_DIM];
+
+			params.policy = PipeannPolicies[i];
+			params.ef = 50;
+			params.max_pages = round % 2 == 0 ? MAX_FRAMES : 20;
+			MakeQuery(index, round, query);
+			search = BeginSearch(&index->layout, &index->codes,
+								 &memory->source, query, &params);
+			(void) TakeAll(index, search, seen);
+			EndSearch(search, memory);
+		}
+	}
+	free(seen);
+}
+
+/*
+ * Codes that cover fewer nodes than there are: the others are not reached.
+ */
+static void
+StaysWithinItsCodes(void)
+{
+	PipeannCodes codes = l2_index->codes;
+	uint8	   *seen = PipeannAlloc(l2_index->ids);
+
+	codes.ncodes = l2_index->ids / 2;
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.disabled = BY_PAGE};
+		MemorySource *memory = OpenSource(l2_index, 30, i);
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+
+		params.policy = PipeannPolicies[i];
+		params.ef = 50;
+		search = BeginQuery(l2_index, &codes, memory, i, query, &params);
+		CHECK(TakeAll(l2_index, search, seen) > IndexNodes(l2_index) / 3);
+		for (uint32 page = codes.ncodes / l2_index->layout.slots_per_page + 1;
+			 page < l2_index->pages; page++)
+			CHECK(memory->requests[page] == 0);
+		EndSearch(search, memory);
+	}
+	free(seen);
+}
+
+int
+main(void)
+{
+	PipeannKernelsInit();
+	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
+	UNIT_RUN(ReadsEverythingWithoutCodes);
+	UNIT_RUN(SmallSourcesAreEnough);
+	UNIT_RUN(EntersNowhere);
+	UNIT_RUN(BeginsAtTheNearestEntry);
+	UNIT_RUN(SurvivesDamage);
+	UNIT_RUN(StaysWithinItsCodes);
+	return UnitDone();
+}
