@@ -1,4 +1,4 @@
-"""Every search mode and every switch of pipeann, in turns, with more and more of the index resident.
+"""Every search mode of pipeann, and each without one of its ideas, in turns, with more and more of the index resident.
 
     bench/ablation                      GloVe-100, all its rows
     bench/ablation --datasets sift,minilm --rows 100000 --out DIR
@@ -6,7 +6,7 @@
     bench/ablation --resume --out DIR   goes on with an interrupted run
     bench/ablation report --out DIR     tables and pictures again, from the CSV files
 
-Also bench/run ablation. Modes and switches are those that the server has. Every
+Also bench/run ablation. Every
 variant at every ef_search is asked one query, then every one the next, by one
 session, each another query at that moment: so the machine's noise hits all alike
 and none finds its pages in the processor's cache because another has just been
@@ -115,7 +115,8 @@ class Point:
         for row in self.rows:
             row["recall"] = lab.data.recall(row["query"], row.pop("ids"), K)
 
-    def summary(self, rows):
+    def summary(self):
+        rows = self.rows
         mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "query"}
         times = [row["us"] for row in rows]
         return {"queries": len(rows), "k": K, "recall": mean.pop("recall"), "mean_us": mean.pop("us"),
@@ -123,16 +124,15 @@ class Point:
 
 
 class Ablation:
-    def __init__(self, options, server, found, store, run):
+    def __init__(self, options, server, store, run):
         self.options = options
         self.server = server
-        self.found = found
         self.store = store
         self.run = run
         self.table = Table(os.path.join(options.out, "ablation.csv"), *ABLATION)
         self.clients = Table(os.path.join(options.out, "ablation-clients.csv"), *ABLATION_CLIENTS)
         self.systems = [PIPEANN] + ([HNSW] if options.peer else [])
-        self.variants = variants.all_of(found)
+        self.variants = variants.all_of()
         self.lab = None
         self.entry = None
         self.reads = None       # of each block, by the queries that pages are counted on
@@ -170,7 +170,7 @@ class Ablation:
 
     def restart(self):
         """A new server with room for all, in which all but pipeann's index is cached."""
-        self.server.restart(shared_buffers=self.lab.enough_buffers(), **self.found.fixed())
+        self.server.restart(shared_buffers=self.lab.enough_buffers(), **variants.FIXED)
         for system in self.systems:
             self.lab.bring(self.lab.table(system))
             if system is not PIPEANN:
@@ -244,26 +244,19 @@ class Ablation:
 
     def points(self):
         """Every variant at every value, and pgvector's HNSW."""
-        touched = {name: self.found.default(name) for variant in self.variants for name, _ in variant.settings}
-        points = [Point(variant, PIPEANN, value, touched) for variant in self.variants for value in self.options.values]
+        points = [Point(variant, PIPEANN, value, variants.touched()) for variant in self.variants for value in self.options.values]
         if self.options.peer:
-            peer = variants.Variant(PEER, "peer", PEER, (), False)
+            peer = variants.Variant(PEER, "peer", PEER, ())
             points += [Point(peer, HNSW, min(value, 1000), {}) for value in self.options.values]
         return points
 
     def warm_up(self, session, points):
-        """What a session does once; and recent searches, for what remembers them."""
+        """What a session does once."""
         for point in points:
             if point.value == self.options.values[-1]:
                 session.rows(point.set)
-                numbers = self.counting if point.variant.fresh else self.counting[:WARM_UP]
-                for number in numbers or self.tested[:WARM_UP]:
+                for number in self.counting[:WARM_UP] or self.tested[:WARM_UP]:
                     session.nearest(self.lab.vectors[number], name=point.system.name)
-
-    def is_asked(self, point, query):
-        """Is this query asked at this point? Once only of a variant that remembers searches."""
-        values = self.options.values
-        return not point.variant.fresh or values[query % len(values)] == point.value
 
     def ask_all(self, session, points, label):
         """Every point every query, all points in turns, each another query at a time.
@@ -280,8 +273,7 @@ class Ablation:
             for turn in range(count):
                 for place in order.permutation(len(points)).tolist():
                     query = self.tested[(turn + place * count // len(points)) % count]
-                    if self.is_asked(points[place], query):
-                        points[place].ask(session, pid, self.lab, query)
+                    points[place].ask(session, pid, self.lab, query)
                 meter(turn + 1, count)
         finally:
             gc.enable()
@@ -325,24 +317,14 @@ class Ablation:
                                  for row in point.rows)
         key["resident_blocks"] = "" if resident is None else resident
         for point in points:
-            if point.rows:
-                self.add(key, point, point.variant.name, point.variant.kind, point.rows)
-            # What a variant that was asked each query once is to be compared with: its mode with the same queries.
-            if any(other.variant.fresh and other.variant.mode == point.variant.name for other in points):
-                values = self.options.values
-                same = [row for row in point.rows if values[row["query"] % len(values)] == point.value]
-                if same:
-                    self.add(key, point, ablation_report.same_queries(point.variant.name), "same", same)
-
-    def add(self, key, point, name, kind, rows):
-        self.table.add(**key, variant=name, kind=kind, mode=point.variant.mode, value=point.value,
-                       **point.summary(rows))
+            self.table.add(**key, variant=point.variant.name, kind=point.variant.kind, mode=point.variant.mode,
+                           value=point.value, **point.summary())
 
     def measure_clients(self, number):
         """pgbench with 8 clients, in turns: the default mode from disk, and HNSW cached."""
         key = {"dataset": self.lab.data.name, "rows": self.lab.rows, "round": number}
         target, clients = self.options.targets[0], ablation_report.CLIENTS
-        for system, variant in ((PIPEANN, self.found.default(variants.MODE)), (HNSW, PEER)):
+        for system, variant in ((PIPEANN, self.run["default_mode"]), (HNSW, PEER)):
             value = ablation_report.parameter_at(self.table.where(**key, resident=0, variant=variant), target)
             if value is None or self.clients.has(**key, variant=variant):
                 continue
@@ -371,13 +353,7 @@ class Ablation:
         self.lab.drop()
 
 
-def say_what_is_compared(found, listed):
-    print(f"{len(listed)} variants: {', '.join(variant.name for variant in listed)}")
-    for name in variants.missing(found):
-        print(f"not on this server, left out: {name}", flush=True)
-
-
-def begin(options, server, found, listed):
+def begin(options, server, listed):
     """Writes or reads run.json; the options of a run that goes on are those it began with."""
     path = os.path.join(options.out, "run.json")
     os.makedirs(options.out, exist_ok=True)
@@ -393,8 +369,8 @@ def begin(options, server, found, listed):
         return path, run
     command = " ".join(["bench/ablation", *front.without_private(sys.argv[1:])])
     run = {"command": command, "machine": machine.describe(ROOT), "server": machine.describe_server(server.session),
-           "default_mode": found.default(variants.MODE), "variants": [list(describe(v)) for v in listed],
-           "missing": variants.missing(found), "fixed": found.fixed(), "peer": PEER if options.peer else None,
+           "default_mode": variants.default_mode(server.session), "variants": [list(describe(v)) for v in listed],
+           "fixed": variants.FIXED, "peer": PEER if options.peer else None,
            "options": {name: getattr(options, name) for name in SHARED}, "sets": {}}
     front.save_run(path, run)
     return path, run
@@ -410,12 +386,11 @@ def measure(options):
     if PIPEANN not in systems_found:
         raise SystemExit(f"this server has no pipeann: {missing}")
     server.session.rows("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
-    found = variants.ask(server.session)
-    listed = variants.all_of(found)
-    say_what_is_compared(found, listed)
-    path, run = begin(options, server, found, listed)
+    listed = variants.all_of()
+    print(f"{len(listed)} variants: {', '.join(variant.name for variant in listed)}", flush=True)
+    path, run = begin(options, server, listed)
     systems.give_options(options.index_options)
-    ablation = Ablation(options, server, found, Store(options.out), run)
+    ablation = Ablation(options, server, Store(options.out), run)
     for name in options.datasets:
         own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
         data = datasets.prepare(name, options.cache, options.rows, **own)

@@ -1,12 +1,12 @@
-"""Pictures of an ablation: recall against time and against reads, and what each switch does."""
+"""Pictures of an ablation: recall against time and against reads, and what each idea gives."""
 import matplotlib.pyplot as plt
 
 import figures
 import plots
 from plots import median_points, missed, plain_log, recall_axis, save, shared_legend
 
-COLOURS = {"best_first": "#1f5fa8", "pipe": "#c8102e", "stale": "#b8860b", "look_ahead": "#3c8d40", "auto": "#222222"}
-MARKERS = {"best_first": "s", "pipe": "o", "stale": "D", "look_ahead": "^", "auto": "x"}
+COLOURS = {"best_first": "#1f5fa8", "pipe": "#c8102e", "stale": "#b8860b", "look_ahead": "#3c8d40"}
+MARKERS = {"best_first": "s", "pipe": "o", "stale": "D", "look_ahead": "^"}
 PEER = {"color": "#777777", "marker": "P", "linestyle": "--"}
 OTHERS = ("#8a5fb0", "#17899c", "#a0522d")
 SHADES = ("#08306b", "#2171b5", "#6baed6", "#f16913")     # of 0, 10, 30, 100 % resident
@@ -73,16 +73,16 @@ def reads(results, title, _target):
                             for resident in results.residents], title)
 
 
-def switches(results, title, target):
+def ideas(results, title, target):
     """What a mode reads and takes without each of its parts, by what it does with them."""
-    turned = [variant for variant in results.variants if results.kinds[variant] in ("switch", "step")]
+    turned = [variant for variant in results.variants if results.kinds[variant] in ("idea", "step")]
     if not turned:
         return None
     panels_wanted = (("page_reads", "page reads"), ("mean_us", "mean latency"))
     figure, axes = plt.subplots(1, len(panels_wanted), figsize=(9.8, 1.4 + 0.34 * len(turned)), sharey=True)
     for axis, (column, label) in zip(axes, panels_wanted):
         for shade, resident in zip(SHADES, results.residents):
-            points = [(number, results.ratio(column, target, (resident, variant), (resident, base_of(results, variant))))
+            points = [(number, results.ratio(column, target, (resident, variant), (resident, results.modes[variant])))
                       for number, variant in enumerate(turned)]
             points = [(number, found[0]) for number, found in points if found]
             axis.plot([ratio for _, ratio in points], [number for number, _ in points], "o", color=shade, markersize=6,
@@ -96,17 +96,7 @@ def switches(results, title, target):
     return figure
 
 
-def base_of(results, variant):
-    """The line that a variant is compared with: its mode, over the same queries."""
-    import ablation_report
-    mode = results.modes[variant]
-    same = ablation_report.same_queries(mode)
-    asked = {row["queries"] for row in results.rows if row["variant"] == variant}
-    whole = {row["queries"] for row in results.rows if row["variant"] == mode}
-    return same if same in results.variants and asked != whole else mode
-
-
-PICTURES = {"ablation-latency": latency, "ablation-reads": reads, "ablation-switches": switches}
+PICTURES = {"ablation-latency": latency, "ablation-reads": reads, "ablation-ideas": ideas}
 
 
 def draw(every, folder, target):

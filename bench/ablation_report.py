@@ -23,11 +23,6 @@ RATIOS = (("page_reads", f"reads / {BASE}'s"), ("mean_us", f"mean µs / {BASE}'s
 PEER_SETS = ("glove100", "minilm", "sift")
 
 
-def same_queries(name):
-    """Name of a mode's line over the queries that a remembering variant was asked at each value."""
-    return f"{name}, same queries"
-
-
 def at_recall(rows, target):
     """The figures of one round's sweep where it reaches a recall; None where it does not."""
     rows = sorted(rows, key=lambda row: row["value"])
@@ -243,7 +238,7 @@ def heading_of(results):
 
 def page(run, every, clients, drawn):
     """The whole, as Markdown."""
-    parts = ["# Search modes and switches of pipeann", f"`{run['command']}`, {run['machine']['time']}, commit"
+    parts = ["# Search modes and ideas of pipeann", f"`{run['command']}`, {run['machine']['time']}, commit"
              f" {run['machine']['commit']}, {run['machine']['processor']}, {run['machine']['cores']} cores;"
              f" {run['server']['postgresql'].split(' on ')[0]}. Load before: {run['machine']['load_before'][0]:.1f}."]
     parts.append("All variants at all values took turns, one query at a time. Every figure stands beside its recall.")
@@ -271,8 +266,6 @@ def variants_table(run):
     text = table(["variant", "settings"], [[name, settings] for name, _, _, settings in run["variants"]])
     if run["fixed"]:
         text += "\n\nFor all: " + ", ".join(f"{name} = {value}" for name, value in run["fixed"].items()) + "."
-    if run["missing"]:
-        text += "\n\nNot on this server: " + ", ".join(run["missing"]) + "."
     return text
 
 

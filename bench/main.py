@@ -8,7 +8,7 @@
     bench/run recall|throughput|memory|growth ...   that part alone
     bench/run data ...         only makes the data sets and their exact answers
     bench/run report --out DIR     plots and report of what is measured already
-    bench/run ablation ...     pipeann's search modes and switches; see bench/ablation --help
+    bench/run ablation ...     pipeann's search modes and their ideas; see bench/ablation --help
     bench/run own --dsn ... --table ... --column ... --queries ...   your own table
 """
 import argparse

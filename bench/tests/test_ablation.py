@@ -16,47 +16,21 @@ from server import drop_file
 RESULTS = os.path.join(os.path.dirname(os.environ.get("BENCH_RESULTS", "/nonexistent/x")), "ablation")
 
 
-def setting(name, vartype="bool", reset="on", values=None):
-    return {"name": "pipeann." + name, "vartype": vartype, "reset_val": reset, "enumvals": values}
-
-
-def server(modes, **switches):
-    rows = [setting("search_mode", "enum", "pipe", modes), setting("pipeline_width", "integer", "0")]
-    return variants.Found(rows + [setting("enable_" + name, reset=value) for name, value in switches.items()])
-
-
-ALL_SWITCHES = dict({name: "on" for name in variants.SWITCHES}, result_seeds="off")
-
-
 class Variants(unittest.TestCase):
-    def test_a_server_with_modes_alone(self):
-        found = server(["best_first", "pipe"])
-        listed = variants.all_of(found)
-        self.assertEqual([variant.name for variant in listed], ["best_first", "pipe"])
-        self.assertIn(("pipeann.pipeline_width", "8"), listed[0].settings)
-        self.assertIn("pipeann.search_mode = look_ahead", variants.missing(found))
-        self.assertIn("pipeann.enable_memory_first", variants.missing(found))
-        self.assertEqual(found.fixed(), {})
+    def test_every_mode_and_idea(self):
+        listed = {variant.name: variant for variant in variants.all_of()}
+        self.assertEqual([name for name, variant in listed.items() if variant.kind == "mode"], list(variants.MODES))
+        for idea in variants.IDEAS:
+            self.assertTrue(any(name.endswith(" without " + idea) for name in listed), idea)
+        self.assertEqual(listed["best_first"].settings,
+                         (("pipeann.search_mode", "best_first"), ("pipeann.pipeline_width", "8")))
+        self.assertEqual(dict(listed[variants.FIRST_STEP].settings),
+                         {"pipeann.search_mode": "pipe", "pipeann.disable": "read_per_step,dynamic_width"})
 
-    def test_every_mode_and_switch(self):
-        found = server(["pipe", "best_first", "stale", "look_ahead"], **ALL_SWITCHES)
-        listed = {variant.name: variant for variant in variants.all_of(found)}
-        for name in ("pipe, no step", "pipe, first 1 of 3 steps", "pipe, first 2 of 3 steps",
-                     "pipe without read_per_step", "look_ahead without memory_first",
-                     "look_ahead without overflow_pool", "look_ahead without page_seeds", "pipe without page_seeds",
-                     "best_first with result_seeds", "stale"):
-            self.assertIn(name, listed)
-        self.assertEqual(dict(listed["pipe, first 1 of 3 steps"].settings),
-                         {"pipeann.search_mode": "pipe", "pipeann.enable_pipelining": "on",
-                          "pipeann.enable_read_per_step": "off", "pipeann.enable_dynamic_width": "off"})
-        # All but the last step is the same as without the last step: measured once.
-        self.assertNotIn("pipe without dynamic_width", listed)
-        self.assertEqual([name for name, variant in listed.items() if variant.fresh], ["best_first with result_seeds"])
-        self.assertEqual(variants.missing(found), ["pipeann.search_mode = auto", "pipeann.hot_pages"])
-
-    def test_a_switch_and_a_mode_that_are_not_known_here(self):
-        names = [variant.name for variant in variants.all_of(server(["pipe", "newest"], something="off"))]
-        self.assertEqual(names, ["pipe", "pipe with something", "newest"])
+    def test_none_twice(self):
+        listed = variants.all_of()
+        self.assertEqual(len({variant.settings for variant in listed}), len(listed))
+        self.assertLessEqual({name for variant in listed for name, _ in variant.settings}, set(variants.touched()))
 
 
 class Residency(unittest.TestCase):
@@ -129,8 +103,7 @@ class Asked(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.ablation = ablation.Ablation.__new__(ablation.Ablation)
         self.ablation.options = ablation.arguments(["--out", self.folder.name, "--values", "10,40,100"])
-        self.ablation.found = server(["best_first", "pipe"], result_seeds="off", pipelining="on")
-        self.ablation.variants = variants.all_of(self.ablation.found)
+        self.ablation.variants = variants.all_of()
         self.ablation.tested = list(range(30))
         self.ablation.table = store.Table(os.path.join(self.folder.name, "ablation.csv"), *store.ABLATION)
         self.ablation.lab = type("Lab", (), {"vectors": list(range(30)), "data": self.Data(), "rows": 30})()
@@ -144,25 +117,18 @@ class Asked(unittest.TestCase):
 
     def test_every_point_every_query_with_its_settings_alone(self):
         pipe = [(made["pipeann.ef_search"], query) for name, made, query in self.session.asked if name == "pipeann"
-                and made["pipeann.search_mode"] == "pipe" and made["pipeann.enable_pipelining"] == "on"]
+                and made["pipeann.search_mode"] == "pipe" and made["pipeann.disable"] == "DEFAULT"]
         self.assertEqual(sorted(pipe), sorted((str(value), query) for value in (10, 40, 100) for query in range(30)))
         for _, made, _ in self.session.asked:
-            # What another variant has turned over is turned back.
+            # What another variant has set is set back.
             if made.get("pipeann.search_mode") == "pipe":
-                self.assertEqual((made["pipeann.pipeline_width"], made["pipeann.enable_result_seeds"]), ("0", "off"))
+                self.assertEqual(made["pipeann.pipeline_width"], "DEFAULT")
         self.assertEqual(len([name for name, _, _ in self.session.asked if name == "hnsw"]), 90)
-
-    def test_what_remembers_is_asked_each_query_once(self):
-        seeded = [query for _, made, query in self.session.asked if made.get("pipeann.enable_result_seeds") == "on"]
-        self.assertEqual(sorted(seeded), list(range(30)))
-        rows = {(row["variant"], row["value"]): row for row in self.ablation.table.rows}
-        for value in (10, 40, 100):
-            self.assertEqual(rows["best_first with result_seeds", value]["queries"], 10)
-            self.assertEqual(rows[ablation_report.same_queries("best_first"), value]["queries"], 10)
-            self.assertEqual(rows["best_first", value]["queries"], 30)
+        for row in self.ablation.table.rows:
+            self.assertEqual(row["queries"], 30)
 
     def test_the_order_changes(self):
-        turn = len(self.points) - 2     # of the three that remember one is asked
+        turn = len(self.points)
         first, second = ([(name, made) for name, made, _ in self.session.asked[start:start + turn]]
                          for start in (0, turn))
         self.assertNotEqual(first, second)
@@ -242,9 +208,8 @@ class Report(unittest.TestCase):
         for resident in (0, 10):
             self.add("pipe", resident, 40, 1000)
             self.add("best_first", resident, 41, 1500)
-            self.add("best_first with result_seeds", resident, 39, 1400, "switch", "best_first", queries=150)
-            self.add(ablation_report.same_queries("best_first"), resident, 40, 1500, "same", "best_first", queries=150)
-        run = {"command": "bench/ablation", "default_mode": "pipe", "peer": None, "fixed": {}, "missing": [],
+            self.add("pipe without page_mates", resident, 39, 1400, "idea", "pipe")
+        run = {"command": "bench/ablation", "default_mode": "pipe", "peer": None, "fixed": {},
                "machine": {"time": "now", "commit": "x", "processor": "y", "cores": 2, "load_before": [0.1]},
                "server": {"postgresql": "PostgreSQL 15 on z"}, "options": {"targets": [0.95, 0.99]},
                "variants": [["pipe", "mode", "pipe", "pipeann.search_mode = pipe"]], "sets": {"x": self.entry}}
@@ -257,9 +222,9 @@ class Report(unittest.TestCase):
         self.assertIn("those read most (10 blocks in shared_buffers, the graph has 100)", text)
         self.assertNotIn("recall@10 0.99,", text)       # no sweep reaches it
         for line in text.splitlines():
-            if line.startswith("| best_first with result_seeds ") and "0.95 " in line:
+            if line.startswith("| pipe without page_mates ") and "0.95 " in line:
                 self.assertIn("0.97", line)     # 39 reads by pipe's 40
-        for name in ("latency", "reads", "switches"):
+        for name in ("latency", "reads", "ideas"):
             for kind in ("png", "svg"):
                 path = os.path.join(self.folder.name, "plots", f"glove100-ablation-{name}.{kind}")
                 self.assertGreater(os.path.getsize(path), 5000, path)
@@ -287,7 +252,7 @@ class Results(unittest.TestCase):
         for resident in run["options"]["resident"]:
             for value in run["options"]["values"]:
                 found = {row["variant"] for row in rows
-                         if row["resident"] == str(resident) and row["value"] == str(value) and row["kind"] != "same"}
+                         if row["resident"] == str(resident) and row["value"] == str(value)}
                 self.assertEqual(found, names, (resident, value))
 
     def test_pages_are_where_they_were_put(self):
@@ -298,7 +263,6 @@ class Results(unittest.TestCase):
         for row in self.ours():
             reads, hits, queries = (float(row[name]) for name in ("page_reads", "page_hits", "queries"))
             self.assertGreater(reads + hits, 3, row)
-            # Of all values: what remembers is asked each query at one of them only.
             sums = pages.setdefault(int(row["resident"]), {}).setdefault(row["variant"], [0, 0])
             sums[0] += hits * queries
             sums[1] += (reads + hits) * queries
