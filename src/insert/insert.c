@@ -19,6 +19,7 @@
 #include <math.h>
 
 #include "insert/insert.h"
+#include "insert/join.h"
 #include "neighbors/neighbors.h"
 #include "retrain/retrain.h"
 #include "base/pause.h"
@@ -147,110 +148,6 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 		memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
 	pfree(full);
 	return same;
-}
-
-/*
- * Try to add the row to the first overflow slot of node id; its number is
- * returned in any case.
- */
-static bool
-AddToExt(InsertState *state, uint32 id, uint32 first, uint32 *number)
-{
-	PipeannSlotUpdate update;
-	ItemPointerData *tids;
-
-	PipeannSlotBegin(state->view, first, &update);
-	*number = update.slot->number;
-	if (!PipeannSlotIsTidsOf(update.slot, id) ||
-		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
-		update.slot->ntids >= PipeannExtTids(&state->view->meta.layout))
-	{
-		PipeannSlotAbort(&update);
-		return false;
-	}
-	tids = (ItemPointerData *) PipeannSlotBody(update.slot);
-	tids[update.slot->ntids++] = state->tid;
-	PipeannSlotEnd(&update);
-	return true;
-}
-
-/*
- * Put an overflow slot with the row before the node's others, which has the
- * given number. False if somebody else changed the chain meanwhile, or the
- * node has died; then the slot is emptied again.
- */
-static bool
-PushExt(InsertState *state, uint32 id, uint32 old_first, uint32 number)
-{
-	PipeannIndexView *view = state->view;
-	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
-	PipeannSlotUpdate update;
-	uint32		ext_id;
-	bool		pushed;
-
-	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-	ext->ext_tids = old_first;
-	ext->owner = id;
-	ext->number = number + 1;
-	ext->ntids = 1;
-	memcpy(PipeannSlotBody(ext), &state->tid, sizeof(ItemPointerData));
-	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
-	pfree(ext);
-	PIPEANN_PAUSE("chain-slot-written");
-
-	PipeannSlotBegin(view, id, &update);
-	pushed = PipeannSlotIsLive(update.slot) &&
-		update.slot->ext_tids == old_first;
-	if (pushed)
-	{
-		update.slot->ext_tids = ext_id;
-		PipeannSlotEnd(&update);
-		return true;
-	}
-	PipeannSlotAbort(&update);
-	PipeannSlotBegin(view, ext_id, &update);
-	update.slot->flags = 0;
-	PipeannSlotEnd(&update);
-	return false;
-}
-
-/*
- * Add the row to the node, inline if there is room. False if the node has died
- * meanwhile.
- */
-static bool
-JoinNode(InsertState *state, uint32 id)
-{
-	const PipeannLayout *l = &state->view->meta.layout;
-
-	for (;;)
-	{
-		PipeannSlotUpdate update;
-		uint32		first;
-		uint32		number = 0;
-
-		CHECK_FOR_INTERRUPTS();
-		PipeannSlotBegin(state->view, id, &update);
-		if (!PipeannSlotIsLive(update.slot))
-		{
-			PipeannSlotAbort(&update);
-			return false;
-		}
-		if (update.slot->ntids < l->inline_tids)
-		{
-			PipeannSlotTids(l, update.slot)[update.slot->ntids++] =
-				state->tid;
-			PipeannSlotEnd(&update);
-			return true;
-		}
-		first = update.slot->ext_tids;
-		PipeannSlotAbort(&update);
-		if (first != PIPEANN_INVALID_ID &&
-			AddToExt(state, id, first, &number))
-			return true;
-		if (PushExt(state, id, first, number))
-			return true;
-	}
 }
 
 static float
@@ -477,7 +374,7 @@ RaiseMaxNorm(InsertState *state)
 static bool
 JoinEqual(InsertState *state, uint32 equal)
 {
-	if (equal == PIPEANN_INVALID_ID || !JoinNode(state, equal))
+	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal, &state->tid))
 		return false;
 	LinkIfUnlinked(state, equal);
 	return true;

@@ -13,69 +13,11 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "neighbors/neighbors.h"
-#include "vacuum/passes.h"
-#include "distance/distance.h"
+#include "vacuum/repair.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
-#include "base/id_set.h"
 #include "utils/rel.h"
-
-/* Neighbours of dead nodes that are looked at for one list. */
-#define MAX_CANDIDATES 256
-
-/* With fewer of them, neighbours of dead neighbours' dead neighbours, too. */
-#define FEW_CANDIDATES 8
-#define MAX_DEAD 256
-
-/* Of the nearest, so many more than there are places are compared. */
-#define SPARE_CANDIDATES 6
-
-typedef struct Candidate
-{
-	float		dist;
-	uint32		id;
-} Candidate;
-
-typedef struct Repair
-{
-	PipeannVacuum *v;
-	const PipeannLayout *l;
-
-	/*
-	 * Dead nodes of this round, and their lists: a length, how many of them
-	 * are of the spanning tree, then ids.
-	 */
-	uint32		from;
-	uint32		to;
-	PipeannIdSet offsets;		/* of lists[], by id */
-	uint32	   *lists;
-	Size		used;
-	Size		size;
-
-	PipeannIdSet positions;		/* in the entry graph, of dead nodes there */
-
-	/* one list */
-	PipeannIdSet seen;
-	uint32	   *dead;			/* [MAX_DEAD] */
-	int			ndead;
-	Candidate  *cand;			/* [MAX_CANDIDATES] */
-	int			ncand;
-	int			dim;			/* of embedded vectors */
-	float	   *x;				/* [layout's dim] */
-	float	   *self;			/* [dim] */
-	float	   *vectors;		/* [2 * max_degree + SPARE][dim] */
-	float	   *dists;			/* of these, from the node */
-	float	   *table;			/* code distances */
-	const uint8 **codes;		/* [MAX_CANDIDATES] */
-	float	   *code_dists;
-	int			ntree_edges;		/* first ones of the new list */
-	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
-								 * length, spanning-tree edges, ids */
-	char	   *page;			/* copy */
-} Repair;
 
 static Size
 MemoryLimit(void)
@@ -92,11 +34,11 @@ MemoryLimit(void)
 	return (Size) kb * 1024;
 }
 
-static Repair *
+static PipeannRepair *
 NewRepair(PipeannVacuum *v)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
-	Repair	   *r = palloc0(sizeof(Repair));
+	PipeannRepair *r = palloc0(sizeof(PipeannRepair));
 	int			most = 2 * l->max_degree + SPARE_CANDIDATES;
 
 	r->v = v;
@@ -104,7 +46,7 @@ NewRepair(PipeannVacuum *v)
 	r->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	PipeannIdSetInit(&r->seen, 1024, false);
 	r->dead = palloc(MAX_DEAD * sizeof(uint32));
-	r->cand = palloc(MAX_CANDIDATES * sizeof(Candidate));
+	r->cand = palloc(MAX_CANDIDATES * sizeof(PipeannRepairCandidate));
 	r->x = palloc(mul_size(l->dim, sizeof(float)));
 	r->self = palloc(mul_size(r->dim, sizeof(float)));
 	r->vectors = PipeannAlloc(mul_size(mul_size(most, r->dim),
@@ -124,7 +66,7 @@ NewRepair(PipeannVacuum *v)
  * Dead nodes of the entry graph lead to each other as they do there.
  */
 static void
-FindPositions(Repair *r)
+FindPositions(PipeannRepair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
@@ -139,7 +81,7 @@ FindPositions(Repair *r)
  * Copy the first block of a graph page. False if it was never written.
  */
 static bool
-CopyPage(Repair *r, uint32 number)
+CopyPage(PipeannRepair *r, uint32 number)
 {
 	Buffer		buffer = PipeannVacuumPage(r->v, number, BUFFER_LOCK_SHARE);
 
@@ -156,7 +98,7 @@ CopyPage(Repair *r, uint32 number)
  * that are dead.
  */
 static void
-KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
+KeepList(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	uint32	   *list;
@@ -191,7 +133,7 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 }
 
 static bool
-PageHasDead(const Repair *r, uint32 page)
+PageHasDead(const PipeannRepair *r, uint32 page)
 {
 	for (uint32 i = 0; i < r->l->slots_per_page; i++)
 		if (PipeannBitsHas(&r->v->dead, PipeannVacuumId(r->v, page, i)))
@@ -203,7 +145,7 @@ PageHasDead(const Repair *r, uint32 page)
  * Take as many dead nodes as memory holds; the round is of ids from .. to.
  */
 static void
-LoadLists(Repair *r)
+LoadLists(PipeannRepair *r)
 {
 	Size		limit = Min(MemoryLimit() / 2, (Size) PG_INT32_MAX) /
 		sizeof(uint32);
@@ -227,338 +169,24 @@ LoadLists(Repair *r)
 	r->to = page < r->v->pages ? page * r->l->slots_per_page : r->v->ids;
 }
 
-/*
- * Whether a neighbour has to leave a list in this round. Nodes of the entry
- * graph that are dead lead to each other.
- */
 static bool
-HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
-{
-	return neighbor >= r->from && neighbor < r->to &&
-		PipeannBitsHas(&r->v->dead, neighbor) &&
-		!(owner_is_dead && PipeannBitsHas(&r->v->entry, neighbor));
-}
-
-/*
- * A new root becomes the parent of the old one's children.
- */
-static bool
-IsHeirOfRoot(const Repair *r, uint32 id)
-{
-	return id == r->v->view.meta.root &&
-		r->v->old_root != PIPEANN_INVALID_ID &&
-		HasToGo(r, r->v->old_root, false);
-}
-
-static bool
-NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
+NeedsRepair(const PipeannRepair *r, uint32 id, const PipeannSlot *slot)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	bool		dead = PipeannBitsHas(&r->v->dead, id);
 
 	if (!PipeannSlotIsNode(slot) || PipeannVacuumFrees(r->v, id))
 		return false;
-	if (IsHeirOfRoot(r, id))
+	if (PipeannIsHeirOfRoot(r, id))
 		return true;
 	for (int i = 0; i < degree; i++)
-		if (HasToGo(r, slot->neighbors[i], dead))
+		if (PipeannHasToGo(r, slot->neighbors[i], dead))
 			return true;
 	return false;
-}
-
-static void
-SeeNothing(Repair *r)
-{
-	memset(r->seen.keys, 0xFF, ((Size) r->seen.mask + 1) * sizeof(uint32));
-	r->seen.used = 0;
-}
-
-/*
- * Add the neighbours of dead node number `at` to the candidates.
- */
-static void
-AddCandidates(Repair *r, int at)
-{
-	uint32		offset;
-	const uint32 *list;
-
-	if (!PipeannIdSetGet(&r->offsets, r->dead[at], &offset))
-		return;
-	list = r->lists + offset;
-	for (uint32 i = 0; i < list[0]; i++)
-	{
-		uint32		id = list[2 + i];
-
-		if (!PipeannIdSetAdd(&r->seen, id))
-			continue;
-		if (PipeannBitsHas(&r->v->dead, id))
-		{
-			if (r->ndead < MAX_DEAD)
-				r->dead[r->ndead++] = id;
-		}
-		else if (r->ncand < MAX_CANDIDATES &&
-				 (r->v->view.cache == NULL ||
-				  id < r->v->view.codes.ncodes))
-			r->cand[r->ncand++].id = id;
-	}
-}
-
-/*
- * The parent of a dead node becomes the parent of the dead one's children, so that what these lead to is not cut off later. Not for a list
- * that is full of such edges: relink.c sees to the rest.
- */
-static int
-InheritTreeEdges(Repair *r, uint32 dead, uint32 *out, int n)
-{
-	uint32		offset;
-	const uint32 *list;
-
-	if (!PipeannIdSetGet(&r->offsets, dead, &offset))
-		return n;
-	list = r->lists + offset;
-	for (uint32 i = 0; i < list[1]; i++)
-	{
-		uint32		id = list[2 + i];
-
-		if (n >= PipeannWantedTreeEdges(r->l))
-			break;
-		if (PipeannBitsHas(&r->v->live, id) &&
-			PipeannIdSetAdd(&r->seen, id))
-			out[n++] = id;
-	}
-	return n;
-}
-
-/*
- * The spanning-tree edges that a list keeps or gets; to the front of out.
- */
-static int
-LoadTreeEdges(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
-{
-	int			tree_edges = PipeannSlotTreeEdges(r->l, slot);
-	bool		dead = PipeannBitsHas(&r->v->dead, id);
-	int			n = 0;
-
-	for (int i = 0; i < tree_edges; i++)
-		if (!HasToGo(r, slot->neighbors[i], dead))
-		{
-			(void) PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
-			out[n++] = slot->neighbors[i];
-		}
-	for (int i = 0; i < tree_edges; i++)
-		if (HasToGo(r, slot->neighbors[i], dead))
-			n = InheritTreeEdges(r, slot->neighbors[i], out, n);
-	if (IsHeirOfRoot(r, id))
-		n = InheritTreeEdges(r, r->v->old_root, out, n);
-	return n;
-}
-
-/*
- * Split a list into what stays (to out) and candidates for what goes.
- */
-static int
-GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
-{
-	int			degree = PipeannSlotDegree(r->l, slot);
-	bool		dead = PipeannBitsHas(&r->v->dead, id);
-	int			kept;
-	int			first;
-
-	SeeNothing(r);
-	r->ndead = r->ncand = 0;
-	(void) PipeannIdSetAdd(&r->seen, id);
-	r->ntree_edges = kept = LoadTreeEdges(r, id, slot, out);
-	for (int i = 0; i < degree; i++)
-	{
-		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
-
-		if (HasToGo(r, slot->neighbors[i], dead))
-			r->dead[r->ndead++] = slot->neighbors[i];
-		else if (is_new && kept < r->l->max_degree)
-			out[kept++] = slot->neighbors[i];
-	}
-	first = r->ndead;
-	for (int i = 0; i < r->ndead; i++)
-		if (i < first || r->ncand < FEW_CANDIDATES)
-			AddCandidates(r, i);
-	return kept;
-}
-
-/*
- * The node itself: exactly, where its vector is on the page.
- */
-static void
-EmbedSelf(Repair *r, uint32 id, const PipeannSlot *slot)
-{
-	if (r->l->node_pages > 1)
-		(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
-	else
-		PipeannEmbedSlot(&r->v->view, id, slot, r->x, r->self);
-}
-
-static float
-Distance(const Repair *r, const float *a, const float *b)
-{
-	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, r->dim);
-}
-
-static float *
-Vector(const Repair *r, int i)
-{
-	return r->vectors + (Size) i * r->dim;
-}
-
-static void
-LoadVector(Repair *r, int i, uint32 id)
-{
-	r->dists[i] = PipeannEmbedNode(&r->v->view, id, r->x, Vector(r, i)) ?
-		Distance(r, r->self, Vector(r, i)) : INFINITY;
-}
-
-/*
- * Code distances of all candidates: by the node's table, but for inner
- * products, whose order is not that of the embedded distance, and where there
- * are no codes.
- */
-static void
-RankCandidates(Repair *r)
-{
-	const PipeannCodes *codes = &r->v->view.codes;
-
-	if (r->l->metric == PIPEANN_IP || r->v->view.cache == NULL)
-	{
-		for (int i = 0; i < r->ncand; i++)
-		{
-			LoadVector(r, 0, r->cand[i].id);
-			r->cand[i].dist = r->dists[0];
-		}
-		return;
-	}
-	for (int i = 0; i < r->ncand; i++)
-	{
-		r->codes[i] = PipeannCodeAt(codes, r->cand[i].id);
-		__builtin_prefetch(r->codes[i]);
-	}
-	PipeannPqTable(&codes->pq, r->l->metric, r->self, r->table);
-	PipeannKernel->pq_scan(r->table, codes->pq.nchunks, r->codes, r->ncand,
-						   r->code_dists);
-	for (int i = 0; i < r->ncand; i++)
-		r->cand[i].dist = r->code_dists[i];
-}
-
-/*
- * The n nearest candidates to the front, in order.
- */
-static void
-SelectNearest(Repair *r, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		int			least = i;
-		Candidate	moved = r->cand[i];
-
-		for (int j = i + 1; j < r->ncand; j++)
-			if (r->cand[j].dist < r->cand[least].dist)
-				least = j;
-		r->cand[i] = r->cand[least];
-		r->cand[least] = moved;
-	}
-}
-
-/*
- * Whether one of the first n vectors, nearer to the node than vector at, makes
- * that one superfluous.
- */
-static bool
-IsCovered(const Repair *r, int n, int at)
-{
-	for (int i = 0; i < n; i++)
-		if (r->dists[i] <= r->dists[at] &&
-			PIPEANN_ALPHA * Distance(r, Vector(r, i), Vector(r, at)) <=
-			r->dists[at])
-			return true;
-	return false;
-}
-
-/*
- * Add the best of n candidates to out[kept], up to degree: first those that no
- * other neighbour makes superfluous, then the nearest. A vector beside out[]
- * for each.
- */
-static int
-ChooseCandidates(Repair *r, uint32 *out, int kept, int degree, int n)
-{
-	int			have = kept;
-
-	for (int i = 0; i < kept; i++)
-		LoadVector(r, i, out[i]);
-	for (int i = 0; i < n && have < degree; i++)
-	{
-		LoadVector(r, have, r->cand[i].id);
-		if (IsCovered(r, have, have))
-			continue;
-		out[have++] = r->cand[i].id;
-		r->cand[i].id = PIPEANN_INVALID_ID;
-	}
-	for (int i = 0; i < n && have < degree; i++)
-		if (r->cand[i].id != PIPEANN_INVALID_ID)
-			out[have++] = r->cand[i].id;
-	return have;
-}
-
-/*
- * A dead node of the entry graph is a way to the others, whatever lives.
- */
-static int
-AddEntries(Repair *r, uint32 id, uint32 *out, int n)
-{
-	const PipeannCodes *codes = &r->v->view.codes;
-	uint32		at;
-
-	if (!PipeannIdSetGet(&r->positions, id, &at))
-		return n;
-	for (int i = 0; i < codes->entry_nneighbors[at] &&
-		 i < (int) codes->entry_degree && n < r->l->max_degree; i++)
-	{
-		uint32		position = codes->entry_neighbors[(Size) at *
-													  codes->entry_degree + i];
-		uint32		neighbor;
-		bool		known = false;
-
-		if (position >= codes->entry_count)
-			continue;
-		neighbor = codes->entry_ids[position];
-		for (int j = 0; j < n && !known; j++)
-			known = out[j] == neighbor;
-		if (!known && neighbor != id)
-			out[n++] = neighbor;
-	}
-	return n;
-}
-
-/*
- * The list that a node is to have, to out[max_degree]; returns its length.
- */
-static int
-NewList(Repair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
-{
-	int			degree = PipeannSlotDegree(r->l, slot);
-	int			n = GatherCandidates(r, id, slot, out);
-	int			nearest = Min(r->ncand,
-								  2 * Max(degree - n, 0) + SPARE_CANDIDATES);
-
-	if (r->ncand > 0)
-	{
-		EmbedSelf(r, id, slot);
-		RankCandidates(r);
-		SelectNearest(r, nearest);
-		n = ChooseCandidates(r, out, n, degree, nearest);
-	}
-	return AddEntries(r, id, out, n);
 }
 
 static uint32 *
-FixedList(const Repair *r, uint32 slot)
+FixedList(const PipeannRepair *r, uint32 slot)
 {
 	return r->fixed + (Size) slot * (2 + r->l->max_degree);
 }
@@ -567,7 +195,7 @@ FixedList(const Repair *r, uint32 slot)
  * Compute the new lists of the page copied; false if there are none.
  */
 static bool
-FixCopy(Repair *r, uint32 page)
+FixCopy(PipeannRepair *r, uint32 page)
 {
 	bool		any = false;
 
@@ -580,7 +208,7 @@ FixCopy(Repair *r, uint32 page)
 		list[0] = PIPEANN_INVALID_ID;
 		if (!NeedsRepair(r, id, slot))
 			continue;
-		list[0] = NewList(r, id, slot, list + 2);
+		list[0] = PipeannNewList(r, id, slot, list + 2);
 		list[1] = r->ntree_edges;
 		any = true;
 	}
@@ -588,7 +216,7 @@ FixCopy(Repair *r, uint32 page)
 }
 
 static bool
-SameList(const Repair *r, const PipeannSlot *a, const PipeannSlot *b)
+SameList(const PipeannRepair *r, const PipeannSlot *a, const PipeannSlot *b)
 {
 	return a->flags == b->flags && a->degree == b->degree &&
 		a->tree_edges == b->tree_edges &&
@@ -601,7 +229,7 @@ SameList(const Repair *r, const PipeannSlot *a, const PipeannSlot *b)
  * made. Returns whether there are such.
  */
 static bool
-WriteLists(Repair *r, uint32 number, Buffer buffer)
+WriteLists(PipeannRepair *r, uint32 number, Buffer buffer)
 {
 	GenericXLogState *xlog = GenericXLogStart(r->v->view.index);
 	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
@@ -631,7 +259,7 @@ WriteLists(Repair *r, uint32 number, Buffer buffer)
  * Inserters may change lists meanwhile; then the page is looked at again.
  */
 static void
-RepairPage(Repair *r, uint32 number, PipeannReach *reach)
+RepairPage(PipeannRepair *r, uint32 number, PipeannReach *reach)
 {
 	bool		again = true;
 
@@ -655,7 +283,7 @@ RepairPage(Repair *r, uint32 number, PipeannReach *reach)
 void
 PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach)
 {
-	Repair	   *r = NewRepair(v);
+	PipeannRepair *r = NewRepair(v);
 
 	FindPositions(r);
 	do

@@ -1,0 +1,110 @@
+/*
+ * join.c
+ *		A row that joins the node of its vector.
+ */
+#include "postgres.h"
+
+#include "base/pause.h"
+#include "insert/join.h"
+#include "miscadmin.h"
+
+/*
+ * Try to add the row to the first overflow slot of node id; its number is
+ * returned in any case.
+ */
+static bool
+AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
+		 const ItemPointerData *tid, uint32 *number)
+{
+	PipeannSlotUpdate update;
+	ItemPointerData *tids;
+
+	PipeannSlotBegin(view, first, &update);
+	*number = update.slot->number;
+	if (!PipeannSlotIsTidsOf(update.slot, id) ||
+		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
+		update.slot->ntids >= PipeannExtTids(&view->meta.layout))
+	{
+		PipeannSlotAbort(&update);
+		return false;
+	}
+	tids = (ItemPointerData *) PipeannSlotBody(update.slot);
+	tids[update.slot->ntids++] = *tid;
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+/*
+ * Put an overflow slot with the row before the node's others, which has the
+ * given number. False if somebody else changed the chain meanwhile, or the
+ * node has died; then the slot is emptied again.
+ */
+static bool
+PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
+		uint32 number, const ItemPointerData *tid)
+{
+	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+	PipeannSlotUpdate update;
+	uint32		ext_id;
+	bool		pushed;
+
+	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+	ext->ext_tids = old_first;
+	ext->owner = id;
+	ext->number = number + 1;
+	ext->ntids = 1;
+	memcpy(PipeannSlotBody(ext), tid, sizeof(ItemPointerData));
+	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+	pfree(ext);
+	PIPEANN_PAUSE("chain-slot-written");
+
+	PipeannSlotBegin(view, id, &update);
+	pushed = PipeannSlotIsLive(update.slot) &&
+		update.slot->ext_tids == old_first;
+	if (pushed)
+	{
+		update.slot->ext_tids = ext_id;
+		PipeannSlotEnd(&update);
+		return true;
+	}
+	PipeannSlotAbort(&update);
+	PipeannSlotBegin(view, ext_id, &update);
+	update.slot->flags = 0;
+	PipeannSlotEnd(&update);
+	return false;
+}
+
+bool
+PipeannJoinNode(PipeannIndexView *view, uint32 id, const ItemPointerData *tid)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	for (;;)
+	{
+		PipeannSlotUpdate update;
+		uint32		first;
+		uint32		number = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		PipeannSlotBegin(view, id, &update);
+		if (!PipeannSlotIsLive(update.slot))
+		{
+			PipeannSlotAbort(&update);
+			return false;
+		}
+		if (update.slot->ntids < l->inline_tids)
+		{
+			PipeannSlotTids(l, update.slot)[update.slot->ntids++] =
+				*tid;
+			PipeannSlotEnd(&update);
+			return true;
+		}
+		first = update.slot->ext_tids;
+		PipeannSlotAbort(&update);
+		if (first != PIPEANN_INVALID_ID &&
+			AddToExt(view, id, first, tid, &number))
+			return true;
+		if (PushExt(view, id, first, number, tid))
+			return true;
+	}
+}

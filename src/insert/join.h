@@ -1,0 +1,17 @@
+/*
+ * join.h
+ *		A row that joins the node of its vector; private to insert/.
+ */
+#ifndef PIPEANN_JOIN_H
+#define PIPEANN_JOIN_H
+
+#include "index/index.h"
+
+/*
+ * Add a row to a node, inline if there is room, else in an overflow slot. False if
+ * the node has died meanwhile.
+ */
+extern bool PipeannJoinNode(PipeannIndexView *view, uint32 id,
+							const ItemPointerData *tid);
+
+#endif							/* PIPEANN_JOIN_H */

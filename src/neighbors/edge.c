@@ -1,0 +1,352 @@
+/*
+ * edge.c
+ *		Working out an edge back on a copy of the list, and changing the page.
+ *
+ * Pruning a neighbour's full list by exact distances would take a read for each
+ * entry, so its entries are decoded from their codes (FreshDiskANN's way). A
+ * full list is pruned to less than it could hold, so that the next edges find
+ * room.
+ */
+#include "postgres.h"
+
+#include "base/pause.h"
+#include "miscadmin.h"
+#include "neighbors/edge.h"
+
+/*
+ * A list that others keep changing is given up after this many tries, unless the
+ * edge must be: each time that it fails, somebody else's change is made.
+ */
+#define MAX_TRIES 3
+
+/*
+ * A full list is filled up to this length with what pruning dropped. Longer
+ * ones make better searches and dearer inserts: each edge added to a full list
+ * prunes it.
+ */
+#define FullFill(l) ((l)->max_degree * 3 / 4)
+
+int
+PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
+{
+	int			degree = PipeannSlotDegree(l, slot);
+
+	for (int i = 0; i < degree; i++)
+		if (slot->neighbors[i] == id)
+			return i;
+	return -1;
+}
+
+/*
+ * Make the edge at position `at` of a list the last of its spanning-tree edges.
+ */
+static void
+JoinTree(PipeannBackEdge *edge, int at)
+{
+	uint32		id = edge->list[at];
+
+	edge->list[at] = edge->list[edge->tree_edges];
+	edge->list[edge->tree_edges++] = id;
+}
+
+/*
+ * Add one entry of target's list to the set that is pruned. False if its code
+ * is not known yet.
+ */
+static bool
+AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target, uint32 id)
+{
+	const float *vector = PipeannVectorCacheGet(node->cache, id);
+
+	if (vector == NULL)
+		return false;
+	PipeannLinkSetAdd(set, id, vector, target);
+	return true;
+}
+
+/*
+ * Put a pruned list in the order that changes the page least: who was there
+ * stays where it was, the others fill the gaps. Spanning-tree edges, all kept, were
+ * first and are, a new one behind them.
+ */
+static void
+KeepPlaces(PipeannBackEdge *edge, int degree, int tree_edges)
+{
+	const uint32 *old = edge->seen->neighbors;
+	uint32	   *list = palloc(edge->n * sizeof(uint32));
+	int			next = 0;
+
+	for (int i = 0; i < edge->n; i++)
+		list[i] = i < degree && PipeannListHas(edge->list, edge->n, old[i]) ?
+			old[i] : PIPEANN_INVALID_ID;
+	for (int i = 0; i < edge->n; i++)
+	{
+		if (list[i] != PIPEANN_INVALID_ID)
+			continue;
+		while (PipeannListHas(old, Min(edge->n, degree), edge->list[next]))
+			next++;
+		list[i] = edge->list[next++];
+	}
+	memcpy(edge->list, list, edge->n * sizeof(uint32));
+	pfree(list);
+	edge->tree_edges = tree_edges;
+}
+
+/*
+ * What a full list becomes when the node joins it: spanning-tree edges first. Edges
+ * to nodes whose code is not known yet stay as if they were of the tree.
+ */
+static void
+PruneFullList(PipeannNewNode *node, bool in_tree, PipeannBackEdge *edge)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	const PipeannSlot *target = edge->seen;
+	int			degree = PipeannSlotDegree(l, target);
+	int			tree_edges = PipeannSlotTreeEdges(l, target);
+	PipeannLinkSet *set = PipeannLinkSetNew(node->view, degree + 1);
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	int			unknown = 0;
+	int			forced;
+
+	PipeannEmbedSlot(node->view, edge->target, target, x, self);
+	for (int i = 0; i < tree_edges; i++)
+		if (!AddToSet(node, set, self, target->neighbors[i]))
+			edge->list[unknown++] = target->neighbors[i];
+	if (in_tree)
+		(void) AddToSet(node, set, self, node->id);
+	forced = set->n;
+	for (int i = tree_edges; i < degree; i++)
+		if (!AddToSet(node, set, self, target->neighbors[i]))
+			edge->list[unknown++] = target->neighbors[i];
+	if (!in_tree)
+		(void) AddToSet(node, set, self, node->id);
+	edge->n = unknown +
+		PipeannLinkSetPrune(set, forced, l->max_degree - unknown,
+							FullFill(l) - unknown, edge->list + unknown);
+	KeepPlaces(edge, degree, tree_edges);
+	PipeannLinkSetFree(set);
+	pfree(x);
+	pfree(self);
+}
+
+bool
+PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort, PipeannBackEdge *edge)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE || effort == PIPEANN_IF_THERE;
+	int			at;
+
+	edge->target = target;
+	edge->done = false;
+	PipeannSlotCopy(node->view, target, edge->seen);
+	if (!PipeannSlotIsNode(edge->seen) || target == node->id ||
+		(in_tree && PipeannSlotTreeEdges(l, edge->seen) >= node->max_tree_edges))
+		return false;
+	edge->n = PipeannSlotDegree(l, edge->seen);
+	edge->tree_edges = PipeannSlotTreeEdges(l, edge->seen);
+	at = PipeannListFind(l, edge->seen, node->id);
+	if (at < 0 && effort == PIPEANN_IF_THERE)
+		return false;
+	if (at < 0 && edge->n == l->max_degree)
+	{
+		if (effort == PIPEANN_IF_ROOM)
+			return false;
+		PruneFullList(node, in_tree, edge);
+		for (at = 0; at < edge->n && edge->list[at] != node->id; at++)
+			;
+		if (at == edge->n)
+			return false;
+		if (in_tree)
+			JoinTree(edge, at);
+		return true;
+	}
+	memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
+	if (at < 0)
+	{
+		at = edge->n++;
+		edge->list[at] = node->id;
+	}
+	if (in_tree && at >= edge->tree_edges)
+		JoinTree(edge, at);
+	return true;
+}
+
+static bool
+IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
+		 const PipeannSlot *seen)
+{
+	return PipeannSlotIsNode(slot) && slot->degree == seen->degree &&
+		slot->tree_edges == seen->tree_edges &&
+		memcmp(slot->neighbors, seen->neighbors,
+			   PipeannSlotDegree(l, seen) * sizeof(uint32)) == 0;
+}
+
+/*
+ * Change the lists of edges[0 .. n - 1], all on one page, in a copy of it.
+ */
+static void
+ChangePage(const PipeannLayout *l, Page page, PipeannBackEdge *edges, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page),
+										  PipeannIdSlot(l, edges[i].target));
+
+		if (!IsAsSeen(l, slot, edges[i].seen))
+			continue;
+		memcpy(slot->neighbors, edges[i].list, edges[i].n * sizeof(uint32));
+		slot->degree = edges[i].n;
+		slot->tree_edges = edges[i].tree_edges;
+		edges[i].done = true;
+	}
+}
+
+static bool
+AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannBackEdge *edges, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (IsAsSeen(l, PipeannSlotAt(l, PipeannPagePayload(page),
+									  PipeannIdSlot(l, edges[i].target)),
+					 edges[i].seen))
+			return true;
+	return false;
+}
+
+/*
+ * Edges on the page of the first one, which sorting has put together.
+ */
+static int
+CountOnPage(const PipeannLayout *l, const PipeannBackEdge *edges, int n)
+{
+	int			i;
+
+	for (i = 1; i < n; i++)
+		if (PipeannIdPage(l, edges[i].target) !=
+			PipeannIdPage(l, edges[0].target))
+			break;
+	return i;
+}
+
+/*
+ * Change the lists of the first so many edges, on pages that one WAL record
+ * takes together, that are still what they were: a record for each would be as
+ * much heading as change. Pages are locked in ascending order. Returns how many
+ * edges these were.
+ */
+static int
+ApplyToPages(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannPagesUpdate update;
+	int			done = 0;
+
+	PIPEANN_PAUSE("insert-back-edge");
+	PipeannPagesBegin(view, &update);
+	while (done < n && update.n < MAX_GENERIC_XLOG_PAGES)
+	{
+		int			here = CountOnPage(l, edges + done, n - done);
+		Buffer		buffer = PipeannPagesLock(&update, edges[done].target);
+
+		if (AnyIsAsSeen(l, BufferGetPage(buffer), edges + done, here))
+			ChangePage(l, PipeannPagesRegister(&update, buffer),
+					   edges + done, here);
+		else
+			UnlockReleaseBuffer(buffer);
+		done += here;
+	}
+	PipeannPagesEnd(&update);
+	return done;
+}
+
+static int
+CompareTargets(const void *a, const void *b)
+{
+	uint32		x = ((const PipeannBackEdge *) a)->target;
+	uint32		y = ((const PipeannBackEdge *) b)->target;
+
+	return x < y ? -1 : x > y;
+}
+
+void
+PipeannApplyEdges(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
+{
+	qsort(edges, n, sizeof(PipeannBackEdge), CompareTargets);
+	for (int done = 0; done < n;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		done += ApplyToPages(view, edges + done, n - done);
+	}
+}
+
+void
+PipeannBackEdgeInit(const PipeannLayout *l, PipeannBackEdge *edge)
+{
+	edge->seen = PipeannSlotAlloc(l);
+	edge->list = palloc((l->max_degree + 1) * sizeof(uint32));
+}
+
+bool
+PipeannLinkBack(PipeannNewNode *node, uint32 target, PipeannEffort effort)
+{
+	PipeannBackEdge	edge;
+
+	PipeannBackEdgeInit(&node->view->meta.layout, &edge);
+	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_AS_TREE_EDGE; i++)
+	{
+		if (!PipeannPlanEdge(node, target, effort, &edge))
+			return false;
+		PipeannApplyEdges(node->view, &edge, 1);
+		if (edge.done)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Let the node lead to another, in place of its last edge if its list is full.
+ * False if all of them are spanning-tree edges.
+ */
+static bool
+LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlotUpdate update;
+	PipeannSlot *slot;
+	bool		known;
+	bool		full;
+
+	PipeannSlotBegin(view, id, &update);
+	slot = update.slot;
+	known = other == id || PipeannListFind(l, slot, other) >= 0;
+	full = PipeannSlotDegree(l, slot) == l->max_degree;
+	if (known || (full && PipeannSlotTreeEdges(l, slot) == l->max_degree))
+	{
+		PipeannSlotAbort(&update);
+		return known;
+	}
+	if (!full)
+		slot->degree++;
+	slot->neighbors[slot->degree - 1] = other;
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+bool
+PipeannTakePlace(PipeannNewNode *node, PipeannBackEdge *edge)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	int			n = PipeannSlotDegree(l, edge->seen);
+	int			tree_edges = PipeannSlotTreeEdges(l, edge->seen);
+
+	if (tree_edges == n ||
+		!LeadTo(node->view, node->id, edge->seen->neighbors[n - 1]))
+		return false;
+	memcpy(edge->list, edge->seen->neighbors, n * sizeof(uint32));
+	edge->list[n - 1] = node->id;
+	edge->n = n;
+	edge->tree_edges = tree_edges;
+	JoinTree(edge, n - 1);
+	PipeannApplyEdges(node->view, edge, 1);
+	return edge->done;
+}
