@@ -1,21 +1,24 @@
 #!/bin/bash
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
-#	errors, installs, and runs the test suites: unit compile regress pgtap tap
-#	upgrade bench.
+#	errors, installs, and runs the test suites: lint unit compile regress pgtap
+#	tap upgrade docs bench. Suites, and the files of tap, run side by side, JOBS of
+#	them at a time (one more than there are processors).
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
+#
+#	TAP_FILES='test/t/010_vacuum.pl ...'	some files of tap only
+#	CASSERT=1	a library with assertions, whose tests run pipeann_check() on
+#			every index that they leave behind
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(unit compile regress pgtap tap upgrade bench); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit compile regress pgtap tap upgrade docs bench); fi
+JOBS=${JOBS:-$(($(nproc) + 1))}
 RESULTS=$ROOT/build/results
-PASSED=0
-FAILED=0
-SKIPPED=0
-BROKEN=()
+BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
 
 if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh bench; fi
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
@@ -23,42 +26,61 @@ BINDIR=$("$PG_CONFIG" --bindir)
 PGXS_SRC=$(cd "$(dirname "$("$PG_CONFIG" --pgxs)")/.." && pwd)
 
 rm -rf "$RESULTS"
-mkdir -p "$RESULTS"
+mkdir -p "$RESULTS/jobs"
 DIR=
+PIDS=()
 cleanup() {
+	local dir pid
 	trap '' INT TERM
+	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
 	if [ -n "$DIR" ]; then
-		if mountpoint -q "$DIR/small"; then umount "$DIR/small"; fi
-		scripts/cluster.sh remove "$DIR"
+		if mountpoint -q "$DIR/tap/small"; then umount "$DIR/tap/small"; fi
+		for dir in "$DIR"/*; do
+			if [ -d "$dir/data" ]; then scripts/cluster.sh remove "$dir"; fi
+		done
+		rm -rf "$DIR"
 	fi
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
-
-# The server's user may not be able to read the checkout: tests run on a copy.
 DIR=$(server_tmp check)
-for part in test sql expected; do
-	if [ -d "$part" ]; then cp -R "$part" "$DIR"; fi
-done
-if [ "$(id -un)" != "$SERVER_USER" ]; then chown -R "$SERVER_USER" "$DIR"; fi
 
-# Without autovacuum: its ANALYZE of one table keeps VACUUM from removing what was
-# deleted from another meanwhile, and tests count that.
-need_server() {
-	if ! [ -f "$DIR/data/PG_VERSION" ]; then
-		INITDB_OPTS=--data-checksums scripts/cluster.sh start "$DIR" shared_preload_libraries=pipeann \
-			fsync=off max_prepared_transactions=10 autovacuum=off
-	fi
+# copy_for SUITE: sets WORK to a folder with a copy of the tests, which the
+# server's user may read, as the checkout may not be.
+copy_for() {
+	WORK=$DIR/$1
+	mkdir -p "$WORK"
+	cp -R test sql expected README.md docs "$WORK" 2>/dev/null || true
+	if [ "$(id -un)" != "$SERVER_USER" ]; then chown -R "$SERVER_USER" "$WORK"; fi
 }
 
-# in_copy COMMAND...: runs in the copy as the server's user.
-in_copy() { (cd "$DIR" && as_server_user env PATH="$BINDIR:$PATH" HOME="$DIR" "$@"); }
+# start_server: one in WORK, without autovacuum: its ANALYZE of one table keeps
+# VACUUM from removing what was deleted from another meanwhile, and tests count
+# that.
+start_server() {
+	INITDB_OPTS=--data-checksums scripts/cluster.sh start "$WORK" shared_preload_libraries=pipeann \
+		fsync=off max_prepared_transactions=10 autovacuum=off
+}
 
-# What a suite prints goes to its log; on the screen go the lines that say where
-# it is and what went wrong.
+# in_copy COMMAND...: runs in WORK as the server's user.
+in_copy() { (cd "$WORK" && as_server_user env PATH="$BINDIR:$PATH" HOME="$WORK" "$@"); }
+
+# check_indexes DATABASE: with assertions, all indexes that tests left are sound.
+check_indexes() {
+	if [ -z "${CASSERT:-}" ]; then return 0; fi
+	in_copy psql --host="$WORK" --username=postgres --dbname="$1" -qAt -v ON_ERROR_STOP=1 -c "
+		SELECT format('ok %s - after the tests: %s is sound', row_number() OVER (), i.indexrelid::regclass)
+		FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+		WHERE a.amname = 'pipeann' AND i.indisvalid AND pipeann_check(i.indexrelid::regclass, true) >= 0"
+}
+
+# What a job prints goes to its log; on the screen go the lines that say what
+# went wrong.
 summary_lines() {
 	awk '/^not ok|^# |^Bail out|FAILED|^Result|^Dubious|error:|Error [0-9]/ || /\.(pl|sql) \.\./ || /_test \.\./ || /^ok .*( files$|# (SKIP|skip) )/ { print "    " substr($0, 1, 200); fflush() }'
 }
+
+run_lint() { "$PYTHON" test/lint/lint.py "$ROOT"; }
 
 run_unit() {
 	make -C test/unit -s -j"$(nproc)" all && prove --verbose --timer --exec '' test/unit/build/*_test
@@ -68,31 +90,35 @@ run_compile() { scripts/check-compile.sh; }
 
 run_regress() {
 	local tests
-	need_server
 	tests=$(cd sql && ls -- *.sql | grep -v '^pipeann--' | sed 's/\.sql$//')
 	[ -n "$tests" ] || return 0
-	if ! in_copy "$PGXS_SRC/test/regress/pg_regress" --inputdir="$DIR" --outputdir="$DIR" \
-		--bindir="$BINDIR" --host="$DIR" --port=5432 --user=postgres --dbname=regression \
+	copy_for regress
+	start_server || return 1
+	if ! in_copy "$PGXS_SRC/test/regress/pg_regress" --inputdir="$WORK" --outputdir="$WORK" \
+		--bindir="$BINDIR" --host="$WORK" --port=5432 --user=postgres --dbname=regression \
 		--load-extension=vector --load-extension=pipeann $tests; then
-		cp "$DIR/regression.diffs" "$RESULTS/" 2>/dev/null || true
+		cp "$WORK/regression.diffs" "$RESULTS/" 2>/dev/null || true
 		return 1
 	fi
+	check_indexes regression
 }
 
 run_pgtap() {
 	local files
-	files=$(cd "$DIR" && ls test/pgtap/*.sql 2>/dev/null) || return 0
-	need_server
-	in_copy createdb --host="$DIR" --username=postgres pgtap
-	in_copy psql --host="$DIR" --username=postgres --dbname=pgtap -q -c 'CREATE EXTENSION pgtap' \
+	files=$(ls test/pgtap/*.sql 2>/dev/null) || return 0
+	copy_for pgtap
+	start_server || return 1
+	in_copy createdb --host="$WORK" --username=postgres pgtap
+	in_copy psql --host="$WORK" --username=postgres --dbname=pgtap -q -c 'CREATE EXTENSION pgtap' \
 		-c 'SET client_min_messages = warning' -c 'CREATE EXTENSION pipeann CASCADE'
-	in_copy pg_prove --verbose --timer --host "$DIR" --username postgres --dbname pgtap $files
+	in_copy pg_prove --verbose --timer --host "$WORK" --username postgres --dbname pgtap $files
+	check_indexes pgtap
 }
 
 # small_disk: mounts a disk that is soon full, for the tests of that, where one
 # may; prints its path.
 small_disk() {
-	local dir=$DIR/small
+	local dir=$DIR/tap/small
 	mkdir -p "$dir"
 	if [ "$(id -u)" = 0 ] && mount -t tmpfs -o "size=6m,mode=0700,uid=$(id -u "$SERVER_USER")" tmpfs "$dir" 2>/dev/null; then
 		printf '%s\n' "$dir"
@@ -104,23 +130,34 @@ small_disk() {
 build_pause_library() {
 	mkdir -p build/pause
 	tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/pause
-	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PAUSE_POINTS=1
+	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PAUSE_POINTS=1 ${CASSERT:+CASSERT=1}
 	mkdir -p "$DIR/pause"
 	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
 }
 
-# TAP_FILES: some of the tests only.
-run_tap() {
-	local files status=0 small
-	files=${TAP_FILES:-$(cd "$DIR" && ls test/t/*.pl 2>/dev/null)} || return 0
+# prepare_tap: what all files of tap share.
+prepare_tap() {
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
-	build_pause_library || return 1
-	small=$(small_disk)
-	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$small" TMPDIR="$DIR" TESTDIR="$DIR" TESTDATADIR="$DIR/tmp_check" TESTLOGDIR="$DIR/tmp_check/log" \
-		PGPORT=65432 PG_TEST_PORT_DIR="$DIR/portlock" top_builddir="$DIR" \
+	copy_for tap
+	build_pause_library
+	SMALL=$(small_disk)
+}
+
+# run_tap FILE
+run_tap() {
+	local status=0 name
+	name=$(basename "$1" .pl)
+	WORK=$DIR/tap
+	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" PIPEANN_CASSERT="${CASSERT:-}" \
+		TMPDIR="$WORK" TESTDIR="$WORK" TESTDATADIR="$WORK/tmp_check" TESTLOGDIR="$WORK/tmp_check/log" \
+		PGPORT=65432 PG_TEST_PORT_DIR="$WORK/portlock" top_builddir="$WORK" \
 		PG_REGRESS="$PGXS_SRC/test/regress/pg_regress" \
-		prove --verbose --timer -I "$PGXS_SRC/test/perl" -I "$DIR/test/t" $files || status=$?
-	if [ $status != 0 ]; then cp -R "$DIR/tmp_check/log" "$RESULTS/tap"; fi
+		prove --verbose --timer -I "$PGXS_SRC/test/perl" -I "$WORK/test/t" "$1" || status=$?
+	if [ $status != 0 ]; then
+		mkdir -p "$RESULTS/tap"
+		cp "$WORK/tmp_check/log/"*"$name"* "$RESULTS/tap/" 2>/dev/null || true
+	fi
+	rm -rf "$WORK/tmp_check/t_${name}_"*
 	return $status
 }
 
@@ -143,47 +180,106 @@ count_failed() { count '^not ok [0-9]|^(test| {4}) .*\.\.\. FAILED' "$1"; }
 count_skipped() { count '^ok [0-9]+.*# (SKIP|skip) ' "$1"; }
 count_todo() { count '^not ok [0-9]+.*# TODO' "$1"; }
 
-# show_failure SUITE: where the suite wrote what went wrong, beside its log.
+# show_failure JOB: the end of what went wrong.
 show_failure() {
 	case $1 in
 	regress) head -n 200 "$RESULTS/regression.diffs" ;;
-	tap) tail -n 15 "$RESULTS"/tap/regress_log_* ;;
-	*) tail -n 40 "$RESULTS/$1.log" ;;
+	tap:*) tail -n 15 "$RESULTS"/tap/regress_log_"$(basename "$1" .pl)" ;;
+	*) tail -n 40 "$RESULTS/jobs/$1.log" ;;
 	esac >&2 2>/dev/null || true
 }
 
-run_suite() {
-	local suite=$1 log=$RESULTS/$1.log start=$SECONDS status=0 passed failed skipped
-	say "$suite"
-	(set +e; "run_$suite" 2>&1; exit $?) </dev/null | tee "$log" | summary_lines || status=$?
+# A job is a suite, or a file of tap. What it prints goes to its log.
+job_log() { printf '%s/jobs/%s.log\n' "$RESULTS" "${1//\//_}"; }
+
+run_job() {
+	local start=$SECONDS status=0
+	case $1 in
+	tap:*) run_tap "${1#tap:}" ;;
+	*) "run_$1" ;;
+	esac >"$(job_log "$1")" 2>&1 </dev/null || status=$?
+	echo "$status $((SECONDS - start))" >"$(job_log "$1").end"
+}
+
+# finish_job JOB: counts its tests and says how it went.
+finish_job() {
+	local job=$1 log status seconds passed failed skipped
+	log=$(job_log "$job")
+	read -r status seconds <"$log.end" || { status=1 seconds=0; }
 	skipped=$(($(count_skipped "$log") + $(count_todo "$log")))
 	passed=$(($(count_passed "$log") - $(count_skipped "$log")))
 	failed=$(($(count_failed "$log") - $(count_todo "$log")))
 	# A program that died, or a plan that was not kept, is a failure too.
-	if [ $status != 0 ] && [ "$failed" = 0 ]; then
-		failed=1
-	fi
-	if [ "$failed" != 0 ]; then show_failure "$suite"; fi
+	if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
+	summary_lines <"$log"
 	if [ "$passed" = 0 ] && [ "$failed" = 0 ] && [ "$skipped" = 0 ]; then
 		failed=1
 		echo "    no test was run"
 	fi
+	if [ "$failed" != 0 ]; then
+		show_failure "$job"
+		BROKEN+=("$job")
+	fi
 	PASSED=$((PASSED + passed))
 	FAILED=$((FAILED + failed))
 	SKIPPED=$((SKIPPED + skipped))
-	if [ "$failed" != 0 ]; then BROKEN+=("$suite"); fi
-	say "$suite: $passed passed, $failed failed, $skipped skipped ($((SECONDS - start)) s)"
+	TIMES+=("$(printf '%5d s  %s' "$seconds" "$job")")
+	say "$job: $passed passed, $failed failed, $skipped skipped ($seconds s)"
+}
+
+# The longest first, so that none is left over at the end.
+LONGEST="upgrade pgtap bench tap:test/t/013_pauses.pl tap:test/t/012_soak.pl tap:test/t/015_replay.pl compile docs regress unit lint"
+
+list_jobs() {
+	local suite file all=
+	for suite in "${SUITES[@]}"; do
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit compile regress pgtap tap upgrade docs bench"
+		if [ "$suite" = tap ]; then
+			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
+		else
+			all="$all $suite"
+		fi
+	done
+	for suite in $LONGEST; do
+		case " $all " in *" $suite "*) echo "$suite" ;; esac
+	done
+	for suite in $all; do
+		case " $LONGEST " in *" $suite "*) ;; *) echo "$suite" ;; esac
+	done
 }
 
 say "building and installing, warnings as errors"
-build_and_install WERROR=1
+build_and_install "${BUILD_OPTIONS[@]}"
+mapfile -t QUEUE < <(list_jobs)
+case " ${SUITES[*]} " in *" tap "*) prepare_tap ;; esac
 
-for suite in "${SUITES[@]}"; do
-	declare -F "run_$suite" >/dev/null || die "no suite $suite: unit compile regress pgtap tap upgrade bench"
-	run_suite "$suite"
+PASSED=0
+FAILED=0
+SKIPPED=0
+BROKEN=()
+TIMES=()
+BEGAN=$SECONDS
+declare -A RUNNING=()
+NEXT=0
+while [ $NEXT -lt ${#QUEUE[@]} ] || [ ${#RUNNING[@]} -gt 0 ]; do
+	while [ $NEXT -lt ${#QUEUE[@]} ] && [ ${#RUNNING[@]} -lt "$JOBS" ]; do
+		job=${QUEUE[$NEXT]}
+		NEXT=$((NEXT + 1))
+		run_job "$job" &
+		RUNNING[$!]=$job
+		PIDS=("${!RUNNING[@]}")
+	done
+	wait -n -p ENDED "${!RUNNING[@]}" || true
+	job=${RUNNING[$ENDED]}
+	unset "RUNNING[$ENDED]"
+	PIDS=("${!RUNNING[@]}")
+	finish_job "$job"
 done
 
-if [ ${#BROKEN[@]} != 0 ]; then say "failed: ${BROKEN[*]}; see build/results"; fi
+say "times"
+printf '%s\n' "${TIMES[@]}" | sort -rn
+say "all of it: $((SECONDS - BEGAN)) s, $JOBS jobs at a time"
+if [ ${#BROKEN[@]} != 0 ]; then say "failed: ${BROKEN[*]}; see build/results/jobs"; fi
 if [ "$SKIPPED" != 0 ]; then SKIPS=", $SKIPPED skipped"; else SKIPS=; fi
 echo "$PASSED passed, $FAILED failed$SKIPS"
 [ "$FAILED" = 0 ]

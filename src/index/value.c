@@ -10,6 +10,9 @@
 #include "fmgr.h"
 #include "distance/distance.h"
 #include "utils/rel.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 PipeannMetric
 PipeannIndexMetric(Relation index)
