@@ -1,15 +1,15 @@
 /*
  * bounds.c
- *		How far a row may be whose vector was rounded.
+ *		How far a row may be from a query if its vector was rounded.
  *
  * With e the Euclidean distance between a vector and the rounded one, distances
  * from a query differ by e at most (triangle inequality), products by |query| e
  * (Cauchy-Schwarz), and cosines, of a normalised query, by e / |vector|.
  *
- * PostgreSQL's executor must not find a distance to be less than the bound that an
- * index gave it. It adds in whatever order, so that dim operations may all err to
- * one side. That is too pessimistic to decide by which rows are near each other; but
- * a bound may be lower than it need be.
+ * PostgreSQL's executor must not compute a distance below the bound that an index
+ * gave it. It adds in any order, so that dim operations may all err to one side.
+ * Such an error is too large to decide by it which rows are near each other, but
+ * for the bound it does no harm: a bound may be lower than it need be.
  */
 #include "search/bounds.h"
 

@@ -1,6 +1,6 @@
 /*
  * bounds.h
- *		How far a row may be whose vector was rounded.
+ *		How far a row may be from a query if its vector was rounded.
  */
 #ifndef PIPEANN_BOUNDS_H
 #define PIPEANN_BOUNDS_H
@@ -29,8 +29,8 @@ extern void PipeannBoundsOf(const PipeannBounds *bounds, float dist,
 							float error, float aux, float *least, float *most);
 
 /*
- * A value in the distance's own units that no arithmetic in single precision finds
- * the distance to be less than, if its order key is between least and most.
+ * A lower bound of a distance whose order key is between least and most, in the
+ * distance's own units, which holds for any arithmetic in single precision.
  */
 extern double PipeannBoundsFloor(const PipeannBounds *bounds, float least,
 								 float most);

@@ -47,7 +47,7 @@ PipeannExploreToBatch(PipeannSearch *search, int position, int n)
 	const PipeannSlot *slot;
 	int			degree;
 
-	PipeannPoolExplored(&search->pool, position);
+	PipeannPoolSetExplored(&search->pool, position);
 	search->counters->nodes_explored++;
 	slot = PipeannGetSlot(search, ref, PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))

@@ -2,16 +2,16 @@
  * look_ahead.c
  *		LAANN's look-ahead search (algorithm 1).
  *
- * Approach phase: candidates whose pages are in memory go first, and a better
- * one that would have to be read is passed over; it is read only if it is
- * still among the W best when those are explored. Then the result list does
- * not depend on pages that a better pool would not have asked for. Converging,
- * nearly all candidates will be needed: the width rises to alpha * L and decays
- * by beta with each round. While reads are under way, candidates in memory are
- * explored, those of the overflow area too, then exact distances computed; a
- * page that comes goes before both.
+ * In the approach phase candidates whose pages are in memory go first, and a
+ * better one that would have to be read is passed over: it is read only if it is
+ * still among the W best when those are explored. So pages are not read that a
+ * better pool would not have asked for. When the search converges, nearly all
+ * candidates will be needed: the width rises to alpha * L and decays by beta with
+ * each round. While reads are under way the search explores candidates in memory,
+ * also those of the overflow area, and then computes exact distances; when a page
+ * comes, it goes before both.
  *
- * In memory is a page that is in shared_buffers or that this search has read.
+ * A page is in memory if it is in shared_buffers or if this search has read it.
  */
 #include "search/beam.h"
 #include "search/list.h"
@@ -70,8 +70,8 @@ IsStillNear(PipeannSearch *search, uint32 id, int width)
 }
 
 /*
- * Choose what is in memory, nearest first. Passed over is the first that is
- * not.
+ * Choose what is in memory, nearest first; passes over what is not, and
+ * remembers the first of it.
  */
 static void
 ChooseResident(PipeannSearch *search, int width)
@@ -111,8 +111,8 @@ ChooseApproaching(PipeannSearch *search, int width)
 }
 
 /*
- * The nearest Wconv. (The paper says those among the first Wconv of the pool;
- * when these are explored it has to go on, too.)
+ * Choose the nearest Wconv. (The paper says those among the first Wconv of the
+ * pool; when these are explored it has to go on, too.)
  */
 static void
 ChooseConverging(PipeannSearch *search, int width)
@@ -143,7 +143,7 @@ Choose(PipeannSearch *search)
 
 /*
  * Explore one candidate in memory that was not chosen; false if there is none.
- * Those before the first unseen one are none, as long as no page comes.
+ * Before the first unseen one there is none, as long as no page comes.
  */
 static bool
 ExploreAhead(PipeannSearch *search)

@@ -32,7 +32,7 @@
 #define SUBMIT_BATCH 4
 
 /*
- * A read has arrived: see whether the pipe should be wider.
+ * A read has arrived: make the pipe wider if it should be.
  */
 static void
 AdaptWidth(PipeannSearch *search, int max_width)
@@ -54,9 +54,7 @@ Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 	AdaptWidth(search, max_width);
 }
 
-/*
- * Take what has arrived; false if that is nothing.
- */
+/* Take what has arrived; false if that is nothing. */
 static bool
 Collect(PipeannSearch *search, int max_width)
 {
@@ -84,7 +82,7 @@ IssueOne(PipeannSearch *search)
 	return true;
 }
 
-/* How many reads are issued at a time: one, or as many as there is room for. */
+/* Issue one read, or as many as there is room for; returns how many. */
 static int
 Issue(PipeannSearch *search)
 {
@@ -100,8 +98,8 @@ Issue(PipeannSearch *search)
 }
 
 /*
- * Nothing to explore and the pipe full or the pool used up: score pages that
- * came, looking for completions in between, then sleep.
+ * There is nothing to explore, and the pipe is full or the pool used up: score
+ * pages that came, looking for completions in between, then sleep.
  */
 static void
 Wait(PipeannSearch *search, int max_width)

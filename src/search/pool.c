@@ -79,9 +79,10 @@ PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 }
 
 /*
- * For each of n candidates the first of count positions whose distance is greater,
- * or count. Which half it is in cannot be foretold, so that is no branch; and each
- * step waits for the one before it, so the candidates take them in turns.
+ * Find for each of n candidates the first of count positions whose distance is
+ * greater, or count, by bisection. Which half is the right one cannot be foretold,
+ * so it is not chosen by a branch; and each step waits for the one before it, so
+ * the candidates take their steps in turns.
  */
 static void
 FindPositions(const PipeannCandidate *items, int count,
@@ -103,7 +104,8 @@ FindPositions(const PipeannCandidate *items, int count,
 }
 
 /*
- * Drop the last candidate to make room; an explored one is done with.
+ * Drop the last candidate to make room. It is kept for later unless it is
+ * explored.
  */
 static void
 DropLast(PipeannPool *pool)
@@ -159,7 +161,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	return position;
 }
 
-/* By insertion: they are few. Equal ones keep their order. */
+/* By insertion, since they are few. Equal ones keep their order. */
 static void
 SortByDistance(PipeannCandidate *items, int n)
 {
@@ -175,8 +177,8 @@ SortByDistance(PipeannCandidate *items, int n)
 }
 
 /*
- * The farthest first, so that what stands between two of them is moved once, to
- * where it stays.
+ * Insert few candidates, the farthest first: what stands between two of them is
+ * moved once, to where it stays.
  */
 static void
 MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
@@ -205,7 +207,7 @@ MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
 	FindPositions(pool->items, end, items, n, positions);
 	for (int i = n - 1; i >= 0; i--)
 	{
-		/* not behind the one before, though a distance may be no number */
+		/* a distance may be no number: stay before the one inserted last */
 		int			at = Min(positions[i], end);
 
 		memmove(&pool->items[at + i + 1], &pool->items[at],
@@ -234,7 +236,7 @@ PipeannPoolChoose(PipeannPool *pool, int position, int beam)
 }
 
 void
-PipeannPoolExplored(PipeannPool *pool, int position)
+PipeannPoolSetExplored(PipeannPool *pool, int position)
 {
 	PipeannCandidate *item = &pool->items[position];
 

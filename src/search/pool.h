@@ -1,6 +1,6 @@
 /*
  * pool.h
- *		The candidate pool: the L nearest candidates, sorted, an overflow area
+ *		The candidate pool: the L nearest candidates in order, an overflow area
  *		after them, and what fell out of both, kept so that a search can go on.
  */
 #ifndef PIPEANN_POOL_H
@@ -53,13 +53,13 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-/* An empty pool without an overflow area. */
+/* Make an empty pool without an overflow area. */
 extern void PipeannPoolInit(PipeannPool *pool, int length);
 
-/* The same of one no longer wanted, or of all zeroes, with memory that it has. */
+/* The same, in the memory of a pool that is no longer wanted, or of all zeroes. */
 extern void PipeannPoolReset(PipeannPool *pool, int length);
 
-/* At least as long, and with at least this capacity. */
+/* Make a pool at least this long, and of at least this capacity. */
 extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
 
 /*
@@ -82,16 +82,16 @@ PipeannPoolTakes(const PipeannPool *pool, float dist)
  */
 extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
 
-/* Keep one for later for which there is no room. */
+/* Keep a candidate for later for which there is no room. */
 extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
 
-/* A candidate that is not explored is chosen for a beam. */
+/* Choose a candidate that is not explored for a beam. */
 extern void PipeannPoolChoose(PipeannPool *pool, int position, int beam);
 
-/* A candidate is explored now. */
-extern void PipeannPoolExplored(PipeannPool *pool, int position);
+/* Mark a candidate as explored. */
+extern void PipeannPoolSetExplored(PipeannPool *pool, int position);
 
-/* First candidate not explored, or count. */
+/* Position of the first candidate not explored, or count. */
 extern int	PipeannPoolFirstOpen(PipeannPool *pool);
 
 /*
@@ -105,14 +105,14 @@ PipeannPoolWants(const PipeannPool *pool, int position)
 		(position < pool->least || !(pool->items[position].dist > pool->bound));
 }
 
-/* Whether one that must be explored is not explored yet. */
+/* Whether a candidate that must be explored is not explored yet. */
 static inline bool
 PipeannPoolIsOpen(PipeannPool *pool)
 {
 	return PipeannPoolWants(pool, PipeannPoolFirstOpen(pool));
 }
 
-/* First candidate without a page reference, or count. */
+/* Position of the first candidate without a page reference, or count. */
 extern int	PipeannPoolFirstUnread(PipeannPool *pool);
 
 /*

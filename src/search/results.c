@@ -145,8 +145,9 @@ PipeannResultsPop(PipeannResults *results)
 }
 
 /*
- * The next in order is at the top of the heap, or below one that came before. So
- * those below are kept in order, as far as they may still be wanted.
+ * The next result in order is at the top of the heap, or a child of one found
+ * before. So the children of those found are kept in order, as far as they may
+ * still be wanted.
  */
 int
 PipeannResultsNext(PipeannResults *results, const PipeannResult **next, int n)

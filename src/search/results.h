@@ -22,11 +22,15 @@ typedef struct PipeannResults
 
 extern void PipeannResultsInit(PipeannResults *results);
 
-/* The same of what is no longer wanted, or all zeroes, with memory that it has. */
+/* The same, in the memory of results no longer wanted, or of all zeroes. */
 extern void PipeannResultsReset(PipeannResults *results);
+
+/* Add a result with its TIDs. */
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const ItemPointerData *tids);
+
+/* The nearest result, or NULL; Pop takes it. */
 extern const PipeannResult *PipeannResultsPeek(PipeannResults *results);
 extern const PipeannResult *PipeannResultsPop(PipeannResults *results);
 

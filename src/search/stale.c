@@ -5,8 +5,8 @@
  *
  * Two beams take turns: while the pages of one are explored, those of the
  * other are being read. So a step reads what was ranked two steps before, and
- * reading and computing overlap fully; the paper found that this costs a few
- * steps more, and that a dependency older than one step does not pay (3.2).
+ * reading and computing overlap fully. The paper found that this costs a few
+ * steps more, and that an older dependency than that does not pay (3.2).
  */
 #include "search/beam.h"
 #include "search/policy.h"

@@ -7,22 +7,22 @@
 #include <math.h>
 
 /*
- * How much farther is much, at ef = 100: squared distances by a factor, and no less
- * than some standard deviations of the codes' error (3.3). With the first alone,
- * rows that differ by less than their codes err would be settled before they are
- * told apart; with the second alone, GloVe-100 reads a fifth more pages at equal
- * recall. Both grow a little slower than ef. From ef = 100 on they give the recall
- * that the list would, or little less (GloVe-100, MiniLM, SIFT, Fashion-MNIST); with
- * a small ef less is read and less is found, along the same curve.
+ * How much farther is much, at ef = 100: squared distances by a factor, and no
+ * less than some standard deviations of the codes' error. With the factor alone a
+ * search would end before it has told apart rows that differ by less than their
+ * codes err; with the deviations alone it would read more at equal recall. Both
+ * grow a little slower than ef. From ef = 100 on they give about the recall that
+ * the list would; with a small ef the search reads less and finds less, along the
+ * same curve.
  */
 #define FACTOR 0.1f
 #define DEVIATIONS 3.3f
 #define GROWTH 0.8f
 
 /*
- * Errors are sampled where the search explores, from the first candidates on:
- * among those, as among the candidates left, codes that are too small are more
- * than their share.
+ * Errors are sampled where the search explores, from the first candidates on.
+ * These were chosen by their codes, as the candidates left were: both have more
+ * codes that are too small than a random sample would.
  */
 #define MIN_SAMPLES 10
 #define MAX_SAMPLES 64
@@ -70,7 +70,7 @@ PipeannTerminationError(PipeannTermination *termination, float error)
 	termination->samples++;
 }
 
-/* What codes may add to an exact distance. */
+/* By how much codes may exceed exact distances. */
 static float
 ErrorMargin(const PipeannTermination *termination)
 {

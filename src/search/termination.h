@@ -1,13 +1,13 @@
 /*
  * termination.h
- *		When a search may end before its list is explored.
+ *		Early termination: when a search may end before its list is explored.
  *
- * The nearest rows are settled when every candidate left is, by its code, much
- * farther than the last of them. So easy queries end early and hard ones go on.
- * (Ending by the distance of the k-th nearest, times a factor, instead of by the
- * list's length: Al-Jazzazi et al., Distance Adaptive Beam Search for Provably
- * Accurate Graph-Based Nearest Neighbor Search, 2025. There distances are exact;
- * codes err, so what they err by counts too.)
+ * The nearest rows are unlikely to change when every candidate left is, by its
+ * code, much farther than the last of them. So easy queries end early and hard
+ * ones go on. (The idea to end by the distance of the k-th nearest, times a
+ * factor, instead of by the list's length is from Al-Jazzazi et al., Distance
+ * Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor
+ * Search, 2025. There distances are exact. Codes err, so their error counts too.)
  */
 #ifndef PIPEANN_TERMINATION_H
 #define PIPEANN_TERMINATION_H

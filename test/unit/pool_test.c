@@ -269,8 +269,8 @@ PoolMergesAsItInserts(void)
 				  PipeannPoolFirstUnread(&many));
 			if (explored < many.count && !many.items[explored].explored)
 			{
-				PipeannPoolExplored(&one, explored);
-				PipeannPoolExplored(&many, explored);
+				PipeannPoolSetExplored(&one, explored);
+				PipeannPoolSetExplored(&many, explored);
 			}
 		}
 	}
@@ -324,7 +324,7 @@ PoolCountsItsBeams(void)
 			{
 				PipeannPoolChoose(&pool, at, UnitRandom(&random) % PIPEANN_BEAMS);
 				if (UnitRandom(&random) % 2 == 0)
-					PipeannPoolExplored(&pool, at);
+					PipeannPoolSetExplored(&pool, at);
 			}
 			if (round % 100 == 99)
 				PipeannPoolRefill(&pool, capacity);
