@@ -163,6 +163,12 @@ run_tap() {
 
 run_upgrade() { scripts/upgrade-test.sh; }
 
+run_docs() {
+	copy_for docs
+	start_server || return 1
+	PATH=$BINDIR:$PATH "$PYTHON" test/docs/run.py "$WORK"
+}
+
 # The benchmark in little, and then what it left behind.
 run_bench() {
 	SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run --quick --out "$RESULTS/bench" &&

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Runs what README.md and docs/*.md show, and holds docs/reference.md to be complete.
+
+    test/docs/run.py HOST       a server's socket folder; prints TAP
+
+Each document begins in a database of its own. A ```sql block is run by psql; the ```text
+block that follows it, if any, is its output: a line ending in "..." stands for any end of a
+line, and trailing blanks do not count. Of a ```sh block each command is looked up: the goal of make, the
+script and its options.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BLOCK = re.compile(r"^```(sql|sh|text|ini)\n(.*?)^```$", re.M | re.S)
+count, failed = 0, 0
+
+
+def tap(ok, name, diagnosis=""):
+    global count, failed
+    count += 1
+    failed += not ok
+    print(f"{'' if ok else 'not '}ok {count} - {name}")
+    if not ok:
+        for line in diagnosis.split("\n"):
+            print(f"# {line}")
+    sys.stdout.flush()
+
+
+def psql(host, database, text, *options):
+    result = subprocess.run(["psql", "-X", "-q", "-h", host, "-U", "postgres", "-d", database, *options],
+                            input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, "PGOPTIONS": "-c client_min_messages=warning"}, check=False)
+    return result.stdout
+
+
+def same(shown, got):
+    shown = [line.rstrip() for line in shown.rstrip("\n").split("\n")]
+    got = [line.rstrip() for line in got.rstrip("\n").split("\n")]
+    if shown[-1].endswith("..."):
+        got = got[:len(shown)]
+    return len(shown) == len(got) and all(
+        b.startswith(a[:-3]) if a.endswith("...") else a == b for a, b in zip(shown, got))
+
+
+def run_sql(host, database, name, text, shown):
+    got = psql(host, database, text)
+    if shown is None:
+        tap("ERROR" not in got, name, f"{text}\n{got}")
+    else:
+        tap(same(shown, got), name, f"shown:\n{shown}\ngot:\n{got}")
+
+
+def known_command(line):
+    """None if a command line can be what it says, else what is wrong with it."""
+    words = [word for word in line.split("#")[0].split() if not re.match(r"^[A-Z_]+=", word)]
+    if not words:
+        return None
+    if words[0] == "make":
+        run = subprocess.run(["make", "-n", *[word for word in words[1:] if "=" not in word]], cwd=ROOT, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return None if run.returncode == 0 else run.stdout
+    if words[0] == "apt-get":
+        known = open(os.path.join(ROOT, "scripts", "install-deps.sh"), encoding="utf-8").read()
+        lost = [word for word in words[2:] if re.sub("-15$", "", word) not in known and word not in ("build-essential",)]
+        return f"scripts/install-deps.sh does not know {lost}" if lost else None
+    if "/" in words[0]:
+        path = os.path.join(ROOT, words[0])
+        if not os.access(path, os.X_OK):
+            return f"{words[0]} is no program"
+        text = open(path, encoding="utf-8").read()
+        if words[0].startswith("bench/"):
+            text += "".join(open(file, encoding="utf-8").read() for file in glob.glob(os.path.join(ROOT, "bench", "*.py")))
+        lost = [word for word in words[1:] if word.startswith("--") and word not in text]
+        return f"{words[0]} does not know {lost}" if lost else None
+    return f"{words[0]} is not known here"
+
+
+def run_document(host, path):
+    name = os.path.relpath(path, ROOT)
+    database = "docs_" + re.sub(r"\W", "_", name).lower()
+    psql(host, "postgres", f"CREATE DATABASE {database}")
+    blocks = BLOCK.findall(open(path, encoding="utf-8").read())
+    for number, (kind, text) in enumerate(blocks):
+        follower = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
+        if kind == "sql":
+            run_sql(host, database, f"{name}, block {number + 1}", text, follower[1] if follower[0] == "text" else None)
+        elif kind == "sh":
+            for line in text.replace("\\\n", " ").strip().split("\n"):
+                wrong = known_command(line)
+                tap(wrong is None, f"{name}: {line}", wrong or "")
+    return len(blocks)
+
+
+def links(path):
+    text = open(path, encoding="utf-8").read()
+    wrong = [target for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+             if "://" not in target and not os.path.exists(os.path.join(os.path.dirname(path), target))]
+    tap(not wrong, f"{os.path.relpath(path, ROOT)}: links lead somewhere", " ".join(wrong))
+
+
+def reference(host):
+    """Each setting, option, function, column and error of the server stands in the reference."""
+    text = open(os.path.join(ROOT, "docs", "reference.md"), encoding="utf-8").read()
+    database = "docs_docs_reference_md"
+    names = {
+        "setting": "SELECT name FROM pg_settings WHERE name LIKE 'pipeann.%' AND name <> 'pipeann.pause_at'",
+        "function": "SELECT p.proname FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'"
+                    " JOIN pg_extension e ON e.oid = d.refobjid WHERE e.extname = 'pipeann' AND p.proname NOT LIKE 'pipeann_metric%'",
+        "column": "SELECT unnest(proargnames[2:]) FROM pg_proc WHERE proname = 'pipeann_index_info'",
+        "operator class": "SELECT opcname FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE amname = 'pipeann'",
+    }
+    for kind, query in names.items():
+        found = psql(host, database, f"LOAD 'pipeann'; {query};", "-At").split()
+        lost = [name for name in found if not re.search(r"`" + re.escape(name) + r"[`(]", text)]
+        tap(bool(found) and not lost, f"docs/reference.md has each {kind} ({len(found)})", " ".join(lost))
+    source = "".join(open(file, encoding="utf-8").read() for file in glob.glob(os.path.join(ROOT, "src", "*", "*.c")))
+    options = re.findall(r'add_\w+_reloption\(pipeann_relopt_kind, "(\w+)"', source)
+    lost = [name for name in options if f"| `{name}` |" not in text]
+    tap(bool(options) and not lost, f"docs/reference.md has each option ({len(options)})", " ".join(lost))
+    internal = {"INTERNAL_ERROR", "DATA_CORRUPTED", "UNDEFINED_TABLE"}
+    states = {"INDEX_CORRUPTED": "XX002", "INVALID_OBJECT_DEFINITION": "42P17", "PROGRAM_LIMIT_EXCEEDED": "54000",
+              "INVALID_PARAMETER_VALUE": "22023", "T_R_SERIALIZATION_FAILURE": "40001",
+              "NUMERIC_VALUE_OUT_OF_RANGE": "22003", "FEATURE_NOT_SUPPORTED": "0A000", "DATA_EXCEPTION": "22000",
+              "WRONG_OBJECT_TYPE": "42809", "OBJECT_NOT_IN_PREREQUISITE_STATE": "55000"}
+    raised = set(re.findall(r"errcode\(ERRCODE_(\w+)\)", source)) - internal
+    lost = [code for code in raised if states.get(code, code) not in text]
+    tap(bool(raised) and not lost, f"docs/reference.md has each error ({len(raised)})", " ".join(lost))
+
+
+def main(host):
+    tap(not same("a\nb", "a\nc") and same("a...", "ab\nc") and known_command("make nonsense") is not None
+        and known_command("bench/run --nonsense") is not None, "what is wrong is seen")
+    for path in [os.path.join(ROOT, "README.md"), *sorted(glob.glob(os.path.join(ROOT, "docs", "*.md"))),
+                 os.path.join(ROOT, "CONTRIBUTING.md")]:
+        blocks = run_document(host, path)
+        links(path)
+        if os.path.basename(path) == "README.md":
+            tap(blocks >= 3, "README.md has an example")
+    reference(host)
+    print(f"1..{count}")
+    return failed > 0
+
+
+sys.exit(main(sys.argv[1]))
