@@ -120,7 +120,12 @@ forged('flags', 'items', forge_field('flags', 0x11), "$named has unknown flags")
 forged('free with flags', 'items', forge_field('flags', 2), "$named is free but has flags");
 forged('wrong aux, cosine', 'items', forge_field('aux', sub { $_[1]{aux} * 1.001 }), "$named does not have the aux value");
 forged('wrong aux, inner product', 'bytes', forge_field('aux', 0.5), "$named does not have the aux value");
-forged('wrong vector', 'items', forge_field('vector', sub { 200 }, 5), "$named does not have");
+forged('wrong vector', 'items', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	$pages->set($id, 'vector', 200, $_) for 0 .. 11;	# one pair of elements may be near what was there
+	return ($id, $pages->block_of($id));
+}, "$named does not have");
 forged('another vector before it was rounded', 'items', forge_field('ext_vec', sub { $_[1]{ext_vec} ^ 1 }), "$named has another vector than its row", rows => 1);
 forged('a chain of nothing', 'items', forge_field('length', 0), "$named has the chain of an out-of-line vector, but none");
 forged('wide without a chain', 'bytes', forge_field('flags', 5), "$named has an out-of-line vector without a chain");
