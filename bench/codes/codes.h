@@ -52,20 +52,4 @@ extern void CodesSearchEngine(const Index *index, const float *query,
 							  int mode, int width, int ef, int latency,
 							  Found *found);
 
-/*
- * pool.c: best first, a read at a time, with a pool ordered by another rule
- * than the engine's.
- */
-typedef enum PoolRule
-{
-	POOL_CODE,					/* code distances, as the engine's */
-	POOL_EXACT,					/* exact ones of nodes whose page was read */
-	POOL_CORRECTED,				/* the same, code distances of the others less
-								 * the mean error of those seen */
-	POOL_RULES
-} PoolRule;
-
-extern void CodesSearchPool(const Index *index, const float *query, int ef,
-							PoolRule rule, Found *found);
-
 #endif							/* PIPEANN_BENCH_CODES_H */

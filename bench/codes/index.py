@@ -12,14 +12,10 @@ EF_CONSTRUCTION = 100
 EFS = [3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 48, 56, 68, 80, 96, 112, 136, 160, 192, 224, 320, 448, 640, 900]
 FOUND = np.dtype([("reads", "u4"), ("codes", "u4"), ("explored", "u4"), ("nodes", "u4", 10)])
 
-# Number in the library, width, and steps of a search that a read takes: the engine's `pipe`; one read at a time by
-# the engine's best_first; one at a time by pool.c with its rules.
+# Number in the library, width, and steps of a search that a read takes: `pipe`, and `best_first` a read at a time.
 MODES = {
     "pipe": (1, 0, 20),
     "w1": (0, 1, 1),
-    "pool": (-1, 0, 0),
-    "pool-exact": (-2, 0, 0),
-    "pool-corrected": (-3, 0, 0),
 }
 
 

@@ -1,4 +1,4 @@
-"""The codes that were tried, each as what it decodes to."""
+"""The codes that are compared, each as what it decodes to."""
 import ctypes
 
 import numpy as np
@@ -6,7 +6,6 @@ import numpy as np
 from index import COSINE, Code, floats, pointer
 
 SAMPLES = 25600         # that the index trains on
-OPQ_SAMPLES = 10000     # to learn a rotation from, in turns
 
 
 class Quantizer:
@@ -16,41 +15,38 @@ class Quantizer:
         self.index, self.lib, self.nbytes = index, index.lib, nbytes
         self.x, self.dim = index.x, index.dim
         self.random = np.random.default_rng(1)
-        self.kept = {}
+        self.coded = None
 
     def samples(self, x, n=SAMPLES):
         n = min(n, len(x))
         return floats(x[np.arange(n) * len(x) // n])
 
-    def pq(self, x, nbytes=None, samples=None):
+    def pq(self, x, nbytes=None):
         out = np.empty_like(x)
-        samples = self.samples(x) if samples is None else samples
+        samples = self.samples(x)
         self.lib.CodesPq(pointer(samples), ctypes.c_uint32(len(samples)), pointer(x), ctypes.c_uint32(len(x)),
                          x.shape[1], nbytes or self.nbytes, ctypes.c_uint64(1), pointer(out))
         return out
 
-    def once(self, name, make):
-        if name not in self.kept:
-            self.kept[name] = make()
-        return self.kept[name]
-
     def plain(self):
-        return self.once("pq", lambda: self.pq(self.x))
+        if self.coded is None:
+            self.coded = self.pq(self.x)
+        return self.coded
 
-    def rotated(self, rotation, **more):
+    def rotated(self, rotation):
         """PQ after a rotation, turned back."""
-        return floats(self.pq(floats(self.x @ rotation), **more) @ rotation.T)
+        return floats(self.pq(floats(self.x @ rotation)) @ rotation.T)
 
-    def random_rotation(self, dim=None):
-        q, r = np.linalg.qr(self.random.standard_normal((dim or self.dim,) * 2))
+    def random_rotation(self):
+        q, r = np.linalg.qr(self.random.standard_normal((self.dim, self.dim)))
         return floats(q * np.sign(np.diag(r)))
 
     def principal(self):
-        """Axes of the samples, the longest first, their variances, and the mean."""
+        """Axes of the samples, the longest first, and their variances."""
         s = self.samples(self.x).astype(np.float64)
         mean = s.mean(axis=0)
         values, axes = np.linalg.eigh((s - mean).T @ (s - mean) / len(s))
-        return floats(axes[:, ::-1]), np.maximum(values[::-1], 1e-12), floats(mean)
+        return floats(axes[:, ::-1]), np.maximum(values[::-1], 1e-12)
 
     def layout(self):
         """First dimension and length of each chunk."""
@@ -59,7 +55,7 @@ class Quantizer:
 
     def balanced(self):
         """Principal axes dealt out to the chunks so that the products of their variances are alike."""
-        axes, values, _ = self.principal()
+        axes, values = self.principal()
         chunks = self.layout()
         logs, room = np.zeros(len(chunks)), [[] for _ in chunks]
         for i in range(self.dim):
@@ -68,17 +64,6 @@ class Quantizer:
             room[j].append(i)
             logs[j] += np.log(values[i] / values[-1]) + 1e-3
         return floats(axes[:, [i for r in room for i in r]])
-
-    def opq(self, iterations=6):
-        """Rotation and codebook in turn, from the balanced one (Ge et al., CVPR 2013)."""
-        rotation = self.once("balanced", self.balanced)
-        s = self.samples(self.x, OPQ_SAMPLES)
-        for _ in range(iterations):
-            turned = floats(s @ rotation)
-            out = self.pq(turned, samples=turned)
-            u, _, v = np.linalg.svd(s.T.astype(np.float64) @ out)
-            rotation = floats(u @ v)
-        return rotation
 
     # RaBitQ: Gao et al., SIGMOD 2024 and 2025
 
@@ -112,14 +97,6 @@ class Quantizer:
         return Code(self.index, decoded, bias)
 
 
-def int8_components(b, keep):
-    axes, values, mean = b.principal()
-    axes = axes[:, :keep]
-    turned = (b.x - mean) @ axes
-    scale = np.abs(b.samples(turned)).max() / 127
-    return floats(np.clip(np.round(turned / scale), -127, 127) * scale @ axes.T + mean)
-
-
 def anisotropic(b, x, decoded, eta, rounds=2):
     """Encode again with the codebook that `decoded` shows, errors along x weighing eta times as much
     (Guo et al., ICML 2020), a chunk at a time."""
@@ -148,25 +125,12 @@ def codes(b):
     code = lambda v, **more: Code(index, v, **more)  # noqa: E731
     bits = 8 * n // dim
     factors = 2 if index.metric == COSINE else 4     # bytes that RaBitQ's estimate needs besides
-    yield "exact order", 4 * dim, lambda: code(b.x)
     yield "pq", n, lambda: code(b.plain())
-    yield "balanced pca + pq", n, lambda: code(b.rotated(b.once("balanced", b.balanced)))
+    yield "exact order", 4 * dim, lambda: code(b.x)
+    yield "balanced pca + pq", n, lambda: code(b.rotated(b.balanced()))
     if bits >= 1:
         yield f"rabitq {bits} bits", dim * bits // 8 + factors, lambda: b.rabitq_code(b.random_rotation(), bits)
-    for more in (2, 4):
-        keep = 8 * n // more
-        if keep < dim:
-            yield f"pca {keep} + rabitq {more} bits", n + factors, lambda keep=keep, more=more: b.rabitq_code(
-                floats(b.principal()[0][:, :keep] @ b.random_rotation(keep)), more)
-    yield "random rotation + pq", n, lambda: code(b.rotated(b.random_rotation()))
-    yield "pca int8", n, lambda: code(int8_components(b, n))
     if index.metric == COSINE:
-        yield "pq, table of L2", n, lambda: code(b.plain(), bias=np.einsum("ij,ij->i", b.plain(), b.plain()))
-        yield "pq, angle", n, lambda: code(b.plain() / np.linalg.norm(b.plain(), axis=1, keepdims=True))
-        yield "pq, factor", n + 1, lambda: code(b.plain() / np.einsum("ij,ij->i", b.plain(), b.x)[:, None])
         yield "pq, anisotropic", n, lambda: code(anisotropic(b, b.x, b.plain(), 2.0))
-    yield "pq, a fourth of the samples", n, lambda: code(b.pq(b.x, samples=b.samples(b.x, SAMPLES // 4)))
-    yield "pq, all samples", n, lambda: code(b.pq(b.x, samples=b.x))
     yield "pq, half the bytes", n // 2, lambda: code(b.pq(b.x, n // 2))
     yield "pq, twice the bytes", min(2 * n, dim), lambda: code(b.pq(b.x, min(2 * n, dim)))
-    yield "opq", n, lambda: code(b.rotated(b.once("opq", b.opq)))

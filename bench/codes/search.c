@@ -31,8 +31,7 @@ ScanDecoded(const float *table, int nchunks, const uint8 *const *codes, int n,
 }
 
 /*
- * Search all queries. mode is a PipeannSearchMode, or -1 minus a
- * PoolRule.
+ * Search all queries in a PipeannSearchMode.
  */
 void
 CodesSearch(const Index *index, const float *vectors, const float *bias,
@@ -63,14 +62,9 @@ CodesSearch(const Index *index, const float *vectors, const float *bias,
 				 i < Min(nqueries, first + QUERIES_A_PROCESS); i++)
 			{
 				CodesCoded.query = code_queries + (Size) i * dim;
-				if (mode < 0)
-					CodesSearchPool(index, queries +
-									(Size) i * index->layout.dim, ef,
-									-1 - mode, &shared[i]);
-				else
-					CodesSearchEngine(index, queries +
-									  (Size) i * index->layout.dim, mode,
-									  width, ef, latency, &shared[i]);
+				CodesSearchEngine(index, queries +
+								  (Size) i * index->layout.dim, mode, width,
+								  ef, latency, &shared[i]);
 			}
 			_exit(0);
 		}
