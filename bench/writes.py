@@ -3,12 +3,13 @@
 bench/run writes [--rows N] [--seconds S] [--limit S] [--out FILE]
 
 GloVe by cosine in a random order: ROWS rows are indexed, the others inserted
-by one client and by eight, the systems in turns; then a tenth of the rows is
-deleted and VACUUM run, with a search loop beside it; then pipeann's table has
+by 1, 8 and 32 clients, the systems in turns, with what backends wait for
+meanwhile; then a tenth of the rows is deleted and VACUUM run, with a search loop beside it; then pipeann's table has
 searches, inserts, updates and deletes for some minutes, with autovacuum. Every
 speed stands beside the recall that the index has.
 """
 import argparse
+import collections
 import json
 import os
 import subprocess
@@ -25,7 +26,8 @@ from throughput import pgbench_program
 
 K = 10
 QUERIES = 200
-CLIENTS = (1, 8)
+CLIENTS = (1, 8, 32)
+MOST_WAITS = 4          # shown
 ROUNDS = 2
 SYSTEMS = {
     "pipeann": "USING pipeann (embedding vector_cosine_ops)",
@@ -52,6 +54,37 @@ def pgbench(server, scratch, script, clients, seconds=None, transactions=None, e
     if done.returncode or "failed" in done.stderr:
         raise SystemExit(f"pgbench: {done.stderr}")
     return float(next(line.split("=")[1].split()[0] for line in done.stdout.splitlines() if line.startswith("tps")))
+
+
+class Waits:
+    """What active backends wait for while a block runs, as shares of the samples taken."""
+
+    QUERY = ("SELECT coalesce(wait_event_type || ':' || wait_event, 'running') AS wait, count(*) AS n FROM pg_stat_activity"
+             " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid() GROUP BY 1")
+
+    def __init__(self, server):
+        self.session = Session(server)
+        self.counts = collections.Counter()
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.sample)
+
+    def sample(self):
+        while not self.ended.wait(0.02):
+            for row in self.session.rows(self.QUERY):
+                self.counts[row["wait"]] += row["n"]
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+        self.session.close()
+
+    def shares(self):
+        total = sum(self.counts.values())
+        return {wait: round(n / total, 3) for wait, n in self.counts.most_common(MOST_WAITS)}
 
 
 class Bench:
@@ -108,24 +141,32 @@ class Bench:
     def wal(self):
         return self.session.value("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 
+    def insert_rows(self, system, clients):
+        """Rows a second, bytes of WAL a row, what was waited for."""
+        self.session.rows(f"DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START {self.next_row} MINVALUE 0")
+        before = self.wal()
+        with Waits(self.options.server) as waits:
+            rate = self.pgbench(
+                f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));",
+                clients, transactions=self.options.inserts)
+        return rate, float(self.wal() - before) / self.options.inserts, waits.shares()
+
     def inserts(self):
         rates = {system: {clients: [] for clients in CLIENTS} for system in SYSTEMS}
         wal = {system: [] for system in SYSTEMS}
+        waits = {system: {} for system in SYSTEMS}
         self.session.rows("CHECKPOINT")
         for _ in range(ROUNDS):
             for clients in CLIENTS:
-                count = self.options.inserts
                 for system in SYSTEMS:
-                    self.session.rows(f"DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START {self.next_row} MINVALUE 0")
-                    before = self.wal()
-                    rates[system][clients].append(self.pgbench(
-                        f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));",
-                        clients, transactions=count))
-                    wal[system].append(float(self.wal() - before) / count)
-                self.next_row += count
+                    rate, size, waits[system][clients] = self.insert_rows(system, clients)
+                    rates[system][clients].append(rate)
+                    wal[system].append(size)
+                self.next_row += self.options.inserts
         for system in SYSTEMS:
             self.results[f"{system} inserts"] = {
                 **{f"{clients} clients, per s": [round(rate) for rate in rates[system][clients]] for clients in CLIENTS},
+                **{f"{clients} clients, waits": waits[system][clients] for clients in CLIENTS},
                 "WAL bytes a row, the table's included": [round(size) for size in wal[system]],
                 "recall@10 after": self.recall(system)}
         for clients in CLIENTS:

@@ -135,11 +135,28 @@ build_pause_library() {
 	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
 }
 
+# build_older_libraries: those of test/older-commits, not installed either. Sets
+# OLDER to their paths; there are none without a checkout's history.
+build_older_libraries() {
+	local commit dir
+	OLDER=
+	for commit in $(sed -n 's/^\([0-9a-f]\{7,\}\) .*/\1/p' test/older-commits); do
+		dir=build/older/$commit
+		git cat-file -e "$commit^{commit}" 2>/dev/null || continue
+		mkdir -p "$dir" "$DIR/older/$commit"
+		git archive "$commit" | tar xf - -C "$dir"
+		make -C "$dir" -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
+		install -m 755 "$dir/pipeann.so" "$DIR/older/$commit/pipeann.so"
+		OLDER="$OLDER${OLDER:+ }$DIR/older/$commit/pipeann.so"
+	done
+}
+
 # prepare_tap: what all files of tap share.
 prepare_tap() {
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
 	copy_for tap
 	build_pause_library
+	build_older_libraries
 	SMALL=$(small_disk)
 }
 
@@ -148,7 +165,8 @@ run_tap() {
 	local status=0 name
 	name=$(basename "$1" .pl)
 	WORK=$DIR/tap
-	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" PIPEANN_CASSERT="${CASSERT:-}" \
+	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" \
+		PIPEANN_OLDER_LIBRARIES="$OLDER" PIPEANN_CASSERT="${CASSERT:-}" \
 		TMPDIR="$WORK" TESTDIR="$WORK" TESTDATADIR="$WORK/tmp_check" TESTLOGDIR="$WORK/tmp_check/log" \
 		PGPORT=65432 PG_TEST_PORT_DIR="$WORK/portlock" top_builddir="$WORK" \
 		PG_REGRESS="$PGXS_SRC/test/regress/pg_regress" \

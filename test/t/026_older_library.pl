@@ -1,0 +1,135 @@
+# Indexes that older libraries have made are searched, written, vacuumed and checked
+# by this one, from their pages and from their WAL. check.sh builds the libraries
+# (test/older-commits) and names them in PIPEANN_OLDER_LIBRARIES.
+
+use strict;
+use warnings;
+
+use Pipeann;
+use Test::More;
+
+my @libraries = split / /, $ENV{PIPEANN_OLDER_LIBRARIES} || '';
+
+plan skip_all => 'no older libraries (PIPEANN_OLDER_LIBRARIES): not a git checkout with its history' unless @libraries;
+need_images();
+
+my $ROWS = 5000;
+my $MORE = 400;
+my $fractions = images($ROWS + 2 * $MORE, 7);
+my $whole = whole_images(2 * $ROWS + 2 * $MORE, 7);
+
+# Table, vectors, index; those without codes have few rows.
+my @TABLES = (
+	[ 'fraction_l2', $fractions, 'USING pipeann (v vector_l2_ops)', $ROWS ],
+	[ 'fraction_cosine', $fractions, 'USING pipeann (v vector_cosine_ops) WITH (m = 8)', $ROWS ],
+	[ 'byte_l2', $whole, 'USING pipeann (v vector_l2_ops)', $ROWS ],
+	[ 'byte_ip', $whole, 'USING pipeann (v vector_ip_ops)', $ROWS ],
+	[ 'few', $fractions, 'USING pipeann (v vector_l2_ops)', 300 ],
+	[ 'grown', $whole, 'USING pipeann (v vector_l2_ops) WITH (m = 8)', 0 ]);
+
+my %OPERATOR = (fraction_cosine => '<=>', byte_ip => '<#>');
+
+# The server's functions come from this library from now on.
+sub use_library
+{
+	my ($node, $library) = @_;
+
+	$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE proname LIKE 'pipeann%'");
+	$node->restart;
+	return;
+}
+
+sub make_indexes
+{
+	my ($node) = @_;
+
+	for my $table (@TABLES)
+	{
+		my ($name, $vectors, $index, $rows) = @$table;
+		my @first = @$vectors[ 0 .. $rows - 1 ];
+
+		$node->safe_psql('postgres', "CREATE TABLE $name (id int, v vector(49))");
+		load_vectors($node, $name, \@first) if @first;
+		$node->safe_psql('postgres', "CREATE INDEX ${name}_v ON $name $index");
+	}
+	return;
+}
+
+# Rows that go through INSERT, many of one vector, dead ones, and one that bytes
+# cannot hold.
+sub write_rows
+{
+	my ($node, $from) = @_;
+
+	for my $table (@TABLES)
+	{
+		my ($name, $vectors, $index, $rows) = @$table;
+		my @next = @$vectors[ $rows + $from .. $rows + $from + ($rows ? $MORE : $ROWS) - 1 ];
+
+		load_vectors($node, $name, \@next, $rows + $from + 1);
+		$node->safe_psql('postgres', "INSERT INTO $name SELECT 100000 + $from + i, '$next[0]' FROM generate_series(1, 50) i;"
+			. "DELETE FROM $name WHERE id % 7 = 3;"
+			. "UPDATE $name SET id = id + 200000 WHERE id % 11 = 5");
+		$node->safe_psql('postgres', "INSERT INTO $name SELECT 300000 + $from, (v + ('[' || repeat('0.25,', 48) || '0.25]')::vector)"
+			. " FROM $name WHERE id = 1") if $name =~ /^byte/;
+	}
+	return;
+}
+
+# How the index's answers compare with the table's, with and without reads.
+sub compare
+{
+	my ($session, $when) = @_;
+
+	for my $table (@TABLES)
+	{
+		my ($name, $vectors) = @$table;
+		my $operator = $OPERATOR{$name} || '<->';
+		my ($found, $total) = (0, 0);
+
+		for my $query (map { $vectors->[ 37 * $_ ] } 1 .. 30)
+		{
+			my $sql = "SELECT v $operator '$query' FROM $name ORDER BY v $operator '$query' LIMIT 10";
+			my @got = $session->rows($sql);
+			$session->rows($Pipeann::BY_TABLE);
+			my @want = $session->rows($sql);
+			$session->rows($Pipeann::BY_INDEX);
+			$total += @want;
+			$found += grep { $_ <= $want[-1] } @got;
+		}
+		cmp_ok($found / $total, '>=', 0.97, "$when: $name is searched");
+		is($session->ask("SELECT pipeann_check('${name}_v', true)")->{error}, undef, "$when: $name is sound");
+	}
+	return;
+}
+
+for my $library (@libraries)
+{
+	my ($commit) = $library =~ m{([^/]+)/pipeann\.so$};
+	my $node = make_node("older_$commit", preload => 0, conf => "fsync = off\nmaintenance_work_mem = 256MB");
+
+	use_library($node, $library);
+	make_indexes($node);
+	write_rows($node, 0);
+	$node->stop('immediate');
+	$node->start;
+	use_library($node, '$libdir/pipeann');
+
+	my $session = session($node, timeout => 300);
+	compare($session, "made by $commit");
+	write_rows($node, $MORE);
+	compare($session, "made by $commit, written");
+	$session->rows("VACUUM (INDEX_CLEANUP ON) $_->[0]") for @TABLES;
+	compare($session, "made by $commit, vacuumed");
+
+	my $trained = info($session, 'grown_v', 'trained_nodes');
+	my @last = @$whole[ -$ROWS .. -1 ];
+	load_vectors($node, 'grown', \@last, 400000);
+	$session->rows('VACUUM (INDEX_CLEANUP ON) grown');
+	cmp_ok(info($session, 'grown_v', 'trained_nodes'), '>', $trained, "made by $commit: trained again");
+	compare($session, "made by $commit, grown");
+	$session->close;
+	is(scalar crash_lines($node), 0, "made by $commit: no process crashed");
+	$node->stop;
+}
+done_testing();
