@@ -202,6 +202,7 @@ count() { grep -cE "$1" "$2" || true; }
 count_passed() { count '^ok [0-9]|^(test| {4}) .*\.\.\. ok( |$)' "$1"; }
 count_failed() { count '^not ok [0-9]|^(test| {4}) .*\.\.\. FAILED' "$1"; }
 count_skipped() { count '^ok [0-9]+.*# (SKIP|skip) ' "$1"; }
+count_files_skipped() { count '\.\. skipped: ' "$1"; }
 count_todo() { count '^not ok [0-9]+.*# TODO' "$1"; }
 
 # show_failure JOB: the end of what went wrong.
@@ -230,7 +231,7 @@ finish_job() {
 	local job=$1 log status seconds passed failed skipped
 	log=$(job_log "$job")
 	read -r status seconds <"$log.end" || { status=1 seconds=0; }
-	skipped=$(($(count_skipped "$log") + $(count_todo "$log")))
+	skipped=$(($(count_skipped "$log") + $(count_files_skipped "$log") + $(count_todo "$log")))
 	passed=$(($(count_passed "$log") - $(count_skipped "$log")))
 	failed=$(($(count_failed "$log") - $(count_todo "$log")))
 	# A program that died, or a plan that was not kept, is a failure too.
