@@ -21,14 +21,18 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 	int			n = 0;
 
 	PipeannAddPageMates(search);
+	PipeannKeepLimit(search, width);
 	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
 		 n < width && PipeannPoolWants(pool, i); i++)
-		if (!pool->items[i].explored && pool->items[i].beam == 0)
-		{
-			PipeannChoose(search, i, beam);
-			n++;
-		}
+	{
+		if (pool->items[i].explored || pool->items[i].beam != 0)
+			continue;
+		if (n > 0 && PipeannHoldsTooMany(search))
+			break;
+		PipeannChoose(search, i, beam);
+		n++;
+	}
 	search->source->submit(search->source);
 }
 

@@ -16,29 +16,19 @@
 #define DOUBT 0.5
 #define FEWEST_KNOWN 8
 
-/*
- * From now on score whole pages, also those that are here. Of nodes not scored
- * until now it is what the pages are now that counts.
- */
+/* From now on score whole pages, also those that are here. */
 static void
 ScoreWholePages(PipeannSearch *search)
 {
 	search->params.disabled |= PIPEANN_NODE_HITS;
 	for (uint32 i = 0; i < search->nrefs; i++)
 	{
-		PipeannPageRef *ref = &search->refs[i];
+		const PipeannPageRef *ref = &search->refs[i];
 
-		/* one that was let go may be being read again, and comes whole */
-		if (!ref->by_node || ref->frame == NULL ||
-			ref->frame->state != PIPEANN_FRAME_READY)
-			continue;
-		if (ref->frame->slot != PIPEANN_ALL_SLOTS)
-			search->source->load(search->source, ref->frame,
-								 PIPEANN_ALL_SLOTS);
-		PipeannNoteKilled(search, ref);
-		ref->killed |= ref->slots;
-		ref->by_node = false;
-		PipeannQueueScoring(search, i);
+		/* one that was let go may be being read again, and is scored then */
+		if (ref->by_node && ref->frame != NULL &&
+			ref->frame->state == PIPEANN_FRAME_READY)
+			PipeannScoreWholePage(search, i);
 	}
 }
 

@@ -165,6 +165,7 @@ RunPolicy(PipeannSearch *search)
 {
 	search->params.policy->run(search);
 	PipeannScorePagesIfInDoubt(search);
+	PipeannScoreReleasedPages(search);
 	while (PipeannScoreNext(search))
 		;
 }

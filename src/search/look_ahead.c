@@ -47,7 +47,7 @@ NextToRead(PipeannSearch *search, int from)
 {
 	PipeannPool *pool = &search->pool;
 
-	for (int i = from; i < pool->count; i++)
+	for (int i = from; i < pool->count && !PipeannHoldsTooMany(search); i++)
 		if (IsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
 			return pool->items[i].id;
 	return PIPEANN_INVALID_ID;
@@ -79,6 +79,7 @@ ChooseResident(PipeannSearch *search, int width)
 	PipeannPool *pool = &search->pool;
 
 	search->policy.passed_over = PIPEANN_INVALID_ID;
+	PipeannKeepLimit(search, width);
 	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
 	{
@@ -150,6 +151,7 @@ ExploreAhead(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
 
+	PipeannKeepLimit(search, 0);
 	for (int i = pool->first_unseen; i < pool->count; i++)
 	{
 		pool->first_unseen = i;

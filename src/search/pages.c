@@ -24,6 +24,7 @@ AddRef(PipeannSearch *search, uint32 page)
 	search->refs[at].page = page;
 	search->refs[at].scored = false;
 	search->refs[at].by_node = false;
+	search->refs[at].kept = false;
 	search->refs[at].slots = 0;
 	search->refs[at].killed = 0;
 	search->refs[at].version = 0;
@@ -103,6 +104,16 @@ PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 		RequestRef(search, page, id, dist);
 }
 
+void
+PipeannRequestAgain(PipeannSearch *search, uint32 at)
+{
+	uint32		page = search->refs[at].page;
+
+	HoldFrame(search, at,
+			  search->source->request(search->source, page, PIPEANN_ALL_SLOTS),
+			  search->refs[at].dist);
+}
+
 bool
 PipeannLookUpPage(PipeannSearch *search, int position)
 {
@@ -152,6 +163,20 @@ PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref)
 	ref->version = !ref->scored || ref->version == version ? version : 0;
 }
 
+/* Of nodes not scored until now it is what the page is now that counts. */
+void
+PipeannScoreWholePage(PipeannSearch *search, uint32 at)
+{
+	PipeannPageRef *ref = &search->refs[at];
+
+	if (ref->frame->slot != PIPEANN_ALL_SLOTS)
+		search->source->load(search->source, ref->frame, PIPEANN_ALL_SLOTS);
+	PipeannNoteKilled(search, ref);
+	ref->killed |= ref->slots;
+	ref->by_node = false;
+	PipeannQueueScoring(search, at);
+}
+
 void
 PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 {
@@ -161,6 +186,11 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 	search->pool.first_unseen = 0;
 	if (!frame->hit)
 		CountWaste(search, ref);
+	if (ref->by_node && !PipeannIsOn(search, PIPEANN_NODE_HITS))
+	{
+		PipeannScoreWholePage(search, at);
+		return;
+	}
 	if (ref->by_node || !ref->scored)
 		PipeannNoteKilled(search, ref);
 	if (ref->scored)

@@ -13,6 +13,9 @@ extern void PipeannRequestPage(PipeannSearch *search, int position);
 /* Ask for the page of a node that is no candidate. */
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
 
+/* Ask for the page of refs[at], which was given back. */
+extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
+
 /* Look a candidate's page up; true if it is at hand now. */
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
 
@@ -83,7 +86,37 @@ PipeannIsKilled(uint64 killed, uint32 slot)
 /* Have all nodes of a page at hand scored: refs[at]. */
 extern void PipeannQueueScoring(PipeannSearch *search, uint32 at);
 
+/* Have those nodes of a page at hand scored that are not yet: refs[at]. */
+extern void PipeannScoreWholePage(PipeannSearch *search, uint32 at);
+
 /* Give all pages back. */
 extern void PipeannReleasePages(PipeannSearch *search);
+
+/* Whether more pages are at hand or on their way than the search may keep. */
+static inline bool
+PipeannHoldsTooMany(const PipeannSearch *search)
+{
+	return search->nheld > search->params.max_pages;
+}
+
+/*
+ * limit.c: score pages that came, and give back what the search can do without, so
+ * that there is room for others
+ */
+extern void PipeannTrimPages(PipeannSearch *search, uint32 room);
+
+/*
+ * Do so if the search holds too many. Nodes may join the pool: positions in it are
+ * not to be relied on any more.
+ */
+static inline void
+PipeannKeepLimit(PipeannSearch *search, uint32 room)
+{
+	if (unlikely(PipeannHoldsTooMany(search)))
+		PipeannTrimPages(search, room);
+}
+
+/* limit.c: score what is left of pages given back before codes were in doubt */
+extern void PipeannScoreReleasedPages(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_PAGES_H */

@@ -76,7 +76,8 @@ IssueOne(PipeannSearch *search)
 	int			next = PipeannPoolFirstUnread(&search->pool);
 
 	if (!PipeannPoolWants(&search->pool, next) ||
-		search->source->in_flight >= search->policy.width)
+		search->source->in_flight >= search->policy.width ||
+		PipeannHoldsTooMany(search))
 		return false;
 	PipeannRequestPage(search, next);
 	return true;
@@ -136,6 +137,7 @@ FillAndExplore(PipeannSearch *search, int max_width)
 		CHECK_FOR_INTERRUPTS();
 		(void) Collect(search, max_width);
 		PipeannAddPageMates(search);
+		PipeannKeepLimit(search, 0);
 		issued = Issue(search);
 		PipeannAddPageMates(search);
 		ready = PipeannNearestReady(search);

@@ -115,7 +115,8 @@ typedef struct PipeannSearchParams
 	bool		may_end_early;
 	int			width;			/* most reads in flight; 0: the policy's own */
 	uint32		disabled;		/* ideas that it does without */
-	uint32		max_pages;		/* that a continued search keeps at hand */
+	uint32		max_pages;		/* at hand or on their way at a time, but for
+								 * a few that a round cannot do without */
 	PipeannOutOfLineDistance out_of_line_distance;
 	void	   *out_of_line_arg;
 	PipeannKilled killed;		/* or NULL */

@@ -17,8 +17,9 @@ typedef struct PipeannPageRef
 	uint32		page;
 	float		dist;			/* of the candidate it was asked for */
 	bool		scored;			/* its nodes are among the results */
-	bool		by_node;		/* each when it is explored, not together: */
-	uint64		slots;			/* these, until now */
+	bool		by_node;		/* each when it is explored, not together */
+	bool		kept;			/* only while pages are given back */
+	uint64		slots;			/* those scored by node, until now */
 	uint64		killed;			/* slots that never will be */
 	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */

@@ -85,6 +85,7 @@ MemoryRequest(PipeannPageSource *source, uint32 page, int slot)
 	memory->held[page] = true;
 	memory->requests[page]++;
 	memory->frames[memory->nframes++] = frame;
+	memory->most_frames = Max(memory->most_frames, memory->nframes);
 	frame->frame.page = page;
 	if (IsResident(memory, page))
 	{

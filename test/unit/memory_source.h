@@ -28,6 +28,7 @@ typedef struct MemorySource
 	PipeannCounters counters;
 	MemoryFrame *frames[MAX_FRAMES];	/* held */
 	int			nframes;
+	int			most_frames;	/* at once */
 	bool	   *held;			/* [pages] */
 	uint32	   *requests;		/* [pages] */
 	int			resident;		/* per cent of the pages */

@@ -8,6 +8,12 @@
 
 #include "distance/distance.h"
 
+/* Pages that a round may ask for whatever the limit, and those of entry points. */
+#define MOST_IN_ROUND 10
+
+/* Results that are compared. */
+#define NEAREST 400
+
 static Index *l2_index;
 
 /*
@@ -274,6 +280,111 @@ StaysWithinItsCodes(void)
 	free(seen);
 }
 
+/* What first runs did, over all queries. */
+typedef struct FirstRuns
+{
+	int			most_frames;	/* at once */
+	int			found;			/* of the NEAREST */
+} FirstRuns;
+
+static FirstRuns
+RunFirst(const PipeannCodes *codes, const PipeannSearchParams *params,
+		 int resident)
+{
+	FirstRuns	sum = {0};
+
+	for (int i = 0; i < QUERIES / 4; i++)
+	{
+		MemorySource *memory = OpenSource(l2_index, resident, i);
+		const PipeannResult *result;
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+		double		radius;
+
+		MakeQuery(l2_index, i, query);
+		radius = RadiusOf(l2_index, query, NEAREST);
+		search = BeginSearch(&l2_index->layout, codes, &memory->source, query,
+							 params);
+		CHECK(PipeannSearchRun(search));
+		sum.most_frames = Max(sum.most_frames, memory->most_frames);
+		while ((result = PipeannSearchPop(search)) != NULL)
+			sum.found += KeyOf(l2_index, query, NodeOf(search, result)) <=
+				radius + 1e-9;
+		EndSearch(search, memory);
+	}
+	return sum;
+}
+
+/*
+ * A first run keeps no more pages than it may, but for those of a round, and finds
+ * as much as one that keeps all (some modes read less when they may keep little, and
+ * meet fewer of the farthest).
+ */
+static void
+CheckLimit(const PipeannCodes *codes, PipeannSearchParams *params, int resident,
+		   uint32 limit)
+{
+	FirstRuns	all;
+	FirstRuns	some;
+
+	params->max_pages = MAX_FRAMES;
+	all = RunFirst(codes, params, resident);
+	params->max_pages = limit;
+	some = RunFirst(codes, params, resident);
+	CHECK(all.most_frames > 120);
+	CHECK(some.most_frames <= (int) limit + MOST_IN_ROUND);
+	if (!CHECK(some.found >= all.found * 98 / 100))
+		NOTE("%s, %d %% resident, %u pages at most: %d found instead of %d",
+			 params->policy->name, resident, limit, some.found, all.found);
+}
+
+static void
+KeepsPagesWithinItsLimit(void)
+{
+	static const uint32 limits[] = {0, 8, 100};
+	static const uint32 disabled[] = {0, BY_PAGE, PIPEANN_READ_PER_STEP};
+
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+		for (int j = 0; j < 9; j++)
+			for (int resident = 0; resident <= 100; resident += 50)
+			{
+				PipeannSearchParams params = {0};
+
+				params.policy = PipeannPolicies[i];
+				params.disabled = disabled[j / 3];
+				params.ef = 400;
+				CheckLimit(&l2_index->codes, &params, resident, limits[j % 3]);
+			}
+}
+
+/*
+ * Where codes tell nothing whole pages are scored in the end, also those that were
+ * given back by then, and also if they have to be read.
+ */
+static void
+ScoresWholePagesGivenBack(void)
+{
+	PipeannCodes codes = l2_index->codes;
+	uint8	   *nothing = PipeannAllocZero(((Size) 1 << codes.chunk_shift) *
+										   codes.pq.nchunks);
+	uint32		nchunks = (codes.ncodes >> codes.chunk_shift) + 1;
+	uint8	  **chunks = PipeannAlloc(nchunks * sizeof(uint8 *));
+
+	for (uint32 i = 0; i < nchunks; i++)
+		chunks[i] = nothing;
+	codes.chunks = chunks;
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {0};
+
+		params.policy = PipeannPolicies[i];
+		params.ef = 400;
+		CheckLimit(&codes, &params, 100, 20);
+	}
+	free(chunks);
+	free(nothing);
+}
+
 int
 main(void)
 {
@@ -285,5 +396,7 @@ main(void)
 	UNIT_RUN(BeginsAtTheNearestEntry);
 	UNIT_RUN(SurvivesDamage);
 	UNIT_RUN(StaysWithinItsCodes);
+	UNIT_RUN(KeepsPagesWithinItsLimit);
+	UNIT_RUN(ScoresWholePagesGivenBack);
 	return UnitDone();
 }
