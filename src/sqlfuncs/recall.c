@@ -8,6 +8,7 @@
 
 #include "access/relation.h"
 #include "scan/scan.h"
+#include "base/pause.h"
 #include "common/pg_prng.h"
 #include "fmgr.h"
 #include "io/io.h"
@@ -105,7 +106,8 @@ Nearest(RecallState *state, bool exact, float *dists)
 
 /*
  * Found are those as near as the k-th true neighbour: equal distances are
- * equally good.
+ * equally good. Rows may have come since the true neighbours were looked for:
+ * no more are found than there were, which may have been none.
  */
 static void
 CompareOne(RecallState *state, int64 *wanted, int64 *found)
@@ -113,10 +115,13 @@ CompareOne(RecallState *state, int64 *wanted, int64 *found)
 	float	   *truth = palloc(mul_size(state->k, sizeof(float)));
 	float	   *got = palloc(mul_size(state->k, sizeof(float)));
 	int			ntruth = Nearest(state, true, truth);
-	int			ngot = Nearest(state, false, got);
+	int			ngot;
+
+	PIPEANN_PAUSE("recall-truth");
+	ngot = Nearest(state, false, got);
 
 	*wanted += ntruth;
-	for (int i = 0; i < ngot; i++)
+	for (int i = 0; i < Min(ngot, ntruth); i++)
 		if (got[i] <= truth[ntruth - 1])
 			(*found)++;
 }
