@@ -15,9 +15,10 @@ FreeMemory(PipeannIdSet *set)
 static void
 Clear(PipeannIdSet *set, uint32 slots)
 {
-	Assert((slots & (slots - 1)) == 0);
+	Assert(slots > 1 && (slots & (slots - 1)) == 0);
 	memset(set->keys, 0xFF, mul_size(slots, sizeof(uint32)));
 	set->mask = slots - 1;
+	set->shift = 64 - __builtin_ctz(slots);
 	set->used = 0;
 }
 

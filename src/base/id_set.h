@@ -16,6 +16,7 @@ typedef struct PipeannIdSet
 	uint32	   *keys;
 	uint32	   *values;			/* NULL for a plain set */
 	uint32		mask;			/* slots - 1 */
+	int			shift;			/* 64 - log2(slots) */
 	uint32		used;
 	uint32		slots;			/* that there is memory for */
 } PipeannIdSet;
@@ -26,17 +27,22 @@ extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetGrow(PipeannIdSet *set);
 
+/*
+ * Where a key is looked for first. The upper bits of a product with the golden ratio
+ * depend on all of the key, spread runs of keys evenly, and are enough for sets of
+ * any size.
+ */
 static inline uint32
-PipeannIdSetHash(uint32 key)
+PipeannIdSetHome(const PipeannIdSet *set, uint32 key)
 {
-	return (key * 0x9E3779B1U) >> 7;
+	return (uint32) ((key * UINT64_C(0x9E3779B97F4A7C15)) >> set->shift);
 }
 
 /* Position of key, or of the empty place where it belongs. */
 static inline uint32
 PipeannIdSetFind(const PipeannIdSet *set, uint32 key)
 {
-	uint32		i = PipeannIdSetHash(key) & set->mask;
+	uint32		i = PipeannIdSetHome(set, key);
 
 	while (set->keys[i] != key && set->keys[i] != PIPEANN_INVALID_ID)
 		i = (i + 1) & set->mask;

@@ -80,11 +80,67 @@ IdSetHoldsValues(void)
 	}
 }
 
+/* Slots between where a set's keys are looked for first and where they are. */
+static double
+MeanDistance(const PipeannIdSet *set)
+{
+	uint64		sum = 0;
+
+	for (uint32 i = 0; i <= set->mask; i++)
+		if (set->keys[i] != PIPEANN_INVALID_ID)
+			sum += (i - PipeannIdSetHome(set, set->keys[i])) & set->mask;
+	return (double) sum / set->used;
+}
+
+/*
+ * Keys are found after a few looks, also where they are alike, whatever the size of
+ * the set and the distance from key to key.
+ */
+static void
+IdSetFindsKeysSoon(void)
+{
+	for (uint32 n = 500; n <= 60000; n *= 2)
+		for (uint32 step = 1; step <= UINT32_MAX / n; step *= 2)
+			for (uint32 factor = 1; factor <= 5; factor += 2)
+			{
+				PipeannIdSet set;
+
+				PipeannIdSetInit(&set, 16, false);
+				for (uint32 i = 0; i < n; i++)
+					PipeannIdSetAdd(&set, i * step * factor);
+				if (!CHECK(MeanDistance(&set) < 16))
+					NOTE("%u keys, each %u from the next: %.1f slots away",
+						 n, step * factor, MeanDistance(&set));
+				free(set.keys);
+			}
+}
+
+/*
+ * All of a set of any size is used. (No memory is needed to see where keys are
+ * looked for first.)
+ */
+static void
+IdSetUsesAllOfItself(void)
+{
+	for (int bits = 4; bits < 32; bits++)
+	{
+		PipeannIdSet set = {.mask = (1U << bits) - 1, .shift = 64 - bits};
+		uint32		parts[16] = {0};
+
+		for (uint32 i = 0; i < 160000; i++)
+			parts[PipeannIdSetHome(&set, i) >> (bits - 4)]++;
+		for (int i = 0; i < 16; i++)
+			CHECK(parts[i] > 9000 && parts[i] < 11000);
+	}
+}
+
 int
 main(void)
 {
 	UNIT_RUN(IdSetIsASet);
 	UNIT_RUN(IdSetTakesAnyKeys);
 	UNIT_RUN(IdSetHoldsValues);
+	UNIT_RUN(IdSetFindsKeysSoon);
+	UNIT_RUN(IdSetUsesAllOfItself);
 	return UnitDone();
 }
