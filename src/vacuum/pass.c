@@ -38,6 +38,7 @@ PipeannVacuumPass(PipeannVacuum *v)
 									   view->map, view->meta.graph_pages);
 	v->pages = Min(v->pages, v->ids / view->meta.layout.slots_per_page);
 	v->prefetched = 0;
+	v->passes++;
 }
 
 static void

@@ -50,6 +50,7 @@ typedef struct PipeannVacuum
 	uint32		pages;			/* of the graph, that are to be passed */
 	uint32		ids;			/* that the sets have room for */
 	uint32		prefetched;		/* pages before it were asked for */
+	uint32		passes;			/* over the graph */
 	bool		noted;			/* the metapage says that there is work */
 	bool		interrupted;	/* an earlier VACUUM left some */
 	uint64		nodes;			/* that the metapage had */
@@ -136,6 +137,9 @@ typedef struct PipeannReach
 	PipeannBits reached;
 	PipeannBits expanded;		/* of these, whose edges are followed */
 	uint8	   *in_degrees;		/* 4 bits a node */
+	uint32	   *pending;		/* nodes reached since the last pass, */
+	uint32		npending;
+	bool		more_pending;	/* for which there was not always room */
 } PipeannReach;
 
 /* Counts of edges stop here. */
@@ -156,6 +160,12 @@ extern void PipeannReachNode(PipeannReach *reach, uint32 id,
 
 /* Pass over the pages until there is no edge left to follow. */
 extern void PipeannReachWalk(PipeannReach *reach);
+
+/*
+ * Do the same after such passes, when few nodes were reached since: only their pages
+ * are looked at, unless these are many.
+ */
+extern void PipeannReachFollow(PipeannReach *reach);
 
 /*
  * Call link() for a node that is live, while nobody shuts inserters out, and note

@@ -15,6 +15,16 @@
 #include "utils/rel.h"
 #include "vacuum/passes.h"
 
+/* Nodes reached since the last pass that are remembered one by one. */
+#define MOST_PENDING 4096
+
+/*
+ * So many pages are looked at one by one, in any order. Then a pass over all takes
+ * less: it looks at a few bits of each page, and at the pages that matter in order.
+ */
+#define FEWEST_FOLLOWED 64
+#define PAGES_PER_FOLLOWED 256
+
 void
 PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 {
@@ -26,17 +36,41 @@ PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 	if (v->view.meta.root < v->ids)
 		PipeannBitsAdd(&reach->reached, v->view.meta.root);
 	reach->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
+	reach->pending = palloc(MOST_PENDING * sizeof(uint32));
+	reach->npending = 0;
+	reach->more_pending = false;
 }
 
 static void
-AddInTree(const PipeannReach *reach, const PipeannSlot *slot,
-		  PipeannBits *set)
+Reach(PipeannReach *reach, uint32 id)
+{
+	if (PipeannBitsHas(&reach->reached, id))
+		return;
+	PipeannBitsAdd(&reach->reached, id);
+	if (reach->npending < MOST_PENDING)
+		reach->pending[reach->npending++] = id;
+	else
+		reach->more_pending = true;
+}
+
+static void
+ReachChildren(PipeannReach *reach, const PipeannSlot *slot)
 {
 	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot);
 
 	for (int i = 0; i < tree_edges; i++)
 		if (slot->neighbors[i] < reach->v->ids)
-			PipeannBitsAdd(set, slot->neighbors[i]);
+			Reach(reach, slot->neighbors[i]);
+}
+
+static void
+AddInTree(PipeannReach *reach, const PipeannSlot *slot)
+{
+	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot);
+
+	for (int i = 0; i < tree_edges; i++)
+		if (slot->neighbors[i] < reach->v->ids)
+			PipeannBitsAdd(&reach->in_tree, slot->neighbors[i]);
 }
 
 /*
@@ -50,7 +84,7 @@ Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 		return;
 	PipeannBitsAdd(&reach->expanded, id);
 	if (PipeannSlotIsNode(slot))
-		AddInTree(reach, slot, &reach->reached);
+		ReachChildren(reach, slot);
 }
 
 /*
@@ -76,7 +110,7 @@ PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	if (PipeannSlotIsLive(slot))
 	{
 		PipeannBitsAdd(&reach->present, id);
-		AddInTree(reach, slot, &reach->in_tree);
+		AddInTree(reach, slot);
 		CountEdges(reach, slot);
 	}
 	Expand(reach, id, slot);
@@ -135,6 +169,29 @@ PipeannReachWalk(PipeannReach *reach)
 				again = true;
 			}
 	}
+	reach->npending = 0;
+	reach->more_pending = false;
+}
+
+void
+PipeannReachFollow(PipeannReach *reach)
+{
+	PipeannVacuum *v = reach->v;
+	uint32		left = FEWEST_FOLLOWED + v->pages / PAGES_PER_FOLLOWED;
+
+	v->prefetched = v->pages;	/* those that come next are elsewhere */
+	while (reach->npending > 0 && left > 0)
+	{
+		uint32		id = reach->pending[--reach->npending];
+		uint32		page = id / v->view.meta.layout.slots_per_page;
+
+		if (!IsPending(reach, id) || page >= v->pages)
+			continue;
+		ExpandPage(reach, page);
+		left--;
+	}
+	if (reach->npending > 0 || reach->more_pending)
+		PipeannReachWalk(reach);
 }
 
 /*

@@ -127,19 +127,21 @@ AttachOrphans(PipeannReach *reach)
 	return any;
 }
 
+/*
+ * There may be very many, and each brings back a few others. These are followed
+ * from there: passes for each would take a time that grows with the square of the
+ * index.
+ */
 static void
 AttachRest(PipeannReach *reach)
 {
 	for (uint32 id = 0; id < reach->v->ids; id++)
 	{
-		uint64		before = reach->reached.count;
-
 		CHECK_FOR_INTERRUPTS();
 		if (!IsLost(reach, id))
 			continue;
 		(void) PipeannReachAttach(reach, id, LinkAnyhow);
-		if (reach->reached.count > before + 1)
-			PipeannReachWalk(reach);
+		PipeannReachFollow(reach);
 	}
 }
 

@@ -110,11 +110,11 @@ static void
 Tell(const PipeannVacuum *v, uint32 entry_dead)
 {
 	ereport(v->info->message_level,
-			(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again",
+			(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
 					RelationGetRelationName(v->view.index),
 					(unsigned long long) v->freed, entry_dead,
 					(unsigned long long) v->lists,
-					(unsigned long long) v->relinked)));
+					(unsigned long long) v->relinked, v->passes)));
 }
 
 /*
