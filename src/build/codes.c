@@ -52,14 +52,14 @@ Reserve(Relation index, PipeannMeta *meta, PipeannKind kind, uint64 pages)
 uint32
 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count)
 {
-	uint32		pages = PipeannStreamPages(PipeannEntryBytes(count,
-															 ENTRY_DEGREE));
+	uint32		pages = PipeannStreamPages(PipeannEntryGraphBytes(count,
+																  ENTRY_DEGREE));
 
 	if (pages <= meta->entry_first || meta->entry_count == 0)
 		return 0;
 	return meta->entry_first +
-		PipeannStreamPages(PipeannEntryBytes(meta->entry_count,
-											 meta->entry_degree));
+		PipeannStreamPages(PipeannEntryGraphBytes(meta->entry_count,
+												  meta->entry_degree));
 }
 
 void
@@ -74,7 +74,7 @@ PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
 			PipeannStreamPages(PipeannCodebookBytes(l)));
 	Reserve(index, meta, PIPEANN_ENTRY,
 			(uint64) PipeannNextEntryFirst(meta, entries) +
-			PipeannStreamPages(PipeannEntryBytes(entries, ENTRY_DEGREE)));
+			PipeannStreamPages(PipeannEntryGraphBytes(entries, ENTRY_DEGREE)));
 	Reserve(index, meta, PipeannCodesKind(generation),
 			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
 }
@@ -208,7 +208,7 @@ PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
 
 	for (uint32 i = 0; i < n; i++)
 		PipeannCodingVector(v, (uint32) ((uint64) i * v->n / n),
-					 samples + (Size) i * v->dim);
+							samples + (Size) i * v->dim);
 	error = PipeannCodingTrain(pq, samples, n, progress, NULL);
 	pfree(samples);
 	return error;
@@ -305,7 +305,8 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 					const PipeannGraph *graph)
 {
 	uint32		n = graph->n;
-	char	   *stream = PipeannAllocZero(PipeannEntryBytes(n, ENTRY_DEGREE));
+	char	   *stream = PipeannAllocZero(PipeannEntryGraphBytes(n,
+																 ENTRY_DEGREE));
 	uint32	   *ids = (uint32 *) stream;
 	uint16	   *degrees = (uint16 *) (ids + n);
 	uint32	   *neighbors = (uint32 *) (degrees + (n + 1) / 2 * 2);
@@ -337,7 +338,7 @@ PipeannEntryWrite(Relation index, PipeannMeta *meta,
 
 	meta->entry_first = PipeannNextEntryFirst(meta, n);
 	PipeannStreamWrite(index, map, PIPEANN_ENTRY, meta->entry_first, stream,
-					   PipeannEntryBytes(n, ENTRY_DEGREE), wal);
+					   PipeannEntryGraphBytes(n, ENTRY_DEGREE), wal);
 	meta->entry_count = n;
 	meta->entry_degree = ENTRY_DEGREE;
 	pfree(stream);

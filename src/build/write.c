@@ -230,7 +230,8 @@ static PipeannSlot *
 NextExt(ExtWriter *e, uint32 owner, uint32 after)
 {
 	const PipeannLayout *l = e->w->layout;
-	PipeannSlot *slot = PipeannSlotAt(l, e->w->page, PipeannIdSlot(l, e->next));
+	PipeannSlot *slot = PipeannSlotAt(l, e->w->page,
+									  PipeannIdSlot(l, e->next));
 
 	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
 	slot->owner = owner;

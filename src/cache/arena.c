@@ -3,9 +3,9 @@
  *		Blocks of shared memory.
  *
  * Preloaded: runs of pages from an arena in the server's own shared memory,
- * kept by PostgreSQL's free page manager. Otherwise each block is a dynamic
- * shared memory segment, pinned so that it outlives the backend that made it;
- * what they take together is counted against pipeann.shared_memory. A segment
+ * kept by PostgreSQL's free page manager. Otherwise each segment is a dynamic
+ * shared memory dsm, pinned so that it outlives the backend that made it;
+ * what they take together is counted against pipeann.shared_memory. A dsm
  * that is given back lives on while an idle backend still has it mapped, until
  * that backend's next use of an index or its end.
  *
@@ -71,7 +71,7 @@ PipeannArenaInit(PipeannControl *control)
 	if (size == 0)
 		return;
 	arena = (char *) TYPEALIGN(FPM_PAGE_SIZE,
-							  ShmemInitStruct("pipeann arena", size, &found));
+							   ShmemInitStruct("pipeann arena", size, &found));
 	PipeannArenaAdvise(arena, size - FPM_PAGE_SIZE);
 	if (found)
 		return;
@@ -119,7 +119,7 @@ IsInterrupt(int sqlerrcode)
 static dsm_segment *
 TrySegment(dsm_handle handle, Size size)
 {
-	dsm_segment *volatile segment = NULL;
+	dsm_segment *volatile dsm = NULL;
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner outer = CurrentResourceOwner;
 	ResourceOwner owner = ResourceOwnerCreate(outer, "pipeann segment");
@@ -129,13 +129,13 @@ TrySegment(dsm_handle handle, Size size)
 	{
 		CurrentResourceOwner = owner;
 		if (handle != DSM_HANDLE_INVALID)
-			segment = dsm_attach(handle);
+			dsm = dsm_attach(handle);
 		else
-			segment = dsm_create(size, DSM_CREATE_NULL_IF_MAXSEGMENTS);
-		if (segment != NULL && handle == DSM_HANDLE_INVALID)
-			dsm_pin_segment(segment);
-		if (segment != NULL)
-			dsm_pin_mapping(segment);
+			dsm = dsm_create(size, DSM_CREATE_NULL_IF_MAXSEGMENTS);
+		if (dsm != NULL && handle == DSM_HANDLE_INVALID)
+			dsm_pin_segment(dsm);
+		if (dsm != NULL)
+			dsm_pin_mapping(dsm);
 		else
 			strlcpy(error_text, "too many dynamic shared memory segments",
 					sizeof(error_text));
@@ -153,7 +153,7 @@ TrySegment(dsm_handle handle, Size size)
 		FlushErrorState();
 		strlcpy(error_text, error->message, sizeof(error_text));
 		FreeErrorData(error);
-		segment = NULL;
+		dsm = NULL;
 	}
 	PG_END_TRY();
 
@@ -162,12 +162,12 @@ TrySegment(dsm_handle handle, Size size)
 	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, false);
 	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
 	ResourceOwnerDelete(owner);
-	return segment;
+	return dsm;
 }
 
 static PipeannArenaResult
-AllocateInArena(PipeannControl *control, uint32 pages, PipeannBlock *block,
-			   PipeannMapping *mapping)
+AllocateInArena(PipeannControl *control, uint32 pages, PipeannSegment *segment,
+				PipeannMapping *mapping)
 {
 	Size		first;
 	bool		ok;
@@ -179,9 +179,9 @@ AllocateInArena(PipeannControl *control, uint32 pages, PipeannBlock *block,
 	LWLockRelease(&control->arena_lock);
 	if (!ok)
 		return PIPEANN_ARENA_FULL;
-	block->place = first;
+	segment->place = first;
 	mapping->address = arena + first * FPM_PAGE_SIZE;
-	mapping->segment = NULL;
+	mapping->dsm = NULL;
 	return PIPEANN_ARENA_OK;
 }
 
@@ -207,17 +207,17 @@ Unreserve(PipeannControl *control, uint32 pages)
 }
 
 static PipeannArenaResult
-AllocateSegment(PipeannControl *control, uint32 pages, PipeannBlock *block,
+AllocateSegment(PipeannControl *control, uint32 pages, PipeannSegment *segment,
 				PipeannMapping *mapping)
 {
-	dsm_segment *volatile segment = NULL;
+	dsm_segment *volatile dsm = NULL;
 
 	if (!Reserve(control, pages))
 		return PIPEANN_ARENA_FULL;
 	PG_TRY();
 	{
-		segment = TrySegment(DSM_HANDLE_INVALID,
-							 mul_size(pages, FPM_PAGE_SIZE));
+		dsm = TrySegment(DSM_HANDLE_INVALID,
+						 mul_size(pages, FPM_PAGE_SIZE));
 	}
 	PG_CATCH();
 	{
@@ -225,77 +225,78 @@ AllocateSegment(PipeannControl *control, uint32 pages, PipeannBlock *block,
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (segment == NULL)
+	if (dsm == NULL)
 	{
 		Unreserve(control, pages);
 		/* a pending cancel makes the system call fail, too */
 		CHECK_FOR_INTERRUPTS();
 		return PIPEANN_ARENA_REFUSED;
 	}
-	block->place = dsm_segment_handle(segment);
-	mapping->address = dsm_segment_address(segment);
-	mapping->segment = segment;
+	segment->place = dsm_segment_handle(dsm);
+	mapping->address = dsm_segment_address(dsm);
+	mapping->dsm = dsm;
 	PipeannArenaAdvise(mapping->address, mul_size(pages, FPM_PAGE_SIZE));
 	return PIPEANN_ARENA_OK;
 }
 
 /*
- * Fills place and pages of the block, and the address in the mapping.
+ * Fills place and pages of the segment, and the address in the mapping.
  */
 PipeannArenaResult
 PipeannArenaAllocate(PipeannControl *control, uint32 pages,
-					PipeannBlock *block, PipeannMapping *mapping)
+					 PipeannSegment *segment, PipeannMapping *mapping)
 {
-	block->pages = pages;
+	segment->pages = pages;
 	if (control->arena_pages > 0)
-		return AllocateInArena(control, pages, block, mapping);
-	return AllocateSegment(control, pages, block, mapping);
+		return AllocateInArena(control, pages, segment, mapping);
+	return AllocateSegment(control, pages, segment, mapping);
 }
 
 /*
- * Find another backend's block. False when it cannot be mapped.
+ * Find another backend's segment. False when it cannot be mapped.
  */
 bool
-PipeannArenaAttach(PipeannControl *control, const PipeannBlock *block,
-				  PipeannMapping *mapping)
+PipeannArenaAttach(PipeannControl *control, const PipeannSegment *segment,
+				   PipeannMapping *mapping)
 {
-	mapping->segment = NULL;
+	mapping->dsm = NULL;
 	if (control->arena_pages > 0)
 	{
-		mapping->address = arena + block->place * FPM_PAGE_SIZE;
+		mapping->address = arena + segment->place * FPM_PAGE_SIZE;
 		return true;
 	}
-	if (dsm_find_mapping((dsm_handle) block->place) != NULL)
+	if (dsm_find_mapping((dsm_handle) segment->place) != NULL)
 		return false;
-	mapping->segment = TrySegment((dsm_handle) block->place, 0);
-	if (mapping->segment == NULL)
+	mapping->dsm = TrySegment((dsm_handle) segment->place, 0);
+	if (mapping->dsm == NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		return false;
 	}
-	mapping->address = dsm_segment_address(mapping->segment);
-	PipeannArenaAdvise(mapping->address, mul_size(block->pages, FPM_PAGE_SIZE));
+	mapping->address = dsm_segment_address(mapping->dsm);
+	PipeannArenaAdvise(mapping->address,
+					   mul_size(segment->pages, FPM_PAGE_SIZE));
 	return true;
 }
 
 void
 PipeannArenaDetach(PipeannMapping *mapping)
 {
-	if (mapping->segment != NULL)
-		dsm_detach(mapping->segment);
-	mapping->segment = NULL;
+	if (mapping->dsm != NULL)
+		dsm_detach(mapping->dsm);
+	mapping->dsm = NULL;
 	mapping->address = NULL;
 }
 
 void
-PipeannArenaFree(PipeannControl *control, const PipeannBlock *block)
+PipeannArenaFree(PipeannControl *control, const PipeannSegment *segment)
 {
 	LWLockAcquire(&control->arena_lock, LW_EXCLUSIVE);
 	if (control->arena_pages > 0)
-		FreePageManagerPut((FreePageManager *) arena, block->place,
-						   block->pages);
-	control->used_pages -= block->pages;
+		FreePageManagerPut((FreePageManager *) arena, segment->place,
+						   segment->pages);
+	control->used_pages -= segment->pages;
 	LWLockRelease(&control->arena_lock);
 	if (control->arena_pages == 0)
-		dsm_unpin_segment((dsm_handle) block->place);
+		dsm_unpin_segment((dsm_handle) segment->place);
 }

@@ -11,9 +11,11 @@ static void
 SetPq(PipeannAttachment *attachment, const PipeannLayout *l)
 {
 	int			n = l->pq_bytes;
-	int		   *start = MemoryContextAlloc(attachment->context, n * sizeof(int));
+	int		   *start = MemoryContextAlloc(attachment->context,
+										   n * sizeof(int));
 	int		   *len = MemoryContextAlloc(attachment->context, n * sizeof(int));
-	Size	   *offset = MemoryContextAlloc(attachment->context, n * sizeof(Size));
+	Size	   *offset = MemoryContextAlloc(attachment->context,
+											n * sizeof(Size));
 
 	PipeannPqLayout(l->dim, n, start, len, offset);
 	attachment->pq.dim = l->dim;
@@ -29,7 +31,8 @@ NewAttachment(Relation index, const PipeannMeta *meta)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pipeann cache",
 												  ALLOCSET_SMALL_SIZES);
-	PipeannAttachment *attachment = MemoryContextAllocZero(context, sizeof(PipeannAttachment));
+	PipeannAttachment *attachment = MemoryContextAllocZero(context,
+														   sizeof(PipeannAttachment));
 
 	attachment->context = context;
 	attachment->key = PipeannAttachmentKeyOf(index);
@@ -50,7 +53,8 @@ NewAttachment(Relation index, const PipeannMeta *meta)
  * Get memory and read the index into it.
  */
 static bool
-Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, bool evict)
+Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+	 bool evict)
 {
 	PipeannCacheHeader plan;
 	uint32		nodes;
@@ -60,16 +64,17 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, boo
 	if (!PipeannAttachmentAddMapping(attachment, size, 0, nodes, evict))
 		return false;
 	header = (PipeannCacheHeader *) attachment->mappings[0].address;
-	header->kills = plan.kills;
-	PipeannKillInit(header, plan.kill_mask + 1);
+	header->killed = plan.killed;
+	PipeannKilledTableInit(header, plan.killed_mask + 1);
 	header->hot = plan.hot;
-	PipeannHotInitTable((PipeannPageUses *) ((char *) header + header->hot), meta);
+	PipeannHotInitTable((PipeannPageUses *) ((char *) header + header->hot),
+						meta);
 	header->centroids = plan.centroids;
-	header->entries = plan.entries;
+	header->entry_graph = plan.entry_graph;
 	header->codes = plan.codes;
 	pg_atomic_init_u32(&header->ncodes, 0);
 	pg_atomic_init_u64(&header->applied, 0);
-	pg_atomic_init_u64(&header->entries_applied, 0);
+	pg_atomic_init_u64(&header->entry_graph_applied, 0);
 	attachment->header = header;
 	PipeannAttachmentRefresh(index, attachment, meta);
 	PipeannCacheLoad(index, attachment, meta);
@@ -80,7 +85,8 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, boo
  * The cache that is in shared memory, or a new one there.
  */
 static bool
-FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+FillShared(Relation index, PipeannAttachment *attachment,
+		   const PipeannMeta *meta,
 		   bool evict)
 {
 	PipeannControl *control = PipeannControlGet();
@@ -107,7 +113,7 @@ FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *met
  */
 PipeannAttachment *
 PipeannAttachmentMake(Relation index, const PipeannMeta *meta, bool shared,
-				bool evict)
+					  bool evict)
 {
 	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
 	volatile bool ok = false;

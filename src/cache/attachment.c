@@ -3,7 +3,7 @@
  *		An attachment is how this backend sees a cache: one for each index used,
  *		kept from scan to scan with its pointers resolved.
  *
- * A shared cache is referenced in its record only while a handle is in use, so
+ * A shared cache is referenced in its entry only while a handle is in use, so
  * that it may be evicted between scans. An attachment no longer good for new scans
  * (its cache dropped, its index rebuilt) is taken off the hash table at once
  * and freed when its last handle is let go.
@@ -39,9 +39,10 @@ LetGoAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 		return;
 	dlist_foreach(iter, &attachments)
 	{
-		PipeannAttachment *attachment = dlist_container(PipeannAttachment, node, iter.cur);
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
+														node, iter.cur);
 
-		if (attachment->record != NULL)
+		if (attachment->entry != NULL)
 			PipeannRegistryLetGo(control, attachment);
 	}
 }
@@ -67,7 +68,7 @@ PipeannAttachmentKeyOf(Relation index)
 	PipeannAttachmentKey key;
 
 	memset(&key, 0, sizeof(key));
-	key.file = PipeannRelationFile(index);
+	key.locator = PipeannRelationLocator(index);
 	key.backend = index->rd_backend;
 	return key;
 }
@@ -87,7 +88,8 @@ void
 PipeannAttachmentList(PipeannAttachment *attachment)
 {
 	bool		found;
-	AttachmentSlot *slot = hash_search(slots, &attachment->key, HASH_ENTER, &found);
+	AttachmentSlot *slot = hash_search(slots, &attachment->key, HASH_ENTER,
+									   &found);
 
 	Assert(!found);
 	slot->attachment = attachment;
@@ -101,7 +103,7 @@ PipeannAttachmentFree(PipeannAttachment *attachment)
 	while (!dlist_is_empty(&attachment->idle))
 		dlist_container(PipeannHandle, node,
 						dlist_pop_head_node(&attachment->idle))->attachment = NULL;
-	if (attachment->record != NULL && !exiting)
+	if (attachment->entry != NULL && !exiting)
 		PipeannRegistryLetGo(PipeannControlAttached(), attachment);
 	for (uint32 i = 0; i < attachment->nmappings && !exiting; i++)
 		PipeannArenaDetach(&attachment->mappings[i]);
@@ -128,8 +130,8 @@ PipeannAttachmentDrop(PipeannAttachment *attachment)
 bool
 PipeannAttachmentHold(PipeannAttachment *attachment)
 {
-	return attachment->record == NULL || attachment->referenced ||
-		PipeannRegistryRef(PipeannControlAttached(), attachment);
+	return attachment->entry == NULL || attachment->referenced ||
+		PipeannRegistryReference(PipeannControlAttached(), attachment);
 }
 
 /*
@@ -140,7 +142,7 @@ PipeannAttachmentUnuse(PipeannAttachment *attachment)
 {
 	if (--attachment->refs > 0)
 		return;
-	if (attachment->record != NULL && !exiting)
+	if (attachment->entry != NULL && !exiting)
 		PipeannRegistryLetGo(PipeannControlAttached(), attachment);
 	if (!attachment->listed)
 		PipeannAttachmentFree(attachment);
@@ -152,11 +154,11 @@ PipeannAttachmentUnuse(PipeannAttachment *attachment)
 static bool
 IsDead(const PipeannAttachment *attachment, bool check_file)
 {
-	if (attachment->record != NULL)
-		return attachment->record->generation != attachment->generation ||
-			attachment->record->state != PIPEANN_RECORD_READY;
+	if (attachment->entry != NULL)
+		return attachment->entry->generation != attachment->generation ||
+			attachment->entry->state != PIPEANN_CACHE_ENTRY_READY;
 	return check_file &&
-		PipeannFileIsGone(&attachment->key.file, attachment->key.backend);
+		PipeannFileIsGone(&attachment->key.locator, attachment->key.backend);
 }
 
 void
@@ -166,9 +168,11 @@ PipeannAttachmentsClean(bool check_files)
 
 	dlist_foreach_modify(iter, &attachments)
 	{
-		PipeannAttachment *attachment = dlist_container(PipeannAttachment, node, iter.cur);
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
+														node, iter.cur);
 
-		if (attachment->refs == 0 && attachment->listed && IsDead(attachment, check_files))
+		if (attachment->refs == 0 && attachment->listed && IsDead(attachment,
+																  check_files))
 			PipeannAttachmentDrop(attachment);
 	}
 }
@@ -203,7 +207,7 @@ PipeannSweepIfDue(void)
 	uint64		frees;
 
 	if (due && control != NULL)
-		PipeannSweepRecords(control);
+		PipeannRegistrySweep(control);
 	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
 	if (due || frees != frees_seen)
 		PipeannAttachmentsClean(due);

@@ -13,7 +13,7 @@
 #define IDLE_LOOKS 4
 
 static void
-SayPrivate(Relation index)
+ReportPrivateCopy(Relation index)
 {
 	static bool said = false;
 
@@ -51,10 +51,11 @@ MayShare(Relation index)
 }
 
 static bool
-IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
+IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta,
+		 bool may_share)
 {
 	return attachment->build_id == meta->build_id &&
-		(attachment->record == NULL || may_share) &&
+		(attachment->entry == NULL || may_share) &&
 		PipeannAttachmentHold(attachment) &&
 		!PipeannAttachmentIsDoomed(attachment);
 }
@@ -64,12 +65,13 @@ IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
  * evicting others for it.
  */
 static PipeannAttachment *
-RetryShared(Relation index, const PipeannMeta *meta, PipeannAttachment *attachment)
+RetryShared(Relation index, const PipeannMeta *meta,
+			PipeannAttachment *attachment)
 {
 	TimestampTz now = GetCurrentStatementStartTimestamp();
 	PipeannAttachment *shared;
 
-	if (attachment->record != NULL || attachment->refs > 0 ||
+	if (attachment->entry != NULL || attachment->refs > 0 ||
 		!TimestampDifferenceExceeds(attachment->tried, now, RETRY_MS))
 		return attachment;
 	attachment->tried = now;
@@ -96,10 +98,10 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 	attachment = NULL;
 	if (may_share)
 	{
-		PipeannSweepRecords(PipeannControlGet());
+		PipeannRegistrySweep(PipeannControlGet());
 		attachment = PipeannAttachmentMake(index, meta, true, true);
 		if (attachment == NULL)
-			SayPrivate(index);
+			ReportPrivateCopy(index);
 	}
 	if (attachment == NULL)
 		attachment = PipeannAttachmentMake(index, meta, false, false);
@@ -114,7 +116,7 @@ FillCache(PipeannHandle *handle)
 	const PipeannCacheHeader *header = attachment->header;
 	const char *base = (const char *) header;
 	PipeannCache *cache = &handle->cache;
-	const uint32 *entries = (const uint32 *) (base + header->entries);
+	const uint32 *entry_graph = (const uint32 *) (base + header->entry_graph);
 	uint32		count = attachment->entry_count;
 
 	cache->place = attachment->place;
@@ -127,13 +129,13 @@ FillCache(PipeannHandle *handle)
 	cache->chunks = handle->arrays->chunks;
 	cache->entry_count = count;
 	cache->entry_degree = attachment->entry_degree;
-	cache->entry_ids = entries;
-	cache->entry_nneighbors = (const uint16 *) (entries + count);
-	cache->entry_neighbors = entries + count + (count + 1) / 2;
+	cache->entry_ids = entry_graph;
+	cache->entry_nneighbors = (const uint16 *) (entry_graph + count);
+	cache->entry_neighbors = entry_graph + count + (count + 1) / 2;
 	cache->map = handle->arrays->map;
-	cache->kills = (struct PipeannKill *) ((char *) header + header->kills);
-	cache->kill_mask = header->kill_mask;
-	cache->hot = attachment->record == NULL ? NULL :
+	cache->killed = (struct PipeannKilledSlots *) ((char *) header + header->killed);
+	cache->killed_mask = header->killed_mask;
+	cache->hot = attachment->entry == NULL ? NULL :
 		(PipeannPageUses *) ((char *) header + header->hot);
 	cache->bytes = attachment->bytes;
 	cache->impl = handle;
@@ -228,12 +230,13 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 	may_share = MayShare(index);
 	for (int attempt = 0;; attempt++)
 	{
-		PipeannAttachment *attachment = GetAttachment(index, meta, may_share && attempt < 2);
+		PipeannAttachment *attachment = GetAttachment(index, meta,
+													  may_share && attempt < 2);
 		PipeannHandle *handle = UseAttachment(attachment, context);
 
 		PipeannCacheFollow(index, &handle->cache, meta);
 		if (handle->cache.ncodes >= PipeannMetaIds(meta) ||
-			attachment->record == NULL)
+			attachment->entry == NULL)
 			return &handle->cache;
 		PipeannCacheRelease(&handle->cache);
 	}
@@ -265,9 +268,9 @@ PipeannCacheFollow(Relation index, PipeannCache *cache,
 bool
 PipeannCacheIsShared(Relation index, Size *bytes)
 {
-	PipeannFile file = PipeannRelationFile(index);
+	PipeannLocator locator = PipeannRelationLocator(index);
 	PipeannAttachment *attachment;
-	PipeannRecord *record;
+	PipeannCacheEntry *entry;
 	uint64		generation;
 	uint64		pages = 0;
 
@@ -276,25 +279,26 @@ PipeannCacheIsShared(Relation index, Size *bytes)
 	{
 		PipeannControl *control = PipeannControlGet();
 
-		PipeannSweepRecords(control);
-		if (PipeannRegistryFind(control, &file, &generation, &record, &pages))
+		PipeannRegistrySweep(control);
+		if (PipeannRegistryFind(control, &locator, &generation, &entry,
+								&pages))
 		{
 			*bytes = mul_size(pages, FPM_PAGE_SIZE);
 			return true;
 		}
 	}
 	attachment = PipeannAttachmentFind(index);
-	*bytes = attachment != NULL && attachment->record == NULL ? attachment->bytes : 0;
+	*bytes = attachment != NULL && attachment->entry == NULL ? attachment->bytes : 0;
 	return false;
 }
 
 void
 PipeannCacheForget(Relation index)
 {
-	PipeannFile file = PipeannRelationFile(index);
+	PipeannLocator locator = PipeannRelationLocator(index);
 	PipeannAttachment *attachment = PipeannAttachmentFind(index);
 	PipeannControl *control = PipeannControlGet();
-	PipeannRecord *record;
+	PipeannCacheEntry *entry;
 	uint64		generation;
 	uint64		pages;
 
@@ -302,7 +306,7 @@ PipeannCacheForget(Relation index)
 		PipeannAttachmentDrop(attachment);
 	if (control == NULL || RelationUsesLocalBuffers(index))
 		return;
-	PipeannRegistryFind(control, &file, &generation, &record, &pages);
-	if (record != NULL)
-		PipeannRegistryDoom(control, record, generation);
+	PipeannRegistryFind(control, &locator, &generation, &entry, &pages);
+	if (entry != NULL)
+		PipeannRegistryDoom(control, entry, generation);
 }

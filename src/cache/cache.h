@@ -51,8 +51,8 @@ typedef struct PipeannCache
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
 	PipeannExtentMap map;
-	struct PipeannKill *kills;	/* [kill_mask + 1] */
-	uint32		kill_mask;
+	struct PipeannKilledSlots *killed;	/* [killed_mask + 1] */
+	uint32		killed_mask;
 	PipeannPageUses *hot;		/* NULL where the cache is not shared */
 	Size		bytes;			/* of memory this cache takes */
 	void	   *impl;
@@ -89,10 +89,10 @@ extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
  * change of the page ends it, whoever makes it. So it is for indexes that are
  * WAL-logged only.
  */
-extern uint64 PipeannCacheKilled(const PipeannCache *cache, uint32 page,
-								 uint64 lsn);
-extern void PipeannCacheKill(PipeannCache *cache, uint32 page, uint64 lsn,
-							 uint32 slot);
+extern uint64 PipeannCacheGetKilled(const PipeannCache *cache, uint32 page,
+									uint64 lsn);
+extern void PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
+								  uint32 slot);
 
 /* Whether a cache of this index is in shared memory, and its size. */
 extern bool PipeannCacheIsShared(Relation index, Size *bytes);
@@ -114,14 +114,18 @@ extern void PipeannCacheCountUses(PipeannCache *cache,
  * When such a search is over and its rows are returned: bring in a page or two of
  * those counted, if that pays. May read, and raise errors.
  */
-extern void PipeannCacheBringIn(Relation index, const PipeannLayout *layout,
-								const PipeannExtentMap *map,
-								PipeannCache *cache, PipeannSearchUses *uses);
+extern void PipeannCacheBringInWanted(Relation index,
+									  const PipeannLayout *layout,
+									  const PipeannExtentMap *map,
+									  PipeannCache *cache,
+									  PipeannSearchUses *uses);
 
 /* Read a graph page into shared_buffers. The cache may be NULL. */
-extern void PipeannBringIn(Relation index, const PipeannLayout *layout,
-						   const PipeannExtentMap *map, PipeannCache *cache,
-						   uint32 page);
+extern void PipeannCacheBringInPage(Relation index,
+									const PipeannLayout *layout,
+									const PipeannExtentMap *map,
+									PipeannCache *cache,
+									uint32 page);
 
 /* Pages of an index that were brought in so and are resident. */
 extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
@@ -147,7 +151,7 @@ extern int	PipeannStatsCollect(PipeannIndexStats **stats);
  * neighbors[count][degree].
  */
 static inline Size
-PipeannEntryBytes(uint32 count, uint32 degree)
+PipeannEntryGraphBytes(uint32 count, uint32 degree)
 {
 	return add_size(add_size(mul_size(count, sizeof(uint32)),
 							 mul_size((count + 1) / 2, sizeof(uint32))),

@@ -11,21 +11,21 @@ static PipeannControl *attached = NULL;
 static bool unavailable = false;
 
 static void
-InitRecords(PipeannControl *control)
+InitCacheEntries(PipeannControl *control)
 {
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannRecord *record = &control->records[i];
+		PipeannCacheEntry *entry = &control->entries[i];
 
-		record->state = PIPEANN_RECORD_FREE;
-		record->first_block = PIPEANN_NO_BLOCK;
-		record->last_block = PIPEANN_NO_BLOCK;
-		pg_atomic_init_u32(&record->refcount, 0);
-		pg_atomic_init_u32(&record->busy, 0);
-		pg_atomic_init_u32(&record->hot_blocks, 0);
-		pg_atomic_init_u32(&record->hot_epoch, 0);
-		pg_atomic_init_u64(&record->last_used, 0);
-		ConditionVariableInit(&record->changed);
+		entry->state = PIPEANN_CACHE_ENTRY_FREE;
+		entry->first_segment = PIPEANN_NO_SEGMENT;
+		entry->last_segment = PIPEANN_NO_SEGMENT;
+		pg_atomic_init_u32(&entry->refcount, 0);
+		pg_atomic_init_u32(&entry->busy, 0);
+		pg_atomic_init_u32(&entry->hot_blocks, 0);
+		pg_atomic_init_u32(&entry->hot_epoch, 0);
+		pg_atomic_init_u64(&entry->last_used, 0);
+		ConditionVariableInit(&entry->changed);
 	}
 }
 
@@ -41,11 +41,11 @@ InitControl(PipeannControl *control)
 	pg_atomic_init_u32(&control->hot_blocks, 0);
 	pg_atomic_init_u32(&control->hot_share, 0);
 	pg_atomic_init_u64(&control->hot_asked, 0);
-	InitRecords(control);
-	for (int i = 0; i < PIPEANN_MAX_BLOCKS; i++)
-		control->blocks[i].next = i + 1 < PIPEANN_MAX_BLOCKS ? i + 1 :
-			PIPEANN_NO_BLOCK;
-	control->free_block = 0;
+	InitCacheEntries(control);
+	for (int i = 0; i < PIPEANN_MAX_SEGMENTS; i++)
+		control->segments[i].next = i + 1 < PIPEANN_MAX_SEGMENTS ? i + 1 :
+			PIPEANN_NO_SEGMENT;
+	control->free_segment = 0;
 	for (int i = 0; i < PIPEANN_MAX_STATS; i++)
 		SpinLockInit(&control->stats[i].mutex);
 	control->layout = PIPEANN_CONTROL_LAYOUT;

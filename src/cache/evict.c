@@ -24,13 +24,13 @@ EvictablePages(PipeannControl *control)
 {
 	uint64		pages = 0;
 
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannRecord *record = &control->records[i];
+		PipeannCacheEntry *entry = &control->entries[i];
 
-		if (record->state == PIPEANN_RECORD_READY &&
-			pg_atomic_read_u32(&record->refcount) == 0)
-			pages += record->pages;
+		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
+			pg_atomic_read_u32(&entry->refcount) == 0)
+			pages += entry->pages;
 	}
 	return pages;
 }
@@ -47,7 +47,7 @@ UsedPages(PipeannControl *control)
 }
 
 static void
-TellEviction(TimestampTz last_used)
+ReportEviction(TimestampTz last_used)
 {
 	static bool told = false;
 
@@ -74,13 +74,13 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
 	if (UsedPages(control) + pages <= limit + EvictablePages(control))
 	{
-		PipeannRecord *victim;
+		PipeannCacheEntry *victim;
 
 		while ((victim = PipeannRegistryVictim(control)) != NULL)
 		{
 			newest = (TimestampTz) pg_atomic_read_u64(&victim->last_used);
 			freed += victim->pages;
-			PipeannRecordFree(control, victim);
+			PipeannCacheEntryFree(control, victim);
 			if (UsedPages(control) + pages <= limit &&
 				(why == PIPEANN_ARENA_FULL || freed >= pages))
 				break;
@@ -88,7 +88,7 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
 	}
 	LWLockRelease(&control->lock);
 	if (freed > 0)
-		TellEviction(newest);
+		ReportEviction(newest);
 	return freed > 0;
 }
 
@@ -117,23 +117,23 @@ PathIsGone(const char *path)
  * checkpoint.
  */
 bool
-PipeannFileIsGone(const PipeannFile *file, int backend)
+PipeannFileIsGone(const PipeannLocator *locator, int backend)
 {
 #if PG_VERSION_NUM >= 180000
-	RelPathStr	path = GetRelationPath(file->dbOid, file->spcOid,
-									   file->relNumber, backend,
+	RelPathStr	path = GetRelationPath(locator->dbOid, locator->spcOid,
+									   locator->relNumber, backend,
 									   MAIN_FORKNUM);
 
 	return PathIsGone(path.str);
 #else
 #if PG_VERSION_NUM >= 160000
-	RelFileNumber number = file->relNumber;
-	Oid			dbid = file->dbOid;
-	Oid			spcid = file->spcOid;
+	RelFileNumber number = locator->relNumber;
+	Oid			dbid = locator->dbOid;
+	Oid			spcid = locator->spcOid;
 #else
-	Oid			number = file->relNode;
-	Oid			dbid = file->dbNode;
-	Oid			spcid = file->spcNode;
+	Oid			number = locator->relNode;
+	Oid			dbid = locator->dbNode;
+	Oid			spcid = locator->spcNode;
 #endif
 	char	   *path = GetRelationPath(dbid, spcid, number, backend,
 									   MAIN_FORKNUM);
@@ -146,26 +146,26 @@ PipeannFileIsGone(const PipeannFile *file, int backend)
 
 typedef struct SweepItem
 {
-	PipeannRecord *record;
-	PipeannFile file;
+	PipeannCacheEntry *entry;
+	PipeannLocator locator;
 	uint64		generation;
 } SweepItem;
 
 static int
-ListRecords(PipeannControl *control, SweepItem *items)
+ListReadyCaches(PipeannControl *control, SweepItem *items)
 {
 	int			count = 0;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannRecord *record = &control->records[i];
+		PipeannCacheEntry *entry = &control->entries[i];
 
-		if (record->state != PIPEANN_RECORD_READY)
+		if (entry->state != PIPEANN_CACHE_ENTRY_READY)
 			continue;
-		items[count].record = record;
-		items[count].file = record->file;
-		items[count].generation = record->generation;
+		items[count].entry = entry;
+		items[count].locator = entry->locator;
+		items[count].generation = entry->generation;
 		count++;
 	}
 	LWLockRelease(&control->lock);
@@ -177,14 +177,14 @@ ListRecords(PipeannControl *control, SweepItem *items)
  * at without a lock.
  */
 void
-PipeannSweepRecords(PipeannControl *control)
+PipeannRegistrySweep(PipeannControl *control)
 {
-	SweepItem	items[PIPEANN_MAX_RECORDS];
-	int			count = ListRecords(control, items);
+	SweepItem	items[PIPEANN_MAX_CACHE_ENTRIES];
+	int			count = ListReadyCaches(control, items);
 
 	for (int i = 0; i < count; i++)
-		if (PipeannFileIsGone(&items[i].file, PIPEANN_NO_BACKEND))
-			PipeannRegistryDoom(control, items[i].record,
+		if (PipeannFileIsGone(&items[i].locator, PIPEANN_NO_BACKEND))
+			PipeannRegistryDoom(control, items[i].entry,
 								items[i].generation);
 }
 

@@ -12,8 +12,8 @@
 bool
 PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
 {
-	return attachment->record != NULL &&
-		*(volatile uint32 *) &attachment->record->state == PIPEANN_RECORD_DOOMED;
+	return attachment->entry != NULL &&
+		*(volatile uint32 *) &attachment->entry->state == PIPEANN_CACHE_ENTRY_DOOMED;
 }
 
 /*
@@ -27,7 +27,7 @@ NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 	if (PipeannAttachmentIsDoomed(attachment))
 		ids = Min(ids, attachment->arrays->capacity);
 	return pg_atomic_read_u64(&attachment->header->applied) < meta->changes ||
-		pg_atomic_read_u64(&attachment->header->entries_applied) <
+		pg_atomic_read_u64(&attachment->header->entry_graph_applied) <
 		meta->entry_changes ||
 		pg_atomic_read_u32(&attachment->header->ncodes) < ids;
 }
@@ -43,13 +43,16 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 
 	if (PipeannAttachmentIsDoomed(attachment))
 		return;
-	PipeannGrowthPlan(attachment->arrays->capacity, PipeannMetaIds(meta), &first,
+	PipeannGrowthPlan(attachment->arrays->capacity, PipeannMetaIds(meta),
+					  &first,
 					  &nodes);
-	if (PipeannAttachmentAddMapping(attachment, mul_size(nodes, attachment->pq.nchunks), first,
-							nodes, true))
+	if (PipeannAttachmentAddMapping(attachment,
+									mul_size(nodes, attachment->pq.nchunks),
+									first,
+									nodes, true))
 		PipeannAttachmentRefresh(index, attachment, meta);
-	else if (attachment->record != NULL)
-		PipeannRegistryDoom(PipeannControlAttached(), attachment->record,
+	else if (attachment->entry != NULL)
+		PipeannRegistryDoom(PipeannControlAttached(), attachment->entry,
 							attachment->generation);
 }
 
@@ -57,7 +60,7 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
  * Counters last: after an error the next one to try does all of it again.
  */
 static void
-Publish(PipeannCacheHeader *header, uint32 ids, uint64 changes)
+AdvanceCounters(PipeannCacheHeader *header, uint32 ids, uint64 changes)
 {
 	pg_write_barrier();
 	if (pg_atomic_read_u32(&header->ncodes) < ids)
@@ -74,7 +77,8 @@ Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	uint32		ids = PipeannMetaIds(meta);
 
 	/* without all its memory in sight another backend must do it */
-	if (!PipeannAttachmentRefresh(index, attachment, meta) || !NeedsUpdate(attachment, meta))
+	if (!PipeannAttachmentRefresh(index, attachment,
+								  meta) || !NeedsUpdate(attachment, meta))
 		return;
 	if (ids > attachment->arrays->capacity)
 		Grow(index, attachment, meta);
@@ -88,20 +92,21 @@ Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 		PipeannReadChanges(index, attachment, meta, have);
 		PipeannReadCodes(index, attachment, meta, have, ids);
 	}
-	PipeannReadEntries(index, attachment, meta);
+	PipeannReadEntryIds(index, attachment, meta);
 	PIPEANN_PAUSE("cache-follow");
-	Publish(header, ids, meta->changes);
+	AdvanceCounters(header, ids, meta->changes);
 }
 
 void
-PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment,
+						const PipeannMeta *meta)
 {
 	if (meta->build_id != attachment->build_id)
 		return;
 	PipeannAttachmentRefresh(index, attachment, meta);
 	if (!NeedsUpdate(attachment, meta))
 		return;
-	if (attachment->record == NULL)
+	if (attachment->entry == NULL)
 	{
 		Update(index, attachment, meta);
 		return;

@@ -13,7 +13,7 @@
 #define PAGES_PER_ENTRY 2
 
 uint32
-PipeannKillCount(const PipeannMeta *meta)
+PipeannKilledTableLength(const PipeannMeta *meta)
 {
 	uint32		count = FEWEST;
 
@@ -23,64 +23,65 @@ PipeannKillCount(const PipeannMeta *meta)
 }
 
 void
-PipeannKillInit(PipeannCacheHeader *header, uint32 count)
+PipeannKilledTableInit(PipeannCacheHeader *header, uint32 count)
 {
-	struct PipeannKill *kills = (struct PipeannKill *)
-		((char *) header + header->kills);
+	struct PipeannKilledSlots *killed = (struct PipeannKilledSlots *)
+		((char *) header + header->killed);
 
-	SpinLockInit(&header->kill_mutex);
-	header->kill_mask = count - 1;
+	SpinLockInit(&header->killed_mutex);
+	header->killed_mask = count - 1;
 	for (uint32 i = 0; i < count; i++)
 	{
-		pg_atomic_init_u32(&kills[i].version, 0);
-		kills[i].page = PIPEANN_INVALID_ID;
-		kills[i].lsn = 0;
-		kills[i].slots = 0;
+		pg_atomic_init_u32(&killed[i].version, 0);
+		killed[i].page = PIPEANN_INVALID_ID;
+		killed[i].lsn = 0;
+		killed[i].slots = 0;
 	}
 }
 
 uint64
-PipeannCacheKilled(const PipeannCache *cache, uint32 page, uint64 lsn)
+PipeannCacheGetKilled(const PipeannCache *cache, uint32 page, uint64 lsn)
 {
-	struct PipeannKill *kill = &cache->kills[page & cache->kill_mask];
-	uint32		version = pg_atomic_read_u32(&kill->version);
+	struct PipeannKilledSlots *killed = &cache->killed[page & cache->killed_mask];
+	uint32		version = pg_atomic_read_u32(&killed->version);
 	uint64		slots;
 
 	pg_read_barrier();
-	if ((version & 1) || kill->page != page || kill->lsn != lsn)
+	if ((version & 1) || killed->page != page || killed->lsn != lsn)
 		return 0;
-	slots = kill->slots;
+	slots = killed->slots;
 	pg_read_barrier();
-	return pg_atomic_read_u32(&kill->version) == version ? slots : 0;
+	return pg_atomic_read_u32(&killed->version) == version ? slots : 0;
 }
 
 /*
  * What is known of a later version of the page is worth more.
  */
 void
-PipeannCacheKill(PipeannCache *cache, uint32 page, uint64 lsn, uint32 slot)
+PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
+					  uint32 slot)
 {
 	PipeannHandle *handle = cache->impl;
 	PipeannCacheHeader *header = handle->attachment->header;
-	struct PipeannKill *kill = &cache->kills[page & cache->kill_mask];
+	struct PipeannKilledSlots *killed = &cache->killed[page & cache->killed_mask];
 	uint64		bit;
 
 	if (slot >= 64 || lsn == 0)
 		return;
 	bit = UINT64CONST(1) << slot;
-	SpinLockAcquire(&header->kill_mutex);
-	if (kill->page != page || kill->lsn <= lsn)
+	SpinLockAcquire(&header->killed_mutex);
+	if (killed->page != page || killed->lsn <= lsn)
 	{
-		bool		same = kill->page == page && kill->lsn == lsn;
-		uint32		version = pg_atomic_read_u32(&kill->version);
+		bool		same = killed->page == page && killed->lsn == lsn;
+		uint32		version = pg_atomic_read_u32(&killed->version);
 
-		pg_atomic_write_u32(&kill->version, version + 1);
+		pg_atomic_write_u32(&killed->version, version + 1);
 		pg_write_barrier();
-		kill->slots = (same ? kill->slots : 0) | bit;
-		kill->page = page;
-		kill->lsn = lsn;
+		killed->slots = (same ? killed->slots : 0) | bit;
+		killed->page = page;
+		killed->lsn = lsn;
 		pg_write_barrier();
-		pg_atomic_write_u32(&kill->version, version + 2);
+		pg_atomic_write_u32(&killed->version, version + 2);
 	}
-	SpinLockRelease(&header->kill_mutex);
+	SpinLockRelease(&header->killed_mutex);
 }

@@ -69,15 +69,16 @@ PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
  * Offsets and size of the first block.
  */
 Size
-PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
+PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
+				 uint32 *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
 	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
 
-	plan->kills = size;
-	plan->kill_mask = PipeannKillCount(meta) - 1;
-	size = add_size(size, mul_size(PipeannKillCount(meta),
-								   sizeof(struct PipeannKill)));
+	plan->killed = size;
+	plan->killed_mask = PipeannKilledTableLength(meta) - 1;
+	size = add_size(size, mul_size(PipeannKilledTableLength(meta),
+								   sizeof(struct PipeannKilledSlots)));
 	size = CACHELINEALIGN(size);
 	plan->hot = size;
 	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
@@ -85,9 +86,9 @@ PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *node
 	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
 								   sizeof(float)));
 	size = CACHELINEALIGN(size);
-	plan->entries = size;
-	size = add_size(size, PipeannEntryBytes(meta->entry_count,
-											meta->entry_degree));
+	plan->entry_graph = size;
+	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count,
+												 meta->entry_degree));
 	size = CACHELINEALIGN(size);
 	plan->codes = size;
 	*nodes = CodeCapacity(PipeannMetaIds(meta));
@@ -109,7 +110,8 @@ typedef struct CodeReader
 } CodeReader;
 
 static void
-InitReader(CodeReader *reader, Relation index, const PipeannAttachment *attachment,
+InitReader(CodeReader *reader, Relation index,
+		   const PipeannAttachment *attachment,
 		   const PipeannMeta *meta, uint32 ids)
 {
 	reader->index = index;
@@ -222,7 +224,8 @@ PrefetchCodePage(const CodeReader *reader, uint32 page)
  * Read the codes of ids from .. ids - 1 (and others on their pages).
  */
 void
-PipeannReadCodes(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+PipeannReadCodes(Relation index, PipeannAttachment *attachment,
+				 const PipeannMeta *meta,
 				 uint32 from, uint32 ids)
 {
 	CodeReader	reader;
@@ -288,7 +291,7 @@ PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 }
 
 static void
-InvalidEntries(Relation index)
+ReportInvalidEntryGraph(Relation index)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
@@ -309,14 +312,14 @@ CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
 	for (uint32 i = 0; i < meta->entry_count; i++)
 	{
 		if (id[i] >= ids)
-			InvalidEntries(index);
+			ReportInvalidEntryGraph(index);
 		if (i % 65536 == 0)
 			CHECK_FOR_INTERRUPTS();
 	}
 }
 
 static void
-CheckEntries(Relation index, const PipeannMeta *meta, const char *stream)
+CheckEntryGraph(Relation index, const PipeannMeta *meta, const char *stream)
 {
 	uint32		count = meta->entry_count;
 	const uint32 *id = (const uint32 *) stream;
@@ -334,14 +337,15 @@ CheckEntries(Relation index, const PipeannMeta *meta, const char *stream)
 			CHECK_FOR_INTERRUPTS();
 	}
 	if (!ok)
-		InvalidEntries(index);
+		ReportInvalidEntryGraph(index);
 }
 
 /*
  * Read everything into a new cache's first block.
  */
 void
-PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
+				 const PipeannMeta *meta)
 {
 	const PipeannExtentMap *map = &attachment->arrays->map;
 	PipeannCacheHeader *header = attachment->header;
@@ -353,28 +357,29 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMet
 					  base + header->centroids,
 					  PipeannCodebookBytes(&meta->layout));
 	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
-					  base + header->entries,
-					  PipeannEntryBytes(meta->entry_count,
-										meta->entry_degree));
-	CheckEntries(index, meta, base + header->entries);
+					  base + header->entry_graph,
+					  PipeannEntryGraphBytes(meta->entry_count,
+											 meta->entry_degree));
+	CheckEntryGraph(index, meta, base + header->entry_graph);
 	PIPEANN_PAUSE("cache-load");
 	PipeannReadCodes(index, attachment, meta, 0, ids);
 	pg_atomic_write_u32(&header->ncodes, ids);
 	pg_atomic_write_u64(&header->applied, meta->changes);
-	pg_atomic_write_u64(&header->entries_applied, meta->entry_changes);
+	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
 }
 
 /*
  * VACUUM has put other nodes in the places of dead ones.
  */
 void
-PipeannReadEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
+					const PipeannMeta *meta)
 {
 	PipeannCacheHeader *header = attachment->header;
 	Size		size = mul_size(meta->entry_count, sizeof(uint32));
 	uint32	   *ids;
 
-	if (pg_atomic_read_u64(&header->entries_applied) >= meta->entry_changes ||
+	if (pg_atomic_read_u64(&header->entry_graph_applied) >= meta->entry_changes ||
 		meta->entry_count != attachment->entry_count ||
 		meta->entry_degree != attachment->entry_degree)
 		return;
@@ -382,7 +387,7 @@ PipeannReadEntries(Relation index, PipeannAttachment *attachment, const PipeannM
 	PipeannStreamRead(index, &attachment->arrays->map, PIPEANN_ENTRY,
 					  meta->entry_first, (char *) ids, size);
 	CheckEntryIds(index, meta, ids);
-	memcpy((char *) header + header->entries, ids, size);
+	memcpy((char *) header + header->entry_graph, ids, size);
 	pfree(ids);
-	pg_atomic_write_u64(&header->entries_applied, meta->entry_changes);
+	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
 }

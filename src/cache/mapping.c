@@ -9,7 +9,7 @@
  * The room that evictions can make is tried for until there is nothing left to
  * evict. When the operating system refuses it is tried only once, since caches
  * that idle backends still have mapped do not go at once; and when that was in
- * vain, not again for a block of the size, lest each new backend evict all.
+ * vain, not again for a segment of the size, lest each new backend evict all.
  */
 static bool
 MayTryAgain(PipeannControl *control, uint32 pages, PipeannArenaResult room,
@@ -28,7 +28,7 @@ MayTryAgain(PipeannControl *control, uint32 pages, PipeannArenaResult room,
 
 static bool
 AllocateShared(PipeannControl *control, Size size, bool evict,
-			   PipeannBlock *block, PipeannMapping *mapping)
+			   PipeannSegment *segment, PipeannMapping *mapping)
 {
 	uint32		pages = PipeannArenaPages(size);
 	bool		refused = false;
@@ -38,12 +38,13 @@ AllocateShared(PipeannControl *control, Size size, bool evict,
 		return false;
 	for (;;)
 	{
-		PipeannArenaResult room = PipeannArenaAllocate(control, pages, block, mapping);
+		PipeannArenaResult room = PipeannArenaAllocate(control, pages, segment,
+													   mapping);
 
 		if (room == PIPEANN_ARENA_OK)
 			break;
 		if (!swept)
-			PipeannSweepRecords(control);
+			PipeannRegistrySweep(control);
 		else if (!evict || !MayTryAgain(control, pages, room, &refused))
 			return false;
 		swept = true;
@@ -60,7 +61,8 @@ AllocateShared(PipeannControl *control, Size size, bool evict,
  * anyone can find it.
  */
 static void
-CopyReplaced(const PipeannAttachment *attachment, const PipeannMapping *mapping)
+CopyReplaced(const PipeannAttachment *attachment,
+			 const PipeannMapping *mapping)
 {
 	if (attachment->nmappings == 0 || mapping->first > 0)
 		return;
@@ -70,20 +72,21 @@ CopyReplaced(const PipeannAttachment *attachment, const PipeannMapping *mapping)
 }
 
 static bool
-AddShared(PipeannAttachment *attachment, Size size, bool evict, PipeannMapping *mapping)
+AddShared(PipeannAttachment *attachment, Size size, bool evict,
+		  PipeannMapping *mapping)
 {
 	PipeannControl *control = PipeannControlAttached();
-	PipeannBlock block;
+	PipeannSegment segment;
 
-	if (!AllocateShared(control, size, evict, &block, mapping))
+	if (!AllocateShared(control, size, evict, &segment, mapping))
 		return false;
-	block.first = mapping->first;
-	block.nodes = mapping->nodes;
+	segment.first = mapping->first;
+	segment.nodes = mapping->nodes;
 	CopyReplaced(attachment, mapping);
-	if (PipeannRegistryAddBlock(control, attachment, &block))
+	if (PipeannRegistryAddSegment(control, attachment, &segment))
 		return true;
 	PipeannArenaDetach(mapping);
-	PipeannArenaFree(control, &block);
+	PipeannArenaFree(control, &segment);
 	return false;
 }
 
@@ -92,17 +95,18 @@ AddShared(PipeannAttachment *attachment, Size size, bool evict, PipeannMapping *
  * its turn on, or has to itself.
  */
 bool
-PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size, uint32 first, uint32 nodes,
-					bool evict)
+PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
+							uint32 first, uint32 nodes,
+							bool evict)
 {
 	PipeannMapping mapping;
 
-	if (attachment->nmappings == PIPEANN_MAX_RECORD_BLOCKS)
+	if (attachment->nmappings == PIPEANN_MAX_ENTRY_SEGMENTS)
 		return false;
 	memset(&mapping, 0, sizeof(mapping));
 	mapping.first = first;
 	mapping.nodes = nodes;
-	if (attachment->record == NULL)
+	if (attachment->entry == NULL)
 	{
 		mapping.address = MemoryContextAllocHuge(attachment->context, size);
 		PipeannArenaAdvise(mapping.address, size);
@@ -111,8 +115,10 @@ PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size, uint32 fir
 	else if (!AddShared(attachment, size, evict, &mapping))
 		return false;
 	attachment->mappings[attachment->nmappings++] = mapping;
-	attachment->bytes = add_size(attachment->bytes, attachment->record == NULL ? size :
-						   mul_size(PipeannArenaPages(size), FPM_PAGE_SIZE));
+	attachment->bytes = add_size(attachment->bytes,
+								 attachment->entry == NULL ? size :
+								 mul_size(PipeannArenaPages(size),
+										  FPM_PAGE_SIZE));
 	return true;
 }
 
@@ -123,23 +129,24 @@ static bool
 FindMappings(PipeannAttachment *attachment)
 {
 	PipeannControl *control = PipeannControlAttached();
-	PipeannBlock blocks[PIPEANN_MAX_RECORD_BLOCKS];
+	PipeannSegment segments[PIPEANN_MAX_ENTRY_SEGMENTS];
 	int			count;
 
-	if (attachment->record == NULL ||
-		*(volatile uint32 *) &attachment->record->nblocks == attachment->nmappings)
+	if (attachment->entry == NULL ||
+		*(volatile uint32 *) &attachment->entry->nsegments == attachment->nmappings)
 		return true;
-	count = PipeannRegistryBlocks(control, attachment, attachment->nmappings, blocks);
+	count = PipeannRegistryCopySegments(control, attachment,
+										attachment->nmappings, segments);
 	for (int i = 0; i < count; i++)
 	{
 		PipeannMapping mapping;
 
-		mapping.first = blocks[i].first;
-		mapping.nodes = blocks[i].nodes;
-		if (!PipeannArenaAttach(control, &blocks[i], &mapping))
+		mapping.first = segments[i].first;
+		mapping.nodes = segments[i].nodes;
+		if (!PipeannArenaAttach(control, &segments[i], &mapping))
 			return false;
 		attachment->mappings[attachment->nmappings++] = mapping;
-		attachment->bytes += (Size) blocks[i].pages * FPM_PAGE_SIZE;
+		attachment->bytes += (Size) segments[i].pages * FPM_PAGE_SIZE;
 	}
 	attachment->header = (PipeannCacheHeader *) attachment->mappings[0].address;
 	return true;
@@ -174,7 +181,8 @@ FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
  * extent map cannot be read.
  */
 static PipeannArrays *
-MakeArrays(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+MakeArrays(Relation index, PipeannAttachment *attachment,
+		   const PipeannMeta *meta)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pipeann cache arrays",
@@ -211,7 +219,8 @@ PipeannArraysRelease(PipeannArrays *arrays)
  * the cache cannot be mapped into this backend.
  */
 bool
-PipeannAttachmentRefresh(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+PipeannAttachmentRefresh(Relation index, PipeannAttachment *attachment,
+						 const PipeannMeta *meta)
 {
 	bool		complete = FindMappings(attachment);
 	PipeannArrays *old = attachment->arrays;

@@ -3,7 +3,7 @@
  *		Records of caches in shared memory: claiming, sharing, dropping.
  *
  * One backend loads a cache while the others that want it wait. Whatever
- * happens to it (an error, its termination), the record is given up by
+ * happens to it (an error, its termination), the entry is given up by
  * PipeannRegistryLetGo() and those waiting try again.
  */
 #include "cache/registry.h"
@@ -17,63 +17,63 @@
 #define WAIT_TIMEOUT 1000L
 
 static bool
-IsAlive(const PipeannRecord *record)
+IsAlive(const PipeannCacheEntry *entry)
 {
-	return record->state == PIPEANN_RECORD_LOADING ||
-		record->state == PIPEANN_RECORD_READY;
+	return entry->state == PIPEANN_CACHE_ENTRY_LOADING ||
+		entry->state == PIPEANN_CACHE_ENTRY_READY;
 }
 
 /*
  * A file's cache that new scans may use. Under control->lock.
  */
-static PipeannRecord *
-FindAlive(PipeannControl *control, const PipeannFile *file)
+static PipeannCacheEntry *
+FindAlive(PipeannControl *control, const PipeannLocator *locator)
 {
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannRecord *record = &control->records[i];
+		PipeannCacheEntry *entry = &control->entries[i];
 
-		if (IsAlive(record) && PipeannFileEquals(record->file, *file))
-			return record;
+		if (IsAlive(entry) && PipeannLocatorEquals(entry->locator, *locator))
+			return entry;
 	}
 	return NULL;
 }
 
-static PipeannRecord *
+static PipeannCacheEntry *
 FindFree(PipeannControl *control)
 {
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
-		if (control->records[i].state == PIPEANN_RECORD_FREE)
-			return &control->records[i];
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+		if (control->entries[i].state == PIPEANN_CACHE_ENTRY_FREE)
+			return &control->entries[i];
 	return NULL;
 }
 
 /*
- * Under control->lock, exclusive. Each block leaves the lists before its
+ * Under control->lock, exclusive. Each segment leaves the lists before its
  * memory is given back, so that no failure could give it back twice.
  */
 void
-PipeannRecordFree(PipeannControl *control, PipeannRecord *record)
+PipeannCacheEntryFree(PipeannControl *control, PipeannCacheEntry *entry)
 {
-	PipeannHotForget(control, record);
-	record->state = PIPEANN_RECORD_FREE;
-	record->generation = 0;
-	record->relid = InvalidOid;
+	PipeannHotForget(control, entry);
+	entry->state = PIPEANN_CACHE_ENTRY_FREE;
+	entry->generation = 0;
+	entry->relid = InvalidOid;
 	pg_atomic_write_u64(&control->frees,
 						pg_atomic_read_u64(&control->frees) + 1);
-	while (record->first_block != PIPEANN_NO_BLOCK)
+	while (entry->first_segment != PIPEANN_NO_SEGMENT)
 	{
-		int32		number = record->first_block;
-		PipeannBlock block = control->blocks[number];
+		int32		number = entry->first_segment;
+		PipeannSegment segment = control->segments[number];
 
-		record->first_block = block.next;
-		control->blocks[number].next = control->free_block;
-		control->free_block = number;
-		PipeannArenaFree(control, &block);
+		entry->first_segment = segment.next;
+		control->segments[number].next = control->free_segment;
+		control->free_segment = number;
+		PipeannArenaFree(control, &segment);
 	}
-	record->last_block = PIPEANN_NO_BLOCK;
-	record->nblocks = 0;
-	record->pages = 0;
+	entry->last_segment = PIPEANN_NO_SEGMENT;
+	entry->nsegments = 0;
+	entry->pages = 0;
 }
 
 /*
@@ -81,106 +81,107 @@ PipeannRecordFree(PipeannControl *control, PipeannRecord *record)
  * that leaves: either we see that it has gone or it sees the new state.
  */
 static void
-DoomLocked(PipeannControl *control, PipeannRecord *record)
+DoomLocked(PipeannControl *control, PipeannCacheEntry *entry)
 {
-	record->state = PIPEANN_RECORD_DOOMED;
+	entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	pg_memory_barrier();
-	if (pg_atomic_read_u32(&record->refcount) == 0)
-		PipeannRecordFree(control, record);
+	if (pg_atomic_read_u32(&entry->refcount) == 0)
+		PipeannCacheEntryFree(control, entry);
 }
 
 void
-PipeannRegistryDoom(PipeannControl *control, PipeannRecord *record,
+PipeannRegistryDoom(PipeannControl *control, PipeannCacheEntry *entry,
 					uint64 generation)
 {
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	if (record->generation == generation && IsAlive(record))
-		DoomLocked(control, record);
+	if (entry->generation == generation && IsAlive(entry))
+		DoomLocked(control, entry);
 	LWLockRelease(&control->lock);
-	ConditionVariableBroadcast(&record->changed);
+	ConditionVariableBroadcast(&entry->changed);
 }
 
 static void
-Touch(PipeannRecord *record)
+NoteUse(PipeannCacheEntry *entry)
 {
 	uint64		now = (uint64) GetCurrentStatementStartTimestamp();
 
-	if (pg_atomic_read_u64(&record->last_used) != now)
-		pg_atomic_write_u64(&record->last_used, now);
+	if (pg_atomic_read_u64(&entry->last_used) != now)
+		pg_atomic_write_u64(&entry->last_used, now);
 }
 
 static void
-Hold(PipeannAttachment *attachment, PipeannRecord *record)
+TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 {
-	pg_atomic_fetch_add_u32(&record->refcount, 1);
-	attachment->record = record;
-	attachment->generation = record->generation;
+	pg_atomic_fetch_add_u32(&entry->refcount, 1);
+	attachment->entry = entry;
+	attachment->generation = entry->generation;
 	attachment->referenced = true;
-	Touch(record);
+	NoteUse(entry);
 }
 
 static void
 StartLoading(PipeannControl *control, PipeannAttachment *attachment,
-			 PipeannRecord *record)
+			 PipeannCacheEntry *entry)
 {
-	record->file = attachment->key.file;
-	record->relid = attachment->relid;
-	record->build_id = attachment->build_id;
-	record->generation = ++control->generations;
-	record->state = PIPEANN_RECORD_LOADING;
-	pg_atomic_write_u32(&record->refcount, 0);
-	pg_atomic_write_u32(&record->busy, 0);
-	Hold(attachment, record);
+	entry->locator = attachment->key.locator;
+	entry->relid = attachment->relid;
+	entry->build_id = attachment->build_id;
+	entry->generation = ++control->generations;
+	entry->state = PIPEANN_CACHE_ENTRY_LOADING;
+	pg_atomic_write_u32(&entry->refcount, 0);
+	pg_atomic_write_u32(&entry->busy, 0);
+	TakeReference(attachment, entry);
 	attachment->loading = true;
 }
 
 /*
- * One look at the records, under control->lock, exclusive. Sets *wait to a
- * record that another backend is loading. A cache of an earlier build of the
+ * One look at the entries, under control->lock, exclusive. Sets *wait to a
+ * entry that another backend is loading. A cache of an earlier build of the
  * same file is of no use to anyone any more.
  */
 static PipeannClaim
-TryClaim(PipeannControl *control, PipeannAttachment *attachment, PipeannRecord **wait)
+TryClaim(PipeannControl *control, PipeannAttachment *attachment,
+		 PipeannCacheEntry **wait)
 {
-	PipeannRecord *record = FindAlive(control, &attachment->key.file);
+	PipeannCacheEntry *entry = FindAlive(control, &attachment->key.locator);
 
 	*wait = NULL;
-	if (record != NULL && record->build_id != attachment->build_id)
+	if (entry != NULL && entry->build_id != attachment->build_id)
 	{
-		DoomLocked(control, record);
-		record = NULL;
+		DoomLocked(control, entry);
+		entry = NULL;
 	}
-	if (record != NULL && record->state == PIPEANN_RECORD_READY)
+	if (entry != NULL && entry->state == PIPEANN_CACHE_ENTRY_READY)
 	{
-		Hold(attachment, record);
+		TakeReference(attachment, entry);
 		return PIPEANN_CLAIM_READY;
 	}
-	if (record != NULL)
+	if (entry != NULL)
 	{
-		*wait = record;
+		*wait = entry;
 		return PIPEANN_CLAIM_NONE;
 	}
-	record = FindFree(control);
-	if (record == NULL)
+	entry = FindFree(control);
+	if (entry == NULL)
 		return PIPEANN_CLAIM_NONE;
-	StartLoading(control, attachment, record);
+	StartLoading(control, attachment, entry);
 	return PIPEANN_CLAIM_LOAD;
 }
 
-PipeannRecord *
+PipeannCacheEntry *
 PipeannRegistryVictim(PipeannControl *control)
 {
-	PipeannRecord *victim = NULL;
+	PipeannCacheEntry *victim = NULL;
 
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannRecord *record = &control->records[i];
+		PipeannCacheEntry *entry = &control->entries[i];
 
-		if (record->state == PIPEANN_RECORD_READY &&
-			pg_atomic_read_u32(&record->refcount) == 0 &&
-			(victim == NULL || pg_atomic_read_u64(&record->last_used) <
+		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
+			pg_atomic_read_u32(&entry->refcount) == 0 &&
+			(victim == NULL || pg_atomic_read_u64(&entry->last_used) <
 			 pg_atomic_read_u64(&victim->last_used)))
-			victim = record;
+			victim = entry;
 	}
 	return victim;
 }
@@ -188,45 +189,46 @@ PipeannRegistryVictim(PipeannControl *control)
 bool
 PipeannRegistryEvict(PipeannControl *control)
 {
-	PipeannRecord *victim;
+	PipeannCacheEntry *victim;
 
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
 	victim = PipeannRegistryVictim(control);
 	if (victim != NULL)
-		PipeannRecordFree(control, victim);
+		PipeannCacheEntryFree(control, victim);
 	LWLockRelease(&control->lock);
 	return victim != NULL;
 }
 
 static bool
-IsLoading(PipeannControl *control, PipeannRecord *record, uint64 generation)
+IsLoading(PipeannControl *control, PipeannCacheEntry *entry, uint64 generation)
 {
 	bool		result;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	result = record->generation == generation &&
-		record->state == PIPEANN_RECORD_LOADING;
+	result = entry->generation == generation &&
+		entry->state == PIPEANN_CACHE_ENTRY_LOADING;
 	LWLockRelease(&control->lock);
 	return result;
 }
 
 static void
-WaitForLoader(PipeannControl *control, PipeannRecord *record,
+WaitForLoader(PipeannControl *control, PipeannCacheEntry *entry,
 			  uint64 generation)
 {
-	ConditionVariablePrepareToSleep(&record->changed);
-	while (IsLoading(control, record, generation))
-		ConditionVariableTimedSleep(&record->changed, WAIT_TIMEOUT,
+	ConditionVariablePrepareToSleep(&entry->changed);
+	while (IsLoading(control, entry, generation))
+		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT,
 									PipeannWaitEvent());
 	ConditionVariableCancelSleep();
 }
 
 PipeannClaim
-PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment, bool evict)
+PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment,
+					 bool evict)
 {
 	for (;;)
 	{
-		PipeannRecord *wait;
+		PipeannCacheEntry *wait;
 		PipeannClaim claim;
 		uint64		generation = 0;
 
@@ -249,16 +251,17 @@ PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment, boo
  * the cache has been dropped since.
  */
 bool
-PipeannRegistryRef(PipeannControl *control, PipeannAttachment *attachment)
+PipeannRegistryReference(PipeannControl *control,
+						 PipeannAttachment *attachment)
 {
-	PipeannRecord *record = attachment->record;
+	PipeannCacheEntry *entry = attachment->entry;
 	bool		ok;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	ok = record->generation == attachment->generation &&
-		record->state == PIPEANN_RECORD_READY;
+	ok = entry->generation == attachment->generation &&
+		entry->state == PIPEANN_CACHE_ENTRY_READY;
 	if (ok)
-		Hold(attachment, record);
+		TakeReference(attachment, entry);
 	LWLockRelease(&control->lock);
 	return ok;
 }
@@ -270,43 +273,43 @@ PipeannRegistryRef(PipeannControl *control, PipeannAttachment *attachment)
 void
 PipeannRegistryPublish(PipeannControl *control, PipeannAttachment *attachment)
 {
-	PipeannRecord *record = attachment->record;
+	PipeannCacheEntry *entry = attachment->entry;
 
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	if (record->state == PIPEANN_RECORD_LOADING)
-		record->state = PIPEANN_RECORD_READY;
+	if (entry->state == PIPEANN_CACHE_ENTRY_LOADING)
+		entry->state = PIPEANN_CACHE_ENTRY_READY;
 	attachment->loading = false;
 	LWLockRelease(&control->lock);
-	ConditionVariableBroadcast(&record->changed);
+	ConditionVariableBroadcast(&entry->changed);
 }
 
 /*
- * End whatever this backend holds of the record: its turn, its loading, its
- * reference. Once the count is down the record may be another's at any moment.
+ * End whatever this backend holds of the entry: its turn, its loading, its
+ * reference. Once the count is down the entry may be another's at any moment.
  */
 void
 PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
 {
-	PipeannRecord *record = attachment->record;
+	PipeannCacheEntry *entry = attachment->entry;
 
 	if (attachment->busy)
 		PipeannRegistryEndTurn(attachment);
 	if (attachment->loading)
 	{
 		attachment->loading = false;
-		PipeannRegistryDoom(control, record, attachment->generation);
+		PipeannRegistryDoom(control, entry, attachment->generation);
 	}
 	if (!attachment->referenced)
 		return;
 	attachment->referenced = false;
-	if (pg_atomic_sub_fetch_u32(&record->refcount, 1) > 0 ||
-		*(volatile uint32 *) &record->state != PIPEANN_RECORD_DOOMED)
+	if (pg_atomic_sub_fetch_u32(&entry->refcount, 1) > 0 ||
+		*(volatile uint32 *) &entry->state != PIPEANN_CACHE_ENTRY_DOOMED)
 		return;
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	if (record->generation == attachment->generation &&
-		record->state == PIPEANN_RECORD_DOOMED &&
-		pg_atomic_read_u32(&record->refcount) == 0)
-		PipeannRecordFree(control, record);
+	if (entry->generation == attachment->generation &&
+		entry->state == PIPEANN_CACHE_ENTRY_DOOMED &&
+		pg_atomic_read_u32(&entry->refcount) == 0)
+		PipeannCacheEntryFree(control, entry);
 	LWLockRelease(&control->lock);
 }
 
@@ -314,72 +317,74 @@ PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
  * Whether there is a loaded cache of a file, and its size.
  */
 bool
-PipeannRegistryFind(PipeannControl *control, const PipeannFile *file,
-					uint64 *generation, PipeannRecord **record,
+PipeannRegistryFind(PipeannControl *control, const PipeannLocator *locator,
+					uint64 *generation, PipeannCacheEntry **entry,
 					uint64 *pages)
 {
 	bool		ready = false;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	*record = FindAlive(control, file);
-	if (*record != NULL)
+	*entry = FindAlive(control, locator);
+	if (*entry != NULL)
 	{
-		*generation = (*record)->generation;
-		*pages = (*record)->pages;
-		ready = (*record)->state == PIPEANN_RECORD_READY;
+		*generation = (*entry)->generation;
+		*pages = (*entry)->pages;
+		ready = (*entry)->state == PIPEANN_CACHE_ENTRY_READY;
 	}
 	LWLockRelease(&control->lock);
 	return ready;
 }
 
 /*
- * Add a block to a record that this backend is loading or has its turn on.
+ * Add a segment to an entry that this backend is loading or has its turn on.
  * False when there are too many.
  */
 bool
-PipeannRegistryAddBlock(PipeannControl *control, PipeannAttachment *attachment,
-						PipeannBlock *block)
+PipeannRegistryAddSegment(PipeannControl *control,
+						  PipeannAttachment *attachment,
+						  PipeannSegment *segment)
 {
-	PipeannRecord *record = attachment->record;
+	PipeannCacheEntry *entry = attachment->entry;
 	int32		number;
 	bool		ok;
 
-	block->next = PIPEANN_NO_BLOCK;
+	segment->next = PIPEANN_NO_SEGMENT;
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	number = control->free_block;
-	ok = number != PIPEANN_NO_BLOCK &&
-		record->nblocks < PIPEANN_MAX_RECORD_BLOCKS;
+	number = control->free_segment;
+	ok = number != PIPEANN_NO_SEGMENT &&
+		entry->nsegments < PIPEANN_MAX_ENTRY_SEGMENTS;
 	if (ok)
 	{
-		control->free_block = control->blocks[number].next;
-		control->blocks[number] = *block;
-		if (record->last_block == PIPEANN_NO_BLOCK)
-			record->first_block = number;
+		control->free_segment = control->segments[number].next;
+		control->segments[number] = *segment;
+		if (entry->last_segment == PIPEANN_NO_SEGMENT)
+			entry->first_segment = number;
 		else
-			control->blocks[record->last_block].next = number;
-		record->last_block = number;
-		record->nblocks++;
-		record->pages += block->pages;
+			control->segments[entry->last_segment].next = number;
+		entry->last_segment = number;
+		entry->nsegments++;
+		entry->pages += segment->pages;
 	}
 	LWLockRelease(&control->lock);
 	return ok;
 }
 
 /*
- * Copy the blocks of a referenced record from number "from" on.
+ * Copy the segments of a referenced entry from number "from" on.
  */
 int
-PipeannRegistryBlocks(PipeannControl *control, const PipeannAttachment *attachment,
-					  uint32 from, PipeannBlock *blocks)
+PipeannRegistryCopySegments(PipeannControl *control,
+							const PipeannAttachment *attachment,
+							uint32 from, PipeannSegment *segments)
 {
 	uint32		position = 0;
 	int			count = 0;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	for (int32 i = attachment->record->first_block; i != PIPEANN_NO_BLOCK;
-		 i = control->blocks[i].next)
+	for (int32 i = attachment->entry->first_segment; i != PIPEANN_NO_SEGMENT;
+		 i = control->segments[i].next)
 		if (position++ >= from)
-			blocks[count++] = control->blocks[i];
+			segments[count++] = control->segments[i];
 	LWLockRelease(&control->lock);
 	return count;
 }
@@ -389,8 +394,8 @@ TryTurn(PipeannAttachment *attachment)
 {
 	uint32		expected = 0;
 
-	attachment->busy = pg_atomic_compare_exchange_u32(&attachment->record->busy,
-												&expected, 1);
+	attachment->busy = pg_atomic_compare_exchange_u32(&attachment->entry->busy,
+													  &expected, 1);
 	return attachment->busy;
 }
 
@@ -401,17 +406,17 @@ TryTurn(PipeannAttachment *attachment)
 void
 PipeannRegistryTakeTurn(PipeannAttachment *attachment)
 {
-	PipeannRecord *record = attachment->record;
+	PipeannCacheEntry *entry = attachment->entry;
 
 	for (int i = 0; i < TURN_SPINS; i++)
 	{
-		if (pg_atomic_read_u32(&record->busy) == 0 && TryTurn(attachment))
+		if (pg_atomic_read_u32(&entry->busy) == 0 && TryTurn(attachment))
 			return;
 		SPIN_DELAY();
 	}
-	ConditionVariablePrepareToSleep(&record->changed);
+	ConditionVariablePrepareToSleep(&entry->changed);
 	while (!TryTurn(attachment))
-		ConditionVariableTimedSleep(&record->changed, WAIT_TIMEOUT,
+		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT,
 									PipeannWaitEvent());
 	ConditionVariableCancelSleep();
 }
@@ -420,8 +425,8 @@ void
 PipeannRegistryEndTurn(PipeannAttachment *attachment)
 {
 	attachment->busy = false;
-	pg_atomic_exchange_u32(&attachment->record->busy, 0);
-	ConditionVariableBroadcast(&attachment->record->changed);
+	pg_atomic_exchange_u32(&attachment->entry->busy, 0);
+	ConditionVariableBroadcast(&attachment->entry->changed);
 }
 
 bool
@@ -429,7 +434,7 @@ PipeannRegistryHasRelation(PipeannControl *control, Oid relid)
 {
 	bool		has = false;
 
-	for (int i = 0; control != NULL && i < PIPEANN_MAX_RECORDS && !has; i++)
-		has = control->records[i].relid == relid;
+	for (int i = 0; control != NULL && i < PIPEANN_MAX_CACHE_ENTRIES && !has; i++)
+		has = control->entries[i].relid == relid;
 	return has;
 }

@@ -3,7 +3,7 @@
  *		What the cache does when the library is loaded: settings, shared memory at
  *		server start, and watching for relations that go.
  */
-#include "cache/hot.h"
+#include "cache/hot_table.h"
 #include "cache/registry.h"
 
 #include "storage/ipc.h"
@@ -37,7 +37,7 @@ StartUp(void)
 }
 
 static void
-Invalidate(Datum arg pg_attribute_unused(), Oid relid)
+RelcacheCallback(Datum arg pg_attribute_unused(), Oid relid)
 {
 	if (relid == InvalidOid || PipeannAttachmentHasRelation(relid) ||
 		PipeannRegistryHasRelation(PipeannControlAttached(), relid))
@@ -61,7 +61,7 @@ PipeannCacheInit(void)
 							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
 							&pipeann_hot_pages, 25, 0, 90, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
-	CacheRegisterRelcacheCallback(Invalidate, (Datum) 0);
+	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
 	if (preload)
 	{
 		prev_shmem_request_hook = shmem_request_hook;

@@ -139,7 +139,7 @@ PipeannStatsCollect(PipeannIndexStats **stats)
 	if (control == NULL)
 		return 0;
 	PipeannSweepIfDue();
-	PipeannSweepRecords(control);
+	PipeannRegistrySweep(control);
 	LWLockAcquire(&control->stats_lock, LW_SHARED);
 	for (int i = 0; i < PIPEANN_MAX_STATS; i++)
 		if (control->stats[i].relid != InvalidOid &&

@@ -115,7 +115,7 @@ extern bool PipeannIsStorable(const float *x, double norm,
 
 /* Whether a vector is not for an index's storage: flagged WIDE where auto chose it. */
 extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
-						  double norm);
+							   double norm);
 
 /* The hash of a PipeannRounding. */
 extern uint32 PipeannVectorHash(const float *x, int dim);

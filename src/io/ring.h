@@ -15,20 +15,6 @@
 #include "port/atomics.h"
 #include "utils/rel.h"
 
-#if PG_VERSION_NUM >= 160000
-#include "storage/relfilelocator.h"
-typedef RelFileLocator PipeannLocator;
-#define PipeannRelationLocator(relation) ((relation)->rd_locator)
-#define PipeannLocatorEquals(a, b) RelFileLocatorEquals(a, b)
-#define PipeannLocatorNumber(locator) ((locator).relNumber)
-#else
-#include "storage/relfilenode.h"
-typedef RelFileNode PipeannLocator;
-#define PipeannRelationLocator(relation) ((relation)->rd_node)
-#define PipeannLocatorEquals(a, b) RelFileNodeEquals(a, b)
-#define PipeannLocatorNumber(locator) ((locator).relNode)
-#endif
-
 /* file.c */
 
 /* An open segment. Pinned while a read that is not submitted yet names it. */

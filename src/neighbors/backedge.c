@@ -129,7 +129,8 @@ static PipeannNewNode
 MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannNewNode		node = {view, id, PipeannVectorCacheNew(view), PipeannWantedTreeEdges(l)};
+	PipeannNewNode		node = {view, id, PipeannVectorCacheNew(view),
+								PipeannWantedTreeEdges(l)};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 										 sizeof(float)));
@@ -160,7 +161,7 @@ MayBeParent(const PipeannIndexView *view, uint32 id)
  */
 static bool
 FindParent(PipeannNewNode *node, const PipeannSlot *slot,
-			const PipeannLinkSet *known)
+		   const PipeannLinkSet *known)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
 
@@ -168,7 +169,8 @@ FindParent(PipeannNewNode *node, const PipeannSlot *slot,
 	{
 		for (int i = 0; i < degree; i++)
 			if (MayBeParent(node->view, slot->neighbors[i]) &&
-				PipeannLinkBack(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE))
+				PipeannLinkBack(node, slot->neighbors[i],
+								PIPEANN_AS_TREE_EDGE))
 				return true;
 		node->max_tree_edges = node->view->meta.layout.max_degree;
 	}
@@ -184,7 +186,8 @@ FindParent(PipeannNewNode *node, const PipeannSlot *slot,
  * one whose edge joins the tree. Returns how many edges there are.
  */
 static int
-PlanEdges(PipeannNewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
+PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
+		  const PipeannLinkSet *known,
 		  PipeannBackEdge *edges, uint32 *parent)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
@@ -199,10 +202,12 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot, const PipeannLinkSet *k
 		PipeannBackEdgeInit(l, &edges[n]);
 		if (*parent == PIPEANN_INVALID_ID &&
 			MayBeParent(node->view, slot->neighbors[i]) &&
-			PipeannPlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE, &edges[n]))
+			PipeannPlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE,
+							&edges[n]))
 			*parent = edges[n++].target;
 		else if (PipeannPlanEdge(node, slot->neighbors[i],
-						  needed ? PIPEANN_PRUNE : PIPEANN_IF_ROOM, &edges[n]))
+								 needed ? PIPEANN_PRUNE : PIPEANN_IF_ROOM,
+								 &edges[n]))
 			n++;
 	}
 	return n;
@@ -213,7 +218,8 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot, const PipeannLinkSet *k
  * many they are.
  */
 static int
-ParentFirst(const PipeannLayout *l, PipeannBackEdge *edges, int n, uint32 parent)
+ParentFirst(const PipeannLayout *l, PipeannBackEdge *edges, int n,
+			uint32 parent)
 {
 	int			first = 0;
 
@@ -237,7 +243,7 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannBackEdge   *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
-							   sizeof(PipeannBackEdge));
+									  sizeof(PipeannBackEdge));
 	PipeannNewNode		node = MakeNode(view, id, slot);
 	uint32		parent;
 	bool		in_tree = false;
@@ -284,7 +290,7 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 
 bool
 PipeannJoinTree(const PipeannIndexView *view, uint32 target, uint32 id,
-				 const PipeannSlot *slot)
+				const PipeannSlot *slot)
 {
 	PipeannNewNode		node = MakeNode(view, id, slot);
 

@@ -54,7 +54,8 @@ JoinTree(PipeannBackEdge *edge, int at)
  * is not known yet.
  */
 static bool
-AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target, uint32 id)
+AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target,
+		 uint32 id)
 {
 	const float *vector = PipeannVectorCacheGet(node->cache, id);
 
@@ -131,7 +132,8 @@ PruneFullList(PipeannNewNode *node, bool in_tree, PipeannBackEdge *edge)
 }
 
 bool
-PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort, PipeannBackEdge *edge)
+PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort,
+				PipeannBackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE || effort == PIPEANN_IF_THERE;
@@ -203,7 +205,8 @@ ChangePage(const PipeannLayout *l, Page page, PipeannBackEdge *edges, int n)
 }
 
 static bool
-AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannBackEdge *edges, int n)
+AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannBackEdge *edges,
+			int n)
 {
 	for (int i = 0; i < n; i++)
 		if (IsAsSeen(l, PipeannSlotAt(l, PipeannPagePayload(page),

@@ -108,14 +108,16 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 
 	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
 		!PipeannChainVector(view, id, slot, x))
-		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
 	EmbedVector(view, x, slot->aux, out);
 }
 
 PipeannSearch *
 PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannPageSource *source, const float *query, int ef,
-				  PipeannOutOfLineDistance out_of_line_distance, void *out_of_line_arg)
+				  PipeannOutOfLineDistance out_of_line_distance,
+				  void *out_of_line_arg)
 {
 	PipeannSearchParams params = {0};
 	PipeannSearch *search = PipeannBorrowSearch();
@@ -134,7 +136,8 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 		(void) PipeannSearchRun(search);
 	else
 		PipeannSearchExact(search,
-						   PipeannSourceCountPages(view->index, near, view->map,
+						   PipeannSourceCountPages(view->index, near,
+												   view->map,
 												   view->meta.graph_pages));
 	return search;
 }

@@ -134,7 +134,7 @@ extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
  * or has all the spanning-tree edges that it can take.
  */
 extern bool PipeannJoinTree(const PipeannIndexView *view, uint32 target,
-							 uint32 id, const PipeannSlot *slot);
+							uint32 id, const PipeannSlot *slot);
 
 /* Let the root lead to node id, or the nearest node of the entry graph. */
 extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,

@@ -184,7 +184,7 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
 
 void
 PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
-			  PipeannLoadedGraph *g)
+				 PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
 

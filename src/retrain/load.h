@@ -27,7 +27,7 @@ extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);
  * left out, and every node can be reached from the root.
  */
 extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
-						  PipeannLoadedGraph *g);
+							 PipeannLoadedGraph *g);
 extern void PipeannLoadedGraphFree(PipeannLoadedGraph *g);
 
 #endif							/* PIPEANN_LOAD_H */

@@ -14,28 +14,28 @@
 extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
 								uint64 taken, uint64 most);
 
-/* kill.c: rows that a scan found dead to everybody */
-typedef struct PipeannKiller
+/* killed.c: rows that a scan found dead to everybody */
+typedef struct PipeannKilledRows
 {
 	PipeannIndexView *view;		/* NULL: it does not know any */
 	bool		armed;			/* there is a node of which it is to know */
 	uint32		id;
 	int			rows_left;		/* that are not known to be dead */
 	uint64		lsn;			/* of the page as it was read */
-} PipeannKiller;
+} PipeannKilledRows;
 
 /* False if the scan is to return dead rows as well. */
-extern bool PipeannKillerBegin(PipeannKiller *killer, IndexScanDesc scan,
+extern bool PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
 							   PipeannIndexView *view);
-extern uint64 PipeannKillerLook(uint32 page, const char *nodes,
-								uint64 *version, void *arg);
+extern uint64 PipeannKilledOfPage(uint32 page, const char *nodes,
+								  uint64 *version, void *arg);
 
 /* The rows of a result, or none, are returned from now on. */
-extern void PipeannKillerNode(PipeannKiller *killer,
-							  const PipeannSearch *search,
-							  const PipeannResult *result);
+extern void PipeannKilledSetNode(PipeannKilledRows *killed,
+								 const PipeannSearch *search,
+								 const PipeannResult *result);
 
 /* The row returned last is dead. */
-extern void PipeannKillerRow(PipeannKiller *killer);
+extern void PipeannKilledNoteRow(PipeannKilledRows *killed);
 
 #endif							/* PIPEANN_ROWS_H */

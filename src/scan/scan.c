@@ -45,7 +45,7 @@ typedef struct PipeannScan
 	bool		comparable;		/* rows can be compared by the executor */
 	bool		recheck;		/* it has to, for rows of the current result */
 
-	PipeannKiller killer;
+	PipeannKilledRows killed;
 
 	/* rows of the current result */
 	ItemPointerData *tids;
@@ -104,9 +104,9 @@ ResetScan(PipeannScan *state)
 static void
 BringInPages(PipeannScan *state)
 {
-	PipeannCacheBringIn(state->view.index, &state->view.meta.layout,
-						state->view.map, state->view.cache,
-						PipeannSourceUses(state->source));
+	PipeannCacheBringInWanted(state->view.index, &state->view.meta.layout,
+							  state->view.map, state->view.cache,
+							  PipeannSourceUses(state->source));
 }
 
 void
@@ -194,10 +194,10 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	params.max_pages = MaxPages(l);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
-	if (PipeannKillerBegin(&state->killer, scan, &state->view))
+	if (PipeannKilledBegin(&state->killed, scan, &state->view))
 	{
-		params.killed = PipeannKillerLook;
-		params.killed_arg = &state->killer;
+		params.killed = PipeannKilledOfPage;
+		params.killed_arg = &state->killed;
 	}
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
@@ -379,7 +379,7 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
 	{
 		state->counters.rows_out_of_order += result->ntids;
-		PipeannKillerNode(&state->killer, state->search, NULL);
+		PipeannKilledSetNode(&state->killed, state->search, NULL);
 		return true;
 	}
 	TellDistance(scan, state, result);
@@ -389,7 +389,7 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 	memcpy(state->tids, PipeannSearchTids(state->search, result),
 		   result->ntids * sizeof(ItemPointerData));
 	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
-	PipeannKillerNode(&state->killer, state->search, result);
+	PipeannKilledSetNode(&state->killed, state->search, result);
 	return true;
 }
 
@@ -419,7 +419,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
-		PipeannKillerRow(&state->killer);
+		PipeannKilledNoteRow(&state->killed);
 
 	while (state->next_tid >= state->ntids && found)
 	{

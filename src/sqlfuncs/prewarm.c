@@ -180,7 +180,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	for (uint32 i = 0; i < pages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannBringIn(index, ranking.layout, view.map, view.cache,
+		PipeannCacheBringInPage(index, ranking.layout, view.map, view.cache,
 					   ranking.ranks[i].page);
 	}
 	pfree(ranking.ranks);

@@ -27,6 +27,21 @@
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 
+/* The identity of a relation's file, under one name for all server versions. */
+#if PG_VERSION_NUM >= 160000
+#include "storage/relfilelocator.h"
+typedef RelFileLocator PipeannLocator;
+#define PipeannRelationLocator(relation) ((relation)->rd_locator)
+#define PipeannLocatorEquals(a, b) RelFileLocatorEquals(a, b)
+#define PipeannLocatorNumber(locator) ((locator).relNumber)
+#else
+#include "storage/relfilenode.h"
+typedef RelFileNode PipeannLocator;
+#define PipeannRelationLocator(relation) ((relation)->rd_node)
+#define PipeannLocatorEquals(a, b) RelFileNodeEquals(a, b)
+#define PipeannLocatorNumber(locator) ((locator).relNode)
+#endif
+
 #define PIPEANN_MAGIC 0x50414E4EU
 #define PIPEANN_FORMAT 2
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
@@ -424,8 +439,8 @@ extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
  * WAL record; returns the page's buffer, locked until that is finished.
  */
 extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
-							 PipeannKind kind, uint32 first, uint32 at,
-							 uint32 word, GenericXLogState *state);
+							   PipeannKind kind, uint32 first, uint32 at,
+							   uint32 word, GenericXLogState *state);
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);

@@ -21,7 +21,7 @@ PipeannVisitPages(PipeannPageSource *source, uint32 from, uint32 to,
 		CHECK_FOR_INTERRUPTS();
 		for (; next < to && next - page < depth; next++)
 			frames[next % READ_AHEAD] = source->request(source, next,
-													   PIPEANN_ALL_SLOTS);
+														PIPEANN_ALL_SLOTS);
 		source->submit(source);
 		frame = frames[page % READ_AHEAD];
 		while (frame->state != PIPEANN_FRAME_READY)

@@ -105,7 +105,8 @@ TakeTreeEdges(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
  * Split a list into what stays (to out) and candidates for what goes.
  */
 static int
-GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
+GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
+				 uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	bool		dead = PipeannBitsHas(&r->v->dead, id);
@@ -285,12 +286,13 @@ AddEntries(PipeannRepair *r, uint32 id, uint32 *out, int n)
 }
 
 int
-PipeannNewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot, uint32 *out)
+PipeannNewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
+			   uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	int			n = GatherCandidates(r, id, slot, out);
 	int			nearest = Min(r->ncand,
-								  2 * Max(degree - n, 0) + SPARE_CANDIDATES);
+							  2 * Max(degree - n, 0) + SPARE_CANDIDATES);
 
 	if (r->ncand > 0)
 	{

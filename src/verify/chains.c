@@ -171,7 +171,7 @@ TakePart(uint32 id, const PipeannSlot *ext, void *arg)
 
 bool
 PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
-					   float *x)
+							float *x)
 {
 	char	   *next = (char *) x;
 

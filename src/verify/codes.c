@@ -322,8 +322,8 @@ ReadEntryGraph(const PipeannCheck *check, Size *size)
 	const PipeannIndexView *view = &check->view;
 	uint32	   *stream;
 
-	*size = PipeannEntryBytes(view->codes.entry_count,
-							  view->codes.entry_degree);
+	*size = PipeannEntryGraphBytes(view->codes.entry_count,
+								   view->codes.entry_degree);
 	stream = PipeannAlloc(Max(*size, 1));
 	PipeannStreamRead(view->index, view->map, PIPEANN_ENTRY,
 					  view->meta.entry_first, stream, *size);

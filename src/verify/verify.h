@@ -108,7 +108,7 @@ extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 
 /* The vector of an out-of-line node; false if its chain does not hold it now. */
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
-								   const PipeannSlot *node, float *x);
+										const PipeannSlot *node, float *x);
 
 /* No overflow slot is in two chains. */
 extern void PipeannCheckOwners(PipeannCheck *check);
@@ -128,7 +128,7 @@ extern void PipeannCheckEdges(PipeannCheck *check);
  * before we began, and what was true then of the node must be true now.
  */
 extern bool PipeannCheckIsStable(const PipeannCheck *check,
-								  const PipeannSlot *slot);
+								 const PipeannSlot *slot);
 
 /*
  * Every TID is in the index once; with heapallindexed every row that the

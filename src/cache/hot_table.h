@@ -1,5 +1,5 @@
 /*
- * hot.h
+ * hot_table.h
  *		Which graph pages searches want often, which of them were brought into
  *		shared_buffers for that, and in which buffers pages were seen.
  *
@@ -8,8 +8,8 @@
  * by page as searches go on, so that what was wanted long ago is forgotten. All
  * caches together bring in no more than pipeann.hot_pages allows.
  */
-#ifndef PIPEANN_HOT_H
-#define PIPEANN_HOT_H
+#ifndef PIPEANN_HOT_TABLE_H
+#define PIPEANN_HOT_TABLE_H
 
 #include "cache/cache.h"
 
@@ -45,4 +45,4 @@ extern bool PipeannHotGiveUp(PipeannCache *cache, uint32 page, int blocks);
 extern bool PipeannHotHasSurplus(PipeannCache *cache);
 
 
-#endif							/* PIPEANN_HOT_H */
+#endif							/* PIPEANN_HOT_TABLE_H */

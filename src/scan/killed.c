@@ -1,5 +1,5 @@
 /*
- * kill.c
+ * killed.c
  *		Rows that a scan found dead to everybody are not returned again.
  *
  * The executor tells of a row it fetched whether it is dead to all snapshots
@@ -21,54 +21,54 @@
 #include "utils/rel.h"
 
 bool
-PipeannKillerBegin(PipeannKiller *killer, IndexScanDesc scan,
+PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
 				   PipeannIndexView *view)
 {
-	killer->armed = false;
-	killer->view = NULL;
+	killed->armed = false;
+	killed->view = NULL;
 	if (!scan->ignore_killed_tuples || view->cache == NULL ||
 		!RelationNeedsWAL(view->index))
 		return false;
-	killer->view = view;
+	killed->view = view;
 	return true;
 }
 
 uint64
-PipeannKillerLook(uint32 page, const char *nodes, uint64 *version, void *arg)
+PipeannKilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 {
-	PipeannKiller *killer = arg;
+	PipeannKilledRows *killed = arg;
 	const PageHeaderData *header = (const PageHeaderData *)
 		(nodes - PIPEANN_CONTENTS_OFFSET);
 
 	*version = PageXLogRecPtrGet(header->pd_lsn);
-	return PipeannCacheKilled(killer->view->cache, page, *version);
+	return PipeannCacheGetKilled(killed->view->cache, page, *version);
 }
 
 /*
  * Nodes with rows elsewhere are left alone: their page does not tell of those.
  */
 void
-PipeannKillerNode(PipeannKiller *killer, const PipeannSearch *search,
-				  const PipeannResult *result)
+PipeannKilledSetNode(PipeannKilledRows *killed, const PipeannSearch *search,
+					 const PipeannResult *result)
 {
-	killer->armed = killer->view != NULL && result != NULL &&
+	killed->armed = killed->view != NULL && result != NULL &&
 		result->ext_tids == PIPEANN_INVALID_ID;
-	if (!killer->armed)
+	if (!killed->armed)
 		return;
-	killer->id = result->id;
-	killer->rows_left = result->ntids;
-	killer->lsn = PipeannSearchVersion(search, result);
+	killed->id = result->id;
+	killed->rows_left = result->ntids;
+	killed->lsn = PipeannSearchVersion(search, result);
 }
 
 void
-PipeannKillerRow(PipeannKiller *killer)
+PipeannKilledNoteRow(PipeannKilledRows *killed)
 {
 	const PipeannLayout *l;
 
-	if (!killer->armed || --killer->rows_left > 0)
+	if (!killed->armed || --killed->rows_left > 0)
 		return;
-	l = &killer->view->meta.layout;
-	killer->armed = false;
-	PipeannCacheKill(killer->view->cache, PipeannIdPage(l, killer->id),
-					 killer->lsn, PipeannIdSlot(l, killer->id));
+	l = &killed->view->meta.layout;
+	killed->armed = false;
+	PipeannCacheSetKilled(killed->view->cache, PipeannIdPage(l, killed->id),
+						  killed->lsn, PipeannIdSlot(l, killed->id));
 }

@@ -1,5 +1,5 @@
 /*
- * hot.c
+ * bring_in.c
  *		Pages that searches want often come to stay in shared_buffers.
  *
  * Searches read past shared_buffers, so what they read is not there the next
@@ -10,7 +10,7 @@
  * leaves is taken, a page comes in only for one that is wanted clearly less,
  * and takes its buffer: it costs nobody else one.
  */
-#include "cache/hot.h"
+#include "cache/hot_table.h"
 #include "io/io.h"
 
 /* Of so many pages that are kept the least wanted makes room. */
@@ -20,8 +20,9 @@
 #define GIVE_UP 32
 
 void
-PipeannBringIn(Relation index, const PipeannLayout *layout,
-			   const PipeannExtentMap *map, PipeannCache *cache, uint32 page)
+PipeannCacheBringInPage(Relation index, const PipeannLayout *layout,
+						const PipeannExtentMap *map, PipeannCache *cache,
+						uint32 page)
 {
 	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
 	pg_atomic_uint32 *seen = cache == NULL || cache->hot == NULL ? NULL :
@@ -39,7 +40,7 @@ PipeannBringIn(Relation index, const PipeannLayout *layout,
 }
 
 static void
-Evict(Relation index, BlockNumber blkno, int blocks)
+EvictPage(Relation index, BlockNumber blkno, int blocks)
 {
 	for (int i = 0; i < blocks; i++)
 		PipeannEvictResident(index, blkno + i);
@@ -59,9 +60,9 @@ IsClearlyMore(uint8 count, uint8 other)
  * wanted of a few. Sets *out to the one to be evicted.
  */
 static bool
-TakePlace(Relation index, const PipeannLayout *layout,
-		  const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
-		  uint8 count, uint32 *out)
+ReplaceKept(Relation index, const PipeannLayout *layout,
+			const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
+			uint8 count, uint32 *out)
 {
 	PipeannPageUses *hot = cache->hot;
 	uint32		kept[SAMPLE];
@@ -78,7 +79,8 @@ TakePlace(Relation index, const PipeannLayout *layout,
 			break;
 		}
 		if (least == PIPEANN_INVALID_ID ||
-			PipeannPageGetCount(hot, kept[i]) < PipeannPageGetCount(hot, least))
+			PipeannPageGetCount(hot, kept[i]) < PipeannPageGetCount(hot,
+																	least))
 			least = kept[i];
 		if (i == n - 1 &&
 			!IsClearlyMore(count, PipeannPageGetCount(hot, least)))
@@ -94,9 +96,9 @@ TakePlace(Relation index, const PipeannLayout *layout,
  * others that are wanted more. It begins anew.
  */
 static void
-Consider(Relation index, const PipeannLayout *layout,
-		 const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
-		 uint8 count)
+BringInIfWanted(Relation index, const PipeannLayout *layout,
+				const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
+				uint8 count)
 {
 	int			blocks = layout->node_pages;
 	uint32		out = PIPEANN_INVALID_ID;
@@ -107,21 +109,21 @@ Consider(Relation index, const PipeannLayout *layout,
 		return;
 	}
 	if (!PipeannHotKeep(cache, page, blocks) &&
-		!TakePlace(index, layout, map, cache, page, count, &out))
+		!ReplaceKept(index, layout, map, cache, page, count, &out))
 		return;
 	if (out != PIPEANN_INVALID_ID)
 	{
 		BlockNumber victim = PipeannGraphBlock(map, layout, out);
 
 		if (victim != InvalidBlockNumber)
-			Evict(index, victim, blocks);
+			EvictPage(index, victim, blocks);
 	}
-	PipeannBringIn(index, layout, map, cache, page);
+	PipeannCacheBringInPage(index, layout, map, cache, page);
 }
 
 static void
-GiveUp(Relation index, const PipeannLayout *layout,
-	   const PipeannExtentMap *map, PipeannCache *cache)
+GiveUpSome(Relation index, const PipeannLayout *layout,
+		   const PipeannExtentMap *map, PipeannCache *cache)
 {
 	uint32		kept[GIVE_UP];
 	int			n = PipeannHotNextKept(cache->hot, kept, GIVE_UP);
@@ -132,7 +134,7 @@ GiveUp(Relation index, const PipeannLayout *layout,
 
 		if (PipeannHotGiveUp(cache, kept[i], layout->node_pages) &&
 			blkno != InvalidBlockNumber)
-			Evict(index, blkno, layout->node_pages);
+			EvictPage(index, blkno, layout->node_pages);
 	}
 }
 
@@ -146,19 +148,19 @@ PipeannCacheCountUses(PipeannCache *cache, PipeannSearchUses *uses)
 }
 
 void
-PipeannCacheBringIn(Relation index, const PipeannLayout *layout,
-					const PipeannExtentMap *map, PipeannCache *cache,
-					PipeannSearchUses *uses)
+PipeannCacheBringInWanted(Relation index, const PipeannLayout *layout,
+						  const PipeannExtentMap *map, PipeannCache *cache,
+						  PipeannSearchUses *uses)
 {
 	if (uses->table == NULL || cache == NULL || uses->table != cache->hot)
 		return;
 	PipeannHotAge(cache->hot, uses->count);
 	if (PipeannHotHasSurplus(cache))
-		GiveUp(index, layout, map, cache);
+		GiveUpSome(index, layout, map, cache);
 	else
 		for (int i = 0; i < uses->nwanted; i++)
-			Consider(index, layout, map, cache, uses->pages[i],
-					 uses->counts[i]);
+			BringInIfWanted(index, layout, map, cache, uses->pages[i],
+							uses->counts[i]);
 	uses->count = 0;
 	uses->nwanted = 0;
 }

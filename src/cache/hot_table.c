@@ -1,5 +1,5 @@
 /*
- * hot.c
+ * hot_table.c
  *		The books on pages that are kept in shared_buffers for searches.
  *
  * A bit says that a page was brought in. Whoever sets or clears it, by an
@@ -11,7 +11,7 @@
  * others. Of indexes in use each may have its share when the limit is reached:
  * while one that has less was refused lately, those that have more give up.
  */
-#include "cache/hot.h"
+#include "cache/hot_table.h"
 
 #include "cache/registry.h"
 #include "utils/guc.h"
@@ -79,7 +79,7 @@ PipeannHotSize(const PipeannMeta *meta)
 }
 
 /*
- * A record new to its cache has nothing kept, and epoch 0.
+ * An entry new to its cache has nothing kept, and epoch 0.
  */
 void
 PipeannHotInitTable(PipeannPageUses *hot, const PipeannMeta *meta)
@@ -136,15 +136,15 @@ PipeannHotNextKept(PipeannPageUses *hot, uint32 *pages, int most)
 }
 
 static uint64
-Limit(void)
+LimitInBlocks(void)
 {
 	return (uint64) NBuffers * pipeann_hot_pages / 100;
 }
 
-static PipeannRecord *
-RecordOf(const PipeannCache *cache)
+static PipeannCacheEntry *
+EntryOf(const PipeannCache *cache)
 {
-	return ((PipeannHandle *) cache->impl)->attachment->record;
+	return ((PipeannHandle *) cache->impl)->attachment->entry;
 }
 
 /*
@@ -172,7 +172,7 @@ TakeRoom(PipeannControl *control, uint32 blocks)
 
 	do
 	{
-		if ((uint64) old + blocks > Limit())
+		if ((uint64) old + blocks > LimitInBlocks())
 			return false;
 	} while (!pg_atomic_compare_exchange_u32(&control->hot_blocks, &old,
 											 old + blocks));
@@ -180,50 +180,50 @@ TakeRoom(PipeannControl *control, uint32 blocks)
 }
 
 /*
- * Under control->lock, so that the record stays this cache's.
+ * Under control->lock, so that the entry stays this cache's.
  */
 static void
-StrikeOff(PipeannControl *control, PipeannRecord *record)
+StrikeOff(PipeannControl *control, PipeannCacheEntry *entry)
 {
 	uint32		blocks;
 
-	pg_atomic_fetch_add_u32(&record->hot_epoch, 1);
-	blocks = pg_atomic_exchange_u32(&record->hot_blocks, 0);
+	pg_atomic_fetch_add_u32(&entry->hot_epoch, 1);
+	blocks = pg_atomic_exchange_u32(&entry->hot_blocks, 0);
 	(void) Subtract(&control->hot_blocks, blocks);
 }
 
 void
-PipeannHotForget(PipeannControl *control, PipeannRecord *record)
+PipeannHotForget(PipeannControl *control, PipeannCacheEntry *entry)
 {
-	StrikeOff(control, record);
-	pg_atomic_write_u32(&record->hot_epoch, 0);
+	StrikeOff(control, entry);
+	pg_atomic_write_u32(&entry->hot_epoch, 0);
 }
 
 /*
  * There is no room: strike off indexes at rest, or else ask for a share.
  */
 static void
-AskForRoom(PipeannControl *control, PipeannRecord *own, uint32 blocks)
+AskForRoom(PipeannControl *control, PipeannCacheEntry *own, uint32 blocks)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		struck = false;
 	uint32		in_use = 0;
 
 	LWLockAcquire(&control->lock, LW_SHARED);
-	for (int i = 0; i < PIPEANN_MAX_RECORDS; i++)
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannRecord *record = &control->records[i];
+		PipeannCacheEntry *entry = &control->entries[i];
 
-		if (record->state != PIPEANN_RECORD_READY)
+		if (entry->state != PIPEANN_CACHE_ENTRY_READY)
 			continue;
-		if (record != own &&
+		if (entry != own &&
 			TimestampDifferenceExceeds((TimestampTz)
-									   pg_atomic_read_u64(&record->last_used),
+									   pg_atomic_read_u64(&entry->last_used),
 									   now, REST_MS))
 		{
-			if (pg_atomic_read_u32(&record->hot_blocks) > 0)
+			if (pg_atomic_read_u32(&entry->hot_blocks) > 0)
 			{
-				StrikeOff(control, record);
+				StrikeOff(control, entry);
 				struck = true;
 			}
 		}
@@ -231,7 +231,7 @@ AskForRoom(PipeannControl *control, PipeannRecord *own, uint32 blocks)
 			in_use++;
 	}
 	LWLockRelease(&control->lock);
-	pg_atomic_write_u32(&control->hot_share, Limit() / Max(in_use, 1));
+	pg_atomic_write_u32(&control->hot_share, LimitInBlocks() / Max(in_use, 1));
 	if (!struck && pg_atomic_read_u32(&own->hot_blocks) + blocks <=
 		pg_atomic_read_u32(&control->hot_share))
 		pg_atomic_write_u64(&control->hot_asked, (uint64) now);
@@ -243,9 +243,9 @@ AskForRoom(PipeannControl *control, PipeannRecord *own, uint32 blocks)
  * PostgreSQL's like the others then.
  */
 static void
-FollowEpoch(PipeannPageUses *hot, PipeannRecord *record)
+ClearIfStruckOff(PipeannPageUses *hot, PipeannCacheEntry *entry)
 {
-	uint32		epoch = pg_atomic_read_u32(&record->hot_epoch);
+	uint32		epoch = pg_atomic_read_u32(&entry->hot_epoch);
 	uint32		old = pg_atomic_read_u32(&hot->epoch);
 
 	if (likely(old == epoch) ||
@@ -271,10 +271,10 @@ ClearKept(PipeannPageUses *hot, uint32 page)
 }
 
 static void
-ReturnRoom(PipeannControl *control, PipeannRecord *record, int blocks)
+ReturnRoom(PipeannControl *control, PipeannCacheEntry *entry, int blocks)
 {
 	(void) Subtract(&control->hot_blocks,
-					Subtract(&record->hot_blocks, blocks));
+					Subtract(&entry->hot_blocks, blocks));
 }
 
 /*
@@ -294,21 +294,21 @@ bool
 PipeannHotKeep(PipeannCache *cache, uint32 page, int blocks)
 {
 	PipeannControl *control = PipeannControlAttached();
-	PipeannRecord *record = RecordOf(cache);
+	PipeannCacheEntry *entry = EntryOf(cache);
 
 	if (page >= cache->hot->npages || pipeann_hot_pages == 0)
 		return false;
-	FollowEpoch(cache->hot, record);
-	if (IsOverShare(control, pg_atomic_read_u32(&record->hot_blocks) + blocks))
+	ClearIfStruckOff(cache->hot, entry);
+	if (IsOverShare(control, pg_atomic_read_u32(&entry->hot_blocks) + blocks))
 		return false;
 	if (!TakeRoom(control, blocks))
 	{
-		AskForRoom(control, record, blocks);
+		AskForRoom(control, entry, blocks);
 		return false;
 	}
-	pg_atomic_fetch_add_u32(&record->hot_blocks, blocks);
+	pg_atomic_fetch_add_u32(&entry->hot_blocks, blocks);
 	if (!SetKept(cache->hot, page))
-		ReturnRoom(control, record, blocks);
+		ReturnRoom(control, entry, blocks);
 	return true;
 }
 
@@ -318,7 +318,7 @@ PipeannHotReplace(PipeannCache *cache, uint32 out, uint32 in, int blocks)
 	if (!ClearKept(cache->hot, out))
 		return false;
 	if (in >= cache->hot->npages || !SetKept(cache->hot, in))
-		ReturnRoom(PipeannControlAttached(), RecordOf(cache), blocks);
+		ReturnRoom(PipeannControlAttached(), EntryOf(cache), blocks);
 	return true;
 }
 
@@ -327,7 +327,7 @@ PipeannHotGiveUp(PipeannCache *cache, uint32 page, int blocks)
 {
 	if (!ClearKept(cache->hot, page))
 		return false;
-	ReturnRoom(PipeannControlAttached(), RecordOf(cache), blocks);
+	ReturnRoom(PipeannControlAttached(), EntryOf(cache), blocks);
 	return true;
 }
 
@@ -335,12 +335,12 @@ bool
 PipeannHotHasSurplus(PipeannCache *cache)
 {
 	PipeannControl *control = PipeannControlAttached();
-	PipeannRecord *record = RecordOf(cache);
-	uint32		own = pg_atomic_read_u32(&record->hot_blocks);
+	PipeannCacheEntry *entry = EntryOf(cache);
+	uint32		own = pg_atomic_read_u32(&entry->hot_blocks);
 
 	if (own == 0)
 		return false;
-	if (pg_atomic_read_u32(&control->hot_blocks) > Limit())
+	if (pg_atomic_read_u32(&control->hot_blocks) > LimitInBlocks())
 		return true;
 	return IsOverShare(control, own);
 }
