@@ -1,18 +1,18 @@
 /*
  * arena.c
- *		Blocks of shared memory.
+ *		Segments of shared memory for caches.
  *
- * Preloaded: runs of pages from an arena in the server's own shared memory,
- * kept by PostgreSQL's free page manager. Otherwise each segment is a dynamic
- * shared memory dsm, pinned so that it outlives the backend that made it;
- * what they take together is counted against pipeann.shared_memory. A dsm
- * that is given back lives on while an idle backend still has it mapped, until
- * that backend's next use of an index or its end.
+ * If the library is preloaded a segment is a run of pages of an arena in the
+ * server's own shared memory, which PostgreSQL's free page manager keeps.
+ * Otherwise a segment is a dynamic shared memory segment, pinned so that it
+ * outlives the backend that made it; all of them together are counted against
+ * pipeann.shared_memory. A dynamic segment that is given back lives on while an
+ * idle backend still maps it, until that backend next uses an index or ends.
  *
- * Codes are read at random, and each may cost a miss in the TLB. The server's
- * own shared memory is in huge pages as huge_pages says; where it is not, and
- * for dynamic segments and private copies, the kernel is asked for transparent
- * ones, which it grants where the administrator lets it.
+ * Codes are read at random, and each read may miss the TLB. huge_pages rules
+ * the server's own shared memory. Where that is not in huge pages, and for
+ * dynamic segments and private copies, the kernel is asked for transparent
+ * huge pages, which it grants if the administrator allows it.
  */
 #include "cache/registry.h"
 
@@ -36,8 +36,8 @@ PipeannArenaSize(void)
 }
 
 /*
- * Only what huge pages of the usual size can hold; a refusal does not matter.
- * Each process that maps a segment has to ask.
+ * Ask for huge pages where whole ones fit; a refusal does not matter. Each
+ * process that maps a segment has to ask.
  */
 void
 PipeannArenaAdvise(void *address, Size size)
@@ -58,9 +58,7 @@ HeaderPages(void)
 	return (sizeof(FreePageManager) + FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
 }
 
-/*
- * At server start, under AddinShmemInitLock.
- */
+/* At server start, under AddinShmemInitLock. */
 void
 PipeannArenaInit(PipeannControl *control)
 {
@@ -112,9 +110,9 @@ IsInterrupt(int sqlerrcode)
 }
 
 /*
- * Make a segment, or attach to one when handle is valid, to stay for the life
- * of this backend. NULL when the operating system refuses. The error may leave
- * a half-made segment behind, which the resource owner disposes of.
+ * Make a dynamic segment, or attach to one if handle is valid, for the life of
+ * this backend. NULL if the operating system refuses. An error may leave a
+ * half-made segment behind, which the resource owner disposes of.
  */
 static dsm_segment *
 TrySegment(dsm_handle handle, Size size)
@@ -239,9 +237,7 @@ AllocateSegment(PipeannControl *control, uint32 pages, PipeannSegment *segment,
 	return PIPEANN_ARENA_OK;
 }
 
-/*
- * Fills place and pages of the segment, and the address in the mapping.
- */
+/* Sets place and pages of the segment, and address and dsm of the mapping. */
 PipeannArenaResult
 PipeannArenaAllocate(PipeannControl *control, uint32 pages,
 					 PipeannSegment *segment, PipeannMapping *mapping)
@@ -252,9 +248,7 @@ PipeannArenaAllocate(PipeannControl *control, uint32 pages,
 	return AllocateSegment(control, pages, segment, mapping);
 }
 
-/*
- * Find another backend's segment. False when it cannot be mapped.
- */
+/* Map a segment of another backend. False if that fails. */
 bool
 PipeannArenaAttach(PipeannControl *control, const PipeannSegment *segment,
 				   PipeannMapping *mapping)

@@ -1,7 +1,7 @@
 /*
  * attach.c
- *		Making attachments: to a cache that is there, or to a new one, which is
- *		loaded then.
+ *		Making attachments, to a cache that is there or to a new one, which is
+ *		then loaded.
  */
 #include "cache/registry.h"
 
@@ -49,9 +49,7 @@ NewAttachment(Relation index, const PipeannMeta *meta)
 	return attachment;
 }
 
-/*
- * Get memory and read the index into it.
- */
+/* Get memory and read the index into it. False if there is no memory. */
 static bool
 Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	 bool evict)
@@ -81,9 +79,7 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	return true;
 }
 
-/*
- * The cache that is in shared memory, or a new one there.
- */
+/* Attach to the cache in shared memory, or make one there. */
 static bool
 FillShared(Relation index, PipeannAttachment *attachment,
 		   const PipeannMeta *meta,
@@ -108,8 +104,8 @@ FillShared(Relation index, PipeannAttachment *attachment,
 }
 
 /*
- * A new attachment, not yet in the hash table. NULL when there is no shared memory
- * to be had for it.
+ * Returns a new attachment, not yet in the hash table, or NULL if there is no
+ * shared memory for it. With evict, unused caches may go to make room.
  */
 PipeannAttachment *
 PipeannAttachmentMake(Relation index, const PipeannMeta *meta, bool shared,

@@ -1,12 +1,12 @@
 /*
  * attachment.c
- *		An attachment is how this backend sees a cache: one for each index used,
- *		kept from scan to scan with its pointers resolved.
+ *		An attachment is how this backend sees a cache: there is one for each
+ *		index that it used, kept from scan to scan, with pointers resolved.
  *
- * A shared cache is referenced in its entry only while a handle is in use, so
- * that it may be evicted between scans. An attachment no longer good for new scans
- * (its cache dropped, its index rebuilt) is taken off the hash table at once
- * and freed when its last handle is let go.
+ * An attachment refers to its entry only while a handle is in use, so that the
+ * cache may be evicted between scans. One that is no longer good for new scans
+ * (its cache was dropped, its index rebuilt) leaves the hash table at once and
+ * is freed when its last handle is released.
  */
 #include "cache/registry.h"
 
@@ -25,8 +25,8 @@ static dlist_head attachments = DLIST_STATIC_INIT(attachments);
 static bool exiting = false;
 
 /*
- * Before this backend leaves: give back what it holds in shared memory. Later
- * callbacks find nothing left to do there.
+ * Give back what this backend holds in shared memory. Later callbacks find
+ * nothing left to do there.
  */
 static void
 LetGoAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
@@ -111,9 +111,7 @@ PipeannAttachmentFree(PipeannAttachment *attachment)
 	MemoryContextDelete(attachment->context);
 }
 
-/*
- * New scans are not to find this attachment.
- */
+/* Hide an attachment from new scans, and free it if it has no users. */
 void
 PipeannAttachmentDrop(PipeannAttachment *attachment)
 {
@@ -124,9 +122,7 @@ PipeannAttachmentDrop(PipeannAttachment *attachment)
 		PipeannAttachmentFree(attachment);
 }
 
-/*
- * Make sure that the cache stays. False when it has been dropped.
- */
+/* Make sure that the cache stays in memory. False if it has been dropped. */
 bool
 PipeannAttachmentHold(PipeannAttachment *attachment)
 {
@@ -134,9 +130,7 @@ PipeannAttachmentHold(PipeannAttachment *attachment)
 		PipeannRegistryReference(PipeannControlAttached(), attachment);
 }
 
-/*
- * A handle is done with the attachment.
- */
+/* A handle stops using the attachment. */
 void
 PipeannAttachmentUnuse(PipeannAttachment *attachment)
 {
@@ -148,9 +142,7 @@ PipeannAttachmentUnuse(PipeannAttachment *attachment)
 		PipeannAttachmentFree(attachment);
 }
 
-/*
- * Whether an unused attachment is of no use to any later scan.
- */
+/* Whether no later scan can use an unused attachment. */
 static bool
 IsDead(const PipeannAttachment *attachment, bool check_file)
 {
@@ -195,8 +187,8 @@ PipeannAttachmentHasRelation(Oid relid)
 }
 
 /*
- * After an invalidation of a relation that has a cache: look now, and once
- * more when a commit that was under way has surely truncated the file.
+ * After an invalidation of a relation that has a cache, look at its file now,
+ * and once more when a commit that was under way has surely truncated it.
  */
 void
 PipeannSweepIfDue(void)

@@ -1,22 +1,22 @@
 /*
  * bring_in.c
- *		Pages that searches want often come to stay in shared_buffers.
+ *		Bringing the pages that searches use often into shared_buffers.
  *
- * Searches read past shared_buffers, so what they read is not there the next
- * time. While a search runs its uses of pages are counted; when it is over, the
- * most wanted of the pages that it had to read are brought in by ReadBuffer, so
- * that they are as new as any page there. From then on they are hits, and the
- * clock sweep sees that they are used. When the room that pipeann.hot_pages
- * leaves is taken, a page comes in only for one that is wanted clearly less,
- * and takes its buffer: it costs nobody else one.
+ * Searches read past shared_buffers, so the pages that they read are not there
+ * the next time. While a search runs its uses of pages are counted; afterwards
+ * the most used of the pages that it had to read are brought in by
+ * ReadBuffer(), which gives them the newest version. From then on they are
+ * hits, and the clock sweep sees that they are used. When the limit,
+ * pipeann.hot_pages, is reached, a page comes in only for one that is used
+ * clearly less, and takes its buffer, so that other relations lose none.
  */
 #include "cache/hot_table.h"
 #include "io/io.h"
 
-/* Of so many pages that are kept the least wanted makes room. */
+/* The least used of so many kept pages is replaced. */
 #define SAMPLE 8
 
-/* Pages given up at the end of a search when too many are kept. */
+/* Pages to give up at the end of a search if too many are kept. */
 #define GIVE_UP 32
 
 void
@@ -47,7 +47,8 @@ EvictPage(Relation index, BlockNumber blkno, int blocks)
 }
 
 /*
- * Counts have errors of their own size's root, and each exchange is a read.
+ * A count errs by about its square root, and each exchange costs a read: so the
+ * difference has to be clear.
  */
 static bool
 IsClearlyMore(uint8 count, uint8 other)
@@ -56,8 +57,8 @@ IsClearlyMore(uint8 count, uint8 other)
 }
 
 /*
- * Keep a page in the place of one that is no longer resident, or of the least
- * wanted of a few. Sets *out to the one to be evicted.
+ * Keep a page instead of one that is no longer resident, or of the least used
+ * of a few. Sets *out to the page to be evicted. False if none gives way.
  */
 static bool
 ReplaceKept(Relation index, const PipeannLayout *layout,
@@ -92,8 +93,8 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
 }
 
 /*
- * A page that is kept but had to be read was replaced by PostgreSQL: there are
- * others that are wanted more. It begins anew.
+ * PostgreSQL has replaced a kept page that had to be read: others were used
+ * more. Such a page starts anew, with a count of zero.
  */
 static void
 BringInIfWanted(Relation index, const PipeannLayout *layout,

@@ -1,15 +1,17 @@
 /*
  * cache.c
- *		Giving out caches.
+ *		Giving out caches: handles on attachments, private copies.
  */
 #include "cache/registry.h"
 
 #include "access/xact.h"
 
-/* How long (ms) a private copy is used before shared memory is tried again. */
+/*
+ * A private copy is used for so long (ms) before shared memory is tried again.
+ */
 #define RETRY_MS 60000
 
-/* Idle handles looked at for one of the right memory context. */
+/* Idle handles to look at for one of the right memory context. */
 #define IDLE_LOOKS 4
 
 static void
@@ -30,8 +32,8 @@ ReportPrivateCopy(Relation index)
 }
 
 /*
- * Temporary relations are nobody else's business, and their file numbers may
- * be those of other relations.
+ * Caches of temporary relations are not shared: other backends do not use them,
+ * and their relfilenumbers may be those of other relations.
  */
 static bool
 MayShare(Relation index)
@@ -61,8 +63,8 @@ IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta,
 }
 
 /*
- * Now and then an unused private copy is exchanged for a shared one, without
- * evicting others for it.
+ * From time to time, exchange an unused private copy for a shared one, without
+ * evicting other caches for it.
  */
 static PipeannAttachment *
 RetryShared(Relation index, const PipeannMeta *meta,
@@ -84,7 +86,7 @@ RetryShared(Relation index, const PipeannMeta *meta,
 }
 
 /*
- * The attachment for new scans of an index, with its cache held.
+ * Returns the attachment for new scans of an index; its cache stays in memory.
  */
 static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
@@ -122,7 +124,7 @@ FillCache(PipeannHandle *handle)
 	cache->place = attachment->place;
 	cache->pq = attachment->pq;
 	cache->pq.centroids = (const float *) (base + header->centroids);
-	/* others may have followed a newer metapage than ours */
+	/* other backends may have followed a newer metapage than ours */
 	cache->ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
 						Min(handle->arrays->capacity,
 							handle->arrays->mapped));
@@ -133,7 +135,8 @@ FillCache(PipeannHandle *handle)
 	cache->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	cache->entry_neighbors = entry_graph + count + (count + 1) / 2;
 	cache->map = handle->arrays->map;
-	cache->killed = (struct PipeannKilledSlots *) ((char *) header + header->killed);
+	cache->killed = (struct PipeannKilledSlots *)
+		((char *) header + header->killed);
 	cache->killed_mask = header->killed_mask;
 	cache->hot = attachment->entry == NULL ? NULL :
 		(PipeannPageUses *) ((char *) header + header->hot);
@@ -142,9 +145,7 @@ FillCache(PipeannHandle *handle)
 	pg_read_barrier();
 }
 
-/*
- * Let a handle see its attachment's present arrays.
- */
+/* Make a handle use the newest arrays of its attachment. */
 static void
 SyncHandle(PipeannHandle *handle)
 {
@@ -157,9 +158,7 @@ SyncHandle(PipeannHandle *handle)
 	FillCache(handle);
 }
 
-/*
- * The handle's memory context goes.
- */
+/* Reset callback of the handle's memory context. */
 static void
 EndHandle(void *arg)
 {
@@ -216,8 +215,8 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 }
 
 /*
- * A cache that could not grow does for scans that have it; a new one looks
- * for another, at last a private copy.
+ * A cache that could not grow serves the scans that have it already. A new scan
+ * looks for another cache, and in the end makes a private copy.
  */
 PipeannCache *
 PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
@@ -288,7 +287,8 @@ PipeannCacheIsShared(Relation index, Size *bytes)
 		}
 	}
 	attachment = PipeannAttachmentFind(index);
-	*bytes = attachment != NULL && attachment->entry == NULL ? attachment->bytes : 0;
+	*bytes = attachment != NULL && attachment->entry == NULL ?
+		attachment->bytes : 0;
 	return false;
 }
 

@@ -1,14 +1,18 @@
 /*
  * cache.h
- *		What searches keep in memory of an index: codes, codebook, entry graph
- *		and extent map, one copy for all backends where that is possible.
+ *		The cache of an index: its codes, codebook, entry graph and extent map
+ *		in memory, one copy for all backends where that is possible.
+ *
+ * This room knows an index's pages of codes, codebook and entry graph, and
+ * shared memory. It must not know how searches and inserts use what it keeps.
  *
  * A cache is found by the index's relfilenumber and checked against the
- * metapage's build_id, so REINDEX, TRUNCATE and VACUUM FULL get a new one. It
- * follows the pages: the metapage counts changes of code pages and names the
- * last ones in a ring; PipeannCacheFollow() re-reads those (all when the ring
- * has wrapped). The same way serves the backend that made the change, other
- * backends, private copies, and replicas, where redo changes only pages.
+ * metapage's build_id, so REINDEX, TRUNCATE and VACUUM FULL get a new one. A
+ * cache follows the pages: the metapage counts the changes of code pages and
+ * names the last ones in a ring; PipeannCacheFollow() reads those pages again,
+ * or all of them if the ring has wrapped. The backend that made a change, other
+ * backends, private copies, and replicas, where redo changes only pages, all
+ * follow in this way.
  */
 #ifndef PIPEANN_CACHE_H
 #define PIPEANN_CACHE_H
@@ -35,15 +39,14 @@ typedef enum PipeannCachePlace
 } PipeannCachePlace;
 
 /*
- * A backend's view of a cache; pointers are into shared memory or private
- * memory and stay valid until PipeannCacheRelease(). Codes of ids >= ncodes
- * are not there yet.
+ * A backend's view of a cache. The pointers are into shared or private memory
+ * and stay valid until PipeannCacheRelease().
  */
 typedef struct PipeannCache
 {
 	PipeannCachePlace place;
 	PipeannPq	pq;
-	uint32		ncodes;			/* ids that codes cover */
+	uint32		ncodes;			/* ids below this have a code */
 	uint8	  **chunks;			/* [ncodes / CHUNK_NODES rounded up] */
 	uint32		entry_count;
 	uint32		entry_degree;
@@ -53,11 +56,12 @@ typedef struct PipeannCache
 	PipeannExtentMap map;
 	struct PipeannKilledSlots *killed;	/* [killed_mask + 1] */
 	uint32		killed_mask;
-	PipeannPageUses *hot;		/* NULL where the cache is not shared */
-	Size		bytes;			/* of memory this cache takes */
+	PipeannPageUses *hot;		/* NULL if the cache is not shared */
+	Size		bytes;			/* of memory that this cache takes */
 	void	   *impl;
 } PipeannCache;
 
+/* The code of node id < cache->ncodes: uint8[cache->pq.nchunks]. */
 static inline const uint8 *
 PipeannCacheCode(const PipeannCache *cache, uint32 id)
 {
@@ -65,54 +69,57 @@ PipeannCacheCode(const PipeannCache *cache, uint32 id)
 		(Size) (id & (PIPEANN_CHUNK_NODES - 1)) * cache->pq.nchunks;
 }
 
-/* Called by _PG_init: GUC, hooks. */
+/* Registers settings and hooks; _PG_init() calls this. */
 extern void PipeannCacheInit(void);
 
 /*
- * The cache of an index that has codes, up to date with meta (loading it if
- * need be; waits for another backend that is loading it, interruptible). Never
- * NULL: with no shared memory to be had it is a private copy (said once, at
- * LOG). Released by PipeannCacheRelease() or when context goes.
+ * Returns the cache of an index that has codes, up to date with meta. Loads it
+ * if need be, or waits, interruptibly, for another backend that is loading it.
+ * Without room in shared memory the cache is a private copy; a backend reports
+ * its first such copy at LOG level. The cache is released by
+ * PipeannCacheRelease(), or when context is reset or deleted.
  */
 extern PipeannCache *PipeannCacheAcquire(Relation index,
 										 const PipeannMeta *meta,
 										 MemoryContext context);
 extern void PipeannCacheRelease(PipeannCache *cache);
 
-/* Bring an acquired cache up to date with the (newer) metapage. */
+/* Bring an acquired cache up to date with a newer metapage. */
 extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);
 
 /*
- * Nodes whose rows are dead to everybody, by slot of their graph page (bit i
- * for slot i, of the first 64). What is known is bound to the page's LSN: any
- * change of the page ends it, whoever makes it. So it is for indexes that are
- * WAL-logged only.
+ * Killed nodes: nodes whose rows are all dead to everybody. The first function
+ * returns those of a graph page, bit i for slot i, of the first 64 slots; the
+ * second one adds one. They are known for the version of the page with this LSN
+ * only: any change of the page, by any backend, ends that. So this is for
+ * indexes that are WAL-logged only.
  */
 extern uint64 PipeannCacheGetKilled(const PipeannCache *cache, uint32 page,
 									uint64 lsn);
 extern void PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
 								  uint32 slot);
 
-/* Whether a cache of this index is in shared memory, and its size. */
+/* Whether a cache of this index is in shared memory; *bytes is its size. */
 extern bool PipeannCacheIsShared(Relation index, Size *bytes);
 
-/* Forget the cache of this relation's file (it is being rebuilt in place). */
+/* Drop the cache of this relation's file, which is being rebuilt in place. */
 extern void PipeannCacheForget(Relation index);
 
-/* GUC pipeann.hot_pages: per cent of shared_buffers. */
+/* GUC pipeann.hot_pages, in per cent of shared_buffers. */
 extern int	pipeann_hot_pages;
 
 /*
- * Have a search's uses of pages counted, and noted in which buffers it sees them,
- * if the cache is shared.
+ * If the cache is shared, have a search's uses of pages counted, and the
+ * buffers noted in which it sees them.
  */
 extern void PipeannCacheCountUses(PipeannCache *cache,
 								  PipeannSearchUses *uses);
 
 /*
- * When such a search is over and its rows are returned: bring in a page or two of
- * those counted, if that pays. May read, and raise errors.
+ * After such a search, when its rows have been returned: bring one or two of
+ * the counted pages into shared_buffers, if that pays. May read and raise
+ * errors.
  */
 extern void PipeannCacheBringInWanted(Relation index,
 									  const PipeannLayout *layout,
@@ -120,14 +127,14 @@ extern void PipeannCacheBringInWanted(Relation index,
 									  PipeannCache *cache,
 									  PipeannSearchUses *uses);
 
-/* Read a graph page into shared_buffers. The cache may be NULL. */
+/* Read a graph page into shared_buffers. cache may be NULL. */
 extern void PipeannCacheBringInPage(Relation index,
 									const PipeannLayout *layout,
 									const PipeannExtentMap *map,
 									PipeannCache *cache,
 									uint32 page);
 
-/* Pages of an index that were brought in so and are resident. */
+/* The number of an index's pages that were brought in and are resident. */
 extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
 								   const PipeannCache *cache);
 
@@ -140,9 +147,10 @@ typedef struct PipeannIndexStats
 	PipeannCounters counters;
 } PipeannIndexStats;
 
+/* Add the counters of one scan to those of its index. */
 extern void PipeannStatsAdd(Relation index, const PipeannCounters *counters);
 
-/* Those of the current database, palloc'd; returns how many. */
+/* Sets *stats to those of the current database, palloc'd; returns how many. */
 extern int	PipeannStatsCollect(PipeannIndexStats **stats);
 
 /*

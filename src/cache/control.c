@@ -1,6 +1,6 @@
 /*
  * control.c
- *		The control struct: finding it, or making it where the library was not
+ *		The control struct: finding it, or making it if the library was not
  *		preloaded.
  */
 #include "cache/registry.h"
@@ -72,9 +72,9 @@ PipeannControlAttach(PipeannControl *control)
 }
 
 /*
- * The server keeps some 100 kB in reserve, first come first served. When that
- * is gone, or another version of the library left a struct that differs, there
- * will be private copies only.
+ * The server keeps some 100 kB in reserve for libraries that are not preloaded.
+ * If that is gone, or another version of this library left a struct that
+ * differs, there are only private copies.
  */
 static PipeannControl *
 TryFindOrMake(void)
@@ -91,7 +91,7 @@ TryFindOrMake(void)
 	}
 	PG_CATCH();
 	{
-		/* raising the error forgot that the lock holds interrupts off */
+		/* ereport() forgot that the lock holds interrupts off */
 		InterruptHoldoffCount = holdoff;
 		MemoryContextSwitchTo(context);
 		FlushErrorState();

@@ -1,7 +1,7 @@
 /*
  * evict.c
- *		Giving memory back: caches least used when room is short, and those
- *		whose file is gone.
+ *		Giving memory back: the caches used longest ago when room is short, and
+ *		those of files that are gone.
  */
 #include "cache/registry.h"
 
@@ -10,10 +10,10 @@
 #include "access/xact.h"
 #include "common/relpath.h"
 
-/* Evicting a cache used this recently (s) is worth telling. */
+/* Evicting a cache that was used so recently (s) is reported. */
 #define RECENTLY 60
 
-/* A dropped file is truncated a little after its invalidation is seen. */
+/* A dropped file is truncated some time after its invalidation was seen. */
 #define SWEEP_AGAIN_MS 1000
 
 static int	sweeps_due = 0;
@@ -61,8 +61,8 @@ ReportEviction(TimestampTz last_used)
 }
 
 /*
- * Evict so that a block of so many pages may fit: at least one cache, or none
- * when all of them together would not make the room.
+ * Evict caches so that a segment of so many pages may fit. Evicts none if all
+ * of them together would not make the room. Returns whether any went.
  */
 bool
 PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
@@ -92,9 +92,7 @@ PipeannMakeRoom(PipeannControl *control, uint32 pages, PipeannArenaResult why)
 	return freed > 0;
 }
 
-/*
- * For when pipeann.shared_memory has been set to zero.
- */
+/* For a pipeann.shared_memory that has been set to zero. */
 void
 PipeannEvictAll(PipeannControl *control)
 {
@@ -173,8 +171,8 @@ ListReadyCaches(PipeannControl *control, SweepItem *items)
 }
 
 /*
- * Drop the caches of files that are gone, of all databases. Files are looked
- * at without a lock.
+ * Drop the caches of files that are gone, in all databases. The files are
+ * looked at without a lock.
  */
 void
 PipeannRegistrySweep(PipeannControl *control)

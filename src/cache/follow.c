@@ -2,9 +2,9 @@
  * follow.c
  *		Bringing a cache up to date with its index.
  *
- * One backend at a time does so, the others wait for it to finish; what it
- * reads it stores over the old codes, under searches that go on. A code read
- * while it changes is worth a little recall at most.
+ * One backend at a time does so while the others wait. It writes the codes that
+ * it reads over the old ones, while searches use them. A code read while it
+ * changes costs a little recall at most.
  */
 #include "base/pause.h"
 #include "cache/registry.h"
@@ -13,12 +13,11 @@ bool
 PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
 {
 	return attachment->entry != NULL &&
-		*(volatile uint32 *) &attachment->entry->state == PIPEANN_CACHE_ENTRY_DOOMED;
+		*(volatile uint32 *) &attachment->entry->state ==
+		PIPEANN_CACHE_ENTRY_DOOMED;
 }
 
-/*
- * A cache that is doomed does not grow any more: the next scan gets another.
- */
+/* A doomed cache does not grow any more: the next scan gets another one. */
 static bool
 NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 {
@@ -32,9 +31,7 @@ NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 		pg_atomic_read_u32(&attachment->header->ncodes) < ids;
 }
 
-/*
- * Where there is no room to grow, the cache is left to those who use it.
- */
+/* A cache that finds no room to grow is doomed: only its users keep it. */
 static void
 Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
@@ -56,9 +53,7 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 							attachment->generation);
 }
 
-/*
- * Counters last: after an error the next one to try does all of it again.
- */
+/* Counters are set last, so that after an error all of it is done again. */
 static void
 AdvanceCounters(PipeannCacheHeader *header, uint32 ids, uint64 changes)
 {
@@ -76,7 +71,7 @@ Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	uint32		have;
 	uint32		ids = PipeannMetaIds(meta);
 
-	/* without all its memory in sight another backend must do it */
+	/* a backend that cannot map all of the cache leaves this to another one */
 	if (!PipeannAttachmentRefresh(index, attachment,
 								  meta) || !NeedsUpdate(attachment, meta))
 		return;

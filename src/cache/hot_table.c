@@ -1,32 +1,33 @@
 /*
  * hot_table.c
- *		The books on pages that are kept in shared_buffers for searches.
+ *		The hot table's bookkeeping: which pages are kept, and how many.
  *
- * A bit says that a page was brought in. Whoever sets or clears it, by an
- * atomic operation, adds to or takes from the blocks kept of its cache and of
- * the server, so these never disagree for long and no lock is needed.
+ * A bit says that a page is kept. A backend that sets or clears the bit does so
+ * by an atomic operation and then changes the sums of blocks kept by the cache
+ * and by the server, so that bits and sums agree soon and no lock is needed.
  *
- * An index at rest keeps its place only while nobody else wants it: then it is
- * struck off the books (epoch), and the pages are PostgreSQL's to replace as any
- * others. Of indexes in use each may have its share when the limit is reached:
- * while one that has less was refused lately, those that have more give up.
+ * An index at rest keeps its pages only while no other index wants the room.
+ * Then the index is struck off: its sum becomes zero, its epoch is advanced,
+ * and PostgreSQL replaces its pages like any others. When the limit is
+ * reached, each index in use may have an equal share: for some time after an
+ * index with less was refused, those with more give pages up.
  */
 #include "cache/hot_table.h"
 
 #include "cache/registry.h"
 #include "utils/guc.h"
 
-/* A page's count is halved once in this many uses per page. */
+/* A page's count is halved once in so many uses per page. */
 #define USES_PER_HALVING 2
 
-/* Pages that an index may grow by, as a multiple, and still be counted. */
+/* An index may grow by this factor and still have all its pages counted. */
 #define GROWTH 2
 #define FEWEST_PAGES 1024
 
 /* An index that was not used for so long (ms) is at rest. */
 #define REST_MS 60000
 
-/* Words of kept looked at in one call. */
+/* Words of the kept bits to look at in one call. */
 #define LOOK_WORDS 256
 
 int			pipeann_hot_pages = 25;
@@ -78,9 +79,7 @@ PipeannHotSize(const PipeannMeta *meta)
 					mul_size(npages, sizeof(pg_atomic_uint32)));
 }
 
-/*
- * An entry new to its cache has nothing kept, and epoch 0.
- */
+/* A new cache has no kept pages, and epoch 0. */
 void
 PipeannHotInitTable(PipeannPageUses *hot, const PipeannMeta *meta)
 {
@@ -148,8 +147,8 @@ EntryOf(const PipeannCache *cache)
 }
 
 /*
- * Not below zero, should an index have been struck off meanwhile. Returns how
- * much less it is.
+ * Subtract blocks, but not below zero, as the index may have been struck off
+ * meanwhile. Returns how much was subtracted.
  */
 static uint32
 Subtract(pg_atomic_uint32 *sum, uint32 blocks)
@@ -162,9 +161,7 @@ Subtract(pg_atomic_uint32 *sum, uint32 blocks)
 	return Min(old, blocks);
 }
 
-/*
- * Take room under the limit; false if there is none.
- */
+/* Take room under the limit. False if there is none. */
 static bool
 TakeRoom(PipeannControl *control, uint32 blocks)
 {
@@ -179,9 +176,7 @@ TakeRoom(PipeannControl *control, uint32 blocks)
 	return true;
 }
 
-/*
- * Under control->lock, so that the entry stays this cache's.
- */
+/* Under control->lock, so that the entry stays this cache's. */
 static void
 StrikeOff(PipeannControl *control, PipeannCacheEntry *entry)
 {
@@ -200,7 +195,7 @@ PipeannHotForget(PipeannControl *control, PipeannCacheEntry *entry)
 }
 
 /*
- * There is no room: strike off indexes at rest, or else ask for a share.
+ * Without room: strike off indexes at rest, or else ask for this one's share.
  */
 static void
 AskForRoom(PipeannControl *control, PipeannCacheEntry *own, uint32 blocks)
@@ -238,9 +233,9 @@ AskForRoom(PipeannControl *control, PipeannCacheEntry *own, uint32 blocks)
 }
 
 /*
- * An index that was struck off starts with clean books. Whoever is first
- * clears the bits; a bit set by another in that instant is lost, and its page is
- * PostgreSQL's like the others then.
+ * An index that was struck off starts anew. The first backend to notice clears
+ * the bits. A bit that another one sets at that moment is lost, and PostgreSQL
+ * replaces its page like any other.
  */
 static void
 ClearIfStruckOff(PipeannPageUses *hot, PipeannCacheEntry *entry)
@@ -278,8 +273,8 @@ ReturnRoom(PipeannControl *control, PipeannCacheEntry *entry, int blocks)
 }
 
 /*
- * Whether so many blocks are more than an index may have while another, which
- * was refused lately, has less.
+ * Whether so many blocks are more than an index's share while another index,
+ * which was refused lately, has less.
  */
 static bool
 IsOverShare(PipeannControl *control, uint32 blocks)

@@ -1,10 +1,12 @@
 /*
  * killed.c
- *		What searches have found out about dead rows, by graph page.
+ *		Killed nodes: nodes of which searches found all rows dead, by graph
+ *		page.
  *
- * A table with one entry for several pages, the newest finding takes it: this
- * is a hint. Readers take no lock; they see by an entry's version that it
- * changed under them, and take it for empty then.
+ * A table in shared memory, in which several pages share a place and the
+ * newest finding takes it: all of it is a hint. Readers take no lock; a
+ * place's version tells them that it changed while they read, and then they
+ * ignore it.
  */
 #include "cache/registry.h"
 
@@ -42,7 +44,8 @@ PipeannKilledTableInit(PipeannCacheHeader *header, uint32 count)
 uint64
 PipeannCacheGetKilled(const PipeannCache *cache, uint32 page, uint64 lsn)
 {
-	struct PipeannKilledSlots *killed = &cache->killed[page & cache->killed_mask];
+	struct PipeannKilledSlots *killed =
+		&cache->killed[page & cache->killed_mask];
 	uint32		version = pg_atomic_read_u32(&killed->version);
 	uint64		slots;
 
@@ -54,16 +57,15 @@ PipeannCacheGetKilled(const PipeannCache *cache, uint32 page, uint64 lsn)
 	return pg_atomic_read_u32(&killed->version) == version ? slots : 0;
 }
 
-/*
- * What is known of a later version of the page is worth more.
- */
+/* Findings about a later version of the page replace older ones. */
 void
 PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
 					  uint32 slot)
 {
 	PipeannHandle *handle = cache->impl;
 	PipeannCacheHeader *header = handle->attachment->header;
-	struct PipeannKilledSlots *killed = &cache->killed[page & cache->killed_mask];
+	struct PipeannKilledSlots *killed =
+		&cache->killed[page & cache->killed_mask];
 	uint64		bit;
 
 	if (slot >= 64 || lsn == 0)

@@ -1,7 +1,7 @@
 /*
  * load.c
- *		A cache's contents: how they are laid out, and reading them from the
- *		index. The same in shared and in private memory.
+ *		A cache's contents: their layout in memory, shared or private, and how
+ *		they are read from the index.
  */
 #include "base/pause.h"
 #include "cache/registry.h"
@@ -29,9 +29,7 @@ NodesToChunks(uint32 nodes)
 		(nodes % PIPEANN_CHUNK_NODES != 0 ? 1 : 0);
 }
 
-/*
- * Room for codes: full chunks, but for an index that is smaller than one.
- */
+/* Nodes to have room for: full chunks, or less in an index smaller than one. */
 static uint32
 CodeCapacity(uint32 ids)
 {
@@ -45,8 +43,8 @@ CodeCapacity(uint32 ids)
 }
 
 /*
- * Where the codes of further ids go: a larger first chunk, or further chunks,
- * more of them the larger the index is, to keep the number of blocks down.
+ * Where the codes of new ids go: to a larger first chunk, or to more chunks, in
+ * larger steps the larger the index is, so that there are few segments.
  */
 void
 PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
@@ -66,7 +64,8 @@ PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
 }
 
 /*
- * Offsets and size of the first block.
+ * Sets the offsets in *plan; returns the first segment's size, for *nodes
+ * codes.
  */
 Size
 PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
@@ -104,7 +103,7 @@ typedef struct CodeReader
 	uint32		pq_bytes;
 	uint32		per_page;
 	uint32		ids;
-	uint32		pages;			/* that must be there */
+	uint32		pages;			/* that must exist */
 	BlockNumber nblocks;
 	BufferAccessStrategy strategy;
 } CodeReader;
@@ -127,8 +126,8 @@ InitReader(CodeReader *reader, Relation index,
 }
 
 /*
- * The block of a code page, or InvalidBlockNumber where there is none: its
- * codes were not written before a crash, or not yet.
+ * The block of a code page, or InvalidBlockNumber if the file has none: a crash
+ * came before its codes were written, or they are not written yet.
  */
 static BlockNumber
 CodeBlock(const CodeReader *reader, uint32 page)
@@ -153,7 +152,7 @@ ReportNoCodePage(const CodeReader *reader, uint32 page)
 }
 
 /*
- * Put count codes from id first on into their chunks; all zero without src.
+ * Copy codes of ids first .. first + count - 1 to their chunks; NULL: zeroes.
  */
 static void
 StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
@@ -180,8 +179,8 @@ StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
 }
 
 /*
- * Read one code page. Page numbers may come from the metapage's ring, so one
- * that is out of range is passed over.
+ * Read one code page. Page numbers may come from the metapage's ring, so a
+ * number out of range is ignored.
  */
 static void
 ReadCodePage(const CodeReader *reader, uint32 page)
@@ -220,9 +219,7 @@ PrefetchCodePage(const CodeReader *reader, uint32 page)
 		PrefetchBuffer(reader->index, MAIN_FORKNUM, blkno);
 }
 
-/*
- * Read the codes of ids from .. ids - 1 (and others on their pages).
- */
+/* Read the codes of ids from .. ids - 1, and of others on the same pages. */
 void
 PipeannReadCodes(Relation index, PipeannAttachment *attachment,
 				 const PipeannMeta *meta,
@@ -261,9 +258,7 @@ ComparePages(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/*
- * Read the code pages that the ring names as changed since.
- */
+/* Read the code pages that the metapage's ring names as changed. */
 void
 PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 				   const PipeannMeta *meta, uint32 ids)
@@ -302,7 +297,7 @@ ReportInvalidEntryGraph(Relation index)
 }
 
 /*
- * Searches index arrays with what stands in the entry graph.
+ * Searches use the entry graph's contents as array indexes, so these must fit.
  */
 static void
 CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
@@ -340,9 +335,7 @@ CheckEntryGraph(Relation index, const PipeannMeta *meta, const char *stream)
 		ReportInvalidEntryGraph(index);
 }
 
-/*
- * Read everything into a new cache's first block.
- */
+/* Read everything into a new cache's first segment. */
 void
 PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 				 const PipeannMeta *meta)
@@ -368,9 +361,7 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
 }
 
-/*
- * VACUUM has put other nodes in the places of dead ones.
- */
+/* Read the ids again: VACUUM has put live nodes in the places of dead ones. */
 void
 PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
 					const PipeannMeta *meta)
@@ -379,7 +370,8 @@ PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
 	Size		size = mul_size(meta->entry_count, sizeof(uint32));
 	uint32	   *ids;
 
-	if (pg_atomic_read_u64(&header->entry_graph_applied) >= meta->entry_changes ||
+	if (pg_atomic_read_u64(&header->entry_graph_applied) >=
+		meta->entry_changes ||
 		meta->entry_count != attachment->entry_count ||
 		meta->entry_degree != attachment->entry_degree)
 		return;

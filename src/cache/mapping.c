@@ -1,15 +1,15 @@
 /*
  * mapping.c
- *		An attachment's mappings of memory: getting more, finding what other backends
- *		added, and the arrays that resolve ids.
+ *		An attachment's mappings of segments: adding some, finding those that
+ *		other backends added, and the arrays that lead from ids to codes.
  */
 #include "cache/registry.h"
 
 /*
- * The room that evictions can make is tried for until there is nothing left to
- * evict. When the operating system refuses it is tried only once, since caches
- * that idle backends still have mapped do not go at once; and when that was in
- * vain, not again for a segment of the size, lest each new backend evict all.
+ * If the limit is reached, caches are evicted until the segment fits or none is
+ * left. If the operating system refuses, this is done once only, since idle
+ * backends may still map what was evicted; and if that did not help, not again
+ * for segments of this size, lest each new backend evict all.
  */
 static bool
 MayTryAgain(PipeannControl *control, uint32 pages, PipeannArenaResult room,
@@ -48,7 +48,7 @@ AllocateShared(PipeannControl *control, Size size, bool evict,
 		else if (!evict || !MayTryAgain(control, pages, room, &refused))
 			return false;
 		swept = true;
-		/* this backend, too, may still have mapped what was dropped */
+		/* this backend may still map caches that were dropped */
 		PipeannAttachmentsClean(false);
 	}
 	if (pages >= control->hopeless_pages)
@@ -58,7 +58,7 @@ AllocateShared(PipeannControl *control, Size size, bool evict,
 
 /*
  * A larger first chunk starts as a copy of the one that it replaces, before
- * anyone can find it.
+ * other backends can find it.
  */
 static void
 CopyReplaced(const PipeannAttachment *attachment,
@@ -91,8 +91,8 @@ AddShared(PipeannAttachment *attachment, Size size, bool evict,
 }
 
 /*
- * Get another mapping of memory for a cache that this backend is loading, has
- * its turn on, or has to itself.
+ * Add a segment of memory to a cache that this backend is loading, has its turn
+ * on, or has to itself. False if there is no room.
  */
 bool
 PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
@@ -122,9 +122,7 @@ PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
 	return true;
 }
 
-/*
- * Map what other backends added. False when that fails for a part.
- */
+/* Map the segments that other backends added. False if one cannot be mapped. */
 static bool
 FindMappings(PipeannAttachment *attachment)
 {
@@ -133,7 +131,8 @@ FindMappings(PipeannAttachment *attachment)
 	int			count;
 
 	if (attachment->entry == NULL ||
-		*(volatile uint32 *) &attachment->entry->nsegments == attachment->nmappings)
+		*(volatile uint32 *) &attachment->entry->nsegments ==
+		attachment->nmappings)
 		return true;
 	count = PipeannRegistryCopySegments(control, attachment,
 										attachment->nmappings, segments);
@@ -177,8 +176,8 @@ FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
 }
 
 /*
- * Made as a child of the current context, so that nothing stays of it when the
- * extent map cannot be read.
+ * The arrays are made as a child of the current context, so that nothing is
+ * left of them if the extent map cannot be read.
  */
 static PipeannArrays *
 MakeArrays(Relation index, PipeannAttachment *attachment,
@@ -189,7 +188,8 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 												  ALLOCSET_SMALL_SIZES);
 	PipeannArrays *arrays = MemoryContextAllocZero(context,
 												   sizeof(PipeannArrays));
-	const PipeannMapping *last = &attachment->mappings[attachment->nmappings - 1];
+	const PipeannMapping *last =
+		&attachment->mappings[attachment->nmappings - 1];
 
 	arrays->context = context;
 	arrays->refs = 1;
@@ -215,7 +215,7 @@ PipeannArraysRelease(PipeannArrays *arrays)
 }
 
 /*
- * See what was added to the cache and to the index's file. False when part of
+ * Take in what was added to the cache and to the index's file. False if part of
  * the cache cannot be mapped into this backend.
  */
 bool

@@ -1,19 +1,19 @@
 /*
  * registry.c
- *		Records of caches in shared memory: claiming, sharing, dropping.
+ *		Entries of caches in shared memory: claiming, sharing, dropping.
  *
- * One backend loads a cache while the others that want it wait. Whatever
- * happens to it (an error, its termination), the entry is given up by
- * PipeannRegistryLetGo() and those waiting try again.
+ * One backend loads a cache while others that need it wait. If that backend
+ * fails or ends, PipeannRegistryLetGo() gives the entry up and the others try
+ * again.
  */
 #include "cache/registry.h"
 
 #include "access/xact.h"
 
-/* Rounds of waiting for a short update to end before going to sleep. */
+/* Rounds of spinning until a short update ends, before going to sleep. */
 #define TURN_SPINS 100
 
-/* Look again this often (ms) whatever was or was not signalled. */
+/* Check again this often (ms), in case a signal was missed. */
 #define WAIT_TIMEOUT 1000L
 
 static bool
@@ -23,9 +23,7 @@ IsAlive(const PipeannCacheEntry *entry)
 		entry->state == PIPEANN_CACHE_ENTRY_READY;
 }
 
-/*
- * A file's cache that new scans may use. Under control->lock.
- */
+/* The cache of a file that new scans may use, or NULL. Under control->lock. */
 static PipeannCacheEntry *
 FindAlive(PipeannControl *control, const PipeannLocator *locator)
 {
@@ -49,7 +47,7 @@ FindFree(PipeannControl *control)
 }
 
 /*
- * Under control->lock, exclusive. Each segment leaves the lists before its
+ * Under control->lock, exclusive. Each segment leaves the list before its
  * memory is given back, so that no failure could give it back twice.
  */
 void
@@ -77,8 +75,8 @@ PipeannCacheEntryFree(PipeannControl *control, PipeannCacheEntry *entry)
 }
 
 /*
- * Under control->lock, exclusive. The barrier orders this against a last user
- * that leaves: either we see that it has gone or it sees the new state.
+ * Under control->lock, exclusive. The barrier orders this against the last
+ * user's leaving: either we see that it has left or it sees the new state.
  */
 static void
 DoomLocked(PipeannControl *control, PipeannCacheEntry *entry)
@@ -135,9 +133,9 @@ StartLoading(PipeannControl *control, PipeannAttachment *attachment,
 }
 
 /*
- * One look at the entries, under control->lock, exclusive. Sets *wait to a
+ * Look at the entries once, under control->lock, exclusive. Sets *wait to an
  * entry that another backend is loading. A cache of an earlier build of the
- * same file is of no use to anyone any more.
+ * same file is dropped.
  */
 static PipeannClaim
 TryClaim(PipeannControl *control, PipeannAttachment *attachment,
@@ -247,8 +245,8 @@ PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment,
 }
 
 /*
- * Take a reference through an attachment that this backend made earlier. False when
- * the cache has been dropped since.
+ * Take a reference through an attachment made earlier. False if the cache has
+ * been dropped since.
  */
 bool
 PipeannRegistryReference(PipeannControl *control,
@@ -267,8 +265,8 @@ PipeannRegistryReference(PipeannControl *control,
 }
 
 /*
- * The cache is loaded. If it has been doomed meanwhile only this backend uses
- * it, as long as it needs it.
+ * The cache is loaded. If it has been doomed meanwhile, only this backend uses
+ * it.
  */
 void
 PipeannRegistryPublish(PipeannControl *control, PipeannAttachment *attachment)
@@ -284,8 +282,8 @@ PipeannRegistryPublish(PipeannControl *control, PipeannAttachment *attachment)
 }
 
 /*
- * End whatever this backend holds of the entry: its turn, its loading, its
- * reference. Once the count is down the entry may be another's at any moment.
+ * Give up the turn, the loading and the reference that this backend has. Once
+ * the count is down the entry may become another cache's at any moment.
  */
 void
 PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
@@ -314,7 +312,7 @@ PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
 }
 
 /*
- * Whether there is a loaded cache of a file, and its size.
+ * Whether a file has a loaded cache. *entry is NULL if it has no cache at all.
  */
 bool
 PipeannRegistryFind(PipeannControl *control, const PipeannLocator *locator,
@@ -337,7 +335,7 @@ PipeannRegistryFind(PipeannControl *control, const PipeannLocator *locator,
 
 /*
  * Add a segment to an entry that this backend is loading or has its turn on.
- * False when there are too many.
+ * False if there are too many.
  */
 bool
 PipeannRegistryAddSegment(PipeannControl *control,
@@ -369,9 +367,7 @@ PipeannRegistryAddSegment(PipeannControl *control,
 	return ok;
 }
 
-/*
- * Copy the segments of a referenced entry from number "from" on.
- */
+/* Copy the segments of a referenced entry, from number "from" on; how many. */
 int
 PipeannRegistryCopySegments(PipeannControl *control,
 							const PipeannAttachment *attachment,
@@ -400,8 +396,8 @@ TryTurn(PipeannAttachment *attachment)
 }
 
 /*
- * Become the one backend that changes a referenced cache. Most turns are over
- * in microseconds: one code page.
+ * Become the one backend that changes a referenced cache. Most turns last
+ * microseconds: the reading of one code page.
  */
 void
 PipeannRegistryTakeTurn(PipeannAttachment *attachment)
@@ -434,7 +430,8 @@ PipeannRegistryHasRelation(PipeannControl *control, Oid relid)
 {
 	bool		has = false;
 
-	for (int i = 0; control != NULL && i < PIPEANN_MAX_CACHE_ENTRIES && !has; i++)
+	for (int i = 0; control != NULL && i < PIPEANN_MAX_CACHE_ENTRIES && !has;
+		 i++)
 		has = control->entries[i].relid == relid;
 	return has;
 }

@@ -1,21 +1,22 @@
 /*
  * registry.h
- *		Private to cache/: who has which cache, and where its memory is.
+ *		The registry of caches in shared memory, and the attachments of this
+ *		backend; private to cache/.
  *
- * The control struct is in the server's shared memory, also when the library
- * is not preloaded (then it takes from what the server keeps in reserve for
- * that, so it must stay small). It has an entry for each cache in shared
- * memory. The memory itself comes in segments: pages of our own arena when the
- * library is preloaded, else one dynamic shared memory segment each. (Not a
- * DSA: before PostgreSQL 17 it does not find freed runs of pages again, and it
- * does not give segments back when a large object is freed.)
+ * The control struct is in the server's shared memory, even if the library is
+ * not preloaded. Then it takes from what the server keeps in reserve for that,
+ * so it must stay small. It has an entry for each cache in shared memory. The
+ * memory itself comes in segments: pages of our own arena if the library is
+ * preloaded, else dynamic shared memory segments. (These are not a DSA: before
+ * PostgreSQL 17 that does not find freed runs of pages again, and it does not
+ * give segments back when a large object is freed.)
  *
  * Locks, in the order in which they are taken: control->lock (entries and
  * segments), control->arena_lock (free pages of the arena, memory in use);
- * control->stats_lock stands alone. None is held during I/O or while memory is
- * asked of the operating system. A cache being loaded or brought up to date is
- * marked in its entry (state, busy); others wait for that on the entry's
- * condition variable.
+ * control->stats_lock stands alone. None is held during I/O or while the
+ * operating system is asked for memory. state and busy say that a backend is
+ * loading a cache or has its turn on it, that is, brings it up to date; others
+ * wait for that on the entry's condition variable.
  */
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
@@ -46,13 +47,13 @@ typedef enum PipeannCacheEntryState
 	PIPEANN_CACHE_ENTRY_FREE,
 	PIPEANN_CACHE_ENTRY_LOADING,
 	PIPEANN_CACHE_ENTRY_READY,
-	PIPEANN_CACHE_ENTRY_DOOMED		/* found no more; freed by the last user */
+	PIPEANN_CACHE_ENTRY_DOOMED	/* dropped; freed by the last user */
 } PipeannCacheEntryState;
 
 /*
- * A mapping of a cache's memory. The first of a cache starts with its
- * PipeannCacheHeader; the others hold nothing but codes. A segment whose ids overlap an
- * earlier one's takes their place.
+ * A run of a cache's memory. The first one starts with the PipeannCacheHeader;
+ * the others hold only codes. The codes of a later segment replace those of an
+ * earlier one with the same ids.
  */
 typedef struct PipeannSegment
 {
@@ -64,8 +65,8 @@ typedef struct PipeannSegment
 } PipeannSegment;
 
 /*
- * A cache in shared memory. generation tells uses of one entry apart.
- * Changed under control->lock, exclusive, but for the atomics. Taking a
+ * A cache in shared memory. generation tells apart the caches that had the same
+ * entry. Changed under control->lock, exclusive, but for the atomics. Taking a
  * reference needs the lock, shared; giving it back does not.
  */
 typedef struct PipeannCacheEntry
@@ -80,9 +81,9 @@ typedef struct PipeannCacheEntry
 	uint32		nsegments;
 	uint64		pages;			/* in all its segments */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
-	pg_atomic_uint32 busy;		/* a backend is bringing it up to date */
+	pg_atomic_uint32 busy;		/* a backend has its turn */
 	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers (hot_table.c) */
-	pg_atomic_uint32 hot_epoch; /* how often it was struck off */
+	pg_atomic_uint32 hot_epoch; /* how often the cache was struck off */
 	pg_atomic_uint64 last_used; /* TimestampTz */
 	ConditionVariable changed;	/* state or busy */
 } PipeannCacheEntry;
@@ -104,15 +105,15 @@ typedef struct PipeannControl
 	LWLock		lock;
 	LWLock		arena_lock;
 	LWLock		stats_lock;
-	uint64		arena_pages;		/* of the arena; 0: dynamic shared memory */
+	uint64		arena_pages;	/* 0: no arena, dynamic shared memory */
 	uint64		used_pages;
 	uint64		generations;
-	pg_atomic_uint64 frees;		/* caches whose memory was given back */
-	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, of all */
-	pg_atomic_uint32 hot_share; /* that a cache may keep when that is full */
-	pg_atomic_uint64 hot_asked; /* TimestampTz: one with less was refused */
+	pg_atomic_uint64 frees;		/* caches that were freed */
+	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, by all caches */
+	pg_atomic_uint32 hot_share; /* a cache may keep so many at the limit */
+	pg_atomic_uint64 hot_asked; /* TimestampTz: a cache with less was refused */
 	int32		free_segment;
-	uint32		hopeless_pages; /* refused although caches were evicted */
+	uint32		hopeless_pages; /* segment size refused even after evictions */
 	PipeannCacheEntry entries[PIPEANN_MAX_CACHE_ENTRIES];
 	PipeannSegment segments[PIPEANN_MAX_SEGMENTS];
 	PipeannStatsSlot stats[PIPEANN_MAX_STATS];
@@ -121,24 +122,24 @@ typedef struct PipeannControl
 StaticAssertDecl(sizeof(PipeannControl) <= 40 * 1024,
 				 "control struct may not fit a server that did not preload us");
 
-/* How a cache's first segment begins; offsets are from here. */
+/* The beginning of a cache's first segment; the offsets are from here. */
 typedef struct PipeannCacheHeader
 {
 	pg_atomic_uint64 applied;	/* changes of code pages that are in codes */
-	pg_atomic_uint64 entry_graph_applied;	/* changes of the entry graph's ids */
+	pg_atomic_uint64 entry_graph_applied;	/* changes of its ids, likewise */
 	pg_atomic_uint32 ncodes;
-	slock_t		killed_mutex;		/* held to change killed */
-	uint32		killed_mask;		/* number of killed - 1 */
+	slock_t		killed_mutex;	/* held to change the killed nodes */
+	uint32		killed_mask;	/* length of the table of killed nodes - 1 */
 	Size		killed;
 	Size		hot;
 	Size		centroids;
-	Size		entry_graph;		/* entry graph, as on disk */
+	Size		entry_graph;	/* in its form on disk */
 	Size		codes;
 } PipeannCacheHeader;
 
 /*
- * Nodes of one graph page whose rows are dead to everybody, a bit for each of
- * the first 64 slots: so it is for the page with this LSN.
+ * The killed nodes of one graph page, a bit for each of its first 64 slots,
+ * valid for the page's version with this LSN.
  */
 struct PipeannKilledSlots
 {
@@ -152,21 +153,21 @@ struct PipeannKilledSlots
 typedef struct PipeannMapping
 {
 	char	   *address;
-	dsm_segment *dsm;		/* NULL unless dynamic */
+	dsm_segment *dsm;			/* NULL if in the arena or private */
 	uint32		first;
 	uint32		nodes;
 } PipeannMapping;
 
 /*
  * What changes when an index grows. Users of an older version keep it, so that
- * bringing one scan up to date pulls nothing from under another.
+ * the pointers of other scans stay valid.
  */
 typedef struct PipeannArrays
 {
-	MemoryContext context;		/* of all this */
+	MemoryContext context;		/* of this struct and its arrays */
 	int			refs;
 	uint32		nmappings;		/* that chunks point into */
-	uint32		capacity;		/* ids that they have room for */
+	uint32		capacity;		/* ids that chunks have room for */
 	uint32		mapped;			/* ids that the map has pages for */
 	uint32		extents;		/* in use, by the map */
 	uint8	  **chunks;
@@ -181,8 +182,8 @@ typedef struct PipeannAttachmentKey
 
 /*
  * How this backend sees a cache, kept from scan to scan. The flags from
- * referenced to busy say what is to be undone in the entry should this backend
- * fail or exit.
+ * referenced to busy say what to undo in the entry if this backend fails or
+ * exits.
  */
 typedef struct PipeannAttachment
 {
@@ -195,9 +196,9 @@ typedef struct PipeannAttachment
 	bool		referenced;
 	bool		loading;
 	bool		busy;
-	PipeannCacheEntry *entry;		/* NULL: private */
+	PipeannCacheEntry *entry;	/* NULL: private copy */
 	uint64		generation;
-	TimestampTz tried;			/* to get shared memory */
+	TimestampTz tried;			/* when shared memory was last tried */
 	Size		bytes;
 	uint32		entry_count;
 	uint32		entry_degree;
@@ -213,13 +214,13 @@ typedef struct PipeannAttachment
 
 /*
  * What PipeannCacheAcquire() gives out. A memory context's callback cannot be
- * taken back, so a released handle stays with its context, idle, and serves the
- * next acquisition there.
+ * unregistered, so a released handle stays with its context, idle, and serves
+ * the next acquisition there.
  */
 typedef struct PipeannHandle
 {
 	PipeannCache cache;			/* first */
-	PipeannAttachment *attachment;			/* NULL: freed while the handle was idle */
+	PipeannAttachment *attachment;	/* NULL: freed while the handle was idle */
 	PipeannArrays *arrays;		/* NULL: idle */
 	MemoryContext context;
 	MemoryContextCallback callback;
@@ -235,11 +236,11 @@ typedef enum PipeannArenaResult
 
 /* control.c */
 
-/* The control struct, made if it is not there. Under AddinShmemInitLock. */
+/* Find or make the control struct. Under AddinShmemInitLock. */
 extern PipeannControl *PipeannControlFindOrMake(void);
 extern void PipeannControlAttach(PipeannControl *control);
-extern PipeannControl *PipeannControlAttached(void);	/* if it is already */
-extern PipeannControl *PipeannControlGet(void); /* NULL: not to be had */
+extern PipeannControl *PipeannControlAttached(void);	/* NULL: not yet */
+extern PipeannControl *PipeannControlGet(void); /* NULL: no shared memory */
 extern uint32 PipeannWaitEvent(void);
 
 /* arena.c */
@@ -263,8 +264,8 @@ extern const char *PipeannArenaError(void);
 /* registry.c */
 typedef enum PipeannClaim
 {
-	PIPEANN_CLAIM_NONE,			/* no entry to be had */
-	PIPEANN_CLAIM_LOAD,			/* ours to load */
+	PIPEANN_CLAIM_NONE,			/* no entry is free */
+	PIPEANN_CLAIM_LOAD,			/* this backend has to load it */
 	PIPEANN_CLAIM_READY
 } PipeannClaim;
 
@@ -296,15 +297,15 @@ extern void PipeannCacheEntryFree(PipeannControl *control,
 								  PipeannCacheEntry *entry);
 
 /*
- * The cache that nobody uses and that was used longest ago, or NULL. Under
- * control->lock, exclusive, so that no reference can be taken meanwhile.
+ * The unused cache that was used longest ago, or NULL. Under control->lock,
+ * exclusive, so that no reference can be taken meanwhile.
  */
 extern PipeannCacheEntry *PipeannRegistryVictim(PipeannControl *control);
 
-/* Evict it, for the sake of its entry. False if there is none. */
+/* Evict that cache, to have its entry. False if there is none. */
 extern bool PipeannRegistryEvict(PipeannControl *control);
 
-/* Whether an entry may be of this relation: looks without a lock. */
+/* Whether an entry may be of this relation; looks without a lock. */
 extern bool PipeannRegistryHasRelation(PipeannControl *control, Oid relid);
 
 /* evict.c */
@@ -313,7 +314,7 @@ extern bool PipeannMakeRoom(PipeannControl *control, uint32 pages,
 extern void PipeannEvictAll(PipeannControl *control);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
 extern void PipeannRegistrySweep(PipeannControl *control);
-/* Files are to be looked at now, and a little later; whether that is due. */
+/* Have files checked now and a little later; whether a check is due. */
 extern void PipeannSweepOnInvalidation(void);
 extern bool PipeannSweepIsDue(void);
 
@@ -343,10 +344,10 @@ extern bool PipeannAttachmentHasRelation(Oid relid);
 extern PipeannAttachmentKey PipeannAttachmentKeyOf(Relation index);
 extern void PipeannAttachmentAdd(PipeannAttachment *attachment);
 
-/* No handle is in use. */
+/* The attachment must have no handle in use. */
 extern void PipeannAttachmentFree(PipeannAttachment *attachment);
 
-/* Look for files that are gone if that is due, and for caches that are. */
+/* Check for files that are gone, if that is due, and for freed caches. */
 extern void PipeannSweepIfDue(void);
 
 /* attach.c */

@@ -1,7 +1,7 @@
 /*
  * startup.c
- *		What the cache does when the library is loaded: settings, shared memory at
- *		server start, and watching for relations that go.
+ *		Work at library load: settings, shared memory at server start, and a
+ *		callback for relations that are dropped.
  */
 #include "cache/hot_table.h"
 #include "cache/registry.h"

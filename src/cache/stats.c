@@ -17,9 +17,7 @@ FirstSlot(Oid dbid, Oid relid)
 		PIPEANN_MAX_STATS;
 }
 
-/*
- * Slots are taken over, so all may have to be looked at.
- */
+/* Slots are taken over, so the search cannot stop at a free one. */
 static PipeannStatsSlot *
 FindSlot(PipeannControl *control, Oid dbid, Oid relid)
 {
@@ -37,8 +35,8 @@ FindSlot(PipeannControl *control, Oid dbid, Oid relid)
 }
 
 /*
- * A free slot, the first one from where it will be looked for, or else the one
- * that was not used for longest.
+ * Take a free slot, the first one after the hash's place, or else the one that
+ * was used longest ago.
  */
 static PipeannStatsSlot *
 TakeSlot(PipeannControl *control, Oid dbid, Oid relid)
