@@ -26,7 +26,7 @@ PipeannCacheBringInPage(Relation index, const PipeannLayout *layout,
 {
 	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
 	pg_atomic_uint32 *seen = cache == NULL || cache->hot == NULL ? NULL :
-		PipeannPageSeen(cache->hot, page);
+		PipeannPageLastSeen(cache->hot, page);
 
 	for (int i = 0; i < layout->node_pages; i++)
 	{
@@ -80,11 +80,11 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
 			break;
 		}
 		if (least == PIPEANN_INVALID_ID ||
-			PipeannPageGetCount(hot, kept[i]) < PipeannPageGetCount(hot,
+			PipeannPageUseCount(hot, kept[i]) < PipeannPageUseCount(hot,
 																	least))
 			least = kept[i];
 		if (i == n - 1 &&
-			!IsClearlyMore(count, PipeannPageGetCount(hot, least)))
+			!IsClearlyMore(count, PipeannPageUseCount(hot, least)))
 			return false;
 	}
 	*out = least;
@@ -106,7 +106,7 @@ BringInIfWanted(Relation index, const PipeannLayout *layout,
 
 	if (PipeannHotGiveUp(cache, page, blocks))
 	{
-		PipeannPageResetCount(cache->hot, page);
+		PipeannPageResetUseCount(cache->hot, page);
 		return;
 	}
 	if (!PipeannHotKeep(cache, page, blocks) &&

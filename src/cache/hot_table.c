@@ -95,7 +95,7 @@ PipeannHotInitTable(PipeannPageUses *hot, const PipeannMeta *meta)
 	for (uint32 i = 0; i < KeptWords(npages); i++)
 		pg_atomic_init_u32(KeptWord(hot, i * 32), 0);
 	for (uint32 i = 0; i < npages; i++)
-		pg_atomic_init_u32(PipeannPageSeen(hot, i), 0);
+		pg_atomic_init_u32(PipeannPageLastSeen(hot, i), 0);
 }
 
 void

@@ -136,7 +136,7 @@ OldestFile(void)
 
 /* An entry to fill in, with leave to open one descriptor; or NULL. */
 static PipeannFile *
-FreeFileEntry(void)
+TakeFileEntry(void)
 {
 	PipeannFile *file = NULL;
 
@@ -216,7 +216,7 @@ LinkFile(PipeannFile *file, int fd, bool direct, Relation index,
 static PipeannFile *
 OpenFile(Relation index, uint32 segment, bool direct)
 {
-	PipeannFile *file = FreeFileEntry();
+	PipeannFile *file = TakeFileEntry();
 	int			fd;
 
 	if (file == NULL)

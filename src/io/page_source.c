@@ -60,10 +60,10 @@ BlockBit(int block)
 }
 
 static inline pg_atomic_uint32 *
-Seen(Source *source, uint32 page)
+LastSeen(Source *source, uint32 page)
 {
 	return source->uses.table == NULL ? NULL :
-		PipeannPageSeen(source->uses.table, page);
+		PipeannPageLastSeen(source->uses.table, page);
 }
 
 static inline char *
@@ -119,7 +119,7 @@ CopyBlock(Source *source, PipeannBufferedFrame *frame, int block, int slot)
 	bool		some = slot != PIPEANN_ALL_SLOTS && l->node_pages == 1;
 	PipeannResident resident;
 
-	resident.seen = block > 0 ? NULL : Seen(source, frame->frame.page);
+	resident.seen = block > 0 ? NULL : LastSeen(source, frame->frame.page);
 	if (!PipeannCopyResident(source->index, frame->blkno + block, &resident,
 							 some ? PIPEANN_CONTENTS_OFFSET +
 							 (Size) slot * l->slot_size : 0,
@@ -160,7 +160,7 @@ FinishHit(Source *source, PipeannBufferedFrame *frame)
 	int			slot = frame->frame.slot;
 
 	source->source.counters->page_hits++;
-	PipeannPageUse(&source->uses, frame->frame.page, true);
+	PipeannSearchCountUse(&source->uses, frame->frame.page, true);
 	(void) MakeReady(source, frame, true);
 	frame->frame.slot = slot;
 	return &frame->frame;
@@ -311,7 +311,7 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 	if (!QueueRead(source, frame))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);
-	PipeannPageUse(&source->uses, page, false);
+	PipeannSearchCountUse(&source->uses, page, false);
 	frame->frame.hit = false;
 	frame->frame.nodes = NULL;
 	frame->frame.state = PIPEANN_FRAME_IN_FLIGHT;
@@ -324,7 +324,7 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 {
 	Source	   *source = (Source *) self;
 	const PipeannLayout *l = source->layout;
-	const pg_atomic_uint32 *seen = Seen(source, page);
+	const pg_atomic_uint32 *seen = LastSeen(source, page);
 
 	if (seen != NULL && slot != PIPEANN_ALL_SLOTS && l->node_pages == 1)
 		PipeannPrefetchResident(seen, PIPEANN_CONTENTS_OFFSET +
@@ -340,7 +340,7 @@ static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
 {
 	Source	   *source = (Source *) self;
-	pg_atomic_uint32 *seen = Seen(source, page);
+	pg_atomic_uint32 *seen = LastSeen(source, page);
 	PipeannBufferedFrame *frame;
 
 	if (seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)

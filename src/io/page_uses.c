@@ -8,14 +8,14 @@
 #define FEWEST_USES 2
 
 void
-PipeannPageUse(PipeannSearchUses *uses, uint32 page, bool hit)
+PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page, bool hit)
 {
 	uint8		count;
 	int			at;
 
 	if (!uses->counting)
 		return;
-	count = PipeannPageCount(uses->table, page);
+	count = PipeannPageCountUse(uses->table, page);
 	uses->count++;
 	if (hit || count < FEWEST_USES)
 		return;

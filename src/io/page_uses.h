@@ -29,7 +29,7 @@ typedef struct PipeannPageUses
 
 /* Count a use of a page; returns how often it was used of late. */
 static inline uint8
-PipeannPageCount(PipeannPageUses *uses, uint32 page)
+PipeannPageCountUse(PipeannPageUses *uses, uint32 page)
 {
 	uint8	   *count;
 
@@ -42,14 +42,14 @@ PipeannPageCount(PipeannPageUses *uses, uint32 page)
 }
 
 static inline uint8
-PipeannPageGetCount(const PipeannPageUses *uses, uint32 page)
+PipeannPageUseCount(const PipeannPageUses *uses, uint32 page)
 {
 	return page < uses->npages ? uses->counts[page] : 0;
 }
 
 /* It was not wanted often enough to stay. */
 static inline void
-PipeannPageResetCount(PipeannPageUses *uses, uint32 page)
+PipeannPageResetUseCount(PipeannPageUses *uses, uint32 page)
 {
 	if (page < uses->npages)
 		uses->counts[page] = 0;
@@ -63,7 +63,7 @@ PipeannPageResetCount(PipeannPageUses *uses, uint32 page)
 #define PIPEANN_SEEN_SOUND 0x80000000U
 
 static inline pg_atomic_uint32 *
-PipeannPageSeen(PipeannPageUses *uses, uint32 page)
+PipeannPageLastSeen(PipeannPageUses *uses, uint32 page)
 {
 	return page < uses->npages ?
 		(pg_atomic_uint32 *) ((char *) uses + uses->seen) + page : NULL;
@@ -84,6 +84,6 @@ typedef struct PipeannSearchUses
 } PipeannSearchUses;
 
 /* page_uses.c: count a use by a search; hit: the page was resident */
-extern void PipeannPageUse(PipeannSearchUses *uses, uint32 page, bool hit);
+extern void PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page, bool hit);
 
 #endif							/* PIPEANN_PAGE_USES_H */

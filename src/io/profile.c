@@ -57,7 +57,7 @@ QueueOne(Profile *profile, PipeannBufferedFrame *frame)
 
 /* Wait for one at least; returns how many came, all queued again if go_on. */
 static int
-Collect(Profile *profile, bool go_on)
+CollectReads(Profile *profile, bool go_on)
 {
 	int			n = 0;
 
@@ -103,13 +103,13 @@ ReadRounds(Profile *profile)
 
 		INSTR_TIME_SET_CURRENT(start);
 		while (reads < ROUND_READS && !profile->failed)
-			reads += Collect(profile, true);
+			reads += CollectReads(profile, true);
 		INSTR_TIME_SET_CURRENT(duration);
 		INSTR_TIME_SUBTRACT(duration, start);
 		us[round] = INSTR_TIME_GET_DOUBLE(duration) * 1e6 / reads;
 	}
 	while (profile->in_flight > 0)
-		(void) Collect(profile, false);
+		(void) CollectReads(profile, false);
 	if (profile->failed)
 		return 0;
 	qsort(us, ROUNDS, sizeof(double), CompareDoubles);

@@ -149,7 +149,7 @@ extern void PipeannFrameTrim(void);
 /* How a block was found in shared_buffers. */
 typedef struct PipeannResident
 {
-	pg_atomic_uint32 *seen;		/* where it was seen last (PipeannPageSeen()), or NULL */
+	pg_atomic_uint32 *seen;		/* where it was seen last (PipeannPageLastSeen()), or NULL */
 	Buffer		buffer;			/* where it is */
 	bool		sound;			/* was found to be sound there before */
 } PipeannResident;

@@ -80,7 +80,7 @@ RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 		return false;
 	for (uint32 i = 0; i < ranking->npages; i++)
 	{
-		ranking->ranks[i].weight = PipeannPageGetCount(view->cache->hot, i);
+		ranking->ranks[i].weight = PipeannPageUseCount(view->cache->hot, i);
 		known += ranking->ranks[i].weight > 0;
 	}
 	if (known >= room)
