@@ -2,10 +2,10 @@
  * file.c
  *		Descriptors of index segments, for reads past shared_buffers.
  *
- * PostgreSQL's virtual descriptors may be closed and reopened under us, so we
- * keep kernel descriptors of our own, counted with AcquireExternalFD. They are
+ * PostgreSQL may close and reopen its virtual descriptors at any time, so these
+ * are kernel descriptors of our own, counted with AcquireExternalFD(). One is
  * closed when the relation's relcache entry is invalidated (dropped, rewritten,
- * moved), when they are the longest unused and another is needed, or when the
+ * moved), when it was unused for longest and another is needed, or when the
  * settings ask for another kind.
  */
 #include "io/ring.h"
@@ -25,7 +25,7 @@ bool		pipeann_direct_io = true;
 
 static PipeannFile files[MAX_FILES];
 static int	chains[NUM_CHAINS];
-static int	num_files = 0;		/* entries that were ever used */
+static int	num_files = 0;		/* entries that were used at some time */
 static uint64 use_clock = 0;
 static bool direct_refused = false;
 
@@ -57,9 +57,8 @@ CloseFile(PipeannFile *file)
 }
 
 /*
- * Nobody finds the entry any more; it is closed now, or when the last read
- * that names the descriptor has been handed to the kernel, which then has a
- * reference of its own.
+ * Hide an entry. It is closed now, or when the last read that names it has been
+ * handed to the kernel, which then has a reference of its own.
  */
 static void
 DiscardFile(PipeannFile *file)
@@ -117,7 +116,7 @@ PipeannFileDirectRefused(void)
 			 errdetail("Index pages are read through the kernel's page cache.")));
 }
 
-/* The longest unused entry that is not pinned, or NULL. */
+/* The unpinned entry that was unused for longest, or NULL. */
 static PipeannFile *
 OldestFile(void)
 {
@@ -134,7 +133,7 @@ OldestFile(void)
 	return oldest;
 }
 
-/* An entry to fill in, with leave to open one descriptor; or NULL. */
+/* Returns an entry with the right to open one descriptor, or NULL. */
 static PipeannFile *
 TakeFileEntry(void)
 {
@@ -194,7 +193,7 @@ FindFile(const PipeannLocator *locator, uint32 segment)
 	return NULL;
 }
 
-/* Enter an open descriptor into the cache. */
+/* Enter an open descriptor into its hash chain. */
 static void
 LinkFile(PipeannFile *file, int fd, bool direct, Relation index,
 		 uint32 segment)

@@ -2,9 +2,10 @@
  * frame.c
  *		Frames and their buffers, kept by the backend across scans.
  *
- * Buffers come in slabs: one allocation, aligned as O_DIRECT wants it, for
- * frames of one size. A slab is freed when all its frames are free and more
- * than KEEP_BYTES are; one whose buffers the kernel may still write to, never.
+ * Buffers come in slabs: one allocation, aligned for O_DIRECT, for frames of
+ * one size. A slab is freed when all its frames are free and there are more
+ * than KEEP_BYTES of free frames; a slab that the kernel may still write to,
+ * never.
  */
 #include "io/ring.h"
 
@@ -30,7 +31,7 @@ typedef struct FramePool
 	int			node_pages;
 	Size		frame_size;
 	dlist_head	slabs;
-	dlist_head	free;			/* last freed first: it is in the CPU's cache */
+	dlist_head	free;			/* last freed first: may be in a CPU cache */
 } FramePool;
 
 static MemoryContext frame_context = NULL;
@@ -90,7 +91,7 @@ AddSlab(FramePool *pool)
 	free_bytes += nframes * pool->frame_size;
 }
 
-/* Orphans that are done come back here, whichever pool they are of. */
+/* Free the frames of orphans that are done, of all pools. */
 static void
 CollectOrphans(void)
 {
@@ -122,7 +123,7 @@ PipeannFrameAlloc(int node_pages)
 	return frame;
 }
 
-/* Used while a transaction aborts: no error, no allocation. */
+/* May run while a transaction aborts: no error, no allocation. */
 void
 PipeannFrameFree(PipeannBufferedFrame *frame)
 {
@@ -131,7 +132,7 @@ PipeannFrameFree(PipeannBufferedFrame *frame)
 	frame->frame.state = PIPEANN_FRAME_FREE;
 	if (frame->read.lost)
 	{
-		/* the kernel has its buffer for good */
+		/* the kernel may write to the buffer at any time */
 		slab->leaked = true;
 		return;
 	}
@@ -141,8 +142,8 @@ PipeannFrameFree(PipeannBufferedFrame *frame)
 }
 
 /*
- * The old buffer stays where it is, for the kernel to write to; the frame
- * gets one of its own, for good.
+ * The old buffer stays where it is, for the kernel to write to. The new one is
+ * never freed.
  */
 void
 PipeannFrameReplaceBuffer(PipeannBufferedFrame *frame)

@@ -1,12 +1,16 @@
 /*
  * io.h
- *		Asynchronous reads of an index's segment files, and the read rule.
+ *		Asynchronous reads of an index's graph pages, by the read rule
+ *		(src/README).
  *
- * One ring per backend, for its life; several scans may be open at once (a
+ * This room knows files, shared_buffers and the form of a page. It must not
+ * know what searches and caches do with the pages.
+ *
+ * Each backend has one ring for its life. Several scans may be open at once (a
  * nested loop, cursors), each the owner of its own reads. Read buffers live as
  * long as the backend: a scan that ends with reads in flight, by error or
- * otherwise, leaves their buffers behind as orphans, which are not used again
- * before the kernel has finished with them.
+ * otherwise, leaves their buffers behind as orphans, which are used again only
+ * when the kernel has finished with them.
  */
 #ifndef PIPEANN_IO_H
 #define PIPEANN_IO_H
@@ -28,12 +32,13 @@ typedef enum PipeannIoMethod
 extern int	pipeann_io_method;
 extern bool pipeann_direct_io;
 
-/* Called once by _PG_init: registers the relcache callback. */
+/* Registers the relcache callback; _PG_init() calls this. */
 extern void PipeannIoInit(void);
 
 /*
- * The method in use by this backend, "io_uring" or "pread", after probing; and
- * whether it opens files with O_DIRECT, "direct" or "buffered".
+ * How this backend reads, found out at the first call: the method, "io_uring"
+ * or "pread", and whether it opens files with O_DIRECT, "direct" or
+ * "buffered".
  */
 extern const char *PipeannIoMethodInUse(void);
 extern const char *PipeannIoFilesInUse(void);
@@ -42,10 +47,10 @@ extern const char *PipeannIoFilesInUse(void);
 #define PIPEANN_MAX_IN_FLIGHT 64
 
 /*
- * Open a page source over an index's graph pages. The layout and extent map
- * must outlive it. Lives in CurrentMemoryContext, and is cleaned up with it
- * when that is reset or deleted (error, cancel): reads in flight become
- * orphans, frames go back to the backend's pool.
+ * Open a page source over an index's graph pages. layout and map must outlive
+ * it. It lives in CurrentMemoryContext and is closed when that is reset or
+ * deleted (error, cancel): reads in flight become orphans, frames go back to
+ * the backend's pool.
  */
 extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											const PipeannLayout *layout,
@@ -56,18 +61,19 @@ extern void PipeannSourceClose(PipeannPageSource *source);
 /* Whether a block is in shared_buffers. */
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);
 
-/* Let a block's buffer be the next to be used for something else. */
+/* Free a block's buffer if it is clean and not pinned. */
 extern void PipeannEvictResident(Relation index, BlockNumber blkno);
 
 /*
- * The uses of pages by the source's search. A table that is set there must outlive
- * the source.
+ * The uses of pages by the source's search. A table that the caller sets there
+ * must outlive the source.
  */
 extern PipeannSearchUses *PipeannSourceUses(PipeannPageSource *source);
 
 /*
- * The number of graph pages that exist in the file right now: min of what the
- * metapage says and the file's size allow. For sequential passes.
+ * The number of graph pages that exist in the file now: at most graph_pages,
+ * the number in the metapage. For sequential passes. Errors if pages are
+ * missing.
  */
 extern uint32 PipeannSourceCountPages(Relation index,
 									  const PipeannLayout *layout,
@@ -75,9 +81,9 @@ extern uint32 PipeannSourceCountPages(Relation index,
 									  uint32 graph_pages);
 
 /*
- * profile.c: microseconds that a read of a block at random takes while several
- * are in flight, tried on a relation of so many blocks. False if that cannot
- * be told: it is temporary, or reads fail.
+ * Set *us to the microseconds that a random read of a block takes while
+ * several are in flight, measured on a relation of nblocks blocks. False if
+ * the relation is temporary or reads fail.
  */
 extern bool PipeannProfileReads(Relation relation, BlockNumber nblocks,
 								double *us);

@@ -2,11 +2,12 @@
  * page_source.c
  *		Graph pages for a search, by the read rule.
  *
- * A search must never see a page older than the newest one in shared_buffers:
- * what is resident when a page is asked for is taken from there, the rest is
- * read from the file into a frame, and verified when it is handed out. A page
- * that does not verify is read again through ReadBuffer, which either has a
- * good copy of it (we had read it while it was written) or says what is wrong.
+ * A search must never see a page older than the newest version in
+ * shared_buffers: a page that is resident when it is asked for is copied from
+ * there, others are read from the file into a frame and verified when they are
+ * handed out. A page that does not verify is read again by ReadBuffer(), which
+ * either has a good copy of it (we read it while it was written) or reports
+ * the error.
  */
 #include "io/ring.h"
 
@@ -24,7 +25,7 @@ typedef struct Source
 	const PipeannLayout *layout;
 	const PipeannExtentMap *map;
 	PipeannReadOwner owner;
-	dlist_head	frames;			/* all that the search holds */
+	dlist_head	frames;			/* the frames that the search holds */
 	PipeannSearchUses uses;
 	bool		closed;
 	MemoryContextCallback callback;
@@ -41,7 +42,7 @@ CountRead(Source *source)
 	counters->in_flight_peak = Max(counters->in_flight_peak, in_flight);
 }
 
-/* EXPLAIN (BUFFERS) and the statistics views see our reads as reads. */
+/* Let EXPLAIN (BUFFERS) and the statistics views count our reads as reads. */
 static void
 ReportBlocksRead(Source *source)
 {
@@ -52,7 +53,7 @@ ReportBlocksRead(Source *source)
 		pgstat_count_buffer_read(source->index);
 }
 
-/* Bits of resident: blocks from the 64th on share the last. */
+/* A block's bit in frame->resident; blocks from the 64th on share the last. */
 static inline uint64
 BlockBit(int block)
 {
@@ -84,10 +85,10 @@ MakeReady(Source *source, PipeannBufferedFrame *frame, bool hit)
 
 /*
  * A page in shared_buffers was copied under its lock, so it is not torn, and
- * where the cluster has checksums it was verified when it was read in; only
- * elsewhere may the disk's errors be in it. So there a page is verified where
- * it is seen first in a buffer (always, it took 6 % of the time in memory). What
- * is wrong is said of the page itself, not of a copy, as after a read.
+ * in a cluster with checksums it was verified when it was read in. Elsewhere
+ * an error of the disk may be in it, so there it is verified when it is first
+ * seen in a buffer; each time would cost too much. Errors are reported of the
+ * page itself, not of the copy.
  */
 static void
 VerifyResident(Source *source, const PipeannResident *resident, char *page,
@@ -107,9 +108,9 @@ VerifyResident(Source *source, const PipeannResident *resident, char *page,
 }
 
 /*
- * Copy a block from shared_buffers, or if slot is one of its only block's, that
- * alone (but for the first time, when all of it is verified; what a search finds
- * does not depend on that). No lock is held when it is verified. The PostgreSQL
+ * Copy a block from shared_buffers; of a page that is one block only the given
+ * slot, unless the block has to be verified first. A search finds the same in
+ * both cases. No lock is held while the block is verified. PostgreSQL's
  * checksum of a page in shared_buffers is not up to date, ours is.
  */
 static bool
@@ -133,8 +134,8 @@ CopyBlock(Source *source, PipeannBufferedFrame *frame, int block, int slot)
 }
 
 /*
- * Copy the page from shared_buffers. When not all of it is there, note in the
- * frame which blocks are, and return false.
+ * Copy a page from shared_buffers. If part of it is missing there, note in the
+ * frame which blocks are resident, and return false.
  */
 static bool
 CopyResidentPage(Source *source, PipeannBufferedFrame *frame, int slot)
@@ -166,7 +167,7 @@ FinishHit(Source *source, PipeannBufferedFrame *frame)
 	return &frame->frame;
 }
 
-/* Temporary relations, and where no descriptor is to be had. */
+/* For temporary relations, and if no descriptor is to be had. */
 static PipeannFrame *
 ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
 {
@@ -186,7 +187,7 @@ ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
 	return MakeReady(source, frame, hit);
 }
 
-/* Queue the read of a frame's blocks; false if there is no descriptor. */
+/* Queue the read of a frame's blocks. False if there is no descriptor. */
 static bool
 QueueRead(Source *source, PipeannBufferedFrame *frame)
 {
@@ -208,7 +209,7 @@ QueueRead(Source *source, PipeannBufferedFrame *frame)
 	return true;
 }
 
-/* Block until the source has fewer than below reads in flight. */
+/* Wait until the source has fewer than below reads in flight. */
 static void
 WaitForReads(Source *source, int below)
 {
@@ -233,9 +234,9 @@ WaitForReads(Source *source, int below)
 }
 
 /*
- * A read is done: verify its blocks, and take from shared_buffers those that
- * were there when the page was asked for (the file may have older ones), that
- * do not verify, or that did not come at all.
+ * A read is done: verify its blocks. Blocks that were resident when the page
+ * was asked for (the file may have older versions), that do not verify, or
+ * that did not come at all, are taken through shared_buffers.
  */
 static PipeannFrame *
 FinishRead(Source *source, PipeannBufferedFrame *frame)
@@ -286,7 +287,7 @@ NewFrame(Source *source, uint32 page)
 	return frame;
 }
 
-/* A frame that the kernel still reads into comes back as an orphan. */
+/* Release a frame; one that the kernel still reads into becomes an orphan. */
 static void
 DropFrame(PipeannBufferedFrame *frame)
 {
@@ -318,7 +319,7 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 	return &frame->frame;
 }
 
-/* Where it was seen last; to look it up takes longer than it saves. */
+/* Uses where the page was seen last: a look-up takes longer than this saves. */
 static void
 SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 {
@@ -332,9 +333,9 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 }
 
 /*
- * A page that no search has seen in shared_buffers is not looked for there: of
- * an index on disk a search asks for hundreds that way, and when it is to be
- * read, it is looked for.
+ * A page that no search has seen in shared_buffers is not looked up: a search
+ * of an index on disk asks for hundreds of pages in this way. Before a read of
+ * the page it is looked up in any case.
  */
 static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
@@ -354,7 +355,7 @@ SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
 	return NULL;
 }
 
-/* The page was resident a moment ago. */
+/* Another slot of a page that was resident a moment ago. */
 static void
 SourceLoad(PipeannPageSource *self, PipeannFrame *self_frame, int slot)
 {
@@ -402,7 +403,7 @@ SourceRelease(PipeannPageSource *self, PipeannFrame *frame)
 	DropFrame((PipeannBufferedFrame *) frame);
 }
 
-/* Called while a transaction aborts too: no error, no allocation. */
+/* May run while a transaction aborts: no error, no allocation. */
 static void
 CloseSource(void *arg)
 {
@@ -446,7 +447,7 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 }
 
 /*
- * The memory stays until its context goes: the callback cannot be
+ * The memory stays until its context goes, as the callback cannot be
  * unregistered.
  */
 void
@@ -461,7 +462,7 @@ PipeannSourceUses(PipeannPageSource *source)
 	return &((Source *) source)->uses;
 }
 
-/* Extents are filled in order, but need not stand in order in the file. */
+/* Extents are filled in order, but may be in any order in the file. */
 uint32
 PipeannSourceCountPages(Relation index, const PipeannLayout *layout,
 						const PipeannExtentMap *map, uint32 graph_pages)
@@ -482,7 +483,7 @@ PipeannSourceCountPages(Relation index, const PipeannLayout *layout,
 		if (exist < per_extent)
 			break;
 	}
-	/* a crash may have come between the metapage and the last page */
+	/* one page may be missing: a crash after the metapage was written */
 	if (count + 1 < graph_pages)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),

@@ -1,10 +1,10 @@
 /*
  * page_uses.c
- *		What a search would like to find in shared_buffers the next time.
+ *		Which pages a search would bring into shared_buffers.
  */
 #include "io/page_uses.h"
 
-/* A page is wanted often if it was wanted before. */
+/* Pages with fewer recent uses are not brought in. */
 #define FEWEST_USES 2
 
 void
@@ -20,7 +20,7 @@ PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page, bool hit)
 	if (hit || count < FEWEST_USES)
 		return;
 
-	/* sorted, most wanted first */
+	/* pages are sorted by count, largest first */
 	at = uses->nwanted;
 	if (at < PIPEANN_HOT_PER_SEARCH)
 		uses->nwanted++;

@@ -3,11 +3,11 @@
  *		How often searches use graph pages, and in which buffers they saw them;
  *		a part of io.h.
  *
- * The table is plain memory, whoever gives it: for an index whose codes are in
- * shared memory the cache does, beside them, one for all backends. Counts are
+ * The owner of the table gives its memory: for an index with a shared cache
+ * that is the cache, and the table is one for all backends. Counts are
  * approximate: they are changed without locks, and halved page by page as
- * searches go on, so that what was wanted long ago is forgotten. Which pages are
- * brought into shared_buffers for that is decided in cache/.
+ * searches go on, so that old uses are forgotten. The cache decides which
+ * pages are brought into shared_buffers.
  */
 #ifndef PIPEANN_PAGE_USES_H
 #define PIPEANN_PAGE_USES_H
@@ -18,16 +18,16 @@
 
 typedef struct PipeannPageUses
 {
-	uint32		npages;			/* ordinals from 0 on that are counted */
-	pg_atomic_uint32 epoch;		/* the cache's when kept was last empty */
-	pg_atomic_uint32 hand;		/* word of kept where the next search looks */
+	uint32		npages;			/* pages 0 .. npages - 1 are counted */
+	pg_atomic_uint32 epoch;		/* the cache's when no page was kept last */
+	pg_atomic_uint32 hand;		/* word of kept to look at next */
 	pg_atomic_uint64 uses;		/* counted so far */
 	Size		kept;			/* offset of a bit for each page */
 	Size		seen;			/* offset of a buffer number for each page */
 	uint8		counts[FLEXIBLE_ARRAY_MEMBER];
 } PipeannPageUses;
 
-/* Count a use of a page; returns how often it was used of late. */
+/* Count a use of a page; returns the count of its recent uses. */
 static inline uint8
 PipeannPageCountUse(PipeannPageUses *uses, uint32 page)
 {
@@ -47,7 +47,7 @@ PipeannPageUseCount(const PipeannPageUses *uses, uint32 page)
 	return page < uses->npages ? uses->counts[page] : 0;
 }
 
-/* It was not wanted often enough to stay. */
+/* Start the count of a page anew. */
 static inline void
 PipeannPageResetUseCount(PipeannPageUses *uses, uint32 page)
 {
@@ -56,9 +56,9 @@ PipeannPageResetUseCount(PipeannPageUses *uses, uint32 page)
 }
 
 /*
- * The buffer in which the page's first block was seen last, 0 for none, and
- * whether it was found to be sound there; NULL for pages not counted. It may hold
- * something else by now.
+ * Where a page's first block was seen last: its buffer (0: nowhere), and a
+ * flag if it was found sound there. The buffer may hold another block by now.
+ * NULL for pages that are not counted.
  */
 #define PIPEANN_SEEN_SOUND 0x80000000U
 
@@ -69,21 +69,22 @@ PipeannPageLastSeen(PipeannPageUses *uses, uint32 page)
 		(pg_atomic_uint32 *) ((char *) uses + uses->seen) + page : NULL;
 }
 
-/* Pages that one search may bring in. */
+/* Pages that one search may bring into shared_buffers. */
 #define PIPEANN_HOT_PER_SEARCH 2
 
-/* Uses of pages by one search, and the most wanted of those that it read. */
+/* Uses of pages by one search, and the most used of the pages that it read. */
 typedef struct PipeannSearchUses
 {
-	PipeannPageUses *table;		/* or NULL */
-	bool		counting;		/* with a table only */
+	PipeannPageUses *table;		/* NULL: nothing is counted or noted */
+	bool		counting;		/* needs a table */
 	uint32		count;
 	int			nwanted;
 	uint32		pages[PIPEANN_HOT_PER_SEARCH];
 	uint8		counts[PIPEANN_HOT_PER_SEARCH];
 } PipeannSearchUses;
 
-/* page_uses.c: count a use by a search; hit: the page was resident */
-extern void PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page, bool hit);
+/* Count a use by a search. hit: the page was resident. */
+extern void PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page,
+								  bool hit);
 
 #endif							/* PIPEANN_PAGE_USES_H */

@@ -1,9 +1,9 @@
 /*
  * profile.c
- *		How long this machine takes to read a block at random.
+ *		Measuring how long this machine takes to read a random block.
  *
- * Reads as a search does, several in flight, past shared_buffers, by whatever
- * means this backend has; what they bring is not looked at.
+ * Reads blocks as a search does, several in flight, past shared_buffers, by the
+ * method of this backend. The contents are ignored.
  */
 #include "io/ring.h"
 
@@ -24,7 +24,7 @@ typedef struct Profile
 	bool		failed;
 } Profile;
 
-/* The next block, the same ones each time. */
+/* The next block of a fixed random sequence. */
 static BlockNumber
 NextBlock(Profile *profile)
 {
@@ -55,7 +55,10 @@ QueueOne(Profile *profile, PipeannBufferedFrame *frame)
 	PipeannReadQueue(read);
 }
 
-/* Wait for one at least; returns how many came, all queued again if go_on. */
+/*
+ * Wait for a read; returns how many were done. With go_on, start as many
+ * again.
+ */
 static int
 CollectReads(Profile *profile, bool go_on)
 {
@@ -87,7 +90,9 @@ CompareDoubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median of rounds: others use the disk, too. */
+/*
+ * Microseconds a read: the median of rounds, as others may use the disk, too.
+ */
 static double
 ReadRounds(Profile *profile)
 {
@@ -116,7 +121,7 @@ ReadRounds(Profile *profile)
 	return us[ROUNDS / 2];
 }
 
-/* A frame that the kernel still reads into comes back as an orphan. */
+/* Free the frames; one that the kernel still reads into becomes an orphan. */
 static void
 GiveBack(Profile *profile)
 {

@@ -2,8 +2,8 @@
  * resident.c
  *		Pages that are in shared_buffers, and reads through it.
  *
- * The buffer mapping table is not an interface for extensions, but the only
- * way to ask whether a block is resident without reading it in.
+ * The buffer mapping table is not meant for extensions, but there is no other
+ * way to ask whether a block is resident without reading it.
  */
 #include "io/ring.h"
 
@@ -30,7 +30,7 @@ BlockTag(Relation index, BlockNumber blkno)
 	return tag;
 }
 
-/* A buffer that held the block a moment ago, or InvalidBuffer. */
+/* The buffer that held the block a moment ago, or InvalidBuffer. */
 static Buffer
 LookUpBlock(Relation index, BlockNumber blkno)
 {
@@ -49,9 +49,9 @@ LookUpBlock(Relation index, BlockNumber blkno)
 }
 
 /*
- * ReadRecentBuffer() pins without noting the use, so pages that only we read
- * would look unused to the clock sweep and be the first to go. Bump the usage
- * count as ReadBuffer() does; losing a race here costs nothing.
+ * ReadRecentBuffer() does not count the use, so pages that only we read would
+ * look unused to the clock sweep and be the first to go. Raise the usage count
+ * as ReadBuffer() does; losing a race here does no harm.
  */
 static void
 NoteBufferUse(Buffer buffer)
@@ -76,8 +76,8 @@ Pin(Relation index, BlockNumber blkno, Buffer buffer)
 }
 
 /*
- * A block that is found but cannot be pinned has been evicted since, so that
- * what is on disk is as new as what was found, or is just being read in.
+ * A block that is found but cannot be pinned was evicted meanwhile, so that the
+ * file is as new as the buffer was, or is just being read in.
  */
 static bool
 PinResident(Relation index, BlockNumber blkno, PipeannResident *resident)
@@ -140,7 +140,7 @@ PipeannCopyResident(Relation index, BlockNumber blkno,
 	return true;
 }
 
-/* Nothing is read from the buffer, so it may hold what it likes by now. */
+/* Only a hint to the processor, so the buffer may hold another block by now. */
 void
 PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset, Size length)
 {
@@ -175,8 +175,8 @@ PipeannCopyThroughBuffer(Relation index, BlockNumber blkno, char *dst)
 
 #if PG_VERSION_NUM < 170000
 /*
- * As bufmgr.c does for a relation that is dropped, but for clean buffers only,
- * and nothing is waited for.
+ * Like InvalidateBuffer() in bufmgr.c, but for clean buffers only, and without
+ * waiting.
  */
 static void
 EvictBuffer(Buffer buffer, const BufferTag *tag)
@@ -209,8 +209,8 @@ EvictBuffer(Buffer buffer, const BufferTag *tag)
 }
 #else
 /*
- * Should the buffer have been taken for another page since, that one goes and
- * is read again when it is wanted.
+ * If the buffer was taken for another page meanwhile, that page is evicted, and
+ * read again when it is needed.
  */
 static void
 EvictBuffer(Buffer buffer, const BufferTag *tag)

@@ -1,11 +1,11 @@
 /*
  * ring.c
- *		Reads in flight: through io_uring, or pread where that is not to be had.
+ *		Reads in flight: by io_uring, or by pread if that cannot be used.
  *
- * The ring is made at the backend's first read and never given up, unless the
- * kernel refuses to serve it. Reads that are queued stay in a list of ours
- * until they are submitted, all together; what the kernel does not take is
- * taken back from the submission queue at once, so that no entry there
+ * The ring is made at the backend's first read and kept until the backend
+ * ends, unless the kernel refuses to serve it. Queued reads stay in a list of
+ * ours until they are submitted together. Entries that the kernel does not
+ * take are removed from the submission queue at once, so that no entry
  * outlives the call and a queued read can simply be dropped.
  */
 #include "io/ring.h"
@@ -18,7 +18,7 @@
 #include "storage/fd.h"
 #include "utils/wait_event.h"
 
-/* Submissions in a row that the kernel is short of memory for. */
+/* The ring is given up after so many submissions in a row without memory. */
 #define MAX_FAILURES 8
 
 typedef enum RingState
@@ -53,9 +53,9 @@ ReportNoRing(int error)
 }
 
 /*
- * Completions are to be handled by this process when it enters the kernel
- * anyway, not by interrupting it; older kernels know less of that. Returns 0
- * or -errno.
+ * Ask that completions be handled when this process enters the kernel, not by
+ * interrupting it, as far as the kernel's version knows that. Returns 0 or
+ * -errno.
  */
 static int
 InitRing(void)
@@ -115,7 +115,7 @@ PipeannRingInUse(void)
 	return ring_state == RING_OPEN;
 }
 
-/* The read must be in no list. */
+/* Finish a read that is in no list. */
 static void
 CompleteRead(PipeannRead *read, int result)
 {
@@ -130,7 +130,7 @@ CompleteRead(PipeannRead *read, int result)
 	}
 }
 
-/* Collect completions; with deferred task work this may enter the kernel. */
+/* Take completions; with deferred task work this may enter the kernel. */
 static void
 ReapRing(void)
 {
@@ -152,7 +152,7 @@ ReapRing(void)
 	} while (count == lengthof(cqes));
 }
 
-/* Fill the submission queue. Returns the number of entries. */
+/* Fill the submission queue with queued reads; returns how many. */
 static int
 PrepareQueued(void)
 {
@@ -174,7 +174,7 @@ PrepareQueued(void)
 	return count;
 }
 
-/* The kernel has taken the first reads of the queue. */
+/* The kernel has taken the first count reads of the queue. */
 static void
 NoteSubmitted(int count)
 {
@@ -193,9 +193,9 @@ NoteSubmitted(int count)
 }
 
 /*
- * Submit what is queued and wait for some completions. Returns 0 or -errno.
- * Without SQ polling the kernel looks at the queue's tail during the call
- * only, so we may set it back.
+ * Submit queued reads and wait for some completions. Returns 0 or -errno.
+ * Without submission queue polling the kernel looks at the queue's tail only
+ * during the call, so the tail may be set back afterwards.
  */
 static int
 EnterRing(unsigned wait_for)
@@ -216,7 +216,7 @@ EnterRing(unsigned wait_for)
 	return result < 0 ? result : 0;
 }
 
-/* Leave queued reads to pread. */
+/* Have queued reads done by pread. */
 static void
 DeferQueued(void)
 {
@@ -241,9 +241,9 @@ AwaitCompletion(void)
 }
 
 /*
- * Give the ring up for good. Reads under way are waited for; when the kernel
- * does not let us do even that, they are lost: it may still write into their
- * buffers.
+ * Give the ring up for good, after waiting for the submitted reads. If the
+ * kernel does not let us wait, those reads are lost: it may still write into
+ * their buffers.
  */
 static void
 AbandonRing(int error)
@@ -279,9 +279,9 @@ IsShortage(int result)
 }
 
 /*
- * The kernel did not do what it was asked to. Short of memory with nothing
- * under way whose end would help, the queued reads go another way, and all
- * later ones when it happens again and again.
+ * The kernel has failed. If it is short of memory, and no submitted read could
+ * free some, the queued reads are done by pread; after several failures in a
+ * row the ring is given up.
  */
 static void
 HandleFailure(int result)
@@ -294,7 +294,7 @@ HandleFailure(int result)
 		DeferQueued();
 }
 
-/* Submit and block until something of anyone's has completed, or a signal. */
+/* Submit, and block until a read of any owner has completed, or a signal. */
 static void
 WaitRing(void)
 {
@@ -311,7 +311,7 @@ WaitRing(void)
 		failures = 0;
 }
 
-/* Do the owner's first deferred read. */
+/* Do the owner's first deferred read; false if it has none. */
 static bool
 ReadDeferred(PipeannReadOwner *owner)
 {
@@ -345,7 +345,7 @@ ReadDeferred(PipeannReadOwner *owner)
 	return true;
 }
 
-/* Have the kernel read ahead what will be read with pread. */
+/* Have the kernel read ahead for deferred reads. */
 static void
 AdviseDeferred(void)
 {
@@ -403,7 +403,7 @@ PipeannReadSubmit(void)
 	{
 		int			result = EnterRing(0);
 
-		/* when reads under way complete there is room again */
+		/* there is room again when submitted reads complete */
 		if (result < 0 && !(IsShortage(result) && num_submitted > 0))
 			HandleFailure(result);
 	}

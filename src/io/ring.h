@@ -1,10 +1,11 @@
 /*
  * ring.h
- *		What the files of io/ share: reads, descriptors, frame buffers.
+ *		What the files of io/ share: reads, descriptors, frames.
  *
  * A read is queued, submitted, done. In between its buffer belongs to the
- * kernel, so whoever gives up a read that the kernel has makes it an orphan:
- * the buffer is free once the orphan is handed out as done.
+ * kernel. An owner that gives up a submitted read makes it an orphan: the
+ * buffer is free once the orphan is done and was taken by
+ * PipeannReadNextOrphan().
  */
 #ifndef PIPEANN_IO_RING_H
 #define PIPEANN_IO_RING_H
@@ -17,7 +18,7 @@
 
 /* file.c */
 
-/* An open segment. Pinned while a read that is not submitted yet names it. */
+/* An open segment file. Pinned by reads that name it and are not submitted. */
 typedef struct PipeannFile
 {
 	int			fd;				/* -1: free entry */
@@ -32,14 +33,14 @@ typedef struct PipeannFile
 } PipeannFile;
 
 /*
- * The descriptor of a segment, pinned; NULL if none can be had, and the block
- * must then be read through ReadBuffer.
+ * Returns the descriptor of a segment, pinned. NULL if there is none to be had:
+ * then the block must be read through ReadBuffer().
  */
 extern PipeannFile *PipeannFileOpen(Relation index, uint32 segment,
 									bool direct);
 extern void PipeannFileUnpin(PipeannFile *file);
 
-/* The first read from a file told that O_DIRECT does not work there. */
+/* Note that a read failed as O_DIRECT does not work; whether it works. */
 extern void PipeannFileDirectRefused(void);
 extern bool PipeannFileDirectWorks(void);
 
@@ -54,7 +55,7 @@ typedef enum PipeannReadState
 	PIPEANN_READ_DONE			/* in the owner's done list */
 } PipeannReadState;
 
-/* Who waits for reads. */
+/* The owner of reads: a page source or a profile. */
 typedef struct PipeannReadOwner
 {
 	dlist_head	done;
@@ -63,10 +64,10 @@ typedef struct PipeannReadOwner
 
 typedef struct PipeannRead
 {
-	dlist_node	node;			/* of the list that the state says */
+	dlist_node	node;			/* in the list for the state */
 	PipeannReadState state;
 	bool		direct;
-	bool		advised;		/* pread: the kernel has been told */
+	bool		advised;		/* pread: the kernel knows of the read */
 	bool		lost;			/* done, but the kernel may still write */
 	PipeannReadOwner *owner;	/* NULL: orphan */
 	PipeannFile *file;			/* while queued */
@@ -79,35 +80,33 @@ typedef struct PipeannRead
 /* The most reads that the ring holds, of all owners and orphans. */
 #define PIPEANN_RING_SIZE 128
 
-/* Whether reads go through io_uring; probes at the first call. */
+/* Whether reads go through io_uring; finds out at the first call. */
 extern bool PipeannRingInUse(void);
 
 /*
- * Queue a read; buffer, length, offset, file (its pin is taken over) and owner
- * are set. Waits for room first, PipeannReadReserve(), which may raise an
- * error and so comes before anything is pinned.
+ * Make room for one more read; may wait and raise errors, so it comes before
+ * anything is pinned. Then queue the read, of which buffer, length, offset,
+ * owner and file are set; it takes over the file's pin.
  */
 extern void PipeannReadReserve(void);
 extern void PipeannReadQueue(PipeannRead *read);
 
-/* Start what is queued. */
+/* Start the queued reads. */
 extern void PipeannReadSubmit(void);
 
-/* Collect what has completed, without waiting. */
+/* Take note of completed reads, without waiting. */
 extern void PipeannReadPoll(void);
 
 /*
- * Start what is queued and wait until the owner has fewer than below reads in
- * flight. Interruptible.
+ * Start the queued reads and wait, interruptibly, until the owner has fewer
+ * than below reads in flight.
  */
 extern void PipeannReadWait(PipeannReadOwner *owner, int below);
 
-/*
- * Give a read up. False: the kernel has it, and it is an orphan from now on.
- */
+/* Give a read up. False if the kernel has it: then it becomes an orphan. */
 extern bool PipeannReadCancel(PipeannRead *read);
 
-/* Take a finished orphan, or NULL. */
+/* Take an orphan that is done, or NULL. */
 extern PipeannRead *PipeannReadNextOrphan(void);
 
 /* frame.c */
@@ -135,13 +134,13 @@ PipeannReadFrame(PipeannRead *read)
 
 extern PipeannBufferedFrame *PipeannFrameAlloc(int node_pages);
 
-/* Give back a frame whose read, if any, was not or is no longer in flight. */
+/* Give back a frame that has no read in flight. */
 extern void PipeannFrameFree(PipeannBufferedFrame *frame);
 
-/* Replace the buffer of a frame whose read was lost. */
+/* Give a frame whose read was lost another buffer. */
 extern void PipeannFrameReplaceBuffer(PipeannBufferedFrame *frame);
 
-/* Free what is above the bound on memory kept between scans. */
+/* Free what exceeds the memory that a backend keeps between scans. */
 extern void PipeannFrameTrim(void);
 
 /* resident.c */
@@ -149,29 +148,30 @@ extern void PipeannFrameTrim(void);
 /* How a block was found in shared_buffers. */
 typedef struct PipeannResident
 {
-	pg_atomic_uint32 *seen;		/* where it was seen last (PipeannPageLastSeen()), or NULL */
-	Buffer		buffer;			/* where it is */
-	bool		sound;			/* was found to be sound there before */
+	pg_atomic_uint32 *seen;		/* PipeannPageLastSeen(), or NULL */
+	Buffer		buffer;			/* the block's buffer */
+	bool		sound;			/* found sound in this buffer before */
 } PipeannResident;
 
 /*
- * Copy a block out of shared_buffers if it is there; not verified. Never does
- * I/O. A buffer that has been seen and still has the block is found without a
- * look at the mapping table. With length > 0, and if it is sound, the copy is of
- * the page's header and length bytes from offset on.
+ * Copy a block out of shared_buffers if it is there, without verifying it and
+ * without I/O. If the buffer where it was seen last still has the block, the
+ * mapping table is not asked. With length > 0, and if the block is known to be
+ * sound, copies only the page header and length bytes from offset on. Sets the
+ * other members of *resident.
  */
 extern bool PipeannCopyResident(Relation index, BlockNumber blkno,
 								PipeannResident *resident, Size offset,
 								Size length, char *dst);
 
-/* Have the processor fetch what such a copy is made from. */
+/* Have the processor fetch the bytes that such a copy will read. */
 extern void PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset,
 									Size length);
 
-/* A block that was copied has been verified. */
+/* Note that a copied block has been verified. */
 extern void PipeannNoteSound(const PipeannResident *resident);
 
-/* Copy a block read through ReadBuffer, verified. True if it was resident. */
+/* Copy a block, verified, by ReadBuffer(). True if it was resident. */
 extern bool PipeannCopyThroughBuffer(Relation index, BlockNumber blkno,
 									 char *dst);
 
