@@ -175,7 +175,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-		PipeannVacuumNote(v);
+		PipeannVacuumNoteWork(v);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		CleanLocked(v, buffer);
 	}
@@ -189,7 +189,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 void
 PipeannVacuumClean(PipeannVacuum *v)
 {
-	PipeannVacuumPass(v);
+	PipeannVacuumBeginPass(v);
 	if (v->info->report_progress)
 		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, v->pages);
 	for (uint32 page = 0; page < v->pages; page++)

@@ -17,17 +17,17 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-typedef struct Entries
+typedef struct EntryRepair
 {
 	PipeannVacuum *v;
 	PipeannBits taken;			/* nodes of the entry graph */
 	PipeannSlot *slot;
 	float	   *x;
 	float	   *y;
-} Entries;
+} EntryRepair;
 
 static float
-CodeDistance(Entries *e, uint32 id)
+CodeDistance(EntryRepair *e, uint32 id)
 {
 	const PipeannCodes *codes = &e->v->view.codes;
 
@@ -41,7 +41,7 @@ CodeDistance(Entries *e, uint32 id)
  * passed over.
  */
 static void
-NearestNeighbors(Entries *e, uint32 id, uint32 *live, uint32 *dead)
+NearestNeighbors(EntryRepair *e, uint32 id, uint32 *live, uint32 *dead)
 {
 	const PipeannIndexView *view = &e->v->view;
 	float		least_live = INFINITY;
@@ -77,7 +77,7 @@ NearestNeighbors(Entries *e, uint32 id, uint32 *live, uint32 *dead)
  * Who takes the place of a dead node, or INVALID_ID.
  */
 static uint32
-FindHeir(Entries *e, uint32 id)
+FindHeir(EntryRepair *e, uint32 id)
 {
 	const PipeannCodes *codes = &e->v->view.codes;
 	uint32		heir;
@@ -96,7 +96,7 @@ FindHeir(Entries *e, uint32 id)
  * ends, caches know that they have to be brought up to date.
  */
 static void
-Write(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
+WriteEntry(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
 {
 	PipeannMetaUpdate update;
 	Buffer		buffer;
@@ -113,14 +113,14 @@ Write(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
 }
 
 static void
-Replace(Entries *e, uint32 place, uint32 id)
+ReplaceEntry(EntryRepair *e, uint32 place, uint32 id)
 {
 	PipeannVacuum *v = e->v;
 	uint32		heir = FindHeir(e, id);
 
 	if (heir == PIPEANN_INVALID_ID)
 		return;
-	Write(v, place, id, heir);
+	WriteEntry(v, place, id, heir);
 	PipeannBitsAdd(&e->taken, heir);
 }
 
@@ -142,7 +142,7 @@ FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
  * graph, to any live node, a neighbour if possible.
  */
 static void
-ReplaceRoot(Entries *e)
+ReplaceRoot(EntryRepair *e)
 {
 	PipeannVacuum *v = e->v;
 	const PipeannCodes *codes = &v->view.codes;
@@ -183,17 +183,17 @@ NoteRoot(PipeannVacuum *v, uint32 old_root)
  * Whoever writes another entry graph shuts this out like an insert.
  */
 void
-PipeannVacuumEntries(PipeannVacuum *v)
+PipeannVacuumEntryGraph(PipeannVacuum *v)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	const PipeannCodes *codes = &v->view.codes;
-	Entries		e = {.v = v};
+	EntryRepair		e = {.v = v};
 	uint32		root;
 
 	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 	PipeannRefreshView(&v->view);
 	root = v->view.meta.root;
-	PipeannVacuumSet(v, &e.taken);
+	PipeannVacuumInitSet(v, &e.taken);
 	e.slot = PipeannSlotAlloc(l);
 	e.x = palloc(mul_size(l->dim, sizeof(float)));
 	e.y = palloc(mul_size(l->dim, sizeof(float)));
@@ -206,7 +206,7 @@ PipeannVacuumEntries(PipeannVacuum *v)
 
 		CHECK_FOR_INTERRUPTS();
 		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
-			Replace(&e, i, id);
+			ReplaceEntry(&e, i, id);
 	}
 	PipeannRefreshView(&v->view);
 	ReplaceRoot(&e);

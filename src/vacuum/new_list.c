@@ -14,7 +14,7 @@
 #include "vacuum/repair.h"
 
 static void
-SeeNothing(PipeannRepair *r)
+ForgetSeen(PipeannRepair *r)
 {
 	memset(r->seen.keys, 0xFF, ((Size) r->seen.mask + 1) * sizeof(uint32));
 	r->seen.used = 0;
@@ -113,7 +113,7 @@ GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 	int			kept;
 	int			first;
 
-	SeeNothing(r);
+	ForgetSeen(r);
 	r->ndead = r->ncand = 0;
 	(void) PipeannIdSetAdd(&r->seen, id);
 	r->ntree_edges = kept = TakeTreeEdges(r, id, slot, out);
@@ -259,7 +259,7 @@ ChooseCandidates(PipeannRepair *r, uint32 *out, int kept, int degree, int n)
  * A dead node of the entry graph is a way to the others, whatever lives.
  */
 static int
-AddEntries(PipeannRepair *r, uint32 id, uint32 *out, int n)
+AddEntryNeighbors(PipeannRepair *r, uint32 id, uint32 *out, int n)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 	uint32		at;
@@ -301,5 +301,5 @@ PipeannNewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 		SelectNearest(r, nearest);
 		n = ChooseCandidates(r, out, n, degree, nearest);
 	}
-	return AddEntries(r, id, out, n);
+	return AddEntryNeighbors(r, id, out, n);
 }

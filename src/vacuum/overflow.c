@@ -174,7 +174,7 @@ CompareIds(const void *a, const void *b)
 }
 
 void
-PipeannVacuumChains(PipeannVacuum *v)
+PipeannVacuumOverflow(PipeannVacuum *v)
 {
 	if (v->nowners == 0)
 		return;
@@ -243,7 +243,7 @@ PipeannVacuumParts(PipeannVacuum *v)
 	if (v->parts.count == 0 || !(v->out_of_line_died || v->interrupted))
 		return;
 	firsts = palloc(v->view.meta.layout.slots_per_page * sizeof(uint32));
-	PipeannVacuumPass(v);
+	PipeannVacuumBeginPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
 	{
 		int			n = OutOfLineNodes(v, page, firsts);

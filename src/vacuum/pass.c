@@ -23,14 +23,14 @@ PipeannVacuumDelay(void)
 }
 
 void
-PipeannVacuumSet(PipeannVacuum *v, PipeannBits *set)
+PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
 {
 	set->bits = PipeannAllocZero(v->ids / 8 + 1);
 	set->count = 0;
 }
 
 void
-PipeannVacuumPass(PipeannVacuum *v)
+PipeannVacuumBeginPass(PipeannVacuum *v)
 {
 	const PipeannIndexView *view = &v->view;
 
@@ -75,7 +75,7 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 }
 
 void
-PipeannVacuumNote(PipeannVacuum *v)
+PipeannVacuumNoteWork(PipeannVacuum *v)
 {
 	PipeannMetaUpdate update;
 

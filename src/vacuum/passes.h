@@ -80,7 +80,7 @@ typedef struct PipeannVacuum
 extern void PipeannVacuumDelay(void);
 
 /* Begin a pass over all graph pages there are now. */
-extern void PipeannVacuumPass(PipeannVacuum *v);
+extern void PipeannVacuumBeginPass(PipeannVacuum *v);
 
 /*
  * Lock a graph page in such a pass (its first block): a point to wait and to
@@ -89,10 +89,10 @@ extern void PipeannVacuumPass(PipeannVacuum *v);
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
 
 /* Give a set room for v->ids ids. */
-extern void PipeannVacuumSet(PipeannVacuum *v, PipeannBits *set);
+extern void PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set);
 
 /* Say in the metapage that there is work for VACUUM. */
-extern void PipeannVacuumNote(PipeannVacuum *v);
+extern void PipeannVacuumNoteWork(PipeannVacuum *v);
 
 /* Note in the free space map, and count, what room a page has. */
 extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
@@ -118,10 +118,10 @@ extern void PipeannVacuumClean(PipeannVacuum *v);
  * entry_graph.c: put live nodes in the places of dead ones in the entry graph, and in
  * that of the root
  */
-extern void PipeannVacuumEntries(PipeannVacuum *v);
+extern void PipeannVacuumEntryGraph(PipeannVacuum *v);
 
 /* overflow.c: take overflow slots out of their chains */
-extern void PipeannVacuumChains(PipeannVacuum *v);
+extern void PipeannVacuumOverflow(PipeannVacuum *v);
 extern void PipeannVacuumParts(PipeannVacuum *v);
 
 /*

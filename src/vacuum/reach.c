@@ -29,10 +29,10 @@ void
 PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 {
 	reach->v = v;
-	PipeannVacuumSet(v, &reach->present);
-	PipeannVacuumSet(v, &reach->in_tree);
-	PipeannVacuumSet(v, &reach->reached);
-	PipeannVacuumSet(v, &reach->expanded);
+	PipeannVacuumInitSet(v, &reach->present);
+	PipeannVacuumInitSet(v, &reach->in_tree);
+	PipeannVacuumInitSet(v, &reach->reached);
+	PipeannVacuumInitSet(v, &reach->expanded);
 	if (v->view.meta.root < v->ids)
 		PipeannBitsAdd(&reach->reached, v->view.meta.root);
 	reach->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
@@ -161,7 +161,7 @@ PipeannReachWalk(PipeannReach *reach)
 	while (again)
 	{
 		again = false;
-		PipeannVacuumPass(reach->v);
+		PipeannVacuumBeginPass(reach->v);
 		for (uint32 page = 0; page < reach->v->pages; page++)
 			if (PageIsPending(reach, page))
 			{

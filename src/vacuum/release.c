@@ -62,7 +62,7 @@ ReleasePage(PipeannVacuum *v, uint32 number)
 void
 PipeannVacuumRelease(PipeannVacuum *v)
 {
-	PipeannVacuumPass(v);
+	PipeannVacuumBeginPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
 		if (HasFreed(v, page))
 			ReleasePage(v, page);

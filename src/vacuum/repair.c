@@ -153,7 +153,7 @@ LoadLists(PipeannRepair *r)
 
 	PipeannIdSetInit(&r->offsets, 1024, true);
 	r->used = 0;
-	PipeannVacuumPass(r->v);
+	PipeannVacuumBeginPass(r->v);
 	for (; page < r->v->pages && r->used < limit; page++)
 	{
 		if (!PageHasDead(r, page) || !CopyPage(r, page))
@@ -292,7 +292,7 @@ PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach)
 
 		LoadLists(r);
 		last = r->to >= v->ids || v->dead.count == 0;
-		PipeannVacuumPass(v);
+		PipeannVacuumBeginPass(v);
 		for (uint32 page = 0; page < v->pages; page++)
 			RepairPage(r, page, last ? reach : NULL);
 		pfree(r->offsets.keys);

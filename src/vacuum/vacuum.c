@@ -33,7 +33,7 @@ GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
 {
 	PipeannBits old = *set;
 
-	PipeannVacuumSet(v, set);
+	PipeannVacuumInitSet(v, set);
 	memcpy(set->bits, old.bits, old_ids / 8 + 1);
 	set->count = old.count;
 	pfree(old.bits);
@@ -48,7 +48,7 @@ AwaitInserts(PipeannVacuum *v)
 {
 	uint32		old_ids = v->ids;
 
-	PipeannVacuumNote(v);
+	PipeannVacuumNoteWork(v);
 	LockPage(v->view.index, PIPEANN_METAPAGE, ExclusiveLock);
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ExclusiveLock);
 
@@ -64,11 +64,11 @@ AwaitInserts(PipeannVacuum *v)
  * Those of the entry graph stay while they are there.
  */
 static uint32
-FindEntries(PipeannVacuum *v)
+FindEntryNodes(PipeannVacuum *v)
 {
 	uint32		dead = 0;
 
-	PipeannVacuumSet(v, &v->entry);
+	PipeannVacuumInitSet(v, &v->entry);
 	for (uint32 i = 0; i < v->view.codes.entry_count; i++)
 	{
 		uint32		id = v->view.codes.entry_ids[i];
@@ -107,7 +107,7 @@ NoteDone(PipeannVacuum *v, uint32 entry_dead)
 }
 
 static void
-Tell(const PipeannVacuum *v, uint32 entry_dead)
+ReportRepair(const PipeannVacuum *v, uint32 entry_dead)
 {
 	ereport(v->info->message_level,
 			(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
@@ -136,7 +136,7 @@ RepairGraph(PipeannVacuum *v)
 {
 	PipeannReach reach;
 
-	PipeannVacuumSet(v, &v->orphaned);
+	PipeannVacuumInitSet(v, &v->orphaned);
 	PipeannReachBegin(&reach, v);
 	PipeannVacuumRepair(v, &reach);
 	PipeannVacuumRelink(&reach);
@@ -154,26 +154,26 @@ Vacuum(PipeannVacuum *v)
 	v->interrupted = v->noted =
 		(v->view.meta.flags & PIPEANN_META_REPAIRING) != 0;
 	v->ids = PipeannViewIds(&v->view);
-	PipeannVacuumSet(v, &v->live);
-	PipeannVacuumSet(v, &v->dead);
-	PipeannVacuumSet(v, &v->garbage);
-	PipeannVacuumSet(v, &v->parts);
+	PipeannVacuumInitSet(v, &v->live);
+	PipeannVacuumInitSet(v, &v->dead);
+	PipeannVacuumInitSet(v, &v->garbage);
+	PipeannVacuumInitSet(v, &v->parts);
 
 	PipeannVacuumClean(v);
-	PipeannVacuumChains(v);
+	PipeannVacuumOverflow(v);
 	if (HasWork(v, entry_dead))
 	{
 		/* whoever retrains must not find a freed slot used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		PipeannVacuumEntries(v);
+		PipeannVacuumEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		AwaitInserts(v);
-		entry_dead = FindEntries(v);
+		entry_dead = FindEntryNodes(v);
 		PipeannVacuumParts(v);
 		RepairGraph(v);
 		PipeannVacuumRelease(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		Tell(v, entry_dead);
+		ReportRepair(v, entry_dead);
 	}
 	NoteDone(v, entry_dead);
 }
