@@ -1,9 +1,9 @@
 /*
  * clean.c
- *		VACUUM's first pass: dead TIDs go, and what is left is taken down.
+ *		VACUUM's first pass removes dead TIDs, and notes what is left.
  *
- * A page is looked at under a share lock; only where there is something to
- * remove it is locked exclusively and written.
+ * A page is looked at under a share lock. Only a page with something to remove
+ * is locked exclusively and written.
  */
 #include "postgres.h"
 
@@ -12,9 +12,7 @@
 #include "pgstat.h"
 #include "utils/rel.h"
 
-/*
- * The TIDs that stand in a slot of either kind.
- */
+/* The TIDs of a slot, a node's or an overflow slot's; sets *n. */
 static ItemPointerData *
 SlotTids(const PipeannLayout *l, PipeannSlot *slot, int *n)
 {
@@ -34,9 +32,7 @@ IsEmptyExt(const PipeannSlot *slot)
 		slot->ntids == 0;
 }
 
-/*
- * Whether a slot in use has anything to remove.
- */
+/* Whether a slot in use has something to remove. */
 static bool
 NeedsCleaning(const PipeannVacuum *v, PipeannSlot *slot)
 {
@@ -66,9 +62,7 @@ PageNeedsCleaning(const PipeannVacuum *v, Page page)
 	return false;
 }
 
-/*
- * Take the dead TIDs out. An overflow slot that has none left takes no more.
- */
+/* Remove the dead TIDs. An overflow slot that becomes empty is closed. */
 static void
 CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
 {
@@ -86,9 +80,7 @@ CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
 	v->stats->tuples_removed += n - kept;
 }
 
-/*
- * The page is locked exclusively.
- */
+/* Clean a page that is locked exclusively. */
 static void
 CleanLocked(PipeannVacuum *v, Buffer buffer)
 {
@@ -123,9 +115,7 @@ AddOwner(PipeannVacuum *v, uint32 owner)
 	v->owners[v->nowners++] = owner;
 }
 
-/*
- * Take down what a slot is now.
- */
+/* Add a slot to the set that it belongs to now. */
 static void
 NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
@@ -183,9 +173,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	UnlockReleaseBuffer(buffer);
 }
 
-/*
- * Pages added while this runs hold no row that was dead when it began.
- */
+/* Pages added during the pass hold no row that was dead when it began. */
 void
 PipeannVacuumClean(PipeannVacuum *v)
 {

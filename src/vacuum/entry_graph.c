@@ -1,12 +1,13 @@
 /*
  * entry_graph.c
- *		VACUUM puts live nodes in the places of dead ones in the entry graph, and
- *		in that of the root.
+ *		VACUUM puts live nodes in the places of dead ones in the entry graph,
+ *		and replaces a dead root.
  *
- * A dead node's place goes to the nearest of its live neighbours that has none
- * yet. The edges there are between places, so they stay, and lead about where
- * they led. A dead node without a live neighbour keeps its place, and with it
- * its slot. Who takes the root's place is the root from then on.
+ * A dead node's place goes to the nearest of its live neighbours that has no
+ * place yet. Edges of the entry graph lead from place to place, so they stay,
+ * and lead to about the same vectors as before. A dead node without a live
+ * neighbour keeps its place, and its slot is not freed. The node that takes
+ * the root's place becomes the root.
  */
 #include "postgres.h"
 
@@ -36,9 +37,9 @@ CodeDistance(EntryRepair *e, uint32 id)
 }
 
 /*
- * The nearest live neighbour of a node and, to look further from, the nearest
- * dead one, INVALID_ID where there is none. Those of the entry graph are
- * passed over.
+ * Find the nearest live neighbour of a node and, to go on from, the nearest
+ * dead one, each INVALID_ID if there is none. Nodes of the entry graph do not
+ * count.
  */
 static void
 NearestNeighbors(EntryRepair *e, uint32 id, uint32 *live, uint32 *dead)
@@ -73,9 +74,7 @@ NearestNeighbors(EntryRepair *e, uint32 id, uint32 *live, uint32 *dead)
 	}
 }
 
-/*
- * Who takes the place of a dead node, or INVALID_ID.
- */
+/* The node that takes a dead node's place, or INVALID_ID. */
 static uint32
 FindHeir(EntryRepair *e, uint32 id)
 {
@@ -92,8 +91,8 @@ FindHeir(EntryRepair *e, uint32 id)
 }
 
 /*
- * One record for the id and the count of changes: wherever VACUUM or replay
- * ends, caches know that they have to be brought up to date.
+ * One WAL record has the id and the count of changes, so that caches follow
+ * wherever VACUUM or replay ends.
  */
 static void
 WriteEntry(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
@@ -138,8 +137,9 @@ FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
 }
 
 /*
- * A root that is to be freed gives way: where there are no codes, so no entry
- * graph, to any live node, a neighbour if possible.
+ * Replace a root that is to be freed. Without codes, and so without an entry
+ * graph, any live node may become the root; a neighbour of the old one if
+ * possible.
  */
 static void
 ReplaceRoot(EntryRepair *e)
@@ -179,8 +179,9 @@ NoteRoot(PipeannVacuum *v, uint32 old_root)
 }
 
 /*
- * Before inserts are awaited: those that begin later know the new ones.
- * Whoever writes another entry graph shuts this out like an insert.
+ * This comes before inserts are awaited: those that begin later know the new
+ * nodes. The lock, which inserts take as well, shuts out a backend that writes
+ * another entry graph.
  */
 void
 PipeannVacuumEntryGraph(PipeannVacuum *v)

@@ -1,15 +1,16 @@
 /*
  * near.c
- *		After VACUUM's repair a near node leads to each live one.
+ *		After VACUUM's repair an edge from a near node leads to each live node.
  *
- * That a node can be reached is not enough for a search that explores what is
- * near its query: where most nodes that led to it are dead, what is left may be
- * the edge of a parent far away, to which it was handed on when its own died.
- * So the pass that repairs lists counts, four bits a node, the edges that lead to
- * each. Nodes that have few and have just lost one are asked whether one of their
- * own nearest neighbours leads to them, one that has more: some lead to nobody but
- * each other. If none does the nearest does from now on, by an edge of the spanning tree;
- * as where there is no room nearby (relink.c), that cuts nothing off.
+ * For a search, which explores what is near its query, it is not enough that a
+ * node can be reached: where most nodes that led to it have died, only the
+ * edge of a parent far away may be left, which took the node over from its own
+ * parent. So the pass that repairs lists counts the edges that lead to each
+ * node, in four bits. A node that has few, and has just lost one, needs an
+ * edge from one of its nearest neighbours that has more; the others may form a
+ * group that leads only to itself. If there is none, the nearest such
+ * neighbour gets a spanning-tree edge to the node, made as in relink.c, so
+ * that nothing is cut off.
  */
 #include "postgres.h"
 
@@ -18,12 +19,12 @@
 #include "distance/distance.h"
 
 /*
- * Of so many of a node's nearest neighbours one should lead to it. (An outlier's
- * tenth is far away: asking of ten missed more rows than asking of four.)
+ * One of so many nearest neighbours should lead to a node. Asking more of them
+ * misses rows: of an outlier's ten nearest some are far away.
  */
 #define NEAREST 4
 
-/* A node has few edges to it if these are not more than this part of the degree. */
+/* A node has few edges to it if they are at most this part of the degree. */
 #define FEW_PART 3
 
 typedef struct Neighbor
@@ -40,7 +41,7 @@ HasFew(const PipeannReach *reach, uint32 id)
 	return PipeannReachInDegree(reach, id) <= Min(few, PIPEANN_MOST_COUNTED - 1);
 }
 
-/* Whether a node can be counted on to be found, and to lead on. */
+/* Whether a node is surely found by searches, and so leads on to others. */
 static bool
 LeadsOn(const PipeannReach *reach, uint32 id)
 {
@@ -57,9 +58,7 @@ CompareNeighbors(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/*
- * A node's neighbours, nearest first, to out[max_degree]; returns how many.
- */
+/* Sort a node's neighbours, nearest first, to out[max_degree]; how many. */
 static int
 SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 			  Neighbor *out)
@@ -83,7 +82,7 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	return n;
 }
 
-/* Whether one of near[n] leads to a node. */
+/* Whether one of near[n], which is found itself, leads to a node. */
 static bool
 IsLedTo(const PipeannReach *reach, uint32 id, const Neighbor *near, int n)
 {
@@ -104,9 +103,7 @@ IsLedTo(const PipeannReach *reach, uint32 id, const Neighbor *near, int n)
 	return found;
 }
 
-/*
- * Whether the node got an edge.
- */
+/* Give a node an edge from a near one, if it has none. True if it got one. */
 static bool
 LinkFromNear(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {

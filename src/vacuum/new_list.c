@@ -1,9 +1,9 @@
 /*
  * new_list.c
- *		What becomes of a neighbour list that leads to dead nodes.
+ *		The new neighbour list of a node whose list leads to dead nodes.
  *
- * It gets the best of their own live neighbours in their places, by code
- * distance and as RobustPrune would choose them.
+ * The places of dead nodes go to the best of their own live neighbours, chosen
+ * by code distance as RobustPrune would (see graph/prune.h).
  */
 #include "postgres.h"
 
@@ -20,9 +20,7 @@ ForgetSeen(PipeannRepair *r)
 	r->seen.used = 0;
 }
 
-/*
- * Add the neighbours of dead node number `at` to the candidates.
- */
+/* Add the neighbours of dead node r->dead[at] to the candidates. */
 static void
 AddCandidates(PipeannRepair *r, int at)
 {
@@ -51,8 +49,9 @@ AddCandidates(PipeannRepair *r, int at)
 }
 
 /*
- * The parent of a dead node becomes the parent of the dead one's children, so that what these lead to is not cut off later. Not for a list
- * that is full of such edges: relink.c sees to the rest.
+ * The parent of a dead node becomes the parent of its children, so that these
+ * are not cut off later. A list that is full of spanning-tree edges takes no
+ * more: relink.c finds other parents.
  */
 static int
 InheritTreeEdges(PipeannRepair *r, uint32 dead, uint32 *out, int n)
@@ -76,9 +75,7 @@ InheritTreeEdges(PipeannRepair *r, uint32 dead, uint32 *out, int n)
 	return n;
 }
 
-/*
- * The spanning-tree edges that a list keeps or gets; to the front of out.
- */
+/* Put the spanning-tree edges that a list keeps or inherits in front of out. */
 static int
 TakeTreeEdges(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 			  uint32 *out)
@@ -101,9 +98,7 @@ TakeTreeEdges(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 	return n;
 }
 
-/*
- * Split a list into what stays (to out) and candidates for what goes.
- */
+/* Copy what stays of a list to out, and gather candidates for the rest. */
 static int
 GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 				 uint32 *out)
@@ -133,9 +128,7 @@ GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 	return kept;
 }
 
-/*
- * The node itself: exactly, where its vector is on the page.
- */
+/* The node's own vector: exact if it is on the page. */
 static void
 EmbedSelf(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
 {
@@ -165,9 +158,9 @@ LoadVector(PipeannRepair *r, int i, uint32 id)
 }
 
 /*
- * Code distances of all candidates: by the node's table, but for inner
- * products, whose order is not that of the embedded distance, and where there
- * are no codes.
+ * Set the distances of all candidates: by code, with the node's table. Without
+ * codes, and for inner products, whose order is not that of the embedded
+ * distance, they are exact.
  */
 static void
 RankCandidates(PipeannRepair *r)
@@ -195,9 +188,7 @@ RankCandidates(PipeannRepair *r)
 		r->cand[i].dist = r->code_dists[i];
 }
 
-/*
- * The n nearest candidates to the front, in order.
- */
+/* Bring the n nearest candidates to the front, in order. */
 static void
 SelectNearest(PipeannRepair *r, int n)
 {
@@ -215,8 +206,8 @@ SelectNearest(PipeannRepair *r, int n)
 }
 
 /*
- * Whether one of the first n vectors, nearer to the node than vector at, makes
- * that one superfluous.
+ * Whether one of the first n vectors is nearer to the node than vector at, and
+ * makes it superfluous.
  */
 static bool
 IsCovered(const PipeannRepair *r, int n, int at)
@@ -231,8 +222,8 @@ IsCovered(const PipeannRepair *r, int n, int at)
 
 /*
  * Add the best of n candidates to out[kept], up to degree: first those that no
- * other neighbour makes superfluous, then the nearest. A vector beside out[]
- * for each.
+ * other neighbour makes superfluous, then the nearest. r->vectors holds a
+ * vector for each element of out.
  */
 static int
 ChooseCandidates(PipeannRepair *r, uint32 *out, int kept, int degree, int n)
@@ -255,9 +246,7 @@ ChooseCandidates(PipeannRepair *r, uint32 *out, int kept, int degree, int n)
 	return have;
 }
 
-/*
- * A dead node of the entry graph is a way to the others, whatever lives.
- */
+/* A dead node of the entry graph leads to its neighbours there as well. */
 static int
 AddEntryNeighbors(PipeannRepair *r, uint32 id, uint32 *out, int n)
 {

@@ -2,11 +2,11 @@
  * overflow.c
  *		VACUUM takes overflow slots out of their chains.
  *
- * A slot of TIDs that is empty was closed by the first pass, so nobody fills
- * it any more. Inserters only ever put a slot in front of a chain, so the link
- * to a closed slot can be led past it; only the node's own link may have
- * changed meanwhile. What is out of its chain is garbage: scans that still
- * know of it find out (chain.c).
+ * The first pass closed the slots that hold no TID, so no insert fills them
+ * any more. Inserts only put slots in front of a chain, so a link to a closed
+ * slot can be set to the slot behind it; only the link in the node may have
+ * changed meanwhile. A slot out of its chain is garbage. Scans that still know
+ * of it notice that it is not theirs (index/chain.c).
  */
 #include "postgres.h"
 
@@ -14,9 +14,7 @@
 #include "miscadmin.h"
 #include "utils/rel.h"
 
-/*
- * Lock a slot's page shared. It may have been given out after the first pass.
- */
+/* Lock a slot's page shared. The page may be newer than the first pass. */
 static Buffer
 ReadSlot(const PipeannVacuum *v, uint32 id, PipeannSlot **slot)
 {
@@ -40,8 +38,8 @@ ReadSlot(const PipeannVacuum *v, uint32 id, PipeannSlot **slot)
 }
 
 /*
- * A walk along the overflow slots of a node. Their numbers fall from each to the
- * next, so a chain that leads back to where it was is told at once.
+ * A walk along the overflow slots of a node. Their numbers fall from each to
+ * the next, so a chain that leads back to itself is noticed at once.
  */
 typedef struct ChainWalk
 {
@@ -62,8 +60,8 @@ ChainError(const PipeannVacuum *v, const ChainWalk *walk, uint32 id)
 }
 
 /*
- * Pass the slots of a chain from id on as long as they are closed. Returns the
- * first open one, or INVALID_ID; *after is the slot behind it.
+ * Skip the closed slots of a chain from id on. Returns the first open one, or
+ * INVALID_ID, and sets *after to the slot behind it.
  */
 static uint32
 NextOpen(const PipeannVacuum *v, ChainWalk *walk, uint32 id, uint32 *after)
@@ -91,9 +89,7 @@ NextOpen(const PipeannVacuum *v, ChainWalk *walk, uint32 id, uint32 *after)
 	return id;
 }
 
-/*
- * The first overflow slot of a node, or INVALID_ID where there is no node.
- */
+/* The first overflow slot of a node, or INVALID_ID if it is no node. */
 static uint32
 FirstOverflow(const PipeannVacuum *v, uint32 owner)
 {
@@ -107,8 +103,8 @@ FirstOverflow(const PipeannVacuum *v, uint32 owner)
 }
 
 /*
- * Lead the link in slot id, the node's or one of its overflow slots', past closed
- * slots. False if it has changed.
+ * Set the link in slot id, the node's or one of its overflow slots', from
+ * "from" to "to". False if the link has changed.
  */
 static bool
 SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
@@ -153,7 +149,7 @@ CleanChain(PipeannVacuum *v, uint32 owner)
 
 		if (open != next && !SetLink(v, &walk, at, next, open))
 		{
-			/* an inserter has put a slot before the chain */
+			/* an insert has put a slot before the chain */
 			walk.begun = false;
 			at = owner;
 			next = FirstOverflow(v, owner);
@@ -185,9 +181,7 @@ PipeannVacuumOverflow(PipeannVacuum *v)
 			CleanChain(v, v->owners[i]);
 }
 
-/*
- * A live node's out-of-line vector is no garbage.
- */
+/* Take the chain of a live node's out-of-line vector out of v->parts. */
 static void
 KeepParts(PipeannVacuum *v, uint32 first)
 {
@@ -205,8 +199,8 @@ KeepParts(PipeannVacuum *v, uint32 first)
 }
 
 /*
- * Wide nodes of a page; their parts may stand on the page itself, so they are
- * followed after it is let go of.
+ * Get the chains of the out-of-line nodes of a page. The slots may be on this
+ * very page, so they are followed when its lock is released.
  */
 static int
 OutOfLineNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
@@ -231,9 +225,10 @@ OutOfLineNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
 }
 
 /*
- * Parts of out-of-line vectors that no live node leads to: their nodes have died, or
- * were never written. Those are few, so they are looked for only when there is
- * a reason. Inserts under way when the parts were taken down have ended.
+ * Parts of out-of-line vectors to which no live node leads are garbage: their
+ * nodes have died, or were never written. They are rare, so they are looked
+ * for only if a node with such a vector died or a VACUUM was interrupted.
+ * Inserts under way when the parts were noted have ended by now.
  */
 void
 PipeannVacuumParts(PipeannVacuum *v)

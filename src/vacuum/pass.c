@@ -1,7 +1,7 @@
 /*
  * pass.c
- *		What the passes of VACUUM share: going over the graph pages, sets of
- *		ids, and notes of work and of free slots.
+ *		Passes over the graph pages, sets of ids, and notes of work and of free
+ *		slots, for all steps of VACUUM.
  */
 #include "postgres.h"
 
@@ -88,9 +88,9 @@ PipeannVacuumNoteWork(PipeannVacuum *v)
 }
 
 /*
- * Note in the free space map, and count, what room a page has. Slots that a
- * build leaves free (fillfactor) are for new nodes near those of the page; the
- * last page is tried anyway.
+ * Slots that a build leaves free (fillfactor) are for new nodes near those of
+ * the page, so they do not count; the last page is tried by inserts in any
+ * case.
  */
 void
 PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)

@@ -1,12 +1,12 @@
 /*
  * reach.c
- *		Which nodes spanning-tree edges lead to from the root, while VACUUM
- *		repairs the neighbour lists.
+ *		The nodes to which spanning-tree edges lead from the root, while VACUUM
+ *		repairs neighbour lists.
  *
- * The walk follows spanning-tree edges only, as they are now, in file order: the
- * pass that repairs lists follows those of nodes already reached, and further
- * passes visit only pages with nodes that were reached since. It keeps four bits
- * a node, and four more in which it counts the edges that lead to the node.
+ * The walk follows the present spanning-tree edges in file order: the pass
+ * that repairs lists follows those of nodes already reached, and further
+ * passes visit only pages with nodes that were reached since. It keeps four
+ * bits a node, and four more to count the edges that lead to the node.
  */
 #include "postgres.h"
 
@@ -56,7 +56,8 @@ Reach(PipeannReach *reach, uint32 id)
 static void
 ReachChildren(PipeannReach *reach, const PipeannSlot *slot)
 {
-	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot);
+	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout,
+											  slot);
 
 	for (int i = 0; i < tree_edges; i++)
 		if (slot->neighbors[i] < reach->v->ids)
@@ -73,9 +74,7 @@ AddInTree(PipeannReach *reach, const PipeannSlot *slot)
 			PipeannBitsAdd(&reach->in_tree, slot->neighbors[i]);
 }
 
-/*
- * Follow a node's spanning-tree edges if the node is reached.
- */
+/* Follow a node's spanning-tree edges if it is reached. */
 static void
 Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
@@ -87,9 +86,7 @@ Expand(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 		ReachChildren(reach, slot);
 }
 
-/*
- * Count the edges of a node to where they lead.
- */
+/* Add a node's edges to the in-degrees. */
 static void
 CountEdges(PipeannReach *reach, const PipeannSlot *slot)
 {
@@ -99,7 +96,8 @@ CountEdges(PipeannReach *reach, const PipeannSlot *slot)
 	{
 		uint32		id = slot->neighbors[i];
 
-		if (id < reach->v->ids && PipeannReachInDegree(reach, id) < PIPEANN_MOST_COUNTED)
+		if (id < reach->v->ids &&
+			PipeannReachInDegree(reach, id) < PIPEANN_MOST_COUNTED)
 			reach->in_degrees[id / 2] += 1 << (id % 2 * 4);
 	}
 }
@@ -195,8 +193,8 @@ PipeannReachFollow(PipeannReach *reach)
 }
 
 /*
- * Whoever shuts inserters out shuts this out as well. A node's children are
- * reached with it.
+ * The lock shuts out retraining and other exclusive holders, as an insert's
+ * does. A reached node's children are reached with it.
  */
 bool
 PipeannReachAttach(PipeannReach *reach, uint32 id,

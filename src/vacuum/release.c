@@ -1,6 +1,6 @@
 /*
  * release.c
- *		VACUUM's last pass: slots that nothing leads to any more are free.
+ *		VACUUM's last pass frees the slots to which nothing leads any more.
  */
 #include "postgres.h"
 
@@ -22,9 +22,7 @@ HasFreed(const PipeannVacuum *v, uint32 page)
 	return false;
 }
 
-/*
- * The next user of the slot sets all of it.
- */
+/* Clear the header only: the next user of the slot sets all of it. */
 static void
 FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
 {

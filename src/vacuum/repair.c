@@ -2,14 +2,15 @@
  * repair.c
  *		VACUUM takes dead nodes out of the neighbour lists.
  *
- * A list that has dead nodes gets the best of their own live neighbours in
- * their places, chosen by code distance as RobustPrune would (FreshDiskANN's
- * way, at a fraction of the cost: what a list keeps is not questioned). Lists
- * of dead nodes are needed in no order, so they are kept in memory; when
- * maintenance_work_mem does not hold them all, it is done in rounds.
+ * The places of dead nodes in a list go to the best of their own live
+ * neighbours, chosen by code distance as RobustPrune would. (FreshDiskANN
+ * prunes the whole list; here the neighbours that stay are not questioned,
+ * which costs less.) The lists of dead nodes are needed in no order, so they
+ * are kept in memory; if maintenance_work_mem does not hold them all, this is
+ * done in rounds.
  *
- * New lists are computed on a copy of the page, and set if they are still what
- * they were.
+ * New lists are computed on a copy of the page. They are written where the old
+ * list is still what it was.
  */
 #include "postgres.h"
 
@@ -62,9 +63,7 @@ NewRepair(PipeannVacuum *v)
 	return r;
 }
 
-/*
- * Dead nodes of the entry graph lead to each other as they do there.
- */
+/* Note the positions in the entry graph of dead nodes there. */
 static void
 FindPositions(PipeannRepair *r)
 {
@@ -77,9 +76,7 @@ FindPositions(PipeannRepair *r)
 			PipeannIdSetPut(&r->positions, codes->entry_ids[i], i);
 }
 
-/*
- * Copy the first block of a graph page. False if it was never written.
- */
+/* Copy the first block of a graph page. False if it was never written. */
 static bool
 CopyPage(PipeannRepair *r, uint32 number)
 {
@@ -94,8 +91,8 @@ CopyPage(PipeannRepair *r, uint32 number)
 }
 
 /*
- * Keep the list of a dead node: its neighbours that may be used, and others
- * that are dead.
+ * Keep the list of a dead node: its live neighbours, which may replace it, and
+ * its dead ones.
  */
 static void
 KeepList(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
@@ -141,9 +138,7 @@ PageHasDead(const PipeannRepair *r, uint32 page)
 	return false;
 }
 
-/*
- * Take as many dead nodes as memory holds; the round is of ids from .. to.
- */
+/* Load as many dead nodes as memory holds: ids r->from .. r->to - 1. */
 static void
 LoadLists(PipeannRepair *r)
 {
@@ -191,9 +186,7 @@ FixedList(const PipeannRepair *r, uint32 slot)
 	return r->fixed + (Size) slot * (2 + r->l->max_degree);
 }
 
-/*
- * Compute the new lists of the page copied; false if there are none.
- */
+/* Compute the new lists of the copied page. False if there are none. */
 static bool
 FixCopy(PipeannRepair *r, uint32 page)
 {
@@ -225,8 +218,8 @@ SameList(const PipeannRepair *r, const PipeannSlot *a, const PipeannSlot *b)
 }
 
 /*
- * Write a page's new lists, but for those that have changed since the copy was
- * made. Returns whether there are such.
+ * Write a page's new lists, but not over lists that have changed since the copy
+ * was made. Returns whether there are such.
  */
 static bool
 WriteLists(PipeannRepair *r, uint32 number, Buffer buffer)
@@ -255,9 +248,7 @@ WriteLists(PipeannRepair *r, uint32 number, Buffer buffer)
 	return again;
 }
 
-/*
- * Inserters may change lists meanwhile; then the page is looked at again.
- */
+/* Inserts may change lists meanwhile; then the page is done again. */
 static void
 RepairPage(PipeannRepair *r, uint32 number, PipeannReach *reach)
 {

@@ -1,7 +1,7 @@
 /*
  * repair.h
- *		What taking dead nodes out of neighbour lists needs in memory; private to
- *		repair.c and new_list.c.
+ *		Memory for taking dead nodes out of neighbour lists; private to repair.c
+ *		and new_list.c.
  */
 #ifndef PIPEANN_REPAIR_H
 #define PIPEANN_REPAIR_H
@@ -9,14 +9,14 @@
 #include "base/id_set.h"
 #include "vacuum/passes.h"
 
-/* Neighbours of dead nodes that are looked at for one list. */
+/* Candidates for one list: neighbours of its dead nodes. */
 #define MAX_CANDIDATES 256
 
-/* With fewer of them, neighbours of dead neighbours' dead neighbours, too. */
+/* With fewer candidates, take those of dead nodes at second hand, too. */
 #define FEW_CANDIDATES 8
 #define MAX_DEAD 256
 
-/* Of the nearest, so many more than there are places are compared. */
+/* The nearest candidates compared for a list exceed its free places by this. */
 #define SPARE_CANDIDATES 6
 
 typedef struct PipeannRepairCandidate
@@ -31,8 +31,8 @@ typedef struct PipeannRepair
 	const PipeannLayout *l;
 
 	/*
-	 * Dead nodes of this round, and their lists: a length, how many of them
-	 * are of the spanning tree, then ids.
+	 * The dead nodes of this round, ids from .. to - 1, and their lists:
+	 * length, number of spanning-tree edges, ids.
 	 */
 	uint32		from;
 	uint32		to;
@@ -41,7 +41,7 @@ typedef struct PipeannRepair
 	Size		used;
 	Size		size;
 
-	PipeannIdSet positions;		/* in the entry graph, of dead nodes there */
+	PipeannIdSet positions;		/* dead nodes' positions in the entry graph */
 
 	/* one list */
 	PipeannIdSet seen;
@@ -57,15 +57,15 @@ typedef struct PipeannRepair
 	float	   *table;			/* code distances */
 	const uint8 **codes;		/* [MAX_CANDIDATES] */
 	float	   *code_dists;
-	int			ntree_edges;		/* first ones of the new list */
+	int			ntree_edges;	/* of the new list; they come first */
 	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
 								 * length, spanning-tree edges, ids */
-	char	   *page;			/* copy */
+	char	   *page;			/* copy of the page being repaired */
 } PipeannRepair;
 
 /*
- * Whether a neighbour has to leave a list in this round. Nodes of the entry
- * graph that are dead lead to each other.
+ * Whether a neighbour has to leave a list in this round. Dead nodes of the
+ * entry graph keep their edges to each other.
  */
 static inline bool
 PipeannHasToGo(const PipeannRepair *r, uint32 neighbor, bool owner_is_dead)
@@ -75,9 +75,7 @@ PipeannHasToGo(const PipeannRepair *r, uint32 neighbor, bool owner_is_dead)
 		!(owner_is_dead && PipeannBitsHas(&r->v->entry, neighbor));
 }
 
-/*
- * A new root becomes the parent of the old one's children.
- */
+/* Whether a node is the new root: it inherits the old one's children. */
 static inline bool
 PipeannIsHeirOfRoot(const PipeannRepair *r, uint32 id)
 {
@@ -87,8 +85,8 @@ PipeannIsHeirOfRoot(const PipeannRepair *r, uint32 id)
 }
 
 /*
- * The list that a node is to have, to out[max_degree]; returns its length. Its
- * first ntree_edges are edges of the spanning tree.
+ * Compute a node's new list, out[max_degree]; returns its length and sets
+ * r->ntree_edges, the number of spanning-tree edges at its front.
  */
 extern int	PipeannNewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 						   uint32 *out);

@@ -1,12 +1,12 @@
 /*
  * vacuum.c
- *		Removing dead rows: the callbacks, and the order of the steps.
+ *		Removing dead rows: VACUUM's callbacks, and the order of its steps.
  *
- * A pass over the graph pages takes dead TIDs out of nodes and overflow slots.
- * Nodes that have no row left are taken out of the neighbour lists, and then
- * their slots are free. What is dead is seen from the pages alone, so a later
- * VACUUM goes on where one was interrupted; a flag in the metapage tells it to
- * do so even if no further row is dead. See src/README, "VACUUM".
+ * A pass over the graph pages removes dead TIDs from nodes and overflow slots.
+ * Nodes that have no row left leave the neighbour lists, and then their slots
+ * are freed. Which nodes are dead can be seen from the pages alone, so a
+ * VACUUM finishes the work of one that was interrupted; a flag in the metapage
+ * tells it to do so even if no other row is dead. See src/README, "VACUUM".
  */
 #include "postgres.h"
 
@@ -25,9 +25,7 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/*
- * Make a set that has ids in it larger.
- */
+/* Enlarge a set and keep its ids. */
 static void
 GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
 {
@@ -40,8 +38,8 @@ GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
 }
 
 /*
- * Wait for inserts that began before all dead nodes were dead. Later ones
- * neither join nor choose these.
+ * Wait for inserts that began before all dead nodes were dead. Later inserts
+ * neither add rows to these nodes nor choose them as neighbours.
  */
 static void
 AwaitInserts(PipeannVacuum *v)
@@ -60,9 +58,7 @@ AwaitInserts(PipeannVacuum *v)
 	GrowSet(v, &v->parts, old_ids);
 }
 
-/*
- * Those of the entry graph stay while they are there.
- */
+/* Set v->entry to the nodes of the entry graph; returns how many are dead. */
 static uint32
 FindEntryNodes(PipeannVacuum *v)
 {
@@ -83,8 +79,8 @@ FindEntryNodes(PipeannVacuum *v)
 }
 
 /*
- * All is done. A VACUUM that was interrupted may have left a wrong number of
- * nodes behind; what was counted now is right if nothing was inserted since.
+ * All is done. An interrupted VACUUM may have left a wrong number of nodes;
+ * what was counted now is right if nothing was inserted meanwhile.
  */
 static void
 NoteDone(PipeannVacuum *v, uint32 entry_dead)
@@ -117,9 +113,7 @@ ReportRepair(const PipeannVacuum *v, uint32 entry_dead)
 					(unsigned long long) v->relinked, v->passes)));
 }
 
-/*
- * Dead nodes of the entry graph that are known of are no work.
- */
+/* Dead nodes that an earlier VACUUM left in the entry graph are no work. */
 static bool
 HasWork(const PipeannVacuum *v, uint32 entry_dead)
 {
@@ -128,9 +122,7 @@ HasWork(const PipeannVacuum *v, uint32 entry_dead)
 		 v->garbage.count > 0);
 }
 
-/*
- * Take dead nodes out of the graph, and see that it holds together.
- */
+/* Take dead nodes out of the graph, and keep it connected. */
 static void
 RepairGraph(PipeannVacuum *v)
 {
@@ -163,7 +155,7 @@ Vacuum(PipeannVacuum *v)
 	PipeannVacuumOverflow(v);
 	if (HasWork(v, entry_dead))
 	{
-		/* whoever retrains must not find a freed slot used anew */
+		/* retraining must not meet a freed slot that is used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		PipeannVacuumEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
@@ -178,9 +170,7 @@ Vacuum(PipeannVacuum *v)
 	NoteDone(v, entry_dead);
 }
 
-/*
- * callback may be NULL: then this only ends what was begun.
- */
+/* With callback NULL, only finish the work of an interrupted VACUUM. */
 static void
 VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 			IndexBulkDeleteCallback callback, void *callback_state)
@@ -217,9 +207,7 @@ pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	return stats;
 }
 
-/*
- * Whether a VACUUM has left something to do.
- */
+/* Whether an interrupted VACUUM has left work. */
 static bool
 WasInterrupted(Relation index)
 {

@@ -1,6 +1,9 @@
 /*
  * vacuum.h
- *		VACUUM.
+ *		VACUUM's callbacks.
+ *
+ * This room knows how dead rows leave pages and graph. It must not know how
+ * indexes are built and scanned, nor how rows are inserted.
  */
 #ifndef PIPEANN_VACUUM_H
 #define PIPEANN_VACUUM_H
