@@ -111,7 +111,7 @@ TakeNode(Loading *s, uint32 id, const PipeannSlot *slot)
 static void
 TakePage(uint32 page, const char *nodes, void *arg)
 {
-	Loading  *s = arg;
+	Loading    *s = arg;
 	const PipeannLayout *l = &s->view->meta.layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
@@ -121,7 +121,7 @@ TakePage(uint32 page, const char *nodes, void *arg)
 		if (!PipeannSlotIsLive(slot))
 			continue;
 		if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-			s->g->wide = true;
+			s->g->out_of_line = true;
 		else
 			TakeNode(s, page * l->slots_per_page + i, slot);
 	}
@@ -129,7 +129,7 @@ TakePage(uint32 page, const char *nodes, void *arg)
 
 /* Numbers in place of ids. */
 static void
-Number(PipeannLoadedGraph *g)
+NumberNeighbors(PipeannLoadedGraph *g)
 {
 	for (uint32 node = 0; node < g->graph->n; node++)
 	{
@@ -151,7 +151,7 @@ Number(PipeannLoadedGraph *g)
 
 /* Vectors, rows and ids. */
 static void
-Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
+Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
 		PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
@@ -159,7 +159,7 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
 												  &counters);
-	Loading	s = {.view = view,.g = g,.rows = rows};
+	Loading		s = {.view = view,.g = g,.rows = rows};
 
 	memset(g, 0, sizeof(*g));
 	g->ids = pages * l->slots_per_page;
@@ -169,7 +169,7 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool halves,
 	PipeannCollectionInit(&g->c, l->dim, l->metric,
 						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
 						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
-						  halves);
+						  half_precision);
 	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
 	s.x = palloc(mul_size(l->dim, sizeof(float)));
 	s.size = 1;
@@ -197,7 +197,7 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 	PipeannCollectionFinish(&g->c);
 	PipeannCollectionVectors(&g->c, &g->vectors);
 	g->graph->n = g->c.n;
-	Number(g);
+	NumberNeighbors(g);
 	if (g->c.n == 0)
 		return;
 	g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :

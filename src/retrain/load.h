@@ -15,7 +15,7 @@ typedef struct PipeannLoadedGraph
 	PipeannGraph *graph;		/* between numbers; the medoid is the root */
 	uint32		ids;
 	uint32	   *node_of_id;		/* [ids], INVALID_ID where there is no row */
-	bool		wide;			/* out-of-line vectors were met, and left out */
+	bool		out_of_line;			/* out-of-line vectors were met, and left out */
 } PipeannLoadedGraph;
 
 /* Bytes that it will take at most, for planning. */

@@ -64,7 +64,7 @@ IsWanted(const PipeannMeta *meta)
 		return meta->layout.slots_per_page > 1 ||
 			(meta->flags & PIPEANN_META_AUTO_STORAGE);
 	return meta->layout.slots_per_page > 1 &&
-		meta->nodes / PipeannGrowth(meta) >= meta->packed_nodes;
+		meta->nodes / PipeannGrowthFactor(meta) >= meta->packed_nodes;
 }
 
 /*
@@ -134,7 +134,7 @@ Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
  * attempt to retrain failed: after this none does.
  */
 static void
-Reserve(Repacking *s, uint32 ids)
+ReserveExtents(Repacking *s, uint32 ids)
 {
 	Relation	index = s->view->index;
 	PipeannMetaUpdate update;
@@ -188,7 +188,7 @@ WriteCodes(Repacking *s, const PipeannNodes *nodes)
 }
 
 static void
-WriteEntries(Repacking *s, const PipeannNodes *nodes, uint32 root)
+WriteEntryGraph(Repacking *s, const PipeannNodes *nodes, uint32 root)
 {
 	PipeannIndexView *view = s->view;
 	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
@@ -209,18 +209,18 @@ Prepare(Repacking *s)
 	PipeannNodes nodes;
 
 	PipeannLoadGraph(view, CountPages(view), false, &g);
-	if (g.wide || g.c.n == 0)
+	if (g.out_of_line || g.c.n == 0)
 		return false;
 	s->layout = NewLayout(view, g.c.storage);
 	s->pq = PipeannCodingLayout(&s->layout);
 	s->error = PipeannCodingTrainOn(&s->pq, &s->layout, &g.vectors, NULL);
 	Pack(s, &g, &nodes);
 	PIPEANN_PAUSE("repack-packed");
-	Reserve(s, nodes.ids);
+	ReserveExtents(s, nodes.ids);
 	PipeannCodebookWrite(view->index, &s->layout, view->map, s->generation,
 						 &s->pq, true);
 	WriteCodes(s, &nodes);
-	WriteEntries(s, &nodes, nodes.id_of_node[g.graph->medoid]);
+	WriteEntryGraph(s, &nodes, nodes.id_of_node[g.graph->medoid]);
 	pfree(nodes.id_of_node);
 	pfree(nodes.node_of_id);
 	PipeannLoadedGraphFree(&g);
@@ -445,7 +445,7 @@ Finish(Repacking *s)
 
 	PipeannRefreshView(view);
 	PipeannLoadGraph(view, CountPages(view), true, &g);
-	if (g.wide || g.c.storage != s->layout.storage || g.c.n == 0)
+	if (g.out_of_line || g.c.storage != s->layout.storage || g.c.n == 0)
 		return false;
 	fresh = PipeannAlloc(mul_size(g.c.n, sizeof(uint32)));
 	AssignIds(s, &g, &nodes, fresh, &nfresh);

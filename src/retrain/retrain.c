@@ -72,7 +72,7 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 {
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
-	return meta->nodes / PipeannGrowth(meta) >= meta->trained_nodes &&
+	return meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes &&
 		meta->trained_nodes > 0;
 }
 
@@ -159,7 +159,7 @@ TakeSample(Retraining *r, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-TakeEntry(Retraining *r, uint32 id, const PipeannSlot *slot)
+TakeEntryNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannMeta *meta = &r->view.meta;
 	const PipeannLayout *l = &meta->layout;
@@ -187,7 +187,7 @@ TakeEntry(Retraining *r, uint32 id, const PipeannSlot *slot)
 static void
 SamplePage(uint32 page, const char *nodes, void *arg)
 {
-	Retraining   *r = arg;
+	Retraining *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint64		first = (uint64) page * l->slots_per_page;
 	uint64		ids = (uint64) r->pages * l->slots_per_page;
@@ -205,7 +205,7 @@ SamplePage(uint32 page, const char *nodes, void *arg)
 			TakeSample(r, first + i, slot);
 		r->seen++;
 		if (first + i == r->view.meta.root || r->entries.vectors.n < entries)
-			TakeEntry(r, first + i, slot);
+			TakeEntryNode(r, first + i, slot);
 	}
 }
 
@@ -260,7 +260,7 @@ EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 static void
 EncodePage(uint32 page, const char *nodes, void *arg)
 {
-	Retraining   *r = arg;
+	Retraining *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
@@ -305,7 +305,7 @@ MetaEndAlone(Relation index, PipeannMetaUpdate *update)
 }
 
 static void
-Reserve(Retraining *r, PipeannMeta *meta)
+ReserveExtents(Retraining *r, PipeannMeta *meta)
 {
 	PipeannCodingReserve(r->view.index, meta, r->generation,
 						 meta->graph_pages * meta->layout.slots_per_page);
@@ -324,7 +324,7 @@ Announce(Retraining *r)
 	MetaBeginAlone(view->index, &update);
 	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->attempt++;
-	Reserve(r, update.meta);
+	ReserveExtents(r, update.meta);
 	MetaEndAlone(view->index, &update);
 
 	PipeannRefreshView(view);
@@ -333,7 +333,7 @@ Announce(Retraining *r)
 
 	MetaBeginAlone(view->index, &update);
 	update.meta->flags |= PIPEANN_META_RETRAINING;
-	Reserve(r, update.meta);
+	ReserveExtents(r, update.meta);
 	r->pages = update.meta->graph_pages;
 	MetaEndAlone(view->index, &update);
 	PipeannRefreshView(view);
@@ -342,7 +342,7 @@ Announce(Retraining *r)
 }
 
 static void
-WriteEntries(Retraining *r)
+WriteEntryGraph(Retraining *r)
 {
 	uint32		n = r->entries.vectors.n;
 	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
@@ -410,7 +410,7 @@ Retrain(Retraining *r)
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
 	EncodeNodes(r);
-	WriteEntries(r);
+	WriteEntryGraph(r);
 	PIPEANN_PAUSE("retrain-written");
 	Publish(r);
 }

@@ -16,7 +16,7 @@
 #define PIPEANN_SMALL_INDEX 65536
 
 static inline uint32
-PipeannGrowth(const PipeannMeta *meta)
+PipeannGrowthFactor(const PipeannMeta *meta)
 {
 	return meta->nodes < PIPEANN_SMALL_INDEX ? 2 : 4;
 }
