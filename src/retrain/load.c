@@ -2,8 +2,8 @@
  * load.c
  *		Reading an index's own nodes into memory.
  *
- * Pages are read one after the other, and inserts may go on: an edge to a node
- * on a page that was read before the node came is left out.
+ * Pages are read one after the other while inserts go on. An edge to a node
+ * that came when its page had been read is left out.
  */
 #include "postgres.h"
 
@@ -67,7 +67,7 @@ TakeTids(Loading *s, uint32 id, const PipeannSlot *slot)
 	pfree(read);
 }
 
-/* Neighbours' ids for now: those of later pages have no number yet. */
+/* Copy neighbours as ids, since nodes of later pages have no number yet. */
 static void
 TakeList(Loading *s, uint32 node, const PipeannSlot *slot)
 {
@@ -127,7 +127,9 @@ TakePage(uint32 page, const char *nodes, void *arg)
 	}
 }
 
-/* Numbers in place of ids. */
+/*
+ * Replace ids in neighbour lists by numbers, and drop neighbours without one.
+ */
 static void
 NumberNeighbors(PipeannLoadedGraph *g)
 {
@@ -149,7 +151,7 @@ NumberNeighbors(PipeannLoadedGraph *g)
 	}
 }
 
-/* Vectors, rows and ids. */
+/* Read vectors, rows and neighbours as ids. */
 static void
 Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
 		PipeannLoadedGraph *g)

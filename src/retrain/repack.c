@@ -2,19 +2,20 @@
  * repack.c
  *		Packing the graph anew, as a build would.
  *
- * Nodes stay where they were put when the index was smaller, and their
- * page-mates are as far apart as near ones were then. So when an index has
- * grown to several times its size, and gets other codes anyway, its nodes get
- * other ids, too: those of a packed graph with room left on each page. It is also
- * when an index that began empty finds out that bytes hold its vectors.
+ * Nodes stay on the pages that they were put on when the index was smaller,
+ * and page-mates are as far apart as near nodes were then. So when an index
+ * has grown by a factor, and gets other codes anyway, its nodes get other ids,
+ * too: those of a packed graph with room left on each page. An index that
+ * began empty also learns then whether bytes or half precision hold its
+ * vectors.
  *
- * The new pages go to extents of their own. Nodes are read and packed, and their
- * codes and entry graph written, while inserts go on. With no insert under way
- * the nodes are read again, those that came meanwhile find places, and graph
- * pages are written. Then the metapage names the new packing, its codes, and
- * whose extents are whose, in one WAL record. Scans that began before go on in
- * the old pages, which nobody writes while one of them may be there. See
- * src/README, "Layouts".
+ * The new pages go to extents of their own. Nodes are read and packed, and
+ * their codes and entry graph are written, while inserts go on. Then, with no
+ * insert under way, the nodes are read again, those that came meanwhile get
+ * places, and graph pages are written. At last the metapage names the new
+ * packing, its codes, and the new use of the extents, in one WAL record. Scans
+ * that began before go on in the old pages, which are not written while a scan
+ * may be in them. See src/README, "Layouts".
  */
 #include "postgres.h"
 
@@ -32,27 +33,26 @@
 #include "utils/rel.h"
 
 /*
- * Inserts wait while nodes are read again and pages written: about a second for
- * 100,000 nodes (GloVe-100, two cores with eight clients). Not for longer than
- * five.
+ * Inserts wait while nodes are read again and pages are written: some seconds
+ * for an index of this size, the largest that is repacked.
  */
 #define MOST_NODES 524288
 
-/* Graph pages reserved for what is inserted meanwhile, one in so many. */
+/* One graph page in so many is reserved for nodes inserted meanwhile. */
 #define SPARE_PAGES 16
 
 typedef struct Repacking
 {
 	PipeannIndexView *view;
-	uint32		generation;		/* of the codes to come */
+	uint32		generation;		/* of the codes being made */
 	PipeannLayout layout;		/* the new one */
 	uint32	   *new_id;			/* [ids] by old id, or INVALID_ID */
-	uint32		ids;			/* old ones, when nodes were read first */
-	uint32		node_pages;		/* new ones */
+	uint32		ids;			/* old ids, when nodes were first read */
+	uint32		node_pages;		/* new pages of nodes */
 	PipeannPq	pq;
 	float		error;
-	uint32		code_pages;		/* written */
-	PipeannMeta made;			/* entry graph's fields */
+	uint32		code_pages;		/* written so far */
+	PipeannMeta made;			/* its fields of the entry graph */
 } Repacking;
 
 static bool
@@ -68,8 +68,8 @@ IsWanted(const PipeannMeta *meta)
 }
 
 /*
- * The extent map's entries are changed in one WAL record with the metapage, where
- * the first of them stand.
+ * Whether the entries of the extent map fit the metapage, where one WAL record
+ * changes them, and the nodes fit maintenance_work_mem.
  */
 static bool
 HasRoom(const PipeannIndexView *view)
@@ -91,7 +91,7 @@ CountPages(const PipeannIndexView *view)
 								   view->meta.graph_pages);
 }
 
-/* The new packing, for vectors that are stored so. */
+/* The layout for vectors in this storage. */
 static PipeannLayout
 NewLayout(const PipeannIndexView *view, PipeannStorage storage)
 {
@@ -106,9 +106,7 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage)
 
 /* ---------- while inserts go on ---------- */
 
-/*
- * Ids for the nodes in packed order, and what each old id becomes.
- */
+/* Give the nodes ids in packed order, and note what each old id becomes. */
 static void
 Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
 {
@@ -130,8 +128,8 @@ Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
 }
 
 /*
- * Inserts under way may write codes of the next generation, by old ids, if an
- * attempt to retrain failed: after this none does.
+ * After a failed attempt to retrain, inserts under way may write codes of the
+ * next generation, by old ids. From here on none does.
  */
 static void
 ReserveExtents(Repacking *s, uint32 ids)
@@ -231,7 +229,7 @@ Prepare(Repacking *s)
 /* ---------- with no insert under way ---------- */
 
 /*
- * A slot left free on the page of a neighbour, the first in the list, or
+ * A slot left free on the page of the first neighbour that has one, or
  * INVALID_ID.
  */
 static uint32
@@ -255,8 +253,8 @@ SlotNear(const Repacking *s, const PipeannNodes *nodes,
 }
 
 /*
- * Ids of the nodes as they were given, and others to the nodes that came since:
- * on a near page, or one at the end.
+ * Keep the ids that nodes were given, and give ids to the nodes that came
+ * since, fresh[*nfresh], on a near page or on one at the end.
  */
 static void
 AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
@@ -292,7 +290,7 @@ AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
 		id = SlotNear(s, nodes, g->graph, node);
 		if (id == PIPEANN_INVALID_ID)
 		{
-			/* the last page may have been near to some, too */
+			/* a slot of the last page may have been given to one above */
 			while (nodes->node_of_id[next] != PIPEANN_INVALID_ID)
 				next++;
 			id = next++;
@@ -304,7 +302,7 @@ AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
 	s->node_pages = Max(s->node_pages, (next + per_page - 1) / per_page);
 }
 
-/* Codes of the nodes that came since. */
+/* Write the codes of the nodes that came since. */
 static void
 WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 				uint32 nfresh)
@@ -331,8 +329,8 @@ WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 }
 
 /*
- * What was written, and behind it what an attempt that failed may have left:
- * those pages are given out later, and must be empty then.
+ * Log the written pages, and empty the pages behind them, which a failed
+ * attempt may have written: they are given out later, and must be empty then.
  */
 static void
 LogPages(Repacking *s, uint32 pages)
@@ -362,8 +360,8 @@ LogPages(Repacking *s, uint32 pages)
 }
 
 /*
- * The extents of the layout until now are kept as they are for scans that began
- * before, and in their order (PipeannViewBlock()).
+ * The old layout's extents keep their contents, for scans that began before,
+ * and their order, for PipeannViewBlock().
  */
 static void
 ExchangeExtents(PipeannMeta *meta)
@@ -417,7 +415,7 @@ Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 }
 
 /*
- * Extents for what has come since, and for rows that do not fit their slots.
+ * Extents for nodes that came since, and for rows that do not fit their slots.
  */
 static void
 ReserveRest(Repacking *s, uint64 pages)
@@ -466,11 +464,11 @@ Finish(Repacking *s)
 /* ---------- the whole ---------- */
 
 /*
- * Whether inserters that wait for an autovacuum worker may cancel it, as they do
- * after deadlock_timeout. While they wait for the last step of a new packing they
- * may not: all of the work would be thrown away, and again the next time. They
- * wait for a few seconds at most (MOST_NODES). The end of a transaction lets them
- * again, whatever ends it.
+ * Whether inserters that wait for an autovacuum worker may cancel it, as they
+ * do after deadlock_timeout. While they wait for the last step of a new
+ * packing they may not: all of the work would be thrown away, and again the
+ * next time. They wait for a few seconds at most (MOST_NODES). The end of a
+ * transaction lets them again, whatever ends it.
  */
 static void
 SetMayBeCancelled(bool may)

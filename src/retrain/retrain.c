@@ -1,18 +1,18 @@
 /*
  * retrain.c
- *		Making codes, codebook and entry graph anew.
+ *		Making codes, codebook and entry graph anew (a generation).
  *
- * An index that has grown from nothing gets its first ones, one that has grown
- * much or whose vectors have drifted gets better ones, while searches and
- * inserts go on. The next generation has pages of its own. Its codebook is
- * written first, then the metapage says so; from then on an inserter writes
- * each code twice, for the generation in use and for the next. Meanwhile one
- * pass over the nodes gives those that were there a code of the next
- * generation. When that stands, the metapage names it, with a new build_id, and
- * searches load it into memory as that of an index not seen before.
+ * An index that has grown from nothing gets its first generation; one that has
+ * grown much, or whose vectors have drifted, gets a better one, while searches
+ * and inserts go on. The next generation has pages of its own. Its codebook is
+ * written first, and the metapage says so; from then on an insert writes two
+ * codes, for the generation in use and for the next. Meanwhile one pass over
+ * the nodes gives those that were there a code of the next generation. Then
+ * the metapage names the new generation, with a new build_id, so that searches
+ * load a new cache.
  *
- * An error or a crash on the way leaves what was in use; the next attempt
- * writes the pages of the next generation again.
+ * An error or a crash on the way does no harm to the generation in use; the
+ * next attempt writes the pages of the next generation again.
  */
 #include "postgres.h"
 
@@ -26,24 +26,27 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* VACUUM retrains at so many times the nodes. */
+/* VACUUM retrains an index that has so many times the nodes. */
 #define VACUUM_GROWTH 2
 
-/* VACUUM does when codes have become so much worse, by this many of them. */
+/* VACUUM retrains if codes err so many times as much, of so many samples. */
 #define DRIFT 1.5
 #define DRIFT_SAMPLES 1000
 
-/* ... or when so large a part of the entry graph is dead. */
+/* VACUUM retrains if so large a part of the entry graph is dead. */
 #define DEAD_ENTRIES 0.1
 
-/* An entry node's place in the graph, beside two copies of its vector. */
+/*
+ * Bytes of an entry node's place in the graph, beside two copies of its
+ * vector.
+ */
 #define ENTRY_MEMORY 256
 
 typedef struct Retraining
 {
 	PipeannIndexView view;
 	uint32		generation;		/* the one being made */
-	uint32		pages;			/* graph pages that were there */
+	uint32		pages;			/* graph pages to pass over */
 	PipeannPq	pq;
 	float		error;			/* of its codes */
 	float	   *x;				/* one vector */
@@ -52,10 +55,10 @@ typedef struct Retraining
 	float	   *samples;		/* [most_samples][dim] */
 	uint32		nsamples;
 	uint32		most_samples;
-	uint64		seen;			/* nodes passed */
-	uint64		taken_of;		/* spread the samples over so many */
+	uint64		seen;			/* nodes passed so far */
+	uint64		taken_of;		/* nodes over which the samples are spread */
 
-	/* nodes of the entry graph, numbered as they are taken */
+	/* nodes of the entry graph, in the order in which they are taken */
 	PipeannNodes entries;
 	char	   *data;
 	float	   *aux;
@@ -87,8 +90,8 @@ IsWanted(const PipeannMeta *meta)
 }
 
 /*
- * A node's vector as the quantiser sees it: in full where its slot holds a
- * rounded one, normalised for cosine.
+ * A node's vector for the quantiser: the exact one of an out-of-line node,
+ * normalised for cosine.
  */
 static void
 CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
@@ -180,9 +183,9 @@ TakeEntryNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * Both are spread evenly: the samples over the nodes in the order of their
- * ids, the entry nodes over the ids, so over the pages, so over space. The root
- * is an entry node in any case.
+ * Both samples are spread evenly: the training samples over the nodes, the
+ * entry nodes over the ids, so over the pages and over space. The root is an
+ * entry node in any case.
  */
 static void
 SamplePage(uint32 page, const char *nodes, void *arg)
@@ -212,8 +215,8 @@ SamplePage(uint32 page, const char *nodes, void *arg)
 /* ---------- second pass: codes ---------- */
 
 /*
- * Give the code page what was gathered. Codes of nodes inserted meanwhile
- * stand there already.
+ * Write the gathered codes to their page, beside those of nodes that were
+ * inserted meanwhile.
  */
 static void
 FlushCodes(Retraining *r)
@@ -249,7 +252,7 @@ EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	uint32		at = id % PipeannCodesPerPage(l);
 
-	/* every page up to the last one exists in the end */
+	/* pages without codes are written too, so that all of them exist */
 	for (; r->code_page < code_page; r->code_page++)
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
@@ -287,8 +290,8 @@ EncodeNodes(Retraining *r)
 /* ---------- the whole ---------- */
 
 /*
- * Change the metapage with no insert under way: those that began before know
- * nothing of the change.
+ * Change the metapage with no insert under way, so that each insert either
+ * ended before the change or knows of it.
  */
 static void
 MetaBeginAlone(Relation index, PipeannMetaUpdate *update)
@@ -312,8 +315,8 @@ ReserveExtents(Retraining *r, PipeannMeta *meta)
 }
 
 /*
- * From here on inserters write codes of the next generation, too. Whatever a
- * former attempt left is not used any more when its codebook is written over.
+ * From here on inserts also write codes of the next generation. Codes that an
+ * earlier attempt left are of no use once its codebook is overwritten.
  */
 static void
 Announce(Retraining *r)
@@ -354,9 +357,7 @@ WriteEntryGraph(Retraining *r)
 	pfree(sample);
 }
 
-/*
- * Name the new generation in the metapage.
- */
+/* Name the new generation in the metapage. */
 static void
 Publish(Retraining *r)
 {
@@ -385,9 +386,7 @@ Publish(Retraining *r)
 	MetaEndAlone(r->view.index, &update);
 }
 
-/*
- * An index that has grown much gets other ids with its codes.
- */
+/* An index that has grown much is packed anew, which makes codes as well. */
 static void
 Retrain(Retraining *r)
 {
@@ -416,8 +415,8 @@ Retrain(Retraining *r)
 }
 
 /*
- * One at a time, in a memory context of its own. `wanted` looks whether it is
- * to be done at all.
+ * Retrain in a memory context of its own, if no other backend does so and
+ * wanted() says that it is needed.
  */
 static void
 RunAlone(Relation index, bool (*wanted) (Retraining *r))
@@ -455,10 +454,10 @@ PipeannRetrain(Relation index)
 /* ---------- drift ---------- */
 
 /*
- * Whether the codes of the nodes there are now are much worse than those of the
- * nodes that the codebook was trained on, by a sample of the pages. Where these
- * were too few to keep some out of the training, nobody knows how good their
- * codes are (code_error is 0), and only growth calls for others.
+ * Whether the codes of the present nodes err much more than those of the nodes
+ * that the codebook was trained on, by a sample of the pages. If those were too
+ * few to keep some out of the training, the error of their codes is not known
+ * (code_error is 0), and only growth leads to others.
  */
 static bool
 HasDrifted(Retraining *r)
@@ -514,11 +513,9 @@ PipeannRetrainIfDrifted(Relation index)
 	RunAlone(index, IsWantedByVacuum);
 }
 
-/* ---------- inserters' part ---------- */
+/* ---------- for inserts ---------- */
 
-/*
- * The next generation's codebook, as long as this backend inserts.
- */
+/* The next generation's codebook, kept while this backend inserts. */
 typedef struct NextCodebook
 {
 	MemoryContext context;

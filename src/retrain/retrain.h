@@ -1,17 +1,20 @@
 /*
  * retrain.h
  *		New codes, and a new packing, of an index that has outgrown its own.
+ *
+ * This room knows codes, entry graph and packing of an index that is in use. It
+ * must not know how rows are inserted, removed and found.
  */
 #ifndef PIPEANN_RETRAIN_H
 #define PIPEANN_RETRAIN_H
 
 #include "index/index.h"
 
-/* retrain/retrain.c: an index that has outgrown its codes, or grown to need some */
+/* retrain.c: new codes, codebook and entry graph */
 
 /*
- * How many times the nodes make codes and layout anew. In a small index that is
- * quickly done, and adds little to the WAL of so many inserts.
+ * The factor of growth at which codes and packing are made anew. In a small
+ * index that is quickly done, and adds little to the WAL of so many inserts.
  */
 #define PIPEANN_SMALL_INDEX 65536
 
@@ -21,37 +24,41 @@ PipeannGrowthFactor(const PipeannMeta *meta)
 	return meta->nodes < PIPEANN_SMALL_INDEX ? 2 : 4;
 }
 
-/* Whether an insert is to do it: there are none, or so many times the nodes. */
+/*
+ * Whether an insert has to retrain: codes are missing, or the index outgrew
+ * them.
+ */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 
 /*
- * Make the next generation if that is wanted still. Returns at once if somebody
- * else is at it. Waits for inserts under way, twice; they go on meanwhile.
+ * Make the next generation if the index is still outgrown. Returns at once if
+ * another backend is doing so. Waits twice for inserts under way, and goes on
+ * beside later ones.
  */
 extern void PipeannRetrain(Relation index);
 
-/* The same, and also if the vectors have drifted: for VACUUM. */
+/* The same for VACUUM, and also if the vectors have drifted. */
 extern void PipeannRetrainIfDrifted(Relation index);
 
-/* retrain/repack.c: packing the graph anew, as a build would */
+/* repack.c: a new packing of the graph, as a build would make it */
 
 typedef enum PipeannRepackResult
 {
 	PIPEANN_REPACK_DONE,
-	PIPEANN_REPACK_LATER,		/* somebody is in the way */
-	PIPEANN_REPACK_NEVER		/* not wanted, or there is not the room */
+	PIPEANN_REPACK_LATER,		/* another backend is in the way */
+	PIPEANN_REPACK_NEVER		/* no need, or no room */
 } PipeannRepackResult;
 
 /*
- * If the graph has grown to several times what it was when it was laid out, do
- * it again, with codes of the next generation. For the holder of the
- * maintenance lock. Inserts wait while pages are written.
+ * Pack the graph anew, with codes of the next generation, if it has grown by
+ * the factor above since it was packed. The caller holds the maintenance lock.
+ * Inserts wait while pages are written.
  */
 extern PipeannRepackResult PipeannRepack(PipeannIndexView *view);
 
 /*
- * While PIPEANN_META_RETRAINING is set: the next generation's code of x (for
- * cosine normalised), out[pq_bytes].
+ * While PIPEANN_META_RETRAINING is set: the next generation's code of
+ * x[dim], normalised for cosine, to out[pq_bytes].
  */
 extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
 							  uint8 *out);
