@@ -40,7 +40,7 @@ typedef struct PipeannCollection
 	PipeannMetric metric;
 	bool		auto_storage;	/* storage may still become wider */
 	PipeannStorage storage;
-	bool		unfit;			/* halves are not for all vectors seen */
+	bool		half_unfit;			/* halves are not for all vectors seen */
 	bool		lost;			/* but others were rounded to them */
 	bool		few_twins;		/* too many that halves do not tell apart are
 								 * a reason, too */
@@ -74,7 +74,7 @@ typedef struct PipeannCollection
  */
 extern void PipeannCollectionInit(PipeannCollection *c, int dim,
 								  PipeannMetric metric,
-								  PipeannStorage storage, bool halves);
+								  PipeannStorage storage, bool half_precision);
 
 /*
  * Add a row; returns the number of its vector. known is what a vector that is

@@ -160,7 +160,7 @@ PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
  * Bring every so many samples to the end.
  */
 static void
-SetAside(float *samples, uint32 n, int dim, uint32 count)
+MoveToEnd(float *samples, uint32 n, int dim, uint32 count)
 {
 	Size		size = mul_size(dim, sizeof(float));
 	float	   *row = palloc(size);
@@ -190,7 +190,7 @@ PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
 		PipeannAlloc(mul_size(PipeannPqCentroidCount(pq->dim),
 							  sizeof(float)));
 
-	SetAside(samples, n, pq->dim, aside);
+	MoveToEnd(samples, n, pq->dim, aside);
 	PipeannPqTrain(pq, samples, n - aside, SEED, centroids, progress, arg);
 	pq->centroids = centroids;
 	return PipeannCodingError(pq, samples + (Size) (n - aside) * pq->dim,
@@ -293,7 +293,7 @@ PipeannEntrySample(const PipeannNodes *nodes, uint32 root, uint32 *sample)
  * Searches enter at position 0, so the medoid changes places with it.
  */
 static uint32
-Swapped(uint32 position, uint32 medoid)
+SwapWithFirst(uint32 position, uint32 medoid)
 {
 	if (position == 0)
 		return medoid;
@@ -313,14 +313,14 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 
 	for (uint32 i = 0; i < n; i++)
 	{
-		uint32		from = Swapped(i, graph->medoid);
+		uint32		from = SwapWithFirst(i, graph->medoid);
 		const uint32 *list = PipeannNeighbors(graph, from);
 
 		ids[i] = nodes->id_of_node[sample[from]];
 		degrees[i] = Min(graph->degree[from], ENTRY_DEGREE);
 		for (int j = 0; j < degrees[i]; j++)
 			neighbors[(Size) i * ENTRY_DEGREE + j] =
-				Swapped(list[j], graph->medoid);
+				SwapWithFirst(list[j], graph->medoid);
 	}
 	return stream;
 }

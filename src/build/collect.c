@@ -59,15 +59,15 @@ GrowTable(PipeannCollection *c, uint32 slots)
 
 void
 PipeannCollectionInit(PipeannCollection *c, int dim, PipeannMetric metric,
-					  PipeannStorage storage, bool halves)
+					  PipeannStorage storage, bool half_precision)
 {
 	memset(c, 0, sizeof(*c));
 	c->dim = dim;
 	c->metric = metric;
 	c->auto_storage = storage == PIPEANN_STORAGE_AUTO;
 	c->storage = c->auto_storage ? PIPEANN_UINT8 : storage;
-	c->unfit = !halves;
-	c->few_twins = c->auto_storage && halves;
+	c->half_unfit = !half_precision;
+	c->few_twins = c->auto_storage && half_precision;
 	c->stride = mul_size(dim, PipeannElementSize(c->storage));
 	c->scratch = palloc(mul_size(dim, sizeof(float)));
 	c->min = INFINITY;
@@ -226,17 +226,17 @@ IsFarFromZero(const PipeannCollection *c)
 
 /* Halves as soon as there are enough vectors, MIN_VECTORS, to tell that they do. */
 static PipeannStorage
-FloatsFor(PipeannCollection *c, const float *x, double norm,
-		  const PipeannRounding *known)
+ChooseFloatStorage(PipeannCollection *c, const float *x, double norm,
+				   const PipeannRounding *known)
 {
 	if (known != NULL)
 		return PIPEANN_FLOAT2;
-	c->unfit |= c->dim < MIN_HALF_DIM ||
+	c->half_unfit |= c->dim < MIN_HALF_DIM ||
 		!PipeannIsStorable(x, norm, PIPEANN_FLOAT2, c->dim);
-	if (c->unfit || c->n < MIN_VECTORS)
+	if (c->half_unfit || c->n < MIN_VECTORS)
 		return PIPEANN_FLOAT4;
-	c->unfit = IsFarFromZero(c);
-	return c->unfit ? PIPEANN_FLOAT4 : PIPEANN_FLOAT2;
+	c->half_unfit = IsFarFromZero(c);
+	return c->half_unfit ? PIPEANN_FLOAT4 : PIPEANN_FLOAT2;
 }
 
 /*
@@ -248,7 +248,7 @@ ChooseStorage(PipeannCollection *c, const float *x, double norm,
 {
 	PipeannStorage storage = c->storage;
 
-	if (storage == PIPEANN_FLOAT2 || (storage == PIPEANN_FLOAT4 && c->unfit))
+	if (storage == PIPEANN_FLOAT2 || (storage == PIPEANN_FLOAT4 && c->half_unfit))
 		return;
 	for (int i = 0; i < c->dim; i++)
 	{
@@ -256,14 +256,14 @@ ChooseStorage(PipeannCollection *c, const float *x, double norm,
 		c->max = Max(c->max, x[i]);
 	}
 	if (storage == PIPEANN_FLOAT4)
-		storage = FloatsFor(c, x, norm, known);
+		storage = ChooseFloatStorage(c, x, norm, known);
 	else if (FitsBytes(c, x, storage, known))
 		return;
 	else if (storage == PIPEANN_UINT8 && c->min >= -128 && c->max <= 127 &&
 			 FitsBytes(c, x, PIPEANN_INT8, known))
 		storage = PIPEANN_INT8;
 	else
-		storage = FloatsFor(c, x, norm, known);
+		storage = ChooseFloatStorage(c, x, norm, known);
 	if (storage != c->storage)
 		Convert(c, storage);
 }
