@@ -4,8 +4,8 @@
  *		pages, write them once.
  *
  * Nothing is WAL-logged while pages are written; the finished file is logged
- * as a whole at the end (a crash before that leaves a file that no committed
- * transaction knows).
+ * as a whole. A crash before that leaves a file that no committed transaction
+ * knows.
  */
 #include "postgres.h"
 
@@ -30,8 +30,8 @@ typedef struct BuildState
 	PipeannMeta meta;
 	PipeannGraphParams params;
 	int			m;
-	double		rows;			/* indexed */
-	MemoryContext context;		/* of what the build keeps */
+	double		rows;			/* indexed so far */
+	MemoryContext context;		/* of the collection */
 	MemoryContext row_context;	/* reset for each row */
 } BuildState;
 
@@ -56,8 +56,8 @@ ShowProgress(uint32 done, void *arg)
 }
 
 /*
- * Everything is built in memory for now, past the limit too, which the user
- * should know of while there is time to cancel.
+ * The build is in memory even beyond maintenance_work_mem. Tell the user while
+ * there is time to cancel.
  */
 static void
 NoticeMemory(BuildState *state)
@@ -117,9 +117,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	MemoryContextReset(state->row_context);
 }
 
-/*
- * Check what can be checked before the work starts.
- */
+/* Make the checks that can be made before the work starts. */
 static void
 InitBuild(BuildState *state, Relation heap, Relation index,
 		  IndexInfo *index_info)
@@ -163,8 +161,8 @@ ScanOnce(BuildState *state)
 }
 
 /*
- * Vectors that were rounded to halves before one came that halves are not for are
- * wanted again as they are.
+ * If half precision turned out unfit when vectors had been rounded to it, scan
+ * the table again to have them exact.
  */
 static double
 ScanTable(BuildState *state)
@@ -186,9 +184,7 @@ ScanTable(BuildState *state)
 	return rows;
 }
 
-/*
- * Build the graph and decide which node gets which id.
- */
+/* Build the graph and decide on the order of nodes in pages. */
 static PipeannGraph *
 BuildGraph(BuildState *state, const PipeannVectors *vectors, uint32 *order)
 {
@@ -203,9 +199,7 @@ BuildGraph(BuildState *state, const PipeannVectors *vectors, uint32 *order)
 	return graph;
 }
 
-/*
- * A single node has no edges.
- */
+/* A single node has no edges, so there is nothing to pack. */
 static void
 KeepOrder(uint32 n, uint32 *order)
 {
@@ -213,9 +207,7 @@ KeepOrder(uint32 n, uint32 *order)
 		order[i] = i;
 }
 
-/*
- * m = 0: now that the vectors and their storage are known.
- */
+/* For m = 0, now that the vectors and their storage are known. */
 static void
 ChooseDegree(BuildState *state)
 {
@@ -242,7 +234,7 @@ WriteIndex(BuildState *state)
 	uint32	   *order = PipeannAlloc(mul_size(Max(c->n, 1), sizeof(uint32)));
 	PipeannMeta *meta = &state->meta;
 
-	/* storage and degree are known only now */
+	/* storage and degree were not known before */
 	PipeannMetaInit(meta, state->index, c->storage, state->m);
 	ChooseDegree(state);
 	if (c->auto_storage)
@@ -304,9 +296,7 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 	return result;
 }
 
-/*
- * The init fork of an unlogged index.
- */
+/* Write the init fork of an unlogged index. */
 void
 pipeannbuildempty(Relation index)
 {

@@ -1,7 +1,10 @@
 /*
  * build.h
- *		CREATE INDEX; and what re-training takes from it: nodes, their codes, the
- *		entry graph, and how they are written.
+ *		CREATE INDEX, and the parts of it that retraining uses as well: nodes in
+ *		memory, their codes, the entry graph, and writing them.
+ *
+ * This room knows a table's rows, the graph in memory and the format of pages.
+ * It must not know an index in use: searches, inserts, VACUUM.
  */
 #ifndef PIPEANN_BUILD_H
 #define PIPEANN_BUILD_H
@@ -38,12 +41,12 @@ typedef struct PipeannCollection
 {
 	int			dim;
 	PipeannMetric metric;
-	bool		auto_storage;	/* storage may still become wider */
+	bool		auto_storage;	/* storage is chosen by the vectors */
 	PipeannStorage storage;
-	bool		half_unfit;			/* halves are not for all vectors seen */
-	bool		lost;			/* but others were rounded to them */
-	bool		few_twins;		/* too many that halves do not tell apart are
-								 * a reason, too */
+	bool		half_unfit;		/* half precision does not hold all vectors */
+	bool		lost;			/* half_unfit, but others were rounded before */
+	bool		few_twins;		/* many vectors that are equal in half
+								 * precision make it unfit, too */
 	Size		stride;
 	float		min;			/* of all elements seen (auto_storage) */
 	float		max;
@@ -51,10 +54,10 @@ typedef struct PipeannCollection
 	uint32		n;				/* distinct vectors */
 	uint32		size;
 	char	   *data;			/* [size] of stride bytes */
-	PipeannRounding *roundings;	/* [size] of halves, else NULL */
+	PipeannRounding *roundings;	/* [size] for half precision, else NULL */
 	double	   *norms;			/* [size] */
 	double		max_norm;
-	ItemPointerData *tids;		/* [size] each one's first row */
+	ItemPointerData *tids;		/* [size] first row of each vector */
 	uint32	   *dup_heads;		/* [size] its other rows, in dups[] */
 
 	PipeannDuplicate *dups;
@@ -65,20 +68,23 @@ typedef struct PipeannCollection
 	uint32		table_mask;
 	char	   *scratch;		/* one vector as stored */
 
-	bool		noticed;		/* said that memory is over the limit */
+	bool		noticed;		/* the user was told that memory is short */
 } PipeannCollection;
 
 /*
- * storage may be PIPEANN_STORAGE_AUTO: bytes if they hold all vectors, else halves
- * if those may be taken and will do for all, else floats.
+ * Start a collection. storage PIPEANN_STORAGE_AUTO takes bytes if they hold all
+ * vectors, else half precision if half_precision allows it and all vectors suit
+ * it, else floats.
  */
 extern void PipeannCollectionInit(PipeannCollection *c, int dim,
 								  PipeannMetric metric,
 								  PipeannStorage storage, bool half_precision);
 
 /*
- * Add a row; returns the number of its vector. known is what a vector that is
- * rounded already has lost, else NULL. Nothing more is added once c->lost.
+ * Add a row with vector x[dim] of this norm; returns the number of the vector.
+ * For a vector that was rounded before, known is its rounding, else NULL. If
+ * c->lost is set afterwards, the collection has to be made anew without half
+ * precision. Errors if x does not fit a storage that the user chose.
  */
 extern uint32 PipeannCollectionAdd(PipeannCollection *c, const float *x,
 								   double norm, const PipeannRounding *known,
@@ -91,76 +97,77 @@ extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
 /* Bytes in use. */
 extern Size PipeannCollectionMemory(const PipeannCollection *c);
 
-/* The vectors as the graph sees them; aux is allocated. */
+/* The collected vectors in the form of graph/; aux is allocated. */
 extern void PipeannCollectionVectors(const PipeannCollection *c,
 									 PipeannVectors *vectors);
 
 /* Rows of vector i beyond its first. */
 extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
 
-/* When all rows are in: free the hash table, choose the storage. */
+/* After the last row: free the hash table, and choose the storage. */
 extern void PipeannCollectionFinish(PipeannCollection *c);
 
 extern void PipeannCollectionFree(PipeannCollection *c);
 
 /* ---------- codes.c: making and writing codes ---------- */
 
-/* The nodes of an index, by number here and by id there. */
+/* The nodes of an index: numbers in memory, ids on disk. */
 typedef struct PipeannNodes
 {
 	PipeannVectors vectors;		/* nodes by number */
 	uint32	   *id_of_node;		/* [vectors.n] */
-	uint32	   *node_of_id;		/* [ids], INVALID_ID where there is none */
+	uint32	   *node_of_id;		/* [ids], INVALID_ID if there is no node */
 	uint32		ids;
 } PipeannNodes;
 
-/* A quantiser without its centroids. Palloc'd. */
+/* A palloc'd quantiser without centroids. */
 extern PipeannPq PipeannCodingLayout(const PipeannLayout *l);
 
-/* Training samples that maintenance_work_mem and use allow. */
+/*
+ * The number of training samples for so many vectors, by maintenance_work_mem.
+ */
 extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
 
 /*
  * Train centroids on samples[n][dim], which are put in another order. Returns
- * the mean squared error that codes are to be expected to have.
+ * the mean squared error to expect of codes; 0 if there were too few samples
+ * to tell.
  */
 extern float PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
 								PipeannPqProgress progress, void *arg);
 
-/*
- * The same on vectors at even distances, so that any order of them is as good.
- */
+/* The same with samples taken from v at even distances. */
 extern float PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
 								  const PipeannVectors *v,
 								  PipeannPqProgress progress);
 
-/* Mean squared error of the codes of x[n][dim]. */
+/* The mean squared error of the codes of x[n][dim]. */
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 
-/* How many of so many nodes are in the entry graph. */
+/* The number of nodes of an entry graph for so many nodes. */
 extern uint32 PipeannEntryCount(uint32 nodes);
 
 /*
- * Choose them: one node of every so many ids, so that they are spread over the
- * pages, which are spread over space, and the root. Returns how many.
+ * Choose the nodes of the entry graph: the root, and one of every so many ids,
+ * so that they are spread over pages and so over space. Returns how many.
  */
 extern uint32 PipeannEntrySample(const PipeannNodes *nodes, uint32 root,
 								 uint32 *sample);
 
-/* A node as the quantiser sees it, x[dim]: normalised for cosine. */
+/* A node's vector for the quantiser, x[dim]: normalised for cosine. */
 extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
 								float *x);
 
 /*
- * Fill a code page with the codes of ids first to first + n - 1, all zero where
- * there is no node. x has room for a vector.
+ * Fill a code page with the codes of ids first .. first + n - 1, zeroes if
+ * there is no node. x is work space for a vector.
  */
 extern void PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
 							  uint32 first, int n, float *x, uint8 *out);
 
 /*
- * Give a generation the extents that it needs for so many ids, inside a
- * metapage update or a build. What is there already is used.
+ * Give a generation the extents that it still needs for so many ids, inside a
+ * metapage update or a build.
  */
 extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
 								 uint32 generation, uint32 ids);
@@ -170,7 +177,7 @@ extern void PipeannCodebookWrite(Relation index, const PipeannLayout *l,
 								 uint32 generation, const PipeannPq *pq,
 								 bool wal);
 
-/* Where an entry graph of so many nodes goes; the present one stays intact. */
+/* The first page for a new entry graph; the present one stays intact. */
 extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 
 /*
@@ -184,8 +191,8 @@ extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
 							  PipeannGraphProgress progress, void *arg);
 
 /*
- * Everything for a build, without WAL: train, encode, entry graph. Sets the
- * metapage fields that go with it in meta.
+ * Train, encode and write codebook, codes and entry graph of a build, without
+ * WAL. Sets the metapage's fields for these.
  */
 extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 							   const PipeannExtentMap *map,
@@ -193,19 +200,19 @@ extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
 
 /* ---------- write.c: nodes to pages ---------- */
 
-/* The metapage of an index without rows, from its options but for m. */
+/* The metapage of an empty index by its options, except for m. */
 extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
 							PipeannStorage storage, int m);
 
 /*
- * Give nodes their ids: order[] as PipeannGraphPack() gives it, position p is
- * slot p % fill of page p / fill. Sets nodes->id_of_node, node_of_id, ids.
+ * Give nodes ids: position p of order[], from PipeannGraphPack(), becomes slot
+ * p % fill of page p / fill. Sets nodes->id_of_node, node_of_id, ids.
  */
 extern void PipeannAssignIds(const PipeannLayout *l, int fill,
 							 PipeannNodes *nodes, const uint32 *order,
 							 uint32 ids);
 
-/* Pages that overflow slots take. */
+/* The number of graph pages that overflow slots take. */
 extern uint64 PipeannExtPages(const PipeannLayout *l,
 							  const PipeannCollection *c);
 
@@ -216,8 +223,9 @@ extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
 
 /*
  * Write nodes that have ids to the first node_pages graph pages of a kind of
- * extents, and overflow slots to those behind them. graph is NULL for nodes
- * without edges; its lists get spanning-tree edges first. Not WAL-logged.
+ * extents, and overflow slots to those behind them. graph may be NULL: no
+ * edges. Moves the spanning-tree edges of its lists to the front. Not
+ * WAL-logged.
  */
 extern void PipeannWriteGraph(Relation index, const PipeannLayout *l,
 							  const PipeannExtentMap *map, PipeannKind kind,
@@ -226,9 +234,8 @@ extern void PipeannWriteGraph(Relation index, const PipeannLayout *l,
 							  uint32 node_pages);
 
 /*
- * Write all nodes of a build in this order, with the layout's fill. Sets
- * nodes->id_of_node, node_of_id, ids, and meta's counts. Not WAL-logged, but
- * for the extent map.
+ * Write all nodes of a build in this order. Sets nodes->id_of_node, node_of_id,
+ * ids, and the metapage's counts. Not WAL-logged, except for the extent map.
  */
 extern void PipeannWriteNodes(Relation index, PipeannMeta *meta,
 							  const PipeannCollection *c, PipeannNodes *nodes,
@@ -240,15 +247,15 @@ extern void PipeannWriteMeta(Relation index, const PipeannMeta *meta);
 /* ---------- degree.c: m = 0, by a profile of the machine ---------- */
 
 /*
- * Choose m for the vectors collected from a table, at most max_m; base has the
- * layout's other options. Says why in *degree. The default m, or max_m if that
- * is less, where the machine cannot be profiled.
+ * Choose m, at most max_m, for vectors collected from a table; base has the
+ * layout's other options. Sets *degree to the reason. If the machine cannot be
+ * profiled, returns the default m, or max_m if that is less.
  */
 extern int	PipeannChooseM(Relation heap, const PipeannCollection *c,
 						   const PipeannLayout *base, int max_m,
 						   PipeannDegree *degree);
 
-/* The reason in words. Palloc'd. */
+/* The reason in words, palloc'd. */
 extern char *PipeannDegreeText(const PipeannMeta *meta);
 
 #endif							/* PIPEANN_BUILD_H */

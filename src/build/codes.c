@@ -1,7 +1,6 @@
 /*
  * codes.c
- *		Training and writing what searches keep in memory: codebook, codes,
- *		entry graph.
+ *		Training and writing what caches hold: codebook, codes, entry graph.
  */
 #include "postgres.h"
 
@@ -12,22 +11,22 @@
 #include "pgstat.h"
 
 /*
- * Samples to train on: a hundred for each of 256 centroids, fewer where
- * maintenance_work_mem does not hold them, but no fewer than sixteen.
+ * Samples to train on: a hundred for each of 256 centroids, fewer if
+ * maintenance_work_mem does not hold them, but at least sixteen.
  */
 #define MAX_SAMPLES (100 * PIPEANN_CENTROIDS)
 #define MIN_SAMPLES (16 * PIPEANN_CENTROIDS)
 
 /*
- * A tenth of the nodes, with few edges: in memory 7 bytes a row beside its code.
- * A search then begins where it will end: with PipeANN's 1 % of the nodes, 32 edges
- * each (4.2.2), it reads 1.11 (GloVe-100) and 1.18 (SIFT) times the pages.
+ * The entry graph has a tenth of the nodes, with few edges: 7 bytes a row in
+ * memory beside its code. A search then begins near its end and reads fewer
+ * pages than with PipeANN's 1 % of the nodes, 32 edges each (PipeANN 4.2.2).
  */
 #define ENTRY_FRACTION 10
 #define MIN_ENTRY 256
 #define ENTRY_DEGREE 16
 
-/* Of them, those that are not trained on but tell how good the codes are. */
+/* One sample in so many is not trained on, but measures the codes' error. */
 #define ERROR_SAMPLES 256
 
 #define SEED UINT64CONST(0x70697065616e6e)
@@ -156,9 +155,7 @@ PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 	return n > 0 ? (float) (sum / n) : 0;
 }
 
-/*
- * Bring every so many samples to the end.
- */
+/* Move count samples, evenly spaced, to the end. */
 static void
 MoveToEnd(float *samples, uint32 n, int dim, uint32 count)
 {
@@ -178,8 +175,8 @@ MoveToEnd(float *samples, uint32 n, int dim, uint32 count)
 }
 
 /*
- * The error is that of samples that were not trained on, as later vectors'
- * is compared with it.
+ * The error is that of samples that were not trained on, since the error of
+ * later vectors is compared with it.
  */
 float
 PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
@@ -289,9 +286,7 @@ PipeannEntrySample(const PipeannNodes *nodes, uint32 root, uint32 *sample)
 	return n;
 }
 
-/*
- * Searches enter at position 0, so the medoid changes places with it.
- */
+/* Searches enter at position 0, so the medoid changes places with the first. */
 static uint32
 SwapWithFirst(uint32 position, uint32 medoid)
 {

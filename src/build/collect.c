@@ -1,12 +1,14 @@
 /*
  * collect.c
- *		Loading a table's vectors for a build.
+ *		Collecting a table's vectors in memory for a build.
  *
- * Vectors are kept as they will be stored. With storage = auto they start as
- * bytes; the first one that bytes cannot hold has all that are there converted, once
- * or twice in a build. Floats become halves when there are enough vectors to judge
- * by; if one comes then that halves are not for, all have to be collected again.
- * Equal vectors are kept once, with all their rows.
+ * Vectors are kept in the form in which they will be stored. With storage =
+ * auto they start as bytes; the first vector that bytes cannot hold has all of
+ * them converted, which happens once or twice in a build. Floats become
+ * half-precision values when there are enough vectors to judge; if a vector
+ * comes later that half precision does not suit, all have to be collected
+ * again. Equal vectors are kept once, with all their rows. "Twins" are vectors
+ * that are equal in half precision but not before.
  */
 #include "postgres.h"
 
@@ -19,24 +21,25 @@
 #define FIRST_SIZE 1024
 
 /*
- * That fewer vectors than this fit bytes, or halves, says nothing of those to come:
- * with all of them rounded, a search could not tell one from the other.
+ * With fewer vectors, bytes and half precision are not chosen: these few may
+ * not be like those to come, which rounding might make equal.
  */
 #define MIN_VECTORS 1000
 
-/* With fewer dimensions halves would save less than a sixth of a page. */
+/* With fewer dimensions half precision saves less than a sixth of a page. */
 #define MIN_HALF_DIM 32
 
 /*
- * How far vectors may be from zero, in units of their distance from their mean:
- * halves err by 2e-4 of the former, and what is near is told by the latter. (Ada's
- * embeddings, of which two have a cosine of 0.7: 1.8.)
+ * How far vectors may be from zero for half precision, in units of their
+ * distance from their mean: rounding errs by 2e-4 of the former, while the
+ * latter tells near vectors from far ones.
  */
 #define MOST_OFFSET 5
 
 /*
- * Vectors that are one in halves. A search that comes to thousands of them finds no
- * way among them, as they are at no distance, and the executor has to sort them.
+ * More twins than this make half precision unfit: a search finds no way among
+ * thousands of them, as their distances are equal, and the executor has to sort
+ * them.
  */
 #define MOST_TWINS 100
 
@@ -80,7 +83,7 @@ At(const PipeannCollection *c, uint32 i)
 	return c->data + (Size) i * c->stride;
 }
 
-/* Twins are found at one place if they are to be few, else each at its own. */
+/* Without the rounding's hash, twins share a place: few_twins counts them. */
 static uint32
 HashOf(const PipeannCollection *c, const char *vector,
 	   const PipeannRounding *rounding)
@@ -93,8 +96,8 @@ HashOf(const PipeannCollection *c, const char *vector,
 }
 
 /*
- * Position in the table of an equal vector, or of the empty place for it, and how
- * many were passed by that are the same in halves only.
+ * The place in the table of an equal vector, or the empty place for it. Sets
+ * *twins to the number of twins passed on the way.
  */
 static uint32
 FindEqual(const PipeannCollection *c, const char *vector,
@@ -156,9 +159,7 @@ MakeRoom(PipeannCollection *c)
 	Rehash(c);
 }
 
-/*
- * Convert what is there, all of which may be stored so.
- */
+/* Convert all vectors to another storage, which can hold them. */
 static void
 Convert(PipeannCollection *c, PipeannStorage storage)
 {
@@ -187,7 +188,7 @@ Convert(PipeannCollection *c, PipeannStorage storage)
 		Rehash(c);
 }
 
-/* One that was rounded before it came may have been none that bytes hold. */
+/* Whole numbers that are the rounding of another vector do not fit bytes. */
 static bool
 FitsBytes(const PipeannCollection *c, const float *x, PipeannStorage storage,
 		  const PipeannRounding *known)
@@ -197,8 +198,8 @@ FitsBytes(const PipeannCollection *c, const float *x, PipeannStorage storage,
 }
 
 /*
- * By mean squares: of the norms, and of the distances from the mean. For cosines
- * directions are what vectors differ in.
+ * Compares mean squares of the norms and of the distances from the mean; for
+ * cosine, of normalised vectors, as only directions matter.
  */
 static bool
 IsFarFromZero(const PipeannCollection *c)
@@ -224,7 +225,7 @@ IsFarFromZero(const PipeannCollection *c)
 	return squares > (double) MOST_OFFSET * MOST_OFFSET * (squares - of_mean);
 }
 
-/* Halves as soon as there are enough vectors, MIN_VECTORS, to tell that they do. */
+/* Half precision as soon as MIN_VECTORS vectors show that it suits them. */
 static PipeannStorage
 ChooseFloatStorage(PipeannCollection *c, const float *x, double norm,
 				   const PipeannRounding *known)
@@ -239,16 +240,15 @@ ChooseFloatStorage(PipeannCollection *c, const float *x, double norm,
 	return c->half_unfit ? PIPEANN_FLOAT4 : PIPEANN_FLOAT2;
 }
 
-/*
- * Bytes if they can hold all seen so far and x, else floats.
- */
+/* Convert to a storage that holds all vectors so far and x. */
 static void
 ChooseStorage(PipeannCollection *c, const float *x, double norm,
 			  const PipeannRounding *known)
 {
 	PipeannStorage storage = c->storage;
 
-	if (storage == PIPEANN_FLOAT2 || (storage == PIPEANN_FLOAT4 && c->half_unfit))
+	if (storage == PIPEANN_FLOAT2 ||
+		(storage == PIPEANN_FLOAT4 && c->half_unfit))
 		return;
 	for (int i = 0; i < c->dim; i++)
 	{
@@ -269,7 +269,8 @@ ChooseStorage(PipeannCollection *c, const float *x, double norm,
 }
 
 /*
- * A storage that the user chose is kept to; halves round, whole numbers do not.
+ * A storage that the user chose is kept; half precision rounds, integers do
+ * not.
  */
 static void
 RequireFit(const PipeannCollection *c, const float *x)
@@ -298,7 +299,7 @@ PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
 	c->dup_heads[i] = c->ndups++;
 }
 
-/* What halves lose of a vector, if they are the storage; false if too much. */
+/* Sets *rounding for half precision. False if it loses too much. */
 static bool
 TakeRounding(const PipeannCollection *c, const float *x, double norm,
 			 const PipeannRounding *known, PipeannRounding *rounding)

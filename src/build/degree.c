@@ -1,12 +1,12 @@
 /*
  * degree.c
- *		m = 0: the degree of the graph by a profile of the machine.
+ *		The degree of the graph for m = 0, by a profile of the machine.
  *
- * FlashANNS 3.3: a step of a search reads a page and computes distances to the
- * neighbours that it finds there. While the distances take less time than the
- * read, more neighbours cost nothing and spare steps. So the degree is that at
- * which both take the same time, as far as pages allow: neighbours take room
- * that page-mates would have, and a read should bring several nodes.
+ * After FlashANNS 3.3: a step of a search reads a page and computes distances
+ * to the neighbours found there. While the distances take less time than the
+ * read, more neighbours cost nothing and spare steps. So the degree is the one
+ * at which both take the same time, as far as pages allow: neighbours take
+ * room from page-mates, and a read should bring several nodes.
  */
 #include "postgres.h"
 
@@ -22,10 +22,10 @@
 #define MIN_DEGREE 24
 #define MAX_DEGREE 128
 
-/* A smaller table is soon in memory, and tells nothing of the disk. */
+/* A smaller table is soon in memory, and does not tell how fast the disk is. */
 #define MIN_BLOCKS 256
 
-#define LIST 64					/* codes of a list, as of a node */
+#define LIST 64					/* codes of a list, like those of a node */
 #define LISTS 64
 #define ROUNDS 9
 #define CODE_BYTES ((Size) 32 * 1024 * 1024)
@@ -59,8 +59,8 @@ Random(uint64 *state)
 }
 
 /*
- * Time of a code distance: lists of codes scattered over as much memory as the
- * codes will take, or over more than the caches hold.
+ * The time of one code distance, for lists of codes scattered over as much
+ * memory as the codes will take, or over more than the CPU's caches hold.
  */
 static double
 ProfileNeighbor(const PipeannLayout *l, uint32 n)
@@ -97,7 +97,7 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 	return ns[ROUNDS / 2];
 }
 
-/* Time of an exact distance, of one vector of the collection to others. */
+/* The time of an exact distance between two vectors of the collection. */
 static double
 ProfileNode(const PipeannCollection *c)
 {
@@ -131,7 +131,7 @@ LayoutOfDegree(const PipeannLayout *base, int degree)
 	return l;
 }
 
-/* The most neighbours whose distances a read's time has room for. */
+/* The most neighbours whose distances take no more time than a read. */
 static int
 BalancedDegree(const PipeannDegree *d, const PipeannLayout *base)
 {
@@ -147,18 +147,15 @@ BalancedDegree(const PipeannDegree *d, const PipeannLayout *base)
 }
 
 /*
- * How reads depend on degree and nodes a page, as a power of each. With GloVe's
- * 100 dimensions (50,000 rows, recall 0.95, one read at a time) 39.9 reads with
- * 32 neighbours and 14 nodes a page, 26.7 with 64 and 11, 22.8 with 96 and 9;
- * but with SIFT's 128 bytes (40,000 rows, recall 0.98) 16.5 with 32 and 27, 19.2
- * with 64 and 19: no one law fits both, and this one is a compromise.
- * It fills a page that has room left, and lets neighbours take half as much
- * again as vectors do.
+ * The number of a search's reads goes with a power of the degree and one of
+ * the nodes a page. No one law fits all data sets; these powers are a
+ * compromise. They fill a page that has room left, and let neighbours take
+ * half as much room again as vectors do.
  */
 #define DEGREE_POWER -0.6
 #define SLOTS_POWER -1.0
 
-/* The degree of fewest reads, at most so many. */
+/* The degree, at most `most`, for which a search has the fewest reads. */
 static int
 PickDegree(const PipeannLayout *base, int most)
 {
@@ -180,7 +177,7 @@ PickDegree(const PipeannLayout *base, int most)
 	return best;
 }
 
-/* False if the machine cannot be profiled. */
+/* Measure read and distances. False if the machine cannot be profiled. */
 static bool
 Profile(Relation heap, const PipeannCollection *c, const PipeannLayout *base,
 		PipeannDegree *degree)

@@ -2,8 +2,8 @@
  * write.c
  *		Writing a new index's pages.
  *
- * Graph pages come first, in order; the slots after the last node hold what
- * does not fit: rows of vectors that many rows share.
+ * Graph pages come first, in order. The slots after the last node are overflow
+ * slots for the rows of vectors that many rows share.
  */
 #include "postgres.h"
 
@@ -14,8 +14,8 @@
 #include "utils/rel.h"
 
 /*
- * Spanning-tree edges of a list to begin with, if so few lead to every node: then
- * there is room for those of parents that die.
+ * A list starts with so many spanning-tree edges if that is enough to reach
+ * every node: then there is room for those of parents that die.
  */
 #define FEW_TREE_EDGES 4
 
@@ -24,9 +24,9 @@ typedef struct Writer
 	Relation	index;
 	const PipeannLayout *layout;
 	const PipeannExtentMap *map;
-	PipeannKind kind;			/* of the extents written to */
+	PipeannKind kind;			/* of the extents to write to */
 	char	   *page;			/* payloads of one graph page */
-	uint8	   *tree_edges;			/* [nodes] spanning-tree edges of each */
+	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
 } Writer;
 
 void
@@ -45,7 +45,7 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 	meta->ef_construction = options->ef_construction;
 	PipeannNewBuildId(meta);
 
-	/* the first extent holds graph pages beside the metapage */
+	/* the first extent holds graph pages behind the metapage */
 	meta->extents = 1;
 	meta->kind_extents[PIPEANN_GRAPH] = 1;
 	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
@@ -70,9 +70,7 @@ PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 	}
 }
 
-/*
- * Overflow slots that the rows of all vectors need.
- */
+/* The number of overflow slots for the rows of all vectors. */
 static uint64
 CountExtSlots(const PipeannLayout *l, const PipeannCollection *c)
 {
@@ -111,9 +109,7 @@ PipeannReserveGraphPages(Relation index, PipeannMeta *meta, PipeannKind kind,
 		PipeannExtentAdd(index, meta, kind);
 }
 
-/*
- * Write w->page as graph page number.
- */
+/* Write w->page as graph page "number". */
 static void
 WriteGraphPage(Writer *w, uint32 number)
 {
@@ -138,8 +134,8 @@ WriteGraphPage(Writer *w, uint32 number)
 }
 
 /*
- * The rows of a node: inline as many as fit, the others in overflow slots from
- * *next_ext on.
+ * Write the rows of a node: inline as many as fit, the others in overflow slots
+ * from *next_ext on.
  */
 static void
 FillTids(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
@@ -189,9 +185,7 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	FillTids(l, c, node, slot, next_ext);
 }
 
-/*
- * One pass over the pages of nodes.
- */
+/* Write all pages of nodes. */
 static void
 WriteNodePages(Writer *w, const PipeannCollection *c,
 			   const PipeannNodes *nodes, const PipeannGraph *graph,
@@ -218,7 +212,8 @@ WriteNodePages(Writer *w, const PipeannCollection *c,
 }
 
 /*
- * Overflow slots, in the order in which FillTids() numbered them: by node id.
+ * Writes overflow slots by node id, the order in which FillTids() numbered
+ * them.
  */
 typedef struct ExtWriter
 {
