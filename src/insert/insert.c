@@ -53,7 +53,7 @@ typedef struct InsertState
 	const float *x;				/* the vector */
 	const float *query;			/* the same, normalised for cosine */
 	double		norm;
-	bool		wide;			/* x does not fit the element storage */
+	bool		out_of_line;			/* x does not fit the element storage */
 	PipeannSlot *slot;			/* its slot to be */
 	ItemPointerData tid;
 	uint64		nodes;			/* in the index, when this one was new */
@@ -69,22 +69,22 @@ FillSlot(InsertState *state)
 	const PipeannLayout *l = &meta->layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 
-	state->wide = PipeannIsOutOfLine(meta, state->x, state->norm);
-	if (state->wide && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
+	state->out_of_line = PipeannIsOutOfLine(meta, state->x, state->norm);
+	if (state->out_of_line && !(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("vector does not fit the storage of index \"%s\"",
 						RelationGetRelationName(state->view->index)),
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
-	slot->flags = PIPEANN_SLOT_USED | (state->wide ? PIPEANN_SLOT_OUT_OF_LINE : 0);
+	slot->flags = PIPEANN_SLOT_USED | (state->out_of_line ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->aux = l->metric == PIPEANN_COSINE ?
 		PipeannAux(l->metric, state->norm, 0) : 0;
 	slot->ntids = 1;
 	PipeannSlotTids(l, slot)[0] = state->tid;
 	PipeannVectorFromFloat(state->x, l->storage, l->dim,
 						   PipeannSlotVector(l, slot));
-	if (l->storage == PIPEANN_FLOAT2 && !state->wide)
+	if (l->storage == PIPEANN_FLOAT2 && !state->out_of_line)
 	{
 		PipeannRounding rounding;
 
@@ -136,11 +136,11 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 	bool		same;
 
 	if (!PipeannSlotIsLive(slot) ||
-		((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0) != state->wide ||
+		((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0) != state->out_of_line ||
 		memcmp(PipeannSlotVector(l, slot), PipeannSlotVector(l, state->slot),
 			   size) != 0)
 		return false;
-	if (!state->wide)
+	if (!state->out_of_line)
 		return PipeannSlotError(l, slot) == 0 ||
 			slot->hash == state->slot->hash;
 	full = palloc(mul_size(l->dim, sizeof(float)));
@@ -209,7 +209,7 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 	{
 		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
 
-		if (set->dists[i] > limit && !state->wide)
+		if (set->dists[i] > limit && !state->out_of_line)
 			continue;
 		if (slot == NULL)
 		{
@@ -321,7 +321,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	uint32		id;
 
 	PipeannLinkPrune(view, set, state->slot);
-	if (state->wide)
+	if (state->out_of_line)
 		WriteOutOfLine(state);
 	PIPEANN_PAUSE("insert-wide-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
@@ -374,7 +374,8 @@ RaiseMaxNorm(InsertState *state)
 static bool
 JoinEqual(InsertState *state, uint32 equal)
 {
-	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal, &state->tid))
+	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
+														&state->tid))
 		return false;
 	LinkIfUnlinked(state, equal);
 	return true;

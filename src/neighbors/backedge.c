@@ -129,7 +129,7 @@ static PipeannNewNode
 MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannNewNode		node = {view, id, PipeannVectorCacheNew(view),
+	PipeannNewNode node = {view, id, PipeannVectorCacheNew(view),
 								PipeannWantedTreeEdges(l)};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),

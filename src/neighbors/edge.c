@@ -24,7 +24,7 @@
  * ones make better searches and dearer inserts: each edge added to a full list
  * prunes it.
  */
-#define FullFill(l) ((l)->max_degree * 3 / 4)
+#define FilledLength(l) ((l)->max_degree * 3 / 4)
 
 int
 PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
@@ -124,7 +124,7 @@ PruneFullList(PipeannNewNode *node, bool in_tree, PipeannBackEdge *edge)
 		(void) AddToSet(node, set, self, node->id);
 	edge->n = unknown +
 		PipeannLinkSetPrune(set, forced, l->max_degree - unknown,
-							FullFill(l) - unknown, edge->list + unknown);
+							FilledLength(l) - unknown, edge->list + unknown);
 	KeepPlaces(edge, degree, tree_edges);
 	PipeannLinkSetFree(set);
 	pfree(x);
@@ -143,7 +143,8 @@ PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort,
 	edge->done = false;
 	PipeannSlotCopy(node->view, target, edge->seen);
 	if (!PipeannSlotIsNode(edge->seen) || target == node->id ||
-		(in_tree && PipeannSlotTreeEdges(l, edge->seen) >= node->max_tree_edges))
+		(in_tree && PipeannSlotTreeEdges(l,
+										 edge->seen) >= node->max_tree_edges))
 		return false;
 	edge->n = PipeannSlotDegree(l, edge->seen);
 	edge->tree_edges = PipeannSlotTreeEdges(l, edge->seen);

@@ -33,7 +33,7 @@ typedef struct PipeannScan
 	PipeannIndexView view;
 	PipeannPageSource *source;
 	PipeannSearch *search;
-	float	   *wide;			/* an out-of-line node's vector */
+	float	   *exact;			/* an out-of-line node's vector */
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
@@ -159,12 +159,12 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannScan  *state = arg;
 	const PipeannLayout *l = &state->view.meta.layout;
 
-	if (state->wide == NULL)
-		state->wide = MemoryContextAlloc(state->context,
-										 mul_size(l->dim, sizeof(float)));
-	if (!PipeannChainVector(&state->view, id, slot, state->wide))
+	if (state->exact == NULL)
+		state->exact = MemoryContextAlloc(state->context,
+										  mul_size(l->dim, sizeof(float)));
+	if (!PipeannChainVector(&state->view, id, slot, state->exact))
 		return INFINITY;
-	return PipeannExactDistance(l, state->query, state->wide, PIPEANN_FLOAT4,
+	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
 								slot->aux);
 }
 
@@ -186,7 +186,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
 	state->query = QueryVector(scan, l, &state->comparable);
-	state->wide = NULL;
+	state->exact = NULL;
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
 	PipeannCacheCountUses(state->view.cache,

@@ -110,12 +110,12 @@ Ignore(uint32 id, const PipeannSlot *ext, void *arg)
 static const char *
 WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
 {
-	bool		wide = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
+	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
 	const char *problem;
 
-	if (wide && slot->ext_vec == PIPEANN_INVALID_ID)
+	if (out_of_line && slot->ext_vec == PIPEANN_INVALID_ID)
 		return "has an out-of-line vector without a chain";
-	if (!wide && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
+	if (!out_of_line && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
 		return "has the chain of an out-of-line vector, but none";
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 	{
@@ -123,7 +123,8 @@ WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
 		if (problem != NULL)
 			return problem;
 	}
-	return wide ? PipeannCheckWalkChain(check, slot, true, Ignore, NULL) :
+	return out_of_line ? PipeannCheckWalkChain(check, slot, true, Ignore,
+											   NULL) :
 		NULL;
 }
 
