@@ -2,17 +2,16 @@
  * insert.c
  *		Inserting a row.
  *
- * A row whose vector is in the index already joins that node. Otherwise its
- * node is written, then its code, then the edges that lead to it: a node that
- * a crash leaves behind without those is what a row never committed leaves in
- * any index. Inserters hold the metapage's heavyweight lock shared, so that
- * those who need to (retrain/retrain.c, vacuum.c) can wait until none is under way;
- * pages are locked one at a time, but for those that get edges back
- * (backedge.c).
+ * A row whose vector is in the index already joins that vector's node.
+ * Otherwise its node is written, then its code, then the edges that lead to
+ * it: a crash before the edges leaves what a row that is never committed
+ * leaves in any index. Inserts hold the metapage's heavyweight lock shared, so
+ * that retraining and VACUUM can wait until none is under way. Pages are
+ * locked one at a time, except for those that get edges back
+ * (neighbors/backedge.c).
  *
- * The inserts of one statement share what those of a backend share: memory,
- * reads and the cache of the codes. A view opened once for a statement
- * (ii_AmCache) would save a thousandth of an insert's time.
+ * The inserts of one statement share the backend's memory, reads and cache. A
+ * view is opened for each insert, which takes a thousandth of its time.
  */
 #include "postgres.h"
 
@@ -31,37 +30,36 @@
 #include "utils/rel.h"
 
 /*
- * The node of a row whose vector is said not to have changed is looked for with
- * this effort first: nearly always it is the nearest found.
+ * If the executor says that an UPDATE has not changed the vector, its node is
+ * looked for with this effort first: it nearly always is the nearest node
+ * found.
  */
 #define EF_UNCHANGED 16
 
 /*
- * Where retraining fails, by statement_timeout for example, the next inserts
- * must not fail as well: one new node in so many tries again, and a row that
- * joins a node never does.
+ * If retraining fails, by statement_timeout for example, the next inserts must
+ * not fail as well: one new node in so many tries again, and a row that joins
+ * a node never does.
  */
 #define RETRAIN_EVERY 256
 
-/* What inserting a row takes, mostly neighbours' vectors. */
+/* Memory for inserting a row, mostly vectors of neighbours. */
 #define ROW_BYTES ((Size) 512 * 1024)
 
 typedef struct InsertState
 {
 	PipeannIndexView *view;
-	PipeannLayout near;			/* by which neighbours are searched */
+	PipeannLayout near;			/* layout for the search of neighbours */
 	const float *x;				/* the vector */
-	const float *query;			/* the same, normalised for cosine */
+	const float *query;			/* x, normalised for cosine */
 	double		norm;
-	bool		out_of_line;			/* x does not fit the element storage */
-	PipeannSlot *slot;			/* its slot to be */
+	bool		out_of_line;	/* x does not fit the element storage */
+	PipeannSlot *slot;			/* the new node's slot */
 	ItemPointerData tid;
-	uint64		nodes;			/* in the index, when this one was new */
+	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
 
-/*
- * Fill the slot but for its neighbours and overflow.
- */
+/* Fill the slot except for neighbours and overflow slots. */
 static void
 FillSlot(InsertState *state)
 {
@@ -77,7 +75,8 @@ FillSlot(InsertState *state)
 						RelationGetRelationName(state->view->index)),
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
-	slot->flags = PIPEANN_SLOT_USED | (state->out_of_line ? PIPEANN_SLOT_OUT_OF_LINE : 0);
+	slot->flags = PIPEANN_SLOT_USED |
+		(state->out_of_line ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->aux = l->metric == PIPEANN_COSINE ?
 		PipeannAux(l->metric, state->norm, 0) : 0;
 	slot->ntids = 1;
@@ -95,8 +94,8 @@ FillSlot(InsertState *state)
 }
 
 /*
- * Write an out-of-line vector's exact elements to overflow slots, last part first, so
- * that each can name the next.
+ * Write an out-of-line vector's exact elements to overflow slots, last part
+ * first, so that each slot can name the next.
  */
 static void
 WriteOutOfLine(InsertState *state)
@@ -123,9 +122,9 @@ WriteOutOfLine(InsertState *state)
 }
 
 /*
- * Whether a stored node, not a dead one, has exactly this vector. An out-of-line one
- * has a rounded vector inline and is compared by its full one; where halves are
- * rounded a hash tells.
+ * Whether a node is live and has exactly this vector. Out-of-line nodes, with
+ * a rounded vector in the slot, are compared by their exact ones; of vectors
+ * rounded to half precision the hashes are compared.
  */
 static bool
 SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
@@ -172,8 +171,8 @@ SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
 }
 
 /*
- * Squared, and as a part of the vector's own length: what rounding makes of no
- * distance.
+ * The distance, squared and relative to the vector's length, that rounding may
+ * make of zero.
  */
 #define NO_DISTANCE 1e-5f
 
@@ -194,8 +193,8 @@ SquaredLength(const InsertState *state)
 }
 
 /*
- * Of the candidates, the one with this very vector. (Distances of an out-of-line one
- * are from what rounding left of the others.)
+ * The candidate with this very vector, or INVALID_ID. (Distances from an
+ * out-of-line vector are too large by rounding, so they are not looked at.)
  */
 static uint32
 FindEqual(InsertState *state, const PipeannSearch *search,
@@ -224,8 +223,8 @@ FindEqual(InsertState *state, const PipeannSearch *search,
 }
 
 /*
- * Candidates for neighbours, of a search for ef of them; equal: the one with
- * this very vector, or INVALID_ID.
+ * Candidates for neighbours, from a search for ef of them. Sets *equal to the
+ * one with this very vector, or INVALID_ID.
  */
 static PipeannLinkSet *
 FindCandidates(InsertState *state, int ef, uint32 *equal)
@@ -247,8 +246,8 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 }
 
 /*
- * Inserters write the code of the generation in use, and while there is
- * one being made (retrain/retrain.c) of the next one, too.
+ * Write the code of the generation in use and, while another one is being made
+ * (retrain/retrain.c), of that one.
  */
 static void
 WriteCodes(InsertState *state, uint32 id)
@@ -271,8 +270,8 @@ WriteCodes(InsertState *state, uint32 id)
 }
 
 /*
- * The only node there is is the root: the former one may have been freed with
- * all others.
+ * The only node is the root: VACUUM may have freed the former one with all
+ * others.
  */
 static void
 NoteRoot(PipeannIndexView *view, uint32 id)
@@ -286,8 +285,8 @@ NoteRoot(PipeannIndexView *view, uint32 id)
 }
 
 /*
- * A node written at the same moment as an index's first ones has found none to
- * lead to and none that leads to it: now they are there.
+ * Link a node that was written at the same moment as an index's other first
+ * nodes: it found no neighbours, and no node leads to it.
  */
 static void
 LinkLate(InsertState *state, uint32 id)
@@ -337,8 +336,8 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 }
 
 /*
- * A node that its own inserter did not link, because of an error or a crash,
- * may have no code either.
+ * Link a node whose insert ended by an error or a crash before it did so. The
+ * node may have no code either.
  */
 static void
 LinkIfUnlinked(InsertState *state, uint32 id)
@@ -354,9 +353,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	pfree(slot);
 }
 
-/*
- * For inner product the largest norm is kept in the metapage.
- */
+/* For inner product the metapage keeps the largest norm. */
 static void
 RaiseMaxNorm(InsertState *state)
 {
@@ -382,8 +379,8 @@ JoinEqual(InsertState *state, uint32 equal)
 }
 
 /*
- * Join the node of the row's former version without looking for a new one's
- * neighbours. False if it was not found.
+ * Join the node of the row's former version, without a full search. False if
+ * that is not found.
  */
 static bool
 JoinUnchanged(InsertState *state)
@@ -396,9 +393,7 @@ JoinUnchanged(InsertState *state)
 	return JoinEqual(state, equal);
 }
 
-/*
- * Returns whether the index is to get other codes now.
- */
+/* Insert a row with vector x[dim]. Returns whether to retrain now. */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
 			 ItemPointer tid, bool unchanged)
@@ -441,8 +436,8 @@ EmptyRow(void *context)
 
 /*
  * Memory for one row, emptied with owner, whatever ends that. The backend keeps
- * it: given back to the system after each row, its pages would have to be mapped
- * and zeroed for the next one.
+ * it, since pages returned to the system would have to be mapped and zeroed for
+ * the next row.
  */
 static MemoryContext
 RowContext(MemoryContext owner)
@@ -461,9 +456,7 @@ RowContext(MemoryContext owner)
 	return row;
 }
 
-/*
- * The view and what retraining takes are not in the memory that is kept.
- */
+/* The view, and memory for retraining, are in the statement's own context. */
 static void
 InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
 {

@@ -1,6 +1,9 @@
 /*
  * insert.h
- *		INSERT.
+ *		INSERT's callback.
+ *
+ * This room knows how a row gets its node, code and edges. It must not know how
+ * indexes are built, scanned and vacuumed.
  */
 #ifndef PIPEANN_INSERT_H
 #define PIPEANN_INSERT_H

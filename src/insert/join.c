@@ -9,8 +9,8 @@
 #include "miscadmin.h"
 
 /*
- * Try to add the row to the first overflow slot of node id; its number is
- * returned in any case.
+ * Try to add the row to overflow slot first of node id. Sets *number to the
+ * slot's number in any case.
  */
 static bool
 AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
@@ -35,9 +35,9 @@ AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
 }
 
 /*
- * Put an overflow slot with the row before the node's others, which has the
- * given number. False if somebody else changed the chain meanwhile, or the
- * node has died; then the slot is emptied again.
+ * Put a new overflow slot with the row in front of the node's others, of which
+ * old_first has the given number. False if another insert has changed the chain
+ * meanwhile or the node has died; then the new slot is emptied again.
  */
 static bool
 PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
