@@ -1,16 +1,15 @@
 /*
  * backedge.c
- *		Edges that lead to a node inserted, by code distances where a list is
- *		full.
+ *		Edges that lead to a node that was inserted.
  *
- * A node's first edge back comes from its nearest neighbour and is one of the
- * spanning tree: it stays whatever is pruned. So no insert makes a node unreachable. It is made
- * before the others: a node that an insert cut short left behind has it or
- * nothing leads there.
+ * The first edge comes from the node's nearest neighbour and is a
+ * spanning-tree edge, which pruning keeps, so no insert makes a node
+ * unreachable. It is made before the others: a node that an interrupted insert
+ * left behind has this edge or none.
  *
- * All edges are worked out on copies of the lists first; then each page that
- * has some of the lists is changed once, if they are still what they were, and
- * a few pages at a time.
+ * All edges are planned on copies of the lists. Then each page with such lists
+ * is changed once, if the lists are still the same, a few pages at a time.
+ * Full lists are pruned by code distances.
  */
 #include "postgres.h"
 
@@ -20,12 +19,12 @@
 #include "distance/distance.h"
 #include "miscadmin.h"
 
-/* Nodes that are tried, from the root on, for one that nothing is near to. */
+/* For a node without near ones, so many nodes from the root on are tried. */
 #define MAX_FROM_ROOT 1024
 
 /*
- * Whether one of a node's neighbours leads back to it: so it is with nearly
- * every node, mostly from its first neighbour, so this reads little.
+ * Nearly every node has an edge back from a neighbour, mostly from its first
+ * one, so this reads little.
  */
 bool
 PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
@@ -47,9 +46,7 @@ PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	return linked;
 }
 
-/*
- * The nearest node of the entry graph, or INVALID_ID.
- */
+/* The nearest node of the entry graph, or INVALID_ID. */
 static uint32
 NearestEntry(PipeannNewNode *node)
 {
@@ -82,8 +79,8 @@ NearestEntry(PipeannNewNode *node)
 }
 
 /*
- * Let the root be the node's parent or, where it cannot, one of those
- * that spanning-tree edges lead to from there, breadth first.
+ * Make the root the node's parent or, if its list is full, one of the nodes to
+ * which spanning-tree edges lead from it, breadth first.
  */
 static bool
 LinkToRoot(PipeannNewNode *node)
@@ -110,9 +107,9 @@ LinkToRoot(PipeannNewNode *node)
 }
 
 /*
- * Where no live node was found, as in an index just emptied: the root takes the
- * new one, and so that it is found the nearest node of the entry graph as well.
- * Those stay even when they are dead.
+ * For a node that found no live node, as in an index just emptied: the root
+ * leads to it, and so does the nearest node of the entry graph, for searches.
+ * Both stay even if they are dead.
  */
 static bool
 LinkToEntry(PipeannNewNode *node)
@@ -142,8 +139,8 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * A node that an insert cut short left behind is no parent: nothing may lead
- * to it.
+ * Whether edges lead to a node. An insert that was interrupted may have left
+ * one to which none lead: it is no parent.
  */
 static bool
 MayBeParent(const PipeannIndexView *view, uint32 id)
@@ -156,8 +153,9 @@ MayBeParent(const PipeannIndexView *view, uint32 id)
 }
 
 /*
- * Let the nearest neighbour that can be the node's parent. If none would have
- * it, a list takes it beyond measure, or a node that is not so near.
+ * Make the nearest neighbour that can take the edge the node's parent. If none
+ * can, allow lists to have more spanning-tree edges than wanted, then try
+ * nodes that are not so near.
  */
 static bool
 FindParent(PipeannNewNode *node, const PipeannSlot *slot,
@@ -182,8 +180,8 @@ FindParent(PipeannNewNode *node, const PipeannSlot *slot,
 }
 
 /*
- * Work out the edges from the neighbours in a node's list; parent becomes the
- * one whose edge joins the tree. Returns how many edges there are.
+ * Plan the edges from the neighbours in a node's list; returns how many. Sets
+ * *parent to the neighbour whose edge joins the tree.
  */
 static int
 PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
@@ -214,8 +212,8 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
 }
 
 /*
- * Bring those whose lists are on the parent's page to the front; returns how
- * many they are.
+ * Move the edges from lists on the parent's page to the front; returns how
+ * many.
  */
 static int
 ParentFirst(const PipeannLayout *l, PipeannBackEdge *edges, int n,

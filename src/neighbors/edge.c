@@ -1,11 +1,10 @@
 /*
  * edge.c
- *		Working out an edge back on a copy of the list, and changing the page.
+ *		Planning an edge on a copy of a list, and changing the page.
  *
- * Pruning a neighbour's full list by exact distances would take a read for each
- * entry, so its entries are decoded from their codes (FreshDiskANN's way). A
- * full list is pruned to less than it could hold, so that the next edges find
- * room.
+ * Pruning a full list by exact distances would need a read for each neighbour,
+ * so neighbours are decoded from their codes (as in FreshDiskANN). A full list
+ * is pruned to less than it can hold, so that the next edges find room.
  */
 #include "postgres.h"
 
@@ -14,15 +13,15 @@
 #include "neighbors/edge.h"
 
 /*
- * A list that others keep changing is given up after this many tries, unless the
- * edge must be: each time that it fails, somebody else's change is made.
+ * An edge that need not be made is given up after so many tries. Each time
+ * that it fails, another backend has made its change.
  */
 #define MAX_TRIES 3
 
 /*
- * A full list is filled up to this length with what pruning dropped. Longer
- * ones make better searches and dearer inserts: each edge added to a full list
- * prunes it.
+ * A full list is filled up to this length with neighbours that pruning
+ * dropped. Longer lists make searches better and inserts dearer, as each edge
+ * to a full list prunes it.
  */
 #define FilledLength(l) ((l)->max_degree * 3 / 4)
 
@@ -38,7 +37,8 @@ PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
 }
 
 /*
- * Make the edge at position `at` of a list the last of its spanning-tree edges.
+ * Move the edge at position `at` behind the spanning-tree edges, as one of
+ * them.
  */
 static void
 JoinTree(PipeannBackEdge *edge, int at)
@@ -50,8 +50,8 @@ JoinTree(PipeannBackEdge *edge, int at)
 }
 
 /*
- * Add one entry of target's list to the set that is pruned. False if its code
- * is not known yet.
+ * Add a neighbour of target to the set to be pruned. False if its code is not
+ * known yet.
  */
 static bool
 AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target,
@@ -66,9 +66,9 @@ AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target,
 }
 
 /*
- * Put a pruned list in the order that changes the page least: who was there
- * stays where it was, the others fill the gaps. Spanning-tree edges, all kept, were
- * first and are, a new one behind them.
+ * Order a pruned list so that the page changes least: neighbours that stay
+ * keep their places, new ones fill the gaps. Spanning-tree edges, which all
+ * stay, come first, a new one behind them.
  */
 static void
 KeepPlaces(PipeannBackEdge *edge, int degree, int tree_edges)
@@ -94,8 +94,8 @@ KeepPlaces(PipeannBackEdge *edge, int degree, int tree_edges)
 }
 
 /*
- * What a full list becomes when the node joins it: spanning-tree edges first. Edges
- * to nodes whose code is not known yet stay as if they were of the tree.
+ * Compute a full list that the node joins. Spanning-tree edges, and neighbours
+ * whose code is not known yet, stay.
  */
 static void
 PruneFullList(PipeannNewNode *node, bool in_tree, PipeannBackEdge *edge)
@@ -136,7 +136,8 @@ PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort,
 				PipeannBackEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
-	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE || effort == PIPEANN_IF_THERE;
+	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE ||
+		effort == PIPEANN_IF_THERE;
 	int			at;
 
 	edge->target = target;
@@ -185,9 +186,7 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 			   PipeannSlotDegree(l, seen) * sizeof(uint32)) == 0;
 }
 
-/*
- * Change the lists of edges[0 .. n - 1], all on one page, in a copy of it.
- */
+/* Change the lists of edges[n], all on one page, in a copy of the page. */
 static void
 ChangePage(const PipeannLayout *l, Page page, PipeannBackEdge *edges, int n)
 {
@@ -217,9 +216,7 @@ AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannBackEdge *edges,
 	return false;
 }
 
-/*
- * Edges on the page of the first one, which sorting has put together.
- */
+/* The number of edges on the same page as edges[0]; they are sorted by page. */
 static int
 CountOnPage(const PipeannLayout *l, const PipeannBackEdge *edges, int n)
 {
@@ -233,10 +230,10 @@ CountOnPage(const PipeannLayout *l, const PipeannBackEdge *edges, int n)
 }
 
 /*
- * Change the lists of the first so many edges, on pages that one WAL record
- * takes together, that are still what they were: a record for each would be as
- * much heading as change. Pages are locked in ascending order. Returns how many
- * edges these were.
+ * Change the lists of the first edges, if they are still the same, on as many
+ * pages as one WAL record holds: a record for each page would be as much
+ * header as change. Pages are locked in ascending order. Returns how many
+ * edges were dealt with.
  */
 static int
 ApplyToPages(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
@@ -309,7 +306,7 @@ PipeannLinkBack(PipeannNewNode *node, uint32 target, PipeannEffort effort)
 
 /*
  * Let the node lead to another, in place of its last edge if its list is full.
- * False if all of them are spanning-tree edges.
+ * False if that has spanning-tree edges only.
  */
 static bool
 LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)

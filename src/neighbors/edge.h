@@ -1,75 +1,76 @@
 /*
  * edge.h
- *		One edge back to a node, in a list that others may change; private to
- *		neighbors/.
+ *		One edge that leads back to a node, in a list that other backends may
+ *		change; private to neighbors/.
  */
 #ifndef PIPEANN_EDGE_H
 #define PIPEANN_EDGE_H
 
 #include "neighbors/neighbors.h"
 
-/*
- * A node while others' edges to it are made.
- */
+/* A node, while edges that lead to it are made. */
 typedef struct PipeannNewNode
 {
 	const PipeannIndexView *view;
 	uint32		id;
 	PipeannVectorCache *cache;
-	int			max_tree_edges;		/* that a list may have for the node's to be
-								 * added */
+	int			max_tree_edges; /* a list with so many spanning-tree edges
+								 * takes no more */
 } PipeannNewNode;
 
-/* What target's list is to become. */
+/* The planned list of target. */
 typedef struct PipeannBackEdge
 {
 	uint32		target;
-	PipeannSlot *seen;			/* its slot as it was */
+	PipeannSlot *seen;			/* target's slot when it was planned */
 	uint32	   *list;
 	int			n;
 	int			tree_edges;
 	bool		done;
 } PipeannBackEdge;
 
-/* What is done for an edge back. */
+/* What may be done to target's list to have the edge. */
 typedef enum PipeannEffort
 {
-	PIPEANN_IF_THERE,					/* an edge that the list has joins the tree */
-	PIPEANN_IF_ROOM,					/* a full list is left as it is */
-	PIPEANN_PRUNE,
-	PIPEANN_AS_TREE_EDGE				/* it must be, and stay */
+	PIPEANN_IF_THERE,			/* an existing edge joins the spanning tree */
+	PIPEANN_IF_ROOM,			/* a full list stays as it is */
+	PIPEANN_PRUNE,				/* pruning a full list may drop it */
+	PIPEANN_AS_TREE_EDGE		/* the edge is kept, as a spanning-tree edge */
 } PipeannEffort;
 
-/* Where a slot's list has an id, or -1. */
+/* The position of an id in a slot's list, or -1. */
 extern int	PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot,
 							uint32 id);
 
-/* Give an edge the memory that planning it takes. */
+/* Allocate the arrays of an edge. */
 extern void PipeannBackEdgeInit(const PipeannLayout *l, PipeannBackEdge *edge);
 
 /*
- * Work out an edge from target. False if there is none to be: pruning finds it
- * superfluous, or target has all the spanning-tree edges that it can take, or is no
- * node.
+ * Plan an edge from target. False if there is to be none: pruning finds it
+ * superfluous, target has all the spanning-tree edges that it may have, or
+ * target is no node.
  */
 extern bool PipeannPlanEdge(PipeannNewNode *node, uint32 target,
 							PipeannEffort effort, PipeannBackEdge *edge);
 
-/* Change the lists of planned edges that are still what they were: they are done. */
+/*
+ * Write the planned lists whose old lists have not changed, and set their
+ * done.
+ */
 extern void PipeannApplyEdges(const PipeannIndexView *view,
 							  PipeannBackEdge *edges, int n);
 
 /*
- * One edge, again while others change the list. False if there is none to be;
- * but one that is to lead to the node for good is made as soon as there is room
- * for it, so that false then says that target cannot take it.
+ * Make one edge, and try again while other backends change the list. False if
+ * there is to be none; for a spanning-tree edge, which is made if there is any
+ * room, this means that target cannot take it.
  */
 extern bool PipeannLinkBack(PipeannNewNode *node, uint32 target,
 							PipeannEffort effort);
 
 /*
- * Take over the place of a full list's last edge, and lead to where that led:
- * so nothing that target led to is cut off.
+ * Make the edge in place of the last one of a full list, and let the node lead
+ * to where that led, so that nothing is cut off.
  */
 extern bool PipeannTakePlace(PipeannNewNode *node, PipeannBackEdge *edge);
 

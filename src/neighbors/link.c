@@ -1,7 +1,7 @@
 /*
  * link.c
- *		A new node's neighbours, chosen by exact distances, their pages having
- *		just been read. Edges back to it: backedge.c.
+ *		Choosing a new node's neighbours by exact distances, from pages that a
+ *		search has just read. backedge.c makes the edges to the node.
  */
 #include "postgres.h"
 
@@ -9,13 +9,13 @@
 #include "io/io.h"
 #include "distance/distance.h"
 
-/* Candidates looked at, as a multiple of ef_construction. */
+/* Candidates to look at, as a multiple of ef_construction. */
 #define MAX_CANDIDATES_FACTOR 2
 
-/* Vectors that a cache has room for at first. */
+/* Initial room of a vector cache, in vectors. */
 #define FIRST_CACHED 512
 
-/* Candidates whose pages are looked at for room in any case. */
+/* So many candidates' pages are always checked for room. */
 #define NEAR_CANDIDATES 32
 
 static float
@@ -76,8 +76,8 @@ PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id)
 }
 
 /*
- * For inner product: the part of a vector beyond its dimensions follows from its
- * norm and the largest one there is now.
+ * For inner product: the element that embedding adds to a vector, from its
+ * norm and the largest norm at present.
  */
 static float
 NormPart(const PipeannIndexView *view, const float *x)
@@ -86,9 +86,7 @@ NormPart(const PipeannIndexView *view, const float *x)
 					  view->meta.max_norm);
 }
 
-/*
- * A vector, embedded.
- */
+/* Embed a vector with this aux to out. */
 static void
 EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 			float *out)
@@ -124,7 +122,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
 	params.ef = ef;
-	/* whole pages: there may be room on one */
+	/* whole pages are needed to look for free slots */
 	params.disabled = PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
 	params.out_of_line_distance = out_of_line_distance;
@@ -152,10 +150,10 @@ HasRoom(const PipeannLayout *l, const char *nodes)
 }
 
 /*
- * Whether the new node is to go to a candidate's page if that has room, when
- * `before` nearer ones' pages had none. Searches read fewer pages when nodes
- * share theirs with near ones: so rather than to a far page it goes to one of
- * its own, where others will join it, unless many slots are free already.
+ * Whether the new node may go to a candidate's page, when `before` nearer
+ * candidates' pages had no room. Nodes that share pages with near ones save
+ * reads: so rather than to a far page the node goes to one of its own, where
+ * others will join it, unless the index has many free slots.
  */
 static bool
 WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
@@ -166,7 +164,7 @@ WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
 }
 
 /*
- * A graph page's slots: the search's own copy, else one in buffer.
+ * The slots of a graph page: the search's copy, or else one read into buffer.
  */
 static const char *
 PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
@@ -265,7 +263,7 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 									  slot->neighbors);
 	slot->degree = set->needed;
 
-	/* candidates came nearest first */
+	/* candidates are sorted, nearest first */
 	for (int i = 0; i < set->n && slot->degree < l->max_degree; i++)
 		if (!PipeannListHas(slot->neighbors, set->needed, set->ids[i]))
 			slot->neighbors[slot->degree++] = set->ids[i];
@@ -281,13 +279,13 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	{
 		if (id >= view->codes.ncodes)
 			return false;
-		/* codes are of normalised vectors where it is cosine */
+		/* for cosine, codes are of normalised vectors */
 		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), out);
 		if (l->metric == PIPEANN_IP)
 			out[l->dim] = NormPart(view, out);
 		return true;
 	}
-	/* a list may name a node that was added since the metapage was read */
+	/* a list may name a node that is newer than our copy of the metapage */
 	if (id >= PipeannViewIds(view))
 		return false;
 	slot = PipeannSlotAlloc(l);

@@ -1,6 +1,10 @@
 /*
  * neighbors.h
- *		Edges of a node inserted.
+ *		Neighbour lists of an index in use: choosing a node's neighbours, and
+ *		making edges that lead to it.
+ *
+ * This room knows lists on pages and the spanning tree. It must not know why a
+ * list changes: an insert, VACUUM or retraining.
  */
 #ifndef PIPEANN_LINK_H
 #define PIPEANN_LINK_H
@@ -13,39 +17,40 @@
 typedef struct PipeannLinkSet
 {
 	int			n;
-	int			dim;			/* of embedded vectors */
+	int			dim;			/* of the embedded vectors */
 	uint32	   *ids;			/* [n] */
-	float	   *dists;			/* [n] the graph's measure */
+	float	   *dists;			/* [n] by the graph's measure */
 	const float **vectors;		/* [n] embedded, of dim elements */
-	int			needed;			/* first ids of the list it was pruned to that
+	int			needed;			/* ids at the front of the pruned list that
 								 * pruning kept; the others fill it up */
-	uint32		roomy_page;		/* of the nearest whose page has a free slot, or
-								 * INVALID_ID */
+	uint32		roomy_page;		/* page of the nearest candidate whose page has
+								 * a free slot, or INVALID_ID */
 } PipeannLinkSet;
 
 extern PipeannLinkSet *PipeannLinkSetNew(const PipeannIndexView *view,
 										 int size);
 extern void PipeannLinkSetFree(PipeannLinkSet *set);
 
-/* Add a node; its distance is from vector `from`. Keeps the pointer. */
+/* Add a node, with its distance from vector `from`. Keeps the pointers. */
 extern void PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id,
 							  const float *vector, const float *from);
 
-/* Leave a node out. */
+/* Remove a node. */
 extern void PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id);
 
 /*
- * Prune a set, of which the first `forced` stay, to a list of at most max ids,
- * filled up to `fill` with the nearest dropped. Returns its length.
+ * Prune a set to a list of at most max ids, out[max], of which the first
+ * `forced` stay, and fill it up to `fill` with the nearest that were dropped.
+ * Returns its length.
  */
 extern int	PipeannLinkSetPrune(const PipeannLinkSet *set, int forced,
 								int max, int fill, uint32 *out);
 
-/* Nodes' vectors, embedded; lists that are near each other share many. */
+/* Embedded vectors of nodes: near lists have many nodes in common. */
 typedef struct PipeannVectorCache
 {
 	const PipeannIndexView *view;
-	PipeannIdSet places;		/* in vectors[], by id */
+	PipeannIdSet places;		/* positions in vectors[] by id */
 	const float **vectors;
 	uint32		n;
 	uint32		size;
@@ -54,33 +59,33 @@ typedef struct PipeannVectorCache
 
 extern PipeannVectorCache *PipeannVectorCacheNew(const PipeannIndexView *view);
 
-/* Keeps the pointer. */
+/* Add a vector; keeps the pointer. */
 extern void PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
 								  const float *vector);
 
-/* As PipeannEmbedNode() tells it; NULL if that cannot. */
+/* The vector by PipeannEmbedNode(), or NULL if that has none. */
 extern const float *PipeannVectorCacheGet(PipeannVectorCache *cache,
 										  uint32 id);
 
 /*
- * Take the nearest results of a search. Of pages that it has not at hand, as
- * after PipeannSearchExact(), copies are read.
+ * Make a set of the nearest results of a search. Pages that the search does not
+ * hold, as after PipeannSearchExact(), are read.
  */
 extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 PipeannSearch *search,
 											 const float *x, float aux);
 
 /*
- * Prune them into slot's neighbour list, those that are needed first, and fill
- * that up with the nearest of the others.
+ * Prune the set into slot's neighbour list: first the neighbours that pruning
+ * keeps, then the nearest of the others.
  */
 extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 PipeannSlot *slot);
 
 /*
- * The layout by which neighbours are searched: in an index by inner product a
- * node's neighbours are not those of the largest products, long vectors all,
- * but near ones.
+ * The layout for searching neighbours. In an index by inner product these are
+ * near nodes, not those of the largest products, which are always the long
+ * vectors.
  */
 static inline PipeannLayout
 PipeannNearLayout(const PipeannLayout *l)
@@ -93,9 +98,9 @@ PipeannNearLayout(const PipeannLayout *l)
 }
 
 /*
- * Search for the nodes nearest to a vector (normalised for cosine), ef of them
- * or, without codes, all. near is the layout by whose metric they are near: to
- * be the same as long as the search is used.
+ * Search for the ef nodes nearest to query[dim], normalised for cosine;
+ * without codes, for all nodes. near is the layout that gives the metric; it
+ * has to stay as long as the search is used.
  */
 extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										const PipeannLayout *near,
@@ -105,53 +110,53 @@ extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										void *out_of_line_arg);
 
 /*
- * Make the edges that lead to node id from its neighbours, the spanning-tree edge
- * first; slot is a copy of its slot, known has vectors at hand or is NULL. Its
- * code is written already, if there are codes. Returns whether there is a spanning-tree edge, as there is but
- * where no live node was to be found.
+ * Make the edges that lead to node id from its neighbours, the spanning-tree
+ * edge first. slot is a copy of its slot; known, or NULL, is a set of nodes
+ * near it. If there are codes, the node's is written already. Returns whether
+ * a spanning-tree edge was made, as it is if there is any live node.
  */
 extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);
 
 /*
- * Whether a neighbour of node id leads back to it; slot becomes a copy of its
- * slot. If none does its inserter did not get to that.
+ * Whether a neighbour of node id leads back to it; copies its slot to *slot. If
+ * none does, its insert did not get so far.
  */
 extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 
 /*
- * Make target lead to node id: what its full list gives up for it node id
- * leads to. False if target is no node, or both have only edges that must stay,
- * or target's list is just being changed.
+ * Make an edge from target to node id. If target's list is full node id takes
+ * over one of its edges. False if target is no node, both lists have
+ * spanning-tree edges only, or target's list is being changed.
  */
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot);
 
 /*
- * Make target's edge to node id one of the spanning tree. False if it has none,
- * or has all the spanning-tree edges that it can take.
+ * Make an existing edge from target to node id a spanning-tree edge. False if
+ * there is no such edge, or target has all the spanning-tree edges that it may
+ * have.
  */
 extern bool PipeannJoinTree(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot);
 
-/* Let the root lead to node id, or the nearest node of the entry graph. */
+/* Make an edge from the root, or from near it, and from the entry graph. */
 extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot);
 
 /*
- * A node's vector from a copy of its slot, embedded (am.h); x is work space for
- * float[layout's dim]. An out-of-line one's is read from its chain, so that no page may
- * be locked.
+ * Embed a node's vector from a copy of its slot. x[layout's dim] is work
+ * space. The caller must not hold page locks, as an out-of-line vector is read
+ * from its chain.
  */
 extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot, float *x, float *out);
 
 /*
- * A node's vector, embedded: from its code, or from its slot where there are
- * no codes (no page may be locked). False if there are, and its own is not
- * known yet.
+ * Embed a node's vector: decoded from its code or, in an index without codes,
+ * from its slot; no page may be locked. False if its code is not known yet.
  */
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, float *out);
