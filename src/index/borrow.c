@@ -2,17 +2,16 @@
  * borrow.c
  *		The memory of searches, kept by the backend from one scan to the next.
  *
- * A search takes a few hundred kilobytes in pieces too large for a memory
- * context to keep. Returned to the operating system after each scan, and had
- * anew, page fault by page fault, they were 7 % of the CPU time of a search that
- * reads 50 pages.
+ * A search takes a few hundred kilobytes, in allocations too large for a memory
+ * context to keep. To return them to the operating system after each scan costs
+ * page faults in the next one.
  */
 #include "postgres.h"
 
 #include "index/index.h"
 #include "utils/memutils.h"
 
-/* One that has grown larger is not kept. */
+/* A search that has grown larger is not kept. */
 #define KEEP_BYTES (1024 * 1024)
 
 typedef struct Loan
@@ -22,7 +21,7 @@ typedef struct Loan
 	MemoryContextCallback callback;
 } Loan;
 
-/* The search that is kept, and nobody uses. */
+/* The search that no scan has now. */
 static PipeannSearch *idle = NULL;
 
 static PipeannSearch *
@@ -39,7 +38,7 @@ NewSearch(void)
 	return search;
 }
 
-/* Called while a transaction aborts too: no error, no allocation. */
+/* May run while a transaction aborts: no error, no allocation. */
 static void
 GiveBack(void *arg)
 {

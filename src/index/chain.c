@@ -2,19 +2,20 @@
  * chain.c
  *		Overflow slots: TIDs and vectors that do not fit a node's slot.
  *
- * A scan holds no lock from one slot to the next, and VACUUM frees slots. A
- * slot of TIDs that is gone, or used again, is told by its owner and number:
- * the walk then starts again from the node, and goes on with the first slot
- * numbered below the last one read. Slots before that were read, or came
- * later and hold nothing that the scan's snapshot sees; TIDs never change
- * places. A node that is gone held nothing that any snapshot sees.
+ * A scan holds no lock from one slot to the next, and VACUUM frees slots.
+ * Owner and number show that a slot of TIDs is gone or used again: then the
+ * walk starts again from the node, and goes on with the first slot that is
+ * numbered below the last one read. Slots with higher numbers were read
+ * already, or came later and hold nothing that the scan's snapshot sees; TIDs
+ * never change places. A node that is gone held nothing that any snapshot
+ * sees.
  */
 #include "postgres.h"
 
 #include "index/index.h"
 #include "utils/rel.h"
 
-/* A chain found broken so often is broken. */
+/* A chain that has to be walked again so often is broken. */
 #define MAX_REWINDS 20
 
 static void
@@ -29,9 +30,7 @@ ChainError(const PipeannIndexView *view, uint32 id)
 					 RelationGetRelationName(view->index))));
 }
 
-/*
- * Lock the page of a slot.
- */
+/* Lock the page of a slot, shared. */
 static Buffer
 LockSlot(const PipeannIndexView *view, uint32 id, PipeannSlot **slot)
 {
@@ -110,9 +109,7 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 	return Max(n, 0);
 }
 
-/*
- * Whether an out-of-line node is there no more: then its parts may be gone, too.
- */
+/* Whether an out-of-line node is gone, so that its chain may be gone, too. */
 static bool
 IsGone(const PipeannIndexView *view, uint32 id, uint32 ext_vec)
 {

@@ -2,10 +2,10 @@
  * free_space.c
  *		Graph pages with free slots, in PostgreSQL's free space map.
  *
- * The map is a hint: it is not WAL-logged, and may be lost or name pages that
- * have no room or never were graph pages. Whoever takes a page from it looks
- * for itself, and says so when there was nothing; VACUUM notes what it frees.
- * Of a graph page of several blocks the first stands in the map.
+ * The map is a hint: it is not WAL-logged, and may be lost, or name pages that
+ * are full or no graph pages. A backend that takes a page from it checks the
+ * page, and corrects the map if there is no free slot; VACUUM notes what it
+ * frees. A graph page of several blocks is in the map by its first one.
  */
 #include "postgres.h"
 
@@ -13,7 +13,7 @@
 #include "storage/freespace.h"
 #include "utils/rel.h"
 
-/* The least that counts as some space in the map. */
+/* The least free space that is noted. */
 #define SOME_SPACE (BLCKSZ / 256)
 
 void
@@ -34,9 +34,9 @@ PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 }
 
 /*
- * The ordinal of a graph extent, or INVALID_ID if it is of another kind. Extents
- * that are used again have entries in the metapage; the others' ordinals rise
- * with their numbers.
+ * The ordinal of a graph extent, or INVALID_ID for extents of other kinds.
+ * Extents that are used again have entries in the metapage; the ordinals of
+ * the others rise with their numbers.
  */
 static uint32
 GraphExtent(const PipeannIndexView *view, uint32 extent)
@@ -67,9 +67,7 @@ GraphExtent(const PipeannIndexView *view, uint32 extent)
 	return PIPEANN_INVALID_ID;
 }
 
-/*
- * The graph page that starts at a block, or INVALID_ID.
- */
+/* The graph page that begins at a block, or INVALID_ID. */
 static uint32
 BlockPage(const PipeannIndexView *view, BlockNumber blkno)
 {
@@ -87,9 +85,7 @@ BlockPage(const PipeannIndexView *view, BlockNumber blkno)
 	return page < view->meta.graph_pages ? (uint32) page : PIPEANN_INVALID_ID;
 }
 
-/*
- * An emptier page first: there is room on it for what comes next to the node.
- */
+/* Asks for an empty page first, which has room for later near nodes as well. */
 uint32
 PipeannFreeSearch(const PipeannIndexView *view, uint32 full)
 {

@@ -1,7 +1,10 @@
 /*
  * index.h
- *		One open index, as scans, inserts, VACUUM and the SQL functions need it:
- *		its view, its slots, its overflow chains, the vectors of its column.
+ *		One open index in use: its view (metapage, extent map, cache), its
+ *		slots, its overflow chains, and the vectors of its column.
+ *
+ * This room knows how to open an index and how to read and write its slots. It
+ * must not know what scans, inserts and VACUUM do with them.
  */
 #ifndef PIPEANN_INDEX_H
 #define PIPEANN_INDEX_H
@@ -22,7 +25,7 @@
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
 #define PIPEANN_MIN_M 2
-#define PIPEANN_AUTO_M 0		/* by a profile: degree.c */
+#define PIPEANN_AUTO_M 0		/* m by a profile of the machine: build/degree.c */
 #define PIPEANN_MAX_M 100
 #define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
 #define PIPEANN_MIN_EF_CONSTRUCTION 4
@@ -30,7 +33,7 @@
 #define PIPEANN_MAX_PQ_BYTES 1024
 #define PIPEANN_DEFAULT_FILLFACTOR 100
 #define PIPEANN_MIN_FILLFACTOR 10
-#define PIPEANN_MAX_DIM 16000	/* that of vector */
+#define PIPEANN_MAX_DIM 16000	/* of pgvector's type vector */
 
 typedef struct PipeannOptions
 {
@@ -45,19 +48,20 @@ typedef struct PipeannOptions
 /* options.c */
 extern const PipeannOptions *PipeannGetOptions(Relation index);
 
-/* Heavyweight page lock of whoever retrains, or frees slots. */
+/* Heavyweight page lock for retraining, and for freeing slots. */
 #define PIPEANN_MAINTENANCE_LOCK 1
 
 /*
- * Held shared by who relies on ids for longer than a lock on the metapage
- * (VACUUM, pipeann_check), exclusively by who packs the graph anew.
+ * Heavyweight page lock for a new packing of the graph, which changes ids.
+ * Held shared by VACUUM and pipeann_check(), which rely on ids for longer than
+ * they lock the metapage.
  */
 #define PIPEANN_REPACK_LOCK 2
 
-/* An index of fewer nodes has no codes: a search reads all of it. */
+/* An index with fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
 
-/* pgvector's type, as it is in memory. */
+/* pgvector's type in memory. */
 typedef struct PipeannVector
 {
 	int32		vl_len_;
@@ -71,30 +75,34 @@ typedef struct PipeannVector
 /* The metric of an index's operator class. */
 extern PipeannMetric PipeannIndexMetric(Relation index);
 
-/* Dimensions of the indexed column; an error when it declares none. */
+/* Dimensions of the indexed column. Errors if it declares none. */
 extern int	PipeannIndexDimensions(Relation index);
 
 /*
- * The elements of a (possibly toasted) vector datum, checked to have dim
- * dimensions. Points into the detoasted datum, in CurrentMemoryContext.
+ * The elements of a possibly toasted vector datum, float[dim], in
+ * CurrentMemoryContext. Errors if it has another number of dimensions.
  */
 extern const float *PipeannDatumElements(Datum value, int dim);
 
 /* Euclidean norm. */
 extern double PipeannNorm(const float *x, int dim);
 
-/* Slot's aux of a vector of this norm (see storage/slot.h). */
+/* The aux of a slot for a vector of this norm (see storage/slot.h). */
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 
-/* Whether a vector can be in the index at all (cosine: not zero). */
+/*
+ * Whether a vector of this norm can be indexed: for cosine it must not be
+ * zero.
+ */
 extern bool PipeannIsIndexable(PipeannMetric metric, double norm);
 
-/* out[dim] = x / |x|, or x itself when that is zero. */
+/* out[dim] = x / |x|, or x itself if that is zero. */
 extern void PipeannNormalize(const float *x, int dim, float *out);
 
 /*
- * The embedding of graph/graph.h as floats: squared Euclidean distance between
- * embedded vectors is the graph's measure. out has dim + 1 elements for IP.
+ * The embedding of graph/graph.h in floats: the squared Euclidean distance
+ * between embedded vectors is the graph's measure. out has
+ * PipeannEmbeddedDim() elements, dim + 1 for inner product.
  */
 extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
 extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
@@ -103,60 +111,64 @@ extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 /* rounding.c */
 
 /*
- * What halves lose of x[dim], of this norm. False if that is so much (elements
- * beyond 65504, or most of them below 1e-5) that it should not be stored in halves.
+ * Set *rounding to what half precision loses of x[dim] with this norm. False if
+ * that is too much to store it so (elements beyond 65504, or most of them below
+ * 1e-5).
  */
 extern bool PipeannRound(const float *x, double norm, int dim,
 						 PipeannRounding *rounding);
 
-/* Whether a vector may be stored so: in bytes without any loss. */
+/* Whether x[dim] suits a storage; integers have to hold it exactly. */
 extern bool PipeannIsStorable(const float *x, double norm,
 							  PipeannStorage storage, int dim);
 
-/* Whether a vector is not for an index's storage: flagged WIDE where auto chose it. */
+/* Whether a vector has to be out of line, as it does not suit the storage. */
 extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 							   double norm);
 
 /* The hash of a PipeannRounding. */
 extern uint32 PipeannVectorHash(const float *x, int dim);
 
-/* index/view.c: what scan, insert and functions need to search an index */
+/* view.c: what scans, inserts and SQL functions need to search an index */
 typedef struct PipeannIndexView
 {
 	Relation	index;
-	MemoryContext context;		/* of map and cache */
+	MemoryContext context;		/* holds map and cache */
 	PipeannMeta meta;
-	PipeannExtentMap own_map;	/* when there is no cache */
+	PipeannExtentMap own_map;	/* used if there is no cache */
 	const PipeannExtentMap *map;
-	PipeannCache *cache;		/* NULL while there are no codes */
-	uint64		build_id;		/* the cache's */
+	PipeannCache *cache;		/* NULL if the index has no codes */
+	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
 } PipeannIndexView;
 
-/* Metapage, extent map, cache; in CurrentMemoryContext. */
+/*
+ * Read metapage and extent map, and acquire the cache, in
+ * CurrentMemoryContext.
+ */
 extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 
 /*
- * Re-read the metapage and follow it. Where codes have been made anew there is
- * another cache then, and pointers into the former one are no good; that does
- * not happen while the metapage's heavyweight lock is held.
+ * Read the metapage again and follow it. After a retraining the view gets
+ * another cache, and pointers into the former one are invalid; that does not
+ * happen while the caller holds the metapage's heavyweight lock.
  */
 extern void PipeannRefreshView(PipeannIndexView *view);
 
 /*
- * Where a page of the view's layout begins, or InvalidBlockNumber. Chains of
- * overflow slots, put in front of nodes by others, lead to pages that were given
- * out after the view was opened; those, too, are found.
+ * The first block of a graph page of the view's layout, or InvalidBlockNumber.
+ * Finds pages, too, that were given out after the view was opened: chains of
+ * overflow slots may lead there.
  */
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 
 /*
- * Error if the view's layout may be gone since it was opened. That can be on a
- * replica only: elsewhere snapshots prevent it.
+ * Errors if the view's layout may have been replaced and its pages used again.
+ * That can happen on a replica only; elsewhere snapshots prevent it.
  */
 extern void PipeannCheckPacking(const PipeannIndexView *view);
 
-/* Ids run from 0 to this. */
+/* Ids are below this. */
 static inline uint32
 PipeannViewIds(const PipeannIndexView *view)
 {
@@ -164,14 +176,16 @@ PipeannViewIds(const PipeannIndexView *view)
 }
 
 /*
- * Open an index by name for a SQL function: a pipeann index, AccessShareLock,
- * SELECT privilege on its table, not another session's temporary one.
+ * Open an index for a SQL function, with AccessShareLock. Errors unless it is
+ * a pipeann index, not another session's temporary one, and the user may
+ * select from its table.
  */
 extern Relation PipeannOpenIndex(Oid relid);
 
 /*
- * index/borrow.c: a search that has not begun, with the memory of one that is over if
- * this backend has such; until CurrentMemoryContext goes.
+ * borrow.c: a search that has not begun, if possible with the memory of an
+ * earlier one. It goes back to the backend when CurrentMemoryContext is reset
+ * or deleted.
  */
 extern PipeannSearch *PipeannBorrowSearch(void);
 
@@ -181,7 +195,7 @@ extern PipeannSearch *PipeannBorrowSearch(void);
 typedef struct PipeannChain
 {
 	uint32		owner;			/* the node */
-	uint32		next;			/* slot, or INVALID_ID at the end */
+	uint32		next;			/* slot to read, or INVALID_ID at the end */
 	uint32		number;			/* of the slot read last */
 	bool		begun;
 	uint64		steps;			/* to notice a cycle */
@@ -192,14 +206,14 @@ extern void PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first);
 
 /*
  * Copy the TIDs of the next overflow slot to tids[PipeannExtTids()]; returns
- * how many.
+ * how many. Errors if the chain is broken.
  */
 extern int	PipeannChainRead(const PipeannIndexView *view,
 							 PipeannChain *chain, ItemPointerData *tids);
 
 /*
- * The exact vector of an out-of-line node: float[dim]. False if VACUUM has taken the
- * node away meanwhile.
+ * Read the exact vector of an out-of-line node to x[dim]. False if VACUUM has
+ * removed the node meanwhile.
  */
 extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
 							   const PipeannSlot *node, float *x);
@@ -207,18 +221,18 @@ extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
 /* place.c: finding room for slots and writing them */
 
 /*
- * Write a slot (slot_size bytes) to a free place: on graph page near if that
- * has one, else where VACUUM has freed one, or at the end. A node may begin a
- * page instead. Returns its id. The view's metapage copy and map are refreshed
- * as the index grows.
+ * Write a slot of slot_size bytes to a free place: on graph page `near` if
+ * that has one, else where VACUUM has freed one, or at the end of the index; a
+ * node may also begin a page. Returns its id. Refreshes the view as the index
+ * grows.
  */
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
 
-/* Whether the index has as many free slots as it should, or more. */
+/* Whether the index has as many free slots as inserts need, or more. */
 extern bool PipeannHasSpareSlots(const PipeannIndexView *view);
 
-/* Slots of a page that are filled when the graph is packed anew. */
+/* Slots of a page to fill when the graph is packed anew. */
 extern int	PipeannWantedFill(const PipeannLayout *l);
 
 /* Lock the page of a slot exclusively, registered for WAL. */
@@ -237,9 +251,9 @@ extern void PipeannSlotEnd(PipeannSlotUpdate *update);
 extern void PipeannSlotAbort(PipeannSlotUpdate *update);
 
 /*
- * Change several graph pages (their first blocks) under one WAL record, at most
- * MAX_GENERIC_XLOG_PAGES. They are locked exclusively, in ascending order of
- * their ids.
+ * Change several graph pages (their first blocks) under one WAL record, at
+ * most MAX_GENERIC_XLOG_PAGES. They are locked exclusively, in ascending order
+ * of their ids.
  */
 typedef struct PipeannPagesUpdate
 {
@@ -253,10 +267,10 @@ typedef struct PipeannPagesUpdate
 extern void PipeannPagesBegin(const PipeannIndexView *view,
 							  PipeannPagesUpdate *update);
 
-/* Lock the page of a slot: it is then registered, or released by the caller. */
+/* Lock the page of a slot; the caller then registers or releases it. */
 extern Buffer PipeannPagesLock(PipeannPagesUpdate *update, uint32 id);
 
-/* Returns the copy to change. */
+/* Register the page; returns the copy to change. */
 extern Page PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer);
 
 extern void PipeannPagesEnd(PipeannPagesUpdate *update);
@@ -266,9 +280,8 @@ extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 
 /*
- * Copy a graph page's slots out of shared_buffers, so that they can be looked
- * at without a lock: nodes has room for node_pages payloads. False if the page
- * was given out but never written.
+ * Copy a graph page's slots to nodes[node_pages payloads], to be looked at
+ * without a lock. False if the page was given out but never written.
  */
 extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 								 char *nodes);
@@ -277,23 +290,23 @@ extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 
 /*
- * Write a code of a node: id's place in the code pages of a generation.
+ * Write a node's code, uint8[pq_bytes], to its place in a generation's pages.
  */
 extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
 							 uint32 id, const uint8 *code);
 
 /*
- * Tell in the metapage that a node was added, when is_new, and that its code
- * was written, if there are codes; follow it in memory. Returns the number of
- * nodes: no other insert gets the same. The first node is the root.
+ * Count a new node in the metapage, if is_new, and note the change of its code
+ * page, if there are codes; then follow that in memory. Returns the number of
+ * nodes: no other insert gets the same. The first node becomes the root.
  */
 extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
 
-/* index/free_space.c: graph pages with free slots, in the free space map */
+/* free_space.c: graph pages with free slots, in the free space map */
 
 /*
- * Make the map as long as an index of so many extents needs it, so that VACUUM
- * can note free slots when the disk is full.
+ * Make the map long enough for an index of so many extents, so that VACUUM can
+ * note free slots even when the disk is full.
  */
 extern void PipeannFreeReserve(Relation index, uint32 extents);
 
@@ -302,8 +315,8 @@ extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
 
 /*
- * A graph page that has free slots by the map, or INVALID_ID. full was named
- * before and had none, or is INVALID_ID.
+ * A graph page that has free slots according to the map, or INVALID_ID. `full`
+ * is a page named before that had none, or INVALID_ID.
  */
 extern uint32 PipeannFreeSearch(const PipeannIndexView *view, uint32 full);
 

@@ -6,7 +6,7 @@
 
 #include "index/index.h"
 
-/* What an index without WITH has. */
+/* The options of an index without WITH. */
 static const PipeannOptions default_options = {
 	.m = PIPEANN_DEFAULT_M,
 	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,

@@ -1,6 +1,6 @@
 /*
  * place.c
- *		Finding room for slots and codes, and writing them.
+ *		Finding room for slots and codes, and writing them there.
  */
 #include "postgres.h"
 
@@ -9,7 +9,9 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-/* Pages that the free space map names and others have filled. */
+/*
+ * Pages that the free space map may name in vain, as others have filled them.
+ */
 #define MAX_FREE_TRIES 16
 
 PipeannSlot *
@@ -158,9 +160,7 @@ PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
 	return true;
 }
 
-/*
- * Write one block of a slot that takes several.
- */
+/* Write one of the later blocks of a slot that takes several. */
 static void
 WriteTail(PipeannIndexView *view, BlockNumber blkno, const char *src,
 		  Size length)
@@ -179,9 +179,9 @@ WriteTail(PipeannIndexView *view, BlockNumber blkno, const char *src,
 }
 
 /*
- * The blocks after the first are written before it, which makes the slot used:
- * whoever sees the first sees them all. Its lock is held meanwhile; later
- * blocks are only ever locked after the first.
+ * The later blocks are written before the first one, which makes the slot
+ * used: so a reader that sees the first sees all of them. The first block is
+ * locked meanwhile; later blocks are only ever locked after it.
  */
 static void
 WriteTails(PipeannIndexView *view, BlockNumber blkno, const PipeannSlot *slot)
@@ -211,7 +211,7 @@ FindFree(const PipeannLayout *l, Page page)
 }
 
 /*
- * Write the slot to a graph page if that has room. The page may be new: it was
+ * Write the slot to a graph page if that has room. The page may have been
  * given out but never written.
  */
 static bool
@@ -255,7 +255,7 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	return true;
 }
 
-/* Whether the next graph page takes another extent. */
+/* Whether the next graph page needs another extent. */
 static bool
 IsFull(const PipeannMeta *meta)
 {
@@ -264,7 +264,7 @@ IsFull(const PipeannMeta *meta)
 }
 
 /*
- * Give out another graph page, unless somebody else just did: then the caller
+ * Give out another graph page, unless another backend just did: then the caller
  * tries that one first.
  */
 static void
@@ -305,11 +305,9 @@ AddGraphPage(PipeannIndexView *view)
 }
 
 /*
- * Free slots are worth having: they let a node join near ones, and searches
- * read fewer pages. Nodes do not move later, so this decides it: with 20 % of the
- * slots free, searches of an index grown from nothing to 60,000 rows read 1.19
- * (GloVe-100) and 1.3 times (SIFT) the pages of one built, with 10 % (SIFT) 1.4
- * times.
+ * Inserts keep a fifth of the slots free. Free slots let a node join near
+ * ones, which saves searches reads, and since nodes do not move later, the
+ * place of an insert decides this.
  */
 #define WANTED_FILL 0.8
 
@@ -326,9 +324,9 @@ PipeannHasSpareSlots(const PipeannIndexView *view)
 }
 
 /*
- * Whether the last graph page has come to be since it was given out. No other
- * is given out before: after a crash or a full disk the file is short of one
- * page at most.
+ * Whether the last graph page has been written since it was given out. No
+ * other page is given out before, so after a crash or on a full disk the file
+ * lacks one page at most.
  */
 static bool
 LastPageExists(const PipeannIndexView *view)
@@ -339,7 +337,7 @@ LastPageExists(const PipeannIndexView *view)
 }
 
 /*
- * A node that found no room near itself begins a page (link.c).
+ * Whether the slot is a node that found no room near itself and begins a page.
  */
 static bool
 BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
@@ -349,9 +347,7 @@ BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
 		LastPageExists(view);
 }
 
-/*
- * Take a slot that VACUUM has freed.
- */
+/* Try slots that VACUUM has freed. */
 static bool
 TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
 {
@@ -391,9 +387,7 @@ PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 	}
 }
 
-/*
- * Make sure that the kind has an extent for a code page.
- */
+/* Make sure that the kind has an extent for a code page. */
 static void
 NeedCodePage(PipeannIndexView *view, PipeannKind kind, uint32 code_page)
 {

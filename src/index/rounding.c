@@ -1,12 +1,11 @@
 /*
  * rounding.c
- *		What halves lose of a vector.
+ *		What half precision loses of a vector.
  *
- * Halves take half the room of floats, so that twice as many nodes share a page,
- * and lose what next to never matters: of MiniLM's ten nearest rows, one is nearer
- * to its neighbour in order than halves can tell. What they lose is kept as a bound
- * (PipeannRounding), and the executor compares the rows' own vectors where it says
- * that this is needed (scan.c).
+ * Half-precision values take half the room of floats, so that twice as many
+ * nodes share a page, and rarely change the order of rows. What they lose is
+ * kept as a bound (PipeannRounding). Where the bound says so, the executor
+ * compares the rows' own vectors (scan/scan.c).
  */
 #include "postgres.h"
 
@@ -16,10 +15,13 @@
 #include "index/index.h"
 #include "distance/distance.h"
 
-/* Halves hold 11 bits; a vector that loses more than twice that is not for them. */
+/*
+ * The most that rounding to 11 bits may lose, relative to the norm, is twice
+ * that.
+ */
 #define MOST_LOST (1.0 / 1024)
 
-/* Euclidean distance of a vector from itself in halves. */
+/* Euclidean distance of a vector from its half-precision form. */
 static double
 Lost(const float *x, int dim)
 {
@@ -35,7 +37,10 @@ Lost(const float *x, int dim)
 	return sqrt(sum);
 }
 
-/* The least float of which only the upper half is not zero that is no less. */
+/*
+ * The upper 16 bits of a float that is no less than value; 0 if that is too
+ * large.
+ */
 static uint16
 UpperHalf(double value)
 {
@@ -45,11 +50,11 @@ UpperHalf(double value)
 	if (!(value < FLT_MAX / 2))
 		return 0;
 	memcpy(&bits, &f, sizeof(bits));
-	/* one more: the conversion may have rounded down */
+	/* + 1, as the conversion may have rounded down */
 	return (uint16) ((bits >> 16) + 1);
 }
 
-/* Zeroes of either sign are one number. */
+/* Zeroes of both signs have one hash. */
 uint32
 PipeannVectorHash(const float *x, int dim)
 {
@@ -77,7 +82,7 @@ PipeannRound(const float *x, double norm, int dim, PipeannRounding *rounding)
 	return lost <= norm * MOST_LOST;
 }
 
-/* Halves that the user chose round whatever comes. */
+/* Half precision that the user chose rounds every vector. */
 bool
 PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 {

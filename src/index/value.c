@@ -1,6 +1,6 @@
 /*
  * value.c
- *		From a datum to what the index stores and searches for.
+ *		From a datum to the vector that the index stores and searches for.
  */
 #include "postgres.h"
 
@@ -47,8 +47,8 @@ PipeannIndexDimensions(Relation index)
 }
 
 /*
- * The length is checked against the datum's size as well: a vector is only as
- * long as the memory that it stands in.
+ * The length is checked against the datum's size as well, lest a broken one
+ * lead beyond its memory.
  */
 const float *
 PipeannDatumElements(Datum value, int dim)

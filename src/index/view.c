@@ -1,6 +1,6 @@
 /*
  * view.c
- *		What scan, insert and functions need to search an index.
+ *		The view of an index: metapage, extent map and cache.
  */
 #include "postgres.h"
 
@@ -17,9 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/*
- * The search's view of the cache.
- */
+/* Let the search's struct of codes point into the cache. */
 static void
 FillCodes(PipeannCodes *codes, const PipeannCache *cache)
 {
@@ -83,8 +81,8 @@ PipeannRefreshView(PipeannIndexView *view)
 }
 
 /*
- * Where the graph of a layout that is in use no more begins among the free
- * extents, by its first one; INVALID_ID if that has been used again.
+ * The position among the free extents of a former layout's first graph extent,
+ * which is given; INVALID_ID if that has been used again.
  */
 static uint32
 FindFreed(const PipeannExtentMap *map, uint32 first)
@@ -96,8 +94,8 @@ FindFreed(const PipeannExtentMap *map, uint32 first)
 }
 
 /*
- * By the map as it is now. The view is left as it is: searches hold pointers into
- * its cache, and this is rare.
+ * Looks at the present map and leaves the view as it is: searches hold
+ * pointers into its cache, and this is rare.
  */
 static BlockNumber
 LaterBlock(const PipeannIndexView *view, uint32 page)
@@ -155,9 +153,7 @@ PipeannCheckPacking(const PipeannIndexView *view)
 				 errhint("Run the query again.")));
 }
 
-/*
- * Whoever may read the table may look at its index.
- */
+/* A user that may select from the table may look at its index. */
 static void
 CheckPrivilege(Relation index)
 {
