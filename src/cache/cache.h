@@ -154,7 +154,7 @@ extern void PipeannStatsAdd(Relation index, const PipeannCounters *counters);
 extern int	PipeannStatsCollect(PipeannIndexStats **stats);
 
 /*
- * The entry graph's serialised form in its pages (a stream, see page.h):
+ * The entry graph's serialised form in its pages (a stream, see storage.h):
  * uint32 ids[count], uint16 nneighbors[count], padded to 4 bytes, uint32
  * neighbors[count][degree].
  */

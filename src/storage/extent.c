@@ -2,9 +2,9 @@
  * extent.c
  *		The extent map, and growing the file.
  *
- * Entry e of the map tells kind and ordinal of extent e. The first entries
- * stand in the metapage, the others on pages of kind MAP, whose extents the
- * metapage lists.
+ * Entry e of the map gives kind and ordinal of extent e. The first entries are
+ * in the metapage, the others on pages of kind MAP, whose extents the metapage
+ * lists.
  */
 #include "storage/storage.h"
 
@@ -17,9 +17,7 @@
 
 #define ENTRIES_PER_MAP_EXTENT (PIPEANN_EXTENT_USABLE * PIPEANN_MAP_PER_PAGE)
 
-/*
- * Block and position of a map entry that is past the metapage's part.
- */
+/* Block and position of a map entry that is not in the metapage. */
 static BlockNumber
 MapEntryBlock(const PipeannMeta *meta, uint32 entry, uint32 *position)
 {
@@ -54,9 +52,7 @@ MapPut(Relation index, PipeannExtentMap *map, uint32 extent, uint32 entry)
 	map->extents[kind][ordinal] = extent;
 }
 
-/*
- * The part of the map that stands on pages, a page at a time.
- */
+/* Read the entries on map pages, page by page. */
 static void
 LoadMapPages(Relation index, const PipeannMeta *meta, PipeannExtentMap *map)
 {
@@ -84,9 +80,7 @@ LoadMapPages(Relation index, const PipeannMeta *meta, PipeannExtentMap *map)
 	}
 }
 
-/*
- * Every ordinal below its kind's count must have been filled in.
- */
+/* Errors unless each ordinal below its kind's count is present. */
 static void
 CheckComplete(Relation index, const PipeannExtentMap *map)
 {
@@ -124,8 +118,8 @@ PipeannExtentMapFree(PipeannExtentMap *map)
 }
 
 /*
- * Write a map entry that stands on a page, with its own WAL record. The page
- * counts from when the metapage's number of extents covers the entry.
+ * Write an entry on a map page, with its own WAL record. It counts once the
+ * metapage's number of extents covers it.
  */
 static void
 WriteMapEntry(Relation index, const PipeannMeta *meta, uint32 extent,
@@ -161,7 +155,7 @@ PutEntry(Relation index, PipeannMeta *meta, uint32 extent, PipeannKind kind)
 }
 
 /*
- * When the map itself needs room the next extent becomes a map extent. Its own
+ * If the map itself needs room the next extent becomes a map extent. Its own
  * entry is the first that it holds.
  */
 static void
@@ -199,10 +193,11 @@ PipeannEmptyBlock(Relation index, BlockNumber blkno)
 }
 
 /*
- * Scans that began in a former packing go on in its extents. On this server they
- * have snapshots, and when those have ended the metapage says so; only the next
- * time an extent is wanted is one used again, so that scans on a replica can tell
- * (scan/scan.c). Former packings' extents have entries in the metapage.
+ * Whether an extent of a former packing may be used again. Scans that began in
+ * that packing go on in its extents. When their snapshots on this server have
+ * ended the metapage says so; an extent is used again only the next time one
+ * is needed, so that scans on a replica can notice (scan/scan.c). Extents of
+ * former packings have entries in the metapage.
  */
 static bool
 HasReusable(const PipeannMeta *meta)
@@ -223,9 +218,7 @@ NoteReusable(PipeannMeta *meta)
 		meta->reusable = meta->packings;
 }
 
-/*
- * The extent that is used again next.
- */
+/* The extent to use again next. */
 static uint32
 NextReusable(Relation index, const PipeannMeta *meta)
 {
@@ -240,9 +233,7 @@ NextReusable(Relation index, const PipeannMeta *meta)
 	return extent;
 }
 
-/*
- * Whether no page of an extent has anything on it.
- */
+/* Whether an extent has only empty pages. */
 static bool
 IsEmpty(Relation index, uint32 extent)
 {
@@ -287,8 +278,8 @@ PipeannExtentEmptyNext(Relation index)
 }
 
 /*
- * Pages of a new packing are all written before anybody knows them, whatever is on
- * them; what inserts are given must have been emptied.
+ * A new packing writes all pages before the metapage names it, so it may
+ * overwrite anything; inserts may get emptied extents only.
  */
 static bool
 MayReuse(Relation index, PipeannMeta *meta, PipeannKind kind)
@@ -330,8 +321,8 @@ PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 }
 
 /*
- * A crash may leave the file shorter than the map says, since extending it is
- * not WAL-logged; so the file grows when a block is asked for.
+ * A crash may leave the file shorter than the map says, as its growth is not
+ * WAL-logged; so it grows when a block is asked for.
  */
 Buffer
 PipeannGetBlock(Relation index, BlockNumber blkno)

@@ -1,12 +1,12 @@
 /*
  * layout.c
- *		Where things are in a slot and how many slots a page has.
+ *		The layout: offsets in a slot, and slots on a page.
  */
 #include "storage/storage.h"
 
 #include "pq/pq.h"
 
-/* At least this many heap TIDs stand in a slot: row versions of one vector. */
+/* A slot holds at least so many heap TIDs, for versions of one row. */
 #define MIN_INLINE_TIDS 3
 
 static uint32
@@ -15,9 +15,7 @@ RoundUp4(uint32 size)
 	return (size + 3) & ~(uint32) 3;
 }
 
-/*
- * Bytes that a slot cannot do without.
- */
+/* Bytes that a slot needs at least. */
 static uint32
 MinSlotSize(const PipeannLayout *l)
 {
@@ -27,9 +25,7 @@ MinSlotSize(const PipeannLayout *l)
 		RoundUp4(l->dim * PipeannElementSize(l->storage));
 }
 
-/*
- * What is left on the page goes to the slots, as room for more TIDs.
- */
+/* Divide what is left of the page among the slots, as room for more TIDs. */
 static void
 SetOffsets(PipeannLayout *l)
 {

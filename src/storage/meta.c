@@ -27,8 +27,8 @@ MetaError(Relation index, const char *detail)
 }
 
 /*
- * The layout must be what PipeannLayoutInit() computes: nothing that is used
- * as a size or a divisor is believed from disk.
+ * The layout must be what PipeannLayoutInit() computes: a size or divisor from
+ * disk is never used unchecked.
  */
 static void
 CheckLayout(Relation index, const PipeannMeta *meta)
@@ -76,8 +76,8 @@ CheckCounts(Relation index, const PipeannMeta *meta)
 }
 
 /*
- * A format is told before anything else is looked at, so that the hint is
- * right also when a later format changed the rest.
+ * The format is checked before anything else, so that the hint is right even
+ * if a later format changed the rest.
  */
 static void
 CheckMeta(Relation index, const PipeannMeta *meta)

@@ -11,7 +11,7 @@
 
 /*
  * Words between a prefetch and its use. A page that the disk has just written
- * is in no cache, and this is the first to look at all of it.
+ * is in no CPU cache, and this is the first code to look at all of it.
  */
 #define AHEAD (16 * LANES)
 
@@ -35,9 +35,7 @@ WordAt(const char *page, uint32 i)
 	return word;
 }
 
-/*
- * The word with pd_checksum in it, without pd_checksum.
- */
+/* The word that has pd_checksum in it, with that zeroed. */
 static uint64
 HeaderWord(const char *page)
 {
@@ -48,9 +46,7 @@ HeaderWord(const char *page)
 	return WordAt((const char *) &header, 1);
 }
 
-/*
- * The last word, without our own checksum.
- */
+/* The last word, with our own checksum zeroed. */
 static uint64
 OpaqueWord(const char *page)
 {
@@ -64,9 +60,9 @@ OpaqueWord(const char *page)
 }
 
 /*
- * A page's words are dealt to eight lanes, so that eight multiplications are
- * under way at once. A step is one-to-one in the lane and in the word: no
- * single changed word goes unnoticed by its lane.
+ * The words go round eight lanes, so that eight multiplications are under way
+ * at once. A step is one-to-one in the lane and in the word, so no change of a
+ * single word goes unnoticed.
  */
 uint32
 PipeannPageChecksum(const char *page, BlockNumber blkno)
@@ -74,7 +70,7 @@ PipeannPageChecksum(const char *page, BlockNumber blkno)
 	uint64		lane[LANES];
 	uint64		hash = blkno;
 
-	/* the first and the last words, where something is left out */
+	/* words that are left out in part are in the first and last rounds */
 	lane[0] = Mix(PRIME_2, HeaderWord(page));
 	lane[1] = Mix(PRIME_2, OpaqueWord(page));
 	for (int i = 2; i < LANES; i++)
@@ -106,7 +102,7 @@ PipeannPageChecksum(const char *page, BlockNumber blkno)
 }
 
 /*
- * The page has no hole, which generic WAL and log_newpage would zero, until
+ * The page has no hole, which generic WAL and log_newpage() would zero, until
  * PipeannPageFill() makes one.
  */
 void
@@ -141,8 +137,8 @@ PipeannPageSeal(Page page, BlockNumber blkno)
 }
 
 /*
- * The header is compared with constants before the special space is looked up
- * through it.
+ * The header is compared with constants before it is used to find the special
+ * space.
  */
 bool
 PipeannPageIsKind(const char *page, PipeannKind kind)
@@ -159,7 +155,7 @@ PipeannPageIsKind(const char *page, PipeannKind kind)
 	return opaque.page_id == PIPEANN_PAGE_ID && opaque.kind == kind;
 }
 
-/* Header, kind and our checksum. */
+/* Whether header, kind and our checksum are right. */
 static bool
 OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 {
@@ -169,8 +165,8 @@ OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 }
 
 /*
- * A page is new when it is zero throughout: a rotten pd_upper alone must not
- * make a page with contents look new.
+ * A page is new if all of it is zero: a broken pd_upper alone must not make a
+ * page with contents look new.
  */
 static bool
 PageIsZero(const char *page)
@@ -186,8 +182,8 @@ PageIsZero(const char *page)
 }
 
 /*
- * Our checksum covers what PostgreSQL's does but for the LSN, which searches
- * do not use, so theirs need not be computed as well.
+ * Our checksum covers what PostgreSQL's does except the LSN, which searches do
+ * not use, so PostgreSQL's need not be computed as well.
  */
 bool
 PipeannPageIsValid(const char *page, BlockNumber blkno, PipeannKind kind)

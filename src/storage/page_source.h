@@ -1,10 +1,10 @@
 /*
  * page_source.h
- *		Where a search gets its graph pages from.
+ *		The interface through which a search gets its graph pages.
  *
- * A search asks for graph pages by ordinal and gets frames. The real source
- * (io/page_source.c) follows the read rule: shared_buffers first, io_uring
- * past it; unit tests have one over memory.
+ * A search asks for graph pages by ordinal and gets frames. The source of a
+ * server (io/page_source.c) follows the read rule of src/README; unit tests
+ * have one in memory.
  */
 #ifndef PIPEANN_SOURCE_H
 #define PIPEANN_SOURCE_H
@@ -25,12 +25,12 @@ typedef struct PipeannFrame
 	uint32		page;			/* graph page ordinal */
 	PipeannFrameState state;
 	bool		hit;			/* from shared_buffers */
-	int			slot;			/* READY: that may be used, or ALL_SLOTS */
+	int			slot;			/* READY: the only usable one, or ALL_SLOTS */
 	const char *nodes;			/* READY: slot 0 of the page */
-	void	   *user;			/* the search's own */
+	void	   *user;			/* for the search's use */
 } PipeannFrame;
 
-/* Counters of one scan; summed per index in pipeann_stats. */
+/* Counters of one scan; pipeann_stats sums them per index. */
 typedef struct PipeannCounters
 {
 	uint64		nodes_explored;
@@ -38,7 +38,7 @@ typedef struct PipeannCounters
 	uint64		exact_distances;
 	uint64		page_hits;
 	uint64		page_reads;
-	uint64		in_flight_sum;	/* over reads: in flight when it was queued */
+	uint64		in_flight_sum;	/* sum over reads of reads in flight then */
 	uint64		in_flight_peak;
 	uint64		rounds;			/* times the search stopped to wait */
 	uint64		wait_us;		/* microseconds in those waits */
@@ -51,28 +51,24 @@ typedef struct PipeannPageSource PipeannPageSource;
 struct PipeannPageSource
 {
 	/*
-	 * Ask for a page. READY at once when it is resident, else IN_FLIGHT: the
-	 * read is queued and starts with the next submit() or next(). The frame
-	 * stays valid until release(). Never NULL; errors are raised. Of a page
-	 * that is resident the frame may have only the slot, unless it is
-	 * PIPEANN_ALL_SLOTS.
+	 * Ask for a page. READY at once if it is resident, else IN_FLIGHT: the read
+	 * is queued and starts with the next submit() or next(). The frame stays
+	 * valid until release(). Never NULL; raises errors. Of a resident page the
+	 * frame may have only the given slot, unless that is PIPEANN_ALL_SLOTS.
 	 */
 	PipeannFrame *(*request) (PipeannPageSource *source, uint32 page,
 							  int slot);
 
-	/* The same only if it is resident, else NULL and nothing happens. */
+	/* The same for a resident page; NULL if the page is not resident. */
 	PipeannFrame *(*request_resident) (PipeannPageSource *source, uint32 page,
 									   int slot);
 
-	/*
-	 * Have the processor fetch what request() will look at if the page is
-	 * resident. Only a hint.
-	 */
+	/* Have the processor fetch what request() of a resident page reads. */
 	void		(*prefetch) (PipeannPageSource *source, uint32 page, int slot);
 
 	/*
-	 * Make another slot of a frame that has not all of them the one that may be
-	 * used: it is of the page as it is now. May read, and raise errors.
+	 * Load another slot, from the page's present version, into a frame that has
+	 * only one. May read, and raise errors.
 	 */
 	void		(*load) (PipeannPageSource *source, PipeannFrame *frame,
 						 int slot);
@@ -81,21 +77,21 @@ struct PipeannPageSource
 	void		(*submit) (PipeannPageSource *source);
 
 	/*
-	 * A frame that has become READY since, or NULL. Frames returned by
-	 * request() as READY do not come again. With wait, blocks until there is
-	 * one as long as any read is in flight (interruptible); submits first.
+	 * A frame that has become READY since the last call, or NULL; not those
+	 * that request() returned READY. With wait, submits and blocks
+	 * (interruptibly) until there is one or no read is in flight.
 	 */
 	PipeannFrame *(*next) (PipeannPageSource *source, bool wait);
 
-	/* Give a frame back; one in flight is left to finish by itself. */
+	/* Give a frame back; its read, if any, ends by itself. */
 	void		(*release) (PipeannPageSource *source, PipeannFrame *frame);
 
 	int			in_flight;		/* queued or being read, for this source */
-	int			max_in_flight;	/* request() beyond it blocks for one */
+	int			max_in_flight;	/* with so many, request() waits for one */
 	PipeannCounters *counters;
 };
 
-/* Called with all slots of a graph page. */
+/* Called for each graph page, with all its slots. */
 typedef void (*PipeannVisit) (uint32 page, const char *nodes, void *arg);
 
 /* Visit graph pages from .. to - 1 in order, reading ahead (visit.c). */

@@ -1,7 +1,7 @@
 /*
  * slot.h
- *		A node's slot in a graph page. Server-free, so that search/ can be
- *		tested without one; the rest of the format is in page.h.
+ *		A node's slot in a graph page. Needs no server, so that search/ can be
+ *		tested without one; the rest of the format is in storage.h.
  */
 #ifndef PIPEANN_NODE_H
 #define PIPEANN_NODE_H
@@ -11,22 +11,24 @@
 #include <math.h>
 
 /*
- * Nodes. A slot is slot_size bytes: header, max_degree neighbour ids,
- * inline_tids heap TIDs, the vector. Slots stand slots_per_page to a page; a
- * slot longer than a page's payload takes node_pages consecutive blocks of one
- * extent (slots_per_page is 1), cut at the payload boundary. "Graph page"
- * means that unit: one block, or node_pages blocks.
+ * A slot has slot_size bytes: header, max_degree neighbour ids, inline_tids
+ * heap TIDs, the vector. A page has slots_per_page slots. A slot longer than a
+ * page's payload takes node_pages consecutive blocks of one extent, cut at the
+ * payload boundary, and slots_per_page is 1. "Graph page" means one block, or
+ * these node_pages blocks.
  *
- * Where a node's TIDs do not fit, ext_tids leads to a slot that holds nothing
- * but TIDs (PIPEANN_SLOT_EXT), chained by its own ext_tids. A vector that the
- * element storage is not meant for (bytes: that they do not hold without loss,
- * halves: that is beyond their range) is rounded in place and stands in full, as
- * float4, in a chain of such slots from ext_vec (PIPEANN_SLOT_OUT_OF_LINE).
+ * If a node's TIDs do not fit, ext_tids leads to a chain of overflow slots
+ * that hold only TIDs (PIPEANN_SLOT_EXT), linked by their own ext_tids. A
+ * vector that does not suit the element storage (for bytes: one that they do
+ * not hold exactly, for half precision: one beyond its range) is rounded in
+ * the slot, and is in full, as float4, in a chain of such slots from ext_vec
+ * (PIPEANN_SLOT_OUT_OF_LINE).
  *
- * Slots of a TID chain know their node and are numbered, each new first one
- * higher than the one before: a scan that finds the next slot gone takes the
- * chain up again where it was (index/chain.c). One that VACUUM has emptied is
- * closed: it takes no more TIDs, leaves the chain, and is free then.
+ * Slots of a TID chain have the id of their node and a number; each new first
+ * slot has a number one higher than the one before. A scan that finds the next
+ * slot gone continues by these (index/chain.c). An overflow slot that VACUUM
+ * has emptied is closed: it takes no more TIDs, leaves the chain, and then is
+ * freed.
  */
 #define PIPEANN_SLOT_USED	0x0001
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
@@ -37,7 +39,7 @@ typedef struct PipeannSlot
 {
 	uint16		flags;
 	uint8		degree;			/* node: neighbours in use */
-	uint8		tree_edges;			/* node: of them, edges that must stay */
+	uint8		tree_edges;		/* node: spanning-tree edges, at the front */
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	union
 	{
@@ -47,10 +49,10 @@ typedef struct PipeannSlot
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
 	union
 	{
-		uint32		ext_vec;	/* out-of-line node, EXT of a vector: next of the
-								 * vector's */
+		uint32		ext_vec;	/* out-of-line node, EXT of a vector: next slot
+								 * of the vector */
 		uint32		hash;		/* node with an error: see PipeannRounding */
-		uint32		number;		/* EXT of TIDs: in its chain, falling */
+		uint32		number;		/* EXT of TIDs: falls from slot to slot */
 	};
 	union
 	{
@@ -63,13 +65,14 @@ typedef struct PipeannSlot
 #define PIPEANN_SLOT_HEADER offsetof(PipeannSlot, neighbors)
 
 /*
- * What a node of halves (float2) knows of its vector before that was rounded, so
- * that rows come in the order of their own vectors. The error is how far in
- * Euclidean distance the vector may be from the one in the slot, and its products
- * in single precision from what they should be: the upper half of a float, rounded
- * up. 0: not known (a node of an index that kept none, an out-of-line one, one with an
- * element beyond halves); such a node is taken for what is in its slot. The hash
- * tells vectors that are rounded to the same one apart.
+ * What a node in half precision (float2) knows of its vector before rounding,
+ * so that rows come in the order of their own vectors. error bounds the
+ * Euclidean distance between vector and slot, and the error of the vector's
+ * products in single precision; it is the upper half of a float, rounded up. 0
+ * means that it is not known: the node is of an index that kept none, or out
+ * of line, or has an element beyond half precision. Then the slot's vector is
+ * taken for the node's. The hash tells apart vectors that are equal when
+ * rounded.
  */
 typedef struct PipeannRounding
 {
@@ -78,12 +81,16 @@ typedef struct PipeannRounding
 } PipeannRounding;
 
 /*
- * Sums of dim products of single precision may be off by so much of the product
- * of the norms. (Errors of single operations cancel: at worst it is dim.)
+ * A sum of dim products in single precision may err by this part of the
+ * product of the norms. (Errors of single operations cancel; the worst case
+ * would be dim.)
  */
 #define PIPEANN_ARITHMETIC_ERROR(dim) ((16 + sqrt((double) (dim))) / (1 << 23))
 
-/* Where things are in a slot; computed from the options, kept in the meta. */
+/*
+ * Offsets and sizes of a slot; computed from the options, kept in the
+ * metapage.
+ */
 typedef struct PipeannLayout
 {
 	uint16		dim;
@@ -92,7 +99,7 @@ typedef struct PipeannLayout
 	uint16		slots_per_page;
 	uint16		fill;			/* slots that a build uses (fillfactor) */
 	uint16		node_pages;
-	uint16		pq_bytes;		/* planned, also while there are no codes */
+	uint16		pq_bytes;		/* of a code, even if there are no codes yet */
 	uint16		storage;		/* PipeannStorage */
 	uint16		metric;			/* PipeannMetric */
 	uint16		unused;
@@ -101,7 +108,7 @@ typedef struct PipeannLayout
 	uint32		vector_offset;
 } PipeannLayout;
 
-/* Arithmetic over the layout. */
+/* The place of an id. */
 static inline uint32
 PipeannIdPage(const PipeannLayout *l, uint32 id)
 {
@@ -115,8 +122,8 @@ PipeannIdSlot(const PipeannLayout *l, uint32 id)
 }
 
 /*
- * nodes is the contiguous payload of a graph page: for one block the page's
- * own, for several what PipeannUnpackNode() made of them.
+ * nodes is the contiguous payload of a graph page: of a single block the
+ * page's own, of several blocks the result of PipeannUnpackNode().
  */
 static inline PipeannSlot *
 PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
@@ -136,7 +143,7 @@ PipeannSlotVector(const PipeannLayout *l, const PipeannSlot *slot)
 	return (char *) slot + l->vector_offset;
 }
 
-/* Of one whose error is not known nothing is kept. */
+/* Sets nothing if the error is not known. */
 static inline void
 PipeannSlotSetRounding(PipeannSlot *slot, const PipeannRounding *rounding)
 {
@@ -145,7 +152,7 @@ PipeannSlotSetRounding(PipeannSlot *slot, const PipeannRounding *rounding)
 		slot->hash = rounding->hash;
 }
 
-/* A node's error (PipeannRounding), 0 when it is not known. */
+/* A node's error (PipeannRounding), 0 if it is not known. */
 static inline float
 PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -158,7 +165,7 @@ PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
 	return error > 0 && isfinite(error) ? error : 0;
 }
 
-/* An overflow slot's body: TIDs, or bytes of a float4 vector. */
+/* The contents of an overflow slot: TIDs, or bytes of a float4 vector. */
 static inline char *
 PipeannSlotBody(const PipeannSlot *slot)
 {
@@ -173,8 +180,8 @@ PipeannSlotIsNode(const PipeannSlot *slot)
 }
 
 /*
- * A node whose last row was removed is dead: nothing brings it back, and
- * VACUUM frees its slot once no list leads to it.
+ * A node whose last row was removed is dead. It stays so, and VACUUM frees its
+ * slot when no list leads to it any more.
  */
 static inline bool
 PipeannSlotIsLive(const PipeannSlot *slot)
@@ -189,7 +196,7 @@ PipeannSlotIsDead(const PipeannSlot *slot)
 	return PipeannSlotIsNode(slot) && !PipeannSlotIsLive(slot);
 }
 
-/* An overflow slot of a node's TIDs. */
+/* Whether a slot is an overflow slot of this node's TIDs. */
 static inline bool
 PipeannSlotIsTidsOf(const PipeannSlot *slot, uint32 node)
 {
@@ -198,7 +205,7 @@ PipeannSlotIsTidsOf(const PipeannSlot *slot, uint32 node)
 		slot->owner == node;
 }
 
-/* Counts from a page, clamped to what the format allows. */
+/* Counts from a page, limited to what the format allows. */
 static inline int
 PipeannSlotDegree(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -212,7 +219,7 @@ PipeannSlotTreeEdges(const PipeannLayout *l, const PipeannSlot *slot)
 }
 
 /*
- * Spanning-tree edges that a list takes while another may: it needs room for others.
+ * A full list takes another spanning-tree edge only below this number of them.
  */
 static inline int
 PipeannWantedTreeEdges(const PipeannLayout *l)

@@ -1,18 +1,21 @@
 /*
  * storage.h
- *		The on-disk format. Nothing outside page/ knows an offset.
+ *		The on-disk format.
  *
- * Block 0 is the metapage. The file is divided into extents of 1 MB; the first
- * block of each is left empty (in the first it is the metapage), so that
- * extents begin where segments do; the others hold pages of one kind, numbered
- * in order through all extents of that kind (page ordinals). The extent map
- * says which extent holds ordinals n .. n + 126 of a kind, so node id -> block
- * and slot is arithmetic, and any part can grow.
+ * This room alone knows offsets in pages and slots. It must not know what the
+ * pages are used for.
  *
- * Every page ends in a checksum of our own over all of it but its LSN and
+ * Block 0 is the metapage. The file is divided into extents of 1 MB. The first
+ * block of each is left empty (in the first extent it is the metapage), so
+ * that extents begin where segments do. The other blocks hold pages of one
+ * kind, numbered through all extents of that kind (page ordinals). The extent
+ * map says which extent holds ordinals n .. n + 126 of a kind, so a node's
+ * block and slot are found by arithmetic, and every kind can grow.
+ *
+ * Every page ends in a checksum of our own over all of it except its LSN and
  * PostgreSQL's checksum, seeded with the block number. Reads that bypass
- * shared_buffers need it even where the cluster has no checksums: it catches a
- * page torn by a concurrent write, a misplaced page, and rotten bits.
+ * shared_buffers need it even in a cluster with checksums off: it detects a
+ * page torn by a concurrent write, a misplaced page, and broken bits.
  */
 #ifndef PIPEANN_PAGE_H
 #define PIPEANN_PAGE_H
@@ -55,7 +58,7 @@ typedef enum PipeannKind
 {
 	PIPEANN_FREE = 0,			/* extents of a former packing */
 	PIPEANN_META = 1,			/* block 0 */
-	PIPEANN_NEXT_GRAPH = 2,		/* extents of a new packing, until it is in use */
+	PIPEANN_NEXT_GRAPH = 2,		/* extents of a packing not yet in use */
 	PIPEANN_GRAPH = 3,			/* nodes */
 	PIPEANN_CODES = 4,			/* PQ codes, by node id */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
@@ -68,9 +71,10 @@ typedef enum PipeannKind
 
 /*
  * Codes, codebook and entry graph are made anew when the index has outgrown
- * them (retrain/retrain.c): searches use some pages while others are written. Codes
- * of even and odd generations are of different kinds; codebooks and entry
- * graphs share their kind's pages, which are few, and differ in the first one.
+ * them (retrain/retrain.c): searches use some pages while others are written.
+ * So codes of even and odd generations are of different kinds; codebooks and
+ * entry graphs, which take few pages, share a kind and differ in their first
+ * page.
  */
 static inline PipeannKind
 PipeannCodesKind(uint32 generation)
@@ -98,7 +102,7 @@ PipeannPagePayload(Page page)
 	return (char *) page + PIPEANN_CONTENTS_OFFSET;
 }
 
-/* Parts of the extent map. */
+/* Fields of an entry of the extent map. */
 #define PIPEANN_MAP_INLINE 1400
 #define PIPEANN_MAP_EXTENTS 144
 #define PIPEANN_MAP_PER_PAGE (PIPEANN_PAYLOAD / sizeof(uint32))
@@ -107,18 +111,18 @@ PipeannPagePayload(Page page)
 #define PIPEANN_ENTRY_KIND(entry) ((entry) >> 28)
 #define PIPEANN_ENTRY_ORDINAL(entry) ((entry) & 0x0FFFFFFF)
 
-/* Code pages changed last, by which copies in memory follow. */
+/* Length of the ring of code pages changed last, which caches follow. */
 #define PIPEANN_CHANGE_RING 256
 
-#define PIPEANN_META_AUTO_STORAGE 0x0001	/* storage was chosen by us */
-#define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph */
-#define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being written */
-#define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to take out */
-#define PIPEANN_META_HAS_FREE 0x0008	/* the free space map knows of slots */
+#define PIPEANN_META_AUTO_STORAGE 0x0001	/* the build chose the storage */
+#define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph exist */
+#define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being made */
+#define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
+#define PIPEANN_META_HAS_FREE 0x0008	/* free slots are in the free space map */
 
 /*
- * Where m comes from: the option, or for m = 0 what a profile found (see
- * build/degree.c), or that there was none. On disk: never renumber.
+ * Where m comes from: the option, or for m = 0 a profile (build/degree.c) or
+ * the lack of one. Stored on disk: never renumber.
  */
 typedef enum PipeannDegreeReason
 {
@@ -131,10 +135,10 @@ typedef enum PipeannDegreeReason
 typedef struct PipeannDegree
 {
 	uint32		reason;
-	float		read_us;		/* a page at random */
-	float		neighbor_ns;	/* a code distance */
-	float		node_ns;		/* an exact distance */
-	uint32		balanced;		/* degree whose distances take a read's time */
+	float		read_us;		/* of a random page */
+	float		neighbor_ns;	/* of a code distance */
+	float		node_ns;		/* of an exact distance */
+	uint32		balanced;		/* degree for which both take as long */
 } PipeannDegree;
 
 typedef struct PipeannMeta
@@ -146,34 +150,34 @@ typedef struct PipeannMeta
 	uint16		ef_construction;
 	uint16		flags;
 	uint16		entry_degree;	/* neighbours of an entry graph node */
-	float		max_norm;		/* IP: M */
+	float		max_norm;		/* for inner product: of all vectors */
 	uint32		entry_count;	/* nodes of the entry graph */
 	uint64		build_id;		/* random; tells builds and generations of one
 								 * file apart */
 	uint32		generation;		/* of codes, codebook and entry graph */
-	uint32		entry_first;	/* page of kind ENTRY where that begins */
-	uint32		attempt;		/* how often a next one was begun */
-	uint64		trained_nodes;	/* when this one was */
+	uint32		entry_first;	/* first page of the entry graph */
+	uint32		attempt;		/* retrainings begun */
+	uint64		trained_nodes;	/* nodes when this generation was trained */
 	float		code_error;		/* mean squared error of its codes then */
-	uint32		graph_pages;	/* ids run from 0 to this * slots_per_page */
-	uint32		code_pages;		/* code pages written; those after may miss */
+	uint32		graph_pages;	/* ids are below this * slots_per_page */
+	uint32		code_pages;		/* code pages that were written */
 	uint64		nodes;			/* nodes written and not freed */
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
-	uint32		entry_dead;		/* dead nodes of the entry graph, kept */
-	uint32		root;			/* node from where spanning-tree edges lead on */
-	uint64		entry_changes;	/* times that its ids were changed */
-	uint64		changes;		/* code pages changed since the build */
+	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
+	uint32		root;			/* node at the root of the spanning tree */
+	uint64		entry_changes;	/* changes of the entry graph's ids */
+	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
 	uint32		map[PIPEANN_MAP_INLINE];
-	PipeannDegree degree;		/* why m is what it is */
-	uint32		packings;		/* times that the graph was packed anew */
-	uint32		reusable;		/* extents of packings before this one are used
-								 * again */
-	uint64		free_xid;		/* full transaction id when the last went out of
-								 * use */
-	uint64		packed_nodes;		/* nodes then, or when it was built */
+	PipeannDegree degree;		/* how m was chosen */
+	uint32		packings;		/* how often the graph was packed anew */
+	uint32		reusable;		/* extents of packings before this one may be
+								 * used again */
+	uint64		free_xid;		/* next full transaction id when the last
+								 * packing went out of use */
+	uint64		packed_nodes;	/* nodes when the graph was packed or built */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
@@ -186,14 +190,14 @@ PipeannPageGetMeta(Page page)
 	return (PipeannMeta *) PipeannPagePayload(page);
 }
 
-/* Extents that have been given to a kind: within a layout they only get more. */
+/* Extents that a kind has; the number only grows within a layout. */
 static inline uint32
 PipeannExtentsInUse(const PipeannMeta *meta)
 {
 	return meta->extents - meta->kind_extents[PIPEANN_FREE];
 }
 
-/* Graph pages an extent holds. */
+/* Graph pages of an extent. */
 static inline uint32
 PipeannGraphPagesPerExtent(const PipeannLayout *l)
 {
@@ -207,8 +211,9 @@ PipeannCodesPerPage(const PipeannLayout *l)
 }
 
 /*
- * Bytes of an overflow slot's body, and the TIDs it takes. A slot of several
- * blocks uses its first block only, so that every change to it is to one page.
+ * Bytes of an overflow slot's contents, and the TIDs that they hold. A slot of
+ * several blocks uses only its first block, so that each change is to one
+ * page.
  */
 static inline uint32
 PipeannExtBytes(const PipeannLayout *l)
@@ -232,57 +237,57 @@ PipeannCodebookBytes(const PipeannLayout *l)
 /* layout.c */
 
 /*
- * Compute the layout. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED when dim is
- * over what vector allows. fillfactor in per cent.
+ * Compute the layout. fillfactor is in per cent. Errors with
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED if dim is too large.
  */
 extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 							  PipeannStorage storage, int m, int pq_bytes,
 							  int fillfactor);
 
 /*
- * The contiguous payload of a graph page read into raw (node_pages blocks):
- * moves the payloads together in place when there are several blocks.
+ * Move the payloads of a graph page, read into raw[node_pages blocks],
+ * together in place; returns the contiguous payload.
  */
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* page.c */
 
-/* 32-bit hash of a page, LSN and pd_checksum left out; blkno is the seed. */
+/* 32-bit hash of a page without LSN and pd_checksum, seeded with blkno. */
 extern uint32 PipeannPageChecksum(const char *page, BlockNumber blkno);
 
 /* Make an empty page of a kind. */
 extern void PipeannPageInit(Page page, PipeannKind kind);
 
 /*
- * Tell that the payload is in use up to here, and zero behind: WAL leaves that
- * out. A page that is new is told to be no fuller.
+ * Say that the payload is in use up to `used`, and zero the rest, which WAL
+ * then leaves out. A page that is not new never becomes less full by this.
  */
 extern void PipeannPageFill(Page page, Size used, bool is_new);
 
-/* Set our checksum: last thing before a changed page is let go of. */
+/* Set our checksum, as the last change before a page is released. */
 extern void PipeannPageSeal(Page page, BlockNumber blkno);
 
 /*
- * Whether a page read past shared_buffers may be believed: PostgreSQL's
- * checksum where the cluster has them, ours, and the kind. A page never
- * written (all zero) is valid too; callers test PageIsNew().
+ * Whether a page that was read past shared_buffers is sound: by PostgreSQL's
+ * checksum if the cluster has them, ours, and the kind. A page never written
+ * (all zero) is valid, too; callers test PageIsNew().
  */
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
 							   PipeannKind kind);
 
-/* Whether a page's header is right and its kind is this: no checksum. */
+/* Whether a page's header and kind are right; looks at no checksum. */
 extern bool PipeannPageIsKind(const char *page, PipeannKind kind);
 
 /*
- * Error with ERRCODE_INDEX_CORRUPTED naming index and block unless our
- * checksum and kind are right. For pages in shared_buffers.
+ * Errors with ERRCODE_INDEX_CORRUPTED, naming index and block, unless our
+ * checksum and the kind are right. For pages in shared_buffers.
  */
 extern void PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
 							 PipeannKind kind);
 
 /*
  * Read a block through shared_buffers, lock it and check it. A new (all zero)
- * page is an error unless new_ok.
+ * page is an error unless new_ok is set.
  */
 extern Buffer PipeannReadBuffer(Relation index, BlockNumber blkno,
 								PipeannKind kind, int lockmode, bool new_ok,
@@ -290,15 +295,15 @@ extern Buffer PipeannReadBuffer(Relation index, BlockNumber blkno,
 
 /* meta.c */
 
-/* Fill block 0's page for an index without rows. */
+/* Make block 0's page for an index without rows. */
 extern void PipeannMetaInitPage(Page page, const PipeannMeta *meta);
 
-/* Copy the metapage, checked: magic, format, layout, counts. */
+/* Copy the metapage after checking magic, format, layout and counts. */
 extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
 
 /*
- * Start changing the metapage: locked exclusively, registered for WAL.
- * Everything but the locking goes through the returned pointer.
+ * Start to change the metapage, which is locked exclusively and registered for
+ * WAL. All changes go through update->meta.
  */
 typedef struct PipeannMetaUpdate
 {
@@ -311,17 +316,20 @@ extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
 extern void PipeannMetaEnd(PipeannMetaUpdate *update);
 extern void PipeannMetaAbort(PipeannMetaUpdate *update);
 
-/* Draw another build_id: caches made by the former one are out of date. */
+/*
+ * Set another random build_id, so that caches of the former one are out of
+ * date.
+ */
 extern void PipeannNewBuildId(PipeannMeta *meta);
 
-/* Note a change of a code page in the ring (inside an update). */
+/* Note a change of a code page in the ring, inside an update. */
 extern void PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page);
 
 /* extent.c */
 
 /*
- * The extent map of an index in memory: for each kind, the extent numbers in
- * ordinal order. Backend-local, in the given context.
+ * The extent map in memory of this backend: for each kind, the extent numbers
+ * in the order of their ordinals.
  */
 typedef struct PipeannExtentMap
 {
@@ -335,7 +343,7 @@ extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 extern void PipeannExtentMapFree(PipeannExtentMap *map);
 
 /*
- * Block of a page ordinal, or InvalidBlockNumber where the map has no such
+ * The block of a page ordinal, or InvalidBlockNumber if the map has no such
  * extent. pages_per_extent is PIPEANN_EXTENT_USABLE, or for graph pages
  * PipeannGraphPagesPerExtent() with unit = node_pages.
  */
@@ -351,7 +359,7 @@ PipeannExtentBlock(const PipeannExtentMap *map, PipeannKind kind,
 		(ordinal % pages_per_extent) * unit;
 }
 
-/* Ids that the map has graph extents for: no page of a higher one is known. */
+/* Ids below this are on pages that the map knows. */
 static inline uint32
 PipeannGraphIds(const PipeannExtentMap *map, const PipeannLayout *l)
 {
@@ -377,45 +385,47 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 }
 
 /*
- * Give an extent to a kind, inside a metapage update: the next one, or for graph
- * pages one of a former packing that no scan can be in any more. Who wants one for
- * PIPEANN_GRAPH holds PIPEANN_EXTENT_LOCK. Returns its number. The file grows when its pages are first asked for. Errors when the
- * map is full (32 TB). A map entry that stands on a map page is WAL-logged
- * with a record of its own, before the metapage that counts it.
+ * Give an extent to a kind, inside a metapage update; returns its number. It
+ * is a new one or, for graph pages, one of a former packing that no scan can
+ * be in any more. For PIPEANN_GRAPH the caller holds PIPEANN_EXTENT_LOCK. The
+ * file grows when the pages are first asked for. Errors if the map is full (32
+ * TB). An entry on a map page is WAL-logged with a record of its own, before
+ * the metapage that counts it.
  */
 extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							   PipeannKind kind);
 
 /*
- * Heavyweight page lock of whoever gives out an extent of graph pages to inserts:
- * from when it empties the extent until the metapage says whose it is.
+ * Heavyweight page lock for giving out an extent of graph pages to inserts,
+ * from the emptying of the extent until the metapage gives it a kind.
  */
 #define PIPEANN_EXTENT_LOCK 3
 
 /*
- * Empty the extent that PipeannExtentAdd() would use again, if there is one, before
- * the metapage is locked: it is many pages to write, and everybody reads the
- * metapage. For the holder of PIPEANN_EXTENT_LOCK.
+ * Empty the extent that PipeannExtentAdd() would use again, if any. The holder
+ * of PIPEANN_EXTENT_LOCK does so before it locks the metapage, since that is
+ * read by everybody and this writes many pages.
  */
 extern void PipeannExtentEmptyNext(Relation index);
 
 /*
- * Make sure that a block exists (extend the file with empty pages), then
- * return it exclusively locked. The page may be new or initialised.
+ * Make sure that a block exists (extend the file with empty pages), and return
+ * it locked exclusively. The page may be new or initialised.
  */
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
 
 /*
- * Make a block an empty graph page and WAL-log it, inside no update of another
- * page but the metapage.
+ * Make a block an empty graph page and WAL-log it; not inside updates of other
+ * pages than the metapage.
  */
 extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
 
 /* stream.c */
 
 /*
- * A kind's pages from `first` on as one run of bytes: codebook and entry graph.
- * Pages written must have their extents; WAL-logged when wal is true.
+ * Streams: the pages of a kind from `first` on as one run of bytes, for
+ * codebook and entry graph. The pages must have their extents; WAL-logged if
+ * wal is set.
  */
 static inline uint32
 PipeannStreamPages(Size length)
@@ -423,7 +433,7 @@ PipeannStreamPages(Size length)
 	return (length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
 }
 
-/* Where a generation's codebook begins. */
+/* The first page of a generation's codebook. */
 static inline uint32
 PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
 {
@@ -435,8 +445,8 @@ extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  Size length);
 
 /*
- * Change one of a stream's words, number `at` from the beginning, as part of a
- * WAL record; returns the page's buffer, locked until that is finished.
+ * Change word number `at` of a stream as part of a WAL record; returns the
+ * page's buffer, to be unlocked when the record is finished.
  */
 extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first, uint32 at,

@@ -1,6 +1,6 @@
 /*
  * stream.c
- *		A kind's pages as one run of bytes.
+ *		Streams: a kind's pages as one run of bytes.
  */
 #include "storage/storage.h"
 
@@ -44,9 +44,7 @@ PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 	}
 }
 
-/*
- * Fill one page. Without WAL (a build) the page is only marked dirty.
- */
+/* Fill one page. In a build, without WAL, the page is only marked dirty. */
 static void
 WritePage(Relation index, BlockNumber blkno, PipeannKind kind, const char *src,
 		  Size length, bool wal)
