@@ -52,7 +52,7 @@ PipeannReachMemory(uint32 n)
 }
 
 static uint32
-Few(const Reach *r)
+FewEdges(const Reach *r)
 {
 	return r->graph->max_degree / FEW_PART;
 }
@@ -206,7 +206,7 @@ static bool
 MayBeMissed(const Reach *r, uint32 node)
 {
 	return node != r->graph->medoid &&
-		(r->in_degree[node] <= Few(r) ||
+		(r->in_degree[node] <= FewEdges(r) ||
 		 r->near_in[node] > r->near_out[node]);
 }
 
@@ -221,7 +221,7 @@ LinkFromNear(Reach *r, uint32 node)
 	if (IsLedTo(r->graph, walk->pool, n, node))
 		return;
 	for (int i = 0; i < n; i++)
-		if (TryHost(r, PipeannKeyId(walk->pool[i]), node, Few(r)))
+		if (TryHost(r, PipeannKeyId(walk->pool[i]), node, FewEdges(r)))
 			return;
 }
 

@@ -30,7 +30,7 @@ Reach(Tree *t, uint32 node)
  * list.
  */
 static void
-TakeChildren(Tree *t, uint32 node, int most)
+MoveChildrenToFront(Tree *t, uint32 node, int most)
 {
 	uint32	   *list = PipeannNeighbors(t->graph, node);
 	int			i;
@@ -67,12 +67,12 @@ PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges)
 	for (i = 0; i < t.count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		TakeChildren(&t, t.order[i], most);
+		MoveChildrenToFront(&t, t.order[i], most);
 	}
 	for (i = 0; i < t.count && t.count < graph->n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		TakeChildren(&t, t.order[i], graph->max_degree);
+		MoveChildrenToFront(&t, t.order[i], graph->max_degree);
 	}
 	pfree(t.reached);
 	pfree(t.order);

@@ -24,7 +24,7 @@ bool
 PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
 				   PipeannIndexView *view)
 {
-	killed->armed = false;
+	killed->active = false;
 	killed->view = NULL;
 	if (!scan->ignore_killed_tuples || view->cache == NULL ||
 		!RelationNeedsWAL(view->index))
@@ -51,9 +51,9 @@ void
 PipeannKilledSetNode(PipeannKilledRows *killed, const PipeannSearch *search,
 					 const PipeannResult *result)
 {
-	killed->armed = killed->view != NULL && result != NULL &&
+	killed->active = killed->view != NULL && result != NULL &&
 		result->ext_tids == PIPEANN_INVALID_ID;
-	if (!killed->armed)
+	if (!killed->active)
 		return;
 	killed->id = result->id;
 	killed->rows_left = result->ntids;
@@ -65,10 +65,10 @@ PipeannKilledNoteRow(PipeannKilledRows *killed)
 {
 	const PipeannLayout *l;
 
-	if (!killed->armed || --killed->rows_left > 0)
+	if (!killed->active || --killed->rows_left > 0)
 		return;
 	l = &killed->view->meta.layout;
-	killed->armed = false;
+	killed->active = false;
 	PipeannCacheSetKilled(killed->view->cache, PipeannIdPage(l, killed->id),
 						  killed->lsn, PipeannIdSlot(l, killed->id));
 }

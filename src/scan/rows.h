@@ -18,7 +18,7 @@ extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
 typedef struct PipeannKilledRows
 {
 	PipeannIndexView *view;		/* NULL: it does not know any */
-	bool		armed;			/* there is a node of which it is to know */
+	bool		active;			/* there is a node of which it is to know */
 	uint32		id;
 	int			rows_left;		/* that are not known to be dead */
 	uint64		lsn;			/* of the page as it was read */

@@ -259,7 +259,7 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
  * certain: that is no reason to go on.
  */
 static uint64
-Believed(const PipeannScan *state)
+MostReturnable(const PipeannScan *state)
 {
 	uint64		explored = PipeannSearchExplored(state->search);
 
@@ -303,8 +303,8 @@ EndComparing(IndexScanDesc scan, PipeannScan *state)
  * have all of them sorted: MOST_HELD at a time are.
  */
 static void
-TellDistance(IndexScanDesc scan, PipeannScan *state,
-			 const PipeannResult *result)
+SetDistance(IndexScanDesc scan, PipeannScan *state,
+			const PipeannResult *result)
 {
 	const PipeannResult *next = PipeannSearchPeek(state->search);
 	bool		in_doubt = state->comparable && result->most > result->dist &&
@@ -336,10 +336,10 @@ TellDistance(IndexScanDesc scan, PipeannScan *state,
  * is none for now.
  */
 static bool
-GoOn(PipeannScan *state)
+ContinueSearch(PipeannScan *state)
 {
 	while (!state->exhausted &&
-		   (state->taken >= Believed(state) ||
+		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL))
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -364,13 +364,13 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannResult *result;
 
-	if (!GoOn(state))
+	if (!ContinueSearch(state))
 		return false;
 	if (state->taken > 0 && state->taken >= state->prefetched)
 		state->prefetched = state->taken +
 			PipeannPrefetchRows(scan, state->search, state->taken,
 								state->exhausted ? PIPEANN_MAX_PREFETCH :
-								Believed(state) - state->taken);
+								MostReturnable(state) - state->taken);
 	result = PipeannSearchPop(state->search);
 	if (result == NULL)
 		return false;
@@ -382,7 +382,7 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 		PipeannKilledSetNode(&state->killed, state->search, NULL);
 		return true;
 	}
-	TellDistance(scan, state, result);
+	SetDistance(scan, state, result);
 	state->last_dist = result->dist;
 	state->ntids = result->ntids;
 	state->next_tid = 0;

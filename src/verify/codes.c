@@ -42,7 +42,7 @@ typedef struct Value
  * False if an out-of-line node's chain is being changed, that is, the node too.
  */
 static bool
-TakeValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
+LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
@@ -237,7 +237,7 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	const char *problem;
 	Value		value;
 
-	if (!TakeValue(check, slot, &value))
+	if (!LoadValue(check, slot, &value))
 		return NULL;			/* told elsewhere, if it stays so */
 	if (!isfinite(value.norm))
 		return l->storage == PIPEANN_FLOAT2 ? NULL :
