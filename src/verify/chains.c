@@ -2,8 +2,8 @@
  * chains.c
  *		Overflow slots: chains of TIDs and of out-of-line vectors.
  *
- * A chain is walked from its node, so slots that nobody owns, which a crash
- * between writing and linking them leaves, do not matter.
+ * A chain is walked from its node. Slots without a node, which a crash between
+ * writing and linking them leaves, are no error.
  */
 #include "postgres.h"
 
@@ -12,8 +12,8 @@
 #include "miscadmin.h"
 
 /*
- * Brent's way of noticing a cycle: the slot at the last power of two steps is
- * met again.
+ * Notices a cycle as Brent does: the slot at the last power of two steps is met
+ * again.
  */
 typedef struct CycleCheck
 {
@@ -129,8 +129,8 @@ WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
 }
 
 /*
- * A slot of the chain may have been given to another one since the node was
- * read.
+ * A slot of the chain may have been given to another chain since the node was
+ * read, so an apparent error is looked at again.
  */
 void
 PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
@@ -179,9 +179,7 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 	return PipeannCheckWalkChain(check, node, true, TakePart, &next) == NULL;
 }
 
-/*
- * One owner's walk.
- */
+/* State of the walk along one node's chain. */
 typedef struct Owner
 {
 	PipeannCheck *check;
@@ -219,8 +217,8 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * A slot that went from one chain to another during a sweep was met in both;
- * that does not happen to the same index every time.
+ * A slot that went from one chain to another during a sweep was met in both.
+ * That does not happen in every sweep.
  */
 void
 PipeannCheckOwners(PipeannCheck *check)

@@ -1,11 +1,11 @@
 /*
  * codes.c
- *		What follows from a node's vector, its aux value and its code, and what
- *		is kept in memory besides: codebook and entry graph.
+ *		A node's aux value and code against its vector, and codebook and entry
+ *		graph.
  *
- * Build, switch and insert come to a vector's code on ways that round in
- * different places. A code is right if each of its centroids is the nearest one
- * but for that.
+ * Build, retraining and insert compute a code in ways that round in different
+ * places. A code is right if each of its centroids is the nearest one within
+ * these errors.
  */
 #include "postgres.h"
 
@@ -16,31 +16,31 @@
 #include "miscadmin.h"
 #include "utils/rel.h"
 
-/* Relative and absolute errors of an element: of computing, of halves. */
+/*
+ * Relative and absolute error of an element: of arithmetic, of half precision.
+ */
 #define FLOAT_ERROR 1e-6
 #define HALF_ERROR (1.0 / 1024)
 #define HALF_SMALLEST (1.0 / (1 << 24))
 
-/* Of a distance computed in single precision. */
+/* Relative error of a distance in single precision. */
 #define DISTANCE_ERROR 1e-4
 
-/* A node's vector. */
+/* A node's vector, and how exact it is. */
 typedef struct Value
 {
-	const float *x;				/* as stored */
-	const float *full;			/* of an out-of-line node, else x */
+	const float *x;				/* in the slot */
+	const float *full;			/* exact one of an out-of-line node, else x */
 	double		norm;			/* of full */
-	double		relative;		/* errors of x */
-	double		absolute;
-	double		error;			/* what the node says of it, or 0 */
+	double		relative;		/* error of x's elements */
+	double		absolute;		/* the same */
+	double		error;			/* PipeannSlotError(): of the whole vector */
 } Value;
 
-/* Looks at the entry graph while VACUUM may be changing it. */
+/* The entry graph is looked at so often, as VACUUM may be changing it. */
 #define ENTRY_TRIES 50
 
-/*
- * False if an out-of-line node's chain is being changed, that is, the node too.
- */
+/* False if an out-of-line node's chain, and so the node, is being changed. */
 static bool
 LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 {
@@ -65,7 +65,7 @@ LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 	return true;
 }
 
-/* By how much a vector's norm may be another than that of x. */
+/* How much the exact vector's norm may differ from that of x. */
 static double
 NormError(const Value *value, int dim)
 {
@@ -108,8 +108,8 @@ Distance(const PipeannPq *pq, int chunk, int code, const float *x)
 }
 
 /*
- * A vector that is off by e may be nearer by 2 e to another centroid. scale is
- * the length that was made 1.
+ * A vector that errs by e may be nearer to another centroid by 2 e. scale is
+ * the norm that normalising divided by.
  */
 static bool
 ChunkIsRight(const PipeannPq *pq, int chunk, const Value *value,
@@ -158,9 +158,7 @@ CodesBlock(const PipeannIndexView *view, uint32 page)
 							 PipeannCodesKind(view->meta.generation), page);
 }
 
-/*
- * The code as it stands on its page, or NULL if that does not exist.
- */
+/* The code on its page, or NULL if the page does not exist. */
 static const uint8 *
 CodeOnPage(PipeannCheck *check, uint32 id, bool again)
 {
@@ -190,9 +188,7 @@ CodeOnPage(PipeannCheck *check, uint32 id, bool again)
 	return check->codes + (Size) (id % per_page) * view->meta.layout.pq_bytes;
 }
 
-/*
- * What is wrong with a node's code, or NULL.
- */
+/* What is wrong with a node's code, or NULL. */
 static const char *
 CodeProblem(PipeannCheck *check, uint32 id, const Value *value, bool again)
 {
@@ -238,7 +234,7 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	Value		value;
 
 	if (!LoadValue(check, slot, &value))
-		return NULL;			/* told elsewhere, if it stays so */
+		return NULL;			/* the check of chains reports it */
 	if (!isfinite(value.norm))
 		return l->storage == PIPEANN_FLOAT2 ? NULL :
 			"has a vector with an element that is not a finite number";
@@ -251,8 +247,8 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 }
 
 /*
- * A node that somebody is just inserting, or that a crash or error left, may
- * lack its code. A settled one may not; its slot does not change any more.
+ * A node that is being inserted, or that a crash or an error left, may lack
+ * its code. A stable node may not; its slot's vector does not change any more.
  */
 void
 PipeannCheckVector(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
@@ -330,7 +326,7 @@ ReadEntryGraph(const PipeannCheck *check, Size *size)
 	return stream;
 }
 
-/* An entry node that is no node, or INVALID_ID. */
+/* An entry of the entry graph that is no node, or INVALID_ID. */
 static uint32
 FindNoNode(PipeannCheck *check, const uint32 *ids)
 {
@@ -341,8 +337,8 @@ FindNoNode(PipeannCheck *check, const uint32 *ids)
 }
 
 /*
- * Ids and neighbours in range were seen to when it was loaded. VACUUM may be
- * replacing ids meanwhile and freeing the former ones, so what is wrong is
+ * Loading the cache has checked that ids and neighbours are in range. VACUUM
+ * may be replacing ids and freeing the former nodes, so an apparent error is
  * looked at again.
  */
 static void

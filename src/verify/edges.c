@@ -1,13 +1,13 @@
 /*
  * edges.c
- *		Neighbour lists, and whether every node can be reached, also over
- *		spanning-tree edges alone: others may be pruned any time.
+ *		Neighbour lists, and whether every node can be reached: by any edges,
+ *		and by spanning-tree edges alone, as others may be pruned at any time.
  *
- * Edges change under the check. Inserts and VACUUM keep each node reachable at
- * any moment, but a walk that read one page before a change and another one
- * after it may miss a node. So a node that was not met is looked for again,
- * over the pages as they are then. VACUUM takes spanning-tree edges away and then
- * sees that all nodes have some; while it is at it they are not looked at.
+ * Edges change during the check. Inserts and VACUUM keep each node reachable
+ * at any moment, but a walk that read one page before a change and another one
+ * after it may miss a node. So a node that was missed is looked for again,
+ * over the pages as they are then. VACUUM takes spanning-tree edges away and
+ * later gives every node some; while it runs these edges are not checked.
  */
 #include "postgres.h"
 
@@ -15,17 +15,15 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* Log2 of the bits by which a list's ids are told apart. */
+/* Log2 of the number of bits that tell a list's ids apart. */
 #define LIST_BITS 12
 
-/*
- * All lists, one after the other, while maintenance_work_mem holds them.
- */
+/* All lists, one after the other, if maintenance_work_mem holds them. */
 typedef struct Lists
 {
-	uint32		ids;			/* that it is for */
-	uint32		next;			/* id whose list comes next */
-	uint64	   *first;			/* [ids + 1] of the list in edges[] */
+	uint32		ids;			/* length of first[] - 1 */
+	uint32		next;			/* id of the next list */
+	uint64	   *first;			/* [ids + 1] begin of each list in edges[] */
 	uint32	   *edges;			/* NULL once there were too many */
 	uint64		size;
 	uint64		limit;
@@ -36,12 +34,10 @@ struct PipeannCheckWalk
 	Lists		lists;
 	uint8	   *wanted;			/* [pages] has nodes reached, not expanded */
 	bool		more;			/* there are such pages */
-	bool		tree_only;		/* only spanning-tree edges are followed */
+	bool		tree_only;		/* follow only spanning-tree edges */
 };
 
-/*
- * Ids that share a bit with an earlier one are compared with all of them.
- */
+/* Whether an id is twice in a list; compares those that share a bit. */
 static bool
 HasTwice(const PipeannSlot *slot)
 {
@@ -61,8 +57,8 @@ HasTwice(const PipeannSlot *slot)
 }
 
 /*
- * A dead node's list may lead to slots that VACUUM has freed: it goes itself
- * when that gets to its page, or a later one does.
+ * What is wrong with a node's list, or NULL. A dead node's list may lead to
+ * slots that VACUUM has freed: VACUUM is yet to free the node.
  */
 static const char *
 ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
@@ -82,8 +78,9 @@ ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * A list that is wrong because a node of it was freed is put right by whoever
- * frees nodes before that; so is what was read between.
+ * VACUUM repairs lists before it frees the nodes that they lead to, so a list
+ * that looks wrong may have been read before its repair: it is looked at
+ * again.
  */
 static void
 CheckList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
@@ -137,9 +134,7 @@ FreeLists(Lists *lists)
 	lists->edges = NULL;
 }
 
-/*
- * Nodes come in order of their ids.
- */
+/* Keep a list in memory. Nodes come in the order of their ids. */
 static void
 KeepList(Lists *lists, uint32 id, const uint32 *list, int degree)
 {
@@ -185,9 +180,7 @@ Reach(PipeannCheck *check, uint32 id)
 	return true;
 }
 
-/*
- * The walk over lists in memory.
- */
+/* Walk over lists in memory. */
 static void
 WalkLists(PipeannCheck *check)
 {
@@ -243,7 +236,10 @@ Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		ReachOnPage(check, slot->neighbors[i]);
 }
 
-/* Where the walk begins: at the root, over other edges in the entry graph. */
+/*
+ * Start at the root or, unless tree_only is set, also at the entry graph's
+ * nodes.
+ */
 static void
 ReachFirst(PipeannCheck *check)
 {
@@ -257,8 +253,8 @@ ReachFirst(PipeannCheck *check)
 }
 
 /*
- * The walk over pages: sweeps that read those where there is something to
- * expand. What was reached before is expanded anew.
+ * Walk over pages, by sweeps that read those with nodes to expand. Nodes that
+ * were reached before are expanded anew.
  */
 static void
 WalkPages(PipeannCheck *check)
@@ -285,8 +281,8 @@ WalkPages(PipeannCheck *check)
 }
 
 /*
- * A settled node that was not reached, or INVALID_ID. Others are those that
- * somebody is just inserting, or that a crash or error left.
+ * A stable node that was not reached, or INVALID_ID. Other nodes are being
+ * inserted, or are left by a crash or an error.
  */
 static uint32
 FindLost(const PipeannCheck *check)
@@ -317,7 +313,7 @@ IsRepairing(PipeannCheck *check)
 }
 
 /*
- * A node that the walk did not reach and does not when it is repeated, or
+ * A node that the walk has not reached, even when it is repeated, or
  * INVALID_ID.
  */
 static uint32

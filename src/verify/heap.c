@@ -4,8 +4,8 @@
  *
  * TIDs are gathered with the hash of their node's vector, as many at a time as
  * maintenance_work_mem holds: those of a range of the table's blocks. The
- * table's rows, as our snapshot sees them, are looked up among them. VACUUM
- * cannot remove any of these.
+ * table's rows that our snapshot sees are looked up among them. VACUUM cannot
+ * remove these rows.
  */
 #include "postgres.h"
 
@@ -20,7 +20,7 @@
 
 #define FIRST_SIZE 1024
 
-/* Rows of a range that are not found are looked for again, so many at most. */
+/* So many rows of a range that were not found are looked for again. */
 #define MAX_MISSING 64
 
 typedef struct TidEntry
@@ -38,17 +38,17 @@ typedef struct Missing
 
 struct PipeannTidSet
 {
-	BlockNumber from;			/* of the range */
-	BlockNumber to;				/* first one after it */
+	BlockNumber from;			/* first block of the range */
+	BlockNumber to;				/* first block behind it */
 	bool		hash_vectors;
 	uint64		n;
 	uint64		size;
 	TidEntry   *entries;
-	uint32		id;				/* node whose TIDs are added */
+	uint32		id;				/* node whose TIDs are being added */
 	uint32		hash;
 	int			missing_count;
 	Missing		missing[MAX_MISSING];
-	char	   *vector;			/* a row's vector as a slot has it */
+	char	   *vector;			/* a row's vector in the form of a slot */
 };
 
 static uint64
@@ -145,8 +145,9 @@ HashVector(const void *vector, Size size)
 }
 
 /*
- * An out-of-line node's vector is the one in its chain. If that is changing the node
- * is, and no row that we see is its. Of one that was rounded a hash was kept.
+ * The hash of a node's vector: of the exact one in the chain of an out-of-line
+ * node (if that is being changed, our snapshot sees no row of the node), or
+ * the hash that was kept of a rounded one.
  */
 static uint32
 HashNode(const PipeannCheck *check, const PipeannSlot *slot)
@@ -206,9 +207,7 @@ FillSet(PipeannCheck *check)
 		qsort(set->entries, set->n, sizeof(TidEntry), CompareEntries);
 }
 
-/*
- * How often a TID is in a list.
- */
+/* Counts how often a TID is in a list. */
 typedef struct TidCount
 {
 	uint64		tid;
@@ -249,9 +248,9 @@ CountInNode(const PipeannCheck *check, uint32 id, uint64 tid)
 }
 
 /*
- * The row of one may have been removed and another one have come in its place
- * since we read the one and before we read the other. Looked at in turn, they
- * do not both have it for long.
+ * Whether both nodes have the TID. Between our reading of the two its row may
+ * have been removed and another one have come in its place; so they are read
+ * again, in turn.
  */
 static bool
 HaveBoth(const PipeannCheck *check, const TidEntry *a, const TidEntry *b)
@@ -311,8 +310,9 @@ FindTid(const PipeannTidSet *set, const ItemPointerData *tid)
 }
 
 /*
- * As HashNode() has it of a row's node. Of halves that kept no hash it is that of
- * what they are: the row does not tell whether its node is one of those.
+ * The hash of a row's vector, to compare with HashNode(). If rounded is set,
+ * that of the vector in half precision, for nodes that kept no hash: the row
+ * does not tell which kind its node is.
  */
 static uint32
 HashRow(const PipeannCheck *check, const float *x, bool rounded)
@@ -386,8 +386,8 @@ ReportRow(const PipeannCheck *check, const Missing *missing,
 }
 
 /*
- * A row that the snapshot sees was in the index before we began, but its TID
- * may have been moved to a slot that we had passed.
+ * A row that the snapshot sees was in the index before the check began, but
+ * its TID may have been moved to a slot that the sweep had passed: look again.
  */
 static void
 CheckMissing(PipeannCheck *check)
@@ -415,9 +415,7 @@ CheckMissing(PipeannCheck *check)
 	}
 }
 
-/*
- * As CREATE INDEX CONCURRENTLY would see the rows, with our snapshot.
- */
+/* Scan the table like CREATE INDEX CONCURRENTLY, with our snapshot. */
 static void
 LookUpRows(PipeannCheck *check, BlockNumber blocks)
 {

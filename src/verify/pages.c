@@ -1,6 +1,6 @@
 /*
  * pages.c
- *		Extent map and pages, and reading the graph page by page.
+ *		Extent map and pages, and sweeps over the graph pages.
  */
 #include "postgres.h"
 
@@ -9,7 +9,7 @@
 #include "miscadmin.h"
 #include "utils/rel.h"
 
-/* Blocks that a sweep asks for ahead. */
+/* Blocks that a sweep prefetches. */
 #define PREFETCH_BLOCKS 32
 
 void
@@ -82,9 +82,7 @@ Prefetch(const PipeannCheck *check, const uint8 *wanted, uint32 page)
 		PrefetchBuffer(check->view.index, MAIN_FORKNUM, blkno + i);
 }
 
-/*
- * Copy the payload of one block; false if it is new.
- */
+/* Copy the payload of one block; false if it is new. */
 static bool
 CopyBlock(const PipeannCheck *check, BlockNumber blkno, char *out)
 {
@@ -100,9 +98,7 @@ CopyBlock(const PipeannCheck *check, BlockNumber blkno, char *out)
 	return !is_new;
 }
 
-/*
- * The blocks after the first are written before it.
- */
+/* Copy a graph page; its later blocks are written before the first one. */
 static bool
 CopyPage(const PipeannCheck *check, uint32 page, char *nodes)
 {
@@ -180,8 +176,8 @@ PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id)
 }
 
 /*
- * Loading the map errors unless each kind's ordinals are complete. With as many
- * extents as ordinals each extent stands in it once.
+ * Loading the map has checked that each kind's ordinals are complete. If there
+ * are as many extents as ordinals, each extent is there once.
  */
 void
 PipeannCheckMap(const PipeannCheck *check)
@@ -206,8 +202,8 @@ PipeannCheckMap(const PipeannCheck *check)
 }
 
 /*
- * The first block of an extent, and of an extent whose pages are of several
- * blocks what is left at its end.
+ * Check the first block of an extent, and the blocks left over at its end if
+ * graph pages have several blocks.
  */
 static void
 CheckEmpty(const PipeannCheck *check, BlockNumber blkno)
@@ -224,9 +220,7 @@ CheckEmpty(const PipeannCheck *check, BlockNumber blkno)
 		ReportBlock(check, blkno, "is not empty but belongs to no page");
 }
 
-/*
- * An extent's blocks: read already, of its kind, empty.
- */
+/* Check an extent's blocks: pages of its kind, or empty. */
 static void
 CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
 			uint32 swept, uint32 usable, BlockNumber blocks)
@@ -250,8 +244,8 @@ CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
 }
 
 /*
- * All blocks but those that sweeps read. What inserts add while this runs is
- * not looked at.
+ * Check all blocks but those that sweeps read. Those that inserts add
+ * meanwhile are left out.
  */
 void
 PipeannCheckOtherPages(const PipeannCheck *check)
@@ -268,7 +262,7 @@ PipeannCheckOtherPages(const PipeannCheck *check)
 			uint32		from = Min(i * per_extent, check->pages);
 			uint32		swept = Min(check->pages - from, per_extent);
 
-			/* a layout that is not used any more, or not yet */
+			/* extents of a layout that is no longer used, or not yet */
 			if (kind == PIPEANN_FREE || kind == PIPEANN_NEXT_GRAPH)
 				continue;
 			if (kind == PIPEANN_GRAPH)

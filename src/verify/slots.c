@@ -1,6 +1,6 @@
 /*
  * slots.c
- *		Each slot by itself: flags, counts, TIDs, chains, vector.
+ *		Each slot by itself: flags, counts, TIDs, links, vector.
  */
 #include "postgres.h"
 

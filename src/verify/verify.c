@@ -1,6 +1,6 @@
 /*
  * verify.c
- *		pipeann_check(): the invariants of src/README, in the manner of amcheck.
+ *		pipeann_check(): checks the invariants of src/README, like amcheck.
  */
 #include "postgres.h"
 
@@ -22,9 +22,7 @@
 
 PG_FUNCTION_INFO_V1(pipeann_check);
 
-/*
- * The table first, as everybody locks them.
- */
+/* Lock the table before the index, as everybody does. */
 static void
 OpenRelations(PipeannCheck *check, Oid relid)
 {
@@ -41,8 +39,8 @@ OpenRelations(PipeannCheck *check, Oid relid)
 }
 
 /*
- * A snapshot kept from before the index was built may see rows that it lacks,
- * versions in broken HOT chains.
+ * Take a snapshot. One from before the index was built may see rows that the
+ * index lacks: versions in broken HOT chains.
  */
 static void
 TakeSnapshot(PipeannCheck *check)
@@ -64,7 +62,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 {
 	Relation	index = check->view.index;
 
-	/* on a replica nobody can be asked to wait: see PipeannCheckRefresh() */
+		/* a replica cannot make others wait: see PipeannCheckRefresh() */
 	if (!RecoveryInProgress())
 		LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 	PipeannOpenView(&check->view, index);
@@ -91,9 +89,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 		UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 }
 
-/*
- * Functions of the index's expression and predicate run as the table's owner.
- */
+/* Run as the table's owner, for the index's expression and predicate. */
 static void
 CheckAsOwner(PipeannCheck *check, bool heapallindexed)
 {
@@ -114,8 +110,8 @@ CheckAsOwner(PipeannCheck *check, bool heapallindexed)
 }
 
 /*
- * pipeann_check(regclass, heapallindexed): errors with ERRCODE_INDEX_CORRUPTED
- * at the first violation; returns the number of nodes checked.
+ * pipeann_check(regclass, heapallindexed): returns the number of nodes
+ * checked, or errors with ERRCODE_INDEX_CORRUPTED at the first violation.
  */
 Datum
 pipeann_check(PG_FUNCTION_ARGS)

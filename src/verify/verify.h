@@ -1,9 +1,12 @@
 /*
  * verify.h
- *		What the parts of pipeann_check() share.
+ *		State and functions that the parts of pipeann_check() share.
  *
- * The check runs beside inserts and VACUUM, without a lock that they would
- * notice. What keeps it from false alarms is said in src/README.
+ * This room knows the invariants of src/README and every page of an index. It
+ * must not change any of them.
+ *
+ * The check runs beside inserts and VACUUM, and takes no lock that they would
+ * wait for. src/README says why concurrent changes cause no false alarms.
  */
 #ifndef PIPEANN_CHECK_H
 #define PIPEANN_CHECK_H
@@ -12,15 +15,15 @@
 
 #include "utils/snapshot.h"
 
-/* What was seen of a slot, by id. */
+/* Flags in seen[], for each slot. */
 #define PIPEANN_SEEN_NODE 0x01
 #define PIPEANN_SEEN_EXT 0x02
-#define PIPEANN_SEEN_ROWS 0x04	/* a node that has TIDs */
-#define PIPEANN_SEEN_OWNED 0x08 /* an overflow slot of some node's chain */
+#define PIPEANN_SEEN_ROWS 0x04	/* a node with TIDs */
+#define PIPEANN_SEEN_OWNED 0x08 /* an overflow slot in the chain of a node */
 #define PIPEANN_SEEN_REACHED 0x10
-#define PIPEANN_SEEN_EXPANDED 0x20	/* reached, and its neighbours with it */
+#define PIPEANN_SEEN_EXPANDED 0x20	/* reached, and its neighbours as well */
 
-/* What looks wrong is looked at again so often, with pauses. */
+/* An apparent error is looked at so many times again, with pauses. */
 #define PIPEANN_CHECK_TRIES 4
 
 typedef struct PipeannCheckWalk PipeannCheckWalk;
@@ -29,25 +32,25 @@ typedef struct PipeannTidSet PipeannTidSet;
 typedef struct PipeannCheck
 {
 	Relation	heap;
-	Snapshot	snapshot;		/* older than anything read of the index */
+	Snapshot	snapshot;		/* taken before the index was read */
 	PipeannIndexView view;
-	uint32		packings;		/* of the metapage when it began */
+	uint32		packings;		/* in the metapage at the start */
 	BufferAccessStrategy strategy;
 	uint32		pages;			/* graph pages in the file */
-	uint32		ids;			/* that these have */
-	uint32		size;			/* of seen[] */
+	uint32		ids;			/* on these pages */
+	uint32		size;			/* allocated length of seen[] */
 	uint8	   *seen;			/* [ids] */
-	char	   *nodes;			/* the graph page under the sweep */
-	int64		count;			/* nodes */
+	char	   *nodes;			/* the graph page that a sweep is at */
+	int64		count;			/* nodes found */
 	int64		tids;
-	bool		chains;			/* there are some */
-	bool		shared;			/* a chain met another one's slot */
-	uint32		shared_by;		/* node of that chain */
+	bool		chains;			/* there are overflow slots in chains */
+	bool		shared;			/* a slot was in two chains */
+	uint32		shared_by;		/* node of the second chain */
 	uint8	   *codes;			/* payload of a code page */
-	uint32		code_page;		/* which, or INVALID_ID */
-	MemoryContext scratch;		/* of one slot's or row's check */
-	PipeannCheckWalk *walk;		/* verify/edges.c's */
-	PipeannTidSet *set;			/* verify/heap.c's */
+	uint32		code_page;		/* its ordinal, or INVALID_ID */
+	MemoryContext scratch;		/* for the check of one slot or row */
+	PipeannCheckWalk *walk;		/* private to edges.c */
+	PipeannTidSet *set;			/* private to heap.c */
 } PipeannCheck;
 
 typedef void (*PipeannCheckVisit) (PipeannCheck *check, uint32 id,
@@ -55,31 +58,32 @@ typedef void (*PipeannCheckVisit) (PipeannCheck *check, uint32 id,
 
 /* verify/pages.c */
 
-/* Errors with ERRCODE_INDEX_CORRUPTED. */
+/* Raise ERRCODE_INDEX_CORRUPTED. */
 extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
 							   const char *what);
 
-/* Let a concurrent change get on before looking again. */
+/* Sleep a little, to let a concurrent change end before another look. */
 extern void PipeannCheckPause(void);
 
-/* Take what the index has grown by into view. */
+/* Refresh the view, and with it the pages and ids to be checked. */
 extern void PipeannCheckRefresh(PipeannCheck *check);
 
 /*
- * Read graph pages in file order and visit their slots, used or not. With
- * wanted, only pages whose byte is set; it is cleared.
+ * Read graph pages in file order and visit all their slots. If wanted is not
+ * NULL, reads only the pages whose byte in wanted[pages] is set, and clears
+ * it.
  */
 extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
 							  PipeannCheckVisit visit);
 
 /*
- * Copy a slot as it is now, all of it for a node. False if nothing has ever
- * been written there.
+ * Copy a slot as it is now, with the vector if it is a node. False if its page
+ * was never written.
  */
 extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
 								 PipeannSlot *slot);
 
-/* Whether a slot is a node by now. */
+/* Whether a slot is a node now. */
 extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
 
 extern void PipeannCheckMap(const PipeannCheck *check);
@@ -95,22 +99,27 @@ typedef void (*PipeannChainVisit) (uint32 id, const PipeannSlot *ext,
 								   void *arg);
 
 /*
- * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or what is
- * wrong with it.
+ * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or
+ * what is wrong with the chain.
  */
 extern const char *PipeannCheckWalkChain(const PipeannCheck *check,
 										 const PipeannSlot *node, bool vector,
 										 PipeannChainVisit visit, void *arg);
 
-/* Both chains of a node, read again while wrong; errors if they stay so. */
+/*
+ * Check both chains of a node, again while they look wrong; errors if they
+ * stay so.
+ */
 extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
 
-/* The vector of an out-of-line node; false if its chain does not hold it now. */
+/*
+ * Read the vector of an out-of-line node; false if its chain is being changed.
+ */
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
 										const PipeannSlot *node, float *x);
 
-/* No overflow slot is in two chains. */
+/* Errors if an overflow slot is in two chains. */
 extern void PipeannCheckOwners(PipeannCheck *check);
 
 /* verify/codes.c */
@@ -124,15 +133,15 @@ extern void PipeannCheckEdges(PipeannCheck *check);
 /* verify/heap.c */
 
 /*
- * Whether the node has a row that our snapshot sees: then its insert was over
- * before we began, and what was true then of the node must be true now.
+ * Whether a node is stable: it has a row that our snapshot sees, so its insert
+ * ended before the check began, and all invariants must hold for it.
  */
 extern bool PipeannCheckIsStable(const PipeannCheck *check,
 								 const PipeannSlot *slot);
 
 /*
- * Every TID is in the index once; with heapallindexed every row that the
- * snapshot sees is there, in a node of its vector.
+ * Errors unless each TID is in the index once and, with heapallindexed, each
+ * row that the snapshot sees is in a node of its vector.
  */
 extern void PipeannCheckTids(PipeannCheck *check, bool heapallindexed);
 
