@@ -7,8 +7,8 @@
 #include "graph/measure.h"
 
 /*
- * Fetched ahead: enough to cover memory latency, little enough that the first
- * vectors are not evicted from the first-level cache before their turn.
+ * Bytes to prefetch: enough to cover memory latency, and so few that the first
+ * vectors stay in the first-level cache until their turn.
  */
 #define PREFETCH_BYTES 4096
 

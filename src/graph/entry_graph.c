@@ -9,7 +9,10 @@
 #define ENTRY_EF 64
 #define ENTRY_ALPHA 1.2f
 
-/* The sample as an array of its own, so that its build walks little memory. */
+/*
+ * The sample is copied to an array of its own, so that the build uses less
+ * memory.
+ */
 static PipeannVectors
 GatherSample(const PipeannVectors *vectors, const uint32 *ids, uint32 n)
 {

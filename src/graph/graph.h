@@ -2,9 +2,12 @@
  * graph.h
  *		The Vamana graph: built in memory, packed into pages by nearness.
  *
- * Vectors are held as they will be stored on disk. One measure serves search
- * and pruning, a squared Euclidean distance in which each metric's order is
- * embedded:
+ * This room knows vectors and numbers of nodes in memory. It must not know
+ * pages' format, ids, or a server.
+ *
+ * Vectors have the form in which they are stored on disk. One measure serves
+ * search and pruning, a squared Euclidean distance in which each metric's
+ * order is embedded:
  *
  *	L2		|a - b|^2
  *	cosine	2 - 2 * dot(a, b) * aux(a) * aux(b), aux = 1 / |v|
@@ -20,7 +23,7 @@
 
 #include "base/base.h"
 
-/* RobustPrune's alpha, on squared distances: 1.095 on distances. */
+/* RobustPrune's alpha for squared distances: 1.095 on distances. */
 #define PIPEANN_ALPHA 1.2f
 
 typedef struct PipeannVectors
@@ -32,7 +35,7 @@ typedef struct PipeannVectors
 	const char *data;			/* n vectors, stride bytes apart */
 	Size		stride;
 	const float *aux;			/* [n] for cosine and IP, NULL for L2 */
-	float		max_norm;		/* M above; IP only */
+	float		max_norm;		/* M above, for IP */
 } PipeannVectors;
 
 static inline const void *
@@ -41,7 +44,7 @@ PipeannVectorAt(const PipeannVectors *v, uint32 i)
 	return v->data + (Size) i * v->stride;
 }
 
-/* The measure above, >= 0 up to rounding. */
+/* The measure of two vectors; rounding may make it slightly negative. */
 extern float PipeannVectorsDistance(const PipeannVectors *v, uint32 a,
 									uint32 b);
 
@@ -52,7 +55,7 @@ typedef struct PipeannGraph
 	int			stride;			/* ids per node in neighbors[], >= R */
 	uint16	   *degree;			/* [n], <= max_degree when built */
 	uint32	   *neighbors;		/* [n][stride] */
-	uint32		medoid;			/* where every search starts */
+	uint32		medoid;			/* start of every search */
 } PipeannGraph;
 
 static inline uint32 *
@@ -61,7 +64,7 @@ PipeannNeighbors(const PipeannGraph *g, uint32 i)
 	return g->neighbors + (Size) i * g->stride;
 }
 
-/* Whether a list of neighbours has one. */
+/* Whether list[n] has an id. */
 static inline bool
 PipeannListHas(const uint32 *list, int n, uint32 id)
 {
@@ -81,17 +84,17 @@ typedef struct PipeannGraphParams
 
 typedef void (*PipeannGraphProgress) (uint32 done, void *arg);
 
-/* Bytes that PipeannGraphBuild() will need for n nodes, its result included. */
+/* Bytes that PipeannGraphBuild() needs for n nodes, with its result. */
 extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params);
 
 /*
- * Build. Nodes are inserted in a random order in batches that double in size;
- * a batch searches the graph as it was before the batch, prunes, and then the
- * back edges are applied grouped by target (ParlayANN, section 4): the result
- * depends on rows and options only. Every node ends with at least one
- * neighbour when n > 1, no node is its own neighbour, no list has a duplicate,
- * every node can be reached from the medoid, and nearly every one from a node
- * near it (reach.c).
+ * Build the graph. Nodes are inserted in a random order, in batches that
+ * double in size; a batch searches the graph as it was before the batch,
+ * prunes, and then the back edges are applied, grouped by target (ParlayANN,
+ * section 4): so the result depends on rows and options only. In it every node
+ * has at least one neighbour if n > 1, no node is its own neighbour, no list
+ * has a duplicate, every node can be reached from the medoid, and nearly every
+ * one from a node near it (reach.c).
  */
 extern PipeannGraph *PipeannGraphBuild(const PipeannVectors *vectors,
 									   const PipeannGraphParams *params,
@@ -105,9 +108,9 @@ extern PipeannGraph *PipeannGraphBuild(const PipeannVectors *vectors,
 extern PipeannGraph *PipeannGraphNew(uint32 n, int max_degree);
 
 /*
- * See that every node can be reached from the medoid: those that cannot get
- * an edge from one near them, of ef looked at, in place of one that nothing
- * depends on. So do those that no near node leads to.
+ * Give every node that cannot be reached from the medoid an edge from one of
+ * ef near ones, in place of an edge on which no other node depends; and so for
+ * nodes to which no near node leads.
  */
 extern void PipeannGraphConnect(PipeannGraph *graph,
 								const PipeannVectors *vectors, int ef);
@@ -115,20 +118,20 @@ extern void PipeannGraphConnect(PipeannGraph *graph,
 extern void PipeannGraphFree(PipeannGraph *graph);
 
 /*
- * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers, dist[]
- * their distance from the node; distance(a, b, arg) between two candidates.
- * Sorts cand and dist by distance, but for the forced ones, writes the kept
- * ones to out, the forced first, then the most needed first, and returns their
- * number. Serves insert and repair; the build does the same and fills lists up
- * to max_degree.
+ * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers,
+ * dist[ncand] their distances from the node; distance(a, b, arg) gives that
+ * between two candidates. Sorts cand and dist by distance, except for the
+ * forced ones. Writes the kept candidates to out, the forced ones first, then
+ * the most needed first, and returns their number. For insert and repair; the
+ * build does the same inline.
  */
 typedef float (*PipeannPruneDistance) (uint32 a, uint32 b, void *arg);
 
 typedef struct PipeannPruneParams
 {
 	float		alpha;
-	int			max_degree;		/* most that are kept */
-	int			forced;			/* the first candidates, kept in any case */
+	int			max_degree;		/* the most to keep */
+	int			forced;			/* so many at the front are always kept */
 	int			fill;			/* fill up to this with the nearest dropped */
 } PipeannPruneParams;
 
@@ -138,17 +141,18 @@ extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 							   uint32 *out);
 
 /*
- * Mark a tree of edges that leads from the medoid to every node: the first
- * tree_edges[i] neighbours of node i (lists are put in another order), at most
- * `most` of them unless it takes more. tree_edges[n] is the caller's.
+ * Mark a spanning tree of edges from the medoid to every node: moves the
+ * tree's edges to the front of each list and sets tree_edges[n] to their
+ * numbers, at most `most` unless it takes more to reach every node.
  */
 extern void PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges);
 
 /*
- * Page packing: order[] is a permutation of 0..n-1; nodes order[p * fill] ..
- * order[p * fill + fill - 1] share page p (the last page may have fewer).
- * Greedy: a seed, then the unassigned nodes of its two-hop neighbourhood
- * nearest to it; the next seed is the nearest one left over (PageANN's way).
+ * Choose the nodes that share pages: sets order[n] to a permutation of the
+ * nodes, of which order[p * fill] .. order[p * fill + fill - 1] share page p;
+ * the last page may have fewer. Greedy (after PageANN): a page has a seed and
+ * the nearest unassigned nodes of its two-hop neighbourhood; the next seed is
+ * the nearest one left over.
  */
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,
@@ -156,11 +160,10 @@ extern void PipeannGraphPack(const PipeannGraph *graph,
 							 void *arg);
 
 /*
- * The entry graph (PipeANN 4.2.2, LAANN 4): a Vamana graph over the sample
- * ids[n_sample] of the vectors. Its node i stands for ids[i]; its neighbours
- * are positions in ids[]. A search enters at its medoid, from where all its
- * nodes can be reached, and walks by code distances. The result is freed by
- * PipeannGraphFree().
+ * Build the entry graph (PipeANN 4.2.2, LAANN 4): a Vamana graph over the
+ * sample ids[n_sample] of the vectors. Its node i stands for ids[i], and its
+ * neighbours are positions in ids[]. Searches enter at its medoid, from which
+ * all its nodes can be reached. The result is freed by PipeannGraphFree().
  */
 extern PipeannGraph *PipeannEntryGraphBuild(const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,

@@ -6,7 +6,7 @@
 
 #include "graph/key.h"
 
-/* Shell sort, Ciura's gaps: lists here have tens to a few thousand keys. */
+/* Shell sort with Ciura's gaps: lists here have tens to a few thousand keys. */
 void
 PipeannKeySort(PipeannKey *keys, int n)
 {
@@ -31,7 +31,7 @@ PipeannKeySort(PipeannKey *keys, int n)
 	}
 }
 
-/* Hoare's quickselect, the pivot a median of three; keys are distinct. */
+/* Hoare's quickselect, with a median of three as pivot; keys are distinct. */
 void
 PipeannKeySelect(PipeannKey *keys, int n, int m)
 {

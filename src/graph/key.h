@@ -2,10 +2,10 @@
  * key.h
  *		A candidate in one word: distance, node id and one flag.
  *
- * The bits of a float that is not negative order as the float does, so keys
- * compare as (distance, id), which makes every order here a total one and the
- * build independent of chance. The sign bit is spare; it makes room for a
- * flag, "expanded", in the lowest bit.
+ * The bits of a float that is not negative are ordered like the float, so keys
+ * compare as (distance, id). That makes every order here a total one, and the
+ * build deterministic. As the sign bit is not needed, the lowest bit is a
+ * flag, "expanded".
  */
 #ifndef PIPEANN_KEY_H
 #define PIPEANN_KEY_H
@@ -41,10 +41,10 @@ PipeannKeyDistance(PipeannKey key)
 	return dist;
 }
 
-/* Sort ascending, in place, without recursion. */
+/* Sort keys[n] in place, ascending. */
 extern void PipeannKeySort(PipeannKey *keys, int n);
 
-/* Move the m smallest of n keys to the front, in no particular order. */
+/* Move the m smallest of keys[n] to the front, in no particular order. */
 extern void PipeannKeySelect(PipeannKey *keys, int n, int m);
 
 #endif							/* PIPEANN_KEY_H */

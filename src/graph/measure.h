@@ -1,7 +1,7 @@
 /*
  * measure.h
- *		The measure of graph.h with everything resolved once: which kernel,
- *		which formula, how many cache lines a vector takes.
+ *		The measure of graph.h with kernel, formula and size of a vector looked
+ *		up once.
  */
 #ifndef PIPEANN_MEASURE_H
 #define PIPEANN_MEASURE_H
@@ -19,17 +19,17 @@ typedef struct PipeannMeasure
 	const char *data;
 	Size		stride;
 	int			dim;
-	int			bytes;			/* of one vector, as far as to prefetch it */
+	int			bytes;			/* of one vector, to prefetch */
 	const float *aux;			/* NULL: pair is the measure */
-	bool		sum;			/* aux product is added (IP), not a factor */
+	bool		sum;			/* the aux product is added (IP), not multiplied */
 	float		base;			/* 2 or 2 M^2 */
 } PipeannMeasure;
 
 extern void PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v);
 
 /*
- * Distances out[n] of node a from the nodes ids[n], whose vectors are fetched
- * into cache ahead of their use.
+ * Sets out[n] to the distances of node a from the nodes ids[n], and prefetches
+ * their vectors.
  */
 extern void PipeannMeasureMany(const PipeannMeasure *m, uint32 a,
 							   const uint32 *ids, int n, float *out);
@@ -48,13 +48,13 @@ PipeannMeasurePrefetch(const PipeannMeasure *m, uint32 i)
 
 	for (offset = 0; offset < m->bytes; offset += PIPEANN_CACHE_LINE)
 		__builtin_prefetch(at + offset);
-	/* An unaligned vector ends in one line more. */
+	/* an unaligned vector may need one line more */
 	__builtin_prefetch(at + m->bytes - 1);
 }
 
 /*
- * From the kernel's result to the measure. Rounding may leave a distance just
- * below zero; callers order distances by their bits, which wants them >= 0.
+ * Turn the kernel's result into the measure. Rounding may make a distance
+ * negative; but callers order distances by their bits, so they must be >= 0.
  */
 static inline float
 PipeannMeasureFinish(const PipeannMeasure *m, float raw, uint32 a, uint32 b)

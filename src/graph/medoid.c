@@ -1,10 +1,10 @@
 /*
  * medoid.c
- *		Where searches start: the node nearest to the mean.
+ *		The medoid, where searches start: the node nearest to the mean.
  *
- * In the embedding of graph.h, where all vectors of a metric other than L2
- * are equally long, the nearest to the mean is the one with the largest inner
- * product with it.
+ * In the embedding of graph.h all vectors are equally long, except for L2, so
+ * the node nearest to the mean is the one whose inner product with it is
+ * largest.
  */
 #include "base/base.h"
 
@@ -16,10 +16,10 @@
 typedef struct Mean
 {
 	float	   *at;				/* [dim] */
-	float		aux;			/* the coordinate that IP adds */
+	float		aux;			/* the coordinate that the embedding of IP adds */
 } Mean;
 
-/* Evenly spaced rows: the k-th of a sample of m. */
+/* Row k of a sample of m evenly spaced rows. */
 static uint32
 SampleRow(const PipeannVectors *v, uint32 k, uint32 m)
 {
@@ -53,7 +53,7 @@ ComputeMean(const PipeannVectors *v, uint32 m, Mean *mean)
 	pfree(sum);
 }
 
-/* Orders rows by their distance from the mean; not the distance itself. */
+/* A number that orders rows by their distance from the mean. */
 static float
 FromMean(const PipeannVectors *v, const Mean *mean, uint32 row)
 {

@@ -1,13 +1,13 @@
 /*
  * pack.c
- *		Which nodes share a page.
+ *		Choosing the nodes that share a page.
  *
- * Greedy, after PageANN: a page is a seed and the free nodes nearest to it
- * among its neighbours and their neighbours; the nearest free node left over
- * is the next seed, so that pages follow one another through space. Where no
- * free node is left in reach, the walk goes back to the latest node that was
- * in reach of an earlier page and is free still; a page that is not full yet
- * goes on from that seed.
+ * Greedy, after PageANN: a page has a seed and the free nodes nearest to it
+ * among its neighbours and their neighbours. The nearest free node left over
+ * becomes the next seed, so that pages follow one another through space. If no
+ * free node is left in reach, the latest node that was in reach of an earlier
+ * page and is still free becomes the seed, and fills the page further if that
+ * is not full.
  */
 #include "base/base.h"
 
@@ -17,7 +17,7 @@
 
 #define PROGRESS_STEP 1024
 
-/* Left-over nodes that a page leaves for later, and how many are kept. */
+/* A page leaves so many nodes for later; so many of all pages are kept. */
 #define LATER_PER_PAGE 4
 #define MAX_LATER 4096
 
@@ -26,22 +26,22 @@ typedef struct Pack
 	const PipeannGraph *graph;
 	PipeannMeasure measure;
 	int			fill;
-	uint32	   *order;			/* [n], the first nplaced are decided */
+	uint32	   *order;			/* [n], of which the first nplaced are decided */
 	uint32		nplaced;
 	uint64	   *placed;			/* a bit for each node */
-	uint64	   *seen;			/* the same, in reach of the current seed */
+	uint64	   *seen;			/* a bit for each node in reach of the seed */
 
-	/* The current seed's free nodes in reach. */
+	/* free nodes in reach of the present seed */
 	uint32	   *ids;			/* [max_ids] */
 	float	   *dist;
 	PipeannKey *keys;
 	int			nids;
 	int			max_ids;
 
-	uint32		later[MAX_LATER];	/* a ring, the latest at the end */
-	uint32		nlater;			/* ever put into it */
-	uint32		later_left;		/* still in it */
-	uint32		lowest;			/* no node before it is free */
+	uint32		later[MAX_LATER];	/* ring of nodes left for later */
+	uint32		nlater;			/* nodes ever put into it */
+	uint32		later_left;		/* nodes still in it */
+	uint32		lowest;			/* all nodes before it are placed */
 } Pack;
 
 static inline bool
@@ -97,7 +97,7 @@ Place(Pack *p, uint32 node)
 	p->order[p->nplaced++] = node;
 }
 
-/* Add the free neighbours of node that are not in ids[] yet. */
+/* Add the free neighbours of a node that are not yet in ids[]. */
 static inline void
 ReachFrom(Pack *p, uint32 node)
 {
@@ -138,7 +138,9 @@ Reach(Pack *p, uint32 seed)
 	}
 }
 
-/* The nearest left-over nodes, the nearest last as it is wanted first. */
+/*
+ * Leave the nearest nodes for later, the very nearest last: it is taken first.
+ */
 static void
 LeaveForLater(Pack *p, const PipeannKey *keys, int nkeys)
 {
@@ -151,7 +153,7 @@ LeaveForLater(Pack *p, const PipeannKey *keys, int nkeys)
 	}
 }
 
-/* Place the seed and what is near it, as far as the page has room. */
+/* Place the seed and free nodes near it, as far as the page has room. */
 static void
 PlaceAround(Pack *p, uint32 seed)
 {

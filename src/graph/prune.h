@@ -8,22 +8,22 @@
 #include "graph/graph.h"
 #include "graph/measure.h"
 
-/* States of a candidate that no kept one has to be compared with any more. */
+/* States of a candidate that needs no more comparisons with kept ones. */
 #define PIPEANN_PRUNE_KEPT (-1)
 #define PIPEANN_PRUNE_OUT (-2)
 
 /*
- * cand[ncand], dist[ncand] as for PipeannRobustPrune() but sorted by distance,
- * apart from the first `forced`, which are kept whatever they are. next[ncand]
- * and kept[max_degree] are work space; kept has the ranks of the kept
- * candidates in the order they were kept. Returns their number.
+ * RobustPrune of cand[ncand] with dist[ncand], sorted by distance except for
+ * the first `forced`, which are always kept. next[ncand] and kept[max_degree]
+ * are work space; kept gets the positions of the kept candidates in the order
+ * in which they were kept. Returns their number.
  *
- * A candidate is dropped when a kept one is nearer to it than the node is, by
- * alpha. A first round with alpha 1 keeps the edges no other edge can stand
- * for, before a second takes those that alpha lets pass. Comparing each
- * candidate with the kept ones until one drops it, and going on from there in
- * the second round, needs a fraction of the distances that updating all
- * candidates on each kept one does.
+ * A candidate is dropped if a kept one is nearer to it than the node is, by
+ * the factor alpha. A first round with alpha 1 keeps the edges that no other
+ * edge can replace, a second one those that alpha allows. Each candidate is
+ * compared with the kept ones until one drops it, and the second round goes on
+ * from there, which takes a fraction of the distances of an update of all
+ * candidates for each kept one.
  */
 static pg_attribute_always_inline int
 PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
@@ -72,7 +72,7 @@ PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
 }
 
 /*
- * Fill kept[nkept] up to max_degree with the nearest of those dropped
+ * Fill kept[nkept] up to max_degree with the nearest of the dropped candidates
  * (DiskANN's saturate_graph). Returns the new length.
  */
 static inline int

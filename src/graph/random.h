@@ -23,8 +23,8 @@ PipeannRandomNext(uint64 *state)
 }
 
 /*
- * A number in [0, bound), bound > 0. The bias of the multiplication is below
- * bound / 2^32 and of no consequence for an order of insertion.
+ * A number in [0, bound), bound > 0. The multiplication's bias is below bound
+ * / 2^32, which does not matter for an order of insertion.
  */
 static inline uint32
 PipeannRandomBelow(uint64 *state, uint32 bound)

@@ -1,23 +1,20 @@
 /*
  * reach.c
- *		Every node can be found: a path from the medoid to each, that comes from
- *		near.
+ *		Making every node reachable from the medoid, and from near nodes.
  *
- * A breadth-first search from the medoid leaves a spanning tree of what it
- * reached. An edge outside the tree can be replaced without cutting anything
- * off, so a node found unreachable gets an edge from a near reached node
- * that has room, or in place of such an edge; the edge joins the tree, and the
- * search goes on from the new node. A leaf of the tree always has room or an
- * edge to spare, so a host is always found and the repair ends after one edge
- * a node at most.
+ * A breadth-first search from the medoid makes a spanning tree of the nodes
+ * that it reaches. An edge outside the tree can be replaced without cutting
+ * any node off. So a node that is not reached gets an edge from a near reached
+ * node (its host) that has room, or in place of such an edge; the edge joins
+ * the tree, and the search goes on from the new node. A leaf of the tree
+ * always has room or an edge to spare, so there is always a host, and the
+ * repair ends after one edge a node at most.
  *
- * Reached from afar only, a node is not found all the same: a search explores
- * what is near its query. An outlier that came when there were few others may
- * have no other edges. So nodes are searched for that have few of them, or none
- * from as near as the nearest node that they lead to, and where none of the
- * nearest leads there one of these gets an edge. (Of 100,000 word vectors of
- * 100 dimensions these are 8 %, and one in six of them lacks such an edge, of
- * the others one in 120; of as many sentences they are 0.7 %.)
+ * A node that can be reached only from afar is not found, since a search
+ * explores what is near its query. Such are outliers that came when there were
+ * few other nodes. So the nodes are looked at that have few edges to them, or
+ * none from as near as the nearest node that they lead to. If none of a node's
+ * nearest leads to it, one of them gets an edge to it.
  */
 #include "base/base.h"
 
@@ -25,23 +22,23 @@
 
 #include "graph/build.h"
 
-/* Of so many of a node's nearest one should lead to it. */
+/* One of so many nearest nodes should lead to a node. */
 #define NEAREST 10
 
-/* A node has few in-edges if these are not more than this part of the degree. */
+/* A node has few in-edges if they are at most this part of the degree. */
 #define FEW_PART 3
 
 typedef struct Reach
 {
 	PipeannGraph *graph;
 	uint32	   *parent;			/* [n] in the tree, or INVALID: not reached */
-	uint32	   *reached;		/* [n] in the order they were reached */
+	uint32	   *reached;		/* [n] in the order in which they were reached */
 	uint32		nreached;
-	uint32		nspread;		/* of these, whose neighbours were followed */
+	uint32		nspread;		/* reached nodes whose neighbours were followed */
 	uint32		hosts;			/* reached[] before it have no edge to spare */
 	uint32	   *in_degree;		/* [n] */
-	float	   *near_in;		/* [n] the nearest that leads to a node */
-	float	   *near_out;		/* [n] the nearest that it leads to */
+	float	   *near_in;		/* [n] distance of the nearest that leads here */
+	float	   *near_out;		/* [n] distance of the nearest neighbour */
 	PipeannWalk *walk;
 } Reach;
 
@@ -80,7 +77,7 @@ Spread(Reach *r)
 	}
 }
 
-/* The distances from a node of those that it leads to. */
+/* Sets the distances between a node and its neighbours. */
 static const float *
 MeasureList(const Reach *r, uint32 node)
 {
@@ -115,8 +112,9 @@ SurveyEdges(Reach *r)
 }
 
 /*
- * The place in a node's list for one more edge, or -1. Replaced is the longest
- * one outside the tree whose target keeps at least so many in-edges.
+ * The place in a node's list for one more edge, or -1: the longest edge
+ * outside the tree whose target keeps at least `keep` in-edges may be
+ * replaced.
  */
 static int
 SparePlace(const Reach *r, uint32 node, uint32 keep)
@@ -153,7 +151,7 @@ TryHost(Reach *r, uint32 host, uint32 node, uint32 keep)
 	return true;
 }
 
-/* The host: the nearest reached nodes first; failing these, any. */
+/* Find a host: one of the nearest reached nodes or, failing these, any. */
 static uint32
 Attach(Reach *r, uint32 node)
 {
@@ -186,7 +184,7 @@ AttachUnreached(Reach *r)
 	}
 }
 
-/* Whether one of the first near[n] leads to a node. */
+/* Whether one of near[n] leads to a node. */
 static bool
 IsLedTo(const PipeannGraph *graph, const PipeannKey *near, int n, uint32 node)
 {
@@ -201,7 +199,7 @@ IsLedTo(const PipeannGraph *graph, const PipeannKey *near, int n, uint32 node)
 	return false;
 }
 
-/* The medoid is where searches start. */
+/* Nodes to which few edges lead; not the medoid, where searches start. */
 static bool
 MayBeMissed(const Reach *r, uint32 node)
 {

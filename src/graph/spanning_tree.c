@@ -1,9 +1,10 @@
 /*
  * spanning_tree.c
- *		Which edges must stay: a tree that leads from the medoid to every node.
+ *		The edges that must stay: a tree that leads from the medoid to every
+ *		node.
  *
- * Edges change when rows come and go. As long as those of the tree stay,
- * whatever else is pruned cuts nothing off.
+ * Edges change when rows come and go. As long as the tree's edges stay,
+ * pruning the others cuts no node off.
  */
 #include "base/base.h"
 
@@ -12,9 +13,9 @@
 typedef struct Tree
 {
 	PipeannGraph *graph;
-	uint8	   *tree_edges;			/* [n] */
+	uint8	   *tree_edges;		/* [n] */
 	bool	   *reached;		/* [n] */
-	uint32	   *order;			/* [n] as they were reached */
+	uint32	   *order;			/* [n] in which nodes were reached */
 	uint32		count;
 } Tree;
 
@@ -26,8 +27,8 @@ Reach(Tree *t, uint32 node)
 }
 
 /*
- * Take neighbours not reached yet, at most `most` in all, to the front of the
- * list.
+ * Move neighbours that are not reached yet, `most` children in all, to the
+ * front of a node's list.
  */
 static void
 MoveChildrenToFront(Tree *t, uint32 node, int most)
@@ -49,8 +50,8 @@ MoveChildrenToFront(Tree *t, uint32 node, int most)
 }
 
 /*
- * Breadth first, so that the tree is shallow. Where the medoid's reach needs
- * lists with more spanning-tree edges than `most`, a second round allows them.
+ * Breadth first, so that the tree is shallow. A second round allows lists to
+ * have more than `most` spanning-tree edges, if nodes are left.
  */
 void
 PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges)

@@ -2,15 +2,15 @@
  * vamana.c
  *		Building the graph in batches.
  *
- * Vamana (DiskANN, section 2.3) as ParlayANN parallelises it (section 4):
- * a batch of nodes searches the graph as it was and prunes what it found to
- * the nodes' own lists, which nobody reads yet; then the edges back are
- * grouped by target; then each target takes its group. Within a step every
- * item writes its own list only and reads what no other item writes, so
- * slices of a step can go to any number of workers and the graph stays the
- * same, bit by bit.
+ * Vamana (DiskANN, section 2.3) as ParlayANN parallelises it (section 4): the
+ * nodes of a batch search the graph as it was, and prune the results to their
+ * own lists, which no search reads yet; then the edges back are grouped by
+ * target; then each target takes its group. Within a step every item writes
+ * only its own list and reads nothing that another item writes, so slices of a
+ * step could go to any number of workers, and the graph would be the same, bit
+ * by bit.
  *
- * One pass, with the final alpha from the start.
+ * There is one pass, with the final alpha from the start.
  */
 #include "base/base.h"
 
@@ -18,17 +18,17 @@
 #include "graph/prune.h"
 #include "graph/random.h"
 
-/* A batch is at most this part of n, and of what is in the graph already. */
+/* A batch is at most this part of n, and of the nodes already in the graph. */
 #define BATCH_PART 50
 #define BATCH_MIN 1000
 
-/* Candidates that a prune looks at: this many times the pool's length. */
+/* Candidates to prune, as a multiple of the pool's length. */
 #define CANDIDATES_PER_EF 3
 
-/* How often the caller hears of progress, in nodes. */
+/* Nodes between two reports of progress. */
 #define PROGRESS_STEP 256
 
-/* What one process needs to search and prune. */
+/* Memory of one process that searches and prunes. */
 typedef struct Worker
 {
 	PipeannWalk walk;
@@ -40,7 +40,7 @@ typedef struct Worker
 	int			max_keys;
 } Worker;
 
-/* The edges back of a batch, those of target targets[t] side by side. */
+/* The edges back of a batch, grouped by target: targets[t] has group t. */
 typedef struct BackEdges
 {
 	uint32	   *count;			/* [n], zero between batches */
@@ -57,7 +57,7 @@ typedef struct Build
 	PipeannGraphParams params;
 	PipeannGraph *graph;
 	uint32	   *order;			/* [n] of insertion; the medoid first */
-	uint32		done;			/* order[] before it are in the graph */
+	uint32		done;			/* nodes of order[] already in the graph */
 	BackEdges	back;
 	PipeannGraphProgress progress;
 	void	   *progress_arg;
@@ -75,7 +75,7 @@ MaxBatch(uint32 n)
 	return Min(n, Max(n / BATCH_PART, BATCH_MIN));
 }
 
-/* The pool of a search has to fill a list. */
+/* The pool of a search has to be long enough to fill a list. */
 static PipeannGraphParams
 SaneParams(const PipeannGraphParams *params)
 {
@@ -175,7 +175,7 @@ WorkerFree(Worker *w)
 	pfree(w->kept);
 }
 
-/* Room for n keys; their contents do not survive. */
+/* Make room for n keys; the former contents are lost. */
 static void
 ReserveKeys(Worker *w, Size n)
 {
@@ -239,11 +239,8 @@ MeasureDistance(uint32 a, uint32 b, void *arg)
 }
 
 /*
- * Make the best of the sorted keys[nkeys] the list of node, and fill it up.
- * Room on disk is the same used or not, and recall@10 rises: with 50,000 word
- * vectors of 50 dimensions from 0.841 to 0.850 (pool of 20), with 20,000
- * images by cosine from 0.961 to 0.981 (pool of 10); of the latter 1 instead
- * of 20 is left out of the medoid's reach.
+ * Make the best of the sorted keys[nkeys] the list of node, and fill the list
+ * up: it takes the same room on disk, and recall rises.
  */
 static void
 PruneToList(Build *b, Worker *w, uint32 node, int nkeys)
@@ -270,8 +267,8 @@ PruneToList(Build *b, Worker *w, uint32 node, int nkeys)
 /* ---------- step 1: search and prune ---------- */
 
 /*
- * The candidates of a node: the nearest of all that its search expanded. The
- * pool is sorted, and what was dropped from it comes after it.
+ * The candidates of a node: the nearest of all nodes that its search expanded.
+ * The pool is sorted; what was dropped from it comes after it.
  */
 static int
 WalkCandidates(Worker *w, int ef)
@@ -295,7 +292,7 @@ Report(Build *b, uint32 done)
 		b->progress(done, b->progress_arg);
 }
 
-/* Find the neighbours of order[from .. to). */
+/* Find the neighbours of nodes order[from] .. order[to - 1]. */
 static void
 SearchSlice(Build *b, Worker *w, uint32 from, uint32 to)
 {
@@ -335,7 +332,7 @@ CountTargets(Build *b, uint32 from, uint32 to)
 	}
 }
 
-/* Where each target's group starts; count[] then says where it goes on. */
+/* Set the start of each target's group; count[] then says where it goes on. */
 static void
 PlaceGroups(BackEdges *back)
 {
@@ -388,7 +385,7 @@ AppendKeys(Worker *w, int nkeys, uint32 node, const uint32 *ids, uint32 nids)
 	return nkeys;
 }
 
-/* Prune the list of node and nids more ids. */
+/* Prune the list of a node together with ids[nids]. */
 static void
 PruneWith(Build *b, Worker *w, uint32 node, const uint32 *ids, uint32 nids)
 {
@@ -407,8 +404,8 @@ PruneWith(Build *b, Worker *w, uint32 node, const uint32 *ids, uint32 nids)
 }
 
 /*
- * Add the edges back of targets[from .. to). The sources are new in this
- * batch, so no list has them already.
+ * Add the edges back of targets[from] .. targets[to - 1]. The sources are new
+ * in this batch, so no list has them already.
  */
 static void
 BackSlice(Build *b, Worker *w, uint32 from, uint32 to)
@@ -437,7 +434,7 @@ BackSlice(Build *b, Worker *w, uint32 from, uint32 to)
 
 /* ---------- the whole ---------- */
 
-/* Cut the lists of nodes [from .. to) that use their room down to R. */
+/* Prune the lists of nodes from .. to - 1 that are longer than R. */
 static void
 TrimSlice(Build *b, Worker *w, uint32 from, uint32 to)
 {
@@ -451,7 +448,7 @@ TrimSlice(Build *b, Worker *w, uint32 from, uint32 to)
 	}
 }
 
-/* A random order (Fisher and Yates) that starts with the medoid. */
+/* A random order (Fisher and Yates), with the medoid first. */
 static uint32 *
 InsertOrder(uint32 n, uint32 medoid, uint64 seed)
 {

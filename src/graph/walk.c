@@ -3,11 +3,10 @@
  *		The build's search: best first over the graph in memory (DiskANN,
  *		algorithm 1).
  *
- * Time goes to memory, not to arithmetic: a list's vectors are requested
- * together before the first distance, and the list that will most likely be
- * expanded next is requested before them. Visited nodes are bits, so that they
- * stay in the second-level cache; only the words that a search touched are
- * cleared after it.
+ * Most time goes to memory access. So a list's vectors are prefetched together
+ * before the first distance, and before them the list that will most likely be
+ * expanded next. Visited nodes are bits, so that they stay in the second-level
+ * cache; only the words that a search changed are cleared after it.
  */
 #include "base/base.h"
 
@@ -78,7 +77,7 @@ ForgetVisited(PipeannWalk *walk)
 	walk->ntouched = 0;
 }
 
-/* Whether the node was visited before; it is now. */
+/* Note a node as visited; returns whether it was before. */
 static inline bool
 Visit(PipeannWalk *walk, uint32 node)
 {
@@ -146,7 +145,7 @@ PoolInsert(PipeannWalk *walk, PipeannKey key)
 		walk->first = low;
 }
 
-/* The neighbours not yet visited; returns their number. */
+/* Collect the neighbours not visited before; returns their number. */
 static inline int
 FreshNeighbors(PipeannWalk *walk, const PipeannGraph *graph, uint32 node)
 {

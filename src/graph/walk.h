@@ -16,23 +16,23 @@ typedef struct PipeannWalk
 
 	PipeannKey *pool;			/* [ef], ascending */
 	int			npool;
-	int			first;			/* nothing before it waits for expansion */
+	int			first;			/* all keys before it are expanded */
 
-	PipeannKey *dropped;		/* expanded, then pushed out of the pool */
+	PipeannKey *dropped;		/* expanded nodes that left the pool */
 	int			ndropped;
 	int			max_dropped;
 
 	uint64	   *visited;		/* a bit for each node */
 	Size		visited_words;
-	uint32	   *touched;		/* nodes whose bits are set ... */
+	uint32	   *touched;		/* nodes whose bits are set */
 	uint32		ntouched;
-	uint32		max_touched;	/* ... as far as there is room */
+	uint32		max_touched;	/* beyond that all of visited is cleared */
 
-	uint32	   *fresh;			/* [longest list] unvisited neighbours */
+	uint32	   *fresh;			/* [longest list] neighbours not visited before */
 	float	   *fresh_dist;
 } PipeannWalk;
 
-/* Bytes that PipeannWalkInit() takes. */
+/* Bytes of memory for PipeannWalkInit(). */
 extern Size PipeannWalkMemory(uint32 n, int stride, int ef);
 
 extern void PipeannWalkInit(PipeannWalk *walk, const PipeannVectors *vectors,
@@ -40,9 +40,9 @@ extern void PipeannWalkInit(PipeannWalk *walk, const PipeannVectors *vectors,
 extern void PipeannWalkFree(PipeannWalk *walk);
 
 /*
- * Leaves in pool[] the nearest nodes to node that a search from start found,
- * all of them expanded, and in dropped[] the other nodes it expanded. Neither
- * has the node itself.
+ * Search for the nodes nearest to `node`, from start. Leaves the nearest in
+ * pool[], all expanded, and other expanded nodes in dropped[]. Neither has the
+ * node itself.
  */
 extern void PipeannWalkSearch(PipeannWalk *walk, const PipeannGraph *graph,
 							  uint32 node, uint32 start);
