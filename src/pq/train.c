@@ -87,12 +87,12 @@ static int
 ChooseSeeds(Clustering *c)
 {
 	int			nblocks = Min(c->n / PIPEANN_CENTROIDS, MAX_SEED_BLOCKS);
-	uint32		nentry_points = nblocks * PIPEANN_CENTROIDS;
+	uint32		nseeds = nblocks * PIPEANN_CENTROIDS;
 
-	for (uint32 i = 0; i < nentry_points; i++)
+	for (uint32 i = 0; i < nseeds; i++)
 	{
-		uint32		low = (uint64) c->n * i / nentry_points;
-		uint32		high = (uint64) c->n * (i + 1) / nentry_points;
+		uint32		low = (uint64) c->n * i / nseeds;
+		uint32		high = (uint64) c->n * (i + 1) / nseeds;
 		uint32		pick = low + RandomBits(&c->random) % (high - low);
 		const float *x = c->samples + (Size) pick * c->len;
 		float	   *block = c->seeds +
@@ -148,19 +148,19 @@ LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
  * any will do.
  */
 static int
-PickSeed(Clustering *c, const float *nearest, int nentry_points, double total)
+PickSeed(Clustering *c, const float *nearest, int nseeds, double total)
 {
 	double		rest = RandomFraction(&c->random) * total;
 
 	if (!(total > 0.0 && total - total == 0.0))
-		return (int) (RandomBits(&c->random) % nentry_points);
-	for (int i = 0; i < nentry_points - 1; i++)
+		return (int) (RandomBits(&c->random) % nseeds);
+	for (int i = 0; i < nseeds - 1; i++)
 	{
 		rest -= nearest[i];
 		if (rest < 0.0)
 			return i;
 	}
-	return nentry_points - 1;
+	return nseeds - 1;
 }
 
 /* k-means++: each centroid is a sample far from those chosen before it. */
@@ -169,10 +169,10 @@ SeedCentroids(Clustering *c)
 {
 	float		nearest[MAX_SEED_BLOCKS * PIPEANN_CENTROIDS];
 	int			nblocks = ChooseSeeds(c);
-	int			nentry_points = nblocks * PIPEANN_CENTROIDS;
-	int			pick = (int) (RandomBits(&c->random) % nentry_points);
+	int			nseeds = nblocks * PIPEANN_CENTROIDS;
+	int			pick = (int) (RandomBits(&c->random) % nseeds);
 
-	for (int i = 0; i < nentry_points; i++)
+	for (int i = 0; i < nseeds; i++)
 		nearest[i] = __builtin_inff();
 	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
 	{
@@ -182,7 +182,7 @@ SeedCentroids(Clustering *c)
 		GetSeed(c, pick);
 		SetCentroid(c, k, c->seed);
 		total = LowerSeedDistances(c, nblocks, nearest);
-		pick = PickSeed(c, nearest, nentry_points, total);
+		pick = PickSeed(c, nearest, nseeds, total);
 	}
 }
 

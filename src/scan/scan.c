@@ -61,7 +61,7 @@ IndexScanDesc
 pipeannbeginscan(Relation index, int nkeys, int norderbys)
 {
 	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
-	PipeannScan  *state = palloc0(sizeof(PipeannScan));
+	PipeannScan *state = palloc0(sizeof(PipeannScan));
 
 	state->context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann scan",
@@ -113,7 +113,7 @@ void
 pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
 {
-	PipeannScan  *state = scan->opaque;
+	PipeannScan *state = scan->opaque;
 
 	(void) nkeys;
 	(void) norderbys;
@@ -156,7 +156,7 @@ QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 static float
 OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	PipeannScan  *state = arg;
+	PipeannScan *state = arg;
 	const PipeannLayout *l = &state->view.meta.layout;
 
 	if (state->exact == NULL)
@@ -410,7 +410,7 @@ LoadExt(IndexScanDesc scan, PipeannScan *state)
 bool
 pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 {
-	PipeannScan  *state = scan->opaque;
+	PipeannScan *state = scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(state->context);
 	bool		found = true;
 
@@ -441,7 +441,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 void
 pipeannendscan(IndexScanDesc scan)
 {
-	PipeannScan  *state = scan->opaque;
+	PipeannScan *state = scan->opaque;
 
 	if (state->started)
 	{
