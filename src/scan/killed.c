@@ -1,18 +1,18 @@
 /*
  * killed.c
- *		Rows that a scan found dead to everybody are not returned again.
+ *		Killed nodes: searches skip nodes whose rows a scan found dead.
  *
- * The executor tells of a row it fetched whether it is dead to all snapshots
- * (kill_prior_tuple). When that is so for all rows of a node, this is kept in
- * memory with the LSN of the page the rows were read from, and later searches
- * that see this very page pass over the node: rows deleted and not yet
- * vacuumed take no places among their results.
+ * The executor tells the scan whether the row that it fetched last is dead to
+ * all snapshots (kill_prior_tuple). If all rows of a node are dead, the node
+ * is killed: the cache keeps that with the LSN of the page from which the rows
+ * were read. Later searches that see the page with this LSN skip the node, so
+ * that rows deleted and not yet vacuumed take no places among their results.
+ * (nbtree keeps such hints, as LP_DEAD flags, on the page.)
  *
- * What was found of a page holds for as long as the page does not change: for
- * the place of a dead row in the table to be used again, VACUUM must first have
- * removed its TID from the index. So whoever changes a page need not know of
- * this. Pages that are not WAL-logged have no LSN to go by, and in recovery
- * rows are not judged.
+ * A hint holds as long as the page does not change: before the place of a dead
+ * row in the table is used again, VACUUM must remove its TID from the index.
+ * So nobody has to take hints back. Pages that are not WAL-logged have no LSN
+ * to go by, and in recovery the executor tells nothing.
  */
 #include "postgres.h"
 
@@ -45,7 +45,8 @@ PipeannKilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 }
 
 /*
- * Nodes with rows elsewhere are left alone: their page does not tell of those.
+ * A node with rows in overflow slots is never killed: its page's LSN does not
+ * cover them.
  */
 void
 PipeannKilledSetNode(PipeannKilledRows *killed, const PipeannSearch *search,

@@ -1,6 +1,6 @@
 /*
  * params.c
- *		The settings that a scan follows, and what they make of its search.
+ *		The settings of scans, and a search's parameters by them.
  */
 #include "postgres.h"
 
@@ -16,9 +16,10 @@ int			pipeann_prefetch_rows;
 uint32		pipeann_disabled;
 
 /*
- * In strict order the nearer half of what was explored is believed. Ten rows are
- * wanted of most scans: a shorter list would explore the rest of twice as many a
- * moment later, when the first rows are returned and what is nearer is lost.
+ * In strict order only the nearer half of the explored nodes may be returned.
+ * Most scans want ten rows: with a shorter list the search would soon have to
+ * go on, when rows have been returned and nearer ones that it then finds are
+ * lost.
  */
 static int
 MinList(void)

@@ -1,12 +1,12 @@
 /*
  * prefetch.c
- *		Table pages of the rows that a scan returns next.
+ *		Prefetching the table pages of the rows that a scan returns next.
  *
- * The rows nearest to a query stand anywhere in their table, and the executor
- * reads their pages one after the other. Where those are not in memory, ten of
- * them take as long as the search. So the operating system is asked for the
- * pages of several rows at once, as soon as a second row is wanted: a LIMIT 1, and
- * most partitions of a table that are searched together, never want one.
+ * The rows nearest to a query may be anywhere in their table, and the executor
+ * reads their pages one after the other. For a table on disk, ten of them take
+ * as long as the search. So the operating system is asked for the pages of
+ * several rows at once when a second row is wanted: a LIMIT 1, and most
+ * partitions of a table that are searched together, never want one.
  */
 #include "postgres.h"
 
@@ -18,9 +18,9 @@
 #include "utils/spccache.h"
 
 /*
- * The rows that may be asked for ahead: as many as the setting says, unless the
- * table's tablespace is not read ahead at all. Only of heaps is it known that
- * rows are in the blocks that their TIDs name.
+ * The number of rows to ask for: that of the setting, or none if the table's
+ * tablespace is not read ahead. Only of heaps is it known that TIDs name
+ * blocks.
  */
 static int
 MostRows(Relation table)
@@ -31,9 +31,7 @@ MostRows(Relation table)
 	return pipeann_prefetch_rows;
 }
 
-/*
- * Rows in overflow slots are left out.
- */
+/* Rows in overflow slots are left out. */
 int
 PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search, uint64 taken,
 					uint64 most)

@@ -1,6 +1,6 @@
 /*
  * rows.h
- *		What a scan does about the rows of its results; private to scan/.
+ *		What a scan notes about the rows of its results; private to scan/.
  */
 #ifndef PIPEANN_ROWS_H
 #define PIPEANN_ROWS_H
@@ -8,34 +8,40 @@
 #include "scan/scan.h"
 
 /*
- * prefetch.c: ask the operating system for the table pages of the results that
- * come next, of no more than `most`, when so many were taken; returns of how many.
+ * prefetch.c: ask the operating system for the table pages of the next
+ * results, of at most `most`, when `taken` were returned; returns for how many
+ * results it did.
  */
 extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
 								uint64 taken, uint64 most);
 
-/* killed.c: rows that a scan found dead to everybody */
+/* killed.c: nodes whose rows a scan finds dead to everybody */
 typedef struct PipeannKilledRows
 {
-	PipeannIndexView *view;		/* NULL: it does not know any */
-	bool		active;			/* there is a node of which it is to know */
+	PipeannIndexView *view;		/* NULL: nothing may be noted */
+	bool		active;			/* the rows of node id are being returned */
 	uint32		id;
-	int			rows_left;		/* that are not known to be dead */
-	uint64		lsn;			/* of the page as it was read */
+	int			rows_left;		/* rows of the node not found dead */
+	uint64		lsn;			/* of its page when the rows were read */
 } PipeannKilledRows;
 
-/* False if the scan is to return dead rows as well. */
+/* Begin a scan. False if nothing may be noted of it, and nothing be skipped. */
 extern bool PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
 							   PipeannIndexView *view);
+
+/*
+ * For PipeannSearchParams: the killed nodes of a page, bit i for slot i; sets
+ * *version to the page's LSN. arg is the PipeannKilledRows.
+ */
 extern uint64 PipeannKilledOfPage(uint32 page, const char *nodes,
 								  uint64 *version, void *arg);
 
-/* The rows of a result, or none, are returned from now on. */
+/* From now on rows of this result are returned, or of none if it is NULL. */
 extern void PipeannKilledSetNode(PipeannKilledRows *killed,
 								 const PipeannSearch *search,
 								 const PipeannResult *result);
 
-/* The row returned last is dead. */
+/* The row returned last is dead to everybody. */
 extern void PipeannKilledNoteRow(PipeannKilledRows *killed);
 
 #endif							/* PIPEANN_ROWS_H */

@@ -1,6 +1,6 @@
 /*
  * scan.c
- *		Index scans: rows in order of distance.
+ *		Index scans, which return rows in the order of their distances.
  */
 #include "postgres.h"
 
@@ -19,31 +19,31 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Rows in no known order that the executor has to sort before it returns one. */
+/* The most rows that the executor may hold back to sort them. */
 #define MOST_HELD 1000
 
 typedef struct PipeannScan
 {
-	MemoryContext context;		/* of one (re)scan */
+	MemoryContext context;		/* reset by each rescan */
 	bool		started;
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
-	bool		replica;		/* packings may go while it runs */
+	bool		replica;		/* a packing may be replaced during the scan */
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
 	PipeannSearch *search;
-	float	   *exact;			/* an out-of-line node's vector */
+	float	   *exact;			/* an out-of-line node's vector, [dim] */
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
-	uint64		prefetched;		/* results whose rows were asked for */
+	uint64		prefetched;		/* results whose rows were prefetched */
 	int64		rows;			/* returned */
-	float		last_dist;		/* of the last result returned */
-	float		reach;			/* the farthest that one returned may be */
-	uint32		held;			/* rows that the executor holds back */
-	bool		comparable;		/* rows can be compared by the executor */
-	bool		recheck;		/* it has to, for rows of the current result */
+	float		last_dist;		/* of the result popped last */
+	float		reach;			/* largest distance possible so far */
+	uint32		held;			/* rows that the executor may hold back */
+	bool		comparable;		/* the executor can compare rows */
+	bool		recheck;		/* it has to compare the current rows */
 
 	PipeannKilledRows killed;
 
@@ -51,7 +51,7 @@ typedef struct PipeannScan
 	ItemPointerData *tids;
 	int			ntids;
 	int			next_tid;
-	PipeannChain chain;			/* further ones */
+	PipeannChain chain;			/* its rows in overflow slots */
 } PipeannScan;
 
 PipeannCounters PipeannLastCounters;
@@ -76,9 +76,7 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 	return scan;
 }
 
-/*
- * Memory, reads in flight and the cache go with the context.
- */
+/* Memory, reads in flight and the cache are released with the context. */
 static void
 ResetScan(PipeannScan *state)
 {
@@ -98,9 +96,7 @@ ResetScan(PipeannScan *state)
 	state->chain.next = PIPEANN_INVALID_ID;
 }
 
-/*
- * The search is over: pages that it and others want often come to stay.
- */
+/* After a search, bring in pages that it and others use often. */
 static void
 BringInPages(PipeannScan *state)
 {
@@ -132,8 +128,8 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 }
 
 /*
- * A NULL is at no distance from anything, nor are there cosines with zero: rows come
- * in any order.
+ * A NULL has no distances, and zero has no cosines: then *comparable is false,
+ * and rows come in any order.
  */
 static const float *
 QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
@@ -234,7 +230,7 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
 		elog(ERROR, "cannot scan pipeann index without order");
 
-	/* a page that VACUUM has changed meanwhile may be used (src/README) */
+	/* a page that VACUUM has changed meanwhile may be used: see src/README */
 	if (!IsMVCCSnapshot(scan->xs_snapshot))
 		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
 
@@ -250,13 +246,12 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 }
 
 /*
- * How many of the results may be returned before the search has to go on. The
- * nearest half of what it explored is next to never overtaken by something
- * found later, the rest is now and then (measured: of 1000 rows 0.05 % against
- * 5 %), and in strict order what comes too late is lost.
+ * How many results may be returned before the search has to go on. In strict
+ * order a nearer row that is found later is lost. That hardly ever happens to
+ * the nearer half of the explored nodes, but sometimes to the others.
  *
- * The executor keeps rows that it compares until one comes that is farther for
- * certain: that is no reason to go on.
+ * A search that has ended early does not go on just because the executor holds
+ * rows back until a row comes that is surely farther.
  */
 static uint64
 MostReturnable(const PipeannScan *state)
@@ -280,9 +275,7 @@ StoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
 										 state->recheck);
 }
 
-/*
- * The rows to come are no longer compared, and come after those that were.
- */
+/* The next rows are not compared, and come after those that were. */
 static void
 EndComparing(IndexScanDesc scan, PipeannScan *state)
 {
@@ -294,13 +287,14 @@ EndComparing(IndexScanDesc scan, PipeannScan *state)
 }
 
 /*
- * Rows whose vectors were rounded are in order as far as their distances are
- * known. The executor computes those of rows that could be in another one, and
- * changes it: for that it is told the least that a distance can be, and sorts rows
- * until that has grown past theirs. Of all others the index is believed.
+ * Rows whose vectors were rounded are in order only as far as their distances
+ * are known. If the order of a result's rows and others is in doubt, the
+ * executor is told a lower bound of the distance and to recheck: it computes
+ * the distance itself, and holds the row back until bounds have grown past it.
  *
- * Where thousands are nearer to each other than halves can tell, a LIMIT must not
- * have all of them sorted: MOST_HELD at a time are.
+ * Where thousands of rows are nearer to each other than half precision can
+ * tell, a LIMIT must not have all of them sorted: at most MOST_HELD at a time
+ * are.
  */
 static void
 SetDistance(IndexScanDesc scan, PipeannScan *state,
@@ -332,8 +326,8 @@ SetDistance(IndexScanDesc scan, PipeannScan *state,
 }
 
 /*
- * Let the search go on until there is a next result, if it must; false if there
- * is none for now.
+ * Let the search go on, if it must, until there is a next result. False if
+ * there is none for now.
  */
 static bool
 ContinueSearch(PipeannScan *state)
@@ -356,8 +350,8 @@ ContinueSearch(PipeannScan *state)
 }
 
 /*
- * Load the next result's rows. In strict order a result nearer than one that
- * was returned already comes too late.
+ * Load the next result's rows. In strict order a result nearer than one
+ * returned before is dropped.
  */
 static bool
 LoadResult(IndexScanDesc scan, PipeannScan *state)

@@ -1,6 +1,9 @@
 /*
  * scan.h
  *		Index scans, and the settings that they follow.
+ *
+ * This room knows how the executor gets rows from a search. It must not know
+ * how the index is changed.
  */
 #ifndef PIPEANN_SCAN_H
 #define PIPEANN_SCAN_H
@@ -25,19 +28,16 @@ extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
 extern int	pipeann_prefetch_rows;
 
-#define PIPEANN_MAX_PREFETCH 256	/* of pipeann.prefetch_rows */
+#define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
 
+extern uint32 pipeann_disabled; /* techniques switched off (search/search.h) */
 
-extern uint32 pipeann_disabled; /* ideas of pipeann.disable (search.h) */
-
-/*
- * In strict order one in so many of the nodes explored is believed.
- */
+/* In strict order one in so many explored nodes may be returned. */
 #define PIPEANN_STRICT_PART 2
 
 /*
- * params.c: the parameters of a scan's search that follow from the settings.
- * Everything else is zero.
+ * params.c: the parameters of a scan's search that follow from settings; all
+ * others are zero.
  */
 extern PipeannSearchParams PipeannScanParams(void);
 
