@@ -1,6 +1,6 @@
 /*
  * info.c
- *		SQL functions that tell about an index and about searches.
+ *		SQL functions that report on an index and on searches.
  */
 #include "postgres.h"
 
@@ -44,9 +44,7 @@ ResultDesc(FunctionCallInfo fcinfo)
 	return BlessTupleDesc(desc);
 }
 
-/*
- * pipeann_index_info(regclass): one row on an index. Loads its codes.
- */
+/* pipeann_index_info(regclass): one row about an index. Loads its codes. */
 Datum
 pipeann_index_info(PG_FUNCTION_ARGS)
 {
@@ -95,7 +93,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 }
 
 /*
- * The counters as columns, in their order in both functions.
+ * Fill values[] with the counters as columns, for both functions; returns how
+ * many.
  */
 static int
 CounterColumns(const PipeannCounters *c, Datum *values)
@@ -117,9 +116,7 @@ CounterColumns(const PipeannCounters *c, Datum *values)
 	return n;
 }
 
-/*
- * pipeann_last_search(): counters of the last index scan of this session.
- */
+/* pipeann_last_search(): the counters of this session's last index scan. */
 Datum
 pipeann_last_search(PG_FUNCTION_ARGS)
 {
@@ -132,9 +129,7 @@ pipeann_last_search(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
-/*
- * pipeann_stats(): counters summed per index of the current database.
- */
+/* pipeann_stats(): sums of counters for each index of the current database. */
 Datum
 pipeann_stats(PG_FUNCTION_ARGS)
 {

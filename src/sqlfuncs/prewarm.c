@@ -1,10 +1,10 @@
 /*
  * prewarm.c
- *		pipeann_prewarm(): an index's codes and hottest pages into memory.
+ *		pipeann_prewarm(): loads an index's codes and hottest pages into memory.
  *
- * Where there is not room for all graph pages, those that searches wanted most
- * of late go first, and where too few are known (the server has just started),
- * those that most edges lead to.
+ * If not all graph pages fit, the pages that searches used most of late go
+ * first or, if too few of these are known (the server has just started), those
+ * to which most edges lead.
  */
 #include "postgres.h"
 
@@ -17,7 +17,7 @@
 
 PG_FUNCTION_INFO_V1(pipeann_prewarm);
 
-/* Of shared_buffers, the part that prewarming may fill. */
+/* The part of shared_buffers that prewarming may fill. */
 #define PREWARM_PART 0.75
 
 typedef struct Rank
@@ -33,7 +33,7 @@ typedef struct Ranking
 	Rank	   *ranks;			/* [npages] */
 } Ranking;
 
-/* Neighbour ids come from disk: those of no page are passed over. */
+/* Neighbour ids come from disk, so those without a page are ignored. */
 static void
 CountEdges(uint32 page, const char *nodes, void *arg)
 {
@@ -68,9 +68,7 @@ RankByEdges(const PipeannIndexView *view, Ranking *ranking)
 	PipeannSourceClose(source);
 }
 
-/*
- * By what searches wanted. False when that is known of too few pages.
- */
+/* Rank pages by their uses. False if too few pages have been used. */
 static bool
 RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 {
@@ -111,7 +109,7 @@ ByPage(const void *a, const void *b)
 }
 
 /*
- * The pages to be read, in the order of the file, at most room of them.
+ * Choose the pages to read, at most room, in the order of the file; how many.
  */
 static uint32
 ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
@@ -133,10 +131,7 @@ ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 	return room;
 }
 
-/*
- * Blocks that may be read: what max_pages says, within what shared_buffers
- * can take.
- */
+/* Blocks to read at most: max_pages, as far as shared_buffers can take them. */
 static int64
 Room(FunctionCallInfo fcinfo)
 {
@@ -152,9 +147,9 @@ Room(FunctionCallInfo fcinfo)
 }
 
 /*
- * pipeann_prewarm(regclass, max_pages): load the codes, and graph pages into
- * shared_buffers, the hottest if not all fit. Returns the number of blocks
- * read.
+ * pipeann_prewarm(regclass, max_pages): loads the codes, and graph pages into
+ * shared_buffers, the hottest ones if not all fit. Returns the number of
+ * blocks read.
  */
 Datum
 pipeann_prewarm(PG_FUNCTION_ARGS)
