@@ -1,8 +1,6 @@
 /*
  * nearest.h
- *		The nearest of a chunk's centroids.
- *
- * Private to quant/.
+ *		The nearest of a chunk's centroids; private to pq/.
  */
 #ifndef PIPEANN_NEAREST_H
 #define PIPEANN_NEAREST_H
@@ -12,10 +10,10 @@
 #define NEAREST_LANES 16
 
 /*
- * The place of the smallest of 256 distances, the first one if several are
- * equal; 0 if none is a number. Two passes, the smallest value of each lane
- * and then its place in that lane: compilers turn the first into vector
- * instructions, which they cannot where value and place are carried along.
+ * The index of the smallest of distance[256], the first one if several are
+ * equal, 0 if none is a number. Two passes, for the smallest value of each
+ * lane and then for its place in that lane: compilers turn the first into
+ * vector instructions, which they cannot do to a loop that carries both along.
  */
 static inline int
 NearestCentroid(const float *distance)

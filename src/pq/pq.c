@@ -26,10 +26,10 @@ ReverseBits(int value, int bits)
 }
 
 /*
- * Runs are cut at multiples of dim / nchunks, so their lengths differ by at
- * most one. Byte j of a code belongs to the j-th run in bit-reversed order (of
- * the numbers below nchunks): the first two bytes are from either half of the
- * vector, the first four from its quarters, and so on.
+ * Runs are cut at multiples of dim / nchunks, so their lengths differ by one
+ * at most. Byte j of a code belongs to run number j in bit-reversed order (of
+ * the numbers below nchunks): the first two bytes are from the two halves of
+ * the vector, the first four from its quarters, and so on.
  *
  * Indexes on disk depend on this function: never change its result.
  */
@@ -63,7 +63,7 @@ PipeannPqCentroidCount(int dim)
 	return mul_size(dim, PIPEANN_CENTROIDS);
 }
 
-/* Half a byte for each dimension, in multiples of 8 and within bounds. */
+/* Half a byte for each dimension, as a multiple of 8 and within bounds. */
 int
 PipeannPqAutoBytes(int dim)
 {

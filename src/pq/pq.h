@@ -2,8 +2,11 @@
  * pq.h
  *		Product quantisation: training, encoding, query tables.
  *
+ * This room knows vectors as arrays of floats. It must not know an index or a
+ * server.
+ *
  * A vector of dim dimensions is cut into nchunks runs of consecutive
- * dimensions; each run is replaced by the number of the nearest of 256
+ * dimensions. Each run is replaced by the number of the nearest of 256
  * centroids (Jegou et al., Product Quantization for Nearest Neighbor Search;
  * used as in DiskANN and PipeANN). Byte j of a code belongs to chunk j; chunks
  * are ordered so that any prefix of a code is spread over the whole vector.
@@ -26,28 +29,28 @@ typedef struct PipeannPq
 } PipeannPq;
 
 /*
- * The chunk layout is a function of (dim, nchunks) alone, so that only the
- * centroids are stored. Fills the three arrays of nchunks elements.
+ * Sets the arrays start, len, offset[nchunks]. They depend on dim and nchunks
+ * alone, so only the centroids are stored.
  */
 extern void PipeannPqLayout(int dim, int nchunks, int *start, int *len,
 							Size *offset);
 
-/* Number of floats in centroids[]: dim * 256. */
+/* The number of floats in centroids[]: dim * 256. */
 extern Size PipeannPqCentroidCount(int dim);
 
-/* Bytes of a code when the user leaves the choice to us (pq_bytes = 0). */
+/* The bytes of a code for pq_bytes = 0. */
 extern int	PipeannPqAutoBytes(int dim);
 
 /*
- * Called between steps of the training with steps done and in total, so that
- * the caller can report progress. May be NULL.
+ * Called between the steps of the training, with the steps done and in total,
+ * to report progress. May be NULL.
  */
 typedef void (*PipeannPqProgress) (int done, int total, void *arg);
 
 /*
- * Train centroids[dim * 256] on n samples (float[n][dim], row-major) by Lloyd
- * iterations per chunk. Deterministic for a given seed. n may be smaller than
- * 256 (then centroids repeat samples), but at least 1.
+ * Train centroids[dim * 256] on samples[n][dim] by Lloyd's iterations for each
+ * chunk. Deterministic for a given seed. n must be at least 1; if it is less
+ * than 256, centroids repeat samples.
  */
 extern void PipeannPqTrain(const PipeannPq *layout, const float *samples,
 						   uint32 n, uint64 seed, float *centroids,
@@ -56,13 +59,13 @@ extern void PipeannPqTrain(const PipeannPq *layout, const float *samples,
 /* Encode x[dim] into code[nchunks]. */
 extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
 
-/* Decode into x[dim]. */
+/* Decode a code into x[dim]. */
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 
 /*
- * The query's table, float[nchunks][256]: squared L2 distance to the centroid,
- * or for PIPEANN_IP and PIPEANN_COSINE the negative inner product (the caller
- * passes a normalised query for cosine).
+ * Compute the table of query q[dim], table[nchunks][256]: the squared L2
+ * distance to each centroid, or for PIPEANN_IP and PIPEANN_COSINE the negative
+ * inner product. For cosine q must be normalised.
  */
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);

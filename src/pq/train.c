@@ -4,9 +4,8 @@
  *
  * Each chunk is clustered by itself: k-means++ seeding (Arthur and
  * Vassilvitskii, SODA 2007) on a part of the samples, then Lloyd's iterations
- * on all of them. Chunks share nothing but the seed, so their order does not
- * matter. Results depend on the seed, the samples, and the rounding of the
- * kernels in use.
+ * on all of them. The results depend on the seed, the samples, and the
+ * rounding of the kernels in use; not on the order of the chunks.
  */
 #include "pq/pq.h"
 
@@ -15,13 +14,13 @@
 
 #define MAX_ITERATIONS 12
 
-/* Stop when an iteration lowers the error by less than this part of it. */
+/* Stop when an iteration lowers the error by less than this part. */
 #define MIN_IMPROVEMENT 0.002
 
-/* Samples that seeding looks at, in blocks of 256: it is sequential work. */
+/* Samples for seeding, in blocks of 256; seeding is sequential work. */
 #define MAX_SEED_BLOCKS 16
 
-/* Samples handled between two looks for an interrupt. */
+/* Samples between two checks for interrupts. */
 #define INTERRUPT_SAMPLES 256
 
 /* The clustering of one chunk. */
@@ -57,7 +56,7 @@ RandomFraction(uint64 *state)
 	return (double) (RandomBits(state) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* Copy a chunk's dimensions out of the samples, close together. */
+/* Copy a chunk's dimensions out of the samples. */
 static void
 GatherSamples(Clustering *c, const float *samples, int dim, int start)
 {
@@ -78,10 +77,10 @@ SetCentroid(Clustering *c, int k, const float *x)
 }
 
 /*
- * Choose samples for seeding, one at random from each of as many equal parts
- * of them, so that none comes twice. They are stored as the kernels expect
- * centroids: one call measures the distances from a seed to a block of 256.
- * Returns the number of blocks.
+ * Choose samples for seeding, a random one from each of as many equal parts of
+ * them, so that none comes twice. They are stored like centroids, so that one
+ * kernel call measures the distances from a seed to a block of 256. Returns
+ * the number of blocks.
  */
 static int
 ChooseSeeds(Clustering *c)
@@ -117,8 +116,8 @@ GetSeed(Clustering *c, int i)
 }
 
 /*
- * Lower the seeds' distances to the nearest centroid by those to c->seed, the
- * newest one. Returns the sum of the distances.
+ * Lower nearest[], the seeds' distances to the nearest centroid, by those to
+ * c->seed, the newest centroid. Returns the sum of nearest[].
  */
 static double
 LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
@@ -143,9 +142,9 @@ LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
 }
 
 /*
- * Pick a seed with a probability in proportion to its distance. Where no
- * distance is left (fewer distinct seeds than centroids), or it overflowed,
- * any will do.
+ * Pick a seed with a probability proportional to its distance. Any seed will
+ * do if all distances are zero (fewer distinct seeds than centroids) or the
+ * total overflowed.
  */
 static int
 PickSeed(Clustering *c, const float *nearest, int nseeds, double total)
@@ -187,8 +186,8 @@ SeedCentroids(Clustering *c)
 }
 
 /*
- * Assign every sample to its nearest centroid, adding it to that one's sum.
- * Returns the sum of the squared distances.
+ * Assign every sample to its nearest centroid, and add it to that centroid's
+ * sum. Returns the sum of the squared distances.
  */
 static double
 AssignSamples(Clustering *c)
@@ -219,8 +218,8 @@ AssignSamples(Clustering *c)
 }
 
 /*
- * Give an empty cluster the sample that is farthest from its centroid, if any
- * is away from it at all.
+ * Give an empty cluster the sample that is farthest from its centroid, if it
+ * has any distance.
  */
 static void
 RefillCluster(Clustering *c, int k)
@@ -255,8 +254,8 @@ MoveCentroids(Clustering *c)
 }
 
 /*
- * Cluster one chunk, whose samples are gathered. Steps before this one and in
- * total are for the progress report.
+ * Cluster one chunk, whose samples were gathered. done and total are for the
+ * progress report.
  */
 static void
 ClusterChunk(Clustering *c, int done, int total, PipeannPqProgress progress,
@@ -279,15 +278,15 @@ ClusterChunk(Clustering *c, int done, int total, PipeannPqProgress progress,
 }
 
 /*
- * See pq.h. The layout's centroids are not looked at. Uses about
- * 4 * n * (dim / nchunks + 1) bytes of working memory.
+ * See pq.h. Ignores the layout's centroids. Takes about 4 * n * (dim / nchunks
+ * + 1) bytes of working memory.
  */
 void
 PipeannPqTrain(const PipeannPq *layout, const float *samples, uint32 n,
 			   uint64 seed, float *centroids, PipeannPqProgress progress,
 			   void *arg)
 {
-	/* The longest chunk. */
+		/* the longest chunk */
 	Size		len = (layout->dim + layout->nchunks - 1) / layout->nchunks;
 	Size		row = mul_size(len, sizeof(float));
 	int			total = layout->nchunks * MAX_ITERATIONS;
@@ -309,7 +308,7 @@ PipeannPqTrain(const PipeannPq *layout, const float *samples, uint32 n,
 		c.random = seed ^ ((uint64) (j + 1) << 32);
 		GatherSamples(&c, samples, layout->dim, layout->start[j]);
 
-		/* Too few samples to cluster: each is a centroid, in turn. */
+			/* too few samples to cluster: each is a centroid, in turn */
 		if (n <= PIPEANN_CENTROIDS)
 			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
 				SetCentroid(&c, k, c.samples + (Size) (k % n) * c.len);
