@@ -1,6 +1,9 @@
 /*
  * am.h
- *		What PostgreSQL is told of the access method; private to am/.
+ *		Callbacks of the access method that concern no page; private to am/.
+ *
+ * This room knows how PostgreSQL calls an access method, and all settings. It
+ * must not know how anything is done.
  */
 #ifndef PIPEANN_AM_H
 #define PIPEANN_AM_H

@@ -1,6 +1,6 @@
 /*
  * cost.c
- *		What the planner is told.
+ *		Cost estimates for the planner.
  */
 #include "postgres.h"
 
@@ -16,10 +16,13 @@
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 
-/* Reads in flight together cost less than one after another. */
+/* Overlapping reads cost so many times less than one after another. */
 #define OVERLAP 4.0
 
-/* A scan that nothing orders by distance cannot be run. */
+/*
+ * A scan without ORDER BY distance cannot be run, so it costs as much as can
+ * be.
+ */
 static void
 Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
 	   Selectivity *selectivity, double *correlation, double *pages)
@@ -37,9 +40,10 @@ Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
 }
 
 /*
- * A search reads about as many pages as it explores nodes, ef_search of them,
- * before the first row; every row past those is one more node. (Page-mates and
- * pages in shared_buffers save some; what the reads overlap, OVERLAP says.)
+ * Before the first row a search reads about as many pages as it explores
+ * nodes, which are ef_search; every row beyond those explores one more node.
+ * Page-mates and pages in shared_buffers save some reads, and OVERLAP accounts
+ * for reads in flight.
  */
 void
 pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
@@ -70,7 +74,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 		PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
 	if (rows < PIPEANN_MIN_CODED_NODES)
 	{
-		/* read as a whole, in order */
+		/* an index without codes is read as a whole, in order */
 		*startup_cost = Max(path->indexinfo->pages, 1) * seq_page_cost +
 			rows * cpu_operator_cost;
 		*total_cost = *startup_cost + rows * cpu_index_tuple_cost;

@@ -44,9 +44,7 @@ _PG_init(void)
 	MarkGUCPrefixReserved("pipeann");
 }
 
-/*
- * Support functions of the operator classes: which metric it is.
- */
+/* Support functions of the operator classes: they return the metric. */
 Datum
 pipeann_metric_l2(PG_FUNCTION_ARGS)
 {

@@ -63,7 +63,7 @@ pipeannoptions(Datum reloptions, bool validate)
 		build_reloptions(reloptions, validate, pipeann_relopt_kind,
 						 sizeof(PipeannOptions), table, lengthof(table));
 
-	/* the bounds are those of 0, too */
+	/* 0 means no choice, but the bounds have to admit it */
 	if (validate && options != NULL && options->m != PIPEANN_AUTO_M &&
 		options->m < PIPEANN_MIN_M)
 		ereport(ERROR,

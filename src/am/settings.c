@@ -1,6 +1,6 @@
 /*
  * settings.c
- *		Settings (GUCs).
+ *		The settings (GUCs) of scans and I/O.
  */
 #include "postgres.h"
 
@@ -34,10 +34,10 @@ static const struct config_enum_entry io_method_values[] = {
 	{NULL, 0, false}
 };
 
-/* What comparisons need and users do not is hidden. */
+/* Settings that only comparisons need are hidden from users. */
 #define HIDDEN (GUC_NO_SHOW_ALL | GUC_EXPLAIN)
 
-/* Ideas of the search that can be left out when they are measured. */
+/* Ideas of the search that can be switched off to measure their effect. */
 static const struct
 {
 	const char *name;
@@ -54,7 +54,7 @@ static const struct
 	{"node_hits", PIPEANN_NODE_HITS}
 };
 
-static char *disable;			/* the setting's text */
+static char *disable;			/* the text of pipeann.disable */
 
 static void *
 SettingMemory(size_t size)
@@ -66,7 +66,7 @@ SettingMemory(size_t size)
 #endif
 }
 
-/* The idea of this name, or 0. */
+/* The bit of the idea of this name, or 0. */
 static uint32
 IdeaBit(const char *name)
 {
@@ -76,7 +76,7 @@ IdeaBit(const char *name)
 	return 0;
 }
 
-/* Have an error name the ideas that there are. */
+/* Give an error a hint that lists the ideas. */
 static void
 HintAtIdeas(void)
 {
@@ -89,7 +89,7 @@ HintAtIdeas(void)
 	pfree(names.data);
 }
 
-/* Set the ideas that a list names; false if one is none. */
+/* Sets *bits to the ideas in a list of names; false if one is unknown. */
 static bool
 ParseIdeas(List *names, uint32 *bits)
 {
@@ -144,7 +144,7 @@ AssignDisable(const char *value, void *extra)
 	memcpy(&pipeann_disabled, extra, sizeof(pipeann_disabled));
 }
 
-/* For comparisons: which policy a search follows, and what it does without. */
+/* Settings for comparisons: a search's policy, and ideas switched off. */
 static void
 InitComparisonSettings(void)
 {

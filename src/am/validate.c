@@ -1,6 +1,6 @@
 /*
  * validate.c
- *		Operator class validator.
+ *		The validator of operator classes.
  */
 #include "postgres.h"
 
@@ -106,9 +106,7 @@ ValidateMembers(Oid opfamily, const char *name)
 	return result;
 }
 
-/*
- * An index needs its class's own metric and distance operator.
- */
+/* An operator class needs its own metric function and distance operator. */
 static bool
 ValidateComplete(Oid opfamily, Oid intype, const char *opclass)
 {

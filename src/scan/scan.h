@@ -30,7 +30,7 @@ extern int	pipeann_prefetch_rows;
 
 #define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
 
-extern uint32 pipeann_disabled; /* techniques switched off (search/search.h) */
+extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
 
 /* In strict order one in so many explored nodes may be returned. */
 #define PIPEANN_STRICT_PART 2

@@ -176,7 +176,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		PipeannCacheBringInPage(index, ranking.layout, view.map, view.cache,
-					   ranking.ranks[i].page);
+								ranking.ranks[i].page);
 	}
 	pfree(ranking.ranks);
 	if (view.cache != NULL)
