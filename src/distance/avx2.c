@@ -19,12 +19,12 @@
 #define AVX2_INLINE \
 	static inline __attribute__((always_inline, target("avx2,fma,f16c")))
 
-/* Sliding window: the 8 lanes from place n on have the last n lanes set. */
+/* Masks: of the 8 lanes from place n on, the last n are set. */
 static const int32 LaneMask[16] = {
 	0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1
 };
 
-/* The same for 32 bytes. */
+/* The same for 32 lanes of bytes. */
 static const int8 ByteMask[64] = {
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -78,9 +78,10 @@ Load8(const void *v, PipeannStorage storage, int i)
 }
 
 /*
- * The last dim % 8 elements (there are some), zeros in the other lanes. Never
- * reads outside of the vector: a long one is read from 8 before its end and
- * the lanes already summed are cleared; a short one is copied.
+ * The last dim % 8 elements, which must not be 0, with zeros in the other
+ * lanes. Never reads outside of the vector: a long one is read from 8 before
+ * its end, and lanes that were summed already are cleared; a short one is
+ * copied.
  */
 AVX2_INLINE __m256
 LoadTail(const void *v, PipeannStorage storage, int dim)
@@ -176,8 +177,9 @@ LoadBytes(const void *v, int i)
 }
 
 /*
- * The last dim % 32 bytes (there are some), zeros in the other lanes. As
- * LoadTail: copying costs more than all the rest of a vector of 100 bytes.
+ * The last dim % 32 bytes, which must not be 0, with zeros in the other lanes,
+ * as LoadTail() does. Copying them would cost more than the rest of a short
+ * vector.
  */
 AVX2_INLINE __m256i
 LoadBytesTail(const void *v, int dim)
@@ -196,8 +198,8 @@ LoadBytesTail(const void *v, int dim)
 
 /*
  * Squared differences of 32 bytes, in eight sums of four. The difference of
- * two signed bytes fits an unsigned byte as that of two unsigned ones does,
- * so both are largest minus smallest, widened with zeros.
+ * two signed bytes fits an unsigned byte, like that of two unsigned ones, so
+ * both are computed as largest minus smallest and widened with zeros.
  */
 AVX2_INLINE __m256i
 BytesL2(__m256i a, __m256i b, bool is_signed)
@@ -215,7 +217,7 @@ BytesL2(__m256i a, __m256i b, bool is_signed)
 							_mm256_madd_epi16(d1, d1));
 }
 
-/* One half of 32 bytes as 16-bit numbers. */
+/* The lower or upper 16 of 32 bytes, as 16-bit numbers. */
 AVX2_INLINE __m256i
 WidenHalf(__m256i v, int half, bool is_signed)
 {
@@ -245,7 +247,7 @@ BytesTerm(__m256i a, __m256i b, bool is_signed, bool is_dot)
 }
 
 /*
- * Bytes against bytes, exact: the whole sum stays below 2^31 up to 33,025
+ * Bytes against bytes, exact: the sum stays below 2^31 up to 33,025
  * dimensions.
  */
 AVX2_INLINE float
@@ -372,7 +374,7 @@ DotPairUint8(const void *a, const void *b, int dim)
 	return BytePair(a, b, dim, false, true);
 }
 
-/* Plain C, compiled for this target: pq_scan.h says why no gathers. */
+/* Plain C, compiled for this target; pq_scan.h says why it uses no gathers. */
 AVX2 static void
 PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	   float *out)
@@ -381,8 +383,8 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 }
 
 /*
- * Distances to 64 centroids at a time: eight accumulators, so that additions
- * overlap and no partial sum leaves the registers.
+ * Distances to 64 centroids at a time, in eight accumulators, so that
+ * additions overlap and sums stay in registers.
  */
 #define CENTROID_VECTORS 8
 
@@ -457,9 +459,9 @@ PipeannCpuHasAvx2(void)
 	unsigned int edx;
 
 	/*
-	 * The builtins look at XGETBV too: the system must save the wide
-	 * registers. Not all compilers know F16C by name; it needs no other
-	 * support from the system than AVX.
+	 * The builtins look at XGETBV, too, since the system must save the wide
+	 * registers. Not all compilers know F16C by name; the system need not
+	 * support more for it than for AVX.
 	 */
 	__builtin_cpu_init();
 	return __builtin_cpu_supports("avx2") &&

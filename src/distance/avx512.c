@@ -2,15 +2,14 @@
  * avx512.c
  *		Distance kernels for x86-64 with AVX-512 (F, BW, VL), 2019 and later.
  *
- * Proven equal to the others by the unit tests, on machines without it by
- * emulation. It was not timed: no machine with it was at hand. What follows
- * from the instruction set alone is used: masked loads instead of copies of a
- * vector's end, and room in the registers for the sums of all 256 centroids.
+ * Where there is no processor with AVX-512 the unit tests run this by
+ * emulation. Beside the width, masked loads save copies of a vector's end, and
+ * the registers hold the sums of all 256 centroids.
  *
  * Code distances are plain C here, too (pq_scan.h): gathers of this width are
- * many times slower than loads on processors whose microcode has the remedy
- * for Gather Data Sampling, and permutes of rows in registers (VBMI) need a
- * table of bytes, which costs recall.
+ * many times slower than loads on processors whose microcode mitigates Gather
+ * Data Sampling, and permutes of rows in registers (VBMI) need a table of
+ * bytes, which costs recall.
  */
 #include "distance/distance.h"
 
@@ -84,8 +83,8 @@ Load16(const void *v, PipeannStorage storage, int i)
 }
 
 /*
- * The n < 16 elements from i on, zeros in the other lanes. What a mask leaves
- * out is not read.
+ * The n < 16 elements from element i on, with zeros in the other lanes. What
+ * the mask leaves out is not read.
  */
 AVX512_INLINE __m512
 LoadTail(const void *v, PipeannStorage storage, int i, int n)
@@ -109,7 +108,7 @@ LoadTail(const void *v, PipeannStorage storage, int i, int n)
 	}
 }
 
-/* The sum with the terms of sixteen elements added. */
+/* Returns sum with the terms of sixteen elements added. */
 AVX512_INLINE __m512
 AddTerm(__m512 sum, __m512 a, __m512 b, bool is_dot)
 {
@@ -153,8 +152,8 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 /*
  * Squared differences of 64 bytes, in sixteen sums of four. The difference of
- * two signed bytes fits an unsigned byte as that of two unsigned ones does,
- * so both are largest minus smallest, widened with zeros.
+ * two signed bytes fits an unsigned byte, like that of two unsigned ones, so
+ * both are computed as largest minus smallest and widened with zeros.
  */
 AVX512_INLINE __m512i
 BytesL2(__m512i a, __m512i b, bool is_signed)
@@ -172,7 +171,7 @@ BytesL2(__m512i a, __m512i b, bool is_signed)
 							_mm512_madd_epi16(d1, d1));
 }
 
-/* One half of 64 bytes as 16-bit numbers. */
+/* The lower or upper 32 of 64 bytes, as 16-bit numbers. */
 AVX512_INLINE __m512i
 WidenHalf(__m512i v, int half, bool is_signed)
 {
@@ -217,7 +216,7 @@ LoadBytesTail(const void *v, int i, int n)
 }
 
 /*
- * Bytes against bytes, exact: the whole sum stays below 2^31 up to 33,025
+ * Bytes against bytes, exact: the sum stays below 2^31 up to 33,025
  * dimensions.
  */
 AVX512_INLINE float
@@ -333,9 +332,8 @@ DotPairUint8(const void *a, const void *b, int dim)
 }
 
 /*
- * Without the wide instructions: where there are any GCC uses them for this loop,
- * which then takes a fifth longer from 50 bytes on (bench/micro, Intel Sapphire
- * Rapids).
+ * Not compiled for AVX-512: GCC would use wide instructions for this loop,
+ * which makes it slower from 50 bytes on.
  */
 static void
 PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
@@ -344,7 +342,9 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-/* Distances to all 256 centroids at once: half of the registers. */
+/*
+ * Distances to all 256 centroids at once; the sums take half of the registers.
+ */
 #define CENTROID_VECTORS 16
 
 AVX512_INLINE void
@@ -393,9 +393,8 @@ CentroidDot(const float *x, const float *centroids, int len, float *out)
 }
 
 /*
- * Between two vectors of halves AVX2 is faster: 16 of them take as long to convert
- * at once as 8 twice. (384 dimensions on an AMD EPYC: 15 ns for a product and 21 for
- * L2, for 23 and 26; an Intel Sapphire Rapids took 1.2 times as long, too.)
+ * Between two vectors in half precision AVX2 is faster: to convert 16 elements
+ * at once takes as long as 8 twice.
  */
 const PipeannKernels PipeannKernelsAvx512 = {
 	.name = "avx512",
@@ -412,10 +411,10 @@ const PipeannKernels PipeannKernelsAvx512 = {
 
 /*
  * Whether this processor and the operating system support this file. The
- * builtins look at XGETBV, too: the system must save the mask registers and
- * all of the out-of-line ones. VBMI2 is asked for though nothing here uses it: the
- * processors that have AVX-512 without it lower their clock for a while when
- * they meet instructions of this width, and a backend has other work as well.
+ * builtins look at XGETBV, too, since the system must save the mask registers
+ * and all of the wide ones. VBMI2 is not used here, but processors that have
+ * AVX-512 without it lower their clock for a while when they meet instructions
+ * of this width, and a backend has other work as well.
  */
 bool
 PipeannCpuHasAvx512(void)

@@ -60,15 +60,15 @@ PipeannFloatToHalf(float f)
 		return sign | 0x7c00;
 
 	/*
-	 * In both cases below a carry out of the mantissa makes the next larger
-	 * exponent, as it should: infinity above the largest half.
+	 * In both cases below a carry out of the mantissa rightly gives the next
+	 * larger exponent, which is infinity above the largest number.
 	 */
 	if (exponent >= -14)
 		return sign |
 			ShiftRoundEven(magnitude - ((uint32) (127 - 15) << 23), 13);
 	if (exponent >= -25)
 	{
-		/* Subnormal: units of 2^-24, so shift by 14 for 2^-15, and so on. */
+		/* subnormal: units of 2^-24, so shift by 14 for 2^-15, and so on */
 		uint32		mantissa = (magnitude & 0x7fffff) | 0x800000;
 
 		return sign | ShiftRoundEven(mantissa, -1 - exponent);
@@ -77,8 +77,8 @@ PipeannFloatToHalf(float f)
 }
 
 /*
- * The whole number nearest to f within [low, high]; ties away from zero. Not
- * a number gives zero.
+ * The integer nearest to f within low .. high, ties away from zero; 0 for a
+ * value that is not a number.
  */
 static int
 RoundClamp(float f, int low, int high)
@@ -148,7 +148,7 @@ PipeannVectorToFloat(const void *src, PipeannStorage storage, int dim,
 		dst[i] = LoadElement(src, storage, i);
 }
 
-/* Bytes are rounded to the nearest whole number and clamped to their range. */
+/* Integers are rounded to the nearest, and clamped to their range. */
 void
 PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 					   void *dst)
@@ -157,7 +157,10 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 		StoreElement(dst, storage, i, src[i]);
 }
 
-/* Negative zero counts as zero; a value that is not a number never fits. */
+/*
+ * Negative zero counts as zero; a value that is not a number never fits
+ * integers.
+ */
 bool
 PipeannVectorFits(const float *src, PipeannStorage storage, int dim)
 {

@@ -2,10 +2,13 @@
  * distance.h
  *		SIMD distance kernels and their choice at run time.
  *
- * One portable binary: each instruction set has a file of its own, compiled
- * with target attributes, and PipeannKernelsInit() picks the best set that
- * this processor has. Every set computes the same function as the scalar one
- * up to the rounding of a float sum in another order.
+ * This room knows arrays of elements and the processor. It must not know what
+ * the vectors are for.
+ *
+ * There is one portable binary: each instruction set has a file of its own,
+ * compiled with target attributes, and PipeannKernelsInit() picks the best set
+ * that this processor has. Every set computes the same as the scalar one,
+ * except for rounding, as it adds floats in another order.
  */
 #ifndef PIPEANN_KERNEL_H
 #define PIPEANN_KERNEL_H
@@ -38,7 +41,7 @@ typedef struct PipeannKernels
 							const uint8 *const *codes, int n, float *out);
 
 	/*
-	 * One row of a distance table, or the distances of an encoder: for each of
+	 * A row of a distance table, or the distances of an encoder: for each of
 	 * the 256 centroids of a chunk, out[k] = sum over d < len of
 	 * (x[d] - centroids[d * 256 + k])^2, or for dot the negative sum of
 	 * products. centroids is transposed: [len][256].
@@ -65,23 +68,26 @@ extern bool PipeannCpuHasAvx512(void);
 extern const PipeannKernels PipeannKernelsNeon;
 #endif
 
-/* Choose the best kernels of this processor. Idempotent. */
+/* Set PipeannKernel to the best kernels of this processor. Idempotent. */
 extern void PipeannKernelsInit(void);
 
 /*
- * Conversion between float and half precision (IEEE 754 binary16, round to
- * nearest even; overflow gives infinity). Portable, not a hot path.
+ * Conversion between float and half precision (IEEE 754 binary16), rounding to
+ * nearest, ties to even; overflow gives infinity. Portable, and not fast.
  */
 extern uint16 PipeannFloatToHalf(float f);
 extern float PipeannHalfToFloat(uint16 h);
 
-/* Element conversion: dst is float[dim] or storage elements [dim]. */
+/*
+ * Convert elements: src[dim] in storage to dst[dim], and back. To integers,
+ * rounds and clamps to their range.
+ */
 extern void PipeannVectorToFloat(const void *src, PipeannStorage storage,
 								 int dim, float *dst);
 extern void PipeannVectorFromFloat(const float *src, PipeannStorage storage,
 								   int dim, void *dst);
 
-/* Whether every element of src survives storage unchanged. */
+/* Whether the storage holds every element of src[dim] exactly. */
 extern bool PipeannVectorFits(const float *src, PipeannStorage storage,
 							  int dim);
 

@@ -1,8 +1,7 @@
 /*
  * half.h
- *		IEEE 754 binary16 in portable C, for the scalar kernels.
- *
- * Private to kernel/: others call PipeannHalfToFloat().
+ *		IEEE 754 binary16 in portable C, for the scalar kernels; private to
+ *		distance/, others call PipeannHalfToFloat().
  */
 #ifndef PIPEANN_HALF_H
 #define PIPEANN_HALF_H
@@ -20,14 +19,14 @@ HalfToFloat(uint16 h)
 
 	if (exponent == 0)
 	{
-		/* Zero or subnormal: mantissa * 2^-24 is exact in a float. */
+		/* zero or subnormal: mantissa * 2^-24 is exact in a float */
 		f = (float) mantissa * (1.0f / 16777216.0f);
 		memcpy(&bits, &f, sizeof(bits));
 		bits |= sign;
 	}
 	else if (exponent == 0x1f)
 	{
-		/* Infinity or NaN; a NaN becomes a quiet one, as in hardware. */
+		/* infinity or NaN; a NaN becomes a quiet one, as in hardware */
 		bits = sign | 0x7f800000 | (mantissa << 13);
 		if (mantissa != 0)
 			bits |= 0x00400000;

@@ -1,9 +1,9 @@
 /*
  * neon.c
- *		Distance kernels for 64-bit ARM with Advanced SIMD, which all have.
+ *		Distance kernels for 64-bit ARM with Advanced SIMD, which all of them
+ *		have.
  *
- * Uses nothing beyond ARMv8.0, whose conversion from half precision needs no
- * further extension.
+ * Uses only ARMv8.0, which can convert from half precision.
  */
 #include "distance/distance.h"
 
@@ -27,7 +27,7 @@ typedef struct Float8
 ALWAYS_INLINE Float8
 Load8(const void *v, PipeannStorage storage, int i)
 {
-	/* Loads by byte: a vector on a page need not be aligned. */
+	/* loads by byte, as a vector on a page need not be aligned */
 	const uint8 *p = (const uint8 *) v + i * PipeannElementSize(storage);
 	Float8		result;
 
@@ -61,8 +61,8 @@ Load8(const void *v, PipeannStorage storage, int i)
 }
 
 /*
- * Elements i .. dim - 1 (fewer than 8), zeros after them. Copied, so that
- * nothing outside of the vector is read.
+ * Elements i .. dim - 1, fewer than 8, with zeros behind them. They are
+ * copied, so that nothing outside of the vector is read.
  */
 ALWAYS_INLINE Float8
 LoadTail(const void *v, PipeannStorage storage, int i, int dim)
@@ -147,7 +147,7 @@ LoadBytesTail(const void *v, int i, int dim)
 
 /*
  * Add the squared differences of 16 bytes to four sums. The difference of two
- * signed bytes fits an unsigned byte, as that of two unsigned ones does.
+ * signed bytes fits an unsigned byte, like that of two unsigned ones.
  */
 ALWAYS_INLINE uint32x4_t
 AddBytesL2(uint32x4_t sum, uint8x16_t a, uint8x16_t b, bool is_signed)
@@ -188,7 +188,7 @@ AddBytesTerm(uint32x4_t sum, uint8x16_t a, uint8x16_t b, bool is_signed,
 }
 
 /*
- * Bytes against bytes, exact: the whole sum stays below 2^31 up to 33,025
+ * Bytes against bytes, exact: the sum stays below 2^31 up to 33,025
  * dimensions.
  */
 ALWAYS_INLINE float
@@ -313,7 +313,7 @@ DotPairUint8(const void *a, const void *b, int dim)
 	return BytePair(a, b, dim, false, true);
 }
 
-/* Plain C: there is no gather, and pq_scan.h says why it is not missed. */
+/* Plain C: there is no gather, nor would it help (pq_scan.h). */
 static void
 PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	   float *out)
@@ -322,8 +322,8 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 }
 
 /*
- * Distances to 32 centroids at a time: eight accumulators, so that additions
- * overlap and no partial sum leaves the registers.
+ * Distances to 32 centroids at a time, in eight accumulators, so that
+ * additions overlap and sums stay in registers.
  */
 #define CENTROID_VECTORS 8
 

@@ -1,23 +1,18 @@
 /*
  * pq_scan.h
- *		The code distance loop, in plain C, inlined into each kernel set.
+ *		The loop of code distances, in plain C, which each kernel set inlines;
+ *		private to distance/.
  *
- * Private to kernel/. What was tried is in bench/micro: on an AMD Zen 3 a gather
- * costs more than eight loads (on an Intel Sapphire Rapids a tenth less up to 50
- * bytes, as much or more when the codes are not in the caches); rows of 16-bit integers, which take half of the
- * cache, cost a conversion more than they save; rows of bytes save a tenth
- * from 50 bytes on (shuffled in registers or not) while everything is in the
- * caches, and up to a fifth when codes are spread over 32 MB, but round what
- * candidates are ordered by; what that does to recall was not measured. So rows
- * are floats, and what remains is the memory. Hence
+ * Gathers cost more than loads on most processors, or save little. Rows of
+ * smaller numbers cost a conversion, or round the distances by which
+ * candidates are ordered. So rows are floats, and the time that remains is
+ * that of memory. bench/micro compares these ways. Hence
  *
- * - codes are prefetched PQ_PREFETCH ahead, all their cache lines: half of the
- *   time without; the whole list at once is no better from 50 bytes on;
- * - four codes are summed side by side, so that four chains of additions are
- *   in flight, and a code is read four bytes at a time;
- * - long codes are scanned in blocks of PQ_BLOCK chunks for all neighbours,
- *   so that the block's rows of the table (32 KB) stay in the first-level
- *   cache: a quarter less time for 96-byte codes.
+ * - codes are prefetched PQ_PREFETCH ahead, with all their cache lines;
+ * - four codes are summed side by side, so that four chains of additions are in
+ *   flight, and a code is read four bytes at a time;
+ * - long codes are scanned in blocks of PQ_BLOCK chunks for all neighbours, so that the
+ *   block's rows of the table (32 KB) stay in the first-level cache.
  */
 #ifndef PIPEANN_PQ_SCAN_H
 #define PIPEANN_PQ_SCAN_H
@@ -31,7 +26,7 @@
 
 #define PQ_INLINE static inline __attribute__((always_inline))
 
-/* Fetch every cache line of a code; it may start anywhere in a line. */
+/* Prefetch every cache line of a code; it may start anywhere in a line. */
 PQ_INLINE void
 PqPrefetch(const uint8 *code, int nchunks)
 {
@@ -49,7 +44,7 @@ PqLoad4(const uint8 *code)
 	return word;
 }
 
-/* Byte i of a code read by PqLoad4. */
+/* Byte i of a code that PqLoad4() has read. */
 PQ_INLINE uint32
 PqByte(uint32 word, int i)
 {
@@ -60,7 +55,9 @@ PqByte(uint32 word, int i)
 #endif
 }
 
-/* Add nchunks rows' entries for four codes, from chunk `first` on, to out. */
+/*
+ * Add to out, for four codes, the table's entries for chunks from `first` on.
+ */
 PQ_INLINE void
 PqSumFour(const float *table, const uint8 *const *codes, int first,
 		  int nchunks, float *out)
@@ -109,7 +106,7 @@ PqSumFour(const float *table, const uint8 *const *codes, int first,
 	out[3] = s3;
 }
 
-/* The same for one code. Same order of additions, so the same result. */
+/* The same for one code: the same order of additions, so the same result. */
 PQ_INLINE void
 PqSumOne(const float *table, const uint8 *code, int nchunks, float *out)
 {
@@ -139,7 +136,7 @@ PqScanBody(const float *table, int nchunks, const uint8 *const *codes, int n,
 
 		for (; i + 4 <= n; i += 4)
 		{
-			/* The first block fetches the codes, for the later ones too. */
+			/* the first block prefetches the codes, for all blocks */
 			if (first == 0)
 				for (; ahead < n && ahead < i + 4 + PQ_PREFETCH; ahead++)
 					PqPrefetch(codes[ahead], nchunks);

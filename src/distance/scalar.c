@@ -1,8 +1,8 @@
 /*
  * scalar.c
- *		Distance kernels in portable C: the reference for all other sets.
+ *		Distance kernels in portable C, the reference for all other sets.
  *
- * Four accumulators each, so that additions overlap even where the compiler
+ * Each uses four accumulators, so that additions overlap even if the compiler
  * does not vectorise (it may not reorder a float sum), and so that the error
  * of a long sum stays small.
  */
@@ -14,8 +14,8 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /*
- * Element i of a stored vector. Vectors on a page need not be aligned; the
- * storage is a constant wherever this is inlined.
+ * Element i of a stored vector, which need not be aligned. The storage is a
+ * constant where this is inlined.
  */
 ALWAYS_INLINE float
 Load(const void *v, PipeannStorage storage, int i)
