@@ -2,9 +2,10 @@
  * base.h
  *		What every room needs: PostgreSQL's basic types, memory and errors.
  *
- * distance/, pq/, graph/ and search/ compute without a server. Compiled with
- * PIPEANN_STANDALONE (unit tests, micro-benchmarks) they get the same names
- * from the C library: palloc never returns NULL, an error aborts.
+ * This room knows no other one. distance/, pq/, graph/ and search/ compute
+ * without a server: compiled with PIPEANN_STANDALONE (unit tests,
+ * micro-benchmarks) they get the same names from the C library, where palloc()
+ * never returns NULL and an error aborts.
  */
 #ifndef PIPEANN_BASE_H
 #define PIPEANN_BASE_H
@@ -17,14 +18,14 @@
 #include "storage/itemptr.h"
 #include "utils/memutils.h"
 
-/* Allocations of these rooms may exceed 1 GB (MaxAllocSize). */
+/* Allocations that may exceed 1 GB (MaxAllocSize). */
 #define PipeannAlloc(size) MemoryContextAllocHuge(CurrentMemoryContext, (size))
 #define PipeannAllocZero(size) \
 	MemoryContextAllocExtended(CurrentMemoryContext, (size), \
 							   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO)
 #define PipeannRealloc(ptr, size) repalloc_huge((ptr), (size))
 
-/* Take memory that lives as long as ptr's, until PipeannMemoryLeave(). */
+/* Allocate in the memory context of ptr until PipeannMemoryLeave(). */
 typedef MemoryContext PipeannMemory;
 #define PipeannMemoryEnter(ptr) \
 	MemoryContextSwitchTo(GetMemoryChunkContext(ptr))
@@ -115,21 +116,24 @@ add_size(Size a, Size b)
 #include "storage/shmem.h"		/* add_size, mul_size */
 #endif
 
-/* Node id: position in the graph (page ordinal * slots a page + slot). */
+/*
+ * A node's id is its position in the graph: page ordinal * slots a page +
+ * slot.
+ */
 #define PIPEANN_INVALID_ID PG_UINT32_MAX
 
-/* The distance an operator class orders by. Stored on disk: never renumber. */
+/* The distance by which an operator class orders. On disk: never renumber. */
 typedef enum PipeannMetric
 {
-	PIPEANN_L2 = 1,				/* Euclidean; computed squared inside */
+	PIPEANN_L2 = 1,				/* Euclidean; squared in computations */
 	PIPEANN_IP = 2,				/* negative inner product */
 	PIPEANN_COSINE = 3			/* cosine distance */
 } PipeannMetric;
 
-/* How a vector's elements are stored. Stored on disk: never renumber. */
+/* The storage of a vector's elements. On disk: never renumber. */
 typedef enum PipeannStorage
 {
-	PIPEANN_STORAGE_AUTO = 0,	/* an index option only, never on disk */
+	PIPEANN_STORAGE_AUTO = 0,	/* only as an index option, never on disk */
 	PIPEANN_FLOAT4 = 1,
 	PIPEANN_FLOAT2 = 2,
 	PIPEANN_INT8 = 3,
@@ -152,7 +156,7 @@ PipeannElementSize(PipeannStorage storage)
 	}
 }
 
-/* Bytes that memory is fetched by, on the processors that there are kernels for. */
+/* Bytes of a cache line of the processors that have kernels of their own. */
 #define PIPEANN_CACHE_LINE 64
 
 #endif							/* PIPEANN_BASE_H */

@@ -12,9 +12,7 @@
 
 static char *pause_at;
 
-/*
- * Whether a name is one of those in the setting, between commas and blanks.
- */
+/* Whether a name is in the setting, a list with commas and blanks. */
 static bool
 IsNamed(const char *name)
 {

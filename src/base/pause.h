@@ -4,8 +4,9 @@
  *
  * Built with PAUSE_POINTS=1, a backend that comes to a point named in
  * pipeann.pause_at waits while another session holds the advisory lock
- * PIPEANN_PAUSE_KEY. In a server with injection points each point is one of
- * those. Otherwise nothing is compiled in. No buffer may be locked at a point.
+ * PIPEANN_PAUSE_KEY. In a server with injection points each point is an
+ * injection point. Otherwise nothing is compiled in. A backend must hold no
+ * buffer lock at a point.
  */
 #ifndef PIPEANN_PAUSE_H
 #define PIPEANN_PAUSE_H
@@ -36,7 +37,7 @@ extern void PipeannPause(const char *name);
 
 #endif
 
-/* Defines the setting where there is one. */
+/* Registers pipeann.pause_at, if the library is built with it. */
 extern void PipeannPauseInit(void);
 
 #endif							/* PIPEANN_PAUSE_H */
