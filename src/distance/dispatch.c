@@ -157,10 +157,7 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 		StoreElement(dst, storage, i, src[i]);
 }
 
-/*
- * Negative zero counts as zero; a value that is not a number never fits
- * integers.
- */
+/* Negative zero counts as zero; a value that is not a number never fits. */
 bool
 PipeannVectorFits(const float *src, PipeannStorage storage, int dim)
 {

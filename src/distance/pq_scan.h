@@ -9,10 +9,10 @@
  * that of memory. bench/micro compares these ways. Hence
  *
  * - codes are prefetched PQ_PREFETCH ahead, with all their cache lines;
- * - four codes are summed side by side, so that four chains of additions are in
- *   flight, and a code is read four bytes at a time;
- * - long codes are scanned in blocks of PQ_BLOCK chunks for all neighbours, so that the
- *   block's rows of the table (32 KB) stay in the first-level cache.
+ * - four codes are summed side by side, so that four chains of additions are
+ *   in flight, and a code is read four bytes at a time;
+ * - long codes are scanned in blocks of PQ_BLOCK chunks for all neighbours, so
+ *   that the block's rows of the table (32 KB) stay in the first-level cache.
  */
 #ifndef PIPEANN_PQ_SCAN_H
 #define PIPEANN_PQ_SCAN_H
