@@ -172,6 +172,9 @@ extern void PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
 extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
 								 uint32 generation, uint32 ids);
 
+/*
+ * Write the centroids as a generation's codebook; WAL-logged if wal is set.
+ */
 extern void PipeannCodebookWrite(Relation index, const PipeannLayout *l,
 								 const PipeannExtentMap *map,
 								 uint32 generation, const PipeannPq *pq,

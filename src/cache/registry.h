@@ -246,7 +246,8 @@ extern uint32 PipeannWaitEvent(void);
 /* arena.c */
 extern Size PipeannArenaSize(void);	/* to request at server start */
 extern void PipeannArenaInit(PipeannControl *control);
-extern uint64 PipeannArenaLimit(const PipeannControl *control);	/* in pages */
+/* Pages that all caches together may take. */
+extern uint64 PipeannArenaLimit(const PipeannControl *control);
 extern uint32 PipeannArenaPages(Size size);
 extern PipeannArenaResult PipeannArenaAllocate(PipeannControl *control,
 											   uint32 pages,
@@ -259,6 +260,7 @@ extern void PipeannArenaAdvise(void *address, Size size);	/* huge pages */
 extern void PipeannArenaDetach(PipeannMapping *mapping);
 extern void PipeannArenaFree(PipeannControl *control,
 							 const PipeannSegment *segment);
+/* The last error of the operating system, "" if there was none. */
 extern const char *PipeannArenaError(void);
 
 /* registry.c */
@@ -269,9 +271,15 @@ typedef enum PipeannClaim
 	PIPEANN_CLAIM_READY
 } PipeannClaim;
 
+/*
+ * Take a reference to the cache of the attachment's file, or an entry to load
+ * it into; waits while another backend loads it. With evict, may evict a cache
+ * for its entry.
+ */
 extern PipeannClaim PipeannRegistryClaim(PipeannControl *control,
 										 PipeannAttachment *attachment,
 										 bool evict);
+/* Take and give up references, as registry.c says; drop a cache. */
 extern bool PipeannRegistryReference(PipeannControl *control,
 									 PipeannAttachment *attachment);
 extern void PipeannRegistryPublish(PipeannControl *control,
@@ -291,8 +299,10 @@ extern int	PipeannRegistryCopySegments(PipeannControl *control,
 										const PipeannAttachment *attachment,
 										uint32 from,
 										PipeannSegment *segments);
+/* Begin and end this backend's turn to change a cache that it references. */
 extern void PipeannRegistryTakeTurn(PipeannAttachment *attachment);
 extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
+/* Free an entry and its segments. Under control->lock, exclusive. */
 extern void PipeannCacheEntryFree(PipeannControl *control,
 								  PipeannCacheEntry *entry);
 
@@ -319,6 +329,7 @@ extern void PipeannSweepOnInvalidation(void);
 extern bool PipeannSweepIsDue(void);
 
 /* load.c */
+/* Ids are below this. */
 extern uint32 PipeannMetaIds(const PipeannMeta *meta);
 extern Size PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 							 uint32 *nodes);
@@ -334,6 +345,7 @@ extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 							   const PipeannMeta *meta, uint32 ids);
 
 /* attachment.c */
+/* The attachment that new scans of an index use, or NULL. */
 extern PipeannAttachment *PipeannAttachmentFind(Relation index);
 extern void PipeannAttachmentList(PipeannAttachment *attachment);
 extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
@@ -373,6 +385,7 @@ extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
 extern bool PipeannAttachmentRefresh(Relation index,
 									 PipeannAttachment *attachment,
 									 const PipeannMeta *meta);
+/* Give up a reference to arrays. */
 extern void PipeannArraysRelease(PipeannArrays *arrays);
 
 /* follow.c */

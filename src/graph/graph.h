@@ -38,6 +38,7 @@ typedef struct PipeannVectors
 	float		max_norm;		/* M above, for IP */
 } PipeannVectors;
 
+/* Vector i, in the storage. */
 static inline const void *
 PipeannVectorAt(const PipeannVectors *v, uint32 i)
 {
@@ -58,6 +59,7 @@ typedef struct PipeannGraph
 	uint32		medoid;			/* start of every search */
 } PipeannGraph;
 
+/* The neighbour list of node i, of degree[i] ids. */
 static inline uint32 *
 PipeannNeighbors(const PipeannGraph *g, uint32 i)
 {

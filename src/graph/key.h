@@ -16,6 +16,7 @@ typedef uint64 PipeannKey;
 
 #define PIPEANN_KEY_EXPANDED UINT64_C(1)
 
+/* The key of a node at a distance >= 0, not expanded. */
 static inline PipeannKey
 PipeannKeyMake(float dist, uint32 id)
 {

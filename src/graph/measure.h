@@ -21,10 +21,11 @@ typedef struct PipeannMeasure
 	int			dim;
 	int			bytes;			/* of one vector, to prefetch */
 	const float *aux;			/* NULL: pair is the measure */
-	bool		sum;			/* the aux product is added (IP), not multiplied */
+	bool		sum;			/* the aux product is added (IP) */
 	float		base;			/* 2 or 2 M^2 */
 } PipeannMeasure;
 
+/* Prepare the measure of these vectors, which must outlive it. */
 extern void PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v);
 
 /*

@@ -16,7 +16,7 @@
 typedef struct Mean
 {
 	float	   *at;				/* [dim] */
-	float		aux;			/* the coordinate that the embedding of IP adds */
+	float		aux;			/* coordinate added by the embedding of IP */
 } Mean;
 
 /* Row k of a sample of m evenly spaced rows. */

@@ -26,7 +26,7 @@ typedef struct Pack
 	const PipeannGraph *graph;
 	PipeannMeasure measure;
 	int			fill;
-	uint32	   *order;			/* [n], of which the first nplaced are decided */
+	uint32	   *order;			/* [n], the first nplaced are decided */
 	uint32		nplaced;
 	uint64	   *placed;			/* a bit for each node */
 	uint64	   *seen;			/* a bit for each node in reach of the seed */

@@ -32,12 +32,12 @@ typedef struct Reach
 {
 	PipeannGraph *graph;
 	uint32	   *parent;			/* [n] in the tree, or INVALID: not reached */
-	uint32	   *reached;		/* [n] in the order in which they were reached */
+	uint32	   *reached;		/* [n] in the order of their discovery */
 	uint32		nreached;
-	uint32		nspread;		/* reached nodes whose neighbours were followed */
+	uint32		nspread;		/* reached[] before it were followed */
 	uint32		hosts;			/* reached[] before it have no edge to spare */
 	uint32	   *in_degree;		/* [n] */
-	float	   *near_in;		/* [n] distance of the nearest that leads here */
+	float	   *near_in;		/* [n] distance of the nearest in-neighbour */
 	float	   *near_out;		/* [n] distance of the nearest neighbour */
 	PipeannWalk *walk;
 } Reach;

@@ -28,7 +28,7 @@ typedef struct PipeannWalk
 	uint32		ntouched;
 	uint32		max_touched;	/* beyond that all of visited is cleared */
 
-	uint32	   *fresh;			/* [longest list] neighbours not visited before */
+	uint32	   *fresh;			/* [longest list] unvisited neighbours */
 	float	   *fresh_dist;
 } PipeannWalk;
 

@@ -25,7 +25,7 @@
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
 #define PIPEANN_MIN_M 2
-#define PIPEANN_AUTO_M 0		/* m by a profile of the machine: build/degree.c */
+#define PIPEANN_AUTO_M 0		/* by a profile: build/degree.c */
 #define PIPEANN_MAX_M 100
 #define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
 #define PIPEANN_MIN_EF_CONSTRUCTION 4
@@ -202,6 +202,7 @@ typedef struct PipeannChain
 	int			rewinds;
 } PipeannChain;
 
+/* Begin a walk at slot `first` of the node's chain, or INVALID_ID. */
 extern void PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first);
 
 /*
@@ -235,7 +236,10 @@ extern bool PipeannHasSpareSlots(const PipeannIndexView *view);
 /* Slots of a page to fill when the graph is packed anew. */
 extern int	PipeannWantedFill(const PipeannLayout *l);
 
-/* Lock the page of a slot exclusively, registered for WAL. */
+/*
+ * Change a slot: Begin locks its page exclusively and registers it for WAL; End
+ * writes the record, Abort drops the changes; both release the page.
+ */
 typedef struct PipeannSlotUpdate
 {
 	Buffer		buffer;
@@ -253,7 +257,7 @@ extern void PipeannSlotAbort(PipeannSlotUpdate *update);
 /*
  * Change several graph pages (their first blocks) under one WAL record, at
  * most MAX_GENERIC_XLOG_PAGES. They are locked exclusively, in ascending order
- * of their ids.
+ * of their ids. End writes the record and releases the registered pages.
  */
 typedef struct PipeannPagesUpdate
 {

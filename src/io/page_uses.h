@@ -41,6 +41,7 @@ PipeannPageCountUse(PipeannPageUses *uses, uint32 page)
 	return *count;
 }
 
+/* The count of a page's recent uses. */
 static inline uint8
 PipeannPageUseCount(const PipeannPageUses *uses, uint32 page)
 {

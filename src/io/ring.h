@@ -125,6 +125,7 @@ typedef struct PipeannBufferedFrame
 	uint64		resident;		/* blocks to take from shared_buffers */
 } PipeannBufferedFrame;
 
+/* The frame that a read is part of. */
 static inline PipeannBufferedFrame *
 PipeannReadFrame(PipeannRead *read)
 {
@@ -132,6 +133,7 @@ PipeannReadFrame(PipeannRead *read)
 		((char *) read - offsetof(PipeannBufferedFrame, read));
 }
 
+/* Take a frame with a buffer of node_pages blocks from the backend's pool. */
 extern PipeannBufferedFrame *PipeannFrameAlloc(int node_pages);
 
 /* Give back a frame that has no read in flight. */

@@ -27,6 +27,7 @@ typedef struct PipeannLinkSet
 								 * a free slot, or INVALID_ID */
 } PipeannLinkSet;
 
+/* An empty set with room for size nodes, palloc'd. */
 extern PipeannLinkSet *PipeannLinkSetNew(const PipeannIndexView *view,
 										 int size);
 extern void PipeannLinkSetFree(PipeannLinkSet *set);

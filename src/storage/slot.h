@@ -32,7 +32,7 @@
  */
 #define PIPEANN_SLOT_USED	0x0001
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
-#define PIPEANN_SLOT_OUT_OF_LINE	0x0004	/* exact vector in the ext_vec chain */
+#define PIPEANN_SLOT_OUT_OF_LINE 0x0004	/* exact vector in chain ext_vec */
 #define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more TIDs */
 
 typedef struct PipeannSlot
@@ -131,12 +131,14 @@ PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
 	return (PipeannSlot *) (nodes + (Size) slot * l->slot_size);
 }
 
+/* A node's inline TIDs: ItemPointerData[inline_tids]. */
 static inline ItemPointerData *
 PipeannSlotTids(const PipeannLayout *l, const PipeannSlot *slot)
 {
 	return (ItemPointerData *) ((char *) slot + l->tids_offset);
 }
 
+/* A node's vector: dim elements of the storage, not aligned. */
 static inline void *
 PipeannSlotVector(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -172,6 +174,7 @@ PipeannSlotBody(const PipeannSlot *slot)
 	return (char *) slot + PIPEANN_SLOT_HEADER;
 }
 
+/* Whether a slot holds a node, live or dead. */
 static inline bool
 PipeannSlotIsNode(const PipeannSlot *slot)
 {

@@ -96,6 +96,7 @@ typedef struct PipeannPageOpaque
 #define PIPEANN_PAYLOAD \
 	(BLCKSZ - PIPEANN_CONTENTS_OFFSET - MAXALIGN(sizeof(PipeannPageOpaque)))
 
+/* A page's contents: PIPEANN_PAYLOAD bytes. */
 static inline char *
 PipeannPagePayload(Page page)
 {
@@ -118,7 +119,7 @@ PipeannPagePayload(Page page)
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph exist */
 #define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being made */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
-#define PIPEANN_META_HAS_FREE 0x0008	/* free slots are in the free space map */
+#define PIPEANN_META_HAS_FREE 0x0008	/* the free space map has slots */
 
 /*
  * Where m comes from: the option, or for m = 0 a profile (build/degree.c) or
@@ -204,6 +205,7 @@ PipeannGraphPagesPerExtent(const PipeannLayout *l)
 	return PIPEANN_EXTENT_USABLE / l->node_pages;
 }
 
+/* Codes of a code page. */
 static inline uint32
 PipeannCodesPerPage(const PipeannLayout *l)
 {
@@ -303,7 +305,8 @@ extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
 
 /*
  * Start to change the metapage, which is locked exclusively and registered for
- * WAL. All changes go through update->meta.
+ * WAL. All changes go through update->meta. End writes the record, Abort drops
+ * the changes; both release the page.
  */
 typedef struct PipeannMetaUpdate
 {
@@ -337,6 +340,10 @@ typedef struct PipeannExtentMap
 	uint32	   *extents[PIPEANN_NUM_KINDS];
 } PipeannExtentMap;
 
+/*
+ * Read the extent map into context. Errors with ERRCODE_INDEX_CORRUPTED if it
+ * is not complete.
+ */
 extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 								 MemoryContext context,
 								 PipeannExtentMap *map);
@@ -369,6 +376,7 @@ PipeannGraphIds(const PipeannExtentMap *map, const PipeannLayout *l)
 	return (uint32) Min(ids, PIPEANN_INVALID_ID);
 }
 
+/* The first block of a graph page, or InvalidBlockNumber. */
 static inline BlockNumber
 PipeannGraphBlock(const PipeannExtentMap *map, const PipeannLayout *l,
 				  uint32 page)
@@ -377,6 +385,7 @@ PipeannGraphBlock(const PipeannExtentMap *map, const PipeannLayout *l,
 							  PipeannGraphPagesPerExtent(l), l->node_pages);
 }
 
+/* The block of a page of another kind, or InvalidBlockNumber. */
 static inline BlockNumber
 PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 				  uint32 ordinal)
@@ -424,9 +433,10 @@ extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
 
 /*
  * Streams: the pages of a kind from `first` on as one run of bytes, for
- * codebook and entry graph. The pages must have their extents; WAL-logged if
- * wal is set.
+ * codebook and entry graph.
  */
+
+/* The number of pages for so many bytes. */
 static inline uint32
 PipeannStreamPages(Size length)
 {
@@ -440,6 +450,7 @@ PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
 	return generation % 2 * PipeannStreamPages(PipeannCodebookBytes(l));
 }
 
+/* Read length bytes of a stream, from its beginning, to dst. */
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  PipeannKind kind, uint32 first, void *dst,
 							  Size length);
@@ -451,6 +462,11 @@ extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first, uint32 at,
 							   uint32 word, GenericXLogState *state);
+
+/*
+ * Write a stream of length bytes to pages that have their extents; WAL-logged
+ * if wal is set.
+ */
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);

@@ -98,6 +98,7 @@ extern void PipeannVacuumNoteWork(PipeannVacuum *v);
 extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
 								  bool changed);
 
+/* The id of a slot of a graph page. */
 static inline uint32
 PipeannVacuumId(const PipeannVacuum *v, uint32 page, uint32 slot)
 {
@@ -152,6 +153,7 @@ PipeannReachInDegree(const PipeannReach *reach, uint32 id)
 	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & PIPEANN_MOST_COUNTED;
 }
 
+/* Begin with the root alone, and sets for v->ids ids. */
 extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
 
 /* Take in a node's present list: count its edges, follow it if reached. */

@@ -57,7 +57,7 @@ static void
 ReachChildren(PipeannReach *reach, const PipeannSlot *slot)
 {
 	int			tree_edges = PipeannSlotTreeEdges(&reach->v->view.meta.layout,
-											  slot);
+												  slot);
 
 	for (int i = 0; i < tree_edges; i++)
 		if (slot->neighbors[i] < reach->v->ids)

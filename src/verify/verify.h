@@ -86,6 +86,7 @@ extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
 /* Whether a slot is a node now. */
 extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
 
+/* Check the extent map, and the pages that sweeps do not read. */
 extern void PipeannCheckMap(const PipeannCheck *check);
 extern void PipeannCheckOtherPages(const PipeannCheck *check);
 
