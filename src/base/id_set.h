@@ -23,9 +23,7 @@ typedef struct PipeannIdSet
 
 extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
 
-/*
- * The same of one no longer wanted, or of all zeroes, with memory that it has.
- */
+/* The same of one no longer wanted, or of all zeroes, with memory that it has. */
 extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetGrow(PipeannIdSet *set);
 

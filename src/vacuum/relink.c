@@ -3,15 +3,15 @@
  *		After VACUUM's repair spanning-tree edges lead to every live node again.
  *
  * That a node can be reached is not enough: the next inserts may prune what
- * leads to it. So this is a walk from the root over spanning-tree edges only,
- * as they are now, in file order: the pass that repairs lists follows those of
- * nodes already reached, further passes only visit pages with nodes reached
- * since. A few bits a node are all it needs in memory.
+ * leads to it. So this is a walk from the root over spanning-tree edges only, as they
+ * are now, in file order: the pass that repairs lists follows those of nodes
+ * already reached, further passes only visit pages with nodes reached since.
+ * A few bits a node are all it needs in memory.
  *
  * What is left has lost its parent, or a node before it has. Those that have
- * none get one first, mostly by an edge that is there and joins the tree; that
- * brings the others back. What is left then is linked as an insert that finds
- * all lists full does it, which cuts nothing off.
+ * none get one first, mostly by an edge that is there and joins the tree; that brings the
+ * others back. What is left then is linked as an insert that finds all lists
+ * full does it, which cuts nothing off.
  *
  * Nodes written meanwhile are linked by their inserters.
  */
