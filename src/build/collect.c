@@ -83,7 +83,7 @@ At(const PipeannCollection *c, uint32 i)
 	return c->data + (Size) i * c->stride;
 }
 
-/* Without the rounding's hash, twins share a place: few_twins counts them. */
+/* If few_twins is set twins hash alike, so that they are counted. */
 static uint32
 HashOf(const PipeannCollection *c, const char *vector,
 	   const PipeannRounding *rounding)

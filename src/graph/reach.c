@@ -199,7 +199,7 @@ IsLedTo(const PipeannGraph *graph, const PipeannKey *near, int n, uint32 node)
 	return false;
 }
 
-/* Nodes to which few edges lead; not the medoid, where searches start. */
+/* Whether few edges, or none from near, lead to a node (not the medoid). */
 static bool
 MayBeMissed(const Reach *r, uint32 node)
 {

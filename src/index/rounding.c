@@ -16,8 +16,8 @@
 #include "distance/distance.h"
 
 /*
- * The most that rounding to 11 bits may lose, relative to the norm, is twice
- * that.
+ * The most that a vector may lose for half precision to suit it, relative to its
+ * norm: twice as much as rounding to 11 bits loses.
  */
 #define MOST_LOST (1.0 / 1024)
 

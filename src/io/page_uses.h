@@ -19,7 +19,7 @@
 typedef struct PipeannPageUses
 {
 	uint32		npages;			/* pages 0 .. npages - 1 are counted */
-	pg_atomic_uint32 epoch;		/* the cache's when no page was kept last */
+	pg_atomic_uint32 epoch;		/* the cache's when kept was last cleared */
 	pg_atomic_uint32 hand;		/* word of kept to look at next */
 	pg_atomic_uint64 uses;		/* counted so far */
 	Size		kept;			/* offset of a bit for each page */

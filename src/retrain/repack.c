@@ -464,11 +464,11 @@ Finish(Repacking *s)
 /* ---------- the whole ---------- */
 
 /*
- * Whether inserters that wait for an autovacuum worker may cancel it, as they
- * do after deadlock_timeout. While they wait for the last step of a new
- * packing they may not: all of the work would be thrown away, and again the
- * next time. They wait for a few seconds at most (MOST_NODES). The end of a
- * transaction lets them again, whatever ends it.
+ * Whether inserters that wait for an autovacuum worker may cancel it, as they do
+ * after deadlock_timeout. While they wait for the last step of a new packing they
+ * may not: all of the work would be thrown away, and again the next time. They
+ * wait for a few seconds at most (MOST_NODES). The end of a transaction lets them
+ * again, whatever ends it.
  */
 static void
 SetMayBeCancelled(bool may)

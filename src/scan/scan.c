@@ -289,7 +289,7 @@ EndComparing(IndexScanDesc scan, PipeannScan *state)
 /*
  * Rows whose vectors were rounded are in order only as far as their distances
  * are known. If the order of a result's rows and others is in doubt, the
- * executor is told a lower bound of the distance and to recheck: it computes
+ * executor gets a lower bound of the distance and has to recheck: it computes
  * the distance itself, and holds the row back until bounds have grown past it.
  *
  * Where thousands of rows are nearer to each other than half precision can

@@ -222,7 +222,8 @@ PipeannSlotTreeEdges(const PipeannLayout *l, const PipeannSlot *slot)
 }
 
 /*
- * A full list takes another spanning-tree edge only below this number of them.
+ * The most spanning-tree edges that a list should have, so that it has room for
+ * other edges.
  */
 static inline int
 PipeannWantedTreeEdges(const PipeannLayout *l)

@@ -160,7 +160,7 @@ LoadVector(PipeannRepair *r, int i, uint32 id)
 /*
  * Set the distances of all candidates: by code, with the node's table. Without
  * codes, and for inner products, whose order is not that of the embedded
- * distance, they are exact.
+ * distance, embedded vectors are compared.
  */
 static void
 RankCandidates(PipeannRepair *r)
