@@ -59,7 +59,6 @@ SELECT pipeann_prewarm('t');
 SELECT pipeann_prewarm(NULL);
 
 -- pipeann_last_search: with all pages in memory nothing is read
-SET pipeann.disable = early_termination;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT mode, nodes_explored >= 100 AS explored, code_distances > nodes_explored AS code_distances,
 	exact_distances >= nodes_explored AS exact_distances, page_hits > 0 AS hits, page_reads, peak_in_flight,
@@ -88,7 +87,6 @@ SELECT count(*) FROM (VALUES (1), (2), (3)) q (i)
 	CROSS JOIN LATERAL (SELECT t.id FROM t ORDER BY t.val <-> (:'query'::vector + array_fill(i * 0.01, ARRAY[8])::vector) LIMIT 5) n;
 SELECT nodes_explored >= 300 AS explored FROM pipeann_last_search();
 -- with all pages in memory it explores its list, which takes as long
-RESET pipeann.disable;
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT nodes_explored >= 100 AS explored FROM pipeann_last_search();
 -- where they are read it ends early when no more than ten rows are wanted

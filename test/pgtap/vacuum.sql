@@ -170,7 +170,6 @@ DROP TABLE small;
 CREATE TABLE hidden AS SELECT DISTINCT ON (val) id, val FROM strips WHERE id <= 6000 ORDER BY val, id;
 CREATE INDEX hidden_idx ON hidden USING pipeann (val vector_l2_ops);
 CREATE TEMP TABLE target AS SELECT val FROM strips WHERE id = 7777;
-SET pipeann.disable = early_termination; -- or the live ones, being farther, take more
 DELETE FROM hidden WHERE id IN (SELECT search('hidden', '<->', (SELECT val FROM target), 150));
 SELECT is(count(*)::int, 10, 'hidden: ten rows are found behind the deleted ones') FROM search('hidden', '<->', (SELECT val FROM target), 10);
 SELECT exact_distances AS first FROM pipeann_last_search() \gset

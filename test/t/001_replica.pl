@@ -33,8 +33,8 @@ $primary->wait_for_catchup($replica);
 
 my $here = session($primary);
 my $there = session($replica);
-# long enough that both find the true neighbours
-$_->rows('SET pipeann.ef_search = 300') for $here, $there;
+# long enough that both find the true neighbours, all of them: they are compared
+$_->rows("SET pipeann.ef_search = 300; $Pipeann::TO_THE_END") for $here, $there;
 
 sub change
 {

@@ -127,7 +127,8 @@ sub check_answers
 	for (1 .. 2)
 	{
 		my $session = session($node);
-		$session->rows("SET pipeann.ef_search = 400; $settings");
+		# answers are to be the exact ones
+		$session->rows("SET pipeann.ef_search = 400; $Pipeann::TO_THE_END; $settings");
 		for my $table (qw(items wide))
 		{
 			for my $query (sort keys %{ $true{$table} })
@@ -173,7 +174,8 @@ $session->connect;
 my $wrong = 0;
 for my $i (0 .. $#queries)
 {
-	$session->rows('SET pipeann.ef_search = 400; SET pipeann.io_method = ' . ($i % 2 ? 'pread' : 'auto')
+	# answers are to be the exact ones
+	$session->rows("SET pipeann.ef_search = 400; $Pipeann::TO_THE_END; SET pipeann.io_method = " . ($i % 2 ? 'pread' : 'auto')
 		. '; SET pipeann.direct_io = ' . ($i % 3 ? 'on' : 'off'));
 	$wrong++ unless same_answer([ answer($session, 'items', $queries[$i], 10) ], $true{items}{ $queries[$i] });
 }

@@ -38,7 +38,8 @@ sub open_session
 	my ($node) = @_;
 	my $session = session($node);
 
-	$session->rows('SET pipeann.ef_search = 400');
+	# answers are to be the exact ones
+	$session->rows("SET pipeann.ef_search = 400; $Pipeann::TO_THE_END");
 	return $session;
 }
 

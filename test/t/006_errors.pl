@@ -24,7 +24,8 @@ $node->safe_psql('postgres', 'CREATE TABLE items (LIKE source INCLUDING ALL); IN
 
 my $session = session($node);
 my $other = session($node);
-$_->rows('SET pipeann.ef_search = 400') for $session, $other;
+# answers are to be the exact ones
+$_->rows("SET pipeann.ef_search = 400; $Pipeann::TO_THE_END") for $session, $other;
 
 sub true_answer { my ($table, $query, $limit) = @_; return [ exact_answer($other, $table, $query, $limit) ]; }
 

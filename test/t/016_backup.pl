@@ -119,6 +119,7 @@ sub recover
 		my $found = grep { $_ == $id } @ids;
 
 		is($found, $there{$id} ? 1 : 0, "$what: row $id is " . ($there{$id} ? '' : 'not ') . 'found');
+		$session->rows($Pipeann::TO_THE_END);	# the exact answer
 		ok(same_answer([ answer($session, 'items', $vector, 10) ], [ exact_answer($session, 'items', $vector, 10) ]), "$what: the true answer");
 	}
 	is($session->row('SELECT count(*) FROM items WHERE id > 10000'), 0, "$what: nothing later is there");

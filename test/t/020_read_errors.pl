@@ -32,8 +32,8 @@ sub open_session
 	my ($method) = @_;
 	my $session = session($node);
 
-	# many reads, for one of them to fail: no early end
-	$session->rows("SET pipeann.ef_search = 300; SET pipeann.io_method = $method");
+	# many reads, for one of them to fail, and answers that are to be the exact ones
+	$session->rows("SET pipeann.ef_search = 300; $Pipeann::TO_THE_END; SET pipeann.io_method = $method");
 	return $session;
 }
 

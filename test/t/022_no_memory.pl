@@ -33,8 +33,15 @@ sub start_node
 	return $node;
 }
 
-# With the libraries loaded: pgvector's start is not to be tested.
-sub prepare { my ($session) = @_; $session->rows("LOAD 'vector'; LOAD 'pipeann'; SET pipeann.ef_search = 300"); return $session; }
+# With the libraries loaded: pgvector's start is not to be tested. Answers are to be
+# the exact ones.
+sub prepare
+{
+	my ($session) = @_;
+
+	$session->rows("LOAD 'vector'; LOAD 'pipeann'; SET pipeann.ef_search = 300; $Pipeann::TO_THE_END");
+	return $session;
+}
 
 sub open_session { my ($node) = @_; return prepare(session($node)); }
 
@@ -44,6 +51,7 @@ sub finish
 {
 	my ($what, $node, $session) = @_;
 
+	$session->rows('RESET pipeann.disable');
 	cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.99, "$what: the true neighbours");
 	cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id % 13 = 0', 20), '==', 1, "$what: rows are found");
 	ok(sound($session), "$what: the index is sound");

@@ -59,6 +59,7 @@ sub search
 	$node->stop;
 	$faults->start($node);
 	$session = session($node);
+	$session->rows($Pipeann::TO_THE_END);	# the pages of the exact answer are counted
 	$session->rows($settings) if $settings;
 	$faults->set([ 'advise', $file, $error || 'short' ]);
 	@rows = answer($session, 'items', $query, $limit);
