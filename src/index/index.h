@@ -58,6 +58,16 @@ extern const PipeannOptions *PipeannGetOptions(Relation index);
  */
 #define PIPEANN_REPACK_LOCK 2
 
+/* inserts.c */
+
+/*
+ * Wait for the inserts under way, and let others wait until inserts are let in
+ * again: the metapage's heavyweight lock. They do not cancel an autovacuum worker
+ * meanwhile. Returns whether they might before, which is for letting them in.
+ */
+extern bool PipeannKeepInsertsOut(Relation index);
+extern void PipeannLetInsertsIn(Relation index, bool may);
+
 /* An index with fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
 

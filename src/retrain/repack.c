@@ -28,8 +28,6 @@
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/rel.h"
 
 /*
@@ -136,8 +134,8 @@ ReserveExtents(Repacking *s, uint32 ids)
 {
 	Relation	index = s->view->index;
 	PipeannMetaUpdate update;
+	bool		may = PipeannKeepInsertsOut(index);
 
-	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
 	PipeannMetaBegin(index, &update);
 	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->attempt++;
@@ -146,7 +144,7 @@ ReserveExtents(Repacking *s, uint32 ids)
 							 &s->layout, (uint64) s->node_pages +
 							 s->node_pages / SPARE_PAGES);
 	PipeannMetaEnd(&update);
-	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	PipeannLetInsertsIn(index, may);
 	PipeannRefreshView(s->view);
 }
 
@@ -464,41 +462,16 @@ Finish(Repacking *s)
 /* ---------- the whole ---------- */
 
 /*
- * Whether inserters that wait for an autovacuum worker may cancel it, as they do
- * after deadlock_timeout. While they wait for the last step of a new packing they
- * may not: all of the work would be thrown away, and again the next time. They
- * wait for a few seconds at most (MOST_NODES). The end of a transaction lets them
- * again, whatever ends it.
- */
-static void
-SetMayBeCancelled(bool may)
-{
-	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM))
-		return;
-	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
-	if (may)
-		MyProc->statusFlags &= ~PROC_VACUUM_FOR_WRAPAROUND;
-	else
-		MyProc->statusFlags |= PROC_VACUUM_FOR_WRAPAROUND;
-	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
-	LWLockRelease(ProcArrayLock);
-}
-
-/*
  * The last step, with no insert under way.
  */
 static bool
 FinishAlone(Repacking *s)
 {
 	Relation	index = s->view->index;
-	bool		may = (MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) == 0;
-	bool		done;
+	bool		may = PipeannKeepInsertsOut(index);
+	bool		done = Finish(s);
 
-	SetMayBeCancelled(false);
-	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
-	done = Finish(s);
-	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
-	SetMayBeCancelled(may);
+	PipeannLetInsertsIn(index, may);
 	return done;
 }
 

@@ -293,18 +293,20 @@ EncodeNodes(Retraining *r)
  * Change the metapage with no insert under way, so that each insert either
  * ended before the change or knows of it.
  */
-static void
+static bool
 MetaBeginAlone(Relation index, PipeannMetaUpdate *update)
 {
-	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	bool		may = PipeannKeepInsertsOut(index);
+
 	PipeannMetaBegin(index, update);
+	return may;
 }
 
 static void
-MetaEndAlone(Relation index, PipeannMetaUpdate *update)
+MetaEndAlone(Relation index, PipeannMetaUpdate *update, bool may)
 {
 	PipeannMetaEnd(update);
-	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	PipeannLetInsertsIn(index, may);
 }
 
 static void
@@ -323,22 +325,23 @@ Announce(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	PipeannMetaUpdate update;
+	bool		may;
 
-	MetaBeginAlone(view->index, &update);
+	may = MetaBeginAlone(view->index, &update);
 	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->attempt++;
 	ReserveExtents(r, update.meta);
-	MetaEndAlone(view->index, &update);
+	MetaEndAlone(view->index, &update, may);
 
 	PipeannRefreshView(view);
 	PipeannCodebookWrite(view->index, &view->meta.layout, view->map,
 						 r->generation, &r->pq, true);
 
-	MetaBeginAlone(view->index, &update);
+	may = MetaBeginAlone(view->index, &update);
 	update.meta->flags |= PIPEANN_META_RETRAINING;
 	ReserveExtents(r, update.meta);
 	r->pages = update.meta->graph_pages;
-	MetaEndAlone(view->index, &update);
+	MetaEndAlone(view->index, &update, may);
 	PipeannRefreshView(view);
 	r->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
 									   view->map, r->pages);
@@ -364,9 +367,10 @@ Publish(Retraining *r)
 	const PipeannMeta *made = &r->view.meta;
 	PipeannMeta new_id;
 	PipeannMetaUpdate update;
+	bool		may;
 
 	PipeannNewBuildId(&new_id);
-	MetaBeginAlone(r->view.index, &update);
+	may = MetaBeginAlone(r->view.index, &update);
 	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->flags |= PIPEANN_META_HAS_CODES;
 	update.meta->generation = r->generation;
@@ -383,7 +387,7 @@ Publish(Retraining *r)
 	}
 	update.meta->trained_nodes = update.meta->nodes;
 	update.meta->code_error = r->error;
-	MetaEndAlone(r->view.index, &update);
+	MetaEndAlone(r->view.index, &update, may);
 }
 
 /* An index that has grown much is packed anew, which makes codes as well. */

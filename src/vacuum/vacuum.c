@@ -47,8 +47,7 @@ AwaitInserts(PipeannVacuum *v)
 	uint32		old_ids = v->ids;
 
 	PipeannVacuumNoteWork(v);
-	LockPage(v->view.index, PIPEANN_METAPAGE, ExclusiveLock);
-	UnlockPage(v->view.index, PIPEANN_METAPAGE, ExclusiveLock);
+	PipeannLetInsertsIn(v->view.index, PipeannKeepInsertsOut(v->view.index));
 
 	PipeannRefreshView(&v->view);
 	v->ids = Max(old_ids, PipeannViewIds(&v->view));

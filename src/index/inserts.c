@@ -1,0 +1,47 @@
+/*
+ * inserts.c
+ *		Keeping inserts out of an index for a moment.
+ */
+#include "postgres.h"
+
+#include "index/index.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+
+/*
+ * Whether inserters that wait for an autovacuum worker may cancel it, as they do
+ * after deadlock_timeout. All that the worker has done for this index would be
+ * thrown away, and again the next time. The end of a transaction lets them again,
+ * whatever ends it.
+ */
+static void
+SetMayBeCancelled(bool may)
+{
+	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM))
+		return;
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	if (may)
+		MyProc->statusFlags &= ~PROC_VACUUM_FOR_WRAPAROUND;
+	else
+		MyProc->statusFlags |= PROC_VACUUM_FOR_WRAPAROUND;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
+bool
+PipeannKeepInsertsOut(Relation index)
+{
+	bool		may = (MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) == 0;
+
+	SetMayBeCancelled(false);
+	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	return may;
+}
+
+void
+PipeannLetInsertsIn(Relation index, bool may)
+{
+	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
+	SetMayBeCancelled(may);
+}
