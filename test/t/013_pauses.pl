@@ -189,6 +189,19 @@ sub release
 	return;
 }
 
+# The other session has come as far as it can: it is through, or waits for the one at
+# the point. Some take longer, or wait for it by other means than a lock: those are
+# left alone after a while, in the middle of what they do.
+sub await_end
+{
+	my ($control, $session, $worker) = @_;
+	my $waits = "SELECT $worker->{backend} = ANY (pg_blocking_pids($session->{backend}))";
+	my $tries = 0;
+
+	until ($session->ready(0.01) || $control->row($waits) eq 't' || ++$tries > 60) { }
+	return;
+}
+
 # One backend at a point, another one at work.
 sub meet
 {
@@ -201,6 +214,7 @@ sub meet
 	my $control = session($node);
 	$control->rows("SELECT pg_advisory_lock($KEY)");
 	my $worker = session($node);
+	$worker->{backend} = $worker->backend;
 	$worker->rows("SET pipeann.pause_at = '" . ($point =~ s/,.*//r) . "'");
 	$worker->rows("SET maintenance_work_mem = '1MB'") if $point =~ /^retrain/;	# none for another layout
 	$worker->send($statement->($table, $source));
@@ -216,8 +230,9 @@ sub meet
 	else
 	{
 		my $session = session($node);
+		$session->{backend} = $session->backend;
 		$session->send($others{$other}->($table, $source));
-		$session->ready(0.7);
+		await_end($control, $session, $worker);
 		if ($came && !$worker->ready(0) && $point !~ /^cache-/)
 		{
 			# a third one sees what is committed
