@@ -7,7 +7,8 @@
 # Building and installing is PGXS's: make, make install, make installcheck,
 # with PG_CONFIG=... for another server than the first in PATH.
 # WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
-# which backends can be made to wait (src/base/pause.h).
+# which backends can be made to wait (src/base/pause.h). CASSERT=1 builds one with
+# assertions.
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
@@ -55,7 +56,8 @@ PGFILEDESC = "pipeann - approximate nearest-neighbour index on disk"
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 # -isystem: PostgreSQL's own headers do not pass -Wextra.
-PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -I$(srcdir)/src
+# Assert() of PostgreSQL needs nothing that a server without assertions lacks.
+PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -I$(srcdir)/src $(if $(CASSERT),-DUSE_ASSERT_CHECKING=1)
 PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS)
 SHLIB_LINK = -luring
 
@@ -70,6 +72,11 @@ PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
-$(OBJS): $(sort $(wildcard src/*.h src/*/*.h)) Makefile
+# What was built with other options is built again.
+BUILT_WITH = build/options
+OPTIONS = $(if $(CASSERT),assertions) $(if $(PAUSE_POINTS),pauses)
+$(shell mkdir -p build; echo '$(OPTIONS)' | cmp -s - $(BUILT_WITH) || echo '$(OPTIONS)' >$(BUILT_WITH))
+
+$(OBJS): $(sort $(wildcard src/*.h src/*/*.h)) $(BUILT_WITH) Makefile
 
 endif

@@ -8,6 +8,7 @@ use warnings;
 
 use Exporter 'import';
 use IO::Uncompress::Gunzip;
+use PipeannLeft;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -15,7 +16,7 @@ use Test::More;
 our @EXPORT = qw(
   need_images images whole_images load_vectors make_node create_items
   session answer exact_answer same_answer recall found_rate info
-  log_text crash_lines wait_until random_seed compile_c
+  log_text crash_lines wait_until random_seed compile_c leave_unchecked
 );
 
 # Fashion-MNIST, of the Debian package dataset-fashion-mnist.
