@@ -61,8 +61,8 @@ PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -I$(srcdir)/src
 PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS)
 SHLIB_LINK = -luring
 
-REGRESS = $(patsubst sql/%.sql,%,$(filter-out sql/pipeann--%,$(sort $(wildcard sql/*.sql))))
-REGRESS_OPTS = --load-extension=vector --load-extension=pipeann
+REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
+REGRESS_OPTS = --inputdir=$(srcdir)/test --load-extension=vector --load-extension=pipeann
 
 # No bitcode: the server's JIT inlines functions of expressions, and an index
 # access method has none worth it.

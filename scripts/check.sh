@@ -7,7 +7,7 @@
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
 #
-#	TAP_FILES='test/t/010_vacuum.pl ...'	some files of tap only
+#	TAP_FILES='test/t/server-crash.pl ...'	some files of tap only
 #	CASSERT=1	a library with assertions, whose tests run pipeann_check() on
 #			every index that they leave behind
 set -euo pipefail
@@ -50,7 +50,7 @@ DIR=$(server_tmp check)
 copy_for() {
 	WORK=$DIR/$1
 	mkdir -p "$WORK"
-	cp -R test sql expected README.md docs "$WORK" 2>/dev/null || true
+	cp -R test README.md docs "$WORK" 2>/dev/null || true
 	if [ "$(id -un)" != "$SERVER_USER" ]; then chown -R "$SERVER_USER" "$WORK"; fi
 }
 
@@ -90,11 +90,11 @@ run_compile() { scripts/check-compile.sh; }
 
 run_regress() {
 	local tests
-	tests=$(cd sql && ls -- *.sql | grep -v '^pipeann--' | sed 's/\.sql$//')
+	tests=$(cd test/sql && ls -- *.sql | sed 's/\.sql$//')
 	[ -n "$tests" ] || return 0
 	copy_for regress
 	start_server || return 1
-	if ! in_copy "$PGXS_SRC/test/regress/pg_regress" --inputdir="$WORK" --outputdir="$WORK" \
+	if ! in_copy "$PGXS_SRC/test/regress/pg_regress" --inputdir="$WORK/test" --outputdir="$WORK" \
 		--bindir="$BINDIR" --host="$WORK" --port=5432 --user=postgres --dbname=regression \
 		--load-extension=vector --load-extension=pipeann $tests; then
 		cp "$WORK/regression.diffs" "$RESULTS/" 2>/dev/null || true
@@ -253,7 +253,7 @@ finish_job() {
 }
 
 # The longest first, so that none is left over at the end.
-LONGEST="upgrade pgtap bench tap:test/t/013_pauses.pl tap:test/t/012_soak.pl tap:test/t/015_replay.pl compile docs regress unit lint"
+LONGEST="upgrade pgtap bench tap:test/t/server-pauses.pl tap:test/t/server-crash.pl tap:test/t/verify-forged-pages.pl tap:test/t/storage-segments.pl compile docs regress unit lint"
 
 list_jobs() {
 	local suite file all=

@@ -16,5 +16,5 @@ while [ $# -gt 0 ]; do
 	*) die "usage: soak.sh [--kills N] [--seed S]" ;;
 	esac
 done
-export PIPEANN_SOAK_KILLS=$KILLS TAP_FILES=test/t/012_soak.pl
+export PIPEANN_SOAK_KILLS=$KILLS TAP_FILES=test/t/server-soak.pl
 exec "$ROOT/scripts/check.sh" tap

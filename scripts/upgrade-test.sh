@@ -113,7 +113,7 @@ stop_servers() { as_postgres "for data in old new regress; do if [ -f \$data/pos
 build_new() {
 	rm -rf "$BOX/scratch/src"
 	mkdir -p "$BOX/scratch/src"
-	cp -R Makefile pipeann.control src sql expected "$BOX/scratch/src"
+	cp -R Makefile pipeann.control src sql test "$BOX/scratch/src"
 	find "$BOX/scratch/src" -name '*.o' -delete
 	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1
 	in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install
@@ -128,7 +128,7 @@ stop() { as_postgres "$1/pg_ctl -D $2 -m fast -w stop"; }
 
 run_regress() {
 	make_cluster "$NEW_BIN" regress && configure regress && start "$NEW_BIN" regress || return 1
-	as_postgres "/usr/lib/postgresql/$NEW/lib/pgxs/src/test/regress/pg_regress --inputdir=/scratch/src --outputdir=/scratch --bindir=$NEW_BIN --host=/scratch --port=5432 --user=postgres --dbname=regression --load-extension=vector --load-extension=pipeann $(cd sql && ls -- *.sql | grep -v '^pipeann--' | sed 's/\.sql$//' | tr '\n' ' ')" ||
+	as_postgres "/usr/lib/postgresql/$NEW/lib/pgxs/src/test/regress/pg_regress --inputdir=/scratch/src/test --outputdir=/scratch --bindir=$NEW_BIN --host=/scratch --port=5432 --user=postgres --dbname=regression --load-extension=vector --load-extension=pipeann $(cd test/sql && ls -- *.sql | sed 's/\.sql$//' | tr '\n' ' ')" ||
 		{ tail -60 "$BOX/scratch/regression.diffs"; return 1; }
 	stop "$NEW_BIN" regress
 }

@@ -8,7 +8,7 @@ DROP TABLESPACE IF EXISTS pipeann_test;
 CREATE TABLESPACE pipeann_test LOCATION '';
 SELECT plan(44);
 
--- What a search read it does not bring to stay (t/019_hot_pages.pl).
+-- What a search read it does not bring to stay (test/t/cache-hot-pages.pl).
 ALTER SYSTEM SET pipeann.hot_pages = 0;
 SELECT pg_reload_conf() AS reloaded, pg_sleep(1) AS slept \gset
 CREATE TABLE cached AS SELECT id, val FROM strips WHERE id <= 8000;
