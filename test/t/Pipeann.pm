@@ -17,6 +17,7 @@ our @EXPORT = qw(
   need_images images whole_images load_vectors make_node create_items
   session answer exact_answer same_answer recall found_rate info
   log_text crash_lines wait_until random_seed compile_c leave_unchecked
+  size_on_disk segment_files
 );
 
 # Fashion-MNIST, of the Debian package dataset-fashion-mnist.
@@ -130,7 +131,8 @@ sub create_items
 	return;
 }
 
-# A session that stays: see Pipeann::Session.
+# A session that stays: see Pipeann::Session. Options: database, timeout, settings
+# (statements with which it begins, each time that it connects).
 sub session { my ($node, %options) = @_; return Pipeann::Session->new($node, %options); }
 
 # The answer of the index: lines "id|distance".
@@ -214,6 +216,20 @@ sub info
 	return $value;
 }
 
+# Bytes that the files of a session's database take.
+sub size_on_disk
+{
+	my ($node, $session) = @_;
+	my ($database) = $session->rows('CHECKPOINT; SELECT oid FROM pg_database WHERE datname = current_database()');
+	my $sum = 0;
+
+	$sum += -s $_ || 0 for grep { /\/\d+(_\w+|\.\d+)?$/ } glob $node->data_dir . "/base/$database/*";
+	return $sum;
+}
+
+# Segments of dynamic shared memory that are files of the server's folder.
+sub segment_files { my ($node) = @_; my @files = glob $node->data_dir . '/pg_dynshmem/*'; return @files; }
+
 sub log_text
 {
 	my ($node, $from) = @_;
@@ -281,6 +297,7 @@ sub new
 	my $self = bless {
 		node => $node,
 		database => $options{database} || 'postgres',
+		settings => $options{settings},
 		timeout => $options{timeout} || $PostgreSQL::Test::Utils::timeout_default,
 		count => 0,
 		text => ''
@@ -307,6 +324,7 @@ sub connect
 	$self->{text} = '';
 	$self->{waiting} = 0;
 	$self->rows($Pipeann::BY_INDEX);
+	$self->rows($self->{settings}) if $self->{settings};
 	return $self;
 }
 

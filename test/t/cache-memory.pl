@@ -15,6 +15,9 @@ need_images();
 my $vectors = images(10000, 7);
 my @queries = map { $vectors->[ $_ * 499 ] } 0 .. 14;
 
+# Answers are to be the exact ones.
+my $exact = "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END";
+
 # Share of right answers of each session must be 1.
 sub all_right
 {
@@ -33,23 +36,13 @@ sub all_right
 	return;
 }
 
-sub open_session
-{
-	my ($node) = @_;
-	my $session = session($node);
-
-	# answers are to be the exact ones
-	$session->rows("SET pipeann.ef_search = 400; $Pipeann::TO_THE_END");
-	return $session;
-}
-
 sub private_lines { my ($node, $from) = @_; return scalar(() = log_text($node, $from) =~ /no shared memory for index/g); }
 
 # Everything that gives an index another file or other contents.
 sub test_rebuilding
 {
 	my ($node, $place) = @_;
-	my @sessions = map { open_session($node) } 1 .. 2;
+	my @sessions = map { session($node, settings => $exact) } 1 .. 2;
 	my $space = PostgreSQL::Test::Utils::tempdir();
 	my $fill = 'INSERT INTO items SELECT * FROM source WHERE id <= 5000';
 	my @ways = (
@@ -89,7 +82,7 @@ sub test_rush
 	my ($node, $place) = @_;
 
 	$node->restart;
-	my @sessions = map { open_session($node) } 1 .. 6;
+	my @sessions = map { session($node, settings => $exact) } 1 .. 6;
 	$_->send("SELECT id, v <-> '$queries[0]' FROM items ORDER BY v <-> '$queries[0]' LIMIT 10") for @sessions;
 	my %answers = map { join("\n", @{ $_->receive->{rows} }) => 1 } @sessions;
 	my @true = exact_answer($sessions[0], 'items', $queries[0], 10);
@@ -103,7 +96,7 @@ sub test_rush
 sub test_interrupted
 {
 	my ($node, $place) = @_;
-	my $other = open_session($node);
+	my $other = session($node, settings => $exact);
 	my $query = $queries[3];
 	my $sql = "SELECT id, v <-> '$query' FROM items ORDER BY v <-> '$query' LIMIT 10";
 	my @true = exact_answer($other, 'items', $query, 10);
@@ -113,7 +106,7 @@ sub test_interrupted
 	{
 		# the rewritten index has to be loaded by whoever comes first
 		$other->rows('BEGIN; REINDEX INDEX items_v; COMMIT') if $try % 3 == 1;
-		my $victim = open_session($node);
+		my $victim = session($node, settings => $exact);
 		my $pid = $victim->backend;
 		my $end = $try % 2 ? "pg_cancel_backend($pid)" : "pg_terminate_backend($pid)";
 		my $killer = session($node);
@@ -178,7 +171,7 @@ sub test_too_little
 
 	create_items($node, 'large', $large, index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 196)');
 	my $from = -s $node->logfile;
-	my @sessions = map { open_session($node) } 1 .. 3;
+	my @sessions = map { session($node, settings => $exact) } 1 .. 3;
 	for my $session (@sessions)
 	{
 		cmp_ok(recall($session, 'large', [ @$large[ 1 .. 5 ] ], 10), '>=', 0.98, "$what: a session of its own: the right answers");
@@ -203,7 +196,7 @@ test_too_little(0, 1, 1);
 	my $node = start_node('turns', conf => 'pipeann.shared_memory = 1MB');
 
 	$node->safe_psql('postgres', 'CREATE INDEX more_v ON source USING pipeann (v vector_l2_ops) WITH (pq_bytes = 40)');
-	my @sessions = map { open_session($node) } 1 .. 2;
+	my @sessions = map { session($node, settings => $exact) } 1 .. 2;
 	for my $turn (1 .. 4)
 	{
 		all_right("turn $turn", @sessions);

@@ -34,15 +34,6 @@ sub fill
 	return;
 }
 
-sub open_session
-{
-	my ($database) = @_;
-	my $session = session($node, database => $database);
-
-	$session->rows('SET pipeann.ef_search = 300');
-	return $session;
-}
-
 # The index gives the true answers and is sound, with codes in shared memory.
 sub all_right
 {
@@ -74,7 +65,7 @@ sub all_found
 }
 
 fill('first');
-my $first = open_session('first');
+my $first = session($node, database => 'first', settings => 'SET pipeann.ef_search = 300');
 all_right('at first', $first);
 
 # Dump and restore: the options are kept.
@@ -90,7 +81,7 @@ all_right('at first', $first);
 		$node->safe_psql('postgres', 'CREATE DATABASE restored');
 		$node->command_ok($format eq 'plain' ? [ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', 'restored', '-f', $file ] :
 			[ 'pg_restore', '--exit-on-error', '-j', 2, '-d', 'restored', $file ], "restored, $format");
-		my $session = open_session('restored');
+		my $session = session($node, database => 'restored', settings => 'SET pipeann.ef_search = 300');
 		is($session->row($definitions), $first->row($definitions), "$format: the indexes' definitions");
 		like($session->row($options), qr/m=13.*ef_construction=77.*pq_bytes=47.*fillfactor=83.*storage=float4/, "$format: the index's options");
 		is($session->row("SELECT m, ef_construction, pq_bytes, storage, metric FROM pipeann_index_info('items_v')"), '13|77|47|float4|l2',
@@ -107,7 +98,7 @@ all_right('at first', $first);
 # The index, and then the table, in another tablespace and back; another
 # session has it in use.
 my $space = PostgreSQL::Test::Utils::tempdir();
-my $other = open_session('first');
+my $other = session($node, database => 'first', settings => 'SET pipeann.ef_search = 300');
 $node->safe_psql('postgres', "CREATE TABLESPACE space LOCATION '$space'");
 all_right('before it moves', $other);
 my $turn = 0;
@@ -137,10 +128,9 @@ my @copies;
 for my $i (0 .. $#strategies)
 {
 	$node->safe_psql('postgres', "CREATE DATABASE copy$i TEMPLATE first $strategies[$i]");
-	push @copies, { name => "copy$i", session => open_session("copy$i") };
+	push @copies, { name => "copy$i", session => session($node, database => "copy$i", settings => 'SET pipeann.ef_search = 300') };
 }
 $first->connect;
-$first->rows('SET pipeann.ef_search = 300');
 is($copies[0]{session}->row("SELECT pg_relation_filenode('items_v')"), $first->row("SELECT pg_relation_filenode('items_v')"),
 	'a copy has a file of the same number');
 all_right("$_->{name}, copied", $_->{session}) for @copies;
@@ -179,7 +169,6 @@ $node->safe_psql('postgres', 'ALTER DATABASE copy0 SET TABLESPACE space');
 $node->safe_psql('copy0', 'INSERT INTO items SELECT id + 700000, v + v FROM source WHERE id <= 2500; REINDEX INDEX items_v');
 $node->safe_psql('postgres', 'ALTER DATABASE copy0 SET TABLESPACE pg_default');
 $copies[0]{session}->connect;
-$copies[0]{session}->rows('SET pipeann.ef_search = 300');
 all_right('rebuilt elsewhere, moved back', $copies[0]{session});
 $copies[0]{session}->close;
 

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use Pipeann;
+use PipeannBeside;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -18,54 +19,6 @@ my $node = make_node('concurrency', conf => "shared_buffers = 4MB\nmax_connectio
 create_items($node, 'source', $vectors, index => '');
 $node->safe_psql('postgres', 'CREATE TABLE items (id int, v vector(49)); INSERT INTO items SELECT * FROM source WHERE id <= 3600;'
 	. 'CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops); CREATE INDEX items_id ON items (id)');
-
-# Runs a statement for each row of a query, each in a transaction of its own.
-sub each_row
-{
-	my ($query, $statement) = @_;
-
-	return "DO \$\$ DECLARE r record; a int[]; BEGIN SELECT array_agg(id) INTO a FROM ($query) s;"
-	  . " FOR i IN 1 .. coalesce(array_length(a, 1), 0) LOOP $statement; COMMIT; END LOOP; END \$\$";
-}
-
-# Searches in one snapshot with and without the index; returns recall.
-sub search_in_snapshot
-{
-	my ($session, $vector) = @_;
-
-	$session->rows('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
-	my $recall = recall($session, 'items', [$vector], 10);
-	$session->rows('COMMIT');
-	return $recall;
-}
-
-sub run_together
-{
-	my ($what, @statements) = @_;
-	my @writers = map { session($node, timeout => 600) } @statements;
-	my @searchers = map { session($node) } 1 .. 2;
-	my ($searches, $recall, @errors) = (0, 0);
-
-	$writers[$_]->send($statements[$_]) for 0 .. $#writers;
-	for (1 .. 100000)
-	{
-		last unless grep { !$_->ready(0) } @writers;
-		my $searcher = $searchers[ $searches % 2 ];
-		my $got = eval { search_in_snapshot($searcher, $vectors->[ rand 3600 ]) };
-		push @errors, $@ unless defined $got;
-		$recall += $got // 0;
-		$searches++;
-	}
-	for my $writer (@writers)
-	{
-		my $answer = $writer->receive;
-		push @errors, "$answer->{state} $answer->{error}" if defined $answer->{error};
-	}
-	is(join("\n", @errors), '', "$what: no errors");
-	cmp_ok($recall / ($searches || 1), '>=', 0.97, "$what: right answers meanwhile ($searches)");
-	$_->close for @writers, @searchers;
-	return;
-}
 
 sub check_all
 {
@@ -84,7 +37,7 @@ sub check_all
 my $insert = 'INSERT INTO items SELECT * FROM source WHERE id = a[i]';
 
 # four fill the index past the line, one deletes and one vacuums
-run_together('filling',
+run_beside_searches($node, [ @$vectors[ 0 .. 3599 ] ], 'filling',
 	(map { each_row("SELECT id FROM source WHERE id BETWEEN 3601 AND 5600 AND id % 4 = $_", $insert) } 0 .. 3),
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 0', 'DELETE FROM items WHERE id = a[i]'),
 	join(';', ('VACUUM items', 'SELECT pg_sleep(0.3)') x 8));
@@ -97,7 +50,7 @@ run_together('filling',
 check_all('filling', 'id > 3600 AND id % 3 = 0');
 
 # rows of deleted vectors come back, others go, vectors change
-run_together('churning',
+run_beside_searches($node, [ @$vectors[ 0 .. 3599 ] ], 'churning',
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 0', $insert),
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 1', 'DELETE FROM items WHERE id = a[i]'),
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 2', 'UPDATE items SET v = s.v FROM source s WHERE items.id = a[i] AND s.id = a[i] + 6000'),
@@ -107,7 +60,7 @@ check_all('churning', 'id <= 3600 AND id % 6 IN (0, 2)');
 
 # the same few vectors in many rows, from everywhere at once
 { my $session = session($node); $session->rows('CREATE SEQUENCE ids START 100001'); $session->close; }
-run_together('equal vectors',
+run_beside_searches($node, [ @$vectors[ 0 .. 3599 ] ], 'equal vectors',
 	(each_row('SELECT 1 + i % 5 AS id FROM generate_series(1, 500) i', "INSERT INTO items SELECT nextval('ids'), v FROM source WHERE id = 9900 + a[i]")) x 4,
 	join(';', ('VACUUM items', 'SELECT pg_sleep(0.2)') x 5));
 {

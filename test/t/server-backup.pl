@@ -40,18 +40,9 @@ sub all_found
 	return;
 }
 
-sub open_session
-{
-	my ($server) = @_;
-	my $session = session($server);
-
-	$session->rows('SET pipeann.ef_search = 300');
-	return $session;
-}
-
 # Inserts one by one, into both tables, and "grow" gets its codes meanwhile.
 my $writer = session($node);
-my $here = open_session($node);
+my $here = session($node, settings => 'SET pipeann.ef_search = 300');
 my $pid = $writer->backend;
 $writer->send('DO $$ BEGIN FOR i IN 4201 .. 9000 LOOP INSERT INTO items SELECT * FROM source WHERE id = i;'
 	. ' INSERT INTO grow SELECT * FROM source WHERE id = i - 150; COMMIT; END LOOP; END $$');
@@ -68,7 +59,7 @@ cmp_ok($after, '>', $before, "rows were inserted during the backup ($before to $
 	$copy->init_from_backup($node, 'while_inserting');
 	$copy->append_conf('postgresql.conf', 'archive_mode = off');
 	$copy->start;
-	my $session = open_session($copy);
+	my $session = session($copy, settings => 'SET pipeann.ef_search = 300');
 	my $rows = $session->row('SELECT count(*) FROM items');
 
 	ok($rows >= $before && $rows <= $after, "backup: it has the rows of its end ($rows)");
@@ -110,7 +101,7 @@ sub recover
 	$copy->append_conf('postgresql.conf', "$target\nrecovery_target_action = promote\narchive_mode = off\n");
 	$copy->start;
 	$copy->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
-	my $session = open_session($copy);
+	my $session = session($copy, settings => 'SET pipeann.ef_search = 300');
 
 	for my $id ($a, $b, $c)
 	{

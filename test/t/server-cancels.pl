@@ -138,23 +138,14 @@ SQL
 is($caught, 200, 'errors caught in a function, 200 scans left open');
 ok(next_is_right('items'), 'after errors caught: the next query is right');
 
-# Builds.
-sub size_on_disk
-{
-	my ($database) = $other->rows('CHECKPOINT; SELECT oid FROM pg_database WHERE datname = current_database()');
-	my $sum = 0;
-	$sum += -s $_ || 0 for grep { /\/\d+(_\w+|\.\d+)?$/ } glob $node->data_dir . "/base/$database/*";
-	return $sum;
-}
-
 my $leftover = "SELECT count(*) FROM pg_class WHERE relname LIKE 'new%'";
 my $build = 'CREATE INDEX new_v ON items USING pipeann (v vector_cosine_ops)';
 $session->rows('BEGIN; ' . $build . '; ROLLBACK');
-my $size = size_on_disk();
+my $size = size_on_disk($node, $other);
 my ($rows_left, $grown) = (0, 0);
 cancel_at_many_points('build', "BEGIN; $build", tries => 12, longest => 1500, rollback => 1, check => sub {
 		$rows_left++ if $other->row($leftover) != 0;
-		$grown++ if size_on_disk() > $size + 1024 * 1024;
+		$grown++ if size_on_disk($node, $other) > $size + 1024 * 1024;
 	});
 is($rows_left, 0, 'build cancelled: no catalogue entry is left');
 is($grown, 0, 'build cancelled: no file is left');

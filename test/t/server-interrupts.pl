@@ -130,8 +130,6 @@ sub end_sessions
 # What PostgreSQL has of shared memory, by name.
 sub allocations { return join ' ', $other->rows("SELECT name, size FROM pg_shmem_allocations WHERE name LIKE 'pipeann%' ORDER BY name"); }
 
-sub segment_files { my @files = glob $node->data_dir . '/pg_dynshmem/*'; return @files; }
-
 for my $preload (1, 0)
 {
 	my $place = $preload ? 'shared' : 'dynamic';
@@ -172,7 +170,7 @@ for my $preload (1, 0)
 		$session->reconnect;
 		prepare($_) for $session, $other;
 		answer($_, 'items', $queries[0], 10) for $session, $other;
-		cmp_ok(scalar(my @left = segment_files()), '<=', 1 + 3, "$place: no segments are left");
+		cmp_ok(scalar(my @left = segment_files($node)), '<=', 1 + 3, "$place: no segments are left");
 	}
 	$session->rows('RESET pipeann.disable');
 	cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.99, "$place: the true neighbours");

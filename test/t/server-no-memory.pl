@@ -167,8 +167,6 @@ sub no_segments
 	return;
 }
 
-sub segment_files { my ($node) = @_; my @files = glob $node->data_dir . '/pg_dynshmem/*'; return @files; }
-
 {
 	my $node = start_node('files', preload => 0, conf => "dynamic_shared_memory_type = mmap\nlog_min_messages = log\n");
 

@@ -17,15 +17,6 @@ my @queries = map { $vectors->[ $_ * 289 ] } 0 .. 19;
 my $table = 'CREATE TABLE items (LIKE source INCLUDING ALL); INSERT INTO items SELECT * FROM source WHERE id <= 4500;'
   . 'CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops)';
 
-sub open_session
-{
-	my ($node) = @_;
-	my $session = session($node);
-
-	$session->rows('SET pipeann.ef_search = 300');
-	return $session;
-}
-
 sub all_right
 {
 	my ($what, $session, $where) = @_;
@@ -48,7 +39,7 @@ for my $step (qw(enable check disable))
 	$node->stop;
 	$node->command_ok([ 'pg_checksums', "--$step", '-N', '-D', $node->data_dir ], "pg_checksums --$step");
 	$node->start;
-	my $session = open_session($node);
+	my $session = session($node, settings => 'SET pipeann.ef_search = 300');
 	is($session->row('SHOW data_checksums'), $step eq 'disable' ? 'off' : 'on', "after --$step: checksums");
 	all_right("after --$step", $session, 'id % 10 = 0');
 	$turn++;
@@ -70,7 +61,7 @@ close $file;
 $node->command_checks_all([ 'pg_checksums', '--check', '-D', $node->data_dir ], 1, [qr/Bad checksums:\s+1\b/], [qr/checksum verification failed/],
 	'a flipped bit in the index is found');
 $node->start;
-my $session = open_session($node);
+my $session = session($node, settings => 'SET pipeann.ef_search = 300');
 my $answer = $session->ask("SELECT pipeann_check('items_v')");
 is($answer->{state}, 'XX001', 'the server says so, too') or diag $answer->{error} // 'no error';
 $session->rows('REINDEX INDEX items_v');
@@ -101,7 +92,7 @@ $old->safe_psql('postgres', $_) for 'VACUUM items', 'INSERT INTO late SELECT * F
 is($old->safe_psql('postgres', "SELECT has_codes FROM pipeann_index_info('late_v')"), 't', 'the old one has switched an index to codes');
 $new->safe_psql('postgres', 'CHECKPOINT; INSERT INTO items SELECT id + 30000, v FROM source WHERE id BETWEEN 4601 AND 5200; DELETE FROM items WHERE id % 7 = 0');
 $new->safe_psql('postgres', $_) for 'VACUUM items', 'INSERT INTO late SELECT * FROM source WHERE id BETWEEN 4001 AND 4040';
-my $there = open_session($new);
+my $there = session($new, settings => 'SET pipeann.ef_search = 300');
 all_right('the new primary', $there, 'id > 30000');
 $old->stop('fast');
 
@@ -113,7 +104,7 @@ $old->append_conf('postgresql.conf', "primary_conninfo = '" . $new->connstr . " 
 $old->set_standby_mode;
 $old->start;
 $new->wait_for_catchup($old);
-my $here = open_session($old);
+my $here = session($old, settings => 'SET pipeann.ef_search = 300');
 is($here->row('SELECT pg_is_in_recovery()'), 't', 'the old primary is a replica now');
 all_right('rewound', $here, 'id > 30000');
 is($here->row('SELECT count(*) FROM items WHERE id BETWEEN 20000 AND 30000'), 0, 'rewound: what it had done alone is gone');

@@ -52,15 +52,6 @@ sub fill
 
 sub file_of { my ($table) = @_; return $session->row("SELECT pg_relation_filepath('${table}_v')"); }
 
-sub size_on_disk
-{
-	my $sum = 0;
-
-	$session->rows('CHECKPOINT');
-	$sum += -s $_ || 0 for glob $node->data_dir . "/base/$database/*";
-	return $sum;
-}
-
 # A statement in which the n-th such call fails, for several n; from there on
 # all of them or only the one.
 sub fail_at
@@ -103,12 +94,12 @@ SKIP:
 	skip 'no compiler', 1 unless $faults;
 
 	fill('items', 5000);
-	my $size = size_on_disk();
+	my $size = size_on_disk($node, $session);
 	fail_at('insert, file not extended', 'INSERT INTO items SELECT id + 100000, v FROM source WHERE id > 7000',
 		call => 'extend', match => sub { file_of('items') }, skip => [ 0, 1, 30 ], table => 'items',
 		error => [ '53100', $no_space ], undo => sub { $session->rows('DELETE FROM items WHERE id > 100000; VACUUM items') });
 	all_right('insert, file not extended', 'items', 5000);
-	cmp_ok(size_on_disk() - $size, '<', 12 * 1024 * 1024, 'insert, file not extended: space is used again');
+	cmp_ok(size_on_disk($node, $session) - $size, '<', 12 * 1024 * 1024, 'insert, file not extended: space is used again');
 	$session->rows('VACUUM items; INSERT INTO items SELECT * FROM source WHERE id BETWEEN 5001 AND 5600');
 	all_right('insert, room again', 'items', 5600);
 
@@ -129,7 +120,7 @@ SKIP:
 
 	# a build, with codes and without
 	fill('few', 3600);
-	$size = size_on_disk();
+	$size = size_on_disk($node, $session);
 	my $catalogue = $session->row('SELECT count(*) FROM pg_class');
 	fail_at('build, file not extended', 'CREATE INDEX new_v ON few USING pipeann (v vector_cosine_ops)', call => 'extend',
 		match => sub { "base/$database/" }, skip => [ 0, 2, 70 ], table => 'few', error => [ '53100', $no_space ],
@@ -139,7 +130,7 @@ SKIP:
 		undo => sub { $session->rows('DROP INDEX new_v') });
 	fail_at('rebuild, file not extended', 'REINDEX INDEX items_v', call => 'extend', match => sub { "base/$database/" },
 		skip => [ 150 ], table => 'items', error => [ '53100', $no_space ]);
-	cmp_ok(abs(size_on_disk() - $size), '<', 1024 * 1024, 'build failed: no files are left');
+	cmp_ok(abs(size_on_disk($node, $session) - $size), '<', 1024 * 1024, 'build failed: no files are left');
 	is($session->row('SELECT count(*) FROM pg_class'), $catalogue, 'build failed: no catalogue entries are left');
 	all_right('build failed', 'items', $rows);
 

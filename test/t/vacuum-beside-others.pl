@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use Pipeann;
+use PipeannBeside;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -50,50 +51,12 @@ sub check_all
 	return;
 }
 
-sub each_row
-{
-	my ($query, $statement) = @_;
-
-	return "DO \$\$ DECLARE a int[]; BEGIN SELECT array_agg(id) INTO a FROM ($query) s;"
-	  . " FOR i IN 1 .. coalesce(array_length(a, 1), 0) LOOP $statement; COMMIT; END LOOP; END \$\$";
-}
-
-# Statements at the same time, and searches until they are done.
-sub run_together
-{
-	my ($what, @statements) = @_;
-	my @writers = map { session($primary, timeout => 600) } @statements;
-	my $searcher = session($primary);
-	my ($searches, $recall, @errors) = (0, 0);
-
-	$writers[$_]->send($statements[$_]) for 0 .. $#writers;
-	while (grep { !$_->ready(0) } @writers)
-	{
-		$searcher->rows('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
-		my $got = eval { recall($searcher, 'items', [ $vectors->[ rand 9999 ] ], 10) };
-		push @errors, $@ unless defined $got;
-		$searcher->rows('COMMIT');
-		$recall += $got // 0;
-		$searches++;
-		last if @errors > 3;
-	}
-	for my $writer (@writers)
-	{
-		my $answer = $writer->receive;
-		push @errors, "$answer->{state} $answer->{error}" if defined $answer->{error};
-	}
-	is(join("\n", @errors), '', "$what: no errors");
-	cmp_ok($recall / ($searches || 1), '>=', 0.97, "$what: right answers meanwhile ($searches)");
-	$_->close for @writers, $searcher;
-	return;
-}
-
 # rows go, others come into their slots, and VACUUM runs all the time
 for my $round (1 .. 2)
 {
 	my ($gone, $new) = (($round - 1) * 2000, 4000 + 2000 * $round);
 
-	run_together("churn $round",
+	run_beside_searches($primary, $vectors, "churn $round",
 		each_row("SELECT id FROM source WHERE id > $gone AND id <= $gone + 2000", 'DELETE FROM items WHERE id = a[i]'),
 		(map { each_row("SELECT id FROM source WHERE id > $new AND id <= $new + 2000 AND id % 3 = $_ AND id NOT IN (SELECT id FROM items)",
 			'INSERT INTO items SELECT * FROM source WHERE id = a[i]') } 0 .. 2),
@@ -104,7 +67,7 @@ for my $round (1 .. 2)
 
 # the same with rows of few vectors, so that overflow slots come and go
 $primary->safe_psql('postgres', 'CREATE SEQUENCE ids START 100001');
-run_together('equal vectors',
+run_beside_searches($primary, $vectors, 'equal vectors',
 	(map { each_row('SELECT 1 + i % 3 AS id FROM generate_series(1, 500) i',
 		"INSERT INTO items SELECT nextval('ids'), v FROM source WHERE id = 1000 + a[i]") } 1 .. 3),
 	each_row('SELECT i AS id FROM generate_series(1, 200) i',

@@ -16,9 +16,6 @@
 #include "graph/graph.h"
 #include "distance/distance.h"
 
-#define IMAGES \
-	"/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
-#define IMAGE_HEADER 16
 #define DIM 784
 #define NROWS 6000
 #define NQUERIES 200
@@ -30,25 +27,6 @@ static float *Aux[4];			/* by metric, of all rows */
 static float MaxNorm;
 
 /* ---------- data ---------- */
-
-static bool
-ReadImages(uint8 *to, Size size)
-{
-	FILE	   *f = fopen(IMAGES, "rb");
-	Size		got = 0;
-	char		header[IMAGE_HEADER];
-
-	if (f == NULL)
-		return false;
-	fclose(f);
-	f = popen("gzip -dc " IMAGES " 2>/dev/null", "r");
-	if (f == NULL)
-		return false;
-	if (fread(header, 1, sizeof(header), f) == sizeof(header))
-		got = fread(to, 1, size, f);
-	pclose(f);
-	return got == size;
-}
 
 /* Clusters in 20 dimensions, turned into DIM by a random map. */
 static void
@@ -92,7 +70,7 @@ Load(void)
 	int			i;
 
 	Rows = PipeannAlloc((Size) n * DIM);
-	if (!ReadImages(Rows, (Size) n * DIM))
+	if (!UnitReadImages("train", Rows, (Size) n * DIM))
 	{
 		NOTE("no Fashion-MNIST here: generated rows");
 		MakeImages(Rows, n);

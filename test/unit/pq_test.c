@@ -7,9 +7,6 @@
 #include "distance/distance.h"
 #include "pq/pq.h"
 
-#define IMAGES \
-	"/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
-#define IMAGE_HEADER 16
 #define IMAGE_DIM 784
 
 /* Vectors to train on and others to test with, [n][dim]. */
@@ -164,23 +161,14 @@ AutomaticSizes(void)
 static bool
 ReadImages(Data *data)
 {
-	static uint8 header[IMAGE_HEADER];
 	Size		count = (Size) (data->n + data->ntest) * IMAGE_DIM;
 	uint8	   *bytes;
-	FILE	   *file;
 	bool		good;
 
 	if (getenv("PIPEANN_UNIT_QUICK") != NULL)
 		return false;
-	if ((file = fopen(IMAGES, "rb")) == NULL)
-		return false;
-	fclose(file);
-	if ((file = popen("gzip -dc " IMAGES " 2>/dev/null", "r")) == NULL)
-		return false;
 	bytes = palloc(count);
-	good = fread(header, 1, IMAGE_HEADER, file) == IMAGE_HEADER &&
-		fread(bytes, 1, count, file) == count;
-	pclose(file);
+	good = UnitReadImages("t10k", bytes, count);
 	if (good)
 	{
 		data->dim = IMAGE_DIM;

@@ -114,4 +114,10 @@ UnitFewDistances(uint64 *state)
 	return (float) (UnitRandom(state) % 50);
 }
 
+/*
+ * The first bytes of Fashion-MNIST's images ("train" or "t10k"), 28 x 28 each.
+ * False where its package is not installed.
+ */
+extern bool UnitReadImages(const char *set, uint8 *to, Size size);
+
 #endif							/* PIPEANN_UNIT_H */
