@@ -107,6 +107,8 @@ sub make_node
 		'max_connections = 20',
 		'shared_buffers = 16MB',
 		'max_parallel_workers_per_gather = 0',
+		# plans without sorting or sequential scans cost so much that they would be compiled
+		'jit = off',
 		($preload ? "shared_preload_libraries = 'pipeann'" : ''),
 		$options{conf} || '', '');
 	return $node if defined $options{start} && !$options{start};
