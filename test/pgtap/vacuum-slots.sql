@@ -3,9 +3,9 @@
 SET enable_seqscan = off;
 
 -- VACUUM cannot run in a transaction: what these tests make is dropped at the end.
-CREATE OR REPLACE PROCEDURE drop_all() LANGUAGE sql AS 'DROP TABLE IF EXISTS items, churned, equal, wide, large, small, hidden';
+CREATE OR REPLACE PROCEDURE drop_all() LANGUAGE sql AS 'DROP TABLE IF EXISTS items, churned, equal, wide, large, small, hidden, rounds';
 CALL drop_all();
-SELECT plan(85);
+SELECT plan(88);
 
 -- Share of the given rows that a search for them finds.
 CREATE OR REPLACE FUNCTION found_by_itself(tab regclass, condition text) RETURNS numeric LANGUAGE plpgsql AS $$
@@ -133,6 +133,18 @@ SELECT cmp_ok(graph_pages('wide_idx'), '<=', :pages + 3::bigint, 'out-of-line ve
 SELECT cmp_ok(found_by_itself('wide', 'id > 5000'), '>=', 0.8, 'out-of-line vectors: most are found');
 SELECT ok(is_sound('wide_idx'), 'out-of-line vectors: the index is whole');
 DROP TABLE wide;
+
+-- memory that does not hold the lists of all dead nodes: in rounds
+CREATE TABLE rounds AS SELECT DISTINCT ON (val) id, val FROM strips ORDER BY val, id;
+CREATE INDEX rounds_idx ON rounds USING pipeann (val vector_l2_ops) WITH (m = 32);
+DELETE FROM rounds WHERE id % 3 > 0;
+SET maintenance_work_mem = '1MB';
+VACUUM rounds;
+RESET maintenance_work_mem;
+SELECT ok(is_sound('rounds_idx'), 'rounds: the index is whole');
+SELECT cmp_ok(recall('rounds', '<->', 'subvector(val, 309, 112)'), '>=', 0.97, 'rounds: recall');
+SELECT cmp_ok(found_by_itself('rounds', 'id % 9 = 0'), '>=', 0.999, 'rounds: every row that stayed is found');
+DROP TABLE rounds;
 
 -- nodes of several blocks, without codes
 CREATE TABLE large AS SELECT id, (val || val || val)::vector(2352) AS val FROM images WHERE id <= 200;
