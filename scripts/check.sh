@@ -130,6 +130,7 @@ small_disk() {
 # A library whose backends tests can make wait (src/base/pause.h), built beside
 # and not installed: the tests' servers load it from $DIR.
 build_pause_library() {
+	rm -rf build/pause
 	mkdir -p build/pause
 	tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/pause
 	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PAUSE_POINTS=1 ${CASSERT:+CASSERT=1}

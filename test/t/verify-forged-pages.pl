@@ -20,7 +20,7 @@ my $node = make_node('check', conf => "wal_level = replica\nmax_wal_senders = 4\
 	init => { allows_streaming => 1, extra => [ $version >= 18 ? '--no-data-checksums' : () ] });
 leave_unchecked($node);	# fields are forged again and again, and the check is the test
 
-# "items" has halves and codes; "bytes" has overflow slots of both sorts.
+# "items" has half-precision values and codes; "bytes" has overflow slots of both sorts.
 my $vectors = images($ROWS + 1000, 7);
 create_items($node, 'items', [ @$vectors[ 0 .. $ROWS - 1 ] ], index => 'USING pipeann (v vector_cosine_ops) WITH (m = 8, fillfactor = 90)');
 create_items($node, 'bytes', whole_images($ROWS, 7), index => 'USING pipeann (v vector_ip_ops) WITH (m = 8)');
@@ -187,17 +187,17 @@ forged('TIDs exchanged', 'items', sub {
 	return;
 }, 'node \d+ at block \d+ has another vector than its row', rows => 1);
 
-# Halves of an index that kept nothing of what they lose: as good as ever, and rows
+# Half precision of an index that kept nothing of what it loses: as good as ever, and rows
 # with vectors that differ by less join their nodes.
 {
 	my $pages = PipeannPages->new($path{items});
 	my @halves = grep { $pages->slot($_)->{flags} == $PipeannPages::USED && $pages->slot($_)->{length} > 0 } $pages->nodes;
 
-	cmp_ok(scalar @halves, '>', $ROWS * 0.9, 'halves know what they lost');
+	cmp_ok(scalar @halves, '>', $ROWS * 0.9, 'half precision knows what it lost');
 	$pages->set($_, 'length', 0), $pages->set($_, 'ext_vec', $PipeannPages::INVALID) for @halves;
 	$pages->save;
 	$node->start;
-	is_sound('items', 'halves that know nothing');
+	is_sound('items', 'half precision that knows nothing');
 	$node->safe_psql('postgres', 'INSERT INTO items SELECT 90001, (SELECT array_agg(x * 1.000001 ORDER BY n)::vector FROM unnest(v::real[]) WITH ORDINALITY AS u(x, n)) FROM items WHERE id = 7');
 	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM items ORDER BY v <=> (SELECT v FROM items WHERE id = 7) LIMIT 2) s'),
 		'{7,90001}', 'and rows are found there');

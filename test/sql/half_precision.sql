@@ -1,4 +1,4 @@
--- Vectors stored as halves: their rows come in the order of the vectors themselves.
+-- Vectors stored in half precision: their rows come in the order of the vectors themselves.
 SET enable_seqscan = off;
 SET jit = off;
 SET client_min_messages = warning;
@@ -8,7 +8,7 @@ SET extra_float_digits = 0;
 CREATE FUNCTION noise(i int, dim int) RETURNS float8[] LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 1073741823) / 1073741823.0 - 0.5 ORDER BY j)
 	FROM generate_series(1, dim) j';
--- a vector, and others that are so near to it that halves do not tell them apart
+-- a vector, and others that are so near to it that half precision does not tell them apart
 CREATE FUNCTION near(i int, n int, dim int, step float8 DEFAULT 1e-5) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg(x * (1 + n * step) ORDER BY j)::vector FROM unnest(noise(i, dim)) WITH ORDINALITY AS u(x, j)';
 -- whether an index gives the k nearest rows of the table t in their exact order
@@ -36,7 +36,7 @@ BEGIN
 	RETURN ordered;
 END $$;
 
--- 60 times 50 vectors that are the same to halves, and 2000 others
+-- 60 times 50 vectors that are the same in half precision, and 2000 others
 CREATE TABLE t (id serial, val vector(32));
 INSERT INTO t (val) SELECT near(i, n, 32) FROM generate_series(1, 60) i, generate_series(0, 49) n;
 INSERT INTO t (val) SELECT near(i, 0, 32) FROM generate_series(1001, 3000) i;
@@ -105,7 +105,7 @@ SELECT bool_and(is_in_order('<#>', (noise(i, 31) || 1.3::float8)::vector, 60)) F
 SELECT pipeann_check('t_ip', true) > 0 AS whole;
 DROP INDEX t_ip;
 
--- halves reach to 65504: what is beyond is kept in full
+-- half precision reaches to 65504: what is beyond is kept in full
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops);
 INSERT INTO t (id, val) SELECT 20000 + n, near(n, 0, 32)::real[]::vector * array_fill(1e6, ARRAY[32])::vector FROM generate_series(1, 3) n;
 INSERT INTO t (id, val) VALUES (20004, array_fill(1e-9, ARRAY[32])::vector);
@@ -131,7 +131,7 @@ INSERT INTO t (val) SELECT near(i, 0, 32) FROM generate_series(1001, 2500) i;
 SELECT storage, has_codes, generation FROM pipeann_index_info('t_l2');
 SELECT bool_and(is_exact('<->', near(i, 17, 32), 10)) FROM generate_series(1, 60) i;
 SELECT pipeann_check('t_l2', true) = nodes FROM pipeann_index_info('t_l2');
--- and goes on storing them if one of them is too large for halves
+-- and goes on storing them if one of them is too large for half precision
 TRUNCATE t;
 INSERT INTO t (val) SELECT near(i, 0, 32)::real[]::vector * array_fill(CASE WHEN i = 3000 THEN 1e6 ELSE 1 END, ARRAY[32])::vector
 	FROM generate_series(1, 4200) i;
@@ -139,7 +139,7 @@ SELECT storage, has_codes, generation FROM pipeann_index_info('t_l2');
 SELECT bool_and(is_exact('<->', near(i, 17, 32), 10)) FROM generate_series(1, 60, 5) i;
 DROP TABLE t;
 
--- a table of which many rows are the same to halves is one of floats
+-- a table of which many rows are the same in half precision is one of floats
 CREATE TABLE t (id serial, val vector(32));
 INSERT INTO t (val) SELECT near(i, 0, 32) FROM generate_series(1, 5000) i;
 INSERT INTO t (val) SELECT near(1, n, 32, 2e-7) FROM generate_series(1, 400) n;
@@ -156,7 +156,7 @@ SELECT count(DISTINCT val) > 1990 FROM (SELECT val FROM t ORDER BY val <-> near(
 SELECT count(*) FROM (SELECT val FROM t ORDER BY val <-> near(1, 0, 32) + array_fill(0.001, ARRAY[32])::vector LIMIT 10) s
 	WHERE val <-> near(1, 0, 32) < 0.01;
 SELECT pipeann_check('t_l2', true) = nodes FROM pipeann_index_info('t_l2');
--- rows of one vector, and one that is the same to halves: no more than some are compared
+-- rows of one vector, and one that is the same in half precision: no more than some are compared
 INSERT INTO t (val) SELECT near(2, 1, 32, 2e-7) FROM generate_series(1, 3000);
 INSERT INTO t (val) SELECT near(2, 2, 32, 2e-7) FROM generate_series(1, 3000);
 SELECT count(*), count(DISTINCT val) FROM (SELECT val FROM t ORDER BY val <-> near(2, 0, 32) LIMIT 6001) s;
@@ -179,7 +179,7 @@ CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops);
 CREATE INDEX t_short ON t USING pipeann (short vector_l2_ops);
 SELECT (pipeann_index_info('t_l2')).storage AS far, (pipeann_index_info('t_short')).storage AS short;
 DROP INDEX t_l2;
--- unless the user wants halves
+-- unless the user wants half precision
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops) WITH (storage = float2);
 SELECT bool_and(is_in_order('<->', near(i, 0, 32) + array_fill(20, ARRAY[32])::vector, 200)) FROM generate_series(1, 20) i;
 DROP INDEX t_l2;
