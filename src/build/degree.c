@@ -30,15 +30,6 @@
 #define ROUNDS 9
 #define CODE_BYTES ((Size) 32 * 1024 * 1024)
 
-static int
-CompareDoubles(const void *a, const void *b)
-{
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
-
-	return (x > y) - (x < y);
-}
-
 static double
 Nanoseconds(instr_time start)
 {
@@ -93,8 +84,7 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 	}
 	pfree(table);
 	pfree(memory);
-	qsort(ns, ROUNDS, sizeof(double), CompareDoubles);
-	return ns[ROUNDS / 2];
+	return PipeannProfileMedian(ns, ROUNDS);
 }
 
 /* The time of an exact distance between two vectors of the collection. */
@@ -117,8 +107,7 @@ ProfileNode(const PipeannCollection *c)
 		ns[round] = Nanoseconds(start) / LIST;
 	}
 	pfree(query);
-	qsort(ns, ROUNDS, sizeof(double), CompareDoubles);
-	return ns[ROUNDS / 2];
+	return PipeannProfileMedian(ns, ROUNDS);
 }
 
 static PipeannLayout

@@ -30,9 +30,9 @@ ChainError(const PipeannIndexView *view, uint32 id)
 					 RelationGetRelationName(view->index))));
 }
 
-/* Lock the page of a slot, shared. */
-static Buffer
-LockSlot(const PipeannIndexView *view, uint32 id, PipeannSlot **slot)
+Buffer
+PipeannReadSlot(const PipeannIndexView *view, uint32 id,
+				BufferAccessStrategy strategy, PipeannSlot **slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	BlockNumber blkno;
@@ -43,7 +43,7 @@ LockSlot(const PipeannIndexView *view, uint32 id, PipeannSlot **slot)
 	if (blkno == InvalidBlockNumber)
 		ChainError(view, id);
 	buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-							   BUFFER_LOCK_SHARE, false, NULL);
+							   BUFFER_LOCK_SHARE, false, strategy);
 	*slot = PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
 						  PipeannIdSlot(l, id));
 	return buffer;
@@ -65,7 +65,7 @@ Rewind(const PipeannIndexView *view, PipeannChain *chain)
 
 	if (++chain->rewinds > MAX_REWINDS)
 		ChainError(view, chain->next);
-	buffer = LockSlot(view, chain->owner, &slot);
+	buffer = PipeannReadSlot(view, chain->owner, NULL, &slot);
 	chain->next = PipeannSlotIsNode(slot) ? slot->ext_tids :
 		PIPEANN_INVALID_ID;
 	UnlockReleaseBuffer(buffer);
@@ -80,7 +80,7 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 	while (n < 0 && chain->next != PIPEANN_INVALID_ID)
 	{
 		PipeannSlot *slot;
-		Buffer		buffer = LockSlot(view, chain->next, &slot);
+		Buffer		buffer = PipeannReadSlot(view, chain->next, NULL, &slot);
 		bool		ours = PipeannSlotIsTidsOf(slot, chain->owner);
 
 		if (++chain->steps > (uint64) PipeannViewIds(view) * MAX_REWINDS)
@@ -114,7 +114,7 @@ static bool
 IsGone(const PipeannIndexView *view, uint32 id, uint32 ext_vec)
 {
 	PipeannSlot *slot;
-	Buffer		buffer = LockSlot(view, id, &slot);
+	Buffer		buffer = PipeannReadSlot(view, id, NULL, &slot);
 	bool		gone = !PipeannSlotIsLive(slot) || slot->ext_vec != ext_vec;
 
 	UnlockReleaseBuffer(buffer);
@@ -132,7 +132,7 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 	while (left > 0)
 	{
 		PipeannSlot *slot;
-		Buffer		buffer = LockSlot(view, next, &slot);
+		Buffer		buffer = PipeannReadSlot(view, next, NULL, &slot);
 		Size		part = slot->length;
 		bool		ok = (slot->flags & PIPEANN_SLOT_EXT) && part > 0 &&
 			part <= Min(left, (Size) PipeannExtBytes(&view->meta.layout));

@@ -201,6 +201,14 @@ extern PipeannSearch *PipeannBorrowSearch(void);
 
 /* chain.c: overflow slots */
 
+/*
+ * Lock the page of a slot, shared. Page and slot may be newer than the view.
+ * Errors if there is no such page.
+ */
+extern Buffer PipeannReadSlot(const PipeannIndexView *view, uint32 id,
+							  BufferAccessStrategy strategy,
+							  PipeannSlot **slot);
+
 /* A walk along the TIDs of a node. */
 typedef struct PipeannChain
 {

@@ -88,4 +88,7 @@ extern uint32 PipeannSourceCountPages(Relation index,
 extern bool PipeannProfileReads(Relation relation, BlockNumber nblocks,
 								double *us);
 
+/* The median of times[n], which are sorted for it: others use the machine, too. */
+extern double PipeannProfileMedian(double *times, int n);
+
 #endif							/* PIPEANN_IO_H */

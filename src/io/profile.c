@@ -90,6 +90,13 @@ CompareDoubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+double
+PipeannProfileMedian(double *times, int n)
+{
+	qsort(times, n, sizeof(double), CompareDoubles);
+	return times[n / 2];
+}
+
 /*
  * Microseconds a read: the median of rounds, as others may use the disk, too.
  */
@@ -117,8 +124,7 @@ ReadRounds(Profile *profile)
 		(void) CollectReads(profile, false);
 	if (profile->failed)
 		return 0;
-	qsort(us, ROUNDS, sizeof(double), CompareDoubles);
-	return us[ROUNDS / 2];
+	return PipeannProfileMedian(us, ROUNDS);
 }
 
 /* Free the frames; one that the kernel still reads into becomes an orphan. */

@@ -11,30 +11,13 @@
 #include "postgres.h"
 
 #include "vacuum/passes.h"
-#include "miscadmin.h"
 #include "utils/rel.h"
 
-/* Lock a slot's page shared. The page may be newer than the first pass. */
+/* As PipeannReadSlot(). */
 static Buffer
 ReadSlot(const PipeannVacuum *v, uint32 id, PipeannSlot **slot)
 {
-	const PipeannLayout *l = &v->view.meta.layout;
-	BlockNumber blkno = PipeannViewBlock(&v->view, PipeannIdPage(l, id));
-	Buffer		buffer;
-
-	CHECK_FOR_INTERRUPTS();
-	if (blkno == InvalidBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has an invalid overflow slot %u",
-						RelationGetRelationName(v->view.index), id),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(v->view.index))));
-	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH,
-							   BUFFER_LOCK_SHARE, false, v->info->strategy);
-	*slot = PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
-						  PipeannIdSlot(l, id));
-	return buffer;
+	return PipeannReadSlot(&v->view, id, v->info->strategy, slot);
 }
 
 /*
