@@ -322,7 +322,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->out_of_line)
 		WriteOutOfLine(state);
-	PIPEANN_PAUSE("insert-wide-written");
+	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
 	WriteCodes(state, id);

@@ -23,7 +23,7 @@ typedef struct RecallState
 	PipeannIndexView view;
 	uint32		pages;
 	float	   *query;			/* a sampled node's vector */
-	float	   *wide;
+	float	   *exact;
 	uint32		id;				/* of that node */
 	int			k;
 } RecallState;
@@ -62,10 +62,10 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	RecallState *state = arg;
 
-	if (!PipeannChainVector(&state->view, id, slot, state->wide))
+	if (!PipeannChainVector(&state->view, id, slot, state->exact))
 		return INFINITY;
 	return PipeannExactDistance(&state->view.meta.layout, state->query,
-								state->wide, PIPEANN_FLOAT4, slot->aux);
+								state->exact, PIPEANN_FLOAT4, slot->aux);
 }
 
 /*
@@ -153,7 +153,7 @@ pipeann_recall(PG_FUNCTION_ARGS)
 										  state.view.map,
 										  state.view.meta.graph_pages);
 	state.query = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
-	state.wide = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
+	state.exact = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann recall",
 									ALLOCSET_DEFAULT_SIZES);

@@ -2,18 +2,18 @@
  * relink.c
  *		After VACUUM's repair spanning-tree edges lead to every live node again.
  *
- * That a node can be reached is not enough: the next inserts may prune what
- * leads to it. So this is a walk from the root over spanning-tree edges only, as they
- * are now, in file order: the pass that repairs lists follows those of nodes
- * already reached, further passes only visit pages with nodes reached since.
- * A few bits a node are all it needs in memory.
+ * It is not enough that a node can be reached over any edges, since the next
+ * inserts may prune them. So reach.c walks from the root over spanning-tree
+ * edges only, in file order: the pass that repairs lists follows those of nodes
+ * already reached, and further passes visit only pages with nodes reached
+ * since. In memory this takes a few bits a node.
  *
- * What is left has lost its parent, or a node before it has. Those that have
- * none get one first, mostly by an edge that is there and joins the tree; that brings the
- * others back. What is left then is linked as an insert that finds all lists
- * full does it, which cuts nothing off.
+ * The nodes that are left have lost their parent, or a node above them has.
+ * Nodes without a parent get one first, mostly by an edge that is there and
+ * joins the tree, and that brings the others back. The rest is linked in the way
+ * of an insert that finds all lists full, which cuts nothing off.
  *
- * Nodes written meanwhile are linked by their inserters.
+ * Nodes written meanwhile are linked by their inserts.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Nearest nodes that are tried for one that nothing near leads to. */
+/* Nearest nodes that are tried as parents of a node. */
 #define SEARCH_EF 64
 
 static float
@@ -45,7 +45,8 @@ IsReached(const PipeannReach *reach, uint32 id)
 }
 
 /*
- * Let one of a node's own neighbours lead to it, if possible one that does so.
+ * Make an edge to a node from one of its own neighbours, if possible from one
+ * that leads to it already.
  */
 static bool
 LinkByNeighbor(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
@@ -64,9 +65,7 @@ LinkByNeighbor(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	return false;
 }
 
-/*
- * Link a node from the nearest ones that a search finds.
- */
+/* Make an edge to a node from the nearest node that a search finds. */
 static bool
 LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
@@ -110,8 +109,8 @@ IsLost(const PipeannReach *reach, uint32 id)
 }
 
 /*
- * Give those that have no parent one among their neighbours. Returns
- * whether there was one for any.
+ * Give the nodes without a parent one among their neighbours. Returns whether
+ * any got one.
  */
 static bool
 AttachOrphans(PipeannReach *reach)
@@ -128,9 +127,9 @@ AttachOrphans(PipeannReach *reach)
 }
 
 /*
- * There may be very many, and each brings back a few others. These are followed
- * from there: passes for each would take a time that grows with the square of the
- * index.
+ * Link the nodes that are left. There may be very many, and each brings back a
+ * few others. These are followed from there: with passes for each the time would
+ * grow with the square of the index.
  */
 static void
 AttachRest(PipeannReach *reach)
