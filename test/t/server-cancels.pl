@@ -143,7 +143,8 @@ my $build = 'CREATE INDEX new_v ON items USING pipeann (v vector_cosine_ops)';
 $session->rows('BEGIN; ' . $build . '; ROLLBACK');
 my $size = size_on_disk($node, $other);
 my ($rows_left, $grown) = (0, 0);
-cancel_at_many_points('build', "BEGIN; $build", tries => 12, longest => 1500, rollback => 1, check => sub {
+# One query string: after a cancelled BEGIN the build must not run alone.
+cancel_at_many_points('build', "BEGIN\\; $build", tries => 12, longest => 1500, rollback => 1, check => sub {
 		$rows_left++ if $other->row($leftover) != 0;
 		$grown++ if size_on_disk($node, $other) > $size + 1024 * 1024;
 	});

@@ -37,13 +37,14 @@ sub next_is_right
 	return same_answer([ answer($session, 'items', $query, 10) ], [ exact_answer($other, 'items', $query, 10) ]);
 }
 
+# One query string with its BEGIN: after a cancelled BEGIN the rest must not run alone.
 my @operations = (
 	[ 'search', "SELECT count(*) FROM (SELECT v FROM source WHERE id <= 40) q, LATERAL (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 10) n" ],
 	[ 'codes loaded', search($queries[0]), 'REINDEX INDEX items_v' ],
-	[ 'insert', 'BEGIN; INSERT INTO items SELECT id + 100000, v FROM source WHERE id > 5000 AND id <= 5300' ],
-	[ 'COPY', "BEGIN; COPY items FROM '$rows_file'" ],
-	[ 'switch to codes', 'BEGIN; INSERT INTO grow SELECT id + 100000, v FROM source WHERE id BETWEEN 4091 AND 4099' ],
-	[ 'build', 'BEGIN; CREATE INDEX new_v ON few USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 20)' ],
+	[ 'insert', 'BEGIN\\; INSERT INTO items SELECT id + 100000, v FROM source WHERE id > 5000 AND id <= 5300' ],
+	[ 'COPY', "BEGIN\\; COPY items FROM '$rows_file'" ],
+	[ 'switch to codes', 'BEGIN\\; INSERT INTO grow SELECT id + 100000, v FROM source WHERE id BETWEEN 4091 AND 4099' ],
+	[ 'build', 'BEGIN\\; CREATE INDEX new_v ON few USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 20)' ],
 	[ 'vacuum', 'VACUUM items', "DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id % 11 = 0 LIMIT 5)" ],
 	[ 'pipeann_check', "SELECT pipeann_check('items_v')" ],
 	[ 'pipeann_prewarm', "SELECT sum(pipeann_prewarm('items_v')) FROM generate_series(1, 200)" ],
