@@ -255,7 +255,7 @@ note "with codes: $missed of $searched rows not found by their own vectors";
 cmp_ok($missed, '<=', $searched / 1000, 'with codes, nearly every row is found by its own vector');
 
 # It has not forgotten that its storage is for it to choose, either: what was
-# empty takes halves with the first new packing.
+# empty takes half precision with the first new packing.
 crash($node, 1);
 $node->safe_psql('postgres', 'INSERT INTO forgotten SELECT * FROM source WHERE id <= 5000');
 is($node->safe_psql('postgres', "SELECT storage FROM pipeann_index_info('forgotten_v')"), 'float2', 'unlogged: auto storage');

@@ -14,7 +14,7 @@
 static const int dims[] = {1, 3, 32, 100, 384, 1536, MAX_DIM};
 static const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_IP, PIPEANN_COSINE};
 
-/* A vector, its halves, and a query. */
+/* A vector, the same in half precision, and a query. */
 typedef struct Case
 {
 	int			dim;
@@ -187,11 +187,11 @@ BoundsOfInfinity(void)
 		}
 }
 
-/* A node knows its error only where it is of halves, and nothing absurd. */
+/* A node knows its error only where it is in half precision, and nothing absurd. */
 static void
 SlotsKnowTheirError(void)
 {
-	PipeannLayout halves = {.storage = PIPEANN_FLOAT2};
+	PipeannLayout half = {.storage = PIPEANN_FLOAT2};
 	PipeannLayout floats = {.storage = PIPEANN_FLOAT4};
 	PipeannRounding rounding = {0x3F81, 77};
 	PipeannSlot slot;
@@ -200,23 +200,23 @@ SlotsKnowTheirError(void)
 	slot.flags = PIPEANN_SLOT_USED;
 	slot.ext_vec = PIPEANN_INVALID_ID;
 	PipeannSlotSetRounding(&slot, &rounding);
-	CHECK(PipeannSlotError(&halves, &slot) == 1.0078125f && slot.hash == 77);
+	CHECK(PipeannSlotError(&half, &slot) == 1.0078125f && slot.hash == 77);
 	CHECK(PipeannSlotError(&floats, &slot) == 0);
 	slot.flags |= PIPEANN_SLOT_OUT_OF_LINE;
-	CHECK(PipeannSlotError(&halves, &slot) == 0);
+	CHECK(PipeannSlotError(&half, &slot) == 0);
 	slot.flags = PIPEANN_SLOT_USED;
 	slot.error = 0x7F80;		/* infinity */
-	CHECK(PipeannSlotError(&halves, &slot) == 0);
+	CHECK(PipeannSlotError(&half, &slot) == 0);
 	slot.error = 0xFFC0;		/* no number */
-	CHECK(PipeannSlotError(&halves, &slot) == 0);
+	CHECK(PipeannSlotError(&half, &slot) == 0);
 	slot.error = 0xBF80;		/* less than nothing */
-	CHECK(PipeannSlotError(&halves, &slot) == 0);
+	CHECK(PipeannSlotError(&half, &slot) == 0);
 
 	/* unknown: what stands there is a chain's end */
 	rounding.error = 0;
 	slot.ext_vec = PIPEANN_INVALID_ID;
 	PipeannSlotSetRounding(&slot, &rounding);
-	CHECK(PipeannSlotError(&halves, &slot) == 0 &&
+	CHECK(PipeannSlotError(&half, &slot) == 0 &&
 		  slot.ext_vec == PIPEANN_INVALID_ID);
 }
 
