@@ -26,7 +26,7 @@ from session import Session
 from throughput import PgbenchError, run_pgbench, value_at
 
 SAMPLE = 20             # searches of each session when the server's own need is measured: hard ones, too
-MARGIN = 4 << 20        # what the server may need beyond what was seen
+MARGIN = 8 << 20        # what the server may need beyond what was seen
 LEAST_BUFFERS = 1 << 20
 
 
@@ -58,7 +58,9 @@ def run(lab, options):
                 continue
             if system.name not in own:
                 own[system.name] = own_need(lab, group, system, value, options)
-            measure(lab, group, system, value, percent, number, own[system.name], options)
+            # The kernel ends a process of a group that cannot do with its limit.
+            if not measure(lab, group, system, value, percent, number, own[system.name], options):
+                measure(lab, group, system, value, percent, number, own[system.name] + MARGIN, options)
     finally:
         # The server has to be out of the group before it can be removed.
         lab.server.stop()
@@ -130,6 +132,7 @@ def cold_and_warm(lab, system, value, options):
 
 
 def measure(lab, group, system, value, percent, number, own, options):
+    """Whether the server could do with the limit."""
     progress = Progress()
     progress.show(f"    round {number + 1}, {system.name}, {percent} %")
     share, buffers, raised = shares(lab, system, percent)
@@ -144,11 +147,10 @@ def measure(lab, group, system, value, percent, number, own, options):
     try:
         cold, warm, bench = cold_and_warm(lab, system, value, options)
     except (PgbenchError, RuntimeError, psycopg2.Error) as error:
-        # The kernel ends a process of a group that cannot do with its limit.
         progress.done(f"      {system.name} did not run in {figures.megabytes(limit)}: {error}")
         group.unlimit()         # or what it needs to stop may be more, too
         lab.server.stop()
-        return
+        return False
     key = {name: common[name] for name in ("dataset", "rows", "system", "percent", "round")}
     if not lab.store.memory.has(temperature="cold", **key):
         lab.store.memory.add(temperature="cold", clients=1, qps=1000 / cold["mean_ms"], **common, **cold)
@@ -158,3 +160,4 @@ def measure(lab, group, system, value, percent, number, own, options):
                   f" for the index, {figures.megabytes(limit)} in all  recall@{K} {warm['recall']:.4f}"
                   f"  cold {cold['mean_ms']:.2f} ms  warm {warm['mean_ms']:.2f} ms  p99 {warm['p99_ms']:.2f} ms"
                   f"  {options.memory_clients} clients {bench['qps']:,.0f} QPS")
+    return True

@@ -33,6 +33,22 @@ server() {
 		{ [ "$1" = stop ] || tail -20 "$DIR/log" >&2; return 1; }
 }
 
+# is_running: false also of a server that was killed and left its files. (A process
+# that is dead and not waited for has no executable.)
+is_running() {
+	local pid
+	{ read -r pid <"$DIR/data/postmaster.pid"; } 2>/dev/null && [ -e "/proc/$pid/exe" ]
+}
+
+# forget_killed: the files of a server that was killed would keep the next from
+# starting as long as nobody has waited for its process.
+forget_killed() {
+	if [ -f "$DIR/data/postmaster.pid" ]; then
+		sleep 1		# its backends notice, and end
+		rm -f "$DIR/data/postmaster.pid" "$DIR"/.s.PGSQL.5432*
+	fi
+}
+
 case $COMMAND in
 start)
 	as_server_user "$BINDIR/initdb" -D "$DIR/data" -U postgres -A trust --no-sync \
@@ -44,11 +60,16 @@ start)
 	;;
 restart)
 	configure "$@"
-	if [ -f "$DIR/data/postmaster.pid" ]; then server -m fast restart; else server start; fi
+	if is_running; then
+		server -m fast restart
+	else
+		forget_killed
+		server start
+	fi
 	;;
-stop) server -m fast stop ;;
+stop) if is_running; then server -m fast stop; else forget_killed; fi ;;
 remove)
-	if [ -f "$DIR/data/postmaster.pid" ]; then
+	if is_running; then
 		server -m fast stop || server -m immediate stop || true
 	fi
 	rm -rf "$DIR"
