@@ -18,7 +18,7 @@
 
 #include <sys/mman.h>
 
-#include "utils/resowner.h"
+#include "base/attempt.h"
 
 #define HUGE_PAGE_SIZE ((Size) 2 * 1024 * 1024)
 
@@ -95,71 +95,33 @@ PipeannArenaPages(Size size)
 	return Min(pages, PG_UINT32_MAX);
 }
 
+/* An arena has a page for alignment and, in its first pages, the free list. */
+uint64
+PipeannArenaMegabytes(uint64 pages)
+{
+	uint64		in_one = 1024 * 1024 / FPM_PAGE_SIZE;
+
+	return (pages + HeaderPages() + in_one - 1) / in_one;
+}
+
 const char *
 PipeannArenaError(void)
 {
 	return error_text;
 }
 
-static bool
-IsInterrupt(int sqlerrcode)
-{
-	return sqlerrcode == ERRCODE_QUERY_CANCELED ||
-		sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
-		sqlerrcode == ERRCODE_CRASH_SHUTDOWN;
-}
-
 /*
- * Make a dynamic segment, or attach to one if handle is valid, for the life of
- * this backend. NULL if the operating system refuses. An error may leave a
- * half-made segment behind, which the resource owner disposes of.
+ * Make a dynamic segment that outlives this backend, or attach to one if handle
+ * is valid. NULL if the operating system refuses.
  */
 static dsm_segment *
 TrySegment(dsm_handle handle, Size size)
 {
-	dsm_segment *volatile dsm = NULL;
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner outer = CurrentResourceOwner;
-	ResourceOwner owner = ResourceOwnerCreate(outer, "pipeann segment");
-	uint32		holdoff = InterruptHoldoffCount;
+	dsm_segment *dsm = PipeannAttemptSegment(handle, size, error_text,
+											 sizeof(error_text));
 
-	PG_TRY();
-	{
-		CurrentResourceOwner = owner;
-		if (handle != DSM_HANDLE_INVALID)
-			dsm = dsm_attach(handle);
-		else
-			dsm = dsm_create(size, DSM_CREATE_NULL_IF_MAXSEGMENTS);
-		if (dsm != NULL && handle == DSM_HANDLE_INVALID)
-			dsm_pin_segment(dsm);
-		if (dsm != NULL)
-			dsm_pin_mapping(dsm);
-		else
-			strlcpy(error_text, "too many dynamic shared memory segments",
-					sizeof(error_text));
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		InterruptHoldoffCount = holdoff;
-		CurrentResourceOwner = outer;
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		if (IsInterrupt(error->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		strlcpy(error_text, error->message, sizeof(error_text));
-		FreeErrorData(error);
-		dsm = NULL;
-	}
-	PG_END_TRY();
-
-	CurrentResourceOwner = outer;
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
-	ResourceOwnerDelete(owner);
+	if (dsm != NULL && handle == DSM_HANDLE_INVALID)
+		dsm_pin_segment(dsm);
 	return dsm;
 }
 

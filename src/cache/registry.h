@@ -249,6 +249,8 @@ extern void PipeannArenaInit(PipeannControl *control);
 /* Pages that all caches together may take. */
 extern uint64 PipeannArenaLimit(const PipeannControl *control);
 extern uint32 PipeannArenaPages(Size size);
+/* pipeann.shared_memory, in MB, for so many pages. */
+extern uint64 PipeannArenaMegabytes(uint64 pages);
 extern PipeannArenaResult PipeannArenaAllocate(PipeannControl *control,
 											   uint32 pages,
 											   PipeannSegment *segment,
