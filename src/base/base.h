@@ -63,6 +63,8 @@ typedef struct ItemPointerData
 #define CHECK_FOR_INTERRUPTS() ((void) 0)
 #define Min(x, y) ((x) < (y) ? (x) : (y))
 #define Max(x, y) ((x) > (y) ? (x) : (y))
+#define lengthof(array) (sizeof(array) / sizeof((array)[0]))
+#define PG_UINT16_MAX UINT16_MAX
 #define PG_UINT32_MAX UINT32_MAX
 #define pg_attribute_unused() __attribute__((unused))
 #define likely(x) __builtin_expect((x) != 0, 1)

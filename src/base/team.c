@@ -1,0 +1,109 @@
+/*
+ * team.c
+ *		Handing out the items of a step.
+ */
+#include "base/base.h"
+
+#include "base/team.h"
+
+#include <sched.h>
+
+void
+PipeannTeamPause(void)
+{
+	sched_yield();
+}
+
+void
+PipeannTeamOfOne(PipeannTeam *team)
+{
+	memset(team, 0, sizeof(*team));
+	team->members = 1;
+	team->shared = &team->alone;
+}
+
+PipeannTeam *
+PipeannTeamAlone(void)
+{
+	static PipeannTeam alone;
+
+	PipeannTeamOfOne(&alone);
+	return &alone;
+}
+
+void
+PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
+{
+	team->n = n;
+	team->run = Max(run, 1);
+	team->step = 1 - team->step;
+	team->steps++;
+}
+
+bool
+PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
+{
+	CHECK_FOR_INTERRUPTS();
+	*from = __atomic_fetch_add(&team->shared->next[team->step], team->run,
+							   __ATOMIC_RELAXED);
+	if (*from >= team->n)
+		return false;
+	*to = Min(*from + team->run, team->n);
+	if (team->progress != NULL && PipeannTeamLeads(team))
+		team->progress(*from, team->n, team->progress_arg);
+	return true;
+}
+
+/*
+ * The counter of the next step is set back before the meeting: the step that
+ * used it last is over for everybody.
+ */
+void
+PipeannTeamEnd(PipeannTeam *team)
+{
+	if (PipeannTeamLeads(team))
+		__atomic_store_n(&team->shared->next[1 - team->step], 0,
+						 __ATOMIC_RELAXED);
+	PipeannTeamMeet(team);
+}
+
+static void *
+Alloc(PipeannTeam *team, Size size, bool work)
+{
+	if (team != NULL && team->share != NULL)
+		return team->share(team, size, work);
+	return PipeannAllocZero(Max(size, 1));
+}
+
+void *
+PipeannTeamAlloc(PipeannTeam *team, Size size)
+{
+	return Alloc(team, size, false);
+}
+
+void *
+PipeannTeamAllocWork(PipeannTeam *team, Size size)
+{
+	return Alloc(team, size, true);
+}
+
+Size
+PipeannTeamRoom(PipeannTeam *team)
+{
+	return team->room != NULL ? team->room(team, true) : SIZE_MAX;
+}
+
+bool
+PipeannTeamFits(PipeannTeam *team, Size size)
+{
+	return team->room == NULL || size <= team->room(team, false);
+}
+
+void
+PipeannTeamFree(PipeannTeam *team, void *memory)
+{
+	if (team != NULL && team->unshare != NULL)
+		team->unshare(team, memory);
+	else
+		pfree(memory);
+}

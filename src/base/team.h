@@ -1,0 +1,133 @@
+/*
+ * team.h
+ *		The processes that work on one index together.
+ *
+ * All members of a team run the same program. Work is done in steps: the items
+ * 0 .. n - 1 of a step are handed out in runs to whoever asks next, and no
+ * member goes on before all items are done. What a step writes must not depend
+ * on who does which item, so that the result is the same with any number of
+ * members.
+ *
+ *		PipeannTeamBegin(team, n, 64);
+ *		while (PipeannTeamNext(team, &from, &to))
+ *			...						-- items from .. to - 1
+ *		PipeannTeamEnd(team);
+ *
+ * A team of one needs no server. parallel/parallel.c makes teams of several.
+ */
+#ifndef PIPEANN_TEAM_H
+#define PIPEANN_TEAM_H
+
+#include "base/base.h"
+
+/* The counters of a team, in memory that all members share. */
+typedef struct PipeannTeamShared
+{
+	uint64		next[2];		/* of even and odd steps: next item */
+} PipeannTeamShared;
+
+typedef struct PipeannTeam PipeannTeam;
+
+struct PipeannTeam
+{
+	int			member;			/* 0 is the leader */
+	int			members;
+	PipeannTeamShared *shared;
+	PipeannTeamShared alone;	/* shared, of a team of one */
+
+	/* the present step */
+	uint64		n;
+	uint64		run;			/* items handed out at once */
+	int			step;			/* 0 or 1, in turn */
+	uint32		steps;			/* begun so far */
+
+	/* set by who made a team of several; NULL for a team of one */
+	void		(*meet) (PipeannTeam *team);
+	void	   *(*share) (PipeannTeam *team, Size size, bool work);
+	Size		(*room) (PipeannTeam *team, bool work);
+	void		(*unshare) (PipeannTeam *team, void *memory);
+
+	/* called by the leader with the items handed out, or NULL */
+	void		(*progress) (uint64 done, uint64 n, void *arg);
+	void	   *progress_arg;
+};
+
+/* Let another process go on, which holds a lock. */
+extern void PipeannTeamPause(void);
+
+/* Prepare a team of one. */
+extern void PipeannTeamOfOne(PipeannTeam *team);
+
+/* A team of one, which lasts until it is asked for again. */
+extern PipeannTeam *PipeannTeamAlone(void);
+
+static inline bool
+PipeannTeamLeads(const PipeannTeam *team)
+{
+	return team->member == 0;
+}
+
+/* Wait until all members have come here. */
+static inline void
+PipeannTeamMeet(PipeannTeam *team)
+{
+	if (team->meet != NULL)
+		team->meet(team);
+}
+
+/* Tell how far a step has come that the leader does alone. */
+static inline void
+PipeannTeamReport(PipeannTeam *team, uint64 done, uint64 n)
+{
+	if (team->progress != NULL)
+		team->progress(done, n, team->progress_arg);
+}
+
+/* Begin a step of n items, handed out in runs of so many. All members call. */
+extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
+
+/* Take the next run of items. False if there is none left. */
+extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
+
+/* Wait until all items of the step are done. All members call. */
+extern void PipeannTeamEnd(PipeannTeam *team);
+
+/*
+ * Memory that all members share, zeroed; at the same or at different addresses.
+ * All members call, with the same size, and in the same order. Without a team
+ * it is the caller's own. Fails as PipeannAlloc() does.
+ */
+extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
+
+/*
+ * The same for what is used here and there, at random: where memory is short it
+ * is a file only if nothing else is left.
+ */
+extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
+
+/* Bytes that PipeannTeamAllocWork() has. */
+extern Size PipeannTeamRoom(PipeannTeam *team);
+
+/* Whether PipeannTeamAlloc() has memory for so many bytes. */
+extern bool PipeannTeamFits(PipeannTeam *team, Size size);
+
+/* Give it back. All members call, when none uses it any more. */
+extern void PipeannTeamFree(PipeannTeam *team, void *memory);
+
+/*
+ * A lock of one byte, zero at first, for a few instructions that cannot fail.
+ */
+static inline void
+PipeannTeamLock(uint8 *lock)
+{
+	while (__atomic_test_and_set(lock, __ATOMIC_ACQUIRE))
+		PipeannTeamPause();
+}
+
+static inline void
+PipeannTeamUnlock(uint8 *lock)
+{
+	__atomic_clear(lock, __ATOMIC_RELEASE);
+}
+
+#endif							/* PIPEANN_TEAM_H */
