@@ -10,14 +10,10 @@
 #if defined(__x86_64__)
 
 #include <cpuid.h>
-#include <immintrin.h>
 
+#include "distance/avx2.h"
+#include "distance/bulk.h"
 #include "distance/pq_scan.h"
-#include "distance/unroll.h"
-
-#define AVX2 __attribute__((target("avx2,fma,f16c")))
-#define AVX2_INLINE \
-	static inline __attribute__((always_inline, target("avx2,fma,f16c")))
 
 /* Masks: of the 8 lanes from place n on, the last n are set. */
 static const int32 LaneMask[16] = {
@@ -52,29 +48,6 @@ SumInts(__m256i v)
 	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(1, 0, 3, 2)));
 	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(2, 3, 0, 1)));
 	return _mm_cvtsi128_si32(s);
-}
-
-/* Elements i .. i + 7 as floats; storage is a constant where inlined. */
-AVX2_INLINE __m256
-Load8(const void *v, PipeannStorage storage, int i)
-{
-	const char *p = (const char *) v;
-	__m128i		bytes;
-
-	switch (storage)
-	{
-		case PIPEANN_FLOAT4:
-			return _mm256_loadu_ps((const float *) (p + (Size) i * 4));
-		case PIPEANN_FLOAT2:
-			p += (Size) i * 2;
-			return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p));
-		case PIPEANN_INT8:
-			bytes = _mm_loadl_epi64((const __m128i *) (p + i));
-			return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-		default:
-			bytes = _mm_loadl_epi64((const __m128i *) (p + i));
-			return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-	}
 }
 
 /*
@@ -382,60 +355,6 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-/*
- * Distances to 64 centroids at a time, in eight accumulators, so that
- * additions overlap and sums stay in registers.
- */
-#define CENTROID_VECTORS 8
-
-AVX2_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *out,
-		  bool is_dot)
-{
-	for (int k = 0; k < PQ_ROW; k += 8 * CENTROID_VECTORS)
-	{
-		__m256		sum[CENTROID_VECTORS];
-
-		UNROLL(8)
-		for (int j = 0; j < CENTROID_VECTORS; j++)
-			sum[j] = _mm256_setzero_ps();
-		for (int d = 0; d < len; d++)
-		{
-			const float *row = centroids + (Size) d * PQ_ROW + k;
-			__m256		value = _mm256_broadcast_ss(x + d);
-
-			UNROLL(8)
-			for (int j = 0; j < CENTROID_VECTORS; j++)
-			{
-				__m256		c = _mm256_loadu_ps(row + 8 * j);
-
-				if (is_dot)
-					sum[j] = _mm256_fnmadd_ps(value, c, sum[j]);
-				else
-				{
-					c = _mm256_sub_ps(value, c);
-					sum[j] = _mm256_fmadd_ps(c, c, sum[j]);
-				}
-			}
-		}
-		UNROLL(8)
-		for (int j = 0; j < CENTROID_VECTORS; j++)
-			_mm256_storeu_ps(out + k + 8 * j, sum[j]);
-	}
-}
-
-AVX2 static void
-CentroidL2(const float *x, const float *centroids, int len, float *out)
-{
-	Centroids(x, centroids, len, out, false);
-}
-
-AVX2 static void
-CentroidDot(const float *x, const float *centroids, int len, float *out)
-{
-	Centroids(x, centroids, len, out, true);
-}
-
 const PipeannKernels PipeannKernelsAvx2 = {
 	.name = "avx2",
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
@@ -445,8 +364,7 @@ const PipeannKernels PipeannKernelsAvx2 = {
 	.dot_pair = {NULL, DotPairFloat4, PipeannAvx2DotPairFloat2, DotPairInt8,
 	DotPairUint8},
 	.pq_scan = PqScan,
-	.centroid_l2 = CentroidL2,
-	.centroid_dot = CentroidDot
+	BULK_KERNELS(Avx2)
 };
 
 /* Whether this processor and the operating system support this file. */

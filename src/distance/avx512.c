@@ -1,10 +1,10 @@
 /*
  * avx512.c
- *		Distance kernels for x86-64 with AVX-512 (F, BW, VL), 2019 and later.
+ *		Distance kernels for x86-64 with AVX-512 (F, BW, VL, VNNI), 2019 and
+ *		later.
  *
  * Where there is no processor with AVX-512 the unit tests run this by
- * emulation. Beside the width, masked loads save copies of a vector's end, and
- * the registers hold the sums of all 256 centroids.
+ * emulation. Beside the width, masked loads save copies of a vector's end.
  *
  * Code distances are plain C here, too (pq_scan.h): gathers of this width are
  * many times slower than loads on processors whose microcode mitigates Gather
@@ -15,22 +15,9 @@
 
 #if defined(__x86_64__)
 
-#ifdef PIPEANN_EMULATE_AVX512
-#include "avx512_emulation.h"
-
-#define TARGET
-#else
-#include <immintrin.h>
-
-#define TARGET target("avx512f,avx512bw,avx512vl,avx2,fma,f16c")
-#endif
-
+#include "distance/avx512.h"
+#include "distance/bulk.h"
 #include "distance/pq_scan.h"
-#include "distance/unroll.h"
-
-#define AVX512 __attribute__((TARGET))
-#define AVX512_INLINE \
-	static inline __attribute__((always_inline, TARGET))
 
 AVX512_INLINE float
 SumFloats(__m512 v)
@@ -58,54 +45,6 @@ SumInts(__m512i v)
 	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(1, 0, 3, 2)));
 	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(2, 3, 0, 1)));
 	return _mm_cvtsi128_si32(s);
-}
-
-/* Elements i .. i + 15 as floats; storage is a constant where inlined. */
-AVX512_INLINE __m512
-Load16(const void *v, PipeannStorage storage, int i)
-{
-	const char *p = (const char *) v + (Size) i * PipeannElementSize(storage);
-	__m128i		bytes;
-
-	switch (storage)
-	{
-		case PIPEANN_FLOAT4:
-			return _mm512_loadu_ps(p);
-		case PIPEANN_FLOAT2:
-			return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p));
-		case PIPEANN_INT8:
-			bytes = _mm_loadu_si128((const __m128i *) p);
-			return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-		default:
-			bytes = _mm_loadu_si128((const __m128i *) p);
-			return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-	}
-}
-
-/*
- * The n < 16 elements from element i on, with zeros in the other lanes. What
- * the mask leaves out is not read.
- */
-AVX512_INLINE __m512
-LoadTail(const void *v, PipeannStorage storage, int i, int n)
-{
-	const char *p = (const char *) v + (Size) i * PipeannElementSize(storage);
-	__mmask16	mask = (__mmask16) ((1 << n) - 1);
-	__m128i		bytes;
-
-	switch (storage)
-	{
-		case PIPEANN_FLOAT4:
-			return _mm512_maskz_loadu_ps(mask, p);
-		case PIPEANN_FLOAT2:
-			return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
-		case PIPEANN_INT8:
-			bytes = _mm_maskz_loadu_epi8(mask, p);
-			return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-		default:
-			bytes = _mm_maskz_loadu_epi8(mask, p);
-			return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-	}
 }
 
 /* Returns sum with the terms of sixteen elements added. */
@@ -343,56 +282,6 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 }
 
 /*
- * Distances to all 256 centroids at once; the sums take half of the registers.
- */
-#define CENTROID_VECTORS 16
-
-AVX512_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *out,
-		  bool is_dot)
-{
-	__m512		sum[CENTROID_VECTORS];
-
-	UNROLL(16)
-	for (int j = 0; j < CENTROID_VECTORS; j++)
-		sum[j] = _mm512_setzero_ps();
-	for (int d = 0; d < len; d++)
-	{
-		const float *row = centroids + (Size) d * PQ_ROW;
-		__m512		value = _mm512_set1_ps(x[d]);
-
-		UNROLL(16)
-		for (int j = 0; j < CENTROID_VECTORS; j++)
-		{
-			__m512		c = _mm512_loadu_ps(row + 16 * j);
-
-			if (is_dot)
-				sum[j] = _mm512_fnmadd_ps(value, c, sum[j]);
-			else
-			{
-				c = _mm512_sub_ps(value, c);
-				sum[j] = _mm512_fmadd_ps(c, c, sum[j]);
-			}
-		}
-	}
-	UNROLL(16)
-	for (int j = 0; j < CENTROID_VECTORS; j++)
-		_mm512_storeu_ps(out + 16 * j, sum[j]);
-}
-
-AVX512 static void
-CentroidL2(const float *x, const float *centroids, int len, float *out)
-{
-	Centroids(x, centroids, len, out, false);
-}
-
-AVX512 static void
-CentroidDot(const float *x, const float *centroids, int len, float *out)
-{
-	Centroids(x, centroids, len, out, true);
-}
-
-/*
  * Between two vectors in half precision AVX2 is faster: to convert 16 elements
  * at once takes as long as 8 twice.
  */
@@ -405,8 +294,7 @@ const PipeannKernels PipeannKernelsAvx512 = {
 	.dot_pair = {NULL, DotPairFloat4, PipeannAvx2DotPairFloat2, DotPairInt8,
 	DotPairUint8},
 	.pq_scan = PqScan,
-	.centroid_l2 = CentroidL2,
-	.centroid_dot = CentroidDot
+	BULK_KERNELS(Avx512)
 };
 
 /*
@@ -424,6 +312,7 @@ PipeannCpuHasAvx512(void)
 		__builtin_cpu_supports("avx512f") &&
 		__builtin_cpu_supports("avx512bw") &&
 		__builtin_cpu_supports("avx512vl") &&
+		__builtin_cpu_supports("avx512vnni") &&
 		__builtin_cpu_supports("avx512vbmi2");
 }
 

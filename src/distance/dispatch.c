@@ -144,8 +144,7 @@ void
 PipeannVectorToFloat(const void *src, PipeannStorage storage, int dim,
 					 float *dst)
 {
-	for (int i = 0; i < dim; i++)
-		dst[i] = LoadElement(src, storage, i);
+	PipeannKernel->to_float[storage] (src, dim, dst);
 }
 
 /* Integers are rounded to the nearest, and clamped to their range. */

@@ -21,6 +21,22 @@ typedef float (*PipeannQueryFn) (const float *q, const void *v, int dim);
 /* Distance between two stored vectors of dim elements of the same storage. */
 typedef float (*PipeannPairFn) (const void *a, const void *b, int dim);
 
+/* Stored elements src[dim] as floats. src need not be aligned. */
+typedef void (*PipeannToFloatFn) (const void *src, int dim, float *dst);
+
+/*
+ * A tile: inner products of so many rows with so many columns at once. Vectors
+ * in tiles have a multiple of PIPEANN_TILE_DIM dimensions (those added are
+ * zeros), and elements of at most PIPEANN_FIXED_MAX in size.
+ */
+#define PIPEANN_TILE_ROWS 12
+#define PIPEANN_TILE_COLUMNS 16
+#define PIPEANN_TILE_DIM 2
+#define PIPEANN_FIXED_MAX 32000
+
+/* int16 numbers of a panel: the columns of a tile, by PipeannTilePanel(). */
+#define PIPEANN_PANEL_SIZE(dim) ((Size) (dim) * PIPEANN_TILE_COLUMNS)
+
 typedef struct PipeannKernels
 {
 	const char *name;			/* "scalar", "avx2", "avx512", "neon" */
@@ -50,6 +66,59 @@ typedef struct PipeannKernels
 								float *out);
 	void		(*centroid_dot) (const float *x, const float *centroids,
 								 int len, float *out);
+
+	/*
+	 * The nearest of 256 centroids to each of n vectors, x + i * stride: its
+	 * number to codes[i * code_stride] and, if distances is not NULL, its
+	 * distance to distances[i], as centroid_l2 computes it. The first one of
+	 * several that are equally near; number 0 if no distance is a number.
+	 */
+	void		(*centroid_nearest) (const float *x, Size stride, int n,
+									 const float *centroids, int len,
+									 uint8 *codes, Size code_stride,
+									 float *distances);
+
+	/*
+	 * A tile: out[r * 16 + c] = sum over d < dim of rows[r][d] times element
+	 * d of column c, for the 12 rows and the 16 columns of the panel. Exact,
+	 * if the sum fits an int32 (sums on the way need not). Rows need not be
+	 * aligned; panels are read fastest if they start on a cache line. rows
+	 * may have the same pointer several times.
+	 */
+	void		(*dot_tile) (const int16 *const *rows, const int16 *panel,
+							 int dim, int32 *out);
+
+	/*
+	 * From a tile's inner products to distances, in place: half of the squared
+	 * distance between vectors r and c is tile[r * 16 + c] = row_norms[r] +
+	 * column_norms[c] - tile[r * 16 + c], or 0 if that is negative; norms are
+	 * halves of squared lengths. Bit c of near[r] is set if it is less than
+	 * row_limits[r], or than column_limits[c].
+	 */
+	void		(*tile_near) (const int32 *row_norms,
+							  const int32 *column_norms,
+							  const int32 *row_limits,
+							  const int32 *column_limits, int32 *tile,
+							  uint16 *near);
+
+	/*
+	 * Short arrays of 16-bit numbers; n is a multiple of 8 and not 0. Bit i of
+	 * equal16() is set if a[i] == value, for i < n <= 64. most16() is the
+	 * greatest of a[n].
+	 */
+	uint64		(*equal16) (const uint16 *a, int n, uint16 value);
+	uint16		(*most16) (const uint16 *a, int n);
+
+	/* Indexed by PipeannStorage; exact, so all sets give the same. */
+	PipeannToFloatFn to_float[PIPEANN_NUM_STORAGE];
+
+	/*
+	 * Fixed-point numbers: out[d] = (x[d] - offset[d]) * scale, rounded to the
+	 * nearest (ties to even) and clamped to PIPEANN_FIXED_MAX in size, for d
+	 * < dim. All sets give the same. Nothing may be not a number.
+	 */
+	void		(*to_fixed) (const float *x, const float *offset, float scale,
+							 int dim, int16 *out);
 } PipeannKernels;
 
 /* The set in use; never NULL (scalar until PipeannKernelsInit() has run). */
@@ -70,6 +139,15 @@ extern const PipeannKernels PipeannKernelsNeon;
 
 /* Set PipeannKernel to the best kernels of this processor. Idempotent. */
 extern void PipeannKernelsInit(void);
+
+/*
+ * Make the panel of a tile from ncolumns <= 16 columns of dim elements; those
+ * missing are zeros. It is interleaved by pairs of dimensions, as instructions
+ * for products of 16-bit numbers want it: element (p * 16 + c) * 2 + i of the
+ * panel is element 2 * p + i of column c.
+ */
+extern void PipeannTilePanel(const int16 *const *columns, int ncolumns,
+							 int dim, int16 *panel);
 
 /*
  * Conversion between float and half precision (IEEE 754 binary16), rounding to

@@ -9,70 +9,9 @@
 
 #if defined(__aarch64__)
 
-#include <arm_neon.h>
-
+#include "distance/bulk.h"
+#include "distance/neon.h"
 #include "distance/pq_scan.h"
-#include "distance/unroll.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-/* Eight floats. */
-typedef struct Float8
-{
-	float32x4_t low;
-	float32x4_t high;
-} Float8;
-
-/* Elements i .. i + 7 as floats; storage is a constant where inlined. */
-ALWAYS_INLINE Float8
-Load8(const void *v, PipeannStorage storage, int i)
-{
-	/* loads by byte, as a vector on a page need not be aligned */
-	const uint8 *p = (const uint8 *) v + i * PipeannElementSize(storage);
-	Float8		result;
-
-	if (storage == PIPEANN_FLOAT4)
-	{
-		result.low = vreinterpretq_f32_u8(vld1q_u8(p));
-		result.high = vreinterpretq_f32_u8(vld1q_u8(p + 16));
-	}
-	else if (storage == PIPEANN_FLOAT2)
-	{
-		float16x8_t h = vreinterpretq_f16_u8(vld1q_u8(p));
-
-		result.low = vcvt_f32_f16(vget_low_f16(h));
-		result.high = vcvt_f32_f16(vget_high_f16(h));
-	}
-	else if (storage == PIPEANN_INT8)
-	{
-		int16x8_t	w = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
-
-		result.low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(w)));
-		result.high = vcvtq_f32_s32(vmovl_s16(vget_high_s16(w)));
-	}
-	else
-	{
-		uint16x8_t	w = vmovl_u8(vld1_u8(p));
-
-		result.low = vcvtq_f32_u32(vmovl_u16(vget_low_u16(w)));
-		result.high = vcvtq_f32_u32(vmovl_u16(vget_high_u16(w)));
-	}
-	return result;
-}
-
-/*
- * Elements i .. dim - 1, fewer than 8, with zeros behind them. They are
- * copied, so that nothing outside of the vector is read.
- */
-ALWAYS_INLINE Float8
-LoadTail(const void *v, PipeannStorage storage, int i, int dim)
-{
-	Size		size = PipeannElementSize(storage);
-	uint8		copy[32] = {0};
-
-	memcpy(copy, (const uint8 *) v + i * size, (dim - i) * size);
-	return Load8(copy, storage, 0);
-}
 
 /* Add the squares of eight differences to *sum. */
 ALWAYS_INLINE void
@@ -321,60 +260,6 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-/*
- * Distances to 32 centroids at a time, in eight accumulators, so that
- * additions overlap and sums stay in registers.
- */
-#define CENTROID_VECTORS 8
-
-ALWAYS_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *out,
-		  bool is_dot)
-{
-	for (int k = 0; k < PQ_ROW; k += 4 * CENTROID_VECTORS)
-	{
-		float32x4_t sum[CENTROID_VECTORS];
-
-		UNROLL(8)
-		for (int j = 0; j < CENTROID_VECTORS; j++)
-			sum[j] = vdupq_n_f32(0.0f);
-		for (int d = 0; d < len; d++)
-		{
-			const float *row = centroids + (Size) d * PQ_ROW + k;
-			float32x4_t value = vdupq_n_f32(x[d]);
-
-			UNROLL(8)
-			for (int j = 0; j < CENTROID_VECTORS; j++)
-			{
-				float32x4_t c = vld1q_f32(row + 4 * j);
-
-				if (is_dot)
-					sum[j] = vfmsq_f32(sum[j], value, c);
-				else
-				{
-					c = vsubq_f32(value, c);
-					sum[j] = vfmaq_f32(sum[j], c, c);
-				}
-			}
-		}
-		UNROLL(8)
-		for (int j = 0; j < CENTROID_VECTORS; j++)
-			vst1q_f32(out + k + 4 * j, sum[j]);
-	}
-}
-
-static void
-CentroidL2(const float *x, const float *centroids, int len, float *out)
-{
-	Centroids(x, centroids, len, out, false);
-}
-
-static void
-CentroidDot(const float *x, const float *centroids, int len, float *out)
-{
-	Centroids(x, centroids, len, out, true);
-}
-
 const PipeannKernels PipeannKernelsNeon = {
 	.name = "neon",
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
@@ -383,8 +268,7 @@ const PipeannKernels PipeannKernelsNeon = {
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
 	DotPairUint8},
 	.pq_scan = PqScan,
-	.centroid_l2 = CentroidL2,
-	.centroid_dot = CentroidDot
+	BULK_KERNELS(Neon)
 };
 
 #endif							/* __aarch64__ */

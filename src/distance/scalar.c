@@ -8,6 +8,7 @@
  */
 #include "distance/distance.h"
 
+#include "distance/bulk.h"
 #include "distance/half.h"
 #include "distance/pq_scan.h"
 
@@ -226,36 +227,6 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-static void
-CentroidL2(const float *x, const float *centroids, int len, float *out)
-{
-	for (int k = 0; k < PQ_ROW; k++)
-		out[k] = 0.0f;
-	for (int d = 0; d < len; d++)
-	{
-		const float *row = centroids + (Size) d * PQ_ROW;
-		float		value = x[d];
-
-		for (int k = 0; k < PQ_ROW; k++)
-			out[k] += (value - row[k]) * (value - row[k]);
-	}
-}
-
-static void
-CentroidDot(const float *x, const float *centroids, int len, float *out)
-{
-	for (int k = 0; k < PQ_ROW; k++)
-		out[k] = 0.0f;
-	for (int d = 0; d < len; d++)
-	{
-		const float *row = centroids + (Size) d * PQ_ROW;
-		float		value = x[d];
-
-		for (int k = 0; k < PQ_ROW; k++)
-			out[k] -= value * row[k];
-	}
-}
-
 const PipeannKernels PipeannKernelsScalar = {
 	.name = "scalar",
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
@@ -264,6 +235,5 @@ const PipeannKernels PipeannKernelsScalar = {
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
 	DotPairUint8},
 	.pq_scan = PqScan,
-	.centroid_l2 = CentroidL2,
-	.centroid_dot = CentroidDot
+	BULK_KERNELS(Scalar)
 };

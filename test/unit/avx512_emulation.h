@@ -2,24 +2,35 @@
  * avx512_emulation.h
  *		AVX-512 in portable C, for kernel_test.c on machines without it.
  *
- * src/distance/avx512.c compiled with this is the set PipeannKernelsEmulated:
+ * src/distance/avx512*.c compiled with this are the set PipeannKernelsEmulated:
  * SIMDe stands in for the instructions, and where its release has none, what
  * is written here after the description of the instruction. Masked loads
- * touch only what the mask selects, as the processor's do.
+ * and stores touch only what the mask selects, as the processor's do.
  */
 #ifndef AVX512_EMULATION_H
 #define AVX512_EMULATION_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
-#include <simde/x86/f16c.h>
 #include <simde/x86/fma.h>
+
+#include "distance/distance.h"
 
 #define PipeannKernelsAvx512 PipeannKernelsEmulated
 #define PipeannCpuHasAvx512 PipeannCpuHasAvx512ByEmulation
+
+#define PipeannAvx512CentroidL2 PipeannEmulatedCentroidL2
+#define PipeannAvx512CentroidDot PipeannEmulatedCentroidDot
+#define PipeannAvx512CentroidNearest PipeannEmulatedCentroidNearest
+#define PipeannAvx512DotTile PipeannEmulatedDotTile
+#define PipeannAvx512Float2ToFloat PipeannEmulatedFloat2ToFloat
+#define PipeannAvx512Int8ToFloat PipeannEmulatedInt8ToFloat
+#define PipeannAvx512Uint8ToFloat PipeannEmulatedUint8ToFloat
+#define PipeannAvx512ToFixed PipeannEmulatedToFixed
 
 #define EMULATED static inline __attribute__((unused))
 
@@ -70,22 +81,39 @@ EmulatedMaskzLoadEpi8(EmulatedMask64 mask, const void *p)
 	return simde_mm512_loadu_si512(lanes);
 }
 
-/* Two halves, one above the other. */
-EMULATED simde__m512
-EmulatedJoinPs(simde__m256 low, simde__m256 high)
+EMULATED void
+EmulatedMaskStorePs(void *p, EmulatedMask16 mask, simde__m512 v)
 {
 	float		lanes[16];
 
-	simde_mm256_storeu_ps(lanes, low);
-	simde_mm256_storeu_ps(lanes + 8, high);
-	return simde_mm512_loadu_ps(lanes);
+	simde_mm512_storeu_ps(lanes, v);
+	for (int i = 0; i < 16; i++)
+		if ((mask >> i) & 1)
+			memcpy((char *) p + 4 * i, lanes + i, 4);
 }
 
+EMULATED void
+EmulatedMaskStore256Epi16(void *p, EmulatedMask16 mask, simde__m256i v)
+{
+	int16_t		lanes[16];
+
+	simde_mm256_storeu_si256((simde__m256i *) lanes, v);
+	for (int i = 0; i < 16; i++)
+		if ((mask >> i) & 1)
+			memcpy((char *) p + 2 * i, lanes + i, 2);
+}
+
+/* SIMDe's leaves signalling NaNs as they are. */
 EMULATED simde__m512
 EmulatedCvtphPs(simde__m256i h)
 {
-	return EmulatedJoinPs(simde_mm256_cvtph_ps(simde_mm256_castsi256_si128(h)),
-						  simde_mm256_cvtph_ps(simde_mm256_extracti128_si256(h, 1)));
+	uint16_t	in[16];
+	float		out[16];
+
+	simde_mm256_storeu_si256((simde__m256i *) in, h);
+	for (int i = 0; i < 16; i++)
+		out[i] = PipeannHalfToFloat(in[i]);
+	return simde_mm512_loadu_ps(out);
 }
 
 EMULATED simde__m512i
@@ -125,6 +153,48 @@ EmulatedCvtepi32Ps(simde__m512i v)
 }
 
 EMULATED simde__m512i
+EmulatedCvtpsEpi32(simde__m512 v)
+{
+	float		in[16];
+	int32_t		out[16];
+
+	simde_mm512_storeu_ps(in, v);
+	for (int i = 0; i < 16; i++)
+		out[i] = (int32_t) lrintf(in[i]);
+	return simde_mm512_loadu_si512(out);
+}
+
+/* Saturates. */
+EMULATED simde__m256i
+EmulatedCvtsepi32Epi16(simde__m512i v)
+{
+	int32_t		in[16];
+	int16_t		out[16];
+
+	simde_mm512_storeu_si512(in, v);
+	for (int i = 0; i < 16; i++)
+		out[i] = (int16_t) (in[i] > INT16_MAX ? INT16_MAX :
+							in[i] < INT16_MIN ? INT16_MIN : in[i]);
+	return simde_mm256_loadu_si256((simde__m256i *) out);
+}
+
+/* Products of pairs, added to sum modulo 2^32. */
+EMULATED simde__m512i
+EmulatedDpwssdEpi32(simde__m512i sum, simde__m512i a, simde__m512i b)
+{
+	int16_t		x[32];
+	int16_t		y[32];
+	uint32_t	out[16];
+
+	simde_mm512_storeu_si512(x, a);
+	simde_mm512_storeu_si512(y, b);
+	simde_mm512_storeu_si512(out, sum);
+	for (int i = 0; i < 32; i++)
+		out[i / 2] += (uint32_t) (x[i] * y[i]);
+	return simde_mm512_loadu_si512(out);
+}
+
+EMULATED simde__m512i
 EmulatedCvtepu8Epi16(simde__m256i v)
 {
 	uint8_t		in[32];
@@ -147,6 +217,15 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 #define _mm512_cvtepu8_epi32 EmulatedCvtepu8Epi32
 #define _mm512_cvtepi32_ps EmulatedCvtepi32Ps
 #define _mm512_cvtepu8_epi16 EmulatedCvtepu8Epi16
+#define _mm512_cvtps_epi32 EmulatedCvtpsEpi32
+#define _mm512_mask_storeu_ps EmulatedMaskStorePs
+#define _mm256_mask_storeu_epi16 EmulatedMaskStore256Epi16
+
+/* Not in all releases of SIMDe. */
+#undef _mm512_cvtsepi32_epi16
+#undef _mm512_dpwssd_epi32
+#define _mm512_cvtsepi32_epi16 EmulatedCvtsepi32Epi16
+#define _mm512_dpwssd_epi32 EmulatedDpwssdEpi32
 
 /* This alias has too many arguments in SIMDe 0.7.4. */
 #undef _mm512_madd_epi16

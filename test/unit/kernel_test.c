@@ -411,6 +411,422 @@ CentroidDistances(void)
 	}
 }
 
+/*
+ * Nearest centroids by plain comparisons of a set's own distances. Whole
+ * numbers from few values make many of them equal.
+ */
+static void
+CheckNearest(const PipeannKernels *k, int len, int n, bool whole, float odd)
+{
+	Size		stride = len + 3;
+	Size		code_stride = 5;
+	float	   *x = (float *) GuardQ.end - (n - 1) * stride - len;
+	float	   *centroids = (float *) GuardA.end - 256 * len;
+	uint64		random = len * 1000 + n;
+	uint8		codes[64 * 5];
+	float		distances[65];
+
+	for (Size i = 0; i < (n - 1) * stride + len; i++)
+		x[i] = whole ? (float) (UnitRandom(&random) % 3) :
+			UnitRandomFloat(&random, -2.0f, 2.0f);
+	for (int i = 0; i < 256 * len; i++)
+		centroids[i] = whole ? (float) (UnitRandom(&random) % 3) :
+			UnitRandomFloat(&random, -2.0f, 2.0f);
+	if (odd != 0.0f)			/* one vector, and a part of the centroids */
+	{
+		x[(n / 2) * stride] = odd;
+		for (int i = 0; i < 256; i += 1 + i % 7)
+			centroids[i] = odd;
+	}
+	memset(codes, 77, sizeof(codes));
+	distances[n] = -1.0f;
+	k->centroid_nearest(x, stride, n, centroids, len, codes, code_stride,
+						distances);
+	CHECK(distances[n] == -1.0f);
+	for (int i = 0; i < n; i++)
+	{
+		float		all[256];
+		int			nearest = -1;
+
+		k->centroid_l2(x + i * stride, centroids, len, all);
+		for (int c = 0; c < 256; c++)
+			if (all[c] == all[c] && (nearest < 0 || all[c] < all[nearest]))
+				nearest = c;
+		nearest = Max(nearest, 0);
+		if (!CHECK(codes[i * code_stride] == nearest) ||
+			!CHECK(memcmp(&distances[i], &all[nearest], sizeof(float)) == 0))
+			NOTE("set %s, %d dimensions, vector %d of %d: %d, not %d",
+				 k->name, len, i, n, codes[i * code_stride], nearest);
+		for (Size b = 1; b < code_stride; b++)
+			CHECK(codes[i * code_stride + b] == 77);
+	}
+
+	/* without distances, the same codes */
+	for (int i = 0; i < n; i++)
+	{
+		uint8		code;
+
+		k->centroid_nearest(x + i * stride, 0, 1, centroids, len, &code, 0,
+							NULL);
+		CHECK(code == codes[i * code_stride]);
+	}
+}
+
+static void
+NearestCentroids(void)
+{
+	static const int lens[] = {1, 2, 3, 4, 5, 8, 9, 16, 31, 168};
+	static const int counts[] = {1, 2, 7, 8, 9, 33, 64};
+
+	for (int s = 0; s < NumSets; s++)
+		for (int l = 0; l < (int) (sizeof(lens) / sizeof(lens[0])); l++)
+			for (int c = 0; c < (int) (sizeof(counts) / sizeof(counts[0])); c++)
+				for (int whole = 0; whole < 2; whole++)
+				{
+					CheckNearest(Sets[s], lens[l], counts[c], whole, 0.0f);
+					CheckNearest(Sets[s], lens[l], counts[c], whole, 1e30f);
+					CheckNearest(Sets[s], lens[l], counts[c], whole,
+								 __builtin_inff());
+					CheckNearest(Sets[s], lens[l], counts[c], whole,
+								 __builtin_nanf(""));
+				}
+}
+
+/* Each centroid in turn is the only near one: every place is found. */
+static void
+EveryCentroidIsFound(void)
+{
+	static float centroids[2 * 256];
+	static const float x[2] = {3.0f, 4.0f};
+
+	for (int s = 0; s < NumSets; s++)
+		for (int k = 0; k < 256; k++)
+		{
+			uint8		code;
+			float		distance;
+
+			memset(centroids, 0, sizeof(centroids));
+			centroids[k] = 1.0f;
+			Sets[s]->centroid_nearest(x, 2, 1, centroids, 2, &code, 1,
+									  &distance);
+			CHECK(code == k && distance == 20.0f);
+		}
+}
+
+/* Few different numbers, some of them in the last place; no more is read. */
+static void
+ShortArrays(void)
+{
+	uint64		random = 17;
+
+	for (int n = 8; n <= 128; n += 8)
+		for (int turn = 0; turn < 200; turn++)
+		{
+			uint16	   *a = (uint16 *) GuardA.end - n;
+			uint32		values = turn % 2 == 0 ? 5 : 65536;
+			uint64		equal = 0;
+			uint16		most = 0;
+			uint16		value;
+
+			for (int i = 0; i < n; i++)
+			{
+				a[i] = (uint16) (PG_UINT16_MAX - UnitRandom(&random) % values);
+				most = Max(most, a[i]);
+			}
+			value = a[UnitRandom(&random) % n];
+			for (int i = 0; i < Min(n, 64); i++)
+				equal |= (uint64) (a[i] == value) << i;
+			for (int s = 0; s < NumSets; s++)
+			{
+				CHECK(Sets[s]->most16(a, n) == most);
+				CHECK(Sets[s]->equal16(a, Min(n, 64), value) == equal);
+			}
+		}
+}
+
+/* How elements of tiles are filled. */
+typedef enum TileFill
+{
+	TILE_RANDOM,				/* small enough for every sum */
+	TILE_HIGHEST,				/* +-32000, sums leave int32 and come back */
+	NUM_TILE_FILLS
+} TileFill;
+
+static int16
+TileElement(TileFill fill, bool row, int d, int dim, uint64 *random)
+{
+	int			limit = dim <= 16 ? 11000 : 1000;
+
+	if (fill == TILE_RANDOM)
+		return (int16) ((int) (UnitRandom(random) % (2 * limit + 1)) - limit);
+	if (row && d >= dim / 2)
+		return -PIPEANN_FIXED_MAX;
+	return PIPEANN_FIXED_MAX;
+}
+
+/* Rows and the panel end at a guard page; rows are not aligned. */
+static void
+CheckTile(int dim, int ncolumns, TileFill fill)
+{
+	static int16 columns[PIPEANN_TILE_COLUMNS][MAX_DIM];
+	const int16 *column[PIPEANN_TILE_COLUMNS];
+	const int16 *rows[PIPEANN_TILE_ROWS];
+	int16	   *panel = (int16 *) GuardA.end - PIPEANN_PANEL_SIZE(dim);
+	int16	   *all = (int16 *) GuardB.end - dim - PIPEANN_TILE_ROWS * 3;
+	int32		out[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS + 1];
+	uint64		random = dim * 100 + ncolumns;
+
+	for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+	{
+		column[c] = columns[c];
+		for (int d = 0; d < dim; d++)
+			columns[c][d] = c >= ncolumns ? 0 :
+				TileElement(fill, false, d, dim, &random);
+	}
+	for (int d = 0; d < dim + PIPEANN_TILE_ROWS * 3; d++)
+		all[d] = TileElement(fill, true, d, dim + PIPEANN_TILE_ROWS * 3,
+							 &random);
+	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+		rows[r] = all + (PIPEANN_TILE_ROWS - r) * 3;
+	PipeannTilePanel(column, ncolumns, dim, panel);
+
+	for (int s = 0; s < NumSets; s++)
+	{
+		out[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS] = -1;
+		Sets[s]->dot_tile(rows, panel, dim, out);
+		CHECK(out[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS] == -1);
+		for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+			for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+			{
+				int64		sum = 0;
+
+				for (int d = 0; d < dim; d++)
+					sum += (int64) rows[r][d] * columns[c][d];
+
+				/* of larger sums the lower half remains */
+				if (!CHECK(out[r * PIPEANN_TILE_COLUMNS + c] ==
+						   (int32) (uint32) (uint64) sum))
+					NOTE("set %s, %d dimensions, %d columns, at %d, %d",
+						 Sets[s]->name, dim, ncolumns, r, c);
+			}
+	}
+}
+
+static void
+TilesOfProducts(void)
+{
+	for (int fill = 0; fill < NUM_TILE_FILLS; fill++)
+	{
+		for (int dim = 0; dim <= 70; dim += PIPEANN_TILE_DIM)
+			CheckTile(dim, PIPEANN_TILE_COLUMNS, fill);
+		for (int ncolumns = 0; ncolumns < PIPEANN_TILE_COLUMNS; ncolumns++)
+			CheckTile(24, ncolumns, fill);
+		CheckTile(128, PIPEANN_TILE_COLUMNS, fill);
+		CheckTile(1000, PIPEANN_TILE_COLUMNS, fill);
+		CheckTile(1536, PIPEANN_TILE_COLUMNS, fill);
+	}
+}
+
+/* All sets give distances and bits, also at equal limits. */
+static void
+TilesToDistances(void)
+{
+	const int	size = PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS;
+	uint64		random = 1;
+
+	for (int round = 0; round < 500; round++)
+	{
+		int			range = round % 2 == 0 ? 20 : PIPEANN_FIXED_MAX * (PIPEANN_FIXED_MAX / 2);
+		int32		norms[2][PIPEANN_TILE_COLUMNS];
+		int32		limits[2][PIPEANN_TILE_COLUMNS];
+		int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
+
+		for (int side = 0; side < 2; side++)
+			for (int i = 0; i < PIPEANN_TILE_COLUMNS; i++)
+			{
+				norms[side][i] = UnitRandom(&random) % range;
+				limits[side][i] = UnitRandom(&random) % 5 == 0 ? INT32_MAX :
+					UnitRandom(&random) % range;
+			}
+		for (int i = 0; i < size; i++)
+			dot[i] = (int32) (UnitRandom(&random) % range) - range / 2;
+		for (int s = 0; s < NumSets; s++)
+		{
+			int32		tile[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS + 1];
+			uint16		near[PIPEANN_TILE_ROWS + 1];
+			int			wrong = 0;
+
+			memcpy(tile, dot, sizeof(dot));
+			tile[size] = -1;
+			near[PIPEANN_TILE_ROWS] = 77;
+			Sets[s]->tile_near(norms[0], norms[1], limits[0], limits[1], tile,
+							   near);
+			CHECK(tile[size] == -1 && near[PIPEANN_TILE_ROWS] == 77);
+			for (int i = 0; i < size; i++)
+			{
+				int			r = i / PIPEANN_TILE_COLUMNS;
+				int			c = i % PIPEANN_TILE_COLUMNS;
+				int32		d = Max(norms[0][r] + norms[1][c] - dot[i], 0);
+
+				wrong += tile[i] != d ||
+					(near[r] >> c & 1) != (d < limits[0][r] || d < limits[1][c]);
+			}
+			CHECK(wrong == 0);
+		}
+	}
+}
+
+/* What callers may count on of a panel: they may make one themselves. */
+static void
+PanelsAreInterleaved(void)
+{
+	int16		columns[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}};
+	const int16 *column[3] = {columns[0], columns[1], columns[2]};
+	int16		panel[4 * PIPEANN_TILE_COLUMNS];
+
+	memset(panel, 77, sizeof(panel));
+	PipeannTilePanel(column, 3, 4, panel);
+	for (int p = 0; p < 2; p++)
+		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+			for (int i = 0; i < 2; i++)
+				CHECK(panel[(p * PIPEANN_TILE_COLUMNS + c) * 2 + i] ==
+					  (c < 3 ? columns[c][2 * p + i] : 0));
+}
+
+/* All sets convert as single elements are converted, bit by bit. */
+static void
+CheckToFloat(PipeannStorage s, int dim, int back)
+{
+	Size		size = dim * PipeannElementSize(s);
+	char	   *v = GuardA.end - back - size;
+	float	   *out = (float *) GuardB.end - dim;
+	uint64		random = dim * 10 + s;
+
+	for (Size i = 0; i < size; i++)
+		v[i] = (char) UnitRandom(&random);
+	for (int k = 0; k < NumSets; k++)
+	{
+		memset(out - 1, 77, (dim + 1) * sizeof(float));
+		Sets[k]->to_float[s] (v, dim, out);
+		for (int i = 0; i < dim; i++)
+		{
+			char	   *element = v + i * PipeannElementSize(s);
+			uint16		h;
+			float		want;
+
+			memcpy(&h, element, Min(sizeof(h), PipeannElementSize(s)));
+			if (s == PIPEANN_FLOAT4)
+				memcpy(&want, element, sizeof(want));
+			else if (s == PIPEANN_FLOAT2)
+				want = PipeannHalfToFloat(h);
+			else
+				want = s == PIPEANN_INT8 ? *(int8 *) element :
+					*(uint8 *) element;
+			if (!CHECK(memcmp(out + i, &want, sizeof(want)) == 0))
+				NOTE("set %s, storage %d, %d dimensions", Sets[k]->name, s,
+					 dim);
+		}
+		CHECK(((char *) out)[-1] == 77);
+	}
+}
+
+static void
+ConversionsToFloat(void)
+{
+	for (int s = 0; s < NUM_STORAGES; s++)
+	{
+		for (int dim = 0; dim <= 70; dim++)
+			for (int back = 0; back < 4; back++)
+				CheckToFloat(Storages[s], dim, back);
+		CheckToFloat(Storages[s], 1535, 1);
+		CheckToFloat(Storages[s], MAX_DIM, 0);
+	}
+}
+
+static void
+AllHalfsConvert(void)
+{
+	static uint16 halfs[65536];
+	static float want[65536];
+	static float got[65536];
+
+	for (int h = 0; h < 65536; h++)
+	{
+		halfs[h] = h;
+		want[h] = PipeannHalfToFloat(h);
+	}
+	for (int k = 0; k < NumSets; k++)
+	{
+		Sets[k]->to_float[PIPEANN_FLOAT2] (halfs, 65536, got);
+		CHECK(memcmp(got, want, sizeof(want)) == 0);
+	}
+}
+
+/* Rounds value, which no other compiler's arithmetic may have touched. */
+static int
+FixedValue(float x, float offset, float scale)
+{
+	volatile float difference = x - offset;
+	volatile float product = difference * scale;
+	double		value = product;
+	double		whole;
+
+	if (value >= PIPEANN_FIXED_MAX)
+		return PIPEANN_FIXED_MAX;
+	if (value <= -PIPEANN_FIXED_MAX)
+		return -PIPEANN_FIXED_MAX;
+	whole = (double) (int) value;
+	if (value - whole > 0.5 || (value - whole == 0.5 && (int) whole % 2 != 0))
+		whole += 1;
+	if (whole - value > 0.5 || (whole - value == 0.5 && (int) whole % 2 != 0))
+		whole -= 1;
+	return (int) whole;
+}
+
+static void
+CheckToFixed(int dim, float scale, bool halves)
+{
+	float	   *x = (float *) GuardQ.end - dim;
+	float	   *offset = (float *) GuardA.end - dim;
+	int16	   *out = (int16 *) GuardB.end - dim;
+	uint64		random = dim * 10 + halves;
+
+	for (int i = 0; i < dim; i++)
+	{
+		x[i] = halves ? (float) ((int) (UnitRandom(&random) % 40) - 20) / 2 :
+			UnitRandomFloat(&random, -2.0f, 2.0f);
+		offset[i] = halves ? (float) (int) (UnitRandom(&random) % 9) :
+			UnitRandomFloat(&random, -0.5f, 0.5f);
+		if (UnitRandom(&random) % 50 == 0)
+			x[i] = UnitRandom(&random) % 2 == 0 ? 1e30f : -__builtin_inff();
+	}
+	for (int k = 0; k < NumSets; k++)
+	{
+		out[-1] = 77;
+		Sets[k]->to_fixed(x, offset, scale, dim, out);
+		CHECK(out[-1] == 77);
+		for (int i = 0; i < dim; i++)
+			if (!CHECK(out[i] == FixedValue(x[i], offset[i], scale)))
+				NOTE("set %s, %d dimensions: (%.9g - %.9g) * %g is not %d",
+					 Sets[k]->name, dim, x[i], offset[i], scale, out[i]);
+	}
+}
+
+static void
+FixedPointNumbers(void)
+{
+	for (int dim = 0; dim <= 70; dim++)
+	{
+		CheckToFixed(dim, 1.0f, true);
+		CheckToFixed(dim, 3.7f, true);
+		CheckToFixed(dim, 1000.0f, false);
+		CheckToFixed(dim, 17000.7f, false);
+	}
+	CheckToFixed(MAX_DIM, 12345.6f, false);
+	CheckToFixed(MAX_DIM, 1.0f, true);
+	CheckToFixed(MAX_DIM, 0.0001f, false);
+}
+
 /* The value of a half, from its definition. */
 static double
 HalfValue(int h)
@@ -554,5 +970,14 @@ main(void)
 	UNIT_RUN(WholeNumbersAreExact);
 	UNIT_RUN(ScansOfCodes);
 	UNIT_RUN(CentroidDistances);
+	UNIT_RUN(NearestCentroids);
+	UNIT_RUN(EveryCentroidIsFound);
+	UNIT_RUN(ShortArrays);
+	UNIT_RUN(PanelsAreInterleaved);
+	UNIT_RUN(TilesOfProducts);
+	UNIT_RUN(TilesToDistances);
+	UNIT_RUN(ConversionsToFloat);
+	UNIT_RUN(AllHalfsConvert);
+	UNIT_RUN(FixedPointNumbers);
 	return UnitDone();
 }
