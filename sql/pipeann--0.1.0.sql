@@ -84,11 +84,13 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT retraining pg_catalog.bool,
 	OUT repairing pg_catalog.bool,
 	OUT degree_reason pg_catalog.text,
-	OUT hot_pages pg_catalog.int8)
+	OUT hot_pages pg_catalog.int8,
+	OUT build_processes pg_catalog.int4,
+	OUT build_phases pg_catalog.jsonb)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; retraining, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there';
+	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; retraining, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,
@@ -168,3 +170,17 @@ CREATE FUNCTION @extschema@.pipeann_recall(
 
 COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.int4, pg_catalog.int4) IS
 	'mean share of the k true nearest neighbours that a search with the current settings finds, for vectors sampled from the index';
+
+CREATE FUNCTION @extschema@.pipeann_build_estimate(
+	"table" pg_catalog.regclass,
+	"column" pg_catalog.name,
+	options pg_catalog.text[] DEFAULT '{}',
+	OUT memory_one_pass pg_catalog.int8,
+	OUT temp_bytes pg_catalog.int8,
+	OUT index_bytes pg_catalog.int8,
+	OUT code_bytes pg_catalog.int8,
+	OUT shared_memory pg_catalog.int8)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[]) IS
+	'what CREATE INDEX ... USING pipeann with these options (''m=16'') would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';

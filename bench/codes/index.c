@@ -38,7 +38,7 @@ LoadGraph(Index *index, uint32 *kept, int degree)
 	uint32		n = index->vectors.n;
 
 	g->n = n;
-	g->max_degree = g->stride = degree;
+	g->max_degree = degree;
 	g->medoid = kept[0];
 	g->degree = palloc(n * sizeof(uint16));
 	for (uint32 i = 0; i < n; i++)
@@ -53,10 +53,10 @@ BuildGraph(Index *index, uint32 *kept, int degree, int ef_construction)
 {
 	PipeannGraphParams params = {degree, ef_construction, ALPHA, 1};
 	const PipeannVectors *v = &index->vectors;
-	PipeannGraph *g = PipeannGraphBuild(v, &params, NULL, NULL);
+	PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), v, NULL, &params);
 	uint32		n = v->n;
 
-	PipeannGraphPack(g, v, index->layout.fill, index->order, NULL, NULL);
+	PipeannGraphPack(g, v, index->layout.fill, index->order, PipeannTeamAlone());
 	kept[0] = g->medoid;
 	for (uint32 i = 0; i < n; i++)
 	{
@@ -123,7 +123,7 @@ CodesPq(const float *samples, uint32 nsamples, const float *x, uint32 n,
 
 	PipeannKernelsInit();
 	pq.centroids = centroids;
-	PipeannPqTrain(&pq, samples, nsamples, seed, centroids, NULL, NULL);
+	PipeannPqTrain(PipeannTeamAlone(), &pq, samples, nsamples, seed, centroids);
 	for (uint32 i = 0; i < n; i++)
 	{
 		PipeannPqEncode(&pq, x + (Size) i * dim, code);

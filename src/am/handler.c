@@ -12,7 +12,6 @@
 #include "scan/scan.h"
 #include "vacuum/vacuum.h"
 #include "base/pause.h"
-#include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "fmgr.h"
 #include "io/io.h"
@@ -69,27 +68,7 @@ pipeann_metric_cosine(PG_FUNCTION_ARGS)
 static char *
 pipeannbuildphasename(int64 phase)
 {
-	switch (phase)
-	{
-		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
-			return "initializing";
-		case PIPEANN_PHASE_SCAN:
-			return "scanning table";
-		case PIPEANN_PHASE_TRAIN:
-			return "training codes";
-		case PIPEANN_PHASE_GRAPH:
-			return "building graph";
-		case PIPEANN_PHASE_PACK:
-			return "packing pages";
-		case PIPEANN_PHASE_WRITE:
-			return "writing pages";
-		case PIPEANN_PHASE_ENTRY:
-			return "building entry graph";
-		case PIPEANN_PHASE_WAL:
-			return "writing WAL";
-		default:
-			return NULL;
-	}
+	return unconstify(char *, PipeannPhaseName(phase));
 }
 
 static bool
@@ -135,7 +114,7 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	amroutine->amsummarizing = false;
 #endif
 #if PG_VERSION_NUM >= 170000
-	amroutine->amcanbuildparallel = false;
+	amroutine->amcanbuildparallel = true;
 	amroutine->aminsertcleanup = NULL;
 #endif
 

@@ -1,7 +1,10 @@
 /*
  * build.c
- *		CREATE INDEX: scan the table, build the graph in memory, pack it into
- *		pages, write them once.
+ *		CREATE INDEX: scan the table, build the graph, pack it into pages, write
+ *		them once.
+ *
+ * All processes of the team run BuildProgram(). What one does alone the
+ * leader does, while the others wait.
  *
  * Nothing is WAL-logged while pages are written; the finished file is logged
  * as a whole. A crash before that leaves a file that no committed transaction
@@ -12,6 +15,9 @@
 #include "access/tableam.h"
 #include "access/xloginsert.h"
 #include "build/build.h"
+#include "parallel/parallel.h"
+#include "build/rows.h"
+#include "build/spool.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
@@ -21,22 +27,69 @@
 
 #define BUILD_SEED UINT64CONST(0x76616d616e61)
 
+/* What the leader decides and the others need to know. */
+typedef struct Decisions
+{
+	int			max_degree;
+	uint32		root;
+	uint32		ids;
+} Decisions;
+
 typedef struct BuildState
 {
+	PipeannParallel *parallel;
+	PipeannTeam *team;
 	Relation	heap;
 	Relation	index;
-	IndexInfo  *index_info;
+	Decisions  *decisions;		/* shared */
+	PipeannSpool spool;
 	PipeannCollection collection;
+	PipeannNodes nodes;
 	PipeannMeta meta;
 	PipeannGraphParams params;
 	int			m;
-	double		rows;			/* indexed so far */
-	MemoryContext context;		/* of the collection */
-	MemoryContext row_context;	/* reset for each row */
+
+	PipeannBuilt built;			/* the leader's */
+
+	/* progress of the leader's phase */
+	int			phase;			/* 0: none */
+	instr_time	phase_start;
+	uint32		first_step;		/* of the team in this phase */
+	uint32		steps;			/* that it has */
+	uint64		total;
+	uint64		shown;
 } BuildState;
 
+const char *
+PipeannPhaseName(int64 phase)
+{
+	switch (phase)
+	{
+		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
+			return "initializing";
+		case PIPEANN_PHASE_SCAN:
+			return "scanning table";
+		case PIPEANN_PHASE_LOAD:
+			return "grouping vectors";
+		case PIPEANN_PHASE_TRAIN:
+			return "training codes";
+		case PIPEANN_PHASE_GRAPH:
+			return "building graph";
+		case PIPEANN_PHASE_PACK:
+			return "packing pages";
+		case PIPEANN_PHASE_WRITE:
+			return "writing pages";
+		case PIPEANN_PHASE_ENTRY:
+			return "building entry graph";
+		case PIPEANN_PHASE_WAL:
+			return "writing WAL";
+		default:
+			return NULL;
+	}
+}
+
 static void
-StartPhase(int phase, int64 total)
+ShowPhase(int phase, int64 total)
 {
 	const int	columns[] = {
 		PROGRESS_CREATEIDX_SUBPHASE,
@@ -48,164 +101,145 @@ StartPhase(int phase, int64 total)
 	pgstat_progress_update_multi_param(3, columns, values);
 }
 
+/* Log and keep how long the present phase has taken. */
 static void
-ShowProgress(uint32 done, void *arg)
+EndPhase(BuildState *state)
 {
-	(void) arg;
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+	instr_time	now;
+
+	if (state->phase == 0)
+		return;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, state->phase_start);
+	ereport(DEBUG1,
+			(errmsg_internal("pipeann index \"%s\": %s took %.3f s",
+							 RelationGetRelationName(state->index),
+							 PipeannPhaseName(state->phase),
+							 INSTR_TIME_GET_DOUBLE(now))));
+	state->built.ms[state->phase] = (uint32) INSTR_TIME_GET_MILLISEC(now);
+	state->phase = 0;
 }
 
 /*
- * The build is in memory even beyond maintenance_work_mem. Tell the user while
- * there is time to cancel.
+ * Begin a phase over so many tuples, which takes the team so many steps. Only
+ * the leader's progress is seen.
  */
 static void
-NoticeMemory(BuildState *state)
+StartPhase(BuildState *state, int phase, uint64 total, uint32 steps)
 {
-	PipeannCollection *c = &state->collection;
-	Size		limit = (Size) maintenance_work_mem * 1024;
-	Size		need;
-
-	if (c->noticed)
+	if (!PipeannTeamLeads(state->team))
 		return;
-	need = add_size(PipeannCollectionMemory(c),
-					PipeannGraphMemory(c->n, &state->params));
-	if (need <= limit)
-		return;
-	c->noticed = true;
-	ereport(NOTICE,
-			(errmsg("pipeann index build needs more than maintenance_work_mem after %u vectors",
-					c->n),
-			 errdetail("The graph is built in memory as a whole; it will take about %zu kB for each 1000 vectors.",
-					   need / Max(c->n / 1000, 1) / 1024),
-			 errhint("Increase maintenance_work_mem, or cancel if the machine does not have the memory.")));
+	EndPhase(state);
+	ShowPhase(phase, (int64) total);
+	state->phase = phase;
+	INSTR_TIME_SET_CURRENT(state->phase_start);
+	state->first_step = state->team->steps;
+	state->steps = Max(steps, 1);
+	state->total = total;
+	state->shown = 0;
 }
+
+/*
+ * Each step is an equal part of the phase. Where memory is short there are more
+ * steps than were expected.
+ */
+static void
+ShowProgress(uint64 done, uint64 n, void *arg)
+{
+	BuildState *state = arg;
+	uint32		step = state->team->steps - state->first_step;
+	double		part = n > 0 ? (double) done / n : 1;
+
+	/* what the leader does alone is not a step of the team */
+	step = Min(Max(step, 1), state->steps) - 1;
+	state->shown = Max(state->shown, (uint64) ((step + part) / state->steps *
+											   state->total));
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
+								 (int64) state->shown);
+}
+
+/* ---------- rows ---------- */
 
 static void
 AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	   bool tuple_is_alive, void *arg)
 {
 	BuildState *state = arg;
-	MemoryContext old;
-	const float *x;
-	double		norm;
 
 	(void) index;
 	(void) tuple_is_alive;
-	if (isnull[0])
+	if (isnull[0] || !PipeannSpoolAdd(&state->spool, values[0], tid))
 		return;
-	if (state->collection.lost)
-	{
-		CHECK_FOR_INTERRUPTS();
-		return;
-	}
-	old = MemoryContextSwitchTo(state->row_context);
-	x = PipeannDatumElements(values[0], state->meta.layout.dim);
-	norm = PipeannNorm(x, state->meta.layout.dim);
-	MemoryContextSwitchTo(state->context);
-	if (PipeannIsIndexable(state->meta.layout.metric, norm))
-	{
-		(void) PipeannCollectionAdd(&state->collection, x, norm, NULL,
-									tid);
-		state->rows++;
+	if (PipeannTeamLeads(state->team))
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
-									 (int64) state->rows);
-		if (state->collection.n % 1024 == 0)
-			NoticeMemory(state);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(state->row_context);
+									 (int64) state->spool.stats.rows);
 }
 
-/* Make the checks that can be made before the work starts. */
+/* Each member scans a part of the table. */
 static void
-InitBuild(BuildState *state, Relation heap, Relation index,
-		  IndexInfo *index_info)
+ScanTable(BuildState *state)
 {
-	const PipeannOptions *options = PipeannGetOptions(index);
-	PipeannMetric metric = PipeannIndexMetric(index);
-	int			dim = PipeannIndexDimensions(index);
+	PipeannParallel *p = state->parallel;
+	TableScanDesc scan = table_beginscan_parallel(state->heap, p->scan);
 
-	memset(state, 0, sizeof(*state));
-	state->m = options->m == PIPEANN_AUTO_M ?
-		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
-	if (options->ef_construction < 2 * state->m)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ef_construction must be greater than or equal to 2 * m")));
-	state->heap = heap;
-	state->index = index;
-	state->index_info = index_info;
-	state->context = CurrentMemoryContext;
-	state->row_context = AllocSetContextCreate(CurrentMemoryContext,
-											   "pipeann build row",
-											   ALLOCSET_DEFAULT_SIZES);
-	PipeannCollectionInit(&state->collection, dim, metric, options->storage,
-						  true);
-	PipeannMetaInit(&state->meta, index, state->collection.storage, state->m);
-	state->params.max_degree = state->meta.layout.max_degree;
-	state->params.ef_construction = options->ef_construction;
-	state->params.alpha = PIPEANN_ALPHA;
-	state->params.seed = BUILD_SEED;
-}
-
-static double
-ScanOnce(BuildState *state)
-{
-	double		total = Max(state->heap->rd_rel->reltuples, 0);
-
-	StartPhase(PIPEANN_PHASE_SCAN, (int64) total);
-	return table_index_build_scan(state->heap, state->index,
-								  state->index_info, true, true, AddRow, state,
-								  NULL);
+	StartPhase(state, PIPEANN_PHASE_SCAN,
+			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
+	PipeannSpoolInit(state->team, &state->spool,
+					 PipeannIndexDimensions(state->index),
+					 PipeannIndexMetric(state->index),
+					 PipeannGetOptions(state->index)->storage, p->nblocks);
+	state->spool.stats.heap_tuples =
+		table_index_build_scan(state->heap, state->index, p->index_info, true,
+							   PipeannTeamLeads(state->team), AddRow, state,
+							   scan);
+	state->spool.stats.broken_hot_chain = p->index_info->ii_BrokenHotChain;
+	PipeannSpoolFinish(state->team, &state->spool);
+	/* the server looks at the leader's when the index is built */
+	p->index_info->ii_BrokenHotChain = state->spool.stats.broken_hot_chain;
+	p->heap_tuples = state->spool.stats.heap_tuples;
+	p->index_tuples = (double) state->spool.stats.rows;
 }
 
 /*
- * If half precision turned out unfit when vectors had been rounded to it, scan
- * the table again to have them exact.
+ * A guess at the memory that all of the build needs, before storage and number
+ * of nodes are known.
  */
-static double
-ScanTable(BuildState *state)
+static Size
+MemoryForRows(const BuildState *state)
 {
-	PipeannCollection *c = &state->collection;
-	double		rows = ScanOnce(state);
+	const PipeannSpool *s = &state->spool;
+	PipeannStorage storage = s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
+		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
+	PipeannVectors v = {.dim = s->dim,.metric = s->metric};
+	PipeannGraphParams params = state->params;
+	Size		row = s->dim * PipeannElementSize(storage) +
+		sizeof(ItemPointerData) + sizeof(PipeannRounding) +
+		2 * sizeof(uint32);
 
-	if (c->lost)
-	{
-		int			dim = c->dim;
-		PipeannMetric metric = c->metric;
-
-		PipeannCollectionFree(c);
-		PipeannCollectionInit(c, dim, metric, PIPEANN_STORAGE_AUTO, false);
-		state->rows = 0;
-		rows = ScanOnce(state);
-	}
-	PipeannCollectionFinish(c);
-	return rows;
+	params.max_degree = state->meta.layout.max_degree;
+	return add_size(mul_size(s->stats.rows, row),
+					PipeannGraphMemory((uint32) s->stats.rows, &params, &v));
 }
 
-/* Build the graph and decide on the order of nodes in pages. */
-static PipeannGraph *
-BuildGraph(BuildState *state, const PipeannVectors *vectors, uint32 *order)
+/* Rows become nodes; the spool and what was known of rows goes. */
+static PipeannClusters *
+MakeNodes(BuildState *state)
 {
-	PipeannGraph *graph;
+	PipeannClusters *clusters;
+	PipeannRows rows;
 
-	NoticeMemory(state);
-	StartPhase(PIPEANN_PHASE_GRAPH, vectors->n);
-	graph = PipeannGraphBuild(vectors, &state->params, ShowProgress, NULL);
-	StartPhase(PIPEANN_PHASE_PACK, vectors->n);
-	PipeannGraphPack(graph, vectors, state->meta.layout.fill, order,
-					 ShowProgress, NULL);
-	return graph;
+	StartPhase(state, PIPEANN_PHASE_LOAD, state->spool.stats.rows, 3);
+	state->parallel->shares.short_of =
+		!PipeannTeamFits(state->team, MemoryForRows(state));
+	PipeannRowsLoad(state->team, &state->spool, &rows);
+	PipeannSpoolFree(state->team, &state->spool);
+	clusters = PipeannRowsToNodes(state->team, &rows, BUILD_SEED,
+								  &state->collection, &state->nodes.vectors);
+	PipeannRowsFree(state->team, &rows);
+	return clusters;
 }
 
-/* A single node has no edges, so there is nothing to pack. */
-static void
-KeepOrder(uint32 n, uint32 *order)
-{
-	for (uint32 i = 0; i < n; i++)
-		order[i] = i;
-}
+/* ---------- graph ---------- */
 
 /* For m = 0, now that the vectors and their storage are known. */
 static void
@@ -222,47 +256,203 @@ ChooseDegree(BuildState *state)
 								  PIPEANN_MAX_M), &degree);
 	PipeannMetaInit(meta, state->index, state->collection.storage, state->m);
 	meta->degree = degree;
-	state->params.max_degree = meta->layout.max_degree;
 }
 
 static void
-WriteIndex(BuildState *state)
+DecideLayout(BuildState *state)
 {
 	PipeannCollection *c = &state->collection;
-	PipeannNodes nodes;
-	PipeannGraph *graph = NULL;
-	uint32	   *order = PipeannAlloc(mul_size(Max(c->n, 1), sizeof(uint32)));
 	PipeannMeta *meta = &state->meta;
 
-	/* storage and degree were not known before */
-	PipeannMetaInit(meta, state->index, c->storage, state->m);
-	ChooseDegree(state);
-	if (c->auto_storage)
-		meta->flags |= PIPEANN_META_AUTO_STORAGE;
-	meta->max_norm = (float) c->max_norm;
-
-	PipeannCollectionVectors(c, &nodes.vectors);
-	if (c->n > 1)
-		graph = BuildGraph(state, &nodes.vectors, order);
-	else
-		KeepOrder(c->n, order);
-
-	StartPhase(PIPEANN_PHASE_WRITE, c->n);
-	PipeannWriteNodes(state->index, meta, c, &nodes, graph, order);
-	pfree(order);
-	if (graph != NULL)
-		PipeannGraphFree(graph);
-	if (c->n >= PIPEANN_MIN_CODED_NODES)
+	if (PipeannTeamLeads(state->team))
 	{
-		PipeannExtentMap map;
-
-		PipeannCodingReserve(state->index, meta, meta->generation, nodes.ids);
-		PipeannExtentMapLoad(state->index, meta, CurrentMemoryContext, &map);
-		PipeannCodingWrite(state->index, meta, &map, &nodes);
-		PipeannExtentMapFree(&map);
+		PipeannMetaInit(meta, state->index, c->storage, state->m);
+		ChooseDegree(state);
+		if (c->auto_storage)
+			meta->flags |= PIPEANN_META_AUTO_STORAGE;
+		meta->max_norm = (float) c->max_norm;
+		state->decisions->max_degree = meta->layout.max_degree;
 	}
-	PipeannFreeReserve(state->index, meta->extents);
-	PipeannWriteMeta(state->index, meta);
+	PipeannTeamMeet(state->team);
+	state->params.max_degree = state->decisions->max_degree;
+	if (!PipeannTeamLeads(state->team))
+		PipeannMetaInit(meta, state->index, c->storage,
+						state->params.max_degree / 2);
+}
+
+/* A single node has no edges, so there is nothing to pack. */
+static void
+KeepOrder(uint32 n, uint32 *order)
+{
+	for (uint32 i = 0; i < n; i++)
+		order[i] = i;
+}
+
+static PipeannGraph *
+BuildGraph(BuildState *state, const PipeannClusters *clusters)
+{
+	PipeannGraph *graph;
+
+	if (state->collection.n < 2)
+		return NULL;
+	StartPhase(state, PIPEANN_PHASE_GRAPH, state->collection.n,
+			   PIPEANN_GRAPH_STEPS);
+	graph = PipeannGraphBuild(state->team, &state->nodes.vectors, clusters,
+							  &state->params);
+	return graph;
+}
+
+/* The leader decides on the order of nodes in pages, and writes these. */
+static void
+PackAndWrite(BuildState *state, PipeannGraph *graph)
+{
+	PipeannCollection *c = &state->collection;
+	uint32	   *order = PipeannTeamAlloc(state->team,
+										 mul_size(c->n, sizeof(uint32)));
+
+	if (PipeannTeamLeads(state->team))
+	{
+		StartPhase(state, PIPEANN_PHASE_PACK, c->n, 1);
+		if (graph != NULL)
+			PipeannGraphPack(graph, &state->nodes.vectors,
+							 state->meta.layout.fill, order, state->team);
+		else
+			KeepOrder(c->n, order);
+		StartPhase(state, PIPEANN_PHASE_WRITE, c->n, 1);
+		state->decisions->ids = PipeannReserveNodes(state->index,
+													&state->meta, c);
+	}
+	PipeannTeamMeet(state->team);
+	PipeannNodesInit(state->team, &state->nodes, state->decisions->ids);
+	if (PipeannTeamLeads(state->team))
+	{
+		PipeannWriteNodes(state->index, &state->meta, c, &state->nodes, graph,
+						  order);
+		state->decisions->root = state->meta.root;
+	}
+	PipeannTeamMeet(state->team);
+	PipeannTeamFree(state->team, order);
+}
+
+static void
+WriteCodes(BuildState *state)
+{
+	PipeannExtentMap map = {0};
+	PipeannMeta *meta = &state->meta;
+	bool		leads = PipeannTeamLeads(state->team);
+
+	if (state->collection.n < PIPEANN_MIN_CODED_NODES)
+		return;
+	if (leads)
+	{
+		PipeannCodingReserve(state->index, meta, meta->generation,
+							 state->nodes.ids);
+		PipeannExtentMapLoad(state->index, meta, CurrentMemoryContext, &map);
+	}
+	StartPhase(state, PIPEANN_PHASE_TRAIN, state->collection.n,
+			   PipeannCodeSteps(&meta->layout, state->nodes.ids));
+	PipeannCodesWrite(state->team, state->index, meta, &map, &state->nodes);
+	StartPhase(state, PIPEANN_PHASE_ENTRY,
+			   PipeannEntryCount(state->collection.n), PIPEANN_ENTRY_STEPS);
+	PipeannEntriesWrite(state->team, state->index, meta, &map, &state->nodes,
+						state->decisions->root);
+	if (leads)
+		PipeannExtentMapFree(&map);
+}
+
+/* ---------- the whole ---------- */
+
+static void
+InitBuild(BuildState *state, PipeannParallel *p)
+{
+	const PipeannOptions *options = PipeannGetOptions(p->index);
+
+	memset(state, 0, sizeof(*state));
+	state->parallel = p;
+	state->team = &p->team;
+	state->heap = p->heap;
+	state->index = p->index;
+	state->m = PipeannInitialM(options);
+	state->params.ef_construction = options->ef_construction;
+	state->params.alpha = PIPEANN_ALPHA;
+	state->params.seed = BUILD_SEED;
+	if (PipeannTeamLeads(state->team))
+	{
+		state->team->progress = ShowProgress;
+		state->team->progress_arg = state;
+	}
+	state->decisions = PipeannTeamAlloc(state->team, sizeof(Decisions));
+	PipeannMetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m);
+}
+
+/*
+ * The leader's last steps. The metapage tells how long all others took, so it
+ * is written and logged when they are done.
+ */
+static void
+FinishIndex(BuildState *state)
+{
+	Relation	index = state->index;
+
+	PipeannFreeReserve(index, state->meta.extents);
+	if (RelationNeedsWAL(index))
+	{
+		StartPhase(state, PIPEANN_PHASE_WAL, 0, 1);
+		log_newpage_range(index, MAIN_FORKNUM, PIPEANN_METAPAGE + 1,
+						  RelationGetNumberOfBlocks(index), true);
+	}
+	EndPhase(state);
+	state->built.processes = state->team->members;
+	state->meta.built = state->built;
+	PipeannWriteMeta(index, &state->meta);
+	if (RelationNeedsWAL(index))
+		log_newpage_range(index, MAIN_FORKNUM, PIPEANN_METAPAGE,
+						  PIPEANN_METAPAGE + 1, true);
+	if (state->meta.flags & PIPEANN_META_HAS_CODES)
+		PipeannCacheWarn(index, &state->meta);
+}
+
+/* What each member of the team does. */
+static void
+BuildProgram(PipeannParallel *p)
+{
+	PipeannClusters *clusters;
+	PipeannGraph *graph;
+	BuildState	state;
+
+	InitBuild(&state, p);
+	ScanTable(&state);
+	clusters = MakeNodes(&state);
+	DecideLayout(&state);
+	graph = BuildGraph(&state, clusters);
+	PipeannClustersFree(state.team, clusters);
+	PackAndWrite(&state, graph);
+	if (graph != NULL)
+		PipeannGraphFree(state.team, graph);
+	WriteCodes(&state);
+	if (PipeannTeamLeads(state.team))
+		FinishIndex(&state);
+	state.team->progress = NULL;
+}
+
+/* What a parallel worker does; the server finds it by its name. */
+void
+PipeannParallelWorker(dsm_segment *seg, shm_toc *toc)
+{
+	PipeannParallel *p = palloc(sizeof(PipeannParallel));
+
+	PipeannParallelJoin(p, seg, toc);
+	BuildProgram(p);
+	PipeannParallelLeave(p);
+}
+
+/* Make the checks that can be made before the work starts. */
+static void
+CheckOptions(Relation index)
+{
+	PipeannCheckOptions(PipeannGetOptions(index));
+	(void) PipeannIndexMetric(index);
+	(void) PipeannIndexDimensions(index);
 }
 
 IndexBuildResult *
@@ -273,24 +463,20 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 												  "pipeann build",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	BuildState	state;
+	PipeannParallel *p = palloc(sizeof(PipeannParallel));
 
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data",
 			 RelationGetRelationName(index));
 	PipeannCacheForget(index);
 
-	InitBuild(&state, heap, index, index_info);
-	result->heap_tuples = ScanTable(&state);
-	WriteIndex(&state);
-	result->index_tuples = state.rows;
+	CheckOptions(index);
+	PipeannParallelBegin(p, heap, index, index_info);
+	BuildProgram(p);
+	PipeannParallelEnd(p);
+	result->heap_tuples = p->heap_tuples;
+	result->index_tuples = p->index_tuples;
 
-	if (RelationNeedsWAL(index))
-	{
-		StartPhase(PIPEANN_PHASE_WAL, 0);
-		log_newpage_range(index, MAIN_FORKNUM, 0,
-						  RelationGetNumberOfBlocks(index), true);
-	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return result;
@@ -306,9 +492,7 @@ pipeannbuildempty(Relation index)
 
 	PipeannMetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
 					PIPEANN_FLOAT4 : options->storage,
-					options->m == PIPEANN_AUTO_M ?
-					Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) :
-					options->m);
+					PipeannInitialM(options));
 	if (options->m == PIPEANN_AUTO_M)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
 	if (options->storage == PIPEANN_STORAGE_AUTO)

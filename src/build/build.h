@@ -14,6 +14,8 @@
 #include "graph/graph.h"
 #include "index/index.h"
 #include "nodes/execnodes.h"
+#include "storage/dsm.h"
+#include "storage/shm_toc.h"
 
 /* Build phases, as pg_stat_progress_create_index shows them. */
 #define PIPEANN_PHASE_SCAN 2
@@ -24,10 +26,48 @@
 #define PIPEANN_PHASE_WAL 7
 #define PIPEANN_PHASE_ENTRY 8
 
+#define PIPEANN_PHASE_LOAD 9
+
+StaticAssertDecl(PIPEANN_PHASE_LOAD < PIPEANN_BUILD_PHASES,
+				 "a phase has no place in the metapage");
+
+/* What a phase is called, or NULL. */
+extern const char *PipeannPhaseName(int64 phase);
+
 /* build.c */
 extern IndexBuildResult *pipeannbuild(Relation heap, Relation index,
 									  IndexInfo *index_info);
 extern void pipeannbuildempty(Relation index);
+
+/* What a parallel worker of a build begins with; found by its name. */
+extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
+
+/* ---------- suits.c: which storage suits vectors ---------- */
+
+/*
+ * With fewer vectors, bytes and half precision are not chosen: these few may
+ * not be like those to come, which rounding might make equal.
+ */
+#define PIPEANN_MIN_JUDGED 1000
+
+/* With fewer dimensions half precision saves less than a sixth of a page. */
+#define PIPEANN_MIN_HALF_DIM 32
+
+/*
+ * More twins than this (vectors that are equal in half precision) make it
+ * unfit: a search finds no way among thousands of them, as their distances are
+ * equal, and the executor has to sort them.
+ */
+#define PIPEANN_MOST_TWINS 100
+
+/*
+ * Whether half precision would lose what tells the first PIPEANN_MIN_JUDGED
+ * vectors apart: they are much farther from zero than from one another.
+ */
+extern bool PipeannIsFarFromZero(const PipeannVectors *v);
+
+/* An error if x[dim] does not fit a storage that the user chose. */
+extern void PipeannRequireFit(PipeannStorage storage, const float *x, int dim);
 
 /* ---------- collect.c: rows in memory, equal vectors once ---------- */
 
@@ -68,7 +108,6 @@ typedef struct PipeannCollection
 	uint32		table_mask;
 	char	   *scratch;		/* one vector as stored */
 
-	bool		noticed;		/* the user was told that memory is short */
 } PipeannCollection;
 
 /*
@@ -93,9 +132,6 @@ extern uint32 PipeannCollectionAdd(PipeannCollection *c, const float *x,
 /* Add a row of vector i. */
 extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
 									const ItemPointerData *tid);
-
-/* Bytes in use. */
-extern Size PipeannCollectionMemory(const PipeannCollection *c);
 
 /* The collected vectors in the form of graph/; aux is allocated. */
 extern void PipeannCollectionVectors(const PipeannCollection *c,
@@ -133,16 +169,23 @@ extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
  * the mean squared error to expect of codes; 0 if there were too few samples
  * to tell.
  */
-extern float PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
-								PipeannPqProgress progress, void *arg);
+extern float PipeannCodingTrain(PipeannTeam *team, PipeannPq *pq,
+								float *samples, uint32 n);
 
 /* The same with samples taken from v at even distances. */
-extern float PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
-								  const PipeannVectors *v,
-								  PipeannPqProgress progress);
+extern float PipeannCodingTrainOn(PipeannTeam *team, PipeannPq *pq,
+								  const PipeannLayout *l,
+								  const PipeannVectors *v);
 
 /* The mean squared error of the codes of x[n][dim]. */
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
+
+/* Bytes that members share at most while codes of so many ids are made. */
+extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
+								uint32 ids);
+
+/* What a build will set in the metapage for meta->nodes nodes. */
+extern void PipeannCodingForesee(PipeannMeta *meta);
 
 /* The number of nodes of an entry graph for so many nodes. */
 extern uint32 PipeannEntryCount(uint32 nodes);
@@ -160,8 +203,9 @@ extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
 
 /*
  * Fill a code page with the codes of ids first .. first + n - 1, zeroes if
- * there is no node. x is work space for a vector.
+ * there is no node. x is work space of PipeannEncodeSpace() bytes.
  */
+extern Size PipeannEncodeSpace(int dim);
 extern void PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
 							  uint32 first, int n, float *x, uint8 *out);
 
@@ -185,21 +229,63 @@ extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 
 /*
  * Build the entry graph over sample[n] of the nodes and write it. Sets entry
- * count, degree and first page in meta. progress may be NULL.
+ * count, degree and first page in meta.
  */
 extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
 							  const PipeannExtentMap *map,
 							  const PipeannNodes *nodes, const uint32 *sample,
 							  uint32 n, bool wal,
-							  PipeannGraphProgress progress, void *arg);
+							  PipeannTeam *team);
 
 /*
- * Train, encode and write codebook, codes and entry graph of a build, without
- * WAL. Sets the metapage's fields for these.
+ * Train, encode and write codebook and codes of a build, without WAL; and then
+ * the entry graph. Sets the metapage's fields for these. All members call; the
+ * leader writes. Steps are those of the team.
  */
-extern void PipeannCodingWrite(Relation index, PipeannMeta *meta,
-							   const PipeannExtentMap *map,
-							   const PipeannNodes *nodes);
+#define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 1)
+
+extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
+extern void PipeannCodesWrite(PipeannTeam *team, Relation index,
+							  PipeannMeta *meta, const PipeannExtentMap *map,
+							  const PipeannNodes *nodes);
+extern void PipeannEntriesWrite(PipeannTeam *team, Relation index,
+								PipeannMeta *meta,
+								const PipeannExtentMap *map,
+								const PipeannNodes *nodes, uint32 root);
+
+/* ---------- estimate.c: what a build will take ---------- */
+
+/* What is known of a column. The metric is taken to be L2. */
+typedef struct PipeannBuildInput
+{
+	uint64		rows;			/* that an index will have */
+	BlockNumber nblocks;		/* of the table */
+	int			dim;
+	const PipeannOptions *options;
+	const Datum *sample;		/* [nsample] of the column's vectors */
+	int			nsample;		/* at most PIPEANN_ESTIMATE_SAMPLE */
+} PipeannBuildInput;
+
+/*
+ * More than build/rows.c wants to see before it chooses a storage, as some may
+ * be equal.
+ */
+#define PIPEANN_ESTIMATE_SAMPLE 2000
+
+/* In bytes. */
+typedef struct PipeannBuildEstimate
+{
+	uint64		memory_one_pass;	/* maintenance_work_mem to do without
+									 * temporary files for shared arrays */
+	uint64		temp_bytes;		/* of temporary files as things are */
+	uint64		index_bytes;
+	uint64		code_bytes;		/* in memory, for searches */
+	uint64		shared_memory;	/* pipeann.shared_memory for it alone */
+} PipeannBuildEstimate;
+
+/* Errors as the build would if the options do not suit the column. */
+extern void PipeannEstimateBuild(const PipeannBuildInput *in,
+								 PipeannBuildEstimate *estimate);
 
 /* ---------- write.c: nodes to pages ---------- */
 
@@ -212,7 +298,10 @@ extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
  * p % fill of page p / fill. Sets nodes->id_of_node, node_of_id, ids.
  */
 extern void PipeannAssignIds(const PipeannLayout *l, int fill,
-							 PipeannNodes *nodes, const uint32 *order,
+							 PipeannNodes *nodes, const uint32 *order);
+
+/* Room for the numbers of so many ids, none assigned. All members call. */
+extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
 							 uint32 ids);
 
 /* The number of graph pages that overflow slots take. */
@@ -236,9 +325,13 @@ extern void PipeannWriteGraph(Relation index, const PipeannLayout *l,
 							  const PipeannNodes *nodes, PipeannGraph *graph,
 							  uint32 node_pages);
 
+/* Give a build's nodes extents; returns the number of ids. */
+extern uint32 PipeannReserveNodes(Relation index, PipeannMeta *meta,
+								  const PipeannCollection *c);
+
 /*
- * Write all nodes of a build in this order. Sets nodes->id_of_node, node_of_id,
- * ids, and the metapage's counts. Not WAL-logged, except for the extent map.
+ * Write all nodes of a build in this order. Assigns ids, and sets the
+ * metapage's counts. Not WAL-logged, except for the extent map.
  */
 extern void PipeannWriteNodes(Relation index, PipeannMeta *meta,
 							  const PipeannCollection *c, PipeannNodes *nodes,

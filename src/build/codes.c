@@ -5,10 +5,8 @@
 #include "postgres.h"
 
 #include "build/build.h"
-#include "commands/progress.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 
 /*
  * Samples to train on: a hundred for each of 256 centroids, fewer if
@@ -28,6 +26,9 @@
 
 /* One sample in so many is not trained on, but measures the codes' error. */
 #define ERROR_SAMPLES 256
+
+/* Samples gathered at once by one member. */
+#define SAMPLE_RUN 256
 
 #define SEED UINT64CONST(0x70697065616e6e)
 
@@ -85,26 +86,6 @@ PipeannCodingVector(const PipeannVectors *v, uint32 node, float *x)
 	if (v->metric == PIPEANN_COSINE)
 		for (int i = 0; i < v->dim; i++)
 			x[i] *= v->aux[node];
-}
-
-static void
-ShowProgress(int64 done, int64 total)
-{
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, total);
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
-}
-
-static void
-EntryProgress(uint32 done, void *arg)
-{
-	ShowProgress(done, *(uint32 *) arg);
-}
-
-static void
-TrainProgress(int done, int total, void *arg)
-{
-	(void) arg;
-	ShowProgress(done, total);
 }
 
 PipeannPq
@@ -179,51 +160,81 @@ MoveToEnd(float *samples, uint32 n, int dim, uint32 count)
  * later vectors is compared with it.
  */
 float
-PipeannCodingTrain(PipeannPq *pq, float *samples, uint32 n,
-				   PipeannPqProgress progress, void *arg)
+PipeannCodingTrain(PipeannTeam *team, PipeannPq *pq, float *samples, uint32 n)
 {
 	uint32		aside = n >= MIN_SAMPLES ? ERROR_SAMPLES : 0;
 	float	   *centroids =
-		PipeannAlloc(mul_size(PipeannPqCentroidCount(pq->dim),
-							  sizeof(float)));
+		PipeannTeamAlloc(team, mul_size(PipeannPqCentroidCount(pq->dim),
+										sizeof(float)));
 
-	MoveToEnd(samples, n, pq->dim, aside);
-	PipeannPqTrain(pq, samples, n - aside, SEED, centroids, progress, arg);
+	if (PipeannTeamLeads(team))
+		MoveToEnd(samples, n, pq->dim, aside);
+	PipeannTeamMeet(team);
+	PipeannPqTrain(team, pq, samples, n - aside, SEED, centroids);
 	pq->centroids = centroids;
 	return PipeannCodingError(pq, samples + (Size) (n - aside) * pq->dim,
 							  aside);
 }
 
 float
-PipeannCodingTrainOn(PipeannPq *pq, const PipeannLayout *l,
-					 const PipeannVectors *v, PipeannPqProgress progress)
+PipeannCodingTrainOn(PipeannTeam *team, PipeannPq *pq, const PipeannLayout *l,
+					 const PipeannVectors *v)
 {
 	uint32		n = PipeannCodingSamples(l, v->n);
-	float	   *samples = PipeannAlloc(mul_size(mul_size(n, v->dim),
-												sizeof(float)));
+	float	   *samples = PipeannTeamAlloc(team,
+										   mul_size(mul_size(n, v->dim),
+													sizeof(float)));
+	uint64		from;
+	uint64		to;
 	float		error;
 
-	for (uint32 i = 0; i < n; i++)
-		PipeannCodingVector(v, (uint32) ((uint64) i * v->n / n),
-							samples + (Size) i * v->dim);
-	error = PipeannCodingTrain(pq, samples, n, progress, NULL);
-	pfree(samples);
+	PipeannTeamBegin(team, n, SAMPLE_RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint64 i = from; i < to; i++)
+			PipeannCodingVector(v, (uint32) (i * v->n / n),
+								samples + (Size) i * v->dim);
+	PipeannTeamEnd(team);
+	error = PipeannCodingTrain(team, pq, samples, n);
+	PipeannTeamFree(team, samples);
 	return error;
 }
 
+/* Vectors encoded at once. */
+#define ENCODE_BLOCK 32
+
+Size
+PipeannEncodeSpace(int dim)
+{
+	return mul_size(dim, ENCODE_BLOCK * sizeof(float));
+}
+
+/*
+ * Nodes of a page are encoded in blocks; places without a node have the codes
+ * of others in between, and are made zeroes after it.
+ */
 void
 PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
 				  uint32 first, int n, float *x, uint8 *out)
 {
 	memset(out, 0, PIPEANN_PAYLOAD);
-	for (int i = 0; i < n; i++)
+	memset(x, 0, ENCODE_BLOCK * pq->dim * sizeof(float));
+	for (int i = 0; i < n; i += ENCODE_BLOCK)
 	{
-		uint32		node = nodes->node_of_id[first + i];
+		int			count = Min(n - i, ENCODE_BLOCK);
+		uint8	   *codes = out + (Size) i * pq->nchunks;
 
-		if (node == PIPEANN_INVALID_ID)
-			continue;
-		PipeannCodingVector(&nodes->vectors, node, x);
-		PipeannPqEncode(pq, x, out + (Size) i * pq->nchunks);
+		for (int k = 0; k < count; k++)
+		{
+			uint32		node = nodes->node_of_id[first + i + k];
+
+			if (node != PIPEANN_INVALID_ID)
+				PipeannCodingVector(&nodes->vectors, node,
+									x + (Size) k * pq->dim);
+		}
+		PipeannPqEncodeMany(pq, x, count, codes, pq->nchunks);
+		for (int k = 0; k < count; k++)
+			if (nodes->node_of_id[first + i + k] == PIPEANN_INVALID_ID)
+				memset(codes + (Size) k * pq->nchunks, 0, pq->nchunks);
 	}
 }
 
@@ -241,28 +252,96 @@ WriteCodePage(Relation index, BlockNumber blkno, PipeannKind kind,
 	UnlockReleaseBuffer(buffer);
 }
 
-static void
-WriteCodes(Relation index, const PipeannMeta *meta,
-		   const PipeannExtentMap *map, const PipeannPq *pq,
-		   const PipeannNodes *nodes)
-{
-	const PipeannLayout *l = &meta->layout;
-	PipeannKind kind = PipeannCodesKind(meta->generation);
-	uint32		per_page = PipeannCodesPerPage(l);
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
+/* Pages of codes made at once by one member, and written by the leader. */
+#define CODE_RUN 8
 
-	for (uint32 first = 0; first < nodes->ids; first += per_page)
+/* Pages of codes that are in memory at a time. */
+#define CODE_BATCH 2048
+
+typedef struct CodeWriter
+{
+	Relation	index;
+	const PipeannExtentMap *map;
+	PipeannKind kind;
+	const PipeannPq *pq;
+	const PipeannNodes *nodes;
+	uint32		per_page;
+	uint8	   *payloads;		/* [CODE_BATCH] */
+} CodeWriter;
+
+/* Make pages first .. first + n - 1. */
+static void
+EncodePages(PipeannTeam *team, const CodeWriter *w, float *x, uint32 first,
+			uint32 n)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, n, CODE_RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint32 page = first + from; page < first + to; page++)
+			PipeannEncodePage(w->pq, w->nodes, page * w->per_page,
+							  Min(w->per_page,
+								  w->nodes->ids - page * w->per_page),
+							  x, w->payloads + (Size) (page - first) *
+							  PIPEANN_PAYLOAD);
+	PipeannTeamEnd(team);
+}
+
+static void
+WriteCodes(PipeannTeam *team, CodeWriter *w, const PipeannLayout *l)
+{
+	uint32		pages;
+	float	   *x = palloc(PipeannEncodeSpace(l->dim));
+
+	w->per_page = PipeannCodesPerPage(l);
+	pages = (w->nodes->ids + w->per_page - 1) / w->per_page;
+	w->payloads = PipeannTeamAlloc(team, mul_size(Min(pages, CODE_BATCH),
+												  PIPEANN_PAYLOAD));
+	for (uint32 first = 0; first < pages; first += CODE_BATCH)
 	{
-		CHECK_FOR_INTERRUPTS();
-		ShowProgress(first, nodes->ids);
-		PipeannEncodePage(pq, nodes, first, Min(per_page, nodes->ids - first),
-						  x, payload);
-		WriteCodePage(index, PipeannPlainBlock(map, kind, first / per_page),
-					  kind, payload);
+		uint32		n = Min(pages - first, CODE_BATCH);
+
+		EncodePages(team, w, x, first, n);
+		if (PipeannTeamLeads(team))
+			for (uint32 i = 0; i < n; i++)
+				WriteCodePage(w->index,
+							  PipeannPlainBlock(w->map, w->kind, first + i),
+							  w->kind, w->payloads + (Size) i *
+							  PIPEANN_PAYLOAD);
+		PipeannTeamMeet(team);
 	}
+	PipeannTeamFree(team, w->payloads);
 	pfree(x);
-	pfree(payload);
+}
+
+/*
+ * Not the entry graph's memory, which is a fraction of that of the graph itself.
+ * As many samples as there should be: memory for all else is memory for these.
+ */
+Size
+PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
+{
+	uint32		pages = (ids + PipeannCodesPerPage(l) - 1) /
+		PipeannCodesPerPage(l);
+	Size		samples = mul_size(Min(nodes, MAX_SAMPLES),
+								   l->dim * sizeof(float));
+	Size		payloads = mul_size(Min(pages, CODE_BATCH), PIPEANN_PAYLOAD);
+
+	return add_size(PipeannCodebookBytes(l), Max(samples, payloads));
+}
+
+void
+PipeannCodingForesee(PipeannMeta *meta)
+{
+	if (meta->nodes < PIPEANN_MIN_CODED_NODES)
+		return;
+	meta->flags |= PIPEANN_META_HAS_CODES;
+	meta->entry_count = PipeannEntryCount((uint32) meta->nodes);
+	meta->entry_degree = ENTRY_DEGREE;
+	meta->code_pages = (meta->graph_pages * meta->layout.slots_per_page +
+						PipeannCodesPerPage(&meta->layout) - 1) /
+		PipeannCodesPerPage(&meta->layout);
 }
 
 uint32
@@ -295,13 +374,11 @@ SwapWithFirst(uint32 position, uint32 medoid)
 	return position == medoid ? 0 : position;
 }
 
-static char *
+static void
 SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
-					const PipeannGraph *graph)
+					const PipeannGraph *graph, char *stream)
 {
 	uint32		n = graph->n;
-	char	   *stream = PipeannAllocZero(PipeannEntryGraphBytes(n,
-																 ENTRY_DEGREE));
 	uint32	   *ids = (uint32 *) stream;
 	uint16	   *degrees = (uint16 *) (ids + n);
 	uint32	   *neighbors = (uint32 *) (degrees + (n + 1) / 2 * 2);
@@ -317,27 +394,32 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 			neighbors[(Size) i * ENTRY_DEGREE + j] =
 				SwapWithFirst(list[j], graph->medoid);
 	}
-	return stream;
 }
 
 void
 PipeannEntryWrite(Relation index, PipeannMeta *meta,
 				  const PipeannExtentMap *map, const PipeannNodes *nodes,
 				  const uint32 *sample, uint32 n, bool wal,
-				  PipeannGraphProgress progress, void *arg)
+				  PipeannTeam *team)
 {
-	PipeannGraph *graph = PipeannEntryGraphBuild(&nodes->vectors, sample, n,
-												 ENTRY_DEGREE, SEED, progress,
-												 arg);
-	char	   *stream = SerializeEntryGraph(nodes, sample, graph);
+	PipeannGraph *graph = PipeannEntryGraphBuild(team, &nodes->vectors, sample,
+												 n, ENTRY_DEGREE, SEED);
+	char	   *stream = PipeannTeamAlloc(team,
+										  PipeannEntryGraphBytes(n,
+																 ENTRY_DEGREE));
 
-	meta->entry_first = PipeannNextEntryFirst(meta, n);
-	PipeannStreamWrite(index, map, PIPEANN_ENTRY, meta->entry_first, stream,
-					   PipeannEntryGraphBytes(n, ENTRY_DEGREE), wal);
-	meta->entry_count = n;
-	meta->entry_degree = ENTRY_DEGREE;
-	pfree(stream);
-	PipeannGraphFree(graph);
+	if (PipeannTeamLeads(team))
+	{
+		SerializeEntryGraph(nodes, sample, graph, stream);
+		meta->entry_first = PipeannNextEntryFirst(meta, n);
+		PipeannStreamWrite(index, map, PIPEANN_ENTRY, meta->entry_first, stream,
+						   PipeannEntryGraphBytes(n, ENTRY_DEGREE), wal);
+		meta->entry_count = n;
+		meta->entry_degree = ENTRY_DEGREE;
+	}
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, stream);
+	PipeannGraphFree(team, graph);
 }
 
 void
@@ -350,29 +432,44 @@ PipeannCodebookWrite(Relation index, const PipeannLayout *l,
 					   PipeannCodebookBytes(l), wal);
 }
 
-void
-PipeannCodingWrite(Relation index, PipeannMeta *meta,
-				   const PipeannExtentMap *map, const PipeannNodes *nodes)
+/* Of the team: samples, chunks, batches of pages. */
+uint32
+PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 {
-	PipeannPq	pq = PipeannCodingLayout(&meta->layout);
-	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
-											   sizeof(uint32)));
-	uint32		n = PipeannEntrySample(nodes, meta->root, sample);
+	uint32		per_batch = PipeannCodesPerPage(l) * CODE_BATCH;
 
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
-								 PIPEANN_PHASE_TRAIN);
-	meta->code_error = PipeannCodingTrainOn(&pq, &meta->layout,
-											&nodes->vectors, TrainProgress);
-	PipeannCodebookWrite(index, &meta->layout, map, meta->generation, &pq,
-						 false);
-	WriteCodes(index, meta, map, &pq, nodes);
-	meta->code_pages = (nodes->ids + PipeannCodesPerPage(&meta->layout) - 1) /
-		PipeannCodesPerPage(&meta->layout);
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE,
-								 PIPEANN_PHASE_ENTRY);
-	PipeannEntryWrite(index, meta, map, nodes, sample, n, false,
-					  EntryProgress, &n);
+	return 2 + (ids + per_batch - 1) / per_batch;
+}
+
+void
+PipeannCodesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
+				  const PipeannExtentMap *map, const PipeannNodes *nodes)
+{
+	const PipeannLayout *l = &meta->layout;
+	PipeannPq	pq = PipeannCodingLayout(l);
+	CodeWriter	w = {.index = index,.map = map,.pq = &pq,.nodes = nodes};
+
+	meta->code_error = PipeannCodingTrainOn(team, &pq, l, &nodes->vectors);
+	if (PipeannTeamLeads(team))
+		PipeannCodebookWrite(index, l, map, meta->generation, &pq, false);
+	w.kind = PipeannCodesKind(meta->generation);
+	WriteCodes(team, &w, l);
+	meta->code_pages = (nodes->ids + PipeannCodesPerPage(l) - 1) /
+		PipeannCodesPerPage(l);
 	meta->trained_nodes = nodes->vectors.n;
 	meta->flags |= PIPEANN_META_HAS_CODES;
+	PipeannTeamFree(team, (void *) pq.centroids);
+}
+
+void
+PipeannEntriesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
+					const PipeannExtentMap *map, const PipeannNodes *nodes,
+					uint32 root)
+{
+	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
+											   sizeof(uint32)));
+	uint32		n = PipeannEntrySample(nodes, root, sample);
+
+	PipeannEntryWrite(index, meta, map, nodes, sample, n, false, team);
 	pfree(sample);
 }

@@ -20,29 +20,6 @@
 
 #define FIRST_SIZE 1024
 
-/*
- * With fewer vectors, bytes and half precision are not chosen: these few may
- * not be like those to come, which rounding might make equal.
- */
-#define MIN_VECTORS 1000
-
-/* With fewer dimensions half precision saves less than a sixth of a page. */
-#define MIN_HALF_DIM 32
-
-/*
- * How far vectors may be from zero for half precision, in units of their
- * distance from their mean: rounding errs by 2e-4 of the former, while the
- * latter tells near vectors from far ones.
- */
-#define MOST_OFFSET 5
-
-/*
- * More twins than this make half precision unfit: a search finds no way among
- * thousands of them, as their distances are equal, and the executor has to sort
- * them.
- */
-#define MOST_TWINS 100
-
 static void *
 Grow(void *array, uint32 n, Size element)
 {
@@ -197,46 +174,33 @@ FitsBytes(const PipeannCollection *c, const float *x, PipeannStorage storage,
 		(known == NULL || known->hash == PipeannVectorHash(x, c->dim));
 }
 
-/*
- * Compares mean squares of the norms and of the distances from the mean; for
- * cosine, of normalised vectors, as only directions matter.
- */
+/* The same of the first vectors, which are all that are known so far. */
 static bool
-IsFarFromZero(const PipeannCollection *c)
+AreFarFromZero(const PipeannCollection *c)
 {
-	double	   *mean = palloc0(mul_size(c->dim, sizeof(double)));
-	float	   *x = palloc(mul_size(c->dim, sizeof(float)));
-	double		squares = 0;
-	double		of_mean = 0;
+	float		aux[PIPEANN_MIN_JUDGED];
+	PipeannVectors v = {
+		.n = PIPEANN_MIN_JUDGED,.dim = c->dim,.storage = c->storage,
+		.metric = c->metric,.data = c->data,.stride = c->stride,.aux = aux
+	};
 
-	for (uint32 i = 0; i < MIN_VECTORS; i++)
-	{
-		double		scale = c->metric == PIPEANN_COSINE ? 1 / c->norms[i] : 1;
-
-		PipeannVectorToFloat(At(c, i), c->storage, c->dim, x);
-		for (int d = 0; d < c->dim; d++)
-			mean[d] += x[d] * scale / MIN_VECTORS;
-		squares += pow(c->norms[i] * scale, 2) / MIN_VECTORS;
-	}
-	for (int d = 0; d < c->dim; d++)
-		of_mean += mean[d] * mean[d];
-	pfree(mean);
-	pfree(x);
-	return squares > (double) MOST_OFFSET * MOST_OFFSET * (squares - of_mean);
+	for (uint32 i = 0; i < v.n; i++)
+		aux[i] = PipeannAux(c->metric, c->norms[i], (float) c->max_norm);
+	return PipeannIsFarFromZero(&v);
 }
 
-/* Half precision as soon as MIN_VECTORS vectors show that it suits them. */
+/* Half precision as soon as PIPEANN_MIN_JUDGED vectors show that it suits them. */
 static PipeannStorage
 ChooseFloatStorage(PipeannCollection *c, const float *x, double norm,
 				   const PipeannRounding *known)
 {
 	if (known != NULL)
 		return PIPEANN_FLOAT2;
-	c->half_unfit |= c->dim < MIN_HALF_DIM ||
+	c->half_unfit |= c->dim < PIPEANN_MIN_HALF_DIM ||
 		!PipeannIsStorable(x, norm, PIPEANN_FLOAT2, c->dim);
-	if (c->half_unfit || c->n < MIN_VECTORS)
+	if (c->half_unfit || c->n < PIPEANN_MIN_JUDGED)
 		return PIPEANN_FLOAT4;
-	c->half_unfit = IsFarFromZero(c);
+	c->half_unfit = AreFarFromZero(c);
 	return c->half_unfit ? PIPEANN_FLOAT4 : PIPEANN_FLOAT2;
 }
 
@@ -266,23 +230,6 @@ ChooseStorage(PipeannCollection *c, const float *x, double norm,
 		storage = ChooseFloatStorage(c, x, norm, known);
 	if (storage != c->storage)
 		Convert(c, storage);
-}
-
-/*
- * A storage that the user chose is kept; half precision rounds, integers do
- * not.
- */
-static void
-RequireFit(const PipeannCollection *c, const float *x)
-{
-	if (c->storage == PIPEANN_FLOAT2 ||
-		PipeannVectorFits(x, c->storage, c->dim))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("vector does not fit the index's storage"),
-			 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
-			 errhint("Use storage = auto or float4.")));
 }
 
 void
@@ -337,14 +284,14 @@ PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 	if (c->auto_storage)
 		ChooseStorage(c, x, norm, known);
 	else
-		RequireFit(c, x);
+		PipeannRequireFit(c->storage, x, c->dim);
 	c->lost |= !TakeRounding(c, x, norm, known, &rounding) && c->auto_storage;
 	if (c->lost)
 		return PIPEANN_INVALID_ID;
 	MakeRoom(c);
 	PipeannVectorFromFloat(x, c->storage, c->dim, c->scratch);
 	at = FindEqual(c, c->scratch, &rounding, &twins);
-	c->lost = c->few_twins && twins > MOST_TWINS;
+	c->lost = c->few_twins && twins > PIPEANN_MOST_TWINS;
 	if (c->lost)
 		return PIPEANN_INVALID_ID;
 	if (c->table[at] != PIPEANN_INVALID_ID)
@@ -354,17 +301,6 @@ PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 	}
 	c->table[at] = c->n;
 	return AddVector(c, norm, &rounding, tid);
-}
-
-Size
-PipeannCollectionMemory(const PipeannCollection *c)
-{
-	Size		per_vector = c->stride + sizeof(double) +
-		sizeof(ItemPointerData) + 3 * sizeof(uint32) +
-		(c->roundings != NULL ? sizeof(PipeannRounding) : 0);
-
-	return add_size(mul_size(c->size, per_vector),
-					mul_size(c->dups_size, sizeof(PipeannDuplicate)));
 }
 
 void
@@ -402,7 +338,7 @@ PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i)
 void
 PipeannCollectionFinish(PipeannCollection *c)
 {
-	if (c->auto_storage && c->n < MIN_VECTORS &&
+	if (c->auto_storage && c->n < PIPEANN_MIN_JUDGED &&
 		c->storage != PIPEANN_FLOAT4 && c->storage != PIPEANN_FLOAT2)
 		Convert(c, PIPEANN_FLOAT4);
 	if (c->table != NULL)

@@ -52,15 +52,21 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 }
 
 void
+PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
+{
+	nodes->ids = ids;
+	nodes->id_of_node = PipeannTeamAlloc(team, mul_size(nodes->vectors.n,
+														sizeof(uint32)));
+	nodes->node_of_id = PipeannTeamAlloc(team, mul_size(ids, sizeof(uint32)));
+}
+
+void
 PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
-				 const uint32 *order, uint32 ids)
+				 const uint32 *order)
 {
 	uint32		n = nodes->vectors.n;
 
-	nodes->ids = ids;
-	nodes->id_of_node = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
-	nodes->node_of_id = PipeannAlloc(mul_size(Max(ids, 1), sizeof(uint32)));
-	memset(nodes->node_of_id, 0xFF, mul_size(ids, sizeof(uint32)));
+	memset(nodes->node_of_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
 	for (uint32 p = 0; p < n; p++)
 	{
 		uint32		id = p / fill * l->slots_per_page + p % fill;
@@ -308,24 +314,39 @@ PipeannWriteGraph(Relation index, const PipeannLayout *l,
 		pfree(w.tree_edges);
 }
 
+/* Pages that nodes take without overflow slots. */
+static uint64
+NodePages(const PipeannLayout *l, const PipeannCollection *c)
+{
+	return ((uint64) c->n + l->fill - 1) / l->fill;
+}
+
+uint32
+PipeannReserveNodes(Relation index, PipeannMeta *meta,
+					const PipeannCollection *c)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint64		pages = NodePages(l, c) + PipeannExtPages(l, c);
+
+	PipeannReserveGraphPages(index, meta, PIPEANN_GRAPH, l, pages);
+	meta->graph_pages = (uint32) pages;
+	return (uint32) (pages * l->slots_per_page);
+}
+
 void
 PipeannWriteNodes(Relation index, PipeannMeta *meta,
 				  const PipeannCollection *c, PipeannNodes *nodes,
 				  PipeannGraph *graph, const uint32 *order)
 {
 	const PipeannLayout *l = &meta->layout;
-	uint64		node_pages = ((uint64) c->n + l->fill - 1) / l->fill;
-	uint64		pages = node_pages + PipeannExtPages(l, c);
 	PipeannExtentMap map;
 
-	PipeannReserveGraphPages(index, meta, PIPEANN_GRAPH, l, pages);
-	meta->graph_pages = (uint32) pages;
 	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
-	PipeannAssignIds(l, l->fill, nodes, order, pages * l->slots_per_page);
+	PipeannAssignIds(l, l->fill, nodes, order);
 	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
 	meta->nodes = meta->packed_nodes = c->n;
 	PipeannWriteGraph(index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
-					  node_pages);
+					  NodePages(l, c));
 	PipeannExtentMapFree(&map);
 }
 

@@ -310,3 +310,37 @@ PipeannCacheForget(Relation index)
 	if (entry != NULL)
 		PipeannRegistryDoom(control, entry, generation);
 }
+
+Size
+PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
+{
+	PipeannCacheHeader plan;
+	uint32		nodes;
+	Size		size = PipeannCachePlan(meta, &plan, &nodes);
+	uint64		pages = PipeannArenaPages(size);
+
+	*megabytes = PipeannArenaMegabytes(pages);
+	return mul_size(pages, FPM_PAGE_SIZE);
+}
+
+/*
+ * Codes that the server's area cannot hold are copied by every backend that
+ * searches: better said now than found out by its memory.
+ */
+void
+PipeannCacheWarn(Relation index, const PipeannMeta *meta)
+{
+	uint64		megabytes;
+	Size		size = PipeannCacheMemory(meta, &megabytes);
+	PipeannControl *control = MayShare(index) ? PipeannControlGet() : NULL;
+
+	if (control == NULL || control->arena_pages == 0 ||
+		size / FPM_PAGE_SIZE <= control->arena_pages)
+		return;
+	ereport(WARNING,
+			(errmsg("codes of index \"%s\" do not fit pipeann.shared_memory, %d MB",
+					RelationGetRelationName(index), pipeann_shared_memory),
+			 errdetail("Each session that searches the index will have a copy of its own."),
+			 errhint("Set pipeann.shared_memory to at least %llu MB, and restart the server.",
+					 (unsigned long long) megabytes)));
+}

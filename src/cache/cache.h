@@ -103,6 +103,15 @@ extern void PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
 /* Whether a cache of this index is in shared memory; *bytes is its size. */
 extern bool PipeannCacheIsShared(Relation index, Size *bytes);
 
+/*
+ * Memory that the cache of an index with this metapage takes when it is made.
+ * Sets *megabytes to what pipeann.shared_memory has to be for it alone.
+ */
+extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
+
+/* Warn if such a cache is too large for the area that the server reserved. */
+extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
+
 /* Drop the cache of this relation's file, which is being rebuilt in place. */
 extern void PipeannCacheForget(Relation index);
 

@@ -38,19 +38,20 @@ GatherSample(const PipeannVectors *vectors, const uint32 *ids, uint32 n)
 }
 
 PipeannGraph *
-PipeannEntryGraphBuild(const PipeannVectors *vectors, const uint32 *ids,
-					   uint32 n_sample, int max_degree, uint64 seed,
-					   PipeannGraphProgress progress, void *arg)
+PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
+					   const uint32 *ids, uint32 n_sample, int max_degree,
+					   uint64 seed)
 {
 	PipeannVectors sample = GatherSample(vectors, ids, n_sample);
-	PipeannGraphParams params;
+	PipeannGraphParams params = {0};
 	PipeannGraph *graph;
 
 	params.max_degree = max_degree;
 	params.ef_construction = ENTRY_EF;
 	params.alpha = ENTRY_ALPHA;
 	params.seed = seed;
-	graph = PipeannGraphBuild(&sample, &params, progress, arg);
+	params.far = true;
+	graph = PipeannGraphBuild(team, &sample, NULL, &params);
 	pfree((void *) sample.data);
 	if (sample.aux != NULL)
 		pfree((void *) sample.aux);

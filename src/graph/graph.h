@@ -1,6 +1,6 @@
 /*
  * graph.h
- *		The Vamana graph: built in memory, packed into pages by nearness.
+ *		The graph: built in memory, packed into pages by nearness.
  *
  * This room knows vectors and numbers of nodes in memory. It must not know
  * pages' format, ids, or a server.
@@ -22,6 +22,7 @@
 #define PIPEANN_GRAPH_H
 
 #include "base/base.h"
+#include "base/team.h"
 
 /* RobustPrune's alpha for squared distances: 1.095 on distances. */
 #define PIPEANN_ALPHA 1.2f
@@ -53,9 +54,8 @@ typedef struct PipeannGraph
 {
 	uint32		n;
 	int			max_degree;		/* R */
-	int			stride;			/* ids per node in neighbors[], >= R */
-	uint16	   *degree;			/* [n], <= max_degree when built */
-	uint32	   *neighbors;		/* [n][stride] */
+	uint16	   *degree;			/* [n], <= max_degree */
+	uint32	   *neighbors;		/* [n][max_degree] */
 	uint32		medoid;			/* start of every search */
 } PipeannGraph;
 
@@ -63,7 +63,7 @@ typedef struct PipeannGraph
 static inline uint32 *
 PipeannNeighbors(const PipeannGraph *g, uint32 i)
 {
-	return g->neighbors + (Size) i * g->stride;
+	return g->neighbors + (Size) i * g->max_degree;
 }
 
 /* Whether list[n] has an id. */
@@ -82,42 +82,67 @@ typedef struct PipeannGraphParams
 	int			ef_construction;	/* L of the build */
 	float		alpha;			/* on squared distances */
 	uint64		seed;
+	bool		far;			/* with edges to far nodes: searches begin in
+								 * this graph */
 } PipeannGraphParams;
 
-typedef void (*PipeannGraphProgress) (uint32 done, void *arg);
+/*
+ * The first partition of a build's vectors. If number[rows] is given, nodes get
+ * numbers by which near ones follow one another: number[i] becomes that of row
+ * i. Rows with skip[i] (or NULL) have none, and are in no cluster. All members
+ * call.
+ */
+typedef struct PipeannClusters PipeannClusters;
 
-/* Bytes that PipeannGraphBuild() needs for n nodes, with its result. */
-extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params);
+extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
+										   const PipeannVectors *rows,
+										   const uint8 *skip, uint64 seed,
+										   uint32 *number);
+extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
+
+/* Bytes that clusters need for each node. */
+extern Size PipeannClusterMemory(void);
 
 /*
- * Build the graph. Nodes are inserted in a random order, in batches that
- * double in size; a batch searches the graph as it was before the batch,
- * prunes, and then the back edges are applied, grouped by target (ParlayANN,
- * section 4): so the result depends on rows and options only. In it every node
- * has at least one neighbour if n > 1, no node is its own neighbour, no list
- * has a duplicate, every node can be reached from the medoid, and nearly every
- * one from a node near it (reach.c).
+ * Bytes that PipeannGraphBuild() needs for n nodes, with its result: what all
+ * members share.
  */
-extern PipeannGraph *PipeannGraphBuild(const PipeannVectors *vectors,
-									   const PipeannGraphParams *params,
-									   PipeannGraphProgress progress,
-									   void *arg);
+extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
+							   const PipeannVectors *vectors);
+
+/* Steps of the team that a build takes, with clusters given. */
+#define PIPEANN_GRAPH_STEPS 7
+
+/*
+ * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning
+ * (candidates.c), RobustPrune among each node's candidates (lists.c), and
+ * edges to those that would be missed (reach.c). The result depends on rows
+ * and options only, not on the members of the team. In it every node has at
+ * least one neighbour if n > 1, no node is its own neighbour, no list has a
+ * duplicate, every node can be reached from the medoid, and nearly every one
+ * from a node near it. clusters may be NULL. All members call.
+ */
+extern PipeannGraph *PipeannGraphBuild(PipeannTeam *team,
+									   const PipeannVectors *vectors,
+									   const PipeannClusters *clusters,
+									   const PipeannGraphParams *params);
 
 /*
  * A graph without edges, for lists of up to max_degree. The caller fills in
  * degree[], neighbors[] and medoid.
  */
-extern PipeannGraph *PipeannGraphNew(uint32 n, int max_degree);
+extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
+									 int max_degree);
 
 /*
- * Give every node that cannot be reached from the medoid an edge from one of
- * ef near ones, in place of an edge on which no other node depends; and so for
- * nodes to which no near node leads.
+ * Give every node that cannot be reached from the medoid an edge from a near
+ * one, in place of an edge on which no other node depends; and so for nodes to
+ * which no near node leads. All members call.
  */
-extern void PipeannGraphConnect(PipeannGraph *graph,
-								const PipeannVectors *vectors, int ef);
+extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
+								const PipeannVectors *vectors);
 
-extern void PipeannGraphFree(PipeannGraph *graph);
+extern void PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph);
 
 /*
  * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers,
@@ -158,8 +183,7 @@ extern void PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges);
  */
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,
-							 uint32 *order, PipeannGraphProgress progress,
-							 void *arg);
+							 uint32 *order, PipeannTeam *team);
 
 /*
  * Build the entry graph (PipeANN 4.2.2, LAANN 4): a Vamana graph over the
@@ -167,10 +191,9 @@ extern void PipeannGraphPack(const PipeannGraph *graph,
  * neighbours are positions in ids[]. Searches enter at its medoid, from which
  * all its nodes can be reached. The result is freed by PipeannGraphFree().
  */
-extern PipeannGraph *PipeannEntryGraphBuild(const PipeannVectors *vectors,
+extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
+											const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,
-											int max_degree, uint64 seed,
-											PipeannGraphProgress progress,
-											void *arg);
+											int max_degree, uint64 seed);
 
 #endif							/* PIPEANN_GRAPH_H */

@@ -190,8 +190,7 @@ NextSeed(Pack *p)
 
 void
 PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
-				 int fill, uint32 *order, PipeannGraphProgress progress,
-				 void *arg)
+				 int fill, uint32 *order, PipeannTeam *team)
 {
 	uint32		reported = 0;
 	Pack	   *p;
@@ -205,14 +204,13 @@ PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 	{
 		CHECK_FOR_INTERRUPTS();
 		PlaceAround(p, NextSeed(p));
-		if (progress != NULL && p->nplaced - reported >= PROGRESS_STEP)
+		if (p->nplaced - reported >= PROGRESS_STEP)
 		{
 			reported = p->nplaced;
-			progress(reported, arg);
+			PipeannTeamReport(team, reported, graph->n);
 		}
 	}
 	PackFree(p);
 	pfree(p);
-	if (progress != NULL)
-		progress(graph->n, arg);
+	PipeannTeamReport(team, graph->n, graph->n);
 }

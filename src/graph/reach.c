@@ -11,16 +11,19 @@
  * repair ends after one edge a node at most.
  *
  * A node that can be reached only from afar is not found, since a search
- * explores what is near its query. Such are outliers that came when there were
- * few other nodes. So the nodes are looked at that have few edges to them, or
- * none from as near as the nearest node that they lead to. If none of a node's
- * nearest leads to it, one of them gets an edge to it.
+ * explores what is near its query. So the nodes are looked at that have few
+ * edges to them, or none from as near as the nearest node that they lead to.
+ * If none of a node's nearest leads to it, one of them gets an edge to it.
+ *
+ * Near nodes are those that a node leads to, and those that these lead to.
  */
 #include "base/base.h"
 
 #include <math.h>
 
 #include "graph/build.h"
+#include "graph/key.h"
+#include "graph/measure.h"
 
 /* One of so many nearest nodes should lead to a node. */
 #define NEAREST 10
@@ -28,24 +31,35 @@
 /* A node has few in-edges if they are at most this part of the degree. */
 #define FEW_PART 3
 
+/* Nodes looked at at once by one member. */
+#define RUN 512
+
 typedef struct Reach
 {
 	PipeannGraph *graph;
+	PipeannMeasure measure;
+
+	/* shared by all members */
+	uint32	   *in_degree;		/* [n] */
+	uint32	   *near_in;		/* [n] bits of the nearest in-edge's length */
+	uint8	   *missed;			/* [n] no near node leads to it */
+
+	/* the leader's */
 	uint32	   *parent;			/* [n] in the tree, or INVALID: not reached */
 	uint32	   *reached;		/* [n] in the order of their discovery */
 	uint32		nreached;
 	uint32		nspread;		/* reached[] before it were followed */
 	uint32		hosts;			/* reached[] before it have no edge to spare */
-	uint32	   *in_degree;		/* [n] */
-	float	   *near_in;		/* [n] distance of the nearest in-neighbour */
-	float	   *near_out;		/* [n] distance of the nearest neighbour */
-	PipeannWalk *walk;
+
+	/* work space */
+	float	   *dist;			/* [max_degree] */
+	PipeannKey *near;			/* [max_degree * (max_degree + 1)] */
 } Reach;
 
 Size
 PipeannReachMemory(uint32 n)
 {
-	return mul_size(n, 3 * sizeof(uint32) + 2 * sizeof(float));
+	return mul_size(n, 4 * sizeof(uint32) + 1);
 }
 
 static uint32
@@ -53,6 +67,148 @@ FewEdges(const Reach *r)
 {
 	return r->graph->max_degree / FEW_PART;
 }
+
+/* Sets dist[] to the distances between a node and its neighbours. */
+static void
+MeasureList(Reach *r, uint32 node)
+{
+	PipeannMeasureMany(&r->measure, node, PipeannNeighbors(r->graph, node),
+					   r->graph->degree[node], r->dist);
+}
+
+/* ---------- edges to each node ---------- */
+
+static inline uint32
+Bits(float distance)
+{
+	uint32		bits;
+
+	memcpy(&bits, &distance, sizeof(bits));
+	return bits;
+}
+
+/* Distances are not negative, so their bits are ordered like them. */
+static inline void
+LowerTo(uint32 *least, uint32 bits)
+{
+	uint32		now = __atomic_load_n(least, __ATOMIC_RELAXED);
+
+	while (bits < now &&
+		   !__atomic_compare_exchange_n(least, &now, bits, true,
+										__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static void
+SurveyNode(Reach *r, uint32 node)
+{
+	const uint32 *neighbors = PipeannNeighbors(r->graph, node);
+
+	MeasureList(r, node);
+	for (int i = 0; i < r->graph->degree[node]; i++)
+	{
+		__atomic_fetch_add(&r->in_degree[neighbors[i]], 1, __ATOMIC_RELAXED);
+		LowerTo(&r->near_in[neighbors[i]], Bits(r->dist[i]));
+	}
+}
+
+static void
+Survey(PipeannTeam *team, Reach *r)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, r->graph->n, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		memset(r->near_in + from, 0xFF, (to - from) * sizeof(uint32));
+	PipeannTeamEnd(team);
+	PipeannTeamBegin(team, r->graph->n, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint32 node = from; node < to; node++)
+			SurveyNode(r, node);
+	PipeannTeamEnd(team);
+}
+
+/* ---------- near nodes ---------- */
+
+/* Sets near[] to a node's neighbours, the nearest first; returns how many. */
+static int
+SortNeighbors(Reach *r, uint32 node)
+{
+	const uint32 *neighbors = PipeannNeighbors(r->graph, node);
+	int			degree = r->graph->degree[node];
+
+	MeasureList(r, node);
+	for (int i = 0; i < degree; i++)
+		r->near[i] = PipeannKeyMake(r->dist[i], neighbors[i]);
+	PipeannKeySort(r->near, degree);
+	return degree;
+}
+
+/* The same for the neighbours of its neighbours. One may come several times. */
+static int
+SortBeyond(Reach *r, uint32 node)
+{
+	const uint32 *neighbors = PipeannNeighbors(r->graph, node);
+	int			n = 0;
+
+	for (int i = 0; i < r->graph->degree[node]; i++)
+	{
+		const uint32 *beyond = PipeannNeighbors(r->graph, neighbors[i]);
+		int			degree = r->graph->degree[neighbors[i]];
+
+		PipeannMeasureMany(&r->measure, node, beyond, degree, r->dist);
+		for (int k = 0; k < degree; k++)
+			if (beyond[k] != node)
+				r->near[n++] = PipeannKeyMake(r->dist[k], beyond[k]);
+	}
+	PipeannKeySort(r->near, n);
+	return n;
+}
+
+static bool
+LeadsTo(const PipeannGraph *graph, uint32 from, uint32 to)
+{
+	return PipeannListHas(PipeannNeighbors(graph, from), graph->degree[from],
+						  to);
+}
+
+/* Whether few edges, or none from near, lead to a node (not the medoid). */
+static bool
+MayBeMissed(const Reach *r, uint32 node)
+{
+	return node != r->graph->medoid &&
+		(r->in_degree[node] <= FewEdges(r) ||
+		 r->near_in[node] > Bits(PipeannKeyDistance(r->near[0])));
+}
+
+static bool
+IsMissed(Reach *r, uint32 node)
+{
+	int			n = Min(SortNeighbors(r, node), NEAREST);
+
+	if (n == 0 || !MayBeMissed(r, node))
+		return false;
+	for (int i = 0; i < n; i++)
+		if (LeadsTo(r->graph, PipeannKeyId(r->near[i]), node))
+			return false;
+	return true;
+}
+
+static void
+FindMissed(PipeannTeam *team, Reach *r)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, r->graph->n, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint32 node = from; node < to; node++)
+			r->missed[node] = IsMissed(r, node);
+	PipeannTeamEnd(team);
+}
+
+/* ---------- the spanning tree ---------- */
 
 static void
 Adopt(Reach *r, uint32 node, uint32 parent)
@@ -77,59 +233,24 @@ Spread(Reach *r)
 	}
 }
 
-/* Sets the distances between a node and its neighbours. */
-static const float *
-MeasureList(const Reach *r, uint32 node)
-{
-	PipeannMeasureMany(&r->walk->measure, node,
-					   PipeannNeighbors(r->graph, node),
-					   r->graph->degree[node], r->walk->fresh_dist);
-	return r->walk->fresh_dist;
-}
-
-static void
-SurveyEdges(Reach *r)
-{
-	uint32		n = r->graph->n;
-
-	for (uint32 node = 0; node < n; node++)
-		r->near_in[node] = r->near_out[node] = INFINITY;
-	for (uint32 node = 0; node < n; node++)
-	{
-		const uint32 *neighbors = PipeannNeighbors(r->graph, node);
-		const float *dist = MeasureList(r, node);
-
-		CHECK_FOR_INTERRUPTS();
-		for (int i = 0; i < r->graph->degree[node]; i++)
-		{
-			uint32		target = neighbors[i];
-
-			r->in_degree[target]++;
-			r->near_in[target] = Min(r->near_in[target], dist[i]);
-			r->near_out[node] = Min(r->near_out[node], dist[i]);
-		}
-	}
-}
-
 /*
  * The place in a node's list for one more edge, or -1: the longest edge
  * outside the tree whose target keeps at least `keep` in-edges may be
  * replaced.
  */
 static int
-SparePlace(const Reach *r, uint32 node, uint32 keep)
+SparePlace(Reach *r, uint32 node, uint32 keep)
 {
 	const uint32 *neighbors = PipeannNeighbors(r->graph, node);
-	const float *dist;
 	int			place = -1;
 
 	if (r->graph->degree[node] < r->graph->max_degree)
 		return r->graph->degree[node];
-	dist = MeasureList(r, node);
+	MeasureList(r, node);
 	for (int i = 0; i < r->graph->degree[node]; i++)
 		if (r->parent[neighbors[i]] != node &&
 			r->in_degree[neighbors[i]] > keep &&
-			(place < 0 || dist[i] > dist[place]))
+			(place < 0 || r->dist[i] > r->dist[place]))
 			place = i;
 	return place;
 }
@@ -151,17 +272,31 @@ TryHost(Reach *r, uint32 host, uint32 node, uint32 keep)
 	return true;
 }
 
-/* Find a host: one of the nearest reached nodes or, failing these, any. */
+/* The first of near[n] that is reached and can be a node's host, or INVALID. */
+static uint32
+NearHost(Reach *r, uint32 node, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		uint32		host = PipeannKeyId(r->near[i]);
+
+		if (r->parent[host] != PIPEANN_INVALID_ID &&
+			TryHost(r, host, node, 0))
+			return host;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/* Find a host: one of the near reached nodes or, failing these, any. */
 static uint32
 Attach(Reach *r, uint32 node)
 {
-	PipeannWalk *walk = r->walk;
-	int			i;
+	uint32		host = NearHost(r, node, SortNeighbors(r, node));
 
-	PipeannWalkSearch(walk, r->graph, node, r->graph->medoid);
-	for (i = 0; i < walk->npool; i++)
-		if (TryHost(r, PipeannKeyId(walk->pool[i]), node, 0))
-			return PipeannKeyId(walk->pool[i]);
+	if (host == PIPEANN_INVALID_ID)
+		host = NearHost(r, node, SortBeyond(r, node));
+	if (host != PIPEANN_INVALID_ID)
+		return host;
 	while (!TryHost(r, r->reached[r->hosts], node, 0))
 		r->hosts++;
 	return r->reached[r->hosts];
@@ -184,79 +319,60 @@ AttachUnreached(Reach *r)
 	}
 }
 
-/* Whether one of near[n] leads to a node. */
-static bool
-IsLedTo(const PipeannGraph *graph, const PipeannKey *near, int n, uint32 node)
-{
-	for (int i = 0; i < n; i++)
-	{
-		uint32		id = PipeannKeyId(near[i]);
-
-		if (PipeannListHas(PipeannNeighbors(graph, id), graph->degree[id],
-						   node))
-			return true;
-	}
-	return false;
-}
-
-/* Whether few edges, or none from near, lead to a node (not the medoid). */
-static bool
-MayBeMissed(const Reach *r, uint32 node)
-{
-	return node != r->graph->medoid &&
-		(r->in_degree[node] <= FewEdges(r) ||
-		 r->near_in[node] > r->near_out[node]);
-}
-
-static void
-LinkFromNear(Reach *r, uint32 node)
-{
-	PipeannWalk *walk = r->walk;
-	int			n;
-
-	PipeannWalkSearch(walk, r->graph, node, r->graph->medoid);
-	n = Min(walk->npool, NEAREST);
-	if (IsLedTo(r->graph, walk->pool, n, node))
-		return;
-	for (int i = 0; i < n; i++)
-		if (TryHost(r, PipeannKeyId(walk->pool[i]), node, FewEdges(r)))
-			return;
-}
-
 static void
 LinkMissed(Reach *r)
 {
 	for (uint32 node = 0; node < r->graph->n; node++)
 	{
+		int			n;
+
 		CHECK_FOR_INTERRUPTS();
-		if (MayBeMissed(r, node))
-			LinkFromNear(r, node);
+		if (!r->missed[node] || !IsMissed(r, node))
+			continue;
+		n = Min(SortNeighbors(r, node), NEAREST);
+		for (int i = 0; i < n; i++)
+			if (TryHost(r, PipeannKeyId(r->near[i]), node, FewEdges(r)))
+				break;
 	}
 }
 
-void
-PipeannReachAll(PipeannGraph *graph, PipeannWalk *walk)
+/* What one edge changes another may depend on: the leader does it alone. */
+static void
+AddEdges(Reach *r)
 {
-	Size		size = mul_size(graph->n, sizeof(uint32));
-	Reach		r;
+	Size		size = mul_size(r->graph->n, sizeof(uint32));
 
-	r.graph = graph;
-	r.parent = PipeannAlloc(size);
-	memset(r.parent, 0xFF, size);
-	r.reached = PipeannAlloc(size);
-	r.nreached = 0;
-	r.nspread = 0;
-	r.hosts = 0;
-	r.in_degree = PipeannAllocZero(size);
-	r.near_in = PipeannAlloc(mul_size(graph->n, sizeof(float)));
-	r.near_out = PipeannAlloc(mul_size(graph->n, sizeof(float)));
-	r.walk = walk;
-	SurveyEdges(&r);
-	AttachUnreached(&r);
-	LinkMissed(&r);
-	pfree(r.parent);
-	pfree(r.reached);
-	pfree(r.in_degree);
-	pfree(r.near_in);
-	pfree(r.near_out);
+	r->parent = PipeannAlloc(size);
+	memset(r->parent, 0xFF, size);
+	r->reached = PipeannAlloc(size);
+	AttachUnreached(r);
+	LinkMissed(r);
+	pfree(r->parent);
+	pfree(r->reached);
+}
+
+void
+PipeannReachAll(PipeannTeam *team, PipeannGraph *graph,
+				const PipeannVectors *vectors)
+{
+	Size		degree = graph->max_degree;
+	Reach		r = {.graph = graph};
+
+	PipeannMeasureInit(&r.measure, vectors);
+	r.dist = PipeannAlloc(mul_size(degree, sizeof(float)));
+	r.near = PipeannAlloc(mul_size(mul_size(degree, degree),
+								   sizeof(PipeannKey)));
+	r.in_degree = PipeannTeamAlloc(team, mul_size(graph->n, sizeof(uint32)));
+	r.near_in = PipeannTeamAlloc(team, mul_size(graph->n, sizeof(uint32)));
+	r.missed = PipeannTeamAlloc(team, graph->n);
+	Survey(team, &r);
+	FindMissed(team, &r);
+	if (PipeannTeamLeads(team))
+		AddEdges(&r);
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, r.in_degree);
+	PipeannTeamFree(team, r.near_in);
+	PipeannTeamFree(team, r.missed);
+	pfree(r.dist);
+	pfree(r.near);
 }

@@ -48,6 +48,12 @@ typedef struct PipeannOptions
 /* options.c */
 extern const PipeannOptions *PipeannGetOptions(Relation index);
 
+/* The option m, or what a build for m = 0 begins with. */
+extern int	PipeannInitialM(const PipeannOptions *options);
+
+/* Errors if options do not go together. */
+extern void PipeannCheckOptions(const PipeannOptions *options);
+
 /* Heavyweight page lock for retraining, and for freeing slots. */
 #define PIPEANN_MAINTENANCE_LOCK 1
 
@@ -84,6 +90,9 @@ typedef struct PipeannVector
 
 /* The metric of an index's operator class. */
 extern PipeannMetric PipeannIndexMetric(Relation index);
+
+/* Dimensions by a column's type modifier. Errors if it declares none. */
+extern int	PipeannTypmodDimensions(int32 typmod);
 
 /* Dimensions of the indexed column. Errors if it declares none. */
 extern int	PipeannIndexDimensions(Relation index);

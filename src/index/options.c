@@ -22,3 +22,19 @@ PipeannGetOptions(Relation index)
 		return (const PipeannOptions *) index->rd_options;
 	return &default_options;
 }
+
+int
+PipeannInitialM(const PipeannOptions *options)
+{
+	return options->m == PIPEANN_AUTO_M ?
+		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
+}
+
+void
+PipeannCheckOptions(const PipeannOptions *options)
+{
+	if (options->ef_construction < 2 * PipeannInitialM(options))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
+}

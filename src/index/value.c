@@ -29,21 +29,26 @@ PipeannIndexMetric(Relation index)
 }
 
 int
-PipeannIndexDimensions(Relation index)
+PipeannTypmodDimensions(int32 typmod)
 {
-	int			dim = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
-
-	if (dim < 1)
+	if (typmod < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("column does not have dimensions"),
 				 errhint("Declare them in the column's type, as in vector(768), or cast to it in the index expression.")));
-	if (dim > PIPEANN_MAX_DIM)
+	if (typmod > PIPEANN_MAX_DIM)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("column cannot have more than %d dimensions for a pipeann index",
 						PIPEANN_MAX_DIM)));
-	return dim;
+	return typmod;
+}
+
+int
+PipeannIndexDimensions(Relation index)
+{
+	return PipeannTypmodDimensions(TupleDescAttr(RelationGetDescr(index),
+												 0)->atttypmod);
 }
 
 /*

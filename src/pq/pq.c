@@ -8,11 +8,17 @@
 #include "pq/pq.h"
 
 #include "distance/distance.h"
-#include "pq/nearest.h"
 
 /* Bounds of the automatic code size, in bytes. */
 #define MIN_AUTO_BYTES 16
 #define MAX_AUTO_BYTES 96
+
+/*
+ * Vectors that are encoded chunk by chunk: enough of them that a chunk's
+ * centroids are brought to the first-level cache for many, and no more than
+ * fit the second-level one.
+ */
+#define ENCODE_BLOCK 32
 
 /* The `bits` low bits of value in reverse order. */
 static int
@@ -77,15 +83,22 @@ PipeannPqAutoBytes(int dim)
 void
 PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
 {
-	float		distance[PIPEANN_CENTROIDS];
+	PipeannPqEncodeMany(pq, x, 1, code, pq->nchunks);
+}
 
-	for (int j = 0; j < pq->nchunks; j++)
-	{
-		PipeannKernel->centroid_l2(x + pq->start[j],
-								   pq->centroids + pq->offset[j],
-								   pq->len[j], distance);
-		code[j] = NearestCentroid(distance);
-	}
+void
+PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
+					Size code_stride)
+{
+	for (int i = 0; i < n; i += ENCODE_BLOCK)
+		for (int j = 0; j < pq->nchunks; j++)
+			PipeannKernel->centroid_nearest(x + (Size) i * pq->dim +
+											pq->start[j], pq->dim,
+											Min(n - i, ENCODE_BLOCK),
+											pq->centroids + pq->offset[j],
+											pq->len[j],
+											codes + i * code_stride + j,
+											code_stride, NULL);
 }
 
 void

@@ -15,6 +15,7 @@
 #define PIPEANN_PQ_H
 
 #include "base/base.h"
+#include "base/team.h"
 
 #define PIPEANN_CENTROIDS 256
 
@@ -42,22 +43,28 @@ extern Size PipeannPqCentroidCount(int dim);
 extern int	PipeannPqAutoBytes(int dim);
 
 /*
- * Called between the steps of the training, with the steps done and in total,
- * to report progress. May be NULL.
+ * Train a chunk's part of centroids[dim * 256] on samples[n][dim] by Lloyd's
+ * iterations. Deterministic for a given seed. n must be at least 1; if it is
+ * less than 256, centroids repeat samples.
  */
-typedef void (*PipeannPqProgress) (int done, int total, void *arg);
+extern void PipeannPqTrainChunk(const PipeannPq *layout, int chunk,
+								const float *samples, uint32 n, uint64 seed,
+								float *centroids);
 
-/*
- * Train centroids[dim * 256] on samples[n][dim] by Lloyd's iterations for each
- * chunk. Deterministic for a given seed. n must be at least 1; if it is less
- * than 256, centroids repeat samples.
- */
-extern void PipeannPqTrain(const PipeannPq *layout, const float *samples,
-						   uint32 n, uint64 seed, float *centroids,
-						   PipeannPqProgress progress, void *arg);
+/* Train all chunks. All members call. */
+extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
+						   const float *samples, uint32 n, uint64 seed,
+						   float *centroids);
 
 /* Encode x[dim] into code[nchunks]. */
 extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
+
+/*
+ * The same for x[n][dim], to codes + i * code_stride. Takes less time than one
+ * by one, from two vectors on.
+ */
+extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
+								uint8 *codes, Size code_stride);
 
 /* Decode a code into x[dim]. */
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);

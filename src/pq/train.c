@@ -10,7 +10,6 @@
 #include "pq/pq.h"
 
 #include "distance/distance.h"
-#include "pq/nearest.h"
 
 #define MAX_ITERATIONS 12
 
@@ -193,26 +192,27 @@ static double
 AssignSamples(Clustering *c)
 {
 	double		error = 0.0;
-	float		distance[PIPEANN_CENTROIDS];
 
 	memset(c->count, 0, sizeof(c->count));
 	memset(c->sum, 0, sizeof(double) * PIPEANN_CENTROIDS * c->len);
-	for (uint32 i = 0; i < c->n; i++)
+	for (uint32 i = 0; i < c->n; i += INTERRUPT_SAMPLES)
 	{
+		uint8		nearest[INTERRUPT_SAMPLES];
 		const float *x = c->samples + (Size) i * c->len;
-		double	   *sum;
-		int			k;
+		int			n = Min(c->n - i, INTERRUPT_SAMPLES);
 
-		if (i % INTERRUPT_SAMPLES == 0)
-			CHECK_FOR_INTERRUPTS();
-		PipeannKernel->centroid_l2(x, c->centroids, c->len, distance);
-		k = NearestCentroid(distance);
-		sum = c->sum + (Size) k * c->len;
-		for (int d = 0; d < c->len; d++)
-			sum[d] += x[d];
-		c->count[k]++;
-		c->distance[i] = distance[k];
-		error += distance[k];
+		CHECK_FOR_INTERRUPTS();
+		PipeannKernel->centroid_nearest(x, c->len, n, c->centroids, c->len,
+										nearest, 1, c->distance + i);
+		for (int s = 0; s < n; s++)
+		{
+			double	   *sum = c->sum + (Size) nearest[s] * c->len;
+
+			for (int d = 0; d < c->len; d++)
+				sum[d] += x[(Size) s * c->len + d];
+			c->count[nearest[s]]++;
+			error += c->distance[i + s];
+		}
 	}
 	return error;
 }
@@ -253,13 +253,9 @@ MoveCentroids(Clustering *c)
 	}
 }
 
-/*
- * Cluster one chunk, whose samples were gathered. done and total are for the
- * progress report.
- */
+/* Cluster one chunk, whose samples were gathered. */
 static void
-ClusterChunk(Clustering *c, int done, int total, PipeannPqProgress progress,
-			 void *arg)
+ClusterChunk(Clustering *c)
 {
 	double		last = 0.0;
 
@@ -272,8 +268,6 @@ ClusterChunk(Clustering *c, int done, int total, PipeannPqProgress progress,
 		if (i > 0 && !(error < last * (1.0 - MIN_IMPROVEMENT)))
 			break;
 		last = error;
-		if (progress != NULL && i < MAX_ITERATIONS - 1)
-			progress(done + i + 1, total, arg);
 	}
 }
 
@@ -282,45 +276,49 @@ ClusterChunk(Clustering *c, int done, int total, PipeannPqProgress progress,
  * + 1) bytes of working memory.
  */
 void
-PipeannPqTrain(const PipeannPq *layout, const float *samples, uint32 n,
-			   uint64 seed, float *centroids, PipeannPqProgress progress,
-			   void *arg)
+PipeannPqTrainChunk(const PipeannPq *layout, int chunk, const float *samples,
+					uint32 n, uint64 seed, float *centroids)
 {
-		/* the longest chunk */
-	Size		len = (layout->dim + layout->nchunks - 1) / layout->nchunks;
+	Size		len = layout->len[chunk];
 	Size		row = mul_size(len, sizeof(float));
-	int			total = layout->nchunks * MAX_ITERATIONS;
 	Clustering	c;
 
 	Assert(n >= 1);
 
 	c.n = n;
+	c.len = layout->len[chunk];
+	c.centroids = centroids + layout->offset[chunk];
+	c.random = seed ^ ((uint64) (chunk + 1) << 32);
 	c.samples = PipeannAlloc(mul_size(row, n));
 	c.distance = PipeannAlloc(mul_size(sizeof(float), n));
 	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, len));
 	c.seeds = PipeannAlloc(mul_size(row, MAX_SEED_BLOCKS * PIPEANN_CENTROIDS));
 	c.seed = PipeannAlloc(row);
+	GatherSamples(&c, samples, layout->dim, layout->start[chunk]);
 
-	for (int j = 0; j < layout->nchunks; j++)
-	{
-		c.len = layout->len[j];
-		c.centroids = centroids + layout->offset[j];
-		c.random = seed ^ ((uint64) (j + 1) << 32);
-		GatherSamples(&c, samples, layout->dim, layout->start[j]);
-
-			/* too few samples to cluster: each is a centroid, in turn */
-		if (n <= PIPEANN_CENTROIDS)
-			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
-				SetCentroid(&c, k, c.samples + (Size) (k % n) * c.len);
-		else
-			ClusterChunk(&c, j * MAX_ITERATIONS, total, progress, arg);
-		if (progress != NULL)
-			progress((j + 1) * MAX_ITERATIONS, total, arg);
-	}
+	/* too few samples to cluster: each is a centroid, in turn */
+	if (n <= PIPEANN_CENTROIDS)
+		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+			SetCentroid(&c, k, c.samples + (Size) (k % n) * c.len);
+	else
+		ClusterChunk(&c);
 
 	pfree(c.seed);
 	pfree(c.seeds);
 	pfree(c.sum);
 	pfree(c.distance);
 	pfree(c.samples);
+}
+
+void
+PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
+			   const float *samples, uint32 n, uint64 seed, float *centroids)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, layout->nchunks, 1);
+	while (PipeannTeamNext(team, &from, &to))
+		PipeannPqTrainChunk(layout, (int) from, samples, n, seed, centroids);
+	PipeannTeamEnd(team);
 }

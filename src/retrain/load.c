@@ -167,7 +167,7 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
 	g->ids = pages * l->slots_per_page;
 	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
 	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
-	g->graph = PipeannGraphNew(g->ids, l->max_degree);
+	g->graph = PipeannGraphNew(PipeannTeamAlone(), g->ids, l->max_degree);
 	PipeannCollectionInit(&g->c, l->dim, l->metric,
 						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
 						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
@@ -206,7 +206,7 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 		PIPEANN_INVALID_ID;
 	if (g->graph->medoid == PIPEANN_INVALID_ID)
 		g->graph->medoid = 0;
-	PipeannGraphConnect(g->graph, &g->vectors, meta->ef_construction);
+	PipeannGraphConnect(PipeannTeamAlone(), g->graph, &g->vectors);
 }
 
 void
@@ -215,6 +215,6 @@ PipeannLoadedGraphFree(PipeannLoadedGraph *g)
 	PipeannCollectionFree(&g->c);
 	if (g->vectors.aux != NULL)
 		pfree((void *) g->vectors.aux);
-	PipeannGraphFree(g->graph);
+	PipeannGraphFree(PipeannTeamAlone(), g->graph);
 	pfree(g->node_of_id);
 }

@@ -111,11 +111,12 @@ Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
 	int			fill = Min(PipeannWantedFill(&s->layout), s->layout.fill);
 	uint32	   *order = PipeannAlloc(mul_size(g->c.n, sizeof(uint32)));
 
-	PipeannGraphPack(g->graph, &g->vectors, fill, order, NULL, NULL);
+	PipeannGraphPack(g->graph, &g->vectors, fill, order, PipeannTeamAlone());
 	nodes->vectors = g->vectors;
 	s->node_pages = (g->c.n + fill - 1) / fill;
-	PipeannAssignIds(&s->layout, fill, nodes, order,
+	PipeannNodesInit(PipeannTeamAlone(), nodes,
 					 s->node_pages * s->layout.slots_per_page);
+	PipeannAssignIds(&s->layout, fill, nodes, order);
 	pfree(order);
 
 	s->ids = g->ids;
@@ -169,7 +170,7 @@ static void
 WriteCodes(Repacking *s, const PipeannNodes *nodes)
 {
 	uint32		per_page = PipeannCodesPerPage(&s->layout);
-	float	   *x = palloc(mul_size(s->layout.dim, sizeof(float)));
+	float	   *x = palloc(PipeannEncodeSpace(s->layout.dim));
 	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
 
 	for (uint32 first = 0; first < nodes->ids; first += per_page)
@@ -192,7 +193,7 @@ WriteEntryGraph(Repacking *s, const PipeannNodes *nodes, uint32 root)
 	uint32		n = PipeannEntrySample(nodes, root, sample);
 
 	PipeannEntryWrite(view->index, &view->meta, view->map, nodes, sample, n,
-					  true, NULL, NULL);
+					  true, PipeannTeamAlone());
 	s->made = view->meta;
 	pfree(sample);
 }
@@ -209,7 +210,8 @@ Prepare(Repacking *s)
 		return false;
 	s->layout = NewLayout(view, g.c.storage);
 	s->pq = PipeannCodingLayout(&s->layout);
-	s->error = PipeannCodingTrainOn(&s->pq, &s->layout, &g.vectors, NULL);
+	s->error = PipeannCodingTrainOn(PipeannTeamAlone(), &s->pq, &s->layout,
+									&g.vectors);
 	Pack(s, &g, &nodes);
 	PIPEANN_PAUSE("repack-packed");
 	ReserveExtents(s, nodes.ids);

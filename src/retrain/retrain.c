@@ -356,7 +356,7 @@ WriteEntryGraph(Retraining *r)
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = i;
 	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map, &r->entries,
-					  sample, n, true, NULL, NULL);
+					  sample, n, true, PipeannTeamAlone());
 	pfree(sample);
 }
 
@@ -408,7 +408,8 @@ Retrain(Retraining *r)
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
 		return;
 	r->pq = PipeannCodingLayout(l);
-	r->error = PipeannCodingTrain(&r->pq, r->samples, r->nsamples, NULL, NULL);
+	r->error = PipeannCodingTrain(PipeannTeamAlone(), &r->pq, r->samples,
+								  r->nsamples);
 	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");

@@ -12,6 +12,7 @@
 #include "io/io.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
@@ -44,6 +45,23 @@ ResultDesc(FunctionCallInfo fcinfo)
 	return BlessTupleDesc(desc);
 }
 
+/* Seconds of each phase of a build, as jsonb. */
+static Datum
+BuildPhases(const PipeannBuilt *built)
+{
+	StringInfoData json;
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	for (int phase = 0; phase < PIPEANN_BUILD_PHASES; phase++)
+		if (built->ms[phase] > 0)
+			appendStringInfo(&json, "%s\"%s\": %u.%03u",
+							 json.len > 1 ? ", " : "", PipeannPhaseName(phase),
+							 built->ms[phase] / 1000, built->ms[phase] % 1000);
+	appendStringInfoChar(&json, '}');
+	return DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+}
+
 /* pipeann_index_info(regclass): one row about an index. Loads its codes. */
 Datum
 pipeann_index_info(PG_FUNCTION_ARGS)
@@ -52,8 +70,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[23];
-	bool		nulls[23] = {0};
+	Datum		values[25];
+	bool		nulls[25] = {0};
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -86,6 +104,9 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
 								PipeannCountHotPages(index, &meta->layout,
 													 view.cache));
+	nulls[n] = nulls[n + 1] = meta->built.processes == 0;
+	values[n++] = Int32GetDatum((int32) meta->built.processes);
+	values[n++] = BuildPhases(&meta->built);
 	if (view.cache != NULL)
 		PipeannCacheRelease(view.cache);
 	relation_close(index, AccessShareLock);

@@ -142,6 +142,18 @@ typedef struct PipeannDegree
 	uint32		balanced;		/* degree for which both take as long */
 } PipeannDegree;
 
+/*
+ * How an index was built, for users. All zeroes if it was made empty, or by a
+ * library that did not note it.
+ */
+#define PIPEANN_BUILD_PHASES 10
+
+typedef struct PipeannBuilt
+{
+	uint32		processes;
+	uint32		ms[PIPEANN_BUILD_PHASES];	/* by phase (build/build.h) */
+} PipeannBuilt;
+
 typedef struct PipeannMeta
 {
 	uint32		magic;
@@ -179,6 +191,7 @@ typedef struct PipeannMeta
 	uint64		free_xid;		/* next full transaction id when the last
 								 * packing went out of use */
 	uint64		packed_nodes;	/* nodes when the graph was packed or built */
+	PipeannBuilt built;
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
@@ -203,6 +216,27 @@ static inline uint32
 PipeannGraphPagesPerExtent(const PipeannLayout *l)
 {
 	return PIPEANN_EXTENT_USABLE / l->node_pages;
+}
+
+/* Extents that so many pages take. */
+static inline uint64
+PipeannExtentsOf(uint64 pages, uint32 per_extent)
+{
+	return (pages + per_extent - 1) / per_extent;
+}
+
+/*
+ * Blocks of a file of so many extents, the last of which has the end of so many
+ * pages of a kind: the file ends with the last page written.
+ */
+static inline uint64
+PipeannBlocksUpTo(uint64 extents, uint64 pages, uint32 per_extent,
+				  int page_blocks)
+{
+	uint64		full = pages > 0 ? (pages - 1) / per_extent : 0;
+
+	return (extents - 1) * PIPEANN_EXTENT_BLOCKS + 1 +
+		(pages - full * per_extent) * page_blocks;
 }
 
 /* Codes of a code page. */

@@ -271,7 +271,7 @@ SELECT id FROM t WHERE id > 10 AND id <= 20 ORDER BY val::vector(3) <-> '[3,0,0]
 SELECT id FROM t WHERE id > 10 AND id <= 20 ORDER BY val::vector(3) <-> '[3,0,0]' LIMIT 2;
 SELECT id FROM t WHERE vector_dims(val) = 2 ORDER BY val::vector(2) <-> '[3,0]' LIMIT 2;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY a::vector(2) <-> '[0,5]' LIMIT 2;
-SELECT id FROM t ORDER BY a::vector(2) <-> '[0,5]' LIMIT 2;
+SELECT id FROM t ORDER BY a::vector(2) <-> '[0,5.1]' LIMIT 2;
 INSERT INTO t VALUES (22, '[3,0,0]', '[0,5]'::vector::float4[]);
 DROP INDEX t_two_idx;
 DELETE FROM t WHERE id = 21;

@@ -170,6 +170,8 @@ sub test_too_little
 	my $large = images(5000, 14);
 
 	create_items($node, 'large', $large, index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 196)');
+	is(scalar(() = log_text($node, 0) =~ /WARNING:  codes of index "large_v" do not fit pipeann.shared_memory/g),
+		$preload && $megabytes > 0 ? 1 : 0, "$what: the build warns if an area was reserved that is too small");
 	my $from = -s $node->logfile;
 	my @sessions = map { session($node, settings => $exact) } 1 .. 3;
 	for my $session (@sessions)

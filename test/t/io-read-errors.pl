@@ -61,7 +61,7 @@ for my $method (@methods)
 			my $query = $queries[ $try % @queries ];
 			# one read, or every one of ten; the second reading goes well
 			$faults->set($method eq 'io_uring' ? [ 'reap', '-', $error, $try * 2, $try % 2 ? 1 : 10, $pid ] :
-				[ 'read', $file, $error, $try * 2, 1, $pid ]);
+				[ 'read', $file, $error, $try, 1, $pid ]);
 			my $answer = search($victim, $query);
 			$failed += ($faults->clear)[0];
 			push @errors, $answer->{error} if defined $answer->{error};

@@ -83,8 +83,7 @@ IndexMakeEntryGraph(Index *index, uint32 n, int max_degree)
 
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = index->order[(uint64) i * index->vectors.n / n];
-	graph = PipeannEntryGraphBuild(&index->vectors, sample, n, max_degree, 1,
-								   NULL, NULL);
+	graph = PipeannEntryGraphBuild(PipeannTeamAlone(), &index->vectors, sample, n, max_degree, 1);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = Swapped(i, graph->medoid);
@@ -100,7 +99,7 @@ IndexMakeEntryGraph(Index *index, uint32 n, int max_degree)
 	index->codes.entry_ids = ids;
 	index->codes.entry_nneighbors = degrees;
 	index->codes.entry_neighbors = neighbors;
-	PipeannGraphFree(graph);
+	PipeannGraphFree(PipeannTeamAlone(), graph);
 	free(sample);
 }
 

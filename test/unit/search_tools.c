@@ -109,7 +109,7 @@ MakeCodes(Index *index)
 	*pq = IndexQuantizer(dim, nchunks);
 	for (int i = 0; i < n; i++)
 		CodedVector(index, i, samples + (Size) i * dim);
-	PipeannPqTrain(pq, samples, Min(n, 2000), 1, centroids, NULL, NULL);
+	PipeannPqTrain(PipeannTeamAlone(), pq, samples, Min(n, 2000), 1, centroids);
 	pq->centroids = centroids;
 
 	for (int i = 0; i < nchunk_arrays; i++)
@@ -131,7 +131,7 @@ Index *
 MakeIndex(int n, int dim, PipeannMetric metric, PipeannStorage storage)
 {
 	Index	   *index = PipeannAllocZero(sizeof(Index));
-	PipeannGraphParams params = {24, 60, 1.2f, 1};
+	PipeannGraphParams params = {24, 60, 1.2f, 1, false};
 	PipeannGraph *graph;
 
 	index->layout = IndexLayout(dim, metric, storage, params.max_degree,
@@ -141,13 +141,12 @@ MakeIndex(int n, int dim, PipeannMetric metric, PipeannStorage storage)
 	index->layout.pq_bytes = dim / 2;
 	index->order = PipeannAlloc(n * sizeof(uint32));
 	MakeVectors(index, n);
-	graph = PipeannGraphBuild(&index->vectors, &params, NULL, NULL);
-	PipeannGraphPack(graph, &index->vectors, index->layout.fill, index->order,
-					 NULL, NULL);
+	graph = PipeannGraphBuild(PipeannTeamAlone(), &index->vectors, NULL, &params);
+	PipeannGraphPack(graph, &index->vectors, index->layout.fill, index->order, PipeannTeamAlone());
 	IndexWritePages(index, graph);
 	MakeCodes(index);
 	IndexMakeEntryGraph(index, ENTRIES, ENTRY_DEGREE);
-	PipeannGraphFree(graph);
+	PipeannGraphFree(PipeannTeamAlone(), graph);
 	return index;
 }
 

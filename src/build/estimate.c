@@ -1,0 +1,186 @@
+/*
+ * estimate.c
+ *		What a build will take, before it is begun.
+ *
+ * All vectors are taken to be different, so that an estimate is rather too
+ * much. The figures are those of the code that will ask for the memory: what
+ * members share is counted where shared.c counts it, at its peaks.
+ */
+#include "postgres.h"
+
+#include "build/build.h"
+#include "build/rows.h"
+#include "build/spool.h"
+#include "miscadmin.h"
+
+/* What the sample tells. */
+typedef struct Sampled
+{
+	PipeannStorage storage;
+	double		spool_row;		/* bytes of a row in the spool */
+} Sampled;
+
+/* Bytes of a node's part of the arrays of a collection. */
+static Size
+NodeMemory(const PipeannLayout *l)
+{
+	return l->dim * PipeannElementSize(l->storage) + sizeof(ItemPointerData) +
+		sizeof(uint32) +
+		(l->storage == PIPEANN_FLOAT2 ? sizeof(PipeannRounding) : 0);
+}
+
+/* The same of a row (build/rows.h), which has hash and again as well. */
+static Size
+RowMemory(const PipeannLayout *l)
+{
+	return NodeMemory(l) + sizeof(uint32) + 1;
+}
+
+/* ---------- the sample ---------- */
+
+/*
+ * The sample goes the way that rows will go, so that the rules are the same.
+ * An index on few rows has floats, as has one on none.
+ */
+static Sampled
+TakeSample(const PipeannBuildInput *in)
+{
+	PipeannTeam *team = PipeannTeamAlone();
+	Sampled		sampled;
+	PipeannSpool spool;
+	PipeannRows rows;
+
+	PipeannSpoolInit(team, &spool, in->dim, PIPEANN_L2,
+					 in->options->storage, 1);
+	for (int i = 0; i < in->nsample; i++)
+	{
+		ItemPointerData tid;
+
+		CHECK_FOR_INTERRUPTS();
+		ItemPointerSet(&tid, 0, i + 1);
+		(void) PipeannSpoolAdd(&spool, in->sample[i], &tid);
+	}
+	PipeannSpoolFinish(team, &spool);
+	PipeannRowsLoad(team, &spool, &rows);
+	sampled.storage = rows.vectors.storage;
+	sampled.spool_row = spool.stats.rows == 0 ? 0 :
+		(double) spool.stats.bytes / spool.stats.rows;
+	PipeannRowsFree(team, &rows);
+	PipeannSpoolFree(team, &spool);
+	return sampled;
+}
+
+/* ---------- the index ---------- */
+
+/* The fields of the metapage on which sizes depend. */
+static void
+ForeseeMeta(const PipeannBuildInput *in, PipeannStorage storage,
+			PipeannMeta *meta)
+{
+	const PipeannOptions *options = in->options;
+	uint64		pages;
+
+	memset(meta, 0, sizeof(*meta));
+	PipeannLayoutInit(&meta->layout, in->dim, PIPEANN_L2, storage,
+					  PipeannInitialM(options), options->pq_bytes,
+					  options->fillfactor);
+	pages = (in->rows + meta->layout.fill - 1) / meta->layout.fill;
+	if (in->rows >= PG_UINT32_MAX / 4 ||
+		pages * meta->layout.slots_per_page >= PIPEANN_INVALID_ID)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many rows for a pipeann index")));
+	meta->nodes = in->rows;
+	meta->graph_pages = (uint32) pages;
+	PipeannCodingForesee(meta);
+}
+
+/* Extents are given out in this order: graph, codebook, entry graph, codes. */
+static uint64
+IndexBytes(const PipeannMeta *meta)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	uint32		usable = PIPEANN_EXTENT_USABLE;
+	uint64		extents = Max(PipeannExtentsOf(meta->graph_pages, per_extent),
+							  1);
+	Size		entry;
+
+	if ((meta->flags & PIPEANN_META_HAS_CODES) == 0)
+		return PipeannBlocksUpTo(extents, meta->graph_pages, per_extent,
+								 l->node_pages) * BLCKSZ;
+	entry = PipeannEntryGraphBytes(meta->entry_count, meta->entry_degree);
+	extents += PipeannExtentsOf(PipeannStreamPages(PipeannCodebookBytes(l)),
+								usable) +
+		PipeannExtentsOf(PipeannStreamPages(entry), usable) +
+		PipeannExtentsOf(meta->code_pages, usable);
+	if (extents > PIPEANN_MAP_INLINE)
+		extents += PipeannExtentsOf(extents - PIPEANN_MAP_INLINE,
+									PIPEANN_MAP_PER_PAGE * usable);
+	return PipeannBlocksUpTo(extents, meta->code_pages, usable, 1) * BLCKSZ;
+}
+
+/* ---------- memory ---------- */
+
+/*
+ * While the graph is built the first partition stays, which
+ * PipeannGraphMemory() does not count when lists are made.
+ */
+static Size
+GraphPhase(const PipeannLayout *l, uint32 n, int ef_construction)
+{
+	PipeannGraphParams params = {
+		.max_degree = l->max_degree,.ef_construction = ef_construction
+	};
+	PipeannVectors vectors = {.n = n,.dim = l->dim};
+
+	return add_size(mul_size(n, NodeMemory(l) + PipeannClusterMemory()),
+					PipeannGraphMemory(n, &params, &vectors));
+}
+
+/* Of the phases in build.c, those that can be the peak. */
+static Size
+MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint32		n = (uint32) meta->nodes;
+	uint32		ids = meta->graph_pages * l->slots_per_page;
+	Size		starts = mul_size((Size) in->nblocks + 1, sizeof(uint32));
+	Size		load = add_size(starts, mul_size(n, RowMemory(l)));
+	Size		nodes = mul_size(n, RowMemory(l) + NodeMemory(l) +
+								 PipeannClusterMemory());
+	Size		graph = GraphPhase(l, n, in->options->ef_construction);
+	Size		codes = 0;
+
+	if (meta->flags & PIPEANN_META_HAS_CODES)
+		codes = add_size(mul_size(n, NodeMemory(l) + sizeof(uint32)),
+						 add_size(mul_size(ids, sizeof(uint32)),
+								  PipeannCodingMemory(l, n, ids)));
+	return Max(Max(load, nodes), Max(graph, codes));
+}
+
+void
+PipeannEstimateBuild(const PipeannBuildInput *in,
+					 PipeannBuildEstimate *estimate)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	Size		limit = (Size) maintenance_work_mem * 1024;
+	Sampled		sampled;
+
+	PipeannCheckOptions(in->options);
+	sampled = TakeSample(in);
+	ForeseeMeta(in, sampled.storage, meta);
+	memset(estimate, 0, sizeof(*estimate));
+	estimate->memory_one_pass = MemoryOnePass(in, meta);
+	estimate->temp_bytes = (uint64) (in->rows * sampled.spool_row);
+	if (estimate->memory_one_pass > limit)
+		estimate->temp_bytes += estimate->memory_one_pass - limit;
+	estimate->index_bytes = IndexBytes(meta);
+	if (meta->flags & PIPEANN_META_HAS_CODES)
+	{
+		estimate->code_bytes = PipeannCacheMemory(meta,
+												  &estimate->shared_memory);
+		estimate->shared_memory *= 1024 * 1024;
+	}
+	pfree(meta);
+}

@@ -1,0 +1,69 @@
+/*
+ * spool.h
+ *		A table's vectors in temporary files, one of each process that scans.
+ */
+#ifndef PIPEANN_SPOOL_H
+#define PIPEANN_SPOOL_H
+
+#include "base/team.h"
+#include "build/build.h"
+#include "storage/buffile.h"
+
+/* What is known of all rows, or of those of one process. */
+typedef struct PipeannSpoolStats
+{
+	uint64		rows;			/* in the spool */
+	uint64		bytes;			/* that these take there */
+	double		heap_tuples;	/* scanned */
+	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
+	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	double		max_norm;
+} PipeannSpoolStats;
+
+/* A vector in the spool, followed by its elements. */
+typedef struct PipeannSpoolRow
+{
+	double		norm;
+	ItemPointerData tid;
+	uint8		form;			/* PipeannStorage that holds it exactly */
+} PipeannSpoolRow;
+
+typedef struct PipeannSpool
+{
+	int			dim;
+	PipeannMetric metric;
+	PipeannStorage wanted;		/* option, PIPEANN_STORAGE_AUTO too */
+	BufFile    *file;			/* this process's */
+	PipeannSpoolStats stats;	/* of this process; of all, when finished */
+	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
+	BlockNumber nblocks;
+	char	   *scratch;		/* one vector */
+	MemoryContext row_context;	/* reset for each row */
+} PipeannSpool;
+
+/* Prepare to scan a table of so many blocks. All members call. */
+extern void PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, int dim,
+							 PipeannMetric metric, PipeannStorage wanted,
+							 BlockNumber nblocks);
+
+/* Add a row, if it can be indexed. Errors if a storage that was chosen does not
+ * suit it. */
+extern bool PipeannSpoolAdd(PipeannSpool *s, Datum value,
+							const ItemPointerData *tid);
+
+/* After the scan: stats and starts become those of all. All members call. */
+extern void PipeannSpoolFinish(PipeannTeam *team, PipeannSpool *s);
+
+/*
+ * Read this process's rows again: calls take(row, x, number, arg) for each, with
+ * its elements as floats, and its number by TID among those of all processes.
+ */
+typedef void (*PipeannSpoolTake) (const PipeannSpoolRow *row, const float *x,
+								  uint32 number, void *arg);
+
+extern void PipeannSpoolRead(PipeannSpool *s, PipeannSpoolTake take,
+							 void *arg);
+
+extern void PipeannSpoolFree(PipeannTeam *team, PipeannSpool *s);
+
+#endif							/* PIPEANN_SPOOL_H */

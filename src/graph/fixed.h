@@ -1,0 +1,127 @@
+/*
+ * fixed.h
+ *		Vectors in fixed point, for distances in blocks.
+ *
+ * Where a build only looks for candidates it measures distances between
+ * vectors of 16-bit integers: the embedded vectors (graph.h), moved so that
+ * their mean is zero, and scaled. The integer products of a block of vectors
+ * take half the time of floats, and are the same on every processor. The error
+ * of a distance is about a ten-thousandth of the vectors' spread. A vector
+ * much longer than the others is shortened: its direction is kept.
+ */
+#ifndef PIPEANN_FIXED_H
+#define PIPEANN_FIXED_H
+
+#include "base/team.h"
+#include "graph/graph.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* Hyperplanes that a sketch has a number for. */
+#define PIPEANN_SKETCH 16
+
+/* Of these, so many tell directions apart (PiPNN: 12 to 14). */
+#define PIPEANN_HASH_BITS 14
+
+/* How vectors become fixed point. */
+typedef struct PipeannFixedScale
+{
+	int			dim;			/* of embedded vectors */
+	int			fixed_dim;		/* the same, made even */
+	float	   *offset;			/* [dim] */
+	float		scale;
+	int16	   *planes;			/* hyperplanes, a panel (distance/tile.h) */
+} PipeannFixedScale;
+
+typedef struct PipeannFixed
+{
+	uint32		n;
+	int			dim;			/* even */
+	int16	   *x;				/* [n][dim] */
+	int32	   *half_norm;		/* [n] half of the squared length */
+	int16	   *sketch;			/* [n][PIPEANN_SKETCH], or NULL */
+	float	   *float_x;		/* work space for one vector */
+} PipeannFixed;
+
+static inline const int16 *
+PipeannFixedAt(const PipeannFixed *f, uint32 i)
+{
+	return f->x + (Size) i * f->dim;
+}
+
+/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
+extern void PipeannFixedScaleInit(PipeannFixedScale *s,
+								  const PipeannVectors *v, uint64 seed);
+extern void PipeannFixedScaleFree(PipeannFixedScale *s);
+
+/* Bytes of a vector with its norm and sketch. */
+extern Size PipeannFixedMemory(int dim);
+
+/* Room for n vectors, and setting one of them to row r of v. */
+extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
+							 uint32 n);
+extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
+							const PipeannFixedScale *s,
+							const PipeannVectors *v, uint32 r);
+
+/* All vectors in fixed point, with sketches. All members call. */
+extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
+							 const PipeannVectors *v, PipeannFixed *f);
+extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
+
+/* Half of the squared distance, of which dot is the inner product. */
+static inline int32
+PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
+{
+	int32		d = half_norm_a + half_norm_b - dot;
+
+	return Max(d, 0);
+}
+
+/*
+ * The side of each hyperplane on which b lies as seen from a: neighbours in
+ * like directions get the same number (PiPNN, HashPrune).
+ */
+static inline uint16
+PipeannSketchHash(const int16 *a, const int16 *b)
+{
+	uint16		hash = 0;
+
+#if defined(__SSE2__)
+	const __m128i *x = (const __m128i *) a;
+	const __m128i *y = (const __m128i *) b;
+	__m128i		low = _mm_cmpgt_epi16(_mm_loadu_si128(y),
+									  _mm_loadu_si128(x));
+	__m128i		high = _mm_cmpgt_epi16(_mm_loadu_si128(y + 1),
+									   _mm_loadu_si128(x + 1));
+
+	hash = (uint16) _mm_movemask_epi8(_mm_packs_epi16(low, high));
+#else
+	for (int i = 0; i < PIPEANN_SKETCH; i++)
+		hash |= (uint16) (b[i] > a[i]) << i;
+#endif
+	return hash & ((1 << PIPEANN_HASH_BITS) - 1);
+}
+
+/*
+ * Vectors nearer than this (half of the squared distance) have sketches that
+ * are equal or differ by rounding: they tell no direction.
+ */
+#define PIPEANN_VERY_NEAR 128
+
+/*
+ * The number of a candidate so near: one of nhashes, a power of 2, that no
+ * sketch has. By chance, so that a node keeps many of a group of nearly equal
+ * ones, and each node of the group others.
+ */
+static inline uint16
+PipeannNearHash(uint32 a, uint32 b, int nhashes)
+{
+	uint32		mixed = (a ^ b) * UINT32_C(0x9E3779B1);
+
+	return (uint16) ((1 << PIPEANN_HASH_BITS) | (mixed >> 16 & (nhashes - 1)));
+}
+
+#endif							/* PIPEANN_FIXED_H */

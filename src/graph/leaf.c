@@ -1,0 +1,384 @@
+/*
+ * leaf.c
+ *		The nearest of each vector of a small set.
+ *
+ * All distances are made in tiles. A tile serves its rows and its columns: the
+ * distance of a and b is one of a's and one of b's. So only tiles on and above
+ * the diagonal are made.
+ *
+ * A group of few nodes that are nearer to one another than to all others would
+ * be cut off: all that its members are offered are the others of the group. So
+ * each member is offered one more from the other half of the leaf, its mate.
+ * Where there are nearer candidates enough mates find no place.
+ *
+ * In a group of many that are hardly apart all have the same few for their
+ * nearest, those that come first. So the members of such a group are put into
+ * a ring, another one in each leaf, and are offered to those next to them.
+ */
+#include "base/base.h"
+
+#include "distance/distance.h"
+#include "graph/partition.h"
+
+#define ROWS PIPEANN_TILE_ROWS
+#define COLUMNS PIPEANN_TILE_COLUMNS
+#define PANELS (PIPEANN_LEAF / COLUMNS)
+
+/* Reservoirs brought near ahead of their turn. */
+#define AHEAD 4
+
+/* Members of the leaf, not ids. */
+typedef struct LeafOffer
+{
+	uint16		to;
+	uint16		from;
+	uint16		distance;
+} LeafOffer;
+
+struct PipeannLeafSpace
+{
+	int			dim;
+	int			nearest;		/* to find of each member */
+	int			nhashes;		/* of candidates that are very near */
+	int			n;
+	int16	   *panels;			/* of all members */
+	const int16 *rows[PIPEANN_LEAF + ROWS];
+	int32		half_norm[PIPEANN_LEAF + COLUMNS];
+	int16		sketch[PIPEANN_LEAF][PIPEANN_SKETCH];
+	int32		limit[PIPEANN_LEAF + COLUMNS];	/* farthest of a member's
+												 * nearest */
+	int32	   *distance;		/* [PIPEANN_LEAF][nearest], ascending */
+	uint16	   *member;			/* the same: which member */
+	uint16		bound[PIPEANN_LEAF];	/* of a member's reservoir */
+
+	uint16		mate[PIPEANN_LEAF]; /* of a member of the first half, or 0 */
+	int32		mate_distance[PIPEANN_LEAF];
+
+	uint16		group[PIPEANN_LEAF];	/* its first member */
+	int			last[PIPEANN_LEAF]; /* of a group, put into its ring; or -1 */
+
+	LeafOffer  *offers;			/* [2 * PIPEANN_LEAF * (nearest + 2)] */
+	PipeannOffer *sorted;		/* the same, by member */
+	int			noffers;
+	uint16		count[PIPEANN_LEAF + 1];	/* those of a begin at count[a] */
+};
+
+PipeannLeafSpace *
+PipeannLeafSpaceNew(int dim, int nearest, int places)
+{
+	PipeannLeafSpace *s = palloc(sizeof(PipeannLeafSpace));
+
+	s->dim = dim;
+	s->nearest = nearest;
+	/* up to half of a reservoir, so that there is room for others */
+	for (s->nhashes = 1; s->nhashes * 4 <= places; s->nhashes *= 2)
+		;
+	s->panels = PipeannAlloc(mul_size(PIPEANN_LEAF, dim * sizeof(int16)));
+	s->distance = PipeannAlloc(mul_size(PIPEANN_LEAF, nearest *
+										sizeof(int32)));
+	s->member = PipeannAlloc(mul_size(PIPEANN_LEAF, nearest *
+									  sizeof(uint16)));
+	s->offers = PipeannAlloc(mul_size(2 * PIPEANN_LEAF * (nearest + 2),
+									  sizeof(LeafOffer)));
+	s->sorted = PipeannAlloc(mul_size(2 * PIPEANN_LEAF * (nearest + 2),
+									  sizeof(PipeannOffer)));
+	return s;
+}
+
+void
+PipeannLeafSpaceFree(PipeannLeafSpace *s)
+{
+	pfree(s->panels);
+	pfree(s->distance);
+	pfree(s->member);
+	pfree(s->offers);
+	pfree(s->sorted);
+	pfree(s);
+}
+
+static void
+Gather(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids, int n)
+{
+	s->n = n;
+	for (int i = 0; i < n; i++)
+	{
+		s->rows[i] = PipeannFixedAt(f, ids[i]);
+		s->half_norm[i] = f->half_norm[ids[i]];
+		memcpy(s->sketch[i], f->sketch + (Size) ids[i] * PIPEANN_SKETCH,
+			   sizeof(s->sketch[i]));
+		s->limit[i] = INT32_MAX;
+	}
+	for (int i = n; i < n + ROWS; i++)
+		s->rows[i] = s->rows[n - 1];
+	/* of columns that are not there, for tiles that reach over the end */
+	memset(s->half_norm + n, 0, COLUMNS * sizeof(int32));
+	memset(s->limit + n, 0, COLUMNS * sizeof(int32));
+	for (int i = 0; i < n * s->nearest; i++)
+		s->distance[i] = INT32_MAX;
+	for (int i = 0; i < n; i += COLUMNS)
+		PipeannTilePanel(s->rows + i, Min(n - i, COLUMNS), s->dim,
+						 s->panels + (Size) i * s->dim);
+}
+
+/* Put member b into the list of a, behind those as near. */
+static inline void
+Note(PipeannLeafSpace *s, int a, int b, int32 d)
+{
+	int32	   *distance = s->distance + a * s->nearest;
+	uint16	   *member = s->member + a * s->nearest;
+	int			at = s->nearest - 1;
+
+	for (; at > 0 && distance[at - 1] > d; at--)
+	{
+		distance[at] = distance[at - 1];
+		member[at] = member[at - 1];
+	}
+	distance[at] = d;
+	member[at] = b;
+	s->limit[a] = distance[s->nearest - 1];
+}
+
+/*
+ * Take those of row a's distances from the columns j .. j + COLUMNS - 1 that
+ * were near when the tile was made, as far as they are behind a. Most are too
+ * far for either's list.
+ */
+static inline void
+TakeRow(PipeannLeafSpace *s, int a, int j, uint32 near, const int32 *d)
+{
+	if (j <= a)
+		near &= ~((2u << (a - j)) - 1);
+	if (j + COLUMNS > s->n)
+		near &= (1u << (s->n - j)) - 1;
+	while (near != 0)
+	{
+		int			c = __builtin_ctz(near);
+
+		near &= near - 1;
+		if (d[c] < s->limit[a])
+			Note(s, a, j + c, d[c]);
+		if (d[c] < s->limit[j + c])
+			Note(s, j + c, a, d[c]);
+	}
+}
+
+/* The tile of rows from i on and columns from j on. */
+static inline void
+TakeTile(PipeannLeafSpace *s, int i, int j, int32 *tile)
+{
+	uint16		near[ROWS];
+
+	PipeannKernel->dot_tile(s->rows + i, s->panels + (Size) j * s->dim,
+							s->dim, tile);
+	PipeannKernel->tile_near(s->half_norm + i, s->half_norm + j,
+							 s->limit + i, s->limit + j, tile, near);
+	for (int r = 0; r < ROWS && i + r < s->n; r++)
+		if (near[r] != 0)
+			TakeRow(s, i + r, j, near[r], tile + r * COLUMNS);
+}
+
+/* Note the mates of rows from i on among the columns from j on. */
+static void
+NoteMates(PipeannLeafSpace *s, int i, int j, const int32 *tile)
+{
+	for (int r = 0; r < ROWS && j + r < s->n; r++)
+	{
+		s->mate[i + r] = j + r;
+		s->mate_distance[i + r] = tile[r * COLUMNS + r];
+	}
+}
+
+static void
+FindNearest(PipeannLeafSpace *s)
+{
+	int32		tile[ROWS * COLUMNS];
+
+	memset(s->mate, 0, s->n * sizeof(uint16));
+	for (int i = 0; i < s->n; i += ROWS)
+	{
+		int			mates = (i + s->n / 2) / COLUMNS * COLUMNS;
+
+		CHECK_FOR_INTERRUPTS();
+		for (int j = i / COLUMNS * COLUMNS; j < s->n; j += COLUMNS)
+		{
+			TakeTile(s, i, j, tile);
+			if (j == mates && j > i)
+				NoteMates(s, i, j, tile);
+		}
+	}
+}
+
+/* Whether a is among the nearest of b. */
+static inline bool
+IsNearestOf(const PipeannLeafSpace *s, int a, int b)
+{
+	for (int k = 0; k < s->nearest; k++)
+		if (s->distance[b * s->nearest + k] != INT32_MAX &&
+			s->member[b * s->nearest + k] == a)
+			return true;
+	return false;
+}
+
+/* Note an offer of b to a, if a may want it. */
+static inline void
+NoteOffer(PipeannLeafSpace *s, int a, int b, uint16 distance)
+{
+	LeafOffer  *offer = &s->offers[s->noffers];
+
+	if (distance > s->bound[a])
+		return;
+	offer->to = a;
+	offer->from = b;
+	offer->distance = distance;
+	s->count[a + 1]++;
+	s->noffers++;
+}
+
+/*
+ * Sets group[] for those whose nearest are all very near. False if there are
+ * none.
+ */
+static bool
+FindGroups(PipeannLeafSpace *s)
+{
+	bool		found = false;
+
+	for (int a = 0; a < s->n; a++)
+	{
+		s->group[a] = a;
+		if (s->limit[a] >= PIPEANN_VERY_NEAR)
+			continue;
+		found = true;
+		for (int k = 0; k < s->nearest; k++)
+		{
+			int			b = s->member[a * s->nearest + k];
+
+			if (b < a)
+				s->group[a] = Min(s->group[a], s->group[b]);
+		}
+	}
+	return found;
+}
+
+/* Half of the squared distance of two members. */
+static int32
+Distance(const PipeannLeafSpace *s, int a, int b)
+{
+	int32		dot = 0;
+
+	for (int d = 0; d < s->dim; d++)
+		dot += (int32) s->rows[a][d] * s->rows[b][d];
+	return PipeannFixedDistance(s->half_norm[a], s->half_norm[b], dot);
+}
+
+/*
+ * Make a ring of each group, but for the link that would close it. A step that
+ * is a prime and larger than a leaf comes by all members.
+ */
+static void
+NoteRings(PipeannLeafSpace *s, const uint32 *ids)
+{
+	static const int steps[] = {521, 523, 541, 547, 557, 563, 569, 571};
+	int			step = steps[(ids[0] + s->n) % lengthof(steps)];
+
+	if (!FindGroups(s))
+		return;
+	memset(s->last, -1, s->n * sizeof(int));
+	for (int i = 0, a = 0; i < s->n; i++, a = (a + step) % s->n)
+	{
+		int		   *last = &s->last[s->group[a]];
+
+		if (*last >= 0)
+		{
+			uint16		distance = PipeannReservoirDistance(Distance(s, a, *last));
+
+			NoteOffer(s, a, *last, distance);
+			NoteOffer(s, *last, a, distance);
+		}
+		*last = a;
+	}
+}
+
+/* All pairs of which one is among the other's nearest, or its mate. */
+static void
+NoteOffers(PipeannLeafSpace *s, const uint32 *ids)
+{
+	s->noffers = 0;
+	memset(s->count, 0, (s->n + 1) * sizeof(uint16));
+	NoteRings(s, ids);
+	for (int a = 0; a < s->n; a++)
+	{
+		if (s->mate[a] != 0)
+		{
+			uint16		distance = PipeannReservoirDistance(s->mate_distance[a]);
+
+			NoteOffer(s, a, s->mate[a], distance);
+			NoteOffer(s, s->mate[a], a, distance);
+		}
+		for (int k = 0; k < s->nearest; k++)
+		{
+			int32		d = s->distance[a * s->nearest + k];
+			int			b = s->member[a * s->nearest + k];
+			uint16		distance = PipeannReservoirDistance(d);
+
+			if (d == INT32_MAX || (b < a && IsNearestOf(s, a, b)))
+				continue;
+			NoteOffer(s, a, b, distance);
+			NoteOffer(s, b, a, distance);
+		}
+	}
+}
+
+static inline uint16
+HashOf(const PipeannLeafSpace *s, const LeafOffer *offer, const uint32 *ids)
+{
+	if (offer->distance < PipeannReservoirDistance(PIPEANN_VERY_NEAR))
+		return PipeannNearHash(ids[offer->to], ids[offer->from], s->nhashes);
+	return PipeannFarHash(PipeannSketchHash(s->sketch[offer->to],
+											s->sketch[offer->from]),
+						  offer->distance);
+}
+
+/* Put the offers in order of those to whom they are made. */
+static void
+SortOffers(PipeannLeafSpace *s, const uint32 *ids)
+{
+	uint16		at[PIPEANN_LEAF];
+
+	for (int a = 0; a < s->n; a++)
+	{
+		s->count[a + 1] += s->count[a];
+		at[a] = s->count[a];
+	}
+	for (int i = 0; i < s->noffers; i++)
+	{
+		const LeafOffer *offer = &s->offers[i];
+		PipeannOffer *sorted = &s->sorted[at[offer->to]++];
+
+		sorted->id = ids[offer->from];
+		sorted->distance = offer->distance;
+		sorted->hash = HashOf(s, offer, ids);
+	}
+}
+
+void
+PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
+			int n, PipeannReservoirs *r)
+{
+	if (n < 2)
+		return;
+	Gather(s, f, ids, n);
+	for (int a = 0; a < n; a++)
+		s->bound[a] = PipeannReservoirBound(r, ids[a]);
+	FindNearest(s);
+	NoteOffers(s, ids);
+	SortOffers(s, ids);
+	for (int a = 0; a < n; a++)
+	{
+		if (a + AHEAD < n && s->count[a + AHEAD + 1] > s->count[a + AHEAD])
+			PipeannReservoirPrefetch(r, ids[a + AHEAD]);
+		if (s->count[a + 1] > s->count[a])
+			PipeannReservoirOffer(r, ids[a], s->sorted + s->count[a],
+								  s->count[a + 1] - s->count[a]);
+	}
+}

@@ -1,0 +1,115 @@
+/*
+ * reservoir.h
+ *		The nearest candidates of each node, in different directions (PiPNN,
+ *		HashPrune).
+ *
+ * A node's reservoir has places for a fixed number of candidates. Of those
+ * with the same hash, which lie in the same direction, it keeps the nearest;
+ * of these the nearest that fit. So what it holds at last does not depend on
+ * the order in which candidates come, nor on who brings them; and reservoirs
+ * that saw different candidates can be merged. Ties go to the lower id.
+ */
+#ifndef PIPEANN_RESERVOIR_H
+#define PIPEANN_RESERVOIR_H
+
+#include "base/team.h"
+#include "graph/fixed.h"
+
+/* The hash of an empty place. */
+#define PIPEANN_NO_HASH PG_UINT16_MAX
+
+/* Places are searched in groups of so many. */
+#define PIPEANN_RESERVOIR_GROUP 8
+
+typedef struct PipeannReservoirs
+{
+	uint32		n;
+	int			places;			/* of each, a multiple of the group */
+	char	   *data;			/* [n] of ids, hashes and distances */
+	uint16	   *bound;			/* [n] distance of the farthest if full */
+	uint8	   *locks;			/* [n] taken while one is changed */
+	bool		shared;			/* between processes */
+	const uint32 *slot;			/* [nodes] of a node's reservoir; NULL: the
+								 * node's number */
+} PipeannReservoirs;
+
+/* Bytes of one reservoir. */
+extern Size PipeannReservoirMemory(int places);
+
+/*
+ * Empty reservoirs, in memory rather than in a file if work is set; and making
+ * them empty again. All members call.
+ */
+extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,
+								  uint32 n, int places, bool work);
+extern void PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r);
+extern void PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r);
+
+/* The reservoir of a node. */
+static inline uint32
+PipeannReservoirOf(const PipeannReservoirs *r, uint32 node)
+{
+	return r->slot != NULL ? r->slot[node] : node;
+}
+
+/*
+ * The distance beyond which a node's reservoir wants nothing, as it is just
+ * now.
+ */
+static inline uint16
+PipeannReservoirBound(const PipeannReservoirs *r, uint32 node)
+{
+	return __atomic_load_n(&r->bound[PipeannReservoirOf(r, node)],
+						   __ATOMIC_RELAXED);
+}
+
+/* Offer a node's reservoir all that another one has of it. */
+extern void PipeannReservoirMerge(PipeannReservoirs *into,
+								  const PipeannReservoirs *from, uint32 node);
+
+/* A distance >= 0 in 16 bits, in the order of distances. */
+static inline uint16
+PipeannReservoirDistance(int32 d)
+{
+	float		f = (float) d;
+	uint32		bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	return (uint16) (bits >> 15);
+}
+
+/*
+ * The number of a candidate by direction (a sketch's hash) and distance: for
+ * one direction there are others at twice the distance, four and eight times.
+ * In few dimensions there are few directions, and without those far ones a
+ * search would take steps from one neighbour to the next.
+ */
+static inline uint16
+PipeannFarHash(uint16 sketch_hash, uint16 distance)
+{
+	uint16		hash = sketch_hash |
+		(distance >> 9 & 3) << PIPEANN_HASH_BITS;
+
+	return Min(hash, PIPEANN_NO_HASH - 1);
+}
+
+/* A candidate, as it is offered. */
+typedef struct PipeannOffer
+{
+	uint32		id;
+	uint16		distance;
+	uint16		hash;
+} PipeannOffer;
+
+/* Offer candidates to the reservoir of a node. */
+extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
+								  const PipeannOffer *offers, int n);
+
+/* Bring the reservoir of a node near the processor. */
+extern void PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node);
+
+/* Sets ids[places] to the candidates of a node; returns their number. */
+extern int	PipeannReservoirGet(const PipeannReservoirs *r, uint32 node,
+								uint32 *ids);
+
+#endif							/* PIPEANN_RESERVOIR_H */

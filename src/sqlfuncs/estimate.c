@@ -1,0 +1,220 @@
+/*
+ * estimate.c
+ *		pipeann_build_estimate(): what CREATE INDEX would take.
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/reloptions.h"
+#include "build/build.h"
+#include "catalog/pg_opclass.h"
+#include "commands/defrem.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "optimizer/plancat.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(pipeann_build_estimate);
+
+/* Blocks that are looked at: the error of a count is then a few per cent. */
+#define SAMPLE_BLOCKS 1000
+
+/* ---------- table, column, options ---------- */
+
+static Relation
+OpenTable(Oid relid)
+{
+	Relation	table = relation_open(relid, AccessShareLock);
+
+	if (table->rd_rel->relkind != RELKIND_RELATION &&
+		table->rd_rel->relkind != RELKIND_MATVIEW)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table or materialized view",
+						RelationGetRelationName(table))));
+	if (RELATION_IS_OTHER_TEMP(table))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary tables of other sessions")));
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE,
+					   RelationGetRelationName(table));
+	return table;
+}
+
+/* Whether an operator class of this access method is for the type. */
+static bool
+IsIndexable(Oid am, Oid type)
+{
+	CatCList   *classes = SearchSysCacheList1(CLAAMNAMENSP,
+											  ObjectIdGetDatum(am));
+	bool		found = false;
+
+	for (int i = 0; i < classes->n_members; i++)
+	{
+		HeapTuple	tuple = &classes->members[i]->tuple;
+
+		if (((Form_pg_opclass) GETSTRUCT(tuple))->opcintype == type)
+			found = true;
+	}
+	ReleaseSysCacheList(classes);
+	return found;
+}
+
+/* Dimensions of the column. */
+static int
+CheckColumn(Relation table, const char *column, Oid am)
+{
+	AttrNumber	number = get_attnum(RelationGetRelid(table), column);
+	Oid			type;
+	int32		typmod;
+	Oid			collation;
+
+	if (number == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						column, RelationGetRelationName(table))));
+	get_atttypetypmodcoll(RelationGetRelid(table), number, &type, &typmod,
+						  &collation);
+	if (!IsIndexable(am, getBaseType(type)))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
+						column, format_type_be(type))));
+	return PipeannTypmodDimensions(typmod);
+}
+
+/* As WITH would take them; the access method knows how. */
+static const PipeannOptions *
+ParseOptions(Oid am, ArrayType *options)
+{
+	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, false);
+
+	return (const PipeannOptions *)
+		index_reloptions(routine->amoptions, PointerGetDatum(options), true);
+}
+
+/* ---------- rows ---------- */
+
+static void
+Select(const char *query, uint64 most)
+{
+	if (SPI_execute(query, true, (long) most) != SPI_OK_SELECT)
+		elog(ERROR, "could not read a sample: %s", query);
+}
+
+static int64
+Count(int column)
+{
+	bool		isnull;
+
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									   SPI_tuptable->tupdesc, column,
+									   &isnull));
+}
+
+/*
+ * The table's rows as the planner counts them, or if it has no statistics as
+ * many as the sample has in proportion; only those that are not NULL.
+ */
+static uint64
+EstimateRows(Relation table, double fraction, const char *column,
+			 const char *from)
+{
+	BlockNumber pages;
+	double		rows;
+	double		allvisfrac;
+	int64		seen;
+	int64		not_null;
+
+	Select(psprintf("SELECT pg_catalog.count(*), pg_catalog.count(%s) FROM %s",
+					column, from), 0);
+	seen = Count(1);
+	not_null = Count(2);
+	rows = seen / fraction;
+	if (fraction < 1 && table->rd_rel->reltuples >= 0)
+		estimate_rel_size(table, NULL, &pages, &rows, &allvisfrac);
+	return seen == 0 ? (uint64) rows : (uint64) (rows * not_null / seen);
+}
+
+static void
+ReadSample(PipeannBuildInput *in, const char *column, const char *from)
+{
+	Datum	   *sample;
+
+	Select(psprintf("SELECT %s FROM %s WHERE %s IS NOT NULL", column, from,
+					column), PIPEANN_ESTIMATE_SAMPLE);
+	in->nsample = (int) SPI_processed;
+	sample = palloc(mul_size(Max(in->nsample, 1), sizeof(Datum)));
+	for (int i = 0; i < in->nsample; i++)
+	{
+		bool		isnull;
+
+		sample[i] = SPI_getbinval(SPI_tuptable->vals[i],
+								  SPI_tuptable->tupdesc, 1, &isnull);
+	}
+	in->sample = sample;
+}
+
+/* Everything that the estimate takes from the table, and the estimate. */
+static void
+Estimate(Relation table, const char *column, PipeannBuildInput *in,
+		 PipeannBuildEstimate *estimate)
+{
+	const char *name = quote_identifier(column);
+	Oid			schema = RelationGetNamespace(table);
+	double		fraction;
+	char	   *from;
+
+	in->nblocks = RelationGetNumberOfBlocks(table);
+	fraction = Min(1.0, (double) SAMPLE_BLOCKS / Max(in->nblocks, 1));
+	from = psprintf("ONLY %s TABLESAMPLE pg_catalog.system (%.17g) REPEATABLE (0)",
+					quote_qualified_identifier(get_namespace_name(schema),
+											   RelationGetRelationName(table)),
+					fraction * 100);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	in->rows = EstimateRows(table, fraction, name, from);
+	ReadSample(in, name, from);
+	PipeannEstimateBuild(in, estimate);
+	SPI_finish();
+}
+
+/* pipeann_build_estimate(regclass, name, text[]) */
+Datum
+pipeann_build_estimate(PG_FUNCTION_ARGS)
+{
+	Relation	table = OpenTable(PG_GETARG_OID(0));
+	const char *column = NameStr(*PG_GETARG_NAME(1));
+	Oid			am = get_index_am_oid("pipeann", false);
+	PipeannBuildInput in = {0};
+	PipeannBuildEstimate estimate;
+	TupleDesc	desc;
+	Datum		values[5];
+	bool		nulls[5] = {0};
+	int			n = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	in.dim = CheckColumn(table, column, am);
+	in.options = ParseOptions(am, PG_GETARG_ARRAYTYPE_P(2));
+	Estimate(table, column, &in, &estimate);
+	relation_close(table, AccessShareLock);
+	values[n++] = Int64GetDatum((int64) estimate.memory_one_pass);
+	values[n++] = Int64GetDatum((int64) estimate.temp_bytes);
+	values[n++] = Int64GetDatum((int64) estimate.index_bytes);
+	values[n++] = Int64GetDatum((int64) estimate.code_bytes);
+	values[n++] = Int64GetDatum((int64) estimate.shared_memory);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}
