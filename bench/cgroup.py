@@ -77,10 +77,18 @@ class Group:
         """Moves the calling process into the group; its children stay in it."""
         write(self.file("cgroup.procs"), os.getpid())
 
+    def stat(self):
+        words = read_words(self.file("memory.stat"))
+        return dict(zip(words[::2], map(int, words[1::2])))
+
+    def anonymous_and_shared(self):
+        """Memory of the group's processes: private pages, and shared segments once."""
+        stat = self.stat()
+        return stat["anon" if self.version == 2 else "rss"] + stat.get("shmem", 0)
+
     def own_bytes(self):
         """Memory of the group's processes and kernel objects; files in the page cache left out."""
-        stat = read_words(self.file("memory.stat"))
-        stat = dict(zip(stat[::2], map(int, stat[1::2])))
+        stat = self.stat()
         usage = int(read_words(self.file("memory.current" if self.version == 2 else "memory.usage_in_bytes"))[0])
         cached = stat["file"] if self.version == 2 else stat["cache"]
         return max(0, usage - (cached - stat.get("shmem", 0)))

@@ -1,4 +1,7 @@
 """Growth: build time, size, memory and latency from 10,000 rows to the largest that fits."""
+import argparse
+
+import memory
 from lab import Lab
 from progress import Meter
 from recall import describe, measure_point, thinned
@@ -15,12 +18,18 @@ def sizes(largest, smallest=10000):
     return [*found, largest]
 
 
+def sizes_of(whole, options):
+    """The sizes that were asked for, or those up to the one that was, or up to the whole set."""
+    asked = [min(rows, whole) for rows in options.growth_rows or [whole]]
+    return sorted(set(asked)) if len(asked) > 1 else sizes(asked[0], options.smallest)
+
+
 def run(data, systems, server, store, options):
     """One build and one short sweep for each size and system, in turn; a build is too long for rounds."""
-    for rows in sizes(len(data.base), options.smallest):
+    for rows in sizes_of(len(data.base), options):
         part = data.first(rows)
         lab = Lab(part, systems, server, store)
-        if all(is_done(lab, system, options) for system in systems):
+        if all(is_done(lab, system, options) for system in systems) and has_limited(lab, options):
             continue
         print(f"    {data.name}: growth, {rows:,} rows", flush=True)
         part.compute_truth(Meter(f"exact answers for {rows:,} rows", "rows"))
@@ -30,7 +39,19 @@ def run(data, systems, server, store, options):
         lab.into_memory()
         for system in systems:
             measure(lab, system, seconds[system.name], options)
+        if options.growth_percent:
+            memory.run(lab, limited(options))
         lab.drop()
+
+
+def limited(options):
+    """Options of the memory-limited run at each size."""
+    return argparse.Namespace(**{**vars(options), "percents": [options.growth_percent], "memory_rounds": 1})
+
+
+def has_limited(lab, options):
+    return not options.growth_percent or bool(lab.store.memory.where(
+        dataset=lab.data.name, rows=lab.rows, percent=options.growth_percent, temperature="warm"))
 
 
 def values_of(lab, system, options):
@@ -52,5 +73,5 @@ def measure(lab, system, seconds, options):
                              index_bytes=size, memory_bytes=memory, bytes_per_row=size / lab.rows,
                              memory_per_row=memory / lab.rows, target=options.targets[0], recall=row["recall"],
                              mean_ms=row["mean_ms"], p50_ms=row["p50_ms"], p99_ms=row["p99_ms"],
-                             page_reads=row["page_reads"])
+                             page_reads=row["page_reads"], page_hits=row["page_hits"])
         print(f"      {lab.rows:>9,} rows  {system.name:<8} {system.parameter} {value:>4}  " + describe(row), flush=True)

@@ -2,7 +2,7 @@
 # install-deps.sh [ARGUMENT OF bench/run...]
 #	Installs what the benchmark needs: what the build needs, matplotlib, and, for
 #	the data sets that are named and not in the cache yet, what makes them:
-#	OpenCV for sift, npm for glove100. Nothing that is there already.
+#	OpenCV for sift and siftdense, npm for glove100. Nothing that is there already.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 
@@ -18,6 +18,7 @@ for argument in "$@"; do
 	esac
 	case $PREVIOUS in
 	--datasets | --dataset) NAMES=$argument ;;
+	--growth-set) NAMES=$NAMES,$argument ;;
 	esac
 	PREVIOUS=$argument
 done
@@ -31,6 +32,6 @@ makes() {
 }
 
 GROUPS_WANTED=(bench)
-if makes sift; then GROUPS_WANTED+=(sift); fi
+if makes sift || makes siftdense; then GROUPS_WANTED+=(sift); fi
 if makes glove100; then GROUPS_WANTED+=(glove100); fi
 exec "$ROOT/scripts/install-deps.sh" "${GROUPS_WANTED[@]}"

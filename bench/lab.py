@@ -255,10 +255,10 @@ def operator(metric):
     return OPERATORS[metric][0]
 
 
-def prepare_server(folder, systems_wanted):
-    """Starts the server and says which systems it has."""
+def prepare_server(folder, systems_wanted, pg_config=None):
+    """Starts the server, of the PostgreSQL that is measured or of another, and says which systems it has."""
     import systems
-    server = servers.Server(folder)
+    server = servers.Server(folder, pg_config)
     server.start(shared_buffers=SMALL_BUFFERS)
     found, missing = systems.available(server.session, systems_wanted)
     libraries = [system.preload for system in found if system.preload]

@@ -6,6 +6,7 @@
     bench/run --plan ...       what would run and for how long
     bench/run --resume --out DIR   goes on with an interrupted run
     bench/run recall|throughput|memory|growth ...   that part alone
+    bench/run build ...        builds in turns: processes, memory, an older library
     bench/run data ...         only makes the data sets and their exact answers
     bench/run report --out DIR     plots and report of what is measured already
     bench/run ablation ...     pipeann's search modes and their ideas; see bench/ablation --help
@@ -17,6 +18,7 @@ import os
 import sys
 import time
 
+import build
 import datasets
 import formats
 import growth
@@ -31,13 +33,15 @@ from progress import duration, heading
 from store import Store
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-PARTS = ("recall", "throughput", "memory", "growth")
+PARTS = ("build", "recall", "throughput", "memory", "growth")
+USUAL = [part for part in PARTS if part != "build"]     # many builds of the same take long: only where asked for
+SEVERAL = {"build", "growth"}       # parts that build for themselves
 COMMANDS = ("all", *PARTS, "data", "report")
 DEFAULT_SYSTEMS = list(systems.ALL)
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
-          "memory_sets", "metric", "query_file", "index_options")
+          "memory_sets", "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent")
 
 
 def numbers(kind):
@@ -71,7 +75,15 @@ def parser():
                    help="data sets for memory-limited runs; all unless told")
     p.add_argument("--memory-clients", type=int, help="clients in memory-limited runs; 8 unless told")
     p.add_argument("--growth-set", help="data set for growth; the largest unless told")
-    p.add_argument("--growth-rows", type=int, help="rows at which growth ends")
+    p.add_argument("--growth-rows", type=numbers(int), metavar="ROWS,...",
+                   help="rows at which growth ends, or all the sizes to measure")
+    p.add_argument("--growth-percent", type=int,
+                   help="memory in %% of the index for a limited run at each size; 10 unless told, 0 for none")
+    p.add_argument("--processes", type=numbers(int), metavar="N,...", help="processes of the part build; 1,2 unless told")
+    p.add_argument("--memory", type=lambda text: text.split(","), metavar="SIZE,...",
+                   help="maintenance_work_mem of pipeann in the part build, as 64MB,1GB; all, a half, a tenth of what"
+                   " one pass needs unless told")
+    p.add_argument("--baseline", metavar="PG_CONFIG", help="the part build measures the pipeann of this PostgreSQL, too")
     add_index_options(p)
     p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
@@ -80,12 +92,12 @@ def parser():
     return p
 
 
-DEFAULTS = {"datasets": list(datasets.NAMED), "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
+DEFAULTS = {"datasets": datasets.USUAL, "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
             "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "percents": [100, 30, 10],
-            "memory_clients": 8, "smallest": 10000, "parts": list(PARTS)}
+            "memory_clients": 8, "smallest": 10000, "growth_percent": 10, "processes": build.PROCESSES, "parts": USUAL}
 QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
          "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
-         "parts": list(PARTS)}
+         "growth_percent": 10, "processes": build.PROCESSES, "parts": list(PARTS)}
 
 
 def add_index_options(p):
@@ -116,6 +128,8 @@ def choose(options):
     if options.command in PARTS:
         options.parts = ["recall", options.command] if options.command in ("throughput", "memory") \
             else [options.command]
+    if options.parts == ["growth"] and options.growth_set and not options.datasets:
+        options.datasets = [options.growth_set]
     for name, value in (QUICK if options.quick else DEFAULTS).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -126,6 +140,10 @@ def choose(options):
         options.parts = ["recall", *options.parts]      # they need to know which parameter gives which recall
     options.memory_rounds = 1 if options.quick else max(1, options.rounds // 2)
     options.shapes = {name: shape(name, options) for name in options.datasets}
+    for text in options.memory or ():
+        build.size_of(text)
+    if options.growth_set and options.growth_set not in options.datasets:
+        raise SystemExit(f"growth set {options.growth_set}: not one of the data sets; name it in --datasets, too")
     options.growth_set = options.growth_set or max(options.datasets, key=lambda name: options.shapes[name][0])
     for name in options.systems or ():
         if name not in systems.ALL:
@@ -148,7 +166,7 @@ def begin(options, server, found, missing):
         with open(path) as file:
             run = json.load(file)
         for name in SHARED:
-            setattr(options, name, run["options"][name])
+            setattr(options, name, run["options"].get(name, getattr(options, name)))
         if options.systems != [system.name for system in found]:
             raise SystemExit(f"that run had the systems {options.systems}, this server has"
                              f" {[system.name for system in found]}")
@@ -189,12 +207,17 @@ def is_finished(run, data):
     return run["sets"].get(f"{data.name}-{len(data.base)}", {}).get("finished")
 
 
-def run_set(data, options, server, found, store, entry):
+def run_set(data, options, server, found, store, entry, older):
     lab = labs.Lab(data, found, server, store)
     lab.load()
+    lab.check_truth()
+    if "build" in options.parts:
+        run_builds(lab, options, older, entry)
+    if not set(options.parts) - SEVERAL:
+        lab.drop()
+        return
     for system in found:
         lab.build(system)
-    lab.check_truth()
     if "recall" in options.parts:
         recall.sweep(lab, options)
     if "memory" in options.parts and (not options.memory_sets or data.name in options.memory_sets):
@@ -203,6 +226,30 @@ def run_set(data, options, server, found, store, entry):
     if "throughput" in options.parts:
         throughput.run(lab, options)
     lab.drop()
+
+
+def run_builds(lab, options, older, entry):
+    before = None
+    if older:
+        before = labs.Lab(lab.data, [systems.ALL["pipeann"]], older, lab.store)
+        before.load()
+    entry["build_memory"] = build.run(lab, options, before) or entry.get("build_memory", "")
+    if before:
+        before.drop()
+
+
+def start_older(options):
+    """A second server, with the library that --baseline names; bench/run removes it, too."""
+    if not options.baseline or "build" not in options.parts:
+        return None
+    folder = os.path.join(options.server, "before")
+    os.makedirs(folder, exist_ok=True)
+    owner = os.stat(options.server)
+    os.chown(folder, owner.st_uid, owner.st_gid)
+    server, found, _ = labs.prepare_server(folder, ["pipeann"], options.baseline)
+    if not found:
+        raise SystemExit(f"{options.baseline}: that PostgreSQL has no pipeann")
+    return server
 
 
 def measure(options):
@@ -222,7 +269,7 @@ def measure(options):
     for name, reason in missing.items():
         print(f"{systems.ALL[name].title} is left out: {reason}")
     plan.show(options, names)
-    store = Store(options.out)
+    store, older = Store(options.out), start_older(options)
     for name in options.datasets:
         data = prepared(name, options)
         heading(f"{data.title}: {len(data.base):,} of {data.whole:,} rows, {data.dimensions} dimensions")
@@ -232,18 +279,19 @@ def measure(options):
                      dimensions=data.dimensions, queries=len(data.queries))
         save_run(path, run)
         if set(options.parts) - {"growth"} and not is_finished(run, data):
-            run_set(data, options, server, found, store, entry)
+            run_set(data, options, server, found, store, entry, older)
         entry["finished"] = True
         save_run(path, run)
         if "growth" in options.parts and name == options.growth_set and not entry.get("grown"):
-            rows = min(len(data.base), options.growth_rows or len(data.base))
-            growth.run(data.first(rows), found, server, store, options)
+            growth.run(data, found, server, store, options)
             entry["grown"] = True
             save_run(path, run)
     run["machine"]["load_after"] = list(os.getloadavg())
     run["finished"] = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     save_run(path, run)
     server.disconnect()
+    if older:
+        older.stop()
 
 
 def make_report(options):
@@ -263,6 +311,8 @@ def main():
     if options.command == "data":
         for name in options.datasets:
             data = prepared(name, options)
+            if name in datasets.NAMED and not options.rows:
+                datasets.more_truths(name, options.cache, options.queries)
             print(f"{data.name}: {data.whole:,} x {data.dimensions}, {len(data.queries):,} queries, {data.metric},"
                   f" exact answers of {len(data.base):,} rows: {data.folder}", flush=True)
         return

@@ -3,13 +3,16 @@
 The paces are those of a quiet machine with two cores; a run that is estimated at
 20 minutes may take 15 or 30 elsewhere.
 """
-from growth import VALUES, sizes
+import build
+from growth import VALUES, sizes_of
 from progress import duration
 
 RESTART = 2.0                   # seconds
 PGBENCH_START = 0.5
 BUILD_PER_ROW = {"pipeann": 180e-6, "hnsw": 300e-6, "ivfflat": 12e-6, "diskann": 400e-6, "vchordrq": 30e-6}
 BUILD_PER_BYTE = {"pipeann": 0.5e-6, "hnsw": 0.03e-6, "ivfflat": 0.02e-6, "diskann": 0.1e-6, "vchordrq": 0.03e-6}
+# Of the part build: a build by two processes, and by pipeann with less memory; an older library.
+TWO, LESS_MEMORY, OLDER = 0.6, 1.3, 3.0
 LOAD_PER_ROW, LOAD_PER_VALUE = 8e-6, 0.05e-6
 # Means over a sweep at FULL_PACE rows or more, less in proportion below; diskann
 # and vchordrq are taken to be like their nearest kin.
@@ -21,7 +24,7 @@ QUERY_ALWAYS = 0.25             # of a point: planning, counting pages
 TRUTH = 75e-9                   # of a row and query
 # Rows, dimensions and bytes of a vector.
 KNOWN = {"fashion": (60000, 784, 784), "glove": (399000, 50, 200), "glove100": (340479, 100, 400),
-         "minilm": (329913, 384, 1536), "sift": (600000, 128, 128)}
+         "minilm": (329913, 384, 1536), "sift": (600000, 128, 128), "siftdense": (10000000, 128, 128)}
 # What a budget may cut, from the least painful on.
 ROW_STEPS = (None, 500000, 400000, 330000, 300000, 250000, 200000, 150000, 100000, 50000, 20000)
 LEAST_ROWS = 250000             # rather fewer queries than sets smaller than this
@@ -40,7 +43,7 @@ EFFORTS = (
 
 # Options that a budget sets, in the order of EFFORTS, where the user has not told them.
 FITTED = ("queries", "rounds", "seconds", "values", "clients", "targets", "rows", "growth_rows")
-GROWTH_ROWS = 100000
+GROWTH_ROWS = [100000]
 
 
 def build_seconds(system, rows, vector_bytes):
@@ -65,7 +68,10 @@ def of_set(options, systems, name, rows, dimensions, vector_bytes):
     rounds, queries, seconds = options.rounds, options.queries, {}
     asked = {place: queries * query_seconds(systems, place, rows) for place in QUERY}
     if set(options.parts) - {"growth"}:
+        if "build" in options.parts:
+            seconds["build in turns"] = of_builds(options, systems, rows, vector_bytes)
         seconds["load"] = load_seconds(systems, rows, dimensions) + rows * queries * TRUTH
+    if set(options.parts) - {"growth", "build"}:
         seconds["build"] = sum(build_seconds(system, rows, vector_bytes) for system in systems)
     if "recall" in options.parts:
         points = {"memory": sweep_points(options), "disk": sweep_points(options) // 2 or 1}
@@ -82,13 +88,34 @@ def of_set(options, systems, name, rows, dimensions, vector_bytes):
     return seconds
 
 
+def of_builds(options, systems, rows, vector_bytes):
+    """Builds, and the two sweeps after each kind of them."""
+    kinds = [(system, build_seconds(system, rows, vector_bytes)) for system in systems]
+    if options.baseline:
+        kinds.append(("pipeann", OLDER * build_seconds("pipeann", rows, vector_bytes)))
+    total = 0.0
+    for number, (system, seconds) in enumerate(kinds):
+        many, longer = 1, 1.0
+        if system == "pipeann" and number < len(systems):
+            many, longer = len(options.memory or build.shares_of(options)), LESS_MEMORY
+        for processes in options.processes:
+            total += many * longer * build.rounds_of(options) * (seconds * (1 if processes == 1 else TWO) + 0.5)
+            total += many * (min(sweep_points(options), build.VALUES) * options.queries * query_seconds(
+                [system], "memory", rows) * 3 + 2 * RESTART)
+    return total
+
+
 def of_growth(options, systems, rows, dimensions, vector_bytes):
     total = 0.0
-    for size in sizes(rows, options.smallest):
+    for size in sizes_of(rows, options):
         total += load_seconds(systems, size, dimensions) + RESTART + size * options.queries * TRUTH
         total += sum(build_seconds(system, size, vector_bytes) for system in systems)
         total += min(sweep_points(options), VALUES) * (options.queries * query_seconds(systems, "memory", size)
                                                        + len(systems) * QUERY_ALWAYS)
+        done = size == rows and "memory" in options.parts and options.growth_percent in options.percents
+        if options.growth_percent and not done:
+            total += 2.5 * options.queries * query_seconds(systems, "limited", size) \
+                + len(systems) * (options.seconds + 3 * RESTART)
     return total
 
 
@@ -104,8 +131,7 @@ def estimate(options, systems):
         rows, dimensions, vector_bytes = rows_of(name, options)
         seconds = of_set(options, systems, name, rows, dimensions, vector_bytes)
         if "growth" in options.parts and name == options.growth_set:
-            grown = min(rows, options.growth_rows or rows)
-            seconds["growth"] = of_growth(options, systems, grown, dimensions, vector_bytes)
+            seconds["growth"] = of_growth(options, systems, rows, dimensions, vector_bytes)
         found.append((name, rows, dimensions, seconds))
     return found
 

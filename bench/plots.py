@@ -197,7 +197,7 @@ def qps_memory(run, title, tables):
 
 
 def growth_points(rows, name):
-    """(rows, build s, bytes, ms at the target's recall or None, memory per row, that recall), by size.
+    """(rows, build s, bytes, ms at the target's recall or None, memory per row, that recall, pages), by size.
 
     The recall is above the target where that of the sweep's first value is.
     """
@@ -207,7 +207,9 @@ def growth_points(rows, name):
         target = here[0]["target"]
         latency = figures.at_recall([(row["recall"], row["mean_ms"]) for row in here], target)
         recall = max(target, min(row["recall"] for row in here))
-        points.append((size, here[0]["build_s"], here[0]["index_bytes"], latency, here[0]["memory_per_row"], recall))
+        pages = figures.at_recall([(row["recall"], row["page_reads"] + row["page_hits"]) for row in here], target)
+        points.append((size, here[0]["build_s"], here[0]["index_bytes"], latency, here[0]["memory_per_row"], recall,
+                       pages))
     return points
 
 

@@ -4,6 +4,7 @@ import html
 import json
 import os
 
+import build_report
 import figures
 import plots
 from store import Store
@@ -125,22 +126,39 @@ def growth_table(run, rows):
     lines = []
     for system in plots.systems_of(rows):
         points = plots.growth_points(rows, system)
-        for size, build, index, latency, memory, recall in points:
+        for size, build, index, latency, memory, recall, pages in points:
             shown = (number(latency), f"{recall:.4f}") if latency is not None else ("not reached", "")
             lines.append((title_of(run, system), number(size), number(build, 1), number(index / 1048576, 1), *shown,
-                          number(memory, 1)))
+                          number(memory, 1), number(pages, 1)))
         slopes = []
-        for column in (1, 2, 3, 4):
+        for column in (1, 2, 3, 4, 6):
             pairs = [(point[0], point[column]) for point in points if point[column] is not None]
             exponent = figures.slope(*zip(*pairs)) if pairs else None
             slopes.append("" if exponent is None else f"<b>rows<sup>{exponent:.2f}</sup></b>")
-        lines.append((title_of(run, system), "<b>fitted</b>", *slopes[:3], "", slopes[3]))
+        lines.append((title_of(run, system), "<b>fitted</b>", *slopes[:3], "", *slopes[3:]))
     target = rows[0]["target"]
     return table(("index", "rows", "build s", "index MB", f"mean ms at recall {target:g} or more", "recall@10",
-                  "memory bytes/row"), lines)
+                  "memory bytes/row", "pages touched"), lines)
 
 
-TABLES = (("Builds", "builds", build_table), ("Recall and latency", "recall", recall_table),
+def limited_table(run, rows):
+    """Memory-limited runs at the sizes of growth."""
+    lines = []
+    for (system, size, percent), group in sorted(grouped(rows, ("system", "rows", "percent"))):
+        figures_of = {row["temperature"]: row for row in group}
+        warm = figures_of.get("warm", group[0])
+        lines.append((title_of(run, system), number(size), f"{percent} %", number(warm["limit_bytes"] / 1048576, 0),
+                      number(warm["recall"], 4), number(figures_of.get("cold", {}).get("mean_ms", "")),
+                      number(warm["mean_ms"]), number(warm["p99_ms"]), number(warm["page_reads"], 1)))
+    return table(("index", "rows", "of the index", "server MB", "recall@10", "cold mean ms", "warm mean ms",
+                  "warm p99 ms", "pages read"), lines)
+
+
+def build_in_turns_table(run, rows):
+    return table(build_report.HEADS, [[html.escape(cell) for cell in line] for line in build_report.lines(run, rows)])
+
+
+TABLES = (("Builds", "builds", build_table), ("Builds in turns", "build", build_in_turns_table), ("Recall and latency", "recall", recall_table),
           ("Throughput", "throughput", throughput_table), ("Memory-limited", "memory", memory_table),
           ("Growth", "growth", growth_table))
 
@@ -187,6 +205,13 @@ def page(run, store, drawn):
             rows = getattr(store, name).where(**where)
             if rows:
                 parts.append(f"<h3>{heading}</h3>{make_table(run, rows)}")
+            if name == "build" and rows:
+                parts.append(f"<p>Memory of builds was measured by {html.escape(rows[0]['measured'])}.</p>")
+            if name == "growth" and rows:
+                sizes = {row["rows"] for row in rows}
+                small = [row for row in store.memory.where(dataset=entry["name"]) if row["rows"] in sizes]
+                if small:
+                    parts.append(f"<h3>Growth, memory-limited</h3>{limited_table(run, small)}")
             if name == "memory" and "control_group" in entry:
                 parts.append(f"<p>Control group: {html.escape(entry['control_group'])}.</p>")
     parts.append(f"<h2>Machine and settings</h2>{facts(run)}</body></html>")
@@ -202,6 +227,8 @@ def make(folder):
         run = json.load(file)
     store = Store(folder)
     drawn = plots.draw(run, store, os.path.join(folder, "plots"))
+    for text in build_report.write(folder, run, store):
+        print("\n" + text, flush=True)
     report = os.path.join(folder, "report.html")
     with open(report + ".new", "w", encoding="utf-8") as file:
         file.write(page(run, store, drawn))

@@ -23,6 +23,10 @@ BASE_SETTINGS = {
 }
 
 
+PROGRESS = ("SELECT phase, tuples_done, tuples_total, blocks_done, blocks_total, (SELECT count(*) FROM pg_stat_activity"
+            " WHERE backend_type = 'parallel worker') AS workers FROM pg_stat_progress_create_index")
+
+
 def shared_memory_type():
     """Containers often have a small /dev/shm: too small for pgvector's parallel build."""
     try:
@@ -63,8 +67,12 @@ def segments(path):
 
 
 class Server:
-    def __init__(self, folder):
+    """PG_CONFIG: of another PostgreSQL than the one that is measured; PREEXEC runs in the parent of every server."""
+
+    def __init__(self, folder, pg_config=None):
         self.folder = folder
+        self.environment = dict(os.environ, **({"PG_CONFIG": pg_config} if pg_config else {}))
+        self.preexec = None
         self.session = None
         self.running = False
         self.settings = dict(BASE_SETTINGS, dynamic_shared_memory_type=shared_memory_type())
@@ -75,7 +83,7 @@ class Server:
 
     def command(self, verb, settings, preexec=None):
         subprocess.run([CLUSTER, verb, self.folder, *(f"{name}={value}" for name, value in settings.items())],
-                       check=True, preexec_fn=preexec)
+                       check=True, preexec_fn=preexec or self.preexec, env=self.environment)
 
     def start(self, **settings):
         self.command("start", {**self.settings, **settings})
@@ -122,34 +130,44 @@ class Server:
     def copy(self, table, vectors, label):
         self.session.copy(table, CopyStream(vectors, Meter(label)))
 
-    def watched(self, statement, label):
-        """Runs a long statement, showing the server's own report of it; the seconds it took."""
+    def watched(self, statement, label, watch=None, interval=0.5):
+        """Runs a long statement, showing the server's own report of it; the seconds it took.
+
+        WATCH (build_watch.py) is told when it begins, what is reported, and when it has ended.
+        """
         progress = Progress()
-        failure = []
-        start = time.monotonic()
+        failure, ended = [], []
 
         def work():
             try:
                 self.session.rows(statement)
             except Exception as error:      # raised by the thread that waits
                 failure.append(error)
+            ended.append(time.monotonic())
 
         worker = threading.Thread(target=work, daemon=True)
         watcher = Session(self.folder)
+        watcher.rows(PROGRESS)
+        if watch:
+            watch.begin()
+        start = time.monotonic()
         worker.start()
         try:
             while worker.is_alive():
-                worker.join(0.5)
-                report = watcher.rows("SELECT phase, tuples_done, tuples_total, blocks_done, blocks_total"
-                                      " FROM pg_stat_progress_create_index")
+                worker.join(interval)
+                report = watcher.rows(PROGRESS)
                 if report:
+                    if watch:
+                        watch.see(report[0])
                     progress.show(f"    {label}: {describe(report[0], time.monotonic() - start)}")
         finally:
+            if watch:
+                watch.end()
             watcher.close()
             progress.clear()
         if failure:
             raise failure[0]
-        return time.monotonic() - start
+        return ended[0] - start
 
 
 def describe(report, seconds):

@@ -88,8 +88,13 @@ COLUMNS = {
                 "page_reads", "page_hits", "cpu_ms", "clients", "qps", "client_p99_ms"),
                ("dataset", "rows", "system", "percent", "temperature", "round")),
     "growth": (("dataset", "rows", "system", "value", "build_s", "index_bytes", "memory_bytes", "bytes_per_row",
-                "memory_per_row", "target", "recall", "mean_ms", "p50_ms", "p99_ms", "page_reads"),
+                "memory_per_row", "target", "recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "page_hits"),
                ("dataset", "rows", "system", "value")),
+    "build": (("dataset", "rows", "system", "processes", "memory", "round", "maintenance_bytes", "build_s", "workers",
+               "peak_bytes", "measured", "temp_bytes", "temp_peak_bytes", "index_bytes", "said_memory_bytes",
+               "said_temp_bytes", "said_index_bytes", "target", "recall", "mean_ms", "page_hits", "page_reads", "phases",
+               "own_phases"),
+              ("dataset", "rows", "system", "processes", "memory", "round")),
 }
 
 # Of bench/ablation, which has a folder of its own.

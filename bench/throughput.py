@@ -97,7 +97,10 @@ def recall_now(lab, system, value, queries):
 
 def estimate(lab, system, target):
     """The parameter that the sweep says gives a recall; None where it does not reach it."""
-    value = figures.parameter_for(curve(lab, system, "value"), target)
+    points = curve(lab, system, "value") or [
+        (row["recall"], row["value"])
+        for row in lab.store.growth.where(dataset=lab.data.name, rows=lab.rows, system=system.name)]
+    value = figures.parameter_for(points, target)
     return None if value is None else min(value, system.most(lab.rows))
 
 

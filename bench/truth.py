@@ -56,20 +56,20 @@ def nearest(metric, base, queries, k, progress=None):
     asked = np.asarray(queries, dtype=np.float32)
     if metric == "cosine":
         asked = asked / np.linalg.norm(asked, axis=1, keepdims=True)
-    ids = np.empty((len(queries), 0), dtype=np.int64)
-    scores = np.empty((len(queries), 0), dtype=np.float32)
+    ids = np.zeros((len(queries), wanted), dtype=np.int64)
+    scores = np.full((len(queries), wanted), np.inf, dtype=np.float32)
     if progress:
         progress(0, len(base))
     for start in range(0, len(base), BASE_BLOCK):
         block = base[start:start + BASE_BLOCK]
-        found = []
         for first in range(0, len(queries), QUERY_BLOCK):
-            part = block_scores(metric, block, asked[first:first + QUERY_BLOCK])
-            numbers = np.broadcast_to(np.arange(start, start + len(block)), part.shape)
-            found.append(smallest(numbers, part, wanted))
-        ids = np.concatenate([ids, np.concatenate([f[0] for f in found])], axis=1)
-        scores = np.concatenate([scores, np.concatenate([f[1] for f in found])], axis=1)
-        ids, scores = smallest(ids, scores, wanted)
+            those = slice(first, first + QUERY_BLOCK)
+            part = block_scores(metric, block, asked[those])
+            # Most rows are far from all of these queries.
+            near = np.flatnonzero((part < scores[those].max(axis=1, keepdims=True)).any(axis=0))
+            numbers = np.broadcast_to(near + start, (len(part), len(near)))
+            ids[those], scores[those] = smallest(np.concatenate([ids[those], numbers], axis=1),
+                                                 np.concatenate([scores[those], part[:, near]], axis=1), wanted)
         if progress:
             progress(min(start + len(block), len(base)), len(base))
     exact_ids = np.empty((len(queries), k), dtype=np.int32)

@@ -21,7 +21,9 @@ from datasets import fetch
 from progress import Meter
 
 # name: module
-NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift"}
+NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
+         "siftdense": "siftdense"}
+USUAL = [name for name in NAMED if name != "siftdense"]    # of a run that names none: that one takes hours
 TRUTH_K = 100
 
 
@@ -72,6 +74,12 @@ class Dataset:
         kth = self.truth_ids[query, k - 1:k]
         radius = truth.distances(self.metric, self.base[kth], vector)[0]
         return truth.recall(self.metric, self.base, vector, radius, ids, k)
+
+
+def more_truths(name, cache, queries=1000):
+    """The exact answers of a named set for its first so many rows, too, where its module says so."""
+    for rows in getattr(module_of(name), "TRUTHS", ()):
+        prepare(name, cache, rows, queries)
 
 
 def set_folder(cache, name):

@@ -56,13 +56,30 @@ def pictures(folder, most):
     return sorted(sorted(found, key=lambda path: mark(os.path.relpath(path, folder)))[:most])
 
 
-def descriptors(cv2, path):
+def opencv(name):
+    """OpenCV's module, which the set of that name needs."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise SystemExit(f"the set {name} needs OpenCV for Python ({error}): run bench/install-deps.sh") from error
+    return cv2
+
+
+def grey(cv2, path):
+    """A picture in grey levels, made smaller if it is large; None where it cannot be read."""
     image = cv2.imread(path, cv2.IMREAD_GRAYSCALE)
     if image is None:
-        return np.empty((0, 128), dtype=np.uint8)
+        return None
     scale = LONGEST_SIDE / max(image.shape)
     if scale < 1:
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    return image
+
+
+def descriptors(cv2, path):
+    image = grey(cv2, path)
+    if image is None:
+        return np.empty((0, 128), dtype=np.uint8)
     found = cv2.SIFT_create(DESCRIPTORS, contrastThreshold=CONTRAST).detectAndCompute(image, None)[1]
     if found is None:
         return np.empty((0, 128), dtype=np.uint8)
@@ -86,10 +103,7 @@ def extract(cv2, cache, package, size, most, shards):
 
 
 def load(cache):
-    try:
-        import cv2
-    except ImportError as error:
-        raise SystemExit(f"the set sift needs OpenCV for Python ({error}): run bench/install-deps.sh") from error
+    cv2 = opencv("sift")
     shards = os.path.join(cache, "shards", "sift")
     os.makedirs(shards, exist_ok=True)
     parts = []

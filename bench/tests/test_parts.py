@@ -136,6 +136,25 @@ class Plans(unittest.TestCase):
         self.assertEqual(growth.sizes(12000, 5000), [5000, 12000])
         self.assertEqual(growth.sizes(8000), [8000])
 
+    def test_sizes_that_were_asked_for(self):
+        options = self.options("growth", "--growth-set", "sift", "--growth-rows", "100000")
+        self.assertEqual(options.datasets, ["sift"])
+        self.assertEqual(growth.sizes_of(600000, options), [10000, 30000, 100000])
+        options.growth_rows = [300000, 1000000, 100000]
+        self.assertEqual(growth.sizes_of(600000, options), [100000, 300000, 600000])
+        with self.assertRaises(SystemExit):
+            self.options("--datasets", "fashion", "--growth-set", "sift")
+
+    def test_builds_are_planned_where_asked_for(self):
+        self.assertNotIn("build", self.options().parts)
+        options = self.options("build", "--datasets", "sift")
+        self.assertEqual(options.parts, ["build"])
+        seconds = plan.estimate(options, ["pipeann", "hnsw"])[0][3]
+        self.assertEqual(set(seconds), {"load", "build in turns"})
+        options.baseline = "/nonexistent"
+        self.assertGreater(plan.estimate(options, ["pipeann", "hnsw"])[0][3]["build in turns"],
+                           seconds["build in turns"])
+
     def test_thinned(self):
         self.assertEqual(recall.thinned([1, 2, 3, 4, 5, 6, 7], 4), [1, 3, 5, 7])
         self.assertEqual(recall.thinned([1, 2, 3], 0), [1, 2, 3])
