@@ -30,8 +30,7 @@
 /* What the leader decides and the others need to know. */
 typedef struct Decisions
 {
-	int			max_degree;
-	uint32		root;
+	PipeannMeta meta;
 	uint32		ids;
 } Decisions;
 
@@ -258,6 +257,16 @@ ChooseDegree(BuildState *state)
 	meta->degree = degree;
 }
 
+/* The others get the metapage as the leader has it now. */
+static void
+ShareMeta(BuildState *state)
+{
+	if (PipeannTeamLeads(state->team))
+		state->decisions->meta = state->meta;
+	PipeannTeamMeet(state->team);
+	state->meta = state->decisions->meta;
+}
+
 static void
 DecideLayout(BuildState *state)
 {
@@ -271,13 +280,9 @@ DecideLayout(BuildState *state)
 		if (c->auto_storage)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		meta->max_norm = (float) c->max_norm;
-		state->decisions->max_degree = meta->layout.max_degree;
 	}
-	PipeannTeamMeet(state->team);
-	state->params.max_degree = state->decisions->max_degree;
-	if (!PipeannTeamLeads(state->team))
-		PipeannMetaInit(meta, state->index, c->storage,
-						state->params.max_degree / 2);
+	ShareMeta(state);
+	state->params.max_degree = meta->layout.max_degree;
 }
 
 /* A single node has no edges, so there is nothing to pack. */
@@ -302,7 +307,7 @@ BuildGraph(BuildState *state, const PipeannClusters *clusters)
 	return graph;
 }
 
-/* The leader decides on the order of nodes in pages, and writes these. */
+/* The leader decides on the order of nodes in pages; all write these. */
 static void
 PackAndWrite(BuildState *state, PipeannGraph *graph)
 {
@@ -318,19 +323,14 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 							 state->meta.layout.fill, order, state->team);
 		else
 			KeepOrder(c->n, order);
-		StartPhase(state, PIPEANN_PHASE_WRITE, c->n, 1);
 		state->decisions->ids = PipeannReserveNodes(state->index,
 													&state->meta, c);
 	}
-	PipeannTeamMeet(state->team);
+	ShareMeta(state);
+	StartPhase(state, PIPEANN_PHASE_WRITE, c->n, 1);
 	PipeannNodesInit(state->team, &state->nodes, state->decisions->ids);
-	if (PipeannTeamLeads(state->team))
-	{
-		PipeannWriteNodes(state->index, &state->meta, c, &state->nodes, graph,
-						  order);
-		state->decisions->root = state->meta.root;
-	}
-	PipeannTeamMeet(state->team);
+	PipeannWriteNodes(state->team, state->index, &state->meta, c,
+					  &state->nodes, graph, order);
 	PipeannTeamFree(state->team, order);
 }
 
@@ -355,7 +355,7 @@ WriteCodes(BuildState *state)
 	StartPhase(state, PIPEANN_PHASE_ENTRY,
 			   PipeannEntryCount(state->collection.n), PIPEANN_ENTRY_STEPS);
 	PipeannEntriesWrite(state->team, state->index, meta, &map, &state->nodes,
-						state->decisions->root);
+						meta->root);
 	if (leads)
 		PipeannExtentMapFree(&map);
 }

@@ -242,7 +242,7 @@ extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
  * the entry graph. Sets the metapage's fields for these. All members call; the
  * leader writes. Steps are those of the team.
  */
-#define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 1)
+#define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)
 
 extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 extern void PipeannCodesWrite(PipeannTeam *team, Relation index,
@@ -317,9 +317,10 @@ extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
  * Write nodes that have ids to the first node_pages graph pages of a kind of
  * extents, and overflow slots to those behind them. graph may be NULL: no
  * edges. Moves the spanning-tree edges of its lists to the front. Not
- * WAL-logged.
+ * WAL-logged. All members call.
  */
-extern void PipeannWriteGraph(Relation index, const PipeannLayout *l,
+extern void PipeannWriteGraph(PipeannTeam *team, Relation index,
+							  const PipeannLayout *l,
 							  const PipeannExtentMap *map, PipeannKind kind,
 							  const PipeannCollection *c,
 							  const PipeannNodes *nodes, PipeannGraph *graph,
@@ -331,9 +332,10 @@ extern uint32 PipeannReserveNodes(Relation index, PipeannMeta *meta,
 
 /*
  * Write all nodes of a build in this order. Assigns ids, and sets the
- * metapage's counts. Not WAL-logged, except for the extent map.
+ * metapage's counts. Not WAL-logged. All members call, with the same metapage.
  */
-extern void PipeannWriteNodes(Relation index, PipeannMeta *meta,
+extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
+							  PipeannMeta *meta,
 							  const PipeannCollection *c, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);
 

@@ -466,10 +466,15 @@ PipeannEntriesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
 					const PipeannExtentMap *map, const PipeannNodes *nodes,
 					uint32 root)
 {
-	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
-											   sizeof(uint32)));
-	uint32		n = PipeannEntrySample(nodes, root, sample);
+	uint32		want = PipeannEntryCount(nodes->vectors.n);
+	uint32	   *sample = PipeannTeamAlloc(team, mul_size((Size) want + 1,
+														 sizeof(uint32)));
 
-	PipeannEntryWrite(index, meta, map, nodes, sample, n, false, team);
-	pfree(sample);
+	/* behind the sample stands how many they are */
+	if (PipeannTeamLeads(team))
+		sample[want] = PipeannEntrySample(nodes, root, sample);
+	PipeannTeamMeet(team);
+	PipeannEntryWrite(index, meta, map, nodes, sample, sample[want], false,
+					  team);
+	PipeannTeamFree(team, sample);
 }

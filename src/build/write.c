@@ -8,9 +8,7 @@
 #include "postgres.h"
 
 #include "build/build.h"
-#include "commands/progress.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "utils/rel.h"
 
 /*
@@ -27,7 +25,11 @@ typedef struct Writer
 	PipeannKind kind;			/* of the extents to write to */
 	char	   *page;			/* payloads of one graph page */
 	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
+	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
 } Writer;
+
+/* Graph pages of nodes written at once by one member. */
+#define RUN 64
 
 void
 PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
@@ -76,23 +78,28 @@ PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 	}
 }
 
-/* The number of overflow slots for the rows of all vectors. */
+/* The number of overflow slots for the rows of a node beyond its first. */
+static uint32
+ExtSlotsOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
+{
+	uint64		tids;
+
+	if (c->dup_heads[node] == PIPEANN_INVALID_ID)
+		return 0;
+	tids = 1 + (uint64) PipeannCollectionExtraTids(c, node);
+	if (tids <= l->inline_tids)
+		return 0;
+	return (uint32) ((tids - l->inline_tids + PipeannExtTids(l) - 1) /
+					 PipeannExtTids(l));
+}
+
 static uint64
 CountExtSlots(const PipeannLayout *l, const PipeannCollection *c)
 {
 	uint64		slots = 0;
 
 	for (uint32 i = 0; i < c->n; i++)
-	{
-		uint64		tids;
-
-		if (c->dup_heads[i] == PIPEANN_INVALID_ID)
-			continue;
-		tids = 1 + (uint64) PipeannCollectionExtraTids(c, i);
-		if (tids > l->inline_tids)
-			slots += (tids - l->inline_tids + PipeannExtTids(l) - 1) /
-				PipeannExtTids(l);
-	}
+		slots += ExtSlotsOf(l, c, i);
 	return slots;
 }
 
@@ -191,30 +198,70 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	FillTids(l, c, node, slot, next_ext);
 }
 
-/* Write all pages of nodes. */
+/* Overflow slots are numbered by the ids of their nodes. */
 static void
-WriteNodePages(Writer *w, const PipeannCollection *c,
+NumberExtSlots(const Writer *w, const PipeannCollection *c,
+			   const PipeannNodes *nodes, uint32 node_pages, uint32 next_ext)
+{
+	uint32		run_ids = RUN * w->layout->slots_per_page;
+	uint32		ids = node_pages * w->layout->slots_per_page;
+
+	for (uint32 id = 0; id < ids; id++)
+	{
+		uint32		node = nodes->node_of_id[id];
+
+		if (id % run_ids == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			w->run_ext[id / run_ids] = next_ext;
+		}
+		if (node != PIPEANN_INVALID_ID)
+			next_ext += ExtSlotsOf(w->layout, c, node);
+	}
+}
+
+/* Write a page of nodes. */
+static void
+WriteNodePage(Writer *w, const PipeannCollection *c,
+			  const PipeannNodes *nodes, const PipeannGraph *graph,
+			  uint32 page, uint32 *next_ext)
+{
+	const PipeannLayout *l = w->layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		uint32		node = nodes->node_of_id[page * l->slots_per_page + i];
+
+		if (node != PIPEANN_INVALID_ID)
+			FillNode(w, c, nodes, graph, node, PipeannSlotAt(l, w->page, i),
+					 next_ext);
+	}
+	WriteGraphPage(w, page);
+}
+
+static void
+WriteNodePages(PipeannTeam *team, Writer *w, const PipeannCollection *c,
 			   const PipeannNodes *nodes, const PipeannGraph *graph,
 			   uint32 node_pages, uint32 first_ext)
 {
-	const PipeannLayout *l = w->layout;
-	uint32		done = 0;
+	uint64		from;
+	uint64		to;
 
-	for (uint32 page = 0; page < node_pages; page++)
+	w->run_ext = PipeannTeamAlloc(team, mul_size(node_pages / RUN + 1,
+												 sizeof(uint32)));
+	if (PipeannTeamLeads(team))
+		NumberExtSlots(w, c, nodes, node_pages, first_ext);
+	PipeannTeamMeet(team);
+	PipeannTeamBegin(team, node_pages, RUN);
+	while (PipeannTeamNext(team, &from, &to))
 	{
-		for (uint32 i = 0; i < l->slots_per_page; i++)
-		{
-			uint32		node = nodes->node_of_id[page * l->slots_per_page + i];
+		uint32		next_ext = w->run_ext[from / RUN];
 
-			if (node == PIPEANN_INVALID_ID)
-				continue;
-			FillNode(w, c, nodes, graph, node, PipeannSlotAt(l, w->page, i),
-					 &first_ext);
-			done++;
-		}
-		WriteGraphPage(w, page);
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+		for (uint32 page = from; page < to; page++)
+			WriteNodePage(w, c, nodes, graph, page, &next_ext);
 	}
+	PipeannTeamEnd(team);
+	PipeannTeamFree(team, w->run_ext);
 }
 
 /*
@@ -293,7 +340,7 @@ WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 }
 
 void
-PipeannWriteGraph(Relation index, const PipeannLayout *l,
+PipeannWriteGraph(PipeannTeam *team, Relation index, const PipeannLayout *l,
 				  const PipeannExtentMap *map, PipeannKind kind,
 				  const PipeannCollection *c, const PipeannNodes *nodes,
 				  PipeannGraph *graph, uint32 node_pages)
@@ -303,15 +350,16 @@ PipeannWriteGraph(Relation index, const PipeannLayout *l,
 
 	if (graph != NULL)
 	{
-		w.tree_edges = PipeannAlloc(c->n);
-		PipeannGraphSpan(graph, FEW_TREE_EDGES, w.tree_edges);
+		w.tree_edges = PipeannTeamAlloc(team, c->n);
+		PipeannGraphSpan(team, graph, FEW_TREE_EDGES, w.tree_edges);
 	}
 	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
-	WriteNodePages(&w, c, nodes, graph, node_pages, first_ext);
-	WriteExtPages(&w, c, nodes, first_ext);
+	WriteNodePages(team, &w, c, nodes, graph, node_pages, first_ext);
+	if (PipeannTeamLeads(team))
+		WriteExtPages(&w, c, nodes, first_ext);
 	pfree(w.page);
 	if (graph != NULL)
-		pfree(w.tree_edges);
+		PipeannTeamFree(team, w.tree_edges);
 }
 
 /* Pages that nodes take without overflow slots. */
@@ -334,7 +382,7 @@ PipeannReserveNodes(Relation index, PipeannMeta *meta,
 }
 
 void
-PipeannWriteNodes(Relation index, PipeannMeta *meta,
+PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 				  const PipeannCollection *c, PipeannNodes *nodes,
 				  PipeannGraph *graph, const uint32 *order)
 {
@@ -342,10 +390,12 @@ PipeannWriteNodes(Relation index, PipeannMeta *meta,
 	PipeannExtentMap map;
 
 	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
-	PipeannAssignIds(l, l->fill, nodes, order);
+	if (PipeannTeamLeads(team))
+		PipeannAssignIds(l, l->fill, nodes, order);
+	PipeannTeamMeet(team);
 	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
 	meta->nodes = meta->packed_nodes = c->n;
-	PipeannWriteGraph(index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
+	PipeannWriteGraph(team, index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
 					  NodePages(l, c));
 	PipeannExtentMapFree(&map);
 }

@@ -9,28 +9,36 @@
 #define ENTRY_EF 64
 #define ENTRY_ALPHA 1.2f
 
+/* Vectors copied at once by one member. */
+#define RUN 256
+
 /*
- * The sample is copied to an array of its own, so that the build uses less
- * memory.
+ * The sample is copied to an array of its own, so that what is near in the
+ * sample is near in memory. All members share it.
  */
 static PipeannVectors
-GatherSample(const PipeannVectors *vectors, const uint32 *ids, uint32 n)
+GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
+			 const uint32 *ids, uint32 n)
 {
 	PipeannVectors sample = *vectors;
-	char	   *data = PipeannAlloc(mul_size(Max(n, 1), vectors->stride));
+	char	   *data = PipeannTeamAlloc(team, mul_size(n, vectors->stride));
 	float	   *aux = NULL;
-	uint32		i;
+	uint64		from;
+	uint64		to;
 
 	if (vectors->aux != NULL)
-		aux = PipeannAlloc(mul_size(Max(n, 1), sizeof(float)));
-	for (i = 0; i < n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		memcpy(data + i * vectors->stride, PipeannVectorAt(vectors, ids[i]),
-			   PipeannElementSize(vectors->storage) * vectors->dim);
-		if (aux != NULL)
-			aux[i] = vectors->aux[ids[i]];
-	}
+		aux = PipeannTeamAlloc(team, mul_size(n, sizeof(float)));
+	PipeannTeamBegin(team, n, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint64 i = from; i < to; i++)
+		{
+			memcpy(data + i * vectors->stride,
+				   PipeannVectorAt(vectors, ids[i]),
+				   PipeannElementSize(vectors->storage) * vectors->dim);
+			if (aux != NULL)
+				aux[i] = vectors->aux[ids[i]];
+		}
+	PipeannTeamEnd(team);
 	sample.n = n;
 	sample.data = data;
 	sample.aux = aux;
@@ -42,7 +50,7 @@ PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 					   const uint32 *ids, uint32 n_sample, int max_degree,
 					   uint64 seed)
 {
-	PipeannVectors sample = GatherSample(vectors, ids, n_sample);
+	PipeannVectors sample = GatherSample(team, vectors, ids, n_sample);
 	PipeannGraphParams params = {0};
 	PipeannGraph *graph;
 
@@ -52,8 +60,8 @@ PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 	params.seed = seed;
 	params.far = true;
 	graph = PipeannGraphBuild(team, &sample, NULL, &params);
-	pfree((void *) sample.data);
+	PipeannTeamFree(team, (void *) sample.data);
 	if (sample.aux != NULL)
-		pfree((void *) sample.aux);
+		PipeannTeamFree(team, (void *) sample.aux);
 	return graph;
 }

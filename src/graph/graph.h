@@ -170,9 +170,11 @@ extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 /*
  * Mark a spanning tree of edges from the medoid to every node: moves the
  * tree's edges to the front of each list and sets tree_edges[n] to their
- * numbers, at most `most` unless it takes more to reach every node.
+ * numbers, at most `most` unless it takes more to reach every node. All members
+ * call, with tree_edges shared.
  */
-extern void PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges);
+extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
+							 uint8 *tree_edges);
 
 /*
  * Choose the nodes that share pages: sets order[n] to a permutation of the

@@ -338,17 +338,21 @@ LinkMissed(Reach *r)
 
 /* What one edge changes another may depend on: the leader does it alone. */
 static void
-AddEdges(Reach *r)
+AddEdges(PipeannTeam *team, Reach *r)
 {
 	Size		size = mul_size(r->graph->n, sizeof(uint32));
 
-	r->parent = PipeannAlloc(size);
-	memset(r->parent, 0xFF, size);
-	r->reached = PipeannAlloc(size);
-	AttachUnreached(r);
-	LinkMissed(r);
-	pfree(r->parent);
-	pfree(r->reached);
+	r->parent = PipeannTeamAllocWork(team, size);
+	r->reached = PipeannTeamAllocWork(team, size);
+	if (PipeannTeamLeads(team))
+	{
+		memset(r->parent, 0xFF, size);
+		AttachUnreached(r);
+		LinkMissed(r);
+	}
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, r->parent);
+	PipeannTeamFree(team, r->reached);
 }
 
 void
@@ -367,9 +371,7 @@ PipeannReachAll(PipeannTeam *team, PipeannGraph *graph,
 	r.missed = PipeannTeamAlloc(team, graph->n);
 	Survey(team, &r);
 	FindMissed(team, &r);
-	if (PipeannTeamLeads(team))
-		AddEdges(&r);
-	PipeannTeamMeet(team);
+	AddEdges(team, &r);
 	PipeannTeamFree(team, r.in_degree);
 	PipeannTeamFree(team, r.near_in);
 	PipeannTeamFree(team, r.missed);

@@ -53,28 +53,38 @@ MoveChildrenToFront(Tree *t, uint32 node, int most)
  * Breadth first, so that the tree is shallow. A second round allows lists to
  * have more than `most` spanning-tree edges, if nodes are left.
  */
-void
-PipeannGraphSpan(PipeannGraph *graph, int most, uint8 *tree_edges)
+static void
+Span(Tree *t, int most)
 {
-	Tree		t = {.graph = graph,.tree_edges = tree_edges};
 	uint32		i;
 
-	memset(tree_edges, 0, graph->n);
-	if (graph->n == 0)
-		return;
-	t.reached = PipeannAllocZero(mul_size(graph->n, sizeof(bool)));
-	t.order = PipeannAlloc(mul_size(graph->n, sizeof(uint32)));
-	Reach(&t, graph->medoid);
-	for (i = 0; i < t.count; i++)
+	Reach(t, t->graph->medoid);
+	for (i = 0; i < t->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		MoveChildrenToFront(&t, t.order[i], most);
+		MoveChildrenToFront(t, t->order[i], most);
 	}
-	for (i = 0; i < t.count && t.count < graph->n; i++)
+	for (i = 0; i < t->count && t->count < t->graph->n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		MoveChildrenToFront(&t, t.order[i], graph->max_degree);
+		MoveChildrenToFront(t, t->order[i], t->graph->max_degree);
 	}
-	pfree(t.reached);
-	pfree(t.order);
+}
+
+void
+PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
+				 uint8 *tree_edges)
+{
+	Tree		t = {.graph = graph,.tree_edges = tree_edges};
+
+	t.reached = PipeannTeamAllocWork(team, mul_size(graph->n, sizeof(bool)));
+	t.order = PipeannTeamAlloc(team, mul_size(graph->n, sizeof(uint32)));
+	if (PipeannTeamLeads(team) && graph->n > 0)
+	{
+		memset(tree_edges, 0, graph->n);
+		Span(&t, most);
+	}
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, t.reached);
+	PipeannTeamFree(team, t.order);
 }

@@ -453,8 +453,9 @@ Finish(Repacking *s)
 	if (view->meta.extents > PIPEANN_MAP_INLINE)
 		return false;
 	WriteFreshCodes(s, &nodes, fresh, nfresh);
-	PipeannWriteGraph(view->index, &s->layout, view->map, PIPEANN_NEXT_GRAPH,
-					  &g.c, &nodes, g.graph, s->node_pages);
+	PipeannWriteGraph(PipeannTeamAlone(), view->index, &s->layout, view->map,
+					  PIPEANN_NEXT_GRAPH, &g.c, &nodes, g.graph,
+					  s->node_pages);
 	LogPages(s, (uint32) pages);
 	PIPEANN_PAUSE("repack-written");
 	Publish(s, (uint32) pages, g.c.n, nodes.id_of_node[g.graph->medoid]);

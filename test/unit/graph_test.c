@@ -798,7 +798,7 @@ CheckTreeEdges(PipeannGraph *g, int most)
 	for (i = 0; i < g->n; i++)
 		for (j = 0; j < g->degree[i]; j++)
 			sum[0] += (uint64) (i + 1) * (PipeannNeighbors(g, i)[j] + 1);
-	PipeannGraphSpan(g, most, tree_edges);
+	PipeannGraphSpan(PipeannTeamAlone(), g, most, tree_edges);
 	for (i = 0; i < g->n; i++)
 	{
 		CHECK(tree_edges[i] <= g->degree[i]);

@@ -170,7 +170,8 @@ EndsWhenTheNearestAreFound(void)
 }
 
 /*
- * With all or nearly all pages in memory it does not end early.
+ * With all pages in memory it does not end early, and with nearly all of them only
+ * if it happens to meet several of those that are not.
  */
 static void
 DoesNotEndEarlyInMemory(void)
@@ -189,7 +190,8 @@ DoesNotEndEarlyInMemory(void)
 
 			for (int j = 0; j < QUERIES; j++)
 				EndEarlyOnce(j, &params, resident, &sum);
-			if (!CHECK(sum.ended == 0 && (resident == 100) == (sum.reads == 0)))
+			if (!CHECK(sum.ended <= (resident == 100 ? 0 : QUERIES / 20) &&
+					   (resident == 100) == (sum.reads == 0)))
 				NOTE("%s, %d %% resident: %d ended, %d reads",
 					 PipeannPolicies[i]->name, resident, sum.ended, (int) sum.reads);
 		}
