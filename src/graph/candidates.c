@@ -5,11 +5,10 @@
  */
 #include "base/base.h"
 
-#include <math.h>
-
 #include "graph/build.h"
 #include "graph/clusters.h"
 #include "graph/partition.h"
+#include "graph/random.h"
 
 /*
  * Candidates that a leaf finds for a node: so many for places enough for the
@@ -18,11 +17,11 @@
 #define NEAREST 3
 #define DEFAULT_PLACES 72
 
-/* Levels of far candidates: each has so many times fewer nodes, at least so many. */
-#define FAR_PART 16
-#define FAR_LEAST 16
-#define FAR_FANOUT 2
-#define FAR_NEAREST 4
+/* Candidates by chance that each node of a graph with far edges is offered. */
+#define FAR 4
+
+/* Nodes that one member does at once. */
+#define RUN 256
 
 int
 PipeannCandidatePlaces(const PipeannGraphParams *params)
@@ -32,20 +31,6 @@ PipeannCandidatePlaces(const PipeannGraphParams *params)
 
 	return (places + PIPEANN_RESERVOIR_GROUP - 1) / PIPEANN_RESERVOIR_GROUP *
 		PIPEANN_RESERVOIR_GROUP;
-}
-
-/* One node of every `step` looks for candidates among its like. */
-static void
-FindAmong(const PipeannFixed *f, uint32 step, uint64 seed,
-		  PipeannReservoirs *r)
-{
-	uint32		n = f->n / step;
-	uint32	   *ids = PipeannAlloc(mul_size(n, sizeof(uint32)));
-
-	for (uint32 i = 0; i < n; i++)
-		ids[i] = i * step;
-	PipeannPartition(f, ids, n, FAR_FANOUT, FAR_NEAREST, seed, r);
-	pfree(ids);
 }
 
 /* So few that each is compared with all others. */
@@ -61,24 +46,58 @@ CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 	PipeannTeamMeet(team);
 }
 
+/* Offer two nodes to one another's reservoirs. */
+static void
+OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b)
+{
+	const int16 *x = PipeannFixedAt(f, a);
+	const int16 *y = PipeannFixedAt(f, b);
+	const int16 *x_sketch = f->sketch + (Size) a * PIPEANN_SKETCH;
+	const int16 *y_sketch = f->sketch + (Size) b * PIPEANN_SKETCH;
+	PipeannOffer offer;
+	int32		dot = 0;
+
+	for (int d = 0; d < f->dim; d++)
+		dot += (int32) x[d] * y[d];
+	offer.distance =
+		PipeannReservoirDistance(PipeannFixedDistance(f->half_norm[a],
+													  f->half_norm[b], dot));
+	offer.id = b;
+	offer.hash = PipeannFarHash(PipeannSketchHash(x_sketch, y_sketch),
+								offer.distance);
+	PipeannReservoirOffer(r, a, &offer, 1);
+	offer.id = a;
+	offer.hash = PipeannFarHash(PipeannSketchHash(y_sketch, x_sketch),
+								offer.distance);
+	PipeannReservoirOffer(r, b, &offer, 1);
+}
+
 /*
- * Candidates among one node of FAR_PART, of FAR_PART squared, and so on: by
- * edges between these a search comes a long way. Where there are near
- * candidates enough in all directions they find no place.
+ * Candidates by chance, which are far: by edges to these a search comes a long
+ * way (Vamana begins with such a graph). Where there are near candidates
+ * enough in all directions they find no place.
  */
 void
 PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 						 uint64 seed, PipeannReservoirs *r)
 {
-	int			levels = 0;
 	uint64		from;
 	uint64		to;
 
-	for (uint32 n = f->n / FAR_PART; n >= FAR_LEAST; n /= FAR_PART)
-		levels++;
-	PipeannTeamBegin(team, levels, 1);
+	PipeannTeamBegin(team, f->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
-		FindAmong(f, (uint32) pow(FAR_PART, from + 1), seed + from, r);
+		for (uint32 a = from; a < to; a++)
+		{
+			uint64		random = seed ^ ((uint64) a << 32);
+
+			for (int k = 0; k < FAR; k++)
+			{
+				uint32		b = PipeannRandomBelow(&random, f->n);
+
+				if (b != a)
+					OfferPair(f, r, a, b);
+			}
+		}
 	PipeannTeamEnd(team);
 }
 

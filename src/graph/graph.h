@@ -188,7 +188,7 @@ extern void PipeannGraphPack(const PipeannGraph *graph,
 							 uint32 *order, PipeannTeam *team);
 
 /*
- * Build the entry graph (PipeANN 4.2.2, LAANN 4): a Vamana graph over the
+ * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the
  * sample ids[n_sample] of the vectors. Its node i stands for ids[i], and its
  * neighbours are positions in ids[]. Searches enter at its medoid, from which
  * all its nodes can be reached. The result is freed by PipeannGraphFree().

@@ -966,6 +966,45 @@ TestEntryGraph(void)
 	}
 }
 
+/*
+ * A search begins in the entry graph and may have to come a long way, of which
+ * edges to near nodes make many steps: along a curve through many dimensions.
+ */
+#define CURVE_ROWS 6000
+#define CURVE_DIM 32
+
+static void
+TestEntryGraphLeadsFar(void)
+{
+	static float rows[CURVE_ROWS][CURVE_DIM];
+	static uint32 ids[CURVE_ROWS];
+	PipeannVectors v = FloatVectors(&rows[0][0], CURVE_ROWS, CURVE_DIM);
+	int			lost = 0;
+	PipeannGraph *g;
+
+	for (int i = 0; i < CURVE_ROWS; i++)
+	{
+		/* in an order that is not the curve's */
+		float		at = (i * 1999 % CURVE_ROWS) / (float) CURVE_ROWS;
+
+		ids[i] = i;
+		for (int d = 0; d < CURVE_DIM; d++)
+			rows[i][d] = cosf(at * (d + 1));
+	}
+	g = PipeannEntryGraphBuild(PipeannTeamAlone(), &v, ids, CURVE_ROWS, 16, 7);
+	CheckGraph(g, CURVE_ROWS);
+	for (uint32 i = 0; i < CURVE_ROWS; i += 7)
+	{
+		Found		found[40];
+
+		(void) Search(g, &v, i, 40, found);
+		lost += found[0].id != i;
+	}
+	NOTE("%d of %d rows not found", lost, CURVE_ROWS / 7 + 1);
+	CHECK(lost == 0);
+	PipeannGraphFree(PipeannTeamAlone(), g);
+}
+
 int
 main(void)
 {
@@ -992,5 +1031,6 @@ main(void)
 	UNIT_RUN(TestPack);
 	UNIT_RUN(TestPackFewRows);
 	UNIT_RUN(TestEntryGraph);
+	UNIT_RUN(TestEntryGraphLeadsFar);
 	return UnitDone();
 }
