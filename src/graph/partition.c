@@ -13,8 +13,12 @@
 #define ROWS PIPEANN_TILE_ROWS
 #define COLUMNS PIPEANN_TILE_COLUMNS
 
-/* One vector of so many is a leader. */
+/*
+ * One vector of so many is a leader, but no more than that: what is too large
+ * then is cut once more, and costs less in all.
+ */
 #define LEADER_PART 100
+#define MOST_LEADERS 256
 
 /* Each member of a cluster goes to so many parts of it. */
 #define SECOND_FANOUT 3
@@ -210,8 +214,8 @@ GatherSmall(Partition *p, const uint32 *ids, uint32 n)
 static void
 SampleLeaders(Partition *p, PipeannLeaders *l, const uint32 *ids, uint32 n)
 {
-	uint32		count = Max(Min((n + LEADER_PART - 1) / LEADER_PART,
-								PipeannMaxLeaders(p->fixed->dim)), 2);
+	uint32		most = Min(MOST_LEADERS, PipeannMaxLeaders(p->fixed->dim));
+	uint32		count = Max(Min((n + LEADER_PART - 1) / LEADER_PART, most), 2);
 	uint32	   *sample = PipeannAlloc(mul_size(count, sizeof(uint32)));
 
 	for (uint32 i = 0; i < count; i++)

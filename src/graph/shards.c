@@ -138,25 +138,46 @@ ShardsFree(PipeannTeam *team, Shards *s)
 	PipeannTeamFree(team, s->plan);
 }
 
+/* Do the shard that begins with a cluster; returns where the next one begins. */
+static uint32
+DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, int nearest,
+		uint64 seed, uint32 from, PipeannReservoirs *r)
+{
+	uint32		next;
+
+	if (PipeannTeamLeads(team))
+		PlanShard(s, from);
+	PipeannReservoirsEmpty(team, &s->near);
+	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to,
+					   nearest, seed, &s->near);
+	MergeShard(team, s, r);
+	next = s->plan->to;
+	PipeannTeamMeet(team);
+	return next;
+}
+
+/*
+ * To those who look on all shards together are one step, as there would be
+ * without them.
+ */
 void
 PipeannCutInShards(PipeannTeam *team, const PipeannFixed *f,
 				   const PipeannClusters *c, int nearest, uint64 seed,
 				   PipeannReservoirs *r)
 {
+	void		(*progress) (uint64 done, uint64 n, void *arg) = team->progress;
+	uint32		step = team->steps + 1;
 	uint32		next = 0;
 	Shards		s;
 
 	ShardsInit(team, &s, c, f->n, r->places);
 	while (next < c->n)
 	{
-		if (PipeannTeamLeads(team))
-			PlanShard(&s, next);
-		PipeannReservoirsEmpty(team, &s.near);
-		PipeannCutClusters(team, f, c, s.plan->from, s.plan->to, nearest, seed,
-						   &s.near);
-		MergeShard(team, &s, r);
-		next = s.plan->to;
-		PipeannTeamMeet(team);
+		team->progress = NULL;
+		next = DoShard(team, &s, f, nearest, seed, next, r);
+		team->progress = progress;
+		team->steps = step;
+		PipeannTeamReport(team, next, c->n);
 	}
 	ShardsFree(team, &s);
 }
