@@ -107,3 +107,27 @@ PipeannTeamFree(PipeannTeam *team, void *memory)
 	else
 		pfree(memory);
 }
+
+void
+PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j)
+{
+	j->progress = team->progress;
+	j->step = team->steps + 1;
+	team->progress = NULL;
+}
+
+void
+PipeannTeamTellJoined(PipeannTeam *team, const PipeannTeamJoined *j,
+					  uint64 done, uint64 n)
+{
+	team->steps = j->step;
+	if (j->progress != NULL && PipeannTeamLeads(team))
+		j->progress(done, n, team->progress_arg);
+}
+
+void
+PipeannTeamEndJoined(PipeannTeam *team, const PipeannTeamJoined *j)
+{
+	team->steps = j->step;
+	team->progress = j->progress;
+}

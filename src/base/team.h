@@ -28,6 +28,19 @@ typedef struct PipeannTeamShared
 
 typedef struct PipeannTeam PipeannTeam;
 
+/*
+ * A log is what one member writes to a temporary file, and later reads from the
+ * front to the end. read() is false at the end; an error if there is a part.
+ */
+typedef struct PipeannLogs
+{
+	void	   *(*open) (void);
+	void		(*write) (void *log, const void *data, Size size);
+	void		(*rewind) (void *log);
+	bool		(*read) (void *log, void *data, Size size);
+	void		(*close) (void *log);
+} PipeannLogs;
+
 struct PipeannTeam
 {
 	int			member;			/* 0 is the leader */
@@ -46,6 +59,7 @@ struct PipeannTeam
 	void	   *(*share) (PipeannTeam *team, Size size, bool work);
 	Size		(*room) (PipeannTeam *team, bool work);
 	void		(*unshare) (PipeannTeam *team, void *memory);
+	const PipeannLogs *logs;
 
 	/* called by the leader with the items handed out, or NULL */
 	void		(*progress) (uint64 done, uint64 n, void *arg);
@@ -113,6 +127,23 @@ extern bool PipeannTeamFits(PipeannTeam *team, Size size);
 
 /* Give it back. All members call, when none uses it any more. */
 extern void PipeannTeamFree(PipeannTeam *team, void *memory);
+
+/*
+ * Several steps that are one to those who look on: between Begin and End the
+ * leader tells how far they are by PipeannTeamTellJoined().
+ */
+typedef struct PipeannTeamJoined
+{
+	void		(*progress) (uint64 done, uint64 n, void *arg);
+	uint32		step;
+} PipeannTeamJoined;
+
+extern void PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j);
+extern void PipeannTeamTellJoined(PipeannTeam *team,
+								  const PipeannTeamJoined *j, uint64 done,
+								  uint64 n);
+extern void PipeannTeamEndJoined(PipeannTeam *team,
+								 const PipeannTeamJoined *j);
 
 /*
  * A lock of one byte, zero at first, for a few instructions that cannot fail.

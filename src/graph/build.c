@@ -67,30 +67,53 @@ PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph)
 	pfree(graph);
 }
 
-void
-PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
-					const PipeannVectors *vectors)
+/*
+ * The node nearest to the mean, from which fixed-point vectors are measured.
+ * In the embedding all vectors are equally long, except for L2.
+ */
+static uint32
+Medoid(const PipeannFixed *f)
 {
-	PipeannReachAll(team, graph, vectors);
+	uint32		medoid = 0;
+
+	for (uint32 i = 1; i < f->n; i++)
+		if (f->half_norm[i] < f->half_norm[medoid])
+			medoid = i;
+	return medoid;
 }
 
-static void
-CollectCandidates(PipeannTeam *team, const PipeannVectors *vectors,
-				  const PipeannClusters *given, uint64 seed, bool far,
-				  bool shards, PipeannReservoirs *r)
+/* All in memory: candidates first, which the vectors in fixed point make way for. */
+static PipeannGraph *
+BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
+			const PipeannClusters *c, const PipeannGraphParams *params)
 {
-	PipeannClusters *own = NULL;
-	PipeannFixed fixed;
+	uint32		medoid = Medoid(f);
+	PipeannReservoirs r;
+	PipeannGraph *graph;
 
-	if (given == NULL)
-		given = own = PipeannClustersNew(team, vectors, NULL, seed, NULL);
-	PipeannFixedMake(team, &given->scale, vectors, &fixed);
-	PipeannFindCandidates(team, &fixed, given, seed, shards, r);
-	if (far)
-		PipeannFindFarCandidates(team, &fixed, seed, r);
-	PipeannFixedFree(team, &fixed);
-	if (own != NULL)
-		PipeannClustersFree(team, own);
+	PipeannReservoirsInit(team, &r, v->n, PipeannCandidatePlaces(params),
+						  false);
+	PipeannFindCandidates(team, f, c, params->seed, &r);
+	if (params->far)
+		PipeannFindFarCandidates(team, f, params->seed, 0, v->n, &r);
+	PipeannFixedFree(team, f);
+	graph = PipeannGraphNew(team, v->n, params->max_degree);
+	graph->medoid = medoid;
+	PipeannMakeLists(team, v, &r, params->alpha, 0, v->n, graph);
+	PipeannReservoirsFree(team, &r);
+	return graph;
+}
+
+static PipeannGraph *
+BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
+			  const PipeannClusters *c, const PipeannGraphParams *params)
+{
+	PipeannGraph *graph = PipeannGraphNew(team, v->n, params->max_degree);
+
+	graph->medoid = Medoid(f);
+	PipeannListsInShards(team, v, f, c, params, graph);
+	PipeannFixedFree(team, f);
+	return graph;
 }
 
 PipeannGraph *
@@ -99,24 +122,24 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 				  const PipeannGraphParams *params)
 {
 	PipeannGraphParams sane = SaneParams(params);
-	int			places = PipeannCandidatePlaces(&sane);
-	PipeannReservoirs reservoirs;
+	Size		size = mul_size(vectors->n,
+								PipeannReservoirMemory(PipeannCandidatePlaces(&sane)));
+	PipeannClusters *own = NULL;
+	PipeannFixed fixed;
 	PipeannGraph *graph;
-	bool		shards;
 
-	shards = !PipeannTeamFits(team, mul_size(vectors->n,
-											 PipeannReservoirMemory(places)));
-	PipeannReservoirsInit(team, &reservoirs, vectors->n, places, false);
-	CollectCandidates(team, vectors, clusters, sane.seed, sane.far, shards,
-					  &reservoirs);
-	graph = PipeannGraphNew(team, vectors->n, sane.max_degree);
-	if (vectors->n > 0)
-	{
-		graph->medoid = PipeannMedoid(vectors);
-		PipeannMakeLists(team, vectors, &reservoirs, sane.alpha, graph);
-	}
-	PipeannReservoirsFree(team, &reservoirs);
-	if (vectors->n > 0)
-		PipeannReachAll(team, graph, vectors);
+	if (vectors->n == 0)
+		return PipeannGraphNew(team, 0, sane.max_degree);
+	if (clusters == NULL)
+		clusters = own = PipeannClustersNew(team, vectors, NULL, sane.seed,
+											NULL);
+	PipeannFixedMake(team, &clusters->scale, vectors, &fixed);
+	if (clusters->n > 0 && !PipeannTeamFits(team, size))
+		graph = BuildInShards(team, vectors, &fixed, clusters, &sane);
+	else
+		graph = BuildAtOnce(team, vectors, &fixed, clusters, &sane);
+	if (own != NULL)
+		PipeannClustersFree(team, own);
+	PipeannGraphConnect(team, graph, vectors);
 	return graph;
 }

@@ -9,19 +9,7 @@
 #include "graph/graph.h"
 #include "graph/reservoir.h"
 
-/* The node nearest to the mean, or to the mean of a sample if n is large. */
-extern uint32 PipeannMedoid(const PipeannVectors *vectors);
-
-/*
- * Give every node that cannot be reached from the medoid an edge from a near
- * one that can, without cutting any node off; and give nodes to which no near
- * node leads an edge from one. Needs PipeannReachMemory() bytes. All members
- * call.
- */
-extern void PipeannReachAll(PipeannTeam *team, PipeannGraph *graph,
-							const PipeannVectors *vectors);
-
-/* Bytes of memory for PipeannReachAll() of n nodes. */
+/* Bytes of memory for PipeannGraphConnect() of n nodes. */
 extern Size PipeannReachMemory(uint32 n);
 
 /* ---------- candidates.c ---------- */
@@ -29,16 +17,21 @@ extern Size PipeannReachMemory(uint32 n);
 /* Places of a reservoir for these parameters. */
 extern int	PipeannCandidatePlaces(const PipeannGraphParams *params);
 
-/*
- * Fill the reservoirs of all nodes, in shards if r is a file. All members call.
- */
+/* Candidates that a leaf finds for a node whose reservoir has so many places. */
+extern int	PipeannCandidatesNearest(int places);
+
+/* Fill the reservoirs of all nodes. All members call. */
 extern void PipeannFindCandidates(PipeannTeam *team, const PipeannFixed *f,
 								  const PipeannClusters *c, uint64 seed,
-								  bool shards, PipeannReservoirs *r);
+								  PipeannReservoirs *r);
 
-/* Add to them candidates that are far. All members call. */
+/*
+ * Add candidates that are far to those of the nodes first .. end - 1. All
+ * members call.
+ */
 extern void PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
-									 uint64 seed, PipeannReservoirs *r);
+									 uint64 seed, uint32 first, uint32 end,
+									 PipeannReservoirs *r);
 
 /* partition.c: cut the clusters from .. to - 1 into leaves. All members call. */
 extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
@@ -48,16 +41,24 @@ extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 
 /* ---------- shards.c ---------- */
 
-/* The same for all clusters, where r is a file. */
-extern void PipeannCutInShards(PipeannTeam *team, const PipeannFixed *f,
-							   const PipeannClusters *c, int nearest,
-							   uint64 seed, PipeannReservoirs *r);
+/*
+ * Candidates and neighbours of all nodes, where the reservoirs do not fit
+ * memory. There must be clusters. All members call.
+ */
+extern void PipeannListsInShards(PipeannTeam *team, const PipeannVectors *v,
+								 const PipeannFixed *f,
+								 const PipeannClusters *c,
+								 const PipeannGraphParams *params,
+								 PipeannGraph *g);
 
 /* ---------- lists.c ---------- */
 
-/* Choose the neighbours of all nodes among their candidates. All members call. */
+/*
+ * Choose the neighbours of the nodes first .. end - 1 among their candidates.
+ * All members call.
+ */
 extern void PipeannMakeLists(PipeannTeam *team, const PipeannVectors *v,
 							 const PipeannReservoirs *r, float alpha,
-							 PipeannGraph *g);
+							 uint32 first, uint32 end, PipeannGraph *g);
 
 #endif							/* PIPEANN_BUILD_H */

@@ -17,6 +17,12 @@
 #define NEAREST 3
 #define DEFAULT_PLACES 72
 
+int
+PipeannCandidatesNearest(int places)
+{
+	return Max(places * NEAREST / DEFAULT_PLACES, 2);
+}
+
 /* Candidates by chance that each node of a graph with far edges is offered. */
 #define FAR 4
 
@@ -46,30 +52,37 @@ CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 	PipeannTeamMeet(team);
 }
 
-/* Offer two nodes to one another's reservoirs. */
+/* Offer a to the reservoir of b. */
 static void
-OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b)
+OfferTo(const PipeannFixed *f, PipeannReservoirs *r, uint32 b, uint32 a,
+		uint16 distance)
 {
-	const int16 *x = PipeannFixedAt(f, a);
-	const int16 *y = PipeannFixedAt(f, b);
-	const int16 *x_sketch = f->sketch + (Size) a * PIPEANN_SKETCH;
-	const int16 *y_sketch = f->sketch + (Size) b * PIPEANN_SKETCH;
-	PipeannOffer offer;
-	int32		dot = 0;
+	PipeannOffer offer = {.id = a,.distance = distance};
 
-	for (int d = 0; d < f->dim; d++)
-		dot += (int32) x[d] * y[d];
-	offer.distance =
-		PipeannReservoirDistance(PipeannFixedDistance(f->half_norm[a],
-													  f->half_norm[b], dot));
-	offer.id = b;
-	offer.hash = PipeannFarHash(PipeannSketchHash(x_sketch, y_sketch),
-								offer.distance);
-	PipeannReservoirOffer(r, a, &offer, 1);
-	offer.id = a;
-	offer.hash = PipeannFarHash(PipeannSketchHash(y_sketch, x_sketch),
-								offer.distance);
+	offer.hash = PipeannFarHash(PipeannSketchHash(f->sketch + (Size) b *
+												  PIPEANN_SKETCH,
+												  f->sketch + (Size) a *
+												  PIPEANN_SKETCH),
+								distance);
 	PipeannReservoirOffer(r, b, &offer, 1);
+}
+
+/* Offer two nodes to one another, those that are from first to end - 1. */
+static void
+OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
+		  uint32 first, uint32 end)
+{
+	bool		takes_a = a >= first && a < end;
+	bool		takes_b = b >= first && b < end;
+	uint16		distance;
+
+	if (!takes_a && !takes_b)
+		return;
+	distance = PipeannReservoirDistance(PipeannFixedPair(f, a, b));
+	if (takes_a)
+		OfferTo(f, r, a, b, distance);
+	if (takes_b)
+		OfferTo(f, r, b, a, distance);
 }
 
 /*
@@ -79,7 +92,8 @@ OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b)
  */
 void
 PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
-						 uint64 seed, PipeannReservoirs *r)
+						 uint64 seed, uint32 first, uint32 end,
+						 PipeannReservoirs *r)
 {
 	uint64		from;
 	uint64		to;
@@ -95,7 +109,7 @@ PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 				uint32		b = PipeannRandomBelow(&random, f->n);
 
 				if (b != a)
-					OfferPair(f, r, a, b);
+					OfferPair(f, r, a, b, first, end);
 			}
 		}
 	PipeannTeamEnd(team);
@@ -103,15 +117,12 @@ PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 
 void
 PipeannFindCandidates(PipeannTeam *team, const PipeannFixed *f,
-					  const PipeannClusters *c, uint64 seed, bool shards,
+					  const PipeannClusters *c, uint64 seed,
 					  PipeannReservoirs *r)
 {
-	int			nearest = Max(r->places * NEAREST / DEFAULT_PLACES, 2);
-
 	if (f->n <= PIPEANN_LEAF)
 		CompareAll(team, f, r);
-	else if (shards)
-		PipeannCutInShards(team, f, c, nearest, seed, r);
 	else
-		PipeannCutClusters(team, f, c, 0, c->n, nearest, seed, r);
+		PipeannCutClusters(team, f, c, 0, c->n,
+						   PipeannCandidatesNearest(r->places), seed, r);
 }

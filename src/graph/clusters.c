@@ -47,7 +47,7 @@ PipeannClusterMemory(void)
 /* Leaders and distances from two ends, to halve a set of them. */
 typedef struct Halving
 {
-	int64		between;		/* distance from one end less that from the other */
+	int32		between;		/* distance from one end less that from the other */
 	uint32		leader;
 } Halving;
 
@@ -62,27 +62,15 @@ CompareHalving(const void *a, const void *b)
 	return x->leader < y->leader ? -1 : x->leader > y->leader;
 }
 
-static int64
-LeaderDistance(const PipeannFixed *f, uint32 a, uint32 b)
-{
-	const int16 *x = PipeannFixedAt(f, a);
-	const int16 *y = PipeannFixedAt(f, b);
-	int64		sum = 0;
-
-	for (int d = 0; d < f->dim; d++)
-		sum += ((int32) x[d] - y[d]) * ((int32) x[d] - y[d]);
-	return sum;
-}
-
 static uint32
 Farthest(const PipeannFixed *f, const Halving *h, uint32 n, uint32 from)
 {
 	uint32		farthest = from;
-	int64		most = -1;
+	int32		most = -1;
 
 	for (uint32 i = 0; i < n; i++)
 	{
-		int64		d = LeaderDistance(f, h[i].leader, from);
+		int32		d = PipeannFixedPair(f, h[i].leader, from);
 
 		if (d > most)
 		{
@@ -106,8 +94,8 @@ OrderLeaders(const PipeannFixed *f, Halving *h, uint32 n)
 	one = Farthest(f, h, n, h[0].leader);
 	other = Farthest(f, h, n, one);
 	for (uint32 i = 0; i < n; i++)
-		h[i].between = LeaderDistance(f, h[i].leader, one) -
-			LeaderDistance(f, h[i].leader, other);
+		h[i].between = PipeannFixedPair(f, h[i].leader, one) -
+			PipeannFixedPair(f, h[i].leader, other);
 	qsort(h, n, sizeof(Halving), CompareHalving);
 	OrderLeaders(f, h, n / 2);
 	OrderLeaders(f, h + n / 2, n - n / 2);

@@ -254,6 +254,18 @@ PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
 	f->half_norm[i] = MakeOne(s, f->float_x, f->x + (Size) i * f->dim);
 }
 
+int32
+PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b)
+{
+	const int16 *x = PipeannFixedAt(f, a);
+	const int16 *y = PipeannFixedAt(f, b);
+	int32		dot = 0;
+
+	for (int d = 0; d < f->dim; d++)
+		dot += (int32) x[d] * y[d];
+	return PipeannFixedDistance(f->half_norm[a], f->half_norm[b], dot);
+}
+
 static void
 Allocate(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
 		 PipeannFixed *f)

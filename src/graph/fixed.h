@@ -71,7 +71,10 @@ extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
 
-/* Half of the squared distance, of which dot is the inner product. */
+/*
+ * Half of the squared distance, of which dot is the inner product; and that of
+ * two vectors by their numbers.
+ */
 static inline int32
 PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 {
@@ -79,6 +82,8 @@ PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 
 	return Max(d, 0);
 }
+
+extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
 
 /*
  * The side of each hyperplane on which b lies as seen from a: neighbours in

@@ -137,7 +137,7 @@ extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
 /*
  * Give every node that cannot be reached from the medoid an edge from a near
  * one, in place of an edge on which no other node depends; and so for nodes to
- * which no near node leads. All members call.
+ * which no near node leads. Needs PipeannReachMemory() bytes. All members call.
  */
 extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 								const PipeannVectors *vectors);

@@ -260,23 +260,12 @@ FindGroups(PipeannLeafSpace *s)
 	return found;
 }
 
-/* Half of the squared distance of two members. */
-static int32
-Distance(const PipeannLeafSpace *s, int a, int b)
-{
-	int32		dot = 0;
-
-	for (int d = 0; d < s->dim; d++)
-		dot += (int32) s->rows[a][d] * s->rows[b][d];
-	return PipeannFixedDistance(s->half_norm[a], s->half_norm[b], dot);
-}
-
 /*
  * Make a ring of each group, but for the link that would close it. A step that
  * is a prime and larger than a leaf comes by all members.
  */
 static void
-NoteRings(PipeannLeafSpace *s, const uint32 *ids)
+NoteRings(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids)
 {
 	static const int steps[] = {521, 523, 541, 547, 557, 563, 569, 571};
 	int			step = steps[(ids[0] + s->n) % lengthof(steps)];
@@ -290,7 +279,9 @@ NoteRings(PipeannLeafSpace *s, const uint32 *ids)
 
 		if (*last >= 0)
 		{
-			uint16		distance = PipeannReservoirDistance(Distance(s, a, *last));
+			uint16		distance =
+				PipeannReservoirDistance(PipeannFixedPair(f, ids[a],
+														  ids[*last]));
 
 			NoteOffer(s, a, *last, distance);
 			NoteOffer(s, *last, a, distance);
@@ -301,11 +292,11 @@ NoteRings(PipeannLeafSpace *s, const uint32 *ids)
 
 /* All pairs of which one is among the other's nearest, or its mate. */
 static void
-NoteOffers(PipeannLeafSpace *s, const uint32 *ids)
+NoteOffers(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids)
 {
 	s->noffers = 0;
 	memset(s->count, 0, (s->n + 1) * sizeof(uint16));
-	NoteRings(s, ids);
+	NoteRings(s, f, ids);
 	for (int a = 0; a < s->n; a++)
 	{
 		if (s->mate[a] != 0)
@@ -371,7 +362,7 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 	for (int a = 0; a < n; a++)
 		s->bound[a] = PipeannReservoirBound(r, ids[a]);
 	FindNearest(s);
-	NoteOffers(s, ids);
+	NoteOffers(s, f, ids);
 	SortOffers(s, ids);
 	for (int a = 0; a < n; a++)
 	{

@@ -5,7 +5,7 @@
 #include "base/base.h"
 
 #include "graph/build.h"
-#include "graph/key.h"
+#include "base/key.h"
 #include "graph/prune.h"
 #include "graph/reservoir.h"
 
@@ -90,16 +90,17 @@ MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
 
 void
 PipeannMakeLists(PipeannTeam *team, const PipeannVectors *v,
-				 const PipeannReservoirs *r, float alpha, PipeannGraph *g)
+				 const PipeannReservoirs *r, float alpha, uint32 first,
+				 uint32 end, PipeannGraph *g)
 {
 	Space		space;
 	uint64		from;
 	uint64		to;
 
 	SpaceInit(&space, v, r->places, g->max_degree);
-	PipeannTeamBegin(team, g->n, RUN);
+	PipeannTeamBegin(team, end - first, RUN);
 	while (PipeannTeamNext(team, &from, &to))
-		for (uint32 node = from; node < to; node++)
+		for (uint32 node = first + from; node < first + to; node++)
 			MakeList(&space, r, alpha, g, node);
 	PipeannTeamEnd(team);
 	SpaceFree(&space);

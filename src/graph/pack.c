@@ -12,7 +12,7 @@
 #include "base/base.h"
 
 #include "graph/graph.h"
-#include "graph/key.h"
+#include "base/key.h"
 #include "graph/measure.h"
 
 #define PROGRESS_STEP 1024

@@ -4,7 +4,7 @@
  */
 #include "base/base.h"
 
-#include "graph/key.h"
+#include "base/key.h"
 #include "graph/prune.h"
 
 static void

@@ -22,7 +22,7 @@
 #include <math.h>
 
 #include "graph/build.h"
-#include "graph/key.h"
+#include "base/key.h"
 #include "graph/measure.h"
 
 /* One of so many nearest nodes should lead to a node. */
@@ -356,8 +356,8 @@ AddEdges(PipeannTeam *team, Reach *r)
 }
 
 void
-PipeannReachAll(PipeannTeam *team, PipeannGraph *graph,
-				const PipeannVectors *vectors)
+PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
+					const PipeannVectors *vectors)
 {
 	Size		degree = graph->max_degree;
 	Reach		r = {.graph = graph};

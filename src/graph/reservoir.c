@@ -62,6 +62,7 @@ PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r, uint32 n,
 	r->places = places;
 	r->shared = team->members > 1;
 	r->slot = NULL;
+	r->first = 0;
 	r->data = alloc(team, mul_size(n, PlacesSize(places)));
 	r->bound = alloc(team, mul_size(n, sizeof(uint16)));
 	r->locks = alloc(team, n);
@@ -180,36 +181,22 @@ PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 		PipeannTeamUnlock(&r->locks[slot]);
 }
 
-/* The first candidate that comes goes to the first place. */
-void
-PipeannReservoirMerge(PipeannReservoirs *into, const PipeannReservoirs *from,
-					  uint32 node)
+int
+PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
+					   PipeannOffer *offers)
 {
-	PipeannOffer offers[PIPEANN_RESERVOIR_GROUP];
-	Places		p = PlacesOf(from, node);
-	Places		q = PlacesOf(into, node);
+	Places		p = PlacesOf(r, node);
+	int			n = 0;
 
-	if (q.ids[0] == PIPEANN_INVALID_ID)
+	for (int i = 0; i < r->places; i++)
 	{
-		memcpy(q.ids, p.ids, PlacesSize(from->places));
-		into->bound[PipeannReservoirOf(into, node)] =
-			from->bound[PipeannReservoirOf(from, node)];
-		return;
+		if (p.ids[i] == PIPEANN_INVALID_ID)
+			continue;
+		offers[n].id = p.ids[i];
+		offers[n].distance = p.distances[i];
+		offers[n++].hash = p.hashes[i];
 	}
-	for (int i = 0; i < from->places; i += PIPEANN_RESERVOIR_GROUP)
-	{
-		int			n = 0;
-
-		for (int k = i; k < i + PIPEANN_RESERVOIR_GROUP; k++)
-		{
-			if (p.ids[k] == PIPEANN_INVALID_ID)
-				continue;
-			offers[n].id = p.ids[k];
-			offers[n].distance = p.distances[k];
-			offers[n++].hash = p.hashes[k];
-		}
-		PipeannReservoirOffer(into, node, offers, n);
-	}
+	return n;
 }
 
 void

@@ -29,8 +29,9 @@ typedef struct PipeannReservoirs
 	uint16	   *bound;			/* [n] distance of the farthest if full */
 	uint8	   *locks;			/* [n] taken while one is changed */
 	bool		shared;			/* between processes */
-	const uint32 *slot;			/* [nodes] of a node's reservoir; NULL: the
-								 * node's number */
+	const uint32 *slot;			/* [nodes] of a node's reservoir; NULL: by the
+								 * node's number, from `first` on */
+	uint32		first;
 } PipeannReservoirs;
 
 /* Bytes of one reservoir. */
@@ -49,7 +50,7 @@ extern void PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r);
 static inline uint32
 PipeannReservoirOf(const PipeannReservoirs *r, uint32 node)
 {
-	return r->slot != NULL ? r->slot[node] : node;
+	return r->slot != NULL ? r->slot[node] : node - r->first;
 }
 
 /*
@@ -62,10 +63,6 @@ PipeannReservoirBound(const PipeannReservoirs *r, uint32 node)
 	return __atomic_load_n(&r->bound[PipeannReservoirOf(r, node)],
 						   __ATOMIC_RELAXED);
 }
-
-/* Offer a node's reservoir all that another one has of it. */
-extern void PipeannReservoirMerge(PipeannReservoirs *into,
-								  const PipeannReservoirs *from, uint32 node);
 
 /* A distance >= 0 in 16 bits, in the order of distances. */
 static inline uint16
@@ -104,6 +101,13 @@ typedef struct PipeannOffer
 /* Offer candidates to the reservoir of a node. */
 extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 								  const PipeannOffer *offers, int n);
+
+/*
+ * Sets offers[places] to a node's candidates, to be offered to another
+ * reservoir; returns their number.
+ */
+extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
+								   PipeannOffer *offers);
 
 /* Bring the reservoir of a node near the processor. */
 extern void PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node);

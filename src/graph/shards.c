@@ -4,10 +4,13 @@
  *
  * A leaf offers to reservoirs here and there, and a file does not take that
  * well. So the clusters are gone through in shards, of which the members'
- * reservoirs fit memory. After each these are merged into the reservoirs of
- * all nodes, in the order of nodes. As neighbouring clusters have many members
- * in common, a node is in few shards. The result is the same as without shards
- * (reservoir.h).
+ * reservoirs fit memory. What these hold in the end goes to logs, one for each
+ * range of nodes whose reservoirs fit memory. Then the reservoirs of a range
+ * are filled from its logs, and become lists. As neighbouring clusters have
+ * many members in common, a node is in few shards.
+ *
+ * Files are written and read from the front to the end only. Each member has
+ * logs of its own, and the order of offers does not matter (reservoir.h).
  */
 #include "base/base.h"
 
@@ -15,7 +18,7 @@
 #include "graph/clusters.h"
 #include "graph/reservoir.h"
 
-/* Members merged at once by one member of the team. */
+/* Members logged at once by one member of the team. */
 #define RUN 1024
 
 /* Clusters of a shard that the leader has planned. */
@@ -32,18 +35,9 @@ typedef struct Shards
 	uint32		most;			/* members of a shard */
 	Plan	   *plan;			/* shared, as the others */
 	uint32	   *slot;			/* [nodes] place in reservoirs, or INVALID */
-	uint32	   *members;		/* [most] ascending */
+	uint32	   *members;		/* [most] */
 	PipeannReservoirs near;		/* of the shard's members */
 } Shards;
-
-static int
-CompareIds(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
 
 static uint32
 LargestCluster(const PipeannClusters *c)
@@ -94,11 +88,59 @@ PlanShard(Shards *s, uint32 from)
 	plan->n = 0;
 	while (plan->to < s->clusters->n && TakeCluster(s, plan->to))
 		plan->to++;
-	qsort(s->members, plan->n, sizeof(uint32), CompareIds);
+}
+
+/* A log has records: this, and the offers. */
+typedef struct Record
+{
+	uint32		node;
+	uint32		n;
+} Record;
+
+/* One member's logs. */
+typedef struct ShardLogs
+{
+	const PipeannLogs *logs;
+	uint32		n;				/* ranges */
+	uint32		range;			/* nodes of one */
+	void	  **log;			/* [n] */
+	PipeannOffer *offers;		/* [places] */
+} ShardLogs;
+
+static void
+LogsInit(PipeannTeam *team, ShardLogs *l, uint32 nodes, uint32 range,
+		 int places)
+{
+	l->logs = team->logs;
+	l->range = range;
+	l->n = (nodes + range - 1) / range;
+	l->log = PipeannAlloc(mul_size(l->n, sizeof(void *)));
+	for (uint32 i = 0; i < l->n; i++)
+		l->log[i] = l->logs->open();
+	l->offers = PipeannAlloc(mul_size(places, sizeof(PipeannOffer)));
 }
 
 static void
-MergeShard(PipeannTeam *team, Shards *s, PipeannReservoirs *r)
+LogsFree(ShardLogs *l)
+{
+	pfree(l->log);
+	pfree(l->offers);
+}
+
+static void
+WriteRecord(ShardLogs *l, const PipeannReservoirs *r, uint32 node)
+{
+	Record		record = {node, PipeannReservoirOffers(r, node, l->offers)};
+	void	   *log = l->log[node / l->range];
+
+	if (record.n == 0)
+		return;
+	l->logs->write(log, &record, sizeof(record));
+	l->logs->write(log, l->offers, record.n * sizeof(PipeannOffer));
+}
+
+static void
+LogShard(PipeannTeam *team, Shards *s, ShardLogs *l)
 {
 	uint64		from;
 	uint64		to;
@@ -106,8 +148,25 @@ MergeShard(PipeannTeam *team, Shards *s, PipeannReservoirs *r)
 	PipeannTeamBegin(team, s->plan->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint64 i = from; i < to; i++)
-			PipeannReservoirMerge(r, &s->near, s->members[i]);
+			WriteRecord(l, &s->near, s->members[i]);
 	PipeannTeamEnd(team);
+}
+
+/* Offer what this member has logged of a range; the log goes. */
+static void
+ReadLog(ShardLogs *l, uint32 range, PipeannReservoirs *r)
+{
+	void	   *log = l->log[range];
+	Record		record;
+
+	l->logs->rewind(log);
+	while (l->logs->read(log, &record, sizeof(record)) &&
+		   l->logs->read(log, l->offers, record.n * sizeof(PipeannOffer)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannReservoirOffer(r, record.node, l->offers, record.n);
+	}
+	l->logs->close(log);
 }
 
 static void
@@ -129,10 +188,11 @@ ShardsInit(PipeannTeam *team, Shards *s, const PipeannClusters *c, uint32 n,
 	s->near.slot = s->slot;
 }
 
+/* The reservoirs stay. */
 static void
 ShardsFree(PipeannTeam *team, Shards *s)
 {
-	PipeannReservoirsFree(team, &s->near);
+	s->near.slot = NULL;
 	PipeannTeamFree(team, s->members);
 	PipeannTeamFree(team, s->slot);
 	PipeannTeamFree(team, s->plan);
@@ -140,8 +200,8 @@ ShardsFree(PipeannTeam *team, Shards *s)
 
 /* Do the shard that begins with a cluster; returns where the next one begins. */
 static uint32
-DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, int nearest,
-		uint64 seed, uint32 from, PipeannReservoirs *r)
+DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
+		uint32 from, ShardLogs *l)
 {
 	uint32		next;
 
@@ -149,35 +209,68 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, int nearest,
 		PlanShard(s, from);
 	PipeannReservoirsEmpty(team, &s->near);
 	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to,
-					   nearest, seed, &s->near);
-	MergeShard(team, s, r);
+					   PipeannCandidatesNearest(s->near.places), seed,
+					   &s->near);
+	LogShard(team, s, l);
 	next = s->plan->to;
 	PipeannTeamMeet(team);
 	return next;
 }
 
-/*
- * To those who look on all shards together are one step, as there would be
- * without them.
- */
-void
-PipeannCutInShards(PipeannTeam *team, const PipeannFixed *f,
-				   const PipeannClusters *c, int nearest, uint64 seed,
-				   PipeannReservoirs *r)
+static void
+DoShards(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
+		 ShardLogs *l)
 {
-	void		(*progress) (uint64 done, uint64 n, void *arg) = team->progress;
-	uint32		step = team->steps + 1;
+	PipeannTeamJoined joined;
 	uint32		next = 0;
+
+	PipeannTeamBeginJoined(team, &joined);
+	while (next < s->clusters->n)
+	{
+		next = DoShard(team, s, f, seed, next, l);
+		PipeannTeamTellJoined(team, &joined, next, s->clusters->n);
+	}
+	PipeannTeamEndJoined(team, &joined);
+}
+
+static void
+DoRange(PipeannTeam *team, const PipeannVectors *v, const PipeannFixed *f,
+		const PipeannGraphParams *params, ShardLogs *l, uint32 range,
+		PipeannReservoirs *r, PipeannGraph *g)
+{
+	uint32		first = range * l->range;
+	uint32		end = Min(first + l->range, g->n);
+
+	r->first = first;
+	PipeannReservoirsEmpty(team, r);
+	ReadLog(l, range, r);
+	PipeannTeamMeet(team);
+	if (params->far)
+		PipeannFindFarCandidates(team, f, params->seed, first, end, r);
+	PipeannMakeLists(team, v, r, params->alpha, first, end, g);
+}
+
+void
+PipeannListsInShards(PipeannTeam *team, const PipeannVectors *v,
+					 const PipeannFixed *f, const PipeannClusters *c,
+					 const PipeannGraphParams *params, PipeannGraph *g)
+{
+	int			places = PipeannCandidatePlaces(params);
+	PipeannTeamJoined joined;
+	ShardLogs	l;
 	Shards		s;
 
-	ShardsInit(team, &s, c, f->n, r->places);
-	while (next < c->n)
-	{
-		team->progress = NULL;
-		next = DoShard(team, &s, f, nearest, seed, next, r);
-		team->progress = progress;
-		team->steps = step;
-		PipeannTeamReport(team, next, c->n);
-	}
+	ShardsInit(team, &s, c, f->n, places);
+	LogsInit(team, &l, f->n, s.most, places);
+	DoShards(team, &s, f, params->seed, &l);
 	ShardsFree(team, &s);
+	PipeannTeamBeginJoined(team, &joined);
+	for (uint32 range = 0; range < l.n; range++)
+	{
+		DoRange(team, v, f, params, &l, range, &s.near, g);
+		PipeannTeamTellJoined(team, &joined, range + 1, l.n);
+	}
+	PipeannTeamEndJoined(team, &joined);
+	LogsFree(&l);
+	PipeannReservoirsFree(team, &s.near);
 }

@@ -23,6 +23,7 @@
 #include "pgstat.h"
 #include "port/atomics.h"
 #include "storage/barrier.h"
+#include "storage/buffile.h"
 #include "storage/bufmgr.h"
 #include "storage/condition_variable.h"
 #include "storage/dsm.h"
@@ -105,6 +106,54 @@ Unshare(PipeannTeam *team, void *memory)
 	PipeannSharesFree(team, &((PipeannParallel *) team)->shares, memory);
 }
 
+/* ---------- logs ---------- */
+
+static void *
+OpenLog(void)
+{
+	return BufFileCreateTemp(false);
+}
+
+static void
+WriteLog(void *log, const void *data, Size size)
+{
+	/* before 16 it does not say that it leaves the data alone */
+	BufFileWrite(log, unconstify(void *, data), size);
+}
+
+static void
+RewindLog(void *log)
+{
+	if (BufFileSeek(log, 0, 0, SEEK_SET) != 0)
+		elog(ERROR, "could not rewind a temporary file");
+}
+
+static bool
+ReadLog(void *log, void *data, Size size)
+{
+	Size		got = BufFileRead(log, data, size);
+
+	if (got != 0 && got != size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from a temporary file of an index build")));
+	return got != 0;
+}
+
+static void
+CloseLog(void *log)
+{
+	BufFileClose(log);
+}
+
+static const PipeannLogs Logs = {
+	.open = OpenLog,
+	.write = WriteLog,
+	.rewind = RewindLog,
+	.read = ReadLog,
+	.close = CloseLog
+};
+
 /* The callbacks that teams of any size have. */
 static void
 SetShares(PipeannParallel *p, FileSet *files, PipeannShare *share)
@@ -112,6 +161,7 @@ SetShares(PipeannParallel *p, FileSet *files, PipeannShare *share)
 	p->team.share = Share;
 	p->team.room = Room;
 	p->team.unshare = Unshare;
+	p->team.logs = &Logs;
 	p->shares.files = files;
 	p->shares.share = share;
 	p->shares.limit = (Size) maintenance_work_mem * 1024;

@@ -165,23 +165,21 @@ ReservoirsCanBeMerged(void)
 	{
 		PipeannReservoirs r;
 		PipeannOffer offers[OFFERS];
-		PipeannOffer by_id[OFFERS];
 		uint32		want[PLACES];
 		uint32		got[PLACES];
 		int			n;
 
 		PipeannReservoirsInit(team, &r, 3, PLACES, false);
 		MakeOffers(offers, &random);
-		memcpy(by_id, offers, sizeof(by_id));
 		n = Expected(offers, want);
 		for (int i = 0; i < OFFERS; i++)
 			PipeannReservoirOffer(&r, UnitRandom(&random) % 2, offers + i, 1);
 		for (uint32 half = 0; half < 2; half++)
 		{
-			int			held = PipeannReservoirGet(&r, half, got);
+			PipeannOffer held[PLACES];
 
-			for (int i = 0; i < held; i++)
-				PipeannReservoirOffer(&r, 2, by_id + got[i], 1);
+			PipeannReservoirOffer(&r, 2, held,
+								  PipeannReservoirOffers(&r, half, held));
 		}
 		CHECK(Held(&r, 2, got) == n);
 		CHECK(memcmp(got, want, n * sizeof(uint32)) == 0);

@@ -1,11 +1,10 @@
 /*
  * key.h
- *		A candidate in one word: distance, node id and one flag.
+ *		A candidate in one word: distance and node id.
  *
  * The bits of a float that is not negative are ordered like the float, so keys
- * compare as (distance, id). That makes every order here a total one, and the
- * build deterministic. As the sign bit is not needed, the lowest bit is a
- * flag, "expanded".
+ * compare as (distance, id). That makes every order a total one, and builds
+ * deterministic.
  */
 #ifndef PIPEANN_KEY_H
 #define PIPEANN_KEY_H
@@ -14,28 +13,26 @@
 
 typedef uint64 PipeannKey;
 
-#define PIPEANN_KEY_EXPANDED UINT64_C(1)
-
-/* The key of a node at a distance >= 0, not expanded. */
+/* The key of a node at a distance >= 0. */
 static inline PipeannKey
 PipeannKeyMake(float dist, uint32 id)
 {
 	uint32		bits;
 
 	memcpy(&bits, &dist, sizeof(bits));
-	return ((uint64) (bits & 0x7FFFFFFF) << 33) | ((uint64) id << 1);
+	return ((uint64) (bits & 0x7FFFFFFF) << 32) | id;
 }
 
 static inline uint32
 PipeannKeyId(PipeannKey key)
 {
-	return (uint32) (key >> 1);
+	return (uint32) key;
 }
 
 static inline float
 PipeannKeyDistance(PipeannKey key)
 {
-	uint32		bits = (uint32) (key >> 33);
+	uint32		bits = (uint32) (key >> 32);
 	float		dist;
 
 	memcpy(&dist, &bits, sizeof(dist));

@@ -4,7 +4,7 @@
  */
 #include "base/base.h"
 
-#include "graph/key.h"
+#include "base/key.h"
 
 /* Shell sort with Ciura's gaps: lists here have tens to a few thousand keys. */
 void
