@@ -37,7 +37,7 @@ DELETE FROM t WHERE id = 1;
 VACUUM t;
 SELECT id FROM t ORDER BY val <=> '[3,3,3]' LIMIT 2;
 REINDEX INDEX t_idx;
-SELECT id FROM t ORDER BY val <=> '[3,3,3]' LIMIT 2;
+SELECT id % 8 AS direction FROM t ORDER BY val <=> '[3,3,3]' LIMIT 2; -- 2 and 10 have the same
 SELECT metric, nodes FROM pipeann_index_info('t_idx');
 DROP TABLE t;
 
