@@ -138,6 +138,16 @@ GraphPhase(const PipeannLayout *l, uint32 n, int ef_construction)
 					PipeannGraphMemory(n, &params, &vectors));
 }
 
+static Size
+ShardFiles(const PipeannLayout *l, uint32 n, int ef_construction)
+{
+	PipeannGraphParams params = {
+		.max_degree = l->max_degree,.ef_construction = ef_construction
+	};
+
+	return PipeannGraphShardFiles(n, &params);
+}
+
 /* Of the phases in build.c, those that can be the peak. */
 static Size
 MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta)
@@ -174,7 +184,9 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	estimate->memory_one_pass = MemoryOnePass(in, meta);
 	estimate->temp_bytes = (uint64) (in->rows * sampled.spool_row);
 	if (estimate->memory_one_pass > limit)
-		estimate->temp_bytes += estimate->memory_one_pass - limit;
+		estimate->temp_bytes += estimate->memory_one_pass - limit +
+			ShardFiles(&meta->layout, (uint32) meta->nodes,
+					   in->options->ef_construction);
 	estimate->index_bytes = IndexBytes(meta);
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 	{

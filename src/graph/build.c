@@ -45,6 +45,19 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 					PipeannReachMemory(n));
 }
 
+/*
+ * Lists are there together with vectors in fixed point, and logs take half as
+ * much again as the reservoirs that they fill (ten million rows: 1.45).
+ */
+Size
+PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params)
+{
+	PipeannGraphParams sane = SaneParams(params);
+
+	return mul_size(n, add_size(ListMemory(&sane),
+								PipeannReservoirMemory(PipeannCandidatePlaces(&sane)) / 2));
+}
+
 PipeannGraph *
 PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
 {

@@ -110,6 +110,11 @@ extern Size PipeannClusterMemory(void);
 extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 							   const PipeannVectors *vectors);
 
+/*
+ * Bytes of files that it needs beyond that where memory is short: an estimate.
+ */
+extern Size PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params);
+
 /* Steps of the team that a build takes, with clusters given. */
 #define PIPEANN_GRAPH_STEPS 7
 

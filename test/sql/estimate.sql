@@ -47,7 +47,7 @@ FROM pipeann_build_estimate('s', 'val') a, pipeann_build_estimate('s', 'val', '{
 SET maintenance_work_mem = '1GB';
 SELECT temp_bytes AS one_pass FROM pipeann_build_estimate('s', 'val') \gset
 SET maintenance_work_mem = '1MB';
-SELECT :one_pass = 6000 * (16 + 4 * 32) AS spool, temp_bytes - :one_pass = memory_one_pass - 1024 * 1024 AS arrays
+SELECT :one_pass = 6000 * (16 + 4 * 32) AS spool, temp_bytes - :one_pass BETWEEN memory_one_pass - 1024 * 1024 AND 2 * memory_one_pass AS arrays
 FROM pipeann_build_estimate('s', 'val');
 RESET maintenance_work_mem;
 
