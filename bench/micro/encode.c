@@ -5,49 +5,13 @@
  * Encoding is measured one by one and 64 vectors at once, training with all its
  * iterations, each divided by the vectors.
  */
-#include "base/base.h"
+#include "micro.h"
 
-#include <time.h>
-
-#include "distance/distance.h"
 #include "pq/pq.h"
 
 #define VECTORS 4096
 #define SAMPLES 20000
 #define ROUNDS 5
-
-static const PipeannKernels *const sets[] = {
-	&PipeannKernelsScalar,
-#if defined(__x86_64__)
-	&PipeannKernelsAvx2,
-	&PipeannKernelsAvx512,
-#elif defined(__aarch64__)
-	&PipeannKernelsNeon
-#endif
-};
-
-#define NUM_SETS ((int) (sizeof(sets) / sizeof(sets[0])))
-
-static double
-Now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static bool
-Runs(const PipeannKernels *set)
-{
-#if defined(__x86_64__)
-	if (set == &PipeannKernelsAvx2)
-		return PipeannCpuHasAvx2();
-	if (set == &PipeannKernelsAvx512)
-		return PipeannCpuHasAvx512();
-#endif
-	return set != NULL;
-}
 
 /* Uniform noise: Lloyd's iterations go on for as long as they may. */
 static float *
@@ -91,7 +55,8 @@ MeasureSet(const PipeannKernels *set, PipeannPq *pq, const float *x)
 	double		train = Now();
 
 	PipeannKernel = set;
-	PipeannPqTrain(pq, x, SAMPLES, 1, (float *) pq->centroids, NULL, NULL);
+	PipeannPqTrain(PipeannTeamAlone(), pq, x, SAMPLES, 1,
+				   (float *) pq->centroids);
 	train = (Now() - train) / SAMPLES;
 	printf("%-7s %5d %6d %9.0f %9.0f %9.0f\n", set->name, pq->dim,
 		   pq->nchunks, train, MeasureEncode(pq, x, 1, codes),

@@ -6,26 +6,10 @@
  * cache, and 64 MB of them in order, as pages that come from disk. Prints ns
  * per vector and, from the first, bytes of stored vector a ns (GB/s).
  */
-#include "base/base.h"
-
-#include <time.h>
-
-#include "distance/distance.h"
+#include "micro.h"
 
 #define CACHED_BYTES ((Size) 16 << 10)
 #define LARGE_BYTES ((Size) 64 << 20)
-
-static const PipeannKernels *const sets[] = {
-	&PipeannKernelsScalar,
-#if defined(__x86_64__)
-	&PipeannKernelsAvx2,
-	&PipeannKernelsAvx512,
-#elif defined(__aarch64__)
-	&PipeannKernelsNeon
-#endif
-};
-
-#define NUM_SETS ((int) (sizeof(sets) / sizeof(sets[0])))
 
 static const struct
 {
@@ -37,27 +21,6 @@ static const struct
 };
 
 static volatile float sink;
-
-static double
-Now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static bool
-Runs(const PipeannKernels *set)
-{
-#if defined(__x86_64__)
-	if (set == &PipeannKernelsAvx2)
-		return PipeannCpuHasAvx2();
-	if (set == &PipeannKernelsAvx512)
-		return PipeannCpuHasAvx512();
-#endif
-	return set != NULL;
-}
 
 /* ns per vector: n vectors one after the other, `times` times. */
 static double

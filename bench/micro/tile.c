@@ -7,47 +7,10 @@
  * numbers. Prints multiplications per ns, and ns per element of making panels,
  * fixed-point numbers, and floats of stored elements.
  */
-#include "base/base.h"
-
-#include <time.h>
-
-#include "distance/distance.h"
+#include "micro.h"
 
 #define VECTORS 240				/* a multiple of a tile's rows and columns */
 #define ROUNDS 30
-
-static const PipeannKernels *const sets[] = {
-	&PipeannKernelsScalar,
-#if defined(__x86_64__)
-	&PipeannKernelsAvx2,
-	&PipeannKernelsAvx512,
-#elif defined(__aarch64__)
-	&PipeannKernelsNeon
-#endif
-};
-
-#define NUM_SETS ((int) (sizeof(sets) / sizeof(sets[0])))
-
-static double
-Now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static bool
-Runs(const PipeannKernels *set)
-{
-#if defined(__x86_64__)
-	if (set == &PipeannKernelsAvx2)
-		return PipeannCpuHasAvx2();
-	if (set == &PipeannKernelsAvx512)
-		return PipeannCpuHasAvx512();
-#endif
-	return set != NULL;
-}
 
 typedef struct Leaf
 {

@@ -139,8 +139,8 @@ StartPhase(BuildState *state, int phase, uint64 total, uint32 steps)
 }
 
 /*
- * Each step is an equal part of the phase. Where memory is short there are more
- * steps than were expected.
+ * Each step is an equal part of the phase. There may be a step more than was
+ * expected, of small arrays.
  */
 static void
 ShowProgress(uint64 done, uint64 n, void *arg)

@@ -15,7 +15,7 @@
  * places, and graph pages are written. At last the metapage names the new
  * packing, its codes, and the new use of the extents, in one WAL record. Scans
  * that began before go on in the old pages, which are not written while a scan
- * may be in them. See src/README, "Layouts".
+ * may be in them. See src/README, "retrain/: packings".
  */
 #include "postgres.h"
 
