@@ -15,7 +15,7 @@
  * default ef_construction.
  */
 #define NEAREST 3
-#define DEFAULT_PLACES 72
+#define DEFAULT_PLACES 88
 
 int
 PipeannCandidatesNearest(int places)
@@ -33,7 +33,7 @@ int
 PipeannCandidatePlaces(const PipeannGraphParams *params)
 {
 	int			places = Max(params->max_degree,
-							 params->ef_construction * 2 / 3);
+							 params->ef_construction * 7 / 8);
 
 	return (places + PIPEANN_RESERVOIR_GROUP - 1) / PIPEANN_RESERVOIR_GROUP *
 		PIPEANN_RESERVOIR_GROUP;
