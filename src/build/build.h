@@ -137,9 +137,6 @@ extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
 extern void PipeannCollectionVectors(const PipeannCollection *c,
 									 PipeannVectors *vectors);
 
-/* Rows of vector i beyond its first. */
-extern uint32 PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i);
-
 /* After the last row: free the hash table, and choose the storage. */
 extern void PipeannCollectionFinish(PipeannCollection *c);
 

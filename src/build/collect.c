@@ -324,17 +324,6 @@ PipeannCollectionVectors(const PipeannCollection *c, PipeannVectors *vectors)
 	vectors->max_norm = (float) c->max_norm;
 }
 
-uint32
-PipeannCollectionExtraTids(const PipeannCollection *c, uint32 i)
-{
-	uint32		n = 0;
-
-	for (uint32 at = c->dup_heads[i]; at != PIPEANN_INVALID_ID;
-		 at = c->dups[at].next)
-		n++;
-	return n;
-}
-
 void
 PipeannCollectionFinish(PipeannCollection *c)
 {

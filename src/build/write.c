@@ -78,19 +78,44 @@ PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 	}
 }
 
-/* The number of overflow slots for the rows of a node beyond its first. */
+/* The rows of a node, in the order in which they are written. */
+typedef struct RowWalk
+{
+	const PipeannCollection *c;
+	uint32		node;
+	uint32		dup;			/* the row in dups[], INVALID_ID for the first */
+	bool		begun;
+} RowWalk;
+
+/* The next row, or NULL. */
+static const PipeannRow *
+NextRow(RowWalk *walk)
+{
+	const PipeannCollection *c = walk->c;
+
+	walk->dup = !walk->begun ? PIPEANN_INVALID_ID :
+		walk->dup == PIPEANN_INVALID_ID ? c->dup_heads[walk->node] :
+		c->dups[walk->dup].next;
+	if (walk->begun && walk->dup == PIPEANN_INVALID_ID)
+		return NULL;
+	walk->begun = true;
+	return (const PipeannRow *) (walk->dup == PIPEANN_INVALID_ID ?
+								 &c->tids[walk->node] :
+								 &c->dups[walk->dup].tid);
+}
+
+/* The number of overflow slots for the rows of a node. */
 static uint32
 ExtSlotsOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
 {
-	uint64		tids;
+	RowWalk		walk = {.c = c,.node = node};
+	const PipeannRow *row;
+	PipeannRowFill fill;
 
-	if (c->dup_heads[node] == PIPEANN_INVALID_ID)
-		return 0;
-	tids = 1 + (uint64) PipeannCollectionExtraTids(c, node);
-	if (tids <= l->inline_tids)
-		return 0;
-	return (uint32) ((tids - l->inline_tids + PipeannExtTids(l) - 1) /
-					 PipeannExtTids(l));
+	PipeannRowFillBegin(&fill, l);
+	while ((row = NextRow(&walk)) != NULL)
+		(void) PipeannRowFillNext(&fill, row);
+	return fill.ext_slots;
 }
 
 static uint64
@@ -147,28 +172,25 @@ WriteGraphPage(Writer *w, uint32 number)
 }
 
 /*
- * Write the rows of a node: inline as many as fit, the others in overflow slots
- * from *next_ext on.
+ * Write the rows of a node that go into its slot. The others are in overflow
+ * slots from *next_ext on.
  */
 static void
-FillTids(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
+FillRows(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
 		 PipeannSlot *slot, uint32 *next_ext)
 {
-	ItemPointerData *tids = PipeannSlotTids(l, slot);
-	uint32		at = c->dup_heads[node];
-	uint32		left = 0;
+	RowWalk		walk = {.c = c,.node = node};
+	const PipeannRow *row;
+	PipeannRowFill fill;
 
-	tids[0] = c->tids[node];
-	slot->ntids = 1;
-	for (; at != PIPEANN_INVALID_ID && slot->ntids < l->inline_tids;
-		 at = c->dups[at].next)
-		tids[slot->ntids++] = c->dups[at].tid;
-	for (; at != PIPEANN_INVALID_ID; at = c->dups[at].next)
-		left++;
-	if (left == 0)
+	PipeannRowFillBegin(&fill, l);
+	while ((row = NextRow(&walk)) != NULL)
+		if (PipeannRowFillNext(&fill, row) == 0)
+			(void) PipeannSlotAddRow(l, slot, row);
+	if (fill.ext_slots == 0)
 		return;
 	slot->ext_tids = *next_ext;
-	*next_ext += (left + PipeannExtTids(l) - 1) / PipeannExtTids(l);
+	*next_ext += fill.ext_slots;
 }
 
 static void
@@ -195,7 +217,7 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	}
 	memcpy(PipeannSlotVector(l, slot), PipeannVectorAt(&nodes->vectors, node),
 		   c->stride);
-	FillTids(l, c, node, slot, next_ext);
+	FillRows(l, c, node, slot, next_ext);
 }
 
 /* Overflow slots are numbered by the ids of their nodes. */
@@ -265,7 +287,7 @@ WriteNodePages(PipeannTeam *team, Writer *w, const PipeannCollection *c,
 }
 
 /*
- * Writes overflow slots by node id, the order in which FillTids() numbered
+ * Writes overflow slots by node id, the order in which FillRows() numbered
  * them.
  */
 typedef struct ExtWriter
@@ -299,30 +321,34 @@ EndExt(ExtWriter *e)
 }
 
 static void
-WriteExtTids(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
+WriteExtRows(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
 {
 	const PipeannLayout *l = e->w->layout;
-	uint32		at = c->dup_heads[node];
-	uint32		left = PipeannCollectionExtraTids(c, node);
+	uint32		slots = ExtSlotsOf(l, c, node);
+	RowWalk		walk = {.c = c,.node = node};
+	const PipeannRow *row;
+	PipeannSlot *slot = NULL;
+	uint32		at = 0;
+	PipeannRowFill fill;
 
-	for (uint32 i = 1; i < l->inline_tids && at != PIPEANN_INVALID_ID; i++)
+	PipeannRowFillBegin(&fill, l);
+	while ((row = NextRow(&walk)) != NULL)
 	{
-		at = c->dups[at].next;
-		left--;
+		uint32		to = PipeannRowFillNext(&fill, row);
+
+		if (to == 0)
+			continue;
+		if (to != at)
+		{
+			if (at > 0)
+				EndExt(e);
+			slot = NextExt(e, id, slots - to);
+			at = to;
+		}
+		(void) PipeannSlotAddRow(l, slot, row);
 	}
-	while (left > 0)
-	{
-		uint32		n = Min(left, PipeannExtTids(l));
-		PipeannSlot *slot = NextExt(e, id, (left - n + PipeannExtTids(l) - 1) /
-									PipeannExtTids(l));
-		ItemPointerData *tids = (ItemPointerData *) PipeannSlotBody(slot);
-
-		for (uint32 i = 0; i < n; i++, at = c->dups[at].next)
-			tids[i] = c->dups[at].tid;
-		slot->ntids = n;
-		left -= n;
+	if (at > 0)
 		EndExt(e);
-	}
 }
 
 static void
@@ -334,7 +360,7 @@ WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	for (uint32 id = 0; id < first_ext; id++)
 		if (nodes->node_of_id[id] != PIPEANN_INVALID_ID &&
 			c->dup_heads[nodes->node_of_id[id]] != PIPEANN_INVALID_ID)
-			WriteExtTids(&e, c, id, nodes->node_of_id[id]);
+			WriteExtRows(&e, c, id, nodes->node_of_id[id]);
 	if (PipeannIdSlot(w->layout, e.next) != 0)
 		WriteGraphPage(w, PipeannIdPage(w->layout, e.next));
 }

@@ -71,13 +71,14 @@ Rewind(const PipeannIndexView *view, PipeannChain *chain)
 	UnlockReleaseBuffer(buffer);
 }
 
-int
+PipeannRowList
 PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
-				 ItemPointerData *tids)
+				 void *copy)
 {
-	int			n = -1;
+	PipeannRowList rows = {.rows = copy};
+	bool		found = false;
 
-	while (n < 0 && chain->next != PIPEANN_INVALID_ID)
+	while (!found && chain->next != PIPEANN_INVALID_ID)
 	{
 		PipeannSlot *slot;
 		Buffer		buffer = PipeannReadSlot(view, chain->next, NULL, &slot);
@@ -94,11 +95,11 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 			/* numbers wrap around */
 			if (!chain->begun || (int32) (slot->number - chain->number) < 0)
 			{
-				n = Min(slot->ntids, PipeannExtTids(&view->meta.layout));
-				memcpy(tids, PipeannSlotBody(slot),
-					   n * sizeof(ItemPointerData));
+				rows = PipeannExtRows(&view->meta.layout, slot);
+				memcpy(copy, rows.rows, rows.bytes);
+				rows.rows = copy;
 				chain->number = slot->number;
-				chain->begun = true;
+				chain->begun = found = true;
 			}
 			chain->next = slot->ext_tids;
 		}
@@ -106,7 +107,7 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 		if (!ours)
 			Rewind(view, chain);
 	}
-	return Max(n, 0);
+	return rows;
 }
 
 /* Whether an out-of-line node is gone, so that its chain may be gone, too. */

@@ -218,7 +218,7 @@ extern Buffer PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 							  BufferAccessStrategy strategy,
 							  PipeannSlot **slot);
 
-/* A walk along the TIDs of a node. */
+/* A walk along the rows of a node. */
 typedef struct PipeannChain
 {
 	uint32		owner;			/* the node */
@@ -233,11 +233,11 @@ typedef struct PipeannChain
 extern void PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first);
 
 /*
- * Copy the TIDs of the next overflow slot to tids[PipeannExtTids()]; returns
- * how many. Errors if the chain is broken.
+ * Copy the rows of the next overflow slot to copy[PipeannExtBytes()]. Errors
+ * if the chain is broken.
  */
-extern int	PipeannChainRead(const PipeannIndexView *view,
-							 PipeannChain *chain, ItemPointerData *tids);
+extern PipeannRowList PipeannChainRead(const PipeannIndexView *view,
+									   PipeannChain *chain, void *copy);
 
 /*
  * Read the exact vector of an out-of-line node to x[dim]. False if VACUUM has

@@ -55,7 +55,7 @@ typedef struct InsertState
 	double		norm;
 	bool		out_of_line;	/* x does not fit the element storage */
 	PipeannSlot *slot;			/* the new node's slot */
-	ItemPointerData tid;
+	const PipeannRow *row;
 	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
 
@@ -79,8 +79,7 @@ FillSlot(InsertState *state)
 		(state->out_of_line ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->aux = l->metric == PIPEANN_COSINE ?
 		PipeannAux(l->metric, state->norm, 0) : 0;
-	slot->ntids = 1;
-	PipeannSlotTids(l, slot)[0] = state->tid;
+	(void) PipeannSlotAddRow(l, slot, state->row);
 	PipeannVectorFromFloat(state->x, l->storage, l->dim,
 						   PipeannSlotVector(l, slot));
 	if (l->storage == PIPEANN_FLOAT2 && !state->out_of_line)
@@ -372,7 +371,7 @@ static bool
 JoinEqual(InsertState *state, uint32 equal)
 {
 	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
-														&state->tid))
+														state->row))
 		return false;
 	LinkIfUnlinked(state, equal);
 	return true;
@@ -396,7 +395,7 @@ JoinUnchanged(InsertState *state)
 /* Insert a row with vector x[dim]. Returns whether to retrain now. */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
-			 ItemPointer tid, bool unchanged)
+			 const PipeannRow *row, bool unchanged)
 {
 	InsertState state;
 	const PipeannLayout *l = &view->meta.layout;
@@ -407,7 +406,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.view = view;
 	state.x = state.query = x;
 	state.norm = norm;
-	state.tid = *tid;
+	state.row = row;
 	if (l->metric == PIPEANN_COSINE)
 	{
 		float	   *query = palloc(mul_size(l->dim, sizeof(float)));
@@ -464,6 +463,7 @@ InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
 	int			dim = PipeannIndexDimensions(index);
 	const float *x = PipeannDatumElements(value, dim);
 	double		norm = PipeannNorm(x, dim);
+	PipeannRow	row = {.tid = *tid};
 	PipeannIndexView view;
 	bool		outgrown;
 
@@ -472,7 +472,7 @@ InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));
-	outgrown = InsertVector(&view, x, norm, tid, unchanged);
+	outgrown = InsertVector(&view, x, norm, &row, unchanged);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)

@@ -14,22 +14,19 @@
  */
 static bool
 AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
-		 const ItemPointerData *tid, uint32 *number)
+		 const PipeannRow *row, uint32 *number)
 {
 	PipeannSlotUpdate update;
-	ItemPointerData *tids;
 
 	PipeannSlotBegin(view, first, &update);
 	*number = update.slot->number;
 	if (!PipeannSlotIsTidsOf(update.slot, id) ||
 		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
-		update.slot->ntids >= PipeannExtTids(&view->meta.layout))
+		!PipeannSlotAddRow(&view->meta.layout, update.slot, row))
 	{
 		PipeannSlotAbort(&update);
 		return false;
 	}
-	tids = (ItemPointerData *) PipeannSlotBody(update.slot);
-	tids[update.slot->ntids++] = *tid;
 	PipeannSlotEnd(&update);
 	return true;
 }
@@ -41,7 +38,7 @@ AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
  */
 static bool
 PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
-		uint32 number, const ItemPointerData *tid)
+		uint32 number, const PipeannRow *row)
 {
 	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
 	PipeannSlotUpdate update;
@@ -52,8 +49,7 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 	ext->ext_tids = old_first;
 	ext->owner = id;
 	ext->number = number + 1;
-	ext->ntids = 1;
-	memcpy(PipeannSlotBody(ext), tid, sizeof(ItemPointerData));
+	(void) PipeannSlotAddRow(&view->meta.layout, ext, row);
 	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
 	pfree(ext);
 	PIPEANN_PAUSE("chain-slot-written");
@@ -75,7 +71,7 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 }
 
 bool
-PipeannJoinNode(PipeannIndexView *view, uint32 id, const ItemPointerData *tid)
+PipeannJoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
@@ -92,19 +88,17 @@ PipeannJoinNode(PipeannIndexView *view, uint32 id, const ItemPointerData *tid)
 			PipeannSlotAbort(&update);
 			return false;
 		}
-		if (update.slot->ntids < l->inline_tids)
+		if (PipeannSlotAddRow(l, update.slot, row))
 		{
-			PipeannSlotTids(l, update.slot)[update.slot->ntids++] =
-				*tid;
 			PipeannSlotEnd(&update);
 			return true;
 		}
 		first = update.slot->ext_tids;
 		PipeannSlotAbort(&update);
 		if (first != PIPEANN_INVALID_ID &&
-			AddToExt(view, id, first, tid, &number))
+			AddToExt(view, id, first, row, &number))
 			return true;
-		if (PushExt(view, id, first, number, tid))
+		if (PushExt(view, id, first, number, row))
 			return true;
 	}
 }

@@ -12,6 +12,6 @@
  * False if the node has died meanwhile.
  */
 extern bool PipeannJoinNode(PipeannIndexView *view, uint32 id,
-							const ItemPointerData *tid);
+							const PipeannRow *row);
 
 #endif							/* PIPEANN_JOIN_H */

@@ -18,9 +18,9 @@ typedef struct Loading
 	PipeannLoadedGraph *g;
 	bool		rows;
 	float	   *x;
-	ItemPointerData *tids;		/* of one node */
-	uint32		ntids;
-	uint32		size;
+	PipeannRowList list;		/* of one node */
+	uint32		size;			/* bytes that there is room for */
+	void	   *read;			/* rows of an overflow slot */
 } Loading;
 
 Size
@@ -39,32 +39,28 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 }
 
 static void
-PutTids(Loading *s, const ItemPointerData *tids, uint32 n)
+PutRows(Loading *s, PipeannRowList list)
 {
-	if (s->ntids + n > s->size)
+	if (s->list.bytes + list.bytes > s->size)
 	{
-		s->size = Max(s->size * 2, s->ntids + n);
-		s->tids = PipeannRealloc(s->tids, mul_size(s->size,
-												   sizeof(ItemPointerData)));
+		s->size = Max(s->size * 2, s->list.bytes + list.bytes);
+		s->list.rows = PipeannRealloc(s->list.rows, s->size);
 	}
-	memcpy(s->tids + s->ntids, tids, n * sizeof(ItemPointerData));
-	s->ntids += n;
+	memcpy((char *) s->list.rows + s->list.bytes, list.rows, list.bytes);
+	s->list.bytes += list.bytes;
+	s->list.n += list.n;
 }
 
 static void
-TakeTids(Loading *s, uint32 id, const PipeannSlot *slot)
+TakeRows(Loading *s, uint32 id, const PipeannSlot *slot)
 {
-	const PipeannLayout *l = &s->view->meta.layout;
-	ItemPointerData *read = palloc(PipeannExtTids(l) *
-								   sizeof(ItemPointerData));
 	PipeannChain chain;
 
-	s->ntids = 0;
-	PutTids(s, PipeannSlotTids(l, slot), PipeannSlotInlineTids(l, slot));
+	s->list.n = s->list.bytes = 0;
+	PutRows(s, PipeannSlotRows(&s->view->meta.layout, slot));
 	PipeannChainBegin(&chain, id, slot->ext_tids);
 	while (chain.next != PIPEANN_INVALID_ID)
-		PutTids(s, read, PipeannChainRead(s->view, &chain, read));
-	pfree(read);
+		PutRows(s, PipeannChainRead(s->view, &chain, s->read));
 }
 
 /* Copy neighbours as ids, since nodes of later pages have no number yet. */
@@ -86,23 +82,28 @@ TakeNode(Loading *s, uint32 id, const PipeannSlot *slot)
 	PipeannLoadedGraph *g = s->g;
 	PipeannRounding rounding = {slot->error, slot->hash};
 	uint32		known = g->c.n;
+	const PipeannRow *row;
 	uint32		node;
 
 	if (g->c.lost)
 		return;
 	if (s->rows)
-		TakeTids(s, id, slot);
-	if (s->ntids == 0)
+		TakeRows(s, id, slot);
+	if (s->list.n == 0)
 		return;
+	row = s->list.rows;
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, s->x);
 	node = PipeannCollectionAdd(&g->c, s->x, l->metric == PIPEANN_COSINE ?
 								1.0 / slot->aux : PipeannNorm(s->x, l->dim),
 								l->storage == PIPEANN_FLOAT2 ? &rounding : NULL,
-								&s->tids[0]);
+								&row->tid);
 	if (g->c.lost)
 		return;
-	for (uint32 i = 1; i < s->ntids; i++)
-		PipeannCollectionAddTid(&g->c, node, &s->tids[i]);
+	for (uint32 i = 1; i < s->list.n; i++)
+	{
+		row = PipeannRowNext(l, row);
+		PipeannCollectionAddTid(&g->c, node, &row->tid);
+	}
 	g->node_of_id[id] = node;
 	if (node == known)
 		TakeList(s, node, slot);
@@ -174,14 +175,16 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
 						  half_precision);
 	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
 	s.x = palloc(mul_size(l->dim, sizeof(float)));
-	s.size = 1;
-	s.ntids = rows ? 0 : 1;
-	s.tids = palloc(sizeof(ItemPointerData));
-	ItemPointerSetInvalid(&s.tids[0]);
+	s.size = PipeannInlineBytes(l);
+	s.list.n = rows ? 0 : 1;
+	s.list.rows = palloc(s.size);
+	ItemPointerSetInvalid(&s.list.rows->tid);
+	s.read = palloc(PipeannExtBytes(l));
 	PipeannVisitPages(source, 0, pages, TakePage, &s);
 	PipeannSourceClose(source);
 	pfree(s.x);
-	pfree(s.tids);
+	pfree(s.list.rows);
+	pfree(s.read);
 }
 
 void

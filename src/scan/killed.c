@@ -57,7 +57,7 @@ PipeannKilledSetNode(PipeannKilledRows *killed, const PipeannSearch *search,
 	if (!killed->active)
 		return;
 	killed->id = result->id;
-	killed->rows_left = result->ntids;
+	killed->rows_left = result->nrows;
 	killed->lsn = PipeannSearchVersion(search, result);
 }
 

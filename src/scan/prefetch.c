@@ -33,8 +33,8 @@ MostRows(Relation table)
 
 /* Rows in overflow slots are left out. */
 int
-PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search, uint64 taken,
-					uint64 most)
+PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
+					PipeannSearch *search, uint64 taken, uint64 most)
 {
 	Relation	table = scan->heapRelation;
 	uint64		at_once = MostRows(table);
@@ -51,11 +51,13 @@ PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search, uint64 taken,
 	n = PipeannSearchNext(search, results, wanted);
 	for (i = 0; i < n && rows < wanted; i++)
 	{
-		const ItemPointerData *tids = PipeannSearchTids(search, results[i]);
+		PipeannRowList list = PipeannSearchRows(search, results[i]);
+		const PipeannRow *row = list.rows;
 
-		for (uint32 j = 0; j < results[i]->ntids && rows < wanted; j++, rows++)
+		for (uint32 j = 0; j < list.n && rows < wanted;
+			 j++, rows++, row = PipeannRowNext(l, row))
 		{
-			BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tids[j]);
+			BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
 			if (block != last)
 				(void) PrefetchBuffer(table, MAIN_FORKNUM, block);

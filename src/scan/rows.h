@@ -12,8 +12,9 @@
  * results, of at most `most`, when `taken` were returned; returns for how many
  * results it did.
  */
-extern int	PipeannPrefetchRows(IndexScanDesc scan, PipeannSearch *search,
-								uint64 taken, uint64 most);
+extern int	PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
+								PipeannSearch *search, uint64 taken,
+								uint64 most);
 
 /* killed.c: nodes whose rows a scan finds dead to everybody */
 typedef struct PipeannKilledRows

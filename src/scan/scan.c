@@ -38,7 +38,7 @@ typedef struct PipeannScan
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
 	uint64		prefetched;		/* results whose rows were prefetched */
-	int64		rows;			/* returned */
+	int64		returned;		/* rows */
 	float		last_dist;		/* of the result popped last */
 	float		reach;			/* largest distance possible so far */
 	uint32		held;			/* rows that the executor may hold back */
@@ -48,9 +48,9 @@ typedef struct PipeannScan
 	PipeannKilledRows killed;
 
 	/* rows of the current result */
-	ItemPointerData *tids;
-	int			ntids;
-	int			next_tid;
+	void	   *rows;
+	const PipeannRow *next_row;
+	uint32		rows_left;
 	PipeannChain chain;			/* its rows in overflow slots */
 } PipeannScan;
 
@@ -87,12 +87,11 @@ ResetScan(PipeannScan *state)
 	state->exhausted = false;
 	state->taken = 0;
 	state->prefetched = 0;
-	state->rows = 0;
+	state->returned = 0;
 	state->reach = -INFINITY;
 	state->recheck = false;
 	state->held = 0;
-	state->ntids = 0;
-	state->next_tid = 0;
+	state->rows_left = 0;
 	state->chain.next = PIPEANN_INVALID_ID;
 }
 
@@ -200,8 +199,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
-	state->tids = palloc(sizeof(ItemPointerData) *
-						 Max(PipeannExtTids(l), l->inline_tids));
+	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
 }
 
 static void
@@ -309,7 +307,7 @@ SetDistance(IndexScanDesc scan, PipeannScan *state,
 	state->recheck = in_doubt && state->held < MOST_HELD;
 	if (state->recheck)
 	{
-		state->held += result->ntids;
+		state->held += result->nrows;
 		StoreDistance(scan, state,
 					  PipeannBoundsFloor(PipeannSearchBounds(state->search),
 										 result->dist, result->most));
@@ -340,7 +338,7 @@ ContinueSearch(PipeannScan *state)
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
 			!PipeannSearchEndedEarly(state->search))
 			return false;
-		if (state->rows >= pipeann_max_scan_tuples ||
+		if (state->returned >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)
@@ -357,12 +355,14 @@ static bool
 LoadResult(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannResult *result;
+	PipeannRowList list;
 
 	if (!ContinueSearch(state))
 		return false;
 	if (state->taken > 0 && state->taken >= state->prefetched)
 		state->prefetched = state->taken +
-			PipeannPrefetchRows(scan, state->search, state->taken,
+			PipeannPrefetchRows(scan, &state->view.meta.layout, state->search,
+								state->taken,
 								state->exhausted ? PIPEANN_MAX_PREFETCH :
 								MostReturnable(state) - state->taken);
 	result = PipeannSearchPop(state->search);
@@ -372,16 +372,16 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 	if (state->taken > 1 && result->dist < state->last_dist &&
 		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
 	{
-		state->counters.rows_out_of_order += result->ntids;
+		state->counters.rows_out_of_order += result->nrows;
 		PipeannKilledSetNode(&state->killed, state->search, NULL);
 		return true;
 	}
 	SetDistance(scan, state, result);
 	state->last_dist = result->dist;
-	state->ntids = result->ntids;
-	state->next_tid = 0;
-	memcpy(state->tids, PipeannSearchTids(state->search, result),
-		   result->ntids * sizeof(ItemPointerData));
+	list = PipeannSearchRows(state->search, result);
+	memcpy(state->rows, list.rows, list.bytes);
+	state->next_row = state->rows;
+	state->rows_left = list.n;
 	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
 	PipeannKilledSetNode(&state->killed, state->search, result);
 	return true;
@@ -391,12 +391,13 @@ static void
 LoadExt(IndexScanDesc scan, PipeannScan *state)
 {
 	PIPEANN_PAUSE("scan-chain");
-	state->ntids = PipeannChainRead(&state->view, &state->chain, state->tids);
-	state->next_tid = 0;
+	state->rows_left = PipeannChainRead(&state->view, &state->chain,
+										state->rows).n;
+	state->next_row = state->rows;
 	if (state->recheck && state->held >= MOST_HELD)
 		EndComparing(scan, state);
 	else if (state->recheck)
-		state->held += state->ntids;
+		state->held += state->rows_left;
 	if (state->replica)
 		PipeannCheckPacking(&state->view);
 }
@@ -415,7 +416,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	else if (scan->kill_prior_tuple)
 		PipeannKilledNoteRow(&state->killed);
 
-	while (state->next_tid >= state->ntids && found)
+	while (state->rows_left == 0 && found)
 	{
 		if (state->chain.next != PIPEANN_INVALID_ID)
 			LoadExt(scan, state);
@@ -424,9 +425,12 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	if (found)
 	{
-		scan->xs_heaptid = state->tids[state->next_tid++];
+		scan->xs_heaptid = state->next_row->tid;
 		scan->xs_recheck = false;
-		state->rows++;
+		state->next_row = PipeannRowNext(&state->view.meta.layout,
+										 state->next_row);
+		state->rows_left--;
+		state->returned++;
 	}
 	MemoryContextSwitchTo(old);
 	return found;

@@ -231,10 +231,10 @@ PipeannSearchPop(PipeannSearch *search)
 	return PipeannResultsPop(&search->results);
 }
 
-const ItemPointerData *
-PipeannSearchTids(const PipeannSearch *search, const PipeannResult *result)
+PipeannRowList
+PipeannSearchRows(const PipeannSearch *search, const PipeannResult *result)
 {
-	return search->results.tids + result->tids;
+	return PipeannResultsRows(&search->results, result);
 }
 
 uint64

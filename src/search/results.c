@@ -25,15 +25,14 @@ PipeannResultsReset(PipeannResults *results)
 											   sizeof(PipeannResult)));
 		results->size = FIRST_RESULTS;
 	}
-	if (results->tids == NULL)
+	if (results->rows == NULL)
 	{
-		results->tids = PipeannAlloc(mul_size(FIRST_RESULTS,
-											  sizeof(ItemPointerData)));
-		results->tids_size = FIRST_RESULTS;
+		results->bytes_size = FIRST_RESULTS * sizeof(ItemPointerData);
+		results->rows = PipeannAlloc(results->bytes_size);
 	}
 	results->count = 0;
 	results->heaped = false;
-	results->ntids = 0;
+	results->bytes = 0;
 }
 
 /*
@@ -81,26 +80,37 @@ SiftDown(PipeannResults *results, uint64 at)
 	heap[at] = moved;
 }
 
+/* All rows have an even number of bytes; the result tells where they begin. */
 static uint32
-KeepTids(PipeannResults *results, const ItemPointerData *tids, int n)
+KeepRows(PipeannResults *results, const PipeannRowList *rows)
 {
-	uint32		at = results->ntids;
+	Size		at = results->bytes;
 
-	while (results->ntids + n > results->tids_size)
+	while (at + rows->bytes > results->bytes_size)
 	{
-		results->tids = PipeannRealloc(results->tids,
-									   mul_size(results->tids_size * 2,
-												sizeof(ItemPointerData)));
-		results->tids_size *= 2;
+		results->rows = PipeannRealloc(results->rows,
+									   mul_size(results->bytes_size, 2));
+		results->bytes_size *= 2;
 	}
-	memcpy(results->tids + at, tids, n * sizeof(ItemPointerData));
-	results->ntids += n;
-	return at;
+	memcpy((char *) results->rows + at, rows->rows, rows->bytes);
+	results->bytes += rows->bytes;
+	return (uint32) (at / 2);
+}
+
+PipeannRowList
+PipeannResultsRows(const PipeannResults *results, const PipeannResult *result)
+{
+	PipeannRowList rows = {
+		.rows = (PipeannRow *) ((char *) results->rows + (Size) result->rows * 2),
+		.n = result->nrows,.bytes = result->bytes
+	};
+
+	return rows;
 }
 
 void
 PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
-				  const ItemPointerData *tids)
+				  const PipeannRowList *rows)
 {
 	PipeannResult *added;
 
@@ -113,7 +123,9 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 	}
 	added = &results->items[results->count++];
 	*added = *result;
-	added->tids = KeepTids(results, tids, result->ntids);
+	added->rows = KeepRows(results, rows);
+	added->nrows = (uint16) rows->n;
+	added->bytes = (uint16) rows->bytes;
 	if (results->heaped)
 		SiftUp(results, results->count - 1);
 }

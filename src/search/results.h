@@ -1,6 +1,6 @@
 /*
  * results.h
- *		Nodes found, nearest first: a heap with the TIDs beside it.
+ *		Nodes found, nearest first: a heap with the rows beside it.
  */
 #ifndef PIPEANN_RESULTS_H
 #define PIPEANN_RESULTS_H
@@ -15,9 +15,9 @@ typedef struct PipeannResults
 	bool		heaped;
 	PipeannResult taken;		/* the last one popped */
 
-	ItemPointerData *tids;
-	uint32		ntids;
-	uint32		tids_size;
+	PipeannRow *rows;			/* of all of them, one after the other */
+	Size		bytes;			/* of rows */
+	Size		bytes_size;
 } PipeannResults;
 
 extern void PipeannResultsInit(PipeannResults *results);
@@ -25,10 +25,14 @@ extern void PipeannResultsInit(PipeannResults *results);
 /* The same, in the memory of results no longer wanted, or of all zeroes. */
 extern void PipeannResultsReset(PipeannResults *results);
 
-/* Add a result with its TIDs. */
+/* Add a result with its rows. */
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
-							  const ItemPointerData *tids);
+							  const PipeannRowList *rows);
+
+/* A result's rows; valid until another one is added. */
+extern PipeannRowList PipeannResultsRows(const PipeannResults *results,
+										 const PipeannResult *result);
 
 /* The nearest result, or NULL; Pop takes it. */
 extern const PipeannResult *PipeannResultsPeek(PipeannResults *results);

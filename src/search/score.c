@@ -58,6 +58,7 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
 	float		error = PipeannSlotError(l, slot);
+	PipeannRowList rows = PipeannSlotRows(l, slot);
 	PipeannResult result;
 	float		dist;
 
@@ -68,7 +69,6 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 		dist = PipeannExactDistance(l, search->query,
 									PipeannSlotVector(l, slot), l->storage,
 									slot->aux);
-	result.ntids = PipeannSlotInlineTids(l, slot);
 	result.ext_tids = slot->ext_tids;
 	result.id = id;
 	result.dist = result.most = dist;
@@ -76,7 +76,7 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
 						&result.most);
 	search->counters->exact_distances++;
-	PipeannResultsAdd(&search->results, &result, PipeannSlotTids(l, slot));
+	PipeannResultsAdd(&search->results, &result, &rows);
 	if (search->termination.on)
 		PipeannTerminationFound(&search->termination, dist);
 	return dist;

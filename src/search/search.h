@@ -130,8 +130,9 @@ typedef struct PipeannResult
 	float		most;			/* the vector is rounded, and this the most */
 	uint32		id;
 	uint32		ext_tids;		/* overflow chain, or PIPEANN_INVALID_ID */
-	uint32		ntids;			/* inline TIDs */
-	uint32		tids;			/* of its first TID in PipeannSearchTids() */
+	uint16		nrows;			/* rows in its slot, */
+	uint16		bytes;			/* and what they take */
+	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
 
 /*
@@ -188,9 +189,9 @@ extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
 extern int	PipeannSearchNext(PipeannSearch *search,
 							  const PipeannResult **results, int n);
 
-/* A result's inline TIDs; valid until the next run. */
-extern const ItemPointerData *PipeannSearchTids(const PipeannSearch *search,
-												const PipeannResult *result);
+/* The rows in a result's slot; valid until the next run. */
+extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
+										const PipeannResult *result);
 
 /* The slot of a node whose page is at hand, else NULL. */
 extern const PipeannSlot *PipeannSearchSlot(const PipeannSearch *search,
@@ -203,7 +204,7 @@ extern const char *PipeannSearchPage(const PipeannSearch *search,
 extern uint64 PipeannSearchVersion(const PipeannSearch *search,
 								   const PipeannResult *result);
 
-/* Let go of all pages. Results and TIDs remain. */
+/* Let go of all pages. Results and rows remain. */
 extern void PipeannSearchReleasePages(PipeannSearch *search);
 
 /*

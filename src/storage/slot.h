@@ -131,11 +131,55 @@ PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
 	return (PipeannSlot *) (nodes + (Size) slot * l->slot_size);
 }
 
-/* A node's inline TIDs: ItemPointerData[inline_tids]. */
-static inline ItemPointerData *
-PipeannSlotTids(const PipeannLayout *l, const PipeannSlot *slot)
+/*
+ * Rows stand one after the other in a slot. All reading and writing of them
+ * goes through the functions below and those of storage.h (rows.c).
+ */
+typedef struct PipeannRow
 {
-	return (ItemPointerData *) ((char *) slot + l->tids_offset);
+	ItemPointerData tid;
+} PipeannRow;
+
+/* Rows as they stand in memory, one after the other. */
+typedef struct PipeannRowList
+{
+	PipeannRow *rows;
+	uint32		n;
+	uint32		bytes;			/* of all of them */
+} PipeannRowList;
+
+/* Bytes that a row takes. */
+static inline uint32
+PipeannRowSize(const PipeannLayout *l, const PipeannRow *row)
+{
+	(void) l;
+	(void) row;
+	return sizeof(ItemPointerData);
+}
+
+static inline PipeannRow *
+PipeannRowNext(const PipeannLayout *l, const PipeannRow *row)
+{
+	return (PipeannRow *) ((char *) row + PipeannRowSize(l, row));
+}
+
+/* Bytes for rows in a node's slot. */
+static inline uint32
+PipeannInlineBytes(const PipeannLayout *l)
+{
+	return l->inline_tids * sizeof(ItemPointerData);
+}
+
+/* The first n rows of an area of so many bytes, as far as they are sound. */
+static inline PipeannRowList
+PipeannRowsOf(const PipeannLayout *l, const void *area, uint32 bytes, uint32 n)
+{
+	PipeannRowList list = {.rows = (PipeannRow *) area};
+
+	(void) l;
+	list.n = Min(n, bytes / (uint32) sizeof(ItemPointerData));
+	list.bytes = list.n * sizeof(ItemPointerData);
+	return list;
 }
 
 /* A node's vector: dim elements of the storage, not aligned. */
@@ -231,10 +275,12 @@ PipeannWantedTreeEdges(const PipeannLayout *l)
 	return l->max_degree / 2;
 }
 
-static inline int
-PipeannSlotInlineTids(const PipeannLayout *l, const PipeannSlot *slot)
+/* The rows in a node's slot. */
+static inline PipeannRowList
+PipeannSlotRows(const PipeannLayout *l, const PipeannSlot *slot)
 {
-	return Min(slot->ntids, l->inline_tids);
+	return PipeannRowsOf(l, (const char *) slot + l->tids_offset,
+						 PipeannInlineBytes(l), slot->ntids);
 }
 
 #endif							/* PIPEANN_NODE_H */

@@ -247,20 +247,13 @@ PipeannCodesPerPage(const PipeannLayout *l)
 }
 
 /*
- * Bytes of an overflow slot's contents, and the TIDs that they hold. A slot of
- * several blocks uses only its first block, so that each change is to one
- * page.
+ * Bytes of an overflow slot's contents. A slot of several blocks uses only its
+ * first block, so that each change is to one page.
  */
 static inline uint32
 PipeannExtBytes(const PipeannLayout *l)
 {
 	return Min(l->slot_size, (uint32) PIPEANN_PAYLOAD) - PIPEANN_SLOT_HEADER;
-}
-
-static inline uint32
-PipeannExtTids(const PipeannLayout *l)
-{
-	return PipeannExtBytes(l) / sizeof(ItemPointerData);
 }
 
 /* Bytes of the codebook, float[dim * 256]. */
@@ -285,6 +278,44 @@ extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
  * together in place; returns the contiguous payload.
  */
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
+
+/* rows.c: the rows of slots */
+
+/* Rows of an overflow slot; none if that has a part of a vector. */
+extern PipeannRowList PipeannExtRows(const PipeannLayout *l,
+									 const PipeannSlot *slot);
+
+/* Rows of a slot of either kind. */
+extern PipeannRowList PipeannAnyRows(const PipeannLayout *l,
+									 const PipeannSlot *slot);
+
+/* Add a row behind the others of a slot; false if it has no room for it. */
+extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
+							  const PipeannRow *row);
+
+/*
+ * Remove the rows for which is_dead() is true, in place. Returns how many went.
+ */
+typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
+
+extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
+									PipeannRowIsDead is_dead, void *arg);
+
+/*
+ * How rows are divided among a node's slot and overflow slots, one after the
+ * other, when all are known.
+ */
+typedef struct PipeannRowFill
+{
+	const PipeannLayout *layout;
+	uint32		left;			/* bytes in the slot reached */
+	uint32		ext_slots;		/* overflow slots begun */
+} PipeannRowFill;
+
+extern void PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l);
+
+/* The number of the overflow slot for the next row, from 1; 0 for inline. */
+extern uint32 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row);
 
 /* page.c */
 

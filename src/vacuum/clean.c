@@ -12,17 +12,13 @@
 #include "pgstat.h"
 #include "utils/rel.h"
 
-/* The TIDs of a slot, a node's or an overflow slot's; sets *n. */
-static ItemPointerData *
-SlotTids(const PipeannLayout *l, PipeannSlot *slot, int *n)
+static bool
+IsDead(const PipeannRow *row, void *arg)
 {
-	if (slot->flags & PIPEANN_SLOT_EXT)
-	{
-		*n = slot->length > 0 ? 0 : Min(slot->ntids, PipeannExtTids(l));
-		return (ItemPointerData *) PipeannSlotBody(slot);
-	}
-	*n = PipeannSlotInlineTids(l, slot);
-	return PipeannSlotTids(l, slot);
+	PipeannVacuum *v = arg;
+	ItemPointerData tid = row->tid;
+
+	return v->callback != NULL && v->callback(&tid, v->callback_state);
 }
 
 static bool
@@ -34,21 +30,22 @@ IsEmptyExt(const PipeannSlot *slot)
 
 /* Whether a slot in use has something to remove. */
 static bool
-NeedsCleaning(const PipeannVacuum *v, PipeannSlot *slot)
+NeedsCleaning(PipeannVacuum *v, const PipeannSlot *slot)
 {
-	int			n;
-	ItemPointerData *tids = SlotTids(&v->view.meta.layout, slot, &n);
+	const PipeannLayout *l = &v->view.meta.layout;
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	const PipeannRow *row = list.rows;
 
 	if (IsEmptyExt(slot) && !(slot->flags & PIPEANN_SLOT_CLOSED))
 		return true;
-	for (int i = 0; i < n && v->callback != NULL; i++)
-		if (v->callback(&tids[i], v->callback_state))
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (IsDead(row, v))
 			return true;
 	return false;
 }
 
 static bool
-PageNeedsCleaning(const PipeannVacuum *v, Page page)
+PageNeedsCleaning(PipeannVacuum *v, Page page)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 
@@ -66,18 +63,10 @@ PageNeedsCleaning(const PipeannVacuum *v, Page page)
 static void
 CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
 {
-	int			n;
-	int			kept = 0;
-	ItemPointerData *tids = SlotTids(&v->view.meta.layout, slot, &n);
-
-	for (int i = 0; i < n; i++)
-		if (v->callback == NULL || !v->callback(&tids[i], v->callback_state))
-			tids[kept++] = tids[i];
-	if (kept < n)
-		slot->ntids = kept;
+	v->stats->tuples_removed +=
+		PipeannSlotRemoveRows(&v->view.meta.layout, slot, IsDead, v);
 	if (IsEmptyExt(slot))
 		slot->flags |= PIPEANN_SLOT_CLOSED;
-	v->stats->tuples_removed += n - kept;
 }
 
 /* Clean a page that is locked exclusively. */
@@ -119,10 +108,7 @@ AddOwner(PipeannVacuum *v, uint32 owner)
 static void
 NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
-	int			n;
-
-	(void) SlotTids(&v->view.meta.layout, slot, &n);
-	v->stats->num_index_tuples += n;
+	v->stats->num_index_tuples += PipeannAnyRows(&v->view.meta.layout, slot).n;
 	if (PipeannSlotIsLive(slot))
 		PipeannBitsAdd(&v->live, id);
 	else if (PipeannSlotIsDead(slot))

@@ -57,7 +57,7 @@ CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
 			return "has an overflow slot with an invalid part of a vector";
 		return NULL;
 	}
-	if (ext->ntids > PipeannExtTids(l) || ext->length != 0)
+	if (ext->length != 0 || ext->ntids > PipeannExtRows(l, ext).n)
 		return "has an overflow slot with an invalid number of TIDs";
 	return NULL;
 }

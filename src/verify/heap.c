@@ -38,6 +38,7 @@ typedef struct Missing
 
 struct PipeannTidSet
 {
+	const PipeannLayout *layout;
 	BlockNumber from;			/* first block of the range */
 	BlockNumber to;				/* first block behind it */
 	bool		hash_vectors;
@@ -59,13 +60,15 @@ TidKey(const ItemPointerData *tid)
 }
 
 static bool
-IsVisible(const PipeannCheck *check, const ItemPointerData *tids, int n)
+IsVisible(const PipeannCheck *check, const PipeannRowList *list)
 {
+	const PipeannLayout *l = &check->view.meta.layout;
 	BlockNumber blocks = RelationGetNumberOfBlocks(check->heap);
+	const PipeannRow *row = list->rows;
 
-	for (int i = 0; i < n; i++)
+	for (uint32 i = 0; i < list->n; i++, row = PipeannRowNext(l, row))
 	{
-		ItemPointerData tid = tids[i];
+		ItemPointerData tid = row->tid;
 
 		if (ItemPointerGetBlockNumberNoCheck(&tid) < blocks &&
 			table_index_fetch_tuple_check(check->heap, &tid, check->snapshot,
@@ -85,34 +88,34 @@ static void
 LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
 {
 	Visibility *visibility = arg;
+	PipeannRowList list = PipeannExtRows(&visibility->check->view.meta.layout,
+										 ext);
 
 	(void) id;
 	if (!visibility->visible)
-		visibility->visible =
-			IsVisible(visibility->check,
-					  (const ItemPointerData *) PipeannSlotBody(ext),
-					  ext->ntids);
+		visibility->visible = IsVisible(visibility->check, &list);
 }
 
 bool
 PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 {
-	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannRowList list = PipeannSlotRows(&check->view.meta.layout, slot);
 	Visibility	visibility = {check, false};
 
-	if (IsVisible(check, PipeannSlotTids(l, slot),
-				  PipeannSlotInlineTids(l, slot)))
+	if (IsVisible(check, &list))
 		return true;
 	(void) PipeannCheckWalkChain(check, slot, false, LookAtExt, &visibility);
 	return visibility.visible;
 }
 
 static void
-AddTids(PipeannTidSet *set, const ItemPointerData *tids, int n)
+AddTids(PipeannTidSet *set, const PipeannRowList *list)
 {
-	for (int i = 0; i < n; i++)
+	const PipeannRow *row = list->rows;
+
+	for (uint32 i = 0; i < list->n; i++, row = PipeannRowNext(set->layout, row))
 	{
-		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tids[i]);
+		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
 		if (block < set->from || block >= set->to)
 			continue;
@@ -124,7 +127,7 @@ AddTids(PipeannTidSet *set, const ItemPointerData *tids, int n)
 				PipeannRealloc(set->entries,
 							   mul_size(set->size, sizeof(TidEntry)));
 		}
-		set->entries[set->n].tid = TidKey(&tids[i]);
+		set->entries[set->n].tid = TidKey(&row->tid);
 		set->entries[set->n].id = set->id;
 		set->entries[set->n].hash = set->hash;
 		set->n++;
@@ -134,8 +137,11 @@ AddTids(PipeannTidSet *set, const ItemPointerData *tids, int n)
 static void
 AddExt(uint32 id, const PipeannSlot *ext, void *arg)
 {
+	PipeannTidSet *set = arg;
+	PipeannRowList list = PipeannExtRows(set->layout, ext);
+
 	(void) id;
-	AddTids(arg, (const ItemPointerData *) PipeannSlotBody(ext), ext->ntids);
+	AddTids(set, &list);
 }
 
 static uint32
@@ -168,7 +174,7 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 static void
 TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannRowList list = PipeannSlotRows(&check->view.meta.layout, slot);
 	PipeannTidSet *set = check->set;
 	MemoryContext old;
 
@@ -178,7 +184,7 @@ TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	set->id = id;
 	set->hash = set->hash_vectors ? HashNode(check, slot) : 0;
 	MemoryContextSwitchTo(old);
-	AddTids(set, PipeannSlotTids(l, slot), PipeannSlotInlineTids(l, slot));
+	AddTids(set, &list);
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 		(void) PipeannCheckWalkChain(check, slot, false, AddExt, set);
 	MemoryContextReset(check->scratch);
@@ -210,23 +216,30 @@ FillSet(PipeannCheck *check)
 /* Counts how often a TID is in a list. */
 typedef struct TidCount
 {
+	const PipeannLayout *layout;
 	uint64		tid;
 	int			count;
 } TidCount;
 
 static void
-CountTid(TidCount *count, const ItemPointerData *tids, int n)
+CountTid(TidCount *count, const PipeannRowList *list)
 {
-	for (int i = 0; i < n; i++)
-		if (TidKey(&tids[i]) == count->tid)
+	const PipeannRow *row = list->rows;
+
+	for (uint32 i = 0; i < list->n;
+		 i++, row = PipeannRowNext(count->layout, row))
+		if (TidKey(&row->tid) == count->tid)
 			count->count++;
 }
 
 static void
 CountTidInExt(uint32 id, const PipeannSlot *ext, void *arg)
 {
+	TidCount   *count = arg;
+	PipeannRowList list = PipeannExtRows(count->layout, ext);
+
 	(void) id;
-	CountTid(arg, (const ItemPointerData *) PipeannSlotBody(ext), ext->ntids);
+	CountTid(count, &list);
 }
 
 static int
@@ -234,12 +247,13 @@ CountInNode(const PipeannCheck *check, uint32 id, uint64 tid)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
-	TidCount	count = {tid, 0};
+	TidCount	count = {l, tid, 0};
 
 	if (PipeannCheckReadSlot(check, id, slot) && PipeannSlotIsNode(slot))
 	{
-		CountTid(&count, PipeannSlotTids(l, slot),
-				 PipeannSlotInlineTids(l, slot));
+		PipeannRowList list = PipeannSlotRows(l, slot);
+
+		CountTid(&count, &list);
 		(void) PipeannCheckWalkChain(check, slot, false, CountTidInExt,
 									 &count);
 	}
@@ -441,6 +455,7 @@ PipeannCheckTids(PipeannCheck *check, bool heapallindexed)
 	PipeannTidSet set;
 
 	memset(&set, 0, sizeof(set));
+	set.layout = &check->view.meta.layout;
 	set.hash_vectors = heapallindexed;
 	set.vector = palloc(mul_size(check->view.meta.layout.dim, sizeof(float)));
 	check->set = &set;

@@ -27,13 +27,17 @@ CheckFlags(const PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-CheckTids(const PipeannCheck *check, uint32 id, const ItemPointerData *tids,
-		  int n)
+CheckRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	for (int i = 0; i < n; i++)
-		if (!ItemPointerIsValid(&tids[i]) ||
-			ItemPointerGetOffsetNumberNoCheck(&tids[i]) > MaxOffsetNumber)
+	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	const PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (!ItemPointerIsValid(&row->tid) ||
+			ItemPointerGetOffsetNumberNoCheck(&row->tid) > MaxOffsetNumber)
 			PipeannCheckReport(check, id, "has an invalid heap TID");
+	check->tids += list.n;
 }
 
 static void
@@ -42,12 +46,11 @@ CheckExtSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	const PipeannLayout *l = &check->view.meta.layout;
 
 	check->seen[id] |= PIPEANN_SEEN_EXT;
-	if (slot->ntids > PipeannExtTids(l) || slot->length > PipeannExtBytes(l))
+	if ((slot->length == 0 && slot->ntids > PipeannExtRows(l, slot).n) ||
+		slot->length > PipeannExtBytes(l))
 		PipeannCheckReport(check, id,
 						   "is an overflow slot with too much in it");
-	CheckTids(check, id, (const ItemPointerData *) PipeannSlotBody(slot),
-			  slot->ntids);
-	check->tids += slot->ntids;
+	CheckRows(check, id, slot);
 }
 
 static void
@@ -61,10 +64,9 @@ CheckNode(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		PipeannCheckReport(check, id, "has too many neighbours");
 	if (slot->tree_edges > slot->degree)
 		PipeannCheckReport(check, id, "has more spanning-tree edges than edges");
-	if (slot->ntids > l->inline_tids)
+	if (slot->ntids > PipeannSlotRows(l, slot).n)
 		PipeannCheckReport(check, id, "has too many inline TIDs");
-	CheckTids(check, id, PipeannSlotTids(l, slot), slot->ntids);
-	check->tids += slot->ntids;
+	CheckRows(check, id, slot);
 	PipeannCheckChains(check, id, slot);
 	if (slot->ntids == 0 && slot->ext_tids == PIPEANN_INVALID_ID)
 		return;

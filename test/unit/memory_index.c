@@ -32,6 +32,7 @@ WriteNode(Index *index, uint32 node, const PipeannGraph *graph)
 	const PipeannLayout *l = &index->layout;
 	const PipeannVectors *v = &index->vectors;
 	PipeannSlot *slot = IndexSlot(index, index->id_of[node]);
+	PipeannRow *row;
 
 	slot->flags = PIPEANN_SLOT_USED;
 	slot->degree = graph->degree[node];
@@ -40,9 +41,10 @@ WriteNode(Index *index, uint32 node, const PipeannGraph *graph)
 	slot->ext_tids = slot->ext_vec = PIPEANN_INVALID_ID;
 	slot->aux = v->aux == NULL ? 0 : v->aux[node];
 	slot->ntids = 1;
-	PipeannSlotTids(l, slot)[0].bi_hi = node >> 16;
-	PipeannSlotTids(l, slot)[0].bi_lo = node & 0xFFFF;
-	PipeannSlotTids(l, slot)[0].ip_posid = 1;
+	row = PipeannSlotRows(l, slot).rows;
+	row->tid.bi_hi = node >> 16;
+	row->tid.bi_lo = node & 0xFFFF;
+	row->tid.ip_posid = 1;
 	memcpy(PipeannSlotVector(l, slot), PipeannVectorAt(v, node), v->stride);
 }
 

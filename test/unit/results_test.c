@@ -10,6 +10,10 @@ static void
 AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
 {
 	ItemPointerData tids[8];
+	PipeannRowList rows = {
+		.rows = (PipeannRow *) tids,.n = ntids,
+		.bytes = ntids * sizeof(ItemPointerData)
+	};
 	PipeannResult result = {0};
 
 	memset(tids, 0, sizeof(tids));
@@ -20,17 +24,18 @@ AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
 	}
 	result.id = id;
 	result.dist = dist;
-	result.ntids = ntids;
 	result.ext_tids = PIPEANN_INVALID_ID;
-	PipeannResultsAdd(results, &result, tids);
+	PipeannResultsAdd(results, &result, &rows);
 }
 
 static bool
 HasItsTids(const PipeannResults *results, const PipeannResult *result)
 {
-	for (uint32 i = 0; i < result->ntids; i++)
-		if (results->tids[result->tids + i].bi_lo != (uint16) result->id ||
-			results->tids[result->tids + i].ip_posid != i + 1)
+	PipeannRowList rows = PipeannResultsRows(results, result);
+
+	for (uint32 i = 0; i < rows.n; i++)
+		if (rows.rows[i].tid.bi_lo != (uint16) result->id ||
+			rows.rows[i].tid.ip_posid != i + 1)
 			return false;
 	return true;
 }

@@ -160,7 +160,7 @@ ReturnsNodesWhoseRowsAreElsewhere(void)
 	CHECK(PipeannSearchRun(search));
 	while ((result = PipeannSearchPop(search)) != NULL)
 	{
-		CHECK(result->ntids == 0);
+		CHECK(result->nrows == 0);
 		CHECK(result->ext_tids % 5 == 0);
 		n++;
 	}

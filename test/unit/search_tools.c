@@ -253,9 +253,9 @@ RadiusOf(const Index *index, const float *query, int k)
 int
 NodeOf(const PipeannSearch *search, const PipeannResult *result)
 {
-	const ItemPointerData *tid = PipeannSearchTids(search, result);
+	ItemPointerData tid = PipeannSearchRows(search, result).rows->tid;
 
-	return ((int) tid->bi_hi << 16) | tid->bi_lo;
+	return ((int) tid.bi_hi << 16) | tid.bi_lo;
 }
 
 /*
@@ -277,7 +277,7 @@ TakeAll(const Index *index, PipeannSearch *search, uint8 *seen)
 		{
 			CHECK(result->id < index->ids);
 			CHECK(!seen[result->id]);
-			CHECK(result->ntids <= INLINE_TIDS);
+			CHECK(result->nrows <= INLINE_TIDS);
 			seen[result->id] = true;
 			n++;
 		}

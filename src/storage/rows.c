@@ -1,0 +1,91 @@
+/*
+ * rows.c
+ *		The rows of a node, in its slot and in overflow slots.
+ */
+#include "storage/storage.h"
+
+PipeannRowList
+PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return PipeannRowsOf(l, PipeannSlotBody(slot), PipeannExtBytes(l),
+						 slot->length > 0 ? 0 : slot->ntids);
+}
+
+PipeannRowList
+PipeannAnyRows(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return slot->flags & PIPEANN_SLOT_EXT ? PipeannExtRows(l, slot) :
+		PipeannSlotRows(l, slot);
+}
+
+/* Bytes for rows in a slot. */
+static uint32
+RoomOf(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return slot->flags & PIPEANN_SLOT_EXT ? PipeannExtBytes(l) :
+		PipeannInlineBytes(l);
+}
+
+bool
+PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
+				  const PipeannRow *row)
+{
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	uint32		size = PipeannRowSize(l, row);
+
+	if (list.n < slot->ntids || list.bytes + size > RoomOf(l, slot))
+		return false;
+	memcpy((char *) list.rows + list.bytes, row, size);
+	slot->ntids++;
+	return true;
+}
+
+uint32
+PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
+					  PipeannRowIsDead is_dead, void *arg)
+{
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	PipeannRow *row = list.rows;
+	char	   *kept = (char *) list.rows;
+	uint32		removed = 0;
+
+	for (uint32 i = 0; i < list.n; i++)
+	{
+		uint32		size = PipeannRowSize(l, row);
+		PipeannRow *next = PipeannRowNext(l, row);
+
+		if (is_dead(row, arg))
+			removed++;
+		else
+		{
+			memmove(kept, row, size);
+			kept += size;
+		}
+		row = next;
+	}
+	if (removed > 0)
+		slot->ntids = list.n - removed;
+	return removed;
+}
+
+void
+PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
+{
+	fill->layout = l;
+	fill->left = PipeannInlineBytes(l);
+	fill->ext_slots = 0;
+}
+
+uint32
+PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row)
+{
+	uint32		size = PipeannRowSize(fill->layout, row);
+
+	if (fill->left < size)
+	{
+		fill->left = PipeannExtBytes(fill->layout);
+		fill->ext_slots++;
+	}
+	fill->left -= size;
+	return fill->ext_slots;
+}
