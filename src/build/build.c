@@ -167,7 +167,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 
 	(void) index;
 	(void) tuple_is_alive;
-	if (isnull[0] || !PipeannSpoolAdd(&state->spool, values[0], tid))
+	if (isnull[0] || !PipeannSpoolAdd(&state->spool, values, isnull, tid))
 		return;
 	if (PipeannTeamLeads(state->team))
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
@@ -183,7 +183,7 @@ ScanTable(BuildState *state)
 
 	StartPhase(state, PIPEANN_PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
-	PipeannSpoolInit(state->team, &state->spool,
+	PipeannSpoolInit(state->team, &state->spool, state->index,
 					 PipeannIndexDimensions(state->index),
 					 PipeannIndexMetric(state->index),
 					 PipeannGetOptions(state->index)->storage, p->nblocks);
@@ -216,7 +216,10 @@ MemoryForRows(const BuildState *state)
 		2 * sizeof(uint32);
 
 	params.max_degree = state->meta.layout.max_degree;
-	return add_size(mul_size(s->stats.rows, row),
+	if (s->index != NULL)
+		row += 2 * sizeof(uint64);
+	return add_size(add_size(mul_size(s->stats.rows, row),
+							 s->stats.sizes.bytes),
 					PipeannGraphMemory((uint32) s->stats.rows, &params, &v));
 }
 
@@ -253,7 +256,8 @@ ChooseDegree(BuildState *state)
 	state->m = PipeannChooseM(state->heap, &state->collection, &meta->layout,
 							  Min(options->ef_construction / 2,
 								  PIPEANN_MAX_M), &degree);
-	PipeannMetaInit(meta, state->index, state->collection.storage, state->m);
+	PipeannMetaInit(meta, state->index, state->collection.storage, state->m,
+					&state->spool.stats.sizes);
 	meta->degree = degree;
 }
 
@@ -275,7 +279,8 @@ DecideLayout(BuildState *state)
 
 	if (PipeannTeamLeads(state->team))
 	{
-		PipeannMetaInit(meta, state->index, c->storage, state->m);
+		PipeannMetaInit(meta, state->index, c->storage, state->m,
+						&state->spool.stats.sizes);
 		ChooseDegree(state);
 		if (c->auto_storage)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
@@ -382,7 +387,7 @@ InitBuild(BuildState *state, PipeannParallel *p)
 		state->team->progress_arg = state;
 	}
 	state->decisions = PipeannTeamAlloc(state->team, sizeof(Decisions));
-	PipeannMetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m);
+	PipeannMetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m, NULL);
 }
 
 /*
@@ -492,7 +497,7 @@ pipeannbuildempty(Relation index)
 
 	PipeannMetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
 					PIPEANN_FLOAT4 : options->storage,
-					PipeannInitialM(options));
+					PipeannInitialM(options), NULL);
 	if (options->m == PIPEANN_AUTO_M)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
 	if (options->storage == PIPEANN_STORAGE_AUTO)

@@ -104,6 +104,14 @@ typedef struct PipeannCollection
 	uint32		ndups;
 	uint32		dups_size;
 
+	/* if rows have values: whole rows, one after the other */
+	bool		has_values;
+	char	   *values;			/* or NULL */
+	uint64	   *values_at;		/* [size] the first row of each vector */
+	uint64	   *dup_values_at;	/* [dups_size] */
+	Size		values_bytes;
+	Size		values_size;
+
 	uint32	   *table;			/* hash of equal vectors: numbers, or INVALID */
 	uint32		table_mask;
 	char	   *scratch;		/* one vector as stored */
@@ -123,15 +131,31 @@ extern void PipeannCollectionInit(PipeannCollection *c, int dim,
  * Add a row with vector x[dim] of this norm; returns the number of the vector.
  * For a vector that was rounded before, known is its rounding, else NULL. If
  * c->lost is set afterwards, the collection has to be made anew without half
- * precision. Errors if x does not fit a storage that the user chose.
+ * precision. Errors if x does not fit a storage that the user chose. Only if
+ * has_values was set after PipeannCollectionInit() the row has values.
  */
 extern uint32 PipeannCollectionAdd(PipeannCollection *c, const float *x,
 								   double norm, const PipeannRounding *known,
-								   const ItemPointerData *tid);
+								   const PipeannRow *row);
 
 /* Add a row of vector i. */
-extern void PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
-									const ItemPointerData *tid);
+extern void PipeannCollectionAddRow(PipeannCollection *c, uint32 i,
+									const PipeannRow *row);
+
+/*
+ * The first row of a node, or that of number dup in dups[] if it is not
+ * INVALID_ID.
+ */
+static inline const PipeannRow *
+PipeannCollectionRow(const PipeannCollection *c, uint32 node, uint32 dup)
+{
+	if (c->values != NULL)
+		return (const PipeannRow *)
+			(c->values + (dup == PIPEANN_INVALID_ID ? c->values_at[node] :
+						  c->dup_values_at[dup]));
+	return (const PipeannRow *) (dup == PIPEANN_INVALID_ID ? &c->tids[node] :
+								 &c->dups[dup].tid);
+}
 
 /* The collected vectors in the form of graph/; aux is allocated. */
 extern void PipeannCollectionVectors(const PipeannCollection *c,
@@ -286,9 +310,13 @@ extern void PipeannEstimateBuild(const PipeannBuildInput *in,
 
 /* ---------- write.c: nodes to pages ---------- */
 
-/* The metapage of an empty index by its options, except for m. */
+/*
+ * The metapage of an empty index by its options, except for m. sizes are those
+ * of rows with values that it will have; NULL: as their types let expect.
+ */
 extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
-							PipeannStorage storage, int m);
+							PipeannStorage storage, int m,
+							const PipeannRowSizes *sizes);
 
 /*
  * Give nodes ids: position p of order[], from PipeannGraphPack(), becomes slot

@@ -132,6 +132,8 @@ MakeRoom(PipeannCollection *c)
 	c->norms = Grow(c->norms, c->size, sizeof(double));
 	c->tids = Grow(c->tids, c->size, sizeof(ItemPointerData));
 	c->dup_heads = Grow(c->dup_heads, c->size, sizeof(uint32));
+	if (c->has_values)
+		c->values_at = Grow(c->values_at, c->size, sizeof(uint64));
 	GrowTable(c, c->size * 2);
 	Rehash(c);
 }
@@ -232,16 +234,38 @@ ChooseStorage(PipeannCollection *c, const float *x, double norm,
 		Convert(c, storage);
 }
 
+/* Keep a row with values; returns where. */
+static uint64
+KeepValues(PipeannCollection *c, const PipeannRow *row)
+{
+	Size		size = row->info & PIPEANN_ROW_SIZE;
+	Size		at = c->values_bytes;
+
+	if (at + size > c->values_size)
+	{
+		c->values_size = Max(FIRST_SIZE * 64, mul_size(c->values_size, 2));
+		c->values = c->values == NULL ? PipeannAlloc(c->values_size) :
+			PipeannRealloc(c->values, c->values_size);
+	}
+	memcpy(c->values + at, row, size);
+	c->values_bytes += size;
+	return at;
+}
+
 void
-PipeannCollectionAddTid(PipeannCollection *c, uint32 i,
-						const ItemPointerData *tid)
+PipeannCollectionAddRow(PipeannCollection *c, uint32 i, const PipeannRow *row)
 {
 	if (c->ndups == c->dups_size)
 	{
 		c->dups_size = Max(FIRST_SIZE, c->dups_size * 2);
 		c->dups = Grow(c->dups, c->dups_size, sizeof(PipeannDuplicate));
+		if (c->has_values)
+			c->dup_values_at = Grow(c->dup_values_at, c->dups_size,
+									sizeof(uint64));
 	}
-	c->dups[c->ndups].tid = *tid;
+	c->dups[c->ndups].tid = row->tid;
+	if (c->has_values)
+		c->dup_values_at[c->ndups] = KeepValues(c, row);
 	c->dups[c->ndups].next = c->dup_heads[i];
 	c->dup_heads[i] = c->ndups++;
 }
@@ -261,21 +285,23 @@ TakeRounding(const PipeannCollection *c, const float *x, double norm,
 
 static uint32
 AddVector(PipeannCollection *c, double norm, const PipeannRounding *rounding,
-		  const ItemPointerData *tid)
+		  const PipeannRow *row)
 {
 	memcpy(At(c, c->n), c->scratch, c->stride);
 	if (c->roundings != NULL)
 		c->roundings[c->n] = *rounding;
 	c->norms[c->n] = norm;
 	c->max_norm = Max(c->max_norm, norm);
-	c->tids[c->n] = *tid;
+	c->tids[c->n] = row->tid;
+	if (c->has_values)
+		c->values_at[c->n] = KeepValues(c, row);
 	c->dup_heads[c->n] = PIPEANN_INVALID_ID;
 	return c->n++;
 }
 
 uint32
 PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
-					 const PipeannRounding *known, const ItemPointerData *tid)
+					 const PipeannRounding *known, const PipeannRow *row)
 {
 	PipeannRounding rounding = {0};
 	int			twins;
@@ -296,11 +322,11 @@ PipeannCollectionAdd(PipeannCollection *c, const float *x, double norm,
 		return PIPEANN_INVALID_ID;
 	if (c->table[at] != PIPEANN_INVALID_ID)
 	{
-		PipeannCollectionAddTid(c, c->table[at], tid);
+		PipeannCollectionAddRow(c, c->table[at], row);
 		return c->table[at];
 	}
 	c->table[at] = c->n;
-	return AddVector(c, norm, &rounding, tid);
+	return AddVector(c, norm, &rounding, row);
 }
 
 void
@@ -351,6 +377,9 @@ PipeannCollectionFree(PipeannCollection *c)
 	FreeArray(c->tids);
 	FreeArray(c->dup_heads);
 	FreeArray(c->dups);
+	FreeArray(c->values);
+	FreeArray(c->values_at);
+	FreeArray(c->dup_values_at);
 	FreeArray(c->table);
 	pfree(c->scratch);
 	memset(c, 0, sizeof(*c));

@@ -116,7 +116,7 @@ LayoutOfDegree(const PipeannLayout *base, int degree)
 	PipeannLayout l;
 
 	PipeannLayoutInit(&l, base->dim, base->metric, base->storage, degree / 2,
-					  base->pq_bytes, 100);
+					  base->pq_bytes, 100, base->row_bytes);
 	return l;
 }
 

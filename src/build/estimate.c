@@ -50,15 +50,17 @@ TakeSample(const PipeannBuildInput *in)
 	PipeannSpool spool;
 	PipeannRows rows;
 
-	PipeannSpoolInit(team, &spool, in->dim, PIPEANN_L2,
+	PipeannSpoolInit(team, &spool, NULL, in->dim, PIPEANN_L2,
 					 in->options->storage, 1);
 	for (int i = 0; i < in->nsample; i++)
 	{
+		Datum		value = in->sample[i];
+		bool		isnull = false;
 		ItemPointerData tid;
 
 		CHECK_FOR_INTERRUPTS();
 		ItemPointerSet(&tid, 0, i + 1);
-		(void) PipeannSpoolAdd(&spool, in->sample[i], &tid);
+		(void) PipeannSpoolAdd(&spool, &value, &isnull, &tid);
 	}
 	PipeannSpoolFinish(team, &spool);
 	PipeannRowsLoad(team, &spool, &rows);
@@ -83,7 +85,7 @@ ForeseeMeta(const PipeannBuildInput *in, PipeannStorage storage,
 	memset(meta, 0, sizeof(*meta));
 	PipeannLayoutInit(&meta->layout, in->dim, PIPEANN_L2, storage,
 					  PipeannInitialM(options), options->pq_bytes,
-					  options->fillfactor);
+					  options->fillfactor, 0);
 	pages = (in->rows + meta->layout.fill - 1) / meta->layout.fill;
 	if (in->rows >= PG_UINT32_MAX / 4 ||
 		pages * meta->layout.slots_per_page >= PIPEANN_INVALID_ID)

@@ -29,10 +29,12 @@ typedef struct Loading
 } Loading;
 
 static void
-LoadRow(const PipeannSpoolRow *row, const float *x, uint32 i, void *arg)
+LoadRow(const PipeannSpoolRow *row, const float *x,
+		const PipeannSpoolPlace *place, void *arg)
 {
 	Loading    *l = arg;
 	PipeannRows *rows = l->rows;
+	uint32		i = place->number;
 	const PipeannVectors *v = &rows->vectors;
 	char	   *at = (char *) PipeannVectorAt(v, i);
 
@@ -43,6 +45,11 @@ LoadRow(const PipeannSpoolRow *row, const float *x, uint32 i, void *arg)
 		(void) PipeannRound(x, row->norm, v->dim, &rows->roundings[i]);
 	if (v->aux != NULL)
 		((float *) v->aux)[i] = PipeannAux(v->metric, row->norm, l->max_norm);
+	if (rows->values == NULL)
+		return;
+	rows->values_at[i] = place->at;
+	memcpy(rows->values + place->at, place->row,
+		   place->row->info & PIPEANN_ROW_SIZE);
 }
 
 static void
@@ -66,6 +73,12 @@ Load(PipeannTeam *team, PipeannSpool *spool, PipeannStorage storage,
 	rows->tids = PipeannTeamAlloc(team, mul_size(v->n,
 												 sizeof(ItemPointerData)));
 	rows->hash = PipeannTeamAlloc(team, mul_size(v->n, sizeof(uint32)));
+	if (spool->index != NULL)
+	{
+		rows->values = PipeannTeamAlloc(team, spool->stats.sizes.bytes);
+		rows->values_at = PipeannTeamAlloc(team, mul_size(v->n,
+														  sizeof(uint64)));
+	}
 	PipeannSpoolRead(spool, LoadRow, &l);
 	PipeannTeamMeet(team);
 }
@@ -80,6 +93,8 @@ Unload(PipeannTeam *team, PipeannRows *rows)
 		PipeannTeamFree(team, rows->roundings);
 	PipeannTeamFree(team, rows->tids);
 	PipeannTeamFree(team, rows->hash);
+	if (rows->values_at != NULL)
+		PipeannTeamFree(team, rows->values_at);
 }
 
 /* ---------- equal vectors ---------- */
@@ -241,6 +256,8 @@ PipeannRowsLoad(PipeannTeam *team, PipeannSpool *s, PipeannRows *rows)
 	PipeannTeamFree(team, rows->number);
 	PipeannTeamMeet(team);
 	Unload(team, rows);
+	if (rows->values != NULL)
+		PipeannTeamFree(team, rows->values);
 	Load(team, s, PIPEANN_FLOAT4, rows);
 	(void) FindEqual(team, rows);
 }
@@ -274,6 +291,12 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows,
 	if (rows->roundings != NULL)
 		c->roundings = PipeannTeamAlloc(team, mul_size(n,
 													   sizeof(PipeannRounding)));
+	if (rows->values == NULL)
+		return;
+	c->values = rows->values;
+	c->values_at = PipeannTeamAlloc(team, mul_size(n, sizeof(uint64)));
+	c->dup_values_at = PipeannTeamAlloc(team, mul_size(rows->vectors.n - n,
+													   sizeof(uint64)));
 }
 
 static void
@@ -290,6 +313,8 @@ MoveRow(const PipeannRows *rows, uint32 row, PipeannCollection *c,
 		((float *) nodes->aux)[node] = rows->vectors.aux[row];
 	if (c->roundings != NULL)
 		c->roundings[node] = rows->roundings[row];
+	if (c->values != NULL)
+		c->values_at[node] = rows->values_at[row];
 }
 
 /* The other rows of each vector. */
@@ -307,6 +332,8 @@ LinkDuplicates(const PipeannRows *rows, PipeannCollection *c)
 		node = rows->number[rows->number[row]];
 		c->dups[c->ndups].tid = rows->tids[row];
 		c->dups[c->ndups].next = c->dup_heads[node];
+		if (c->values != NULL)
+			c->dup_values_at[c->ndups] = rows->values_at[row];
 		c->dup_heads[node] = c->ndups++;
 	}
 }

@@ -12,6 +12,8 @@ typedef struct PipeannRows
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
 	PipeannRounding *roundings; /* [n] for half precision, else NULL */
 	ItemPointerData *tids;		/* [n] */
+	char	   *values;			/* rows with values, or NULL if they have none */
+	uint64	   *values_at;		/* [n] */
 	uint32	   *hash;			/* [n] of the vector as it is stored */
 	uint8	   *again;			/* [n] equal to an earlier row */
 	uint32	   *number;			/* [n] the first such row; later the node */
@@ -36,6 +38,7 @@ extern PipeannClusters *PipeannRowsToNodes(PipeannTeam *team,
 										   PipeannCollection *c,
 										   PipeannVectors *nodes);
 
+/* What went into a collection stays. */
 extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);
 
 #endif							/* PIPEANN_ROWS_H */

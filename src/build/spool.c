@@ -17,11 +17,19 @@
 #include "utils/memutils.h"
 
 void
-PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, int dim,
+PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, Relation index, int dim,
 				 PipeannMetric metric, PipeannStorage wanted,
 				 BlockNumber nblocks)
 {
 	memset(s, 0, sizeof(*s));
+	if (index != NULL && PipeannIndexHasValues(index))
+	{
+		s->index = index;
+		s->values = PipeannValuesDesc(index);
+		s->row = palloc(PIPEANN_ROW_SIZE);
+		s->bytes = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
+												   sizeof(uint64)));
+	}
 	s->dim = dim;
 	s->metric = metric;
 	s->wanted = wanted;
@@ -56,7 +64,7 @@ FormOf(PipeannSpool *s, const float *x, double norm)
 }
 
 static void
-Count(PipeannSpool *s, const ItemPointerData *tid, Size bytes)
+Count(PipeannSpool *s, const ItemPointerData *tid, Size bytes, Size row)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(tid);
 
@@ -65,17 +73,24 @@ Count(PipeannSpool *s, const ItemPointerData *tid, Size bytes)
 			 ItemPointerGetOffsetNumber(tid));
 	s->starts[block + 1]++;
 	s->stats.rows++;
-	s->stats.bytes += sizeof(PipeannSpoolRow) + bytes;
+	s->stats.bytes += sizeof(PipeannSpoolRow) + bytes + row;
+	if (s->bytes == NULL)
+		return;
+	s->bytes[block + 1] += row;
+	PipeannRowSizesAdd(&s->stats.sizes, (uint32) row);
 }
 
 bool
-PipeannSpoolAdd(PipeannSpool *s, Datum value, const ItemPointerData *tid)
+PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
+				const ItemPointerData *tid)
 {
 	MemoryContext old = MemoryContextSwitchTo(s->row_context);
-	const float *x = PipeannDatumElements(value, s->dim);
+	const float *x = PipeannDatumElements(values[0], s->dim);
 	PipeannSpoolRow row = {.norm = PipeannNorm(x, s->dim),.tid = *tid};
 	bool		indexable = PipeannIsIndexable(s->metric, row.norm);
+	const PipeannRow *with_values = NULL;
 	Size		bytes;
+	Size		row_bytes = 0;
 
 	if (indexable)
 	{
@@ -84,10 +99,18 @@ PipeannSpoolAdd(PipeannSpool *s, Datum value, const ItemPointerData *tid)
 		bytes = s->dim * PipeannElementSize(row.form);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
 		PipeannVectorFromFloat(x, row.form, s->dim, s->scratch);
+		if (s->index != NULL)
+		{
+			with_values = PipeannFormRow(s->index, s->values, values, isnull,
+										 tid);
+			row_bytes = with_values->info & PIPEANN_ROW_SIZE;
+		}
 		MemoryContextSwitchTo(old);
 		BufFileWrite(s->file, &row, sizeof(row));
 		BufFileWrite(s->file, s->scratch, bytes);
-		Count(s, tid, bytes);
+		if (with_values != NULL)
+			BufFileWrite(s->file, (void *) with_values, row_bytes);
+		Count(s, tid, bytes, row_bytes);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(s->row_context);
@@ -102,6 +125,10 @@ Merge(PipeannSpoolStats *into, const PipeannSpoolStats *from)
 	into->heap_tuples += from->heap_tuples;
 	into->broken_hot_chain |= from->broken_hot_chain;
 	into->max_norm = Max(into->max_norm, from->max_norm);
+	into->sizes.rows += from->sizes.rows;
+	into->sizes.bytes += from->sizes.bytes;
+	for (int i = 0; i < PIPEANN_ROW_CLASSES; i++)
+		into->sizes.count[i] += from->sizes.count[i];
 	for (int i = 0; i < PIPEANN_NUM_STORAGE; i++)
 		into->fits[i] &= from->fits[i];
 }
@@ -125,9 +152,36 @@ PipeannSpoolFinish(PipeannTeam *team, PipeannSpool *s)
 				 errmsg("too many rows for a pipeann index")));
 	if (PipeannTeamLeads(team))
 		for (BlockNumber b = 0; b < s->nblocks; b++)
+		{
 			s->starts[b + 1] += s->starts[b];
+			if (s->bytes != NULL)
+				s->bytes[b + 1] += s->bytes[b];
+		}
 	PipeannTeamMeet(team);
 	MemoryContextDelete(s->row_context);
+}
+
+static void
+ReadError(void)
+{
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not read from a temporary file of an index build")));
+}
+
+/* Read a row with values to s->row. */
+static void
+ReadValues(PipeannSpool *s)
+{
+	Size		begin = sizeof(PipeannRow);
+	Size		size;
+
+	if (BufFileRead(s->file, s->row, begin) != begin)
+		ReadError();
+	size = s->row->info & PIPEANN_ROW_SIZE;
+	if (size < begin ||
+		BufFileRead(s->file, s->row + 1, size - begin) != size - begin)
+		ReadError();
 }
 
 /* False at the end of the file. */
@@ -141,9 +195,9 @@ ReadRow(PipeannSpool *s, PipeannSpoolRow *row)
 		return false;
 	size = s->dim * PipeannElementSize(row->form);
 	if (got != sizeof(*row) || BufFileRead(s->file, s->scratch, size) != size)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file of an index build")));
+		ReadError();
+	if (s->index != NULL)
+		ReadValues(s);
 	return true;
 }
 
@@ -152,7 +206,7 @@ PipeannSpoolRead(PipeannSpool *s, PipeannSpoolTake take, void *arg)
 {
 	BlockNumber block = InvalidBlockNumber;
 	float	   *x = palloc(mul_size(s->dim, sizeof(float)));
-	uint32		number = 0;
+	PipeannSpoolPlace place = {.row = s->row};
 	PipeannSpoolRow row;
 
 	if (BufFileSeek(s->file, 0, 0, SEEK_SET) != 0)
@@ -163,10 +217,13 @@ PipeannSpoolRead(PipeannSpool *s, PipeannSpoolTake take, void *arg)
 		if (ItemPointerGetBlockNumber(&row.tid) != block)
 		{
 			block = ItemPointerGetBlockNumber(&row.tid);
-			number = s->starts[block];
+			place.number = s->starts[block];
+			place.at = s->bytes != NULL ? s->bytes[block] : 0;
 		}
 		PipeannVectorToFloat(s->scratch, row.form, s->dim, x);
-		take(&row, x, number++, arg);
+		take(&row, x, &place, arg);
+		place.number++;
+		place.at += s->row != NULL ? s->row->info & PIPEANN_ROW_SIZE : 0;
 	}
 	pfree(x);
 }
@@ -176,5 +233,7 @@ PipeannSpoolFree(PipeannTeam *team, PipeannSpool *s)
 {
 	BufFileClose(s->file);
 	PipeannTeamFree(team, s->starts);
+	if (s->bytes != NULL)
+		PipeannTeamFree(team, s->bytes);
 	pfree(s->scratch);
 }

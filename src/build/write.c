@@ -31,18 +31,41 @@ typedef struct Writer
 /* Graph pages of nodes written at once by one member. */
 #define RUN 64
 
+/* The bytes wanted for rows with values. */
+static int
+RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
+{
+	PipeannRowSizes *expected;
+
+	if (!PipeannIndexHasValues(index))
+		return 0;
+	if (sizes != NULL && sizes->rows > 0)
+		return PipeannLayoutRowBytes(l, sizes);
+	expected = palloc0(sizeof(PipeannRowSizes));
+	PipeannRowSizesAdd(expected,
+					   PipeannExpectedRowBytes(PipeannValuesDesc(index)));
+	return PipeannLayoutRowBytes(l, expected);
+}
+
 void
 PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
-				int m)
+				int m, const PipeannRowSizes *sizes)
 {
 	const PipeannOptions *options = PipeannGetOptions(index);
+	PipeannLayout *l = &meta->layout;
 
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
-	PipeannLayoutInit(&meta->layout, PipeannIndexDimensions(index),
+	PipeannLayoutInit(l, PipeannIndexDimensions(index),
 					  PipeannIndexMetric(index), storage, m,
-					  options->pq_bytes, options->fillfactor);
+					  options->pq_bytes, options->fillfactor, 0);
+	if (PipeannIndexHasValues(index))
+	{
+		meta->format = PIPEANN_FORMAT_VALUES;
+		PipeannLayoutInit(l, l->dim, l->metric, storage, m, options->pq_bytes,
+						  options->fillfactor, RowBytes(index, l, sizes));
+	}
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;
 	PipeannNewBuildId(meta);
@@ -99,14 +122,12 @@ NextRow(RowWalk *walk)
 	if (walk->begun && walk->dup == PIPEANN_INVALID_ID)
 		return NULL;
 	walk->begun = true;
-	return (const PipeannRow *) (walk->dup == PIPEANN_INVALID_ID ?
-								 &c->tids[walk->node] :
-								 &c->dups[walk->dup].tid);
+	return PipeannCollectionRow(c, walk->node, walk->dup);
 }
 
-/* The number of overflow slots for the rows of a node. */
-static uint32
-ExtSlotsOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
+/* What the rows of a node take. */
+static PipeannRowFill
+FillOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
 {
 	RowWalk		walk = {.c = c,.node = node};
 	const PipeannRow *row;
@@ -115,7 +136,34 @@ ExtSlotsOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
 	PipeannRowFillBegin(&fill, l);
 	while ((row = NextRow(&walk)) != NULL)
 		(void) PipeannRowFillNext(&fill, row);
-	return fill.ext_slots;
+	return fill;
+}
+
+/*
+ * The number of overflow slots of a node: first those with rows, then the parts
+ * of long rows.
+ */
+static uint32
+ExtSlotsOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
+{
+	PipeannRowFill fill = FillOf(l, c, node);
+
+	return fill.ext_slots + fill.parts;
+}
+
+/* Add a row, or what stands in its place if its parts begin with first_part. */
+static void
+AddRow(const PipeannLayout *l, PipeannSlot *slot, const PipeannRow *row,
+	   uint32 first_part)
+{
+	PipeannRowApart apart;
+
+	if (PipeannRowIsLong(l, row))
+	{
+		apart = PipeannRowSetApart(row, first_part);
+		row = &apart.row;
+	}
+	(void) PipeannSlotAddRow(l, slot, row);
 }
 
 static uint64
@@ -179,18 +227,22 @@ static void
 FillRows(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
 		 PipeannSlot *slot, uint32 *next_ext)
 {
+	PipeannRowFill all = FillOf(l, c, node);
 	RowWalk		walk = {.c = c,.node = node};
 	const PipeannRow *row;
 	PipeannRowFill fill;
 
 	PipeannRowFillBegin(&fill, l);
 	while ((row = NextRow(&walk)) != NULL)
+	{
+		uint32		parts = fill.parts;
+
 		if (PipeannRowFillNext(&fill, row) == 0)
-			(void) PipeannSlotAddRow(l, slot, row);
-	if (fill.ext_slots == 0)
-		return;
-	slot->ext_tids = *next_ext;
-	*next_ext += fill.ext_slots;
+			AddRow(l, slot, row, *next_ext + all.ext_slots + parts);
+	}
+	if (all.ext_slots > 0)
+		slot->ext_tids = *next_ext;
+	*next_ext += all.ext_slots + all.parts;
 }
 
 static void
@@ -324,7 +376,8 @@ static void
 WriteExtRows(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
 {
 	const PipeannLayout *l = e->w->layout;
-	uint32		slots = ExtSlotsOf(l, c, node);
+	PipeannRowFill all = FillOf(l, c, node);
+	uint32		first_part = e->next + all.ext_slots;
 	RowWalk		walk = {.c = c,.node = node};
 	const PipeannRow *row;
 	PipeannSlot *slot = NULL;
@@ -334,6 +387,7 @@ WriteExtRows(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
 	PipeannRowFillBegin(&fill, l);
 	while ((row = NextRow(&walk)) != NULL)
 	{
+		uint32		parts = fill.parts;
 		uint32		to = PipeannRowFillNext(&fill, row);
 
 		if (to == 0)
@@ -342,13 +396,49 @@ WriteExtRows(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
 		{
 			if (at > 0)
 				EndExt(e);
-			slot = NextExt(e, id, slots - to);
+			slot = NextExt(e, id, all.ext_slots - to);
 			at = to;
 		}
-		(void) PipeannSlotAddRow(l, slot, row);
+		AddRow(l, slot, row, first_part + parts);
 	}
 	if (at > 0)
 		EndExt(e);
+}
+
+/* Write a row to overflow slots of its own. */
+static void
+WriteParts(ExtWriter *e, const PipeannRow *row)
+{
+	const PipeannLayout *l = e->w->layout;
+	uint32		left = PipeannRowSize(l, row);
+	const char *from = (const char *) row;
+
+	while (left > 0)
+	{
+		uint32		part = Min(left, PipeannPartBytes(l));
+		PipeannSlot *slot = PipeannSlotAt(l, e->w->page,
+										  PipeannIdSlot(l, e->next));
+
+		slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		slot->ext_tids = PIPEANN_INVALID_ID;
+		slot->length = part;
+		slot->ext_vec = left > part ? e->next + 1 : PIPEANN_INVALID_ID;
+		memcpy(PipeannSlotBody(slot), from, part);
+		from += part;
+		left -= part;
+		EndExt(e);
+	}
+}
+
+static void
+WriteLongRows(ExtWriter *e, const PipeannCollection *c, uint32 node)
+{
+	RowWalk		walk = {.c = c,.node = node};
+	const PipeannRow *row;
+
+	while ((row = NextRow(&walk)) != NULL)
+		if (PipeannRowIsLong(e->w->layout, row))
+			WriteParts(e, row);
 }
 
 static void
@@ -358,9 +448,16 @@ WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 	ExtWriter	e = {w, first_ext};
 
 	for (uint32 id = 0; id < first_ext; id++)
-		if (nodes->node_of_id[id] != PIPEANN_INVALID_ID &&
-			c->dup_heads[nodes->node_of_id[id]] != PIPEANN_INVALID_ID)
-			WriteExtRows(&e, c, id, nodes->node_of_id[id]);
+	{
+		uint32		node = nodes->node_of_id[id];
+
+		if (node == PIPEANN_INVALID_ID)
+			continue;
+		if (c->dup_heads[node] != PIPEANN_INVALID_ID)
+			WriteExtRows(&e, c, id, node);
+		if (c->values != NULL)
+			WriteLongRows(&e, c, node);
+	}
 	if (PipeannIdSlot(w->layout, e.next) != 0)
 		WriteGraphPage(w, PipeannIdPage(w->layout, e.next));
 }

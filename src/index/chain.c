@@ -1,6 +1,6 @@
 /*
  * chain.c
- *		Overflow slots: TIDs and vectors that do not fit a node's slot.
+ *		Overflow slots: rows and vectors that do not fit a node's slot.
  *
  * A scan holds no lock from one slot to the next, and VACUUM frees slots.
  * Owner and number show that a slot of TIDs is gone or used again: then the
@@ -122,36 +122,97 @@ IsGone(const PipeannIndexView *view, uint32 id, uint32 ext_vec)
 	return gone;
 }
 
+/*
+ * Read total bytes from the slots that begin with *at. False if one of them,
+ * *at then, is not what it should be.
+ */
+static bool
+ReadParts(const PipeannIndexView *view, uint32 *at, void *out, Size total)
+{
+	char	   *to = out;
+
+	while (total > 0)
+	{
+		PipeannSlot *slot;
+		Buffer		buffer = PipeannReadSlot(view, *at, NULL, &slot);
+		Size		part = slot->length;
+		bool		ok = (slot->flags & PIPEANN_SLOT_EXT) && part > 0 &&
+			part <= Min(total, (Size) PipeannExtBytes(&view->meta.layout));
+
+		if (ok)
+		{
+			memcpy(to, PipeannSlotBody(slot), part);
+			to += part;
+			total -= part;
+			*at = slot->ext_vec;
+		}
+		UnlockReleaseBuffer(buffer);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
 bool
 PipeannChainVector(const PipeannIndexView *view, uint32 id,
 				   const PipeannSlot *node, float *x)
 {
-	Size		left = mul_size(view->meta.layout.dim, sizeof(float));
-	char	   *out = (char *) x;
-	uint32		next = node->ext_vec;
+	uint32		at = node->ext_vec;
 
-	while (left > 0)
+	if (ReadParts(view, &at, x, mul_size(view->meta.layout.dim,
+										 sizeof(float))))
+		return true;
+	if (!IsGone(view, id, node->ext_vec))
+		ChainError(view, at);
+	return false;
+}
+
+/* The last part is written first, so that each slot can name the next. */
+uint32
+PipeannWriteParts(PipeannIndexView *view, const void *data, Size total)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		part_size = PipeannPartBytes(l);
+	uint32		parts = PipeannPartsOf(l, total);
+	uint32		next = PIPEANN_INVALID_ID;
+
+	while (parts-- > 0)
 	{
-		PipeannSlot *slot;
-		Buffer		buffer = PipeannReadSlot(view, next, NULL, &slot);
-		Size		part = slot->length;
-		bool		ok = (slot->flags & PIPEANN_SLOT_EXT) && part > 0 &&
-			part <= Min(left, (Size) PipeannExtBytes(&view->meta.layout));
+		PipeannSlot *ext = PipeannSlotAlloc(l);
 
-		if (ok)
-		{
-			memcpy(out, PipeannSlotBody(slot), part);
-			out += part;
-			left -= part;
-			next = slot->ext_vec;
-		}
-		UnlockReleaseBuffer(buffer);
-		if (!ok)
-		{
-			if (!IsGone(view, id, node->ext_vec))
-				ChainError(view, next);
-			return false;
-		}
+		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		ext->length = Min(part_size, total - parts * part_size);
+		ext->ext_vec = next;
+		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
+			   ext->length);
+		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+		pfree(ext);
 	}
-	return true;
+	return next;
+}
+
+const PipeannRow *
+PipeannStoreRow(PipeannIndexView *view, const PipeannRow *row)
+{
+	PipeannRowApart *apart;
+
+	if (!PipeannRowIsLong(&view->meta.layout, row))
+		return row;
+	apart = palloc(sizeof(PipeannRowApart));
+	*apart = PipeannRowSetApart(row, PipeannWriteParts(view, row,
+													   row->info & PIPEANN_ROW_SIZE));
+	return &apart->row;
+}
+
+PipeannRow *
+PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
+{
+	Size		length = PipeannRowLength(&view->meta.layout, row);
+	uint32		at = PipeannRowFirstPart(row);
+	PipeannRow *whole = palloc(Max(length, sizeof(PipeannRow)));
+
+	if (!ReadParts(view, &at, whole, length) ||
+		(whole->info & PIPEANN_ROW_SIZE) != length)
+		ChainError(view, at);
+	return whole;
 }

@@ -127,6 +127,35 @@ extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
 extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 						 float aux, float *out);
 
+/* values.c: the values of included columns */
+
+extern bool PipeannIndexHasValues(Relation index);
+
+/* The included columns, or NULL if there are none. */
+extern TupleDesc PipeannValuesDesc(Relation index);
+
+/*
+ * A row of the index, palloc'd, of all its columns' values, those that are
+ * included being described by desc. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED
+ * if they are too long. The row is whole, however long.
+ */
+extern PipeannRow *PipeannFormRow(Relation index, TupleDesc desc,
+								  Datum *values, bool *isnull,
+								  const ItemPointerData *tid);
+
+/*
+ * The values of a whole row, in CurrentMemoryContext. False if it is broken.
+ */
+extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
+							 Datum *values, bool *isnull);
+
+/* A hash of what values are, compressed or not. */
+extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
+								const bool *isnull);
+
+/* Bytes of a row as the types of its values let expect. */
+extern int	PipeannExpectedRowBytes(TupleDesc desc);
+
 /* rounding.c */
 
 /*
@@ -245,6 +274,28 @@ extern PipeannRowList PipeannChainRead(const PipeannIndexView *view,
  */
 extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
 							   const PipeannSlot *node, float *x);
+
+/*
+ * Write data to overflow slots, for a vector or a row that does not fit a
+ * node's slot; returns the first one.
+ */
+extern uint32 PipeannWriteParts(PipeannIndexView *view, const void *data,
+								Size total);
+
+/*
+ * A row in the form in which a slot holds it: the row itself, or what stands in
+ * its place when this has written it to overflow slots.
+ */
+extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
+										 const PipeannRow *row);
+
+/*
+ * The whole of a row that stands apart, palloc'd. Errors if it is not there, so
+ * VACUUM must not be able to remove the row: a snapshot sees it, or VACUUM is
+ * kept out.
+ */
+extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
+								  const PipeannRow *row);
 
 /* place.c: finding room for slots and writing them */
 

@@ -93,34 +93,6 @@ FillSlot(InsertState *state)
 }
 
 /*
- * Write an out-of-line vector's exact elements to overflow slots, last part
- * first, so that each slot can name the next.
- */
-static void
-WriteOutOfLine(InsertState *state)
-{
-	PipeannIndexView *view = state->view;
-	Size		part_size = PipeannExtBytes(&view->meta.layout) & ~(Size) 3;
-	Size		total = mul_size(view->meta.layout.dim, sizeof(float));
-	Size		parts = (total + part_size - 1) / part_size;
-	uint32		next = PIPEANN_INVALID_ID;
-
-	while (parts-- > 0)
-	{
-		PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
-
-		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-		ext->length = Min(part_size, total - parts * part_size);
-		ext->ext_vec = next;
-		memcpy(PipeannSlotBody(ext),
-			   (const char *) state->x + parts * part_size, ext->length);
-		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
-		pfree(ext);
-	}
-	state->slot->ext_vec = next;
-}
-
-/*
  * Whether a node is live and has exactly this vector. Out-of-line nodes, with
  * a rounded vector in the slot, are compared by their exact ones; of vectors
  * rounded to half precision the hashes are compared.
@@ -320,7 +292,9 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->out_of_line)
-		WriteOutOfLine(state);
+		state->slot->ext_vec =
+			PipeannWriteParts(view, state->x,
+							  mul_size(view->meta.layout.dim, sizeof(float)));
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -406,7 +380,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.view = view;
 	state.x = state.query = x;
 	state.norm = norm;
-	state.row = row;
+	state.row = PipeannStoreRow(view, row);
 	if (l->metric == PIPEANN_COSINE)
 	{
 		float	   *query = palloc(mul_size(l->dim, sizeof(float)));
@@ -457,22 +431,24 @@ RowContext(MemoryContext owner)
 
 /* The view, and memory for retraining, are in the statement's own context. */
 static void
-InsertValue(Relation index, Datum value, ItemPointer tid, bool unchanged)
+InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
+			 bool unchanged)
 {
 	MemoryContext context = CurrentMemoryContext;
 	int			dim = PipeannIndexDimensions(index);
-	const float *x = PipeannDatumElements(value, dim);
+	const float *x = PipeannDatumElements(values[0], dim);
 	double		norm = PipeannNorm(x, dim);
-	PipeannRow	row = {.tid = *tid};
+	const PipeannRow *row;
 	PipeannIndexView view;
 	bool		outgrown;
 
 	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
 		return;
+	row = PipeannFormRow(index, PipeannValuesDesc(index), values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));
-	outgrown = InsertVector(&view, x, norm, &row, unchanged);
+	outgrown = InsertVector(&view, x, norm, row, unchanged);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
@@ -497,7 +473,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	InsertValue(index, values[0], heap_tid, index_unchanged);
+	InsertValues(index, values, isnull, heap_tid, index_unchanged);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;

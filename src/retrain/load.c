@@ -31,10 +31,12 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 	Size		per_vector = mul_size(l->dim, PipeannElementSize(l->storage)) +
 		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
 		3 * sizeof(uint32);
+	Size		per_row = l->row_bytes == 0 ? 0 :
+		PipeannInlineBytes(l) + sizeof(uint64);
 	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
 
 	/* arrays of vectors double as they grow */
-	return add_size(mul_size(2 * view->meta.nodes, per_vector),
+	return add_size(mul_size(2 * view->meta.nodes, per_vector + per_row),
 					mul_size(ids, per_list + 4 * sizeof(uint32)));
 }
 
@@ -51,16 +53,51 @@ PutRows(Loading *s, PipeannRowList list)
 	s->list.n += list.n;
 }
 
+/* Put rows, those that stand apart as a whole. */
+static void
+PutWhole(Loading *s, PipeannRowList list)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	const PipeannRow *row = list.rows;
+
+	if (l->row_bytes == 0)
+		PutRows(s, list);
+	else
+		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		{
+			PipeannRow *whole = PipeannRowIsApart(l, row) ?
+				PipeannReadRow(s->view, row) : (PipeannRow *) row;
+			PipeannRowList one = {whole, 1, PipeannRowLength(l, row)};
+
+			PutRows(s, one);
+			if (whole != row)
+				pfree(whole);
+		}
+}
+
+static void
+NoteSizes(Loading *s, PipeannRowList list)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	const PipeannRow *row = list.rows;
+
+	if (l->row_bytes > 0)
+		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+			PipeannRowSizesAdd(&s->g->sizes,
+							   Min(Max(PipeannRowLength(l, row), 1),
+								   PIPEANN_ROW_SIZE));
+}
+
 static void
 TakeRows(Loading *s, uint32 id, const PipeannSlot *slot)
 {
 	PipeannChain chain;
 
 	s->list.n = s->list.bytes = 0;
-	PutRows(s, PipeannSlotRows(&s->view->meta.layout, slot));
+	PutWhole(s, PipeannSlotRows(&s->view->meta.layout, slot));
 	PipeannChainBegin(&chain, id, slot->ext_tids);
 	while (chain.next != PIPEANN_INVALID_ID)
-		PutRows(s, PipeannChainRead(s->view, &chain, s->read));
+		PutWhole(s, PipeannChainRead(s->view, &chain, s->read));
 }
 
 /* Copy neighbours as ids, since nodes of later pages have no number yet. */
@@ -91,18 +128,19 @@ TakeNode(Loading *s, uint32 id, const PipeannSlot *slot)
 		TakeRows(s, id, slot);
 	if (s->list.n == 0)
 		return;
+	NoteSizes(s, s->rows ? s->list : PipeannSlotRows(l, slot));
 	row = s->list.rows;
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, s->x);
 	node = PipeannCollectionAdd(&g->c, s->x, l->metric == PIPEANN_COSINE ?
 								1.0 / slot->aux : PipeannNorm(s->x, l->dim),
 								l->storage == PIPEANN_FLOAT2 ? &rounding : NULL,
-								&row->tid);
+								row);
 	if (g->c.lost)
 		return;
 	for (uint32 i = 1; i < s->list.n; i++)
 	{
 		row = PipeannRowNext(l, row);
-		PipeannCollectionAddTid(&g->c, node, &row->tid);
+		PipeannCollectionAddRow(&g->c, node, row);
 	}
 	g->node_of_id[id] = node;
 	if (node == known)
@@ -173,6 +211,7 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
 						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
 						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
 						  half_precision);
+	g->c.has_values = rows && l->row_bytes > 0;
 	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
 	s.x = palloc(mul_size(l->dim, sizeof(float)));
 	s.size = PipeannInlineBytes(l);

@@ -16,6 +16,8 @@ typedef struct PipeannLoadedGraph
 	PipeannGraph *graph;		/* between numbers; the medoid is the root */
 	uint32		ids;
 	uint32	   *node_of_id;		/* [ids], INVALID_ID if the node has no rows */
+	PipeannRowSizes sizes;		/* of rows with values in nodes' slots, and of
+								 * all if they were read */
 	bool		out_of_line;	/* there were out-of-line vectors, left out */
 } PipeannLoadedGraph;
 

@@ -89,16 +89,22 @@ CountPages(const PipeannIndexView *view)
 								   view->meta.graph_pages);
 }
 
-/* The layout for vectors in this storage. */
+/* The layout for vectors in this storage, and for such rows with values. */
 static PipeannLayout
-NewLayout(const PipeannIndexView *view, PipeannStorage storage)
+NewLayout(const PipeannIndexView *view, PipeannStorage storage,
+		  const PipeannRowSizes *sizes)
 {
 	PipeannLayout l = view->meta.layout;
+	int			row_bytes = l.row_bytes;
 
-	if (l.storage != storage)
+	l.storage = storage;
+	if (row_bytes > 0)
+		row_bytes = PipeannLayoutRowBytes(&l, sizes);
+	if (view->meta.layout.storage != storage || l.row_bytes != row_bytes)
 		PipeannLayoutInit(&l, l.dim, l.metric, storage, view->meta.m,
 						  l.pq_bytes,
-						  PipeannGetOptions(view->index)->fillfactor);
+						  PipeannGetOptions(view->index)->fillfactor,
+						  row_bytes);
 	return l;
 }
 
@@ -208,7 +214,7 @@ Prepare(Repacking *s)
 	PipeannLoadGraph(view, CountPages(view), false, &g);
 	if (g.out_of_line || g.c.n == 0)
 		return false;
-	s->layout = NewLayout(view, g.c.storage);
+	s->layout = NewLayout(view, g.c.storage, &g.sizes);
 	s->pq = PipeannCodingLayout(&s->layout);
 	s->error = PipeannCodingTrainOn(PipeannTeamAlone(), &s->pq, &s->layout,
 									&g.vectors);

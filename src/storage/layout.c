@@ -15,17 +15,24 @@ RoundUp4(uint32 size)
 	return (size + 3) & ~(uint32) 3;
 }
 
+/* Bytes that the rows need at least. */
+static uint32
+MinRowBytes(const PipeannLayout *l)
+{
+	return l->row_bytes > 0 ? l->row_bytes :
+		MIN_INLINE_TIDS * sizeof(ItemPointerData);
+}
+
 /* Bytes that a slot needs at least. */
 static uint32
 MinSlotSize(const PipeannLayout *l)
 {
 	return RoundUp4(PIPEANN_SLOT_HEADER +
-					l->max_degree * sizeof(uint32) +
-					MIN_INLINE_TIDS * sizeof(ItemPointerData)) +
+					l->max_degree * sizeof(uint32) + MinRowBytes(l)) +
 		RoundUp4(l->dim * PipeannElementSize(l->storage));
 }
 
-/* Divide what is left of the page among the slots, as room for more TIDs. */
+/* Divide what is left of the page among the slots, as room for more rows. */
 static void
 SetOffsets(PipeannLayout *l)
 {
@@ -34,15 +41,16 @@ SetOffsets(PipeannLayout *l)
 	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
 	l->vector_offset = l->slot_size - vector_size;
 	if (l->node_pages > 1)
-		l->vector_offset = RoundUp4(l->tids_offset +
-									MIN_INLINE_TIDS * sizeof(ItemPointerData));
-	l->inline_tids = Min((l->vector_offset - l->tids_offset) /
-						 sizeof(ItemPointerData), 32);
+		l->vector_offset = RoundUp4(l->tids_offset + MinRowBytes(l));
+	if (l->row_bytes == 0)
+		l->inline_tids = Min((l->vector_offset - l->tids_offset) /
+							 sizeof(ItemPointerData), 32);
 }
 
 void
 PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
-				  PipeannStorage storage, int m, int pq_bytes, int fillfactor)
+				  PipeannStorage storage, int m, int pq_bytes, int fillfactor,
+				  int row_bytes)
 {
 	uint32		min_size;
 
@@ -51,6 +59,7 @@ PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 	l->metric = metric;
 	l->storage = storage;
 	l->max_degree = 2 * m;
+	l->row_bytes = row_bytes;
 	l->pq_bytes = pq_bytes > 0 ? Min(pq_bytes, dim) : PipeannPqAutoBytes(dim);
 
 	min_size = MinSlotSize(l);
@@ -68,6 +77,51 @@ PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 	}
 	l->fill = Max(1, l->slots_per_page * fillfactor / 100);
 	SetOffsets(l);
+}
+
+/* Blocks for all rows, each a node, with so many bytes for rows in a slot. */
+static double
+BlocksWith(const PipeannLayout *base, int row_bytes,
+		   const PipeannRowSizes *sizes)
+{
+	PipeannLayout l;
+	uint64		slots = sizes->rows;
+
+	PipeannLayoutInit(&l, base->dim, base->metric, base->storage,
+					  base->max_degree / 2, base->pq_bytes, 100, row_bytes);
+	for (uint32 i = 0; i < PIPEANN_ROW_CLASSES; i++)
+	{
+		uint32		size = (i + 1) * PIPEANN_ROW_CLASS;
+
+		if (size > PipeannInlineBytes(&l))
+			slots += (uint64) sizes->count[i] * PipeannPartsOf(&l, size);
+	}
+	return (double) slots * l.node_pages / l.slots_per_page;
+}
+
+int
+PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
+{
+	int			least = sizes->rows == 0 ? 0 :
+		(int) (2 * sizes->bytes / sizes->rows);
+	int			best;
+	double		blocks;
+
+	least = Min(Max(least, PIPEANN_LEAST_ROW_BYTES), PIPEANN_MOST_ROW_BYTES);
+	best = least;
+	blocks = BlocksWith(l, least, sizes);
+	for (int bytes = least; bytes <= PIPEANN_MOST_ROW_BYTES;
+		 bytes += PIPEANN_ROW_CLASS)
+	{
+		double		now = BlocksWith(l, bytes, sizes);
+
+		if (now < blocks)
+		{
+			blocks = now;
+			best = bytes;
+		}
+	}
+	return best;
 }
 
 char *

@@ -39,12 +39,15 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 	if (have->dim < 1 || have->max_degree < 4 || have->max_degree % 2 != 0 ||
 		have->max_degree > 200 || have->pq_bytes < 1 ||
 		have->pq_bytes > have->dim ||
+		have->row_bytes > PIPEANN_MOST_ROW_BYTES ||
+		(have->row_bytes > 0 && have->row_bytes < PIPEANN_LEAST_ROW_BYTES) ||
 		have->storage < PIPEANN_FLOAT4 || have->storage > PIPEANN_UINT8 ||
 		have->metric < PIPEANN_L2 || have->metric > PIPEANN_COSINE)
 		MetaError(index, "An option is out of range.");
 
 	PipeannLayoutInit(&want, have->dim, have->metric, have->storage,
-					  have->max_degree / 2, have->pq_bytes, 100);
+					  have->max_degree / 2, have->pq_bytes, 100,
+					  have->row_bytes);
 	if (have->fill < 1 || have->fill > want.slots_per_page)
 		MetaError(index, "The fill of a page is out of range.");
 	want.fill = have->fill;
@@ -84,15 +87,20 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 {
 	if (meta->magic != PIPEANN_MAGIC)
 		MetaError(index, "The page has no pipeann magic number.");
-	if (meta->format != PIPEANN_FORMAT)
+	if (meta->format != PIPEANN_FORMAT && meta->format != PIPEANN_FORMAT_VALUES)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has format %u, but this version of pipeann reads format %d",
+				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats %d and %d",
 						RelationGetRelationName(index), meta->format,
-						PIPEANN_FORMAT),
+						PIPEANN_FORMAT, PIPEANN_FORMAT_VALUES),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);
+	if ((meta->format == PIPEANN_FORMAT_VALUES) !=
+		(meta->layout.row_bytes > 0) ||
+		(IndexRelationGetNumberOfAttributes(index) > 1) !=
+		(meta->layout.row_bytes > 0))
+		MetaError(index, "The included columns do not suit the format.");
 	CheckCounts(index, meta);
 }
 

@@ -4,6 +4,19 @@
  */
 #include "storage/storage.h"
 
+PipeannRowApart
+PipeannRowSetApart(const PipeannRow *row, uint32 first)
+{
+	PipeannRowApart apart = {
+		.row.tid = row->tid,
+		.row.info = sizeof(PipeannRowApart) | PIPEANN_ROW_APART,
+		.length = row->info & PIPEANN_ROW_SIZE,
+		.first = {first >> 16, first & 0xFFFF}
+	};
+
+	return apart;
+}
+
 PipeannRowList
 PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -74,6 +87,7 @@ PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
 	fill->layout = l;
 	fill->left = PipeannInlineBytes(l);
 	fill->ext_slots = 0;
+	fill->parts = 0;
 }
 
 uint32
@@ -81,6 +95,11 @@ PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row)
 {
 	uint32		size = PipeannRowSize(fill->layout, row);
 
+	if (PipeannRowIsLong(fill->layout, row))
+	{
+		fill->parts += PipeannPartsOf(fill->layout, size);
+		size = sizeof(PipeannRowApart);
+	}
 	if (fill->left < size)
 	{
 		fill->left = PipeannExtBytes(fill->layout);

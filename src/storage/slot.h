@@ -11,18 +11,19 @@
 #include <math.h>
 
 /*
- * A slot has slot_size bytes: header, max_degree neighbour ids, inline_tids
- * heap TIDs, the vector. A page has slots_per_page slots. A slot longer than a
+ * A slot has slot_size bytes: header, max_degree neighbour ids, rows, the
+ * vector. A page has slots_per_page slots. A slot longer than a
  * page's payload takes node_pages consecutive blocks of one extent, cut at the
  * payload boundary, and slots_per_page is 1. "Graph page" means one block, or
  * these node_pages blocks.
  *
- * If a node's TIDs do not fit, ext_tids leads to a chain of overflow slots
- * that hold only TIDs (PIPEANN_SLOT_EXT), linked by their own ext_tids. A
+ * If a node's rows do not fit, ext_tids leads to a chain of overflow slots
+ * that hold only rows (PIPEANN_SLOT_EXT), linked by their own ext_tids. A
  * vector that does not suit the element storage (for bytes: one that they do
  * not hold exactly, for half precision: one beyond its range) is rounded in
  * the slot, and is in full, as float4, in a chain of such slots from ext_vec
- * (PIPEANN_SLOT_OUT_OF_LINE).
+ * (PIPEANN_SLOT_OUT_OF_LINE). So is a row that is longer than the slot of a
+ * node has room for (PipeannRowApart).
  *
  * Slots of a TID chain have the id of their node and a number; each new first
  * slot has a number one higher than the one before. A scan that finds the next
@@ -43,14 +44,14 @@ typedef struct PipeannSlot
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	union
 	{
-		uint16		length;		/* EXT of a vector: bytes of payload */
+		uint16		length;		/* EXT of a vector or row: bytes of payload */
 		uint16		error;		/* node of float2: see PipeannRounding */
 	};
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
 	union
 	{
-		uint32		ext_vec;	/* out-of-line node, EXT of a vector: next slot
-								 * of the vector */
+		uint32		ext_vec;	/* out-of-line node, EXT of a vector or row:
+								 * next slot of it */
 		uint32		hash;		/* node with an error: see PipeannRounding */
 		uint32		number;		/* EXT of TIDs: falls from slot to slot */
 	};
@@ -95,14 +96,15 @@ typedef struct PipeannLayout
 {
 	uint16		dim;
 	uint16		max_degree;
-	uint16		inline_tids;
+	uint16		inline_tids;	/* rows of a slot, if they have no values */
 	uint16		slots_per_page;
 	uint16		fill;			/* slots that a build uses (fillfactor) */
 	uint16		node_pages;
 	uint16		pq_bytes;		/* of a code, even if there are no codes yet */
 	uint16		storage;		/* PipeannStorage */
 	uint16		metric;			/* PipeannMetric */
-	uint16		unused;
+	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
+								 * none */
 	uint32		slot_size;
 	uint32		tids_offset;
 	uint32		vector_offset;
@@ -134,11 +136,28 @@ PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
 /*
  * Rows stand one after the other in a slot. All reading and writing of them
  * goes through the functions below and those of storage.h (rows.c).
+ *
+ * A row is its TID and, in an index with included columns, their values: then
+ * it is an index tuple (access/itup.h), not aligned, with an even number of
+ * bytes. One that is longer than the rows' part of a node's slot stands in
+ * overflow slots, and only a PipeannRowApart in its place.
  */
 typedef struct PipeannRow
 {
 	ItemPointerData tid;
+	uint16		info;			/* only with values: IndexTupleData's t_info */
 } PipeannRow;
+
+#define PIPEANN_ROW_SIZE 0x1FFF
+#define PIPEANN_ROW_APART 0x2000	/* INDEX_AM_RESERVED_BIT */
+
+typedef struct PipeannRowApart
+{
+	PipeannRow	row;
+	uint16		length;			/* of the row */
+	uint16		first[2];		/* the first overflow slot: two halves, as rows
+								 * are not aligned */
+} PipeannRowApart;
 
 /* Rows as they stand in memory, one after the other. */
 typedef struct PipeannRowList
@@ -152,9 +171,8 @@ typedef struct PipeannRowList
 static inline uint32
 PipeannRowSize(const PipeannLayout *l, const PipeannRow *row)
 {
-	(void) l;
-	(void) row;
-	return sizeof(ItemPointerData);
+	return l->row_bytes == 0 ? sizeof(ItemPointerData) :
+		row->info & PIPEANN_ROW_SIZE;
 }
 
 static inline PipeannRow *
@@ -167,7 +185,32 @@ PipeannRowNext(const PipeannLayout *l, const PipeannRow *row)
 static inline uint32
 PipeannInlineBytes(const PipeannLayout *l)
 {
-	return l->inline_tids * sizeof(ItemPointerData);
+	return l->row_bytes == 0 ? l->inline_tids * sizeof(ItemPointerData) :
+		l->vector_offset - l->tids_offset;
+}
+
+/* Whether a row stands apart, in overflow slots. */
+static inline bool
+PipeannRowIsApart(const PipeannLayout *l, const PipeannRow *row)
+{
+	return l->row_bytes > 0 && (row->info & PIPEANN_ROW_APART) != 0;
+}
+
+/* The first of these slots. */
+static inline uint32
+PipeannRowFirstPart(const PipeannRow *row)
+{
+	const PipeannRowApart *apart = (const PipeannRowApart *) row;
+
+	return (uint32) apart->first[0] << 16 | apart->first[1];
+}
+
+/* Bytes of a row, wherever it stands. */
+static inline uint32
+PipeannRowLength(const PipeannLayout *l, const PipeannRow *row)
+{
+	return PipeannRowIsApart(l, row) ?
+		((const PipeannRowApart *) row)->length : PipeannRowSize(l, row);
 }
 
 /* The first n rows of an area of so many bytes, as far as they are sound. */
@@ -176,9 +219,25 @@ PipeannRowsOf(const PipeannLayout *l, const void *area, uint32 bytes, uint32 n)
 {
 	PipeannRowList list = {.rows = (PipeannRow *) area};
 
-	(void) l;
-	list.n = Min(n, bytes / (uint32) sizeof(ItemPointerData));
-	list.bytes = list.n * sizeof(ItemPointerData);
+	if (l->row_bytes == 0)
+	{
+		list.n = Min(n, bytes / (uint32) sizeof(ItemPointerData));
+		list.bytes = list.n * sizeof(ItemPointerData);
+		return list;
+	}
+	while (list.n < n && bytes - list.bytes >= sizeof(PipeannRow))
+	{
+		const PipeannRow *row = (const PipeannRow *) ((const char *) area +
+													  list.bytes);
+		uint32		size = PipeannRowSize(l, row);
+
+		if (size % 2 != 0 || size > bytes - list.bytes ||
+			size < (PipeannRowIsApart(l, row) ? sizeof(PipeannRowApart) :
+					sizeof(PipeannRow)))
+			break;
+		list.bytes += size;
+		list.n++;
+	}
 	return list;
 }
 

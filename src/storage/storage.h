@@ -47,6 +47,7 @@ typedef RelFileNode PipeannLocator;
 
 #define PIPEANN_MAGIC 0x50414E4EU
 #define PIPEANN_FORMAT 2
+#define PIPEANN_FORMAT_VALUES 3 /* of an index whose rows have values */
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
@@ -192,6 +193,7 @@ typedef struct PipeannMeta
 								 * packing went out of use */
 	uint64		packed_nodes;	/* nodes when the graph was packed or built */
 	PipeannBuilt built;
+	uint32		removals;		/* odd while VACUUM removes rows; grows */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
@@ -266,12 +268,44 @@ PipeannCodebookBytes(const PipeannLayout *l)
 /* layout.c */
 
 /*
- * Compute the layout. fillfactor is in per cent. Errors with
- * ERRCODE_PROGRAM_LIMIT_EXCEEDED if dim is too large.
+ * Compute the layout. fillfactor is in per cent. row_bytes are wanted for rows
+ * with values, 0 if they have none. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED
+ * if dim is too large.
  */
 extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 							  PipeannStorage storage, int m, int pq_bytes,
-							  int fillfactor);
+							  int fillfactor, int row_bytes);
+
+/* Bounds of row_bytes. */
+#define PIPEANN_LEAST_ROW_BYTES ((int) (3 * sizeof(PipeannRowApart)))
+#define PIPEANN_MOST_ROW_BYTES ((int) (PIPEANN_PAYLOAD / 2))
+
+/* How long the rows with values are that an index has to hold. */
+#define PIPEANN_ROW_CLASS 32
+#define PIPEANN_ROW_CLASSES (PIPEANN_ROW_SIZE / PIPEANN_ROW_CLASS + 1)
+
+typedef struct PipeannRowSizes
+{
+	uint64		rows;
+	uint64		bytes;
+	uint32		count[PIPEANN_ROW_CLASSES]; /* by (size - 1) / ROW_CLASS */
+} PipeannRowSizes;
+
+static inline void
+PipeannRowSizesAdd(PipeannRowSizes *sizes, uint32 size)
+{
+	sizes->rows++;
+	sizes->bytes += size;
+	sizes->count[(size - 1) / PIPEANN_ROW_CLASS]++;
+}
+
+/*
+ * The row_bytes with which an index takes the least room: rows that they do not
+ * hold take slots of their own. There is room for two rows of the average
+ * length, so that a new version of a row has room beside the former.
+ */
+extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
+								  const PipeannRowSizes *sizes);
 
 /*
  * Move the payloads of a graph page, read into raw[node_pages blocks],
@@ -280,6 +314,29 @@ extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* rows.c: the rows of slots */
+
+/* Whether a row does not fit the slot of a node, and has to stand apart. */
+static inline bool
+PipeannRowIsLong(const PipeannLayout *l, const PipeannRow *row)
+{
+	return l->row_bytes > 0 && PipeannRowSize(l, row) > PipeannInlineBytes(l);
+}
+
+/* What stands in the place of a row that is apart. */
+extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
+
+/* Bytes of a vector or row in one overflow slot, but for the last one. */
+static inline uint32
+PipeannPartBytes(const PipeannLayout *l)
+{
+	return PipeannExtBytes(l) & ~(uint32) 3;
+}
+
+static inline uint32
+PipeannPartsOf(const PipeannLayout *l, Size bytes)
+{
+	return (uint32) ((bytes + PipeannPartBytes(l) - 1) / PipeannPartBytes(l));
+}
 
 /* Rows of an overflow slot; none if that has a part of a vector. */
 extern PipeannRowList PipeannExtRows(const PipeannLayout *l,
@@ -310,11 +367,15 @@ typedef struct PipeannRowFill
 	const PipeannLayout *layout;
 	uint32		left;			/* bytes in the slot reached */
 	uint32		ext_slots;		/* overflow slots begun */
+	uint32		parts;			/* overflow slots for rows that are apart */
 } PipeannRowFill;
 
 extern void PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l);
 
-/* The number of the overflow slot for the next row, from 1; 0 for inline. */
+/*
+ * The number of the overflow slot for the next row, from 1; 0 for inline. For a
+ * long row it is that of what stands in its place.
+ */
 extern uint32 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row);
 
 /* page.c */

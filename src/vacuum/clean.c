@@ -21,6 +21,18 @@ IsDead(const PipeannRow *row, void *arg)
 	return v->callback != NULL && v->callback(&tid, v->callback_state);
 }
 
+/* The same of a row that is being removed. */
+static bool
+RemoveIfDead(const PipeannRow *row, void *arg)
+{
+	PipeannVacuum *v = arg;
+
+	if (!IsDead(row, v))
+		return false;
+	v->parts_died |= PipeannRowIsApart(&v->view.meta.layout, row);
+	return true;
+}
+
 static bool
 IsEmptyExt(const PipeannSlot *slot)
 {
@@ -64,9 +76,29 @@ static void
 CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
 {
 	v->stats->tuples_removed +=
-		PipeannSlotRemoveRows(&v->view.meta.layout, slot, IsDead, v);
+		PipeannSlotRemoveRows(&v->view.meta.layout, slot, RemoveIfDead, v);
 	if (IsEmptyExt(slot))
 		slot->flags |= PIPEANN_SLOT_CLOSED;
+}
+
+/*
+ * Say in the metapage, for index-only scans, that rows are being removed, or
+ * that they are not any more. One that an interrupted VACUUM has left odd
+ * becomes another odd number, as other rows go now.
+ */
+static void
+NoteRemoving(PipeannVacuum *v, bool removing)
+{
+	PipeannMetaUpdate update;
+	uint32		odd;
+
+	if (v->view.meta.layout.row_bytes == 0 || v->removing == removing)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	odd = update.meta->removals % 2;
+	update.meta->removals += removing == (odd == 1) ? 2 : 1;
+	PipeannMetaEnd(&update);
+	v->removing = removing;
 }
 
 /* Clean a page that is locked exclusively. */
@@ -115,7 +147,7 @@ NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	{
 		PipeannBitsAdd(&v->dead, id);
 		if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-			v->out_of_line_died = true;
+			v->parts_died = true;
 	}
 	else if (slot->length > 0)
 		PipeannBitsAdd(&v->parts, id);
@@ -152,6 +184,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	{
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 		PipeannVacuumNoteWork(v);
+		NoteRemoving(v, true);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		CleanLocked(v, buffer);
 	}
@@ -163,6 +196,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 void
 PipeannVacuumClean(PipeannVacuum *v)
 {
+	v->removing = v->view.meta.removals % 2 == 1;
 	PipeannVacuumBeginPass(v);
 	if (v->info->report_progress)
 		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, v->pages);
@@ -172,4 +206,5 @@ PipeannVacuumClean(PipeannVacuum *v)
 		if (v->info->report_progress)
 			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
 	}
+	NoteRemoving(v, false);
 }

@@ -112,7 +112,7 @@ SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
 		PipeannBitsRemove(&v->live, id);
 		PipeannBitsAdd(&v->dead, id);
 		if (update.slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-			v->out_of_line_died = true;
+			v->parts_died = true;
 	}
 	PipeannSlotEnd(&update);
 	return true;
@@ -164,7 +164,7 @@ PipeannVacuumOverflow(PipeannVacuum *v)
 			CleanChain(v, v->owners[i]);
 }
 
-/* Take the chain of a live node's out-of-line vector out of v->parts. */
+/* Take the parts of a vector or row out of v->parts. */
 static void
 KeepParts(PipeannVacuum *v, uint32 first)
 {
@@ -181,53 +181,85 @@ KeepParts(PipeannVacuum *v, uint32 first)
 	}
 }
 
+/* First parts of the vectors and rows that a page's slots name. */
+typedef struct FirstParts
+{
+	uint32	   *ids;
+	uint32		n;
+	uint32		size;
+} FirstParts;
+
+static void
+AddFirst(FirstParts *firsts, uint32 id)
+{
+	if (firsts->n == firsts->size)
+	{
+		firsts->size *= 2;
+		firsts->ids = repalloc(firsts->ids,
+							   mul_size(firsts->size, sizeof(uint32)));
+	}
+	firsts->ids[firsts->n++] = id;
+}
+
+static void
+AddFirstsOfSlot(FirstParts *firsts, const PipeannLayout *l,
+				const PipeannSlot *slot)
+{
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	const PipeannRow *row = list.rows;
+
+	if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		AddFirst(firsts, slot->ext_vec);
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannRowIsApart(l, row))
+			AddFirst(firsts, PipeannRowFirstPart(row));
+}
+
 /*
- * Get the chains of the out-of-line nodes of a page. The slots may be on this
- * very page, so they are followed when its lock is released.
+ * Get those of a page. They may be on this very page, so they are followed when
+ * its lock is released.
  */
-static int
-OutOfLineNodes(PipeannVacuum *v, uint32 page, uint32 *firsts)
+static void
+FindFirsts(PipeannVacuum *v, uint32 page, FirstParts *firsts)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
 	const char *nodes;
-	int			n = 0;
 
+	firsts->n = 0;
 	if (!BufferIsValid(buffer))
-		return 0;
+		return;
 	nodes = PipeannPagePayload(BufferGetPage(buffer));
 	for (uint32 i = 0; i < l->slots_per_page; i++)
 	{
-		PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 
-		if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-			firsts[n++] = slot->ext_vec;
+		if (slot->flags & PIPEANN_SLOT_USED)
+			AddFirstsOfSlot(firsts, l, slot);
 	}
 	UnlockReleaseBuffer(buffer);
-	return n;
 }
 
 /*
- * Parts of out-of-line vectors to which no live node leads are garbage: their
- * nodes have died, or were never written. They are rare, so they are looked
- * for only if a node with such a vector died or a VACUUM was interrupted.
- * Inserts under way when the parts were noted have ended by now.
+ * Parts to which no live node and no row leads are garbage: theirs have died,
+ * or were never written. They are rare, so they are looked for only if a node
+ * or row with parts died or a VACUUM was interrupted. Inserts under way when
+ * the parts were noted have ended by now.
  */
 void
 PipeannVacuumParts(PipeannVacuum *v)
 {
-	uint32	   *firsts;
+	FirstParts	firsts = {.size = 64};
 
-	if (v->parts.count == 0 || !(v->out_of_line_died || v->interrupted))
+	if (v->parts.count == 0 || !(v->parts_died || v->interrupted))
 		return;
-	firsts = palloc(v->view.meta.layout.slots_per_page * sizeof(uint32));
+	firsts.ids = palloc(mul_size(firsts.size, sizeof(uint32)));
 	PipeannVacuumBeginPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
 	{
-		int			n = OutOfLineNodes(v, page, firsts);
-
-		for (int i = 0; i < n; i++)
-			KeepParts(v, firsts[i]);
+		FindFirsts(v, page, &firsts);
+		for (uint32 i = 0; i < firsts.n; i++)
+			KeepParts(v, firsts.ids[i]);
 	}
 	for (uint32 id = 0; id < v->ids && v->parts.count > 0; id++)
 		if (PipeannBitsHas(&v->parts, id))
@@ -235,5 +267,5 @@ PipeannVacuumParts(PipeannVacuum *v)
 			PipeannBitsAdd(&v->garbage, id);
 			PipeannBitsRemove(&v->parts, id);
 		}
-	pfree(firsts);
+	pfree(firsts.ids);
 }

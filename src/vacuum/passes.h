@@ -51,6 +51,7 @@ typedef struct PipeannVacuum
 	uint32		ids;			/* that the sets have room for */
 	uint32		prefetched;		/* pages before this one are prefetched */
 	uint32		passes;			/* over the graph */
+	bool		removing;		/* it says that rows are being removed */
 	bool		noted;			/* the metapage says that there is work */
 	bool		interrupted;	/* an earlier VACUUM left work */
 	uint64		nodes;			/* in the metapage at the start */
@@ -59,8 +60,8 @@ typedef struct PipeannVacuum
 	PipeannBits live;			/* nodes with rows */
 	PipeannBits dead;			/* nodes without rows */
 	PipeannBits garbage;		/* overflow slots to free */
-	PipeannBits parts;			/* overflow slots of out-of-line vectors */
-	bool		out_of_line_died;
+	PipeannBits parts;			/* overflow slots of vectors and long rows */
+	bool		parts_died;		/* a node or row that had such died */
 	uint32	   *owners;			/* nodes of overflow slots emptied */
 	uint32		nowners;
 	uint32		owners_size;

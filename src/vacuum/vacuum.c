@@ -118,7 +118,7 @@ HasWork(const PipeannVacuum *v, uint32 entry_dead)
 {
 	return v->noted &&
 		(v->interrupted || v->dead.count > entry_dead ||
-		 v->garbage.count > 0);
+		 v->garbage.count > 0 || v->parts_died);
 }
 
 /* Take dead nodes out of the graph, and keep it connected. */

@@ -54,7 +54,7 @@ CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
 	{
 		if (ext->length == 0 || ext->length > PipeannExtBytes(l) ||
 			ext->ntids != 0)
-			return "has an overflow slot with an invalid part of a vector";
+			return "has an overflow slot with an invalid part of a vector or row";
 		return NULL;
 	}
 	if (ext->length != 0 || ext->ntids > PipeannExtRows(l, ext).n)
@@ -62,14 +62,17 @@ CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
 	return NULL;
 }
 
-const char *
-PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
-					  bool vector, PipeannChainVisit visit, void *arg)
+/*
+ * Walk a chain from slot id on: of rows, or if left > 0 of so many bytes of a
+ * vector or row.
+ */
+static const char *
+Walk(const PipeannCheck *check, uint32 id, Size left, PipeannChainVisit visit,
+	 void *arg)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	PipeannSlot *ext = PipeannSlotAlloc(l);
-	uint32		id = vector ? node->ext_vec : node->ext_tids;
-	Size		left = vector ? mul_size(l->dim, sizeof(float)) : 0;
+	bool		parts = left > 0;
 	CycleCheck	cycle = {PIPEANN_INVALID_ID, 0, 1};
 	const char *problem = NULL;
 
@@ -81,22 +84,71 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 		else if (MetAgain(&cycle, id))
 			problem = "has a cycle in its overflow chain";
 		else
-			problem = CheckExt(l, ext, vector);
+			problem = CheckExt(l, ext, parts);
 		if (problem != NULL)
 			break;
-		if (vector && ext->length > left)
-			problem = "has an out-of-line vector of the wrong length";
+		if (parts && ext->length > left)
+			problem = "has an out-of-line vector or row of the wrong length";
 		else
 		{
-			left -= vector ? ext->length : 0;
+			left -= parts ? ext->length : 0;
 			visit(id, ext, arg);
-			id = vector ? ext->ext_vec : ext->ext_tids;
+			id = parts ? ext->ext_vec : ext->ext_tids;
 		}
 	}
 	if (problem == NULL && left > 0)
-		problem = "has an out-of-line vector of the wrong length";
+		problem = "has an out-of-line vector or row of the wrong length";
 	pfree(ext);
 	return problem;
+}
+
+const char *
+PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
+					  bool vector, PipeannChainVisit visit, void *arg)
+{
+	return Walk(check, vector ? node->ext_vec : node->ext_tids,
+				vector ? mul_size(check->view.meta.layout.dim,
+								  sizeof(float)) : 0, visit, arg);
+}
+
+/* The parts of rows that stand apart. */
+typedef struct RowParts
+{
+	const PipeannCheck *check;
+	PipeannChainVisit visit;
+	void	   *arg;
+	const char *problem;
+} RowParts;
+
+static void
+WalkRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	RowParts   *parts = arg;
+	const PipeannLayout *l = &parts->check->view.meta.layout;
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	const PipeannRow *row = list.rows;
+
+	(void) id;
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (parts->problem == NULL && PipeannRowIsApart(l, row))
+			parts->problem = Walk(parts->check, PipeannRowFirstPart(row),
+								  Max(PipeannRowLength(l, row), 1),
+								  parts->visit, parts->arg);
+}
+
+/* Walk along the parts of all rows of a node; returns what is wrong. */
+static const char *
+WalkRowParts(const PipeannCheck *check, const PipeannSlot *node,
+			 PipeannChainVisit visit, void *arg)
+{
+	RowParts	parts = {check, visit, arg, NULL};
+
+	if (check->view.meta.layout.row_bytes == 0)
+		return NULL;
+	WalkRowsOf(PIPEANN_INVALID_ID, node, &parts);
+	if (parts.problem == NULL && node->ext_tids != PIPEANN_INVALID_ID)
+		(void) PipeannCheckWalkChain(check, node, false, WalkRowsOf, &parts);
+	return parts.problem;
 }
 
 static void
@@ -108,7 +160,7 @@ Ignore(uint32 id, const PipeannSlot *ext, void *arg)
 }
 
 static const char *
-WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
+WalkAll(const PipeannCheck *check, const PipeannSlot *slot)
 {
 	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
 	const char *problem;
@@ -123,9 +175,13 @@ WalkBoth(const PipeannCheck *check, const PipeannSlot *slot)
 		if (problem != NULL)
 			return problem;
 	}
-	return out_of_line ? PipeannCheckWalkChain(check, slot, true, Ignore,
-											   NULL) :
-		NULL;
+	if (out_of_line)
+	{
+		problem = PipeannCheckWalkChain(check, slot, true, Ignore, NULL);
+		if (problem != NULL)
+			return problem;
+	}
+	return WalkRowParts(check, slot, Ignore, NULL);
 }
 
 /*
@@ -139,11 +195,12 @@ PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	const char *problem;
 
 	if (slot->ext_tids == PIPEANN_INVALID_ID &&
+		check->view.meta.layout.row_bytes == 0 &&
 		(slot->error != 0 || slot->ext_vec == PIPEANN_INVALID_ID) &&
 		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return;
 	check->chains = true;
-	problem = WalkBoth(check, slot);
+	problem = WalkAll(check, slot);
 	again = PipeannSlotAlloc(&check->view.meta.layout);
 	for (int i = 0; problem != NULL && i < PIPEANN_CHECK_TRIES; i++)
 	{
@@ -153,7 +210,7 @@ PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 			!PipeannSlotIsNode(again))
 			problem = NULL;
 		else
-			problem = WalkBoth(check, again);
+			problem = WalkAll(check, again);
 	}
 	pfree(again);
 	if (problem != NULL)
@@ -177,6 +234,20 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 	char	   *next = (char *) x;
 
 	return PipeannCheckWalkChain(check, node, true, TakePart, &next) == NULL;
+}
+
+PipeannRow *
+PipeannCheckReadRow(const PipeannCheck *check, const PipeannRow *row)
+{
+	uint32		length = PipeannRowLength(&check->view.meta.layout, row);
+	PipeannRow *whole = palloc0(Max(length, sizeof(PipeannRow)));
+	char	   *next = (char *) whole;
+
+	if (Walk(check, PipeannRowFirstPart(row), Max(length, 1), TakePart,
+			 &next) == NULL && (whole->info & PIPEANN_ROW_SIZE) == length)
+		return whole;
+	pfree(whole);
+	return NULL;
 }
 
 /* State of the walk along one node's chain. */
@@ -214,6 +285,7 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		(void) PipeannCheckWalkChain(check, slot, false, Own, &owner);
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 		(void) PipeannCheckWalkChain(check, slot, true, Own, &owner);
+	(void) WalkRowParts(check, slot, Own, &owner);
 }
 
 /*

@@ -28,17 +28,19 @@ typedef struct TidEntry
 	uint64		tid;			/* block << 16 | offset */
 	uint32		id;				/* of the node */
 	uint32		hash;			/* of its vector */
+	uint32		values;			/* hash of the row's values, 0 if it has none */
 } TidEntry;
 
 typedef struct Missing
 {
 	ItemPointerData tid;
 	uint32		hash;
+	uint32		values;
 } Missing;
 
 struct PipeannTidSet
 {
-	const PipeannLayout *layout;
+	const PipeannCheck *check;
 	BlockNumber from;			/* first block of the range */
 	BlockNumber to;				/* first block behind it */
 	bool		hash_vectors;
@@ -108,12 +110,36 @@ PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 	return visibility.visible;
 }
 
+/*
+ * The hash of a row's values. If they are apart and are just being removed, our
+ * snapshot does not see the row.
+ */
+static uint32
+HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	MemoryContext old;
+	uint32		hash = 0;
+
+	if (check->values == NULL || !check->set->hash_vectors)
+		return 0;
+	old = MemoryContextSwitchTo(check->scratch);
+	if (PipeannRowIsApart(&check->view.meta.layout, row))
+		row = PipeannCheckReadRow(check, row);
+	if (row != NULL && PipeannDeformRow(check->values, row, values, isnull))
+		hash = PipeannHashValues(check->values, values, isnull);
+	MemoryContextSwitchTo(old);
+	return hash;
+}
+
 static void
 AddTids(PipeannTidSet *set, const PipeannRowList *list)
 {
+	const PipeannLayout *l = &set->check->view.meta.layout;
 	const PipeannRow *row = list->rows;
 
-	for (uint32 i = 0; i < list->n; i++, row = PipeannRowNext(set->layout, row))
+	for (uint32 i = 0; i < list->n; i++, row = PipeannRowNext(l, row))
 	{
 		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
@@ -130,6 +156,7 @@ AddTids(PipeannTidSet *set, const PipeannRowList *list)
 		set->entries[set->n].tid = TidKey(&row->tid);
 		set->entries[set->n].id = set->id;
 		set->entries[set->n].hash = set->hash;
+		set->entries[set->n].values = HashValuesOf(set->check, row);
 		set->n++;
 	}
 }
@@ -138,7 +165,7 @@ static void
 AddExt(uint32 id, const PipeannSlot *ext, void *arg)
 {
 	PipeannTidSet *set = arg;
-	PipeannRowList list = PipeannExtRows(set->layout, ext);
+	PipeannRowList list = PipeannExtRows(&set->check->view.meta.layout, ext);
 
 	(void) id;
 	AddTids(set, &list);
@@ -342,6 +369,14 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 					  mul_size(l->dim, PipeannElementSize(l->storage)));
 }
 
+/* Whether an entry is there and is as the table's row wants it. */
+static bool
+IsLike(const TidEntry *entry, const Missing *row)
+{
+	return entry != NULL && entry->hash == row->hash &&
+		entry->values == row->values;
+}
+
 static void
 LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 		  bool tuple_is_alive, void *arg)
@@ -361,18 +396,16 @@ LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	x = PipeannDatumElements(values[0], l->dim);
 	if (PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 	{
-		uint32		hash = HashRow(check, x, false);
+		Missing		row = {*tid, HashRow(check, x, false), 0};
 
+		if (check->values != NULL)
+			row.values = PipeannHashValues(check->values, values + 1,
+										   isnull + 1);
 		entry = FindTid(set, tid);
-		if (entry != NULL && entry->hash != hash)
-			hash = HashRow(check, x, true);
-		if ((entry == NULL || entry->hash != hash) &&
-			set->missing_count < MAX_MISSING)
-		{
-			set->missing[set->missing_count].tid = *tid;
-			set->missing[set->missing_count].hash = hash;
-			set->missing_count++;
-		}
+		if (entry != NULL && entry->hash != row.hash)
+			row.hash = HashRow(check, x, true);
+		if (!IsLike(entry, &row) && set->missing_count < MAX_MISSING)
+			set->missing[set->missing_count++] = row;
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(check->scratch);
@@ -386,7 +419,10 @@ ReportRow(const PipeannCheck *check, const Missing *missing,
 
 	if (entry != NULL)
 		PipeannCheckReport(check, entry->id,
-						   psprintf("has another vector than its row (%u,%u) in table \"%s\"",
+						   psprintf("has %s than its row (%u,%u) in table \"%s\"",
+									entry->hash != missing->hash ?
+									"another vector" :
+									"other included values",
 									ItemPointerGetBlockNumberNoCheck(&missing->tid),
 									ItemPointerGetOffsetNumberNoCheck(&missing->tid),
 									RelationGetRelationName(check->heap)));
@@ -419,7 +455,7 @@ CheckMissing(PipeannCheck *check)
 			const Missing *missing = &set->missing[j];
 			const TidEntry *entry = FindTid(set, &missing->tid);
 
-			if (entry != NULL && entry->hash == missing->hash)
+			if (IsLike(entry, missing))
 				continue;
 			if (i == PIPEANN_CHECK_TRIES - 1)
 				ReportRow(check, missing, entry);
@@ -455,7 +491,7 @@ PipeannCheckTids(PipeannCheck *check, bool heapallindexed)
 	PipeannTidSet set;
 
 	memset(&set, 0, sizeof(set));
-	set.layout = &check->view.meta.layout;
+	set.check = check;
 	set.hash_vectors = heapallindexed;
 	set.vector = palloc(mul_size(check->view.meta.layout.dim, sizeof(float)));
 	check->set = &set;

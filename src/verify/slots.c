@@ -32,11 +32,18 @@ CheckRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	const PipeannLayout *l = &check->view.meta.layout;
 	PipeannRowList list = PipeannAnyRows(l, slot);
 	const PipeannRow *row = list.rows;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
 
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+	{
+		if (check->values != NULL && !PipeannRowIsApart(l, row) &&
+			!PipeannDeformRow(check->values, row, values, isnull))
+			PipeannCheckReport(check, id, "has a row with broken values");
 		if (!ItemPointerIsValid(&row->tid) ||
 			ItemPointerGetOffsetNumberNoCheck(&row->tid) > MaxOffsetNumber)
 			PipeannCheckReport(check, id, "has an invalid heap TID");
+	}
 	check->tids += list.n;
 }
 

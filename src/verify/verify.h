@@ -48,6 +48,7 @@ typedef struct PipeannCheck
 	uint32		shared_by;		/* node of the second chain */
 	uint8	   *codes;			/* payload of a code page */
 	uint32		code_page;		/* its ordinal, or INVALID_ID */
+	TupleDesc	values;			/* that rows have, or NULL */
 	MemoryContext scratch;		/* for the check of one slot or row */
 	PipeannCheckWalk *walk;		/* private to edges.c */
 	PipeannTidSet *set;			/* private to heap.c */
@@ -120,6 +121,10 @@ extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
 										const PipeannSlot *node, float *x);
 
+/* The whole of a row that stands apart, or NULL if its chain is being changed. */
+extern PipeannRow *PipeannCheckReadRow(const PipeannCheck *check,
+									   const PipeannRow *row);
+
 /* Errors if an overflow slot is in two chains. */
 extern void PipeannCheckOwners(PipeannCheck *check);
 
@@ -142,7 +147,7 @@ extern bool PipeannCheckIsStable(const PipeannCheck *check,
 
 /*
  * Errors unless each TID is in the index once and, with heapallindexed, each
- * row that the snapshot sees is in a node of its vector.
+ * row that the snapshot sees is in a node of its vector, with its values.
  */
 extern void PipeannCheckTids(PipeannCheck *check, bool heapallindexed);
 

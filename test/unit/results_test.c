@@ -34,9 +34,12 @@ HasItsTids(const PipeannResults *results, const PipeannResult *result)
 	PipeannRowList rows = PipeannResultsRows(results, result);
 
 	for (uint32 i = 0; i < rows.n; i++)
-		if (rows.rows[i].tid.bi_lo != (uint16) result->id ||
-			rows.rows[i].tid.ip_posid != i + 1)
+	{
+		const ItemPointerData *tid = (const ItemPointerData *) rows.rows + i;
+
+		if (tid->bi_lo != (uint16) result->id || tid->ip_posid != i + 1)
 			return false;
+	}
 	return true;
 }
 

@@ -1,0 +1,214 @@
+/*
+ * values.c
+ *		The values of included columns, which rows carry.
+ *
+ * A row with values is an index tuple of them, without the vector. It is made
+ * as PostgreSQL makes index tuples: long values are compressed, none is out of
+ * line. The padding at its end is left out.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/heaptoast.h"
+#include "access/itup.h"
+#include "access/toast_internals.h"
+#include "common/hashfn.h"
+#include "index/index.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+bool
+PipeannIndexHasValues(Relation index)
+{
+	return IndexRelationGetNumberOfAttributes(index) > 1;
+}
+
+TupleDesc
+PipeannValuesDesc(Relation index)
+{
+	TupleDesc	all = RelationGetDescr(index);
+	TupleDesc	desc;
+
+	if (!PipeannIndexHasValues(index))
+		return NULL;
+	desc = CreateTemplateTupleDesc(all->natts - 1);
+	for (int i = 1; i < all->natts; i++)
+		TupleDescCopyEntry(desc, i, all, i + 1);
+	return desc;
+}
+
+/* Bytes of a tuple of these values before padding. */
+static Size
+TupleBytes(TupleDesc desc, Datum *values, bool *isnull)
+{
+	unsigned short info = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+		if (isnull[i])
+			info = INDEX_NULL_MASK;
+	return IndexInfoFindDataOffset(info) +
+		heap_compute_data_size(desc, values, isnull);
+}
+
+/*
+ * A value as index_form_tuple() would store it. It is done here so that a row
+ * that is too long can be told with a hint.
+ */
+static Datum
+Shrink(Form_pg_attribute att, Datum value)
+{
+	struct varlena *varlena = (struct varlena *) DatumGetPointer(value);
+	Datum		compressed;
+
+	if (VARATT_IS_EXTERNAL(varlena))
+	{
+		varlena = detoast_external_attr(varlena);
+		value = PointerGetDatum(varlena);
+	}
+	if (VARATT_IS_EXTENDED(varlena) || VARSIZE(varlena) <= TOAST_INDEX_TARGET ||
+		(att->attstorage != TYPSTORAGE_EXTENDED &&
+		 att->attstorage != TYPSTORAGE_MAIN))
+		return value;
+	compressed = toast_compress_datum(value, att->attcompression);
+	return DatumGetPointer(compressed) == NULL ? value : compressed;
+}
+
+PipeannRow *
+PipeannFormRow(Relation index, TupleDesc desc, Datum *values, bool *isnull,
+			   const ItemPointerData *tid)
+{
+	Datum		small[INDEX_MAX_KEYS];
+	PipeannRow *row;
+	Size		size;
+
+	if (desc == NULL)
+	{
+		row = palloc0(sizeof(PipeannRow));
+		row->tid = *tid;
+		return row;
+	}
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		small[i] = values[i + 1];
+		if (!isnull[i + 1] && att->attlen == -1)
+			small[i] = Shrink(att, small[i]);
+	}
+	size = TupleBytes(desc, small, isnull + 1);
+	if (MAXALIGN(size) > PIPEANN_ROW_SIZE)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("included values of %zu bytes exceed the maximum of %d for index \"%s\"",
+						size, PIPEANN_ROW_SIZE & ~7,
+						RelationGetRelationName(index)),
+				 errdetail("They are those of row (%u,%u).",
+						   ItemPointerGetBlockNumberNoCheck(tid),
+						   ItemPointerGetOffsetNumberNoCheck(tid)),
+				 errhint("Do not include columns with values as long as this in an index.")));
+	row = (PipeannRow *) index_form_tuple(desc, small, isnull + 1);
+	row->tid = *tid;
+	row->info = (row->info & ~PIPEANN_ROW_SIZE) | ((size + 1) & ~(Size) 1);
+	return row;
+}
+
+/* Bytes of the value of variable length at `at`, 0 if `left` do not hold it. */
+static Size
+VariableBytes(int attlen, const char *at, Size left)
+{
+	Size		size;
+
+	if (attlen == -2)
+		return strnlen(at, left) < left ? strnlen(at, left) + 1 : 0;
+	if (VARATT_IS_1B_E(at))
+		return 0;
+	if (!VARATT_IS_1B(at) && left < VARHDRSZ)
+		return 0;
+	size = VARSIZE_ANY(at);
+	return size <= left &&
+		size >= (VARATT_IS_1B(at) ? VARHDRSZ_SHORT : VARHDRSZ) ? size : 0;
+}
+
+/* The offset behind a value that begins near off, or 0 if it is not whole. */
+static Size
+TakeValue(Form_pg_attribute att, const char *data, Size off, Size end,
+		  Datum *value)
+{
+	Size		size;
+
+	if (off >= end)
+		return 0;
+	off = att->attlen == -1 ?
+		att_align_pointer(off, att->attalign, -1, data + off) :
+		att_align_nominal(off, att->attalign);
+	if (off >= end)
+		return 0;
+	size = att->attlen > 0 ? (Size) att->attlen :
+		VariableBytes(att->attlen, data + off, end - off);
+	if (size == 0 || size > end - off)
+		return 0;
+	*value = fetch_att(data + off, att->attbyval, att->attlen);
+	return off + size;
+}
+
+bool
+PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
+				 bool *isnull)
+{
+	Size		size = row->info & PIPEANN_ROW_SIZE;
+	Size		begin = IndexInfoFindDataOffset(row->info);
+	char	   *tuple = palloc(Max(size, begin));
+	bits8	   *nulls = (bits8 *) (tuple + sizeof(IndexTupleData));
+	Size		off = begin;
+
+	/* attributes are aligned from the tuple's beginning on */
+	memcpy(tuple, row, size);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		isnull[i] = (row->info & INDEX_NULL_MASK) && size >= begin &&
+			att_isnull(i, nulls);
+		values[i] = (Datum) 0;
+		if (isnull[i])
+			continue;
+		off = TakeValue(TupleDescAttr(desc, i), tuple, off, size, &values[i]);
+		if (off == 0)
+			return false;
+	}
+	return true;
+}
+
+uint32
+PipeannHashValues(TupleDesc desc, const Datum *values, const bool *isnull)
+{
+	uint32		hash = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		hash = hash_combine(hash, isnull[i] ? 1 :
+							datum_image_hash(values[i], att->attbyval,
+											 att->attlen));
+	}
+	return hash;
+}
+
+int
+PipeannExpectedRowBytes(TupleDesc desc)
+{
+	Size		size = sizeof(IndexTupleData);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		size = att_align_nominal(size, att->attalign);
+		size += att->attlen > 0 ? att->attlen :
+			get_typavgwidth(att->atttypid, att->atttypmod);
+	}
+	return (int) Min(size, (Size) PIPEANN_ROW_SIZE);
+}
