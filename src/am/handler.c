@@ -80,7 +80,7 @@ pipeannproperty(Oid index_oid, int attno, IndexAMProperty prop,
 	(void) isnull;
 	if (prop != AMPROP_DISTANCE_ORDERABLE || attno < 1)
 		return false;
-	*res = true;
+	*res = attno == 1;
 	return true;
 }
 
@@ -105,7 +105,7 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	amroutine->amclusterable = false;
 	amroutine->ampredlocks = false;
 	amroutine->amcanparallel = false;
-	amroutine->amcaninclude = false;
+	amroutine->amcaninclude = true;
 	amroutine->amusemaintenanceworkmem = true;
 	amroutine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL |
 		VACUUM_OPTION_PARALLEL_COND_CLEANUP;
@@ -123,7 +123,7 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	amroutine->aminsert = pipeanninsert;
 	amroutine->ambulkdelete = pipeannbulkdelete;
 	amroutine->amvacuumcleanup = pipeannvacuumcleanup;
-	amroutine->amcanreturn = NULL;
+	amroutine->amcanreturn = pipeanncanreturn;
 	amroutine->amcostestimate = pipeanncostestimate;
 	amroutine->amoptions = pipeannoptions;
 	amroutine->amproperty = pipeannproperty;

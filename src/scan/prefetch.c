@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "scan/rows.h"
+#include "scan/only.h"
 #include "catalog/pg_am_d.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -34,7 +34,8 @@ MostRows(Relation table)
 /* Rows in overflow slots are left out. */
 int
 PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
-					PipeannSearch *search, uint64 taken, uint64 most)
+					PipeannSearch *search, PipeannOnly *only, uint64 taken,
+					uint64 most)
 {
 	Relation	table = scan->heapRelation;
 	uint64		at_once = MostRows(table);
@@ -59,7 +60,8 @@ PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
 		{
 			BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
-			if (block != last)
+			if (block != last &&
+				(only == NULL || !PipeannOnlySkips(only, block)))
 				(void) PrefetchBuffer(table, MAIN_FORKNUM, block);
 			last = block;
 		}

@@ -7,13 +7,17 @@
 
 #include "scan/scan.h"
 
+struct PipeannOnly;
+
 /*
  * prefetch.c: ask the operating system for the table pages of the next
  * results, of at most `most`, when `taken` were returned; returns for how many
- * results it did.
+ * results it did. only is NULL unless the scan is index-only: then pages that
+ * it will not read are left out.
  */
 extern int	PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
-								PipeannSearch *search, uint64 taken,
+								PipeannSearch *search,
+								struct PipeannOnly *only, uint64 taken,
 								uint64 most);
 
 /* killed.c: nodes whose rows a scan finds dead to everybody */

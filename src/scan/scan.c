@@ -8,7 +8,7 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "scan/rows.h"
+#include "scan/only.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"
@@ -47,6 +47,11 @@ typedef struct PipeannScan
 
 	PipeannKilledRows killed;
 
+	/* of an index-only scan, else NULL */
+	PipeannOnly *only;
+	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
+	float		last_held;		/* distance of the result taken from it last */
+
 	/* rows of the current result */
 	void	   *rows;
 	const PipeannRow *next_row;
@@ -80,6 +85,11 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 static void
 ResetScan(PipeannScan *state)
 {
+	if (state->only != NULL)
+		PipeannOnlyEnd(state->only);
+	state->only = NULL;
+	state->held_back = NULL;
+	state->last_held = -INFINITY;
 	MemoryContextReset(state->context);
 	state->started = false;
 	state->source = NULL;
@@ -200,6 +210,11 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
 	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
+	if (!scan->xs_want_itup)
+		return;
+	state->only = PipeannOnlyBegin(scan, &state->view);
+	if (l->storage == PIPEANN_FLOAT2 && state->comparable)
+		state->held_back = PipeannHeldBegin();
 }
 
 static void
@@ -269,8 +284,9 @@ StoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
 	Oid			type = FLOAT8OID;
 	IndexOrderByDistance distance = {.value = value};
 
+	/* in an index-only scan the executor compares nothing */
 	index_store_float8_orderby_distances(scan, &type, &distance,
-										 state->recheck);
+										 state->recheck && state->only == NULL);
 }
 
 /* The next rows are not compared, and come after those that were. */
@@ -282,6 +298,20 @@ EndComparing(IndexScanDesc scan, PipeannScan *state)
 	StoreDistance(scan, state,
 				  PipeannSqlDistance(state->view.meta.layout.metric,
 									 state->reach));
+}
+
+/*
+ * Whether the order of a result taken just now and of one before or behind it
+ * is not known.
+ */
+static bool
+IsInDoubt(PipeannScan *state, const PipeannResult *result)
+{
+	const PipeannResult *next = PipeannSearchPeek(state->search);
+
+	return state->comparable && result->most > result->dist &&
+		(result->dist <= state->reach ||
+		 (next != NULL && next->dist <= result->most));
 }
 
 /*
@@ -298,10 +328,7 @@ static void
 SetDistance(IndexScanDesc scan, PipeannScan *state,
 			const PipeannResult *result)
 {
-	const PipeannResult *next = PipeannSearchPeek(state->search);
-	bool		in_doubt = state->comparable && result->most > result->dist &&
-		(result->dist <= state->reach ||
-		 (next != NULL && next->dist <= result->most));
+	bool		in_doubt = IsInDoubt(state, result);
 
 	state->reach = Max(state->reach, result->most);
 	state->recheck = in_doubt && state->held < MOST_HELD;
@@ -347,6 +374,88 @@ ContinueSearch(PipeannScan *state)
 	return true;
 }
 
+static void
+LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
+{
+	memcpy(state->rows, list.rows, list.bytes);
+	state->next_row = state->rows;
+	state->rows_left = list.n;
+	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
+	PipeannKilledSetNode(&state->killed, state->search, result);
+}
+
+/*
+ * In an index-only scan, hold back a result whose order is in doubt, at the
+ * distance of its vector as the table has it. One without a row that the
+ * snapshot sees is dropped.
+ */
+static void
+HoldBack(IndexScanDesc scan, PipeannScan *state, const PipeannResult *result)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannRowList list = PipeannSearchRows(state->search, result);
+
+	state->reach = Max(state->reach, result->most);
+	if (state->exact == NULL)
+		state->exact = palloc(mul_size(l->dim, sizeof(float)));
+	if (PipeannTableVectorOf(scan, &state->view, result, list, state->exact))
+		PipeannHeldAdd(state->held_back, result, list,
+					   PipeannExactDistance(l, state->query, state->exact,
+											PIPEANN_FLOAT4,
+											PipeannAux(l->metric,
+													   PipeannNorm(state->exact, l->dim),
+													   0)));
+	state->recheck = !PipeannHeldIsEmpty(state->held_back);
+}
+
+/*
+ * Load the rows of a result that was held back, if it comes before the next
+ * one of the search. False if there is none such.
+ */
+static bool
+LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
+{
+	PipeannHeldResult *held;
+
+	if (state->held_back == NULL)
+		return false;
+	held = PipeannHeldTake(state->held_back,
+						   next != NULL ? next->dist : INFINITY);
+	state->recheck = !PipeannHeldIsEmpty(state->held_back);
+	if (held == NULL)
+		return false;
+	if (held->result.dist < state->last_held &&
+		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
+		state->counters.rows_out_of_order += held->result.nrows;
+	else
+	{
+		PipeannRowList list = {
+			held->rows, held->result.nrows, held->result.bytes
+		};
+
+		state->last_held = held->result.dist;
+		StoreDistance(scan, state,
+					  PipeannSqlDistance(state->view.meta.layout.metric,
+										 held->result.dist));
+		LoadRows(state, &held->result, list);
+	}
+	pfree(held);
+	return true;
+}
+
+/* The next result of the search, or NULL. */
+static const PipeannResult *
+TakeResult(IndexScanDesc scan, PipeannScan *state)
+{
+	if (state->taken > 0 && state->taken >= state->prefetched)
+		state->prefetched = state->taken +
+			PipeannPrefetchRows(scan, &state->view.meta.layout, state->search,
+								state->only, state->taken,
+								state->exhausted ? PIPEANN_MAX_PREFETCH :
+								MostReturnable(state) - state->taken);
+	return PipeannSearchPop(state->search);
+}
+
 /*
  * Load the next result's rows. In strict order a result nearer than one
  * returned before is dropped.
@@ -355,17 +464,11 @@ static bool
 LoadResult(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannResult *result;
-	PipeannRowList list;
+	bool		more = ContinueSearch(state);
 
-	if (!ContinueSearch(state))
-		return false;
-	if (state->taken > 0 && state->taken >= state->prefetched)
-		state->prefetched = state->taken +
-			PipeannPrefetchRows(scan, &state->view.meta.layout, state->search,
-								state->taken,
-								state->exhausted ? PIPEANN_MAX_PREFETCH :
-								MostReturnable(state) - state->taken);
-	result = PipeannSearchPop(state->search);
+	if (LoadHeld(scan, state, more ? PipeannSearchPeek(state->search) : NULL))
+		return true;
+	result = more ? TakeResult(scan, state) : NULL;
 	if (result == NULL)
 		return false;
 	state->taken++;
@@ -376,14 +479,14 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 		PipeannKilledSetNode(&state->killed, state->search, NULL);
 		return true;
 	}
-	SetDistance(scan, state, result);
 	state->last_dist = result->dist;
-	list = PipeannSearchRows(state->search, result);
-	memcpy(state->rows, list.rows, list.bytes);
-	state->next_row = state->rows;
-	state->rows_left = list.n;
-	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
-	PipeannKilledSetNode(&state->killed, state->search, result);
+	if (state->held_back != NULL && IsInDoubt(state, result))
+	{
+		HoldBack(scan, state, result);
+		return true;
+	}
+	SetDistance(scan, state, result);
+	LoadRows(state, result, PipeannSearchRows(state->search, result));
 	return true;
 }
 
@@ -402,12 +505,47 @@ LoadExt(IndexScanDesc scan, PipeannScan *state)
 		PipeannCheckPacking(&state->view);
 }
 
+/* Load the next row's list, if the present one is empty. False at the end. */
+static bool
+HasRow(IndexScanDesc scan, PipeannScan *state)
+{
+	while (state->rows_left == 0)
+	{
+		if (state->chain.next != PIPEANN_INVALID_ID)
+			LoadExt(scan, state);
+		else if (!LoadResult(scan, state))
+			return false;
+	}
+	return true;
+}
+
+/* The next row to return, or NULL at the end. */
+static const PipeannRow *
+NextRow(IndexScanDesc scan, PipeannScan *state)
+{
+	while (HasRow(scan, state))
+	{
+		const PipeannRow *row = state->next_row;
+		bool		dead;
+
+		state->next_row = PipeannRowNext(&state->view.meta.layout, row);
+		state->rows_left--;
+		if (state->only == NULL ||
+			PipeannOnlyTake(state->only, state->chain.owner, row, &dead))
+			return row;
+		if (dead)
+			PipeannKilledNoteRow(&state->killed);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return NULL;
+}
+
 bool
 pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 {
 	PipeannScan *state = scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(state->context);
-	bool		found = true;
+	const PipeannRow *row;
 
 	Assert(ScanDirectionIsForward(dir));
 	(void) dir;
@@ -416,24 +554,27 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	else if (scan->kill_prior_tuple)
 		PipeannKilledNoteRow(&state->killed);
 
-	while (state->rows_left == 0 && found)
+	row = NextRow(scan, state);
+	if (row != NULL)
 	{
-		if (state->chain.next != PIPEANN_INVALID_ID)
-			LoadExt(scan, state);
-		else
-			found = LoadResult(scan, state);
-	}
-	if (found)
-	{
-		scan->xs_heaptid = state->next_row->tid;
+		scan->xs_heaptid = row->tid;
 		scan->xs_recheck = false;
-		state->next_row = PipeannRowNext(&state->view.meta.layout,
-										 state->next_row);
-		state->rows_left--;
 		state->returned++;
 	}
 	MemoryContextSwitchTo(old);
-	return found;
+	return row != NULL;
+}
+
+/*
+ * Whether an index-only scan can return a column: one can only if there are
+ * included columns, and the indexed one can be read from the table.
+ */
+bool
+pipeanncanreturn(Relation index, int attno)
+{
+	(void) attno;
+	return PipeannIndexHasValues(index) &&
+		index->rd_index->indkey.values[0] != InvalidAttrNumber;
 }
 
 void
@@ -448,6 +589,8 @@ pipeannendscan(IndexScanDesc scan)
 		PipeannStatsAdd(scan->indexRelation, &state->counters);
 		BringInPages(state);
 	}
+	if (state->only != NULL)
+		PipeannOnlyEnd(state->only);
 	MemoryContextDelete(state->context);
 	pfree(state);
 	scan->opaque = NULL;

@@ -48,6 +48,7 @@ extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 						  ScanKey orderbys, int norderbys);
 extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
+extern bool pipeanncanreturn(Relation index, int attno);
 
 /* Counters and mode of this session's last scan. */
 extern PipeannCounters PipeannLastCounters;

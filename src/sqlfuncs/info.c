@@ -70,8 +70,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[25];
-	bool		nulls[25] = {0};
+	Datum		values[26];
+	bool		nulls[26] = {0};
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -107,6 +107,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	nulls[n] = nulls[n + 1] = meta->built.processes == 0;
 	values[n++] = Int32GetDatum((int32) meta->built.processes);
 	values[n++] = BuildPhases(&meta->built);
+	values[n++] = Int32GetDatum(meta->layout.row_bytes == 0 ? 0 :
+								(int) PipeannInlineBytes(&meta->layout));
 	if (view.cache != NULL)
 		PipeannCacheRelease(view.cache);
 	relation_close(index, AccessShareLock);

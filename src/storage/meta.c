@@ -117,6 +117,19 @@ PipeannMetaRead(Relation index, PipeannMeta *meta)
 	CheckMeta(index, meta);
 }
 
+/* Asked for each row of an index-only scan, which has read all of it before. */
+uint32
+PipeannMetaRemovals(Relation index)
+{
+	Buffer		buffer = ReadBuffer(index, PIPEANN_METAPAGE);
+	uint32		removals;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	removals = PipeannPageGetMeta(BufferGetPage(buffer))->removals;
+	UnlockReleaseBuffer(buffer);
+	return removals;
+}
+
 void
 PipeannMetaBegin(Relation index, PipeannMetaUpdate *update)
 {

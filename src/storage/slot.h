@@ -189,6 +189,13 @@ PipeannInlineBytes(const PipeannLayout *l)
 		l->vector_offset - l->tids_offset;
 }
 
+/* Whether a row does not fit the slot of a node, and has to stand apart. */
+static inline bool
+PipeannRowIsLong(const PipeannLayout *l, const PipeannRow *row)
+{
+	return l->row_bytes > 0 && PipeannRowSize(l, row) > PipeannInlineBytes(l);
+}
+
 /* Whether a row stands apart, in overflow slots. */
 static inline bool
 PipeannRowIsApart(const PipeannLayout *l, const PipeannRow *row)

@@ -315,13 +315,6 @@ extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* rows.c: the rows of slots */
 
-/* Whether a row does not fit the slot of a node, and has to stand apart. */
-static inline bool
-PipeannRowIsLong(const PipeannLayout *l, const PipeannRow *row)
-{
-	return l->row_bytes > 0 && PipeannRowSize(l, row) > PipeannInlineBytes(l);
-}
-
 /* What stands in the place of a row that is apart. */
 extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
 
@@ -428,6 +421,9 @@ extern void PipeannMetaInitPage(Page page, const PipeannMeta *meta);
 
 /* Copy the metapage after checking magic, format, layout and counts. */
 extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
+
+/* The metapage's removals as they are now. */
+extern uint32 PipeannMetaRemovals(Relation index);
 
 /*
  * Start to change the metapage, which is locked exclusively and registered for

@@ -64,11 +64,11 @@ CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
 
 /*
  * Walk a chain from slot id on: of rows, or if left > 0 of so many bytes of a
- * vector or row.
+ * vector or row. wrong_length is what to say if it has more or less.
  */
 static const char *
-Walk(const PipeannCheck *check, uint32 id, Size left, PipeannChainVisit visit,
-	 void *arg)
+Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
+	 PipeannChainVisit visit, void *arg)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	PipeannSlot *ext = PipeannSlotAlloc(l);
@@ -88,7 +88,7 @@ Walk(const PipeannCheck *check, uint32 id, Size left, PipeannChainVisit visit,
 		if (problem != NULL)
 			break;
 		if (parts && ext->length > left)
-			problem = "has an out-of-line vector or row of the wrong length";
+			problem = wrong_length;
 		else
 		{
 			left -= parts ? ext->length : 0;
@@ -97,7 +97,7 @@ Walk(const PipeannCheck *check, uint32 id, Size left, PipeannChainVisit visit,
 		}
 	}
 	if (problem == NULL && left > 0)
-		problem = "has an out-of-line vector or row of the wrong length";
+		problem = wrong_length;
 	pfree(ext);
 	return problem;
 }
@@ -108,8 +108,11 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 {
 	return Walk(check, vector ? node->ext_vec : node->ext_tids,
 				vector ? mul_size(check->view.meta.layout.dim,
-								  sizeof(float)) : 0, visit, arg);
+								  sizeof(float)) : 0,
+				"has an out-of-line vector of the wrong length", visit, arg);
 }
+
+#define ROW_LENGTH "has a row of the wrong length"
 
 /* The parts of rows that stand apart. */
 typedef struct RowParts
@@ -133,7 +136,7 @@ WalkRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
 		if (parts->problem == NULL && PipeannRowIsApart(l, row))
 			parts->problem = Walk(parts->check, PipeannRowFirstPart(row),
 								  Max(PipeannRowLength(l, row), 1),
-								  parts->visit, parts->arg);
+								  ROW_LENGTH, parts->visit, parts->arg);
 }
 
 /* Walk along the parts of all rows of a node; returns what is wrong. */
@@ -243,8 +246,8 @@ PipeannCheckReadRow(const PipeannCheck *check, const PipeannRow *row)
 	PipeannRow *whole = palloc0(Max(length, sizeof(PipeannRow)));
 	char	   *next = (char *) whole;
 
-	if (Walk(check, PipeannRowFirstPart(row), Max(length, 1), TakePart,
-			 &next) == NULL && (whole->info & PIPEANN_ROW_SIZE) == length)
+	if (Walk(check, PipeannRowFirstPart(row), Max(length, 1), ROW_LENGTH,
+			 TakePart, &next) == NULL && (whole->info & PIPEANN_ROW_SIZE) == length)
 		return whole;
 	pfree(whole);
 	return NULL;

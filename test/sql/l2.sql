@@ -285,7 +285,6 @@ CREATE TABLE t (id int, val vector(3), free vector, other vector(3));
 CREATE INDEX ON t USING pipeann (free vector_l2_ops);
 CREATE INDEX ON t USING pipeann ((val::vector) vector_l2_ops);
 CREATE INDEX ON t USING pipeann (val vector_l2_ops, other vector_l2_ops);
-CREATE INDEX ON t USING pipeann (val vector_l2_ops) INCLUDE (id);
 CREATE UNIQUE INDEX ON t USING pipeann (val vector_l2_ops);
 CREATE INDEX ON t USING pipeann (val);
 CREATE INDEX ON t USING pipeann (id);

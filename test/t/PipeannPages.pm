@@ -25,7 +25,7 @@ sub new
 	my $self = bless { path => $path, bytes => slurp_file($path) }, $class;
 	my @layout = unpack 'S10L3', substr $self->{bytes}, $PAYLOAD + $META_LAYOUT, 32;
 
-	@$self{qw(dim max_degree inline_tids slots_per_page fill node_pages pq_bytes storage metric unused
+	@$self{qw(dim max_degree inline_tids slots_per_page fill node_pages pq_bytes storage metric row_bytes
 		slot_size tids_offset vector_offset)} = @layout;
 	die 'nodes of several pages' if $self->{node_pages} != 1;
 	$self->{graph} = [ map { my $extent = $_; map { $extent * 128 + $_ } 1 .. 127 }
@@ -112,6 +112,22 @@ sub slot
 	return \%slot;
 }
 
+# Where the rows with values of a node are in its slot, and their lengths.
+sub rows
+{
+	my ($self, $id) = @_;
+	my $bytes = substr $self->page($self->block_of($id)), $self->offset_of($id), $self->{slot_size};
+	my ($at, @rows) = ($self->{tids_offset});
+
+	for (1 .. $self->slot($id)->{ntids})
+	{
+		my $size = unpack('S', substr $bytes, $at + 6, 2) & 0x1FFF;
+		push @rows, [ $at, $size ];
+		$at += $size;
+	}
+	return @rows;
+}
+
 # Change a slot's field, or an element of its lists.
 sub set
 {
@@ -119,7 +135,7 @@ sub set
 	my %field = (flags => [ 0, 'S' ], degree => [ 2, 'C' ], tree_edges => [ 3, 'C' ], ntids => [ 4, 'S' ], length => [ 6, 'S' ],
 		ext_tids => [ 8, 'L' ], ext_vec => [ 12, 'L' ], aux => [ 16, 'f' ],
 		neighbors => [ $HEADER + 4 * ($at || 0), 'L' ], tids => [ $self->{tids_offset} + 6 * ($at || 0), 'a6' ],
-		body => [ $HEADER + ($at || 0), 'a*' ], vector => [ $self->{vector_offset} + 4 * ($at || 0), 'f' ]);
+		body => [ $HEADER + ($at || 0), 'a*' ], bytes => [ $at || 0, 'a*' ], vector => [ $self->{vector_offset} + 4 * ($at || 0), 'f' ]);
 	my ($offset, $template) = @{ $field{$field} };
 
 	$self->forge($self->block_of($id), $self->offset_of($id) + $offset, pack $template, $value);

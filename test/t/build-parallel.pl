@@ -33,8 +33,12 @@ $session->rows('ALTER TABLE items SET (fillfactor = 60); ALTER TABLE items ADD n
 	. 'UPDATE items SET n = 1 WHERE id % 3 = 0; UPDATE items SET n = 2 WHERE id % 6 = 0;'
 	. 'UPDATE items SET v = (SELECT v FROM items WHERE id = 7) WHERE id % 50 = 0; UPDATE items SET v = NULL WHERE id % 71 = 0');
 create_items($node, 'bytes', whole_images($rows, 7), index => '');
+# Included columns: of several lengths, some longer than a node's slot has room for.
+$session->rows('CREATE TABLE valued AS SELECT id, n, CASE id % 9 WHEN 0 THEN NULL WHEN 1 THEN (SELECT string_agg(md5((id * j)::text), $$$$) FROM generate_series(1, 40) j)'
+	. ' ELSE repeat($$x$$, id % 50) END AS title, v FROM items; ALTER TABLE valued ALTER v TYPE vector(49)');
+my %include = (valued => 'INCLUDE (id, title, n)');
 
-for my $table (qw(items bytes))
+for my $table (qw(items bytes valued))
 {
 	for my $metric (qw(l2 ip))
 	{
@@ -44,7 +48,7 @@ for my $table (qw(items bytes))
 			workers($n, $table);
 			# the next scan begins somewhere else
 			$session->rows("SELECT count(*) FROM (SELECT 1 FROM $table LIMIT 2000 + $n * 500) s");
-			build("CREATE INDEX same_v ON $table USING pipeann (v vector_${metric}_ops) $options", $n, "$table, $metric, $n");
+			build("CREATE INDEX same_v ON $table USING pipeann (v vector_${metric}_ops) " . ($include{$table} // '') . " $options", $n, "$table, $metric, $n");
 			push @digests, digest('same_v');
 			sound('same_v', "$table, $metric, $n");
 			$session->rows('DROP INDEX same_v');

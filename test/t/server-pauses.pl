@@ -296,6 +296,34 @@ SKIP: {
 	is($node->safe_psql('postgres', "SELECT pipeann_check('large_v', true) > 6000"), 't', 'extent-emptied: the index is whole');
 }
 
+# An index-only scan has found rows that are dead when VACUUM removes them, and says
+# that their pages are all-visible, before the scan returns them. It must not.
+for my $half (0, 1)
+{
+	SKIP: {
+		skip 'another point', 3 if 'scan-searched' !~ /$ONLY/;
+		my $control = session($node);
+		my $worker = session($node);
+		my $query = $vectors->[20];
+		my $nearest = "SELECT id FROM seen ORDER BY v <-> '$query'";
+
+		$node->safe_psql('postgres', 'DROP TABLE IF EXISTS seen; CREATE TABLE seen (id int, v vector(49)); INSERT INTO seen SELECT * FROM source WHERE id <= 4600;'
+			. 'CREATE INDEX seen_v ON seen USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (storage = ' . ($half ? 'float2' : 'float4') . ');'
+			. 'VACUUM seen; DELETE FROM seen WHERE id % 2 = 0');
+		like($node->safe_psql('postgres', "SET enable_seqscan = off; EXPLAIN $nearest LIMIT 20"), qr/Index Only Scan/, 'an index-only scan');
+		$control->rows("SELECT pg_advisory_lock($KEY)");
+		$worker->rows("SET pipeann.pause_at = 'scan-searched'; SET enable_seqscan = off");
+		$worker->send("$nearest LIMIT 20");
+		my $came = eval { wait_until('scan-searched', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+		$node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) seen');
+		is($node->safe_psql('postgres', q{SELECT relallvisible = relpages FROM pg_class WHERE relname = 'seen'}), 't', 'all pages are all-visible');
+		release($control);
+		my @rows = @{ $worker->receive->{rows} };
+		ok($came && @rows == 20 && !(grep { $_ % 2 == 0 } @rows), 'index-only scan, vacuum' . ($half ? ', half precision' : ''));
+		$_->close for $worker, $control;
+	}
+}
+
 # A row that comes when pipeann_recall knows the true neighbours of its first
 # sample, which are none, and has yet to search for them: it is not counted as found.
 SKIP: {

@@ -48,9 +48,14 @@ sub is_sound
 	return;
 }
 
-is_sound($_, 'intact') for qw(items bytes);
+# "valued" has rows with values, every tenth too long for a node's slot.
+$node->safe_psql('postgres', 'CREATE TABLE valued (id int, title text, v vector(49));'
+	. 'INSERT INTO valued SELECT id, CASE WHEN id % 10 = 0 THEN (SELECT string_agg(md5((id * j)::text), $$$$) FROM generate_series(1, 40) j) ELSE $$title $$ || id END, v FROM items;'
+	. 'CREATE INDEX valued_v ON valued USING pipeann (v vector_l2_ops) INCLUDE (id, title) WITH (m = 8)');
 
-my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes);
+is_sound($_, 'intact') for qw(items bytes valued);
+
+my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes valued);
 $node->stop;
 my %intact = map { $_ => slurp_file($path{$_}) } keys %path;
 
@@ -208,6 +213,60 @@ forged('TIDs exchanged', 'items', sub {
 	close $file;
 }
 
+# Values of included columns. A row is an index tuple: TID, size and flags, values.
+sub some_row
+{
+	my ($pages, $apart) = @_;
+	my $id = some_node($pages);
+	$id = some_node($pages) while (($pages->rows($id))[0][1] == 14) != $apart;
+	my ($row) = $pages->rows($id);
+	return ($id, $row->[0], $row->[1]);
+}
+
+forged('another value', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 0);
+	$pages->set($id, 'bytes', pack('l', -5), $at + 8);
+	return ($id, $pages->block_of($id));
+}, "$named has other included values than its row", rows => 1);
+forged('a value of another length', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 0);
+	$pages->set($id, 'bytes', "\xFF", $at + 12);	# a short header: 127 bytes
+	return ($id, $pages->block_of($id));
+}, "$named has a row with broken values");
+forged('a value out of line', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 0);
+	$pages->set($id, 'bytes', "\x01\x12", $at + 12);
+	return ($id, $pages->block_of($id));
+}, "$named has a row with broken values");
+forged('a row without end', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 0);
+	$pages->set($id, 'bytes', pack('S', 8000), $at + 6);
+	return ($id, $pages->block_of($id));
+}, "$named has too many inline TIDs");
+forged('a long row cut short', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 1);
+	$pages->set($id, 'bytes', pack('S', 900), $at + 8);
+	return ($id, $pages->block_of($id));
+}, "$named has a row of the wrong length");
+forged('a long row elsewhere', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 1);
+	$pages->set($id, 'bytes', pack('S2', 0, some_node($pages)), $at + 10);
+	return ($id, $pages->block_of($id));
+}, "$named refers to an overflow slot that is none");
+forged('a long row with other values', 'valued', sub {
+	my ($pages) = @_;
+	my ($id, $at) = some_row($pages, 1);
+	my ($high, $low) = unpack 'S2', substr $pages->page($pages->block_of($id)), $pages->offset_of($id) + $at + 10, 4;
+	$pages->set($high << 16 | $low, 'body', 'zzzz', 40);
+	return ($id, $pages->block_of($id));
+}, "$named has other included values than its row", rows => 1);
+
 # Chains. The node with 300 rows of a vector, and one of an out-of-line vector.
 sub chained
 {
@@ -309,7 +368,7 @@ forged('page of another kind', 'items', sub {
 	$node->safe_psql('postgres', 'REINDEX INDEX bytes_v; REINDEX INDEX items_v');
 }
 
-is_sound($_, 'put back') for qw(items bytes);
+is_sound($_, 'put back') for qw(items bytes valued);
 
 # While rows come and go; the check sees every state of an insert.
 my @writers = map { session($node, timeout => 300) } 1 .. 2;

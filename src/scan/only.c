@@ -1,0 +1,216 @@
+/*
+ * only.c
+ *		Index-only scans: rows from the index alone, where the visibility map
+ *		says that the table need not be asked.
+ *
+ * nbtree keeps a pin on the page of the rows that it returns, and VACUUM waits
+ * for that: or else it might remove a row, which is dead to the snapshot, and
+ * say that its page of the table is all-visible, before the executor looks at
+ * the visibility map, which would then take the row for a live one. A search
+ * has copies of pages and no pins. So the scan looks first whether the page is
+ * all-visible, and then whether VACUUM has begun to remove rows from the index
+ * since the scan began (PipeannMeta.removals). If it has not, the row was in
+ * the index while its page was all-visible. In all other cases the scan looks
+ * at the table itself. What the executor does then cannot be wrong.
+ *
+ * The vector is handed out as an expanded object that reads it when somebody
+ * looks at it. For an order by distance the planner wants it to be in the index,
+ * but hardly a query looks at it. A vector that the index has in half precision
+ * comes from the table: a user never gets a rounded one.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/visibilitymap.h"
+#include "distance/distance.h"
+#include "scan/only.h"
+#include "storage/bufmgr.h"
+#include "utils/expandeddatum.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* A vector that is read when it is wanted. */
+typedef struct LateVector
+{
+	ExpandedObjectHeader header;
+	PipeannOnly *only;
+	uint32		id;				/* of its node */
+	ItemPointerData tid;		/* of its row */
+} LateVector;
+
+struct PipeannOnly
+{
+	IndexScanDesc scan;
+	const PipeannIndexView *view;
+	MemoryContext row;			/* of the row taken last */
+	TupleDesc	values;
+	Buffer		map;			/* of the visibility map */
+	bool		sure;			/* VACUUM has removed no row meanwhile */
+	LateVector	vector;
+};
+
+/* ---------- the vector ---------- */
+
+static void
+BrokenNode(const PipeannOnly *only, uint32 id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid row in node %u",
+					RelationGetRelationName(only->view->index), id),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(only->view->index))));
+}
+
+/*
+ * The vector of a row that the snapshot sees, from its node or the table.
+ */
+static void
+ReadVector(const LateVector *late, float *x)
+{
+	const PipeannOnly *only = late->only;
+	const PipeannLayout *l = &only->view->meta.layout;
+	PipeannSlot *slot;
+	bool		found = true;
+
+	if (l->storage == PIPEANN_FLOAT2)
+	{
+		if (!PipeannTableVector(only->scan, &late->tid, l->dim, x))
+			BrokenNode(only, late->id);
+		return;
+	}
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(only->view, late->id, slot);
+	if (!PipeannSlotIsLive(slot))
+		found = false;
+	else if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+		found = PipeannChainVector(only->view, late->id, slot, x);
+	else
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
+	pfree(slot);
+	PipeannCheckPacking(only->view);
+	if (!found)
+		BrokenNode(only, late->id);
+}
+
+static Size
+FlatSize(ExpandedObjectHeader *header)
+{
+	const LateVector *late = (const LateVector *) header;
+
+	return offsetof(PipeannVector, x) +
+		mul_size(late->only->view->meta.layout.dim, sizeof(float));
+}
+
+static void
+Flatten(ExpandedObjectHeader *header, void *result, Size size)
+{
+	const LateVector *late = (const LateVector *) header;
+	PipeannVector *vector = result;
+
+	memset(vector, 0, size);
+	SET_VARSIZE(vector, size);
+	vector->dim = late->only->view->meta.layout.dim;
+	ReadVector(late, vector->x);
+}
+
+static const ExpandedObjectMethods late_methods = {FlatSize, Flatten};
+
+/* ---------- rows ---------- */
+
+PipeannOnly *
+PipeannOnlyBegin(IndexScanDesc scan, const PipeannIndexView *view)
+{
+	PipeannOnly *only = palloc0(sizeof(PipeannOnly));
+
+	only->scan = scan;
+	only->view = view;
+	only->row = AllocSetContextCreate(CurrentMemoryContext,
+									  "pipeann index-only row",
+									  ALLOCSET_DEFAULT_SIZES);
+	only->values = PipeannValuesDesc(view->index);
+	only->map = InvalidBuffer;
+	only->sure = view->meta.removals % 2 == 0;
+	only->vector.only = only;
+	EOH_init_header(&only->vector.header, &late_methods, CurrentMemoryContext);
+	scan->xs_hitupdesc = RelationGetDescr(view->index);
+	return only;
+}
+
+void
+PipeannOnlyEnd(PipeannOnly *only)
+{
+	if (BufferIsValid(only->map))
+		ReleaseBuffer(only->map);
+	only->map = InvalidBuffer;
+	only->scan->xs_hitup = NULL;
+}
+
+bool
+PipeannOnlySkips(PipeannOnly *only, BlockNumber block)
+{
+	return only->sure &&
+		VM_ALL_VISIBLE(only->scan->heapRelation, block, &only->map);
+}
+
+/* The order of the two questions matters: see above. */
+static bool
+IsSurelyVisible(PipeannOnly *only, const ItemPointerData *tid)
+{
+	if (!PipeannOnlySkips(only, ItemPointerGetBlockNumber(tid)))
+		return false;
+	only->sure = PipeannMetaRemovals(only->view->index) ==
+		only->view->meta.removals;
+	return only->sure;
+}
+
+/*
+ * heap_form_tuple() would flatten an expanded object. It copies an indirect
+ * pointer, which has the same size, and attributes begin with the first one.
+ */
+static HeapTuple
+FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
+{
+	char		pointer[EXPANDED_POINTER_SIZE];
+	HeapTuple	tuple;
+
+	StaticAssertStmt(sizeof(varatt_indirect) == sizeof(varatt_expanded),
+					 "an expanded object's pointer does not fit");
+	memcpy(pointer, only->vector.header.eoh_ro_ptr, sizeof(pointer));
+	SET_VARTAG_EXTERNAL(pointer, VARTAG_INDIRECT);
+	values[0] = PointerGetDatum(pointer);
+	isnull[0] = false;
+	tuple = heap_form_tuple(only->scan->xs_hitupdesc, values, isnull);
+	SET_VARTAG_EXTERNAL((char *) tuple->t_data + tuple->t_data->t_hoff,
+						VARTAG_EXPANDED_RO);
+	return tuple;
+}
+
+bool
+PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
+				bool *dead)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	MemoryContext old;
+
+	*dead = false;
+	if (!IsSurelyVisible(only, &row->tid) &&
+		!PipeannTableSees(only->scan, &row->tid, dead))
+		return false;
+	MemoryContextReset(only->row);
+	old = MemoryContextSwitchTo(only->row);
+	only->vector.id = id;
+	only->vector.tid = row->tid;
+	if (PipeannRowIsApart(&only->view->meta.layout, row))
+		row = PipeannReadRow(only->view, row);
+	if (!PipeannDeformRow(only->values, row, values + 1, isnull + 1))
+		BrokenNode(only, id);
+	only->scan->xs_hitup = FormTuple(only, values, isnull);
+	MemoryContextSwitchTo(old);
+	return true;
+}
