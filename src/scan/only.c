@@ -207,7 +207,10 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	only->vector.id = id;
 	only->vector.tid = row->tid;
 	if (PipeannRowIsApart(&only->view->meta.layout, row))
+	{
 		row = PipeannReadRow(only->view, row);
+		PipeannCheckPacking(only->view);
+	}
 	if (!PipeannDeformRow(only->values, row, values + 1, isnull + 1))
 		BrokenNode(only, id);
 	only->scan->xs_hitup = FormTuple(only, values, isnull);

@@ -38,7 +38,7 @@ typedef struct PipeannScan
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
 	uint64		prefetched;		/* results whose rows were prefetched */
-	int64		returned;		/* rows */
+	int64		looked_at;		/* rows returned, or found not to be visible */
 	float		last_dist;		/* of the result popped last */
 	float		reach;			/* largest distance possible so far */
 	uint32		held;			/* rows that the executor may hold back */
@@ -97,7 +97,7 @@ ResetScan(PipeannScan *state)
 	state->exhausted = false;
 	state->taken = 0;
 	state->prefetched = 0;
-	state->returned = 0;
+	state->looked_at = 0;
 	state->reach = -INFINITY;
 	state->recheck = false;
 	state->held = 0;
@@ -365,7 +365,7 @@ ContinueSearch(PipeannScan *state)
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
 			!PipeannSearchEndedEarly(state->search))
 			return false;
-		if (state->returned >= pipeann_max_scan_tuples ||
+		if (state->looked_at >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)
@@ -530,6 +530,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 
 		state->next_row = PipeannRowNext(&state->view.meta.layout, row);
 		state->rows_left--;
+		state->looked_at++;
 		if (state->only == NULL ||
 			PipeannOnlyTake(state->only, state->chain.owner, row, &dead))
 			return row;
@@ -559,7 +560,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = row->tid;
 		scan->xs_recheck = false;
-		state->returned++;
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;

@@ -83,20 +83,18 @@ CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
 
 /*
  * Say in the metapage, for index-only scans, that rows are being removed, or
- * that they are not any more. One that an interrupted VACUUM has left odd
- * becomes another odd number, as other rows go now.
+ * that they are not any more. If an interrupted VACUUM has left it odd it says
+ * so already.
  */
 static void
 NoteRemoving(PipeannVacuum *v, bool removing)
 {
 	PipeannMetaUpdate update;
-	uint32		odd;
 
 	if (v->view.meta.layout.row_bytes == 0 || v->removing == removing)
 		return;
 	PipeannMetaBegin(v->view.index, &update);
-	odd = update.meta->removals % 2;
-	update.meta->removals += removing == (odd == 1) ? 2 : 1;
+	update.meta->removals++;
 	PipeannMetaEnd(&update);
 	v->removing = removing;
 }
