@@ -176,6 +176,7 @@ CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	"table" pg_catalog.regclass,
 	"column" pg_catalog.name,
 	options pg_catalog.text[] DEFAULT '{}',
+	include pg_catalog.name[] DEFAULT '{}',
 	OUT memory_one_pass pg_catalog.int8,
 	OUT temp_bytes pg_catalog.int8,
 	OUT index_bytes pg_catalog.int8,
@@ -183,5 +184,5 @@ CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	OUT shared_memory pg_catalog.int8)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[]) IS
-	'what CREATE INDEX ... USING pipeann with these options (''m=16'') would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';
+COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[], pg_catalog.name[]) IS
+	'what CREATE INDEX ... USING pipeann with these options (''m=16'') and included columns would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';

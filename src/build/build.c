@@ -183,7 +183,8 @@ ScanTable(BuildState *state)
 
 	StartPhase(state, PIPEANN_PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
-	PipeannSpoolInit(state->team, &state->spool, state->index,
+	PipeannSpoolInit(state->team, &state->spool,
+					 PipeannValuesDesc(state->index),
 					 PipeannIndexDimensions(state->index),
 					 PipeannIndexMetric(state->index),
 					 PipeannGetOptions(state->index)->storage, p->nblocks);
@@ -216,7 +217,7 @@ MemoryForRows(const BuildState *state)
 		2 * sizeof(uint32);
 
 	params.max_degree = state->meta.layout.max_degree;
-	if (s->index != NULL)
+	if (s->values != NULL)
 		row += 2 * sizeof(uint64);
 	return add_size(add_size(mul_size(s->stats.rows, row),
 							 s->stats.sizes.bytes),

@@ -283,8 +283,11 @@ typedef struct PipeannBuildInput
 	BlockNumber nblocks;		/* of the table */
 	int			dim;
 	const PipeannOptions *options;
-	const Datum *sample;		/* [nsample] of the column's vectors */
+	TupleDesc	values;			/* included columns, or NULL */
 	int			nsample;		/* at most PIPEANN_ESTIMATE_SAMPLE */
+	Datum	   *sample;			/* [nsample][columns]: the vector, then those
+								 * of values */
+	bool	   *nulls;			/* [nsample][columns] */
 } PipeannBuildInput;
 
 /*

@@ -18,6 +18,8 @@ typedef struct Sampled
 {
 	PipeannStorage storage;
 	double		spool_row;		/* bytes of a row in the spool */
+	double		values;			/* bytes of a row with values */
+	PipeannRowSizes sizes;		/* of these */
 } Sampled;
 
 /* Bytes of a node's part of the arrays of a collection. */
@@ -46,27 +48,32 @@ static Sampled
 TakeSample(const PipeannBuildInput *in)
 {
 	PipeannTeam *team = PipeannTeamAlone();
+	int			columns = 1 + (in->values != NULL ? in->values->natts : 0);
 	Sampled		sampled;
 	PipeannSpool spool;
 	PipeannRows rows;
 
-	PipeannSpoolInit(team, &spool, NULL, in->dim, PIPEANN_L2,
+	PipeannSpoolInit(team, &spool, in->values, in->dim, PIPEANN_L2,
 					 in->options->storage, 1);
 	for (int i = 0; i < in->nsample; i++)
 	{
-		Datum		value = in->sample[i];
-		bool		isnull = false;
 		ItemPointerData tid;
 
 		CHECK_FOR_INTERRUPTS();
 		ItemPointerSet(&tid, 0, i + 1);
-		(void) PipeannSpoolAdd(&spool, &value, &isnull, &tid);
+		(void) PipeannSpoolAdd(&spool, in->sample + i * columns,
+							   in->nulls + i * columns, &tid);
 	}
 	PipeannSpoolFinish(team, &spool);
 	PipeannRowsLoad(team, &spool, &rows);
 	sampled.storage = rows.vectors.storage;
 	sampled.spool_row = spool.stats.rows == 0 ? 0 :
 		(double) spool.stats.bytes / spool.stats.rows;
+	sampled.sizes = spool.stats.sizes;
+	if (in->values != NULL && sampled.sizes.rows == 0)
+		PipeannRowSizesAdd(&sampled.sizes, PipeannExpectedRowBytes(in->values));
+	sampled.values = in->values == NULL ? 0 :
+		(double) sampled.sizes.bytes / sampled.sizes.rows;
 	PipeannRowsFree(team, &rows);
 	PipeannSpoolFree(team, &spool);
 	return sampled;
@@ -74,21 +81,38 @@ TakeSample(const PipeannBuildInput *in)
 
 /* ---------- the index ---------- */
 
+/* Overflow slots for the parts of long rows, for each row of an index. */
+static double
+PartsOfRow(const PipeannLayout *l, const PipeannRowSizes *sizes)
+{
+	return sizes->rows == 0 ? 0 :
+		(double) PipeannLayoutParts(l, sizes) / sizes->rows;
+}
+
 /* The fields of the metapage on which sizes depend. */
 static void
-ForeseeMeta(const PipeannBuildInput *in, PipeannStorage storage,
+ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 			PipeannMeta *meta)
 {
 	const PipeannOptions *options = in->options;
+	PipeannLayout *l = &meta->layout;
+	PipeannStorage storage = sampled->storage;
 	uint64		pages;
 
 	memset(meta, 0, sizeof(*meta));
-	PipeannLayoutInit(&meta->layout, in->dim, PIPEANN_L2, storage,
+	PipeannLayoutInit(l, in->dim, PIPEANN_L2, storage,
 					  PipeannInitialM(options), options->pq_bytes,
 					  options->fillfactor, 0);
-	pages = (in->rows + meta->layout.fill - 1) / meta->layout.fill;
+	if (in->values != NULL)
+		PipeannLayoutInit(l, in->dim, PIPEANN_L2, storage,
+						  PipeannInitialM(options), options->pq_bytes,
+						  options->fillfactor,
+						  PipeannLayoutRowBytes(l, &sampled->sizes));
+	pages = (in->rows + l->fill - 1) / l->fill +
+		(uint64) (in->rows * PartsOfRow(l, &sampled->sizes) /
+				  l->slots_per_page);
 	if (in->rows >= PG_UINT32_MAX / 4 ||
-		pages * meta->layout.slots_per_page >= PIPEANN_INVALID_ID)
+		pages * l->slots_per_page >= PIPEANN_INVALID_ID)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many rows for a pipeann index")));
@@ -152,7 +176,8 @@ ShardFiles(const PipeannLayout *l, uint32 n, int ef_construction)
 
 /* Of the phases in build.c, those that can be the peak. */
 static Size
-MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta)
+MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
+			  double values)
 {
 	const PipeannLayout *l = &meta->layout;
 	uint32		n = (uint32) meta->nodes;
@@ -163,12 +188,16 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta)
 								 PipeannClusterMemory());
 	Size		graph = GraphPhase(l, n, in->options->ef_construction);
 	Size		codes = 0;
+	Size		rows = 0;
 
+	/* rows with values stay from beginning to end, with where they are */
+	if (in->values != NULL)
+		rows = mul_size(n, (Size) values + 2 * sizeof(uint64));
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 		codes = add_size(mul_size(n, NodeMemory(l) + sizeof(uint32)),
 						 add_size(mul_size(ids, sizeof(uint32)),
 								  PipeannCodingMemory(l, n, ids)));
-	return Max(Max(load, nodes), Max(graph, codes));
+	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));
 }
 
 void
@@ -181,9 +210,9 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 
 	PipeannCheckOptions(in->options);
 	sampled = TakeSample(in);
-	ForeseeMeta(in, sampled.storage, meta);
+	ForeseeMeta(in, &sampled, meta);
 	memset(estimate, 0, sizeof(*estimate));
-	estimate->memory_one_pass = MemoryOnePass(in, meta);
+	estimate->memory_one_pass = MemoryOnePass(in, meta, sampled.values);
 	estimate->temp_bytes = (uint64) (in->rows * sampled.spool_row);
 	if (estimate->memory_one_pass > limit)
 		estimate->temp_bytes += estimate->memory_one_pass - limit +

@@ -17,15 +17,14 @@
 #include "utils/memutils.h"
 
 void
-PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, Relation index, int dim,
-				 PipeannMetric metric, PipeannStorage wanted,
+PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, TupleDesc values,
+				 int dim, PipeannMetric metric, PipeannStorage wanted,
 				 BlockNumber nblocks)
 {
 	memset(s, 0, sizeof(*s));
-	if (index != NULL && PipeannIndexHasValues(index))
+	if (values != NULL)
 	{
-		s->index = index;
-		s->values = PipeannValuesDesc(index);
+		s->values = values;
 		s->row = palloc(PIPEANN_ROW_SIZE);
 		s->bytes = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
 												   sizeof(uint64)));
@@ -99,10 +98,9 @@ PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
 		bytes = s->dim * PipeannElementSize(row.form);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
 		PipeannVectorFromFloat(x, row.form, s->dim, s->scratch);
-		if (s->index != NULL)
+		if (s->values != NULL)
 		{
-			with_values = PipeannFormRow(s->index, s->values, values, isnull,
-										 tid);
+			with_values = PipeannFormRow(s->values, values, isnull, tid);
 			row_bytes = with_values->info & PIPEANN_ROW_SIZE;
 		}
 		MemoryContextSwitchTo(old);
@@ -196,7 +194,7 @@ ReadRow(PipeannSpool *s, PipeannSpoolRow *row)
 	size = s->dim * PipeannElementSize(row->form);
 	if (got != sizeof(*row) || BufFileRead(s->file, s->scratch, size) != size)
 		ReadError();
-	if (s->index != NULL)
+	if (s->values != NULL)
 		ReadValues(s);
 	return true;
 }

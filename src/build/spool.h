@@ -40,8 +40,7 @@ typedef struct PipeannSpool
 	PipeannStorage wanted;		/* option, PIPEANN_STORAGE_AUTO too */
 	BufFile    *file;			/* this process's */
 	PipeannSpoolStats stats;	/* of this process; of all, when finished */
-	Relation	index;			/* whose rows have values, else NULL */
-	TupleDesc	values;			/* these */
+	TupleDesc	values;			/* that rows have, or NULL */
 	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
 	uint64	   *bytes;			/* [nblocks + 1] of those rows with values */
 	BlockNumber nblocks;
@@ -51,15 +50,15 @@ typedef struct PipeannSpool
 } PipeannSpool;
 
 /*
- * Prepare to scan a table of so many blocks. index may be NULL, for rows without
- * values. All members call.
+ * Prepare to scan a table of so many blocks. values are those that rows have, or
+ * NULL. All members call.
  */
 extern void PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s,
-							 Relation index, int dim, PipeannMetric metric,
+							 TupleDesc values, int dim, PipeannMetric metric,
 							 PipeannStorage wanted, BlockNumber nblocks);
 
 /*
- * Add a row of the index's columns, if it can be indexed. Errors if a storage
+ * Add a row of all the index's columns, if it can be indexed. Errors if a storage
  * that was chosen does not suit it, or its values are too long.
  */
 extern bool PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,

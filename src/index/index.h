@@ -135,12 +135,12 @@ extern bool PipeannIndexHasValues(Relation index);
 extern TupleDesc PipeannValuesDesc(Relation index);
 
 /*
- * A row of the index, palloc'd, of all its columns' values, those that are
- * included being described by desc. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED
- * if they are too long. The row is whole, however long.
+ * A row of an index, palloc'd, of all its columns' values, those that are
+ * included being described by desc, which is NULL if there are none. Errors with
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED if they are too long. The row is whole, however
+ * long.
  */
-extern PipeannRow *PipeannFormRow(Relation index, TupleDesc desc,
-								  Datum *values, bool *isnull,
+extern PipeannRow *PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
 								  const ItemPointerData *tid);
 
 /*

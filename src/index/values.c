@@ -78,7 +78,7 @@ Shrink(Form_pg_attribute att, Datum value)
 }
 
 PipeannRow *
-PipeannFormRow(Relation index, TupleDesc desc, Datum *values, bool *isnull,
+PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
 			   const ItemPointerData *tid)
 {
 	Datum		small[INDEX_MAX_KEYS];
@@ -103,9 +103,8 @@ PipeannFormRow(Relation index, TupleDesc desc, Datum *values, bool *isnull,
 	if (MAXALIGN(size) > PIPEANN_ROW_SIZE)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("included values of %zu bytes exceed the maximum of %d for index \"%s\"",
-						size, PIPEANN_ROW_SIZE & ~7,
-						RelationGetRelationName(index)),
+				 errmsg("included values of %zu bytes exceed the maximum of %d for a pipeann index",
+						size, PIPEANN_ROW_SIZE & ~7),
 				 errdetail("They are those of row (%u,%u).",
 						   ItemPointerGetBlockNumberNoCheck(tid),
 						   ItemPointerGetOffsetNumberNoCheck(tid)),

@@ -444,7 +444,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 
 	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
 		return;
-	row = PipeannFormRow(index, PipeannValuesDesc(index), values, isnull, tid);
+	row = PipeannFormRow(PipeannValuesDesc(index), values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));

@@ -10,6 +10,7 @@
 #include "access/reloptions.h"
 #include "build/build.h"
 #include "catalog/pg_opclass.h"
+#include "catalog/pg_type_d.h"
 #include "commands/defrem.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -17,6 +18,7 @@
 #include "miscadmin.h"
 #include "optimizer/plancat.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
@@ -70,6 +72,15 @@ IsIndexable(Oid am, Oid type)
 	return found;
 }
 
+static void
+NoColumn(Relation table, const char *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("column \"%s\" of relation \"%s\" does not exist",
+					column, RelationGetRelationName(table))));
+}
+
 /* Dimensions of the column. */
 static int
 CheckColumn(Relation table, const char *column, Oid am)
@@ -80,10 +91,7 @@ CheckColumn(Relation table, const char *column, Oid am)
 	Oid			collation;
 
 	if (number == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist",
-						column, RelationGetRelationName(table))));
+		NoColumn(table, column);
 	get_atttypetypmodcoll(RelationGetRelid(table), number, &type, &typmod,
 						  &collation);
 	if (!IsIndexable(am, getBaseType(type)))
@@ -92,6 +100,36 @@ CheckColumn(Relation table, const char *column, Oid am)
 				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
 						column, format_type_be(type))));
 	return PipeannTypmodDimensions(typmod);
+}
+
+/* The columns of these names, as an index would include them, or NULL. */
+static TupleDesc
+IncludedColumns(Relation table, ArrayType *names)
+{
+	Datum	   *elements;
+	int			n;
+	TupleDesc	desc;
+
+	deconstruct_array(names, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+					  &elements, NULL, &n);
+	if (n == 0)
+		return NULL;
+	if (n >= INDEX_MAX_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("cannot use more than %d columns in an index",
+						INDEX_MAX_KEYS)));
+	desc = CreateTemplateTupleDesc(n);
+	for (int i = 0; i < n; i++)
+	{
+		const char *name = NameStr(*DatumGetName(elements[i]));
+		AttrNumber	number = get_attnum(RelationGetRelid(table), name);
+
+		if (number <= InvalidAttrNumber)
+			NoColumn(table, name);
+		TupleDescCopyEntry(desc, i + 1, RelationGetDescr(table), number);
+	}
+	return desc;
 }
 
 /* As WITH would take them; the access method knows how. */
@@ -150,20 +188,25 @@ EstimateRows(Relation table, double fraction, const char *column,
 static void
 ReadSample(PipeannBuildInput *in, const char *column, const char *from)
 {
-	Datum	   *sample;
+	int			columns = 1 + (in->values != NULL ? in->values->natts : 0);
+	StringInfoData list;
 
-	Select(psprintf("SELECT %s FROM %s WHERE %s IS NOT NULL", column, from,
+	initStringInfo(&list);
+	appendStringInfoString(&list, column);
+	for (int i = 1; i < columns; i++)
+		appendStringInfo(&list, ", %s",
+						 quote_identifier(NameStr(TupleDescAttr(in->values,
+																i - 1)->attname)));
+	Select(psprintf("SELECT %s FROM %s WHERE %s IS NOT NULL", list.data, from,
 					column), PIPEANN_ESTIMATE_SAMPLE);
 	in->nsample = (int) SPI_processed;
-	sample = palloc(mul_size(Max(in->nsample, 1), sizeof(Datum)));
+	in->sample = palloc(mul_size(Max(in->nsample, 1) * columns, sizeof(Datum)));
+	in->nulls = palloc(mul_size(Max(in->nsample, 1), columns));
 	for (int i = 0; i < in->nsample; i++)
-	{
-		bool		isnull;
-
-		sample[i] = SPI_getbinval(SPI_tuptable->vals[i],
-								  SPI_tuptable->tupdesc, 1, &isnull);
-	}
-	in->sample = sample;
+		for (int j = 0; j < columns; j++)
+			in->sample[i * columns + j] =
+				SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
+							  j + 1, &in->nulls[i * columns + j]);
 }
 
 /* Everything that the estimate takes from the table, and the estimate. */
@@ -190,7 +233,7 @@ Estimate(Relation table, const char *column, PipeannBuildInput *in,
 	SPI_finish();
 }
 
-/* pipeann_build_estimate(regclass, name, text[]) */
+/* pipeann_build_estimate(regclass, name, text[], name[]) */
 Datum
 pipeann_build_estimate(PG_FUNCTION_ARGS)
 {
@@ -208,6 +251,7 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	in.dim = CheckColumn(table, column, am);
 	in.options = ParseOptions(am, PG_GETARG_ARRAYTYPE_P(2));
+	in.values = IncludedColumns(table, PG_GETARG_ARRAYTYPE_P(3));
 	Estimate(table, column, &in, &estimate);
 	relation_close(table, AccessShareLock);
 	values[n++] = Int64GetDatum((int64) estimate.memory_one_pass);

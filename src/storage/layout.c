@@ -79,24 +79,32 @@ PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 	SetOffsets(l);
 }
 
+uint64
+PipeannLayoutParts(const PipeannLayout *l, const PipeannRowSizes *sizes)
+{
+	uint64		parts = 0;
+
+	for (uint32 i = 0; i < PIPEANN_ROW_CLASSES; i++)
+	{
+		uint32		size = (i + 1) * PIPEANN_ROW_CLASS;
+
+		if (size > PipeannInlineBytes(l))
+			parts += (uint64) sizes->count[i] * PipeannPartsOf(l, size);
+	}
+	return parts;
+}
+
 /* Blocks for all rows, each a node, with so many bytes for rows in a slot. */
 static double
 BlocksWith(const PipeannLayout *base, int row_bytes,
 		   const PipeannRowSizes *sizes)
 {
 	PipeannLayout l;
-	uint64		slots = sizes->rows;
 
 	PipeannLayoutInit(&l, base->dim, base->metric, base->storage,
 					  base->max_degree / 2, base->pq_bytes, 100, row_bytes);
-	for (uint32 i = 0; i < PIPEANN_ROW_CLASSES; i++)
-	{
-		uint32		size = (i + 1) * PIPEANN_ROW_CLASS;
-
-		if (size > PipeannInlineBytes(&l))
-			slots += (uint64) sizes->count[i] * PipeannPartsOf(&l, size);
-	}
-	return (double) slots * l.node_pages / l.slots_per_page;
+	return (double) (sizes->rows + PipeannLayoutParts(&l, sizes)) *
+		l.node_pages / l.slots_per_page;
 }
 
 int

@@ -299,6 +299,10 @@ PipeannRowSizesAdd(PipeannRowSizes *sizes, uint32 size)
 	sizes->count[(size - 1) / PIPEANN_ROW_CLASS]++;
 }
 
+/* Overflow slots for rows that do not fit the slots of nodes. */
+extern uint64 PipeannLayoutParts(const PipeannLayout *l,
+								 const PipeannRowSizes *sizes);
+
 /*
  * The row_bytes with which an index takes the least room: rows that they do not
  * hold take slots of their own. There is room for two rows of the average

@@ -9,7 +9,7 @@ FROM generate_series(1, 6000) i, generate_series(1, 32) j GROUP BY i;
 INSERT INTO s SELECT 0 FROM generate_series(1, 50);
 
 -- Builds indexes at just enough maintenance_work_mem and with two thirds of it.
-CREATE FUNCTION compare(col name, options text[], OUT index_near bool, OUT codes_near bool,
+CREATE FUNCTION compare(col name, options text[], include name[] DEFAULT '{}', OUT index_near bool, OUT codes_near bool,
 	OUT shared_enough bool, OUT one_pass bool)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -17,11 +17,12 @@ DECLARE
 	info record;
 BEGIN
 	PERFORM set_config('maintenance_work_mem', '64MB', true);
-	SELECT * INTO e FROM pipeann_build_estimate('s', col, options);
+	SELECT * INTO e FROM pipeann_build_estimate('s', col, options, include);
 	one_pass := e.memory_one_pass > 1024 * 1024;
 	PERFORM set_config('maintenance_work_mem', ((e.memory_one_pass + 1023) / 1024) || 'kB', true);
 	RAISE NOTICE 'enough';
-	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops) %s', col,
+	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops) %s %s', col,
+		CASE WHEN include = '{}' THEN '' ELSE 'INCLUDE (' || array_to_string(include, ',') || ')' END,
 		CASE WHEN options = '{}' THEN '' ELSE 'WITH (' || array_to_string(options, ',') || ')' END);
 	index_near := pg_relation_size('s_idx') BETWEEN e.index_bytes * 0.9 AND e.index_bytes * 1.1;
 	SELECT * INTO info FROM pipeann_index_info('s_idx');
@@ -30,7 +31,8 @@ BEGIN
 	DROP INDEX s_idx;
 	PERFORM set_config('maintenance_work_mem', (e.memory_one_pass / 3 * 2 / 1024) || 'kB', true);
 	RAISE NOTICE 'two thirds';
-	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops) %s', col,
+	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops) %s %s', col,
+		CASE WHEN include = '{}' THEN '' ELSE 'INCLUDE (' || array_to_string(include, ',') || ')' END,
 		CASE WHEN options = '{}' THEN '' ELSE 'WITH (' || array_to_string(options, ',') || ')' END);
 	DROP INDEX s_idx;
 END
@@ -39,6 +41,14 @@ SET client_min_messages = notice;
 SELECT * FROM compare('val', '{}');
 SELECT * FROM compare('whole', '{}');
 SELECT * FROM compare('val', '{m=40,ef_construction=80,storage=float4,fillfactor=50,pq_bytes=8}');
+-- included columns, some values too long for the slot of a node
+ALTER TABLE s ADD title text;
+UPDATE s SET title = CASE WHEN id % 20 = 0 THEN (SELECT string_agg(md5((id * j)::text), '') FROM generate_series(1, 30) j) ELSE repeat('x', id % 70) END;
+VACUUM FULL s;
+ANALYZE s;
+SELECT * FROM compare('val', '{}', '{id}');
+SELECT * FROM compare('whole', '{}', '{id,title}');
+SELECT * FROM pipeann_build_estimate('s', 'val', '{}', '{none}');
 
 -- storage is what a build would choose; temporary files go by maintenance_work_mem
 SELECT a.index_bytes = f.index_bytes AS half, w.index_bytes = u.index_bytes AS bytes
