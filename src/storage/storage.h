@@ -277,7 +277,7 @@ extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 							  int fillfactor, int row_bytes);
 
 /* Bounds of row_bytes. */
-#define PIPEANN_LEAST_ROW_BYTES ((int) (3 * sizeof(PipeannRowApart)))
+#define PIPEANN_LEAST_ROW_BYTES ((int) (2 * sizeof(PipeannRowApart)))
 #define PIPEANN_MOST_ROW_BYTES ((int) (PIPEANN_PAYLOAD / 2))
 
 /* How long the rows with values are that an index has to hold. */
