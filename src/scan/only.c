@@ -49,6 +49,7 @@ struct PipeannOnly
 	TupleDesc	values;
 	Buffer		map;			/* of the visibility map */
 	bool		sure;			/* VACUUM has removed no row meanwhile */
+	bool		looked;			/* a vector was read from the table */
 	LateVector	vector;
 };
 
@@ -71,13 +72,14 @@ BrokenNode(const PipeannOnly *only, uint32 id)
 static void
 ReadVector(const LateVector *late, float *x)
 {
-	const PipeannOnly *only = late->only;
+	PipeannOnly *only = late->only;
 	const PipeannLayout *l = &only->view->meta.layout;
 	PipeannSlot *slot;
 	bool		found = true;
 
 	if (l->storage == PIPEANN_FLOAT2)
 	{
+		only->looked = true;
 		if (!PipeannTableVector(only->scan, &late->tid, l->dim, x))
 			BrokenNode(only, late->id);
 		return;
@@ -150,18 +152,24 @@ PipeannOnlyEnd(PipeannOnly *only)
 	only->scan->xs_hitup = NULL;
 }
 
-bool
-PipeannOnlySkips(PipeannOnly *only, BlockNumber block)
+static bool
+IsAllVisible(PipeannOnly *only, BlockNumber block)
 {
 	return only->sure &&
 		VM_ALL_VISIBLE(only->scan->heapRelation, block, &only->map);
+}
+
+bool
+PipeannOnlySkips(PipeannOnly *only, BlockNumber block)
+{
+	return !only->looked && IsAllVisible(only, block);
 }
 
 /* The order of the two questions matters: see above. */
 static bool
 IsSurelyVisible(PipeannOnly *only, const ItemPointerData *tid)
 {
-	if (!PipeannOnlySkips(only, ItemPointerGetBlockNumber(tid)))
+	if (!IsAllVisible(only, ItemPointerGetBlockNumber(tid)))
 		return false;
 	only->sure = PipeannMetaRemovals(only->view->index) ==
 		only->view->meta.removals;

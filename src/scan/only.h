@@ -43,7 +43,10 @@ extern void PipeannOnlyEnd(PipeannOnly *only);
 extern bool PipeannOnlyTake(PipeannOnly *only, uint32 id,
 							const PipeannRow *row, bool *dead);
 
-/* Whether a page of the table will not be read for its rows. */
+/*
+ * Whether a page of the table will not be read for its rows, as far as can be
+ * told: all see them, and vectors of earlier ones were not read there.
+ */
 extern bool PipeannOnlySkips(PipeannOnly *only, BlockNumber block);
 
 /*

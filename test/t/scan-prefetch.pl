@@ -78,6 +78,37 @@ is(search(5, 'SET pipeann.prefetch_rows = 3'), pages(6, 3), 'as many as the sett
 is(search(10, 'SET pipeann.prefetch_rows = 0'), 0, 'or none');
 is(search(10, 'SET effective_io_concurrency = 0'), 0, 'nor where nothing is read ahead');
 is(search(10, '', 'EIO'), pages(10, 10), 'no harm when it fails');
+
+# An index-only scan asks for no page that it will not read: of rows that all see.
+$node->safe_psql('postgres', 'DROP INDEX items_v; CREATE INDEX items_only ON items USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (storage = float4); VACUUM items');
+
+sub search_only
+{
+	my ($what) = @_;
+
+	$node->stop;
+	$faults->start($node);
+	my $session = session($node);
+	$session->rows("SET enable_seqscan = off; $Pipeann::TO_THE_END");
+	like(join("\n", $session->rows("EXPLAIN SELECT id FROM items ORDER BY v <-> '$query' LIMIT 10")), qr/Index Only Scan/, "$what: an index-only scan");
+	$faults->set([ 'advise', $file, 'short' ]);
+	my @ids = $session->rows("SELECT id FROM items ORDER BY v <-> '$query' LIMIT 10");
+	my ($asked) = $faults->clear;
+	$session->close;
+	is("@ids", join(' ', map { (split /\|/)[0] } @true[ 0 .. 9 ]), "$what: the right answer");
+	return $asked;
+}
+
+is(search_only('vacuumed'), 0, 'no page whose rows all see');
+my @two = grep { $_ != $blocks[0] } @blocks[ 1 .. 9 ];
+@two = @two[ 0, -1 ];
+cmp_ok($two[0], '!=', $two[1], 'two of the pages');
+for my $block (@two)
+{
+	$node->safe_psql('postgres', "DELETE FROM items WHERE ctid = (SELECT ctid FROM items WHERE (ctid::text::point)[0] = $block"
+		. ' AND id NOT IN (' . join(',', map { (split /\|/)[0] } @true) . ') LIMIT 1)');
+}
+is(search_only('two pages changed'), 2, 'those that not all see');
 $node->stop;
 is(scalar crash_lines($node), 0, 'no process crashed');
 done_testing();
