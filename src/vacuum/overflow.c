@@ -164,13 +164,21 @@ PipeannVacuumOverflow(PipeannVacuum *v)
 			CleanChain(v, v->owners[i]);
 }
 
-/* Take the parts of a vector or row out of v->parts. */
+/*
+ * Take the parts of a vector or row out of v->parts. An insert writes the last
+ * part first: of one that was under way in the first pass only later parts may
+ * have been noted, so the chain is followed to its end. The number of steps is
+ * bounded, as a broken chain may lead in a circle.
+ */
 static void
 KeepParts(PipeannVacuum *v, uint32 first)
 {
+	const PipeannLayout *l = &v->view.meta.layout;
+	uint32		left = Max(PipeannPartsOf(l, mul_size(l->dim, sizeof(float))),
+						   PipeannPartsOf(l, PIPEANN_ROW_SIZE));
 	uint32		next = first;
 
-	while (next < v->ids && PipeannBitsHas(&v->parts, next))
+	while (next < v->ids && left-- > 0)
 	{
 		PipeannSlot *slot;
 		Buffer		buffer = ReadSlot(v, next, &slot);

@@ -17,7 +17,7 @@ our @EXPORT = qw(
   need_images images whole_images load_vectors make_node create_items
   session answer exact_answer same_answer recall found_rate info
   log_text crash_lines wait_until random_seed compile_c leave_unchecked
-  size_on_disk segment_files
+  size_on_disk segment_files title_column
 );
 
 # Fashion-MNIST, of the Debian package dataset-fashion-mnist.
@@ -131,6 +131,15 @@ sub create_items
 	$node->safe_psql('postgres', "CREATE INDEX ${table}_v ON $table $index") if $index;
 	$node->safe_psql('postgres', "ANALYZE $table");
 	return;
+}
+
+# A column whose values are short, but for every seventh id: too long for a node's
+# slot, and not to be compressed.
+sub title_column
+{
+	my $long = join ' || ', map { "md5((id * $_)::text)" } 1 .. 30;
+
+	return "title text GENERATED ALWAYS AS (CASE WHEN id % 7 = 0 THEN $long ELSE 'title ' || id::text END) STORED";
 }
 
 # A session that stays: see Pipeann::Session. Options: database, timeout, settings

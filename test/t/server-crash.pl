@@ -33,13 +33,15 @@ my (%rows, %unsettled);
 # to get codes, and one that is built again and again.
 my %tables = (items => [ 1, 5000 ], small => [ 1, 1000 ], grow => [ 1, $LINE - 40 ], built => [ 1, 4500 ]);
 
+# All but "small" have values in the index, those of some rows too long for a node's slot.
 sub fill
 {
 	my ($table, $first, $last) = @_;
+	my $title = title_column();
 
-	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int PRIMARY KEY, v vector(49));"
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int PRIMARY KEY, v vector(49), $title);"
 		. "INSERT INTO $table SELECT * FROM source WHERE id BETWEEN $first AND $last;"
-		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops)" . ($table ne 'small' ? ' INCLUDE (id)' : ''));
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops)" . ($table ne 'small' ? ' INCLUDE (id, title)' : ''));
 	$rows{$table} = { map { $_ => 1 } $first .. $last };
 	$unsettled{$table} = {};
 	return;

@@ -39,10 +39,11 @@ $node->safe_psql('postgres', 'CREATE SEQUENCE ids START 100001');
 sub make_table
 {
 	my ($table, $rows) = @_;
+	my $title = title_column();
 
-	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(49));"
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(49), $title);"
 		. "INSERT INTO $table SELECT * FROM source WHERE id <= $rows;"
-		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops) $WITH;"
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops) INCLUDE (id, title) $WITH;"
 		. "CREATE INDEX ${table}_id ON $table (id)");
 	return;
 }
