@@ -156,11 +156,52 @@ ResultsMayComeLater(void)
 	CHECK(results.count == added - taken);
 }
 
+/*
+ * Rows with values of a slot of which anything may have been overwritten: none
+ * reaches beyond the slot, and none is shorter than what is looked at.
+ */
+static void
+RowsOfBrokenSlotsStayInside(void)
+{
+	PipeannLayout l = {.row_bytes = 40,.tids_offset = 0,.vector_offset = 120};
+	uint64		random = 10;
+	int			cut = 0;
+
+	for (int round = 0; round < 20000; round++)
+	{
+		uint16		area[60];
+		PipeannRowList list;
+		const PipeannRow *row;
+		uint32		n = UnitRandom(&random) % 12;
+		uint32		bytes = 0;
+
+		for (int i = 0; i < 60; i++)
+			area[i] = (uint16) (UnitRandom(&random) %
+								(round % 2 == 0 ? 65536 : 24));
+		list = PipeannRowsOf(&l, area, PipeannInlineBytes(&l), n);
+		CHECK(list.n <= n && list.bytes <= sizeof(area));
+		row = list.rows;
+		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(&l, row))
+		{
+			uint32		size = PipeannRowSize(&l, row);
+
+			CHECK(size % 2 == 0 && size >= sizeof(PipeannRow));
+			CHECK(!PipeannRowIsApart(&l, row) ||
+				  size >= sizeof(PipeannRowApart));
+			bytes += size;
+		}
+		CHECK(bytes == list.bytes);
+		cut += list.n < n;
+	}
+	CHECK(cut > 0 && cut < 20000);
+}
+
 int
 main(void)
 {
 	UNIT_RUN(ResultsComeInOrder);
 	UNIT_RUN(ResultsTellWhatComesNext);
 	UNIT_RUN(ResultsMayComeLater);
+	UNIT_RUN(RowsOfBrokenSlotsStayInside);
 	return UnitDone();
 }
