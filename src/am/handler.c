@@ -15,6 +15,7 @@
 #include "commands/vacuum.h"
 #include "fmgr.h"
 #include "io/io.h"
+#include "plan/plan.h"
 #include "distance/distance.h"
 #include "utils/guc.h"
 
@@ -40,6 +41,7 @@ _PG_init(void)
 	PipeannPauseInit();
 	PipeannCacheInit();
 	PipeannIoInit();
+	PipeannPlanInit();
 	MarkGUCPrefixReserved("pipeann");
 }
 

@@ -8,6 +8,7 @@
 
 #include "am/am.h"
 #include "io/io.h"
+#include "plan/plan.h"
 #include "scan/scan.h"
 #include "utils/guc.h"
 #include "utils/varlena.h"
@@ -215,10 +216,21 @@ InitIoSettings(void)
 							 GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
+static void
+InitPlanSettings(void)
+{
+	DefineCustomBoolVariable("pipeann.rewrite_plans",
+							 "Leave distances that nobody reads out of plans.",
+							 "Rows are ordered by the index; without this the executor computes their distances once more.",
+							 &pipeann_rewrite_plans, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
+}
+
 void
 PipeannSettingsInit(void)
 {
 	InitSearchSettings();
+	InitPlanSettings();
 	InitComparisonSettings();
 	InitIoSettings();
 }

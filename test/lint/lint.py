@@ -17,7 +17,7 @@ import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
 ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "search", "io", "cache", "index", "neighbors", "build",
-         "retrain", "insert", "scan", "vacuum", "verify", "sqlfuncs", "am")
+         "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
 # Rooms that compute without a server do not see those that need one.
 FORBIDDEN = {
     "graph": {"storage"},
@@ -26,8 +26,9 @@ FORBIDDEN = {
     "cache": {"graph", "search"},
     "insert": {"build"},
     "scan": {"neighbors", "build", "retrain", "insert"},
-    "vacuum": {"build", "insert", "scan"},
-    "verify": {"neighbors", "build", "retrain", "insert", "scan", "vacuum"},
+    "plan": {"search", "io", "cache", "neighbors", "build", "retrain", "insert"},
+    "vacuum": {"build", "insert", "scan", "plan"},
+    "verify": {"neighbors", "build", "retrain", "insert", "scan", "plan", "vacuum"},
 }
 # Headers of a room that others may include beside ROOM/ROOM.h: they need no server.
 OPEN_HEADERS = {"storage/slot.h", "storage/page_source.h"}

@@ -1,0 +1,93 @@
+# Plans are changed so that distances cost less also beside other extensions that
+# make plans, once the library is there; a row that another transaction has changed
+# meanwhile is returned with the distance that it has now.
+
+use strict;
+use warnings;
+
+use Pipeann;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+need_images();
+
+my $vectors = images(1000, 7);
+my $query = $vectors->[123];
+my $node = make_node('plans', preload => 0, conf => "max_prepared_transactions = 2");
+
+create_items($node, 'items', $vectors);
+
+# How a session's plan of the query comes by distances: the outputs of the scan.
+sub output
+{
+	my ($session, $select, $table) = @_;
+	my @plan = $session->rows("EXPLAIN (VERBOSE, COSTS OFF) SELECT $select FROM $table ORDER BY v <-> '$query' LIMIT 5");
+	my ($scan) = grep { $plan[$_] =~ /Index Scan using/ } 0 .. $#plan;
+
+	return $plan[ $scan + 1 ] =~ /Output: (.*)/ ? $1 : die "no output:\n@plan";
+}
+
+sub ids { my ($session, $table) = @_; return join ' ', $session->rows("SELECT id FROM $table ORDER BY v <-> '$query' LIMIT 5"); }
+
+# Without preloading the library comes while the first plan is made.
+my $session = session($node);
+like(output($session, 'id', 'items'), qr/<->/, 'the first plan of a session is as it was');
+is(output($session, 'id', 'items'), 'id, NULL::double precision', 'the second is not');
+my @exact = map { (split /\|/)[0] } exact_answer($session, 'items', $query, 5);
+is(ids($session, 'items'), "@exact", 'the right rows');
+$session->close;
+
+# Another one that makes plans, loaded before and after.
+for my $libraries ('pg_stat_statements, pipeann', 'pipeann, pg_stat_statements')
+{
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = '$libraries'\npg_stat_statements.track_planning = on");
+	$node->restart;
+	$node->safe_psql('postgres', 'CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SELECT pg_stat_statements_reset()');
+	$session = session($node);
+	is(output($session, 'id', 'items'), 'id, NULL::double precision', "$libraries: the first plan");
+	is(ids($session, 'items'), "@exact", "$libraries: the right rows");
+	is($session->row("SELECT sum(plans) FROM pg_stat_statements WHERE query LIKE 'SELECT id FROM items%'"), 1, "$libraries: the other one sees it, too");
+	$session->close;
+}
+
+# A table of another server.
+$session = session($node);
+my ($host, $port) = ($node->host, $node->port);
+$session->rows('CREATE EXTENSION postgres_fdw');
+$session->rows("CREATE SERVER here FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'postgres', extensions 'vector')");
+$session->rows('CREATE USER MAPPING FOR CURRENT_USER SERVER here');
+$session->rows("CREATE FOREIGN TABLE far (id int, v vector(49)) SERVER here OPTIONS (table_name 'items')");
+is(ids($session, 'far'), "@exact", 'postgres_fdw: the right rows');
+is_deeply([ answer($session, 'far', $query, 5) ], [ exact_answer($session, 'items', $query, 5) ], 'postgres_fdw: with their distances');
+
+# A row that another transaction changes while it is locked.
+sub locked
+{
+	my ($setting, $select) = @_;
+	my ($other, $watcher) = (session($node), session($node));
+
+	$session->rows("SET pipeann.rewrite_plans = $setting");
+	$other->rows('BEGIN');
+	$other->rows("UPDATE items SET v = '$vectors->[700]' WHERE id = $exact[1]");
+	$session->send("BEGIN; SELECT $select FROM items ORDER BY v <-> '$query' LIMIT 3 FOR UPDATE; ROLLBACK");
+	wait_until('the session waits for the other', sub {
+		return $watcher->row("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR UPDATE%' AND state = 'active'") > 0;
+	});
+	$other->rows('COMMIT');
+	my $answer = $session->receive;
+	die $answer->{error} if defined $answer->{error};
+	$other->rows("UPDATE items SET v = '$vectors->[ $exact[1] - 1 ]' WHERE id = $exact[1]");
+	$_->close for $other, $watcher;
+	return @{ $answer->{rows} };
+}
+
+is_deeply([ locked('on', 'id') ], [ @exact[ 0 .. 2 ] ], 'a row that was changed is returned in its place');
+my $moved = $session->row("SELECT '$vectors->[700]'::vector <-> '$query'");
+my @locked = locked('on', "id, v <-> '$query'");
+is($locked[1], "$exact[1]|$moved", 'and with the distance that it has now');
+is_deeply(\@locked, [ locked('off', "id, v <-> '$query'") ], 'as in a plan that was not changed');
+
+$session->close;
+$node->stop;
+is(scalar crash_lines($node), 0, 'no process crashed');
+done_testing();
