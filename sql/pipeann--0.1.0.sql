@@ -48,6 +48,17 @@ BEGIN
 				FUNCTION 1 @extschema@.%4$s()$class$,
 			class[1], vector_schema, class[2], class[3]);
 	END LOOP;
+
+	-- Put into plans around an indexed column: returns its value.
+	EXECUTE pg_catalog.format($function$
+		CREATE FUNCTION @extschema@.pipeann_stored_vector(
+			%1$s.vector, "table" pg_catalog.oid, place pg_catalog.tid)
+			RETURNS %1$s.vector
+			AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+		COMMENT ON FUNCTION @extschema@.pipeann_stored_vector(
+			%1$s.vector, pg_catalog.oid, pg_catalog.tid) IS
+			'for plans: returns the vector of a row, from the page of the index that its scan has at hand rather than from TOAST'$function$,
+		vector_schema);
 END
 $do$;
 

@@ -220,8 +220,8 @@ static void
 InitPlanSettings(void)
 {
 	DefineCustomBoolVariable("pipeann.rewrite_plans",
-							 "Leave distances that nobody reads out of plans.",
-							 "Rows are ordered by the index; without this the executor computes their distances once more.",
+							 "Change plans so that distances cost less.",
+							 "Distances that only order the rows are left out; those that are read take vectors from the index where it has them exactly.",
 							 &pipeann_rewrite_plans, true, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
 }

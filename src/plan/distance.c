@@ -63,14 +63,14 @@ IsSameDistance(const Node *expr, const Node *distance)
 		equal(lsecond(a->args), linitial(b->args));
 }
 
-static bool
-OrdersScan(const Node *expr, const IndexScan *scan)
+bool
+PipeannOrdersScan(const Node *expr, const IndexScan *node)
 {
 	ListCell   *cell;
 
-	foreach(cell, scan->indexorderbyorig)
+	foreach(cell, node->indexorderbyorig)
 		if (IsSameDistance(expr, lfirst(cell)))
-			return IsPipeannIndex(scan->indexid);
+			return IsPipeannIndex(node->indexid);
 	return false;
 }
 
@@ -128,7 +128,7 @@ IsDistance(const Plan *node, Node *expr)
 		expr = Expand(expr, &child);
 		node = child.plan;
 	}
-	return OrdersScan(expr, (const IndexScan *) node);
+	return PipeannOrdersScan(expr, (const IndexScan *) node);
 }
 
 /* The entry may belong to others, too: only a copy is changed. */

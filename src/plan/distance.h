@@ -14,4 +14,7 @@
  */
 extern void PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted);
 
+/* Whether an expression of the node's is the distance that it is ordered by. */
+extern bool PipeannOrdersScan(const Node *expr, const IndexScan *node);
+
 #endif							/* PIPEANN_PLAN_DISTANCE_H */

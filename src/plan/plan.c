@@ -13,58 +13,63 @@
 #include "plan/columns.h"
 #include "plan/distance.h"
 #include "plan/plan.h"
+#include "plan/vector.h"
 
 bool		pipeann_rewrite_plans;
 
 static planner_hook_type former_hook;
 
-static void Rewrite(Plan *plan, const Bitmapset *wanted);
+static void Rewrite(PlannedStmt *stmt, Plan *plan,
+					const Bitmapset *wanted);
 
 static void
-RewriteAll(const List *plans, const Bitmapset *wanted)
+RewriteAll(PlannedStmt *stmt, const List *plans, const Bitmapset *wanted)
 {
 	ListCell   *cell;
 
 	foreach(cell, plans)
-		Rewrite(lfirst(cell), wanted);
+		Rewrite(stmt, lfirst(cell), wanted);
 }
 
 /* A node that may read all columns of its children, wherever they are. */
 static void
-RewriteBelow(const Plan *plan)
+RewriteBelow(PlannedStmt *stmt, const Plan *plan)
 {
 	const Bitmapset *all = bms_make_singleton(PIPEANN_ALL_COLUMNS);
 
-	Rewrite(outerPlan(plan), all);
-	Rewrite(innerPlan(plan), all);
+	Rewrite(stmt, outerPlan(plan), all);
+	Rewrite(stmt, innerPlan(plan), all);
 	if (IsA(plan, Append))
-		RewriteAll(((const Append *) plan)->appendplans, all);
+		RewriteAll(stmt, ((const Append *) plan)->appendplans, all);
 	else if (IsA(plan, MergeAppend))
-		RewriteAll(((const MergeAppend *) plan)->mergeplans, all);
+		RewriteAll(stmt, ((const MergeAppend *) plan)->mergeplans, all);
 	else if (IsA(plan, CustomScan))
-		RewriteAll(((const CustomScan *) plan)->custom_plans, all);
+		RewriteAll(stmt, ((const CustomScan *) plan)->custom_plans, all);
 }
 
 /* A node that reads of its children what its expressions and keys name. */
 static void
-RewriteChildren(const Plan *plan, const Bitmapset *wanted)
+RewriteChildren(PlannedStmt *stmt, const Plan *plan,
+				const Bitmapset *wanted)
 {
 	if (IsA(plan, SubqueryScan))
 	{
 		const SubqueryScan *scan = (const SubqueryScan *) plan;
 
-		Rewrite(scan->subplan,
+		Rewrite(stmt, scan->subplan,
 				PipeannColumnsRead(plan, scan->scan.scanrelid, wanted));
 		return;
 	}
 	if (outerPlan(plan) != NULL)
-		Rewrite(outerPlan(plan), PipeannColumnsRead(plan, OUTER_VAR, wanted));
+		Rewrite(stmt, outerPlan(plan),
+				PipeannColumnsRead(plan, OUTER_VAR, wanted));
 	if (innerPlan(plan) != NULL)
-		Rewrite(innerPlan(plan), PipeannColumnsRead(plan, INNER_VAR, wanted));
+		Rewrite(stmt, innerPlan(plan),
+				PipeannColumnsRead(plan, INNER_VAR, wanted));
 }
 
 static void
-Rewrite(Plan *plan, const Bitmapset *wanted)
+Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 {
 	if (plan == NULL)
 		return;
@@ -72,10 +77,12 @@ Rewrite(Plan *plan, const Bitmapset *wanted)
 	PipeannLeaveOutUnread(plan, wanted);
 	switch (nodeTag(plan))
 	{
+		case T_IndexScan:
+			PipeannTakeVectors(stmt, (IndexScan *) plan);
+			break;
 		case T_Hash:
 		case T_HashJoin:
 		case T_IncrementalSort:
-		case T_IndexScan:
 		case T_Limit:
 		case T_LockRows:
 		case T_Material:
@@ -86,26 +93,26 @@ Rewrite(Plan *plan, const Bitmapset *wanted)
 		case T_Sort:
 		case T_SubqueryScan:
 		case T_Unique:
-			RewriteChildren(plan, wanted);
+			RewriteChildren(stmt, plan, wanted);
 			break;
 		case T_Agg:
 			if (((const Agg *) plan)->chain == NIL)
-				RewriteChildren(plan, wanted);
+				RewriteChildren(stmt, plan, wanted);
 			else
-				RewriteBelow(plan);
+				RewriteBelow(stmt, plan);
 			break;
 		default:
-			RewriteBelow(plan);
+			RewriteBelow(stmt, plan);
 			break;
 	}
 }
 
 /* The plan of a query, or of one inside it. */
 static void
-RewriteQuery(Plan *plan)
+RewriteQuery(PlannedStmt *stmt, Plan *plan)
 {
 	if (plan != NULL)
-		Rewrite(plan, PipeannColumnsReturned(plan->targetlist));
+		Rewrite(stmt, plan, PipeannColumnsReturned(plan->targetlist));
 }
 
 static PlannedStmt *
@@ -119,9 +126,9 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 
 	if (!pipeann_rewrite_plans)
 		return stmt;
-	RewriteQuery(stmt->planTree);
+	RewriteQuery(stmt, stmt->planTree);
 	foreach(cell, stmt->subplans)
-		RewriteQuery(lfirst(cell));
+		RewriteQuery(stmt, lfirst(cell));
 	return stmt;
 }
 

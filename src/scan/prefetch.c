@@ -10,9 +10,7 @@
  */
 #include "postgres.h"
 
-#include "access/relscan.h"
 #include "scan/only.h"
-#include "catalog/pg_am_d.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -25,7 +23,7 @@
 static int
 MostRows(Relation table)
 {
-	if (table == NULL || table->rd_rel->relam != HEAP_TABLE_AM_OID ||
+	if (!PipeannIsHeap(table) ||
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace) == 0)
 		return 0;
 	return pipeann_prefetch_rows;

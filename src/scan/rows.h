@@ -7,6 +7,10 @@
 
 #include "scan/scan.h"
 
+#include "access/relscan.h"
+#include "catalog/pg_am_d.h"
+#include "utils/rel.h"
+
 struct PipeannOnly;
 
 /*
@@ -19,6 +23,37 @@ extern int	PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
 								PipeannSearch *search,
 								struct PipeannOnly *only, uint64 taken,
 								uint64 most);
+
+/* Whether TIDs of a table name blocks, and rows that do not move. */
+static inline bool
+PipeannIsHeap(Relation table)
+{
+	return table != NULL && table->rd_rel->relam == HEAP_TABLE_AM_OID;
+}
+
+/* vector.c: the row that a scan has come to */
+typedef struct PipeannScanRow
+{
+	IndexScanDesc scan;
+	PipeannIndexView *view;
+	PipeannSearch *search;
+	bool		replica;		/* the packing may be replaced */
+	bool		exact;			/* slots hold vectors to the last bit */
+	uint32		id;				/* the row's node */
+	MemoryContextCallback callback;
+} PipeannScanRow;
+
+/*
+ * Begin a scan. When CurrentMemoryContext is reset or deleted the row is
+ * forgotten.
+ */
+extern void PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
+								PipeannIndexView *view,
+								PipeannSearch *search, bool replica);
+
+/* A scan looks for its next row, and has come to it. */
+extern void PipeannScanRowLeave(void);
+extern void PipeannScanRowReach(PipeannScanRow *row);
 
 /* killed.c: nodes whose rows a scan finds dead to everybody */
 typedef struct PipeannKilledRows

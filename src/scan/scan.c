@@ -33,7 +33,7 @@ typedef struct PipeannScan
 	PipeannIndexView view;
 	PipeannPageSource *source;
 	PipeannSearch *search;
-	float	   *exact;			/* an out-of-line node's vector, [dim] */
+	float	   *exact;			/* [dim] a vector before rounding */
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
@@ -46,6 +46,7 @@ typedef struct PipeannScan
 	bool		recheck;		/* it has to compare the current rows */
 
 	PipeannKilledRows killed;
+	PipeannScanRow row;
 
 	/* of an index-only scan, else NULL */
 	PipeannOnly *only;
@@ -164,9 +165,6 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannScan *state = arg;
 	const PipeannLayout *l = &state->view.meta.layout;
 
-	if (state->exact == NULL)
-		state->exact = MemoryContextAlloc(state->context,
-										  mul_size(l->dim, sizeof(float)));
 	if (!PipeannChainVector(&state->view, id, slot, state->exact))
 		return INFINITY;
 	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
@@ -191,7 +189,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
 	state->query = QueryVector(scan, l, &state->comparable);
-	state->exact = NULL;
+	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
 	PipeannCacheCountUses(state->view.cache,
@@ -209,6 +207,8 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
+	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
+						state->replica);
 	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
 	if (!scan->xs_want_itup)
 		return;
@@ -396,8 +396,6 @@ HoldBack(IndexScanDesc scan, PipeannScan *state, const PipeannResult *result)
 	PipeannRowList list = PipeannSearchRows(state->search, result);
 
 	state->reach = Max(state->reach, result->most);
-	if (state->exact == NULL)
-		state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	if (PipeannTableVectorOf(scan, &state->view, result, list, state->exact))
 		PipeannHeldAdd(state->held_back, result, list,
 					   PipeannExactDistance(l, state->query, state->exact,
@@ -550,6 +548,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	Assert(ScanDirectionIsForward(dir));
 	(void) dir;
+	PipeannScanRowLeave();
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
@@ -560,6 +559,8 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = row->tid;
 		scan->xs_recheck = false;
+		state->row.id = state->chain.owner;
+		PipeannScanRowReach(&state->row);
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;

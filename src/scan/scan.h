@@ -50,6 +50,15 @@ extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
 extern bool pipeanncanreturn(Relation index, int attno);
 
+/*
+ * vector.c: what a column holds in the row at a place of its table, in
+ * CurrentMemoryContext, if the scan of this backend that returned a row last
+ * returned that one, by an index on the column, and has the vector at hand to the
+ * last bit; else NULL.
+ */
+extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
+										ItemPointer tid);
+
 /* Counters and mode of this session's last scan. */
 extern PipeannCounters PipeannLastCounters;
 extern int	PipeannLastMode;

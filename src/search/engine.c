@@ -248,19 +248,37 @@ PipeannSearchVersion(const PipeannSearch *search, const PipeannResult *result)
 	return search->refs[at].version;
 }
 
-const char *
-PipeannSearchPage(const PipeannSearch *search, uint32 page)
+/* A page of which all slots, or one, are at hand; else NULL. */
+static PipeannPageRef *
+PageAtHand(const PipeannSearch *search, uint32 page)
 {
 	uint32		at;
-	const PipeannFrame *frame;
+	PipeannPageRef *ref;
 
 	if (!PipeannIdSetGet(&search->pages, page, &at))
 		return NULL;
-	frame = search->refs[at].frame;
-	if (frame == NULL || frame->state != PIPEANN_FRAME_READY ||
-		frame->slot != PIPEANN_ALL_SLOTS)
-		return NULL;
-	return frame->nodes;
+	ref = &search->refs[at];
+	return ref->frame != NULL && ref->frame->state == PIPEANN_FRAME_READY ?
+		ref : NULL;
+}
+
+const char *
+PipeannSearchPage(const PipeannSearch *search, uint32 page)
+{
+	const PipeannPageRef *ref = PageAtHand(search, page);
+
+	return ref != NULL && ref->frame->slot == PIPEANN_ALL_SLOTS ?
+		ref->frame->nodes : NULL;
+}
+
+const PipeannSlot *
+PipeannSearchLoadSlot(PipeannSearch *search, uint32 id)
+{
+	PipeannPageRef *ref = PageAtHand(search,
+									 PipeannIdPage(search->layout, id));
+
+	return ref == NULL ? NULL :
+		PipeannGetSlot(search, ref, PipeannIdSlot(search->layout, id));
 }
 
 const PipeannSlot *

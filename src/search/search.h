@@ -197,6 +197,13 @@ extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
 extern const PipeannSlot *PipeannSearchSlot(const PipeannSearch *search,
 											uint32 id);
 
+/*
+ * The same, for a page of which only another slot may be at hand: loads the slot
+ * from the page's present version. May read, and raise errors.
+ */
+extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
+												uint32 id);
+
 /* All slots of a graph page that is at hand, else NULL. */
 extern const char *PipeannSearchPage(const PipeannSearch *search,
 									 uint32 page);

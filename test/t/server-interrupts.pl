@@ -155,6 +155,10 @@ for my $preload (1, 0)
 	interrupt_everywhere($place, @$_) for $preload ? @operations : @operations[ 0, 1 ];
 	end_sessions($place, $preload ? 30 : 40);
 
+	# those that were ended may still be on their way out, with their references
+	wait_until('sessions are gone',
+		sub { $other->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == 2 });
+
 	# A reference that was not given up, or memory that was lost, would leave no
 	# room for one or the other.
 	my @places;

@@ -1,0 +1,272 @@
+/*
+ * vector.c
+ *		Vectors that an index scan's node takes from the index.
+ *
+ * A distance that is read is computed by the operator, as ever, so that it is the
+ * same to the last bit. Only the vector comes from elsewhere: in the place of the
+ * column the operator gets pipeann_stored_vector(), which returns what the column
+ * holds, from the page that the scan has at hand (scan/vector.c).
+ */
+#include "postgres.h"
+
+#include "access/heaptoast.h"
+#include "access/sysattr.h"
+#include "catalog/pg_language_d.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type_d.h"
+#include "fmgr.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "plan/distance.h"
+#include "plan/vector.h"
+#include "scan/scan.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+PG_FUNCTION_INFO_V1(pipeann_stored_vector);
+
+/* Whether a node is a column of a table that is being scanned. */
+static bool
+IsColumn(const void *node, int varno, AttrNumber column)
+{
+	const Var  *var = node;
+
+	return var->varno == varno && var->varattno == column;
+}
+
+/*
+ * The column that a call is for, or 0 if it is not for the column of the very row
+ * whose table and place it names: a user who wrote a call with others would get
+ * vectors that are not theirs.
+ */
+static AttrNumber
+ColumnOfCall(const FmgrInfo *flinfo)
+{
+	const FuncExpr *call = (const FuncExpr *) flinfo->fn_expr;
+	const Var  *column;
+
+	if (call == NULL || !IsA(call, FuncExpr) || list_length(call->args) != 3)
+		return 0;
+	column = linitial(call->args);
+	if (!IsA(column, Var) || !IsA(lsecond(call->args), Var) ||
+		!IsA(lthird(call->args), Var) || IS_SPECIAL_VARNO(column->varno) ||
+		!IsColumn(lsecond(call->args), column->varno,
+				  TableOidAttributeNumber) ||
+		!IsColumn(lthird(call->args), column->varno,
+				  SelfItemPointerAttributeNumber))
+		return 0;
+	return Max(column->varattno, 0);
+}
+
+Datum
+pipeann_stored_vector(PG_FUNCTION_ARGS)
+{
+	Datum		vector = PG_GETARG_DATUM(0);
+	AttrNumber	column;
+	PipeannVector *stored;
+
+	if (!VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(vector)))
+		PG_RETURN_DATUM(vector);
+	column = ColumnOfCall(fcinfo->flinfo);
+	stored = column == 0 ? NULL :
+		PipeannScanVector(PG_GETARG_OID(1), column,
+						  (ItemPointer) PG_GETARG_POINTER(2));
+	PG_RETURN_DATUM(stored == NULL ? vector : PointerGetDatum(stored));
+}
+
+/* What is known of a node whose expressions are being changed. */
+typedef struct Taking
+{
+	const IndexScan *node;
+	bool		looked;			/* column and function are known */
+	AttrNumber	column;			/* the indexed one, 0 for none */
+	Oid			function;		/* InvalidOid: vectors cannot be taken */
+	bool		changed;
+} Taking;
+
+/* Whoever runs the plan has to be allowed to call the function. */
+static bool
+MayCall(Oid function)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, ACL_ID_PUBLIC,
+						   ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, ACL_ID_PUBLIC,
+							ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
+/* Only superusers make functions in C, so it is no user's that has the name. */
+static bool
+IsInC(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		in_c = HeapTupleIsValid(tuple) &&
+		((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return in_c;
+}
+
+/*
+ * The function stands beside the access method's handler. An extension made by a
+ * library that had no such function has none.
+ */
+static Oid
+FindFunction(Relation index)
+{
+	Oid			types[] = {index->rd_opcintype[0], OIDOID, TIDOID};
+	oidvector  *signature = buildoidvector(types, lengthof(types));
+	Oid			schema = get_func_namespace(index->rd_amhandler);
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP,
+										   Anum_pg_proc_oid,
+										   CStringGetDatum("pipeann_stored_vector"),
+										   PointerGetDatum(signature),
+										   ObjectIdGetDatum(schema));
+
+	return OidIsValid(function) && IsInC(function) && MayCall(function) ?
+		function : InvalidOid;
+}
+
+/*
+ * Whether the table has the vectors in TOAST, most of them: then they are narrower
+ * in its pages than vectors are. Without statistics it is taken that those are
+ * there that a page's share of a row has no room for.
+ */
+static bool
+AreInToast(Relation index, AttrNumber column)
+{
+	int			whole = offsetof(PipeannVector, x) +
+		sizeof(float) * PipeannIndexDimensions(index);
+	int			stored = get_attavgwidth(index->rd_index->indrelid, column);
+
+	return stored > 0 ? stored < whole / 2 :
+		whole > (int) TOAST_TUPLE_THRESHOLD;
+}
+
+/* A scan of an index without codes goes through all pages and keeps none. */
+static bool
+HasExactVectors(Relation index)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	bool		exact;
+
+	PipeannMetaRead(index, meta);
+	exact = (meta->flags & PIPEANN_META_HAS_CODES) != 0 &&
+		meta->layout.storage != PIPEANN_FLOAT2;
+	pfree(meta);
+	return exact;
+}
+
+/* An index on an expression has no column that the table could have in TOAST. */
+static void
+Look(Taking *taking)
+{
+	Relation	index = RelationIdGetRelation(taking->node->indexid);
+
+	taking->looked = true;
+	taking->column = index->rd_index->indkey.values[0];
+	if (taking->column > 0 && AreInToast(index, taking->column) &&
+		HasExactVectors(index))
+		taking->function = FindFunction(index);
+	RelationClose(index);
+}
+
+static Var *
+SystemColumn(const Var *like, AttrNumber column, Oid type)
+{
+	return makeVar(like->varno, column, type, -1, InvalidOid, 0);
+}
+
+/* pipeann_stored_vector(column, tableoid, ctid) */
+static Node *
+StoredVector(const Taking *taking, Var *column)
+{
+	List	   *args = list_make3(copyObject(column),
+								  SystemColumn(column,
+											   TableOidAttributeNumber,
+											   OIDOID),
+								  SystemColumn(column,
+											   SelfItemPointerAttributeNumber,
+											   TIDOID));
+
+	return (Node *) makeFuncExpr(taking->function, column->vartype, args,
+								 InvalidOid, InvalidOid,
+								 COERCE_EXPLICIT_CALL);
+}
+
+/* The operands of a distance, the column exchanged. */
+static Node *
+WithStoredVector(Taking *taking, const OpExpr *distance)
+{
+	OpExpr	   *copy = copyObject(unconstify(OpExpr *, distance));
+	ListCell   *cell;
+
+	foreach(cell, copy->args)
+	{
+		Var		   *var = lfirst(cell);
+
+		if (IsA(var, Var) && var->varattno == taking->column &&
+			var->varno == (int) taking->node->scan.scanrelid)
+		{
+			lfirst(cell) = StoredVector(taking, var);
+			taking->changed = true;
+		}
+	}
+	return (Node *) copy;
+}
+
+static Node *
+Take(Node *expr, void *arg)
+{
+	Taking	   *taking = arg;
+
+	if (expr != NULL && IsA(expr, OpExpr) &&
+		PipeannOrdersScan(expr, taking->node))
+	{
+		if (!taking->looked)
+			Look(taking);
+		if (OidIsValid(taking->function))
+			return WithStoredVector(taking, (OpExpr *) expr);
+	}
+	return expression_tree_mutator(expr, Take, arg);
+}
+
+/* A cached plan is made anew when the function is changed. */
+static void
+DependOn(PlannedStmt *stmt, Oid function)
+{
+	PlanInvalItem *item = makeNode(PlanInvalItem);
+
+	item->cacheId = PROCOID;
+	item->hashValue = GetSysCacheHashValue1(PROCOID,
+											ObjectIdGetDatum(function));
+	stmt->invalItems = lappend(stmt->invalItems, item);
+}
+
+/* Expressions may belong to others, too: only copies are changed. */
+void
+PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node)
+{
+	Taking		taking = {.node = node};
+	List	   *targets;
+	List	   *qual;
+
+	if (node->indexorderbyorig == NIL)
+		return;
+	targets = (List *) Take((Node *) node->scan.plan.targetlist, &taking);
+	qual = (List *) Take((Node *) node->scan.plan.qual, &taking);
+	if (!taking.changed)
+		return;
+	node->scan.plan.targetlist = targets;
+	node->scan.plan.qual = qual;
+	DependOn(stmt, taking.function);
+}

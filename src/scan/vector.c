@@ -1,0 +1,100 @@
+/*
+ * vector.c
+ *		The vector of the row that a scan of this backend came to last.
+ *
+ * A scan has the vector of the row that it returns in memory, where the executor
+ * would have to fetch it from TOAST. Only the scan that came to a row last is
+ * asked, only for that row, and only where the slot has the vector to the last
+ * bit: every other case gets no answer, and the vector is fetched.
+ *
+ * The answer does not depend on who asks. A row that a scan came to is visible to
+ * its snapshot, so its place in the table is not used again while the scan is
+ * there, and its node is live: the place names one vector, whatever query, portal
+ * or process of evaluation wants it.
+ */
+#include "postgres.h"
+
+#include "access/relscan.h"
+#include "scan/rows.h"
+#include "distance/distance.h"
+#include "utils/rel.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* NULL while the scan that was asked last looks for its next row. */
+static PipeannScanRow *current = NULL;
+
+/* May run while a transaction aborts: no error, no allocation. */
+static void
+Forget(void *arg)
+{
+	if (current == arg)
+		current = NULL;
+}
+
+void
+PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
+					PipeannIndexView *view, PipeannSearch *search,
+					bool replica)
+{
+	row->scan = scan;
+	row->view = view;
+	row->search = search;
+	row->replica = replica;
+	row->exact = view->meta.layout.storage != PIPEANN_FLOAT2 &&
+		PipeannIsHeap(scan->heapRelation);
+	row->callback.func = Forget;
+	row->callback.arg = row;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &row->callback);
+}
+
+void
+PipeannScanRowLeave(void)
+{
+	current = NULL;
+}
+
+void
+PipeannScanRowReach(PipeannScanRow *row)
+{
+	current = row;
+}
+
+/* The heap has put the row's own place where the scan put that of its chain. */
+static bool
+IsAt(const PipeannScanRow *row, Oid table, AttrNumber column,
+	 ItemPointer tid)
+{
+	return row != NULL && row->exact &&
+		RelationGetRelid(row->scan->heapRelation) == table &&
+		row->scan->indexRelation->rd_index->indkey.values[0] == column &&
+		ItemPointerEquals(&row->scan->xs_heaptid, tid);
+}
+
+PipeannVector *
+PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
+{
+	const PipeannLayout *l;
+	const PipeannSlot *slot;
+	PipeannVector *vector;
+	Size		size;
+
+	if (!IsAt(current, table, column, tid))
+		return NULL;
+	l = &current->view->meta.layout;
+	slot = PipeannSearchLoadSlot(current->search, current->id);
+	if (slot == NULL || !PipeannSlotIsNode(slot) ||
+		(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		return NULL;
+	size = offsetof(PipeannVector, x) + mul_size(l->dim, sizeof(float));
+	vector = palloc(size);
+	SET_VARSIZE(vector, size);
+	vector->dim = l->dim;
+	vector->unused = 0;
+	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+						 vector->x);
+	if (current->replica)
+		PipeannCheckPacking(current->view);
+	return vector;
+}
