@@ -156,14 +156,11 @@ AreInToast(Relation index, AttrNumber column)
 static bool
 HasExactVectors(Relation index)
 {
-	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
-	bool		exact;
+	PipeannMeta meta;
 
-	PipeannMetaRead(index, meta);
-	exact = (meta->flags & PIPEANN_META_HAS_CODES) != 0 &&
-		meta->layout.storage != PIPEANN_FLOAT2;
-	pfree(meta);
-	return exact;
+	PipeannMetaRead(index, &meta);
+	return (meta.flags & PIPEANN_META_HAS_CODES) != 0 &&
+		meta.layout.storage != PIPEANN_FLOAT2;
 }
 
 /* An index on an expression has no column that the table could have in TOAST. */
@@ -207,9 +204,11 @@ StoredVector(const Taking *taking, Var *column)
 static Node *
 WithStoredVector(Taking *taking, const OpExpr *distance)
 {
-	OpExpr	   *copy = copyObject(unconstify(OpExpr *, distance));
+	OpExpr	   *copy = makeNode(OpExpr);
 	ListCell   *cell;
 
+	*copy = *distance;
+	copy->args = list_copy(distance->args);
 	foreach(cell, copy->args)
 	{
 		Var		   *var = lfirst(cell);

@@ -154,6 +154,13 @@ REVOKE EXECUTE ON FUNCTION pipeann_stored_vector FROM PUBLIC;
 EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest(NULL);
 EXECUTE nearest(noise(5050, 520)::vector);
 GRANT EXECUTE ON FUNCTION pipeann_stored_vector TO PUBLIC;
+-- an extension of before, which has no such function, and a user's that has the name
+BEGIN;
+ALTER FUNCTION pipeann_stored_vector RENAME TO another;
+SELECT * FROM try('<->', noise(10002, 520)::vector);
+CREATE FUNCTION pipeann_stored_vector(vector, oid, tid) RETURNS vector LANGUAGE sql AS 'SELECT NULL::vector';
+SELECT * FROM try('<->', noise(10002, 520)::vector);
+ROLLBACK;
 DROP INDEX t_l2;
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float2);
 EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest(NULL);
