@@ -63,15 +63,28 @@ IsSameDistance(const Node *expr, const Node *distance)
 		equal(lsecond(a->args), linitial(b->args));
 }
 
-bool
-PipeannOrdersScan(const Node *expr, const IndexScan *node)
+static bool
+IsOneOf(const Node *expr, const List *distances, Oid indexid)
 {
 	ListCell   *cell;
 
-	foreach(cell, node->indexorderbyorig)
+	foreach(cell, distances)
 		if (IsSameDistance(expr, lfirst(cell)))
-			return IsPipeannIndex(node->indexid);
+			return IsPipeannIndex(indexid);
 	return false;
+}
+
+bool
+PipeannOrdersScan(const Node *expr, const IndexScan *node)
+{
+	return IsOneOf(expr, node->indexorderbyorig, node->indexid);
+}
+
+/* Expressions of an index-only scan name the index's columns. */
+static bool
+OrdersOnlyScan(const Node *expr, const IndexOnlyScan *node)
+{
+	return IsOneOf(expr, node->indexorderby, node->indexid);
 }
 
 /* The child whose rows a node hands up one by one. */
@@ -119,7 +132,7 @@ Expand(Node *node, void *arg)
 static bool
 IsDistance(const Plan *node, Node *expr)
 {
-	while (!IsA(node, IndexScan))
+	while (!IsA(node, IndexScan) && !IsA(node, IndexOnlyScan))
 	{
 		Child		child = ChildOf(node);
 
@@ -128,7 +141,9 @@ IsDistance(const Plan *node, Node *expr)
 		expr = Expand(expr, &child);
 		node = child.plan;
 	}
-	return PipeannOrdersScan(expr, (const IndexScan *) node);
+	return IsA(node, IndexScan) ?
+		PipeannOrdersScan(expr, (const IndexScan *) node) :
+		OrdersOnlyScan(expr, (const IndexOnlyScan *) node);
 }
 
 /* The entry may belong to others, too: only a copy is changed. */

@@ -172,4 +172,21 @@ CREATE INDEX u_v ON u USING pipeann (v vector_l2_ops) INCLUDE (id);
 INSERT INTO u VALUES (1, '[1,2,3]'), (2, NULL), (NULL, '[1,2,4]');
 SELECT id FROM u ORDER BY v <-> '[1,2,3]';
 DROP TABLE t, u;
+-- half precision: who does not read the distance needs no vector of the table
+CREATE TABLE rounded (id int, v vector(64));
+INSERT INTO rounded SELECT i, noise(i, 64) FROM generate_series(1, 1500) i;
+CREATE INDEX rounded_v ON rounded USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (storage = float2);
+VACUUM ANALYZE rounded;
+SELECT scan_of('SELECT id FROM rounded ORDER BY v <-> noise(2001, 64) LIMIT 10');
+SELECT same('SELECT id FROM rounded ORDER BY v <-> noise(2001, 64) LIMIT 10');
+SELECT pg_stat_force_next_flush();
+SELECT pg_stat_get_blocks_fetched('rounded'::regclass) AS blocks \gset
+SELECT count(id) FROM (SELECT id FROM rounded ORDER BY v <-> noise(2001, 64) LIMIT 10) s;
+SELECT pg_stat_force_next_flush();
+SELECT pg_stat_get_blocks_fetched('rounded'::regclass) - :blocks < 8 AS few, pg_stat_get_blocks_fetched('rounded'::regclass) AS blocks \gset left_out_
+SELECT count(d) FROM (SELECT id, v <-> noise(2001, 64) AS d FROM rounded ORDER BY 2 LIMIT 10) s;
+SELECT pg_stat_force_next_flush();
+SELECT :'left_out_few' AS few, pg_stat_get_blocks_fetched('rounded'::regclass) - :left_out_blocks >= 10 AS ten;
+DROP TABLE rounded;
+
 DROP FUNCTION same, scan_of, noise, long_text;

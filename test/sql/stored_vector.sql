@@ -146,7 +146,7 @@ SELECT :a1_d = :b1_d AND :a1_d = :c1_d AS first, :c2_d >= :a2_d AS second, float
 	:a3_d > :a2_d AS third, :b2_d = :a2_d AS deleted FROM t WHERE id = :a1_id;
 -- a prepared statement, and a plan that is made anew
 SET plan_cache_mode = force_generic_plan;
-PREPARE nearest(vector) AS SELECT id, round((val <-> $1)::numeric, 4) AS d FROM t ORDER BY val <-> $1 LIMIT 2;
+PREPARE nearest(vector) AS SELECT id, round((val <-> $1)::numeric, 4) AS d FROM t ORDER BY val <-> $1 LIMIT 1;
 EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest(NULL);
 EXECUTE nearest(noise(5050, 520)::vector);
 EXECUTE nearest(noise(5051, 520)::vector);
