@@ -108,16 +108,22 @@ FlatSize(ExpandedObjectHeader *header)
 		mul_size(late->only->view->meta.layout.dim, sizeof(float));
 }
 
+/*
+ * The caller's memory may be of a kind from which nothing is freed (that of a
+ * sort from PostgreSQL 17 on).
+ */
 static void
 Flatten(ExpandedObjectHeader *header, void *result, Size size)
 {
 	const LateVector *late = (const LateVector *) header;
+	MemoryContext old = MemoryContextSwitchTo(late->only->row);
 	PipeannVector *vector = result;
 
 	memset(vector, 0, size);
 	SET_VARSIZE(vector, size);
 	vector->dim = late->only->view->meta.layout.dim;
 	ReadVector(late, vector->x);
+	MemoryContextSwitchTo(old);
 }
 
 static const ExpandedObjectMethods late_methods = {FlatSize, Flatten};
