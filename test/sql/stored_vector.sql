@@ -49,7 +49,11 @@ INSERT INTO t SELECT * FROM source;
 ANALYZE t;
 
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float4);
-EXPLAIN (VERBOSE, COSTS OFF) SELECT id, val <-> (SELECT val FROM t WHERE id = 3) AS d FROM t ORDER BY d LIMIT 3;
+PREPARE shown(vector) AS SELECT id, val <-> $1 AS d FROM t ORDER BY d LIMIT 3;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (VERBOSE, COSTS OFF) EXECUTE shown(NULL);
+RESET plan_cache_mode;
+DEALLOCATE shown;
 SELECT (try('<->', noise(i, 520)::vector)).* FROM generate_series(10001, 10003) i;
 SELECT (try('<->', val)).* FROM (SELECT noise(id, 520)::vector AS val FROM t WHERE id % 1000 = 7) s;
 -- whatever is done with it, and more often than once
