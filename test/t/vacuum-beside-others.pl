@@ -62,9 +62,9 @@ for my $round (1 .. 2)
 			'INSERT INTO items SELECT * FROM source WHERE id = a[i]') } 0 .. 2),
 		join(';', ('VACUUM items', 'SELECT pg_sleep(0.1)') x 12));
 	# When a tenth of the entry graph is dead VACUUM makes another one, and the next VACUUM
-	# frees what stood in the former.
+	# frees what stood in the former. It has at most a tenth of 8,000 nodes.
 	$primary->safe_psql('postgres', 'VACUUM items') for 1 .. 2;
-	check_all("churn $round", 60);
+	check_all("churn $round", 80);
 }
 
 # the same with rows of few vectors, so that overflow slots come and go
