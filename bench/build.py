@@ -171,7 +171,7 @@ def new_session(job):
 def measure(job, group, how, number, options):
     lab, system = job.lab, job.system
     session = new_session(job)
-    said = estimate(lab, system) if system.name == "pipeann" else {}
+    said = estimate(lab, system) if system.is_pipeann else {}
     written = temp_bytes(session)
     watch = Watch(lab.server.data, group)
     statement = system.create_index(f"{labs.TABLE}_{system.name}", lab.table(system), labs.COLUMN, lab.data.metric,
@@ -197,7 +197,7 @@ def measure(job, group, how, number, options):
 
 def own_phases(lab, system):
     """Durations that the index itself tells of, where it does."""
-    if system.name != "pipeann":
+    if not system.is_pipeann:
         return ""
     info = lab.session.rows("SELECT * FROM pipeann_index_info(%s)", lab.index(system))[0]
     return "; ".join(f"{name} {value}" for name, value in info.items() if name.startswith("build_"))
@@ -215,7 +215,7 @@ def searches(job, size, options):
     recalls = [point["recall"] for point in points]
     found = {"target": target, "recall": min(max(target, min(recalls)), max(recalls)),
              "mean_ms": at(points, "mean_ms", target), "page_hits": at(points, "page_hits", target)}
-    if system.name == "pipeann":
+    if system.is_pipeann:
         # None of its pages gets into shared_buffers, so that one start is enough.
         lab.out_of_memory(system)
         points = [measure_point(lab, system, "memory", value, options.queries)[0] for value in values]

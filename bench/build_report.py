@@ -13,8 +13,8 @@ def median(rows, column):
     return figures.median_and_spread([row[column] for row in rows])[0]
 
 
-def by_round(rows, **wanted):
-    return {row["round"]: row["build_s"] for row in rows if all(row[name] == value for name, value in wanted.items())}
+def by_round(rows, column, **wanted):
+    return {row["round"]: row[column] for row in rows if all(row[name] == value for name, value in wanted.items())}
 
 
 def ratio(mine, other):
@@ -48,12 +48,12 @@ def phases(rows):
 
 
 def ratios(rows, system, processes, memory):
-    mine = by_round(rows, system=system, processes=processes, memory=memory)
-    one = by_round(rows, system=system, processes=1, memory=memory)
-    full = by_round(rows, system=system, processes=processes, memory="full")
-    before = by_round(rows, system=BEFORE, processes=1)
+    mine = by_round(rows, "build_s", system=system, processes=processes, memory=memory)
+    one = by_round(rows, "build_s", system=system, processes=1, memory=memory)
+    full = by_round(rows, "build_s", system=system, processes=processes, memory="full")
+    before = by_round(rows, "build_s", system=BEFORE, processes=1)
     return (ratio(mine, one) if processes != 1 else None, ratio(mine, full) if memory != "full" else None,
-            ratio(mine, {**before, **by_round(rows, system=BEFORE, processes=processes)})
+            ratio(mine, {**before, **by_round(rows, "build_s", system=BEFORE, processes=processes)})
             if system == "pipeann" else None)
 
 

@@ -108,7 +108,7 @@ class Lab:
         seconds = self.server.watched(statement, f"{self.data.name}, building {system.name}")
         size = self.session.value("SELECT pg_relation_size(%s::regclass)", self.index(system))
         memory = size
-        if system.name == "pipeann":
+        if system.is_pipeann:
             self.plan(system, system.values[0])
             self.session.nearest(self.vectors[0])
             memory = self.session.rows("SELECT * FROM pipeann_index_info(%s)",
@@ -150,15 +150,15 @@ class Lab:
     def settings(self, system, value):
         return [*PLANNER, *system.settings_for(value)]
 
-    def plan(self, system, value):
+    def plan(self, system, value, columns="id"):
         """Prepares a system's query at a value of its parameter."""
         for name, setting in self.settings(system, value):
             self.session.rows(f"SET {name} = {setting}")
-        self.prepare(system, self.session)
+        self.prepare(system, self.session, columns=columns)
 
-    def prepare(self, system, session, name="nearest"):
+    def prepare(self, system, session, name="nearest", columns="id"):
         """Prepares a system's query on a session, and makes sure that it uses the index."""
-        session.prepare(self.table(system), self.data.metric, K, name)
+        session.prepare(self.table(system), self.data.metric, K, name, columns)
         plan = self.explain(session, name)
         if f'"{TABLE}_{system.name}"' not in plan:
             raise BenchError(f"the query does not use {self.index(system)}: {plan}")
@@ -167,15 +167,15 @@ class Lab:
         numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
         return json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE {name}('[{numbers}]')"))
 
-    def enough_buffers(self):
-        """A shared_buffers that holds every index and table of the set, where memory allows."""
+    def enough_buffers(self, share=0.5):
+        """A shared_buffers that holds every index and table of the set, where that SHARE of the memory allows."""
         wanted = sum(self.index_bytes.values()) + self.table_bytes * len(self.systems)
         with open("/proc/meminfo") as file:
             memory = int(file.readline().split()[1]) * 1024
-        return f"{int(min(wanted * 1.1 + (256 << 20), memory * 0.5)) >> 20}MB"
+        return f"{int(min(wanted * 1.1 + (256 << 20), memory * share)) >> 20}MB"
 
-    def into_memory(self):
-        self.server.restart(shared_buffers=self.enough_buffers())
+    def into_memory(self, share=0.5):
+        self.server.restart(shared_buffers=self.enough_buffers(share))
         for system in self.systems:
             self.bring(self.index(system))
             self.bring(self.table(system))
@@ -231,7 +231,7 @@ class Lab:
 
     def in_flight(self, system, numbers):
         """Mean of pipeann's reads in flight; nothing for the others."""
-        if system.name != "pipeann":
+        if not system.is_pipeann:
             return {}
         seen = []
         for number in numbers:
@@ -240,15 +240,23 @@ class Lab:
         return {"in_flight": float(np.mean([float(value) for value in seen]))}
 
 
-def page_counters(session, index, table):
-    """The server's own counters of pages read and hit, those of pipeann's reads past the buffers included."""
+def page_counts(session, index, table):
+    """The server's own counters of pages read and hit, told apart; pipeann's reads past the buffers are the index's."""
     session.rows("SELECT pg_stat_force_next_flush()")
     row = session.rows(
-        "SELECT i.idx_blks_read + t.heap_blks_read + coalesce(t.toast_blks_read, 0) AS reads,"
-        " i.idx_blks_hit + t.heap_blks_hit + coalesce(t.toast_blks_hit, 0) AS hits"
+        "SELECT t.heap_blks_read AS table_reads, t.heap_blks_hit AS table_hits,"
+        " coalesce(t.toast_blks_read, 0) AS toast_reads, coalesce(t.toast_blks_hit, 0) AS toast_hits,"
+        " coalesce(t.tidx_blks_read, 0) AS toast_index_reads, coalesce(t.tidx_blks_hit, 0) AS toast_index_hits,"
+        " i.idx_blks_read AS index_reads, i.idx_blks_hit AS index_hits"
         " FROM pg_statio_all_indexes i, pg_statio_all_tables t"
         " WHERE i.indexrelid = %s::regclass AND t.relid = %s::regclass", index, table)[0]
-    return int(row["reads"]), int(row["hits"])
+    return {name: int(value) for name, value in row.items()}
+
+
+def page_counters(session, index, table):
+    """Pages of index and table, read and hit, in all."""
+    row = page_counts(session, index, table)
+    return tuple(sum(row[f"{part}_{what}"] for part in ("index", "table", "toast")) for what in ("reads", "hits"))
 
 
 def operator(metric):

@@ -57,7 +57,7 @@ def run(lab, options):
             if value is None:
                 continue
             if system.name not in own:
-                own[system.name] = own_need(lab, group, system, value, options)
+                own[system.name] = own_need(lab, group, system, value, options.memory_clients)
             # The kernel ends a process of a group that cannot do with its limit.
             if not measure(lab, group, system, value, percent, number, own[system.name], options):
                 measure(lab, group, system, value, percent, number, own[system.name] + MARGIN, options)
@@ -78,16 +78,21 @@ def code_area(lab, system):
     """Room for pipeann's codes, of which only what is used is charged; next to none for the others."""
     if system is None:
         return {"pipeann.shared_memory": "128MB"}
-    size = lab.memory_bytes["pipeann"] * 5 // 4 if system.name == "pipeann" else 0
+    size = codes_of(lab, system) * 5 // 4
     return {"pipeann.shared_memory": f"{(size >> 20) + 8}MB"}
 
 
-def own_need(lab, group, system, value, options):
-    """Bytes that the server needs without the index, with all clients connected and having searched."""
+def codes_of(lab, system):
+    """Bytes that pipeann keeps in memory of the index; nothing for the others."""
+    return lab.memory_bytes[system.name] if system.is_pipeann else 0
+
+
+def own_need(lab, group, system, value, clients):
+    """Bytes that the server needs without the index, with so many clients connected and having searched."""
     lab.server.stop()
     group.unlimit()
     restart(lab, group, system, LEAST_BUFFERS)
-    sessions = [Session(lab.server.folder) for _ in range(options.memory_clients)]
+    sessions = [Session(lab.server.folder) for _ in range(clients)]
     try:
         for session in sessions:
             for name, setting in lab.settings(system, value):
@@ -99,21 +104,19 @@ def own_need(lab, group, system, value, options):
     finally:
         for session in sessions:
             session.close()
-    codes = lab.memory_bytes["pipeann"] if system.name == "pipeann" else 0
-    return max(own - codes, 0) + MARGIN
+    return max(own - codes_of(lab, system), 0) + MARGIN
 
 
 def restart(lab, group, system, buffers):
-    """Starts the server in the group, with nothing of it in the page cache."""
+    """Starts the server in the group, if there is one, with nothing of it in the page cache."""
     lab.server.stop()
     drop_page_cache(lab.server.data)
-    lab.server.restart(preexec=group.enter, shared_buffers=f"{buffers // 1024}kB", **code_area(lab, system))
+    lab.server.restart(preexec=group.enter if group else None, shared_buffers=f"{buffers // 1024}kB", **code_area(lab, system))
 
 
-def shares(lab, system, percent):
-    """The index's share of memory and the part of it for shared_buffers."""
-    share = lab.index_bytes[system.name] * percent // 100
-    codes = lab.memory_bytes["pipeann"] if system.name == "pipeann" else 0
+def split(lab, system, share):
+    """A share of memory, the part of it for shared_buffers, and whether it was raised to what the codes need."""
+    codes = codes_of(lab, system)
     least = codes + 2 * LEAST_BUFFERS
     return max(share, least), max((max(share, least) - codes) // 4, LEAST_BUFFERS), share < least
 
@@ -135,7 +138,7 @@ def measure(lab, group, system, value, percent, number, own, options):
     """Whether the server could do with the limit."""
     progress = Progress()
     progress.show(f"    round {number + 1}, {system.name}, {percent} %")
-    share, buffers, raised = shares(lab, system, percent)
+    share, buffers, raised = split(lab, system, lab.index_bytes[system.name] * percent // 100)
     limit = own + share
     lab.server.stop()       # what it uses may be more than the limit
     group.limit(limit)

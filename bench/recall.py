@@ -23,7 +23,7 @@ def measure_point(lab, system, place, value, queries):
     if place == "disk":
         lab.out_of_memory(system)
     lab.plan(system, value)
-    if place == "memory" or system.name == "pipeann":
+    if place == "memory" or system.is_pipeann:
         # What a session does once: catalogues, memory, the ring. For the others
         # on disk that would be a part of the index too.
         lab.ask(numbers[:WARM_UP])

@@ -62,12 +62,12 @@ class Session:
         with self.connection.cursor() as cursor:
             cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT BINARY)", stream, 1 << 20)
 
-    def prepare(self, table, metric, k, name="nearest"):
+    def prepare(self, table, metric, k, name="nearest", columns="id"):
         operator, _ = OPERATORS[metric]
         if name in self.prepared:
             self.rows(f"DEALLOCATE {name}")
         self.prepared.add(name)
-        self.rows(f"PREPARE {name} (vector) AS SELECT id FROM {table}"
+        self.rows(f"PREPARE {name} (vector) AS SELECT {columns} FROM {table}"
                   f" ORDER BY embedding {operator} $1 LIMIT {k}")
 
     def backend(self):

@@ -22,6 +22,10 @@ class System:
         self.most = most or (lambda rows: 10000)
         self.preload = preload      # library that the server must have loaded at its start
 
+    @property
+    def is_pipeann(self):
+        return self.access_method == "pipeann"
+
     def operator_class(self, metric):
         return {"l2": "vector_l2_ops", "cosine": "vector_cosine_ops", "ip": "vector_ip_ops"}[metric]
 

@@ -116,13 +116,21 @@ def value_at(lab, system, target, queries):
     before = [row["value"] for row in lab.store.throughput.where(dataset=lab.data.name, rows=lab.rows,
                                                                  system=system.name, target=target)]
     chosen = before[0] if before else lab.chosen.get((system.name, target))
+    if chosen:
+        value, recall = chosen, recall_now(lab, system, chosen, queries)
+    else:
+        value, recall = raised(lab, system, value, target, queries)
+    lab.chosen[system.name, target] = value
+    return value, recall
+
+
+def raised(lab, system, value, target, queries):
+    """The parameter, raised from a value until the recall is there or the sweep ends, and the recall."""
     largest = max(system.sweep(lab.rows))
-    value = chosen or value
     recall = recall_now(lab, system, value, queries)
-    while not chosen and recall < target and value < largest:
+    while recall < target and value < largest:
         value = min(largest, value + max(1, value // 8))
         recall = recall_now(lab, system, value, queries)
-    lab.chosen[system.name, target] = value
     return value, recall
 
 
