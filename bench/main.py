@@ -7,6 +7,7 @@
     bench/run --resume --out DIR   goes on with an interrupted run
     bench/run recall|throughput|memory|growth ...   that part alone
     bench/run build ...        builds in turns: processes, memory, an older library
+    bench/run rows ...         what a query pays after its search: rows, distances, vectors, many clients
     bench/run data ...         only makes the data sets and their exact answers
     bench/run report --out DIR     plots and report of what is measured already
     bench/run ablation ...     pipeann's search modes and their ideas; see bench/ablation --help
@@ -27,21 +28,23 @@ import machine
 import memory
 import plan
 import recall
+import row_cost
 import systems
 import throughput
 from progress import duration, heading
 from store import Store
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-PARTS = ("build", "recall", "throughput", "memory", "growth")
-USUAL = [part for part in PARTS if part != "build"]     # many builds of the same take long: only where asked for
-SEVERAL = {"build", "growth"}       # parts that build for themselves
+PARTS = ("build", "recall", "throughput", "memory", "rows", "growth")
+USUAL = [part for part in PARTS if part not in ("build", "rows")]   # those two take long: only where asked for
+SEVERAL = {"build", "rows", "growth"}       # parts that build for themselves
 COMMANDS = ("all", *PARTS, "data", "report")
 DEFAULT_SYSTEMS = list(systems.ALL)
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
-          "memory_sets", "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent")
+          "memory_sets", "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent",
+          "many_clients", "scarce")
 
 
 def numbers(kind):
@@ -83,7 +86,12 @@ def parser():
     p.add_argument("--memory", type=lambda text: text.split(","), metavar="SIZE,...",
                    help="maintenance_work_mem of pipeann in the part build, as 64MB,1GB; all, a half, a tenth of what"
                    " one pass needs unless told")
-    p.add_argument("--baseline", metavar="PG_CONFIG", help="the part build measures the pipeann of this PostgreSQL, too")
+    p.add_argument("--baseline", metavar="PG_CONFIG",
+                   help="the parts build and rows measure the pipeann of this PostgreSQL, too")
+    p.add_argument("--scarce", metavar="SIZE",
+                   help="memory that table and index share in the part rows; a quarter of what they take unless told")
+    p.add_argument("--many-clients", type=numbers(int), metavar="N,...",
+                   help=f"numbers of clients in the part rows; {','.join(map(str, row_cost.CLIENTS))} unless told")
     add_index_options(p)
     p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
@@ -94,10 +102,12 @@ def parser():
 
 DEFAULTS = {"datasets": datasets.USUAL, "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
             "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "percents": [100, 30, 10],
-            "memory_clients": 8, "smallest": 10000, "growth_percent": 10, "processes": build.PROCESSES, "parts": USUAL}
+            "memory_clients": 8, "smallest": 10000, "growth_percent": 10, "processes": build.PROCESSES,
+            "many_clients": row_cost.CLIENTS, "parts": USUAL}
 QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
          "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
-         "growth_percent": 10, "processes": build.PROCESSES, "parts": list(PARTS)}
+         "growth_percent": 10, "processes": build.PROCESSES, "many_clients": [2, 8],
+         "parts": [part for part in PARTS if part != "rows"]}
 
 
 def add_index_options(p):
@@ -130,6 +140,10 @@ def choose(options):
             else [options.command]
     if options.parts == ["growth"] and options.growth_set and not options.datasets:
         options.datasets = [options.growth_set]
+    if options.parts == ["rows"]:
+        options.systems = options.systems or list(row_cost.MEASURED)
+        if not options.quick:
+            options.datasets = options.datasets or row_cost.SETS
     for name, value in (QUICK if options.quick else DEFAULTS).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -142,6 +156,8 @@ def choose(options):
     options.shapes = {name: shape(name, options) for name in options.datasets}
     for text in options.memory or ():
         build.size_of(text)
+    if options.scarce:
+        build.size_of(options.scarce)
     if options.growth_set and options.growth_set not in options.datasets:
         raise SystemExit(f"growth set {options.growth_set}: not one of the data sets; name it in --datasets, too")
     options.growth_set = options.growth_set or max(options.datasets, key=lambda name: options.shapes[name][0])
@@ -208,6 +224,11 @@ def is_finished(run, data):
 
 
 def run_set(data, options, server, found, store, entry, older):
+    if "rows" in options.parts:
+        limited = row_cost.run(data, found, server, store, options, older)
+        entry["rows_limited"] = limited or entry.get("rows_limited", "")
+    if not set(options.parts) - {"rows", "growth"}:
+        return
     lab = labs.Lab(data, found, server, store)
     lab.load()
     lab.check_truth()
@@ -240,7 +261,7 @@ def run_builds(lab, options, older, entry):
 
 def start_older(options):
     """A second server, with the library that --baseline names; bench/run removes it, too."""
-    if not options.baseline or "build" not in options.parts:
+    if not options.baseline or not {"build", "rows"} & set(options.parts):
         return None
     folder = os.path.join(options.server, "before")
     os.makedirs(folder, exist_ok=True)

@@ -4,6 +4,7 @@ The paces are those of a quiet machine with two cores; a run that is estimated a
 20 minutes may take 15 or 30 elsewhere.
 """
 import build
+import row_cost
 from growth import VALUES, sizes_of
 from progress import duration
 
@@ -19,7 +20,9 @@ LOAD_PER_ROW, LOAD_PER_VALUE = 8e-6, 0.05e-6
 FULL_PACE = 100000
 QUERY = {"memory": {"pipeann": 1e-3, "hnsw": 3e-3, "ivfflat": 28e-3, "diskann": 3e-3, "vchordrq": 10e-3},
          "disk": {"pipeann": 4e-3, "hnsw": 18e-3, "ivfflat": 25e-3, "diskann": 18e-3, "vchordrq": 25e-3},
-         "limited": {"pipeann": 4e-3, "hnsw": 150e-3, "ivfflat": 30e-3, "diskann": 50e-3, "vchordrq": 30e-3}}
+         "limited": {"pipeann": 4e-3, "hnsw": 150e-3, "ivfflat": 30e-3, "diskann": 50e-3, "vchordrq": 30e-3},
+         # Of the part rows, where table and index have a quarter of what they take.
+         "scarce": {"pipeann": 2e-3, "hnsw": 60e-3, "ivfflat": 30e-3, "diskann": 30e-3, "vchordrq": 30e-3}}
 QUERY_ALWAYS = 0.25             # of a point: planning, counting pages
 TRUTH = 75e-9                   # of a row and query
 # Rows, dimensions and bytes of a vector.
@@ -68,11 +71,13 @@ def of_set(options, systems, name, rows, dimensions, vector_bytes):
     """Seconds of every part but growth on one data set."""
     rounds, queries, seconds = options.rounds, options.queries, {}
     asked = {place: queries * query_seconds(systems, place, rows) for place in QUERY}
-    if set(options.parts) - {"growth"}:
+    if "rows" in options.parts:
+        seconds["rows"] = of_rows(options, systems, rows, dimensions, vector_bytes)
+    if set(options.parts) - {"growth", "rows"}:
         if "build" in options.parts:
             seconds["build in turns"] = of_builds(options, systems, rows, vector_bytes)
         seconds["load"] = load_seconds(systems, rows, dimensions) + rows * queries * TRUTH
-    if set(options.parts) - {"growth", "build"}:
+    if set(options.parts) - {"growth", "build", "rows"}:
         seconds["build"] = sum(build_seconds(system, rows, vector_bytes) for system in systems)
     if "recall" in options.parts:
         points = {"memory": sweep_points(options), "disk": sweep_points(options) // 2 or 1}
@@ -103,6 +108,24 @@ def of_builds(options, systems, rows, vector_bytes):
             total += many * longer * build.rounds_of(options) * (seconds * (1 if processes == 1 else TWO) + 0.5)
             total += many * (min(sweep_points(options), build.VALUES) * options.queries * query_seconds(
                 [system], "memory", rows) * 3 + 2 * RESTART)
+    return total
+
+
+def of_rows(options, systems, rows, dimensions, vector_bytes):
+    """Loads and builds for itself; a start for each query that is measured where memory is scarce."""
+    measured = [system for system in systems if system in row_cost.MEASURED]
+    own = ["pipeann"] if "pipeann" in measured else []
+    older = own if options.baseline else []
+    subjects, kinds = measured + own + older, len(row_cost.KINDS)     # OWN includes the id, and has one kind of query
+    asked = [*(measured + older) * kinds, *own]
+    rounds, queries = row_cost.rounds_of(options), options.queries
+    total = load_seconds(subjects, rows, dimensions) + rows * queries * TRUTH
+    total += sum(build_seconds(system, rows, vector_bytes) for system in measured + own)
+    total += sum(OLDER * build_seconds(system, rows, vector_bytes) for system in older)
+    total += min(sweep_points(options), row_cost.VALUES) * queries * query_seconds(subjects, "memory", rows)
+    total += rounds * queries * query_seconds(asked, "memory", rows)
+    total += rounds * len(subjects) * len(options.many_clients) * (options.seconds + PGBENCH_START)
+    total += rounds * 2 * (queries * query_seconds(asked, "scarce", rows) + len(asked) * RESTART)
     return total
 
 

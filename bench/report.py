@@ -7,6 +7,7 @@ import os
 import build_report
 import figures
 import plots
+import row_report
 from store import Store
 
 EXPLAINED = {
@@ -158,9 +159,19 @@ def build_in_turns_table(run, rows):
     return table(build_report.HEADS, [[html.escape(cell) for cell in line] for line in build_report.lines(run, rows)])
 
 
-TABLES = (("Builds", "builds", build_table), ("Builds in turns", "build", build_in_turns_table), ("Recall and latency", "recall", recall_table),
-          ("Throughput", "throughput", throughput_table), ("Memory-limited", "memory", memory_table),
-          ("Growth", "growth", growth_table))
+def rows_table(run, rows):
+    return table(row_report.HEADS, [[html.escape(cell) for cell in line] for line in row_report.lines(run, rows)])
+
+
+def rows_clients_table(run, rows):
+    return table(row_report.client_heads(rows),
+                 [[html.escape(cell) for cell in line] for line in row_report.client_lines(run, rows)])
+
+
+TABLES = (("Builds", "builds", build_table), ("Builds in turns", "build", build_in_turns_table),
+          ("Recall and latency", "recall", recall_table), ("Throughput", "throughput", throughput_table),
+          ("Memory-limited", "memory", memory_table), ("What a query pays after its search", "rows", rows_table),
+          ("Many clients", "rows_clients", rows_clients_table), ("Growth", "growth", growth_table))
 
 
 def picture(path, name):
@@ -207,6 +218,8 @@ def page(run, store, drawn):
                 parts.append(f"<h3>{heading}</h3>{make_table(run, rows)}")
             if name == "build" and rows:
                 parts.append(f"<p>Memory of builds was measured by {html.escape(rows[0]['measured'])}.</p>")
+            if name == "rows" and rows:
+                parts += [f"<p>{html.escape(line)}</p>" for line in row_report.notes(entry, rows)]
             if name == "growth" and rows:
                 sizes = {row["rows"] for row in rows}
                 small = [row for row in store.memory.where(dataset=entry["name"]) if row["rows"] in sizes]
@@ -227,7 +240,7 @@ def make(folder):
         run = json.load(file)
     store = Store(folder)
     drawn = plots.draw(run, store, os.path.join(folder, "plots"))
-    for text in build_report.write(folder, run, store):
+    for text in build_report.write(folder, run, store) + row_report.write(folder, run, store):
         print("\n" + text, flush=True)
     report = os.path.join(folder, "report.html")
     with open(report + ".new", "w", encoding="utf-8") as file:

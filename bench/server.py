@@ -66,6 +66,13 @@ def segments(path):
     return found
 
 
+def read_file(path):
+    """Has the operating system keep a file, charged to the group of this process."""
+    with open(path, "rb") as file:
+        while file.read(1 << 20):
+            pass
+
+
 class Server:
     """PG_CONFIG: of another PostgreSQL than the one that is measured; PREEXEC runs in the parent of every server."""
 
@@ -120,6 +127,18 @@ class Server:
         """Drops a relation's files from the operating system's page cache."""
         for name in segments(self.path(relation)):
             drop_file(name)
+
+    def keep_table(self, table):
+        """Reads a table, its TOAST and its visibility map into the operating system's page cache."""
+        found = self.session.rows(
+            "WITH t AS (SELECT oid, reltoastrelid FROM pg_class WHERE oid = %s::regclass)"
+            " SELECT pg_relation_filepath(oid) AS path FROM t UNION ALL"
+            " SELECT pg_relation_filepath(reltoastrelid) FROM t WHERE reltoastrelid <> 0 UNION ALL"
+            " SELECT pg_relation_filepath(indexrelid) FROM t, pg_index WHERE indrelid = reltoastrelid", table)
+        for row in found:
+            path = os.path.join(self.data, row["path"])
+            for name in (*segments(path), *segments(path + "_vm")):
+                read_file(name)
 
     def extensions(self, systems):
         self.session.rows("CREATE EXTENSION IF NOT EXISTS vector")

@@ -95,6 +95,14 @@ COLUMNS = {
                "said_temp_bytes", "said_index_bytes", "target", "recall", "mean_ms", "page_hits", "page_reads", "phases",
                "own_phases"),
               ("dataset", "rows", "system", "processes", "memory", "round")),
+    "rows": (("dataset", "rows", "system", "query", "place", "round", "value", "queries", "target", "recall", "mean_ms",
+              "p50_ms", "p99_ms", "cpu_ms", "table_reads", "table_hits", "toast_reads", "toast_hits", "index_reads",
+              "index_hits", "disk_pages", "plan", "measured", "limit_bytes", "share_bytes", "shared_buffers",
+              "table_bytes", "index_bytes"),
+             ("dataset", "rows", "system", "query", "place", "round")),
+    "rows_clients": (("dataset", "rows", "system", "clients", "round", "value", "seconds", "target", "recall", "qps",
+                      "mean_ms", "p50_ms", "p95_ms", "p99_ms", "transactions"),
+                     ("dataset", "rows", "system", "clients", "round")),
 }
 
 # Of bench/ablation, which has a folder of its own.

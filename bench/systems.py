@@ -3,6 +3,7 @@
 A system is measured where its extension is available on the server
 (pg_available_extensions) and is never imitated where it is not.
 """
+import copy
 import math
 
 
@@ -10,7 +11,7 @@ class System:
     """One index access method, with the parameter whose sweep trades recall for time."""
 
     def __init__(self, name, title, extension, parameter, values, access_method=None, options=None, settings=(),
-                 most=None, preload=None):
+                 most=None, preload=None, include=()):
         self.name = name
         self.title = title
         self.extension = extension
@@ -21,10 +22,18 @@ class System:
         self.settings = settings
         self.most = most or (lambda rows: 10000)
         self.preload = preload      # library that the server must have loaded at its start
+        self.include = include      # columns that the index has beside the vector
 
     @property
     def is_pipeann(self):
         return self.access_method == "pipeann"
+
+    def including(self, column):
+        """The same with a column beside the vector: another system, with a table of its own."""
+        system = copy.copy(self)
+        system.name, system.title = f"{self.name}_include", f"{self.title}, INCLUDE ({column})"
+        system.include = (column,)
+        return system
 
     def operator_class(self, metric):
         return {"l2": "vector_l2_ops", "cosine": "vector_cosine_ops", "ip": "vector_ip_ops"}[metric]
@@ -32,6 +41,7 @@ class System:
     def create_index(self, index, table, column, metric, rows):
         options = self.options(rows, metric)
         return (f"CREATE INDEX {index} ON {table} USING {self.access_method} ({column} {self.operator_class(metric)})"
+                + (f" INCLUDE ({', '.join(self.include)})" if self.include else "")
                 + (f" WITH ({options})" if options else ""))
 
     def sweep(self, rows):
@@ -86,3 +96,9 @@ def available(session, wanted=None):
         else:
             missing[name] = f"extension {system.extension} is not installed on this server"
     return found, missing
+
+
+def can_include(session, system):
+    """Can an index of this access method have columns beside the vector?"""
+    return bool(session.value("SELECT pg_indexam_has_property(oid, 'can_include') FROM pg_am WHERE amname = %s",
+                              system.access_method))

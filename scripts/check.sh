@@ -194,6 +194,7 @@ run_docs() {
 run_bench() {
 	SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run --quick --out "$RESULTS/bench" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/ablation --quick --out "$RESULTS/ablation" &&
+		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run rows --quick --out "$RESULTS/rows" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run grown --rows 5000 --queries 100 \
 			--ways built,statement,clients --out "$RESULTS/grown.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"

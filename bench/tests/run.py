@@ -2,8 +2,9 @@
 
     run.py            tests of its parts
     run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and
-                      those of `bench/ablation --quick` in the folder ablation and of
-                      `bench/run grown` in grown.json beside them
+                      those of `bench/ablation --quick` and `bench/run rows --quick` in
+                      the folders ablation and rows, and of `bench/run grown` in
+                      grown.json, beside them
 """
 import os
 import sys

@@ -30,6 +30,8 @@ class Results(unittest.TestCase):
 
     def test_every_system_is_in_every_table(self):
         for name in store.COLUMNS:
+            if name.startswith("rows"):     # test_row_cost.py has those
+                continue
             if name != "memory" or self.group_was_made():
                 self.assertEqual({row["system"] for row in self.rows(name)}, SYSTEMS, name)
 

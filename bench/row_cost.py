@@ -1,0 +1,330 @@
+"""What a query pays after its search: its rows, their distances, their vectors, by where table and index are.
+
+Places: "memory", all in shared_buffers; "scarce", table and index share a part
+of what they take, in a control group; "table", the same, but the table's files
+are in the page cache, charged to the group of this process and not to the
+server's, so that the index has that part alone. In the last two the server has
+just started, other queries have run, and each query that is measured is asked
+once: it finds those of its pages that others wanted, too.
+"""
+import collections
+import json
+import os
+
+import psycopg2
+
+import build
+import figures
+import lab as labs
+import memory
+import systems
+import throughput
+from build import BEFORE, rounds_of
+from cgroup import NoGroup, make
+from lab import COLUMN, K, WARM_UP, cpu_seconds, disk_bytes
+from progress import Progress
+from recall import measure_point, thinned, turns
+
+SETS = ["sift", "minilm", "fashion", "minilm4"]
+MEASURED = ("pipeann", "hnsw")
+CLIENTS = [2, 8, 32, 80]
+KINDS = ("id", "distance", "vector")
+PLACES = ("memory", "table", "scarce")
+SCARCE = 4              # table and index share the fourth part of what they take, unless told
+VALUES = 5              # of a sweep at most
+BUFFERS = 0.25          # of the machine's memory, for one of two servers
+BLOCK = 8192
+
+# LABEL is the system's name, or BEFORE; KINDS are its queries.
+Subject = collections.namedtuple("Subject", "label lab system kinds")
+Job = collections.namedtuple("Job", "subject kind place number")
+
+
+def columns_of(kind, metric):
+    return {"id": "id", "distance": f"id, {COLUMN} {labs.operator(metric)} $1 AS distance",
+            "vector": f"id, {COLUMN}"}[kind]
+
+
+def run(data, found, server, store, options, older=None):
+    """All figures that are not there yet; says how memory was limited."""
+    measured = [system for system in found if system.name in MEASURED]
+    if not measured:
+        print(f"    {data.name}: rows are measured of {' and '.join(MEASURED)}: neither is here", flush=True)
+        return None
+    measured += included(server.session, measured)
+    lab = labs.Lab(data, measured, server, store)
+    before = labs.Lab(data, [systems.ALL["pipeann"]], older, store) if older else None
+    subjects = subjects_of(lab, before)
+    if not jobs_of(subjects, options) and not client_jobs(subjects, options):
+        return None
+    every = [one for one in (lab, before) if one]
+    for one in every:
+        usual_settings(one.server)
+        one.load()
+        for system in one.systems:
+            one.build(system, record=False)
+    lab.check_truth()
+    values = values_of(subjects, every, options)
+    in_memory(subjects, every, values, options)
+    many_clients(subjects, every, values, options)
+    how = limited(subjects, every, values, options)
+    for one in every:
+        one.drop()
+    return how
+
+
+def included(session, measured):
+    """The same with the id in the index, where the access method can include columns; a line where it cannot."""
+    found = []
+    for system in measured:
+        if system.is_pipeann and systems.can_include(session, system):
+            found.append(system.including("id"))
+        elif system.is_pipeann:
+            print(f"    INCLUDE (id) is left out: this {system.access_method} cannot include columns", flush=True)
+    return found
+
+
+def subjects_of(lab, before):
+    found = [Subject(system.name, lab, system, KINDS[:1] if system.include else KINDS) for system in lab.systems]
+    if before:
+        found.append(Subject(BEFORE, before, before.systems[0], KINDS))
+    return found
+
+
+def usual_settings(server):
+    """Starts a server with the share of hot pages that users have: earlier parts of the run have turned them off."""
+    row = server.session.rows("SELECT boot_val FROM pg_settings WHERE name = 'pipeann.hot_pages'")
+    if row:
+        server.restart(**{"pipeann.hot_pages": row[0]["boot_val"]})
+
+
+# What is to be done
+
+def key_of(subject, **more):
+    return {"dataset": subject.lab.data.name, "rows": subject.lab.rows, "system": subject.label, **more}
+
+
+def key_of_job(job):
+    return key_of(job.subject, query=job.kind, place=job.place, round=job.number)
+
+
+def jobs_of(subjects, options, places=PLACES):
+    """What is not measured yet, in turns within each round: what is compared comes one after the other."""
+    pairs = [(subject, kind) for kind in KINDS for subject in subjects if kind in subject.kinds]
+    jobs = [Job(subject, kind, place, number) for number in range(rounds_of(options))
+            for subject, kind in turns(pairs, number) for place in places]
+    return [job for job in jobs if not job.subject.lab.store.rows.has(**key_of_job(job))]
+
+
+def client_jobs(subjects, options):
+    """(subject, clients, round) of the runs of pgbench that are not there yet."""
+    return [(subject, clients, number) for number in range(rounds_of(options)) for clients in options.many_clients
+            for subject in turns(subjects, number)
+            if not subject.lab.store.rows_clients.has(**key_of(subject, clients=clients, round=number))]
+
+
+def halves(lab, options):
+    """Numbers of the queries that are measured and of those that only run before them."""
+    count = min(options.queries, len(lab.vectors))
+    half = max(1, count // 2)
+    return list(range(half)), list(range(half, count))
+
+
+# The parameter
+
+def values_of(subjects, every, options):
+    """{label: (value of the search parameter, recall)} of those that reach the first of the recalls asked for."""
+    target, found = options.targets[0], {}
+    into_memory(every)
+    for subject in subjects:
+        lab, system = subject.lab, subject.system
+        count = len(halves(lab, options)[0])
+        before = lab.store.rows.where(**key_of(subject)) + lab.store.rows_clients.where(**key_of(subject))
+        if before:      # a run that goes on keeps what it began with
+            found[subject.label] = before[0]["value"], throughput.recall_now(lab, system, before[0]["value"], count)
+            continue
+        points = sweep(lab, system, count, options)
+        value = figures.parameter_for(points, target)
+        if value is None:
+            print(f"      {subject.label}: its sweep does not reach recall {target}: not measured", flush=True)
+            continue
+        found[subject.label] = throughput.raised(lab, system, value, target, count)
+        print(f"      {subject.label:<15} {system.parameter} {found[subject.label][0]}:"
+              f" recall@{K} {found[subject.label][1]:.4f}", flush=True)
+    return found
+
+
+def sweep(lab, system, count, options):
+    """(recall, value) of a short sweep."""
+    return [(measure_point(lab, system, "memory", value, count)[0]["recall"], value)
+            for value in thinned(system.sweep(lab.rows), min(options.values or VALUES, VALUES))]
+
+
+# Measuring
+
+def into_memory(every):
+    for lab in every:
+        lab.into_memory(BUFFERS if len(every) > 1 else 2 * BUFFERS)
+
+
+def in_memory(subjects, every, values, options):
+    jobs = jobs_of(subjects, options, ["memory"])
+    if jobs:
+        print(f"    {every[0].data.name}: rows, table and index in memory", flush=True)
+    for job in jobs:
+        if job.subject.label in values:
+            value = values[job.subject.label][0]
+            measured, others = halves(job.subject.lab, options)
+            new_session(job.subject.lab)
+            keep(job, value, asked(job, value, (others or measured)[:WARM_UP], measured), options)
+
+
+def new_session(lab):
+    """Another backend: one may share its core with somebody else's work all the time."""
+    lab.server.disconnect()
+    lab.server.connect()
+
+
+def asked(job, value, first, measured):
+    """Figures of queries, each asked once after others."""
+    lab, system = job.subject.lab, job.subject.system
+    lab.plan(system, value, columns_of(job.kind, lab.data.metric))
+    plan = scan_of(lab.explain(lab.session))
+    lab.ask(first)
+    pid = lab.session.backend()
+    before, disk, cpu = pages(lab, system), disk_bytes(pid), cpu_seconds(pid)
+    answers, times = lab.ask(measured)
+    cpu, disk = cpu_seconds(pid) - cpu, None if disk is None else disk_bytes(pid) - disk
+    count, after = len(measured), pages(lab, system)
+    return {"queries": count, "plan": plan, "recall": sum(lab.recalls(measured, answers)) / count,
+            "mean_ms": sum(times) / count, "p50_ms": figures.percentile(times, 50),
+            "p99_ms": figures.percentile(times, 99), "cpu_ms": cpu * 1000 / count,
+            "disk_pages": "" if disk is None else disk / BLOCK / count,
+            **{name: (after[name] - before[name]) / count for name in before}}
+
+
+def scan_of(plan):
+    """The node that scans the index, as EXPLAIN calls it."""
+    node = json.loads(plan)[0]["Plan"]
+    while node.get("Plans"):
+        node = node["Plans"][0]
+    return node["Node Type"]
+
+
+def pages(lab, system):
+    """Pages so far of table, TOAST with its index, and index: read from outside of shared_buffers, and found there."""
+    counts = labs.page_counts(lab.session, lab.index(system), lab.table(system))
+    for what in ("reads", "hits"):
+        counts[f"toast_{what}"] += counts.pop(f"toast_index_{what}")
+    if system.is_pipeann:       # what its searches say that they read
+        own = lab.session.rows("SELECT page_reads, page_hits FROM pipeann_stats() WHERE indexrelid = %s::regclass",
+                               lab.index(system))
+        for what in ("reads", "hits"):
+            counts[f"index_{what}"] = int(own[0][f"page_{what}"]) if own else 0
+    return counts
+
+
+def keep(job, value, row, options, **more):
+    lab, system = job.subject.lab, job.subject.system
+    lab.store.rows.add(**key_of_job(job), value=value, target=options.targets[0],
+                       table_bytes=lab.table_bytes, index_bytes=lab.index_bytes[system.name], **row, **more)
+    disk = "" if row["disk_pages"] == "" else f", {row['disk_pages']:.1f} from disk"
+    print(f"      round {job.number + 1}  {job.subject.label:<15} {job.kind:<8} {job.place:<6}"
+          f"  recall@{K} {row['recall']:.4f}  mean {row['mean_ms']:7.3f} ms  p50 {row['p50_ms']:7.3f}"
+          f"  p99 {row['p99_ms']:7.3f}  reads (hits): table {row['table_reads']:.1f} ({row['table_hits']:.1f}),"
+          f" TOAST {row['toast_reads']:.1f} ({row['toast_hits']:.1f}), index {row['index_reads']:.1f}"
+          f" ({row['index_hits']:.1f}){disk}", flush=True)
+
+
+# Many clients
+
+def many_clients(subjects, every, values, options):
+    jobs = [job for job in client_jobs(subjects, options) if job[0].label in values]
+    if not jobs:
+        return
+    print(f"    {every[0].data.name}: many clients, ids alone, table and index in memory", flush=True)
+    progress = Progress()
+    for subject, clients, number in jobs:
+        lab, (value, recall) = subject.lab, values[subject.label]
+        progress.show(f"    round {number + 1}, {subject.label}, {clients} clients, {options.seconds} s")
+        row = throughput.run_pgbench(lab, subject.system, value, clients, options.seconds,
+                                     os.path.join(lab.store.folder, "pgbench", lab.data.name))
+        row.pop("writes_per_s")
+        lab.store.rows_clients.add(**key_of(subject, clients=clients, round=number), value=value,
+                                   seconds=options.seconds, recall=recall, target=options.targets[0], **row)
+        progress.done(f"      round {number + 1}  {subject.label:<15} recall@{K} {recall:.4f}  {clients:>2} clients"
+                      f"  {row['qps']:8.0f} QPS  p50 {row['p50_ms']:7.3f}  p99 {row['p99_ms']:8.3f} ms")
+
+
+# Scarce memory
+
+def limited(subjects, every, values, options):
+    """The places where memory is scarce; says how it was limited, None where nothing was to be done."""
+    jobs = [job for job in jobs_of(subjects, options, PLACES[1:]) if job.subject.label in values]
+    if not jobs:
+        return None
+    group, how = make_group()
+    share = scarce_bytes(every[0], options)
+    print(f"    {every[0].data.name}: rows, table and index share {figures.megabytes(share)}, {how}", flush=True)
+    need = {}       # of a subject's server, without the index
+    try:
+        for job in jobs:
+            subject, value = job.subject, values[job.subject.label][0]
+            if group and subject.label not in need:
+                need[subject.label] = memory.own_need(subject.lab, group, subject.system, value, clients=1)
+            # The kernel ends a process of a group that cannot do with its limit.
+            if not measure_limited(job, group, value, need.get(subject.label), share, how, options) and group:
+                measure_limited(job, group, value, need[subject.label] + memory.MARGIN, share, how, options)
+    finally:
+        # The servers have to be out of the group before it can be removed.
+        for lab in every:
+            lab.server.stop()
+        if group:
+            group.remove()
+        for lab in every:
+            lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **memory.code_area(lab, None))
+    return f"{how}; table and index share {figures.megabytes(share)}"
+
+
+def make_group():
+    """A control group, or None; and what limits memory in either case."""
+    try:
+        group = make(f"pipeann-rows-{os.getpid()}")
+        return group, f"control group version {group.version}"
+    except (NoGroup, OSError) as error:
+        print(f"    no control group can be made here ({error}): the page cache is not limited", flush=True)
+        return None, "small shared_buffers, nothing in the page cache at first"
+
+
+def scarce_bytes(lab, options):
+    """What table and index share: the same for all that are compared."""
+    if options.scarce:
+        return build.size_of(options.scarce)
+    return (lab.table_bytes + lab.index_bytes[lab.systems[0].name]) // SCARCE
+
+
+def measure_limited(job, group, value, need, share, how, options):
+    """Whether the server could do with the limit."""
+    lab, system = job.subject.lab, job.subject.system
+    share, buffers, more = memory.split(lab, system, share)
+    measured, others = halves(lab, options)
+    lab.server.stop()       # what it uses may be more than the limit
+    if group:
+        group.limit(need + share)
+    memory.restart(lab, group, system, buffers)
+    try:
+        if job.place == "table":
+            lab.server.keep_table(lab.table(system))
+        row = asked(job, value, others, measured)
+    except (RuntimeError, psycopg2.Error) as error:
+        print(f"      {job.subject.label} did not run in {figures.megabytes(share)}: {error}", flush=True)
+        return False
+    finally:
+        if group:
+            group.unlimit()     # what it needs to stop may be more, too
+        lab.server.stop()
+    if more:
+        print(f"      {job.subject.label}: {figures.megabytes(share)}, not less: its codes need it", flush=True)
+    keep(job, value, row, options, measured=how, limit_bytes=need + share if group else "", share_bytes=share,
+         shared_buffers=buffers)
+    return True
