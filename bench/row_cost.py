@@ -139,7 +139,8 @@ def values_of(subjects, every, options):
     for subject in subjects:
         lab, system = subject.lab, subject.system
         count = len(halves(lab, options)[0])
-        before = lab.store.rows.where(**key_of(subject)) + lab.store.rows_clients.where(**key_of(subject))
+        before = lab.store.rows.where(**key_of(subject, place="memory")) \
+            + lab.store.rows_clients.where(**key_of(subject))
         if before:      # a run that goes on keeps what it began with
             found[subject.label] = before[0]["value"], throughput.recall_now(lab, system, before[0]["value"], count)
             continue
@@ -266,13 +267,17 @@ def limited(subjects, every, values, options):
     group, how = make_group()
     share = scarce_bytes(every[0], options)
     print(f"    {every[0].data.name}: rows, table and index share {figures.megabytes(share)}, {how}", flush=True)
-    need = {}       # of a subject's server, without the index
+    need, chosen = {}, {}       # of a subject: what its server needs without the index; its parameter here
     try:
         for job in jobs:
             subject, value = job.subject, values[job.subject.label][0]
-            if group and subject.label not in need:
-                need[subject.label] = memory.own_need(subject.lab, group, subject.system, value, clients=1)
+            if subject.label not in chosen:
+                if group:
+                    need[subject.label] = memory.own_need(subject.lab, group, subject.system, value, clients=1)
+                chosen[subject.label] = value_where_scarce(subject, group, value, need.get(subject.label), share,
+                                                           options)
             # The kernel ends a process of a group that cannot do with its limit.
+            value = chosen[subject.label]
             if not measure_limited(job, group, value, need.get(subject.label), share, how, options) and group:
                 measure_limited(job, group, value, need[subject.label] + memory.MARGIN, share, how, options)
     finally:
@@ -303,15 +308,42 @@ def scarce_bytes(lab, options):
     return (lab.table_bytes + lab.index_bytes[lab.systems[0].name]) // SCARCE
 
 
+def value_where_scarce(subject, group, value, need, share, options):
+    """The parameter, raised where a search of pipeann that waits for reads finds less than one in memory."""
+    lab, system = subject.lab, subject.system
+    before = [row for place in PLACES[1:] for row in lab.store.rows.where(**key_of(subject, place=place))]
+    if before or not system.is_pipeann:
+        return before[0]["value"] if before else value
+    start_scarce(lab, system, group, need, share)
+    try:
+        value, recall = throughput.raised(lab, system, value, options.targets[0], len(halves(lab, options)[0]))
+    finally:
+        stop_scarce(lab, group)
+    print(f"      {subject.label:<15} {system.parameter} {value}: recall@{K} {recall:.4f}", flush=True)
+    return value
+
+
+def start_scarce(lab, system, group, need, share):
+    """Starts the server with its share of memory; what memory.split() says of that."""
+    split = memory.split(lab, system, share)
+    lab.server.stop()       # what it uses may be more than the limit
+    if group:
+        group.limit(need + split[0])
+    memory.restart(lab, group, system, split[1])
+    return split
+
+
+def stop_scarce(lab, group):
+    if group:
+        group.unlimit()     # what it needs to stop may be more, too
+    lab.server.stop()
+
+
 def measure_limited(job, group, value, need, share, how, options):
     """Whether the server could do with the limit."""
     lab, system = job.subject.lab, job.subject.system
-    share, buffers, more = memory.split(lab, system, share)
     measured, others = halves(lab, options)
-    lab.server.stop()       # what it uses may be more than the limit
-    if group:
-        group.limit(need + share)
-    memory.restart(lab, group, system, buffers)
+    share, buffers, more = start_scarce(lab, system, group, need, share)
     try:
         if job.place == "table":
             lab.server.keep_table(lab.table(system))
@@ -320,9 +352,7 @@ def measure_limited(job, group, value, need, share, how, options):
         print(f"      {job.subject.label} did not run in {figures.megabytes(share)}: {error}", flush=True)
         return False
     finally:
-        if group:
-            group.unlimit()     # what it needs to stop may be more, too
-        lab.server.stop()
+        stop_scarce(lab, group)
     if more:
         print(f"      {job.subject.label}: {figures.megabytes(share)}, not less: its codes need it", flush=True)
     keep(job, value, row, options, measured=how, limit_bytes=need + share if group else "", share_bytes=share,

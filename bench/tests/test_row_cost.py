@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import lab as labs
 import main
@@ -117,6 +118,20 @@ class Jobs(unittest.TestCase):
         now = Lab(self.folder.name, PIPEANN)
         self.assertEqual(row_cost.halves(now, options()), ([0, 1, 2, 3], [4, 5, 6, 7, 8]))
         self.assertEqual(row_cost.halves(now, options("--queries", "1")), ([0], []))
+
+    def test_a_parameter_of_its_own_where_memory_is_scarce(self):
+        now, told = Lab(self.folder.name, PIPEANN, HNSW), options()
+        pipeann, hnsw = row_cost.subjects_of(now, None)
+        with unittest.mock.patch.multiple(row_cost, start_scarce=unittest.mock.DEFAULT,
+                                          stop_scarce=unittest.mock.DEFAULT) as server_calls, \
+                unittest.mock.patch("throughput.recall_now", lambda _lab, _system, value, _count: value / 100), \
+                contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(row_cost.value_where_scarce(hnsw, None, 40, None, 9, told), 40)
+            self.assertFalse(server_calls["start_scarce"].called)
+            self.assertGreaterEqual(row_cost.value_where_scarce(pipeann, None, 90, None, 9, told), 95)
+            self.assertTrue(server_calls["stop_scarce"].called)
+            now.store.rows.add(**row("pipeann", "id", "table", 0, 1.0), value=97)   # what a run that goes on has
+            self.assertEqual(row_cost.value_where_scarce(pipeann, None, 90, None, 9, told), 97)
 
     def test_shares_of_memory(self):
         now = Lab(self.folder.name, PIPEANN)
