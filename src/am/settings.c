@@ -198,7 +198,7 @@ static void
 InitIoSettings(void)
 {
 	DefineCustomIntVariable("pipeann.prefetch_rows",
-							"Rows whose table pages are asked for at once, when the second of them is wanted.",
+							"Rows whose table pages are asked for at once, ahead of being read.",
 							"0 leaves them to be read one by one, as effective_io_concurrency = 0 does.",
 							&pipeann_prefetch_rows, 10, 0,
 							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,

@@ -5,15 +5,36 @@
  * The rows nearest to a query may be anywhere in their table, and the executor
  * reads their pages one after the other. For a table on disk, ten of them take
  * as long as the search. So the operating system is asked for the pages of
- * several rows at once when a second row is wanted: a LIMIT 1, and most
- * partitions of a table that are searched together, never want one.
+ * several rows at once, and for those of a row that the search is sure of while
+ * the search still waits for pages of its own.
+ *
+ * Nobody tells a scan how many rows are wanted of it: a LIMIT 1, and most
+ * partitions of a table that are searched together, never want a second one. But
+ * the next scan of an index is likely to be asked for as many as the last one of
+ * this session. The first of a session asks for one, and for others when a second
+ * row is wanted.
  */
 #include "postgres.h"
 
 #include "scan/only.h"
+#include "scan/prefetch.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
+
+/* What a session remembers of an index until its relcache entry is made anew. */
+typedef struct LastScan
+{
+	int			rows;			/* that were wanted */
+} LastScan;
+
+static int
+RowsOfLastScan(Relation index)
+{
+	return index->rd_amcache == NULL ? 1 :
+		((LastScan *) index->rd_amcache)->rows;
+}
 
 /*
  * The number of rows to ask for: that of the setting, or none if the table's
@@ -29,16 +50,81 @@ MostRows(Relation table)
 	return pipeann_prefetch_rows;
 }
 
+void
+PipeannPrefetchBegin(PipeannPrefetch *prefetch, IndexScanDesc scan,
+					 const PipeannLayout *layout, PipeannOnly *only)
+{
+	prefetch->table = scan->heapRelation;
+	prefetch->layout = layout;
+	prefetch->only = only;
+	prefetch->at_once = MostRows(scan->heapRelation);
+	prefetch->expected = RowsOfLastScan(scan->indexRelation);
+	prefetch->nasked = 0;
+}
+
+void
+PipeannPrefetchEnd(Relation index, uint64 rows)
+{
+	if (index->rd_amcache == NULL)
+		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt,
+											   sizeof(LastScan));
+	((LastScan *) index->rd_amcache)->rows = (int) Min(rows,
+													   PIPEANN_MAX_PREFETCH);
+}
+
+/* Whether a page is among those asked for last; notes that it is. */
+static bool
+WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
+{
+	uint32		n = Min(prefetch->nasked, PIPEANN_ASKED);
+
+	for (uint32 i = 0; i < n; i++)
+		if (prefetch->asked[i] == block)
+			return true;
+	prefetch->asked[prefetch->nasked++ % PIPEANN_ASKED] = block;
+	return false;
+}
+
+/* Ask for the pages of a list's rows, up to `most`; returns of how many. */
+static int
+Ask(PipeannPrefetch *prefetch, PipeannRowList list, int most)
+{
+	const PipeannRow *row = list.rows;
+	int			n = (int) Min(list.n, (uint32) most);
+
+	for (int i = 0; i < n; i++, row = PipeannRowNext(prefetch->layout, row))
+	{
+		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
+
+		if (!WasAsked(prefetch, block) &&
+			(prefetch->only == NULL ||
+			 !PipeannOnlySkips(prefetch->only, block)))
+			(void) PrefetchBuffer(prefetch->table, MAIN_FORKNUM, block);
+	}
+	return n;
+}
+
+int
+PipeannPrefetchEarly(const PipeannPrefetch *prefetch)
+{
+	return Min(prefetch->expected, prefetch->at_once);
+}
+
+void
+PipeannPrefetchSettled(PipeannRowList rows, void *arg)
+{
+	PipeannPrefetch *prefetch = arg;
+
+	(void) Ask(prefetch, rows, PipeannPrefetchEarly(prefetch));
+}
+
 /* Rows in overflow slots are left out. */
 int
-PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
-					PipeannSearch *search, PipeannOnly *only, uint64 taken,
-					uint64 most)
+PipeannPrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search,
+					uint64 taken, uint64 most)
 {
-	Relation	table = scan->heapRelation;
-	uint64		at_once = MostRows(table);
+	uint64		at_once = prefetch->at_once;
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
-	BlockNumber last = InvalidBlockNumber;
 	int			wanted;
 	int			rows = 0;
 	int			n;
@@ -47,22 +133,11 @@ PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
 	if (at_once == 0)
 		return 0;
 	wanted = (int) Min(most, at_once - taken % at_once);
+	if (taken == 0)
+		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
 	n = PipeannSearchNext(search, results, wanted);
 	for (i = 0; i < n && rows < wanted; i++)
-	{
-		PipeannRowList list = PipeannSearchRows(search, results[i]);
-		const PipeannRow *row = list.rows;
-
-		for (uint32 j = 0; j < list.n && rows < wanted;
-			 j++, rows++, row = PipeannRowNext(l, row))
-		{
-			BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
-
-			if (block != last &&
-				(only == NULL || !PipeannOnlySkips(only, block)))
-				(void) PrefetchBuffer(table, MAIN_FORKNUM, block);
-			last = block;
-		}
-	}
+		rows += Ask(prefetch, PipeannSearchRows(search, results[i]),
+					wanted - rows);
 	return i;
 }

@@ -1,6 +1,7 @@
 /*
  * rows.h
- *		What a scan notes about the rows of its results; private to scan/.
+ *		A scan's query, and what it notes about the rows of its results; private
+ *		to scan/.
  */
 #ifndef PIPEANN_ROWS_H
 #define PIPEANN_ROWS_H
@@ -11,18 +12,13 @@
 #include "catalog/pg_am_d.h"
 #include "utils/rel.h"
 
-struct PipeannOnly;
-
 /*
- * prefetch.c: ask the operating system for the table pages of the next
- * results, of at most `most`, when `taken` were returned; returns for how many
- * results it did. only is NULL unless the scan is index-only: then pages that
- * it will not read are left out.
+ * params.c: the query of a scan. A NULL has no distances, and zero has no cosines:
+ * then *comparable is false, and rows come in any order.
  */
-extern int	PipeannPrefetchRows(IndexScanDesc scan, const PipeannLayout *l,
-								PipeannSearch *search,
-								struct PipeannOnly *only, uint64 taken,
-								uint64 most);
+extern const float *PipeannScanQuery(IndexScanDesc scan,
+									 const PipeannLayout *l,
+									 bool *comparable);
 
 /* Whether TIDs of a table name blocks, and rows that do not move. */
 static inline bool

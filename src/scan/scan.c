@@ -9,6 +9,7 @@
 #include "access/relscan.h"
 #include "access/xlog.h"
 #include "scan/only.h"
+#include "scan/prefetch.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"
@@ -47,6 +48,7 @@ typedef struct PipeannScan
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;
+	PipeannPrefetch prefetch;
 
 	/* of an index-only scan, else NULL */
 	PipeannOnly *only;
@@ -106,10 +108,11 @@ ResetScan(PipeannScan *state)
 	state->chain.next = PIPEANN_INVALID_ID;
 }
 
-/* After a search, bring in pages that it and others use often. */
+/* What one scan leaves to the next: pages often used, rows wanted. */
 static void
-BringInPages(PipeannScan *state)
+LeaveToNext(const PipeannScan *state)
 {
+	PipeannPrefetchEnd(state->view.index, state->looked_at);
 	PipeannCacheBringInWanted(state->view.index, &state->view.meta.layout,
 							  state->view.map, state->view.cache,
 							  PipeannSourceUses(state->source));
@@ -124,7 +127,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	(void) nkeys;
 	(void) norderbys;
 	if (state->started)
-		BringInPages(state);
+		LeaveToNext(state);
 	ResetScan(state);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
@@ -135,28 +138,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (orderbys && scan->numberOfOrderBys > 0)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
-}
-
-/*
- * A NULL has no distances, and zero has no cosines: then *comparable is false,
- * and rows come in any order.
- */
-static const float *
-QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
-{
-	const float *x;
-	float	   *normalized;
-
-	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
-	if (!*comparable)
-		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
-	if (l->metric != PIPEANN_COSINE)
-		return x;
-	*comparable = PipeannNorm(x, l->dim) > 0;
-	normalized = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannNormalize(x, l->dim, normalized);
-	return normalized;
 }
 
 static float
@@ -188,7 +169,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
-	state->query = QueryVector(scan, l, &state->comparable);
+	state->query = PipeannScanQuery(scan, l, &state->comparable);
 	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
@@ -202,6 +183,12 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 		params.killed = PipeannKilledOfPage;
 		params.killed_arg = &state->killed;
 	}
+	if (scan->xs_want_itup)
+		state->only = PipeannOnlyBegin(scan, &state->view);
+	PipeannPrefetchBegin(&state->prefetch, scan, l, state->only);
+	params.settled = PipeannPrefetchSettled;
+	params.settled_arg = &state->prefetch;
+	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,
@@ -210,10 +197,8 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
 						state->replica);
 	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
-	if (!scan->xs_want_itup)
-		return;
-	state->only = PipeannOnlyBegin(scan, &state->view);
-	if (l->storage == PIPEANN_FLOAT2 && state->comparable)
+	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
+		state->comparable)
 		state->held_back = PipeannHeldBegin();
 }
 
@@ -445,10 +430,9 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 static const PipeannResult *
 TakeResult(IndexScanDesc scan, PipeannScan *state)
 {
-	if (state->taken > 0 && state->taken >= state->prefetched)
+	if (state->taken >= state->prefetched)
 		state->prefetched = state->taken +
-			PipeannPrefetchRows(scan, &state->view.meta.layout, state->search,
-								state->only, state->taken,
+			PipeannPrefetchRows(&state->prefetch, state->search, state->taken,
 								state->exhausted ? PIPEANN_MAX_PREFETCH :
 								MostReturnable(state) - state->taken);
 	return PipeannSearchPop(state->search);
@@ -588,7 +572,7 @@ pipeannendscan(IndexScanDesc scan)
 		PipeannLastCounters = state->counters;
 		PipeannLastMode = state->mode;
 		PipeannStatsAdd(scan->indexRelation, &state->counters);
-		BringInPages(state);
+		LeaveToNext(state);
 	}
 	if (state->only != NULL)
 		PipeannOnlyEnd(state->only);

@@ -5,6 +5,7 @@
 #include "search/beam.h"
 
 #include "search/pages.h"
+#include "search/settled.h"
 
 void
 PipeannChoose(PipeannSearch *search, int position, int beam)
@@ -33,7 +34,7 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 		PipeannChoose(search, i, beam);
 		n++;
 	}
-	search->source->submit(search->source);
+	PipeannStartReads(search);
 }
 
 /*

@@ -7,6 +7,7 @@
 #include "search/by_node.h"
 #include "search/list.h"
 #include "search/pages.h"
+#include "search/settled.h"
 
 /*
  * Note by how much a candidate's code is wrong. (Its exact distance was computed
@@ -97,6 +98,7 @@ PipeannAwaitPage(PipeannSearch *search)
 			PipeannNotePage(search, frame);
 			return;
 		}
+	PipeannTellSettled(search);
 	frame = search->source->next(search->source, true);
 	if (frame != NULL)
 		PipeannNotePage(search, frame);

@@ -17,6 +17,7 @@
 #include "search/list.h"
 #include "search/pages.h"
 #include "search/policy.h"
+#include "search/settled.h"
 
 #define OVERFLOW 2.4f			/* the paper's mu */
 #define WIDTH 5					/* the paper's W */
@@ -139,7 +140,7 @@ Choose(PipeannSearch *search)
 		ChooseConverging(search, width);
 	else
 		PipeannChooseNearest(search, BEAM, width);
-	search->source->submit(search->source);
+	PipeannStartReads(search);
 }
 
 /*

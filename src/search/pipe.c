@@ -17,6 +17,7 @@
  */
 #include "search/beam.h"
 #include "search/pages.h"
+#include "search/settled.h"
 #include "search/policy.h"
 
 #define FIRST_WIDTH 4
@@ -107,7 +108,7 @@ Wait(PipeannSearch *search, int max_width)
 {
 	PipeannFrame *frame;
 
-	search->source->submit(search->source);
+	PipeannStartReads(search);
 	while (PipeannScoreNext(search))
 		if (Collect(search, max_width))
 			return;
@@ -146,7 +147,7 @@ FillAndExplore(PipeannSearch *search, int max_width)
 			queued += issued;
 			if (queued >= SUBMIT_BATCH)
 			{
-				search->source->submit(search->source);
+				PipeannStartReads(search);
 				queued = 0;
 			}
 			PipeannExplore(search, ready);

@@ -78,7 +78,8 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 	search->counters->exact_distances++;
 	PipeannResultsAdd(&search->results, &result, &rows);
 	if (search->termination.on)
-		PipeannTerminationFound(&search->termination, dist);
+		PipeannTerminationFound(&search->termination, dist,
+								(uint32) search->results.count - 1);
 	return dist;
 }
 

@@ -106,6 +106,9 @@ typedef float (*PipeannOutOfLineDistance) (uint32 id, const PipeannSlot *slot,
 typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
 								 uint64 *version, void *arg);
 
+/* The rows in the slot of a result that is likely to be returned. */
+typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
+
 typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
@@ -121,6 +124,9 @@ typedef struct PipeannSearchParams
 	void	   *out_of_line_arg;
 	PipeannKilled killed;		/* or NULL */
 	void	   *killed_arg;
+	PipeannSettled settled;		/* told while pages are read */
+	void	   *settled_arg;
+	int			most_settled;	/* nearest results to be told of; 0 for none */
 } PipeannSearchParams;
 
 /* A node found, with what is needed to return its rows. */

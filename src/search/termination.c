@@ -38,22 +38,25 @@ PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, in
 }
 
 void
-PipeannTerminationFound(PipeannTermination *termination, float exact)
+PipeannTerminationFound(PipeannTermination *termination, float exact,
+						uint32 result)
 {
-	float	   *nearest = termination->nearest;
+	PipeannNearest *nearest = termination->nearest;
 	int			at = termination->count;
 
 	if (at == PIPEANN_EARLY_RESULTS)
 	{
-		if (!(exact < nearest[at - 1]))
+		if (!(exact < nearest[at - 1].dist))
 			return;
 		at--;
 	}
 	else
 		termination->count++;
-	for (; at > 0 && nearest[at - 1] > exact; at--)
+	for (; at > 0 && nearest[at - 1].dist > exact; at--)
 		nearest[at] = nearest[at - 1];
-	nearest[at] = exact;
+	nearest[at].dist = exact;
+	nearest[at].result = result;
+	nearest[at].told = false;
 }
 
 bool
@@ -70,15 +73,19 @@ PipeannTerminationError(PipeannTermination *termination, float error)
 	termination->samples++;
 }
 
-/* By how much codes may exceed exact distances. */
-static float
-ErrorMargin(const PipeannTermination *termination)
+float
+PipeannTerminationMargin(const PipeannTermination *termination,
+						 float deviations)
 {
-	double		mean = termination->sum / termination->samples;
-	double		variance = termination->sum_of_squares / termination->samples -
-		mean * mean;
+	double		mean;
+	double		variance;
 
-	return (float) (mean + termination->deviations * sqrt(Max(variance, 0)));
+	if (termination->samples < MIN_SAMPLES)
+		return INFINITY;
+	mean = termination->sum / termination->samples;
+	variance = termination->sum_of_squares / termination->samples -
+		mean * mean;
+	return (float) (mean + deviations * sqrt(Max(variance, 0)));
 }
 
 /* In order keys: for cosine, 1 + key is half the squared distance. */
@@ -92,10 +99,11 @@ FactorMargin(const PipeannTermination *termination, float key)
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
-	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1];
+	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
 
-	if (!termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->samples < MIN_SAMPLES)
+	if (!termination->on || termination->count < PIPEANN_EARLY_RESULTS)
 		return INFINITY;
-	return last + Max(FactorMargin(termination, last), ErrorMargin(termination));
+	return last + Max(FactorMargin(termination, last),
+					  PipeannTerminationMargin(termination,
+											   termination->deviations));
 }

@@ -16,13 +16,21 @@
 
 #include "search/search.h"
 
+/* One of the nearest results. */
+typedef struct PipeannNearest
+{
+	float		dist;			/* exact */
+	uint32		result;			/* its number among the results of the run */
+	bool		told;			/* settled.h */
+} PipeannNearest;
+
 typedef struct PipeannTermination
 {
 	bool		on;
 	PipeannMetric metric;
 	float		factor;			/* of squared distances */
 	float		deviations;		/* of the codes' error */
-	float		nearest[PIPEANN_EARLY_RESULTS];	/* exact distances, sorted */
+	PipeannNearest nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
 	int			count;
 	double		sum;			/* of errors: code less exact distance */
 	double		sum_of_squares;
@@ -37,12 +45,20 @@ typedef struct PipeannTermination
 extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric,
 							  int ef);
 
-/* A node was found at this exact distance. */
-extern void PipeannTerminationFound(PipeannTermination *termination, float exact);
+/* A node was found at this exact distance: the result of this number. */
+extern void PipeannTerminationFound(PipeannTermination *termination,
+									float exact, uint32 result);
 
 /* Whether the error of another code is wanted. */
 extern bool PipeannTerminationWantsError(const PipeannTermination *termination);
 extern void PipeannTerminationError(PipeannTermination *termination, float error);
+
+/*
+ * By how much codes may exceed exact distances, if they err by so many standard
+ * deviations more than on average; infinity while too little is known.
+ */
+extern float PipeannTerminationMargin(const PipeannTermination *termination,
+									  float deviations);
 
 /*
  * Candidates whose codes are farther than this need not be explored. Infinity

@@ -1,7 +1,8 @@
 # Table pages of the rows that come next are asked of the operating system before
 # they are read: of as many rows as pipeann.prefetch_rows says, and of no more; not
-# at all where nothing is to be read ahead, nor for one row. That it cannot be done
-# is no error.
+# at all where nothing is to be read ahead, nor for one row. Before the first row is
+# read it is the pages of as many rows as the session's last scan gave. That it
+# cannot be done is no error.
 
 use strict;
 use warnings;
@@ -78,6 +79,51 @@ is(search(5, 'SET pipeann.prefetch_rows = 3'), pages(6, 3), 'as many as the sett
 is(search(10, 'SET pipeann.prefetch_rows = 0'), 0, 'or none');
 is(search(10, 'SET effective_io_concurrency = 0'), 0, 'nor where nothing is read ahead');
 is(search(10, '', 'EIO'), pages(10, 10), 'no harm when it fails');
+
+# As search(), in a session whose last scan gave so many rows, of another query; the
+# first row only, if so is said. Returns also how many pages ten rows are on that the
+# other query has not brought in.
+sub search_again
+{
+	my ($before, $settings, $first_only) = @_;
+	my $other = $vectors->[4321];
+
+	$node->stop;
+	$faults->start($node);
+	my $session = session($node);
+	$session->rows($settings) if $settings;
+	my @other = $session->rows("SELECT (ctid::text::point)[0]::int FROM items ORDER BY v <-> '$other' LIMIT $before");
+	$faults->set([ 'advise', $file, 'short' ]);
+	if ($first_only)
+	{
+		$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '$query' LIMIT 10");
+		is($session->row('FETCH c'), (split /\|/, $true[0])[0], 'the nearest row');
+	}
+	else
+	{
+		ok(same_answer([ answer($session, 'items', $query, 10) ], [ @true[ 0 .. 9 ] ]), 'the right answer');
+	}
+	my ($asked) = $faults->clear;
+	$session->close;
+	my %here = map { $_ => 1 } @other;
+	my %pages = map { $_ => 1 } grep { !$here{$_} } @blocks[ 0 .. 9 ];
+	return ($asked, scalar keys %pages);
+}
+
+my ($asked, $all) = search_again(10, $Pipeann::TO_THE_END, 1);
+cmp_ok($all, '>', 6, 'ten rows on other pages');
+is($asked, $all, 'after a scan of ten rows: all of their pages before the first row is read');
+($asked, $all) = search_again(10, $Pipeann::TO_THE_END);
+is($asked, $all, 'and of none again');
+($asked, $all) = search_again(1, $Pipeann::TO_THE_END, 1);
+is($asked, 0, 'after a scan of one row: none');
+($asked, $all) = search_again(1, $Pipeann::TO_THE_END);
+cmp_ok($asked, '>=', $all - 1, 'but when the second is wanted');
+($asked, $all) = search_again(1, '', 1);
+is($asked, 1, 'the page of a row of which the search is sure, while it goes on');
+($asked, $all) = search_again(10, '');
+cmp_ok($asked, '>=', $all, 'ten rows with an early end');
+cmp_ok($asked, '<=', $all + 2, 'and hardly a page in vain');
 
 # An index-only scan asks for no page that it will not read: of rows that all see.
 $node->safe_psql('postgres', 'DROP INDEX items_v; CREATE INDEX items_only ON items USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (storage = float4); VACUUM items');

@@ -38,7 +38,7 @@ EndsEarlyByFactorAndError(void)
 				CHECK(PipeannTerminationBound(&termination) == INFINITY);
 				PipeannTerminationFound(&termination,
 										metrics[m] == PIPEANN_L2 ?
-										100 + k : -1 + k * 0.01f);
+										100 + k : -1 + k * 0.01f, i);
 			}
 			for (int i = 0; i < 20; i++)
 				PipeannTerminationError(&termination, scale * (i - 9.5f));
@@ -197,6 +197,84 @@ DoesNotEndEarlyInMemory(void)
 		}
 }
 
+/* What a search told of before it ended. */
+typedef struct Told
+{
+	uint8	   *nodes;			/* how often of each */
+	int			n;
+} Told;
+
+static void
+NoteSettled(PipeannRowList rows, void *arg)
+{
+	Told	   *told = arg;
+
+	CHECK(rows.n == 1);
+	told->nodes[NodeOfRow(rows.rows)]++;
+	told->n++;
+}
+
+/* Returns how many of those told of a search then returned among the first. */
+static int
+TellOnce(int number, int resident, PipeannSearchParams *params, Told *told)
+{
+	MemorySource *memory = OpenSource(l2_index, resident, number);
+	PipeannSearch *search;
+	float		query[MAX_DIM];
+	int			right = 0;
+
+	memset(told->nodes, 0, IndexNodes(l2_index));
+	MakeQuery(l2_index, number, query);
+	search = BeginSearch(&l2_index->layout, &l2_index->codes,
+						 &memory->source, query, params);
+	CHECK(PipeannSearchRun(search));
+	for (int i = 0; i < IndexNodes(l2_index); i++)
+		CHECK(told->nodes[i] <= 1);
+	for (int i = 0; i < params->most_settled; i++)
+		right += told->nodes[NodeOf(search, PipeannSearchPop(search))];
+	CHECK(PipeannSearchRun(search));
+	EndSearch(search, memory);
+	return right;
+}
+
+/*
+ * While a search waits it tells of results, of each once, and nearly all of them
+ * are among the first that it returns. One that reads nothing does not.
+ */
+static void
+TellsOfSettledResults(void)
+{
+	Told		told = {.nodes = PipeannAlloc(IndexNodes(l2_index))};
+
+	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+		for (int most = 0; most <= K; most += K / 2)
+			for (int resident = 0; resident <= 100; resident += 50)
+			{
+				PipeannSearchParams params = {
+					.policy = PipeannPolicies[i],
+					.ef = 60,
+					.disabled = BY_PAGE,
+					.max_pages = MAX_FRAMES,
+					.may_end_early = true,
+					.settled = NoteSettled,
+					.settled_arg = &told,
+					.most_settled = most
+				};
+				int			right = 0;
+
+				told.n = 0;
+				for (int j = 0; j < QUERIES; j++)
+					right += TellOnce(j, resident, &params, &told);
+				if (!CHECK(resident == 100 ? told.n == 0 :
+						   told.n >= most * QUERIES / 4 &&
+						   right >= 0.9 * told.n))
+					NOTE("%s, %d %% resident, %d wanted: %d told, %d right",
+						 PipeannPolicies[i]->name, resident, most, told.n,
+						 right);
+			}
+	free(told.nodes);
+}
+
 /*
  * Nobody knows by how much the codes of out-of-line vectors err, so a search that
  * meets one explores its list.
@@ -338,6 +416,7 @@ main(void)
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(EndsWhenTheNearestAreFound);
 	UNIT_RUN(DoesNotEndEarlyInMemory);
+	UNIT_RUN(TellsOfSettledResults);
 	UNIT_RUN(DoesNotEndEarlyAmongOutOfLineVectors);
 	UNIT_RUN(ResultsOutliveThePages);
 	UNIT_RUN(ForgetsTheSearchBefore);

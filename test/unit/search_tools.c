@@ -251,11 +251,15 @@ RadiusOf(const Index *index, const float *query, int k)
 }
 
 int
+NodeOfRow(const PipeannRow *row)
+{
+	return ((int) row->tid.bi_hi << 16) | row->tid.bi_lo;
+}
+
+int
 NodeOf(const PipeannSearch *search, const PipeannResult *result)
 {
-	ItemPointerData tid = PipeannSearchRows(search, result).rows->tid;
-
-	return ((int) tid.bi_hi << 16) | tid.bi_lo;
+	return NodeOfRow(PipeannSearchRows(search, result).rows);
 }
 
 /*

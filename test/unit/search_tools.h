@@ -52,6 +52,7 @@ extern double KeyOf(const Index *index, const float *query, int node);
 extern double RadiusOf(const Index *index, const float *query, int k);
 
 /* The node's number, of which its TID tells. */
+extern int	NodeOfRow(const PipeannRow *row);
 extern int	NodeOf(const PipeannSearch *search, const PipeannResult *result);
 
 /*
