@@ -78,7 +78,7 @@ Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			PipeannTakeVectors(stmt, (IndexScan *) plan);
+			PipeannTakeVectors(stmt, (IndexScan *) plan, wanted);
 			break;
 		case T_Hash:
 		case T_HashJoin:

@@ -5,7 +5,10 @@
  * A distance that is read is computed by the operator, as ever, so that it is the
  * same to the last bit. Only the vector comes from elsewhere: in the place of the
  * column the operator gets pipeann_stored_vector(), which returns what the column
- * holds, from the page that the scan has at hand (scan/vector.c).
+ * holds, from the page that the scan has at hand (scan/vector.c). So does a query
+ * that returns the column. Where the index has vectors only rounded they are
+ * fetched from TOAST all the same, but the scan learns that they are wanted, and
+ * asks for those of the rows that come next (scan/toast.c).
  */
 #include "postgres.h"
 
@@ -17,6 +20,7 @@
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "plan/columns.h"
 #include "plan/distance.h"
 #include "plan/vector.h"
 #include "scan/scan.h"
@@ -33,11 +37,11 @@ PG_FUNCTION_INFO_V1(pipeann_stored_vector);
 
 /* Whether a node is a column of a table that is being scanned. */
 static bool
-IsColumn(const void *node, int varno, AttrNumber column)
+IsColumn(const void *node, Index varno, AttrNumber column)
 {
 	const Var  *var = node;
 
-	return var->varno == varno && var->varattno == column;
+	return (Index) var->varno == varno && var->varattno == column;
 }
 
 /*
@@ -87,6 +91,7 @@ typedef struct Taking
 	bool		looked;			/* column and function are known */
 	AttrNumber	column;			/* the indexed one, 0 for none */
 	Oid			function;		/* InvalidOid: vectors cannot be taken */
+	bool		whole;			/* ... for whoever returns them */
 	bool		changed;
 } Taking;
 
@@ -152,28 +157,27 @@ AreInToast(Relation index, AttrNumber column)
 		whole > (int) TOAST_TUPLE_THRESHOLD;
 }
 
-/* A scan of an index without codes goes through all pages and keeps none. */
-static bool
-HasExactVectors(Relation index)
-{
-	PipeannMeta meta;
-
-	PipeannMetaRead(index, &meta);
-	return (meta.flags & PIPEANN_META_HAS_CODES) != 0 &&
-		meta.layout.storage != PIPEANN_FLOAT2;
-}
-
-/* An index on an expression has no column that the table could have in TOAST. */
+/*
+ * A scan of an index without codes goes through all pages and keeps none. Bytes
+ * are exact for operators, but have lost the sign of zeroes. An index on an
+ * expression has no column that the table could have in TOAST.
+ */
 static void
 Look(Taking *taking)
 {
 	Relation	index = RelationIdGetRelation(taking->node->indexid);
+	PipeannMeta meta;
 
 	taking->looked = true;
 	taking->column = index->rd_index->indkey.values[0];
-	if (taking->column > 0 && AreInToast(index, taking->column) &&
-		HasExactVectors(index))
-		taking->function = FindFunction(index);
+	if (taking->column > 0 && AreInToast(index, taking->column))
+	{
+		PipeannMetaRead(index, &meta);
+		taking->whole = meta.layout.storage == PIPEANN_FLOAT4 ||
+			meta.layout.storage == PIPEANN_FLOAT2;
+		if ((meta.flags & PIPEANN_META_HAS_CODES) != 0)
+			taking->function = FindFunction(index);
+	}
 	RelationClose(index);
 }
 
@@ -200,6 +204,14 @@ StoredVector(const Taking *taking, Var *column)
 								 COERCE_EXPLICIT_CALL);
 }
 
+/* Whether an expression is the indexed column of the scan's rows. */
+static bool
+IsVector(const Taking *taking, const void *expr)
+{
+	return IsA(expr, Var) &&
+		IsColumn(expr, taking->node->scan.scanrelid, taking->column);
+}
+
 /* The operands of a distance, the column exchanged. */
 static Node *
 WithStoredVector(Taking *taking, const OpExpr *distance)
@@ -211,14 +223,10 @@ WithStoredVector(Taking *taking, const OpExpr *distance)
 	copy->args = list_copy(distance->args);
 	foreach(cell, copy->args)
 	{
-		Var		   *var = lfirst(cell);
-
-		if (IsA(var, Var) && var->varattno == taking->column &&
-			var->varno == (int) taking->node->scan.scanrelid)
-		{
-			lfirst(cell) = StoredVector(taking, var);
-			taking->changed = true;
-		}
+		if (!IsVector(taking, lfirst(cell)))
+			continue;
+		lfirst(cell) = StoredVector(taking, lfirst(cell));
+		taking->changed = true;
 	}
 	return (Node *) copy;
 }
@@ -239,6 +247,42 @@ Take(Node *expr, void *arg)
 	return expression_tree_mutator(expr, Take, arg);
 }
 
+/* Whether an expression is a column by whose distance the scan is ordered. */
+static bool
+IsOrderedBy(const IndexScan *node, const Expr *expr)
+{
+	const OpExpr *distance = linitial(node->indexorderbyorig);
+
+	return IsA(expr, Var) && IsA(distance, OpExpr) &&
+		list_member(distance->args, expr);
+}
+
+/* The columns that are wanted, the indexed one exchanged where it is returned. */
+static List *
+TakeReturned(Taking *taking, List *targets, const Bitmapset *wanted)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *target = lfirst_node(TargetEntry, cell);
+
+		if (!IsOrderedBy(taking->node, target->expr) ||
+			!PipeannHasColumn(wanted, target->resno))
+			continue;
+		if (!taking->looked)
+			Look(taking);
+		if (!OidIsValid(taking->function) || !taking->whole ||
+			!IsVector(taking, target->expr))
+			continue;
+		target = flatCopyTargetEntry(target);
+		target->expr = (Expr *) StoredVector(taking, (Var *) target->expr);
+		lfirst(cell) = target;
+		taking->changed = true;
+	}
+	return targets;
+}
+
 /* A cached plan is made anew when the function is changed. */
 static void
 DependOn(PlannedStmt *stmt, Oid function)
@@ -253,7 +297,8 @@ DependOn(PlannedStmt *stmt, Oid function)
 
 /* Expressions may belong to others, too: only copies are changed. */
 void
-PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node)
+PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node,
+				   const Bitmapset *wanted)
 {
 	Taking		taking = {.node = node};
 	List	   *targets;
@@ -262,6 +307,7 @@ PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node)
 	if (node->indexorderbyorig == NIL)
 		return;
 	targets = (List *) Take((Node *) node->scan.plan.targetlist, &taking);
+	targets = TakeReturned(&taking, targets, wanted);
 	qual = (List *) Take((Node *) node->scan.plan.qual, &taking);
 	if (!taking.changed)
 		return;

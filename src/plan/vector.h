@@ -9,10 +9,11 @@
 #include "nodes/plannodes.h"
 
 /*
- * Where the node computes the distance that it is ordered by, let it take the
- * row's vector from the index, if that has it exactly and the table has it in
- * TOAST. stmt is the plan that the node belongs to.
+ * Where the node computes the distance that it is ordered by, or returns the
+ * vector in a column that is wanted, let it take that from the index, if the table
+ * has vectors in TOAST. stmt is the plan that the node belongs to.
  */
-extern void PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node);
+extern void PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node,
+							   const Bitmapset *wanted);
 
 #endif							/* PIPEANN_PLAN_VECTOR_H */

@@ -59,6 +59,7 @@ PipeannPrefetchBegin(PipeannPrefetch *prefetch, IndexScanDesc scan,
 	prefetch->only = only;
 	prefetch->at_once = MostRows(scan->heapRelation);
 	prefetch->expected = RowsOfLastScan(scan->indexRelation);
+	prefetch->taken = prefetch->until = prefetch->vectors_until = 0;
 	prefetch->nasked = 0;
 }
 
@@ -118,26 +119,35 @@ PipeannPrefetchSettled(PipeannRowList rows, void *arg)
 	(void) Ask(prefetch, rows, PipeannPrefetchEarly(prefetch));
 }
 
+/* How many rows to ask for at a time when so many were taken. */
+static int
+RowsWanted(const PipeannPrefetch *prefetch, uint64 taken)
+{
+	int			wanted = prefetch->at_once - (int) (taken % prefetch->at_once);
+
+	if (taken > 0)
+		return wanted;
+	return prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
+}
+
 /* Rows in overflow slots are left out. */
-int
+void
 PipeannPrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search,
 					uint64 taken, uint64 most)
 {
-	uint64		at_once = prefetch->at_once;
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
 	int			wanted;
 	int			rows = 0;
 	int			n;
 	int			i;
 
-	if (at_once == 0)
-		return 0;
-	wanted = (int) Min(most, at_once - taken % at_once);
-	if (taken == 0)
-		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
+	prefetch->taken = taken;
+	if (prefetch->at_once == 0 || taken < prefetch->until)
+		return;
+	wanted = (int) Min(most, RowsWanted(prefetch, taken));
 	n = PipeannSearchNext(search, results, wanted);
 	for (i = 0; i < n && rows < wanted; i++)
 		rows += Ask(prefetch, PipeannSearchRows(search, results[i]),
 					wanted - rows);
-	return i;
+	prefetch->until = taken + i;
 }

@@ -17,6 +17,9 @@ typedef struct PipeannPrefetch
 	struct PipeannOnly *only;	/* of an index-only scan, else NULL */
 	int			at_once;		/* rows to ask for; 0: nothing is */
 	int			expected;		/* rows that are likely to be wanted */
+	uint64		taken;			/* results taken when one was last */
+	uint64		until;			/* the first so many have been asked for, */
+	uint64		vectors_until;	/* and for the TOAST of so many */
 	BlockNumber asked[PIPEANN_ASKED];
 	uint32		nasked;
 } PipeannPrefetch;
@@ -37,12 +40,20 @@ extern int	PipeannPrefetchEarly(const PipeannPrefetch *prefetch);
 extern void PipeannPrefetchSettled(PipeannRowList rows, void *arg);
 
 /*
- * Ask the operating system for the pages of the next results, of at most `most`,
- * when `taken` were returned; returns for how many results it did.
+ * When `taken` results were taken and the next one is about to be, ask the
+ * operating system for the pages of the next ones, up to `most`, unless that was
+ * done.
  */
-extern int	PipeannPrefetchRows(PipeannPrefetch *prefetch,
+extern void PipeannPrefetchRows(PipeannPrefetch *prefetch,
 								PipeannSearch *search, uint64 taken,
 								uint64 most);
+
+/*
+ * toast.c: the vector of the row returned last is wanted from TOAST. Ask for
+ * that of the rows whose pages were asked for.
+ */
+extern void PipeannPrefetchVectors(PipeannPrefetch *prefetch,
+								   IndexScanDesc scan, PipeannSearch *search);
 
 /* So many rows were wanted of a scan. */
 extern void PipeannPrefetchEnd(Relation index, uint64 rows);

@@ -27,12 +27,15 @@ PipeannIsHeap(Relation table)
 	return table != NULL && table->rd_rel->relam == HEAP_TABLE_AM_OID;
 }
 
+struct PipeannPrefetch;
+
 /* vector.c: the row that a scan has come to */
 typedef struct PipeannScanRow
 {
 	IndexScanDesc scan;
 	PipeannIndexView *view;
 	PipeannSearch *search;
+	struct PipeannPrefetch *prefetch;
 	bool		replica;		/* the packing may be replaced */
 	bool		exact;			/* slots hold vectors to the last bit */
 	uint32		id;				/* the row's node */
@@ -45,7 +48,9 @@ typedef struct PipeannScanRow
  */
 extern void PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 								PipeannIndexView *view,
-								PipeannSearch *search, bool replica);
+								PipeannSearch *search,
+								struct PipeannPrefetch *prefetch,
+								bool replica);
 
 /* A scan looks for its next row, and has come to it. */
 extern void PipeannScanRowLeave(void);

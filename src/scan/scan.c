@@ -38,7 +38,6 @@ typedef struct PipeannScan
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
 	uint64		taken;			/* results popped */
-	uint64		prefetched;		/* results whose rows were prefetched */
 	int64		looked_at;		/* rows returned, or found not to be visible */
 	float		last_dist;		/* of the result popped last */
 	float		reach;			/* largest distance possible so far */
@@ -99,7 +98,6 @@ ResetScan(PipeannScan *state)
 	state->search = NULL;
 	state->exhausted = false;
 	state->taken = 0;
-	state->prefetched = 0;
 	state->looked_at = 0;
 	state->reach = -INFINITY;
 	state->recheck = false;
@@ -195,7 +193,7 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
 	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
-						state->replica);
+						&state->prefetch, state->replica);
 	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
 	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
 		state->comparable)
@@ -428,13 +426,11 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 
 /* The next result of the search, or NULL. */
 static const PipeannResult *
-TakeResult(IndexScanDesc scan, PipeannScan *state)
+TakeResult(PipeannScan *state)
 {
-	if (state->taken >= state->prefetched)
-		state->prefetched = state->taken +
-			PipeannPrefetchRows(&state->prefetch, state->search, state->taken,
-								state->exhausted ? PIPEANN_MAX_PREFETCH :
-								MostReturnable(state) - state->taken);
+	PipeannPrefetchRows(&state->prefetch, state->search, state->taken,
+						state->exhausted ? PIPEANN_MAX_PREFETCH :
+						MostReturnable(state) - state->taken);
 	return PipeannSearchPop(state->search);
 }
 
@@ -450,7 +446,7 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 
 	if (LoadHeld(scan, state, more ? PipeannSearchPeek(state->search) : NULL))
 		return true;
-	result = more ? TakeResult(scan, state) : NULL;
+	result = more ? TakeResult(state) : NULL;
 	if (result == NULL)
 		return false;
 	state->taken++;

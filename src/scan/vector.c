@@ -5,7 +5,9 @@
  * A scan has the vector of the row that it returns in memory, where the executor
  * would have to fetch it from TOAST. Only the scan that came to a row last is
  * asked, only for that row, and only where the slot has the vector to the last
- * bit: every other case gets no answer, and the vector is fetched.
+ * bit: every other case gets no answer, and the vector is fetched. Where the slot
+ * has it rounded, the TOAST of the rows that come next is asked for: their vectors
+ * will be wanted, too.
  *
  * The answer does not depend on who asks. A row that a scan came to is visible to
  * its snapshot, so its place in the table is not used again while the scan is
@@ -15,7 +17,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "scan/rows.h"
+#include "scan/prefetch.h"
 #include "distance/distance.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
@@ -36,14 +38,14 @@ Forget(void *arg)
 void
 PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 					PipeannIndexView *view, PipeannSearch *search,
-					bool replica)
+					PipeannPrefetch *prefetch, bool replica)
 {
 	row->scan = scan;
 	row->view = view;
 	row->search = search;
+	row->prefetch = prefetch;
 	row->replica = replica;
-	row->exact = view->meta.layout.storage != PIPEANN_FLOAT2 &&
-		PipeannIsHeap(scan->heapRelation);
+	row->exact = view->meta.layout.storage != PIPEANN_FLOAT2;
 	row->callback.func = Forget;
 	row->callback.arg = row;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &row->callback);
@@ -66,10 +68,21 @@ static bool
 IsAt(const PipeannScanRow *row, Oid table, AttrNumber column,
 	 ItemPointer tid)
 {
-	return row != NULL && row->exact &&
+	return row != NULL && PipeannIsHeap(row->scan->heapRelation) &&
 		RelationGetRelid(row->scan->heapRelation) == table &&
 		row->scan->indexRelation->rd_index->indkey.values[0] == column &&
 		ItemPointerEquals(&row->scan->xs_heaptid, tid);
+}
+
+/* The slot of a row, if it has the vector exactly. */
+static const PipeannSlot *
+ExactSlot(const PipeannScanRow *row)
+{
+	const PipeannSlot *slot = !row->exact ? NULL :
+		PipeannSearchLoadSlot(row->search, row->id);
+
+	return slot != NULL && PipeannSlotIsNode(slot) &&
+		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ? slot : NULL;
 }
 
 PipeannVector *
@@ -82,11 +95,14 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 
 	if (!IsAt(current, table, column, tid))
 		return NULL;
-	l = &current->view->meta.layout;
-	slot = PipeannSearchLoadSlot(current->search, current->id);
-	if (slot == NULL || !PipeannSlotIsNode(slot) ||
-		(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+	slot = ExactSlot(current);
+	if (slot == NULL)
+	{
+		PipeannPrefetchVectors(current->prefetch, current->scan,
+							   current->search);
 		return NULL;
+	}
+	l = &current->view->meta.layout;
 	size = offsetof(PipeannVector, x) + mul_size(l->dim, sizeof(float));
 	vector = palloc(size);
 	SET_VARSIZE(vector, size);

@@ -43,6 +43,25 @@ BEGIN
 		INTO rows, same USING query, ids, bits;
 END $$;
 
+-- The same of the vectors of ten rows, which are returned themselves
+CREATE FUNCTION returned(query vector, OUT rows int, OUT in_plan bool, OUT taken bool, OUT same bool) LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+	before bigint;
+	ids int[];
+	bits bytea[];
+BEGIN
+	in_plan := false;
+	FOR line IN EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) SELECT id, val FROM t ORDER BY val <-> $1 LIMIT 10' USING query LOOP
+		in_plan := in_plan OR line ~ 'pipeann_stored_vector';
+	END LOOP;
+	before := fetched();
+	EXECUTE 'SELECT array_agg(id), array_agg(vector_send(val)) FROM (SELECT id, val FROM t ORDER BY val <-> $1 LIMIT 10) s'
+		INTO ids, bits USING query;
+	taken := fetched() = before;
+	SELECT count(*), bool_and(vector_send(val) = b) INTO rows, same FROM unnest(ids, bits) u(id, b) JOIN t USING (id);
+END $$;
+
 CREATE TABLE source AS SELECT i AS id, noise(i, 520)::vector AS val FROM generate_series(1, 4200) i;
 CREATE TABLE t (id int PRIMARY KEY, val vector(520), note int);
 INSERT INTO t SELECT * FROM source;
@@ -56,6 +75,7 @@ RESET plan_cache_mode;
 DEALLOCATE shown;
 SELECT (try('<->', noise(i, 520)::vector)).* FROM generate_series(10001, 10003) i;
 SELECT (try('<->', val)).* FROM (SELECT noise(id, 520)::vector AS val FROM t WHERE id % 1000 = 7) s;
+SELECT (returned(noise(i, 520)::vector)).* FROM generate_series(10001, 10003) i;
 -- whatever is done with it, and more often than once
 SELECT * FROM try('<->', noise(10001, 520)::vector, '1 - (val %1$s $1)');
 SELECT * FROM try('<->', noise(10001, 520)::vector, '(val %1$s $1) + ($1 %1$s val)');
@@ -171,8 +191,9 @@ EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest(NULL);
 EXECUTE nearest(noise(5050, 520)::vector);
 DEALLOCATE nearest;
 RESET plan_cache_mode;
--- half precision is not exact
+-- half precision is not exact: vectors are fetched, and those of the next rows asked for
 SELECT (try('<->', noise(i, 520)::vector)).* FROM generate_series(10001, 10003) i;
+SELECT (returned(noise(i, 520)::vector)).* FROM generate_series(10001, 10003) i;
 DROP INDEX t_l2;
 
 -- called by a user it is the value that it is given, whatever else it is given
@@ -225,6 +246,8 @@ CREATE INDEX t_ip ON t USING pipeann (val vector_ip_ops) WITH (m = 8, ef_constru
 CREATE INDEX t_cosine ON t USING pipeann (val vector_cosine_ops) WITH (m = 8, ef_construction = 32);
 ANALYZE t;
 SELECT i, (pipeann_index_info(i)).storage FROM unnest(ARRAY['t_l2', 't_ip', 't_cosine']::regclass[]) i;
+-- a vector that is returned shows it
+SELECT (returned(val)).* FROM t WHERE id IN (17, 4300);
 SELECT op, i, (try(op, noise(i, 520)::vector)).* FROM unnest(ARRAY['<->', '<#>', '<=>']) op, generate_series(10001, 10002) i;
 SELECT op, (try(op, q, k => 200)).* FROM unnest(ARRAY['<->', '<#>', '<=>']) op,
 	(VALUES (array_fill((-0.0)::real, ARRAY[519])::vector || '[1]'), (array_fill(0::real, ARRAY[519])::vector || '[-1]')) v(q);
