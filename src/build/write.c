@@ -43,7 +43,7 @@ RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
 		return PipeannLayoutRowBytes(l, sizes);
 	expected = palloc0(sizeof(PipeannRowSizes));
 	PipeannRowSizesAdd(expected,
-					   PipeannExpectedRowBytes(PipeannValuesDesc(index)));
+					   PipeannExpectedRowBytes(PipeannIndexColumns(index).values));
 	return PipeannLayoutRowBytes(l, expected);
 }
 

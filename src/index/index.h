@@ -20,7 +20,23 @@
 /* Support function of an operator class: returns its PipeannMetric. */
 #define PIPEANN_METRIC_PROC 1
 #define PIPEANN_NUM_PROCS 1
+
+/*
+ * Strategies of operators: the distance of a vector column, and the conditions of
+ * the other key columns. In catalogs: never renumber.
+ */
 #define PIPEANN_DISTANCE_STRATEGY 1
+#define PIPEANN_LESS_STRATEGY 2
+#define PIPEANN_LESS_EQUAL_STRATEGY 3
+#define PIPEANN_EQUAL_STRATEGY 4
+#define PIPEANN_GREATER_EQUAL_STRATEGY 5
+#define PIPEANN_GREATER_STRATEGY 6
+#define PIPEANN_OVERLAPS_STRATEGY 7
+#define PIPEANN_CONTAINS_STRATEGY 8
+#define PIPEANN_NUM_STRATEGIES 8
+
+/* Key columns beside the vector. */
+#define PIPEANN_MAX_FILTER_COLUMNS 8
 
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
@@ -127,20 +143,54 @@ extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
 extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 						 float aux, float *out);
 
-/* values.c: the values of included columns */
+/* columns.c: an index's columns: a vector, and others whose values rows have */
+typedef struct PipeannColumns
+{
+	int			vector;			/* the vector's position */
+	TupleDesc	values;			/* the others: filter columns, which are keys,
+								 * and included ones; NULL if there are none */
+} PipeannColumns;
+
+extern PipeannColumns PipeannIndexColumns(Relation index);
+
+/* Errors if the key columns are not one vector and a few others. */
+extern void PipeannCheckColumns(Relation index);
+
+/* The position of the vector among an index's columns. */
+extern int	PipeannVectorPosition(Relation index);
+
+/* The vector's column in the table, or InvalidAttrNumber for an expression. */
+extern AttrNumber PipeannVectorColumn(Relation index);
 
 extern bool PipeannIndexHasValues(Relation index);
 
-/* The included columns, or NULL if there are none. */
-extern TupleDesc PipeannValuesDesc(Relation index);
+/* The position among all columns of the values' column i, and the reverse. */
+static inline int
+PipeannValuePosition(const PipeannColumns *columns, int i)
+{
+	return i < columns->vector ? i : i + 1;
+}
+
+static inline int
+PipeannValueNumber(const PipeannColumns *columns, int position)
+{
+	return position < columns->vector ? position : position - 1;
+}
+
+/* Take the vector out of all columns' values. */
+extern void PipeannWithoutVector(const PipeannColumns *columns,
+								 const Datum *all, const bool *all_null,
+								 Datum *values, bool *isnull);
+
+/* values.c: rows of values */
 
 /*
- * A row of an index, palloc'd, of all its columns' values, those that are
- * included being described by desc, which is NULL if there are none. Errors with
+ * A row of an index, palloc'd, of all its columns' values. Errors with
  * ERRCODE_PROGRAM_LIMIT_EXCEEDED if they are too long. The row is whole, however
  * long.
  */
-extern PipeannRow *PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
+extern PipeannRow *PipeannFormRow(const PipeannColumns *columns,
+								  const Datum *values, const bool *isnull,
 								  const ItemPointerData *tid);
 
 /*
@@ -148,6 +198,16 @@ extern PipeannRow *PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
  */
 extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
 							 Datum *values, bool *isnull);
+
+/*
+ * The first n values of a whole row, in the memory at tuple, which has
+ * PIPEANN_ROW_SIZE bytes and is aligned. False if they are broken.
+ */
+extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
+							   char *tuple, Datum *values, bool *isnull);
+
+/* An error: a row of node id is broken. */
+extern void PipeannRowError(Relation index, uint32 id) pg_attribute_noreturn();
 
 /* A hash of what values are, compressed or not. */
 extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
@@ -296,6 +356,10 @@ extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
  */
 extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
 								  const PipeannRow *row);
+
+/* The same of a row that VACUUM may remove meanwhile; NULL if it has. */
+extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,
+									 const PipeannRow *row);
 
 /* place.c: finding room for slots and writing them */
 

@@ -435,8 +435,9 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 			 bool unchanged)
 {
 	MemoryContext context = CurrentMemoryContext;
+	PipeannColumns columns = PipeannIndexColumns(index);
 	int			dim = PipeannIndexDimensions(index);
-	const float *x = PipeannDatumElements(values[0], dim);
+	const float *x = PipeannDatumElements(values[columns.vector], dim);
 	double		norm = PipeannNorm(x, dim);
 	const PipeannRow *row;
 	PipeannIndexView view;
@@ -444,7 +445,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 
 	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
 		return;
-	row = PipeannFormRow(PipeannValuesDesc(index), values, isnull, tid);
+	row = PipeannFormRow(&columns, values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));
@@ -467,7 +468,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	(void) heap;
 	(void) check_unique;
 	(void) index_info;
-	if (isnull[0])
+	if (isnull[PipeannVectorPosition(index)])
 		return false;
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",

@@ -123,7 +123,7 @@ IsInC(Oid function)
 static Oid
 FindFunction(Relation index)
 {
-	Oid			types[] = {index->rd_opcintype[0], OIDOID, TIDOID};
+	Oid			types[] = {index->rd_opcintype[PipeannVectorPosition(index)], OIDOID, TIDOID};
 	oidvector  *signature = buildoidvector(types, lengthof(types));
 	Oid			schema = get_func_namespace(index->rd_amhandler);
 	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP,
@@ -170,7 +170,7 @@ Look(Taking *taking)
 	Relation	index = RelationIdGetRelation(taking->node->indexid);
 
 	taking->looked = true;
-	taking->column = index->rd_index->indkey.values[0];
+	taking->column = PipeannVectorColumn(index);
 	if (taking->column > 0 && AreInToast(index, taking->column) &&
 		HasExactVectors(index))
 		taking->function = FindFunction(index);

@@ -38,6 +38,7 @@ typedef struct PipeannScanRow
 	PipeannIndexView *view;
 	PipeannSearch *search;
 	bool		replica;		/* the packing may be replaced */
+	AttrNumber	column;			/* of the vector in the table */
 	bool		exact;			/* slots hold vectors to the last bit */
 	uint32		id;				/* the row's node */
 	MemoryContextCallback callback;

@@ -8,11 +8,10 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "scan/only.h"
+#include "scan/state.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"
-#include "distance/distance.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/memutils.h"
@@ -21,44 +20,6 @@
 
 /* The most rows that the executor may hold back to sort them. */
 #define MOST_HELD 1000
-
-typedef struct PipeannScan
-{
-	MemoryContext context;		/* reset by each rescan */
-	bool		started;
-	PipeannCounters counters;	/* over all rescans */
-	int			mode;
-	bool		replica;		/* a packing may be replaced during the scan */
-
-	PipeannIndexView view;
-	PipeannPageSource *source;
-	PipeannSearch *search;
-	float	   *exact;			/* [dim] a vector before rounding */
-	const float *query;
-	bool		exhausted;		/* the search cannot or must not go on */
-	uint64		taken;			/* results popped */
-	uint64		prefetched;		/* results whose rows were prefetched */
-	int64		looked_at;		/* rows returned, or found not to be visible */
-	float		last_dist;		/* of the result popped last */
-	float		reach;			/* largest distance possible so far */
-	uint32		held;			/* rows that the executor may hold back */
-	bool		comparable;		/* the executor can compare rows */
-	bool		recheck;		/* it has to compare the current rows */
-
-	PipeannKilledRows killed;
-	PipeannScanRow row;
-
-	/* of an index-only scan, else NULL */
-	PipeannOnly *only;
-	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
-	float		last_held;		/* distance of the result taken from it last */
-
-	/* rows of the current result */
-	void	   *rows;
-	const PipeannRow *next_row;
-	uint32		rows_left;
-	PipeannChain chain;			/* its rows in overflow slots */
-} PipeannScan;
 
 PipeannCounters PipeannLastCounters;
 int			PipeannLastMode;
@@ -95,6 +56,7 @@ ResetScan(PipeannScan *state)
 	state->started = false;
 	state->source = NULL;
 	state->search = NULL;
+	state->filter = NULL;
 	state->exhausted = false;
 	state->taken = 0;
 	state->prefetched = 0;
@@ -137,86 +99,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }
 
-/*
- * A NULL has no distances, and zero has no cosines: then *comparable is false,
- * and rows come in any order.
- */
-static const float *
-QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
-{
-	const float *x;
-	float	   *normalized;
-
-	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
-	if (!*comparable)
-		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
-	if (l->metric != PIPEANN_COSINE)
-		return x;
-	*comparable = PipeannNorm(x, l->dim) > 0;
-	normalized = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannNormalize(x, l->dim, normalized);
-	return normalized;
-}
-
-static float
-OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
-{
-	PipeannScan *state = arg;
-	const PipeannLayout *l = &state->view.meta.layout;
-
-	if (!PipeannChainVector(&state->view, id, slot, state->exact))
-		return INFINITY;
-	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
-								slot->aux);
-}
-
-static uint32
-MaxPages(const PipeannLayout *l)
-{
-	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
-
-	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
-						(double) PG_INT32_MAX);
-}
-
-static void
-StartSearch(IndexScanDesc scan, PipeannScan *state)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSearchParams params = PipeannScanParams();
-
-	state->replica = RecoveryInProgress();
-	PipeannOpenView(&state->view, scan->indexRelation);
-	state->query = QueryVector(scan, l, &state->comparable);
-	state->exact = palloc(mul_size(l->dim, sizeof(float)));
-	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
-									  &state->counters);
-	PipeannCacheCountUses(state->view.cache,
-						  PipeannSourceUses(state->source));
-	params.max_pages = MaxPages(l);
-	params.out_of_line_distance = OutOfLineDistance;
-	params.out_of_line_arg = state;
-	if (PipeannKilledBegin(&state->killed, scan, &state->view))
-	{
-		params.killed = PipeannKilledOfPage;
-		params.killed_arg = &state->killed;
-	}
-	state->mode = pipeann_search_mode;
-	state->search = PipeannBorrowSearch();
-	PipeannSearchBegin(state->search, l,
-					   state->view.cache != NULL ? &state->view.codes : NULL,
-					   state->source, state->query, &params);
-	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
-						state->replica);
-	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
-	if (!scan->xs_want_itup)
-		return;
-	state->only = PipeannOnlyBegin(scan, &state->view);
-	if (l->storage == PIPEANN_FLOAT2 && state->comparable)
-		state->held_back = PipeannHeldBegin();
-}
-
 static void
 FirstRun(PipeannScan *state)
 {
@@ -252,8 +134,11 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	if (scan->instrument)
 		scan->instrument->nsearches++;
 #endif
-	StartSearch(scan, state);
-	FirstRun(state);
+	PipeannScanStart(scan, state);
+	if (PipeannFilterIsVoid(state->filter))
+		state->exhausted = true;
+	else
+		FirstRun(state);
 	PIPEANN_PAUSE("scan-searched");
 	state->started = true;
 }
@@ -517,6 +402,16 @@ HasRow(IndexScanDesc scan, PipeannScan *state)
 	return true;
 }
 
+/* Whether a row of the present node matches the scan's conditions. */
+static bool
+Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
+{
+	scan->xs_recheck = false;
+	return state->filter == NULL ||
+		PipeannFilterMatches(state->filter, state->chain.owner, row,
+							 &scan->xs_recheck);
+}
+
 /* The next row to return, or NULL at the end. */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
@@ -526,15 +421,17 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 		const PipeannRow *row = state->next_row;
 		bool		dead;
 
+		CHECK_FOR_INTERRUPTS();
 		state->next_row = PipeannRowNext(&state->view.meta.layout, row);
 		state->rows_left--;
+		if (!Matches(scan, state, row))
+			continue;
 		state->looked_at++;
 		if (state->only == NULL ||
 			PipeannOnlyTake(state->only, state->chain.owner, row, &dead))
 			return row;
 		if (dead)
 			PipeannKilledNoteRow(&state->killed);
-		CHECK_FOR_INTERRUPTS();
 	}
 	return NULL;
 }
@@ -558,7 +455,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (row != NULL)
 	{
 		scan->xs_heaptid = row->tid;
-		scan->xs_recheck = false;
 		state->row.id = state->chain.owner;
 		PipeannScanRowReach(&state->row);
 	}
@@ -568,14 +464,14 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 /*
  * Whether an index-only scan can return a column: one can only if there are
- * included columns, and the indexed one can be read from the table.
+ * others than the vector, and that can be read from the table.
  */
 bool
 pipeanncanreturn(Relation index, int attno)
 {
 	(void) attno;
 	return PipeannIndexHasValues(index) &&
-		index->rd_index->indkey.values[0] != InvalidAttrNumber;
+		PipeannVectorColumn(index) != InvalidAttrNumber;
 }
 
 void

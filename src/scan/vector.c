@@ -42,6 +42,7 @@ PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 	row->view = view;
 	row->search = search;
 	row->replica = replica;
+	row->column = PipeannVectorColumn(view->index);
 	row->exact = view->meta.layout.storage != PIPEANN_FLOAT2 &&
 		PipeannIsHeap(scan->heapRelation);
 	row->callback.func = Forget;
@@ -68,7 +69,7 @@ IsAt(const PipeannScanRow *row, Oid table, AttrNumber column,
 {
 	return row != NULL && row->exact &&
 		RelationGetRelid(row->scan->heapRelation) == table &&
-		row->scan->indexRelation->rd_index->indkey.values[0] == column &&
+		row->column == column &&
 		ItemPointerEquals(&row->scan->xs_heaptid, tid);
 }
 

@@ -100,7 +100,7 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 		(meta->layout.row_bytes > 0) ||
 		(IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))
-		MetaError(index, "The included columns do not suit the format.");
+		MetaError(index, "The columns do not suit the format.");
 	CheckCounts(index, meta);
 }
 

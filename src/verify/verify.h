@@ -48,7 +48,7 @@ typedef struct PipeannCheck
 	uint32		shared_by;		/* node of the second chain */
 	uint8	   *codes;			/* payload of a code page */
 	uint32		code_page;		/* its ordinal, or INVALID_ID */
-	TupleDesc	values;			/* that rows have, or NULL */
+	PipeannColumns columns;		/* of the index */
 	MemoryContext scratch;		/* for the check of one slot or row */
 	PipeannCheckWalk *walk;		/* private to edges.c */
 	PipeannTidSet *set;			/* private to heap.c */
