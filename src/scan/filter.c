@@ -168,3 +168,25 @@ PipeannFilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 	MemoryContextReset(filter->scratch);
 	return matches || *recheck;
 }
+
+/*
+ * Rows in overflow slots are not looked at here: a search asks of many nodes that
+ * it does not return.
+ */
+bool
+PipeannFilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	PipeannFilter *filter = arg;
+	const PipeannLayout *l = &filter->view->meta.layout;
+	PipeannRowList list = PipeannSlotRows(l, slot);
+	const PipeannRow *row = list.rows;
+	bool		recheck;
+
+	if (slot->ext_tids != PIPEANN_INVALID_ID)
+		return true;
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannRowIsApart(l, row) ||
+			PipeannFilterMatches(filter, id, row, &recheck))
+			return true;
+	return false;
+}

@@ -28,4 +28,11 @@ extern bool PipeannFilterIsVoid(const PipeannFilter *filter);
 extern bool PipeannFilterMatches(PipeannFilter *filter, uint32 id,
 								 const PipeannRow *row, bool *recheck);
 
+/*
+ * For PipeannSearchParams: whether a node may have a row that matches. arg is the
+ * PipeannFilter.
+ */
+extern bool PipeannFilterMatchesNode(uint32 id, const PipeannSlot *slot,
+									 void *arg);
+
 #endif							/* PIPEANN_FILTER_H */

@@ -75,6 +75,11 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 		params.killed = PipeannKilledOfPage;
 		params.killed_arg = &state->killed;
 	}
+	if (state->filter != NULL)
+	{
+		params.matches = PipeannFilterMatchesNode;
+		params.matches_arg = state->filter;
+	}
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,

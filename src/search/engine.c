@@ -210,7 +210,7 @@ PipeannSearchBounds(const PipeannSearch *search)
 uint64
 PipeannSearchExplored(const PipeannSearch *search)
 {
-	return search->explored;
+	return search->matching;
 }
 
 const PipeannResult *

@@ -27,13 +27,25 @@ PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
 /* Add the first n nodes of the batch to the pool, by their codes' distances. */
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
 
-/* Add the node in a slot to the results; returns its exact distance. */
+/* Whether a live node may be a result. */
+static inline bool
+PipeannIsWanted(const PipeannSearch *search, uint32 id,
+				const PipeannSlot *slot)
+{
+	return search->params.matches == NULL ||
+		search->params.matches(id, slot, search->params.matches_arg);
+}
+
+/*
+ * Compute the exact distance of the node in a slot, and add it to the results if it
+ * is wanted.
+ */
 extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
-							  const PipeannSlot *slot);
+							  const PipeannSlot *slot, bool wanted);
 
 /*
  * Add a page's live nodes to the results, but for slots killed (of the first
- * 64), and with join also to the pool.
+ * 64), and those that are not wanted. With join all of them go to the pool, too.
  */
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
 							 const char *nodes, uint64 killed, bool join);

@@ -106,6 +106,12 @@ typedef float (*PipeannOutOfLineDistance) (uint32 id, const PipeannSlot *slot,
 typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
 								 uint64 *version, void *arg);
 
+/*
+ * Whether a live node may have a row that matches the conditions of a scan. One
+ * that has none is explored like any other, but is no result.
+ */
+typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
+
 typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
@@ -121,6 +127,8 @@ typedef struct PipeannSearchParams
 	void	   *out_of_line_arg;
 	PipeannKilled killed;		/* or NULL */
 	void	   *killed_arg;
+	PipeannMatches matches;		/* or NULL: every node does */
+	void	   *matches_arg;
 } PipeannSearchParams;
 
 /* A node found, with what is needed to return its rows. */
@@ -175,7 +183,10 @@ extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 /* The bounds by which the search orders rounded vectors. */
 extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
 
-/* Nodes with rows explored so far: as many of the best results may be believed. */
+/*
+ * Nodes with rows that may match explored so far: as many of the best results may
+ * be believed.
+ */
 extern uint64 PipeannSearchExplored(const PipeannSearch *search);
 
 /* The nearest result not yet taken; NULL when there is none. */

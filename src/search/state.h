@@ -74,7 +74,8 @@ struct PipeannSearch
 	uint32		nrefs;
 	uint32		nheld;			/* refs with a frame */
 	uint32		nunscored;
-	uint64		explored;		/* nodes with rows */
+	uint64		explored;		/* nodes with rows, */
+	uint64		matching;		/* and those of them that may be results */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannCodeErrors code_errors;
