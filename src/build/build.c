@@ -358,7 +358,8 @@ WriteCodes(BuildState *state)
 	}
 	StartPhase(state, PIPEANN_PHASE_TRAIN, state->collection.n,
 			   PipeannCodeSteps(&meta->layout, state->nodes.ids));
-	PipeannCodesWrite(state->team, state->index, meta, &map, &state->nodes);
+	PipeannCodesWrite(state->team, state->index, meta, &map,
+					  &state->collection, &state->nodes);
 	StartPhase(state, PIPEANN_PHASE_ENTRY,
 			   PipeannEntryCount(state->collection.n), PIPEANN_ENTRY_STEPS);
 	PipeannEntriesWrite(state->team, state->index, meta, &map, &state->nodes,

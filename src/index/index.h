@@ -102,6 +102,8 @@ typedef struct PipeannVector
 	float		x[FLEXIBLE_ARRAY_MEMBER];
 } PipeannVector;
 
+typedef struct PipeannIndexView PipeannIndexView;
+
 /* value.c */
 
 /* The metric of an index's operator class. */
@@ -216,6 +218,74 @@ extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
 /* Bytes of a row as the types of its values let expect. */
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
 
+/* attributes.c, book.c, pass.c: attribute codes of filter columns */
+
+/* A condition: a value must satisfy the key's operator with one of arguments. */
+typedef struct PipeannCondition
+{
+	struct ScanKeyData *key;
+	int			number;			/* of the column among the values */
+	int			narguments;
+	Datum	   *arguments;
+} PipeannCondition;
+
+/* How the filter columns of an index are coded. */
+typedef struct PipeannAttributes PipeannAttributes;
+
+/* Bytes of an attribute code, by the columns' types; 0 if there is none. */
+extern int	PipeannAttributeBytes(Relation index);
+
+/*
+ * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
+ * PipeannBooksBytes() of a generation, or NULL; they must stay.
+ */
+extern PipeannAttributes *PipeannAttributesOpen(Relation index,
+												const PipeannLayout *l,
+												const char *books);
+extern void PipeannAttributesUseBook(PipeannAttributes *a, const char *books);
+
+/* Row i of the samples to train on, or NULL for none. */
+typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
+
+/* Make books of n samples, and use them. */
+extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
+								   void *arg, uint32 n, char *books);
+
+/* Set code to that of a whole row of node id. */
+extern void PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
+									const PipeannRow *row, uint8 *code);
+
+/* Set code to that of all rows of a node. */
+extern void PipeannAttributesOfNode(PipeannAttributes *a,
+									const PipeannIndexView *view, uint32 id,
+									const PipeannSlot *slot, uint8 *code);
+
+/*
+ * Change a node's code so that it covers what has another one, too. One that was
+ * not written yet comes to cover everything.
+ */
+extern void PipeannAttributesMerge(const PipeannAttributes *a,
+								   const uint8 *other, uint8 *code);
+
+/* Change a code so that it covers everything. */
+extern void PipeannAttributesMix(const PipeannAttributes *a, uint8 *code);
+
+/* Have a new code cover everything where a former one did, if that was written. */
+extern void PipeannAttributesKeepMixed(const PipeannAttributes *a,
+									   const uint8 *former, uint8 *code);
+
+/* Whether a node's code covers a row's. */
+extern bool PipeannAttributesCover(const PipeannAttributes *a,
+								   const uint8 *code, const uint8 *row);
+
+/*
+ * The codes with which a node may have a matching row; NULL if no condition is on a
+ * column that has codes.
+ */
+extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,
+												  const PipeannCondition *conditions,
+												  int n);
+
 /* rounding.c */
 
 /*
@@ -238,7 +308,7 @@ extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 extern uint32 PipeannVectorHash(const float *x, int dim);
 
 /* view.c: what scans, inserts and SQL functions need to search an index */
-typedef struct PipeannIndexView
+struct PipeannIndexView
 {
 	Relation	index;
 	MemoryContext context;		/* holds map and cache */
@@ -248,7 +318,7 @@ typedef struct PipeannIndexView
 	PipeannCache *cache;		/* NULL if the index has no codes */
 	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
-} PipeannIndexView;
+};
 
 /*
  * Read metapage and extent map, and acquire the cache, in
@@ -436,10 +506,19 @@ extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 
 /*
- * Write a node's code, uint8[pq_bytes], to its place in a generation's pages.
+ * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
+ * generation's pages.
  */
 extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
 							 uint32 id, const uint8 *code);
+
+/*
+ * Have a node's attribute code in a generation's pages cover attributes, or
+ * everything if that is NULL. Returns whether it was changed.
+ */
+extern bool PipeannMergeCode(PipeannIndexView *view, uint32 generation,
+							 uint32 id, const PipeannAttributes *a,
+							 const uint8 *attributes);
 
 /*
  * Count a new node in the metapage, if is_new, and note the change of its code

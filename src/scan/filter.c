@@ -14,22 +14,13 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-/* One condition: the value must satisfy the operator with one of arguments. */
-typedef struct Condition
-{
-	ScanKey		key;
-	int			number;			/* of the column among the values' */
-	int			narguments;
-	Datum	   *arguments;
-} Condition;
-
 struct PipeannFilter
 {
 	const PipeannIndexView *view;
 	TupleDesc	values;
 	bool		is_void;
 	int			n;
-	Condition  *conditions;
+	PipeannCondition  *conditions;
 	int			columns;		/* of the values, those before which are looked
 								 * at */
 	char	   *tuple;			/* room for a row */
@@ -38,7 +29,7 @@ struct PipeannFilter
 
 /* The elements of = ANY; NULLs match nothing. */
 static void
-TakeElements(Condition *condition)
+TakeElements(PipeannCondition *condition)
 {
 	ArrayType  *array = DatumGetArrayTypeP(condition->key->sk_argument);
 	Oid			type = ARR_ELEMTYPE(array);
@@ -61,7 +52,7 @@ TakeElements(Condition *condition)
 static void
 AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
 {
-	Condition  *condition = &filter->conditions[filter->n];
+	PipeannCondition  *condition = &filter->conditions[filter->n];
 
 	if (key->sk_attno - 1 == columns->vector)
 	{
@@ -103,7 +94,7 @@ PipeannFilterBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	filter->view = view;
 	filter->values = columns.values;
 	filter->conditions = palloc0(mul_size(scan->numberOfKeys,
-										  sizeof(Condition)));
+										  sizeof(PipeannCondition)));
 	filter->tuple = palloc(PIPEANN_ROW_SIZE);
 	filter->scratch = AllocSetContextCreate(CurrentMemoryContext,
 											"pipeann filter",
@@ -120,7 +111,7 @@ PipeannFilterIsVoid(const PipeannFilter *filter)
 }
 
 static bool
-Holds(const Condition *condition, Datum value, bool isnull)
+Holds(const PipeannCondition *condition, Datum value, bool isnull)
 {
 	ScanKey		key = condition->key;
 
@@ -189,4 +180,18 @@ PipeannFilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
 			PipeannFilterMatches(filter, id, row, &recheck))
 			return true;
 	return false;
+}
+
+const PipeannCodeFilter *
+PipeannFilterCodes(const PipeannFilter *filter)
+{
+	const PipeannIndexView *view = filter->view;
+	PipeannAttributes *attributes;
+
+	if (view->cache == NULL || filter->is_void)
+		return NULL;
+	attributes = PipeannAttributesOpen(view->index, &view->meta.layout,
+									   view->cache->books);
+	return attributes == NULL ? NULL :
+		PipeannAttributesFilter(attributes, filter->conditions, filter->n);
 }

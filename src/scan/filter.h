@@ -29,6 +29,12 @@ extern bool PipeannFilterMatches(PipeannFilter *filter, uint32 id,
 								 const PipeannRow *row, bool *recheck);
 
 /*
+ * The attribute codes with which a node may have a matching row; NULL if they do
+ * not tell.
+ */
+extern const PipeannCodeFilter *PipeannFilterCodes(const PipeannFilter *filter);
+
+/*
  * For PipeannSearchParams: whether a node may have a row that matches. arg is the
  * PipeannFilter.
  */

@@ -159,8 +159,10 @@ MostReturnable(const PipeannScan *state)
 	if (PipeannSearchEndedEarly(state->search))
 		return state->recheck && state->taken >= PIPEANN_EARLY_RESULTS ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
-	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-		explored / PIPEANN_STRICT_PART : explored;
+	if (pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT)
+		return explored;
+	return PipeannSearchIsRanked(state->search) ? PG_UINT64_MAX :
+		explored / PIPEANN_STRICT_PART;
 }
 
 static void
@@ -235,6 +237,15 @@ SetDistance(IndexScanDesc scan, PipeannScan *state,
 	}
 }
 
+/* In strict order a search that can tell says when a nearer row may come. */
+static bool
+IsInOrder(PipeannScan *state)
+{
+	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT ||
+		PipeannSearchEndedEarly(state->search) ||
+		PipeannSearchIsSettled(state->search);
+}
+
 /*
  * Let the search go on, if it must, until there is a next result. False if
  * there is none for now.
@@ -244,7 +255,8 @@ ContinueSearch(PipeannScan *state)
 {
 	while (!state->exhausted &&
 		   (state->taken >= MostReturnable(state) ||
-			PipeannSearchPeek(state->search) == NULL))
+			PipeannSearchPeek(state->search) == NULL ||
+			!IsInOrder(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&

@@ -79,6 +79,7 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	{
 		params.matches = PipeannFilterMatchesNode;
 		params.matches_arg = state->filter;
+		params.code_filter = PipeannFilterCodes(state->filter);
 	}
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();

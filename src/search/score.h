@@ -6,6 +6,7 @@
 #ifndef PIPEANN_SEARCH_SCORE_H
 #define PIPEANN_SEARCH_SCORE_H
 
+#include "search/filter.h"
 #include "search/state.h"
 
 /*
@@ -32,8 +33,14 @@ static inline bool
 PipeannIsWanted(const PipeannSearch *search, uint32 id,
 				const PipeannSlot *slot)
 {
-	return search->params.matches == NULL ||
-		search->params.matches(id, slot, search->params.matches_arg);
+	const PipeannSearchParams *params = &search->params;
+
+	if (params->matches == NULL)
+		return true;
+	if (params->code_filter != NULL && id < search->codes->ncodes &&
+		!PipeannCodePasses(search->codes, params->code_filter, id))
+		return false;
+	return params->matches(id, slot, params->matches_arg);
 }
 
 /*

@@ -89,13 +89,27 @@ FactorMargin(const PipeannTermination *termination, float key)
 		(termination->metric == PIPEANN_COSINE ? 1 + key : key);
 }
 
+static bool
+KnowsTooLittle(const PipeannTermination *termination)
+{
+	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
+		termination->samples < MIN_SAMPLES;
+}
+
+float
+PipeannTerminationErrorBound(const PipeannTermination *termination)
+{
+	return KnowsTooLittle(termination) ? INFINITY :
+		termination->nearest[PIPEANN_EARLY_RESULTS - 1] +
+		ErrorMargin(termination);
+}
+
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
 	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1];
 
-	if (!termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->samples < MIN_SAMPLES)
+	if (KnowsTooLittle(termination))
 		return INFINITY;
 	return last + Max(FactorMargin(termination, last), ErrorMargin(termination));
 }

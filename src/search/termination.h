@@ -50,4 +50,7 @@ extern void PipeannTerminationError(PipeannTermination *termination, float error
  */
 extern float PipeannTerminationBound(const PipeannTermination *termination);
 
+/* The same by what codes err alone, of nodes that are in the order of their codes. */
+extern float PipeannTerminationErrorBound(const PipeannTermination *termination);
+
 #endif							/* PIPEANN_TERMINATION_H */

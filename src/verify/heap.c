@@ -110,6 +110,60 @@ PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 	return visibility.visible;
 }
 
+typedef struct Covering
+{
+	PipeannCheck *check;
+	uint32		id;
+	const uint8 *code;
+	bool		covers;
+} Covering;
+
+static void
+CoverRows(Covering *covering, PipeannRowList list)
+{
+	PipeannCheck *check = covering->check;
+	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; covering->covers && i < list.n;
+		 i++, row = PipeannRowNext(l, row))
+	{
+		uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+		PipeannRowList one = {row, 1, PipeannRowSize(l, row)};
+		const PipeannRow *whole = row;
+
+		if (PipeannRowIsApart(l, row))
+			whole = PipeannCheckReadRow(check, row);
+		if (whole == NULL)
+			continue;
+		PipeannAttributesEncode(check->attributes, covering->id, whole, code);
+		covering->covers = PipeannAttributesCover(check->attributes,
+												  covering->code, code) ||
+			!IsVisible(check, &one);
+	}
+}
+
+static void
+CoverExt(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	Covering   *covering = arg;
+
+	(void) id;
+	CoverRows(covering, PipeannExtRows(&covering->check->view.meta.layout,
+									   ext));
+}
+
+bool
+PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
+				   const uint8 *code)
+{
+	Covering	covering = {check, id, code, true};
+
+	CoverRows(&covering, PipeannSlotRows(&check->view.meta.layout, slot));
+	(void) PipeannCheckWalkChain(check, slot, false, CoverExt, &covering);
+	return covering.covers;
+}
+
 /*
  * The hash of a row's values. If they are apart and are just being removed, our
  * snapshot does not see the row.
