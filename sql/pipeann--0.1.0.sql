@@ -69,6 +69,64 @@ COMMENT ON OPERATOR CLASS @extschema@.vector_ip_ops USING pipeann IS
 COMMENT ON OPERATOR CLASS @extschema@.vector_cosine_ops USING pipeann IS
 	'cosine distance, <=>';
 
+-- Conditions on other key columns: operators 2 to 6 are <, <=, =, >=, >, and
+-- 7 and 8 those of arrays.
+DO $do$
+DECLARE
+	family pg_catalog.text;
+	type pg_catalog.text;
+	other pg_catalog.text;
+	types pg_catalog.text[];
+BEGIN
+	FOR family, types IN
+		VALUES ('bool_ops', '{bool}'::pg_catalog.text[]),
+			('integer_ops', '{int2,int4,int8}'),
+			('float_ops', '{float4,float8}'),
+			('numeric_ops', '{numeric}'),
+			('datetime_ops', '{date,timestamp,timestamptz}'),
+			('text_ops', '{text}'),
+			('uuid_ops', '{uuid}'),
+			('enum_ops', '{anyenum}')
+	LOOP
+		EXECUTE pg_catalog.format('CREATE OPERATOR FAMILY @extschema@.%s USING pipeann', family);
+		FOREACH type IN ARRAY types
+		LOOP
+			EXECUTE pg_catalog.format($class$
+				CREATE OPERATOR CLASS @extschema@.%1$s
+					DEFAULT FOR TYPE pg_catalog.%2$s USING pipeann FAMILY @extschema@.%3$s AS
+					OPERATOR 2 pg_catalog.<, OPERATOR 3 pg_catalog.<=, OPERATOR 4 pg_catalog.=,
+					OPERATOR 5 pg_catalog.>=, OPERATOR 6 pg_catalog.>;
+				COMMENT ON OPERATOR CLASS @extschema@.%1$s USING pipeann IS
+					'conditions on a column beside the vector: =, <, <=, >=, >'$class$,
+				CASE type WHEN 'anyenum' THEN 'enum_ops' ELSE type OPERATOR(pg_catalog.||) '_ops' END, type, family);
+		END LOOP;
+		FOREACH type IN ARRAY types
+		LOOP
+			FOREACH other IN ARRAY types
+			LOOP
+				IF type OPERATOR(pg_catalog.<>) other THEN
+					EXECUTE pg_catalog.format($operators$
+						ALTER OPERATOR FAMILY @extschema@.%3$s USING pipeann ADD
+							OPERATOR 2 pg_catalog.< (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 3 pg_catalog.<= (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 4 pg_catalog.= (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 5 pg_catalog.>= (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 6 pg_catalog.> (pg_catalog.%1$s, pg_catalog.%2$s)$operators$,
+						type, other, family);
+				END IF;
+			END LOOP;
+		END LOOP;
+	END LOOP;
+END
+$do$;
+
+CREATE OPERATOR CLASS @extschema@.array_ops
+	DEFAULT FOR TYPE pg_catalog.anyarray USING pipeann AS
+	OPERATOR 7 pg_catalog.&&, OPERATOR 8 pg_catalog.@>;
+
+COMMENT ON OPERATOR CLASS @extschema@.array_ops USING pipeann IS
+	'conditions on a column of arrays beside the vector: &&, @>';
+
 -- Looking at an index and at searches.
 
 CREATE FUNCTION @extschema@.pipeann_index_info(

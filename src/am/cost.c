@@ -20,8 +20,8 @@
 #define OVERLAP 4.0
 
 /*
- * A scan without ORDER BY distance cannot be run, so it costs as much as can
- * be.
+ * A scan without ORDER BY distance cannot be run, nor one for rows that are not in
+ * the index. So it costs as much as can be.
  */
 static void
 Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
@@ -37,6 +37,25 @@ Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
 #else
 	(void) path;
 #endif
+}
+
+/* Rows without a vector are not in the index, but a condition may want them. */
+static bool
+WantsNullVector(const struct IndexPath *path)
+{
+	ListCell   *cell;
+
+	foreach(cell, path->indexclauses)
+	{
+		const IndexClause *clause = lfirst_node(IndexClause, cell);
+		const Expr *expr = clause->rinfo->clause;
+
+		if (IsA(expr, NullTest) &&
+			((const NullTest *) expr)->nulltesttype == IS_NULL &&
+			linitial_int(path->indexorderbycols) == clause->indexcol)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -57,7 +76,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	double		first;
 	double		per_node;
 
-	if (path->indexorderbys == NIL)
+	if (path->indexorderbys == NIL || WantsNullVector(path))
 	{
 		Refuse(path, startup_cost, total_cost, selectivity, correlation,
 			   pages);

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
+#include "access/genam.h"
 #include "am/am.h"
 #include "build/build.h"
 #include "cache/cache.h"
@@ -73,16 +74,31 @@ pipeannbuildphasename(int64 phase)
 	return unconstify(char *, PipeannPhaseName(phase));
 }
 
+/* Whether a column of an index, by its number, is the vector. */
+static bool
+IsVectorColumn(Oid index_oid, int attno)
+{
+	Relation	index = index_open(index_oid, AccessShareLock);
+	bool		result = PipeannVectorPosition(index) == attno - 1;
+
+	index_close(index, AccessShareLock);
+	return result;
+}
+
+/* Others than the vector are what conditions are for. */
 static bool
 pipeannproperty(Oid index_oid, int attno, IndexAMProperty prop,
 				const char *propname, bool *res, bool *isnull)
 {
-	(void) index_oid;
 	(void) propname;
 	(void) isnull;
-	if (prop != AMPROP_DISTANCE_ORDERABLE || attno < 1)
+	if (attno < 1)
 		return false;
-	*res = attno == 1;
+	if (prop != AMPROP_DISTANCE_ORDERABLE && prop != AMPROP_SEARCH_ARRAY &&
+		prop != AMPROP_SEARCH_NULLS)
+		return false;
+	*res = IsVectorColumn(index_oid, attno) ==
+		(prop == AMPROP_DISTANCE_ORDERABLE);
 	return true;
 }
 
@@ -92,17 +108,17 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
 
 	(void) fcinfo;
-	amroutine->amstrategies = PIPEANN_DISTANCE_STRATEGY;
+	amroutine->amstrategies = PIPEANN_NUM_STRATEGIES;
 	amroutine->amsupport = PIPEANN_NUM_PROCS;
 	amroutine->amoptsprocnum = 0;
 	amroutine->amcanorder = false;
 	amroutine->amcanorderbyop = true;
 	amroutine->amcanbackward = false;
 	amroutine->amcanunique = false;
-	amroutine->amcanmulticol = false;
+	amroutine->amcanmulticol = true;
 	amroutine->amoptionalkey = true;
-	amroutine->amsearcharray = false;
-	amroutine->amsearchnulls = false;
+	amroutine->amsearcharray = true;
+	amroutine->amsearchnulls = true;
 	amroutine->amstorage = false;
 	amroutine->amclusterable = false;
 	amroutine->ampredlocks = false;

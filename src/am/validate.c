@@ -52,9 +52,19 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 }
 
 static bool
+IsValidOrdering(Form_pg_amop oper)
+{
+	return oper->amoppurpose == AMOP_ORDER &&
+		opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID);
+}
+
+/* A distance orders, all other operators are conditions. */
+static bool
 ValidateOperator(const char *opfamily, Form_pg_amop oper)
 {
-	if (oper->amopstrategy != PIPEANN_DISTANCE_STRATEGY)
+	bool		is_distance = oper->amopstrategy == PIPEANN_DISTANCE_STRATEGY;
+
+	if (oper->amopstrategy < 1 || oper->amopstrategy > PIPEANN_NUM_STRATEGIES)
 	{
 		ereport(INFO,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
@@ -63,8 +73,8 @@ ValidateOperator(const char *opfamily, Form_pg_amop oper)
 						oper->amopstrategy)));
 		return false;
 	}
-	if (oper->amoppurpose != AMOP_ORDER ||
-		!opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID))
+	if (is_distance ? !IsValidOrdering(oper) :
+		oper->amoppurpose != AMOP_SEARCH)
 	{
 		ereport(INFO,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
@@ -72,8 +82,9 @@ ValidateOperator(const char *opfamily, Form_pg_amop oper)
 						opfamily, "pipeann", format_operator(oper->amopopr))));
 		return false;
 	}
-	if (!check_amop_signature(oper->amopopr, FLOAT8OID, oper->amoplefttype,
-							  oper->amoprighttype))
+	if (!check_amop_signature(oper->amopopr,
+							  is_distance ? FLOAT8OID : BOOLOID,
+							  oper->amoplefttype, oper->amoprighttype))
 	{
 		ereport(INFO,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
@@ -106,14 +117,30 @@ ValidateMembers(Oid opfamily, const char *name)
 	return result;
 }
 
-/* An operator class needs its own metric function and distance operator. */
+/* Whether the family has any operator of this kind for the type alone. */
+static bool
+HasOperator(Oid opfamily, Oid intype, bool distance)
+{
+	for (int i = 1; i <= PIPEANN_NUM_STRATEGIES; i++)
+		if ((i == PIPEANN_DISTANCE_STRATEGY) == distance &&
+			OidIsValid(get_opfamily_member(opfamily, intype, intype, i)))
+			return true;
+	return false;
+}
+
+/*
+ * An operator class of a vector needs its own metric function and distance
+ * operator; another one has conditions, and no metric.
+ */
 static bool
 ValidateComplete(Oid opfamily, Oid intype, const char *opclass)
 {
-	if (OidIsValid(get_opfamily_proc(opfamily, intype, intype,
-									 PIPEANN_METRIC_PROC)) &&
-		OidIsValid(get_opfamily_member(opfamily, intype, intype,
-									   PIPEANN_DISTANCE_STRATEGY)))
+	bool		is_vector =
+		OidIsValid(get_opfamily_proc(opfamily, intype, intype,
+									 PIPEANN_METRIC_PROC));
+
+	if (HasOperator(opfamily, intype, is_vector) &&
+		!HasOperator(opfamily, intype, !is_vector))
 		return true;
 	ereport(INFO,
 			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),

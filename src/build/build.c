@@ -167,7 +167,8 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 
 	(void) index;
 	(void) tuple_is_alive;
-	if (isnull[0] || !PipeannSpoolAdd(&state->spool, values, isnull, tid))
+	if (isnull[state->spool.columns.vector] ||
+		!PipeannSpoolAdd(&state->spool, values, isnull, tid))
 		return;
 	if (PipeannTeamLeads(state->team))
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
@@ -184,7 +185,7 @@ ScanTable(BuildState *state)
 	StartPhase(state, PIPEANN_PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
 	PipeannSpoolInit(state->team, &state->spool,
-					 PipeannValuesDesc(state->index),
+					 PipeannIndexColumns(state->index),
 					 PipeannIndexDimensions(state->index),
 					 PipeannIndexMetric(state->index),
 					 PipeannGetOptions(state->index)->storage, p->nblocks);
@@ -217,7 +218,7 @@ MemoryForRows(const BuildState *state)
 		2 * sizeof(uint32);
 
 	params.max_degree = state->meta.layout.max_degree;
-	if (s->values != NULL)
+	if (s->columns.values != NULL)
 		row += 2 * sizeof(uint64);
 	return add_size(add_size(mul_size(s->stats.rows, row),
 							 s->stats.sizes.bytes),
@@ -357,7 +358,8 @@ WriteCodes(BuildState *state)
 	}
 	StartPhase(state, PIPEANN_PHASE_TRAIN, state->collection.n,
 			   PipeannCodeSteps(&meta->layout, state->nodes.ids));
-	PipeannCodesWrite(state->team, state->index, meta, &map, &state->nodes);
+	PipeannCodesWrite(state->team, state->index, meta, &map,
+					  &state->collection, &state->nodes);
 	StartPhase(state, PIPEANN_PHASE_ENTRY,
 			   PipeannEntryCount(state->collection.n), PIPEANN_ENTRY_STEPS);
 	PipeannEntriesWrite(state->team, state->index, meta, &map, &state->nodes,
@@ -476,6 +478,7 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 			 RelationGetRelationName(index));
 	PipeannCacheForget(index);
 
+	PipeannCheckColumns(index);
 	CheckOptions(index);
 	PipeannParallelBegin(p, heap, index, index_info);
 	BuildProgram(p);
@@ -496,6 +499,7 @@ pipeannbuildempty(Relation index)
 	const PipeannOptions *options = PipeannGetOptions(index);
 	Buffer		buffer;
 
+	PipeannCheckColumns(index);
 	PipeannMetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
 					PIPEANN_FLOAT4 : options->storage,
 					PipeannInitialM(options), NULL);

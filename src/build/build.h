@@ -231,6 +231,26 @@ extern void PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
 							  uint32 first, int n, float *x, uint8 *out);
 
 /*
+ * attributes.c: the same of their attribute codes, of nodes' rows in c; nothing if
+ * a is NULL. And books trained on these rows, palloc'd; NULL if there are none.
+ */
+extern void PipeannEncodeAttributes(PipeannAttributes *a,
+									const PipeannLayout *l,
+									const PipeannCollection *c,
+									const PipeannNodes *nodes, uint32 first,
+									int n, uint8 *out);
+extern void PipeannTrainAttributes(PipeannAttributes *a,
+								   const PipeannCollection *c, char *books);
+
+/* The attribute code of one node, of all its rows. */
+extern void PipeannCollectedAttributes(PipeannAttributes *a,
+									   const PipeannCollection *c,
+									   uint32 node, uint8 *code);
+
+/* Samples to train attribute codes on. */
+#define PIPEANN_ATTRIBUTE_SAMPLES 30000
+
+/*
  * Give a generation the extents that it still needs for so many ids, inside a
  * metapage update or a build.
  */
@@ -238,12 +258,13 @@ extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
 								 uint32 generation, uint32 ids);
 
 /*
- * Write the centroids as a generation's codebook; WAL-logged if wal is set.
+ * Write the centroids as a generation's codebook, and the books of attribute codes
+ * if there are any; WAL-logged if wal is set.
  */
 extern void PipeannCodebookWrite(Relation index, const PipeannLayout *l,
 								 const PipeannExtentMap *map,
 								 uint32 generation, const PipeannPq *pq,
-								 bool wal);
+								 const char *books, bool wal);
 
 /* The first page for a new entry graph; the present one stays intact. */
 extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
@@ -268,6 +289,7 @@ extern void PipeannEntryWrite(Relation index, PipeannMeta *meta,
 extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 extern void PipeannCodesWrite(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, const PipeannExtentMap *map,
+							  const PipeannCollection *c,
 							  const PipeannNodes *nodes);
 extern void PipeannEntriesWrite(PipeannTeam *team, Relation index,
 								PipeannMeta *meta,

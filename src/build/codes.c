@@ -70,8 +70,7 @@ PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
 	uint32		entries = PipeannEntryCount(ids) + 1;	/* the root */
 
 	Reserve(index, meta, PIPEANN_CODEBOOK,
-			PipeannCodebookFirst(l, generation) +
-			PipeannStreamPages(PipeannCodebookBytes(l)));
+			PipeannCodebookFirst(l, generation) + PipeannCodebookPages(l));
 	Reserve(index, meta, PIPEANN_ENTRY,
 			(uint64) PipeannNextEntryFirst(meta, entries) +
 			PipeannStreamPages(PipeannEntryGraphBytes(entries, ENTRY_DEGREE)));
@@ -264,15 +263,17 @@ typedef struct CodeWriter
 	const PipeannExtentMap *map;
 	PipeannKind kind;
 	const PipeannPq *pq;
+	const PipeannCollection *c;
 	const PipeannNodes *nodes;
+	PipeannAttributes *attributes;	/* NULL if there are none */
 	uint32		per_page;
 	uint8	   *payloads;		/* [CODE_BATCH] */
 } CodeWriter;
 
 /* Make pages first .. first + n - 1. */
 static void
-EncodePages(PipeannTeam *team, const CodeWriter *w, float *x, uint32 first,
-			uint32 n)
+EncodePages(PipeannTeam *team, const CodeWriter *w, const PipeannLayout *l,
+			float *x, uint32 first, uint32 n)
 {
 	uint64		from;
 	uint64		to;
@@ -280,11 +281,16 @@ EncodePages(PipeannTeam *team, const CodeWriter *w, float *x, uint32 first,
 	PipeannTeamBegin(team, n, CODE_RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint32 page = first + from; page < first + to; page++)
-			PipeannEncodePage(w->pq, w->nodes, page * w->per_page,
-							  Min(w->per_page,
-								  w->nodes->ids - page * w->per_page),
-							  x, w->payloads + (Size) (page - first) *
-							  PIPEANN_PAYLOAD);
+		{
+			uint32		id = page * w->per_page;
+			int			count = Min(w->per_page, w->nodes->ids - id);
+			uint8	   *payload = w->payloads +
+				(Size) (page - first) * PIPEANN_PAYLOAD;
+
+			PipeannEncodePage(w->pq, w->nodes, id, count, x, payload);
+			PipeannEncodeAttributes(w->attributes, l, w->c, w->nodes, id,
+									count, payload);
+		}
 	PipeannTeamEnd(team);
 }
 
@@ -302,7 +308,7 @@ WriteCodes(PipeannTeam *team, CodeWriter *w, const PipeannLayout *l)
 	{
 		uint32		n = Min(pages - first, CODE_BATCH);
 
-		EncodePages(team, w, x, first, n);
+		EncodePages(team, w, l, x, first, n);
 		if (PipeannTeamLeads(team))
 			for (uint32 i = 0; i < n; i++)
 				WriteCodePage(w->index,
@@ -425,11 +431,15 @@ PipeannEntryWrite(Relation index, PipeannMeta *meta,
 void
 PipeannCodebookWrite(Relation index, const PipeannLayout *l,
 					 const PipeannExtentMap *map, uint32 generation,
-					 const PipeannPq *pq, bool wal)
+					 const PipeannPq *pq, const char *books, bool wal)
 {
 	PipeannStreamWrite(index, map, PIPEANN_CODEBOOK,
 					   PipeannCodebookFirst(l, generation), pq->centroids,
 					   PipeannCodebookBytes(l), wal);
+	if (books != NULL)
+		PipeannStreamWrite(index, map, PIPEANN_CODEBOOK,
+						   PipeannBooksFirst(l, generation), books,
+						   PipeannBooksBytes(l), wal);
 }
 
 /* Of the team: samples, chunks, batches of pages. */
@@ -441,17 +451,38 @@ PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 	return 2 + (ids + per_batch - 1) / per_batch;
 }
 
+/* All members get the books that the leader makes; NULL if there are none. */
+static char *
+TrainBooks(PipeannTeam *team, const PipeannLayout *l, CodeWriter *w)
+{
+	char	   *books;
+
+	w->attributes = PipeannAttributesOpen(w->index, l, NULL);
+	if (w->attributes == NULL)
+		return NULL;
+	books = PipeannTeamAlloc(team, PipeannBooksBytes(l));
+	if (PipeannTeamLeads(team))
+		PipeannTrainAttributes(w->attributes, w->c, books);
+	PipeannTeamMeet(team);
+	PipeannAttributesUseBook(w->attributes, books);
+	return books;
+}
+
 void
 PipeannCodesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
-				  const PipeannExtentMap *map, const PipeannNodes *nodes)
+				  const PipeannExtentMap *map, const PipeannCollection *c,
+				  const PipeannNodes *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
 	PipeannPq	pq = PipeannCodingLayout(l);
-	CodeWriter	w = {.index = index,.map = map,.pq = &pq,.nodes = nodes};
+	CodeWriter	w = {.index = index,.map = map,.pq = &pq,.c = c,.nodes = nodes};
+	char	   *books;
 
 	meta->code_error = PipeannCodingTrainOn(team, &pq, l, &nodes->vectors);
+	books = TrainBooks(team, l, &w);
 	if (PipeannTeamLeads(team))
-		PipeannCodebookWrite(index, l, map, meta->generation, &pq, false);
+		PipeannCodebookWrite(index, l, map, meta->generation, &pq, books,
+							 false);
 	w.kind = PipeannCodesKind(meta->generation);
 	WriteCodes(team, &w, l);
 	meta->code_pages = (nodes->ids + PipeannCodesPerPage(l) - 1) /
@@ -459,6 +490,8 @@ PipeannCodesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	meta->trained_nodes = nodes->vectors.n;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	PipeannTeamFree(team, (void *) pq.centroids);
+	if (books != NULL)
+		PipeannTeamFree(team, books);
 }
 
 void

@@ -49,11 +49,12 @@ TakeSample(const PipeannBuildInput *in)
 {
 	PipeannTeam *team = PipeannTeamAlone();
 	int			columns = 1 + (in->values != NULL ? in->values->natts : 0);
+	PipeannColumns sampled_columns = {.vector = 0,.values = in->values};
 	Sampled		sampled;
 	PipeannSpool spool;
 	PipeannRows rows;
 
-	PipeannSpoolInit(team, &spool, in->values, in->dim, PIPEANN_L2,
+	PipeannSpoolInit(team, &spool, sampled_columns, in->dim, PIPEANN_L2,
 					 in->options->storage, 1);
 	for (int i = 0; i < in->nsample; i++)
 	{

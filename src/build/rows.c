@@ -73,7 +73,7 @@ Load(PipeannTeam *team, PipeannSpool *spool, PipeannStorage storage,
 	rows->tids = PipeannTeamAlloc(team, mul_size(v->n,
 												 sizeof(ItemPointerData)));
 	rows->hash = PipeannTeamAlloc(team, mul_size(v->n, sizeof(uint32)));
-	if (spool->values != NULL)
+	if (spool->columns.values != NULL)
 	{
 		rows->values = PipeannTeamAlloc(team, spool->stats.sizes.bytes);
 		rows->values_at = PipeannTeamAlloc(team, mul_size(v->n,

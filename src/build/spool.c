@@ -17,14 +17,14 @@
 #include "utils/memutils.h"
 
 void
-PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, TupleDesc values,
+PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, PipeannColumns columns,
 				 int dim, PipeannMetric metric, PipeannStorage wanted,
 				 BlockNumber nblocks)
 {
 	memset(s, 0, sizeof(*s));
-	if (values != NULL)
+	s->columns = columns;
+	if (columns.values != NULL)
 	{
-		s->values = values;
 		s->row = palloc(PIPEANN_ROW_SIZE);
 		s->bytes = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
 												   sizeof(uint64)));
@@ -84,7 +84,7 @@ PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
 				const ItemPointerData *tid)
 {
 	MemoryContext old = MemoryContextSwitchTo(s->row_context);
-	const float *x = PipeannDatumElements(values[0], s->dim);
+	const float *x = PipeannDatumElements(values[s->columns.vector], s->dim);
 	PipeannSpoolRow row = {.norm = PipeannNorm(x, s->dim),.tid = *tid};
 	bool		indexable = PipeannIsIndexable(s->metric, row.norm);
 	const PipeannRow *with_values = NULL;
@@ -98,9 +98,9 @@ PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
 		bytes = s->dim * PipeannElementSize(row.form);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
 		PipeannVectorFromFloat(x, row.form, s->dim, s->scratch);
-		if (s->values != NULL)
+		if (s->columns.values != NULL)
 		{
-			with_values = PipeannFormRow(s->values, values, isnull, tid);
+			with_values = PipeannFormRow(&s->columns, values, isnull, tid);
 			row_bytes = with_values->info & PIPEANN_ROW_SIZE;
 		}
 		MemoryContextSwitchTo(old);
@@ -194,7 +194,7 @@ ReadRow(PipeannSpool *s, PipeannSpoolRow *row)
 	size = s->dim * PipeannElementSize(row->form);
 	if (got != sizeof(*row) || BufFileRead(s->file, s->scratch, size) != size)
 		ReadError();
-	if (s->values != NULL)
+	if (s->columns.values != NULL)
 		ReadValues(s);
 	return true;
 }

@@ -40,7 +40,7 @@ typedef struct PipeannSpool
 	PipeannStorage wanted;		/* option, PIPEANN_STORAGE_AUTO too */
 	BufFile    *file;			/* this process's */
 	PipeannSpoolStats stats;	/* of this process; of all, when finished */
-	TupleDesc	values;			/* that rows have, or NULL */
+	PipeannColumns columns;		/* of the index */
 	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
 	uint64	   *bytes;			/* [nblocks + 1] of those rows with values */
 	BlockNumber nblocks;
@@ -50,11 +50,11 @@ typedef struct PipeannSpool
 } PipeannSpool;
 
 /*
- * Prepare to scan a table of so many blocks. values are those that rows have, or
- * NULL. All members call.
+ * Prepare to scan a table of so many blocks. All members call.
  */
 extern void PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s,
-							 TupleDesc values, int dim, PipeannMetric metric,
+							 PipeannColumns columns, int dim,
+							 PipeannMetric metric,
 							 PipeannStorage wanted, BlockNumber nblocks);
 
 /*

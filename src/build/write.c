@@ -43,7 +43,7 @@ RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
 		return PipeannLayoutRowBytes(l, sizes);
 	expected = palloc0(sizeof(PipeannRowSizes));
 	PipeannRowSizesAdd(expected,
-					   PipeannExpectedRowBytes(PipeannValuesDesc(index)));
+					   PipeannExpectedRowBytes(PipeannIndexColumns(index).values));
 	return PipeannLayoutRowBytes(l, expected);
 }
 
@@ -65,6 +65,7 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 		meta->format = PIPEANN_FORMAT_VALUES;
 		PipeannLayoutInit(l, l->dim, l->metric, storage, m, options->pq_bytes,
 						  options->fillfactor, RowBytes(index, l, sizes));
+		l->attr_bytes = PipeannAttributeBytes(index);
 	}
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;

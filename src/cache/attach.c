@@ -44,6 +44,7 @@ NewAttachment(Relation index, const PipeannMeta *meta)
 	attachment->tried = GetCurrentStatementStartTimestamp();
 	dlist_init(&attachment->idle);
 	SetPq(attachment, &meta->layout);
+	attachment->attr_bytes = meta->layout.attr_bytes;
 	MemoryContextSetParent(context, TopMemoryContext);
 	PipeannAttachmentAdd(attachment);
 	return attachment;
@@ -68,6 +69,7 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	PipeannHotInitTable((PipeannPageUses *) ((char *) header + header->hot),
 						meta);
 	header->centroids = plan.centroids;
+	header->books = plan.books;
 	header->entry_graph = plan.entry_graph;
 	header->codes = plan.codes;
 	pg_atomic_init_u32(&header->ncodes, 0);

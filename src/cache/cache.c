@@ -128,6 +128,8 @@ FillCache(PipeannHandle *handle)
 	cache->ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
 						Min(handle->arrays->capacity,
 							handle->arrays->mapped));
+	cache->attr_bytes = attachment->attr_bytes;
+	cache->books = base + header->books;
 	cache->chunks = handle->arrays->chunks;
 	cache->entry_count = count;
 	cache->entry_degree = attachment->entry_degree;

@@ -47,6 +47,8 @@ typedef struct PipeannCache
 	PipeannCachePlace place;
 	PipeannPq	pq;
 	uint32		ncodes;			/* ids below this have a code */
+	uint32		attr_bytes;		/* of attribute codes */
+	const char *books;			/* of attribute codes */
 	uint8	  **chunks;			/* [ncodes / CHUNK_NODES rounded up] */
 	uint32		entry_count;
 	uint32		entry_degree;
@@ -60,14 +62,6 @@ typedef struct PipeannCache
 	Size		bytes;			/* of memory that this cache takes */
 	void	   *impl;
 } PipeannCache;
-
-/* The code of node id < cache->ncodes: uint8[cache->pq.nchunks]. */
-static inline const uint8 *
-PipeannCacheCode(const PipeannCache *cache, uint32 id)
-{
-	return cache->chunks[id >> PIPEANN_CHUNK_SHIFT] +
-		(Size) (id & (PIPEANN_CHUNK_NODES - 1)) * cache->pq.nchunks;
-}
 
 /* Registers settings and hooks; _PG_init() calls this. */
 extern void PipeannCacheInit(void);

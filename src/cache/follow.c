@@ -44,7 +44,7 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 					  &first,
 					  &nodes);
 	if (PipeannAttachmentAddMapping(attachment,
-									mul_size(nodes, attachment->pq.nchunks),
+									mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
 									first,
 									nodes, true))
 		PipeannAttachmentRefresh(index, attachment, meta);

@@ -85,13 +85,15 @@ PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
 								   sizeof(float)));
 	size = CACHELINEALIGN(size);
+	plan->books = size;
+	size = add_size(size, PipeannBooksBytes(l));
 	plan->entry_graph = size;
 	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count,
 												 meta->entry_degree));
 	size = CACHELINEALIGN(size);
 	plan->codes = size;
 	*nodes = CodeCapacity(PipeannMetaIds(meta));
-	return add_size(size, mul_size(*nodes, l->pq_bytes));
+	return add_size(size, mul_size(*nodes, PipeannCodeBytes(l)));
 }
 
 typedef struct CodeReader
@@ -100,7 +102,7 @@ typedef struct CodeReader
 	const PipeannExtentMap *map;
 	PipeannKind kind;			/* of this generation's code pages */
 	uint8	  **chunks;
-	uint32		pq_bytes;
+	const PipeannLayout *layout;
 	uint32		per_page;
 	uint32		ids;
 	uint32		pages;			/* that must exist */
@@ -117,7 +119,7 @@ InitReader(CodeReader *reader, Relation index,
 	reader->map = &attachment->arrays->map;
 	reader->kind = PipeannCodesKind(meta->generation);
 	reader->chunks = attachment->arrays->chunks;
-	reader->pq_bytes = meta->layout.pq_bytes;
+	reader->layout = &meta->layout;
 	reader->per_page = PipeannCodesPerPage(&meta->layout);
 	reader->ids = Min(ids, attachment->arrays->capacity);
 	reader->pages = meta->code_pages;
@@ -151,30 +153,44 @@ ReportNoCodePage(const CodeReader *reader, uint32 page)
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
 }
 
+/* Copy bytes; from NULL: zeroes. */
+static void
+StoreBytes(uint8 *to, const char *from, Size bytes)
+{
+	if (from == NULL)
+		memset(to, 0, bytes);
+	else
+		memcpy(to, from, bytes);
+}
+
 /*
- * Copy codes of ids first .. first + count - 1 to their chunks; NULL: zeroes.
+ * Copy the first codes of a page, of ids first .. first + count - 1, to their
+ * chunks, block by block; NULL: zeroes.
  */
 static void
 StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
-		   const char *src)
+		   const char *page)
 {
-	while (count > 0)
-	{
-		uint32		offset = first & (PIPEANN_CHUNK_NODES - 1);
-		uint32		run = Min(count, PIPEANN_CHUNK_NODES - offset);
-		Size		bytes = (Size) run * reader->pq_bytes;
-		uint8	   *dst = reader->chunks[first >> PIPEANN_CHUNK_SHIFT] +
-			(Size) offset * reader->pq_bytes;
+	const PipeannLayout *l = reader->layout;
+	uint32		done = 0;
 
-		if (src == NULL)
-			memset(dst, 0, bytes);
-		else
-		{
-			memcpy(dst, src, bytes);
-			src += bytes;
-		}
-		first += run;
-		count -= run;
+	while (done < count)
+	{
+		uint32		at = (first + done) & (PIPEANN_CHUNK_NODES - 1);
+		uint32		run = Min(count - done, PIPEANN_CODE_BLOCK -
+							  (at & (PIPEANN_CODE_BLOCK - 1)));
+		uint8	   *chunk = reader->chunks[(first + done) >>
+										   PIPEANN_CHUNK_SHIFT];
+
+		StoreBytes(chunk + PipeannCodeOffset(at, l->pq_bytes, l->attr_bytes),
+				   page == NULL ? NULL : page + (Size) done * l->pq_bytes,
+				   (Size) run * l->pq_bytes);
+		for (uint32 i = 0; i < l->attr_bytes; i++)
+			StoreBytes(chunk + PipeannAttributeOffset(at, l->pq_bytes,
+													  l->attr_bytes, i),
+					   page == NULL ? NULL :
+					   page + PipeannPlaneOffset(l, i) + done, run);
+		done += run;
 	}
 }
 
@@ -349,6 +365,9 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 					  PipeannCodebookFirst(&meta->layout, meta->generation),
 					  base + header->centroids,
 					  PipeannCodebookBytes(&meta->layout));
+	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
+					  PipeannBooksFirst(&meta->layout, meta->generation),
+					  base + header->books, PipeannBooksBytes(&meta->layout));
 	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
 					  base + header->entry_graph,
 					  PipeannEntryGraphBytes(meta->entry_count,

@@ -67,8 +67,9 @@ CopyReplaced(const PipeannAttachment *attachment,
 	if (attachment->nmappings == 0 || mapping->first > 0)
 		return;
 	memcpy(mapping->address, attachment->arrays->chunks[0],
-		   mul_size(pg_atomic_read_u32(&attachment->header->ncodes),
-					attachment->pq.nchunks));
+		   mul_size(TYPEALIGN(PIPEANN_CODE_BLOCK,
+							  pg_atomic_read_u32(&attachment->header->ncodes)),
+					PipeannAttachmentCodeBytes(attachment)));
 }
 
 static bool
@@ -171,7 +172,8 @@ FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
 			codes += attachment->header->codes;
 		for (uint32 j = 0; j < MappingChunks(mapping); j++)
 			arrays->chunks[first + j] = (uint8 *) codes +
-				(Size) j * PIPEANN_CHUNK_NODES * attachment->pq.nchunks;
+				(Size) j * PIPEANN_CHUNK_NODES *
+				PipeannAttachmentCodeBytes(attachment);
 	}
 }
 

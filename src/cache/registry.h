@@ -133,6 +133,7 @@ typedef struct PipeannCacheHeader
 	Size		killed;
 	Size		hot;
 	Size		centroids;
+	Size		books;			/* of attribute codes */
 	Size		entry_graph;	/* in its form on disk */
 	Size		codes;
 } PipeannCacheHeader;
@@ -203,6 +204,7 @@ typedef struct PipeannAttachment
 	uint32		entry_count;
 	uint32		entry_degree;
 	PipeannPq	pq;
+	uint32		attr_bytes;		/* of attribute codes, beside the codes */
 	PipeannCacheHeader *header;
 	PipeannArrays *arrays;
 	uint32		nmappings;
@@ -211,6 +213,14 @@ typedef struct PipeannAttachment
 	dlist_head	idle;			/* handles not in use */
 	dlist_node	node;			/* in the list of attachments */
 } PipeannAttachment;
+
+/* Bytes of a node's codes in memory. */
+static inline Size
+PipeannAttachmentCodeBytes(const PipeannAttachment *attachment)
+{
+	return (Size) attachment->pq.nchunks + attachment->attr_bytes;
+}
+
 
 /*
  * What PipeannCacheAcquire() gives out. A memory context's callback cannot be

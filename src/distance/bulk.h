@@ -29,6 +29,9 @@ extern void Pipeann##set##TileNear(const int32 *row_norms, \
 								   int32 *tile, uint16 *near); \
 extern uint64 Pipeann##set##Equal16(const uint16 *a, int n, uint16 value); \
 extern uint16 Pipeann##set##Most16(const uint16 *a, int n); \
+extern void Pipeann##set##KeepMembers(const uint8 *bytes, int n, \
+									  const uint8 *set_of_bytes, \
+									  uint64 *mask); \
 extern void Pipeann##set##Float2ToFloat(const void *src, int dim, \
 										float *dst); \
 extern void Pipeann##set##Int8ToFloat(const void *src, int dim, float *dst); \
@@ -45,6 +48,7 @@ extern void Pipeann##set##ToFixed(const float *x, const float *offset, \
 	.tile_near = TileNearOf##set, \
 	.equal16 = Equal16Of##set, \
 	.most16 = Most16Of##set, \
+	.keep_members = KeepMembersOf##set, \
 	.to_float = {NULL, PipeannFloat4ToFloat, Pipeann##set##Float2ToFloat, \
 	Pipeann##set##Int8ToFloat, Pipeann##set##Uint8ToFloat}, \
 	.to_fixed = Pipeann##set##ToFixed
@@ -64,6 +68,11 @@ extern void Pipeann##set##ToFixed(const float *x, const float *offset, \
 #define Most16OfAvx2 PipeannAvx2Most16
 #define Most16OfAvx512 PipeannAvx2Most16
 #define Most16OfNeon PipeannNeonMost16
+
+#define KeepMembersOfScalar PipeannScalarKeepMembers
+#define KeepMembersOfAvx2 PipeannAvx2KeepMembers
+#define KeepMembersOfAvx512 PipeannAvx2KeepMembers
+#define KeepMembersOfNeon PipeannNeonKeepMembers
 
 DECLARE_BULK(Scalar);
 DECLARE_BULK(Avx2);

@@ -109,6 +109,13 @@ typedef struct PipeannKernels
 	uint64		(*equal16) (const uint16 *a, int n, uint16 value);
 	uint16		(*most16) (const uint16 *a, int n);
 
+	/*
+	 * Clear bit i of mask if bytes[i] is not in a set of bytes, which has a bit
+	 * for each of 256; for i < n, a multiple of 64.
+	 */
+	void		(*keep_members) (const uint8 *bytes, int n, const uint8 *set,
+								 uint64 *mask);
+
 	/* Indexed by PipeannStorage; exact, so all sets give the same. */
 	PipeannToFloatFn to_float[PIPEANN_NUM_STORAGE];
 

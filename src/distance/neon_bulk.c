@@ -232,6 +232,44 @@ PipeannNeonEqual16(const uint16 *a, int n, uint16 value)
 	return bits;
 }
 
+/* Bits of 16 bytes that are all ones or zeroes. */
+static inline uint32
+BitsOf16(uint8x16_t bytes)
+{
+	static const uint8 place[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+	uint8x16_t	bits = vandq_u8(bytes, vld1q_u8(place));
+
+	return vaddv_u8(vget_low_u8(bits)) |
+		(uint32) vaddv_u8(vget_high_u8(bits)) << 8;
+}
+
+void
+PipeannNeonKeepMembers(const uint8 *bytes, int n, const uint8 *set,
+					   uint64 *mask)
+{
+	static const uint8 place[16] = {1, 2, 4, 8, 16, 32, 64, 128};
+	uint8x16_t	low = vld1q_u8(set);
+	uint8x16_t	high = vld1q_u8(set + 16);
+	uint8x16_t	places = vld1q_u8(place);
+	uint8x16x2_t both = {{low, high}};
+
+	for (int i = 0; i < n; i += 64)
+	{
+		uint64		members = 0;
+
+		for (int j = 0; j < 64; j += 16)
+		{
+			uint8x16_t	all = vld1q_u8(bytes + i + j);
+			uint8x16_t	entry = vqtbl2q_u8(both, vshrq_n_u8(all, 3));
+			uint8x16_t	bit = vqtbl1q_u8(places,
+										 vandq_u8(all, vdupq_n_u8(7)));
+
+			members |= (uint64) BitsOf16(vtstq_u8(entry, bit)) << j;
+		}
+		mask[i / 64] &= members;
+	}
+}
+
 uint16
 PipeannNeonMost16(const uint16 *a, int n)
 {

@@ -164,6 +164,24 @@ PipeannScalarMost16(const uint16 *a, int n)
 }
 
 void
+PipeannScalarKeepMembers(const uint8 *bytes, int n, const uint8 *set,
+						 uint64 *mask)
+{
+	for (int i = 0; i < n; i += 64)
+	{
+		uint64		members = 0;
+
+		for (int j = 0; j < 64; j++)
+		{
+			uint8		byte = bytes[i + j];
+
+			members |= (uint64) ((set[byte / 8] >> byte % 8) & 1) << j;
+		}
+		mask[i / 64] &= members;
+	}
+}
+
+void
 PipeannFloat4ToFloat(const void *src, int dim, float *dst)
 {
 	memcpy(dst, src, dim * sizeof(float));

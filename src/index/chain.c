@@ -204,15 +204,56 @@ PipeannStoreRow(PipeannIndexView *view, const PipeannRow *row)
 	return &apart->row;
 }
 
+/* The whole of a row, or NULL if *at, then, is not one of its slots. */
+static PipeannRow *
+ReadWhole(const PipeannIndexView *view, const PipeannRow *row, uint32 *at)
+{
+	Size		length = PipeannRowLength(&view->meta.layout, row);
+	PipeannRow *whole = palloc(Max(length, sizeof(PipeannRow)));
+
+	*at = PipeannRowFirstPart(row);
+	if (ReadParts(view, at, whole, length) &&
+		(whole->info & PIPEANN_ROW_SIZE) == length)
+		return whole;
+	pfree(whole);
+	return NULL;
+}
+
 PipeannRow *
 PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
 {
-	Size		length = PipeannRowLength(&view->meta.layout, row);
-	uint32		at = PipeannRowFirstPart(row);
-	PipeannRow *whole = palloc(Max(length, sizeof(PipeannRow)));
+	uint32		at;
+	PipeannRow *whole = ReadWhole(view, row, &at);
 
-	if (!ReadParts(view, &at, whole, length) ||
-		(whole->info & PIPEANN_ROW_SIZE) != length)
+	if (whole == NULL)
 		ChainError(view, at);
 	return whole;
+}
+
+/*
+ * The parts of a row are freed together. So they were the row's as long as the
+ * first one is.
+ */
+PipeannRow *
+PipeannTryReadRow(const PipeannIndexView *view, const PipeannRow *row)
+{
+	uint32		at;
+	PipeannRow *whole = ReadWhole(view, row, &at);
+	PipeannSlot *slot;
+	Buffer		buffer;
+	bool		same;
+
+	if (whole == NULL)
+		return NULL;
+	buffer = PipeannReadSlot(view, PipeannRowFirstPart(row), NULL, &slot);
+	same = (slot->flags & PIPEANN_SLOT_EXT) &&
+		slot->length <= PipeannExtBytes(&view->meta.layout) &&
+		slot->length <= (whole->info & PIPEANN_ROW_SIZE) &&
+		memcmp(PipeannSlotBody(slot), whole, slot->length) == 0 &&
+		ItemPointerEquals(&whole->tid, unconstify(ItemPointerData *, &row->tid));
+	UnlockReleaseBuffer(buffer);
+	if (same)
+		return whole;
+	pfree(whole);
+	return NULL;
 }

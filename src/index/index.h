@@ -20,7 +20,23 @@
 /* Support function of an operator class: returns its PipeannMetric. */
 #define PIPEANN_METRIC_PROC 1
 #define PIPEANN_NUM_PROCS 1
+
+/*
+ * Strategies of operators: the distance of a vector column, and the conditions of
+ * the other key columns. In catalogs: never renumber.
+ */
 #define PIPEANN_DISTANCE_STRATEGY 1
+#define PIPEANN_LESS_STRATEGY 2
+#define PIPEANN_LESS_EQUAL_STRATEGY 3
+#define PIPEANN_EQUAL_STRATEGY 4
+#define PIPEANN_GREATER_EQUAL_STRATEGY 5
+#define PIPEANN_GREATER_STRATEGY 6
+#define PIPEANN_OVERLAPS_STRATEGY 7
+#define PIPEANN_CONTAINS_STRATEGY 8
+#define PIPEANN_NUM_STRATEGIES 8
+
+/* Key columns beside the vector. */
+#define PIPEANN_MAX_FILTER_COLUMNS 8
 
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
@@ -86,6 +102,8 @@ typedef struct PipeannVector
 	float		x[FLEXIBLE_ARRAY_MEMBER];
 } PipeannVector;
 
+typedef struct PipeannIndexView PipeannIndexView;
+
 /* value.c */
 
 /* The metric of an index's operator class. */
@@ -127,20 +145,54 @@ extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
 extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 						 float aux, float *out);
 
-/* values.c: the values of included columns */
+/* columns.c: an index's columns: a vector, and others whose values rows have */
+typedef struct PipeannColumns
+{
+	int			vector;			/* the vector's position */
+	TupleDesc	values;			/* the others: filter columns, which are keys,
+								 * and included ones; NULL if there are none */
+} PipeannColumns;
+
+extern PipeannColumns PipeannIndexColumns(Relation index);
+
+/* Errors if the key columns are not one vector and a few others. */
+extern void PipeannCheckColumns(Relation index);
+
+/* The position of the vector among an index's columns. */
+extern int	PipeannVectorPosition(Relation index);
+
+/* The vector's column in the table, or InvalidAttrNumber for an expression. */
+extern AttrNumber PipeannVectorColumn(Relation index);
 
 extern bool PipeannIndexHasValues(Relation index);
 
-/* The included columns, or NULL if there are none. */
-extern TupleDesc PipeannValuesDesc(Relation index);
+/* The position among all columns of the values' column i, and the reverse. */
+static inline int
+PipeannValuePosition(const PipeannColumns *columns, int i)
+{
+	return i < columns->vector ? i : i + 1;
+}
+
+static inline int
+PipeannValueNumber(const PipeannColumns *columns, int position)
+{
+	return position < columns->vector ? position : position - 1;
+}
+
+/* Take the vector out of all columns' values. */
+extern void PipeannWithoutVector(const PipeannColumns *columns,
+								 const Datum *all, const bool *all_null,
+								 Datum *values, bool *isnull);
+
+/* values.c: rows of values */
 
 /*
- * A row of an index, palloc'd, of all its columns' values, those that are
- * included being described by desc, which is NULL if there are none. Errors with
+ * A row of an index, palloc'd, of all its columns' values. Errors with
  * ERRCODE_PROGRAM_LIMIT_EXCEEDED if they are too long. The row is whole, however
  * long.
  */
-extern PipeannRow *PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
+extern PipeannRow *PipeannFormRow(const PipeannColumns *columns,
+								  const Datum *values, const bool *isnull,
 								  const ItemPointerData *tid);
 
 /*
@@ -149,12 +201,90 @@ extern PipeannRow *PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
 extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
 							 Datum *values, bool *isnull);
 
+/*
+ * The first n values of a whole row, in the memory at tuple, which has
+ * PIPEANN_ROW_SIZE bytes and is aligned. False if they are broken.
+ */
+extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
+							   char *tuple, Datum *values, bool *isnull);
+
+/* An error: a row of node id is broken. */
+extern void PipeannRowError(Relation index, uint32 id) pg_attribute_noreturn();
+
 /* A hash of what values are, compressed or not. */
 extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
 								const bool *isnull);
 
 /* Bytes of a row as the types of its values let expect. */
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
+
+/* attributes.c, book.c, pass.c: attribute codes of filter columns */
+
+/* A condition: a value must satisfy the key's operator with one of arguments. */
+typedef struct PipeannCondition
+{
+	struct ScanKeyData *key;
+	int			number;			/* of the column among the values */
+	int			narguments;
+	Datum	   *arguments;
+} PipeannCondition;
+
+/* How the filter columns of an index are coded. */
+typedef struct PipeannAttributes PipeannAttributes;
+
+/* Bytes of an attribute code, by the columns' types; 0 if there is none. */
+extern int	PipeannAttributeBytes(Relation index);
+
+/*
+ * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
+ * PipeannBooksBytes() of a generation, or NULL; they must stay.
+ */
+extern PipeannAttributes *PipeannAttributesOpen(Relation index,
+												const PipeannLayout *l,
+												const char *books);
+extern void PipeannAttributesUseBook(PipeannAttributes *a, const char *books);
+
+/* Row i of the samples to train on, or NULL for none. */
+typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
+
+/* Make books of n samples, and use them. */
+extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
+								   void *arg, uint32 n, char *books);
+
+/* Set code to that of a whole row of node id. */
+extern void PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
+									const PipeannRow *row, uint8 *code);
+
+/* Set code to that of all rows of a node. */
+extern void PipeannAttributesOfNode(PipeannAttributes *a,
+									const PipeannIndexView *view, uint32 id,
+									const PipeannSlot *slot, uint8 *code);
+
+/*
+ * Change a node's code so that it covers what has another one, too. One that was
+ * not written yet comes to cover everything.
+ */
+extern void PipeannAttributesMerge(const PipeannAttributes *a,
+								   const uint8 *other, uint8 *code);
+
+/* Change a code so that it covers everything. */
+extern void PipeannAttributesMix(const PipeannAttributes *a, uint8 *code);
+
+/* Have a new code cover everything where a former one did, if that was written. */
+extern void PipeannAttributesKeepMixed(const PipeannAttributes *a,
+									   const uint8 *former, uint8 *code);
+
+/* Whether a node's code covers a row's. */
+extern bool PipeannAttributesCover(const PipeannAttributes *a,
+								   const uint8 *code, const uint8 *row);
+
+/*
+ * The codes with which a node may have a matching row; NULL if no condition is on a
+ * column that has codes.
+ */
+extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,
+												  const PipeannCondition *conditions,
+												  int n);
 
 /* rounding.c */
 
@@ -178,7 +308,7 @@ extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 extern uint32 PipeannVectorHash(const float *x, int dim);
 
 /* view.c: what scans, inserts and SQL functions need to search an index */
-typedef struct PipeannIndexView
+struct PipeannIndexView
 {
 	Relation	index;
 	MemoryContext context;		/* holds map and cache */
@@ -188,7 +318,7 @@ typedef struct PipeannIndexView
 	PipeannCache *cache;		/* NULL if the index has no codes */
 	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
-} PipeannIndexView;
+};
 
 /*
  * Read metapage and extent map, and acquire the cache, in
@@ -297,6 +427,10 @@ extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
 extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
 								  const PipeannRow *row);
 
+/* The same of a row that VACUUM may remove meanwhile; NULL if it has. */
+extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,
+									 const PipeannRow *row);
+
 /* place.c: finding room for slots and writing them */
 
 /*
@@ -372,10 +506,19 @@ extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 
 /*
- * Write a node's code, uint8[pq_bytes], to its place in a generation's pages.
+ * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
+ * generation's pages.
  */
 extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
 							 uint32 id, const uint8 *code);
+
+/*
+ * Have a node's attribute code in a generation's pages cover attributes, or
+ * everything if that is NULL. Returns whether it was changed.
+ */
+extern bool PipeannMergeCode(PipeannIndexView *view, uint32 generation,
+							 uint32 id, const PipeannAttributes *a,
+							 const uint8 *attributes);
 
 /*
  * Count a new node in the metapage, if is_new, and note the change of its code

@@ -408,36 +408,89 @@ NeedCodePage(PipeannIndexView *view, PipeannKind kind, uint32 code_page)
 	}
 }
 
+/* A code page that is being changed. */
+typedef struct CodeUpdate
+{
+	BlockNumber blkno;
+	Buffer		buffer;
+	GenericXLogState *state;
+	Page		page;
+	bool		is_new;
+} CodeUpdate;
+
+static void
+BeginCode(PipeannIndexView *view, uint32 generation, uint32 id,
+		  CodeUpdate *update)
+{
+	PipeannKind kind = PipeannCodesKind(generation);
+	uint32		code_page = id / PipeannCodesPerPage(&view->meta.layout);
+
+	NeedCodePage(view, kind, code_page);
+	update->blkno = PipeannPlainBlock(view->map, kind, code_page);
+	update->buffer = PipeannGetBlock(view->index, update->blkno);
+	update->is_new = PageIsNew(BufferGetPage(update->buffer));
+	if (!update->is_new)
+		PipeannPageCheck(view->index, BufferGetPage(update->buffer),
+						 update->blkno, kind);
+	update->state = GenericXLogStart(view->index);
+	update->page = GenericXLogRegisterBuffer(update->state, update->buffer,
+											 update->is_new ?
+											 GENERIC_XLOG_FULL_IMAGE : 0);
+	if (update->is_new)
+		PipeannPageInit(update->page, kind);
+}
+
+/* Put codes to their place on the page, and write it. */
+static void
+EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
+		CodeUpdate *update)
+{
+	PipeannCodePut(l, PipeannPagePayload(update->page),
+				   id % PipeannCodesPerPage(l), code);
+	PipeannPageSeal(update->page, update->blkno);
+	GenericXLogFinish(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
 void
 PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
 				 const uint8 *code)
 {
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannKind kind = PipeannCodesKind(generation);
-	uint32		code_page = id / PipeannCodesPerPage(l);
-	BlockNumber blkno;
-	Buffer		buffer;
-	GenericXLogState *state;
-	bool		is_new;
-	Page		page;
+	CodeUpdate	update;
 
-	NeedCodePage(view, kind, code_page);
-	blkno = PipeannPlainBlock(view->map, kind, code_page);
-	buffer = PipeannGetBlock(view->index, blkno);
-	is_new = PageIsNew(BufferGetPage(buffer));
-	if (!is_new)
-		PipeannPageCheck(view->index, BufferGetPage(buffer), blkno, kind);
-	state = GenericXLogStart(view->index);
-	page = GenericXLogRegisterBuffer(state, buffer,
-									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
-	if (is_new)
-		PipeannPageInit(page, kind);
-	memcpy(PipeannPagePayload(page) +
-		   (Size) (id % PipeannCodesPerPage(l)) * l->pq_bytes, code,
-		   l->pq_bytes);
-	PipeannPageSeal(page, blkno);
-	GenericXLogFinish(state);
-	UnlockReleaseBuffer(buffer);
+	BeginCode(view, generation, id, &update);
+	EndCode(&view->meta.layout, id, code, &update);
+}
+
+bool
+PipeannMergeCode(PipeannIndexView *view, uint32 generation, uint32 id,
+				 const PipeannAttributes *a, const uint8 *attributes)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint8	   *code = palloc(PipeannCodeBytes(l));
+	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
+	CodeUpdate	update;
+	bool		changed;
+
+	BeginCode(view, generation, id, &update);
+	PipeannCodeGet(l, PipeannPagePayload(update.page),
+				   id % PipeannCodesPerPage(l), code);
+	memcpy(former, code + l->pq_bytes, l->attr_bytes);
+	if (attributes != NULL)
+		PipeannAttributesMerge(a, attributes, code + l->pq_bytes);
+	else
+		PipeannAttributesMix(a, code + l->pq_bytes);
+	changed = update.is_new ||
+		memcmp(former, code + l->pq_bytes, l->attr_bytes) != 0;
+	if (changed)
+		EndCode(l, id, code, &update);
+	else
+	{
+		GenericXLogAbort(update.state);
+		UnlockReleaseBuffer(update.buffer);
+	}
+	pfree(code);
+	return changed;
 }
 
 uint64

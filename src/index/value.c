@@ -17,7 +17,8 @@
 PipeannMetric
 PipeannIndexMetric(Relation index)
 {
-	FmgrInfo   *proc = index_getprocinfo(index, 1, PIPEANN_METRIC_PROC);
+	FmgrInfo   *proc = index_getprocinfo(index, PipeannVectorPosition(index) + 1,
+										 PIPEANN_METRIC_PROC);
 	int			metric = DatumGetInt32(FunctionCall0Coll(proc, InvalidOid));
 
 	if (metric < PIPEANN_L2 || metric > PIPEANN_COSINE)
@@ -47,8 +48,10 @@ PipeannTypmodDimensions(int32 typmod)
 int
 PipeannIndexDimensions(Relation index)
 {
+	int			position = PipeannVectorPosition(index);
+
 	return PipeannTypmodDimensions(TupleDescAttr(RelationGetDescr(index),
-												 0)->atttypmod);
+												 position)->atttypmod);
 }
 
 /*

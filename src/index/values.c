@@ -1,6 +1,6 @@
 /*
  * values.c
- *		The values of included columns, which rows carry.
+ *		The values of filter and included columns, which rows carry.
  *
  * A row with values is an index tuple of them, without the vector. It is made
  * as PostgreSQL makes index tuples: long values are compressed, none is out of
@@ -20,26 +20,6 @@
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
-
-bool
-PipeannIndexHasValues(Relation index)
-{
-	return IndexRelationGetNumberOfAttributes(index) > 1;
-}
-
-TupleDesc
-PipeannValuesDesc(Relation index)
-{
-	TupleDesc	all = RelationGetDescr(index);
-	TupleDesc	desc;
-
-	if (!PipeannIndexHasValues(index))
-		return NULL;
-	desc = CreateTemplateTupleDesc(all->natts - 1);
-	for (int i = 1; i < all->natts; i++)
-		TupleDescCopyEntry(desc, i, all, i + 1);
-	return desc;
-}
 
 /* Bytes of a tuple of these values before padding. */
 static Size
@@ -78,10 +58,12 @@ Shrink(Form_pg_attribute att, Datum value)
 }
 
 PipeannRow *
-PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
-			   const ItemPointerData *tid)
+PipeannFormRow(const PipeannColumns *columns, const Datum *values,
+			   const bool *isnull, const ItemPointerData *tid)
 {
+	TupleDesc	desc = columns->values;
 	Datum		small[INDEX_MAX_KEYS];
+	bool		null[INDEX_MAX_KEYS];
 	PipeannRow *row;
 	Size		size;
 
@@ -91,25 +73,25 @@ PipeannFormRow(TupleDesc desc, Datum *values, bool *isnull,
 		row->tid = *tid;
 		return row;
 	}
+	PipeannWithoutVector(columns, values, isnull, small, null);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		small[i] = values[i + 1];
-		if (!isnull[i + 1] && att->attlen == -1)
+		if (!null[i] && att->attlen == -1)
 			small[i] = Shrink(att, small[i]);
 	}
-	size = TupleBytes(desc, small, isnull + 1);
+	size = TupleBytes(desc, small, null);
 	if (MAXALIGN(size) > PIPEANN_ROW_SIZE)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("included values of %zu bytes exceed the maximum of %d for a pipeann index",
+				 errmsg("values of %zu bytes beside the vector exceed the maximum of %d for a pipeann index",
 						size, PIPEANN_ROW_SIZE & ~7),
 				 errdetail("They are those of row (%u,%u).",
 						   ItemPointerGetBlockNumberNoCheck(tid),
 						   ItemPointerGetOffsetNumberNoCheck(tid)),
-				 errhint("Do not include columns with values as long as this in an index.")));
-	row = (PipeannRow *) index_form_tuple(desc, small, isnull + 1);
+				 errhint("Leave columns with values as long as this out of the index.")));
+	row = (PipeannRow *) index_form_tuple(desc, small, null);
 	row->tid = *tid;
 	row->info = (row->info & ~PIPEANN_ROW_SIZE) | ((size + 1) & ~(Size) 1);
 	return row;
@@ -155,18 +137,17 @@ TakeValue(Form_pg_attribute att, const char *data, Size off, Size end,
 }
 
 bool
-PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
-				 bool *isnull)
+PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
+				   Datum *values, bool *isnull)
 {
 	Size		size = row->info & PIPEANN_ROW_SIZE;
 	Size		begin = IndexInfoFindDataOffset(row->info);
-	char	   *tuple = palloc(Max(size, begin));
 	bits8	   *nulls = (bits8 *) (tuple + sizeof(IndexTupleData));
 	Size		off = begin;
 
 	/* attributes are aligned from the tuple's beginning on */
 	memcpy(tuple, row, size);
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = 0; i < n; i++)
 	{
 		isnull[i] = (row->info & INDEX_NULL_MASK) && size >= begin &&
 			att_isnull(i, nulls);
@@ -178,6 +159,27 @@ PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
 			return false;
 	}
 	return true;
+}
+
+bool
+PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
+				 bool *isnull)
+{
+	Size		size = row->info & PIPEANN_ROW_SIZE;
+	char	   *tuple = palloc(Max(size, IndexInfoFindDataOffset(row->info)));
+
+	return PipeannDeformRowTo(desc, desc->natts, row, tuple, values, isnull);
+}
+
+void
+PipeannRowError(Relation index, uint32 id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid row in node %u",
+					RelationGetRelationName(index), id),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(index))));
 }
 
 uint32

@@ -23,6 +23,7 @@ FillCodes(PipeannCodes *codes, const PipeannCache *cache)
 {
 	codes->pq = cache->pq;
 	codes->ncodes = cache->ncodes;
+	codes->attr_bytes = cache->attr_bytes;
 	codes->chunks = cache->chunks;
 	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
 	codes->entry_count = cache->entry_count;

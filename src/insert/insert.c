@@ -56,6 +56,8 @@ typedef struct InsertState
 	bool		out_of_line;	/* x does not fit the element storage */
 	PipeannSlot *slot;			/* the new node's slot */
 	const PipeannRow *row;
+	const PipeannRow *whole;	/* the same, not apart */
+	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
 
@@ -217,6 +219,32 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 }
 
 /*
+ * Rows that have joined the node before its code was written: they found another
+ * one there. Those that join from now on find this one.
+ */
+static void
+CoverOthers(InsertState *state, uint32 id)
+{
+	PipeannIndexView *view = state->view;
+	const PipeannLayout *l = &view->meta.layout;
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+	PipeannSlot *slot;
+
+	if (state->attributes == NULL)
+		return;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	if (PipeannSlotIsNode(slot) &&
+		(slot->ntids > 1 || slot->ext_tids != PIPEANN_INVALID_ID))
+	{
+		PipeannAttributesOfNode(state->attributes, view, id, slot, code);
+		(void) PipeannMergeCode(view, view->meta.generation, id,
+								state->attributes, code);
+	}
+	pfree(slot);
+}
+
+/*
  * Write the code of the generation in use and, while another one is being made
  * (retrain/retrain.c), of that one.
  */
@@ -225,19 +253,49 @@ WriteCodes(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
-	uint8	   *code = palloc(meta->layout.pq_bytes);
+	const PipeannLayout *l = &meta->layout;
+	uint8	   *code = palloc0(PipeannCodeBytes(l));
 
 	if (meta->flags & PIPEANN_META_RETRAINING)
 	{
 		PipeannEncodeNext(view, state->query, code);
+		if (state->attributes != NULL)
+			PipeannAttributesMix(state->attributes, code + l->pq_bytes);
 		PipeannPlaceCode(view, meta->generation + 1, id, code);
 	}
 	if (view->cache != NULL)
 	{
 		PipeannPqEncode(&view->codes.pq, state->query, code);
+		if (state->attributes != NULL)
+			PipeannAttributesEncode(state->attributes, id, state->whole,
+									code + l->pq_bytes);
 		PipeannPlaceCode(view, meta->generation, id, code);
+		CoverOthers(state, id);
 	}
 	pfree(code);
+}
+
+/*
+ * A row has joined a node: have the node's code cover it. What is being made anew
+ * does not know yet which rows it has seen, so there the node covers everything.
+ */
+static void
+CoverRow(InsertState *state, uint32 id)
+{
+	PipeannIndexView *view = state->view;
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+	if (state->attributes == NULL)
+		return;
+	if (view->meta.flags & PIPEANN_META_RETRAINING)
+		(void) PipeannMergeCode(view, view->meta.generation + 1, id,
+								state->attributes, NULL);
+	if (view->cache == NULL)
+		return;
+	PipeannAttributesEncode(state->attributes, id, state->whole, code);
+	if (PipeannMergeCode(view, view->meta.generation, id, state->attributes,
+						 code))
+		(void) PipeannNoteNode(view, id, false);
 }
 
 /*
@@ -347,6 +405,7 @@ JoinEqual(InsertState *state, uint32 equal)
 	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
 														state->row))
 		return false;
+	CoverRow(state, equal);
 	LinkIfUnlinked(state, equal);
 	return true;
 }
@@ -380,7 +439,11 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.view = view;
 	state.x = state.query = x;
 	state.norm = norm;
+	state.whole = row;
 	state.row = PipeannStoreRow(view, row);
+	state.attributes = PipeannAttributesOpen(view->index, l,
+											 view->cache == NULL ? NULL :
+											 view->cache->books);
 	if (l->metric == PIPEANN_COSINE)
 	{
 		float	   *query = palloc(mul_size(l->dim, sizeof(float)));
@@ -435,8 +498,9 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 			 bool unchanged)
 {
 	MemoryContext context = CurrentMemoryContext;
+	PipeannColumns columns = PipeannIndexColumns(index);
 	int			dim = PipeannIndexDimensions(index);
-	const float *x = PipeannDatumElements(values[0], dim);
+	const float *x = PipeannDatumElements(values[columns.vector], dim);
 	double		norm = PipeannNorm(x, dim);
 	const PipeannRow *row;
 	PipeannIndexView view;
@@ -444,7 +508,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 
 	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
 		return;
-	row = PipeannFormRow(PipeannValuesDesc(index), values, isnull, tid);
+	row = PipeannFormRow(&columns, values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));
@@ -467,7 +531,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	(void) heap;
 	(void) check_unique;
 	(void) index_info;
-	if (isnull[0])
+	if (isnull[PipeannVectorPosition(index)])
 		return false;
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",

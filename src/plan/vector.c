@@ -128,7 +128,7 @@ IsInC(Oid function)
 static Oid
 FindFunction(Relation index)
 {
-	Oid			types[] = {index->rd_opcintype[0], OIDOID, TIDOID};
+	Oid			types[] = {index->rd_opcintype[PipeannVectorPosition(index)], OIDOID, TIDOID};
 	oidvector  *signature = buildoidvector(types, lengthof(types));
 	Oid			schema = get_func_namespace(index->rd_amhandler);
 	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP,
@@ -169,7 +169,7 @@ Look(Taking *taking)
 	PipeannMeta meta;
 
 	taking->looked = true;
-	taking->column = index->rd_index->indkey.values[0];
+	taking->column = PipeannVectorColumn(index);
 	if (taking->column > 0 && AreInToast(index, taking->column))
 	{
 		PipeannMetaRead(index, &meta);

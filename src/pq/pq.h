@@ -77,4 +77,32 @@ extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
 
+/*
+ * In memory codes stand in blocks of so many: first those of the vectors, then the
+ * first bytes of all attribute codes of the block, the second bytes, and so on. So
+ * one byte of all nodes can be gone through without a look at others.
+ */
+#define PIPEANN_CODE_BLOCK_SHIFT 10
+#define PIPEANN_CODE_BLOCK (1U << PIPEANN_CODE_BLOCK_SHIFT)
+
+/* Where a run of codes has that of a vector; runs begin with a block. */
+static inline Size
+PipeannCodeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes)
+{
+	return (Size) at * pq_bytes +
+		(Size) (at >> PIPEANN_CODE_BLOCK_SHIFT) * PIPEANN_CODE_BLOCK *
+		attr_bytes;
+}
+
+/* ... and byte number `plane` of an attribute code. */
+static inline Size
+PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
+					   uint32 plane)
+{
+	uint32		in_block = at & (PIPEANN_CODE_BLOCK - 1);
+
+	return PipeannCodeOffset(at - in_block, pq_bytes, attr_bytes) +
+		(Size) PIPEANN_CODE_BLOCK * (pq_bytes + plane) + in_block;
+}
+
 #endif							/* PIPEANN_PQ_H */

@@ -48,6 +48,8 @@ typedef struct Repacking
 	uint32		ids;			/* old ids, when nodes were first read */
 	uint32		node_pages;		/* new pages of nodes */
 	PipeannPq	pq;
+	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+	char	   *books;
 	float		error;
 	uint32		code_pages;		/* written so far */
 	PipeannMeta made;			/* its fields of the entry graph */
@@ -105,6 +107,7 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage,
 						  l.pq_bytes,
 						  PipeannGetOptions(view->index)->fillfactor,
 						  row_bytes);
+	l.attr_bytes = view->meta.layout.attr_bytes;
 	return l;
 }
 
@@ -173,7 +176,7 @@ WriteCodePage(Repacking *s, uint32 code_page, const uint8 *payload)
 }
 
 static void
-WriteCodes(Repacking *s, const PipeannNodes *nodes)
+WriteCodes(Repacking *s, const PipeannCollection *c, const PipeannNodes *nodes)
 {
 	uint32		per_page = PipeannCodesPerPage(&s->layout);
 	float	   *x = palloc(PipeannEncodeSpace(s->layout.dim));
@@ -184,6 +187,8 @@ WriteCodes(Repacking *s, const PipeannNodes *nodes)
 		CHECK_FOR_INTERRUPTS();
 		PipeannEncodePage(&s->pq, nodes, first,
 						  Min(per_page, nodes->ids - first), x, payload);
+		PipeannEncodeAttributes(s->attributes, &s->layout, c, nodes, first,
+								Min(per_page, nodes->ids - first), payload);
 		WriteCodePage(s, s->code_pages++, payload);
 	}
 	pfree(x);
@@ -204,6 +209,16 @@ WriteEntryGraph(Repacking *s, const PipeannNodes *nodes, uint32 root)
 	pfree(sample);
 }
 
+static void
+TrainAttributes(Repacking *s, const PipeannCollection *c)
+{
+	s->attributes = PipeannAttributesOpen(s->view->index, &s->layout, NULL);
+	if (s->attributes == NULL)
+		return;
+	s->books = palloc(PipeannBooksBytes(&s->layout));
+	PipeannTrainAttributes(s->attributes, c, s->books);
+}
+
 static bool
 Prepare(Repacking *s)
 {
@@ -211,19 +226,22 @@ Prepare(Repacking *s)
 	PipeannLoadedGraph g;
 	PipeannNodes nodes;
 
-	PipeannLoadGraph(view, CountPages(view), false, &g);
+	/* attribute codes are made of rows */
+	PipeannLoadGraph(view, CountPages(view),
+					 view->meta.layout.attr_bytes > 0, &g);
 	if (g.out_of_line || g.c.n == 0)
 		return false;
 	s->layout = NewLayout(view, g.c.storage, &g.sizes);
 	s->pq = PipeannCodingLayout(&s->layout);
 	s->error = PipeannCodingTrainOn(PipeannTeamAlone(), &s->pq, &s->layout,
 									&g.vectors);
+	TrainAttributes(s, &g.c);
 	Pack(s, &g, &nodes);
 	PIPEANN_PAUSE("repack-packed");
 	ReserveExtents(s, nodes.ids);
 	PipeannCodebookWrite(view->index, &s->layout, view->map, s->generation,
-						 &s->pq, true);
-	WriteCodes(s, &nodes);
+						 &s->pq, s->books, true);
+	WriteCodes(s, &g.c, &nodes);
 	WriteEntryGraph(s, &nodes, nodes.id_of_node[g.graph->medoid]);
 	pfree(nodes.id_of_node);
 	pfree(nodes.node_of_id);
@@ -310,7 +328,8 @@ AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
 
 /* Write the codes of the nodes that came since. */
 static void
-WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
+WriteFreshCodes(Repacking *s, const PipeannCollection *c,
+				const PipeannNodes *nodes, const uint32 *fresh,
 				uint32 nfresh)
 {
 	const PipeannVectors *v = &nodes->vectors;
@@ -327,11 +346,51 @@ WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 		CHECK_FOR_INTERRUPTS();
 		PipeannCodingVector(v, fresh[i], x);
 		PipeannPqEncode(&s->pq, x, code);
+		if (s->attributes != NULL)
+			PipeannCollectedAttributes(s->attributes, c, fresh[i],
+									   code + s->layout.pq_bytes);
 		PipeannPlaceCode(s->view, s->generation,
 						 nodes->id_of_node[fresh[i]], code);
 	}
 	pfree(x);
 	pfree(code);
+}
+
+/*
+ * Rows that joined a node since its code was written: write the attribute codes
+ * again that do not cover all rows. (Zeroes cover everything.)
+ */
+static void
+WriteJoined(Repacking *s, const PipeannCollection *c, const PipeannNodes *nodes)
+{
+	const PipeannLayout *l = &s->layout;
+	uint32		per_page = PipeannCodesPerPage(l);
+	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
+	uint8	   *wanted = palloc(PIPEANN_PAYLOAD);
+	Size		planes = PipeannPlaneOffset(l, 0);
+
+	for (uint32 i = 0; s->attributes != NULL && i < s->code_pages &&
+		 i * per_page < nodes->ids; i++)
+	{
+		BlockNumber blkno = PipeannPlainBlock(s->view->map,
+											  PipeannCodesKind(s->generation),
+											  i);
+		Buffer		buffer = PipeannGetBlock(s->view->index, blkno);
+
+		CHECK_FOR_INTERRUPTS();
+		memcpy(payload, PipeannPagePayload(BufferGetPage(buffer)),
+			   PIPEANN_PAYLOAD);
+		UnlockReleaseBuffer(buffer);
+		memcpy(wanted, payload, PIPEANN_PAYLOAD);
+		PipeannEncodeAttributes(s->attributes, l, c, nodes, i * per_page,
+								Min(per_page, nodes->ids - i * per_page),
+								wanted);
+		if (memcmp(payload + planes, wanted + planes,
+				   PIPEANN_PAYLOAD - planes) != 0)
+			WriteCodePage(s, i, wanted);
+	}
+	pfree(payload);
+	pfree(wanted);
 }
 
 /*
@@ -458,7 +517,8 @@ Finish(Repacking *s)
 	PipeannFreeReserve(view->index, view->meta.extents);
 	if (view->meta.extents > PIPEANN_MAP_INLINE)
 		return false;
-	WriteFreshCodes(s, &nodes, fresh, nfresh);
+	WriteFreshCodes(s, &g.c, &nodes, fresh, nfresh);
+	WriteJoined(s, &g.c, &nodes);
 	PipeannWriteGraph(PipeannTeamAlone(), view->index, &s->layout, view->map,
 					  PIPEANN_NEXT_GRAPH, &g.c, &nodes, g.graph,
 					  s->node_pages);

@@ -66,8 +66,13 @@ typedef struct Retraining
 
 	/* codes gathered for one code page */
 	uint32		code_page;		/* INVALID_ID: none yet */
-	uint8	   *codes;			/* [PIPEANN_PAYLOAD] */
+	uint8	   *codes;			/* [codes per page], code and attributes */
 	bool	   *present;		/* [codes per page] */
+
+	/* attribute codes, NULL if there are none */
+	PipeannAttributes *attributes;
+	char	   *books;
+	PipeannRow **rows;			/* [most_samples] one of each sample */
 } Retraining;
 
 bool
@@ -137,6 +142,8 @@ StartSamples(Retraining *r)
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
 	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
 									   sizeof(float)));
+	r->attributes = PipeannAttributesOpen(r->view.index, l, NULL);
+	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
 	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
 													   PipeannViewIds(&r->view))),
 						  Max(fit, 1));
@@ -153,11 +160,48 @@ StartSamples(Retraining *r)
 												  sizeof(uint32)));
 }
 
+/* NULL if the node has no row in its slot. */
+static PipeannRow *
+CopyFirstRow(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	PipeannRowList list = PipeannSlotRows(l, slot);
+	PipeannRow *row;
+	uint32		size;
+
+	if (list.n == 0 || PipeannRowIsApart(l, list.rows))
+		return NULL;
+	size = PipeannRowSize(l, list.rows);
+	row = palloc(size);
+	memcpy(row, list.rows, size);
+	return row;
+}
+
+static const PipeannRow *
+SampledRow(uint32 i, void *arg)
+{
+	const Retraining *r = arg;
+
+	return r->rows[i];
+}
+
+/* Books of attribute codes, by the rows of the samples. */
+static void
+TrainAttributes(Retraining *r)
+{
+	if (r->attributes == NULL)
+		return;
+	r->books = palloc(PipeannBooksBytes(&r->view.meta.layout));
+	PipeannAttributesTrain(r->attributes, SampledRow, r, r->nsamples,
+						   r->books);
+}
+
 static void
 TakeSample(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	CodingVector(&r->view, id, slot,
 				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
+	if (r->attributes != NULL)
+		r->rows[r->nsamples] = CopyFirstRow(&r->view.meta.layout, slot);
 	r->nsamples++;
 }
 
@@ -215,6 +259,26 @@ SamplePage(uint32 page, const char *nodes, void *arg)
 /* ---------- second pass: codes ---------- */
 
 /*
+ * Put a gathered code to its place. A row that has joined the node meanwhile, and is
+ * not among those that were read of it, has made the code there cover everything.
+ */
+static void
+PutCode(Retraining *r, char *payload, uint32 at)
+{
+	const PipeannLayout *l = &r->view.meta.layout;
+	uint8	   *code = r->codes + (Size) at * PipeannCodeBytes(l);
+	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+	if (r->attributes != NULL)
+	{
+		for (uint32 i = 0; i < l->attr_bytes; i++)
+			former[i] = payload[PipeannPlaneOffset(l, i) + at];
+		PipeannAttributesKeepMixed(r->attributes, former, code + l->pq_bytes);
+	}
+	PipeannCodePut(l, payload, at, code);
+}
+
+/*
  * Write the gathered codes to their page, beside those of nodes that were
  * inserted meanwhile.
  */
@@ -237,8 +301,7 @@ FlushCodes(Retraining *r)
 		PipeannPageInit(page, kind);
 	for (uint32 i = 0; i < PipeannCodesPerPage(l); i++)
 		if (r->present[i])
-			memcpy(PipeannPagePayload(page) + (Size) i * l->pq_bytes,
-				   r->codes + (Size) i * l->pq_bytes, l->pq_bytes);
+			PutCode(r, PipeannPagePayload(page), i);
 	PipeannPageSeal(page, blkno);
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
@@ -251,12 +314,17 @@ EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	uint32		at = id % PipeannCodesPerPage(l);
+	uint8	   *code;
 
 	/* pages without codes are written too, so that all of them exist */
 	for (; r->code_page < code_page; r->code_page++)
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
-	PipeannPqEncode(&r->pq, r->x, r->codes + (Size) at * l->pq_bytes);
+	code = r->codes + (Size) at * PipeannCodeBytes(l);
+	PipeannPqEncode(&r->pq, r->x, code);
+	if (r->attributes != NULL)
+		PipeannAttributesOfNode(r->attributes, &r->view, id, slot,
+								code + l->pq_bytes);
 	r->present[at] = true;
 }
 
@@ -280,7 +348,7 @@ EncodeNodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
 
-	r->codes = palloc(PIPEANN_PAYLOAD);
+	r->codes = palloc0(PIPEANN_PAYLOAD);
 	r->present = palloc0(PipeannCodesPerPage(l));
 	r->code_page = 0;
 	VisitPages(&r->view, r->pages, EncodePage, r);
@@ -335,7 +403,7 @@ Announce(Retraining *r)
 
 	PipeannRefreshView(view);
 	PipeannCodebookWrite(view->index, &view->meta.layout, view->map,
-						 r->generation, &r->pq, true);
+						 r->generation, &r->pq, r->books, true);
 
 	may = MetaBeginAlone(view->index, &update);
 	update.meta->flags |= PIPEANN_META_RETRAINING;
@@ -410,6 +478,7 @@ Retrain(Retraining *r)
 	r->pq = PipeannCodingLayout(l);
 	r->error = PipeannCodingTrain(PipeannTeamAlone(), &r->pq, r->samples,
 								  r->nsamples);
+	TrainAttributes(r);
 	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
@@ -516,56 +585,4 @@ void
 PipeannRetrainIfDrifted(Relation index)
 {
 	RunAlone(index, IsWantedByVacuum);
-}
-
-/* ---------- for inserts ---------- */
-
-/* The next generation's codebook, kept while this backend inserts. */
-typedef struct NextCodebook
-{
-	MemoryContext context;
-	uint64		build_id;
-	uint32		attempt;
-	PipeannPq	pq;
-} NextCodebook;
-
-static NextCodebook next_codebook;
-
-static void
-LoadNextCodebook(PipeannIndexView *view)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	Size		size = PipeannCodebookBytes(l);
-	MemoryContext old;
-	float	   *centroids;
-
-	if (next_codebook.context != NULL)
-		MemoryContextDelete(next_codebook.context);
-	next_codebook.context = NULL;
-	next_codebook.context = AllocSetContextCreate(TopMemoryContext,
-												  "pipeann next codebook",
-												  ALLOCSET_SMALL_SIZES);
-	next_codebook.attempt = 0;
-	old = MemoryContextSwitchTo(next_codebook.context);
-	next_codebook.pq = PipeannCodingLayout(l);
-	centroids = PipeannAlloc(size);
-	MemoryContextSwitchTo(old);
-	PipeannStreamRead(view->index, view->map,
-					  PIPEANN_CODEBOOK,
-					  PipeannCodebookFirst(l, view->meta.generation + 1),
-					  centroids, size);
-	next_codebook.pq.centroids = centroids;
-	next_codebook.build_id = view->meta.build_id;
-	next_codebook.attempt = view->meta.attempt;
-}
-
-void
-PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
-{
-	Assert(view->meta.flags & PIPEANN_META_RETRAINING);
-	if (next_codebook.context == NULL ||
-		next_codebook.build_id != view->meta.build_id ||
-		next_codebook.attempt != view->meta.attempt)
-		LoadNextCodebook(view);
-	PipeannPqEncode(&next_codebook.pq, x, out);
 }

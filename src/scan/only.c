@@ -46,7 +46,7 @@ struct PipeannOnly
 	IndexScanDesc scan;
 	const PipeannIndexView *view;
 	MemoryContext row;			/* of the row taken last */
-	TupleDesc	values;
+	PipeannColumns columns;
 	Buffer		map;			/* of the visibility map */
 	bool		sure;			/* VACUUM has removed no row meanwhile */
 	bool		looked;			/* a vector was read from the table */
@@ -54,17 +54,6 @@ struct PipeannOnly
 };
 
 /* ---------- the vector ---------- */
-
-static void
-BrokenNode(const PipeannOnly *only, uint32 id)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid row in node %u",
-					RelationGetRelationName(only->view->index), id),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(only->view->index))));
-}
 
 /*
  * The vector of a row that the snapshot sees, from its node or the table.
@@ -81,7 +70,7 @@ ReadVector(const LateVector *late, float *x)
 	{
 		only->looked = true;
 		if (!PipeannTableVector(only->scan, &late->tid, l->dim, x))
-			BrokenNode(only, late->id);
+			PipeannRowError(only->view->index, late->id);
 		return;
 	}
 	slot = PipeannSlotAlloc(l);
@@ -96,7 +85,7 @@ ReadVector(const LateVector *late, float *x)
 	pfree(slot);
 	PipeannCheckPacking(only->view);
 	if (!found)
-		BrokenNode(only, late->id);
+		PipeannRowError(only->view->index, late->id);
 }
 
 static Size
@@ -140,7 +129,7 @@ PipeannOnlyBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	only->row = AllocSetContextCreate(CurrentMemoryContext,
 									  "pipeann index-only row",
 									  ALLOCSET_DEFAULT_SIZES);
-	only->values = PipeannValuesDesc(view->index);
+	only->columns = PipeannIndexColumns(view->index);
 	only->map = InvalidBuffer;
 	only->sure = view->meta.removals % 2 == 0;
 	only->vector.only = only;
@@ -184,22 +173,26 @@ IsSurelyVisible(PipeannOnly *only, const ItemPointerData *tid)
 
 /*
  * heap_form_tuple() would flatten an expanded object. It copies an indirect
- * pointer, which has the same size, and attributes begin with the first one.
+ * pointer, which has the same size.
  */
 static HeapTuple
 FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
 {
+	TupleDesc	desc = only->scan->xs_hitupdesc;
+	int			vector = only->columns.vector;
 	char		pointer[EXPANDED_POINTER_SIZE];
 	HeapTuple	tuple;
+	bool		null;
 
 	StaticAssertStmt(sizeof(varatt_indirect) == sizeof(varatt_expanded),
 					 "an expanded object's pointer does not fit");
 	memcpy(pointer, only->vector.header.eoh_ro_ptr, sizeof(pointer));
 	SET_VARTAG_EXTERNAL(pointer, VARTAG_INDIRECT);
-	values[0] = PointerGetDatum(pointer);
-	isnull[0] = false;
-	tuple = heap_form_tuple(only->scan->xs_hitupdesc, values, isnull);
-	SET_VARTAG_EXTERNAL((char *) tuple->t_data + tuple->t_data->t_hoff,
+	values[vector] = PointerGetDatum(pointer);
+	isnull[vector] = false;
+	tuple = heap_form_tuple(desc, values, isnull);
+	SET_VARTAG_EXTERNAL(DatumGetPointer(heap_getattr(tuple, vector + 1, desc,
+													 &null)),
 						VARTAG_EXPANDED_RO);
 	return tuple;
 }
@@ -208,6 +201,7 @@ bool
 PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 				bool *dead)
 {
+	int			vector = only->columns.vector;
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
 	MemoryContext old;
@@ -225,8 +219,13 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 		row = PipeannReadRow(only->view, row);
 		PipeannCheckPacking(only->view);
 	}
-	if (!PipeannDeformRow(only->values, row, values + 1, isnull + 1))
-		BrokenNode(only, id);
+	if (!PipeannDeformRow(only->columns.values, row, values, isnull))
+		PipeannRowError(only->view->index, id);
+	for (int i = only->columns.values->natts; i > vector; i--)
+	{
+		values[i] = values[i - 1];
+		isnull[i] = isnull[i - 1];
+	}
 	only->scan->xs_hitup = FormTuple(only, values, isnull);
 	MemoryContextSwitchTo(old);
 	return true;

@@ -1,13 +1,10 @@
 /*
  * params.c
- *		What a scan's search is asked: its query, and the parameters that follow
- *		from settings.
+ *		The settings of scans, and a search's parameters by them.
  */
 #include "postgres.h"
 
-#include "access/relscan.h"
-#include "distance/distance.h"
-#include "scan/rows.h"
+#include "scan/scan.h"
 
 int			pipeann_ef_search;
 int			pipeann_iterative_scan;
@@ -43,22 +40,4 @@ PipeannScanParams(void)
 	params.width = pipeann_pipeline_width;
 	params.disabled = pipeann_disabled;
 	return params;
-}
-
-const float *
-PipeannScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
-{
-	const float *x;
-	float	   *normalized;
-
-	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
-	if (!*comparable)
-		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
-	if (l->metric != PIPEANN_COSINE)
-		return x;
-	*comparable = PipeannNorm(x, l->dim) > 0;
-	normalized = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannNormalize(x, l->dim, normalized);
-	return normalized;
 }

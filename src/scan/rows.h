@@ -1,7 +1,6 @@
 /*
  * rows.h
- *		A scan's query, and what it notes about the rows of its results; private
- *		to scan/.
+ *		What a scan notes about the rows of its results; private to scan/.
  */
 #ifndef PIPEANN_ROWS_H
 #define PIPEANN_ROWS_H
@@ -11,14 +10,6 @@
 #include "access/relscan.h"
 #include "catalog/pg_am_d.h"
 #include "utils/rel.h"
-
-/*
- * params.c: the query of a scan. A NULL has no distances, and zero has no cosines:
- * then *comparable is false, and rows come in any order.
- */
-extern const float *PipeannScanQuery(IndexScanDesc scan,
-									 const PipeannLayout *l,
-									 bool *comparable);
 
 /* Whether TIDs of a table name blocks, and rows that do not move. */
 static inline bool
@@ -37,6 +28,7 @@ typedef struct PipeannScanRow
 	PipeannSearch *search;
 	struct PipeannPrefetch *prefetch;
 	bool		replica;		/* the packing may be replaced */
+	AttrNumber	column;			/* of the vector in the table */
 	bool		exact;			/* slots hold vectors to the last bit */
 	uint32		id;				/* the row's node */
 	MemoryContextCallback callback;

@@ -8,12 +8,10 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "scan/only.h"
-#include "scan/prefetch.h"
+#include "scan/state.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"
-#include "distance/distance.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/memutils.h"
@@ -22,44 +20,6 @@
 
 /* The most rows that the executor may hold back to sort them. */
 #define MOST_HELD 1000
-
-typedef struct PipeannScan
-{
-	MemoryContext context;		/* reset by each rescan */
-	bool		started;
-	PipeannCounters counters;	/* over all rescans */
-	int			mode;
-	bool		replica;		/* a packing may be replaced during the scan */
-
-	PipeannIndexView view;
-	PipeannPageSource *source;
-	PipeannSearch *search;
-	float	   *exact;			/* [dim] a vector before rounding */
-	const float *query;
-	bool		exhausted;		/* the search cannot or must not go on */
-	uint64		taken;			/* results popped */
-	int64		looked_at;		/* rows returned, or found not to be visible */
-	float		last_dist;		/* of the result popped last */
-	float		reach;			/* largest distance possible so far */
-	uint32		held;			/* rows that the executor may hold back */
-	bool		comparable;		/* the executor can compare rows */
-	bool		recheck;		/* it has to compare the current rows */
-
-	PipeannKilledRows killed;
-	PipeannScanRow row;
-	PipeannPrefetch prefetch;
-
-	/* of an index-only scan, else NULL */
-	PipeannOnly *only;
-	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
-	float		last_held;		/* distance of the result taken from it last */
-
-	/* rows of the current result */
-	void	   *rows;
-	const PipeannRow *next_row;
-	uint32		rows_left;
-	PipeannChain chain;			/* its rows in overflow slots */
-} PipeannScan;
 
 PipeannCounters PipeannLastCounters;
 int			PipeannLastMode;
@@ -96,6 +56,7 @@ ResetScan(PipeannScan *state)
 	state->started = false;
 	state->source = NULL;
 	state->search = NULL;
+	state->filter = NULL;
 	state->exhausted = false;
 	state->taken = 0;
 	state->looked_at = 0;
@@ -138,68 +99,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }
 
-static float
-OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
-{
-	PipeannScan *state = arg;
-	const PipeannLayout *l = &state->view.meta.layout;
-
-	if (!PipeannChainVector(&state->view, id, slot, state->exact))
-		return INFINITY;
-	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
-								slot->aux);
-}
-
-static uint32
-MaxPages(const PipeannLayout *l)
-{
-	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
-
-	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
-						(double) PG_INT32_MAX);
-}
-
-static void
-StartSearch(IndexScanDesc scan, PipeannScan *state)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSearchParams params = PipeannScanParams();
-
-	state->replica = RecoveryInProgress();
-	PipeannOpenView(&state->view, scan->indexRelation);
-	state->query = PipeannScanQuery(scan, l, &state->comparable);
-	state->exact = palloc(mul_size(l->dim, sizeof(float)));
-	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
-									  &state->counters);
-	PipeannCacheCountUses(state->view.cache,
-						  PipeannSourceUses(state->source));
-	params.max_pages = MaxPages(l);
-	params.out_of_line_distance = OutOfLineDistance;
-	params.out_of_line_arg = state;
-	if (PipeannKilledBegin(&state->killed, scan, &state->view))
-	{
-		params.killed = PipeannKilledOfPage;
-		params.killed_arg = &state->killed;
-	}
-	if (scan->xs_want_itup)
-		state->only = PipeannOnlyBegin(scan, &state->view);
-	PipeannPrefetchBegin(&state->prefetch, scan, l, state->only);
-	params.settled = PipeannPrefetchSettled;
-	params.settled_arg = &state->prefetch;
-	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
-	state->mode = pipeann_search_mode;
-	state->search = PipeannBorrowSearch();
-	PipeannSearchBegin(state->search, l,
-					   state->view.cache != NULL ? &state->view.codes : NULL,
-					   state->source, state->query, &params);
-	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
-						&state->prefetch, state->replica);
-	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
-	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
-		state->comparable)
-		state->held_back = PipeannHeldBegin();
-}
-
 static void
 FirstRun(PipeannScan *state)
 {
@@ -235,8 +134,11 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	if (scan->instrument)
 		scan->instrument->nsearches++;
 #endif
-	StartSearch(scan, state);
-	FirstRun(state);
+	PipeannScanStart(scan, state);
+	if (PipeannFilterIsVoid(state->filter))
+		state->exhausted = true;
+	else
+		FirstRun(state);
 	PIPEANN_PAUSE("scan-searched");
 	state->started = true;
 }
@@ -257,8 +159,10 @@ MostReturnable(const PipeannScan *state)
 	if (PipeannSearchEndedEarly(state->search))
 		return state->recheck && state->taken >= PIPEANN_EARLY_RESULTS ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
-	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-		explored / PIPEANN_STRICT_PART : explored;
+	if (pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT)
+		return explored;
+	return PipeannSearchIsRanked(state->search) ? PG_UINT64_MAX :
+		explored / PIPEANN_STRICT_PART;
 }
 
 static void
@@ -333,6 +237,15 @@ SetDistance(IndexScanDesc scan, PipeannScan *state,
 	}
 }
 
+/* In strict order a search that can tell says when a nearer row may come. */
+static bool
+IsInOrder(PipeannScan *state)
+{
+	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT ||
+		PipeannSearchEndedEarly(state->search) ||
+		PipeannSearchIsSettled(state->search);
+}
+
 /*
  * Let the search go on, if it must, until there is a next result. False if
  * there is none for now.
@@ -342,7 +255,8 @@ ContinueSearch(PipeannScan *state)
 {
 	while (!state->exhausted &&
 		   (state->taken >= MostReturnable(state) ||
-			PipeannSearchPeek(state->search) == NULL))
+			PipeannSearchPeek(state->search) == NULL ||
+			!IsInOrder(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
@@ -497,6 +411,16 @@ HasRow(IndexScanDesc scan, PipeannScan *state)
 	return true;
 }
 
+/* Whether a row of the present node matches the scan's conditions. */
+static bool
+Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
+{
+	scan->xs_recheck = false;
+	return state->filter == NULL ||
+		PipeannFilterMatches(state->filter, state->chain.owner, row,
+							 &scan->xs_recheck);
+}
+
 /* The next row to return, or NULL at the end. */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
@@ -506,15 +430,17 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 		const PipeannRow *row = state->next_row;
 		bool		dead;
 
+		CHECK_FOR_INTERRUPTS();
 		state->next_row = PipeannRowNext(&state->view.meta.layout, row);
 		state->rows_left--;
+		if (!Matches(scan, state, row))
+			continue;
 		state->looked_at++;
 		if (state->only == NULL ||
 			PipeannOnlyTake(state->only, state->chain.owner, row, &dead))
 			return row;
 		if (dead)
 			PipeannKilledNoteRow(&state->killed);
-		CHECK_FOR_INTERRUPTS();
 	}
 	return NULL;
 }
@@ -538,7 +464,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (row != NULL)
 	{
 		scan->xs_heaptid = row->tid;
-		scan->xs_recheck = false;
 		state->row.id = state->chain.owner;
 		PipeannScanRowReach(&state->row);
 	}
@@ -548,14 +473,14 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 /*
  * Whether an index-only scan can return a column: one can only if there are
- * included columns, and the indexed one can be read from the table.
+ * others than the vector, and that can be read from the table.
  */
 bool
 pipeanncanreturn(Relation index, int attno)
 {
 	(void) attno;
 	return PipeannIndexHasValues(index) &&
-		index->rd_index->indkey.values[0] != InvalidAttrNumber;
+		PipeannVectorColumn(index) != InvalidAttrNumber;
 }
 
 void

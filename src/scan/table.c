@@ -27,7 +27,7 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
 				   float *x)
 {
 	Relation	table = scan->heapRelation;
-	AttrNumber	column = scan->indexRelation->rd_index->indkey.values[0];
+	AttrNumber	column = PipeannVectorColumn(scan->indexRelation);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pipeann table row",
 												  ALLOCSET_SMALL_SIZES);

@@ -44,7 +44,7 @@ static bool
 FindVector(Vectors *vectors, const ItemPointerData *tid,
 		   struct varatt_external *where)
 {
-	AttrNumber	column = vectors->scan->indexRelation->rd_index->indkey.values[0];
+	AttrNumber	column = PipeannVectorColumn(vectors->scan->indexRelation);
 	ItemPointerData at = *tid;
 	bool		again = false;
 	bool		dead = false;

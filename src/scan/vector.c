@@ -45,6 +45,7 @@ PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 	row->search = search;
 	row->prefetch = prefetch;
 	row->replica = replica;
+	row->column = PipeannVectorColumn(view->index);
 	row->exact = view->meta.layout.storage != PIPEANN_FLOAT2;
 	row->callback.func = Forget;
 	row->callback.arg = row;
@@ -70,7 +71,7 @@ IsAt(const PipeannScanRow *row, Oid table, AttrNumber column,
 {
 	return row != NULL && PipeannIsHeap(row->scan->heapRelation) &&
 		RelationGetRelid(row->scan->heapRelation) == table &&
-		row->scan->indexRelation->rd_index->indkey.values[0] == column &&
+		row->column == column &&
 		ItemPointerEquals(&row->scan->xs_heaptid, tid);
 }
 

@@ -47,14 +47,15 @@ AddError(PipeannCodeErrors *errors, double exact, double code)
 /* Codes of out-of-line vectors were made for others: they are in doubt at once. */
 void
 PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
-					 const PipeannCandidate *item, const PipeannSlot *slot)
+					 const PipeannCandidate *item, const PipeannSlot *slot,
+					 bool wanted)
 {
 	float		code = item->dist;
 	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
 
 	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
-	AddError(&search->code_errors, PipeannScoreSlot(search, item->id, slot),
-			 code);
+	AddError(&search->code_errors,
+			 PipeannScoreSlot(search, item->id, slot, wanted), code);
 	if (out_of_line)
 		ScoreWholePages(search);
 }

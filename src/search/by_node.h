@@ -19,7 +19,7 @@
 /* Score a node that was explored of a page whose nodes are not all scored. */
 extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 								 const PipeannCandidate *item,
-								 const PipeannSlot *slot);
+								 const PipeannSlot *slot, bool wanted);
 
 /*
  * The list is explored: have whole pages scored if its codes cannot be relied

@@ -6,6 +6,7 @@
 #include "search/explore.h"
 #include "search/list.h"
 #include "search/pages.h"
+#include "search/ranked.h"
 
 /*
  * Sets begin small, and the few searches that need more let them grow: clearing a
@@ -124,6 +125,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 		search->params.disabled |= PIPEANN_NODE_HITS;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
+	PipeannChooseWay(search);
 	ReserveMemory(search);
 	if (codes != NULL && params->policy->begin != NULL)
 		params->policy->begin(search);
@@ -174,19 +176,36 @@ RunPolicy(PipeannSearch *search)
 		;
 }
 
+/* What matches and the graph did not lead to is found by its codes. */
+static bool
+RankRest(PipeannSearch *search)
+{
+	if (search->params.code_filter == NULL)
+		return false;
+	PipeannBeginRanking(search);
+	return PipeannRunRanked(search);
+}
+
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
+	if (search->ranking)
+		return PipeannRunRanked(search);
 	if (!search->started)
 	{
 		search->started = true;
 		PipeannAddEntryPoints(search);
+		if (PipeannShouldRankUnread(search))
+		{
+			search->started = false;
+			return PipeannRunRanked(search);
+		}
 		PipeannAddPageMates(search);
 	}
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if (!Continue(search))
-		return false;
+	else if (PipeannShouldRank(search) || !Continue(search))
+		return RankRest(search);
 
 	RunPolicy(search);
 	if (search->termination.on && PipeannListIsExplored(search))
@@ -214,7 +233,7 @@ PipeannSearchBounds(const PipeannSearch *search)
 uint64
 PipeannSearchExplored(const PipeannSearch *search)
 {
-	return search->explored;
+	return search->matching;
 }
 
 const PipeannResult *

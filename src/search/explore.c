@@ -56,9 +56,12 @@ PipeannExploreToBatch(PipeannSearch *search, int position, int n)
 	if (PipeannSlotIsLive(slot) &&
 		!PipeannIsKilled(ref->killed, PipeannIdSlot(l, item->id)))
 	{
+		bool		wanted = PipeannIsWanted(search, item->id, slot);
+
 		search->explored++;
+		search->matching += wanted;
 		if (ref->by_node)
-			PipeannScoreExplored(search, ref, item, slot);
+			PipeannScoreExplored(search, ref, item, slot, wanted);
 		SampleError(search, item, slot);
 	}
 

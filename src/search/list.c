@@ -62,7 +62,7 @@ static int
 CapacityFor(const PipeannSearch *search, int length)
 {
 	int			wanted = search->termination.on ?
-		Min(length, 2 * Max(search->params.ef, 1)) : length;
+		Min(length, 2 * PipeannListEf(search)) : length;
 
 	return search->reads > 0 && PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ?
 		Max(length, (int) (wanted * search->params.policy->overflow)) : length;
@@ -76,7 +76,7 @@ void
 PipeannListNoteFirstRead(PipeannSearch *search)
 {
 	int			length = search->termination.on ?
-		Max(search->params.ef, 1) + BEYOND : PipeannListToExplore(search);
+		PipeannListEf(search) + BEYOND : PipeannListToExplore(search);
 
 	if (search->continued)
 		length = search->pool.length;
@@ -110,8 +110,8 @@ PipeannListIsExplored(PipeannSearch *search)
 bool
 PipeannListRefill(PipeannSearch *search)
 {
-	uint64		most = Max(MAX_POOL, search->params.ef);
-	uint64		more = Max(search->explored, (uint64) search->params.ef);
+	uint64		most = Max(MAX_POOL, PipeannListEf(search));
+	uint64		more = Max(search->explored, (uint64) PipeannListEf(search));
 
 	search->continued = true;
 	more = Min(more, most);

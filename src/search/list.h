@@ -7,18 +7,25 @@
 
 #include "search/state.h"
 
+/* ef, or more where a part of the candidates does not match. */
+static inline int
+PipeannListEf(const PipeannSearch *search)
+{
+	return (int) (Max(search->params.ef, 1) * search->stretch);
+}
+
 /* Candidates that are explored unless the search ends early. */
 static inline int
 PipeannListToExplore(const PipeannSearch *search)
 {
-	return Max(Max(search->params.ef, search->params.min_list), 1);
+	return Max(Max(PipeannListEf(search), search->params.min_list), 1);
 }
 
 /* L: the pool reaches farther where the search may end early. */
 static inline int
 PipeannListLength(const PipeannSearch *search)
 {
-	return search->termination.on ? Max(search->params.ef, 1) :
+	return search->termination.on ? PipeannListEf(search) :
 		search->pool.length;
 }
 

@@ -53,13 +53,32 @@ PipeannExactDistance(const PipeannLayout *layout, const float *query,
 	}
 }
 
-float
-PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
+static void
+AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
+		  float dist)
 {
 	const PipeannLayout *l = search->layout;
 	float		error = PipeannSlotError(l, slot);
 	PipeannRowList rows = PipeannSlotRows(l, slot);
 	PipeannResult result;
+
+	result.ext_tids = slot->ext_tids;
+	result.id = id;
+	result.dist = result.most = dist;
+	if (error > 0)
+		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
+						&result.most);
+	PipeannResultsAdd(&search->results, &result, &rows);
+	if (search->termination.on)
+		PipeannTerminationFound(&search->termination, dist,
+								(uint32) search->results.count - 1);
+}
+
+float
+PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
+				 bool wanted)
+{
+	const PipeannLayout *l = search->layout;
 	float		dist;
 
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
@@ -69,17 +88,9 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 		dist = PipeannExactDistance(l, search->query,
 									PipeannSlotVector(l, slot), l->storage,
 									slot->aux);
-	result.ext_tids = slot->ext_tids;
-	result.id = id;
-	result.dist = result.most = dist;
-	if (error > 0)
-		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
-						&result.most);
 	search->counters->exact_distances++;
-	PipeannResultsAdd(&search->results, &result, &rows);
-	if (search->termination.on)
-		PipeannTerminationFound(&search->termination, dist,
-								(uint32) search->results.count - 1);
+	if (wanted)
+		AddResult(search, id, slot, dist);
 	return dist;
 }
 
@@ -105,7 +116,8 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 
 		if (!PipeannSlotIsLive(slot) || PipeannIsKilled(killed, i))
 			continue;
-		PipeannScoreSlot(search, id, slot);
+		if (PipeannIsWanted(search, id, slot))
+			(void) PipeannScoreSlot(search, id, slot, true);
 		if (join && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 			n = PipeannBatchAdd(search, n, id);
 	}

@@ -6,6 +6,7 @@
 #ifndef PIPEANN_SEARCH_SCORE_H
 #define PIPEANN_SEARCH_SCORE_H
 
+#include "search/filter.h"
 #include "search/state.h"
 
 /*
@@ -27,13 +28,31 @@ PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
 /* Add the first n nodes of the batch to the pool, by their codes' distances. */
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
 
-/* Add the node in a slot to the results; returns its exact distance. */
+/* Whether a live node may be a result. */
+static inline bool
+PipeannIsWanted(const PipeannSearch *search, uint32 id,
+				const PipeannSlot *slot)
+{
+	const PipeannSearchParams *params = &search->params;
+
+	if (params->matches == NULL)
+		return true;
+	if (params->code_filter != NULL && id < search->codes->ncodes &&
+		!PipeannCodePasses(search->codes, params->code_filter, id))
+		return false;
+	return params->matches(id, slot, params->matches_arg);
+}
+
+/*
+ * Compute the exact distance of the node in a slot, and add it to the results if it
+ * is wanted.
+ */
 extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
-							  const PipeannSlot *slot);
+							  const PipeannSlot *slot, bool wanted);
 
 /*
  * Add a page's live nodes to the results, but for slots killed (of the first
- * 64), and with join also to the pool.
+ * 64), and those that are not wanted. With join all of them go to the pool, too.
  */
 extern void PipeannScorePage(PipeannSearch *search, uint32 page,
 							 const char *nodes, uint64 killed, bool join);

@@ -75,6 +75,7 @@ typedef struct PipeannCodes
 {
 	PipeannPq	pq;
 	uint32		ncodes;			/* ids that codes cover */
+	uint32		attr_bytes;		/* of attribute codes, beside the codes */
 	uint8	   *const *chunks;
 	int			chunk_shift;	/* log2 of the codes in a chunk */
 	uint32		entry_count;
@@ -88,7 +89,20 @@ static inline const uint8 *
 PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 {
 	return codes->chunks[id >> codes->chunk_shift] +
-		(Size) (id & ((1U << codes->chunk_shift) - 1)) * codes->pq.nchunks;
+		PipeannCodeOffset(id & ((1U << codes->chunk_shift) - 1),
+						  codes->pq.nchunks, codes->attr_bytes);
+}
+
+/*
+ * Byte number `plane` of a node's attribute code, followed by that of the nodes
+ * behind it to the end of the block.
+ */
+static inline const uint8 *
+PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
+{
+	return codes->chunks[id >> codes->chunk_shift] +
+		PipeannAttributeOffset(id & ((1U << codes->chunk_shift) - 1),
+							   codes->pq.nchunks, codes->attr_bytes, plane);
 }
 
 /*
@@ -109,6 +123,33 @@ typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
 /* The rows in the slot of a result that is likely to be returned. */
 typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
 
+/*
+ * The attribute codes with which a node may have a row that matches the conditions
+ * of a scan. Of each column: the set of first bytes, 32 bytes with a bit for each;
+ * and of codes of two bytes, for each first byte the set of second ones.
+ */
+#define PIPEANN_MAX_CODE_COLUMNS 8
+
+typedef struct PipeannCodeColumn
+{
+	int			plane;			/* the first byte's number in a code */
+	int			width;			/* 1 or 2 bytes */
+	uint8		first[32];
+	const uint8 *second;		/* [256][32], or NULL */
+} PipeannCodeColumn;
+
+typedef struct PipeannCodeFilter
+{
+	int			n;
+	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
+} PipeannCodeFilter;
+
+/*
+ * Whether a live node may have a row that matches the conditions of a scan. One
+ * that has none is explored like any other, but is no result.
+ */
+typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
+
 typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
@@ -127,6 +168,9 @@ typedef struct PipeannSearchParams
 	PipeannSettled settled;		/* told while pages are read */
 	void	   *settled_arg;
 	int			most_settled;	/* nearest results to be told of; 0 for none */
+	const PipeannCodeFilter *code_filter;	/* or NULL */
+	PipeannMatches matches;		/* or NULL: every node does */
+	void	   *matches_arg;
 } PipeannSearchParams;
 
 /* A node found, with what is needed to return its rows. */
@@ -181,8 +225,20 @@ extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 /* The bounds by which the search orders rounded vectors. */
 extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
 
-/* Nodes with rows explored so far: as many of the best results may be believed. */
+/*
+ * Nodes with rows that may match explored so far: as many of the best results may
+ * be believed.
+ */
 extern uint64 PipeannSearchExplored(const PipeannSearch *search);
+
+/*
+ * Whether no nearer result than the next one is to be expected. Only a search that
+ * goes through matching nodes in the order of their codes can tell; others say true.
+ */
+extern bool PipeannSearchIsSettled(PipeannSearch *search);
+
+/* Whether it is such a search. */
+extern bool PipeannSearchIsRanked(const PipeannSearch *search);
 
 /* The nearest result not yet taken; NULL when there is none. */
 extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);

@@ -44,6 +44,14 @@ typedef struct PipeannCodeErrors
 	double		error_of_squares;
 } PipeannCodeErrors;
 
+/* Nodes that may match and are not read yet: a heap by the distance of their codes. */
+typedef struct PipeannRanks
+{
+	PipeannDiscard *items;
+	uint64		n;
+	uint64		size;
+} PipeannRanks;
+
 /* What a policy remembers of a search. */
 typedef struct PipeannPolicyState
 {
@@ -74,12 +82,18 @@ struct PipeannSearch
 	uint32		nrefs;
 	uint32		nheld;			/* refs with a frame */
 	uint32		nunscored;
-	uint64		explored;		/* nodes with rows */
+	uint64		explored;		/* nodes with rows, */
+	uint64		matching;		/* and those of them that may be results */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannCodeErrors code_errors;
 	bool		started;
 	bool		continued;
+	double		share;			/* of nodes that may match, by a sample */
+	double		stretch;		/* of the list, for those that do not */
+	bool		ranking;		/* goes through ranks, not the graph */
+	bool		ranked;			/* these are made */
+	PipeannCodeErrors rank_errors;
 	PipeannPolicyState policy;
 
 	/*
@@ -96,6 +110,7 @@ struct PipeannSearch
 	uint32	   *unscored;		/* refs that arrived and await scoring */
 	uint32		unscored_size;
 
+	PipeannRanks ranks;
 	float	   *table;			/* [nchunks][256] of code distances */
 	int			table_size;		/* chunks that there is memory for */
 

@@ -96,12 +96,27 @@ FactorMargin(const PipeannTermination *termination, float key)
 		(termination->metric == PIPEANN_COSINE ? 1 + key : key);
 }
 
+static bool
+KnowsTooLittle(const PipeannTermination *termination)
+{
+	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
+		termination->samples < MIN_SAMPLES;
+}
+
+float
+PipeannTerminationErrorBound(const PipeannTermination *termination)
+{
+	return KnowsTooLittle(termination) ? INFINITY :
+		termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist +
+		PipeannTerminationMargin(termination, termination->deviations);
+}
+
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
 	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
 
-	if (!termination->on || termination->count < PIPEANN_EARLY_RESULTS)
+	if (KnowsTooLittle(termination))
 		return INFINITY;
 	return last + Max(FactorMargin(termination, last),
 					  PipeannTerminationMargin(termination,

@@ -66,4 +66,7 @@ extern float PipeannTerminationMargin(const PipeannTermination *termination,
  */
 extern float PipeannTerminationBound(const PipeannTermination *termination);
 
+/* The same by what codes err alone, of nodes that are in the order of their codes. */
+extern float PipeannTerminationErrorBound(const PipeannTermination *termination);
+
 #endif							/* PIPEANN_TERMINATION_H */

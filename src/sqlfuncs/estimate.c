@@ -53,7 +53,7 @@ OpenTable(Oid relid)
 	return table;
 }
 
-/* Whether an operator class of this access method is for the type. */
+/* Whether an operator class of this access method takes the type for a vector. */
 static bool
 IsIndexable(Oid am, Oid type)
 {
@@ -65,7 +65,11 @@ IsIndexable(Oid am, Oid type)
 	{
 		HeapTuple	tuple = &classes->members[i]->tuple;
 
-		if (((Form_pg_opclass) GETSTRUCT(tuple))->opcintype == type)
+		Form_pg_opclass opclass = (Form_pg_opclass) GETSTRUCT(tuple);
+
+		if (opclass->opcintype == type &&
+			OidIsValid(get_opfamily_proc(opclass->opcfamily, type, type,
+										 PIPEANN_METRIC_PROC)))
 			found = true;
 	}
 	ReleaseSysCacheList(classes);

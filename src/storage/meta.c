@@ -51,6 +51,10 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 	if (have->fill < 1 || have->fill > want.slots_per_page)
 		MetaError(index, "The fill of a page is out of range.");
 	want.fill = have->fill;
+	if (have->attr_bytes > (have->row_bytes > 0 ?
+							PIPEANN_MAX_ATTRIBUTE_BYTES : 0))
+		MetaError(index, "The bytes of attribute codes are out of range.");
+	want.attr_bytes = have->attr_bytes;
 	if (memcmp(&want, have, sizeof(want)) != 0)
 		MetaError(index, "The page layout is inconsistent.");
 }
@@ -100,7 +104,7 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 		(meta->layout.row_bytes > 0) ||
 		(IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))
-		MetaError(index, "The included columns do not suit the format.");
+		MetaError(index, "The columns do not suit the format.");
 	CheckCounts(index, meta);
 }
 

@@ -102,7 +102,13 @@ typedef struct PipeannLayout
 	uint16		node_pages;
 	uint16		pq_bytes;		/* of a code, even if there are no codes yet */
 	uint16		storage;		/* PipeannStorage */
-	uint16		metric;			/* PipeannMetric */
+#ifdef WORDS_BIGENDIAN
+	uint8		attr_bytes;
+	uint8		metric;
+#else
+	uint8		metric;			/* PipeannMetric: two bytes before there were */
+	uint8		attr_bytes;		/* of attribute codes, beside a code */
+#endif
 	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
 								 * none */
 	uint32		slot_size;

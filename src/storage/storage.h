@@ -97,6 +97,8 @@ typedef struct PipeannPageOpaque
 #define PIPEANN_PAYLOAD \
 	(BLCKSZ - PIPEANN_CONTENTS_OFFSET - MAXALIGN(sizeof(PipeannPageOpaque)))
 
+#include "storage/codes.h"
+
 /* A page's contents: PIPEANN_PAYLOAD bytes. */
 static inline char *
 PipeannPagePayload(Page page)
@@ -241,13 +243,6 @@ PipeannBlocksUpTo(uint64 extents, uint64 pages, uint32 per_extent,
 		(pages - full * per_extent) * page_blocks;
 }
 
-/* Codes of a code page. */
-static inline uint32
-PipeannCodesPerPage(const PipeannLayout *l)
-{
-	return PIPEANN_PAYLOAD / l->pq_bytes;
-}
-
 /*
  * Bytes of an overflow slot's contents. A slot of several blocks uses only its
  * first block, so that each change is to one page.
@@ -256,13 +251,6 @@ static inline uint32
 PipeannExtBytes(const PipeannLayout *l)
 {
 	return Min(l->slot_size, (uint32) PIPEANN_PAYLOAD) - PIPEANN_SLOT_HEADER;
-}
-
-/* Bytes of the codebook, float[dim * 256]. */
-static inline Size
-PipeannCodebookBytes(const PipeannLayout *l)
-{
-	return mul_size(l->dim, 256 * sizeof(float));
 }
 
 /* layout.c */
@@ -561,20 +549,6 @@ extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
  * Streams: the pages of a kind from `first` on as one run of bytes, for
  * codebook and entry graph.
  */
-
-/* The number of pages for so many bytes. */
-static inline uint32
-PipeannStreamPages(Size length)
-{
-	return (length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
-}
-
-/* The first page of a generation's codebook. */
-static inline uint32
-PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
-{
-	return generation % 2 * PipeannStreamPages(PipeannCodebookBytes(l));
-}
 
 /* Read length bytes of a stream, from its beginning, to dst. */
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,

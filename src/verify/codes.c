@@ -158,9 +158,9 @@ CodesBlock(const PipeannIndexView *view, uint32 page)
 							 PipeannCodesKind(view->meta.generation), page);
 }
 
-/* The code on its page, or NULL if the page does not exist. */
+/* The payload of a code's page, or NULL if that does not exist. */
 static const uint8 *
-CodeOnPage(PipeannCheck *check, uint32 id, bool again)
+PageOfCode(PipeannCheck *check, uint32 id, bool again)
 {
 	const PipeannIndexView *view = &check->view;
 	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
@@ -185,27 +185,37 @@ CodeOnPage(PipeannCheck *check, uint32 id, bool again)
 		UnlockReleaseBuffer(buffer);
 		check->code_page = page;
 	}
-	return check->codes + (Size) (id % per_page) * view->meta.layout.pq_bytes;
+	return check->codes;
 }
 
 /* What is wrong with a node's code, or NULL. */
 static const char *
-CodeProblem(PipeannCheck *check, uint32 id, const Value *value, bool again)
+CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
+			const Value *value, bool again)
 {
 	const PipeannIndexView *view = &check->view;
-	const uint8 *code = CodeOnPage(check, id, again);
+	const PipeannLayout *l = &view->meta.layout;
+	const uint8 *page = PageOfCode(check, id, again);
+	uint8	   *code = palloc(PipeannCodeBytes(l));
 
-	if (code == NULL)
+	if (page == NULL)
 		return "has no code";
+	PipeannCodeGet(l, (const char *) page, id % PipeannCodesPerPage(l), code);
 	if (!IsCodeOf(check, value, value->full, code) &&
 		!IsCodeOf(check, value, value->x, code))
 		return psprintf("does not have the code of its vector at block %u",
 						CodesBlock(view, check->code_page));
 	if (id >= view->codes.ncodes)
 		return "has no code in memory";
-	if (memcmp(code, PipeannCodeAt(&view->codes, id),
-			   view->meta.layout.pq_bytes) != 0)
+	if (memcmp(code, PipeannCodeAt(&view->codes, id), l->pq_bytes) != 0)
 		return "has another code in memory than on its page";
+	for (uint32 i = 0; i < l->attr_bytes; i++)
+		if (code[l->pq_bytes + i] != *PipeannAttributeAt(&view->codes, id, i))
+			return "has another attribute code in memory than on its page";
+	if (check->attributes != NULL &&
+		!PipeannCheckCovers(check, id, slot, code + l->pq_bytes))
+		return psprintf("has an attribute code that does not cover its rows at block %u",
+						CodesBlock(view, check->code_page));
 	return NULL;
 }
 
@@ -242,7 +252,7 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	if (problem == NULL && !AuxIsRight(check, slot, &value))
 		problem = "does not have the aux value of its vector";
 	if (problem == NULL && check->view.cache != NULL)
-		problem = CodeProblem(check, id, &value, again);
+		problem = CodeProblem(check, id, slot, &value, again);
 	return problem;
 }
 
@@ -280,6 +290,21 @@ ReportMemory(const PipeannCheck *check, const char *what)
 }
 
 static void
+CheckBooks(const PipeannCheck *check)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannLayout *l = &view->meta.layout;
+	char	   *books = PipeannAlloc(Max(PipeannBooksBytes(l), 1));
+
+	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
+					  PipeannBooksFirst(l, view->meta.generation), books,
+					  PipeannBooksBytes(l));
+	if (memcmp(books, view->cache->books, PipeannBooksBytes(l)) != 0)
+		ReportMemory(check, "the books of attribute codes in memory are not those on pages");
+	pfree(books);
+}
+
+static void
 CheckCodebook(const PipeannCheck *check)
 {
 	const PipeannIndexView *view = &check->view;
@@ -297,6 +322,7 @@ CheckCodebook(const PipeannCheck *check)
 		if (!isfinite(centroids[i]))
 			ReportMemory(check, "the codebook has an element that is not a finite number");
 	pfree(centroids);
+	CheckBooks(check);
 }
 
 static bool

@@ -110,6 +110,60 @@ PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 	return visibility.visible;
 }
 
+typedef struct Covering
+{
+	PipeannCheck *check;
+	uint32		id;
+	const uint8 *code;
+	bool		covers;
+} Covering;
+
+static void
+CoverRows(Covering *covering, PipeannRowList list)
+{
+	PipeannCheck *check = covering->check;
+	const PipeannLayout *l = &check->view.meta.layout;
+	PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; covering->covers && i < list.n;
+		 i++, row = PipeannRowNext(l, row))
+	{
+		uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+		PipeannRowList one = {row, 1, PipeannRowSize(l, row)};
+		const PipeannRow *whole = row;
+
+		if (PipeannRowIsApart(l, row))
+			whole = PipeannCheckReadRow(check, row);
+		if (whole == NULL)
+			continue;
+		PipeannAttributesEncode(check->attributes, covering->id, whole, code);
+		covering->covers = PipeannAttributesCover(check->attributes,
+												  covering->code, code) ||
+			!IsVisible(check, &one);
+	}
+}
+
+static void
+CoverExt(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	Covering   *covering = arg;
+
+	(void) id;
+	CoverRows(covering, PipeannExtRows(&covering->check->view.meta.layout,
+									   ext));
+}
+
+bool
+PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
+				   const uint8 *code)
+{
+	Covering	covering = {check, id, code, true};
+
+	CoverRows(&covering, PipeannSlotRows(&check->view.meta.layout, slot));
+	(void) PipeannCheckWalkChain(check, slot, false, CoverExt, &covering);
+	return covering.covers;
+}
+
 /*
  * The hash of a row's values. If they are apart and are just being removed, our
  * snapshot does not see the row.
@@ -122,13 +176,13 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	MemoryContext old;
 	uint32		hash = 0;
 
-	if (check->values == NULL || !check->set->hash_vectors)
+	if (check->columns.values == NULL || !check->set->hash_vectors)
 		return 0;
 	old = MemoryContextSwitchTo(check->scratch);
 	if (PipeannRowIsApart(&check->view.meta.layout, row))
 		row = PipeannCheckReadRow(check, row);
-	if (row != NULL && PipeannDeformRow(check->values, row, values, isnull))
-		hash = PipeannHashValues(check->values, values, isnull);
+	if (row != NULL && PipeannDeformRow(check->columns.values, row, values, isnull))
+		hash = PipeannHashValues(check->columns.values, values, isnull);
 	MemoryContextSwitchTo(old);
 	return hash;
 }
@@ -377,6 +431,17 @@ IsLike(const TidEntry *entry, const Missing *row)
 		entry->values == row->values;
 }
 
+/* The hash of a table's row's values beside the vector. */
+static uint32
+HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+
+	PipeannWithoutVector(&check->columns, all, all_null, values, isnull);
+	return PipeannHashValues(check->columns.values, values, isnull);
+}
+
 static void
 LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 		  bool tuple_is_alive, void *arg)
@@ -390,17 +455,16 @@ LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 
 	(void) index;
 	(void) tuple_is_alive;
-	if (isnull[0])
+	if (isnull[check->columns.vector])
 		return;
 	old = MemoryContextSwitchTo(check->scratch);
-	x = PipeannDatumElements(values[0], l->dim);
+	x = PipeannDatumElements(values[check->columns.vector], l->dim);
 	if (PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 	{
 		Missing		row = {*tid, HashRow(check, x, false), 0};
 
-		if (check->values != NULL)
-			row.values = PipeannHashValues(check->values, values + 1,
-										   isnull + 1);
+		if (check->columns.values != NULL)
+			row.values = HashOthers(check, values, isnull);
 		entry = FindTid(set, tid);
 		if (entry != NULL && entry->hash != row.hash)
 			row.hash = HashRow(check, x, true);
@@ -422,7 +486,7 @@ ReportRow(const PipeannCheck *check, const Missing *missing,
 						   psprintf("has %s than its row (%u,%u) in table \"%s\"",
 									entry->hash != missing->hash ?
 									"another vector" :
-									"other included values",
+									"other values",
 									ItemPointerGetBlockNumberNoCheck(&missing->tid),
 									ItemPointerGetOffsetNumberNoCheck(&missing->tid),
 									RelationGetRelationName(check->heap)));

@@ -52,6 +52,8 @@ PipeannCheckRefresh(PipeannCheck *check)
 	uint32		size;
 
 	PipeannRefreshView(view);
+	if (check->attributes != NULL)
+		PipeannAttributesUseBook(check->attributes, view->cache->books);
 	if (view->meta.packings != check->packings)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

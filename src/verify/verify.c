@@ -66,7 +66,11 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	if (!RecoveryInProgress())
 		LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 	PipeannOpenView(&check->view, index);
-	check->values = PipeannValuesDesc(index);
+	check->columns = PipeannIndexColumns(index);
+	if (check->view.cache != NULL)
+		check->attributes = PipeannAttributesOpen(index,
+												  &check->view.meta.layout,
+												  check->view.cache->books);
 	check->packings = check->view.meta.packings;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *
 						  PIPEANN_PAYLOAD);

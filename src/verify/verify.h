@@ -48,7 +48,8 @@ typedef struct PipeannCheck
 	uint32		shared_by;		/* node of the second chain */
 	uint8	   *codes;			/* payload of a code page */
 	uint32		code_page;		/* its ordinal, or INVALID_ID */
-	TupleDesc	values;			/* that rows have, or NULL */
+	PipeannColumns columns;		/* of the index */
+	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	MemoryContext scratch;		/* for the check of one slot or row */
 	PipeannCheckWalk *walk;		/* private to edges.c */
 	PipeannTidSet *set;			/* private to heap.c */
@@ -144,6 +145,13 @@ extern void PipeannCheckEdges(PipeannCheck *check);
  */
 extern bool PipeannCheckIsStable(const PipeannCheck *check,
 								 const PipeannSlot *slot);
+
+/*
+ * heap.c: whether an attribute code covers all rows of a node that our snapshot
+ * sees. (One that is just joining the node comes first, and the code then.)
+ */
+extern bool PipeannCheckCovers(PipeannCheck *check, uint32 id,
+							   const PipeannSlot *slot, const uint8 *code);
 
 /*
  * Errors unless each TID is in the index once and, with heapallindexed, each

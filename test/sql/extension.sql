@@ -55,12 +55,12 @@ CREATE OPERATOR CLASS wrong_sides FOR TYPE vector USING pipeann AS
 SET client_min_messages = info;
 SELECT c.opcname, amvalidate(c.oid)
 FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
-WHERE a.amname = 'pipeann' AND c.opcname NOT LIKE 'vector%'
+WHERE a.amname = 'pipeann' AND NOT c.opcname LIKE ANY ('{vector%,bool%,int%,float%,numeric%,date%,time%,text%,uuid%,enum%,array%}')
 ORDER BY c.oid;
 SET client_min_messages = warning;
 ROLLBACK;
 CREATE OPERATOR CLASS two_strategies FOR TYPE vector USING pipeann AS
-	OPERATOR 2 <-> (vector, vector) FOR ORDER BY float_ops,
+	OPERATOR 9 <-> (vector, vector) FOR ORDER BY float_ops,
 	FUNCTION 1 pipeann_metric_l2();
 CREATE OPERATOR CLASS two_functions FOR TYPE vector USING pipeann AS
 	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
@@ -229,7 +229,7 @@ SELECT c.opcintype::regtype, o.amopopr::regoperator
 FROM pg_opclass c
 	JOIN pg_am a ON a.oid = c.opcmethod
 	JOIN pg_amop o ON o.amopfamily = c.opcfamily
-WHERE a.amname = 'pipeann'
+WHERE a.amname = 'pipeann' AND c.opcname LIKE 'vector%'
 ORDER BY c.opcname;
 CREATE TABLE t (id int, val "Vectors".vector(2));
 INSERT INTO t VALUES (1, '[1,2]'), (2, '[3,2]');

@@ -228,7 +228,7 @@ forged('another value', 'valued', sub {
 	my ($id, $at) = some_row($pages, 0);
 	$pages->set($id, 'bytes', pack('l', -5), $at + 8);
 	return ($id, $pages->block_of($id));
-}, "$named has other included values than its row", rows => 1);
+}, "$named has other values than its row", rows => 1);
 forged('a value of another length', 'valued', sub {
 	my ($pages) = @_;
 	my ($id, $at) = some_row($pages, 0);
@@ -265,7 +265,7 @@ forged('a long row with other values', 'valued', sub {
 	my ($high, $low) = unpack 'S2', substr $pages->page($pages->block_of($id)), $pages->offset_of($id) + $at + 10, 4;
 	$pages->set($high << 16 | $low, 'body', 'zzzz', 40);
 	return ($id, $pages->block_of($id));
-}, "$named has other included values than its row", rows => 1);
+}, "$named has other values than its row", rows => 1);
 
 # Chains. The node with 300 rows of a vector, and one of an out-of-line vector.
 sub chained

@@ -544,6 +544,40 @@ ShortArrays(void)
 		}
 }
 
+/* Sets of few and of many bytes; no more is read. */
+static void
+SetsOfBytes(void)
+{
+	uint64		random = 29;
+
+	for (int turn = 0; turn < 300; turn++)
+	{
+		int			n = 64 * (1 + turn % 16);
+		uint8	   *bytes = (uint8 *) GuardA.end - n;
+		uint8	   *set = (uint8 *) GuardB.end - 32;
+		uint64		before[16];
+		uint64		want[16];
+
+		for (int i = 0; i < 32; i++)
+			set[i] = (uint8) (UnitRandom(&random) & UnitRandom(&random) & (turn % 3 == 0 ? UnitRandom(&random) : 255));
+		for (int i = 0; i < n; i++)
+			bytes[i] = (uint8) (turn % 2 == 0 ? UnitRandom(&random) : (uint64) i + turn);
+		for (int i = 0; i < n / 64; i++)
+			want[i] = before[i] = turn % 5 == 0 ? UnitRandom(&random) : ~(uint64) 0;
+		for (int i = 0; i < n; i++)
+			if (((set[bytes[i] / 8] >> bytes[i] % 8) & 1) == 0)
+				want[i / 64] &= ~((uint64) 1 << i % 64);
+		for (int s = 0; s < NumSets; s++)
+		{
+			uint64		mask[16];
+
+			memcpy(mask, before, sizeof(mask));
+			Sets[s]->keep_members(bytes, n, set, mask);
+			CHECK(memcmp(mask, want, n / 8) == 0);
+		}
+	}
+}
+
 /* How elements of tiles are filled. */
 typedef enum TileFill
 {
@@ -973,6 +1007,7 @@ main(void)
 	UNIT_RUN(NearestCentroids);
 	UNIT_RUN(EveryCentroidIsFound);
 	UNIT_RUN(ShortArrays);
+	UNIT_RUN(SetsOfBytes);
 	UNIT_RUN(PanelsAreInterleaved);
 	UNIT_RUN(TilesOfProducts);
 	UNIT_RUN(TilesToDistances);

@@ -88,6 +88,53 @@ PassesOverKilledNodes(void)
 	free(seen);
 }
 
+/* One node in seven matches. */
+static bool
+MatchesSeventh(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	(void) slot;
+	(void) arg;
+	return id % 7 == 3;
+}
+
+/*
+ * Nodes that do not match lead to others, and are no results, whether pages are
+ * scored or nodes, read or not. What is believed counts those that match.
+ */
+static void
+ReturnsWhatMatches(void)
+{
+	Index	   *index = MakeIndex(2000, 8, PIPEANN_L2, PIPEANN_FLOAT4);
+	uint8	   *seen = PipeannAlloc(index->ids);
+	int			matching = 0;
+
+	for (int i = 0; i < IndexNodes(index); i++)
+		matching += MatchesSeventh(IndexIdAt(index, i), NULL, NULL);
+	for (int i = 0; i < 3 * PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.disabled = i % 2 == 0 ? BY_PAGE : 0};
+		MemorySource *memory = OpenSource(index, i % 3 * 50, i);
+		PipeannSearch *search;
+		const PipeannResult *result;
+		float		query[MAX_DIM];
+
+		params.policy = PipeannPolicies[i % PIPEANN_SEARCH_MODES];
+		params.ef = 40;
+		params.may_end_early = i % 2 == 0;
+		params.matches = MatchesSeventh;
+		search = BeginQuery(index, &index->codes, memory, i, query, &params);
+		CHECK(PipeannSearchRun(search));
+		CHECK(PipeannSearchExplored(search) <= memory->counters.nodes_explored / 3);
+		result = PipeannSearchPeek(search);
+		CHECK(result == NULL || MatchesSeventh(result->id, NULL, NULL));
+		CHECK(TakeAll(index, search, seen) == matching);
+		for (uint32 id = 0; id < index->ids; id++)
+			CHECK(!seen[id] || MatchesSeventh(id, NULL, NULL));
+		EndSearch(search, memory);
+	}
+	free(seen);
+}
+
 /* A page whose version is another each time that it is looked at. */
 static uint64
 CountLooks(uint32 page, const char *nodes, uint64 *version, void *arg)
@@ -327,6 +374,7 @@ main(void)
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	UNIT_RUN(PassesThroughDeadNodes);
 	UNIT_RUN(PassesOverKilledNodes);
+	UNIT_RUN(ReturnsWhatMatches);
 	UNIT_RUN(KnowsNoVersionOfSeveral);
 	UNIT_RUN(ReturnsNodesWhoseRowsAreElsewhere);
 	UNIT_RUN(AsksForOutOfLineDistances);

@@ -1,0 +1,73 @@
+/*
+ * attributes.c
+ *		Attribute codes of the nodes of a build, or of a packing, by their rows in
+ *		memory.
+ */
+#include "postgres.h"
+
+#include "build/build.h"
+
+/* Nodes at even distances. */
+typedef struct Sampling
+{
+	const PipeannCollection *c;
+	uint32		n;
+} Sampling;
+
+static const PipeannRow *
+SampledRow(uint32 i, void *arg)
+{
+	const Sampling *s = arg;
+
+	return PipeannCollectionRow(s->c, (uint32) ((uint64) i * s->c->n / s->n),
+								PIPEANN_INVALID_ID);
+}
+
+void
+PipeannTrainAttributes(PipeannAttributes *a, const PipeannCollection *c,
+					   char *books)
+{
+	Sampling	s = {.c = c,.n = Min(c->n, PIPEANN_ATTRIBUTE_SAMPLES)};
+
+	PipeannAttributesTrain(a, SampledRow, &s, s.n, books);
+}
+
+void
+PipeannCollectedAttributes(PipeannAttributes *a, const PipeannCollection *c,
+						   uint32 node, uint8 *code)
+{
+	uint32		dup = c->dup_heads[node];
+
+	PipeannAttributesEncode(a, node,
+							PipeannCollectionRow(c, node, PIPEANN_INVALID_ID),
+							code);
+	for (; dup != PIPEANN_INVALID_ID; dup = c->dups[dup].next)
+	{
+		uint8		other[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+		PipeannAttributesEncode(a, node, PipeannCollectionRow(c, node, dup),
+								other);
+		PipeannAttributesMerge(a, other, code);
+	}
+}
+
+void
+PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
+						const PipeannCollection *c, const PipeannNodes *nodes,
+						uint32 first, int n, uint8 *out)
+{
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+	if (a == NULL)
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		uint32		node = nodes->node_of_id[first + i];
+
+		if (node == PIPEANN_INVALID_ID)
+			continue;
+		PipeannCollectedAttributes(a, c, node, code);
+		for (uint32 j = 0; j < l->attr_bytes; j++)
+			out[PipeannPlaneOffset(l, j) + i] = code[j];
+	}
+}

@@ -1,0 +1,76 @@
+/*
+ * attributes.h
+ *		How filter columns are coded; private to index/.
+ */
+#ifndef PIPEANN_ATTRIBUTES_H
+#define PIPEANN_ATTRIBUTES_H
+
+#include "index/index.h"
+
+/*
+ * A code of an ordered column is a number: 0 for NULL, 1 + p for position p. The
+ * column's book has n boundaries in order; position 2 * i + 1 is boundary i itself,
+ * 2 * i is what is between it and the one before. So a value that is frequent has a
+ * code of its own, and a range of values is a range of codes.
+ *
+ * Zeroes are where nothing has been written: no row that a snapshot sees is in such
+ * a node, since an insert writes the code before it ends. Of one byte the number
+ * stands 2 higher, and 1 means any value, for a node whose rows differ. Of two bytes
+ * the number is written to the base of 255, so that none is 0, and a code means any
+ * value if its first byte alone is 0. A reader may see one byte of a change and not
+ * the other: when a node comes to mean any value only the first one changes.
+ *
+ * A code of arrays is a Bloom filter with one bit for each element, inverted, so
+ * that rows that join a node take bits away. The first one is set in all that is
+ * written.
+ */
+#define PIPEANN_UNWRITTEN 0
+#define PIPEANN_MIXED 1
+#define PIPEANN_FIRST_NARROW 2	/* the number 0, of one byte */
+#define PIPEANN_WIDE_BASE 255
+#define PIPEANN_MOST_NARROW (255 - PIPEANN_FIRST_NARROW)	/* numbers */
+#define PIPEANN_MOST_WIDE (PIPEANN_WIDE_BASE * PIPEANN_WIDE_BASE - 1)
+#define PIPEANN_BLOOM_BITS 15
+
+typedef struct PipeannAttribute
+{
+	int			number;			/* of the column among the values */
+	int			position;		/* among all columns */
+	int			plane;			/* the code's first byte */
+	int			width;			/* 1 or 2 bytes; arrays have 2 */
+	bool		is_array;
+	Form_pg_attribute type;
+	Oid			collation;		/* by which function compares or hashes */
+	FmgrInfo	function;		/* compares two values, or hashes an element */
+	const char *book;			/* boundaries, or NULL */
+	Size		book_size;
+} PipeannAttribute;
+
+struct PipeannAttributes
+{
+	Relation	index;
+	TupleDesc	values;
+	int			columns;		/* of the values, those before which are looked
+								 * at */
+	int			bytes;
+	int			n;
+	PipeannAttribute attributes[PIPEANN_MAX_FILTER_COLUMNS];
+	char	   *tuple;			/* room for a row */
+	MemoryContext scratch;
+};
+
+/* book.c */
+
+/* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
+extern uint32 PipeannBookLength(const PipeannAttributes *a,
+								const PipeannAttribute *attribute);
+extern Datum PipeannBookBoundary(const PipeannAttributes *a,
+								 const PipeannAttribute *attribute, uint32 i);
+
+/* attributes.c */
+
+/* Bits of an array's elements. */
+extern uint16 PipeannElementBits(PipeannAttribute *attribute, Datum array,
+								 bool *has_nulls);
+
+#endif							/* PIPEANN_ATTRIBUTES_H */

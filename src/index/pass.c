@@ -1,0 +1,346 @@
+/*
+ * pass.c
+ *		Conditions on filter columns as sets of attribute codes.
+ *
+ * Of each column that has conditions it is worked out which codes a node may have
+ * that has a matching row. Then a look into a bit set tells whether a node may.
+ */
+#include "postgres.h"
+
+#include "access/stratnum.h"
+#include "index/attributes.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/pg_locale.h"
+#include "utils/rel.h"
+
+/* Bytes of a bit set for one byte; a set of wide codes has one for each first byte. */
+#define ROW 32
+#define NARROW_BYTES ROW
+#define WIDE_BYTES (256 * ROW)
+
+/* The codes that pass, of one column. */
+typedef struct Set
+{
+	const PipeannAttribute *attribute;
+	Size		size;
+	uint8	   *bits;
+} Set;
+
+static void
+AddCode(uint8 *row, uint32 byte)
+{
+	row[byte / 8] |= 1 << byte % 8;
+}
+
+static Set
+NewSet(const PipeannAttribute *attribute)
+{
+	Set			set = {.attribute = attribute};
+
+	set.size = attribute->width == 1 ? NARROW_BYTES : WIDE_BYTES;
+	set.bits = palloc0(set.size);
+	return set;
+}
+
+static void
+AddAll(Set *set)
+{
+	memset(set->bits, 0xFF, set->size);
+}
+
+/* Codes that mean any value always pass. */
+static void
+AddAny(Set *set)
+{
+	if (set->attribute->width == 1)
+		AddCode(set->bits, PIPEANN_MIXED);
+	else
+		memset(set->bits, 0xFF, ROW);
+}
+
+/* Where nothing was written there is no row. */
+static void
+RemoveUnwritten(Set *set)
+{
+	set->bits[0] &= ~1;
+}
+
+static uint32
+MostNumber(const PipeannAttribute *attribute)
+{
+	return attribute->width == 1 ? PIPEANN_MOST_NARROW : PIPEANN_MOST_WIDE;
+}
+
+/* Add the numbers from .. to. */
+static void
+AddNumbers(Set *set, uint32 from, uint32 to)
+{
+	if (set->attribute->width == 1)
+	{
+		for (uint32 i = from; i <= to; i++)
+			AddCode(set->bits, PIPEANN_FIRST_NARROW + i);
+		return;
+	}
+	while (from <= to)
+	{
+		uint32		first = from / PIPEANN_WIDE_BASE;
+		uint32		last = Min(to, first * PIPEANN_WIDE_BASE +
+							   PIPEANN_WIDE_BASE - 1);
+		uint8	   *row = set->bits + (Size) (1 + first) * ROW;
+
+		if (last - from == PIPEANN_WIDE_BASE - 1)
+			memset(row, 0xFF, ROW);
+		else
+			for (uint32 i = from; i <= last; i++)
+				AddCode(row, 1 + i % PIPEANN_WIDE_BASE);
+		from = last + 1;
+	}
+}
+
+/* ---------- values in order ---------- */
+
+/* How the boundaries of a column are compared with the argument of a condition. */
+typedef struct Comparison
+{
+	const PipeannAttributes *a;
+	const PipeannAttribute *attribute;
+	FmgrInfo	less;
+	FmgrInfo	equal;
+} Comparison;
+
+static bool
+FindOperator(const Comparison *c, ScanKey key, int strategy, FmgrInfo *function)
+{
+	Relation	index = c->a->index;
+	int			position = c->attribute->position;
+	Oid			left = index->rd_opcintype[position];
+	Oid			right = OidIsValid(key->sk_subtype) ? key->sk_subtype : left;
+	Oid			operator = get_opfamily_member(index->rd_opfamily[position],
+											   left, right, strategy);
+
+	if (!OidIsValid(operator))
+		return false;
+	fmgr_info(get_opcode(operator), function);
+	return true;
+}
+
+static bool
+Compares(FmgrInfo *function, const Comparison *c, uint32 i, Datum argument)
+{
+	return DatumGetBool(FunctionCall2Coll(function, c->attribute->collation,
+										  PipeannBookBoundary(c->a, c->attribute, i),
+										  argument));
+}
+
+/* The argument's number, as if it were a value of the column. */
+static uint32
+NumberOf(Comparison *c, Datum argument)
+{
+	uint32		n = PipeannBookLength(c->a, c->attribute);
+	uint32		low = 0;
+	uint32		high = n;
+
+	while (low < high)
+	{
+		uint32		middle = (low + high) / 2;
+
+		if (Compares(&c->less, c, middle, argument))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return 1 + 2 * low + (low < n && Compares(&c->equal, c, low, argument));
+}
+
+/* Whether values that the codes have in order are in that of the column. */
+static bool
+IsInOrder(const PipeannAttribute *attribute)
+{
+	Oid			collation = attribute->type->attcollation;
+
+	if (!OidIsValid(collation))
+		return true;
+#if PG_VERSION_NUM >= 180000
+	return pg_newlocale_from_collation(collation)->collate_is_c;
+#else
+	return lc_collate_is_c(collation);
+#endif
+}
+
+/*
+ * Numbers of boundaries are even, and have one value; others have all between two
+ * boundaries, so that the argument's own number may be on either side.
+ */
+static void
+AddComparison(Set *set, int strategy, uint32 number)
+{
+	uint32		most = MostNumber(set->attribute);
+	bool		is_boundary = number % 2 == 0;
+
+	switch (strategy)
+	{
+		case PIPEANN_LESS_STRATEGY:
+			AddNumbers(set, 1, is_boundary ? number - 1 : number);
+			break;
+		case PIPEANN_LESS_EQUAL_STRATEGY:
+			AddNumbers(set, 1, number);
+			break;
+		case PIPEANN_EQUAL_STRATEGY:
+			AddNumbers(set, number, number);
+			break;
+		case PIPEANN_GREATER_EQUAL_STRATEGY:
+			AddNumbers(set, number, most);
+			break;
+		case PIPEANN_GREATER_STRATEGY:
+			AddNumbers(set, is_boundary ? number + 1 : number, most);
+			break;
+		default:
+			AddNumbers(set, 1, most);
+			break;
+	}
+}
+
+static void
+AddOrdered(PipeannAttributes *a, const PipeannCondition *condition, Set *set)
+{
+	ScanKey		key = condition->key;
+	Comparison	c = {.a = a,.attribute = set->attribute};
+
+	AddAny(set);
+	if (key->sk_flags & SK_SEARCHNULL)
+		AddNumbers(set, 0, 0);
+	else if ((key->sk_flags & SK_SEARCHNOTNULL) ||
+			 !FindOperator(&c, key, PIPEANN_LESS_STRATEGY, &c.less) ||
+			 !FindOperator(&c, key, PIPEANN_EQUAL_STRATEGY, &c.equal) ||
+			 (key->sk_strategy != PIPEANN_EQUAL_STRATEGY &&
+			  !IsInOrder(set->attribute)))
+		AddNumbers(set, 1, MostNumber(set->attribute));
+	else
+		for (int i = 0; i < condition->narguments; i++)
+			AddComparison(set, key->sk_strategy,
+						  NumberOf(&c, condition->arguments[i]));
+}
+
+/* ---------- arrays ---------- */
+
+/* Whether a byte of an inverted Bloom filter may have all of bits, or one of them. */
+static bool
+HasBits(uint32 byte, uint32 bits, bool all)
+{
+	return all ? (byte & bits) == 0 : (~byte & bits) != 0;
+}
+
+static void
+AddElements(uint16 bits, bool all, Set *set)
+{
+	uint8		row[ROW] = {0};
+
+	for (uint32 byte = 0; byte < 256; byte++)
+		if (HasBits(byte, bits & 0xFF, all))
+			AddCode(row, byte);
+	for (uint32 byte = 0; byte < 256; byte++)
+	{
+		uint8	   *to = set->bits + (Size) byte * ROW;
+		bool		here = HasBits(byte, bits >> 8, all);
+
+		for (int i = 0; i < ROW; i++)
+			to[i] |= all ? (here ? row[i] : 0) : (here ? 0xFF : row[i]);
+	}
+}
+
+static void
+AddArrays(const PipeannCondition *condition, Set *set)
+{
+	ScanKey		key = condition->key;
+	bool		all = key->sk_strategy == PIPEANN_CONTAINS_STRATEGY;
+
+	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL | SK_SEARCHARRAY)) ||
+		(!all && key->sk_strategy != PIPEANN_OVERLAPS_STRATEGY))
+	{
+		AddAll(set);
+		return;
+	}
+	for (int i = 0; i < condition->narguments; i++)
+	{
+		bool		has_nulls;
+		uint16		bits = PipeannElementBits(unconstify(PipeannAttribute *,
+														 set->attribute),
+											  condition->arguments[i],
+											  &has_nulls);
+
+		AddElements(bits, all, set);
+	}
+}
+
+/* ---------- the whole ---------- */
+
+/* Take those out of a set that are not in another. */
+static void
+Intersect(Set *set, const Set *other)
+{
+	for (Size i = 0; i < set->size; i++)
+		set->bits[i] &= other->bits[i];
+}
+
+static void
+FillColumn(const Set *set, PipeannCodeColumn *column)
+{
+	memset(column, 0, sizeof(*column));
+	column->plane = set->attribute->plane;
+	column->width = set->attribute->width;
+	if (column->width == 1)
+	{
+		memcpy(column->first, set->bits, ROW);
+		return;
+	}
+	column->second = set->bits;
+	for (uint32 byte = 0; byte < 256; byte++)
+		for (int i = 0; i < ROW; i++)
+			if (set->bits[(Size) byte * ROW + i] != 0)
+				AddCode(column->first, byte);
+}
+
+/* The set of what passes all conditions on a column; false if there are none. */
+static bool
+PassesAll(PipeannAttributes *a, const PipeannAttribute *attribute,
+		  const PipeannCondition *conditions, int n, Set *set)
+{
+	bool		any = false;
+
+	*set = NewSet(attribute);
+	AddAll(set);
+	for (int i = 0; i < n; i++)
+	{
+		Set			one;
+
+		if (conditions[i].number != attribute->number)
+			continue;
+		any = true;
+		one = NewSet(attribute);
+		if (attribute->is_array)
+			AddArrays(&conditions[i], &one);
+		else
+			AddOrdered(a, &conditions[i], &one);
+		Intersect(set, &one);
+		pfree(one.bits);
+	}
+	RemoveUnwritten(set);
+	return any;
+}
+
+PipeannCodeFilter *
+PipeannAttributesFilter(PipeannAttributes *a,
+						const PipeannCondition *conditions, int n)
+{
+	PipeannCodeFilter *filter = palloc0(sizeof(PipeannCodeFilter));
+
+	for (int i = 0; i < a->n; i++)
+	{
+		Set			set;
+
+		if (PassesAll(a, &a->attributes[i], conditions, n, &set))
+			FillColumn(&set, &filter->columns[filter->n++]);
+	}
+	return filter->n > 0 ? filter : NULL;
+}

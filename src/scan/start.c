@@ -1,0 +1,101 @@
+/*
+ * start.c
+ *		The beginning of an index scan: its view, query, conditions and search.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "scan/state.h"
+
+/*
+ * A NULL has no distances, and zero has no cosines: then *comparable is false,
+ * and rows come in any order.
+ */
+static const float *
+QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
+{
+	const float *x;
+	float	   *normalized;
+
+	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
+	if (!*comparable)
+		return palloc0(mul_size(l->dim, sizeof(float)));
+	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
+	if (l->metric != PIPEANN_COSINE)
+		return x;
+	*comparable = PipeannNorm(x, l->dim) > 0;
+	normalized = palloc(mul_size(l->dim, sizeof(float)));
+	PipeannNormalize(x, l->dim, normalized);
+	return normalized;
+}
+
+static float
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	PipeannScan *state = arg;
+	const PipeannLayout *l = &state->view.meta.layout;
+
+	if (!PipeannChainVector(&state->view, id, slot, state->exact))
+		return INFINITY;
+	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
+								slot->aux);
+}
+
+static uint32
+MaxPages(const PipeannLayout *l)
+{
+	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
+
+	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
+						(double) PG_INT32_MAX);
+}
+
+void
+PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannSearchParams params = PipeannScanParams();
+
+	state->replica = RecoveryInProgress();
+	PipeannOpenView(&state->view, scan->indexRelation);
+	state->query = QueryVector(scan, l, &state->comparable);
+	state->filter = PipeannFilterBegin(scan, &state->view);
+	state->exact = palloc(mul_size(l->dim, sizeof(float)));
+	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
+									  &state->counters);
+	PipeannCacheCountUses(state->view.cache,
+						  PipeannSourceUses(state->source));
+	params.max_pages = MaxPages(l);
+	params.out_of_line_distance = OutOfLineDistance;
+	params.out_of_line_arg = state;
+	if (PipeannKilledBegin(&state->killed, scan, &state->view))
+	{
+		params.killed = PipeannKilledOfPage;
+		params.killed_arg = &state->killed;
+	}
+	if (state->filter != NULL)
+	{
+		params.matches = PipeannFilterMatchesNode;
+		params.matches_arg = state->filter;
+		params.code_filter = PipeannFilterCodes(state->filter);
+	}
+	if (scan->xs_want_itup)
+		state->only = PipeannOnlyBegin(scan, &state->view);
+	PipeannPrefetchBegin(&state->prefetch, scan, l, state->only);
+	params.settled = PipeannPrefetchSettled;
+	params.settled_arg = &state->prefetch;
+	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
+	state->mode = pipeann_search_mode;
+	state->search = PipeannBorrowSearch();
+	PipeannSearchBegin(state->search, l,
+					   state->view.cache != NULL ? &state->view.codes : NULL,
+					   state->source, state->query, &params);
+	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
+						&state->prefetch, state->replica);
+	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
+	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
+		state->comparable)
+		state->held_back = PipeannHeldBegin();
+}

@@ -1,0 +1,54 @@
+/*
+ * state.h
+ *		An index scan's state; private to scan/.
+ */
+#ifndef PIPEANN_SCAN_STATE_H
+#define PIPEANN_SCAN_STATE_H
+
+#include "scan/filter.h"
+#include "scan/only.h"
+#include "scan/prefetch.h"
+
+typedef struct PipeannScan
+{
+	MemoryContext context;		/* reset by each rescan */
+	bool		started;
+	PipeannCounters counters;	/* over all rescans */
+	int			mode;
+	bool		replica;		/* a packing may be replaced during the scan */
+
+	PipeannIndexView view;
+	PipeannPageSource *source;
+	PipeannSearch *search;
+	PipeannFilter *filter;		/* NULL if there are no conditions */
+	float	   *exact;			/* [dim] a vector before rounding */
+	const float *query;
+	bool		exhausted;		/* the search cannot or must not go on */
+	uint64		taken;			/* results popped */
+	int64		looked_at;		/* rows returned, or found not to be visible */
+	float		last_dist;		/* of the result popped last */
+	float		reach;			/* largest distance possible so far */
+	uint32		held;			/* rows that the executor may hold back */
+	bool		comparable;		/* the executor can compare rows */
+	bool		recheck;		/* it has to compare the current rows */
+
+	PipeannKilledRows killed;
+	PipeannScanRow row;
+	PipeannPrefetch prefetch;
+
+	/* of an index-only scan, else NULL */
+	PipeannOnly *only;
+	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
+	float		last_held;		/* distance of the result taken from it last */
+
+	/* rows of the current result */
+	void	   *rows;
+	const PipeannRow *next_row;
+	uint32		rows_left;
+	PipeannChain chain;			/* its rows in overflow slots */
+} PipeannScan;
+
+/* start.c: open the index, and begin a search by the scan's keys */
+extern void PipeannScanStart(IndexScanDesc scan, PipeannScan *state);
+
+#endif							/* PIPEANN_SCAN_STATE_H */

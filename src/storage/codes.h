@@ -1,0 +1,104 @@
+/*
+ * codes.h
+ *		The format of code pages, codebooks and books of attribute codes; part of
+ *		storage.h.
+ */
+#ifndef PIPEANN_CODE_PAGES_H
+#define PIPEANN_CODE_PAGES_H
+
+#include "storage/slot.h"
+
+#include "storage/bufpage.h"
+
+/* The most bytes of attribute codes. */
+#define PIPEANN_MAX_ATTRIBUTE_BYTES 16
+
+/* Bytes of a node's codes: that of its vector, and behind it its attributes'. */
+static inline uint32
+PipeannCodeBytes(const PipeannLayout *l)
+{
+	return (uint32) l->pq_bytes + l->attr_bytes;
+}
+
+/*
+ * Codes of a code page. Those of the vectors come first, then the first bytes of
+ * all attribute codes, the second bytes, and so on.
+ */
+static inline uint32
+PipeannCodesPerPage(const PipeannLayout *l)
+{
+	return PIPEANN_PAYLOAD / PipeannCodeBytes(l);
+}
+
+/* Where the first byte number `plane` of attribute codes stands. */
+static inline Size
+PipeannPlaneOffset(const PipeannLayout *l, uint32 plane)
+{
+	return (Size) PipeannCodesPerPage(l) * (l->pq_bytes + plane);
+}
+
+/* Copy code number `at`, uint8[PipeannCodeBytes()], to or from a code page. */
+static inline void
+PipeannCodePut(const PipeannLayout *l, char *payload, uint32 at,
+			   const uint8 *code)
+{
+	memcpy(payload + (Size) at * l->pq_bytes, code, l->pq_bytes);
+	for (uint32 i = 0; i < l->attr_bytes; i++)
+		payload[PipeannPlaneOffset(l, i) + at] = code[l->pq_bytes + i];
+}
+
+static inline void
+PipeannCodeGet(const PipeannLayout *l, const char *payload, uint32 at,
+			   uint8 *code)
+{
+	memcpy(code, payload + (Size) at * l->pq_bytes, l->pq_bytes);
+	for (uint32 i = 0; i < l->attr_bytes; i++)
+		code[l->pq_bytes + i] = payload[PipeannPlaneOffset(l, i) + at];
+}
+
+/* Bytes of the codebook, float[dim * 256]. */
+static inline Size
+PipeannCodebookBytes(const PipeannLayout *l)
+{
+	return mul_size(l->dim, 256 * sizeof(float));
+}
+
+/* Bytes of the books of attribute codes: so many for each byte of a code. */
+#define PIPEANN_BOOK_BYTES 32768
+
+static inline Size
+PipeannBooksBytes(const PipeannLayout *l)
+{
+	return (Size) l->attr_bytes * PIPEANN_BOOK_BYTES;
+}
+
+/* The number of pages for so many bytes. */
+static inline uint32
+PipeannStreamPages(Size length)
+{
+	return (length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
+}
+
+/* Pages of a generation's codebook and books of attribute codes. */
+static inline uint32
+PipeannCodebookPages(const PipeannLayout *l)
+{
+	return PipeannStreamPages(PipeannCodebookBytes(l)) +
+		PipeannStreamPages(PipeannBooksBytes(l));
+}
+
+/* The first page of a generation's codebook, and of its books. */
+static inline uint32
+PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
+{
+	return generation % 2 * PipeannCodebookPages(l);
+}
+
+static inline uint32
+PipeannBooksFirst(const PipeannLayout *l, uint32 generation)
+{
+	return PipeannCodebookFirst(l, generation) +
+		PipeannStreamPages(PipeannCodebookBytes(l));
+}
+
+#endif							/* PIPEANN_CODE_PAGES_H */

@@ -1,0 +1,205 @@
+-- Filter columns: key columns beside the vector, and conditions on them.
+SET enable_seqscan = off;
+SET enable_sort = off;
+SET jit = off;
+SET client_min_messages = warning;
+
+-- Whether a query gives the same rows with and without index, and its scan decides
+-- by the index alone: no row is removed by a filter or a recheck. Where rows are
+-- equally far they may come in any order: then those of both are sorted.
+CREATE FUNCTION same(query text, sorted bool DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	got text[];
+	wanted text[];
+	line text;
+	plan text := '';
+BEGIN
+	EXECUTE format('SELECT array_agg(s::text%s) FROM (%s) s', CASE WHEN sorted THEN ' ORDER BY s::text' END, query) INTO got;
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
+		plan := plan || line || E'\n';
+	END LOOP;
+	SET LOCAL enable_indexscan = off;
+	SET LOCAL enable_indexonlyscan = off;
+	SET LOCAL enable_seqscan = on;
+	SET LOCAL enable_sort = on;
+	EXECUTE format('SELECT array_agg(s::text%s) FROM (%s) s', CASE WHEN sorted THEN ' ORDER BY s::text' END, query) INTO wanted;
+	SET LOCAL enable_indexscan = on;
+	SET LOCAL enable_indexonlyscan = on;
+	SET LOCAL enable_seqscan = off;
+	SET LOCAL enable_sort = off;
+	RETURN CASE WHEN got IS DISTINCT FROM wanted THEN format('%s is not %s', got, wanted)
+		WHEN plan !~ 'Order By' OR plan ~ 'Sort' OR plan !~ 'Index Cond' OR plan ~ 'Removed' THEN plan
+		WHEN got IS NULL THEN 'none'
+		ELSE 'same' END;
+END $$;
+CREATE FUNCTION noise(i int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
+	'SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 1073741823) / 1073741823.0 - 0.5 ORDER BY j)::float8[]::vector
+	FROM generate_series(1, dim) j';
+CREATE FUNCTION long_text(i int, n int) RETURNS text LANGUAGE sql IMMUTABLE AS
+	'SELECT string_agg(md5((i * 1000 + j)::text), '''') FROM generate_series(1, n) j';
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'elated');
+
+-- operator classes are what their validator wants, and are found by type
+SELECT c.opcname, c.opcintype::regtype, c.opcdefault, amvalidate(c.oid)
+FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE a.amname = 'pipeann' ORDER BY 1;
+
+-- every type and operator
+CREATE TABLE t (id int, flag bool, i2 int2, i4 int4, i8 int8, f4 float4, f8 float8, n numeric, d date, ts timestamp, tz timestamptz,
+	s text, vc varchar(20), u uuid, m mood, ints int4[], longs int8[], texts text[], uuids uuid[], v vector(4));
+INSERT INTO t SELECT i, i % 3 = 0, i % 10, i % 20, i % 30, (i % 10) / 2.0, (i % 20) / 4.0, (i % 40) / 8.0,
+	date '2024-01-01' + i % 50, timestamp '2024-01-01' + (i % 50) * interval '6 hours', timestamptz '2024-01-01 00:00:00+00' + (i % 50) * interval '6 hours',
+	'text ' || i % 25, 'v' || i % 7, md5((i % 15)::text)::uuid, (enum_range(NULL::mood))[1 + i % 4],
+	ARRAY[i % 5, i % 11], ARRAY[i % 5, i % 11]::int8[], ARRAY['a' || i % 5, 'b' || i % 11], ARRAY[md5((i % 6)::text)::uuid], noise(i, 4)
+FROM generate_series(1, 1000) i;
+INSERT INTO t (id, v) SELECT i, noise(i, 4) FROM generate_series(1001, 1020) i;
+-- eight columns at most, a few at a time
+CREATE INDEX t1 ON t USING pipeann (flag, i2, i4, i8, v vector_l2_ops, f4, f8, n, d);
+SELECT format, value_bytes > 0 AS has_room FROM pipeann_index_info('t1');
+SELECT pipeann_check('t1', true);
+SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <-> noise(2000, 4) LIMIT 10', c)) FROM unnest(ARRAY[
+	'flag >= true', 'flag < true', 'flag IS NULL', 'flag IS NOT NULL', 'flag > false',
+	'i2 = 3', 'i2 < 2', 'i2 <= 1::int8', 'i2 > 8::int4', 'i2 >= 9', 'i2 = 100', 'i2 IS NULL',
+	'i4 = 7', 'i4 = 7::int8', 'i4 = 7::int2', 'i4 > 18', 'i4 BETWEEN 3 AND 4', 'i4 > 3 AND i4 < 3', 'i4 > 10 AND i4 > 18',
+	'i8 = 29', 'i8 = 29::int8', 'i8 <= 0', 'i8 > 20 AND i2 = 1 AND flag > false AND i4 = 1',
+	'f4 = 1.5', 'f4 < 0.5::float8', 'f8 >= 4.5', 'f8 = 0.25', 'n = 0.125', 'n > 4.5', 'n = 1.0',
+	'd = ''2024-01-05''', 'd < ''2024-01-03''', 'd >= timestamp ''2024-02-18 12:00''', 'd > timestamptz ''2024-02-18 12:00+00''']) c;
+-- before version 16 PostgreSQL hands a plain boolean to its own indexes only
+SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <-> noise(2000, 4) LIMIT 10', c)) !~ 'is not' FROM unnest(ARRAY['flag', 'NOT flag']) c;
+SELECT same('SELECT id FROM t WHERE i2 = (SELECT NULL::int2) ORDER BY v <-> noise(2000, 4) LIMIT 10');
+SELECT same('SELECT id FROM t WHERE v IS NOT NULL AND i2 = 1 ORDER BY v <-> noise(2000, 4) LIMIT 10');
+SELECT same('SELECT id, i4, n, v FROM t WHERE i4 = 4 ORDER BY v <-> noise(2000, 4) LIMIT 10');
+-- all that match come, however few
+SELECT count(*) FROM (SELECT id FROM t WHERE i4 = 4 ORDER BY v <-> noise(2000, 4) LIMIT 1000) q;
+DROP INDEX t1;
+SET timezone = 'Europe/Berlin';
+CREATE INDEX t2 ON t USING pipeann (ts, tz, s, vc, u, m, v vector_cosine_ops) INCLUDE (id);
+SELECT pipeann_check('t2', true);
+SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <=> noise(2001, 4) LIMIT 10', c)) FROM unnest(ARRAY[
+	'ts = ''2024-01-02 06:00''', 'ts < date ''2024-01-02''', 'tz = ''2024-01-02 06:00+00''', 'tz >= ''2024-01-13 00:00+00''', 'tz < date ''2024-01-02''',
+	's = ''text 3''', 's > ''text 8''', 's <= ''text 1''', 's IS NULL', 'vc = ''v3''', 'vc >= ''v6''', 'vc = ''v3''::text',
+	'u = md5(''3'')::uuid', 'u > ''d0000000-0000-0000-0000-000000000000''', 'm = ''happy''', 'm < ''ok''', 'm > ''happy''', 'm IS NULL']) c;
+SELECT same('SELECT id, s, u, m, vc, tz FROM t WHERE m = ''ok'' ORDER BY v <=> noise(2001, 4) LIMIT 10');
+-- = ANY of the first column, whatever the version
+DROP INDEX t2;
+CREATE INDEX t3 ON t USING pipeann (i4, v vector_ip_ops, s);
+SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <#> noise(2002, 4) LIMIT 10', c)) FROM unnest(ARRAY[
+	'i4 IN (3, 5, 17)', 'i4 = ANY (ARRAY[3, NULL, 5])', 'i4 = ANY (ARRAY[NULL]::int[])', 'i4 = ANY (NULL)', 'i4 IN (3, 5) AND s = ''text 3''',
+	'i4 = ANY (''{}'')', 'i4 < ANY (ARRAY[1, 2])', 'i4 IN (3::int8, 4)']) c;
+DROP INDEX t3;
+-- arrays
+CREATE INDEX t4 ON t USING pipeann (v vector_l2_ops, ints, longs, texts, uuids);
+SELECT pipeann_check('t4', true);
+SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <-> noise(2003, 4) LIMIT 10', c)) FROM unnest(ARRAY[
+	'ints && ''{3,9}''', 'ints @> ''{3,9}''', 'ints @> ''{}''', 'ints && ''{}''', 'ints IS NULL', 'longs && ''{0}''', 'longs @> ''{0}''', 'texts && ''{a1,b2}''', 'texts @> ''{a1,b2}''',
+	'texts @> ''{zz}''', 'uuids && ARRAY[md5(''1'')::uuid]', 'uuids @> ARRAY[md5(''2'')::uuid]']) c;
+-- PostgreSQL hands no ANY of an array column to an index
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE 3 = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
+DROP TABLE t;
+
+-- rows of equal vectors have their own values; some rows are too long for a node's slot
+CREATE TABLE t (id int, tenant int, title text, v vector(8));
+INSERT INTO t SELECT i, i % 50, CASE WHEN i % 40 = 7 THEN long_text(i, 60) ELSE 'title ' || i % 30 END, noise(i % 700, 8) FROM generate_series(1, 3000) i;
+INSERT INTO t SELECT 10000 + i, i, 'same', noise(17, 8) FROM generate_series(1, 300) i;
+CREATE INDEX t_v ON t USING pipeann (tenant, title, v vector_l2_ops);
+SELECT nodes, pipeann_check('t_v', true) FROM pipeann_index_info('t_v');
+-- all rows of a tenant, and the nearest by their distances
+CREATE FUNCTION tenants(what text) RETURNS TABLE (result text, n bigint) LANGUAGE sql AS $$
+	SELECT same(format('SELECT %s FROM t WHERE tenant = %s ORDER BY v <-> noise(%s, 8) LIMIT %s', what, i, 3000 + i, CASE what WHEN 'v' THEN 20 ELSE 1000 END), sorted => true), count(*)
+	FROM generate_series(1, 20) i GROUP BY 1 ORDER BY 1 $$;
+SELECT * FROM tenants('id, title, v');
+SELECT * FROM tenants('v');
+SELECT same('SELECT id FROM t WHERE tenant = 250 ORDER BY v <-> noise(3, 8) LIMIT 20');
+SELECT same('SELECT id FROM t WHERE title = ''same'' AND tenant > 290 ORDER BY v <-> noise(3, 8) LIMIT 20', sorted => true);
+SELECT same('SELECT id FROM t WHERE title = long_text(47, 60) ORDER BY v <-> noise(3, 8) LIMIT 20');
+SELECT same('SELECT id FROM t WHERE tenant = 7 AND length(title) > 1000 ORDER BY v <-> noise(3, 8) LIMIT 20', sorted => true) !~ 'is not';
+-- inserts, updates of a filter column alone, deletes
+INSERT INTO t SELECT 20000 + i, i % 50, 'later', noise(i, 8) FROM generate_series(600, 800) i;
+UPDATE t SET tenant = tenant + 1 WHERE id % 7 = 0;
+UPDATE t SET title = long_text(id, 50) WHERE id % 41 = 0;
+UPDATE t SET tenant = NULL WHERE id % 43 = 0;
+DELETE FROM t WHERE id % 5 = 0;
+SELECT pipeann_check('t_v', true);
+SELECT * FROM tenants('id, title, v');
+SELECT * FROM tenants('v');
+SELECT same('SELECT id FROM t WHERE tenant IS NULL ORDER BY v <-> noise(3, 8) LIMIT 1000', sorted => true) !~ 'is not';
+VACUUM ANALYZE t;
+SELECT pipeann_check('t_v', true) = count(DISTINCT v) FROM t;
+SELECT * FROM tenants('id, title, v');
+SELECT * FROM tenants('v');
+SELECT same('SELECT tenant FROM t WHERE tenant > 30 AND title < ''title 2'' ORDER BY v <-> noise(3003, 8) LIMIT 1000', sorted => true);
+-- a join, and a parameter that the executor gives
+SELECT same('SELECT q, n.id FROM generate_series(1, 5) q, LATERAL (SELECT id FROM t WHERE tenant = q ORDER BY v <-> noise(3000 + q, 8) LIMIT 100) n', sorted => true);
+-- a cursor sees what its snapshot sees
+BEGIN;
+DECLARE c CURSOR FOR SELECT id, tenant FROM t WHERE tenant = 11 ORDER BY v <-> noise(11, 8);
+FETCH 1 FROM c;
+UPDATE t SET tenant = 112 WHERE tenant = 11;
+SELECT count(*) FROM (SELECT id FROM t WHERE tenant = 11 ORDER BY v <-> noise(11, 8)) s;
+MOVE 5 FROM c;
+ROLLBACK;
+REINDEX INDEX t_v;
+SELECT pipeann_check('t_v', true) = count(DISTINCT v) FROM t;
+REINDEX INDEX CONCURRENTLY t_v;
+SELECT * FROM tenants('id, title, v');
+DROP FUNCTION tenants;
+DROP TABLE t;
+
+-- an index that begins empty and grows: codes, another storage, another layout
+CREATE TABLE t (id int, a int, s text, v vector(32));
+CREATE INDEX t_v ON t USING pipeann (a, v vector_l2_ops, s) WITH (m = 4, ef_construction = 16);
+INSERT INTO t SELECT i, i % 10, 's' || i % 17, (SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 127)::float4)::vector FROM generate_series(1, 32) j) FROM generate_series(1, 4200) i;
+SELECT format, storage, has_codes, nodes FROM pipeann_index_info('t_v');
+SELECT pipeann_check('t_v', true);
+VACUUM ANALYZE t;
+SELECT pipeann_check('t_v', true);
+SET pipeann.ef_search = 1000;
+SELECT same(format('SELECT id, a, s FROM t WHERE a = %s AND s = ''s%s'' ORDER BY v <-> %L LIMIT 1000', i % 10, i % 17, (SELECT v FROM t WHERE id = i)), sorted => true), count(*) FROM generate_series(1, 30) i GROUP BY 1;
+SELECT same(format('SELECT id FROM t WHERE a = %s ORDER BY v <-> %L LIMIT 10', i % 10, (SELECT v FROM t WHERE id = i))), count(*) FROM generate_series(1, 30) i GROUP BY 1;
+RESET pipeann.ef_search;
+DROP TABLE t;
+
+-- expressions, and a vector that is one
+CREATE TABLE t (id int, data jsonb, numbers float4[]);
+INSERT INTO t SELECT i, jsonb_build_object('color', 'c' || i % 6, 'size', i % 9), noise(i, 4)::float4[] FROM generate_series(1, 500) i;
+CREATE INDEX t_e ON t USING pipeann ((data ->> 'color'), (numbers::vector(4)) vector_l2_ops, ((data ->> 'size')::int));
+SELECT pipeann_check('t_e', true);
+SELECT same('SELECT id FROM t WHERE data ->> ''color'' = ''c3'' ORDER BY numbers::vector(4) <-> noise(1000, 4) LIMIT 10');
+SELECT same('SELECT id FROM t WHERE data ->> ''color'' IN (''c3'', ''c4'') AND (data ->> ''size'')::int > 6 ORDER BY numbers::vector(4) <-> noise(1000, 4) LIMIT 10');
+SELECT c::regclass, n, pg_index_column_has_property(c, n, 'returnable') AS returnable, pg_index_column_has_property(c, n, 'distance_orderable') AS orderable,
+	pg_index_column_has_property(c, n, 'search_array') AS search_array, pg_index_column_has_property(c, n, 'search_nulls') AS search_nulls
+FROM (VALUES ('t_e'::regclass, 1), ('t_e', 2), ('t_e', 3)) AS x (c, n);
+DROP TABLE t;
+
+-- collations: equality under any, order under the column's own
+CREATE TABLE t (id int, s text COLLATE "C", e text COLLATE "en-x-icu", v vector(4));
+INSERT INTO t SELECT i, chr(65 + i % 26), chr(97 + i % 26 - 32 * (i % 2)), noise(i, 4) FROM generate_series(1, 500) i;
+CREATE INDEX t_v ON t USING pipeann (v vector_l2_ops, s, e);
+SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <-> noise(1000, 4) LIMIT 10', c)) FROM unnest(ARRAY['s < ''D''', 'e < ''d''', 'e = ''D''', 's = ''D''']) c;
+DROP TABLE t;
+
+-- unlogged, temporary, empty, rows without a vector
+CREATE UNLOGGED TABLE u (id int, v vector(3), a int);
+CREATE INDEX u_v ON u USING pipeann (a, v vector_l2_ops);
+SELECT id FROM u WHERE a = 1 ORDER BY v <-> '[1,2,3]';
+INSERT INTO u VALUES (1, '[1,2,3]', 1), (2, NULL, 1), (NULL, '[1,2,4]', 2);
+SELECT id FROM u WHERE a = 1 ORDER BY v <-> '[1,2,3]';
+SET enable_seqscan = on;
+SET enable_sort = on;
+EXPLAIN (COSTS OFF) SELECT id FROM u WHERE v IS NULL ORDER BY v <-> '[1,2,3]';
+SET enable_seqscan = off;
+SET enable_sort = off;
+CREATE TEMPORARY TABLE w (id int, v vector(3), a int);
+CREATE INDEX w_v ON w USING pipeann (a, v vector_l2_ops);
+INSERT INTO w VALUES (1, '[1,2,3]', 1), (2, NULL, 1), (NULL, '[1,2,4]', 2);
+SELECT id FROM w WHERE a = 2 ORDER BY v <-> '[1,2,3]';
+-- what is refused
+CREATE INDEX ON u USING pipeann (a);
+CREATE INDEX ON u USING pipeann (v vector_l2_ops, v vector_l2_ops);
+CREATE INDEX ON u USING pipeann (v vector_l2_ops, a, a, a, a, a, a, a, a, a);
+CREATE INDEX ON u USING pipeann (v vector_l2_ops, (a::text::json));
+CREATE UNIQUE INDEX ON u USING pipeann (v vector_l2_ops, a);
+SET enable_seqscan = on;
+EXPLAIN (COSTS OFF) SELECT id FROM u WHERE a = 1;
+DROP TABLE u, w;
+DROP FUNCTION same, noise, long_text;
+DROP TYPE mood;

@@ -1,0 +1,303 @@
+/*
+ * search_filter_test.c
+ *		Attribute codes as searches see them: which nodes pass, and searches that
+ *		go through those that match.
+ */
+#include "search_tools.h"
+
+#include "distance/distance.h"
+#include "search/filter.h"
+
+#define PLANES 3				/* a column of one byte, and one of two */
+#define CHUNK_SHIFT 11
+
+/* The attributes of a node: a small number, and one of two bytes. */
+typedef struct Attributes
+{
+	uint8		narrow;
+	uint16		wide;
+} Attributes;
+
+static Index *l2_index;
+static PipeannCodes coded;		/* l2_index->codes with attribute codes */
+
+static Attributes
+AttributesOf(uint32 id)
+{
+	uint64		random = id * 7919 + 1;
+	Attributes	a;
+
+	a.narrow = (uint8) (UnitRandom(&random) % 20);
+	a.wide = (uint16) (UnitRandom(&random) % 3000 * 21);
+	return a;
+}
+
+/* The same codes, in blocks with attribute codes behind them. */
+static void
+AddAttributes(void)
+{
+	const PipeannCodes *from = &l2_index->codes;
+	int			nchunks = (l2_index->ids >> CHUNK_SHIFT) + 1;
+	uint8	  **chunks = PipeannAlloc(nchunks * sizeof(uint8 *));
+
+	coded = *from;
+	coded.attr_bytes = PLANES;
+	coded.chunk_shift = CHUNK_SHIFT;
+	coded.chunks = chunks;
+	for (int i = 0; i < nchunks; i++)
+		chunks[i] = PipeannAllocZero((Size) (from->pq.nchunks + PLANES) << CHUNK_SHIFT);
+	for (uint32 id = 0; id < l2_index->ids; id++)
+	{
+		Attributes	a = AttributesOf(id);
+		uint8		bytes[PLANES] = {a.narrow, a.wide >> 8, a.wide & 0xFF};
+
+		memcpy((uint8 *) PipeannCodeAt(&coded, id), PipeannCodeAt(from, id),
+			   from->pq.nchunks);
+		for (int i = 0; i < PLANES; i++)
+			*(uint8 *) PipeannAttributeAt(&coded, id, i) = bytes[i];
+	}
+	for (uint32 id = 0; id < l2_index->ids; id++)
+		CHECK(memcmp(PipeannCodeAt(&coded, id), PipeannCodeAt(from, id),
+					 from->pq.nchunks) == 0);
+}
+
+/* What is asked for: narrow numbers below one, wide ones between two. */
+typedef struct Wish
+{
+	int			below;			/* 0: any */
+	int			from;			/* to < from: any */
+	int			to;
+} Wish;
+
+static bool
+Fulfils(uint32 id, const Wish *wish)
+{
+	Attributes	a = AttributesOf(id);
+
+	return (wish->below == 0 || a.narrow < wish->below) &&
+		(wish->to < wish->from || (a.wide >= wish->from && a.wide <= wish->to));
+}
+
+static void
+AddMember(uint8 *set, uint32 byte)
+{
+	set[byte / 8] |= 1 << byte % 8;
+}
+
+static PipeannCodeFilter
+FilterOf(const Wish *wish)
+{
+	static uint8 second[256 * 32];
+	PipeannCodeFilter filter = {0};
+
+	if (wish->below > 0)
+	{
+		for (int i = 0; i < wish->below; i++)
+			AddMember(filter.columns[filter.n].first, i);
+		filter.columns[filter.n].width = 1;
+		filter.n++;
+	}
+	if (wish->to >= wish->from)
+	{
+		PipeannCodeColumn *column = &filter.columns[filter.n++];
+
+		memset(second, 0, sizeof(second));
+		for (int i = wish->from; i <= wish->to; i++)
+		{
+			AddMember(column->first, i >> 8);
+			AddMember(second + (i >> 8) * 32, i & 0xFF);
+		}
+		column->plane = 1;
+		column->width = 2;
+		column->second = second;
+	}
+	return filter;
+}
+
+static const Wish wishes[] = {
+	{5, 1, 0}, {0, 10000, 30000}, {3, 500, 60000}, {1, 20000, 24000},
+	{0, 21, 21}, {0, 60000, 60020}, {19, 1, 0}, {1, 40000, 40100}
+};
+
+static void
+TellsWhichPass(void)
+{
+	for (size_t w = 0; w < lengthof(wishes); w++)
+	{
+		PipeannCodeFilter filter = FilterOf(&wishes[w]);
+		uint32		passing = 0;
+		double		share;
+
+		for (uint32 first = 0; first < coded.ncodes; first += PIPEANN_CODE_BLOCK)
+		{
+			uint64		mask[PIPEANN_BLOCK_WORDS];
+
+			PipeannBlockPassing(&coded, &filter, first, mask);
+			for (uint32 i = 0; i < PIPEANN_CODE_BLOCK; i++)
+			{
+				bool		want = first + i < coded.ncodes &&
+					Fulfils(first + i, &wishes[w]);
+
+				passing += want;
+				CHECK(((mask[i / 64] >> i % 64) & 1) == want);
+				if (first + i < coded.ncodes)
+					CHECK(PipeannCodePasses(&coded, &filter, first + i) == want);
+			}
+		}
+		share = PipeannSharePassing(&coded, &filter);
+		CHECK(share >= 0.8 * passing / coded.ncodes - 0.01 &&
+			  share <= 1.2 * passing / coded.ncodes + 0.01);
+	}
+}
+
+static bool
+Matches(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	(void) slot;
+	return Fulfils(id, arg);
+}
+
+static uint32
+CountMatching(const Wish *wish)
+{
+	uint32		n = 0;
+
+	for (int i = 0; i < IndexNodes(l2_index); i++)
+		n += Fulfils(IndexIdAt(l2_index, i), wish);
+	return n;
+}
+
+static PipeannSearchParams
+ParamsOf(int mode, Wish *wish, const PipeannCodeFilter *filter)
+{
+	PipeannSearchParams params = {0};
+
+	params.policy = PipeannPolicies[mode];
+	params.ef = 60;
+	params.may_end_early = true;
+	params.code_filter = filter;
+	params.matches = Matches;
+	params.matches_arg = wish;
+	return params;
+}
+
+/* However few they are, all that match come in the end, each once. */
+static void
+ReturnsAllThatMatch(void)
+{
+	uint8	   *seen = PipeannAlloc(l2_index->ids);
+
+	for (size_t w = 0; w < lengthof(wishes); w++)
+		for (int i = 0; i < 2 * PIPEANN_SEARCH_MODES; i++)
+		{
+			Wish		wish = wishes[w];
+			PipeannCodeFilter filter = FilterOf(&wish);
+			PipeannSearchParams params = ParamsOf(i % PIPEANN_SEARCH_MODES,
+												  &wish, &filter);
+			MemorySource *memory = OpenSource(l2_index, i % 3 * 50, i);
+			PipeannSearch *search;
+			float		query[MAX_DIM];
+
+			params.max_pages = i % 2 == 0 ? 0 : 40;
+			search = BeginQuery(l2_index, &coded, memory, i, query, &params);
+			CHECK(TakeAll(l2_index, search, seen) == (int) CountMatching(&wish));
+			EndSearch(search, memory);
+		}
+	free(seen);
+}
+
+/* Key of the k-th nearest that matches. */
+static double
+MatchingRadius(const float *query, const Wish *wish, int k)
+{
+	double		nearest[K];
+	int			n = 0;
+
+	for (int i = 0; i < IndexNodes(l2_index); i++)
+	{
+		double		key;
+		int			at;
+
+		if (!Fulfils(IndexIdAt(l2_index, i), wish))
+			continue;
+		key = KeyOf(l2_index, query, l2_index->order[i]);
+		if (n == k && key >= nearest[k - 1])
+			continue;
+		at = n < k ? n++ : k - 1;
+		for (; at > 0 && nearest[at - 1] > key; at--)
+			nearest[at] = nearest[at - 1];
+		nearest[at] = key;
+	}
+	return n == 0 ? 0 : nearest[n - 1];
+}
+
+/* The first run finds the nearest that match, whichever way it chose. */
+static void
+FindsTheNearestThatMatch(void)
+{
+	for (size_t w = 0; w < lengthof(wishes); w++)
+	{
+		int			found = 0;
+		int			wanted = 0;
+
+		for (int i = 0; i < QUERIES; i++)
+		{
+			Wish		wish = wishes[w];
+			PipeannCodeFilter filter = FilterOf(&wish);
+			PipeannSearchParams params = ParamsOf(i % PIPEANN_SEARCH_MODES,
+												  &wish, &filter);
+			MemorySource *memory = OpenSource(l2_index, i % 3 * 50, i);
+			int			k = Min(K, (int) CountMatching(&wish));
+			PipeannSearch *search;
+			const PipeannResult *result;
+			float		query[MAX_DIM];
+			double		radius;
+
+			search = BeginQuery(l2_index, &coded, memory, i, query, &params);
+			CHECK(PipeannSearchRun(search));
+			radius = MatchingRadius(query, &wish, k);
+			for (int j = 0; j < k && (result = PipeannSearchPop(search)) != NULL; j++)
+				found += result->dist <= radius * 1.0001;
+			wanted += k;
+			EndSearch(search, memory);
+		}
+		NOTE("wish %zu: %d of %d", w, found, wanted);
+		CHECK(found >= 0.93 * wanted);
+	}
+}
+
+/* Where few match the graph is not touched, and few pages are read. */
+static void
+ReadsLittleWhereFewMatch(void)
+{
+	Wish		wish = wishes[3];
+	PipeannCodeFilter filter = FilterOf(&wish);
+	PipeannSearchParams params = ParamsOf(PIPEANN_DEFAULT_MODE, &wish, &filter);
+	MemorySource *memory = OpenSource(l2_index, 0, 1);
+	PipeannSearch *search;
+	float		query[MAX_DIM];
+	uint32		passing = 0;
+
+	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
+	CHECK(PipeannSearchRun(search));
+	CHECK(PipeannSearchIsRanked(search));
+	for (uint32 id = 0; id < l2_index->ids; id++)
+		passing += Fulfils(id, &wish);
+	CHECK(memory->counters.page_reads <= passing);
+	CHECK(passing < (uint32) params.ef);
+	CHECK(PipeannSearchPeek(search) != NULL);
+	EndSearch(search, memory);
+}
+
+int
+main(void)
+{
+	PipeannKernelsInit();
+	l2_index = MakeIndex(9000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
+	AddAttributes();
+	UNIT_RUN(TellsWhichPass);
+	UNIT_RUN(ReturnsAllThatMatch);
+	UNIT_RUN(FindsTheNearestThatMatch);
+	UNIT_RUN(ReadsLittleWhereFewMatch);
+	return UnitDone();
+}
