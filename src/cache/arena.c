@@ -8,19 +8,11 @@
  * outlives the backend that made it; all of them together are counted against
  * pipeann.shared_memory. A dynamic segment that is given back lives on while an
  * idle backend still maps it, until that backend next uses an index or ends.
- *
- * Codes are read at random, and each read may miss the TLB. huge_pages rules
- * the server's own shared memory. Where that is not in huge pages, and for
- * dynamic segments and private copies, the kernel is asked for transparent
- * huge pages, which it grants if the administrator allows it.
  */
 #include "cache/registry.h"
 
-#include <sys/mman.h>
-
 #include "base/attempt.h"
-
-#define HUGE_PAGE_SIZE ((Size) 2 * 1024 * 1024)
+#include "base/huge.h"
 
 int			pipeann_shared_memory = 128;
 
@@ -32,24 +24,7 @@ PipeannArenaSize(void)
 {
 	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
 
-	return size == 0 ? 0 : add_size(size, FPM_PAGE_SIZE);
-}
-
-/*
- * Ask for huge pages where whole ones fit; a refusal does not matter. Each
- * process that maps a segment has to ask.
- */
-void
-PipeannArenaAdvise(void *address, Size size)
-{
-#ifdef MADV_HUGEPAGE
-	char	   *first = (char *) TYPEALIGN(HUGE_PAGE_SIZE, address);
-	char	   *end = (char *) TYPEALIGN_DOWN(HUGE_PAGE_SIZE,
-											  (char *) address + size);
-
-	if (first < end)
-		(void) madvise(first, end - first, MADV_HUGEPAGE);
-#endif
+	return size == 0 ? 0 : add_size(size, PIPEANN_HUGE_PAGE);
 }
 
 static uint64
@@ -68,12 +43,13 @@ PipeannArenaInit(PipeannControl *control)
 
 	if (size == 0)
 		return;
-	arena = (char *) TYPEALIGN(FPM_PAGE_SIZE,
+	arena = (char *) TYPEALIGN(PIPEANN_HUGE_PAGE,
 							   ShmemInitStruct("pipeann arena", size, &found));
-	PipeannArenaAdvise(arena, size - FPM_PAGE_SIZE);
 	if (found)
 		return;
-	pages = size / FPM_PAGE_SIZE - 1 - HeaderPages();
+	size -= PIPEANN_HUGE_PAGE;
+	PipeannHugeMap(arena, size);
+	pages = size / FPM_PAGE_SIZE - HeaderPages();
 	FreePageManagerInitialize((FreePageManager *) arena, arena);
 	FreePageManagerPut((FreePageManager *) arena, HeaderPages(), pages);
 	control->arena_pages = pages;
@@ -95,7 +71,7 @@ PipeannArenaPages(Size size)
 	return Min(pages, PG_UINT32_MAX);
 }
 
-/* An arena has a page for alignment and, in its first pages, the free list. */
+/* An arena has the free list in its first pages. */
 uint64
 PipeannArenaMegabytes(uint64 pages)
 {
@@ -142,6 +118,7 @@ AllocateInArena(PipeannControl *control, uint32 pages, PipeannSegment *segment,
 	segment->place = first;
 	mapping->address = arena + first * FPM_PAGE_SIZE;
 	mapping->dsm = NULL;
+	PipeannHugeCollapse(mapping->address, mul_size(pages, FPM_PAGE_SIZE));
 	return PIPEANN_ARENA_OK;
 }
 
@@ -195,7 +172,7 @@ AllocateSegment(PipeannControl *control, uint32 pages, PipeannSegment *segment,
 	segment->place = dsm_segment_handle(dsm);
 	mapping->address = dsm_segment_address(dsm);
 	mapping->dsm = dsm;
-	PipeannArenaAdvise(mapping->address, mul_size(pages, FPM_PAGE_SIZE));
+	PipeannHugeAdvise(mapping->address, mul_size(pages, FPM_PAGE_SIZE));
 	return PIPEANN_ARENA_OK;
 }
 
@@ -230,7 +207,7 @@ PipeannArenaAttach(PipeannControl *control, const PipeannSegment *segment,
 		return false;
 	}
 	mapping->address = dsm_segment_address(mapping->dsm);
-	PipeannArenaAdvise(mapping->address,
+	PipeannHugeAdvise(mapping->address,
 					   mul_size(segment->pages, FPM_PAGE_SIZE));
 	return true;
 }

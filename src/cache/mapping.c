@@ -4,6 +4,7 @@
  *		other backends added, and the arrays that lead from ids to codes.
  */
 #include "cache/registry.h"
+#include "base/huge.h"
 
 /*
  * If the limit is reached, caches are evicted until the segment fits or none is
@@ -110,7 +111,7 @@ PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
 	if (attachment->entry == NULL)
 	{
 		mapping.address = MemoryContextAllocHuge(attachment->context, size);
-		PipeannArenaAdvise(mapping.address, size);
+		PipeannHugeAdvise(mapping.address, size);
 		CopyReplaced(attachment, &mapping);
 	}
 	else if (!AddShared(attachment, size, evict, &mapping))

@@ -268,7 +268,6 @@ extern PipeannArenaResult PipeannArenaAllocate(PipeannControl *control,
 extern bool PipeannArenaAttach(PipeannControl *control,
 							   const PipeannSegment *segment,
 							   PipeannMapping *mapping);
-extern void PipeannArenaAdvise(void *address, Size size);	/* huge pages */
 extern void PipeannArenaDetach(PipeannMapping *mapping);
 extern void PipeannArenaFree(PipeannControl *control,
 							 const PipeannSegment *segment);

@@ -8,15 +8,10 @@
 #include "search/pages.h"
 #include "search/ranked.h"
 
-/*
- * Sets begin small, and the few searches that need more let them grow: clearing a
- * set touches all of it, and where many clients take turns on a processor each
- * search finds its memory out of the cache.
- */
-#define MIN_VISITED 1024
+/* The set of nodes visited begins with room for those of ef explored. */
+#define MIN_VISITED 4096
 #define MAX_VISITED 65536
 #define FIRST_PAGES 1024
-#define FIRST_PAGE_SLOTS 256
 
 /*
  * Pages in memory for each one read from which on a search explores its whole
@@ -72,13 +67,14 @@ ReserveBatch(PipeannSearch *search, int size)
 }
 
 /*
- * Of the neighbours of a node explored most were visited before, and the set stays
- * at most half full: so large it seldom has to grow.
+ * So large that it need not grow: about half of the neighbours of a node explored
+ * were visited before, a search that reads may explore two lists, and the set
+ * stays at most half full.
  */
 static uint32
 FirstVisited(const PipeannLayout *layout, int length)
 {
-	uint64		wanted = (uint64) length * layout->max_degree;
+	uint64		wanted = (uint64) length * layout->max_degree * 4;
 	uint32		slots = MIN_VISITED;
 
 	while (slots < wanted && slots < MAX_VISITED)
@@ -93,7 +89,7 @@ ReserveMemory(PipeannSearch *search)
 	const PipeannCodes *codes = search->codes;
 
 	PipeannResultsReset(&search->results);
-	PipeannIdSetReset(&search->pages, FIRST_PAGE_SLOTS, true);
+	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
 	if (codes == NULL)
 		return;
 	ReserveTable(search, codes->pq.nchunks);

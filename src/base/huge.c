@@ -1,0 +1,101 @@
+/*
+ * huge.c
+ *		Huge pages for memory that is read at random.
+ *
+ * Codes are read so, and each read may miss the TLB. Then the processor
+ * reads the page table, which is each process's own: where many clients take turns
+ * on a processor, tables are out of the cache, too.
+ *
+ * huge_pages rules the server's own shared memory, and few have reserved any. So
+ * where that is not in huge pages our part's pages are collapsed into transparent
+ * ones as they are given out (Linux 6.1 and later), whatever the system's settings
+ * are for memory of which nobody says so. This needs a mapping whose offsets are
+ * multiples of a huge page where its addresses are; the server's begins anywhere.
+ * Therefore a mapping of our own takes the part's place in it. For dynamic
+ * segments and private copies the kernel is asked for transparent huge pages,
+ * which it grants if the administrator allows it.
+ *
+ * A refusal does not matter anywhere.
+ */
+#include "postgres.h"
+
+#include "base/huge.h"
+
+#include <sys/mman.h>
+
+#include "miscadmin.h"
+#include "storage/pg_shmem.h"
+
+#if defined(__linux__) && !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE 25
+#endif
+
+/* The part's own mapping, of whole huge pages; NULL if there is none. */
+static char *mapped = NULL;
+static char *mapped_end = NULL;
+
+void
+PipeannHugeAdvise(void *address, Size size)
+{
+#ifdef MADV_HUGEPAGE
+	char	   *first = (char *) TYPEALIGN(PIPEANN_HUGE_PAGE, address);
+	char	   *end = (char *) TYPEALIGN_DOWN(PIPEANN_HUGE_PAGE,
+											  (char *) address + size);
+
+	if (first < end)
+		(void) madvise(first, end - first, MADV_HUGEPAGE);
+#endif
+}
+
+/*
+ * Memory in huge pages that were reserved is not to be advised on. After a crash
+ * the server unmaps its shared memory, and what has taken a place in it.
+ */
+void
+PipeannHugeMap(void *part, Size size)
+{
+#ifdef MADV_COLLAPSE
+	char	   *first = part;
+	char	   *end = first + TYPEALIGN_DOWN(PIPEANN_HUGE_PAGE, size);
+	void	   *own;
+
+	mapped = mapped_end = NULL;
+	if (first >= end || huge_pages == HUGE_PAGES_OFF ||
+		shared_memory_type != SHMEM_TYPE_MMAP ||
+		madvise(first, end - first, MADV_HUGEPAGE) != 0)
+		return;
+	own = mmap(NULL, end - first, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (own == MAP_FAILED)
+		return;
+	if (mremap(own, end - first, end - first, MREMAP_MAYMOVE | MREMAP_FIXED,
+			   first) == MAP_FAILED)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("could not map shared memory for pipeann: %m")));
+	(void) madvise(first, end - first, MADV_HUGEPAGE);
+	mapped = first;
+	mapped_end = end;
+#endif
+}
+
+/*
+ * The kernel refuses what this process has never touched. It may take a while if
+ * memory is in pieces, so one at a time.
+ */
+void
+PipeannHugeCollapse(void *address, Size size)
+{
+#ifdef MADV_COLLAPSE
+	char	   *at = Max((char *) TYPEALIGN_DOWN(PIPEANN_HUGE_PAGE, address),
+						 mapped);
+	char	   *end = Min((char *) address + size, mapped_end);
+
+	for (; at < end && !InterruptPending; at += PIPEANN_HUGE_PAGE)
+	{
+		(void) *(volatile char *) at;
+		if (madvise(at, PIPEANN_HUGE_PAGE, MADV_COLLAPSE) != 0)
+			break;
+	}
+#endif
+}
