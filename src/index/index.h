@@ -209,7 +209,7 @@ extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
 							   char *tuple, Datum *values, bool *isnull);
 
 /* An error: a row of node id is broken. */
-extern void PipeannRowError(Relation index, uint32 id) pg_attribute_noreturn();
+extern void PipeannRowError(Relation index, uint32 id);
 
 /* A hash of what values are, compressed or not. */
 extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
