@@ -507,10 +507,16 @@ extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 
 /*
  * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
- * generation's pages.
+ * generation's pages. If fill is not NULL it sets the attribute code, with the page
+ * locked: so it covers rows that have joined the node, and those that join later
+ * find it there.
  */
+typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
+									   void *arg);
+
 extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
-							 uint32 id, const uint8 *code);
+							 uint32 id, uint8 *code,
+							 PipeannFillAttributes fill, void *arg);
 
 /*
  * Have a node's attribute code in a generation's pages cover attributes, or

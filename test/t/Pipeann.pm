@@ -155,11 +155,11 @@ sub incomplete_kinds
 	{
 		my $all = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM"
 		  . " (SELECT id FROM $table WHERE kind = $kind ORDER BY v <-> (SELECT v FROM $table WHERE v IS NOT NULL ORDER BY id LIMIT 1)) s";
-		$session->rows($BY_INDEX);
+		$session->rows($Pipeann::BY_INDEX);
 		my ($got) = $session->rows($all);
-		$session->rows($BY_TABLE);
+		$session->rows($Pipeann::BY_TABLE);
 		my ($wanted) = $session->rows($all);
-		$session->rows($BY_INDEX);
+		$session->rows($Pipeann::BY_INDEX);
 		push @incomplete, $kind unless ($got // '') eq ($wanted // '');
 	}
 	$session->rows('COMMIT');
