@@ -86,6 +86,11 @@ SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <#> noise(2002, 4) L
 	'i4 IN (3, 5, 17)', 'i4 = ANY (ARRAY[3, NULL, 5])', 'i4 = ANY (ARRAY[NULL]::int[])', 'i4 = ANY (NULL)', 'i4 IN (3, 5) AND s = ''text 3''',
 	'i4 = ANY (''{}'')', 'i4 < ANY (ARRAY[1, 2])', 'i4 IN (3::int8, 4)']) c;
 DROP INDEX t3;
+-- on another column only from version 17 on; the rows are the same
+CREATE INDEX t3 ON t USING pipeann (v vector_ip_ops, i4);
+SELECT c, same(q) !~ 'is not' AS same_rows, (same(q) = 'same') = (current_setting('server_version_num')::int >= 170000) AS as_expected
+FROM unnest(ARRAY['i4 IN (3, 5, 17)', 'i4 IN (3::int8, 4) AND i4 > 3']) c, LATERAL (SELECT format('SELECT id FROM t WHERE %s ORDER BY v <#> noise(2002, 4) LIMIT 10', c) AS q) x;
+DROP INDEX t3;
 -- arrays
 CREATE INDEX t4 ON t USING pipeann (v vector_l2_ops, ints, longs, texts, uuids);
 SELECT pipeann_check('t4', true);
