@@ -197,6 +197,8 @@ run_bench() {
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run rows --quick --out "$RESULTS/rows" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run grown --rows 5000 --queries 100 \
 			--ways built,statement,clients --out "$RESULTS/grown.json" &&
+		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run filters --datasets fashion --rows 5000 --queries 20 \
+			--ways filter,btree --out "$RESULTS/filters.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

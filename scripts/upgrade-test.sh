@@ -115,9 +115,9 @@ build_new() {
 	mkdir -p "$BOX/scratch/src"
 	cp -R Makefile pipeann.control src sql test "$BOX/scratch/src"
 	find "$BOX/scratch/src" -name '*.o' -delete
-	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1
-	in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install
-	in_box chown -R postgres /scratch
+	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 &&
+		in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install &&
+		in_box chown -R postgres /scratch
 }
 
 # make_cluster BIN DIR, configure DIR, start BIN DIR, stop BIN DIR

@@ -156,11 +156,12 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT hot_pages pg_catalog.int8,
 	OUT build_processes pg_catalog.int4,
 	OUT build_phases pg_catalog.jsonb,
-	OUT value_bytes pg_catalog.int4)
+	OUT value_bytes pg_catalog.int4,
+	OUT attribute_bytes pg_catalog.int4)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; retraining, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of included columns, 0 if there are none';
+	'options, size and state of a pipeann index; loads its codes into memory. generation: how often codes were made anew; trained_nodes: nodes when they were made; retraining, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory beside each code for conditions on filter columns';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,

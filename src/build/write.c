@@ -66,6 +66,8 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 		PipeannLayoutInit(l, l->dim, l->metric, storage, m, options->pq_bytes,
 						  options->fillfactor, RowBytes(index, l, sizes));
 		l->attr_bytes = PipeannAttributeBytes(index);
+		if (l->attr_bytes > 0)
+			meta->format = PIPEANN_FORMAT_ATTRIBUTES;
 	}
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;

@@ -209,7 +209,7 @@ extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
 							   char *tuple, Datum *values, bool *isnull);
 
 /* An error: a row of node id is broken. */
-extern void PipeannRowError(Relation index, uint32 id) pg_attribute_noreturn();
+extern void PipeannRowError(Relation index, uint32 id);
 
 /* A hash of what values are, compressed or not. */
 extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
@@ -507,10 +507,16 @@ extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 
 /*
  * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
- * generation's pages.
+ * generation's pages. If fill is not NULL it sets the attribute code, with the page
+ * locked: so it covers rows that have joined the node, and those that join later
+ * find it there.
  */
+typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
+									   void *arg);
+
 extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
-							 uint32 id, const uint8 *code);
+							 uint32 id, uint8 *code,
+							 PipeannFillAttributes fill, void *arg);
 
 /*
  * Have a node's attribute code in a generation's pages cover attributes, or

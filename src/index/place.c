@@ -454,11 +454,13 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 
 void
 PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
-				 const uint8 *code)
+				 uint8 *code, PipeannFillAttributes fill, void *arg)
 {
 	CodeUpdate	update;
 
 	BeginCode(view, generation, id, &update);
+	if (fill != NULL)
+		fill(id, code + view->meta.layout.pq_bytes, arg);
 	EndCode(&view->meta.layout, id, code, &update);
 }
 

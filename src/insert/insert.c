@@ -218,29 +218,16 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 	return set;
 }
 
-/*
- * Rows that have joined the node before its code was written: they found another
- * one there. Those that join from now on find this one.
- */
+/* The code of all rows that the node has now; its code page is locked. */
 static void
-CoverOthers(InsertState *state, uint32 id)
+FillAttributes(uint32 id, uint8 *attributes, void *arg)
 {
-	PipeannIndexView *view = state->view;
-	const PipeannLayout *l = &view->meta.layout;
-	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
-	PipeannSlot *slot;
+	InsertState *state = arg;
+	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
 
-	if (state->attributes == NULL)
-		return;
-	slot = PipeannSlotAlloc(l);
-	PipeannSlotCopy(view, id, slot);
-	if (PipeannSlotIsNode(slot) &&
-		(slot->ntids > 1 || slot->ext_tids != PIPEANN_INVALID_ID))
-	{
-		PipeannAttributesOfNode(state->attributes, view, id, slot, code);
-		(void) PipeannMergeCode(view, view->meta.generation, id,
-								state->attributes, code);
-	}
+	PipeannSlotCopy(state->view, id, slot);
+	PipeannAttributesOfNode(state->attributes, state->view, id, slot,
+							attributes);
 	pfree(slot);
 }
 
@@ -261,16 +248,14 @@ WriteCodes(InsertState *state, uint32 id)
 		PipeannEncodeNext(view, state->query, code);
 		if (state->attributes != NULL)
 			PipeannAttributesMix(state->attributes, code + l->pq_bytes);
-		PipeannPlaceCode(view, meta->generation + 1, id, code);
+		PipeannPlaceCode(view, meta->generation + 1, id, code, NULL, NULL);
 	}
 	if (view->cache != NULL)
 	{
 		PipeannPqEncode(&view->codes.pq, state->query, code);
-		if (state->attributes != NULL)
-			PipeannAttributesEncode(state->attributes, id, state->whole,
-									code + l->pq_bytes);
-		PipeannPlaceCode(view, meta->generation, id, code);
-		CoverOthers(state, id);
+		PipeannPlaceCode(view, meta->generation, id, code,
+						 state->attributes == NULL ? NULL : FillAttributes,
+						 state);
 	}
 	pfree(code);
 }

@@ -350,7 +350,7 @@ WriteFreshCodes(Repacking *s, const PipeannCollection *c,
 			PipeannCollectedAttributes(s->attributes, c, fresh[i],
 									   code + s->layout.pq_bytes);
 		PipeannPlaceCode(s->view, s->generation,
-						 nodes->id_of_node[fresh[i]], code);
+						 nodes->id_of_node[fresh[i]], code, NULL, NULL);
 	}
 	pfree(x);
 	pfree(code);

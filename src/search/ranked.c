@@ -32,6 +32,9 @@
 #define READ_COST 1000
 #define RANK_COST 1000
 
+/* Matching nodes that a walk meets for each result. */
+#define NODES_OF_RESULT 1.5
+
 /* Pages that a search reads: for each node of its list, and if it ranks. */
 #define READS_OF_NODE 0.4
 #define READS_OF_RANKS 20
@@ -58,11 +61,13 @@ RankCost(const PipeannSearch *search)
 		(search->params.code_filter->n * BYTE_COST + search->share);
 }
 
-/* Nodes that a walk explores. */
+/* Nodes that a walk explores: its list, or until it has met enough that match. */
 static double
 WalkLength(const PipeannSearch *search)
 {
-	return search->stretch * Max(search->params.ef, 1);
+	return Max(search->stretch * Max(search->params.ef, 1),
+			   NODES_OF_RESULT * PIPEANN_EARLY_RESULTS /
+			   Max(search->share, 1e-6));
 }
 
 void

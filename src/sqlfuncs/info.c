@@ -70,8 +70,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[26];
-	bool		nulls[26] = {0};
+	Datum		values[27];
+	bool		nulls[27] = {0};
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -109,6 +109,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = BuildPhases(&meta->built);
 	values[n++] = Int32GetDatum(meta->layout.row_bytes == 0 ? 0 :
 								(int) PipeannInlineBytes(&meta->layout));
+	values[n++] = Int32GetDatum(meta->layout.attr_bytes);
 	if (view.cache != NULL)
 		PipeannCacheRelease(view.cache);
 	relation_close(index, AccessShareLock);

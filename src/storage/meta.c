@@ -91,17 +91,20 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 {
 	if (meta->magic != PIPEANN_MAGIC)
 		MetaError(index, "The page has no pipeann magic number.");
-	if (meta->format != PIPEANN_FORMAT && meta->format != PIPEANN_FORMAT_VALUES)
+	if (meta->format < PIPEANN_FORMAT ||
+		meta->format > PIPEANN_FORMAT_ATTRIBUTES)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats %d and %d",
+				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats %d to %d",
 						RelationGetRelationName(index), meta->format,
-						PIPEANN_FORMAT, PIPEANN_FORMAT_VALUES),
+						PIPEANN_FORMAT, PIPEANN_FORMAT_ATTRIBUTES),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);
-	if ((meta->format == PIPEANN_FORMAT_VALUES) !=
+	if ((meta->format >= PIPEANN_FORMAT_VALUES) !=
 		(meta->layout.row_bytes > 0) ||
+		(meta->format == PIPEANN_FORMAT_ATTRIBUTES) !=
+		(meta->layout.attr_bytes > 0) ||
 		(IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))
 		MetaError(index, "The columns do not suit the format.");

@@ -48,6 +48,7 @@ typedef RelFileNode PipeannLocator;
 #define PIPEANN_MAGIC 0x50414E4EU
 #define PIPEANN_FORMAT 2
 #define PIPEANN_FORMAT_VALUES 3 /* of an index whose rows have values */
+#define PIPEANN_FORMAT_ATTRIBUTES 4 /* and whose nodes have codes of these */
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0

@@ -27,6 +27,8 @@ sub new
 
 	@$self{qw(dim max_degree inline_tids slots_per_page fill node_pages pq_bytes storage metric row_bytes
 		slot_size tids_offset vector_offset)} = @layout;
+	# two fields of a byte each, in the place of one
+	@$self{qw(attr_bytes metric)} = ($self->{metric} >> 8, $self->{metric} & 255);
 	die 'nodes of several pages' if $self->{node_pages} != 1;
 	$self->{graph} = [ map { my $extent = $_; map { $extent * 128 + $_ } 1 .. 127 }
 		grep { $_ * 128 + 1 < $self->blocks && $self->kind($_ * 128 + 1) == 3 } 0 .. $self->blocks / 128 ];
@@ -163,10 +165,22 @@ sub of_kind { my ($self, $kind) = @_; return grep { $self->kind($_) == $kind } 0
 sub code
 {
 	my ($self, $id) = @_;
-	my $per_page = int(($BLOCK - 24 - 8) / $self->{pq_bytes});
+	my $per_page = $self->codes_per_page;
 	my ($first) = $self->of_kind(4);
 
 	return ($first + int($id / $per_page), $PAYLOAD + $id % $per_page * $self->{pq_bytes});
+}
+
+sub codes_per_page { my ($self) = @_; return int(($BLOCK - 24 - 8) / ($self->{pq_bytes} + $self->{attr_bytes})); }
+
+# Block and offset of a byte of a node's attribute code.
+sub attribute
+{
+	my ($self, $id, $plane) = @_;
+	my $per_page = $self->codes_per_page;
+	my ($block) = $self->code($id);
+
+	return ($block, $PAYLOAD + $per_page * ($self->{pq_bytes} + $plane) + $id % $per_page);
 }
 
 1;

@@ -53,9 +53,13 @@ $node->safe_psql('postgres', 'CREATE TABLE valued (id int, title text, v vector(
 	. 'INSERT INTO valued SELECT id, CASE WHEN id % 10 = 0 THEN (SELECT string_agg(md5((id * j)::text), $$$$) FROM generate_series(1, 40) j) ELSE $$title $$ || id END, v FROM items;'
 	. 'CREATE INDEX valued_v ON valued USING pipeann (v vector_l2_ops) INCLUDE (id, title) WITH (m = 8)');
 
-is_sound($_, 'intact') for qw(items bytes valued);
+# "kinds" has a column for conditions.
+$node->safe_psql('postgres', 'CREATE TABLE kinds AS SELECT id, id % 23 AS kind, id % 2 = 0 AS even, v FROM items; ALTER TABLE kinds ALTER v TYPE vector(49);'
+	. 'CREATE INDEX kinds_v ON kinds USING pipeann (kind, v vector_l2_ops, even) WITH (m = 8)');
 
-my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes valued);
+is_sound($_, 'intact') for qw(items bytes valued kinds);
+
+my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes valued kinds);
 $node->stop;
 my %intact = map { $_ => slurp_file($path{$_}) } keys %path;
 
@@ -162,6 +166,39 @@ forged('wrong code', 'items', sub {
 	$pages->forge($block, $offset + 3, chr(ord($byte) ^ 0x55));
 	return ($id, $pages->block_of($id), $block);
 }, "$named does not have the code of its vector at block %3");
+
+# Attribute codes: kind has two bytes, even one.
+for my $plane (0 .. 2)
+{
+	forged("wrong attribute code, byte $plane", 'kinds', sub {
+		my ($pages) = @_;
+		my $id = some_node($pages);
+		my ($block, $offset) = $pages->attribute($id, $plane);
+		my $byte = ord substr $pages->page($block), $offset, 1;
+		$pages->forge($block, $offset, chr($byte + ($byte > 3 ? -1 : 1)));
+		return ($id, $pages->block_of($id), $block);
+	}, "$named has an attribute code that does not cover its rows at block %3");
+}
+
+forged('no attribute code', 'kinds', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	for my $plane (0, 1)
+	{
+		my ($block, $offset) = $pages->attribute($id, $plane);
+		$pages->forge($block, $offset, "\0");
+	}
+	return ($id, $pages->block_of($id));
+}, "$named has an attribute code that does not cover its rows");
+
+# Behind the codebook stand the books: their lengths are not believed.
+forged('broken book', 'kinds', sub {
+	my ($pages) = @_;
+	my ($codebook) = $pages->of_kind(5);
+	my $block = $codebook + int(($pages->{dim} * 1024 + 8159) / 8160);
+	$pages->forge($block, 24, pack 'L', 0xFFFFFFFF);
+	return ();
+}, 'has an invalid book of attribute codes');
 
 forged('TID twice', 'items', sub {
 	my ($pages) = @_;
