@@ -12,6 +12,7 @@
 #include "plan/columns.h"
 #include "plan/distance.h"
 #include "plan/finished.h"
+#include "plan/merge.h"
 #include "plan/vector.h"
 
 static void Rewrite(PlannedStmt *stmt, Plan *plan,
@@ -75,10 +76,13 @@ Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 		case T_IndexScan:
 			PipeannTakeVectors(stmt, (IndexScan *) plan);
 			break;
+		case T_Limit:
+			PipeannLimitMerge((Limit *) plan);
+			RewriteChildren(stmt, plan, wanted);
+			break;
 		case T_Hash:
 		case T_HashJoin:
 		case T_IncrementalSort:
-		case T_Limit:
 		case T_LockRows:
 		case T_Material:
 		case T_Memoize:

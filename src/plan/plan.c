@@ -10,6 +10,7 @@
 #include "optimizer/planner.h"
 #include "plan/far_limit.h"
 #include "plan/finished.h"
+#include "plan/merge.h"
 #include "plan/plan.h"
 #include "plan/spread.h"
 
@@ -57,6 +58,7 @@ AddUpperPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
 void
 PipeannPlanInit(void)
 {
+	RegisterCustomScanMethods(&PipeannMergeMethods);
 	former_planner = planner_hook;
 	planner_hook = PlanAndRewrite;
 	former_upper_paths = create_upper_paths_hook;

@@ -231,3 +231,15 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	MemoryContextSwitchTo(old);
 	return true;
 }
+
+/*
+ * Whether an index-only scan can return a column: one can only if there are
+ * included columns, and the indexed one can be read from the table.
+ */
+bool
+pipeanncanreturn(Relation index, int attno)
+{
+	(void) attno;
+	return PipeannIndexHasValues(index) &&
+		index->rd_index->indkey.values[0] != InvalidAttrNumber;
+}

@@ -8,6 +8,7 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
+#include "scan/horizon.h"
 #include "scan/only.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
@@ -26,6 +27,7 @@ typedef struct PipeannScan
 {
 	MemoryContext context;		/* reset by each rescan */
 	bool		started;
+	bool		searched;		/* the search's first run is over */
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
 	bool		replica;		/* a packing may be replaced during the scan */
@@ -44,6 +46,7 @@ typedef struct PipeannScan
 	uint32		held;			/* rows that the executor may hold back */
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */
+	PipeannHorizon *horizon;	/* or NULL */
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;
@@ -126,6 +129,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (state->started)
 		BringInPages(state);
 	ResetScan(state);
+	state->horizon = PipeannHorizonOf(orderbys);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
 			   sizeof(bool) * scan->numberOfOrderBys);
@@ -135,28 +139,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (orderbys && scan->numberOfOrderBys > 0)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
-}
-
-/*
- * A NULL has no distances, and zero has no cosines: then *comparable is false,
- * and rows come in any order.
- */
-static const float *
-QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
-{
-	const float *x;
-	float	   *normalized;
-
-	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
-	if (!*comparable)
-		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
-	if (l->metric != PIPEANN_COSINE)
-		return x;
-	*comparable = PipeannNorm(x, l->dim) > 0;
-	normalized = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannNormalize(x, l->dim, normalized);
-	return normalized;
 }
 
 static float
@@ -171,15 +153,6 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 								slot->aux);
 }
 
-static uint32
-MaxPages(const PipeannLayout *l)
-{
-	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
-
-	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
-						(double) PG_INT32_MAX);
-}
-
 static void
 StartSearch(IndexScanDesc scan, PipeannScan *state)
 {
@@ -188,13 +161,13 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
-	state->query = QueryVector(scan, l, &state->comparable);
+	state->query = PipeannScanQuery(scan, l, &state->comparable);
 	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
 	PipeannCacheCountUses(state->view.cache,
 						  PipeannSourceUses(state->source));
-	params.max_pages = MaxPages(l);
+	params.max_pages = PipeannScanMaxPages(l);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
 	if (PipeannKilledBegin(&state->killed, scan, &state->view))
@@ -202,6 +175,10 @@ StartSearch(IndexScanDesc scan, PipeannScan *state)
 		params.killed = PipeannKilledOfPage;
 		params.killed_arg = &state->killed;
 	}
+	if (!state->comparable)
+		state->horizon = NULL;
+	if (state->horizon != NULL)
+		PipeannHorizonBegin(state->horizon, &params);
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,
@@ -253,9 +230,21 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 		scan->instrument->nsearches++;
 #endif
 	StartSearch(scan, state);
-	FirstRun(state);
-	PIPEANN_PAUSE("scan-searched");
 	state->started = true;
+	state->searched = false;
+}
+
+/* Find where the search begins, if others have to do that before it is run. */
+static bool
+IsEntering(PipeannScan *state)
+{
+	PipeannHorizon *horizon = state->horizon;
+
+	if (horizon == NULL || !horizon->entering || state->searched)
+		return false;
+	horizon->entered = state->view.cache == NULL ? 0 :
+		PipeannSearchEnter(state->search);
+	return true;
 }
 
 /*
@@ -271,6 +260,8 @@ MostReturnable(const PipeannScan *state)
 {
 	uint64		explored = PipeannSearchExplored(state->search);
 
+	if (PipeannSearchIsTogether(state->search))
+		return PG_UINT64_MAX;
 	if (PipeannSearchEndedEarly(state->search))
 		return state->recheck && state->taken >= PIPEANN_EARLY_RESULTS ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
@@ -357,13 +348,16 @@ SetDistance(IndexScanDesc scan, PipeannScan *state,
 static bool
 ContinueSearch(PipeannScan *state)
 {
+	if (state->horizon != NULL && state->horizon->lifted)
+		PipeannSearchPart(state->search);
 	while (!state->exhausted &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
-			!PipeannSearchEndedEarly(state->search))
+		if (PipeannSearchIsTogether(state->search) ||
+			(pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
+			 !PipeannSearchEndedEarly(state->search)))
 			return false;
 		if (state->looked_at >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
@@ -371,7 +365,8 @@ ContinueSearch(PipeannScan *state)
 		if (state->replica)
 			PipeannCheckPacking(&state->view);
 	}
-	return true;
+	return !PipeannHorizonHides(state->horizon, state->view.meta.layout.metric,
+								PipeannSearchPeek(state->search));
 }
 
 static void
@@ -441,6 +436,18 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 	return true;
 }
 
+/* How many results are likely to be taken next. */
+static uint64
+MostToPrefetch(const PipeannScan *state)
+{
+	if (PipeannSearchIsTogether(state->search))
+		return PipeannHorizonWithin(state->horizon,
+									state->view.meta.layout.metric,
+									state->search);
+	return state->exhausted ? PIPEANN_MAX_PREFETCH :
+		MostReturnable(state) - state->taken;
+}
+
 /* The next result of the search, or NULL. */
 static const PipeannResult *
 TakeResult(IndexScanDesc scan, PipeannScan *state)
@@ -449,8 +456,7 @@ TakeResult(IndexScanDesc scan, PipeannScan *state)
 		state->prefetched = state->taken +
 			PipeannPrefetchRows(scan, &state->view.meta.layout, state->search,
 								state->only, state->taken,
-								state->exhausted ? PIPEANN_MAX_PREFETCH :
-								MostReturnable(state) - state->taken);
+								MostToPrefetch(state));
 	return PipeannSearchPop(state->search);
 }
 
@@ -553,8 +559,14 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
 		PipeannKilledNoteRow(&state->killed);
+	if (!state->searched && !IsEntering(state))
+	{
+		FirstRun(state);
+		PIPEANN_PAUSE("scan-searched");
+		state->searched = true;
+	}
 
-	row = NextRow(scan, state);
+	row = state->searched ? NextRow(scan, state) : NULL;
 	if (row != NULL)
 	{
 		scan->xs_heaptid = row->tid;
@@ -564,18 +576,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;
-}
-
-/*
- * Whether an index-only scan can return a column: one can only if there are
- * included columns, and the indexed one can be read from the table.
- */
-bool
-pipeanncanreturn(Relation index, int attno)
-{
-	(void) attno;
-	return PipeannIndexHasValues(index) &&
-		index->rd_index->indkey.values[0] != InvalidAttrNumber;
 }
 
 void

@@ -6,6 +6,7 @@
 #include "search/explore.h"
 #include "search/list.h"
 #include "search/pages.h"
+#include "search/together.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -170,20 +171,35 @@ RunPolicy(PipeannSearch *search)
 		;
 }
 
-bool
-PipeannSearchRun(PipeannSearch *search)
+float
+PipeannSearchEnter(PipeannSearch *search)
+{
+	search->has_begun = true;
+	PipeannAddEntryPoints(search);
+	PipeannAddPageMates(search);
+	return search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
+}
+
+/* Make something to explore; false if there is nothing. */
+static bool
+Prepare(PipeannSearch *search)
 {
 	if (!search->started)
 	{
 		search->started = true;
-		PipeannAddEntryPoints(search);
-		PipeannAddPageMates(search);
+		if (!search->has_begun)
+			(void) PipeannSearchEnter(search);
 	}
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if (!Continue(search))
-		return false;
+	else
+		return Continue(search);
+	return true;
+}
 
+static void
+RunList(PipeannSearch *search)
+{
 	RunPolicy(search);
 	if (search->termination.on && PipeannListIsExplored(search))
 		PipeannListForgetEarlyEnd(search);
@@ -192,7 +208,40 @@ PipeannSearchRun(PipeannSearch *search)
 		PipeannListForgetEarlyEnd(search);
 		RunPolicy(search);
 	}
+}
+
+bool
+PipeannSearchRun(PipeannSearch *search)
+{
+	PipeannTogether *together = search->params.together;
+
+	if (!Prepare(search))
+		return false;
+	if (together != NULL)
+	{
+		PipeannTogetherLearn(together, search);
+		PipeannListSetBound(search);
+	}
+	RunList(search);
+	if (together != NULL)
+		PipeannTogetherTell(together, search);
 	return true;
+}
+
+void
+PipeannSearchPart(PipeannSearch *search)
+{
+	if (search->params.together == NULL)
+		return;
+	search->params.together = NULL;
+	search->pool.least = PipeannListToExplore(search);
+	PipeannListSetBound(search);
+}
+
+bool
+PipeannSearchIsTogether(const PipeannSearch *search)
+{
+	return search->params.together != NULL;
 }
 
 bool

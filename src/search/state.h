@@ -78,6 +78,7 @@ struct PipeannSearch
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannCodeErrors code_errors;
+	bool		has_begun;		/* entry points are candidates */
 	bool		started;
 	bool		continued;
 	PipeannPolicyState policy;

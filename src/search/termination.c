@@ -59,23 +59,39 @@ PipeannTerminationFound(PipeannTermination *termination, float exact)
 bool
 PipeannTerminationWantsError(const PipeannTermination *termination)
 {
-	return termination->on && termination->samples < MAX_SAMPLES;
+	return termination->on && termination->errors.samples < MAX_SAMPLES;
+}
+
+void
+PipeannTerminationKnow(PipeannTermination *termination,
+					   const PipeannErrors *errors)
+{
+	double		part = (double) MIN_SAMPLES / Max(errors->samples, 1);
+
+	if (errors->samples < MIN_SAMPLES)
+		return;
+	termination->errors.sum = errors->sum * part;
+	termination->errors.sum_of_squares = errors->sum_of_squares * part;
+	termination->errors.samples = MIN_SAMPLES;
 }
 
 void
 PipeannTerminationError(PipeannTermination *termination, float error)
 {
-	termination->sum += error;
-	termination->sum_of_squares += (double) error * error;
-	termination->samples++;
+	PipeannErrors *errors = &termination->errors;
+
+	errors->sum += error;
+	errors->sum_of_squares += (double) error * error;
+	errors->samples++;
 }
 
 /* By how much codes may exceed exact distances. */
 static float
 ErrorMargin(const PipeannTermination *termination)
 {
-	double		mean = termination->sum / termination->samples;
-	double		variance = termination->sum_of_squares / termination->samples -
+	const PipeannErrors *errors = &termination->errors;
+	double		mean = errors->sum / errors->samples;
+	double		variance = errors->sum_of_squares / errors->samples -
 		mean * mean;
 
 	return (float) (mean + termination->deviations * sqrt(Max(variance, 0)));
@@ -90,12 +106,19 @@ FactorMargin(const PipeannTermination *termination, float key)
 }
 
 float
+PipeannTerminationMargin(const PipeannTermination *termination, float key)
+{
+	if (termination->errors.samples < MIN_SAMPLES)
+		return INFINITY;
+	return Max(FactorMargin(termination, key), ErrorMargin(termination));
+}
+
+float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
 	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1];
 
-	if (!termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->samples < MIN_SAMPLES)
+	if (!termination->on || termination->count < PIPEANN_EARLY_RESULTS)
 		return INFINITY;
-	return last + Max(FactorMargin(termination, last), ErrorMargin(termination));
+	return last + PipeannTerminationMargin(termination, last);
 }

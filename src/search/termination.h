@@ -24,9 +24,7 @@ typedef struct PipeannTermination
 	float		deviations;		/* of the codes' error */
 	float		nearest[PIPEANN_EARLY_RESULTS];	/* exact distances, sorted */
 	int			count;
-	double		sum;			/* of errors: code less exact distance */
-	double		sum_of_squares;
-	int			samples;
+	PipeannErrors errors;
 } PipeannTermination;
 
 /*
@@ -40,9 +38,20 @@ extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetri
 /* A node was found at this exact distance. */
 extern void PipeannTerminationFound(PipeannTermination *termination, float exact);
 
+/* What a search knows of codes alike; its own errors count more. */
+extern void PipeannTerminationKnow(PipeannTermination *termination,
+								   const PipeannErrors *errors);
+
 /* Whether the error of another code is wanted. */
 extern bool PipeannTerminationWantsError(const PipeannTermination *termination);
 extern void PipeannTerminationError(PipeannTermination *termination, float error);
+
+/*
+ * By how much a code must be farther than a distance for its node to be taken to
+ * be farther. Infinity while too little is known.
+ */
+extern float PipeannTerminationMargin(const PipeannTermination *termination,
+									  float key);
 
 /*
  * Candidates whose codes are farther than this need not be explored. Infinity
