@@ -197,6 +197,8 @@ run_bench() {
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run rows --quick --out "$RESULTS/rows" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run grown --rows 5000 --queries 100 \
 			--ways built,statement,clients --out "$RESULTS/grown.json" &&
+		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run shards --datasets fashion --rows 10000 --queries 50 \
+			--shards 1,2 --out "$RESULTS/shards.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 
