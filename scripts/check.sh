@@ -2,7 +2,7 @@
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
 #	errors, installs, and runs the test suites: lint unit compile regress pgtap
-#	tap upgrade docs bench. Suites, and the files of tap, run side by side, JOBS of
+#	tap upgrade citus docs bench. Suites, and the files of tap, run side by side, JOBS of
 #	them at a time (one more than there are processors).
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit compile regress pgtap tap upgrade docs bench); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit compile regress pgtap tap upgrade citus docs bench); fi
 JOBS=${JOBS:-$(($(nproc) + 1))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
@@ -184,6 +184,8 @@ run_tap() {
 
 run_upgrade() { scripts/upgrade-test.sh; }
 
+run_citus() { scripts/citus-test.sh; }
+
 run_docs() {
 	copy_for docs
 	start_server || return 1
@@ -199,6 +201,8 @@ run_bench() {
 			--ways built,statement,clients --out "$RESULTS/grown.json" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run filters --datasets fashion --rows 5000 --queries 20 \
 			--ways filter,btree --out "$RESULTS/filters.json" &&
+		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run shards --datasets fashion --rows 10000 --queries 50 \
+			--shards 1,2 --out "$RESULTS/shards.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 
@@ -264,7 +268,7 @@ LONGEST="upgrade pgtap bench tap:test/t/server-pauses.pl tap:test/t/server-crash
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
-		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit compile regress pgtap tap upgrade docs bench"
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit compile regress pgtap tap upgrade citus docs bench"
 		if [ "$suite" = tap ]; then
 			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
 		else

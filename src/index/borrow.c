@@ -14,6 +14,13 @@
 /* A search that has grown larger is not kept. */
 #define KEEP_BYTES (1024 * 1024)
 
+/*
+ * Scans of a table's partitions have a search each, all at a time: so many are
+ * kept, and no more in all than this.
+ */
+#define KEEP_SEARCHES 64
+#define KEEP_ALL (16 * KEEP_BYTES)
+
 typedef struct Loan
 {
 	PipeannSearch *search;
@@ -21,8 +28,14 @@ typedef struct Loan
 	MemoryContextCallback callback;
 } Loan;
 
-/* The search that no scan has now. */
-static PipeannSearch *idle = NULL;
+/* The searches that no scan has now. */
+static struct
+{
+	PipeannSearch *search;
+	Size		bytes;
+}			idle[KEEP_SEARCHES];
+static int	nidle = 0;
+static Size idle_bytes = 0;
 
 static PipeannSearch *
 NewSearch(void)
@@ -43,12 +56,17 @@ static void
 GiveBack(void *arg)
 {
 	Loan	   *loan = arg;
+	Size		bytes = MemoryContextMemAllocated(loan->context, true);
 
-	if (idle == NULL &&
-		MemoryContextMemAllocated(loan->context, true) <= KEEP_BYTES)
-		idle = loan->search;
-	else
+	if (nidle == KEEP_SEARCHES || bytes > KEEP_BYTES ||
+		idle_bytes + bytes > KEEP_ALL)
+	{
 		MemoryContextDelete(loan->context);
+		return;
+	}
+	idle[nidle].search = loan->search;
+	idle[nidle++].bytes = bytes;
+	idle_bytes += bytes;
 }
 
 PipeannSearch *
@@ -56,13 +74,16 @@ PipeannBorrowSearch(void)
 {
 	Loan	   *loan = palloc(sizeof(Loan));
 
-	if (idle == NULL)
-		idle = NewSearch();
-	loan->search = idle;
-	loan->context = GetMemoryChunkContext(idle);
+	if (nidle == 0)
+		loan->search = NewSearch();
+	else
+	{
+		loan->search = idle[--nidle].search;
+		idle_bytes -= idle[nidle].bytes;
+	}
+	loan->context = GetMemoryChunkContext(loan->search);
 	loan->callback.func = GiveBack;
 	loan->callback.arg = loan;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &loan->callback);
-	idle = NULL;
 	return loan->search;
 }

@@ -32,8 +32,8 @@ typedef struct Child
 } Child;
 
 /* An index of which there is nothing but a planner's idea is not ours. */
-static bool
-IsPipeannIndex(Oid indexid)
+bool
+PipeannIsIndex(Oid indexid)
 {
 	Relation	index = RelationIdGetRelation(indexid);
 	bool		ours;
@@ -70,7 +70,7 @@ IsOneOf(const Node *expr, const List *distances, Oid indexid)
 
 	foreach(cell, distances)
 		if (IsSameDistance(expr, lfirst(cell)))
-			return IsPipeannIndex(indexid);
+			return PipeannIsIndex(indexid);
 	return false;
 }
 

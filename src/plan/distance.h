@@ -14,6 +14,9 @@
  */
 extern void PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted);
 
+/* Whether an index is one of ours. */
+extern bool PipeannIsIndex(Oid indexid);
+
 /* Whether an expression of the node's is the distance that it is ordered by. */
 extern bool PipeannOrdersScan(const Node *expr, const IndexScan *node);
 

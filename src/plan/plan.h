@@ -1,6 +1,6 @@
 /*
  * plan.h
- *		Finished plans, changed so that distances cost less.
+ *		Queries and plans for the nearest rows, changed so that they cost less.
  *
  * This room knows plan trees, and what a scan can tell of its row. It must not
  * know how a search finds rows.

@@ -230,3 +230,15 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	MemoryContextSwitchTo(old);
 	return true;
 }
+
+/*
+ * Whether an index-only scan can return a column: one can only if there are
+ * others than the vector, and that can be read from the table.
+ */
+bool
+pipeanncanreturn(Relation index, int attno)
+{
+	(void) attno;
+	return PipeannIndexHasValues(index) &&
+		PipeannVectorColumn(index) != InvalidAttrNumber;
+}

@@ -4,7 +4,9 @@
  */
 #include "postgres.h"
 
-#include "scan/scan.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+#include "scan/rows.h"
 
 int			pipeann_ef_search;
 int			pipeann_iterative_scan;
@@ -40,4 +42,36 @@ PipeannScanParams(void)
 	params.width = pipeann_pipeline_width;
 	params.disabled = pipeann_disabled;
 	return params;
+}
+
+/*
+ * A NULL has no distances, and zero has no cosines: then *comparable is false,
+ * and rows come in any order.
+ */
+const float *
+PipeannScanQuery(IndexScanDesc scan, const PipeannLayout *l,
+				 bool *comparable)
+{
+	const float *x;
+	float	   *normalized;
+
+	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
+	if (!*comparable)
+		return palloc0(mul_size(l->dim, sizeof(float)));
+	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
+	if (l->metric != PIPEANN_COSINE)
+		return x;
+	*comparable = PipeannNorm(x, l->dim) > 0;
+	normalized = palloc(mul_size(l->dim, sizeof(float)));
+	PipeannNormalize(x, l->dim, normalized);
+	return normalized;
+}
+
+uint32
+PipeannScanMaxPages(const PipeannLayout *l)
+{
+	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
+
+	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
+						(double) PG_INT32_MAX);
 }

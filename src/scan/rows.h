@@ -11,6 +11,17 @@
 #include "catalog/pg_am_d.h"
 #include "utils/rel.h"
 
+/*
+ * params.c: the query's vector as searches want it. Not comparable is one that has
+ * no distances; then rows come in any order.
+ */
+extern const float *PipeannScanQuery(IndexScanDesc scan,
+									 const PipeannLayout *l,
+									 bool *comparable);
+
+/* Pages that a search keeps at hand. */
+extern uint32 PipeannScanMaxPages(const PipeannLayout *l);
+
 /* Whether TIDs of a table name blocks, and rows that do not move. */
 static inline bool
 PipeannIsHeap(Relation table)

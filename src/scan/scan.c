@@ -8,6 +8,7 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
+#include "scan/horizon.h"
 #include "scan/state.h"
 #include "base/pause.h"
 #include "catalog/pg_type_d.h"
@@ -88,6 +89,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (state->started)
 		LeaveToNext(state);
 	ResetScan(state);
+	state->horizon = PipeannHorizonOf(orderbys);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
 			   sizeof(bool) * scan->numberOfOrderBys);
@@ -135,12 +137,21 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 		scan->instrument->nsearches++;
 #endif
 	PipeannScanStart(scan, state);
-	if (PipeannFilterIsVoid(state->filter))
-		state->exhausted = true;
-	else
-		FirstRun(state);
-	PIPEANN_PAUSE("scan-searched");
 	state->started = true;
+	state->searched = false;
+}
+
+/* Find where the search begins, if others have to do that before it is run. */
+static bool
+IsEntering(PipeannScan *state)
+{
+	PipeannHorizon *horizon = state->horizon;
+
+	if (horizon == NULL || !horizon->entering || state->searched)
+		return false;
+	horizon->entered = state->view.cache == NULL ? 0 :
+		PipeannSearchEnter(state->search);
+	return true;
 }
 
 /*
@@ -156,6 +167,8 @@ MostReturnable(const PipeannScan *state)
 {
 	uint64		explored = PipeannSearchExplored(state->search);
 
+	if (PipeannSearchIsTogether(state->search))
+		return PG_UINT64_MAX;
 	if (PipeannSearchEndedEarly(state->search))
 		return state->recheck && state->taken >= PIPEANN_EARLY_RESULTS ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
@@ -253,14 +266,17 @@ IsInOrder(PipeannScan *state)
 static bool
 ContinueSearch(PipeannScan *state)
 {
+	if (state->horizon != NULL && state->horizon->lifted)
+		PipeannSearchPart(state->search);
 	while (!state->exhausted &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL ||
 			!IsInOrder(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
-			!PipeannSearchEndedEarly(state->search))
+		if (PipeannSearchIsTogether(state->search) ||
+			(pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
+			 !PipeannSearchEndedEarly(state->search)))
 			return false;
 		if (state->looked_at >= pipeann_max_scan_tuples ||
 			!PipeannSearchRun(state->search))
@@ -268,7 +284,8 @@ ContinueSearch(PipeannScan *state)
 		if (state->replica)
 			PipeannCheckPacking(&state->view);
 	}
-	return true;
+	return !PipeannHorizonHides(state->horizon, state->view.meta.layout.metric,
+								PipeannSearchPeek(state->search));
 }
 
 static void
@@ -338,13 +355,24 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 	return true;
 }
 
+/* How many results are likely to be taken next. */
+static uint64
+MostToPrefetch(const PipeannScan *state)
+{
+	if (PipeannSearchIsTogether(state->search))
+		return PipeannHorizonWithin(state->horizon,
+									state->view.meta.layout.metric,
+									state->search);
+	return state->exhausted ? PIPEANN_MAX_PREFETCH :
+		MostReturnable(state) - state->taken;
+}
+
 /* The next result of the search, or NULL. */
 static const PipeannResult *
 TakeResult(PipeannScan *state)
 {
 	PipeannPrefetchRows(&state->prefetch, state->search, state->taken,
-						state->exhausted ? PIPEANN_MAX_PREFETCH :
-						MostReturnable(state) - state->taken);
+						MostToPrefetch(state));
 	return PipeannSearchPop(state->search);
 }
 
@@ -459,8 +487,17 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
 		PipeannKilledNoteRow(&state->killed);
+	if (!state->searched && !IsEntering(state))
+	{
+		if (PipeannFilterIsVoid(state->filter))
+			state->exhausted = true;
+		else
+			FirstRun(state);
+		PIPEANN_PAUSE("scan-searched");
+		state->searched = true;
+	}
 
-	row = NextRow(scan, state);
+	row = state->searched ? NextRow(scan, state) : NULL;
 	if (row != NULL)
 	{
 		scan->xs_heaptid = row->tid;
@@ -469,18 +506,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;
-}
-
-/*
- * Whether an index-only scan can return a column: one can only if there are
- * others than the vector, and that can be read from the table.
- */
-bool
-pipeanncanreturn(Relation index, int attno)
-{
-	(void) attno;
-	return PipeannIndexHasValues(index) &&
-		PipeannVectorColumn(index) != InvalidAttrNumber;
 }
 
 void

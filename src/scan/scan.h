@@ -8,6 +8,7 @@
 #ifndef PIPEANN_SCAN_H
 #define PIPEANN_SCAN_H
 
+#include "access/skey.h"
 #include "index/index.h"
 
 /* Settings. */
@@ -48,7 +49,34 @@ extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 						  ScanKey orderbys, int norderbys);
 extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
+
+/* only.c */
 extern bool pipeanncanreturn(Relation index, int attno);
+
+/*
+ * horizon.c: what scans of several indexes know from one another that are for the
+ * nearest rows of one query.
+ */
+typedef struct PipeannHorizon
+{
+	int			wanted;			/* rows of all scans */
+	bool		entering;		/* scans find where they begin, and return
+								 * nothing; */
+	float		entered;		/* how near that is, of the last one */
+	bool		lifted;			/* each scan is alone, and all rows wanted */
+	double		distance;		/* rows farther are not wanted */
+	PipeannTogether together;
+} PipeannHorizon;
+
+/* For so many rows of so many scans. */
+extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
+
+/*
+ * From now on a scan that begins with these order-by keys heeds the horizon, as
+ * long as it lasts: it returns no row when there is none as near, and can be asked
+ * again when the horizon has moved. NULL: none does.
+ */
+extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys);
 
 /*
  * vector.c: what a column holds in the row at a place of its table, in

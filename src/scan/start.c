@@ -7,29 +7,8 @@
 #include "access/xlog.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "scan/horizon.h"
 #include "scan/state.h"
-
-/*
- * A NULL has no distances, and zero has no cosines: then *comparable is false,
- * and rows come in any order.
- */
-static const float *
-QueryVector(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
-{
-	const float *x;
-	float	   *normalized;
-
-	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
-	if (!*comparable)
-		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
-	if (l->metric != PIPEANN_COSINE)
-		return x;
-	*comparable = PipeannNorm(x, l->dim) > 0;
-	normalized = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannNormalize(x, l->dim, normalized);
-	return normalized;
-}
 
 static float
 OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
@@ -43,15 +22,6 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 								slot->aux);
 }
 
-static uint32
-MaxPages(const PipeannLayout *l)
-{
-	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
-
-	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
-						(double) PG_INT32_MAX);
-}
-
 void
 PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 {
@@ -60,14 +30,14 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
-	state->query = QueryVector(scan, l, &state->comparable);
+	state->query = PipeannScanQuery(scan, l, &state->comparable);
 	state->filter = PipeannFilterBegin(scan, &state->view);
 	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
 	PipeannCacheCountUses(state->view.cache,
 						  PipeannSourceUses(state->source));
-	params.max_pages = MaxPages(l);
+	params.max_pages = PipeannScanMaxPages(l);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
 	if (PipeannKilledBegin(&state->killed, scan, &state->view))
@@ -87,6 +57,10 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.settled = PipeannPrefetchSettled;
 	params.settled_arg = &state->prefetch;
 	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
+	if (!state->comparable || state->filter != NULL)
+		state->horizon = NULL;
+	if (state->horizon != NULL)
+		PipeannHorizonBegin(state->horizon, &params);
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,

@@ -13,6 +13,7 @@ typedef struct PipeannScan
 {
 	MemoryContext context;		/* reset by each rescan */
 	bool		started;
+	bool		searched;		/* the search's first run is over */
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
 	bool		replica;		/* a packing may be replaced during the scan */
@@ -31,6 +32,7 @@ typedef struct PipeannScan
 	uint32		held;			/* rows that the executor may hold back */
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */
+	PipeannHorizon *horizon;	/* or NULL */
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;

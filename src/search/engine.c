@@ -7,6 +7,7 @@
 #include "search/list.h"
 #include "search/pages.h"
 #include "search/ranked.h"
+#include "search/together.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -182,27 +183,18 @@ RankRest(PipeannSearch *search)
 	return PipeannRunRanked(search);
 }
 
-bool
-PipeannSearchRun(PipeannSearch *search)
+float
+PipeannSearchEnter(PipeannSearch *search)
 {
-	if (search->ranking)
-		return PipeannRunRanked(search);
-	if (!search->started)
-	{
-		search->started = true;
-		PipeannAddEntryPoints(search);
-		if (PipeannShouldRankUnread(search))
-		{
-			search->started = false;
-			return PipeannRunRanked(search);
-		}
-		PipeannAddPageMates(search);
-	}
-	else if (search->termination.on)
-		PipeannListForgetEarlyEnd(search);
-	else if (PipeannShouldRank(search) || !Continue(search))
-		return RankRest(search);
+	search->has_begun = true;
+	PipeannAddEntryPoints(search);
+	PipeannAddPageMates(search);
+	return search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
+}
 
+static void
+RunList(PipeannSearch *search)
+{
 	RunPolicy(search);
 	if (search->termination.on && PipeannListIsExplored(search))
 		PipeannListForgetEarlyEnd(search);
@@ -211,7 +203,60 @@ PipeannSearchRun(PipeannSearch *search)
 		PipeannListForgetEarlyEnd(search);
 		RunPolicy(search);
 	}
+}
+
+/* Explore the list, with what searches of other indexes know. */
+static void
+RunTogether(PipeannSearch *search)
+{
+	PipeannTogether *together = search->params.together;
+
+	if (together != NULL)
+	{
+		PipeannTogetherLearn(together, search);
+		PipeannListSetBound(search);
+	}
+	RunList(search);
+	if (together != NULL)
+		PipeannTogetherTell(together, search);
+}
+
+bool
+PipeannSearchRun(PipeannSearch *search)
+{
+	if (search->ranking)
+		return PipeannRunRanked(search);
+	if (!search->started && !search->has_begun)
+	{
+		PipeannAddEntryPoints(search);
+		if (PipeannShouldRankUnread(search))
+			return PipeannRunRanked(search);
+		PipeannAddPageMates(search);
+	}
+	if (!search->started)
+		search->started = true;
+	else if (search->termination.on)
+		PipeannListForgetEarlyEnd(search);
+	else if (PipeannShouldRank(search) || !Continue(search))
+		return RankRest(search);
+	RunTogether(search);
 	return true;
+}
+
+void
+PipeannSearchPart(PipeannSearch *search)
+{
+	if (search->params.together == NULL)
+		return;
+	search->params.together = NULL;
+	search->pool.least = PipeannListToExplore(search);
+	PipeannListSetBound(search);
+}
+
+bool
+PipeannSearchIsTogether(const PipeannSearch *search)
+{
+	return search->params.together != NULL;
 }
 
 bool

@@ -23,6 +23,12 @@
 #define ENTRY_PART 2
 
 /*
+ * One of several searches needs fewer, as what it does not find nearby others may
+ * have.
+ */
+#define LEAST_TOGETHER 8
+
+/*
  * Half of the list is explored before the first pages are asked for, the rest
  * only while they are read: in memory the pool soon finds what the rest would
  * have found.
@@ -132,8 +138,9 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 
 	list->count = 0;
 	list->first_open = 0;
-	list->length = Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES),
-					   MOST_ENTRIES);
+	list->length = search->params.together != NULL ?
+		Min(Max(search->pool.least, LEAST_TOGETHER), MOST_ENTRIES) :
+		Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES), MOST_ENTRIES);
 	ForgetEntered(search, list->length);
 	ScoreEntries(search, list, &start, 1);
 }
@@ -163,11 +170,15 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
 	}
 }
 
-/* Without node hits no step depends on which pages are in memory. */
+/*
+ * Without node hits no step depends on which pages are in memory. One of several
+ * searches asks for no pages yet.
+ */
 static int
 FirstReach(const PipeannSearch *search, const EntryList *list)
 {
-	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) &&
+		search->params.together == NULL ?
 		list->length / REACH_IN_MEMORY : list->length;
 }
 
@@ -225,7 +236,8 @@ void
 PipeannAddEntryPoints(PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
-	int			reads = search->params.width > 0 ?
+	int			reads = search->params.together != NULL ? 0 :
+		search->params.width > 0 ?
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 	EntryList	list;
 

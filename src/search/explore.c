@@ -25,7 +25,7 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
 		return;
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{
-		PipeannListForgetEarlyEnd(search);
+		PipeannListDistrustCodes(search);
 		return;
 	}
 	PipeannTerminationError(&search->termination, item->dist -

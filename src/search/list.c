@@ -3,6 +3,7 @@
  *		How many candidates a search explores.
  */
 #include "search/list.h"
+#include "search/together.h"
 
 #include <math.h>
 
@@ -40,6 +41,21 @@ LengthInMemory(const PipeannSearch *search)
 		list + (int) ((int64) list * mates / (6 * MOST_MATES)) : list;
 }
 
+/*
+ * Nothing but others ends a search before something was read: see MOST_HITS in
+ * engine.c.
+ */
+void
+PipeannListSetBound(PipeannSearch *search)
+{
+	float		early = search->reads == 0 ? INFINITY :
+		PipeannTerminationBound(&search->termination);
+
+	search->pool.bound = search->params.together == NULL ? early :
+		Min(early, PipeannTogetherBound(search->params.together,
+										search->pool.length));
+}
+
 void
 PipeannListBegin(PipeannSearch *search)
 {
@@ -50,7 +66,9 @@ PipeannListBegin(PipeannSearch *search)
 		PipeannTerminationInit(&search->termination, search->layout->metric,
 							   ef);
 	PipeannPoolReset(&search->pool, LengthInMemory(search));
-	search->pool.least = (ef + LEAST_PART - 1) / LEAST_PART;
+	search->pool.least = search->params.together != NULL ?
+		PipeannTogetherLeast(search->params.together, search->pool.length) :
+		(ef + LEAST_PART - 1) / LEAST_PART;
 }
 
 /*
@@ -84,20 +102,19 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }
 
-/* Nothing ends early before something was read: see MOST_HITS in engine.c. */
-void
-PipeannListSetBound(PipeannSearch *search)
-{
-	search->pool.bound = search->reads == 0 ? INFINITY :
-		PipeannTerminationBound(&search->termination);
-}
-
 void
 PipeannListForgetEarlyEnd(PipeannSearch *search)
 {
 	search->termination.on = false;
-	search->pool.bound = INFINITY;
 	search->pool.length = PipeannListToExplore(search);
+	PipeannListSetBound(search);
+}
+
+void
+PipeannListDistrustCodes(PipeannSearch *search)
+{
+	search->params.together = NULL;
+	PipeannListForgetEarlyEnd(search);
 }
 
 bool

@@ -41,6 +41,9 @@ extern void PipeannListSetBound(PipeannSearch *search);
 /* From now on all of the list is explored, and no more. */
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
 
+/* The same, and codes tell nothing that others could use. */
+extern void PipeannListDistrustCodes(PipeannSearch *search);
+
 /* Whether all of the list is explored, although it need not be. */
 extern bool PipeannListIsExplored(PipeannSearch *search);
 

@@ -7,6 +7,7 @@
 #include "distance/distance.h"
 #include "search/list.h"
 #include "search/pages.h"
+#include "search/together.h"
 
 void
 PipeannBatchToPool(PipeannSearch *search, int n)
@@ -23,6 +24,8 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 		PipeannCandidate *item = &search->batch[taken];
 		float		dist = search->batch_dists[i];
 
+		if (search->params.together != NULL)
+			PipeannTogetherNote(search->params.together, dist);
 		if (!PipeannPoolTakes(&search->pool, dist))
 		{
 			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);
@@ -35,6 +38,8 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 		taken++;
 	}
 	PipeannPoolMerge(&search->pool, search->batch, taken);
+	if (search->params.together != NULL)
+		PipeannListSetBound(search);
 }
 
 float

@@ -150,6 +150,32 @@ typedef struct PipeannCodeFilter
  */
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
+/* By how much codes err: code less exact distance, over a sample of nodes. */
+typedef struct PipeannErrors
+{
+	double		sum;
+	double		sum_of_squares;
+	int			samples;
+} PipeannErrors;
+
+/*
+ * What searches of several indexes for one query know from one another: as much
+ * as one search of all would. They run one after the other.
+ */
+#define PIPEANN_MOST_TOGETHER 1024
+
+typedef struct PipeannTogether
+{
+	int			searches;
+	int			ncodes;
+	float		codes[PIPEANN_MOST_TOGETHER];	/* distances of candidates by
+												 * their codes, sorted */
+	int			nnearest;
+	float		nearest[PIPEANN_EARLY_RESULTS]; /* exact distances, sorted */
+	PipeannErrors errors;
+	int			nchunks;		/* of the codes that err so */
+} PipeannTogether;
+
 typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
@@ -157,6 +183,7 @@ typedef struct PipeannSearchParams
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
 	bool		may_end_early;
+	PipeannTogether *together;	/* or NULL */
 	int			width;			/* most reads in flight; 0: the policy's own */
 	uint32		disabled;		/* ideas that it does without */
 	uint32		max_pages;		/* at hand or on their way at a time, but for
@@ -218,6 +245,22 @@ extern bool PipeannSearchRun(PipeannSearch *search);
  * may be believed.
  */
 extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
+
+/*
+ * Find where the search begins, in memory, before it is run. To be done by all
+ * searches of a PipeannTogether first. Returns the distance of the nearest
+ * candidate by its code.
+ */
+extern float PipeannSearchEnter(PipeannSearch *search);
+
+/*
+ * From now on the search is for its own index alone: the next run explores what
+ * is left of its own list.
+ */
+extern void PipeannSearchPart(PipeannSearch *search);
+
+/* Whether the search is one of several. */
+extern bool PipeannSearchIsTogether(const PipeannSearch *search);
 
 /* Score all nodes of graph pages 0 .. pages - 1 instead. */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);

@@ -87,6 +87,7 @@ struct PipeannSearch
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannCodeErrors code_errors;
+	bool		has_begun;		/* entry points are candidates */
 	bool		started;
 	bool		continued;
 	double		share;			/* of nodes that may match, by a sample */

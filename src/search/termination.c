@@ -62,29 +62,44 @@ PipeannTerminationFound(PipeannTermination *termination, float exact,
 bool
 PipeannTerminationWantsError(const PipeannTermination *termination)
 {
-	return termination->on && termination->samples < MAX_SAMPLES;
+	return termination->on && termination->errors.samples < MAX_SAMPLES;
+}
+
+void
+PipeannTerminationKnow(PipeannTermination *termination,
+					   const PipeannErrors *errors)
+{
+	double		part = (double) MIN_SAMPLES / Max(errors->samples, 1);
+
+	if (errors->samples < MIN_SAMPLES)
+		return;
+	termination->errors.sum = errors->sum * part;
+	termination->errors.sum_of_squares = errors->sum_of_squares * part;
+	termination->errors.samples = MIN_SAMPLES;
 }
 
 void
 PipeannTerminationError(PipeannTermination *termination, float error)
 {
-	termination->sum += error;
-	termination->sum_of_squares += (double) error * error;
-	termination->samples++;
+	PipeannErrors *errors = &termination->errors;
+
+	errors->sum += error;
+	errors->sum_of_squares += (double) error * error;
+	errors->samples++;
 }
 
 float
 PipeannTerminationMargin(const PipeannTermination *termination,
 						 float deviations)
 {
+	const PipeannErrors *errors = &termination->errors;
 	double		mean;
 	double		variance;
 
-	if (termination->samples < MIN_SAMPLES)
+	if (errors->samples < MIN_SAMPLES)
 		return INFINITY;
-	mean = termination->sum / termination->samples;
-	variance = termination->sum_of_squares / termination->samples -
-		mean * mean;
+	mean = errors->sum / errors->samples;
+	variance = errors->sum_of_squares / errors->samples - mean * mean;
 	return (float) (mean + deviations * sqrt(Max(variance, 0)));
 }
 
@@ -100,7 +115,7 @@ static bool
 KnowsTooLittle(const PipeannTermination *termination)
 {
 	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->samples < MIN_SAMPLES;
+		termination->errors.samples < MIN_SAMPLES;
 }
 
 float

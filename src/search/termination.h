@@ -32,9 +32,7 @@ typedef struct PipeannTermination
 	float		deviations;		/* of the codes' error */
 	PipeannNearest nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
 	int			count;
-	double		sum;			/* of errors: code less exact distance */
-	double		sum_of_squares;
-	int			samples;
+	PipeannErrors errors;
 } PipeannTermination;
 
 /*
@@ -48,6 +46,10 @@ extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetri
 /* A node was found at this exact distance: the result of this number. */
 extern void PipeannTerminationFound(PipeannTermination *termination,
 									float exact, uint32 result);
+
+/* What a search knows of codes alike; its own errors count more. */
+extern void PipeannTerminationKnow(PipeannTermination *termination,
+								   const PipeannErrors *errors);
 
 /* Whether the error of another code is wanted. */
 extern bool PipeannTerminationWantsError(const PipeannTermination *termination);

@@ -8,6 +8,7 @@
 
 #include "distance/distance.h"
 #include "search/termination.h"
+#include "search/together.h"
 
 static Index *l2_index;
 
@@ -51,6 +52,31 @@ EndsEarlyByFactorAndError(void)
 			CHECK(PipeannTerminationBound(&termination) == INFINITY);
 			CHECK(!PipeannTerminationWantsError(&termination));
 		}
+}
+
+/*
+ * Searches together have one list, sorted, of a length that holds what it can;
+ * each explores an eighth of it, and what is left is shared.
+ */
+static void
+ListsTogether(void)
+{
+	PipeannTogether *together = calloc(1, sizeof(PipeannTogether));
+
+	CHECK(PipeannTogetherBound(together, 1) == INFINITY);
+	for (int i = 0; i < 3000; i++)
+		PipeannTogetherNote(together, (float) (i * 7919 % 3001));
+	CHECK(together->ncodes == PIPEANN_MOST_TOGETHER);
+	for (int i = 1; i < together->ncodes; i++)
+		CHECK(together->codes[i] >= together->codes[i - 1]);
+	CHECK(PipeannTogetherBound(together, 40) == together->codes[39]);
+	CHECK(together->codes[39] <= 40);
+	CHECK(PipeannTogetherBound(together, PIPEANN_MOST_TOGETHER + 1) == INFINITY);
+	together->searches = 1;
+	CHECK(PipeannTogetherLeast(together, 40) == 30);
+	together->searches = 1000;
+	CHECK(PipeannTogetherLeast(together, 40) == 5);
+	free(together);
 }
 
 /*
@@ -413,6 +439,7 @@ main(void)
 	PipeannKernelsInit();
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	UNIT_RUN(EndsEarlyByFactorAndError);
+	UNIT_RUN(ListsTogether);
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(EndsWhenTheNearestAreFound);
 	UNIT_RUN(DoesNotEndEarlyInMemory);

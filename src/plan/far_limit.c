@@ -1,0 +1,79 @@
+/*
+ * far_limit.c
+ *		Limits of queries for the nearest rows of a foreign table.
+ *
+ * A path on which the table's server limits and orders the rows is one among
+ * others to the planner, and loses against sorting what is fetched where few rows
+ * are guessed to match, or against a limit at this end where the number of rows
+ * is not known yet. The guess is often made without statistics, and costs a
+ * whole table when it is wrong. The server knows its table, and an index that has
+ * the rows in order: so if it can be sent the limit it is.
+ */
+#include "postgres.h"
+
+#include "foreign/fdwapi.h"
+#include "optimizer/optimizer.h"
+#include "plan/far_limit.h"
+#include "plan/nearest.h"
+
+static bool
+IsForNearest(const Query *query)
+{
+	const OpExpr *first;
+
+	if (query->limitCount == NULL || query->sortClause == NIL)
+		return false;
+	first = (const OpExpr *) get_sortgroupclause_tle(linitial(query->sortClause),
+													 query->targetList)->expr;
+	return IsA(first, OpExpr) && PipeannIsDistance(first->opno);
+}
+
+/*
+ * The path that has the limit at the other end, or NULL. All others in the list
+ * of a query with a limit have a node for it at this end.
+ */
+static Path *
+FarLimited(const List *paths)
+{
+	ListCell   *cell;
+
+	foreach(cell, paths)
+		if (IsA(lfirst(cell), ForeignPath))
+			return lfirst(cell);
+	return NULL;
+}
+
+/* Ask for that path where no other can push it out. */
+static void
+AskAgain(PlannerInfo *root, RelOptInfo *input, RelOptInfo *final, void *extra)
+{
+	List	   *paths = final->pathlist;
+	void	   *fdw_private = final->fdw_private;
+
+	final->pathlist = NIL;
+	final->fdw_private = NULL;
+	final->fdwroutine->GetForeignUpperPaths(root, UPPERREL_FINAL, input, final,
+											extra);
+	if (FarLimited(final->pathlist) != NULL)
+		return;
+	final->pathlist = paths;
+	final->fdw_private = fdw_private;
+}
+
+void
+PipeannSendLimit(PlannerInfo *root, RelOptInfo *input, RelOptInfo *final,
+				 void *extra)
+{
+	Path	   *path;
+
+	if (final->fdwroutine == NULL ||
+		final->fdwroutine->GetForeignUpperPaths == NULL ||
+		bms_membership(root->all_baserels) != BMS_SINGLETON ||
+		!IsForNearest(root->parse))
+		return;
+	if (FarLimited(final->pathlist) == NULL)
+		AskAgain(root, input, final, extra);
+	path = FarLimited(final->pathlist);
+	if (path != NULL)
+		final->pathlist = list_make1(path);
+}

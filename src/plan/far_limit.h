@@ -1,0 +1,19 @@
+/*
+ * far_limit.h
+ *		Limits of queries for the nearest rows of a foreign table; private to
+ *		plan/.
+ */
+#ifndef PIPEANN_PLAN_FAR_LIMIT_H
+#define PIPEANN_PLAN_FAR_LIMIT_H
+
+#include "nodes/pathnodes.h"
+
+/*
+ * While the paths of a query's final relation are made: if it is for the nearest
+ * rows of a foreign table, and the server can be sent the limit, leave no path
+ * but the one by which it is.
+ */
+extern void PipeannSendLimit(PlannerInfo *root, RelOptInfo *input,
+							 RelOptInfo *final, void *extra);
+
+#endif							/* PIPEANN_PLAN_FAR_LIMIT_H */

@@ -1,0 +1,125 @@
+/*
+ * finished.c
+ *		From the top of a finished plan down to the scans of pipeann indexes.
+ *
+ * On the way it is found out which columns of a scan are read. Nodes that are
+ * not known to pass rows on are taken to read everything, whatever is in them:
+ * sorts, merges, aggregates, set operations, and nodes of other extensions.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "plan/columns.h"
+#include "plan/distance.h"
+#include "plan/finished.h"
+#include "plan/merge.h"
+#include "plan/vector.h"
+
+static void Rewrite(PlannedStmt *stmt, Plan *plan,
+					const Bitmapset *wanted);
+
+static void
+RewriteAll(PlannedStmt *stmt, const List *plans, const Bitmapset *wanted)
+{
+	ListCell   *cell;
+
+	foreach(cell, plans)
+		Rewrite(stmt, lfirst(cell), wanted);
+}
+
+/* A node that may read all columns of its children, wherever they are. */
+static void
+RewriteBelow(PlannedStmt *stmt, const Plan *plan)
+{
+	const Bitmapset *all = bms_make_singleton(PIPEANN_ALL_COLUMNS);
+
+	Rewrite(stmt, outerPlan(plan), all);
+	Rewrite(stmt, innerPlan(plan), all);
+	if (IsA(plan, Append))
+		RewriteAll(stmt, ((const Append *) plan)->appendplans, all);
+	else if (IsA(plan, MergeAppend))
+		RewriteAll(stmt, ((const MergeAppend *) plan)->mergeplans, all);
+	else if (IsA(plan, CustomScan))
+		RewriteAll(stmt, ((const CustomScan *) plan)->custom_plans, all);
+}
+
+/* A node that reads of its children what its expressions and keys name. */
+static void
+RewriteChildren(PlannedStmt *stmt, const Plan *plan,
+				const Bitmapset *wanted)
+{
+	if (IsA(plan, SubqueryScan))
+	{
+		const SubqueryScan *scan = (const SubqueryScan *) plan;
+
+		Rewrite(stmt, scan->subplan,
+				PipeannColumnsRead(plan, scan->scan.scanrelid, wanted));
+		return;
+	}
+	if (outerPlan(plan) != NULL)
+		Rewrite(stmt, outerPlan(plan),
+				PipeannColumnsRead(plan, OUTER_VAR, wanted));
+	if (innerPlan(plan) != NULL)
+		Rewrite(stmt, innerPlan(plan),
+				PipeannColumnsRead(plan, INNER_VAR, wanted));
+}
+
+static void
+Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
+{
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+	PipeannLeaveOutUnread(plan, wanted);
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			PipeannTakeVectors(stmt, (IndexScan *) plan, wanted);
+			break;
+		case T_Limit:
+			PipeannLimitMerge((Limit *) plan);
+			RewriteChildren(stmt, plan, wanted);
+			break;
+		case T_Hash:
+		case T_HashJoin:
+		case T_IncrementalSort:
+		case T_LockRows:
+		case T_Material:
+		case T_Memoize:
+		case T_NestLoop:
+		case T_ProjectSet:
+		case T_Result:
+		case T_Sort:
+		case T_SubqueryScan:
+		case T_Unique:
+			RewriteChildren(stmt, plan, wanted);
+			break;
+		case T_Agg:
+			if (((const Agg *) plan)->chain == NIL)
+				RewriteChildren(stmt, plan, wanted);
+			else
+				RewriteBelow(stmt, plan);
+			break;
+		default:
+			RewriteBelow(stmt, plan);
+			break;
+	}
+}
+
+/* The plan of a query, or of one inside it. */
+static void
+RewriteQuery(PlannedStmt *stmt, Plan *plan)
+{
+	if (plan != NULL)
+		Rewrite(stmt, plan, PipeannColumnsReturned(plan->targetlist));
+}
+
+void
+PipeannRewritePlan(PlannedStmt *stmt)
+{
+	ListCell   *cell;
+
+	RewriteQuery(stmt, stmt->planTree);
+	foreach(cell, stmt->subplans)
+		RewriteQuery(stmt, lfirst(cell));
+}

@@ -1,0 +1,129 @@
+/*
+ * nearest.c
+ *		Queries for the nearest rows of a partitioned table, as they come from the
+ *		parser.
+ *
+ * What a row is returned for may depend on that row only, and what is asked of
+ * the table may depend on nothing that a part of it has not: whatever else
+ * there is (joins, aggregates, row locks, queries inside) makes it another kind
+ * of query.
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/htup_details.h"
+#include "catalog/pg_amop.h"
+#include "catalog/pg_class_d.h"
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type_d.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "plan/nearest.h"
+#include "scan/scan.h"
+#include "utils/catcache.h"
+#include "utils/syscache.h"
+
+static bool
+IsPipeann(Oid am)
+{
+	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, true);
+	bool		ours = routine != NULL &&
+		routine->amgettuple == pipeanngettuple;
+
+	if (routine != NULL)
+		pfree(routine);
+	return ours;
+}
+
+bool
+PipeannIsDistance(Oid operator)
+{
+	CatCList   *entries = SearchSysCacheList1(AMOPOPID,
+											  ObjectIdGetDatum(operator));
+	bool		ours = false;
+
+	for (int i = 0; i < entries->n_members && !ours; i++)
+	{
+		Form_pg_amop entry = (Form_pg_amop)
+			GETSTRUCT(&entries->members[i]->tuple);
+
+		ours = entry->amoppurpose == AMOP_ORDER && IsPipeann(entry->amopmethod);
+	}
+	ReleaseSysCacheList(entries);
+	return ours;
+}
+
+/* A query inside another one may name the other's columns. */
+static bool
+NamesOthers(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) && ((const Var *) node)->varlevelsup > 0)
+		return true;
+	if (IsA(node, Aggref) || IsA(node, GroupingFunc))
+		return true;
+	return expression_tree_walker(node, NamesOthers, arg);
+}
+
+static bool
+HasOnlySelect(const Query *query)
+{
+	return query->commandType == CMD_SELECT && query->utilityStmt == NULL &&
+		!query->hasAggs && !query->hasWindowFuncs && !query->hasTargetSRFs &&
+		!query->hasSubLinks && !query->hasDistinctOn &&
+		!query->hasForUpdate && query->rowMarks == NIL &&
+		query->cteList == NIL && query->groupClause == NIL &&
+		query->groupingSets == NIL && query->havingQual == NULL &&
+		query->distinctClause == NIL && query->windowClause == NIL &&
+		query->setOperations == NULL;
+}
+
+/* The only relation, if it is a partitioned table. */
+static RangeTblEntry *
+TableOf(const Query *query)
+{
+	RangeTblEntry *table;
+
+	if (list_length(query->rtable) != PIPEANN_NEAREST_TABLE ||
+		list_length(query->jointree->fromlist) != 1 ||
+		!IsA(linitial(query->jointree->fromlist), RangeTblRef))
+		return NULL;
+	table = linitial_node(RangeTblEntry, query->rtable);
+	return table->rtekind == RTE_RELATION && table->inh &&
+		table->relkind == RELKIND_PARTITIONED_TABLE &&
+		table->tablesample == NULL ? table : NULL;
+}
+
+/* The only thing that it is ordered by, if that is a distance, nearest first. */
+static bool
+FindDistance(PipeannNearest *nearest)
+{
+	const OpExpr *distance;
+
+	if (list_length(nearest->query->sortClause) != 1)
+		return false;
+	nearest->order = linitial_node(SortGroupClause, nearest->query->sortClause);
+	nearest->distance = get_sortgroupclause_tle(nearest->order,
+												nearest->query->targetList);
+	distance = (const OpExpr *) nearest->distance->expr;
+	return nearest->order->sortop == Float8LessOperator &&
+		IsA(distance, OpExpr) && distance->opresulttype == FLOAT8OID &&
+		list_length(distance->args) == 2 && PipeannIsDistance(distance->opno) &&
+		!contain_volatile_functions((Node *) distance);
+}
+
+bool
+PipeannIsNearest(Query *query, PipeannNearest *nearest)
+{
+	if (!HasOnlySelect(query) || query->limitCount == NULL ||
+		query->limitOption != LIMIT_OPTION_COUNT)
+		return false;
+	nearest->query = query;
+	nearest->table = TableOf(query);
+	return nearest->table != NULL && FindDistance(nearest) &&
+		!contain_volatile_functions(query->limitCount) &&
+		!NamesOthers((Node *) query->targetList, NULL) &&
+		!NamesOthers(query->jointree->quals, NULL) &&
+		!NamesOthers(query->limitCount, NULL);
+}

@@ -1,0 +1,419 @@
+/*
+ * spread.c
+ *		Queries for the nearest rows of partitions on other servers.
+ *
+ * As they come, they are planned as scans of all partitions that a sort or a
+ * merge above takes rows from: postgres_fdw is not told that few rows are wanted,
+ * and asks one server after the other, or for whole tables. So before planning
+ * such a query becomes
+ *
+ *		SELECT ... FROM (
+ *			SELECT distance, columns FROM partition WHERE ...
+ *				ORDER BY distance LIMIT ...
+ *			UNION ALL ...) ORDER BY distance + 0 LIMIT ...
+ *
+ * whose parts each have a limit of their own, which is sent to the servers. As
+ * the order of the whole is that of another expression, nobody can make it by
+ * merging, one row at a time: rows are taken as they come, and sorted.
+ *
+ * The table itself stays among the query's relations: it is what permissions are
+ * checked of, what is locked, and what makes a cached plan outdated.
+ */
+#include "postgres.h"
+
+#include "catalog/partition.h"
+#include "catalog/pg_class_d.h"
+#include "catalog/pg_type_d.h"
+#include "common/int.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parse_relation.h"
+#include "plan/nearest.h"
+#include "plan/partitions.h"
+#include "plan/spread.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* A query that is being rewritten. */
+typedef struct Spread
+{
+	const PipeannNearest *nearest;
+	const PipeannPartitions *partitions;
+	Node	   *limit;			/* for each partition */
+	List	   *columns;		/* of the table, which partitions hand up */
+} Spread;
+
+/* What walks through all queries of a statement. */
+typedef struct Walk
+{
+	ParamListInfo params;
+	List	   *foreign;
+} Walk;
+
+/*
+ * The rows that are wanted of each partition, NULL if that is all of them. How
+ * many are left out has to be known, lest the sum does not fit.
+ */
+static Node *
+PartLimit(const Query *query, ParamListInfo params)
+{
+	const Const *count = (const Const *) PipeannKnownNow(query->limitCount,
+														 params);
+	const Const *offset = (const Const *) PipeannKnownNow(query->limitOffset,
+														  params);
+	int64		sum;
+
+	if (IsA(count, Const) && count->constisnull)
+		return NULL;
+	if (offset == NULL || (IsA(offset, Const) && offset->constisnull))
+		return query->limitCount;
+	if (!IsA(count, Const) || !IsA(offset, Const) ||
+		pg_add_s64_overflow(DatumGetInt64(count->constvalue),
+							DatumGetInt64(offset->constvalue), &sum))
+		return NULL;
+	return (Node *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64),
+							  Int64GetDatum(sum), false, FLOAT8PASSBYVAL);
+}
+
+/* The number of a column that partitions hand up. */
+static AttrNumber
+NumberOf(Spread *spread, Node *column)
+{
+	AttrNumber	number = 1;
+	ListCell   *cell;
+
+	foreach(cell, spread->columns)
+	{
+		if (equal(lfirst(cell), column))
+			return number;
+		number++;
+	}
+	spread->columns = lappend(spread->columns, copyObject(column));
+	return number;
+}
+
+/*
+ * An expression over the table becomes one over what partitions hand up. They
+ * hand up columns in the order in which the whole query names them first, so that
+ * no node is needed that puts them in order: it would keep servers from being
+ * asked at the same time.
+ */
+static Node *
+OverParts(Node *node, void *arg)
+{
+	Spread	   *spread = arg;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Var) || equal(node, spread->nearest->distance->expr))
+		return (Node *) makeVar(PIPEANN_NEAREST_TABLE, NumberOf(spread, node),
+								exprType(node), exprTypmod(node),
+								exprCollation(node), 0);
+	return expression_tree_mutator(node, OverParts, arg);
+}
+
+static List *
+ColumnNames(Relation relation)
+{
+	TupleDesc	columns = RelationGetDescr(relation);
+	List	   *names = NIL;
+
+	for (int i = 0; i < columns->natts; i++)
+	{
+		const FormData_pg_attribute *column = TupleDescAttr(columns, i);
+
+		names = lappend(names, makeString(column->attisdropped ? pstrdup("") :
+										  pstrdup(NameStr(column->attname))));
+	}
+	return names;
+}
+
+/*
+ * The relation of a part. As of partitions that the planner finds, no permissions
+ * on it are asked for, and who reads it is the one who reads the table.
+ */
+static void
+AddRelation(const Spread *spread, Query *part, Relation member)
+{
+	const RangeTblEntry *table = spread->nearest->table;
+	RangeTblEntry *entry = makeNode(RangeTblEntry);
+
+	entry->rtekind = RTE_RELATION;
+	entry->relid = RelationGetRelid(member);
+	entry->relkind = member->rd_rel->relkind;
+	entry->rellockmode = table->rellockmode;
+	entry->inFromCl = true;
+	entry->eref = makeAlias(RelationGetRelationName(member),
+							ColumnNames(member));
+	part->rtable = list_make1(entry);
+#if PG_VERSION_NUM >= 160000
+	addRTEPermissionInfo(&part->rteperminfos, entry)->checkAsUser =
+		getRTEPermissionInfo(spread->nearest->query->rteperminfos,
+							 unconstify(RangeTblEntry *, table))->checkAsUser;
+#else
+	entry->checkAsUser = table->checkAsUser;
+#endif
+}
+
+static List *
+MakeTargets(const List *exprs, const Node *key)
+{
+	List	   *targets = NIL;
+	ListCell   *cell;
+
+	foreach(cell, exprs)
+	{
+		AttrNumber	number = foreach_current_index(cell) + 1;
+		TargetEntry *target = makeTargetEntry(lfirst(cell), number,
+											  psprintf("c%d", number), false);
+
+		if (equal(target->expr, key))
+			target->ressortgroupref = 1;
+		targets = lappend(targets, target);
+	}
+	return targets;
+}
+
+static Query *
+MakeSelect(List *relations, Node *conditions)
+{
+	Query	   *query = makeNode(Query);
+	RangeTblRef *reference = makeNode(RangeTblRef);
+
+	query->commandType = CMD_SELECT;
+	query->canSetTag = true;
+	query->rtable = relations;
+	reference->rtindex = 1;
+	query->jointree = makeFromExpr(list_make1(reference), conditions);
+	return query;
+}
+
+static RangeTblEntry *
+MakeSubquery(Query *query, const char *name)
+{
+	RangeTblEntry *entry = makeNode(RangeTblEntry);
+	List	   *names = NIL;
+	ListCell   *cell;
+
+	foreach(cell, query->targetList)
+		names = lappend(names, makeString(lfirst_node(TargetEntry, cell)->resname));
+	entry->rtekind = RTE_SUBQUERY;
+	entry->subquery = query;
+	entry->eref = makeAlias(name, names);
+	entry->inFromCl = true;
+	return entry;
+}
+
+/* Vars for all columns of relation 1. */
+static List *
+ColumnsOf(const Query *query)
+{
+	List	   *columns = NIL;
+	ListCell   *cell;
+
+	foreach(cell, query->targetList)
+		columns = lappend(columns,
+						  makeVarFromTargetEntry(PIPEANN_NEAREST_TABLE,
+												 lfirst(cell)));
+	return columns;
+}
+
+/* A query that asks another one for all that it has if a condition holds. */
+static Query *
+Behind(List *gate, Query *part)
+{
+	Query	   *query = MakeSelect(list_make1(MakeSubquery(part, "part")),
+								   (Node *) make_ands_explicit(gate));
+
+	query->targetList = MakeTargets(ColumnsOf(part), NULL);
+	return query;
+}
+
+/* The nearest rows of one partition. */
+static Query *
+PartOf(const Spread *spread, Relation member)
+{
+	const PipeannNearest *nearest = spread->nearest;
+	SortGroupClause *order = copyObject(nearest->order);
+	List	   *own = map_partition_varattnos(list_make4(spread->columns,
+														 nearest->query->jointree->quals,
+														 nearest->table->securityQuals,
+														 nearest->distance->expr),
+											  PIPEANN_NEAREST_TABLE, member,
+											  spread->partitions->table);
+	List	   *gate = PipeannPartitionGate(spread->partitions, member, nearest);
+	Query	   *part = MakeSelect(NIL, lsecond(own));
+
+	AddRelation(spread, part, member);
+	linitial_node(RangeTblEntry, part->rtable)->securityQuals = lthird(own);
+	part->targetList = MakeTargets(linitial(own), lfourth(own));
+	order->tleSortGroupRef = 1;
+	part->sortClause = list_make1(order);
+	part->limitCount = copyObject(spread->limit);
+	part->limitOption = LIMIT_OPTION_COUNT;
+	return gate == NIL ? part : Behind(gate, part);
+}
+
+static Node *
+Reference(int relation)
+{
+	RangeTblRef *reference = makeNode(RangeTblRef);
+
+	reference->rtindex = relation;
+	return (Node *) reference;
+}
+
+static Node *
+UnionAll(Node *left, Node *right, const List *columns)
+{
+	SetOperationStmt *both = makeNode(SetOperationStmt);
+	ListCell   *cell;
+
+	both->op = SETOP_UNION;
+	both->all = true;
+	both->larg = left;
+	both->rarg = right;
+	foreach(cell, columns)
+	{
+		Node	   *column = lfirst(cell);
+
+		both->colTypes = lappend_oid(both->colTypes, exprType(column));
+		both->colTypmods = lappend_int(both->colTypmods, exprTypmod(column));
+		both->colCollations = lappend_oid(both->colCollations,
+										  exprCollation(column));
+	}
+	return (Node *) both;
+}
+
+/* The nearest rows of each partition, in no order. */
+static Query *
+AllParts(const Spread *spread)
+{
+	Query	   *query = makeNode(Query);
+	ListCell   *cell;
+
+	query->commandType = CMD_SELECT;
+	query->canSetTag = true;
+	query->jointree = makeFromExpr(NIL, NULL);
+	foreach(cell, spread->partitions->members)
+	{
+		Query	   *part = PartOf(spread, lfirst(cell));
+		int			number = foreach_current_index(cell) + 1;
+
+		if (list_length(spread->partitions->members) == 1)
+			return part;
+		query->rtable = lappend(query->rtable,
+								MakeSubquery(part, psprintf("part %d", number)));
+		query->setOperations = number == 1 ? Reference(number) :
+			UnionAll(query->setOperations, Reference(number), spread->columns);
+		if (number == 1)
+			query->targetList = MakeTargets(ColumnsOf(part), NULL);
+	}
+	return query;
+}
+
+/* The distance and nothing: another expression in the same order. */
+static Node *
+PlusNothing(Node *distance)
+{
+	Const	   *nothing = makeConst(FLOAT8OID, -1, InvalidOid, sizeof(float8),
+									Float8GetDatum(0), false, FLOAT8PASSBYVAL);
+
+	return (Node *) makeFuncExpr(F_FLOAT8PL, FLOAT8OID,
+								 list_make2(distance, nothing),
+								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/* The targets over the parts, which are in the order of another expression. */
+static List *
+TargetsOver(Spread *spread)
+{
+	const PipeannNearest *nearest = spread->nearest;
+	List	   *targets = (List *) OverParts((Node *) nearest->query->targetList,
+											 spread);
+	TargetEntry *old = list_nth_node(TargetEntry, targets,
+									 nearest->distance->resno - 1);
+	Expr	   *key = (Expr *) PlusNothing(copyObject((Node *) old->expr));
+
+	if (old->resjunk)
+	{
+		old->expr = key;
+		return targets;
+	}
+	old->ressortgroupref = 0;
+	old = makeTargetEntry(key, list_length(targets) + 1, "distance", true);
+	old->ressortgroupref = nearest->order->tleSortGroupRef;
+	return lappend(targets, old);
+}
+
+/* The table gives its place to the parts, and stays among the relations. */
+static void
+Rewrite(Spread *spread)
+{
+	Query	   *query = spread->nearest->query;
+	RangeTblEntry *table = spread->nearest->table;
+	List	   *targets = TargetsOver(spread);
+
+	query->rtable = list_make2(MakeSubquery(AllParts(spread),
+											table->eref->aliasname),
+							   table);
+	query->targetList = targets;
+	query->jointree->quals = NULL;
+	table->inh = false;
+	table->inFromCl = false;
+	table->securityQuals = NIL;
+}
+
+static void
+SpreadQuery(Walk *walk, Query *query)
+{
+	PipeannNearest nearest;
+	PipeannPartitions partitions;
+	Spread		spread = {.nearest = &nearest, .partitions = &partitions};
+	ListCell   *cell;
+
+	if (!PipeannIsNearest(query, &nearest))
+		return;
+	spread.limit = PartLimit(query, walk->params);
+	if (spread.limit == NULL)
+		return;
+	PipeannPartitionsOpen(&partitions, &nearest, walk->params);
+	if (partitions.has_foreign)
+	{
+		Rewrite(&spread);
+		foreach(cell, partitions.members)
+		{
+			Relation	member = lfirst(cell);
+
+			if (member->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+				walk->foreign = lappend_oid(walk->foreign,
+											RelationGetRelid(member));
+		}
+	}
+	PipeannPartitionsClose(&partitions);
+}
+
+static bool
+Visit(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		if (query_tree_walker((Query *) node, Visit, arg, 0))
+			return true;
+		SpreadQuery(arg, (Query *) node);
+		return false;
+	}
+	return expression_tree_walker(node, Visit, arg);
+}
+
+List *
+PipeannSpread(Query *query, ParamListInfo params)
+{
+	Walk		walk = {.params = params};
+
+	(void) Visit((Node *) query, &walk);
+	return walk.foreign;
+}

@@ -1,0 +1,26 @@
+/*
+ * spread.h
+ *		Queries for the nearest rows of partitions on other servers; private to
+ *		plan/.
+ */
+#ifndef PIPEANN_PLAN_SPREAD_H
+#define PIPEANN_PLAN_SPREAD_H
+
+#include "nodes/params.h"
+#include "nodes/plannodes.h"
+
+/*
+ * Where a query, or one inside it, asks for the nearest rows of a table with
+ * partitions on other servers, let it ask each partition for as many as there
+ * can be of its own. Before the query is planned. Returns the partitions on
+ * other servers (OIDs).
+ */
+extern List *PipeannSpread(Query *query, ParamListInfo params);
+
+/*
+ * After it was planned: let all these partitions be asked at the same time, and
+ * no permissions be looked for on any partition.
+ */
+extern void PipeannFinishSpread(PlannedStmt *stmt, const List *partitions);
+
+#endif							/* PIPEANN_PLAN_SPREAD_H */

@@ -1,0 +1,100 @@
+/*
+ * horizon.c
+ *		What scans of several indexes know from one another.
+ *
+ * Partitions of a table are scanned one after the other for the nearest rows of
+ * all. When the first ones have given enough rows, nothing farther than these is
+ * wanted of the next: their searches may end when they are unlikely to find
+ * anything nearer.
+ */
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "scan/horizon.h"
+#include "utils/float.h"
+
+/* The operator's distance and ours may differ in their last bits. */
+#define SLACK (8 * FLT_EPSILON)
+
+static PipeannHorizon *offered;
+static const ScanKeyData *offered_to;
+
+void
+PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
+{
+	horizon->entering = horizon->lifted = false;
+	horizon->distance = get_float8_infinity();
+	horizon->wanted = wanted;
+	horizon->together.searches = scans;
+	horizon->together.ncodes = 0;
+	horizon->together.nnearest = 0;
+	horizon->together.nchunks = 0;
+}
+
+void
+PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys)
+{
+	offered = horizon;
+	offered_to = keys;
+}
+
+PipeannHorizon *
+PipeannHorizonOf(const ScanKeyData *keys)
+{
+	return keys != NULL && keys == offered_to ? offered : NULL;
+}
+
+/* Where it is now, as a search's order key. */
+static float
+KeyOf(const PipeannHorizon *horizon, PipeannMetric metric)
+{
+	double		distance = horizon->distance;
+
+	if (isinf(distance))
+		return INFINITY;
+	switch (metric)
+	{
+		case PIPEANN_L2:
+			return (float) (distance * distance * (1 + SLACK));
+		case PIPEANN_COSINE:
+			return (float) (distance - 1 + SLACK);
+		default:
+			return (float) (distance + fabs(distance) * SLACK);
+	}
+}
+
+bool
+PipeannHorizonHides(const PipeannHorizon *horizon, PipeannMetric metric,
+					const PipeannResult *result)
+{
+	return horizon != NULL && result != NULL &&
+		result->dist > KeyOf(horizon, metric);
+}
+
+int
+PipeannHorizonWithin(const PipeannHorizon *horizon, PipeannMetric metric,
+					 PipeannSearch *search)
+{
+	const PipeannResult *results[PIPEANN_EARLY_RESULTS];
+	float		key = KeyOf(horizon, metric);
+	int			n = PipeannSearchNext(search, results, lengthof(results));
+	int			within = 0;
+
+	while (within < n && !(results[within]->dist > key))
+		within++;
+	return within;
+}
+
+/*
+ * Of all explored nodes only a part may be returned in strict order; here they are
+ * those of all scans.
+ */
+void
+PipeannHorizonBegin(PipeannHorizon *horizon, PipeannSearchParams *params)
+{
+	params->together = &horizon->together;
+	params->min_list = Max(params->min_list,
+						   horizon->wanted * PIPEANN_STRICT_PART);
+}

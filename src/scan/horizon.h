@@ -1,0 +1,26 @@
+/*
+ * horizon.h
+ *		How a scan heeds a horizon; private to scan/.
+ */
+#ifndef PIPEANN_SCAN_HORIZON_H
+#define PIPEANN_SCAN_HORIZON_H
+
+#include "scan/scan.h"
+
+/* The horizon for a scan that begins with these order-by keys, or NULL. */
+extern PipeannHorizon *PipeannHorizonOf(const ScanKeyData *keys);
+
+/* Whether a result is not wanted. There may be no horizon, and no result. */
+extern bool PipeannHorizonHides(const PipeannHorizon *horizon,
+								PipeannMetric metric,
+								const PipeannResult *result);
+
+/* How many of the next results are within it, up to a few. */
+extern int	PipeannHorizonWithin(const PipeannHorizon *horizon,
+								 PipeannMetric metric, PipeannSearch *search);
+
+/* Set a search's parameters by it. */
+extern void PipeannHorizonBegin(PipeannHorizon *horizon,
+								PipeannSearchParams *params);
+
+#endif							/* PIPEANN_SCAN_HORIZON_H */

@@ -1,0 +1,90 @@
+/*
+ * together.c
+ *		Searches of several indexes for one query.
+ *
+ * Distances of codes can be compared from one index to the other, as they are all
+ * of the same vectors' space and err alike. So the candidates of all searches make
+ * one list, of the length that the list of one search would have, and a search
+ * explores those of its own that are in it, and a few. Searches that have found where they
+ * begin before the first one is run know at once which of them are near. They
+ * run one after the other; the list only gets nearer.
+ */
+#include "search/together.h"
+
+#include <math.h>
+
+/*
+ * No edge leads from one index to the other, so each search has to go on until it
+ * is near the query: until the nearest few that it knows are explored. That is one
+ * part of the list in so many; and of those it shares with the other searches
+ * several, as it is likely to have as many of the nearest as each of them.
+ */
+#define LEAST_PARTS 8
+#define SHARED_PARTS 5
+
+void
+PipeannTogetherNote(PipeannTogether *together, float dist)
+{
+	float	   *codes = together->codes;
+	int			low = 0;
+	int			high = together->ncodes;
+
+	if (high == PIPEANN_MOST_TOGETHER && !(dist < codes[high - 1]))
+		return;
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (dist < codes[middle])
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	if (together->ncodes < PIPEANN_MOST_TOGETHER)
+		together->ncodes++;
+	memmove(codes + low + 1, codes + low,
+			(together->ncodes - low - 1) * sizeof(float));
+	codes[low] = dist;
+}
+
+float
+PipeannTogetherBound(const PipeannTogether *together, int length)
+{
+	return length > together->ncodes || length > PIPEANN_MOST_TOGETHER ?
+		INFINITY : together->codes[length - 1];
+}
+
+int
+PipeannTogetherLeast(const PipeannTogether *together, int length)
+{
+	int			shared = length * SHARED_PARTS / Max(together->searches, 1);
+
+	return (length + shared + LEAST_PARTS - 1) / LEAST_PARTS;
+}
+
+void
+PipeannTogetherLearn(const PipeannTogether *together, PipeannSearch *search)
+{
+	PipeannTermination *termination = &search->termination;
+
+	termination->count = together->nnearest;
+	for (int i = 0; i < termination->count; i++)
+	{
+		termination->nearest[i].dist = together->nearest[i];
+		termination->nearest[i].told = true;	/* it is another's */
+	}
+	if (together->nchunks == search->codes->pq.nchunks)
+		PipeannTerminationKnow(termination, &together->errors);
+}
+
+void
+PipeannTogetherTell(PipeannTogether *together, const PipeannSearch *search)
+{
+	const PipeannTermination *termination = &search->termination;
+
+	together->nnearest = termination->count;
+	for (int i = 0; i < termination->count; i++)
+		together->nearest[i] = termination->nearest[i].dist;
+	together->errors = termination->errors;
+	together->nchunks = search->codes->pq.nchunks;
+}

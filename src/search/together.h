@@ -1,0 +1,31 @@
+/*
+ * together.h
+ *		Searches of several indexes for one query; private to search/.
+ */
+#ifndef PIPEANN_SEARCH_TOGETHER_H
+#define PIPEANN_SEARCH_TOGETHER_H
+
+#include "search/state.h"
+
+/* A candidate was found whose code is at this distance. */
+extern void PipeannTogetherNote(PipeannTogether *together, float dist);
+
+/*
+ * The distance of the code of the candidate that is the last of a list of this
+ * length of all. Infinity while there are fewer, or for too long a list.
+ */
+extern float PipeannTogetherBound(const PipeannTogether *together, int length);
+
+/*
+ * Candidates that each search explores at the least, whatever others have; length
+ * is that of the list of all.
+ */
+extern int	PipeannTogetherLeast(const PipeannTogether *together, int length);
+
+/* Before a run, learn what others have met; after it, tell them. */
+extern void PipeannTogetherLearn(const PipeannTogether *together,
+								 PipeannSearch *search);
+extern void PipeannTogetherTell(PipeannTogether *together,
+								const PipeannSearch *search);
+
+#endif							/* PIPEANN_SEARCH_TOGETHER_H */

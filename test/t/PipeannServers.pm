@@ -1,0 +1,70 @@
+# PipeannServers.pm
+#	Tables whose partitions are on other servers, by postgres_fdw.
+
+package PipeannServers;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use Pipeann;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(add_server add_far set_option plan_of is_spread far_scans);
+
+# Make another server known to a session; options are SQL text.
+sub add_server
+{
+	my ($session, $name, $node, $options) = @_;
+	my ($host, $port) = ($node->host, $node->port);
+
+	$options = $options ? ", $options" : '';
+	$session->rows("CREATE SERVER $name FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'postgres', extensions 'vector'$options)");
+	$session->rows("CREATE USER MAPPING FOR CURRENT_USER SERVER $name");
+	return;
+}
+
+# A foreign table as a partition, and the table at the other server.
+sub add_far
+{
+	my ($session, $parent, $partition, $bounds, $server, $node, $columns) = @_;
+
+	$node->safe_psql('postgres', "CREATE TABLE $partition ($columns)");
+	$session->rows("CREATE FOREIGN TABLE $partition ($columns) SERVER $server OPTIONS (batch_size '100')");
+	$session->rows("ALTER TABLE $parent ATTACH PARTITION $partition $bounds");
+	return;
+}
+
+# Sets an option of servers, whether they have it or not.
+sub set_option
+{
+	my ($session, $option, $value, @servers) = @_;
+
+	for my $server (@servers)
+	{
+		my $has = $session->row("SELECT count(*) FROM pg_foreign_server WHERE srvname = '$server' AND srvoptions::text ~ '[{,\"]$option='");
+		$session->rows("ALTER SERVER $server OPTIONS (" . ($has ? 'SET' : 'ADD') . " $option '$value')");
+	}
+	return;
+}
+
+sub plan_of { my ($session, $query) = @_; return $session->rows("EXPLAIN (VERBOSE, COSTS OFF) $query"); }
+
+# The lines of a plan that say what is sent to servers.
+sub far_scans { return grep { /Remote SQL:/ } @_; }
+
+# Whether a plan asks so many servers, all at the same time, for so many rows each.
+sub is_spread
+{
+	my ($servers, $rows, @plan) = @_;
+	my @sent = far_scans(@plan);
+	my $limited = grep { /ORDER BY .* LIMIT \Q$rows\E$/ } @sent;
+	my $async = grep { /Async Foreign Scan/ } @plan;
+
+	return 1 if @sent == $servers && $limited == $servers && ($async == $servers || $servers == 1);
+	diag join "\n", @plan;
+	return 0;
+}
+
+1;
