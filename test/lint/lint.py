@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "search", "io", "cache", "index", "neighbors", "build",
+ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "pool", "search", "io", "cache", "index", "neighbors", "build",
          "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
 # Rooms that compute without a server do not see those that need one.
 FORBIDDEN = {

@@ -4,7 +4,7 @@
  */
 #include "unit.h"
 
-#include "search/pool.h"
+#include "pool/pool.h"
 
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000

@@ -2,7 +2,7 @@
  * pool.c
  *		The candidate pool.
  */
-#include "search/pool.h"
+#include "pool/pool.h"
 
 #include <math.h>
 
