@@ -459,44 +459,26 @@ PipeannAvx2ToFixed(const float *x, const float *offset, float scale, int dim,
 }
 
 
-/*
- * The set's bits as two tables by the low half of a byte: of bytes below 128, and
- * of the others. Bit j of an entry is for the high half j, or 8 + j.
- */
+/* The two halves of a set of bytes. */
 typedef struct ByteSet
 {
 	__m256i		low;
 	__m256i		high;
 } ByteSet;
 
-AVX2_INLINE ByteSet
-ByteSetTables(const uint8 *set)
-{
-	uint8		low[16] = {0};
-	uint8		high[16] = {0};
-	ByteSet		tables;
-
-	for (int byte = 0; byte < 256; byte++)
-		if ((set[byte / 8] >> byte % 8) & 1)
-			(byte < 128 ? low : high)[byte % 16] |= 1 << byte / 16 % 8;
-	tables.low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) low));
-	tables.high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) high));
-	return tables;
-}
-
-/* The highest bit of a byte chooses the table; shuffles look at low halves. */
+/* The highest bit of a byte chooses the half, the next four the byte there. */
 AVX2_INLINE uint32
 MembersOf32(const uint8 *bytes, const ByteSet *set)
 {
-	const __m256i half = _mm256_set1_epi8(15);
 	const __m256i places = _mm256_set1_epi64x((long long) 0x8040201008040201ULL);
 	__m256i		all = _mm256_loadu_si256((const __m256i *) bytes);
-	__m256i		low = _mm256_and_si256(all, half);
-	__m256i		high = _mm256_and_si256(_mm256_srli_epi16(all, 4), half);
-	__m256i		entry = _mm256_blendv_epi8(_mm256_shuffle_epi8(set->low, low),
-										   _mm256_shuffle_epi8(set->high, low),
+	__m256i		place = _mm256_and_si256(_mm256_srli_epi16(all, 3),
+										 _mm256_set1_epi8(15));
+	__m256i		entry = _mm256_blendv_epi8(_mm256_shuffle_epi8(set->low, place),
+										   _mm256_shuffle_epi8(set->high, place),
 										   all);
-	__m256i		bit = _mm256_shuffle_epi8(places, high);
+	__m256i		bit = _mm256_shuffle_epi8(places,
+										  _mm256_and_si256(all, _mm256_set1_epi8(7)));
 
 	return (uint32) _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_and_si256(entry, bit),
 														   bit));
@@ -506,11 +488,13 @@ AVX2 void
 PipeannAvx2KeepMembers(const uint8 *bytes, int n, const uint8 *set,
 					   uint64 *mask)
 {
-	ByteSet		tables = ByteSetTables(set);
+	ByteSet		halves;
 
+	halves.low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) set));
+	halves.high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) (set + 16)));
 	for (int i = 0; i < n; i += 64)
-		mask[i / 64] &= (uint64) MembersOf32(bytes + i, &tables) |
-			(uint64) MembersOf32(bytes + i + 32, &tables) << 32;
+		mask[i / 64] &= (uint64) MembersOf32(bytes + i, &halves) |
+			(uint64) MembersOf32(bytes + i + 32, &halves) << 32;
 }
 
 #endif							/* __x86_64__ */

@@ -319,10 +319,7 @@ FillColumn(const Set *set, PipeannCodeColumn *column)
 		return;
 	}
 	column->second = set->bits;
-	for (uint32 byte = 0; byte < 256; byte++)
-		for (int i = 0; i < ROW; i++)
-			if (set->bits[(Size) byte * ROW + i] != 0)
-				AddCode(column->first, byte);
+	PipeannCodeColumnFill(column);
 }
 
 /* The set of what passes all conditions on a column; false if there are none. */

@@ -29,7 +29,7 @@
  */
 #define BYTE_COST 0.01
 #define EXPLORE_COST 60
-#define READ_COST 1000
+#define READ_COST 1500
 #define RANK_COST 1000
 
 /* Matching nodes that a walk meets for each result. */

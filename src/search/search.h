@@ -129,6 +129,7 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
  * and of codes of two bytes, for each first byte the set of second ones.
  */
 #define PIPEANN_MAX_CODE_COLUMNS 8
+#define PIPEANN_MOST_PARTIAL 8
 
 typedef struct PipeannCodeColumn
 {
@@ -136,6 +137,11 @@ typedef struct PipeannCodeColumn
 	int			width;			/* 1 or 2 bytes */
 	uint8		first[32];
 	const uint8 *second;		/* [256][32], or NULL */
+
+	/* of two bytes: first bytes with which all pass, and with which some do */
+	uint8		full[32];
+	int			npartial;		/* or -1: too many */
+	uint8		partial[PIPEANN_MOST_PARTIAL];
 } PipeannCodeColumn;
 
 typedef struct PipeannCodeFilter
@@ -143,6 +149,9 @@ typedef struct PipeannCodeFilter
 	int			n;
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
+
+/* Set all other fields of a column of two bytes from `second`. */
+extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
 
 /*
  * Whether a live node may have a row that matches the conditions of a scan. One

@@ -69,13 +69,23 @@ typedef struct Wish
 	int			to;
 } Wish;
 
+/* A range that is below zero means numbers here and there. */
+static bool
+InRange(int wide, const Wish *wish)
+{
+	if (wish->to < wish->from)
+		return true;
+	return wish->from < 0 ? wide % 5 == 0 && wide % 1024 < 512 :
+		wide >= wish->from && wide <= wish->to;
+}
+
 static bool
 Fulfils(uint32 id, const Wish *wish)
 {
 	Attributes	a = AttributesOf(id);
 
 	return (wish->below == 0 || a.narrow < wish->below) &&
-		(wish->to < wish->from || (a.wide >= wish->from && a.wide <= wish->to));
+		InRange(a.wide, wish);
 }
 
 static void
@@ -102,20 +112,22 @@ FilterOf(const Wish *wish)
 		PipeannCodeColumn *column = &filter.columns[filter.n++];
 
 		memset(second, 0, sizeof(second));
-		for (int i = wish->from; i <= wish->to; i++)
+		for (int i = 0; i < 65536; i++)
 		{
-			AddMember(column->first, i >> 8);
+			if (!InRange(i, wish))
+				continue;
 			AddMember(second + (i >> 8) * 32, i & 0xFF);
 		}
 		column->plane = 1;
 		column->width = 2;
 		column->second = second;
+		PipeannCodeColumnFill(column);
 	}
 	return filter;
 }
 
 static const Wish wishes[] = {
-	{5, 1, 0}, {0, 10000, 30000}, {3, 500, 60000}, {1, 20000, 24000},
+	{5, 1, 0}, {0, 10000, 30000}, {0, -2, -1}, {3, 500, 60000}, {1, 20000, 24000},
 	{0, 21, 21}, {0, 60000, 60020}, {19, 1, 0}, {1, 40000, 40100}
 };
 
@@ -270,7 +282,7 @@ FindsTheNearestThatMatch(void)
 static void
 ReadsLittleWhereFewMatch(void)
 {
-	Wish		wish = wishes[3];
+	Wish		wish = wishes[4];
 	PipeannCodeFilter filter = FilterOf(&wish);
 	PipeannSearchParams params = ParamsOf(PIPEANN_DEFAULT_MODE, &wish, &filter);
 	MemorySource *memory = OpenSource(l2_index, 0, 1);
