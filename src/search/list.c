@@ -66,6 +66,9 @@ PipeannListBegin(PipeannSearch *search)
 		PipeannTerminationInit(&search->termination, search->layout->metric,
 							   ef);
 	PipeannPoolReset(&search->pool, LengthInMemory(search));
+	if (search->params.together != NULL)
+		PipeannTogetherKeep(search->params.together,
+							Max(search->pool.length, ef + BEYOND));
 	search->pool.least = search->params.together != NULL ?
 		PipeannTogetherLeast(search->params.together, search->pool.length) :
 		(ef + LEAST_PART - 1) / LEAST_PART;
@@ -88,7 +91,9 @@ CapacityFor(const PipeannSearch *search, int length)
 
 /*
  * Now there may be time to explore what overflows, and something to be gained
- * by an early end: in memory a larger pool only takes longer to keep sorted.
+ * by an early end: in memory a larger pool only takes longer to keep sorted. One of
+ * several searches needs to explore less, as all nodes of pages that it has read
+ * are candidates.
  */
 void
 PipeannListNoteFirstRead(PipeannSearch *search)
@@ -98,6 +103,8 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 
 	if (search->continued)
 		length = search->pool.length;
+	if (search->params.together != NULL)
+		search->pool.least = (search->pool.least + 1) / 2;
 	search->pool.length = length;
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }

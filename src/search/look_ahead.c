@@ -21,8 +21,8 @@
 
 #define OVERFLOW 2.4f			/* the paper's mu */
 #define WIDTH 5					/* the paper's W */
-#define WIDTH_TOGETHER 2		/* of one of several searches, in memory: most
-								 * have hardly more to explore */
+#define WIDTH_TOGETHER 2		/* of one of several searches: most have hardly
+								 * more to explore */
 #define STABLE 5				/* its n: converging when these are explored */
 #define ALPHA 0.25f
 #define BETA 0.95f
@@ -132,7 +132,7 @@ static void
 Choose(PipeannSearch *search)
 {
 	int			width = search->params.width > 0 ? search->params.width :
-		search->params.together != NULL && search->reads == 0 ?
+		search->params.together != NULL ?
 		WIDTH_TOGETHER : WIDTH;
 
 	if (!search->policy.converging)

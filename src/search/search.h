@@ -176,6 +176,7 @@ typedef struct PipeannErrors
 typedef struct PipeannTogether
 {
 	int			searches;
+	int			most;			/* that are kept of */
 	int			ncodes;
 	float		codes[PIPEANN_MOST_TOGETHER];	/* distances of candidates by
 												 * their codes, sorted */

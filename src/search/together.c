@@ -23,13 +23,19 @@
 #define SHARED_PARTS 5
 
 void
+PipeannTogetherKeep(PipeannTogether *together, int length)
+{
+	together->most = Max(together->most, Min(length, PIPEANN_MOST_TOGETHER));
+}
+
+void
 PipeannTogetherNote(PipeannTogether *together, float dist)
 {
 	float	   *codes = together->codes;
 	int			low = 0;
 	int			high = together->ncodes;
 
-	if (high == PIPEANN_MOST_TOGETHER && !(dist < codes[high - 1]))
+	if (high == together->most && (high == 0 || !(dist < codes[high - 1])))
 		return;
 	while (low < high)
 	{
@@ -40,7 +46,7 @@ PipeannTogetherNote(PipeannTogether *together, float dist)
 		else
 			low = middle + 1;
 	}
-	if (together->ncodes < PIPEANN_MOST_TOGETHER)
+	if (together->ncodes < together->most)
 		together->ncodes++;
 	memmove(codes + low + 1, codes + low,
 			(together->ncodes - low - 1) * sizeof(float));
@@ -50,8 +56,8 @@ PipeannTogetherNote(PipeannTogether *together, float dist)
 float
 PipeannTogetherBound(const PipeannTogether *together, int length)
 {
-	return length > together->ncodes || length > PIPEANN_MOST_TOGETHER ?
-		INFINITY : together->codes[length - 1];
+	return length > together->ncodes ? INFINITY :
+		together->codes[length - 1];
 }
 
 int

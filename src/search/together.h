@@ -7,6 +7,9 @@
 
 #include "search/state.h"
 
+/* Lists may be as long as this, from now on. */
+extern void PipeannTogetherKeep(PipeannTogether *together, int length);
+
 /* A candidate was found whose code is at this distance. */
 extern void PipeannTogetherNote(PipeannTogether *together, float dist);
 

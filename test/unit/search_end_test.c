@@ -64,6 +64,7 @@ ListsTogether(void)
 	PipeannTogether *together = calloc(1, sizeof(PipeannTogether));
 
 	CHECK(PipeannTogetherBound(together, 1) == INFINITY);
+	PipeannTogetherKeep(together, 2 * PIPEANN_MOST_TOGETHER);
 	for (int i = 0; i < 3000; i++)
 		PipeannTogetherNote(together, (float) (i * 7919 % 3001));
 	CHECK(together->ncodes == PIPEANN_MOST_TOGETHER);
