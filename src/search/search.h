@@ -126,7 +126,14 @@ typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
  * and of codes of two bytes, for each first byte the set of second ones.
  */
 #define PIPEANN_MAX_CODE_COLUMNS 8
-#define PIPEANN_MOST_PARTIAL 8
+#define PIPEANN_MOST_ROWS 8
+
+/* First bytes with which the same second bytes pass. */
+typedef struct PipeannCodeRow
+{
+	uint8		first[32];
+	const uint8 *second;
+} PipeannCodeRow;
 
 typedef struct PipeannCodeColumn
 {
@@ -135,15 +142,15 @@ typedef struct PipeannCodeColumn
 	uint8		first[32];
 	const uint8 *second;		/* [256][32], or NULL */
 
-	/* of two bytes: first bytes with which all pass, and with which some do */
-	uint8		full[32];
-	int			npartial;		/* or -1: too many */
-	uint8		partial[PIPEANN_MOST_PARTIAL];
+	/* the rows of `second` that differ, but for empty ones */
+	int			nrows;			/* or -1: too many */
+	PipeannCodeRow rows[PIPEANN_MOST_ROWS];
 } PipeannCodeColumn;
 
 typedef struct PipeannCodeFilter
 {
 	int			n;
+	double		precision;		/* a guess: of those that pass, so many match */
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
 
