@@ -365,14 +365,17 @@ MayEndEarly(const PipeannSearch *search)
 
 /*
  * The first run ends early if it may. Where codes let many pass that do not match it
- * takes more than ef nodes to come to that. Later runs are short: whoever wants more
- * asks again.
+ * takes more than ef nodes to come to that. The second goes on to ef, and later ones
+ * are short: whoever wants more asks again.
  */
 bool
 PipeannRunRanked(PipeannSearch *search)
 {
-	uint64		most = search->started ? LATER_RUN : Max(search->params.ef, 1);
+	uint64		ef = Max(search->params.ef, 1);
+	uint64		most = Max(ef, search->explored) - search->explored;
 
+	if (search->started)
+		most = Max(most, LATER_RUN);
 	if (!search->ranked)
 		PipeannBeginRanking(search);
 	search->termination.on = false;
