@@ -23,6 +23,9 @@
 #define NARROW_BYTES ROW
 #define WIDE_BYTES (256 * ROW)
 
+/* Of nodes that a Bloom filter of a few bits lets pass so many match, at a guess. */
+#define BLOOM_PRECISION 0.1
+
 /* The codes that pass, of one column. */
 typedef struct Set
 {
@@ -356,12 +359,16 @@ PipeannAttributesFilter(PipeannAttributes *a,
 {
 	PipeannCodeFilter *filter = palloc0(sizeof(PipeannCodeFilter));
 
+	filter->precision = 1;
 	for (int i = 0; i < a->n; i++)
 	{
 		Set			set;
 
-		if (PassesAll(a, &a->attributes[i], conditions, n, &set))
-			FillColumn(&set, &filter->columns[filter->n++]);
+		if (!PassesAll(a, &a->attributes[i], conditions, n, &set))
+			continue;
+		FillColumn(&set, &filter->columns[filter->n++]);
+		if (a->attributes[i].is_array)
+			filter->precision = BLOOM_PRECISION;
 	}
 	return filter->n > 0 ? filter : NULL;
 }

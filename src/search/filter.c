@@ -35,32 +35,53 @@ AddMember(uint8 *set, uint32 byte)
 	set[byte / 8] |= 1 << byte % 8;
 }
 
+static bool
+IsEmpty(const uint8 *set)
+{
+	for (int i = 0; i < 32; i++)
+		if (set[i] != 0)
+			return false;
+	return true;
+}
+
+/* Note that with a first byte these second bytes pass. */
+static void
+AddRow(PipeannCodeColumn *column, uint32 byte, const uint8 *second)
+{
+	int			at = 0;
+
+	if (column->nrows < 0)
+		return;
+	while (at < column->nrows &&
+		   memcmp(column->rows[at].second, second, 32) != 0)
+		at++;
+	if (at == PIPEANN_MOST_ROWS)
+	{
+		column->nrows = -1;
+		return;
+	}
+	if (at == column->nrows)
+	{
+		memset(&column->rows[at], 0, sizeof(PipeannCodeRow));
+		column->rows[at].second = second;
+		column->nrows++;
+	}
+	AddMember(column->rows[at].first, byte);
+}
+
 void
 PipeannCodeColumnFill(PipeannCodeColumn *column)
 {
 	memset(column->first, 0, sizeof(column->first));
-	memset(column->full, 0, sizeof(column->full));
-	column->npartial = 0;
+	column->nrows = 0;
 	for (uint32 byte = 0; byte < 256; byte++)
 	{
-		const uint8 *row = column->second + (Size) byte * 32;
-		uint8		any = 0;
-		uint8		all = 0xFF;
+		const uint8 *second = column->second + (Size) byte * 32;
 
-		for (int i = 0; i < 32; i++)
-		{
-			any |= row[i];
-			all &= row[i];
-		}
-		if (any == 0)
+		if (IsEmpty(second))
 			continue;
 		AddMember(column->first, byte);
-		if (all == 0xFF)
-			AddMember(column->full, byte);
-		else if (column->npartial == PIPEANN_MOST_PARTIAL)
-			column->npartial = -1;
-		else if (column->npartial >= 0)
-			column->partial[column->npartial++] = (uint8) byte;
+		AddRow(column, byte, second);
 	}
 }
 
@@ -69,7 +90,7 @@ static bool
 HasManyRows(const PipeannCodeFilter *filter)
 {
 	for (int i = 0; i < filter->n; i++)
-		if (filter->columns[i].npartial < 0)
+		if (filter->columns[i].nrows < 0)
 			return true;
 	return false;
 }
@@ -81,20 +102,14 @@ KeepWide(const PipeannCodes *codes, const PipeannCodeColumn *column,
 {
 	const uint8 *bytes = PipeannAttributeAt(codes, first, column->plane);
 	const uint8 *seconds = PipeannAttributeAt(codes, first, column->plane + 1);
-	uint64		any[PIPEANN_BLOCK_WORDS];
+	uint64		any[PIPEANN_BLOCK_WORDS] = {0};
 	uint64		with[PIPEANN_BLOCK_WORDS];
 
-	memset(any, 0xFF, n / 8);
-	PipeannKernel->keep_members(bytes, n, column->full, any);
-	for (int i = 0; i < column->npartial; i++)
+	for (int i = 0; i < column->nrows; i++)
 	{
-		uint8		only[32] = {0};
-
-		AddMember(only, column->partial[i]);
 		memset(with, 0xFF, n / 8);
-		PipeannKernel->keep_members(bytes, n, only, with);
-		PipeannKernel->keep_members(seconds, n, column->second +
-									(Size) column->partial[i] * 32, with);
+		PipeannKernel->keep_members(bytes, n, column->rows[i].first, with);
+		PipeannKernel->keep_members(seconds, n, column->rows[i].second, with);
 		for (int j = 0; j < n / 64; j++)
 			any[j] |= with[j];
 	}
@@ -114,7 +129,7 @@ Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	{
 		const PipeannCodeColumn *column = &filter->columns[i];
 
-		if (column->second != NULL && column->npartial >= 0)
+		if (column->second != NULL && column->nrows >= 0)
 			KeepWide(codes, column, first, n, mask);
 		else
 			PipeannKernel->keep_members(PipeannAttributeAt(codes, first,

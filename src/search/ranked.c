@@ -21,6 +21,10 @@
 /* Pages asked for together: at first as many as it takes in any case. */
 #define FIRST_BATCH 16
 #define LATER_BATCH 8
+#define LATER_RUN 48
+
+/* A first run reads at most so many times ef nodes. */
+#define MOST_LISTS 20
 
 /*
  * What the ways cost, in code distances at random places: to look at a byte of an
@@ -67,7 +71,8 @@ WalkLength(const PipeannSearch *search)
 {
 	return Max(search->stretch * Max(search->params.ef, 1),
 			   NODES_OF_RESULT * PIPEANN_EARLY_RESULTS /
-			   Max(search->share, 1e-6));
+			   Max(search->share * search->params.code_filter->precision,
+				   1e-6));
 }
 
 void
@@ -349,27 +354,40 @@ ReadNearest(PipeannSearch *search, uint64 most)
 	return done >= most;
 }
 
+/* Whether the first run of a search that ranks ends when ten results are settled. */
+static bool
+MayEndEarly(const PipeannSearch *search)
+{
+	return !search->started && search->params.may_end_early &&
+		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION) &&
+		search->ranks.n > (uint64) Max(search->params.ef, 1);
+}
+
 /*
- * The first run ends early if it may. A later one goes on with as many as there
- * were so far.
+ * The first run ends early if it may. Where codes let many pass that do not match it
+ * takes more than ef nodes to come to that. The second goes on to ef, and later ones
+ * are short: whoever wants more asks again.
  */
 bool
 PipeannRunRanked(PipeannSearch *search)
 {
-	uint64		most = Max(search->explored, (uint64) Max(search->params.ef, 1));
-	bool		begins = !search->started;
+	uint64		ef = Max(search->params.ef, 1);
+	uint64		most = Max(ef, search->explored) - search->explored;
 
-	search->started = true;
+	if (search->started)
+		most = Max(most, LATER_RUN);
 	if (!search->ranked)
 		PipeannBeginRanking(search);
-	if (search->ranks.n == 0)
-		return false;
-	if (begins && search->params.may_end_early && search->ranks.n > most &&
-		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))
+	search->termination.on = false;
+	if (MayEndEarly(search))
+	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);
-	else
-		search->termination.on = false;
+		most *= MOST_LISTS;
+	}
+	search->started = true;
+	if (search->ranks.n == 0)
+		return false;
 	if (ReadNearest(search, most) || search->ranks.n == 0)
 		search->termination.on = false;
 	return true;

@@ -129,7 +129,14 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
  * and of codes of two bytes, for each first byte the set of second ones.
  */
 #define PIPEANN_MAX_CODE_COLUMNS 8
-#define PIPEANN_MOST_PARTIAL 8
+#define PIPEANN_MOST_ROWS 8
+
+/* First bytes with which the same second bytes pass. */
+typedef struct PipeannCodeRow
+{
+	uint8		first[32];
+	const uint8 *second;
+} PipeannCodeRow;
 
 typedef struct PipeannCodeColumn
 {
@@ -138,15 +145,15 @@ typedef struct PipeannCodeColumn
 	uint8		first[32];
 	const uint8 *second;		/* [256][32], or NULL */
 
-	/* of two bytes: first bytes with which all pass, and with which some do */
-	uint8		full[32];
-	int			npartial;		/* or -1: too many */
-	uint8		partial[PIPEANN_MOST_PARTIAL];
+	/* the rows of `second` that differ, but for empty ones */
+	int			nrows;			/* or -1: too many */
+	PipeannCodeRow rows[PIPEANN_MOST_ROWS];
 } PipeannCodeColumn;
 
 typedef struct PipeannCodeFilter
 {
 	int			n;
+	double		precision;		/* a guess: of those that pass, so many match */
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
 

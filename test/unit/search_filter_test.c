@@ -98,7 +98,7 @@ static PipeannCodeFilter
 FilterOf(const Wish *wish)
 {
 	static uint8 second[256 * 32];
-	PipeannCodeFilter filter = {0};
+	PipeannCodeFilter filter = {.precision = 1};
 
 	if (wish->below > 0)
 	{
