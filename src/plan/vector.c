@@ -247,14 +247,14 @@ Take(Node *expr, void *arg)
 	return expression_tree_mutator(expr, Take, arg);
 }
 
-/* Whether an expression is a column by whose distance the scan is ordered. */
+/* Whether an expression is a column by whose distance a scan of ours is ordered. */
 static bool
 IsOrderedBy(const IndexScan *node, const Expr *expr)
 {
 	const OpExpr *distance = linitial(node->indexorderbyorig);
 
 	return IsA(expr, Var) && IsA(distance, OpExpr) &&
-		list_member(distance->args, expr);
+		list_member(distance->args, expr) && PipeannIsIndex(node->indexid);
 }
 
 /* The columns that are wanted, the indexed one exchanged where it is returned. */

@@ -66,6 +66,16 @@ KeyOf(const PipeannHorizon *horizon, PipeannMetric metric)
 	}
 }
 
+/* What a search has explored together with others may be less than its own list. */
+void
+PipeannHorizonHeed(const PipeannHorizon *horizon, PipeannSearch *search)
+{
+	if (horizon == NULL || !horizon->lifted || !PipeannSearchIsTogether(search))
+		return;
+	PipeannSearchPart(search);
+	(void) PipeannSearchRun(search);
+}
+
 bool
 PipeannHorizonHides(const PipeannHorizon *horizon, PipeannMetric metric,
 					const PipeannResult *result)

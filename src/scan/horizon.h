@@ -10,6 +10,10 @@
 /* The horizon for a scan that begins with these order-by keys, or NULL. */
 extern PipeannHorizon *PipeannHorizonOf(const ScanKeyData *keys);
 
+/* When it was lifted, let the search go on alone. There may be no horizon. */
+extern void PipeannHorizonHeed(const PipeannHorizon *horizon,
+							   PipeannSearch *search);
+
 /* Whether a result is not wanted. There may be no horizon, and no result. */
 extern bool PipeannHorizonHides(const PipeannHorizon *horizon,
 								PipeannMetric metric,

@@ -144,7 +144,8 @@ PipeannPrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search,
 	prefetch->taken = taken;
 	if (prefetch->at_once == 0 || taken < prefetch->until)
 		return;
-	wanted = (int) Min(most, RowsWanted(prefetch, taken));
+	wanted = RowsWanted(prefetch, taken);
+	wanted = (int) Min(most, (uint64) wanted);
 	n = PipeannSearchNext(search, results, wanted);
 	for (i = 0; i < n && rows < wanted; i++)
 		rows += Ask(prefetch, PipeannSearchRows(search, results[i]),

@@ -266,8 +266,8 @@ IsInOrder(PipeannScan *state)
 static bool
 ContinueSearch(PipeannScan *state)
 {
-	if (state->horizon != NULL && state->horizon->lifted)
-		PipeannSearchPart(state->search);
+	if (!state->exhausted)
+		PipeannHorizonHeed(state->horizon, state->search);
 	while (!state->exhausted &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL ||

@@ -196,6 +196,11 @@ SELECT (try('<->', noise(i, 520)::vector)).* FROM generate_series(10001, 10003) 
 SELECT (returned(noise(i, 520)::vector)).* FROM generate_series(10001, 10003) i;
 DROP INDEX t_l2;
 
+-- an index of another kind
+CREATE INDEX t_l2 ON t USING hnsw (val vector_l2_ops) WITH (m = 4, ef_construction = 8);
+SELECT * FROM returned(noise(10001, 520)::vector);
+DROP INDEX t_l2;
+
 -- called by a user it is the value that it is given, whatever else it is given
 SELECT bool_and(pipeann_stored_vector(val, tableoid, ctid) = val) AS same FROM t WHERE id < 20;
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float4);
