@@ -16,7 +16,7 @@ use Test::More;
 our @EXPORT = qw(
   need_images images whole_images load_vectors make_node create_items
   session answer exact_answer same_answer recall found_rate info
-  log_text crash_lines wait_until random_seed compile_c leave_unchecked
+  log_text crash_lines is_up wait_until random_seed compile_c leave_unchecked
   size_on_disk segment_files title_column incomplete_kinds
 );
 
@@ -277,6 +277,15 @@ sub crash_lines
 {
 	my ($node, $from) = @_;
 	return grep { /terminated by signal|PANIC|TRAP:|segfault/ } split /\n/, log_text($node, $from);
+}
+
+# Whether a server answers. A psql that is refused may be gone before it was told
+# what to ask, which IPC::Run dies of.
+sub is_up
+{
+	my ($node) = @_;
+
+	return eval { ($node->psql('postgres', 'SELECT 1'))[0] == 0 };
 }
 
 # Wait until the code returns true; bounded.

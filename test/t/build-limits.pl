@@ -99,7 +99,7 @@ for my $n (0, 2)
 	kill 'KILL', $pid;
 	isnt($session->receive->{error}, undef, 'a worker is killed: the session ends');
 	$_->close for $session, $other;
-	wait_until('restarted', sub { $node->psql('postgres', 'SELECT 1') == 0 });
+	wait_until('restarted', sub { is_up($node) });
 	$_->reconnect for $session, $other;
 	$session->rows("SET client_min_messages = notice; SET maintenance_work_mem = '1MB'");
 	nothing_left('a worker is killed');

@@ -292,7 +292,7 @@ is(scalar crash_lines($node), 0, 'no process crashed');
 	kill 'KILL', $pid;
 	isnt($session->receive->{error}, undef, 'a worker is killed: the session ends');
 	$_->close for $session, $other;
-	wait_until('restarted', sub { $node->psql('postgres', 'SELECT 1') == 0 });
+	wait_until('restarted', sub { is_up($node) });
 	$_->reconnect for $session, $other;
 	clean('a crash');
 }

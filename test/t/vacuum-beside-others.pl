@@ -129,7 +129,7 @@ for my $trial (0 .. 1)
 	nap(0.1 + rand 1);
 	kill 'KILL', $pid;
 	$session->receive;
-	wait_until('recovery', sub { $primary->poll_query_until('postgres', 'SELECT 1', 1) });
+	wait_until('recovery', sub { is_up($primary) });
 	check_all("crash $trial", 10000);
 	$primary->safe_psql('postgres', 'VACUUM items');
 	check_all("after crash $trial", 60);
