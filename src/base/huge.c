@@ -29,6 +29,9 @@
 #if defined(__linux__) && !defined(MADV_COLLAPSE)
 #define MADV_COLLAPSE 25
 #endif
+#if defined(__linux__) && !defined(MADV_COLD)
+#define MADV_COLD 20
+#endif
 
 /* The part's own mapping, of whole huge pages; NULL if there is none. */
 static char *mapped = NULL;
@@ -48,8 +51,9 @@ PipeannHugeAdvise(void *address, Size size)
 }
 
 /*
- * Memory in huge pages that were reserved is not to be advised on. After a crash
- * the server unmaps its shared memory, and what has taken a place in it.
+ * Memory in huge pages that were reserved stays where it is: one knows it by its
+ * refusal to be cold. After a crash the server unmaps its shared memory, and what
+ * has taken a place in it.
  */
 void
 PipeannHugeMap(void *part, Size size)
@@ -62,7 +66,7 @@ PipeannHugeMap(void *part, Size size)
 	mapped = mapped_end = NULL;
 	if (first >= end || huge_pages == HUGE_PAGES_OFF ||
 		shared_memory_type != SHMEM_TYPE_MMAP ||
-		madvise(first, end - first, MADV_HUGEPAGE) != 0)
+		madvise(first, end - first, MADV_COLD) != 0)
 		return;
 	own = mmap(NULL, end - first, PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
