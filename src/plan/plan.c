@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "optimizer/planner.h"
+#include "plan/element.h"
 #include "plan/far_limit.h"
 #include "plan/finished.h"
 #include "plan/merge.h"
@@ -37,6 +38,7 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 
 	if (!pipeann_rewrite_plans)
 		return PlanQuery(query, text, cursor_options, params);
+	PipeannAskForElements(query);
 	foreign = PipeannSpread(query, params);
 	stmt = PlanQuery(query, text, cursor_options, params);
 	if (foreign != NIL)

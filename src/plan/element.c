@@ -1,0 +1,166 @@
+/*
+ * element.c
+ *		Conditions that a column of arrays has an element.
+ *
+ * PostgreSQL hands `x = ANY (column)` to no index: it looks for an index on x. What
+ * contains the array of x alone has the same elements, if both go by the same
+ * equality. The two differ where x is NULL, which as a condition is as good as
+ * false, so only conditions that all have to hold are changed.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/stratnum.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type_d.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_coerce.h"
+#include "parser/parsetree.h"
+#include "plan/distance.h"
+#include "plan/element.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+/* Whether an index is ours and has a column of the table as a key column. */
+static bool
+HasKey(Oid indexid, AttrNumber column)
+{
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
+	Form_pg_index index;
+	bool		has = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	index = (Form_pg_index) GETSTRUCT(tuple);
+	for (int i = 0; i < index->indnkeyatts && !has; i++)
+		has = index->indkey.values[i] == column;
+	ReleaseSysCache(tuple);
+	return has && PipeannIsIndex(indexid);
+}
+
+/* The query has been analysed, so the table is locked. */
+static bool
+IsKeyOfOurs(Oid table, AttrNumber column)
+{
+	Relation	relation = RelationIdGetRelation(table);
+	List	   *indexes;
+	ListCell   *cell;
+	bool		is = false;
+
+	if (!RelationIsValid(relation))
+		return false;
+	indexes = RelationGetIndexList(relation);
+	foreach(cell, indexes)
+		if (HasKey(lfirst_oid(cell), column))
+			is = true;
+	list_free(indexes);
+	RelationClose(relation);
+	return is;
+}
+
+/* varchar[] is compared as text[]. */
+static const Node *
+WithoutLabel(const Node *node)
+{
+	return IsA(node, RelabelType) ?
+		(const Node *) ((const RelabelType *) node)->arg : node;
+}
+
+static bool
+IsOurColumn(const Query *query, const Node *node)
+{
+	const Var  *column = (const Var *) WithoutLabel(node);
+	const RangeTblEntry *table;
+
+	if (!IsA(column, Var) || column->varlevelsup > 0 || column->varattno <= 0)
+		return false;
+	table = rt_fetch(column->varno, query->rtable);
+	return table->rtekind == RTE_RELATION &&
+		IsKeyOfOurs(table->relid, column->varattno);
+}
+
+/*
+ * x as an element of an array, if an operator says whether it equals one, NULL
+ * if not. In an operator family a value and what it is cast to without being asked
+ * are equal to the same values.
+ */
+static Node *
+AsElement(Node *x, Oid operator, Oid element)
+{
+	Oid			family;
+
+	if (!OidIsValid(element) || contain_volatile_functions(x))
+		return NULL;
+	family = lookup_type_cache(element, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
+	if (!OidIsValid(family) ||
+		get_op_opfamily_strategy(operator, family) != BTEqualStrategyNumber)
+		return NULL;
+	return coerce_to_target_type(NULL, x, exprType(x), element, -1,
+								 COERCION_IMPLICIT, COERCE_IMPLICIT_CAST, -1);
+}
+
+static Node *
+AskForElement(const Query *query, ScalarArrayOpExpr *condition)
+{
+	Node	   *array = lsecond(condition->args);
+	Oid			element = get_element_type(exprType(array));
+	Node	   *x = AsElement(linitial(condition->args), condition->opno,
+							  element);
+	ArrayExpr  *wanted;
+
+	if (!condition->useOr || x == NULL || !IsOurColumn(query, array))
+		return (Node *) condition;
+	wanted = makeNode(ArrayExpr);
+	wanted->array_typeid = exprType(array);
+	wanted->array_collid = exprCollation(x);
+	wanted->element_typeid = element;
+	wanted->elements = list_make1(x);
+	wanted->location = -1;
+	return (Node *) make_opclause(OID_ARRAY_CONTAINS_OP, BOOLOID, false,
+								  (Expr *) array, (Expr *) wanted,
+								  InvalidOid, condition->inputcollid);
+}
+
+/* A condition that has to hold. */
+static Node *
+Condition(const Query *query, Node *node)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, ScalarArrayOpExpr))
+		return AskForElement(query, (ScalarArrayOpExpr *) node);
+	if (is_andclause(node))
+		foreach(cell, ((BoolExpr *) node)->args)
+			lfirst(cell) = Condition(query, lfirst(cell));
+	return node;
+}
+
+static bool
+Visit(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+
+		if (query->sortClause != NIL && query->jointree != NULL)
+			query->jointree->quals = Condition(query, query->jointree->quals);
+		return query_tree_walker(query, Visit, arg, 0);
+	}
+	return expression_tree_walker(node, Visit, arg);
+}
+
+void
+PipeannAskForElements(Query *query)
+{
+	(void) Visit((Node *) query, NULL);
+}
