@@ -129,8 +129,8 @@ class Attributed:
     def lines(self):
         """The attributes, for COPY."""
         sets = [",".join(map(str, sorted(set(row)))) for row in self.labels.tolist()]
-        return io.StringIO("".join(f"{i}\t{self.r[i]}\t{self.tenant[i]}\t{self.place[i]}\t{self.cluster[i]}\t{{{sets[i]}}}\n"
-                                   for i in range(self.count)))
+        columns = zip(range(self.count), self.r, self.tenant, self.place, self.cluster, sets)
+        return io.StringIO("".join("%d\t%d\t%d\t%d\t%d\t{%s}\n" % row for row in columns))
 
     # Conditions
 
@@ -189,7 +189,8 @@ class Attributed:
             clusters = [min((start + width // 2) // width, CLUSTERS - 1) for start in starts]
             return Condition(kind, f"{kind} {share:g}", [f"cluster = {cluster}" for cluster in clusters],
                              lambda query: self.cluster == clusters[query], share)
-        return Condition(kind, f"{kind} {share:g}", [f"place >= {start} AND place < {start + width}" for start in starts],
+        texts = [f"place >= {start} AND place < {start + width}" for start in starts]
+        return Condition(kind, f"{kind} {share:g}", texts,
                          lambda query: (self.place >= starts[query]) & (self.place < starts[query] + width), share)
 
     def label_conditions(self, shares):
@@ -207,7 +208,7 @@ class Attributed:
                 label = int(np.abs(single[1:] - share).argmin()) + 1
                 chosen, sign, mask = [label], "&&", has[:, label] > 0
             else:
-                first, second = np.unravel_index(np.abs(both - share).argmin(), both.shape)
+                first, second = np.unravel_index(np.where(both > 0, np.abs(both - share), 1).argmin(), both.shape)
                 chosen, sign, mask = [first, second], "@>", (has[:, first] > 0) & (has[:, second] > 0)
             text = ",".join(map(str, chosen))
             yield self.same_for_all("label", f"label {share:g}", f"labels {sign} '{{{text}}}'", mask, share)
@@ -225,16 +226,20 @@ class Attributed:
         if not wanted:
             return 0.0, 0
         scores = self.scores[query][matching]
-        near = matching if len(matching) <= K + truth.MARGIN else matching[np.argpartition(scores, K + truth.MARGIN)[:K + truth.MARGIN]]
-        return np.sort(truth.distances(self.data.metric, self.data.base[near], self.data.queries[query]))[wanted - 1], wanted
+        near, _ = truth.smallest(matching[None], scores[None], K + truth.MARGIN)
+        near = near[0]
+        distances = truth.distances(self.data.metric, self.data.base[near], self.data.queries[query])
+        return np.sort(distances)[wanted - 1], wanted
 
     def found(self, condition, query, ids):
         """How many of the rows wanted are there. A row that does not match is an error."""
         if not condition.mask(query)[ids].all():
             raise RuntimeError(f"a row does not match {condition.text(query)}: {ids}")
         radius, wanted = self.answers(condition)[query]
-        return round(truth.recall(self.data.metric, self.data.base, self.data.queries[query], radius, ids, wanted) * wanted
-                     ) if wanted else 0
+        if not wanted:
+            return 0
+        data = self.data
+        return round(truth.recall(data.metric, data.base, data.queries[query], radius, ids, wanted) * wanted)
 
 
 def zipf(random, values, size):

@@ -59,7 +59,8 @@ def share_of(session, schema):
 def codes_of(session, schemas):
     """Bytes of pipeann's codes of the indexes of some schemas; a search has to have loaded them."""
     return session.value("SELECT coalesce(sum((pipeann_index_info(c.oid)).memory_bytes), 0)::bigint FROM pg_class c"
-                         " JOIN pg_am a ON a.oid = relam WHERE amname = 'pipeann' AND relkind = 'i'"
+                         " JOIN pg_am a ON a.oid = relam JOIN pg_index i ON i.indexrelid = c.oid"
+                         " WHERE amname = 'pipeann' AND indisvalid"
                          " AND relnamespace = ANY(%s::regnamespace[])", schemas)
 
 

@@ -13,7 +13,8 @@ from wire import vector_bytes
 BLOCK = 8192
 CHUNKS = 4              # in which the ways take turns
 SAMPLE = 40             # queries by which a parameter is chosen
-LEAST = 8               # queries, however long they take
+LEAST = 4               # queries, however long they take
+TUNING = 3              # times the time of a figure, for choosing a parameter
 USUAL = (("jit", "off"), ("max_parallel_workers_per_gather", "0"), ("plan_cache_mode", "force_generic_plan"),
          ("work_mem", "'64MB'"))
 
@@ -40,7 +41,7 @@ class Subject:
         self.way, self.condition, self.session, self.attributed = way, condition, session, attributed
         self.schema = way.store.schema(condition)
         self.value = value
-        self.times, self.totals, self.right, self.wanted, self.rows = [], {}, 0, 0, 0
+        self.times, self.totals, self.right, self.wanted, self.rows = {}, {}, 0, 0, 0
 
     def name(self, query):
         return f"{name_of(self.condition)}_{query if len(self.condition.texts) > 1 else 0}"
@@ -48,6 +49,7 @@ class Subject:
     def __enter__(self):
         """Plans every statement; the plan must be the way's."""
         self.set_value(self.value)
+        self.way.store.show(self.session, self.condition)
         metric = self.attributed.data.metric
         for query in range(len(self.condition.texts)):
             name = self.name(query)
@@ -85,46 +87,41 @@ class Subject:
         return right / wanted if wanted else 1.0
 
     def tune(self, target, seconds, begin):
-        """The least value that reaches the recall; by a sample first, then by all that the time allows."""
+        """The least value that reaches the recall: by a sample, between bounds; raised then until all queries have it."""
         values, queries = self.way.values, range(len(self.attributed.vectors))
-
-        def reaches(place, queries):
-            self.set_value(values[place])
-            return self.recall(queries, seconds) >= target
-
-        place = values.index(begin) if begin in values else 0
-        if reaches(place, queries[:SAMPLE]):
-            while place and reaches(place - 1, queries[:SAMPLE]):
-                place -= 1
-        else:
-            place += 1
-            while place < len(values) - 1 and not reaches(place, queries[:SAMPLE]):
-                place += 1
-        while not reaches(place, queries) and place < len(values) - 1:
-            place += 1
+        below, place = -1, len(values) - 1
+        middle = values.index(begin) if begin in values else (below + place) // 2
+        end = time.monotonic() + TUNING * seconds
+        while place - below > 1 and (time.monotonic() < end or place == len(values) - 1):
+            self.set_value(values[middle])
+            if self.recall(queries[:SAMPLE], seconds) >= target:
+                place = middle
+            else:
+                below = middle
+            middle = (below + place) // 2
         self.set_value(values[place])
+        while place < len(values) - 1 and self.recall(queries, seconds) < target:
+            place += 1
+            self.set_value(values[place])
 
     def measure(self, queries, seconds):
-        """Asks these queries, as many as the time allows, and adds to what is known; were all asked?"""
+        """Asks these queries, as many as the time allows, and adds to what is known."""
         self.set_value(self.value)
         pid = self.session.backend()
         before, disk = counters(self.session, self.schema), disk_bytes(pid)
-        end, asked = time.monotonic() + seconds, 0
-        for query in queries:
-            if asked >= LEAST // CHUNKS and time.monotonic() > end:
+        end = time.monotonic() + seconds
+        for number, query in enumerate(queries):
+            if number * CHUNKS >= LEAST and time.monotonic() > end:
                 break
-            right, rows, took = self.ask(query)
-            self.times.append(took)
+            right, rows, self.times[query] = self.ask(query)
             self.right += right
             self.rows += rows
             self.wanted += self.attributed.answers(self.condition)[query][1]
-            asked += 1
         disk = None if disk is None else disk_bytes(pid) - disk
         for name, value in counters(self.session, self.schema).items():
             self.add(name, int(value) - int(before.get(name, 0)))
         if disk is not None:
             self.add("disk", disk / BLOCK)
-        return asked == len(queries)
 
     def add(self, name, value):
         self.totals[name] = self.totals.get(name, 0) + value
@@ -132,19 +129,19 @@ class Subject:
     def row(self, place, baseline=None):
         """The figures. BASELINE is the same way without a condition, asked the same queries in the same turns."""
         count = len(self.times)
-        matching = np.mean([self.condition.mask(query).sum() for query in range(count)])
-        milliseconds = 1000 * np.array(self.times)
-        row = {"way": self.way.name, "place": place, "kind": self.condition.kind, "name": self.condition.name,
-               "condition": self.condition.text(0), "asked share": self.condition.share, "matching": round(float(matching), 1),
+        matching = np.mean([self.condition.mask(query).sum() for query in self.times])
+        milliseconds = 1000 * np.array(list(self.times.values()))
+        condition = self.condition
+        row = {"way": self.way.name, "place": place, "kind": condition.kind, "name": condition.name,
+               "condition": condition.text(0), "asked share": condition.share, "matching": round(float(matching), 1),
                "share": float(matching) / self.attributed.count, "value": self.value, "queries": count,
                "recall": round(self.right / self.wanted, 4) if self.wanted else 1.0,
                "rows": round(self.rows / count, 3), "wanted": round(self.wanted / count, 3),
                "ms": round(float(milliseconds.mean()), 4), "median": round(float(np.median(milliseconds)), 4),
-               "p99": round(float(np.percentile(milliseconds, 99)), 4), "times": [round(float(one), 4) for one in milliseconds],
+               "p99": round(float(np.percentile(milliseconds, 99)), 4), "times": self.times,
                **{name: round(value / count, 2) for name, value in self.totals.items()}}
         if baseline:
-            both = min(count, len(baseline.times))
-            row["none_ms"] = round(1000 * float(np.mean(baseline.times[:both])), 4)
+            row["none_ms"] = round(row["ms"] / ratio(self.times, baseline.times), 4)
             if "index_reads" in baseline.totals:
                 row["none_reads"] = round(baseline.totals["index_reads"] / len(baseline.times), 2)
         return row
@@ -158,11 +155,15 @@ def open_session(server, way):
     return session
 
 
+def ratio(times, others):
+    """How many times as long, on the queries that both were asked."""
+    both = times.keys() & others.keys()
+    return sum(times[query] for query in both) / sum(others[query] for query in both)
+
+
 def in_turns(subjects, queries, seconds):
-    """A part of the queries after another, the subjects in turns, each until its time is over."""
+    """A part of the queries after another, the subjects in turns, each with its part of the time."""
     size = max(1, -(-len(queries) // CHUNKS))
-    going = list(subjects)
     for number, first in enumerate(range(0, len(queries), size)):
-        for subject in turns(list(going), number) if going else []:
-            if not subject.measure(queries[first:first + size], seconds / CHUNKS):
-                going.remove(subject)
+        for subject in turns(subjects, number):
+            subject.measure(queries[first:first + size], seconds / CHUNKS)

@@ -5,11 +5,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 import filter_ways
 from plots import STYLE, plain_log, save, shared_legend
 
-COLOURS = {"filter": "#c8102e", "filter_tuned": "#e8788a", "own": "#7a0019", "after": "#d98c00", "hnsw_strict": "#1f5fa8",
-           "hnsw_relaxed": "#6fa8dc", "partial": "#3c8d40", "partition": "#8a5fb0", "btree": "#666666",
-           "diskann": "#008080", "vchordrq": "#b8860b"}
+COLOURS = {"filter": "#c8102e", "filter_tuned": "#e8788a", "own": "#7a0019", "after": "#d98c00",
+           "hnsw_strict": "#1f5fa8", "hnsw_relaxed": "#6fa8dc", "partial": "#3c8d40", "partition": "#8a5fb0",
+           "btree": "#666666", "diskann": "#008080", "vchordrq": "#b8860b"}
 PLACES = {"memory": "in memory", "disk": "from disk"}
-KINDS = {"random": "random", "near": "follows the vectors", "far": "goes against them", "date": "order of rows", "label": "labels"}
+KINDS = {"random": "random", "near": "follows the vectors", "far": "goes against them", "date": "order of rows",
+         "label": "labels"}
 
 
 def draw(result, folder, name):
@@ -19,10 +20,11 @@ def draw(result, folder, name):
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     if not places or not kinds:
         return []
-    panels = [(place, "ms", f"mean latency, ms, {PLACES[place]}") for place in places] + [(places[0], "recall", "recall@10")]
+    panels = [(place, "ms", f"mean latency, ms, {PLACES[place]}") for place in places]
+    panels.append((places[0], "recall", "recall@10"))
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(len(panels), len(kinds), figsize=(3.4 * len(kinds), 3.1 * len(panels)), squeeze=False,
-                                    sharey="row", sharex="col")
+        figure, axes = plt.subplots(len(panels), len(kinds), figsize=(3.4 * len(kinds), 3.1 * len(panels)),
+                                    squeeze=False, sharey="row", sharex="col")
         for line, (place, column, label) in zip(axes, panels):
             for axis, kind in zip(line, kinds):
                 panel(axis, [row for row in rows if row["place"] == place and row["kind"] in ("none", kind)], column)
@@ -32,7 +34,7 @@ def draw(result, folder, name):
         for axis in axes[-1]:
             axis.set_xlabel("rows that match")
         figure.suptitle(f"{result['title']}: {result['rows']:,} rows, LIMIT 10")
-        shared_legend(figure, 4)
+        shared_legend(figure, 6)
     return save(figure, folder, name)
 
 

@@ -28,6 +28,7 @@ TARGET = 0.95
 COMMON = {"pipeann.hot_pages": "0", "pipeann.shared_memory": "512MB"}
 WORKERS_FROM = 0.05     # share of the rows in an index
 HARD = 3                # queries at a condition that few rows match, after which the server has the memory it needs
+OURS = "relnamespace::regnamespace::text LIKE 'filters\\_%'"
 MEMORY = 0.5            # of the machine's, for shared_buffers at most
 
 
@@ -59,7 +60,8 @@ class Filters:
         self.drop()
         session.rows(f"CREATE TABLE vectors (id int, embedding vector({data.dimensions}))")
         self.server.copy("vectors", data.base, "loading")
-        session.rows("CREATE TABLE attributes (id int PRIMARY KEY, r int, tenant int, place int, cluster int, labels int[])")
+        session.rows("CREATE TABLE attributes (id int PRIMARY KEY, r int, tenant int, place int, cluster int,"
+                     " labels int[])")
         with session.connection.cursor() as cursor:
             cursor.copy_expert("COPY attributes FROM STDIN", self.attributed.lines())
         session.rows(f"CREATE TABLE source ({filter_data.TYPES}, embedding vector({data.dimensions}))")
@@ -80,7 +82,7 @@ class Filters:
                 # To give workers their memory takes longer than a small index.
                 session.rows(f"SET max_parallel_maintenance_workers = {2 if share >= WORKERS_FROM else 0}")
                 indexes[name] = round(self.server.watched(statement, f"building {store.name}", interval=0.1), 2)
-            print(f"  {store.name}: {len(indexes)} index{'es' * (len(indexes) > 1)} in {sum(indexes.values()):.1f} s", flush=True)
+            print("  " + filter_report.built(store.name, indexes), flush=True)
         session.rows("RESET search_path; DROP TABLE vectors, attributes, source")
         session.rows("CHECKPOINT")
         return built
@@ -97,8 +99,8 @@ class Filters:
 
     def everything(self):
         """Bytes of all tables and indexes."""
-        return self.server.session.value("SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relkind = 'r'"
-                                         " AND relnamespace::regnamespace::text LIKE 'filters\\_%%'")
+        return self.server.session.value("SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class"
+                                         f" WHERE relkind = 'r' AND {OURS}")
 
     # Places
 
@@ -110,8 +112,7 @@ class Filters:
             print(f"  not all is in memory: that takes {figures.megabytes(wanted)}", flush=True)
         self.server.restart(**COMMON, shared_buffers=f"{int(min(wanted, most)) >> 20}MB")
         self.server.session.rows("SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relkind IN ('r', 'i', 't')"
-                                 " AND (relnamespace::regnamespace::text LIKE 'filters\\_%%' OR oid IN (SELECT reltoastrelid"
-                                 " FROM pg_class WHERE relnamespace::regnamespace::text LIKE 'filters\\_%%'))")
+                                 f" AND ({OURS} OR oid IN (SELECT reltoastrelid FROM pg_class WHERE {OURS}))")
         sessions = {way.name: open_session(self.server, way) for way in self.ways}
         for condition in self.conditions:
             self.at_condition(condition, sessions)
@@ -203,8 +204,9 @@ class Filters:
         print(f"{data.title}, {self.attributed.count:,} rows, {len(data.queries)} queries", flush=True)
         done("load")
         self.rows, self.values = [], {}
-        result = self.results[name] = {"title": data.title, "rows": self.attributed.count, "dimensions": data.dimensions,
-                                       "queries": len(data.queries), "target": TARGET, "builds": self.build()}
+        result = self.results[name] = {"title": data.title, "rows": self.attributed.count, "target": TARGET,
+                                       "dimensions": data.dimensions, "queries": len(data.queries),
+                                       "builds": self.build()}
         done("build")
         self.memory()
         done("memory")
@@ -224,8 +226,8 @@ def main():
                         metavar="KIND,...", help=f"of {', '.join(filter_data.KINDS)}")
     parser.add_argument("--shares", type=one_file.some_of(filter_data.SHARES, float), default=list(filter_data.SHARES),
                         metavar="SHARE,...", help=f"of {', '.join(map(str, filter_data.SHARES))}")
-    parser.add_argument("--seconds", type=float, default=1, help="for each figure, however few queries that are"
-                        " (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each figure, however few queries"
+                        " that are, four at least (default %(default)s)")
     options = parser.parse_args()
     filters = Filters(options)
     for name in options.datasets:

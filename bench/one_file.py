@@ -19,15 +19,22 @@ def some_of(names, kind=str):
     return parse
 
 
+def writable(path):
+    """For argparse: a file to be written, which is not to be found impossible at the end of a long run."""
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise argparse.ArgumentTypeError(f"no folder {os.path.dirname(path)}")
+    return path
+
+
 def parser(command, about, ways=None, sets=None, rows=None, queries=None):
     """The options that all have, and those of which a default is told."""
     options = argparse.ArgumentParser(prog=f"bench/run {command}", description=about.split("\n")[0])
     options.add_argument("--server", required=True, help=argparse.SUPPRESS)
     options.add_argument("--cache", required=True, help=argparse.SUPPRESS)
-    options.add_argument("--out", help="file for the results as JSON")
+    options.add_argument("--out", type=writable, help="file for the results as JSON")
     if sets:
-        options.add_argument("--datasets", type=lambda text: text.split(","), default=sets.split(","), metavar="NAME,...",
-                             help=f"default {sets}")
+        options.add_argument("--datasets", type=lambda text: text.split(","), default=sets.split(","),
+                             metavar="NAME,...", help=f"default {sets}")
         options.add_argument("--rows", type=int, default=rows, help=f"of each set (default: {rows or 'all'})")
         options.add_argument("--queries", type=int, default=queries, help="default %(default)s")
     if ways:
