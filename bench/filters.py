@@ -1,199 +1,240 @@
 """WHERE and ORDER BY together: recall, rows, latency and pages read by the share of rows that match.
 
-bench/run filters [--datasets NAME,...] [--rows N] [--ways WAY,...] [--out FILE]
+bench/run filters [--datasets NAME,...] [--rows N] [--ways WAY,...] [--kinds KIND,...] [--out FILE]
 
-Ways: "filter" has the conditions' columns in pipeann's index, "after" has an index on
-the vector alone, "hnsw" pgvector's with iterative scans, "btree" a B-tree on each column
-and a sort. Places: "memory", all in shared_buffers, and "disk", next to nothing there.
-
-Conditions: "random" values, "tenant" by Zipf's law, "cluster" follows the vectors, "far"
-is the cluster that is farthest from the query, "date" the order of the rows.
+Ways and what they are: filter_ways.py. Kinds of conditions: filter_data.py. Places: "memory",
+all in shared_buffers, the ways in turns at each condition; "disk", see filter_disk.py.
+FILE gets all figures as JSON; beside it are written tables and pictures.
 """
-import argparse
-import collections
-import io
-import json
-import os
+import contextlib
+import time
 
-import numpy as np
+import psycopg2
 
 import datasets
-import machine
-import truth
+import figures
+import filter_data
+import filter_report
+import filter_ways
+import one_file
+from filter_data import Attributed
+from filter_disk import Disk, codes_of, share_of, told
+from filter_measure import Subject, in_turns, open_session
 from server import Server
-from session import OPERATORS
 from wire import vector_bytes
 
-K = 10
-WAYS = ("filter", "after", "hnsw", "btree")
-PLACES = {"memory": {"shared_buffers": "2GB"}, "disk": {"shared_buffers": "4MB"}}
+PLACES = ("memory", "disk")
+TARGET = 0.95
 COMMON = {"pipeann.hot_pages": "0", "pipeann.shared_memory": "512MB"}
-SHARES = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
-PARTS = 10000           # values of "random"
-TENANTS = 1000
-CLUSTERS = 100
-COLUMNS = "r, tenant, cluster, d"
-
-# SQL of the condition, and which rows match, for all queries or by the query's number.
-Condition = collections.namedtuple("Condition", "kind share sql mask")
-
-
-def clusters_of(data, random):
-    """The cluster of each row, and the order of the clusters by distance from each query."""
-    base = np.asarray(data.base, dtype=np.float32)
-    centers = base[random.choice(len(base), CLUSTERS, replace=False)]
-    place = np.concatenate([truth.block_scores(data.metric, centers, base[i:i + 10000]).argmin(1)
-                            for i in range(0, len(base), 10000)])
-    queries = np.asarray(data.queries, dtype=np.float32)
-    return place, truth.block_scores(data.metric, centers, queries).argsort(1)
+WORKERS_FROM = 0.05     # share of the rows in an index
+HARD = 3                # queries at a condition that few rows match, after which the server has the memory it needs
+OURS = "relnamespace::regnamespace::text LIKE 'filters\\_%'"
+MEMORY = 0.5            # of the machine's, for shared_buffers at most
 
 
 class Filters:
     def __init__(self, options):
         self.options = options
         self.server = Server(options.server)
-        self.server.start(**COMMON, **PLACES["memory"])
-        self.server.extensions([])
+        self.server.start(**COMMON, shared_buffers="1GB")
+        self.ways = filter_ways.available(self.server.session, options.ways)
+        libraries = [way.preload for way in self.ways if way.preload]
+        if libraries:
+            self.server.restart(shared_preload_libraries=",".join(["pipeann", *libraries]))
+        self.server.extensions([way for way in self.ways if way.extension])
         self.server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
         self.results = {}
 
+    @property
+    def stores(self):
+        return list(dict.fromkeys(way.store for way in self.ways))
+
+    # Tables and indexes
+
     def load(self, data):
-        random = np.random.default_rng(1)
-        count = len(data.base)
-        weights = 1 / np.arange(1, TENANTS + 1)
-        self.data = data
-        self.cluster, self.order = clusters_of(data, random)
-        self.r = random.integers(0, PARTS, count)
-        self.tenant = random.choice(TENANTS, count, p=weights / weights.sum()) + 1
+        self.attributed = Attributed(data)
+        self.attributed.vectors = [vector_bytes(query) for query in data.queries]
+        self.none = self.attributed.none()
+        self.conditions = [self.none, *self.attributed.conditions(self.options.kinds, self.options.shares)]
         session = self.server.session
-        session.rows("DROP TABLE IF EXISTS source, attributes, items")
-        session.rows(f"CREATE TABLE source (id int PRIMARY KEY, embedding vector({data.dimensions}))")
-        self.server.copy("source", data.base, "loading")
-        session.rows("CREATE TABLE attributes (id int, r int, tenant int, cluster int)")
-        lines = io.StringIO("".join(f"{i}\t{self.r[i]}\t{self.tenant[i]}\t{self.cluster[i]}\n" for i in range(count)))
+        self.drop()
+        session.rows(f"CREATE TABLE vectors (id int, embedding vector({data.dimensions}))")
+        self.server.copy("vectors", data.base, "loading")
+        session.rows("CREATE TABLE attributes (id int PRIMARY KEY, r int, tenant int, place int, cluster int,"
+                     " labels int[])")
         with session.connection.cursor() as cursor:
-            cursor.copy_expert("COPY attributes FROM STDIN", lines)
-        session.rows("CREATE TABLE items AS SELECT id, r, tenant, cluster, timestamptz '2020-01-01' + id * interval '1 minute' AS d,"
-                     " embedding FROM source JOIN attributes USING (id) ORDER BY id")
-        session.rows(f"ALTER TABLE items ALTER embedding TYPE vector({data.dimensions})")
-        session.rows("VACUUM ANALYZE items")
+            cursor.copy_expert("COPY attributes FROM STDIN", self.attributed.lines())
+        session.rows(f"CREATE TABLE source ({filter_data.TYPES}, embedding vector({data.dimensions}))")
+        session.rows("INSERT INTO source SELECT id, r, tenant, place, cluster,"
+                     f" timestamptz '{filter_data.BEGIN}' + id * interval '1 minute', labels, embedding"
+                     " FROM vectors JOIN attributes USING (id) ORDER BY id")
+        for store in self.stores:
+            store.load(session)
 
-    def conditions(self):
-        ids = np.arange(len(self.data.base))
-        yield Condition("none", 1, "true", ids >= 0)
-        for share in SHARES:
-            yield Condition("random", share, f"r < {round(share * PARTS)}", self.r < round(share * PARTS))
-        for tenant in (1, 10, 100, 1000):
-            yield Condition("tenant", None, f"tenant = {tenant}", self.tenant == tenant)
-        for share in (0.1, 0.01):
-            first = int(len(ids) * (1 - share))
-            yield Condition("date", share, f"d >= timestamptz '2020-01-01' + {first} * interval '1 minute'", ids >= first)
-        for name, at in (("near", 0), ("far", -1)):
-            for cluster in sorted(set(self.order[:, at]))[:3]:
-                yield Condition(name, None, f"cluster = {cluster}", self.cluster == cluster)
+    def build(self):
+        """Makes every index; {store: {index: seconds}}."""
+        session, built = self.server.session, {}
+        for store in self.stores:
+            wanted = [one for one in self.conditions if one.compared]
+            indexes = built[store.name] = {}
+            session.rows(f"SET search_path = {store.schemas[0]}, public")
+            for name, (statement, share) in store.index(session, self.attributed.data.metric, wanted).items():
+                # To give workers their memory takes longer than a small index.
+                session.rows(f"SET max_parallel_maintenance_workers = {2 if share >= WORKERS_FROM else 0}")
+                indexes[name] = round(self.server.watched(statement, f"building {store.name}", interval=0.1), 2)
+            print("  " + filter_report.built(store.name, indexes), flush=True)
+        session.rows("RESET search_path; DROP TABLE vectors, attributes, source")
+        session.rows("CHECKPOINT")
+        return built
 
-    def build(self, way):
+    def drop(self):
         session = self.server.session
-        session.rows("DROP INDEX IF EXISTS items_index, items_r, items_tenant, items_cluster, items_d")
-        names = OPERATORS[self.data.metric][1]
-        if way == "btree":
-            for column in COLUMNS.split(", "):
-                session.rows(f"CREATE INDEX items_{column} ON items ({column})")
-            return
-        columns = f"embedding {names}" + (f", {COLUMNS}" if way == "filter" else "")
-        session.rows(f"CREATE INDEX items_index ON items USING {'hnsw' if way == 'hnsw' else 'pipeann'} ({columns})")
+        session.rows("DROP TABLE IF EXISTS vectors, attributes, source")
+        for row in session.rows("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'filters\\_%%'"):
+            # One statement would lock every partition and index at once.
+            for table in session.rows("SELECT oid::regclass::text AS name FROM pg_class WHERE relispartition"
+                                      " AND relkind = 'r' AND relnamespace = %s::regnamespace", row["nspname"]):
+                session.rows(f"DROP TABLE {table['name']}")
+            session.rows(f"DROP SCHEMA {row['nspname']} CASCADE")
 
-    def prepare(self, condition, way):
-        session = self.server.session
-        session.rows("SET enable_seqscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0")
-        if way == "hnsw":
-            session.rows("SET hnsw.iterative_scan = strict_order")
-        if way != "btree":
-            session.rows("SET enable_sort = off")
-        session.prepare(f"items WHERE {condition.sql}", self.data.metric, K)
+    def everything(self):
+        """Bytes of all tables and indexes."""
+        return self.server.session.value("SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class"
+                                         f" WHERE relkind = 'r' AND {OURS}")
 
-    def radius(self, mask, query):
-        """Distance of the last of the K nearest rows that match, and how many there are."""
-        found = truth.distances(self.data.metric, self.data.base[mask], query)
-        count = min(K, len(found))
-        return (np.partition(found, count - 1)[count - 1] if count else 0), count
+    # Places
 
-    def measure(self, condition, way):
-        self.prepare(condition, way)
-        session, data = self.server.session, self.data
-        seconds, right, wanted, rows, reads, hits = [], 0, 0, 0, 0, 0
-        for turn in range(2):
-            for query in data.queries:
-                found, took = session.nearest(vector_bytes(query))
-                if turn == 0:
-                    continue
-                seconds.append(took)
-                radius, count = self.radius(condition.mask, query)
-                near = truth.distances(data.metric, data.base[found], query) if found else np.array([])
-                right += int((near <= radius + abs(radius) * 1e-5 + 1e-6).sum())
-                wanted += count
-                rows += len(found)
-                if way in ("filter", "after"):
-                    last = session.rows("SELECT page_reads, page_hits FROM pipeann_last_search()")[0]
-                    reads += last["page_reads"]
-                    hits += last["page_hits"]
-        queries = len(data.queries)
-        return {"kind": condition.kind, "condition": condition.sql, "matching": int(condition.mask.sum()),
-                "share": round(float(condition.mask.mean()), 6), "recall": round(right / max(wanted, 1), 4),
-                "rows": rows / queries, "wanted": wanted / queries, "ms": round(1000 * float(np.mean(seconds)), 4),
-                "p99": round(1000 * float(np.percentile(seconds, 99)), 4), "reads": reads / queries, "hits": hits / queries}
+    def memory(self):
+        with open("/proc/meminfo") as file:
+            most = int(file.readline().split()[1]) * 1024 * MEMORY
+        wanted = int(self.everything() * 1.1) + (256 << 20)
+        if wanted > most:
+            print(f"  not all is in memory: that takes {figures.megabytes(wanted)}", flush=True)
+        self.server.restart(**COMMON, shared_buffers=f"{int(min(wanted, most)) >> 20}MB")
+        self.server.session.rows("SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relkind IN ('r', 'i', 't')"
+                                 f" AND ({OURS} OR oid IN (SELECT reltoastrelid FROM pg_class WHERE {OURS}))")
+        sessions = {way.name: open_session(self.server, way) for way in self.ways}
+        for condition in self.conditions:
+            self.at_condition(condition, sessions)
+        for session in sessions.values():
+            session.close()
+
+    def at_condition(self, condition, sessions):
+        with contextlib.ExitStack() as stack:
+            def subject_of(way, condition):
+                return stack.enter_context(Subject(way, condition, sessions[way.name], self.attributed,
+                                                   self.value(way, condition)))
+
+            subjects = [subject_of(way, condition) for way in self.ways if way.serves(condition)]
+            for subject in subjects:
+                self.choose(subject)
+            baselines = {way.name: subject_of(way, self.none) for way in self.ways
+                         if way.store is filter_ways.FILTER and condition is not self.none}
+            in_turns([*subjects, *baselines.values()], range(len(self.attributed.vectors)), self.options.seconds)
+        for subject in subjects:
+            self.keep(subject.row("memory", baselines.get(subject.way.name)))
+
+    def choose(self, subject):
+        """The value of the way's parameter here; whatever is needed first, as its codes, is there afterwards."""
+        way, condition = subject.way, subject.condition
+        if way.parameter and (way.name != filter_ways.TUNED or condition is self.none):
+            subject.tune(TARGET, self.options.seconds, self.begin(way))
+            self.values[way.name, condition.name] = self.values[way.name, "last"] = subject.value
+        else:
+            subject.recall(range(filter_data.K), self.options.seconds)
+
+    def begin(self, way):
+        return self.values.get((way.name, "last"))
+
+    def disk(self):
+        disk = Disk(self.server, COMMON)
+        share = None
+        try:
+            for store in self.stores:
+                ways = [way for way in self.ways if way.store is store]
+                disk.start()
+                share = share or share_of(self.server.session, self.stores[0].schemas[0])
+                try:
+                    self.on_disk(disk, ways, share)
+                except (RuntimeError, psycopg2.Error) as error:
+                    print(f"  {store.name} did not run in {figures.megabytes(share)}: {error}", flush=True)
+        finally:
+            disk.end()
+        self.server.restart(**COMMON, shared_buffers="1GB")
+        return told(disk.limited, share)
+
+    def on_disk(self, disk, ways, share):
+        sessions = {way.name: open_session(self.server, way) for way in ways}
+        subjects = {way.name: [Subject(way, condition, sessions[way.name], self.attributed, self.value(way, condition))
+                               for condition in self.conditions if way.serves(condition)] for way in ways}
+        for way in ways:
+            with min(subjects[way.name], key=lambda one: one.condition.mask(0).sum()) as rarest:
+                rarest.recall(range(HARD), self.options.seconds)
+        disk.limit(share, codes_of(self.server.session, ways[0].store.schemas))
+        half = len(self.attributed.vectors) // 2
+        for way in ways:
+            for subject in subjects[way.name]:
+                with subject:
+                    subject.recall(range(half, 2 * half), self.options.seconds / 2)
+                    subject.measure(range(half), self.options.seconds)
+                baseline = subjects[way.name][0] if subject.condition is not self.none else None
+                self.keep(subject.row("disk", baseline if way.store is filter_ways.FILTER else None))
+        for session in sessions.values():
+            session.close()
+
+    def value(self, way, condition):
+        """The parameter that was chosen in memory."""
+        return self.values.get((way.name, condition.name), self.values.get((way.name, "none")))
+
+    # Results
+
+    def keep(self, row):
+        self.rows.append(row)
+        print("  " + filter_report.line(row), flush=True)
 
     def run(self, name):
-        self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
-        print(f"{self.data.title}, {len(self.data.base):,} rows", flush=True)
-        results = self.results[name] = []
-        for way in self.options.ways:
-            self.build(way)
-            for place in self.options.places:
-                self.server.restart(**COMMON, **PLACES[place])
-                if place == "memory" and way in ("filter", "after"):
-                    self.server.session.rows("SELECT pipeann_prewarm('items_index')")
-                for condition in self.conditions():
-                    one = {"way": way, "place": place, **self.measure(condition, way)}
-                    results.append(one)
-                    self.show(one)
+        seconds, start = {}, time.monotonic()
 
-    @staticmethod
-    def show(one):
-        print(f"  {one['way']:6} {one['place']:6} {one['kind']:7} {100 * one['share']:8.3f} %  recall {one['recall']:.3f}"
-              f"  {one['rows']:4.1f} of {one['wanted']:4.1f} rows  {one['ms']:8.3f} ms  p99 {one['p99']:8.3f}"
-              f"  {one['reads']:6.1f} reads {one['hits']:6.1f} hits", flush=True)
+        def done(part):
+            nonlocal start
+            seconds[part], start = round(time.monotonic() - start, 1), time.monotonic()
 
-
-def choices(names):
-    def parse(text):
-        for name in text.split(","):
-            if name not in names:
-                raise argparse.ArgumentTypeError(f"no {name}: choose from {', '.join(names)}")
-        return text.split(",")
-    return parse
+        data = datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries)
+        self.load(data)
+        print(f"{data.title}, {self.attributed.count:,} rows, {len(data.queries)} queries", flush=True)
+        done("load")
+        self.rows, self.values = [], {}
+        result = self.results[name] = {"title": data.title, "rows": self.attributed.count, "target": TARGET,
+                                       "dimensions": data.dimensions, "queries": len(data.queries),
+                                       "builds": self.build()}
+        done("build")
+        self.memory()
+        done("memory")
+        if "disk" in self.options.places:
+            result["disk"] = self.disk()
+            done("disk")
+        filter_report.compare(self.rows)
+        result["figures"], result["seconds"] = self.rows, seconds
+        print(filter_report.text(result), flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench/run filters", description=__doc__.split("\n")[0])
-    parser.add_argument("--server", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--cache", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--datasets", type=lambda text: text.split(","), default=["glove100"], metavar="NAME,...")
-    parser.add_argument("--rows", type=int, default=200000, help="of each set (default %(default)s)")
-    parser.add_argument("--queries", type=int, default=100, help="default %(default)s")
-    parser.add_argument("--ways", type=choices(WAYS), default=list(WAYS), metavar="WAY,...", help=f"of {', '.join(WAYS)}")
-    parser.add_argument("--places", type=choices(tuple(PLACES)), default=list(PLACES), metavar="PLACE,...",
-                        help=f"of {', '.join(PLACES)}")
-    parser.add_argument("--out", help="file for the results as JSON")
+    parser = one_file.parser("filters", __doc__, filter_ways.ALL, "glove100,sift,minilm", 200000, 100)
+    parser.add_argument("--places", type=one_file.some_of(PLACES), default=list(PLACES), metavar="PLACE,...",
+                        help=f"of {', '.join(PLACES)}; the values of parameters are chosen in memory")
+    parser.add_argument("--kinds", type=one_file.some_of(filter_data.KINDS), default=list(filter_data.KINDS),
+                        metavar="KIND,...", help=f"of {', '.join(filter_data.KINDS)}")
+    parser.add_argument("--shares", type=one_file.some_of(filter_data.SHARES, float), default=list(filter_data.SHARES),
+                        metavar="SHARE,...", help=f"of {', '.join(map(str, filter_data.SHARES))}")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each figure, however few queries"
+                        " that are, four at least (default %(default)s)")
     options = parser.parse_args()
     filters = Filters(options)
     for name in options.datasets:
         filters.run(name)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump({"machine": machine.describe(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-                       **filters.results}, file, indent=1, default=str)
-    filters.server.disconnect()
+    one_file.save(options, filters.server.session, filters.results)
+    filter_report.save(options.out, filters.results)
+    filters.server.stop()
 
 
 if __name__ == "__main__":

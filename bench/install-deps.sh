@@ -13,6 +13,8 @@ for argument in "$@"; do
 	--quick | report | own) NAMES= ;;
 	ablation) NAMES=glove100 ;;
 	grown) NAMES=fashion ;;
+	filters) NAMES=glove100,sift,minilm ;;
+	shards) NAMES=sift ;;
 	writes) NAMES=glove ;;
 	rows) NAMES=sift,minilm,fashion ;;
 	--datasets=* | --dataset=*) NAMES=${argument#*=} ;;

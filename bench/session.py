@@ -64,11 +64,16 @@ class Session:
 
     def prepare(self, table, metric, k, name="nearest", columns="id"):
         operator, _ = OPERATORS[metric]
-        if name in self.prepared:
-            self.rows(f"DEALLOCATE {name}")
+        self.forget(name)
         self.prepared.add(name)
         self.rows(f"PREPARE {name} (vector) AS SELECT {columns} FROM {table}"
                   f" ORDER BY embedding {operator} $1 LIMIT {k}")
+
+    def forget(self, name):
+        """Drops a prepared statement, if it is there."""
+        if name in self.prepared:
+            self.rows(f"DEALLOCATE {name}")
+            self.prepared.remove(name)
 
     def backend(self):
         return self.value("SELECT pg_backend_pid()")

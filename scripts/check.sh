@@ -200,7 +200,8 @@ run_bench() {
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run grown --rows 5000 --queries 100 \
 			--ways built,statement,clients --out "$RESULTS/grown.json" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run filters --datasets fashion --rows 5000 --queries 20 \
-			--ways filter,btree --out "$RESULTS/filters.json" &&
+			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
+			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters.json" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run shards --datasets fashion --rows 10000 --queries 50 \
 			--shards 1,2 --out "$RESULTS/shards.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
