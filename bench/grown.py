@@ -6,13 +6,10 @@ Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
 from eight clients. Nothing is resident when searches are measured, so the pages
 are those read; none is brought in.
 """
-import argparse
-import json
-import os
 import time
 
 import datasets
-import machine
+import one_file
 from figures import at_recall
 from server import Server
 from session import OPERATORS
@@ -124,29 +121,12 @@ class Grown:
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench/run grown", description=__doc__.split("\n")[0])
-    parser.add_argument("--server", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--cache", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--datasets", type=lambda text: text.split(","), default=["fashion"], metavar="NAME,...")
-    parser.add_argument("--rows", type=int, default=60000, help="of each set (default %(default)s)")
-    parser.add_argument("--queries", type=int, default=500, help="default %(default)s")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), metavar="WAY,...",
-                        help=f"of {', '.join(WAYS)}")
-    parser.add_argument("--out", help="file for the results as JSON")
-    options = parser.parse_args()
-    for way in options.ways:
-        if way not in WAYS:
-            raise SystemExit(f"no way {way}: choose from {', '.join(WAYS)}")
-    options.scratch = os.path.join(options.server, "grown")
-    os.makedirs(options.scratch, exist_ok=True)
-    os.chmod(options.scratch, 0o755)
+    options = one_file.parser("grown", __doc__, WAYS, "fashion", 60000, 500).parse_args()
+    options.scratch = one_file.scratch(options, "grown")
     grown = Grown(options)
     for name in options.datasets:
         grown.run(name)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump({"machine": machine.describe(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-                       **grown.results}, file, indent=1, default=str)
+    one_file.save(options, grown.server.session, grown.results)
     grown.server.disconnect()
 
 

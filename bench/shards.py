@@ -7,15 +7,13 @@ Ways: "apart" are partitions of one server, each searched as a table of its own;
 servers, by postgres_fdw. All rows are in shared_buffers for times, and none of
 the index for page reads. Counts are those of all shards together.
 """
-import argparse
-import json
 import os
 import statistics
 import threading
 import time
 
 import datasets
-import machine
+import one_file
 from figures import at_recall
 from server import Server
 from session import OPERATORS, Session
@@ -216,27 +214,13 @@ def numbers(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench/run shards", description=__doc__.split("\n")[0])
-    parser.add_argument("--server", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--cache", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--datasets", type=lambda text: text.split(","), default=["sift"], metavar="NAME,...")
-    parser.add_argument("--rows", type=int, help="of each set (default: all)")
-    parser.add_argument("--queries", type=int, default=300, help="default %(default)s")
+    parser = one_file.parser("shards", __doc__, WAYS, "sift", None, 300)
     parser.add_argument("--shards", type=numbers, default=[1, 2, 4, 8], metavar="N,...", help="default 1,2,4,8")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), metavar="WAY,...",
-                        help=f"of {', '.join(WAYS)}")
-    parser.add_argument("--out", help="file for the results as JSON")
     options = parser.parse_args()
-    for way in options.ways:
-        if way not in WAYS:
-            raise SystemExit(f"no way {way}: choose from {', '.join(WAYS)}")
     shards = Shards(options)
     for name in options.datasets:
         shards.run(name)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump({"machine": machine.describe(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-                       **shards.results}, file, indent=1, default=str)
+    one_file.save(options, shards.front.session, shards.results)
     for server in shards.servers():
         server.stop()
 

@@ -8,9 +8,7 @@ meanwhile; then a tenth of the rows is deleted and VACUUM run, with a search loo
 searches, inserts, updates and deletes for some minutes, with autovacuum. Every
 speed stands beside the recall that the index has.
 """
-import argparse
 import collections
-import json
 import os
 import subprocess
 import threading
@@ -19,7 +17,7 @@ import time
 import numpy as np
 
 import datasets
-import machine
+import one_file
 from server import Server
 from session import Session
 from throughput import pgbench_program
@@ -283,28 +281,20 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench/run writes", description=__doc__.split("\n")[0])
-    parser.add_argument("--server", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--cache", required=True, help=argparse.SUPPRESS)
+    parser = one_file.parser("writes", __doc__)
     parser.add_argument("--rows", type=int, default=300000, help="indexed before (default %(default)s)")
     parser.add_argument("--inserts", type=int, default=8000, help="rows of each round of inserts (default %(default)s)")
     parser.add_argument("--seconds", type=int, default=600, help="of mixed load, 0 for none (default %(default)s)")
     parser.add_argument("--limit", type=int, default=3600, help="seconds after which a VACUUM is given up")
-    parser.add_argument("--out", help="file for the results as JSON")
     options = parser.parse_args()
-    options.scratch = os.path.join(options.server, "writes")
-    os.makedirs(options.scratch, exist_ok=True)
-    os.chmod(options.scratch, 0o755)
+    options.scratch = one_file.scratch(options, "writes")
     bench = Bench(options)
     bench.load()
     bench.inserts()
     bench.vacuum()
     if options.seconds:
         bench.mixed()
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump({"machine": machine.describe(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-                       "server": machine.describe_server(bench.session), **bench.results}, file, indent=1, default=str)
+    one_file.save(options, bench.session, bench.results)
     bench.server.disconnect()
 
 
