@@ -14,7 +14,7 @@ for argument in "$@"; do
 	ablation) NAMES=glove100 ;;
 	grown) NAMES=fashion ;;
 	writes) NAMES=glove ;;
-	shards) NAMES=sift ;;
+	shards | replica) NAMES=sift ;;
 	rows) NAMES=sift,minilm,fashion ;;
 	--datasets=* | --dataset=*) NAMES=${argument#*=} ;;
 	esac

@@ -203,6 +203,8 @@ run_bench() {
 			--ways filter,btree --out "$RESULTS/filters.json" &&
 		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run shards --datasets fashion --rows 10000 --queries 50 \
 			--shards 1,2 --out "$RESULTS/shards.json" &&
+		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run replica --datasets fashion --rows 10000 --queries 50 \
+			--seconds 1 --clients 2 --out "$RESULTS/replica.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

@@ -3,8 +3,8 @@
     run.py            tests of its parts
     run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and
                       those of `bench/ablation --quick` and `bench/run rows --quick` in
-                      the folders ablation and rows, and of `bench/run grown` in
-                      grown.json, beside them
+                      the folders ablation and rows, and of `bench/run grown`, `shards` and `replica` in
+                      grown.json, shards.json and replica.json, beside them
 """
 import os
 import sys
