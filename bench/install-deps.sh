@@ -16,6 +16,7 @@ for argument in "$@"; do
 	filters) NAMES=glove100,sift,minilm ;;
 	shards) NAMES=sift ;;
 	writes) NAMES=glove ;;
+	shards | replica) NAMES=sift ;;
 	rows) NAMES=sift,minilm,fashion ;;
 	--datasets=* | --dataset=*) NAMES=${argument#*=} ;;
 	esac

@@ -4,8 +4,9 @@ bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,.
 
 Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
-servers, by postgres_fdw. All rows are in shared_buffers for times, and none of
-the index for page reads. Counts are those of all shards together.
+servers, by postgres_fdw, beside one of the servers asked alone. All rows are in
+shared_buffers for times, and none of the index for page reads. Counts are those
+of all shards together.
 """
 import os
 import statistics
@@ -14,6 +15,8 @@ import time
 
 import datasets
 import one_file
+import shard_options
+import shard_plots
 from figures import at_recall
 from server import Server
 from session import OPERATORS, Session
@@ -91,7 +94,7 @@ class Shards:
             server.session.rows(f"CREATE TABLE part {self.columns}")
             session.rows(f"DROP SERVER IF EXISTS far{number} CASCADE;"
                          f" CREATE SERVER far{number} FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{server.folder}',"
-                         " port '5432', dbname 'postgres', extensions 'vector', options '-c enable_seqscan=off');"
+                         " port '5432', dbname 'postgres', extensions 'vector', parallel_commit 'true', options '-c enable_seqscan=off');"
                          f" CREATE USER MAPPING FOR CURRENT_USER SERVER far{number} OPTIONS (user 'postgres');"
                          f" CREATE FOREIGN TABLE items_{number} PARTITION OF items"
                          f" FOR VALUES WITH (MODULUS {count}, REMAINDER {number})"
@@ -99,6 +102,7 @@ class Shards:
         session.rows("INSERT INTO items SELECT * FROM source")
         for server in self.far[:count]:
             self.index(server, "part")
+        self.alone = shard_options.OneAlone(self.front, self.far[0], self.data)
 
     def used(self, way, count):
         return self.far[:count] if way == "servers" else [self.front]
@@ -168,6 +172,7 @@ class Shards:
         warm = [self.asked(way, count, ef) for ef in EF]
         enough = next((ef for ef, point in zip(EF, warm) if point["recall"] >= TARGET), EF[-1])
         rate = self.rate(way, count, enough)
+        beside = self.beside(count, enough) if way == "servers" and count > 1 else {}
         self.restart(way, count, COLD)
         cold = [self.asked(way, count, ef) for ef in EF]
 
@@ -178,7 +183,16 @@ class Shards:
 
         return {"ef_search": enough, "queries a second": round(rate), "points": dict(zip(EF, warm)),
                 "least recall": warm[0]["recall"], "ms": there(warm, "ms"), "page_reads": there(cold, "page_reads"),
-                **{name: there(warm, name) for name in COUNTS[1:]}}
+                **{name: there(warm, name) for name in COUNTS[1:]}, **beside}
+
+    def beside(self, count, ef):
+        """One of the servers asked alone, in turn with all of them, at the recall asked for of each."""
+        self.prepare(self.front.session, "servers", count, ef)
+        least, recall = self.alone.enough(EF, TARGET)
+        print(f"    {count} servers at ef_search {ef} beside the first one alone at {least}, recall {recall:.3f} of its rows:",
+              flush=True)
+        found = shard_options.combinations(self.front.session, [f"far{number}" for number in range(count)], self.data)
+        return {"alone": {"ef_search": least, "recall": recall}, "combinations": found}
 
     def run(self, name):
         self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
@@ -197,6 +211,20 @@ class Shards:
                 results[f"{way} {count}"] = self.measure(way, count)
                 self.show(results, way, count)
         self.drop()
+        self.settings(results)
+        if self.options.out:
+            folder, file = os.path.split(os.path.splitext(self.options.out)[0])
+            shard_plots.draw(results, folder or ".", f"{file}-{name}", f"{self.data.title}: {len(self.data.base):,} rows")
+
+    def settings(self, results):
+        """The least setting of each number of shards that finds what one index does."""
+        for ef in (40, 100):
+            wanted = results["together 1"]["points"][ef]["recall"] if "together 1" in results else None
+            least = {name: next((value for value, point in result["points"].items() if point["recall"] >= wanted), None)
+                     for name, result in results.items() if wanted and not name.endswith(" 1")}
+            told = ", ".join(f"{name} at {value}" for name, value in least.items() if value)
+            if told:
+                print(f"  what one index finds at ef_search {ef} (recall {wanted:.3f}): {told}", flush=True)
 
     def show(self, results, way, count):
         """Beside one index of all rows."""

@@ -194,16 +194,19 @@ run_docs() {
 
 # The benchmark in little, and then what it left behind.
 run_bench() {
-	SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run --quick --out "$RESULTS/bench" &&
-		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/ablation --quick --out "$RESULTS/ablation" &&
-		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run rows --quick --out "$RESULTS/rows" &&
-		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run grown --rows 5000 --queries 100 \
+	local -x SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache
+	bench/run --quick --out "$RESULTS/bench" &&
+		bench/ablation --quick --out "$RESULTS/ablation" &&
+		bench/run rows --quick --out "$RESULTS/rows" &&
+		bench/run grown --rows 5000 --queries 100 \
 			--ways built,statement,clients --out "$RESULTS/grown.json" &&
-		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run filters --datasets fashion --rows 5000 --queries 20 \
+		bench/run filters --datasets fashion --rows 5000 --queries 20 \
 			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
 			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters.json" &&
-		SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache bench/run shards --datasets fashion --rows 10000 --queries 50 \
+		bench/run shards --datasets fashion --rows 10000 --queries 50 \
 			--shards 1,2 --out "$RESULTS/shards.json" &&
+		bench/run replica --datasets fashion --rows 10000 --queries 50 \
+			--seconds 1 --clients 2 --out "$RESULTS/replica.json" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

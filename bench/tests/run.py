@@ -3,8 +3,8 @@
     run.py            tests of its parts
     run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and
                       those of `bench/ablation --quick` and `bench/run rows --quick` in
-                      the folders ablation and rows, and of `bench/run grown`, `filters`
-                      and `shards` in files of that name, beside them
+                      the folders ablation and rows, and of `bench/run grown`, `filters`,
+                      `shards` and `replica` in files of that name, beside them
 """
 import os
 import sys

@@ -22,6 +22,16 @@ class Shards(unittest.TestCase):
                 self.assertGreater(result["queries a second"], 0)
                 self.assertGreater(result["page_reads"], 0)
 
+    def test_one_server_is_asked_in_turn_with_all(self):
+        combinations = self.found["servers 2"]["combinations"]
+        self.assertEqual(len(combinations), 8)
+        self.assertEqual({one["plan"] for one in combinations}, {"2 servers, 2 at the same time, 2 told the limit"})
+        self.assertGreaterEqual(self.found["servers 2"]["alone"]["recall"], 0.95)
+
+    def test_there_is_a_picture(self):
+        for kind in ("png", "svg"):
+            self.assertGreater(os.path.getsize(RESULTS.replace(".json", f"-fashion.{kind}")), 10000)
+
     def test_together_is_less_work_than_apart(self):
         for ef in ("40", "60", "100"):
             apart, together = (self.found[way]["points"][ef]["nodes_explored"] for way in ("apart 2", "together 2"))
