@@ -17,9 +17,13 @@
 #include "storage/storage.h"
 #include "utils/rel.h"
 
-/* Support function of an operator class: returns its PipeannMetric. */
+/*
+ * Support functions of operator classes: a vector's returns its PipeannMetric, others
+ * have options of a column.
+ */
 #define PIPEANN_METRIC_PROC 1
-#define PIPEANN_NUM_PROCS 1
+#define PIPEANN_OPTIONS_PROC 2
+#define PIPEANN_NUM_PROCS 2
 
 /*
  * Strategies of operators: the distance of a vector column, and the conditions of
@@ -36,7 +40,7 @@
 #define PIPEANN_NUM_STRATEGIES 8
 
 /* Key columns beside the vector. */
-#define PIPEANN_MAX_FILTER_COLUMNS 8
+#define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED
 
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
@@ -232,8 +236,29 @@ typedef struct PipeannCondition
 /* How the filter columns of an index are coded. */
 typedef struct PipeannAttributes PipeannAttributes;
 
-/* Bytes of an attribute code, by the columns' types; 0 if there is none. */
-extern int	PipeannAttributeBytes(Relation index);
+/* Options of a filter column. */
+typedef struct PipeannColumnOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			code_bytes;		/* of its attribute code; 0: by the data */
+} PipeannColumnOptions;
+
+/* Row i of the samples to train on, or NULL for none. */
+typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
+
+/* The filter columns of an index before it has codes. */
+extern PipeannAttributes *PipeannAttributesDescribe(Relation index);
+
+/* The first n of such values as filter columns of an index that is not there. */
+extern PipeannAttributes *PipeannAttributesForesee(TupleDesc values, int n);
+
+/*
+ * Set *widths to those of the attribute codes, as the options say or by n samples of
+ * rows; if there are none, by the columns' types. Returns the bytes of all.
+ */
+extern int	PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at,
+									void *arg, uint32 n,
+									PipeannWidths *widths);
 
 /*
  * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
@@ -241,11 +266,9 @@ extern int	PipeannAttributeBytes(Relation index);
  */
 extern PipeannAttributes *PipeannAttributesOpen(Relation index,
 												const PipeannLayout *l,
+												const PipeannWidths *widths,
 												const char *books);
 extern void PipeannAttributesUseBook(PipeannAttributes *a, const char *books);
-
-/* Row i of the samples to train on, or NULL for none. */
-typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
 
 /* Make books of n samples, and use them. */
 extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
@@ -514,7 +537,8 @@ extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
-extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
+extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
+							 uint32 generation,
 							 uint32 id, uint8 *code,
 							 PipeannFillAttributes fill, void *arg);
 

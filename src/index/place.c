@@ -419,11 +419,11 @@ typedef struct CodeUpdate
 } CodeUpdate;
 
 static void
-BeginCode(PipeannIndexView *view, uint32 generation, uint32 id,
-		  CodeUpdate *update)
+BeginCode(PipeannIndexView *view, const PipeannLayout *l, uint32 generation,
+		  uint32 id, CodeUpdate *update)
 {
 	PipeannKind kind = PipeannCodesKind(generation);
-	uint32		code_page = id / PipeannCodesPerPage(&view->meta.layout);
+	uint32		code_page = id / PipeannCodesPerPage(l);
 
 	NeedCodePage(view, kind, code_page);
 	update->blkno = PipeannPlainBlock(view->map, kind, code_page);
@@ -453,15 +453,16 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 }
 
 void
-PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
-				 uint8 *code, PipeannFillAttributes fill, void *arg)
+PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
+				 uint32 generation, uint32 id, uint8 *code,
+				 PipeannFillAttributes fill, void *arg)
 {
 	CodeUpdate	update;
 
-	BeginCode(view, generation, id, &update);
+	BeginCode(view, l, generation, id, &update);
 	if (fill != NULL)
-		fill(id, code + view->meta.layout.pq_bytes, arg);
-	EndCode(&view->meta.layout, id, code, &update);
+		fill(id, code + l->pq_bytes, arg);
+	EndCode(l, id, code, &update);
 }
 
 bool
@@ -474,7 +475,7 @@ PipeannMergeCode(PipeannIndexView *view, uint32 generation, uint32 id,
 	CodeUpdate	update;
 	bool		changed;
 
-	BeginCode(view, generation, id, &update);
+	BeginCode(view, l, generation, id, &update);
 	PipeannCodeGet(l, PipeannPagePayload(update.page),
 				   id % PipeannCodesPerPage(l), code);
 	memcpy(former, code + l->pq_bytes, l->attr_bytes);

@@ -248,12 +248,12 @@ WriteCodes(InsertState *state, uint32 id)
 		PipeannEncodeNext(view, state->query, code);
 		if (state->attributes != NULL)
 			PipeannAttributesMix(state->attributes, code + l->pq_bytes);
-		PipeannPlaceCode(view, meta->generation + 1, id, code, NULL, NULL);
+		PipeannPlaceCode(view, l, meta->generation + 1, id, code, NULL, NULL);
 	}
 	if (view->cache != NULL)
 	{
 		PipeannPqEncode(&view->codes.pq, state->query, code);
-		PipeannPlaceCode(view, meta->generation, id, code,
+		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL : FillAttributes,
 						 state);
 	}
@@ -427,6 +427,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.whole = row;
 	state.row = PipeannStoreRow(view, row);
 	state.attributes = PipeannAttributesOpen(view->index, l,
+											 &view->meta.widths,
 											 view->cache == NULL ? NULL :
 											 view->cache->books);
 	if (l->metric == PIPEANN_COSINE)
