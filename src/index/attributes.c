@@ -278,9 +278,10 @@ MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 static bool
 IsUnwritten(const PipeannAttribute *attribute, const uint8 *code)
 {
+	if (attribute->is_array)
+		return (code[0] & PIPEANN_ARRAY_WRITTEN) == 0;
 	return code[0] == PIPEANN_UNWRITTEN &&
-		(attribute->is_array || attribute->width == 1 ||
-		 code[1] == PIPEANN_UNWRITTEN);
+		(attribute->width == 1 || code[1] == PIPEANN_UNWRITTEN);
 }
 
 void
@@ -311,6 +312,16 @@ PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 				 memcmp(to, from, attribute->width) != 0)
 			MakeMixed(attribute, to);
 	}
+}
+
+bool
+PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
+{
+	for (int i = 0; i < a->n; i++)
+		if (a->attributes[i].is_array ||
+			IsAny(&a->attributes[i], code + a->attributes[i].plane))
+			return true;
+	return false;
 }
 
 void

@@ -280,6 +280,14 @@ INSERT INTO w SELECT i, false, i % 50, i, ARRAY['a' || i % 5], ARRAY[i % 128], n
 SELECT has_codes, attribute_bytes, pipeann_check('w_v', true) FROM pipeann_index_info('w_v');
 SET pipeann.iterative_scan = relaxed_order;
 SELECT c, r.* FROM unnest(ARRAY['labels @> ''{3}''', 'few = 7', 'names && ''{a3,a4}'' AND labels && ''{5}''']) c, LATERAL looked_at(c) r;
+-- what rows had before an UPDATE, and rows that are gone, are out of the codes after VACUUM
+UPDATE w SET few = few + 1, labels = ARRAY[labels[1] + 1];
+DELETE FROM w WHERE few = 12;
+VACUUM w;
+SELECT pipeann_check('w_v', true) > 0 AS sound;
+SELECT c, r.* FROM unnest(ARRAY['labels @> ''{3}''', 'few = 7', 'few = 12', 'few > 45', 'labels && ''{128}''']) c, LATERAL looked_at(c) r;
+INSERT INTO w SELECT i, false, 12, i, ARRAY['new'], ARRAY[i % 128], noise(i, 8) FROM generate_series(1, 300) i;
+SELECT c, r.* FROM unnest(ARRAY['few = 12', 'names @> ''{new}''']) c, LATERAL looked_at(c) r;
 RESET pipeann.iterative_scan;
 DROP TABLE w;
 DROP FUNCTION widths, looked_at;

@@ -94,6 +94,7 @@ my %points = (
 	'chain-slot-written' => [ 'items', sub { return insert(@_, 40) } ],
 	'vacuum-page' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
 	'vacuum-cleaned' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
+	'vacuum-codes-cleared' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
 	'scan-searched' => [ 'items', sub { return search(@_, 20) } ],
 	'scan-chain' => [ 'items', sub { return search($_[0], 9999, 200) } ],
 	'cache-load' => [ 'items', sub { return search(@_, 20) } ],
