@@ -223,6 +223,8 @@ typedef struct PipeannSearchParams
 	const PipeannCodeFilter *code_filter;	/* or NULL */
 	PipeannMatches matches;		/* or NULL: every node does */
 	void	   *matches_arg;
+	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
+	void	   *ends_at_arg;
 } PipeannSearchParams;
 
 /* A node found, with what is needed to return its rows. */
