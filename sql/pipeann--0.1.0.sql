@@ -24,6 +24,16 @@ CREATE FUNCTION @extschema@.pipeann_metric_cosine()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+-- And of those of filter columns: their options.
+
+CREATE FUNCTION @extschema@.pipeann_value_options(pg_catalog.internal)
+	RETURNS pg_catalog.void
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION @extschema@.pipeann_array_options(pg_catalog.internal)
+	RETURNS pg_catalog.void
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- pgvector may be in any schema; its objects are named in full, so that
 -- nobody's objects of the same names are taken for them.
 DO $do$
@@ -95,7 +105,8 @@ BEGIN
 				CREATE OPERATOR CLASS @extschema@.%1$s
 					DEFAULT FOR TYPE pg_catalog.%2$s USING pipeann FAMILY @extschema@.%3$s AS
 					OPERATOR 2 pg_catalog.<, OPERATOR 3 pg_catalog.<=, OPERATOR 4 pg_catalog.=,
-					OPERATOR 5 pg_catalog.>=, OPERATOR 6 pg_catalog.>;
+					OPERATOR 5 pg_catalog.>=, OPERATOR 6 pg_catalog.>,
+					FUNCTION 2 @extschema@.pipeann_value_options(pg_catalog.internal);
 				COMMENT ON OPERATOR CLASS @extschema@.%1$s USING pipeann IS
 					'conditions on a column beside the vector: =, <, <=, >=, >'$class$,
 				CASE type WHEN 'anyenum' THEN 'enum_ops' ELSE type OPERATOR(pg_catalog.||) '_ops' END, type, family);
@@ -122,7 +133,8 @@ $do$;
 
 CREATE OPERATOR CLASS @extschema@.array_ops
 	DEFAULT FOR TYPE pg_catalog.anyarray USING pipeann AS
-	OPERATOR 7 pg_catalog.&&, OPERATOR 8 pg_catalog.@>;
+	OPERATOR 7 pg_catalog.&&, OPERATOR 8 pg_catalog.@>,
+	FUNCTION 2 @extschema@.pipeann_array_options(pg_catalog.internal);
 
 COMMENT ON OPERATOR CLASS @extschema@.array_ops USING pipeann IS
 	'conditions on a column of arrays beside the vector: &&, @>';

@@ -110,7 +110,7 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	(void) fcinfo;
 	amroutine->amstrategies = PIPEANN_NUM_STRATEGIES;
 	amroutine->amsupport = PIPEANN_NUM_PROCS;
-	amroutine->amoptsprocnum = 0;
+	amroutine->amoptsprocnum = PIPEANN_OPTIONS_PROC;
 	amroutine->amcanorder = false;
 	amroutine->amcanorderbyop = true;
 	amroutine->amcanbackward = false;

@@ -1,13 +1,17 @@
 /*
  * options.c
- *		Index options (WITH).
+ *		Index options (WITH), and those of filter columns.
  */
 #include "postgres.h"
 
 #include "access/reloptions.h"
 #include "am/am.h"
+#include "fmgr.h"
 #include "index/index.h"
 #include "utils/rel.h"
+
+PG_FUNCTION_INFO_V1(pipeann_value_options);
+PG_FUNCTION_INFO_V1(pipeann_array_options);
 
 static relopt_kind pipeann_relopt_kind;
 
@@ -73,4 +77,31 @@ pipeannoptions(Datum reloptions, bool validate)
 				 errdetail("Valid values are between \"%d\" and \"%d\", and \"%d\" for auto.",
 						   PIPEANN_MIN_M, PIPEANN_MAX_M, PIPEANN_AUTO_M)));
 	return (bytea *) options;
+}
+
+static void
+ColumnOptions(FunctionCallInfo fcinfo, int most)
+{
+	local_relopts *options = (local_relopts *) PG_GETARG_POINTER(0);
+
+	init_local_reloptions(options, sizeof(PipeannColumnOptions));
+	add_local_int_reloption(options, "code_bytes",
+							"Bytes of an attribute code in memory, 0 for auto",
+							0, 0, most,
+							offsetof(PipeannColumnOptions, code_bytes));
+}
+
+/* Support functions of the operator classes of filter columns. */
+Datum
+pipeann_value_options(PG_FUNCTION_ARGS)
+{
+	ColumnOptions(fcinfo, 2);
+	PG_RETURN_VOID();
+}
+
+Datum
+pipeann_array_options(PG_FUNCTION_ARGS)
+{
+	ColumnOptions(fcinfo, PIPEANN_MOST_WIDTH);
+	PG_RETURN_VOID();
 }

@@ -30,7 +30,8 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 						format_procedure(proc->amproc))));
 		return false;
 	}
-	if (proc->amprocnum != PIPEANN_METRIC_PROC)
+	if (proc->amprocnum != PIPEANN_METRIC_PROC &&
+		proc->amprocnum != PIPEANN_OPTIONS_PROC)
 	{
 		ereport(INFO,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
@@ -39,7 +40,9 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 						proc->amprocnum)));
 		return false;
 	}
-	if (!check_amproc_signature(proc->amproc, INT4OID, true, 0, 0))
+	if (proc->amprocnum == PIPEANN_OPTIONS_PROC ?
+		!check_amoptsproc_signature(proc->amproc) :
+		!check_amproc_signature(proc->amproc, INT4OID, true, 0, 0))
 	{
 		ereport(INFO,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),

@@ -24,6 +24,18 @@ SampledRow(uint32 i, void *arg)
 }
 
 void
+PipeannChooseWidths(Relation index, const PipeannCollection *c,
+					PipeannLayout *l, PipeannWidths *widths)
+{
+	Sampling	s = {.c = c,.n = Min(c->n, PIPEANN_ATTRIBUTE_SAMPLES)};
+
+	if (l->attr_bytes > 0)
+		l->attr_bytes =
+			PipeannAttributesChoose(PipeannAttributesDescribe(index),
+									SampledRow, &s, s.n, widths);
+}
+
+void
 PipeannTrainAttributes(PipeannAttributes *a, const PipeannCollection *c,
 					   char *books)
 {

@@ -284,6 +284,7 @@ DecideLayout(BuildState *state)
 		PipeannMetaInit(meta, state->index, c->storage, state->m,
 						&state->spool.stats.sizes);
 		ChooseDegree(state);
+		PipeannChooseWidths(state->index, c, &meta->layout, &meta->widths);
 		if (c->auto_storage)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		meta->max_norm = (float) c->max_norm;
@@ -352,8 +353,8 @@ WriteCodes(BuildState *state)
 		return;
 	if (leads)
 	{
-		PipeannCodingReserve(state->index, meta, meta->generation,
-							 state->nodes.ids);
+		PipeannCodingReserve(state->index, meta, &meta->layout,
+							 meta->generation, state->nodes.ids);
 		PipeannExtentMapLoad(state->index, meta, CurrentMemoryContext, &map);
 	}
 	StartPhase(state, PIPEANN_PHASE_TRAIN, state->collection.n,

@@ -232,13 +232,15 @@ extern void PipeannEncodePage(const PipeannPq *pq, const PipeannNodes *nodes,
 
 /*
  * attributes.c: the same of their attribute codes, of nodes' rows in c; nothing if
- * a is NULL. And books trained on these rows, palloc'd; NULL if there are none.
+ * a is NULL. Widths of such codes by these rows, and books trained on them.
  */
 extern void PipeannEncodeAttributes(PipeannAttributes *a,
 									const PipeannLayout *l,
 									const PipeannCollection *c,
 									const PipeannNodes *nodes, uint32 first,
 									int n, uint8 *out);
+extern void PipeannChooseWidths(Relation index, const PipeannCollection *c,
+								PipeannLayout *l, PipeannWidths *widths);
 extern void PipeannTrainAttributes(PipeannAttributes *a,
 								   const PipeannCollection *c, char *books);
 
@@ -255,7 +257,8 @@ extern void PipeannCollectedAttributes(PipeannAttributes *a,
  * metapage update or a build.
  */
 extern void PipeannCodingReserve(Relation index, PipeannMeta *meta,
-								 uint32 generation, uint32 ids);
+								 const PipeannLayout *l, uint32 generation,
+								 uint32 ids);
 
 /*
  * Write the centroids as a generation's codebook, and the books of attribute codes

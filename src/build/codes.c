@@ -63,10 +63,9 @@ PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count)
 }
 
 void
-PipeannCodingReserve(Relation index, PipeannMeta *meta, uint32 generation,
-					 uint32 ids)
+PipeannCodingReserve(Relation index, PipeannMeta *meta,
+					 const PipeannLayout *l, uint32 generation, uint32 ids)
 {
-	const PipeannLayout *l = &meta->layout;
 	uint32		entries = PipeannEntryCount(ids) + 1;	/* the root */
 
 	Reserve(index, meta, PIPEANN_CODEBOOK,
@@ -453,11 +452,12 @@ PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 
 /* All members get the books that the leader makes; NULL if there are none. */
 static char *
-TrainBooks(PipeannTeam *team, const PipeannLayout *l, CodeWriter *w)
+TrainBooks(PipeannTeam *team, const PipeannMeta *meta, CodeWriter *w)
 {
+	const PipeannLayout *l = &meta->layout;
 	char	   *books;
 
-	w->attributes = PipeannAttributesOpen(w->index, l, NULL);
+	w->attributes = PipeannAttributesOpen(w->index, l, &meta->widths, NULL);
 	if (w->attributes == NULL)
 		return NULL;
 	books = PipeannTeamAlloc(team, PipeannBooksBytes(l));
@@ -479,7 +479,7 @@ PipeannCodesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	char	   *books;
 
 	meta->code_error = PipeannCodingTrainOn(team, &pq, l, &nodes->vectors);
-	books = TrainBooks(team, l, &w);
+	books = TrainBooks(team, meta, &w);
 	if (PipeannTeamLeads(team))
 		PipeannCodebookWrite(index, l, map, meta->generation, &pq, books,
 							 false);

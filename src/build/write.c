@@ -65,9 +65,11 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 		meta->format = PIPEANN_FORMAT_VALUES;
 		PipeannLayoutInit(l, l->dim, l->metric, storage, m, options->pq_bytes,
 						  options->fillfactor, RowBytes(index, l, sizes));
-		l->attr_bytes = PipeannAttributeBytes(index);
+		l->attr_bytes =
+			PipeannAttributesChoose(PipeannAttributesDescribe(index), NULL,
+									NULL, 0, &meta->widths);
 		if (l->attr_bytes > 0)
-			meta->format = PIPEANN_FORMAT_ATTRIBUTES;
+			meta->format = PIPEANN_FORMAT_WIDTHS;
 	}
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;

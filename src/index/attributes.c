@@ -12,7 +12,6 @@
 #include "catalog/pg_collation_d.h"
 #include "catalog/pg_type_d.h"
 #include "index/attributes.h"
-#include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -35,79 +34,129 @@ ChooseCollation(PipeannAttribute *attribute)
 	return !OidIsValid(collation) || get_collation_isdeterministic(collation);
 }
 
+/* Without samples arrays are taken to have a few elements. */
+#define ARRAY_WIDTH 4
+
+/* By an index's own account, or of a format that has none by the type. */
 static int
-WidthOf(Oid type)
+WidthOf(const PipeannAttributes *a, const PipeannWidths *widths,
+		Oid type, bool is_array)
 {
+	if (widths != NULL && !a->by_type)
+		return widths->of[a->n];
+	if (is_array)
+		return a->by_type ? 2 : ARRAY_WIDTH;
 	return type == BOOLOID || type_is_enum(type) ? 1 : 2;
 }
 
-/* False if the column has no codes. */
-static bool
-InitAttribute(PipeannAttribute *attribute)
+/* Add a column, if it has codes. */
+static void
+AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
+			 int number)
 {
-	Oid			type = getBaseType(attribute->type->atttypid);
-	Oid			element = get_base_element_type(type);
+	PipeannAttribute *attribute = &a->attributes[a->n];
+	Form_pg_attribute type = TupleDescAttr(a->values, number);
+	Oid			base = getBaseType(type->atttypid);
+	Oid			element = get_base_element_type(base);
 	TypeCacheEntry *entry;
 	const FmgrInfo *function;
 
+	attribute->position = position;
+	attribute->number = number;
+	attribute->plane = a->bytes;
+	attribute->type = type;
 	attribute->is_array = OidIsValid(element);
-	attribute->width = attribute->is_array ? 2 : WidthOf(type);
-	entry = lookup_type_cache(attribute->is_array ? element : type,
+	attribute->width = WidthOf(a, widths, base, attribute->is_array);
+	entry = lookup_type_cache(attribute->is_array ? element : base,
 							  TYPECACHE_HASH_PROC_FINFO |
 							  TYPECACHE_CMP_PROC_FINFO);
 	function = attribute->is_array ? &entry->hash_proc_finfo :
 		&entry->cmp_proc_finfo;
 	if (!OidIsValid(function->fn_oid) || !ChooseCollation(attribute))
-		return false;
+		return;
 	fmgr_info_copy(&attribute->function, unconstify(FmgrInfo *, function),
 				   CurrentMemoryContext);
-	return true;
+	a->columns = number + 1;
+	a->bytes += attribute->width;
+	a->n++;
 }
 
 static PipeannAttributes *
-Describe(Relation index)
+New(TupleDesc values, const PipeannWidths *widths)
 {
 	PipeannAttributes *a = palloc0(sizeof(PipeannAttributes));
+
+	a->values = values;
+	a->by_type = widths != NULL && widths->of[0] == 0;
+	a->tuple = palloc(PIPEANN_ROW_SIZE);
+	a->scratch = AllocSetContextCreate(CurrentMemoryContext,
+									   "pipeann attributes",
+									   ALLOCSET_SMALL_SIZES);
+	return a;
+}
+
+static PipeannAttributes *
+Describe(Relation index, const PipeannWidths *widths)
+{
 	PipeannColumns columns = PipeannIndexColumns(index);
+	PipeannAttributes *a = New(columns.values, widths);
 	int			keys = IndexRelationGetNumberOfKeyAttributes(index);
 
 	a->index = index;
-	a->values = columns.values;
 	for (int i = 0; i < keys; i++)
-	{
-		PipeannAttribute *attribute = &a->attributes[a->n];
+		if (i != columns.vector)
+			AddAttribute(a, widths, i, PipeannValueNumber(&columns, i));
+	return a;
+}
 
-		if (i == columns.vector)
-			continue;
-		attribute->position = i;
-		attribute->number = PipeannValueNumber(&columns, i);
-		attribute->plane = a->bytes;
-		attribute->type = TupleDescAttr(a->values, attribute->number);
-		if (!InitAttribute(attribute))
-			continue;
-		a->columns = attribute->number + 1;
-		a->bytes += attribute->width;
-		a->n++;
-	}
+PipeannAttributes *
+PipeannAttributesDescribe(Relation index)
+{
+	return Describe(index, NULL);
+}
+
+PipeannAttributes *
+PipeannAttributesForesee(TupleDesc values, int n)
+{
+	PipeannAttributes *a = New(values, NULL);
+
+	for (int i = 0; i < n; i++)
+		AddAttribute(a, NULL, i, i);
 	return a;
 }
 
 int
-PipeannAttributeBytes(Relation index)
+PipeannWantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute)
 {
-	return Describe(index)->bytes;
+	const PipeannColumnOptions *options = NULL;
+
+	if (a->index != NULL)
+		options = (const PipeannColumnOptions *)
+			RelationGetIndexAttOptions(a->index, false)[attribute->position];
+	return options == NULL ? 0 : options->code_bytes;
+}
+
+static bool
+WidthsAreRight(const PipeannAttributes *a)
+{
+	for (int i = 0; i < a->n; i++)
+		if (a->attributes[i].width < 1 ||
+			a->attributes[i].width > (a->attributes[i].is_array ?
+									  PIPEANN_MOST_WIDTH : 2))
+			return false;
+	return true;
 }
 
 PipeannAttributes *
 PipeannAttributesOpen(Relation index, const PipeannLayout *l,
-					  const char *book)
+					  const PipeannWidths *widths, const char *book)
 {
 	PipeannAttributes *a;
 
 	if (l->attr_bytes == 0)
 		return NULL;
-	a = Describe(index);
-	if (a->bytes != l->attr_bytes)
+	a = Describe(index, widths);
+	if (a->bytes != l->attr_bytes || !WidthsAreRight(a))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
 				 errmsg("index \"%s\" has attribute codes of %d bytes, not %d",
@@ -116,10 +165,6 @@ PipeannAttributesOpen(Relation index, const PipeannLayout *l,
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	PipeannAttributesUseBook(a, book);
-	a->tuple = palloc(PIPEANN_ROW_SIZE);
-	a->scratch = AllocSetContextCreate(CurrentMemoryContext,
-									   "pipeann attributes",
-									   ALLOCSET_SMALL_SIZES);
 	return a;
 }
 
@@ -151,37 +196,6 @@ PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
 	return 2 * low;
 }
 
-uint16
-PipeannElementBits(PipeannAttribute *attribute, Datum value, bool *has_nulls)
-{
-	ArrayType  *array = DatumGetArrayTypeP(value);
-	int16		length;
-	bool		by_value;
-	char		alignment;
-	Datum	   *elements;
-	bool	   *nulls;
-	uint16		bits = 0;
-	int			n;
-
-	get_typlenbyvalalign(ARR_ELEMTYPE(array), &length, &by_value, &alignment);
-	deconstruct_array(array, ARR_ELEMTYPE(array), length, by_value, alignment,
-					  &elements, &nulls, &n);
-	*has_nulls = false;
-	for (int i = 0; i < n; i++)
-	{
-		uint32		hash;
-
-		*has_nulls |= nulls[i];
-		if (nulls[i])
-			continue;
-		hash = DatumGetUInt32(FunctionCall1Coll(&attribute->function,
-												attribute->collation,
-												elements[i]));
-		bits |= 1 << (hash % PIPEANN_BLOOM_BITS);
-	}
-	return bits;
-}
-
 static void
 PutNumber(const PipeannAttribute *attribute, uint32 number, uint8 *code)
 {
@@ -199,15 +213,7 @@ EncodeValue(const PipeannAttributes *a, PipeannAttribute *attribute,
 			Datum value, bool isnull, uint8 *code)
 {
 	if (attribute->is_array)
-	{
-		bool		has_nulls;
-		uint16		bits = isnull ? 0 :
-			PipeannElementBits(attribute, value, &has_nulls);
-		uint16		inverted = ~bits;
-
-		code[0] = inverted >> 8;
-		code[1] = inverted & 0xFF;
-	}
+		PipeannElementsEncode(a, attribute, value, isnull, code);
 	else
 		PutNumber(attribute, isnull ? 0 :
 				  1 + PositionOf(a, attribute, value), code);
@@ -240,6 +246,13 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 static bool
 IsAny(const PipeannAttribute *attribute, const uint8 *code)
 {
+	if (attribute->is_array)
+	{
+		for (int i = 1; i < attribute->width; i++)
+			if (code[i] != 0)
+				return false;
+		return code[0] == PIPEANN_ARRAY_WRITTEN;
+	}
 	return attribute->width == 1 ? code[0] == PIPEANN_MIXED :
 		code[0] == PIPEANN_UNWRITTEN && code[1] != PIPEANN_UNWRITTEN;
 }
@@ -250,8 +263,8 @@ MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 {
 	if (attribute->is_array)
 	{
-		code[0] = 1 << (PIPEANN_BLOOM_BITS - 8);
-		code[1] = 0;
+		memset(code, 0, attribute->width);
+		code[0] = PIPEANN_ARRAY_WRITTEN;
 	}
 	else if (attribute->width == 1)
 		code[0] = PIPEANN_MIXED;
@@ -265,7 +278,10 @@ MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 static bool
 IsUnwritten(const PipeannAttribute *attribute, const uint8 *code)
 {
-	return code[0] == 0 && (attribute->width == 1 || code[1] == 0);
+	if (attribute->is_array)
+		return (code[0] & PIPEANN_ARRAY_WRITTEN) == 0;
+	return code[0] == PIPEANN_UNWRITTEN &&
+		(attribute->width == 1 || code[1] == PIPEANN_UNWRITTEN);
 }
 
 void
@@ -289,15 +305,23 @@ PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 			MakeMixed(attribute, to);
 		else if (attribute->is_array)
 		{
-			to[0] &= from[0];
-			to[1] &= from[1];
-			if (IsUnwritten(attribute, to))
-				MakeMixed(attribute, to);
+			for (int j = 0; j < attribute->width; j++)
+				to[j] &= from[j];
 		}
 		else if (!IsAny(attribute, to) &&
 				 memcmp(to, from, attribute->width) != 0)
 			MakeMixed(attribute, to);
 	}
+}
+
+bool
+PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
+{
+	for (int i = 0; i < a->n; i++)
+		if (a->attributes[i].is_array ||
+			IsAny(&a->attributes[i], code + a->attributes[i].plane))
+			return true;
+	return false;
 }
 
 void
@@ -308,18 +332,21 @@ PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
 		const uint8 *from = former + attribute->plane;
-		uint8	   *to = code + attribute->plane;
 
-		if (IsUnwritten(attribute, from))
-			continue;
-		if (attribute->is_array)
-		{
-			to[0] &= from[0];
-			to[1] &= from[1];
-		}
-		else if (IsAny(attribute, from))
-			MakeMixed(attribute, to);
+		if (IsAny(attribute, from))
+			MakeMixed(attribute, code + attribute->plane);
 	}
+}
+
+/* Whether bits that a row takes away are away. */
+static bool
+LacksBits(const PipeannAttribute *attribute, const uint8 *code,
+		  const uint8 *row)
+{
+	for (int i = 0; i < attribute->width; i++)
+		if ((code[i] & ~row[i]) != 0)
+			return false;
+	return true;
 }
 
 bool
@@ -335,7 +362,7 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 		if (IsUnwritten(attribute, have))
 			return false;
 		if (attribute->is_array ?
-			(have[0] & ~want[0]) != 0 || (have[1] & ~want[1]) != 0 :
+			!LacksBits(attribute, have, want) :
 			!IsAny(attribute, have) &&
 			memcmp(have, want, attribute->width) != 0)
 			return false;

@@ -20,9 +20,8 @@
  * value if its first byte alone is 0. A reader may see one byte of a change and not
  * the other: when a node comes to mean any value only the first one changes.
  *
- * A code of arrays is a Bloom filter with one bit for each element, inverted, so
- * that rows that join a node take bits away. The first one is set in all that is
- * written.
+ * A code of arrays has bits for each element (elements.c), inverted, so that rows
+ * that join a node take bits away. The first one is set in all that is written.
  */
 #define PIPEANN_UNWRITTEN 0
 #define PIPEANN_MIXED 1
@@ -30,14 +29,18 @@
 #define PIPEANN_WIDE_BASE 255
 #define PIPEANN_MOST_NARROW (255 - PIPEANN_FIRST_NARROW)	/* numbers */
 #define PIPEANN_MOST_WIDE (PIPEANN_WIDE_BASE * PIPEANN_WIDE_BASE - 1)
-#define PIPEANN_BLOOM_BITS 15
+#define PIPEANN_ARRAY_WRITTEN 0x80	/* in the first byte of an array's code */
+#define PIPEANN_MOST_OWN_BITS (8 * PIPEANN_MOST_WIDTH - 2)
+
+/* Of nodes that an array's code lets pass so many match, if nobody knows. */
+#define PIPEANN_BLOOM_PRECISION 0.1
 
 typedef struct PipeannAttribute
 {
 	int			number;			/* of the column among the values */
 	int			position;		/* among all columns */
 	int			plane;			/* the code's first byte */
-	int			width;			/* 1 or 2 bytes; arrays have 2 */
+	int			width;			/* bytes; but for arrays 1 or 2 */
 	bool		is_array;
 	Form_pg_attribute type;
 	Oid			collation;		/* by which function compares or hashes */
@@ -53,13 +56,17 @@ struct PipeannAttributes
 	int			columns;		/* of the values, those before which are looked
 								 * at */
 	int			bytes;
+	bool		by_type;		/* widths, and bits of arrays: before format 5 */
 	int			n;
-	PipeannAttribute attributes[PIPEANN_MAX_FILTER_COLUMNS];
+	PipeannAttribute attributes[PIPEANN_MOST_CODED];
 	char	   *tuple;			/* room for a row */
 	MemoryContext scratch;
 };
 
 /* book.c */
+
+/* Report a broken book. */
+extern void PipeannBrokenBook(const PipeannAttributes *a);
 
 /* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
 extern uint32 PipeannBookLength(const PipeannAttributes *a,
@@ -67,10 +74,56 @@ extern uint32 PipeannBookLength(const PipeannAttributes *a,
 extern Datum PipeannBookBoundary(const PipeannAttributes *a,
 								 const PipeannAttribute *attribute, uint32 i);
 
+/* Choose a width by samples, and make a book for a width; they sort the samples. */
+extern int	PipeannBookWidth(PipeannAttribute *attribute, Datum *values,
+							 uint32 n);
+extern void PipeannBookTrain(PipeannAttribute *attribute, Datum *values,
+							 uint32 n, char *book);
+
 /* attributes.c */
 
-/* Bits of an array's elements. */
-extern uint16 PipeannElementBits(PipeannAttribute *attribute, Datum array,
-								 bool *has_nulls);
+/* The width that a column's option asks for, or 0. */
+extern int	PipeannWantedWidth(const PipeannAttributes *a,
+							   const PipeannAttribute *attribute);
+
+/* elements.c */
+
+/* The elements of an array but for NULLs, by their hashes. */
+typedef struct PipeannElements
+{
+	int			n;
+	uint32	   *hashes;
+} PipeannElements;
+
+extern PipeannElements PipeannElementsOf(PipeannAttribute *attribute,
+										 Datum array);
+
+/* Set bits[width] to those of an element, and *own to whether it alone has them. */
+extern void PipeannElementBits(const PipeannAttributes *a,
+							   const PipeannAttribute *attribute,
+							   uint32 element, uint8 *bits, bool *own);
+
+/* Set code[width] to that of an array. */
+extern void PipeannElementsEncode(const PipeannAttributes *a,
+								  PipeannAttribute *attribute, Datum array,
+								  bool isnull, uint8 *code);
+
+/* Of nodes that an element without a bit of its own lets pass so many have it. */
+extern double PipeannElementPrecision(const PipeannAttributes *a,
+									  const PipeannAttribute *attribute);
+
+/* Choose a width by samples, and make a book for a width. */
+extern int	PipeannElementsWidth(PipeannAttribute *attribute,
+								 const Datum *arrays, uint32 n);
+extern void PipeannElementsTrain(PipeannAttribute *attribute,
+								 const Datum *arrays, uint32 n, char *book);
+
+/* pass_elements.c */
+
+/* Add tests of what passes a condition on a column of arrays. */
+extern void PipeannElementsPass(const PipeannAttributes *a,
+								PipeannAttribute *attribute,
+								const PipeannCondition *condition,
+								PipeannCodeFilter *filter);
 
 #endif							/* PIPEANN_ATTRIBUTES_H */

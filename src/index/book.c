@@ -10,19 +10,14 @@
 
 #include "access/tupmacs.h"
 #include "index/attributes.h"
-#include "miscadmin.h"
 #include "utils/datum.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
 
-/* Longer values have no code of their own. */
-#define MOST_VALUE_BYTES 256
-
-static void
-BrokenBook(const PipeannAttributes *a)
+void
+PipeannBrokenBook(const PipeannAttributes *a)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
@@ -62,7 +57,7 @@ PipeannBookLength(const PipeannAttributes *a, const PipeannAttribute *attribute)
 	n = *(const uint32 *) attribute->book;
 	if (n > MostBoundaries(attribute) ||
 		n > attribute->book_size / sizeof(uint32) - 1)
-		BrokenBook(a);
+		PipeannBrokenBook(a);
 	return n;
 }
 
@@ -92,18 +87,14 @@ PipeannBookBoundary(const PipeannAttributes *a,
 			VariableSize(type->attlen, attribute->book + place,
 						 attribute->book_size - place);
 	if (size == 0 || size > attribute->book_size - place)
-		BrokenBook(a);
+		PipeannBrokenBook(a);
 	return fetch_att(attribute->book + place, type->attbyval, type->attlen);
 }
 
 /* ---------- training ---------- */
 
-typedef struct Samples
-{
-	PipeannAttribute *attribute;
-	Datum	   *values;
-	uint32		n;
-} Samples;
+/* Values that are no more than this have a byte. */
+#define MOST_NARROW_VALUES 60
 
 static int
 CompareValues(const void *x, const void *y, void *arg)
@@ -141,11 +132,11 @@ PutValue(const PipeannAttribute *attribute, char *book, Size *place,
  * case. False if the book has no room for them.
  */
 static bool
-WriteBoundaries(const Samples *s, uint32 most, char *book)
+WriteBoundaries(PipeannAttribute *attribute, const Datum *values, uint32 all,
+				uint32 most, char *book)
 {
-	PipeannAttribute *attribute = s->attribute;
 	uint32	   *places = (uint32 *) book + 1;
-	uint32		wanted = Min(most, s->n);
+	uint32		wanted = Min(most, all);
 	Size		place = sizeof(uint32) * ((Size) wanted + 1);
 	uint32		n = 0;
 	Datum		last = (Datum) 0;
@@ -155,7 +146,7 @@ WriteBoundaries(const Samples *s, uint32 most, char *book)
 		return false;
 	for (uint32 i = 0; i < wanted; i++)
 	{
-		Datum		value = s->values[(uint64) i * s->n / wanted];
+		Datum		value = values[(uint64) i * all / wanted];
 
 		if (n > 0 && CompareValues(&last, &value, attribute) == 0)
 			continue;
@@ -170,84 +161,26 @@ WriteBoundaries(const Samples *s, uint32 most, char *book)
 	return true;
 }
 
-static void
-TrainAttribute(Samples *s, char *book)
+void
+PipeannBookTrain(PipeannAttribute *attribute, Datum *values, uint32 n,
+				 char *book)
 {
-	PipeannAttribute *attribute = s->attribute;
 	uint32		most = MostBoundaries(attribute);
 
-	memset(book, 0, attribute->book_size);
-	if (attribute->is_array || s->n == 0)
+	if (n == 0)
 		return;
-	qsort_arg(s->values, s->n, sizeof(Datum), CompareValues, attribute);
-	while (!WriteBoundaries(s, most, book))
+	qsort_arg(values, n, sizeof(Datum), CompareValues, attribute);
+	while (!WriteBoundaries(attribute, values, n, most, book))
 		most /= 2;
 }
 
-/* A value in the form that a book has; false if it is too long for that. */
-static bool
-TakeValue(const PipeannAttribute *attribute, Datum value, Datum *taken)
+int
+PipeannBookWidth(PipeannAttribute *attribute, Datum *values, uint32 n)
 {
-	Form_pg_attribute type = attribute->type;
+	uint32		different = n > 0;
 
-	if (type->attlen == -1)
-		value = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
-	if (datumGetSize(value, type->attbyval, type->attlen) > MOST_VALUE_BYTES)
-		return false;
-	*taken = type->attlen == -1 ? value :
-		datumCopy(value, type->attbyval, type->attlen);
-	return true;
-}
-
-/* Samples of all columns, [n] each. */
-static Samples *
-TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
-{
-	Samples    *samples = palloc0(sizeof(Samples) * Max(a->n, 1));
-
-	for (int j = 0; j < a->n; j++)
-	{
-		samples[j].attribute = &a->attributes[j];
-		samples[j].values = palloc(mul_size(Max(n, 1), sizeof(Datum)));
-	}
-	for (uint32 i = 0; i < n; i++)
-	{
-		Datum		values[INDEX_MAX_KEYS];
-		bool		isnull[INDEX_MAX_KEYS];
-		const PipeannRow *row = row_at(i, arg);
-
-		CHECK_FOR_INTERRUPTS();
-		if (row == NULL || !PipeannDeformRowTo(a->values, a->columns, row,
-											   a->tuple, values, isnull))
-			continue;
-		for (int j = 0; j < a->n; j++)
-		{
-			Samples    *s = &samples[j];
-			int			number = s->attribute->number;
-
-			if (!s->attribute->is_array && !isnull[number] &&
-				TakeValue(s->attribute, values[number], &s->values[s->n]))
-				s->n++;
-		}
-	}
-	return samples;
-}
-
-void
-PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
-					   uint32 n, char *book)
-{
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "pipeann attribute samples",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	Samples    *samples = TakeSamples(a, row_at, arg, n);
-
-	PipeannAttributesUseBook(a, book);
-	for (int j = 0; j < a->n; j++)
-		TrainAttribute(&samples[j],
-					   book + (Size) a->attributes[j].plane *
-					   PIPEANN_BOOK_BYTES);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
+	qsort_arg(values, n, sizeof(Datum), CompareValues, attribute);
+	for (uint32 i = 1; i < n; i++)
+		different += CompareValues(&values[i - 1], &values[i], attribute) != 0;
+	return different <= MOST_NARROW_VALUES ? 1 : 2;
 }

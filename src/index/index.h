@@ -17,9 +17,13 @@
 #include "storage/storage.h"
 #include "utils/rel.h"
 
-/* Support function of an operator class: returns its PipeannMetric. */
+/*
+ * Support functions of operator classes: a vector's returns its PipeannMetric, others
+ * have options of a column.
+ */
 #define PIPEANN_METRIC_PROC 1
-#define PIPEANN_NUM_PROCS 1
+#define PIPEANN_OPTIONS_PROC 2
+#define PIPEANN_NUM_PROCS 2
 
 /*
  * Strategies of operators: the distance of a vector column, and the conditions of
@@ -36,7 +40,7 @@
 #define PIPEANN_NUM_STRATEGIES 8
 
 /* Key columns beside the vector. */
-#define PIPEANN_MAX_FILTER_COLUMNS 8
+#define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED
 
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
@@ -218,73 +222,8 @@ extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
 /* Bytes of a row as the types of its values let expect. */
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
 
-/* attributes.c, book.c, pass.c: attribute codes of filter columns */
-
-/* A condition: a value must satisfy the key's operator with one of arguments. */
-typedef struct PipeannCondition
-{
-	struct ScanKeyData *key;
-	int			number;			/* of the column among the values */
-	int			narguments;
-	Datum	   *arguments;
-} PipeannCondition;
-
-/* How the filter columns of an index are coded. */
-typedef struct PipeannAttributes PipeannAttributes;
-
-/* Bytes of an attribute code, by the columns' types; 0 if there is none. */
-extern int	PipeannAttributeBytes(Relation index);
-
-/*
- * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
- * PipeannBooksBytes() of a generation, or NULL; they must stay.
- */
-extern PipeannAttributes *PipeannAttributesOpen(Relation index,
-												const PipeannLayout *l,
-												const char *books);
-extern void PipeannAttributesUseBook(PipeannAttributes *a, const char *books);
-
-/* Row i of the samples to train on, or NULL for none. */
-typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
-
-/* Make books of n samples, and use them. */
-extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
-								   void *arg, uint32 n, char *books);
-
-/* Set code to that of a whole row of node id. */
-extern void PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
-									const PipeannRow *row, uint8 *code);
-
-/* Set code to that of all rows of a node. */
-extern void PipeannAttributesOfNode(PipeannAttributes *a,
-									const PipeannIndexView *view, uint32 id,
-									const PipeannSlot *slot, uint8 *code);
-
-/*
- * Change a node's code so that it covers what has another one, too. One that was
- * not written yet comes to cover everything.
- */
-extern void PipeannAttributesMerge(const PipeannAttributes *a,
-								   const uint8 *other, uint8 *code);
-
-/* Change a code so that it covers everything. */
-extern void PipeannAttributesMix(const PipeannAttributes *a, uint8 *code);
-
-/* Have a new code cover everything where a former one did, if that was written. */
-extern void PipeannAttributesKeepMixed(const PipeannAttributes *a,
-									   const uint8 *former, uint8 *code);
-
-/* Whether a node's code covers a row's. */
-extern bool PipeannAttributesCover(const PipeannAttributes *a,
-								   const uint8 *code, const uint8 *row);
-
-/*
- * The codes with which a node may have a matching row; NULL if no condition is on a
- * column that has codes.
- */
-extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,
-												  const PipeannCondition *conditions,
-												  int n);
+/* attribute codes of filter columns */
+#include "index/coding.h"
 
 /* rounding.c */
 
@@ -514,7 +453,8 @@ extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
-extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
+extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
+							 uint32 generation,
 							 uint32 id, uint8 *code,
 							 PipeannFillAttributes fill, void *arg);
 
@@ -525,6 +465,19 @@ extern void PipeannPlaceCode(PipeannIndexView *view, uint32 generation,
 extern bool PipeannMergeCode(PipeannIndexView *view, uint32 generation,
 							 uint32 id, const PipeannAttributes *a,
 							 const uint8 *attributes);
+
+/* Write the attribute code that fill() tells; false if it is the one that is there. */
+extern bool PipeannRenewAttributes(PipeannIndexView *view, uint32 id,
+								   PipeannFillAttributes fill, void *arg);
+
+/*
+ * Make zeroes of attribute codes of a code page: of those that which[] names, one for
+ * each of the page. And note in the metapage that such pages have changed.
+ */
+extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
+								   const bool *which);
+extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
+								 uint32 n);
 
 /*
  * Count a new node in the metapage, if is_new, and note the change of its code

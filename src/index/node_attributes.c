@@ -61,3 +61,14 @@ PipeannAttributesOfNode(PipeannAttributes *a, const PipeannIndexView *view,
 		AddRows(a, view, id, PipeannChainRead(view, &chain, copy), code, &any);
 	pfree(copy);
 }
+
+void
+PipeannFillNodeAttributes(uint32 id, uint8 *code, void *arg)
+{
+	const PipeannNodeAttributes *node = arg;
+	PipeannSlot *slot = PipeannSlotAlloc(&node->view->meta.layout);
+
+	PipeannSlotCopy(node->view, id, slot);
+	PipeannAttributesOfNode(node->attributes, node->view, id, slot, code);
+	pfree(slot);
+}

@@ -12,7 +12,6 @@
 #include "catalog/pg_database.h"
 #include "index/attributes.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -22,9 +21,6 @@
 #define ROW 32
 #define NARROW_BYTES ROW
 #define WIDE_BYTES (256 * ROW)
-
-/* Of nodes that a Bloom filter of a few bits lets pass so many match, at a guess. */
-#define BLOOM_PRECISION 0.1
 
 /* The codes that pass, of one column. */
 typedef struct Set
@@ -249,57 +245,6 @@ AddOrdered(PipeannAttributes *a, const PipeannCondition *condition, Set *set)
 						  NumberOf(&c, condition->arguments[i]));
 }
 
-/* ---------- arrays ---------- */
-
-/* Whether a byte of an inverted Bloom filter may have all of bits, or one of them. */
-static bool
-HasBits(uint32 byte, uint32 bits, bool all)
-{
-	return all ? (byte & bits) == 0 : (~byte & bits) != 0;
-}
-
-static void
-AddElements(uint16 bits, bool all, Set *set)
-{
-	uint8		row[ROW] = {0};
-
-	for (uint32 byte = 0; byte < 256; byte++)
-		if (HasBits(byte, bits & 0xFF, all))
-			AddCode(row, byte);
-	for (uint32 byte = 0; byte < 256; byte++)
-	{
-		uint8	   *to = set->bits + (Size) byte * ROW;
-		bool		here = HasBits(byte, bits >> 8, all);
-
-		for (int i = 0; i < ROW; i++)
-			to[i] |= all ? (here ? row[i] : 0) : (here ? 0xFF : row[i]);
-	}
-}
-
-static void
-AddArrays(const PipeannCondition *condition, Set *set)
-{
-	ScanKey		key = condition->key;
-	bool		all = key->sk_strategy == PIPEANN_CONTAINS_STRATEGY;
-
-	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL | SK_SEARCHARRAY)) ||
-		(!all && key->sk_strategy != PIPEANN_OVERLAPS_STRATEGY))
-	{
-		AddAll(set);
-		return;
-	}
-	for (int i = 0; i < condition->narguments; i++)
-	{
-		bool		has_nulls;
-		uint16		bits = PipeannElementBits(unconstify(PipeannAttribute *,
-														 set->attribute),
-											  condition->arguments[i],
-											  &has_nulls);
-
-		AddElements(bits, all, set);
-	}
-}
-
 /* ---------- the whole ---------- */
 
 /* Take those out of a set that are not in another. */
@@ -325,7 +270,7 @@ FillColumn(const Set *set, PipeannCodeColumn *column)
 	PipeannCodeColumnFill(column);
 }
 
-/* The set of what passes all conditions on a column; false if there are none. */
+/* The set of what passes all conditions on a column in order; false if there are none. */
 static bool
 PassesAll(PipeannAttributes *a, const PipeannAttribute *attribute,
 		  const PipeannCondition *conditions, int n, Set *set)
@@ -342,15 +287,30 @@ PassesAll(PipeannAttributes *a, const PipeannAttribute *attribute,
 			continue;
 		any = true;
 		one = NewSet(attribute);
-		if (attribute->is_array)
-			AddArrays(&conditions[i], &one);
-		else
-			AddOrdered(a, &conditions[i], &one);
+		AddOrdered(a, &conditions[i], &one);
 		Intersect(set, &one);
 		pfree(one.bits);
 	}
 	RemoveUnwritten(set);
 	return any;
+}
+
+static void
+AddColumn(PipeannAttributes *a, PipeannAttribute *attribute,
+		  const PipeannCondition *conditions, int n, PipeannCodeFilter *filter)
+{
+	Set			set;
+
+	if (!attribute->is_array)
+	{
+		if (filter->n < PIPEANN_MAX_CODE_COLUMNS &&
+			PassesAll(a, attribute, conditions, n, &set))
+			FillColumn(&set, &filter->columns[filter->n++]);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		if (conditions[i].number == attribute->number)
+			PipeannElementsPass(a, attribute, &conditions[i], filter);
 }
 
 PipeannCodeFilter *
@@ -361,14 +321,6 @@ PipeannAttributesFilter(PipeannAttributes *a,
 
 	filter->precision = 1;
 	for (int i = 0; i < a->n; i++)
-	{
-		Set			set;
-
-		if (!PassesAll(a, &a->attributes[i], conditions, n, &set))
-			continue;
-		FillColumn(&set, &filter->columns[filter->n++]);
-		if (a->attributes[i].is_array)
-			filter->precision = BLOOM_PRECISION;
-	}
+		AddColumn(a, &a->attributes[i], conditions, n, filter);
 	return filter->n > 0 ? filter : NULL;
 }

@@ -419,11 +419,11 @@ typedef struct CodeUpdate
 } CodeUpdate;
 
 static void
-BeginCode(PipeannIndexView *view, uint32 generation, uint32 id,
-		  CodeUpdate *update)
+BeginCode(PipeannIndexView *view, const PipeannLayout *l, uint32 generation,
+		  uint32 id, CodeUpdate *update)
 {
 	PipeannKind kind = PipeannCodesKind(generation);
-	uint32		code_page = id / PipeannCodesPerPage(&view->meta.layout);
+	uint32		code_page = id / PipeannCodesPerPage(l);
 
 	NeedCodePage(view, kind, code_page);
 	update->blkno = PipeannPlainBlock(view->map, kind, code_page);
@@ -452,16 +452,30 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 	UnlockReleaseBuffer(update->buffer);
 }
 
+static void
+EndCodeIf(bool changed, const PipeannLayout *l, uint32 id, const uint8 *code,
+		  CodeUpdate *update)
+{
+	if (changed)
+	{
+		EndCode(l, id, code, update);
+		return;
+	}
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
 void
-PipeannPlaceCode(PipeannIndexView *view, uint32 generation, uint32 id,
-				 uint8 *code, PipeannFillAttributes fill, void *arg)
+PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
+				 uint32 generation, uint32 id, uint8 *code,
+				 PipeannFillAttributes fill, void *arg)
 {
 	CodeUpdate	update;
 
-	BeginCode(view, generation, id, &update);
+	BeginCode(view, l, generation, id, &update);
 	if (fill != NULL)
-		fill(id, code + view->meta.layout.pq_bytes, arg);
-	EndCode(&view->meta.layout, id, code, &update);
+		fill(id, code + l->pq_bytes, arg);
+	EndCode(l, id, code, &update);
 }
 
 bool
@@ -474,7 +488,7 @@ PipeannMergeCode(PipeannIndexView *view, uint32 generation, uint32 id,
 	CodeUpdate	update;
 	bool		changed;
 
-	BeginCode(view, generation, id, &update);
+	BeginCode(view, l, generation, id, &update);
 	PipeannCodeGet(l, PipeannPagePayload(update.page),
 				   id % PipeannCodesPerPage(l), code);
 	memcpy(former, code + l->pq_bytes, l->attr_bytes);
@@ -484,15 +498,63 @@ PipeannMergeCode(PipeannIndexView *view, uint32 generation, uint32 id,
 		PipeannAttributesMix(a, code + l->pq_bytes);
 	changed = update.is_new ||
 		memcmp(former, code + l->pq_bytes, l->attr_bytes) != 0;
-	if (changed)
-		EndCode(l, id, code, &update);
-	else
-	{
-		GenericXLogAbort(update.state);
-		UnlockReleaseBuffer(update.buffer);
-	}
+	EndCodeIf(changed, l, id, code, &update);
 	pfree(code);
 	return changed;
+}
+
+void
+PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
+					   const bool *which)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		per_page = PipeannCodesPerPage(l);
+	CodeUpdate	update;
+	char	   *payload;
+
+	BeginCode(view, l, view->meta.generation, code_page * per_page, &update);
+	payload = PipeannPagePayload(update.page);
+	for (uint32 i = 0; i < per_page; i++)
+		for (uint32 j = 0; which[i] && j < l->attr_bytes; j++)
+			payload[PipeannPlaneOffset(l, j) + i] = 0;
+	PipeannPageSeal(update.page, update.blkno);
+	GenericXLogFinish(update.state);
+	UnlockReleaseBuffer(update.buffer);
+}
+
+bool
+PipeannRenewAttributes(PipeannIndexView *view, uint32 id,
+					   PipeannFillAttributes fill, void *arg)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint8	   *code = palloc(PipeannCodeBytes(l));
+	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
+	CodeUpdate	update;
+	bool		changed;
+
+	BeginCode(view, l, view->meta.generation, id, &update);
+	PipeannCodeGet(l, PipeannPagePayload(update.page),
+				   id % PipeannCodesPerPage(l), code);
+	memcpy(former, code + l->pq_bytes, l->attr_bytes);
+	fill(id, code + l->pq_bytes, arg);
+	changed = memcmp(former, code + l->pq_bytes, l->attr_bytes) != 0;
+	EndCodeIf(changed, l, id, code, &update);
+	pfree(code);
+	return changed;
+}
+
+void
+PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
+{
+	PipeannMetaUpdate update;
+
+	if (n == 0)
+		return;
+	PipeannMetaBegin(view->index, &update);
+	for (uint32 i = 0; i < n; i++)
+		PipeannMetaNoteChange(update.meta, pages[i]);
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(view);
 }
 
 uint64

@@ -30,13 +30,6 @@
 #include "utils/rel.h"
 
 /*
- * If the executor says that an UPDATE has not changed the vector, its node is
- * looked for with this effort first: it nearly always is the nearest node
- * found.
- */
-#define EF_UNCHANGED 16
-
-/*
  * If retraining fails, by statement_timeout for example, the next inserts must
  * not fail as well: one new node in so many tries again, and a row that joins
  * a node never does.
@@ -58,6 +51,7 @@ typedef struct InsertState
 	const PipeannRow *row;
 	const PipeannRow *whole;	/* the same, not apart */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+	uint32		equal;			/* a node with this vector, or INVALID_ID */
 	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
 
@@ -136,71 +130,24 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return dist;
 }
 
-static PipeannSearch *
-SearchNeighbors(InsertState *state, PipeannPageSource *source, int ef)
+static bool
+EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	return PipeannLinkSearch(state->view, &state->near, source, state->query,
-							 ef, OutOfLineDistance, state);
+	InsertState *state = arg;
+
+	if (!SameVector(state, id, slot))
+		return false;
+	state->equal = id;
+	return true;
 }
 
 /*
- * The distance, squared and relative to the vector's length, that rounding may
- * make of zero.
- */
-#define NO_DISTANCE 1e-5f
-
-static float
-SquaredLength(const InsertState *state)
-{
-	const PipeannMeta *meta = &state->view->meta;
-
-	switch (meta->layout.metric)
-	{
-		case PIPEANN_COSINE:
-			return 1;
-		case PIPEANN_IP:
-			return meta->max_norm * meta->max_norm;
-		default:
-			return (float) (state->norm * state->norm);
-	}
-}
-
-/*
- * The candidate with this very vector, or INVALID_ID. (Distances from an
- * out-of-line vector are too large by rounding, so they are not looked at.)
- */
-static uint32
-FindEqual(InsertState *state, const PipeannSearch *search,
-		  const PipeannLinkSet *set)
-{
-	PipeannSlot *copy = PipeannSlotAlloc(&state->view->meta.layout);
-	float		limit = NO_DISTANCE * SquaredLength(state);
-	uint32		equal = PIPEANN_INVALID_ID;
-
-	for (int i = 0; i < set->n && equal == PIPEANN_INVALID_ID; i++)
-	{
-		const PipeannSlot *slot = PipeannSearchSlot(search, set->ids[i]);
-
-		if (set->dists[i] > limit && !state->out_of_line)
-			continue;
-		if (slot == NULL)
-		{
-			PipeannSlotCopy(state->view, set->ids[i], copy);
-			slot = copy;
-		}
-		if (SameVector(state, set->ids[i], slot))
-			equal = set->ids[i];
-	}
-	pfree(copy);
-	return equal;
-}
-
-/*
- * Candidates for neighbours, from a search for ef of them. Sets *equal to the
- * one with this very vector, or INVALID_ID.
+ * Candidates for neighbours; or NULL when a node with this very vector is met: the
+ * search ends there, and state->equal is the node. With ends_at NULL there is no such
+ * end.
  */
 static PipeannLinkSet *
-FindCandidates(InsertState *state, int ef, uint32 *equal)
+FindCandidates(InsertState *state, PipeannMatches ends_at)
 {
 	PipeannIndexView *view = state->view;
 	PipeannCounters counters = {0};
@@ -208,27 +155,17 @@ FindCandidates(InsertState *state, int ef, uint32 *equal)
 												  &view->meta.layout,
 												  view->map, &counters);
 	PipeannSearch *search;
-	PipeannLinkSet *set;
+	PipeannLinkSet *set = NULL;
 
-	search = SearchNeighbors(state, source, ef);
-	set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
-	*equal = FindEqual(state, search, set);
+	state->equal = PIPEANN_INVALID_ID;
+	search = PipeannLinkSearch(view, &state->near, source, state->query,
+							   view->meta.ef_construction, OutOfLineDistance,
+							   ends_at, state);
+	if (state->equal == PIPEANN_INVALID_ID)
+		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return set;
-}
-
-/* The code of all rows that the node has now; its code page is locked. */
-static void
-FillAttributes(uint32 id, uint8 *attributes, void *arg)
-{
-	InsertState *state = arg;
-	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
-
-	PipeannSlotCopy(state->view, id, slot);
-	PipeannAttributesOfNode(state->attributes, state->view, id, slot,
-							attributes);
-	pfree(slot);
 }
 
 /*
@@ -248,14 +185,16 @@ WriteCodes(InsertState *state, uint32 id)
 		PipeannEncodeNext(view, state->query, code);
 		if (state->attributes != NULL)
 			PipeannAttributesMix(state->attributes, code + l->pq_bytes);
-		PipeannPlaceCode(view, meta->generation + 1, id, code, NULL, NULL);
+		PipeannPlaceCode(view, l, meta->generation + 1, id, code, NULL, NULL);
 	}
 	if (view->cache != NULL)
 	{
+		PipeannNodeAttributes node = {state->attributes, view};
+
 		PipeannPqEncode(&view->codes.pq, state->query, code);
-		PipeannPlaceCode(view, meta->generation, id, code,
-						 state->attributes == NULL ? NULL : FillAttributes,
-						 state);
+		PipeannPlaceCode(view, l, meta->generation, id, code,
+						 state->attributes == NULL ? NULL :
+						 PipeannFillNodeAttributes, &node);
 	}
 	pfree(code);
 }
@@ -306,9 +245,7 @@ static void
 LinkLate(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
-	uint32		self;
-	PipeannLinkSet *set = FindCandidates(state, view->meta.ef_construction,
-										 &self);
+	PipeannLinkSet *set = FindCandidates(state, NULL);
 	PipeannSlotUpdate update;
 
 	PipeannLinkSetRemove(set, id);
@@ -384,9 +321,12 @@ RaiseMaxNorm(InsertState *state)
 	PipeannRefreshView(state->view);
 }
 
+/* Join the node of the row's vector, if that was found and is live. */
 static bool
-JoinEqual(InsertState *state, uint32 equal)
+JoinEqual(InsertState *state)
 {
+	uint32		equal = state->equal;
+
 	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
 														state->row))
 		return false;
@@ -395,30 +335,14 @@ JoinEqual(InsertState *state, uint32 equal)
 	return true;
 }
 
-/*
- * Join the node of the row's former version, without a full search. False if
- * that is not found.
- */
-static bool
-JoinUnchanged(InsertState *state)
-{
-	uint32		equal;
-
-	if (state->view->cache == NULL)
-		return false;
-	(void) FindCandidates(state, EF_UNCHANGED, &equal);
-	return JoinEqual(state, equal);
-}
-
 /* Insert a row with vector x[dim]. Returns whether to retrain now. */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
-			 const PipeannRow *row, bool unchanged)
+			 const PipeannRow *row)
 {
 	InsertState state;
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannLinkSet *set;
-	uint32		equal;
 
 	memset(&state, 0, sizeof(state));
 	state.view = view;
@@ -427,6 +351,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.whole = row;
 	state.row = PipeannStoreRow(view, row);
 	state.attributes = PipeannAttributesOpen(view->index, l,
+											 &view->meta.widths,
 											 view->cache == NULL ? NULL :
 											 view->cache->books);
 	if (l->metric == PIPEANN_COSINE)
@@ -439,12 +364,13 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
 	state.near = PipeannNearLayout(l);
-	if (unchanged && JoinUnchanged(&state))
-		return false;
-	set = FindCandidates(&state, view->meta.ef_construction, &equal);
+	set = FindCandidates(&state, EndsAtEqual);
 	PIPEANN_PAUSE("insert-searched");
-	if (!JoinEqual(&state, equal))
-		WriteNewNode(&state, set);
+	if (JoinEqual(&state))
+		return false;
+	if (set == NULL)
+		set = FindCandidates(&state, NULL);
+	WriteNewNode(&state, set);
 	return state.nodes > 0 && state.nodes % RETRAIN_EVERY == 0 &&
 		PipeannIsOutgrown(&view->meta);
 }
@@ -479,8 +405,7 @@ RowContext(MemoryContext owner)
 
 /* The view, and memory for retraining, are in the statement's own context. */
 static void
-InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
-			 bool unchanged)
+InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid)
 {
 	MemoryContext context = CurrentMemoryContext;
 	PipeannColumns columns = PipeannIndexColumns(index);
@@ -497,7 +422,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));
-	outgrown = InsertVector(&view, x, norm, row, unchanged);
+	outgrown = InsertVector(&view, x, norm, row);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
@@ -515,6 +440,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 
 	(void) heap;
 	(void) check_unique;
+	(void) index_unchanged;
 	(void) index_info;
 	if (isnull[PipeannVectorPosition(index)])
 		return false;
@@ -522,7 +448,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	InsertValues(index, values, isnull, heap_tid, index_unchanged);
+	InsertValues(index, values, isnull, heap_tid);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;

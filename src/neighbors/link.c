@@ -115,7 +115,7 @@ PipeannSearch *
 PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannPageSource *source, const float *query, int ef,
 				  PipeannOutOfLineDistance out_of_line_distance,
-				  void *out_of_line_arg)
+				  PipeannMatches ends_at, void *arg)
 {
 	PipeannSearchParams params = {0};
 	PipeannSearch *search = PipeannBorrowSearch();
@@ -126,7 +126,9 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	params.disabled = PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
 	params.out_of_line_distance = out_of_line_distance;
-	params.out_of_line_arg = out_of_line_arg;
+	params.out_of_line_arg = arg;
+	params.ends_at = ends_at;
+	params.ends_at_arg = arg;
 	PipeannSearchBegin(search, near,
 					   view->cache != NULL ? &view->codes : NULL, source,
 					   query, &params);

@@ -101,14 +101,15 @@ PipeannNearLayout(const PipeannLayout *l)
 /*
  * Search for the ef nodes nearest to query[dim], normalised for cosine;
  * without codes, for all nodes. near is the layout that gives the metric; it
- * has to stay as long as the search is used.
+ * has to stay as long as the search is used. The search ends when ends_at, or NULL,
+ * is true of a node that was met; arg is for both functions.
  */
 extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										const PipeannLayout *near,
 										PipeannPageSource *source,
 										const float *query, int ef,
 										PipeannOutOfLineDistance out_of_line_distance,
-										void *out_of_line_arg);
+										PipeannMatches ends_at, void *arg);
 
 /*
  * Make the edges that lead to node id from its neighbours, the spanning-tree

@@ -44,6 +44,7 @@ typedef struct Repacking
 	PipeannIndexView *view;
 	uint32		generation;		/* of the codes being made */
 	PipeannLayout layout;		/* the new one */
+	PipeannWidths widths;		/* of its attribute codes */
 	uint32	   *new_id;			/* [ids] by old id, or INVALID_ID */
 	uint32		ids;			/* old ids, when nodes were first read */
 	uint32		node_pages;		/* new pages of nodes */
@@ -149,7 +150,7 @@ ReserveExtents(Repacking *s, uint32 ids)
 	PipeannMetaBegin(index, &update);
 	update.meta->flags &= ~PIPEANN_META_RETRAINING;
 	update.meta->attempt++;
-	PipeannCodingReserve(index, update.meta, s->generation, ids);
+	PipeannCodingReserve(index, update.meta, &s->layout, s->generation, ids);
 	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
 							 &s->layout, (uint64) s->node_pages +
 							 s->node_pages / SPARE_PAGES);
@@ -212,7 +213,15 @@ WriteEntryGraph(Repacking *s, const PipeannNodes *nodes, uint32 root)
 static void
 TrainAttributes(Repacking *s, const PipeannCollection *c)
 {
-	s->attributes = PipeannAttributesOpen(s->view->index, &s->layout, NULL);
+	const PipeannMeta *meta = &s->view->meta;
+
+	/* the codebooks of two generations stand apart by a layout's lengths */
+	s->widths = meta->widths;
+	if (meta->format >= PIPEANN_FORMAT_WIDTHS &&
+		!(meta->flags & PIPEANN_META_HAS_CODES))
+		PipeannChooseWidths(s->view->index, c, &s->layout, &s->widths);
+	s->attributes = PipeannAttributesOpen(s->view->index, &s->layout,
+										  &s->widths, NULL);
 	if (s->attributes == NULL)
 		return;
 	s->books = palloc(PipeannBooksBytes(&s->layout));
@@ -349,7 +358,7 @@ WriteFreshCodes(Repacking *s, const PipeannCollection *c,
 		if (s->attributes != NULL)
 			PipeannCollectedAttributes(s->attributes, c, fresh[i],
 									   code + s->layout.pq_bytes);
-		PipeannPlaceCode(s->view, s->generation,
+		PipeannPlaceCode(s->view, &s->layout, s->generation,
 						 nodes->id_of_node[fresh[i]], code, NULL, NULL);
 	}
 	pfree(x);
@@ -462,6 +471,7 @@ Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 	meta = update.meta;
 	ExchangeExtents(meta);
 	meta->layout = s->layout;
+	meta->widths = s->widths;
 	meta->packings++;
 	meta->free_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 	meta->graph_pages = pages;
@@ -490,7 +500,8 @@ ReserveRest(Repacking *s, uint64 pages)
 	PipeannMetaBegin(s->view->index, &update);
 	PipeannReserveGraphPages(s->view->index, update.meta, PIPEANN_NEXT_GRAPH,
 							 &s->layout, pages);
-	PipeannCodingReserve(s->view->index, update.meta, s->generation,
+	PipeannCodingReserve(s->view->index, update.meta, &s->layout,
+						 s->generation,
 						 s->node_pages * s->layout.slots_per_page);
 	PipeannMetaEnd(&update);
 	PipeannRefreshView(s->view);

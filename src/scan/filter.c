@@ -191,6 +191,7 @@ PipeannFilterCodes(const PipeannFilter *filter)
 	if (view->cache == NULL || filter->is_void)
 		return NULL;
 	attributes = PipeannAttributesOpen(view->index, &view->meta.layout,
+									   &view->meta.widths,
 									   view->cache->books);
 	return attributes == NULL ? NULL :
 		PipeannAttributesFilter(attributes, filter->conditions, filter->n);

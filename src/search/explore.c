@@ -63,6 +63,7 @@ PipeannExploreToBatch(PipeannSearch *search, int position, int n)
 		if (ref->by_node)
 			PipeannScoreExplored(search, ref, item, slot, wanted);
 		SampleError(search, item, slot);
+		PipeannLookWhetherEnds(search, item->id, slot);
 	}
 
 	degree = PipeannSlotDegree(l, slot);

@@ -117,6 +117,46 @@ KeepWide(const PipeannCodes *codes, const PipeannCodeColumn *column,
 		mask[j] &= any[j];
 }
 
+/* Take out those that a column does not let pass, but for what CheckSecond() does. */
+static void
+Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
+	 int n, uint64 *mask)
+{
+	if (column->second != NULL && column->nrows >= 0)
+		KeepWide(codes, column, first, n, mask);
+	else
+		PipeannKernel->keep_members(PipeannAttributeAt(codes, first,
+													   column->plane),
+									n, column->first, mask);
+}
+
+/*
+ * Take out those that none of some alternatives lets pass, which begin with a column.
+ * Returns the last column of these.
+ */
+static const PipeannCodeColumn *
+KeepAny(const PipeannCodes *codes, const PipeannCodeColumn *column,
+		uint32 first, int n, uint64 *mask)
+{
+	uint64		any[PIPEANN_BLOCK_WORDS] = {0};
+
+	for (;; column++)
+	{
+		uint64		with[PIPEANN_BLOCK_WORDS];
+
+		memset(with, 0xFF, n / 8);
+		for (Keep(codes, column, first, n, with); column->also;)
+			Keep(codes, ++column, first, n, with);
+		for (int i = 0; i < n / 64; i++)
+			any[i] |= with[i];
+		if (!column->otherwise)
+			break;
+	}
+	for (int i = 0; i < n / 64; i++)
+		mask[i] &= any[i];
+	return column;
+}
+
 /* n is a multiple of 64, and all of it in one block. */
 static void
 Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
@@ -125,16 +165,13 @@ Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	bool		one_by_one = HasManyRows(filter);
 
 	memset(mask, 0xFF, n / 8);
-	for (int i = 0; i < filter->n; i++)
+	for (const PipeannCodeColumn *column = filter->columns;
+		 column < filter->columns + filter->n; column++)
 	{
-		const PipeannCodeColumn *column = &filter->columns[i];
-
-		if (column->second != NULL && column->nrows >= 0)
-			KeepWide(codes, column, first, n, mask);
+		if (column->also || column->otherwise)
+			column = KeepAny(codes, column, first, n, mask);
 		else
-			PipeannKernel->keep_members(PipeannAttributeAt(codes, first,
-														   column->plane),
-										n, column->first, mask);
+			Keep(codes, column, first, n, mask);
 	}
 	for (int i = 0; i < n / 64; i++)
 	{

@@ -13,23 +13,41 @@ PipeannIsMember(const uint8 *set, uint8 byte)
 	return (set[byte / 8] >> byte % 8) & 1;
 }
 
+/* Whether a column lets node id < ncodes pass. */
+static inline bool
+PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
+					uint32 id)
+{
+	uint8		byte = *PipeannAttributeAt(codes, id, column->plane);
+
+	return PipeannIsMember(column->first, byte) &&
+		(column->second == NULL ||
+		 PipeannIsMember(column->second + (Size) byte * 32,
+						 *PipeannAttributeAt(codes, id, column->plane + 1)));
+}
+
 /* Whether the code of node id < ncodes lets it pass. */
 static inline bool
 PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 				  uint32 id)
 {
+	bool		any = false;
+	bool		all = true;
+
 	for (int i = 0; i < filter->n; i++)
 	{
 		const PipeannCodeColumn *column = &filter->columns[i];
-		uint8		byte = *PipeannAttributeAt(codes, id, column->plane);
 
-		if (!PipeannIsMember(column->first, byte))
+		all = all && PipeannColumnPasses(codes, column, id);
+		if (column->also)
+			continue;
+		any |= all;
+		all = true;
+		if (column->otherwise)
+			continue;
+		if (!any)
 			return false;
-		if (column->second != NULL &&
-			!PipeannIsMember(column->second + (Size) byte * 32,
-							 *PipeannAttributeAt(codes, id,
-												 column->plane + 1)))
-			return false;
+		any = false;
 	}
 	return true;
 }

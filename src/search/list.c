@@ -42,8 +42,8 @@ LengthInMemory(const PipeannSearch *search)
 }
 
 /*
- * Nothing but others ends a search before something was read: see MOST_HITS in
- * engine.c.
+ * Nothing but others, or what it looks for, ends a search before something was read:
+ * see MOST_HITS in engine.c.
  */
 void
 PipeannListSetBound(PipeannSearch *search)
@@ -54,6 +54,11 @@ PipeannListSetBound(PipeannSearch *search)
 	search->pool.bound = search->params.together == NULL ? early :
 		Min(early, PipeannTogetherBound(search->params.together,
 										search->pool.length));
+	if (search->has_ended)
+	{
+		search->pool.bound = -INFINITY;
+		search->pool.least = 0;
+	}
 }
 
 void

@@ -79,6 +79,17 @@ AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 								(uint32) search->results.count - 1);
 }
 
+void
+PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
+					   const PipeannSlot *slot)
+{
+	if (search->params.ends_at == NULL || search->has_ended ||
+		!search->params.ends_at(id, slot, search->params.ends_at_arg))
+		return;
+	search->has_ended = true;
+	PipeannListSetBound(search);
+}
+
 float
 PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 				 bool wanted)
@@ -96,6 +107,7 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 	search->counters->exact_distances++;
 	if (wanted)
 		AddResult(search, id, slot, dist);
+	PipeannLookWhetherEnds(search, id, slot);
 	return dist;
 }
 

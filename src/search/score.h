@@ -43,6 +43,10 @@ PipeannIsWanted(const PipeannSearch *search, uint32 id,
 	return params->matches(id, slot, params->matches_arg);
 }
 
+/* End the search if a live node is what it was looking for. */
+extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
+								   const PipeannSlot *slot);
+
 /*
  * Compute the exact distance of the node in a slot, and add it to the results if it
  * is wanted.

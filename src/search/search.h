@@ -126,9 +126,10 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
 /*
  * The attribute codes with which a node may have a row that matches the conditions
  * of a scan. Of each column: the set of first bytes, 32 bytes with a bit for each;
- * and of codes of two bytes, for each first byte the set of second ones.
+ * and of codes of two bytes, for each first byte the set of second ones. The code of
+ * an array is looked at byte by byte, as that many columns.
  */
-#define PIPEANN_MAX_CODE_COLUMNS 8
+#define PIPEANN_MAX_CODE_COLUMNS 64
 #define PIPEANN_MOST_ROWS 8
 
 /* First bytes with which the same second bytes pass. */
@@ -148,6 +149,13 @@ typedef struct PipeannCodeColumn
 	/* the rows of `second` that differ, but for empty ones */
 	int			nrows;			/* or -1: too many */
 	PipeannCodeRow rows[PIPEANN_MOST_ROWS];
+
+	/*
+	 * Columns are tests one after the other. A node has to pass the next one as well
+	 * (also), or it is enough if it passes those that follow (otherwise).
+	 */
+	bool		also;
+	bool		otherwise;
 } PipeannCodeColumn;
 
 typedef struct PipeannCodeFilter
@@ -215,6 +223,8 @@ typedef struct PipeannSearchParams
 	const PipeannCodeFilter *code_filter;	/* or NULL */
 	PipeannMatches matches;		/* or NULL: every node does */
 	void	   *matches_arg;
+	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
+	void	   *ends_at_arg;
 } PipeannSearchParams;
 
 /* A node found, with what is needed to return its rows. */

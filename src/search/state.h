@@ -88,6 +88,7 @@ struct PipeannSearch
 								 * candidates yet */
 	PipeannCodeErrors code_errors;
 	bool		has_begun;		/* entry points are candidates */
+	bool		has_ended;		/* at what it was looking for */
 	bool		started;
 	bool		continued;
 	double		share;			/* of nodes that may match, by a sample */

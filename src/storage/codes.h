@@ -10,8 +10,16 @@
 
 #include "storage/bufpage.h"
 
-/* The most bytes of attribute codes. */
-#define PIPEANN_MAX_ATTRIBUTE_BYTES 16
+/* The most columns that have attribute codes, and bytes of one and of all. */
+#define PIPEANN_MOST_CODED 8
+#define PIPEANN_MOST_WIDTH 8
+#define PIPEANN_MAX_ATTRIBUTE_BYTES (PIPEANN_MOST_CODED * PIPEANN_MOST_WIDTH)
+
+/* Bytes of each column's attribute code; all 0 before format 5. */
+typedef struct PipeannWidths
+{
+	uint8		of[PIPEANN_MOST_CODED];
+} PipeannWidths;
 
 /* Bytes of a node's codes: that of its vector, and behind it its attributes'. */
 static inline uint32

@@ -26,6 +26,22 @@ MetaError(Relation index, const char *detail)
 					 RelationGetRelationName(index))));
 }
 
+/* Before format 5 widths are what the columns' types tell, and not noted. */
+static bool
+WidthsAreRight(const PipeannMeta *meta)
+{
+	int			sum = 0;
+
+	for (int i = 0; i < PIPEANN_MOST_CODED; i++)
+	{
+		if (meta->widths.of[i] > PIPEANN_MOST_WIDTH)
+			return false;
+		sum += meta->widths.of[i];
+	}
+	return sum == (meta->format >= PIPEANN_FORMAT_WIDTHS ?
+				   meta->layout.attr_bytes : 0);
+}
+
 /*
  * The layout must be what PipeannLayoutInit() computes: a size or divisor from
  * disk is never used unchecked.
@@ -52,7 +68,8 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		MetaError(index, "The fill of a page is out of range.");
 	want.fill = have->fill;
 	if (have->attr_bytes > (have->row_bytes > 0 ?
-							PIPEANN_MAX_ATTRIBUTE_BYTES : 0))
+							PIPEANN_MAX_ATTRIBUTE_BYTES : 0) ||
+		!WidthsAreRight(meta))
 		MetaError(index, "The bytes of attribute codes are out of range.");
 	want.attr_bytes = have->attr_bytes;
 	if (memcmp(&want, have, sizeof(want)) != 0)
@@ -92,18 +109,18 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	if (meta->magic != PIPEANN_MAGIC)
 		MetaError(index, "The page has no pipeann magic number.");
 	if (meta->format < PIPEANN_FORMAT ||
-		meta->format > PIPEANN_FORMAT_ATTRIBUTES)
+		meta->format > PIPEANN_FORMAT_WIDTHS)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats %d to %d",
 						RelationGetRelationName(index), meta->format,
-						PIPEANN_FORMAT, PIPEANN_FORMAT_ATTRIBUTES),
+						PIPEANN_FORMAT, PIPEANN_FORMAT_WIDTHS),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);
 	if ((meta->format >= PIPEANN_FORMAT_VALUES) !=
 		(meta->layout.row_bytes > 0) ||
-		(meta->format == PIPEANN_FORMAT_ATTRIBUTES) !=
+		(meta->format >= PIPEANN_FORMAT_ATTRIBUTES) !=
 		(meta->layout.attr_bytes > 0) ||
 		(IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))

@@ -49,6 +49,7 @@ typedef RelFileNode PipeannLocator;
 #define PIPEANN_FORMAT 2
 #define PIPEANN_FORMAT_VALUES 3 /* of an index whose rows have values */
 #define PIPEANN_FORMAT_ATTRIBUTES 4 /* and whose nodes have codes of these */
+#define PIPEANN_FORMAT_WIDTHS 5 /* the metapage has the widths of which */
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
@@ -197,6 +198,7 @@ typedef struct PipeannMeta
 	uint64		packed_nodes;	/* nodes when the graph was packed or built */
 	PipeannBuilt built;
 	uint32		removals;		/* odd while VACUUM removes rows; grows */
+	PipeannWidths widths;
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

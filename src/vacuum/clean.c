@@ -73,10 +73,15 @@ PageNeedsCleaning(PipeannVacuum *v, Page page)
 
 /* Remove the dead TIDs. An overflow slot that becomes empty is closed. */
 static void
-CleanSlot(PipeannVacuum *v, PipeannSlot *slot)
+CleanSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
-	v->stats->tuples_removed +=
-		PipeannSlotRemoveRows(&v->view.meta.layout, slot, RemoveIfDead, v);
+	uint32		removed = PipeannSlotRemoveRows(&v->view.meta.layout, slot,
+												RemoveIfDead, v);
+	uint32		node = slot->flags & PIPEANN_SLOT_EXT ? slot->owner : id;
+
+	v->stats->tuples_removed += removed;
+	if (removed > 0 && node < v->ids)
+		PipeannBitsAdd(&v->trimmed, node);
 	if (IsEmptyExt(slot))
 		slot->flags |= PIPEANN_SLOT_CLOSED;
 }
@@ -101,7 +106,7 @@ NoteRemoving(PipeannVacuum *v, bool removing)
 
 /* Clean a page that is locked exclusively. */
 static void
-CleanLocked(PipeannVacuum *v, Buffer buffer)
+CleanLocked(PipeannVacuum *v, uint32 number, Buffer buffer)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	GenericXLogState *xlog = GenericXLogStart(v->view.index);
@@ -112,7 +117,7 @@ CleanLocked(PipeannVacuum *v, Buffer buffer)
 		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
 
 		if (slot->flags & PIPEANN_SLOT_USED)
-			CleanSlot(v, slot);
+			CleanSlot(v, PipeannVacuumId(v, number, i), slot);
 	}
 	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
 	GenericXLogFinish(xlog);
@@ -184,7 +189,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 		PipeannVacuumNoteWork(v);
 		NoteRemoving(v, true);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		CleanLocked(v, buffer);
+		CleanLocked(v, number, buffer);
 	}
 	NotePage(v, number, BufferGetPage(buffer));
 	UnlockReleaseBuffer(buffer);

@@ -61,6 +61,7 @@ typedef struct PipeannVacuum
 	PipeannBits dead;			/* nodes without rows */
 	PipeannBits garbage;		/* overflow slots to free */
 	PipeannBits parts;			/* overflow slots of vectors and long rows */
+	PipeannBits trimmed;		/* nodes that lost rows */
 	bool		parts_died;		/* a node or row that had such died */
 	uint32	   *owners;			/* nodes of overflow slots emptied */
 	uint32		nowners;
@@ -111,6 +112,20 @@ static inline bool
 PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 {
 	return PipeannBitsHas(&v->dead, id) && !PipeannBitsHas(&v->entry, id);
+}
+
+/* Whether a slot will be freed. */
+static inline bool
+PipeannVacuumFreesSlot(const PipeannVacuum *v, uint32 id)
+{
+	return PipeannBitsHas(&v->garbage, id) || PipeannVacuumFrees(v, id);
+}
+
+/* Whether there are attribute codes. */
+static inline bool
+PipeannVacuumHasAttributes(const PipeannVacuum *v)
+{
+	return v->view.cache != NULL && v->view.meta.layout.attr_bytes > 0;
 }
 
 /* clean.c: remove dead TIDs, and fill the sets of live and dead nodes */
@@ -186,6 +201,14 @@ extern void PipeannVacuumRelink(PipeannReach *reach);
 
 /* near.c: give nodes that lost an edge one from a near node */
 extern void PipeannVacuumLinkNear(PipeannReach *reach);
+
+/*
+ * attributes.c: clear the codes of slots to be freed, and write anew those of nodes
+ * that lost rows; the latter with the maintenance lock, so that codes are not being
+ * made anew
+ */
+extern void PipeannVacuumClearCodes(PipeannVacuum *v);
+extern void PipeannVacuumShrinkCodes(PipeannVacuum *v);
 
 /* release.c: free the slots of dead nodes and of garbage */
 extern void PipeannVacuumRelease(PipeannVacuum *v);

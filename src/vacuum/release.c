@@ -8,16 +8,10 @@
 #include "utils/rel.h"
 
 static bool
-IsFreed(const PipeannVacuum *v, uint32 id)
-{
-	return PipeannBitsHas(&v->garbage, id) || PipeannVacuumFrees(v, id);
-}
-
-static bool
 HasFreed(const PipeannVacuum *v, uint32 page)
 {
 	for (uint32 i = 0; i < v->view.meta.layout.slots_per_page; i++)
-		if (IsFreed(v, PipeannVacuumId(v, page, i)))
+		if (PipeannVacuumFreesSlot(v, PipeannVacuumId(v, page, i)))
 			return true;
 	return false;
 }
@@ -47,7 +41,7 @@ ReleasePage(PipeannVacuum *v, uint32 number)
 	{
 		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
 
-		if (IsFreed(v, PipeannVacuumId(v, number, i)) &&
+		if (PipeannVacuumFreesSlot(v, PipeannVacuumId(v, number, i)) &&
 			!PipeannSlotIsLive(slot))
 			FreeSlot(v, slot);
 	}
@@ -60,6 +54,7 @@ ReleasePage(PipeannVacuum *v, uint32 number)
 void
 PipeannVacuumRelease(PipeannVacuum *v)
 {
+	PipeannVacuumClearCodes(v);
 	PipeannVacuumBeginPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
 		if (HasFreed(v, page))

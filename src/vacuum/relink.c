@@ -84,7 +84,7 @@ LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	if (near.metric == PIPEANN_COSINE)
 		PipeannNormalize(query, near.dim, query);
 	search = PipeannLinkSearch(view, &near, source, query, SEARCH_EF,
-							   NoOutOfLineDistance, &near);
+							   NoOutOfLineDistance, NULL, &near);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	while (!linked && (result = PipeannSearchPop(search)) != NULL)

@@ -55,6 +55,7 @@ AwaitInserts(PipeannVacuum *v)
 	GrowSet(v, &v->dead, old_ids);
 	GrowSet(v, &v->garbage, old_ids);
 	GrowSet(v, &v->parts, old_ids);
+	GrowSet(v, &v->trimmed, old_ids);
 }
 
 /* Set v->entry to the nodes of the entry graph; returns how many are dead. */
@@ -149,6 +150,7 @@ Vacuum(PipeannVacuum *v)
 	PipeannVacuumInitSet(v, &v->dead);
 	PipeannVacuumInitSet(v, &v->garbage);
 	PipeannVacuumInitSet(v, &v->parts);
+	PipeannVacuumInitSet(v, &v->trimmed);
 
 	PipeannVacuumClean(v);
 	PipeannVacuumOverflow(v);
@@ -165,6 +167,12 @@ Vacuum(PipeannVacuum *v)
 		PipeannVacuumRelease(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		ReportRepair(v, entry_dead);
+	}
+	if (v->trimmed.count > 0 && PipeannVacuumHasAttributes(v))
+	{
+		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+		PipeannVacuumShrinkCodes(v);
+		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 	}
 	NoteDone(v, entry_dead);
 }

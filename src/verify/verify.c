@@ -70,6 +70,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	if (check->view.cache != NULL)
 		check->attributes = PipeannAttributesOpen(index,
 												  &check->view.meta.layout,
+												  &check->view.meta.widths,
 												  check->view.cache->books);
 	check->packings = check->view.meta.packings;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *

@@ -64,7 +64,7 @@ CREATE OPERATOR CLASS two_strategies FOR TYPE vector USING pipeann AS
 	FUNCTION 1 pipeann_metric_l2();
 CREATE OPERATOR CLASS two_functions FOR TYPE vector USING pipeann AS
 	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 2 pipeann_metric_l2();
+	FUNCTION 3 pipeann_metric_l2();
 
 -- an index of a wrong class must not crash: another type, a metric unknown
 BEGIN;
@@ -206,7 +206,7 @@ FROM pg_opclass c
 	JOIN pg_am a ON a.oid = c.opcmethod
 	JOIN pg_amop o ON o.amopfamily = c.opcfamily
 	JOIN pg_amproc p ON p.amprocfamily = c.opcfamily
-WHERE a.amname = 'pipeann'
+WHERE a.amname = 'pipeann' AND p.amprocnum = 1
 ORDER BY 1;
 CREATE TABLE t (id int, val vector(3));
 INSERT INTO t VALUES (1, '[1,2,3]'), (2, '[3,2,1]');

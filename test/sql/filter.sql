@@ -251,6 +251,67 @@ RESET pipeann.iterative_scan;
 DROP FUNCTION wrong, rows_of;
 DROP TABLE q;
 
+-- how many bytes a column's code has: by the data, or as asked for
+CREATE TABLE w (id int, flag bool, few int, many int, names text[], labels int[], v vector(8));
+INSERT INTO w SELECT i, i % 2 = 0, i % 50, i, ARRAY['a' || i % 5], (SELECT array_agg(hashint8(i * 1000 + j) & 127) FROM generate_series(1, 3) j), noise(i, 8)
+FROM generate_series(1, 5000) i;
+CREATE FUNCTION widths(columns text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	bytes int;
+BEGIN
+	EXECUTE format('CREATE INDEX w_v ON w USING pipeann (v vector_l2_ops, %s) WITH (m = 4, ef_construction = 16)', columns);
+	SELECT attribute_bytes INTO bytes FROM pipeann_index_info('w_v');
+	PERFORM pipeann_check('w_v', true);
+	DROP INDEX w_v;
+	RETURN bytes;
+END $$;
+SELECT c, widths(c) FROM unnest(ARRAY['flag', 'few', 'many', 'names', 'few int4_ops (code_bytes = 2)', 'many int4_ops (code_bytes = 1)', 'flag bool_ops (code_bytes = 2)',
+	'labels array_ops (code_bytes = 1)', 'labels array_ops (code_bytes = 8)', 'few, many, labels array_ops (code_bytes = 5)']) c;
+SELECT widths('labels') BETWEEN 3 AND 6 AS as_wide_as_it_takes;
+-- what passes a wide code hardly ever has no row that matches
+CREATE INDEX w_v ON w USING pipeann (v vector_l2_ops, labels array_ops (code_bytes = 8), names, few);
+SET pipeann.iterative_scan = relaxed_order;
+CREATE FUNCTION looked_at(condition text, OUT result text, OUT few_in_vain bool) LANGUAGE plpgsql AS $$
+DECLARE
+	matching int;
+BEGIN
+	EXECUTE format('SELECT count(*) FROM w WHERE %s', condition) INTO matching;
+	EXECUTE format('SELECT count(*) FROM (SELECT id FROM w WHERE %s ORDER BY v <-> noise(5, 8) LIMIT 100000) x', condition);
+	few_in_vain := (SELECT nodes_explored FROM pipeann_last_search()) <= matching + 50;
+	result := same(format('SELECT id FROM w WHERE %s ORDER BY v <-> noise(5, 8) LIMIT 100000', condition), sorted => true);
+END $$;
+SELECT c, r.* FROM unnest(ARRAY['labels @> ''{3}''', 'labels && ''{3}''', 'labels && ''{3,77}''', 'labels @> ''{3,77}''', 'labels && ''{1000,1001}''', 'labels @> ''{3,1000}''', 'names && ''{a3,a4}'' AND labels && ''{5}''',
+	'names @> ''{b}''', 'labels && ''{5}'' AND few < 25 AND labels @> ''{9}''']) c, LATERAL looked_at(c) r;
+-- many alternatives, and more than there are tests for
+SELECT c, same(format('SELECT id FROM w WHERE %s ORDER BY v <-> noise(5, 8) LIMIT 100000', c), sorted => true) FROM unnest(ARRAY[
+	'labels && ''{0,1,2,3,4,5,6,7,8,9}''', 'labels && ''{0,3,6,9,12,15,18,21,24,27,30,33,36,39,42,45,48,51,54,57,60,63,66,69,72,75}'' AND names @> ''{a2}''',
+	'labels && ''{0,3,6,9,12,15,18,21,24,27,30,33,36,39,42,45}'' AND labels && ''{1,4,7,10,13,16,19,22,25,28,31,34}'' AND labels @> ''{39}''', 'labels && ''{}'' AND few = 1', 'names && ARRAY[NULL]::text[]']) c;
+RESET pipeann.iterative_scan;
+SELECT pg_get_indexdef('w_v'::regclass);
+CREATE INDEX ON w USING pipeann (v vector_l2_ops, labels array_ops (code_bytes = 9));
+CREATE INDEX ON w USING pipeann (v vector_l2_ops, few int4_ops (code_bytes = 3));
+CREATE INDEX ON w USING pipeann (v vector_l2_ops (code_bytes = 1), few);
+-- an index that was made empty learns it with its first codes
+TRUNCATE w;
+DROP INDEX w_v;
+CREATE INDEX w_v ON w USING pipeann (v vector_l2_ops, labels, names, few) WITH (m = 4, ef_construction = 16);
+SELECT attribute_bytes FROM pipeann_index_info('w_v');
+INSERT INTO w SELECT i, false, i % 50, i, ARRAY['a' || i % 5], ARRAY[i % 128], noise(i, 8) FROM generate_series(1, 4200) i;
+SELECT has_codes, attribute_bytes, pipeann_check('w_v', true) FROM pipeann_index_info('w_v');
+SET pipeann.iterative_scan = relaxed_order;
+SELECT c, r.* FROM unnest(ARRAY['labels @> ''{3}''', 'few = 7', 'names && ''{a3,a4}'' AND labels && ''{5}''']) c, LATERAL looked_at(c) r;
+-- what rows had before an UPDATE, and rows that are gone, are out of the codes after VACUUM
+UPDATE w SET few = few + 1, labels = ARRAY[labels[1] + 1];
+DELETE FROM w WHERE few = 12;
+VACUUM w;
+SELECT pipeann_check('w_v', true) > 0 AS sound;
+SELECT c, r.* FROM unnest(ARRAY['labels @> ''{3}''', 'few = 7', 'few = 12', 'few > 45', 'labels && ''{128}''']) c, LATERAL looked_at(c) r;
+INSERT INTO w SELECT i, false, 12, i, ARRAY['new'], ARRAY[i % 128], noise(i, 8) FROM generate_series(1, 300) i;
+SELECT c, r.* FROM unnest(ARRAY['few = 12', 'names @> ''{new}''']) c, LATERAL looked_at(c) r;
+RESET pipeann.iterative_scan;
+DROP TABLE w;
+DROP FUNCTION widths, looked_at;
+
 -- expressions, and a vector that is one
 CREATE TABLE t (id int, data jsonb, numbers float4[]);
 INSERT INTO t SELECT i, jsonb_build_object('color', 'c' || i % 6, 'size', i % 9), noise(i, 4)::float4[] FROM generate_series(1, 500) i;

@@ -17,7 +17,7 @@ our @EXPORT = qw(
   need_images images whole_images load_vectors make_node create_items
   session answer exact_answer same_answer recall found_rate info
   log_text crash_lines is_up wait_until random_seed compile_c leave_unchecked
-  size_on_disk segment_files title_column incomplete_kinds
+  size_on_disk segment_files title_column kind_columns incomplete_kinds
 );
 
 # Fashion-MNIST, of the Debian package dataset-fashion-mnist.
@@ -134,33 +134,40 @@ sub create_items
 }
 
 # A column whose values are short, but for every seventh id: too long for a node's
-# slot, and not to be compressed. And one for conditions, of few values: rows of a
-# vector have different ones.
+# slot, and not to be compressed. And two for conditions: rows of a vector have
+# different values.
 sub title_column
 {
 	my $long = join ' || ', map { "md5((id * $_)::text)" } 1 .. 30;
 
 	return "title text GENERATED ALWAYS AS (CASE WHEN id % 7 = 0 THEN $long ELSE 'title ' || id::text END) STORED,"
-	  . " kind int GENERATED ALWAYS AS (id % 23) STORED";
+	  . kind_columns();
 }
 
-# Of a few kinds, those of which the index does not give all rows that the table has.
+sub kind_columns
+{
+	return " kind int GENERATED ALWAYS AS (id % 23) STORED, labels int[] GENERATED ALWAYS AS (ARRAY[id % 11, 100 + id % 230]) STORED";
+}
+
+# Of a few kinds and labels, the conditions of which the index does not give all rows that
+# the table has.
 sub incomplete_kinds
 {
 	my ($session, $table) = @_;
 	my @incomplete;
 
 	$session->rows("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL pipeann.iterative_scan = relaxed_order; SET LOCAL pipeann.max_scan_tuples = 1000000");
-	for my $kind (map { int rand 23 } 1 .. 3)
+	for my $condition ((map { 'kind = ' . int rand 23 } 1 .. 3), (map { "labels \@> '{" . (100 + int rand 230) . "}'" } 1 .. 3),
+		"labels \@> '{" . int(rand 11) . "}'")
 	{
 		my $all = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM"
-		  . " (SELECT id FROM $table WHERE kind = $kind ORDER BY v <-> (SELECT v FROM $table WHERE v IS NOT NULL ORDER BY id LIMIT 1)) s";
+		  . " (SELECT id FROM $table WHERE $condition ORDER BY v <-> (SELECT v FROM $table WHERE v IS NOT NULL ORDER BY id LIMIT 1)) s";
 		$session->rows($Pipeann::BY_INDEX);
 		my ($got) = $session->rows($all);
 		$session->rows($Pipeann::BY_TABLE);
 		my ($wanted) = $session->rows($all);
 		$session->rows($Pipeann::BY_INDEX);
-		push @incomplete, $kind unless ($got // '') eq ($wanted // '');
+		push @incomplete, $condition unless ($got // '') eq ($wanted // '');
 	}
 	$session->rows('COMMIT');
 	return @incomplete;

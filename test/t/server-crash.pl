@@ -41,7 +41,7 @@ sub fill
 
 	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int PRIMARY KEY, v vector(49), $title);"
 		. "INSERT INTO $table SELECT * FROM source WHERE id BETWEEN $first AND $last;"
-		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops" . ($table ne 'small' ? ', kind) INCLUDE (id, title)' : ')'));
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops" . ($table ne 'small' ? ', kind, labels) INCLUDE (id, title)' : ')'));
 	$rows{$table} = { map { $_ => 1 } $first .. $last };
 	$unsettled{$table} = {};
 	return;

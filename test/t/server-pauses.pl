@@ -43,7 +43,7 @@ sub make_table
 
 	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(49), $title);"
 		. "INSERT INTO $table SELECT * FROM source WHERE id <= $rows;"
-		. "CREATE INDEX ${table}_v ON $table USING pipeann (kind, v vector_l2_ops) INCLUDE (id, title) $WITH;"
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (kind, v vector_l2_ops, labels) INCLUDE (id, title) $WITH;"
 		. "CREATE INDEX ${table}_id ON $table (id)");
 	return;
 }
@@ -94,6 +94,7 @@ my %points = (
 	'chain-slot-written' => [ 'items', sub { return insert(@_, 40) } ],
 	'vacuum-page' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
 	'vacuum-cleaned' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
+	'vacuum-codes-cleared' => [ 'items', sub { return "VACUUM (INDEX_CLEANUP ON) $_[0]" } ],
 	'scan-searched' => [ 'items', sub { return search(@_, 20) } ],
 	'scan-chain' => [ 'items', sub { return search($_[0], 9999, 200) } ],
 	'cache-load' => [ 'items', sub { return search(@_, 20) } ],
@@ -146,7 +147,7 @@ sub problems
 		. " (SELECT n.v FROM $table n ORDER BY n.v <-> s.v LIMIT 1) n WHERE n.v = s.v)");
 	push @problems, "rows $lost not found" if $lost;
 	my @incomplete = incomplete_kinds($session, $table);
-	push @problems, "not all rows of kinds @incomplete" if @incomplete;
+	push @problems, "not all rows of @incomplete" if @incomplete;
 	my $recall = eval { recall($session, $table, [ map { $vectors->[ rand 9000 ] } 1 .. 5 ], 10) };
 	push @problems, 'recall ' . ($recall // $@) unless defined $recall && $recall >= 0.9;
 	$session->close;

@@ -27,8 +27,8 @@ $replica->start;
 
 create_items($primary, 'source', $vectors, index => '');
 $primary->safe_psql('postgres',
-	"CREATE TABLE items (id int PRIMARY KEY, v vector(49), kind int GENERATED ALWAYS AS (id % 23) STORED); INSERT INTO items SELECT * FROM source WHERE id <= 5000;"
-	  . "CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops, kind) INCLUDE (id) WITH (pq_bytes = 48)");
+	'CREATE TABLE items (id int PRIMARY KEY, v vector(49),' . kind_columns() . "); INSERT INTO items SELECT * FROM source WHERE id <= 5000;"
+	  . "CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops, kind, labels) INCLUDE (id) WITH (pq_bytes = 48)");
 $primary->wait_for_catchup($replica);
 
 my $here = session($primary);

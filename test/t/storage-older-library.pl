@@ -18,8 +18,12 @@ my $MORE = 400;
 my $fractions = images($ROWS + 2 * $MORE, 7);
 my $whole = whole_images(2 * $ROWS + 2 * $MORE, 7);
 
+# Libraries that know filter columns.
+my %KNOWS_FILTERS = ('421204b' => 1);
+
 # Table, vectors, index; those without codes have few rows.
-my @TABLES = (
+my @TABLES;
+my @PLAIN = (
 	[ 'fraction_l2', $fractions, 'USING pipeann (v vector_l2_ops)', $ROWS ],
 	[ 'fraction_cosine', $fractions, 'USING pipeann (v vector_cosine_ops) WITH (m = 8)', $ROWS ],
 	[ 'byte_l2', $whole, 'USING pipeann (v vector_l2_ops)', $ROWS ],
@@ -27,13 +31,25 @@ my @TABLES = (
 	[ 'few', $fractions, 'USING pipeann (v vector_l2_ops)', 300 ],
 	[ 'grown', $whole, 'USING pipeann (v vector_l2_ops) WITH (m = 8)', 0 ]);
 
+my $FILTERS = '(id % 20), v vector_l2_ops, (ARRAY[id % 7, 100 + id % 90]), (id % 3 = 0)';
+my @FILTERED = (
+	[ 'filtered', $fractions, "USING pipeann ($FILTERS)", $ROWS ],
+	[ 'filtered_few', $fractions, "USING pipeann ($FILTERS)", 300 ],
+	[ 'filtered_grown', $whole, "USING pipeann ($FILTERS) WITH (m = 8)", 0 ]);
+my @CONDITIONS = ('id % 20 = 7', 'id % 20 > 17', 'ARRAY[id % 7, 100 + id % 90] @> \'{3}\'',
+	'ARRAY[id % 7, 100 + id % 90] && \'{133,5,177}\'', 'ARRAY[id % 7, 100 + id % 90] @> \'{2,150}\'', '(id % 3 = 0) >= true');
+
 my %OPERATOR = (fraction_cosine => '<=>', byte_ip => '<#>');
 
-# The server's functions come from this library from now on.
+# The server's functions come from this library from now on. Older ones know of
+# operator classes no support function but the first.
 sub use_library
 {
 	my ($node, $library) = @_;
 
+	$node->safe_psql('postgres', $library =~ /older/
+		? "CREATE TABLE options AS SELECT * FROM pg_amproc WHERE amproc::text LIKE 'pipeann%options'; DELETE FROM pg_amproc WHERE amproc::text LIKE 'pipeann%options'"
+		: 'INSERT INTO pg_amproc SELECT * FROM options');
 	$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE proname LIKE 'pipeann%'");
 	$node->restart;
 	return;
@@ -76,6 +92,27 @@ sub write_rows
 	return;
 }
 
+# The rows that match conditions on filter columns, all of them.
+sub compare_filtered
+{
+	my ($session, $name, $query, $when) = @_;
+	my @wrong;
+
+	$session->rows('SET pipeann.iterative_scan = relaxed_order');
+	for my $condition (@CONDITIONS)
+	{
+		my $sql = "SELECT id FROM (SELECT id FROM $name WHERE $condition ORDER BY v <-> '$query' LIMIT 1000000) x ORDER BY 1";
+		my @got = $session->rows($sql);
+		$session->rows($Pipeann::BY_TABLE);
+		my @want = $session->rows($sql);
+		$session->rows($Pipeann::BY_INDEX);
+		push @wrong, $condition if !@want || "@got" ne "@want";
+	}
+	$session->rows('RESET pipeann.iterative_scan');
+	is("@wrong", '', "$when: $name has all rows of a condition");
+	return;
+}
+
 # How the index's answers compare with the table's, with and without reads.
 sub compare
 {
@@ -99,6 +136,7 @@ sub compare
 		}
 		cmp_ok($found / $total, '>=', 0.97, "$when: $name is searched");
 		is($session->ask("SELECT pipeann_check('${name}_v', true)")->{error}, undef, "$when: $name is sound");
+		compare_filtered($session, $name, $vectors->[37], $when) if $name =~ /^filtered/;
 	}
 	return;
 }
@@ -108,6 +146,7 @@ for my $library (@libraries)
 	my ($commit) = $library =~ m{([^/]+)/pipeann\.so$};
 	my $node = make_node("older_$commit", preload => 0, conf => "fsync = off\nmaintenance_work_mem = 256MB");
 
+	@TABLES = (@PLAIN, $KNOWS_FILTERS{$commit} ? @FILTERED : ());
 	use_library($node, $library);
 	make_indexes($node);
 	write_rows($node, 0);
@@ -124,8 +163,8 @@ for my $library (@libraries)
 
 	my $trained = info($session, 'grown_v', 'trained_nodes');
 	my @last = @$whole[ -$ROWS .. -1 ];
-	load_vectors($node, 'grown', \@last, 400000);
-	$session->rows('VACUUM (INDEX_CLEANUP ON) grown');
+	load_vectors($node, $_, \@last, 400000) for grep { /grown/ } map { $_->[0] } @TABLES;
+	$session->rows("VACUUM (INDEX_CLEANUP ON) $_") for grep { /grown/ } map { $_->[0] } @TABLES;
 	cmp_ok(info($session, 'grown_v', 'trained_nodes'), '>', $trained, "made by $commit: trained again");
 	compare($session, "made by $commit, grown");
 	$session->close;

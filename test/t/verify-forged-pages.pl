@@ -53,9 +53,9 @@ $node->safe_psql('postgres', 'CREATE TABLE valued (id int, title text, v vector(
 	. 'INSERT INTO valued SELECT id, CASE WHEN id % 10 = 0 THEN (SELECT string_agg(md5((id * j)::text), $$$$) FROM generate_series(1, 40) j) ELSE $$title $$ || id END, v FROM items;'
 	. 'CREATE INDEX valued_v ON valued USING pipeann (v vector_l2_ops) INCLUDE (id, title) WITH (m = 8)');
 
-# "kinds" has a column for conditions.
-$node->safe_psql('postgres', 'CREATE TABLE kinds AS SELECT id, id % 23 AS kind, id % 2 = 0 AS even, v FROM items; ALTER TABLE kinds ALTER v TYPE vector(49);'
-	. 'CREATE INDEX kinds_v ON kinds USING pipeann (kind, v vector_l2_ops, even) WITH (m = 8)');
+# "kinds" has columns for conditions.
+$node->safe_psql('postgres', 'CREATE TABLE kinds AS SELECT id, id % 23 AS kind, id % 2 = 0 AS even, ARRAY[id % 11, id % 230] AS labels, v FROM items; ALTER TABLE kinds ALTER v TYPE vector(49);'
+	. 'CREATE INDEX kinds_v ON kinds USING pipeann (kind int4_ops (code_bytes = 2), v vector_l2_ops, even, labels array_ops (code_bytes = 4)) WITH (m = 8)');
 
 is_sound($_, 'intact') for qw(items bytes valued kinds);
 
@@ -100,6 +100,12 @@ sub some_node
 	my ($pages) = @_;
 	my @nodes = grep { my $slot = $pages->slot($_); $slot->{flags} == $PipeannPages::USED && $slot->{ntids} == 1 && $slot->{degree} > 4 } $pages->nodes;
 	return $nodes[ 100 + rand($#nodes - 100) ];
+}
+
+sub slot_bytes
+{
+	my ($pages, $id, $at) = @_;
+	return substr $pages->page($pages->block_of($id)), $pages->offset_of($id) + $at, 4;
 }
 
 my $named = 'node %1 at block %2';
@@ -167,7 +173,7 @@ forged('wrong code', 'items', sub {
 	return ($id, $pages->block_of($id), $block);
 }, "$named does not have the code of its vector at block %3");
 
-# Attribute codes: kind has two bytes, even one.
+# Attribute codes: kind has two bytes, even one, labels four.
 for my $plane (0 .. 2)
 {
 	forged("wrong attribute code, byte $plane", 'kinds', sub {
@@ -179,6 +185,42 @@ for my $plane (0 .. 2)
 		return ($id, $pages->block_of($id), $block);
 	}, "$named has an attribute code that does not cover its rows at block %3");
 }
+
+# Of an array a bit that is there says that an element is not.
+forged('wrong attribute code of an array', 'kinds', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my ($plane) = grep { my ($block, $offset) = $pages->attribute($id, $_); ord(substr $pages->page($block), $offset, 1) != 0xFF } 3 .. 6;
+	my ($block, $offset) = $pages->attribute($id, $plane);
+	$pages->forge($block, $offset, "\xFF");
+	return ($id, $pages->block_of($id), $block);
+}, "$named has an attribute code that does not cover its rows at block %3");
+forged('no attribute code of an array', 'kinds', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my ($block, $offset) = $pages->attribute($id, 3);
+	$pages->forge($block, $offset, chr(ord(substr $pages->page($block), $offset, 1) & 0x7F));
+	return ($id, $pages->block_of($id), $block);
+}, "$named has an attribute code that does not cover its rows at block %3");
+
+# Values of filter columns, in the slot: what the code does not suit, and what it does,
+# as the second label becomes the first one.
+forged('another value of a filter column', 'kinds', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my $at = ($pages->rows($id))[0][0] + 8;
+	my $kind = unpack 'l', slot_bytes($pages, $id, $at);
+	$pages->set($id, 'bytes', pack('l', $kind == 22 ? 21 : 22), $at);
+	return ($id, $pages->block_of($id));
+}, "$named has an attribute code that does not cover its rows");
+forged('another value that has the same code', 'kinds', sub {
+	my ($pages) = @_;
+	my $id = some_node($pages);
+	my $at = ($pages->rows($id))[0][0] + 34;
+	$id = some_node($pages) while unpack('L', slot_bytes($pages, $id, $at)) == unpack('L', slot_bytes($pages, $id, $at + 4));
+	$pages->set($id, 'bytes', slot_bytes($pages, $id, $at), $at + 4);
+	return ($id, $pages->block_of($id));
+}, "$named has other values than its row", rows => 1);
 
 forged('no attribute code', 'kinds', sub {
 	my ($pages) = @_;

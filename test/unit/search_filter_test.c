@@ -162,6 +162,62 @@ TellsWhichPass(void)
 	}
 }
 
+static void
+AddFilter(const Wish *wish, PipeannCodeFilter *filter)
+{
+	PipeannCodeFilter one = FilterOf(wish);
+
+	for (int i = 0; i < one.n; i++)
+	{
+		filter->columns[filter->n] = one.columns[i];
+		filter->columns[filter->n++].also = i < one.n - 1;
+	}
+}
+
+/*
+ * One wish out of two, the first of which asks for two columns, and a third one in
+ * any case. (Only one of them may ask for many numbers, as FilterOf() has one set.)
+ */
+static void
+TellsAlternatives(void)
+{
+	static const Wish three[][3] = {
+		{{5, 10000, 30000}, {2, 1, 0}, {18, 1, 0}},
+		{{3, -2, -1}, {2, 1, 0}, {20, 1, 0}},
+		{{2, 1, 0}, {4, 500, 60000}, {19, 1, 0}}
+	};
+
+	for (size_t w = 0; w < lengthof(three); w++)
+	{
+		PipeannCodeFilter filter = {.precision = 1};
+		uint32		passing = 0;
+
+		AddFilter(&three[w][0], &filter);
+		filter.columns[filter.n - 1].otherwise = true;
+		AddFilter(&three[w][1], &filter);
+		AddFilter(&three[w][2], &filter);
+		for (uint32 first = 0; first < coded.ncodes; first += PIPEANN_CODE_BLOCK)
+		{
+			uint64		mask[PIPEANN_BLOCK_WORDS];
+
+			PipeannBlockPassing(&coded, &filter, first, mask);
+			for (uint32 i = 0; i < PIPEANN_CODE_BLOCK &&
+				 first + i < coded.ncodes; i++)
+			{
+				uint32		id = first + i;
+				bool		want = (Fulfils(id, &three[w][0]) ||
+									Fulfils(id, &three[w][1])) &&
+					Fulfils(id, &three[w][2]);
+
+				passing += want;
+				CHECK(((mask[i / 64] >> i % 64) & 1) == want);
+				CHECK(PipeannCodePasses(&coded, &filter, id) == want);
+			}
+		}
+		CHECK(passing > 0 && passing < coded.ncodes);
+	}
+}
+
 static bool
 Matches(uint32 id, const PipeannSlot *slot, void *arg)
 {
@@ -308,6 +364,7 @@ main(void)
 	l2_index = MakeIndex(9000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	AddAttributes();
 	UNIT_RUN(TellsWhichPass);
+	UNIT_RUN(TellsAlternatives);
 	UNIT_RUN(ReturnsAllThatMatch);
 	UNIT_RUN(FindsTheNearestThatMatch);
 	UNIT_RUN(ReadsLittleWhereFewMatch);

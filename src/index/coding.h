@@ -1,0 +1,117 @@
+/*
+ * coding.h
+ *		Attribute codes of filter columns; part of index.h.
+ */
+#ifndef PIPEANN_CODING_H
+#define PIPEANN_CODING_H
+
+#include "search/search.h"
+#include "storage/storage.h"
+
+#include "access/tupdesc.h"
+#include "utils/relcache.h"
+
+struct ScanKeyData;
+struct PipeannIndexView;
+/* A condition: a value must satisfy the key's operator with one of arguments. */
+typedef struct PipeannCondition
+{
+	struct ScanKeyData *key;
+	int			number;			/* of the column among the values */
+	int			narguments;
+	Datum	   *arguments;
+} PipeannCondition;
+
+/* How the filter columns of an index are coded. */
+typedef struct PipeannAttributes PipeannAttributes;
+
+/* Options of a filter column. */
+typedef struct PipeannColumnOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			code_bytes;		/* of its attribute code; 0: by the data */
+} PipeannColumnOptions;
+
+/* Row i of the samples to train on, or NULL for none. */
+typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
+
+/* The filter columns of an index before it has codes. */
+extern PipeannAttributes *PipeannAttributesDescribe(Relation index);
+
+/* The first n of such values as filter columns of an index that is not there. */
+extern PipeannAttributes *PipeannAttributesForesee(TupleDesc values, int n);
+
+/*
+ * Set *widths to those of the attribute codes, as the options say or by n samples of
+ * rows; if there are none, by the columns' types. Returns the bytes of all.
+ */
+extern int	PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at,
+									void *arg, uint32 n,
+									PipeannWidths *widths);
+
+/*
+ * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
+ * PipeannBooksBytes() of a generation, or NULL; they must stay.
+ */
+extern PipeannAttributes *PipeannAttributesOpen(Relation index,
+												const PipeannLayout *l,
+												const PipeannWidths *widths,
+												const char *books);
+extern void PipeannAttributesUseBook(PipeannAttributes *a, const char *books);
+
+/* Make books of n samples, and use them. */
+extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
+								   void *arg, uint32 n, char *books);
+
+/* Set code to that of a whole row of node id. */
+extern void PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
+									const PipeannRow *row, uint8 *code);
+
+/* Set code to that of all rows of a node. */
+extern void PipeannAttributesOfNode(PipeannAttributes *a,
+									const struct PipeannIndexView *view, uint32 id,
+									const PipeannSlot *slot, uint8 *code);
+
+/*
+ * The same of what it has now; called with the page of the code locked. arg is a
+ * PipeannNodeAttributes.
+ */
+typedef struct PipeannNodeAttributes
+{
+	PipeannAttributes *attributes;
+	const struct PipeannIndexView *view;
+} PipeannNodeAttributes;
+
+extern void PipeannFillNodeAttributes(uint32 id, uint8 *code, void *arg);
+
+/*
+ * Change a node's code so that it covers what has another one, too. One that was
+ * not written yet comes to cover everything.
+ */
+extern void PipeannAttributesMerge(const PipeannAttributes *a,
+								   const uint8 *other, uint8 *code);
+
+/* Whether a code may cover more than one row does. */
+extern bool PipeannAttributesMayShrink(const PipeannAttributes *a,
+									   const uint8 *code);
+
+/* Change a code so that it covers everything. */
+extern void PipeannAttributesMix(const PipeannAttributes *a, uint8 *code);
+
+/* Have a new code cover everything where a former one did, if that was written. */
+extern void PipeannAttributesKeepMixed(const PipeannAttributes *a,
+									   const uint8 *former, uint8 *code);
+
+/* Whether a node's code covers a row's. */
+extern bool PipeannAttributesCover(const PipeannAttributes *a,
+								   const uint8 *code, const uint8 *row);
+
+/*
+ * The codes with which a node may have a matching row; NULL if no condition is on a
+ * column that has codes.
+ */
+extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,
+												  const PipeannCondition *conditions,
+												  int n);
+
+#endif							/* PIPEANN_CODING_H */

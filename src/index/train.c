@@ -1,0 +1,153 @@
+/*
+ * train.c
+ *		What attribute codes are made by: samples of rows.
+ *
+ * Samples tell how wide a column's code should be, and what stands in its book. A
+ * column has one width for as long as the index has codes; its book is made anew
+ * with them.
+ */
+#include "postgres.h"
+
+#include "index/attributes.h"
+#include "miscadmin.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* Longer values have no code of their own. */
+#define MOST_VALUE_BYTES 256
+
+/* Of arrays, which may be long, fewer tell enough. */
+#define ARRAY_SAMPLES 2000
+
+typedef struct Samples
+{
+	PipeannAttribute *attribute;
+	Datum	   *values;
+	uint32		n;
+} Samples;
+
+/* A value in the form that a book has; false if it is too long for that. */
+static bool
+TakeValue(const PipeannAttribute *attribute, Datum value, Datum *taken)
+{
+	Form_pg_attribute type = attribute->type;
+
+	if (type->attlen == -1)
+		value = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+	if (!attribute->is_array &&
+		datumGetSize(value, type->attbyval, type->attlen) > MOST_VALUE_BYTES)
+		return false;
+	*taken = type->attlen == -1 ? value :
+		datumCopy(value, type->attbyval, type->attlen);
+	return true;
+}
+
+static bool
+IsSampled(const Samples *s, uint32 i, uint32 n)
+{
+	return !s->attribute->is_array || i % (1 + n / ARRAY_SAMPLES) == 0;
+}
+
+/* Samples of all columns, at most [n] each. */
+static Samples *
+TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
+{
+	Samples    *samples = palloc0(sizeof(Samples) * Max(a->n, 1));
+
+	for (int j = 0; j < a->n; j++)
+	{
+		samples[j].attribute = &a->attributes[j];
+		samples[j].values = palloc(mul_size(Max(n, 1), sizeof(Datum)));
+	}
+	for (uint32 i = 0; i < n; i++)
+	{
+		Datum		values[INDEX_MAX_KEYS];
+		bool		isnull[INDEX_MAX_KEYS];
+		const PipeannRow *row = row_at(i, arg);
+
+		CHECK_FOR_INTERRUPTS();
+		if (row == NULL || !PipeannDeformRowTo(a->values, a->columns, row,
+											   a->tuple, values, isnull))
+			continue;
+		for (int j = 0; j < a->n; j++)
+		{
+			Samples    *s = &samples[j];
+			int			number = s->attribute->number;
+
+			if (!isnull[number] && IsSampled(s, i, n) &&
+				TakeValue(s->attribute, values[number], &s->values[s->n]))
+				s->n++;
+		}
+	}
+	return samples;
+}
+
+static MemoryContext
+EnterSamples(void)
+{
+	return MemoryContextSwitchTo(AllocSetContextCreate(CurrentMemoryContext,
+													   "pipeann attribute samples",
+													   ALLOCSET_DEFAULT_SIZES));
+}
+
+static void
+LeaveSamples(MemoryContext former)
+{
+	MemoryContextDelete(MemoryContextSwitchTo(former));
+}
+
+void
+PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
+					   uint32 n, char *books)
+{
+	MemoryContext former = EnterSamples();
+	Samples    *samples = TakeSamples(a, row_at, arg, n);
+
+	PipeannAttributesUseBook(a, books);
+	for (int j = 0; j < a->n; j++)
+	{
+		PipeannAttribute *attribute = &a->attributes[j];
+		Samples    *s = &samples[j];
+		char	   *book = books + (Size) attribute->plane * PIPEANN_BOOK_BYTES;
+
+		memset(book, 0, attribute->book_size);
+		if (!attribute->is_array)
+			PipeannBookTrain(attribute, s->values, s->n, book);
+		else if (!a->by_type)
+			PipeannElementsTrain(attribute, s->values, s->n, book);
+	}
+	LeaveSamples(former);
+}
+
+static int
+ChooseWidth(const Samples *s)
+{
+	PipeannAttribute *attribute = s->attribute;
+
+	if (s->n == 0 || attribute->width == 1)
+		return attribute->width;
+	return attribute->is_array ?
+		PipeannElementsWidth(attribute, s->values, s->n) :
+		PipeannBookWidth(attribute, s->values, s->n);
+}
+
+int
+PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
+						uint32 n, PipeannWidths *widths)
+{
+	MemoryContext former = EnterSamples();
+	Samples    *samples = TakeSamples(a, row_at, arg, n);
+	int			bytes = 0;
+
+	memset(widths, 0, sizeof(*widths));
+	for (int j = 0; j < a->n; j++)
+	{
+		int			wanted = PipeannWantedWidth(a, &a->attributes[j]);
+
+		widths->of[j] = wanted > 0 ? wanted : ChooseWidth(&samples[j]);
+		bytes += widths->of[j];
+	}
+	LeaveSamples(former);
+	return bytes;
+}
