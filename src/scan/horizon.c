@@ -28,6 +28,7 @@ PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 	horizon->distance = get_float8_infinity();
 	horizon->wanted = wanted;
 	horizon->together.searches = scans;
+	horizon->together.first = NULL;
 	horizon->together.most = 0;
 	horizon->together.ncodes = 0;
 	horizon->together.nnearest = 0;

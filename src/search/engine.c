@@ -7,7 +7,7 @@
 #include "search/list.h"
 #include "search/pages.h"
 #include "search/ranked.h"
-#include "search/together.h"
+#include "search/rounds.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -163,14 +163,21 @@ Continue(PipeannSearch *search)
 	return true;
 }
 
+/* Have results of all pages that the search came by, if they are to be. */
 static void
-RunPolicy(PipeannSearch *search)
+ScoreRest(PipeannSearch *search)
 {
-	search->params.policy->run(search);
 	PipeannScorePagesIfInDoubt(search);
 	PipeannScoreReleasedPages(search);
 	while (PipeannScoreNext(search))
 		;
+}
+
+static void
+RunPolicy(PipeannSearch *search)
+{
+	search->params.policy->run(search);
+	ScoreRest(search);
 }
 
 /* What matches and the graph did not lead to is found by its codes. */
@@ -189,7 +196,8 @@ PipeannSearchEnter(PipeannSearch *search)
 	search->has_begun = true;
 	PipeannAddEntryPoints(search);
 	PipeannAddPageMates(search);
-	return search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
+	PipeannRoundsJoin(search->params.together, search);
+	return PipeannListNearest(search);
 }
 
 static void
@@ -205,20 +213,17 @@ RunList(PipeannSearch *search)
 	}
 }
 
-/* Explore the list, with what searches of other indexes know. */
+/* Explore the list, or what of it is wanted beside those of other indexes. */
 static void
 RunTogether(PipeannSearch *search)
 {
-	PipeannTogether *together = search->params.together;
-
-	if (together != NULL)
+	if (search->params.together != NULL)
 	{
-		PipeannTogetherLearn(together, search);
-		PipeannListSetBound(search);
+		PipeannRoundsRun(search->params.together);
+		ScoreRest(search);
 	}
-	RunList(search);
-	if (together != NULL)
-		PipeannTogetherTell(together, search);
+	if (search->params.together == NULL)
+		RunList(search);
 }
 
 bool

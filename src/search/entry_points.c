@@ -24,9 +24,11 @@
 
 /*
  * One of several searches needs fewer, as what it does not find nearby others may
- * have.
+ * have. If it has to read, it needs more: with their page-mates they tell which
+ * page is the one to be read.
  */
 #define LEAST_TOGETHER 8
+#define READING_TOGETHER 32
 
 /*
  * Half of the list is explored before the first pages are asked for, the rest
@@ -138,8 +140,7 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 
 	list->count = 0;
 	list->first_open = 0;
-	list->length = search->params.together != NULL ?
-		Min(Max(search->pool.least, LEAST_TOGETHER), MOST_ENTRIES) :
+	list->length = search->params.together != NULL ? READING_TOGETHER :
 		Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES), MOST_ENTRIES);
 	ForgetEntered(search, list->length);
 	ScoreEntries(search, list, &start, 1);
@@ -170,24 +171,21 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
 	}
 }
 
-/*
- * Without node hits no step depends on which pages are in memory. One of several
- * searches asks for no pages yet.
- */
+/* Without node hits no step depends on which pages are in memory. */
 static int
 FirstReach(const PipeannSearch *search, const EntryList *list)
 {
-	return PipeannIsOn(search, PIPEANN_NODE_HITS) &&
-		search->params.together == NULL ?
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
 		list->length / REACH_IN_MEMORY : list->length;
 }
 
+/* The nearest `count` entries become candidates. */
 static void
-FillPool(PipeannSearch *search, const EntryList *list)
+FillPool(PipeannSearch *search, const EntryList *list, int count)
 {
 	int			n = 0;
 
-	for (int i = 0; i < list->count; i++)
+	for (int i = 0; i < count; i++)
 	{
 		uint32		id = search->codes->entry_ids[list->items[i].position];
 
@@ -201,7 +199,7 @@ FillPool(PipeannSearch *search, const EntryList *list)
 	}
 	PipeannBatchToPool(search, n);
 	search->nentry_pages = PipeannIsOn(search, PIPEANN_ENTRY_PAGES) ?
-		list->count : 0;
+		count : 0;
 }
 
 /*
@@ -232,24 +230,48 @@ PipeannAddEntryPages(PipeannSearch *search)
 	search->nentry_pages = 0;
 }
 
+/* No page is asked for yet. */
+static void
+EnterTogether(PipeannSearch *search, EntryList *list)
+{
+	int			reach = Max(search->pool.least, LEAST_TOGETHER);
+
+	SearchEntryGraph(search, list, reach);
+	FillPool(search, list, Min(list->count, reach));
+	if (search->pool.count == 0 || PipeannIsAtHand(search, 0))
+		return;
+	SearchEntryGraph(search, list, list->length);
+	FillPool(search, list, list->count);
+	PipeannAddEntryPages(search);
+}
+
+/* Go on while the first pages are read. */
+static void
+EnterAlone(PipeannSearch *search, EntryList *list)
+{
+	int			reads = search->params.width > 0 ?
+		Min(search->params.width, FIRST_READS) : FIRST_READS;
+
+	SearchEntryGraph(search, list, FirstReach(search, list));
+	for (int i = 0; i < Min(list->count, reads); i++)
+		PipeannRequestPageOf(search, search->codes->entry_ids[list->items[i].position],
+							 list->items[i].dist);
+	search->source->submit(search->source);
+	if (search->reads > 0)
+		SearchEntryGraph(search, list, list->length);
+	FillPool(search, list, list->count);
+}
+
 void
 PipeannAddEntryPoints(PipeannSearch *search)
 {
-	const PipeannCodes *codes = search->codes;
-	int			reads = search->params.together != NULL ? 0 :
-		search->params.width > 0 ?
-		Min(search->params.width, FIRST_READS) : FIRST_READS;
 	EntryList	list;
 
-	PipeannPqTable(&codes->pq, search->layout->metric, search->query,
+	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
 				   search->table);
 	BeginEntryList(search, &list);
-	SearchEntryGraph(search, &list, FirstReach(search, &list));
-	for (int i = 0; i < Min(list.count, reads); i++)
-		PipeannRequestPageOf(search, codes->entry_ids[list.items[i].position],
-							 list.items[i].dist);
-	search->source->submit(search->source);
-	if (search->reads > 0)
-		SearchEntryGraph(search, &list, list.length);
-	FillPool(search, &list);
+	if (search->params.together != NULL)
+		EnterTogether(search, &list);
+	else
+		EnterAlone(search, &list);
 }

@@ -96,9 +96,7 @@ CapacityFor(const PipeannSearch *search, int length)
 
 /*
  * Now there may be time to explore what overflows, and something to be gained
- * by an early end: in memory a larger pool only takes longer to keep sorted. One of
- * several searches needs to explore less, as all nodes of pages that it has read
- * are candidates.
+ * by an early end: in memory a larger pool only takes longer to keep sorted.
  */
 void
 PipeannListNoteFirstRead(PipeannSearch *search)
@@ -108,8 +106,8 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 
 	if (search->continued)
 		length = search->pool.length;
-	if (search->params.together != NULL)
-		search->pool.least = (search->pool.least + 1) / 2;
+	if (search->params.together != NULL && search->termination.on)
+		search->pool.least = 0;
 	search->pool.length = length;
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }

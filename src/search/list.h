@@ -5,6 +5,8 @@
 #ifndef PIPEANN_SEARCH_LIST_H
 #define PIPEANN_SEARCH_LIST_H
 
+#include <math.h>
+
 #include "search/state.h"
 
 /* ef, or more where a part of the candidates does not match. */
@@ -27,6 +29,13 @@ PipeannListLength(const PipeannSearch *search)
 {
 	return search->termination.on ? PipeannListEf(search) :
 		search->pool.length;
+}
+
+/* The distance of the nearest candidate, by its code; infinity if there is none. */
+static inline float
+PipeannListNearest(const PipeannSearch *search)
+{
+	return search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
 }
 
 /* Make the pool empty, as long as it is while nothing was read. */

@@ -21,8 +21,6 @@
 
 #define OVERFLOW 2.4f			/* the paper's mu */
 #define WIDTH 5					/* the paper's W */
-#define WIDTH_TOGETHER 2		/* of one of several searches: most have hardly
-								 * more to explore */
 #define STABLE 5				/* its n: converging when these are explored */
 #define ALPHA 0.25f
 #define BETA 0.95f
@@ -132,8 +130,7 @@ static void
 Choose(PipeannSearch *search)
 {
 	int			width = search->params.width > 0 ? search->params.width :
-		search->params.together != NULL ?
-		WIDTH_TOGETHER : WIDTH;
+		WIDTH;
 
 	if (!search->policy.converging)
 		search->policy.converging = IsConverging(search);

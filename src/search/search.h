@@ -184,13 +184,14 @@ typedef struct PipeannErrors
 
 /*
  * What searches of several indexes for one query know from one another: as much
- * as one search of all would. They run one after the other.
+ * as one search of all would.
  */
 #define PIPEANN_MOST_TOGETHER 1024
 
 typedef struct PipeannTogether
 {
 	int			searches;
+	PipeannSearch *first;		/* that is to be run, or NULL */
 	int			most;			/* that are kept of */
 	int			ncodes;
 	float		codes[PIPEANN_MOST_TOGETHER];	/* distances of candidates by
@@ -275,8 +276,8 @@ extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
 
 /*
  * Find where the search begins, in memory, before it is run. To be done by all
- * searches of a PipeannTogether first. Returns the distance of the nearest
- * candidate by its code.
+ * searches of a PipeannTogether first: all that have are run when the first of them
+ * is. Returns the distance of the nearest candidate by its code.
  */
 extern float PipeannSearchEnter(PipeannSearch *search);
 

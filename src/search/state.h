@@ -73,6 +73,8 @@ struct PipeannSearch
 	PipeannSearchParams params;
 	PipeannBounds bounds;		/* of half precision only */
 
+	PipeannSearch *behind;		/* of those together the next one, or NULL */
+
 	PipeannTermination termination; /* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;

@@ -127,6 +127,15 @@ PipeannTerminationErrorBound(const PipeannTermination *termination)
 }
 
 float
+PipeannTerminationReach(const PipeannTermination *termination, float factors)
+{
+	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
+
+	return PipeannTerminationBound(termination) +
+		factors * FactorMargin(termination, last);
+}
+
+float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
 	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;

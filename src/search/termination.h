@@ -68,6 +68,10 @@ extern float PipeannTerminationMargin(const PipeannTermination *termination,
  */
 extern float PipeannTerminationBound(const PipeannTermination *termination);
 
+/* The same with so many times the factor added. */
+extern float PipeannTerminationReach(const PipeannTermination *termination,
+									 float factors);
+
 /* The same by what codes err alone, of nodes that are in the order of their codes. */
 extern float PipeannTerminationErrorBound(const PipeannTermination *termination);
 

@@ -6,8 +6,8 @@
  * of the same vectors' space and err alike. So the candidates of all searches make
  * one list, of the length that the list of one search would have, and a search
  * explores those of its own that are in it, and a few. Searches that have found where they
- * begin before the first one is run know at once which of them are near. They
- * run one after the other; the list only gets nearer.
+ * begin before the first one is run know at once which of them are near. The list
+ * only gets nearer.
  */
 #include "search/together.h"
 

@@ -50,14 +50,13 @@ NodeVector(const Index *index, int node, float *out)
 }
 
 static void
-MakeVectors(Index *index, uint32 n)
+MakeVectors(Index *index, uint32 n, uint64 random)
 {
 	const PipeannLayout *l = &index->layout;
 	PipeannVectors *v = &index->vectors;
 	float	   *aux = PipeannAlloc(n * sizeof(float));
 	double	   *norms = PipeannAlloc(n * sizeof(double));
 	float	   *x = PipeannAlloc(l->dim * sizeof(float));
-	uint64		random = 42;
 
 	v->n = n;
 	v->dim = l->dim;
@@ -128,7 +127,7 @@ MakeCodes(Index *index)
 }
 
 Index *
-MakeIndex(int n, int dim, PipeannMetric metric, PipeannStorage storage)
+MakePart(int n, int dim, PipeannMetric metric, PipeannStorage storage, int seed)
 {
 	Index	   *index = PipeannAllocZero(sizeof(Index));
 	PipeannGraphParams params = {24, 60, 1.2f, 1, false};
@@ -140,7 +139,7 @@ MakeIndex(int n, int dim, PipeannMetric metric, PipeannStorage storage)
 	index->layout.fill = 9;
 	index->layout.pq_bytes = dim / 2;
 	index->order = PipeannAlloc(n * sizeof(uint32));
-	MakeVectors(index, n);
+	MakeVectors(index, n, seed);
 	graph = PipeannGraphBuild(PipeannTeamAlone(), &index->vectors, NULL, &params);
 	PipeannGraphPack(graph, &index->vectors, index->layout.fill, index->order, PipeannTeamAlone());
 	IndexWritePages(index, graph);
@@ -148,6 +147,12 @@ MakeIndex(int n, int dim, PipeannMetric metric, PipeannStorage storage)
 	IndexMakeEntryGraph(index, ENTRIES, ENTRY_DEGREE);
 	PipeannGraphFree(PipeannTeamAlone(), graph);
 	return index;
+}
+
+Index *
+MakeIndex(int n, int dim, PipeannMetric metric, PipeannStorage storage)
+{
+	return MakePart(n, dim, metric, storage, 42);
 }
 
 PipeannSearch *IdleSearch = NULL;

@@ -26,6 +26,10 @@ IndexNodes(const Index *index)
 extern Index *MakeIndex(int n, int dim, PipeannMetric metric,
 						PipeannStorage storage);
 
+/* The same for each seed with others of the same distribution. */
+extern Index *MakePart(int n, int dim, PipeannMetric metric,
+					   PipeannStorage storage, int seed);
+
 /* The last search that ended: the next one has its memory, whatever it is of. */
 extern PipeannSearch *IdleSearch;
 
