@@ -5,7 +5,7 @@ import numpy as np
 
 from filter_data import K
 from filter_ways import name_of
-from lab import disk_bytes
+from lab import cpu_seconds, disk_bytes
 from recall import turns
 from session import Session
 from wire import vector_bytes
@@ -87,7 +87,7 @@ class Subject:
         return right / wanted if wanted else 1.0
 
     def tune(self, target, seconds, begin):
-        """The least value that reaches the recall: by a sample, between bounds; raised then until all queries have it."""
+        """The least value that reaches the recall: by a sample, between bounds; then raised for all queries."""
         values, queries = self.way.values, range(len(self.attributed.vectors))
         below, place = -1, len(values) - 1
         middle = values.index(begin) if begin in values else (below + place) // 2
@@ -108,7 +108,8 @@ class Subject:
         """Asks these queries, as many as the time allows, and adds to what is known."""
         self.set_value(self.value)
         pid = self.session.backend()
-        before, disk = counters(self.session, self.schema), disk_bytes(pid)
+        before = counters(self.session, self.schema)
+        disk, cpu = disk_bytes(pid), cpu_seconds(pid)
         end = time.monotonic() + seconds
         for number, query in enumerate(queries):
             if number * CHUNKS >= LEAST and time.monotonic() > end:
@@ -117,7 +118,8 @@ class Subject:
             self.right += right
             self.rows += rows
             self.wanted += self.attributed.answers(self.condition)[query][1]
-        disk = None if disk is None else disk_bytes(pid) - disk
+        cpu, disk = cpu_seconds(pid) - cpu, None if disk is None else disk_bytes(pid) - disk
+        self.add("cpu_ms", 1000 * cpu)
         for name, value in counters(self.session, self.schema).items():
             self.add(name, int(value) - int(before.get(name, 0)))
         if disk is not None:
@@ -139,11 +141,11 @@ class Subject:
                "rows": round(self.rows / count, 3), "wanted": round(self.wanted / count, 3),
                "ms": round(float(milliseconds.mean()), 4), "median": round(float(np.median(milliseconds)), 4),
                "p99": round(float(np.percentile(milliseconds, 99)), 4), "times": self.times,
-               **{name: round(value / count, 2) for name, value in self.totals.items()}}
+               **{name: round(value / count, 4) for name, value in self.totals.items()}}
         if baseline:
             row["none_ms"] = round(row["ms"] / ratio(self.times, baseline.times), 4)
-            if "index_reads" in baseline.totals:
-                row["none_reads"] = round(baseline.totals["index_reads"] / len(baseline.times), 2)
+            for name in ("cpu_ms", "index_reads"):
+                row["none_" + name] = round(baseline.totals[name] / len(baseline.times), 4)
         return row
 
 

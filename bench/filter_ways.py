@@ -104,9 +104,8 @@ class Partitions(Store):
         for schema, (column, numbers) in zip(self.schemas, self.NUMBERS.items()):
             session.rows(f"CREATE SCHEMA {schema};"
                          f" CREATE TABLE {schema}.items (LIKE source) PARTITION BY LIST ({column})")
-            for number in numbers:
-                session.rows(f"CREATE TABLE {schema}.items_{number} PARTITION OF {schema}.items"
-                             f" FOR VALUES IN ({number})")
+            session.rows(";".join(f"CREATE TABLE {schema}.items_{number} PARTITION OF {schema}.items"
+                                  f" FOR VALUES IN ({number})" for number in numbers))
             session.rows(f"INSERT INTO {schema}.items SELECT * FROM source ORDER BY id")
             finish(session, f"{schema}.items")
 

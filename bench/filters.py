@@ -28,6 +28,7 @@ TARGET = 0.95
 COMMON = {"pipeann.hot_pages": "0", "pipeann.shared_memory": "512MB"}
 WORKERS_FROM = 0.05     # share of the rows in an index
 HARD = 3                # queries at a condition that few rows match, after which the server has the memory it needs
+DROPPED = 200           # partitions in one transaction
 OURS = "relnamespace::regnamespace::text LIKE 'filters\\_%'"
 MEMORY = 0.5            # of the machine's, for shared_buffers at most
 
@@ -57,6 +58,7 @@ class Filters:
         self.none = self.attributed.none()
         self.conditions = [self.none, *self.attributed.conditions(self.options.kinds, self.options.shares)]
         session = self.server.session
+        session.rows("SET synchronous_commit = off")
         self.drop()
         session.rows(f"CREATE TABLE vectors (id int, embedding vector({data.dimensions}))")
         self.server.copy("vectors", data.base, "loading")
@@ -91,10 +93,12 @@ class Filters:
         session = self.server.session
         session.rows("DROP TABLE IF EXISTS vectors, attributes, source")
         for row in session.rows("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'filters\\_%%'"):
-            # One statement would lock every partition and index at once.
-            for table in session.rows("SELECT oid::regclass::text AS name FROM pg_class WHERE relispartition"
-                                      " AND relkind = 'r' AND relnamespace = %s::regnamespace", row["nspname"]):
-                session.rows(f"DROP TABLE {table['name']}")
+            # One transaction would lock every partition and its indexes at once.
+            parts = [one["name"] for one in session.rows(
+                "SELECT oid::regclass::text AS name FROM pg_class WHERE relispartition AND relkind = 'r'"
+                " AND relnamespace = %s::regnamespace", row["nspname"])]
+            for first in range(0, len(parts), DROPPED):
+                session.rows(f"DROP TABLE {', '.join(parts[first:first + DROPPED])}")
             session.rows(f"DROP SCHEMA {row['nspname']} CASCADE")
 
     def everything(self):
