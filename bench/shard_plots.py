@@ -42,9 +42,12 @@ def panel(axis, results, column, label):
 
 
 def draw(results, folder, name, title):
+    """A panel for each column that there are figures of."""
+    panels = [(column, label) for column, label in PANELS if any(points(results, way, column) for way in WAYS)]
+    lines = (len(panels) + 1) // 2
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(2, 2, figsize=(9.8, 7.4))
-        for axis, (column, label) in zip(axes.flat, PANELS):
+        figure, axes = plt.subplots(lines, 2, figsize=(9.8, 3.7 * lines))
+        for axis, (column, label) in zip(axes.flat, panels):
             panel(axis, results, column, label)
         figure.suptitle(f"{title}, recall@10 0.95 or the least there is")
         shared_legend(figure, 4)
