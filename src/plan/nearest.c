@@ -6,7 +6,7 @@
  * What a row is returned for may depend on that row only, and what is asked of
  * the table may depend on nothing that a part of it has not: whatever else
  * there is (joins, aggregates, row locks, queries inside) makes it another kind
- * of query.
+ * of query. Only the vector that distances are from may be what a query gives.
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "plan/nearest.h"
+#include "rewrite/rewriteManip.h"
 #include "scan/scan.h"
 #include "utils/catcache.h"
 #include "utils/syscache.h"
@@ -71,8 +72,7 @@ HasOnlySelect(const Query *query)
 {
 	return query->commandType == CMD_SELECT && query->utilityStmt == NULL &&
 		!query->hasAggs && !query->hasWindowFuncs && !query->hasTargetSRFs &&
-		!query->hasSubLinks && !query->hasDistinctOn &&
-		!query->hasForUpdate && query->rowMarks == NIL &&
+		!query->hasDistinctOn && !query->hasForUpdate && query->rowMarks == NIL &&
 		query->cteList == NIL && query->groupClause == NIL &&
 		query->groupingSets == NIL && query->havingQual == NULL &&
 		query->distinctClause == NIL && query->windowClause == NIL &&
@@ -113,6 +113,53 @@ FindDistance(PipeannNearest *nearest)
 		!contain_volatile_functions((Node *) distance);
 }
 
+/* A query that is asked once, for a value: whatever it names is its own. */
+static bool
+IsForValue(const SubLink *link)
+{
+	Node	   *copy = copyObject(link->subselect);
+
+	IncrementVarSublevelsUp(copy, 1, 1);
+	return link->subLinkType == EXPR_SUBLINK && equal(copy, link->subselect);
+}
+
+static bool
+AsksForMore(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubLink))
+		return !IsForValue((const SubLink *) node);
+	return expression_tree_walker(node, AsksForMore, arg);
+}
+
+/* Whether there are queries beside a distance. */
+static bool
+AsksBeside(Node *node, void *distance)
+{
+	if (node == NULL || equal(node, distance))
+		return false;
+	if (IsA(node, SubLink))
+		return true;
+	return expression_tree_walker(node, AsksBeside, distance);
+}
+
+/* Queries inside may only ask for the vector that the distance is from. */
+static bool
+AsksForVector(const PipeannNearest *nearest)
+{
+	const Query *query = nearest->query;
+	Expr	   *distance = nearest->distance->expr;
+
+	return !query->hasSubLinks ||
+		(!AsksForMore((Node *) distance, NULL) &&
+		 !AsksBeside((Node *) query->targetList, distance) &&
+		 !AsksBeside(query->jointree->quals, distance) &&
+		 !AsksBeside((Node *) nearest->table->securityQuals, distance) &&
+		 !AsksBeside(query->limitCount, distance) &&
+		 !AsksBeside(query->limitOffset, distance));
+}
+
 bool
 PipeannIsNearest(Query *query, PipeannNearest *nearest)
 {
@@ -122,6 +169,7 @@ PipeannIsNearest(Query *query, PipeannNearest *nearest)
 	nearest->query = query;
 	nearest->table = TableOf(query);
 	return nearest->table != NULL && FindDistance(nearest) &&
+		AsksForVector(nearest) &&
 		!contain_volatile_functions(query->limitCount) &&
 		!NamesOthers((Node *) query->targetList, NULL) &&
 		!NamesOthers(query->jointree->quals, NULL) &&

@@ -31,6 +31,7 @@
 #include "plan/nearest.h"
 #include "plan/partitions.h"
 #include "plan/spread.h"
+#include "rewrite/rewriteManip.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -248,6 +249,7 @@ PartOf(const Spread *spread, Relation member)
 	AddRelation(spread, part, member);
 	linitial_node(RangeTblEntry, part->rtable)->securityQuals = lthird(own);
 	part->targetList = MakeTargets(linitial(own), lfourth(own));
+	part->hasSubLinks = checkExprHasSubLink((Node *) part->targetList);
 	order->tleSortGroupRef = 1;
 	part->sortClause = list_make1(order);
 	part->limitCount = copyObject(spread->limit);

@@ -61,6 +61,7 @@ my @plan = plan_of($session, nearest(1, 'ORDER BY d LIMIT 10'));
 is(scalar(grep { /Async Foreign Scan/ } @plan), 4, 'four scans at other servers');
 is(scalar(grep { /ORDER BY .* LIMIT 10::bigint$/ } far_scans(@plan)), 4, 'for ten rows each');
 is(scalar(grep { /Index Scan using/ } @plan) >= 2, 1, 'local partitions by their indexes');
+same('the vector of a row', 'SELECT id FROM items ORDER BY v <-> (SELECT v FROM whole WHERE id = 4711) LIMIT 10');
 same("query $_", nearest($_ * 293, 'ORDER BY d LIMIT 25')) for 0 .. 19;
 same('all columns', 'SELECT * FROM ' . substr(nearest(7, 'ORDER BY d LIMIT 9'), index(nearest(7, ''), 'items')) =~ s/ORDER BY d/ORDER BY v <-> '$vectors->[7]'/r);
 same('whole rows', "SELECT items, (items).title FROM items ORDER BY v <-> '$vectors->[7]' LIMIT 40");

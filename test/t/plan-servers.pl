@@ -112,6 +112,14 @@ same('a whole row', "SELECT to_jsonb(items) FROM items ORDER BY v <-> '$vectors-
 same('inside another query', "SELECT count(*), sum(id) FROM (" . nearest(12, 'ORDER BY d LIMIT 10') . ') s');
 same('in a CTE, joined', 'WITH near AS MATERIALIZED (' . nearest(12, 'ORDER BY d LIMIT 10') . ') SELECT near.id, source.id FROM near JOIN source USING (id) ORDER BY d');
 ok(is_spread(3, '10::bigint', plan_of($session, 'SELECT count(*) FROM (' . nearest(12, 'ORDER BY d LIMIT 10') . ') s')), 'is spread there, too');
+for my $from ('source WHERE id = 78', 'items WHERE id = 78', 'items WHERE category = 3 ORDER BY id LIMIT 1')
+{
+	my $vector_asked = "SELECT id, v <-> (SELECT v FROM $from) AS d FROM items ORDER BY d LIMIT 10";
+	same("the vector is from $from", $vector_asked);
+	is(scalar(grep { /ORDER BY .* LIMIT 10::bigint$/ && /\$1/ } far_scans(plan_of($session, $vector_asked))), 3, 'and the limit is sent to all');
+}
+same('no vector at all', 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT v FROM source WHERE id = -1) LIMIT 10) s');
+same('a vector of each row outside', 'SELECT s.id, n.id FROM source s, LATERAL (SELECT id FROM items ORDER BY v <-> (SELECT q.v FROM source q WHERE q.id = s.id) LIMIT 3) n WHERE s.id < 3 ORDER BY 1, 2');
 is($session->row("SELECT string_agg(DISTINCT tableoid::regclass::text, ' ') FROM (SELECT tableoid FROM items ORDER BY v <-> '$vectors->[13]' LIMIT 100) s"), 'items_0 items_1 items_2', 'system columns are those of the partition');
 is($session->ask(nearest(1, 'ORDER BY d LIMIT -1'))->{state}, '2201W', 'a negative limit is the error that it is');
 
@@ -120,6 +128,7 @@ same('aggregates', 'SELECT category, count(*) FROM items GROUP BY category ORDER
 same('farthest first', nearest(14, 'ORDER BY d DESC LIMIT 5'));
 same('ties', nearest(14, 'ORDER BY d FETCH FIRST 5 ROWS WITH TIES'));
 same('joined', "SELECT items.id FROM items JOIN source USING (id) ORDER BY items.v <-> '$vectors->[14]' LIMIT 5");
+same('a query beside the distance', 'SELECT id, (SELECT max(id) FROM source) FROM items ORDER BY v <-> (SELECT v FROM source WHERE id = 78) LIMIT 5');
 same('a query in a condition', nearest(14, 'WHERE id IN (SELECT id FROM source WHERE id < 500) ORDER BY d LIMIT 5'));
 same('for update', nearest(14, 'ORDER BY d LIMIT 3 FOR UPDATE'));
 $session->rows('SET pipeann.rewrite_plans = off');
@@ -141,6 +150,7 @@ for my $mode ('force_custom_plan', 'force_generic_plan')
 	for my $table ('items', 'whole')
 	{
 		$session->rows("PREPARE ${table}_n(vector, int, int) AS SELECT id, v <-> \$1 AS d FROM $table WHERE category < \$2 ORDER BY d LIMIT \$3");
+		$session->rows("PREPARE ${table}_v(int) AS SELECT id FROM $table ORDER BY v <-> (SELECT v FROM source WHERE id = \$1) LIMIT 5");
 		$session->rows("PREPARE ${table}_o(vector, int) AS SELECT id FROM $table WHERE id = \$2 ORDER BY v <-> \$1 LIMIT 5");
 	}
 	for my $limit (3, 30)
@@ -149,6 +159,7 @@ for my $mode ('force_custom_plan', 'force_generic_plan')
 		is_deeply([ $session->rows($there) ], [ $session->rows($here) ], "$mode: limit $limit");
 		ok(is_spread(3, $mode =~ /custom/ ? "${limit}::bigint" : '$3::integer', plan_of($session, $there)), "$mode: sent to all");
 	}
+	is_deeply([ $session->rows("EXECUTE items_v($_)") ], [ $session->rows("EXECUTE whole_v($_)") ], "$mode: the vector of a row") for 100, 200;
 	is_deeply([ $session->rows("EXECUTE items_o('$vectors->[1]', $_)") ], [$_], "$mode: a value of the key") for 17, 18, 19, 20;
 	is(scalar $session->rows("EXECUTE items_o('$vectors->[1]', NULL)"), 0, "$mode: no value");
 	my $asked = grep { /Foreign Scan.*actual/ } $session->rows("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE items_o('$vectors->[1]', 17)");
