@@ -4,6 +4,7 @@
  */
 #include "pool/pool.h"
 
+#include <limits.h>
 #include <math.h>
 
 #define FIRST_DISCARDS 1024
@@ -46,6 +47,8 @@ PipeannPoolReset(PipeannPool *pool, int length)
 	ReserveItems(pool, length);
 	ReserveDiscards(pool);
 	pool->length = pool->capacity = length;
+	pool->head = INT_MAX;
+	pool->matching = 0;
 	pool->count = 0;
 	pool->bound = INFINITY;
 	pool->least = 0;
@@ -103,6 +106,16 @@ FindPositions(const PipeannCandidate *items, int count,
 		positions[i] += items[positions[i]].dist <= wanted[i].dist;
 }
 
+/* Put a candidate that leaves the pool where it can be found again. */
+static void
+Leave(PipeannPool *pool, const PipeannCandidate *item)
+{
+	if (item->explored)
+		return;
+	pool->chosen[item->beam]--;
+	PipeannPoolDiscard(pool, item->id, item->dist);
+}
+
 /*
  * Drop the last candidate to make room. It is kept for later unless it is
  * explored.
@@ -110,12 +123,7 @@ FindPositions(const PipeannCandidate *items, int count,
 static void
 DropLast(PipeannPool *pool)
 {
-	PipeannCandidate *last = &pool->items[--pool->count];
-
-	if (last->explored)
-		return;
-	pool->chosen[last->beam]--;
-	PipeannPoolDiscard(pool, last->id, last->dist);
+	Leave(pool, &pool->items[--pool->count]);
 }
 
 static void
@@ -152,6 +160,7 @@ PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 	item->id = id;
 	item->page = PIPEANN_NO_PAGE;
 	item->ref = PIPEANN_NO_REF;
+	item->matches = 0;
 	item->absent = 0;
 	item->beam = 0;
 	item->explored = 0;
@@ -218,11 +227,60 @@ MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
 	NoteInserted(pool, end);
 }
 
+/* Those behind the head that do not match leave; only the first n may not. */
+static void
+KeepMatching(PipeannPool *pool, int n)
+{
+	int			end = Min(pool->count, pool->head + n);
+	int			to = pool->head;
+
+	for (int from = pool->head; from < end; from++)
+		if (pool->items[from].matches)
+			pool->items[to++] = pool->items[from];
+		else
+			Leave(pool, &pool->items[from]);
+	if (to < end)
+	{
+		memmove(&pool->items[to], &pool->items[end],
+				(pool->count - end) * sizeof(PipeannCandidate));
+		pool->count -= end - to;
+		NoteInserted(pool, pool->head);
+	}
+}
+
+/* How long the list is with so many that match. */
+static void
+SetLength(PipeannPool *pool)
+{
+	int			matching = 0;
+
+	for (int i = 0; i < Min(pool->head, pool->count); i++)
+		matching += pool->items[i].matches;
+	pool->length = pool->head + Max(pool->matching - matching, 0);
+}
+
+void
+PipeannPoolSetHead(PipeannPool *pool, int head, int matching)
+{
+	pool->head = head;
+	pool->matching = matching;
+	PipeannPoolWiden(pool, head + matching, head + matching + MOST_TOGETHER);
+	if (pool->count > head)
+		KeepMatching(pool, pool->count - head);
+	SetLength(pool);
+}
+
 void
 PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 {
 	for (int i = 0; i < n; i += MOST_TOGETHER)
+	{
 		MergeFew(pool, items + i, Min(n - i, MOST_TOGETHER));
+		if (pool->count > pool->head)
+			KeepMatching(pool, MOST_TOGETHER);
+	}
+	if (pool->matching > 0)
+		SetLength(pool);
 }
 
 void
@@ -262,41 +320,6 @@ PipeannPoolFirstUnread(PipeannPool *pool)
 	return pool->first_unread;
 }
 
-/*
- * Order the discards as a heap, nearest first.
- */
-static void
-SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
-{
-	PipeannDiscard moved = heap[at];
-
-	for (;;)
-	{
-		uint64		child = 2 * at + 1;
-
-		if (child >= n)
-			break;
-		if (child + 1 < n && heap[child + 1].dist < heap[child].dist)
-			child++;
-		if (heap[child].dist >= moved.dist)
-			break;
-		heap[at] = heap[child];
-		at = child;
-	}
-	heap[at] = moved;
-}
-
-static PipeannDiscard
-TakeNearest(PipeannPool *pool)
-{
-	PipeannDiscard nearest = pool->discards[0];
-
-	pool->discards[0] = pool->discards[--pool->ndiscards];
-	if (pool->ndiscards > 0)
-		SiftDown(pool->discards, pool->ndiscards, 0);
-	return nearest;
-}
-
 void
 PipeannPoolRefill(PipeannPool *pool, int length)
 {
@@ -304,12 +327,14 @@ PipeannPoolRefill(PipeannPool *pool, int length)
 	while (pool->count > 0)
 		DropLast(pool);
 	pool->first_open = pool->first_unread = pool->first_unseen = 0;
+	pool->head = INT_MAX;
+	pool->matching = 0;
 
-	for (uint64 i = pool->ndiscards / 2; i-- > 0;)
-		SiftDown(pool->discards, pool->ndiscards, i);
+	PipeannHeapMake(pool->discards, pool->ndiscards);
 	while (pool->count < length && pool->ndiscards > 0)
 	{
-		PipeannDiscard next = TakeNearest(pool);
+		PipeannDiscard next = PipeannHeapTake(pool->discards,
+												  &pool->ndiscards);
 
 		PipeannPoolInsert(pool, next.id, next.dist);
 	}

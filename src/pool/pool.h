@@ -7,6 +7,7 @@
 #define PIPEANN_POOL_H
 
 #include "base/base.h"
+#include "pool/termination.h"
 
 #define PIPEANN_NO_PAGE PG_UINT32_MAX
 
@@ -15,13 +16,14 @@ typedef struct PipeannCandidate
 	float		dist;
 	uint32		id;
 	uint32		page;			/* graph page ordinal */
-	uint32		ref:28;			/* in the search's page table, or NO_REF */
+	uint32		ref:27;			/* in the search's page table, or NO_REF */
+	uint32		matches:1;		/* stays when it is behind the head */
 	uint32		absent:1;		/* its page would have to be read */
 	uint32		beam:2;			/* chosen for this beam, 0 for none */
 	uint32		explored:1;
 } PipeannCandidate;
 
-#define PIPEANN_NO_REF 0x0FFFFFFFU
+#define PIPEANN_NO_REF 0x07FFFFFFU
 
 /* Beams that a candidate may be chosen for, and 0 for none. */
 #define PIPEANN_BEAMS 4
@@ -32,6 +34,23 @@ typedef struct PipeannDiscard
 	uint32		id;
 } PipeannDiscard;
 
+static inline bool
+PipeannIsNearer(const PipeannDiscard *a, const PipeannDiscard *b)
+{
+	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
+}
+
+/* Order items as a heap, nearest first; take the first of it. */
+extern void PipeannHeapMake(PipeannDiscard *items, uint64 n);
+extern PipeannDiscard PipeannHeapTake(PipeannDiscard *heap, uint64 *n);
+
+/*
+ * Have the nearest `wanted` in front, in any order; returns the last of them.
+ * Distances are numbers.
+ */
+extern PipeannDiscard PipeannSelectNearest(PipeannDiscard *items, uint64 n,
+										   uint64 wanted);
+
 typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
@@ -40,6 +59,8 @@ typedef struct PipeannPool
 	float		bound;			/* those farther than this, */
 	int			least;			/* other than the first of all */
 	int			capacity;		/* with the overflow area */
+	int			head;			/* behind these only candidates that match */
+	int			matching;		/* of which so many must be explored */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
 	int			first_unseen;	/* items before it were found to be explored,
@@ -75,6 +96,20 @@ PipeannPoolTakes(const PipeannPool *pool, float dist)
 	return pool->count < pool->capacity ||
 		!(dist >= pool->items[pool->count - 1].dist);
 }
+
+/* The same, of one that does not match. */
+static inline bool
+PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
+{
+	return pool->count < Min(pool->head, pool->capacity) ||
+		!(dist >= pool->items[Min(pool->count, pool->head) - 1].dist);
+}
+
+/*
+ * From now on the head is so long, and what stands behind it matches. The list is
+ * longer than the head by as much as it takes for so many that match.
+ */
+extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
 
 /*
  * Insert candidates that were not seen before, page and ref set; changes their

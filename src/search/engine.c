@@ -8,6 +8,7 @@
 #include "search/pages.h"
 #include "search/ranked.h"
 #include "search/rounds.h"
+#include "search/way.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -245,6 +246,8 @@ PipeannSearchRun(PipeannSearch *search)
 	else if (PipeannShouldRank(search) || !Continue(search))
 		return RankRest(search);
 	RunTogether(search);
+	if (PipeannWalkIsInDoubt(search))
+		(void) RankRest(search);
 	return true;
 }
 

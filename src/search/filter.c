@@ -95,6 +95,18 @@ HasManyRows(const PipeannCodeFilter *filter)
 	return false;
 }
 
+/* Whether looking at the second bytes may change anything. */
+static bool
+IsInDoubt(const uint8 *second, int n, const uint64 *mask)
+{
+	static const uint8 full[32] = {[0 ... 31] = 0xFF};
+	uint64		any = 0;
+
+	for (int i = 0; i < n / 64; i++)
+		any |= mask[i];
+	return any != 0 && memcmp(second, full, sizeof(full)) != 0;
+}
+
 /* Take out those that a column of two bytes does not let pass. */
 static void
 KeepWide(const PipeannCodes *codes, const PipeannCodeColumn *column,
@@ -109,7 +121,9 @@ KeepWide(const PipeannCodes *codes, const PipeannCodeColumn *column,
 	{
 		memset(with, 0xFF, n / 8);
 		PipeannKernel->keep_members(bytes, n, column->rows[i].first, with);
-		PipeannKernel->keep_members(seconds, n, column->rows[i].second, with);
+		if (IsInDoubt(column->rows[i].second, n, with))
+			PipeannKernel->keep_members(seconds, n, column->rows[i].second,
+										with);
 		for (int j = 0; j < n / 64; j++)
 			any[j] |= with[j];
 	}

@@ -42,6 +42,31 @@ LengthInMemory(const PipeannSearch *search)
 }
 
 /*
+ * Candidates that do not match are explored only as far as they would be if they
+ * did, and a little farther, as there are more of them.
+ */
+#define REACH 0.6f
+
+static void
+ShortenHead(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+	int			last = (int) (PIPEANN_EARLY_RESULTS *
+							  powf(search->share, -REACH));
+	int			head = Min(pool->head, pool->count);
+	float		bound;
+
+	if (pool->count <= last)
+		return;
+	bound = PipeannTerminationBoundOf(&search->termination,
+									  pool->items[last].dist);
+	while (head > pool->least && pool->items[head - 1].dist > bound)
+		head--;
+	if (head < Min(pool->head, pool->count))
+		PipeannPoolSetHead(pool, head, pool->matching);
+}
+
+/*
  * Nothing but others, or what it looks for, ends a search before something was read:
  * see MOST_HITS in engine.c.
  */
@@ -59,6 +84,18 @@ PipeannListSetBound(PipeannSearch *search)
 		search->pool.bound = -INFINITY;
 		search->pool.least = 0;
 	}
+	if (search->pool.matching > 0 && search->reads > 0 && !search->ranked)
+		ShortenHead(search);
+}
+
+/* The list is so long, and longer by those that match if these are few. */
+static void
+SetHead(PipeannSearch *search, int length)
+{
+	search->pool.length = length;
+	if (search->most_matching > 0 && !search->continued)
+		PipeannPoolSetHead(&search->pool, length,
+						   Max(search->most_matching, search->params.min_list));
 }
 
 void
@@ -71,6 +108,7 @@ PipeannListBegin(PipeannSearch *search)
 		PipeannTerminationInit(&search->termination, search->layout->metric,
 							   ef);
 	PipeannPoolReset(&search->pool, LengthInMemory(search));
+	SetHead(search, LengthInMemory(search));
 	if (search->params.together != NULL)
 		PipeannTogetherKeep(search->params.together,
 							Max(search->pool.length, ef + BEYOND));
@@ -108,7 +146,8 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 		length = search->pool.length;
 	if (search->params.together != NULL && search->termination.on)
 		search->pool.least = 0;
-	search->pool.length = length;
+	SetHead(search, length);
+	length = search->pool.length;
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }
 
@@ -116,7 +155,7 @@ void
 PipeannListForgetEarlyEnd(PipeannSearch *search)
 {
 	search->termination.on = false;
-	search->pool.length = PipeannListToExplore(search);
+	SetHead(search, PipeannListToExplore(search));
 	PipeannListSetBound(search);
 }
 
@@ -131,7 +170,8 @@ bool
 PipeannListIsExplored(PipeannSearch *search)
 {
 	return PipeannPoolFirstOpen(&search->pool) >=
-		Min(search->pool.count, PipeannListToExplore(search));
+		Min(search->pool.count, search->pool.matching > 0 ?
+			search->pool.length : PipeannListToExplore(search));
 }
 
 bool

@@ -11,11 +11,11 @@
 
 #include <math.h>
 
-#include "distance/distance.h"
 #include "search/explore.h"
 #include "search/filter.h"
 #include "search/list.h"
 #include "search/pages.h"
+#include "search/ranks.h"
 #include "search/score.h"
 
 /* Pages asked for together: at first as many as it takes in any case. */
@@ -27,194 +27,19 @@
 #define MOST_LISTS 20
 
 /*
- * What the ways cost, in code distances at random places: to look at a byte of an
- * attribute code, to explore a node, to read a page, and what a search that ranks
- * does besides.
- */
-#define BYTE_COST 0.01
-#define EXPLORE_COST 60
-#define READ_COST 1500
-#define RANK_COST 1000
-
-/* Matching nodes that a walk meets for each result. */
-#define NODES_OF_RESULT 1.5
-
-/* Pages that a search reads: for each node of its list, and if it ranks. */
-#define READS_OF_NODE 0.4
-#define READS_OF_RANKS 20
-
-/* A list with nodes that do not match is longer by this power of their share. */
-#define STRETCH 0.5
-#define MOST_STRETCH 20
-
-/*
  * By so many standard deviations a code errs hardly ever. Fewer errors than these
  * tell nothing.
  */
 #define SURE_DEVIATIONS 5
 #define FEWEST_ERRORS 10
 
-/* ---------- which way ---------- */
-
-static double
-RankCost(const PipeannSearch *search)
-{
-	const PipeannCodes *codes = search->codes;
-
-	return RANK_COST + codes->ncodes *
-		(search->params.code_filter->n * BYTE_COST + search->share);
-}
-
-/* Nodes that a walk explores: its list, or until it has met enough that match. */
-static double
-WalkLength(const PipeannSearch *search)
-{
-	return Max(search->stretch * Max(search->params.ef, 1),
-			   NODES_OF_RESULT * PIPEANN_EARLY_RESULTS /
-			   Max(search->share * search->params.code_filter->precision,
-				   1e-6));
-}
-
-void
-PipeannChooseWay(PipeannSearch *search)
-{
-	search->stretch = 1;
-	if (search->params.code_filter == NULL || search->codes == NULL)
-		return;
-	search->share = PipeannSharePassing(search->codes,
-										search->params.code_filter);
-	search->stretch = Min(pow(Max(search->share, 1e-6), -STRETCH),
-						  MOST_STRETCH);
-	search->ranking = WalkLength(search) * EXPLORE_COST > RankCost(search);
-}
-
-bool
-PipeannShouldRankUnread(const PipeannSearch *search)
-{
-	return search->params.code_filter != NULL && search->reads > 0 &&
-		WalkLength(search) * READS_OF_NODE * READ_COST >
-		RankCost(search) + READS_OF_RANKS * READ_COST;
-}
-
-bool
-PipeannShouldRank(const PipeannSearch *search)
-{
-	return search->params.code_filter != NULL &&
-		(double) search->explored * EXPLORE_COST > RankCost(search);
-}
-
-/* ---------- ranks ---------- */
-
-static bool
-Nearer(const PipeannDiscard *a, const PipeannDiscard *b)
-{
-	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
-}
-
-static void
-SiftDown(PipeannRanks *ranks, uint64 at)
-{
-	PipeannDiscard *heap = ranks->items;
-	PipeannDiscard moved = heap[at];
-
-	for (;;)
-	{
-		uint64		child = 2 * at + 1;
-
-		if (child >= ranks->n)
-			break;
-		if (child + 1 < ranks->n && Nearer(&heap[child + 1], &heap[child]))
-			child++;
-		if (!Nearer(&heap[child], &moved))
-			break;
-		heap[at] = heap[child];
-		at = child;
-	}
-	heap[at] = moved;
-}
-
-static PipeannDiscard
-PopNearest(PipeannRanks *ranks)
-{
-	PipeannDiscard first = ranks->items[0];
-
-	ranks->items[0] = ranks->items[--ranks->n];
-	if (ranks->n > 0)
-		SiftDown(ranks, 0);
-	return first;
-}
-
-static void
-AddBatch(PipeannSearch *search, int n)
-{
-	PipeannRanks *ranks = &search->ranks;
-
-	while (ranks->n + n > ranks->size)
-	{
-		ranks->size = Max(ranks->size * 2, 1024);
-		ranks->items = ranks->items == NULL ?
-			PipeannAlloc(mul_size(ranks->size, sizeof(PipeannDiscard))) :
-			PipeannRealloc(ranks->items, mul_size(ranks->size,
-												  sizeof(PipeannDiscard)));
-	}
-	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
-						   search->batch_codes, n, search->batch_dists);
-	search->counters->code_distances += n;
-	for (int i = 0; i < n; i++)
-	{
-		ranks->items[ranks->n].id = search->batch_ids[i];
-		ranks->items[ranks->n++].dist = search->batch_dists[i];
-	}
-}
-
-/* Rank all nodes that may match. */
-static void
-Collect(PipeannSearch *search)
-{
-	const PipeannCodes *codes = search->codes;
-	int			n = 0;
-
-	for (uint32 first = 0; first < codes->ncodes; first += PIPEANN_CODE_BLOCK)
-	{
-		uint64		mask[PIPEANN_BLOCK_WORDS];
-
-		CHECK_FOR_INTERRUPTS();
-		PipeannBlockPassing(codes, search->params.code_filter, first, mask);
-		for (uint32 i = 0; i < PIPEANN_BLOCK_WORDS; i++)
-			for (; mask[i] != 0; mask[i] &= mask[i] - 1)
-			{
-				uint32		id = first + i * 64 + __builtin_ctzll(mask[i]);
-
-				search->batch_ids[n] = id;
-				search->batch_codes[n] = PipeannCodeAt(codes, id);
-				__builtin_prefetch(search->batch_codes[n]);
-				if (++n == search->batch_size)
-				{
-					AddBatch(search, n);
-					n = 0;
-				}
-			}
-	}
-	AddBatch(search, n);
-	for (uint64 i = search->ranks.n / 2; i-- > 0;)
-		SiftDown(&search->ranks, i);
-}
-
 void
 PipeannBeginRanking(PipeannSearch *search)
 {
-	PipeannMemory former = PipeannMemoryEnter(search);
-
 	search->ranking = search->ranked = true;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
-	search->ranks.n = 0;
-	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
-				   search->table);
-	Collect(search);
-	PipeannMemoryLeave(former);
+	PipeannRanksBegin(search);
 }
-
-/* ---------- reading ---------- */
 
 /* Whether a node was scored already, as a page-mate or before ranking began. */
 static bool
@@ -310,9 +135,10 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 	PipeannRanks *ranks = &search->ranks;
 	int			taken = 0;
 
-	while (taken < n && ranks->n > 0 && !(ranks->items[0].dist > bound))
+	while (taken < n && PipeannRanksHasNext(search) &&
+		   !(ranks->items[0].dist > bound))
 	{
-		batch[taken] = PopNearest(ranks);
+		batch[taken] = PipeannRanksPop(ranks);
 		if (IsScored(search, batch[taken].id))
 			search->matching++;
 		else
@@ -360,7 +186,7 @@ MayEndEarly(const PipeannSearch *search)
 {
 	return !search->started && search->params.may_end_early &&
 		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION) &&
-		search->ranks.n > (uint64) Max(search->params.ef, 1);
+		search->ranks.passing > (uint64) Max(search->params.ef, 1);
 }
 
 /*
@@ -386,9 +212,9 @@ PipeannRunRanked(PipeannSearch *search)
 		most *= MOST_LISTS;
 	}
 	search->started = true;
-	if (search->ranks.n == 0)
+	if (!PipeannRanksHasNext(search))
 		return false;
-	if (ReadNearest(search, most) || search->ranks.n == 0)
+	if (ReadNearest(search, most) || !PipeannRanksHasNext(search))
 		search->termination.on = false;
 	return true;
 }
@@ -407,7 +233,7 @@ PipeannSearchIsSettled(PipeannSearch *search)
 	double		mean;
 	double		variance;
 
-	if (!search->ranked || search->ranks.n == 0 || next == NULL)
+	if (!search->ranked || next == NULL || !PipeannRanksHasNext(search))
 		return true;
 	if (errors->n < FEWEST_ERRORS)
 		return false;

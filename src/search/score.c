@@ -9,6 +9,19 @@
 #include "search/pages.h"
 #include "search/together.h"
 
+/* Whether a candidate comes into the pool, and if it matches as far as codes tell. */
+static inline bool
+Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
+{
+	*matches = false;
+	if (!PipeannPoolTakes(&search->pool, dist))
+		return false;
+	if (search->pool.matching == 0)
+		return true;
+	*matches = PipeannCodePasses(search->codes, search->params.code_filter, id);
+	return *matches || PipeannPoolTakesInHead(&search->pool, dist);
+}
+
 void
 PipeannBatchToPool(PipeannSearch *search, int n)
 {
@@ -23,16 +36,18 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 	{
 		PipeannCandidate *item = &search->batch[taken];
 		float		dist = search->batch_dists[i];
+		bool		matches;
 
 		if (search->params.together != NULL)
 			PipeannTogetherNote(search->params.together, dist);
-		if (!PipeannPoolTakes(&search->pool, dist))
+		if (!Takes(search, search->batch_ids[i], dist, &matches))
 		{
 			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);
 			continue;
 		}
 		item->id = search->batch_ids[i];
 		item->dist = dist;
+		item->matches = matches;
 		item->ref = PIPEANN_NO_REF;
 		PipeannSetPage(search, item);
 		taken++;

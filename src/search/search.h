@@ -18,6 +18,7 @@
 #include "base/base.h"
 
 #include "storage/slot.h"
+#include "pool/pool.h"
 #include "pq/pq.h"
 #include "search/bounds.h"
 #include "storage/page_source.h"
@@ -40,9 +41,6 @@ typedef struct PipeannSearch PipeannSearch;
 #define PIPEANN_NODE_HITS			0x100	/* by_node.h */
 
 #define PIPEANN_ALL_IDEAS			0x1FF
-
-/* Results that may be believed after an early end: the usual LIMIT. */
-#define PIPEANN_EARLY_RESULTS 10
 
 /* What decides what a search reads when. */
 typedef struct PipeannPolicy
@@ -173,14 +171,6 @@ extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
  * that has none is explored like any other, but is no result.
  */
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
-
-/* By how much codes err: code less exact distance, over a sample of nodes. */
-typedef struct PipeannErrors
-{
-	double		sum;
-	double		sum_of_squares;
-	int			samples;
-} PipeannErrors;
 
 /*
  * What searches of several indexes for one query know from one another: as much

@@ -35,7 +35,7 @@ PipeannTellSettled(PipeannSearch *search)
 	distance = SettledDistance(search);
 	for (int i = 0; i < n && termination->nearest[i].dist <= distance; i++)
 	{
-		PipeannNearest *nearest = &termination->nearest[i];
+		PipeannNearResult *nearest = &termination->nearest[i];
 		const PipeannResult *result = &search->results.items[nearest->result];
 
 		if (!nearest->told)

@@ -9,7 +9,6 @@
 #include "pool/pool.h"
 #include "search/results.h"
 #include "search/search.h"
-#include "search/termination.h"
 
 /* A graph page that this search has asked for. */
 typedef struct PipeannPageRef
@@ -44,12 +43,18 @@ typedef struct PipeannCodeErrors
 	double		error_of_squares;
 } PipeannCodeErrors;
 
-/* Nodes that may match and are not read yet: a heap by the distance of their codes. */
+/* The nearest nodes that may match and are not taken yet, as a heap. */
 typedef struct PipeannRanks
 {
 	PipeannDiscard *items;
 	uint64		n;
-	uint64		size;
+	uint64		size;			/* that may be kept, */
+	uint64		items_size;		/* and that there is memory for */
+	uint64		passing;		/* nodes that may match */
+	PipeannDiscard last;		/* the last one taken */
+	PipeannDiscard bound;		/* those behind it are not kept: */
+	bool		left_out;		/* whether there are any */
+	float		least_rest;		/* that a code's second half adds */
 } PipeannRanks;
 
 /* What a policy remembers of a search. */
@@ -95,6 +100,7 @@ struct PipeannSearch
 	bool		continued;
 	double		share;			/* of nodes that may match, by a sample */
 	double		stretch;		/* of the list, for those that do not */
+	int			most_matching;	/* candidates of the list; 0: they do not count */
 	bool		ranking;		/* goes through ranks, not the graph */
 	bool		ranked;			/* these are made */
 	PipeannCodeErrors rank_errors;

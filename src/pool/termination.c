@@ -2,7 +2,7 @@
  * termination.c
  *		When a search may end before its list is explored.
  */
-#include "search/termination.h"
+#include "pool/pool.h"
 
 #include <math.h>
 
@@ -41,7 +41,7 @@ void
 PipeannTerminationFound(PipeannTermination *termination, float exact,
 						uint32 result)
 {
-	PipeannNearest *nearest = termination->nearest;
+	PipeannNearResult *nearest = termination->nearest;
 	int			at = termination->count;
 
 	if (at == PIPEANN_EARLY_RESULTS)
@@ -133,6 +133,18 @@ PipeannTerminationReach(const PipeannTermination *termination, float factors)
 
 	return PipeannTerminationBound(termination) +
 		factors * FactorMargin(termination, last);
+}
+
+float
+PipeannTerminationBoundOf(const PipeannTermination *termination, float code)
+{
+	float		exact = code - PipeannTerminationMargin(termination, 0);
+
+	if (!termination->on || termination->errors.samples < MIN_SAMPLES)
+		return INFINITY;
+	return exact + Max(FactorMargin(termination, exact),
+					   PipeannTerminationMargin(termination,
+												termination->deviations));
 }
 
 float

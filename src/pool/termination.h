@@ -14,15 +14,24 @@
 
 #include "base/base.h"
 
-#include "search/search.h"
+/* Results that may be believed after an early end: the usual LIMIT. */
+#define PIPEANN_EARLY_RESULTS 10
+
+/* By how much codes err: code less exact distance, over a sample of nodes. */
+typedef struct PipeannErrors
+{
+	double		sum;
+	double		sum_of_squares;
+	int			samples;
+} PipeannErrors;
 
 /* One of the nearest results. */
-typedef struct PipeannNearest
+typedef struct PipeannNearResult
 {
 	float		dist;			/* exact */
 	uint32		result;			/* its number among the results of the run */
 	bool		told;			/* settled.h */
-} PipeannNearest;
+} PipeannNearResult;
 
 typedef struct PipeannTermination
 {
@@ -30,7 +39,7 @@ typedef struct PipeannTermination
 	PipeannMetric metric;
 	float		factor;			/* of squared distances */
 	float		deviations;		/* of the codes' error */
-	PipeannNearest nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
+	PipeannNearResult nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
 	int			count;
 	PipeannErrors errors;
 } PipeannTermination;
@@ -71,6 +80,12 @@ extern float PipeannTerminationBound(const PipeannTermination *termination);
 /* The same with so many times the factor added. */
 extern float PipeannTerminationReach(const PipeannTermination *termination,
 									 float factors);
+
+/*
+ * The same if the last of the nearest results were at the distance of this code.
+ */
+extern float PipeannTerminationBoundOf(const PipeannTermination *termination,
+									   float code);
 
 /* The same by what codes err alone, of nodes that are in the order of their codes. */
 extern float PipeannTerminationErrorBound(const PipeannTermination *termination);

@@ -1,0 +1,195 @@
+/*
+ * ranks.c
+ *		The nodes that may match, in the order of the distances of their codes.
+ *
+ * There may be many, and few of them are wanted. So only the nearest are kept: a
+ * node that is farther than all of them when half of its code is looked at is passed
+ * over. When more are wanted, all are gone through once more.
+ */
+#include "search/ranks.h"
+
+#include <math.h>
+
+#include "distance/distance.h"
+#include "search/filter.h"
+
+/*
+ * So many are kept at first, of which half are surely the nearest, and so many times
+ * more each time that it was not enough.
+ */
+#define FIRST_KEPT 256
+#define GROWTH 4
+
+/* By so much, relatively, sums of a few hundred floats may be wrong. */
+#define ROUNDING 1e-4f
+
+/* Codes whose distances are computed together. */
+#define BATCH 64
+
+/* Keep the nearer half, so that there is room for others. */
+static void
+LeaveOut(PipeannRanks *ranks)
+{
+	ranks->left_out = true;
+	ranks->n = ranks->size / 2;
+	ranks->bound = PipeannSelectNearest(ranks->items, ranks->size, ranks->n);
+}
+
+/* Those found before are not added again. */
+static void
+Add(PipeannRanks *ranks, uint32 id, float dist)
+{
+	PipeannDiscard item = {.dist = isnan(dist) ? INFINITY : dist,.id = id};
+
+	if (PipeannIsNearer(&ranks->bound, &item) ||
+		!PipeannIsNearer(&ranks->last, &item))
+		return;
+	ranks->items[ranks->n++] = item;
+	if (ranks->n == ranks->size)
+		LeaveOut(ranks);
+}
+
+/*
+ * Add a batch, codes[] of ids[]. Always the same two parts are added up, so that a
+ * node's distance is the same each time.
+ */
+static void
+AddBatch(PipeannSearch *search, uint32 *ids, const uint8 **codes, int n)
+{
+	PipeannRanks *ranks = &search->ranks;
+	int			nchunks = search->codes->pq.nchunks;
+	int			half = nchunks / 2;
+	float		first[BATCH];
+	float		second[BATCH];
+	int			left = 0;
+
+	PipeannKernel->pq_scan(search->table, half, codes, n, first);
+	search->counters->code_distances += n;
+	ranks->passing += n;
+	for (int i = 0; i < n; i++)
+	{
+		ids[left] = ids[i];
+		codes[left] = codes[i] + half;
+		first[left] = first[i];
+		left += !(first[i] + ranks->least_rest > ranks->bound.dist +
+				  ROUNDING * fabsf(first[i]));
+	}
+	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
+						   nchunks - half, codes, left, second);
+	for (int i = 0; i < left; i++)
+		Add(ranks, ids[i], first[i] + second[i]);
+}
+
+/* The least that the second halves of codes can add. */
+static float
+LeastRest(const PipeannSearch *search)
+{
+	int			nchunks = search->codes->pq.nchunks;
+	double		sum = 0;
+
+	for (int i = nchunks / 2; i < nchunks; i++)
+	{
+		const float *row = search->table + (Size) i * PIPEANN_CENTROIDS;
+		float		least[8];
+
+		memcpy(least, row, sizeof(least));
+		for (int j = 8; j < PIPEANN_CENTROIDS; j += 8)
+			for (int k = 0; k < 8; k++)
+				least[k] = row[j + k] < least[k] ? row[j + k] : least[k];
+		for (int k = 1; k < 8; k++)
+			least[0] = Min(least[0], least[k]);
+		sum += least[0];
+	}
+	return (float) (sum - ROUNDING * fabs(sum));
+}
+
+/* Find the nearest behind the last one found. */
+static void
+Collect(PipeannSearch *search)
+{
+	const PipeannCodes *codes = search->codes;
+	PipeannRanks *ranks = &search->ranks;
+	uint32		ids[BATCH];
+	const uint8 *batch[BATCH];
+	int			n = 0;
+
+	ranks->n = ranks->passing = 0;
+	ranks->left_out = false;
+	ranks->bound.dist = INFINITY;
+	ranks->bound.id = PIPEANN_INVALID_ID;
+	for (uint32 first = 0; first < codes->ncodes; first += PIPEANN_CODE_BLOCK)
+	{
+		uint64		mask[PIPEANN_BLOCK_WORDS];
+
+		CHECK_FOR_INTERRUPTS();
+		PipeannBlockPassing(codes, search->params.code_filter, first, mask);
+		for (uint32 i = 0; i < PIPEANN_BLOCK_WORDS; i++)
+			for (; mask[i] != 0; mask[i] &= mask[i] - 1)
+			{
+				uint32		id = first + i * 64 + __builtin_ctzll(mask[i]);
+
+				ids[n] = id;
+				batch[n] = PipeannCodeAt(codes, id);
+				__builtin_prefetch(batch[n]);
+				if (++n == BATCH)
+				{
+					AddBatch(search, ids, batch, n);
+					n = 0;
+				}
+			}
+	}
+	AddBatch(search, ids, batch, n);
+	PipeannHeapMake(ranks->items, ranks->n);
+}
+
+static void
+Reserve(PipeannRanks *ranks, uint64 size)
+{
+	ranks->size = size;
+	if (size <= ranks->items_size)
+		return;
+	if (ranks->items != NULL)
+		pfree(ranks->items);
+	ranks->items = PipeannAlloc(mul_size(size, sizeof(PipeannDiscard)));
+	ranks->items_size = size;
+}
+
+void
+PipeannRanksBegin(PipeannSearch *search)
+{
+	PipeannMemory former = PipeannMemoryEnter(search);
+	PipeannRanks *ranks = &search->ranks;
+	double		precision = search->params.code_filter->precision;
+
+	Reserve(ranks, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
+	ranks->last.dist = -INFINITY;
+	ranks->last.id = 0;
+	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
+				   search->table);
+	ranks->least_rest = LeastRest(search);
+	Collect(search);
+	PipeannMemoryLeave(former);
+}
+
+bool
+PipeannRanksHasNext(PipeannSearch *search)
+{
+	PipeannRanks *ranks = &search->ranks;
+
+	if (ranks->n == 0 && ranks->left_out)
+	{
+		PipeannMemory former = PipeannMemoryEnter(search);
+
+		Reserve(ranks, ranks->size * GROWTH);
+		Collect(search);
+		PipeannMemoryLeave(former);
+	}
+	return ranks->n > 0;
+}
+
+PipeannDiscard
+PipeannRanksPop(PipeannRanks *ranks)
+{
+	ranks->last = PipeannHeapTake(ranks->items, &ranks->n);
+	return ranks->last;
+}

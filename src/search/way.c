@@ -1,0 +1,138 @@
+/*
+ * way.c
+ *		Whether a search with conditions walks the graph or ranks what matches.
+ */
+#include "search/way.h"
+
+#include <math.h>
+
+#include "search/filter.h"
+#include "search/list.h"
+
+/*
+ * What the ways cost, in code distances at random places: to look at a byte of an
+ * attribute code, to explore a node, to read a page, and what a search that ranks
+ * does besides.
+ */
+#define BYTE_COST 0.01
+#define EXPLORE_COST 60
+#define READ_COST 1500
+#define RANK_COST 1000
+
+/*
+ * The list is longer by a power of the share that matches, and where that is small
+ * so long that it is a part of the nodes among which so many results are.
+ */
+#define STRETCH 0.3
+#define NODES_OF_RESULT 1
+#define MOST_STRETCH 20
+
+/* Behind the list all are explored that match, until they are this part of ef. */
+#define MATCHING_PART 0.3
+
+/* The share if none of the sample matches. */
+#define LEAST_SHARE 1e-6
+
+/* Matching nodes that a walk meets for each result. */
+#define MET_OF_RESULT 1.5
+
+/*
+ * Pages that a search reads: for each node of the list that it would have without
+ * conditions, more by a power of the share that matches; and if it ranks.
+ */
+#define READS_OF_NODE 0.3
+#define READS_POWER 0.4
+#define READS_OF_RANKS 20
+
+static double
+RankCost(const PipeannSearch *search)
+{
+	const PipeannCodes *codes = search->codes;
+
+	return RANK_COST + codes->ncodes *
+		(search->params.code_filter->n * BYTE_COST + search->share);
+}
+
+/* Nodes that a walk explores: its list, or until it has met enough that match. */
+static double
+WalkLength(const PipeannSearch *search)
+{
+	return Max(search->stretch * Max(search->params.ef, 1) +
+			   search->most_matching * (1 - search->share),
+			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS /
+			   (search->share * search->params.code_filter->precision));
+}
+
+static double
+Stretch(const PipeannSearch *search)
+{
+	double		nodes = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS /
+		search->share;
+
+	return Min(Max(pow(search->share, -STRETCH),
+				   nodes / Max(search->params.ef, 1)), MOST_STRETCH);
+}
+
+void
+PipeannChooseWay(PipeannSearch *search)
+{
+	search->stretch = 1;
+	if (search->params.code_filter == NULL || search->codes == NULL)
+		return;
+	search->share = Max(PipeannSharePassing(search->codes,
+											search->params.code_filter),
+						LEAST_SHARE);
+	search->stretch = Stretch(search);
+	search->most_matching = (int) (MATCHING_PART *
+								   Max(search->params.ef, 1));
+	search->ranking = WalkLength(search) * EXPLORE_COST > RankCost(search);
+}
+
+bool
+PipeannShouldRankUnread(const PipeannSearch *search)
+{
+	double		reads = READS_OF_NODE * Max(search->params.ef, 1) *
+		pow(search->share, -READS_POWER);
+
+	return search->params.code_filter != NULL && search->reads > 0 &&
+		reads * READ_COST > RankCost(search) + READS_OF_RANKS * READ_COST;
+}
+
+bool
+PipeannShouldRank(const PipeannSearch *search)
+{
+	return search->params.code_filter != NULL &&
+		(double) search->explored * EXPLORE_COST > RankCost(search);
+}
+
+/* Candidates nearer than a distance that are not in the list any more. */
+static uint64
+DiscardsWithin(const PipeannPool *pool, float dist)
+{
+	uint64		n = 0;
+
+	for (uint64 i = 0; i < pool->ndiscards; i++)
+		n += pool->discards[i].dist < dist;
+	return n;
+}
+
+/*
+ * If so many others are nearer than what was found that most of them are not
+ * explored, there may be more that match which no explored one leads to.
+ */
+bool
+PipeannWalkIsInDoubt(const PipeannSearch *search)
+{
+	const PipeannPool *pool = &search->pool;
+	int			matching = 0;
+	int			at = 0;
+
+	if (search->params.code_filter == NULL || pool->matching == 0)
+		return false;
+	for (; at < pool->count && matching < PIPEANN_EARLY_RESULTS; at++)
+		matching += pool->items[at].matches;
+	if (matching < PIPEANN_EARLY_RESULTS)
+		return true;
+	return at + DiscardsWithin(pool, pool->items[at - 1].dist) >
+		search->explored;
+}

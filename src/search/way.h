@@ -1,0 +1,29 @@
+/*
+ * way.h
+ *		Whether a search with conditions walks the graph or ranks what matches;
+ *		private to search/.
+ */
+#ifndef PIPEANN_SEARCH_WAY_H
+#define PIPEANN_SEARCH_WAY_H
+
+#include "search/state.h"
+
+/*
+ * Before a search begins: choose whether it ranks the nodes that match or walks the
+ * graph, and how much longer its list is then.
+ */
+extern void PipeannChooseWay(PipeannSearch *search);
+
+/*
+ * Whether a search that is about to walk has found that pages have to be read, and
+ * ranking reads so much less that it is worth more code distances.
+ */
+extern bool PipeannShouldRankUnread(const PipeannSearch *search);
+
+/* Whether a search that walks has gone so far that ranking takes less. */
+extern bool PipeannShouldRank(const PipeannSearch *search);
+
+/* Whether a first walk may have missed what is nearest. */
+extern bool PipeannWalkIsInDoubt(const PipeannSearch *search);
+
+#endif							/* PIPEANN_SEARCH_WAY_H */
