@@ -24,13 +24,9 @@ CREATE FUNCTION @extschema@.pipeann_metric_cosine()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
--- And of those of filter columns: their options.
+-- And that of filter columns: their options.
 
-CREATE FUNCTION @extschema@.pipeann_value_options(pg_catalog.internal)
-	RETURNS pg_catalog.void
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_array_options(pg_catalog.internal)
+CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
 	RETURNS pg_catalog.void
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
@@ -106,7 +102,7 @@ BEGIN
 					DEFAULT FOR TYPE pg_catalog.%2$s USING pipeann FAMILY @extschema@.%3$s AS
 					OPERATOR 2 pg_catalog.<, OPERATOR 3 pg_catalog.<=, OPERATOR 4 pg_catalog.=,
 					OPERATOR 5 pg_catalog.>=, OPERATOR 6 pg_catalog.>,
-					FUNCTION 2 @extschema@.pipeann_value_options(pg_catalog.internal);
+					FUNCTION 2 @extschema@.pipeann_column_options(pg_catalog.internal);
 				COMMENT ON OPERATOR CLASS @extschema@.%1$s USING pipeann IS
 					'conditions on a column beside the vector: =, <, <=, >=, >'$class$,
 				CASE type WHEN 'anyenum' THEN 'enum_ops' ELSE type OPERATOR(pg_catalog.||) '_ops' END, type, family);
@@ -134,7 +130,7 @@ $do$;
 CREATE OPERATOR CLASS @extschema@.array_ops
 	DEFAULT FOR TYPE pg_catalog.anyarray USING pipeann AS
 	OPERATOR 7 pg_catalog.&&, OPERATOR 8 pg_catalog.@>,
-	FUNCTION 2 @extschema@.pipeann_array_options(pg_catalog.internal);
+	FUNCTION 2 @extschema@.pipeann_column_options(pg_catalog.internal);
 
 COMMENT ON OPERATOR CLASS @extschema@.array_ops USING pipeann IS
 	'conditions on a column of arrays beside the vector: &&, @>';
@@ -259,6 +255,7 @@ CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	"column" pg_catalog.name,
 	options pg_catalog.text[] DEFAULT '{}',
 	include pg_catalog.name[] DEFAULT '{}',
+	filter pg_catalog.name[] DEFAULT '{}',
 	OUT memory_one_pass pg_catalog.int8,
 	OUT temp_bytes pg_catalog.int8,
 	OUT index_bytes pg_catalog.int8,
@@ -266,5 +263,5 @@ CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	OUT shared_memory pg_catalog.int8)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
-COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[], pg_catalog.name[]) IS
-	'what CREATE INDEX ... USING pipeann with these options (''m=16'') and included columns would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';
+COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[], pg_catalog.name[], pg_catalog.name[]) IS
+	'what CREATE INDEX ... USING pipeann with these options (''m=16''), included and filter columns would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';

@@ -10,8 +10,7 @@
 #include "index/index.h"
 #include "utils/rel.h"
 
-PG_FUNCTION_INFO_V1(pipeann_value_options);
-PG_FUNCTION_INFO_V1(pipeann_array_options);
+PG_FUNCTION_INFO_V1(pipeann_column_options);
 
 static relopt_kind pipeann_relopt_kind;
 
@@ -79,29 +78,16 @@ pipeannoptions(Datum reloptions, bool validate)
 	return (bytea *) options;
 }
 
-static void
-ColumnOptions(FunctionCallInfo fcinfo, int most)
+/* Support function of the operator classes of filter columns. */
+Datum
+pipeann_column_options(PG_FUNCTION_ARGS)
 {
 	local_relopts *options = (local_relopts *) PG_GETARG_POINTER(0);
 
 	init_local_reloptions(options, sizeof(PipeannColumnOptions));
 	add_local_int_reloption(options, "code_bytes",
 							"Bytes of an attribute code in memory, 0 for auto",
-							0, 0, most,
+							0, 0, PIPEANN_MOST_WIDTH,
 							offsetof(PipeannColumnOptions, code_bytes));
-}
-
-/* Support functions of the operator classes of filter columns. */
-Datum
-pipeann_value_options(PG_FUNCTION_ARGS)
-{
-	ColumnOptions(fcinfo, 2);
-	PG_RETURN_VOID();
-}
-
-Datum
-pipeann_array_options(PG_FUNCTION_ARGS)
-{
-	ColumnOptions(fcinfo, PIPEANN_MOST_WIDTH);
 	PG_RETURN_VOID();
 }

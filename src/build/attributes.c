@@ -15,12 +15,16 @@ typedef struct Sampling
 } Sampling;
 
 static const PipeannRow *
-SampledRow(uint32 i, void *arg)
+SampledRow(uint32 i, uint32 j, void *arg)
 {
 	const Sampling *s = arg;
+	uint32		node = (uint32) ((uint64) i * s->c->n / s->n);
+	uint32		dup = j == 0 ? PIPEANN_INVALID_ID : s->c->dup_heads[node];
 
-	return PipeannCollectionRow(s->c, (uint32) ((uint64) i * s->c->n / s->n),
-								PIPEANN_INVALID_ID);
+	for (uint32 k = 1; k < j && dup != PIPEANN_INVALID_ID; k++)
+		dup = s->c->dups[dup].next;
+	return j > 0 && dup == PIPEANN_INVALID_ID ? NULL :
+		PipeannCollectionRow(s->c, node, dup);
 }
 
 void

@@ -308,7 +308,8 @@ typedef struct PipeannBuildInput
 	BlockNumber nblocks;		/* of the table */
 	int			dim;
 	const PipeannOptions *options;
-	TupleDesc	values;			/* included columns, or NULL */
+	TupleDesc	values;			/* filter and included columns, or NULL */
+	int			nfilter;		/* so many of these are filter columns */
 	int			nsample;		/* at most PIPEANN_ESTIMATE_SAMPLE */
 	Datum	   *sample;			/* [nsample][columns]: the vector, then those
 								 * of values */

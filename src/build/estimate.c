@@ -90,6 +90,22 @@ PartsOfRow(const PipeannLayout *l, const PipeannRowSizes *sizes)
 		(double) PipeannLayoutParts(l, sizes) / sizes->rows;
 }
 
+/* A row of the sample, as an index would have it. */
+static const PipeannRow *
+SampledRow(uint32 i, uint32 j, void *arg)
+{
+	const PipeannBuildInput *in = arg;
+	PipeannColumns columns = {.vector = 0,.values = in->values};
+	int			n = 1 + in->values->natts;
+	ItemPointerData tid;
+
+	if (j > 0)
+		return NULL;
+	ItemPointerSet(&tid, 0, i + 1);
+	return PipeannFormRow(&columns, in->sample + i * n, in->nulls + i * n,
+						  &tid);
+}
+
 /* The fields of the metapage on which sizes depend. */
 static void
 ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
@@ -109,6 +125,13 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 						  PipeannInitialM(options), options->pq_bytes,
 						  options->fillfactor,
 						  PipeannLayoutRowBytes(l, &sampled->sizes));
+	if (in->nfilter > 0)
+		l->attr_bytes =
+			PipeannAttributesChoose(PipeannAttributesForesee(in->values,
+															 in->nfilter),
+									SampledRow,
+									unconstify(PipeannBuildInput *, in),
+									in->nsample, &meta->widths);
 	pages = (in->rows + l->fill - 1) / l->fill +
 		(uint64) (in->rows * PartsOfRow(l, &sampled->sizes) /
 				  l->slots_per_page);
@@ -137,8 +160,7 @@ IndexBytes(const PipeannMeta *meta)
 		return PipeannBlocksUpTo(extents, meta->graph_pages, per_extent,
 								 l->node_pages) * BLCKSZ;
 	entry = PipeannEntryGraphBytes(meta->entry_count, meta->entry_degree);
-	extents += PipeannExtentsOf(PipeannStreamPages(PipeannCodebookBytes(l)),
-								usable) +
+	extents += PipeannExtentsOf(PipeannCodebookPages(l), usable) +
 		PipeannExtentsOf(PipeannStreamPages(entry), usable) +
 		PipeannExtentsOf(meta->code_pages, usable);
 	if (extents > PIPEANN_MAP_INLINE)

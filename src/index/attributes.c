@@ -43,7 +43,7 @@ WidthOf(const PipeannAttributes *a, const PipeannWidths *widths,
 		Oid type, bool is_array)
 {
 	if (widths != NULL && !a->by_type)
-		return widths->of[a->n];
+		return Max(widths->of[a->n], 1);
 	if (is_array)
 		return a->by_type ? 2 : ARRAY_WIDTH;
 	return type == BOOLOID || type_is_enum(type) ? 1 : 2;
@@ -136,17 +136,6 @@ PipeannWantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute
 	return options == NULL ? 0 : options->code_bytes;
 }
 
-static bool
-WidthsAreRight(const PipeannAttributes *a)
-{
-	for (int i = 0; i < a->n; i++)
-		if (a->attributes[i].width < 1 ||
-			a->attributes[i].width > (a->attributes[i].is_array ?
-									  PIPEANN_MOST_WIDTH : 2))
-			return false;
-	return true;
-}
-
 PipeannAttributes *
 PipeannAttributesOpen(Relation index, const PipeannLayout *l,
 					  const PipeannWidths *widths, const char *book)
@@ -156,7 +145,7 @@ PipeannAttributesOpen(Relation index, const PipeannLayout *l,
 	if (l->attr_bytes == 0)
 		return NULL;
 	a = Describe(index, widths);
-	if (a->bytes != l->attr_bytes || !WidthsAreRight(a))
+	if (a->bytes != l->attr_bytes)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
 				 errmsg("index \"%s\" has attribute codes of %d bytes, not %d",
@@ -205,6 +194,8 @@ PutNumber(const PipeannAttribute *attribute, uint32 number, uint8 *code)
 	{
 		code[0] = (uint8) (1 + number / PIPEANN_WIDE_BASE);
 		code[1] = (uint8) (1 + number % PIPEANN_WIDE_BASE);
+		memset(code + 2, 0, PipeannSetBytes(attribute));
+		PipeannNumberBits(attribute, number, code + 2);
 	}
 }
 
@@ -244,20 +235,33 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 }
 
 static bool
-IsAny(const PipeannAttribute *attribute, const uint8 *code)
+IsMixed(const PipeannAttribute *attribute, const uint8 *code)
 {
-	if (attribute->is_array)
-	{
-		for (int i = 1; i < attribute->width; i++)
-			if (code[i] != 0)
-				return false;
-		return code[0] == PIPEANN_ARRAY_WRITTEN;
-	}
 	return attribute->width == 1 ? code[0] == PIPEANN_MIXED :
 		code[0] == PIPEANN_UNWRITTEN && code[1] != PIPEANN_UNWRITTEN;
 }
 
-/* Any value, of a node whose rows differ. */
+static bool
+AreAll(const uint8 *bytes, int n, uint8 value)
+{
+	for (int i = 0; i < n; i++)
+		if (bytes[i] != value)
+			return false;
+	return true;
+}
+
+/* Whether it covers any value. */
+static bool
+IsAny(const PipeannAttribute *attribute, const uint8 *code)
+{
+	if (attribute->is_array)
+		return code[0] == PIPEANN_ARRAY_WRITTEN &&
+			AreAll(code + 1, attribute->width - 1, 0);
+	return IsMixed(attribute, code) &&
+		AreAll(code + 2, PipeannSetBytes(attribute), 0xFF);
+}
+
+/* Have it cover any value. */
 static void
 MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 {
@@ -272,6 +276,7 @@ MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 	{
 		code[0] = PIPEANN_UNWRITTEN;
 		code[1] = Max(code[1], 1);
+		memset(code + 2, 0xFF, PipeannSetBytes(attribute));
 	}
 }
 
@@ -291,6 +296,16 @@ PipeannAttributesMix(const PipeannAttributes *a, uint8 *code)
 		MakeMixed(&a->attributes[i], code + a->attributes[i].plane);
 }
 
+/* A node comes to have the values of both. */
+static void
+MergeSets(const PipeannAttribute *attribute, const uint8 *from, uint8 *to)
+{
+	if (memcmp(to, from, 2) != 0)
+		to[0] = PIPEANN_UNWRITTEN;
+	for (int i = 2; i < attribute->width; i++)
+		to[i] |= from[i];
+}
+
 void
 PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 					   uint8 *code)
@@ -308,7 +323,9 @@ PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 			for (int j = 0; j < attribute->width; j++)
 				to[j] &= from[j];
 		}
-		else if (!IsAny(attribute, to) &&
+		else if (PipeannSetBytes(attribute) > 0)
+			MergeSets(attribute, from, to);
+		else if (!IsMixed(attribute, to) &&
 				 memcmp(to, from, attribute->width) != 0)
 			MakeMixed(attribute, to);
 	}
@@ -319,7 +336,7 @@ PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 {
 	for (int i = 0; i < a->n; i++)
 		if (a->attributes[i].is_array ||
-			IsAny(&a->attributes[i], code + a->attributes[i].plane))
+			IsMixed(&a->attributes[i], code + a->attributes[i].plane))
 			return true;
 	return false;
 }
@@ -338,15 +355,26 @@ PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
 	}
 }
 
-/* Whether bits that a row takes away are away. */
+/* Whether all bits of b[n] are in a[n]. */
 static bool
-LacksBits(const PipeannAttribute *attribute, const uint8 *code,
-		  const uint8 *row)
+HasBits(const uint8 *a, const uint8 *b, int n)
 {
-	for (int i = 0; i < attribute->width; i++)
-		if ((code[i] & ~row[i]) != 0)
+	for (int i = 0; i < n; i++)
+		if ((b[i] & ~a[i]) != 0)
 			return false;
 	return true;
+}
+
+static bool
+Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
+{
+	if (IsUnwritten(attribute, code))
+		return false;
+	if (attribute->is_array)
+		return HasBits(row, code, attribute->width);
+	return HasBits(code + 2, row + 2, PipeannSetBytes(attribute)) &&
+		(IsMixed(attribute, code) ||
+		 memcmp(code, row, Min(attribute->width, 2)) == 0);
 }
 
 bool
@@ -356,15 +384,9 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 	for (int i = 0; i < a->n; i++)
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
-		const uint8 *have = code + attribute->plane;
-		const uint8 *want = row + attribute->plane;
 
-		if (IsUnwritten(attribute, have))
-			return false;
-		if (attribute->is_array ?
-			!LacksBits(attribute, have, want) :
-			!IsAny(attribute, have) &&
-			memcmp(have, want, attribute->width) != 0)
+		if (!Covers(attribute, code + attribute->plane,
+					row + attribute->plane))
 			return false;
 	}
 	return true;

@@ -20,6 +20,10 @@
  * value if its first byte alone is 0. A reader may see one byte of a change and not
  * the other: when a node comes to mean any value only the first one changes.
  *
+ * Bytes behind these two tell which values such a node may have: they are a Bloom
+ * filter of the numbers of its rows (numbers.c), and that of the only number of other
+ * nodes.
+ *
  * A code of arrays has bits for each element (elements.c), inverted, so that rows
  * that join a node take bits away. The first one is set in all that is written.
  */
@@ -40,7 +44,7 @@ typedef struct PipeannAttribute
 	int			number;			/* of the column among the values */
 	int			position;		/* among all columns */
 	int			plane;			/* the code's first byte */
-	int			width;			/* bytes; but for arrays 1 or 2 */
+	int			width;			/* bytes */
 	bool		is_array;
 	Form_pg_attribute type;
 	Oid			collation;		/* by which function compares or hashes */
@@ -86,7 +90,36 @@ extern void PipeannBookTrain(PipeannAttribute *attribute, Datum *values,
 extern int	PipeannWantedWidth(const PipeannAttributes *a,
 							   const PipeannAttribute *attribute);
 
+/* numbers.c */
+
+/* Bytes of a code of numbers that tell which ones a node has. */
+static inline int
+PipeannSetBytes(const PipeannAttribute *attribute)
+{
+	return attribute->is_array ? 0 : Max(attribute->width - 2, 0);
+}
+
+/* Set the bits of a number in set[PipeannSetBytes()], where others stay. */
+extern void PipeannNumberBits(const PipeannAttribute *attribute, uint32 number,
+							  uint8 *set);
+
+/* Have nodes of several values pass only if they may have one of these numbers. */
+extern void PipeannNumbersPass(const PipeannAttribute *attribute,
+							   const uint32 *numbers, int n,
+							   PipeannCodeFilter *filter);
+
 /* elements.c */
+
+/* A second hash, by the finaliser of MurmurHash3; it is odd. */
+static inline uint32
+PipeannHashAgain(uint32 hash)
+{
+	hash ^= hash >> 16;
+	hash *= 0x85ebca6bU;
+	hash ^= hash >> 13;
+	hash *= 0xc2b2ae35U;
+	return (hash ^ hash >> 16) | 1;
+}
 
 /* The elements of an array but for NULLs, by their hashes. */
 typedef struct PipeannElements
@@ -119,6 +152,22 @@ extern void PipeannElementsTrain(PipeannAttribute *attribute,
 								 const Datum *arrays, uint32 n, char *book);
 
 /* pass_elements.c */
+
+/* Tests that there is still room for in a filter. */
+static inline int
+PipeannFilterRoom(const PipeannCodeFilter *filter)
+{
+	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
+}
+
+/* Add a test of a byte of the code; its set of values is empty. */
+extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
+										 const PipeannAttribute *attribute,
+										 int byte);
+
+/* Have values of a byte pass in which none of some bits is, and all of others. */
+extern void PipeannLetPass(PipeannCodeColumn *column, uint32 away,
+						   uint32 there);
 
 /* Add tests of what passes a condition on a column of arrays. */
 extern void PipeannElementsPass(const PipeannAttributes *a,

@@ -32,8 +32,8 @@ typedef struct PipeannColumnOptions
 	int			code_bytes;		/* of its attribute code; 0: by the data */
 } PipeannColumnOptions;
 
-/* Row i of the samples to train on, or NULL for none. */
-typedef const PipeannRow *(*PipeannRowAt) (uint32 i, void *arg);
+/* Row j of node i of the samples to train on, or NULL for none. */
+typedef const PipeannRow *(*PipeannRowAt) (uint32 i, uint32 j, void *arg);
 
 /* The filter columns of an index before it has codes. */
 extern PipeannAttributes *PipeannAttributesDescribe(Relation index);

@@ -71,17 +71,6 @@ SetBit(int width, uint32 bit, uint8 *bits)
 	bits[width - 1 - bit / 8] |= 1 << bit % 8;
 }
 
-/* A second hash, by the finaliser of MurmurHash3. */
-static uint32
-HashAgain(uint32 hash)
-{
-	hash ^= hash >> 16;
-	hash *= 0x85ebca6bU;
-	hash ^= hash >> 13;
-	hash *= 0xc2b2ae35U;
-	return (hash ^ hash >> 16) | 1;
-}
-
 /* Sets *own to whether the bit is the element's own. */
 static void
 AddElement(const ElementBook *book, int width, uint32 hash, uint8 *bits,
@@ -90,7 +79,7 @@ AddElement(const ElementBook *book, int width, uint32 hash, uint8 *bits,
 	uint32		owned = book == NULL ? 0 : book->own;
 	uint32		hashes = book == NULL ? 1 : Max(book->hashes, 1);
 	uint32		rest = UsableBits(width) - owned;
-	uint32		step = hashes > 1 ? HashAgain(hash) : 0;
+	uint32		step = hashes > 1 ? PipeannHashAgain(hash) : 0;
 
 	*own = true;
 	for (uint32 i = 0; i < owned; i++)

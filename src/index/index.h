@@ -459,16 +459,12 @@ extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 							 PipeannFillAttributes fill, void *arg);
 
 /*
- * Have a node's attribute code in a generation's pages cover attributes, or
- * everything if that is NULL. Returns whether it was changed.
+ * Change a node's attribute code in a generation's pages: fill gets the present one, in
+ * the same way. Returns whether it was changed.
  */
-extern bool PipeannMergeCode(PipeannIndexView *view, uint32 generation,
-							 uint32 id, const PipeannAttributes *a,
-							 const uint8 *attributes);
-
-/* Write the attribute code that fill() tells; false if it is the one that is there. */
-extern bool PipeannRenewAttributes(PipeannIndexView *view, uint32 id,
-								   PipeannFillAttributes fill, void *arg);
+extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 generation,
+									uint32 id, PipeannFillAttributes fill,
+									void *arg);
 
 /*
  * Make zeroes of attribute codes of a code page: of those that which[] names, one for

@@ -7,15 +7,11 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_collation.h"
-#include "catalog/pg_database.h"
+#include "access/skey.h"
 #include "index/attributes.h"
-#include "miscadmin.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/pg_locale.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 
 /* Bytes of a bit set for one byte; a set of wide codes has one for each first byte. */
 #define ROW 32
@@ -156,39 +152,18 @@ NumberOf(Comparison *c, Datum argument)
 	return 1 + 2 * low + (low < n && Compares(&c->equal, c, low, argument));
 }
 
-/* Whether the database's own collation is C. */
-static bool
-DefaultIsC(void)
-{
-	HeapTuple	tuple = SearchSysCache1(DATABASEOID,
-										ObjectIdGetDatum(MyDatabaseId));
-	bool		isnull;
-	Datum		name;
-	bool		result = false;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	name = SysCacheGetAttr(DATABASEOID, tuple, Anum_pg_database_datcollate,
-						   &isnull);
-	if (!isnull && ((Form_pg_database) GETSTRUCT(tuple))->datlocprovider ==
-		COLLPROVIDER_LIBC)
-	{
-		const char *locale = TextDatumGetCString(name);
-
-		result = strcmp(locale, "C") == 0 || strcmp(locale, "POSIX") == 0;
-	}
-	ReleaseSysCache(tuple);
-	return result;
-}
-
 /* Whether values that the codes have in order are in that of the column. */
 static bool
 IsInOrder(const PipeannAttribute *attribute)
 {
 	Oid			collation = attribute->type->attcollation;
 
-	return !OidIsValid(collation) || collation == C_COLLATION_OID ||
-		(collation == DEFAULT_COLLATION_OID && DefaultIsC());
+#if PG_VERSION_NUM >= 180000
+	return !OidIsValid(collation) ||
+		pg_newlocale_from_collation(collation)->collate_is_c;
+#else
+	return !OidIsValid(collation) || lc_collate_is_c(collation);
+#endif
 }
 
 /*
@@ -260,7 +235,7 @@ FillColumn(const Set *set, PipeannCodeColumn *column)
 {
 	memset(column, 0, sizeof(*column));
 	column->plane = set->attribute->plane;
-	column->width = set->attribute->width;
+	column->width = Min(set->attribute->width, 2);
 	if (column->width == 1)
 	{
 		memcpy(column->first, set->bits, ROW);
@@ -295,22 +270,48 @@ PassesAll(PipeannAttributes *a, const PipeannAttribute *attribute,
 	return any;
 }
 
+/* Of nodes with several values those pass that may have one that a condition names. */
+static void
+PassNumbers(PipeannAttributes *a, const PipeannAttribute *attribute,
+			const PipeannCondition *condition, PipeannCodeFilter *filter)
+{
+	ScanKey		key = condition->key;
+	Comparison	c = {.a = a,.attribute = attribute};
+	uint32	   *numbers = palloc0(mul_size(condition->narguments + 1,
+										   sizeof(uint32)));
+
+	if (key->sk_flags & SK_SEARCHNULL)
+		PipeannNumbersPass(attribute, numbers, 1, filter);
+	else if ((key->sk_flags & SK_SEARCHNOTNULL) == 0 &&
+			 key->sk_strategy == PIPEANN_EQUAL_STRATEGY &&
+			 FindOperator(&c, key, PIPEANN_LESS_STRATEGY, &c.less) &&
+			 FindOperator(&c, key, PIPEANN_EQUAL_STRATEGY, &c.equal))
+	{
+		for (int i = 0; i < condition->narguments; i++)
+			numbers[i] = NumberOf(&c, condition->arguments[i]);
+		PipeannNumbersPass(attribute, numbers, condition->narguments, filter);
+	}
+	pfree(numbers);
+}
+
 static void
 AddColumn(PipeannAttributes *a, PipeannAttribute *attribute,
 		  const PipeannCondition *conditions, int n, PipeannCodeFilter *filter)
 {
 	Set			set;
 
-	if (!attribute->is_array)
-	{
-		if (filter->n < PIPEANN_MAX_CODE_COLUMNS &&
-			PassesAll(a, attribute, conditions, n, &set))
-			FillColumn(&set, &filter->columns[filter->n++]);
-		return;
-	}
+	if (!attribute->is_array && PipeannFilterRoom(filter) > 0 &&
+		PassesAll(a, attribute, conditions, n, &set))
+		FillColumn(&set, &filter->columns[filter->n++]);
 	for (int i = 0; i < n; i++)
-		if (conditions[i].number == attribute->number)
+	{
+		if (conditions[i].number != attribute->number)
+			continue;
+		if (attribute->is_array)
 			PipeannElementsPass(a, attribute, &conditions[i], filter);
+		else if (PipeannSetBytes(attribute) > 0)
+			PassNumbers(a, attribute, &conditions[i], filter);
+	}
 }
 
 PipeannCodeFilter *

@@ -11,9 +11,9 @@
 #include "access/skey.h"
 #include "index/attributes.h"
 
-/* Add a test of a byte of the code; its set of values is empty. */
-static PipeannCodeColumn *
-AddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute, int byte)
+PipeannCodeColumn *
+PipeannAddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute,
+			   int byte)
 {
 	PipeannCodeColumn *column = &filter->columns[filter->n++];
 
@@ -23,19 +23,12 @@ AddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute, int byte)
 	return column;
 }
 
-/* Have values of a byte pass in which none of some bits is, and all of others. */
-static void
-LetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
+void
+PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 {
 	for (uint32 value = 0; value < 256; value++)
 		if ((value & away) == 0 && (value & there) == there)
 			column->first[value / 8] |= 1 << value % 8;
-}
-
-static int
-Room(const PipeannCodeFilter *filter)
-{
-	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
 }
 
 /* Elements that all have to be there. The first byte tells what was written, too. */
@@ -58,7 +51,7 @@ PassAll(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	}
 	for (int j = attribute->width - 1; j >= 0; j--)
 		if (all[j] != 0 || j == 0)
-			LetPass(AddTest(filter, attribute, j), all[j],
+			PipeannLetPass(PipeannAddTest(filter, attribute, j), all[j],
 					j == 0 ? PIPEANN_ARRAY_WRITTEN : 0);
 	if (!exact)
 		filter->precision = Min(filter->precision,
@@ -91,8 +84,8 @@ AddAlternative(const PipeannAttribute *attribute, const uint8 *bits,
 
 		if (bits[i] == 0)
 			continue;
-		column = AddTest(filter, attribute, i);
-		LetPass(column, bits[i], 0);
+		column = PipeannAddTest(filter, attribute, i);
+		PipeannLetPass(column, bits[i], 0);
 		column->also = true;
 	}
 	filter->columns[filter->n - 1].also = false;
@@ -122,18 +115,18 @@ PassAny(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		PipeannElementBits(a, attribute, elements.hashes[i], bits, &own);
 		n = BytesWith(bits, attribute->width, &byte);
 		exact &= own;
-		if (n > 1 && Room(filter) >= n + attribute->width + 1)
+		if (n > 1 && PipeannFilterRoom(filter) >= n + attribute->width + 1)
 		{
 			AddAlternative(attribute, bits, filter);
 			continue;
 		}
 		is_shared[byte] = true;
-		LetPass(&shared[byte], bits[byte], 0);
+		PipeannLetPass(&shared[byte], bits[byte], 0);
 	}
 	for (int i = 0; i < attribute->width; i++)
 		if (is_shared[i])
 		{
-			PipeannCodeColumn *column = AddTest(filter, attribute, i);
+			PipeannCodeColumn *column = PipeannAddTest(filter, attribute, i);
 
 			memcpy(column->first, shared[i].first, sizeof(column->first));
 			column->otherwise = true;
@@ -144,7 +137,7 @@ PassAny(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	if (filter->n > before)
 		filter->columns[filter->n - 1].otherwise = false;
 	else
-		(void) AddTest(filter, attribute, 0);	/* nothing passes */
+		(void) PipeannAddTest(filter, attribute, 0);	/* nothing passes */
 }
 
 void
@@ -157,7 +150,7 @@ PipeannElementsPass(const PipeannAttributes *a, PipeannAttribute *attribute,
 	bool		all = key->sk_strategy == PIPEANN_CONTAINS_STRATEGY;
 
 	/* one test of what was written, and those of an element at least */
-	if (Room(filter) < 2 * attribute->width + 2)
+	if (PipeannFilterRoom(filter) < 2 * attribute->width + 2)
 		return;
 	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL | SK_SEARCHARRAY)) ||
 		(!all && key->sk_strategy != PIPEANN_OVERLAPS_STRATEGY))
@@ -168,7 +161,7 @@ PipeannElementsPass(const PipeannAttributes *a, PipeannAttribute *attribute,
 		PassAll(a, attribute, elements, filter);
 	else
 	{
-		LetPass(AddTest(filter, attribute, 0), 0, PIPEANN_ARRAY_WRITTEN);
+		PipeannLetPass(PipeannAddTest(filter, attribute, 0), 0, PIPEANN_ARRAY_WRITTEN);
 		PassAny(a, attribute, elements, filter);
 	}
 }

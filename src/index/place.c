@@ -452,19 +452,6 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 	UnlockReleaseBuffer(update->buffer);
 }
 
-static void
-EndCodeIf(bool changed, const PipeannLayout *l, uint32 id, const uint8 *code,
-		  CodeUpdate *update)
-{
-	if (changed)
-	{
-		EndCode(l, id, code, update);
-		return;
-	}
-	GenericXLogAbort(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
 void
 PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 				 uint32 generation, uint32 id, uint8 *code,
@@ -479,8 +466,8 @@ PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 }
 
 bool
-PipeannMergeCode(PipeannIndexView *view, uint32 generation, uint32 id,
-				 const PipeannAttributes *a, const uint8 *attributes)
+PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
+						PipeannFillAttributes fill, void *arg)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	uint8	   *code = palloc(PipeannCodeBytes(l));
@@ -492,13 +479,16 @@ PipeannMergeCode(PipeannIndexView *view, uint32 generation, uint32 id,
 	PipeannCodeGet(l, PipeannPagePayload(update.page),
 				   id % PipeannCodesPerPage(l), code);
 	memcpy(former, code + l->pq_bytes, l->attr_bytes);
-	if (attributes != NULL)
-		PipeannAttributesMerge(a, attributes, code + l->pq_bytes);
-	else
-		PipeannAttributesMix(a, code + l->pq_bytes);
+	fill(id, code + l->pq_bytes, arg);
 	changed = update.is_new ||
 		memcmp(former, code + l->pq_bytes, l->attr_bytes) != 0;
-	EndCodeIf(changed, l, id, code, &update);
+	if (changed)
+		EndCode(l, id, code, &update);
+	else
+	{
+		GenericXLogAbort(update.state);
+		UnlockReleaseBuffer(update.buffer);
+	}
 	pfree(code);
 	return changed;
 }
@@ -520,27 +510,6 @@ PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 	PipeannPageSeal(update.page, update.blkno);
 	GenericXLogFinish(update.state);
 	UnlockReleaseBuffer(update.buffer);
-}
-
-bool
-PipeannRenewAttributes(PipeannIndexView *view, uint32 id,
-					   PipeannFillAttributes fill, void *arg)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	uint8	   *code = palloc(PipeannCodeBytes(l));
-	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
-	CodeUpdate	update;
-	bool		changed;
-
-	BeginCode(view, l, view->meta.generation, id, &update);
-	PipeannCodeGet(l, PipeannPagePayload(update.page),
-				   id % PipeannCodesPerPage(l), code);
-	memcpy(former, code + l->pq_bytes, l->attr_bytes);
-	fill(id, code + l->pq_bytes, arg);
-	changed = memcmp(former, code + l->pq_bytes, l->attr_bytes) != 0;
-	EndCodeIf(changed, l, id, code, &update);
-	pfree(code);
-	return changed;
 }
 
 void

@@ -199,6 +199,25 @@ WriteCodes(InsertState *state, uint32 id)
 	pfree(code);
 }
 
+static void
+MergeRow(uint32 id, uint8 *code, void *arg)
+{
+	InsertState *state = arg;
+	uint8		row[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+	PipeannAttributesEncode(state->attributes, id, state->whole, row);
+	PipeannAttributesMerge(state->attributes, row, code);
+}
+
+static void
+MergeAny(uint32 id, uint8 *code, void *arg)
+{
+	const InsertState *state = arg;
+
+	(void) id;
+	PipeannAttributesMix(state->attributes, code);
+}
+
 /*
  * A row has joined a node: have the node's code cover it. What is being made anew
  * does not know yet which rows it has seen, so there the node covers everything.
@@ -207,18 +226,15 @@ static void
 CoverRow(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
-	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+	uint32		generation = view->meta.generation;
 
 	if (state->attributes == NULL)
 		return;
 	if (view->meta.flags & PIPEANN_META_RETRAINING)
-		(void) PipeannMergeCode(view, view->meta.generation + 1, id,
-								state->attributes, NULL);
-	if (view->cache == NULL)
-		return;
-	PipeannAttributesEncode(state->attributes, id, state->whole, code);
-	if (PipeannMergeCode(view, view->meta.generation, id, state->attributes,
-						 code))
+		(void) PipeannChangeAttributes(view, generation + 1, id, MergeAny,
+									   state);
+	if (view->cache != NULL &&
+		PipeannChangeAttributes(view, generation, id, MergeRow, state))
 		(void) PipeannNoteNode(view, id, false);
 }
 

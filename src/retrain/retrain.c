@@ -178,11 +178,11 @@ CopyFirstRow(const PipeannLayout *l, const PipeannSlot *slot)
 }
 
 static const PipeannRow *
-SampledRow(uint32 i, void *arg)
+SampledRow(uint32 i, uint32 j, void *arg)
 {
 	const Retraining *r = arg;
 
-	return r->rows[i];
+	return j == 0 ? r->rows[i] : NULL;
 }
 
 /* Books of attribute codes, by the rows of the samples. */

@@ -106,16 +106,26 @@ CheckColumn(Relation table, const char *column, Oid am)
 	return PipeannTypmodDimensions(typmod);
 }
 
-/* The columns of these names, as an index would include them, or NULL. */
-static TupleDesc
-IncludedColumns(Relation table, ArrayType *names)
+static List *
+AddNames(List *list, ArrayType *names)
 {
 	Datum	   *elements;
 	int			n;
-	TupleDesc	desc;
 
 	deconstruct_array(names, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
 					  &elements, NULL, &n);
+	for (int i = 0; i < n; i++)
+		list = lappend(list, NameStr(*DatumGetName(elements[i])));
+	return list;
+}
+
+/* The columns of these names, as an index would have their values, or NULL. */
+static TupleDesc
+ValueColumns(Relation table, const List *names)
+{
+	int			n = list_length(names);
+	TupleDesc	desc;
+
 	if (n == 0)
 		return NULL;
 	if (n >= INDEX_MAX_KEYS)
@@ -126,7 +136,7 @@ IncludedColumns(Relation table, ArrayType *names)
 	desc = CreateTemplateTupleDesc(n);
 	for (int i = 0; i < n; i++)
 	{
-		const char *name = NameStr(*DatumGetName(elements[i]));
+		const char *name = list_nth(names, i);
 		AttrNumber	number = get_attnum(RelationGetRelid(table), name);
 
 		if (number <= InvalidAttrNumber)
@@ -237,7 +247,7 @@ Estimate(Relation table, const char *column, PipeannBuildInput *in,
 	SPI_finish();
 }
 
-/* pipeann_build_estimate(regclass, name, text[], name[]) */
+/* pipeann_build_estimate(regclass, name, text[], name[], name[]) */
 Datum
 pipeann_build_estimate(PG_FUNCTION_ARGS)
 {
@@ -247,6 +257,7 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 	PipeannBuildInput in = {0};
 	PipeannBuildEstimate estimate;
 	TupleDesc	desc;
+	List	   *names;
 	Datum		values[5];
 	bool		nulls[5] = {0};
 	int			n = 0;
@@ -255,7 +266,15 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	in.dim = CheckColumn(table, column, am);
 	in.options = ParseOptions(am, PG_GETARG_ARRAYTYPE_P(2));
-	in.values = IncludedColumns(table, PG_GETARG_ARRAYTYPE_P(3));
+	names = AddNames(NIL, PG_GETARG_ARRAYTYPE_P(4));
+	in.nfilter = list_length(names);
+	if (in.nfilter > PIPEANN_MAX_FILTER_COLUMNS)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
+						PIPEANN_MAX_FILTER_COLUMNS)));
+	in.values = ValueColumns(table,
+							 AddNames(names, PG_GETARG_ARRAYTYPE_P(3)));
 	Estimate(table, column, &in, &estimate);
 	relation_close(table, AccessShareLock);
 	values[n++] = Int64GetDatum((int64) estimate.memory_one_pass);

@@ -94,8 +94,8 @@ PipeannVacuumShrinkCodes(PipeannVacuum *v)
 			!MayShrink(v, node.attributes, id))
 			continue;
 		PipeannVacuumDelay();
-		if (PipeannRenewAttributes(view, id, PipeannFillNodeAttributes,
-								   &node) &&
+		if (PipeannChangeAttributes(view, view->meta.generation, id,
+									PipeannFillNodeAttributes, &node) &&
 			(n == 0 || changed[n - 1] != page))
 			changed[n++] = page;
 	}

@@ -9,7 +9,7 @@ FROM generate_series(1, 6000) i, generate_series(1, 32) j GROUP BY i;
 INSERT INTO s SELECT 0 FROM generate_series(1, 50);
 
 -- Builds indexes at just enough maintenance_work_mem and with two thirds of it.
-CREATE FUNCTION compare(col name, options text[], include name[] DEFAULT '{}', OUT index_near bool, OUT codes_near bool,
+CREATE FUNCTION compare(col name, options text[], include name[] DEFAULT '{}', filter name[] DEFAULT '{}', OUT index_near bool, OUT codes_near bool,
 	OUT shared_enough bool, OUT one_pass bool)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -17,11 +17,11 @@ DECLARE
 	info record;
 BEGIN
 	PERFORM set_config('maintenance_work_mem', '64MB', true);
-	SELECT * INTO e FROM pipeann_build_estimate('s', col, options, include);
+	SELECT * INTO e FROM pipeann_build_estimate('s', col, options, include, filter);
 	one_pass := e.memory_one_pass > 1024 * 1024;
 	PERFORM set_config('maintenance_work_mem', ((e.memory_one_pass + 1023) / 1024) || 'kB', true);
 	RAISE NOTICE 'enough';
-	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops) %s %s', col,
+	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops%s) %s %s', col, (SELECT coalesce(string_agg(', ' || quote_ident(f), ''), '') FROM unnest(filter) f),
 		CASE WHEN include = '{}' THEN '' ELSE 'INCLUDE (' || array_to_string(include, ',') || ')' END,
 		CASE WHEN options = '{}' THEN '' ELSE 'WITH (' || array_to_string(options, ',') || ')' END);
 	index_near := pg_relation_size('s_idx') BETWEEN e.index_bytes * 0.9 AND e.index_bytes * 1.1;
@@ -31,7 +31,7 @@ BEGIN
 	DROP INDEX s_idx;
 	PERFORM set_config('maintenance_work_mem', (e.memory_one_pass / 3 * 2 / 1024) || 'kB', true);
 	RAISE NOTICE 'two thirds';
-	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops) %s %s', col,
+	EXECUTE format('CREATE INDEX s_idx ON s USING pipeann (%I vector_l2_ops%s) %s %s', col, (SELECT coalesce(string_agg(', ' || quote_ident(f), ''), '') FROM unnest(filter) f),
 		CASE WHEN include = '{}' THEN '' ELSE 'INCLUDE (' || array_to_string(include, ',') || ')' END,
 		CASE WHEN options = '{}' THEN '' ELSE 'WITH (' || array_to_string(options, ',') || ')' END);
 	DROP INDEX s_idx;
@@ -48,7 +48,16 @@ VACUUM FULL s;
 ANALYZE s;
 SELECT * FROM compare('val', '{}', '{id}');
 SELECT * FROM compare('whole', '{}', '{id,title}');
+-- filter columns
+ALTER TABLE s ADD labels int[];
+UPDATE s SET labels = ARRAY[id % 200, id * 7 % 200, id * 11 % 200];
+VACUUM FULL s;
+ANALYZE s;
+SELECT * FROM compare('val', '{}', filter => '{id,labels}');
+SELECT f.code_bytes - p.code_bytes > 6000 * 4 AS codes_counted FROM pipeann_build_estimate('s', 'val') p, pipeann_build_estimate('s', 'val', filter => '{id,labels}') f;
 SELECT * FROM pipeann_build_estimate('s', 'val', '{}', '{none}');
+SELECT * FROM pipeann_build_estimate('s', 'val', filter => '{none}');
+SELECT * FROM pipeann_build_estimate('s', 'val', filter => '{id,id,id,id,id,id,id,id,id}');
 
 -- storage is what a build would choose; temporary files go by maintenance_work_mem
 SELECT a.index_bytes = f.index_bytes AS half, w.index_bytes = u.index_bytes AS bytes

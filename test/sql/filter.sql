@@ -227,7 +227,7 @@ DROP INDEX q1;
 CREATE INDEX q2 ON q USING pipeann (s, u, v vector_ip_ops, d, m, tags, n) WITH (m = 8, ef_construction = 32);
 SELECT * FROM wrong();
 DROP INDEX q2;
-CREATE INDEX q3 ON q USING pipeann (s, i, v vector_l2_ops, d, m, tags, n, b) WITH (m = 8, ef_construction = 32);
+CREATE INDEX q3 ON q USING pipeann (s text_ops (code_bytes = 5), i int4_ops (code_bytes = 4), v vector_l2_ops, d, m, tags, n, b) WITH (m = 8, ef_construction = 32);
 -- rows of vectors that are there, new ones, other values of the same rows, dead ones
 INSERT INTO q SELECT id + 100000, NOT b, i + 7, big, f, -n, s || 'x', u, d - 3000, 'elated', tags || 777, v FROM q WHERE id % 20 = 3;
 INSERT INTO q SELECT * FROM rows_of(20001, 20300);
@@ -289,7 +289,7 @@ SELECT c, same(format('SELECT id FROM w WHERE %s ORDER BY v <-> noise(5, 8) LIMI
 RESET pipeann.iterative_scan;
 SELECT pg_get_indexdef('w_v'::regclass);
 CREATE INDEX ON w USING pipeann (v vector_l2_ops, labels array_ops (code_bytes = 9));
-CREATE INDEX ON w USING pipeann (v vector_l2_ops, few int4_ops (code_bytes = 3));
+CREATE INDEX ON w USING pipeann (v vector_l2_ops, few int4_ops (code_bytes = 9));
 CREATE INDEX ON w USING pipeann (v vector_l2_ops (code_bytes = 1), few);
 -- an index that was made empty learns it with its first codes
 TRUNCATE w;
