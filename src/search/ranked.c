@@ -12,7 +12,6 @@
 #include <math.h>
 
 #include "search/explore.h"
-#include "search/filter.h"
 #include "search/list.h"
 #include "search/pages.h"
 #include "search/ranks.h"

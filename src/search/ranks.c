@@ -11,7 +11,6 @@
 #include <math.h>
 
 #include "distance/distance.h"
-#include "search/filter.h"
 
 /*
  * So many are kept at first, of which half are surely the nearest, and so many times

@@ -6,7 +6,6 @@
 #ifndef PIPEANN_SEARCH_SCORE_H
 #define PIPEANN_SEARCH_SCORE_H
 
-#include "search/filter.h"
 #include "search/state.h"
 
 /*

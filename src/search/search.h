@@ -17,9 +17,9 @@
 
 #include "base/base.h"
 
-#include "storage/slot.h"
+#include "codes/codes.h"
 #include "pool/pool.h"
-#include "pq/pq.h"
+#include "storage/slot.h"
 #include "search/bounds.h"
 #include "storage/page_source.h"
 
@@ -68,41 +68,6 @@ typedef enum PipeannSearchMode
 
 extern const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES];
 
-/* What a search knows of the nodes without reading them. */
-typedef struct PipeannCodes
-{
-	PipeannPq	pq;
-	uint32		ncodes;			/* ids that codes cover */
-	uint32		attr_bytes;		/* of attribute codes, beside the codes */
-	uint8	   *const *chunks;
-	int			chunk_shift;	/* log2 of the codes in a chunk */
-	uint32		entry_count;
-	uint32		entry_degree;
-	const uint32 *entry_ids;	/* [entry_count] */
-	const uint16 *entry_nneighbors; /* [entry_count] */
-	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
-} PipeannCodes;
-
-static inline const uint8 *
-PipeannCodeAt(const PipeannCodes *codes, uint32 id)
-{
-	return codes->chunks[id >> codes->chunk_shift] +
-		PipeannCodeOffset(id & ((1U << codes->chunk_shift) - 1),
-						  codes->pq.nchunks, codes->attr_bytes);
-}
-
-/*
- * Byte number `plane` of a node's attribute code, followed by that of the nodes
- * behind it to the end of the block.
- */
-static inline const uint8 *
-PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
-{
-	return codes->chunks[id >> codes->chunk_shift] +
-		PipeannAttributeOffset(id & ((1U << codes->chunk_shift) - 1),
-							   codes->pq.nchunks, codes->attr_bytes, plane);
-}
-
 /*
  * The exact distance of a node whose slot holds only a rounded vector
  * (PIPEANN_SLOT_OUT_OF_LINE); the caller knows how to fetch it. Infinity if
@@ -120,51 +85,6 @@ typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
 
 /* The rows in the slot of a result that is likely to be returned. */
 typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
-
-/*
- * The attribute codes with which a node may have a row that matches the conditions
- * of a scan. Of each column: the set of first bytes, 32 bytes with a bit for each;
- * and of codes of two bytes, for each first byte the set of second ones. The code of
- * an array is looked at byte by byte, as that many columns.
- */
-#define PIPEANN_MAX_CODE_COLUMNS 64
-#define PIPEANN_MOST_ROWS 8
-
-/* First bytes with which the same second bytes pass. */
-typedef struct PipeannCodeRow
-{
-	uint8		first[32];
-	const uint8 *second;
-} PipeannCodeRow;
-
-typedef struct PipeannCodeColumn
-{
-	int			plane;			/* the first byte's number in a code */
-	int			width;			/* 1 or 2 bytes */
-	uint8		first[32];
-	const uint8 *second;		/* [256][32], or NULL */
-
-	/* the rows of `second` that differ, but for empty ones */
-	int			nrows;			/* or -1: too many */
-	PipeannCodeRow rows[PIPEANN_MOST_ROWS];
-
-	/*
-	 * Columns are tests one after the other. A node has to pass the next one as well
-	 * (also), or it is enough if it passes those that follow (otherwise).
-	 */
-	bool		also;
-	bool		otherwise;
-} PipeannCodeColumn;
-
-typedef struct PipeannCodeFilter
-{
-	int			n;
-	double		precision;		/* a guess: of those that pass, so many match */
-	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
-} PipeannCodeFilter;
-
-/* Set all other fields of a column of two bytes from `second`. */
-extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
 
 /*
  * Whether a live node may have a row that matches the conditions of a scan. One

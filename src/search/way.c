@@ -6,7 +6,6 @@
 
 #include <math.h>
 
-#include "search/filter.h"
 #include "search/list.h"
 
 /*

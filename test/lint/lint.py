@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "pool", "search", "io", "cache", "index", "neighbors", "build",
+ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "neighbors", "build",
          "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
 # Rooms that compute without a server do not see those that need one.
 FORBIDDEN = {
@@ -33,7 +33,7 @@ FORBIDDEN = {
 # Headers of a room that others may include beside ROOM/ROOM.h: they need no server.
 OPEN_HEADERS = {"storage/slot.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
-MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README = 600, 60, 4750, 150
+MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README = 600, 60, 4500, 150
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/([a-z0-9_]+\.h)"', re.M)
 TYPEDEFS = (re.compile(r"^}\s*(\w+)(?:\[\w*\])?;", re.M),

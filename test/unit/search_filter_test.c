@@ -6,7 +6,6 @@
 #include "search_tools.h"
 
 #include "distance/distance.h"
-#include "search/filter.h"
 
 #define PLANES 3				/* a column of one byte, and one of two */
 #define CHUNK_SHIFT 11

@@ -2,7 +2,7 @@
  * filter.c
  *		Going through attribute codes for those that pass a filter.
  */
-#include "search/filter.h"
+#include "codes/codes.h"
 
 #include "distance/distance.h"
 
