@@ -13,14 +13,20 @@
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "utils/float.h"
+#include "utils/rel.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 
 /* Overlapping reads cost so many times less than one after another. */
 #define OVERLAP 4.0
 
-/* To look at an attribute code, in operators. */
+/* To look at an attribute code, in operators; what a search that ranks does first. */
 #define ATTRIBUTE_COST 0.01
+#define RANK_START 20000
+
+/* Pages to be read for a vector in TOAST, and what is left of a cost at least. */
+#define TOAST_PAGES 2.0
+#define LEAST_SHARE 0.01
 
 /*
  * A scan without ORDER BY distance cannot be run, nor one for rows that are not in
@@ -61,15 +67,25 @@ WantsNullVector(const struct IndexPath *path)
 	return false;
 }
 
-/* What rows of a path cost, by the number of rows in the index. */
+/* What a scan costs, by the number of rows in the index. */
 typedef struct Estimate
 {
 	double		rows;			/* of the index */
 	double		matching;		/* those that meet the index's conditions */
+	double		returned;		/* those of them that meet all others */
+	double		wanted;			/* of these, by a limit; or all */
 	int			conditions;
-	double		page_cost;		/* of a page read beside others */
-	double		node_cost;		/* of a node explored */
+	double		page_cost;		/* of a page of the index read beside others, */
+	double		late_page_cost; /* or when the search has to go on, */
+	double		row_cost;		/* and of a page of the table for a row */
+	double		vector_cost;	/* of a vector that another plan has to fetch */
 } Estimate;
+
+static double
+NodeCost(double page_cost)
+{
+	return page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
+}
 
 /* Exploring the graph: the list is longer by what does not match (search/ranked.c). */
 static double
@@ -78,7 +94,7 @@ WalkCost(const Estimate *e)
 	double		length = Min(pipeann_ef_search *
 							 sqrt(e->rows / Max(e->matching, 1)), e->rows);
 
-	return length * e->node_cost;
+	return length * NodeCost(e->page_cost);
 }
 
 /* Going through attribute codes, the codes of what matches, and a few pages. */
@@ -87,30 +103,104 @@ RankCost(const Estimate *e)
 {
 	double		reads = Min(e->matching, PIPEANN_EARLY_RESULTS * 2);
 
-	return cpu_operator_cost * (e->rows * e->conditions * ATTRIBUTE_COST +
+	return cpu_operator_cost * (RANK_START +
+								e->rows * e->conditions * ATTRIBUTE_COST +
 								e->matching) + reads * e->page_cost;
 }
 
-static Estimate
-EstimateOf(const struct IndexPath *path, Selectivity selectivity)
+/*
+ * The rows that are found before the search has to go on cost a page of the table
+ * each, of several asked for together. Each one beyond them costs a page of the
+ * table and one of the index. Returns what all rows would cost at the pace of
+ * those that are wanted.
+ */
+static double
+AllRowsCost(const Estimate *e)
 {
+	double		looked_at = e->wanted * e->matching / e->returned;
+	double		first = Min(pipeann_ef_search / PIPEANN_STRICT_PART, looked_at);
+	double		cost;
+
+	cost = first * e->row_cost / OVERLAP +
+		(looked_at - first) * (e->row_cost + NodeCost(e->late_page_cost));
+	return cost * e->matching / looked_at + e->matching * cpu_index_tuple_cost;
+}
+
+/*
+ * Whoever sorts rows by distance reads the vectors of all that match, and if they
+ * are in TOAST the planner counts nothing for that. This scan reads none. As it
+ * cannot make others dearer it becomes cheaper by as much, for the rows that are
+ * wanted.
+ */
+static void
+TakeOffVectors(const Estimate *e, Cost *startup_cost, Cost *total_cost)
+{
+	double		cost = *startup_cost +
+		(*total_cost - *startup_cost) * e->wanted / e->returned;
+	double		share = Max(1 - e->returned * e->vector_cost / cost, LEAST_SHARE);
+
+	*startup_cost *= share;
+	*total_cost *= share;
+}
+
+/* What cost_index() will add for the table's pages is counted here already. */
+static double
+TableCost(struct PlannerInfo *root, const struct IndexPath *path,
+		  double matching, double page_cost)
+{
+	const RelOptInfo *table = path->indexinfo->rel;
+
+	if (path->path.pathtype == T_IndexOnlyScan)
+		return 0;
+	return Max(page_cost * (1 - index_pages_fetched(matching, table->pages,
+													path->indexinfo->pages,
+													root) / matching), 0);
+}
+
+/* The vectors may be in TOAST, of an index that is there. */
+static bool
+AreInToast(const struct IndexPath *path)
+{
+	Relation	index = RelationIdGetRelation(path->indexinfo->indexoid);
+	bool		in_toast;
+
+	if (!RelationIsValid(index))
+		return false;
+	in_toast = PipeannVectorsInToast(index);
+	RelationClose(index);
+	return in_toast;
+}
+
+static Estimate
+EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
+		   Selectivity selectivity)
+{
+	const RelOptInfo *table = path->indexinfo->rel;
 	Estimate	e = {.conditions = list_length(path->indexclauses)};
 	double		random_page_cost;
+	double		table_page_cost;
 
 	get_tablespace_page_costs(path->indexinfo->reltablespace,
 							  &random_page_cost, NULL);
+	get_tablespace_page_costs(table->reltablespace, &table_page_cost, NULL);
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
+	e.returned = Min(Max(table->rows, 1), e.matching);
+	e.wanted = root->limit_tuples > 0 ? Min(root->limit_tuples, e.returned) :
+		e.returned;
 	e.page_cost = random_page_cost / OVERLAP;
-	e.node_cost = e.page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
+	e.late_page_cost = random_page_cost;
+	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
+	if (AreInToast(path))
+		e.vector_cost = table_page_cost * TOAST_PAGES;
 	return e;
 }
 
 /*
  * Before the first row a search reads about as many pages as it explores
  * nodes, which are ef_search, or more where a part does not match; or it ranks what
- * matches. Every row beyond those explores one more node. Page-mates and pages in
- * shared_buffers save some reads, and OVERLAP accounts for reads in flight.
+ * matches. Page-mates and pages in shared_buffers save some reads, and OVERLAP
+ * accounts for reads in flight.
  */
 void
 pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
@@ -131,7 +221,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 
 	MemSet(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
-	e = EstimateOf(path, costs.indexSelectivity);
+	e = EstimateOf(root, path, costs.indexSelectivity);
 	if (e.rows < PIPEANN_MIN_CODED_NODES)
 	{
 		/* an index without codes is read as a whole, in order */
@@ -143,9 +233,9 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 		*startup_cost = WalkCost(&e);
 		if (e.conditions > 0)
 			*startup_cost = Min(*startup_cost, RankCost(&e));
-		*total_cost = Max(*startup_cost,
-						  e.matching * (e.node_cost + cpu_index_tuple_cost));
+		*total_cost = *startup_cost + AllRowsCost(&e);
 	}
+	TakeOffVectors(&e, startup_cost, total_cost);
 	*selectivity = costs.indexSelectivity;
 	*correlation = 0;
 	*pages = Min(Min(pipeann_ef_search, e.matching), all_pages);
