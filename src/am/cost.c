@@ -12,8 +12,8 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "plan/plan.h"
 #include "utils/float.h"
-#include "utils/rel.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 
@@ -23,10 +23,6 @@
 /* To look at an attribute code, in operators; what a search that ranks does first. */
 #define ATTRIBUTE_COST 0.01
 #define RANK_START 20000
-
-/* Pages to be read for a vector in TOAST, and what is left of a cost at least. */
-#define TOAST_PAGES 2.0
-#define LEAST_SHARE 0.01
 
 /*
  * A scan without ORDER BY distance cannot be run, nor one for rows that are not in
@@ -78,7 +74,6 @@ typedef struct Estimate
 	double		page_cost;		/* of a page of the index read beside others, */
 	double		late_page_cost; /* or when the search has to go on, */
 	double		row_cost;		/* and of a page of the table for a row */
-	double		vector_cost;	/* of a vector that another plan has to fetch */
 } Estimate;
 
 static double
@@ -126,23 +121,6 @@ AllRowsCost(const Estimate *e)
 	return cost * e->matching / looked_at + e->matching * cpu_index_tuple_cost;
 }
 
-/*
- * Whoever sorts rows by distance reads the vectors of all that match, and if they
- * are in TOAST the planner counts nothing for that. This scan reads none. As it
- * cannot make others dearer it becomes cheaper by as much, for the rows that are
- * wanted.
- */
-static void
-TakeOffVectors(const Estimate *e, Cost *startup_cost, Cost *total_cost)
-{
-	double		cost = *startup_cost +
-		(*total_cost - *startup_cost) * e->wanted / e->returned;
-	double		share = Max(1 - e->returned * e->vector_cost / cost, LEAST_SHARE);
-
-	*startup_cost *= share;
-	*total_cost *= share;
-}
-
 /* What cost_index() will add for the table's pages is counted here already. */
 static double
 TableCost(struct PlannerInfo *root, const struct IndexPath *path,
@@ -155,20 +133,6 @@ TableCost(struct PlannerInfo *root, const struct IndexPath *path,
 	return Max(page_cost * (1 - index_pages_fetched(matching, table->pages,
 													path->indexinfo->pages,
 													root) / matching), 0);
-}
-
-/* The vectors may be in TOAST, of an index that is there. */
-static bool
-AreInToast(const struct IndexPath *path)
-{
-	Relation	index = RelationIdGetRelation(path->indexinfo->indexoid);
-	bool		in_toast;
-
-	if (!RelationIsValid(index))
-		return false;
-	in_toast = PipeannVectorsInToast(index);
-	RelationClose(index);
-	return in_toast;
 }
 
 static Estimate
@@ -186,13 +150,10 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
 	e.returned = Min(Max(table->rows, 1), e.matching);
-	e.wanted = root->limit_tuples > 0 ? Min(root->limit_tuples, e.returned) :
-		e.returned;
+	e.wanted = PipeannWantedRows(root, e.returned);
 	e.page_cost = random_page_cost / OVERLAP;
 	e.late_page_cost = random_page_cost;
 	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
-	if (AreInToast(path))
-		e.vector_cost = table_page_cost * TOAST_PAGES;
 	return e;
 }
 
@@ -235,7 +196,8 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 			*startup_cost = Min(*startup_cost, RankCost(&e));
 		*total_cost = *startup_cost + AllRowsCost(&e);
 	}
-	TakeOffVectors(&e, startup_cost, total_cost);
+	PipeannTakeOffVectors(root, path->indexinfo, e.returned, startup_cost,
+						  total_cost);
 	*selectivity = costs.indexSelectivity;
 	*correlation = 0;
 	*pages = Min(Min(pipeann_ef_search, e.matching), all_pages);

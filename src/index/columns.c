@@ -7,9 +7,7 @@
  */
 #include "postgres.h"
 
-#include "access/heaptoast.h"
 #include "index/index.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 static bool
@@ -57,26 +55,6 @@ AttrNumber
 PipeannVectorColumn(Relation index)
 {
 	return index->rd_index->indkey.values[PipeannVectorPosition(index)];
-}
-
-/*
- * They are narrower in the table's pages than vectors are. Without statistics it
- * is taken that those are in TOAST that a page's share of a row has no room for. An
- * index on an expression has no column that the table could have there.
- */
-bool
-PipeannVectorsInToast(Relation index)
-{
-	AttrNumber	column = PipeannVectorColumn(index);
-	int			whole = offsetof(PipeannVector, x) +
-		sizeof(float) * PipeannIndexDimensions(index);
-	int			stored;
-
-	if (column == 0)
-		return false;
-	stored = get_attavgwidth(index->rd_index->indrelid, column);
-	return stored > 0 ? stored < whole / 2 :
-		whole > (int) TOAST_TUPLE_THRESHOLD;
 }
 
 bool

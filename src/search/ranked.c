@@ -2,7 +2,7 @@
  * ranked.c
  *		Searching among the few nodes that match, without the graph.
  *
- * The attribute codes tell which nodes may match. All of them are ranked by the
+ * The attribute codes tell which nodes may match, or whoever wants them. All of them are ranked by the
  * distances of their vectors' codes, and their pages are read from the nearest on,
  * until none that is left can be nearer than ten results, as far as codes tell. If
  * they are no more than the list would be, all are read: then the answer is exact.
@@ -79,6 +79,8 @@ void
 PipeannChooseWay(PipeannSearch *search)
 {
 	search->stretch = 1;
+	if (search->params.among != NULL && search->codes != NULL)
+		search->ranking = true;
 	if (search->params.code_filter == NULL || search->codes == NULL)
 		return;
 	search->share = PipeannSharePassing(search->codes,
@@ -167,9 +169,23 @@ AddBatch(PipeannSearch *search, int n)
 	}
 }
 
-/* Rank all nodes that may match. */
-static void
-Collect(PipeannSearch *search)
+/* Put a node in the batch of n, which is added when it is full; its new length. */
+static int
+Batch(PipeannSearch *search, int n, uint32 id)
+{
+	search->batch_ids[n] = id;
+	search->batch_codes[n] = PipeannCodeAt(search->codes, id);
+	__builtin_prefetch(search->batch_codes[n]);
+	if (++n < search->batch_size)
+		return n;
+	CHECK_FOR_INTERRUPTS();
+	AddBatch(search, n);
+	return 0;
+}
+
+/* Returns how many are left in the batch. */
+static int
+CollectPassing(PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
 	int			n = 0;
@@ -182,20 +198,27 @@ Collect(PipeannSearch *search)
 		PipeannBlockPassing(codes, search->params.code_filter, first, mask);
 		for (uint32 i = 0; i < PIPEANN_BLOCK_WORDS; i++)
 			for (; mask[i] != 0; mask[i] &= mask[i] - 1)
-			{
-				uint32		id = first + i * 64 + __builtin_ctzll(mask[i]);
-
-				search->batch_ids[n] = id;
-				search->batch_codes[n] = PipeannCodeAt(codes, id);
-				__builtin_prefetch(search->batch_codes[n]);
-				if (++n == search->batch_size)
-				{
-					AddBatch(search, n);
-					n = 0;
-				}
-			}
+				n = Batch(search, n, first + i * 64 + __builtin_ctzll(mask[i]));
 	}
-	AddBatch(search, n);
+	return n;
+}
+
+static int
+CollectGiven(PipeannSearch *search)
+{
+	int			n = 0;
+
+	for (uint32 i = 0; i < search->params.namong; i++)
+		n = Batch(search, n, search->params.among[i]);
+	return n;
+}
+
+/* Rank all nodes that may match. */
+static void
+Collect(PipeannSearch *search)
+{
+	AddBatch(search, search->params.among != NULL ? CollectGiven(search) :
+			 CollectPassing(search));
 	for (uint64 i = search->ranks.n / 2; i-- > 0;)
 		SiftDown(&search->ranks, i);
 }
