@@ -12,6 +12,7 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "plan/plan.h"
 #include "utils/float.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
@@ -19,8 +20,9 @@
 /* Overlapping reads cost so many times less than one after another. */
 #define OVERLAP 4.0
 
-/* To look at an attribute code, in operators. */
+/* To look at an attribute code, in operators; what a search that ranks does first. */
 #define ATTRIBUTE_COST 0.01
+#define RANK_START 20000
 
 /*
  * A scan without ORDER BY distance cannot be run, nor one for rows that are not in
@@ -61,15 +63,24 @@ WantsNullVector(const struct IndexPath *path)
 	return false;
 }
 
-/* What rows of a path cost, by the number of rows in the index. */
+/* What a scan costs, by the number of rows in the index. */
 typedef struct Estimate
 {
 	double		rows;			/* of the index */
 	double		matching;		/* those that meet the index's conditions */
+	double		returned;		/* those of them that meet all others */
+	double		wanted;			/* of these, by a limit; or all */
 	int			conditions;
-	double		page_cost;		/* of a page read beside others */
-	double		node_cost;		/* of a node explored */
+	double		page_cost;		/* of a page of the index read beside others, */
+	double		late_page_cost; /* or when the search has to go on, */
+	double		row_cost;		/* and of a page of the table for a row */
 } Estimate;
+
+static double
+NodeCost(double page_cost)
+{
+	return page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
+}
 
 /* Exploring the graph: the list is longer by what does not match (search/ranked.c). */
 static double
@@ -78,7 +89,7 @@ WalkCost(const Estimate *e)
 	double		length = Min(pipeann_ef_search *
 							 sqrt(e->rows / Max(e->matching, 1)), e->rows);
 
-	return length * e->node_cost;
+	return length * NodeCost(e->page_cost);
 }
 
 /* Going through attribute codes, the codes of what matches, and a few pages. */
@@ -87,30 +98,70 @@ RankCost(const Estimate *e)
 {
 	double		reads = Min(e->matching, PIPEANN_EARLY_RESULTS * 2);
 
-	return cpu_operator_cost * (e->rows * e->conditions * ATTRIBUTE_COST +
+	return cpu_operator_cost * (RANK_START +
+								e->rows * e->conditions * ATTRIBUTE_COST +
 								e->matching) + reads * e->page_cost;
 }
 
-static Estimate
-EstimateOf(const struct IndexPath *path, Selectivity selectivity)
+/*
+ * The rows that are found before the search has to go on cost a page of the table
+ * each, of several asked for together. Each one beyond them costs a page of the
+ * table and one of the index. Returns what all rows would cost at the pace of
+ * those that are wanted.
+ */
+static double
+AllRowsCost(const Estimate *e)
 {
+	double		looked_at = e->wanted * e->matching / e->returned;
+	double		first = Min(pipeann_ef_search / PIPEANN_STRICT_PART, looked_at);
+	double		cost;
+
+	cost = first * e->row_cost / OVERLAP +
+		(looked_at - first) * (e->row_cost + NodeCost(e->late_page_cost));
+	return cost * e->matching / looked_at + e->matching * cpu_index_tuple_cost;
+}
+
+/* What cost_index() will add for the table's pages is counted here already. */
+static double
+TableCost(struct PlannerInfo *root, const struct IndexPath *path,
+		  double matching, double page_cost)
+{
+	const RelOptInfo *table = path->indexinfo->rel;
+
+	if (path->path.pathtype == T_IndexOnlyScan)
+		return 0;
+	return Max(page_cost * (1 - index_pages_fetched(matching, table->pages,
+													path->indexinfo->pages,
+													root) / matching), 0);
+}
+
+static Estimate
+EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
+		   Selectivity selectivity)
+{
+	const RelOptInfo *table = path->indexinfo->rel;
 	Estimate	e = {.conditions = list_length(path->indexclauses)};
 	double		random_page_cost;
+	double		table_page_cost;
 
 	get_tablespace_page_costs(path->indexinfo->reltablespace,
 							  &random_page_cost, NULL);
+	get_tablespace_page_costs(table->reltablespace, &table_page_cost, NULL);
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
+	e.returned = Min(Max(table->rows, 1), e.matching);
+	e.wanted = PipeannWantedRows(root, e.returned);
 	e.page_cost = random_page_cost / OVERLAP;
-	e.node_cost = e.page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
+	e.late_page_cost = random_page_cost;
+	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
 	return e;
 }
 
 /*
  * Before the first row a search reads about as many pages as it explores
  * nodes, which are ef_search, or more where a part does not match; or it ranks what
- * matches. Every row beyond those explores one more node. Page-mates and pages in
- * shared_buffers save some reads, and OVERLAP accounts for reads in flight.
+ * matches. Page-mates and pages in shared_buffers save some reads, and OVERLAP
+ * accounts for reads in flight.
  */
 void
 pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
@@ -131,7 +182,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 
 	MemSet(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
-	e = EstimateOf(path, costs.indexSelectivity);
+	e = EstimateOf(root, path, costs.indexSelectivity);
 	if (e.rows < PIPEANN_MIN_CODED_NODES)
 	{
 		/* an index without codes is read as a whole, in order */
@@ -143,9 +194,10 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 		*startup_cost = WalkCost(&e);
 		if (e.conditions > 0)
 			*startup_cost = Min(*startup_cost, RankCost(&e));
-		*total_cost = Max(*startup_cost,
-						  e.matching * (e.node_cost + cpu_index_tuple_cost));
+		*total_cost = *startup_cost + AllRowsCost(&e);
 	}
+	PipeannTakeOffVectors(root, path->indexinfo, e.returned, startup_cost,
+						  total_cost);
 	*selectivity = costs.indexSelectivity;
 	*correlation = 0;
 	*pages = Min(Min(pipeann_ef_search, e.matching), all_pages);

@@ -224,6 +224,10 @@ InitPlanSettings(void)
 							 "Distances that only order the rows are left out; those that are read take vectors from the index where it has them exactly; servers of foreign partitions are asked at the same time, each for a limited number of rows.",
 							 &pipeann_rewrite_plans, true, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomBoolVariable("pipeann.bitmap_scan",
+							 "Search among the rows that other indexes find by conditions, where that costs less.",
+							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
 void

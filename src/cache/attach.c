@@ -73,6 +73,7 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	header->entry_graph = plan.entry_graph;
 	header->codes = plan.codes;
 	pg_atomic_init_u32(&header->ncodes, 0);
+	pg_atomic_init_u32(&header->row_map, 0);
 	pg_atomic_init_u64(&header->applied, 0);
 	pg_atomic_init_u64(&header->entry_graph_applied, 0);
 	attachment->header = header;

@@ -94,6 +94,40 @@ extern uint64 PipeannCacheGetKilled(const PipeannCache *cache, uint32 page,
 extern void PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
 								  uint32 slot);
 
+/*
+ * Maps of rows: which node has a row, for whoever knows rows by their TIDs only. A
+ * map holds the rows that there were when it was made, and is right until VACUUM
+ * removes rows.
+ */
+typedef struct PipeannMappedRow
+{
+	ItemPointerData tid;
+	uint32		id;				/* of the node */
+} PipeannMappedRow;
+
+/*
+ * Sets ids[i] to the node of the row at tids[i], PIPEANN_INVALID_ID where it is not
+ * known. False if there is no map of rows for a metapage with these `removals`.
+ * *nodes is the number of nodes when it was made.
+ */
+extern bool PipeannCacheFindRows(const PipeannCache *cache, uint32 removals,
+								 const ItemPointerData *tids, uint32 n,
+								 uint32 *ids, uint64 *nodes);
+
+/*
+ * Whether there may be room for a map: some time after there was none it is tried
+ * again.
+ */
+extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
+
+/*
+ * Make a map of these rows, all that the index had when the metapage had these
+ * `removals`. Without room in memory there is none.
+ */
+extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
+								const PipeannMeta *meta,
+								const PipeannMappedRow *rows, uint64 n);
+
 /* Whether a cache of this index is in shared memory; *bytes is its size. */
 extern bool PipeannCacheIsShared(Relation index, Size *bytes);
 

@@ -34,7 +34,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#define PIPEANN_CONTROL_LAYOUT 3	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 4	/* count up with any change below */
 #define PIPEANN_MAX_CACHE_ENTRIES 128
 #define PIPEANN_MAX_SEGMENTS 384
 #define PIPEANN_MAX_ENTRY_SEGMENTS 64
@@ -53,7 +53,8 @@ typedef enum PipeannCacheEntryState
 /*
  * A run of a cache's memory. The first one starts with the PipeannCacheHeader;
  * the others hold only codes. The codes of a later segment replace those of an
- * earlier one with the same ids.
+ * earlier one with the same ids. One without codes is for a map of rows
+ * (row_map.c).
  */
 typedef struct PipeannSegment
 {
@@ -128,6 +129,7 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 applied;	/* changes of code pages that are in codes */
 	pg_atomic_uint64 entry_graph_applied;	/* changes of its ids, likewise */
 	pg_atomic_uint32 ncodes;
+	pg_atomic_uint32 row_map;	/* number of its segment, or 0 */
 	slock_t		killed_mutex;	/* held to change the killed nodes */
 	uint32		killed_mask;	/* length of the table of killed nodes - 1 */
 	Size		killed;
@@ -200,6 +202,7 @@ typedef struct PipeannAttachment
 	PipeannCacheEntry *entry;	/* NULL: private copy */
 	uint64		generation;
 	TimestampTz tried;			/* when shared memory was last tried */
+	TimestampTz no_row_map;		/* when there was none for a map of rows; or 0 */
 	Size		bytes;
 	uint32		entry_count;
 	uint32		entry_degree;

@@ -168,6 +168,9 @@ extern int	PipeannVectorPosition(Relation index);
 /* The vector's column in the table, or InvalidAttrNumber for an expression. */
 extern AttrNumber PipeannVectorColumn(Relation index);
 
+/* Whether the table has most of the vectors in TOAST. */
+extern bool PipeannVectorsInToast(Relation index);
+
 extern bool PipeannIndexHasValues(Relation index);
 
 /* The position among all columns of the values' column i, and the reverse. */

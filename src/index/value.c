@@ -6,9 +6,11 @@
 
 #include <math.h>
 
+#include "access/heaptoast.h"
 #include "index/index.h"
 #include "fmgr.h"
 #include "distance/distance.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
@@ -137,4 +139,24 @@ PipeannEmbed(PipeannMetric metric, int dim, const float *x, float aux,
 		out[i] = x[i] * scale;
 	if (metric == PIPEANN_IP)
 		out[dim] = aux;
+}
+
+/*
+ * They are narrower in the table's pages than vectors are. Without statistics it
+ * is taken that those are in TOAST that a page's share of a row has no room for. An
+ * index on an expression has no column that the table could have there.
+ */
+bool
+PipeannVectorsInToast(Relation index)
+{
+	AttrNumber	column = PipeannVectorColumn(index);
+	int			whole = offsetof(PipeannVector, x) +
+		sizeof(float) * PipeannIndexDimensions(index);
+	int			stored;
+
+	if (column == 0)
+		return false;
+	stored = get_attavgwidth(index->rd_index->indrelid, column);
+	return stored > 0 ? stored < whole / 2 :
+		whole > (int) TOAST_TUPLE_THRESHOLD;
 }

@@ -18,6 +18,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
+#include "plan/bitmap.h"
 #include "plan/columns.h"
 #include "plan/distance.h"
 #include "scan/scan.h"
@@ -105,6 +106,10 @@ ChildOf(const Plan *node)
 		case T_SubqueryScan:
 			child.plan = ((const SubqueryScan *) node)->subplan;
 			child.varno = ((const SubqueryScan *) node)->scan.scanrelid;
+			return child;
+		case T_CustomScan:
+			child.plan = PipeannScanOfBitmap((const CustomScan *) node);
+			child.varno = INDEX_VAR;
 			return child;
 		default:
 			child.plan = NULL;

@@ -7,7 +7,9 @@
  */
 #include "postgres.h"
 
+#include "optimizer/paths.h"
 #include "optimizer/planner.h"
+#include "plan/bitmap.h"
 #include "plan/element.h"
 #include "plan/far_limit.h"
 #include "plan/finished.h"
@@ -16,9 +18,11 @@
 #include "plan/spread.h"
 
 bool		pipeann_rewrite_plans;
+bool		pipeann_bitmap_scan;
 
 static planner_hook_type former_planner;
 static create_upper_paths_hook_type former_upper_paths;
+static set_rel_pathlist_hook_type former_rel_paths;
 
 static PlannedStmt *
 PlanQuery(Query *query, const char *text, int cursor_options,
@@ -57,10 +61,23 @@ AddUpperPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
 		PipeannSendLimit(root, input, output, extra);
 }
 
+static void
+AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
+			RangeTblEntry *entry)
+{
+	if (former_rel_paths != NULL)
+		former_rel_paths(root, rel, number, entry);
+	if (pipeann_bitmap_scan)
+		PipeannAddBitmapPaths(root, rel);
+}
+
 void
 PipeannPlanInit(void)
 {
 	RegisterCustomScanMethods(&PipeannMergeMethods);
+	RegisterCustomScanMethods(&PipeannBitmapMethods);
+	former_rel_paths = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = AddRelPaths;
 	former_planner = planner_hook;
 	planner_hook = PlanAndRewrite;
 	former_upper_paths = create_upper_paths_hook;

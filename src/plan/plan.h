@@ -8,7 +8,24 @@
 #ifndef PIPEANN_PLAN_H
 #define PIPEANN_PLAN_H
 
-extern bool pipeann_rewrite_plans;	/* setting */
+struct PlannerInfo;
+struct IndexOptInfo;
+
+extern bool pipeann_rewrite_plans;	/* settings */
+extern bool pipeann_bitmap_scan;
+
+/*
+ * toast_cost.c: make the cost of a scan by an index of ours less by what every other
+ * plan pays for vectors in TOAST, and no path counts. The table's conditions leave
+ * `returned` rows.
+ */
+extern void PipeannTakeOffVectors(struct PlannerInfo *root,
+								  const struct IndexOptInfo *index,
+								  double returned, double *startup_cost,
+								  double *total_cost);
+
+/* Of so many rows that come in order, those that a limit wants. */
+extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 
 /* plan.c: let all plans that the server makes from now on pass through here. */
 extern void PipeannPlanInit(void);

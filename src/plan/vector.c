@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/heaptoast.h"
 #include "access/sysattr.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
@@ -142,25 +141,8 @@ FindFunction(Relation index)
 }
 
 /*
- * Whether the table has the vectors in TOAST, most of them: then they are narrower
- * in its pages than vectors are. Without statistics it is taken that those are
- * there that a page's share of a row has no room for.
- */
-static bool
-AreInToast(Relation index, AttrNumber column)
-{
-	int			whole = offsetof(PipeannVector, x) +
-		sizeof(float) * PipeannIndexDimensions(index);
-	int			stored = get_attavgwidth(index->rd_index->indrelid, column);
-
-	return stored > 0 ? stored < whole / 2 :
-		whole > (int) TOAST_TUPLE_THRESHOLD;
-}
-
-/*
  * A scan of an index without codes goes through all pages and keeps none. Bytes
- * are exact for operators, but have lost the sign of zeroes. An index on an
- * expression has no column that the table could have in TOAST.
+ * are exact for operators, but have lost the sign of zeroes.
  */
 static void
 Look(Taking *taking)
@@ -170,7 +152,7 @@ Look(Taking *taking)
 
 	taking->looked = true;
 	taking->column = PipeannVectorColumn(index);
-	if (taking->column > 0 && AreInToast(index, taking->column))
+	if (PipeannVectorsInToast(index))
 	{
 		PipeannMetaRead(index, &meta);
 		taking->whole = meta.layout.storage == PIPEANN_FLOAT4 ||

@@ -58,6 +58,7 @@ ResetScan(PipeannScan *state)
 	state->source = NULL;
 	state->search = NULL;
 	state->filter = NULL;
+	state->among = NULL;
 	state->exhausted = false;
 	state->taken = 0;
 	state->looked_at = 0;
@@ -90,6 +91,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 		LeaveToNext(state);
 	ResetScan(state);
 	state->horizon = PipeannHorizonOf(orderbys);
+	state->wanted = PipeannAmongOf(orderbys);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
 			   sizeof(bool) * scan->numberOfOrderBys);
@@ -211,7 +213,8 @@ IsInDoubt(PipeannScan *state, const PipeannResult *result)
 
 	return state->comparable && result->most > result->dist &&
 		(result->dist <= state->reach ||
-		 (next != NULL && next->dist <= result->most));
+		 (next != NULL && next->dist <= result->most) ||
+		 PipeannAmongNextUnknown(state->among) <= result->most);
 }
 
 /*
@@ -355,6 +358,32 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 	return true;
 }
 
+/*
+ * Load a row of which the search knows nothing, if it comes before the next result.
+ * False if there is none such.
+ */
+static bool
+LoadUnknown(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
+{
+	PipeannResult result = {.id = PIPEANN_INVALID_ID,
+		.ext_tids = PIPEANN_INVALID_ID};
+	PipeannRowList list;
+
+	if (state->among == NULL)
+		return false;
+	list = PipeannAmongTakeUnknown(state->among,
+								   next != NULL ? next->dist : INFINITY,
+								   &result.dist);
+	if (list.n == 0)
+		return false;
+	result.most = result.dist;
+	state->last_dist = result.dist;
+	SetDistance(scan, state, &result);
+	LoadRows(state, &result, list);
+	PipeannKilledSetNode(&state->killed, state->search, NULL);
+	return true;
+}
+
 /* How many results are likely to be taken next. */
 static uint64
 MostToPrefetch(const PipeannScan *state)
@@ -386,7 +415,8 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 	const PipeannResult *result;
 	bool		more = ContinueSearch(state);
 
-	if (LoadHeld(scan, state, more ? PipeannSearchPeek(state->search) : NULL))
+	if (LoadHeld(scan, state, more ? PipeannSearchPeek(state->search) : NULL) ||
+		LoadUnknown(scan, state, more ? PipeannSearchPeek(state->search) : NULL))
 		return true;
 	result = more ? TakeResult(state) : NULL;
 	if (result == NULL)
@@ -439,11 +469,17 @@ HasRow(IndexScanDesc scan, PipeannScan *state)
 	return true;
 }
 
-/* Whether a row of the present node matches the scan's conditions. */
+/*
+ * Whether a row of the present node, or one without a node, matches the scan's
+ * conditions.
+ */
 static bool
 Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 {
 	scan->xs_recheck = false;
+	if (state->among != NULL && state->chain.owner != PIPEANN_INVALID_ID &&
+		!PipeannAmongHas(state->among, &row->tid))
+		return false;
 	return state->filter == NULL ||
 		PipeannFilterMatches(state->filter, state->chain.owner, row,
 							 &scan->xs_recheck);

@@ -79,6 +79,23 @@ extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
 extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys);
 
 /*
+ * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these
+ * order-by keys while they are offered returns none but those, as a search among
+ * their nodes finds them; any number of them. They must stay as long as the scan.
+ * NULL: none does. An index without codes knows nothing of this.
+ */
+typedef struct PipeannAmong
+{
+	uint32		n;
+	const ItemPointerData *tids;
+} PipeannAmong;
+
+extern void PipeannAmongOffer(const PipeannAmong *among, const ScanKeyData *keys);
+
+/* row_map.c: whether maintenance_work_mem holds a map of so many rows in the making. */
+extern bool PipeannMayMapRows(double rows);
+
+/*
  * vector.c: what a column holds in the row at a place of its table, in
  * CurrentMemoryContext, if the scan of this backend that returned a row last
  * returned that one, by an index on the column, and has the vector at hand to the

@@ -57,7 +57,10 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.settled = PipeannPrefetchSettled;
 	params.settled_arg = &state->prefetch;
 	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
-	if (!state->comparable || state->filter != NULL)
+	if (state->wanted != NULL && state->view.cache != NULL)
+		state->among = PipeannAmongBegin(scan, state->wanted, &state->view,
+										 state->query, &params);
+	if (!state->comparable || state->filter != NULL || state->among != NULL)
 		state->horizon = NULL;
 	if (state->horizon != NULL)
 		PipeannHorizonBegin(state->horizon, &params);

@@ -5,6 +5,7 @@
 #ifndef PIPEANN_SCAN_STATE_H
 #define PIPEANN_SCAN_STATE_H
 
+#include "scan/among.h"
 #include "scan/filter.h"
 #include "scan/only.h"
 #include "scan/prefetch.h"
@@ -33,6 +34,8 @@ typedef struct PipeannScan
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */
 	PipeannHorizon *horizon;	/* or NULL */
+	const PipeannAmong *wanted; /* the only rows that are, or NULL */
+	PipeannAmongNodes *among;	/* and their nodes */
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;

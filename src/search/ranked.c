@@ -2,7 +2,7 @@
  * ranked.c
  *		Searching among the few nodes that match, without the graph.
  *
- * The attribute codes tell which nodes may match. All of them are ranked by the
+ * The attribute codes tell which nodes may match, or whoever asks. All of them are ranked by the
  * distances of their vectors' codes, and their pages are read from the nearest on,
  * until none that is left can be nearer than ten results, as far as codes tell. If
  * they are no more than the list would be, all are read: then the answer is exact.

@@ -102,20 +102,31 @@ LeastRest(const PipeannSearch *search)
 	return (float) (sum - ROUNDING * fabs(sum));
 }
 
-/* Find the nearest behind the last one found. */
+/* Nodes that are added together. */
+typedef struct Batch
+{
+	int			n;
+	uint32		ids[BATCH];
+	const uint8 *codes[BATCH];
+} Batch;
+
+static inline void
+Collect(PipeannSearch *search, Batch *batch, uint32 id)
+{
+	batch->ids[batch->n] = id;
+	batch->codes[batch->n] = PipeannCodeAt(search->codes, id);
+	__builtin_prefetch(batch->codes[batch->n]);
+	if (++batch->n < BATCH)
+		return;
+	AddBatch(search, batch->ids, batch->codes, BATCH);
+	batch->n = 0;
+}
+
 static void
-Collect(PipeannSearch *search)
+CollectPassing(PipeannSearch *search, Batch *batch)
 {
 	const PipeannCodes *codes = search->codes;
-	PipeannRanks *ranks = &search->ranks;
-	uint32		ids[BATCH];
-	const uint8 *batch[BATCH];
-	int			n = 0;
 
-	ranks->n = ranks->passing = 0;
-	ranks->left_out = false;
-	ranks->bound.dist = INFINITY;
-	ranks->bound.id = PIPEANN_INVALID_ID;
 	for (uint32 first = 0; first < codes->ncodes; first += PIPEANN_CODE_BLOCK)
 	{
 		uint64		mask[PIPEANN_BLOCK_WORDS];
@@ -124,20 +135,38 @@ Collect(PipeannSearch *search)
 		PipeannBlockPassing(codes, search->params.code_filter, first, mask);
 		for (uint32 i = 0; i < PIPEANN_BLOCK_WORDS; i++)
 			for (; mask[i] != 0; mask[i] &= mask[i] - 1)
-			{
-				uint32		id = first + i * 64 + __builtin_ctzll(mask[i]);
-
-				ids[n] = id;
-				batch[n] = PipeannCodeAt(codes, id);
-				__builtin_prefetch(batch[n]);
-				if (++n == BATCH)
-				{
-					AddBatch(search, ids, batch, n);
-					n = 0;
-				}
-			}
+				Collect(search, batch,
+						first + i * 64 + __builtin_ctzll(mask[i]));
 	}
-	AddBatch(search, ids, batch, n);
+}
+
+static void
+CollectGiven(PipeannSearch *search, Batch *batch)
+{
+	for (uint32 i = 0; i < search->params.namong; i++)
+	{
+		if (batch->n == 0)
+			CHECK_FOR_INTERRUPTS();
+		Collect(search, batch, search->params.among[i]);
+	}
+}
+
+/* Find the nearest behind the last one found. */
+static void
+FindNearest(PipeannSearch *search)
+{
+	PipeannRanks *ranks = &search->ranks;
+	Batch		batch = {.n = 0};
+
+	ranks->n = ranks->passing = 0;
+	ranks->left_out = false;
+	ranks->bound.dist = INFINITY;
+	ranks->bound.id = PIPEANN_INVALID_ID;
+	if (search->params.among != NULL)
+		CollectGiven(search, &batch);
+	else
+		CollectPassing(search, &batch);
+	AddBatch(search, batch.ids, batch.codes, batch.n);
 	PipeannHeapMake(ranks->items, ranks->n);
 }
 
@@ -158,7 +187,8 @@ PipeannRanksBegin(PipeannSearch *search)
 {
 	PipeannMemory former = PipeannMemoryEnter(search);
 	PipeannRanks *ranks = &search->ranks;
-	double		precision = search->params.code_filter->precision;
+	double		precision = search->params.among != NULL ? 1 :
+		search->params.code_filter->precision;
 
 	Reserve(ranks, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
 	ranks->last.dist = -INFINITY;
@@ -166,7 +196,7 @@ PipeannRanksBegin(PipeannSearch *search)
 	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
 				   search->table);
 	ranks->least_rest = LeastRest(search);
-	Collect(search);
+	FindNearest(search);
 	PipeannMemoryLeave(former);
 }
 
@@ -180,7 +210,7 @@ PipeannRanksHasNext(PipeannSearch *search)
 		PipeannMemory former = PipeannMemoryEnter(search);
 
 		Reserve(ranks, ranks->size * GROWTH);
-		Collect(search);
+		FindNearest(search);
 		PipeannMemoryLeave(former);
 	}
 	return ranks->n > 0;

@@ -76,6 +76,8 @@ void
 PipeannChooseWay(PipeannSearch *search)
 {
 	search->stretch = 1;
+	if (search->params.among != NULL && search->codes != NULL)
+		search->ranking = true;
 	if (search->params.code_filter == NULL || search->codes == NULL)
 		return;
 	search->share = Max(PipeannSharePassing(search->codes,

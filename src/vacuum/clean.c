@@ -87,8 +87,8 @@ CleanSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 }
 
 /*
- * Say in the metapage, for index-only scans, that rows are being removed, or
- * that they are not any more. If an interrupted VACUUM has left it odd it says
+ * Say in the metapage, for index-only scans and maps of rows, that rows are being
+ * removed, or that they are not any more. If an interrupted VACUUM has left it odd it says
  * so already.
  */
 static void
@@ -96,7 +96,7 @@ NoteRemoving(PipeannVacuum *v, bool removing)
 {
 	PipeannMetaUpdate update;
 
-	if (v->view.meta.layout.row_bytes == 0 || v->removing == removing)
+	if (v->removing == removing)
 		return;
 	PipeannMetaBegin(v->view.index, &update);
 	update.meta->removals++;

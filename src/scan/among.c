@@ -1,0 +1,231 @@
+/*
+ * among.c
+ *		Scans among rows of the table that are given by their TIDs.
+ *
+ * Conditions on columns that the index knows nothing of may be answered by other
+ * indexes, whose answer is a set of TIDs. The search ranks the nodes of these rows
+ * and no others. Rows of which no node is known, as they came after the map of rows
+ * was made, are compared by their vectors in the table.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "scan/among.h"
+#include "scan/only.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* A row of which no node is known, as far as it is from the query. */
+typedef struct Unknown
+{
+	float		dist;
+	ItemPointerData tid;
+} Unknown;
+
+struct PipeannAmongNodes
+{
+	const PipeannAmong *rows;
+	uint8	   *nodes;			/* a bit for each node */
+	uint32		nids;			/* bits that there are */
+	uint8	   *apart;			/* a bit for each row that has no node here */
+	uint32		nunknown;
+	uint32		taken;			/* of these */
+	Unknown    *unknown;		/* nearest first */
+	PipeannRow	row;			/* of the one that was taken last */
+};
+
+static const PipeannAmong *offered;
+static const ScanKeyData *offered_to;
+
+void
+PipeannAmongOffer(const PipeannAmong *among, const ScanKeyData *keys)
+{
+	offered = among;
+	offered_to = keys;
+}
+
+const PipeannAmong *
+PipeannAmongOf(const ScanKeyData *keys)
+{
+	return keys != NULL && keys == offered_to ? offered : NULL;
+}
+
+static bool
+HasBit(const uint8 *bits, uint32 at)
+{
+	return (bits[at / 8] >> at % 8 & 1) != 0;
+}
+
+static void
+SetBit(uint8 *bits, uint32 at)
+{
+	bits[at / 8] |= 1 << at % 8;
+}
+
+static uint8 *
+NoBits(uint32 n)
+{
+	return MemoryContextAllocExtended(CurrentMemoryContext, n / 8 + 1,
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+static bool
+IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	const PipeannAmongNodes *among = arg;
+
+	(void) slot;
+	return id < among->nids && HasBit(among->nodes, id);
+}
+
+/*
+ * Take the nodes out of ids, each once, and the rows that have none. Such a row may
+ * have joined one of these nodes since: it is not to come twice.
+ */
+static uint32
+TakeNodes(PipeannAmongNodes *among, uint32 *ids)
+{
+	uint32		n = 0;
+	uint32		unknown = 0;
+
+	for (uint32 i = 0; i < among->rows->n; i++)
+		unknown += ids[i] >= among->nids;
+	among->unknown = MemoryContextAllocHuge(CurrentMemoryContext,
+											mul_size((Size) unknown + 1,
+													 sizeof(Unknown)));
+	for (uint32 i = 0; i < among->rows->n; i++)
+	{
+		uint32		id = ids[i];
+
+		if (id >= among->nids)
+		{
+			SetBit(among->apart, i);
+			among->unknown[among->nunknown++].tid = among->rows->tids[i];
+		}
+		else if (!HasBit(among->nodes, id))
+		{
+			SetBit(among->nodes, id);
+			ids[n++] = id;
+		}
+	}
+	return n;
+}
+
+static int
+CompareUnknown(const void *a, const void *b)
+{
+	float		x = ((const Unknown *) a)->dist;
+	float		y = ((const Unknown *) b)->dist;
+
+	return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/*
+ * The distance of a vector of the table, as the search would have it. False if the
+ * index cannot have the vector.
+ */
+static bool
+Measure(const PipeannLayout *l, const float *query, const float *x, float *dist)
+{
+	double		norm = PipeannNorm(x, l->dim);
+
+	if (!PipeannIsIndexable(l->metric, norm))
+		return false;
+	*dist = PipeannExactDistance(l, query, x, PIPEANN_FLOAT4,
+								 PipeannAux(l->metric, norm, 0));
+	return true;
+}
+
+/*
+ * Measure the rows of which no node is known. Those that the snapshot does not see
+ * are left out, and those that the index cannot have.
+ */
+static void
+MeasureUnknown(IndexScanDesc scan, PipeannAmongNodes *among,
+			   const PipeannLayout *l, const float *query)
+{
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < among->nunknown; i++)
+	{
+		Unknown    *row = &among->unknown[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (PipeannTableVector(scan, &row->tid, l->dim, x) &&
+			Measure(l, query, x, &row->dist))
+			among->unknown[n++] = *row;
+	}
+	among->nunknown = n;
+	qsort(among->unknown, n, sizeof(Unknown), CompareUnknown);
+	pfree(x);
+}
+
+PipeannAmongNodes *
+PipeannAmongBegin(IndexScanDesc scan, const PipeannAmong *rows,
+				  PipeannIndexView *view, const float *query,
+				  PipeannSearchParams *params)
+{
+	PipeannAmongNodes *among = palloc0(sizeof(PipeannAmongNodes));
+	uint32	   *ids = MemoryContextAllocHuge(CurrentMemoryContext,
+											 mul_size((Size) rows->n + 1,
+													  sizeof(uint32)));
+
+	among->rows = rows;
+	PipeannFindNodes(view, rows, ids);
+	among->nids = view->codes.ncodes;
+	among->nodes = NoBits(among->nids);
+	among->apart = NoBits(rows->n);
+	params->namong = TakeNodes(among, ids);
+	params->among = ids;
+	params->matches = IsOfThem;
+	params->matches_arg = among;
+	MeasureUnknown(scan, among, &view->meta.layout, query);
+	return among;
+}
+
+static int
+CompareTids(const void *a, const void *b)
+{
+	return ItemPointerCompare(unconstify(ItemPointerData *, (const ItemPointerData *) a),
+							  unconstify(ItemPointerData *, (const ItemPointerData *) b));
+}
+
+bool
+PipeannAmongHas(const PipeannAmongNodes *among, const ItemPointerData *tid)
+{
+	const PipeannAmong *rows = among->rows;
+	const ItemPointerData *found = bsearch(tid, rows->tids, rows->n,
+										   sizeof(ItemPointerData),
+										   CompareTids);
+
+	return found != NULL &&
+		!HasBit(among->apart, (uint32) (found - rows->tids));
+}
+
+float
+PipeannAmongNextUnknown(const PipeannAmongNodes *among)
+{
+	return among == NULL || among->taken == among->nunknown ? INFINITY :
+		among->unknown[among->taken].dist;
+}
+
+PipeannRowList
+PipeannAmongTakeUnknown(PipeannAmongNodes *among, float farthest, float *dist)
+{
+	PipeannRowList list = {.rows = &among->row,.bytes = sizeof(PipeannRow)};
+
+	if (among->taken == among->nunknown ||
+		among->unknown[among->taken].dist > farthest)
+		return list;
+	*dist = among->unknown[among->taken].dist;
+	among->row.tid = among->unknown[among->taken++].tid;
+	among->row.info = sizeof(PipeannRow);
+	list.n = 1;
+	return list;
+}

@@ -1,0 +1,43 @@
+/*
+ * among.h
+ *		A scan among rows that are given; private to scan/.
+ */
+#ifndef PIPEANN_SCAN_AMONG_H
+#define PIPEANN_SCAN_AMONG_H
+
+#include "scan/scan.h"
+
+typedef struct PipeannAmongNodes PipeannAmongNodes;
+
+/* What was offered to a scan that begins with these order-by keys, or NULL. */
+extern const PipeannAmong *PipeannAmongOf(const ScanKeyData *keys);
+
+/*
+ * Find the nodes of the rows, in CurrentMemoryContext, and set a search's parameters
+ * by them. Rows of which no node is known are read from the table.
+ */
+extern PipeannAmongNodes *PipeannAmongBegin(IndexScanDesc scan,
+											const PipeannAmong *rows,
+											PipeannIndexView *view,
+											const float *query,
+											PipeannSearchParams *params);
+
+/* Whether a row of a node is among those that are wanted of it. */
+extern bool PipeannAmongHas(const PipeannAmongNodes *among,
+							const ItemPointerData *tid);
+
+/* How far the nearest row is of which no node is known; infinite if there is none. */
+extern float PipeannAmongNextUnknown(const PipeannAmongNodes *among);
+
+/* Take that row if it is no farther than this; else a list without rows. */
+extern PipeannRowList PipeannAmongTakeUnknown(PipeannAmongNodes *among,
+											  float farthest, float *dist);
+
+/* Heavyweight page lock: one session makes a map of rows at a time. */
+#define PIPEANN_ROW_MAP_LOCK 4
+
+/* row_map.c: the nodes of rows, INVALID_ID where it is not known */
+extern void PipeannFindNodes(const PipeannIndexView *view,
+							 const PipeannAmong *rows, uint32 *ids);
+
+#endif							/* PIPEANN_SCAN_AMONG_H */
