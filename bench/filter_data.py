@@ -159,6 +159,20 @@ class Attributed:
             yield self.same_for_all("both", f"both {tenant} {below}", f"tenant = {tenant} AND r < {below}",
                                     (self.tenant == tenant) & (self.r < below))
 
+    def two_conditions(self, shares):
+        """A value and the last tenth of the rows."""
+        last = np.arange(self.count) >= int(self.count * 0.9)
+        for share in shares:
+            below = round(share * 10 * PARTS)
+            yield self.same_for_all("two", f"two {share:g}", f"r < {below} AND id >= {int(self.count * 0.9)}",
+                                    (self.r < below) & last, share)
+
+    def rarest_conditions(self, count):
+        """So many rows, named one by one."""
+        ids = [self.count // 3 + 7 * number for number in range(count)]
+        yield self.same_for_all("rarest", f"rarest {count}", f"id IN ({', '.join(map(str, ids))})",
+                                np.isin(np.arange(self.count), ids), count / self.count)
+
     def date_conditions(self, shares):
         for share in shares:
             first = int(self.count * (1 - share))
@@ -245,3 +259,18 @@ class Attributed:
 def zipf(random, values, size):
     weights = 1 / np.arange(1, values + 1)
     return random.choice(values, size, p=weights / weights.sum())
+
+
+def load(server, attributed, table):
+    """A table of the rows with their attributes, in the order of their numbers."""
+    session, data = server.session, attributed.data
+    session.rows(f"CREATE TABLE vectors (id int, embedding vector({data.dimensions}))")
+    server.copy("vectors", data.base, "loading")
+    session.rows("CREATE TABLE attributes (id int PRIMARY KEY, r int, tenant int, place int, cluster int, labels int[])")
+    with session.connection.cursor() as cursor:
+        cursor.copy_expert("COPY attributes FROM STDIN", attributed.lines())
+    session.rows(f"CREATE TABLE {table} ({TYPES}, embedding vector({data.dimensions}))")
+    session.rows(f"INSERT INTO {table} SELECT id, r, tenant, place, cluster,"
+                 f" timestamptz '{BEGIN}' + id * interval '1 minute', labels, embedding"
+                 " FROM vectors JOIN attributes USING (id) ORDER BY id")
+    session.rows("DROP TABLE vectors, attributes")

@@ -60,16 +60,7 @@ class Filters:
         session = self.server.session
         session.rows("SET synchronous_commit = off")
         self.drop()
-        session.rows(f"CREATE TABLE vectors (id int, embedding vector({data.dimensions}))")
-        self.server.copy("vectors", data.base, "loading")
-        session.rows("CREATE TABLE attributes (id int PRIMARY KEY, r int, tenant int, place int, cluster int,"
-                     " labels int[])")
-        with session.connection.cursor() as cursor:
-            cursor.copy_expert("COPY attributes FROM STDIN", self.attributed.lines())
-        session.rows(f"CREATE TABLE source ({filter_data.TYPES}, embedding vector({data.dimensions}))")
-        session.rows("INSERT INTO source SELECT id, r, tenant, place, cluster,"
-                     f" timestamptz '{filter_data.BEGIN}' + id * interval '1 minute', labels, embedding"
-                     " FROM vectors JOIN attributes USING (id) ORDER BY id")
+        filter_data.load(self.server, self.attributed, "source")
         for store in self.stores:
             store.load(session)
 
@@ -85,7 +76,7 @@ class Filters:
                 session.rows(f"SET max_parallel_maintenance_workers = {2 if share >= WORKERS_FROM else 0}")
                 indexes[name] = round(self.server.watched(statement, f"building {store.name}", interval=0.1), 2)
             print("  " + filter_report.built(store.name, indexes), flush=True)
-        session.rows("RESET search_path; DROP TABLE vectors, attributes, source")
+        session.rows("RESET search_path; DROP TABLE source")
         session.rows("CHECKPOINT")
         return built
 

@@ -203,6 +203,7 @@ run_bench() {
 		bench/run filters --datasets fashion --rows 5000 --queries 20 \
 			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
 			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters.json" &&
+		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice.json" &&
 		bench/run shards --datasets fashion --rows 10000 --queries 50 \
 			--shards 1,2 --out "$RESULTS/shards.json" &&
 		bench/run replica --datasets fashion --rows 10000 --queries 50 \

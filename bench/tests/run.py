@@ -4,7 +4,7 @@
     run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and
                       those of `bench/ablation --quick` and `bench/run rows --quick` in
                       the folders ablation and rows, and of `bench/run grown`, `filters`,
-                      `shards` and `replica` in files of that name, beside them
+                      `choice`, `shards` and `replica` in files of that name, beside them
 """
 import os
 import sys
