@@ -109,7 +109,8 @@ def reference(host):
     names = {
         "setting": "SELECT name FROM pg_settings WHERE name LIKE 'pipeann.%' AND name <> 'pipeann.pause_at'",
         "function": "SELECT p.proname FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'"
-                    " JOIN pg_extension e ON e.oid = d.refobjid WHERE e.extname = 'pipeann' AND p.proname NOT LIKE 'pipeann_metric%'",
+                    " JOIN pg_extension e ON e.oid = d.refobjid WHERE e.extname = 'pipeann'"
+                    " AND NOT EXISTS (SELECT 1 FROM pg_amproc a WHERE a.amproc = p.oid)",
         "column": "SELECT unnest(proargnames[2:]) FROM pg_proc WHERE proname = 'pipeann_index_info'",
         "operator class": "SELECT opcname FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE amname = 'pipeann'",
     }
