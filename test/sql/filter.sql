@@ -290,7 +290,9 @@ RESET pipeann.iterative_scan;
 SELECT pg_get_indexdef('w_v'::regclass);
 CREATE INDEX ON w USING pipeann (v vector_l2_ops, labels array_ops (code_bytes = 9));
 CREATE INDEX ON w USING pipeann (v vector_l2_ops, few int4_ops (code_bytes = 9));
+\set VERBOSITY sqlstate
 CREATE INDEX ON w USING pipeann (v vector_l2_ops (code_bytes = 1), few);
+\set VERBOSITY default
 -- an index that was made empty learns it with its first codes
 TRUNCATE w;
 DROP INDEX w_v;
