@@ -52,7 +52,7 @@ ShortenHead(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
 	int			last = (int) (PIPEANN_EARLY_RESULTS *
-							  powf(search->share, -REACH));
+							  powf((float) search->match_share, -REACH));
 	int			head = Min(pool->head, pool->count);
 	float		bound;
 

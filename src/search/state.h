@@ -98,7 +98,8 @@ struct PipeannSearch
 	bool		has_ended;		/* at what it was looking for */
 	bool		started;
 	bool		continued;
-	double		share;			/* of nodes that may match, by a sample */
+	double		share;			/* of nodes that may match, by a sample, */
+	double		match_share;	/* and that do, as far as is known */
 	double		stretch;		/* of the list, for those that do not */
 	int			most_matching;	/* candidates of the list; 0: they do not count */
 	bool		ranking;		/* goes through ranks, not the graph */

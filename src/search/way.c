@@ -58,17 +58,24 @@ WalkLength(const PipeannSearch *search)
 {
 	return Max(search->stretch * Max(search->params.ef, 1) +
 			   search->most_matching * (1 - search->share),
-			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS /
-			   (search->share * search->params.code_filter->precision));
+			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / search->match_share);
+}
+
+/* Nodes that pass, of which so many are likely to match. */
+static int
+PassingOf(const PipeannSearch *search, double matching)
+{
+	return (int) (matching *
+				  Min(search->share / search->match_share, MOST_STRETCH));
 }
 
 static double
 Stretch(const PipeannSearch *search)
 {
 	double		nodes = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS /
-		search->share;
+		search->match_share;
 
-	return Min(Max(pow(search->share, -STRETCH),
+	return Min(Max(pow(search->match_share, -STRETCH),
 				   nodes / Max(search->params.ef, 1)), MOST_STRETCH);
 }
 
@@ -83,9 +90,12 @@ PipeannChooseWay(PipeannSearch *search)
 	search->share = Max(PipeannSharePassing(search->codes,
 											search->params.code_filter),
 						LEAST_SHARE);
+	search->match_share = Max(search->share *
+							  search->params.code_filter->precision,
+							  LEAST_SHARE);
 	search->stretch = Stretch(search);
-	search->most_matching = (int) (MATCHING_PART *
-								   Max(search->params.ef, 1));
+	search->most_matching = PassingOf(search, MATCHING_PART *
+									  Max(search->params.ef, 1));
 	search->ranking = WalkLength(search) * EXPLORE_COST > RankCost(search);
 }
 
@@ -93,7 +103,7 @@ bool
 PipeannShouldRankUnread(const PipeannSearch *search)
 {
 	double		reads = READS_OF_NODE * Max(search->params.ef, 1) *
-		pow(search->share, -READS_POWER);
+		pow(search->match_share, -READS_POWER);
 
 	return search->params.code_filter != NULL && search->reads > 0 &&
 		reads * READ_COST > RankCost(search) + READS_OF_RANKS * READ_COST;
@@ -125,14 +135,16 @@ bool
 PipeannWalkIsInDoubt(const PipeannSearch *search)
 {
 	const PipeannPool *pool = &search->pool;
-	int			matching = 0;
+	int			wanted;
+	int			passing = 0;
 	int			at = 0;
 
 	if (search->params.code_filter == NULL || pool->matching == 0)
 		return false;
-	for (; at < pool->count && matching < PIPEANN_EARLY_RESULTS; at++)
-		matching += pool->items[at].matches;
-	if (matching < PIPEANN_EARLY_RESULTS)
+	wanted = PassingOf(search, PIPEANN_EARLY_RESULTS);
+	for (; at < pool->count && passing < wanted; at++)
+		passing += pool->items[at].matches;
+	if (passing < wanted)
 		return true;
 	return at + DiscardsWithin(pool, pool->items[at - 1].dist) >
 		search->explored;
