@@ -186,16 +186,18 @@ extern PipeannPq PipeannCodingLayout(const PipeannLayout *l);
 extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
 
 /*
- * Train centroids on samples[n][dim], which are put in another order. Returns
+ * Train centroids on samples[n][dim], which are put in another order, or take
+ * those of another partition's index if they are as good (sibling.c). Returns
  * the mean squared error to expect of codes; 0 if there were too few samples
  * to tell.
  */
-extern float PipeannCodingTrain(PipeannTeam *team, PipeannPq *pq,
+extern float PipeannCodingTrain(PipeannTeam *team, Relation index,
+								PipeannMetric metric, PipeannPq *pq,
 								float *samples, uint32 n);
 
 /* The same with samples taken from v at even distances. */
-extern float PipeannCodingTrainOn(PipeannTeam *team, PipeannPq *pq,
-								  const PipeannLayout *l,
+extern float PipeannCodingTrainOn(PipeannTeam *team, Relation index,
+								  PipeannPq *pq, const PipeannLayout *l,
 								  const PipeannVectors *v);
 
 /* The mean squared error of the codes of x[n][dim]. */

@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "build/build.h"
+#include "build/sibling.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 
@@ -101,6 +101,7 @@ PipeannCodingLayout(const PipeannLayout *l)
 	pq.len = len;
 	pq.offset = offset;
 	pq.centroids = NULL;
+	pq.key = 0;
 	return pq;
 }
 
@@ -134,31 +135,13 @@ PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 	return n > 0 ? (float) (sum / n) : 0;
 }
 
-/* Move count samples, evenly spaced, to the end. */
-static void
-MoveToEnd(float *samples, uint32 n, int dim, uint32 count)
-{
-	Size		size = mul_size(dim, sizeof(float));
-	float	   *row = palloc(size);
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		float	   *from = samples + (Size) ((uint64) i * n / count) * dim;
-		float	   *to = samples + (Size) (n - 1 - i) * dim;
-
-		memcpy(row, from, size);
-		memcpy(from, to, size);
-		memcpy(to, row, size);
-	}
-	pfree(row);
-}
-
 /*
  * The error is that of samples that were not trained on, since the error of
  * later vectors is compared with it.
  */
 float
-PipeannCodingTrain(PipeannTeam *team, PipeannPq *pq, float *samples, uint32 n)
+PipeannCodingTrain(PipeannTeam *team, Relation index, PipeannMetric metric,
+				   PipeannPq *pq, float *samples, uint32 n)
 {
 	uint32		aside = n >= MIN_SAMPLES ? ERROR_SAMPLES : 0;
 	float	   *centroids =
@@ -166,17 +149,19 @@ PipeannCodingTrain(PipeannTeam *team, PipeannPq *pq, float *samples, uint32 n)
 										sizeof(float)));
 
 	if (PipeannTeamLeads(team))
-		MoveToEnd(samples, n, pq->dim, aside);
+		PipeannMoveSamples(samples, n, pq->dim, aside);
 	PipeannTeamMeet(team);
-	PipeannPqTrain(team, pq, samples, n - aside, SEED, centroids);
+	if (!PipeannSiblingCodebook(team, index, pq, metric, samples, n, aside,
+								centroids))
+		PipeannPqTrain(team, pq, samples, n - aside, SEED, centroids);
 	pq->centroids = centroids;
 	return PipeannCodingError(pq, samples + (Size) (n - aside) * pq->dim,
 							  aside);
 }
 
 float
-PipeannCodingTrainOn(PipeannTeam *team, PipeannPq *pq, const PipeannLayout *l,
-					 const PipeannVectors *v)
+PipeannCodingTrainOn(PipeannTeam *team, Relation index, PipeannPq *pq,
+					 const PipeannLayout *l, const PipeannVectors *v)
 {
 	uint32		n = PipeannCodingSamples(l, v->n);
 	float	   *samples = PipeannTeamAlloc(team,
@@ -192,7 +177,7 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannPq *pq, const PipeannLayout *l,
 			PipeannCodingVector(v, (uint32) (i * v->n / n),
 								samples + (Size) i * v->dim);
 	PipeannTeamEnd(team);
-	error = PipeannCodingTrain(team, pq, samples, n);
+	error = PipeannCodingTrain(team, index, l->metric, pq, samples, n);
 	PipeannTeamFree(team, samples);
 	return error;
 }
@@ -333,7 +318,9 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 								   l->dim * sizeof(float));
 	Size		payloads = mul_size(Min(pages, CODE_BATCH), PIPEANN_PAYLOAD);
 
-	return add_size(PipeannCodebookBytes(l), Max(samples, payloads));
+	/* the index's own codebook and, while there are samples, another one's */
+	return add_size(PipeannCodebookBytes(l),
+					Max(add_size(samples, PipeannCodebookBytes(l)), payloads));
 }
 
 void
@@ -441,13 +428,13 @@ PipeannCodebookWrite(Relation index, const PipeannLayout *l,
 						   PipeannBooksBytes(l), wal);
 }
 
-/* Of the team: samples, chunks, batches of pages. */
+/* Of the team: samples, chunks compared, chunks, batches of pages. */
 uint32
 PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 {
 	uint32		per_batch = PipeannCodesPerPage(l) * CODE_BATCH;
 
-	return 2 + (ids + per_batch - 1) / per_batch;
+	return 2 + PIPEANN_SIBLING_STEPS + (ids + per_batch - 1) / per_batch;
 }
 
 /* All members get the books that the leader makes; NULL if there are none. */
@@ -478,7 +465,8 @@ PipeannCodesWrite(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	CodeWriter	w = {.index = index,.map = map,.pq = &pq,.c = c,.nodes = nodes};
 	char	   *books;
 
-	meta->code_error = PipeannCodingTrainOn(team, &pq, l, &nodes->vectors);
+	meta->code_error = PipeannCodingTrainOn(team, index, &pq, l,
+											&nodes->vectors);
 	books = TrainBooks(team, meta, &w);
 	if (PipeannTeamLeads(team))
 		PipeannCodebookWrite(index, l, map, meta->generation, &pq, books,

@@ -124,6 +124,7 @@ FillCache(PipeannHandle *handle)
 	cache->place = attachment->place;
 	cache->pq = attachment->pq;
 	cache->pq.centroids = (const float *) (base + header->centroids);
+	cache->pq.key = header->codebook_key;
 	/* other backends may have followed a newer metapage than ours */
 	cache->ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
 						Min(handle->arrays->capacity,

@@ -5,6 +5,7 @@
  */
 #include "base/pause.h"
 #include "cache/registry.h"
+#include "common/hashfn.h"
 
 #define SMALLEST_CAPACITY 1024
 #define GROWTH_FRACTION 8
@@ -365,6 +366,9 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 					  PipeannCodebookFirst(&meta->layout, meta->generation),
 					  base + header->centroids,
 					  PipeannCodebookBytes(&meta->layout));
+	header->codebook_key =
+		hash_bytes_extended((const unsigned char *) base + header->centroids,
+							(int) PipeannCodebookBytes(&meta->layout), 0);
 	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
 					  PipeannBooksFirst(&meta->layout, meta->generation),
 					  base + header->books, PipeannBooksBytes(&meta->layout));

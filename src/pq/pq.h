@@ -27,6 +27,7 @@ typedef struct PipeannPq
 	const int  *len;			/* [nchunks] dimensions of chunk j, >= 1 */
 	const Size *offset;			/* [nchunks] of its centroids in centroids[] */
 	const float *centroids;		/* dim * 256 floats; chunk j: [len][256] */
+	uint64		key;			/* the same of equal centroids, or 0 */
 } PipeannPq;
 
 /*

@@ -242,8 +242,8 @@ Prepare(Repacking *s)
 		return false;
 	s->layout = NewLayout(view, g.c.storage, &g.sizes);
 	s->pq = PipeannCodingLayout(&s->layout);
-	s->error = PipeannCodingTrainOn(PipeannTeamAlone(), &s->pq, &s->layout,
-									&g.vectors);
+	s->error = PipeannCodingTrainOn(PipeannTeamAlone(), view->index, &s->pq,
+									&s->layout, &g.vectors);
 	TrainAttributes(s, &g.c);
 	Pack(s, &g, &nodes);
 	PIPEANN_PAUSE("repack-packed");

@@ -477,8 +477,8 @@ Retrain(Retraining *r)
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
 		return;
 	r->pq = PipeannCodingLayout(l);
-	r->error = PipeannCodingTrain(PipeannTeamAlone(), &r->pq, r->samples,
-								  r->nsamples);
+	r->error = PipeannCodingTrain(PipeannTeamAlone(), view->index, l->metric,
+								  &r->pq, r->samples, r->nsamples);
 	TrainAttributes(r);
 	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);

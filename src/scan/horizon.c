@@ -29,6 +29,7 @@ PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 	horizon->wanted = wanted;
 	horizon->together.searches = scans;
 	horizon->together.first = NULL;
+	horizon->together.tabled = NULL;
 	horizon->together.most = 0;
 	horizon->together.ncodes = 0;
 	horizon->together.nnearest = 0;

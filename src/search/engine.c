@@ -50,8 +50,8 @@ ReserveTable(PipeannSearch *search, int nchunks)
 {
 	if (nchunks <= search->table_size)
 		return;
-	search->table = Replaced(search->table, nchunks,
-							 PIPEANN_CENTROIDS * sizeof(float));
+	search->own_table = Replaced(search->own_table, nchunks,
+								 PIPEANN_CENTROIDS * sizeof(float));
 	search->table_size = nchunks;
 }
 

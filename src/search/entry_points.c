@@ -13,6 +13,7 @@
 #include "distance/distance.h"
 #include "search/pages.h"
 #include "search/score.h"
+#include "search/together.h"
 
 /*
  * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
@@ -267,8 +268,7 @@ PipeannAddEntryPoints(PipeannSearch *search)
 {
 	EntryList	list;
 
-	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
-				   search->table);
+	PipeannMakeTable(search);
 	BeginEntryList(search, &list);
 	if (search->params.together != NULL)
 		EnterTogether(search, &list);

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "distance/distance.h"
+#include "search/together.h"
 
 /*
  * So many are kept at first, of which half are surely the nearest, and so many times
@@ -193,8 +194,7 @@ PipeannRanksBegin(PipeannSearch *search)
 	Reserve(ranks, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
 	ranks->last.dist = -INFINITY;
 	ranks->last.id = 0;
-	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
-				   search->table);
+	PipeannMakeTable(search);
 	ranks->least_rest = LeastRest(search);
 	FindNearest(search);
 	PipeannMemoryLeave(former);

@@ -79,6 +79,7 @@ struct PipeannSearch
 	PipeannBounds bounds;		/* of half precision only */
 
 	PipeannSearch *behind;		/* of those together the next one, or NULL */
+	const float *table;			/* own_table, or that of one of those together */
 
 	PipeannTermination termination; /* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
@@ -122,7 +123,7 @@ struct PipeannSearch
 	uint32		unscored_size;
 
 	PipeannRanks ranks;
-	float	   *table;			/* [nchunks][256] of code distances */
+	float	   *own_table;		/* [nchunks][256] of code distances */
 	int			table_size;		/* chunks that there is memory for */
 
 	/* unvisited neighbours of the nodes explored together */

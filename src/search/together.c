@@ -68,6 +68,35 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 	return (length + shared + LEAST_PARTS - 1) / LEAST_PARTS;
 }
 
+static bool
+HaveSameTable(const PipeannSearch *a, const PipeannSearch *b)
+{
+	const PipeannPq *p = &a->codes->pq;
+	const PipeannPq *q = &b->codes->pq;
+
+	return p->key == q->key && p->key != 0 && p->dim == q->dim &&
+		p->nchunks == q->nchunks && a->layout->metric == b->layout->metric &&
+		memcmp(a->query, b->query, mul_size(p->dim, sizeof(float))) == 0;
+}
+
+void
+PipeannMakeTable(PipeannSearch *search)
+{
+	PipeannTogether *together = search->params.together;
+
+	if (together != NULL && together->tabled != NULL &&
+		HaveSameTable(together->tabled, search))
+	{
+		search->table = together->tabled->table;
+		return;
+	}
+	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
+				   search->own_table);
+	search->table = search->own_table;
+	if (together != NULL && together->tabled == NULL)
+		together->tabled = search;
+}
+
 void
 PipeannTogetherLearn(const PipeannTogether *together, PipeannSearch *search)
 {

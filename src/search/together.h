@@ -25,6 +25,13 @@ extern float PipeannTogetherBound(const PipeannTogether *together, int length);
  */
 extern int	PipeannTogetherLeast(const PipeannTogether *together, int length);
 
+/*
+ * Make the table of the distances of codes, or have that of another search: of
+ * one together with this one, for the same query and codebook. As long as one of
+ * them is run none of them begins anew.
+ */
+extern void PipeannMakeTable(PipeannSearch *search);
+
 /* Before a run, learn what others have met; after it, tell them. */
 extern void PipeannTogetherLearn(const PipeannTogether *together,
 								 PipeannSearch *search);

@@ -74,6 +74,14 @@ sub is_new { my ($self, $block) = @_; return $self->page($block) eq "\0" x $BLOC
 
 sub blocks { my ($self) = @_; return length($self->{bytes}) / $BLOCK; }
 
+# What stands on all pages of a kind, one after the other.
+sub contents
+{
+	my ($self, $kind) = @_;
+	return join '', map { substr $self->page($_), $PAYLOAD, $BLOCK - $PAYLOAD - 8 }
+		grep { !$self->is_new($_) && $self->kind($_) == $kind } 0 .. $self->blocks - 1;
+}
+
 # What stands in a page as its checksum, and its kind.
 sub sealed { my ($self, $block) = @_; return unpack 'L', substr $self->page($block), $BLOCK - 8, 4; }
 sub kind { my ($self, $block) = @_; return unpack 'S', substr $self->page($block), $BLOCK - 4, 2; }

@@ -111,7 +111,7 @@ IndexQuantizer(int dim, int nchunks)
 	int		   *start = PipeannAlloc(nchunks * sizeof(int));
 	int		   *len = PipeannAlloc(nchunks * sizeof(int));
 	Size	   *offset = PipeannAlloc(nchunks * sizeof(Size));
-	PipeannPq	pq = {dim, nchunks, start, len, offset, NULL};
+	PipeannPq	pq = {dim, nchunks, start, len, offset, NULL, 0};
 
 	PipeannPqLayout(dim, nchunks, start, len, offset);
 	return pq;

@@ -191,6 +191,28 @@ GoOnAlone(void)
 	free(seen);
 }
 
+/* With the same codebook they have one table, and find the same as with their own. */
+static void
+ShareATable(void)
+{
+	Index	   *same[PARTS];
+
+	for (int i = 0; i < PARTS; i++)
+		same[i] = l2_parts[0];
+	for (int resident = 0; resident <= 100; resident += 50)
+	{
+		Sums		own = Ask(same, 30, resident, true);
+		Sums		shared;
+
+		l2_parts[0]->codes.pq.key = 1;
+		shared = Ask(same, 30, resident, true);
+		l2_parts[0]->codes.pq.key = 0;
+		CHECK(shared.found == own.found);
+		CHECK(shared.reads == own.reads);
+		CHECK(shared.explored == own.explored);
+	}
+}
+
 /* Memory for one page at a time: they come again, and as much is found. */
 static void
 KeepFewPages(void)
@@ -244,6 +266,7 @@ main(void)
 	UNIT_RUN(FindTheNearestOfAll);
 	UNIT_RUN(FindMoreWithLongerLists);
 	UNIT_RUN(GoOnAlone);
+	UNIT_RUN(ShareATable);
 	UNIT_RUN(KeepFewPages);
 	return UnitDone();
 }

@@ -1,0 +1,235 @@
+/*
+ * sibling.c
+ *		One codebook for the indexes of several partitions.
+ *
+ * A query for the nearest rows of a table with partitions computes the distances to
+ * a codebook's centroids once for all indexes that have the same. So a partition's
+ * index takes the codebook of another one, unless its vectors have others that fit
+ * them better: of a few chunks centroids are trained, and both are compared on
+ * samples that were not trained on.
+ */
+#include "postgres.h"
+
+#include "build/sibling.h"
+
+#include <float.h>
+
+#include "access/relation.h"
+#include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
+#include "distance/distance.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+/* A codebook that errs by so much more is as good. */
+#define AS_GOOD 1.05
+
+/* One in so many chunks is compared, but a few at the least. */
+#define COMPARED_PART 8
+#define LEAST_COMPARED 4
+
+/* Indexes that are looked at. */
+#define MOST_SIBLINGS 8
+
+/*
+ * One in so many samples compares. What differs by chance alone is then far less
+ * than what may.
+ */
+#define COMPARING_PART 4
+
+#define SEED UINT64CONST(0x7369626c696e67)
+
+void
+PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count)
+{
+	Size		size = mul_size(dim, sizeof(float));
+	float	   *row = palloc(size);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		float	   *from = samples + (Size) ((uint64) i * n / count) * dim;
+		float	   *to = samples + (Size) (n - 1 - i) * dim;
+
+		memcpy(row, from, size);
+		memcpy(from, to, size);
+		memcpy(to, row, size);
+	}
+	pfree(row);
+}
+
+/* Read an index's codebook, if it is for such codes of such vectors. */
+static bool
+ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
+			 PipeannMetric metric, float *centroids)
+{
+	PipeannMeta *meta;
+	PipeannExtentMap map;
+	bool		suits;
+
+	if (sibling->rd_rel->relkind != RELKIND_INDEX ||
+		sibling->rd_rel->relam != index->rd_rel->relam ||
+		RELATION_IS_OTHER_TEMP(sibling) ||
+		RelationGetNumberOfBlocks(sibling) == 0)
+		return false;
+	meta = palloc(sizeof(PipeannMeta));
+	PipeannMetaRead(sibling, meta);
+	suits = (meta->flags & PIPEANN_META_HAS_CODES) &&
+		meta->layout.dim == (uint32) pq->dim &&
+		meta->layout.pq_bytes == (uint32) pq->nchunks &&
+		meta->layout.metric == metric;
+	if (suits)
+	{
+		PipeannExtentMapLoad(sibling, meta, CurrentMemoryContext, &map);
+		PipeannStreamRead(sibling, &map, PIPEANN_CODEBOOK,
+						  PipeannCodebookFirst(&meta->layout, meta->generation),
+						  centroids, PipeannCodebookBytes(&meta->layout));
+		PipeannExtentMapFree(&map);
+	}
+	pfree(meta);
+	return suits;
+}
+
+/* An index that somebody is making, or wants to drop, is passed over. */
+static bool
+ReadFrom(Oid sibling, Relation index, const PipeannPq *pq,
+		 PipeannMetric metric, float *centroids)
+{
+	Relation	relation;
+	bool		done;
+
+	if (!ConditionalLockRelationOid(sibling, AccessShareLock))
+		return false;
+	relation = try_relation_open(sibling, NoLock);
+	if (relation == NULL)
+	{
+		UnlockRelationOid(sibling, AccessShareLock);
+		return false;
+	}
+	done = ReadCodebook(relation, index, pq, metric, centroids);
+	relation_close(relation, AccessShareLock);
+	return done;
+}
+
+/* The newest index first: that partition's vectors may be the most alike. */
+static bool
+ReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
+			float *centroids)
+{
+	Oid			self = RelationGetRelid(index);
+	List	   *siblings;
+	bool		done = false;
+
+	if (!index->rd_rel->relispartition)
+		return false;
+	siblings = find_inheritance_children(get_partition_parent(self, true),
+										 NoLock);
+	for (int i = 1; !done && i <= Min(list_length(siblings), MOST_SIBLINGS); i++)
+	{
+		Oid			sibling = list_nth_oid(siblings, list_length(siblings) - i);
+
+		done = sibling != self &&
+			ReadFrom(sibling, index, pq, metric, centroids);
+	}
+	list_free(siblings);
+	return done;
+}
+
+static int
+ChunksCompared(const PipeannPq *pq)
+{
+	return Min(Max(pq->nchunks / COMPARED_PART, LEAST_COMPARED), pq->nchunks);
+}
+
+/* Number i of the chunks that are compared. */
+static int
+ChunkAt(const PipeannPq *pq, int i)
+{
+	return (int) ((int64) i * pq->nchunks / ChunksCompared(pq));
+}
+
+static void
+TrainCompared(PipeannTeam *team, const PipeannPq *pq, const float *samples,
+			  uint32 n, float *centroids)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, ChunksCompared(pq), 1);
+	while (PipeannTeamNext(team, &from, &to))
+		PipeannPqTrainChunk(pq, ChunkAt(pq, (int) from), samples, n, SEED,
+							centroids);
+	PipeannTeamEnd(team);
+}
+
+/* The squared error of a vector in one chunk. */
+static float
+ChunkError(const PipeannPq *pq, const float *centroids, const float *x,
+		   int chunk)
+{
+	float		distances[PIPEANN_CENTROIDS];
+	float		least = FLT_MAX;
+
+	PipeannKernel->centroid_l2(x + pq->start[chunk],
+							   centroids + pq->offset[chunk], pq->len[chunk],
+							   distances);
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+		least = Min(least, distances[k]);
+	return least;
+}
+
+static double
+ComparedError(const PipeannPq *pq, const float *centroids, const float *x,
+			  uint32 n)
+{
+	double		sum = 0;
+
+	for (uint32 i = 0; i < n; i++)
+		for (int j = 0; j < ChunksCompared(pq); j++)
+			sum += ChunkError(pq, centroids, x + (Size) i * pq->dim,
+							  ChunkAt(pq, j));
+	return sum;
+}
+
+/* Whether their codebook is as good for samples as one of the samples' own. */
+static bool
+IsAsGood(PipeannTeam *team, const PipeannPq *pq, float *samples, uint32 n,
+		 uint32 aside, const float *theirs, float *own)
+{
+	uint32		comparing = (n - aside) / COMPARING_PART;
+	uint32		trained = n - aside - comparing;
+	const float *x = samples + (Size) trained * pq->dim;
+
+	if (PipeannTeamLeads(team))
+		PipeannMoveSamples(samples, n - aside, pq->dim, comparing);
+	PipeannTeamMeet(team);
+	TrainCompared(team, pq, samples, trained, own);
+	return ComparedError(pq, theirs, x, n - trained) <=
+		AS_GOOD * ComparedError(pq, own, x, n - trained);
+}
+
+bool
+PipeannSiblingCodebook(PipeannTeam *team, Relation index, const PipeannPq *pq,
+					   PipeannMetric metric, float *samples, uint32 n,
+					   uint32 aside, float *centroids)
+{
+	Size		size = mul_size(PipeannPqCentroidCount(pq->dim), sizeof(float));
+	float	   *theirs;
+	bool	   *found;
+	bool		taken;
+
+	if (aside == 0 || !index->rd_rel->relispartition)
+		return false;
+	theirs = PipeannTeamAlloc(team, size);
+	found = PipeannTeamAlloc(team, sizeof(bool));
+	if (PipeannTeamLeads(team))
+		*found = ReadSibling(index, pq, metric, theirs);
+	PipeannTeamMeet(team);
+	taken = *found && IsAsGood(team, pq, samples, n, aside, theirs, centroids);
+	PipeannTeamMeet(team);
+	if (taken && PipeannTeamLeads(team))
+		memcpy(centroids, theirs, size);
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, found);
+	PipeannTeamFree(team, theirs);
+	return taken;
+}
