@@ -19,6 +19,7 @@
 
 #include "base/base.h"
 
+#include "access/genam.h"
 #include "io/io.h"
 #include "storage/storage.h"
 #include "pq/pq.h"
@@ -96,8 +97,8 @@ extern void PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
 
 /*
  * Maps of rows: which node has a row, for whoever knows rows by their TIDs only. A
- * map holds the rows that there were when it was made, and is right until VACUUM
- * removes rows.
+ * map holds the rows that there were when it was made, less those that VACUUM has
+ * removed since.
  */
 typedef struct PipeannMappedRow
 {
@@ -127,6 +128,16 @@ extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
 extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
 								const PipeannMeta *meta,
 								const PipeannMappedRow *rows, uint64 n);
+
+/*
+ * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
+ * is all that came between it and the metapage: its `removals` were `before`, and
+ * are to be `after`.
+ */
+extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
+								   const PipeannMeta *meta, uint32 before,
+								   uint32 after,
+								   IndexBulkDeleteCallback is_dead, void *arg);
 
 /* Whether a cache of this index is in shared memory; *bytes is its size. */
 extern bool PipeannCacheIsShared(Relation index, Size *bytes);

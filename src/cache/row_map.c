@@ -6,13 +6,15 @@
  * index. It is in a segment of the cache's memory, and goes with the cache. Rows
  * that came since are not in it. What it says of the others is true until VACUUM
  * removes rows, as only then a TID can come to be another row's. So a map says with
- * which `removals` of the metapage it was made. A later one takes the place of a
- * former, or a larger segment, while others may be reading: they look whether the
- * version is the same before and after, and else know nothing.
+ * which `removals` of the metapage it was made, and VACUUM takes the rows out that it
+ * has removed. A later map takes the place of a former, or a larger segment, while
+ * others may be reading: they look whether the version is the same before and after,
+ * and else know nothing.
  */
 #include "cache/registry.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 
 /* When there was no memory for a map it is tried again so much later (ms). */
 #define RETRY_MS 60000
@@ -171,6 +173,12 @@ Room(PipeannAttachment *attachment, uint32 blocks, uint32 places)
 	return map;
 }
 
+static uint64
+VersionOf(const RowMap *map, uint32 removals)
+{
+	return (uint64) map->count << 32 | removals;
+}
+
 typedef struct NewMap
 {
 	const PipeannMeta *meta;
@@ -202,14 +210,36 @@ Write(RowMap *map, const NewMap *made)
 	}
 	map->count++;
 	pg_write_barrier();
-	pg_atomic_write_u64(&map->version,
-						(uint64) map->count << 32 | made->meta->removals);
+	pg_atomic_write_u64(&map->version, VersionOf(map, made->meta->removals));
 }
 
-/* Nobody else changes the attachment's cache meanwhile. */
+typedef void (*Change) (Relation index, PipeannAttachment *attachment, void *arg);
+
+/* Do it while nobody else changes the attachment's cache. */
 static void
-Put(Relation index, PipeannAttachment *attachment, const NewMap *made)
+InTurn(Relation index, PipeannAttachment *attachment, Change change, void *arg)
 {
+	if (attachment->entry == NULL)
+	{
+		change(index, attachment, arg);
+		return;
+	}
+	PipeannRegistryTakeTurn(attachment);
+	PG_TRY();
+	{
+		change(index, attachment, arg);
+	}
+	PG_FINALLY();
+	{
+		PipeannRegistryEndTurn(attachment);
+	}
+	PG_END_TRY();
+}
+
+static void
+Put(Relation index, PipeannAttachment *attachment, void *arg)
+{
+	const NewMap *made = arg;
 	RowMap	   *map;
 
 	if (PipeannAttachmentIsDoomed(attachment) ||
@@ -246,20 +276,91 @@ PipeannCacheMapRows(Relation index, PipeannCache *cache,
 	made.places = CountPlaces(rows, n, &made.starts, &made.blocks);
 	if (made.places == PG_UINT64_MAX)
 		return;
-	if (attachment->entry == NULL)
-	{
-		Put(index, attachment, &made);
-		return;
-	}
-	PipeannRegistryTakeTurn(attachment);
-	PG_TRY();
-	{
-		Put(index, attachment, &made);
-	}
-	PG_FINALLY();
-	{
-		PipeannRegistryEndTurn(attachment);
-	}
-	PG_END_TRY();
+	InTurn(index, attachment, Put, &made);
 	pfree(made.starts);
+}
+
+/* ---------- rows that VACUUM has removed ---------- */
+
+typedef struct Forgetting
+{
+	const PipeannMeta *meta;
+	uint32		before;			/* the metapage's removals */
+	uint32		after;
+	RowMap	   *map;			/* NULL: there is none to change */
+	uint32		count;			/* of the map */
+	uint64		gone;			/* rows */
+} Forgetting;
+
+/* From now on nobody reads the map. */
+static void
+Withdraw(Relation index, PipeannAttachment *attachment, void *arg)
+{
+	Forgetting *f = arg;
+	RowMap	   *map;
+
+	PipeannAttachmentRefresh(index, attachment, f->meta);
+	map = MapOf(attachment);
+	if (map == NULL || PipeannAttachmentIsDoomed(attachment) ||
+		pg_atomic_read_u64(&map->version) != VersionOf(map, f->before))
+		return;
+	pg_atomic_write_u64(&map->version, NO_VERSION);
+	pg_memory_barrier();
+	f->map = map;
+	f->count = map->count;
+}
+
+static void
+TakeOut(Forgetting *f, IndexBulkDeleteCallback is_dead, void *arg)
+{
+	RowMap	   *map = f->map;
+	uint32	   *nodes = Places(map);
+
+	for (BlockNumber block = 0; block < map->blocks; block++)
+	{
+		uint32		start = map->starts[block];
+
+		CHECK_FOR_INTERRUPTS();
+		for (uint32 i = start; i < map->starts[block + 1]; i++)
+		{
+			ItemPointerData tid;
+
+			ItemPointerSet(&tid, block, (OffsetNumber) (i - start + 1));
+			if (nodes[i] == PIPEANN_INVALID_ID || !is_dead(&tid, arg))
+				continue;
+			nodes[i] = PIPEANN_INVALID_ID;
+			f->gone++;
+		}
+	}
+}
+
+/* Unless another map has taken its place, it is read again. */
+static void
+PutBack(Relation index, PipeannAttachment *attachment, void *arg)
+{
+	const Forgetting *f = arg;
+	RowMap	   *map = f->map;
+
+	(void) index;
+	if (MapOf(attachment) != map || map->count != f->count)
+		return;
+	map->nodes -= Min(map->nodes, f->gone);
+	map->count++;
+	pg_write_barrier();
+	pg_atomic_write_u64(&map->version, VersionOf(map, f->after));
+}
+
+void
+PipeannCacheForgetRows(Relation index, PipeannCache *cache,
+					   const PipeannMeta *meta, uint32 before, uint32 after,
+					   IndexBulkDeleteCallback is_dead, void *arg)
+{
+	PipeannAttachment *attachment = AttachmentOf(cache);
+	Forgetting	f = {.meta = meta,.before = before,.after = after};
+
+	InTurn(index, attachment, Withdraw, &f);
+	if (f.map == NULL)
+		return;
+	TakeOut(&f, is_dead, arg);
+	InTurn(index, attachment, PutBack, &f);
 }

@@ -2,9 +2,9 @@
  * row_map.c
  *		The nodes of rows of the table, by the map of rows that the cache keeps.
  *
- * The map is made by a pass over the index when it is wanted and there is none, when
- * VACUUM has removed rows since, and when many rows have come. While VACUUM removes
- * rows there is none.
+ * The map is made by a pass over the index when it is wanted and there is none, and
+ * when many rows have come. While VACUUM removes rows there is none; on a standby one
+ * has to be made anew afterwards.
  */
 #include "postgres.h"
 
@@ -103,7 +103,8 @@ PipeannMayMapRows(double rows)
 
 /*
  * The view's metapage is older than all pages that are read: what it says of removals
- * holds of every row found. While one session makes a map others do without.
+ * holds of every row found. If it is too old already the map would be of no use. While
+ * one session makes a map others do without.
  */
 static void
 MakeMap(const PipeannIndexView *view)
@@ -112,6 +113,7 @@ MakeMap(const PipeannIndexView *view)
 
 	if (!PipeannMayMapRows((double) view->meta.nodes) ||
 		!PipeannCacheMayMapRows(view->cache) ||
+		PipeannMetaRemovals(view->index) != view->meta.removals ||
 		!ConditionalLockPage(view->index, PIPEANN_ROW_MAP_LOCK, ExclusiveLock))
 		return;
 	g.rows = MemoryContextAllocHuge(CurrentMemoryContext,

@@ -104,6 +104,22 @@ NoteRemoving(PipeannVacuum *v, bool removing)
 	v->removing = removing;
 }
 
+/*
+ * Before scans are told that no row is being removed any more, the map of rows is
+ * made to know it. What an interrupted VACUUM has removed may be unknown here.
+ */
+static void
+UpdateRowMap(PipeannVacuum *v)
+{
+	const PipeannMeta *meta = &v->view.meta;
+
+	if (!v->removing || meta->removals % 2 == 1 || v->view.cache == NULL)
+		return;
+	PipeannCacheForgetRows(v->view.index, v->view.cache, meta, meta->removals,
+						   meta->removals + 2, v->callback,
+						   v->callback_state);
+}
+
 /* Clean a page that is locked exclusively. */
 static void
 CleanLocked(PipeannVacuum *v, uint32 number, Buffer buffer)
@@ -209,5 +225,6 @@ PipeannVacuumClean(PipeannVacuum *v)
 		if (v->info->report_progress)
 			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
 	}
+	UpdateRowMap(v);
 	NoteRemoving(v, false);
 }

@@ -63,12 +63,34 @@ sub wrong_answers
 	return $wrong;
 }
 
-my ($here, $there) = (prepared($primary), prepared($replica));
+# Blocks that a query touches.
+sub touched
+{
+	my ($session) = @_;
+	my ($buffers) = grep { /Buffers: shared/ } $session->rows("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) EXECUTE bitmap('$queries[0]', 500)");
+	my $sum = 0;
 
+	$sum += $1 while $buffers =~ /(?:hit|read)=(\d+)/g;
+	return $sum;
+}
+
+my ($here, $there) = (prepared($primary), prepared($replica));
+my $pages = info($here, 'items_v', 'graph_pages');
 my $before = info($here, 'items_v', 'memory_bytes');
+my $made = touched($here);
+my $found = touched($here);
+
+cmp_ok($made - $found, '>=', $pages, 'the map of rows is made by a pass over the index, once');
 is(wrong_answers($here), 0, 'the right rows');
 cmp_ok(info($here, 'items_v', 'memory_bytes'), '>', $before, 'the map of rows is counted');
 is(wrong_answers($there), 0, 'replica: the right rows');
+
+# VACUUM takes rows out of the map, and places that are used again are not theirs any more.
+$primary->safe_psql('postgres', $_)
+  for 'DELETE FROM items WHERE id % 9 = 0', 'VACUUM items',
+  'INSERT INTO items SELECT id + 10000, (id + 500) * 7919 % 1000, v FROM source WHERE id <= 6000 AND id % 18 = 0';
+cmp_ok(touched($here) - $found, '<', $pages, 'VACUUM keeps the map');
+is(wrong_answers($here), 0, 'the right rows after it');
 
 # Rows come, change and go, and their places are used again.
 for my $round (1 .. 3)
