@@ -13,10 +13,17 @@ from wire import vector_bytes
 BLOCK = 8192
 CHUNKS = 4              # in which the ways take turns
 SAMPLE = 40             # queries by which a parameter is chosen
-LEAST = 4               # queries, however long they take
+LEAST = 4               # queries, if they do not take PATIENCE times the time of a figure
+PATIENCE = 10
 TUNING = 3              # times the time of a figure, for choosing a parameter
 USUAL = (("jit", "off"), ("max_parallel_workers_per_gather", "0"), ("plan_cache_mode", "force_generic_plan"),
          ("work_mem", "'64MB'"))
+
+
+def until(seconds):
+    """A function that tells whether the time is over: later if there are not enough queries yet."""
+    start = time.monotonic()
+    return lambda enough: time.monotonic() - start > seconds * (1 if enough else PATIENCE)
 
 
 def counters(session, schema):
@@ -77,9 +84,9 @@ class Subject:
     def recall(self, queries, seconds):
         """Recall of these queries, or of as many as that much time allows."""
         right = wanted = asked = 0
-        end = time.monotonic() + seconds
+        over = until(seconds)
         for query in queries:
-            if asked >= LEAST and time.monotonic() > end:
+            if over(asked >= LEAST):
                 break
             right += self.ask(query)[0]
             wanted += self.attributed.answers(self.condition)[query][1]
@@ -110,9 +117,9 @@ class Subject:
         pid = self.session.backend()
         before = counters(self.session, self.schema)
         disk, cpu = disk_bytes(pid), cpu_seconds(pid)
-        end = time.monotonic() + seconds
+        over = until(seconds)
         for number, query in enumerate(queries):
-            if number * CHUNKS >= LEAST and time.monotonic() > end:
+            if number and over(number * CHUNKS >= LEAST):
                 break
             right, rows, self.times[query] = self.ask(query)
             self.right += right

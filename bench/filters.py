@@ -28,6 +28,7 @@ TARGET = 0.95
 COMMON = {"pipeann.hot_pages": "0", "pipeann.shared_memory": "512MB"}
 WORKERS_FROM = 0.05     # share of the rows in an index
 HARD = 3                # queries at a condition that few rows match, after which the server has the memory it needs
+SLOW = 50               # milliseconds in memory, with which a way is not asked from disk
 DROPPED = 200           # partitions in one transaction
 OURS = "relnamespace::regnamespace::text LIKE 'filters\\_%'"
 MEMORY = 0.5            # of the machine's, for shared_buffers at most
@@ -161,7 +162,8 @@ class Filters:
     def on_disk(self, disk, ways, share):
         sessions = {way.name: open_session(self.server, way) for way in ways}
         subjects = {way.name: [Subject(way, condition, sessions[way.name], self.attributed, self.value(way, condition))
-                               for condition in self.conditions if way.serves(condition)] for way in ways}
+                               for condition in self.conditions if way.serves(condition) and not self.slow(way, condition)]
+                    for way in ways}
         for way in ways:
             with min(subjects[way.name], key=lambda one: one.condition.mask(0).sum()) as rarest:
                 rarest.recall(range(HARD), self.options.seconds)
@@ -176,6 +178,9 @@ class Filters:
                 self.keep(subject.row("disk", baseline if way.store is filter_ways.FILTER else None))
         for session in sessions.values():
             session.close()
+
+    def slow(self, way, condition):
+        return any(row["way"] == way.name and row["name"] == condition.name and row["ms"] > SLOW for row in self.rows)
 
     def value(self, way, condition):
         """The parameter that was chosen in memory."""
