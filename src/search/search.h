@@ -102,7 +102,7 @@ typedef struct PipeannTogether
 {
 	int			searches;
 	PipeannSearch *first;		/* that is to be run, or NULL */
-	PipeannSearch *tabled;		/* whose table others may have, or NULL */
+	PipeannSearch *tabled;		/* those whose tables others may have, or NULL */
 	int			most;			/* that are kept of */
 	int			ncodes;
 	float		codes[PIPEANN_MOST_TOGETHER];	/* distances of candidates by

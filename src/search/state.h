@@ -79,6 +79,7 @@ struct PipeannSearch
 	PipeannBounds bounds;		/* of half precision only */
 
 	PipeannSearch *behind;		/* of those together the next one, or NULL */
+	PipeannSearch *also_tabled; /* of those with a table the next one, or NULL */
 	const float *table;			/* own_table, or that of one of those together */
 
 	PipeannTermination termination; /* on until it has gone past an early end */

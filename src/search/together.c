@@ -83,18 +83,22 @@ void
 PipeannMakeTable(PipeannSearch *search)
 {
 	PipeannTogether *together = search->params.together;
+	PipeannSearch *other = together == NULL ? NULL : together->tabled;
 
-	if (together != NULL && together->tabled != NULL &&
-		HaveSameTable(together->tabled, search))
+	while (other != NULL && !HaveSameTable(other, search))
+		other = other->also_tabled;
+	if (other != NULL)
 	{
-		search->table = together->tabled->table;
+		search->table = other->table;
 		return;
 	}
 	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
 				   search->own_table);
 	search->table = search->own_table;
-	if (together != NULL && together->tabled == NULL)
-		together->tabled = search;
+	if (together == NULL)
+		return;
+	search->also_tabled = together->tabled;
+	together->tabled = search;
 }
 
 void
