@@ -333,18 +333,18 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 }
 
 /*
- * A page that no search has seen in shared_buffers is not looked up: a search
- * of an index on disk asks for hundreds of pages in this way. Before a read of
- * the page it is looked up in any case.
+ * Unless it has to be sure, a page that no search has seen in shared_buffers is
+ * not looked up: a search of an index on disk asks for hundreds of pages in this
+ * way. Before a read of the page it is looked up in any case.
  */
 static PipeannFrame *
-SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
+SourceRequestResident(PipeannPageSource *self, uint32 page, int slot, bool sure)
 {
 	Source	   *source = (Source *) self;
 	pg_atomic_uint32 *seen = LastSeen(source, page);
 	PipeannBufferedFrame *frame;
 
-	if (seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
+	if (!sure && seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
 		return NULL;
 	frame = NewFrame(source, page);
 	if (RelationUsesLocalBuffers(source->index))

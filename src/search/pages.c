@@ -114,13 +114,18 @@ PipeannRequestAgain(PipeannSearch *search, uint32 at)
 			  search->refs[at].dist);
 }
 
+/*
+ * What searches together do before one reads depends on whether they have to: this
+ * must not be a guess, as they begin in many places that nobody asks for in the end.
+ */
 bool
 PipeannLookUpPage(PipeannSearch *search, int position)
 {
 	PipeannCandidate *item = &search->pool.items[position];
+	bool		sure = search->params.together != NULL && search->reads == 0;
 	PipeannFrame *frame =
 		search->source->request_resident(search->source, item->page,
-										 WantedSlot(search, item->id));
+										 WantedSlot(search, item->id), sure);
 
 	if (frame == NULL)
 	{

@@ -106,8 +106,10 @@ MemoryRequest(PipeannPageSource *source, uint32 page, int slot)
 }
 
 static PipeannFrame *
-MemoryRequestResident(PipeannPageSource *source, uint32 page, int slot)
+MemoryRequestResident(PipeannPageSource *source, uint32 page, int slot,
+					  bool sure)
 {
+	(void) sure;
 	return IsResident((MemorySource *) source, page) ?
 		MemoryRequest(source, page, slot) : NULL;
 }
