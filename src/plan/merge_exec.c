@@ -2,12 +2,13 @@
  * merge_exec.c
  *		Running a merge of the nearest rows of partitions.
  *
- * At first the partitions are asked one after the other, each for several rows.
- * As soon as there are as many rows as the limit wants the horizon is the farthest
- * of the nearest of them, and comes nearer with each nearer row: the next
- * partitions are asked for rows within it only. Then rows are handed up in order.
- * Those beyond the horizon come last: a partition that stopped there is asked to
- * go on before any is handed up.
+ * At first the partitions are asked one after the other, each for several rows. The
+ * horizon is the farthest of the nearest rows, as many as the limit wants. When the
+ * searches have been run it is where they expect that to be, and as soon as there
+ * are so many rows it is known, and comes nearer with each nearer row: partitions
+ * are asked for rows within it only. Then rows are handed up in order. Those beyond
+ * the horizon come last: a partition that stopped there is asked to go on before any
+ * is handed up.
  *
  * Only rows count that the partitions' nodes have returned. So what makes rows
  * fall out (conditions, rows that are not visible) only makes the horizon farther.
@@ -176,7 +177,8 @@ NoteDistance(MergeState *state, double distance)
 	for (; at > 0 && float8_lt(distance, state->nearest[at - 1]); at--)
 		state->nearest[at] = state->nearest[at - 1];
 	state->nearest[at] = distance;
-	if (state->nnearest == state->wanted && !state->horizon.lifted)
+	if (state->nnearest == state->wanted && !state->horizon.lifted &&
+		float8_lt(state->nearest[state->wanted - 1], state->horizon.distance))
 		state->horizon.distance = state->nearest[state->wanted - 1];
 }
 
@@ -294,6 +296,40 @@ PullFirst(MergeState *state)
 	}
 }
 
+/* Ask those that have stopped again, now that the horizon is another one. */
+static void
+Reopen(MergeState *state)
+{
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		if (state->children[i].status == MERGE_STOPPED)
+			state->children[i].status = MERGE_OPEN;
+	}
+}
+
+/*
+ * Rows within the horizon that is expected may not be there, as they are dead or do
+ * not match, or be farther than was thought.
+ */
+static void
+PullNearest(MergeState *state)
+{
+	bool		known;
+
+	PullFirst(state);
+	if (!state->horizon.expected)
+		return;
+	state->horizon.expected = false;
+	known = state->nnearest == state->wanted;
+	if (known && float8_le(state->nearest[state->wanted - 1],
+						   state->horizon.distance))
+		return;
+	state->horizon.distance = known ? state->nearest[state->wanted - 1] :
+		get_float8_infinity();
+	Reopen(state);
+	PullFirst(state);
+}
+
 static void
 Begin(MergeState *state)
 {
@@ -309,7 +345,7 @@ Begin(MergeState *state)
 	FindChildren(state);
 	PipeannHorizonInit(&state->horizon, state->wanted, state->nchildren);
 	Enter(state);
-	PullFirst(state);
+	PullNearest(state);
 }
 
 static bool
@@ -362,11 +398,7 @@ LiftHorizon(MergeState *state)
 {
 	state->horizon.lifted = true;
 	state->horizon.distance = get_float8_infinity();
-	for (int i = 0; i < state->nchildren; i++)
-	{
-		if (state->children[i].status == MERGE_STOPPED)
-			state->children[i].status = MERGE_OPEN;
-	}
+	Reopen(state);
 }
 
 static TupleTableSlot *

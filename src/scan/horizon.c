@@ -24,7 +24,7 @@ static const ScanKeyData *offered_to;
 void
 PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 {
-	horizon->entering = horizon->lifted = false;
+	horizon->entering = horizon->lifted = horizon->expected = false;
 	horizon->distance = get_float8_infinity();
 	horizon->wanted = wanted;
 	horizon->together.searches = scans;
@@ -76,6 +76,25 @@ PipeannHorizonHeed(const PipeannHorizon *horizon, PipeannSearch *search)
 		return;
 	PipeannSearchPart(search);
 	(void) PipeannSearchRun(search);
+}
+
+/* A row is looked up in its table before it counts: few that others push out are. */
+void
+PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric)
+{
+	const PipeannTogether *together;
+	double		distance;
+
+	if (horizon == NULL || horizon->lifted || !isinf(horizon->distance))
+		return;
+	together = &horizon->together;
+	if (together->nnearest < horizon->wanted)
+		return;
+	distance = PipeannSqlDistance(metric, together->nearest[horizon->wanted - 1]);
+	if (!isfinite(distance))
+		return;
+	horizon->distance = distance + fabs(distance) * SLACK;
+	horizon->expected = true;
 }
 
 bool

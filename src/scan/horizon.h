@@ -14,6 +14,12 @@ extern PipeannHorizon *PipeannHorizonOf(const ScanKeyData *keys);
 extern void PipeannHorizonHeed(const PipeannHorizon *horizon,
 							   PipeannSearch *search);
 
+/*
+ * The searches have been run: as many rows as are wanted are expected to be within
+ * the distance of what they have found. There may be no horizon.
+ */
+extern void PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric);
+
 /* Whether a result is not wanted. There may be no horizon, and no result. */
 extern bool PipeannHorizonHides(const PipeannHorizon *horizon,
 								PipeannMetric metric,

@@ -529,6 +529,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
+		PipeannHorizonExpect(state->horizon, state->view.meta.layout.metric);
 		PIPEANN_PAUSE("scan-searched");
 		state->searched = true;
 	}
