@@ -16,6 +16,13 @@
 #define FIRST_PAGES 1024
 
 /*
+ * Searches together begin with less: each does a part of the work, and the memory of
+ * all of them should stay in the processor's cache.
+ */
+#define TOGETHER_VISITED 1024
+#define TOGETHER_PAGES 128
+
+/*
  * Pages in memory for each one read from which on a search explores its whole
  * list. An early end saves reads; in memory a shorter list takes no longer at
  * equal recall.
@@ -74,10 +81,15 @@ ReserveBatch(PipeannSearch *search, int size)
  * stays at most half full.
  */
 static uint32
-FirstVisited(const PipeannLayout *layout, int length)
+FirstVisited(const PipeannSearch *search)
 {
-	uint64		wanted = (uint64) length * layout->max_degree * 4;
-	uint32		slots = MIN_VISITED;
+	const PipeannTogether *together = search->params.together;
+	uint64		wanted = (uint64) search->pool.length *
+		search->layout->max_degree * 4;
+	uint32		slots = together == NULL ? MIN_VISITED : TOGETHER_VISITED;
+
+	if (together != NULL)
+		wanted /= Max(together->searches, 1);
 
 	while (slots < wanted && slots < MAX_VISITED)
 		slots *= 2;
@@ -91,13 +103,13 @@ ReserveMemory(PipeannSearch *search)
 	const PipeannCodes *codes = search->codes;
 
 	PipeannResultsReset(&search->results);
-	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
+	PipeannIdSetReset(&search->pages, search->params.together == NULL ?
+					  FIRST_PAGES : TOGETHER_PAGES, true);
 	if (codes == NULL)
 		return;
 	ReserveTable(search, codes->pq.nchunks);
 	PipeannListBegin(search);
-	PipeannIdSetReset(&search->visited,
-					  FirstVisited(layout, search->pool.length), false);
+	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
 	ReserveBatch(search, Max(layout->max_degree * PIPEANN_TOGETHER,
 							 Max(layout->slots_per_page,
 								 codes->entry_degree)));

@@ -32,14 +32,14 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
 						   search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
+	if (search->params.together != NULL)
+		PipeannTogetherNote(search->params.together, search->batch_dists, n);
 	for (int i = 0; i < n; i++)
 	{
 		PipeannCandidate *item = &search->batch[taken];
 		float		dist = search->batch_dists[i];
 		bool		matches;
 
-		if (search->params.together != NULL)
-			PipeannTogetherNote(search->params.together, dist);
 		if (!Takes(search, search->batch_ids[i], dist, &matches))
 		{
 			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);

@@ -22,35 +22,64 @@
 #define LEAST_PARTS 8
 #define SHARED_PARTS 5
 
+#define MERGED_AT_ONCE 16
+
 void
 PipeannTogetherKeep(PipeannTogether *together, int length)
 {
 	together->most = Max(together->most, Min(length, PIPEANN_MOST_TOGETHER));
 }
 
-void
-PipeannTogetherNote(PipeannTogether *together, float dist)
+/* Merge sorted distances into the list; the farthest of all fall out. */
+static void
+Merge(PipeannTogether *together, const float *fresh, int n)
 {
 	float	   *codes = together->codes;
-	int			low = 0;
-	int			high = together->ncodes;
+	int			old = together->ncodes;
+	int			to = Min(old + n, together->most);
 
-	if (high == together->most && (high == 0 || !(dist < codes[high - 1])))
-		return;
-	while (low < high)
+	together->ncodes = to;
+	for (int over = old + n - to; over > 0; over--)
 	{
-		int			middle = (low + high) / 2;
-
-		if (dist < codes[middle])
-			high = middle;
+		if (old > 0 && codes[old - 1] > fresh[n - 1])
+			old--;
 		else
-			low = middle + 1;
+			n--;
 	}
-	if (together->ncodes < together->most)
-		together->ncodes++;
-	memmove(codes + low + 1, codes + low,
-			(together->ncodes - low - 1) * sizeof(float));
-	codes[low] = dist;
+	while (n > 0)
+	{
+		if (old > 0 && codes[old - 1] > fresh[n - 1])
+			codes[--to] = codes[--old];
+		else
+			codes[--to] = fresh[--n];
+	}
+}
+
+/* Most are too far. Of the others a few are sorted, and then merged at once. */
+void
+PipeannTogetherNote(PipeannTogether *together, const float *dists, int n)
+{
+	float		fresh[MERGED_AT_ONCE];
+	int			nfresh = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		int			at = nfresh;
+
+		if (together->ncodes == together->most &&
+			(together->most == 0 ||
+			 !(dists[i] < together->codes[together->most - 1])))
+			continue;
+		for (; at > 0 && fresh[at - 1] > dists[i]; at--)
+			fresh[at] = fresh[at - 1];
+		fresh[at] = dists[i];
+		if (++nfresh < MERGED_AT_ONCE)
+			continue;
+		Merge(together, fresh, nfresh);
+		nfresh = 0;
+	}
+	if (nfresh > 0)
+		Merge(together, fresh, nfresh);
 }
 
 float

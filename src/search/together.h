@@ -10,8 +10,9 @@
 /* Lists may be as long as this, from now on. */
 extern void PipeannTogetherKeep(PipeannTogether *together, int length);
 
-/* A candidate was found whose code is at this distance. */
-extern void PipeannTogetherNote(PipeannTogether *together, float dist);
+/* Candidates were found whose codes are at these distances. */
+extern void PipeannTogetherNote(PipeannTogether *together, const float *dists,
+								int n);
 
 /*
  * The distance of the code of the candidate that is the last of a list of this
