@@ -46,9 +46,11 @@ PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
 
 /*
  * The attribute codes with which a node may have a row that matches the conditions
- * of a scan. Of each column: the set of first bytes, 32 bytes with a bit for each;
- * and of codes of two bytes, for each first byte the set of second ones. The code of
- * an array is looked at byte by byte, as that many columns.
+ * of a scan. Of each column of one byte: the set of bytes, 32 bytes with a bit for each.
+ * Of two bytes: a range of the number that they are, the first byte being the higher
+ * one; or the set of first bytes, and for each of them the set of second ones. With a
+ * range also those pass whose first byte alone is 0. The code of an array is looked at
+ * byte by byte, as that many columns.
  */
 #define PIPEANN_MAX_CODE_COLUMNS 64
 #define PIPEANN_MOST_ROWS 8
@@ -64,6 +66,8 @@ typedef struct PipeannCodeColumn
 {
 	int			plane;			/* the first byte's number in a code */
 	int			width;			/* 1 or 2 bytes */
+	uint16		from;			/* of two bytes without `second`: the range */
+	uint16		to;
 	uint8		first[32];
 	const uint8 *second;		/* [256][32], or NULL */
 
@@ -86,7 +90,7 @@ typedef struct PipeannCodeFilter
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
 
-/* Set all other fields of a column of two bytes from `second`. */
+/* Set first, nrows and rows of a column of two bytes from `second`. */
 extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
 
 static inline bool
@@ -101,11 +105,17 @@ PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
 					uint32 id)
 {
 	uint8		byte = *PipeannAttributeAt(codes, id, column->plane);
+	uint8		next;
+	uint32		number;
 
-	return PipeannIsMember(column->first, byte) &&
-		(column->second == NULL ||
-		 PipeannIsMember(column->second + (Size) byte * 32,
-						 *PipeannAttributeAt(codes, id, column->plane + 1)));
+	if (column->width == 1)
+		return PipeannIsMember(column->first, byte);
+	next = *PipeannAttributeAt(codes, id, column->plane + 1);
+	if (column->second != NULL)
+		return PipeannIsMember(column->second + (Size) byte * 32, next);
+	number = (uint32) byte << 8 | next;
+	return (number >= column->from && number <= column->to) ||
+		(byte == 0 && next != 0);
 }
 
 /* Whether the code of node id < ncodes lets it pass. */

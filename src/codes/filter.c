@@ -136,12 +136,17 @@ static void
 Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 	 int n, uint64 *mask)
 {
-	if (column->second != NULL && column->nrows >= 0)
+	const uint8 *bytes = PipeannAttributeAt(codes, first, column->plane);
+
+	if (column->width == 2 && column->second == NULL)
+		PipeannKernel->keep_range(bytes,
+								  PipeannAttributeAt(codes, first,
+													 column->plane + 1),
+								  n, column->from, column->to, mask);
+	else if (column->second != NULL && column->nrows >= 0)
 		KeepWide(codes, column, first, n, mask);
 	else
-		PipeannKernel->keep_members(PipeannAttributeAt(codes, first,
-													   column->plane),
-									n, column->first, mask);
+		PipeannKernel->keep_members(bytes, n, column->first, mask);
 }
 
 /*

@@ -497,4 +497,68 @@ PipeannAvx2KeepMembers(const uint8 *bytes, int n, const uint8 *set,
 			(uint64) MembersOf32(bytes + i + 32, &halves) << 32;
 }
 
+/* What numbers of two bytes are compared with: a range, or one number's bytes. */
+typedef struct NumberRange
+{
+	__m256i		from;
+	__m256i		span;
+	__m256i		high;
+	__m256i		low;
+} NumberRange;
+
+AVX2_INLINE __m256i
+AreWithin16(__m256i numbers, const NumberRange *range)
+{
+	__m256i		above = _mm256_sub_epi16(numbers, range->from);
+
+	return _mm256_cmpeq_epi16(_mm256_min_epu16(above, range->span), above);
+}
+
+AVX2_INLINE uint32
+InRange32(const uint8 *high_bytes, const uint8 *low_bytes, bool is_one,
+		  const NumberRange *range)
+{
+	__m256i		zero = _mm256_setzero_si256();
+	__m256i		high = _mm256_loadu_si256((const __m256i *) high_bytes);
+	__m256i		low = _mm256_loadu_si256((const __m256i *) low_bytes);
+	__m256i		any = _mm256_andnot_si256(_mm256_cmpeq_epi8(low, zero),
+										  _mm256_cmpeq_epi8(high, zero));
+	__m256i		within;
+
+	if (is_one)
+		within = _mm256_and_si256(_mm256_cmpeq_epi8(high, range->high),
+								  _mm256_cmpeq_epi8(low, range->low));
+	else
+		within = _mm256_packs_epi16(AreWithin16(_mm256_unpacklo_epi8(low, high), range),
+									AreWithin16(_mm256_unpackhi_epi8(low, high), range));
+	return (uint32) _mm256_movemask_epi8(_mm256_or_si256(any, within));
+}
+
+AVX2_INLINE void
+KeepRange(const uint8 *high, const uint8 *low, int n, bool is_one,
+		  const NumberRange *range, uint64 *mask)
+{
+	for (int i = 0; i < n; i += 64)
+		mask[i / 64] &=
+			(uint64) InRange32(high + i, low + i, is_one, range) |
+			(uint64) InRange32(high + i + 32, low + i + 32, is_one,
+							   range) << 32;
+}
+
+AVX2 void
+PipeannAvx2KeepRange(const uint8 *high, const uint8 *low, int n, uint16 from,
+					 uint16 to, uint64 *mask)
+{
+	NumberRange range;
+
+	range.from = _mm256_set1_epi16((short) from);
+	range.span = _mm256_set1_epi16((short) (to - from));
+	range.high = _mm256_set1_epi8((char) (from >> 8));
+	range.low = _mm256_set1_epi8((char) from);
+	if (from == to)
+		KeepRange(high, low, n, true, &range, mask);
+	else
+		KeepRange(high, low, n, false, &range, mask);
+}
+
 #endif							/* __x86_64__ */

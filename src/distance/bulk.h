@@ -32,6 +32,9 @@ extern uint16 Pipeann##set##Most16(const uint16 *a, int n); \
 extern void Pipeann##set##KeepMembers(const uint8 *bytes, int n, \
 									  const uint8 *set_of_bytes, \
 									  uint64 *mask); \
+extern void Pipeann##set##KeepRange(const uint8 *high, const uint8 *low, \
+									int n, uint16 from, uint16 to, \
+									uint64 *mask); \
 extern void Pipeann##set##Float2ToFloat(const void *src, int dim, \
 										float *dst); \
 extern void Pipeann##set##Int8ToFloat(const void *src, int dim, float *dst); \
@@ -49,6 +52,7 @@ extern void Pipeann##set##ToFixed(const float *x, const float *offset, \
 	.equal16 = Equal16Of##set, \
 	.most16 = Most16Of##set, \
 	.keep_members = KeepMembersOf##set, \
+	.keep_range = KeepRangeOf##set, \
 	.to_float = {NULL, PipeannFloat4ToFloat, Pipeann##set##Float2ToFloat, \
 	Pipeann##set##Int8ToFloat, Pipeann##set##Uint8ToFloat}, \
 	.to_fixed = Pipeann##set##ToFixed
@@ -73,6 +77,11 @@ extern void Pipeann##set##ToFixed(const float *x, const float *offset, \
 #define KeepMembersOfAvx2 PipeannAvx2KeepMembers
 #define KeepMembersOfAvx512 PipeannAvx2KeepMembers
 #define KeepMembersOfNeon PipeannNeonKeepMembers
+
+#define KeepRangeOfScalar PipeannScalarKeepRange
+#define KeepRangeOfAvx2 PipeannAvx2KeepRange
+#define KeepRangeOfAvx512 PipeannAvx2KeepRange
+#define KeepRangeOfNeon PipeannNeonKeepRange
 
 DECLARE_BULK(Scalar);
 DECLARE_BULK(Avx2);

@@ -116,6 +116,13 @@ typedef struct PipeannKernels
 	void		(*keep_members) (const uint8 *bytes, int n, const uint8 *set,
 								 uint64 *mask);
 
+	/*
+	 * The same where the number 256 * high[i] + low[i] is not from .. to, from <= to;
+	 * where high[i] alone is 0 it counts as if it were.
+	 */
+	void		(*keep_range) (const uint8 *high, const uint8 *low, int n,
+							   uint16 from, uint16 to, uint64 *mask);
+
 	/* Indexed by PipeannStorage; exact, so all sets give the same. */
 	PipeannToFloatFn to_float[PIPEANN_NUM_STORAGE];
 

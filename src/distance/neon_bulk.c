@@ -270,6 +270,33 @@ PipeannNeonKeepMembers(const uint8 *bytes, int n, const uint8 *set,
 	}
 }
 
+void
+PipeannNeonKeepRange(const uint8 *high, const uint8 *low, int n, uint16 from,
+					 uint16 to, uint64 *mask)
+{
+	uint16x8_t	first = vdupq_n_u16(from);
+	uint16x8_t	span = vdupq_n_u16((uint16) (to - from));
+
+	for (int i = 0; i < n; i += 64)
+	{
+		uint64		members = 0;
+
+		for (int j = 0; j < 64; j += 16)
+		{
+			uint8x16_t	h = vld1q_u8(high + i + j);
+			uint8x16_t	l = vld1q_u8(low + i + j);
+			uint16x8_t	a = vreinterpretq_u16_u8(vzip1q_u8(l, h));
+			uint16x8_t	b = vreinterpretq_u16_u8(vzip2q_u8(l, h));
+			uint8x16_t	within = vcombine_u8(vmovn_u16(vcleq_u16(vsubq_u16(a, first), span)),
+											 vmovn_u16(vcleq_u16(vsubq_u16(b, first), span)));
+			uint8x16_t	any = vandq_u8(vceqzq_u8(h), vtstq_u8(l, l));
+
+			members |= (uint64) BitsOf16(vorrq_u8(within, any)) << j;
+		}
+		mask[i / 64] &= members;
+	}
+}
+
 uint16
 PipeannNeonMost16(const uint16 *a, int n)
 {

@@ -182,6 +182,26 @@ PipeannScalarKeepMembers(const uint8 *bytes, int n, const uint8 *set,
 }
 
 void
+PipeannScalarKeepRange(const uint8 *high, const uint8 *low, int n,
+					   uint16 from, uint16 to, uint64 *mask)
+{
+	for (int i = 0; i < n; i += 64)
+	{
+		uint64		within = 0;
+
+		for (int j = 0; j < 64; j++)
+		{
+			int			number = 256 * high[i + j] + low[i + j];
+			bool		is_in = (number >= from && number <= to) ||
+				(number > 0 && number < 256);
+
+			within |= (uint64) is_in << j;
+		}
+		mask[i / 64] &= within;
+	}
+}
+
+void
 PipeannFloat4ToFloat(const void *src, int dim, float *dst)
 {
 	memcpy(dst, src, dim * sizeof(float));

@@ -192,8 +192,8 @@ PutNumber(const PipeannAttribute *attribute, uint32 number, uint8 *code)
 		code[0] = (uint8) (PIPEANN_FIRST_NARROW + number);
 	else
 	{
-		code[0] = (uint8) (1 + number / PIPEANN_WIDE_BASE);
-		code[1] = (uint8) (1 + number % PIPEANN_WIDE_BASE);
+		code[0] = (uint8) (PipeannWideCode(number) >> 8);
+		code[1] = (uint8) PipeannWideCode(number);
 		memset(code + 2, 0, PipeannSetBytes(attribute));
 		PipeannNumberBits(attribute, number, code + 2);
 	}

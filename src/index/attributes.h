@@ -33,6 +33,7 @@
 #define PIPEANN_WIDE_BASE 255
 #define PIPEANN_MOST_NARROW (255 - PIPEANN_FIRST_NARROW)	/* numbers */
 #define PIPEANN_MOST_WIDE (PIPEANN_WIDE_BASE * PIPEANN_WIDE_BASE - 1)
+#define PIPEANN_NO_WIDE 0x100	/* the code of no number */
 #define PIPEANN_ARRAY_WRITTEN 0x80	/* in the first byte of an array's code */
 #define PIPEANN_MOST_OWN_BITS (8 * PIPEANN_MOST_WIDTH - 2)
 
@@ -66,6 +67,14 @@ struct PipeannAttributes
 	char	   *tuple;			/* room for a row */
 	MemoryContext scratch;
 };
+
+/* A number's two bytes, the first one as the higher. */
+static inline uint16
+PipeannWideCode(uint32 number)
+{
+	return (uint16) ((1 + number / PIPEANN_WIDE_BASE) << 8 |
+					 (1 + number % PIPEANN_WIDE_BASE));
+}
 
 /* book.c */
 

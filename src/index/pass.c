@@ -47,12 +47,6 @@ NewSet(const PipeannAttribute *attribute)
 	return set;
 }
 
-static void
-AddAll(Set *set)
-{
-	memset(set->bits, 0xFF, set->size);
-}
-
 /* Codes that mean any value always pass. */
 static void
 AddAny(Set *set)
@@ -192,58 +186,79 @@ IsInOrder(const PipeannAttribute *attribute)
 		(collation == DEFAULT_COLLATION_OID && DefaultIsC());
 }
 
+/* Numbers from .. to; none if `from` is greater. */
+typedef struct Numbers
+{
+	uint32		from;
+	uint32		to;
+} Numbers;
+
 /*
  * Numbers of boundaries are even, and have one value; others have all between two
  * boundaries, so that the argument's own number may be on either side.
  */
-static void
-AddComparison(Set *set, int strategy, uint32 number)
+static Numbers
+NumbersBy(const PipeannAttribute *attribute, int strategy, uint32 number)
 {
-	uint32		most = MostNumber(set->attribute);
+	Numbers		numbers = {.from = 1,.to = MostNumber(attribute)};
 	bool		is_boundary = number % 2 == 0;
 
 	switch (strategy)
 	{
 		case PIPEANN_LESS_STRATEGY:
-			AddNumbers(set, 1, is_boundary ? number - 1 : number);
+			numbers.to = is_boundary ? number - 1 : number;
 			break;
 		case PIPEANN_LESS_EQUAL_STRATEGY:
-			AddNumbers(set, 1, number);
+			numbers.to = number;
 			break;
 		case PIPEANN_EQUAL_STRATEGY:
-			AddNumbers(set, number, number);
+			numbers.from = numbers.to = number;
 			break;
 		case PIPEANN_GREATER_EQUAL_STRATEGY:
-			AddNumbers(set, number, most);
+			numbers.from = number;
 			break;
 		case PIPEANN_GREATER_STRATEGY:
-			AddNumbers(set, is_boundary ? number + 1 : number, most);
-			break;
-		default:
-			AddNumbers(set, 1, most);
+			numbers.from = is_boundary ? number + 1 : number;
 			break;
 	}
+	return numbers;
+}
+
+/*
+ * Set numbers[] to those with which a value may meet a condition: as many ranges, which
+ * are returned, as it has arguments, or one.
+ */
+static int
+NumbersOf(PipeannAttributes *a, const PipeannAttribute *attribute,
+		  const PipeannCondition *condition, Numbers *numbers)
+{
+	ScanKey		key = condition->key;
+	Comparison	c = {.a = a,.attribute = attribute};
+
+	numbers[0].from = key->sk_flags & SK_SEARCHNULL ? 0 : 1;
+	numbers[0].to = key->sk_flags & SK_SEARCHNULL ? 0 : MostNumber(attribute);
+	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) ||
+		!FindOperator(&c, key, PIPEANN_LESS_STRATEGY, &c.less) ||
+		!FindOperator(&c, key, PIPEANN_EQUAL_STRATEGY, &c.equal) ||
+		(key->sk_strategy != PIPEANN_EQUAL_STRATEGY && !IsInOrder(attribute)))
+		return 1;
+	for (int i = 0; i < condition->narguments; i++)
+		numbers[i] = NumbersBy(attribute, key->sk_strategy,
+							   NumberOf(&c, condition->arguments[i]));
+	return condition->narguments;
 }
 
 static void
 AddOrdered(PipeannAttributes *a, const PipeannCondition *condition, Set *set)
 {
-	ScanKey		key = condition->key;
-	Comparison	c = {.a = a,.attribute = set->attribute};
+	Numbers    *numbers = palloc(mul_size(Max(condition->narguments, 1),
+										  sizeof(Numbers)));
+	int			n = NumbersOf(a, set->attribute, condition, numbers);
 
 	AddAny(set);
-	if (key->sk_flags & SK_SEARCHNULL)
-		AddNumbers(set, 0, 0);
-	else if ((key->sk_flags & SK_SEARCHNOTNULL) ||
-			 !FindOperator(&c, key, PIPEANN_LESS_STRATEGY, &c.less) ||
-			 !FindOperator(&c, key, PIPEANN_EQUAL_STRATEGY, &c.equal) ||
-			 (key->sk_strategy != PIPEANN_EQUAL_STRATEGY &&
-			  !IsInOrder(set->attribute)))
-		AddNumbers(set, 1, MostNumber(set->attribute));
-	else
-		for (int i = 0; i < condition->narguments; i++)
-			AddComparison(set, key->sk_strategy,
-						  NumberOf(&c, condition->arguments[i]));
+	for (int i = 0; i < n; i++)
+		AddNumbers(set, numbers[i].from, numbers[i].to);
+	pfree(numbers);
 }
 
 /* ---------- the whole ---------- */
@@ -256,44 +271,78 @@ Intersect(Set *set, const Set *other)
 		set->bits[i] &= other->bits[i];
 }
 
+/* The sets of what passes all conditions on a column. */
 static void
-FillColumn(const Set *set, PipeannCodeColumn *column)
+FillSets(PipeannAttributes *a, const PipeannAttribute *attribute,
+		 const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
 {
-	memset(column, 0, sizeof(*column));
-	column->plane = set->attribute->plane;
-	column->width = Min(set->attribute->width, 2);
-	if (column->width == 1)
-	{
-		memcpy(column->first, set->bits, ROW);
-		return;
-	}
-	column->second = set->bits;
-	PipeannCodeColumnFill(column);
-}
+	Set			set = NewSet(attribute);
 
-/* The set of what passes all conditions on a column in order; false if there are none. */
-static bool
-PassesAll(PipeannAttributes *a, const PipeannAttribute *attribute,
-		  const PipeannCondition *conditions, int n, Set *set)
-{
-	bool		any = false;
-
-	*set = NewSet(attribute);
-	AddAll(set);
+	memset(set.bits, 0xFF, set.size);
 	for (int i = 0; i < n; i++)
 	{
 		Set			one;
 
 		if (conditions[i].number != attribute->number)
 			continue;
-		any = true;
 		one = NewSet(attribute);
 		AddOrdered(a, &conditions[i], &one);
-		Intersect(set, &one);
+		Intersect(&set, &one);
 		pfree(one.bits);
 	}
-	RemoveUnwritten(set);
-	return any;
+	RemoveUnwritten(&set);
+	if (column->width == 1)
+		memcpy(column->first, set.bits, ROW);
+	else
+	{
+		column->second = set.bits;
+		PipeannCodeColumnFill(column);
+	}
+}
+
+/* The same of two bytes as a range, if each condition is met by one. */
+static void
+FillRange(PipeannAttributes *a, const PipeannAttribute *attribute,
+		  const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
+{
+	Numbers		all = {.from = 0,.to = PIPEANN_MOST_WIDE};
+
+	for (int i = 0; i < n; i++)
+	{
+		Numbers		one;
+
+		if (conditions[i].number != attribute->number)
+			continue;
+		(void) NumbersOf(a, attribute, &conditions[i], &one);
+		all.from = Max(all.from, one.from);
+		all.to = Min(all.to, one.to);
+	}
+	column->from = all.from > all.to ? PIPEANN_NO_WIDE :
+		PipeannWideCode(all.from);
+	column->to = all.from > all.to ? PIPEANN_NO_WIDE :
+		PipeannWideCode(all.to);
+}
+
+/* Add a test of an ordered code, if there are conditions on its column. */
+static void
+AddOrderedTest(PipeannAttributes *a, const PipeannAttribute *attribute,
+			   const PipeannCondition *conditions, int n,
+			   PipeannCodeFilter *filter)
+{
+	int			most = 0;		/* arguments that a condition has, or 1 */
+	PipeannCodeColumn *column;
+
+	for (int i = 0; i < n; i++)
+		if (conditions[i].number == attribute->number)
+			most = Max(most, Max(conditions[i].narguments, 1));
+	if (most == 0 || PipeannFilterRoom(filter) == 0)
+		return;
+	column = PipeannAddTest(filter, attribute, 0);
+	column->width = Min(attribute->width, 2);
+	if (most == 1 && column->width == 2)
+		FillRange(a, attribute, conditions, n, column);
+	else
+		FillSets(a, attribute, conditions, n, column);
 }
 
 /* Of nodes with several values those pass that may have one that a condition names. */
@@ -324,11 +373,8 @@ static void
 AddColumn(PipeannAttributes *a, PipeannAttribute *attribute,
 		  const PipeannCondition *conditions, int n, PipeannCodeFilter *filter)
 {
-	Set			set;
-
-	if (!attribute->is_array && PipeannFilterRoom(filter) > 0 &&
-		PassesAll(a, attribute, conditions, n, &set))
-		FillColumn(&set, &filter->columns[filter->n++]);
+	if (!attribute->is_array)
+		AddOrderedTest(a, attribute, conditions, n, filter);
 	for (int i = 0; i < n; i++)
 	{
 		if (conditions[i].number != attribute->number)
@@ -344,8 +390,9 @@ PipeannCodeFilter *
 PipeannAttributesFilter(PipeannAttributes *a,
 						const PipeannCondition *conditions, int n)
 {
-	PipeannCodeFilter *filter = palloc0(sizeof(PipeannCodeFilter));
+	PipeannCodeFilter *filter = palloc(sizeof(PipeannCodeFilter));
 
+	filter->n = 0;
 	filter->precision = 1;
 	for (int i = 0; i < a->n; i++)
 		AddColumn(a, &a->attributes[i], conditions, n, filter);

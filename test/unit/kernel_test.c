@@ -578,6 +578,59 @@ SetsOfBytes(void)
 	}
 }
 
+static uint8
+ByteNear(uint64 *random, int number)
+{
+	static const int steps[4] = {0, 1, 255, 0};
+
+	return UnitRandom(random) % 8 == 0 ? (uint8) UnitRandom(random) :
+		(uint8) (number + steps[UnitRandom(random) % 4]);
+}
+
+/* Ranges of one number and of many, by numbers at their ends; no more is read. */
+static void
+RangesOfNumbers(void)
+{
+	uint64		random = 31;
+
+	for (int turn = 0; turn < 400; turn++)
+	{
+		int			n = 64 * (1 + turn % 16);
+		uint8	   *high = (uint8 *) GuardA.end - n;
+		uint8	   *low = (uint8 *) GuardB.end - n;
+		int			from = turn % 10 == 0 ? 0 : (int) (UnitRandom(&random) % 65536);
+		int			span = turn % 3 == 0 ? 0 : (int) (UnitRandom(&random) % (turn % 3 == 1 ? 600 : 65536));
+		int			to = turn % 10 == 1 ? 65535 : Min(from + span, 65535);
+		uint64		before[16];
+		uint64		want[16];
+
+		for (int i = 0; i < n; i++)
+		{
+			int			end = i % 2 == 0 ? from : to;
+
+			high[i] = i % 5 == 0 ? 0 : ByteNear(&random, end >> 8);
+			low[i] = i % 7 == 0 ? 0 : ByteNear(&random, end);
+		}
+		for (int i = 0; i < n / 64; i++)
+			want[i] = before[i] = turn % 5 == 0 ? UnitRandom(&random) : ~(uint64) 0;
+		for (int i = 0; i < n; i++)
+		{
+			int			number = 256 * high[i] + low[i];
+
+			if ((number < from || number > to) && (high[i] != 0 || low[i] == 0))
+				want[i / 64] &= ~((uint64) 1 << i % 64);
+		}
+		for (int s = 0; s < NumSets; s++)
+		{
+			uint64		mask[16];
+
+			memcpy(mask, before, sizeof(mask));
+			Sets[s]->keep_range(high, low, n, (uint16) from, (uint16) to, mask);
+			CHECK(memcmp(mask, want, n / 8) == 0);
+		}
+	}
+}
+
 /* How elements of tiles are filled. */
 typedef enum TileFill
 {
@@ -1008,6 +1061,7 @@ main(void)
 	UNIT_RUN(EveryCentroidIsFound);
 	UNIT_RUN(ShortArrays);
 	UNIT_RUN(SetsOfBytes);
+	UNIT_RUN(RangesOfNumbers);
 	UNIT_RUN(PanelsAreInterleaved);
 	UNIT_RUN(TilesOfProducts);
 	UNIT_RUN(TilesToDistances);

@@ -161,6 +161,35 @@ TellsWhichPass(void)
 	}
 }
 
+/* A range of numbers of two bytes, and those whose first byte alone is 0. */
+static void
+TellsWhichAreInRange(void)
+{
+	static const Wish ranges[] = {{0, 10000, 30000}, {0, 256, 256}, {0, 500, 60000}, {0, 65535, 65535}};
+
+	for (size_t w = 0; w < lengthof(ranges); w++)
+	{
+		PipeannCodeFilter filter = {.n = 1,.precision = 1,.columns[0] = {.plane = 1,.width = 2}};
+
+		filter.columns[0].from = (uint16) ranges[w].from;
+		filter.columns[0].to = (uint16) ranges[w].to;
+		for (uint32 first = 0; first < coded.ncodes; first += PIPEANN_CODE_BLOCK)
+		{
+			uint64		mask[PIPEANN_BLOCK_WORDS];
+
+			PipeannBlockPassing(&coded, &filter, first, mask);
+			for (uint32 id = first; id < Min(first + PIPEANN_CODE_BLOCK, coded.ncodes); id++)
+			{
+				int			wide = AttributesOf(id).wide;
+				bool		want = InRange(wide, &ranges[w]) || (wide > 0 && wide < 256);
+
+				CHECK(((mask[id % PIPEANN_CODE_BLOCK / 64] >> id % 64) & 1) == want);
+				CHECK(PipeannCodePasses(&coded, &filter, id) == want);
+			}
+		}
+	}
+}
+
 static void
 AddFilter(const Wish *wish, PipeannCodeFilter *filter)
 {
@@ -363,6 +392,7 @@ main(void)
 	l2_index = MakeIndex(9000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	AddAttributes();
 	UNIT_RUN(TellsWhichPass);
+	UNIT_RUN(TellsWhichAreInRange);
 	UNIT_RUN(TellsAlternatives);
 	UNIT_RUN(ReturnsAllThatMatch);
 	UNIT_RUN(FindsTheNearestThatMatch);
