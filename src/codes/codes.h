@@ -154,6 +154,11 @@ extern double PipeannSharePassing(const PipeannCodes *codes,
  */
 #define PIPEANN_BLOCK_WORDS (PIPEANN_CODE_BLOCK / 64)
 
+/* Have the processor fetch what will be looked at of a block, if there is one. */
+extern void PipeannPrefetchBlock(const PipeannCodes *codes,
+								 const PipeannCodeFilter *filter,
+								 uint32 first);
+
 extern void PipeannBlockPassing(const PipeannCodes *codes,
 								const PipeannCodeFilter *filter, uint32 first,
 								uint64 *mask);

@@ -9,6 +9,8 @@
 /* A sample is so many runs of 64 codes. */
 #define SAMPLE_RUNS 64
 
+#define CACHE_LINE 64
+
 static int
 LowestBit(uint64 word)
 {
@@ -202,6 +204,28 @@ Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			mask[i] &= ((uint64) 1 << (codes->ncodes - from)) - 1;
 		if (one_by_one)
 			CheckSecond(codes, filter, from, &mask[i]);
+	}
+}
+
+/* Each byte of a block is a run too short for a processor to see where it goes. */
+void
+PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+					 uint32 first)
+{
+	if (first >= codes->ncodes)
+		return;
+	for (int i = 0; i < filter->n; i++)
+	{
+		const PipeannCodeColumn *column = &filter->columns[i];
+
+		for (int j = 0; j < column->width; j++)
+		{
+			const uint8 *bytes = PipeannAttributeAt(codes, first,
+													column->plane + j);
+
+			for (uint32 at = 0; at < PIPEANN_CODE_BLOCK; at += CACHE_LINE)
+				__builtin_prefetch(bytes + at);
+		}
 	}
 }
 

@@ -109,6 +109,8 @@ ReserveMemory(PipeannSearch *search)
 		return;
 	ReserveTable(search, codes->pq.nchunks);
 	PipeannListBegin(search);
+	if (search->ranking)
+		return;					/* it never comes to the graph */
 	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
 	ReserveBatch(search, Max(layout->max_degree * PIPEANN_TOGETHER,
 							 Max(layout->slots_per_page,
