@@ -9,7 +9,12 @@
 /* A sample is so many runs of 64 codes. */
 #define SAMPLE_RUNS 64
 
+/*
+ * Bytes of a run that the processor is told of beforehand: then it sees by itself how
+ * the run goes on.
+ */
 #define CACHE_LINE 64
+#define PREFETCHED (4 * CACHE_LINE)
 
 static int
 LowestBit(uint64 word)
@@ -178,13 +183,20 @@ KeepAny(const PipeannCodes *codes, const PipeannCodeColumn *column,
 	return column;
 }
 
-/* n is a multiple of 64, and all of it in one block. */
+/* Take out those from number `end` on. */
+static void
+LeaveOutBehind(uint64 *mask, int n, uint32 end)
+{
+	mask[end / 64] &= ((uint64) 1 << end % 64) - 1;
+	for (uint32 i = end / 64 + 1; i < (uint32) n / 64; i++)
+		mask[i] = 0;
+}
+
+/* n is a multiple of 64, and all of it in one block; first < ncodes. */
 static void
 Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 		uint32 first, int n, uint64 *mask)
 {
-	bool		one_by_one = HasManyRows(filter);
-
 	memset(mask, 0xFF, n / 8);
 	for (const PipeannCodeColumn *column = filter->columns;
 		 column < filter->columns + filter->n; column++)
@@ -194,20 +206,14 @@ Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 		else
 			Keep(codes, column, first, n, mask);
 	}
-	for (int i = 0; i < n / 64; i++)
-	{
-		uint32		from = first + i * 64;
-
-		if (from >= codes->ncodes)
-			mask[i] = 0;
-		else if (codes->ncodes - from < 64)
-			mask[i] &= ((uint64) 1 << (codes->ncodes - from)) - 1;
-		if (one_by_one)
-			CheckSecond(codes, filter, from, &mask[i]);
-	}
+	if (codes->ncodes - first < (uint32) n)
+		LeaveOutBehind(mask, n, codes->ncodes - first);
+	if (HasManyRows(filter))
+		for (int i = 0; i < n / 64; i++)
+			CheckSecond(codes, filter, first + i * 64, &mask[i]);
 }
 
-/* Each byte of a block is a run too short for a processor to see where it goes. */
+/* Each byte of a block is a run of its own. */
 void
 PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 					 uint32 first)
@@ -223,7 +229,7 @@ PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			const uint8 *bytes = PipeannAttributeAt(codes, first,
 													column->plane + j);
 
-			for (uint32 at = 0; at < PIPEANN_CODE_BLOCK; at += CACHE_LINE)
+			for (uint32 at = 0; at < PREFETCHED; at += CACHE_LINE)
 				__builtin_prefetch(bytes + at);
 		}
 	}
