@@ -6,6 +6,7 @@
 
 #include "access/reloptions.h"
 #include "am/am.h"
+#include "attributes/attributes.h"
 #include "fmgr.h"
 #include "index/index.h"
 #include "utils/rel.h"

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 
+#include "attributes/attributes.h"
 #include "graph/graph.h"
 #include "index/index.h"
 #include "nodes/execnodes.h"

@@ -225,9 +225,6 @@ extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
 /* Bytes of a row as the types of its values let expect. */
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
 
-/* attribute codes of filter columns */
-#include "index/coding.h"
-
 /* rounding.c */
 
 /*

@@ -17,6 +17,7 @@
 
 #include <math.h>
 
+#include "attributes/attributes.h"
 #include "insert/insert.h"
 #include "insert/join.h"
 #include "neighbors/neighbors.h"

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/skey.h"
+#include "attributes/attributes.h"
 #include "scan/filter.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "attributes/attributes.h"
 #include "base/pause.h"
 #include "vacuum/passes.h"
 

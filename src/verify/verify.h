@@ -11,6 +11,7 @@
 #ifndef PIPEANN_CHECK_H
 #define PIPEANN_CHECK_H
 
+#include "attributes/attributes.h"
 #include "index/index.h"
 
 #include "utils/snapshot.h"

@@ -16,8 +16,8 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "neighbors", "build",
-         "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
+ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "attributes", "neighbors",
+         "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
 # Rooms that compute without a server do not see those that need one.
 FORBIDDEN = {
     "graph": {"storage"},

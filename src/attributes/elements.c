@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "catalog/pg_type_d.h"
-#include "index/attributes.h"
+#include "attributes/coding.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"

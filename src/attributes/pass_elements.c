@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "access/skey.h"
-#include "index/attributes.h"
+#include "attributes/coding.h"
 
 PipeannCodeColumn *
 PipeannAddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute,

@@ -11,7 +11,7 @@
 
 #include "catalog/pg_collation_d.h"
 #include "catalog/pg_type_d.h"
-#include "index/attributes.h"
+#include "attributes/coding.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"

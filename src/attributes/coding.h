@@ -1,11 +1,11 @@
 /*
- * attributes.h
- *		How filter columns are coded; private to index/.
+ * coding.h
+ *		How filter columns are coded; private to attributes/.
  */
-#ifndef PIPEANN_ATTRIBUTES_H
-#define PIPEANN_ATTRIBUTES_H
+#ifndef PIPEANN_CODING_H
+#define PIPEANN_CODING_H
 
-#include "index/index.h"
+#include "attributes/attributes.h"
 
 /*
  * A code of an ordered column is a number: 0 for NULL, 1 + p for position p. The
@@ -184,4 +184,4 @@ extern void PipeannElementsPass(const PipeannAttributes *a,
 								const PipeannCondition *condition,
 								PipeannCodeFilter *filter);
 
-#endif							/* PIPEANN_ATTRIBUTES_H */
+#endif							/* PIPEANN_CODING_H */

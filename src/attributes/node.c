@@ -1,10 +1,10 @@
 /*
- * node_attributes.c
+ * node.c
  *		The attribute code of a node, by all of its rows.
  */
 #include "postgres.h"
 
-#include "index/attributes.h"
+#include "attributes/coding.h"
 
 /* Add what a row has to the code of its node. */
 static void

@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "index/attributes.h"
+#include "attributes/coding.h"
 
 /* Bits of a number. */
 #define HASHES 4

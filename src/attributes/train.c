@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "index/attributes.h"
+#include "attributes/coding.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"

@@ -1,22 +1,21 @@
 /*
- * coding.h
- *		Attribute codes of filter columns; part of index.h.
+ * attributes.h
+ *		Attribute codes: small codes of the values of filter columns, by which a
+ *		search knows in memory which nodes may match.
+ *
+ * This room knows values, their order and hashes, and which codes pass a
+ * condition. It must not know when codes are written or searched.
  */
-#ifndef PIPEANN_CODING_H
-#define PIPEANN_CODING_H
+#ifndef PIPEANN_ATTRIBUTES_H
+#define PIPEANN_ATTRIBUTES_H
 
-#include "search/search.h"
-#include "storage/storage.h"
+#include "access/skey.h"
+#include "index/index.h"
 
-#include "access/tupdesc.h"
-#include "utils/relcache.h"
-
-struct ScanKeyData;
-struct PipeannIndexView;
 /* A condition: a value must satisfy the key's operator with one of arguments. */
 typedef struct PipeannCondition
 {
-	struct ScanKeyData *key;
+	ScanKeyData *key;
 	int			number;			/* of the column among the values */
 	int			narguments;
 	Datum	   *arguments;
@@ -69,7 +68,7 @@ extern void PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 
 /* Set code to that of all rows of a node. */
 extern void PipeannAttributesOfNode(PipeannAttributes *a,
-									const struct PipeannIndexView *view, uint32 id,
+									const PipeannIndexView *view, uint32 id,
 									const PipeannSlot *slot, uint8 *code);
 
 /*
@@ -79,7 +78,7 @@ extern void PipeannAttributesOfNode(PipeannAttributes *a,
 typedef struct PipeannNodeAttributes
 {
 	PipeannAttributes *attributes;
-	const struct PipeannIndexView *view;
+	const PipeannIndexView *view;
 } PipeannNodeAttributes;
 
 extern void PipeannFillNodeAttributes(uint32 id, uint8 *code, void *arg);
@@ -114,4 +113,4 @@ extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,
 												  const PipeannCondition *conditions,
 												  int n);
 
-#endif							/* PIPEANN_CODING_H */
+#endif							/* PIPEANN_ATTRIBUTES_H */

@@ -11,7 +11,7 @@
 #include "access/skey.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_database.h"
-#include "index/attributes.h"
+#include "attributes/coding.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"

@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "access/tupmacs.h"
-#include "index/attributes.h"
+#include "attributes/coding.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
