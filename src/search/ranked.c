@@ -5,7 +5,7 @@
  * The attribute codes tell which nodes may match, or whoever asks. All of them are ranked by the
  * distances of their vectors' codes, and their pages are read from the nearest on,
  * until none that is left can be nearer than ten results, as far as codes tell. If
- * they are no more than the list would be, all are read: then the answer is exact.
+ * they are no more than the list would be, that has to be sure: then the answer is exact.
  */
 #include "search/ranked.h"
 
@@ -94,7 +94,7 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 	PipeannCodeErrors *errors = &search->rank_errors;
 	float		error;
 
-	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) || search->ranks.unordered)
 		return;
 	error = item->dist - PipeannExactDistance(l, search->query,
 											  PipeannSlotVector(l, slot),
@@ -184,8 +184,7 @@ static bool
 MayEndEarly(const PipeannSearch *search)
 {
 	return !search->started && search->params.may_end_early &&
-		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION) &&
-		search->ranks.passing > (uint64) Max(search->params.ef, 1);
+		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION);
 }
 
 /*
@@ -208,6 +207,8 @@ PipeannRunRanked(PipeannSearch *search)
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);
+		if (search->ranks.passing <= ef)
+			search->termination.deviations = SURE_DEVIATIONS;
 		most *= MOST_LISTS;
 	}
 	search->started = true;

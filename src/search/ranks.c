@@ -26,6 +26,9 @@
 /* Codes whose distances are computed together. */
 #define BATCH 64
 
+/* So few are read whatever their codes are. */
+#define FEW 20
+
 /* Keep the nearer half, so that there is room for others. */
 static void
 LeaveOut(PipeannRanks *ranks)
@@ -49,36 +52,13 @@ Add(PipeannRanks *ranks, uint32 id, float dist)
 		LeaveOut(ranks);
 }
 
-/*
- * Add a batch, codes[] of ids[]. Always the same two parts are added up, so that a
- * node's distance is the same each time.
- */
-static void
-AddBatch(PipeannSearch *search, uint32 *ids, const uint8 **codes, int n)
+/* Nodes that are added together. */
+typedef struct Batch
 {
-	PipeannRanks *ranks = &search->ranks;
-	int			nchunks = search->codes->pq.nchunks;
-	int			half = nchunks / 2;
-	float		first[BATCH];
-	float		second[BATCH];
-	int			left = 0;
-
-	PipeannKernel->pq_scan(search->table, half, codes, n, first);
-	search->counters->code_distances += n;
-	ranks->passing += n;
-	for (int i = 0; i < n; i++)
-	{
-		ids[left] = ids[i];
-		codes[left] = codes[i] + half;
-		first[left] = first[i];
-		left += !(first[i] + ranks->least_rest > ranks->bound.dist +
-				  ROUNDING * fabsf(first[i]));
-	}
-	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
-						   nchunks - half, codes, left, second);
-	for (int i = 0; i < left; i++)
-		Add(ranks, ids[i], first[i] + second[i]);
-}
+	int			n;
+	uint32		ids[BATCH];
+	const uint8 *codes[BATCH];
+} Batch;
 
 /* The least that the second halves of codes can add. */
 static float
@@ -103,13 +83,59 @@ LeastRest(const PipeannSearch *search)
 	return (float) (sum - ROUNDING * fabs(sum));
 }
 
-/* Nodes that are added together. */
-typedef struct Batch
+static void
+MakeTable(PipeannSearch *search)
 {
-	int			n;
-	uint32		ids[BATCH];
-	const uint8 *codes[BATCH];
-} Batch;
+	PipeannMakeTable(search);
+	search->ranks.least_rest = LeastRest(search);
+	search->ranks.has_table = true;
+}
+
+/*
+ * Add a batch, codes[] of ids[]. Always the same two parts are added up, so that a
+ * node's distance is the same each time.
+ */
+static void
+AddBatch(PipeannSearch *search, Batch *batch)
+{
+	PipeannRanks *ranks = &search->ranks;
+	uint32	   *ids = batch->ids;
+	const uint8 **codes = batch->codes;
+	int			n = batch->n;
+	int			nchunks = search->codes->pq.nchunks;
+	int			half = nchunks / 2;
+	float		first[BATCH];
+	float		second[BATCH];
+	int			left = 0;
+
+	if (!ranks->has_table)
+		MakeTable(search);
+	PipeannKernel->pq_scan(search->table, half, codes, n, first);
+	search->counters->code_distances += n;
+	ranks->passing += n;
+	for (int i = 0; i < n; i++)
+	{
+		ids[left] = ids[i];
+		codes[left] = codes[i] + half;
+		first[left] = first[i];
+		left += !(first[i] + ranks->least_rest > ranks->bound.dist +
+				  ROUNDING * fabsf(first[i]));
+	}
+	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
+						   nchunks - half, codes, left, second);
+	for (int i = 0; i < left; i++)
+		Add(ranks, ids[i], first[i] + second[i]);
+}
+
+/* Add so few nodes, the only ones, that their order does not matter. */
+static void
+AddFew(PipeannRanks *ranks, const Batch *batch)
+{
+	for (int i = 0; i < batch->n; i++)
+		ranks->items[i] = (PipeannDiscard) {.dist = 0,.id = batch->ids[i]};
+	ranks->n = ranks->passing = batch->n;
+	ranks->unordered = true;
+}
 
 static inline void
 Collect(PipeannSearch *search, Batch *batch, uint32 id)
@@ -119,7 +145,7 @@ Collect(PipeannSearch *search, Batch *batch, uint32 id)
 	__builtin_prefetch(batch->codes[batch->n]);
 	if (++batch->n < BATCH)
 		return;
-	AddBatch(search, batch->ids, batch->codes, BATCH);
+	AddBatch(search, batch);
 	batch->n = 0;
 }
 
@@ -169,7 +195,12 @@ FindNearest(PipeannSearch *search)
 		CollectGiven(search, &batch);
 	else
 		CollectPassing(search, &batch);
-	AddBatch(search, batch.ids, batch.codes, batch.n);
+	if (ranks->passing == 0 && batch.n <= Min(FEW, search->params.ef))
+	{
+		AddFew(ranks, &batch);
+		return;
+	}
+	AddBatch(search, &batch);
 	PipeannHeapMake(ranks->items, ranks->n);
 }
 
@@ -196,8 +227,7 @@ PipeannRanksBegin(PipeannSearch *search)
 	Reserve(ranks, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
 	ranks->last.dist = -INFINITY;
 	ranks->last.id = 0;
-	PipeannMakeTable(search);
-	ranks->least_rest = LeastRest(search);
+	ranks->has_table = ranks->unordered = false;
 	FindNearest(search);
 	PipeannMemoryLeave(former);
 }

@@ -54,7 +54,9 @@ typedef struct PipeannRanks
 	PipeannDiscard last;		/* the last one taken */
 	PipeannDiscard bound;		/* those behind it are not kept: */
 	bool		left_out;		/* whether there are any */
+	bool		has_table;		/* of code distances, and knows: */
 	float		least_rest;		/* that a code's second half adds */
+	bool		unordered;		/* so few that codes were not looked at */
 } PipeannRanks;
 
 /* What a policy remembers of a search. */

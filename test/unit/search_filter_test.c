@@ -385,6 +385,36 @@ ReadsLittleWhereFewMatch(void)
 	EndSearch(search, memory);
 }
 
+/* No more match than the list would have: not all are read, and the answer is exact. */
+static void
+IsSureWhereFewMatch(void)
+{
+	Wish		wish = {0, 30000, 30320};
+	uint32		passing = CountMatching(&wish);
+	uint64		explored = 0;
+
+	CHECK(passing > 2 * K && passing < 60);
+	for (int i = 0; i < QUERIES; i++)
+	{
+		PipeannCodeFilter filter = FilterOf(&wish);
+		PipeannSearchParams params = ParamsOf(PIPEANN_DEFAULT_MODE, &wish, &filter);
+		MemorySource *memory = OpenSource(l2_index, i % 3 * 50, i);
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+		double		radius;
+
+		search = BeginQuery(l2_index, &coded, memory, i, query, &params);
+		CHECK(PipeannSearchRun(search));
+		radius = MatchingRadius(query, &wish, K);
+		for (int j = 0; j < K; j++)
+			CHECK(PipeannSearchPop(search)->dist <= radius * 1.0001);
+		explored += memory->counters.nodes_explored;
+		EndSearch(search, memory);
+	}
+	NOTE("%.1f explored of %u", (double) explored / QUERIES, passing);
+	CHECK(explored < (uint64) passing * QUERIES * 3 / 4);
+}
+
 int
 main(void)
 {
@@ -397,5 +427,6 @@ main(void)
 	UNIT_RUN(ReturnsAllThatMatch);
 	UNIT_RUN(FindsTheNearestThatMatch);
 	UNIT_RUN(ReadsLittleWhereFewMatch);
+	UNIT_RUN(IsSureWhereFewMatch);
 	return UnitDone();
 }
