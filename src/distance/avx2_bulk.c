@@ -515,34 +515,47 @@ AreWithin16(__m256i numbers, const NumberRange *range)
 }
 
 AVX2_INLINE uint32
-InRange32(const uint8 *high_bytes, const uint8 *low_bytes, bool is_one,
-		  const NumberRange *range)
+InRange32(__m256i high, __m256i low, bool is_one, const NumberRange *range)
 {
-	__m256i		zero = _mm256_setzero_si256();
-	__m256i		high = _mm256_loadu_si256((const __m256i *) high_bytes);
-	__m256i		low = _mm256_loadu_si256((const __m256i *) low_bytes);
-	__m256i		any = _mm256_andnot_si256(_mm256_cmpeq_epi8(low, zero),
-										  _mm256_cmpeq_epi8(high, zero));
-	__m256i		within;
-
 	if (is_one)
-		within = _mm256_and_si256(_mm256_cmpeq_epi8(high, range->high),
-								  _mm256_cmpeq_epi8(low, range->low));
-	else
-		within = _mm256_packs_epi16(AreWithin16(_mm256_unpacklo_epi8(low, high), range),
-									AreWithin16(_mm256_unpackhi_epi8(low, high), range));
-	return (uint32) _mm256_movemask_epi8(_mm256_or_si256(any, within));
+		return (uint32) _mm256_movemask_epi8(_mm256_and_si256(_mm256_cmpeq_epi8(high, range->high),
+															  _mm256_cmpeq_epi8(low, range->low)));
+	return (uint32) _mm256_movemask_epi8(_mm256_packs_epi16(AreWithin16(_mm256_unpacklo_epi8(low, high), range),
+															AreWithin16(_mm256_unpackhi_epi8(low, high), range)));
 }
 
+/* Which of 32 numbers have a first byte that alone is 0. */
+AVX2_INLINE uint32
+HalfZero32(__m256i high, __m256i low)
+{
+	__m256i		zero = _mm256_setzero_si256();
+
+	return (uint32) _mm256_movemask_epi8(_mm256_andnot_si256(_mm256_cmpeq_epi8(low, zero),
+															 _mm256_cmpeq_epi8(high, zero)));
+}
+
+/* Few numbers have a first byte of 0: they are looked for where there is one. */
 AVX2_INLINE void
 KeepRange(const uint8 *high, const uint8 *low, int n, bool is_one,
 		  const NumberRange *range, uint64 *mask)
 {
+	__m256i		zero = _mm256_setzero_si256();
+
 	for (int i = 0; i < n; i += 64)
-		mask[i / 64] &=
-			(uint64) InRange32(high + i, low + i, is_one, range) |
-			(uint64) InRange32(high + i + 32, low + i + 32, is_one,
-							   range) << 32;
+	{
+		__m256i		high0 = _mm256_loadu_si256((const __m256i *) (high + i));
+		__m256i		high1 = _mm256_loadu_si256((const __m256i *) (high + i + 32));
+		__m256i		low0 = _mm256_loadu_si256((const __m256i *) (low + i));
+		__m256i		low1 = _mm256_loadu_si256((const __m256i *) (low + i + 32));
+		uint64		within = InRange32(high0, low0, is_one, range) |
+			(uint64) InRange32(high1, low1, is_one, range) << 32;
+		__m256i		least = _mm256_min_epu8(high0, high1);
+
+		if (unlikely(_mm256_movemask_epi8(_mm256_cmpeq_epi8(least, zero)) != 0))
+			within |= HalfZero32(high0, low0) |
+				(uint64) HalfZero32(high1, low1) << 32;
+		mask[i / 64] &= within;
+	}
 }
 
 AVX2 void
