@@ -89,7 +89,7 @@ FirstVisited(const PipeannSearch *search)
 	uint32		slots = together == NULL ? MIN_VISITED : TOGETHER_VISITED;
 
 	if (together != NULL)
-		wanted /= Max(together->searches, 1);
+		wanted = wanted * 2 / Max(together->searches, 1);
 
 	while (slots < wanted && slots < MAX_VISITED)
 		slots *= 2;
