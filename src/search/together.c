@@ -114,6 +114,8 @@ PipeannMakeTable(PipeannSearch *search)
 	PipeannTogether *together = search->params.together;
 	PipeannSearch *other = together == NULL ? NULL : together->tabled;
 
+	if (search->table != NULL)
+		return;					/* it has walked, and ranks now */
 	while (other != NULL && !HaveSameTable(other, search))
 		other = other->also_tabled;
 	if (other != NULL)
