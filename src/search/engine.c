@@ -249,7 +249,7 @@ PipeannSearchRun(PipeannSearch *search)
 	if (!search->started && !search->has_begun)
 	{
 		PipeannAddEntryPoints(search);
-		if (PipeannShouldRankUnread(search))
+		if (search->ranking || PipeannShouldRankUnread(search))
 			return PipeannRunRanked(search);
 		PipeannAddPageMates(search);
 	}

@@ -14,6 +14,7 @@
 #include "search/pages.h"
 #include "search/score.h"
 #include "search/together.h"
+#include "search/way.h"
 
 /*
  * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
@@ -246,7 +247,25 @@ EnterTogether(PipeannSearch *search, EntryList *list)
 	PipeannAddEntryPages(search);
 }
 
-/* Go on while the first pages are read. */
+/* How many entries of the list pass the search's filter. */
+static int
+PassingOf(const PipeannSearch *search, const EntryList *list)
+{
+	const PipeannCodes *codes = search->codes;
+	int			passing = 0;
+
+	for (int i = 0; i < list->count; i++)
+	{
+		uint32		id = codes->entry_ids[list->items[i].position];
+
+		passing += PipeannCodePasses(codes, search->params.code_filter, id);
+	}
+	return passing;
+}
+
+/*
+ * Go on while the first pages are read, if the search walks.
+ */
 static void
 EnterAlone(PipeannSearch *search, EntryList *list)
 {
@@ -254,6 +273,10 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 
 	SearchEntryGraph(search, list, FirstReach(search, list));
+	if (search->params.code_filter != NULL)
+		PipeannChooseWayNear(search, PassingOf(search, list), list->count);
+	if (search->ranking)
+		return;
 	for (int i = 0; i < Min(list->count, reads); i++)
 		PipeannRequestPageOf(search, search->codes->entry_ids[list->items[i].position],
 							 list->items[i].dist);

@@ -103,7 +103,8 @@ struct PipeannSearch
 	bool		started;
 	bool		continued;
 	double		share;			/* of nodes that may match, by a sample, */
-	double		match_share;	/* and that do, as far as is known */
+	double		near_share;		/* of those near the query, */
+	double		match_share;	/* and of these that match, as far as is known */
 	double		stretch;		/* of the list, for those that do not */
 	int			most_matching;	/* candidates of the list; 0: they do not count */
 	bool		ranking;		/* goes through ranks, not the graph */

@@ -18,6 +18,18 @@
 #define READ_COST 1500
 #define RANK_COST 1000
 
+/* What finding the entry points costs. */
+#define ENTRY_COST 2000
+
+/* How often a walk that may be in doubt has to be followed by ranking. */
+#define IN_VAIN 0.8
+
+/*
+ * What is known of all nodes counts as much as so many entries near the query. Where
+ * few of them match, each more or less makes a difference.
+ */
+#define KNOWN_BEFORE 2
+
 /*
  * The list is longer by a power of the share that matches, and where that is small
  * so long that it is a part of the nodes among which so many results are.
@@ -57,7 +69,7 @@ static double
 WalkLength(const PipeannSearch *search)
 {
 	return Max(search->stretch * Max(search->params.ef, 1) +
-			   search->most_matching * (1 - search->share),
+			   search->most_matching * (1 - search->near_share),
 			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / search->match_share);
 }
 
@@ -66,7 +78,8 @@ static int
 PassingOf(const PipeannSearch *search, double matching)
 {
 	return (int) (matching *
-				  Min(search->share / search->match_share, MOST_STRETCH));
+				  Min(search->near_share / search->match_share,
+					  MOST_STRETCH));
 }
 
 static double
@@ -77,6 +90,43 @@ Stretch(const PipeannSearch *search)
 
 	return Min(Max(pow(search->match_share, -STRETCH),
 				   nodes / Max(search->params.ef, 1)), MOST_STRETCH);
+}
+
+/*
+ * What a walk costs where this share of the nodes near the query pass, if it may
+ * have to be followed by ranking: where its list has to be longer than by the power
+ * of the share, so few match nearby that there may be none.
+ */
+static double
+WalkCost(const PipeannSearch *search)
+{
+	bool		in_doubt = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS >
+		search->match_share * pow(search->match_share, -STRETCH) *
+		Max(search->params.ef, 1);
+
+	return WalkLength(search) * EXPLORE_COST +
+		(in_doubt ? IN_VAIN * RankCost(search) : 0);
+}
+
+/* Go by the share of nodes that pass where the search walks. */
+static void
+SetNearShare(PipeannSearch *search, double share)
+{
+	double		precision = search->params.code_filter->precision;
+
+	search->near_share = Max(share, LEAST_SHARE);
+	search->match_share = Max(share * precision, LEAST_SHARE);
+	search->stretch = Stretch(search);
+	search->most_matching = search->match_share >= 1 ? 0 :
+		PassingOf(search, MATCHING_PART * Max(search->params.ef, 1));
+}
+
+/* No walk is shorter than one in which all match. */
+static bool
+MayWalk(const PipeannSearch *search)
+{
+	return ENTRY_COST + Max(search->params.ef, 1) * EXPLORE_COST <
+		RankCost(search);
 }
 
 void
@@ -90,13 +140,22 @@ PipeannChooseWay(PipeannSearch *search)
 	search->share = Max(PipeannSharePassing(search->codes,
 											search->params.code_filter),
 						LEAST_SHARE);
-	search->match_share = Max(search->share *
-							  search->params.code_filter->precision,
-							  LEAST_SHARE);
-	search->stretch = Stretch(search);
-	search->most_matching = PassingOf(search, MATCHING_PART *
-									  Max(search->params.ef, 1));
-	search->ranking = WalkLength(search) * EXPLORE_COST > RankCost(search);
+	SetNearShare(search, search->share);
+	search->ranking = search->params.together != NULL ?
+		WalkLength(search) * EXPLORE_COST > RankCost(search) :
+		!MayWalk(search);
+}
+
+void
+PipeannChooseWayNear(PipeannSearch *search, int passing, int entries)
+{
+	double		share = passing == entries ? 1 :
+		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
+
+	SetNearShare(search, share);
+	search->ranking = WalkCost(search) > RankCost(search);
+	if (!search->ranking)
+		PipeannListBegin(search);
 }
 
 bool

@@ -9,10 +9,17 @@
 #include "search/state.h"
 
 /*
- * Before a search begins: choose whether it ranks the nodes that match or walks the
+ * Before a search begins: choose whether it ranks the nodes that match or may walk the
  * graph, and how much longer its list is then.
  */
 extern void PipeannChooseWay(PipeannSearch *search);
+
+/*
+ * The same once it is known how many of the entries nearest to the query pass, and
+ * before any page is asked for. What matches may be all near the query, or far.
+ */
+extern void PipeannChooseWayNear(PipeannSearch *search, int passing,
+								 int entries);
 
 /*
  * Whether a search that is about to walk has found that pages have to be read, and
