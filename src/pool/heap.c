@@ -43,9 +43,12 @@ PipeannHeapTake(PipeannDiscard *heap, uint64 *n)
 	return nearest;
 }
 
-/* Have what is nearer than a pivot before what is farther. */
+/*
+ * Have what is nearer than a pivot before what is farther. If the first item is
+ * the pivot and nothing is nearer, high becomes -1.
+ */
 static void
-Split(PipeannDiscard *items, uint64 *low, uint64 *high)
+Split(PipeannDiscard *items, int64 *low, int64 *high)
 {
 	PipeannDiscard pivot = items[(*low + *high) / 2];
 
@@ -68,21 +71,22 @@ Split(PipeannDiscard *items, uint64 *low, uint64 *high)
 PipeannDiscard
 PipeannSelectNearest(PipeannDiscard *items, uint64 n, uint64 wanted)
 {
-	uint64		first = 0;
-	uint64		last = n - 1;
+	int64		at = (int64) wanted - 1;
+	int64		first = 0;
+	int64		last = (int64) n - 1;
 
 	while (first < last)
 	{
-		uint64		low = first;
-		uint64		high = last;
+		int64		low = first;
+		int64		high = last;
 
 		Split(items, &low, &high);
-		if (wanted - 1 <= high)
+		if (at <= high)
 			last = high;
-		else if (wanted - 1 >= low)
+		else if (at >= low)
 			first = low;
 		else
 			break;
 	}
-	return items[wanted - 1];
+	return items[at];
 }

@@ -277,7 +277,7 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 	{
 		MergeFew(pool, items + i, Min(n - i, MOST_TOGETHER));
 		if (pool->count > pool->head)
-			KeepMatching(pool, MOST_TOGETHER);
+			KeepMatching(pool, Min(n, i + MOST_TOGETHER));
 	}
 	if (pool->matching > 0)
 		SetLength(pool);

@@ -388,6 +388,129 @@ PoolIsOpenUpToItsBound(void)
 	CHECK(PipeannPoolWants(&pool, 4) && !PipeannPoolWants(&pool, 5));
 }
 
+/*
+ * A batch of candidates not seen before, of which about one in three matches. Like
+ * searches it leaves out others that would not come into the head.
+ */
+static int
+SomeCandidates(uint64 *random, PipeannPool *pool, uint32 *next,
+			   PipeannCandidate *items)
+{
+	int			offered = UnitRandom(random) % 33;
+	int			n = 0;
+
+	memset(items, 0, 32 * sizeof(PipeannCandidate));
+	for (int i = 0; i < offered; i++)
+	{
+		items[n].id = (*next)++;
+		items[n].dist = UnitFewDistances(random);
+		items[n].page = PIPEANN_NO_PAGE;
+		items[n].ref = PIPEANN_NO_REF;
+		items[n].matches = UnitRandom(random) % 3 == 0;
+		if (items[n].matches || PipeannPoolTakesInHead(pool, items[n].dist))
+			n++;
+		else
+			PipeannPoolDiscard(pool, items[n].id, items[n].dist);
+	}
+	return n;
+}
+
+/* Behind the head all match, and the list is as long as so many of these take. */
+static void
+CheckHead(const PipeannPool *pool, int head, int matching)
+{
+	int			in_head = 0;
+
+	CHECK(PoolIsSorted(pool));
+	for (int i = 0; i < pool->count; i++)
+		if (i < head)
+			in_head += pool->items[i].matches;
+		else
+			CHECK(pool->items[i].matches);
+	CHECK(pool->length == head + Max(matching - in_head, 0));
+	CHECK(pool->length <= pool->capacity);
+}
+
+/*
+ * Whether the head is set before candidates come, or shortened while they do: what
+ * is behind it matches, nothing that is left is nearer than the head, and nothing
+ * is lost.
+ */
+static void
+PoolKeepsMatchingBehindItsHead(void)
+{
+	uint64		random = 14;
+
+	for (int run = 0; run < POOL_RUNS; run++)
+	{
+		PipeannPool pool;
+		PipeannCandidate items[32];
+		int			head = 5 + UnitRandom(&random) % 60;
+		int			matching = 1 + UnitRandom(&random) % 40;
+		uint32		next = 0;
+		int			explored = 0;
+
+		PipeannPoolInit(&pool, head);
+		PipeannPoolSetHead(&pool, head, matching);
+		for (int round = 0; round < 30; round++)
+		{
+			PipeannPoolMerge(&pool, items, SomeCandidates(&random, &pool, &next,
+												   items));
+			CheckHead(&pool, head, matching);
+			if (UnitRandom(&random) % 4 == 0 && head > 3)
+			{
+				head -= UnitRandom(&random) % 3;
+				PipeannPoolSetHead(&pool, head, matching);
+				CheckHead(&pool, head, matching);
+			}
+		}
+		for (int i = 0; i < pool.count; i++)
+			explored += pool.items[i].explored;
+		CHECK(explored == 0);
+		CHECK(pool.count + pool.ndiscards == next);
+		CHECK(pool.count >= Min(head, (int) next));
+		for (uint64 i = 0; i < pool.ndiscards; i++)
+			CHECK(pool.discards[i].dist >= pool.items[head - 1].dist);
+	}
+}
+
+/* The nearest wanted come to the front, all are still there, ties and all. */
+static void
+SelectsTheNearest(void)
+{
+	uint64		random = 15;
+
+	for (int run = 0; run < POOL_RUNS; run++)
+	{
+		PipeannDiscard items[MAX_CANDIDATES];
+		bool		seen[MAX_CANDIDATES] = {false};
+		uint64		n = 1 + UnitRandom(&random) % (run < 50 ? 8 : MAX_CANDIDATES);
+		uint64		wanted = 1 + UnitRandom(&random) % n;
+		PipeannDiscard last;
+		bool		present = false;
+
+		for (uint64 i = 0; i < n; i++)
+		{
+			items[i].id = (uint32) i;
+			items[i].dist = run % 3 == 0 ? 1 : UnitFewDistances(&random);
+		}
+		last = PipeannSelectNearest(items, n, wanted);
+		for (uint64 i = 0; i < n; i++)
+		{
+			CHECK(!seen[items[i].id]);
+			seen[items[i].id] = true;
+			if (i < wanted)
+			{
+				CHECK(!PipeannIsNearer(&last, &items[i]));
+				present |= items[i].id == last.id;
+			}
+			else
+				CHECK(PipeannIsNearer(&last, &items[i]));
+		}
+		CHECK(present);
+	}
+}
+
 int
 main(void)
 {
@@ -401,5 +524,7 @@ main(void)
 	UNIT_RUN(PoolCountsItsBeams);
 	UNIT_RUN(PoolWidens);
 	UNIT_RUN(PoolIsOpenUpToItsBound);
+	UNIT_RUN(PoolKeepsMatchingBehindItsHead);
+	UNIT_RUN(SelectsTheNearest);
 	return UnitDone();
 }

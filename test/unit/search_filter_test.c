@@ -6,6 +6,7 @@
 #include "search_tools.h"
 
 #include "distance/distance.h"
+#include "search/way.h"
 
 #define PLANES 3				/* a column of one byte, and one of two */
 #define CHUNK_SHIFT 11
@@ -415,6 +416,88 @@ IsSureWhereFewMatch(void)
 	CHECK(explored < (uint64) passing * QUERIES * 3 / 4);
 }
 
+/* Give a node the pool's item of this distance. */
+static void
+AddCandidate(PipeannPool *pool, uint32 id, float dist, bool matches)
+{
+	PipeannCandidate item = {.dist = dist,.id = id,.page = PIPEANN_NO_PAGE,
+	.ref = PIPEANN_NO_REF,.matches = matches};
+
+	PipeannPoolMerge(pool, &item, 1);
+}
+
+/*
+ * A walk is in doubt while it knows too few that match, or more are nearer than
+ * the last of these than it has explored, whether they are in the list or not.
+ */
+static void
+DoubtsWhatItDidNotExplore(void)
+{
+	static PipeannSearch search;
+	PipeannCodeFilter filter = {.precision = 1};
+	PipeannPool *pool = &search.pool;
+	uint32		id = 0;
+
+	PipeannPoolInit(pool, 30);
+	search.near_share = search.match_share = 0.5;
+	CHECK(!PipeannWalkIsInDoubt(&search));
+	search.params.code_filter = &filter;
+	CHECK(!PipeannWalkIsInDoubt(&search));
+	PipeannPoolSetHead(pool, 30, 10);
+	search.explored = 1000;
+	for (; id < PIPEANN_EARLY_RESULTS; id++)
+	{
+		CHECK(PipeannWalkIsInDoubt(&search));
+		AddCandidate(pool, id, 10 + id, true);
+	}
+	CHECK(!PipeannWalkIsInDoubt(&search));
+
+	search.explored = 20;
+	for (; id < 20; id++)
+		AddCandidate(pool, id, 5, false);
+	CHECK(!PipeannWalkIsInDoubt(&search));
+	PipeannPoolDiscard(pool, id, 50);
+	CHECK(!PipeannWalkIsInDoubt(&search));
+	PipeannPoolDiscard(pool, id + 1, 6);
+	CHECK(PipeannWalkIsInDoubt(&search));
+	search.explored = 21;
+	CHECK(!PipeannWalkIsInDoubt(&search));
+
+	search.match_share = 0.05;
+	CHECK(PipeannWalkIsInDoubt(&search));
+}
+
+/*
+ * Few of all pass: where all near ones do the list is no longer than without a
+ * filter; where none does, the search ranks, however many pass elsewhere.
+ */
+static void
+GoesByWhatIsNear(void)
+{
+	Wish		wish = {10, 1, 0};
+	PipeannCodeFilter filter = FilterOf(&wish);
+	PipeannSearchParams params = ParamsOf(PIPEANN_DEFAULT_MODE, &wish, &filter);
+	PipeannCodes many = coded;
+	MemorySource *memory = OpenSource(l2_index, 0, 1);
+	PipeannSearch *search;
+	float		query[MAX_DIM];
+
+	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
+	many.ncodes = 200 * coded.ncodes;	/* only counted */
+	search->codes = &many;
+	search->ranking = false;
+	PipeannChooseWayNear(search, 30, 30);
+	CHECK(!search->ranking && search->most_matching == 0);
+	CHECK(search->stretch == 1);
+	PipeannChooseWayNear(search, 15, 30);
+	CHECK(!search->ranking && search->stretch > 1);
+	search->codes = &coded;
+	PipeannChooseWayNear(search, 0, 30);
+	CHECK(search->ranking);
+	search->ranking = false;
+	EndSearch(search, memory);
+}
+
 int
 main(void)
 {
@@ -428,5 +511,7 @@ main(void)
 	UNIT_RUN(FindsTheNearestThatMatch);
 	UNIT_RUN(ReadsLittleWhereFewMatch);
 	UNIT_RUN(IsSureWhereFewMatch);
+	UNIT_RUN(DoubtsWhatItDidNotExplore);
+	UNIT_RUN(GoesByWhatIsNear);
 	return UnitDone();
 }
