@@ -65,8 +65,14 @@ ListsTogether(void)
 
 	CHECK(PipeannTogetherBound(together, 1) == INFINITY);
 	PipeannTogetherKeep(together, 2 * PIPEANN_MOST_TOGETHER);
-	for (int i = 0; i < 3000; i++)
-		PipeannTogetherNote(together, (float) (i * 7919 % 3001));
+	for (int i = 0; i < 3000; i += 10)
+	{
+		float		dists[10];
+
+		for (int j = 0; j < 10; j++)
+			dists[j] = (float) ((i + j) * 7919 % 3001);
+		PipeannTogetherNote(together, dists, 10);
+	}
 	CHECK(together->ncodes == PIPEANN_MOST_TOGETHER);
 	for (int i = 1; i < together->ncodes; i++)
 		CHECK(together->codes[i] >= together->codes[i - 1]);

@@ -230,6 +230,7 @@ KeepFewPages(void)
 		for (int i = 0; i < PARTS; i++)
 			EndSearch(query->search[i], query->memory[i]);
 		query->together.first = NULL;
+		query->together.tabled = NULL;
 		query->together.ncodes = 0;
 		params.max_pages = 1;
 		params.together = &query->together;
