@@ -19,8 +19,8 @@
 
 #include "codes/codes.h"
 #include "pool/pool.h"
+#include "storage/bounds.h"
 #include "storage/slot.h"
-#include "search/bounds.h"
 #include "storage/page_source.h"
 
 typedef struct PipeannSearch PipeannSearch;
