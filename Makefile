@@ -57,9 +57,9 @@ OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 # -isystem: PostgreSQL's own headers do not pass -Wextra.
 # Assert() of PostgreSQL needs nothing that a server without assertions lacks.
-PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -I$(srcdir)/src $(if $(CASSERT),-DUSE_ASSERT_CHECKING=1)
+PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -isystem $(libpq_srcdir) -I$(srcdir)/src $(if $(CASSERT),-DUSE_ASSERT_CHECKING=1)
 PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS)
-SHLIB_LINK = -luring
+SHLIB_LINK = -luring $(libpq)
 
 REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=$(srcdir)/test --load-extension=vector --load-extension=pipeann

@@ -12,7 +12,8 @@ find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 
 NEWER_VERSIONS=${NEWER_VERSIONS:-17 18}
 SUITES="trixie forky sid"
-FLAGS=(-Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+LIBPQ=$("$PG_CONFIG" --includedir)
+FLAGS=(-isystem "$LIBPQ" -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 	-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla
 	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -Isrc -I.)
 WORK=$(mktemp -d)

@@ -79,7 +79,7 @@ build_pgvector() {
 	die "pgvector could not be built: install it by hand for $PG_CONFIG"
 }
 
-need make gcc libc6-dev dpkg-dev liburing-dev util-linux
+need make gcc libc6-dev dpkg-dev liburing-dev libpq-dev util-linux
 
 find_pg_config || need_server
 BINDIR=$("$PG_CONFIG" --bindir)

@@ -42,7 +42,7 @@ security_mirror() {
 install_packages() {
 	in_box apt-get -qq update &&
 		in_box apt-get -qq -y --no-install-recommends install "postgresql-$NEW" "postgresql-$NEW-pgvector" \
-			make gcc libc6-dev liburing-dev &&
+			make gcc libc6-dev liburing-dev libpq-dev &&
 		# without what it depends on: compilers that are not needed here
 		in_box sh -c "cd /tmp && apt-get -qq download postgresql-server-dev-$NEW &&
 			dpkg-deb -x postgresql-server-dev-*.deb / && rm postgresql-server-dev-*.deb && apt-get clean" &&
@@ -54,7 +54,8 @@ install_packages() {
 make_box() {
 	local mirror keyring security
 	if [ -d "$BOX" ]; then
-		if [ -z "$(find "$BOX/refreshed" -mtime -1 2>/dev/null)" ]; then
+		# one that was made for an earlier version may lack a library
+		if [ -z "$(find "$BOX/refreshed" -mtime -1 2>/dev/null)" ] || ! [ -f "$BOX/usr/include/postgresql/libpq-fe.h" ]; then
 			install_packages >"$LOG" 2>&1 || echo "# PostgreSQL $NEW is not brought up to date: no network?"
 		fi
 		return

@@ -29,8 +29,8 @@ typedef struct Walk
  * postgres_fdw asks nothing but that option. Other wrappers may have reasons of
  * their own.
  */
-static bool
-IsPostgres(Oid server)
+bool
+PipeannIsPostgres(Oid server)
 {
 	const ForeignDataWrapper *wrapper =
 		GetForeignDataWrapper(GetForeignServer(server)->fdwid);
@@ -49,7 +49,7 @@ IsPart(const Walk *walk, const Plan *plan)
 		list_member_oid(walk->partitions,
 						rt_fetch(scan->scan.scanrelid,
 								 walk->stmt->rtable)->relid) &&
-		IsPostgres(scan->fs_server);
+		PipeannIsPostgres(scan->fs_server);
 }
 
 /*

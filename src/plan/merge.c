@@ -10,10 +10,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_operator_d.h"
-#include "nodes/makefuncs.h"
-#include "nodes/nodeFuncs.h"
 #include "plan/distance.h"
 #include "plan/merge.h"
+#include "plan/stand_in.h"
 
 /* Scans of ours, in the order of a distance. */
 static int
@@ -44,48 +43,19 @@ IsByDistance(const MergeAppend *merge)
 		!merge->nullsFirst[0] && CountScans(merge->mergeplans) > 1;
 }
 
-/* The columns of a node that hands up what its scan tuple has. */
-static List *
-SameColumns(const List *targets)
-{
-	List	   *columns = NIL;
-	ListCell   *cell;
-
-	foreach(cell, targets)
-	{
-		TargetEntry *target = flatCopyTargetEntry(lfirst(cell));
-
-		target->expr = (Expr *) makeVar(INDEX_VAR, target->resno,
-										exprType((Node *) target->expr),
-										exprTypmod((Node *) target->expr),
-										exprCollation((Node *) target->expr), 0);
-		columns = lappend(columns, target);
-	}
-	return columns;
-}
-
 static Plan *
 MakeNode(const Limit *limit, MergeAppend *merge)
 {
-	CustomScan *node = makeNode(CustomScan);
+	CustomScan *node = PipeannStandIn(&merge->plan, &PipeannMergeMethods);
 	Plan	   *plan = &node->scan.plan;
 
-	plan->startup_cost = merge->plan.startup_cost;
-	plan->total_cost = merge->plan.total_cost;
-	plan->plan_rows = merge->plan.plan_rows;
-	plan->plan_width = merge->plan.plan_width;
-	plan->plan_node_id = merge->plan.plan_node_id;
-	plan->targetlist = SameColumns(merge->plan.targetlist);
-	plan->lefttree = &merge->plan;
 	plan->extParam = bms_copy(limit->plan.extParam);
 	plan->allParam = bms_copy(limit->plan.allParam);
-	node->custom_scan_tlist = copyObject(merge->plan.targetlist);
 	node->custom_exprs = list_make1(copyObject(limit->limitCount));
 	if (limit->limitOffset != NULL)
 		node->custom_exprs = lappend(node->custom_exprs,
 									 copyObject(limit->limitOffset));
 	node->custom_private = list_make1_int(merge->sortColIdx[0]);
-	node->methods = &PipeannMergeMethods;
 	return plan;
 }
 

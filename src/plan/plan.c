@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "optimizer/optimizer.h"
 #include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "plan/bitmap.h"
@@ -14,6 +15,7 @@
 #include "plan/far_limit.h"
 #include "plan/finished.h"
 #include "plan/merge.h"
+#include "plan/one_message.h"
 #include "plan/plan.h"
 #include "plan/spread.h"
 
@@ -38,16 +40,20 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 			   ParamListInfo params)
 {
 	List	   *foreign;
+	bool		steady;
 	PlannedStmt *stmt;
 
 	if (!pipeann_rewrite_plans)
 		return PlanQuery(query, text, cursor_options, params);
 	PipeannAskForElements(query);
 	foreign = PipeannSpread(query, params);
+	steady = foreign != NIL && !contain_volatile_functions((Node *) query);
 	stmt = PlanQuery(query, text, cursor_options, params);
 	if (foreign != NIL)
 		PipeannFinishSpread(stmt, foreign);
 	PipeannRewritePlan(stmt);
+	if (steady)
+		PipeannAskInOneMessage(stmt);
 	return stmt;
 }
 
@@ -76,6 +82,7 @@ PipeannPlanInit(void)
 {
 	RegisterCustomScanMethods(&PipeannMergeMethods);
 	RegisterCustomScanMethods(&PipeannBitmapMethods);
+	RegisterCustomScanMethods(&PipeannOneMessageMethods);
 	former_rel_paths = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddRelPaths;
 	former_planner = planner_hook;

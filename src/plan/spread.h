@@ -7,6 +7,7 @@
 #define PIPEANN_PLAN_SPREAD_H
 
 #include "nodes/params.h"
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 
 /*
@@ -22,5 +23,8 @@ extern List *PipeannSpread(Query *query, ParamListInfo params);
  * no permissions be looked for on any partition.
  */
 extern void PipeannFinishSpread(PlannedStmt *stmt, const List *partitions);
+
+/* at_once.c: whether a foreign server is postgres_fdw's. */
+extern bool PipeannIsPostgres(Oid server);
 
 #endif							/* PIPEANN_PLAN_SPREAD_H */

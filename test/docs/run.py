@@ -127,7 +127,9 @@ def reference(host):
               "INVALID_PARAMETER_VALUE": "22023", "T_R_SERIALIZATION_FAILURE": "40001",
               "NUMERIC_VALUE_OUT_OF_RANGE": "22003", "FEATURE_NOT_SUPPORTED": "0A000", "DATA_EXCEPTION": "22000",
               "WRONG_OBJECT_TYPE": "42809", "OBJECT_NOT_IN_PREREQUISITE_STATE": "55000",
-              "OUT_OF_MEMORY": "53200", "UNDEFINED_COLUMN": "42703", "DATATYPE_MISMATCH": "42804", "TOO_MANY_COLUMNS": "54011"}
+              "OUT_OF_MEMORY": "53200", "UNDEFINED_COLUMN": "42703", "DATATYPE_MISMATCH": "42804", "TOO_MANY_COLUMNS": "54011",
+              "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION": "08001", "FDW_OUT_OF_MEMORY": "HV001",
+              "S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED": "2F003"}
     raised = set(re.findall(r"errcode\(ERRCODE_(\w+)\)", source)) - internal
     lost = [code for code in raised if states.get(code, code) not in text]
     tap(bool(raised) and not lost, f"docs/reference.md has each error ({len(raised)})", " ".join(lost))

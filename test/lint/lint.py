@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "attributes", "neighbors",
+ROOMS = ("base", "remote", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "attributes", "neighbors",
          "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
 # Rooms that compute without a server do not see those that need one.
 FORBIDDEN = {

@@ -33,7 +33,7 @@ my @exact = $session->rows($query =~ s/\bitems\b/source/r);
 sub right { my ($what) = @_; is_deeply([ $session->rows($query) ], \@exact, $what); return; }
 
 # Of the second server: who serves this session, and whether anybody is in a query that sleeps.
-sub serving { return split /\n/, $far[1]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = 'postgres_fdw'"); }
+sub serving { my ($whom) = @_; return split /\n/, $far[1]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = '$whom'"); }
 
 sub sleepers { return $far[1]->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"); }
 
@@ -72,10 +72,12 @@ right('and the next one is right');
 # session without a connection, and in a transaction that the server is in.
 for my $what ('the process that serves the session', 'the whole server')
 {
-	my @stopped = $what =~ /whole/ ? processes() : serving();
+	my @stopped = $what =~ /whole/ ? processes() : serving('pipeann');
 
+	cmp_ok(scalar @stopped, '>', 0, "$what is there");
+	$session->rows('SET statement_timeout = 500');
 	kill 'STOP', @stopped;
-	my $state = $session->ask("SET statement_timeout = 500\\; $query")->{state};
+	my $state = $session->ask($query)->{state};
 	my $other = $what =~ /whole/ ? session($front, settings => $settings)->ask($query) : undef;
 	kill 'CONT', @stopped;
 	is($state, '57014', "$what stopped: a timeout ends the query");
@@ -85,13 +87,15 @@ for my $what ('the process that serves the session', 'the whole server')
 }
 $session->rows('BEGIN');
 right('in a transaction');
-my @stopped = serving();
+my @stopped = serving('postgres_fdw');
 kill 'STOP', @stopped;
 is($session->ask("SET statement_timeout = 500\\; $query")->{state}, '57014', 'stopped in a transaction: the query ends when postgres_fdw has given up the connection');
 $session->rows('ROLLBACK; SET statement_timeout = 0');
+$session->rows('BEGIN');
 right('a connection is made anew while the former one hangs');
+$session->rows('COMMIT');
 kill 'CONT', @stopped;
-wait_until('the former one has gone', sub { my @left = serving(); return @left == 1; });
+wait_until('the former one has gone', sub { my @left = serving('postgres_fdw'); return @left == 1; });
 
 $_->stop for @far, $front;
 is(scalar crash_lines($_), 0, $_->name . ': no process crashed') for @far, $front;

@@ -1,0 +1,40 @@
+/*
+ * far_scan.c
+ *		What a scan of postgres_fdw's says of what it sends.
+ *
+ * That is private to postgres_fdw, and has been the same in all versions since it
+ * came. A scan that does not look like it is none of these.
+ */
+#include "postgres.h"
+
+#include "plan/far_scan.h"
+#include "plan/spread.h"
+
+static bool
+AreColumns(const List *numbers)
+{
+	ListCell   *cell;
+
+	foreach(cell, numbers)
+		if (lfirst_int(cell) <= 0)
+			return false;
+	return true;
+}
+
+bool
+PipeannIsFar(const Plan *plan)
+{
+	const ForeignScan *scan = (const ForeignScan *) plan;
+	const List *private;
+
+	if (!IsA(plan, ForeignScan) || !plan->async_capable ||
+		scan->operation != CMD_SELECT || scan->scan.scanrelid == 0 ||
+		scan->fdw_scan_tlist != NIL || plan->initPlan != NIL)
+		return false;
+	private = scan->fdw_private;
+	return PipeannIsPostgres(scan->fs_server) && list_length(private) > PIPEANN_FAR_COLUMNS &&
+		IsA(list_nth(private, PIPEANN_FAR_SQL), String) &&
+		(list_nth(private, PIPEANN_FAR_COLUMNS) == NULL ||
+		 IsA(list_nth(private, PIPEANN_FAR_COLUMNS), IntList)) &&
+		AreColumns(list_nth(private, PIPEANN_FAR_COLUMNS));
+}

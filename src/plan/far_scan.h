@@ -1,0 +1,20 @@
+/*
+ * far_scan.h
+ *		Scans of tables on other servers, by postgres_fdw; private to plan/.
+ */
+#ifndef PIPEANN_PLAN_FAR_SCAN_H
+#define PIPEANN_PLAN_FAR_SCAN_H
+
+#include "nodes/plannodes.h"
+
+/*
+ * Whether a node is a scan of postgres_fdw's that runs beside others, and whose
+ * query could be sent by anybody.
+ */
+extern bool PipeannIsFar(const Plan *plan);
+
+/* Where postgres_fdw has these in the private list of a scan. */
+#define PIPEANN_FAR_SQL			0
+#define PIPEANN_FAR_COLUMNS		1
+
+#endif							/* PIPEANN_PLAN_FAR_SCAN_H */

@@ -1,0 +1,22 @@
+/*
+ * one_message.h
+ *		Scans of partitions on other servers, one message for each; private to
+ *		plan/.
+ */
+#ifndef PIPEANN_PLAN_ONE_MESSAGE_H
+#define PIPEANN_PLAN_ONE_MESSAGE_H
+
+#include "nodes/extensible.h"
+#include "nodes/plannodes.h"
+
+/*
+ * one_message.c: where a statement scans other servers below one Append, and each
+ * of them once, put a node of ours in its place. All functions of the statement
+ * have to be such that it does not matter how often and when they are called.
+ */
+extern void PipeannAskInOneMessage(PlannedStmt *stmt);
+
+/* one_message_exec.c: how that node is run. Its child is the Append. */
+extern const CustomScanMethods PipeannOneMessageMethods;
+
+#endif							/* PIPEANN_PLAN_ONE_MESSAGE_H */

@@ -1,0 +1,49 @@
+/*
+ * stand_in.c
+ *		Nodes of ours that take another one's place in a finished plan.
+ */
+#include "postgres.h"
+
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "plan/stand_in.h"
+
+/* The columns of a node that hands up what its scan tuple has. */
+static List *
+SameColumns(const List *targets)
+{
+	List	   *columns = NIL;
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *target = flatCopyTargetEntry(lfirst(cell));
+
+		target->expr = (Expr *) makeVar(INDEX_VAR, target->resno,
+										exprType((Node *) target->expr),
+										exprTypmod((Node *) target->expr),
+										exprCollation((Node *) target->expr), 0);
+		columns = lappend(columns, target);
+	}
+	return columns;
+}
+
+CustomScan *
+PipeannStandIn(Plan *plan, const CustomScanMethods *methods)
+{
+	CustomScan *node = makeNode(CustomScan);
+	Plan	   *own = &node->scan.plan;
+
+	own->startup_cost = plan->startup_cost;
+	own->total_cost = plan->total_cost;
+	own->plan_rows = plan->plan_rows;
+	own->plan_width = plan->plan_width;
+	own->plan_node_id = plan->plan_node_id;
+	own->targetlist = SameColumns(plan->targetlist);
+	own->lefttree = plan;
+	own->extParam = bms_copy(plan->extParam);
+	own->allParam = bms_copy(plan->allParam);
+	node->custom_scan_tlist = copyObject(plan->targetlist);
+	node->methods = methods;
+	return node;
+}

@@ -1,0 +1,14 @@
+/*
+ * stand_in.h
+ *		Nodes of ours that take another one's place; private to plan/.
+ */
+#ifndef PIPEANN_PLAN_STAND_IN_H
+#define PIPEANN_PLAN_STAND_IN_H
+
+#include "nodes/extensible.h"
+#include "nodes/plannodes.h"
+
+/* A node that has this one as its child, and hands up the same columns. */
+extern CustomScan *PipeannStandIn(Plan *plan, const CustomScanMethods *methods);
+
+#endif							/* PIPEANN_PLAN_STAND_IN_H */

@@ -1,0 +1,234 @@
+/*
+ * connection.c
+ *		Connections to other servers, kept until the session ends.
+ *
+ * There is one for each user mapping, beside that of postgres_fdw. It is closed
+ * when the options of the server or the mapping change, and after any error. A
+ * server that runs a query for a connection that was closed gives it up by itself,
+ * so that nobody has to wait for it to take a cancel request.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "remote/connection.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+/* What postgres_fdw sets, so that a value's text means the same everywhere. */
+#define TEXT_SETTINGS \
+	"SET search_path = pg_catalog; SET timezone = 'GMT'; SET datestyle = ISO; " \
+	"SET intervalstyle = postgres; SET extra_float_digits = 3"
+
+/* Not every server has it. */
+#define CHECK_SETTING "SET client_connection_check_interval = '1s'"
+
+static HTAB *connections;
+
+void
+PipeannCloseConnection(KeptConnection *kept)
+{
+	if (kept->link != NULL)
+	{
+		PQfinish(kept->link);
+		ReleaseExternalFD();
+	}
+	kept->link = NULL;
+	list_free_deep(kept->prepared);
+	kept->prepared = NIL;
+}
+
+/* A hash of 0 stands for everything. */
+static void
+Outdate(Datum arg, int cache, uint32 hash)
+{
+	HASH_SEQ_STATUS scan;
+	KeptConnection *kept;
+
+	(void) arg;
+	hash_seq_init(&scan, connections);
+	while ((kept = hash_seq_search(&scan)) != NULL)
+	{
+		if (kept->link == NULL ||
+			(hash != 0 && hash != (cache == FOREIGNSERVEROID ?
+								   kept->server_hash : kept->mapping_hash)))
+			continue;
+		kept->outdated = true;
+		if (!kept->taken)
+			PipeannCloseConnection(kept);
+	}
+}
+
+static KeptConnection *
+Find(Oid mapping)
+{
+	KeptConnection *kept;
+	bool		found;
+
+	if (connections == NULL)
+	{
+		HASHCTL		control = {
+			.keysize = sizeof(Oid),
+			.entrysize = sizeof(KeptConnection),
+			.hcxt = TopMemoryContext
+		};
+
+		connections = hash_create("pipeann connections", 8, &control,
+								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		CacheRegisterSyscacheCallback(FOREIGNSERVEROID, Outdate, (Datum) 0);
+		CacheRegisterSyscacheCallback(USERMAPPINGOID, Outdate, (Datum) 0);
+	}
+	kept = hash_search(connections, &mapping, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(kept, 0, sizeof(KeptConnection));
+		kept->mapping = mapping;
+	}
+	return kept;
+}
+
+/* The library's own way of connecting would not let a query be cancelled. */
+static void
+WaitUntilConnected(PGconn *link, int timeout)
+{
+	TimestampTz until = timeout == 0 ? 0 :
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout * 1000);
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+
+	while (PQstatus(link) != CONNECTION_BAD && status != PGRES_POLLING_OK &&
+		   status != PGRES_POLLING_FAILED)
+	{
+		if (until != 0 && GetCurrentTimestamp() >= until)
+			return;
+		PipeannWaitForLink(link, status == PGRES_POLLING_READING ?
+						   WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE, until);
+		status = PQconnectPoll(link);
+	}
+}
+
+/* Whether all went well. */
+static bool
+Set(PGconn *link, const char *commands)
+{
+	bool		done = true;
+	PGresult   *result;
+
+	if (!PQsendQuery(link, commands))
+		return false;
+	while ((result = PipeannNextResult(link)) != NULL)
+	{
+		done &= PQresultStatus(result) == PGRES_COMMAND_OK;
+		PQclear(result);
+	}
+	return done;
+}
+
+static void
+ReportNotConnected(const char *server, const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+			 errmsg("could not connect to server \"%s\"", server),
+			 errdetail_internal("%s", why)));
+}
+
+static void
+Open(KeptConnection *kept, const ForeignServer *server,
+	 const ConnectOptions *options)
+{
+	if (!AcquireExternalFD())
+		ereport(ERROR,
+				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+				 errmsg("could not connect to server \"%s\"",
+						server->servername),
+				 errdetail("There are too many open files on the local server.")));
+	kept->link = PQconnectStartParams(options->keywords, options->values, 0);
+	if (kept->link == NULL)
+	{
+		ReleaseExternalFD();
+		ReportNotConnected(server->servername, "out of memory");
+	}
+	kept->outdated = false;
+	kept->server_hash = GetSysCacheHashValue1(FOREIGNSERVEROID,
+											  ObjectIdGetDatum(server->serverid));
+	kept->mapping_hash = GetSysCacheHashValue1(USERMAPPINGOID,
+											   ObjectIdGetDatum(kept->mapping));
+	WaitUntilConnected(kept->link, options->timeout);
+	if (PQstatus(kept->link) != CONNECTION_OK ||
+		!Set(kept->link, TEXT_SETTINGS))
+	{
+		const char *why = pchomp(PQerrorMessage(kept->link));
+
+		ReportNotConnected(server->servername,
+						   why[0] != '\0' ? why : "timeout expired");
+	}
+	(void) Set(kept->link, CHECK_SETTING);
+	(void) PQsetnonblocking(kept->link, 1);
+}
+
+/* False if postgres_fdw has to connect. */
+static bool
+TryOpen(KeptConnection *kept, const UserMapping *user)
+{
+	const ForeignServer *server = GetForeignServer(user->serverid);
+	ConnectOptions options;
+
+	if (!PipeannConnectOptions(server, user, &options))
+		return false;
+	/* so that nobody closes it who hears that options have changed */
+	kept->taken = true;
+	PG_TRY();
+	{
+		Open(kept, server, &options);
+	}
+	PG_CATCH();
+	{
+		PipeannCloseConnection(kept);
+		kept->taken = false;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (PipeannMayUse(user, PQconnectionUsedPassword(kept->link)))
+		return true;
+	PipeannCloseConnection(kept);
+	kept->taken = false;
+	return false;
+}
+
+/* A kept one may have been closed by the other side: that is seen when it is used. */
+KeptConnection *
+PipeannTakeConnection(const UserMapping *user, bool *is_new)
+{
+	KeptConnection *kept = Find(user->umid);
+
+	if (kept->taken)
+		return NULL;
+	*is_new = kept->link == NULL;
+	if (*is_new && !TryOpen(kept, user))
+		return NULL;
+	kept->taken = true;
+	return kept;
+}
+
+void
+PipeannLeaveConnection(KeptConnection *kept)
+{
+	kept->taken = false;
+	if (kept->outdated)
+		PipeannCloseConnection(kept);
+}
+
+void
+PipeannReopenConnection(KeptConnection *kept, const UserMapping *user)
+{
+	PipeannCloseConnection(kept);
+	if (!TryOpen(kept, user))
+		ereport(ERROR,
+				(errcode(ERRCODE_S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED),
+				 errmsg("password is required"),
+				 errdetail("Non-superusers must provide a password in the user mapping.")));
+}

@@ -1,0 +1,54 @@
+/*
+ * connection.h
+ *		Connections to other servers; private to remote/.
+ */
+#ifndef PIPEANN_REMOTE_CONNECTION_H
+#define PIPEANN_REMOTE_CONNECTION_H
+
+#include "datatype/timestamp.h"
+#include "foreign/foreign.h"
+#include "libpq-fe.h"
+
+/* A connection that is kept until the session ends. */
+typedef struct KeptConnection
+{
+	Oid			mapping;		/* of a user, the key */
+	PGconn	   *link;			/* NULL if there is none */
+	List	   *prepared;		/* texts of statements, the n-th is named pipeann_n */
+	uint32		server_hash;
+	uint32		mapping_hash;
+	bool		taken;			/* by a query */
+	bool		outdated;		/* options have changed */
+} KeptConnection;
+
+/* options.c */
+typedef struct ConnectOptions
+{
+	const char **keywords;
+	const char **values;
+	int			timeout;		/* seconds, 0 if there is none */
+} ConnectOptions;
+
+/* False if they ask for what only postgres_fdw has. */
+extern bool PipeannConnectOptions(const ForeignServer *server,
+								  const UserMapping *user,
+								  ConnectOptions *options);
+
+/* Whether a connection may be used that needed a password, or did not. */
+extern bool PipeannMayUse(const UserMapping *user, bool used_password);
+
+/* connection.c: NULL as PipeannRemoteBegin() */
+extern KeptConnection *PipeannTakeConnection(const UserMapping *user,
+											 bool *is_new);
+extern void PipeannLeaveConnection(KeptConnection *kept);
+extern void PipeannCloseConnection(KeptConnection *kept);
+
+/* Instead of one that was closed. */
+extern void PipeannReopenConnection(KeptConnection *kept,
+									const UserMapping *user);
+
+/* wait.c: wait until there is a result that PQgetResult() has; NULL at the end. */
+extern PGresult *PipeannNextResult(PGconn *link);
+extern void PipeannWaitForLink(PGconn *link, int events, TimestampTz until);
+
+#endif							/* PIPEANN_REMOTE_CONNECTION_H */

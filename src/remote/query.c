@@ -1,0 +1,272 @@
+/*
+ * query.c
+ *		A query that another server answers.
+ *
+ * It is one message; a text that has parameters is prepared before it is sent the
+ * first time, as it will come again. Rows are read one by one, so that memory does
+ * not grow with them. A query that did not come to its end leaves no connection
+ * behind.
+ */
+#include "postgres.h"
+
+#include "remote/connection.h"
+#include "remote/remote.h"
+#include "utils/memutils.h"
+
+/* So many statements a connection has prepared. */
+#define MOST_PREPARED	64
+
+struct PipeannRemoteQuery
+{
+	const char *sql;
+	const UserMapping *user;
+	KeptConnection *kept;		/* NULL if it was ended */
+	int			nvalues;
+	const char *const *values;
+	PGresult   *row;
+	bool		is_new;			/* the connection; a kept one may be lost */
+	bool		running;
+	MemoryContextCallback at_end;
+};
+
+/* Nothing is left of what was sent. */
+static void
+Drop(PipeannRemoteQuery *query)
+{
+	PQclear(query->row);
+	query->row = NULL;
+	if (query->running)
+		PipeannCloseConnection(query->kept);
+	query->running = false;
+}
+
+void
+PipeannRemoteEnd(PipeannRemoteQuery *query)
+{
+	if (query->kept == NULL)
+		return;
+	Drop(query);
+	PipeannLeaveConnection(query->kept);
+	query->kept = NULL;
+}
+
+static void
+EndWithContext(void *arg)
+{
+	PipeannRemoteEnd(arg);
+}
+
+PipeannRemoteQuery *
+PipeannRemoteBegin(Oid user, Oid server, const char *sql)
+{
+	PipeannRemoteQuery *query = palloc0(sizeof(PipeannRemoteQuery));
+
+	query->sql = sql;
+	query->user = GetUserMapping(user, server);
+	query->kept = PipeannTakeConnection(query->user, &query->is_new);
+	if (query->kept == NULL)
+		return NULL;
+	query->at_end.func = EndWithContext;
+	query->at_end.arg = query;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &query->at_end);
+	return query;
+}
+
+/* What the server says, or the library if it says nothing. */
+static void
+Report(const PipeannRemoteQuery *query)
+{
+	const PGresult *result = query->row;
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+	const char *context = PQresultErrorField(result, PG_DIAG_CONTEXT);
+
+	if (message == NULL)
+		message = pchomp(PQerrorMessage(query->kept->link));
+	ereport(ERROR,
+			(errcode(state != NULL ?
+					 MAKE_SQLSTATE(state[0], state[1], state[2], state[3],
+								   state[4]) : ERRCODE_CONNECTION_FAILURE),
+			 message[0] != '\0' ? errmsg_internal("%s", message) :
+			 errmsg("could not obtain message string for remote error"),
+			 detail != NULL ? errdetail_internal("%s", detail) : 0,
+			 hint != NULL ? errhint("%s", hint) : 0,
+			 context != NULL ? errcontext("%s", context) : 0,
+			 errcontext("remote SQL command: %s", query->sql)));
+}
+
+/* Number of the prepared statement with this text, from 1. */
+static int
+Prepared(const PipeannRemoteQuery *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->kept->prepared)
+		if (strcmp(lfirst(cell), query->sql) == 0)
+			return foreach_current_index(cell) + 1;
+	return 0;
+}
+
+static void
+Remember(const PipeannRemoteQuery *query)
+{
+	MemoryContext former = MemoryContextSwitchTo(TopMemoryContext);
+
+	query->kept->prepared = lappend(query->kept->prepared,
+									pstrdup(query->sql));
+	MemoryContextSwitchTo(former);
+}
+
+/*
+ * False if the connection is lost. Errors of statements are met again when they
+ * are executed.
+ */
+static bool
+Prepare(PipeannRemoteQuery *query, const char *name)
+{
+	PGconn	   *link = query->kept->link;
+	PGresult   *result;
+
+	if (!PQsendPrepare(link, name, query->sql, 0, NULL))
+		return false;
+	query->running = true;
+	while ((result = PipeannNextResult(link)) != NULL)
+	{
+		PQclear(query->row);
+		query->row = result;
+	}
+	if (PQstatus(link) != CONNECTION_OK)
+		return false;
+	if (PQresultStatus(query->row) != PGRES_COMMAND_OK)
+		Report(query);
+	query->running = false;
+	Remember(query);
+	return true;
+}
+
+static bool
+Execute(PipeannRemoteQuery *query)
+{
+	PGconn	   *link = query->kept->link;
+	int			number = Prepared(query);
+	char		name[32];
+
+	if (number == 0 && query->nvalues > 0 &&
+		list_length(query->kept->prepared) < MOST_PREPARED)
+	{
+		number = list_length(query->kept->prepared) + 1;
+		snprintf(name, sizeof(name), "pipeann_%d", number);
+		if (!Prepare(query, name))
+			return false;
+	}
+	snprintf(name, sizeof(name), "pipeann_%d", number);
+	query->running = true;
+	return (number > 0 ?
+			PQsendQueryPrepared(link, name, query->nvalues, query->values,
+								NULL, NULL, 0) :
+			PQsendQueryParams(link, query->sql, query->nvalues, NULL,
+							  query->values, NULL, NULL, 0)) &&
+		PQsetSingleRowMode(link) && PQflush(link) >= 0;
+}
+
+/*
+ * Sends it again over a new connection, which has a statement prepared anew. A
+ * query changes nothing, so that it does not matter whether it has run before.
+ */
+static void
+SendAnew(PipeannRemoteQuery *query)
+{
+	Drop(query);
+	PipeannReopenConnection(query->kept, query->user);
+	query->is_new = true;
+	if (!Execute(query))
+		Report(query);
+}
+
+void
+PipeannRemoteSend(PipeannRemoteQuery *query, int n, const char *const *values)
+{
+	query->nvalues = n;
+	query->values = values;
+	if (query->kept->link == NULL)
+		SendAnew(query);
+	else if (!Execute(query))
+	{
+		if (query->is_new)
+			Report(query);
+		SendAnew(query);
+	}
+}
+
+/*
+ * A connection that was lost since it was used, or whose statements have gone or
+ * no longer fit the tables that they are about.
+ */
+static bool
+IsStale(const PipeannRemoteQuery *query)
+{
+	const char *state = PQresultErrorField(query->row, PG_DIAG_SQLSTATE);
+	PGresult   *rest;
+
+	if (query->is_new)
+		return false;
+	/* a server that goes away may say so before it does */
+	while ((rest = PipeannNextResult(query->kept->link)) != NULL)
+		PQclear(rest);
+	if (PQstatus(query->kept->link) != CONNECTION_OK)
+		return true;
+	return state != NULL && Prepared(query) > 0 &&
+		(strcmp(state, "26000") == 0 || strcmp(state, "0A000") == 0);
+}
+
+bool
+PipeannRemoteNext(PipeannRemoteQuery *query)
+{
+	for (;;)
+	{
+		PQclear(query->row);
+		query->row = PipeannNextResult(query->kept->link);
+		switch (PQresultStatus(query->row))
+		{
+			case PGRES_SINGLE_TUPLE:
+				/* from now on it cannot be sent again */
+				query->is_new = true;
+				return true;
+			case PGRES_TUPLES_OK:
+				break;
+			default:
+				if (query->row == NULL &&
+					PQstatus(query->kept->link) == CONNECTION_OK)
+				{
+					query->running = false;
+					query->is_new = false;
+					return false;
+				}
+				if (!IsStale(query))
+					Report(query);
+				SendAnew(query);
+		}
+	}
+}
+
+char *
+PipeannRemoteValue(const PipeannRemoteQuery *query, int column)
+{
+	return PQgetisnull(query->row, 0, column) ? NULL :
+		PQgetvalue(query->row, 0, column);
+}
+
+int
+PipeannRemoteColumns(const PipeannRemoteQuery *query)
+{
+	return PQnfields(query->row);
+}
+
+/* A connection closed meanwhile is opened when it is sent again. */
+void
+PipeannRemoteReset(PipeannRemoteQuery *query)
+{
+	Drop(query);
+}
