@@ -106,14 +106,16 @@ NoteRemoving(PipeannVacuum *v, bool removing)
 
 /*
  * Before scans are told that no row is being removed any more, the map of rows is
- * made to know it. What an interrupted VACUUM has removed may be unknown here.
+ * made to know it. What an interrupted VACUUM has removed may be unknown here, and
+ * who only finishes its work cannot tell.
  */
 static void
 UpdateRowMap(PipeannVacuum *v)
 {
 	const PipeannMeta *meta = &v->view.meta;
 
-	if (!v->removing || meta->removals % 2 == 1 || v->view.cache == NULL)
+	if (!v->removing || meta->removals % 2 == 1 || v->view.cache == NULL ||
+		v->callback == NULL)
 		return;
 	PipeannCacheForgetRows(v->view.index, v->view.cache, meta, meta->removals,
 						   meta->removals + 2, v->callback,
