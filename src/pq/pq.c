@@ -113,6 +113,20 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 	}
 }
 
+/*
+ * Of normalised vectors x and q, -q * x is half of the squared distance, less 1. Of
+ * a code's vector c in the place of x the two are not the same: -q * c errs by what
+ * q * (x - c) is, which has a part that x alone brings, however near q is. The
+ * squared distance errs by (q - x) * (x - c) and half of the code's own error, so the
+ * less the nearer. Among vectors in like directions that is all that tells them apart.
+ */
+static void
+MakeCosine(float *row, int nchunks)
+{
+	for (int i = 0; i < PIPEANN_CENTROIDS; i++)
+		row[i] = 0.5f * row[i] - 1.0f / nchunks;
+}
+
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			   float *table)
@@ -123,9 +137,11 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 		const float *centroids = pq->centroids + pq->offset[j];
 		float	   *row = table + (Size) j * PIPEANN_CENTROIDS;
 
-		if (metric == PIPEANN_L2)
-			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
-		else
+		if (metric == PIPEANN_IP)
 			PipeannKernel->centroid_dot(x, centroids, pq->len[j], row);
+		else
+			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
+		if (metric == PIPEANN_COSINE)
+			MakeCosine(row, pq->nchunks);
 	}
 }

@@ -71,9 +71,9 @@ extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 
 /*
- * Compute the table of query q[dim], table[nchunks][256]: the squared L2
- * distance to each centroid, or for PIPEANN_IP and PIPEANN_COSINE the negative
- * inner product. For cosine q must be normalised.
+ * Compute the table of query q[dim], table[nchunks][256]: parts of the order key
+ * (search/search.h) of q and a code. For cosine q, and what codes stand for, must be
+ * normalised.
  */
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);

@@ -291,7 +291,10 @@ TrainingLowersTheError(void)
 	FreeData(&curves);
 }
 
-/* The sum over a code equals the distance to the decoded vector. */
+/*
+ * The sum over a code equals the distance to the decoded vector, for cosine that of
+ * vectors of length 1, which these need not be.
+ */
 static void
 CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 {
@@ -310,10 +313,12 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 		PipeannPqEncode(pq, data->test + (Size) i * pq->dim, code);
 		PipeannPqDecode(pq, code, decoded);
 		PipeannKernel->pq_scan(table, pq->nchunks, codes, 1, &sum);
-		if (metric == PIPEANN_L2)
-			exact = PipeannKernel->l2[PIPEANN_FLOAT4] (q, decoded, pq->dim);
-		else
+		if (metric == PIPEANN_IP)
 			exact = -PipeannKernel->dot[PIPEANN_FLOAT4] (q, decoded, pq->dim);
+		else
+			exact = PipeannKernel->l2[PIPEANN_FLOAT4] (q, decoded, pq->dim);
+		if (metric == PIPEANN_COSINE)
+			exact = exact / 2 - 1;
 		CHECK_CLOSE(sum, exact, 1e-5 * ((exact < 0 ? -exact : exact) + 100));
 	}
 	pfree(code);
