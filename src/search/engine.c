@@ -195,12 +195,13 @@ RunPolicy(PipeannSearch *search)
 	ScoreRest(search);
 }
 
-/* What matches and the graph did not lead to is found by its codes. */
+/*
+ * What may be a result and the graph did not lead to is found by its codes: nodes of
+ * a group that no edge leads to from where the search began, too.
+ */
 static bool
 RankRest(PipeannSearch *search)
 {
-	if (search->params.code_filter == NULL)
-		return false;
 	PipeannBeginRanking(search);
 	return PipeannRunRanked(search);
 }

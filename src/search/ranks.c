@@ -169,6 +169,18 @@ CollectPassing(PipeannSearch *search, Batch *batch)
 	}
 }
 
+/* Without conditions any node may be wanted: what the graph did not lead to. */
+static void
+CollectAll(PipeannSearch *search, Batch *batch)
+{
+	for (uint32 id = 0; id < search->codes->ncodes; id++)
+	{
+		if (batch->n == 0)
+			CHECK_FOR_INTERRUPTS();
+		Collect(search, batch, id);
+	}
+}
+
 static void
 CollectGiven(PipeannSearch *search, Batch *batch)
 {
@@ -193,8 +205,10 @@ FindNearest(PipeannSearch *search)
 	ranks->bound.id = PIPEANN_INVALID_ID;
 	if (search->params.among != NULL)
 		CollectGiven(search, &batch);
-	else
+	else if (search->params.code_filter != NULL)
 		CollectPassing(search, &batch);
+	else
+		CollectAll(search, &batch);
 	if (ranks->passing == 0 && batch.n <= Min(FEW, search->params.ef))
 	{
 		AddFew(ranks, &batch);
@@ -221,8 +235,9 @@ PipeannRanksBegin(PipeannSearch *search)
 {
 	PipeannMemory former = PipeannMemoryEnter(search);
 	PipeannRanks *ranks = &search->ranks;
-	double		precision = search->params.among != NULL ? 1 :
-		search->params.code_filter->precision;
+	const PipeannCodeFilter *filter = search->params.code_filter;
+	double		precision = search->params.among != NULL || filter == NULL ?
+		1 : filter->precision;
 
 	Reserve(ranks, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
 	ranks->last.dist = -INFINITY;

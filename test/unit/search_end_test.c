@@ -112,9 +112,9 @@ GoesOnToTheEnd(void)
 		search = BeginSearch(&l2_index->layout, &l2_index->codes,
 							 &memory->source, query, &params);
 		CHECK(TakeAll(l2_index, search, seen) == IndexNodes(l2_index));
-		CHECK(PipeannSearchExplored(search) == (uint64) IndexNodes(l2_index));
+		CHECK(PipeannSearchExplored(search) >= (uint64) IndexNodes(l2_index));
 		CHECK(memory->counters.nodes_explored >= (uint64) IndexNodes(l2_index));
-		CHECK(memory->counters.nodes_explored <= (uint64) l2_index->ids);
+		CHECK(memory->counters.nodes_explored <= 2 * (uint64) l2_index->ids);
 		CHECK(memory->counters.exact_distances == (uint64) IndexNodes(l2_index));
 		for (uint32 page = 0; page < l2_index->pages; page++)
 			most = Max(most, memory->requests[page]);
@@ -123,6 +123,68 @@ GoesOnToTheEnd(void)
 		EndSearch(search, memory);
 	}
 	free(seen);
+}
+
+/* The same index in two halves that no edge leads between; entries are in the first. */
+static Index
+CutInTwo(uint32 *entry_ids)
+{
+	Index		cut = *l2_index;
+	Size		size = mul_size(cut.pages, cut.page_size);
+	uint32		half = cut.ids / 2;
+
+	cut.data = PipeannAlloc(size);
+	memcpy(cut.data, l2_index->data, size);
+	for (uint32 id = 0; id < cut.ids; id++)
+	{
+		PipeannSlot *slot = IndexSlot(&cut, id);
+		int			kept = 0;
+
+		if (!PipeannSlotIsNode(slot))
+			continue;
+		for (int i = 0; i < slot->degree; i++)
+			if ((slot->neighbors[i] < half) == (id < half))
+				slot->neighbors[kept++] = slot->neighbors[i];
+		slot->degree = (uint16) kept;
+	}
+	for (uint32 i = 0; i < cut.codes.entry_count; i++)
+	{
+		entry_ids[i] = cut.codes.entry_ids[i];
+		if (entry_ids[i] >= half)
+			entry_ids[i] = entry_ids[i] % half;
+	}
+	cut.codes.entry_ids = entry_ids;
+	return cut;
+}
+
+/* Groups that no edge leads to are found when all others are used up. */
+static void
+GoesOnToOtherGroups(void)
+{
+	uint32	   *entry_ids = PipeannAlloc(sizeof(uint32) *
+										 l2_index->codes.entry_count);
+	Index		cut = CutInTwo(entry_ids);
+	uint8	   *seen = PipeannAlloc(cut.ids);
+
+	for (int i = 0; i < 4 * PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.ef = 20};
+		MemorySource *memory = OpenSource(&cut, 30, i);
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+
+		params.policy = PipeannPolicies[i % PIPEANN_SEARCH_MODES];
+		params.disabled = i / PIPEANN_SEARCH_MODES % 2 == 0 ? BY_PAGE : 0;
+		params.may_end_early = i >= 2 * PIPEANN_SEARCH_MODES;
+		MakeQuery(&cut, i, query);
+		search = BeginSearch(&cut.layout, &cut.codes, &memory->source, query,
+							 &params);
+		CHECK(TakeAll(&cut, search, seen) == IndexNodes(&cut));
+		EndSearch(search, memory);
+	}
+	free(seen);
+	free(cut.data);
+	free(entry_ids);
 }
 
 /* What searches that may end early did, over all queries. */
@@ -448,6 +510,7 @@ main(void)
 	UNIT_RUN(EndsEarlyByFactorAndError);
 	UNIT_RUN(ListsTogether);
 	UNIT_RUN(GoesOnToTheEnd);
+	UNIT_RUN(GoesOnToOtherGroups);
 	UNIT_RUN(EndsWhenTheNearestAreFound);
 	UNIT_RUN(DoesNotEndEarlyInMemory);
 	UNIT_RUN(TellsOfSettledResults);
