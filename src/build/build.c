@@ -169,7 +169,10 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	(void) tuple_is_alive;
 	if (isnull[state->spool.columns.vector] ||
 		!PipeannSpoolAdd(&state->spool, values, isnull, tid))
+	{
+		state->spool.stats.left_out = true;
 		return;
+	}
 	if (PipeannTeamLeads(state->team))
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
 									 (int64) state->spool.stats.rows);
@@ -287,6 +290,8 @@ DecideLayout(BuildState *state)
 		PipeannChooseWidths(state->index, c, &meta->layout, &meta->widths);
 		if (c->auto_storage)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
+		if (!state->spool.stats.left_out)
+			meta->flags |= PIPEANN_META_ALL_ROWS;
 		meta->max_norm = (float) c->max_norm;
 	}
 	ShareMeta(state);
@@ -508,6 +513,7 @@ pipeannbuildempty(Relation index)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
 	if (options->storage == PIPEANN_STORAGE_AUTO)
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
+	meta->flags |= PIPEANN_META_ALL_ROWS;
 	LockRelationForExtension(index, ExclusiveLock);
 	buffer = ReadBufferExtended(index, INIT_FORKNUM, P_NEW, RBM_NORMAL, NULL);
 	UnlockRelationForExtension(index, ExclusiveLock);

@@ -122,6 +122,7 @@ Merge(PipeannSpoolStats *into, const PipeannSpoolStats *from)
 	into->bytes += from->bytes;
 	into->heap_tuples += from->heap_tuples;
 	into->broken_hot_chain |= from->broken_hot_chain;
+	into->left_out |= from->left_out;
 	into->max_norm = Max(into->max_norm, from->max_norm);
 	into->sizes.rows += from->sizes.rows;
 	into->sizes.bytes += from->sizes.bytes;

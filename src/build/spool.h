@@ -17,6 +17,7 @@ typedef struct PipeannSpoolStats
 	uint64		bytes;			/* that these take there */
 	double		heap_tuples;	/* scanned */
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
+	bool		left_out;		/* a row, that cannot be indexed */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
 	double		max_norm;
 	PipeannRowSizes sizes;		/* if rows have values */

@@ -420,6 +420,24 @@ RowContext(MemoryContext owner)
 	return row;
 }
 
+/*
+ * A row cannot be indexed. Scans that see it, as it is committed, read the metapage
+ * after this.
+ */
+static void
+NoteLeftOut(Relation index)
+{
+	PipeannMetaUpdate update;
+	PipeannMeta meta;
+
+	PipeannMetaRead(index, &meta);
+	if (!(meta.flags & PIPEANN_META_ALL_ROWS))
+		return;
+	PipeannMetaBegin(index, &update);
+	update.meta->flags &= ~PIPEANN_META_ALL_ROWS;
+	PipeannMetaEnd(&update);
+}
+
 /* The view, and memory for retraining, are in the statement's own context. */
 static void
 InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid)
@@ -434,7 +452,10 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid)
 	bool		outgrown;
 
 	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
+	{
+		NoteLeftOut(index);
 		return;
+	}
 	row = PipeannFormRow(&columns, values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
@@ -460,7 +481,10 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	(void) index_unchanged;
 	(void) index_info;
 	if (isnull[PipeannVectorPosition(index)])
+	{
+		NoteLeftOut(index);
 		return false;
+	}
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);

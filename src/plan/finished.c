@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 #include "plan/columns.h"
 #include "plan/distance.h"
+#include "plan/fill.h"
 #include "plan/finished.h"
 #include "plan/merge.h"
 #include "plan/vector.h"
@@ -79,6 +80,7 @@ Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 		case T_Limit:
 			PipeannLimitMerge((Limit *) plan);
 			RewriteChildren(stmt, plan, wanted);
+			PipeannFillLimit((Limit *) plan);
 			break;
 		case T_Hash:
 		case T_HashJoin:

@@ -13,6 +13,7 @@
 #include "plan/bitmap.h"
 #include "plan/element.h"
 #include "plan/far_limit.h"
+#include "plan/fill.h"
 #include "plan/finished.h"
 #include "plan/merge.h"
 #include "plan/one_message.h"
@@ -82,6 +83,7 @@ PipeannPlanInit(void)
 {
 	RegisterCustomScanMethods(&PipeannMergeMethods);
 	RegisterCustomScanMethods(&PipeannBitmapMethods);
+	RegisterCustomScanMethods(&PipeannFillMethods);
 	RegisterCustomScanMethods(&PipeannOneMessageMethods);
 	former_rel_paths = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddRelPaths;

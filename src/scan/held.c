@@ -8,13 +8,12 @@
  * does.
  *
  * Where thousands of nodes are nearer to each other than half precision can
- * tell, a LIMIT must not have all of them read: MOST_HELD at a time are.
+ * tell, a LIMIT must not have all of them read: PIPEANN_MOST_HELD at a time are.
  */
 #include "postgres.h"
 
 #include "scan/only.h"
-
-#define MOST_HELD 1000
+#include "scan/order.h"
 
 struct PipeannHeld
 {
@@ -76,7 +75,7 @@ PipeannHeldTake(PipeannHeld *held, float next)
 		return NULL;
 	first = pairingheap_container(PipeannHeldResult, node,
 								  pairingheap_first(held->heap));
-	if (first->result.dist > next && held->n < MOST_HELD)
+	if (first->result.dist > next && held->n < PIPEANN_MOST_HELD)
 		return NULL;
 	(void) pairingheap_remove_first(held->heap);
 	held->n--;

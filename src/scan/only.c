@@ -231,6 +231,17 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	return true;
 }
 
+void
+PipeannOnlyTakeLeftOut(PipeannOnly *only, PipeannLeftOut *left_out)
+{
+	MemoryContext old;
+
+	MemoryContextReset(only->row);
+	old = MemoryContextSwitchTo(only->row);
+	only->scan->xs_hitup = PipeannLeftOutTuple(left_out);
+	MemoryContextSwitchTo(old);
+}
+
 /*
  * Whether an index-only scan can return a column: one can only if there are
  * others than the vector, and that can be read from the table.

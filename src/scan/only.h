@@ -7,6 +7,7 @@
 
 #include "access/relscan.h"
 #include "lib/pairingheap.h"
+#include "scan/left_out.h"
 #include "scan/rows.h"
 
 /* table.c */
@@ -42,6 +43,10 @@ extern void PipeannOnlyEnd(PipeannOnly *only);
  */
 extern bool PipeannOnlyTake(PipeannOnly *only, uint32 id,
 							const PipeannRow *row, bool *dead);
+
+/* The same of the row that the index leaves out and a scan has come to. */
+extern void PipeannOnlyTakeLeftOut(PipeannOnly *only,
+								   PipeannLeftOut *left_out);
 
 /*
  * Whether a page of the table will not be read for its rows, as far as can be

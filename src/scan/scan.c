@@ -9,18 +9,16 @@
 #include "access/relscan.h"
 #include "access/xlog.h"
 #include "scan/horizon.h"
+#include "scan/order.h"
 #include "scan/state.h"
 #include "base/pause.h"
-#include "catalog/pg_type_d.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-/* The most rows that the executor may hold back to sort them. */
-#define MOST_HELD 1000
 
 PipeannCounters PipeannLastCounters;
 int			PipeannLastMode;
@@ -50,7 +48,10 @@ ResetScan(PipeannScan *state)
 {
 	if (state->only != NULL)
 		PipeannOnlyEnd(state->only);
+	if (state->left_out != NULL)
+		PipeannLeftOutEnd(state->left_out);
 	state->only = NULL;
+	state->left_out = NULL;
 	state->held_back = NULL;
 	state->last_held = -INFINITY;
 	MemoryContextReset(state->context);
@@ -60,6 +61,7 @@ ResetScan(PipeannScan *state)
 	state->filter = NULL;
 	state->among = NULL;
 	state->exhausted = false;
+	state->late = false;
 	state->taken = 0;
 	state->looked_at = 0;
 	state->reach = -INFINITY;
@@ -91,6 +93,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 		LeaveToNext(state);
 	ResetScan(state);
 	state->horizon = PipeannHorizonOf(orderbys);
+	state->fill = PipeannFillOf(orderbys);
 	state->wanted = PipeannAmongOf(orderbys);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
@@ -103,13 +106,25 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }
 
+/* Whether all nodes are to be explored before a row is returned. */
+static bool
+WantsWhole(const PipeannScan *state)
+{
+	return state->fill != NULL && state->fill->whole &&
+		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
+}
+
 static void
 FirstRun(PipeannScan *state)
 {
 	PipeannIndexView *view = &state->view;
 
 	if (view->cache != NULL)
-		(void) PipeannSearchRun(state->search);
+	{
+		while (PipeannSearchRun(state->search) && WantsWhole(state))
+			CHECK_FOR_INTERRUPTS();
+		state->exhausted = WantsWhole(state);
+	}
 	else
 	{
 		PipeannSearchExact(state->search,
@@ -180,79 +195,6 @@ MostReturnable(const PipeannScan *state)
 		explored / PIPEANN_STRICT_PART;
 }
 
-static void
-StoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
-{
-	Oid			type = FLOAT8OID;
-	IndexOrderByDistance distance = {.value = value};
-
-	/* in an index-only scan the executor compares nothing */
-	index_store_float8_orderby_distances(scan, &type, &distance,
-										 state->recheck && state->only == NULL);
-}
-
-/* The next rows are not compared, and come after those that were. */
-static void
-EndComparing(IndexScanDesc scan, PipeannScan *state)
-{
-	state->recheck = false;
-	state->held = 0;
-	StoreDistance(scan, state,
-				  PipeannSqlDistance(state->view.meta.layout.metric,
-									 state->reach));
-}
-
-/*
- * Whether the order of a result taken just now and of one before or behind it
- * is not known.
- */
-static bool
-IsInDoubt(PipeannScan *state, const PipeannResult *result)
-{
-	const PipeannResult *next = PipeannSearchPeek(state->search);
-
-	return state->comparable && result->most > result->dist &&
-		(result->dist <= state->reach ||
-		 (next != NULL && next->dist <= result->most) ||
-		 PipeannAmongNextUnknown(state->among) <= result->most);
-}
-
-/*
- * Rows whose vectors were rounded are in order only as far as their distances
- * are known. If the order of a result's rows and others is in doubt, the
- * executor gets a lower bound of the distance and has to recheck: it computes
- * the distance itself, and holds the row back until bounds have grown past it.
- *
- * Where thousands of rows are nearer to each other than half precision can
- * tell, a LIMIT must not have all of them sorted: at most MOST_HELD at a time
- * are.
- */
-static void
-SetDistance(IndexScanDesc scan, PipeannScan *state,
-			const PipeannResult *result)
-{
-	bool		in_doubt = IsInDoubt(state, result);
-
-	state->reach = Max(state->reach, result->most);
-	state->recheck = in_doubt && state->held < MOST_HELD;
-	if (state->recheck)
-	{
-		state->held += result->nrows;
-		StoreDistance(scan, state,
-					  PipeannBoundsFloor(PipeannSearchBounds(state->search),
-										 result->dist, result->most));
-	}
-	else if (in_doubt)
-		EndComparing(scan, state);
-	else
-	{
-		state->held = 0;
-		StoreDistance(scan, state,
-					  PipeannSqlDistance(state->view.meta.layout.metric,
-										 result->dist));
-	}
-}
-
 /* In strict order a search that can tell says when a nearer row may come. */
 static bool
 IsInOrder(PipeannScan *state)
@@ -260,6 +202,13 @@ IsInOrder(PipeannScan *state)
 	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT ||
 		PipeannSearchEndedEarly(state->search) ||
 		PipeannSearchIsSettled(state->search);
+}
+
+static int64
+MostToLookAt(const PipeannScan *state)
+{
+	return state->fill != NULL && state->fill->all ? PG_INT64_MAX :
+		pipeann_max_scan_tuples;
 }
 
 /*
@@ -281,7 +230,7 @@ ContinueSearch(PipeannScan *state)
 			(pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
 			 !PipeannSearchEndedEarly(state->search)))
 			return false;
-		if (state->looked_at >= pipeann_max_scan_tuples ||
+		if (state->looked_at >= MostToLookAt(state) ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)
@@ -289,6 +238,15 @@ ContinueSearch(PipeannScan *state)
 	}
 	return !PipeannHorizonHides(state->horizon, state->view.meta.layout.metric,
 								PipeannSearchPeek(state->search));
+}
+
+/* A row that comes late is not returned, but counted. */
+static void
+LeaveOut(PipeannScan *state, const PipeannResult *result)
+{
+	state->late = true;
+	state->counters.rows_out_of_order += result->nrows;
+	PipeannKilledSetNode(&state->killed, state->search, NULL);
 }
 
 static void
@@ -299,28 +257,6 @@ LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 	state->rows_left = list.n;
 	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
 	PipeannKilledSetNode(&state->killed, state->search, result);
-}
-
-/*
- * In an index-only scan, hold back a result whose order is in doubt, at the
- * distance of its vector as the table has it. One without a row that the
- * snapshot sees is dropped.
- */
-static void
-HoldBack(IndexScanDesc scan, PipeannScan *state, const PipeannResult *result)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannRowList list = PipeannSearchRows(state->search, result);
-
-	state->reach = Max(state->reach, result->most);
-	if (PipeannTableVectorOf(scan, &state->view, result, list, state->exact))
-		PipeannHeldAdd(state->held_back, result, list,
-					   PipeannExactDistance(l, state->query, state->exact,
-											PIPEANN_FLOAT4,
-											PipeannAux(l->metric,
-													   PipeannNorm(state->exact, l->dim),
-													   0)));
-	state->recheck = !PipeannHeldIsEmpty(state->held_back);
 }
 
 /*
@@ -339,9 +275,8 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 	state->recheck = !PipeannHeldIsEmpty(state->held_back);
 	if (held == NULL)
 		return false;
-	if (held->result.dist < state->last_held &&
-		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
-		state->counters.rows_out_of_order += held->result.nrows;
+	if (PipeannIsLate(state, held->result.dist, state->last_held))
+		LeaveOut(state, &held->result);
 	else
 	{
 		PipeannRowList list = {
@@ -349,9 +284,9 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		};
 
 		state->last_held = held->result.dist;
-		StoreDistance(scan, state,
-					  PipeannSqlDistance(state->view.meta.layout.metric,
-										 held->result.dist));
+		PipeannStoreDistance(scan, state,
+							 PipeannSqlDistance(state->view.meta.layout.metric,
+												held->result.dist));
 		LoadRows(state, &held->result, list);
 	}
 	pfree(held);
@@ -378,7 +313,7 @@ LoadUnknown(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		return false;
 	result.most = result.dist;
 	state->last_dist = result.dist;
-	SetDistance(scan, state, &result);
+	PipeannSetDistance(scan, state, &result);
 	LoadRows(state, &result, list);
 	PipeannKilledSetNode(&state->killed, state->search, NULL);
 	return true;
@@ -422,20 +357,18 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 	if (result == NULL)
 		return false;
 	state->taken++;
-	if (state->taken > 1 && result->dist < state->last_dist &&
-		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT)
+	if (state->taken > 1 && PipeannIsLate(state, result->dist, state->last_dist))
 	{
-		state->counters.rows_out_of_order += result->nrows;
-		PipeannKilledSetNode(&state->killed, state->search, NULL);
+		LeaveOut(state, result);
 		return true;
 	}
 	state->last_dist = result->dist;
-	if (state->held_back != NULL && IsInDoubt(state, result))
+	if (state->held_back != NULL && PipeannIsInDoubt(state, result))
 	{
-		HoldBack(scan, state, result);
+		PipeannHoldBack(scan, state, result);
 		return true;
 	}
-	SetDistance(scan, state, result);
+	PipeannSetDistance(scan, state, result);
 	LoadRows(state, result, PipeannSearchRows(state->search, result));
 	return true;
 }
@@ -447,8 +380,8 @@ LoadExt(IndexScanDesc scan, PipeannScan *state)
 	state->rows_left = PipeannChainRead(&state->view, &state->chain,
 										state->rows).n;
 	state->next_row = state->rows;
-	if (state->recheck && state->held >= MOST_HELD)
-		EndComparing(scan, state);
+	if (state->recheck && state->held >= PIPEANN_MOST_HELD)
+		PipeannEndComparing(scan, state);
 	else if (state->recheck)
 		state->held += state->rows_left;
 	if (state->replica)
@@ -485,6 +418,49 @@ Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 							 &scan->xs_recheck);
 }
 
+/*
+ * Whether the search has come to its end, and not to one that it was set: then rows
+ * that the index leaves out are next. If others were left out as they came late, who
+ * fills a limit may want those first.
+ */
+static bool
+IsAtEnd(PipeannScan *state)
+{
+	bool		at_end = state->exhausted &&
+		state->looked_at < MostToLookAt(state) &&
+		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
+		(state->horizon == NULL || state->horizon->lifted) &&
+		!PipeannFilterIsVoid(state->filter);
+
+	if (!at_end || !state->late || state->fill == NULL)
+		return at_end;
+	state->fill->late = true;
+	return false;
+}
+
+static const PipeannRow *
+NextLeftOut(IndexScanDesc scan, PipeannScan *state)
+{
+	PipeannRow *row = &state->row_left_out;
+
+	if (!IsAtEnd(state))
+		return NULL;
+	if (state->left_out == NULL)
+		state->left_out = PipeannLeftOutBegin(scan, &state->view);
+	if (state->left_out == NULL ||
+		!PipeannLeftOutNext(state->left_out, &state->looked_at,
+							MostToLookAt(state), &row->tid))
+		return NULL;
+	PipeannKilledSetNode(&state->killed, state->search, NULL);
+	state->chain.owner = PIPEANN_INVALID_ID;
+	state->recheck = false;
+	PipeannStoreDistance(scan, state, get_float8_nan());
+	scan->xs_recheck = scan->numberOfKeys > 0;
+	if (state->only != NULL)
+		PipeannOnlyTakeLeftOut(state->only, state->left_out);
+	return row;
+}
+
 /* The next row to return, or NULL at the end. */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
@@ -506,7 +482,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 		if (dead)
 			PipeannKilledNoteRow(&state->killed);
 	}
-	return NULL;
+	return NextLeftOut(scan, state);
 }
 
 bool
@@ -559,6 +535,8 @@ pipeannendscan(IndexScanDesc scan)
 	}
 	if (state->only != NULL)
 		PipeannOnlyEnd(state->only);
+	if (state->left_out != NULL)
+		PipeannLeftOutEnd(state->left_out);
 	MemoryContextDelete(state->context);
 	pfree(state);
 	scan->opaque = NULL;

@@ -80,6 +80,21 @@ extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
 extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys);
 
 /*
+ * fill.c: a limit above a scan, that is to be filled. A scan that begins with these
+ * order-by keys while it is offered heeds it. NULL: none does.
+ */
+typedef struct PipeannFill
+{
+	bool		all;			/* it wants all rows, however many */
+	bool		whole;			/* the scan explores all nodes before it returns
+								 * a row, so none comes late */
+	bool		late;			/* set by the scan at its end: it has left out
+								 * rows that came late */
+} PipeannFill;
+
+extern void PipeannFillOffer(PipeannFill *fill, const ScanKeyData *keys);
+
+/*
  * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these
  * order-by keys while they are offered returns none but those, as a search among
  * their nodes finds them; any number of them. They must stay as long as the scan.

@@ -6,7 +6,9 @@
 #define PIPEANN_SCAN_STATE_H
 
 #include "scan/among.h"
+#include "scan/fill.h"
 #include "scan/filter.h"
+#include "scan/left_out.h"
 #include "scan/only.h"
 #include "scan/prefetch.h"
 
@@ -26,6 +28,7 @@ typedef struct PipeannScan
 	float	   *exact;			/* [dim] a vector before rounding */
 	const float *query;
 	bool		exhausted;		/* the search cannot or must not go on */
+	bool		late;			/* rows were left out that came too late */
 	uint64		taken;			/* results popped */
 	int64		looked_at;		/* rows returned, or found not to be visible */
 	float		last_dist;		/* of the result popped last */
@@ -34,6 +37,7 @@ typedef struct PipeannScan
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */
 	PipeannHorizon *horizon;	/* or NULL */
+	PipeannFill *fill;			/* or NULL */
 	const PipeannAmong *wanted; /* the only rows that are, or NULL */
 	PipeannAmongNodes *among;	/* and their nodes */
 
@@ -45,6 +49,10 @@ typedef struct PipeannScan
 	PipeannOnly *only;
 	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
 	float		last_held;		/* distance of the result taken from it last */
+
+	/* of rows that the index leaves out, when there are no others */
+	PipeannLeftOut *left_out;
+	PipeannRow	row_left_out;
 
 	/* rows of the current result */
 	void	   *rows;

@@ -125,6 +125,8 @@ PipeannPagePayload(Page page)
 #define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being made */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map has slots */
+#define PIPEANN_META_ALL_ROWS 0x0100	/* no row of the table is left out: one
+										 * without a vector, or zero for cosine */
 
 /*
  * Where m comes from: the option, or for m = 0 a profile (build/degree.c) or

@@ -1,0 +1,26 @@
+/*
+ * fill.h
+ *		Limits that a scan of ours is to fill, whatever comes late; private to plan/.
+ */
+#ifndef PIPEANN_PLAN_FILL_H
+#define PIPEANN_PLAN_FILL_H
+
+#include "nodes/extensible.h"
+#include "nodes/plannodes.h"
+
+/*
+ * fill.c: where a limit has a scan of ours below it that may come to its end before
+ * the limit is filled, put a node of ours between them. To be done when the columns
+ * of the scan are what they will be.
+ */
+extern void PipeannFillLimit(Limit *limit);
+
+/* fill_exec.c: how such a node is run. */
+extern const CustomScanMethods PipeannFillMethods;
+
+/*
+ * What the node has in custom_exprs: the limit, and what is left out, if anything
+ * is. Its child is the scan.
+ */
+
+#endif							/* PIPEANN_PLAN_FILL_H */

@@ -1,0 +1,196 @@
+/*
+ * fill_exec.c
+ *		Filling a limit from a scan of ours.
+ *
+ * Rows are kept until there are as many as the limit wants. If the scan ends before
+ * that and has left out rows that came late, they are dropped, and come again from a
+ * scan that finds everything before it returns a row.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "plan/fill.h"
+#include "scan/scan.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
+
+typedef struct FillState
+{
+	CustomScanState node;
+	const ScanKeyData *keys;	/* of the scan */
+	ExprState  *count;
+	ExprState  *offset;			/* or NULL */
+	TupleTableSlot *slot;
+	Tuplestorestate *rows;		/* NULL before the first row is asked for */
+	MemoryContextCallback withdraw;
+	bool		rescan;			/* the scan has to begin anew */
+	bool		ended;			/* it has no more rows */
+	PipeannFill fill;
+} FillState;
+
+static void
+Withdraw(void *arg)
+{
+	(void) arg;
+	PipeannFillOffer(NULL, NULL);
+}
+
+/* A number of the limit, or what there is instead if it is NULL. */
+static int64
+Evaluate(FillState *state, ExprState *number, int64 otherwise)
+{
+	bool		isnull;
+	Datum		value;
+
+	if (number == NULL)
+		return otherwise;
+	value = ExecEvalExprSwitchContext(number,
+									  state->node.ss.ps.ps_ExprContext,
+									  &isnull);
+	return isnull ? otherwise : DatumGetInt64(value);
+}
+
+/* The limit's own node reports a number that is negative. */
+static int64
+CountWanted(FillState *state)
+{
+	int64		count = Evaluate(state, state->count, PG_INT64_MAX);
+	int64		offset = Evaluate(state, state->offset, 0);
+
+	return count <= 0 || offset < 0 || count > PG_INT64_MAX - offset ?
+		PG_INT64_MAX : count + offset;
+}
+
+/* Begin the scan, anew if it was begun before, and keep its rows. */
+static void
+Collect(FillState *state, int64 wanted)
+{
+	PlanState  *scan = outerPlanState(state);
+	TupleTableSlot *slot;
+
+	PipeannFillOffer(&state->fill, state->keys);
+	if (state->rescan)
+		ExecReScan(scan);
+	state->rescan = true;
+	slot = ExecProcNode(scan);
+	PipeannFillOffer(NULL, NULL);
+	for (int64 n = 1; !TupIsNull(slot); n++)
+	{
+		tuplestore_puttupleslot(state->rows, slot);
+		if (n >= wanted)
+			return;
+		CHECK_FOR_INTERRUPTS();
+		slot = ExecProcNode(scan);
+	}
+	state->ended = true;
+}
+
+static void
+CollectRows(FillState *state)
+{
+	MemoryContext old = MemoryContextSwitchTo(state->node.ss.ps.state->es_query_cxt);
+	int64		wanted = CountWanted(state);
+
+	state->rows = tuplestore_begin_heap(false, false, work_mem);
+	MemoryContextSwitchTo(old);
+	state->ended = state->fill.late = false;
+	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
+	Collect(state, wanted);
+	if (!state->ended || !state->fill.late)
+		return;
+	tuplestore_clear(state->rows);
+	state->ended = false;
+	state->fill.whole = true;
+	Collect(state, wanted);
+}
+
+static void
+BeginFill(CustomScanState *node, EState *estate, int eflags)
+{
+	FillState  *state = (FillState *) node;
+	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
+	PlanState  *scan = ExecInitNode(outerPlan(plan), estate, eflags);
+
+	outerPlanState(node) = scan;
+	state->keys = IsA(scan, IndexScanState) ?
+		castNode(IndexScanState, scan)->iss_OrderByKeys :
+		castNode(IndexOnlyScanState, scan)->ioss_OrderByKeys;
+	state->count = ExecInitExpr(linitial(plan->custom_exprs), &node->ss.ps);
+	state->offset = list_length(plan->custom_exprs) < 2 ? NULL :
+		ExecInitExpr(lsecond(plan->custom_exprs), &node->ss.ps);
+	state->slot = ExecInitExtraTupleSlot(estate, ExecGetResultType(scan),
+										 &TTSOpsMinimalTuple);
+	state->withdraw.func = Withdraw;
+	MemoryContextRegisterResetCallback(estate->es_query_cxt,
+									   &state->withdraw);
+
+	/* it returns the slots of the scan as well */
+	node->ss.ps.resultopsset = true;
+	node->ss.ps.resultopsfixed = false;
+}
+
+/* Where a row is looked at again by itself (EvalPlanQual) the scan has that row. */
+static TupleTableSlot *
+ExecFill(CustomScanState *node)
+{
+	FillState  *state = (FillState *) node;
+
+	if (node->ss.ps.state->es_epq_active != NULL)
+		return ExecProcNode(outerPlanState(node));
+	if (state->rows == NULL)
+		CollectRows(state);
+	if (tuplestore_gettupleslot(state->rows, true, false, state->slot))
+		return state->slot;
+	return state->ended ? NULL : ExecProcNode(outerPlanState(node));
+}
+
+static void
+ForgetRows(FillState *state)
+{
+	ExecClearTuple(state->slot);
+	if (state->rows != NULL)
+		tuplestore_end(state->rows);
+	state->rows = NULL;
+}
+
+static void
+EndFill(CustomScanState *node)
+{
+	ForgetRows((FillState *) node);
+	ExecEndNode(outerPlanState(node));
+}
+
+/* The scan begins anew when it is offered the limit, unless it never began. */
+static void
+ReScanFill(CustomScanState *node)
+{
+	if (node->ss.ps.state->es_epq_active != NULL)
+		ExecReScan(outerPlanState(node));
+	else
+		ForgetRows((FillState *) node);
+}
+
+static const CustomExecMethods exec_methods = {
+	.CustomName = "PipeannFill",
+	.BeginCustomScan = BeginFill,
+	.ExecCustomScan = ExecFill,
+	.EndCustomScan = EndFill,
+	.ReScanCustomScan = ReScanFill
+};
+
+static Node *
+CreateState(CustomScan *plan)
+{
+	FillState  *state = palloc0(sizeof(FillState));
+
+	(void) plan;
+	NodeSetTag(state, T_CustomScanState);
+	state->node.methods = &exec_methods;
+	return (Node *) state;
+}
+
+const CustomScanMethods PipeannFillMethods = {
+	.CustomName = "PipeannFill",
+	.CreateCustomScanState = CreateState
+};
