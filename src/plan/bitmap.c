@@ -266,7 +266,8 @@ PipeannAddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
 	if (!enable_bitmapscan || !enable_indexscan ||
 		root->query_pathkeys == NIL || table->baserestrictinfo == NIL ||
 		table->lateral_relids != NULL || !PipeannMayMapRows(table->tuples) ||
-		table->tuples < PIPEANN_MIN_CODED_NODES)
+		table->tuples < PIPEANN_MIN_CODED_NODES ||
+		!PipeannWantsFew(root, table->rows))
 		return;
 	scan = OrderedScan(table);
 	if (scan == NULL || !IsHeap(root, table))

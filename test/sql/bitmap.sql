@@ -233,6 +233,8 @@ EXPLAIN (COSTS OFF) SELECT id FROM a WHERE tell(tenant) AND r < 30 ORDER BY v <-
 SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE tell(tenant) AND r < 30 ORDER BY d LIMIT 1000')).*;
 RESET ROLE;
 SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE r < 30 ORDER BY d LIMIT 1000')).*;
+-- nobody makes a bitmap for whoever wants all rows
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE tenant = 1 AND r < 30 ORDER BY v <-> later(5000);
 DROP TABLE a;
 DROP ROLE pipeann_of_one;
 DROP FUNCTION tell;
