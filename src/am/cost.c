@@ -24,9 +24,12 @@
 #define ATTRIBUTE_COST 0.01
 #define RANK_START 20000
 
+/* Less than PostgreSQL's own, so that switching off others still leaves a scan. */
+#define DISABLE_COST 1.0e9
+
 /*
- * A scan without ORDER BY distance cannot be run, nor one for rows that are not in
- * the index. So it costs as much as can be.
+ * A scan without ORDER BY distance cannot be run, nor one in the order of two, nor
+ * one for rows that are not in the index. So it costs as much as can be.
  */
 static void
 Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
@@ -41,6 +44,21 @@ Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
 	path->path.disabled_nodes = 2;
 #else
 	(void) path;
+#endif
+}
+
+/* A scan that may leave out rows that are wanted is taken where nothing else can be. */
+static void
+Disable(struct IndexPath *path, Cost *startup_cost, Cost *total_cost)
+{
+#if PG_VERSION_NUM >= 180000
+	(void) startup_cost;
+	(void) total_cost;
+	path->path.disabled_nodes++;
+#else
+	(void) path;
+	*startup_cost += DISABLE_COST;
+	*total_cost += DISABLE_COST;
 #endif
 }
 
@@ -173,7 +191,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	GenericCosts costs;
 	Estimate	e;
 
-	if (path->indexorderbys == NIL || WantsNullVector(path))
+	if (list_length(path->indexorderbys) != 1 || WantsNullVector(path))
 	{
 		Refuse(path, startup_cost, total_cost, selectivity, correlation,
 			   pages);
@@ -198,6 +216,8 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	}
 	PipeannTakeOffVectors(root, path->indexinfo, e.returned, startup_cost,
 						  total_cost);
+	if (!PipeannWantsFew(root, e.returned))
+		Disable(path, startup_cost, total_cost);
 	*selectivity = costs.indexSelectivity;
 	*correlation = 0;
 	*pages = Min(Min(pipeann_ef_search, e.matching), all_pages);

@@ -204,17 +204,29 @@ SetCost(PlannerInfo *root, CustomPath *path, const IndexPath *scan,
 		rows * (cpu_tuple_cost + table->baserestrictcost.per_tuple);
 	PipeannTakeOffVectors(root, scan->indexinfo, returned,
 						  &path->path.startup_cost, &path->path.total_cost);
+#if PG_VERSION_NUM >= 180000
+	path->path.disabled_nodes = scan->path.disabled_nodes;
+#endif
 }
 
-/* The scan of ours, as it reads the table; the original may yet be changed. */
+/*
+ * The scan of ours, as it reads the table; the original may yet be changed. It also
+ * returns rows of the bitmap that a partial index does not have, so it has to test
+ * what the index's predicate implies, too. PostgreSQL leaves that out of the
+ * conditions of its scans (indrestrictinfo).
+ */
 static Path *
 CopyOf(const IndexPath *scan)
 {
 	IndexPath  *copy = makeNode(IndexPath);
+	IndexOptInfo *index = makeNode(IndexOptInfo);
 
+	memcpy(index, scan->indexinfo, sizeof(IndexOptInfo));
+	index->indrestrictinfo = index->rel->baserestrictinfo;
 	memcpy(copy, scan, sizeof(IndexPath));
 	copy->path.pathtype = T_IndexScan;
 	copy->path.pathtarget = scan->path.parent->reltarget;
+	copy->indexinfo = index;
 	return &copy->path;
 }
 
@@ -254,7 +266,8 @@ PipeannAddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
 	if (!enable_bitmapscan || !enable_indexscan ||
 		root->query_pathkeys == NIL || table->baserestrictinfo == NIL ||
 		table->lateral_relids != NULL || !PipeannMayMapRows(table->tuples) ||
-		table->tuples < PIPEANN_MIN_CODED_NODES)
+		table->tuples < PIPEANN_MIN_CODED_NODES ||
+		!PipeannWantsFew(root, table->rows))
 		return;
 	scan = OrderedScan(table);
 	if (scan == NULL || !IsHeap(root, table))

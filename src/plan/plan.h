@@ -24,7 +24,11 @@ extern void PipeannTakeOffVectors(struct PlannerInfo *root,
 								  double returned, double *startup_cost,
 								  double *total_cost);
 
-/* Of so many rows that come in order, those that a limit wants. */
+/*
+ * wanted.c: whether it is known that a query wants no more than a number of the rows
+ * that come in order, and one that a scan may return; and how many of so many.
+ */
+extern bool PipeannWantsFew(const struct PlannerInfo *root, double rows);
 extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 
 /* plan.c: let all plans that the server makes from now on pass through here. */

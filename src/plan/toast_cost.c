@@ -5,38 +5,75 @@
  * Whoever sorts rows by distance reads the vectors of all that match, and if they
  * are in TOAST the planner counts nothing for that. A scan of ours reads none. As it
  * cannot make others dearer it becomes cheaper by as much, for the rows that are
- * wanted.
+ * wanted. For all rows it is never cheaper than reading the table is.
  */
 #include "postgres.h"
 
 #include "index/index.h"
 #include "nodes/pathnodes.h"
+#include "optimizer/optimizer.h"
 #include "plan/plan.h"
+#include "utils/float.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* Pages to be read for a vector in TOAST, and what is left of a cost at least. */
+/* What a vector in TOAST costs by itself: pages, or operators if pages are at hand; */
 #define TOAST_PAGES 2.0
+#define TOAST_OPERATORS 150
+
+/* and what is left of a cost at least. */
 #define LEAST_SHARE 0.01
 
-/* An index of which there is nothing but a planner's idea is not asked. */
-static bool
-AreInToast(const IndexOptInfo *info)
+/*
+ * The bytes of each vector in TOAST, 0 if they are not there. An index of which
+ * there is nothing but a planner's idea is not asked.
+ */
+static double
+BytesInToast(const IndexOptInfo *info)
 {
 	Relation	index = RelationIdGetRelation(info->indexoid);
-	bool		in_toast;
+	double		bytes = 0;
 
 	if (!RelationIsValid(index))
-		return false;
-	in_toast = PipeannVectorsInToast(index);
+		return 0;
+	if (PipeannVectorsInToast(index))
+		bytes = sizeof(float) * PipeannIndexDimensions(index);
 	RelationClose(index);
-	return in_toast;
+	return bytes;
 }
 
-double
-PipeannWantedRows(const PlannerInfo *root, double rows)
+/*
+ * What others pay for the vectors of so many rows. It is no more than reading all of
+ * TOAST takes in the order of the table, which is the order of most of it.
+ */
+static Cost
+CostOfVectors(const RelOptInfo *table, double rows, double bytes)
 {
-	return root->limit_tuples > 0 ? Min(root->limit_tuples, rows) : rows;
+	double		page_cost;
+	double		next_page_cost;
+
+	get_tablespace_page_costs(table->reltablespace, &page_cost,
+							  &next_page_cost);
+	return Min(rows * page_cost * TOAST_PAGES,
+			   table->tuples * bytes / BLCKSZ * next_page_cost +
+			   rows * TOAST_OPERATORS * cpu_operator_cost);
+}
+
+/* What all rows of the table that match cost in any order, as far as it is known. */
+static Cost
+CheapestTotal(const RelOptInfo *table)
+{
+	Cost		cheapest = get_float8_infinity();
+	ListCell   *cell;
+
+	foreach(cell, table->pathlist)
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL && path->pathkeys == NIL)
+			cheapest = Min(cheapest, path->total_cost);
+	}
+	return cheapest;
 }
 
 void
@@ -47,13 +84,14 @@ PipeannTakeOffVectors(PlannerInfo *root, const IndexOptInfo *index,
 	double		wanted = PipeannWantedRows(root, returned);
 	double		cost = *startup_cost +
 		(*total_cost - *startup_cost) * wanted / returned;
-	double		page_cost;
+	double		bytes = BytesInToast(index);
 	double		share;
 
-	if (!AreInToast(index))
+	if (bytes == 0)
 		return;
-	get_tablespace_page_costs(index->rel->reltablespace, &page_cost, NULL);
-	share = Max(1 - returned * page_cost * TOAST_PAGES / cost, LEAST_SHARE);
+	share = Max(1 - CostOfVectors(index->rel, returned, bytes) / cost,
+				LEAST_SHARE);
 	*startup_cost *= share;
-	*total_cost *= share;
+	*total_cost = Min(*total_cost, Max(*total_cost * share,
+									   CheapestTotal(index->rel)));
 }

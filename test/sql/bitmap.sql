@@ -189,6 +189,56 @@ EXPLAIN (COSTS OFF) SELECT id FROM p WHERE r < 20 ORDER BY v <=> later(5000) LIM
 SELECT (same('SELECT v <=> vec(5000) AS d FROM p WHERE r < 20 ORDER BY d LIMIT 10')).*;
 SELECT (same('SELECT v <=> vec(5000) AS d FROM p WHERE r < 40 AND part = 1 ORDER BY d LIMIT 10')).*;
 
+-- A partial index: rows of the bitmap that it does not have are measured in the table, and only
+-- the conditions can tell that they do not belong, those too that its predicate implies.
+CREATE TABLE a (id int, active bool, tenant int, r int, s int, v vector(16), pad text) WITH (autovacuum_enabled = off);
+INSERT INTO a SELECT i, i % 2 = 0, i % 3, i * 7919 % 1000, i * 7907 % 100, vec(i), repeat('x', 300) FROM generate_series(1, 9000) i;
+CREATE INDEX a_r ON a (r);
+CREATE INDEX a_s ON a (s) WHERE tenant = 1;
+CREATE INDEX a_v ON a USING pipeann (v vector_l2_ops) WHERE active;
+VACUUM ANALYZE a;
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE active AND r < 30 ORDER BY v <-> later(5000) LIMIT 10;
+SELECT id FROM a WHERE active AND r < 30 ORDER BY v <-> vec(5001) LIMIT 10;
+SELECT q, (same('SELECT v <-> vec(5001) AS d FROM a WHERE ' || q || ' ORDER BY d LIMIT 100')).*
+FROM unnest(ARRAY['active AND r < 30', 'active AND (r < 30 OR s = 7 AND tenant = 1)', 'active AND s < 10 AND tenant = 1',
+	'active AND r < 100 AND tenant = 2', 'active AND r < 200 AND s < 20 AND tenant = 1', 'active AND active IS TRUE AND r = 7']) q;
+SELECT of_all('SELECT string_agg(q.k || '':'' || n.d, '' '' ORDER BY q.k, n.d) FROM q,
+	LATERAL (SELECT a.v <-> q.v AS d FROM a WHERE a.active AND a.r BETWEEN q.k AND q.k + 30 ORDER BY d LIMIT 5) n');
+BEGIN;
+SELECT id FROM a WHERE active AND r < 30 ORDER BY v <-> vec(5001) LIMIT 3 FOR UPDATE;
+ROLLBACK;
+-- the predicate in bounds of a larger range, and as NOT NULL
+DROP INDEX a_v;
+CREATE INDEX a_v ON a USING pipeann (v vector_l2_ops) WHERE s < 50 AND tenant IS NOT NULL;
+SELECT q, (same('SELECT v <-> vec(5001) AS d FROM a WHERE ' || q || ' ORDER BY d LIMIT 100')).*
+FROM unnest(ARRAY['s < 50 AND tenant = 2 AND r < 50', 's < 20 AND tenant IS NOT NULL AND r < 100', 's = 60 AND tenant = 1 AND r < 100']) q;
+-- the predicate is what row security lets a role see
+DROP INDEX a_v, a_s;
+CREATE INDEX a_v ON a USING pipeann (v vector_l2_ops) WHERE tenant = 1;
+ALTER TABLE a ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON a USING (tenant = 1);
+CREATE ROLE pipeann_of_one;
+GRANT SELECT ON a TO pipeann_of_one;
+-- whoever calls it with a row that is hidden learns of that
+CREATE FUNCTION tell(tenant int) RETURNS bool LANGUAGE plpgsql COST 0.0001 AS $$
+BEGIN
+	IF tenant <> 1 THEN RAISE 'a row of tenant %', tenant; END IF;
+	RETURN true;
+END $$;
+SET ROLE pipeann_of_one;
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE r < 30 ORDER BY v <-> later(5000) LIMIT 10;
+SELECT count(*), min(tenant), max(tenant) FROM (SELECT tenant FROM a WHERE r < 30 ORDER BY v <-> vec(5001) LIMIT 1000) x;
+SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE r < 30 ORDER BY d LIMIT 1000')).*;
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE tell(tenant) AND r < 30 ORDER BY v <-> later(5000) LIMIT 10;
+SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE tell(tenant) AND r < 30 ORDER BY d LIMIT 1000')).*;
+RESET ROLE;
+SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE r < 30 ORDER BY d LIMIT 1000')).*;
+-- nobody makes a bitmap for whoever wants all rows
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE tenant = 1 AND r < 30 ORDER BY v <-> later(5000);
+DROP TABLE a;
+DROP ROLE pipeann_of_one;
+DROP FUNCTION tell;
+
 -- one with a filter column for the condition goes without, as does one on an expression
 DROP INDEX b_v;
 CREATE INDEX b_v ON b USING pipeann (((v + v)::vector(16)) vector_l2_ops);

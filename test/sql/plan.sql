@@ -38,7 +38,6 @@ SELECT scan_of('SELECT id FROM t ORDER BY val <-> ? LIMIT 10');
 SELECT scan_of('SELECT id FROM t ORDER BY val <-> ? LIMIT 100');
 SELECT scan_of('SELECT id FROM t ORDER BY ? <-> val LIMIT 10');
 SELECT scan_of('SELECT id, val <-> ? AS d FROM t ORDER BY d LIMIT 10 OFFSET 5');
-SELECT scan_of('SELECT min(val <-> ?) FROM t');
 SELECT scan_of('SELECT id FROM t WHERE category < 50 ORDER BY val <-> ? LIMIT 10');
 SELECT scan_of('SELECT id FROM t ORDER BY val <-> (SELECT val FROM t u WHERE id = 3) LIMIT 10');
 SELECT scan_of('SELECT q.id, n.id FROM (SELECT * FROM t other LIMIT 3) q
@@ -62,8 +61,10 @@ SELECT scan_of('SELECT id FROM t ORDER BY val <=> ? LIMIT 10');
 SELECT scan_of('SELECT id FROM t ORDER BY val <+> ? LIMIT 10');
 SELECT scan_of('UPDATE t SET id = id');
 
--- all rows are wanted: sorting them is cheaper
+-- all rows are wanted, or the very first
 SELECT scan_of('SELECT id FROM t ORDER BY val <-> ?');
+SELECT scan_of('SELECT min(val <-> ?) FROM t');
+-- nearly all: sorting them is cheaper
 SELECT scan_of('SELECT id FROM t ORDER BY val <-> ? LIMIT 9999');
 
 -- an index on the column that the query filters by wins if few rows remain
