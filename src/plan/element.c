@@ -13,6 +13,7 @@
 #include "access/stratnum.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_operator_d.h"
+#include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -64,21 +65,23 @@ IsKeyOfOurs(Oid table, AttrNumber column)
 	return is;
 }
 
-/* varchar[] is compared as text[]. */
+/* A column of a domain over arrays is taken as its arrays. */
 static const Node *
-WithoutLabel(const Node *node)
+WithoutDomain(const Node *node)
 {
 	return IsA(node, RelabelType) ?
 		(const Node *) ((const RelabelType *) node)->arg : node;
 }
 
+/* Its elements must be compared as the index compares them. */
 static bool
 IsOurColumn(const Query *query, const Node *node)
 {
-	const Var  *column = (const Var *) WithoutLabel(node);
+	const Var  *column = (const Var *) WithoutDomain(node);
 	const RangeTblEntry *table;
 
-	if (!IsA(column, Var) || column->varlevelsup > 0 || column->varattno <= 0)
+	if (!IsA(column, Var) || column->varlevelsup > 0 || column->varattno <= 0 ||
+		getBaseType(column->vartype) != exprType(node))
 		return false;
 	table = rt_fetch(column->varno, query->rtable);
 	return table->rtekind == RTE_RELATION &&
@@ -87,8 +90,9 @@ IsOurColumn(const Query *query, const Node *node)
 
 /*
  * x as an element of an array, if an operator says whether it equals one, NULL
- * if not. In an operator family a value and what it is cast to without being asked
- * are equal to the same values.
+ * if not. It must be the same value, so that it is equal to the same ones: of casts
+ * to other types that is known for integers only. One of a date to a timestamp fails
+ * where the operator does not.
  */
 static Node *
 AsElement(Node *x, Oid operator, Oid element)
@@ -99,7 +103,9 @@ AsElement(Node *x, Oid operator, Oid element)
 		return NULL;
 	family = lookup_type_cache(element, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 	if (!OidIsValid(family) ||
-		get_op_opfamily_strategy(operator, family) != BTEqualStrategyNumber)
+		get_op_opfamily_strategy(operator, family) != BTEqualStrategyNumber ||
+		(family != INTEGER_BTREE_FAM_OID &&
+		 !IsBinaryCoercible(exprType(x), element)))
 		return NULL;
 	return coerce_to_target_type(NULL, x, exprType(x), element, -1,
 								 COERCION_IMPLICIT, COERCE_IMPLICIT_CAST, -1);

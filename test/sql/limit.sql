@@ -104,10 +104,9 @@ RESET plan_cache_mode;
 DEALLOCATE limited;
 -- whoever forbids all others has the index
 SET enable_seqscan = off;
-SELECT plans('SELECT id FROM t WHERE r = 7 ORDER BY v <-> ?');
-RESET enable_seqscan;
 SET enable_sort = off;
 SELECT plans('SELECT id FROM t WHERE r = 7 ORDER BY v <-> ?');
+RESET enable_seqscan;
 RESET enable_sort;
 
 -- In the order of two distances, as there are many at the same first one: never, even so.
