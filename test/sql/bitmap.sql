@@ -33,7 +33,7 @@ DECLARE
 	line text;
 BEGIN
 	PERFORM set_config('enable_indexscan', 'off', true);
-	EXECUTE 'SELECT array_agg(d) FROM (' || query || ') q WHERE d IS NOT NULL' INTO exact;
+	EXECUTE 'SELECT array_agg(d) FROM (' || query || ') q' INTO exact;
 	PERFORM set_config('enable_indexscan', 'on', true);
 	PERFORM set_config('enable_seqscan', 'off', true);
 	PERFORM set_config('enable_sort', 'off', true);
