@@ -2,12 +2,13 @@
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
 #	errors, installs, and runs the test suites: lint unit compile regress pgtap
-#	tap upgrade citus docs bench. Suites, and the files of tap, run side by side, JOBS of
+#	tap upgrade citus docs bench random. Suites, and the files of tap, run side by side, JOBS of
 #	them at a time (one more than there are processors).
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
 #
 #	TAP_FILES='test/t/server-crash.pl ...'	some files of tap only
+#	RANDOM_SECONDS=120	how long random queries are asked, RANDOM_SEED=N of which seed
 #	CASSERT=1	a library with assertions, whose tests run pipeann_check() on
 #			every index that they leave behind
 set -euo pipefail
@@ -15,7 +16,7 @@ set -euo pipefail
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit compile regress pgtap tap upgrade citus docs bench); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit compile regress pgtap tap upgrade citus docs bench random); fi
 JOBS=${JOBS:-$(($(nproc) + 1))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
@@ -211,6 +212,16 @@ run_bench() {
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 
+# run_random: a server of its own, a new seed each time.
+run_random() {
+	WORK=$DIR/random
+	mkdir -p "$WORK"
+	if [ "$(id -un)" != "$SERVER_USER" ]; then chown "$SERVER_USER" "$WORK"; fi
+	"$PYTHON" test/random/run.py --folder "$WORK" --out "$RESULTS/random" --jobs "${RANDOM_JOBS:-2}" \
+		${RANDOM_SEED:+--seed "$RANDOM_SEED"} ${RANDOM_QUERIES:+--queries "$RANDOM_QUERIES"} \
+		$([ -n "${RANDOM_QUERIES:-}" ] || echo --seconds "${RANDOM_SECONDS:-120}")
+}
+
 # Counts of TAP ("ok 1", "not ok 1") and of pg_regress before version 16
 # ("test x ... ok").
 count() { grep -cE "$1" "$2" || true; }
@@ -268,12 +279,12 @@ finish_job() {
 }
 
 # The longest first, so that none is left over at the end.
-LONGEST="upgrade pgtap bench tap:test/t/server-pauses.pl tap:test/t/server-crash.pl tap:test/t/verify-forged-pages.pl tap:test/t/storage-segments.pl compile docs regress unit lint"
+LONGEST="upgrade pgtap bench random tap:test/t/server-pauses.pl tap:test/t/server-crash.pl tap:test/t/verify-forged-pages.pl tap:test/t/storage-segments.pl compile docs regress unit lint"
 
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
-		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit compile regress pgtap tap upgrade citus docs bench"
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit compile regress pgtap tap upgrade citus docs bench random"
 		if [ "$suite" = tap ]; then
 			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
 		else

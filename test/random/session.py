@@ -1,0 +1,123 @@
+"""Connections, and running a probe's statements under settings of its own."""
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+# Dates and numbers come as the server writes them: Python has no infinite dates.
+AS_TEXT = psycopg2.extensions.new_type((1082, 1114, 1184, 1700, 1115, 1182, 1185, 1231, 1022, 1007, 1009), "AS_TEXT", lambda value, cursor: value)
+
+SETTINGS_OF_ALL = ("SET client_min_messages = error; SET jit = off; SET statement_timeout = '60s'; SET lock_timeout = '2s';"
+                   " SET max_parallel_workers_per_gather = 0; SET search_path = q, rq, public; SET timezone = 'UTC'")
+
+
+class Lost(Exception):
+    """The server has gone: a crash, as nobody stops it."""
+
+
+class Session:
+    def __init__(self, where, database):
+        self.where, self.database = where, database
+        self.connect()
+
+    def connect(self, seconds=60):
+        end = time.time() + seconds
+        while True:
+            try:
+                self.connection = psycopg2.connect(host=self.where, user="postgres", dbname=self.database, port=5432)
+                break
+            except psycopg2.OperationalError:
+                if time.time() > end:
+                    raise
+                time.sleep(0.2)
+        self.connection.autocommit = True
+        psycopg2.extensions.register_type(AS_TEXT, self.connection)
+        self.cursor = self.connection.cursor()
+        self.cursor.execute(SETTINGS_OF_ALL)
+
+    def in_transaction(self):
+        return self.connection.get_transaction_status() != psycopg2.extensions.TRANSACTION_STATUS_IDLE
+
+    def close(self):
+        try:
+            self.connection.close()
+        except psycopg2.Error:
+            pass
+
+    def ask(self, text):
+        """Rows of the last of these statements, [] if it has none. Raises Lost, or psycopg2.Error."""
+        try:
+            self.cursor.execute(text)
+            return self.cursor.fetchall() if self.cursor.description is not None else []
+        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            if self.connection.closed or getattr(error, "pgcode", None) is None or error.pgcode[:3] in ("57P", "08P"):
+                raise Lost(str(error).strip()) from error
+            raise
+
+    def probe(self, settings, statements, changing=False):
+        """
+        What statements return with settings: of all FETCHes together if there are some, else of
+        the last one. Nothing of it stays.
+        """
+        inside = self.in_transaction()
+        if not inside and not changing and (len(statements) == 1 or statements[0].startswith("PREPARE")):
+            return self.ask("; ".join(settings + statements))
+        rows = []
+        self.ask("; ".join(["SAVEPOINT rq" if inside else "BEGIN"] + settings))
+        try:
+            for statement in statements:
+                got = self.ask(statement)
+                if statement.startswith("FETCH"):
+                    rows += got
+            return rows if any(s.startswith("FETCH") for s in statements) else got
+        finally:
+            if not self.connection.closed:
+                self.ask("ROLLBACK TO rq" if inside else "ROLLBACK")
+
+
+TRUTH = ["SET LOCAL enable_indexscan = off", "SET LOCAL enable_indexonlyscan = off", "SET LOCAL pipeann.bitmap_scan = off",
+         "SET LOCAL pipeann.rewrite_plans = off"]
+
+EXHAUSTIVE = ["SET LOCAL pipeann.ef_search = 10000", "SET LOCAL pipeann.max_scan_tuples = 2147483647",
+              "SET LOCAL pipeann.iterative_scan = strict_order", "SET LOCAL pipeann.disable = early_termination"]
+
+
+def random_kind(rng):
+    """(kind, settings) of a search: exhaustive, strict, relaxed or short."""
+    roll = rng.random()
+    if roll < 0.5:
+        kind, settings = "exhaustive", list(EXHAUSTIVE)
+    elif roll < 0.82:
+        kind, settings = "strict", []
+    elif roll < 0.92:
+        kind, settings = "relaxed", ["SET LOCAL pipeann.iterative_scan = relaxed_order"]
+    else:
+        kind, settings = "short", [rng.choice(("SET LOCAL pipeann.iterative_scan = off", f"SET LOCAL pipeann.max_scan_tuples = {rng.choice((1, 10, 200))}"))]
+    if kind != "exhaustive" and rng.random() < 0.6:
+        settings.append(f"SET LOCAL pipeann.ef_search = {rng.choice((1, 2, 4, 10, 40, 200, 1000))}")
+    if rng.random() < 0.2:
+        settings.append(f"SET LOCAL pipeann.search_mode = {rng.choice(('pipe', 'stale', 'best_first', 'look_ahead'))}")
+    if rng.random() < 0.05:
+        settings.append(f"SET LOCAL pipeann.prefetch_rows = {rng.choice((0, 1, 256))}")
+    return kind, settings
+
+
+def random_planning(rng, forced, big):
+    """Settings of the planner; forced: so that it takes our indexes more often."""
+    settings = []
+    roll = rng.random()
+    if roll < 0.2:
+        settings += ["SET LOCAL pipeann.rewrite_plans = off", "SET LOCAL pipeann.bitmap_scan = off"]
+    elif roll < 0.28:
+        settings.append(rng.choice(("SET LOCAL pipeann.rewrite_plans = off", "SET LOCAL pipeann.bitmap_scan = off")))
+    if forced and rng.random() < 0.85:
+        settings.append("SET LOCAL enable_seqscan = off")
+        if rng.random() < 0.75:
+            settings.append("SET LOCAL enable_sort = off")
+    if big and forced and rng.random() < 0.4:
+        settings.append(f"SET LOCAL random_page_cost = {rng.choice((10, 40, 200))}")
+    if rng.random() < 0.1:
+        settings.append(f"SET LOCAL enable_{rng.choice(('nestloop', 'hashjoin', 'mergejoin', 'material', 'memoize', 'bitmapscan', 'indexonlyscan', 'incremental_sort', 'hashagg'))} = off")
+    if rng.random() < 0.05:
+        settings.append("SET LOCAL work_mem = '64kB'")
+    return settings
