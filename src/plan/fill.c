@@ -4,15 +4,16 @@
  *
  * In strict order a scan leaves out what it finds after a farther row was returned.
  * Where few rows match, a scan finds all of them, and each that it leaves out is
- * missing: eight rows where there are nine. A node of ours above the scan keeps the
- * rows until the limit is filled. If it is not, and rows were left out, it begins
- * again with a scan that finds everything first.
+ * missing: eight rows where there are nine. A node of ours below the limit keeps the
+ * rows until this is filled. If it is not, and rows were left out, it begins again
+ * with scans that find everything first.
  */
 #include "postgres.h"
 
 #include <math.h>
 
-#include "optimizer/optimizer.h"
+#include "miscadmin.h"
+#include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
 #include "plan/stand_in.h"
@@ -20,19 +21,27 @@
 /* Without conditions a limit of a smaller share of the rows is sure to be filled. */
 #define SURE_SHARE 0.5
 
-/* The plan that hands up as many rows as the limit takes, or NULL. */
+/* The scans of ours that a plan's rows come from, one row from each of theirs. */
+typedef struct Sources
+{
+	int			scans;
+	double		rows;			/* of all of them, as the planner guesses */
+	bool		may_lose;		/* conditions or joins may leave rows out */
+} Sources;
+
+/*
+ * The plan whose rows the limit takes as they come: what is between them leaves none
+ * out, but for locking. Locks are for the row that is handed up.
+ */
 static Plan **
 PlaceBelow(Limit *limit)
 {
 	Plan	  **place = &limit->plan.lefttree;
 
-	for (;;)
+	while (*place != NULL && (*place)->qual == NIL)
 	{
 		Plan	   *plan = *place;
 
-		if (plan == NULL || (plan->qual != NIL && !IsA(plan, IndexScan) &&
-							 !IsA(plan, IndexOnlyScan)))
-			return NULL;
 		if (IsA(plan, SubqueryScan))
 			place = &((SubqueryScan *) plan)->subplan;
 		else if (IsA(plan, LockRows) ||
@@ -40,31 +49,72 @@ PlaceBelow(Limit *limit)
 				  ((Result *) plan)->resconstantqual == NULL))
 			place = &plan->lefttree;
 		else
-			return place;
+			break;
 	}
+	return place;
 }
 
-/* Whether a plan is a scan of ours by distance, and if so, if it has conditions. */
-static bool
-IsByDistance(const Plan *plan, bool *has_conditions)
+static void
+AddScan(Sources *sources, const Plan *plan, Oid index, const List *distances,
+		const List *conditions)
 {
-	if (IsA(plan, IndexScan))
-	{
-		const IndexScan *scan = (const IndexScan *) plan;
+	if (list_length(distances) != 1 || !PipeannIsIndex(index))
+		return;
+	sources->scans++;
+	sources->rows += plan->plan_rows;
+	sources->may_lose |= plan->qual != NIL || conditions != NIL;
+}
 
-		*has_conditions = plan->qual != NIL || scan->indexqual != NIL;
-		return list_length(scan->indexorderby) == 1 &&
-			PipeannIsIndex(scan->indexid);
-	}
-	if (IsA(plan, IndexOnlyScan))
-	{
-		const IndexOnlyScan *scan = (const IndexOnlyScan *) plan;
+/* Those that a plan's rows come from in their order. */
+static void
+FindScans(Sources *sources, const Plan *plan)
+{
+	ListCell   *cell;
 
-		*has_conditions = plan->qual != NIL || scan->indexqual != NIL;
-		return list_length(scan->indexorderby) == 1 &&
-			PipeannIsIndex(scan->indexid);
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			AddScan(sources, plan, ((const IndexScan *) plan)->indexid,
+					((const IndexScan *) plan)->indexorderby,
+					((const IndexScan *) plan)->indexqual);
+			return;
+		case T_IndexOnlyScan:
+			AddScan(sources, plan, ((const IndexOnlyScan *) plan)->indexid,
+					((const IndexOnlyScan *) plan)->indexorderby,
+					((const IndexOnlyScan *) plan)->indexqual);
+			return;
+		case T_SubqueryScan:
+			FindScans(sources, ((const SubqueryScan *) plan)->subplan);
+			break;
+		case T_MergeAppend:
+			foreach(cell, ((const MergeAppend *) plan)->mergeplans)
+				FindScans(sources, lfirst(cell));
+			return;
+		case T_CustomScan:
+			if (PipeannScanOfBitmap((const CustomScan *) plan) == NULL)
+				FindScans(sources, outerPlan(plan));
+			else
+				FindScans(sources,
+						  PipeannScanOfBitmap((const CustomScan *) plan));
+			return;
+		case T_Result:
+			FindScans(sources, outerPlan(plan));
+			break;
+		case T_IncrementalSort:
+		case T_NestLoop:
+		case T_ProjectSet:
+		case T_Unique:
+		case T_WindowAgg:
+			FindScans(sources, outerPlan(plan));
+			sources->may_lose = true;
+			return;
+		default:
+			return;
 	}
-	return false;
+	sources->may_lose |= plan->qual != NIL;
 }
 
 /* A constant of a limit; infinity if it is none, or no number. */
@@ -79,30 +129,20 @@ Known(const Node *number)
 		(double) DatumGetInt64(known->constvalue) : INFINITY;
 }
 
-/* The node evaluates the limit as well, and may run the scan twice. */
-static bool
-MayRunTwice(const Limit *limit, const Plan *scan)
-{
-	return !contain_volatile_functions(limit->limitCount) &&
-		!contain_volatile_functions(limit->limitOffset) &&
-		!contain_volatile_functions((Node *) scan->targetlist) &&
-		!contain_volatile_functions((Node *) scan->qual);
-}
-
 void
 PipeannFillLimit(Limit *limit)
 {
 	Plan	  **place = PlaceBelow(limit);
-	bool		has_conditions;
+	Sources		sources = {0};
 	CustomScan *node;
 
-	if (limit->limitCount == NULL || limit->limitOption != LIMIT_OPTION_COUNT ||
-		place == NULL || !IsByDistance(*place, &has_conditions) ||
-		!MayRunTwice(limit, *place))
+	if (limit->limitCount == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
 		return;
-	if (!has_conditions &&
-		Known(limit->limitCount) + Known(limit->limitOffset) <
-		SURE_SHARE * (*place)->plan_rows)
+	FindScans(&sources, *place);
+	if (sources.scans == 0 ||
+		(!sources.may_lose &&
+		 Known(limit->limitCount) + Known(limit->limitOffset) <
+		 SURE_SHARE * sources.rows))
 		return;
 	node = PipeannStandIn(*place, &PipeannFillMethods);
 	node->scan.plan.extParam = bms_union(node->scan.plan.extParam,

@@ -9,9 +9,10 @@
 #include "nodes/plannodes.h"
 
 /*
- * fill.c: where a limit has a scan of ours below it that may come to its end before
- * the limit is filled, put a node of ours between them. To be done when the columns
- * of the scan are what they will be.
+ * fill.c: where a limit has scans of ours below it that may come to their end before
+ * it is filled, put a node of ours between them. To be done when the columns of what
+ * is below are what they will be. The plan may be run twice, so it must have nothing
+ * volatile, and no cursor must need to know which row a scan has come to.
  */
 extern void PipeannFillLimit(Limit *limit);
 
@@ -20,7 +21,7 @@ extern const CustomScanMethods PipeannFillMethods;
 
 /*
  * What the node has in custom_exprs: the limit, and what is left out, if anything
- * is. Its child is the scan.
+ * is. Its child is the plan that had its place.
  */
 
 #endif							/* PIPEANN_PLAN_FILL_H */

@@ -1,10 +1,10 @@
 /*
  * fill_exec.c
- *		Filling a limit from a scan of ours.
+ *		Filling a limit from scans of ours.
  *
- * Rows are kept until there are as many as the limit wants. If the scan ends before
- * that and has left out rows that came late, they are dropped, and come again from a
- * scan that finds everything before it returns a row.
+ * Rows are kept until there are as many as the limit wants. If a scan has come to its
+ * end by then, and has left out rows that came late, they are dropped, and come again
+ * from scans that find everything before they return a row.
  */
 #include "postgres.h"
 
@@ -18,14 +18,14 @@
 typedef struct FillState
 {
 	CustomScanState node;
-	const ScanKeyData *keys;	/* of the scan */
+	List	   *keys;			/* order-by keys of the scans */
 	ExprState  *count;
 	ExprState  *offset;			/* or NULL */
 	TupleTableSlot *slot;
 	Tuplestorestate *rows;		/* NULL before the first row is asked for */
 	MemoryContextCallback withdraw;
-	bool		rescan;			/* the scan has to begin anew */
-	bool		ended;			/* it has no more rows */
+	bool		rescan;			/* the scans have to begin anew */
+	bool		ended;			/* there are no more rows */
 	PipeannFill fill;
 } FillState;
 
@@ -33,7 +33,7 @@ static void
 Withdraw(void *arg)
 {
 	(void) arg;
-	PipeannFillOffer(NULL, NULL);
+	PipeannFillOffer(NULL, NIL);
 }
 
 /* A number of the limit, or what there is instead if it is NULL. */
@@ -62,26 +62,26 @@ CountWanted(FillState *state)
 		PG_INT64_MAX : count + offset;
 }
 
-/* Begin the scan, anew if it was begun before, and keep its rows. */
+/* Begin the scans, anew if they were begun before, and keep the rows. */
 static void
 Collect(FillState *state, int64 wanted)
 {
-	PlanState  *scan = outerPlanState(state);
+	PlanState  *plan = outerPlanState(state);
 	TupleTableSlot *slot;
 
 	PipeannFillOffer(&state->fill, state->keys);
 	if (state->rescan)
-		ExecReScan(scan);
+		ExecReScan(plan);
 	state->rescan = true;
-	slot = ExecProcNode(scan);
-	PipeannFillOffer(NULL, NULL);
+	slot = ExecProcNode(plan);
+	PipeannFillOffer(NULL, NIL);
 	for (int64 n = 1; !TupIsNull(slot); n++)
 	{
 		tuplestore_puttupleslot(state->rows, slot);
 		if (n >= wanted)
 			return;
 		CHECK_FOR_INTERRUPTS();
-		slot = ExecProcNode(scan);
+		slot = ExecProcNode(plan);
 	}
 	state->ended = true;
 }
@@ -97,7 +97,7 @@ CollectRows(FillState *state)
 	state->ended = state->fill.late = false;
 	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
 	Collect(state, wanted);
-	if (!state->ended || !state->fill.late)
+	if (!state->fill.late)
 		return;
 	tuplestore_clear(state->rows);
 	state->ended = false;
@@ -105,32 +105,62 @@ CollectRows(FillState *state)
 	Collect(state, wanted);
 }
 
+/* As FindScans() of plans (fill.c); keys of other indexes' scans do no harm. */
+static void
+FindKeys(FillState *state, PlanState *plan)
+{
+	if (plan == NULL)
+		return;
+	switch (nodeTag(plan))
+	{
+		case T_IndexScanState:
+			state->keys = lappend(state->keys,
+								  castNode(IndexScanState, plan)->iss_OrderByKeys);
+			return;
+		case T_IndexOnlyScanState:
+			state->keys = lappend(state->keys,
+								  castNode(IndexOnlyScanState, plan)->ioss_OrderByKeys);
+			return;
+		case T_SubqueryScanState:
+			FindKeys(state, castNode(SubqueryScanState, plan)->subplan);
+			return;
+		case T_MergeAppendState:
+			for (int i = 0; i < castNode(MergeAppendState, plan)->ms_nplans; i++)
+				FindKeys(state, castNode(MergeAppendState, plan)->mergeplans[i]);
+			return;
+		default:
+			FindKeys(state, outerPlanState(plan));
+			if (IsA(plan, CustomScanState) &&
+				castNode(CustomScanState, plan)->custom_ps != NIL)
+				FindKeys(state, linitial(castNode(CustomScanState, plan)->custom_ps));
+			return;
+	}
+}
+
 static void
 BeginFill(CustomScanState *node, EState *estate, int eflags)
 {
 	FillState  *state = (FillState *) node;
 	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
-	PlanState  *scan = ExecInitNode(outerPlan(plan), estate, eflags);
+	PlanState  *child = ExecInitNode(outerPlan(plan), estate, eflags);
 
-	outerPlanState(node) = scan;
-	state->keys = IsA(scan, IndexScanState) ?
-		castNode(IndexScanState, scan)->iss_OrderByKeys :
-		castNode(IndexOnlyScanState, scan)->ioss_OrderByKeys;
+	outerPlanState(node) = child;
+	FindKeys(state, child);
 	state->count = ExecInitExpr(linitial(plan->custom_exprs), &node->ss.ps);
 	state->offset = list_length(plan->custom_exprs) < 2 ? NULL :
 		ExecInitExpr(lsecond(plan->custom_exprs), &node->ss.ps);
-	state->slot = ExecInitExtraTupleSlot(estate, ExecGetResultType(scan),
+	state->slot = ExecInitExtraTupleSlot(estate, ExecGetResultType(child),
 										 &TTSOpsMinimalTuple);
 	state->withdraw.func = Withdraw;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt,
 									   &state->withdraw);
 
-	/* it returns the slots of the scan as well */
+	/* it returns the slots of its child as well */
 	node->ss.ps.resultopsset = true;
 	node->ss.ps.resultopsfixed = false;
 }
 
-/* Where a row is looked at again by itself (EvalPlanQual) the scan has that row. */
+/* Where a row is looked at again by itself (EvalPlanQual) the scans have that row. */
 static TupleTableSlot *
 ExecFill(CustomScanState *node)
 {
@@ -161,7 +191,7 @@ EndFill(CustomScanState *node)
 	ExecEndNode(outerPlanState(node));
 }
 
-/* The scan begins anew when it is offered the limit, unless it never began. */
+/* The scans begin anew when they are offered the limit, unless they never began. */
 static void
 ReScanFill(CustomScanState *node)
 {

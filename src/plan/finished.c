@@ -16,57 +16,62 @@
 #include "plan/merge.h"
 #include "plan/vector.h"
 
-static void Rewrite(PlannedStmt *stmt, Plan *plan,
-					const Bitmapset *wanted);
+typedef struct Rewriting
+{
+	PlannedStmt *stmt;
+	bool		may_run_twice;	/* plans below limits */
+} Rewriting;
+
+static void Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted);
 
 static void
-RewriteAll(PlannedStmt *stmt, const List *plans, const Bitmapset *wanted)
+RewriteAll(const Rewriting *r, const List *plans, const Bitmapset *wanted)
 {
 	ListCell   *cell;
 
 	foreach(cell, plans)
-		Rewrite(stmt, lfirst(cell), wanted);
+		Rewrite(r, lfirst(cell), wanted);
 }
 
 /* A node that may read all columns of its children, wherever they are. */
 static void
-RewriteBelow(PlannedStmt *stmt, const Plan *plan)
+RewriteBelow(const Rewriting *r, const Plan *plan)
 {
 	const Bitmapset *all = bms_make_singleton(PIPEANN_ALL_COLUMNS);
 
-	Rewrite(stmt, outerPlan(plan), all);
-	Rewrite(stmt, innerPlan(plan), all);
+	Rewrite(r, outerPlan(plan), all);
+	Rewrite(r, innerPlan(plan), all);
 	if (IsA(plan, Append))
-		RewriteAll(stmt, ((const Append *) plan)->appendplans, all);
+		RewriteAll(r, ((const Append *) plan)->appendplans, all);
 	else if (IsA(plan, MergeAppend))
-		RewriteAll(stmt, ((const MergeAppend *) plan)->mergeplans, all);
+		RewriteAll(r, ((const MergeAppend *) plan)->mergeplans, all);
 	else if (IsA(plan, CustomScan))
-		RewriteAll(stmt, ((const CustomScan *) plan)->custom_plans, all);
+		RewriteAll(r, ((const CustomScan *) plan)->custom_plans, all);
 }
 
 /* A node that reads of its children what its expressions and keys name. */
 static void
-RewriteChildren(PlannedStmt *stmt, const Plan *plan,
+RewriteChildren(const Rewriting *r, const Plan *plan,
 				const Bitmapset *wanted)
 {
 	if (IsA(plan, SubqueryScan))
 	{
 		const SubqueryScan *scan = (const SubqueryScan *) plan;
 
-		Rewrite(stmt, scan->subplan,
+		Rewrite(r, scan->subplan,
 				PipeannColumnsRead(plan, scan->scan.scanrelid, wanted));
 		return;
 	}
 	if (outerPlan(plan) != NULL)
-		Rewrite(stmt, outerPlan(plan),
+		Rewrite(r, outerPlan(plan),
 				PipeannColumnsRead(plan, OUTER_VAR, wanted));
 	if (innerPlan(plan) != NULL)
-		Rewrite(stmt, innerPlan(plan),
+		Rewrite(r, innerPlan(plan),
 				PipeannColumnsRead(plan, INNER_VAR, wanted));
 }
 
 static void
-Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
+Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted)
 {
 	if (plan == NULL)
 		return;
@@ -75,12 +80,13 @@ Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			PipeannTakeVectors(stmt, (IndexScan *) plan, wanted);
+			PipeannTakeVectors(r->stmt, (IndexScan *) plan, wanted);
 			break;
 		case T_Limit:
 			PipeannLimitMerge((Limit *) plan);
-			RewriteChildren(stmt, plan, wanted);
-			PipeannFillLimit((Limit *) plan);
+			RewriteChildren(r, plan, wanted);
+			if (r->may_run_twice)
+				PipeannFillLimit((Limit *) plan);
 			break;
 		case T_Hash:
 		case T_HashJoin:
@@ -94,34 +100,35 @@ Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 		case T_Sort:
 		case T_SubqueryScan:
 		case T_Unique:
-			RewriteChildren(stmt, plan, wanted);
+			RewriteChildren(r, plan, wanted);
 			break;
 		case T_Agg:
 			if (((const Agg *) plan)->chain == NIL)
-				RewriteChildren(stmt, plan, wanted);
+				RewriteChildren(r, plan, wanted);
 			else
-				RewriteBelow(stmt, plan);
+				RewriteBelow(r, plan);
 			break;
 		default:
-			RewriteBelow(stmt, plan);
+			RewriteBelow(r, plan);
 			break;
 	}
 }
 
 /* The plan of a query, or of one inside it. */
 static void
-RewriteQuery(PlannedStmt *stmt, Plan *plan)
+RewriteQuery(const Rewriting *r, Plan *plan)
 {
 	if (plan != NULL)
-		Rewrite(stmt, plan, PipeannColumnsReturned(plan->targetlist));
+		Rewrite(r, plan, PipeannColumnsReturned(plan->targetlist));
 }
 
 void
-PipeannRewritePlan(PlannedStmt *stmt)
+PipeannRewritePlan(PlannedStmt *stmt, bool may_run_twice)
 {
+	Rewriting	r = {.stmt = stmt, .may_run_twice = may_run_twice};
 	ListCell   *cell;
 
-	RewriteQuery(stmt, stmt->planTree);
+	RewriteQuery(&r, stmt->planTree);
 	foreach(cell, stmt->subplans)
-		RewriteQuery(stmt, lfirst(cell));
+		RewriteQuery(&r, lfirst(cell));
 }

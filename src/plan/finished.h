@@ -7,6 +7,7 @@
 
 #include "nodes/plannodes.h"
 
-extern void PipeannRewritePlan(PlannedStmt *stmt);
+/* Plans below a limit may be run twice if they have nothing volatile (fill.h). */
+extern void PipeannRewritePlan(PlannedStmt *stmt, bool may_run_twice);
 
 #endif							/* PIPEANN_PLAN_FINISHED_H */

@@ -127,10 +127,15 @@ KeysOf(PlanState *node)
 		keys : NULL;
 }
 
-/* Partitions may be ruled out by values that are known only now. */
+/*
+ * Partitions may be ruled out by values that are known only now. Where all are when
+ * the plan begins, there is nothing to be asked.
+ */
 static const Bitmapset *
 ValidChildren(MergeAppendState *merge)
 {
+	if (merge->ms_nplans == 0)
+		return NULL;
 	if (merge->ms_valid_subplans == NULL && merge->ms_prune_state != NULL)
 		merge->ms_valid_subplans =
 #if PG_VERSION_NUM >= 180000

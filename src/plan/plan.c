@@ -42,18 +42,22 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 {
 	List	   *foreign;
 	bool		steady;
+	bool		may_run_twice;
 	PlannedStmt *stmt;
 
 	if (!pipeann_rewrite_plans)
 		return PlanQuery(query, text, cursor_options, params);
 	PipeannAskForElements(query);
 	foreign = PipeannSpread(query, params);
-	steady = foreign != NIL && !contain_volatile_functions((Node *) query);
+	steady = !contain_volatile_functions((Node *) query);
 	stmt = PlanQuery(query, text, cursor_options, params);
 	if (foreign != NIL)
 		PipeannFinishSpread(stmt, foreign);
-	PipeannRewritePlan(stmt);
-	if (steady)
+	/* the place of a cursor is where its scan is (UPDATE ... WHERE CURRENT OF) */
+	may_run_twice = steady && !stmt->hasModifyingCTE &&
+		(cursor_options & CURSOR_OPT_FAST_PLAN) == 0;
+	PipeannRewritePlan(stmt, may_run_twice);
+	if (steady && foreign != NIL)
 		PipeannAskInOneMessage(stmt);
 	return stmt;
 }

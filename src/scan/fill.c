@@ -11,10 +11,10 @@
 #include "scan/fill.h"
 
 static PipeannFill *offered;
-static const ScanKeyData *offered_to;
+static const List *offered_to;
 
 void
-PipeannFillOffer(PipeannFill *fill, const ScanKeyData *keys)
+PipeannFillOffer(PipeannFill *fill, const List *keys)
 {
 	offered = fill;
 	offered_to = keys;
@@ -23,5 +23,5 @@ PipeannFillOffer(PipeannFill *fill, const ScanKeyData *keys)
 PipeannFill *
 PipeannFillOf(const ScanKeyData *keys)
 {
-	return keys != NULL && keys == offered_to ? offered : NULL;
+	return keys != NULL && list_member_ptr(offered_to, keys) ? offered : NULL;
 }

@@ -80,19 +80,19 @@ extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
 extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys);
 
 /*
- * fill.c: a limit above a scan, that is to be filled. A scan that begins with these
- * order-by keys while it is offered heeds it. NULL: none does.
+ * fill.c: a limit above scans, that is to be filled. Scans that begin with one of
+ * these arrays of order-by keys while it is offered heed it. NULL: none does.
  */
 typedef struct PipeannFill
 {
 	bool		all;			/* it wants all rows, however many */
-	bool		whole;			/* the scan explores all nodes before it returns
-								 * a row, so none comes late */
-	bool		late;			/* set by the scan at its end: it has left out
+	bool		whole;			/* scans explore all nodes before they return a
+								 * row, so none comes late */
+	bool		late;			/* set by a scan at its end: it has left out
 								 * rows that came late */
 } PipeannFill;
 
-extern void PipeannFillOffer(PipeannFill *fill, const ScanKeyData *keys);
+extern void PipeannFillOffer(PipeannFill *fill, const List *keys);
 
 /*
  * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these

@@ -60,7 +60,8 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	if (state->wanted != NULL && state->view.cache != NULL)
 		state->among = PipeannAmongBegin(scan, state->wanted, &state->view,
 										 state->query, &params);
-	if (!state->comparable || state->filter != NULL || state->among != NULL)
+	if (!state->comparable || state->filter != NULL || state->among != NULL ||
+		(state->fill != NULL && state->fill->whole))
 		state->horizon = NULL;
 	if (state->horizon != NULL)
 		PipeannHorizonBegin(state->horizon, &params);

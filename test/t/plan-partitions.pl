@@ -110,6 +110,8 @@ for my $limit (0, 2, 30, 2000, 'NULL')
 	is_deeply([ $session->rows($items) ], [ exact($whole) ], "prepared, pruned, limit $limit");
 }
 like(join("\n", $session->rows("EXPLAIN (COSTS OFF) EXECUTE items_p('$vectors->[14]', 4711, 2)")), qr/Subplans Removed/, 'partitions are pruned when it is run');
+$session->rows("PREPARE items_none(vector, int, int) AS SELECT id FROM items WHERE id = \$2 AND id = \$3 ORDER BY v <-> \$1 LIMIT 3");
+is_deeply([ $session->rows("EXECUTE items_none('$vectors->[14]', $_)") ], [], "all partitions are pruned: $_") for '1, 2', 'NULL, 1', '1, NULL';
 is($session->ask("EXECUTE items_l('$vectors->[14]', -1)")->{state}, '2201W', 'a negative limit, prepared');
 $session->rows('RESET plan_cache_mode');
 
