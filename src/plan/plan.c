@@ -40,24 +40,24 @@ static PlannedStmt *
 PlanAndRewrite(Query *query, const char *text, int cursor_options,
 			   ParamListInfo params)
 {
-	List	   *foreign;
-	bool		steady;
+	bool		spread;
+	bool		one_message;
 	bool		may_run_twice;
 	PlannedStmt *stmt;
 
 	if (!pipeann_rewrite_plans)
 		return PlanQuery(query, text, cursor_options, params);
 	PipeannAskForElements(query);
-	foreign = PipeannSpread(query, params);
-	steady = !contain_volatile_functions((Node *) query);
+	spread = PipeannSpread(query, params);
+	one_message = spread && PipeannIsSteady(query);
+	may_run_twice = !contain_volatile_functions((Node *) query);
 	stmt = PlanQuery(query, text, cursor_options, params);
-	if (foreign != NIL)
-		PipeannFinishSpread(stmt, foreign);
+	if (spread)
+		PipeannFinishSpread(stmt);
 	/* the place of a cursor is where its scan is (UPDATE ... WHERE CURRENT OF) */
-	may_run_twice = steady && !stmt->hasModifyingCTE &&
-		(cursor_options & CURSOR_OPT_FAST_PLAN) == 0;
-	PipeannRewritePlan(stmt, may_run_twice);
-	if (steady && foreign != NIL)
+	PipeannRewritePlan(stmt, may_run_twice && !stmt->hasModifyingCTE &&
+					   (cursor_options & CURSOR_OPT_FAST_PLAN) == 0);
+	if (one_message)
 		PipeannAskInOneMessage(stmt);
 	return stmt;
 }
