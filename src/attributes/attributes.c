@@ -9,30 +9,13 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_collation_d.h"
 #include "catalog/pg_type_d.h"
 #include "attributes/coding.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/typcache.h"
 
 /* ---------- columns ---------- */
-
-/*
- * Under a deterministic collation equal is what has the same bytes, so bytes are
- * compared and hashed: that stays as it is when the collation's order changes.
- * False if the column's equality is another one.
- */
-static bool
-ChooseCollation(PipeannAttribute *attribute)
-{
-	Oid			collation = attribute->type->attcollation;
-
-	attribute->collation = OidIsValid(collation) ? C_COLLATION_OID :
-		InvalidOid;
-	return !OidIsValid(collation) || get_collation_isdeterministic(collation);
-}
 
 /* Without samples arrays are taken to have a few elements. */
 #define ARRAY_WIDTH 4
@@ -49,6 +32,42 @@ WidthOf(const PipeannAttributes *a, const PipeannWidths *widths,
 	return type == BOOLOID || type_is_enum(type) ? 1 : 2;
 }
 
+/*
+ * What compares the values of a column. False if it has no codes: if nothing does, or
+ * what is equal under its collation need not have the same bytes.
+ *
+ * Codes of a format before 6 were made by the column's type. If the operator class
+ * compares in another way nothing is known by them.
+ */
+static bool
+ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
+{
+	Oid			collation = attribute->type->attcollation;
+	PipeannOrder by_type;
+	bool		has_type;
+	bool		has_class;
+
+	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
+		return false;
+	has_type = PipeannOrderOfType(type, attribute->is_array, collation,
+								  &by_type);
+	attribute->order = by_type;
+	attribute->is_known = true;
+	if (a->index == NULL)
+		return has_type;
+	has_class = PipeannOrderOfClass(a->index, attribute->position, type,
+									attribute->is_array, collation,
+									&attribute->order);
+	attribute->is_known = has_type == has_class && (!has_class ||
+													(by_type.function == attribute->order.function &&
+													 by_type.collation == attribute->order.collation));
+	a->differs |= !attribute->is_known;
+	if (!a->by_class)
+		return has_type;
+	attribute->is_known = true;
+	return has_class;
+}
+
 /* Add a column, if it has codes. */
 static void
 AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
@@ -58,8 +77,6 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 	Form_pg_attribute type = TupleDescAttr(a->values, number);
 	Oid			base = getBaseType(type->atttypid);
 	Oid			element = get_base_element_type(base);
-	TypeCacheEntry *entry;
-	const FmgrInfo *function;
 
 	attribute->position = position;
 	attribute->number = number;
@@ -67,15 +84,10 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 	attribute->type = type;
 	attribute->is_array = OidIsValid(element);
 	attribute->width = WidthOf(a, widths, base, attribute->is_array);
-	entry = lookup_type_cache(attribute->is_array ? element : base,
-							  TYPECACHE_HASH_PROC_FINFO |
-							  TYPECACHE_CMP_PROC_FINFO);
-	function = attribute->is_array ? &entry->hash_proc_finfo :
-		&entry->cmp_proc_finfo;
-	if (!OidIsValid(function->fn_oid) || !ChooseCollation(attribute))
+	if (!ChooseOrder(a, attribute, attribute->is_array ? element : base))
 		return;
-	fmgr_info_copy(&attribute->function, unconstify(FmgrInfo *, function),
-				   CurrentMemoryContext);
+	if (attribute->is_known)
+		fmgr_info(attribute->order.function, &attribute->function);
 	a->columns = number + 1;
 	a->bytes += attribute->width;
 	a->n++;
@@ -96,13 +108,14 @@ New(TupleDesc values, const PipeannWidths *widths)
 }
 
 static PipeannAttributes *
-Describe(Relation index, const PipeannWidths *widths)
+Describe(Relation index, uint32 format, const PipeannWidths *widths)
 {
 	PipeannColumns columns = PipeannIndexColumns(index);
 	PipeannAttributes *a = New(columns.values, widths);
 	int			keys = IndexRelationGetNumberOfKeyAttributes(index);
 
 	a->index = index;
+	a->by_class = format >= PIPEANN_FORMAT_CLASSES;
 	for (int i = 0; i < keys; i++)
 		if (i != columns.vector)
 			AddAttribute(a, widths, i, PipeannValueNumber(&columns, i));
@@ -110,9 +123,15 @@ Describe(Relation index, const PipeannWidths *widths)
 }
 
 PipeannAttributes *
-PipeannAttributesDescribe(Relation index)
+PipeannAttributesDescribe(Relation index, uint32 format)
 {
-	return Describe(index, NULL);
+	return Describe(index, format, NULL);
+}
+
+bool
+PipeannAttributesDiffer(const PipeannAttributes *a)
+{
+	return a->differs;
 }
 
 PipeannAttributes *
@@ -137,14 +156,14 @@ PipeannWantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute
 }
 
 PipeannAttributes *
-PipeannAttributesOpen(Relation index, const PipeannLayout *l,
+PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 					  const PipeannWidths *widths, const char *book)
 {
 	PipeannAttributes *a;
 
 	if (l->attr_bytes == 0)
 		return NULL;
-	a = Describe(index, widths);
+	a = Describe(index, format, widths);
 	if (a->bytes != l->attr_bytes)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
@@ -171,7 +190,7 @@ PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
 	{
 		uint32		middle = (low + high) / 2;
 		int			order = DatumGetInt32(FunctionCall2Coll(&attribute->function,
-															attribute->collation,
+															attribute->order.collation,
 															PipeannBookBoundary(a, attribute, middle),
 															value));
 
@@ -197,41 +216,6 @@ PutNumber(const PipeannAttribute *attribute, uint32 number, uint8 *code)
 		memset(code + 2, 0, PipeannSetBytes(attribute));
 		PipeannNumberBits(attribute, number, code + 2);
 	}
-}
-
-static void
-EncodeValue(const PipeannAttributes *a, PipeannAttribute *attribute,
-			Datum value, bool isnull, uint8 *code)
-{
-	if (attribute->is_array)
-		PipeannElementsEncode(a, attribute, value, isnull, code);
-	else
-		PutNumber(attribute, isnull ? 0 :
-				  1 + PositionOf(a, attribute, value), code);
-}
-
-void
-PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
-						const PipeannRow *row, uint8 *code)
-{
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	MemoryContext old;
-
-	if (!PipeannDeformRowTo(a->values, a->columns, row, a->tuple, values,
-							isnull))
-		PipeannRowError(a->index, id);
-	old = MemoryContextSwitchTo(a->scratch);
-	for (int i = 0; i < a->n; i++)
-	{
-		PipeannAttribute *attribute = &a->attributes[i];
-		int			number = attribute->number;
-
-		EncodeValue(a, attribute, values[number], isnull[number],
-					code + attribute->plane);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(a->scratch);
 }
 
 static bool
@@ -278,6 +262,43 @@ MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 		code[1] = Max(code[1], 1);
 		memset(code + 2, 0xFF, PipeannSetBytes(attribute));
 	}
+}
+
+static void
+EncodeValue(const PipeannAttributes *a, PipeannAttribute *attribute,
+			Datum value, bool isnull, uint8 *code)
+{
+	if (!attribute->is_known)
+		MakeMixed(attribute, code);
+	else if (attribute->is_array)
+		PipeannElementsEncode(a, attribute, value, isnull, code);
+	else
+		PutNumber(attribute, isnull ? 0 :
+				  1 + PositionOf(a, attribute, value), code);
+}
+
+void
+PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
+						const PipeannRow *row, uint8 *code)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	MemoryContext old;
+
+	if (!PipeannDeformRowTo(a->values, a->columns, row, a->tuple, values,
+							isnull))
+		PipeannRowError(a->index, id);
+	old = MemoryContextSwitchTo(a->scratch);
+	for (int i = 0; i < a->n; i++)
+	{
+		PipeannAttribute *attribute = &a->attributes[i];
+		int			number = attribute->number;
+
+		EncodeValue(a, attribute, values[number], isnull[number],
+					code + attribute->plane);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(a->scratch);
 }
 
 static bool
@@ -335,8 +356,9 @@ bool
 PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 {
 	for (int i = 0; i < a->n; i++)
-		if (a->attributes[i].is_array ||
-			IsMixed(&a->attributes[i], code + a->attributes[i].plane))
+		if (a->attributes[i].is_known &&
+			(a->attributes[i].is_array ||
+			 IsMixed(&a->attributes[i], code + a->attributes[i].plane)))
 			return true;
 	return false;
 }
@@ -370,6 +392,8 @@ Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
 {
 	if (IsUnwritten(attribute, code))
 		return false;
+	if (!attribute->is_known)
+		return true;
 	if (attribute->is_array)
 		return HasBits(row, code, attribute->width);
 	return HasBits(code + 2, row + 2, PipeannSetBytes(attribute)) &&

@@ -34,8 +34,12 @@ typedef struct PipeannColumnOptions
 /* Row j of node i of the samples to train on, or NULL for none. */
 typedef const PipeannRow *(*PipeannRowAt) (uint32 i, uint32 j, void *arg);
 
-/* The filter columns of an index before it has codes. */
-extern PipeannAttributes *PipeannAttributesDescribe(Relation index);
+/* The filter columns of an index of a format before it has codes. */
+extern PipeannAttributes *PipeannAttributesDescribe(Relation index,
+													uint32 format);
+
+/* Whether their codes would be others before format 6. */
+extern bool PipeannAttributesDiffer(const PipeannAttributes *a);
 
 /* The first n of such values as filter columns of an index that is not there. */
 extern PipeannAttributes *PipeannAttributesForesee(TupleDesc values, int n);
@@ -52,7 +56,7 @@ extern int	PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at,
  * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
  * PipeannBooksBytes() of a generation, or NULL; they must stay.
  */
-extern PipeannAttributes *PipeannAttributesOpen(Relation index,
+extern PipeannAttributes *PipeannAttributesOpen(Relation index, uint32 format,
 												const PipeannLayout *l,
 												const PipeannWidths *widths,
 												const char *books);

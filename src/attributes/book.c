@@ -102,7 +102,7 @@ CompareValues(const void *x, const void *y, void *arg)
 	PipeannAttribute *attribute = arg;
 
 	return DatumGetInt32(FunctionCall2Coll(&attribute->function,
-										   attribute->collation,
+										   attribute->order.collation,
 										   *(const Datum *) x,
 										   *(const Datum *) y));
 }

@@ -40,6 +40,14 @@
 /* Of nodes that an array's code lets pass so many match, if nobody knows. */
 #define PIPEANN_BLOOM_PRECISION 0.1
 
+/* What compares values, or hashes elements. */
+typedef struct PipeannOrder
+{
+	Oid			function;
+	Oid			collation;		/* with which it is called */
+	Oid			family;			/* of B-trees, whose it is; Invalid if by type */
+} PipeannOrder;
+
 typedef struct PipeannAttribute
 {
 	int			number;			/* of the column among the values */
@@ -48,8 +56,10 @@ typedef struct PipeannAttribute
 	int			width;			/* bytes */
 	bool		is_array;
 	Form_pg_attribute type;
-	Oid			collation;		/* by which function compares or hashes */
+	PipeannOrder order;
 	FmgrInfo	function;		/* compares two values, or hashes an element */
+	bool		is_known;		/* codes are by this order; else they mean any
+								 * value */
 	const char *book;			/* boundaries, or NULL */
 	Size		book_size;
 } PipeannAttribute;
@@ -62,6 +72,8 @@ struct PipeannAttributes
 								 * at */
 	int			bytes;
 	bool		by_type;		/* widths, and bits of arrays: before format 5 */
+	bool		by_class;		/* what compares values: from format 6 on */
+	bool		differs;		/* a class compares other than its type does */
 	int			n;
 	PipeannAttribute attributes[PIPEANN_MOST_CODED];
 	char	   *tuple;			/* room for a row */
@@ -75,6 +87,21 @@ PipeannWideCode(uint32 number)
 	return (uint16) ((1 + number / PIPEANN_WIDE_BASE) << 8 |
 					 (1 + number % PIPEANN_WIDE_BASE));
 }
+
+/* order.c */
+
+/* By a type (elements' type of arrays); false if it has none. */
+extern bool PipeannOrderOfType(Oid type, bool is_array, Oid collation,
+							   PipeannOrder *order);
+
+/* By the operator class of a column of such a type; false if that has none. */
+extern bool PipeannOrderOfClass(Relation index, int position, Oid type,
+								bool is_array, Oid collation,
+								PipeannOrder *order);
+
+/* Whether an operator is that of our strategy in the order. */
+extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
+							int strategy);
 
 /* book.c */
 

@@ -113,7 +113,7 @@ PipeannElementsOf(PipeannAttribute *attribute, Datum value)
 		if (!nulls[i])
 			elements.hashes[elements.n++] =
 				DatumGetUInt32(FunctionCall1Coll(&attribute->function,
-												 attribute->collation,
+												 attribute->order.collation,
 												 values[i]));
 	return elements;
 }

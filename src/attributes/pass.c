@@ -117,7 +117,8 @@ FindOperator(const Comparison *c, ScanKey key, int strategy, FmgrInfo *function)
 	Oid			operator = get_opfamily_member(index->rd_opfamily[position],
 											   left, right, strategy);
 
-	if (!OidIsValid(operator))
+	if (!OidIsValid(operator) ||
+		!PipeannOrderHas(&c->attribute->order, operator, strategy))
 		return false;
 	fmgr_info(get_opcode(operator), function);
 	return true;
@@ -126,7 +127,7 @@ FindOperator(const Comparison *c, ScanKey key, int strategy, FmgrInfo *function)
 static bool
 Compares(FmgrInfo *function, const Comparison *c, uint32 i, Datum argument)
 {
-	return DatumGetBool(FunctionCall2Coll(function, c->attribute->collation,
+	return DatumGetBool(FunctionCall2Coll(function, c->attribute->order.collation,
 										  PipeannBookBoundary(c->a, c->attribute, i),
 										  argument));
 }
@@ -182,7 +183,7 @@ IsInOrder(const PipeannAttribute *attribute)
 {
 	Oid			collation = attribute->type->attcollation;
 
-	return !OidIsValid(collation) || collation == C_COLLATION_OID ||
+	return collation == attribute->order.collation ||
 		(collation == DEFAULT_COLLATION_OID && DefaultIsC());
 }
 
@@ -395,6 +396,7 @@ PipeannAttributesFilter(PipeannAttributes *a,
 	filter->n = 0;
 	filter->precision = 1;
 	for (int i = 0; i < a->n; i++)
-		AddColumn(a, &a->attributes[i], conditions, n, filter);
+		if (a->attributes[i].is_known)
+			AddColumn(a, &a->attributes[i], conditions, n, filter);
 	return filter->n > 0 ? filter : NULL;
 }

@@ -75,7 +75,7 @@ TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 			Samples    *s = &samples[j];
 			int			number = s->attribute->number;
 
-			if (!isnull[number] && IsSampled(s, i, n) &&
+			if (s->attribute->is_known && !isnull[number] && IsSampled(s, i, n) &&
 				TakeValue(s->attribute, values[number], &s->values[s->n]))
 				s->n++;
 		}
@@ -157,7 +157,7 @@ AddNodeValue(PipeannAttribute *attribute, Datum value, bool isnull,
 		return;
 	for (uint32 i = 0; i < node->n; i++)
 		if (DatumGetInt32(FunctionCall2Coll(&attribute->function,
-											attribute->collation,
+											attribute->order.collation,
 											node->values[i], value)) == 0)
 			return;
 	if (TakeValue(attribute, value, &node->values[node->n]))
@@ -185,7 +185,7 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 								isnull))
 			continue;
 		for (int k = 0; k < a->n; k++)
-			if (!a->attributes[k].is_array)
+			if (a->attributes[k].is_known && !a->attributes[k].is_array)
 				AddNodeValue(&a->attributes[k],
 							 values[a->attributes[k].number],
 							 isnull[a->attributes[k].number], &found[k]);

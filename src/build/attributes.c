@@ -28,14 +28,15 @@ SampledRow(uint32 i, uint32 j, void *arg)
 }
 
 void
-PipeannChooseWidths(Relation index, const PipeannCollection *c,
-					PipeannLayout *l, PipeannWidths *widths)
+PipeannChooseWidths(Relation index, uint32 format,
+					const PipeannCollection *c, PipeannLayout *l,
+					PipeannWidths *widths)
 {
 	Sampling	s = {.c = c,.n = Min(c->n, PIPEANN_ATTRIBUTE_SAMPLES)};
 
 	if (l->attr_bytes > 0)
 		l->attr_bytes =
-			PipeannAttributesChoose(PipeannAttributesDescribe(index),
+			PipeannAttributesChoose(PipeannAttributesDescribe(index, format),
 									SampledRow, &s, s.n, widths);
 }
 

@@ -287,7 +287,8 @@ DecideLayout(BuildState *state)
 		PipeannMetaInit(meta, state->index, c->storage, state->m,
 						&state->spool.stats.sizes);
 		ChooseDegree(state);
-		PipeannChooseWidths(state->index, c, &meta->layout, &meta->widths);
+		PipeannChooseWidths(state->index, meta->format, c, &meta->layout,
+							&meta->widths);
 		if (c->auto_storage)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		if (!state->spool.stats.left_out)

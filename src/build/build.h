@@ -242,8 +242,9 @@ extern void PipeannEncodeAttributes(PipeannAttributes *a,
 									const PipeannCollection *c,
 									const PipeannNodes *nodes, uint32 first,
 									int n, uint8 *out);
-extern void PipeannChooseWidths(Relation index, const PipeannCollection *c,
-								PipeannLayout *l, PipeannWidths *widths);
+extern void PipeannChooseWidths(Relation index, uint32 format,
+								const PipeannCollection *c, PipeannLayout *l,
+								PipeannWidths *widths);
 extern void PipeannTrainAttributes(PipeannAttributes *a,
 								   const PipeannCollection *c, char *books);
 

@@ -444,7 +444,8 @@ TrainBooks(PipeannTeam *team, const PipeannMeta *meta, CodeWriter *w)
 	const PipeannLayout *l = &meta->layout;
 	char	   *books;
 
-	w->attributes = PipeannAttributesOpen(w->index, l, &meta->widths, NULL);
+	w->attributes = PipeannAttributesOpen(w->index, meta->format, l,
+										  &meta->widths, NULL);
 	if (w->attributes == NULL)
 		return NULL;
 	books = PipeannTeamAlloc(team, PipeannBooksBytes(l));

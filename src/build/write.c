@@ -53,6 +53,7 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 {
 	const PipeannOptions *options = PipeannGetOptions(index);
 	PipeannLayout *l = &meta->layout;
+	PipeannAttributes *attributes;
 
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
@@ -65,11 +66,12 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 		meta->format = PIPEANN_FORMAT_VALUES;
 		PipeannLayoutInit(l, l->dim, l->metric, storage, m, options->pq_bytes,
 						  options->fillfactor, RowBytes(index, l, sizes));
-		l->attr_bytes =
-			PipeannAttributesChoose(PipeannAttributesDescribe(index), NULL,
-									NULL, 0, &meta->widths);
+		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES);
+		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
+												&meta->widths);
 		if (l->attr_bytes > 0)
-			meta->format = PIPEANN_FORMAT_WIDTHS;
+			meta->format = PipeannAttributesDiffer(attributes) ?
+				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_WIDTHS;
 	}
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;

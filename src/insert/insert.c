@@ -367,7 +367,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.norm = norm;
 	state.whole = row;
 	state.row = PipeannStoreRow(view, row);
-	state.attributes = PipeannAttributesOpen(view->index, l,
+	state.attributes = PipeannAttributesOpen(view->index, view->meta.format, l,
 											 &view->meta.widths,
 											 view->cache == NULL ? NULL :
 											 view->cache->books);

@@ -219,9 +219,10 @@ TrainAttributes(Repacking *s, const PipeannCollection *c)
 	s->widths = meta->widths;
 	if (meta->format >= PIPEANN_FORMAT_WIDTHS &&
 		!(meta->flags & PIPEANN_META_HAS_CODES))
-		PipeannChooseWidths(s->view->index, c, &s->layout, &s->widths);
-	s->attributes = PipeannAttributesOpen(s->view->index, &s->layout,
-										  &s->widths, NULL);
+		PipeannChooseWidths(s->view->index, meta->format, c, &s->layout,
+							&s->widths);
+	s->attributes = PipeannAttributesOpen(s->view->index, meta->format,
+										  &s->layout, &s->widths, NULL);
 	if (s->attributes == NULL)
 		return;
 	s->books = palloc(PipeannBooksBytes(&s->layout));

@@ -142,8 +142,8 @@ StartSamples(Retraining *r)
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
 	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
 									   sizeof(float)));
-	r->attributes = PipeannAttributesOpen(r->view.index, l, &meta->widths,
-										  NULL);
+	r->attributes = PipeannAttributesOpen(r->view.index, meta->format, l,
+										  &meta->widths, NULL);
 	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
 	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
 													   PipeannViewIds(&r->view))),

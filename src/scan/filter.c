@@ -191,7 +191,8 @@ PipeannFilterCodes(const PipeannFilter *filter)
 
 	if (view->cache == NULL || filter->is_void)
 		return NULL;
-	attributes = PipeannAttributesOpen(view->index, &view->meta.layout,
+	attributes = PipeannAttributesOpen(view->index, view->meta.format,
+									   &view->meta.layout,
 									   &view->meta.widths,
 									   view->cache->books);
 	return attributes == NULL ? NULL :

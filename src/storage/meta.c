@@ -109,12 +109,12 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	if (meta->magic != PIPEANN_MAGIC)
 		MetaError(index, "The page has no pipeann magic number.");
 	if (meta->format < PIPEANN_FORMAT ||
-		meta->format > PIPEANN_FORMAT_WIDTHS)
+		meta->format > PIPEANN_FORMAT_CLASSES)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats %d to %d",
 						RelationGetRelationName(index), meta->format,
-						PIPEANN_FORMAT, PIPEANN_FORMAT_WIDTHS),
+						PIPEANN_FORMAT, PIPEANN_FORMAT_CLASSES),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);

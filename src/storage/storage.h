@@ -50,6 +50,8 @@ typedef RelFileNode PipeannLocator;
 #define PIPEANN_FORMAT_VALUES 3 /* of an index whose rows have values */
 #define PIPEANN_FORMAT_ATTRIBUTES 4 /* and whose nodes have codes of these */
 #define PIPEANN_FORMAT_WIDTHS 5 /* the metapage has the widths of which */
+#define PIPEANN_FORMAT_CLASSES 6	/* made by operator classes where these
+									 * compare other than types do */
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0

@@ -83,7 +83,8 @@ PipeannVacuumShrinkCodes(PipeannVacuum *v)
 	PipeannRefreshView(view);
 	if (!PipeannVacuumHasAttributes(v))
 		return;
-	node.attributes = PipeannAttributesOpen(view->index, &view->meta.layout,
+	node.attributes = PipeannAttributesOpen(view->index, view->meta.format,
+											&view->meta.layout,
 											&view->meta.widths,
 											view->cache->books);
 	changed = palloc(mul_size(Max(view->meta.code_pages, 1), sizeof(uint32)));

@@ -69,6 +69,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	check->columns = PipeannIndexColumns(index);
 	if (check->view.cache != NULL)
 		check->attributes = PipeannAttributesOpen(index,
+												  check->view.meta.format,
 												  &check->view.meta.layout,
 												  &check->view.meta.widths,
 												  check->view.cache->books);

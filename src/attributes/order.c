@@ -1,0 +1,148 @@
+/*
+ * order.c
+ *		What compares the values of a filter column, and hashes elements of arrays.
+ *
+ * A condition is decided by the operators of the column's operator class. A type may
+ * have another order and equality of its own: citext takes the class of text, whose
+ * operators tell "A" from "a". So codes are made by what these operators belong to: a
+ * B-tree operator family that has all of them with the same meaning. Where there is
+ * none nothing is known of how they order values, and the column has no codes.
+ *
+ * Before format 6 codes were made by the column's type.
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "access/stratnum.h"
+#include "access/transam.h"
+#include "attributes/coding.h"
+#include "catalog/pg_collation_d.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/typcache.h"
+
+StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
+				 PIPEANN_GREATER_STRATEGY - BTGreaterStrategyNumber,
+				 "strategies are not in the order of B-trees");
+
+/* The strategy that an operator of ours has in a B-tree family. */
+static int
+BtreeStrategy(int strategy)
+{
+	return strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
+}
+
+bool
+PipeannOrderHas(const PipeannOrder *order, Oid operator, int strategy)
+{
+	return !OidIsValid(order->family) ||
+		get_op_opfamily_strategy(operator, order->family) ==
+		BtreeStrategy(strategy);
+}
+
+/*
+ * By the type alone. What compares elements of arrays is their type's equality, as in
+ * the operators of arrays.
+ */
+bool
+PipeannOrderOfType(Oid type, bool is_array, Oid collation, PipeannOrder *order)
+{
+	TypeCacheEntry *entry;
+
+	if (is_array)
+	{
+		entry = lookup_type_cache(type, TYPECACHE_EQ_OPR | TYPECACHE_HASH_PROC);
+		order->function = entry->hash_proc;
+	}
+	else
+	{
+		entry = lookup_type_cache(type, TYPECACHE_CMP_PROC);
+		order->function = entry->cmp_proc;
+	}
+	order->family = InvalidOid;
+	order->collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
+	return OidIsValid(order->function);
+}
+
+/*
+ * PostgreSQL's own functions take for equal what has the same bytes, under whatever
+ * deterministic collation. So they are called with C, which stays as it is when a
+ * collation's order changes. Others may do anything with a collation.
+ */
+static Oid
+CollationFor(Oid function, Oid collation)
+{
+	return OidIsValid(collation) && function < FirstGenbkiObjectId ?
+		C_COLLATION_OID : collation;
+}
+
+/* Whether the operators on arrays are those that compare by elements' equality. */
+static bool
+HasArrayOperators(Oid family, Oid type)
+{
+	Oid			overlaps = get_opfamily_member(family, type, type,
+											   PIPEANN_OVERLAPS_STRATEGY);
+	Oid			contains = get_opfamily_member(family, type, type,
+											   PIPEANN_CONTAINS_STRATEGY);
+
+	return (!OidIsValid(overlaps) || get_opcode(overlaps) == F_ARRAYOVERLAP) &&
+		(!OidIsValid(contains) || get_opcode(contains) == F_ARRAYCONTAINS);
+}
+
+/* Whether all operators of a class on a type mean in a B-tree family what they do here. */
+static bool
+HasOperatorsOf(const PipeannOrder *order, Oid family, Oid type)
+{
+	for (int i = PIPEANN_LESS_STRATEGY; i <= PIPEANN_GREATER_STRATEGY; i++)
+	{
+		Oid			operator = get_opfamily_member(family, type, type, i);
+
+		if (OidIsValid(operator) && !PipeannOrderHas(order, operator, i))
+			return false;
+	}
+	return true;
+}
+
+static bool
+OrderOfOperators(Oid family, Oid type, PipeannOrder *order)
+{
+	Oid			equal = get_opfamily_member(family, type, type,
+											PIPEANN_EQUAL_STRATEGY);
+	List	   *families;
+	ListCell   *cell;
+	Oid			left;
+	Oid			right;
+
+	order->function = InvalidOid;
+	if (!OidIsValid(equal))
+		return false;
+	op_input_types(equal, &left, &right);
+	families = get_mergejoin_opfamilies(equal);
+	foreach(cell, families)
+	{
+		order->family = lfirst_oid(cell);
+		order->function = get_opfamily_proc(order->family, left, right,
+											BTORDER_PROC);
+		if (OidIsValid(order->function) && HasOperatorsOf(order, family, type))
+			break;
+		order->function = InvalidOid;
+	}
+	list_free(families);
+	return OidIsValid(order->function);
+}
+
+bool
+PipeannOrderOfClass(Relation index, int position, Oid type, bool is_array,
+					Oid collation, PipeannOrder *order)
+{
+	Oid			family = index->rd_opfamily[position];
+	Oid			intype = index->rd_opcintype[position];
+
+	if (is_array ? !HasArrayOperators(family, intype) ||
+		!PipeannOrderOfType(type, true, collation, order) :
+		!OrderOfOperators(family, intype, order))
+		return false;
+	order->collation = CollationFor(order->function, collation);
+	return true;
+}
