@@ -11,6 +11,7 @@
 #include "scan/horizon.h"
 #include "scan/state.h"
 #include "base/pause.h"
+#include "base/planted.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"
 #include "miscadmin.h"
@@ -84,6 +85,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
 {
 	PipeannScan *state = scan->opaque;
+	bool		forget = PIPEANN_PLANTED("rescan-vector") && state->started;
 
 	(void) nkeys;
 	(void) norderbys;
@@ -98,7 +100,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (keys && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys,
 				scan->numberOfKeys * sizeof(ScanKeyData));
-	if (orderbys && scan->numberOfOrderBys > 0)
+	if (orderbys && scan->numberOfOrderBys > 0 && !forget)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }
@@ -231,7 +233,8 @@ static void
 SetDistance(IndexScanDesc scan, PipeannScan *state,
 			const PipeannResult *result)
 {
-	bool		in_doubt = IsInDoubt(state, result);
+	bool		in_doubt = IsInDoubt(state, result) &&
+		!PIPEANN_PLANTED("order-recheck");
 
 	state->reach = Max(state->reach, result->most);
 	state->recheck = in_doubt && state->held < MOST_HELD;
@@ -282,6 +285,7 @@ ContinueSearch(PipeannScan *state)
 			 !PipeannSearchEndedEarly(state->search)))
 			return false;
 		if (state->looked_at >= pipeann_max_scan_tuples ||
+			PIPEANN_PLANTED("search-ends") ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)
