@@ -11,10 +11,10 @@
 #include "scan/horizon.h"
 #include "scan/state.h"
 #include "base/pause.h"
-#include "base/planted.h"
 #include "catalog/pg_type_d.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "base/planted.h"
 #include "pgstat.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -233,8 +233,7 @@ static void
 SetDistance(IndexScanDesc scan, PipeannScan *state,
 			const PipeannResult *result)
 {
-	bool		in_doubt = IsInDoubt(state, result) &&
-		!PIPEANN_PLANTED("order-recheck");
+	bool		in_doubt = IsInDoubt(state, result);
 
 	state->reach = Max(state->reach, result->most);
 	state->recheck = in_doubt && state->held < MOST_HELD;
@@ -285,7 +284,6 @@ ContinueSearch(PipeannScan *state)
 			 !PipeannSearchEndedEarly(state->search)))
 			return false;
 		if (state->looked_at >= pipeann_max_scan_tuples ||
-			PIPEANN_PLANTED("search-ends") ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 		if (state->replica)

@@ -85,7 +85,7 @@ AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 	result.ext_tids = slot->ext_tids;
 	result.id = id;
 	result.dist = result.most = dist;
-	if (error > 0)
+	if (error > 0 && !PIPEANN_PLANTED("order-recheck"))
 		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
 						&result.most);
 	PipeannResultsAdd(&search->results, &result, &rows);
