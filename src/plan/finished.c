@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "base/planted.h"
 #include "miscadmin.h"
 #include "plan/columns.h"
 #include "plan/distance.h"
@@ -75,10 +74,6 @@ Rewrite(PlannedStmt *stmt, Plan *plan, const Bitmapset *wanted)
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			if (PIPEANN_PLANTED("security") &&
-				((IndexScan *) plan)->indexorderby != NIL)
-				plan->qual = list_truncate(list_copy(plan->qual),
-										   list_length(plan->qual) - 1);
 			PipeannTakeVectors(stmt, (IndexScan *) plan, wanted);
 			break;
 		case T_Limit:

@@ -4,6 +4,8 @@
  */
 #include "search/score.h"
 
+#include "base/planted.h"
+
 #include "distance/distance.h"
 #include "search/list.h"
 #include "search/pages.h"
