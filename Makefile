@@ -7,7 +7,8 @@
 # Building and installing is PGXS's: make, make install, make installcheck,
 # with PG_CONFIG=... for another server than the first in PATH.
 # WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
-# which backends can be made to wait (src/base/pause.h). CASSERT=1 builds one with
+# which backends can be made to wait (src/base/pause.h), PLANTED_FAULTS=1 one that
+# can be told to answer wrongly (src/base/planted.h). CASSERT=1 builds one with
 # assertions.
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
@@ -58,7 +59,7 @@ OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 # -isystem: PostgreSQL's own headers do not pass -Wextra.
 # Assert() of PostgreSQL needs nothing that a server without assertions lacks.
 PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -isystem $(libpq_srcdir) -I$(srcdir)/src $(if $(CASSERT),-DUSE_ASSERT_CHECKING=1)
-PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS)
+PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS) $(if $(PLANTED_FAULTS),-DPIPEANN_PLANTED_FAULTS)
 SHLIB_LINK = -luring $(libpq)
 
 REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
@@ -74,7 +75,7 @@ include $(PGXS)
 
 # What was built with other options is built again.
 BUILT_WITH = build/options
-OPTIONS = $(if $(CASSERT),assertions) $(if $(PAUSE_POINTS),pauses)
+OPTIONS = $(if $(CASSERT),assertions) $(if $(PAUSE_POINTS),pauses) $(if $(PLANTED_FAULTS),faults)
 $(shell mkdir -p build; echo '$(OPTIONS)' | cmp -s - $(BUILT_WITH) || echo '$(OPTIONS)' >$(BUILT_WITH))
 
 $(OBJS): $(sort $(wildcard src/*.h src/*/*.h)) $(BUILT_WITH) Makefile

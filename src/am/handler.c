@@ -13,6 +13,7 @@
 #include "scan/scan.h"
 #include "vacuum/vacuum.h"
 #include "base/pause.h"
+#include "base/planted.h"
 #include "commands/vacuum.h"
 #include "fmgr.h"
 #include "io/io.h"
@@ -40,6 +41,7 @@ _PG_init(void)
 	PipeannOptionsInit();
 	PipeannSettingsInit();
 	PipeannPauseInit();
+	PipeannPlantedInit();
 	PipeannCacheInit();
 	PipeannIoInit();
 	PipeannPlanInit();

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "base/planted.h"
 #include "index/index.h"
 #include "utils/rel.h"
 
@@ -98,6 +99,8 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 				rows = PipeannExtRows(&view->meta.layout, slot);
 				memcpy(copy, rows.rows, rows.bytes);
 				rows.rows = copy;
+				if (PIPEANN_PLANTED("chain-row") && rows.n > 0)
+					rows.n--;
 				chain->number = slot->number;
 				chain->begun = found = true;
 			}

@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "access/amapi.h"
+#include "base/planted.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
@@ -71,6 +72,8 @@ PlanBitmap(PlannerInfo *root, RelOptInfo *table, CustomPath *path,
 	(void) table;
 	(void) path;
 	(void) clauses;
+	if (PIPEANN_PLANTED("bitmap-condition"))
+		scan->qual = NIL;
 	node->scan.plan.targetlist = targets;
 	node->custom_scan_tlist = copyObject(scan->targetlist);
 	node->custom_plans = list_make2(scan, outerPlan(table_scan));

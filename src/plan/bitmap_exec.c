@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "base/planted.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
@@ -101,6 +102,8 @@ MakeTids(BitmapState *state)
 	state->lossy = false;
 	state->among.n = 0;
 	TakeTids(state, bitmap);
+	if (PIPEANN_PLANTED("bitmap-row") && state->among.n > 0)
+		state->among.n--;
 	state->among.tids = state->rows;
 	tbm_free(bitmap);
 }

@@ -22,6 +22,7 @@
 #include <math.h>
 
 #include "access/amapi.h"
+#include "base/planted.h"
 #include "executor/executor.h"
 #include "executor/execPartition.h"
 #include "index/index.h"
@@ -223,6 +224,8 @@ IsBefore(const MergeRow *a, const MergeRow *b)
 {
 	if (a->isnull || b->isnull)
 		return b->isnull && !a->isnull;
+	if (PIPEANN_PLANTED("merge-order"))
+		return float8_lt(b->distance, a->distance);
 	return float8_lt(a->distance, b->distance);
 }
 

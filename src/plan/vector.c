@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "base/planted.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
@@ -288,6 +289,8 @@ PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node,
 
 	if (node->indexorderbyorig == NIL)
 		return;
+	if (PIPEANN_PLANTED("security"))
+		node->scan.plan.qual = list_copy_tail(node->scan.plan.qual, 1);
 	targets = (List *) Take((Node *) node->scan.plan.targetlist, &taking);
 	targets = TakeReturned(&taking, targets, wanted);
 	qual = (List *) Take((Node *) node->scan.plan.qual, &taking);

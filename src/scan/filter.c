@@ -10,6 +10,7 @@
 
 #include "access/skey.h"
 #include "attributes/attributes.h"
+#include "base/planted.h"
 #include "scan/filter.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
@@ -49,6 +50,17 @@ TakeElements(PipeannCondition *condition)
 				condition->arguments[i];
 }
 
+/* Another of the same type, if there is one. */
+static int
+WrongColumn(const PipeannColumns *columns, int number)
+{
+	for (int i = 0; i < columns->values->natts; i++)
+		if (i != number && TupleDescAttr(columns->values, i)->atttypid ==
+			TupleDescAttr(columns->values, number)->atttypid)
+			return i;
+	return number;
+}
+
 /* Add a key's condition; one on the vector is decided at once. */
 static void
 AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
@@ -63,6 +75,8 @@ AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
 	}
 	condition->key = key;
 	condition->number = PipeannValueNumber(columns, key->sk_attno - 1);
+	if (PIPEANN_PLANTED("filter-column"))
+		condition->number = WrongColumn(columns, condition->number);
 	filter->columns = Max(filter->columns, condition->number + 1);
 	filter->n++;
 	if (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL))
@@ -117,7 +131,7 @@ Holds(const PipeannCondition *condition, Datum value, bool isnull)
 	ScanKey		key = condition->key;
 
 	if (key->sk_flags & SK_SEARCHNULL)
-		return isnull;
+		return isnull && !PIPEANN_PLANTED("filter-null");
 	if (isnull)
 		return false;
 	if (key->sk_flags & SK_SEARCHNOTNULL)

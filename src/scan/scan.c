@@ -14,6 +14,7 @@
 #include "base/pause.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "base/planted.h"
 #include "pgstat.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
@@ -86,6 +87,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
 {
 	PipeannScan *state = scan->opaque;
+	bool		forget = PIPEANN_PLANTED("rescan-vector") && state->started;
 
 	(void) nkeys;
 	(void) norderbys;
@@ -101,7 +103,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (keys && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys,
 				scan->numberOfKeys * sizeof(ScanKeyData));
-	if (orderbys && scan->numberOfOrderBys > 0)
+	if (orderbys && scan->numberOfOrderBys > 0 && !forget)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }

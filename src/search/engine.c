@@ -2,7 +2,10 @@
  * engine.c
  *		A search from beginning to end: its memory, its runs, and its results.
  */
+#include "base/planted.h"
 #include "search/by_node.h"
+
+#include "base/planted.h"
 #include "search/explore.h"
 #include "search/list.h"
 #include "search/pages.h"
@@ -203,7 +206,7 @@ static bool
 RankRest(PipeannSearch *search)
 {
 	PipeannBeginRanking(search);
-	return PipeannRunRanked(search);
+	return !PIPEANN_PLANTED("group") && PipeannRunRanked(search);
 }
 
 float

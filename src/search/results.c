@@ -7,6 +7,8 @@
  */
 #include "search/results.h"
 
+#include "base/planted.h"
+
 #define FIRST_RESULTS 512
 
 void
@@ -149,6 +151,13 @@ PipeannResultsPop(PipeannResults *results)
 {
 	if (PipeannResultsPeek(results) == NULL)
 		return NULL;
+	if (PIPEANN_PLANTED("result-order") && results->count > 1)
+	{
+		PipeannResult first = results->items[0];
+
+		results->items[0] = results->items[1];
+		results->items[1] = first;
+	}
 	results->taken = results->items[0];
 	results->items[0] = results->items[--results->count];
 	if (results->count > 0)

@@ -1,5 +1,5 @@
 """Chooses questions and their shapes."""
-from conditions import Tree, random_condition
+from conditions import Tree, on_column, random_condition
 from probes import CHANGING, IDS_ONLY, WHOLE, Probe, Question, Vector
 from session import random_kind, random_planning
 from tables import Column
@@ -41,10 +41,23 @@ def random_vector(rng, table, rows):
     return Vector("literal", "[" + ",".join(map(str, numbers)) + "]")
 
 
+def random_where(rng, table, steps, index):
+    """(condition, columns of the index if there are no others in it)."""
+    own = index.columns(table) if index else ()
+    if index and own and rng.random() < (0.5 if "id" in index.include else 0.25):
+        return random_condition(rng, own, "t", 0), own
+    others = tuple(steps.other_columns)
+    columns = table.columns + (Column("k", "int4", 0), Column("tenant", "int4", 0)) + others * 2 + own
+    condition = random_condition(rng, columns, "t", table.rows, "o")
+    if others and rng.random() < 0.3:
+        more = on_column(rng, rng.choice(others), "t")
+        condition = Tree("AND", (condition, more)) if condition is not None else more
+    return condition, ()
+
+
 def random_question(rng, table, steps, rows):
     index = rng.choice(steps.indexes) if steps.indexes else None
-    columns = table.columns + (Column("k", "int4", 0), Column("tenant", "int4", 0)) + tuple(steps.other_columns) * 2
-    condition = random_condition(rng, columns, "t", table.rows, "o")
+    condition, covered = random_where(rng, table, steps, index)
     if index and index.where is not None and rng.random() < 0.7:
         condition = Tree("AND", (index.where, condition)) if condition is not None else index.where
     metric = index.metric if index and rng.random() < 0.95 else rng.choice(("l2", "ip", "cosine"))
@@ -56,7 +69,7 @@ def random_question(rng, table, steps, rows):
         tie, second = "second", random_vector(rng, table, rows)
     extras = ()
     if rng.random() < 0.4:
-        names = [f"t.{c.name}" for c in table.columns] + ["t.k", "t.v", "distance", "distance", "t.v"]
+        names = [f"t.{c.name}" for c in covered] + ["distance", "t.v"] if covered else [f"t.{c.name}" for c in table.columns] + ["t.k", "t.v", "distance", "distance", "t.v"]
         extras = tuple(rng.sample(names, rng.randint(1, min(3, len(names)))))
     column = "t.v"
     if index and index.vector != "v" and rng.random() < 0.7:
@@ -78,7 +91,7 @@ def random_probe(rng, question, big):
             continue
         break
     kind, search = random_kind(rng)
-    limit = rng.choice(LIMITS)
+    limit = rng.choice(LIMITS + ((100, 300, 1000, 2000) if big else ()))
     if rng.random() < 0.05:
         limit = rng.choice((question.table.rows, 1000, question.table.rows * 2 + 1))
     offset = rng.choice((1, 2, 5, 20, question.table.rows // 2)) if rng.random() < 0.12 else 0

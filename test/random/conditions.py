@@ -118,7 +118,7 @@ def on_column(rng, column, alias):
     kind = KIND[column.kind]
     name = f"{alias}.{column.name}"
     roll = rng.random()
-    if roll < 0.08:
+    if roll < 0.12:
         return Atom(f"{name} IS {rng.choice(('NULL', 'NOT NULL'))}")
     if kind.family == "array":
         return _array(rng, name, kind)
@@ -156,13 +156,13 @@ def _on_rows(rng, alias, rows, other):
 
 
 def _atom(rng, columns, alias, rows, other):
-    if rng.random() < 0.22:
+    if rows and rng.random() < 0.22:
         return _on_rows(rng, alias, rows, other)
     return on_column(rng, rng.choice(columns), alias)
 
 
 def random_condition(rng, columns, alias, rows, other=None, depth=2):
-    """A tree, or None."""
+    """A tree, or None. rows: about how many the table has; 0 for conditions on these columns only."""
     roll = rng.random()
     if roll < 0.18 and depth == 2:
         return None

@@ -49,13 +49,30 @@ def arguments():
     return options
 
 
+def cluster(command, folder, *settings):
+    subprocess.run([f"{ROOT}/scripts/cluster.sh", command, folder, *settings], check=command != "remove")
+
+
 def start_server(folder, settings):
     """Its folder."""
     if folder is None:
         made = subprocess.run(["bash", "-c", f". {ROOT}/scripts/lib.sh && server_tmp random"], check=True, capture_output=True, text=True)
         folder = made.stdout.strip()
-    subprocess.run([f"{ROOT}/scripts/cluster.sh", "start", folder, *CONFIGURATION, *settings], check=True)
+    cluster("start", folder, *CONFIGURATION, *settings)
     return folder
+
+
+def make_template(where, library=None):
+    """The database that others are made of; library: that its functions are of, instead of the one that is installed."""
+    admin = Session(where, "postgres")
+    admin.ask("DROP DATABASE IF EXISTS rq_template WITH (FORCE)")
+    admin.ask("CREATE DATABASE rq_template")
+    admin.close()
+    session = Session(where, "rq_template")
+    session.ask("RESET search_path; " + PRELUDE)
+    if library:
+        session.ask(f"UPDATE pg_proc SET probin = '{library}' WHERE probin = '$libdir/pipeann'")
+    session.close()
 
 
 def make_databases(where, number):
@@ -64,9 +81,8 @@ def make_databases(where, number):
     for kind in ("try", "shrink"):
         name = f"rq_{kind}_{number}"
         admin.ask(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        admin.ask(f"CREATE DATABASE {name}")
+        admin.ask(f"CREATE DATABASE {name} TEMPLATE rq_template")
         session = Session(where, name)
-        session.ask("RESET search_path; " + PRELUDE)
         session.ask(SERVERS)
         session.close()
     admin.close()
@@ -81,6 +97,7 @@ class Worker:
         self.enough = enough
 
     def run(self):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             life = self.options.life or 0
             while not self.stop() and (self.options.life is None or life == self.options.life):
@@ -161,7 +178,9 @@ def main():
     def enough(report):
         return (share is not None and sum(report.queries.values()) >= share) or (options.seconds is not None and time.time() - began > options.seconds)
 
+    workers = []
     try:
+        make_template(where)
         for number in range(options.jobs):
             make_databases(where, number)
         workers = [multiprocessing.Process(target=Worker(options, where, n, results, enough).run) for n in range(options.jobs)]
@@ -171,8 +190,10 @@ def main():
         for worker in workers:
             worker.join()
     finally:
+        for worker in workers:
+            worker.terminate()
         if started:
-            subprocess.run([f"{ROOT}/scripts/cluster.sh", "remove", started], check=False)
+            cluster("remove", started)
     seconds = time.time() - began
     for line in total.lines():
         print("# " + line)

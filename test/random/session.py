@@ -16,6 +16,8 @@ class Lost(Exception):
 
 
 class Session:
+    before = ""            # what each is told first
+
     def __init__(self, where, database):
         self.where, self.database = where, database
         self.connect()
@@ -33,7 +35,7 @@ class Session:
         self.connection.autocommit = True
         psycopg2.extensions.register_type(AS_TEXT, self.connection)
         self.cursor = self.connection.cursor()
-        self.cursor.execute(SETTINGS_OF_ALL)
+        self.cursor.execute(SETTINGS_OF_ALL + self.before)
 
     def in_transaction(self):
         return self.connection.get_transaction_status() != psycopg2.extensions.TRANSACTION_STATUS_IDLE
@@ -115,7 +117,7 @@ def random_planning(rng, forced, big):
         if rng.random() < 0.75:
             settings.append("SET LOCAL enable_sort = off")
     if big and forced and rng.random() < 0.4:
-        settings.append(f"SET LOCAL random_page_cost = {rng.choice((10, 40, 200))}")
+        settings += [f"SET LOCAL random_page_cost = {rng.choice((4, 10, 40, 200))}", "SET LOCAL cpu_operator_cost = 0.0001"]
     if rng.random() < 0.1:
         settings.append(f"SET LOCAL enable_{rng.choice(('nestloop', 'hashjoin', 'mergejoin', 'material', 'memoize', 'bitmapscan', 'indexonlyscan', 'incremental_sort', 'hashagg'))} = off")
     if rng.random() < 0.05:

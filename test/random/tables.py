@@ -234,6 +234,11 @@ class Index(Entry):
             for i in range(len(items)):
                 yield replace(self, **{place: items[:i] + items[i + 1:]})
 
+    def columns(self, table):
+        """Those of the table that it has the values of."""
+        names = self.before + self.after + self.include
+        return tuple(c for c in table.columns + (Column("k", "int4", 0), Column("tenant", "int4", 0)) if c.name in names)
+
     def without(self, column):
         """Those that have it fail, which a script may."""
         return self
@@ -279,10 +284,10 @@ def random_index(rng, table, number):
         keys.append(_key(rng, column))
     cut = rng.randint(0, len(keys))
     include = ()
-    if rng.random() < 0.35:
+    if rng.random() < 0.45:
         include = tuple(c.name for c in rng.sample(table.columns + plain, rng.randint(1, 3)))
         include = tuple(n for n in include if n not in keys)
-        if rng.random() < 0.5 and "id" not in include:
+        if rng.random() < 0.8 and "id" not in include:
             include += ("id",)
     where = None
     if rng.random() < 0.3:

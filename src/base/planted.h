@@ -1,0 +1,29 @@
+/*
+ * planted.h
+ *		Faults that tests plant, to see that they would be found.
+ *
+ * Built with PLANTED_FAULTS=1, PIPEANN_PLANTED(name) is true in a session whose
+ * setting pipeann.planted_fault is that name. Otherwise it is false when it is
+ * compiled, and nothing is left of it. scripts/random-faults.sh plants each.
+ */
+#ifndef PIPEANN_PLANTED_H
+#define PIPEANN_PLANTED_H
+
+#ifdef PIPEANN_PLANTED_FAULTS
+
+#include <stdbool.h>
+
+#define PIPEANN_PLANTED(name) PipeannIsPlanted(name)
+
+extern bool PipeannIsPlanted(const char *name);
+
+#else
+
+#define PIPEANN_PLANTED(name) false
+
+#endif
+
+/* Registers pipeann.planted_fault, if the library is built with it. */
+extern void PipeannPlantedInit(void);
+
+#endif							/* PIPEANN_PLANTED_H */
