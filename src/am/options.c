@@ -45,10 +45,16 @@ PipeannOptionsInit(void)
 					   PIPEANN_STORAGE_AUTO,
 					   "Valid values are \"auto\", \"float4\", \"float2\", \"int8\" and \"uint8\".",
 					   AccessExclusiveLock);
+
+	/*
+	 * PostgreSQL looks up the lock that ALTER TABLE or ALTER INDEX takes by
+	 * the option's name, whatever the relation is, and takes the strongest.
+	 * Those of tables and of other indexes must not become stronger by ours.
+	 */
 	add_int_reloption(pipeann_relopt_kind, "fillfactor",
 					  "Percentage of a page that a build fills",
 					  PIPEANN_DEFAULT_FILLFACTOR, PIPEANN_MIN_FILLFACTOR, 100,
-					  AccessExclusiveLock);
+					  ShareUpdateExclusiveLock);
 }
 
 bytea *

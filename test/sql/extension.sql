@@ -237,6 +237,20 @@ CREATE INDEX ON t USING pipeann (val vector_l2_ops);
 SELECT id FROM t ORDER BY val OPERATOR("Vectors".<->) '[3,3]';
 ROLLBACK;
 
+-- options that others have too take the lock that they take without us
+CREATE TABLE t (id int PRIMARY KEY, val vector(2));
+CREATE INDEX t_val ON t USING pipeann (val vector_l2_ops);
+BEGIN;
+ALTER TABLE t SET (fillfactor = 90);
+ALTER INDEX t_pkey SET (fillfactor = 80);
+ALTER INDEX t_val SET (fillfactor = 70);
+SELECT relation::regclass, mode FROM pg_locks
+WHERE pid = pg_backend_pid() AND relation IN ('t'::regclass, 't_pkey'::regclass, 't_val'::regclass)
+	AND mode IN ('ShareUpdateExclusiveLock', 'AccessExclusiveLock')
+ORDER BY relation::regclass::text, mode;
+ROLLBACK;
+DROP TABLE t;
+
 -- the extension is not made without pgvector
 BEGIN;
 DROP EXTENSION vector CASCADE;
