@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "base/planted.h"
 #include "miscadmin.h"
 #include "plan/columns.h"
 #include "plan/distance.h"
@@ -81,10 +80,6 @@ Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted)
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			if (PIPEANN_PLANTED("security") &&
-				((IndexScan *) plan)->indexorderby != NIL)
-				plan->qual = list_truncate(list_copy(plan->qual),
-										   list_length(plan->qual) - 1);
 			PipeannTakeVectors(r->stmt, (IndexScan *) plan, wanted);
 			break;
 		case T_Limit:

@@ -19,7 +19,7 @@
 
 /* What a vector in TOAST costs by itself: pages, or operators if pages are at hand; */
 #define TOAST_PAGES 2.0
-#define TOAST_OPERATORS 150
+#define TOAST_OPERATORS 50
 
 /* and what is left of a cost at least. */
 #define LEAST_SHARE 0.01

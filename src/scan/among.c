@@ -5,7 +5,10 @@
  * Conditions on columns that the index knows nothing of may be answered by other
  * indexes, whose answer is a set of TIDs. The search ranks the nodes of these rows
  * and no others. Rows of which no node is known, as they came after the map of rows
- * was made, are compared by their vectors in the table.
+ * was made, are compared by their vectors in the table. Where these are so many that
+ * it takes longer than to find them among all rows, as there is no map while VACUUM
+ * removes rows, the search goes through the nearest of all, and their TIDs tell which
+ * of them are wanted.
  */
 #include "postgres.h"
 
@@ -38,6 +41,13 @@ struct PipeannAmongNodes
 	Unknown    *unknown;		/* nearest first */
 	PipeannRow	row;			/* of the one that was taken last */
 };
+
+/*
+ * Of n unknown rows among N nodes a search for the nearest ten comes to about
+ * 10 * N / n others, and each costs so many times what one in the table does.
+ */
+#define NEAREST 10.0
+#define NODE_COST 16.0
 
 static const PipeannAmong *offered;
 static const ScanKeyData *offered_to;
@@ -88,13 +98,10 @@ IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
  * have joined one of these nodes since: it is not to come twice.
  */
 static uint32
-TakeNodes(PipeannAmongNodes *among, uint32 *ids)
+TakeNodes(PipeannAmongNodes *among, uint32 *ids, uint32 unknown)
 {
 	uint32		n = 0;
-	uint32		unknown = 0;
 
-	for (uint32 i = 0; i < among->rows->n; i++)
-		unknown += ids[i] >= among->nids;
 	among->unknown = MemoryContextAllocHuge(CurrentMemoryContext,
 											mul_size((Size) unknown + 1,
 													 sizeof(Unknown)));
@@ -166,6 +173,16 @@ MeasureUnknown(IndexScanDesc scan, PipeannAmongNodes *among,
 	pfree(x);
 }
 
+static uint32
+CountUnknown(const PipeannAmongNodes *among, const uint32 *ids)
+{
+	uint32		unknown = 0;
+
+	for (uint32 i = 0; i < among->rows->n; i++)
+		unknown += ids[i] >= among->nids;
+	return unknown;
+}
+
 PipeannAmongNodes *
 PipeannAmongBegin(IndexScanDesc scan, const PipeannAmong *rows,
 				  PipeannIndexView *view, const float *query,
@@ -175,13 +192,20 @@ PipeannAmongBegin(IndexScanDesc scan, const PipeannAmong *rows,
 	uint32	   *ids = MemoryContextAllocHuge(CurrentMemoryContext,
 											 mul_size((Size) rows->n + 1,
 													  sizeof(uint32)));
+	uint32		unknown;
 
 	among->rows = rows;
 	PipeannFindNodes(view, rows, ids);
 	among->nids = view->codes.ncodes;
-	among->nodes = NoBits(among->nids);
 	among->apart = NoBits(rows->n);
-	params->namong = TakeNodes(among, ids);
+	unknown = CountUnknown(among, ids);
+	if ((double) unknown * unknown > NEAREST * NODE_COST * among->nids)
+	{
+		pfree(ids);
+		return among;
+	}
+	among->nodes = NoBits(among->nids);
+	params->namong = TakeNodes(among, ids, unknown);
 	params->among = ids;
 	params->matches = IsOfThem;
 	params->matches_arg = among;

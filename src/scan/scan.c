@@ -146,7 +146,9 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
 		elog(ERROR, "cannot scan pipeann index without order");
 	if (scan->numberOfOrderBys > 1)
-		elog(ERROR, "cannot scan pipeann index in the order of several distances");
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot scan pipeann index in the order of several distances")));
 
 	/* a page that VACUUM has changed meanwhile may be used: see src/README */
 	if (!IsMVCCSnapshot(scan->xs_snapshot))

@@ -164,6 +164,29 @@ $here->rows('SET enable_indexscan = off');
 is("@found", join(' ', $here->rows($of_more)), 'no memory: the right rows');
 $here->rows('SET enable_indexscan = on');
 unlike(join("\n", $here->rows("EXPLAIN (COSTS OFF) $of_more")), qr/PipeannBitmap/, 'no memory: not planned any more');
+
+# So many that it takes less to look for them among all rows.
+$primary->append_conf('postgresql.conf', 'maintenance_work_mem = 64MB');
+$primary->reload;
+wait_until('the setting is there', sub { return $here->row('SHOW maintenance_work_mem') eq '64MB' });
+$here->rows("SET random_page_cost = 1000; SET enable_sort = off; SET pipeann.ef_search = 4000; $Pipeann::TO_THE_END");
+for my $condition ('r < 80', 'r < 80 AND id % 7 = 0')
+{
+	my $of_many = "SELECT v <-> '$queries[4]' AS d FROM more WHERE $condition ORDER BY d LIMIT 50";
+
+	$here->rows("DEALLOCATE p; PREPARE p AS $of_many");
+	like(join("\n", $here->rows('EXPLAIN (COSTS OFF) EXECUTE p')), qr/PipeannBitmap/, "$condition: planned while there was memory");
+	$here->rows("SET maintenance_work_mem = '1MB'");
+	my ($many) = grep { /Buffers: shared/ } $here->rows('EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) EXECUTE p');
+	my $touched = 0;
+	$touched += $1 while $many =~ /(?:hit|read)=(\d+)/g;
+	cmp_ok($touched, '<', 6000, "$condition: not each row is looked at in the table");
+	@found = $here->rows('EXECUTE p');
+	is(scalar(@found), 50, "$condition: as many rows as are wanted");
+	$here->rows("SET maintenance_work_mem = '64MB'; SET enable_indexscan = off");
+	is("@found", join(' ', $here->rows($of_many)), "$condition: the right ones");
+	$here->rows('SET enable_indexscan = on');
+}
 $here->close;
 
 is(scalar(crash_lines($primary)), 0, 'no crash') if defined &crash_lines;
