@@ -13,7 +13,6 @@
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "plan/plan.h"
-#include "utils/float.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 
@@ -27,16 +26,20 @@
 /* Less than PostgreSQL's own, so that switching off others still leaves a scan. */
 #define DISABLE_COST 1.0e9
 
+#define REFUSED_COST 1.0e100
+
 /*
  * A scan without ORDER BY distance cannot be run, nor one in the order of two, nor
- * one for rows that are not in the index. So it costs as much as can be.
+ * one for rows that are not in the index. So it costs more than anything else, but
+ * is no infinity: a limit takes a share of a difference of costs, and NaN compares
+ * as equal to any.
  */
 static void
 Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
 	   Selectivity *selectivity, double *correlation, double *pages)
 {
-	*startup_cost = get_float8_infinity();
-	*total_cost = get_float8_infinity();
+	*startup_cost = REFUSED_COST;
+	*total_cost = REFUSED_COST;
 	*selectivity = 0;
 	*correlation = 0;
 	*pages = 0;

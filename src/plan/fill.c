@@ -129,8 +129,16 @@ Known(const Node *number)
 		(double) DatumGetInt64(known->constvalue) : INFINITY;
 }
 
+/* Whether PostgreSQL finds the scan of a cursor's table there (execCurrent.c). */
+static bool
+IsPlaceOfCursor(const Plan *plan)
+{
+	return !IsA(plan, CustomScan) && !IsA(plan, NestLoop) &&
+		!IsA(plan, WindowAgg);
+}
+
 void
-PipeannFillLimit(Limit *limit)
+PipeannFillLimit(Limit *limit, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
 	Sources		sources = {0};
@@ -139,7 +147,7 @@ PipeannFillLimit(Limit *limit)
 	if (limit->limitCount == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
 		return;
 	FindScans(&sources, *place);
-	if (sources.scans == 0 ||
+	if (sources.scans == 0 || (is_cursor && IsPlaceOfCursor(*place)) ||
 		(!sources.may_lose &&
 		 Known(limit->limitCount) + Known(limit->limitOffset) <
 		 SURE_SHARE * sources.rows))

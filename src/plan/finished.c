@@ -20,6 +20,7 @@ typedef struct Rewriting
 {
 	PlannedStmt *stmt;
 	bool		may_run_twice;	/* plans below limits */
+	bool		is_cursor;
 } Rewriting;
 
 static void Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted);
@@ -86,7 +87,7 @@ Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted)
 			PipeannLimitMerge((Limit *) plan);
 			RewriteChildren(r, plan, wanted);
 			if (r->may_run_twice)
-				PipeannFillLimit((Limit *) plan);
+				PipeannFillLimit((Limit *) plan, r->is_cursor);
 			break;
 		case T_Hash:
 		case T_HashJoin:
@@ -123,9 +124,11 @@ RewriteQuery(const Rewriting *r, Plan *plan)
 }
 
 void
-PipeannRewritePlan(PlannedStmt *stmt, bool may_run_twice)
+PipeannRewritePlan(PlannedStmt *stmt, bool may_run_twice, bool is_cursor)
 {
-	Rewriting	r = {.stmt = stmt, .may_run_twice = may_run_twice};
+	Rewriting	r = {.stmt = stmt, .may_run_twice = may_run_twice,
+		.is_cursor = is_cursor
+	};
 	ListCell   *cell;
 
 	RewriteQuery(&r, stmt->planTree);

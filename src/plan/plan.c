@@ -54,9 +54,8 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 	stmt = PlanQuery(query, text, cursor_options, params);
 	if (spread)
 		PipeannFinishSpread(stmt);
-	/* the place of a cursor is where its scan is (UPDATE ... WHERE CURRENT OF) */
-	PipeannRewritePlan(stmt, may_run_twice && !stmt->hasModifyingCTE &&
-					   (cursor_options & CURSOR_OPT_FAST_PLAN) == 0);
+	PipeannRewritePlan(stmt, may_run_twice && !stmt->hasModifyingCTE,
+					   (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
 	if (one_message)
 		PipeannAskInOneMessage(stmt);
 	return stmt;

@@ -107,9 +107,12 @@ PipeannLeftOutEnd(PipeannLeftOut *left_out)
 	FreeExecutorState(left_out->estate);
 }
 
-/* Whether the row in the slot is one of those that this pass is for. */
+/*
+ * Whether the row in the slot is one of those that this pass is for. Policies may hide
+ * it from whoever asks.
+ */
 static bool
-IsLeftOut(PipeannLeftOut *left_out)
+IsOfThisPass(PipeannLeftOut *left_out)
 {
 	const PipeannLayout *l = &left_out->view->meta.layout;
 	ExprContext *context = GetPerTupleExprContext(left_out->estate);
@@ -132,6 +135,27 @@ IsLeftOut(PipeannLeftOut *left_out)
 	}
 	MemoryContextSwitchTo(old);
 	return left_out->nulls ? left_out->isnull[left_out->vector] : zero;
+}
+
+/*
+ * The same, with the index's expressions computed as they were when the row was
+ * indexed: for the table's owner, not with the rights of whoever asks.
+ */
+static bool
+IsLeftOut(PipeannLeftOut *left_out)
+{
+	bool		found;
+	Oid			user;
+	int			context;
+
+	if (left_out->predicate == NULL && left_out->info->ii_Expressions == NIL)
+		return IsOfThisPass(left_out);
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(left_out->scan->heapRelation->rd_rel->relowner,
+						   context | SECURITY_RESTRICTED_OPERATION);
+	found = IsOfThisPass(left_out);
+	SetUserIdAndSecContext(user, context);
+	return found;
 }
 
 /* An index names a row by the place where its chain of HOT updates begins. */
