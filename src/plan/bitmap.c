@@ -107,7 +107,7 @@ OrderedScan(const RelOptInfo *table)
 	{
 		const IndexPath *path = lfirst(cell);
 
-		if (IsA(path, IndexPath) && path->indexorderbys != NIL &&
+		if (IsA(path, IndexPath) && list_length(path->indexorderbys) == 1 &&
 			path->indexclauses == NIL && path->path.param_info == NULL &&
 			path->indexinfo->indexkeys[linitial_int(path->indexorderbycols)] > 0 &&
 			IsOurs(path->indexinfo))

@@ -117,6 +117,7 @@ is(as_without('two vectors', 'SELECT k FROM items ORDER BY v <-> (SELECT v FROM 
 as_without('in a part behind a gate, one partition', 'PREPARE g(int) AS SELECT k FROM items WHERE k = $1 ORDER BY v <-> (SELECT v FROM pool WHERE id = $1 % 20) LIMIT 4', 'SET LOCAL plan_cache_mode = force_generic_plan', 'EXECUTE g(1007)', 'EXECUTE g(3)');
 as_without('in a plan that is kept', 'PREPARE g(int, int) AS SELECT k FROM items ORDER BY v <-> (SELECT v FROM pool WHERE id = $1) LIMIT $2', 'SET LOCAL plan_cache_mode = force_generic_plan', 'EXECUTE g(7, 3)', 'EXECUTE g(8, 5)', 'EXECUTE g(NULL, 0)');
 as_without('in a view that is joined', 'CREATE VIEW seen AS SELECT k, s FROM items ORDER BY v <-> (SELECT v FROM pool WHERE id = 3) LIMIT 6', 'SELECT a.k, b.k FROM seen a JOIN seen b ON a.s = b.s');
+as_without('two distances', "SELECT k FROM items ORDER BY v <-> '[1,0,0,0]', v <-> '[0,1,0,0]' LIMIT 4");
 as_without('for each row outside', 'SELECT p.id, n.k FROM pool p, LATERAL (SELECT k FROM items WHERE s = 4 ORDER BY v <-> (SELECT v FROM pool WHERE id = 3) LIMIT 1 + p.id % 3) n');
 
 # Limits of all kinds, and what they may be computed from.
