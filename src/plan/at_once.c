@@ -5,6 +5,11 @@
  * PostgreSQL runs foreign scans below an Append at the same time if a server's
  * option says so. It is off by default, as a scan of a whole table would keep its
  * connection from others; these ask for few rows, and all of them are needed.
+ *
+ * Rows come in no order then, and a node that is run so must be one that expects
+ * it. So only parts that spread.c has made (mark.h) are, whose rows a Sort takes
+ * right away, in a statement that changes and locks nothing. All other nodes are
+ * left as they are, whatever they look like.
  */
 #include "postgres.h"
 
@@ -15,15 +20,9 @@
 #include "optimizer/cost.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
+#include "plan/mark.h"
 #include "plan/spread.h"
 #include "utils/lsyscache.h"
-
-/* What walks through a plan. */
-typedef struct Walk
-{
-	const PlannedStmt *stmt;
-	const List *partitions;
-} Walk;
 
 /*
  * postgres_fdw asks nothing but that option. Other wrappers may have reasons of
@@ -39,17 +38,18 @@ PipeannIsPostgres(Oid server)
 	return handler != NULL && strcmp(handler, "postgres_fdw_handler") == 0;
 }
 
-/* Whether a node is the scan of one of the partitions, and nothing else. */
 static bool
-IsPart(const Walk *walk, const Plan *plan)
+MayBeAsked(const Plan *plan, const Append *append, List *rtable)
 {
-	const ForeignScan *scan = (const ForeignScan *) plan;
+	return PipeannIsPartOf(plan, append, rtable) && !plan->async_capable &&
+		PipeannIsPostgres(((const ForeignScan *) plan)->fs_server);
+}
 
-	return IsA(plan, ForeignScan) && scan->scan.scanrelid > 0 &&
-		list_member_oid(walk->partitions,
-						rt_fetch(scan->scan.scanrelid,
-								 walk->stmt->rtable)->relid) &&
-		PipeannIsPostgres(scan->fs_server);
+bool
+PipeannOnlyReads(const PlannedStmt *stmt)
+{
+	return stmt->commandType == CMD_SELECT && !stmt->hasModifyingCTE &&
+		stmt->resultRelations == NIL && stmt->rowMarks == NIL;
 }
 
 /*
@@ -58,13 +58,13 @@ IsPart(const Walk *walk, const Plan *plan)
  * NULL if the node does anything else.
  */
 static Plan *
-PartBehind(const Walk *walk, const SubqueryScan *node)
+PartBehind(const SubqueryScan *node, const Append *append, List *rtable)
 {
 	List	   *targets = NIL;
 	ListCell   *cell;
 
 	if (node->scan.plan.qual != NIL || node->scan.plan.initPlan != NIL ||
-		!IsPart(walk, node->subplan))
+		!MayBeAsked(node->subplan, append, rtable))
 		return NULL;
 	foreach(cell, node->scan.plan.targetlist)
 	{
@@ -85,7 +85,7 @@ PartBehind(const Walk *walk, const SubqueryScan *node)
 }
 
 static void
-MarkParts(const Walk *walk, Append *append)
+MarkParts(Append *append, List *rtable)
 {
 	ListCell   *cell;
 
@@ -96,9 +96,8 @@ MarkParts(const Walk *walk, Append *append)
 		Plan	   *plan = lfirst(cell);
 
 		if (IsA(plan, SubqueryScan))
-			plan = PartBehind(walk, (SubqueryScan *) plan);
-		if (plan == NULL || plan->async_capable || plan->parallel_aware ||
-			!IsPart(walk, plan))
+			plan = PartBehind((SubqueryScan *) plan, append, rtable);
+		if (plan == NULL || !MayBeAsked(plan, append, rtable))
 			continue;
 		plan->async_capable = true;
 		lfirst(cell) = plan;
@@ -106,32 +105,55 @@ MarkParts(const Walk *walk, Append *append)
 	}
 }
 
+/* The parts whose rows a Sort takes, but for a node that computes columns. */
 static void
-Mark(const Walk *walk, Plan *plan)
+MarkBelow(const Sort *sort, List *rtable)
+{
+	Plan	   *plan = outerPlan(sort);
+
+	if (plan != NULL && IsA(plan, Result) && outerPlan(plan) != NULL)
+		plan = outerPlan(plan);
+	if (plan != NULL && IsA(plan, Append) &&
+		PipeannIsOfParts((const Append *) plan, rtable))
+		MarkParts((Append *) plan, rtable);
+}
+
+static void Mark(List *rtable, Plan *plan);
+
+static void
+MarkAll(List *rtable, const List *plans)
 {
 	ListCell   *cell;
 
-	if (plan == NULL)
+	foreach(cell, plans)
+		Mark(rtable, lfirst(cell));
+}
+
+static void
+Mark(List *rtable, Plan *plan)
+{
+	if (plan == NULL || IsA(plan, ModifyTable))
 		return;
 	check_stack_depth();
-	Mark(walk, outerPlan(plan));
-	Mark(walk, innerPlan(plan));
+	if (IsA(plan, Sort))
+		MarkBelow((const Sort *) plan, rtable);
+	Mark(rtable, outerPlan(plan));
+	Mark(rtable, innerPlan(plan));
 	if (IsA(plan, SubqueryScan))
-		Mark(walk, ((SubqueryScan *) plan)->subplan);
-	if (!IsA(plan, Append))
-		return;
-	MarkParts(walk, (Append *) plan);
-	foreach(cell, ((Append *) plan)->appendplans)
-		Mark(walk, lfirst(cell));
+		Mark(rtable, ((SubqueryScan *) plan)->subplan);
+	else if (IsA(plan, Append))
+		MarkAll(rtable, ((Append *) plan)->appendplans);
+	else if (IsA(plan, MergeAppend))
+		MarkAll(rtable, ((MergeAppend *) plan)->mergeplans);
 }
 
 #if PG_VERSION_NUM >= 160000
 /*
  * The planner wants to have permissions with each relation of a query, the
- * executor none of which there is nothing to check.
+ * executor none of which there is nothing to check: those of our relations go.
  */
 static void
-DropEmptyPermissions(PlannedStmt *stmt)
+DropPermissions(PlannedStmt *stmt)
 {
 	List	   *kept = NIL;
 	ListCell   *cell;
@@ -139,17 +161,15 @@ DropEmptyPermissions(PlannedStmt *stmt)
 	foreach(cell, stmt->rtable)
 	{
 		RangeTblEntry *entry = lfirst(cell);
-		RTEPermissionInfo *permissions;
 
 		if (entry->perminfoindex == 0)
 			continue;
-		permissions = getRTEPermissionInfo(stmt->permInfos, entry);
-		if (permissions->requiredPerms == 0)
+		if (PipeannIsMarked(entry))
 		{
 			entry->perminfoindex = 0;
 			continue;
 		}
-		kept = lappend(kept, permissions);
+		kept = lappend(kept, getRTEPermissionInfo(stmt->permInfos, entry));
 		entry->perminfoindex = list_length(kept);
 	}
 	stmt->permInfos = kept;
@@ -157,17 +177,13 @@ DropEmptyPermissions(PlannedStmt *stmt)
 #endif
 
 void
-PipeannFinishSpread(PlannedStmt *stmt, const List *partitions)
+PipeannFinishSpread(PlannedStmt *stmt)
 {
-	Walk		walk = {.stmt = stmt, .partitions = partitions};
-	ListCell   *cell;
-
 #if PG_VERSION_NUM >= 160000
-	DropEmptyPermissions(stmt);
+	DropPermissions(stmt);
 #endif
-	if (!enable_async_append)
+	if (!enable_async_append || !PipeannOnlyReads(stmt))
 		return;
-	Mark(&walk, stmt->planTree);
-	foreach(cell, stmt->subplans)
-		Mark(&walk, lfirst(cell));
+	Mark(stmt->rtable, stmt->planTree);
+	MarkAll(stmt->rtable, stmt->subplans);
 }

@@ -15,13 +15,15 @@
 #include "optimizer/optimizer.h"
 #include "plan/far_limit.h"
 #include "plan/nearest.h"
+#include "plan/spread.h"
 
 static bool
 IsForNearest(const Query *query)
 {
 	const OpExpr *first;
 
-	if (query->limitCount == NULL || query->sortClause == NIL)
+	if (query->commandType != CMD_SELECT || query->rowMarks != NIL ||
+		query->limitCount == NULL || query->sortClause == NIL)
 		return false;
 	first = (const OpExpr *) get_sortgroupclause_tle(linitial(query->sortClause),
 													 query->targetList)->expr;
@@ -66,7 +68,8 @@ PipeannSendLimit(PlannerInfo *root, RelOptInfo *input, RelOptInfo *final,
 {
 	Path	   *path;
 
-	if (final->fdwroutine == NULL ||
+	/* other wrappers may not expect to be asked twice */
+	if (final->fdwroutine == NULL || !PipeannIsPostgres(final->serverid) ||
 		final->fdwroutine->GetForeignUpperPaths == NULL ||
 		bms_membership(root->all_baserels) != BMS_SINGLETON ||
 		!IsForNearest(root->parse))

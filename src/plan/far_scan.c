@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "plan/far_scan.h"
+#include "plan/mark.h"
 #include "plan/spread.h"
 
 static bool
@@ -22,13 +23,12 @@ AreColumns(const List *numbers)
 }
 
 bool
-PipeannIsFar(const Plan *plan)
+PipeannIsFar(const Plan *plan, List *rtable)
 {
 	const ForeignScan *scan = (const ForeignScan *) plan;
 	const List *private;
 
-	if (!IsA(plan, ForeignScan) || !plan->async_capable ||
-		scan->operation != CMD_SELECT || scan->scan.scanrelid == 0 ||
+	if (!PipeannIsPart(plan, rtable) || !plan->async_capable ||
 		scan->fdw_scan_tlist != NIL || plan->initPlan != NIL)
 		return false;
 	private = scan->fdw_private;

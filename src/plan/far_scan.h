@@ -8,10 +8,10 @@
 #include "nodes/plannodes.h"
 
 /*
- * Whether a node is a scan of postgres_fdw's that runs beside others, and whose
+ * Whether a node is a part of ours (mark.h) that runs beside others, and whose
  * query could be sent by anybody.
  */
-extern bool PipeannIsFar(const Plan *plan);
+extern bool PipeannIsFar(const Plan *plan, List *rtable);
 
 /* Where postgres_fdw has these in the private list of a scan. */
 #define PIPEANN_FAR_SQL			0

@@ -31,8 +31,9 @@ IsKeyColumn(const Node *node, PartitionKey key, int i)
 {
 	const Var  *column = (const Var *) node;
 
+	/* that of an expression is 0, as is that of a whole row */
 	return IsA(node, Var) && column->varno == PIPEANN_NEAREST_TABLE &&
-		column->varattno == key->partattrs[i];
+		key->partattrs[i] > 0 && column->varattno == key->partattrs[i];
 }
 
 static bool

@@ -171,7 +171,10 @@ PipeannIsNearest(Query *query, PipeannNearest *nearest)
 	return nearest->table != NULL && FindDistance(nearest) &&
 		AsksForVector(nearest) &&
 		!contain_volatile_functions(query->limitCount) &&
+		!contain_volatile_functions(query->limitOffset) &&
 		!NamesOthers((Node *) query->targetList, NULL) &&
 		!NamesOthers(query->jointree->quals, NULL) &&
-		!NamesOthers(query->limitCount, NULL);
+		!NamesOthers((Node *) nearest->table->securityQuals, NULL) &&
+		!NamesOthers(query->limitCount, NULL) &&
+		!NamesOthers(query->limitOffset, NULL);
 }

@@ -11,31 +11,83 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "catalog/pg_language_d.h"
+#include "catalog/pg_proc.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "plan/far_scan.h"
+#include "plan/mark.h"
 #include "plan/one_message.h"
+#include "plan/spread.h"
 #include "plan/stand_in.h"
+#include "utils/syscache.h"
 
 /* What is looked for in a statement. */
 typedef struct Search
 {
+	List	   *rtable;
 	int			nscans;			/* of other servers, anywhere */
 	Plan	  **place;			/* of the Append that has most of them */
 	int			nbelow;			/* scans below it */
 } Search;
 
-/* The scans of other servers that an Append has, 0 if a server has two. */
+/*
+ * Whether a function may ask servers itself, and would have to see the moment that
+ * the statement sees. Only one that is not immutable does, and no built-in one.
+ */
+static bool
+MayAsk(Oid function, void *arg)
+{
+	HeapTuple	row = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		asks = true;
+
+	if (HeapTupleIsValid(row))
+	{
+		Form_pg_proc form = (Form_pg_proc) GETSTRUCT(row);
+
+		asks = form->provolatile != PROVOLATILE_IMMUTABLE &&
+			(function >= FirstGenbkiObjectId ||
+			 form->prolang == SQLlanguageId);
+		ReleaseSysCache(row);
+	}
+	return asks;
+}
+
+static bool
+Asks(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (check_functions_in_node(node, MayAsk, arg))
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, Asks, arg, 0);
+	return expression_tree_walker(node, Asks, arg);
+}
+
+bool
+PipeannIsSteady(Query *query)
+{
+	return !contain_volatile_functions((Node *) query) &&
+		!Asks((Node *) query, NULL);
+}
+
+/* The scans of other servers that an Append of ours has, 0 if a server has two. */
 static int
-CountServers(const Append *append)
+CountServers(const Append *append, List *rtable)
 {
 	List	   *servers = NIL;
 	ListCell   *cell;
 
+	if (!PipeannIsOfParts(append, rtable))
+		return 0;
 	foreach(cell, append->appendplans)
 	{
 		const Plan *plan = lfirst(cell);
 
-		if (!PipeannIsFar(plan))
+		if (!PipeannIsFar(plan, rtable))
 			continue;
 		if (list_member_oid(servers, ((const ForeignScan *) plan)->fs_server))
 			return 0;
@@ -75,9 +127,9 @@ Look(Search *search, Plan **place)
 		LookAtAll(search, ((CustomScan *) plan)->custom_plans);
 	else if (IsA(plan, Append))
 	{
-		int			n = CountServers((Append *) plan);
+		int			n = CountServers((Append *) plan, search->rtable);
 
-		if (n > search->nbelow && !plan->parallel_aware)
+		if (n > search->nbelow)
 		{
 			search->place = place;
 			search->nbelow = n;
@@ -90,10 +142,9 @@ Look(Search *search, Plan **place)
 void
 PipeannAskInOneMessage(PlannedStmt *stmt)
 {
-	Search		search = {0};
+	Search		search = {.rtable = stmt->rtable};
 
-	if (stmt->commandType != CMD_SELECT || stmt->hasModifyingCTE ||
-		stmt->rowMarks != NIL)
+	if (!PipeannOnlyReads(stmt))
 		return;
 	Look(&search, &stmt->planTree);
 	LookAtAll(&search, stmt->subplans);

@@ -10,9 +10,14 @@
 #include "nodes/plannodes.h"
 
 /*
- * one_message.c: where a statement scans other servers below one Append, and each
- * of them once, put a node of ours in its place. All functions of the statement
- * have to be such that it does not matter how often and when they are called.
+ * one_message.c: whether it does not matter how often and when functions of a
+ * statement are called, and none of them can ask the servers as well.
+ */
+extern bool PipeannIsSteady(Query *query);
+
+/*
+ * Where such a statement scans other servers below one Append of ours, and each of
+ * them once, put a node of ours in its place.
  */
 extern void PipeannAskInOneMessage(PlannedStmt *stmt);
 

@@ -282,7 +282,7 @@ BeginQueries(OneMessageState *state, const List *plans, EState *estate)
 	{
 		Part	   *part = &state->parts[foreach_current_index(cell)];
 
-		if (!PipeannIsFar(lfirst(cell)) ||
+		if (!PipeannIsFar(lfirst(cell), estate->es_range_table) ||
 			BeginQuery(part, lfirst(cell), estate))
 			continue;
 		for (part--; part >= state->parts; part--)
@@ -303,7 +303,7 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 	{
 		Plan	   *plan = lfirst(cell);
 		Part	   *part = &state->parts[foreach_current_index(cell)];
-		bool		far = PipeannIsFar(plan);
+		bool		far = PipeannIsFar(plan, estate->es_range_table);
 
 		part->scan = ExecInitNode(plan, estate,
 								  eflags | (far ? EXEC_FLAG_EXPLAIN_ONLY : 0));

@@ -119,7 +119,7 @@ AddBelow(Tree *tree, Relation table, List *conditions)
 					 map_partition_varattnos(conditions,
 											 PIPEANN_NEAREST_TABLE,
 											 member, table));
-			table_close(member, NoLock);
+			tree->found->between = lappend(tree->found->between, member);
 			continue;
 		}
 		tree->found->has_foreign |=
@@ -141,6 +141,7 @@ PipeannPartitionsOpen(PipeannPartitions *partitions,
 	tree.directory = CreatePartitionDirectory(CurrentMemoryContext, true);
 	partitions->table = table_open(nearest->table->relid, NoLock);
 	partitions->members = NIL;
+	partitions->between = NIL;
 	partitions->has_foreign = false;
 	AddBelow(&tree, partitions->table, make_ands_implicit((Expr *) conditions));
 	DestroyPartitionDirectory(tree.directory);
@@ -153,7 +154,10 @@ PipeannPartitionsClose(PipeannPartitions *partitions)
 
 	foreach(cell, partitions->members)
 		table_close(lfirst(cell), NoLock);
+	foreach(cell, partitions->between)
+		table_close(lfirst(cell), NoLock);
 	table_close(partitions->table, NoLock);
 	list_free(partitions->members);
-	partitions->members = NIL;
+	list_free(partitions->between);
+	partitions->members = partitions->between = NIL;
 }

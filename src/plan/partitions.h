@@ -14,6 +14,7 @@ typedef struct PipeannPartitions
 {
 	Relation	table;			/* open */
 	List	   *members;		/* of Relation, open: those that have rows */
+	List	   *between;		/* open: tables with partitions below the table */
 	bool		has_foreign;
 } PipeannPartitions;
 

@@ -39,18 +39,18 @@ static PlannedStmt *
 PlanAndRewrite(Query *query, const char *text, int cursor_options,
 			   ParamListInfo params)
 {
-	List	   *foreign;
+	bool		spread;
 	bool		steady;
 	PlannedStmt *stmt;
 
 	if (!pipeann_rewrite_plans)
 		return PlanQuery(query, text, cursor_options, params);
 	PipeannAskForElements(query);
-	foreign = PipeannSpread(query, params);
-	steady = foreign != NIL && !contain_volatile_functions((Node *) query);
+	spread = PipeannSpread(query, params);
+	steady = spread && PipeannIsSteady(query);
 	stmt = PlanQuery(query, text, cursor_options, params);
-	if (foreign != NIL)
-		PipeannFinishSpread(stmt, foreign);
+	if (spread)
+		PipeannFinishSpread(stmt);
 	PipeannRewritePlan(stmt);
 	if (steady)
 		PipeannAskInOneMessage(stmt);

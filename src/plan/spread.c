@@ -17,7 +17,11 @@
  * merging, one row at a time: rows are taken as they come, and sorted.
  *
  * The table itself stays among the query's relations: it is what permissions are
- * checked of, what is locked, and what makes a cached plan outdated.
+ * checked of, what is locked, and what makes a cached plan outdated. So do tables
+ * between it and its partitions.
+ *
+ * A query that gives the vector is asked once, before all parts: asked by each of
+ * them it might give each another one (without an order any row is a right answer).
  */
 #include "postgres.h"
 
@@ -28,6 +32,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_relation.h"
+#include "plan/mark.h"
 #include "plan/nearest.h"
 #include "plan/partitions.h"
 #include "plan/spread.h"
@@ -41,15 +46,24 @@ typedef struct Spread
 {
 	const PipeannNearest *nearest;
 	const PipeannPartitions *partitions;
+	int			number;			/* of the query in the statement */
 	Node	   *limit;			/* for each partition */
 	List	   *columns;		/* of the table, which partitions hand up */
+	List	   *queries;		/* CommonTableExpr: what is asked once for all */
 } Spread;
+
+/* Expressions of a part, so many levels below the whole query. */
+typedef struct Below
+{
+	Spread	   *spread;
+	int			levels;
+} Below;
 
 /* What walks through all queries of a statement. */
 typedef struct Walk
 {
 	ParamListInfo params;
-	List	   *foreign;
+	int			nspread;
 } Walk;
 
 /*
@@ -131,11 +145,11 @@ ColumnNames(Relation relation)
 }
 
 /*
- * The relation of a part. As of partitions that the planner finds, no permissions
- * on it are asked for, and who reads it is the one who reads the table.
+ * One of the table's relations. As of partitions that the planner finds, no
+ * permissions on it are asked for, and who reads it is the one who reads the table.
  */
-static void
-AddRelation(const Spread *spread, Query *part, Relation member)
+static RangeTblEntry *
+MakeRelation(const Spread *spread, Query *query, Relation member)
 {
 	const RangeTblEntry *table = spread->nearest->table;
 	RangeTblEntry *entry = makeNode(RangeTblEntry);
@@ -144,17 +158,18 @@ AddRelation(const Spread *spread, Query *part, Relation member)
 	entry->relid = RelationGetRelid(member);
 	entry->relkind = member->rd_rel->relkind;
 	entry->rellockmode = table->rellockmode;
-	entry->inFromCl = true;
 	entry->eref = makeAlias(RelationGetRelationName(member),
 							ColumnNames(member));
-	part->rtable = list_make1(entry);
+	PipeannMark(entry, spread->number);
 #if PG_VERSION_NUM >= 160000
-	addRTEPermissionInfo(&part->rteperminfos, entry)->checkAsUser =
+	addRTEPermissionInfo(&query->rteperminfos, entry)->checkAsUser =
 		getRTEPermissionInfo(spread->nearest->query->rteperminfos,
 							 unconstify(RangeTblEntry *, table))->checkAsUser;
 #else
 	entry->checkAsUser = table->checkAsUser;
 #endif
+	query->rtable = lappend(query->rtable, entry);
+	return entry;
 }
 
 static List *
@@ -231,9 +246,79 @@ Behind(List *gate, Query *part)
 	return query;
 }
 
-/* The nearest rows of one partition. */
+/* A query that is asked for one value becomes one of the whole, if it is none yet. */
+static const CommonTableExpr *
+AskedOnce(Spread *spread, const SubLink *link)
+{
+	Query	   *query = castNode(Query, link->subselect);
+	const Node *value = (const Node *) linitial_node(TargetEntry,
+													 query->targetList)->expr;
+	CommonTableExpr *asked;
+	ListCell   *cell;
+
+	foreach(cell, spread->queries)
+	{
+		asked = lfirst(cell);
+		if (!equal(asked->ctequery, query))
+			continue;
+		asked->cterefcount++;
+		return asked;
+	}
+	asked = makeNode(CommonTableExpr);
+	asked->ctename = psprintf("vector %d", list_length(spread->queries) + 1);
+	asked->ctematerialized = CTEMaterializeAlways;
+	asked->ctequery = copyObject(link->subselect);
+	asked->location = -1;
+	asked->cterefcount = 1;
+	asked->ctecolnames = list_make1(makeString(pstrdup("value")));
+	asked->ctecoltypes = list_make1_oid(exprType(value));
+	asked->ctecoltypmods = list_make1_int(exprTypmod(value));
+	asked->ctecolcollations = list_make1_oid(exprCollation(value));
+	spread->queries = lappend(spread->queries, asked);
+	return asked;
+}
+
+/* What it has given, as a query of its own. */
 static Query *
-PartOf(const Spread *spread, Relation member)
+AskAgain(const CommonTableExpr *asked, int levels)
+{
+	RangeTblEntry *entry = makeNode(RangeTblEntry);
+	Query	   *query = MakeSelect(list_make1(entry), NULL);
+	Var		   *value = makeVar(1, 1, linitial_oid(asked->ctecoltypes),
+								linitial_int(asked->ctecoltypmods),
+								linitial_oid(asked->ctecolcollations), 0);
+
+	entry->rtekind = RTE_CTE;
+	entry->ctename = pstrdup(asked->ctename);
+	entry->ctelevelsup = levels;
+	entry->coltypes = list_copy(asked->ctecoltypes);
+	entry->coltypmods = list_copy(asked->ctecoltypmods);
+	entry->colcollations = list_copy(asked->ctecolcollations);
+	entry->eref = makeAlias(asked->ctename, copyObject(asked->ctecolnames));
+	entry->inFromCl = true;
+	query->targetList = MakeTargets(list_make1(value), NULL);
+	return query;
+}
+
+static Node *
+AskOnce(Node *node, void *arg)
+{
+	const Below *below = arg;
+
+	if (node != NULL && IsA(node, SubLink))
+	{
+		SubLink    *link = copyObject((SubLink *) node);
+
+		link->subselect = (Node *) AskAgain(AskedOnce(below->spread, link),
+											below->levels + 1);
+		return (Node *) link;
+	}
+	return expression_tree_mutator(node, AskOnce, arg);
+}
+
+/* The nearest rows of one partition, so many levels below the whole query. */
+static Query *
+PartOf(Spread *spread, Relation member, int levels)
 {
 	const PipeannNearest *nearest = spread->nearest;
 	SortGroupClause *order = copyObject(nearest->order);
@@ -244,12 +329,16 @@ PartOf(const Spread *spread, Relation member)
 											  PIPEANN_NEAREST_TABLE, member,
 											  spread->partitions->table);
 	List	   *gate = PipeannPartitionGate(spread->partitions, member, nearest);
-	Query	   *part = MakeSelect(NIL, lsecond(own));
+	Below		below = {spread, levels + (gate != NIL)};
+	Query	   *part;
 
-	AddRelation(spread, part, member);
+	own = (List *) AskOnce((Node *) own, &below);
+	part = MakeSelect(NIL, lsecond(own));
+	MakeRelation(spread, part, member)->inFromCl = true;
 	linitial_node(RangeTblEntry, part->rtable)->securityQuals = lthird(own);
+	part->hasRowSecurity = nearest->query->hasRowSecurity;
 	part->targetList = MakeTargets(linitial(own), lfourth(own));
-	part->hasSubLinks = checkExprHasSubLink((Node *) part->targetList);
+	part->hasSubLinks = checkExprHasSubLink((Node *) own);
 	order->tleSortGroupRef = 1;
 	part->sortClause = list_make1(order);
 	part->limitCount = copyObject(spread->limit);
@@ -290,9 +379,10 @@ UnionAll(Node *left, Node *right, const List *columns)
 
 /* The nearest rows of each partition, in no order. */
 static Query *
-AllParts(const Spread *spread)
+AllParts(Spread *spread)
 {
 	Query	   *query = makeNode(Query);
+	bool		alone = list_length(spread->partitions->members) == 1;
 	ListCell   *cell;
 
 	query->commandType = CMD_SELECT;
@@ -300,10 +390,10 @@ AllParts(const Spread *spread)
 	query->jointree = makeFromExpr(NIL, NULL);
 	foreach(cell, spread->partitions->members)
 	{
-		Query	   *part = PartOf(spread, lfirst(cell));
+		Query	   *part = PartOf(spread, lfirst(cell), alone ? 1 : 2);
 		int			number = foreach_current_index(cell) + 1;
 
-		if (list_length(spread->partitions->members) == 1)
+		if (alone)
 			return part;
 		query->rtable = lappend(query->rtable,
 								MakeSubquery(part, psprintf("part %d", number)));
@@ -356,10 +446,15 @@ Rewrite(Spread *spread)
 	Query	   *query = spread->nearest->query;
 	RangeTblEntry *table = spread->nearest->table;
 	List	   *targets = TargetsOver(spread);
+	RangeTblEntry *parts = MakeSubquery(AllParts(spread),
+										table->eref->aliasname);
+	ListCell   *cell;
 
-	query->rtable = list_make2(MakeSubquery(AllParts(spread),
-											table->eref->aliasname),
-							   table);
+	PipeannMark(parts, spread->number);
+	query->rtable = list_make2(parts, table);
+	foreach(cell, spread->partitions->between)
+		(void) MakeRelation(spread, query, lfirst(cell));
+	query->cteList = spread->queries;
 	query->targetList = targets;
 	query->jointree->quals = NULL;
 	table->inh = false;
@@ -373,7 +468,6 @@ SpreadQuery(Walk *walk, Query *query)
 	PipeannNearest nearest;
 	PipeannPartitions partitions;
 	Spread		spread = {.nearest = &nearest, .partitions = &partitions};
-	ListCell   *cell;
 
 	if (!PipeannIsNearest(query, &nearest))
 		return;
@@ -383,15 +477,8 @@ SpreadQuery(Walk *walk, Query *query)
 	PipeannPartitionsOpen(&partitions, &nearest, walk->params);
 	if (partitions.has_foreign)
 	{
+		spread.number = walk->nspread++;
 		Rewrite(&spread);
-		foreach(cell, partitions.members)
-		{
-			Relation	member = lfirst(cell);
-
-			if (member->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
-				walk->foreign = lappend_oid(walk->foreign,
-											RelationGetRelid(member));
-		}
 	}
 	PipeannPartitionsClose(&partitions);
 }
@@ -411,11 +498,11 @@ Visit(Node *node, void *arg)
 	return expression_tree_walker(node, Visit, arg);
 }
 
-List *
+bool
 PipeannSpread(Query *query, ParamListInfo params)
 {
 	Walk		walk = {.params = params};
 
 	(void) Visit((Node *) query, &walk);
-	return walk.foreign;
+	return walk.nspread > 0;
 }

@@ -13,18 +13,20 @@
 /*
  * Where a query, or one inside it, asks for the nearest rows of a table with
  * partitions on other servers, let it ask each partition for as many as there
- * can be of its own. Before the query is planned. Returns the partitions on
- * other servers (OIDs).
+ * can be of its own. Before the query is planned. Returns whether there was one.
  */
-extern List *PipeannSpread(Query *query, ParamListInfo params);
+extern bool PipeannSpread(Query *query, ParamListInfo params);
 
 /*
- * After it was planned: let all these partitions be asked at the same time, and
- * no permissions be looked for on any partition.
+ * at_once.c: after it was planned, let all parts on other servers be asked at the
+ * same time where that may be, and no permissions be looked for on any partition.
  */
-extern void PipeannFinishSpread(PlannedStmt *stmt, const List *partitions);
+extern void PipeannFinishSpread(PlannedStmt *stmt);
 
-/* at_once.c: whether a foreign server is postgres_fdw's. */
+/* Whether a statement changes no rows, and locks none. */
+extern bool PipeannOnlyReads(const PlannedStmt *stmt);
+
+/* Whether a foreign server is postgres_fdw's. */
 extern bool PipeannIsPostgres(Oid server);
 
 #endif							/* PIPEANN_PLAN_SPREAD_H */
