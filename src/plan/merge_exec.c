@@ -6,18 +6,25 @@
  * horizon is the farthest of the nearest rows, as many as the limit wants. When the
  * searches have been run it is where they expect that to be, and as soon as there
  * are so many rows it is known, and comes nearer with each nearer row: partitions
- * are asked for rows within it only. Then rows are handed up in order. Those beyond
- * the horizon come last: a partition that stopped there is asked to go on before any
- * is handed up.
+ * are asked for rows within it only. Then rows are handed up in order, and none
+ * beyond the horizon.
  *
  * Only rows count that the partitions' nodes have returned. So what makes rows
  * fall out (conditions, rows that are not visible) only makes the horizon farther.
+ *
+ * If all of them together have fewer rows than are wanted, each scan begins again,
+ * alone, and the merge is an ordinary one. What it was asked for before is
+ * forgotten: a search that goes on where it had given all that it had finds nearer
+ * rows too late.
  */
 #include "postgres.h"
+
+#include <math.h>
 
 #include "access/amapi.h"
 #include "executor/executor.h"
 #include "executor/execPartition.h"
+#include "index/index.h"
 #include "miscadmin.h"
 #include "plan/merge.h"
 #include "scan/scan.h"
@@ -47,10 +54,10 @@ typedef enum MergeStatus
 typedef struct MergeChild
 {
 	PlanState  *node;
-	const ScanKeyData *keys;	/* of a scan of ours, else NULL */
+	const ScanKeyData *keys;	/* of a scan that heeds the horizon, else NULL */
 	float		entered;		/* how near its search begins */
 	MergeStatus status;
-	MergeRow   *first;
+	MergeRow   *first;			/* in order */
 	MergeRow   *last;
 } MergeChild;
 
@@ -68,6 +75,7 @@ typedef struct MergeState
 	bool		begun;
 	bool		as_planned;
 	int			wanted;
+	int			returned;
 	int			nnearest;
 	double	   *nearest;		/* [wanted], sorted */
 	int			nchildren;
@@ -107,6 +115,21 @@ CountWanted(const MergeState *state)
 	return (int) (count + offset);
 }
 
+/*
+ * An index-only scan holds rows back itself whose distances are only about known
+ * (scan/held.c). It would hand them all up at the horizon, and leave out what is
+ * nearer and comes later.
+ */
+static bool
+HoldsRowsBack(Relation index)
+{
+	PipeannMeta meta;
+
+	PipeannMetaRead(index, &meta);
+	return meta.layout.storage == PIPEANN_FLOAT2;
+}
+
+/* The order-by keys of a scan that can heed the horizon, or NULL. */
 static const ScanKeyData *
 KeysOf(PlanState *node)
 {
@@ -123,8 +146,10 @@ KeysOf(PlanState *node)
 		index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
 		keys = ((IndexOnlyScanState *) node)->ioss_OrderByKeys;
 	}
-	return index != NULL && index->rd_indam->amgettuple == pipeanngettuple ?
-		keys : NULL;
+	if (index == NULL || index->rd_indam->amgettuple != pipeanngettuple ||
+		(IsA(node, IndexOnlyScanState) && HoldsRowsBack(index)))
+		return NULL;
+	return keys;
 }
 
 /* Partitions may be ruled out by values that are known only now. */
@@ -177,7 +202,7 @@ NoteDistance(MergeState *state, double distance)
 	for (; at > 0 && float8_lt(distance, state->nearest[at - 1]); at--)
 		state->nearest[at] = state->nearest[at - 1];
 	state->nearest[at] = distance;
-	if (state->nnearest == state->wanted && !state->horizon.lifted &&
+	if (state->nnearest == state->wanted &&
 		float8_lt(state->nearest[state->wanted - 1], state->horizon.distance))
 		state->horizon.distance = state->nearest[state->wanted - 1];
 }
@@ -188,22 +213,44 @@ IsWithin(const MergeState *state, const MergeRow *row)
 	return !row->isnull && float8_le(row->distance, state->horizon.distance);
 }
 
+static bool
+IsBefore(const MergeRow *a, const MergeRow *b)
+{
+	if (a->isnull || b->isnull)
+		return b->isnull && !a->isnull;
+	return float8_lt(a->distance, b->distance);
+}
+
+/*
+ * Nearly all rows come last. At the horizon a node of the executor's hands up what
+ * it held back, as it takes that for the end; nearer rows may follow.
+ */
+static void
+PutInOrder(MergeChild *child, MergeRow *row)
+{
+	MergeRow  **place = &child->first;
+
+	if (child->first != NULL && !IsBefore(row, child->last))
+		place = &child->last->next;
+	while (*place != NULL && !IsBefore(row, *place))
+		place = &(*place)->next;
+	row->next = *place;
+	*place = row;
+	if (row->next == NULL)
+		child->last = row;
+}
+
 static MergeRow *
 KeepRow(MergeState *state, MergeChild *child, TupleTableSlot *slot)
 {
 	MemoryContext former = MemoryContextSwitchTo(state->rows);
 	MergeRow   *row = palloc(sizeof(MergeRow));
 
-	row->next = NULL;
 	row->distance = DatumGetFloat8(slot_getattr(slot, state->column,
 												&row->isnull));
 	row->tuple = ExecCopySlotMinimalTuple(slot);
 	MemoryContextSwitchTo(former);
-	if (child->first == NULL)
-		child->first = row;
-	else
-		child->last->next = row;
-	child->last = row;
+	PutInOrder(child, row);
 	return row;
 }
 
@@ -244,8 +291,7 @@ Pull(MergeState *state, MergeChild *child)
 
 	if (!TupIsNull(slot))
 		return Take(state, child, slot);
-	child->status = child->keys != NULL && !state->horizon.lifted ?
-		MERGE_STOPPED : MERGE_DONE;
+	child->status = child->keys != NULL ? MERGE_STOPPED : MERGE_DONE;
 	return false;
 }
 
@@ -259,7 +305,7 @@ CompareEntered(const void *a, const void *b)
 /*
  * Let all searches find where they begin before one is run. The nearest go first:
  * what they find is what others need not look for. A scan that heeds no horizon
- * (scan/start.c) returns a row at once.
+ * (scan/start.c) does not say where it begins, and may return a row at once.
  */
 static void
 Enter(MergeState *state)
@@ -272,11 +318,14 @@ Enter(MergeState *state)
 
 		if (child->keys == NULL)
 			continue;
-		state->horizon.entered = 0;
+		state->horizon.entered = get_float4_nan();
 		slot = Ask(state, child);
 		if (!TupIsNull(slot))
 			(void) Take(state, child, slot);
-		child->entered = state->horizon.entered;
+		if (isnan(state->horizon.entered))
+			child->keys = NULL;
+		else
+			child->entered = state->horizon.entered;
 	}
 	state->horizon.entering = false;
 	qsort(state->children, state->nchildren, sizeof(MergeChild),
@@ -291,7 +340,9 @@ PullFirst(MergeState *state)
 	{
 		int			n = 0;
 
-		while (n < state->wanted && Pull(state, &state->children[i]))
+		while (n < state->wanted &&
+			   state->children[i].status == MERGE_OPEN &&
+			   Pull(state, &state->children[i]))
 			n++;
 	}
 }
@@ -330,10 +381,38 @@ PullNearest(MergeState *state)
 	PullFirst(state);
 }
 
+/*
+ * Let each scan begin again, alone. Other children have rows in order already, and
+ * nothing was handed up yet.
+ */
+static void
+BeginAlone(MergeState *state)
+{
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		MergeChild *child = &state->children[i];
+		MergeRow   *next;
+
+		if (child->keys == NULL)
+			continue;
+		for (MergeRow *row = child->first; row != NULL; row = next)
+		{
+			next = row->next;
+			heap_free_minimal_tuple(row->tuple);
+			pfree(row);
+		}
+		child->first = child->last = NULL;
+		child->keys = NULL;
+		child->status = MERGE_OPEN;
+		ExecReScan(child->node);
+	}
+}
+
 static void
 Begin(MergeState *state)
 {
 	state->begun = true;
+	state->returned = 0;
 	state->wanted = CountWanted(state);
 	state->as_planned = state->wanted > MOST_WANTED;
 	if (state->as_planned)
@@ -346,14 +425,8 @@ Begin(MergeState *state)
 	PipeannHorizonInit(&state->horizon, state->wanted, state->nchildren);
 	Enter(state);
 	PullNearest(state);
-}
-
-static bool
-IsBefore(const MergeRow *a, const MergeRow *b)
-{
-	if (a->isnull || b->isnull)
-		return b->isnull && !a->isnull;
-	return float8_lt(a->distance, b->distance);
+	if (state->nnearest < state->wanted)
+		BeginAlone(state);
 }
 
 /* The child whose next row comes first, or NULL. */
@@ -375,49 +448,19 @@ First(MergeState *state)
 	return first;
 }
 
-/*
- * Whether a child that has stopped may have the next row: those within the horizon
- * are all here, if there is one.
- */
-static bool
-MayComeFromStopped(const MergeState *state, const MergeChild *first)
-{
-	if (first != NULL && !isinf(state->horizon.distance) &&
-		IsWithin(state, first->first))
-		return false;
-	for (int i = 0; i < state->nchildren; i++)
-		if (state->children[i].status == MERGE_STOPPED &&
-			state->children[i].first == NULL)
-			return true;
-	return false;
-}
-
-/* From now on each child is asked for its own rows, as it would be by any merge. */
-static void
-LiftHorizon(MergeState *state)
-{
-	state->horizon.lifted = true;
-	state->horizon.distance = get_float8_infinity();
-	Reopen(state);
-}
-
 static TupleTableSlot *
 NextRow(MergeState *state)
 {
-	MergeChild *child = First(state);
+	MergeChild *child = state->returned < state->wanted ? First(state) : NULL;
 	MergeRow   *row;
 
-	if (MayComeFromStopped(state, child))
-	{
-		LiftHorizon(state);
-		child = First(state);
-	}
 	if (child == NULL)
 		return NULL;
 	row = child->first;
 	child->first = row->next;
 	ExecStoreMinimalTuple(row->tuple, state->slot, true);
 	pfree(row);
+	state->returned++;
 	return state->slot;
 }
 

@@ -39,6 +39,7 @@ PipeannStandIn(Plan *plan, const CustomScanMethods *methods)
 	own->plan_rows = plan->plan_rows;
 	own->plan_width = plan->plan_width;
 	own->plan_node_id = plan->plan_node_id;
+	own->parallel_safe = plan->parallel_safe;
 	own->targetlist = SameColumns(plan->targetlist);
 	own->lefttree = plan;
 	own->extParam = bms_copy(plan->extParam);
