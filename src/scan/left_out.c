@@ -34,6 +34,7 @@ struct PipeannLeftOut
 	ExprState  *predicate;		/* of a partial index, else NULL */
 	TupleTableSlot *slot;
 	TableScanDesc table;		/* NULL: no pass is under way */
+	int64		looked_at;		/* rows of the table */
 	bool		nulls;			/* this pass is for rows without a vector */
 	bool		wants_nulls;
 	bool		met_nulls;		/* the pass before has met some */
@@ -194,10 +195,9 @@ BeginNextPass(PipeannLeftOut *left_out)
 }
 
 bool
-PipeannLeftOutNext(PipeannLeftOut *left_out, int64 *looked_at, int64 most,
-				   ItemPointer tid)
+PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 {
-	while (left_out->table != NULL && *looked_at < most)
+	while (left_out->table != NULL && left_out->looked_at < most)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!table_scan_getnextslot(left_out->table, ForwardScanDirection,
@@ -207,7 +207,7 @@ PipeannLeftOutNext(PipeannLeftOut *left_out, int64 *looked_at, int64 most,
 				return false;
 			continue;
 		}
-		(*looked_at)++;
+		left_out->looked_at++;
 		if (!IsLeftOut(left_out))
 			continue;
 		*tid = left_out->slot->tts_tid;

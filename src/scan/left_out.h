@@ -20,10 +20,10 @@ extern PipeannLeftOut *PipeannLeftOutBegin(IndexScanDesc scan,
 /*
  * The next one: those whose distance is no number first, then those without any. It
  * meets the predicate of a partial index; the scan's conditions are for others to
- * look at. Adds the rows looked at to *looked_at, and ends when they are `most`.
+ * look at. Ends when `most` rows of the table were looked at.
  */
-extern bool PipeannLeftOutNext(PipeannLeftOut *left_out, int64 *looked_at,
-							   int64 most, ItemPointer tid);
+extern bool PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most,
+							   ItemPointer tid);
 
 /* What an index-only scan returns of it, in CurrentMemoryContext. */
 extern HeapTuple PipeannLeftOutTuple(PipeannLeftOut *left_out);

@@ -454,8 +454,7 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	if (state->left_out == NULL)
 		state->left_out = PipeannLeftOutBegin(scan, &state->view);
 	if (state->left_out == NULL ||
-		!PipeannLeftOutNext(state->left_out, &state->looked_at,
-							MostToLookAt(state), &row->tid))
+		!PipeannLeftOutNext(state->left_out, MostToLookAt(state), &row->tid))
 		return NULL;
 	PipeannKilledSetNode(&state->killed, state->search, NULL);
 	state->chain.owner = PIPEANN_INVALID_ID;
