@@ -212,14 +212,18 @@ run_bench() {
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 
-# run_random: a server of its own, a new seed each time.
+# run_random: a server of its own, a new seed each time; and whether it would find
+# faults that are planted.
 run_random() {
+	local status=0
 	WORK=$DIR/random
 	mkdir -p "$WORK"
 	if [ "$(id -un)" != "$SERVER_USER" ]; then chown "$SERVER_USER" "$WORK"; fi
 	"$PYTHON" test/random/run.py --folder "$WORK" --out "$RESULTS/random" --jobs "${RANDOM_JOBS:-2}" \
 		${RANDOM_SEED:+--seed "$RANDOM_SEED"} ${RANDOM_QUERIES:+--queries "$RANDOM_QUERIES"} \
-		$([ -n "${RANDOM_QUERIES:-}" ] || echo --seconds "${RANDOM_SECONDS:-120}")
+		$([ -n "${RANDOM_QUERIES:-}" ] || echo --seconds "${RANDOM_SECONDS:-120}") || status=$?
+	scripts/random-faults.sh ${RANDOM_SEED:+--seed "$RANDOM_SEED"} || status=$?
+	return $status
 }
 
 # Counts of TAP ("ok 1", "not ok 1") and of pg_regress before version 16

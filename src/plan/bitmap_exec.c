@@ -102,8 +102,8 @@ MakeTids(BitmapState *state)
 	state->lossy = false;
 	state->among.n = 0;
 	TakeTids(state, bitmap);
-	if (PIPEANN_PLANTED("bitmap-row") && state->among.n > 0)
-		state->among.n--;
+	if (PIPEANN_PLANTED("bitmap-rows"))
+		state->among.n /= 2;
 	state->among.tids = state->rows;
 	tbm_free(bitmap);
 }

@@ -22,7 +22,6 @@
 
 #include "access/htup_details.h"
 #include "access/visibilitymap.h"
-#include "base/planted.h"
 #include "distance/distance.h"
 #include "scan/only.h"
 #include "storage/bufmgr.h"
@@ -208,7 +207,7 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	MemoryContext old;
 
 	*dead = false;
-	if (!PIPEANN_PLANTED("dead-row") && !IsSurelyVisible(only, &row->tid) &&
+	if (!IsSurelyVisible(only, &row->tid) &&
 		!PipeannTableSees(only->scan, &row->tid, dead))
 		return false;
 	MemoryContextReset(only->row);

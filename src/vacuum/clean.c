@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "base/planted.h"
 #include "vacuum/passes.h"
 #include "commands/progress.h"
 #include "pgstat.h"
@@ -18,7 +19,8 @@ IsDead(const PipeannRow *row, void *arg)
 	PipeannVacuum *v = arg;
 	ItemPointerData tid = row->tid;
 
-	return v->callback != NULL && v->callback(&tid, v->callback_state);
+	return v->callback != NULL && !PIPEANN_PLANTED("dead-row") &&
+		v->callback(&tid, v->callback_state);
 }
 
 /* The same of a row that is being removed. */

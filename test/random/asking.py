@@ -44,8 +44,8 @@ def random_vector(rng, table, rows):
 def random_where(rng, table, steps, index):
     """(condition, columns of the index if there are no others in it)."""
     own = index.columns(table) if index else ()
-    if index and own and rng.random() < (0.5 if "id" in index.include else 0.25):
-        return random_condition(rng, own, "t", 0), own
+    if index and (own or "id" in index.include) and rng.random() < (0.5 if "id" in index.include else 0.25):
+        return random_condition(rng, own, "t", 0) if own else None, own
     others = tuple(steps.other_columns)
     columns = table.columns + (Column("k", "int4", 0), Column("tenant", "int4", 0)) + others * 2 + own
     condition = random_condition(rng, columns, "t", table.rows, "o")

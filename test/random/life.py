@@ -171,7 +171,11 @@ class Life:
             last = statements[0]
         try:
             plan = self.main.probe(probe.all_settings(), [explain(last)], True)
-        except psycopg2.Error:
+        except Lost as lost:
+            raise Found(Difference("crash", f"{lost} at EXPLAIN"), list(self.entries), probe) from lost
+        except psycopg2.Error as error:
+            if not is_ordinary(error):
+                raise Found(Difference("error", message_of(error) + " at EXPLAIN"), list(self.entries), replace(probe, explained=True)) from error
             return
         self.report.more["explained"] += 1
         for kind in kinds_of(r[0] for r in plan):

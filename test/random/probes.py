@@ -108,6 +108,7 @@ class Probe:
     pieces: tuple = ()         # of a cursor
     times: int = 1             # that a prepared statement is executed
     name: str = ""             # of the prepared statement
+    explained: bool = False    # what is wrong is its plan, when that is shown
 
     # -- what is sent
 
@@ -129,7 +130,10 @@ class Probe:
         return text
 
     def statements(self):
-        return getattr(self, "_" + self.shape)()
+        statements = getattr(self, "_" + self.shape)()
+        if self.explained:
+            return ["EXPLAIN (COSTS OFF) " + statements[0]]
+        return statements
 
     def _core(self, literal=inline):
         return self.question.core(literal, self._limit(literal))
@@ -281,6 +285,8 @@ class Probe:
 
     def judge(self, truth, rows):
         """The Difference of these rows from the truth, or None."""
+        if self.explained:
+            return None
         limit = 1 if self.shape in ("distinct",) else self.limit
         offset = self.offset
         if self.shape in ("count", "farthest"):

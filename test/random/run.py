@@ -37,6 +37,7 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="workers")
     parser.add_argument("--socket", help="folder of a server's socket, port 5432; else a server is started")
     parser.add_argument("--folder", help="where a server is started, a folder of the server's user's")
+    parser.add_argument("--library", help="of ours, for the server that is started")
     parser.add_argument("--life", type=int, help="only this table of each seed")
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "results", "random"), help="where scripts are written")
     parser.add_argument("--differences", type=int, default=3, help="after which a worker stops")
@@ -73,6 +74,16 @@ def make_template(where, library=None):
     if library:
         session.ask(f"UPDATE pg_proc SET probin = '{library}' WHERE probin = '$libdir/pipeann'")
     session.close()
+
+
+def serve(folder, settings, library):
+    """Starts a server with a library instead of the one that is installed, or with that; returns its folder."""
+    if not library:
+        return start_server(folder, settings)
+    where = start_server(folder, settings + ["shared_preload_libraries="])
+    make_template(where, library)
+    cluster("restart", where, f"shared_preload_libraries={library}")
+    return where
 
 
 def make_databases(where, number):
@@ -171,7 +182,7 @@ def main():
     print(f"# seeds {options.seed} to {options.seed + options.jobs - 1}", flush=True)
     where, started = options.socket, None
     if where is None:
-        where = started = start_server(options.folder, options.setting)
+        where = started = serve(options.folder, options.setting, options.library)
     results = multiprocessing.Queue()
     share = options.queries / options.jobs if options.queries else None
 
@@ -180,7 +191,8 @@ def main():
 
     workers = []
     try:
-        make_template(where)
+        if not options.library:
+            make_template(where)
         for number in range(options.jobs):
             make_databases(where, number)
         workers = [multiprocessing.Process(target=Worker(options, where, n, results, enough).run) for n in range(options.jobs)]

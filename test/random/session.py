@@ -1,4 +1,7 @@
 """Connections, and running a probe's statements under settings of its own."""
+import os
+import socket
+import threading
 import time
 
 import psycopg2
@@ -7,12 +10,46 @@ import psycopg2.extensions
 # Dates and numbers come as the server writes them: Python has no infinite dates.
 AS_TEXT = psycopg2.extensions.new_type((1082, 1114, 1184, 1700, 1115, 1182, 1185, 1231, 1022, 1007, 1009), "AS_TEXT", lambda value, cursor: value)
 
-SETTINGS_OF_ALL = ("SET client_min_messages = error; SET jit = off; SET statement_timeout = '60s'; SET lock_timeout = '2s';"
+SETTINGS_OF_ALL = ("SET client_min_messages = error; SET jit = off; SET statement_timeout = '30s'; SET lock_timeout = '2s';"
                    " SET max_parallel_workers_per_gather = 0; SET search_path = q, rq, public; SET timezone = 'UTC'")
+
+
+# Longer than statement_timeout.
+HANGS = 40
 
 
 class Lost(Exception):
     """The server has gone: a crash, as nobody stops it."""
+
+
+class Watch:
+    """Cuts the connection of a statement that goes on and cannot be cancelled; a thread looks."""
+    now = None
+    thread = None
+
+    def __init__(self, connection):
+        self.connection, self.end, self.cut = connection, time.time() + HANGS, False
+
+    @classmethod
+    def begin(cls, connection):
+        cls.now = cls(connection)
+        if cls.thread is None or cls.thread[0] != os.getpid():
+            thread = threading.Thread(target=cls.look, daemon=True)
+            cls.thread = (os.getpid(), thread)
+            thread.start()
+        return cls.now
+
+    @classmethod
+    def look(cls):
+        while True:
+            time.sleep(1)
+            watch = cls.now
+            if watch is not None and time.time() > watch.end and not watch.cut:
+                watch.cut = True
+                socket.socket(fileno=os.dup(watch.connection.fileno())).shutdown(socket.SHUT_RDWR)
+
+    def is_over(self):
+        return self.cut
 
 
 class Session:
@@ -48,6 +85,15 @@ class Session:
 
     def ask(self, text):
         """Rows of the last of these statements, [] if it has none. Raises Lost, or psycopg2.Error."""
+        watch = Watch.begin(self.connection)
+        try:
+            return self.answer(text)
+        except Lost as lost:
+            raise Lost(f"no answer to: {text[-300:]}" if watch.is_over() else str(lost)) from lost
+        finally:
+            Watch.now = None
+
+    def answer(self, text):
         try:
             self.cursor.execute(text)
             return self.cursor.fetchall() if self.cursor.description is not None else []

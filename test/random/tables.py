@@ -331,6 +331,6 @@ def random_table(rng, size, salt):
     rows = {"small": rng.choice((0, 1, 2, 5, 20, 60, 120, 200, 300)), "big": rng.randint(5000, 8000), "wide": rng.randint(30, 200)}[size]
     dim = {"small": rng.choice((1, 2, 3, 4, 8, 16, 33, 64)), "big": rng.choice((2, 3, 4, 8, 12)),
            "wide": rng.choice((300, 500, 768, 1100, 2000))}[size]
-    vectors = rng.choice(tuple(VECTORS) + ("cloud", "cloud", "apart", "heaps"))
+    vectors = rng.choice(tuple(VECTORS) + ("cloud", "cloud", "apart", "heaps") + (("apart", "heaps") * 2 if size == "big" else ()))
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
                  rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign")
