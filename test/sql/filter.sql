@@ -112,7 +112,9 @@ EXPLAIN (COSTS OFF) SELECT w.x, n.id FROM (VALUES (3), (9)) w(x), LATERAL (SELEC
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE NOT 3 = ANY (ints) AND (4 = ANY (ints) OR 3 = ALL (ints)) AND 3000000000 = ANY (ints) AND 3 < ANY (ints)
 	AND 3 = ANY (ARRAY[id, i4]) ORDER BY v <-> noise(2003, 4) LIMIT 10;
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE random()::int = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
+SET enable_seqscan = on;
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE 3 = ANY (ints);
+SET enable_seqscan = off;
 SET pipeann.rewrite_plans = off;
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE 3 = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
 RESET pipeann.rewrite_plans;

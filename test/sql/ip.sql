@@ -25,7 +25,9 @@ SELECT count(*) FROM (SELECT id FROM t ORDER BY val <#> (SELECT NULL::vector)) s
 SELECT id FROM t ORDER BY val <#> '[1,2]' LIMIT 1;
 
 -- another operator than the class's does not use the index
+SET enable_seqscan = on;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val <-> '[3,3,3]';
+SET enable_seqscan = off;
 
 UPDATE t SET val = '[1000,0,0]' WHERE id = 1;
 DELETE FROM t WHERE id = 9;

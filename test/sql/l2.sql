@@ -167,7 +167,8 @@ FROM (VALUES (1, '[1.1,0,0]'::vector), (2, '[4.9,0,0]'), (3, NULL), (4, '[2,0,0]
 ORDER BY q.id, n.id;
 EXPLAIN (COSTS OFF)
 SELECT a.id, n.id
-FROM t a CROSS JOIN LATERAL (SELECT b.id FROM t b ORDER BY b.val <-> a.val LIMIT 1) n;
+FROM (VALUES (1, '[1.1,0,0]'::vector), (2, '[4.9,0,0]')) a (id, val)
+	CROSS JOIN LATERAL (SELECT b.id FROM t b ORDER BY b.val <-> a.val LIMIT 1) n;
 SELECT a.id, n.id AS nearest
 FROM t a CROSS JOIN LATERAL (SELECT b.id FROM t b ORDER BY b.val <-> a.val LIMIT 1) n
 ORDER BY a.id;

@@ -206,6 +206,19 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 	return simde_mm512_loadu_si512(out);
 }
 
+/* Some releases of SIMDe have them. */
+#undef _mm512_maskz_loadu_ps
+#undef _mm256_maskz_loadu_epi16
+#undef _mm_maskz_loadu_epi8
+#undef _mm512_maskz_loadu_epi8
+#undef _mm512_cvtph_ps
+#undef _mm512_cvtepi8_epi32
+#undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtepi32_ps
+#undef _mm512_cvtepu8_epi16
+#undef _mm512_cvtps_epi32
+#undef _mm512_mask_storeu_ps
+#undef _mm256_mask_storeu_epi16
 #define __mmask16 EmulatedMask16
 #define __mmask64 EmulatedMask64
 #define _mm512_maskz_loadu_ps EmulatedMaskzLoadPs
@@ -221,7 +234,6 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 #define _mm512_mask_storeu_ps EmulatedMaskStorePs
 #define _mm256_mask_storeu_epi16 EmulatedMaskStore256Epi16
 
-/* Not in all releases of SIMDe. */
 #undef _mm512_cvtsepi32_epi16
 #undef _mm512_dpwssd_epi32
 #define _mm512_cvtsepi32_epi16 EmulatedCvtsepi32Epi16
