@@ -8,9 +8,12 @@
 #include "nodes/nodeFuncs.h"
 #include "plan/stand_in.h"
 
-/* The columns of a node that hands up what its scan tuple has. */
+/*
+ * Columns with the numbers and types of others, of a tuple that varno stands for: a
+ * node hands up what its scan tuple has, and that is what its child hands up.
+ */
 static List *
-SameColumns(const List *targets)
+SameColumns(const List *targets, int varno)
 {
 	List	   *columns = NIL;
 	ListCell   *cell;
@@ -19,7 +22,7 @@ SameColumns(const List *targets)
 	{
 		TargetEntry *target = flatCopyTargetEntry(lfirst(cell));
 
-		target->expr = (Expr *) makeVar(INDEX_VAR, target->resno,
+		target->expr = (Expr *) makeVar(varno, target->resno,
 										exprType((Node *) target->expr),
 										exprTypmod((Node *) target->expr),
 										exprCollation((Node *) target->expr), 0);
@@ -40,11 +43,11 @@ PipeannStandIn(Plan *plan, const CustomScanMethods *methods)
 	own->plan_width = plan->plan_width;
 	own->plan_node_id = plan->plan_node_id;
 	own->parallel_safe = plan->parallel_safe;
-	own->targetlist = SameColumns(plan->targetlist);
+	own->targetlist = SameColumns(plan->targetlist, INDEX_VAR);
 	own->lefttree = plan;
 	own->extParam = bms_copy(plan->extParam);
 	own->allParam = bms_copy(plan->allParam);
-	node->custom_scan_tlist = copyObject(plan->targetlist);
+	node->custom_scan_tlist = SameColumns(plan->targetlist, OUTER_VAR);
 	node->methods = methods;
 	return node;
 }

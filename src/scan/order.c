@@ -102,7 +102,7 @@ PipeannIsLate(const PipeannScan *state, float dist, float before)
 	float		scale = state->view.meta.layout.metric == PIPEANN_COSINE ? 1 :
 		fabsf(before);
 
-	return pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT &&
+	return pipeann_iterative_scan != PIPEANN_ITERATIVE_RELAXED &&
 		state->comparable && dist < before - ROUNDING * scale;
 }
 

@@ -190,3 +190,13 @@ SELECT :'left_out_few' AS few, pg_stat_get_blocks_fetched('rounded'::regclass) -
 DROP TABLE rounded;
 
 DROP FUNCTION same, scan_of, noise, long_text;
+-- a node over an index-only scan of expressions is explained
+CREATE TABLE e (id int PRIMARY KEY, tenant int, data jsonb, v vector(3));
+INSERT INTO e SELECT i, i % 3, jsonb_build_object('a', i % 5), ARRAY[sin(i), cos(i), 1]::vector FROM generate_series(1, 500) i;
+CREATE INDEX e_v ON e USING pipeann (v vector_l2_ops, tenant, (data ->> 'a')) INCLUDE (id);
+VACUUM ANALYZE e;
+SET enable_seqscan = off;
+SET enable_sort = off;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT id FROM e WHERE tenant = 1 ORDER BY v <-> '[5.881,6.262,0]' LIMIT 1;
+SELECT count(*) FROM (SELECT id FROM e WHERE tenant = 1 ORDER BY v <-> '[5.881,6.262,0]' LIMIT 500) s;
+DROP TABLE e;
