@@ -288,6 +288,9 @@ DecideLayout(BuildState *state)
 							&meta->widths);
 		if (c->auto_storage)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
+		if (state->spool.stats.negative_zeros &&
+			(c->storage == PIPEANN_INT8 || c->storage == PIPEANN_UINT8))
+			meta->flags &= ~PIPEANN_META_SIGNED_ZEROS;
 		meta->max_norm = (float) c->max_norm;
 	}
 	ShareMeta(state);

@@ -18,6 +18,7 @@ typedef struct PipeannSpoolStats
 	double		heap_tuples;	/* scanned */
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	bool		negative_zeros; /* a vector has an element -0 */
 	double		max_norm;
 	PipeannRowSizes sizes;		/* if rows have values */
 } PipeannSpoolStats;
