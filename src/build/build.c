@@ -293,6 +293,9 @@ DecideLayout(BuildState *state)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		if (!state->spool.stats.left_out)
 			meta->flags |= PIPEANN_META_ALL_ROWS;
+		if (state->spool.stats.negative_zeros &&
+			(c->storage == PIPEANN_INT8 || c->storage == PIPEANN_UINT8))
+			meta->flags &= ~PIPEANN_META_SIGNED_ZEROS;
 		meta->max_norm = (float) c->max_norm;
 	}
 	ShareMeta(state);

@@ -84,6 +84,7 @@ typedef struct PipeannCollection
 	PipeannMetric metric;
 	bool		auto_storage;	/* storage is chosen by the vectors */
 	PipeannStorage storage;
+	bool		signed_zeros;	/* -0 does not suit bytes */
 	bool		half_unfit;		/* half precision does not hold all vectors */
 	bool		lost;			/* half_unfit, but others were rounded before */
 	bool		few_twins;		/* many vectors that are equal in half

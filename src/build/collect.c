@@ -173,6 +173,7 @@ FitsBytes(const PipeannCollection *c, const float *x, PipeannStorage storage,
 		  const PipeannRounding *known)
 {
 	return PipeannVectorFits(x, storage, c->dim) &&
+		!(c->signed_zeros && PipeannHasNegativeZero(x, c->dim)) &&
 		(known == NULL || known->hash == PipeannVectorHash(x, c->dim));
 }
 

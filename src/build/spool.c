@@ -48,18 +48,20 @@ static PipeannStorage
 FormOf(PipeannSpool *s, const float *x, double norm)
 {
 	bool	   *fits = s->stats.fits;
+	bool		negative_zero = PipeannHasNegativeZero(x, s->dim);
 	bool		as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->dim);
 	bool		as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
 		PipeannVectorFits(x, PIPEANN_INT8, s->dim);
 
 	fits[PIPEANN_UINT8] &= as_uint8;
 	fits[PIPEANN_INT8] &= as_int8;
-	if (as_uint8)
+	s->stats.negative_zeros |= negative_zero;
+	if (as_uint8 && !negative_zero)
 		return PIPEANN_UINT8;
 	if (fits[PIPEANN_FLOAT2])
 		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2,
 												 s->dim);
-	return as_int8 ? PIPEANN_INT8 : PIPEANN_FLOAT4;
+	return as_int8 && !negative_zero ? PIPEANN_INT8 : PIPEANN_FLOAT4;
 }
 
 static void
@@ -123,6 +125,7 @@ Merge(PipeannSpoolStats *into, const PipeannSpoolStats *from)
 	into->heap_tuples += from->heap_tuples;
 	into->broken_hot_chain |= from->broken_hot_chain;
 	into->left_out |= from->left_out;
+	into->negative_zeros |= from->negative_zeros;
 	into->max_norm = Max(into->max_norm, from->max_norm);
 	into->sizes.rows += from->sizes.rows;
 	into->sizes.bytes += from->sizes.bytes;

@@ -19,6 +19,7 @@ typedef struct PipeannSpoolStats
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
 	bool		left_out;		/* a row, that cannot be indexed */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	bool		negative_zeros; /* a vector has an element -0 */
 	double		max_norm;
 	PipeannRowSizes sizes;		/* if rows have values */
 } PipeannSpoolStats;

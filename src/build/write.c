@@ -73,6 +73,8 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 			meta->format = PipeannAttributesDiffer(attributes) ?
 				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_WIDTHS;
 	}
+	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
+		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;
 	PipeannNewBuildId(meta);

@@ -243,6 +243,16 @@ extern bool PipeannIsStorable(const float *x, double norm,
 extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 							   double norm);
 
+/* Whether an element of x[dim] is -0, which bytes cannot hold. */
+extern bool PipeannHasNegativeZero(const float *x, int dim);
+
+/*
+ * Set x[dim] to the vector in a node's slot. False if that need not be the rows' own to
+ * the last bit.
+ */
+extern bool PipeannExactVector(const PipeannMeta *meta,
+							   const PipeannSlot *slot, float *x);
+
 /* The hash of a PipeannRounding. */
 extern uint32 PipeannVectorHash(const float *x, int dim);
 

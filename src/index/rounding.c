@@ -1,11 +1,17 @@
 /*
  * rounding.c
- *		What half precision loses of a vector.
+ *		What half precision and bytes lose of a vector.
  *
  * Half-precision values take half the room of floats, so that twice as many
  * nodes share a page, and rarely change the order of rows. What they lose is
  * kept as a bound (PipeannRounding). Where the bound says so, the executor
  * compares the rows' own vectors (scan/scan.c).
+ *
+ * Bytes hold whole numbers, but for the sign of zero. -0 is equal to 0, and no distance
+ * tells them apart, but a query that returns the vector must return the row's own. So
+ * an index knows whether its zeroes have their sign (PIPEANN_META_SIGNED_ZEROS). If so
+ * a vector with -0 does not suit bytes. If not, since the user wanted bytes, or they
+ * suit all vectors but for signs, vectors that may have lost one come from the table.
  */
 #include "postgres.h"
 
@@ -82,6 +88,21 @@ PipeannRound(const float *x, double norm, int dim, PipeannRounding *rounding)
 	return lost <= norm * MOST_LOST;
 }
 
+static bool
+IsOfBytes(const PipeannLayout *l)
+{
+	return l->storage == PIPEANN_INT8 || l->storage == PIPEANN_UINT8;
+}
+
+bool
+PipeannHasNegativeZero(const float *x, int dim)
+{
+	for (int i = 0; i < dim; i++)
+		if (x[i] == 0 && signbit(x[i]))
+			return true;
+	return false;
+}
+
 /* Half precision that the user chose rounds every vector. */
 bool
 PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
@@ -91,7 +112,38 @@ PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 	if (l->storage == PIPEANN_FLOAT2 &&
 		!(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		return false;
+	if (IsOfBytes(l) && (meta->flags & PIPEANN_META_SIGNED_ZEROS) &&
+		PipeannHasNegativeZero(x, l->dim))
+		return true;
 	return !PipeannIsStorable(x, norm, l->storage, l->dim);
+}
+
+/*
+ * Without PIPEANN_META_SIGNED_ZEROS: in an index that an older library has built,
+ * whatever fits bytes may have been in these on its way, whatever the storage.
+ */
+static bool
+MayHaveLostSign(const float *x, int dim)
+{
+	bool		any = false;
+
+	for (int i = 0; i < dim && !any; i++)
+		any = x[i] == 0;
+	return any && (PipeannVectorFits(x, PIPEANN_UINT8, dim) ||
+				   PipeannVectorFits(x, PIPEANN_INT8, dim));
+}
+
+bool
+PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
+{
+	const PipeannLayout *l = &meta->layout;
+
+	if (l->storage == PIPEANN_FLOAT2 ||
+		(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		return false;
+	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||
+		!MayHaveLostSign(x, l->dim);
 }
 
 bool

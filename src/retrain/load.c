@@ -211,6 +211,7 @@ Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
 						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
 						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
 						  half_precision);
+	g->c.signed_zeros = (meta->flags & PIPEANN_META_SIGNED_ZEROS) != 0;
 	g->c.has_values = rows && l->row_bytes > 0;
 	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
 	s.x = palloc(mul_size(l->dim, sizeof(float)));

@@ -15,8 +15,9 @@
  *
  * The vector is handed out as an expanded object that reads it when somebody
  * looks at it. For an order by distance the planner wants it to be in the index,
- * but hardly a query looks at it. A vector that the index has in half precision
- * comes from the table: a user never gets a rounded one.
+ * but hardly a query looks at it. A vector that the index has in half precision,
+ * or whose zeroes may have lost their sign, comes from the table: a user never gets
+ * another one than the row has.
  */
 #include "postgres.h"
 
@@ -55,6 +56,31 @@ struct PipeannOnly
 
 /* ---------- the vector ---------- */
 
+/* False if the node does not have it to the last bit. */
+static bool
+ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot;
+	bool		found;
+	bool		exact = true;
+
+	if (l->storage == PIPEANN_FLOAT2)
+		return false;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	found = PipeannSlotIsLive(slot);
+	if (found && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		found = PipeannChainVector(view, id, slot, x);
+	else if (found)
+		exact = PipeannExactVector(&view->meta, slot, x);
+	pfree(slot);
+	PipeannCheckPacking(view);
+	if (!found)
+		PipeannRowError(view->index, id);
+	return exact;
+}
+
 /*
  * The vector of a row that the snapshot sees, from its node or the table.
  */
@@ -62,30 +88,13 @@ static void
 ReadVector(const LateVector *late, float *x)
 {
 	PipeannOnly *only = late->only;
-	const PipeannLayout *l = &only->view->meta.layout;
-	PipeannSlot *slot;
-	bool		found = true;
-
-	if (l->storage == PIPEANN_FLOAT2)
+	if (!ReadFromNode(only->view, late->id, x))
 	{
 		only->looked = true;
-		if (!PipeannTableVector(only->scan, &late->tid, l->dim, x))
+		if (!PipeannTableVector(only->scan, &late->tid,
+								only->view->meta.layout.dim, x))
 			PipeannRowError(only->view->index, late->id);
-		return;
 	}
-	slot = PipeannSlotAlloc(l);
-	PipeannSlotCopy(only->view, late->id, slot);
-	if (!PipeannSlotIsLive(slot))
-		found = false;
-	else if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-		found = PipeannChainVector(only->view, late->id, slot, x);
-	else
-		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-							 x);
-	pfree(slot);
-	PipeannCheckPacking(only->view);
-	if (!found)
-		PipeannRowError(only->view->index, late->id);
 }
 
 static Size

@@ -93,6 +93,7 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 	const PipeannSlot *slot;
 	PipeannVector *vector;
 	Size		size;
+	bool		exact;
 
 	if (!IsAt(current, table, column, tid))
 		return NULL;
@@ -109,9 +110,11 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 	SET_VARSIZE(vector, size);
 	vector->dim = l->dim;
 	vector->unused = 0;
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-						 vector->x);
+	exact = PipeannExactVector(&current->view->meta, slot, vector->x);
 	if (current->replica)
 		PipeannCheckPacking(current->view);
-	return vector;
+	if (exact)
+		return vector;
+	pfree(vector);
+	return NULL;
 }

@@ -225,10 +225,22 @@ AddExt(uint32 id, const PipeannSlot *ext, void *arg)
 	AddTids(set, &list);
 }
 
+/*
+ * The hash of a vector as this storage has it. Where zeroes may have lost their sign
+ * all of them count as positive; x is changed.
+ */
 static uint32
-HashVector(const void *vector, Size size)
+HashVector(const PipeannCheck *check, float *x, PipeannStorage storage)
 {
-	return hash_bytes(vector, (int) size);
+	int			dim = check->view.meta.layout.dim;
+	char	   *form = check->set->vector;
+
+	if (!(check->view.meta.flags & PIPEANN_META_SIGNED_ZEROS))
+		for (int i = 0; i < dim; i++)
+			x[i] += 0.0f;
+	PipeannVectorFromFloat(x, storage, dim, form);
+	return hash_bytes((const unsigned char *) form,
+					  (int) mul_size(dim, PipeannElementSize(storage)));
 }
 
 /*
@@ -240,16 +252,18 @@ static uint32
 HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
-	float	   *full;
+	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
+	float	   *x;
 
 	if (PipeannSlotError(l, slot) > 0)
 		return slot->hash;
-	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		return HashVector(PipeannSlotVector(l, slot),
-						  mul_size(l->dim, PipeannElementSize(l->storage)));
-	full = palloc0(mul_size(l->dim, sizeof(float)));
-	(void) PipeannCheckOutOfLineVector(check, slot, full);
-	return HashVector(full, mul_size(l->dim, sizeof(float)));
+	x = palloc0(mul_size(l->dim, sizeof(float)));
+	if (out_of_line)
+		(void) PipeannCheckOutOfLineVector(check, slot, x);
+	else
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
+	return HashVector(check, x, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
 static void
@@ -413,14 +427,15 @@ static uint32
 HashRow(const PipeannCheck *check, const float *x, bool rounded)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
+	bool		out_of_line = PipeannIsOutOfLine(&check->view.meta, x,
+												 PipeannNorm(x, l->dim));
+	float	   *copy;
 
-	if (PipeannIsOutOfLine(&check->view.meta, x, PipeannNorm(x, l->dim)))
-		return HashVector(x, mul_size(l->dim, sizeof(float)));
-	if (l->storage == PIPEANN_FLOAT2 && !rounded)
+	if (l->storage == PIPEANN_FLOAT2 && !rounded && !out_of_line)
 		return PipeannVectorHash(x, l->dim);
-	PipeannVectorFromFloat(x, l->storage, l->dim, check->set->vector);
-	return HashVector(check->set->vector,
-					  mul_size(l->dim, PipeannElementSize(l->storage)));
+	copy = palloc(mul_size(l->dim, sizeof(float)));
+	memcpy(copy, x, mul_size(l->dim, sizeof(float)));
+	return HashVector(check, copy, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
 /* Whether an entry is there and is as the table's row wants it. */

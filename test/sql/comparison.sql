@@ -2,8 +2,7 @@
 -- and not the column's type. Each answer is compared with the table's.
 \set VERBOSITY terse
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS vector;
-CREATE EXTENSION IF NOT EXISTS pipeann;
+
 CREATE EXTENSION IF NOT EXISTS citext;
 
 -- Rows that match: by the index, and by the table. The index is used, or it is an error.

@@ -12,9 +12,9 @@ SET pipeann.ef_search = 40;
 CREATE FUNCTION noise(i int, dim int) RETURNS float8[] LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 1073741823) / 1073741823.0 - 0.5 ORDER BY j)
 	FROM generate_series(1, dim) j';
--- whole numbers up to 100; with at_least 0 half of them are zero
+-- whole numbers up to 100; with at_least 0 half of them are zero; none is -0
 CREATE FUNCTION whole(v vector, at_least int) RETURNS vector LANGUAGE sql IMMUTABLE AS
-	'SELECT array_agg(greatest(round(x * 200), at_least) ORDER BY j)::vector FROM unnest(v::real[]) WITH ORDINALITY u(x, j)';
+	'SELECT array_agg(greatest(round(x * 200), at_least) + 0 ORDER BY j)::vector FROM unnest(v::real[]) WITH ORDINALITY u(x, j)';
 
 -- parts of vectors that were fetched from TOAST
 CREATE FUNCTION fetched() RETURNS bigint LANGUAGE sql VOLATILE AS
