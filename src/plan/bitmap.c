@@ -52,11 +52,19 @@ static const CustomPathMethods path_methods = {
 	.PlanCustomPath = PlanBitmap
 };
 
-/* A condition without columns is tested above the node, and need not be below. */
+/*
+ * A condition without columns is tested above the node, and need not be below. Where
+ * it was to be, a scan hands up columns that nobody asked for.
+ */
 static Plan *
 WithoutGate(Plan *plan)
 {
-	return IsA(plan, Result) ? outerPlan(plan) : plan;
+	Plan	   *scan = outerPlan(plan);
+
+	if (!IsA(plan, Result))
+		return plan;
+	scan->targetlist = plan->targetlist;
+	return scan;
 }
 
 /* A plan of the bitmap comes as the child of a scan of the table, which is dropped. */

@@ -24,7 +24,7 @@ static const ScanKeyData *offered_to;
 void
 PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 {
-	horizon->entering = horizon->lifted = horizon->expected = false;
+	horizon->entering = horizon->expected = false;
 	horizon->distance = get_float8_infinity();
 	horizon->wanted = wanted;
 	horizon->together.searches = scans;
@@ -68,16 +68,6 @@ KeyOf(const PipeannHorizon *horizon, PipeannMetric metric)
 	}
 }
 
-/* What a search has explored together with others may be less than its own list. */
-void
-PipeannHorizonHeed(const PipeannHorizon *horizon, PipeannSearch *search)
-{
-	if (horizon == NULL || !horizon->lifted || !PipeannSearchIsTogether(search))
-		return;
-	PipeannSearchPart(search);
-	(void) PipeannSearchRun(search);
-}
-
 /* A row is looked up in its table before it counts: few that others push out are. */
 void
 PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric)
@@ -85,7 +75,7 @@ PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric)
 	const PipeannTogether *together;
 	double		distance;
 
-	if (horizon == NULL || horizon->lifted || !isinf(horizon->distance))
+	if (horizon == NULL || !isinf(horizon->distance))
 		return;
 	together = &horizon->together;
 	if (together->nnearest < horizon->wanted)

@@ -10,10 +10,6 @@
 /* The horizon for a scan that begins with these order-by keys, or NULL. */
 extern PipeannHorizon *PipeannHorizonOf(const ScanKeyData *keys);
 
-/* When it was lifted, let the search go on alone. There may be no horizon. */
-extern void PipeannHorizonHeed(const PipeannHorizon *horizon,
-							   PipeannSearch *search);
-
 /*
  * The searches have been run: as many rows as are wanted are expected to be within
  * the distance of what they have found. There may be no horizon.

@@ -224,8 +224,6 @@ MostToLookAt(const PipeannScan *state)
 static bool
 ContinueSearch(PipeannScan *state)
 {
-	if (!state->exhausted)
-		PipeannHorizonHeed(state->horizon, state->search);
 	while (!state->exhausted &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL ||
@@ -435,7 +433,7 @@ IsAtEnd(PipeannScan *state)
 	bool		at_end = state->exhausted &&
 		state->looked_at < MostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-		(state->horizon == NULL || state->horizon->lifted) &&
+		state->horizon == NULL &&
 		!PipeannFilterIsVoid(state->filter);
 
 	if (!at_end || !state->late || state->fill == NULL)

@@ -63,7 +63,6 @@ typedef struct PipeannHorizon
 	bool		entering;		/* scans find where they begin, and return
 								 * nothing; */
 	float		entered;		/* how near that is, of the last one */
-	bool		lifted;			/* each scan is alone, and all rows wanted */
 	double		distance;		/* rows farther are not wanted */
 	bool		expected;		/* as of rows that nobody has looked at yet */
 	PipeannTogether together;

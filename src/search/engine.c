@@ -269,16 +269,6 @@ PipeannSearchRun(PipeannSearch *search)
 	return true;
 }
 
-void
-PipeannSearchPart(PipeannSearch *search)
-{
-	if (search->params.together == NULL)
-		return;
-	search->params.together = NULL;
-	search->pool.least = PipeannListToExplore(search);
-	PipeannListSetBound(search);
-}
-
 bool
 PipeannSearchIsTogether(const PipeannSearch *search)
 {

@@ -195,12 +195,6 @@ extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
  */
 extern float PipeannSearchEnter(PipeannSearch *search);
 
-/*
- * From now on the search is for its own index alone: the next run explores what
- * is left of its own list.
- */
-extern void PipeannSearchPart(PipeannSearch *search);
-
 /* Whether the search is one of several. */
 extern bool PipeannSearchIsTogether(const PipeannSearch *search);
 

@@ -33,7 +33,7 @@ FORBIDDEN = {
 # Headers of a room that others may include beside ROOM/ROOM.h: they need no server.
 OPEN_HEADERS = {"storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
-MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README = 600, 60, 5200, 150
+MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README = 600, 60, 5600, 150
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/([a-z0-9_]+\.h)"', re.M)
 TYPEDEFS = (re.compile(r"^}\s*(\w+)(?:\[\w*\])?;", re.M),

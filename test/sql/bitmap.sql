@@ -68,6 +68,9 @@ EXECUTE gated(true);
 EXECUTE gated(false);
 EXECUTE gated(NULL);
 DEALLOCATE gated;
+PREPARE gated(bool) AS SELECT count(*), count(pad), max(s), count(v <-> vec(5000)) FROM (SELECT s, pad, v FROM b WHERE r < 20 AND $1 ORDER BY v <-> later(5000) LIMIT 1000) q;
+EXECUTE gated(true);
+DEALLOCATE gated;
 -- parameters, run again and again
 PREPARE nearest(int, int) AS SELECT array_agg(id) FROM (SELECT id FROM b WHERE r BETWEEN $1 AND $1 + 1 ORDER BY v <-> vec($2) LIMIT 3) q;
 EXPLAIN (COSTS OFF) EXECUTE nearest(1, 2);

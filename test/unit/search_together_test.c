@@ -168,29 +168,6 @@ FindMoreWithLongerLists(void)
 	}
 }
 
-/* Parted from the others, each search finds all nodes of its index, each once. */
-static void
-GoOnAlone(void)
-{
-	uint8	   *seen = PipeannAlloc(l2_parts[0]->ids);
-
-	for (int resident = 0; resident <= 100; resident += 50)
-	{
-		Query	   *query = Begin(l2_parts, resident, 20, resident, true);
-
-		CHECK(PipeannSearchRun(query->search[PARTS - 1]));
-		for (int i = 0; i < PARTS; i++)
-		{
-			CHECK(PipeannSearchIsTogether(query->search[i]));
-			PipeannSearchPart(query->search[i]);
-			CHECK(!PipeannSearchIsTogether(query->search[i]));
-			CHECK(TakeAll(l2_parts[i], query->search[i], seen) == PART);
-		}
-		End(query);
-	}
-	free(seen);
-}
-
 /* With the same codebook they have one table, and find the same as with their own. */
 static void
 ShareATable(void)
@@ -266,7 +243,6 @@ main(void)
 	MakeParts(product_parts, PIPEANN_IP);
 	UNIT_RUN(FindTheNearestOfAll);
 	UNIT_RUN(FindMoreWithLongerLists);
-	UNIT_RUN(GoOnAlone);
 	UNIT_RUN(ShareATable);
 	UNIT_RUN(KeepFewPages);
 	return UnitDone();

@@ -1,0 +1,88 @@
+-- Rows that the index leaves out come last; a LIMIT misses none that came late.
+SET jit = off;
+SET enable_seqscan = off;
+SET enable_sort = off;
+CREATE FUNCTION counts(query text, OUT rows bigint, OUT distinct_rows bigint, OUT vectors bigint) LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE 'SELECT count(*), count(DISTINCT id), count(v) FROM (' || query || ') s' INTO rows, distinct_rows, vectors;
+END $$;
+CREATE TABLE lo (id int, t int, v vector(3)) WITH (autovacuum_enabled = off);
+INSERT INTO lo SELECT i, i % 10, CASE WHEN i % 50 = 0 THEN NULL WHEN i % 50 = 1 THEN '[0,0,0]' ELSE ARRAY[sin(i), cos(i), sin(2 * i)]::vector END
+	FROM generate_series(1, 9000) i;
+CREATE INDEX lo_l2 ON lo USING pipeann (v vector_l2_ops);
+CREATE INDEX lo_cosine ON lo USING pipeann (t, v vector_cosine_ops) INCLUDE (id);
+CREATE INDEX lo_part ON lo USING pipeann (v vector_ip_ops) WHERE t < 3;
+VACUUM ANALYZE lo;
+
+SELECT * FROM counts('SELECT id, v FROM lo ORDER BY v <-> ''[1,1,1]'' LIMIT 9000');
+SELECT * FROM counts('SELECT id, v FROM lo WHERE v IS NOT NULL ORDER BY v <-> ''[1,1,1]'' LIMIT 9000');
+-- index-only, with conditions: zeroes before those without a vector
+EXPLAIN (COSTS OFF) SELECT id, v FROM lo WHERE t = 0 ORDER BY v <=> '[1,1,1]' LIMIT 1000;
+SELECT * FROM counts('SELECT id, v FROM lo WHERE t = 0 ORDER BY v <=> ''[1,1,1]'' LIMIT 1000');
+SELECT * FROM counts('SELECT id, v FROM lo WHERE t = 1 ORDER BY v <=> ''[1,1,1]'' LIMIT 1000');
+SELECT d, count(*) FROM (SELECT round((v <=> '[1,1,1]')::numeric, 1) AS d FROM lo WHERE t = 1 ORDER BY v <=> '[1,1,1]' LIMIT 1000 OFFSET 715) s GROUP BY d ORDER BY d;
+SELECT * FROM counts('SELECT id, v FROM lo WHERE t = ANY (''{0,1,7}'') AND id < 100 ORDER BY v <=> ''[1,1,1]'' LIMIT 1000');
+-- a partial index has those that meet its predicate
+EXPLAIN (COSTS OFF) SELECT id, v FROM lo WHERE t < 3 AND id < 1000 ORDER BY v <#> '[1,1,1]' LIMIT 500;
+SELECT * FROM counts('SELECT id, v FROM lo WHERE t < 3 AND id < 1000 ORDER BY v <#> ''[1,1,1]'' LIMIT 500');
+-- chains of HOT updates
+UPDATE lo SET id = id WHERE id % 50 = 0 AND id % 4 = 0;
+UPDATE lo SET t = t WHERE id % 3 = 0;
+SELECT * FROM counts('SELECT id, v FROM lo ORDER BY v <-> ''[1,1,1]'' LIMIT 9000');
+SELECT * FROM counts('SELECT id, v FROM lo WHERE t = 0 ORDER BY v <=> ''[1,1,1]'' LIMIT 1000');
+-- a query that is NULL has no order, and every row
+PREPARE to_nothing(vector, bigint) AS SELECT count(*), count(DISTINCT id), count(v) FROM (SELECT id, v FROM lo ORDER BY v <-> $1 LIMIT $2) s;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (COSTS OFF) EXECUTE to_nothing(NULL, 9000);
+EXECUTE to_nothing(NULL, 9000);
+EXECUTE to_nothing('[0,0,1]', 9000);
+-- no limit after all: all rows, whatever max_scan_tuples
+SET pipeann.max_scan_tuples = 100;
+EXECUTE to_nothing('[0,0,1]', NULL);
+SELECT rows < 9000 AS fewer FROM counts('SELECT id, v FROM lo ORDER BY v <-> ''[1,1,1]'' LIMIT 9000');
+RESET pipeann.max_scan_tuples;
+RESET plan_cache_mode;
+-- through joins, row locks, sub-queries; not for cursors, whose place is where the scan is
+EXPLAIN (COSTS OFF) SELECT l.id FROM lo l, generate_series(1, 2) g WHERE l.t = 4 ORDER BY l.v <-> '[1,1,1]' LIMIT 2000;
+SELECT count(*), count(DISTINCT id) FROM (SELECT l.id FROM lo l, generate_series(1, 2) g WHERE l.t = 4 ORDER BY l.v <-> '[1,1,1]' LIMIT 2000) s;
+EXPLAIN (COSTS OFF) SELECT id FROM lo WHERE t = 4 ORDER BY v <-> '[1,1,1]' LIMIT 5 FOR UPDATE;
+BEGIN;
+DECLARE c CURSOR FOR SELECT id FROM lo WHERE t = 4 ORDER BY v <-> '[1,1,1]' LIMIT 5;
+FETCH 2 FROM c;
+UPDATE lo SET t = -1 WHERE CURRENT OF c RETURNING id;
+ROLLBACK;
+-- volatile: evaluated once
+EXPLAIN (COSTS OFF) SELECT id FROM lo WHERE t = 4 AND random() >= 0 ORDER BY v <-> '[1,1,1]' LIMIT 5;
+-- an index that has all rows knows it, until it does not
+CREATE TABLE every (id int, v vector(3));
+INSERT INTO every SELECT i, ARRAY[sin(i), cos(i), 1]::vector FROM generate_series(1, 5000) i;
+CREATE INDEX every_v ON every USING pipeann (v vector_l2_ops);
+VACUUM ANALYZE every;
+SELECT * FROM counts('SELECT id, v FROM every ORDER BY v <-> ''[1,1,1]'' LIMIT 6000');
+INSERT INTO every VALUES (0, NULL);
+SELECT * FROM counts('SELECT id, v FROM every ORDER BY v <-> ''[1,1,1]'' LIMIT 6000');
+BEGIN;
+DELETE FROM every WHERE id <> 0;
+SELECT * FROM counts('SELECT id, v FROM every ORDER BY v <-> ''[1,1,1]'' LIMIT 6000');
+ROLLBACK;
+-- expressions of the index are computed for the table's owner, whoever asks
+CREATE FUNCTION for_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_user <> 'left_out_owner' THEN
+		RAISE EXCEPTION 'computed for %', current_user;
+	END IF;
+	RETURN v;
+END $$;
+CREATE ROLE left_out_owner;
+CREATE ROLE left_out_reader;
+CREATE TABLE owned (id int, v vector(3));
+ALTER TABLE owned OWNER TO left_out_owner;
+GRANT SELECT ON owned TO left_out_reader;
+INSERT INTO owned SELECT i, CASE WHEN i % 5 > 0 THEN ARRAY[i, 1, 1]::vector END FROM generate_series(1, 50) i;
+CREATE INDEX owned_v ON owned USING pipeann (v vector_l2_ops) WHERE for_owner(v) IS NULL OR id > 0;
+SET ROLE left_out_reader;
+SELECT * FROM counts('SELECT id, v FROM owned WHERE id > 0 ORDER BY v <-> ''[1,1,1]'' LIMIT 60');
+RESET ROLE;
+DROP TABLE lo, every, owned;
+DROP ROLE left_out_owner, left_out_reader;
+DROP FUNCTION counts, for_owner;
