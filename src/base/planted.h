@@ -9,9 +9,9 @@
 #ifndef PIPEANN_PLANTED_H
 #define PIPEANN_PLANTED_H
 
-#ifdef PIPEANN_PLANTED_FAULTS
-
 #include <stdbool.h>
+
+#ifdef PIPEANN_PLANTED_FAULTS
 
 #define PIPEANN_PLANTED(name) PipeannIsPlanted(name)
 

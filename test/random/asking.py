@@ -49,7 +49,7 @@ def random_where(rng, table, steps, index):
     others = tuple(steps.other_columns)
     columns = table.columns + (Column("k", "int4", 0), Column("tenant", "int4", 0)) + others * 2 + own
     condition = random_condition(rng, columns, "t", table.rows, "o")
-    if others and rng.random() < 0.3:
+    if others and rng.random() < (0.5 if table.rows > 4096 else 0.2):
         more = on_column(rng, rng.choice(others), "t")
         condition = Tree("AND", (condition, more)) if condition is not None else more
     return condition, ()

@@ -18,6 +18,7 @@ import time
 
 import life as lives
 import run
+import session
 from life import Found, Life
 from plans import Report
 from session import Session
@@ -38,7 +39,9 @@ def names():
 
 
 # Of the sizes of tables, other shares than elsewhere: most code is in searches of many rows.
-lives.SIZES = {size: (share,) + lives.SIZES[size][1:] for size, share in (("small", 0.5), ("big", 0.46), ("wide", 0.04))}
+lives.SIZES = {size: (share,) + lives.SIZES[size][1:] for size, share in (("small", 0.6), ("big", 0.36), ("wide", 0.04))}
+lives.EXPLAINED = 0
+session.BITMAPS = 0.7
 
 
 def plant(name):
@@ -67,14 +70,14 @@ def look(where, number, seed, name, end, results):
         try:
             Life(seed, life, sessions, report, f"/tmp/rq_{os.getpid()}.copy").live(lambda: time.time() > end)
         except Found as found:
-            for session in sessions.values():
-                session.close()
+            for one in sessions.values():
+                one.close()
             if is_its_own(where, number, found, name):
                 results.put((f"{found.difference.what}: {found.difference.text}"[:150], f"{seed}-{life}"))
                 return
         finally:
-            for session in sessions.values():
-                session.close()
+            for one in sessions.values():
+                one.close()
         life += 1
 
 

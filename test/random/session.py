@@ -130,6 +130,10 @@ EXHAUSTIVE = ["SET LOCAL pipeann.ef_search = 10000", "SET LOCAL pipeann.max_scan
               "SET LOCAL pipeann.iterative_scan = strict_order", "SET LOCAL pipeann.disable = early_termination"]
 
 
+# Share of the queries of big tables for which a bitmap is made to look cheap.
+BITMAPS = 0.4
+
+
 def random_kind(rng):
     """(kind, settings) of a search: exhaustive, strict, relaxed or short."""
     roll = rng.random()
@@ -162,8 +166,9 @@ def random_planning(rng, forced, big):
         settings.append("SET LOCAL enable_seqscan = off")
         if rng.random() < 0.75:
             settings.append("SET LOCAL enable_sort = off")
-    if big and forced and rng.random() < 0.4:
-        settings += [f"SET LOCAL random_page_cost = {rng.choice((4, 10, 40, 200))}", "SET LOCAL cpu_operator_cost = 0.0001"]
+    if big and forced and rng.random() < BITMAPS:
+        settings += ["SET LOCAL enable_seqscan = off", "SET LOCAL enable_sort = off", "SET LOCAL cpu_operator_cost = 0.0001",
+                     f"SET LOCAL random_page_cost = {rng.choice((10, 40, 200, 1000))}"]
     if rng.random() < 0.1:
         settings.append(f"SET LOCAL enable_{rng.choice(('nestloop', 'hashjoin', 'mergejoin', 'material', 'memoize', 'bitmapscan', 'indexonlyscan', 'incremental_sort', 'hashagg'))} = off")
     if rng.random() < 0.05:
