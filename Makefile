@@ -9,11 +9,12 @@
 # WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
 # which backends can be made to wait (src/base/pause.h), PLANTED_FAULTS=1 one that
 # can be told to answer wrongly (src/base/planted.h). CASSERT=1 builds one with
-# assertions.
+# assertions, SANITIZE=1 one with AddressSanitizer and UBSan, which a server loads
+# that scripts/sanitized.sh makes.
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
-SUITES = check-lint check-unit check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-bench check-random
+SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-bench check-random
 SCRIPTED = demo deps check bench bench-quick $(SUITES)
 
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))
@@ -54,13 +55,16 @@ EXTENSION = pipeann
 DATA = $(wildcard sql/pipeann--*.sql)
 PGFILEDESC = "pipeann - approximate nearest-neighbour index on disk"
 
+COMMA = ,
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 # -isystem: PostgreSQL's own headers do not pass -Wextra.
 # Assert() of PostgreSQL needs nothing that a server without assertions lacks.
 PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -isystem $(libpq_srcdir) -I$(srcdir)/src $(if $(CASSERT),-DUSE_ASSERT_CHECKING=1)
 PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS) $(if $(PLANTED_FAULTS),-DPIPEANN_PLANTED_FAULTS)
-SHLIB_LINK = -luring $(libpq)
+SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=address$(COMMA)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+PG_CFLAGS += $(SANITIZE_FLAGS)
+SHLIB_LINK = -luring $(libpq) $(SANITIZE_FLAGS)
 
 REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=$(srcdir)/test --load-extension=vector --load-extension=pipeann
@@ -75,7 +79,7 @@ include $(PGXS)
 
 # What was built with other options is built again.
 BUILT_WITH = build/options
-OPTIONS = $(if $(CASSERT),assertions) $(if $(PAUSE_POINTS),pauses) $(if $(PLANTED_FAULTS),faults)
+OPTIONS = $(if $(CASSERT),assertions) $(if $(PAUSE_POINTS),pauses) $(if $(PLANTED_FAULTS),faults) $(if $(SANITIZE),sanitizers)
 $(shell mkdir -p build; echo '$(OPTIONS)' | cmp -s - $(BUILT_WITH) || echo '$(OPTIONS)' >$(BUILT_WITH))
 
 $(OBJS): $(sort $(wildcard src/*.h src/*/*.h)) $(BUILT_WITH) Makefile

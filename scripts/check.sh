@@ -1,8 +1,8 @@
 #!/bin/bash
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
-#	errors, installs, and runs the test suites: lint unit compile regress pgtap
-#	tap upgrade citus docs bench random. Suites, and the files of tap, run side by side, JOBS of
+#	errors, installs, and runs the test suites: lint unit sanitize compile regress
+#	pgtap tap upgrade citus docs bench random. Suites, and the files of tap, run side by side, JOBS of
 #	them at a time (one more than there are processors).
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
@@ -16,7 +16,7 @@ set -euo pipefail
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit compile regress pgtap tap upgrade citus docs bench random); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit sanitize compile regress pgtap tap upgrade citus docs bench random); fi
 JOBS=${JOBS:-$(($(nproc) + 1))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
@@ -89,21 +89,48 @@ run_unit() {
 	make -C test/unit -s -j"$(nproc)" all && prove --verbose --timer --exec '' test/unit/build/*_test
 }
 
+# run_sanitize: the unit tests and pg_regress's, with AddressSanitizer and UBSan. A
+# backend that finds a fault aborts; the server's log says which.
+run_sanitize() {
+	local status=0 faults
+	make -C test/unit -s -j"$(nproc)" sanitize &&
+		ASAN_OPTIONS=detect_leaks=0 PIPEANN_UNIT_QUICK=1 prove --verbose --timer --exec '' test/unit/build/sanitize/*_test || status=1
+	copy_for sanitize
+	mkdir -p "$WORK/usr"
+	(
+		PG_CONFIG=$(scripts/sanitized.sh "$WORK/usr") || exit 1
+		export PG_CONFIG
+		start_server
+	) && run_pg_regress sanitize || status=1
+	faults=$(grep -cE 'ERROR: AddressSanitizer|runtime error:' "$WORK/log" || true)
+	if [ "$faults" != 0 ]; then
+		echo "not ok 1 - the server's log has no fault"
+		grep -E -A 20 'ERROR: AddressSanitizer|runtime error:' "$WORK/log" | head -60
+		return 1
+	fi
+	echo "ok 1 - the server's log has no fault"
+	return $status
+}
+
 run_compile() { scripts/check-compile.sh; }
 
-run_regress() {
+# run_pg_regress SUITE: on the server in WORK.
+run_pg_regress() {
 	local tests
 	tests=$(cd test/sql && ls -- *.sql | sed 's/\.sql$//')
-	[ -n "$tests" ] || return 0
-	copy_for regress
-	start_server || return 1
+	[ -n "$tests" ] || return 1
 	if ! in_copy "$PGXS_SRC/test/regress/pg_regress" --inputdir="$WORK/test" --outputdir="$WORK" \
 		--bindir="$BINDIR" --host="$WORK" --port=5432 --user=postgres --dbname=regression \
 		--load-extension=vector --load-extension=pipeann $tests; then
-		cp "$WORK/regression.diffs" "$RESULTS/" 2>/dev/null || true
+		cp "$WORK/regression.diffs" "$RESULTS/$1.diffs" 2>/dev/null || true
 		return 1
 	fi
 	check_indexes regression
+}
+
+run_regress() {
+	copy_for regress
+	start_server && run_pg_regress regress
 }
 
 run_pgtap() {
@@ -238,7 +265,7 @@ count_todo() { count '^not ok [0-9]+.*# TODO' "$1"; }
 # show_failure JOB: the end of what went wrong.
 show_failure() {
 	case $1 in
-	regress) head -n 200 "$RESULTS/regression.diffs" ;;
+	regress | sanitize) head -n 200 "$RESULTS/$1.diffs" || tail -n 40 "$RESULTS/jobs/$1.log" ;;
 	tap:*) tail -n 15 "$RESULTS"/tap/regress_log_"$(basename "$1" .pl)" ;;
 	*) tail -n 40 "$RESULTS/jobs/$1.log" ;;
 	esac >&2 2>/dev/null || true
@@ -283,12 +310,12 @@ finish_job() {
 }
 
 # The longest first, so that none is left over at the end.
-LONGEST="upgrade pgtap bench random tap:test/t/server-pauses.pl tap:test/t/server-crash.pl tap:test/t/verify-forged-pages.pl tap:test/t/storage-segments.pl compile docs regress unit lint"
+LONGEST="upgrade sanitize pgtap bench random tap:test/t/server-pauses.pl tap:test/t/server-crash.pl tap:test/t/verify-forged-pages.pl tap:test/t/storage-segments.pl compile docs regress unit lint"
 
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
-		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit compile regress pgtap tap upgrade citus docs bench random"
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs bench random"
 		if [ "$suite" = tap ]; then
 			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
 		else

@@ -85,7 +85,8 @@ PipeannTogetherNote(PipeannTogether *together, const float *dists, int n)
 float
 PipeannTogetherBound(const PipeannTogether *together, int length)
 {
-	return length > together->ncodes ? INFINITY :
+	/* a search that reads everything has no list, and nothing to stop at */
+	return length < 1 || length > together->ncodes ? INFINITY :
 		together->codes[length - 1];
 }
 
