@@ -1,12 +1,14 @@
 """An index grown from nothing beside one built at the end: recall, pages read, size.
 
-bench/run grown [--datasets NAME,...] [--rows N] [--ways WAY,...] [--out FILE]
+bench/run grown [--datasets NAME,...] [--rows N] [--ways WAY,...] [--after vacuum,reindex] [--out FILE]
 
 Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
-from eight clients. Nothing is resident when searches are measured, so the pages
-are those read; none is brought in.
+from eight clients, "groups" in one statement again, but one group after the
+other, where the set has groups (the others take groups in turns). Nothing is
+resident when searches are measured, so the pages are those read; none is brought in.
 """
 import time
+from statistics import mean
 
 import datasets
 import one_file
@@ -18,7 +20,8 @@ from writes import pgbench
 
 K = 10
 CLIENTS = {"rows": 1, "clients": 8}
-WAYS = ("built", "statement", "rows", "clients")
+WAYS = ("built", "statement", "rows", "clients", "groups")
+AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
 EF = (10, 20, 40, 80, 120)
 TARGETS = (0.95, 0.98)
 SETTINGS = {"shared_buffers": "1GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB"}
@@ -53,7 +56,8 @@ class Grown:
             return pgbench(self.options.server, self.options.scratch,
                            "INSERT INTO grown SELECT * FROM source WHERE id = (SELECT nextval('s'));",
                            CLIENTS[way], transactions=len(self.data.base))
-        self.server.session.rows("INSERT INTO grown SELECT * FROM source")
+        order = f"id % {self.groups}, id" if way == "groups" else "id"
+        self.server.session.rows(f"INSERT INTO grown SELECT * FROM source ORDER BY {order}")
         return len(self.data.base) / (time.monotonic() - start)
 
     def fill(self, way):
@@ -68,40 +72,50 @@ class Grown:
         return self.insert(way)
 
     def searched(self, ef):
-        """Recall and pages read of a query, with so long a list."""
+        """Recall and pages read of a query, with so long a list, and recall in the group where it is least."""
         session = self.server.session
         session.rows(f"SET pipeann.ef_search = {ef}")
-        recall, reads = 0, 0
+        recall, reads = [], 0
         for number, query in enumerate(self.data.queries):
             found, _ = session.nearest(vector_bytes(query))
-            recall += self.data.recall(number, found, K)
+            recall.append(self.data.recall(number, found, K))
             reads += session.value("SELECT page_reads FROM pipeann_last_search()")
-        return recall / len(self.data.queries), reads / len(self.data.queries)
+        return mean(recall), reads / len(recall), min(mean(recall[group::self.groups]) for group in range(self.groups))
 
-    def measure(self, way):
-        rate = self.fill(way)
+    def measure(self, rate):
+        """What the index is like, and a search in it."""
         self.server.session.rows("ANALYZE grown")
         rows = self.server.session.value("SELECT count(*) FROM grown")
         self.server.restart(**SETTINGS)
         session = self.server.session
         session.rows("SET enable_seqscan = off")
         session.prepare("grown", self.data.metric, K)
-        points = [self.searched(ef) for ef in EF]
+        points = [self.searched(ef) for ef in self.options.ef_search]
         nodes = session.value("SELECT pipeann_check('grown_index', true)")
+        pages = [point[:2] for point in points]
         return {"rows": rows, "nodes": nodes, "rows inserted a second": rate and round(rate),
                 "megabytes": round(session.value("SELECT pg_relation_size('grown_index')") / 1e6, 1),
                 "recall, pages read at ef_search": {ef: (round(point[0], 4), round(point[1], 1))
-                                                    for ef, point in zip(EF, points)},
-                **{f"pages read at recall {target}": at_recall(points, target) if points[0][0] < target else None
+                                                    for ef, point in zip(self.options.ef_search, points)},
+                "recall of the worst group": {ef: round(point[2], 4)
+                                              for ef, point in zip(self.options.ef_search, points)},
+                **{f"pages read at recall {target}": at_recall(pages, target) if pages[0][0] < target else None
                    for target in TARGETS}}
 
     def run(self, name):
+        self.groups = datasets.groups_of(name)
         self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
         print(f"{self.data.title}, {len(self.data.base):,} rows", flush=True)
         results = self.results[name] = {}
         for way in self.options.ways:
-            results[way] = self.measure(way)
+            if way == "groups" and self.groups == 1:
+                continue
+            results[way] = self.measure(self.fill(way))
             self.show(results, way)
+            for after in self.options.after if way != "built" else ():
+                self.server.session.rows(AFTER[after])
+                results[f"{way}, {after}"] = self.measure(None)
+                self.show(results, f"{way}, {after}")
 
     def show(self, results, way):
         built, here = results.get("built"), results[way]
@@ -111,6 +125,8 @@ class Grown:
             if built and way != "built":
                 other = built["recall, pages read at ef_search"][ef]
                 compared = f"  built: {recall - other[0]:+.4f}, {reads / other[1]:.2f} times"
+            if self.groups > 1:
+                compared = f", {here['recall of the worst group'][ef]:.4f} in the worst group{compared}"
             print(f"    ef_search {ef:>4}: recall {recall:.4f}, {reads:5.1f} pages{compared}", flush=True)
         for target in TARGETS:
             reads = here[f"pages read at recall {target}"]
@@ -121,7 +137,12 @@ class Grown:
 
 
 def main():
-    options = one_file.parser("grown", __doc__, WAYS, "fashion", 60000, 500).parse_args()
+    parser = one_file.parser("grown", __doc__, WAYS, "fashion", 60000, 500)
+    parser.add_argument("--after", type=one_file.some_of(AFTER), default=[], metavar="WHAT,...",
+                        help=f"measured again after each of {', '.join(AFTER)}")
+    parser.add_argument("--ef-search", type=lambda text: [int(value) for value in text.split(",")], default=list(EF),
+                        metavar="N,...", help=f"default {','.join(map(str, EF))}")
+    options = parser.parse_args()
     options.scratch = one_file.scratch(options, "grown")
     grown = Grown(options)
     for name in options.datasets:

@@ -28,7 +28,7 @@ TRUTH = 75e-9                   # of a row and query
 # Rows, dimensions and bytes of a vector.
 KNOWN = {"fashion": (60000, 784, 784), "glove": (399000, 50, 200), "glove100": (340479, 100, 400),
          "minilm": (329913, 384, 1536), "sift": (600000, 128, 128), "siftdense": (10000000, 128, 128),
-         "minilm4": (82478, 1536, 6144)}
+         "minilm4": (82478, 1536, 6144), "groups": (120000, 150, 600), "tenants": (100000, 64, 256)}
 # What a budget may cut, from the least painful on.
 ROW_STEPS = (None, 500000, 400000, 330000, 300000, 250000, 200000, 150000, 100000, 50000, 20000)
 LEAST_ROWS = 250000             # rather fewer queries than sets smaller than this

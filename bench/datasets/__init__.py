@@ -22,14 +22,19 @@ from progress import Meter
 
 # name: module
 NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
-         "siftdense": "siftdense", "minilm4": "minilm4"}
-# Of a run that names none: siftdense takes hours, minilm4 is the set minilm once more.
-USUAL = [name for name in NAMED if name not in ("siftdense", "minilm4")]
+         "siftdense": "siftdense", "minilm4": "minilm4", "groups": "groups", "tenants": "tenants"}
+# Of a run that names none: siftdense takes hours, the others are made of sets that it has.
+USUAL = [name for name in NAMED if name not in ("siftdense", "minilm4", "groups", "tenants")]
 TRUTH_K = 100
 
 
 def module_of(name):
     return importlib.import_module("datasets." + NAMED[name])
+
+
+def groups_of(name):
+    """In how many groups a set's rows are: row i is of group i modulo that."""
+    return getattr(module_of(name), "GROUPS", 1) if name in NAMED else 1
 
 
 class Dataset:
