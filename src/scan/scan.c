@@ -464,6 +464,14 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	return row;
 }
 
+/* What is left of rows that nobody sees any more is not what was asked for. */
+static void
+NoteDead(PipeannScan *state)
+{
+	state->looked_at--;
+	PipeannKilledNoteRow(&state->killed);
+}
+
 /* The next row to return, or NULL at the end. */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
@@ -483,7 +491,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 			PipeannOnlyTake(state->only, state->chain.owner, row, &dead))
 			return row;
 		if (dead)
-			PipeannKilledNoteRow(&state->killed);
+			NoteDead(state);
 	}
 	return NextLeftOut(scan, state);
 }
@@ -501,7 +509,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
-		PipeannKilledNoteRow(&state->killed);
+		NoteDead(state);
 	if (!state->searched && !IsEntering(state))
 	{
 		if (PipeannFilterIsVoid(state->filter))

@@ -30,7 +30,8 @@ typedef struct PipeannScan
 	bool		exhausted;		/* the search cannot or must not go on */
 	bool		late;			/* rows were left out that came too late */
 	uint64		taken;			/* results popped */
-	int64		looked_at;		/* rows returned, or found not to be visible */
+	int64		looked_at;		/* rows returned, or found not to be visible, but
+								 * for those that are dead to everybody */
 	float		last_dist;		/* of the result popped last */
 	float		reach;			/* largest distance possible so far */
 	uint32		held;			/* rows that the executor may hold back */

@@ -1,4 +1,5 @@
 """Chooses questions and their shapes."""
+from compare import MOST_HELD
 from conditions import Tree, on_column, random_condition
 from probes import CHANGING, IDS_ONLY, WHOLE, Probe, Question, Vector
 from session import random_kind, random_planning
@@ -55,6 +56,12 @@ def random_where(rng, table, steps, index):
     return condition, ()
 
 
+def may_round(table, indexes):
+    """Whether an index may store half precision, and the table has more rows than can be held back then."""
+    return table.rows > MOST_HELD and table.vectors not in ("whole", "tiny", "signs") and any(
+        "storage = float4" not in index.options for index in indexes)
+
+
 def random_question(rng, table, steps, rows):
     index = rng.choice(steps.indexes) if steps.indexes else None
     condition, covered = random_where(rng, table, steps, index)
@@ -76,7 +83,7 @@ def random_question(rng, table, steps, rows):
         column = f"(t.v + t.v)::vector({table.dim})"
     role = rng.choice(("rq_a", "rq_b")) if rng.random() < (0.5 if table.secured else 0.05) and table.form != "foreign" else ""
     join = rng.choice(("inner", "left")) if rng.random() < 0.08 else ""
-    return Question(table, condition, random_vector(rng, table, rows), metric, second, tie, rng.random() < 0.015, join, extras, role, column)
+    return Question(table, condition, random_vector(rng, table, rows), metric, second, tie, rng.random() < 0.015, join, extras, role, column, may_round(table, steps.indexes))
 
 
 def random_probe(rng, question, big):

@@ -16,6 +16,11 @@ from dataclasses import dataclass
 # Of the scale of the distances: what single precision leaves of sums of products.
 ROUNDING = 4e-6
 
+# Of more than so many rows that half precision does not tell apart the rest comes in the order of
+# its bounds (docs/tuning.md): by so much distances may differ then, of the same scale.
+MOST_HELD = 1000
+HALF = 1e-3
+
 
 @dataclass
 class Difference:
@@ -35,8 +40,9 @@ def rank(distance, falling=False):
 class Truth:
     """rows: (id, other id, group, distance, second distance, extras...)."""
 
-    def __init__(self, rows, tie="", falling=False, cosine=False):
+    def __init__(self, rows, tie="", falling=False, cosine=False, coarse=False):
         self.tie = tie
+        self.coarse = coarse
         finite = [abs(r[3]) for r in rows if r[3] is not None and math.isfinite(r[3])]
         self.near = ROUNDING * max(finite + [2.0 if cosine else 0.0])
         second = [abs(r[4]) for r in rows if r[4] is not None and math.isfinite(r[4])]
@@ -55,7 +61,8 @@ class Truth:
 
     def same(self, a, b):
         """Whether two ranks are the same but for rounding."""
-        return a[0] == b[0] and (a[1] == b[1] or abs(a[1] - b[1]) <= self.near)
+        near = self.near * HALF / ROUNDING if self.coarse else self.near
+        return a[0] == b[0] and (a[1] == b[1] or abs(a[1] - b[1]) <= near)
 
     def clean(self, pairs, at):
         """Whether the rows that are nearly as far as that at a place are just as far."""

@@ -140,9 +140,10 @@ def random_kind(rng):
     if roll < 0.5:
         kind, settings = "exhaustive", list(EXHAUSTIVE)
     elif roll < 0.82:
-        kind, settings = "strict", []
+        # tables have up to 8,000 rows, and as many versions of each as they were changed
+        kind, settings = "strict", ["SET LOCAL pipeann.max_scan_tuples = 200000"]
     elif roll < 0.92:
-        kind, settings = "relaxed", ["SET LOCAL pipeann.iterative_scan = relaxed_order"]
+        kind, settings = "relaxed", ["SET LOCAL pipeann.iterative_scan = relaxed_order", "SET LOCAL pipeann.max_scan_tuples = 200000"]
     else:
         kind, settings = "short", [rng.choice(("SET LOCAL pipeann.iterative_scan = off", f"SET LOCAL pipeann.max_scan_tuples = {rng.choice((1, 10, 200))}"))]
     if kind != "exhaustive" and rng.random() < 0.6:
