@@ -248,7 +248,25 @@ CREATE FUNCTION @extschema@.pipeann_recall(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.int4, pg_catalog.int4) IS
-	'mean share of the k true nearest neighbours that a search with the current settings finds, for vectors sampled from the index';
+	'mean share of the k true nearest neighbours that a search with the current settings finds, for queries that are made of the index''s vectors and are none of them';
+
+DO $do$
+BEGIN
+	EXECUTE pg_catalog.format($function$
+		CREATE FUNCTION @extschema@.pipeann_recall(
+			index pg_catalog.regclass,
+			queries %1$s.vector[],
+			k pg_catalog.int4 DEFAULT 10)
+			RETURNS pg_catalog.float8
+			AS 'MODULE_PATHNAME', 'pipeann_recall_of_queries' LANGUAGE C VOLATILE STRICT;
+		COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, %1$s.vector[], pg_catalog.int4) IS
+			'mean share of the k true nearest neighbours that a search with the current settings finds for these queries'$function$,
+		(SELECT pg_catalog.quote_ident(n.nspname)
+		 FROM pg_catalog.pg_extension e
+			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+		 WHERE e.extname OPERATOR(pg_catalog.=) 'vector'));
+END
+$do$;
 
 CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	"table" pg_catalog.regclass,

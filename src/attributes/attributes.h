@@ -76,16 +76,28 @@ extern void PipeannAttributesOfNode(PipeannAttributes *a,
 									const PipeannSlot *slot, uint8 *code);
 
 /*
- * The same of what it has now; called with the page of the code locked. arg is a
- * PipeannNodeAttributes.
+ * The same of what it has now, for a page of codes. Values are compared while no page is
+ * locked: that may take long, and call functions of users. Rows may join meanwhile. A
+ * row joins first and then has the code cover it, so with the code's page locked it is
+ * enough that the rows are still the same: others find the code that is put there.
  */
-typedef struct PipeannNodeAttributes
+typedef struct PipeannNodeCode
 {
 	PipeannAttributes *attributes;
 	const PipeannIndexView *view;
-} PipeannNodeAttributes;
+	bool		mix;			/* put one that covers everything if the rows have
+								 * changed; else none */
+	bool		known;
+	PipeannSlot *slot;
+	uint64		rows;			/* their hash */
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+} PipeannNodeCode;
 
-extern void PipeannFillNodeAttributes(uint32 id, uint8 *code, void *arg);
+/* False if a node has so many rows that it must not be made. */
+extern bool PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id);
+
+/* With the page of the code locked; arg is a PipeannNodeCode. */
+extern void PipeannNodeCodePut(uint32 id, uint8 *code, void *arg);
 
 /*
  * Change a node's code so that it covers what has another one, too. One that was

@@ -5,6 +5,14 @@
 #include "postgres.h"
 
 #include "attributes/coding.h"
+#include "base/pause.h"
+#include "common/hashfn.h"
+
+/*
+ * A node with more overflow slots has no code made for it: of so many rows hardly one is
+ * the only one with a value, and they are read with a page locked.
+ */
+#define MOST_OVERFLOW_SLOTS 8
 
 /* Add what a row has to the code of its node. */
 static void
@@ -62,13 +70,57 @@ PipeannAttributesOfNode(PipeannAttributes *a, const PipeannIndexView *view,
 	pfree(copy);
 }
 
-void
-PipeannFillNodeAttributes(uint32 id, uint8 *code, void *arg)
+static uint64
+AddToHash(PipeannRowList list, uint64 hash)
 {
-	const PipeannNodeAttributes *node = arg;
-	PipeannSlot *slot = PipeannSlotAlloc(&node->view->meta.layout);
+	return hash_bytes_extended((const unsigned char *) list.rows,
+							   (int) list.bytes, hash);
+}
 
-	PipeannSlotCopy(node->view, id, slot);
-	PipeannAttributesOfNode(node->attributes, node->view, id, slot, code);
-	pfree(slot);
+/* The hash of a node's rows, which it sets slot to. False if there are too many. */
+static bool
+HashRows(const PipeannIndexView *view, uint32 id, PipeannSlot *slot,
+		 uint64 *hash)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannChain chain;
+	void	   *copy;
+	int			slots = 0;
+
+	PipeannSlotCopy(view, id, slot);
+	*hash = AddToHash(PipeannSlotRows(l, slot), slot->ext_tids);
+	if (slot->ext_tids == PIPEANN_INVALID_ID)
+		return true;
+	copy = palloc(PipeannExtBytes(l));
+	PipeannChainBegin(&chain, id, slot->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID && slots++ < MOST_OVERFLOW_SLOTS)
+		*hash = AddToHash(PipeannChainRead(view, &chain, copy), *hash);
+	pfree(copy);
+	return chain.next == PIPEANN_INVALID_ID;
+}
+
+bool
+PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id)
+{
+	if (node->slot == NULL)
+		node->slot = PipeannSlotAlloc(&node->view->meta.layout);
+	node->known = HashRows(node->view, id, node->slot, &node->rows);
+	if (node->known)
+		PipeannAttributesOfNode(node->attributes, node->view, id, node->slot,
+								node->code);
+	PIPEANN_PAUSE("node-code-made");
+	return node->known;
+}
+
+void
+PipeannNodeCodePut(uint32 id, uint8 *code, void *arg)
+{
+	const PipeannNodeCode *node = arg;
+	uint64		rows;
+
+	if (node->known && HashRows(node->view, id, node->slot, &rows) &&
+		rows == node->rows)
+		memcpy(code, node->code, node->attributes->bytes);
+	else if (node->mix)
+		PipeannAttributesMix(node->attributes, code);
 }

@@ -458,7 +458,7 @@ extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
  * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
  * generation's pages. If fill is not NULL it sets the attribute code, with the page
  * locked: so it covers rows that have joined the node, and those that join later
- * find it there.
+ * find it there. It must compare no values.
  */
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);

@@ -185,6 +185,10 @@ PipeannOpenIndex(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("index \"%s\" is not valid",
-						RelationGetRelationName(index))));
+						RelationGetRelationName(index)),
+				 errdetail("It was made CONCURRENTLY and not finished, or is just being made."),
+				 errhint("If nobody is making it, run REINDEX INDEX CONCURRENTLY \"%s\" or DROP INDEX \"%s\".",
+						 RelationGetRelationName(index),
+						 RelationGetRelationName(index))));
 	return index;
 }

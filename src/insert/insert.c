@@ -55,6 +55,7 @@ typedef struct InsertState
 	const PipeannRow *row;
 	const PipeannRow *whole;	/* the same, not apart */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
 	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
@@ -212,26 +213,30 @@ WriteCodes(InsertState *state, uint32 id)
 	}
 	if (view->cache != NULL)
 	{
-		PipeannNodeAttributes node = {state->attributes, view};
+		PipeannNodeCode node = {
+			.attributes = state->attributes,.view = view,.mix = true
+		};
 
+		if (state->attributes != NULL)
+			(void) PipeannNodeCodeMake(&node, id);
 		PipeannPqEncode(&view->codes.pq, state->query, code);
 		strayed = Strayed(view, state->query, code);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :
-						 PipeannFillNodeAttributes, &node);
+						 PipeannNodeCodePut, &node);
 	}
 	pfree(code);
 	return strayed;
 }
 
+/* One that was not written yet comes to cover everything. */
 static void
 MergeRow(uint32 id, uint8 *code, void *arg)
 {
 	InsertState *state = arg;
-	uint8		row[PIPEANN_MAX_ATTRIBUTE_BYTES];
 
-	PipeannAttributesEncode(state->attributes, id, state->whole, row);
-	PipeannAttributesMerge(state->attributes, row, code);
+	(void) id;
+	PipeannAttributesMerge(state->attributes, state->code, code);
 }
 
 static void
@@ -255,6 +260,7 @@ CoverRow(InsertState *state, uint32 id)
 
 	if (state->attributes == NULL)
 		return;
+	PipeannAttributesEncode(state->attributes, id, state->whole, state->code);
 	if (view->meta.flags & PIPEANN_META_RETRAINING)
 		(void) PipeannChangeAttributes(view, generation + 1, id, MergeAny,
 									   state);
@@ -417,32 +423,39 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 		PipeannIsOutgrown(&view->meta);
 }
 
+static MemoryContext row_context = NULL;
+static bool row_context_in_use = false;
+
 static void
 EmptyRow(void *context)
 {
 	MemoryContextReset(context);
+	row_context_in_use = false;
 }
 
 /*
  * Memory for one row, emptied with owner, whatever ends that. The backend keeps
  * it, since pages returned to the system would have to be mapped and zeroed for
- * the next row.
+ * the next row. An insert within an insert, by a function that compares values, has
+ * memory of its own.
  */
 static MemoryContext
 RowContext(MemoryContext owner)
 {
-	static MemoryContext row = NULL;
-	MemoryContextCallback *callback =
-		MemoryContextAlloc(owner, sizeof(MemoryContextCallback));
+	MemoryContextCallback *callback;
 
-	if (row == NULL)
-		row = AllocSetContextCreate(TopMemoryContext, "pipeann row",
-									ROW_BYTES, ROW_BYTES, ROW_BYTES);
-	Assert(MemoryContextIsEmpty(row));
+	if (row_context_in_use)
+		return owner;
+	callback = MemoryContextAlloc(owner, sizeof(MemoryContextCallback));
+	if (row_context == NULL)
+		row_context = AllocSetContextCreate(TopMemoryContext, "pipeann row",
+											ROW_BYTES, ROW_BYTES, ROW_BYTES);
+	Assert(MemoryContextIsEmpty(row_context));
 	callback->func = EmptyRow;
-	callback->arg = row;
+	callback->arg = row_context;
 	MemoryContextRegisterResetCallback(owner, callback);
-	return row;
+	row_context_in_use = true;
+	return row_context;
 }
 
 /*

@@ -7,55 +7,34 @@
 #include <math.h>
 
 #include "access/relation.h"
-#include "scan/scan.h"
 #include "base/pause.h"
+#include "catalog/pg_type.h"
+#include "scan/scan.h"
 #include "common/pg_prng.h"
 #include "fmgr.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(pipeann_recall);
+PG_FUNCTION_INFO_V1(pipeann_recall_of_queries);
+
+/* Neighbours that a query is made of. */
+#define NEAR 32
 
 typedef struct RecallState
 {
 	PipeannIndexView view;
 	uint32		pages;
-	float	   *query;			/* a sampled node's vector */
+	float	   *query;			/* normalised for cosine */
 	float	   *exact;
-	uint32		id;				/* of that node */
 	int			k;
+	int64		wanted;
+	int64		found;
+	MemoryContext context;		/* of one query */
 } RecallState;
-
-/*
- * Take a random node as the query. False if none was met.
- */
-static bool
-SampleQuery(RecallState *state)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	uint32		ids = state->pages * l->slots_per_page;
-	bool		found = false;
-
-	for (int tries = 0; tries < 1000 && ids > 0 && !found; tries++)
-	{
-		state->id = (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0,
-												  ids - 1);
-		PipeannSlotCopy(&state->view, state->id, slot);
-		found = PipeannSlotIsNode(slot) && slot->ntids > 0;
-	}
-	if (found)
-	{
-		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-							 state->query);
-		if (l->metric == PIPEANN_COSINE)
-			PipeannNormalize(state->query, l->dim, state->query);
-	}
-	pfree(slot);
-	return found;
-}
 
 static float
 OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
@@ -69,11 +48,12 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
- * Distances of the k nearest nodes but the sampled one itself; returns how
- * many there are.
+ * The k nearest nodes, all of them or those that a search finds with a list of this
+ * length at least; returns how many there are.
  */
 static int
-Nearest(RecallState *state, bool exact, float *dists)
+Nearest(RecallState *state, int k, int least_ef, bool exact,
+		PipeannResult *nearest)
 {
 	PipeannIndexView *view = &state->view;
 	PipeannCounters counters = {0};
@@ -86,6 +66,7 @@ Nearest(RecallState *state, bool exact, float *dists)
 	int			n = 0;
 
 	params.max_pages = PG_INT32_MAX;
+	params.ef = Max(params.ef, least_ef);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
 	PipeannSearchBegin(search, &view->meta.layout, &view->codes, source,
@@ -93,12 +74,13 @@ Nearest(RecallState *state, bool exact, float *dists)
 	if (exact || view->cache == NULL)
 		PipeannSearchExact(search, state->pages);
 	else
+	{
 		(void) PipeannSearchRun(search);
-	if (PipeannSearchEndedEarly(search) && state->k > PIPEANN_EARLY_RESULTS)
-		(void) PipeannSearchRun(search);
-	while (n < state->k && (result = PipeannSearchPop(search)) != NULL)
-		if (result->id != state->id)
-			dists[n++] = result->dist;
+		if (PipeannSearchEndedEarly(search) && k > PIPEANN_EARLY_RESULTS)
+			(void) PipeannSearchRun(search);
+	}
+	while (n < k && (result = PipeannSearchPop(search)) != NULL)
+		nearest[n++] = *result;
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return n;
@@ -110,65 +92,205 @@ Nearest(RecallState *state, bool exact, float *dists)
  * no more are found than there were, which may have been none.
  */
 static void
-CompareOne(RecallState *state, int64 *wanted, int64 *found)
+CompareOne(RecallState *state)
 {
-	float	   *truth = palloc(mul_size(state->k, sizeof(float)));
-	float	   *got = palloc(mul_size(state->k, sizeof(float)));
-	int			ntruth = Nearest(state, true, truth);
+	Size		size = mul_size(state->k, sizeof(PipeannResult));
+	PipeannResult *truth = palloc(size);
+	PipeannResult *got = palloc(size);
+	int			ntruth = Nearest(state, state->k, 0, true, truth);
 	int			ngot;
 
 	PIPEANN_PAUSE("recall-truth");
-	ngot = Nearest(state, false, got);
+	ngot = Nearest(state, state->k, 0, false, got);
 
-	*wanted += ntruth;
+	state->wanted += ntruth;
 	for (int i = 0; i < Min(ngot, ntruth); i++)
-		if (got[i] <= truth[ntruth - 1])
-			(*found)++;
+		if (got[i].dist <= truth[ntruth - 1].dist)
+			state->found++;
+}
+
+/* ---------- queries ---------- */
+
+/* False if no distance to it is defined. */
+static bool
+TakeQuery(RecallState *state, Datum query)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	const float *x = PipeannDatumElements(query, l->dim);
+
+	if (!PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
+		return false;
+	if (l->metric == PIPEANN_COSINE)
+		PipeannNormalize(x, l->dim, state->query);
+	else
+		memcpy(state->query, x, mul_size(l->dim, sizeof(float)));
+	return true;
+}
+
+/* Read a node's vector, of length 1 for cosine. False if it has no rows. */
+static bool
+ReadNode(const RecallState *state, uint32 id, PipeannSlot *slot, float *x)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+
+	PipeannSlotCopy(&state->view, id, slot);
+	if (!PipeannSlotIsNode(slot) || slot->ntids == 0)
+		return false;
+	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	if (l->metric == PIPEANN_COSINE)
+		PipeannNormalize(x, l->dim, x);
+	return true;
+}
+
+static bool
+ReadRandomNode(const RecallState *state, uint32 *id, float *x)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	uint32		ids = state->pages * l->slots_per_page;
+
+	for (int tries = 0; tries < 1000 && ids > 0; tries++)
+	{
+		*id = (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0, ids - 1);
+		if (ReadNode(state, *id, slot, x))
+			return true;
+	}
+	return false;
+}
+
+/* Vectors of nodes near x, but for its own; returns how many there are. */
+static int
+ReadNear(RecallState *state, uint32 own, float *near)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	PipeannResult nearest[NEAR + 1];
+	int			n = Nearest(state, NEAR + 1, 2 * NEAR, false, nearest);
+	int			taken = 0;
+
+	for (int i = 0; i < n && taken < NEAR; i++)
+		if (nearest[i].id != own &&
+			ReadNode(state, nearest[i].id, slot, near + (Size) taken * l->dim))
+			taken++;
+	return taken;
 }
 
 /*
+ * Make a query that is like the index's vectors and is none of them: each element is
+ * that of one of the NEAR nearest neighbours of a random node, and the whole is as
+ * long as the node's vector. A vector of the index itself is found too easily, as its
+ * neighbours were chosen for it, and so is what is next to one. False if there is none.
+ */
+static bool
+MakeQuery(RecallState *state)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *near = palloc(mul_size(NEAR, mul_size(l->dim, sizeof(float))));
+	double		length;
+	double		norm;
+	uint32		own;
+	int			n;
+
+	if (!ReadRandomNode(state, &own, x))
+		return false;
+	memcpy(state->query, x, mul_size(l->dim, sizeof(float)));
+	n = ReadNear(state, own, near);
+	for (int d = 0; n > 0 && d < l->dim; d++)
+		x[d] = near[pg_prng_uint64_range(&pg_global_prng_state, 0, n - 1) *
+					l->dim + d];
+	length = PipeannNorm(state->query, l->dim);
+	norm = PipeannNorm(x, l->dim);
+	if (norm > 0)
+		for (int d = 0; d < l->dim; d++)
+			state->query[d] = (float) (x[d] * length / norm);
+	return true;
+}
+
+static void
+Begin(RecallState *state, Oid index, int k)
+{
+	memset(state, 0, sizeof(*state));
+	state->k = k;
+	PipeannOpenView(&state->view, PipeannOpenIndex(index));
+	state->pages = PipeannSourceCountPages(state->view.index,
+										   &state->view.meta.layout,
+										   state->view.map,
+										   state->view.meta.graph_pages);
+	state->query = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
+	state->exact = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
+	state->context = AllocSetContextCreate(CurrentMemoryContext,
+										   "pipeann recall",
+										   ALLOCSET_DEFAULT_SIZES);
+}
+
+/* The share, as an SQL function returns it: NULL if nothing was asked for. */
+static Datum
+End(RecallState *state, FunctionCallInfo fcinfo)
+{
+	MemoryContextDelete(state->context);
+	if (state->view.cache != NULL)
+		PipeannCacheRelease(state->view.cache);
+	relation_close(state->view.index, AccessShareLock);
+	if (state->wanted == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_FLOAT8((double) state->found / state->wanted);
+}
+/*
  * pipeann_recall(regclass, k, samples): the mean share of the true k nearest
- * neighbours that a search with the current settings finds, for vectors
- * sampled from the index. NULL for an index without rows.
+ * neighbours that a search with the current settings finds, for queries that are
+ * made of the index's vectors. NULL for an index without rows.
  */
 Datum
 pipeann_recall(PG_FUNCTION_ARGS)
 {
-	Relation	index = PipeannOpenIndex(PG_GETARG_OID(0));
+	int			k = PG_GETARG_INT32(1);
 	int			samples = PG_GETARG_INT32(2);
 	RecallState state;
-	int64		wanted = 0;
-	int64		found = 0;
-	MemoryContext context;
 	MemoryContext old;
 
-	memset(&state, 0, sizeof(state));
-	state.k = PG_GETARG_INT32(1);
-	if (state.k < 1 || samples < 1)
+	if (k < 1 || samples < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k and samples must be positive")));
-	PipeannOpenView(&state.view, index);
-	state.pages = PipeannSourceCountPages(index, &state.view.meta.layout,
-										  state.view.map,
-										  state.view.meta.graph_pages);
-	state.query = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
-	state.exact = palloc(mul_size(state.view.meta.layout.dim, sizeof(float)));
-
-	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann recall",
-									ALLOCSET_DEFAULT_SIZES);
-	old = MemoryContextSwitchTo(context);
-	for (int i = 0; i < samples && SampleQuery(&state); i++)
+	Begin(&state, PG_GETARG_OID(0), k);
+	old = MemoryContextSwitchTo(state.context);
+	for (int i = 0; i < samples && MakeQuery(&state); i++)
 	{
-		CompareOne(&state, &wanted, &found);
-		MemoryContextReset(context);
+		CompareOne(&state);
+		MemoryContextReset(state.context);
 	}
 	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	if (state.view.cache != NULL)
-		PipeannCacheRelease(state.view.cache);
-	relation_close(index, AccessShareLock);
-	if (wanted == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_FLOAT8((double) found / wanted);
+	return End(&state, fcinfo);
+}
+
+/* pipeann_recall(regclass, queries, k): the same for queries that the user has. */
+Datum
+pipeann_recall_of_queries(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	int			k = PG_GETARG_INT32(2);
+	RecallState state;
+	MemoryContext old;
+	Datum	   *queries;
+	bool	   *nulls;
+	int			n;
+
+	if (k < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("k must be positive")));
+	deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT,
+					  &queries, &nulls, &n);
+	Begin(&state, PG_GETARG_OID(0), k);
+	old = MemoryContextSwitchTo(state.context);
+	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i] || !TakeQuery(&state, queries[i]))
+			continue;
+		CompareOne(&state);
+		MemoryContextReset(state.context);
+	}
+	MemoryContextSwitchTo(old);
+	return End(&state, fcinfo);
 }

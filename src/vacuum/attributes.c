@@ -5,7 +5,7 @@
  * Codes of slots that are going to be freed are cleared, so that no search looks at
  * them for what their last nodes had. That is done before a slot is free: later an
  * insert may have taken it and written a code. Nodes that lost some of their rows get
- * the code of those that are left.
+ * the code of those that are left, unless that are very many.
  */
 #include "postgres.h"
 
@@ -78,7 +78,7 @@ PipeannVacuumShrinkCodes(PipeannVacuum *v)
 	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
 	uint32	   *changed;
 	uint32		n = 0;
-	PipeannNodeAttributes node = {NULL, view};
+	PipeannNodeCode node = {.view = view};
 
 	PipeannRefreshView(view);
 	if (!PipeannVacuumHasAttributes(v))
@@ -96,8 +96,9 @@ PipeannVacuumShrinkCodes(PipeannVacuum *v)
 			!MayShrink(v, node.attributes, id))
 			continue;
 		PipeannVacuumDelay();
-		if (PipeannChangeAttributes(view, view->meta.generation, id,
-									PipeannFillNodeAttributes, &node) &&
+		if (PipeannNodeCodeMake(&node, id) &&
+			PipeannChangeAttributes(view, view->meta.generation, id,
+									PipeannNodeCodePut, &node) &&
 			(n == 0 || changed[n - 1] != page))
 			changed[n++] = page;
 	}

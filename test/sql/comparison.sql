@@ -121,8 +121,39 @@ BEGIN
 END $$;
 SELECT k.key, b.* FROM (SELECT DISTINCT key FROM asked) k, LATERAL by_key(k.key) b ORDER BY k.key COLLATE "C", condition COLLATE "C";
 
-DROP TABLE t, asked;
+-- A function that compares values, and inserts rows into the table that is being written
+-- to: rows within the insert of a row, by way of the same index.
+CREATE TABLE nested (id int, n int, v vector(4));
+CREATE FUNCTION nested_cmp(int, int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('nested.depth', true) = '1' THEN
+		PERFORM set_config('nested.depth', '2', true);
+		INSERT INTO nested VALUES (-1, $2 + 1, ARRAY[random(), random(), random(), random()]::vector);
+		PERFORM set_config('nested.depth', '1', true);
+	END IF;
+	RETURN btint4cmp($1, $2);
+END $$;
+CREATE OPERATOR |<<| (FUNCTION = int4lt, LEFTARG = int, RIGHTARG = int);
+CREATE OPERATOR |==| (FUNCTION = int4eq, LEFTARG = int, RIGHTARG = int);
+CREATE OPERATOR CLASS nested_ops FOR TYPE int USING btree AS OPERATOR 1 |<<|, OPERATOR 3 |==|, FUNCTION 1 nested_cmp(int, int);
+CREATE OPERATOR CLASS nested_ops FOR TYPE int USING pipeann AS OPERATOR 2 |<<|, OPERATOR 4 |==|;
+INSERT INTO nested SELECT i, i % 50, ARRAY[sin(i), cos(i * 3), sin(i * 7), cos(i * 11)]::vector FROM generate_series(1, 4500) i;
+CREATE INDEX nested_v ON nested USING pipeann (n nested_ops, v vector_l2_ops) WITH (m = 4, ef_construction = 16);
+SELECT attribute_bytes FROM pipeann_index_info('nested_v');
+BEGIN;
+SET LOCAL statement_timeout = '60s';
+SET LOCAL nested.depth = 1;
+INSERT INTO nested SELECT i + 10000, i % 50, ARRAY[sin(i), cos(i * 3), sin(i * 7), cos(i * 11) + i % 2]::vector FROM generate_series(1, 40) i;
+COMMIT;
+SELECT count(*) FILTER (WHERE id > 0) AS rows, count(*) FILTER (WHERE id < 0) > 40 AS nested FROM nested;
+SELECT pipeann_check('nested_v', true) > 0 AS sound;
+SELECT c, r.missing, r.foreign_rows FROM unnest(ARRAY['n |==| 7', 'n |==| 8', 'n |==| 50']) c, rows_by('nested', c) r;
+
+DROP TABLE t, asked, nested;
 DROP FUNCTION by_key, rows_by;
+DROP OPERATOR FAMILY nested_ops USING pipeann;
+DROP OPERATOR FAMILY nested_ops USING btree;
+DROP FUNCTION nested_cmp;
 DROP OPERATOR FAMILY abs_ops USING pipeann;
 DROP OPERATOR FAMILY low_ops USING pipeann;
 DROP OPERATOR FAMILY backwards_ops USING pipeann;
@@ -136,6 +167,6 @@ DROP OPERATOR FAMILY range_ops USING pipeann;
 DROP OPERATOR FAMILY abs_ops USING btree;
 DROP OPERATOR FAMILY low_ops USING btree;
 DROP OPERATOR |<| (int, int), |<=| (int, int), |=| (int, int), |>=| (int, int), |>| (int, int), ~<! (text, text), ~=! (text, text), ~>! (text, text),
-	%=% (int, int), %<% (int, int), &&! (text[], text[]);
+	|<<| (int, int), |==| (int, int), %=% (int, int), %<% (int, int), &&! (text[], text[]);
 DROP FUNCTION abs_cmp, abs_lt, abs_le, abs_eq, abs_ge, abs_gt, low_cmp, low_lt, low_eq, low_gt, mod_eq, mod_lt, low_overlap;
 DROP EXTENSION citext;

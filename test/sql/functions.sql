@@ -129,11 +129,18 @@ DROP TABLESPACE pipeann_elsewhere;
 -- pipeann_recall
 SELECT pipeann_recall('t_idx') BETWEEN 0.9 AND 1 AS good;
 SELECT pipeann_recall('t_idx', 1, 10) BETWEEN 0.9 AND 1 AS good;
-SELECT pipeann_recall('t_idx', k => 100, samples => 5) BETWEEN 0.5 AND 1 AS good;
+SELECT pipeann_recall('t_idx', k => 100, samples => 5) BETWEEN 0.9 AND 1 AS good;
+SELECT pipeann_recall('t_idx', k => 11, samples => 50) BETWEEN 0.9 AND 1 AS good;
+-- queries of one's own, NULLs among them
+SELECT pipeann_recall('t_idx', ARRAY[NULL, '[1,2,3,4,5,6,7,8]', '[0.5,0,0,0,0,0,0,1]']::vector[]) BETWEEN 0.9 AND 1 AS good;
+SELECT pipeann_recall('t_idx', '{"[1,2,3,4,5,6,7,8]"}'::vector[], k => 20) BETWEEN 0.8 AND 1 AS good;
+SELECT pipeann_recall('t_idx', '{}'::vector[]), pipeann_recall('t_idx', ARRAY[NULL]::vector[]), pipeann_recall('t_idx', NULL::vector[]);
+SELECT pipeann_recall('t_idx', '{"[1,2,3]"}'::vector[]);
+SELECT pipeann_recall('t_idx', '{"[1,2,3,4,5,6,7,8]"}'::vector[], 0);
 SELECT pipeann_recall('t_idx', 0);
 SELECT pipeann_recall('t_idx', -1, 10);
 SELECT pipeann_recall('t_idx', 10, 0);
-SELECT pipeann_recall('t_idx', NULL);
+SELECT pipeann_recall('t_idx', NULL::int);
 SELECT pipeann_recall('t_btree');
 SELECT pipeann_recall('t_idx', 10000, 2) BETWEEN 0 AND 1 AS more_than_there_are;
 
