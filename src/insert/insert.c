@@ -38,7 +38,7 @@
 #define RETRAIN_EVERY 256
 
 /* A node whose code errs more counts as if it erred so many times as usual. */
-#define MOST_STRAYED 33.0
+#define MOST_STRAYED 9.0
 
 /* Memory for inserting a row, mostly vectors of neighbours. */
 #define ROW_BYTES ((Size) 512 * 1024)
