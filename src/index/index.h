@@ -476,11 +476,12 @@ extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
 								 uint32 n);
 
 /*
- * Count a new node in the metapage, if is_new, and note the change of its code
- * page, if there are codes; then follow that in memory. Returns the number of
- * nodes: no other insert gets the same. The first node becomes the root.
+ * Count a new node in the metapage, if is_new, and what it adds to `strayed`, and note
+ * the change of its code page, if there are codes; then follow that in memory. Returns
+ * the number of nodes: no other insert gets the same. The first node becomes the root.
  */
-extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new);
+extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new,
+							  double strayed);
 
 /* free_space.c: graph pages with free slots, in the free space map */
 

@@ -527,7 +527,7 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 }
 
 uint64
-PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new)
+PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new, double strayed)
 {
 	PipeannMetaUpdate update;
 	uint64		nodes;
@@ -536,6 +536,8 @@ PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new)
 	if (is_new && update.meta->nodes++ == 0)
 		update.meta->root = id;
 	nodes = update.meta->nodes;
+	if (update.meta->generation == view->meta.generation)
+		update.meta->strayed += strayed;
 	if (update.meta->flags & PIPEANN_META_HAS_CODES)
 		PipeannMetaNoteChange(update.meta,
 							  id / PipeannCodesPerPage(&view->meta.layout));

@@ -37,6 +37,9 @@
  */
 #define RETRAIN_EVERY 256
 
+/* A node whose code errs more counts as if it erred so many times as usual. */
+#define MOST_STRAYED 9.0
+
 /* Memory for inserting a row, mostly vectors of neighbours. */
 #define ROW_BYTES ((Size) 512 * 1024)
 
@@ -169,17 +172,36 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	return set;
 }
 
+/* How much more a code errs than those that the codebook was trained on. */
+static double
+Strayed(const PipeannIndexView *view, const float *x, const uint8 *code)
+{
+	const PipeannPq *pq = &view->codes.pq;
+	double		usual = view->meta.code_error;
+	float	   *decoded;
+	double		error;
+
+	if (usual <= 0)
+		return 0;				/* not known */
+	decoded = palloc(mul_size(pq->dim, sizeof(float)));
+	PipeannPqDecode(pq, code, decoded);
+	error = PipeannKernel->l2[PIPEANN_FLOAT4] (x, decoded, pq->dim);
+	pfree(decoded);
+	return (error < MOST_STRAYED * usual ? error / usual : MOST_STRAYED) - 1;
+}
+
 /*
  * Write the code of the generation in use and, while another one is being made
- * (retrain/retrain.c), of that one.
+ * (retrain/retrain.c), of that one. Returns how far the first is from the vector.
  */
-static void
+static double
 WriteCodes(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
 	const PipeannLayout *l = &meta->layout;
 	uint8	   *code = palloc0(PipeannCodeBytes(l));
+	double		strayed = 0;
 
 	if (meta->flags & PIPEANN_META_RETRAINING)
 	{
@@ -193,11 +215,13 @@ WriteCodes(InsertState *state, uint32 id)
 		PipeannNodeAttributes node = {state->attributes, view};
 
 		PipeannPqEncode(&view->codes.pq, state->query, code);
+		strayed = Strayed(view, state->query, code);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :
 						 PipeannFillNodeAttributes, &node);
 	}
 	pfree(code);
+	return strayed;
 }
 
 static void
@@ -236,7 +260,7 @@ CoverRow(InsertState *state, uint32 id)
 									   state);
 	if (view->cache != NULL &&
 		PipeannChangeAttributes(view, generation, id, MergeRow, state))
-		(void) PipeannNoteNode(view, id, false);
+		(void) PipeannNoteNode(view, id, false, 0);
 }
 
 /*
@@ -285,6 +309,7 @@ static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = state->view;
+	double		strayed;
 	uint32		id;
 
 	PipeannLinkPrune(view, set, state->slot);
@@ -295,9 +320,9 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
-	WriteCodes(state, id);
+	strayed = WriteCodes(state, id);
 	PIPEANN_PAUSE("code-not-noted");
-	state->nodes = PipeannNoteNode(view, id, true);
+	state->nodes = PipeannNoteNode(view, id, true, strayed);
 	PIPEANN_PAUSE("insert-code-written");
 	if (state->slot->degree == 0 && state->nodes > 1)
 		LinkLate(state, id);
@@ -316,8 +341,8 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 
 	if (!PipeannIsLinked(state->view, id, slot))
 	{
-		WriteCodes(state, id);
-		(void) PipeannNoteNode(state->view, id, false);
+		(void) WriteCodes(state, id);
+		(void) PipeannNoteNode(state->view, id, false, 0);
 		(void) PipeannLinkNode(state->view, id, slot, NULL);
 	}
 	pfree(slot);

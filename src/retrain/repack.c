@@ -483,6 +483,7 @@ Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 	meta->build_id = new_id.build_id;
 	meta->code_pages = s->code_pages;
 	meta->code_error = s->error;
+	meta->strayed = 0;
 	meta->entry_first = s->made.entry_first;
 	meta->entry_count = s->made.entry_count;
 	meta->entry_degree = s->made.entry_degree;

@@ -29,8 +29,7 @@
 /* VACUUM retrains an index that has so many times the nodes. */
 #define VACUUM_GROWTH 2
 
-/* VACUUM retrains if codes err so many times as much, of so many samples. */
-#define DRIFT 1.5
+/* VACUUM finds how much codes err by so many samples. */
 #define DRIFT_SAMPLES 1000
 
 /* VACUUM retrains if so large a part of the entry graph is dead. */
@@ -80,8 +79,10 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 {
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
-	return meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes &&
-		meta->trained_nodes > 0;
+	if (meta->trained_nodes == 0)
+		return false;
+	return meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes ||
+		PipeannHasStrayed(meta);
 }
 
 static bool
@@ -456,6 +457,7 @@ Publish(Retraining *r)
 	}
 	update.meta->trained_nodes = update.meta->nodes;
 	update.meta->code_error = r->error;
+	update.meta->strayed = 0;
 	MetaEndAlone(r->view.index, &update, may);
 }
 
@@ -572,7 +574,7 @@ HasDrifted(Retraining *r)
 	error = PipeannCodingError(&view->codes.pq, r->samples, n);
 	pfree(r->samples);
 	pfree(nodes);
-	return error > DRIFT * view->meta.code_error;
+	return error > PIPEANN_DRIFT * view->meta.code_error;
 }
 
 static bool

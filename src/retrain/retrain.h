@@ -24,9 +24,23 @@ PipeannGrowthFactor(const PipeannMeta *meta)
 	return meta->nodes < PIPEANN_SMALL_INDEX ? 2 : 4;
 }
 
+/* Codes are made anew if they err so many times as much as they did. */
+#define PIPEANN_DRIFT 1.5
+
+/*
+ * Whether they do because nodes inserted since are of another kind, which the entry
+ * graph does not have either. Growth bounds the cost where kind after kind comes.
+ */
+static inline bool
+PipeannHasStrayed(const PipeannMeta *meta)
+{
+	return meta->strayed > (PIPEANN_DRIFT - 1) * (double) meta->nodes &&
+		meta->nodes >= 1.125 * (double) meta->trained_nodes;
+}
+
 /*
  * Whether an insert has to retrain: codes are missing, or the index outgrew
- * them.
+ * them, or what was inserted since is of another kind.
  */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 

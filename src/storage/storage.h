@@ -203,6 +203,8 @@ typedef struct PipeannMeta
 	PipeannBuilt built;
 	uint32		removals;		/* odd while VACUUM removes rows; grows */
 	PipeannWidths widths;
+	double		strayed;		/* of nodes inserted since trained_nodes: sum
+								 * of (code error / code_error - 1) */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

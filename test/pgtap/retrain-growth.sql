@@ -2,9 +2,9 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_grown() LANGUAGE sql AS 'DROP TABLE IF EXISTS grown, doubled, few, drifted, products';
+CREATE OR REPLACE PROCEDURE drop_grown() LANGUAGE sql AS 'DROP TABLE IF EXISTS grown, doubled, few, drifted, strayed, products';
 CALL drop_grown();
-SELECT plan(25);
+SELECT plan(30);
 
 -- row by row, past the line where codes are made (on an empty table nobody knows
 -- that all elements will be bytes)
@@ -66,12 +66,13 @@ SELECT is((SELECT generation FROM pipeann_index_info('few_idx')), :generation, '
 SELECT is(pipeann_check('few_idx', true), (pipeann_index_info('few_idx')).nodes, 'few nodes: the index is whole');
 DROP TABLE few;
 
--- codes of unit vectors, then vectors of another kind; fewer than twice the nodes
+-- codes of unit vectors, then a few of another kind: fewer than an insert retrains for
 CREATE TABLE drifted AS SELECT id, l2_normalize(val)::vector(112) AS val FROM strips WHERE id <= 5000;
 CREATE INDEX drifted_idx ON drifted USING pipeann (val vector_l2_ops) WITH (storage = float4);
 VACUUM drifted;
 SELECT is((pipeann_index_info('drifted_idx')).generation, 0, 'no drift: no other codes');
-INSERT INTO drifted SELECT id, val FROM strips WHERE id BETWEEN 5001 AND 8000;
+INSERT INTO drifted SELECT id, val FROM strips WHERE id BETWEEN 5001 AND 5500;
+SELECT is((pipeann_index_info('drifted_idx')).generation, 0, 'drift: no insert makes other codes for so few');
 SELECT recall('drifted', '<->', 'subvector(val, 309, 112)') AS recall \gset
 VACUUM drifted;
 SELECT is((pipeann_index_info('drifted_idx')).generation, 1, 'drift: VACUUM makes other codes');
@@ -80,6 +81,22 @@ SELECT is(pipeann_check('drifted_idx', true), (pipeann_index_info('drifted_idx')
 INSERT INTO drifted SELECT id, val FROM strips WHERE id BETWEEN 8001 AND 8200;
 SELECT is(pipeann_check('drifted_idx', true), (pipeann_index_info('drifted_idx')).nodes, 'drift: and with rows inserted since');
 DROP TABLE drifted;
+TRUNCATE truths;
+
+-- codes of one model's vectors, then another's in other dimensions, which these codes cannot tell apart
+CREATE TABLE strayed AS SELECT id, (subvector(val, 1, 56) || array_fill(0, ARRAY[56])::vector)::vector(112) AS val FROM strips
+	WHERE id <= 6000 AND vector_norm(subvector(val, 1, 56)) > 0;
+CREATE INDEX strayed_idx ON strayed USING pipeann (val vector_cosine_ops);
+INSERT INTO strayed SELECT id, (subvector(val, 1, 56) || array_fill(0, ARRAY[56])::vector)::vector(112) FROM strips
+	WHERE id BETWEEN 6001 AND 8000 AND vector_norm(subvector(val, 1, 56)) > 0;
+SELECT is((pipeann_index_info('strayed_idx')).generation, 0, 'more of the same kind: no other codes');
+INSERT INTO strayed SELECT id, (array_fill(0, ARRAY[56])::vector || subvector(val, 57, 56))::vector(112) FROM strips
+	WHERE id BETWEEN 8001 AND 11000 AND vector_norm(subvector(val, 57, 56)) > 0;
+SELECT ok(generation BETWEEN 1 AND 3, format('another kind: inserts make other codes (%s times), before there are twice the nodes, and not all the time', generation))
+FROM pipeann_index_info('strayed_idx');
+SELECT cmp_ok(recall('strayed', '<=>', '(array_fill(0, ARRAY[56])::vector || subvector(val, 365, 56))::vector(112)'), '>=', 0.95, 'another kind: recall of it');
+SELECT is(pipeann_check('strayed_idx', true), (pipeann_index_info('strayed_idx')).nodes, 'another kind: the index is whole');
+DROP TABLE strayed;
 TRUNCATE truths;
 
 -- by inner product: equal short vectors beside long ones share a node
