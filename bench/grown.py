@@ -4,8 +4,9 @@ bench/run grown [--datasets NAME,...] [--rows N] [--ways WAY,...] [--after vacuu
 
 Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
 from eight clients, "groups" in one statement again, but one group after the
-other, where the set has groups (the others take groups in turns). Nothing is
-resident when searches are measured, so the pages are those read; none is brought in.
+other, where the set has groups (the others take groups in turns). "hnsw", where it
+is named, is pgvector's, built. Nothing is resident when searches are measured, so
+the pages are those read; none is brought in.
 """
 import time
 from statistics import mean
@@ -14,13 +15,14 @@ import datasets
 import one_file
 from figures import at_recall
 from server import Server
-from session import OPERATORS
+from systems import ALL
 from wire import vector_bytes
 from writes import pgbench
 
 K = 10
 CLIENTS = {"rows": 1, "clients": 8}
-WAYS = ("built", "statement", "rows", "clients", "groups")
+WAYS = ("built", "statement", "rows", "clients", "groups", "hnsw")
+BUILT = ("built", "hnsw")
 AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
 EF = (10, 20, 40, 80, 120)
 TARGETS = (0.95, 0.98)
@@ -44,8 +46,8 @@ class Grown:
         self.server.session.rows("VACUUM ANALYZE source")
 
     def index(self):
-        self.server.session.rows("CREATE INDEX grown_index ON grown USING pipeann"
-                                 f" (embedding {OPERATORS[self.data.metric][1]})")
+        self.server.session.rows(self.system.create_index("grown_index", "grown", "embedding", self.data.metric,
+                                                          len(self.data.base)))
 
     def insert(self, way):
         """Rows a second."""
@@ -64,7 +66,8 @@ class Grown:
         session = self.server.session
         session.rows("DROP TABLE IF EXISTS grown")
         session.rows(f"CREATE TABLE grown (id int, embedding vector({self.data.dimensions}))")
-        if way == "built":
+        self.system = ALL["hnsw" if way == "hnsw" else "pipeann"]
+        if way in BUILT:
             self.insert(way)
             self.index()
             return None
@@ -74,12 +77,13 @@ class Grown:
     def searched(self, ef):
         """Recall and pages read of a query, with so long a list, and recall in the group where it is least."""
         session = self.server.session
-        session.rows(f"SET pipeann.ef_search = {ef}")
+        session.rows(f"SET {self.system.parameter} = {ef}")
         recall, reads = [], 0
         for number, query in enumerate(self.data.queries):
             found, _ = session.nearest(vector_bytes(query))
             recall.append(self.data.recall(number, found, K))
-            reads += session.value("SELECT page_reads FROM pipeann_last_search()")
+            if self.system.is_pipeann:
+                reads += session.value("SELECT page_reads FROM pipeann_last_search()")
         return mean(recall), reads / len(recall), min(mean(recall[group::self.groups]) for group in range(self.groups))
 
     def measure(self, rate):
@@ -91,7 +95,7 @@ class Grown:
         session.rows("SET enable_seqscan = off")
         session.prepare("grown", self.data.metric, K)
         points = [self.searched(ef) for ef in self.options.ef_search]
-        nodes = session.value("SELECT pipeann_check('grown_index', true)")
+        nodes = session.value("SELECT pipeann_check('grown_index', true)") if self.system.is_pipeann else rows
         pages = [point[:2] for point in points]
         return {"rows": rows, "nodes": nodes, "rows inserted a second": rate and round(rate),
                 "megabytes": round(session.value("SELECT pg_relation_size('grown_index')") / 1e6, 1),
@@ -112,7 +116,7 @@ class Grown:
                 continue
             results[way] = self.measure(self.fill(way))
             self.show(results, way)
-            for after in self.options.after if way != "built" else ():
+            for after in self.options.after if way not in BUILT else ():
                 self.server.session.rows(AFTER[after])
                 results[f"{way}, {after}"] = self.measure(None)
                 self.show(results, f"{way}, {after}")
@@ -122,7 +126,7 @@ class Grown:
         print(f"  {way}: {here['megabytes']} MB, {here['rows inserted a second'] or '-'} rows/s", flush=True)
         for ef, (recall, reads) in here["recall, pages read at ef_search"].items():
             compared = ""
-            if built and way != "built":
+            if built and way not in BUILT:
                 other = built["recall, pages read at ef_search"][ef]
                 compared = f"  built: {recall - other[0]:+.4f}, {reads / other[1]:.2f} times"
             if self.groups > 1:
@@ -132,12 +136,13 @@ class Grown:
             reads = here[f"pages read at recall {target}"]
             other = built and built[f"pages read at recall {target}"]
             if reads:
-                ratio = f", {reads / other:.2f} times those of the built one" if other and way != "built" else ""
+                ratio = f", {reads / other:.2f} times those of the built one" if other and way not in BUILT else ""
                 print(f"    at recall {target}: {reads:.1f} pages{ratio}", flush=True)
 
 
 def main():
     parser = one_file.parser("grown", __doc__, WAYS, "fashion", 60000, 500)
+    parser.set_defaults(ways=[way for way in WAYS if way != "hnsw"])
     parser.add_argument("--after", type=one_file.some_of(AFTER), default=[], metavar="WHAT,...",
                         help=f"measured again after each of {', '.join(AFTER)}")
     parser.add_argument("--ef-search", type=lambda text: [int(value) for value in text.split(",")], default=list(EF),

@@ -9,6 +9,7 @@ import numpy as np
 import datasets
 import formats
 import grown
+import systems
 import truth
 from datasets import fashion, groups, tenants
 
@@ -83,7 +84,7 @@ class Grown(unittest.TestCase):
 
     def test_a_worst_group_is_not_lost_in_the_mean(self):
         one = object.__new__(grown.Grown)
-        one.groups = 2
+        one.groups, one.system = 2, systems.ALL["pipeann"]
         one.data = types.SimpleNamespace(queries=np.zeros((4, 3), np.float32),
                                          recall=lambda number, found, k: (1.0, 0.5)[number % 2])
         one.server = types.SimpleNamespace(session=types.SimpleNamespace(
