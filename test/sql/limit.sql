@@ -58,7 +58,7 @@ SELECT q, (answer(q)).* FROM unnest(ARRAY[
 	'SELECT id, count(*) OVER (ORDER BY v <-> ?) FROM t WHERE r = 7 LIMIT 5',
 	'SELECT id, count(*) OVER () FROM t WHERE r = 7 ORDER BY v <-> ? LIMIT 5',
 	'SELECT id, row_number() OVER (ORDER BY v <-> ?), row_number() OVER (ORDER BY id) FROM t WHERE r = 7 LIMIT 5',
-	'SELECT id, row_number() OVER (PARTITION BY r ORDER BY v <-> ?) FROM t WHERE r = 7 LIMIT 5',
+	'SELECT id, row_number() OVER (PARTITION BY tags ORDER BY v <-> ?) FROM t WHERE r = 7 LIMIT 5',
 	'SELECT DISTINCT ON (v <-> ?) id FROM t WHERE r = 7 ORDER BY v <-> ? LIMIT 5',
 	'SELECT v <-> ?, count(*) FROM t WHERE r = 7 GROUP BY 1 ORDER BY 1 LIMIT 5',
 	'SELECT v <-> ? FROM t WHERE r = 7 GROUP BY GROUPING SETS ((1), ()) ORDER BY 1 LIMIT 5',
