@@ -80,10 +80,13 @@ extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys
 
 /*
  * fill.c: a limit above scans, that is to be filled. Scans that begin with one of
- * these arrays of order-by keys while it is offered heed it. NULL: none does.
+ * these arrays of order-by keys while it is offered heed it. Limits may be offered
+ * while others are: sub-queries and functions run within the beginning of a scan.
  */
 typedef struct PipeannFill
 {
+	struct PipeannFill *former; /* that was offered before this one */
+	const List *keys;
 	bool		all;			/* it wants all rows, however many */
 	bool		whole;			/* scans explore all nodes before they return a
 								 * row, so none comes late */
@@ -92,6 +95,7 @@ typedef struct PipeannFill
 } PipeannFill;
 
 extern void PipeannFillOffer(PipeannFill *fill, const List *keys);
+extern void PipeannFillWithdraw(const PipeannFill *fill);
 
 /*
  * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these
