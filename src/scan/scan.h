@@ -101,15 +101,18 @@ extern void PipeannFillWithdraw(const PipeannFill *fill);
  * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these
  * order-by keys while they are offered returns none but those, as a search among
  * their nodes finds them; any number of them. They must stay as long as the scan.
- * NULL: none does. An index without codes knows nothing of this.
+ * An index without codes knows nothing of this.
  */
 typedef struct PipeannAmong
 {
+	struct PipeannAmong *former;	/* that were offered before these */
+	const ScanKeyData *keys;
 	uint32		n;
 	const ItemPointerData *tids;
 } PipeannAmong;
 
-extern void PipeannAmongOffer(const PipeannAmong *among, const ScanKeyData *keys);
+extern void PipeannAmongOffer(PipeannAmong *among, const ScanKeyData *keys);
+extern void PipeannAmongWithdraw(const PipeannAmong *among);
 
 /* row_map.c: whether maintenance_work_mem holds a map of so many rows in the making. */
 extern bool PipeannMayMapRows(double rows);
