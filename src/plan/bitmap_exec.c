@@ -37,8 +37,7 @@ typedef struct BitmapState
 static void
 Withdraw(void *arg)
 {
-	(void) arg;
-	PipeannAmongOffer(NULL, NULL);
+	PipeannAmongWithdraw(arg);
 }
 
 static void
@@ -120,7 +119,7 @@ FirstRow(BitmapState *state)
 	if (state->rescan)
 		ExecReScan(&state->scan->ss.ps);
 	slot = ExecProcNode(&state->scan->ss.ps);
-	PipeannAmongOffer(NULL, NULL);
+	PipeannAmongWithdraw(&state->among);
 	state->begun = true;
 	state->rescan = false;
 	return slot;
@@ -141,6 +140,7 @@ BeginBitmap(CustomScanState *node, EState *estate, int eflags)
 										"pipeann bitmap",
 										ALLOCSET_SMALL_SIZES);
 	state->withdraw.func = Withdraw;
+	state->withdraw.arg = &state->among;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt,
 									   &state->withdraw);
 

@@ -32,8 +32,7 @@ typedef struct FillState
 static void
 Withdraw(void *arg)
 {
-	(void) arg;
-	PipeannFillOffer(NULL, NIL);
+	PipeannFillWithdraw(arg);
 }
 
 /* A number of the limit, or what there is instead if it is NULL. */
@@ -74,7 +73,7 @@ Collect(FillState *state, int64 wanted)
 		ExecReScan(plan);
 	state->rescan = true;
 	slot = ExecProcNode(plan);
-	PipeannFillOffer(NULL, NIL);
+	PipeannFillWithdraw(&state->fill);
 	for (int64 n = 1; !TupIsNull(slot); n++)
 	{
 		tuplestore_puttupleslot(state->rows, slot);
@@ -152,6 +151,7 @@ BeginFill(CustomScanState *node, EState *estate, int eflags)
 	state->slot = ExecInitExtraTupleSlot(estate, ExecGetResultType(child),
 										 &TTSOpsMinimalTuple);
 	state->withdraw.func = Withdraw;
+	state->withdraw.arg = &state->fill;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt,
 									   &state->withdraw);
 

@@ -49,20 +49,37 @@ struct PipeannAmongNodes
 #define NEAREST 10.0
 #define NODE_COST 16.0
 
-static const PipeannAmong *offered;
-static const ScanKeyData *offered_to;
+/* As limits (fill.c) they may be offered while others are, the last ones first. */
+static PipeannAmong *offered;
 
 void
-PipeannAmongOffer(const PipeannAmong *among, const ScanKeyData *keys)
+PipeannAmongOffer(PipeannAmong *among, const ScanKeyData *keys)
 {
+	among->keys = keys;
+	among->former = offered;
 	offered = among;
-	offered_to = keys;
+}
+
+void
+PipeannAmongWithdraw(const PipeannAmong *among)
+{
+	for (const PipeannAmong *other = offered; other != NULL;
+		 other = other->former)
+		if (other == among)
+		{
+			offered = among->former;
+			return;
+		}
 }
 
 const PipeannAmong *
 PipeannAmongOf(const ScanKeyData *keys)
 {
-	return keys != NULL && keys == offered_to ? offered : NULL;
+	const PipeannAmong *among = keys == NULL ? NULL : offered;
+
+	while (among != NULL && among->keys != keys)
+		among = among->former;
+	return among;
 }
 
 static bool

@@ -10,18 +10,40 @@
 
 #include "scan/fill.h"
 
+/*
+ * What is offered now, the last one first: while a scan is begun, functions and
+ * sub-queries that its query vector or conditions need may run others.
+ */
 static PipeannFill *offered;
-static const List *offered_to;
 
 void
 PipeannFillOffer(PipeannFill *fill, const List *keys)
 {
+	fill->keys = keys;
+	fill->former = offered;
 	offered = fill;
-	offered_to = keys;
+}
+
+/* With all that was offered since and, by an error, is so still. */
+void
+PipeannFillWithdraw(const PipeannFill *fill)
+{
+	for (const PipeannFill *other = offered; other != NULL;
+		 other = other->former)
+		if (other == fill)
+		{
+			offered = fill->former;
+			return;
+		}
 }
 
 PipeannFill *
 PipeannFillOf(const ScanKeyData *keys)
 {
-	return keys != NULL && list_member_ptr(offered_to, keys) ? offered : NULL;
+	if (keys == NULL)
+		return NULL;
+	for (PipeannFill *fill = offered; fill != NULL; fill = fill->former)
+		if (list_member_ptr(fill->keys, keys))
+			return fill;
+	return NULL;
 }

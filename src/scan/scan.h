@@ -80,10 +80,13 @@ extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys
 
 /*
  * fill.c: a limit above scans, that is to be filled. Scans that begin with one of
- * these arrays of order-by keys while it is offered heed it. NULL: none does.
+ * these arrays of order-by keys while it is offered heed it. Limits may be offered
+ * while others are: sub-queries and functions run within the beginning of a scan.
  */
 typedef struct PipeannFill
 {
+	struct PipeannFill *former; /* that was offered before this one */
+	const List *keys;
 	bool		all;			/* it wants all rows, however many */
 	bool		whole;			/* scans explore all nodes before they return a
 								 * row, so none comes late */
@@ -92,20 +95,24 @@ typedef struct PipeannFill
 } PipeannFill;
 
 extern void PipeannFillOffer(PipeannFill *fill, const List *keys);
+extern void PipeannFillWithdraw(const PipeannFill *fill);
 
 /*
  * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these
  * order-by keys while they are offered returns none but those, as a search among
  * their nodes finds them; any number of them. They must stay as long as the scan.
- * NULL: none does. An index without codes knows nothing of this.
+ * An index without codes knows nothing of this.
  */
 typedef struct PipeannAmong
 {
+	struct PipeannAmong *former;	/* that were offered before these */
+	const ScanKeyData *keys;
 	uint32		n;
 	const ItemPointerData *tids;
 } PipeannAmong;
 
-extern void PipeannAmongOffer(const PipeannAmong *among, const ScanKeyData *keys);
+extern void PipeannAmongOffer(PipeannAmong *among, const ScanKeyData *keys);
+extern void PipeannAmongWithdraw(const PipeannAmong *among);
 
 /* row_map.c: whether maintenance_work_mem holds a map of so many rows in the making. */
 extern bool PipeannMayMapRows(double rows);

@@ -1,7 +1,7 @@
 -- How far a scan goes and in which order its rows come.
 \ir data.psql
 BEGIN;
-SELECT plan(38);
+SELECT plan(39);
 CREATE TABLE items AS SELECT id, id % 100 AS category, val FROM strips WHERE id <= 8000;
 CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops) WITH (m = 12, ef_construction = 64);
 CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries WHERE id <= 10;
@@ -133,6 +133,25 @@ SET pipeann.ef_search = 10000;
 SELECT count(*) FROM q, search('items', '<->', q.val, 8000) WHERE q.id = 1 \g /dev/null
 RESET pipeann.ef_search;
 SELECT cmp_ok(bytes, '<=', contexts * 1024 * 1024::numeric, 'a search of everything leaves no more than a megabyte for each') FROM kept();
+
+-- a limit is filled though another one is while its scan begins, as a function that
+-- gives the vector has one; data in groups, where rows come late
+SELECT setseed(0.5) \g /dev/null
+CREATE TABLE apart AS SELECT id, (random() * 500)::int AS part,
+	(SELECT array_agg(x) FROM (SELECT random() * 10 + id % 3 * 30 AS x FROM generate_series(1, 48)) s)::vector(48) AS val
+FROM generate_series(1, 8000) id;
+CREATE INDEX ON apart USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+ANALYZE apart;
+CREATE FUNCTION itself(x vector) RETURNS vector LANGUAGE sql STABLE AS
+	$$SELECT val FROM (SELECT val FROM apart WHERE part >= 0 ORDER BY val <-> x LIMIT 3) s ORDER BY val <-> x LIMIT 1$$;
+SET pipeann.ef_search = 1;
+CREATE TEMP TABLE filled AS SELECT n
+FROM (SELECT val FROM apart WHERE id <= 150 OFFSET 0) a,
+	LATERAL (SELECT count(*) AS n FROM (SELECT id FROM apart WHERE part < 5
+		ORDER BY val <-> (SELECT itself(a.val)) LIMIT 100) s) s;
+SELECT is(sum(n)::bigint, 150 * (SELECT count(*) FROM apart WHERE part < 5), 'a limit is filled within another one')
+FROM filled;
+RESET pipeann.ef_search;
 
 -- a query far from everything
 SELECT is(count(*)::int, 10, 'a query far away finds rows')

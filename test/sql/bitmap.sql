@@ -242,6 +242,11 @@ DROP TABLE a;
 DROP ROLE pipeann_of_one;
 DROP FUNCTION tell;
 
+-- a scan keeps its bitmap though another one is made for its vector when it begins
+SET pipeann.max_scan_tuples = 200;
+SELECT (same('SELECT v <-> (SELECT v FROM b WHERE r BETWEEN 30 AND 50 ORDER BY v <-> vec(5001) LIMIT 1) AS d FROM b WHERE r < 20 ORDER BY d LIMIT 100')).*;
+RESET pipeann.max_scan_tuples;
+
 -- one with a filter column for the condition goes without, as does one on an expression
 DROP INDEX b_v;
 CREATE INDEX b_v ON b USING pipeann (((v + v)::vector(16)) vector_l2_ops);
