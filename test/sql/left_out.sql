@@ -33,7 +33,8 @@ SELECT * FROM counts('SELECT id, v FROM lo WHERE t = 0 ORDER BY v <=> ''[1,1,1]'
 -- a query that is NULL has no order, and every row
 PREPARE to_nothing(vector, bigint) AS SELECT count(*), count(DISTINCT id), count(v) FROM (SELECT id, v FROM lo ORDER BY v <-> $1 LIMIT $2) s;
 SET plan_cache_mode = force_generic_plan;
-EXPLAIN (COSTS OFF) EXECUTE to_nothing(NULL, 9000);
+PREPARE plain(vector, bigint) AS SELECT id FROM lo ORDER BY v <-> $1 LIMIT $2;
+EXPLAIN (COSTS OFF) EXECUTE plain(NULL, 9000);
 EXECUTE to_nothing(NULL, 9000);
 EXECUTE to_nothing('[0,0,1]', 9000);
 -- no limit after all: all rows, whatever max_scan_tuples
