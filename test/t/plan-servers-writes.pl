@@ -179,7 +179,7 @@ sub vector { return "'[" . join(',', map { sprintf '%.3f', rand } 1 .. 4) . "]'"
 sub nearest
 {
 	my ($select, $limit) = @_;
-	my $from = one(vector(), vector(), '(SELECT v FROM pool WHERE id = ' . int(rand 22) . ')', '(SELECT max(v) FROM pool)', "(SELECT v FROM items ORDER BY v <-> " . vector() . ' LIMIT 1)');
+	my $from = one(vector(), vector(), '(SELECT v FROM pool WHERE id = ' . int(rand 20) . ')', '(SELECT max(v) FROM pool)', "(SELECT v FROM items ORDER BY v <-> " . vector() . ' LIMIT 1)');
 	my $where = one('', '', 'WHERE k > 300', 'WHERE k % 7 = 2', 'WHERE k < 900', 'WHERE k = 1234', "WHERE to_char(k, '9999') ~ '7'", 'WHERE k % 2 = 1 AND k < 1500');
 
 	return "SELECT $select FROM items $where ORDER BY v " . one('<->', '<->', '<=>') . " $from LIMIT " . ($limit || one(1, 2, 5, 30)) . one('', '', ' OFFSET 2');
