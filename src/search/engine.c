@@ -2,7 +2,6 @@
  * engine.c
  *		A search from beginning to end: its memory, its runs, and its results.
  */
-#include "base/planted.h"
 #include "search/by_node.h"
 
 #include "base/planted.h"
@@ -209,6 +208,20 @@ RankRest(PipeannSearch *search)
 	return !PIPEANN_PLANTED("group") && PipeannRunRanked(search);
 }
 
+/*
+ * Whether a walk has explored all that edges lead to, and there is more: however
+ * long its list is, what it did not meet may be nearer than what it found.
+ */
+static bool
+IsUsedUp(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	return pool->ndiscards == 0 &&
+		PipeannPoolFirstOpen(pool) == pool->count &&
+		search->explored < search->codes->ncodes;
+}
+
 float
 PipeannSearchEnter(PipeannSearch *search)
 {
@@ -264,7 +277,7 @@ PipeannSearchRun(PipeannSearch *search)
 	else if (PipeannShouldRank(search) || !Continue(search))
 		return RankRest(search);
 	RunTogether(search);
-	if (PipeannWalkIsInDoubt(search))
+	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
 		(void) RankRest(search);
 	return true;
 }

@@ -125,13 +125,13 @@ GoesOnToTheEnd(void)
 	free(seen);
 }
 
-/* The same index in two halves that no edge leads between; entries are in the first. */
+/* The same index in two halves that no edge or page leads between; entries are in the first. */
 static Index
 CutInTwo(uint32 *entry_ids)
 {
 	Index		cut = *l2_index;
 	Size		size = mul_size(cut.pages, cut.page_size);
-	uint32		half = cut.ids / 2;
+	uint32		half = cut.pages / 2 * cut.layout.slots_per_page;
 
 	cut.data = PipeannAlloc(size);
 	memcpy(cut.data, l2_index->data, size);
@@ -155,6 +155,34 @@ CutInTwo(uint32 *entry_ids)
 	}
 	cut.codes.entry_ids = entry_ids;
 	return cut;
+}
+
+/* With a list for all nodes, the first run returns all of them in order. */
+static void
+FindsTheNearestOfAllGroups(const Index *cut, const PipeannSearchParams *like,
+						   int number)
+{
+	PipeannSearchParams params = *like;
+	MemorySource *memory = OpenSource(cut, 30, number);
+	PipeannSearch *search;
+	float		query[MAX_DIM];
+	float		before = -INFINITY;
+	const PipeannResult *result;
+	int			n = 0;
+
+	params.ef = cut->ids;
+	params.may_end_early = false;
+	MakeQuery(cut, number, query);
+	search = BeginSearch(&cut->layout, &cut->codes, &memory->source, query,
+						 &params);
+	CHECK(PipeannSearchRun(search));
+	for (; (result = PipeannSearchPop(search)) != NULL; n++)
+	{
+		CHECK(result->dist >= before);
+		before = result->dist;
+	}
+	CHECK(n == IndexNodes(cut));
+	EndSearch(search, memory);
 }
 
 /* Groups that no edge leads to are found when all others are used up. */
@@ -181,6 +209,7 @@ GoesOnToOtherGroups(void)
 							 &params);
 		CHECK(TakeAll(&cut, search, seen) == IndexNodes(&cut));
 		EndSearch(search, memory);
+		FindsTheNearestOfAllGroups(&cut, &params, i);
 	}
 	free(seen);
 	free(cut.data);
