@@ -18,8 +18,10 @@
 #include "attributes/coding.h"
 #include "catalog/pg_collation_d.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
@@ -132,6 +134,50 @@ OrderOfOperators(Oid family, Oid type, PipeannOrder *order)
 	return OidIsValid(order->function);
 }
 
+/* Those found last, until operators or support functions of families change. */
+typedef struct Found
+{
+	Oid			family;			/* invalid: none */
+	Oid			type;
+	PipeannOrder order;
+} Found;
+
+static Found last_found[8];
+
+static void
+ForgetLastFound(Datum arg, int cache, uint32 hash)
+{
+	(void) arg;
+	(void) cache;
+	(void) hash;
+	memset(last_found, 0, sizeof(last_found));
+}
+
+/* Each scan with filter columns asks, and to look into families takes a while. */
+static bool
+OrderOfFamily(Oid family, Oid type, PipeannOrder *order)
+{
+	static bool is_told = false;
+	Found	   *found = &last_found[family % lengthof(last_found)];
+
+	if (!is_told)
+	{
+		CacheRegisterSyscacheCallback(AMOPOPID, ForgetLastFound, (Datum) 0);
+		CacheRegisterSyscacheCallback(AMPROCNUM, ForgetLastFound, (Datum) 0);
+		is_told = true;
+	}
+	if (found->family != family || found->type != type)
+	{
+		if (!OrderOfOperators(family, type, order))
+			return false;
+		found->order = *order;
+		found->type = type;
+		found->family = family;
+	}
+	*order = found->order;
+	return true;
+}
+
 bool
 PipeannOrderOfClass(Relation index, int position, Oid type, bool is_array,
 					Oid collation, PipeannOrder *order)
@@ -141,7 +187,7 @@ PipeannOrderOfClass(Relation index, int position, Oid type, bool is_array,
 
 	if (is_array ? !HasArrayOperators(family, intype) ||
 		!PipeannOrderOfType(type, true, collation, order) :
-		!OrderOfOperators(family, intype, order))
+		!OrderOfFamily(family, intype, order))
 		return false;
 	order->collation = CollationFor(order->function, collation);
 	return true;

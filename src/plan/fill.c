@@ -10,24 +10,12 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "miscadmin.h"
 #include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
 #include "plan/stand_in.h"
-
-/* Without conditions a limit of a smaller share of the rows is sure to be filled. */
-#define SURE_SHARE 0.5
-
-/* The scans of ours that a plan's rows come from, one row from each of theirs. */
-typedef struct Sources
-{
-	int			scans;
-	double		rows;			/* of all of them, as the planner guesses */
-	bool		may_lose;		/* conditions or joins may leave rows out */
-} Sources;
+#include "plan/steady.h"
 
 /*
  * The plan whose rows the limit takes as they come: what is between them leaves none
@@ -54,79 +42,49 @@ PlaceBelow(Limit *limit)
 	return place;
 }
 
-static void
-AddScan(Sources *sources, const Plan *plan, Oid index, const List *distances,
-		const List *conditions)
+static bool
+IsScanOfOurs(Oid index, const List *distances)
 {
-	if (list_length(distances) != 1 || !PipeannIsIndex(index))
-		return;
-	sources->scans++;
-	sources->rows += plan->plan_rows;
-	sources->may_lose |= plan->qual != NIL || conditions != NIL;
+	return list_length(distances) == 1 && PipeannIsIndex(index);
 }
 
-/* Those that a plan's rows come from in their order. */
-static void
-FindScans(Sources *sources, const Plan *plan)
+/* Whether a plan's rows come from scans of ours, in their order. */
+static bool
+IsFromScans(const Plan *plan)
 {
 	ListCell   *cell;
 
 	if (plan == NULL)
-		return;
+		return false;
 	check_stack_depth();
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			AddScan(sources, plan, ((const IndexScan *) plan)->indexid,
-					((const IndexScan *) plan)->indexorderby,
-					((const IndexScan *) plan)->indexqual);
-			return;
+			return IsScanOfOurs(((const IndexScan *) plan)->indexid,
+								((const IndexScan *) plan)->indexorderby);
 		case T_IndexOnlyScan:
-			AddScan(sources, plan, ((const IndexOnlyScan *) plan)->indexid,
-					((const IndexOnlyScan *) plan)->indexorderby,
-					((const IndexOnlyScan *) plan)->indexqual);
-			return;
+			return IsScanOfOurs(((const IndexOnlyScan *) plan)->indexid,
+								((const IndexOnlyScan *) plan)->indexorderby);
 		case T_SubqueryScan:
-			FindScans(sources, ((const SubqueryScan *) plan)->subplan);
-			break;
+			return IsFromScans(((const SubqueryScan *) plan)->subplan);
 		case T_MergeAppend:
 			foreach(cell, ((const MergeAppend *) plan)->mergeplans)
-				FindScans(sources, lfirst(cell));
-			return;
+				if (IsFromScans(lfirst(cell)))
+					return true;
+			return false;
 		case T_CustomScan:
-			if (PipeannScanOfBitmap((const CustomScan *) plan) == NULL)
-				FindScans(sources, outerPlan(plan));
-			else
-				FindScans(sources,
-						  PipeannScanOfBitmap((const CustomScan *) plan));
-			return;
-		case T_Result:
-			FindScans(sources, outerPlan(plan));
-			break;
+			return IsFromScans(outerPlan(plan)) ||
+				PipeannScanOfBitmap((const CustomScan *) plan) != NULL;
 		case T_IncrementalSort:
 		case T_NestLoop:
 		case T_ProjectSet:
+		case T_Result:
 		case T_Unique:
 		case T_WindowAgg:
-			FindScans(sources, outerPlan(plan));
-			sources->may_lose = true;
-			return;
+			return IsFromScans(outerPlan(plan));
 		default:
-			return;
+			return false;
 	}
-	sources->may_lose |= plan->qual != NIL;
-}
-
-/* A constant of a limit; infinity if it is none, or no number. */
-static double
-Known(const Node *number)
-{
-	const Const *known = (const Const *) number;
-
-	if (number == NULL)
-		return 0;
-	return IsA(number, Const) && !known->constisnull ?
-		(double) DatumGetInt64(known->constvalue) : INFINITY;
 }
 
 /* Whether PostgreSQL finds the scan of a cursor's table there (execCurrent.c). */
@@ -137,20 +95,19 @@ IsPlaceOfCursor(const Plan *plan)
 		!IsA(plan, WindowAgg);
 }
 
+/* How many rows there are is not known, and the planner may be wrong by any factor. */
 void
-PipeannFillLimit(Limit *limit, bool is_cursor)
+PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
-	Sources		sources = {0};
 	CustomScan *node;
 
-	if (limit->limitCount == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
-		return;
-	FindScans(&sources, *place);
-	if (sources.scans == 0 || (is_cursor && IsPlaceOfCursor(*place)) ||
-		(!sources.may_lose &&
-		 Known(limit->limitCount) + Known(limit->limitOffset) <
-		 SURE_SHARE * sources.rows))
+	if (limit->limitCount == NULL ||
+		limit->limitOption != LIMIT_OPTION_COUNT || !IsFromScans(*place) ||
+		(is_cursor && IsPlaceOfCursor(*place)) ||
+		PipeannHasVolatile(limit->limitCount, stmt) ||
+		PipeannHasVolatile(limit->limitOffset, stmt) ||
+		!PipeannIsSteadyPlan(stmt, *place))
 		return;
 	node = PipeannStandIn(*place, &PipeannFillMethods);
 	node->scan.plan.extParam = bms_union(node->scan.plan.extParam,

@@ -11,11 +11,12 @@
 /*
  * fill.c: where a limit has scans of ours below it that may come to their end before
  * it is filled, put a node of ours between them. To be done when the columns of what
- * is below are what they will be. The plan may be run twice, so it must have nothing
- * volatile. The place of a cursor is where the only scan of its table is (UPDATE ...
- * WHERE CURRENT OF): rows must not be kept above that.
+ * is below are what they will be. What is below may be run twice, so it must be steady
+ * (steady.h), and the limit is evaluated twice. The place of a cursor is where the
+ * only scan of its table is (UPDATE ... WHERE CURRENT OF): rows must not be kept above
+ * that.
  */
-extern void PipeannFillLimit(Limit *limit, bool is_cursor);
+extern void PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor);
 
 /* fill_exec.c: how such a node is run. */
 extern const CustomScanMethods PipeannFillMethods;

@@ -19,7 +19,6 @@
 typedef struct Rewriting
 {
 	PlannedStmt *stmt;
-	bool		may_run_twice;	/* plans below limits */
 	bool		is_cursor;
 } Rewriting;
 
@@ -86,8 +85,7 @@ Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted)
 		case T_Limit:
 			PipeannLimitMerge((Limit *) plan);
 			RewriteChildren(r, plan, wanted);
-			if (r->may_run_twice)
-				PipeannFillLimit((Limit *) plan, r->is_cursor);
+			PipeannFillLimit(r->stmt, (Limit *) plan, r->is_cursor);
 			break;
 		case T_Hash:
 		case T_HashJoin:
@@ -124,11 +122,9 @@ RewriteQuery(const Rewriting *r, Plan *plan)
 }
 
 void
-PipeannRewritePlan(PlannedStmt *stmt, bool may_run_twice, bool is_cursor)
+PipeannRewritePlan(PlannedStmt *stmt, bool is_cursor)
 {
-	Rewriting	r = {.stmt = stmt, .may_run_twice = may_run_twice,
-		.is_cursor = is_cursor
-	};
+	Rewriting	r = {.stmt = stmt,.is_cursor = is_cursor};
 	ListCell   *cell;
 
 	RewriteQuery(&r, stmt->planTree);

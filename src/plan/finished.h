@@ -7,8 +7,6 @@
 
 #include "nodes/plannodes.h"
 
-/* Plans below a limit may be run twice if they have nothing volatile (fill.h). */
-extern void PipeannRewritePlan(PlannedStmt *stmt, bool may_run_twice,
-							   bool is_cursor);
+extern void PipeannRewritePlan(PlannedStmt *stmt, bool is_cursor);
 
 #endif							/* PIPEANN_PLAN_FINISHED_H */

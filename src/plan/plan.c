@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "optimizer/optimizer.h"
 #include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "plan/bitmap.h"
@@ -42,7 +41,6 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 {
 	bool		spread;
 	bool		one_message;
-	bool		may_run_twice;
 	PlannedStmt *stmt;
 
 	if (!pipeann_rewrite_plans)
@@ -50,12 +48,10 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 	PipeannAskForElements(query);
 	spread = PipeannSpread(query, params);
 	one_message = spread && PipeannIsSteady(query);
-	may_run_twice = !contain_volatile_functions((Node *) query);
 	stmt = PlanQuery(query, text, cursor_options, params);
 	if (spread)
 		PipeannFinishSpread(stmt);
-	PipeannRewritePlan(stmt, may_run_twice && !stmt->hasModifyingCTE,
-					   (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
+	PipeannRewritePlan(stmt, (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
 	if (one_message)
 		PipeannAskInOneMessage(stmt);
 	return stmt;

@@ -52,8 +52,25 @@ DECLARE c CURSOR FOR SELECT id FROM lo WHERE t = 4 ORDER BY v <-> '[1,1,1]' LIMI
 FETCH 2 FROM c;
 UPDATE lo SET t = -1 WHERE CURRENT OF c RETURNING id;
 ROLLBACK;
--- volatile: evaluated once
+-- volatile: evaluated once below the limit, as often as ever above
 EXPLAIN (COSTS OFF) SELECT id FROM lo WHERE t = 4 AND random() >= 0 ORDER BY v <-> '[1,1,1]' LIMIT 5;
+EXPLAIN (COSTS OFF) SELECT id FROM lo WHERE t = (SELECT (random() * lo.id)::int) ORDER BY v <-> '[1,1,1]' LIMIT 5;
+EXPLAIN (COSTS OFF) SELECT id, random() FROM lo WHERE t = 4 ORDER BY v <-> '[1,1,1]' LIMIT 5;
+EXPLAIN (COSTS OFF) SELECT id, random() FROM (SELECT id FROM lo WHERE t = 4 ORDER BY v <-> '[1,1,1]' LIMIT 5) s;
+CREATE TABLE nearest (place serial, id int);
+EXPLAIN (COSTS OFF) INSERT INTO nearest (id) SELECT id FROM lo WHERE t = 4 ORDER BY v <-> '[1,1,1]' LIMIT 5;
+-- the planner may think that there are ten times as many rows
+CREATE TABLE far_off (id int, v vector(8));
+INSERT INTO far_off SELECT i, (SELECT array_agg(('x' || substr(md5(i || ',' || j), 1, 4))::bit(16)::int % 3)::vector FROM generate_series(1, 8) j) FROM generate_series(1, 6700) i;
+CREATE INDEX far_off_v ON far_off USING pipeann (v vector_ip_ops) WITH (m = 2);
+VACUUM ANALYZE far_off;
+UPDATE pg_class SET reltuples = reltuples * 10 WHERE relname = 'far_off';
+EXPLAIN (COSTS OFF) SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000;
+SELECT count(*) FROM (SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
+SET pipeann.rewrite_plans = off;
+SELECT count(*) < 6700 AS fewer FROM (SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
+RESET pipeann.rewrite_plans;
+DROP TABLE far_off, nearest;
 -- an index that has all rows knows it, until it does not
 CREATE TABLE every (id int, v vector(3));
 INSERT INTO every SELECT i, ARRAY[sin(i), cos(i), 1]::vector FROM generate_series(1, 5000) i;
