@@ -219,14 +219,23 @@ class Probe:
     def _ties(self):
         return [self.question.core(inline, f" OFFSET {self.offset} ROWS FETCH FIRST {self.limit} ROWS WITH TIES")]
 
+    def _once(self):
+        """
+        The rows in a FROM. What postgres_fdw has deleted its next scan in the statement does not see, so
+        there the rows are not asked for again for each row of a join.
+        """
+        if self.question.table.form == "foreign":
+            return f"(WITH once AS MATERIALIZED ({self._core()}) SELECT * FROM once)"
+        return f"({self._core()})"
+
     def _delete(self):
-        return [f"WITH x AS (DELETE FROM t z WHERE z.id IN (SELECT s.id FROM ({self._core()}) s) RETURNING z.id) SELECT x.id, NULL FROM x"]
+        return [f"WITH x AS (DELETE FROM t z WHERE z.id IN (SELECT s.id FROM {self._once()} s) RETURNING z.id) SELECT x.id, NULL FROM x"]
 
     def _delete_one(self):
         return [f"DELETE FROM t z WHERE z.id = (SELECT s.id FROM ({self._core()}) s) RETURNING z.id, NULL"]
 
     def _update(self):
-        return [f"UPDATE t z SET pad = 'u' FROM ({self._core()}) s WHERE z.id = s.id RETURNING z.id, NULL"]
+        return [f"UPDATE t z SET pad = 'u' FROM {self._once()} s WHERE z.id = s.id RETURNING z.id, NULL"]
 
     def _update_made(self):
         return [f"WITH n AS MATERIALIZED ({self._core()}), u AS (UPDATE t z SET pad = 'w' WHERE z.id IN (SELECT id FROM n) RETURNING z.id)"
