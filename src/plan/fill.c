@@ -10,7 +10,9 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
@@ -95,6 +97,21 @@ IsPlaceOfCursor(const Plan *plan)
 		!IsA(plan, WindowAgg);
 }
 
+/*
+ * What the node has to know of the limit. The last of rows that are equally far (WITH
+ * TIES) may be any: then all rows are kept.
+ */
+static List *
+Numbers(const Limit *limit)
+{
+	if (limit->limitOption != LIMIT_OPTION_COUNT)
+		return list_make1(makeNullConst(INT8OID, -1, InvalidOid));
+	if (limit->limitOffset == NULL)
+		return list_make1(copyObject(limit->limitCount));
+	return list_make2(copyObject(limit->limitCount),
+					  copyObject(limit->limitOffset));
+}
+
 /* How many rows there are is not known, and the planner may be wrong by any factor. */
 void
 PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
@@ -102,8 +119,7 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 	Plan	  **place = PlaceBelow(limit);
 	CustomScan *node;
 
-	if (limit->limitCount == NULL ||
-		limit->limitOption != LIMIT_OPTION_COUNT || !IsFromScans(*place) ||
+	if (limit->limitCount == NULL || !IsFromScans(*place) ||
 		(is_cursor && IsPlaceOfCursor(*place)) ||
 		PipeannHasVolatile(limit->limitCount, stmt) ||
 		PipeannHasVolatile(limit->limitOffset, stmt) ||
@@ -114,9 +130,6 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 										 limit->plan.extParam);
 	node->scan.plan.allParam = bms_union(node->scan.plan.allParam,
 										 limit->plan.allParam);
-	node->custom_exprs = list_make1(copyObject(limit->limitCount));
-	if (limit->limitOffset != NULL)
-		node->custom_exprs = lappend(node->custom_exprs,
-									 copyObject(limit->limitOffset));
+	node->custom_exprs = Numbers(limit);
 	*place = &node->scan.plan;
 }

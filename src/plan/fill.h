@@ -22,8 +22,8 @@ extern void PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor);
 extern const CustomScanMethods PipeannFillMethods;
 
 /*
- * What the node has in custom_exprs: the limit, and what is left out, if anything
- * is. Its child is the plan that had its place.
+ * What the node has in custom_exprs: the limit, NULL for all rows, and what is left
+ * out, if anything is. Its child is the plan that had its place.
  */
 
 #endif							/* PIPEANN_PLAN_FILL_H */

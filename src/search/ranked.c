@@ -114,9 +114,11 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 	PipeannPageRef *ref = RefOf(search, item->id);
 	const PipeannSlot *slot = PipeannGetSlot(search, ref, number);
 
+	if (!PipeannSlotIsLive(slot))
+		return;					/* nor is a free slot a node */
 	search->counters->nodes_explored++;
 	search->explored++;
-	if (!PipeannSlotIsLive(slot) || PipeannIsKilled(ref->killed, number) ||
+	if (PipeannIsKilled(ref->killed, number) ||
 		!PipeannIsWanted(search, item->id, slot))
 		return;
 	search->matching++;
@@ -155,11 +157,12 @@ ReadNearest(PipeannSearch *search, uint64 most)
 {
 	PipeannDiscard batch[FIRST_BATCH];
 	int			size = FIRST_BATCH;
-	uint64		done = 0;
+	uint64		end = search->explored + most;
 	int			n;
 
-	while (done < most &&
-		   (n = TakeBatch(search, batch, (int) Min(most - done, (uint64) size),
+	while (search->explored < end &&
+		   (n = TakeBatch(search, batch,
+						  (int) Min(end - search->explored, (uint64) size),
 						  PipeannTerminationErrorBound(&search->termination))) > 0)
 	{
 		PipeannKeepLimit(search, n);
@@ -173,10 +176,9 @@ ReadNearest(PipeannSearch *search, uint64 most)
 		}
 		while (PipeannScoreNext(search))
 			;
-		done += n;
 		size = LATER_BATCH;
 	}
-	return done >= most;
+	return search->explored >= end;
 }
 
 /* Whether the first run of a search that ranks ends when ten results are settled. */

@@ -160,17 +160,17 @@ CutInTwo(uint32 *entry_ids)
 /* With a list for all nodes, the first run returns all of them in order. */
 static void
 FindsTheNearestOfAllGroups(const Index *cut, const PipeannSearchParams *like,
-						   int number)
+						   int number, int resident)
 {
 	PipeannSearchParams params = *like;
-	MemorySource *memory = OpenSource(cut, 30, number);
+	MemorySource *memory = OpenSource(cut, resident, number);
 	PipeannSearch *search;
 	float		query[MAX_DIM];
 	float		before = -INFINITY;
 	const PipeannResult *result;
 	int			n = 0;
 
-	params.ef = cut->ids;
+	params.ef = IndexNodes(cut);
 	params.may_end_early = false;
 	MakeQuery(cut, number, query);
 	search = BeginSearch(&cut->layout, &cut->codes, &memory->source, query,
@@ -209,7 +209,8 @@ GoesOnToOtherGroups(void)
 							 &params);
 		CHECK(TakeAll(&cut, search, seen) == IndexNodes(&cut));
 		EndSearch(search, memory);
-		FindsTheNearestOfAllGroups(&cut, &params, i);
+		FindsTheNearestOfAllGroups(&cut, &params, i, 30);
+		FindsTheNearestOfAllGroups(&cut, &params, i, 100);
 	}
 	free(seen);
 	free(cut.data);
