@@ -267,34 +267,6 @@ PipeannCacheFollow(Relation index, PipeannCache *cache,
 	SyncHandle(handle);
 }
 
-bool
-PipeannCacheIsShared(Relation index, Size *bytes)
-{
-	PipeannLocator locator = PipeannRelationLocator(index);
-	PipeannAttachment *attachment;
-	PipeannCacheEntry *entry;
-	uint64		generation;
-	uint64		pages = 0;
-
-	PipeannSweepIfDue();
-	if (MayShare(index))
-	{
-		PipeannControl *control = PipeannControlGet();
-
-		PipeannRegistrySweep(control);
-		if (PipeannRegistryFind(control, &locator, &generation, &entry,
-								&pages))
-		{
-			*bytes = mul_size(pages, FPM_PAGE_SIZE);
-			return true;
-		}
-	}
-	attachment = PipeannAttachmentFind(index);
-	*bytes = attachment != NULL && attachment->entry == NULL ?
-		attachment->bytes : 0;
-	return false;
-}
-
 void
 PipeannCacheForget(Relation index)
 {

@@ -139,9 +139,6 @@ extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 								   uint32 after,
 								   IndexBulkDeleteCallback is_dead, void *arg);
 
-/* Whether a cache of this index is in shared memory; *bytes is its size. */
-extern bool PipeannCacheIsShared(Relation index, Size *bytes);
-
 /*
  * Memory that the cache of an index with this metapage takes when it is made.
  * Sets *megabytes to what pipeann.shared_memory has to be for it alone.

@@ -2,8 +2,8 @@
  * build.h
  *		Functions that the files of the graph's build share.
  */
-#ifndef PIPEANN_BUILD_H
-#define PIPEANN_BUILD_H
+#ifndef PIPEANN_GRAPH_BUILD_H
+#define PIPEANN_GRAPH_BUILD_H
 
 #include "graph/fixed.h"
 #include "graph/graph.h"
@@ -61,4 +61,4 @@ extern void PipeannMakeLists(PipeannTeam *team, const PipeannVectors *v,
 							 const PipeannReservoirs *r, float alpha,
 							 uint32 first, uint32 end, PipeannGraph *g);
 
-#endif							/* PIPEANN_BUILD_H */
+#endif							/* PIPEANN_GRAPH_BUILD_H */

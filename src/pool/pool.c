@@ -35,13 +35,6 @@ ReserveDiscards(PipeannPool *pool)
 }
 
 void
-PipeannPoolInit(PipeannPool *pool, int length)
-{
-	memset(pool, 0, sizeof(*pool));
-	PipeannPoolReset(pool, length);
-}
-
-void
 PipeannPoolReset(PipeannPool *pool, int length)
 {
 	ReserveItems(pool, length);

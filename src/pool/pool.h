@@ -74,10 +74,10 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-/* Make an empty pool without an overflow area. */
-extern void PipeannPoolInit(PipeannPool *pool, int length);
-
-/* The same, in the memory of a pool that is no longer wanted, or of all zeroes. */
+/*
+ * Make an empty pool without an overflow area, in the memory of one that is no longer
+ * wanted, or of all zeroes.
+ */
 extern void PipeannPoolReset(PipeannPool *pool, int length);
 
 /* Make a pool at least this long, and of at least this capacity. */

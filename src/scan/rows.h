@@ -2,8 +2,8 @@
  * rows.h
  *		What a scan notes about the rows of its results; private to scan/.
  */
-#ifndef PIPEANN_ROWS_H
-#define PIPEANN_ROWS_H
+#ifndef PIPEANN_SCAN_ROWS_H
+#define PIPEANN_SCAN_ROWS_H
 
 #include "scan/scan.h"
 
@@ -88,4 +88,4 @@ extern void PipeannKilledSetNode(PipeannKilledRows *killed,
 /* The row returned last is dead to everybody. */
 extern void PipeannKilledNoteRow(PipeannKilledRows *killed);
 
-#endif							/* PIPEANN_ROWS_H */
+#endif							/* PIPEANN_SCAN_ROWS_H */

@@ -373,15 +373,3 @@ PipeannSearchLoadSlot(PipeannSearch *search, uint32 id)
 	return ref == NULL ? NULL :
 		PipeannGetSlot(search, ref, PipeannIdSlot(search->layout, id));
 }
-
-const PipeannSlot *
-PipeannSearchSlot(const PipeannSearch *search, uint32 id)
-{
-	const char *nodes = PipeannSearchPage(search,
-										  PipeannIdPage(search->layout, id));
-
-	if (nodes == NULL)
-		return NULL;
-	return PipeannSlotAt(search->layout, nodes,
-						 PipeannIdSlot(search->layout, id));
-}

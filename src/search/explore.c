@@ -54,7 +54,7 @@ PipeannExploreToBatch(PipeannSearch *search, int position, int n)
 	if (!PipeannSlotIsNode(slot))
 		return n;
 	if (PipeannSlotIsLive(slot) &&
-		!PipeannIsKilled(ref->killed, PipeannIdSlot(l, item->id)))
+		!PipeannHasSlotBit(ref->killed, PipeannIdSlot(l, item->id)))
 	{
 		bool		wanted = PipeannIsWanted(search, item->id, slot);
 

@@ -78,7 +78,7 @@ extern void PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref);
 
 /* Whether a slot's bit is set. */
 static inline bool
-PipeannIsKilled(uint64 killed, uint32 slot)
+PipeannHasSlotBit(uint64 killed, uint32 slot)
 {
 	return slot < PIPEANN_MASKED_SLOTS && ((killed >> slot) & 1);
 }

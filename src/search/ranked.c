@@ -52,7 +52,7 @@ IsScored(const PipeannSearch *search, uint32 id)
 		return false;
 	ref = &search->refs[at];
 	return ref->scored && (!ref->by_node ||
-						   PipeannIsKilled(ref->slots, PipeannIdSlot(l, id)));
+						   PipeannHasSlotBit(ref->slots, PipeannIdSlot(l, id)));
 }
 
 static PipeannPageRef *
@@ -118,7 +118,7 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 		return;					/* nor is a free slot a node */
 	search->counters->nodes_explored++;
 	search->explored++;
-	if (PipeannIsKilled(ref->killed, number) ||
+	if (PipeannHasSlotBit(ref->killed, number) ||
 		!PipeannIsWanted(search, item->id, slot))
 		return;
 	search->matching++;

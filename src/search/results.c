@@ -12,13 +12,6 @@
 #define FIRST_RESULTS 512
 
 void
-PipeannResultsInit(PipeannResults *results)
-{
-	memset(results, 0, sizeof(*results));
-	PipeannResultsReset(results);
-}
-
-void
 PipeannResultsReset(PipeannResults *results)
 {
 	if (results->items == NULL)

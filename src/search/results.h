@@ -20,9 +20,7 @@ typedef struct PipeannResults
 	Size		bytes_size;
 } PipeannResults;
 
-extern void PipeannResultsInit(PipeannResults *results);
-
-/* The same, in the memory of results no longer wanted, or of all zeroes. */
+/* No results, in the memory of others that are no longer wanted, or of all zeroes. */
 extern void PipeannResultsReset(PipeannResults *results);
 
 /* Add a result with its rows. */

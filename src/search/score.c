@@ -148,7 +148,7 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 		uint32		id = page * l->slots_per_page + i;
 
-		if (!PipeannSlotIsLive(slot) || PipeannIsKilled(killed, i))
+		if (!PipeannSlotIsLive(slot) || PipeannHasSlotBit(killed, i))
 			continue;
 		if (PipeannIsWanted(search, id, slot))
 			(void) PipeannScoreSlot(search, id, slot, true);

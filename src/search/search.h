@@ -234,13 +234,9 @@ extern int	PipeannSearchNext(PipeannSearch *search,
 extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
 										const PipeannResult *result);
 
-/* The slot of a node whose page is at hand, else NULL. */
-extern const PipeannSlot *PipeannSearchSlot(const PipeannSearch *search,
-											uint32 id);
-
 /*
- * The same, for a page of which only another slot may be at hand: loads the slot
- * from the page's present version. May read, and raise errors.
+ * The slot of a node whose page is at hand, else NULL. Where only another slot of the
+ * page is, it is loaded from the page's present version. May read, and raise errors.
  */
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);

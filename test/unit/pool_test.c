@@ -9,6 +9,13 @@
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000
 
+static void
+PoolInit(PipeannPool *pool, int length)
+{
+	memset(pool, 0, sizeof(*pool));
+	PipeannPoolReset(pool, length);
+}
+
 static int
 CompareFloats(const void *a, const void *b)
 {
@@ -42,7 +49,7 @@ PoolKeepsTheNearest(void)
 		int			capacity = 1 + UnitRandom(&random) % 100;
 		int			n = 1 + UnitRandom(&random) % 500;
 
-		PipeannPoolInit(&pool, capacity);
+		PoolInit(&pool, capacity);
 		for (int i = 0; i < n; i++)
 		{
 			int			at;
@@ -76,7 +83,7 @@ PoolKnowsItsFirstOnes(void)
 	uint64		random = 2;
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 40);
+	PoolInit(&pool, 40);
 	CHECK(PipeannPoolFirstOpen(&pool) == 0);
 	CHECK(PipeannPoolFirstUnread(&pool) == 0);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
@@ -117,7 +124,7 @@ PoolRefillsFromWhatFellOut(void)
 	float		last = -1;
 
 	memset(seen, 0, sizeof(seen));
-	PipeannPoolInit(&pool, 10);
+	PoolInit(&pool, 10);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
 		PipeannPoolInsert(&pool, i, UnitFewDistances(&random));
 	for (int capacity = 10; pool.count > 0; capacity += 7)
@@ -150,7 +157,7 @@ PoolRefillsFromItself(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 4);
+	PoolInit(&pool, 4);
 	for (int i = 0; i < 6; i++)
 		PipeannPoolInsert(&pool, i, i);
 	pool.items[0].explored = 1;
@@ -168,7 +175,7 @@ PoolOfOne(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 1);
+	PoolInit(&pool, 1);
 	CHECK(PipeannPoolInsert(&pool, 7, 3) == 0);
 	CHECK(PipeannPoolInsert(&pool, 8, 4) == -1);
 	CHECK(PipeannPoolInsert(&pool, 9, 3) == -1);
@@ -195,7 +202,7 @@ PoolTakesAnyDistance(void)
 		int			total = 0;
 		int			n;
 
-		PipeannPoolInit(&pool, 16 + most);
+		PoolInit(&pool, 16 + most);
 		for (int id = 0; id < 500; id += n)
 		{
 			n = 1 + (int) (UnitRandom(&random) % most);
@@ -241,8 +248,8 @@ PoolMergesAsItInserts(void)
 		PipeannPool many;
 		uint32		next = 0;
 
-		PipeannPoolInit(&one, capacity);
-		PipeannPoolInit(&many, capacity);
+		PoolInit(&one, capacity);
+		PoolInit(&many, capacity);
 		for (int round = 0; round < 40; round++)
 		{
 			PipeannCandidate items[32];
@@ -299,7 +306,7 @@ PoolCountsItsBeams(void)
 	PipeannPool pool;
 	uint32		next = 0;
 
-	PipeannPoolInit(&pool, 3);
+	PoolInit(&pool, 3);
 	for (int capacity = 1; capacity <= 100; capacity *= 10)
 	{
 		PipeannPoolReset(&pool, capacity);
@@ -342,7 +349,7 @@ PoolWidens(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 4);
+	PoolInit(&pool, 4);
 	for (int i = 0; i < 6; i++)
 		PipeannPoolInsert(&pool, i, 10 - i);
 	CHECK(pool.count == 4 && pool.ndiscards == 2);
@@ -365,7 +372,7 @@ PoolIsOpenUpToItsBound(void)
 {
 	PipeannPool pool;
 
-	PipeannPoolInit(&pool, 8);
+	PoolInit(&pool, 8);
 	for (int i = 0; i < 8; i++)
 		PipeannPoolInsert(&pool, i, i);
 	pool.least = 2;
@@ -450,7 +457,7 @@ PoolKeepsMatchingBehindItsHead(void)
 		uint32		next = 0;
 		int			explored = 0;
 
-		PipeannPoolInit(&pool, head);
+		PoolInit(&pool, head);
 		PipeannPoolSetHead(&pool, head, matching);
 		for (int round = 0; round < 30; round++)
 		{

@@ -55,7 +55,8 @@ ResultsComeInOrder(void)
 	int			n = 0;
 
 	memset(seen, 0, sizeof(seen));
-	PipeannResultsInit(&results);
+	memset(&results, 0, sizeof(results));
+	PipeannResultsReset(&results);
 	CHECK(PipeannResultsPeek(&results) == NULL);
 	CHECK(PipeannResultsPop(&results) == NULL);
 	for (uint32 id = 0; id < 5000; id++)
@@ -96,7 +97,8 @@ ResultsTellWhatComesNext(void)
 			PipeannResults results;
 			int			found;
 
-			PipeannResultsInit(&results);
+			memset(&results, 0, sizeof(results));
+			PipeannResultsReset(&results);
 			for (int id = 0; id < count; id++)
 				AddResult(&results, id, UnitFewDistances(&random), 1);
 			found = PipeannResultsNext(&results, next, n);
@@ -125,7 +127,8 @@ ResultsMayComeLater(void)
 	int			taken = 0;
 
 	memset(there, 0, sizeof(there));
-	PipeannResultsInit(&results);
+	memset(&results, 0, sizeof(results));
+	PipeannResultsReset(&results);
 	for (int step = 0; step < 5000; step++)
 	{
 		const PipeannResult *result;

@@ -459,11 +459,11 @@ ResultsOutliveThePages(void)
 	search = BeginQuery(l2_index, &l2_index->codes, memory, 3, query, &params);
 	CHECK(PipeannSearchRun(search));
 	result = PipeannSearchPeek(search);
-	CHECK(PipeannSearchSlot(search, result->id) != NULL);
-	CHECK(PipeannSearchSlot(search, result->id)->flags == PIPEANN_SLOT_USED);
+	CHECK(PipeannSearchLoadSlot(search, result->id) != NULL);
+	CHECK(PipeannSearchLoadSlot(search, result->id)->flags == PIPEANN_SLOT_USED);
 	PipeannSearchReleasePages(search);
 	CHECK(memory->nframes == 0);
-	CHECK(PipeannSearchSlot(search, result->id) == NULL);
+	CHECK(PipeannSearchLoadSlot(search, result->id) == NULL);
 	while ((result = PipeannSearchPop(search)) != NULL)
 	{
 		CHECK_CLOSE(KeyOf(l2_index, query, NodeOf(search, result)),

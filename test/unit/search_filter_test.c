@@ -438,7 +438,7 @@ DoubtsWhatItDidNotExplore(void)
 	PipeannPool *pool = &search.pool;
 	uint32		id = 0;
 
-	PipeannPoolInit(pool, 30);
+	PipeannPoolReset(pool, 30);
 	search.near_share = search.match_share = 0.5;
 	CHECK(!PipeannWalkIsInDoubt(&search));
 	search.params.code_filter = &filter;
