@@ -27,6 +27,9 @@ from shrink import Shrinker, script
 ENOUGH_TO_JUDGE = 100000
 LEAST_CODED = 0.1
 
+# Workers have what was made before them (from Python 3.14 on that is not the default).
+multiprocessing.set_start_method("fork", force=True)
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CONFIGURATION = ("fsync=off", "autovacuum=off", "jit=off", "shared_buffers=256MB", "max_connections=80", "wal_level=minimal", "max_wal_senders=0",
                  "full_page_writes=off", "max_wal_size=4GB", "checkpoint_timeout=1h", "shared_preload_libraries=pipeann", "log_min_messages=error",
