@@ -64,6 +64,11 @@ class Truth:
         near = self.near * HALF / ROUNDING if self.coarse else self.near
         return a[0] == b[0] and (a[1] == b[1] or abs(a[1] - b[1]) <= near)
 
+    def cuts_ties(self, group, at):
+        """Whether the rows before a place are not those of any search, as the next is as far as the last."""
+        pairs = self.groups.get(group, ())
+        return 0 < at < len(pairs) and self.same(pairs[at - 1][0][0], pairs[at][0][0])
+
     def clean(self, pairs, at):
         """Whether the rows that are nearly as far as that at a place are just as far."""
         here = pairs[at][0][0]

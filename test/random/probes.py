@@ -303,7 +303,7 @@ class Probe:
             return self._judge_number(truth, rows)
         if self.shape == "rank":
             offset = 0
-        kind = "exhaustive" if self.shape in WHOLE else "short" if self.may_miss() else self.kind
+        kind = "exhaustive" if self.shape in WHOLE else "short" if self.may_miss() or self.may_choose(truth) else self.kind
         groups = {}
         if self.shape == "union":
             for row in rows:
@@ -326,12 +326,15 @@ class Probe:
 
     def may_miss(self):
         """Whether rows that come late in strict order may be missed: nothing has the limit filled
-        without rewriting, for cursors on a table, and where something volatile is below it (docs/tuning.md).
-        What two searches have in common depends on their choice among ties."""
+        without rewriting, for cursors on a table, and where something volatile is below it (docs/tuning.md)."""
         return self.kind == "strict" and (
             "SET LOCAL pipeann.rewrite_plans = off" in self.settings or self.shape.startswith("cursor") or
             "rq.fickle" in self.question.where(inline, "t")) or (
             self.shape == "except" and self.kind != "exhaustive")
+
+    def may_choose(self, truth):
+        """What two searches have in common depends on their choice among ties."""
+        return self.shape == "except" and (truth.cuts_ties(0, self.offset) or truth.cuts_ties(0, self.offset + (self.limit or 0)))
 
     def _judge_number(self, truth, rows):
         wanted = truth.number(0, self.limit, self.offset)
