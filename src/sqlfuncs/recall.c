@@ -127,13 +127,19 @@ TakeQuery(RecallState *state, Datum query)
 	return true;
 }
 
-/* Read a node's vector, of length 1 for cosine. False if it has no rows. */
+/*
+ * Read a node's vector, of length 1 for cosine, with the memory of a page. False if it
+ * has no rows, or an insert that did not end has left its page as it was.
+ */
 static bool
-ReadNode(const RecallState *state, uint32 id, PipeannSlot *slot, float *x)
+ReadNode(const RecallState *state, uint32 id, char *page, float *x)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
+	const PipeannSlot *slot;
 
-	PipeannSlotCopy(&state->view, id, slot);
+	if (!PipeannGraphPageCopy(&state->view, PipeannIdPage(l, id), page))
+		return false;
+	slot = PipeannSlotAt(l, page, PipeannIdSlot(l, id));
 	if (!PipeannSlotIsNode(slot) || slot->ntids == 0)
 		return false;
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
@@ -146,13 +152,13 @@ static bool
 ReadRandomNode(const RecallState *state, uint32 *id, float *x)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
+	char	   *page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	uint32		ids = state->pages * l->slots_per_page;
 
 	for (int tries = 0; tries < 1000 && ids > 0; tries++)
 	{
 		*id = (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0, ids - 1);
-		if (ReadNode(state, *id, slot, x))
+		if (ReadNode(state, *id, page, x))
 			return true;
 	}
 	return false;
@@ -163,14 +169,14 @@ static int
 ReadNear(RecallState *state, uint32 own, float *near)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
+	char	   *page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	PipeannResult nearest[NEAR + 1];
 	int			n = Nearest(state, NEAR + 1, 2 * NEAR, false, nearest);
 	int			taken = 0;
 
 	for (int i = 0; i < n && taken < NEAR; i++)
 		if (nearest[i].id != own &&
-			ReadNode(state, nearest[i].id, slot, near + (Size) taken * l->dim))
+			ReadNode(state, nearest[i].id, page, near + (Size) taken * l->dim))
 			taken++;
 	return taken;
 }

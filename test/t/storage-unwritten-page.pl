@@ -46,6 +46,8 @@ for my $dim (100, 5000)
 
 	is(sql("SELECT pipeann_check('${table}_v')"), $ROWS - $lost,
 		"$dim dimensions: the check passes over the page");
+	is(sql("SELECT pipeann_recall('${table}_v', 5, 50)"), 1,
+		"$dim dimensions: and so does the measuring of recall");
 	is($node->psql('postgres', "INSERT INTO $table " . rows($dim, 60, 69)), 0,
 		"$dim dimensions: rows can be inserted");
 	is(sql("SELECT pipeann_check('${table}_v')"), $ROWS + 10 - $lost,
