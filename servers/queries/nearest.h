@@ -1,6 +1,7 @@
 /*
  * nearest.h
- *		Queries for the nearest rows of a partitioned table; private to plan/.
+ *		Queries for the nearest rows of a partitioned table; private to
+ *		queries/.
  */
 #ifndef PIPEANN_PLAN_NEAREST_H
 #define PIPEANN_PLAN_NEAREST_H
@@ -18,9 +19,6 @@ typedef struct PipeannNearest
 	SortGroupClause *order;
 	TargetEntry *distance;
 } PipeannNearest;
-
-/* Whether indexes of ours can be in the order of an operator. */
-extern bool PipeannIsDistance(Oid operator);
 
 /* Whether a query is of this kind and no other; then describes it. */
 extern bool PipeannIsNearest(Query *query, PipeannNearest *nearest);

@@ -1,7 +1,8 @@
 /*
  * mark.h
  *		Relations of queries that spread.c makes, told from all others in a
- *		finished plan; private to plan/.
+ *		finished plan; private to
+ *		queries/.
  */
 #ifndef PIPEANN_PLAN_MARK_H
 #define PIPEANN_PLAN_MARK_H

@@ -1,6 +1,7 @@
 /*
  * far_scan.h
- *		Scans of tables on other servers, by postgres_fdw; private to plan/.
+ *		Scans of tables on other servers, by postgres_fdw; private to
+ *		queries/.
  */
 #ifndef PIPEANN_PLAN_FAR_SCAN_H
 #define PIPEANN_PLAN_FAR_SCAN_H

@@ -32,10 +32,11 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_relation.h"
-#include "plan/mark.h"
-#include "plan/nearest.h"
-#include "plan/partitions.h"
-#include "plan/spread.h"
+#include "queries/core.h"
+#include "queries/mark.h"
+#include "queries/nearest.h"
+#include "queries/members.h"
+#include "queries/per_partition.h"
 #include "rewrite/rewriteManip.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -477,6 +478,8 @@ SpreadQuery(Walk *walk, Query *query)
 	PipeannPartitionsOpen(&partitions, &nearest, walk->params);
 	if (partitions.has_foreign)
 	{
+		/* what is sent to servers is to be as it is here */
+		pipeann_core->rewrite_query(query);
 		spread.number = walk->nspread++;
 		Rewrite(&spread);
 	}

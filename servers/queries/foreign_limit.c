@@ -13,9 +13,9 @@
 
 #include "foreign/fdwapi.h"
 #include "optimizer/optimizer.h"
-#include "plan/far_limit.h"
-#include "plan/nearest.h"
-#include "plan/spread.h"
+#include "queries/core.h"
+#include "queries/foreign_limit.h"
+#include "queries/per_partition.h"
 
 static bool
 IsForNearest(const Query *query)
@@ -27,7 +27,7 @@ IsForNearest(const Query *query)
 		return false;
 	first = (const OpExpr *) get_sortgroupclause_tle(linitial(query->sortClause),
 													 query->targetList)->expr;
-	return IsA(first, OpExpr) && PipeannIsDistance(first->opno);
+	return IsA(first, OpExpr) && pipeann_core->is_distance(first->opno);
 }
 
 /*

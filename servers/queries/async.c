@@ -20,8 +20,8 @@
 #include "optimizer/cost.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
-#include "plan/mark.h"
-#include "plan/spread.h"
+#include "queries/mark.h"
+#include "queries/per_partition.h"
 #include "utils/lsyscache.h"
 
 /*

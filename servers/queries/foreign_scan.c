@@ -7,9 +7,9 @@
  */
 #include "postgres.h"
 
-#include "plan/far_scan.h"
-#include "plan/mark.h"
-#include "plan/spread.h"
+#include "queries/foreign_scan.h"
+#include "queries/mark.h"
+#include "queries/per_partition.h"
 
 static bool
 AreColumns(const List *numbers)

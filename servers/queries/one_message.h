@@ -1,7 +1,7 @@
 /*
  * one_message.h
  *		Scans of partitions on other servers, one message for each; private to
- *		plan/.
+ *		queries/.
  */
 #ifndef PIPEANN_PLAN_ONE_MESSAGE_H
 #define PIPEANN_PLAN_ONE_MESSAGE_H

@@ -7,7 +7,7 @@
 #define PIPEANN_PLAN_PARTITIONS_H
 
 #include "nodes/params.h"
-#include "plan/nearest.h"
+#include "queries/nearest.h"
 #include "utils/relcache.h"
 
 typedef struct PipeannPartitions

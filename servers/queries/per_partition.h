@@ -1,7 +1,7 @@
 /*
  * spread.h
  *		Queries for the nearest rows of partitions on other servers; private to
- *		plan/.
+ *		queries/.
  */
 #ifndef PIPEANN_PLAN_SPREAD_H
 #define PIPEANN_PLAN_SPREAD_H

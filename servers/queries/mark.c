@@ -15,7 +15,7 @@
 
 #include "nodes/bitmapset.h"
 #include "parser/parsetree.h"
-#include "plan/mark.h"
+#include "queries/mark.h"
 
 #define MARK "pipeann nearest rows "
 

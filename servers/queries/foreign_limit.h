@@ -1,7 +1,7 @@
 /*
  * far_limit.h
  *		Limits of queries for the nearest rows of a foreign table; private to
- *		plan/.
+ *		queries/.
  */
 #ifndef PIPEANN_PLAN_FAR_LIMIT_H
 #define PIPEANN_PLAN_FAR_LIMIT_H
