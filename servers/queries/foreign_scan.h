@@ -1,10 +1,10 @@
 /*
- * far_scan.h
+ * foreign_scan.h
  *		Scans of tables on other servers, by postgres_fdw; private to
  *		queries/.
  */
-#ifndef PIPEANN_PLAN_FAR_SCAN_H
-#define PIPEANN_PLAN_FAR_SCAN_H
+#ifndef PIPEANN_SERVERS_FOREIGN_SCAN_H
+#define PIPEANN_SERVERS_FOREIGN_SCAN_H
 
 #include "nodes/plannodes.h"
 
@@ -12,10 +12,10 @@
  * Whether a node is a part of ours (mark.h) that runs beside others, and whose
  * query could be sent by anybody.
  */
-extern bool PipeannIsFar(const Plan *plan, List *rtable);
+extern bool PipeannIsSendable(const Plan *plan, List *rtable);
 
 /* Where postgres_fdw has these in the private list of a scan. */
-#define PIPEANN_FAR_SQL			0
-#define PIPEANN_FAR_COLUMNS		1
+#define PIPEANN_FDW_SQL			0
+#define PIPEANN_FDW_COLUMNS		1
 
-#endif							/* PIPEANN_PLAN_FAR_SCAN_H */
+#endif							/* PIPEANN_SERVERS_FOREIGN_SCAN_H */

@@ -10,6 +10,7 @@
 
 #include "fmgr.h"
 #include "optimizer/planner.h"
+#include "queries/async.h"
 #include "queries/core.h"
 #include "queries/foreign_limit.h"
 #include "queries/one_message.h"
@@ -42,11 +43,12 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 	bool		one_message;
 	PlannedStmt *stmt;
 
-	if (!pipeann_core->rewrites_plans() || !PipeannSpread(query, params))
+	if (!pipeann_core->rewrites_plans() ||
+		!PipeannRewritePerPartition(query, params))
 		return PlanQuery(query, text, cursor_options, params);
 	one_message = PipeannIsSteady(query);
 	stmt = PlanQuery(query, text, cursor_options, params);
-	PipeannFinishSpread(stmt);
+	PipeannRunAsync(stmt);
 	if (one_message)
 		PipeannAskInOneMessage(stmt);
 	return stmt;

@@ -3,8 +3,8 @@
  *		Queries for the nearest rows of a partitioned table; private to
  *		queries/.
  */
-#ifndef PIPEANN_PLAN_NEAREST_H
-#define PIPEANN_PLAN_NEAREST_H
+#ifndef PIPEANN_SERVERS_NEAREST_H
+#define PIPEANN_SERVERS_NEAREST_H
 
 #include "nodes/parsenodes.h"
 
@@ -23,4 +23,4 @@ typedef struct PipeannNearest
 /* Whether a query is of this kind and no other; then describes it. */
 extern bool PipeannIsNearest(Query *query, PipeannNearest *nearest);
 
-#endif							/* PIPEANN_PLAN_NEAREST_H */
+#endif							/* PIPEANN_SERVERS_NEAREST_H */

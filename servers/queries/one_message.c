@@ -17,11 +17,11 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "queries/async.h"
 #include "queries/core.h"
 #include "queries/foreign_scan.h"
 #include "queries/mark.h"
 #include "queries/one_message.h"
-#include "queries/per_partition.h"
 #include "utils/syscache.h"
 
 /* What is looked for in a statement. */
@@ -87,7 +87,7 @@ CountServers(const Append *append, List *rtable)
 	{
 		const Plan *plan = lfirst(cell);
 
-		if (!PipeannIsFar(plan, rtable))
+		if (!PipeannIsSendable(plan, rtable))
 			continue;
 		if (list_member_oid(servers, ((const ForeignScan *) plan)->fs_server))
 			return 0;
