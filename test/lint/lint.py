@@ -106,21 +106,27 @@ def includes(root):
     return wrong
 
 
-def calls(root):
-    """{file: {file: symbols}} by the symbols of the object files."""
-    defined, used = {}, {}
+def symbols_of(root):
+    """[(file, symbols that it defines, symbols that it uses)] by the object files."""
+    found = []
     for room, paths in sources(root).items():
         for path in paths:
             if not path.endswith(".c"):
                 continue
             lines = subprocess.run(["nm", path[:-2] + ".o"], capture_output=True, text=True, check=True).stdout.split("\n")
-            name = f"{room}/{os.path.basename(path)[:-2]}"
-            used[name] = set()
-            for parts in map(str.split, lines):
-                if len(parts) == 3 and parts[1] in "TDBRCV":
-                    defined[parts[2]] = name
-                elif len(parts) == 2 and parts[0] == "U":
-                    used[name].add(parts[1])
+            parts = [line.split() for line in lines]
+            found.append((f"{room}/{os.path.basename(path)[:-2]}",
+                          {p[2] for p in parts if len(p) == 3 and p[1] in "TDBRCV"},
+                          {p[1] for p in parts if len(p) == 2 and p[0] == "U"}))
+    return found
+
+
+def calls(root):
+    """{file: {file: symbols}} by the symbols of the object files."""
+    defined, used = {}, {}
+    for name, defines, uses in symbols_of(root):
+        defined.update(dict.fromkeys(defines, name))
+        used[name] = uses
     graph = {name: collections.defaultdict(set) for name in used}
     for name, symbols in used.items():
         for symbol in symbols:
@@ -181,6 +187,15 @@ def libpq(root):
         wrong += [f"{short(root, path)} includes {header}" for path in paths if tree_of(room) == "src"
                   for header in re.findall(r'^\s*#\s*include\s+["<](libpq-fe\.h|foreign/\w+\.h)', read(path), re.M)]
     return wrong
+
+
+def in_both(root):
+    """Symbols of both libraries: a server that loads both would take the first for the second."""
+    defined = {"src": {}, "servers": {}}
+    for name, defines, _ in symbols_of(root):
+        defined[tree_of(name.split("/")[0])].update(dict.fromkeys(defines, name))
+    return [f"{defined['src'][symbol]} and {defined['servers'][symbol]} both define {symbol}"
+            for symbol in sorted(set(defined["src"]) & set(defined["servers"]) - {"_PG_init", "Pg_magic_func"})]
 
 
 def functions(text):
@@ -300,6 +315,7 @@ def main(arguments):
               ("rooms include only what is below them, by its header", includes(root)),
               ("rooms call only what is below them", room_calls(root)),
               ("libpq and foreign tables are for servers/", libpq(root)),
+              ("the libraries have no symbol in common", in_both(root)),
               ("no files call each other in a circle", circles(root)),
               ("files, functions, rooms and README.md keep to their sizes", sizes(root)),
               ("scripts/typedefs.list is up to date", stale_typedefs(root)))
