@@ -5,7 +5,9 @@
 #   make bench     compare indexes (BENCH_ARGS=...); make bench-quick: in little
 #
 # Building and installing is PGXS's: make, make install, make installcheck,
-# with PG_CONFIG=... for another server than the first in PATH.
+# with PG_CONFIG=... for another server than the first in PATH. Both libraries are
+# built and installed, pipeann and pipeann_servers (servers/); SERVERS=no leaves out
+# the second one, which needs libpq.
 # WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
 # which backends can be made to wait (src/base/pause.h), PLANTED_FAULTS=1 one that
 # can be told to answer wrongly (src/base/planted.h). CASSERT=1 builds one with
@@ -55,33 +57,25 @@ EXTENSION = pipeann
 DATA = $(wildcard sql/pipeann--*.sql)
 PGFILEDESC = "pipeann - approximate nearest-neighbour index on disk"
 
-COMMA = ,
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
-
-# -isystem: PostgreSQL's own headers do not pass -Wextra.
-# Assert() of PostgreSQL needs nothing that a server without assertions lacks.
-PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server) -isystem $(libpq_srcdir) -I$(srcdir)/src $(if $(CASSERT),-DUSE_ASSERT_CHECKING=1)
-PG_CFLAGS = -fno-math-errno -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $(if $(WERROR),-Werror) $(if $(PAUSE_POINTS),-DPIPEANN_PAUSE_POINTS) $(if $(PLANTED_FAULTS),-DPIPEANN_PLANTED_FAULTS)
-SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=address$(COMMA)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-PG_CFLAGS += $(SANITIZE_FLAGS)
-SHLIB_LINK = -luring $(libpq) $(SANITIZE_FLAGS)
+OWN_HEADERS = $(sort $(wildcard src/*/*.h))
+INCLUDES = -I$(srcdir)/src
+LIBRARIES = -luring
 
 REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=$(srcdir)/test --load-extension=vector --load-extension=pipeann
 
-# No bitcode: the server's JIT inlines functions of expressions, and an index
-# access method has none worth it.
-override with_llvm = no
+include src/build.mk
 
-PG_CONFIG ?= pg_config
-PGXS := $(shell $(PG_CONFIG) --pgxs)
-include $(PGXS)
-
-# What was built with other options is built again.
-BUILT_WITH = build/options
-OPTIONS = $(if $(CASSERT),assertions) $(if $(PAUSE_POINTS),pauses) $(if $(PLANTED_FAULTS),faults) $(if $(SANITIZE),sanitizers)
-$(shell mkdir -p build; echo '$(OPTIONS)' | cmp -s - $(BUILT_WITH) || echo '$(OPTIONS)' >$(BUILT_WITH))
-
-$(OBJS): $(sort $(wildcard src/*.h src/*/*.h)) $(BUILT_WITH) Makefile
+# The second library, which needs libpq.
+ifneq (no,$(SERVERS))
+.PHONY: servers-all servers-install servers-uninstall servers-clean
+all: servers-all
+install: servers-install
+uninstall: servers-uninstall
+clean: servers-clean
+servers-all servers-install servers-uninstall servers-clean:
+	@$(MAKE) -C servers $(@:servers-%=%) PG_CONFIG=$(PG_CONFIG)
+endif
 
 endif

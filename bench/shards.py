@@ -48,13 +48,13 @@ class Shards:
     def __init__(self, options):
         self.options = options
         self.front = Server(options.server)
-        self.front.start(**WARM)
+        self.front.start(**WARM, shared_preload_libraries="pipeann,pipeann_servers")
         self.far = [another(os.path.join(options.server, f"shard{number}"))
                     for number in range(max(options.shards) if "servers" in options.ways else 0)]
         for server in self.servers():
             server.extensions([])
             server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
-        self.front.session.rows("CREATE EXTENSION IF NOT EXISTS postgres_fdw")
+        self.front.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE")
         self.results = {}
 
     def servers(self):

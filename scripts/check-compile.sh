@@ -15,11 +15,11 @@ SUITES="trixie forky sid"
 LIBPQ=$("$PG_CONFIG" --includedir)
 FLAGS=(-isystem "$LIBPQ" -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 	-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla
-	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -Isrc -I.)
+	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -Isrc -Iservers -I.)
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
-mapfile -t SOURCES < <(ls src/*/*.c)
+mapfile -t SOURCES < <(ls src/*/*.c servers/*/*.c)
 [ ${#SOURCES[@]} -gt 0 ] || die "no source files"
 COUNT=0
 FAILED=0

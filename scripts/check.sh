@@ -55,11 +55,11 @@ copy_for() {
 	if [ "$(id -un)" != "$SERVER_USER" ]; then chown -R "$SERVER_USER" "$WORK"; fi
 }
 
-# start_server: one in WORK, without autovacuum: its ANALYZE of one table keeps
+# start_server [LIBRARIES]: one in WORK, without autovacuum: its ANALYZE of one table keeps
 # VACUUM from removing what was deleted from another meanwhile, and tests count
 # that.
 start_server() {
-	INITDB_OPTS=--data-checksums scripts/cluster.sh start "$WORK" shared_preload_libraries=pipeann \
+	INITDB_OPTS=--data-checksums scripts/cluster.sh start "$WORK" "shared_preload_libraries=${1:-pipeann}" \
 		fsync=off max_prepared_transactions=10 autovacuum=off
 }
 
@@ -162,7 +162,7 @@ build_pause_library() {
 	rm -rf build/pause
 	mkdir -p build/pause
 	tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/pause
-	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PAUSE_POINTS=1 ${CASSERT:+CASSERT=1}
+	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PAUSE_POINTS=1 SERVERS=no ${CASSERT:+CASSERT=1}
 	mkdir -p "$DIR/pause"
 	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
 }
@@ -217,7 +217,7 @@ run_citus() { scripts/citus-test.sh; }
 
 run_docs() {
 	copy_for docs
-	start_server || return 1
+	start_server pipeann,pipeann_servers || return 1
 	PATH=$BINDIR:$PATH "$PYTHON" test/docs/run.py "$WORK"
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # postgres-regress.sh [SUITE...]
 #	PostgreSQL's own tests (regress isolation postgres_fdw) on servers that have
-#	nothing to do with our index: without the library, with it preloaded, and
+#	nothing to do with our index: without our libraries, with both preloaded, and
 #	with the extension created besides. What they print, plans above all, must be
 #	the same. Their source is the distribution's source package of the installed
 #	server (the nearest version that can be had: the server without the library
@@ -79,7 +79,7 @@ start_servers() {
 	for way in "${WAYS[@]}"; do
 		as_server_user mkdir "$DIR/$way"
 		PGHOST=$DIR/$way scripts/cluster.sh start "$DIR/$way" fsync=off max_prepared_transactions=10 \
-			shared_preload_libraries="$([ "$way" = without ] || echo pipeann)"
+			shared_preload_libraries="$([ "$way" = without ] || echo pipeann,pipeann_servers)"
 	done
 }
 

@@ -16,6 +16,6 @@ trap 'exit 130' INT TERM
 DIR=$(server_tmp planted)
 mkdir -p build/planted
 tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/planted
-make -C build/planted -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PLANTED_FAULTS=1
+make -C build/planted -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PLANTED_FAULTS=1 SERVERS=no
 install -m 755 build/planted/pipeann.so "$DIR/pipeann.so"
 "$PYTHON" test/random/faults.py --library "$DIR/pipeann.so" "$@"

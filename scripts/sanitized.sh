@@ -20,7 +20,7 @@ BINDIR=$1$("$PG_CONFIG" --bindir)
 	done
 
 	mkdir -p "$BUILD"
-	tar cf - -C "$ROOT" --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C "$BUILD"
+	tar cf - -C "$ROOT" --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src servers | tar xf - -C "$BUILD"
 	for goal in all install; do
 		make -C "$BUILD" -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" DESTDIR="$1" CC="$CC" WERROR=1 SANITIZE=1 ${CASSERT:+CASSERT=1} $goal
 	done

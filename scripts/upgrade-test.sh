@@ -42,7 +42,7 @@ security_mirror() {
 install_packages() {
 	in_box apt-get -qq update &&
 		in_box apt-get -qq -y --no-install-recommends install "postgresql-$NEW" "postgresql-$NEW-pgvector" \
-			make gcc libc6-dev liburing-dev libpq-dev &&
+			make gcc libc6-dev liburing-dev &&
 		# without what it depends on: compilers that are not needed here
 		in_box sh -c "cd /tmp && apt-get -qq download postgresql-server-dev-$NEW &&
 			dpkg-deb -x postgresql-server-dev-*.deb / && rm postgresql-server-dev-*.deb && apt-get clean" &&
@@ -54,8 +54,7 @@ install_packages() {
 make_box() {
 	local mirror keyring security
 	if [ -d "$BOX" ]; then
-		# one that was made for an earlier version may lack a library
-		if [ -z "$(find "$BOX/refreshed" -mtime -1 2>/dev/null)" ] || ! [ -f "$BOX/usr/include/postgresql/libpq-fe.h" ]; then
+		if [ -z "$(find "$BOX/refreshed" -mtime -1 2>/dev/null)" ]; then
 			install_packages >"$LOG" 2>&1 || echo "# PostgreSQL $NEW is not brought up to date: no network?"
 		fi
 		return
@@ -116,8 +115,8 @@ build_new() {
 	mkdir -p "$BOX/scratch/src"
 	cp -R Makefile pipeann.control src sql test "$BOX/scratch/src"
 	find "$BOX/scratch/src" -name '*.o' -delete
-	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 &&
-		in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 install &&
+	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 SERVERS=no &&
+		in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 SERVERS=no install &&
 		in_box chown -R postgres /scratch
 }
 

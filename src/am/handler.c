@@ -45,6 +45,7 @@ _PG_init(void)
 	PipeannCacheInit();
 	PipeannIoInit();
 	PipeannPlanInit();
+	PipeannInterfaceInit();
 	MarkGUCPrefixReserved("pipeann");
 }
 

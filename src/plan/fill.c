@@ -16,7 +16,7 @@
 #include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
-#include "plan/stand_in.h"
+#include "plan/wrapper.h"
 #include "plan/steady.h"
 
 /*
@@ -125,7 +125,7 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 		PipeannHasVolatile(limit->limitOffset, stmt) ||
 		!PipeannIsSteadyPlan(stmt, *place))
 		return;
-	node = PipeannStandIn(*place, &PipeannFillMethods);
+	node = PipeannWrap(*place, &PipeannFillMethods);
 	node->scan.plan.extParam = bms_union(node->scan.plan.extParam,
 										 limit->plan.extParam);
 	node->scan.plan.allParam = bms_union(node->scan.plan.allParam,

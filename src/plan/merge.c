@@ -14,7 +14,7 @@
 #include "optimizer/optimizer.h"
 #include "plan/distance.h"
 #include "plan/merge.h"
-#include "plan/stand_in.h"
+#include "plan/wrapper.h"
 
 /* The node may run a scan twice. */
 static bool
@@ -100,7 +100,7 @@ IsAlwaysTheSame(Node *limit)
 static Plan *
 MakeNode(const Limit *limit, MergeAppend *merge)
 {
-	CustomScan *node = PipeannStandIn(&merge->plan, &PipeannMergeMethods);
+	CustomScan *node = PipeannWrap(&merge->plan, &PipeannMergeMethods);
 	Plan	   *plan = &node->scan.plan;
 
 	plan->extParam = bms_copy(limit->plan.extParam);

@@ -11,19 +11,15 @@
 #include "optimizer/planner.h"
 #include "plan/bitmap.h"
 #include "plan/element.h"
-#include "plan/far_limit.h"
 #include "plan/fill.h"
 #include "plan/finished.h"
 #include "plan/merge.h"
-#include "plan/one_message.h"
 #include "plan/plan.h"
-#include "plan/spread.h"
 
 bool		pipeann_rewrite_plans;
 bool		pipeann_bitmap_scan;
 
 static planner_hook_type former_planner;
-static create_upper_paths_hook_type former_upper_paths;
 static set_rel_pathlist_hook_type former_rel_paths;
 
 static PlannedStmt *
@@ -39,32 +35,14 @@ static PlannedStmt *
 PlanAndRewrite(Query *query, const char *text, int cursor_options,
 			   ParamListInfo params)
 {
-	bool		spread;
-	bool		one_message;
 	PlannedStmt *stmt;
 
 	if (!pipeann_rewrite_plans)
 		return PlanQuery(query, text, cursor_options, params);
 	PipeannAskForElements(query);
-	spread = PipeannSpread(query, params);
-	one_message = spread && PipeannIsSteady(query);
 	stmt = PlanQuery(query, text, cursor_options, params);
-	if (spread)
-		PipeannFinishSpread(stmt);
 	PipeannRewritePlan(stmt, (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
-	if (one_message)
-		PipeannAskInOneMessage(stmt);
 	return stmt;
-}
-
-static void
-AddUpperPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
-			  RelOptInfo *output, void *extra)
-{
-	if (former_upper_paths != NULL)
-		former_upper_paths(root, stage, input, output, extra);
-	if (pipeann_rewrite_plans && stage == UPPERREL_FINAL)
-		PipeannSendLimit(root, input, output, extra);
 }
 
 static void
@@ -83,11 +61,8 @@ PipeannPlanInit(void)
 	RegisterCustomScanMethods(&PipeannMergeMethods);
 	RegisterCustomScanMethods(&PipeannBitmapMethods);
 	RegisterCustomScanMethods(&PipeannFillMethods);
-	RegisterCustomScanMethods(&PipeannOneMessageMethods);
 	former_rel_paths = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddRelPaths;
 	former_planner = planner_hook;
 	planner_hook = PlanAndRewrite;
-	former_upper_paths = create_upper_paths_hook;
-	create_upper_paths_hook = AddUpperPaths;
 }

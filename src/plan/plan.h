@@ -34,4 +34,7 @@ extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 /* plan.c: let all plans that the server makes from now on pass through here. */
 extern void PipeannPlanInit(void);
 
+/* interface.c: let libraries find the interface (interface.h) from now on. */
+extern void PipeannInterfaceInit(void);
+
 #endif							/* PIPEANN_PLAN_H */

@@ -118,7 +118,8 @@ def reference(host):
         found = psql(host, database, f"LOAD 'pipeann'; {query};", "-At").split()
         lost = [name for name in found if not re.search(r"`" + re.escape(name) + r"[`(]", text)]
         tap(bool(found) and not lost, f"docs/reference.md has each {kind} ({len(found)})", " ".join(lost))
-    source = "".join(open(file, encoding="utf-8").read() for file in glob.glob(os.path.join(ROOT, "src", "*", "*.c")))
+    source = "".join(open(file, encoding="utf-8").read() for tree in ("src", "servers")
+                     for file in glob.glob(os.path.join(ROOT, tree, "*", "*.c")))
     options = re.findall(r'add_\w+_reloption\(pipeann_relopt_kind, "(\w+)"', source)
     lost = [name for name in options if f"| `{name}` |" not in text]
     tap(bool(options) and not lost, f"docs/reference.md has each option ({len(options)})", " ".join(lost))

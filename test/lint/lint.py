@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the rooms of src/: who may include and call whom, and how large things may be.
+"""Holds the rooms of src/ and servers/: who may include and call whom, and how large things may be.
 
     test/lint/lint.py [ROOT]            prints TAP
     test/lint/lint.py --rooms [ROOT]    prints the rooms, their sizes and their arrows
     test/lint/lint.py --typedefs [ROOT] prints pgindent's list of typedefs (scripts/typedefs.list)
 
 Circles are looked for among the symbols of the object files, so the library must be
-built first. src/README, "Rooms", says what each room is for.
+built first. src/README, "Rooms", says what each room is for, servers/README those of the second library.
 """
 import collections
 import os
@@ -16,8 +16,12 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "remote", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "attributes", "neighbors",
-         "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am")
+ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "attributes", "neighbors",
+         "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
+# Those of the library in servers/. It is loaded beside the other one, of which it may
+# know this header and no symbol.
+SERVERS = ("remote", "queries")
+INTERFACE = "plan/interface.h"
 # Rooms that compute without a server do not see those that need one.
 FORBIDDEN = {
     "graph": {"storage"},
@@ -42,14 +46,19 @@ TYPEDEFS = (re.compile(r"^}\s*(\w+)(?:\[\w*\])?;", re.M),
             re.compile(r"^typedef\s+(?!struct\b|union\b|enum\b)[\w\s\*]+?\b(\w+);", re.M))
 
 
+def tree_of(room):
+    return "servers" if room in SERVERS else "src"
+
+
 def sources(root):
     """{room: [path]} of the files of all rooms."""
     found = collections.defaultdict(list)
-    for folder, _, files in sorted(os.walk(os.path.join(root, "src"))):
-        room = os.path.relpath(folder, os.path.join(root, "src"))
-        for name in sorted(files):
-            if name.endswith((".c", ".h")) and room != ".":
-                found[room].append(os.path.join(folder, name))
+    for tree in ("src", "servers"):
+        for folder, _, files in sorted(os.walk(os.path.join(root, tree))):
+            room = os.path.relpath(folder, os.path.join(root, tree))
+            for name in sorted(files):
+                if name.endswith((".c", ".h")) and room != ".":
+                    found[room].append(os.path.join(folder, name))
     return found
 
 
@@ -63,16 +72,20 @@ def short(root, path):
 
 
 def unknown_rooms(root):
-    return [f"src/{room} is no room that lint.py knows" for room in sources(root) if room not in ROOMS]
+    folders = {short(root, os.path.dirname(path)) for paths in sources(root).values() for path in paths}
+    return [f"{folder} is no room that lint.py knows" for folder in sorted(folders)
+            for tree, room in [folder.split(os.sep, 1)] if room not in ROOMS or tree != tree_of(room)]
 
 
 def included(root, path):
     """(room, header) of our own headers that a file includes."""
     return [(room, header) for room, header in INCLUDE.findall(read(path))
-            if os.path.exists(os.path.join(root, "src", room, header))]
+            if os.path.exists(os.path.join(root, tree_of(room), room, header))]
 
 
 def allowed(room, other):
+    if tree_of(room) != tree_of(other):
+        return False
     return ROOMS.index(other) < ROOMS.index(room) and other not in FORBIDDEN.get(room, ())
 
 
@@ -84,6 +97,8 @@ def includes(root):
             for other, header in included(root, path):
                 if other == room or room not in ROOMS or other not in ROOMS:
                     continue
+                if room in SERVERS and f"{other}/{header}" == INTERFACE:
+                    continue
                 if not allowed(room, other):
                     wrong.append(f"{short(root, path)} includes {other}/{header}: {room} may not know {other}")
                 elif header != f"{other}.h" and f"{other}/{header}" not in OPEN_HEADERS and other not in OPEN_ROOMS:
@@ -91,21 +106,27 @@ def includes(root):
     return wrong
 
 
-def calls(root):
-    """{file: {file: symbols}} by the symbols of the object files."""
-    defined, used = {}, {}
+def symbols_of(root):
+    """[(file, symbols that it defines, symbols that it uses)] by the object files."""
+    found = []
     for room, paths in sources(root).items():
         for path in paths:
             if not path.endswith(".c"):
                 continue
             lines = subprocess.run(["nm", path[:-2] + ".o"], capture_output=True, text=True, check=True).stdout.split("\n")
-            name = f"{room}/{os.path.basename(path)[:-2]}"
-            used[name] = set()
-            for parts in map(str.split, lines):
-                if len(parts) == 3 and parts[1] in "TDBRCV":
-                    defined[parts[2]] = name
-                elif len(parts) == 2 and parts[0] == "U":
-                    used[name].add(parts[1])
+            parts = [line.split() for line in lines]
+            found.append((f"{room}/{os.path.basename(path)[:-2]}",
+                          {p[2] for p in parts if len(p) == 3 and p[1] in "TDBRCV"},
+                          {p[1] for p in parts if len(p) == 2 and p[0] == "U"}))
+    return found
+
+
+def calls(root):
+    """{file: {file: symbols}} by the symbols of the object files."""
+    defined, used = {}, {}
+    for name, defines, uses in symbols_of(root):
+        defined.update(dict.fromkeys(defines, name))
+        used[name] = uses
     graph = {name: collections.defaultdict(set) for name in used}
     for name, symbols in used.items():
         for symbol in symbols:
@@ -159,6 +180,24 @@ def room_calls(root):
     return wrong
 
 
+def libpq(root):
+    """Files of src/ that know libpq or foreign tables."""
+    wrong = []
+    for room, paths in sources(root).items():
+        wrong += [f"{short(root, path)} includes {header}" for path in paths if tree_of(room) == "src"
+                  for header in re.findall(r'^\s*#\s*include\s+["<](libpq-fe\.h|foreign/\w+\.h)', read(path), re.M)]
+    return wrong
+
+
+def in_both(root):
+    """Symbols of both libraries: a server that loads both would take the first for the second."""
+    defined = {"src": {}, "servers": {}}
+    for name, defines, _ in symbols_of(root):
+        defined[tree_of(name.split("/")[0])].update(dict.fromkeys(defines, name))
+    return [f"{defined['src'][symbol]} and {defined['servers'][symbol]} both define {symbol}"
+            for symbol in sorted(set(defined["src"]) & set(defined["servers"]) - {"_PG_init", "Pg_magic_func"})]
+
+
 def functions(text):
     """(name, lines) of each function: a body begins with { and ends with } at a line's beginning."""
     found, begun, name = [], None, ""
@@ -187,7 +226,7 @@ def sizes(root):
             wrong += [f"{short(root, path)}: {name}() has {lines} lines, more than {MOST_FUNCTION}"
                       for name, lines in functions(text) if lines > MOST_FUNCTION]
         if total > MOST_ROOM:
-            wrong.append(f"src/{room} has {total} lines, more than {MOST_ROOM}")
+            wrong.append(f"{tree_of(room)}/{room} has {total} lines, more than {MOST_ROOM}")
     readme = read(os.path.join(root, "README.md")).count("\n")
     if readme > MOST_README:
         wrong.append(f"README.md has {readme} lines, more than {MOST_README}")
@@ -221,6 +260,12 @@ def planted():
             "src/base/long.c": "\n" * (MOST_FILE + 1),
             "src/base/function.c": "static void\nLong(void)\n{\n" + "\tx();\n" * MOST_FUNCTION + "}\n",
             "src/elsewhere/file.c": "",
+            "servers/base/file.c": "",
+            "src/plan/interface.h": "", "src/plan/plan.h": "", "servers/remote/remote.h": "",
+            "servers/queries/fine.c": '#include "plan/interface.h"\n#include "remote/remote.h"\n#include "libpq-fe.h"\n',
+            "servers/queries/private.c": '#include "plan/plan.h"\n',
+            "src/plan/servers.c": '#include "remote/remote.h"\n',
+            "src/plan/libpq.c": '#include "libpq-fe.h"\n',
             "README.md": "\n" * (MOST_README + 1),
             "scripts/typedefs.list": "Gone\n",
             "src/base/type.h": "typedef struct New\n{\n\tint\t\t\tx;\n} New;\n",
@@ -230,8 +275,9 @@ def planted():
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-        seen = unknown_rooms(root) + includes(root) + sizes(root) + stale_typedefs(root)
-    wanted = ("src/elsewhere is no room", "src/io/up.c includes scan/scan.h", "src/scan/private.c includes io/ring.h",
+        seen = unknown_rooms(root) + includes(root) + libpq(root) + sizes(root) + stale_typedefs(root)
+    wanted = ("src/elsewhere is no room", "servers/base is no room", "servers/queries/private.c includes plan/plan.h",
+              "src/plan/servers.c includes remote/remote.h", "src/plan/libpq.c includes libpq-fe.h", "src/io/up.c includes scan/scan.h", "src/scan/private.c includes io/ring.h",
               "src/base/long.c has", "Long() has", "README.md has", "lacks New", "has Gone")
     missing = [f"planted, but not seen: {text}" for text in wanted if not any(text in line for line in seen)]
     if len(seen) != len(wanted):
@@ -265,9 +311,11 @@ def main(arguments):
     if "--typedefs" in options:
         return print("\n".join(typedefs(root)))
     checks = (("violations that were planted are seen", planted()),
-              ("each folder of src/ is a room", unknown_rooms(root)),
+              ("each folder of src/ and servers/ is a room", unknown_rooms(root)),
               ("rooms include only what is below them, by its header", includes(root)),
               ("rooms call only what is below them", room_calls(root)),
+              ("libpq and foreign tables are for servers/", libpq(root)),
+              ("the libraries have no symbol in common", in_both(root)),
               ("no files call each other in a circle", circles(root)),
               ("files, functions, rooms and README.md keep to their sizes", sizes(root)),
               ("scripts/typedefs.list is up to date", stale_typedefs(root)))

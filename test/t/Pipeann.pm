@@ -92,13 +92,15 @@ sub load_vectors
 	return;
 }
 
-# A server with the extension. Options: conf (text), preload (default 1), init
+# A server with the extension. Options: conf (text), preload (default 1; or the names
+# of libraries), init
 # (arguments of PostgreSQL::Test::Cluster's init), start (default 1).
 sub make_node
 {
 	my ($name, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	my $preload = defined $options{preload} ? $options{preload} : 1;
+	my $libraries = $preload eq '1' ? 'pipeann' : $preload;
 
 	$node->init(%{ $options{init} || {} });
 	$node->append_conf('postgresql.conf', join "\n",
@@ -109,7 +111,7 @@ sub make_node
 		'max_parallel_workers_per_gather = 0',
 		# plans without sorting or sequential scans cost so much that they would be compiled
 		'jit = off',
-		($preload ? "shared_preload_libraries = 'pipeann'" : ''),
+		($preload ? "shared_preload_libraries = '$libraries'" : ''),
 		$options{conf} || '', '');
 	return $node if defined $options{start} && !$options{start};
 	$node->start;

@@ -11,7 +11,17 @@ use Pipeann;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(add_server add_far set_option plan_of is_spread far_scans);
+our @EXPORT = qw(make_front add_server add_far set_option plan_of is_spread far_scans);
+
+# The server that asks others: options as of make_node.
+sub make_front
+{
+	my ($name, %options) = @_;
+	my $node = make_node($name, preload => 'pipeann, pipeann_servers', %options);
+
+	$node->safe_psql('postgres', 'CREATE EXTENSION pipeann_servers CASCADE');
+	return $node;
+}
 
 # Make another server known to a session; options are SQL text.
 sub add_server

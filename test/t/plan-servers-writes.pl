@@ -14,7 +14,7 @@ use Test::More;
 random_seed();
 
 my $columns = 'k int, s int, v vector(4)';
-my $front = make_node('front');
+my $front = make_front('front');
 my @far = map { make_node("far$_") } 1, 2;
 my $session = session($front, settings => 'SET enable_sort = on; SET enable_seqscan = on');
 
@@ -31,7 +31,6 @@ sub fill
 	return "INSERT INTO $table SELECT i, i % 10, " . pseudorandom(1) . ' FROM generate_series(0, 1999) i';
 }
 
-$session->rows('CREATE EXTENSION postgres_fdw');
 add_server($session, "s$_", $far[ $_ - 1 ]) for 1, 2;
 $session->rows("CREATE TABLE items ($columns) PARTITION BY RANGE (k)");
 add_far($session, 'items', "items_$_", "FOR VALUES FROM (" . ($_ * 1000) . ') TO (' . ($_ * 1000 + 1000) . ')', 's' . ($_ + 1), $far[$_], $columns) for 0, 1;

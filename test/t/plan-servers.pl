@@ -16,14 +16,13 @@ random_seed();
 
 my $columns = 'id int, category int, title text, v vector(49)';
 my $vectors = images(9000, 7);
-my $front = make_node('front', conf => 'max_prepared_transactions = 5');
+my $front = make_front('front', conf => 'max_prepared_transactions = 5');
 my @far = map { make_node("far$_") } 1 .. 3;
 my @servers = map { "s$_" } 1 .. 3;
 my $settings = 'SET enable_sort = on; SET enable_seqscan = on';
 my $session = session($front, settings => $settings);
 
 # The servers search to the end of lists that hold all their rows.
-$session->rows('CREATE EXTENSION postgres_fdw');
 add_server($session, $servers[$_], $far[$_], "options '-c pipeann.ef_search=5000 -c pipeann.disable=early_termination'") for 0 .. 2;
 
 $session->rows("CREATE TABLE items ($columns) PARTITION BY HASH (id)");

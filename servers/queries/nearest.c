@@ -10,49 +10,14 @@
  */
 #include "postgres.h"
 
-#include "access/amapi.h"
-#include "access/htup_details.h"
-#include "catalog/pg_amop.h"
 #include "catalog/pg_class_d.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "plan/nearest.h"
+#include "queries/core.h"
+#include "queries/nearest.h"
 #include "rewrite/rewriteManip.h"
-#include "scan/scan.h"
-#include "utils/catcache.h"
-#include "utils/syscache.h"
-
-static bool
-IsPipeann(Oid am)
-{
-	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, true);
-	bool		ours = routine != NULL &&
-		routine->amgettuple == pipeanngettuple;
-
-	if (routine != NULL)
-		pfree(routine);
-	return ours;
-}
-
-bool
-PipeannIsDistance(Oid operator)
-{
-	CatCList   *entries = SearchSysCacheList1(AMOPOPID,
-											  ObjectIdGetDatum(operator));
-	bool		ours = false;
-
-	for (int i = 0; i < entries->n_members && !ours; i++)
-	{
-		Form_pg_amop entry = (Form_pg_amop)
-			GETSTRUCT(&entries->members[i]->tuple);
-
-		ours = entry->amoppurpose == AMOP_ORDER && IsPipeann(entry->amopmethod);
-	}
-	ReleaseSysCacheList(entries);
-	return ours;
-}
 
 /* A query inside another one may name the other's columns. */
 static bool
@@ -109,7 +74,7 @@ FindDistance(PipeannNearest *nearest)
 	distance = (const OpExpr *) nearest->distance->expr;
 	return nearest->order->sortop == Float8LessOperator &&
 		IsA(distance, OpExpr) && distance->opresulttype == FLOAT8OID &&
-		list_length(distance->args) == 2 && PipeannIsDistance(distance->opno) &&
+		list_length(distance->args) == 2 && pipeann_core->is_distance(distance->opno) &&
 		!contain_volatile_functions((Node *) distance);
 }
 

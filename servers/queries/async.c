@@ -1,5 +1,5 @@
 /*
- * at_once.c
+ * async.c
  *		Scans of partitions on other servers, run at the same time.
  *
  * PostgreSQL runs foreign scans below an Append at the same time if a server's
@@ -7,9 +7,9 @@
  * connection from others; these ask for few rows, and all of them are needed.
  *
  * Rows come in no order then, and a node that is run so must be one that expects
- * it. So only parts that spread.c has made (mark.h) are, whose rows a Sort takes
- * right away, in a statement that changes and locks nothing. All other nodes are
- * left as they are, whatever they look like.
+ * it. So only parts that per_partition.c has made (mark.h) are, whose rows a Sort
+ * takes right away, in a statement that changes and locks nothing. All other nodes
+ * are left as they are, whatever they look like.
  */
 #include "postgres.h"
 
@@ -20,8 +20,8 @@
 #include "optimizer/cost.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
-#include "plan/mark.h"
-#include "plan/spread.h"
+#include "queries/async.h"
+#include "queries/mark.h"
 #include "utils/lsyscache.h"
 
 /*
@@ -177,7 +177,7 @@ DropPermissions(PlannedStmt *stmt)
 #endif
 
 void
-PipeannFinishSpread(PlannedStmt *stmt)
+PipeannRunAsync(PlannedStmt *stmt)
 {
 #if PG_VERSION_NUM >= 160000
 	DropPermissions(stmt);

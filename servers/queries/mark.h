@@ -1,10 +1,10 @@
 /*
  * mark.h
- *		Relations of queries that spread.c makes, told from all others in a
- *		finished plan; private to plan/.
+ *		Relations of queries that per_partition.c makes, told from all others in a
+ *		finished plan; private to queries/.
  */
-#ifndef PIPEANN_PLAN_MARK_H
-#define PIPEANN_PLAN_MARK_H
+#ifndef PIPEANN_SERVERS_MARK_H
+#define PIPEANN_SERVERS_MARK_H
 
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
@@ -26,4 +26,4 @@ extern bool PipeannIsPart(const Plan *plan, List *rtable);
 extern bool PipeannIsPartOf(const Plan *plan, const Append *append,
 							List *rtable);
 
-#endif							/* PIPEANN_PLAN_MARK_H */
+#endif							/* PIPEANN_SERVERS_MARK_H */

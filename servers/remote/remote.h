@@ -7,8 +7,8 @@
  * plans. Who may connect, as whom and with which options is as postgres_fdw has
  * it.
  */
-#ifndef PIPEANN_REMOTE_REMOTE_H
-#define PIPEANN_REMOTE_REMOTE_H
+#ifndef PIPEANN_SERVERS_REMOTE_H
+#define PIPEANN_SERVERS_REMOTE_H
 
 typedef struct PipeannRemoteQuery PipeannRemoteQuery;
 
@@ -35,4 +35,4 @@ extern int	PipeannRemoteColumns(const PipeannRemoteQuery *query);
 extern void PipeannRemoteReset(PipeannRemoteQuery *query);
 extern void PipeannRemoteEnd(PipeannRemoteQuery *query);
 
-#endif							/* PIPEANN_REMOTE_REMOTE_H */
+#endif							/* PIPEANN_SERVERS_REMOTE_H */

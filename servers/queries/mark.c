@@ -1,6 +1,6 @@
 /*
  * mark.c
- *		Relations of queries that spread.c makes, told from all others in a
+ *		Relations of queries that per_partition.c makes, told from all others in a
  *		finished plan.
  *
  * What the planner makes of them looks like what it makes of other queries, which
@@ -15,7 +15,7 @@
 
 #include "nodes/bitmapset.h"
 #include "parser/parsetree.h"
-#include "plan/mark.h"
+#include "queries/mark.h"
 
 #define MARK "pipeann nearest rows "
 

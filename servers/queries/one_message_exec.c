@@ -19,8 +19,8 @@
 #include "foreign/fdwapi.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
-#include "plan/far_scan.h"
-#include "plan/one_message.h"
+#include "queries/foreign_scan.h"
+#include "queries/one_message.h"
 #include "remote/remote.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
@@ -93,7 +93,7 @@ UserOf(const ForeignScan *scan, EState *estate)
 static bool
 BeginQuery(Part *part, const ForeignScan *scan, EState *estate)
 {
-	const char *sql = strVal(list_nth(scan->fdw_private, PIPEANN_FAR_SQL));
+	const char *sql = strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL));
 
 	part->query = PipeannRemoteBegin(UserOf(scan, estate), scan->fs_server, sql);
 	return part->query != NULL;
@@ -109,7 +109,7 @@ PrepareTexts(Part *part, const ForeignScan *scan)
 	int			n = 0;
 
 	part->columns = ((ScanState *) part->scan)->ss_ScanTupleSlot->tts_tupleDescriptor;
-	part->retrieved = list_nth(scan->fdw_private, PIPEANN_FAR_COLUMNS);
+	part->retrieved = list_nth(scan->fdw_private, PIPEANN_FDW_COLUMNS);
 	part->input = palloc0(part->columns->natts * sizeof(FmgrInfo));
 	part->element = palloc0(part->columns->natts * sizeof(Oid));
 	foreach(cell, part->retrieved)
@@ -231,7 +231,7 @@ ReadRow(const Part *part, Datum *values, bool *nulls)
 }
 
 static TupleTableSlot *
-NextFar(ScanState *scan)
+NextForeign(ScanState *scan)
 {
 	const Part *part = ((ForeignScanState *) scan)->fdw_state;
 	TupleTableSlot *slot = scan->ss_ScanTupleSlot;
@@ -257,19 +257,19 @@ Recheck(ScanState *scan, TupleTableSlot *slot)
 }
 
 static TupleTableSlot *
-ExecFar(PlanState *node)
+ExecForeign(PlanState *node)
 {
-	return ExecScan((ScanState *) node, NextFar, Recheck);
+	return ExecScan((ScanState *) node, NextForeign, Recheck);
 }
 
 static void
-BeginFar(Part *part, const ForeignScan *scan)
+BeginForeign(Part *part, const ForeignScan *scan)
 {
 	ForeignScanState *node = (ForeignScanState *) part->scan;
 
 	PrepareTexts(part, scan);
 	node->fdw_state = part;
-	ExecSetExecProcNode(&node->ss.ps, ExecFar);
+	ExecSetExecProcNode(&node->ss.ps, ExecForeign);
 }
 
 /* Connections for all servers; false if one has to be postgres_fdw's. */
@@ -282,7 +282,7 @@ BeginQueries(OneMessageState *state, const List *plans, EState *estate)
 	{
 		Part	   *part = &state->parts[foreach_current_index(cell)];
 
-		if (!PipeannIsFar(lfirst(cell), estate->es_range_table) ||
+		if (!PipeannIsSendable(lfirst(cell), estate->es_range_table) ||
 			BeginQuery(part, lfirst(cell), estate))
 			continue;
 		for (part--; part >= state->parts; part--)
@@ -303,12 +303,12 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 	{
 		Plan	   *plan = lfirst(cell);
 		Part	   *part = &state->parts[foreach_current_index(cell)];
-		bool		far = PipeannIsFar(plan, estate->es_range_table);
+		bool		foreign = PipeannIsSendable(plan, estate->es_range_table);
 
 		part->scan = ExecInitNode(plan, estate,
-								  eflags | (far ? EXEC_FLAG_EXPLAIN_ONLY : 0));
+								  eflags | (foreign ? EXEC_FLAG_EXPLAIN_ONLY : 0));
 		if (part->query != NULL)
-			BeginFar(part, (const ForeignScan *) plan);
+			BeginForeign(part, (const ForeignScan *) plan);
 		state->node.custom_ps = lappend(state->node.custom_ps, part->scan);
 	}
 }

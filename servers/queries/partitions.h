@@ -1,13 +1,13 @@
 /*
  * partitions.h
  *		The partitions that a query for the nearest rows has to look at; private
- *		to plan/.
+ *		to queries/.
  */
-#ifndef PIPEANN_PLAN_PARTITIONS_H
-#define PIPEANN_PLAN_PARTITIONS_H
+#ifndef PIPEANN_SERVERS_PARTITIONS_H
+#define PIPEANN_SERVERS_PARTITIONS_H
 
 #include "nodes/params.h"
-#include "plan/nearest.h"
+#include "queries/nearest.h"
 #include "utils/relcache.h"
 
 typedef struct PipeannPartitions
@@ -32,11 +32,11 @@ extern void PipeannPartitionsClose(PipeannPartitions *partitions);
  * Conditions that name no column and are true if a partition may have rows that
  * the query asks for: they are for values known only when the query is run.
  */
-extern List *PipeannPartitionGate(const PipeannPartitions *partitions,
-								  Relation member,
-								  const PipeannNearest *nearest);
+extern List *PipeannPruningCondition(const PipeannPartitions *partitions,
+									 Relation member,
+									 const PipeannNearest *nearest);
 
 /* The value of an expression that names no column, as far as it is known now. */
 extern Node *PipeannKnownNow(const void *expr, ParamListInfo params);
 
-#endif							/* PIPEANN_PLAN_PARTITIONS_H */
+#endif							/* PIPEANN_SERVERS_PARTITIONS_H */

@@ -1,5 +1,5 @@
 /*
- * far_scan.c
+ * foreign_scan.c
  *		What a scan of postgres_fdw's says of what it sends.
  *
  * That is private to postgres_fdw, and has been the same in all versions since it
@@ -7,9 +7,9 @@
  */
 #include "postgres.h"
 
-#include "plan/far_scan.h"
-#include "plan/mark.h"
-#include "plan/spread.h"
+#include "queries/async.h"
+#include "queries/foreign_scan.h"
+#include "queries/mark.h"
 
 static bool
 AreColumns(const List *numbers)
@@ -23,7 +23,7 @@ AreColumns(const List *numbers)
 }
 
 bool
-PipeannIsFar(const Plan *plan, List *rtable)
+PipeannIsSendable(const Plan *plan, List *rtable)
 {
 	const ForeignScan *scan = (const ForeignScan *) plan;
 	const List *private;
@@ -32,9 +32,10 @@ PipeannIsFar(const Plan *plan, List *rtable)
 		scan->fdw_scan_tlist != NIL || plan->initPlan != NIL)
 		return false;
 	private = scan->fdw_private;
-	return PipeannIsPostgres(scan->fs_server) && list_length(private) > PIPEANN_FAR_COLUMNS &&
-		IsA(list_nth(private, PIPEANN_FAR_SQL), String) &&
-		(list_nth(private, PIPEANN_FAR_COLUMNS) == NULL ||
-		 IsA(list_nth(private, PIPEANN_FAR_COLUMNS), IntList)) &&
-		AreColumns(list_nth(private, PIPEANN_FAR_COLUMNS));
+	return PipeannIsPostgres(scan->fs_server) &&
+		list_length(private) > PIPEANN_FDW_COLUMNS &&
+		IsA(list_nth(private, PIPEANN_FDW_SQL), String) &&
+		(list_nth(private, PIPEANN_FDW_COLUMNS) == NULL ||
+		 IsA(list_nth(private, PIPEANN_FDW_COLUMNS), IntList)) &&
+		AreColumns(list_nth(private, PIPEANN_FDW_COLUMNS));
 }

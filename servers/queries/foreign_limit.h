@@ -1,10 +1,10 @@
 /*
- * far_limit.h
+ * foreign_limit.h
  *		Limits of queries for the nearest rows of a foreign table; private to
- *		plan/.
+ *		queries/.
  */
-#ifndef PIPEANN_PLAN_FAR_LIMIT_H
-#define PIPEANN_PLAN_FAR_LIMIT_H
+#ifndef PIPEANN_SERVERS_FOREIGN_LIMIT_H
+#define PIPEANN_SERVERS_FOREIGN_LIMIT_H
 
 #include "nodes/pathnodes.h"
 
@@ -16,4 +16,4 @@
 extern void PipeannSendLimit(PlannerInfo *root, RelOptInfo *input,
 							 RelOptInfo *final, void *extra);
 
-#endif							/* PIPEANN_PLAN_FAR_LIMIT_H */
+#endif							/* PIPEANN_SERVERS_FOREIGN_LIMIT_H */

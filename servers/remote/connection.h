@@ -2,8 +2,8 @@
  * connection.h
  *		Connections to other servers; private to remote/.
  */
-#ifndef PIPEANN_REMOTE_CONNECTION_H
-#define PIPEANN_REMOTE_CONNECTION_H
+#ifndef PIPEANN_SERVERS_CONNECTION_H
+#define PIPEANN_SERVERS_CONNECTION_H
 
 #include "datatype/timestamp.h"
 #include "foreign/foreign.h"
@@ -51,4 +51,4 @@ extern void PipeannReopenConnection(KeptConnection *kept,
 extern PGresult *PipeannNextResult(PGconn *link);
 extern void PipeannWaitForLink(PGconn *link, int events, TimestampTz until);
 
-#endif							/* PIPEANN_REMOTE_CONNECTION_H */
+#endif							/* PIPEANN_SERVERS_CONNECTION_H */

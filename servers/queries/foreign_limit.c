@@ -1,5 +1,5 @@
 /*
- * far_limit.c
+ * foreign_limit.c
  *		Limits of queries for the nearest rows of a foreign table.
  *
  * A path on which the table's server limits and orders the rows is one among
@@ -13,9 +13,9 @@
 
 #include "foreign/fdwapi.h"
 #include "optimizer/optimizer.h"
-#include "plan/far_limit.h"
-#include "plan/nearest.h"
-#include "plan/spread.h"
+#include "queries/async.h"
+#include "queries/core.h"
+#include "queries/foreign_limit.h"
 
 static bool
 IsForNearest(const Query *query)
@@ -27,7 +27,7 @@ IsForNearest(const Query *query)
 		return false;
 	first = (const OpExpr *) get_sortgroupclause_tle(linitial(query->sortClause),
 													 query->targetList)->expr;
-	return IsA(first, OpExpr) && PipeannIsDistance(first->opno);
+	return IsA(first, OpExpr) && pipeann_core->is_distance(first->opno);
 }
 
 /*
@@ -35,7 +35,7 @@ IsForNearest(const Query *query)
  * of a query with a limit have a node for it at this end.
  */
 static Path *
-FarLimited(const List *paths)
+RemotelyLimited(const List *paths)
 {
 	ListCell   *cell;
 
@@ -56,7 +56,7 @@ AskAgain(PlannerInfo *root, RelOptInfo *input, RelOptInfo *final, void *extra)
 	final->fdw_private = NULL;
 	final->fdwroutine->GetForeignUpperPaths(root, UPPERREL_FINAL, input, final,
 											extra);
-	if (FarLimited(final->pathlist) != NULL)
+	if (RemotelyLimited(final->pathlist) != NULL)
 		return;
 	final->pathlist = paths;
 	final->fdw_private = fdw_private;
@@ -74,9 +74,9 @@ PipeannSendLimit(PlannerInfo *root, RelOptInfo *input, RelOptInfo *final,
 		bms_membership(root->all_baserels) != BMS_SINGLETON ||
 		!IsForNearest(root->parse))
 		return;
-	if (FarLimited(final->pathlist) == NULL)
+	if (RemotelyLimited(final->pathlist) == NULL)
 		AskAgain(root, input, final, extra);
-	path = FarLimited(final->pathlist);
+	path = RemotelyLimited(final->pathlist);
 	if (path != NULL)
 		final->pathlist = list_make1(path);
 }

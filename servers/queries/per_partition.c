@@ -1,5 +1,5 @@
 /*
- * spread.c
+ * per_partition.c
  *		Queries for the nearest rows of partitions on other servers.
  *
  * As they come, they are planned as scans of all partitions that a sort or a
@@ -32,17 +32,18 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_relation.h"
-#include "plan/mark.h"
-#include "plan/nearest.h"
-#include "plan/partitions.h"
-#include "plan/spread.h"
+#include "queries/core.h"
+#include "queries/mark.h"
+#include "queries/nearest.h"
+#include "queries/partitions.h"
+#include "queries/per_partition.h"
 #include "rewrite/rewriteManip.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* A query that is being rewritten. */
-typedef struct Spread
+typedef struct Rewriting
 {
 	const PipeannNearest *nearest;
 	const PipeannPartitions *partitions;
@@ -50,12 +51,12 @@ typedef struct Spread
 	Node	   *limit;			/* for each partition */
 	List	   *columns;		/* of the table, which partitions hand up */
 	List	   *queries;		/* CommonTableExpr: what is asked once for all */
-} Spread;
+} Rewriting;
 
 /* Expressions of a part, so many levels below the whole query. */
 typedef struct Below
 {
-	Spread	   *spread;
+	Rewriting  *r;
 	int			levels;
 } Below;
 
@@ -63,7 +64,7 @@ typedef struct Below
 typedef struct Walk
 {
 	ParamListInfo params;
-	int			nspread;
+	int			nrewritten;
 } Walk;
 
 /*
@@ -93,18 +94,18 @@ PartLimit(const Query *query, ParamListInfo params)
 
 /* The number of a column that partitions hand up. */
 static AttrNumber
-NumberOf(Spread *spread, Node *column)
+NumberOf(Rewriting *r, Node *column)
 {
 	AttrNumber	number = 1;
 	ListCell   *cell;
 
-	foreach(cell, spread->columns)
+	foreach(cell, r->columns)
 	{
 		if (equal(lfirst(cell), column))
 			return number;
 		number++;
 	}
-	spread->columns = lappend(spread->columns, copyObject(column));
+	r->columns = lappend(r->columns, copyObject(column));
 	return number;
 }
 
@@ -117,12 +118,12 @@ NumberOf(Spread *spread, Node *column)
 static Node *
 OverParts(Node *node, void *arg)
 {
-	Spread	   *spread = arg;
+	Rewriting  *r = arg;
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Var) || equal(node, spread->nearest->distance->expr))
-		return (Node *) makeVar(PIPEANN_NEAREST_TABLE, NumberOf(spread, node),
+	if (IsA(node, Var) || equal(node, r->nearest->distance->expr))
+		return (Node *) makeVar(PIPEANN_NEAREST_TABLE, NumberOf(r, node),
 								exprType(node), exprTypmod(node),
 								exprCollation(node), 0);
 	return expression_tree_mutator(node, OverParts, arg);
@@ -149,9 +150,9 @@ ColumnNames(Relation relation)
  * permissions on it are asked for, and who reads it is the one who reads the table.
  */
 static RangeTblEntry *
-MakeRelation(const Spread *spread, Query *query, Relation member)
+MakeRelation(const Rewriting *r, Query *query, Relation member)
 {
-	const RangeTblEntry *table = spread->nearest->table;
+	const RangeTblEntry *table = r->nearest->table;
 	RangeTblEntry *entry = makeNode(RangeTblEntry);
 
 	entry->rtekind = RTE_RELATION;
@@ -160,10 +161,10 @@ MakeRelation(const Spread *spread, Query *query, Relation member)
 	entry->rellockmode = table->rellockmode;
 	entry->eref = makeAlias(RelationGetRelationName(member),
 							ColumnNames(member));
-	PipeannMark(entry, spread->number);
+	PipeannMark(entry, r->number);
 #if PG_VERSION_NUM >= 160000
 	addRTEPermissionInfo(&query->rteperminfos, entry)->checkAsUser =
-		getRTEPermissionInfo(spread->nearest->query->rteperminfos,
+		getRTEPermissionInfo(r->nearest->query->rteperminfos,
 							 unconstify(RangeTblEntry *, table))->checkAsUser;
 #else
 	entry->checkAsUser = table->checkAsUser;
@@ -237,10 +238,10 @@ ColumnsOf(const Query *query)
 
 /* A query that asks another one for all that it has if a condition holds. */
 static Query *
-Behind(List *gate, Query *part)
+Behind(List *pruning, Query *part)
 {
 	Query	   *query = MakeSelect(list_make1(MakeSubquery(part, "part")),
-								   (Node *) make_ands_explicit(gate));
+								   (Node *) make_ands_explicit(pruning));
 
 	query->targetList = MakeTargets(ColumnsOf(part), NULL);
 	return query;
@@ -248,7 +249,7 @@ Behind(List *gate, Query *part)
 
 /* A query that is asked for one value becomes one of the whole, if it is none yet. */
 static const CommonTableExpr *
-AskedOnce(Spread *spread, const SubLink *link)
+AskedOnce(Rewriting *r, const SubLink *link)
 {
 	Query	   *query = castNode(Query, link->subselect);
 	const Node *value = (const Node *) linitial_node(TargetEntry,
@@ -256,7 +257,7 @@ AskedOnce(Spread *spread, const SubLink *link)
 	CommonTableExpr *asked;
 	ListCell   *cell;
 
-	foreach(cell, spread->queries)
+	foreach(cell, r->queries)
 	{
 		asked = lfirst(cell);
 		if (!equal(asked->ctequery, query))
@@ -265,7 +266,7 @@ AskedOnce(Spread *spread, const SubLink *link)
 		return asked;
 	}
 	asked = makeNode(CommonTableExpr);
-	asked->ctename = psprintf("vector %d", list_length(spread->queries) + 1);
+	asked->ctename = psprintf("vector %d", list_length(r->queries) + 1);
 	asked->ctematerialized = CTEMaterializeAlways;
 	asked->ctequery = copyObject(link->subselect);
 	asked->location = -1;
@@ -274,7 +275,7 @@ AskedOnce(Spread *spread, const SubLink *link)
 	asked->ctecoltypes = list_make1_oid(exprType(value));
 	asked->ctecoltypmods = list_make1_int(exprTypmod(value));
 	asked->ctecolcollations = list_make1_oid(exprCollation(value));
-	spread->queries = lappend(spread->queries, asked);
+	r->queries = lappend(r->queries, asked);
 	return asked;
 }
 
@@ -309,7 +310,7 @@ AskOnce(Node *node, void *arg)
 	{
 		SubLink    *link = copyObject((SubLink *) node);
 
-		link->subselect = (Node *) AskAgain(AskedOnce(below->spread, link),
+		link->subselect = (Node *) AskAgain(AskedOnce(below->r, link),
 											below->levels + 1);
 		return (Node *) link;
 	}
@@ -318,32 +319,33 @@ AskOnce(Node *node, void *arg)
 
 /* The nearest rows of one partition, so many levels below the whole query. */
 static Query *
-PartOf(Spread *spread, Relation member, int levels)
+PartOf(Rewriting *r, Relation member, int levels)
 {
-	const PipeannNearest *nearest = spread->nearest;
+	const PipeannNearest *nearest = r->nearest;
 	SortGroupClause *order = copyObject(nearest->order);
-	List	   *own = map_partition_varattnos(list_make4(spread->columns,
+	List	   *own = map_partition_varattnos(list_make4(r->columns,
 														 nearest->query->jointree->quals,
 														 nearest->table->securityQuals,
 														 nearest->distance->expr),
 											  PIPEANN_NEAREST_TABLE, member,
-											  spread->partitions->table);
-	List	   *gate = PipeannPartitionGate(spread->partitions, member, nearest);
-	Below		below = {spread, levels + (gate != NIL)};
+											  r->partitions->table);
+	List	   *pruning = PipeannPruningCondition(r->partitions, member,
+												 nearest);
+	Below		below = {r, levels + (pruning != NIL)};
 	Query	   *part;
 
 	own = (List *) AskOnce((Node *) own, &below);
 	part = MakeSelect(NIL, lsecond(own));
-	MakeRelation(spread, part, member)->inFromCl = true;
+	MakeRelation(r, part, member)->inFromCl = true;
 	linitial_node(RangeTblEntry, part->rtable)->securityQuals = lthird(own);
 	part->hasRowSecurity = nearest->query->hasRowSecurity;
 	part->targetList = MakeTargets(linitial(own), lfourth(own));
 	part->hasSubLinks = checkExprHasSubLink((Node *) own);
 	order->tleSortGroupRef = 1;
 	part->sortClause = list_make1(order);
-	part->limitCount = copyObject(spread->limit);
+	part->limitCount = copyObject(r->limit);
 	part->limitOption = LIMIT_OPTION_COUNT;
-	return gate == NIL ? part : Behind(gate, part);
+	return pruning == NIL ? part : Behind(pruning, part);
 }
 
 static Node *
@@ -379,18 +381,18 @@ UnionAll(Node *left, Node *right, const List *columns)
 
 /* The nearest rows of each partition, in no order. */
 static Query *
-AllParts(Spread *spread)
+AllParts(Rewriting *r)
 {
 	Query	   *query = makeNode(Query);
-	bool		alone = list_length(spread->partitions->members) == 1;
+	bool		alone = list_length(r->partitions->members) == 1;
 	ListCell   *cell;
 
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;
 	query->jointree = makeFromExpr(NIL, NULL);
-	foreach(cell, spread->partitions->members)
+	foreach(cell, r->partitions->members)
 	{
-		Query	   *part = PartOf(spread, lfirst(cell), alone ? 1 : 2);
+		Query	   *part = PartOf(r, lfirst(cell), alone ? 1 : 2);
 		int			number = foreach_current_index(cell) + 1;
 
 		if (alone)
@@ -398,7 +400,7 @@ AllParts(Spread *spread)
 		query->rtable = lappend(query->rtable,
 								MakeSubquery(part, psprintf("part %d", number)));
 		query->setOperations = number == 1 ? Reference(number) :
-			UnionAll(query->setOperations, Reference(number), spread->columns);
+			UnionAll(query->setOperations, Reference(number), r->columns);
 		if (number == 1)
 			query->targetList = MakeTargets(ColumnsOf(part), NULL);
 	}
@@ -419,11 +421,11 @@ PlusNothing(Node *distance)
 
 /* The targets over the parts, which are in the order of another expression. */
 static List *
-TargetsOver(Spread *spread)
+TargetsOver(Rewriting *r)
 {
-	const PipeannNearest *nearest = spread->nearest;
+	const PipeannNearest *nearest = r->nearest;
 	List	   *targets = (List *) OverParts((Node *) nearest->query->targetList,
-											 spread);
+											 r);
 	TargetEntry *old = list_nth_node(TargetEntry, targets,
 									 nearest->distance->resno - 1);
 	Expr	   *key = (Expr *) PlusNothing(copyObject((Node *) old->expr));
@@ -441,20 +443,20 @@ TargetsOver(Spread *spread)
 
 /* The table gives its place to the parts, and stays among the relations. */
 static void
-Rewrite(Spread *spread)
+Rewrite(Rewriting *r)
 {
-	Query	   *query = spread->nearest->query;
-	RangeTblEntry *table = spread->nearest->table;
-	List	   *targets = TargetsOver(spread);
-	RangeTblEntry *parts = MakeSubquery(AllParts(spread),
+	Query	   *query = r->nearest->query;
+	RangeTblEntry *table = r->nearest->table;
+	List	   *targets = TargetsOver(r);
+	RangeTblEntry *parts = MakeSubquery(AllParts(r),
 										table->eref->aliasname);
 	ListCell   *cell;
 
-	PipeannMark(parts, spread->number);
+	PipeannMark(parts, r->number);
 	query->rtable = list_make2(parts, table);
-	foreach(cell, spread->partitions->between)
-		(void) MakeRelation(spread, query, lfirst(cell));
-	query->cteList = spread->queries;
+	foreach(cell, r->partitions->between)
+		(void) MakeRelation(r, query, lfirst(cell));
+	query->cteList = r->queries;
 	query->targetList = targets;
 	query->jointree->quals = NULL;
 	table->inh = false;
@@ -463,22 +465,24 @@ Rewrite(Spread *spread)
 }
 
 static void
-SpreadQuery(Walk *walk, Query *query)
+RewriteQuery(Walk *walk, Query *query)
 {
 	PipeannNearest nearest;
 	PipeannPartitions partitions;
-	Spread		spread = {.nearest = &nearest, .partitions = &partitions};
+	Rewriting	r = {.nearest = &nearest, .partitions = &partitions};
 
 	if (!PipeannIsNearest(query, &nearest))
 		return;
-	spread.limit = PartLimit(query, walk->params);
-	if (spread.limit == NULL)
+	r.limit = PartLimit(query, walk->params);
+	if (r.limit == NULL)
 		return;
 	PipeannPartitionsOpen(&partitions, &nearest, walk->params);
 	if (partitions.has_foreign)
 	{
-		spread.number = walk->nspread++;
-		Rewrite(&spread);
+		/* what is sent to servers is to be as it is here */
+		pipeann_core->rewrite_query(query);
+		r.number = walk->nrewritten++;
+		Rewrite(&r);
 	}
 	PipeannPartitionsClose(&partitions);
 }
@@ -492,17 +496,17 @@ Visit(Node *node, void *arg)
 	{
 		if (query_tree_walker((Query *) node, Visit, arg, 0))
 			return true;
-		SpreadQuery(arg, (Query *) node);
+		RewriteQuery(arg, (Query *) node);
 		return false;
 	}
 	return expression_tree_walker(node, Visit, arg);
 }
 
 bool
-PipeannSpread(Query *query, ParamListInfo params)
+PipeannRewritePerPartition(Query *query, ParamListInfo params)
 {
 	Walk		walk = {.params = params};
 
 	(void) Visit((Node *) query, &walk);
-	return walk.nspread > 0;
+	return walk.nrewritten > 0;
 }

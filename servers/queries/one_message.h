@@ -1,10 +1,10 @@
 /*
  * one_message.h
  *		Scans of partitions on other servers, one message for each; private to
- *		plan/.
+ *		queries/.
  */
-#ifndef PIPEANN_PLAN_ONE_MESSAGE_H
-#define PIPEANN_PLAN_ONE_MESSAGE_H
+#ifndef PIPEANN_SERVERS_ONE_MESSAGE_H
+#define PIPEANN_SERVERS_ONE_MESSAGE_H
 
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
@@ -24,4 +24,4 @@ extern void PipeannAskInOneMessage(PlannedStmt *stmt);
 /* one_message_exec.c: how that node is run. Its child is the Append. */
 extern const CustomScanMethods PipeannOneMessageMethods;
 
-#endif							/* PIPEANN_PLAN_ONE_MESSAGE_H */
+#endif							/* PIPEANN_SERVERS_ONE_MESSAGE_H */

@@ -1,14 +1,14 @@
 /*
- * stand_in.h
+ * wrapper.h
  *		Nodes of ours that take another one's place; private to plan/.
  */
-#ifndef PIPEANN_PLAN_STAND_IN_H
-#define PIPEANN_PLAN_STAND_IN_H
+#ifndef PIPEANN_PLAN_WRAPPER_H
+#define PIPEANN_PLAN_WRAPPER_H
 
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 
 /* A node that has this one as its child, and hands up the same columns. */
-extern CustomScan *PipeannStandIn(Plan *plan, const CustomScanMethods *methods);
+extern CustomScan *PipeannWrap(Plan *plan, const CustomScanMethods *methods);
 
-#endif							/* PIPEANN_PLAN_STAND_IN_H */
+#endif							/* PIPEANN_PLAN_WRAPPER_H */

@@ -1,9 +1,10 @@
 /*
  * nearest.h
- *		Queries for the nearest rows of a partitioned table; private to plan/.
+ *		Queries for the nearest rows of a partitioned table; private to
+ *		queries/.
  */
-#ifndef PIPEANN_PLAN_NEAREST_H
-#define PIPEANN_PLAN_NEAREST_H
+#ifndef PIPEANN_SERVERS_NEAREST_H
+#define PIPEANN_SERVERS_NEAREST_H
 
 #include "nodes/parsenodes.h"
 
@@ -19,10 +20,7 @@ typedef struct PipeannNearest
 	TargetEntry *distance;
 } PipeannNearest;
 
-/* Whether indexes of ours can be in the order of an operator. */
-extern bool PipeannIsDistance(Oid operator);
-
 /* Whether a query is of this kind and no other; then describes it. */
 extern bool PipeannIsNearest(Query *query, PipeannNearest *nearest);
 
-#endif							/* PIPEANN_PLAN_NEAREST_H */
+#endif							/* PIPEANN_SERVERS_NEAREST_H */

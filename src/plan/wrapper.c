@@ -1,12 +1,12 @@
 /*
- * stand_in.c
+ * wrapper.c
  *		Nodes of ours that take another one's place in a finished plan.
  */
 #include "postgres.h"
 
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "plan/stand_in.h"
+#include "plan/wrapper.h"
 
 /*
  * Columns with the numbers and types of others, of a tuple that varno stands for: a
@@ -32,7 +32,7 @@ SameColumns(const List *targets, int varno)
 }
 
 CustomScan *
-PipeannStandIn(Plan *plan, const CustomScanMethods *methods)
+PipeannWrap(Plan *plan, const CustomScanMethods *methods)
 {
 	CustomScan *node = makeNode(CustomScan);
 	Plan	   *own = &node->scan.plan;

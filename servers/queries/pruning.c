@@ -1,5 +1,5 @@
 /*
- * gate.c
+ * pruning.c
  *		Pruning of partitions by values that are known when a query is run.
  *
  * Where a condition says that a column of the partition key has some value, the
@@ -14,7 +14,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "plan/partitions.h"
+#include "queries/partitions.h"
 #include "utils/lsyscache.h"
 #include "utils/partcache.h"
 #include "utils/rel.h"
@@ -123,15 +123,15 @@ ConstraintWith(const PipeannPartitions *partitions, Relation member,
 }
 
 List *
-PipeannPartitionGate(const PipeannPartitions *partitions, Relation member,
-					 const PipeannNearest *nearest)
+PipeannPruningCondition(const PipeannPartitions *partitions, Relation member,
+						const PipeannNearest *nearest)
 {
 	List	   *conditions = make_ands_implicit((Expr *) nearest->query->jointree->quals);
-	List	   *gate = NIL;
+	List	   *pruning = NIL;
 	ListCell   *cell;
 
 	foreach(cell, ConstraintWith(partitions, member, conditions))
 		if (!contain_var_clause(lfirst(cell)))
-			gate = lappend(gate, lfirst(cell));
-	return gate;
+			pruning = lappend(pruning, lfirst(cell));
+	return pruning;
 }

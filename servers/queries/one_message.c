@@ -17,11 +17,11 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "plan/far_scan.h"
-#include "plan/mark.h"
-#include "plan/one_message.h"
-#include "plan/spread.h"
-#include "plan/stand_in.h"
+#include "queries/async.h"
+#include "queries/core.h"
+#include "queries/foreign_scan.h"
+#include "queries/mark.h"
+#include "queries/one_message.h"
 #include "utils/syscache.h"
 
 /* What is looked for in a statement. */
@@ -87,7 +87,7 @@ CountServers(const Append *append, List *rtable)
 	{
 		const Plan *plan = lfirst(cell);
 
-		if (!PipeannIsFar(plan, rtable))
+		if (!PipeannIsSendable(plan, rtable))
 			continue;
 		if (list_member_oid(servers, ((const ForeignScan *) plan)->fs_server))
 			return 0;
@@ -149,6 +149,6 @@ PipeannAskInOneMessage(PlannedStmt *stmt)
 	Look(&search, &stmt->planTree);
 	LookAtAll(&search, stmt->subplans);
 	if (search.nbelow > 1 && search.nbelow == search.nscans)
-		*search.place = (Plan *) PipeannStandIn(*search.place,
-												 &PipeannOneMessageMethods);
+		*search.place = (Plan *)
+			pipeann_core->wrap(*search.place, &PipeannOneMessageMethods);
 }

@@ -1,0 +1,40 @@
+/*
+ * interface.h
+ *		What this library has for others that are loaded beside it.
+ *
+ * It is all that servers/ may know of it. The library leaves a pointer to it in a
+ * rendezvous variable (fmgr.h) when it is loaded, wherever it was loaded from.
+ */
+#ifndef PIPEANN_INTERFACE_H
+#define PIPEANN_INTERFACE_H
+
+#include "nodes/extensible.h"
+#include "nodes/plannodes.h"
+
+/* To be counted on with every change of what follows, or of what it means. */
+#define PIPEANN_INTERFACE_VERSION	1
+
+typedef struct PipeannInterface
+{
+	int			version;
+
+	/* pipeann.rewrite_plans: whether queries and plans may be changed */
+	bool		(*rewrites_plans) (void);
+
+	/*
+	 * Change a query, before it is planned, as it is changed anyway when it is.
+	 * Nothing is changed twice.
+	 */
+	void		(*rewrite_query) (Query *query);
+
+	/* whether indexes of ours can be in the order of an operator */
+	bool		(*is_distance) (Oid operator);
+
+	/* a node that has this one as its child, and hands up the same columns */
+	CustomScan *(*wrap) (Plan *plan, const CustomScanMethods *methods);
+} PipeannInterface;
+
+/* Of the variable, which is a const PipeannInterface *, NULL before. */
+#define PIPEANN_INTERFACE	"pipeann_interface"
+
+#endif							/* PIPEANN_INTERFACE_H */
