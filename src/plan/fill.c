@@ -100,7 +100,6 @@ void
 PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
-	CustomScan *node;
 
 	if (limit->limitCount == NULL ||
 		limit->limitOption != LIMIT_OPTION_COUNT || !IsFromScans(*place) ||
@@ -109,14 +108,6 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 		PipeannHasVolatile(limit->limitOffset, stmt) ||
 		!PipeannIsSteadyPlan(stmt, *place))
 		return;
-	node = PipeannStandIn(*place, &PipeannFillMethods);
-	node->scan.plan.extParam = bms_union(node->scan.plan.extParam,
-										 limit->plan.extParam);
-	node->scan.plan.allParam = bms_union(node->scan.plan.allParam,
-										 limit->plan.allParam);
-	node->custom_exprs = list_make1(copyObject(limit->limitCount));
-	if (limit->limitOffset != NULL)
-		node->custom_exprs = lappend(node->custom_exprs,
-									 copyObject(limit->limitOffset));
-	*place = &node->scan.plan;
+	*place = &PipeannStandBelow(limit, *place,
+								&PipeannFillMethods)->scan.plan;
 }

@@ -51,3 +51,19 @@ PipeannStandIn(Plan *plan, const CustomScanMethods *methods)
 	node->methods = methods;
 	return node;
 }
+
+CustomScan *
+PipeannStandBelow(const Limit *limit, Plan *plan,
+				  const CustomScanMethods *methods)
+{
+	CustomScan *node = PipeannStandIn(plan, methods);
+	Plan	   *own = &node->scan.plan;
+
+	own->extParam = bms_union(own->extParam, limit->plan.extParam);
+	own->allParam = bms_union(own->allParam, limit->plan.allParam);
+	node->custom_exprs = list_make1(copyObject(limit->limitCount));
+	if (limit->limitOffset != NULL)
+		node->custom_exprs = lappend(node->custom_exprs,
+									 copyObject(limit->limitOffset));
+	return node;
+}

@@ -11,4 +11,11 @@
 /* A node that has this one as its child, and hands up the same columns. */
 extern CustomScan *PipeannStandIn(Plan *plan, const CustomScanMethods *methods);
 
+/*
+ * The same below a limit that is of use to it: custom_exprs are what that wants, and
+ * what it leaves out, if anything is.
+ */
+extern CustomScan *PipeannStandBelow(const Limit *limit, Plan *plan,
+									 const CustomScanMethods *methods);
+
 #endif							/* PIPEANN_PLAN_STAND_IN_H */
