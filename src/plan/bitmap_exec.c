@@ -2,8 +2,7 @@
  * bitmap_exec.c
  *		Running a search for the nearest of the rows that other indexes find.
  *
- * The bitmap is made first, and its TIDs are offered to the scan of ours when that
- * begins. The scan's node returns the rows, having looked whether they are visible
+ * The bitmap is made first, and the scan of ours is told its TIDs before it begins. The scan's node returns the rows, having looked whether they are visible
  * and meet all conditions, as ever: so it does not matter what else the bitmap has.
  * If it has lost count of rows (work_mem) the scan goes without it.
  */
@@ -14,31 +13,20 @@
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
 #include "plan/bitmap.h"
-#include "scan/scan.h"
+#include "plan/node.h"
 #include "utils/memutils.h"
 
 #define FIRST_TIDS 1024
 
 typedef struct BitmapState
 {
-	CustomScanState node;
-	IndexScanState *scan;
+	PipeannNode node;			/* its child is the scan */
 	PlanState  *bitmap;
-	MemoryContext tids;			/* reset by each rescan */
-	MemoryContextCallback withdraw;
-	bool		begun;
-	bool		rescan;			/* the scan has to begin anew */
 	bool		lossy;
 	uint32		size;
 	ItemPointerData *rows;
 	PipeannAmong among;
 } BitmapState;
-
-static void
-Withdraw(void *arg)
-{
-	PipeannAmongWithdraw(arg);
-}
 
 static void
 AddTids(BitmapState *state, BlockNumber block, const OffsetNumber *offsets,
@@ -90,12 +78,15 @@ TakeTids(BitmapState *state, TIDBitmap *bitmap)
 static void
 MakeTids(BitmapState *state)
 {
-	TIDBitmap  *bitmap = (TIDBitmap *) MultiExecProcNode(state->bitmap);
+	TIDBitmap  *bitmap;
 
+	if (state->node.anew && state->bitmap->chgParam == NULL)
+		ExecReScan(state->bitmap);
+	bitmap = (TIDBitmap *) MultiExecProcNode(state->bitmap);
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
 		elog(ERROR, "unrecognized result from subplan");
 	state->size = FIRST_TIDS;
-	state->rows = MemoryContextAllocHuge(state->tids,
+	state->rows = MemoryContextAllocHuge(state->node.memory,
 										 mul_size(state->size,
 												  sizeof(ItemPointerData)));
 	state->lossy = false;
@@ -107,92 +98,32 @@ MakeTids(BitmapState *state)
 	tbm_free(bitmap);
 }
 
-/* The first row: the scan begins while it is offered what it is to look among. */
-static TupleTableSlot *
-FirstRow(BitmapState *state)
-{
-	TupleTableSlot *slot;
-
-	MakeTids(state);
-	if (!state->lossy)
-		PipeannAmongOffer(&state->among, state->scan->iss_OrderByKeys);
-	if (state->rescan)
-		ExecReScan(&state->scan->ss.ps);
-	slot = ExecProcNode(&state->scan->ss.ps);
-	PipeannAmongWithdraw(&state->among);
-	state->begun = true;
-	state->rescan = false;
-	return slot;
-}
-
 static void
 BeginBitmap(CustomScanState *node, EState *estate, int eflags)
 {
 	BitmapState *state = (BitmapState *) node;
-	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
-	PlanState  *scan = ExecInitNode(linitial(plan->custom_plans), estate,
-									eflags);
 
-	state->scan = castNode(IndexScanState, scan);
-	state->bitmap = ExecInitNode(lsecond(plan->custom_plans), estate, eflags);
-	node->custom_ps = list_make2(scan, state->bitmap);
-	state->tids = AllocSetContextCreate(estate->es_query_cxt,
-										"pipeann bitmap",
-										ALLOCSET_SMALL_SIZES);
-	state->withdraw.func = Withdraw;
-	state->withdraw.arg = &state->among;
-	MemoryContextRegisterResetCallback(estate->es_query_cxt,
-									   &state->withdraw);
-
-	/* it returns the slots of the scan */
-	node->ss.ps.resultopsset = true;
-	node->ss.ps.resultopsfixed = false;
+	PipeannNodeBegin(node, estate, eflags);
+	state->node.memory = AllocSetContextCreate(estate->es_query_cxt,
+											   "pipeann bitmap",
+											   ALLOCSET_SMALL_SIZES);
+	state->bitmap = lsecond(node->custom_ps);
 }
 
-/* Where a row is looked at again by itself (EvalPlanQual) the scan has that row. */
 static TupleTableSlot *
 ExecBitmap(CustomScanState *node)
 {
 	BitmapState *state = (BitmapState *) node;
+	PlanState  *scan = state->node.child;
 
-	if (!state->begun && node->ss.ps.state->es_epq_active == NULL)
-		return FirstRow(state);
-	return ExecProcNode(&state->scan->ss.ps);
-}
-
-static void
-EndBitmap(CustomScanState *node)
-{
-	BitmapState *state = (BitmapState *) node;
-
-	ExecEndNode(&state->scan->ss.ps);
-	ExecEndNode(state->bitmap);
-}
-
-/*
- * The children are told what has changed; the scan begins anew when it is offered
- * the next bitmap.
- */
-static void
-ReScanBitmap(CustomScanState *node)
-{
-	BitmapState *state = (BitmapState *) node;
-
-	if (node->ss.ps.chgParam != NULL)
+	if (!state->node.begun && !PipeannNodeIsRecheck(&state->node))
 	{
-		UpdateChangedParamSet(&state->scan->ss.ps, node->ss.ps.chgParam);
-		UpdateChangedParamSet(state->bitmap, node->ss.ps.chgParam);
+		MakeTids(state);
+		PipeannContextOfScan(scan)->among = state->lossy ? NULL :
+			&state->among;
+		PipeannNodeBeginChild(&state->node);
 	}
-	if (node->ss.ps.state->es_epq_active != NULL)
-	{
-		ExecReScan(&state->scan->ss.ps);
-		return;
-	}
-	if (state->bitmap->chgParam == NULL)
-		ExecReScan(state->bitmap);
-	state->rescan |= state->begun;
-	state->begun = false;
-	MemoryContextReset(state->tids);
+	return ExecProcNode(scan);
 }
 
 Plan *
@@ -206,19 +137,15 @@ static const CustomExecMethods exec_methods = {
 	.CustomName = "PipeannBitmap",
 	.BeginCustomScan = BeginBitmap,
 	.ExecCustomScan = ExecBitmap,
-	.EndCustomScan = EndBitmap,
-	.ReScanCustomScan = ReScanBitmap
+	.EndCustomScan = PipeannNodeEnd,
+	.ReScanCustomScan = PipeannNodeReScan
 };
 
 static Node *
 CreateState(CustomScan *plan)
 {
-	BitmapState *state = palloc0(sizeof(BitmapState));
-
 	(void) plan;
-	NodeSetTag(state, T_CustomScanState);
-	state->node.methods = &exec_methods;
-	return (Node *) state;
+	return PipeannNodeCreate(sizeof(BitmapState), &exec_methods);
 }
 
 const CustomScanMethods PipeannBitmapMethods = {

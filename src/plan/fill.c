@@ -10,9 +10,7 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type_d.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
@@ -97,27 +95,11 @@ IsPlaceOfCursor(const Plan *plan)
 		!IsA(plan, WindowAgg);
 }
 
-/*
- * What the node has to know of the limit. The last of rows that are equally far (WITH
- * TIES) may be any: then all rows are kept.
- */
-static List *
-Numbers(const Limit *limit)
-{
-	if (limit->limitOption != LIMIT_OPTION_COUNT)
-		return list_make1(makeNullConst(INT8OID, -1, InvalidOid));
-	if (limit->limitOffset == NULL)
-		return list_make1(copyObject(limit->limitCount));
-	return list_make2(copyObject(limit->limitCount),
-					  copyObject(limit->limitOffset));
-}
-
 /* How many rows there are is not known, and the planner may be wrong by any factor. */
 void
 PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
-	CustomScan *node;
 
 	if (limit->limitCount == NULL || !IsFromScans(*place) ||
 		(is_cursor && IsPlaceOfCursor(*place)) ||
@@ -125,11 +107,6 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 		PipeannHasVolatile(limit->limitOffset, stmt) ||
 		!PipeannIsSteadyPlan(stmt, *place))
 		return;
-	node = PipeannWrap(*place, &PipeannFillMethods);
-	node->scan.plan.extParam = bms_union(node->scan.plan.extParam,
-										 limit->plan.extParam);
-	node->scan.plan.allParam = bms_union(node->scan.plan.allParam,
-										 limit->plan.allParam);
-	node->custom_exprs = Numbers(limit);
-	*place = &node->scan.plan;
+	*place = &PipeannWrapBelow(limit, *place,
+							   &PipeannFillMethods)->scan.plan;
 }

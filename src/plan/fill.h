@@ -18,12 +18,7 @@
  */
 extern void PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor);
 
-/* fill_exec.c: how such a node is run. */
+/* fill_exec.c: how such a node is run; its child is the plan that had its place. */
 extern const CustomScanMethods PipeannFillMethods;
-
-/*
- * What the node has in custom_exprs: the limit, NULL for all rows, and what is left
- * out, if anything is. Its child is the plan that had its place.
- */
 
 #endif							/* PIPEANN_PLAN_FILL_H */

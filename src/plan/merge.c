@@ -100,17 +100,11 @@ IsAlwaysTheSame(Node *limit)
 static Plan *
 MakeNode(const Limit *limit, MergeAppend *merge)
 {
-	CustomScan *node = PipeannWrap(&merge->plan, &PipeannMergeMethods);
-	Plan	   *plan = &node->scan.plan;
+	CustomScan *node = PipeannWrapBelow(limit, &merge->plan,
+										 &PipeannMergeMethods);
 
-	plan->extParam = bms_copy(limit->plan.extParam);
-	plan->allParam = bms_copy(limit->plan.allParam);
-	node->custom_exprs = list_make1(copyObject(limit->limitCount));
-	if (limit->limitOffset != NULL)
-		node->custom_exprs = lappend(node->custom_exprs,
-									 copyObject(limit->limitOffset));
 	node->custom_private = list_make1_int(merge->sortColIdx[0]);
-	return plan;
+	return &node->scan.plan;
 }
 
 /* Between the two there may be a node that computes columns. */

@@ -15,13 +15,10 @@
  */
 extern void PipeannLimitMerge(Limit *limit);
 
-/* merge_exec.c: how such a merge is run. */
-extern const CustomScanMethods PipeannMergeMethods;
-
 /*
- * What the node has in custom_private: the number of the column by which rows
- * are merged. In custom_exprs there are the limit and what is left out, if
- * anything is. Its child is the merge as it was planned.
+ * merge_exec.c: how such a merge is run. custom_private is the number of the column
+ * by which rows are merged; the child is the merge as it was planned.
  */
+extern const CustomScanMethods PipeannMergeMethods;
 
 #endif							/* PIPEANN_PLAN_MERGE_H */

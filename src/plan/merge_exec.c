@@ -21,17 +21,14 @@
 
 #include <math.h>
 
-#include "access/amapi.h"
 #include "base/planted.h"
 #include "executor/executor.h"
 #include "executor/execPartition.h"
-#include "index/index.h"
 #include "miscadmin.h"
 #include "plan/merge.h"
-#include "scan/scan.h"
+#include "plan/node.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 
 /* A limit beyond which the merge is run as it was planned. */
 #define MOST_WANTED 1000
@@ -55,7 +52,7 @@ typedef enum MergeStatus
 typedef struct MergeChild
 {
 	PlanState  *node;
-	const ScanKeyData *keys;	/* of a scan that heeds the horizon, else NULL */
+	bool		heeds;			/* a scan that heeds the horizon */
 	float		entered;		/* how near its search begins */
 	MergeStatus status;
 	MergeRow   *first;			/* in order */
@@ -64,16 +61,8 @@ typedef struct MergeChild
 
 typedef struct MergeState
 {
-	CustomScanState node;
-	MergeAppendState *merge;
+	PipeannNode node;			/* its child is the merge as it was planned */
 	AttrNumber	column;
-	ExprState  *count;
-	ExprState  *offset;			/* or NULL */
-	TupleTableSlot *slot;
-	MemoryContext rows;			/* reset by each rescan */
-	MemoryContextCallback withdraw;
-
-	bool		begun;
 	bool		as_planned;
 	int			wanted;
 	int			returned;
@@ -84,73 +73,25 @@ typedef struct MergeState
 	PipeannHorizon horizon;
 } MergeState;
 
+static MergeAppendState *
+MergeOf(const MergeState *state)
+{
+	return castNode(MergeAppendState, state->node.child);
+}
+
+/* Scans that begin from now on are to heed this, or none. */
 static void
-Withdraw(void *arg)
+TellScans(const MergeState *state, PipeannHorizon *horizon)
 {
-	(void) arg;
-	PipeannHorizonOffer(NULL, NULL);
-}
+	const MergeAppendState *merge = MergeOf(state);
 
-/* The rows that the limit wants of the merge, or one too many if it is not known. */
-static int
-CountWanted(const MergeState *state)
-{
-	ExprContext *context = state->node.ss.ps.ps_ExprContext;
-	bool		isnull;
-	int64		count;
-	int64		offset = 0;
-
-	count = DatumGetInt64(ExecEvalExprSwitchContext(state->count, context,
-													&isnull));
-	if (isnull || count > MOST_WANTED)
-		return MOST_WANTED + 1;
-	if (state->offset != NULL)
+	for (int i = 0; i < merge->ms_nplans; i++)
 	{
-		offset = DatumGetInt64(ExecEvalExprSwitchContext(state->offset,
-														 context, &isnull));
-		if (isnull)
-			offset = 0;
+		PipeannScanContext *context = PipeannContextOfScan(merge->mergeplans[i]);
+
+		if (context != NULL)
+			context->horizon = horizon;
 	}
-	if (count <= 0 || offset < 0 || offset > MOST_WANTED)
-		return MOST_WANTED + 1;
-	return (int) (count + offset);
-}
-
-/*
- * An index-only scan holds rows back itself whose distances are only about known
- * (scan/held.c). It would hand them all up at the horizon, and leave out what is
- * nearer and comes later.
- */
-static bool
-HoldsRowsBack(Relation index)
-{
-	PipeannMeta meta;
-
-	PipeannMetaRead(index, &meta);
-	return meta.layout.storage == PIPEANN_FLOAT2;
-}
-
-/* The order-by keys of a scan that can heed the horizon, or NULL. */
-static const ScanKeyData *
-KeysOf(PlanState *node)
-{
-	Relation	index = NULL;
-	const ScanKeyData *keys = NULL;
-
-	if (IsA(node, IndexScanState))
-	{
-		index = ((IndexScanState *) node)->iss_RelationDesc;
-		keys = ((IndexScanState *) node)->iss_OrderByKeys;
-	}
-	else if (IsA(node, IndexOnlyScanState))
-	{
-		index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
-		keys = ((IndexOnlyScanState *) node)->ioss_OrderByKeys;
-	}
-	if (index == NULL || index->rd_indam->amgettuple != pipeanngettuple ||
-		(IsA(node, IndexOnlyScanState) && HoldsRowsBack(index)))
-		return NULL;
-	return keys;
 }
 
 /*
@@ -175,19 +116,20 @@ ValidChildren(MergeAppendState *merge)
 static void
 FindChildren(MergeState *state)
 {
-	const Bitmapset *valid = ValidChildren(state->merge);
+	MergeAppendState *merge = MergeOf(state);
+	const Bitmapset *valid = ValidChildren(merge);
 	int			i = -1;
 
 	state->nchildren = 0;
-	state->children = MemoryContextAllocZero(state->rows,
+	state->children = MemoryContextAllocZero(state->node.memory,
 											 mul_size(sizeof(MergeChild),
-													  Max(state->merge->ms_nplans, 1)));
+													  Max(merge->ms_nplans, 1)));
 	while ((i = bms_next_member(valid, i)) >= 0)
 	{
 		MergeChild *child = &state->children[state->nchildren++];
 
-		child->node = state->merge->mergeplans[i];
-		child->keys = KeysOf(child->node);
+		child->node = merge->mergeplans[i];
+		child->heeds = PipeannContextOfScan(child->node) != NULL;
 	}
 }
 
@@ -251,7 +193,7 @@ PutInOrder(MergeChild *child, MergeRow *row)
 static MergeRow *
 KeepRow(MergeState *state, MergeChild *child, TupleTableSlot *slot)
 {
-	MemoryContext former = MemoryContextSwitchTo(state->rows);
+	MemoryContext former = MemoryContextSwitchTo(state->node.memory);
 	MergeRow   *row = palloc(sizeof(MergeRow));
 
 	row->distance = DatumGetFloat8(slot_getattr(slot, state->column,
@@ -267,17 +209,12 @@ KeepRow(MergeState *state, MergeChild *child, TupleTableSlot *slot)
  * be at its end, as it may hold rows back until then.
  */
 static TupleTableSlot *
-Ask(MergeState *state, MergeChild *child)
+Ask(const MergeChild *child)
 {
-	TupleTableSlot *slot;
-
 	CHECK_FOR_INTERRUPTS();
-	if (child->keys != NULL && IsA(child->node, IndexScanState))
+	if (child->heeds && IsA(child->node, IndexScanState))
 		((IndexScanState *) child->node)->iss_ReachedEnd = false;
-	PipeannHorizonOffer(&state->horizon, child->keys);
-	slot = ExecProcNode(child->node);
-	PipeannHorizonOffer(NULL, NULL);
-	return slot;
+	return ExecProcNode(child->node);
 }
 
 /* Keep a row of a child; returns whether it is within the horizon. */
@@ -295,11 +232,11 @@ Take(MergeState *state, MergeChild *child, TupleTableSlot *slot)
 static bool
 Pull(MergeState *state, MergeChild *child)
 {
-	TupleTableSlot *slot = Ask(state, child);
+	TupleTableSlot *slot = Ask(child);
 
 	if (!TupIsNull(slot))
 		return Take(state, child, slot);
-	child->status = child->keys != NULL ? MERGE_STOPPED : MERGE_DONE;
+	child->status = child->heeds ? MERGE_STOPPED : MERGE_DONE;
 	return false;
 }
 
@@ -324,16 +261,14 @@ Enter(MergeState *state)
 		MergeChild *child = &state->children[i];
 		TupleTableSlot *slot;
 
-		if (child->keys == NULL)
+		if (!child->heeds)
 			continue;
 		state->horizon.entered = get_float4_nan();
-		slot = Ask(state, child);
+		slot = Ask(child);
 		if (!TupIsNull(slot))
 			(void) Take(state, child, slot);
-		if (isnan(state->horizon.entered))
-			child->keys = NULL;
-		else
-			child->entered = state->horizon.entered;
+		child->heeds = !isnan(state->horizon.entered);
+		child->entered = child->heeds ? state->horizon.entered : 0;
 	}
 	state->horizon.entering = false;
 	qsort(state->children, state->nchildren, sizeof(MergeChild),
@@ -396,12 +331,13 @@ PullNearest(MergeState *state)
 static void
 BeginAlone(MergeState *state)
 {
+	TellScans(state, NULL);
 	for (int i = 0; i < state->nchildren; i++)
 	{
 		MergeChild *child = &state->children[i];
 		MergeRow   *next;
 
-		if (child->keys == NULL)
+		if (!child->heeds)
 			continue;
 		for (MergeRow *row = child->first; row != NULL; row = next)
 		{
@@ -410,7 +346,7 @@ BeginAlone(MergeState *state)
 			pfree(row);
 		}
 		child->first = child->last = NULL;
-		child->keys = NULL;
+		child->heeds = false;
 		child->status = MERGE_OPEN;
 		ExecReScan(child->node);
 	}
@@ -419,14 +355,17 @@ BeginAlone(MergeState *state)
 static void
 Begin(MergeState *state)
 {
-	state->begun = true;
-	state->returned = 0;
-	state->wanted = CountWanted(state);
-	state->as_planned = state->wanted > MOST_WANTED;
+	int64		wanted = PipeannNodeWanted(&state->node, MOST_WANTED);
+
+	state->as_planned = wanted == PG_INT64_MAX;
+	TellScans(state, state->as_planned ? NULL : &state->horizon);
+	PipeannNodeBeginChild(&state->node);
 	if (state->as_planned)
 		return;
+	state->returned = 0;
+	state->wanted = (int) wanted;
 	state->nnearest = 0;
-	state->nearest = MemoryContextAlloc(state->rows,
+	state->nearest = MemoryContextAlloc(state->node.memory,
 										mul_size(sizeof(double),
 												 state->wanted));
 	FindChildren(state);
@@ -466,10 +405,10 @@ NextRow(MergeState *state)
 		return NULL;
 	row = child->first;
 	child->first = row->next;
-	ExecStoreMinimalTuple(row->tuple, state->slot, true);
+	ExecStoreMinimalTuple(row->tuple, state->node.slot, true);
 	pfree(row);
 	state->returned++;
-	return state->slot;
+	return state->node.slot;
 }
 
 static void
@@ -477,81 +416,46 @@ BeginMerge(CustomScanState *node, EState *estate, int eflags)
 {
 	MergeState *state = (MergeState *) node;
 	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
-	MemoryContext query = estate->es_query_cxt;
 
-	outerPlanState(node) = ExecInitNode(outerPlan(plan), estate, eflags);
-	state->merge = castNode(MergeAppendState, outerPlanState(node));
+	PipeannNodeBegin(node, estate, eflags);
+	state->node.memory = AllocSetContextCreate(estate->es_query_cxt,
+											   "pipeann merge",
+											   ALLOCSET_SMALL_SIZES);
 	state->column = linitial_int(plan->custom_private);
-	state->count = ExecInitExpr(linitial(plan->custom_exprs), &node->ss.ps);
-	state->offset = list_length(plan->custom_exprs) < 2 ? NULL :
-		ExecInitExpr(lsecond(plan->custom_exprs), &node->ss.ps);
-	state->slot = ExecInitExtraTupleSlot(estate,
-										 ExecGetResultType(&state->merge->ps),
-										 &TTSOpsMinimalTuple);
-	state->rows = AllocSetContextCreate(query, "pipeann merge",
-										ALLOCSET_SMALL_SIZES);
-	state->withdraw.func = Withdraw;
-	MemoryContextRegisterResetCallback(query, &state->withdraw);
-
-	/* as planned it returns the slots of its children */
-	node->ss.ps.resultopsset = true;
-	node->ss.ps.resultopsfixed = false;
 }
 
 static TupleTableSlot *
 ExecMerge(CustomScanState *node)
 {
 	MergeState *state = (MergeState *) node;
-	Instrumentation *instrument = state->merge->ps.instrument;
+	PlanState  *merge = state->node.child;
 	TupleTableSlot *slot;
 
-	if (!state->begun)
+	if (!state->node.begun && !PipeannNodeIsRecheck(&state->node))
 		Begin(state);
-	if (state->as_planned)
-		return ExecProcNode(&state->merge->ps);
-	if (instrument != NULL)
-		InstrStartNode(instrument);
+	if (state->as_planned || PipeannNodeIsRecheck(&state->node))
+		return ExecProcNode(merge);
+	if (merge->instrument != NULL)
+		InstrStartNode(merge->instrument);
 	slot = NextRow(state);
-	if (instrument != NULL)
-		InstrStopNode(instrument, slot == NULL ? 0 : 1);
+	if (merge->instrument != NULL)
+		InstrStopNode(merge->instrument, slot == NULL ? 0 : 1);
 	return slot;
-}
-
-static void
-EndMerge(CustomScanState *node)
-{
-	ExecEndNode(outerPlanState(node));
-}
-
-/* Children whose parameters have changed are rescanned when they are asked. */
-static void
-ReScanMerge(CustomScanState *node)
-{
-	MergeState *state = (MergeState *) node;
-
-	ExecClearTuple(state->slot);
-	MemoryContextReset(state->rows);
-	state->begun = false;
-	ExecReScan(outerPlanState(node));
 }
 
 static const CustomExecMethods exec_methods = {
 	.CustomName = "PipeannMerge",
 	.BeginCustomScan = BeginMerge,
 	.ExecCustomScan = ExecMerge,
-	.EndCustomScan = EndMerge,
-	.ReScanCustomScan = ReScanMerge
+	.EndCustomScan = PipeannNodeEnd,
+	.ReScanCustomScan = PipeannNodeReScan
 };
 
 static Node *
 CreateState(CustomScan *plan)
 {
-	MergeState *state = palloc0(sizeof(MergeState));
-
 	(void) plan;
-	NodeSetTag(state, T_CustomScanState);
-	state->node.methods = &exec_methods;
-	return (Node *) state;
+	return PipeannNodeCreate(sizeof(MergeState), &exec_methods);
 }
 
 const CustomScanMethods PipeannMergeMethods = {

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "plan/wrapper.h"
@@ -49,5 +50,33 @@ PipeannWrap(Plan *plan, const CustomScanMethods *methods)
 	own->allParam = bms_copy(plan->allParam);
 	node->custom_scan_tlist = SameColumns(plan->targetlist, OUTER_VAR);
 	node->methods = methods;
+	return node;
+}
+
+/*
+ * What a node below a limit has to know of it. The last of rows that are equally far
+ * (WITH TIES) may be any: then all rows are wanted.
+ */
+static List *
+Numbers(const Limit *limit)
+{
+	if (limit->limitOption != LIMIT_OPTION_COUNT)
+		return list_make1(makeNullConst(INT8OID, -1, InvalidOid));
+	if (limit->limitOffset == NULL)
+		return list_make1(copyObject(limit->limitCount));
+	return list_make2(copyObject(limit->limitCount),
+					  copyObject(limit->limitOffset));
+}
+
+CustomScan *
+PipeannWrapBelow(const Limit *limit, Plan *plan,
+				 const CustomScanMethods *methods)
+{
+	CustomScan *node = PipeannWrap(plan, methods);
+	Plan	   *own = &node->scan.plan;
+
+	own->extParam = bms_union(own->extParam, limit->plan.extParam);
+	own->allParam = bms_union(own->allParam, limit->plan.allParam);
+	node->custom_exprs = Numbers(limit);
 	return node;
 }

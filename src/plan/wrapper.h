@@ -11,4 +11,11 @@
 /* A node that has this one as its child, and hands up the same columns. */
 extern CustomScan *PipeannWrap(Plan *plan, const CustomScanMethods *methods);
 
+/*
+ * The same below a limit that is of use to it: custom_exprs are what that wants, NULL
+ * for all rows, and what it leaves out, if anything is.
+ */
+extern CustomScan *PipeannWrapBelow(const Limit *limit, Plan *plan,
+									const CustomScanMethods *methods);
+
 #endif							/* PIPEANN_PLAN_WRAPPER_H */

@@ -49,39 +49,6 @@ struct PipeannAmongNodes
 #define NEAREST 10.0
 #define NODE_COST 16.0
 
-/* As limits (fill.c) they may be offered while others are, the last ones first. */
-static PipeannAmong *offered;
-
-void
-PipeannAmongOffer(PipeannAmong *among, const ScanKeyData *keys)
-{
-	among->keys = keys;
-	among->former = offered;
-	offered = among;
-}
-
-void
-PipeannAmongWithdraw(const PipeannAmong *among)
-{
-	for (const PipeannAmong *other = offered; other != NULL;
-		 other = other->former)
-		if (other == among)
-		{
-			offered = among->former;
-			return;
-		}
-}
-
-const PipeannAmong *
-PipeannAmongOf(const ScanKeyData *keys)
-{
-	const PipeannAmong *among = keys == NULL ? NULL : offered;
-
-	while (among != NULL && among->keys != keys)
-		among = among->former;
-	return among;
-}
-
 static bool
 HasBit(const uint8 *bits, uint32 at)
 {

@@ -9,9 +9,6 @@
 
 typedef struct PipeannAmongNodes PipeannAmongNodes;
 
-/* What was offered to a scan that begins with these order-by keys, or NULL. */
-extern const PipeannAmong *PipeannAmongOf(const ScanKeyData *keys);
-
 /*
  * Find the nodes of the rows, in CurrentMemoryContext, and set a search's parameters
  * by them. Rows of which no node is known are read from the table.

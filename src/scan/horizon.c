@@ -18,9 +18,6 @@
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
-static PipeannHorizon *offered;
-static const ScanKeyData *offered_to;
-
 void
 PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 {
@@ -34,19 +31,6 @@ PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 	horizon->together.ncodes = 0;
 	horizon->together.nnearest = 0;
 	horizon->together.nchunks = 0;
-}
-
-void
-PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys)
-{
-	offered = horizon;
-	offered_to = keys;
-}
-
-PipeannHorizon *
-PipeannHorizonOf(const ScanKeyData *keys)
-{
-	return keys != NULL && keys == offered_to ? offered : NULL;
 }
 
 /* Where it is now, as a search's order key. */

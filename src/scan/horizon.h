@@ -7,9 +7,6 @@
 
 #include "scan/scan.h"
 
-/* The horizon for a scan that begins with these order-by keys, or NULL. */
-extern PipeannHorizon *PipeannHorizonOf(const ScanKeyData *keys);
-
 /*
  * The searches have been run: as many rows as are wanted are expected to be within
  * the distance of what they have found. There may be no horizon.

@@ -82,6 +82,15 @@ LeaveToNext(const PipeannScan *state)
 							  PipeannSourceUses(state->source));
 }
 
+static PipeannScanContext
+ContextOf(IndexScanDesc scan, ScanKey key)
+{
+	const PipeannScanContext *context = key == NULL ||
+		scan->numberOfOrderBys == 0 ? NULL : PIPEANN_SCAN_CONTEXT(key);
+
+	return context != NULL ? *context : (PipeannScanContext) {0};
+}
+
 void
 pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
@@ -94,9 +103,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (state->started)
 		LeaveToNext(state);
 	ResetScan(state);
-	state->horizon = PipeannHorizonOf(orderbys);
-	state->fill = PipeannFillOf(orderbys);
-	state->wanted = PipeannAmongOf(orderbys);
+	state->heeds = ContextOf(scan, orderbys);
 	if (scan->numberOfOrderBys > 0)
 		memset(scan->xs_orderbynulls, true,
 			   sizeof(bool) * scan->numberOfOrderBys);
@@ -112,7 +119,9 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 static bool
 WantsWhole(const PipeannScan *state)
 {
-	return state->fill != NULL && state->fill->whole &&
+	const PipeannFill *fill = state->heeds.fill;
+
+	return fill != NULL && fill->whole &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
 }
 
@@ -168,7 +177,7 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 static bool
 IsEntering(PipeannScan *state)
 {
-	PipeannHorizon *horizon = state->horizon;
+	PipeannHorizon *horizon = state->heeds.horizon;
 
 	if (horizon == NULL || !horizon->entering || state->searched)
 		return false;
@@ -213,8 +222,9 @@ IsInOrder(PipeannScan *state)
 static int64
 MostToLookAt(const PipeannScan *state)
 {
-	return state->fill != NULL && state->fill->all ? PG_INT64_MAX :
-		pipeann_max_scan_tuples;
+	const PipeannFill *fill = state->heeds.fill;
+
+	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
 /*
@@ -240,7 +250,8 @@ ContinueSearch(PipeannScan *state)
 		if (state->replica)
 			PipeannCheckPacking(&state->view);
 	}
-	return !PipeannHorizonHides(state->horizon, state->view.meta.layout.metric,
+	return !PipeannHorizonHides(state->heeds.horizon,
+								state->view.meta.layout.metric,
 								PipeannSearchPeek(state->search));
 }
 
@@ -328,7 +339,7 @@ static uint64
 MostToPrefetch(const PipeannScan *state)
 {
 	if (PipeannSearchIsTogether(state->search))
-		return PipeannHorizonWithin(state->horizon,
+		return PipeannHorizonWithin(state->heeds.horizon,
 									state->view.meta.layout.metric,
 									state->search);
 	return state->exhausted ? PIPEANN_MAX_PREFETCH :
@@ -433,12 +444,12 @@ IsAtEnd(PipeannScan *state)
 	bool		at_end = state->exhausted &&
 		state->looked_at < MostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-		state->horizon == NULL &&
+		state->heeds.horizon == NULL &&
 		!PipeannFilterIsVoid(state->filter);
 
-	if (!at_end || !state->late || state->fill == NULL)
+	if (!at_end || !state->late || state->heeds.fill == NULL)
 		return at_end;
-	state->fill->late = true;
+	state->heeds.fill->late = true;
 	return false;
 }
 
@@ -516,7 +527,8 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
-		PipeannHorizonExpect(state->horizon, state->view.meta.layout.metric);
+		PipeannHorizonExpect(state->heeds.horizon,
+							 state->view.meta.layout.metric);
 		PIPEANN_PAUSE("scan-searched");
 		state->searched = true;
 	}

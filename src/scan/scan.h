@@ -72,21 +72,12 @@ typedef struct PipeannHorizon
 extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
 
 /*
- * From now on a scan that begins with these order-by keys heeds the horizon, as
- * long as it lasts: it returns no row when there is none as near, and can be asked
- * again when the horizon has moved. NULL: none does.
- */
-extern void PipeannHorizonOffer(PipeannHorizon *horizon, const ScanKeyData *keys);
-
-/*
- * fill.c: a limit above scans, that is to be filled. Scans that begin with one of
- * these arrays of order-by keys while it is offered heed it. Limits may be offered
- * while others are: sub-queries and functions run within the beginning of a scan.
+ * A limit above scans, that is to be filled. In strict order a row that is found after
+ * a farther one was returned is left out. Who has handed up nothing yet can have the
+ * scan begin anew, and return no row before all are found.
  */
 typedef struct PipeannFill
 {
-	struct PipeannFill *former; /* that was offered before this one */
-	const List *keys;
 	bool		all;			/* it wants all rows, however many */
 	bool		whole;			/* scans explore all nodes before they return a
 								 * row, so none comes late */
@@ -94,25 +85,34 @@ typedef struct PipeannFill
 								 * rows that came late */
 } PipeannFill;
 
-extern void PipeannFillOffer(PipeannFill *fill, const List *keys);
-extern void PipeannFillWithdraw(const PipeannFill *fill);
-
 /*
- * among.c: rows of the table, by their TIDs, sorted. A scan that begins with these
- * order-by keys while they are offered returns none but those, as a search among
- * their nodes finds them; any number of them. They must stay as long as the scan.
- * An index without codes knows nothing of this.
+ * among.c: rows of the table, by their TIDs, sorted; any number of them. A scan
+ * returns none but those, as a search among their nodes finds them. An index without
+ * codes knows nothing of this.
  */
 typedef struct PipeannAmong
 {
-	struct PipeannAmong *former;	/* that were offered before these */
-	const ScanKeyData *keys;
 	uint32		n;
 	const ItemPointerData *tids;
 } PipeannAmong;
 
-extern void PipeannAmongOffer(PipeannAmong *among, const ScanKeyData *keys);
-extern void PipeannAmongWithdraw(const PipeannAmong *among);
+/*
+ * What nodes of ours above a scan have it heed from when it begins on; each may be
+ * NULL, and has to stay as long as the scan.
+ */
+typedef struct PipeannScanContext
+{
+	PipeannHorizon *horizon;	/* it returns no row when there is none as near,
+								 * and can be asked again when that has moved */
+	PipeannFill *fill;
+	const PipeannAmong *among;
+} PipeannScanContext;
+
+/*
+ * Its place in the scan's order-by key (src/README, "what nodes of ours tell a scan"):
+ * the function of that is never called.
+ */
+#define PIPEANN_SCAN_CONTEXT(key) ((key)->sk_func.fn_extra)
 
 /* row_map.c: whether maintenance_work_mem holds a map of so many rows in the making. */
 extern bool PipeannMayMapRows(double rows);

@@ -26,6 +26,7 @@ void
 PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannScanContext *heeds = &state->heeds;
 	PipeannSearchParams params = PipeannScanParams();
 
 	state->replica = RecoveryInProgress();
@@ -57,14 +58,18 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.settled = PipeannPrefetchSettled;
 	params.settled_arg = &state->prefetch;
 	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
-	if (state->wanted != NULL && state->view.cache != NULL)
-		state->among = PipeannAmongBegin(scan, state->wanted, &state->view,
+	if (heeds->among != NULL && state->view.cache != NULL)
+		state->among = PipeannAmongBegin(scan, heeds->among, &state->view,
 										 state->query, &params);
+	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
+		state->comparable)
+		state->held_back = PipeannHeldBegin();
 	if (!state->comparable || state->filter != NULL || state->among != NULL ||
-		(state->fill != NULL && state->fill->whole))
-		state->horizon = NULL;
-	if (state->horizon != NULL)
-		PipeannHorizonBegin(state->horizon, &params);
+		state->held_back != NULL ||
+		(heeds->fill != NULL && heeds->fill->whole))
+		heeds->horizon = NULL;
+	if (heeds->horizon != NULL)
+		PipeannHorizonBegin(heeds->horizon, &params);
 	state->mode = pipeann_search_mode;
 	state->search = PipeannBorrowSearch();
 	PipeannSearchBegin(state->search, l,
@@ -73,7 +78,4 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
 						&state->prefetch, state->replica);
 	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
-	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
-		state->comparable)
-		state->held_back = PipeannHeldBegin();
 }

@@ -6,7 +6,6 @@
 #define PIPEANN_SCAN_STATE_H
 
 #include "scan/among.h"
-#include "scan/fill.h"
 #include "scan/filter.h"
 #include "scan/left_out.h"
 #include "scan/only.h"
@@ -37,10 +36,8 @@ typedef struct PipeannScan
 	uint32		held;			/* rows that the executor may hold back */
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */
-	PipeannHorizon *horizon;	/* or NULL */
-	PipeannFill *fill;			/* or NULL */
-	const PipeannAmong *wanted; /* the only rows that are, or NULL */
-	PipeannAmongNodes *among;	/* and their nodes */
+	PipeannScanContext heeds;
+	PipeannAmongNodes *among;	/* nodes of the rows that it is among, or NULL */
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;

@@ -134,6 +134,34 @@ my $error = $session->ask(nearest(17, 'WHERE 1 / (id - (SELECT max(id) FROM item
 same('after whatever came of it', nearest(17, 'ORDER BY d LIMIT 10'));
 is($error->{state}, '22012', 'which was an error');
 
+# A query vector that runs such a merge itself, and one that fails half-way: scans that
+# begin meanwhile know what is wanted of them, as they do with any other vector.
+$session->rows(<<'SQL');
+CREATE FUNCTION found(q vector) RETURNS vector LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	BEGIN
+		PERFORM 1 / (id - id) FROM items ORDER BY v <-> q LIMIT 3;
+	EXCEPTION WHEN division_by_zero THEN
+	END;
+	RETURN (SELECT v FROM items ORDER BY v <-> q LIMIT 1);
+END $$
+SQL
+sub asked_for
+{
+	my ($vector) = @_;
+	my $plan = join "\n", $session->rows("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT id FROM items ORDER BY v <-> $vector LIMIT 10");
+	my $rows = 0;
+
+	$rows += $_ for $plan =~ /Index Scan using items_\S+ on items_\d+ \(actual rows=(\d+)/g;
+	return $rows;
+}
+my ($plain, $found) = map { my $i = $_; map { "$_('$vectors->[$i]'::vector)" } '', 'found' } 2001;
+same('the query vector runs a merge', "SELECT id, v <-> '$vectors->[2001]' AS d FROM items ORDER BY v <-> $found LIMIT 10");
+cmp_ok(asked_for($plain), '<', 40, 'few rows of each partition are wanted');
+is(asked_for($found), asked_for($plain), 'and no more of them when the query vector runs a merge');
+same('begun again for the same vector', "SELECT s.id, n.id FROM source s, LATERAL (SELECT id FROM items ORDER BY v <-> $plain LIMIT 1 + s.id % 7) n WHERE s.id % 500 = 3 ORDER BY s.id, n.id");
+$session->rows('DROP FUNCTION found');
+
 # Partitions of all kinds: index on the parent only and attached, none, empty, partitioned
 # again, a NULL vector, another order of columns.
 $session->rows('CREATE TABLE mixed (' . columns() . ') PARTITION BY LIST (category)');

@@ -1,0 +1,59 @@
+/*
+ * node.h
+ *		How nodes of ours are run, as far as all are alike; private to plan/.
+ */
+#ifndef PIPEANN_PLAN_NODE_H
+#define PIPEANN_PLAN_NODE_H
+
+#include "nodes/extensible.h"
+#include "scan/scan.h"
+
+/*
+ * Rows are its child's. When it is asked for the first one it begins: it tells scans
+ * below it what it wants of them, and lets the child begin, anew if that had begun
+ * before. So on a rescan nothing is done until then.
+ */
+typedef struct PipeannNode
+{
+	CustomScanState state;
+	PlanState  *child;
+	List	   *limit;			/* what the limit above wants of the child, and
+								 * leaves out, if anything; NIL: unknown */
+	TupleTableSlot *slot;		/* for rows that were kept */
+	MemoryContext memory;		/* reset by each rescan; NULL if it needs none */
+	bool		begun;			/* since the last rescan */
+	bool		anew;			/* the child had begun before */
+} PipeannNode;
+
+/* The beginning of a state of so many bytes. */
+extern Node *PipeannNodeCreate(Size size, const CustomExecMethods *methods);
+
+/* The child is the plan's outer one, or else the first of its own. */
+extern void PipeannNodeBegin(CustomScanState *state, EState *estate,
+							 int eflags);
+extern void PipeannNodeReScan(CustomScanState *state);
+extern void PipeannNodeEnd(CustomScanState *state);
+
+/* The node begins; scans below have been told what is wanted of them. */
+extern void PipeannNodeBeginChild(PipeannNode *node);
+
+/*
+ * Rows that the limit wants of the child; PG_INT64_MAX if it wants all, or what it
+ * wants or leaves out is more than this or no number, which its own node reports.
+ */
+extern int64 PipeannNodeWanted(PipeannNode *node, int64 most);
+
+/*
+ * A row is looked at again by itself (EvalPlanQual): the node hands up what its child
+ * does, as scans have that row.
+ */
+static inline bool
+PipeannNodeIsRecheck(const PipeannNode *node)
+{
+	return node->state.ss.ps.state->es_epq_active != NULL;
+}
+
+/* What a scan heeds when it begins; NULL if the node is no scan of ours. */
+extern PipeannScanContext *PipeannContextOfScan(PlanState *scan);
+
+#endif							/* PIPEANN_PLAN_NODE_H */
