@@ -6,6 +6,7 @@
 #ifndef PIPEANN_PLAN_DISTANCE_H
 #define PIPEANN_PLAN_DISTANCE_H
 
+#include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
 
 /*
@@ -16,6 +17,9 @@ extern void PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted);
 
 /* Whether an index is one of ours. */
 extern bool PipeannIsIndex(Oid indexid);
+
+/* Take out paths in the order of several distances, which no scan has. */
+extern void PipeannDropRefused(RelOptInfo *table);
 
 /* Whether an expression of the node's is the distance that it is ordered by. */
 extern bool PipeannOrdersScan(const Node *expr, const IndexScan *node);

@@ -10,6 +10,7 @@
 #include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "plan/bitmap.h"
+#include "plan/distance.h"
 #include "plan/element.h"
 #include "plan/fill.h"
 #include "plan/finished.h"
@@ -51,6 +52,7 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 {
 	if (former_rel_paths != NULL)
 		former_rel_paths(root, rel, number, entry);
+	PipeannDropRefused(rel);
 	if (pipeann_bitmap_scan)
 		PipeannAddBitmapPaths(root, rel);
 }

@@ -4,7 +4,7 @@
  *
  * Of a rounded vector only bounds of its distance are known. In a plain index
  * scan the executor computes the distance of a row whose order is in doubt, and
- * holds it back. It does not do so in an index-only scan, so the scan itself
+ * holds it back. Where it does not (start.c, HoldsRowsBack()) the scan itself
  * does.
  *
  * Where thousands of nodes are nearer to each other than half precision can

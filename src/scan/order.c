@@ -18,9 +18,9 @@ PipeannStoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
 	Oid			type = FLOAT8OID;
 	IndexOrderByDistance distance = {.value = value};
 
-	/* in an index-only scan the executor compares nothing */
+	/* where the scan itself holds rows back the executor compares nothing */
 	index_store_float8_orderby_distances(scan, &type, &distance,
-										 state->recheck && state->only == NULL);
+										 state->recheck && state->held_back == NULL);
 }
 
 /* The next rows are not compared, and come after those that were. */
@@ -107,8 +107,8 @@ PipeannIsLate(const PipeannScan *state, float dist, float before)
 }
 
 /*
- * In an index-only scan, hold back a result whose order is in doubt, at the
- * distance of its vector as the table has it. One without a row that the
+ * Hold back a result whose order is in doubt, at the distance of its vector as the
+ * table has it. One without a row that the
  * snapshot sees is dropped.
  */
 void

@@ -31,8 +31,8 @@ extern bool PipeannIsInDoubt(PipeannScan *state, const PipeannResult *result);
 extern bool PipeannIsLate(const PipeannScan *state, float dist, float before);
 
 /*
- * In an index-only scan, hold back a result whose order is in doubt, at the
- * distance of its vector as the table has it. One without a row that the
+ * Hold back a result whose order is in doubt, at the distance of its vector as the
+ * table has it. One without a row that the
  * snapshot sees is dropped.
  */
 extern void PipeannHoldBack(IndexScanDesc scan, PipeannScan *state,

@@ -298,7 +298,9 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 			held->rows, held->result.nrows, held->result.bytes
 		};
 
-		state->last_held = held->result.dist;
+		/* one let go as there are too many may be farther than what comes */
+		state->last_held = next != NULL ? Min(held->result.dist, next->dist) :
+			held->result.dist;
 		PipeannStoreDistance(scan, state,
 							 PipeannSqlDistance(state->view.meta.layout.metric,
 												held->result.dist));

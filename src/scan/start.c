@@ -22,6 +22,25 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 								slot->aux);
 }
 
+/*
+ * Whether rows in doubt are held back by the scan itself (held.c), not by the executor.
+ * That does not do so in an index-only scan. Since PostgreSQL 18 it forgets where a
+ * row is that it held back: FOR UPDATE takes it for an invisible one, and its ctid is
+ * none (GiST's scans have the same).
+ */
+static bool
+HoldsRowsBack(const PipeannScan *state)
+{
+#if PG_VERSION_NUM >= 180000
+	bool		executor_can = false;
+#else
+	bool		executor_can = state->only == NULL;
+#endif
+
+	return state->view.meta.layout.storage == PIPEANN_FLOAT2 &&
+		state->comparable && !executor_can;
+}
+
 void
 PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 {
@@ -61,8 +80,7 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	if (heeds->among != NULL && state->view.cache != NULL)
 		state->among = PipeannAmongBegin(scan, heeds->among, &state->view,
 										 state->query, &params);
-	if (state->only != NULL && l->storage == PIPEANN_FLOAT2 &&
-		state->comparable)
+	if (HoldsRowsBack(state))
 		state->held_back = PipeannHeldBegin();
 	if (!state->comparable || state->filter != NULL || state->among != NULL ||
 		state->held_back != NULL ||

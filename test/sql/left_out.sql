@@ -88,6 +88,36 @@ BEGIN;
 DELETE FROM every WHERE id <> 0;
 SELECT * FROM counts('SELECT id, v FROM every ORDER BY v <-> ''[1,1,1]'' LIMIT 6000');
 ROLLBACK;
+-- of rows that half precision does not tell apart more are nearest than are held back: all of them come
+CREATE TABLE close_by (id int, v vector(4));
+INSERT INTO close_by SELECT i, CASE WHEN i <= 5000 THEN ARRAY[100 + sin(i) / 3, 50 + cos(i * 1.7) / 3, sin(i * 2.3) / 3 - 70, 30 + cos(i * 3.1) / 3] ELSE ARRAY[sin(i), cos(i), sin(i * 2), -cos(i)] END::vector FROM generate_series(1, 7000) i;
+CREATE INDEX close_by_v ON close_by USING pipeann (v vector_cosine_ops) INCLUDE (id) WITH (storage = float2);
+VACUUM ANALYZE close_by;
+SET pipeann.ef_search = 10000;
+SET pipeann.disable = early_termination;
+EXPLAIN (COSTS OFF) SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 5000;
+SELECT count(*) FILTER (WHERE id <= 5000) FROM (SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 5000) s;
+RESET pipeann.ef_search;
+RESET pipeann.disable;
+-- what was held back is still the row that it was
+SELECT count(*), count(DISTINCT c.id) FROM (SELECT id, ctid AS place FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 50) s JOIN close_by c ON c.ctid = s.place AND c.id = s.id;
+SELECT count(*) FROM (SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 50 FOR UPDATE) s;
+DROP TABLE close_by;
+-- no scan is in the order of two distances, whatever is switched off
+CREATE TABLE two_ways (id int, part int, v vector(3)) PARTITION BY LIST (part);
+CREATE TABLE two_ways_1 PARTITION OF two_ways FOR VALUES IN (1) PARTITION BY RANGE (id);
+CREATE TABLE two_ways_1a PARTITION OF two_ways_1 FOR VALUES FROM (MINVALUE) TO (6);
+CREATE TABLE two_ways_1b PARTITION OF two_ways_1 FOR VALUES FROM (6) TO (MAXVALUE);
+CREATE TABLE two_ways_2 PARTITION OF two_ways DEFAULT;
+INSERT INTO two_ways SELECT i, 1 + i % 2, ARRAY[sin(i), cos(i), sin(2 * i)]::vector FROM generate_series(1, 200) i;
+CREATE INDEX ON two_ways USING pipeann (v vector_l2_ops);
+ANALYZE two_ways;
+SET enable_sort = off;
+SELECT id FROM two_ways WHERE part = 1 ORDER BY v <-> '[0.5,0.5,0.5]', v <-> '[0.2,0.2,0.2]' LIMIT 3;
+-- nor is one for all rows where another plan is left
+SELECT count(*), count(DISTINCT id) FROM (SELECT id, row_number() OVER (ORDER BY v <-> '[0.5,0.5,0.5]') FROM two_ways WHERE part = 1) s;
+RESET enable_sort;
+DROP TABLE two_ways;
 -- rows of one direction: distances that differ by rounding are in no order, and nothing is late
 CREATE TABLE one_way (id int, v vector(512));
 SELECT setseed(.3);
