@@ -276,17 +276,20 @@ LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 
 /*
  * Load the rows of a result that was held back, if it comes before the next
- * one of the search. False if there is none such.
+ * one of the search, and the next row of which that knows nothing. False if there is
+ * none such.
  */
 static bool
 LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 {
 	PipeannHeldResult *held;
+	float		nearest = PipeannAmongNextUnknown(state->among);
 
 	if (state->held_back == NULL)
 		return false;
-	held = PipeannHeldTake(state->held_back,
-						   next != NULL ? next->dist : INFINITY);
+	if (next != NULL)
+		nearest = Min(nearest, next->dist);
+	held = PipeannHeldTake(state->held_back, nearest);
 	state->recheck = !PipeannHeldIsEmpty(state->held_back);
 	if (held == NULL)
 		return false;
@@ -299,8 +302,7 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		};
 
 		/* one let go as there are too many may be farther than what comes */
-		state->last_held = next != NULL ? Min(held->result.dist, next->dist) :
-			held->result.dist;
+		state->last_held = Min(held->result.dist, nearest);
 		PipeannStoreDistance(scan, state,
 							 PipeannSqlDistance(state->view.meta.layout.metric,
 												held->result.dist));
