@@ -7,7 +7,8 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
-#include "executor/tuptable.h"
+#include "catalog/index.h"
+#include "executor/executor.h"
 #include "scan/only.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -22,12 +23,41 @@ PipeannTableSees(IndexScanDesc scan, const ItemPointerData *tid, bool *dead)
 										 scan->xs_snapshot, dead);
 }
 
+/*
+ * Copy the vector of a row in a slot; false if it has none. As for an insert the
+ * index's expression is computed for whoever asks.
+ */
+static bool
+CopyVector(Relation index, TupleTableSlot *slot, int dim, float *x)
+{
+	AttrNumber	column = PipeannVectorColumn(index);
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	int			vector = 0;
+	EState	   *estate = NULL;
+
+	if (column != InvalidAttrNumber)
+		values[0] = slot_getattr(slot, column, &isnull[0]);
+	else
+	{
+		estate = CreateExecutorState();
+		vector = PipeannVectorPosition(index);
+		GetPerTupleExprContext(estate)->ecxt_scantuple = slot;
+		FormIndexDatum(BuildIndexInfo(index), slot, estate, values, isnull);
+	}
+	if (!isnull[vector])
+		memcpy(x, PipeannDatumElements(values[vector], dim),
+			   mul_size(dim, sizeof(float)));
+	if (estate != NULL)
+		FreeExecutorState(estate);
+	return !isnull[vector];
+}
+
 bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
 				   float *x)
 {
 	Relation	table = scan->heapRelation;
-	AttrNumber	column = PipeannVectorColumn(scan->indexRelation);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pipeann table row",
 												  ALLOCSET_SMALL_SIZES);
@@ -37,24 +67,16 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
 	ItemPointerData at = *tid;
 	bool		again = false;
 	bool		dead = false;
-	bool		isnull = true;
 	bool		found;
 
 	found = table_index_fetch_tuple(fetch, &at, scan->xs_snapshot, slot,
-									&again, &dead);
-	if (found)
-	{
-		Datum		value = slot_getattr(slot, column, &isnull);
-
-		if (!isnull)
-			memcpy(x, PipeannDatumElements(value, dim),
-				   mul_size(dim, sizeof(float)));
-	}
+									&again, &dead) &&
+		CopyVector(scan->indexRelation, slot, dim, x);
 	ExecDropSingleTupleTableSlot(slot);
 	table_index_fetch_end(fetch);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
-	return found && !isnull;
+	return found;
 }
 
 /* As PipeannTableVector(), of the first row of a list that is seen. */

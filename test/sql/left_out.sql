@@ -102,6 +102,8 @@ RESET pipeann.disable;
 -- what was held back is still the row that it was
 SELECT count(*), count(DISTINCT c.id) FROM (SELECT id, ctid AS place FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 50) s JOIN close_by c ON c.ctid = s.place AND c.id = s.id;
 SELECT count(*) FROM (SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 50 FOR UPDATE) s;
+CREATE INDEX close_by_twice ON close_by USING pipeann (((v + v)::vector(4)) vector_cosine_ops) WITH (storage = float2);
+SELECT count(*) FROM (SELECT id FROM close_by ORDER BY (v + v)::vector(4) <=> '[100,50,-70,30]' LIMIT 50 FOR UPDATE) s;
 DROP TABLE close_by;
 -- no scan is in the order of two distances, whatever is switched off
 CREATE TABLE two_ways (id int, part int, v vector(3)) PARTITION BY LIST (part);
