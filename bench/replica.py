@@ -112,8 +112,11 @@ class Replica:
     def clients(self, server, clients, log):
         """pgbench begun on a server."""
         script = os.path.join(self.scratch, "replica.sql")
-        with open(script, "w") as file:
+        # in one step: others that were begun just now may be about to read it
+        new = f"{script}.{threading.get_ident()}"
+        with open(new, "w") as file:
             file.write(SCRIPT.format(queries=len(self.data.queries), operator=OPERATORS[self.data.metric][0], k=K))
+        os.replace(new, script)
         options = f"-c enable_seqscan=off -c pipeann.ef_search={self.ef}"
         return subprocess.Popen([pgbench_program(), "-n", "-M", "prepared", "-h", server.folder, "-U", "postgres", "-c", str(clients),
                                  "-j", "1", "-T", str(self.options.seconds), "--max-tries=100", "-l", f"--log-prefix={log}",
