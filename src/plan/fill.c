@@ -10,7 +10,9 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
@@ -109,4 +111,71 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 		return;
 	*place = &PipeannWrapBelow(limit, *place,
 							   &PipeannFillMethods)->scan.plan;
+}
+
+/* A node that keeps all rows of what has scans of ours for it. */
+static void
+FillAll(PlannedStmt *stmt, Plan **place)
+{
+	CustomScan *node;
+
+	if (!IsFromScans(*place) || !PipeannIsSteadyPlan(stmt, *place))
+		return;
+	node = PipeannWrap(*place, &PipeannFillMethods);
+	node->custom_exprs = list_make1(makeNullConst(INT8OID, -1, InvalidOid));
+	*place = &node->scan.plan;
+}
+
+/* Whether a node hands up no row before it has had all of its child's. */
+static bool
+IsDrain(const Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_Agg:
+		case T_Hash:
+		case T_SetOp:
+		case T_Sort:
+			return true;
+		default:
+			return false;
+	}
+}
+
+void
+PipeannFillDrains(PlannedStmt *stmt, Plan **place, bool drained)
+{
+	Plan	   *plan = *place;
+	ListCell   *cell;
+
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(plan))
+	{
+		case T_CustomScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_MergeAppend:
+			if (drained)
+				FillAll(stmt, place);
+			return;
+		case T_SubqueryScan:
+			PipeannFillDrains(stmt, &((SubqueryScan *) plan)->subplan, drained);
+			return;
+		case T_Append:
+			foreach(cell, ((Append *) plan)->appendplans)
+				PipeannFillDrains(stmt, (Plan **) &lfirst(cell), drained);
+			return;
+		case T_Limit:
+			drained = false;
+			break;
+		default:
+			drained |= IsDrain(plan);
+			break;
+	}
+	PipeannFillDrains(stmt, &plan->lefttree, drained);
+	PipeannFillDrains(stmt, &plan->righttree,
+					  drained && !(IsA(plan, NestLoop) &&
+								   ((const Join *) plan)->jointype != JOIN_INNER));
 }

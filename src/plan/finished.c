@@ -128,6 +128,10 @@ PipeannRewritePlan(PlannedStmt *stmt, bool is_cursor)
 	ListCell   *cell;
 
 	RewriteQuery(&r, stmt->planTree);
+	PipeannFillDrains(stmt, &stmt->planTree, false);
 	foreach(cell, stmt->subplans)
+	{
 		RewriteQuery(&r, lfirst(cell));
+		PipeannFillDrains(stmt, (Plan **) &lfirst(cell), false);
+	}
 }

@@ -75,6 +75,13 @@ SET enable_sort = off;
 EXPLAIN (COSTS OFF) SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' FETCH FIRST 7000 ROWS WITH TIES;
 SELECT count(*) FROM (SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' FETCH FIRST 7000 ROWS WITH TIES) s;
 RESET enable_sort;
+-- all rows where they are sorted once more
+SET enable_nestloop = off;
+SET enable_mergejoin = off;
+EXPLAIN (COSTS OFF) SELECT f.id FROM far_off f JOIN generate_series(0, 9) g ON g = f.id % 10 ORDER BY f.v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000;
+SELECT count(*) FROM (SELECT f.id FROM far_off f JOIN generate_series(0, 9) g ON g = f.id % 10 ORDER BY f.v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
+RESET enable_nestloop;
+RESET enable_mergejoin;
 DROP TABLE far_off, nearest;
 -- an index that has all rows knows it, until it does not
 CREATE TABLE every (id int, v vector(3));
