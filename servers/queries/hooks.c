@@ -3,8 +3,9 @@
  *		Loading of the library, and the planner's hooks.
  *
  * The library of pipeann itself is loaded first if it is not there. So its hook was
- * set before ours, whatever is preloaded in which order, and ours calls it: what is made of a query here is planned there, and the plan that is finished
- * here is one in which all other changes have been made.
+ * set before ours, whatever is preloaded in which order, and ours calls it: what is
+ * made of a query here is planned there, and the plan that is finished here is one in
+ * which all other changes have been made.
  */
 #include "postgres.h"
 

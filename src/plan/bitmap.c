@@ -27,6 +27,7 @@
 #include "optimizer/planmain.h"
 #include "parser/parsetree.h"
 #include "plan/bitmap.h"
+#include "plan/distance.h"
 #include "plan/plan.h"
 #include "scan/scan.h"
 #include "utils/spccache.h"
@@ -89,18 +90,6 @@ PlanBitmap(PlannerInfo *root, RelOptInfo *table, CustomPath *path,
 	return &node->scan.plan;
 }
 
-static bool
-IsOurs(const IndexOptInfo *index)
-{
-	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(index->relam, true);
-	bool		ours = routine != NULL &&
-		routine->amgettuple == pipeanngettuple;
-
-	if (routine != NULL)
-		pfree(routine);
-	return ours;
-}
-
 /*
  * The scan of ours in the order of a distance, or NULL. One whose own columns answer
  * conditions searches among what matches already. Rows that came lately are compared
@@ -118,7 +107,7 @@ OrderedScan(const RelOptInfo *table)
 		if (IsA(path, IndexPath) && list_length(path->indexorderbys) == 1 &&
 			path->indexclauses == NIL && path->path.param_info == NULL &&
 			path->indexinfo->indexkeys[linitial_int(path->indexorderbycols)] > 0 &&
-			IsOurs(path->indexinfo))
+			PipeannIsMethod(path->indexinfo->relam))
 			return path;
 	}
 	return NULL;

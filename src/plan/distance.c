@@ -47,6 +47,18 @@ PipeannIsIndex(Oid indexid)
 	return ours;
 }
 
+bool
+PipeannIsMethod(Oid am)
+{
+	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, true);
+	bool		ours = routine != NULL &&
+		routine->amgettuple == pipeanngettuple;
+
+	if (routine != NULL)
+		pfree(routine);
+	return ours;
+}
+
 /*
  * Its cost says so, too (am/cost.c). But a path is compared by how many of its nodes
  * are disabled first, and PostgreSQL 18 forgets that in merges of partitions' scans.
@@ -61,7 +73,7 @@ PipeannDropRefused(RelOptInfo *table)
 		const IndexPath *path = lfirst(cell);
 
 		if (IsA(path, IndexPath) && list_length(path->indexorderbys) > 1 &&
-			PipeannIsIndex(path->indexinfo->indexoid))
+			PipeannIsMethod(path->indexinfo->relam))
 			table->pathlist = foreach_delete_current(table->pathlist, cell);
 	}
 }

@@ -15,8 +15,9 @@
  */
 extern void PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted);
 
-/* Whether an index is one of ours. */
+/* Whether an index, or an access method, is one of ours. */
 extern bool PipeannIsIndex(Oid indexid);
+extern bool PipeannIsMethod(Oid am);
 
 /* Take out paths in the order of several distances, which no scan has. */
 extern void PipeannDropRefused(RelOptInfo *table);

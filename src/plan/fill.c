@@ -10,14 +10,12 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type_d.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "plan/bitmap.h"
 #include "plan/distance.h"
 #include "plan/fill.h"
-#include "plan/wrapper.h"
 #include "plan/steady.h"
+#include "plan/wrapper.h"
 
 /*
  * The plan whose rows the limit takes as they come: what is between them leaves none
@@ -117,13 +115,9 @@ PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 static void
 FillAll(PlannedStmt *stmt, Plan **place)
 {
-	CustomScan *node;
-
-	if (!IsFromScans(*place) || !PipeannIsSteadyPlan(stmt, *place))
-		return;
-	node = PipeannWrap(*place, &PipeannFillMethods);
-	node->custom_exprs = list_make1(makeNullConst(INT8OID, -1, InvalidOid));
-	*place = &node->scan.plan;
+	if (IsFromScans(*place) && PipeannIsSteadyPlan(stmt, *place))
+		*place = &PipeannWrapBelow(NULL, *place,
+								   &PipeannFillMethods)->scan.plan;
 }
 
 /* Whether a node hands up no row before it has had all of its child's. */

@@ -4,15 +4,14 @@
  */
 #include "postgres.h"
 
-#include "access/amapi.h"
 #include "access/htup_details.h"
 #include "catalog/pg_amop.h"
 #include "fmgr.h"
+#include "plan/distance.h"
 #include "plan/element.h"
 #include "plan/interface.h"
 #include "plan/plan.h"
 #include "plan/wrapper.h"
-#include "scan/scan.h"
 #include "utils/catcache.h"
 #include "utils/syscache.h"
 
@@ -20,18 +19,6 @@ static bool
 RewritesPlans(void)
 {
 	return pipeann_rewrite_plans;
-}
-
-static bool
-IsPipeann(Oid am)
-{
-	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, true);
-	bool		ours = routine != NULL &&
-		routine->amgettuple == pipeanngettuple;
-
-	if (routine != NULL)
-		pfree(routine);
-	return ours;
 }
 
 static bool
@@ -46,7 +33,7 @@ IsDistance(Oid operator)
 		Form_pg_amop entry = (Form_pg_amop)
 			GETSTRUCT(&entries->members[i]->tuple);
 
-		ours = entry->amoppurpose == AMOP_ORDER && IsPipeann(entry->amopmethod);
+		ours = entry->amoppurpose == AMOP_ORDER && PipeannIsMethod(entry->amopmethod);
 	}
 	ReleaseSysCacheList(entries);
 	return ours;

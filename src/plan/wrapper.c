@@ -60,7 +60,7 @@ PipeannWrap(Plan *plan, const CustomScanMethods *methods)
 static List *
 Numbers(const Limit *limit)
 {
-	if (limit->limitOption != LIMIT_OPTION_COUNT)
+	if (limit == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
 		return list_make1(makeNullConst(INT8OID, -1, InvalidOid));
 	if (limit->limitOffset == NULL)
 		return list_make1(copyObject(limit->limitCount));
@@ -75,8 +75,11 @@ PipeannWrapBelow(const Limit *limit, Plan *plan,
 	CustomScan *node = PipeannWrap(plan, methods);
 	Plan	   *own = &node->scan.plan;
 
-	own->extParam = bms_union(own->extParam, limit->plan.extParam);
-	own->allParam = bms_union(own->allParam, limit->plan.allParam);
+	if (limit != NULL)
+	{
+		own->extParam = bms_union(own->extParam, limit->plan.extParam);
+		own->allParam = bms_union(own->allParam, limit->plan.allParam);
+	}
 	node->custom_exprs = Numbers(limit);
 	return node;
 }

@@ -13,7 +13,7 @@ extern CustomScan *PipeannWrap(Plan *plan, const CustomScanMethods *methods);
 
 /*
  * The same below a limit that is of use to it: custom_exprs are what that wants, NULL
- * for all rows, and what it leaves out, if anything is.
+ * for all rows, and what it leaves out, if anything is. Without a limit it is all rows.
  */
 extern CustomScan *PipeannWrapBelow(const Limit *limit, Plan *plan,
 									const CustomScanMethods *methods);

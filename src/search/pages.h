@@ -78,9 +78,9 @@ extern void PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref);
 
 /* Whether a slot's bit is set. */
 static inline bool
-PipeannHasSlotBit(uint64 killed, uint32 slot)
+PipeannHasSlotBit(uint64 bits, uint32 slot)
 {
-	return slot < PIPEANN_MASKED_SLOTS && ((killed >> slot) & 1);
+	return slot < PIPEANN_MASKED_SLOTS && ((bits >> slot) & 1);
 }
 
 /* Have all nodes of a page at hand scored: refs[at]. */
