@@ -47,14 +47,15 @@ class Question:
         return " WHERE " + self.condition.render(literal)
 
     def truth_sql(self, group="0", outer=""):
-        """All rows: (id, other id, group, distance, second distance, extras...)."""
+        """All rows: (id, other id, group, distance, second distance, extras..., lengths multiplied if halves)."""
         relation = self.table.truth()
-        distance = self.distance(inline, relation)
-        if outer:
-            distance = f"{self.column} {OPERATORS[self.metric]} x.v"
+        query = "x.v" if outer else self.vector.render(inline, relation)
+        distance = f"{self.column} {OPERATORS[self.metric]} {query}"
         second = self.distance(inline, relation, self.second) if self.second else "0::float8"
         other = "o.id" if self.join else "NULL::int"
         extras = "".join(", " + (distance if e == "distance" else e) for e in self.extras)
+        if self.halves:
+            extras += f", vector_norm({self.column}) * vector_norm({query})" if self.metric == "ip" else ", 0::float8"
         return (f"SELECT t.id, {other}, {group}, {distance}, {second}{extras}"
                 f" FROM {outer}{self.source(relation)}{self.where(inline, relation)}")
 

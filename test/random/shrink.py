@@ -45,7 +45,7 @@ class Shrinker:
             except psycopg2.Error as error:
                 if "pipeann_check" in statement:
                     wrong = Difference("check", message_of(error))
-                elif not is_ordinary(error):
+                elif not is_ordinary(error, statement):
                     wrong = Difference("error", message_of(error))
         return wrong
 
