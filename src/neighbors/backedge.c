@@ -26,14 +26,13 @@
  * Nearly every node has an edge back from a neighbour, mostly from its first
  * one, so this reads little.
  */
-bool
-PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
+static bool
+HasEdgeBack(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *other = PipeannSlotAlloc(l);
 	bool		linked = false;
 
-	PipeannSlotCopy(view, id, slot);
 	for (int i = 0; i < PipeannSlotDegree(l, slot) && !linked; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -44,6 +43,13 @@ PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	}
 	pfree(other);
 	return linked;
+}
+
+bool
+PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
+{
+	PipeannSlotCopy(view, id, slot);
+	return HasEdgeBack(view, id, slot);
 }
 
 /* The nearest node of the entry graph, or INVALID_ID. */
@@ -127,7 +133,7 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannNewNode node = {view, id, PipeannVectorCacheNew(view),
-								PipeannWantedTreeEdges(l)};
+								PipeannWantedTreeEdges(l), NIL};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 										 sizeof(float)));
@@ -139,41 +145,61 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * Whether edges lead to a node. An insert that was interrupted may have left
- * one to which none lead: it is no parent.
+ * Whether another node may take the node for a child. An insert that was
+ * interrupted may have left one to which no edges lead: it is no parent. Who has
+ * children is linked.
+ *
+ * Where hardly any distances differ, new nodes have the same neighbours, whose
+ * lists are soon full of spanning-tree edges: so room is looked for first, and
+ * what was read in vain once is kept.
  */
 static bool
-MayBeParent(const PipeannIndexView *view, uint32 id)
+MayBeParent(PipeannNewNode *node, uint32 id)
 {
-	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
-	bool		may = id == view->meta.root || PipeannIsLinked(view, id, slot);
+	const PipeannIndexView *view = node->view;
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot;
+	bool		room;
+	bool		linked;
 
+	if (list_member_oid(node->unlinked, id))
+		return false;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	room = PipeannSlotIsNode(slot) &&
+		PipeannSlotTreeEdges(l, slot) < node->max_tree_edges;
+	linked = room && (id == view->meta.root ||
+					  PipeannSlotTreeEdges(l, slot) > 0 ||
+					  HasEdgeBack(view, id, slot));
+	if (room && !linked)
+		node->unlinked = lappend_oid(node->unlinked, id);
 	pfree(slot);
-	return may;
+	return linked;
 }
 
 /*
  * Make the nearest neighbour that can take the edge the node's parent. If none
- * can, allow lists to have more spanning-tree edges than wanted, then try
- * nodes that are not so near.
+ * can, or could before (asked), allow lists to have more spanning-tree edges than
+ * wanted, then try nodes that are not so near.
  */
 static bool
 FindParent(PipeannNewNode *node, const PipeannSlot *slot,
-		   const PipeannLinkSet *known)
+		   const PipeannLinkSet *known, bool asked)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
 
-	for (int round = 0; round < 2; round++)
+	for (int round = asked ? 1 : 0; round < 2; round++)
 	{
+		if (round > 0)
+			node->max_tree_edges = node->view->meta.layout.max_degree;
 		for (int i = 0; i < degree; i++)
-			if (MayBeParent(node->view, slot->neighbors[i]) &&
+			if (MayBeParent(node, slot->neighbors[i]) &&
 				PipeannLinkBack(node, slot->neighbors[i],
 								PIPEANN_AS_TREE_EDGE))
 				return true;
-		node->max_tree_edges = node->view->meta.layout.max_degree;
 	}
 	for (int i = 0; known != NULL && i < known->n; i++)
-		if (MayBeParent(node->view, known->ids[i]) &&
+		if (MayBeParent(node, known->ids[i]) &&
 			PipeannLinkBack(node, known->ids[i], PIPEANN_AS_TREE_EDGE))
 			return true;
 	return LinkToEntry(node);
@@ -199,7 +225,7 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
 
 		PipeannBackEdgeInit(l, &edges[n]);
 		if (*parent == PIPEANN_INVALID_ID &&
-			MayBeParent(node->view, slot->neighbors[i]) &&
+			MayBeParent(node, slot->neighbors[i]) &&
 			PipeannPlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE,
 							&edges[n]))
 			*parent = edges[n++].target;
@@ -257,7 +283,8 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 		if (edges[i].target == parent)
 			in_tree = edges[i].done;
 	if (!in_tree)
-		in_tree = FindParent(&node, slot, known);
+		in_tree = FindParent(&node, slot, known,
+							 parent == PIPEANN_INVALID_ID);
 	PipeannApplyEdges(view, edges + first, n - first);
 	for (int i = 0; i < n; i++)
 		if (!edges[i].done && edges[i].target != parent)

@@ -16,6 +16,8 @@ typedef struct PipeannNewNode
 	PipeannVectorCache *cache;
 	int			max_tree_edges; /* a list with so many spanning-tree edges
 								 * takes no more */
+	List	   *unlinked;		/* ids of nodes that cannot be its parent: no
+								 * edges lead to them */
 } PipeannNewNode;
 
 /* The planned list of target. */

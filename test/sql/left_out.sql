@@ -134,6 +134,18 @@ INSERT INTO one_way SELECT i, array_fill(random()::real, ARRAY[512])::vector FRO
 CREATE INDEX one_way_v ON one_way USING pipeann (v vector_cosine_ops);
 ANALYZE one_way;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM one_way ORDER BY v <=> array_fill(1, ARRAY[512])::vector LIMIT 1000) s;
+-- nor do their new versions, which have the same neighbours, cost each a look at all that those lead to (1,861 pages each, once)
+CREATE FUNCTION pages_of(query text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT json) ' || query INTO plan;
+	RETURN (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int;
+END $$;
+ALTER TABLE one_way ADD seen bool;
+SELECT pages_of('UPDATE one_way SET seen = true') / 5000 < 1000 AS few_pages;
+SELECT pipeann_check('one_way_v') = nodes AS reached FROM pipeann_index_info('one_way_v');
+DROP FUNCTION pages_of(text);
 DROP TABLE one_way;
 -- expressions of the index are computed for the table's owner, whoever asks
 CREATE FUNCTION for_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
