@@ -4,6 +4,7 @@
 #	errors, installs, and runs the test suites: lint unit sanitize compile regress
 #	pgtap tap upgrade citus docs bench random. Suites, and the files of tap, run side by side, JOBS of
 #	them at a time (one more than there are processors).
+#	It says when each begins, how long that usually takes (test/durations), and how it ended.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
 #
@@ -51,7 +52,7 @@ DIR=$(server_tmp check)
 copy_for() {
 	WORK=$DIR/$1
 	mkdir -p "$WORK"
-	cp -R test README.md docs "$WORK" 2>/dev/null || true
+	cp -R test expected README.md docs "$WORK" 2>/dev/null || true
 	if [ "$(id -un)" != "$SERVER_USER" ]; then chown -R "$SERVER_USER" "$WORK"; fi
 }
 
@@ -312,9 +313,10 @@ finish_job() {
 	say "$job: $passed passed, $failed failed, $skipped skipped ($seconds s)"
 }
 
-# The longest first, so that none is left over at the end.
-LONGEST="upgrade sanitize pgtap bench random tap:test/t/server-pauses.pl tap:test/t/server-crash.pl tap:test/t/verify-forged-pages.pl tap:test/t/storage-segments.pl compile docs regress unit lint"
+# usual JOB: how many seconds it usually takes, by test/durations; a new one a minute.
+usual() { awk -v job="$1" '$2 == job { seconds = $1 } END { print seconds == "" ? 60 : seconds }' test/durations; }
 
+# The longest first, so that none is left over at the end.
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
@@ -325,12 +327,7 @@ list_jobs() {
 			all="$all $suite"
 		fi
 	done
-	for suite in $LONGEST; do
-		case " $all " in *" $suite "*) echo "$suite" ;; esac
-	done
-	for suite in $all; do
-		case " $LONGEST " in *" $suite "*) ;; *) echo "$suite" ;; esac
-	done
+	for suite in $all; do echo "$(usual "$suite") $suite"; done | sort -s -rn | cut -d' ' -f2
 }
 
 say "building and installing, warnings as errors"
@@ -350,6 +347,7 @@ while [ $NEXT -lt ${#QUEUE[@]} ] || [ ${#RUNNING[@]} -gt 0 ]; do
 	while [ $NEXT -lt ${#QUEUE[@]} ] && [ ${#RUNNING[@]} -lt "$JOBS" ]; do
 		job=${QUEUE[$NEXT]}
 		NEXT=$((NEXT + 1))
+		say "$job begins, about $(usual "$job") s"
 		run_job "$job" &
 		RUNNING[$!]=$job
 		PIDS=("${!RUNNING[@]}")

@@ -113,7 +113,7 @@ stop_servers() { as_postgres "for data in old new regress; do if [ -f \$data/pos
 build_new() {
 	rm -rf "$BOX/scratch/src"
 	mkdir -p "$BOX/scratch/src"
-	cp -R Makefile pipeann.control src sql test "$BOX/scratch/src"
+	cp -R Makefile pipeann.control src sql test expected "$BOX/scratch/src"
 	find "$BOX/scratch/src" -name '*.o' -delete
 	in_box make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 SERVERS=no &&
 		in_box make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 SERVERS=no install &&
