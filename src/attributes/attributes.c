@@ -9,64 +9,12 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type_d.h"
 #include "attributes/coding.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* ---------- columns ---------- */
-
-/* Without samples arrays are taken to have a few elements. */
-#define ARRAY_WIDTH 4
-
-/* By an index's own account, or of a format that has none by the type. */
-static int
-WidthOf(const PipeannAttributes *a, const PipeannWidths *widths,
-		Oid type, bool is_array)
-{
-	if (widths != NULL && !a->by_type)
-		return Max(widths->of[a->n], 1);
-	if (is_array)
-		return a->by_type ? 2 : ARRAY_WIDTH;
-	return type == BOOLOID || type_is_enum(type) ? 1 : 2;
-}
-
-/*
- * What compares the values of a column. False if it has no codes: if nothing does, or
- * what is equal under its collation need not have the same bytes.
- *
- * Codes of a format before 6 were made by the column's type. If the operator class
- * compares in another way nothing is known by them.
- */
-static bool
-ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
-{
-	Oid			collation = attribute->type->attcollation;
-	PipeannOrder by_type;
-	bool		has_type;
-	bool		has_class;
-
-	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
-		return false;
-	has_type = PipeannOrderOfType(type, attribute->is_array, collation,
-								  &by_type);
-	attribute->order = by_type;
-	attribute->is_known = true;
-	if (a->index == NULL)
-		return has_type;
-	has_class = PipeannOrderOfClass(a->index, attribute->position, type,
-									attribute->is_array, collation,
-									&attribute->order);
-	attribute->is_known = has_type == has_class && (!has_class ||
-													(by_type.function == attribute->order.function &&
-													 by_type.collation == attribute->order.collation));
-	a->differs |= !attribute->is_known;
-	if (!a->by_class)
-		return has_type;
-	attribute->is_known = true;
-	return has_class;
-}
 
 /* Add a column, if it has codes. */
 static void
@@ -82,9 +30,13 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 	attribute->number = number;
 	attribute->plane = a->bytes;
 	attribute->type = type;
-	attribute->is_array = OidIsValid(element);
-	attribute->width = WidthOf(a, widths, base, attribute->is_array);
-	if (!ChooseOrder(a, attribute, attribute->is_array ? element : base))
+	attribute->codec = OidIsValid(element) ? &PipeannElementCodec :
+		&PipeannValueCodec;
+	/* by the index's own account, or of a format that has none by the type */
+	attribute->width = widths != NULL && !a->by_type ?
+		Max(widths->of[a->n], 1) :
+		attribute->codec->first_width(base, a->by_type);
+	if (!PipeannChooseOrder(a, attribute, OidIsValid(element) ? element : base))
 		return;
 	if (attribute->is_known)
 		fmgr_info(attribute->order.function, &attribute->function);
@@ -144,15 +96,17 @@ PipeannAttributesForesee(TupleDesc values, int n)
 	return a;
 }
 
-int
-PipeannWantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute)
+void
+PipeannAttributesUseBook(PipeannAttributes *a, const char *book)
 {
-	const PipeannColumnOptions *options = NULL;
+	for (int i = 0; i < a->n; i++)
+	{
+		PipeannAttribute *attribute = &a->attributes[i];
 
-	if (a->index != NULL)
-		options = (const PipeannColumnOptions *)
-			RelationGetIndexAttOptions(a->index, false)[attribute->position];
-	return options == NULL ? 0 : options->code_bytes;
+		attribute->book = book == NULL ? NULL :
+			book + (Size) attribute->plane * PIPEANN_BOOK_BYTES;
+		attribute->book_size = (Size) attribute->width * PIPEANN_BOOK_BYTES;
+	}
 }
 
 PipeannAttributes *
@@ -178,105 +132,6 @@ PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 
 /* ---------- codes ---------- */
 
-/* The position of a value among the boundaries. */
-static uint32
-PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
-		   Datum value)
-{
-	uint32		low = 0;
-	uint32		high = PipeannBookLength(a, attribute);
-
-	while (low < high)
-	{
-		uint32		middle = (low + high) / 2;
-		int			order = DatumGetInt32(FunctionCall2Coll(&attribute->function,
-															attribute->order.collation,
-															PipeannBookBoundary(a, attribute, middle),
-															value));
-
-		if (order == 0)
-			return 2 * middle + 1;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return 2 * low;
-}
-
-static void
-PutNumber(const PipeannAttribute *attribute, uint32 number, uint8 *code)
-{
-	if (attribute->width == 1)
-		code[0] = (uint8) (PIPEANN_FIRST_NARROW + number);
-	else
-	{
-		code[0] = (uint8) (PipeannWideCode(number) >> 8);
-		code[1] = (uint8) PipeannWideCode(number);
-		memset(code + 2, 0, PipeannSetBytes(attribute));
-		PipeannNumberBits(attribute, number, code + 2);
-	}
-}
-
-static bool
-IsMixed(const PipeannAttribute *attribute, const uint8 *code)
-{
-	return attribute->width == 1 ? code[0] == PIPEANN_MIXED :
-		code[0] == PIPEANN_UNWRITTEN && code[1] != PIPEANN_UNWRITTEN;
-}
-
-static bool
-AreAll(const uint8 *bytes, int n, uint8 value)
-{
-	for (int i = 0; i < n; i++)
-		if (bytes[i] != value)
-			return false;
-	return true;
-}
-
-/* Whether it covers any value. */
-static bool
-IsAny(const PipeannAttribute *attribute, const uint8 *code)
-{
-	if (attribute->is_array)
-		return code[0] == PIPEANN_ARRAY_WRITTEN &&
-			AreAll(code + 1, attribute->width - 1, 0);
-	return IsMixed(attribute, code) &&
-		AreAll(code + 2, PipeannSetBytes(attribute), 0xFF);
-}
-
-/* Have it cover any value. */
-static void
-MakeMixed(const PipeannAttribute *attribute, uint8 *code)
-{
-	if (attribute->is_array)
-	{
-		memset(code, 0, attribute->width);
-		code[0] = PIPEANN_ARRAY_WRITTEN;
-	}
-	else if (attribute->width == 1)
-		code[0] = PIPEANN_MIXED;
-	else
-	{
-		code[0] = PIPEANN_UNWRITTEN;
-		code[1] = Max(code[1], 1);
-		memset(code + 2, 0xFF, PipeannSetBytes(attribute));
-	}
-}
-
-static void
-EncodeValue(const PipeannAttributes *a, PipeannAttribute *attribute,
-			Datum value, bool isnull, uint8 *code)
-{
-	if (!attribute->is_known)
-		MakeMixed(attribute, code);
-	else if (attribute->is_array)
-		PipeannElementsEncode(a, attribute, value, isnull, code);
-	else
-		PutNumber(attribute, isnull ? 0 :
-				  1 + PositionOf(a, attribute, value), code);
-}
-
 void
 PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 						const PipeannRow *row, uint8 *code)
@@ -294,37 +149,25 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 		PipeannAttribute *attribute = &a->attributes[i];
 		int			number = attribute->number;
 
-		EncodeValue(a, attribute, values[number], isnull[number],
-					code + attribute->plane);
+		if (attribute->is_known)
+			attribute->codec->encode(a, attribute, values[number],
+									 isnull[number], code + attribute->plane);
+		else
+			attribute->codec->mix(attribute, code + attribute->plane);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(a->scratch);
-}
-
-static bool
-IsUnwritten(const PipeannAttribute *attribute, const uint8 *code)
-{
-	if (attribute->is_array)
-		return (code[0] & PIPEANN_ARRAY_WRITTEN) == 0;
-	return code[0] == PIPEANN_UNWRITTEN &&
-		(attribute->width == 1 || code[1] == PIPEANN_UNWRITTEN);
 }
 
 void
 PipeannAttributesMix(const PipeannAttributes *a, uint8 *code)
 {
 	for (int i = 0; i < a->n; i++)
-		MakeMixed(&a->attributes[i], code + a->attributes[i].plane);
-}
+	{
+		const PipeannAttribute *attribute = &a->attributes[i];
 
-/* A node comes to have the values of both. */
-static void
-MergeSets(const PipeannAttribute *attribute, const uint8 *from, uint8 *to)
-{
-	if (memcmp(to, from, 2) != 0)
-		to[0] = PIPEANN_UNWRITTEN;
-	for (int i = 2; i < attribute->width; i++)
-		to[i] |= from[i];
+		attribute->codec->mix(attribute, code + attribute->plane);
+	}
 }
 
 void
@@ -335,20 +178,11 @@ PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
 		uint8	   *to = code + attribute->plane;
-		const uint8 *from = other + attribute->plane;
 
-		if (IsUnwritten(attribute, to))
-			MakeMixed(attribute, to);
-		else if (attribute->is_array)
-		{
-			for (int j = 0; j < attribute->width; j++)
-				to[j] &= from[j];
-		}
-		else if (PipeannSetBytes(attribute) > 0)
-			MergeSets(attribute, from, to);
-		else if (!IsMixed(attribute, to) &&
-				 memcmp(to, from, attribute->width) != 0)
-			MakeMixed(attribute, to);
+		if (attribute->codec->is_written(attribute, to))
+			attribute->codec->merge(attribute, other + attribute->plane, to);
+		else
+			attribute->codec->mix(attribute, to);
 	}
 }
 
@@ -356,10 +190,13 @@ bool
 PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 {
 	for (int i = 0; i < a->n; i++)
-		if (a->attributes[i].is_known &&
-			(a->attributes[i].is_array ||
-			 IsMixed(&a->attributes[i], code + a->attributes[i].plane)))
+	{
+		const PipeannAttribute *attribute = &a->attributes[i];
+
+		if (attribute->is_known &&
+			attribute->codec->may_shrink(attribute, code + attribute->plane))
 			return true;
+	}
 	return false;
 }
 
@@ -371,34 +208,13 @@ PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
 		const uint8 *from = former + attribute->plane;
+		uint8		mixed[PIPEANN_MOST_WIDTH];
 
-		if (IsAny(attribute, from))
-			MakeMixed(attribute, code + attribute->plane);
+		memcpy(mixed, from, attribute->width);
+		attribute->codec->mix(attribute, mixed);
+		if (memcmp(mixed, from, attribute->width) == 0)
+			attribute->codec->mix(attribute, code + attribute->plane);
 	}
-}
-
-/* Whether all bits of b[n] are in a[n]. */
-static bool
-HasBits(const uint8 *a, const uint8 *b, int n)
-{
-	for (int i = 0; i < n; i++)
-		if ((b[i] & ~a[i]) != 0)
-			return false;
-	return true;
-}
-
-static bool
-Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
-{
-	if (IsUnwritten(attribute, code))
-		return false;
-	if (!attribute->is_known)
-		return true;
-	if (attribute->is_array)
-		return HasBits(row, code, attribute->width);
-	return HasBits(code + 2, row + 2, PipeannSetBytes(attribute)) &&
-		(IsMixed(attribute, code) ||
-		 memcmp(code, row, Min(attribute->width, 2)) == 0);
 }
 
 bool
@@ -408,10 +224,36 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 	for (int i = 0; i < a->n; i++)
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
+		int			plane = attribute->plane;
 
-		if (!Covers(attribute, code + attribute->plane,
-					row + attribute->plane))
+		if (!attribute->codec->is_written(attribute, code + plane) ||
+			(attribute->is_known &&
+			 !attribute->codec->covers(attribute, code + plane, row + plane)))
 			return false;
 	}
 	return true;
+}
+
+PipeannCodeFilter *
+PipeannAttributesFilter(PipeannAttributes *a,
+						const PipeannCondition *conditions, int n)
+{
+	PipeannCodeFilter *filter = palloc(sizeof(PipeannCodeFilter));
+	PipeannCondition *own = palloc(mul_size(Max(n, 1), sizeof(*own)));
+
+	filter->n = 0;
+	filter->precision = 1;
+	for (int i = 0; i < a->n; i++)
+	{
+		PipeannAttribute *attribute = &a->attributes[i];
+		int			nown = 0;
+
+		for (int j = 0; j < n; j++)
+			if (conditions[j].number == attribute->number)
+				own[nown++] = conditions[j];
+		if (nown > 0 && attribute->is_known)
+			attribute->codec->pass(a, attribute, own, nown, filter);
+	}
+	pfree(own);
+	return filter->n > 0 ? filter : NULL;
 }

@@ -7,39 +7,6 @@
 
 #include "attributes/attributes.h"
 
-/*
- * A code of an ordered column is a number: 0 for NULL, 1 + p for position p. The
- * column's book has n boundaries in order; position 2 * i + 1 is boundary i itself,
- * 2 * i is what is between it and the one before. So a value that is frequent has a
- * code of its own, and a range of values is a range of codes.
- *
- * Zeroes are where nothing has been written: no row that a snapshot sees is in such
- * a node, since an insert writes the code before it ends. Of one byte the number
- * stands 2 higher, and 1 means any value, for a node whose rows differ. Of two bytes
- * the number is written to the base of 255, so that none is 0, and a code means any
- * value if its first byte alone is 0. A reader may see one byte of a change and not
- * the other: when a node comes to mean any value only the first one changes.
- *
- * Bytes behind these two tell which values such a node may have: they are a Bloom
- * filter of the numbers of its rows (numbers.c), and that of the only number of other
- * nodes.
- *
- * A code of arrays has bits for each element (elements.c), inverted, so that rows
- * that join a node take bits away. The first one is set in all that is written.
- */
-#define PIPEANN_UNWRITTEN 0
-#define PIPEANN_MIXED 1
-#define PIPEANN_FIRST_NARROW 2	/* the number 0, of one byte */
-#define PIPEANN_WIDE_BASE 255
-#define PIPEANN_MOST_NARROW (255 - PIPEANN_FIRST_NARROW)	/* numbers */
-#define PIPEANN_MOST_WIDE (PIPEANN_WIDE_BASE * PIPEANN_WIDE_BASE - 1)
-#define PIPEANN_NO_WIDE 0x100	/* the code of no number */
-#define PIPEANN_ARRAY_WRITTEN 0x80	/* in the first byte of an array's code */
-#define PIPEANN_MOST_OWN_BITS (8 * PIPEANN_MOST_WIDTH - 2)
-
-/* Of nodes that an array's code lets pass so many match, if nobody knows. */
-#define PIPEANN_BLOOM_PRECISION 0.1
-
 /* What compares values, or hashes elements. */
 typedef struct PipeannOrder
 {
@@ -48,21 +15,92 @@ typedef struct PipeannOrder
 	Oid			family;			/* of B-trees, whose it is; Invalid if by type */
 } PipeannOrder;
 
-typedef struct PipeannAttribute
+typedef struct PipeannAttribute PipeannAttribute;
+
+/* What a sample of rows tells of a column. */
+typedef struct PipeannSamples
 {
+	Datum	   *values;			/* but for NULLs, and those that are too long */
+	uint32		n;
+	uint32		nodes;			/* that were looked at */
+	uint32		mixed;			/* of them those with several values */
+	uint64		mixed_values;	/* that these have in sum */
+} PipeannSamples;
+
+/*
+ * A codec: how the values of a column are coded, in [width] bytes of a node's code.
+ * Values have one by their order, arrays one by their elements.
+ */
+typedef struct PipeannCodec
+{
+	/*
+	 * What compares values, or hashes elements; Invalid, or false, if nothing does. The
+	 * order of an operator class is that by the type before.
+	 */
+	Oid			(*function_of_type) (Oid type);
+	bool		(*order_of_class) (Oid family, Oid intype,
+								   PipeannOrder *order);
+
+	/* a width before there are samples, and by them */
+	int			(*first_width) (Oid type, bool by_type);
+	int			(*width) (PipeannAttribute *attribute,
+						  const PipeannSamples *samples);
+
+	/* what it samples */
+	uint32		most_samples;	/* about */
+	Size		most_bytes;		/* of a value */
+	bool		by_nodes;		/* whether the width is by the values of nodes */
+
+	/* make a book, which is all zeroes; samples may be sorted */
+	void		(*train) (const PipeannAttributes *a,
+						  PipeannAttribute *attribute,
+						  const PipeannSamples *samples, char *book);
+
+	/* set the code to that of a value */
+	void		(*encode) (const PipeannAttributes *a,
+						   PipeannAttribute *attribute, Datum value,
+						   bool isnull, uint8 *code);
+
+	/* have it cover everything; have one that was written cover another, too */
+	void		(*mix) (const PipeannAttribute *attribute, uint8 *code);
+	void		(*merge) (const PipeannAttribute *attribute,
+						  const uint8 *other, uint8 *code);
+
+	/* whether it was written; whether one that was covers that of a row */
+	bool		(*is_written) (const PipeannAttribute *attribute,
+							   const uint8 *code);
+	bool		(*covers) (const PipeannAttribute *attribute,
+						   const uint8 *code, const uint8 *row);
+
+	/* whether it may cover more than one row does */
+	bool		(*may_shrink) (const PipeannAttribute *attribute,
+							   const uint8 *code);
+
+	/* add tests of what passes the conditions on the column; searches run them */
+	void		(*pass) (const PipeannAttributes *a,
+						 PipeannAttribute *attribute,
+						 const PipeannCondition *conditions, int n,
+						 PipeannCodeFilter *filter);
+} PipeannCodec;
+
+extern const PipeannCodec PipeannValueCodec;	/* values.c */
+extern const PipeannCodec PipeannElementCodec;	/* elements.c */
+
+struct PipeannAttribute
+{
+	const PipeannCodec *codec;
 	int			number;			/* of the column among the values */
 	int			position;		/* among all columns */
 	int			plane;			/* the code's first byte */
 	int			width;			/* bytes */
-	bool		is_array;
 	Form_pg_attribute type;
 	PipeannOrder order;
 	FmgrInfo	function;		/* compares two values, or hashes an element */
 	bool		is_known;		/* codes are by this order; else they mean any
 								 * value */
-	const char *book;			/* boundaries, or NULL */
+	const char *book;			/* or NULL */
 	Size		book_size;
-} PipeannAttribute;
+};
 
 struct PipeannAttributes
 {
@@ -80,71 +118,57 @@ struct PipeannAttributes
 	MemoryContext scratch;
 };
 
-/* A number's two bytes, the first one as the higher. */
-static inline uint16
-PipeannWideCode(uint32 number)
-{
-	return (uint16) ((1 + number / PIPEANN_WIDE_BASE) << 8 |
-					 (1 + number % PIPEANN_WIDE_BASE));
-}
-
 /* order.c */
 
-/* By a type (elements' type of arrays); false if it has none. */
-extern bool PipeannOrderOfType(Oid type, bool is_array, Oid collation,
-							   PipeannOrder *order);
+/*
+ * Choose what compares the values of a column, by its type (elements' type of arrays) and
+ * operator class. False if it has no codes.
+ */
+extern bool PipeannChooseOrder(PipeannAttributes *a,
+							   PipeannAttribute *attribute, Oid type);
 
-/* By the operator class of a column of such a type; false if that has none. */
-extern bool PipeannOrderOfClass(Relation index, int position, Oid type,
-								bool is_array, Oid collation,
-								PipeannOrder *order);
+/* By the operators of a B-tree family; false if they belong to none. */
+extern bool PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order);
 
 /* Whether an operator is that of our strategy in the order. */
 extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
 							int strategy);
 
-/* book.c */
+/* codec.c: what both codecs use */
 
 /* Report a broken book. */
 extern void PipeannBrokenBook(const PipeannAttributes *a);
 
-/* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
-extern uint32 PipeannBookLength(const PipeannAttributes *a,
-								const PipeannAttribute *attribute);
-extern Datum PipeannBookBoundary(const PipeannAttributes *a,
-								 const PipeannAttribute *attribute, uint32 i);
+/* Add a test of a byte of the code; its set of values is empty. */
+extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
+										 const PipeannAttribute *attribute,
+										 int byte);
 
-/* Choose a width by samples, and make a book for a width; they sort the samples. */
-extern int	PipeannBookWidth(PipeannAttribute *attribute, Datum *values,
-							 uint32 n);
-extern void PipeannBookTrain(PipeannAttribute *attribute, Datum *values,
-							 uint32 n, char *book);
+/* Have values of a byte pass in which none of some bits is, and all of others. */
+extern void PipeannLetPass(PipeannCodeColumn *column, uint32 away,
+						   uint32 there);
 
-/* attributes.c */
+/* Add tests of [width] bits from a byte on as an alternative: all away, or all there. */
+extern void PipeannAddAlternative(PipeannCodeFilter *filter,
+								  const PipeannAttribute *attribute, int from,
+								  const uint8 *bits, int width, bool away);
 
-/* The width that a column's option asks for, or 0. */
-extern int	PipeannWantedWidth(const PipeannAttributes *a,
-							   const PipeannAttribute *attribute);
-
-/* numbers.c */
-
-/* Bytes of a code of numbers that tell which ones a node has. */
-static inline int
-PipeannSetBytes(const PipeannAttribute *attribute)
+/* There is none behind the last one. */
+static inline void
+PipeannEndAlternatives(PipeannCodeFilter *filter)
 {
-	return attribute->is_array ? 0 : Max(attribute->width - 2, 0);
+	filter->columns[filter->n - 1].otherwise = false;
 }
 
-/* Set the bits of a number in set[PipeannSetBytes()], where others stay. */
-extern void PipeannNumberBits(const PipeannAttribute *attribute, uint32 number,
-							  uint8 *set);
+/* Tests that there is still room for in a filter. */
+static inline int
+PipeannFilterRoom(const PipeannCodeFilter *filter)
+{
+	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
+}
 
-/* Have nodes of several values pass only if they may have one of these numbers. */
-extern void PipeannNumbersPass(const PipeannAttribute *attribute,
-							   const uint32 *numbers, int n,
-							   PipeannCodeFilter *filter);
-
-/* elements.c */
+/* Whether all bits of b[n] are in a[n]. */
+extern bool PipeannHasBits(const uint8 *a, const uint8 *b, int n);
 
 /* A second hash, by the finaliser of MurmurHash3; it is odd. */
 static inline uint32
@@ -157,6 +181,58 @@ PipeannHashAgain(uint32 hash)
 	return (hash ^ hash >> 16) | 1;
 }
 
+/* value_book.c: the book of the codec of values */
+
+/* Numbers of codes, by their bytes. */
+#define PIPEANN_MOST_NARROW 253
+#define PIPEANN_MOST_WIDE (255 * 255 - 1)
+
+static inline uint32
+PipeannMostNumber(const PipeannAttribute *attribute)
+{
+	return attribute->width == 1 ? PIPEANN_MOST_NARROW : PIPEANN_MOST_WIDE;
+}
+
+/* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
+extern uint32 PipeannBookLength(const PipeannAttributes *a,
+								const PipeannAttribute *attribute);
+extern Datum PipeannBookBoundary(const PipeannAttributes *a,
+								 const PipeannAttribute *attribute, uint32 i);
+
+/* The codec's width and train. */
+extern int	PipeannBookWidth(PipeannAttribute *attribute,
+							 const PipeannSamples *samples);
+extern void PipeannBookTrain(const PipeannAttributes *a,
+							 PipeannAttribute *attribute,
+							 const PipeannSamples *samples, char *book);
+
+/* element_book.c: the book of the codec of arrays */
+
+/* The most bits that an element has in the Bloom filter. */
+#define PIPEANN_MOST_HASHES 8
+
+typedef struct PipeannElementBook
+{
+	uint32		own;			/* elements with a bit of their own */
+	uint32		hashes;			/* bits of each other one; 0 means 1 */
+	float		in_vain;		/* rows that one of the others lets pass in vain */
+	float		in_rows;		/* rows that one of the others is in */
+	uint32		elements[8 * PIPEANN_MOST_WIDTH - 2];	/* [own], by their hashes */
+} PipeannElementBook;
+
+/* Bits of a code but for the first one. */
+static inline uint32
+PipeannElementBits(int width)
+{
+	return 8 * (uint32) width - 1;
+}
+
+static inline uint32
+PipeannMostOwn(int width)
+{
+	return PipeannElementBits(width) - 1;
+}
+
 /* The elements of an array but for NULLs, by their hashes. */
 typedef struct PipeannElements
 {
@@ -167,48 +243,11 @@ typedef struct PipeannElements
 extern PipeannElements PipeannElementsOf(PipeannAttribute *attribute,
 										 Datum array);
 
-/* Set bits[width] to those of an element, and *own to whether it alone has them. */
-extern void PipeannElementBits(const PipeannAttributes *a,
-							   const PipeannAttribute *attribute,
-							   uint32 element, uint8 *bits, bool *own);
-
-/* Set code[width] to that of an array. */
-extern void PipeannElementsEncode(const PipeannAttributes *a,
-								  PipeannAttribute *attribute, Datum array,
-								  bool isnull, uint8 *code);
-
-/* Of nodes that an element without a bit of its own lets pass so many have it. */
-extern double PipeannElementPrecision(const PipeannAttributes *a,
-									  const PipeannAttribute *attribute);
-
-/* Choose a width by samples, and make a book for a width. */
-extern int	PipeannElementsWidth(PipeannAttribute *attribute,
-								 const Datum *arrays, uint32 n);
-extern void PipeannElementsTrain(PipeannAttribute *attribute,
-								 const Datum *arrays, uint32 n, char *book);
-
-/* pass_elements.c */
-
-/* Tests that there is still room for in a filter. */
-static inline int
-PipeannFilterRoom(const PipeannCodeFilter *filter)
-{
-	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
-}
-
-/* Add a test of a byte of the code; its set of values is empty. */
-extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
-										 const PipeannAttribute *attribute,
-										 int byte);
-
-/* Have values of a byte pass in which none of some bits is, and all of others. */
-extern void PipeannLetPass(PipeannCodeColumn *column, uint32 away,
-						   uint32 there);
-
-/* Add tests of what passes a condition on a column of arrays. */
-extern void PipeannElementsPass(const PipeannAttributes *a,
+/* The codec's width and train. */
+extern int	PipeannElementWidth(PipeannAttribute *attribute,
+								const PipeannSamples *samples);
+extern void PipeannElementTrain(const PipeannAttributes *a,
 								PipeannAttribute *attribute,
-								const PipeannCondition *condition,
-								PipeannCodeFilter *filter);
+								const PipeannSamples *samples, char *book);
 
 #endif							/* PIPEANN_CODING_H */

@@ -17,12 +17,10 @@
 #include "access/transam.h"
 #include "attributes/coding.h"
 #include "catalog/pg_collation_d.h"
-#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
-#include "utils/typcache.h"
 
 StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
 				 PIPEANN_GREATER_STRATEGY - BTGreaterStrategyNumber,
@@ -44,30 +42,6 @@ PipeannOrderHas(const PipeannOrder *order, Oid operator, int strategy)
 }
 
 /*
- * By the type alone. What compares elements of arrays is their type's equality, as in
- * the operators of arrays.
- */
-bool
-PipeannOrderOfType(Oid type, bool is_array, Oid collation, PipeannOrder *order)
-{
-	TypeCacheEntry *entry;
-
-	if (is_array)
-	{
-		entry = lookup_type_cache(type, TYPECACHE_EQ_OPR | TYPECACHE_HASH_PROC);
-		order->function = entry->hash_proc;
-	}
-	else
-	{
-		entry = lookup_type_cache(type, TYPECACHE_CMP_PROC);
-		order->function = entry->cmp_proc;
-	}
-	order->family = InvalidOid;
-	order->collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
-	return OidIsValid(order->function);
-}
-
-/*
  * PostgreSQL's own functions take for equal what has the same bytes, under whatever
  * deterministic collation. So they are called with C, which stays as it is when a
  * collation's order changes. Others may do anything with a collation.
@@ -77,19 +51,6 @@ CollationFor(Oid function, Oid collation)
 {
 	return OidIsValid(collation) && function < FirstGenbkiObjectId ?
 		C_COLLATION_OID : collation;
-}
-
-/* Whether the operators on arrays are those that compare by elements' equality. */
-static bool
-HasArrayOperators(Oid family, Oid type)
-{
-	Oid			overlaps = get_opfamily_member(family, type, type,
-											   PIPEANN_OVERLAPS_STRATEGY);
-	Oid			contains = get_opfamily_member(family, type, type,
-											   PIPEANN_CONTAINS_STRATEGY);
-
-	return (!OidIsValid(overlaps) || get_opcode(overlaps) == F_ARRAYOVERLAP) &&
-		(!OidIsValid(contains) || get_opcode(contains) == F_ARRAYCONTAINS);
 }
 
 /* Whether all operators of a class on a type mean in a B-tree family what they do here. */
@@ -154,8 +115,8 @@ ForgetLastFound(Datum arg, int cache, uint32 hash)
 }
 
 /* Each scan with filter columns asks, and to look into families takes a while. */
-static bool
-OrderOfFamily(Oid family, Oid type, PipeannOrder *order)
+bool
+PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order)
 {
 	static bool is_told = false;
 	Found	   *found = &last_found[family % lengthof(last_found)];
@@ -178,17 +139,43 @@ OrderOfFamily(Oid family, Oid type, PipeannOrder *order)
 	return true;
 }
 
+/*
+ * False if nothing compares a column's values, or what is equal under its collation need
+ * not have the same bytes.
+ *
+ * Codes of a format before 6 were made by the column's type. If the operator class
+ * compares in another way nothing is known by them.
+ */
 bool
-PipeannOrderOfClass(Relation index, int position, Oid type, bool is_array,
-					Oid collation, PipeannOrder *order)
+PipeannChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
 {
-	Oid			family = index->rd_opfamily[position];
-	Oid			intype = index->rd_opcintype[position];
+	Oid			collation = attribute->type->attcollation;
+	const PipeannCodec *codec = attribute->codec;
+	PipeannOrder by_type = {0};
+	PipeannOrder *order = &attribute->order;
+	bool		has_type;
+	bool		has_class;
 
-	if (is_array ? !HasArrayOperators(family, intype) ||
-		!PipeannOrderOfType(type, true, collation, order) :
-		!OrderOfFamily(family, intype, order))
+	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		return false;
-	order->collation = CollationFor(order->function, collation);
-	return true;
+	by_type.function = codec->function_of_type(type);
+	by_type.collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
+	has_type = OidIsValid(by_type.function);
+	*order = by_type;
+	attribute->is_known = true;
+	if (a->index == NULL)
+		return has_type;
+	has_class = codec->order_of_class(a->index->rd_opfamily[attribute->position],
+									  a->index->rd_opcintype[attribute->position],
+									  order);
+	if (has_class)
+		order->collation = CollationFor(order->function, collation);
+	attribute->is_known = has_type == has_class &&
+		(!has_class || (by_type.function == order->function &&
+						by_type.collation == order->collation));
+	a->differs |= !attribute->is_known;
+	if (!a->by_class)
+		return has_type;
+	attribute->is_known = true;
+	return has_class;
 }

@@ -14,51 +14,29 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Longer values have no code of their own. */
-#define MOST_VALUE_BYTES 256
-
-/* Of arrays, which may be long, fewer tell enough. */
-#define ARRAY_SAMPLES 2000
-
-typedef struct Samples
-{
-	PipeannAttribute *attribute;
-	Datum	   *values;
-	uint32		n;
-} Samples;
-
 /* A value in the form that a book has; false if it is too long for that. */
 static bool
 TakeValue(const PipeannAttribute *attribute, Datum value, Datum *taken)
 {
 	Form_pg_attribute type = attribute->type;
 
-	if (type->attlen == -1)
-		value = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
-	if (!attribute->is_array &&
-		datumGetSize(value, type->attbyval, type->attlen) > MOST_VALUE_BYTES)
-		return false;
-	*taken = type->attlen == -1 ? value :
+	*taken = type->attlen == -1 ?
+		PointerGetDatum(PG_DETOAST_DATUM_COPY(value)) :
 		datumCopy(value, type->attbyval, type->attlen);
-	return true;
-}
-
-static bool
-IsSampled(const Samples *s, uint32 i, uint32 n)
-{
-	return !s->attribute->is_array || i % (1 + n / ARRAY_SAMPLES) == 0;
+	return datumGetSize(*taken, type->attbyval, type->attlen) <=
+		attribute->codec->most_bytes;
 }
 
 /* Samples of all columns, at most [n] each. */
-static Samples *
+static PipeannSamples *
 TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 {
-	Samples    *samples = palloc0(sizeof(Samples) * Max(a->n, 1));
+	PipeannSamples *samples = palloc0(sizeof(PipeannSamples) * Max(a->n, 1));
 
 	for (int j = 0; j < a->n; j++)
 	{
-		samples[j].attribute = &a->attributes[j];
 		samples[j].values = palloc(mul_size(Max(n, 1), sizeof(Datum)));
+		samples[j].nodes = n;
 	}
 	for (uint32 i = 0; i < n; i++)
 	{
@@ -72,11 +50,13 @@ TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 			continue;
 		for (int j = 0; j < a->n; j++)
 		{
-			Samples    *s = &samples[j];
-			int			number = s->attribute->number;
+			PipeannAttribute *attribute = &a->attributes[j];
+			PipeannSamples *s = &samples[j];
+			int			number = attribute->number;
 
-			if (s->attribute->is_known && !isnull[number] && IsSampled(s, i, n) &&
-				TakeValue(s->attribute, values[number], &s->values[s->n]))
+			if (attribute->is_known && !isnull[number] &&
+				i % (1 + n / attribute->codec->most_samples) == 0 &&
+				TakeValue(attribute, values[number], &s->values[s->n]))
 				s->n++;
 		}
 	}
@@ -102,20 +82,16 @@ PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 					   uint32 n, char *books)
 {
 	MemoryContext former = EnterSamples();
-	Samples    *samples = TakeSamples(a, row_at, arg, n);
+	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
 
 	PipeannAttributesUseBook(a, books);
 	for (int j = 0; j < a->n; j++)
 	{
 		PipeannAttribute *attribute = &a->attributes[j];
-		Samples    *s = &samples[j];
 		char	   *book = books + (Size) attribute->plane * PIPEANN_BOOK_BYTES;
 
 		memset(book, 0, attribute->book_size);
-		if (!attribute->is_array)
-			PipeannBookTrain(attribute, s->values, s->n, book);
-		else if (!a->by_type)
-			PipeannElementsTrain(attribute, s->values, s->n, book);
+		attribute->codec->train(a, attribute, &samples[j], book);
 	}
 	LeaveSamples(former);
 }
@@ -124,21 +100,6 @@ PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 
 /* Rows of a node that are looked at. */
 #define MOST_ROWS_OF_NODE 16
-
-/*
- * Where the rows of so many nodes differ, bytes are added in which each value has so
- * many bits.
- */
-#define MANY_MIXED 0.05
-#define BITS_OF_VALUE 10
-#define LEAST_SET_BYTES 2
-
-/* Nodes that have several values, and how many they have in sum. */
-typedef struct Mixture
-{
-	uint32		nodes;
-	uint64		values;
-} Mixture;
 
 /* A node's different values of a column. */
 typedef struct NodeValues
@@ -167,7 +128,7 @@ AddNodeValue(PipeannAttribute *attribute, Datum value, bool isnull,
 /* Look at the other rows of a node that has several. */
 static void
 AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
-		Mixture *mixtures)
+		PipeannSamples *samples)
 {
 	NodeValues *found;
 	const PipeannRow *row;
@@ -185,7 +146,8 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 								isnull))
 			continue;
 		for (int k = 0; k < a->n; k++)
-			if (a->attributes[k].is_known && !a->attributes[k].is_array)
+			if (a->attributes[k].is_known &&
+				a->attributes[k].codec->by_nodes)
 				AddNodeValue(&a->attributes[k],
 							 values[a->attributes[k].number],
 							 isnull[a->attributes[k].number], &found[k]);
@@ -193,27 +155,22 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 	for (int k = 0; k < a->n; k++)
 		if (found[k].n + found[k].has_null > 1)
 		{
-			mixtures[k].nodes++;
-			mixtures[k].values += found[k].n + found[k].has_null;
+			samples[k].mixed++;
+			samples[k].mixed_values += found[k].n + found[k].has_null;
 		}
 	pfree(found);
 }
 
+/* The width that a column's option asks for, or 0. */
 static int
-ChooseWidth(const Samples *s, const Mixture *mixture, uint32 nodes)
+WantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute)
 {
-	PipeannAttribute *attribute = s->attribute;
-	double		values;
+	const PipeannColumnOptions *options = NULL;
 
-	if (attribute->is_array)
-		return s->n == 0 ? attribute->width :
-			PipeannElementsWidth(attribute, s->values, s->n);
-	if (mixture->nodes == 0 || mixture->nodes < MANY_MIXED * nodes)
-		return s->n == 0 || attribute->width == 1 ? attribute->width :
-			PipeannBookWidth(attribute, s->values, s->n);
-	values = (double) mixture->values / mixture->nodes;
-	return Min(2 + Max((int) (values * BITS_OF_VALUE / 8 + 0.5),
-					   LEAST_SET_BYTES), PIPEANN_MOST_WIDTH);
+	if (a->index != NULL)
+		options = (const PipeannColumnOptions *)
+			RelationGetIndexAttOptions(a->index, false)[attribute->position];
+	return options == NULL ? 0 : options->code_bytes;
 }
 
 int
@@ -221,22 +178,22 @@ PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 						uint32 n, PipeannWidths *widths)
 {
 	MemoryContext former = EnterSamples();
-	Samples    *samples = TakeSamples(a, row_at, arg, n);
-	Mixture    *mixtures = palloc0(mul_size(Max(a->n, 1), sizeof(Mixture)));
+	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
 	int			bytes = 0;
 
 	for (uint32 i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		AddNode(a, row_at, arg, i, mixtures);
+		AddNode(a, row_at, arg, i, samples);
 	}
 	memset(widths, 0, sizeof(*widths));
 	for (int j = 0; j < a->n; j++)
 	{
-		int			wanted = PipeannWantedWidth(a, &a->attributes[j]);
+		PipeannAttribute *attribute = &a->attributes[j];
+		int			wanted = WantedWidth(a, attribute);
 
 		widths->of[j] = wanted > 0 ? wanted :
-			ChooseWidth(&samples[j], &mixtures[j], n);
+			attribute->codec->width(attribute, &samples[j]);
 		bytes += widths->of[j];
 	}
 	LeaveSamples(former);

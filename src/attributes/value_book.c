@@ -1,6 +1,6 @@
 /*
- * book.c
- *		The books of attribute codes: boundaries between values.
+ * value_book.c
+ *		The books of the codec of values: boundaries between them.
  *
  * A book is the number of boundaries, the place of each, and the boundaries
  * themselves, as values of the column's type. It is read where it is, in memory that
@@ -11,40 +11,14 @@
 #include "access/tupmacs.h"
 #include "attributes/coding.h"
 #include "utils/datum.h"
-#include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
 
-void
-PipeannBrokenBook(const PipeannAttributes *a)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid book of attribute codes",
-					RelationGetRelationName(a->index)),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(a->index))));
-}
-
-void
-PipeannAttributesUseBook(PipeannAttributes *a, const char *book)
-{
-	for (int i = 0; i < a->n; i++)
-	{
-		PipeannAttribute *attribute = &a->attributes[i];
-
-		attribute->book = book == NULL ? NULL :
-			book + (Size) attribute->plane * PIPEANN_BOOK_BYTES;
-		attribute->book_size = (Size) attribute->width * PIPEANN_BOOK_BYTES;
-	}
-}
-
 static uint32
 MostBoundaries(const PipeannAttribute *attribute)
 {
-	return (attribute->width == 1 ? PIPEANN_MOST_NARROW : PIPEANN_MOST_WIDE) /
-		2 - 1;
+	return PipeannMostNumber(attribute) / 2 - 1;
 }
 
 uint32
@@ -95,6 +69,14 @@ PipeannBookBoundary(const PipeannAttributes *a,
 
 /* Values that are no more than this have a byte. */
 #define MOST_NARROW_VALUES 60
+
+/*
+ * Where the rows of so many nodes differ, bytes are added in which each value has so
+ * many bits.
+ */
+#define MANY_MIXED 0.05
+#define BITS_OF_VALUE 10
+#define LEAST_SET_BYTES 2
 
 static int
 CompareValues(const void *x, const void *y, void *arg)
@@ -162,25 +144,41 @@ WriteBoundaries(PipeannAttribute *attribute, const Datum *values, uint32 all,
 }
 
 void
-PipeannBookTrain(PipeannAttribute *attribute, Datum *values, uint32 n,
-				 char *book)
+PipeannBookTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
+				 const PipeannSamples *samples, char *book)
 {
 	uint32		most = MostBoundaries(attribute);
 
-	if (n == 0)
+	(void) a;
+	if (samples->n == 0)
 		return;
-	qsort_arg(values, n, sizeof(Datum), CompareValues, attribute);
-	while (!WriteBoundaries(attribute, values, n, most, book))
+	qsort_arg(samples->values, samples->n, sizeof(Datum), CompareValues,
+			  attribute);
+	while (!WriteBoundaries(attribute, samples->values, samples->n, most, book))
 		most /= 2;
 }
 
-int
-PipeannBookWidth(PipeannAttribute *attribute, Datum *values, uint32 n)
+/* Bytes that tell which values a node has whose rows differ. */
+static int
+SetBytesFor(const PipeannSamples *samples)
 {
-	uint32		different = n > 0;
+	double		values = (double) samples->mixed_values / samples->mixed;
 
-	qsort_arg(values, n, sizeof(Datum), CompareValues, attribute);
-	for (uint32 i = 1; i < n; i++)
+	return Max((int) (values * BITS_OF_VALUE / 8 + 0.5), LEAST_SET_BYTES);
+}
+
+int
+PipeannBookWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
+{
+	Datum	   *values = samples->values;
+	uint32		different = 1;
+
+	if (samples->mixed > 0 && samples->mixed >= MANY_MIXED * samples->nodes)
+		return Min(2 + SetBytesFor(samples), PIPEANN_MOST_WIDTH);
+	if (samples->n == 0 || attribute->width == 1)
+		return attribute->width;
+	qsort_arg(values, samples->n, sizeof(Datum), CompareValues, attribute);
+	for (uint32 i = 1; i < samples->n; i++)
 		different += CompareValues(&values[i - 1], &values[i], attribute) != 0;
 	return different <= MOST_NARROW_VALUES ? 1 : 2;
 }

@@ -1,0 +1,71 @@
+/*
+ * codec.c
+ *		What both codecs use: tests of bytes of a code, and how to say that a book is
+ *		broken.
+ */
+#include "postgres.h"
+
+#include "attributes/coding.h"
+#include "utils/rel.h"
+
+void
+PipeannBrokenBook(const PipeannAttributes *a)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has an invalid book of attribute codes",
+					RelationGetRelationName(a->index)),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(a->index))));
+}
+
+bool
+PipeannHasBits(const uint8 *a, const uint8 *b, int n)
+{
+	for (int i = 0; i < n; i++)
+		if ((b[i] & ~a[i]) != 0)
+			return false;
+	return true;
+}
+
+PipeannCodeColumn *
+PipeannAddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute,
+			   int byte)
+{
+	PipeannCodeColumn *column = &filter->columns[filter->n++];
+
+	memset(column, 0, sizeof(*column));
+	column->plane = attribute->plane + byte;
+	column->width = 1;
+	return column;
+}
+
+void
+PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
+{
+	for (uint32 value = 0; value < 256; value++)
+		if ((value & away) == 0 && (value & there) == there)
+			column->first[value / 8] |= 1 << value % 8;
+}
+
+void
+PipeannAddAlternative(PipeannCodeFilter *filter,
+					  const PipeannAttribute *attribute, int from,
+					  const uint8 *bits, int width, bool away)
+{
+	PipeannCodeColumn *column = NULL;
+
+	for (int i = 0; i < width; i++)
+	{
+		if (bits[i] == 0)
+			continue;
+		column = PipeannAddTest(filter, attribute, from + i);
+		PipeannLetPass(column, away ? bits[i] : 0, away ? 0 : bits[i]);
+		column->also = true;
+	}
+	if (column != NULL)
+	{
+		column->also = false;
+		column->otherwise = true;
+	}
+}

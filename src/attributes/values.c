@@ -1,0 +1,515 @@
+/*
+ * values.c
+ *		The codec of values in order: the number of a value by a book.
+ *
+ * A code is a number: 0 for NULL, 1 + p for position p. The column's book has n
+ * boundaries in order; position 2 * i + 1 is boundary i itself, 2 * i is what is between
+ * it and the one before. So a value that is frequent has a code of its own, and a range
+ * of values is a range of codes.
+ *
+ * Zeroes are where nothing has been written: no row that a snapshot sees is in such
+ * a node, since an insert writes the code before it ends. Of one byte the number
+ * stands 2 higher, and 1 means any value, for a node whose rows differ. Of two bytes
+ * the number is written to the base of 255, so that none is 0, and a code means any
+ * value if its first byte alone is 0. A reader may see one byte of a change and not
+ * the other: when a node comes to mean any value only the first one changes.
+ *
+ * Bytes behind these two tell which values such a node may have: they are a Bloom
+ * filter of the numbers of its rows. It is there in nodes with one value as well: a
+ * reader who sees that a node has come to mean any value, and not the filter's change,
+ * lacks what a row has that it does not see anyway.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/skey.h"
+#include "attributes/coding.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_type_d.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+/* ---------- codes ---------- */
+
+#define FIRST_NARROW 2			/* the number 0, of one byte */
+#define WIDE_BASE 255
+#define NO_CODE 0x100			/* the code of two bytes of no number */
+
+/* Bits of a number in the Bloom filter. */
+#define HASHES 4
+
+/* Codes from 1 to this one mean any value; 0 is what was not written. */
+static uint32
+MostMixed(const PipeannAttribute *attribute)
+{
+	return attribute->width == 1 ? 1 : 0xFF;
+}
+
+/* Of two bytes the first one is the higher. */
+static uint32
+CodeOf(const PipeannAttribute *attribute, uint32 number)
+{
+	return attribute->width == 1 ? FIRST_NARROW + number :
+		(1 + number / WIDE_BASE) << 8 | (1 + number % WIDE_BASE);
+}
+
+static uint32
+GetCode(const PipeannAttribute *attribute, const uint8 *code)
+{
+	return attribute->width == 1 ? code[0] : (uint32) code[0] << 8 | code[1];
+}
+
+static void
+PutCode(const PipeannAttribute *attribute, uint32 value, uint8 *code)
+{
+	if (attribute->width > 1)
+		*code++ = (uint8) (value >> 8);
+	*code = (uint8) value;
+}
+
+/* The bytes behind. */
+static int
+SetBytes(const PipeannAttribute *attribute)
+{
+	return Max(attribute->width - 2, 0);
+}
+
+/* Set the bits of a number in set[SetBytes()], where others stay. */
+static void
+AddBits(const PipeannAttribute *attribute, uint32 number, uint8 *set)
+{
+	uint32		bits = 8 * (uint32) SetBytes(attribute);
+	uint32		hash = PipeannHashAgain(number + 1);
+	uint32		step = PipeannHashAgain(hash);
+
+	for (uint32 i = 0; bits > 0 && i < HASHES; i++)
+	{
+		uint32		bit = (hash + i * step) % bits;
+
+		set[bit / 8] |= 1 << bit % 8;
+	}
+}
+
+/* The position of a value among the boundaries. */
+static uint32
+PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
+		   Datum value)
+{
+	uint32		low = 0;
+	uint32		high = PipeannBookLength(a, attribute);
+
+	while (low < high)
+	{
+		uint32		middle = (low + high) / 2;
+		int			order = DatumGetInt32(FunctionCall2Coll(&attribute->function,
+															attribute->order.collation,
+															PipeannBookBoundary(a, attribute, middle),
+															value));
+
+		if (order == 0)
+			return 2 * middle + 1;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return 2 * low;
+}
+
+static void
+Encode(const PipeannAttributes *a, PipeannAttribute *attribute, Datum value,
+	   bool isnull, uint8 *code)
+{
+	uint32		number = isnull ? 0 : 1 + PositionOf(a, attribute, value);
+
+	PutCode(attribute, CodeOf(attribute, number), code);
+	memset(code + 2, 0, SetBytes(attribute));
+	AddBits(attribute, number, code + 2);
+}
+
+/* Have it mean any value: of two bytes the second one stays, unless it is 0. */
+static void
+MakeMixed(const PipeannAttribute *attribute, uint8 *code)
+{
+	uint32		second = GetCode(attribute, code) & MostMixed(attribute);
+
+	PutCode(attribute, Max(second, 1), code);
+}
+
+static void
+Mix(const PipeannAttribute *attribute, uint8 *code)
+{
+	MakeMixed(attribute, code);
+	memset(code + 2, 0xFF, SetBytes(attribute));
+}
+
+static bool
+IsWritten(const PipeannAttribute *attribute, const uint8 *code)
+{
+	return GetCode(attribute, code) != 0;
+}
+
+/* Of a code that was written. */
+static bool
+IsMixed(const PipeannAttribute *attribute, const uint8 *code)
+{
+	return GetCode(attribute, code) <= MostMixed(attribute);
+}
+
+static void
+Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
+{
+	if (GetCode(attribute, code) != GetCode(attribute, other))
+		MakeMixed(attribute, code);
+	for (int i = 2; i < attribute->width; i++)
+		code[i] |= other[i];
+}
+
+static bool
+Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
+{
+	return PipeannHasBits(code + 2, row + 2, SetBytes(attribute)) &&
+		(IsMixed(attribute, code) ||
+		 GetCode(attribute, code) == GetCode(attribute, row));
+}
+
+static bool
+MayShrink(const PipeannAttribute *attribute, const uint8 *code)
+{
+	return IsWritten(attribute, code) && IsMixed(attribute, code);
+}
+
+/* ---------- conditions ---------- */
+
+/* Numbers of a condition that are looked for in Bloom filters. */
+#define MOST_NUMBERS 8
+
+/* Numbers from .. to; none if `from` is greater. */
+typedef struct Numbers
+{
+	uint32		from;
+	uint32		to;
+} Numbers;
+
+/* How the boundaries of a column are compared with the argument of a condition. */
+typedef struct Comparison
+{
+	const PipeannAttributes *a;
+	const PipeannAttribute *attribute;
+	FmgrInfo	less;
+	FmgrInfo	equal;
+} Comparison;
+
+static bool
+FindOperator(const Comparison *c, ScanKey key, int strategy, FmgrInfo *function)
+{
+	Relation	index = c->a->index;
+	int			position = c->attribute->position;
+	Oid			left = index->rd_opcintype[position];
+	Oid			right = OidIsValid(key->sk_subtype) ? key->sk_subtype : left;
+	Oid			operator = get_opfamily_member(index->rd_opfamily[position],
+											   left, right, strategy);
+
+	if (!OidIsValid(operator) ||
+		!PipeannOrderHas(&c->attribute->order, operator, strategy))
+		return false;
+	fmgr_info(get_opcode(operator), function);
+	return true;
+}
+
+/* Whether codes tell about a condition with arguments; if so, how to compare these. */
+static bool
+BeginComparison(const PipeannAttributes *a, const PipeannAttribute *attribute,
+				ScanKey key, Comparison *c)
+{
+	c->a = a;
+	c->attribute = attribute;
+	return (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) == 0 &&
+		FindOperator(c, key, PIPEANN_LESS_STRATEGY, &c->less) &&
+		FindOperator(c, key, PIPEANN_EQUAL_STRATEGY, &c->equal);
+}
+
+static bool
+Compares(FmgrInfo *function, const Comparison *c, uint32 i, Datum argument)
+{
+	return DatumGetBool(FunctionCall2Coll(function, c->attribute->order.collation,
+										  PipeannBookBoundary(c->a, c->attribute, i),
+										  argument));
+}
+
+/* The argument's number, as if it were a value of the column. */
+static uint32
+NumberOf(Comparison *c, Datum argument)
+{
+	uint32		n = PipeannBookLength(c->a, c->attribute);
+	uint32		low = 0;
+	uint32		high = n;
+
+	while (low < high)
+	{
+		uint32		middle = (low + high) / 2;
+
+		if (Compares(&c->less, c, middle, argument))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return 1 + 2 * low + (low < n && Compares(&c->equal, c, low, argument));
+}
+
+/* Whether the database's own collation is C. */
+static bool
+DefaultIsC(void)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID,
+										ObjectIdGetDatum(MyDatabaseId));
+	bool		isnull;
+	Datum		name;
+	bool		result = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	name = SysCacheGetAttr(DATABASEOID, tuple, Anum_pg_database_datcollate,
+						   &isnull);
+	if (!isnull && ((Form_pg_database) GETSTRUCT(tuple))->datlocprovider ==
+		COLLPROVIDER_LIBC)
+	{
+		const char *locale = TextDatumGetCString(name);
+
+		result = strcmp(locale, "C") == 0 || strcmp(locale, "POSIX") == 0;
+	}
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* Whether values that the codes have in order are in that of the column. */
+static bool
+IsInOrder(const PipeannAttribute *attribute)
+{
+	Oid			collation = attribute->type->attcollation;
+
+	return collation == attribute->order.collation ||
+		(collation == DEFAULT_COLLATION_OID && DefaultIsC());
+}
+
+/*
+ * Numbers of boundaries are even, and have one value; others have all between two
+ * boundaries, so that the argument's own number may be on either side.
+ */
+static Numbers
+NumbersBy(const PipeannAttribute *attribute, int strategy, uint32 number)
+{
+	Numbers		numbers = {.from = 1,.to = PipeannMostNumber(attribute)};
+	bool		is_boundary = number % 2 == 0;
+
+	switch (strategy)
+	{
+		case PIPEANN_LESS_STRATEGY:
+			numbers.to = is_boundary ? number - 1 : number;
+			break;
+		case PIPEANN_LESS_EQUAL_STRATEGY:
+			numbers.to = number;
+			break;
+		case PIPEANN_EQUAL_STRATEGY:
+			numbers.from = numbers.to = number;
+			break;
+		case PIPEANN_GREATER_EQUAL_STRATEGY:
+			numbers.from = number;
+			break;
+		case PIPEANN_GREATER_STRATEGY:
+			numbers.from = is_boundary ? number + 1 : number;
+			break;
+	}
+	return numbers;
+}
+
+/*
+ * Set numbers[] to those with which a value may meet a condition: as many ranges, which
+ * are returned, as it has arguments, or one.
+ */
+static int
+NumbersOf(const PipeannAttributes *a, const PipeannAttribute *attribute,
+		  const PipeannCondition *condition, Numbers *numbers)
+{
+	ScanKey		key = condition->key;
+	Comparison	c;
+
+	numbers[0].from = key->sk_flags & SK_SEARCHNULL ? 0 : 1;
+	numbers[0].to = key->sk_flags & SK_SEARCHNULL ? 0 :
+		PipeannMostNumber(attribute);
+	if (!BeginComparison(a, attribute, key, &c) ||
+		(key->sk_strategy != PIPEANN_EQUAL_STRATEGY && !IsInOrder(attribute)))
+		return 1;
+	for (int i = 0; i < condition->narguments; i++)
+		numbers[i] = NumbersBy(attribute, key->sk_strategy,
+							   NumberOf(&c, condition->arguments[i]));
+	return condition->narguments;
+}
+
+/* Add the codes from .. to to a bit set. */
+static void
+AddCodes(uint8 *bits, uint32 from, uint32 to)
+{
+	while (from <= to)
+	{
+		bool		whole = from % 8 == 0 && to - from >= 7;
+
+		bits[from / 8] |= whole ? 0xFF : 1 << from % 8;
+		from += whole ? 8 : 1;
+	}
+}
+
+/* Add the codes that pass a condition. */
+static void
+AddPassing(const PipeannAttributes *a, const PipeannAttribute *attribute,
+		   const PipeannCondition *condition, uint8 *bits)
+{
+	Numbers    *numbers = palloc(mul_size(Max(condition->narguments, 1),
+										  sizeof(Numbers)));
+	int			n = NumbersOf(a, attribute, condition, numbers);
+
+	AddCodes(bits, 1, MostMixed(attribute));
+	for (int i = 0; i < n; i++)
+		if (numbers[i].from <= numbers[i].to)
+			AddCodes(bits, CodeOf(attribute, numbers[i].from),
+					 CodeOf(attribute, numbers[i].to));
+	pfree(numbers);
+}
+
+/* The set of codes that pass all conditions. Where nothing was written is no row. */
+static void
+FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
+		const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
+{
+	Size		size = column->width == 1 ? 256 / 8 : 65536 / 8;
+	uint8	   *all = palloc(size);
+	uint8	   *one = palloc(size);
+
+	memset(all, 0xFF, size);
+	all[0] &= ~1;
+	for (int i = 0; i < n; i++)
+	{
+		memset(one, 0, size);
+		AddPassing(a, attribute, &conditions[i], one);
+		for (Size j = 0; j < size; j++)
+			all[j] &= one[j];
+	}
+	pfree(one);
+	if (column->width == 1)
+		memcpy(column->first, all, size);
+	else
+	{
+		column->second = all;
+		PipeannCodeColumnFill(column);
+	}
+}
+
+/* The same of two bytes as a range, if each condition is met by one. */
+static void
+FillRange(const PipeannAttributes *a, const PipeannAttribute *attribute,
+		  const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
+{
+	Numbers		all = {.from = 0,.to = PIPEANN_MOST_WIDE};
+
+	for (int i = 0; i < n; i++)
+	{
+		Numbers		one;
+
+		(void) NumbersOf(a, attribute, &conditions[i], &one);
+		all.from = Max(all.from, one.from);
+		all.to = Min(all.to, one.to);
+	}
+	column->from = all.from > all.to ? NO_CODE : CodeOf(attribute, all.from);
+	column->to = all.from > all.to ? NO_CODE : CodeOf(attribute, all.to);
+}
+
+/* Of nodes with several values those pass that may have one that a condition names. */
+static void
+PassMixed(const PipeannAttributes *a, const PipeannAttribute *attribute,
+		  const PipeannCondition *condition, PipeannCodeFilter *filter)
+{
+	ScanKey		key = condition->key;
+	bool		is_null = (key->sk_flags & SK_SEARCHNULL) != 0;
+	int			n = is_null ? 1 : condition->narguments;
+	Comparison	c;
+	PipeannCodeColumn *column;
+
+	if (n > MOST_NUMBERS || PipeannFilterRoom(filter) < 1 + n * HASHES ||
+		(!is_null && (key->sk_strategy != PIPEANN_EQUAL_STRATEGY ||
+					  !BeginComparison(a, attribute, key, &c))))
+		return;
+	/* nodes with one value, of which the ordered code tells */
+	column = PipeannAddTest(filter, attribute, 0);
+	memset(column->first, 0xFF, sizeof(column->first));
+	column->first[0] &= ~1;
+	column->otherwise = true;
+	for (int i = 0; i < n; i++)
+	{
+		uint8		bits[PIPEANN_MOST_WIDTH] = {0};
+
+		AddBits(attribute, is_null ? 0 : NumberOf(&c, condition->arguments[i]),
+				bits);
+		PipeannAddAlternative(filter, attribute, 2, bits, SetBytes(attribute),
+							  false);
+	}
+	PipeannEndAlternatives(filter);
+}
+
+static void
+Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
+	 const PipeannCondition *conditions, int n, PipeannCodeFilter *filter)
+{
+	int			most = 1;		/* arguments that a condition has */
+	PipeannCodeColumn *column;
+
+	if (PipeannFilterRoom(filter) == 0)
+		return;
+	for (int i = 0; i < n; i++)
+		most = Max(most, conditions[i].narguments);
+	column = PipeannAddTest(filter, attribute, 0);
+	column->width = Min(attribute->width, 2);
+	if (most == 1 && column->width == 2)
+		FillRange(a, attribute, conditions, n, column);
+	else
+		FillSet(a, attribute, conditions, n, column);
+	for (int i = 0; i < n && SetBytes(attribute) > 0; i++)
+		PassMixed(a, attribute, &conditions[i], filter);
+}
+
+/* ---------- the codec ---------- */
+
+static Oid
+ComparisonOfType(Oid type)
+{
+	return lookup_type_cache(type, TYPECACHE_CMP_PROC)->cmp_proc;
+}
+
+static int
+FirstWidth(Oid type, bool by_type)
+{
+	(void) by_type;
+	return type == BOOLOID || type_is_enum(type) ? 1 : 2;
+}
+
+const PipeannCodec PipeannValueCodec = {
+	.function_of_type = ComparisonOfType,
+	.order_of_class = PipeannOrderOfFamily,
+	.first_width = FirstWidth,
+	.width = PipeannBookWidth,
+	.most_samples = PG_UINT32_MAX,	/* all */
+	.most_bytes = 256,
+	.by_nodes = true,
+	.train = PipeannBookTrain,
+	.encode = Encode,
+	.mix = Mix,
+	.merge = Merge,
+	.is_written = IsWritten,
+	.covers = Covers,
+	.may_shrink = MayShrink,
+	.pass = Pass,
+};
