@@ -64,7 +64,8 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		return false;
 	header = (PipeannCacheHeader *) attachment->mappings[0].address;
 	header->killed = plan.killed;
-	PipeannKilledTableInit(header, plan.killed_mask + 1);
+	PipeannKilledInit((PipeannKilledTable *) ((char *) header + plan.killed),
+					  meta);
 	header->hot = plan.hot;
 	PipeannHotInitTable((PipeannPageUses *) ((char *) header + header->hot),
 						meta);

@@ -112,6 +112,19 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 }
 
 static void
+FillHot(const PipeannAttachment *attachment, PipeannHot *hot)
+{
+	PipeannControl *control = PipeannControlAttached();
+
+	if (attachment->entry == NULL)
+		return;
+	hot->table = (PipeannPageUses *)
+		((char *) attachment->header + attachment->header->hot);
+	hot->sums = &control->hot;
+	hot->own = &control->hot.of[attachment->entry - control->entries];
+}
+
+static void
 FillCache(PipeannHandle *handle)
 {
 	const PipeannAttachment *attachment = handle->attachment;
@@ -138,11 +151,8 @@ FillCache(PipeannHandle *handle)
 	cache->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	cache->entry_neighbors = entry_graph + count + (count + 1) / 2;
 	cache->map = handle->arrays->map;
-	cache->killed = (struct PipeannKilledSlots *)
-		((char *) header + header->killed);
-	cache->killed_mask = header->killed_mask;
-	cache->hot = attachment->entry == NULL ? NULL :
-		(PipeannPageUses *) ((char *) header + header->hot);
+	cache->killed = (PipeannKilledTable *) ((char *) header + header->killed);
+	FillHot(attachment, &cache->hot);
 	cache->bytes = attachment->bytes;
 	cache->impl = handle;
 	pg_read_barrier();
@@ -284,6 +294,14 @@ PipeannCacheForget(Relation index)
 	PipeannRegistryFind(control, &locator, &generation, &entry, &pages);
 	if (entry != NULL)
 		PipeannRegistryDoom(control, entry, generation);
+}
+
+void
+PipeannCacheSweep(void)
+{
+	PipeannSweepIfDue();
+	if (PipeannControlAttached() != NULL)
+		PipeannRegistrySweep(PipeannControlAttached());
 }
 
 Size

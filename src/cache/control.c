@@ -22,8 +22,6 @@ InitCacheEntries(PipeannControl *control)
 		entry->last_segment = PIPEANN_NO_SEGMENT;
 		pg_atomic_init_u32(&entry->refcount, 0);
 		pg_atomic_init_u32(&entry->busy, 0);
-		pg_atomic_init_u32(&entry->hot_blocks, 0);
-		pg_atomic_init_u32(&entry->hot_epoch, 0);
 		pg_atomic_init_u64(&entry->last_used, 0);
 		ConditionVariableInit(&entry->changed);
 	}
@@ -36,18 +34,14 @@ InitControl(PipeannControl *control)
 	control->tranche_id = LWLockNewTrancheId();
 	LWLockInitialize(&control->lock, control->tranche_id);
 	LWLockInitialize(&control->arena_lock, control->tranche_id);
-	LWLockInitialize(&control->stats_lock, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
-	pg_atomic_init_u32(&control->hot_blocks, 0);
-	pg_atomic_init_u32(&control->hot_share, 0);
-	pg_atomic_init_u64(&control->hot_asked, 0);
+	PipeannHotInitSums(&control->hot);
+	PipeannStatsInit(&control->stats, control->tranche_id);
 	InitCacheEntries(control);
 	for (int i = 0; i < PIPEANN_MAX_SEGMENTS; i++)
 		control->segments[i].next = i + 1 < PIPEANN_MAX_SEGMENTS ? i + 1 :
 			PIPEANN_NO_SEGMENT;
 	control->free_segment = 0;
-	for (int i = 0; i < PIPEANN_MAX_STATS; i++)
-		SpinLockInit(&control->stats[i].mutex);
 	control->layout = PIPEANN_CONTROL_LAYOUT;
 }
 
@@ -125,6 +119,14 @@ PipeannControlGet(void)
 			(errmsg("pipeann has no shared memory: each backend keeps copies of its own"),
 			 errhint("Add \"pipeann\" to \"shared_preload_libraries\" and restart the server.")));
 	return NULL;
+}
+
+PipeannStats *
+PipeannCacheStats(void)
+{
+	PipeannControl *control = PipeannControlGet();
+
+	return control == NULL ? NULL : &control->stats;
 }
 
 uint32

@@ -9,6 +9,24 @@
 #include "base/pause.h"
 #include "cache/registry.h"
 
+#include "access/xact.h"
+
+/* When there was no memory for a map of rows it is tried again later (ms). */
+#define RETRY_MS 60000
+
+/* What a turn is for. */
+typedef struct Newer
+{
+	Relation	index;
+	const PipeannMeta *meta;
+	const PipeannRowMapPlan *plan;
+	uint32		before;			/* removals */
+	uint32		after;
+	PipeannRowMapChange change;
+} Newer;
+
+typedef void (*Change) (PipeannAttachment *attachment, void *arg);
+
 bool
 PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
 {
@@ -65,8 +83,10 @@ AdvanceCounters(PipeannCacheHeader *header, uint32 ids, uint64 changes)
 }
 
 static void
-Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+Update(PipeannAttachment *attachment, void *arg)
 {
+	Relation	index = ((const Newer *) arg)->index;
+	const PipeannMeta *meta = ((const Newer *) arg)->meta;
 	PipeannCacheHeader *header = attachment->header;
 	uint32		have;
 	uint32		ids = PipeannMetaIds(meta);
@@ -92,28 +112,161 @@ Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	AdvanceCounters(header, ids, meta->changes);
 }
 
-void
-PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment,
-						const PipeannMeta *meta)
+/* Do it while nobody else changes the attachment's cache. */
+static void
+InTurn(PipeannAttachment *attachment, Change change, void *arg)
 {
-	if (meta->build_id != attachment->build_id)
-		return;
-	PipeannAttachmentRefresh(index, attachment, meta);
-	if (!NeedsUpdate(attachment, meta))
-		return;
 	if (attachment->entry == NULL)
 	{
-		Update(index, attachment, meta);
+		change(attachment, arg);
 		return;
 	}
 	PipeannRegistryTakeTurn(attachment);
 	PG_TRY();
 	{
-		Update(index, attachment, meta);
+		change(attachment, arg);
 	}
 	PG_FINALLY();
 	{
 		PipeannRegistryEndTurn(attachment);
 	}
 	PG_END_TRY();
+}
+
+void
+PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment,
+						const PipeannMeta *meta)
+{
+	Newer		newer = {.index = index, .meta = meta};
+
+	if (meta->build_id != attachment->build_id)
+		return;
+	PipeannAttachmentRefresh(index, attachment, meta);
+	if (NeedsUpdate(attachment, meta))
+		InTurn(attachment, Update, &newer);
+}
+
+/* ---------- the map of rows ---------- */
+
+/* The map of an attachment, or NULL; it may be of any version. */
+static PipeannRowMap *
+MapOf(const PipeannAttachment *attachment)
+{
+	uint32		number = pg_atomic_read_u32(&attachment->header->row_map);
+
+	pg_read_barrier();
+	return number == 0 || number >= attachment->nmappings ? NULL :
+		(PipeannRowMap *) attachment->mappings[number].address;
+}
+
+static PipeannAttachment *
+AttachmentOf(const PipeannCache *cache)
+{
+	return ((PipeannHandle *) cache->impl)->attachment;
+}
+
+PipeannRowMap *
+PipeannCacheRowMap(const PipeannCache *cache)
+{
+	return MapOf(AttachmentOf(cache));
+}
+
+/* The present map, if there is room, or a new one in a segment of its own. */
+static PipeannRowMap *
+MapWithRoom(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
+{
+	PipeannRowMap *map = MapOf(attachment);
+
+	if (map != NULL && PipeannRowMapHasRoom(map, plan))
+		return map;
+	if (!PipeannAttachmentAddMapping(attachment, PipeannRowMapSize(plan),
+									 attachment->arrays->capacity, 0, false))
+		return NULL;
+	map = (PipeannRowMap *)
+		attachment->mappings[attachment->nmappings - 1].address;
+	PipeannRowMapInit(map, plan);
+	pg_write_barrier();
+	pg_atomic_write_u32(&attachment->header->row_map,
+						attachment->nmappings - 1);
+	return map;
+}
+
+static void
+PutMap(PipeannAttachment *attachment, void *arg)
+{
+	const Newer *newer = arg;
+	PipeannRowMap *map;
+
+	if (PipeannAttachmentIsDoomed(attachment) ||
+		!PipeannAttachmentRefresh(newer->index, attachment, newer->meta))
+		return;
+	map = MapWithRoom(attachment, newer->plan);
+	attachment->no_row_map = map != NULL ? 0 :
+		GetCurrentStatementStartTimestamp();
+	if (map != NULL)
+		PipeannRowMapWrite(map, newer->plan);
+	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
+}
+
+bool
+PipeannCacheMayMapRows(const PipeannCache *cache)
+{
+	const PipeannAttachment *attachment = AttachmentOf(cache);
+
+	return !PipeannAttachmentIsDoomed(attachment) &&
+		(attachment->no_row_map == 0 ||
+		 TimestampDifferenceExceeds(attachment->no_row_map,
+									GetCurrentStatementStartTimestamp(),
+									RETRY_MS));
+}
+
+void
+PipeannCacheMapRows(Relation index, PipeannCache *cache,
+					const PipeannMeta *meta, const PipeannMappedRow *rows,
+					uint64 n)
+{
+	PipeannRowMapPlan plan = {.rows = rows, .n = n, .nodes = meta->nodes,
+		.removals = meta->removals};
+	Newer		newer = {.index = index, .meta = meta, .plan = &plan};
+
+	if (PipeannRowMapMakePlan(&plan))
+		InTurn(AttachmentOf(cache), PutMap, &newer);
+	pfree(plan.starts);
+}
+
+static void
+WithdrawMap(PipeannAttachment *attachment, void *arg)
+{
+	Newer	   *newer = arg;
+
+	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
+	if (!PipeannAttachmentIsDoomed(attachment))
+		PipeannRowMapWithdraw(&newer->change, MapOf(attachment),
+							  newer->before);
+}
+
+/* Unless another map has taken its place, it is read again. */
+static void
+PutMapBack(PipeannAttachment *attachment, void *arg)
+{
+	Newer	   *newer = arg;
+
+	if (MapOf(attachment) == newer->change.map)
+		PipeannRowMapPutBack(&newer->change, newer->after);
+}
+
+void
+PipeannCacheForgetRows(Relation index, PipeannCache *cache,
+					   const PipeannMeta *meta, uint32 before, uint32 after,
+					   IndexBulkDeleteCallback is_dead, void *arg)
+{
+	PipeannAttachment *attachment = AttachmentOf(cache);
+	Newer		newer = {.index = index, .meta = meta, .before = before,
+	.after = after};
+
+	InTurn(attachment, WithdrawMap, &newer);
+	if (newer.change.map == NULL)
+		return;
+	PipeannRowMapTakeOut(&newer.change, is_dead, arg);
+	InTurn(attachment, PutMapBack, &newer);
 }

@@ -76,10 +76,7 @@ PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
 
 	plan->killed = size;
-	plan->killed_mask = PipeannKilledTableLength(meta) - 1;
-	size = add_size(size, mul_size(PipeannKilledTableLength(meta),
-								   sizeof(struct PipeannKilledSlots)));
-	size = CACHELINEALIGN(size);
+	size = CACHELINEALIGN(add_size(size, PipeannKilledSize(meta)));
 	plan->hot = size;
 	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
 	plan->centroids = size;

@@ -53,7 +53,7 @@ FindFree(PipeannControl *control)
 void
 PipeannCacheEntryFree(PipeannControl *control, PipeannCacheEntry *entry)
 {
-	PipeannHotForget(control, entry);
+	PipeannHotForget(&control->hot, entry - control->entries);
 	entry->state = PIPEANN_CACHE_ENTRY_FREE;
 	entry->generation = 0;
 	entry->relid = InvalidOid;

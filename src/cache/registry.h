@@ -12,8 +12,8 @@
  * give segments back when a large object is freed.)
  *
  * Locks, in the order in which they are taken: control->lock (entries and
- * segments), control->arena_lock (free pages of the arena, memory in use);
- * control->stats_lock stands alone. None is held during I/O or while the
+ * segments), control->arena_lock (free pages of the arena, memory in use).
+ * Neither is held during I/O or while the
  * operating system is asked for memory. state and busy say that a backend is
  * loading a cache or has its turn on it, that is, brings it up to date; others
  * wait for that on the entry's condition variable.
@@ -21,7 +21,6 @@
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
 
-#include "cache/hot_table.h"
 #include "cache/cache.h"
 
 #include "lib/ilist.h"
@@ -34,11 +33,10 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#define PIPEANN_CONTROL_LAYOUT 4	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 5	/* count up with any change below */
 #define PIPEANN_MAX_CACHE_ENTRIES 128
 #define PIPEANN_MAX_SEGMENTS 384
 #define PIPEANN_MAX_ENTRY_SEGMENTS 64
-#define PIPEANN_MAX_STATS 128
 #define PIPEANN_NO_SEGMENT (-1)
 #define PIPEANN_NO_BACKEND (-1) /* of a relation that is not temporary */
 
@@ -53,8 +51,7 @@ typedef enum PipeannCacheEntryState
 /*
  * A run of a cache's memory. The first one starts with the PipeannCacheHeader;
  * the others hold only codes. The codes of a later segment replace those of an
- * earlier one with the same ids. One without codes is for a map of rows
- * (row_map.c).
+ * earlier one with the same ids. One without codes is for a map of rows.
  */
 typedef struct PipeannSegment
 {
@@ -83,21 +80,9 @@ typedef struct PipeannCacheEntry
 	uint64		pages;			/* in all its segments */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
 	pg_atomic_uint32 busy;		/* a backend has its turn */
-	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers (hot_table.c) */
-	pg_atomic_uint32 hot_epoch; /* how often the cache was struck off */
 	pg_atomic_uint64 last_used; /* TimestampTz */
 	ConditionVariable changed;	/* state or busy */
 } PipeannCacheEntry;
-
-typedef struct PipeannStatsSlot
-{
-	Oid			dbid;
-	Oid			relid;			/* InvalidOid: free */
-	slock_t		mutex;
-	TimestampTz last_used;
-	uint64		scans;
-	PipeannCounters counters;
-} PipeannStatsSlot;
 
 typedef struct PipeannControl
 {
@@ -105,21 +90,20 @@ typedef struct PipeannControl
 	int			tranche_id;
 	LWLock		lock;
 	LWLock		arena_lock;
-	LWLock		stats_lock;
 	uint64		arena_pages;	/* 0: no arena, dynamic shared memory */
 	uint64		used_pages;
 	uint64		generations;
 	pg_atomic_uint64 frees;		/* caches that were freed */
-	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, by all caches */
-	pg_atomic_uint32 hot_share; /* a cache may keep so many at the limit */
-	pg_atomic_uint64 hot_asked; /* TimestampTz: a cache with less was refused */
 	int32		free_segment;
 	uint32		hopeless_pages; /* segment size refused even after evictions */
 	PipeannCacheEntry entries[PIPEANN_MAX_CACHE_ENTRIES];
 	PipeannSegment segments[PIPEANN_MAX_SEGMENTS];
-	PipeannStatsSlot stats[PIPEANN_MAX_STATS];
+	PipeannHotSums hot;			/* by the entries' numbers */
+	PipeannStats stats;
 } PipeannControl;
 
+StaticAssertDecl(PIPEANN_MAX_CACHE_ENTRIES <= PIPEANN_MAX_HOT_TABLES,
+				 "each entry has a hot table");
 StaticAssertDecl(sizeof(PipeannControl) <= 40 * 1024,
 				 "control struct may not fit a server that did not preload us");
 
@@ -130,8 +114,6 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 entry_graph_applied;	/* changes of its ids, likewise */
 	pg_atomic_uint32 ncodes;
 	pg_atomic_uint32 row_map;	/* number of its segment, or 0 */
-	slock_t		killed_mutex;	/* held to change the killed nodes */
-	uint32		killed_mask;	/* length of the table of killed nodes - 1 */
 	Size		killed;
 	Size		hot;
 	Size		centroids;
@@ -140,18 +122,6 @@ typedef struct PipeannCacheHeader
 	Size		entry_graph;	/* in its form on disk */
 	Size		codes;
 } PipeannCacheHeader;
-
-/*
- * The killed nodes of one graph page, a bit for each of its first 64 slots,
- * valid for the page's version with this LSN.
- */
-struct PipeannKilledSlots
-{
-	pg_atomic_uint32 version;	/* odd while it is being changed */
-	uint32		page;
-	uint64		lsn;
-	uint64		slots;
-};
 
 /* A segment as this backend sees it. */
 typedef struct PipeannMapping
@@ -381,17 +351,6 @@ extern void PipeannSweepIfDue(void);
 extern PipeannAttachment *PipeannAttachmentMake(Relation index,
 												const PipeannMeta *meta,
 												bool shared, bool evict);
-
-/* killed.c */
-extern uint32 PipeannKilledTableLength(const PipeannMeta *meta);
-extern void PipeannKilledTableInit(PipeannCacheHeader *header, uint32 count);
-
-/* hot_table.c */
-extern Size PipeannHotSize(const PipeannMeta *meta);
-extern void PipeannHotInitTable(PipeannPageUses *uses,
-								const PipeannMeta *meta);
-extern void PipeannHotForget(PipeannControl *control,
-							 PipeannCacheEntry *entry);
 
 /* mapping.c */
 extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,

@@ -3,7 +3,6 @@
  *		Work at library load: settings, shared memory at server start, and a
  *		callback for relations that are dropped.
  */
-#include "cache/hot_table.h"
 #include "cache/registry.h"
 
 #include "storage/ipc.h"

@@ -10,8 +10,10 @@
  * pipeann.hot_pages, is reached, a page comes in only for one that is used
  * clearly less, and takes its buffer, so that other relations lose none.
  */
-#include "cache/hot_table.h"
-#include "io/io.h"
+#include "hints/hot_table.h"
+
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
 
 /* The least used of so many kept pages is replaced. */
 #define SAMPLE 8
@@ -20,13 +22,13 @@
 #define GIVE_UP 32
 
 void
-PipeannCacheBringInPage(Relation index, const PipeannLayout *layout,
-						const PipeannExtentMap *map, PipeannCache *cache,
-						uint32 page)
+PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
+					  const PipeannExtentMap *map, const PipeannHot *hot,
+					  uint32 page)
 {
 	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
-	pg_atomic_uint32 *seen = cache == NULL || cache->hot == NULL ? NULL :
-		PipeannPageLastSeen(cache->hot, page);
+	pg_atomic_uint32 *seen = hot == NULL || hot->table == NULL ? NULL :
+		PipeannPageLastSeen(hot->table, page);
 
 	for (int i = 0; i < layout->node_pages; i++)
 	{
@@ -62,12 +64,12 @@ IsClearlyMore(uint8 count, uint8 other)
  */
 static bool
 ReplaceKept(Relation index, const PipeannLayout *layout,
-			const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
+			const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
 			uint8 count, uint32 *out)
 {
-	PipeannPageUses *hot = cache->hot;
+	PipeannPageUses *table = hot->table;
 	uint32		kept[SAMPLE];
-	int			n = PipeannHotNextKept(hot, kept, SAMPLE);
+	int			n = PipeannHotNextKept(table, kept, SAMPLE);
 	uint32		least = PIPEANN_INVALID_ID;
 
 	for (int i = 0; i < n; i++)
@@ -80,16 +82,16 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
 			break;
 		}
 		if (least == PIPEANN_INVALID_ID ||
-			PipeannPageUseCount(hot, kept[i]) < PipeannPageUseCount(hot,
-																	least))
+			PipeannPageUseCount(table, kept[i]) <
+			PipeannPageUseCount(table, least))
 			least = kept[i];
 		if (i == n - 1 &&
-			!IsClearlyMore(count, PipeannPageUseCount(hot, least)))
+			!IsClearlyMore(count, PipeannPageUseCount(table, least)))
 			return false;
 	}
 	*out = least;
 	return least != PIPEANN_INVALID_ID &&
-		PipeannHotReplace(cache, least, page, layout->node_pages);
+		PipeannHotReplace(hot, least, page, layout->node_pages);
 }
 
 /*
@@ -98,19 +100,19 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
  */
 static void
 BringInIfWanted(Relation index, const PipeannLayout *layout,
-				const PipeannExtentMap *map, PipeannCache *cache, uint32 page,
+				const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
 				uint8 count)
 {
 	int			blocks = layout->node_pages;
 	uint32		out = PIPEANN_INVALID_ID;
 
-	if (PipeannHotGiveUp(cache, page, blocks))
+	if (PipeannHotGiveUp(hot, page, blocks))
 	{
-		PipeannPageResetUseCount(cache->hot, page);
+		PipeannPageResetUseCount(hot->table, page);
 		return;
 	}
-	if (!PipeannHotKeep(cache, page, blocks) &&
-		!ReplaceKept(index, layout, map, cache, page, count, &out))
+	if (!PipeannHotKeep(hot, page, blocks) &&
+		!ReplaceKept(index, layout, map, hot, page, count, &out))
 		return;
 	if (out != PIPEANN_INVALID_ID)
 	{
@@ -119,69 +121,68 @@ BringInIfWanted(Relation index, const PipeannLayout *layout,
 		if (victim != InvalidBlockNumber)
 			EvictPage(index, victim, blocks);
 	}
-	PipeannCacheBringInPage(index, layout, map, cache, page);
+	PipeannHotBringInPage(index, layout, map, hot, page);
 }
 
 static void
 GiveUpSome(Relation index, const PipeannLayout *layout,
-		   const PipeannExtentMap *map, PipeannCache *cache)
+		   const PipeannExtentMap *map, const PipeannHot *hot)
 {
 	uint32		kept[GIVE_UP];
-	int			n = PipeannHotNextKept(cache->hot, kept, GIVE_UP);
+	int			n = PipeannHotNextKept(hot->table, kept, GIVE_UP);
 
 	for (int i = 0; i < n; i++)
 	{
 		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
 
-		if (PipeannHotGiveUp(cache, kept[i], layout->node_pages) &&
+		if (PipeannHotGiveUp(hot, kept[i], layout->node_pages) &&
 			blkno != InvalidBlockNumber)
 			EvictPage(index, blkno, layout->node_pages);
 	}
 }
 
 void
-PipeannCacheCountUses(PipeannCache *cache, PipeannSearchUses *uses)
+PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
 {
-	if (cache == NULL || cache->hot == NULL)
+	if (hot->table == NULL)
 		return;
-	uses->table = cache->hot;
+	uses->table = hot->table;
 	uses->counting = pipeann_hot_pages > 0;
 }
 
 void
-PipeannCacheBringInWanted(Relation index, const PipeannLayout *layout,
-						  const PipeannExtentMap *map, PipeannCache *cache,
-						  PipeannSearchUses *uses)
+PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
+						const PipeannExtentMap *map, const PipeannHot *hot,
+						PipeannSearchUses *uses)
 {
-	if (uses->table == NULL || cache == NULL || uses->table != cache->hot)
+	if (uses->table == NULL || uses->table != hot->table)
 		return;
-	PipeannHotAge(cache->hot, uses->count);
-	if (PipeannHotHasSurplus(cache))
-		GiveUpSome(index, layout, map, cache);
+	PipeannHotAge(hot, uses->count);
+	if (PipeannHotHasSurplus(hot))
+		GiveUpSome(index, layout, map, hot);
 	else
 		for (int i = 0; i < uses->nwanted; i++)
-			BringInIfWanted(index, layout, map, cache, uses->pages[i],
+			BringInIfWanted(index, layout, map, hot, uses->pages[i],
 							uses->counts[i]);
 	uses->count = 0;
 	uses->nwanted = 0;
 }
 
 uint32
-PipeannCountHotPages(Relation index, const PipeannLayout *layout,
-					 const PipeannCache *cache)
+PipeannHotCountPages(Relation index, const PipeannLayout *layout,
+					 const PipeannExtentMap *map, const PipeannHot *hot)
 {
 	uint32		count = 0;
 
-	if (cache->hot == NULL)
-		return 0;
-	for (uint32 page = 0; page < cache->hot->npages; page++)
+	for (uint32 page = 0; hot->table != NULL && page < hot->table->npages;
+		 page++)
 	{
 		BlockNumber blkno;
 
-		if (!PipeannHotIsKept(cache->hot, page))
+		if (!PipeannHotIsKept(hot->table, page))
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		blkno = PipeannGraphBlock(&cache->map, layout, page);
+		blkno = PipeannGraphBlock(map, layout, page);
 		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
 			count++;
 	}
