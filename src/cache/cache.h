@@ -20,9 +20,10 @@
 #include "base/base.h"
 
 #include "access/genam.h"
+#include "codes/codes.h"
 #include "hints/hints.h"
+#include "lib/ilist.h"
 #include "storage/storage.h"
-#include "pq/pq.h"
 
 /* GUC pipeann.shared_memory, in MB. */
 extern int	pipeann_shared_memory;
@@ -39,27 +40,29 @@ typedef enum PipeannCachePlace
 } PipeannCachePlace;
 
 /*
- * A backend's view of a cache. The pointers are into shared or private memory
+ * A use of a cache by a backend. The pointers are into shared or private memory
  * and stay valid until PipeannCacheRelease().
  */
 typedef struct PipeannCache
 {
 	PipeannCachePlace place;
-	PipeannPq	pq;
-	uint32		ncodes;			/* ids below this have a code */
-	uint32		attr_bytes;		/* of attribute codes */
+	PipeannCodes codes;
 	const char *books;			/* of attribute codes */
-	uint8	  **chunks;			/* [ncodes / CHUNK_NODES rounded up] */
-	uint32		entry_count;
-	uint32		entry_degree;
-	const uint32 *entry_ids;	/* [entry_count] node ids */
-	const uint16 *entry_nneighbors; /* [entry_count] */
-	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
 	PipeannExtentMap map;
 	PipeannKilledTable *killed;
 	PipeannHot	hot;			/* without a table if the cache is not shared */
 	Size		bytes;			/* of memory that this cache takes */
-	void	   *impl;
+
+	/*
+	 * Private to cache/. A memory context's callback cannot be unregistered, so
+	 * after its release this stays with its context, idle, and serves the next
+	 * acquisition there.
+	 */
+	struct PipeannAttachment *attachment;	/* NULL: freed while this was idle */
+	struct PipeannArrays *arrays;	/* NULL: idle */
+	MemoryContext context;
+	MemoryContextCallback callback;
+	dlist_node	node;			/* idle: in the attachment's list */
 } PipeannCache;
 
 /* Registers settings and hooks; _PG_init() calls this. */
@@ -100,12 +103,10 @@ extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
 
 /*
  * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
- * is all that came between it and the metapage: its `removals` were `before`, and
- * are to be `after`.
+ * is all that came between it and this metapage, whose `removals` are to grow by two.
  */
 extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-								   const PipeannMeta *meta, uint32 before,
-								   uint32 after,
+								   const PipeannMeta *meta,
 								   IndexBulkDeleteCallback is_dead, void *arg);
 
 /*

@@ -1,6 +1,6 @@
 /*
  * follow.c
- *		Bringing a cache up to date with its index.
+ *		Bringing a cache up to date with its index, and its map of rows.
  *
  * One backend at a time does so while the others wait. It writes the codes that
  * it reads over the old ones, while searches use them. A code read while it
@@ -20,20 +20,10 @@ typedef struct Newer
 	Relation	index;
 	const PipeannMeta *meta;
 	const PipeannRowMapPlan *plan;
-	uint32		before;			/* removals */
-	uint32		after;
 	PipeannRowMapChange change;
 } Newer;
 
 typedef void (*Change) (PipeannAttachment *attachment, void *arg);
-
-bool
-PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
-{
-	return attachment->entry != NULL &&
-		*(volatile uint32 *) &attachment->entry->state ==
-		PIPEANN_CACHE_ENTRY_DOOMED;
-}
 
 /* A doomed cache does not grow any more: the next scan gets another one. */
 static bool
@@ -59,16 +49,13 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	if (PipeannAttachmentIsDoomed(attachment))
 		return;
 	PipeannGrowthPlan(attachment->arrays->capacity, PipeannMetaIds(meta),
-					  &first,
-					  &nodes);
+					  &first, &nodes);
 	if (PipeannAttachmentAddMapping(attachment,
 									mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
-									first,
-									nodes, true))
+									first, nodes, true))
 		PipeannAttachmentRefresh(index, attachment, meta);
 	else if (attachment->entry != NULL)
-		PipeannRegistryDoom(PipeannControlAttached(), attachment->entry,
-							attachment->generation);
+		PipeannRegistryDoom(attachment->entry, attachment->generation);
 }
 
 /* Counters are set last, so that after an error all of it is done again. */
@@ -159,16 +146,10 @@ MapOf(const PipeannAttachment *attachment)
 		(PipeannRowMap *) attachment->mappings[number].address;
 }
 
-static PipeannAttachment *
-AttachmentOf(const PipeannCache *cache)
-{
-	return ((PipeannHandle *) cache->impl)->attachment;
-}
-
 PipeannRowMap *
 PipeannCacheRowMap(const PipeannCache *cache)
 {
-	return MapOf(AttachmentOf(cache));
+	return MapOf(cache->attachment);
 }
 
 /* The present map, if there is room, or a new one in a segment of its own. */
@@ -211,7 +192,7 @@ PutMap(PipeannAttachment *attachment, void *arg)
 bool
 PipeannCacheMayMapRows(const PipeannCache *cache)
 {
-	const PipeannAttachment *attachment = AttachmentOf(cache);
+	const PipeannAttachment *attachment = cache->attachment;
 
 	return !PipeannAttachmentIsDoomed(attachment) &&
 		(attachment->no_row_map == 0 ||
@@ -230,7 +211,7 @@ PipeannCacheMapRows(Relation index, PipeannCache *cache,
 	Newer		newer = {.index = index, .meta = meta, .plan = &plan};
 
 	if (PipeannRowMapMakePlan(&plan))
-		InTurn(AttachmentOf(cache), PutMap, &newer);
+		InTurn(cache->attachment, PutMap, &newer);
 	pfree(plan.starts);
 }
 
@@ -242,7 +223,7 @@ WithdrawMap(PipeannAttachment *attachment, void *arg)
 	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
 	if (!PipeannAttachmentIsDoomed(attachment))
 		PipeannRowMapWithdraw(&newer->change, MapOf(attachment),
-							  newer->before);
+							  newer->meta->removals);
 }
 
 /* Unless another map has taken its place, it is read again. */
@@ -252,17 +233,16 @@ PutMapBack(PipeannAttachment *attachment, void *arg)
 	Newer	   *newer = arg;
 
 	if (MapOf(attachment) == newer->change.map)
-		PipeannRowMapPutBack(&newer->change, newer->after);
+		PipeannRowMapPutBack(&newer->change, newer->meta->removals + 2);
 }
 
 void
 PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-					   const PipeannMeta *meta, uint32 before, uint32 after,
+					   const PipeannMeta *meta,
 					   IndexBulkDeleteCallback is_dead, void *arg)
 {
-	PipeannAttachment *attachment = AttachmentOf(cache);
-	Newer		newer = {.index = index, .meta = meta, .before = before,
-	.after = after};
+	PipeannAttachment *attachment = cache->attachment;
+	Newer		newer = {.index = index, .meta = meta};
 
 	InTurn(attachment, WithdrawMap, &newer);
 	if (newer.change.map == NULL)

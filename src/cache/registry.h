@@ -126,10 +126,9 @@ typedef struct PipeannCacheHeader
 /* A segment as this backend sees it. */
 typedef struct PipeannMapping
 {
+	PipeannSegment segment;		/* of a private copy: first and nodes only */
 	char	   *address;
 	dsm_segment *dsm;			/* NULL if in the arena or private */
-	uint32		first;
-	uint32		nodes;
 } PipeannMapping;
 
 /*
@@ -164,8 +163,7 @@ typedef struct PipeannAttachment
 	PipeannAttachmentKey key;
 	Oid			relid;
 	uint64		build_id;
-	PipeannCachePlace place;
-	int			refs;			/* handles in use */
+	int			refs;			/* caches in use */
 	bool		listed;			/* in the hash table */
 	bool		referenced;
 	bool		loading;
@@ -174,17 +172,13 @@ typedef struct PipeannAttachment
 	uint64		generation;
 	TimestampTz tried;			/* when shared memory was last tried */
 	TimestampTz no_row_map;		/* when there was none for a map of rows; or 0 */
-	Size		bytes;
-	uint32		entry_count;
-	uint32		entry_degree;
-	PipeannPq	pq;
-	uint32		attr_bytes;		/* of attribute codes, beside the codes */
+	PipeannCache model;			/* of what its users see; no part of it moves */
 	PipeannCacheHeader *header;
 	PipeannArrays *arrays;
 	uint32		nmappings;
 	PipeannMapping mappings[PIPEANN_MAX_ENTRY_SEGMENTS];
 	MemoryContext context;		/* this struct, and private memory */
-	dlist_head	idle;			/* handles not in use */
+	dlist_head	idle;			/* caches not in use */
 	dlist_node	node;			/* in the list of attachments */
 } PipeannAttachment;
 
@@ -192,24 +186,32 @@ typedef struct PipeannAttachment
 static inline Size
 PipeannAttachmentCodeBytes(const PipeannAttachment *attachment)
 {
-	return (Size) attachment->pq.nchunks + attachment->attr_bytes;
+	return (Size) attachment->model.codes.pq.nchunks +
+		attachment->model.codes.attr_bytes;
 }
 
 
-/*
- * What PipeannCacheAcquire() gives out. A memory context's callback cannot be
- * unregistered, so a released handle stays with its context, idle, and serves
- * the next acquisition there.
- */
-typedef struct PipeannHandle
+/* A part of a cache's first segment. */
+static inline void *
+PipeannHeaderAt(PipeannCacheHeader *header, Size offset)
 {
-	PipeannCache cache;			/* first */
-	PipeannAttachment *attachment;	/* NULL: freed while the handle was idle */
-	PipeannArrays *arrays;		/* NULL: idle */
-	MemoryContext context;
-	MemoryContextCallback callback;
-	dlist_node	node;			/* idle: in the attachment's list */
-} PipeannHandle;
+	return (char *) header + offset;
+}
+
+static inline bool
+PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
+{
+	return attachment->entry != NULL &&
+		*(volatile uint32 *) &attachment->entry->state ==
+		PIPEANN_CACHE_ENTRY_DOOMED;
+}
+
+/* Ids are below this. */
+static inline uint32
+PipeannMetaIds(const PipeannMeta *meta)
+{
+	return meta->graph_pages * meta->layout.slots_per_page;
+}
 
 typedef enum PipeannArenaResult
 {
@@ -219,32 +221,22 @@ typedef enum PipeannArenaResult
 } PipeannArenaResult;
 
 /* control.c */
-
-/* Find or make the control struct. Under AddinShmemInitLock. */
-extern PipeannControl *PipeannControlFindOrMake(void);
-extern void PipeannControlAttach(PipeannControl *control);
-extern PipeannControl *PipeannControlAttached(void);	/* NULL: not yet */
+extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void); /* NULL: no shared memory */
+/* Have the server make it, with an arena, when it starts. */
+extern void PipeannControlPreload(void);
 extern uint32 PipeannWaitEvent(void);
-
-/* arena.c */
-extern Size PipeannArenaSize(void);	/* to request at server start */
-extern void PipeannArenaInit(PipeannControl *control);
-/* Pages that all caches together may take. */
-extern uint64 PipeannArenaLimit(const PipeannControl *control);
+/* Pages that all caches together may take, and take. */
+extern uint64 PipeannArenaLimit(void);
+extern uint64 PipeannArenaUsed(void);
 extern uint32 PipeannArenaPages(Size size);
 /* pipeann.shared_memory, in MB, for so many pages. */
 extern uint64 PipeannArenaMegabytes(uint64 pages);
-extern PipeannArenaResult PipeannArenaAllocate(PipeannControl *control,
-											   uint32 pages,
-											   PipeannSegment *segment,
-											   PipeannMapping *mapping);
-extern bool PipeannArenaAttach(PipeannControl *control,
-							   const PipeannSegment *segment,
-							   PipeannMapping *mapping);
-extern void PipeannArenaDetach(PipeannMapping *mapping);
-extern void PipeannArenaFree(PipeannControl *control,
-							 const PipeannSegment *segment);
+/* Make a segment of mapping->segment.pages. */
+extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
+/* Map a segment of another backend. False if that fails. */
+extern bool PipeannArenaAttach(PipeannMapping *mapping);
+extern void PipeannArenaFree(const PipeannSegment *segment);
 /* The last error of the operating system, "" if there was none. */
 extern const char *PipeannArenaError(void);
 
@@ -261,61 +253,31 @@ typedef enum PipeannClaim
  * it into; waits while another backend loads it. With evict, may evict a cache
  * for its entry.
  */
-extern PipeannClaim PipeannRegistryClaim(PipeannControl *control,
-										 PipeannAttachment *attachment,
+extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment,
 										 bool evict);
 /* Take and give up references, as registry.c says; drop a cache. */
-extern bool PipeannRegistryReference(PipeannControl *control,
-									 PipeannAttachment *attachment);
-extern void PipeannRegistryPublish(PipeannControl *control,
-								   PipeannAttachment *attachment);
-extern void PipeannRegistryLetGo(PipeannControl *control,
-								 PipeannAttachment *attachment);
-extern void PipeannRegistryDoom(PipeannControl *control,
-								PipeannCacheEntry *entry, uint64 generation);
-extern bool PipeannRegistryFind(PipeannControl *control,
-								const PipeannLocator *locator,
-								uint64 *generation,
-								PipeannCacheEntry **entry, uint64 *pages);
-extern bool PipeannRegistryAddSegment(PipeannControl *control,
-									  PipeannAttachment *attachment,
-									  PipeannSegment *segment);
-extern int	PipeannRegistryCopySegments(PipeannControl *control,
-										const PipeannAttachment *attachment,
+extern bool PipeannRegistryReference(PipeannAttachment *attachment);
+extern void PipeannRegistryPublish(PipeannAttachment *attachment);
+extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
+extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
+/* Drop the cache of a file, if there is one. */
+extern void PipeannRegistryForget(const PipeannLocator *locator);
+extern bool PipeannRegistryAddSegment(PipeannAttachment *attachment,
+									  const PipeannSegment *segment);
+extern int	PipeannRegistryCopySegments(const PipeannAttachment *attachment,
 										uint32 from,
-										PipeannSegment *segments);
+										PipeannMapping *mappings);
 /* Begin and end this backend's turn to change a cache that it references. */
 extern void PipeannRegistryTakeTurn(PipeannAttachment *attachment);
 extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
-/* Free an entry and its segments. Under control->lock, exclusive. */
-extern void PipeannCacheEntryFree(PipeannControl *control,
-								  PipeannCacheEntry *entry);
-
-/*
- * The unused cache that was used longest ago, or NULL. Under control->lock,
- * exclusive, so that no reference can be taken meanwhile.
- */
-extern PipeannCacheEntry *PipeannRegistryVictim(PipeannControl *control);
-
-/* Evict that cache, to have its entry. False if there is none. */
-extern bool PipeannRegistryEvict(PipeannControl *control);
-
 /* Whether an entry may be of this relation; looks without a lock. */
-extern bool PipeannRegistryHasRelation(PipeannControl *control, Oid relid);
-
-/* evict.c */
-extern bool PipeannMakeRoom(PipeannControl *control, uint32 pages,
-							PipeannArenaResult why);
-extern void PipeannEvictAll(PipeannControl *control);
+extern bool PipeannRegistryHasRelation(Oid relid);
+extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
+extern void PipeannEvictAll(void);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
-extern void PipeannRegistrySweep(PipeannControl *control);
-/* Have files checked now and a little later; whether a check is due. */
-extern void PipeannSweepOnInvalidation(void);
-extern bool PipeannSweepIsDue(void);
+extern void PipeannRegistrySweep(void);
 
 /* load.c */
-/* Ids are below this. */
-extern uint32 PipeannMetaIds(const PipeannMeta *meta);
 extern Size PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 							 uint32 *nodes);
 extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
@@ -330,29 +292,15 @@ extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 							   const PipeannMeta *meta, uint32 ids);
 
 /* attachment.c */
+extern PipeannAttachment *PipeannAttachmentMake(Relation index,
+												const PipeannMeta *meta,
+												bool shared, bool evict);
 /* The attachment that new scans of an index use, or NULL. */
 extern PipeannAttachment *PipeannAttachmentFind(Relation index);
 extern void PipeannAttachmentList(PipeannAttachment *attachment);
 extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
 extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
 extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
-extern void PipeannAttachmentsClean(bool check_files);
-extern bool PipeannAttachmentHasRelation(Oid relid);
-extern PipeannAttachmentKey PipeannAttachmentKeyOf(Relation index);
-extern void PipeannAttachmentAdd(PipeannAttachment *attachment);
-
-/* The attachment must have no handle in use. */
-extern void PipeannAttachmentFree(PipeannAttachment *attachment);
-
-/* Check for files that are gone, if that is due, and for freed caches. */
-extern void PipeannSweepIfDue(void);
-
-/* attach.c */
-extern PipeannAttachment *PipeannAttachmentMake(Relation index,
-												const PipeannMeta *meta,
-												bool shared, bool evict);
-
-/* mapping.c */
 extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
 										Size size, uint32 first,
 										uint32 nodes, bool evict);
@@ -361,11 +309,14 @@ extern bool PipeannAttachmentRefresh(Relation index,
 									 const PipeannMeta *meta);
 /* Give up a reference to arrays. */
 extern void PipeannArraysRelease(PipeannArrays *arrays);
+/* Be told of relations that are dropped. */
+extern void PipeannAttachmentsWatch(void);
+/* Check for files that are gone, if that is due, and for freed caches. */
+extern void PipeannSweepIfDue(void);
 
 /* follow.c */
 extern void PipeannAttachmentFollow(Relation index,
 									PipeannAttachment *attachment,
 									const PipeannMeta *meta);
-extern bool PipeannAttachmentIsDoomed(const PipeannAttachment *attachment);
 
 #endif							/* PIPEANN_REGISTRY_H */

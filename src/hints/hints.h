@@ -20,7 +20,7 @@
 #include "storage/storage.h"
 #include "utils/timestamp.h"
 
-/* ---------- hot_table.c, bring_in.c: hot pages ---------- */
+/* ---------- hot_pages.c ---------- */
 
 /* GUC pipeann.hot_pages, in per cent of shared_buffers. */
 extern int	pipeann_hot_pages;
@@ -90,7 +90,7 @@ extern uint32 PipeannHotCountPages(Relation index,
 								   const PipeannExtentMap *map,
 								   const PipeannHot *hot);
 
-/* ---------- killed.c: killed nodes ---------- */
+/* ---------- killed.c ---------- */
 
 /*
  * Nodes whose rows are all dead to everybody, of the first 64 slots of a graph
@@ -122,7 +122,7 @@ extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
 extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
 							 uint64 lsn, uint32 slot);
 
-/* ---------- row_map.c: maps of rows ---------- */
+/* ---------- row_map.c ---------- */
 
 /*
  * Which node has a row, for whoever knows rows by their TIDs only. A map holds
@@ -190,7 +190,7 @@ extern void PipeannRowMapTakeOut(PipeannRowMapChange *change,
 extern void PipeannRowMapPutBack(const PipeannRowMapChange *change,
 								 uint32 after);
 
-/* ---------- stats.c: statistics ---------- */
+/* ---------- stats.c ---------- */
 
 #define PIPEANN_MAX_STATS 128
 

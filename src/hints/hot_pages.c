@@ -1,10 +1,21 @@
 /*
- * hot_table.c
- *		The hot table's bookkeeping: which pages are kept, and how many.
+ * hot_pages.c
+ *		Hot pages: bringing the pages that searches use often into
+ *		shared_buffers.
  *
- * A bit says that a page is kept. A backend that sets or clears the bit does so
- * by an atomic operation and then changes the sums of blocks kept of the table
- * and in the server, so that bits and sums agree soon and no lock is needed.
+ * Searches read past shared_buffers, so the pages that they read are not there
+ * the next time. While a search runs its uses of pages are counted; afterwards
+ * the most used of the pages that it had to read are brought in by
+ * ReadBuffer(), which gives them the newest version. From then on they are
+ * hits, and the clock sweep sees that they are used. When the limit,
+ * pipeann.hot_pages, is reached, a page comes in only for one that is used
+ * clearly less, and takes its buffer, so that other relations lose none.
+ *
+ * The hot table counts uses, without locks, and halves the counts page by page
+ * as searches go on. A bit says that a page is kept: that it was brought in and
+ * not given up since. A backend that sets or clears the bit does so by an
+ * atomic operation and then changes the sums of blocks kept of the table and in
+ * the server, so that bits and sums agree soon and no lock is needed.
  *
  * An index at rest keeps its pages only while no other index wants the room.
  * Then its table is struck off: its sum becomes zero, its epoch is advanced,
@@ -12,10 +23,11 @@
  * reached, each index in use may have an equal share: for some time after an
  * index with less was refused, those with more give pages up.
  */
-#include "hints/hot_table.h"
+#include "hints/hints.h"
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 
 /* A page's count is halved once in so many uses per page. */
 #define USES_PER_HALVING 2
@@ -29,6 +41,12 @@
 
 /* Words of the kept bits to look at in one call. */
 #define LOOK_WORDS 256
+
+/* The least used of so many kept pages is replaced. */
+#define SAMPLE 8
+
+/* Pages to give up at the end of a search if too many are kept. */
+#define GIVE_UP 32
 
 int			pipeann_hot_pages = 25;
 
@@ -97,8 +115,9 @@ PipeannHotInitTable(PipeannPageUses *table, const PipeannMeta *meta)
 		pg_atomic_init_u32(PipeannPageLastSeen(table, i), 0);
 }
 
-void
-PipeannHotAge(const PipeannHot *hot, uint32 uses)
+/* Note a search: age the counts by its uses. */
+static void
+NoteSearch(const PipeannHot *hot, uint32 uses)
 {
 	uint64		before = pg_atomic_fetch_add_u64(&hot->table->uses, uses);
 	uint64		last = (before + uses) / USES_PER_HALVING;
@@ -110,15 +129,19 @@ PipeannHotAge(const PipeannHot *hot, uint32 uses)
 		pg_atomic_write_u64(&hot->own->last_search, now);
 }
 
-bool
-PipeannHotIsKept(const PipeannPageUses *table, uint32 page)
+static bool
+IsKept(const PipeannPageUses *table, uint32 page)
 {
 	return page < table->npages &&
 		(pg_atomic_read_u32(KeptWord(table, page)) & KeptBit(page)) != 0;
 }
 
-int
-PipeannHotNextKept(PipeannPageUses *table, uint32 *pages, int most)
+/*
+ * Fill pages[most] with the next kept pages, from where the last call of any
+ * backend stopped; returns how many. Looks at a bounded part of the table.
+ */
+static int
+NextKept(PipeannPageUses *table, uint32 *pages, int most)
 {
 	uint32		nwords = KeptWords(table->npages);
 	int			n = 0;
@@ -301,8 +324,9 @@ IsOverShare(PipeannHotSums *sums, uint32 blocks)
 		!TimestampDifferenceExceeds(asked, GetCurrentTimestamp(), REST_MS);
 }
 
-bool
-PipeannHotKeep(const PipeannHot *hot, uint32 page, int blocks)
+/* Keep a page of so many blocks. False if the limit leaves no room. */
+static bool
+Keep(const PipeannHot *hot, uint32 page, int blocks)
 {
 	PipeannHotShare *own = hot->own;
 
@@ -322,8 +346,9 @@ PipeannHotKeep(const PipeannHot *hot, uint32 page, int blocks)
 	return true;
 }
 
-bool
-PipeannHotReplace(const PipeannHot *hot, uint32 out, uint32 in, int blocks)
+/* Keep page "in" instead of "out". False if "out" is not kept any more. */
+static bool
+Replace(const PipeannHot *hot, uint32 out, uint32 in, int blocks)
 {
 	if (!ClearKept(hot->table, out))
 		return false;
@@ -332,8 +357,9 @@ PipeannHotReplace(const PipeannHot *hot, uint32 out, uint32 in, int blocks)
 	return true;
 }
 
-bool
-PipeannHotGiveUp(const PipeannHot *hot, uint32 page, int blocks)
+/* Stop keeping a page. False if it was not kept. */
+static bool
+GiveUp(const PipeannHot *hot, uint32 page, int blocks)
 {
 	if (!ClearKept(hot->table, page))
 		return false;
@@ -341,8 +367,12 @@ PipeannHotGiveUp(const PipeannHot *hot, uint32 page, int blocks)
 	return true;
 }
 
-bool
-PipeannHotHasSurplus(const PipeannHot *hot)
+/*
+ * Whether pages have to be given up: more are kept than the limit allows, or an
+ * index with less than its share was refused room lately.
+ */
+static bool
+HasSurplus(const PipeannHot *hot)
 {
 	uint32		own = pg_atomic_read_u32(&hot->own->blocks);
 
@@ -350,4 +380,174 @@ PipeannHotHasSurplus(const PipeannHot *hot)
 		return false;
 	return pg_atomic_read_u32(&hot->sums->blocks) > LimitInBlocks() ||
 		IsOverShare(hot->sums, own);
+}
+
+/* ---------- bringing in ---------- */
+
+void
+PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
+					  const PipeannExtentMap *map, const PipeannHot *hot,
+					  uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+	pg_atomic_uint32 *seen = hot == NULL || hot->table == NULL ? NULL :
+		PipeannPageLastSeen(hot->table, page);
+
+	for (int i = 0; i < layout->node_pages; i++)
+	{
+		Buffer		buffer = ReadBuffer(index, blkno + i);
+
+		if (i == 0 && seen != NULL && BufferIsValid(buffer) &&
+			!BufferIsLocal(buffer))
+			pg_atomic_write_u32(seen, (uint32) buffer);
+		ReleaseBuffer(buffer);
+	}
+}
+
+static void
+EvictPage(Relation index, BlockNumber blkno, int blocks)
+{
+	for (int i = 0; i < blocks; i++)
+		PipeannEvictResident(index, blkno + i);
+}
+
+/*
+ * A count errs by about its square root, and each exchange costs a read: so the
+ * difference has to be clear.
+ */
+static bool
+IsClearlyMore(uint8 count, uint8 other)
+{
+	return 2 * count > 3 * other + 4;
+}
+
+/*
+ * Keep a page instead of one that is no longer resident, or of the least used
+ * of a few. Sets *out to the page to be evicted. False if none gives way.
+ */
+static bool
+ReplaceKept(Relation index, const PipeannLayout *layout,
+			const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
+			uint8 count, uint32 *out)
+{
+	PipeannPageUses *table = hot->table;
+	uint32		kept[SAMPLE];
+	int			n = NextKept(table, kept, SAMPLE);
+	uint32		least = PIPEANN_INVALID_ID;
+
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
+
+		if (blkno != InvalidBlockNumber && !PipeannIsResident(index, blkno))
+		{
+			least = kept[i];
+			break;
+		}
+		if (least == PIPEANN_INVALID_ID ||
+			PipeannPageUseCount(table, kept[i]) <
+			PipeannPageUseCount(table, least))
+			least = kept[i];
+		if (i == n - 1 &&
+			!IsClearlyMore(count, PipeannPageUseCount(table, least)))
+			return false;
+	}
+	*out = least;
+	return least != PIPEANN_INVALID_ID &&
+		Replace(hot, least, page, layout->node_pages);
+}
+
+/*
+ * PostgreSQL has replaced a kept page that had to be read: others were used
+ * more. Such a page starts anew, with a count of zero.
+ */
+static void
+BringInIfWanted(Relation index, const PipeannLayout *layout,
+				const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
+				uint8 count)
+{
+	int			blocks = layout->node_pages;
+	uint32		out = PIPEANN_INVALID_ID;
+
+	if (GiveUp(hot, page, blocks))
+	{
+		PipeannPageResetUseCount(hot->table, page);
+		return;
+	}
+	if (!Keep(hot, page, blocks) &&
+		!ReplaceKept(index, layout, map, hot, page, count, &out))
+		return;
+	if (out != PIPEANN_INVALID_ID)
+	{
+		BlockNumber victim = PipeannGraphBlock(map, layout, out);
+
+		if (victim != InvalidBlockNumber)
+			EvictPage(index, victim, blocks);
+	}
+	PipeannHotBringInPage(index, layout, map, hot, page);
+}
+
+static void
+GiveUpSome(Relation index, const PipeannLayout *layout,
+		   const PipeannExtentMap *map, const PipeannHot *hot)
+{
+	uint32		kept[GIVE_UP];
+	int			n = NextKept(hot->table, kept, GIVE_UP);
+
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
+
+		if (GiveUp(hot, kept[i], layout->node_pages) &&
+			blkno != InvalidBlockNumber)
+			EvictPage(index, blkno, layout->node_pages);
+	}
+}
+
+void
+PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
+{
+	if (hot->table == NULL)
+		return;
+	uses->table = hot->table;
+	uses->counting = pipeann_hot_pages > 0;
+}
+
+void
+PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
+						const PipeannExtentMap *map, const PipeannHot *hot,
+						PipeannSearchUses *uses)
+{
+	if (uses->table == NULL || uses->table != hot->table)
+		return;
+	NoteSearch(hot, uses->count);
+	if (HasSurplus(hot))
+		GiveUpSome(index, layout, map, hot);
+	else
+		for (int i = 0; i < uses->nwanted; i++)
+			BringInIfWanted(index, layout, map, hot, uses->pages[i],
+							uses->counts[i]);
+	uses->count = 0;
+	uses->nwanted = 0;
+}
+
+uint32
+PipeannHotCountPages(Relation index, const PipeannLayout *layout,
+					 const PipeannExtentMap *map, const PipeannHot *hot)
+{
+	uint32		count = 0;
+
+	for (uint32 page = 0; hot->table != NULL && page < hot->table->npages;
+		 page++)
+	{
+		BlockNumber blkno;
+
+		if (!IsKept(hot->table, page))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		blkno = PipeannGraphBlock(map, layout, page);
+		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
+			count++;
+	}
+	return count;
 }
