@@ -233,33 +233,20 @@ PipeannArenaUsed(void)
 	return pages;
 }
 
-static PipeannArenaResult
-AllocateInArena(PipeannMapping *mapping)
-{
-	uint32		pages = mapping->segment.pages;
-	Size		first;
-	bool		ok;
-
-	LWLockAcquire(&pipeann_control->arena_lock, LW_EXCLUSIVE);
-	ok = FreePageManagerGet((FreePageManager *) arena, pages, &first);
-	if (ok)
-		pipeann_control->used_pages += pages;
-	LWLockRelease(&pipeann_control->arena_lock);
-	if (!ok)
-		return PIPEANN_ARENA_FULL;
-	mapping->segment.place = first;
-	mapping->address = arena + first * FPM_PAGE_SIZE;
-	PipeannHugeCollapse(mapping->address, mul_size(pages, FPM_PAGE_SIZE));
-	return PIPEANN_ARENA_OK;
-}
-
+/*
+ * Take pages: of the arena, with *place the first, or of what dynamic segments may
+ * have. False if there are not so many.
+ */
 static bool
-Reserve(uint32 pages)
+TakePages(uint32 pages, Size *place)
 {
 	bool		ok;
 
 	LWLockAcquire(&pipeann_control->arena_lock, LW_EXCLUSIVE);
-	ok = pipeann_control->used_pages + pages <= PipeannArenaLimit();
+	if (pipeann_control->arena_pages > 0)
+		ok = FreePageManagerGet((FreePageManager *) arena, pages, place);
+	else
+		ok = pipeann_control->used_pages + pages <= PipeannArenaLimit();
 	if (ok)
 		pipeann_control->used_pages += pages;
 	LWLockRelease(&pipeann_control->arena_lock);
@@ -267,10 +254,13 @@ Reserve(uint32 pages)
 }
 
 static void
-Unreserve(uint32 pages)
+GivePages(const PipeannSegment *segment)
 {
 	LWLockAcquire(&pipeann_control->arena_lock, LW_EXCLUSIVE);
-	pipeann_control->used_pages -= pages;
+	if (pipeann_control->arena_pages > 0)
+		FreePageManagerPut((FreePageManager *) arena, segment->place,
+						   segment->pages);
+	pipeann_control->used_pages -= segment->pages;
 	LWLockRelease(&pipeann_control->arena_lock);
 }
 
@@ -284,42 +274,41 @@ SetDynamic(PipeannMapping *mapping, dsm_segment *dsm)
 					  mul_size(mapping->segment.pages, FPM_PAGE_SIZE));
 }
 
-static PipeannArenaResult
-AllocateDynamic(PipeannMapping *mapping)
+PipeannArenaResult
+PipeannArenaAllocate(PipeannMapping *mapping)
 {
-	uint32		pages = mapping->segment.pages;
+	PipeannSegment *segment = &mapping->segment;
+	Size		size = mul_size(segment->pages, FPM_PAGE_SIZE);
 	dsm_segment *volatile dsm = NULL;
 
-	if (!Reserve(pages))
+	if (!TakePages(segment->pages, &segment->place))
 		return PIPEANN_ARENA_FULL;
+	if (pipeann_control->arena_pages > 0)
+	{
+		mapping->address = arena + segment->place * FPM_PAGE_SIZE;
+		PipeannHugeCollapse(mapping->address, size);
+		return PIPEANN_ARENA_OK;
+	}
 	PG_TRY();
 	{
-		dsm = TrySegment(DSM_HANDLE_INVALID,
-						 mul_size(pages, FPM_PAGE_SIZE));
+		dsm = TrySegment(DSM_HANDLE_INVALID, size);
 	}
 	PG_CATCH();
 	{
-		Unreserve(pages);
+		GivePages(segment);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (dsm == NULL)
 	{
-		Unreserve(pages);
+		GivePages(segment);
 		/* a pending cancel makes the system call fail, too */
 		CHECK_FOR_INTERRUPTS();
 		return PIPEANN_ARENA_REFUSED;
 	}
-	mapping->segment.place = dsm_segment_handle(dsm);
+	segment->place = dsm_segment_handle(dsm);
 	SetDynamic(mapping, dsm);
 	return PIPEANN_ARENA_OK;
-}
-
-PipeannArenaResult
-PipeannArenaAllocate(PipeannMapping *mapping)
-{
-	return pipeann_control->arena_pages > 0 ? AllocateInArena(mapping) :
-		AllocateDynamic(mapping);
 }
 
 bool
@@ -348,12 +337,7 @@ PipeannArenaAttach(PipeannMapping *mapping)
 void
 PipeannArenaFree(const PipeannSegment *segment)
 {
-	LWLockAcquire(&pipeann_control->arena_lock, LW_EXCLUSIVE);
-	if (pipeann_control->arena_pages > 0)
-		FreePageManagerPut((FreePageManager *) arena, segment->place,
-						   segment->pages);
-	pipeann_control->used_pages -= segment->pages;
-	LWLockRelease(&pipeann_control->arena_lock);
+	GivePages(segment);
 	if (pipeann_control->arena_pages == 0)
 		dsm_unpin_segment((dsm_handle) segment->place);
 }

@@ -527,23 +527,11 @@ bool
 PipeannFileIsGone(const PipeannLocator *locator, int backend)
 {
 #if PG_VERSION_NUM >= 180000
-	RelPathStr	path = GetRelationPath(locator->dbOid, locator->spcOid,
-									   locator->relNumber, backend,
-									   MAIN_FORKNUM);
+	RelPathStr	path = relpathbackend(*locator, backend, MAIN_FORKNUM);
 
 	return PathIsGone(path.str);
 #else
-#if PG_VERSION_NUM >= 160000
-	RelFileNumber number = locator->relNumber;
-	Oid			dbid = locator->dbOid;
-	Oid			spcid = locator->spcOid;
-#else
-	Oid			number = locator->relNode;
-	Oid			dbid = locator->dbNode;
-	Oid			spcid = locator->spcNode;
-#endif
-	char	   *path = GetRelationPath(dbid, spcid, number, backend,
-									   MAIN_FORKNUM);
+	char	   *path = relpathbackend(*locator, backend, MAIN_FORKNUM);
 	bool		gone = PathIsGone(path);
 
 	pfree(path);

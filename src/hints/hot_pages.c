@@ -405,9 +405,12 @@ PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
 }
 
 static void
-EvictPage(Relation index, BlockNumber blkno, int blocks)
+EvictPage(Relation index, const PipeannLayout *layout,
+		  const PipeannExtentMap *map, uint32 page)
 {
-	for (int i = 0; i < blocks; i++)
+	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+
+	for (int i = 0; blkno != InvalidBlockNumber && i < layout->node_pages; i++)
 		PipeannEvictResident(index, blkno + i);
 }
 
@@ -478,12 +481,7 @@ BringInIfWanted(Relation index, const PipeannLayout *layout,
 		!ReplaceKept(index, layout, map, hot, page, count, &out))
 		return;
 	if (out != PIPEANN_INVALID_ID)
-	{
-		BlockNumber victim = PipeannGraphBlock(map, layout, out);
-
-		if (victim != InvalidBlockNumber)
-			EvictPage(index, victim, blocks);
-	}
+		EvictPage(index, layout, map, out);
 	PipeannHotBringInPage(index, layout, map, hot, page);
 }
 
@@ -495,13 +493,8 @@ GiveUpSome(Relation index, const PipeannLayout *layout,
 	int			n = NextKept(hot->table, kept, GIVE_UP);
 
 	for (int i = 0; i < n; i++)
-	{
-		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
-
-		if (GiveUp(hot, kept[i], layout->node_pages) &&
-			blkno != InvalidBlockNumber)
-			EvictPage(index, blkno, layout->node_pages);
-	}
+		if (GiveUp(hot, kept[i], layout->node_pages))
+			EvictPage(index, layout, map, kept[i]);
 }
 
 void
