@@ -1,17 +1,18 @@
 /*
  * cache.c
- *		Giving out caches: handles on attachments, private copies.
+ *		Giving out caches, shared ones and private copies; settings.
  */
 #include "cache/registry.h"
 
 #include "access/xact.h"
+#include "utils/guc.h"
 
 /*
  * A private copy is used for so long (ms) before shared memory is tried again.
  */
 #define RETRY_MS 60000
 
-/* Idle handles to look at for one of the right memory context. */
+/* Caches not in use to look at for one of the right memory context. */
 #define IDLE_LOOKS 4
 
 static void
@@ -45,10 +46,10 @@ MayShare(Relation index)
 	control = PipeannControlGet();
 	if (control == NULL)
 		return false;
-	if (PipeannArenaLimit(control) > 0)
+	if (PipeannArenaLimit() > 0)
 		return true;
 	if (control->used_pages > 0)
-		PipeannEvictAll(control);
+		PipeannEvictAll();
 	return false;
 }
 
@@ -100,7 +101,7 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 	attachment = NULL;
 	if (may_share)
 	{
-		PipeannRegistrySweep(PipeannControlGet());
+		PipeannRegistrySweep();
 		attachment = PipeannAttachmentMake(index, meta, true, true);
 		if (attachment == NULL)
 			ReportPrivateCopy(index);
@@ -111,72 +112,44 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 	return attachment;
 }
 
+/* Make a cache in use show the newest arrays of its attachment. */
 static void
-FillCache(PipeannHandle *handle)
+Sync(PipeannCache *cache)
 {
-	const PipeannAttachment *attachment = handle->attachment;
-	const PipeannCacheHeader *header = attachment->header;
-	const char *base = (const char *) header;
-	PipeannCache *cache = &handle->cache;
-	const uint32 *entry_graph = (const uint32 *) (base + header->entry_graph);
-	uint32		count = attachment->entry_count;
+	PipeannAttachment *attachment = cache->attachment;
+	PipeannArrays *arrays = attachment->arrays;
 
-	cache->place = attachment->place;
-	cache->pq = attachment->pq;
-	cache->pq.centroids = (const float *) (base + header->centroids);
-	cache->pq.key = header->codebook_key;
+	if (cache->arrays != arrays)
+	{
+		arrays->refs++;
+		PipeannArraysRelease(cache->arrays);
+		cache->arrays = arrays;
+	}
+	cache->codes.chunks = arrays->chunks;
+	cache->map = arrays->map;
 	/* other backends may have followed a newer metapage than ours */
-	cache->ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
-						Min(handle->arrays->capacity,
-							handle->arrays->mapped));
-	cache->attr_bytes = attachment->attr_bytes;
-	cache->books = base + header->books;
-	cache->chunks = handle->arrays->chunks;
-	cache->entry_count = count;
-	cache->entry_degree = attachment->entry_degree;
-	cache->entry_ids = entry_graph;
-	cache->entry_nneighbors = (const uint16 *) (entry_graph + count);
-	cache->entry_neighbors = entry_graph + count + (count + 1) / 2;
-	cache->map = handle->arrays->map;
-	cache->killed = (struct PipeannKilledSlots *)
-		((char *) header + header->killed);
-	cache->killed_mask = header->killed_mask;
-	cache->hot = attachment->entry == NULL ? NULL :
-		(PipeannPageUses *) ((char *) header + header->hot);
-	cache->bytes = attachment->bytes;
-	cache->impl = handle;
+	cache->codes.ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
+							  Min(arrays->capacity, arrays->mapped));
+	cache->bytes = attachment->model.bytes;
 	pg_read_barrier();
 }
 
-/* Make a handle use the newest arrays of its attachment. */
+/* Reset callback of a cache's memory context. */
 static void
-SyncHandle(PipeannHandle *handle)
+EndCache(void *arg)
 {
-	PipeannArrays *old = handle->arrays;
+	PipeannCache *cache = arg;
 
-	handle->arrays = handle->attachment->arrays;
-	handle->arrays->refs++;
-	if (old != NULL)
-		PipeannArraysRelease(old);
-	FillCache(handle);
-}
-
-/* Reset callback of the handle's memory context. */
-static void
-EndHandle(void *arg)
-{
-	PipeannHandle *handle = arg;
-
-	if (handle->arrays != NULL)
+	if (cache->arrays != NULL)
 	{
-		PipeannArraysRelease(handle->arrays);
-		PipeannAttachmentUnuse(handle->attachment);
+		PipeannArraysRelease(cache->arrays);
+		PipeannAttachmentUnuse(cache->attachment);
 	}
-	else if (handle->attachment != NULL)
-		dlist_delete(&handle->node);
+	else if (cache->attachment != NULL)
+		dlist_delete(&cache->node);
 }
 
-static PipeannHandle *
+static PipeannCache *
 FindIdle(PipeannAttachment *attachment, MemoryContext context)
 {
 	dlist_iter	iter;
@@ -184,13 +157,12 @@ FindIdle(PipeannAttachment *attachment, MemoryContext context)
 
 	dlist_foreach(iter, &attachment->idle)
 	{
-		PipeannHandle *handle = dlist_container(PipeannHandle, node,
-												iter.cur);
+		PipeannCache *cache = dlist_container(PipeannCache, node, iter.cur);
 
-		if (handle->context == context)
+		if (cache->context == context)
 		{
-			dlist_delete(&handle->node);
-			return handle;
+			dlist_delete(&cache->node);
+			return cache;
 		}
 		if (++looks == IDLE_LOOKS)
 			break;
@@ -198,23 +170,26 @@ FindIdle(PipeannAttachment *attachment, MemoryContext context)
 	return NULL;
 }
 
-static PipeannHandle *
+/* The arrays are referred to, so that it ends with its context. */
+static PipeannCache *
 UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 {
-	PipeannHandle *handle = FindIdle(attachment, context);
+	PipeannCache *cache = FindIdle(attachment, context);
 
-	if (handle == NULL)
+	if (cache == NULL)
 	{
-		handle = MemoryContextAllocZero(context, sizeof(PipeannHandle));
-		handle->context = context;
-		handle->callback.func = EndHandle;
-		handle->callback.arg = handle;
-		MemoryContextRegisterResetCallback(context, &handle->callback);
+		cache = MemoryContextAlloc(context, sizeof(PipeannCache));
+		*cache = attachment->model;
+		cache->attachment = attachment;
+		cache->context = context;
+		cache->callback.func = EndCache;
+		cache->callback.arg = cache;
+		MemoryContextRegisterResetCallback(context, &cache->callback);
 	}
-	handle->attachment = attachment;
 	attachment->refs++;
-	SyncHandle(handle);
-	return handle;
+	cache->arrays = attachment->arrays;
+	cache->arrays->refs++;
+	return cache;
 }
 
 /*
@@ -234,26 +209,25 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 	{
 		PipeannAttachment *attachment = GetAttachment(index, meta,
 													  may_share && attempt < 2);
-		PipeannHandle *handle = UseAttachment(attachment, context);
+		PipeannCache *cache = UseAttachment(attachment, context);
 
-		PipeannCacheFollow(index, &handle->cache, meta);
-		if (handle->cache.ncodes >= PipeannMetaIds(meta) ||
+		PipeannCacheFollow(index, cache, meta);
+		if (cache->codes.ncodes >= PipeannMetaIds(meta) ||
 			attachment->entry == NULL)
-			return &handle->cache;
-		PipeannCacheRelease(&handle->cache);
+			return cache;
+		PipeannCacheRelease(cache);
 	}
 }
 
 void
 PipeannCacheRelease(PipeannCache *cache)
 {
-	PipeannHandle *handle = cache->impl;
-	PipeannAttachment *attachment = handle->attachment;
+	PipeannAttachment *attachment = cache->attachment;
 
-	Assert(handle->arrays != NULL);
-	PipeannArraysRelease(handle->arrays);
-	handle->arrays = NULL;
-	dlist_push_head(&attachment->idle, &handle->node);
+	Assert(cache->arrays != NULL);
+	PipeannArraysRelease(cache->arrays);
+	cache->arrays = NULL;
+	dlist_push_head(&attachment->idle, &cache->node);
 	PipeannAttachmentUnuse(attachment);
 }
 
@@ -261,10 +235,8 @@ void
 PipeannCacheFollow(Relation index, PipeannCache *cache,
 				   const PipeannMeta *meta)
 {
-	PipeannHandle *handle = cache->impl;
-
-	PipeannAttachmentFollow(index, handle->attachment, meta);
-	SyncHandle(handle);
+	PipeannAttachmentFollow(index, cache->attachment, meta);
+	Sync(cache);
 }
 
 void
@@ -272,18 +244,19 @@ PipeannCacheForget(Relation index)
 {
 	PipeannLocator locator = PipeannRelationLocator(index);
 	PipeannAttachment *attachment = PipeannAttachmentFind(index);
-	PipeannControl *control = PipeannControlGet();
-	PipeannCacheEntry *entry;
-	uint64		generation;
-	uint64		pages;
 
 	if (attachment != NULL)
 		PipeannAttachmentDrop(attachment);
-	if (control == NULL || RelationUsesLocalBuffers(index))
-		return;
-	PipeannRegistryFind(control, &locator, &generation, &entry, &pages);
-	if (entry != NULL)
-		PipeannRegistryDoom(control, entry, generation);
+	if (PipeannControlGet() != NULL && !RelationUsesLocalBuffers(index))
+		PipeannRegistryForget(&locator);
+}
+
+void
+PipeannCacheSweep(void)
+{
+	PipeannSweepIfDue();
+	if (pipeann_control != NULL)
+		PipeannRegistrySweep();
 }
 
 Size
@@ -318,4 +291,26 @@ PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 			 errdetail("Each session that searches the index will have a copy of its own."),
 			 errhint("Set pipeann.shared_memory to at least %llu MB, and restart the server.",
 					 (unsigned long long) megabytes)));
+}
+
+void
+PipeannCacheInit(void)
+{
+	bool		preload = process_shared_preload_libraries_in_progress;
+
+	DefineCustomIntVariable("pipeann.shared_memory",
+							"Sets the shared memory for codes and entry graphs of pipeann indexes.",
+							"Zero means that each backend keeps copies of its own. "
+							"Reserved at server start when pipeann is in shared_preload_libraries.",
+							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
+							preload ? PGC_POSTMASTER : PGC_SIGHUP,
+							GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.hot_pages",
+							"Part of shared_buffers, in per cent, for index pages that searches want often.",
+							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
+							&pipeann_hot_pages, 25, 0, 90, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	PipeannAttachmentsWatch();
+	if (preload)
+		PipeannControlPreload();
 }

@@ -20,10 +20,10 @@
 #include "base/base.h"
 
 #include "access/genam.h"
-#include "io/io.h"
+#include "codes/codes.h"
+#include "hints/hints.h"
+#include "lib/ilist.h"
 #include "storage/storage.h"
-#include "pq/pq.h"
-#include "storage/page_source.h"
 
 /* GUC pipeann.shared_memory, in MB. */
 extern int	pipeann_shared_memory;
@@ -40,28 +40,29 @@ typedef enum PipeannCachePlace
 } PipeannCachePlace;
 
 /*
- * A backend's view of a cache. The pointers are into shared or private memory
+ * A use of a cache by a backend. The pointers are into shared or private memory
  * and stay valid until PipeannCacheRelease().
  */
 typedef struct PipeannCache
 {
 	PipeannCachePlace place;
-	PipeannPq	pq;
-	uint32		ncodes;			/* ids below this have a code */
-	uint32		attr_bytes;		/* of attribute codes */
+	PipeannCodes codes;
 	const char *books;			/* of attribute codes */
-	uint8	  **chunks;			/* [ncodes / CHUNK_NODES rounded up] */
-	uint32		entry_count;
-	uint32		entry_degree;
-	const uint32 *entry_ids;	/* [entry_count] node ids */
-	const uint16 *entry_nneighbors; /* [entry_count] */
-	const uint32 *entry_neighbors;	/* [entry_count][entry_degree], positions */
 	PipeannExtentMap map;
-	struct PipeannKilledSlots *killed;	/* [killed_mask + 1] */
-	uint32		killed_mask;
-	PipeannPageUses *hot;		/* NULL if the cache is not shared */
+	PipeannKilledTable *killed;
+	PipeannHot	hot;			/* without a table if the cache is not shared */
 	Size		bytes;			/* of memory that this cache takes */
-	void	   *impl;
+
+	/*
+	 * Private to cache/. A memory context's callback cannot be unregistered, so
+	 * after its release this stays with its context, idle, and serves the next
+	 * acquisition there.
+	 */
+	struct PipeannAttachment *attachment;	/* NULL: freed while this was idle */
+	struct PipeannArrays *arrays;	/* NULL: idle */
+	MemoryContext context;
+	MemoryContextCallback callback;
+	dlist_node	node;			/* idle: in the attachment's list */
 } PipeannCache;
 
 /* Registers settings and hooks; _PG_init() calls this. */
@@ -83,37 +84,8 @@ extern void PipeannCacheRelease(PipeannCache *cache);
 extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);
 
-/*
- * Killed nodes: nodes whose rows are all dead to everybody. The first function
- * returns those of a graph page, bit i for slot i, of the first 64 slots; the
- * second one adds one. They are known for the version of the page with this LSN
- * only: any change of the page, by any backend, ends that. So this is for
- * indexes that are WAL-logged only.
- */
-extern uint64 PipeannCacheGetKilled(const PipeannCache *cache, uint32 page,
-									uint64 lsn);
-extern void PipeannCacheSetKilled(PipeannCache *cache, uint32 page, uint64 lsn,
-								  uint32 slot);
-
-/*
- * Maps of rows: which node has a row, for whoever knows rows by their TIDs only. A
- * map holds the rows that there were when it was made, less those that VACUUM has
- * removed since.
- */
-typedef struct PipeannMappedRow
-{
-	ItemPointerData tid;
-	uint32		id;				/* of the node */
-} PipeannMappedRow;
-
-/*
- * Sets ids[i] to the node of the row at tids[i], PIPEANN_INVALID_ID where it is not
- * known. False if there is no map of rows for a metapage with these `removals`.
- * *nodes is the number of nodes when it was made.
- */
-extern bool PipeannCacheFindRows(const PipeannCache *cache, uint32 removals,
-								 const ItemPointerData *tids, uint32 n,
-								 uint32 *ids, uint64 *nodes);
+/* The map of rows, of any version; NULL if there is none. */
+extern PipeannRowMap *PipeannCacheRowMap(const PipeannCache *cache);
 
 /*
  * Whether there may be room for a map: some time after there was none it is tried
@@ -131,12 +103,10 @@ extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
 
 /*
  * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
- * is all that came between it and the metapage: its `removals` were `before`, and
- * are to be `after`.
+ * is all that came between it and this metapage, whose `removals` are to grow by two.
  */
 extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-								   const PipeannMeta *meta, uint32 before,
-								   uint32 after,
+								   const PipeannMeta *meta,
 								   IndexBulkDeleteCallback is_dead, void *arg);
 
 /*
@@ -151,52 +121,11 @@ extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 /* Drop the cache of this relation's file, which is being rebuilt in place. */
 extern void PipeannCacheForget(Relation index);
 
-/* GUC pipeann.hot_pages, in per cent of shared_buffers. */
-extern int	pipeann_hot_pages;
+/* The server's statistics, or NULL. */
+extern PipeannStats *PipeannCacheStats(void);
 
-/*
- * If the cache is shared, have a search's uses of pages counted, and the
- * buffers noted in which it sees them.
- */
-extern void PipeannCacheCountUses(PipeannCache *cache,
-								  PipeannSearchUses *uses);
-
-/*
- * After such a search, when its rows have been returned: bring one or two of
- * the counted pages into shared_buffers, if that pays. May read and raise
- * errors.
- */
-extern void PipeannCacheBringInWanted(Relation index,
-									  const PipeannLayout *layout,
-									  const PipeannExtentMap *map,
-									  PipeannCache *cache,
-									  PipeannSearchUses *uses);
-
-/* Read a graph page into shared_buffers. cache may be NULL. */
-extern void PipeannCacheBringInPage(Relation index,
-									const PipeannLayout *layout,
-									const PipeannExtentMap *map,
-									PipeannCache *cache,
-									uint32 page);
-
-/* The number of an index's pages that were brought in and are resident. */
-extern uint32 PipeannCountHotPages(Relation index, const PipeannLayout *layout,
-								   const PipeannCache *cache);
-
-/* Cumulative counters, per index, kept beside the shared caches. */
-typedef struct PipeannIndexStats
-{
-	Oid			dbid;
-	Oid			relid;
-	uint64		scans;
-	PipeannCounters counters;
-} PipeannIndexStats;
-
-/* Add the counters of one scan to those of its index. */
-extern void PipeannStatsAdd(Relation index, const PipeannCounters *counters);
-
-/* Sets *stats to those of the current database, palloc'd; returns how many. */
-extern int	PipeannStatsCollect(PipeannIndexStats **stats);
+/* Drop the caches of files that are gone. */
+extern void PipeannCacheSweep(void);
 
 /*
  * The entry graph's serialised form in its pages (a stream, see storage.h):

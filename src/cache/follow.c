@@ -1,6 +1,6 @@
 /*
  * follow.c
- *		Bringing a cache up to date with its index.
+ *		Bringing a cache up to date with its index, and its map of rows.
  *
  * One backend at a time does so while the others wait. It writes the codes that
  * it reads over the old ones, while searches use them. A code read while it
@@ -9,13 +9,21 @@
 #include "base/pause.h"
 #include "cache/registry.h"
 
-bool
-PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
+#include "access/xact.h"
+
+/* When there was no memory for a map of rows it is tried again later (ms). */
+#define RETRY_MS 60000
+
+/* What a turn is for. */
+typedef struct Newer
 {
-	return attachment->entry != NULL &&
-		*(volatile uint32 *) &attachment->entry->state ==
-		PIPEANN_CACHE_ENTRY_DOOMED;
-}
+	Relation	index;
+	const PipeannMeta *meta;
+	const PipeannRowMapPlan *plan;
+	PipeannRowMapChange change;
+} Newer;
+
+typedef void (*Change) (PipeannAttachment *attachment, void *arg);
 
 /* A doomed cache does not grow any more: the next scan gets another one. */
 static bool
@@ -41,16 +49,13 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	if (PipeannAttachmentIsDoomed(attachment))
 		return;
 	PipeannGrowthPlan(attachment->arrays->capacity, PipeannMetaIds(meta),
-					  &first,
-					  &nodes);
+					  &first, &nodes);
 	if (PipeannAttachmentAddMapping(attachment,
 									mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
-									first,
-									nodes, true))
+									first, nodes, true))
 		PipeannAttachmentRefresh(index, attachment, meta);
 	else if (attachment->entry != NULL)
-		PipeannRegistryDoom(PipeannControlAttached(), attachment->entry,
-							attachment->generation);
+		PipeannRegistryDoom(attachment->entry, attachment->generation);
 }
 
 /* Counters are set last, so that after an error all of it is done again. */
@@ -65,8 +70,10 @@ AdvanceCounters(PipeannCacheHeader *header, uint32 ids, uint64 changes)
 }
 
 static void
-Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+Update(PipeannAttachment *attachment, void *arg)
 {
+	Relation	index = ((const Newer *) arg)->index;
+	const PipeannMeta *meta = ((const Newer *) arg)->meta;
 	PipeannCacheHeader *header = attachment->header;
 	uint32		have;
 	uint32		ids = PipeannMetaIds(meta);
@@ -92,28 +99,154 @@ Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	AdvanceCounters(header, ids, meta->changes);
 }
 
-void
-PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment,
-						const PipeannMeta *meta)
+/* Do it while nobody else changes the attachment's cache. */
+static void
+InTurn(PipeannAttachment *attachment, Change change, void *arg)
 {
-	if (meta->build_id != attachment->build_id)
-		return;
-	PipeannAttachmentRefresh(index, attachment, meta);
-	if (!NeedsUpdate(attachment, meta))
-		return;
 	if (attachment->entry == NULL)
 	{
-		Update(index, attachment, meta);
+		change(attachment, arg);
 		return;
 	}
 	PipeannRegistryTakeTurn(attachment);
 	PG_TRY();
 	{
-		Update(index, attachment, meta);
+		change(attachment, arg);
 	}
 	PG_FINALLY();
 	{
 		PipeannRegistryEndTurn(attachment);
 	}
 	PG_END_TRY();
+}
+
+void
+PipeannAttachmentFollow(Relation index, PipeannAttachment *attachment,
+						const PipeannMeta *meta)
+{
+	Newer		newer = {.index = index, .meta = meta};
+
+	if (meta->build_id != attachment->build_id)
+		return;
+	PipeannAttachmentRefresh(index, attachment, meta);
+	if (NeedsUpdate(attachment, meta))
+		InTurn(attachment, Update, &newer);
+}
+
+/* ---------- the map of rows ---------- */
+
+/* The map of an attachment, or NULL; it may be of any version. */
+static PipeannRowMap *
+MapOf(const PipeannAttachment *attachment)
+{
+	uint32		number = pg_atomic_read_u32(&attachment->header->row_map);
+
+	pg_read_barrier();
+	return number == 0 || number >= attachment->nmappings ? NULL :
+		(PipeannRowMap *) attachment->mappings[number].address;
+}
+
+PipeannRowMap *
+PipeannCacheRowMap(const PipeannCache *cache)
+{
+	return MapOf(cache->attachment);
+}
+
+/* The present map, if there is room, or a new one in a segment of its own. */
+static PipeannRowMap *
+MapWithRoom(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
+{
+	PipeannRowMap *map = MapOf(attachment);
+
+	if (map != NULL && PipeannRowMapHasRoom(map, plan))
+		return map;
+	if (!PipeannAttachmentAddMapping(attachment, PipeannRowMapSize(plan),
+									 attachment->arrays->capacity, 0, false))
+		return NULL;
+	map = (PipeannRowMap *)
+		attachment->mappings[attachment->nmappings - 1].address;
+	PipeannRowMapInit(map, plan);
+	pg_write_barrier();
+	pg_atomic_write_u32(&attachment->header->row_map,
+						attachment->nmappings - 1);
+	return map;
+}
+
+static void
+PutMap(PipeannAttachment *attachment, void *arg)
+{
+	const Newer *newer = arg;
+	PipeannRowMap *map;
+
+	if (PipeannAttachmentIsDoomed(attachment) ||
+		!PipeannAttachmentRefresh(newer->index, attachment, newer->meta))
+		return;
+	map = MapWithRoom(attachment, newer->plan);
+	attachment->no_row_map = map != NULL ? 0 :
+		GetCurrentStatementStartTimestamp();
+	if (map != NULL)
+		PipeannRowMapWrite(map, newer->plan);
+	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
+}
+
+bool
+PipeannCacheMayMapRows(const PipeannCache *cache)
+{
+	const PipeannAttachment *attachment = cache->attachment;
+
+	return !PipeannAttachmentIsDoomed(attachment) &&
+		(attachment->no_row_map == 0 ||
+		 TimestampDifferenceExceeds(attachment->no_row_map,
+									GetCurrentStatementStartTimestamp(),
+									RETRY_MS));
+}
+
+void
+PipeannCacheMapRows(Relation index, PipeannCache *cache,
+					const PipeannMeta *meta, const PipeannMappedRow *rows,
+					uint64 n)
+{
+	PipeannRowMapPlan plan = {.rows = rows, .n = n, .nodes = meta->nodes,
+		.removals = meta->removals};
+	Newer		newer = {.index = index, .meta = meta, .plan = &plan};
+
+	if (PipeannRowMapMakePlan(&plan))
+		InTurn(cache->attachment, PutMap, &newer);
+	pfree(plan.starts);
+}
+
+static void
+WithdrawMap(PipeannAttachment *attachment, void *arg)
+{
+	Newer	   *newer = arg;
+
+	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
+	if (!PipeannAttachmentIsDoomed(attachment))
+		PipeannRowMapWithdraw(&newer->change, MapOf(attachment),
+							  newer->meta->removals);
+}
+
+/* Unless another map has taken its place, it is read again. */
+static void
+PutMapBack(PipeannAttachment *attachment, void *arg)
+{
+	Newer	   *newer = arg;
+
+	if (MapOf(attachment) == newer->change.map)
+		PipeannRowMapPutBack(&newer->change, newer->meta->removals + 2);
+}
+
+void
+PipeannCacheForgetRows(Relation index, PipeannCache *cache,
+					   const PipeannMeta *meta,
+					   IndexBulkDeleteCallback is_dead, void *arg)
+{
+	PipeannAttachment *attachment = cache->attachment;
+	Newer		newer = {.index = index, .meta = meta};
+
+	InTurn(attachment, WithdrawMap, &newer);
+	if (newer.change.map == NULL)
+		return;
+	PipeannRowMapTakeOut(&newer.change, is_dead, arg);
+	InTurn(attachment, PutMapBack, &newer);
 }

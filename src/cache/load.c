@@ -11,12 +11,6 @@
 #define GROWTH_FRACTION 8
 #define PREFETCH_PAGES 32
 
-uint32
-PipeannMetaIds(const PipeannMeta *meta)
-{
-	return meta->graph_pages * meta->layout.slots_per_page;
-}
-
 static uint32
 ChunksToNodes(uint32 chunks)
 {
@@ -75,11 +69,9 @@ PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 	const PipeannLayout *l = &meta->layout;
 	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
 
+	memset(plan, 0, sizeof(*plan));
 	plan->killed = size;
-	plan->killed_mask = PipeannKilledTableLength(meta) - 1;
-	size = add_size(size, mul_size(PipeannKilledTableLength(meta),
-								   sizeof(struct PipeannKilledSlots)));
-	size = CACHELINEALIGN(size);
+	size = CACHELINEALIGN(add_size(size, PipeannKilledSize(meta)));
 	plan->hot = size;
 	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
 	plan->centroids = size;
@@ -395,8 +387,8 @@ PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
 
 	if (pg_atomic_read_u64(&header->entry_graph_applied) >=
 		meta->entry_changes ||
-		meta->entry_count != attachment->entry_count ||
-		meta->entry_degree != attachment->entry_degree)
+		meta->entry_count != attachment->model.codes.entry_count ||
+		meta->entry_degree != attachment->model.codes.entry_degree)
 		return;
 	ids = PipeannAlloc(size);
 	PipeannStreamRead(index, &attachment->arrays->map, PIPEANN_ENTRY,

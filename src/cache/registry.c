@@ -1,6 +1,8 @@
 /*
  * registry.c
- *		Entries of caches in shared memory: claiming, sharing, dropping.
+ *		Entries of caches in shared memory: claiming, sharing, dropping, and
+ *		giving memory back: the caches used longest ago when room is short, and
+ *		those of files that are gone.
  *
  * One backend loads a cache while others that need it wait. If that backend
  * fails or ends, PipeannRegistryLetGo() gives the entry up and the others try
@@ -8,13 +10,19 @@
  */
 #include "cache/registry.h"
 
+#include <sys/stat.h>
+
 #include "access/xact.h"
+#include "common/relpath.h"
 
 /* Rounds of spinning until a short update ends, before going to sleep. */
 #define TURN_SPINS 100
 
 /* Check again this often (ms), in case a signal was missed. */
 #define WAIT_TIMEOUT 1000L
+
+/* Evicting a cache that was used so recently (s) is reported. */
+#define RECENTLY 60
 
 static bool
 IsAlive(const PipeannCacheEntry *entry)
@@ -25,11 +33,11 @@ IsAlive(const PipeannCacheEntry *entry)
 
 /* The cache of a file that new scans may use, or NULL. Under control->lock. */
 static PipeannCacheEntry *
-FindAlive(PipeannControl *control, const PipeannLocator *locator)
+FindAlive(const PipeannLocator *locator)
 {
 	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannCacheEntry *entry = &control->entries[i];
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
 		if (IsAlive(entry) && PipeannLocatorEquals(entry->locator, *locator))
 			return entry;
@@ -38,11 +46,11 @@ FindAlive(PipeannControl *control, const PipeannLocator *locator)
 }
 
 static PipeannCacheEntry *
-FindFree(PipeannControl *control)
+FindFree(void)
 {
 	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
-		if (control->entries[i].state == PIPEANN_CACHE_ENTRY_FREE)
-			return &control->entries[i];
+		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_FREE)
+			return &pipeann_control->entries[i];
 	return NULL;
 }
 
@@ -50,24 +58,24 @@ FindFree(PipeannControl *control)
  * Under control->lock, exclusive. Each segment leaves the list before its
  * memory is given back, so that no failure could give it back twice.
  */
-void
-PipeannCacheEntryFree(PipeannControl *control, PipeannCacheEntry *entry)
+static void
+FreeEntry(PipeannCacheEntry *entry)
 {
-	PipeannHotForget(control, entry);
+	PipeannHotForget(&pipeann_control->hot, entry - pipeann_control->entries);
 	entry->state = PIPEANN_CACHE_ENTRY_FREE;
 	entry->generation = 0;
 	entry->relid = InvalidOid;
-	pg_atomic_write_u64(&control->frees,
-						pg_atomic_read_u64(&control->frees) + 1);
+	pg_atomic_write_u64(&pipeann_control->frees,
+						pg_atomic_read_u64(&pipeann_control->frees) + 1);
 	while (entry->first_segment != PIPEANN_NO_SEGMENT)
 	{
 		int32		number = entry->first_segment;
-		PipeannSegment segment = control->segments[number];
+		PipeannSegment segment = pipeann_control->segments[number];
 
 		entry->first_segment = segment.next;
-		control->segments[number].next = control->free_segment;
-		control->free_segment = number;
-		PipeannArenaFree(control, &segment);
+		pipeann_control->segments[number].next = pipeann_control->free_segment;
+		pipeann_control->free_segment = number;
+		PipeannArenaFree(&segment);
 	}
 	entry->last_segment = PIPEANN_NO_SEGMENT;
 	entry->nsegments = 0;
@@ -79,22 +87,22 @@ PipeannCacheEntryFree(PipeannControl *control, PipeannCacheEntry *entry)
  * user's leaving: either we see that it has left or it sees the new state.
  */
 static void
-DoomLocked(PipeannControl *control, PipeannCacheEntry *entry)
+DoomLocked(PipeannCacheEntry *entry)
 {
 	entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&entry->refcount) == 0)
-		PipeannCacheEntryFree(control, entry);
+		FreeEntry(entry);
 }
 
 void
-PipeannRegistryDoom(PipeannControl *control, PipeannCacheEntry *entry,
+PipeannRegistryDoom(PipeannCacheEntry *entry,
 					uint64 generation)
 {
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	if (entry->generation == generation && IsAlive(entry))
-		DoomLocked(control, entry);
-	LWLockRelease(&control->lock);
+		DoomLocked(entry);
+	LWLockRelease(&pipeann_control->lock);
 	ConditionVariableBroadcast(&entry->changed);
 }
 
@@ -118,13 +126,13 @@ TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 }
 
 static void
-StartLoading(PipeannControl *control, PipeannAttachment *attachment,
+StartLoading(PipeannAttachment *attachment,
 			 PipeannCacheEntry *entry)
 {
 	entry->locator = attachment->key.locator;
 	entry->relid = attachment->relid;
 	entry->build_id = attachment->build_id;
-	entry->generation = ++control->generations;
+	entry->generation = ++pipeann_control->generations;
 	entry->state = PIPEANN_CACHE_ENTRY_LOADING;
 	pg_atomic_write_u32(&entry->refcount, 0);
 	pg_atomic_write_u32(&entry->busy, 0);
@@ -138,15 +146,15 @@ StartLoading(PipeannControl *control, PipeannAttachment *attachment,
  * same file is dropped.
  */
 static PipeannClaim
-TryClaim(PipeannControl *control, PipeannAttachment *attachment,
+TryClaim(PipeannAttachment *attachment,
 		 PipeannCacheEntry **wait)
 {
-	PipeannCacheEntry *entry = FindAlive(control, &attachment->key.locator);
+	PipeannCacheEntry *entry = FindAlive(&attachment->key.locator);
 
 	*wait = NULL;
 	if (entry != NULL && entry->build_id != attachment->build_id)
 	{
-		DoomLocked(control, entry);
+		DoomLocked(entry);
 		entry = NULL;
 	}
 	if (entry != NULL && entry->state == PIPEANN_CACHE_ENTRY_READY)
@@ -159,21 +167,25 @@ TryClaim(PipeannControl *control, PipeannAttachment *attachment,
 		*wait = entry;
 		return PIPEANN_CLAIM_NONE;
 	}
-	entry = FindFree(control);
+	entry = FindFree();
 	if (entry == NULL)
 		return PIPEANN_CLAIM_NONE;
-	StartLoading(control, attachment, entry);
+	StartLoading(attachment, entry);
 	return PIPEANN_CLAIM_LOAD;
 }
 
-PipeannCacheEntry *
-PipeannRegistryVictim(PipeannControl *control)
+/*
+ * The unused cache that was used longest ago, or NULL. Under the lock, exclusive,
+ * so that no reference can be taken meanwhile.
+ */
+static PipeannCacheEntry *
+FindVictim(void)
 {
 	PipeannCacheEntry *victim = NULL;
 
 	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
-		PipeannCacheEntry *entry = &control->entries[i];
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
 		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
 			pg_atomic_read_u32(&entry->refcount) == 0 &&
@@ -184,44 +196,45 @@ PipeannRegistryVictim(PipeannControl *control)
 	return victim;
 }
 
-bool
-PipeannRegistryEvict(PipeannControl *control)
+/* Evict that cache, to have its entry. False if there is none. */
+static bool
+Evict(void)
 {
 	PipeannCacheEntry *victim;
 
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	victim = PipeannRegistryVictim(control);
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	victim = FindVictim();
 	if (victim != NULL)
-		PipeannCacheEntryFree(control, victim);
-	LWLockRelease(&control->lock);
+		FreeEntry(victim);
+	LWLockRelease(&pipeann_control->lock);
 	return victim != NULL;
 }
 
 static bool
-IsLoading(PipeannControl *control, PipeannCacheEntry *entry, uint64 generation)
+IsLoading(PipeannCacheEntry *entry, uint64 generation)
 {
 	bool		result;
 
-	LWLockAcquire(&control->lock, LW_SHARED);
+	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
 	result = entry->generation == generation &&
 		entry->state == PIPEANN_CACHE_ENTRY_LOADING;
-	LWLockRelease(&control->lock);
+	LWLockRelease(&pipeann_control->lock);
 	return result;
 }
 
 static void
-WaitForLoader(PipeannControl *control, PipeannCacheEntry *entry,
+WaitForLoader(PipeannCacheEntry *entry,
 			  uint64 generation)
 {
 	ConditionVariablePrepareToSleep(&entry->changed);
-	while (IsLoading(control, entry, generation))
+	while (IsLoading(entry, generation))
 		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT,
 									PipeannWaitEvent());
 	ConditionVariableCancelSleep();
 }
 
 PipeannClaim
-PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment,
+PipeannRegistryClaim(PipeannAttachment *attachment,
 					 bool evict)
 {
 	for (;;)
@@ -230,16 +243,16 @@ PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment,
 		PipeannClaim claim;
 		uint64		generation = 0;
 
-		LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-		claim = TryClaim(control, attachment, &wait);
+		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+		claim = TryClaim(attachment, &wait);
 		if (wait != NULL)
 			generation = wait->generation;
-		LWLockRelease(&control->lock);
+		LWLockRelease(&pipeann_control->lock);
 
 		if (wait != NULL)
-			WaitForLoader(control, wait, generation);
+			WaitForLoader(wait, generation);
 		else if (claim != PIPEANN_CLAIM_NONE || !evict ||
-				 !PipeannRegistryEvict(control))
+				 !Evict())
 			return claim;
 	}
 }
@@ -249,18 +262,17 @@ PipeannRegistryClaim(PipeannControl *control, PipeannAttachment *attachment,
  * been dropped since.
  */
 bool
-PipeannRegistryReference(PipeannControl *control,
-						 PipeannAttachment *attachment)
+PipeannRegistryReference(PipeannAttachment *attachment)
 {
 	PipeannCacheEntry *entry = attachment->entry;
 	bool		ok;
 
-	LWLockAcquire(&control->lock, LW_SHARED);
+	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
 	ok = entry->generation == attachment->generation &&
 		entry->state == PIPEANN_CACHE_ENTRY_READY;
 	if (ok)
 		TakeReference(attachment, entry);
-	LWLockRelease(&control->lock);
+	LWLockRelease(&pipeann_control->lock);
 	return ok;
 }
 
@@ -269,15 +281,15 @@ PipeannRegistryReference(PipeannControl *control,
  * it.
  */
 void
-PipeannRegistryPublish(PipeannControl *control, PipeannAttachment *attachment)
+PipeannRegistryPublish(PipeannAttachment *attachment)
 {
 	PipeannCacheEntry *entry = attachment->entry;
 
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	if (entry->state == PIPEANN_CACHE_ENTRY_LOADING)
 		entry->state = PIPEANN_CACHE_ENTRY_READY;
 	attachment->loading = false;
-	LWLockRelease(&control->lock);
+	LWLockRelease(&pipeann_control->lock);
 	ConditionVariableBroadcast(&entry->changed);
 }
 
@@ -286,7 +298,7 @@ PipeannRegistryPublish(PipeannControl *control, PipeannAttachment *attachment)
  * the count is down the entry may become another cache's at any moment.
  */
 void
-PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
+PipeannRegistryLetGo(PipeannAttachment *attachment)
 {
 	PipeannCacheEntry *entry = attachment->entry;
 
@@ -295,7 +307,7 @@ PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
 	if (attachment->loading)
 	{
 		attachment->loading = false;
-		PipeannRegistryDoom(control, entry, attachment->generation);
+		PipeannRegistryDoom(entry, attachment->generation);
 	}
 	if (!attachment->referenced)
 		return;
@@ -303,34 +315,26 @@ PipeannRegistryLetGo(PipeannControl *control, PipeannAttachment *attachment)
 	if (pg_atomic_sub_fetch_u32(&entry->refcount, 1) > 0 ||
 		*(volatile uint32 *) &entry->state != PIPEANN_CACHE_ENTRY_DOOMED)
 		return;
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	if (entry->generation == attachment->generation &&
 		entry->state == PIPEANN_CACHE_ENTRY_DOOMED &&
 		pg_atomic_read_u32(&entry->refcount) == 0)
-		PipeannCacheEntryFree(control, entry);
-	LWLockRelease(&control->lock);
+		FreeEntry(entry);
+	LWLockRelease(&pipeann_control->lock);
 }
 
-/*
- * Whether a file has a loaded cache. *entry is NULL if it has no cache at all.
- */
-bool
-PipeannRegistryFind(PipeannControl *control, const PipeannLocator *locator,
-					uint64 *generation, PipeannCacheEntry **entry,
-					uint64 *pages)
+void
+PipeannRegistryForget(const PipeannLocator *locator)
 {
-	bool		ready = false;
+	PipeannCacheEntry *entry;
 
-	LWLockAcquire(&control->lock, LW_SHARED);
-	*entry = FindAlive(control, locator);
-	if (*entry != NULL)
-	{
-		*generation = (*entry)->generation;
-		*pages = (*entry)->pages;
-		ready = (*entry)->state == PIPEANN_CACHE_ENTRY_READY;
-	}
-	LWLockRelease(&control->lock);
-	return ready;
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	entry = FindAlive(locator);
+	if (entry != NULL)
+		DoomLocked(entry);
+	LWLockRelease(&pipeann_control->lock);
+	if (entry != NULL)
+		ConditionVariableBroadcast(&entry->changed);
 }
 
 /*
@@ -338,50 +342,49 @@ PipeannRegistryFind(PipeannControl *control, const PipeannLocator *locator,
  * False if there are too many.
  */
 bool
-PipeannRegistryAddSegment(PipeannControl *control,
-						  PipeannAttachment *attachment,
-						  PipeannSegment *segment)
+PipeannRegistryAddSegment(PipeannAttachment *attachment,
+						  const PipeannSegment *segment)
 {
 	PipeannCacheEntry *entry = attachment->entry;
 	int32		number;
 	bool		ok;
 
-	segment->next = PIPEANN_NO_SEGMENT;
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	number = control->free_segment;
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	number = pipeann_control->free_segment;
 	ok = number != PIPEANN_NO_SEGMENT &&
 		entry->nsegments < PIPEANN_MAX_ENTRY_SEGMENTS;
 	if (ok)
 	{
-		control->free_segment = control->segments[number].next;
-		control->segments[number] = *segment;
+		pipeann_control->free_segment = pipeann_control->segments[number].next;
+		pipeann_control->segments[number] = *segment;
+		pipeann_control->segments[number].next = PIPEANN_NO_SEGMENT;
 		if (entry->last_segment == PIPEANN_NO_SEGMENT)
 			entry->first_segment = number;
 		else
-			control->segments[entry->last_segment].next = number;
+			pipeann_control->segments[entry->last_segment].next = number;
 		entry->last_segment = number;
 		entry->nsegments++;
 		entry->pages += segment->pages;
 	}
-	LWLockRelease(&control->lock);
+	LWLockRelease(&pipeann_control->lock);
 	return ok;
 }
 
 /* Copy the segments of a referenced entry, from number "from" on; how many. */
 int
-PipeannRegistryCopySegments(PipeannControl *control,
-							const PipeannAttachment *attachment,
-							uint32 from, PipeannSegment *segments)
+PipeannRegistryCopySegments(const PipeannAttachment *attachment, uint32 from,
+							PipeannMapping *mappings)
 {
 	uint32		position = 0;
 	int			count = 0;
 
-	LWLockAcquire(&control->lock, LW_SHARED);
+	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
 	for (int32 i = attachment->entry->first_segment; i != PIPEANN_NO_SEGMENT;
-		 i = control->segments[i].next)
+		 i = pipeann_control->segments[i].next)
 		if (position++ >= from)
-			segments[count++] = control->segments[i];
-	LWLockRelease(&control->lock);
+			mappings[count++] =
+				(PipeannMapping) {.segment = pipeann_control->segments[i]};
+	LWLockRelease(&pipeann_control->lock);
 	return count;
 }
 
@@ -426,12 +429,138 @@ PipeannRegistryEndTurn(PipeannAttachment *attachment)
 }
 
 bool
-PipeannRegistryHasRelation(PipeannControl *control, Oid relid)
+PipeannRegistryHasRelation(Oid relid)
 {
-	bool		has = false;
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+		if (pipeann_control->entries[i].relid == relid)
+			return true;
+	return false;
+}
 
-	for (int i = 0; control != NULL && i < PIPEANN_MAX_CACHE_ENTRIES && !has;
-		 i++)
-		has = control->entries[i].relid == relid;
-	return has;
+/* ---------- giving memory back ---------- */
+
+static uint64
+EvictablePages(void)
+{
+	uint64		pages = 0;
+
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+
+		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
+			pg_atomic_read_u32(&entry->refcount) == 0)
+			pages += entry->pages;
+	}
+	return pages;
+}
+
+static void
+ReportEviction(TimestampTz last_used)
+{
+	static bool told = false;
+
+	if (told || TimestampDifferenceExceeds(last_used, GetCurrentTimestamp(),
+										   RECENTLY * 1000))
+		return;
+	told = true;
+	ereport(LOG,
+			(errmsg("pipeann indexes in use do not fit shared memory together: one made room for another"),
+			 errhint("Consider raising \"pipeann.shared_memory\".")));
+}
+
+/*
+ * Evict caches so that a segment of so many pages may fit. Evicts none if all
+ * of them together would not make the room. Returns whether any went.
+ */
+bool
+PipeannMakeRoom(uint32 pages, PipeannArenaResult why)
+{
+	uint64		freed = 0;
+	uint64		limit = PipeannArenaLimit();
+	TimestampTz newest = 0;
+
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	if (PipeannArenaUsed() + pages <= limit + EvictablePages())
+	{
+		PipeannCacheEntry *victim;
+
+		while ((victim = FindVictim()) != NULL)
+		{
+			newest = (TimestampTz) pg_atomic_read_u64(&victim->last_used);
+			freed += victim->pages;
+			FreeEntry(victim);
+			if (PipeannArenaUsed() + pages <= limit &&
+				(why == PIPEANN_ARENA_FULL || freed >= pages))
+				break;
+		}
+	}
+	LWLockRelease(&pipeann_control->lock);
+	if (freed > 0)
+		ReportEviction(newest);
+	return freed > 0;
+}
+
+/* For a pipeann.shared_memory that has been set to zero. */
+void
+PipeannEvictAll(void)
+{
+	while (Evict())
+		;
+}
+
+static bool
+PathIsGone(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		return st.st_size == 0;
+	return errno == ENOENT;
+}
+
+/*
+ * A dropped relation's file is truncated at commit and unlinked at the next
+ * checkpoint.
+ */
+bool
+PipeannFileIsGone(const PipeannLocator *locator, int backend)
+{
+#if PG_VERSION_NUM >= 180000
+	RelPathStr	path = relpathbackend(*locator, backend, MAIN_FORKNUM);
+
+	return PathIsGone(path.str);
+#else
+	char	   *path = relpathbackend(*locator, backend, MAIN_FORKNUM);
+	bool		gone = PathIsGone(path);
+
+	pfree(path);
+	return gone;
+#endif
+}
+
+/*
+ * Drop the caches of files that are gone, in all databases. The files are
+ * looked at without a lock.
+ */
+void
+PipeannRegistrySweep(void)
+{
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+		PipeannLocator locator;
+		uint64		generation;
+		bool		ready;
+
+		if (*(volatile uint32 *) &entry->state != PIPEANN_CACHE_ENTRY_READY)
+			continue;
+		LWLockAcquire(&pipeann_control->lock, LW_SHARED);
+		ready = entry->state == PIPEANN_CACHE_ENTRY_READY;
+		locator = entry->locator;
+		generation = entry->generation;
+		LWLockRelease(&pipeann_control->lock);
+		if (ready && PipeannFileIsGone(&locator, PIPEANN_NO_BACKEND))
+			PipeannRegistryDoom(entry, generation);
+	}
 }

@@ -12,8 +12,8 @@
  * give segments back when a large object is freed.)
  *
  * Locks, in the order in which they are taken: control->lock (entries and
- * segments), control->arena_lock (free pages of the arena, memory in use);
- * control->stats_lock stands alone. None is held during I/O or while the
+ * segments), control->arena_lock (free pages of the arena, memory in use).
+ * Neither is held during I/O or while the
  * operating system is asked for memory. state and busy say that a backend is
  * loading a cache or has its turn on it, that is, brings it up to date; others
  * wait for that on the entry's condition variable.
@@ -21,7 +21,6 @@
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
 
-#include "cache/hot_table.h"
 #include "cache/cache.h"
 
 #include "lib/ilist.h"
@@ -34,11 +33,10 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#define PIPEANN_CONTROL_LAYOUT 4	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 5	/* count up with any change below */
 #define PIPEANN_MAX_CACHE_ENTRIES 128
 #define PIPEANN_MAX_SEGMENTS 384
 #define PIPEANN_MAX_ENTRY_SEGMENTS 64
-#define PIPEANN_MAX_STATS 128
 #define PIPEANN_NO_SEGMENT (-1)
 #define PIPEANN_NO_BACKEND (-1) /* of a relation that is not temporary */
 
@@ -53,8 +51,7 @@ typedef enum PipeannCacheEntryState
 /*
  * A run of a cache's memory. The first one starts with the PipeannCacheHeader;
  * the others hold only codes. The codes of a later segment replace those of an
- * earlier one with the same ids. One without codes is for a map of rows
- * (row_map.c).
+ * earlier one with the same ids. One without codes is for a map of rows.
  */
 typedef struct PipeannSegment
 {
@@ -83,21 +80,9 @@ typedef struct PipeannCacheEntry
 	uint64		pages;			/* in all its segments */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
 	pg_atomic_uint32 busy;		/* a backend has its turn */
-	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers (hot_table.c) */
-	pg_atomic_uint32 hot_epoch; /* how often the cache was struck off */
 	pg_atomic_uint64 last_used; /* TimestampTz */
 	ConditionVariable changed;	/* state or busy */
 } PipeannCacheEntry;
-
-typedef struct PipeannStatsSlot
-{
-	Oid			dbid;
-	Oid			relid;			/* InvalidOid: free */
-	slock_t		mutex;
-	TimestampTz last_used;
-	uint64		scans;
-	PipeannCounters counters;
-} PipeannStatsSlot;
 
 typedef struct PipeannControl
 {
@@ -105,21 +90,20 @@ typedef struct PipeannControl
 	int			tranche_id;
 	LWLock		lock;
 	LWLock		arena_lock;
-	LWLock		stats_lock;
 	uint64		arena_pages;	/* 0: no arena, dynamic shared memory */
 	uint64		used_pages;
 	uint64		generations;
 	pg_atomic_uint64 frees;		/* caches that were freed */
-	pg_atomic_uint32 hot_blocks;	/* kept in shared_buffers, by all caches */
-	pg_atomic_uint32 hot_share; /* a cache may keep so many at the limit */
-	pg_atomic_uint64 hot_asked; /* TimestampTz: a cache with less was refused */
 	int32		free_segment;
 	uint32		hopeless_pages; /* segment size refused even after evictions */
 	PipeannCacheEntry entries[PIPEANN_MAX_CACHE_ENTRIES];
 	PipeannSegment segments[PIPEANN_MAX_SEGMENTS];
-	PipeannStatsSlot stats[PIPEANN_MAX_STATS];
+	PipeannHotSums hot;			/* by the entries' numbers */
+	PipeannStats stats;
 } PipeannControl;
 
+StaticAssertDecl(PIPEANN_MAX_CACHE_ENTRIES <= PIPEANN_MAX_HOT_TABLES,
+				 "each entry has a hot table");
 StaticAssertDecl(sizeof(PipeannControl) <= 40 * 1024,
 				 "control struct may not fit a server that did not preload us");
 
@@ -130,8 +114,6 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 entry_graph_applied;	/* changes of its ids, likewise */
 	pg_atomic_uint32 ncodes;
 	pg_atomic_uint32 row_map;	/* number of its segment, or 0 */
-	slock_t		killed_mutex;	/* held to change the killed nodes */
-	uint32		killed_mask;	/* length of the table of killed nodes - 1 */
 	Size		killed;
 	Size		hot;
 	Size		centroids;
@@ -141,25 +123,12 @@ typedef struct PipeannCacheHeader
 	Size		codes;
 } PipeannCacheHeader;
 
-/*
- * The killed nodes of one graph page, a bit for each of its first 64 slots,
- * valid for the page's version with this LSN.
- */
-struct PipeannKilledSlots
-{
-	pg_atomic_uint32 version;	/* odd while it is being changed */
-	uint32		page;
-	uint64		lsn;
-	uint64		slots;
-};
-
 /* A segment as this backend sees it. */
 typedef struct PipeannMapping
 {
+	PipeannSegment segment;		/* of a private copy: first and nodes only */
 	char	   *address;
 	dsm_segment *dsm;			/* NULL if in the arena or private */
-	uint32		first;
-	uint32		nodes;
 } PipeannMapping;
 
 /*
@@ -194,8 +163,7 @@ typedef struct PipeannAttachment
 	PipeannAttachmentKey key;
 	Oid			relid;
 	uint64		build_id;
-	PipeannCachePlace place;
-	int			refs;			/* handles in use */
+	int			refs;			/* caches in use */
 	bool		listed;			/* in the hash table */
 	bool		referenced;
 	bool		loading;
@@ -204,17 +172,13 @@ typedef struct PipeannAttachment
 	uint64		generation;
 	TimestampTz tried;			/* when shared memory was last tried */
 	TimestampTz no_row_map;		/* when there was none for a map of rows; or 0 */
-	Size		bytes;
-	uint32		entry_count;
-	uint32		entry_degree;
-	PipeannPq	pq;
-	uint32		attr_bytes;		/* of attribute codes, beside the codes */
+	PipeannCache model;			/* of what its users see; no part of it moves */
 	PipeannCacheHeader *header;
 	PipeannArrays *arrays;
 	uint32		nmappings;
 	PipeannMapping mappings[PIPEANN_MAX_ENTRY_SEGMENTS];
 	MemoryContext context;		/* this struct, and private memory */
-	dlist_head	idle;			/* handles not in use */
+	dlist_head	idle;			/* caches not in use */
 	dlist_node	node;			/* in the list of attachments */
 } PipeannAttachment;
 
@@ -222,24 +186,32 @@ typedef struct PipeannAttachment
 static inline Size
 PipeannAttachmentCodeBytes(const PipeannAttachment *attachment)
 {
-	return (Size) attachment->pq.nchunks + attachment->attr_bytes;
+	return (Size) attachment->model.codes.pq.nchunks +
+		attachment->model.codes.attr_bytes;
 }
 
 
-/*
- * What PipeannCacheAcquire() gives out. A memory context's callback cannot be
- * unregistered, so a released handle stays with its context, idle, and serves
- * the next acquisition there.
- */
-typedef struct PipeannHandle
+/* A part of a cache's first segment. */
+static inline void *
+PipeannHeaderAt(PipeannCacheHeader *header, Size offset)
 {
-	PipeannCache cache;			/* first */
-	PipeannAttachment *attachment;	/* NULL: freed while the handle was idle */
-	PipeannArrays *arrays;		/* NULL: idle */
-	MemoryContext context;
-	MemoryContextCallback callback;
-	dlist_node	node;			/* idle: in the attachment's list */
-} PipeannHandle;
+	return (char *) header + offset;
+}
+
+static inline bool
+PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
+{
+	return attachment->entry != NULL &&
+		*(volatile uint32 *) &attachment->entry->state ==
+		PIPEANN_CACHE_ENTRY_DOOMED;
+}
+
+/* Ids are below this. */
+static inline uint32
+PipeannMetaIds(const PipeannMeta *meta)
+{
+	return meta->graph_pages * meta->layout.slots_per_page;
+}
 
 typedef enum PipeannArenaResult
 {
@@ -249,32 +221,22 @@ typedef enum PipeannArenaResult
 } PipeannArenaResult;
 
 /* control.c */
-
-/* Find or make the control struct. Under AddinShmemInitLock. */
-extern PipeannControl *PipeannControlFindOrMake(void);
-extern void PipeannControlAttach(PipeannControl *control);
-extern PipeannControl *PipeannControlAttached(void);	/* NULL: not yet */
+extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void); /* NULL: no shared memory */
+/* Have the server make it, with an arena, when it starts. */
+extern void PipeannControlPreload(void);
 extern uint32 PipeannWaitEvent(void);
-
-/* arena.c */
-extern Size PipeannArenaSize(void);	/* to request at server start */
-extern void PipeannArenaInit(PipeannControl *control);
-/* Pages that all caches together may take. */
-extern uint64 PipeannArenaLimit(const PipeannControl *control);
+/* Pages that all caches together may take, and take. */
+extern uint64 PipeannArenaLimit(void);
+extern uint64 PipeannArenaUsed(void);
 extern uint32 PipeannArenaPages(Size size);
 /* pipeann.shared_memory, in MB, for so many pages. */
 extern uint64 PipeannArenaMegabytes(uint64 pages);
-extern PipeannArenaResult PipeannArenaAllocate(PipeannControl *control,
-											   uint32 pages,
-											   PipeannSegment *segment,
-											   PipeannMapping *mapping);
-extern bool PipeannArenaAttach(PipeannControl *control,
-							   const PipeannSegment *segment,
-							   PipeannMapping *mapping);
-extern void PipeannArenaDetach(PipeannMapping *mapping);
-extern void PipeannArenaFree(PipeannControl *control,
-							 const PipeannSegment *segment);
+/* Make a segment of mapping->segment.pages. */
+extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
+/* Map a segment of another backend. False if that fails. */
+extern bool PipeannArenaAttach(PipeannMapping *mapping);
+extern void PipeannArenaFree(const PipeannSegment *segment);
 /* The last error of the operating system, "" if there was none. */
 extern const char *PipeannArenaError(void);
 
@@ -291,61 +253,31 @@ typedef enum PipeannClaim
  * it into; waits while another backend loads it. With evict, may evict a cache
  * for its entry.
  */
-extern PipeannClaim PipeannRegistryClaim(PipeannControl *control,
-										 PipeannAttachment *attachment,
+extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment,
 										 bool evict);
 /* Take and give up references, as registry.c says; drop a cache. */
-extern bool PipeannRegistryReference(PipeannControl *control,
-									 PipeannAttachment *attachment);
-extern void PipeannRegistryPublish(PipeannControl *control,
-								   PipeannAttachment *attachment);
-extern void PipeannRegistryLetGo(PipeannControl *control,
-								 PipeannAttachment *attachment);
-extern void PipeannRegistryDoom(PipeannControl *control,
-								PipeannCacheEntry *entry, uint64 generation);
-extern bool PipeannRegistryFind(PipeannControl *control,
-								const PipeannLocator *locator,
-								uint64 *generation,
-								PipeannCacheEntry **entry, uint64 *pages);
-extern bool PipeannRegistryAddSegment(PipeannControl *control,
-									  PipeannAttachment *attachment,
-									  PipeannSegment *segment);
-extern int	PipeannRegistryCopySegments(PipeannControl *control,
-										const PipeannAttachment *attachment,
+extern bool PipeannRegistryReference(PipeannAttachment *attachment);
+extern void PipeannRegistryPublish(PipeannAttachment *attachment);
+extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
+extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
+/* Drop the cache of a file, if there is one. */
+extern void PipeannRegistryForget(const PipeannLocator *locator);
+extern bool PipeannRegistryAddSegment(PipeannAttachment *attachment,
+									  const PipeannSegment *segment);
+extern int	PipeannRegistryCopySegments(const PipeannAttachment *attachment,
 										uint32 from,
-										PipeannSegment *segments);
+										PipeannMapping *mappings);
 /* Begin and end this backend's turn to change a cache that it references. */
 extern void PipeannRegistryTakeTurn(PipeannAttachment *attachment);
 extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
-/* Free an entry and its segments. Under control->lock, exclusive. */
-extern void PipeannCacheEntryFree(PipeannControl *control,
-								  PipeannCacheEntry *entry);
-
-/*
- * The unused cache that was used longest ago, or NULL. Under control->lock,
- * exclusive, so that no reference can be taken meanwhile.
- */
-extern PipeannCacheEntry *PipeannRegistryVictim(PipeannControl *control);
-
-/* Evict that cache, to have its entry. False if there is none. */
-extern bool PipeannRegistryEvict(PipeannControl *control);
-
 /* Whether an entry may be of this relation; looks without a lock. */
-extern bool PipeannRegistryHasRelation(PipeannControl *control, Oid relid);
-
-/* evict.c */
-extern bool PipeannMakeRoom(PipeannControl *control, uint32 pages,
-							PipeannArenaResult why);
-extern void PipeannEvictAll(PipeannControl *control);
+extern bool PipeannRegistryHasRelation(Oid relid);
+extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
+extern void PipeannEvictAll(void);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
-extern void PipeannRegistrySweep(PipeannControl *control);
-/* Have files checked now and a little later; whether a check is due. */
-extern void PipeannSweepOnInvalidation(void);
-extern bool PipeannSweepIsDue(void);
+extern void PipeannRegistrySweep(void);
 
 /* load.c */
-/* Ids are below this. */
-extern uint32 PipeannMetaIds(const PipeannMeta *meta);
 extern Size PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 							 uint32 *nodes);
 extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
@@ -360,40 +292,15 @@ extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 							   const PipeannMeta *meta, uint32 ids);
 
 /* attachment.c */
+extern PipeannAttachment *PipeannAttachmentMake(Relation index,
+												const PipeannMeta *meta,
+												bool shared, bool evict);
 /* The attachment that new scans of an index use, or NULL. */
 extern PipeannAttachment *PipeannAttachmentFind(Relation index);
 extern void PipeannAttachmentList(PipeannAttachment *attachment);
 extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
 extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
 extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
-extern void PipeannAttachmentsClean(bool check_files);
-extern bool PipeannAttachmentHasRelation(Oid relid);
-extern PipeannAttachmentKey PipeannAttachmentKeyOf(Relation index);
-extern void PipeannAttachmentAdd(PipeannAttachment *attachment);
-
-/* The attachment must have no handle in use. */
-extern void PipeannAttachmentFree(PipeannAttachment *attachment);
-
-/* Check for files that are gone, if that is due, and for freed caches. */
-extern void PipeannSweepIfDue(void);
-
-/* attach.c */
-extern PipeannAttachment *PipeannAttachmentMake(Relation index,
-												const PipeannMeta *meta,
-												bool shared, bool evict);
-
-/* killed.c */
-extern uint32 PipeannKilledTableLength(const PipeannMeta *meta);
-extern void PipeannKilledTableInit(PipeannCacheHeader *header, uint32 count);
-
-/* hot_table.c */
-extern Size PipeannHotSize(const PipeannMeta *meta);
-extern void PipeannHotInitTable(PipeannPageUses *uses,
-								const PipeannMeta *meta);
-extern void PipeannHotForget(PipeannControl *control,
-							 PipeannCacheEntry *entry);
-
-/* mapping.c */
 extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
 										Size size, uint32 first,
 										uint32 nodes, bool evict);
@@ -402,11 +309,14 @@ extern bool PipeannAttachmentRefresh(Relation index,
 									 const PipeannMeta *meta);
 /* Give up a reference to arrays. */
 extern void PipeannArraysRelease(PipeannArrays *arrays);
+/* Be told of relations that are dropped. */
+extern void PipeannAttachmentsWatch(void);
+/* Check for files that are gone, if that is due, and for freed caches. */
+extern void PipeannSweepIfDue(void);
 
 /* follow.c */
 extern void PipeannAttachmentFollow(Relation index,
 									PipeannAttachment *attachment,
 									const PipeannMeta *meta);
-extern bool PipeannAttachmentIsDoomed(const PipeannAttachment *attachment);
 
 #endif							/* PIPEANN_REGISTRY_H */

@@ -17,22 +17,6 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Let the search's struct of codes point into the cache. */
-static void
-FillCodes(PipeannCodes *codes, const PipeannCache *cache)
-{
-	codes->pq = cache->pq;
-	codes->ncodes = cache->ncodes;
-	codes->attr_bytes = cache->attr_bytes;
-	codes->chunks = cache->chunks;
-	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
-	codes->entry_count = cache->entry_count;
-	codes->entry_degree = cache->entry_degree;
-	codes->entry_ids = cache->entry_ids;
-	codes->entry_nneighbors = cache->entry_nneighbors;
-	codes->entry_neighbors = cache->entry_neighbors;
-}
-
 static void
 LoadParts(PipeannIndexView *view)
 {
@@ -52,7 +36,7 @@ LoadParts(PipeannIndexView *view)
 		else
 			PipeannCacheFollow(view->index, view->cache, &view->meta);
 		view->map = &view->cache->map;
-		FillCodes(&view->codes, view->cache);
+		view->codes = view->cache->codes;
 	}
 	else
 	{

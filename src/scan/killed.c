@@ -41,7 +41,7 @@ PipeannKilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 		(nodes - PIPEANN_CONTENTS_OFFSET);
 
 	*version = PageXLogRecPtrGet(header->pd_lsn);
-	return PipeannCacheGetKilled(killed->view->cache, page, *version);
+	return PipeannKilledGet(killed->view->cache->killed, page, *version);
 }
 
 /*
@@ -70,6 +70,7 @@ PipeannKilledNoteRow(PipeannKilledRows *killed)
 		return;
 	l = &killed->view->meta.layout;
 	killed->active = false;
-	PipeannCacheSetKilled(killed->view->cache, PipeannIdPage(l, killed->id),
-						  killed->lsn, PipeannIdSlot(l, killed->id));
+	PipeannKilledSet(killed->view->cache->killed,
+					 PipeannIdPage(l, killed->id), killed->lsn,
+					 PipeannIdSlot(l, killed->id));
 }

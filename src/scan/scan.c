@@ -77,9 +77,10 @@ static void
 LeaveToNext(const PipeannScan *state)
 {
 	PipeannPrefetchEnd(state->view.index, state->looked_at);
-	PipeannCacheBringInWanted(state->view.index, &state->view.meta.layout,
-							  state->view.map, state->view.cache,
-							  PipeannSourceUses(state->source));
+	if (state->view.cache != NULL)
+		PipeannHotBringInWanted(state->view.index, &state->view.meta.layout,
+								state->view.map, &state->view.cache->hot,
+								PipeannSourceUses(state->source));
 }
 
 static PipeannScanContext
@@ -557,7 +558,8 @@ pipeannendscan(IndexScanDesc scan)
 	{
 		PipeannLastCounters = state->counters;
 		PipeannLastMode = state->mode;
-		PipeannStatsAdd(scan->indexRelation, &state->counters);
+		PipeannStatsAdd(PipeannCacheStats(), scan->indexRelation,
+						&state->counters);
 		LeaveToNext(state);
 	}
 	if (state->only != NULL)

@@ -55,8 +55,9 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  &state->counters);
-	PipeannCacheCountUses(state->view.cache,
-						  PipeannSourceUses(state->source));
+	if (state->view.cache != NULL)
+		PipeannHotCountUses(&state->view.cache->hot,
+							PipeannSourceUses(state->source));
 	params.max_pages = PipeannScanMaxPages(l);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;

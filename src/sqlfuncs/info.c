@@ -102,8 +102,9 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
 	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
 	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
-								PipeannCountHotPages(index, &meta->layout,
-													 view.cache));
+								PipeannHotCountPages(index, &meta->layout,
+													 view.map,
+													 &view.cache->hot));
 	nulls[n] = nulls[n + 1] = meta->built.processes == 0;
 	values[n++] = Int32GetDatum((int32) meta->built.processes);
 	values[n++] = BuildPhases(&meta->built);
@@ -162,7 +163,8 @@ pipeann_stats(PG_FUNCTION_ARGS)
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	n = PipeannStatsCollect(&stats);
+	PipeannCacheSweep();
+	n = PipeannStatsCollect(PipeannCacheStats(), &stats);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[13];

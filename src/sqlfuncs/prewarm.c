@@ -74,11 +74,11 @@ RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 {
 	uint32		known = 0;
 
-	if (view->cache == NULL || view->cache->hot == NULL)
+	if (view->cache == NULL || view->cache->hot.table == NULL)
 		return false;
 	for (uint32 i = 0; i < ranking->npages; i++)
 	{
-		ranking->ranks[i].weight = PipeannPageUseCount(view->cache->hot, i);
+		ranking->ranks[i].weight = PipeannPageUseCount(view->cache->hot.table, i);
 		known += ranking->ranks[i].weight > 0;
 	}
 	if (known >= room)
@@ -175,8 +175,9 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	for (uint32 i = 0; i < pages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannCacheBringInPage(index, ranking.layout, view.map, view.cache,
-								ranking.ranks[i].page);
+		PipeannHotBringInPage(index, ranking.layout, view.map,
+							  view.cache == NULL ? NULL : &view.cache->hot,
+							  ranking.ranks[i].page);
 	}
 	pfree(ranking.ranks);
 	if (view.cache != NULL)

@@ -119,8 +119,7 @@ UpdateRowMap(PipeannVacuum *v)
 	if (!v->removing || meta->removals % 2 == 1 || v->view.cache == NULL ||
 		v->callback == NULL)
 		return;
-	PipeannCacheForgetRows(v->view.index, v->view.cache, meta, meta->removals,
-						   meta->removals + 2, v->callback,
+	PipeannCacheForgetRows(v->view.index, v->view.cache, meta, v->callback,
 						   v->callback_state);
 }
 

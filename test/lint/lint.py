@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "cache", "index", "attributes", "neighbors",
+ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "hints", "cache", "index", "attributes", "neighbors",
          "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
 # Those of the library in servers/. It is loaded beside the other one, of which it may
 # know this header and no symbol.
@@ -27,10 +27,11 @@ FORBIDDEN = {
     "graph": {"storage"},
     "search": {"graph"},
     "io": {"graph", "search", "pq", "distance"},
+    "hints": {"graph", "search", "pq", "distance", "codes", "pool"},
     "cache": {"graph", "search"},
     "insert": {"build"},
     "scan": {"neighbors", "build", "retrain", "insert"},
-    "plan": {"search", "io", "cache", "neighbors", "build", "retrain", "insert"},
+    "plan": {"search", "io", "hints", "cache", "neighbors", "build", "retrain", "insert"},
     "vacuum": {"build", "insert", "scan", "plan"},
     "verify": {"neighbors", "build", "retrain", "insert", "scan", "plan", "vacuum"},
 }

@@ -1,0 +1,228 @@
+/*
+ * hints.h
+ *		What backends leave in shared memory for each other's searches: pages
+ *		used often, rows found dead, the nodes of rows, counters.
+ *
+ * All of it is hints: without them answers are the same, and slower. They are
+ * data structures in memory that their owner gives; the cache of an index has
+ * them beside the codes. This room knows pages, and not whose memory it is.
+ */
+#ifndef PIPEANN_HINTS_H
+#define PIPEANN_HINTS_H
+
+#include "base/base.h"
+
+#include "access/genam.h"
+#include "io/io.h"
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+#include "storage/storage.h"
+#include "utils/timestamp.h"
+
+/* ---------- hot_pages.c ---------- */
+
+/* GUC pipeann.hot_pages, in per cent of shared_buffers. */
+extern int	pipeann_hot_pages;
+
+#define PIPEANN_MAX_HOT_TABLES 128
+
+/* Of one hot table, by its number. */
+typedef struct PipeannHotShare
+{
+	pg_atomic_uint32 blocks;	/* kept in shared_buffers */
+	pg_atomic_uint32 epoch;		/* how often the table was struck off */
+	pg_atomic_uint64 last_search;	/* TimestampTz; 0: none */
+} PipeannHotShare;
+
+/* Of all hot tables of the server; changed by atomic operations only. */
+typedef struct PipeannHotSums
+{
+	pg_atomic_uint32 blocks;	/* kept by all of them */
+	pg_atomic_uint32 share;		/* a table may keep so many at the limit */
+	pg_atomic_uint64 asked;		/* TimestampTz: one with less was refused */
+	PipeannHotShare of[PIPEANN_MAX_HOT_TABLES];
+} PipeannHotSums;
+
+/* The hot pages of an index, as a backend sees them. */
+typedef struct PipeannHot
+{
+	PipeannPageUses *table;		/* NULL: there are none */
+	PipeannHotSums *sums;
+	PipeannHotShare *own;
+} PipeannHot;
+
+extern void PipeannHotInitSums(PipeannHotSums *sums);
+/* The memory of a hot table, and a new one there: no page is kept. */
+extern Size PipeannHotSize(const PipeannMeta *meta);
+extern void PipeannHotInitTable(PipeannPageUses *table,
+								const PipeannMeta *meta);
+/* The table of this number goes. */
+extern void PipeannHotForget(PipeannHotSums *sums, int number);
+
+/*
+ * Have a search's uses of pages counted, if there is a table, and the buffers
+ * noted in which it sees them.
+ */
+extern void PipeannHotCountUses(const PipeannHot *hot,
+								PipeannSearchUses *uses);
+
+/*
+ * After such a search, when its rows have been returned: bring one or two of
+ * the counted pages into shared_buffers, if that pays. May read and raise
+ * errors.
+ */
+extern void PipeannHotBringInWanted(Relation index,
+									const PipeannLayout *layout,
+									const PipeannExtentMap *map,
+									const PipeannHot *hot,
+									PipeannSearchUses *uses);
+
+/* Read a graph page into shared_buffers. hot may be NULL. */
+extern void PipeannHotBringInPage(Relation index,
+								  const PipeannLayout *layout,
+								  const PipeannExtentMap *map,
+								  const PipeannHot *hot, uint32 page);
+
+/* The number of an index's pages that were brought in and are resident. */
+extern uint32 PipeannHotCountPages(Relation index,
+								   const PipeannLayout *layout,
+								   const PipeannExtentMap *map,
+								   const PipeannHot *hot);
+
+/* ---------- killed.c ---------- */
+
+/*
+ * Nodes whose rows are all dead to everybody, of the first 64 slots of a graph
+ * page, bit i for slot i. They are known for the version of the page with this
+ * LSN only: any change of the page, by any backend, ends that. So this is for
+ * indexes that are WAL-logged only.
+ */
+typedef struct PipeannKilledSlots
+{
+	pg_atomic_uint32 version;	/* odd while it is being changed */
+	uint32		page;
+	uint64		lsn;
+	uint64		slots;
+} PipeannKilledSlots;
+
+typedef struct PipeannKilledTable
+{
+	slock_t		mutex;			/* held to change it */
+	uint32		mask;			/* its length - 1 */
+	PipeannKilledSlots of[FLEXIBLE_ARRAY_MEMBER];
+} PipeannKilledTable;
+
+extern Size PipeannKilledSize(const PipeannMeta *meta);
+extern void PipeannKilledInit(PipeannKilledTable *killed,
+							  const PipeannMeta *meta);
+extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
+							   uint64 lsn);
+/* Add one. */
+extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
+							 uint64 lsn, uint32 slot);
+
+/* ---------- row_map.c ---------- */
+
+/*
+ * Which node has a row, for whoever knows rows by their TIDs only. A map holds
+ * the rows that there were when it was made, less those that VACUUM has removed
+ * since.
+ */
+typedef struct PipeannRowMap PipeannRowMap;
+
+typedef struct PipeannMappedRow
+{
+	ItemPointerData tid;
+	uint32		id;				/* of the node */
+} PipeannMappedRow;
+
+/* The rows of a map to be made. */
+typedef struct PipeannRowMapPlan
+{
+	const PipeannMappedRow *rows;
+	uint64		n;
+	uint64		nodes;			/* of the index */
+	uint32		removals;		/* of the metapage */
+	uint32		blocks;			/* of the table */
+	uint32		places;			/* that the rows of these blocks need */
+	uint32	   *starts;			/* [blocks + 1], the places of each block */
+} PipeannRowMapPlan;
+
+/* Sets the last three. False if the rows are too many. */
+extern bool PipeannRowMapMakePlan(PipeannRowMapPlan *plan);
+/* The memory of a map like this and of somewhat larger ones. */
+extern Size PipeannRowMapSize(const PipeannRowMapPlan *plan);
+extern void PipeannRowMapInit(PipeannRowMap *map,
+							  const PipeannRowMapPlan *plan);
+extern bool PipeannRowMapHasRoom(const PipeannRowMap *map,
+								 const PipeannRowMapPlan *plan);
+/* While nobody else changes the map. */
+extern void PipeannRowMapWrite(PipeannRowMap *map,
+							   const PipeannRowMapPlan *plan);
+
+/*
+ * Sets ids[i] to the node of the row at tids[i], PIPEANN_INVALID_ID where it is not
+ * known. False if the map is not of a metapage with these `removals`, or NULL.
+ * *nodes is the number of nodes when it was made.
+ */
+extern bool PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
+							  const ItemPointerData *tids, uint32 n,
+							  uint32 *ids, uint64 *nodes);
+
+/*
+ * Taking rows out that VACUUM has removed, if VACUUM is all that came between the
+ * map and the metapage, whose `removals` were `before`. From Withdraw() on nobody
+ * reads the map; PutBack() lets it be read again, unless it was written anew
+ * meanwhile. These two while nobody else changes the map.
+ */
+typedef struct PipeannRowMapChange
+{
+	PipeannRowMap *map;			/* NULL: there is none to change */
+	uint32		count;			/* of maps that were there */
+	uint64		gone;			/* rows */
+} PipeannRowMapChange;
+
+extern void PipeannRowMapWithdraw(PipeannRowMapChange *change,
+								  PipeannRowMap *map, uint32 before);
+extern void PipeannRowMapTakeOut(PipeannRowMapChange *change,
+								 IndexBulkDeleteCallback is_dead, void *arg);
+extern void PipeannRowMapPutBack(const PipeannRowMapChange *change,
+								 uint32 after);
+
+/* ---------- stats.c ---------- */
+
+#define PIPEANN_MAX_STATS 128
+
+/* Cumulative counters of an index. */
+typedef struct PipeannIndexStats
+{
+	Oid			dbid;
+	Oid			relid;			/* InvalidOid: of none */
+	uint64		scans;
+	PipeannCounters counters;
+} PipeannIndexStats;
+
+typedef struct PipeannStatsSlot
+{
+	slock_t		mutex;
+	TimestampTz last_used;
+	PipeannIndexStats sums;
+} PipeannStatsSlot;
+
+typedef struct PipeannStats
+{
+	LWLock		lock;
+	PipeannStatsSlot slots[PIPEANN_MAX_STATS];
+} PipeannStats;
+
+extern void PipeannStatsInit(PipeannStats *stats, int tranche_id);
+
+/* Add the counters of one scan to those of its index. stats may be NULL. */
+extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
+							const PipeannCounters *counters);
+
+/* Sets *sums to those of the current database, palloc'd; returns how many. */
+extern int	PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums);
+
+#endif							/* PIPEANN_HINTS_H */

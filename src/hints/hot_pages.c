@@ -1,0 +1,546 @@
+/*
+ * hot_pages.c
+ *		Hot pages: bringing the pages that searches use often into
+ *		shared_buffers.
+ *
+ * Searches read past shared_buffers, so the pages that they read are not there
+ * the next time. While a search runs its uses of pages are counted; afterwards
+ * the most used of the pages that it had to read are brought in by
+ * ReadBuffer(), which gives them the newest version. From then on they are
+ * hits, and the clock sweep sees that they are used. When the limit,
+ * pipeann.hot_pages, is reached, a page comes in only for one that is used
+ * clearly less, and takes its buffer, so that other relations lose none.
+ *
+ * The hot table counts uses, without locks, and halves the counts page by page
+ * as searches go on. A bit says that a page is kept: that it was brought in and
+ * not given up since. A backend that sets or clears the bit does so by an
+ * atomic operation and then changes the sums of blocks kept of the table and in
+ * the server, so that bits and sums agree soon and no lock is needed.
+ *
+ * An index at rest keeps its pages only while no other index wants the room.
+ * Then its table is struck off: its sum becomes zero, its epoch is advanced,
+ * and PostgreSQL replaces its pages like any others. When the limit is
+ * reached, each index in use may have an equal share: for some time after an
+ * index with less was refused, those with more give pages up.
+ */
+#include "hints/hints.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+
+/* A page's count is halved once in so many uses per page. */
+#define USES_PER_HALVING 2
+
+/* An index may grow by this factor and still have all its pages counted. */
+#define GROWTH 2
+#define FEWEST_PAGES 1024
+
+/* An index that was not searched for so long (ms) is at rest. */
+#define REST_MS 60000
+
+/* Words of the kept bits to look at in one call. */
+#define LOOK_WORDS 256
+
+/* The least used of so many kept pages is replaced. */
+#define SAMPLE 8
+
+/* Pages to give up at the end of a search if too many are kept. */
+#define GIVE_UP 32
+
+int			pipeann_hot_pages = 25;
+
+static inline pg_atomic_uint32 *
+KeptWord(const PipeannPageUses *hot, uint32 page)
+{
+	return (pg_atomic_uint32 *) ((char *) hot + hot->kept) + page / 32;
+}
+
+static inline uint32
+KeptBit(uint32 page)
+{
+	return (uint32) 1 << (page % 32);
+}
+
+static uint32
+CountedPages(const PipeannMeta *meta)
+{
+	return Max(Min((uint64) meta->graph_pages * GROWTH, PG_UINT32_MAX - 31),
+			   FEWEST_PAGES);
+}
+
+static uint32
+KeptWords(uint32 npages)
+{
+	return (npages + 31) / 32;
+}
+
+static Size
+KeptOffset(uint32 npages)
+{
+	return MAXALIGN(add_size(offsetof(PipeannPageUses, counts), npages));
+}
+
+static Size
+SeenOffset(uint32 npages)
+{
+	return add_size(KeptOffset(npages),
+					mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
+}
+
+Size
+PipeannHotSize(const PipeannMeta *meta)
+{
+	uint32		npages = CountedPages(meta);
+
+	return add_size(SeenOffset(npages),
+					mul_size(npages, sizeof(pg_atomic_uint32)));
+}
+
+void
+PipeannHotInitTable(PipeannPageUses *table, const PipeannMeta *meta)
+{
+	uint32		npages = CountedPages(meta);
+
+	table->npages = npages;
+	table->kept = KeptOffset(npages);
+	table->seen = SeenOffset(npages);
+	pg_atomic_init_u32(&table->epoch, 0);
+	pg_atomic_init_u32(&table->hand, 0);
+	pg_atomic_init_u64(&table->uses, 0);
+	memset(table->counts, 0, npages);
+	for (uint32 i = 0; i < KeptWords(npages); i++)
+		pg_atomic_init_u32(KeptWord(table, i * 32), 0);
+	for (uint32 i = 0; i < npages; i++)
+		pg_atomic_init_u32(PipeannPageLastSeen(table, i), 0);
+}
+
+/* Note a search: age the counts by its uses. */
+static void
+NoteSearch(const PipeannHot *hot, uint32 uses)
+{
+	uint64		before = pg_atomic_fetch_add_u64(&hot->table->uses, uses);
+	uint64		last = (before + uses) / USES_PER_HALVING;
+	uint64		now = (uint64) GetCurrentStatementStartTimestamp();
+
+	for (uint64 i = before / USES_PER_HALVING; i < last; i++)
+		hot->table->counts[i % hot->table->npages] /= 2;
+	if (pg_atomic_read_u64(&hot->own->last_search) != now)
+		pg_atomic_write_u64(&hot->own->last_search, now);
+}
+
+static bool
+IsKept(const PipeannPageUses *table, uint32 page)
+{
+	return page < table->npages &&
+		(pg_atomic_read_u32(KeptWord(table, page)) & KeptBit(page)) != 0;
+}
+
+/*
+ * Fill pages[most] with the next kept pages, from where the last call of any
+ * backend stopped; returns how many. Looks at a bounded part of the table.
+ */
+static int
+NextKept(PipeannPageUses *table, uint32 *pages, int most)
+{
+	uint32		nwords = KeptWords(table->npages);
+	int			n = 0;
+
+	for (uint32 looked = 0; n < most && looked < Min(nwords, LOOK_WORDS);
+		 looked++)
+	{
+		uint32		at = pg_atomic_fetch_add_u32(&table->hand, 1) % nwords;
+		uint32		word = pg_atomic_read_u32(KeptWord(table, at * 32));
+
+		for (uint32 bit = 0; word != 0 && n < most; bit++, word >>= 1)
+			if (word & 1)
+				pages[n++] = at * 32 + bit;
+	}
+	return n;
+}
+
+static uint64
+LimitInBlocks(void)
+{
+	return (uint64) NBuffers * pipeann_hot_pages / 100;
+}
+
+/*
+ * Subtract blocks, but not below zero, as the index may have been struck off
+ * meanwhile. Returns how much was subtracted.
+ */
+static uint32
+Subtract(pg_atomic_uint32 *sum, uint32 blocks)
+{
+	uint32		old = pg_atomic_read_u32(sum);
+
+	while (!pg_atomic_compare_exchange_u32(sum, &old,
+										   old - Min(old, blocks)))
+		;
+	return Min(old, blocks);
+}
+
+/* Take room under the limit. False if there is none. */
+static bool
+TakeRoom(PipeannHotSums *sums, uint32 blocks)
+{
+	uint32		old = pg_atomic_read_u32(&sums->blocks);
+
+	do
+	{
+		if ((uint64) old + blocks > LimitInBlocks())
+			return false;
+	} while (!pg_atomic_compare_exchange_u32(&sums->blocks, &old,
+											 old + blocks));
+	return true;
+}
+
+/*
+ * The table may be gone, and another one have its number, when this is done: then
+ * that one starts anew.
+ */
+static void
+StrikeOff(PipeannHotSums *sums, PipeannHotShare *of)
+{
+	uint32		blocks;
+
+	pg_atomic_fetch_add_u32(&of->epoch, 1);
+	blocks = pg_atomic_exchange_u32(&of->blocks, 0);
+	(void) Subtract(&sums->blocks, blocks);
+}
+
+void
+PipeannHotForget(PipeannHotSums *sums, int number)
+{
+	PipeannHotShare *of = &sums->of[number];
+
+	StrikeOff(sums, of);
+	pg_atomic_write_u32(&of->epoch, 0);
+	pg_atomic_write_u64(&of->last_search, 0);
+}
+
+void
+PipeannHotInitSums(PipeannHotSums *sums)
+{
+	pg_atomic_init_u32(&sums->blocks, 0);
+	pg_atomic_init_u32(&sums->share, 0);
+	pg_atomic_init_u64(&sums->asked, 0);
+	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
+	{
+		pg_atomic_init_u32(&sums->of[i].blocks, 0);
+		pg_atomic_init_u32(&sums->of[i].epoch, 0);
+		pg_atomic_init_u64(&sums->of[i].last_search, 0);
+	}
+}
+
+static bool
+IsAtRest(PipeannHotShare *of, TimestampTz now)
+{
+	return TimestampDifferenceExceeds((TimestampTz)
+									  pg_atomic_read_u64(&of->last_search),
+									  now, REST_MS);
+}
+
+/*
+ * Without room: strike off tables at rest, or else ask for this one's share.
+ */
+static void
+AskForRoom(const PipeannHot *hot, uint32 blocks)
+{
+	PipeannHotSums *sums = hot->sums;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		struck = false;
+	uint32		in_use = 0;
+
+	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
+	{
+		PipeannHotShare *of = &sums->of[i];
+
+		if (of == hot->own || !IsAtRest(of, now))
+			in_use++;
+		else if (pg_atomic_read_u32(&of->blocks) > 0)
+		{
+			StrikeOff(sums, of);
+			struck = true;
+		}
+	}
+	pg_atomic_write_u32(&sums->share, LimitInBlocks() / in_use);
+	if (!struck && pg_atomic_read_u32(&hot->own->blocks) + blocks <=
+		pg_atomic_read_u32(&sums->share))
+		pg_atomic_write_u64(&sums->asked, (uint64) now);
+}
+
+/*
+ * An index that was struck off starts anew. The first backend to notice clears
+ * the bits. A bit that another one sets at that moment is lost, and PostgreSQL
+ * replaces its page like any other.
+ */
+static void
+ClearIfStruckOff(const PipeannHot *hot)
+{
+	PipeannPageUses *table = hot->table;
+	uint32		epoch = pg_atomic_read_u32(&hot->own->epoch);
+	uint32		old = pg_atomic_read_u32(&table->epoch);
+
+	if (likely(old == epoch) ||
+		!pg_atomic_compare_exchange_u32(&table->epoch, &old, epoch))
+		return;
+	for (uint32 i = 0; i < KeptWords(table->npages); i++)
+		pg_atomic_write_u32(KeptWord(table, i * 32), 0);
+}
+
+static bool
+SetKept(PipeannPageUses *table, uint32 page)
+{
+	return (pg_atomic_fetch_or_u32(KeptWord(table, page), KeptBit(page)) &
+			KeptBit(page)) == 0;
+}
+
+static bool
+ClearKept(PipeannPageUses *table, uint32 page)
+{
+	return page < table->npages &&
+		(pg_atomic_fetch_and_u32(KeptWord(table, page), ~KeptBit(page)) &
+		 KeptBit(page)) != 0;
+}
+
+static void
+ReturnRoom(const PipeannHot *hot, int blocks)
+{
+	(void) Subtract(&hot->sums->blocks,
+					Subtract(&hot->own->blocks, blocks));
+}
+
+/*
+ * Whether so many blocks are more than an index's share while another index,
+ * which was refused lately, has less.
+ */
+static bool
+IsOverShare(PipeannHotSums *sums, uint32 blocks)
+{
+	TimestampTz asked = (TimestampTz) pg_atomic_read_u64(&sums->asked);
+
+	return asked != 0 && blocks > pg_atomic_read_u32(&sums->share) &&
+		!TimestampDifferenceExceeds(asked, GetCurrentTimestamp(), REST_MS);
+}
+
+/* Keep a page of so many blocks. False if the limit leaves no room. */
+static bool
+Keep(const PipeannHot *hot, uint32 page, int blocks)
+{
+	PipeannHotShare *own = hot->own;
+
+	if (page >= hot->table->npages || pipeann_hot_pages == 0)
+		return false;
+	ClearIfStruckOff(hot);
+	if (IsOverShare(hot->sums, pg_atomic_read_u32(&own->blocks) + blocks))
+		return false;
+	if (!TakeRoom(hot->sums, blocks))
+	{
+		AskForRoom(hot, blocks);
+		return false;
+	}
+	pg_atomic_fetch_add_u32(&own->blocks, blocks);
+	if (!SetKept(hot->table, page))
+		ReturnRoom(hot, blocks);
+	return true;
+}
+
+/* Keep page "in" instead of "out". False if "out" is not kept any more. */
+static bool
+Replace(const PipeannHot *hot, uint32 out, uint32 in, int blocks)
+{
+	if (!ClearKept(hot->table, out))
+		return false;
+	if (in >= hot->table->npages || !SetKept(hot->table, in))
+		ReturnRoom(hot, blocks);
+	return true;
+}
+
+/* Stop keeping a page. False if it was not kept. */
+static bool
+GiveUp(const PipeannHot *hot, uint32 page, int blocks)
+{
+	if (!ClearKept(hot->table, page))
+		return false;
+	ReturnRoom(hot, blocks);
+	return true;
+}
+
+/*
+ * Whether pages have to be given up: more are kept than the limit allows, or an
+ * index with less than its share was refused room lately.
+ */
+static bool
+HasSurplus(const PipeannHot *hot)
+{
+	uint32		own = pg_atomic_read_u32(&hot->own->blocks);
+
+	if (own == 0)
+		return false;
+	return pg_atomic_read_u32(&hot->sums->blocks) > LimitInBlocks() ||
+		IsOverShare(hot->sums, own);
+}
+
+/* ---------- bringing in ---------- */
+
+void
+PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
+					  const PipeannExtentMap *map, const PipeannHot *hot,
+					  uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+	pg_atomic_uint32 *seen = hot == NULL || hot->table == NULL ? NULL :
+		PipeannPageLastSeen(hot->table, page);
+
+	for (int i = 0; i < layout->node_pages; i++)
+	{
+		Buffer		buffer = ReadBuffer(index, blkno + i);
+
+		if (i == 0 && seen != NULL && BufferIsValid(buffer) &&
+			!BufferIsLocal(buffer))
+			pg_atomic_write_u32(seen, (uint32) buffer);
+		ReleaseBuffer(buffer);
+	}
+}
+
+static void
+EvictPage(Relation index, const PipeannLayout *layout,
+		  const PipeannExtentMap *map, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+
+	for (int i = 0; blkno != InvalidBlockNumber && i < layout->node_pages; i++)
+		PipeannEvictResident(index, blkno + i);
+}
+
+/*
+ * A count errs by about its square root, and each exchange costs a read: so the
+ * difference has to be clear.
+ */
+static bool
+IsClearlyMore(uint8 count, uint8 other)
+{
+	return 2 * count > 3 * other + 4;
+}
+
+/*
+ * Keep a page instead of one that is no longer resident, or of the least used
+ * of a few. Sets *out to the page to be evicted. False if none gives way.
+ */
+static bool
+ReplaceKept(Relation index, const PipeannLayout *layout,
+			const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
+			uint8 count, uint32 *out)
+{
+	PipeannPageUses *table = hot->table;
+	uint32		kept[SAMPLE];
+	int			n = NextKept(table, kept, SAMPLE);
+	uint32		least = PIPEANN_INVALID_ID;
+
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
+
+		if (blkno != InvalidBlockNumber && !PipeannIsResident(index, blkno))
+		{
+			least = kept[i];
+			break;
+		}
+		if (least == PIPEANN_INVALID_ID ||
+			PipeannPageUseCount(table, kept[i]) <
+			PipeannPageUseCount(table, least))
+			least = kept[i];
+		if (i == n - 1 &&
+			!IsClearlyMore(count, PipeannPageUseCount(table, least)))
+			return false;
+	}
+	*out = least;
+	return least != PIPEANN_INVALID_ID &&
+		Replace(hot, least, page, layout->node_pages);
+}
+
+/*
+ * PostgreSQL has replaced a kept page that had to be read: others were used
+ * more. Such a page starts anew, with a count of zero.
+ */
+static void
+BringInIfWanted(Relation index, const PipeannLayout *layout,
+				const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
+				uint8 count)
+{
+	int			blocks = layout->node_pages;
+	uint32		out = PIPEANN_INVALID_ID;
+
+	if (GiveUp(hot, page, blocks))
+	{
+		PipeannPageResetUseCount(hot->table, page);
+		return;
+	}
+	if (!Keep(hot, page, blocks) &&
+		!ReplaceKept(index, layout, map, hot, page, count, &out))
+		return;
+	if (out != PIPEANN_INVALID_ID)
+		EvictPage(index, layout, map, out);
+	PipeannHotBringInPage(index, layout, map, hot, page);
+}
+
+static void
+GiveUpSome(Relation index, const PipeannLayout *layout,
+		   const PipeannExtentMap *map, const PipeannHot *hot)
+{
+	uint32		kept[GIVE_UP];
+	int			n = NextKept(hot->table, kept, GIVE_UP);
+
+	for (int i = 0; i < n; i++)
+		if (GiveUp(hot, kept[i], layout->node_pages))
+			EvictPage(index, layout, map, kept[i]);
+}
+
+void
+PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
+{
+	if (hot->table == NULL)
+		return;
+	uses->table = hot->table;
+	uses->counting = pipeann_hot_pages > 0;
+}
+
+void
+PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
+						const PipeannExtentMap *map, const PipeannHot *hot,
+						PipeannSearchUses *uses)
+{
+	if (uses->table == NULL || uses->table != hot->table)
+		return;
+	NoteSearch(hot, uses->count);
+	if (HasSurplus(hot))
+		GiveUpSome(index, layout, map, hot);
+	else
+		for (int i = 0; i < uses->nwanted; i++)
+			BringInIfWanted(index, layout, map, hot, uses->pages[i],
+							uses->counts[i]);
+	uses->count = 0;
+	uses->nwanted = 0;
+}
+
+uint32
+PipeannHotCountPages(Relation index, const PipeannLayout *layout,
+					 const PipeannExtentMap *map, const PipeannHot *hot)
+{
+	uint32		count = 0;
+
+	for (uint32 page = 0; hot->table != NULL && page < hot->table->npages;
+		 page++)
+	{
+		BlockNumber blkno;
+
+		if (!IsKept(hot->table, page))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		blkno = PipeannGraphBlock(map, layout, page);
+		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
+			count++;
+	}
+	return count;
+}
