@@ -45,7 +45,7 @@ PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 {
 	for (uint32 value = 0; value < 256; value++)
 		if ((value & away) == 0 && (value & there) == there)
-			column->first[value / 8] |= 1 << value % 8;
+			PipeannSetBit(column->first, value);
 }
 
 void

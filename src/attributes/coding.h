@@ -6,6 +6,7 @@
 #define PIPEANN_CODING_H
 
 #include "attributes/attributes.h"
+#include "base/bits.h"
 
 /* What compares values, or hashes elements. */
 typedef struct PipeannOrder

@@ -88,11 +88,7 @@ AddBits(const PipeannAttribute *attribute, uint32 number, uint8 *set)
 	uint32		step = PipeannHashAgain(hash);
 
 	for (uint32 i = 0; bits > 0 && i < HASHES; i++)
-	{
-		uint32		bit = (hash + i * step) % bits;
-
-		set[bit / 8] |= 1 << bit % 8;
-	}
+		PipeannSetBit(set, (hash + i * step) % bits);
 }
 
 /* The position of a value among the boundaries. */

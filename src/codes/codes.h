@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 
+#include "base/bits.h"
 #include "pq/pq.h"
 
 /* What is known of the nodes without reading them. */
@@ -93,12 +94,6 @@ typedef struct PipeannCodeFilter
 /* Set first, nrows and rows of a column of two bytes from `second`. */
 extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
 
-static inline bool
-PipeannIsMember(const uint8 *set, uint8 byte)
-{
-	return (set[byte / 8] >> byte % 8) & 1;
-}
-
 /* Whether a column lets node id < ncodes pass. */
 static inline bool
 PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
@@ -109,10 +104,10 @@ PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
 	uint32		number;
 
 	if (column->width == 1)
-		return PipeannIsMember(column->first, byte);
+		return PipeannHasBit(column->first, byte);
 	next = *PipeannAttributeAt(codes, id, column->plane + 1);
 	if (column->second != NULL)
-		return PipeannIsMember(column->second + (Size) byte * 32, next);
+		return PipeannHasBit(column->second + (Size) byte * 32, next);
 	number = (uint32) byte << 8 | next;
 	return (number >= column->from && number <= column->to) ||
 		(byte == 0 && next != 0);

@@ -36,12 +36,6 @@ CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	}
 }
 
-static void
-AddMember(uint8 *set, uint32 byte)
-{
-	set[byte / 8] |= 1 << byte % 8;
-}
-
 static bool
 IsEmpty(const uint8 *set)
 {
@@ -73,7 +67,7 @@ AddRow(PipeannCodeColumn *column, uint32 byte, const uint8 *second)
 		column->rows[at].second = second;
 		column->nrows++;
 	}
-	AddMember(column->rows[at].first, byte);
+	PipeannSetBit(column->rows[at].first, byte);
 }
 
 void
@@ -87,7 +81,7 @@ PipeannCodeColumnFill(PipeannCodeColumn *column)
 
 		if (IsEmpty(second))
 			continue;
-		AddMember(column->first, byte);
+		PipeannSetBit(column->first, byte);
 		AddRow(column, byte, second);
 	}
 }

@@ -12,6 +12,7 @@
 #include "base/base.h"
 
 #include "graph/graph.h"
+#include "base/bits.h"
 #include "base/key.h"
 #include "graph/measure.h"
 
@@ -28,8 +29,8 @@ typedef struct Pack
 	int			fill;
 	uint32	   *order;			/* [n], the first nplaced are decided */
 	uint32		nplaced;
-	uint64	   *placed;			/* a bit for each node */
-	uint64	   *seen;			/* a bit for each node in reach of the seed */
+	uint8	   *placed;			/* a bit for each node */
+	uint8	   *seen;			/* a bit for each node in reach of the seed */
 
 	/* free nodes in reach of the present seed */
 	uint32	   *ids;			/* [max_ids] */
@@ -44,23 +45,10 @@ typedef struct Pack
 	uint32		lowest;			/* all nodes before it are placed */
 } Pack;
 
-static inline bool
-TestBit(const uint64 *bits, uint32 i)
-{
-	return (bits[i >> 6] >> (i & 63)) & 1;
-}
-
-static inline void
-SetBit(uint64 *bits, uint32 i)
-{
-	bits[i >> 6] |= UINT64_C(1) << (i & 63);
-}
-
 static void
 PackInit(Pack *p, const PipeannGraph *graph, const PipeannVectors *vectors,
 		 int fill, uint32 *order)
 {
-	Size		words = ((Size) graph->n + 63) / 64;
 	int			degree = graph->max_degree;
 
 	p->graph = graph;
@@ -68,8 +56,8 @@ PackInit(Pack *p, const PipeannGraph *graph, const PipeannVectors *vectors,
 	p->fill = Max(fill, 1);
 	p->order = order;
 	p->nplaced = 0;
-	p->placed = PipeannAllocZero(mul_size(words, sizeof(uint64)));
-	p->seen = PipeannAllocZero(mul_size(words, sizeof(uint64)));
+	p->placed = PipeannNoBits(graph->n);
+	p->seen = PipeannNoBits(graph->n);
 	p->max_ids = (int) Min((Size) graph->n, mul_size(degree, degree + 1));
 	p->ids = PipeannAlloc(mul_size(p->max_ids, sizeof(uint32)));
 	p->dist = PipeannAlloc(mul_size(p->max_ids, sizeof(float)));
@@ -93,7 +81,7 @@ PackFree(Pack *p)
 static inline void
 Place(Pack *p, uint32 node)
 {
-	SetBit(p->placed, node);
+	PipeannSetBit(p->placed, node);
 	p->order[p->nplaced++] = node;
 }
 
@@ -109,9 +97,9 @@ ReachFrom(Pack *p, uint32 node)
 	{
 		uint32		id = neighbors[i];
 
-		if (TestBit(p->placed, id) || TestBit(p->seen, id))
+		if (PipeannHasBit(p->placed, id) || PipeannHasBit(p->seen, id))
 			continue;
-		SetBit(p->seen, id);
+		PipeannSetBit(p->seen, id);
 		p->ids[p->nids++] = id;
 	}
 }
@@ -134,7 +122,7 @@ Reach(Pack *p, uint32 seed)
 	for (i = 0; i < p->nids; i++)
 	{
 		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
-		p->seen[p->ids[i] >> 6] = 0;
+		p->seen[p->ids[i] / 8] = 0;
 	}
 }
 
@@ -180,10 +168,10 @@ NextSeed(Pack *p)
 		uint32		node = p->later[--p->nlater % MAX_LATER];
 
 		p->later_left--;
-		if (!TestBit(p->placed, node))
+		if (!PipeannHasBit(p->placed, node))
 			return node;
 	}
-	while (TestBit(p->placed, p->lowest))
+	while (PipeannHasBit(p->placed, p->lowest))
 		p->lowest++;
 	return p->lowest;
 }

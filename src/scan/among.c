@@ -17,6 +17,7 @@
 #include "access/relscan.h"
 #include "access/tableam.h"
 #include "executor/tuptable.h"
+#include "base/bits.h"
 #include "miscadmin.h"
 #include "scan/among.h"
 #include "scan/only.h"
@@ -50,31 +51,12 @@ struct PipeannAmongNodes
 #define NODE_COST 16.0
 
 static bool
-HasBit(const uint8 *bits, uint32 at)
-{
-	return (bits[at / 8] >> at % 8 & 1) != 0;
-}
-
-static void
-SetBit(uint8 *bits, uint32 at)
-{
-	bits[at / 8] |= 1 << at % 8;
-}
-
-static uint8 *
-NoBits(uint32 n)
-{
-	return MemoryContextAllocExtended(CurrentMemoryContext, n / 8 + 1,
-									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-}
-
-static bool
 IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	const PipeannAmongNodes *among = arg;
 
 	(void) slot;
-	return id < among->nids && HasBit(among->nodes, id);
+	return id < among->nids && PipeannHasBit(among->nodes, id);
 }
 
 /*
@@ -95,12 +77,12 @@ TakeNodes(PipeannAmongNodes *among, uint32 *ids, uint32 unknown)
 
 		if (id >= among->nids)
 		{
-			SetBit(among->apart, i);
+			PipeannSetBit(among->apart, i);
 			among->unknown[among->nunknown++].tid = among->rows->tids[i];
 		}
-		else if (!HasBit(among->nodes, id))
+		else if (!PipeannHasBit(among->nodes, id))
 		{
-			SetBit(among->nodes, id);
+			PipeannSetBit(among->nodes, id);
 			ids[n++] = id;
 		}
 	}
@@ -181,14 +163,14 @@ PipeannAmongBegin(IndexScanDesc scan, const PipeannAmong *rows,
 	among->rows = rows;
 	PipeannFindNodes(view, rows, ids);
 	among->nids = view->codes.ncodes;
-	among->apart = NoBits(rows->n);
+	among->apart = PipeannNoBits(rows->n);
 	unknown = CountUnknown(among, ids);
 	if ((double) unknown * unknown > NEAREST * NODE_COST * among->nids)
 	{
 		pfree(ids);
 		return among;
 	}
-	among->nodes = NoBits(among->nids);
+	among->nodes = PipeannNoBits(among->nids);
 	params->namong = TakeNodes(among, ids, unknown);
 	params->among = ids;
 	params->matches = IsOfThem;
@@ -213,7 +195,7 @@ PipeannAmongHas(const PipeannAmongNodes *among, const ItemPointerData *tid)
 										   CompareTids);
 
 	return found != NULL &&
-		!HasBit(among->apart, (uint32) (found - rows->tids));
+		!PipeannHasBit(among->apart, (uint32) (found - rows->tids));
 }
 
 float

@@ -25,7 +25,7 @@ PipeannVacuumDelay(void)
 void
 PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
 {
-	set->bits = PipeannAllocZero(v->ids / 8 + 1);
+	set->bits = PipeannNoBits(v->ids);
 	set->count = 0;
 }
 

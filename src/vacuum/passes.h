@@ -7,6 +7,7 @@
 #ifndef PIPEANN_PASSES_H
 #define PIPEANN_PASSES_H
 
+#include "base/bits.h"
 #include "index/index.h"
 
 /* A set of ids, a bit each. */
@@ -19,7 +20,7 @@ typedef struct PipeannBits
 static inline bool
 PipeannBitsHas(const PipeannBits *set, uint32 id)
 {
-	return (set->bits[id >> 3] >> (id & 7)) & 1;
+	return PipeannHasBit(set->bits, id);
 }
 
 static inline void
@@ -27,7 +28,7 @@ PipeannBitsAdd(PipeannBits *set, uint32 id)
 {
 	if (PipeannBitsHas(set, id))
 		return;
-	set->bits[id >> 3] |= 1 << (id & 7);
+	PipeannSetBit(set->bits, id);
 	set->count++;
 }
 
@@ -36,7 +37,7 @@ PipeannBitsRemove(PipeannBits *set, uint32 id)
 {
 	if (!PipeannBitsHas(set, id))
 		return;
-	set->bits[id >> 3] &= ~(1 << (id & 7));
+	PipeannClearBit(set->bits, id);
 	set->count--;
 }
 

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "verify/verify.h"
+#include "base/bits.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -41,17 +42,17 @@ struct PipeannCheckWalk
 static bool
 HasTwice(const PipeannSlot *slot)
 {
-	uint64		bits[(1 << LIST_BITS) / 64] = {0};
+	uint8		bits[(1 << LIST_BITS) / 8] = {0};
 
 	for (int i = 0; i < slot->degree; i++)
 	{
 		uint32		bit = (slot->neighbors[i] * 2654435769U) >> (32 - LIST_BITS);
 
-		if (bits[bit / 64] & (UINT64CONST(1) << bit % 64))
+		if (PipeannHasBit(bits, bit))
 			for (int j = 0; j < i; j++)
 				if (slot->neighbors[j] == slot->neighbors[i])
 					return true;
-		bits[bit / 64] |= UINT64CONST(1) << bit % 64;
+		PipeannSetBit(bits, bit);
 	}
 	return false;
 }
