@@ -88,11 +88,12 @@ extern void PipeannCheckOptions(const PipeannOptions *options);
 
 /*
  * Wait for the inserts under way, and let others wait until inserts are let in
- * again: the metapage's heavyweight lock. They do not cancel an autovacuum worker
- * meanwhile. Returns whether they might before, which is for letting them in.
+ * again: the metapage's heavyweight lock. Those that wait do not cancel an autovacuum
+ * worker meanwhile. Returns whether this backend could be cancelled by them before,
+ * which PipeannLetInsertsIn() restores.
  */
 extern bool PipeannKeepInsertsOut(Relation index);
-extern void PipeannLetInsertsIn(Relation index, bool may);
+extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 
 /* An index with fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
