@@ -311,11 +311,11 @@ PipeannViewIds(const PipeannIndexView *view)
 extern Relation PipeannOpenIndex(Oid relid);
 
 /*
- * borrow.c: a search that has not begun, if possible with the memory of an
+ * reuse.c: a search that has not begun, if possible with the memory of an
  * earlier one. It goes back to the backend when CurrentMemoryContext is reset
  * or deleted.
  */
-extern PipeannSearch *PipeannBorrowSearch(void);
+extern PipeannSearch *PipeannReuseSearch(void);
 
 /* chain.c: overflow slots */
 

@@ -12,8 +12,8 @@
 /*
  * Whether inserters that wait for an autovacuum worker may cancel it, as they do
  * after deadlock_timeout. All that the worker has done for this index would be
- * thrown away, and again the next time. They may
- * cancel it again when its transaction ends, however that ends.
+ * thrown away, and again the next time. The end of its transaction, of whatever kind,
+ * makes it cancellable again.
  */
 static void
 SetCancellable(bool cancellable)

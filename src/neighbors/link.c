@@ -118,7 +118,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannMatches ends_at, void *arg)
 {
 	PipeannSearchParams params = {0};
-	PipeannSearch *search = PipeannBorrowSearch();
+	PipeannSearch *search = PipeannReuseSearch();
 
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
 	params.ef = ef;

@@ -89,7 +89,7 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	if (heeds->horizon != NULL)
 		PipeannHorizonBegin(heeds->horizon, &params);
 	state->mode = pipeann_search_mode;
-	state->search = PipeannBorrowSearch();
+	state->search = PipeannReuseSearch();
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
