@@ -10,7 +10,7 @@
 #include "search/pages.h"
 #include "search/ranked.h"
 #include "search/rounds.h"
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -139,7 +139,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 		search->params.disabled |= PIPEANN_NODE_HITS;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
-	PipeannChooseWay(search);
+	PipeannChooseFilterStrategy(search);
 	ReserveMemory(search);
 	if (codes != NULL && params->policy->begin != NULL)
 		params->policy->begin(search);

@@ -14,7 +14,7 @@
 #include "search/pages.h"
 #include "search/score.h"
 #include "search/together.h"
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 /*
  * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
@@ -274,7 +274,8 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 
 	SearchEntryGraph(search, list, FirstReach(search, list));
 	if (search->params.code_filter != NULL)
-		PipeannChooseWayNear(search, PassingOf(search, list), list->count);
+		PipeannChooseFilterStrategyNear(search, PassingOf(search, list),
+										list->count);
 	if (search->ranking)
 		return;
 	for (int i = 0; i < Min(list->count, reads); i++)

@@ -6,7 +6,7 @@
 #include "search_tools.h"
 
 #include "distance/distance.h"
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 #define PLANES 3				/* a column of one byte, and one of two */
 #define CHUNK_SHIFT 11
@@ -328,7 +328,7 @@ MatchingRadius(const float *query, const Wish *wish, int k)
 	return n == 0 ? 0 : nearest[n - 1];
 }
 
-/* The first run finds the nearest that match, whichever way it chose. */
+/* The first run finds the nearest that match, whichever strategy it chose. */
 static void
 FindsTheNearestThatMatch(void)
 {
@@ -486,13 +486,13 @@ GoesByWhatIsNear(void)
 	many.ncodes = 200 * coded.ncodes;	/* only counted */
 	search->codes = &many;
 	search->ranking = false;
-	PipeannChooseWayNear(search, 30, 30);
+	PipeannChooseFilterStrategyNear(search, 30, 30);
 	CHECK(!search->ranking && search->most_matching == 0);
 	CHECK(search->stretch == 1);
-	PipeannChooseWayNear(search, 15, 30);
+	PipeannChooseFilterStrategyNear(search, 15, 30);
 	CHECK(!search->ranking && search->stretch > 1);
 	search->codes = &coded;
-	PipeannChooseWayNear(search, 0, 30);
+	PipeannChooseFilterStrategyNear(search, 0, 30);
 	CHECK(search->ranking);
 	search->ranking = false;
 	EndSearch(search, memory);

@@ -1,10 +1,10 @@
 /*
- * way.h
+ * filter_strategy.h
  *		Whether a search with conditions walks the graph or ranks what matches;
  *		private to search/.
  */
-#ifndef PIPEANN_SEARCH_WAY_H
-#define PIPEANN_SEARCH_WAY_H
+#ifndef PIPEANN_SEARCH_FILTER_STRATEGY_H
+#define PIPEANN_SEARCH_FILTER_STRATEGY_H
 
 #include "search/state.h"
 
@@ -12,14 +12,14 @@
  * Before a search begins: choose whether it ranks the nodes that match or may walk the
  * graph, and how much longer its list is then.
  */
-extern void PipeannChooseWay(PipeannSearch *search);
+extern void PipeannChooseFilterStrategy(PipeannSearch *search);
 
 /*
  * The same once it is known how many of the entries nearest to the query pass, and
  * before any page is asked for. What matches may be all near the query, or far.
  */
-extern void PipeannChooseWayNear(PipeannSearch *search, int passing,
-								 int entries);
+extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
+											 int entries);
 
 /*
  * Whether a search that is about to walk has found that pages have to be read, and
@@ -33,4 +33,4 @@ extern bool PipeannShouldRank(const PipeannSearch *search);
 /* Whether a first walk may have missed what is nearest. */
 extern bool PipeannWalkIsInDoubt(const PipeannSearch *search);
 
-#endif							/* PIPEANN_SEARCH_WAY_H */
+#endif							/* PIPEANN_SEARCH_FILTER_STRATEGY_H */

@@ -1,15 +1,15 @@
 /*
- * way.c
- *		Whether a search with conditions walks the graph or ranks what matches.
+ * filter_strategy.c
+ *		The filter strategy: whether a search with conditions walks the graph or ranks what matches.
  */
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 #include <math.h>
 
 #include "search/list.h"
 
 /*
- * What the ways cost, in code distances at random places: to look at a byte of an
+ * What the strategies cost, in code distances at random places: to look at a byte of an
  * attribute code, to explore a node, to read a page, and what a search that ranks
  * does besides.
  */
@@ -130,7 +130,7 @@ MayWalk(const PipeannSearch *search)
 }
 
 void
-PipeannChooseWay(PipeannSearch *search)
+PipeannChooseFilterStrategy(PipeannSearch *search)
 {
 	search->stretch = 1;
 	if (search->params.among != NULL && search->codes != NULL)
@@ -147,7 +147,7 @@ PipeannChooseWay(PipeannSearch *search)
 }
 
 void
-PipeannChooseWayNear(PipeannSearch *search, int passing, int entries)
+PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 {
 	double		share = passing == entries ? 1 :
 		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
