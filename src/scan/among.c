@@ -3,7 +3,7 @@
  *		Scans among rows of the table that are given by their TIDs.
  *
  * Conditions on columns that the index knows nothing of may be answered by other
- * indexes, whose answer is a set of TIDs. The search ranks the nodes of these rows
+ * indexes, whose answer is a set of TIDs. The search scans the codes of these rows
  * and no others. Rows of which no node is known, as they came after the map of rows
  * was made, are compared by their vectors in the table. Where these are so many that
  * it takes longer than to find them among all rows, as there is no map while VACUUM

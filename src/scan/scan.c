@@ -206,7 +206,7 @@ MostReturnable(const PipeannScan *state)
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
 	if (pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT)
 		return explored;
-	return PipeannSearchIsRanked(state->search) ? PG_UINT64_MAX :
+	return PipeannSearchIsCodeScan(state->search) ? PG_UINT64_MAX :
 		explored / PIPEANN_STRICT_PART;
 }
 

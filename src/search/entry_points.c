@@ -2,8 +2,8 @@
  * entry_points.c
  *		Where a search begins: a greedy search of the entry graph.
  *
- * Entry points are ranked by their whole codes. (PipeANN 4.2.2 computes the table
- * under the first reads and ranks by raw vectors of the sample, which we do not
+ * Entry points are ordered by their whole codes. (PipeANN 4.2.2 computes the table
+ * under the first reads and orders by raw vectors of the sample, which we do not
  * keep in memory.)
  */
 #include "search/entry_points.h"
@@ -276,7 +276,7 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 	if (search->params.code_filter != NULL)
 		PipeannChooseFilterStrategyNear(search, PassingOf(search, list),
 										list->count);
-	if (search->ranking)
+	if (search->scans_codes)
 		return;
 	for (int i = 0; i < Min(list->count, reads); i++)
 		PipeannRequestPageOf(search, search->codes->entry_ids[list->items[i].position],

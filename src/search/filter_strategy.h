@@ -1,7 +1,7 @@
 /*
  * filter_strategy.h
- *		Whether a search with conditions walks the graph or ranks what matches;
- *		private to search/.
+ *		The filter strategy: whether a search with conditions walks the graph or scans
+ *		the codes of what matches; private to search/.
  */
 #ifndef PIPEANN_SEARCH_FILTER_STRATEGY_H
 #define PIPEANN_SEARCH_FILTER_STRATEGY_H
@@ -9,8 +9,8 @@
 #include "search/state.h"
 
 /*
- * Before a search begins: choose whether it ranks the nodes that match or may walk the
- * graph, and how much longer its list is then.
+ * Before a search begins: choose whether it scans the codes of the nodes that match
+ * or may walk the graph, and how much longer its list is then.
  */
 extern void PipeannChooseFilterStrategy(PipeannSearch *search);
 
@@ -23,12 +23,12 @@ extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
 
 /*
  * Whether a search that is about to walk has found that pages have to be read, and
- * ranking reads so much less that it is worth more code distances.
+ * a code scan reads so much less that it is worth more code distances.
  */
-extern bool PipeannShouldRankUnread(const PipeannSearch *search);
+extern bool PipeannShouldScanCodesUnread(const PipeannSearch *search);
 
-/* Whether a search that walks has gone so far that ranking takes less. */
-extern bool PipeannShouldRank(const PipeannSearch *search);
+/* Whether a search that walks has gone so far that a code scan takes less. */
+extern bool PipeannShouldScanCodes(const PipeannSearch *search);
 
 /* Whether a first walk may have missed what is nearest. */
 extern bool PipeannWalkIsInDoubt(const PipeannSearch *search);

@@ -84,7 +84,7 @@ PipeannListSetBound(PipeannSearch *search)
 		search->pool.bound = -INFINITY;
 		search->pool.least = 0;
 	}
-	if (search->pool.matching > 0 && search->reads > 0 && !search->ranked)
+	if (search->pool.matching > 0 && search->reads > 0 && !search->code_scan_begun)
 		ShortenHead(search);
 }
 

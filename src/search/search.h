@@ -216,8 +216,8 @@ extern uint64 PipeannSearchExplored(const PipeannSearch *search);
  */
 extern bool PipeannSearchIsSettled(PipeannSearch *search);
 
-/* Whether it is such a search. */
-extern bool PipeannSearchIsRanked(const PipeannSearch *search);
+/* Whether it is a scan of the codes. */
+extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
 
 /* The nearest result not yet taken; NULL when there is none. */
 extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);

@@ -44,7 +44,7 @@ typedef struct PipeannCodeErrors
 } PipeannCodeErrors;
 
 /* The nearest nodes that may match and are not taken yet, as a heap. */
-typedef struct PipeannRanks
+typedef struct PipeannCodeOrder
 {
 	PipeannDiscard *items;
 	uint64		n;
@@ -57,7 +57,7 @@ typedef struct PipeannRanks
 	bool		has_table;		/* of code distances, and knows: */
 	float		least_rest;		/* that a code's second half adds */
 	bool		unordered;		/* so few that codes were not looked at */
-} PipeannRanks;
+} PipeannCodeOrder;
 
 /* What a policy remembers of a search. */
 typedef struct PipeannPolicyState
@@ -107,9 +107,9 @@ struct PipeannSearch
 	double		match_share;	/* and of these that match, as far as is known */
 	double		stretch;		/* of the list, for those that do not */
 	int			most_matching;	/* candidates of the list; 0: they do not count */
-	bool		ranking;		/* goes through ranks, not the graph */
-	bool		ranked;			/* these are made */
-	PipeannCodeErrors rank_errors;
+	bool		scans_codes;	/* is a code scan, or will be: not the graph */
+	bool		code_scan_begun;
+	PipeannCodeErrors code_scan_errors;
 	PipeannPolicyState policy;
 
 	/*
@@ -126,7 +126,7 @@ struct PipeannSearch
 	uint32	   *unscored;		/* refs that arrived and await scoring */
 	uint32		unscored_size;
 
-	PipeannRanks ranks;
+	PipeannCodeOrder code_order;
 	float	   *own_table;		/* [nchunks][256] of code distances */
 	int			table_size;		/* chunks that there is memory for */
 

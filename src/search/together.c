@@ -116,7 +116,7 @@ PipeannMakeTable(PipeannSearch *search)
 	PipeannSearch *other = together == NULL ? NULL : together->tabled;
 
 	if (search->table != NULL)
-		return;					/* it has walked, and ranks now */
+		return;					/* it has walked, and scans codes now */
 	while (other != NULL && !HaveSameTable(other, search))
 		other = other->also_tabled;
 	if (other != NULL)

@@ -377,7 +377,7 @@ ReadsLittleWhereFewMatch(void)
 
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
-	CHECK(PipeannSearchIsRanked(search));
+	CHECK(PipeannSearchIsCodeScan(search));
 	for (uint32 id = 0; id < l2_index->ids; id++)
 		passing += Fulfils(id, &wish);
 	CHECK(memory->counters.page_reads <= passing);
@@ -469,7 +469,7 @@ DoubtsWhatItDidNotExplore(void)
 
 /*
  * Few of all pass: where all near ones do the list is no longer than without a
- * filter; where none does, the search ranks, however many pass elsewhere.
+ * filter; where none does, the search scans the codes, however many pass elsewhere.
  */
 static void
 GoesByWhatIsNear(void)
@@ -485,16 +485,16 @@ GoesByWhatIsNear(void)
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	many.ncodes = 200 * coded.ncodes;	/* only counted */
 	search->codes = &many;
-	search->ranking = false;
+	search->scans_codes = false;
 	PipeannChooseFilterStrategyNear(search, 30, 30);
-	CHECK(!search->ranking && search->most_matching == 0);
+	CHECK(!search->scans_codes && search->most_matching == 0);
 	CHECK(search->stretch == 1);
 	PipeannChooseFilterStrategyNear(search, 15, 30);
-	CHECK(!search->ranking && search->stretch > 1);
+	CHECK(!search->scans_codes && search->stretch > 1);
 	search->codes = &coded;
 	PipeannChooseFilterStrategyNear(search, 0, 30);
-	CHECK(search->ranking);
-	search->ranking = false;
+	CHECK(search->scans_codes);
+	search->scans_codes = false;
 	EndSearch(search, memory);
 }
 
