@@ -8,7 +8,7 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "scan/horizon.h"
+#include "scan/distance_bound.h"
 #include "scan/order.h"
 #include "scan/state.h"
 #include "base/pause.h"
@@ -177,11 +177,11 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 static bool
 IsEntering(PipeannScan *state)
 {
-	PipeannHorizon *horizon = state->heeds.horizon;
+	PipeannDistanceBound *bound = state->heeds.bound;
 
-	if (horizon == NULL || !horizon->entering || state->searched)
+	if (bound == NULL || !bound->entering || state->searched)
 		return false;
-	horizon->entered = state->view.cache == NULL ? 0 :
+	bound->entered = state->view.cache == NULL ? 0 :
 		PipeannSearchEnter(state->search);
 	return true;
 }
@@ -250,9 +250,9 @@ ContinueSearch(PipeannScan *state)
 		if (state->replica)
 			PipeannCheckPacking(&state->view);
 	}
-	return !PipeannHorizonHides(state->heeds.horizon,
-								state->view.meta.layout.metric,
-								PipeannSearchPeek(state->search));
+	return !PipeannDistanceBoundHides(state->heeds.bound,
+									  state->view.meta.layout.metric,
+									  PipeannSearchPeek(state->search));
 }
 
 /* A row that comes late is not returned, but counted. */
@@ -343,9 +343,9 @@ static uint64
 MostToPrefetch(const PipeannScan *state)
 {
 	if (PipeannSearchIsTogether(state->search))
-		return PipeannHorizonWithin(state->heeds.horizon,
-									state->view.meta.layout.metric,
-									state->search);
+		return PipeannDistanceBoundWithin(state->heeds.bound,
+										  state->view.meta.layout.metric,
+										  state->search);
 	return state->exhausted ? PIPEANN_MAX_PREFETCH :
 		MostReturnable(state) - state->taken;
 }
@@ -448,7 +448,7 @@ IsAtEnd(PipeannScan *state)
 	bool		at_end = state->exhausted &&
 		state->looked_at < MostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-		state->heeds.horizon == NULL &&
+		state->heeds.bound == NULL &&
 		!PipeannFilterIsVoid(state->filter);
 
 	if (!at_end || !state->late || state->heeds.fill == NULL)
@@ -531,8 +531,8 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
-		PipeannHorizonExpect(state->heeds.horizon,
-							 state->view.meta.layout.metric);
+		PipeannDistanceBoundExpect(state->heeds.bound,
+								   state->view.meta.layout.metric);
 		PIPEANN_PAUSE("scan-searched");
 		state->searched = true;
 	}

@@ -54,10 +54,10 @@ extern void pipeannendscan(IndexScanDesc scan);
 extern bool pipeanncanreturn(Relation index, int attno);
 
 /*
- * horizon.c: what scans of several indexes know from one another that are for the
- * nearest rows of one query.
+ * distance_bound.c: what scans of several indexes know from one another that are
+ * for the nearest rows of one query.
  */
-typedef struct PipeannHorizon
+typedef struct PipeannDistanceBound
 {
 	int			wanted;			/* rows of all scans */
 	bool		entering;		/* scans find where they begin, and return
@@ -66,10 +66,10 @@ typedef struct PipeannHorizon
 	double		distance;		/* rows farther are not wanted */
 	bool		expected;		/* as of rows that nobody has looked at yet */
 	PipeannTogether together;
-} PipeannHorizon;
+} PipeannDistanceBound;
 
 /* For so many rows of so many scans. */
-extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
+extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
 
 /*
  * A limit above scans, that is to be filled. In strict order a row that is found after
@@ -102,7 +102,7 @@ typedef struct PipeannAmong
  */
 typedef struct PipeannScanContext
 {
-	PipeannHorizon *horizon;	/* it returns no row when there is none as near,
+	PipeannDistanceBound *bound;	/* it returns no row when there is none as near,
 								 * and can be asked again when that has moved */
 	PipeannFill *fill;
 	const PipeannAmong *among;

@@ -7,7 +7,7 @@
 #include "access/xlog.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "scan/horizon.h"
+#include "scan/distance_bound.h"
 #include "scan/state.h"
 
 static float
@@ -85,9 +85,9 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	if (!state->comparable || state->filter != NULL || state->among != NULL ||
 		state->held_back != NULL ||
 		(heeds->fill != NULL && heeds->fill->whole))
-		heeds->horizon = NULL;
-	if (heeds->horizon != NULL)
-		PipeannHorizonBegin(heeds->horizon, &params);
+		heeds->bound = NULL;
+	if (heeds->bound != NULL)
+		PipeannDistanceBoundBegin(heeds->bound, &params);
 	state->mode = pipeann_search_mode;
 	state->search = PipeannReuseSearch();
 	PipeannSearchBegin(state->search, l,
