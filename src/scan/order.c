@@ -46,7 +46,7 @@ PipeannIsInDoubt(PipeannScan *state, const PipeannResult *result)
 	return state->comparable && result->most > result->dist &&
 		(result->dist <= state->reach ||
 		 (next != NULL && next->dist <= result->most) ||
-		 PipeannAmongNextUnknown(state->among) <= result->most);
+		 PipeannTidFilterNextUnknown(state->tid_filter) <= result->most);
 }
 
 /*

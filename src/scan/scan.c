@@ -60,7 +60,7 @@ ResetScan(PipeannScan *state)
 	state->source = NULL;
 	state->search = NULL;
 	state->filter = NULL;
-	state->among = NULL;
+	state->tid_filter = NULL;
 	state->exhausted = false;
 	state->late = false;
 	state->taken = 0;
@@ -283,7 +283,7 @@ static bool
 LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 {
 	PipeannHeldResult *held;
-	float		nearest = PipeannAmongNextUnknown(state->among);
+	float		nearest = PipeannTidFilterNextUnknown(state->tid_filter);
 
 	if (state->held_back == NULL)
 		return false;
@@ -323,11 +323,11 @@ LoadUnknown(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		.ext_tids = PIPEANN_INVALID_ID};
 	PipeannRowList list;
 
-	if (state->among == NULL)
+	if (state->tid_filter == NULL)
 		return false;
-	list = PipeannAmongTakeUnknown(state->among,
-								   next != NULL ? next->dist : INFINITY,
-								   &result.dist);
+	list = PipeannTidFilterTakeUnknown(state->tid_filter,
+									   next != NULL ? next->dist : INFINITY,
+									   &result.dist);
 	if (list.n == 0)
 		return false;
 	result.most = result.dist;
@@ -429,8 +429,8 @@ static bool
 Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 {
 	scan->xs_recheck = false;
-	if (state->among != NULL && state->chain.owner != PIPEANN_INVALID_ID &&
-		!PipeannAmongHas(state->among, &row->tid))
+	if (state->tid_filter != NULL && state->chain.owner != PIPEANN_INVALID_ID &&
+		!PipeannTidFilterHas(state->tid_filter, &row->tid))
 		return false;
 	return state->filter == NULL ||
 		PipeannFilterMatches(state->filter, state->chain.owner, row,

@@ -86,15 +86,15 @@ typedef struct PipeannFill
 } PipeannFill;
 
 /*
- * among.c: rows of the table, by their TIDs, sorted; any number of them. A scan
- * returns none but those, as a search among their nodes finds them. An index without
- * codes knows nothing of this.
+ * tid_filter.c: rows of the table, by their TIDs, sorted; any number of them. A
+ * scan returns none but those, as a search among their nodes finds them. An index
+ * without codes knows nothing of this.
  */
-typedef struct PipeannAmong
+typedef struct PipeannTidFilter
 {
 	uint32		n;
 	const ItemPointerData *tids;
-} PipeannAmong;
+} PipeannTidFilter;
 
 /*
  * What nodes of ours above a scan have it heed from when it begins on; each may be
@@ -105,7 +105,7 @@ typedef struct PipeannScanContext
 	PipeannDistanceBound *bound;	/* it returns no row when there is none as near,
 								 * and can be asked again when that has moved */
 	PipeannFill *fill;
-	const PipeannAmong *among;
+	const PipeannTidFilter *tid_filter;
 } PipeannScanContext;
 
 /*

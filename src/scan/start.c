@@ -77,12 +77,12 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.settled = PipeannPrefetchSettled;
 	params.settled_arg = &state->prefetch;
 	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
-	if (heeds->among != NULL && state->view.cache != NULL)
-		state->among = PipeannAmongBegin(scan, heeds->among, &state->view,
-										 state->query, &params);
+	if (heeds->tid_filter != NULL && state->view.cache != NULL)
+		state->tid_filter = PipeannTidFilterBegin(scan, heeds->tid_filter, &state->view,
+												  state->query, &params);
 	if (HoldsRowsBack(state))
 		state->held_back = PipeannHeldBegin();
-	if (!state->comparable || state->filter != NULL || state->among != NULL ||
+	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
 		state->held_back != NULL ||
 		(heeds->fill != NULL && heeds->fill->whole))
 		heeds->bound = NULL;

@@ -5,7 +5,7 @@
 #ifndef PIPEANN_SCAN_STATE_H
 #define PIPEANN_SCAN_STATE_H
 
-#include "scan/among.h"
+#include "scan/tid_filter.h"
 #include "scan/filter.h"
 #include "scan/left_out.h"
 #include "scan/only.h"
@@ -37,7 +37,7 @@ typedef struct PipeannScan
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */
 	PipeannScanContext heeds;
-	PipeannAmongNodes *among;	/* nodes of the rows that it is among, or NULL */
+	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;

@@ -184,11 +184,11 @@ CollectAll(PipeannSearch *search, Batch *batch)
 static void
 CollectGiven(PipeannSearch *search, Batch *batch)
 {
-	for (uint32 i = 0; i < search->params.namong; i++)
+	for (uint32 i = 0; i < search->params.nwanted_nodes; i++)
 	{
 		if (batch->n == 0)
 			CHECK_FOR_INTERRUPTS();
-		Collect(search, batch, search->params.among[i]);
+		Collect(search, batch, search->params.wanted_nodes[i]);
 	}
 }
 
@@ -203,7 +203,7 @@ FindNearest(PipeannSearch *search)
 	order->left_out = false;
 	order->bound.dist = INFINITY;
 	order->bound.id = PIPEANN_INVALID_ID;
-	if (search->params.among != NULL)
+	if (search->params.wanted_nodes != NULL)
 		CollectGiven(search, &batch);
 	else if (search->params.code_filter != NULL)
 		CollectPassing(search, &batch);
@@ -236,7 +236,7 @@ PipeannCodeOrderBegin(PipeannSearch *search)
 	PipeannMemory former = PipeannMemoryEnter(search);
 	PipeannCodeOrder *order = &search->code_order;
 	const PipeannCodeFilter *filter = search->params.code_filter;
-	double		precision = search->params.among != NULL || filter == NULL ?
+	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
 		1 : filter->precision;
 
 	Reserve(order, (uint64) (FIRST_KEPT / Max(precision, 0.01)));

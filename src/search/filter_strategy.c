@@ -134,7 +134,7 @@ void
 PipeannChooseFilterStrategy(PipeannSearch *search)
 {
 	search->stretch = 1;
-	if (search->params.among != NULL && search->codes != NULL)
+	if (search->params.wanted_nodes != NULL && search->codes != NULL)
 		search->scans_codes = true;
 	if (search->params.code_filter == NULL || search->codes == NULL)
 		return;

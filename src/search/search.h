@@ -133,9 +133,9 @@ typedef struct PipeannSearchParams
 	void	   *settled_arg;
 	int			most_settled;	/* nearest results to be told of; 0 for none */
 	const PipeannCodeFilter *code_filter;	/* or NULL */
-	const uint32 *among;		/* or NULL: the nodes that may be results, which
+	const uint32 *wanted_nodes;	/* or NULL: the nodes that may be results, which
 								 * matches() knows as well; all have codes */
-	uint32		namong;
+	uint32		nwanted_nodes;
 	PipeannMatches matches;		/* or NULL: every node does */
 	void	   *matches_arg;
 	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
