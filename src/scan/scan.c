@@ -65,7 +65,7 @@ ResetScan(PipeannScan *state)
 	state->late = false;
 	state->taken = 0;
 	state->looked_at = 0;
-	state->reach = -INFINITY;
+	state->farthest = -INFINITY;
 	state->recheck = false;
 	state->held = 0;
 	state->rows_left = 0;
@@ -542,7 +542,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = row->tid;
 		state->row.id = state->chain.owner;
-		PipeannScanRowReach(&state->row);
+		PipeannScanRowArrive(&state->row);
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;

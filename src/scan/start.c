@@ -78,8 +78,9 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.settled_arg = &state->prefetch;
 	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
 	if (heeds->tid_filter != NULL && state->view.cache != NULL)
-		state->tid_filter = PipeannTidFilterBegin(scan, heeds->tid_filter, &state->view,
-												  state->query, &params);
+		state->tid_filter = PipeannTidFilterBegin(scan, heeds->tid_filter,
+												  &state->view, state->query,
+												  &params);
 	if (HoldsRowsBack(state))
 		state->held_back = PipeannHeldBegin();
 	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||

@@ -32,7 +32,7 @@ typedef struct PipeannScan
 	int64		looked_at;		/* rows returned, or found not to be visible, but
 								 * for those that are dead to everybody */
 	float		last_dist;		/* of the result popped last */
-	float		reach;			/* largest distance possible so far */
+	float		farthest;		/* that a row returned so far may be */
 	uint32		held;			/* rows that the executor may hold back */
 	bool		comparable;		/* the executor can compare rows */
 	bool		recheck;		/* it has to compare the current rows */

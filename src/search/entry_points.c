@@ -37,7 +37,7 @@
  * only while they are read: in memory the pool soon finds what the rest would
  * have found.
  */
-#define REACH_IN_MEMORY 2
+#define PART_IN_MEMORY 2
 
 /*
  * Pages asked for at once. The pool is filled while they are on their way, and
@@ -149,15 +149,15 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 }
 
 /*
- * Greedy search of the entry graph, until the `reach` nearest are explored. Can go
- * on with a longer reach.
+ * Greedy search of the entry graph, until the `wanted` nearest are explored. Can go
+ * on with a larger number.
  */
 static void
-SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
+SearchEntryGraph(PipeannSearch *search, EntryList *list, int wanted)
 {
 	const PipeannCodes *codes = search->codes;
 
-	while (list->first_open < Min(list->count, reach))
+	while (list->first_open < Min(list->count, wanted))
 	{
 		EntryCandidate *item = &list->items[list->first_open++];
 		int			degree;
@@ -175,10 +175,10 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
 
 /* Without node hits no step depends on which pages are in memory. */
 static int
-FirstReach(const PipeannSearch *search, const EntryList *list)
+FirstWanted(const PipeannSearch *search, const EntryList *list)
 {
 	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
-		list->length / REACH_IN_MEMORY : list->length;
+		list->length / PART_IN_MEMORY : list->length;
 }
 
 /* The nearest `count` entries become candidates. */
@@ -236,10 +236,10 @@ PipeannAddEntryPages(PipeannSearch *search)
 static void
 EnterTogether(PipeannSearch *search, EntryList *list)
 {
-	int			reach = Max(search->pool.least, LEAST_TOGETHER);
+	int			wanted = Max(search->pool.least, LEAST_TOGETHER);
 
-	SearchEntryGraph(search, list, reach);
-	FillPool(search, list, Min(list->count, reach));
+	SearchEntryGraph(search, list, wanted);
+	FillPool(search, list, Min(list->count, wanted));
 	if (search->pool.count == 0 || PipeannIsAtHand(search, 0))
 		return;
 	SearchEntryGraph(search, list, list->length);
@@ -272,7 +272,7 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 	int			reads = search->params.width > 0 ?
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 
-	SearchEntryGraph(search, list, FirstReach(search, list));
+	SearchEntryGraph(search, list, FirstWanted(search, list));
 	if (search->params.code_filter != NULL)
 		PipeannChooseFilterStrategyNear(search, PassingOf(search, list),
 										list->count);

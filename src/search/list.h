@@ -23,7 +23,7 @@ PipeannListToExplore(const PipeannSearch *search)
 	return Max(Max(PipeannListEf(search), search->params.min_list), 1);
 }
 
-/* L: the pool reaches farther where the search may end early. */
+/* L: the pool is longer where the search may end early. */
 static inline int
 PipeannListLength(const PipeannSearch *search)
 {
