@@ -114,7 +114,7 @@ ReserveMemory(PipeannSearch *search)
 	if (search->scans_codes)
 		return;					/* it never comes to the graph */
 	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
-	ReserveBatch(search, Max(layout->max_degree * PIPEANN_TOGETHER,
+	ReserveBatch(search, Max(layout->max_degree * PIPEANN_BATCH_NODES,
 							 Max(layout->slots_per_page,
 								 codes->entry_degree)));
 }

@@ -93,24 +93,27 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
 /*
- * What searches of several indexes for one query know from one another: as much
- * as one search of all would.
+ * What searches of several indexes for one query know from one another: as much as
+ * one search of all would. Of the nearest candidates the distances of their codes
+ * are kept: as many as the longest list of these searches has, but no more than
+ * this.
  */
-#define PIPEANN_MOST_TOGETHER 1024
+#define PIPEANN_SHARED_DISTANCES 1024
 
 typedef struct PipeannTogether
 {
 	int			searches;
-	PipeannSearch *first;		/* that is to be run, or NULL */
-	PipeannSearch *tabled;		/* those whose tables others may have, or NULL */
-	int			most;			/* that are kept of */
+	PipeannSearch *first;		/* of those that are to be run, or NULL */
+	PipeannSearch *tabled;		/* the first of those whose tables of code
+								 * distances others may use, or NULL */
+	int			most;			/* distances to be kept in codes[] */
 	int			ncodes;
-	float		codes[PIPEANN_MOST_TOGETHER];	/* distances of candidates by
-												 * their codes, sorted */
+	float		codes[PIPEANN_SHARED_DISTANCES];	/* of candidates by their
+													 * codes, sorted */
 	int			nnearest;
 	float		nearest[PIPEANN_EARLY_RESULTS]; /* exact distances, sorted */
 	PipeannErrors errors;
-	int			nchunks;		/* of the codes that err so */
+	int			nchunks;		/* length of the codes whose errors these are */
 } PipeannTogether;
 
 typedef struct PipeannSearchParams
@@ -189,9 +192,9 @@ extern bool PipeannSearchRun(PipeannSearch *search);
 extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
 
 /*
- * Find where the search begins, in memory, before it is run. To be done by all
- * searches of a PipeannTogether first: all that have are run when the first of them
- * is. Returns the distance of the nearest candidate by its code.
+ * Find where the search begins, in memory, before it is run. All searches of a
+ * PipeannTogether do this before the first of them is run: that runs all which have
+ * done it. Returns the distance of the nearest candidate by its code.
  */
 extern float PipeannSearchEnter(PipeannSearch *search);
 

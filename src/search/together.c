@@ -27,7 +27,7 @@
 void
 PipeannTogetherKeep(PipeannTogether *together, int length)
 {
-	together->most = Max(together->most, Min(length, PIPEANN_MOST_TOGETHER));
+	together->most = Max(together->most, Min(length, PIPEANN_SHARED_DISTANCES));
 }
 
 /* Merge sorted distances into the list; the farthest of all fall out. */
