@@ -106,7 +106,8 @@ typedef struct PipeannLayout
 	uint8		attr_bytes;
 	uint8		metric;
 #else
-	uint8		metric;			/* PipeannMetric: two bytes before there were */
+	uint8		metric;			/* PipeannMetric. It had two bytes before there were
+								 * attribute codes, which took the higher one */
 	uint8		attr_bytes;		/* of attribute codes, beside a code */
 #endif
 	uint16		row_bytes;		/* wanted for rows with values; 0: rows have

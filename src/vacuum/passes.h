@@ -51,7 +51,7 @@ typedef struct PipeannVacuum
 	uint32		ids;			/* that the sets have room for */
 	uint32		prefetched;		/* pages before this one are prefetched */
 	uint32		passes;			/* over the graph */
-	bool		removing;		/* it says that rows are being removed */
+	bool		removing;		/* the metapage says that rows are being removed */
 	bool		noted;			/* the metapage says that there is work */
 	bool		interrupted;	/* an earlier VACUUM left work */
 	uint64		nodes;			/* in the metapage at the start */
@@ -81,7 +81,7 @@ typedef struct PipeannVacuum
 /* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
 extern void PipeannVacuumDelay(void);
 
-/* Begin a pass over all graph pages that exist now: sets v->pages. */
+/* Begin a pass over all graph pages that exist at present: sets v->pages. */
 extern void PipeannVacuumBeginPass(PipeannVacuum *v);
 
 /*
