@@ -1,7 +1,7 @@
 /*
  * link.c
  *		Choosing a new node's neighbours by exact distances, from pages that a
- *		search has just read. backedge.c makes the edges to the node.
+ *		search has just read. reverse_edge.c makes the edges to the node.
  */
 #include "postgres.h"
 
