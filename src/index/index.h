@@ -370,14 +370,14 @@ extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
 										 const PipeannRow *row);
 
 /*
- * The whole of a row that stands apart, palloc'd. Errors if it is not there, so
+ * The whole of a row that is out of line, palloc'd. Errors if it is not there, so
  * VACUUM must not be able to remove the row: a snapshot sees it, or VACUUM is
  * kept out.
  */
 extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
 								  const PipeannRow *row);
 
-/* The same of a row that VACUUM may remove meanwhile; NULL if it has. */
+/* The whole of a row that VACUUM may remove meanwhile; NULL if it has. */
 extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,
 									 const PipeannRow *row);
 
@@ -470,16 +470,17 @@ extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 							 PipeannFillAttributes fill, void *arg);
 
 /*
- * Change a node's attribute code in a generation's pages: fill gets the present one, in
- * the same way. Returns whether it was changed.
+ * Change a node's attribute code in a generation's pages. fill gets the present
+ * code, under the same rules as above. Returns whether the code was changed.
  */
 extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 generation,
 									uint32 id, PipeannFillAttributes fill,
 									void *arg);
 
 /*
- * Make zeroes of attribute codes of a code page: of those that which[] names, one for
- * each of the page. And note in the metapage that such pages have changed.
+ * Make zeroes of attribute codes of a code page. which[] has an element for each
+ * code of the page. PipeannNoteCodePages() then notes in the metapage that pages
+ * have changed so.
  */
 extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);

@@ -53,7 +53,7 @@ typedef struct InsertState
 	bool		out_of_line;	/* x does not fit the element storage */
 	PipeannSlot *slot;			/* the new node's slot */
 	const PipeannRow *row;
-	const PipeannRow *whole;	/* the same, not apart */
+	const PipeannRow *whole;	/* the same row, whole and not out of line */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */

@@ -78,7 +78,7 @@ extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, in
  */
 typedef struct PipeannFill
 {
-	bool		all;			/* it wants all rows, however many */
+	bool		all;			/* the limit wants all rows, however many */
 	bool		whole;			/* scans explore all nodes before they return a
 								 * row, so none comes late */
 	bool		late;			/* set by a scan at its end: it has left out
@@ -102,15 +102,15 @@ typedef struct PipeannTidFilter
  */
 typedef struct PipeannScanContext
 {
-	PipeannDistanceBound *bound;	/* it returns no row when there is none as near,
-								 * and can be asked again when that has moved */
+	PipeannDistanceBound *bound;	/* the scan returns no row that is farther, and
+									 * can be asked again when the bound has moved */
 	PipeannFill *fill;
 	const PipeannTidFilter *tid_filter;
 } PipeannScanContext;
 
 /*
- * Its place in the scan's order-by key (src/README, "what nodes of ours tell a scan"):
- * the function of that is never called.
+ * The place of a PipeannScanContext in the scan's order-by key (src/README, "what
+ * nodes of ours tell a scan"): the function of that is never called.
  */
 #define PIPEANN_SCAN_CONTEXT(key) ((key)->sk_func.fn_extra)
 
@@ -118,10 +118,10 @@ typedef struct PipeannScanContext
 extern bool PipeannMayMapRows(double rows);
 
 /*
- * vector.c: what a column holds in the row at a place of its table, in
- * CurrentMemoryContext, if the scan of this backend that returned a row last
- * returned that one, by an index on the column, and has the vector at hand to the
- * last bit; else NULL.
+ * vector.c: the vector in a column of the row at a place of a table, in
+ * CurrentMemoryContext. NULL unless that row is the one that a scan of this backend
+ * returned last, by an index on the column, and the scan has the vector at hand to
+ * the last bit.
  */
 extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
 										ItemPointer tid);

@@ -32,10 +32,11 @@ typedef struct PipeannScan
 	int64		looked_at;		/* rows returned, or found not to be visible, but
 								 * for those that are dead to everybody */
 	float		last_dist;		/* of the result popped last */
-	float		farthest;		/* that a row returned so far may be */
+	float		farthest;		/* the largest distance that a row returned so
+								 * far may have */
 	uint32		held;			/* rows that the executor may hold back */
 	bool		comparable;		/* the executor can compare rows */
-	bool		recheck;		/* it has to compare the current rows */
+	bool		recheck;		/* the executor has to compare the current rows */
 	PipeannScanContext heeds;
 	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
 

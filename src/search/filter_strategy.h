@@ -15,8 +15,8 @@
 extern void PipeannChooseFilterStrategy(PipeannSearch *search);
 
 /*
- * The same once it is known how many of the entries nearest to the query pass, and
- * before any page is asked for. What matches may be all near the query, or far.
+ * Choose again, once it is known how many of the entries nearest to the query pass,
+ * and before any page is asked for. What matches may be all near the query, or far.
  */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
 											 int entries);

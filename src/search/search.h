@@ -148,12 +148,13 @@ typedef struct PipeannSearchParams
 /* A node found, with what is needed to return its rows. */
 typedef struct PipeannResult
 {
-	float		dist;			/* exact, or the least that it may be where */
-	float		most;			/* the vector is rounded, and this the most */
+	float		dist;			/* exact; if the vector is rounded, the least
+								 * distance that its rows may have */
+	float		most;			/* the largest that they may have */
 	uint32		id;
 	uint32		ext_tids;		/* overflow chain, or PIPEANN_INVALID_ID */
-	uint16		nrows;			/* rows in its slot, */
-	uint16		bytes;			/* and what they take */
+	uint16		nrows;			/* rows in its slot */
+	uint16		bytes;			/* length of these rows in sum */
 	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
 

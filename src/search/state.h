@@ -141,7 +141,7 @@ struct PipeannSearch
 	uint32	   *batch_ids;
 	const uint8 **batch_codes;
 	float	   *batch_dists;
-	PipeannCandidate *batch;	/* those of them for the pool */
+	PipeannCandidate *batch;	/* the ones that go to the pool */
 	int			batch_size;
 };
 

@@ -2,7 +2,8 @@
  * passes.h
  *		State and functions that the steps of VACUUM share; private to vacuum/.
  *
- * src/README, "VACUUM", gives the order of the steps and says why it is right.
+ * src/README, "vacuum/: dead rows out", gives the order of the steps and says why
+ * it is right.
  */
 #ifndef PIPEANN_PASSES_H
 #define PIPEANN_PASSES_H
@@ -48,7 +49,7 @@ typedef struct PipeannVacuum
 	void	   *callback_state;
 	PipeannIndexView view;
 	uint32		pages;			/* of the graph, in the present pass */
-	uint32		ids;			/* that the sets have room for */
+	uint32		ids;			/* the sets have room for ids below this */
 	uint32		prefetched;		/* pages before this one are prefetched */
 	uint32		passes;			/* over the graph */
 	bool		removing;		/* the metapage says that rows are being removed */
