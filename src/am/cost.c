@@ -19,9 +19,9 @@
 /* Overlapping reads cost so many times less than one after another. */
 #define OVERLAP 4.0
 
-/* To look at an attribute code, in operators; what a search that ranks does first. */
+/* To look at an attribute code, in operators; what a scan of the codes does first. */
 #define ATTRIBUTE_COST 0.01
-#define RANK_START 20000
+#define CODE_SCAN_START 20000
 
 /* Less than PostgreSQL's own, so that switching off others still leaves a scan. */
 #define DISABLE_COST 1.0e9
@@ -102,7 +102,7 @@ NodeCost(double page_cost)
 	return page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
 }
 
-/* Exploring the graph: the list is longer by what does not match (search/ranked.c). */
+/* Exploring the graph: the list is longer by what does not match (search/code_scan.c). */
 static double
 WalkCost(const Estimate *e)
 {
@@ -114,11 +114,11 @@ WalkCost(const Estimate *e)
 
 /* Going through attribute codes, the codes of what matches, and a few pages. */
 static double
-RankCost(const Estimate *e)
+CodeScanCost(const Estimate *e)
 {
 	double		reads = Min(e->matching, PIPEANN_EARLY_RESULTS * 2);
 
-	return cpu_operator_cost * (RANK_START +
+	return cpu_operator_cost * (CODE_SCAN_START +
 								e->rows * e->conditions * ATTRIBUTE_COST +
 								e->matching) + reads * e->page_cost;
 }
@@ -179,9 +179,9 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 
 /*
  * Before the first row a search reads about as many pages as it explores
- * nodes, which are ef_search, or more where a part does not match; or it ranks what
- * matches. Page-mates and pages in shared_buffers save some reads, and OVERLAP
- * accounts for reads in flight.
+ * nodes, which are ef_search, or more where a part does not match; or it scans the
+ * codes of what matches. Page-mates and pages in shared_buffers save some reads, and
+ * OVERLAP accounts for reads in flight.
  */
 void
 pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
@@ -213,7 +213,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	{
 		*startup_cost = WalkCost(&e);
 		if (e.conditions > 0)
-			*startup_cost = Min(*startup_cost, RankCost(&e));
+			*startup_cost = Min(*startup_cost, CodeScanCost(&e));
 		*total_cost = *startup_cost + AllRowsCost(&e);
 	}
 	PipeannTakeOffVectors(root, path->indexinfo, e.returned, startup_cost,

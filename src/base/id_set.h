@@ -18,12 +18,15 @@ typedef struct PipeannIdSet
 	uint32		mask;			/* slots - 1 */
 	int			shift;			/* 64 - log2(slots) */
 	uint32		used;
-	uint32		slots;			/* that there is memory for */
+	uint32		slots;			/* slots that there is memory for */
 } PipeannIdSet;
 
 extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
 
-/* The same of one no longer wanted, or of all zeroes, with memory that it has. */
+/*
+ * Make an empty set of one that is no longer wanted, or of all zeroes, in the
+ * memory that it has.
+ */
 extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetGrow(PipeannIdSet *set);
 

@@ -114,7 +114,7 @@ extern void PipeannTeamEnd(PipeannTeam *team);
 extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
 
 /*
- * The same for what is used here and there, at random: where memory is short it
+ * Such memory for what is used here and there, at random: where memory is short it
  * is a file only if nothing else is left.
  */
 extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);

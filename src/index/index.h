@@ -88,11 +88,12 @@ extern void PipeannCheckOptions(const PipeannOptions *options);
 
 /*
  * Wait for the inserts under way, and let others wait until inserts are let in
- * again: the metapage's heavyweight lock. They do not cancel an autovacuum worker
- * meanwhile. Returns whether they might before, which is for letting them in.
+ * again: the metapage's heavyweight lock. Those that wait do not cancel an autovacuum
+ * worker meanwhile. Returns whether this backend could be cancelled by them before,
+ * which PipeannLetInsertsIn() restores.
  */
 extern bool PipeannKeepInsertsOut(Relation index);
-extern void PipeannLetInsertsIn(Relation index, bool may);
+extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 
 /* An index with fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
@@ -310,11 +311,11 @@ PipeannViewIds(const PipeannIndexView *view)
 extern Relation PipeannOpenIndex(Oid relid);
 
 /*
- * borrow.c: a search that has not begun, if possible with the memory of an
+ * reuse.c: a search that has not begun, if possible with the memory of an
  * earlier one. It goes back to the backend when CurrentMemoryContext is reset
  * or deleted.
  */
-extern PipeannSearch *PipeannBorrowSearch(void);
+extern PipeannSearch *PipeannReuseSearch(void);
 
 /* chain.c: overflow slots */
 
@@ -369,14 +370,14 @@ extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
 										 const PipeannRow *row);
 
 /*
- * The whole of a row that stands apart, palloc'd. Errors if it is not there, so
+ * The whole of a row that is out of line, palloc'd. Errors if it is not there, so
  * VACUUM must not be able to remove the row: a snapshot sees it, or VACUUM is
  * kept out.
  */
 extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
 								  const PipeannRow *row);
 
-/* The same of a row that VACUUM may remove meanwhile; NULL if it has. */
+/* The whole of a row that VACUUM may remove meanwhile; NULL if it has. */
 extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,
 									 const PipeannRow *row);
 
@@ -469,16 +470,17 @@ extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 							 PipeannFillAttributes fill, void *arg);
 
 /*
- * Change a node's attribute code in a generation's pages: fill gets the present one, in
- * the same way. Returns whether it was changed.
+ * Change a node's attribute code in a generation's pages. fill gets the present
+ * code, under the same rules as above. Returns whether the code was changed.
  */
 extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 generation,
 									uint32 id, PipeannFillAttributes fill,
 									void *arg);
 
 /*
- * Make zeroes of attribute codes of a code page: of those that which[] names, one for
- * each of the page. And note in the metapage that such pages have changed.
+ * Make zeroes of attribute codes of a code page. which[] has an element for each
+ * code of the page. PipeannNoteCodePages() then notes in the metapage that pages
+ * have changed so.
  */
 extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);

@@ -12,16 +12,16 @@
 /*
  * Whether inserters that wait for an autovacuum worker may cancel it, as they do
  * after deadlock_timeout. All that the worker has done for this index would be
- * thrown away, and again the next time. The end of a transaction lets them again,
- * whatever ends it.
+ * thrown away, and again the next time. The end of its transaction, of whatever kind,
+ * makes it cancellable again.
  */
 static void
-SetMayBeCancelled(bool may)
+SetCancellable(bool cancellable)
 {
 	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM))
 		return;
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
-	if (may)
+	if (cancellable)
 		MyProc->statusFlags &= ~PROC_VACUUM_FOR_WRAPAROUND;
 	else
 		MyProc->statusFlags |= PROC_VACUUM_FOR_WRAPAROUND;
@@ -32,16 +32,16 @@ SetMayBeCancelled(bool may)
 bool
 PipeannKeepInsertsOut(Relation index)
 {
-	bool		may = (MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) == 0;
+	bool		cancellable = (MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) == 0;
 
-	SetMayBeCancelled(false);
+	SetCancellable(false);
 	LockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
-	return may;
+	return cancellable;
 }
 
 void
-PipeannLetInsertsIn(Relation index, bool may)
+PipeannLetInsertsIn(Relation index, bool cancellable)
 {
 	UnlockPage(index, PIPEANN_METAPAGE, ExclusiveLock);
-	SetMayBeCancelled(may);
+	SetCancellable(cancellable);
 }

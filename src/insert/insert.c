@@ -7,8 +7,8 @@
  * it: a crash before the edges leaves what a row that is never committed
  * leaves in any index. Inserts hold the metapage's heavyweight lock shared, so
  * that retraining and VACUUM can wait until none is under way. Pages are
- * locked one at a time, except for those that get edges back
- * (neighbors/backedge.c).
+ * locked one at a time, except for those that get reverse edges
+ * (neighbors/reverse_edge.c).
  *
  * The inserts of one statement share the backend's memory, reads and cache. A
  * view is opened for each insert, which takes a thousandth of its time.
@@ -53,7 +53,7 @@ typedef struct InsertState
 	bool		out_of_line;	/* x does not fit the element storage */
 	PipeannSlot *slot;			/* the new node's slot */
 	const PipeannRow *row;
-	const PipeannRow *whole;	/* the same, not apart */
+	const PipeannRow *whole;	/* the same row, whole and not out of line */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */

@@ -1,6 +1,6 @@
 /*
  * file.c
- *		Descriptors of index segments, for reads past shared_buffers.
+ *		Descriptors of the segments of indexes' files, for reads past shared_buffers.
  *
  * PostgreSQL may close and reopen its virtual descriptors at any time, so these
  * are kernel descriptors of our own, counted with AcquireExternalFD(). One is

@@ -16,8 +16,8 @@
 
 typedef struct PipeannSlab
 {
-	dlist_node	node;			/* of the pool's slabs */
-	struct FramePool *pool;
+	dlist_node	node;			/* of the set's slabs */
+	struct FrameSet *set;
 	int			nframes;
 	int			nfree;
 	bool		leaked;			/* never to be freed */
@@ -25,73 +25,73 @@ typedef struct PipeannSlab
 } PipeannSlab;
 
 /* The frames of one size. */
-typedef struct FramePool
+typedef struct FrameSet
 {
-	struct FramePool *next;
+	struct FrameSet *next;
 	int			node_pages;
 	Size		frame_size;
 	dlist_head	slabs;
 	dlist_head	free;			/* last freed first: may be in a CPU cache */
-} FramePool;
+} FrameSet;
 
 static MemoryContext frame_context = NULL;
-static FramePool *pools = NULL;
+static FrameSet *sets = NULL;
 static Size free_bytes = 0;
 
-static FramePool *
-GetPool(int node_pages)
+static FrameSet *
+GetSet(int node_pages)
 {
-	FramePool  *pool;
+	FrameSet   *set;
 
-	for (pool = pools; pool != NULL; pool = pool->next)
-		if (pool->node_pages == node_pages)
-			return pool;
+	for (set = sets; set != NULL; set = set->next)
+		if (set->node_pages == node_pages)
+			return set;
 
 	if (frame_context == NULL)
 		frame_context = AllocSetContextCreate(TopMemoryContext,
 											  "pipeann frames",
 											  ALLOCSET_DEFAULT_SIZES);
-	pool = MemoryContextAllocZero(frame_context, sizeof(FramePool));
-	pool->node_pages = node_pages;
-	pool->frame_size = TYPEALIGN(BUFFER_ALIGN,
-								 mul_size(node_pages, BLCKSZ));
-	dlist_init(&pool->slabs);
-	dlist_init(&pool->free);
-	pool->next = pools;
-	pools = pool;
-	return pool;
+	set = MemoryContextAllocZero(frame_context, sizeof(FrameSet));
+	set->node_pages = node_pages;
+	set->frame_size = TYPEALIGN(BUFFER_ALIGN,
+								mul_size(node_pages, BLCKSZ));
+	dlist_init(&set->slabs);
+	dlist_init(&set->free);
+	set->next = sets;
+	sets = set;
+	return set;
 }
 
 static void
-AddSlab(FramePool *pool)
+AddSlab(FrameSet *set)
 {
-	int			nframes = Max(SLAB_BYTES / (int) pool->frame_size,
+	int			nframes = Max(SLAB_BYTES / (int) set->frame_size,
 							  MIN_SLAB_FRAMES);
 	Size		head = offsetof(PipeannSlab, frames) +
 		nframes * sizeof(PipeannBufferedFrame);
 	Size		size = add_size(head + BUFFER_ALIGN,
-								mul_size(nframes, pool->frame_size));
+								mul_size(nframes, set->frame_size));
 	PipeannSlab *slab = MemoryContextAllocHuge(frame_context, size);
 	char	   *buffers = (char *) TYPEALIGN(BUFFER_ALIGN,
 											 (char *) slab + head);
 
 	memset(slab, 0, head);
-	slab->pool = pool;
+	slab->set = set;
 	slab->nframes = nframes;
 	slab->nfree = nframes;
-	dlist_push_tail(&pool->slabs, &slab->node);
+	dlist_push_tail(&set->slabs, &slab->node);
 	for (int i = 0; i < nframes; i++)
 	{
 		PipeannBufferedFrame *frame = &slab->frames[i];
 
 		frame->slab = slab;
-		frame->buffer = buffers + i * pool->frame_size;
-		dlist_push_tail(&pool->free, &frame->node);
+		frame->buffer = buffers + i * set->frame_size;
+		dlist_push_tail(&set->free, &frame->node);
 	}
-	free_bytes += nframes * pool->frame_size;
+	free_bytes += nframes * set->frame_size;
 }
 
-/* Free the frames of orphans that are done, of all pools. */
+/* Free the frames of orphans that are done, of all sets. */
 static void
 CollectOrphans(void)
 {
@@ -104,20 +104,20 @@ CollectOrphans(void)
 PipeannBufferedFrame *
 PipeannFrameAlloc(int node_pages)
 {
-	FramePool  *pool = GetPool(node_pages);
+	FrameSet   *set = GetSet(node_pages);
 	PipeannBufferedFrame *frame;
 
-	if (dlist_is_empty(&pool->free))
+	if (dlist_is_empty(&set->free))
 	{
 		PipeannReadPoll();
 		CollectOrphans();
 	}
-	if (dlist_is_empty(&pool->free))
-		AddSlab(pool);
+	if (dlist_is_empty(&set->free))
+		AddSlab(set);
 	frame = dlist_container(PipeannBufferedFrame, node,
-							dlist_pop_head_node(&pool->free));
+							dlist_pop_head_node(&set->free));
 	frame->slab->nfree--;
-	free_bytes -= pool->frame_size;
+	free_bytes -= set->frame_size;
 	frame->read.state = PIPEANN_READ_IDLE;
 	frame->resident = 0;
 	return frame;
@@ -137,8 +137,8 @@ PipeannFrameFree(PipeannBufferedFrame *frame)
 		return;
 	}
 	slab->nfree++;
-	free_bytes += slab->pool->frame_size;
-	dlist_push_head(&slab->pool->free, &frame->node);
+	free_bytes += slab->set->frame_size;
+	dlist_push_head(&slab->set->free, &frame->node);
 }
 
 /*
@@ -148,7 +148,7 @@ PipeannFrameFree(PipeannBufferedFrame *frame)
 void
 PipeannFrameReplaceBuffer(PipeannBufferedFrame *frame)
 {
-	Size		size = frame->slab->pool->frame_size;
+	Size		size = frame->slab->set->frame_size;
 	char	   *buffer = MemoryContextAllocHuge(frame_context,
 												add_size(size, BUFFER_ALIGN));
 
@@ -163,7 +163,7 @@ FreeSlab(PipeannSlab *slab)
 	for (int i = 0; i < slab->nframes; i++)
 		dlist_delete(&slab->frames[i].node);
 	dlist_delete(&slab->node);
-	free_bytes -= slab->nframes * slab->pool->frame_size;
+	free_bytes -= slab->nframes * slab->set->frame_size;
 	pfree(slab);
 }
 
@@ -172,13 +172,13 @@ PipeannFrameTrim(void)
 {
 	PipeannReadPoll();
 	CollectOrphans();
-	for (FramePool *pool = pools; pool != NULL; pool = pool->next)
+	for (FrameSet *set = sets; set != NULL; set = set->next)
 	{
 		dlist_mutable_iter iter;
 
 		if (free_bytes <= KEEP_BYTES)
 			return;
-		dlist_foreach_modify(iter, &pool->slabs)
+		dlist_foreach_modify(iter, &set->slabs)
 		{
 			PipeannSlab *slab = dlist_container(PipeannSlab, node, iter.cur);
 

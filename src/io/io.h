@@ -50,7 +50,7 @@ extern const char *PipeannIoFilesInUse(void);
  * Open a page source over an index's graph pages. layout and map must outlive
  * it. It lives in CurrentMemoryContext and is closed when that is reset or
  * deleted (error, cancel): reads in flight become orphans, frames go back to
- * the backend's pool.
+ * the backend's free ones.
  */
 extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											const PipeannLayout *layout,

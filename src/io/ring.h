@@ -18,7 +18,10 @@
 
 /* file.c */
 
-/* An open segment file. Pinned by reads that name it and are not submitted. */
+/*
+ * An open segment of an index's file. Pinned by reads that name it and are not
+ * submitted.
+ */
 typedef struct PipeannFile
 {
 	int			fd;				/* -1: free entry */
@@ -33,8 +36,8 @@ typedef struct PipeannFile
 } PipeannFile;
 
 /*
- * Returns the descriptor of a segment, pinned. NULL if there is none to be had:
- * then the block must be read through ReadBuffer().
+ * Returns the descriptor of a segment of the file, pinned. NULL if there is none to
+ * be had: then the block must be read through ReadBuffer().
  */
 extern PipeannFile *PipeannFileOpen(Relation index, uint32 segment,
 									bool direct);
@@ -133,7 +136,10 @@ PipeannReadFrame(PipeannRead *read)
 		((char *) read - offsetof(PipeannBufferedFrame, read));
 }
 
-/* Take a frame with a buffer of node_pages blocks from the backend's pool. */
+/*
+ * Take a frame with a buffer of node_pages blocks: one of the backend's free ones, or a
+ * new one.
+ */
 extern PipeannBufferedFrame *PipeannFrameAlloc(int node_pages);
 
 /* Give back a frame that has no read in flight. */

@@ -41,7 +41,7 @@ PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
  * them.
  */
 static void
-JoinTree(PipeannBackEdge *edge, int at)
+JoinTree(PipeannReverseEdge *edge, int at)
 {
 	uint32		id = edge->list[at];
 
@@ -71,7 +71,7 @@ AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target,
  * stay, come first, a new one behind them.
  */
 static void
-KeepPlaces(PipeannBackEdge *edge, int degree, int tree_edges)
+KeepPlaces(PipeannReverseEdge *edge, int degree, int tree_edges)
 {
 	const uint32 *old = edge->seen->neighbors;
 	uint32	   *list = palloc(edge->n * sizeof(uint32));
@@ -98,7 +98,7 @@ KeepPlaces(PipeannBackEdge *edge, int degree, int tree_edges)
  * whose code is not known yet, stay.
  */
 static void
-PruneFullList(PipeannNewNode *node, bool in_tree, PipeannBackEdge *edge)
+PruneFullList(PipeannNewNode *node, bool in_tree, PipeannReverseEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	const PipeannSlot *target = edge->seen;
@@ -133,7 +133,7 @@ PruneFullList(PipeannNewNode *node, bool in_tree, PipeannBackEdge *edge)
 
 bool
 PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort,
-				PipeannBackEdge *edge)
+				PipeannReverseEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE ||
@@ -188,7 +188,7 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 
 /* Change the lists of edges[n], all on one page, in a copy of the page. */
 static void
-ChangePage(const PipeannLayout *l, Page page, PipeannBackEdge *edges, int n)
+ChangePage(const PipeannLayout *l, Page page, PipeannReverseEdge *edges, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
@@ -205,7 +205,7 @@ ChangePage(const PipeannLayout *l, Page page, PipeannBackEdge *edges, int n)
 }
 
 static bool
-AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannBackEdge *edges,
+AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannReverseEdge *edges,
 			int n)
 {
 	for (int i = 0; i < n; i++)
@@ -218,7 +218,7 @@ AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannBackEdge *edges,
 
 /* The number of edges on the same page as edges[0]; they are sorted by page. */
 static int
-CountOnPage(const PipeannLayout *l, const PipeannBackEdge *edges, int n)
+CountOnPage(const PipeannLayout *l, const PipeannReverseEdge *edges, int n)
 {
 	int			i;
 
@@ -236,7 +236,7 @@ CountOnPage(const PipeannLayout *l, const PipeannBackEdge *edges, int n)
  * edges were dealt with.
  */
 static int
-ApplyToPages(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
+ApplyToPages(const PipeannIndexView *view, PipeannReverseEdge *edges, int n)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannPagesUpdate update;
@@ -263,16 +263,16 @@ ApplyToPages(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
 static int
 CompareTargets(const void *a, const void *b)
 {
-	uint32		x = ((const PipeannBackEdge *) a)->target;
-	uint32		y = ((const PipeannBackEdge *) b)->target;
+	uint32		x = ((const PipeannReverseEdge *) a)->target;
+	uint32		y = ((const PipeannReverseEdge *) b)->target;
 
 	return x < y ? -1 : x > y;
 }
 
 void
-PipeannApplyEdges(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
+PipeannApplyEdges(const PipeannIndexView *view, PipeannReverseEdge *edges, int n)
 {
-	qsort(edges, n, sizeof(PipeannBackEdge), CompareTargets);
+	qsort(edges, n, sizeof(PipeannReverseEdge), CompareTargets);
 	for (int done = 0; done < n;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -281,7 +281,7 @@ PipeannApplyEdges(const PipeannIndexView *view, PipeannBackEdge *edges, int n)
 }
 
 void
-PipeannBackEdgeInit(const PipeannLayout *l, PipeannBackEdge *edge)
+PipeannReverseEdgeInit(const PipeannLayout *l, PipeannReverseEdge *edge)
 {
 	edge->seen = PipeannSlotAlloc(l);
 	edge->list = palloc((l->max_degree + 1) * sizeof(uint32));
@@ -290,9 +290,9 @@ PipeannBackEdgeInit(const PipeannLayout *l, PipeannBackEdge *edge)
 bool
 PipeannLinkBack(PipeannNewNode *node, uint32 target, PipeannEffort effort)
 {
-	PipeannBackEdge	edge;
+	PipeannReverseEdge	edge;
 
-	PipeannBackEdgeInit(&node->view->meta.layout, &edge);
+	PipeannReverseEdgeInit(&node->view->meta.layout, &edge);
 	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_AS_TREE_EDGE; i++)
 	{
 		if (!PipeannPlanEdge(node, target, effort, &edge))
@@ -334,7 +334,7 @@ LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
 }
 
 bool
-PipeannTakePlace(PipeannNewNode *node, PipeannBackEdge *edge)
+PipeannTakePlace(PipeannNewNode *node, PipeannReverseEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			n = PipeannSlotDegree(l, edge->seen);

@@ -21,7 +21,7 @@ typedef struct PipeannNewNode
 } PipeannNewNode;
 
 /* The planned list of target. */
-typedef struct PipeannBackEdge
+typedef struct PipeannReverseEdge
 {
 	uint32		target;
 	PipeannSlot *seen;			/* target's slot when it was planned */
@@ -29,7 +29,7 @@ typedef struct PipeannBackEdge
 	int			n;
 	int			tree_edges;
 	bool		done;
-} PipeannBackEdge;
+} PipeannReverseEdge;
 
 /* What may be done to target's list to have the edge. */
 typedef enum PipeannEffort
@@ -45,7 +45,7 @@ extern int	PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot,
 							uint32 id);
 
 /* Allocate the arrays of an edge. */
-extern void PipeannBackEdgeInit(const PipeannLayout *l, PipeannBackEdge *edge);
+extern void PipeannReverseEdgeInit(const PipeannLayout *l, PipeannReverseEdge *edge);
 
 /*
  * Plan an edge from target. False if there is to be none: pruning finds it
@@ -53,14 +53,14 @@ extern void PipeannBackEdgeInit(const PipeannLayout *l, PipeannBackEdge *edge);
  * target is no node.
  */
 extern bool PipeannPlanEdge(PipeannNewNode *node, uint32 target,
-							PipeannEffort effort, PipeannBackEdge *edge);
+							PipeannEffort effort, PipeannReverseEdge *edge);
 
 /*
  * Write the planned lists whose old lists have not changed, and set their
  * done.
  */
 extern void PipeannApplyEdges(const PipeannIndexView *view,
-							  PipeannBackEdge *edges, int n);
+							  PipeannReverseEdge *edges, int n);
 
 /*
  * Make one edge, and try again while other backends change the list. False if
@@ -74,6 +74,6 @@ extern bool PipeannLinkBack(PipeannNewNode *node, uint32 target,
  * Make the edge in place of the last one of a full list, and let the node lead
  * to where that led, so that nothing is cut off.
  */
-extern bool PipeannTakePlace(PipeannNewNode *node, PipeannBackEdge *edge);
+extern bool PipeannTakePlace(PipeannNewNode *node, PipeannReverseEdge *edge);
 
 #endif							/* PIPEANN_EDGE_H */

@@ -1,7 +1,7 @@
 /*
  * link.c
  *		Choosing a new node's neighbours by exact distances, from pages that a
- *		search has just read. backedge.c makes the edges to the node.
+ *		search has just read. reverse_edge.c makes the edges to the node.
  */
 #include "postgres.h"
 
@@ -118,7 +118,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannMatches ends_at, void *arg)
 {
 	PipeannSearchParams params = {0};
-	PipeannSearch *search = PipeannBorrowSearch();
+	PipeannSearch *search = PipeannReuseSearch();
 
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
 	params.ef = ef;

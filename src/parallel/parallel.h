@@ -62,7 +62,7 @@ extern void PipeannParallelBegin(PipeannParallel *p, Relation heap,
  */
 extern void PipeannParallelEnd(PipeannParallel *p);
 
-/* The same for a worker: open the relations, and wait for the team to begin. */
+/* Join the team as a worker: open the relations, and wait for the team to begin. */
 extern void PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg,
 								shm_toc *toc);
 extern void PipeannParallelLeave(PipeannParallel *p);

@@ -34,7 +34,7 @@
 #include "utils/syscache.h"
 
 /*
- * To take a row of the bitmap, find its node and rank that, in operators. Pages of
+ * To take a row of the bitmap, find its node and scan its code, in operators. Pages of
  * the index and of the table are asked for together, each costs so many times less.
  */
 #define ROW_COST 30

@@ -25,22 +25,22 @@ typedef struct BitmapState
 	bool		lossy;
 	uint32		size;
 	ItemPointerData *rows;
-	PipeannAmong among;
+	PipeannTidFilter tid_filter;
 } BitmapState;
 
 static void
 AddTids(BitmapState *state, BlockNumber block, const OffsetNumber *offsets,
 		int n)
 {
-	while (state->among.n + n > state->size)
+	while (state->tid_filter.n + n > state->size)
 	{
 		state->size *= 2;
 		state->rows = repalloc_huge(state->rows,
 									mul_size(state->size,
 											 sizeof(ItemPointerData)));
 	}
-	for (int i = 0; i < n; i++, state->among.n++)
-		ItemPointerSet(&state->rows[state->among.n], block, offsets[i]);
+	for (int i = 0; i < n; i++, state->tid_filter.n++)
+		ItemPointerSet(&state->rows[state->tid_filter.n], block, offsets[i]);
 }
 
 /* In the order of TIDs. */
@@ -90,11 +90,11 @@ MakeTids(BitmapState *state)
 										 mul_size(state->size,
 												  sizeof(ItemPointerData)));
 	state->lossy = false;
-	state->among.n = 0;
+	state->tid_filter.n = 0;
 	TakeTids(state, bitmap);
 	if (PIPEANN_PLANTED("bitmap-rows"))
-		state->among.n /= 2;
-	state->among.tids = state->rows;
+		state->tid_filter.n /= 2;
+	state->tid_filter.tids = state->rows;
 	tbm_free(bitmap);
 }
 
@@ -119,8 +119,8 @@ ExecBitmap(CustomScanState *node)
 	if (!state->node.begun && !PipeannNodeIsRecheck(&state->node))
 	{
 		MakeTids(state);
-		PipeannContextOfScan(scan)->among = state->lossy ? NULL :
-			&state->among;
+		PipeannContextOfScan(scan)->tid_filter = state->lossy ? NULL :
+			&state->tid_filter;
 		PipeannNodeBeginChild(&state->node);
 	}
 	return ExecProcNode(scan);

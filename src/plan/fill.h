@@ -19,9 +19,9 @@
 extern void PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor);
 
 /*
- * The same, for all rows, where something wants all of them before it hands up one. The
- * planner may take a scan of ours as what reads least, below a sort in another order,
- * as there is a limit somewhere above.
+ * Put such a node, for all rows, where something wants all of them before it hands
+ * up one. The planner may take a scan of ours as what reads least, below a sort in
+ * another order, as there is a limit somewhere above.
  */
 extern void PipeannFillDrains(PlannedStmt *stmt, Plan **place, bool drained);
 

@@ -3,14 +3,15 @@
  *		Running a merge of the nearest rows of partitions.
  *
  * At first the partitions are asked one after the other, each for several rows. The
- * horizon is the farthest of the nearest rows, as many as the limit wants. When the
- * searches have been run it is where they expect that to be, and as soon as there
- * are so many rows it is known, and comes nearer with each nearer row: partitions
- * are asked for rows within it only. Then rows are handed up in order, and none
- * beyond the horizon.
+ * distance bound is the farthest of the nearest rows, as many as the limit wants.
+ * When the searches have been run it is where they expect that to be, and as soon
+ * as there are so many rows it is known, and comes nearer with each nearer row:
+ * partitions are asked for rows within it only. Then rows are handed up in order,
+ * and none beyond the distance bound.
  *
- * Only rows count that the partitions' nodes have returned. So what makes rows
- * fall out (conditions, rows that are not visible) only makes the horizon farther.
+ * Only rows count that the partitions' nodes have returned. So what makes rows fall
+ * out (conditions, rows that are not visible) only makes the distance bound
+ * farther.
  *
  * If all of them together have fewer rows than are wanted, each scan begins again,
  * alone, and the merge is an ordinary one. What it was asked for before is
@@ -44,7 +45,7 @@ typedef struct MergeRow
 
 typedef enum MergeStatus
 {
-	MERGE_OPEN,					/* may have rows within the horizon */
+	MERGE_OPEN,					/* may have rows within the distance bound */
 	MERGE_STOPPED,				/* has none; may have others */
 	MERGE_DONE
 } MergeStatus;
@@ -52,7 +53,7 @@ typedef enum MergeStatus
 typedef struct MergeChild
 {
 	PlanState  *node;
-	bool		heeds;			/* a scan that heeds the horizon */
+	bool		heeds;			/* a scan that heeds the distance bound */
 	float		entered;		/* how near its search begins */
 	MergeStatus status;
 	MergeRow   *first;			/* in order */
@@ -70,7 +71,7 @@ typedef struct MergeState
 	double	   *nearest;		/* [wanted], sorted */
 	int			nchildren;
 	MergeChild *children;
-	PipeannHorizon horizon;
+	PipeannDistanceBound bound;
 } MergeState;
 
 static MergeAppendState *
@@ -81,7 +82,7 @@ MergeOf(const MergeState *state)
 
 /* Scans that begin from now on are to heed this, or none. */
 static void
-TellScans(const MergeState *state, PipeannHorizon *horizon)
+TellScans(const MergeState *state, PipeannDistanceBound *bound)
 {
 	const MergeAppendState *merge = MergeOf(state);
 
@@ -90,7 +91,7 @@ TellScans(const MergeState *state, PipeannHorizon *horizon)
 		PipeannScanContext *context = PipeannContextOfScan(merge->mergeplans[i]);
 
 		if (context != NULL)
-			context->horizon = horizon;
+			context->bound = bound;
 	}
 }
 
@@ -133,7 +134,7 @@ FindChildren(MergeState *state)
 	}
 }
 
-/* The horizon is where the last of the rows is that are wanted. */
+/* The distance bound is where the last of the rows is that are wanted. */
 static void
 NoteDistance(MergeState *state, double distance)
 {
@@ -151,14 +152,14 @@ NoteDistance(MergeState *state, double distance)
 		state->nearest[at] = state->nearest[at - 1];
 	state->nearest[at] = distance;
 	if (state->nnearest == state->wanted &&
-		float8_lt(state->nearest[state->wanted - 1], state->horizon.distance))
-		state->horizon.distance = state->nearest[state->wanted - 1];
+		float8_lt(state->nearest[state->wanted - 1], state->bound.distance))
+		state->bound.distance = state->nearest[state->wanted - 1];
 }
 
 static bool
 IsWithin(const MergeState *state, const MergeRow *row)
 {
-	return !row->isnull && float8_le(row->distance, state->horizon.distance);
+	return !row->isnull && float8_le(row->distance, state->bound.distance);
 }
 
 static bool
@@ -172,8 +173,8 @@ IsBefore(const MergeRow *a, const MergeRow *b)
 }
 
 /*
- * Nearly all rows come last. At the horizon a node of the executor's hands up what
- * it held back, as it takes that for the end; nearer rows may follow.
+ * Nearly all rows come last. At the distance bound a node of the executor's hands
+ * up what it held back, as it takes that for the end; nearer rows may follow.
  */
 static void
 PutInOrder(MergeChild *child, MergeRow *row)
@@ -217,7 +218,7 @@ Ask(const MergeChild *child)
 	return ExecProcNode(child->node);
 }
 
-/* Keep a row of a child; returns whether it is within the horizon. */
+/* Keep a row of a child; returns whether it is within the distance bound. */
 static bool
 Take(MergeState *state, MergeChild *child, TupleTableSlot *slot)
 {
@@ -228,7 +229,7 @@ Take(MergeState *state, MergeChild *child, TupleTableSlot *slot)
 	return IsWithin(state, row);
 }
 
-/* Ask a child for a row; returns whether there is one within the horizon. */
+/* Ask a child for a row; returns whether there is one within the distance bound. */
 static bool
 Pull(MergeState *state, MergeChild *child)
 {
@@ -249,13 +250,13 @@ CompareEntered(const void *a, const void *b)
 
 /*
  * Let all searches find where they begin before one is run. The nearest go first:
- * what they find is what others need not look for. A scan that heeds no horizon
- * (scan/start.c) does not say where it begins, and may return a row at once.
+ * what they find is what others need not look for. A scan that heeds no distance
+ * bound (scan/start.c) does not say where it begins, and may return a row at once.
  */
 static void
 Enter(MergeState *state)
 {
-	state->horizon.entering = true;
+	state->bound.entering = true;
 	for (int i = 0; i < state->nchildren; i++)
 	{
 		MergeChild *child = &state->children[i];
@@ -263,14 +264,14 @@ Enter(MergeState *state)
 
 		if (!child->heeds)
 			continue;
-		state->horizon.entered = get_float4_nan();
+		state->bound.entered = get_float4_nan();
 		slot = Ask(child);
 		if (!TupIsNull(slot))
 			(void) Take(state, child, slot);
-		child->heeds = !isnan(state->horizon.entered);
-		child->entered = child->heeds ? state->horizon.entered : 0;
+		child->heeds = !isnan(state->bound.entered);
+		child->entered = child->heeds ? state->bound.entered : 0;
 	}
-	state->horizon.entering = false;
+	state->bound.entering = false;
 	qsort(state->children, state->nchildren, sizeof(MergeChild),
 		  CompareEntered);
 }
@@ -290,7 +291,7 @@ PullFirst(MergeState *state)
 	}
 }
 
-/* Ask those that have stopped again, now that the horizon is another one. */
+/* Ask those that have stopped again, now that the distance bound is another one. */
 static void
 Reopen(MergeState *state)
 {
@@ -302,8 +303,8 @@ Reopen(MergeState *state)
 }
 
 /*
- * Rows within the horizon that is expected may not be there, as they are dead or do
- * not match, or be farther than was thought.
+ * Rows within the distance bound that is expected may not be there, as they are
+ * dead or do not match, or be farther than was thought.
  */
 static void
 PullNearest(MergeState *state)
@@ -311,14 +312,14 @@ PullNearest(MergeState *state)
 	bool		known;
 
 	PullFirst(state);
-	if (!state->horizon.expected)
+	if (!state->bound.expected)
 		return;
-	state->horizon.expected = false;
+	state->bound.expected = false;
 	known = state->nnearest == state->wanted;
 	if (known && float8_le(state->nearest[state->wanted - 1],
-						   state->horizon.distance))
+						   state->bound.distance))
 		return;
-	state->horizon.distance = known ? state->nearest[state->wanted - 1] :
+	state->bound.distance = known ? state->nearest[state->wanted - 1] :
 		get_float8_infinity();
 	Reopen(state);
 	PullFirst(state);
@@ -358,7 +359,7 @@ Begin(MergeState *state)
 	int64		wanted = PipeannNodeWanted(&state->node, MOST_WANTED);
 
 	state->as_planned = wanted == PG_INT64_MAX;
-	TellScans(state, state->as_planned ? NULL : &state->horizon);
+	TellScans(state, state->as_planned ? NULL : &state->bound);
 	PipeannNodeBeginChild(&state->node);
 	if (state->as_planned)
 		return;
@@ -369,7 +370,7 @@ Begin(MergeState *state)
 										mul_size(sizeof(double),
 												 state->wanted));
 	FindChildren(state);
-	PipeannHorizonInit(&state->horizon, state->wanted, state->nchildren);
+	PipeannDistanceBoundInit(&state->bound, state->wanted, state->nchildren);
 	Enter(state);
 	PullNearest(state);
 	if (state->nnearest < state->wanted)

@@ -12,8 +12,9 @@
 extern CustomScan *PipeannWrap(Plan *plan, const CustomScanMethods *methods);
 
 /*
- * The same below a limit that is of use to it: custom_exprs are what that wants, NULL
- * for all rows, and what it leaves out, if anything is. Without a limit it is all rows.
+ * The same node below a limit: its custom_exprs are the rows that the limit wants,
+ * NULL for all of them, and the rows that it leaves out, if any. Without a limit,
+ * all rows.
  */
 extern CustomScan *PipeannWrapBelow(const Limit *limit, Plan *plan,
 									const CustomScanMethods *methods);

@@ -9,8 +9,8 @@
 
 #define FIRST_DISCARDS 1024
 
-/* Candidates that are merged at once. */
-#define MOST_TOGETHER 16
+/* Candidates that are merged in one go. */
+#define MERGE_BATCH 16
 
 static void
 ReserveItems(PipeannPool *pool, int capacity)
@@ -185,7 +185,7 @@ SortByDistance(PipeannCandidate *items, int n)
 static void
 MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
 {
-	int			positions[MOST_TOGETHER];
+	int			positions[MERGE_BATCH];
 	int			end;
 
 	SortByDistance(items, n);
@@ -257,7 +257,7 @@ PipeannPoolSetHead(PipeannPool *pool, int head, int matching)
 {
 	pool->head = head;
 	pool->matching = matching;
-	PipeannPoolWiden(pool, head + matching, head + matching + MOST_TOGETHER);
+	PipeannPoolWiden(pool, head + matching, head + matching + MERGE_BATCH);
 	if (pool->count > head)
 		KeepMatching(pool, pool->count - head);
 	SetLength(pool);
@@ -266,11 +266,11 @@ PipeannPoolSetHead(PipeannPool *pool, int head, int matching)
 void
 PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 {
-	for (int i = 0; i < n; i += MOST_TOGETHER)
+	for (int i = 0; i < n; i += MERGE_BATCH)
 	{
-		MergeFew(pool, items + i, Min(n - i, MOST_TOGETHER));
+		MergeFew(pool, items + i, Min(n - i, MERGE_BATCH));
 		if (pool->count > pool->head)
-			KeepMatching(pool, Min(n, i + MOST_TOGETHER));
+			KeepMatching(pool, Min(n, i + MERGE_BATCH));
 	}
 	if (pool->matching > 0)
 		SetLength(pool);

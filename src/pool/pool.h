@@ -55,12 +55,13 @@ typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
 	int			count;
-	int			length;			/* L: these must be explored, but for */
-	float		bound;			/* those farther than this, */
-	int			least;			/* other than the first of all */
-	int			capacity;		/* with the overflow area */
-	int			head;			/* behind these only candidates that match */
-	int			matching;		/* of which so many must be explored */
+	int			length;			/* L: the first so many must be explored, */
+	float		bound;			/* unless they are farther than this; */
+	int			least;			/* the first so many even then */
+	int			capacity;		/* length with the overflow area */
+	int			head;			/* behind the first so many stand only those
+								 * that match */
+	int			matching;		/* so many behind the head must be explored */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
 	int			first_unseen;	/* items before it were found to be explored,
@@ -68,7 +69,7 @@ typedef struct PipeannPool
 	int			chosen[PIPEANN_BEAMS];	/* candidates of each beam that are not
 										 * explored; of beam 0 those of none */
 
-	int			items_size;		/* that there is memory for */
+	int			items_size;		/* items that there is memory for */
 	PipeannDiscard *discards;
 	uint64		ndiscards;
 	uint64		discards_size;
@@ -97,7 +98,7 @@ PipeannPoolTakes(const PipeannPool *pool, float dist)
 		!(dist >= pool->items[pool->count - 1].dist);
 }
 
-/* The same, of one that does not match. */
+/* Whether a candidate at this distance that does not match would come in now. */
 static inline bool
 PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 {
@@ -106,8 +107,9 @@ PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 }
 
 /*
- * From now on the head is so long, and what stands behind it matches. The list is
- * longer than the head by as much as it takes for so many that match.
+ * From now on the first `head` candidates may be any, and only those that match
+ * stand behind them. The list is longer than the head by so many of these as are
+ * wanted.
  */
 extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
 

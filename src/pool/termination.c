@@ -127,7 +127,7 @@ PipeannTerminationErrorBound(const PipeannTermination *termination)
 }
 
 float
-PipeannTerminationReach(const PipeannTermination *termination, float factors)
+PipeannTerminationWiderBound(const PipeannTermination *termination, float factors)
 {
 	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
 

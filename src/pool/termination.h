@@ -56,7 +56,7 @@ extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetri
 extern void PipeannTerminationFound(PipeannTermination *termination,
 									float exact, uint32 result);
 
-/* What a search knows of codes alike; its own errors count more. */
+/* Take over what another search knows of such codes; own errors count more. */
 extern void PipeannTerminationKnow(PipeannTermination *termination,
 								   const PipeannErrors *errors);
 
@@ -77,17 +77,18 @@ extern float PipeannTerminationMargin(const PipeannTermination *termination,
  */
 extern float PipeannTerminationBound(const PipeannTermination *termination);
 
-/* The same with so many times the factor added. */
-extern float PipeannTerminationReach(const PipeannTermination *termination,
-									 float factors);
+/* The bound if the factor were larger by so many times itself. */
+extern float PipeannTerminationWiderBound(const PipeannTermination *termination,
+										  float factors);
 
-/*
- * The same if the last of the nearest results were at the distance of this code.
- */
+/* The bound if the last of the nearest results were at the distance of this code. */
 extern float PipeannTerminationBoundOf(const PipeannTermination *termination,
 									   float code);
 
-/* The same by what codes err alone, of nodes that are in the order of their codes. */
+/*
+ * The bound for nodes that come in the order of their codes: by what codes err, and
+ * without the factor.
+ */
 extern float PipeannTerminationErrorBound(const PipeannTermination *termination);
 
 #endif							/* PIPEANN_TERMINATION_H */

@@ -61,7 +61,7 @@ extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
 
 /*
- * The same for x[n][dim], to codes + i * code_stride. Takes less time than one
+ * Encode x[n][dim], to codes + i * code_stride. Takes less time than one
  * by one, from two vectors on.
  */
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,

@@ -21,9 +21,9 @@ extern PipeannFilter *PipeannFilterBegin(IndexScanDesc scan,
 extern bool PipeannFilterIsVoid(const PipeannFilter *filter);
 
 /*
- * Whether a row of node id matches. Of one that stands apart, and that VACUUM has
- * removed meanwhile, that is not known: then sets *recheck. Errors if the row is
- * broken.
+ * Whether a row of node id matches. If the row is out of line and VACUUM has
+ * removed its parts meanwhile that is not known: then sets *recheck. Errors if the
+ * row is broken.
  */
 extern bool PipeannFilterMatches(PipeannFilter *filter, uint32 id,
 								 const PipeannRow *row, bool *recheck);

@@ -20,7 +20,7 @@ extern bool PipeannTableSees(IndexScanDesc scan, const ItemPointerData *tid,
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 							   int dim, float *x);
 
-/* The same of the first row of a result that the snapshot sees. */
+/* Read the vector of the first row of a result that the snapshot sees to x[dim]. */
 extern bool PipeannTableVectorOf(IndexScanDesc scan,
 								 const PipeannIndexView *view,
 								 const PipeannResult *result,
@@ -44,7 +44,7 @@ extern void PipeannOnlyEnd(PipeannOnly *only);
 extern bool PipeannOnlyTake(PipeannOnly *only, uint32 id,
 							const PipeannRow *row, bool *dead);
 
-/* The same of the row that the index leaves out and a scan has come to. */
+/* Take the row to which left_out has come, which the index leaves out. */
 extern void PipeannOnlyTakeLeftOut(PipeannOnly *only,
 								   PipeannLeftOut *left_out);
 
@@ -62,7 +62,7 @@ typedef struct PipeannHeld PipeannHeld;
 typedef struct PipeannHeldResult
 {
 	pairingheap_node node;
-	PipeannResult result;		/* dist and most are those of the vector */
+	PipeannResult result;		/* dist and most: of the exact vector */
 	PipeannRow	rows[FLEXIBLE_ARRAY_MEMBER];	/* result.bytes of them */
 } PipeannHeldResult;
 
@@ -73,8 +73,9 @@ extern void PipeannHeldAdd(PipeannHeld *held, const PipeannResult *result,
 						   PipeannRowList rows, float dist);
 
 /*
- * Take the nearest one, if no result can come before it that is not held: next
- * is the least distance of these, or infinity. NULL if there is none such.
+ * Take the nearest held result, if no other result can come before it. `next` is
+ * the least distance that a result may have which is not held, or infinity. NULL if
+ * there is no such held result.
  */
 extern PipeannHeldResult *PipeannHeldTake(PipeannHeld *held, float next);
 extern bool PipeannHeldIsEmpty(const PipeannHeld *held);

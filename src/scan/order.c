@@ -31,7 +31,7 @@ PipeannEndComparing(IndexScanDesc scan, PipeannScan *state)
 	state->held = 0;
 	PipeannStoreDistance(scan, state,
 						 PipeannSqlDistance(state->view.meta.layout.metric,
-											state->reach));
+											state->farthest));
 }
 
 /*
@@ -44,9 +44,9 @@ PipeannIsInDoubt(PipeannScan *state, const PipeannResult *result)
 	const PipeannResult *next = PipeannSearchPeek(state->search);
 
 	return state->comparable && result->most > result->dist &&
-		(result->dist <= state->reach ||
+		(result->dist <= state->farthest ||
 		 (next != NULL && next->dist <= result->most) ||
-		 PipeannAmongNextUnknown(state->among) <= result->most);
+		 PipeannTidFilterNextUnknown(state->tid_filter) <= result->most);
 }
 
 /*
@@ -65,7 +65,7 @@ PipeannSetDistance(IndexScanDesc scan, PipeannScan *state,
 {
 	bool		in_doubt = PipeannIsInDoubt(state, result);
 
-	state->reach = Max(state->reach, result->most);
+	state->farthest = Max(state->farthest, result->most);
 	state->recheck = in_doubt && state->held < PIPEANN_MOST_HELD;
 	if (state->recheck)
 	{
@@ -118,7 +118,7 @@ PipeannHoldBack(IndexScanDesc scan, PipeannScan *state,
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannRowList list = PipeannSearchRows(state->search, result);
 
-	state->reach = Max(state->reach, result->most);
+	state->farthest = Max(state->farthest, result->most);
 	if (PipeannTableVectorOf(scan, &state->view, result, list, state->exact))
 		PipeannHeldAdd(state->held_back, result, list,
 					   PipeannExactDistance(l, state->query, state->exact,

@@ -14,7 +14,7 @@
 extern void PipeannStoreDistance(IndexScanDesc scan, const PipeannScan *state,
 								 double value);
 
-/* The same of a result: its distance, or the least that it may be. */
+/* Tell the executor a result's distance, or the least that it may be. */
 extern void PipeannSetDistance(IndexScanDesc scan, PipeannScan *state,
 							   const PipeannResult *result);
 
@@ -32,8 +32,7 @@ extern bool PipeannIsLate(const PipeannScan *state, float dist, float before);
 
 /*
  * Hold back a result whose order is in doubt, at the distance of its vector as the
- * table has it. One without a row that the
- * snapshot sees is dropped.
+ * table has it. A result without a row that the snapshot sees is dropped.
  */
 extern void PipeannHoldBack(IndexScanDesc scan, PipeannScan *state,
 							const PipeannResult *result);

@@ -17,9 +17,9 @@ typedef struct PipeannPrefetch
 	struct PipeannOnly *only;	/* of an index-only scan, else NULL */
 	int			at_once;		/* rows to ask for; 0: nothing is */
 	int			expected;		/* rows that are likely to be wanted */
-	uint64		taken;			/* results taken when one was last */
-	uint64		until;			/* the first so many have been asked for, */
-	uint64		vectors_until;	/* and for the TOAST of so many */
+	uint64		taken;			/* results taken before the present one */
+	uint64		until;			/* results whose pages have been asked for */
+	uint64		vectors_until;	/* results whose TOAST has been asked for */
 	BlockNumber asked[PIPEANN_ASKED];
 	uint32		nasked;
 } PipeannPrefetch;

@@ -11,7 +11,7 @@
 #include "base/pause.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "scan/among.h"
+#include "scan/tid_filter.h"
 #include "storage/lmgr.h"
 
 /* The map is made anew if of the rows wanted, and of all nodes, so many are new. */
@@ -147,7 +147,7 @@ IsGoodEnough(const PipeannIndexView *view, const uint32 *ids, uint32 n,
 }
 
 void
-PipeannFindNodes(const PipeannIndexView *view, const PipeannAmong *rows,
+PipeannFindNodes(const PipeannIndexView *view, const PipeannTidFilter *rows,
 				 uint32 *ids)
 {
 	uint32		removals = view->meta.removals;

@@ -57,7 +57,7 @@ extern void PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 
 /* A scan looks for its next row, and has come to it. */
 extern void PipeannScanRowLeave(void);
-extern void PipeannScanRowReach(PipeannScanRow *row);
+extern void PipeannScanRowArrive(PipeannScanRow *row);
 
 /* killed.c: nodes whose rows a scan finds dead to everybody */
 typedef struct PipeannKilledRows

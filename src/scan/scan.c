@@ -8,7 +8,7 @@
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "scan/horizon.h"
+#include "scan/distance_bound.h"
 #include "scan/order.h"
 #include "scan/state.h"
 #include "base/pause.h"
@@ -60,12 +60,12 @@ ResetScan(PipeannScan *state)
 	state->source = NULL;
 	state->search = NULL;
 	state->filter = NULL;
-	state->among = NULL;
+	state->tid_filter = NULL;
 	state->exhausted = false;
 	state->late = false;
 	state->taken = 0;
 	state->looked_at = 0;
-	state->reach = -INFINITY;
+	state->farthest = -INFINITY;
 	state->recheck = false;
 	state->held = 0;
 	state->rows_left = 0;
@@ -178,11 +178,11 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 static bool
 IsEntering(PipeannScan *state)
 {
-	PipeannHorizon *horizon = state->heeds.horizon;
+	PipeannDistanceBound *bound = state->heeds.bound;
 
-	if (horizon == NULL || !horizon->entering || state->searched)
+	if (bound == NULL || !bound->entering || state->searched)
 		return false;
-	horizon->entered = state->view.cache == NULL ? 0 :
+	bound->entered = state->view.cache == NULL ? 0 :
 		PipeannSearchEnter(state->search);
 	return true;
 }
@@ -207,7 +207,7 @@ MostReturnable(const PipeannScan *state)
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
 	if (pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT)
 		return explored;
-	return PipeannSearchIsRanked(state->search) ? PG_UINT64_MAX :
+	return PipeannSearchIsCodeScan(state->search) ? PG_UINT64_MAX :
 		explored / PIPEANN_STRICT_PART;
 }
 
@@ -251,9 +251,9 @@ ContinueSearch(PipeannScan *state)
 		if (state->replica)
 			PipeannCheckPacking(&state->view);
 	}
-	return !PipeannHorizonHides(state->heeds.horizon,
-								state->view.meta.layout.metric,
-								PipeannSearchPeek(state->search));
+	return !PipeannDistanceBoundHides(state->heeds.bound,
+									  state->view.meta.layout.metric,
+									  PipeannSearchPeek(state->search));
 }
 
 /* A row that comes late is not returned, but counted. */
@@ -284,7 +284,7 @@ static bool
 LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 {
 	PipeannHeldResult *held;
-	float		nearest = PipeannAmongNextUnknown(state->among);
+	float		nearest = PipeannTidFilterNextUnknown(state->tid_filter);
 
 	if (state->held_back == NULL)
 		return false;
@@ -324,11 +324,11 @@ LoadUnknown(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		.ext_tids = PIPEANN_INVALID_ID};
 	PipeannRowList list;
 
-	if (state->among == NULL)
+	if (state->tid_filter == NULL)
 		return false;
-	list = PipeannAmongTakeUnknown(state->among,
-								   next != NULL ? next->dist : INFINITY,
-								   &result.dist);
+	list = PipeannTidFilterTakeUnknown(state->tid_filter,
+									   next != NULL ? next->dist : INFINITY,
+									   &result.dist);
 	if (list.n == 0)
 		return false;
 	result.most = result.dist;
@@ -344,9 +344,9 @@ static uint64
 MostToPrefetch(const PipeannScan *state)
 {
 	if (PipeannSearchIsTogether(state->search))
-		return PipeannHorizonWithin(state->heeds.horizon,
-									state->view.meta.layout.metric,
-									state->search);
+		return PipeannDistanceBoundWithin(state->heeds.bound,
+										  state->view.meta.layout.metric,
+										  state->search);
 	return state->exhausted ? PIPEANN_MAX_PREFETCH :
 		MostReturnable(state) - state->taken;
 }
@@ -430,8 +430,8 @@ static bool
 Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 {
 	scan->xs_recheck = false;
-	if (state->among != NULL && state->chain.owner != PIPEANN_INVALID_ID &&
-		!PipeannAmongHas(state->among, &row->tid))
+	if (state->tid_filter != NULL && state->chain.owner != PIPEANN_INVALID_ID &&
+		!PipeannTidFilterHas(state->tid_filter, &row->tid))
 		return false;
 	return state->filter == NULL ||
 		PipeannFilterMatches(state->filter, state->chain.owner, row,
@@ -449,7 +449,7 @@ IsAtEnd(PipeannScan *state)
 	bool		at_end = state->exhausted &&
 		state->looked_at < MostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-		state->heeds.horizon == NULL &&
+		state->heeds.bound == NULL &&
 		!PipeannFilterIsVoid(state->filter);
 
 	if (!at_end || !state->late || state->heeds.fill == NULL)
@@ -532,8 +532,8 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
-		PipeannHorizonExpect(state->heeds.horizon,
-							 state->view.meta.layout.metric);
+		PipeannDistanceBoundExpect(state->heeds.bound,
+								   state->view.meta.layout.metric);
 		PIPEANN_PAUSE("scan-searched");
 		state->searched = true;
 	}
@@ -543,7 +543,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = row->tid;
 		state->row.id = state->chain.owner;
-		PipeannScanRowReach(&state->row);
+		PipeannScanRowArrive(&state->row);
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;

@@ -54,10 +54,10 @@ extern void pipeannendscan(IndexScanDesc scan);
 extern bool pipeanncanreturn(Relation index, int attno);
 
 /*
- * horizon.c: what scans of several indexes know from one another that are for the
- * nearest rows of one query.
+ * distance_bound.c: what scans of several indexes know from one another that are
+ * for the nearest rows of one query.
  */
-typedef struct PipeannHorizon
+typedef struct PipeannDistanceBound
 {
 	int			wanted;			/* rows of all scans */
 	bool		entering;		/* scans find where they begin, and return
@@ -66,10 +66,10 @@ typedef struct PipeannHorizon
 	double		distance;		/* rows farther are not wanted */
 	bool		expected;		/* as of rows that nobody has looked at yet */
 	PipeannTogether together;
-} PipeannHorizon;
+} PipeannDistanceBound;
 
 /* For so many rows of so many scans. */
-extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
+extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
 
 /*
  * A limit above scans, that is to be filled. In strict order a row that is found after
@@ -78,7 +78,7 @@ extern void PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans);
  */
 typedef struct PipeannFill
 {
-	bool		all;			/* it wants all rows, however many */
+	bool		all;			/* the limit wants all rows, however many */
 	bool		whole;			/* scans explore all nodes before they return a
 								 * row, so none comes late */
 	bool		late;			/* set by a scan at its end: it has left out
@@ -86,15 +86,15 @@ typedef struct PipeannFill
 } PipeannFill;
 
 /*
- * among.c: rows of the table, by their TIDs, sorted; any number of them. A scan
- * returns none but those, as a search among their nodes finds them. An index without
- * codes knows nothing of this.
+ * tid_filter.c: rows of the table, by their TIDs, sorted; any number of them. A
+ * scan returns none but those, as a search among their nodes finds them. An index
+ * without codes knows nothing of this.
  */
-typedef struct PipeannAmong
+typedef struct PipeannTidFilter
 {
 	uint32		n;
 	const ItemPointerData *tids;
-} PipeannAmong;
+} PipeannTidFilter;
 
 /*
  * What nodes of ours above a scan have it heed from when it begins on; each may be
@@ -102,15 +102,15 @@ typedef struct PipeannAmong
  */
 typedef struct PipeannScanContext
 {
-	PipeannHorizon *horizon;	/* it returns no row when there is none as near,
-								 * and can be asked again when that has moved */
+	PipeannDistanceBound *bound;	/* the scan returns no row that is farther, and
+									 * can be asked again when the bound has moved */
 	PipeannFill *fill;
-	const PipeannAmong *among;
+	const PipeannTidFilter *tid_filter;
 } PipeannScanContext;
 
 /*
- * Its place in the scan's order-by key (src/README, "what nodes of ours tell a scan"):
- * the function of that is never called.
+ * The place of a PipeannScanContext in the scan's order-by key (src/README, "what
+ * nodes of ours tell a scan"): the function of that is never called.
  */
 #define PIPEANN_SCAN_CONTEXT(key) ((key)->sk_func.fn_extra)
 
@@ -118,10 +118,10 @@ typedef struct PipeannScanContext
 extern bool PipeannMayMapRows(double rows);
 
 /*
- * vector.c: what a column holds in the row at a place of its table, in
- * CurrentMemoryContext, if the scan of this backend that returned a row last
- * returned that one, by an index on the column, and has the vector at hand to the
- * last bit; else NULL.
+ * vector.c: the vector in a column of the row at a place of a table, in
+ * CurrentMemoryContext. NULL unless that row is the one that a scan of this backend
+ * returned last, by an index on the column, and the scan has the vector at hand to
+ * the last bit.
  */
 extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
 										ItemPointer tid);

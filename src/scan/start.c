@@ -7,7 +7,7 @@
 #include "access/xlog.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "scan/horizon.h"
+#include "scan/distance_bound.h"
 #include "scan/state.h"
 
 static float
@@ -78,19 +78,20 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.settled = PipeannPrefetchSettled;
 	params.settled_arg = &state->prefetch;
 	params.most_settled = PipeannPrefetchEarly(&state->prefetch);
-	if (heeds->among != NULL && state->view.cache != NULL)
-		state->among = PipeannAmongBegin(scan, heeds->among, &state->view,
-										 state->query, &params);
+	if (heeds->tid_filter != NULL && state->view.cache != NULL)
+		state->tid_filter = PipeannTidFilterBegin(scan, heeds->tid_filter,
+												  &state->view, state->query,
+												  &params);
 	if (HoldsRowsBack(state))
 		state->held_back = PipeannHeldBegin();
-	if (!state->comparable || state->filter != NULL || state->among != NULL ||
+	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
 		state->held_back != NULL ||
 		(heeds->fill != NULL && heeds->fill->whole))
-		heeds->horizon = NULL;
-	if (heeds->horizon != NULL)
-		PipeannHorizonBegin(heeds->horizon, &params);
+		heeds->bound = NULL;
+	if (heeds->bound != NULL)
+		PipeannDistanceBoundBegin(heeds->bound, &params);
 	state->mode = pipeann_search_mode;
-	state->search = PipeannBorrowSearch();
+	state->search = PipeannReuseSearch();
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);

@@ -5,7 +5,7 @@
 #ifndef PIPEANN_SCAN_STATE_H
 #define PIPEANN_SCAN_STATE_H
 
-#include "scan/among.h"
+#include "scan/tid_filter.h"
 #include "scan/filter.h"
 #include "scan/left_out.h"
 #include "scan/only.h"
@@ -32,12 +32,13 @@ typedef struct PipeannScan
 	int64		looked_at;		/* rows returned, or found not to be visible, but
 								 * for those that are dead to everybody */
 	float		last_dist;		/* of the result popped last */
-	float		reach;			/* largest distance possible so far */
+	float		farthest;		/* the largest distance that a row returned so
+								 * far may have */
 	uint32		held;			/* rows that the executor may hold back */
 	bool		comparable;		/* the executor can compare rows */
-	bool		recheck;		/* it has to compare the current rows */
+	bool		recheck;		/* the executor has to compare the current rows */
 	PipeannScanContext heeds;
-	PipeannAmongNodes *among;	/* nodes of the rows that it is among, or NULL */
+	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
 
 	PipeannKilledRows killed;
 	PipeannScanRow row;

@@ -59,7 +59,7 @@ PipeannScanRowLeave(void)
 }
 
 void
-PipeannScanRowReach(PipeannScanRow *row)
+PipeannScanRowArrive(PipeannScanRow *row)
 {
 	current = row;
 }

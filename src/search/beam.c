@@ -42,7 +42,7 @@ PipeannChooseNearest(PipeannSearch *search, int beam, int width)
  * neighbours are scored together, so that codes have time to come from memory.
  */
 static int
-ExploreTogether(PipeannSearch *search, int beam)
+ExploreBatch(PipeannSearch *search, int beam)
 {
 	PipeannPool *pool = &search->pool;
 	int			left = pool->chosen[beam];
@@ -50,7 +50,7 @@ ExploreTogether(PipeannSearch *search, int beam)
 	int			n = 0;
 
 	for (int i = PipeannPoolFirstOpen(pool);
-		 i < pool->count && left > 0 && explored < PIPEANN_TOGETHER; i++)
+		 i < pool->count && left > 0 && explored < PIPEANN_BATCH_NODES; i++)
 	{
 		const PipeannCandidate *item = &pool->items[i];
 
@@ -74,7 +74,7 @@ bool
 PipeannExploreBeam(PipeannSearch *search, int beam)
 {
 	PipeannAddPageMates(search);
-	while (ExploreTogether(search, beam) == PIPEANN_TOGETHER)
+	while (ExploreBatch(search, beam) == PIPEANN_BATCH_NODES)
 		;
 	return search->pool.chosen[beam] > 0;
 }

@@ -8,9 +8,9 @@
 #include "search/explore.h"
 #include "search/list.h"
 #include "search/pages.h"
-#include "search/ranked.h"
+#include "search/code_scan.h"
 #include "search/rounds.h"
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -111,10 +111,10 @@ ReserveMemory(PipeannSearch *search)
 		return;
 	ReserveTable(search, codes->pq.nchunks);
 	PipeannListBegin(search);
-	if (search->ranking)
+	if (search->scans_codes)
 		return;					/* it never comes to the graph */
 	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
-	ReserveBatch(search, Max(layout->max_degree * PIPEANN_TOGETHER,
+	ReserveBatch(search, Max(layout->max_degree * PIPEANN_BATCH_NODES,
 							 Max(layout->slots_per_page,
 								 codes->entry_degree)));
 }
@@ -139,7 +139,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 		search->params.disabled |= PIPEANN_NODE_HITS;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
-	PipeannChooseWay(search);
+	PipeannChooseFilterStrategy(search);
 	ReserveMemory(search);
 	if (codes != NULL && params->policy->begin != NULL)
 		params->policy->begin(search);
@@ -202,10 +202,10 @@ RunPolicy(PipeannSearch *search)
  * a group that no edge leads to from where the search began, too.
  */
 static bool
-RankRest(PipeannSearch *search)
+ScanRest(PipeannSearch *search)
 {
-	PipeannBeginRanking(search);
-	return !PIPEANN_PLANTED("group") && PipeannRunRanked(search);
+	PipeannBeginCodeScan(search);
+	return !PIPEANN_PLANTED("group") && PipeannRunCodeScan(search);
 }
 
 /*
@@ -261,24 +261,24 @@ RunTogether(PipeannSearch *search)
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
-	if (search->ranking)
-		return PipeannRunRanked(search);
+	if (search->scans_codes)
+		return PipeannRunCodeScan(search);
 	if (!search->started && !search->has_begun)
 	{
 		PipeannAddEntryPoints(search);
-		if (search->ranking || PipeannShouldRankUnread(search))
-			return PipeannRunRanked(search);
+		if (search->scans_codes || PipeannShouldScanCodesUnread(search))
+			return PipeannRunCodeScan(search);
 		PipeannAddPageMates(search);
 	}
 	if (!search->started)
 		search->started = true;
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if (PipeannShouldRank(search) || !Continue(search))
-		return RankRest(search);
+	else if (PipeannShouldScanCodes(search) || !Continue(search))
+		return ScanRest(search);
 	RunTogether(search);
 	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
-		(void) RankRest(search);
+		(void) ScanRest(search);
 	return true;
 }
 

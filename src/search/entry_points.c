@@ -2,8 +2,8 @@
  * entry_points.c
  *		Where a search begins: a greedy search of the entry graph.
  *
- * Entry points are ranked by their whole codes. (PipeANN 4.2.2 computes the table
- * under the first reads and ranks by raw vectors of the sample, which we do not
+ * Entry points are ordered by their whole codes. (PipeANN 4.2.2 computes the table
+ * under the first reads and orders by raw vectors of the sample, which we do not
  * keep in memory.)
  */
 #include "search/entry_points.h"
@@ -14,7 +14,7 @@
 #include "search/pages.h"
 #include "search/score.h"
 #include "search/together.h"
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 /*
  * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
@@ -37,7 +37,7 @@
  * only while they are read: in memory the pool soon finds what the rest would
  * have found.
  */
-#define REACH_IN_MEMORY 2
+#define PART_IN_MEMORY 2
 
 /*
  * Pages asked for at once. The pool is filled while they are on their way, and
@@ -149,15 +149,15 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 }
 
 /*
- * Greedy search of the entry graph, until the `reach` nearest are explored. Can go
- * on with a longer reach.
+ * Greedy search of the entry graph, until the `wanted` nearest are explored. Can go
+ * on with a larger number.
  */
 static void
-SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
+SearchEntryGraph(PipeannSearch *search, EntryList *list, int wanted)
 {
 	const PipeannCodes *codes = search->codes;
 
-	while (list->first_open < Min(list->count, reach))
+	while (list->first_open < Min(list->count, wanted))
 	{
 		EntryCandidate *item = &list->items[list->first_open++];
 		int			degree;
@@ -175,10 +175,10 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int reach)
 
 /* Without node hits no step depends on which pages are in memory. */
 static int
-FirstReach(const PipeannSearch *search, const EntryList *list)
+FirstWanted(const PipeannSearch *search, const EntryList *list)
 {
 	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
-		list->length / REACH_IN_MEMORY : list->length;
+		list->length / PART_IN_MEMORY : list->length;
 }
 
 /* The nearest `count` entries become candidates. */
@@ -236,10 +236,10 @@ PipeannAddEntryPages(PipeannSearch *search)
 static void
 EnterTogether(PipeannSearch *search, EntryList *list)
 {
-	int			reach = Max(search->pool.least, LEAST_TOGETHER);
+	int			wanted = Max(search->pool.least, LEAST_TOGETHER);
 
-	SearchEntryGraph(search, list, reach);
-	FillPool(search, list, Min(list->count, reach));
+	SearchEntryGraph(search, list, wanted);
+	FillPool(search, list, Min(list->count, wanted));
 	if (search->pool.count == 0 || PipeannIsAtHand(search, 0))
 		return;
 	SearchEntryGraph(search, list, list->length);
@@ -272,10 +272,11 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 	int			reads = search->params.width > 0 ?
 		Min(search->params.width, FIRST_READS) : FIRST_READS;
 
-	SearchEntryGraph(search, list, FirstReach(search, list));
+	SearchEntryGraph(search, list, FirstWanted(search, list));
 	if (search->params.code_filter != NULL)
-		PipeannChooseWayNear(search, PassingOf(search, list), list->count);
-	if (search->ranking)
+		PipeannChooseFilterStrategyNear(search, PassingOf(search, list),
+										list->count);
+	if (search->scans_codes)
 		return;
 	for (int i = 0; i < Min(list->count, reads); i++)
 		PipeannRequestPageOf(search, search->codes->entry_ids[list->items[i].position],

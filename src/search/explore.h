@@ -12,8 +12,9 @@
 extern void PipeannExplore(PipeannSearch *search, int position);
 
 /*
- * The same, but its neighbours go into the batch, which has n by now, and not into
- * the pool; returns how many it has then. Positions in the pool stay.
+ * Explore a candidate whose page is at hand, but put its neighbours into the batch,
+ * which has n by now, and not into the pool; returns how many it has then.
+ * Positions in the pool stay.
  */
 extern int	PipeannExploreToBatch(PipeannSearch *search, int position, int n);
 

@@ -45,14 +45,14 @@ LengthInMemory(const PipeannSearch *search)
  * Candidates that do not match are explored only as far as they would be if they
  * did, and a little farther, as there are more of them.
  */
-#define REACH 0.6f
+#define LENGTH_POWER 0.6f
 
 static void
 ShortenHead(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
 	int			last = (int) (PIPEANN_EARLY_RESULTS *
-							  powf((float) search->match_share, -REACH));
+							  powf((float) search->match_share, -LENGTH_POWER));
 	int			head = Min(pool->head, pool->count);
 	float		bound;
 
@@ -84,7 +84,7 @@ PipeannListSetBound(PipeannSearch *search)
 		search->pool.bound = -INFINITY;
 		search->pool.least = 0;
 	}
-	if (search->pool.matching > 0 && search->reads > 0 && !search->ranked)
+	if (search->pool.matching > 0 && search->reads > 0 && !search->code_scan_begun)
 		ShortenHead(search);
 }
 

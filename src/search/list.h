@@ -23,7 +23,7 @@ PipeannListToExplore(const PipeannSearch *search)
 	return Max(Max(PipeannListEf(search), search->params.min_list), 1);
 }
 
-/* L: the pool reaches farther where the search may end early. */
+/* L: the pool is longer where the search may end early. */
 static inline int
 PipeannListLength(const PipeannSearch *search)
 {
@@ -50,7 +50,10 @@ extern void PipeannListSetBound(PipeannSearch *search);
 /* From now on all of the list is explored, and no more. */
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
 
-/* The same, and codes tell nothing that others could use. */
+/*
+ * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by
+ * other searches.
+ */
 extern void PipeannListDistrustCodes(PipeannSearch *search);
 
 /* Whether all of the list is explored, although it need not be. */

@@ -77,25 +77,25 @@ TakesPart(const PipeannSearch *search)
  * before the first read, or where no bound is known.
  */
 static float
-Reach(const PipeannSearch *search)
+ReadBound(const PipeannSearch *search)
 {
 	float		gain = GAIN / sqrtf(search->params.together->searches);
 	float		kept = 1 - sqrtf(WANING / Max(search->params.ef, LEAST_EF));
 
 	if (search->reads == 0 || !search->termination.on)
 		return -INFINITY;
-	return PipeannTerminationReach(&search->termination,
-								   gain * powf(kept, search->reads - 1));
+	return PipeannTerminationWiderBound(&search->termination,
+										gain * powf(kept, search->reads - 1));
 }
 
 /* Whether a candidate that is not at hand has to be read. */
 static bool
-IsWorthRead(const PipeannSearch *search, int position, float reach)
+IsWorthRead(const PipeannSearch *search, int position, float bound)
 {
 	const PipeannPool *pool = &search->pool;
 
 	return PipeannPoolWants(pool, position) ||
-		(position < pool->length && pool->items[position].dist <= reach);
+		(position < pool->length && pool->items[position].dist <= bound);
 }
 
 static inline bool
@@ -122,7 +122,7 @@ static int
 ChooseAtHand(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
-	int			width = search->reads > 0 ? PIPEANN_TOGETHER :
+	int			width = search->reads > 0 ? PIPEANN_BATCH_NODES :
 		Max(WIDTH / search->params.together->searches, LEAST_WIDTH);
 	int			least = search->reads > 0 ? FREE : 0;
 	int			n = 0;
@@ -160,11 +160,11 @@ AskForPages(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
 	int			width = Max(READS / search->params.together->searches, 1);
-	float		reach = Reach(search);
+	float		bound = ReadBound(search);
 
 	PipeannKeepLimit(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
-		 width > 0 && i < pool->count && IsWorthRead(search, i, reach); i++)
+		 width > 0 && i < pool->count && IsWorthRead(search, i, bound); i++)
 	{
 		if (!IsFree(&pool->items[i]) || PipeannIsAtHand(search, i))
 			continue;

@@ -93,24 +93,27 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
 /*
- * What searches of several indexes for one query know from one another: as much
- * as one search of all would.
+ * What searches of several indexes for one query know from one another: as much as
+ * one search of all would. Of the nearest candidates the distances of their codes
+ * are kept: as many as the longest list of these searches has, but no more than
+ * this.
  */
-#define PIPEANN_MOST_TOGETHER 1024
+#define PIPEANN_SHARED_DISTANCES 1024
 
 typedef struct PipeannTogether
 {
 	int			searches;
-	PipeannSearch *first;		/* that is to be run, or NULL */
-	PipeannSearch *tabled;		/* those whose tables others may have, or NULL */
-	int			most;			/* that are kept of */
+	PipeannSearch *first;		/* of those that are to be run, or NULL */
+	PipeannSearch *tabled;		/* the first of those whose tables of code
+								 * distances others may use, or NULL */
+	int			most;			/* distances to be kept in codes[] */
 	int			ncodes;
-	float		codes[PIPEANN_MOST_TOGETHER];	/* distances of candidates by
-												 * their codes, sorted */
+	float		codes[PIPEANN_SHARED_DISTANCES];	/* of candidates by their
+													 * codes, sorted */
 	int			nnearest;
 	float		nearest[PIPEANN_EARLY_RESULTS]; /* exact distances, sorted */
 	PipeannErrors errors;
-	int			nchunks;		/* of the codes that err so */
+	int			nchunks;		/* length of the codes whose errors these are */
 } PipeannTogether;
 
 typedef struct PipeannSearchParams
@@ -133,9 +136,9 @@ typedef struct PipeannSearchParams
 	void	   *settled_arg;
 	int			most_settled;	/* nearest results to be told of; 0 for none */
 	const PipeannCodeFilter *code_filter;	/* or NULL */
-	const uint32 *among;		/* or NULL: the nodes that may be results, which
+	const uint32 *wanted_nodes;	/* or NULL: the nodes that may be results, which
 								 * matches() knows as well; all have codes */
-	uint32		namong;
+	uint32		nwanted_nodes;
 	PipeannMatches matches;		/* or NULL: every node does */
 	void	   *matches_arg;
 	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
@@ -145,12 +148,13 @@ typedef struct PipeannSearchParams
 /* A node found, with what is needed to return its rows. */
 typedef struct PipeannResult
 {
-	float		dist;			/* exact, or the least that it may be where */
-	float		most;			/* the vector is rounded, and this the most */
+	float		dist;			/* exact; if the vector is rounded, the least
+								 * distance that its rows may have */
+	float		most;			/* the largest that they may have */
 	uint32		id;
 	uint32		ext_tids;		/* overflow chain, or PIPEANN_INVALID_ID */
-	uint16		nrows;			/* rows in its slot, */
-	uint16		bytes;			/* and what they take */
+	uint16		nrows;			/* rows in its slot */
+	uint16		bytes;			/* length of these rows in sum */
 	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
 
@@ -189,9 +193,9 @@ extern bool PipeannSearchRun(PipeannSearch *search);
 extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
 
 /*
- * Find where the search begins, in memory, before it is run. To be done by all
- * searches of a PipeannTogether first: all that have are run when the first of them
- * is. Returns the distance of the nearest candidate by its code.
+ * Find where the search begins, in memory, before it is run. All searches of a
+ * PipeannTogether do this before the first of them is run: that runs all which have
+ * done it. Returns the distance of the nearest candidate by its code.
  */
 extern float PipeannSearchEnter(PipeannSearch *search);
 
@@ -216,8 +220,8 @@ extern uint64 PipeannSearchExplored(const PipeannSearch *search);
  */
 extern bool PipeannSearchIsSettled(PipeannSearch *search);
 
-/* Whether it is such a search. */
-extern bool PipeannSearchIsRanked(const PipeannSearch *search);
+/* Whether it is a scan of the codes. */
+extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
 
 /* The nearest result not yet taken; NULL when there is none. */
 extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);

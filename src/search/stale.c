@@ -4,7 +4,7 @@
  *		pages of the step before it are looked at.
  *
  * Two beams take turns: while the pages of one are explored, those of the
- * other are being read. So a step reads what was ranked two steps before, and
+ * other are being read. So a step reads what was chosen two steps before, and
  * reading and computing overlap fully. The paper found that this costs a few
  * steps more, and that an older dependency than that does not pay (3.2).
  */

@@ -16,10 +16,11 @@ typedef struct PipeannPageRef
 	uint32		page;
 	float		dist;			/* of the candidate it was asked for */
 	bool		scored;			/* its nodes are among the results */
-	bool		by_node;		/* each when it is explored, not together */
-	bool		kept;			/* only while pages are given back */
-	uint64		slots;			/* those scored by node, until now */
-	uint64		killed;			/* slots that never will be */
+	bool		by_node;		/* its nodes are scored one by one, each when it
+								 * is explored, and not with their page */
+	bool		kept;			/* limit.c: not to be given back this time */
+	uint64		slots;			/* bits of the slots scored so until now */
+	uint64		killed;			/* bits of slots whose rows are all dead */
 	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */
 } PipeannPageRef;
@@ -27,13 +28,16 @@ typedef struct PipeannPageRef
 /* The most nodes that the entry graph gives a search. */
 #define PIPEANN_MAX_ENTRY_POINTS 100
 
-/* The most nodes whose neighbours are in one batch. */
-#define PIPEANN_TOGETHER 8
+/* The most nodes whose neighbours are scored in one batch. */
+#define PIPEANN_BATCH_NODES 8
 
 /* Slots of a page for which a 64-bit mask has room. */
 #define PIPEANN_MASKED_SLOTS 64
 
-/* Exact distances of nodes scored when explored, and what their codes err by. */
+/*
+ * Sums over nodes that were scored when they were explored: their exact distances,
+ * and by how much their codes' distances differ from these.
+ */
 typedef struct PipeannCodeErrors
 {
 	uint32		n;
@@ -44,20 +48,20 @@ typedef struct PipeannCodeErrors
 } PipeannCodeErrors;
 
 /* The nearest nodes that may match and are not taken yet, as a heap. */
-typedef struct PipeannRanks
+typedef struct PipeannCodeOrder
 {
 	PipeannDiscard *items;
 	uint64		n;
-	uint64		size;			/* that may be kept, */
-	uint64		items_size;		/* and that there is memory for */
+	uint64		size;			/* items that may be kept */
+	uint64		items_size;		/* items that there is memory for */
 	uint64		passing;		/* nodes that may match */
-	PipeannDiscard last;		/* the last one taken */
-	PipeannDiscard bound;		/* those behind it are not kept: */
-	bool		left_out;		/* whether there are any */
-	bool		has_table;		/* of code distances, and knows: */
-	float		least_rest;		/* that a code's second half adds */
-	bool		unordered;		/* so few that codes were not looked at */
-} PipeannRanks;
+	PipeannDiscard last;		/* the item taken last */
+	PipeannDiscard bound;		/* nodes farther than this one are not kept */
+	bool		left_out;		/* there were such nodes */
+	bool		has_table;		/* the table of code distances is made, and */
+	float		least_rest;		/* the least that a code's second half adds */
+	bool		unordered;		/* so few nodes that codes were not looked at */
+} PipeannCodeOrder;
 
 /* What a policy remembers of a search. */
 typedef struct PipeannPolicyState
@@ -80,36 +84,39 @@ struct PipeannSearch
 	PipeannSearchParams params;
 	PipeannBounds bounds;		/* of half precision only */
 
-	PipeannSearch *behind;		/* of those together the next one, or NULL */
-	PipeannSearch *also_tabled; /* of those with a table the next one, or NULL */
-	const float *table;			/* own_table, or that of one of those together */
+	/* of the searches of a PipeannTogether */
+	PipeannSearch *behind;		/* the next one to be run, or NULL */
+	PipeannSearch *also_tabled; /* the next one with a table, or NULL */
+	const float *table;			/* own_table, or another one's */
 
 	PipeannTermination termination; /* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;
-	uint32		reads_in;		/* of which came while their candidate was in
+	uint32		reads_in;		/* reads that came while their candidate was in
 								 * the list */
-	uint32		reads_out;		/* ... or was out of it by then */
+	uint32		reads_out;		/* reads whose candidate was out of it by then */
 	uint32		nrefs;
 	uint32		nheld;			/* refs with a frame */
 	uint32		nunscored;
-	uint64		explored;		/* nodes with rows, */
-	uint64		matching;		/* and those of them that may be results */
+	uint64		explored;		/* nodes with rows that were explored */
+	uint64		matching;		/* those of them that may be results */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannCodeErrors code_errors;
 	bool		has_begun;		/* entry points are candidates */
-	bool		has_ended;		/* at what it was looking for */
+	bool		has_ended;		/* found what params.ends_at looks for */
 	bool		started;
 	bool		continued;
-	double		share;			/* of nodes that may match, by a sample, */
-	double		near_share;		/* of those near the query, */
-	double		match_share;	/* and of these that match, as far as is known */
-	double		stretch;		/* of the list, for those that do not */
-	int			most_matching;	/* candidates of the list; 0: they do not count */
-	bool		ranking;		/* goes through ranks, not the graph */
-	bool		ranked;			/* these are made */
-	PipeannCodeErrors rank_errors;
+	double		share;			/* of all nodes that may match, by a sample */
+	double		near_share;		/* of the nodes near the query that may match */
+	double		match_share;	/* of these that do match, as far as is known */
+	double		stretch;		/* the list is so many times longer than ef, for
+								 * candidates that do not match */
+	int			most_matching;	/* matching candidates behind the list's head; 0:
+								 * there is no head */
+	bool		scans_codes;	/* is a code scan, or will be: not the graph */
+	bool		code_scan_begun;
+	PipeannCodeErrors code_scan_errors;
 	PipeannPolicyState policy;
 
 	/*
@@ -126,7 +133,7 @@ struct PipeannSearch
 	uint32	   *unscored;		/* refs that arrived and await scoring */
 	uint32		unscored_size;
 
-	PipeannRanks ranks;
+	PipeannCodeOrder code_order;
 	float	   *own_table;		/* [nchunks][256] of code distances */
 	int			table_size;		/* chunks that there is memory for */
 
@@ -134,7 +141,7 @@ struct PipeannSearch
 	uint32	   *batch_ids;
 	const uint8 **batch_codes;
 	float	   *batch_dists;
-	PipeannCandidate *batch;	/* those of them for the pool */
+	PipeannCandidate *batch;	/* the ones that go to the pool */
 	int			batch_size;
 };
 

@@ -27,7 +27,7 @@
 void
 PipeannTogetherKeep(PipeannTogether *together, int length)
 {
-	together->most = Max(together->most, Min(length, PIPEANN_MOST_TOGETHER));
+	together->most = Max(together->most, Min(length, PIPEANN_SHARED_DISTANCES));
 }
 
 /* Merge sorted distances into the list; the farthest of all fall out. */
@@ -116,7 +116,7 @@ PipeannMakeTable(PipeannSearch *search)
 	PipeannSearch *other = together == NULL ? NULL : together->tabled;
 
 	if (search->table != NULL)
-		return;					/* it has walked, and ranks now */
+		return;					/* it has walked, and scans codes now */
 	while (other != NULL && !HaveSameTable(other, search))
 		other = other->also_tabled;
 	if (other != NULL)

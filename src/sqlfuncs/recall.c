@@ -61,7 +61,7 @@ Nearest(RecallState *state, int k, int least_ef, bool exact,
 												  &view->meta.layout,
 												  view->map, &counters);
 	PipeannSearchParams params = PipeannScanParams();
-	PipeannSearch *search = PipeannBorrowSearch();
+	PipeannSearch *search = PipeannReuseSearch();
 	const PipeannResult *result;
 	int			n = 0;
 

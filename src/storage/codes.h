@@ -38,7 +38,7 @@ PipeannCodesPerPage(const PipeannLayout *l)
 	return PIPEANN_PAYLOAD / PipeannCodeBytes(l);
 }
 
-/* Where the first byte number `plane` of attribute codes stands. */
+/* Where the bytes number `plane` of all attribute codes begin. */
 static inline Size
 PipeannPlaneOffset(const PipeannLayout *l, uint32 plane)
 {

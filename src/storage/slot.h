@@ -106,7 +106,8 @@ typedef struct PipeannLayout
 	uint8		attr_bytes;
 	uint8		metric;
 #else
-	uint8		metric;			/* PipeannMetric: two bytes before there were */
+	uint8		metric;			/* PipeannMetric. It had two bytes before there were
+								 * attribute codes, which took the higher one */
 	uint8		attr_bytes;		/* of attribute codes, beside a code */
 #endif
 	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
@@ -195,21 +196,21 @@ PipeannInlineBytes(const PipeannLayout *l)
 		l->vector_offset - l->tids_offset;
 }
 
-/* Whether a row does not fit the slot of a node, and has to stand apart. */
+/* Whether a row does not fit the slot of a node, and has to be out of line. */
 static inline bool
 PipeannRowIsLong(const PipeannLayout *l, const PipeannRow *row)
 {
 	return l->row_bytes > 0 && PipeannRowSize(l, row) > PipeannInlineBytes(l);
 }
 
-/* Whether a row stands apart, in overflow slots. */
+/* Whether a row is out of line, in overflow slots. */
 static inline bool
 PipeannRowIsApart(const PipeannLayout *l, const PipeannRow *row)
 {
 	return l->row_bytes > 0 && (row->info & PIPEANN_ROW_APART) != 0;
 }
 
-/* The first of these slots. */
+/* The first overflow slot of a row out of line. */
 static inline uint32
 PipeannRowFirstPart(const PipeannRow *row)
 {
@@ -261,7 +262,7 @@ PipeannSlotVector(const PipeannLayout *l, const PipeannSlot *slot)
 	return (char *) slot + l->vector_offset;
 }
 
-/* Sets nothing if the error is not known. */
+/* Set error and hash of a node's slot; no hash if the error is not known. */
 static inline void
 PipeannSlotSetRounding(PipeannSlot *slot, const PipeannRounding *rounding)
 {

@@ -6,11 +6,11 @@
  * pages are used for.
  *
  * Block 0 is the metapage. The file is divided into extents of 1 MB. The first
- * block of each is left empty (in the first extent it is the metapage), so
- * that extents begin where segments do. The other blocks hold pages of one
- * kind, numbered through all extents of that kind (page ordinals). The extent
- * map says which extent holds ordinals n .. n + 126 of a kind, so a node's
- * block and slot are found by arithmetic, and every kind can grow.
+ * block of each is left empty (in the first extent it is the metapage), so that
+ * extents begin where segments of the file do. The other blocks hold pages of one
+ * kind, numbered through all extents of that kind (page ordinals). The extent map
+ * says which extent holds ordinals n .. n + 126 of a kind, so a node's block and
+ * slot are found by arithmetic, and every kind can grow.
  *
  * Every page ends in a checksum of our own over all of it except its LSN and
  * PostgreSQL's checksum, seeded with the block number. Reads that bypass
@@ -47,11 +47,11 @@ typedef RelFileNode PipeannLocator;
 
 #define PIPEANN_MAGIC 0x50414E4EU
 #define PIPEANN_FORMAT 2
-#define PIPEANN_FORMAT_VALUES 3 /* of an index whose rows have values */
-#define PIPEANN_FORMAT_ATTRIBUTES 4 /* and whose nodes have codes of these */
-#define PIPEANN_FORMAT_WIDTHS 5 /* the metapage has the widths of which */
-#define PIPEANN_FORMAT_CLASSES 6	/* made by operator classes where these
-									 * compare other than types do */
+#define PIPEANN_FORMAT_VALUES 3 /* rows have values */
+#define PIPEANN_FORMAT_ATTRIBUTES 4 /* nodes have attribute codes, too */
+#define PIPEANN_FORMAT_WIDTHS 5 /* the metapage has the codes' widths */
+#define PIPEANN_FORMAT_CLASSES 6	/* codes are made by operator classes, where
+									 * these compare otherwise than types do */
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
@@ -302,9 +302,9 @@ extern uint64 PipeannLayoutParts(const PipeannLayout *l,
 								 const PipeannRowSizes *sizes);
 
 /*
- * The row_bytes with which an index takes the least room: rows that they do not
- * hold take slots of their own. There is room for two rows of the average
- * length, so that a new version of a row has room beside the former.
+ * The row_bytes with which an index takes the least room: a row that is longer
+ * takes slots of its own. There is room for two rows of the average length, so that
+ * a new version of a row has room beside the former.
  */
 extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 								  const PipeannRowSizes *sizes);
@@ -317,7 +317,7 @@ extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* rows.c: the rows of slots */
 
-/* What stands in the place of a row that is apart. */
+/* What stands in the place of a row that is out of line. */
 extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
 
 /* Bytes of a vector or row in one overflow slot, but for the last one. */
@@ -362,7 +362,7 @@ typedef struct PipeannRowFill
 	const PipeannLayout *layout;
 	uint32		left;			/* bytes in the slot reached */
 	uint32		ext_slots;		/* overflow slots begun */
-	uint32		parts;			/* overflow slots for rows that are apart */
+	uint32		parts;			/* overflow slots for rows out of line */
 } PipeannRowFill;
 
 extern void PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l);

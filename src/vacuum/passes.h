@@ -2,7 +2,8 @@
  * passes.h
  *		State and functions that the steps of VACUUM share; private to vacuum/.
  *
- * src/README, "VACUUM", gives the order of the steps and says why it is right.
+ * src/README, "vacuum/: dead rows out", gives the order of the steps and says why
+ * it is right.
  */
 #ifndef PIPEANN_PASSES_H
 #define PIPEANN_PASSES_H
@@ -49,10 +50,10 @@ typedef struct PipeannVacuum
 	void	   *callback_state;
 	PipeannIndexView view;
 	uint32		pages;			/* of the graph, in the present pass */
-	uint32		ids;			/* that the sets have room for */
+	uint32		ids;			/* the sets have room for ids below this */
 	uint32		prefetched;		/* pages before this one are prefetched */
 	uint32		passes;			/* over the graph */
-	bool		removing;		/* it says that rows are being removed */
+	bool		removing;		/* the metapage says that rows are being removed */
 	bool		noted;			/* the metapage says that there is work */
 	bool		interrupted;	/* an earlier VACUUM left work */
 	uint64		nodes;			/* in the metapage at the start */
@@ -82,7 +83,7 @@ typedef struct PipeannVacuum
 /* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
 extern void PipeannVacuumDelay(void);
 
-/* Begin a pass over all graph pages that exist now: sets v->pages. */
+/* Begin a pass over all graph pages that exist at present: sets v->pages. */
 extern void PipeannVacuumBeginPass(PipeannVacuum *v);
 
 /*

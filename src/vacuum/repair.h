@@ -53,7 +53,7 @@ typedef struct PipeannRepair
 	float	   *x;				/* [layout's dim] */
 	float	   *self;			/* [dim] */
 	float	   *vectors;		/* [2 * max_degree + SPARE][dim] */
-	float	   *dists;			/* of these, from the node */
+	float	   *dists;			/* distances of vectors[] from the node */
 	float	   *table;			/* code distances */
 	const uint8 **codes;		/* [MAX_CANDIDATES] */
 	float	   *code_dists;

@@ -6,7 +6,8 @@
  * Nodes that have no row left leave the neighbour lists, and then their slots
  * are freed. Which nodes are dead can be seen from the pages alone, so a
  * VACUUM finishes the work of one that was interrupted; a flag in the metapage
- * tells it to do so even if no other row is dead. See src/README, "VACUUM".
+ * tells it to do so even if no other row is dead. See src/README,
+ * "vacuum/: dead rows out".
  */
 #include "postgres.h"
 

@@ -114,7 +114,7 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 
 #define ROW_LENGTH "has a row of the wrong length"
 
-/* The parts of rows that stand apart. */
+/* The parts of rows that are out of line. */
 typedef struct RowParts
 {
 	const PipeannCheck *check;

@@ -165,7 +165,7 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 }
 
 /*
- * The hash of a row's values. If they are apart and are just being removed, our
+ * The hash of a row's values. If they are out of line and are just being removed, our
  * snapshot does not see the row.
  */
 static uint32

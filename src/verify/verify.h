@@ -123,7 +123,7 @@ extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
 										const PipeannSlot *node, float *x);
 
-/* The whole of a row that stands apart, or NULL if its chain is being changed. */
+/* The whole of a row that is out of line, or NULL if its chain is being changed. */
 extern PipeannRow *PipeannCheckReadRow(const PipeannCheck *check,
 									   const PipeannRow *row);
 

@@ -38,7 +38,7 @@ FORBIDDEN = {
 # Headers of a room that others may include beside ROOM/ROOM.h: they need no server.
 OPEN_HEADERS = {"storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
-MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README = 600, 60, 5600, 150
+MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README, MOST_COLUMNS = 600, 60, 5600, 150, 100
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/([a-z0-9_]+\.h)"', re.M)
 TYPEDEFS = (re.compile(r"^}\s*(\w+)(?:\[\w*\])?;", re.M),
@@ -231,6 +231,9 @@ def sizes(root):
     readme = read(os.path.join(root, "README.md")).count("\n")
     if readme > MOST_README:
         wrong.append(f"README.md has {readme} lines, more than {MOST_README}")
+    wrong += [f"src/README:{number} has {len(line)} columns, more than {MOST_COLUMNS}"
+              for number, line in enumerate(read(os.path.join(root, "src", "README")).split("\n"), 1)
+              if len(line) > MOST_COLUMNS]
     return wrong
 
 
@@ -267,7 +270,7 @@ def planted():
             "servers/queries/private.c": '#include "plan/plan.h"\n',
             "src/plan/servers.c": '#include "remote/remote.h"\n',
             "src/plan/libpq.c": '#include "libpq-fe.h"\n',
-            "README.md": "\n" * (MOST_README + 1),
+            "README.md": "\n" * (MOST_README + 1), "src/README": "x" * (MOST_COLUMNS + 1) + "\n",
             "scripts/typedefs.list": "Gone\n",
             "src/base/type.h": "typedef struct New\n{\n\tint\t\t\tx;\n} New;\n",
         }
@@ -279,7 +282,7 @@ def planted():
         seen = unknown_rooms(root) + includes(root) + libpq(root) + sizes(root) + stale_typedefs(root)
     wanted = ("src/elsewhere is no room", "servers/base is no room", "servers/queries/private.c includes plan/plan.h",
               "src/plan/servers.c includes remote/remote.h", "src/plan/libpq.c includes libpq-fe.h", "src/io/up.c includes scan/scan.h", "src/scan/private.c includes io/ring.h",
-              "src/base/long.c has", "Long() has", "README.md has", "lacks New", "has Gone")
+              "src/base/long.c has", "Long() has", "README.md has", "src/README:1 has", "lacks New", "has Gone")
     missing = [f"planted, but not seen: {text}" for text in wanted if not any(text in line for line in seen)]
     if len(seen) != len(wanted):
         missing.append("seen: " + "; ".join(seen))
@@ -318,7 +321,7 @@ def main(arguments):
               ("libpq and foreign tables are for servers/", libpq(root)),
               ("the libraries have no symbol in common", in_both(root)),
               ("no files call each other in a circle", circles(root)),
-              ("files, functions, rooms and README.md keep to their sizes", sizes(root)),
+              ("files, functions, rooms and the two READMEs keep to their sizes", sizes(root)),
               ("scripts/typedefs.list is up to date", stale_typedefs(root)))
     for number, (what, wrong) in enumerate(checks, 1):
         print(f"{'not ' if wrong else ''}ok {number} - {what}")

@@ -85,8 +85,9 @@ sub interrupt_everywhere
 			}
 			# a cancel that came late may hit what follows
 			$session->ask('ROLLBACK') for 1 .. ($sql =~ /^BEGIN/ ? 2 : 0);
-			# nor is this out of the timeout's reach
-			1 while ($session->ask('SET statement_timeout = 0')->{state} // '') eq '57014';
+			# nor is this out of the timeout's reach, nor what follows it, if that
+			# was up as it ended
+			1 while grep { ($session->ask($_)->{state} // '') eq '57014' } 'SET statement_timeout = 0', 'SELECT 1';
 			if (!defined $answer->{error}) { $through++ unless $by_other; }
 			elsif ($answer->{state} eq '57014') { $cancelled++; }
 			else { push @errors, "$answer->{state} $answer->{error}"; }

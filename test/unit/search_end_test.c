@@ -64,7 +64,7 @@ ListsTogether(void)
 	PipeannTogether *together = calloc(1, sizeof(PipeannTogether));
 
 	CHECK(PipeannTogetherBound(together, 1) == INFINITY);
-	PipeannTogetherKeep(together, 2 * PIPEANN_MOST_TOGETHER);
+	PipeannTogetherKeep(together, 2 * PIPEANN_SHARED_DISTANCES);
 	for (int i = 0; i < 3000; i += 10)
 	{
 		float		dists[10];
@@ -73,12 +73,12 @@ ListsTogether(void)
 			dists[j] = (float) ((i + j) * 7919 % 3001);
 		PipeannTogetherNote(together, dists, 10);
 	}
-	CHECK(together->ncodes == PIPEANN_MOST_TOGETHER);
+	CHECK(together->ncodes == PIPEANN_SHARED_DISTANCES);
 	for (int i = 1; i < together->ncodes; i++)
 		CHECK(together->codes[i] >= together->codes[i - 1]);
 	CHECK(PipeannTogetherBound(together, 40) == together->codes[39]);
 	CHECK(together->codes[39] <= 40);
-	CHECK(PipeannTogetherBound(together, PIPEANN_MOST_TOGETHER + 1) == INFINITY);
+	CHECK(PipeannTogetherBound(together, PIPEANN_SHARED_DISTANCES + 1) == INFINITY);
 	together->searches = 1;
 	CHECK(PipeannTogetherLeast(together, 40) == 30);
 	together->searches = 1000;

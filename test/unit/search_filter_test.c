@@ -6,7 +6,7 @@
 #include "search_tools.h"
 
 #include "distance/distance.h"
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 #define PLANES 3				/* a column of one byte, and one of two */
 #define CHUNK_SHIFT 11
@@ -328,7 +328,7 @@ MatchingRadius(const float *query, const Wish *wish, int k)
 	return n == 0 ? 0 : nearest[n - 1];
 }
 
-/* The first run finds the nearest that match, whichever way it chose. */
+/* The first run finds the nearest that match, whichever strategy it chose. */
 static void
 FindsTheNearestThatMatch(void)
 {
@@ -377,7 +377,7 @@ ReadsLittleWhereFewMatch(void)
 
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
-	CHECK(PipeannSearchIsRanked(search));
+	CHECK(PipeannSearchIsCodeScan(search));
 	for (uint32 id = 0; id < l2_index->ids; id++)
 		passing += Fulfils(id, &wish);
 	CHECK(memory->counters.page_reads <= passing);
@@ -469,7 +469,7 @@ DoubtsWhatItDidNotExplore(void)
 
 /*
  * Few of all pass: where all near ones do the list is no longer than without a
- * filter; where none does, the search ranks, however many pass elsewhere.
+ * filter; where none does, the search scans the codes, however many pass elsewhere.
  */
 static void
 GoesByWhatIsNear(void)
@@ -485,16 +485,16 @@ GoesByWhatIsNear(void)
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	many.ncodes = 200 * coded.ncodes;	/* only counted */
 	search->codes = &many;
-	search->ranking = false;
-	PipeannChooseWayNear(search, 30, 30);
-	CHECK(!search->ranking && search->most_matching == 0);
+	search->scans_codes = false;
+	PipeannChooseFilterStrategyNear(search, 30, 30);
+	CHECK(!search->scans_codes && search->most_matching == 0);
 	CHECK(search->stretch == 1);
-	PipeannChooseWayNear(search, 15, 30);
-	CHECK(!search->ranking && search->stretch > 1);
+	PipeannChooseFilterStrategyNear(search, 15, 30);
+	CHECK(!search->scans_codes && search->stretch > 1);
 	search->codes = &coded;
-	PipeannChooseWayNear(search, 0, 30);
-	CHECK(search->ranking);
-	search->ranking = false;
+	PipeannChooseFilterStrategyNear(search, 0, 30);
+	CHECK(search->scans_codes);
+	search->scans_codes = false;
 	EndSearch(search, memory);
 }
 

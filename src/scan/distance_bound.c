@@ -1,5 +1,5 @@
 /*
- * horizon.c
+ * distance_bound.c
  *		What scans of several indexes know from one another.
  *
  * Partitions of a table are scanned one after the other for the nearest rows of
@@ -12,32 +12,32 @@
 #include <float.h>
 #include <math.h>
 
-#include "scan/horizon.h"
+#include "scan/distance_bound.h"
 #include "utils/float.h"
 
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
 void
-PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
+PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans)
 {
-	horizon->entering = horizon->expected = false;
-	horizon->distance = get_float8_infinity();
-	horizon->wanted = wanted;
-	horizon->together.searches = scans;
-	horizon->together.first = NULL;
-	horizon->together.tabled = NULL;
-	horizon->together.most = 0;
-	horizon->together.ncodes = 0;
-	horizon->together.nnearest = 0;
-	horizon->together.nchunks = 0;
+	bound->entering = bound->expected = false;
+	bound->distance = get_float8_infinity();
+	bound->wanted = wanted;
+	bound->together.searches = scans;
+	bound->together.first = NULL;
+	bound->together.tabled = NULL;
+	bound->together.most = 0;
+	bound->together.ncodes = 0;
+	bound->together.nnearest = 0;
+	bound->together.nchunks = 0;
 }
 
 /* Where it is now, as a search's order key. */
 static float
-KeyOf(const PipeannHorizon *horizon, PipeannMetric metric)
+KeyOf(const PipeannDistanceBound *bound, PipeannMetric metric)
 {
-	double		distance = horizon->distance;
+	double		distance = bound->distance;
 
 	if (isinf(distance))
 		return INFINITY;
@@ -54,37 +54,37 @@ KeyOf(const PipeannHorizon *horizon, PipeannMetric metric)
 
 /* A row is looked up in its table before it counts: few that others push out are. */
 void
-PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric)
+PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
 {
 	const PipeannTogether *together;
 	double		distance;
 
-	if (horizon == NULL || !isinf(horizon->distance))
+	if (bound == NULL || !isinf(bound->distance))
 		return;
-	together = &horizon->together;
-	if (together->nnearest < horizon->wanted)
+	together = &bound->together;
+	if (together->nnearest < bound->wanted)
 		return;
-	distance = PipeannSqlDistance(metric, together->nearest[horizon->wanted - 1]);
+	distance = PipeannSqlDistance(metric, together->nearest[bound->wanted - 1]);
 	if (!isfinite(distance))
 		return;
-	horizon->distance = distance + fabs(distance) * SLACK;
-	horizon->expected = true;
+	bound->distance = distance + fabs(distance) * SLACK;
+	bound->expected = true;
 }
 
 bool
-PipeannHorizonHides(const PipeannHorizon *horizon, PipeannMetric metric,
-					const PipeannResult *result)
+PipeannDistanceBoundHides(const PipeannDistanceBound *bound, PipeannMetric metric,
+						  const PipeannResult *result)
 {
-	return horizon != NULL && result != NULL &&
-		result->dist > KeyOf(horizon, metric);
+	return bound != NULL && result != NULL &&
+		result->dist > KeyOf(bound, metric);
 }
 
 int
-PipeannHorizonWithin(const PipeannHorizon *horizon, PipeannMetric metric,
-					 PipeannSearch *search)
+PipeannDistanceBoundWithin(const PipeannDistanceBound *bound, PipeannMetric metric,
+						   PipeannSearch *search)
 {
 	const PipeannResult *results[PIPEANN_EARLY_RESULTS];
-	float		key = KeyOf(horizon, metric);
+	float		key = KeyOf(bound, metric);
 	int			n = PipeannSearchNext(search, results, lengthof(results));
 	int			within = 0;
 
@@ -98,9 +98,9 @@ PipeannHorizonWithin(const PipeannHorizon *horizon, PipeannMetric metric,
  * those of all scans.
  */
 void
-PipeannHorizonBegin(PipeannHorizon *horizon, PipeannSearchParams *params)
+PipeannDistanceBoundBegin(PipeannDistanceBound *bound, PipeannSearchParams *params)
 {
-	params->together = &horizon->together;
+	params->together = &bound->together;
 	params->min_list = Max(params->min_list,
-						   horizon->wanted * PIPEANN_STRICT_PART);
+						   bound->wanted * PIPEANN_STRICT_PART);
 }

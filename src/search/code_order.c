@@ -1,12 +1,12 @@
 /*
- * ranks.c
+ * code_order.c
  *		The nodes that may match, in the order of the distances of their codes.
  *
  * There may be many, and few of them are wanted. So only the nearest are kept: a
  * node that is farther than all of them when half of its code is looked at is passed
  * over. When more are wanted, all are gone through once more.
  */
-#include "search/ranks.h"
+#include "search/code_order.h"
 
 #include <math.h>
 
@@ -31,25 +31,25 @@
 
 /* Keep the nearer half, so that there is room for others. */
 static void
-LeaveOut(PipeannRanks *ranks)
+LeaveOut(PipeannCodeOrder *order)
 {
-	ranks->left_out = true;
-	ranks->n = ranks->size / 2;
-	ranks->bound = PipeannSelectNearest(ranks->items, ranks->size, ranks->n);
+	order->left_out = true;
+	order->n = order->size / 2;
+	order->bound = PipeannSelectNearest(order->items, order->size, order->n);
 }
 
 /* Those found before are not added again. */
 static void
-Add(PipeannRanks *ranks, uint32 id, float dist)
+Add(PipeannCodeOrder *order, uint32 id, float dist)
 {
 	PipeannDiscard item = {.dist = isnan(dist) ? INFINITY : dist,.id = id};
 
-	if (PipeannIsNearer(&ranks->bound, &item) ||
-		!PipeannIsNearer(&ranks->last, &item))
+	if (PipeannIsNearer(&order->bound, &item) ||
+		!PipeannIsNearer(&order->last, &item))
 		return;
-	ranks->items[ranks->n++] = item;
-	if (ranks->n == ranks->size)
-		LeaveOut(ranks);
+	order->items[order->n++] = item;
+	if (order->n == order->size)
+		LeaveOut(order);
 }
 
 /* Nodes that are added together. */
@@ -87,8 +87,8 @@ static void
 MakeTable(PipeannSearch *search)
 {
 	PipeannMakeTable(search);
-	search->ranks.least_rest = LeastRest(search);
-	search->ranks.has_table = true;
+	search->code_order.least_rest = LeastRest(search);
+	search->code_order.has_table = true;
 }
 
 /*
@@ -98,7 +98,7 @@ MakeTable(PipeannSearch *search)
 static void
 AddBatch(PipeannSearch *search, Batch *batch)
 {
-	PipeannRanks *ranks = &search->ranks;
+	PipeannCodeOrder *order = &search->code_order;
 	uint32	   *ids = batch->ids;
 	const uint8 **codes = batch->codes;
 	int			n = batch->n;
@@ -108,33 +108,33 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	float		second[BATCH];
 	int			left = 0;
 
-	if (!ranks->has_table)
+	if (!order->has_table)
 		MakeTable(search);
 	PipeannKernel->pq_scan(search->table, half, codes, n, first);
 	search->counters->code_distances += n;
-	ranks->passing += n;
+	order->passing += n;
 	for (int i = 0; i < n; i++)
 	{
 		ids[left] = ids[i];
 		codes[left] = codes[i] + half;
 		first[left] = first[i];
-		left += !(first[i] + ranks->least_rest > ranks->bound.dist +
+		left += !(first[i] + order->least_rest > order->bound.dist +
 				  ROUNDING * fabsf(first[i]));
 	}
 	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
 						   nchunks - half, codes, left, second);
 	for (int i = 0; i < left; i++)
-		Add(ranks, ids[i], first[i] + second[i]);
+		Add(order, ids[i], first[i] + second[i]);
 }
 
 /* Add so few nodes, the only ones, that their order does not matter. */
 static void
-AddFew(PipeannRanks *ranks, const Batch *batch)
+AddFew(PipeannCodeOrder *order, const Batch *batch)
 {
 	for (int i = 0; i < batch->n; i++)
-		ranks->items[i] = (PipeannDiscard) {.dist = 0,.id = batch->ids[i]};
-	ranks->n = ranks->passing = batch->n;
-	ranks->unordered = true;
+		order->items[i] = (PipeannDiscard) {.dist = 0,.id = batch->ids[i]};
+	order->n = order->passing = batch->n;
+	order->unordered = true;
 }
 
 static inline void
@@ -184,11 +184,11 @@ CollectAll(PipeannSearch *search, Batch *batch)
 static void
 CollectGiven(PipeannSearch *search, Batch *batch)
 {
-	for (uint32 i = 0; i < search->params.namong; i++)
+	for (uint32 i = 0; i < search->params.nwanted_nodes; i++)
 	{
 		if (batch->n == 0)
 			CHECK_FOR_INTERRUPTS();
-		Collect(search, batch, search->params.among[i]);
+		Collect(search, batch, search->params.wanted_nodes[i]);
 	}
 }
 
@@ -196,76 +196,76 @@ CollectGiven(PipeannSearch *search, Batch *batch)
 static void
 FindNearest(PipeannSearch *search)
 {
-	PipeannRanks *ranks = &search->ranks;
+	PipeannCodeOrder *order = &search->code_order;
 	Batch		batch = {.n = 0};
 
-	ranks->n = ranks->passing = 0;
-	ranks->left_out = false;
-	ranks->bound.dist = INFINITY;
-	ranks->bound.id = PIPEANN_INVALID_ID;
-	if (search->params.among != NULL)
+	order->n = order->passing = 0;
+	order->left_out = false;
+	order->bound.dist = INFINITY;
+	order->bound.id = PIPEANN_INVALID_ID;
+	if (search->params.wanted_nodes != NULL)
 		CollectGiven(search, &batch);
 	else if (search->params.code_filter != NULL)
 		CollectPassing(search, &batch);
 	else
 		CollectAll(search, &batch);
-	if (ranks->passing == 0 && batch.n <= Min(FEW, search->params.ef))
+	if (order->passing == 0 && batch.n <= Min(FEW, search->params.ef))
 	{
-		AddFew(ranks, &batch);
+		AddFew(order, &batch);
 		return;
 	}
 	AddBatch(search, &batch);
-	PipeannHeapMake(ranks->items, ranks->n);
+	PipeannHeapMake(order->items, order->n);
 }
 
 static void
-Reserve(PipeannRanks *ranks, uint64 size)
+Reserve(PipeannCodeOrder *order, uint64 size)
 {
-	ranks->size = size;
-	if (size <= ranks->items_size)
+	order->size = size;
+	if (size <= order->items_size)
 		return;
-	if (ranks->items != NULL)
-		pfree(ranks->items);
-	ranks->items = PipeannAlloc(mul_size(size, sizeof(PipeannDiscard)));
-	ranks->items_size = size;
+	if (order->items != NULL)
+		pfree(order->items);
+	order->items = PipeannAlloc(mul_size(size, sizeof(PipeannDiscard)));
+	order->items_size = size;
 }
 
 void
-PipeannRanksBegin(PipeannSearch *search)
+PipeannCodeOrderBegin(PipeannSearch *search)
 {
 	PipeannMemory former = PipeannMemoryEnter(search);
-	PipeannRanks *ranks = &search->ranks;
+	PipeannCodeOrder *order = &search->code_order;
 	const PipeannCodeFilter *filter = search->params.code_filter;
-	double		precision = search->params.among != NULL || filter == NULL ?
+	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
 		1 : filter->precision;
 
-	Reserve(ranks, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
-	ranks->last.dist = -INFINITY;
-	ranks->last.id = 0;
-	ranks->has_table = ranks->unordered = false;
+	Reserve(order, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
+	order->last.dist = -INFINITY;
+	order->last.id = 0;
+	order->has_table = order->unordered = false;
 	FindNearest(search);
 	PipeannMemoryLeave(former);
 }
 
 bool
-PipeannRanksHasNext(PipeannSearch *search)
+PipeannCodeOrderHasNext(PipeannSearch *search)
 {
-	PipeannRanks *ranks = &search->ranks;
+	PipeannCodeOrder *order = &search->code_order;
 
-	if (ranks->n == 0 && ranks->left_out)
+	if (order->n == 0 && order->left_out)
 	{
 		PipeannMemory former = PipeannMemoryEnter(search);
 
-		Reserve(ranks, ranks->size * GROWTH);
+		Reserve(order, order->size * GROWTH);
 		FindNearest(search);
 		PipeannMemoryLeave(former);
 	}
-	return ranks->n > 0;
+	return order->n > 0;
 }
 
 PipeannDiscard
-PipeannRanksPop(PipeannRanks *ranks)
+PipeannCodeOrderPop(PipeannCodeOrder *order)
 {
-	ranks->last = PipeannHeapTake(ranks->items, &ranks->n);
-	return ranks->last;
+	order->last = PipeannHeapTake(order->items, &order->n);
+	return order->last;
 }

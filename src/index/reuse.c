@@ -1,5 +1,5 @@
 /*
- * borrow.c
+ * reuse.c
  *		The memory of searches, kept by the backend from one scan to the next.
  *
  * A search takes a few hundred kilobytes, in allocations too large for a memory
@@ -21,12 +21,12 @@
 #define KEEP_SEARCHES 64
 #define KEEP_ALL (16 * KEEP_BYTES)
 
-typedef struct Loan
+typedef struct InUse
 {
 	PipeannSearch *search;
 	MemoryContext context;		/* of the search's memory */
 	MemoryContextCallback callback;
-} Loan;
+} InUse;
 
 /* The searches that no scan has now. */
 static struct
@@ -55,35 +55,35 @@ NewSearch(void)
 static void
 GiveBack(void *arg)
 {
-	Loan	   *loan = arg;
-	Size		bytes = MemoryContextMemAllocated(loan->context, true);
+	InUse	   *in_use = arg;
+	Size		bytes = MemoryContextMemAllocated(in_use->context, true);
 
 	if (nidle == KEEP_SEARCHES || bytes > KEEP_BYTES ||
 		idle_bytes + bytes > KEEP_ALL)
 	{
-		MemoryContextDelete(loan->context);
+		MemoryContextDelete(in_use->context);
 		return;
 	}
-	idle[nidle].search = loan->search;
+	idle[nidle].search = in_use->search;
 	idle[nidle++].bytes = bytes;
 	idle_bytes += bytes;
 }
 
 PipeannSearch *
-PipeannBorrowSearch(void)
+PipeannReuseSearch(void)
 {
-	Loan	   *loan = palloc(sizeof(Loan));
+	InUse	   *in_use = palloc(sizeof(InUse));
 
 	if (nidle == 0)
-		loan->search = NewSearch();
+		in_use->search = NewSearch();
 	else
 	{
-		loan->search = idle[--nidle].search;
+		in_use->search = idle[--nidle].search;
 		idle_bytes -= idle[nidle].bytes;
 	}
-	loan->context = GetMemoryChunkContext(loan->search);
-	loan->callback.func = GiveBack;
-	loan->callback.arg = loan;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, &loan->callback);
-	return loan->search;
+	in_use->context = GetMemoryChunkContext(in_use->search);
+	in_use->callback.func = GiveBack;
+	in_use->callback.arg = in_use;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &in_use->callback);
+	return in_use->search;
 }

@@ -1,5 +1,5 @@
 /*
- * backedge.c
+ * reverse_edge.c
  *		Edges that lead to a node that was inserted.
  *
  * The first edge comes from the node's nearest neighbour and is a
@@ -23,7 +23,7 @@
 #define MAX_FROM_ROOT 1024
 
 /*
- * Nearly every node has an edge back from a neighbour, mostly from its first
+ * Nearly every node has a reverse edge from a neighbour, mostly from its first
  * one, so this reads little.
  */
 static bool
@@ -212,7 +212,7 @@ FindParent(PipeannNewNode *node, const PipeannSlot *slot,
 static int
 PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
 		  const PipeannLinkSet *known,
-		  PipeannBackEdge *edges, uint32 *parent)
+		  PipeannReverseEdge *edges, uint32 *parent)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
@@ -223,7 +223,7 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
 	{
 		bool		needed = known == NULL || i < known->needed;
 
-		PipeannBackEdgeInit(l, &edges[n]);
+		PipeannReverseEdgeInit(l, &edges[n]);
 		if (*parent == PIPEANN_INVALID_ID &&
 			MayBeParent(node, slot->neighbors[i]) &&
 			PipeannPlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE,
@@ -242,7 +242,7 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
  * many.
  */
 static int
-ParentFirst(const PipeannLayout *l, PipeannBackEdge *edges, int n,
+ParentFirst(const PipeannLayout *l, PipeannReverseEdge *edges, int n,
 			uint32 parent)
 {
 	int			first = 0;
@@ -251,7 +251,7 @@ ParentFirst(const PipeannLayout *l, PipeannBackEdge *edges, int n,
 		return 0;
 	for (int i = 0; i < n; i++)
 	{
-		PipeannBackEdge	edge = edges[i];
+		PipeannReverseEdge	edge = edges[i];
 
 		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, parent))
 			continue;
@@ -266,8 +266,8 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 				const PipeannSlot *slot, const PipeannLinkSet *known)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannBackEdge   *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
-									  sizeof(PipeannBackEdge));
+	PipeannReverseEdge   *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
+										 sizeof(PipeannReverseEdge));
 	PipeannNewNode		node = MakeNode(view, id, slot);
 	uint32		parent;
 	bool		in_tree = false;
@@ -298,9 +298,9 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannNewNode		node = MakeNode(view, id, slot);
-	PipeannBackEdge	edge;
+	PipeannReverseEdge	edge;
 
-	PipeannBackEdgeInit(l, &edge);
+	PipeannReverseEdgeInit(l, &edge);
 	PipeannSlotCopy(view, target, edge.seen);
 	if (!PipeannSlotIsNode(edge.seen) || target == id)
 		return false;

@@ -1,9 +1,9 @@
 /*
- * among.c
- *		Scans among rows of the table that are given by their TIDs.
+ * tid_filter.c
+ *		TID filters: scans among rows of the table that are given by their TIDs.
  *
  * Conditions on columns that the index knows nothing of may be answered by other
- * indexes, whose answer is a set of TIDs. The search ranks the nodes of these rows
+ * indexes, whose answer is a set of TIDs. The search scans the codes of these rows
  * and no others. Rows of which no node is known, as they came after the map of rows
  * was made, are compared by their vectors in the table. Where these are so many that
  * it takes longer than to find them among all rows, as there is no map while VACUUM
@@ -19,7 +19,7 @@
 #include "executor/tuptable.h"
 #include "base/bits.h"
 #include "miscadmin.h"
-#include "scan/among.h"
+#include "scan/tid_filter.h"
 #include "scan/only.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -31,12 +31,12 @@ typedef struct Unknown
 	ItemPointerData tid;
 } Unknown;
 
-struct PipeannAmongNodes
+struct PipeannTidFilterState
 {
-	const PipeannAmong *rows;
+	const PipeannTidFilter *rows;
 	uint8	   *nodes;			/* a bit for each node */
 	uint32		nids;			/* bits that there are */
-	uint8	   *apart;			/* a bit for each row that has no node here */
+	uint8	   *nodeless;		/* a bit for each row that has no node here */
 	uint32		nunknown;
 	uint32		taken;			/* of these */
 	Unknown    *unknown;		/* nearest first */
@@ -53,10 +53,10 @@ struct PipeannAmongNodes
 static bool
 IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	const PipeannAmongNodes *among = arg;
+	const PipeannTidFilterState *filter = arg;
 
 	(void) slot;
-	return id < among->nids && PipeannHasBit(among->nodes, id);
+	return id < filter->nids && PipeannHasBit(filter->nodes, id);
 }
 
 /*
@@ -64,25 +64,25 @@ IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
  * have joined one of these nodes since: it is not to come twice.
  */
 static uint32
-TakeNodes(PipeannAmongNodes *among, uint32 *ids, uint32 unknown)
+TakeNodes(PipeannTidFilterState *filter, uint32 *ids, uint32 unknown)
 {
 	uint32		n = 0;
 
-	among->unknown = MemoryContextAllocHuge(CurrentMemoryContext,
-											mul_size((Size) unknown + 1,
-													 sizeof(Unknown)));
-	for (uint32 i = 0; i < among->rows->n; i++)
+	filter->unknown = MemoryContextAllocHuge(CurrentMemoryContext,
+											 mul_size((Size) unknown + 1,
+													  sizeof(Unknown)));
+	for (uint32 i = 0; i < filter->rows->n; i++)
 	{
 		uint32		id = ids[i];
 
-		if (id >= among->nids)
+		if (id >= filter->nids)
 		{
-			PipeannSetBit(among->apart, i);
-			among->unknown[among->nunknown++].tid = among->rows->tids[i];
+			PipeannSetBit(filter->nodeless, i);
+			filter->unknown[filter->nunknown++].tid = filter->rows->tids[i];
 		}
-		else if (!PipeannHasBit(among->nodes, id))
+		else if (!PipeannHasBit(filter->nodes, id))
 		{
-			PipeannSetBit(among->nodes, id);
+			PipeannSetBit(filter->nodes, id);
 			ids[n++] = id;
 		}
 	}
@@ -119,64 +119,64 @@ Measure(const PipeannLayout *l, const float *query, const float *x, float *dist)
  * are left out, and those that the index cannot have.
  */
 static void
-MeasureUnknown(IndexScanDesc scan, PipeannAmongNodes *among,
+MeasureUnknown(IndexScanDesc scan, PipeannTidFilterState *filter,
 			   const PipeannLayout *l, const float *query)
 {
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	uint32		n = 0;
 
-	for (uint32 i = 0; i < among->nunknown; i++)
+	for (uint32 i = 0; i < filter->nunknown; i++)
 	{
-		Unknown    *row = &among->unknown[i];
+		Unknown    *row = &filter->unknown[i];
 
 		CHECK_FOR_INTERRUPTS();
 		if (PipeannTableVector(scan, &row->tid, l->dim, x) &&
 			Measure(l, query, x, &row->dist))
-			among->unknown[n++] = *row;
+			filter->unknown[n++] = *row;
 	}
-	among->nunknown = n;
-	qsort(among->unknown, n, sizeof(Unknown), CompareUnknown);
+	filter->nunknown = n;
+	qsort(filter->unknown, n, sizeof(Unknown), CompareUnknown);
 	pfree(x);
 }
 
 static uint32
-CountUnknown(const PipeannAmongNodes *among, const uint32 *ids)
+CountUnknown(const PipeannTidFilterState *filter, const uint32 *ids)
 {
 	uint32		unknown = 0;
 
-	for (uint32 i = 0; i < among->rows->n; i++)
-		unknown += ids[i] >= among->nids;
+	for (uint32 i = 0; i < filter->rows->n; i++)
+		unknown += ids[i] >= filter->nids;
 	return unknown;
 }
 
-PipeannAmongNodes *
-PipeannAmongBegin(IndexScanDesc scan, const PipeannAmong *rows,
-				  PipeannIndexView *view, const float *query,
-				  PipeannSearchParams *params)
+PipeannTidFilterState *
+PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
+					  PipeannIndexView *view, const float *query,
+					  PipeannSearchParams *params)
 {
-	PipeannAmongNodes *among = palloc0(sizeof(PipeannAmongNodes));
+	PipeannTidFilterState *filter = palloc0(sizeof(PipeannTidFilterState));
 	uint32	   *ids = MemoryContextAllocHuge(CurrentMemoryContext,
 											 mul_size((Size) rows->n + 1,
 													  sizeof(uint32)));
 	uint32		unknown;
 
-	among->rows = rows;
+	filter->rows = rows;
 	PipeannFindNodes(view, rows, ids);
-	among->nids = view->codes.ncodes;
-	among->apart = PipeannNoBits(rows->n);
-	unknown = CountUnknown(among, ids);
-	if ((double) unknown * unknown > NEAREST * NODE_COST * among->nids)
+	filter->nids = view->codes.ncodes;
+	filter->nodeless = PipeannNoBits(rows->n);
+	unknown = CountUnknown(filter, ids);
+	if ((double) unknown * unknown > NEAREST * NODE_COST * filter->nids)
 	{
 		pfree(ids);
-		return among;
+		return filter;
 	}
-	among->nodes = PipeannNoBits(among->nids);
-	params->namong = TakeNodes(among, ids, unknown);
-	params->among = ids;
+	filter->nodes = PipeannNoBits(filter->nids);
+	params->nwanted_nodes = TakeNodes(filter, ids, unknown);
+	params->wanted_nodes = ids;
 	params->matches = IsOfThem;
-	params->matches_arg = among;
-	MeasureUnknown(scan, among, &view->meta.layout, query);
-	return among;
+	params->matches_arg = filter;
+	MeasureUnknown(scan, filter, &view->meta.layout, query);
+	return filter;
 }
 
 static int
@@ -187,35 +187,35 @@ CompareTids(const void *a, const void *b)
 }
 
 bool
-PipeannAmongHas(const PipeannAmongNodes *among, const ItemPointerData *tid)
+PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *tid)
 {
-	const PipeannAmong *rows = among->rows;
+	const PipeannTidFilter *rows = filter->rows;
 	const ItemPointerData *found = bsearch(tid, rows->tids, rows->n,
 										   sizeof(ItemPointerData),
 										   CompareTids);
 
 	return found != NULL &&
-		!PipeannHasBit(among->apart, (uint32) (found - rows->tids));
+		!PipeannHasBit(filter->nodeless, (uint32) (found - rows->tids));
 }
 
 float
-PipeannAmongNextUnknown(const PipeannAmongNodes *among)
+PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter)
 {
-	return among == NULL || among->taken == among->nunknown ? INFINITY :
-		among->unknown[among->taken].dist;
+	return filter == NULL || filter->taken == filter->nunknown ? INFINITY :
+		filter->unknown[filter->taken].dist;
 }
 
 PipeannRowList
-PipeannAmongTakeUnknown(PipeannAmongNodes *among, float farthest, float *dist)
+PipeannTidFilterTakeUnknown(PipeannTidFilterState *filter, float farthest, float *dist)
 {
-	PipeannRowList list = {.rows = &among->row,.bytes = sizeof(PipeannRow)};
+	PipeannRowList list = {.rows = &filter->row,.bytes = sizeof(PipeannRow)};
 
-	if (among->taken == among->nunknown ||
-		among->unknown[among->taken].dist > farthest)
+	if (filter->taken == filter->nunknown ||
+		filter->unknown[filter->taken].dist > farthest)
 		return list;
-	*dist = among->unknown[among->taken].dist;
-	among->row.tid = among->unknown[among->taken++].tid;
-	among->row.info = sizeof(PipeannRow);
+	*dist = filter->unknown[filter->taken].dist;
+	filter->row.tid = filter->unknown[filter->taken++].tid;
+	filter->row.info = sizeof(PipeannRow);
 	list.n = 1;
 	return list;
 }

@@ -1,20 +1,22 @@
 /*
- * ranked.c
- *		Searching among the few nodes that match, without the graph.
+ * code_scan.c
+ *		A scan of the codes: searching among the few nodes that match, without the
+ *		graph.
  *
- * The attribute codes tell which nodes may match, or whoever asks. All of them are ranked by the
- * distances of their vectors' codes, and their pages are read from the nearest on,
- * until none that is left can be nearer than ten results, as far as codes tell. If
- * they are no more than the list would be, that has to be sure: then the answer is exact.
+ * The attribute codes tell which nodes may match, or whoever asks names them. All of
+ * them are put into the order of the distances of their vectors' codes, and their
+ * pages are read from the nearest on, until none that is left can be nearer than ten
+ * results, as far as codes tell. If they are no more than the list would be, that has
+ * to be sure: then the answer is exact.
  */
-#include "search/ranked.h"
+#include "search/code_scan.h"
 
 #include <math.h>
 
 #include "search/explore.h"
 #include "search/list.h"
 #include "search/pages.h"
-#include "search/ranks.h"
+#include "search/code_order.h"
 #include "search/score.h"
 
 /* Pages asked for together: at first as many as it takes in any case. */
@@ -33,14 +35,14 @@
 #define FEWEST_ERRORS 10
 
 void
-PipeannBeginRanking(PipeannSearch *search)
+PipeannBeginCodeScan(PipeannSearch *search)
 {
-	search->ranking = search->ranked = true;
+	search->scans_codes = search->code_scan_begun = true;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
-	PipeannRanksBegin(search);
+	PipeannCodeOrderBegin(search);
 }
 
-/* Whether a node was scored already, as a page-mate or before ranking began. */
+/* Whether a node was scored already, as a page-mate or before the code scan began. */
 static bool
 IsScored(const PipeannSearch *search, uint32 id)
 {
@@ -91,10 +93,10 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 		  const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
-	PipeannCodeErrors *errors = &search->rank_errors;
+	PipeannCodeErrors *errors = &search->code_scan_errors;
 	float		error;
 
-	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) || search->ranks.unordered)
+	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) || search->code_order.unordered)
 		return;
 	error = item->dist - PipeannExactDistance(l, search->query,
 											  PipeannSlotVector(l, slot),
@@ -133,13 +135,13 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 static int
 TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 {
-	PipeannRanks *ranks = &search->ranks;
+	PipeannCodeOrder *order = &search->code_order;
 	int			taken = 0;
 
-	while (taken < n && PipeannRanksHasNext(search) &&
-		   !(ranks->items[0].dist > bound))
+	while (taken < n && PipeannCodeOrderHasNext(search) &&
+		   !(order->items[0].dist > bound))
 	{
-		batch[taken] = PipeannRanksPop(ranks);
+		batch[taken] = PipeannCodeOrderPop(order);
 		if (IsScored(search, batch[taken].id))
 			search->matching++;
 		else
@@ -181,7 +183,7 @@ ReadNearest(PipeannSearch *search, uint64 most)
 	return search->explored >= end;
 }
 
-/* Whether the first run of a search that ranks ends when ten results are settled. */
+/* Whether the first run of a code scan ends when ten results are settled. */
 static bool
 MayEndEarly(const PipeannSearch *search)
 {
@@ -195,52 +197,52 @@ MayEndEarly(const PipeannSearch *search)
  * are short: whoever wants more asks again.
  */
 bool
-PipeannRunRanked(PipeannSearch *search)
+PipeannRunCodeScan(PipeannSearch *search)
 {
 	uint64		ef = Max(search->params.ef, 1);
 	uint64		most = Max(ef, search->explored) - search->explored;
 
 	if (search->started)
 		most = Max(most, LATER_RUN);
-	if (!search->ranked)
-		PipeannBeginRanking(search);
+	if (!search->code_scan_begun)
+		PipeannBeginCodeScan(search);
 	search->termination.on = false;
 	if (MayEndEarly(search))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);
-		if (search->ranks.passing <= ef)
+		if (search->code_order.passing <= ef)
 			search->termination.deviations = SURE_DEVIATIONS;
 		most *= MOST_LISTS;
 	}
 	search->started = true;
-	if (!PipeannRanksHasNext(search))
+	if (!PipeannCodeOrderHasNext(search))
 		return false;
-	if (ReadNearest(search, most) || !PipeannRanksHasNext(search))
+	if (ReadNearest(search, most) || !PipeannCodeOrderHasNext(search))
 		search->termination.on = false;
 	return true;
 }
 
 bool
-PipeannSearchIsRanked(const PipeannSearch *search)
+PipeannSearchIsCodeScan(const PipeannSearch *search)
 {
-	return search->ranked;
+	return search->code_scan_begun;
 }
 
 bool
 PipeannSearchIsSettled(PipeannSearch *search)
 {
-	const PipeannCodeErrors *errors = &search->rank_errors;
+	const PipeannCodeErrors *errors = &search->code_scan_errors;
 	const PipeannResult *next = PipeannResultsPeek(&search->results);
 	double		mean;
 	double		variance;
 
-	if (!search->ranked || next == NULL || !PipeannRanksHasNext(search))
+	if (!search->code_scan_begun || next == NULL || !PipeannCodeOrderHasNext(search))
 		return true;
 	if (errors->n < FEWEST_ERRORS)
 		return false;
 	mean = errors->error / errors->n;
 	variance = errors->error_of_squares / errors->n - mean * mean;
-	return next->most <= search->ranks.items[0].dist - mean -
+	return next->most <= search->code_order.items[0].dist - mean -
 		SURE_DEVIATIONS * sqrt(Max(variance, 0));
 }

@@ -1,27 +1,28 @@
 /*
- * way.c
- *		Whether a search with conditions walks the graph or ranks what matches.
+ * filter_strategy.c
+ *		The filter strategy: whether a search with conditions walks the graph or scans
+ *		the codes of what matches.
  */
-#include "search/way.h"
+#include "search/filter_strategy.h"
 
 #include <math.h>
 
 #include "search/list.h"
 
 /*
- * What the ways cost, in code distances at random places: to look at a byte of an
- * attribute code, to explore a node, to read a page, and what a search that ranks
- * does besides.
+ * What the strategies cost, in code distances at random places: to look at a byte of an
+ * attribute code, to explore a node, to read a page, and what a scan of the
+ * codes does besides.
  */
 #define BYTE_COST 0.01
 #define EXPLORE_COST 60
 #define READ_COST 1500
-#define RANK_COST 1000
+#define CODE_SCAN_COST 1000
 
 /* What finding the entry points costs. */
 #define ENTRY_COST 2000
 
-/* How often a walk that may be in doubt has to be followed by ranking. */
+/* How often a walk that may be in doubt has to be followed by a code scan. */
 #define IN_VAIN 0.8
 
 /*
@@ -49,18 +50,18 @@
 
 /*
  * Pages that a search reads: for each node of the list that it would have without
- * conditions, more by a power of the share that matches; and if it ranks.
+ * conditions, more by a power of the share that matches; and if it scans the codes.
  */
 #define READS_OF_NODE 0.3
 #define READS_POWER 0.4
-#define READS_OF_RANKS 20
+#define READS_OF_CODE_SCAN 20
 
 static double
-RankCost(const PipeannSearch *search)
+CodeScanCost(const PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
 
-	return RANK_COST + codes->ncodes *
+	return CODE_SCAN_COST + codes->ncodes *
 		(search->params.code_filter->n * BYTE_COST + search->share);
 }
 
@@ -94,7 +95,7 @@ Stretch(const PipeannSearch *search)
 
 /*
  * What a walk costs where this share of the nodes near the query pass, if it may
- * have to be followed by ranking: where its list has to be longer than by the power
+ * have to be followed by a code scan: where its list has to be longer than by the power
  * of the share, so few match nearby that there may be none.
  */
 static double
@@ -105,7 +106,7 @@ WalkCost(const PipeannSearch *search)
 		Max(search->params.ef, 1);
 
 	return WalkLength(search) * EXPLORE_COST +
-		(in_doubt ? IN_VAIN * RankCost(search) : 0);
+		(in_doubt ? IN_VAIN * CodeScanCost(search) : 0);
 }
 
 /* Go by the share of nodes that pass where the search walks. */
@@ -126,53 +127,53 @@ static bool
 MayWalk(const PipeannSearch *search)
 {
 	return ENTRY_COST + Max(search->params.ef, 1) * EXPLORE_COST <
-		RankCost(search);
+		CodeScanCost(search);
 }
 
 void
-PipeannChooseWay(PipeannSearch *search)
+PipeannChooseFilterStrategy(PipeannSearch *search)
 {
 	search->stretch = 1;
-	if (search->params.among != NULL && search->codes != NULL)
-		search->ranking = true;
+	if (search->params.wanted_nodes != NULL && search->codes != NULL)
+		search->scans_codes = true;
 	if (search->params.code_filter == NULL || search->codes == NULL)
 		return;
 	search->share = Max(PipeannSharePassing(search->codes,
 											search->params.code_filter),
 						LEAST_SHARE);
 	SetNearShare(search, search->share);
-	search->ranking = search->params.together != NULL ?
-		WalkLength(search) * EXPLORE_COST > RankCost(search) :
+	search->scans_codes = search->params.together != NULL ?
+		WalkLength(search) * EXPLORE_COST > CodeScanCost(search) :
 		!MayWalk(search);
 }
 
 void
-PipeannChooseWayNear(PipeannSearch *search, int passing, int entries)
+PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 {
 	double		share = passing == entries ? 1 :
 		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
 
 	SetNearShare(search, share);
-	search->ranking = WalkCost(search) > RankCost(search);
-	if (!search->ranking)
+	search->scans_codes = WalkCost(search) > CodeScanCost(search);
+	if (!search->scans_codes)
 		PipeannListBegin(search);
 }
 
 bool
-PipeannShouldRankUnread(const PipeannSearch *search)
+PipeannShouldScanCodesUnread(const PipeannSearch *search)
 {
 	double		reads = READS_OF_NODE * Max(search->params.ef, 1) *
 		pow(search->match_share, -READS_POWER);
 
 	return search->params.code_filter != NULL && search->reads > 0 &&
-		reads * READ_COST > RankCost(search) + READS_OF_RANKS * READ_COST;
+		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
 }
 
 bool
-PipeannShouldRank(const PipeannSearch *search)
+PipeannShouldScanCodes(const PipeannSearch *search)
 {
 	return search->params.code_filter != NULL &&
-		(double) search->explored * EXPLORE_COST > RankCost(search);
+		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
 }
 
 /* Candidates nearer than a distance that are not in the list any more. */
