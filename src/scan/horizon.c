@@ -18,11 +18,14 @@
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
+/* That of a vector in half precision by more. */
+#define ROUNDED_SLACK (1.0 / 1024)
+
 void
 PipeannHorizonInit(PipeannHorizon *horizon, int wanted, int scans)
 {
 	horizon->entering = horizon->expected = false;
-	horizon->distance = get_float8_infinity();
+	horizon->distance = horizon->reach = get_float8_infinity();
 	horizon->wanted = wanted;
 	horizon->together.searches = scans;
 	horizon->together.first = NULL;
@@ -71,6 +74,25 @@ PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric)
 	horizon->expected = true;
 }
 
+/*
+ * A search with others does not go on. By itself it would before it returned a result
+ * farther than this (scan.c, MostReturnable()).
+ */
+void
+PipeannHorizonReach(PipeannHorizon *horizon, const PipeannLayout *l,
+					const PipeannSearch *search)
+{
+	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
+	double		reach;
+
+	if (horizon == NULL || !PipeannSearchIsTogether(search))
+		return;
+	reach = PipeannSqlDistance(l->metric,
+							   PipeannSearchReach(search,
+												  PIPEANN_STRICT_PART));
+	horizon->reach = Min(horizon->reach, reach + fabs(reach) * slack);
+}
+
 bool
 PipeannHorizonHides(const PipeannHorizon *horizon, PipeannMetric metric,
 					const PipeannResult *result)
@@ -95,12 +117,14 @@ PipeannHorizonWithin(const PipeannHorizon *horizon, PipeannMetric metric,
 
 /*
  * Of all explored nodes only a part may be returned in strict order; here they are
- * those of all scans.
+ * those of all scans. None of them goes on after an early end, so there must not be one
+ * if that is not enough.
  */
 void
 PipeannHorizonBegin(PipeannHorizon *horizon, PipeannSearchParams *params)
 {
 	params->together = &horizon->together;
+	params->may_end_early &= horizon->wanted <= PIPEANN_EARLY_RESULTS;
 	params->min_list = Max(params->min_list,
 						   horizon->wanted * PIPEANN_STRICT_PART);
 }

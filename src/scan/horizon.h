@@ -13,6 +13,10 @@
  */
 extern void PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric);
 
+/* A search was run: how far what it has found can be believed. There may be no horizon. */
+extern void PipeannHorizonReach(PipeannHorizon *horizon, const PipeannLayout *l,
+								const PipeannSearch *search);
+
 /* Whether a result is not wanted. There may be no horizon, and no result. */
 extern bool PipeannHorizonHides(const PipeannHorizon *horizon,
 								PipeannMetric metric,

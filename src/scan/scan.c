@@ -531,6 +531,9 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
+		if (!state->exhausted)
+			PipeannHorizonReach(state->heeds.horizon,
+								&state->view.meta.layout, state->search);
 		PipeannHorizonExpect(state->heeds.horizon,
 							 state->view.meta.layout.metric);
 		PIPEANN_PAUSE("scan-searched");
