@@ -353,6 +353,19 @@ BeginAlone(MergeState *state)
 	}
 }
 
+/*
+ * Whether the rows wanted are there, and none that is nearer was missed: conditions
+ * and rows that are not visible may have moved the bound beyond what the searches
+ * have explored together, of one partition more than of others. A row without a
+ * distance, or whose distance is no number, may come before what they have not found.
+ */
+static bool
+IsFilled(const MergeState *state)
+{
+	return state->nnearest == state->wanted &&
+		float8_le(state->nearest[state->wanted - 1], state->bound.trusted);
+}
+
 static void
 Begin(MergeState *state)
 {
@@ -373,7 +386,7 @@ Begin(MergeState *state)
 	PipeannDistanceBoundInit(&state->bound, state->wanted, state->nchildren);
 	Enter(state);
 	PullNearest(state);
-	if (state->nnearest < state->wanted)
+	if (!IsFilled(state))
 		BeginAlone(state);
 }
 

@@ -18,11 +18,14 @@
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
+/* That of a vector in half precision by more. */
+#define ROUNDED_SLACK (1.0 / 1024)
+
 void
 PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans)
 {
 	bound->entering = bound->expected = false;
-	bound->distance = get_float8_infinity();
+	bound->distance = bound->trusted = get_float8_infinity();
 	bound->wanted = wanted;
 	bound->together.searches = scans;
 	bound->together.first = NULL;
@@ -71,6 +74,25 @@ PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
 	bound->expected = true;
 }
 
+/*
+ * A search with others does not go on. By itself it would before it returned a result
+ * farther than this (scan.c, MostReturnable()).
+ */
+void
+PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
+					const PipeannSearch *search)
+{
+	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
+	double		trusted;
+
+	if (bound == NULL || !PipeannSearchIsTogether(search))
+		return;
+	trusted = PipeannSqlDistance(l->metric,
+							   PipeannSearchTrusted(search,
+												  PIPEANN_STRICT_PART));
+	bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
+}
+
 bool
 PipeannDistanceBoundHides(const PipeannDistanceBound *bound, PipeannMetric metric,
 						  const PipeannResult *result)
@@ -95,12 +117,14 @@ PipeannDistanceBoundWithin(const PipeannDistanceBound *bound, PipeannMetric metr
 
 /*
  * Of all explored nodes only a part may be returned in strict order; here they are
- * those of all scans.
+ * those of all scans. None of them goes on after an early end, so there must not be one
+ * if that is not enough.
  */
 void
 PipeannDistanceBoundBegin(PipeannDistanceBound *bound, PipeannSearchParams *params)
 {
 	params->together = &bound->together;
+	params->may_end_early &= bound->wanted <= PIPEANN_EARLY_RESULTS;
 	params->min_list = Max(params->min_list,
 						   bound->wanted * PIPEANN_STRICT_PART);
 }

@@ -13,6 +13,11 @@
  */
 extern void PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric);
 
+/* A search was run: how far what it has found can be believed. There may be no bound. */
+extern void PipeannDistanceBoundTrust(PipeannDistanceBound *bound,
+									  const PipeannLayout *l,
+									  const PipeannSearch *search);
+
 /* Whether a result is not wanted. There may be no distance bound, and no result. */
 extern bool PipeannDistanceBoundHides(const PipeannDistanceBound *bound,
 									  PipeannMetric metric,

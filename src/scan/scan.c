@@ -532,8 +532,11 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
+		if (!state->exhausted)
+			PipeannDistanceBoundTrust(state->heeds.bound,
+								&state->view.meta.layout, state->search);
 		PipeannDistanceBoundExpect(state->heeds.bound,
-								   state->view.meta.layout.metric);
+							 state->view.meta.layout.metric);
 		PIPEANN_PAUSE("scan-searched");
 		state->searched = true;
 	}

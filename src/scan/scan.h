@@ -65,6 +65,8 @@ typedef struct PipeannDistanceBound
 	float		entered;		/* how near that is, of the last one */
 	double		distance;		/* rows farther are not wanted */
 	bool		expected;		/* as of rows that nobody has looked at yet */
+	double		trusted;		/* within this no row is missing, as far as a
+								 * scan by itself would see to that */
 	PipeannTogether together;
 } PipeannDistanceBound;
 

@@ -202,6 +202,14 @@ extern float PipeannSearchEnter(PipeannSearch *search);
 /* Whether the search is one of several. */
 extern bool PipeannSearchIsTogether(const PipeannSearch *search);
 
+/*
+ * The order key up to which one of several searches and the others have found what
+ * there is, once they have been run: that of the last of the nearest results after an
+ * early end, else by codes that of the nearer part of the list of all, the whole of it
+ * being so many parts.
+ */
+extern float PipeannSearchTrusted(const PipeannSearch *search, int parts);
+
 /* Score all nodes of graph pages 0 .. pages - 1 instead. */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 

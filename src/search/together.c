@@ -11,6 +11,7 @@
  */
 #include "search/together.h"
 
+#include <float.h>
 #include <math.h>
 
 /*
@@ -96,6 +97,18 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 	int			shared = length * SHARED_PARTS / Max(together->searches, 1);
 
 	return (length + shared + LEAST_PARTS - 1) / LEAST_PARTS;
+}
+
+float
+PipeannSearchTrusted(const PipeannSearch *search, int parts)
+{
+	const PipeannTogether *together = search->params.together;
+	int			length = Min(search->pool.length / parts, together->ncodes);
+
+	if (search->termination.on && search->reads > 0)
+		return together->nnearest < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
+			together->nearest[PIPEANN_EARLY_RESULTS - 1];
+	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 
 static bool

@@ -1,10 +1,12 @@
 """Chooses questions and their shapes."""
 from compare import MOST_HELD
-from conditions import Tree, on_column, random_condition
+from conditions import Atom, Tree, on_column, random_condition
 from probes import CHANGING, IDS_ONLY, WHOLE, Probe, Question, Vector
 from session import random_kind, random_planning
 from tables import Column
 
+# Vectors that come in groups far apart, how many there are, and so which one a row is in.
+GROUPS = {"apart": 2, "heaps": 5}
 RANGES = {"heaps": (-100, 100), "whole": (0, 250), "tiny": (0, 2), "signs": (0, 2), "direction": (0.1, 9), "far": (-200, 200)}
 
 SHAPES = {"plain": 30, "prepared": 14, "cursor": 5, "cursor_dml": 2, "cursor_all": 2, "cte": 3, "cte_made": 3, "subquery": 4,
@@ -45,6 +47,8 @@ def random_vector(rng, table, rows):
 def random_where(rng, table, steps, index):
     """(condition, columns of the index if there are no others in it)."""
     own = index.columns(table) if index else ()
+    if table.vectors in GROUPS and rng.random() < 0.15:
+        return Atom(f"t.id % {GROUPS[table.vectors]} = {rng.randrange(GROUPS[table.vectors])}"), ()
     if index and (own or "id" in index.include) and rng.random() < (0.5 if "id" in index.include else 0.25):
         return random_condition(rng, own, "t", 0) if own else None, own
     others = tuple(steps.other_columns)
