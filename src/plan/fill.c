@@ -169,7 +169,5 @@ PipeannFillDrains(PlannedStmt *stmt, Plan **place, bool drained)
 			break;
 	}
 	PipeannFillDrains(stmt, &plan->lefttree, drained);
-	PipeannFillDrains(stmt, &plan->righttree,
-					  drained && !(IsA(plan, NestLoop) &&
-								   ((const Join *) plan)->jointype != JOIN_INNER));
+	PipeannFillDrains(stmt, &plan->righttree, drained);
 }

@@ -81,6 +81,18 @@ SET enable_mergejoin = off;
 EXPLAIN (COSTS OFF) SELECT f.id FROM far_off f JOIN generate_series(0, 9) g ON g = f.id % 10 ORDER BY f.v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000;
 SELECT count(*) FROM (SELECT f.id FROM far_off f JOIN generate_series(0, 9) g ON g = f.id % 10 ORDER BY f.v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
 RESET enable_nestloop;
+-- and where they are the inner side of an outer join
+INSERT INTO far_off SELECT i, (SELECT array_agg(hashint8(i * 64 + j) % 1000 / 1000.0)::vector FROM generate_series(1, 8) j) FROM generate_series(10001, 16700) i;
+CREATE INDEX far_off_l2 ON far_off USING pipeann (v vector_l2_ops);
+ANALYZE far_off;
+SET enable_hashjoin = off;
+SET pipeann.max_scan_tuples = 200;
+SET pipeann.ef_search = 10;
+EXPLAIN (COSTS OFF) SELECT f.id FROM generate_series(0, 9) g LEFT JOIN far_off f ON g = f.id % 10 AND f.id + g > 10000 ORDER BY f.v <-> '[1,1,1,1,0,2,1,1]' LIMIT 200;
+SELECT count(id) FROM (SELECT f.id FROM generate_series(0, 9) g LEFT JOIN far_off f ON g = f.id % 10 AND f.id + g > 10000 ORDER BY f.v <-> '[1,1,1,1,0,2,1,1]' LIMIT 200) s;
+RESET pipeann.ef_search;
+RESET pipeann.max_scan_tuples;
+RESET enable_hashjoin;
 RESET enable_mergejoin;
 DROP TABLE far_off, nearest;
 -- an index that has all rows knows it, until it does not
