@@ -75,8 +75,8 @@ PipeannHorizonExpect(PipeannHorizon *horizon, PipeannMetric metric)
 }
 
 /*
- * A search with others does not go on. By itself it would before it returned a result
- * farther than this (scan.c, MostReturnable()).
+ * A search with others does not go on. By itself it would before it returned results
+ * that are much farther than this (scan.c, MostReturnable()).
  */
 void
 PipeannHorizonReach(PipeannHorizon *horizon, const PipeannLayout *l,
@@ -88,8 +88,7 @@ PipeannHorizonReach(PipeannHorizon *horizon, const PipeannLayout *l,
 	if (horizon == NULL || !PipeannSearchIsTogether(search))
 		return;
 	reach = PipeannSqlDistance(l->metric,
-							   PipeannSearchReach(search,
-												  PIPEANN_STRICT_PART));
+							   PipeannSearchReach(search));
 	horizon->reach = Min(horizon->reach, reach + fabs(reach) * slack);
 }
 
