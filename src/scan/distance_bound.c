@@ -75,12 +75,12 @@ PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
 }
 
 /*
- * A search with others does not go on. By itself it would before it returned a result
- * farther than this (scan.c, MostReturnable()).
+ * A search with others does not go on. By itself it would before it returned results
+ * that are much farther than this (scan.c, MostReturnable()).
  */
 void
 PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
-					const PipeannSearch *search)
+						  const PipeannSearch *search)
 {
 	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
 	double		trusted;
@@ -88,8 +88,7 @@ PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
 	if (bound == NULL || !PipeannSearchIsTogether(search))
 		return;
 	trusted = PipeannSqlDistance(l->metric,
-							   PipeannSearchTrusted(search,
-												  PIPEANN_STRICT_PART));
+							   PipeannSearchTrusted(search));
 	bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
 }
 

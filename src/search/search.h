@@ -205,10 +205,9 @@ extern bool PipeannSearchIsTogether(const PipeannSearch *search);
 /*
  * The order key up to which one of several searches and the others have found what
  * there is, once they have been run: that of the last of the nearest results after an
- * early end, else by codes that of the nearer part of the list of all, the whole of it
- * being so many parts.
+ * early end, else by codes that of all of their list but its farthest part.
  */
-extern float PipeannSearchTrusted(const PipeannSearch *search, int parts);
+extern float PipeannSearchTrusted(const PipeannSearch *search);
 
 /* Score all nodes of graph pages 0 .. pages - 1 instead. */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);

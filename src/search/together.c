@@ -23,6 +23,12 @@
 #define LEAST_PARTS 8
 #define SHARED_PARTS 5
 
+/*
+ * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
+ * than what a list has beyond the results that are wanted (scan/horizon.c).
+ */
+#define FARTHEST_PART 4
+
 #define MERGED_AT_ONCE 16
 
 void
@@ -100,10 +106,12 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 }
 
 float
-PipeannSearchTrusted(const PipeannSearch *search, int parts)
+PipeannSearchTrusted(const PipeannSearch *search)
 {
 	const PipeannTogether *together = search->params.together;
-	int			length = Min(search->pool.length / parts, together->ncodes);
+	int			length = search->pool.length;
+
+	length = Min(length - length / FARTHEST_PART, together->ncodes);
 
 	if (search->termination.on && search->reads > 0)
 		return together->nnearest < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
