@@ -25,7 +25,7 @@
 
 /*
  * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
- * than what a list has beyond the results that are wanted (scan/horizon.c).
+ * than what a list has beyond the results that are wanted (scan/distance_bound.c).
  */
 #define FARTHEST_PART 4
 
