@@ -204,8 +204,10 @@ RunPolicy(PipeannSearch *search)
 static bool
 ScanRest(PipeannSearch *search)
 {
+	if (PIPEANN_PLANTED("group"))
+		return false;
 	PipeannBeginCodeScan(search);
-	return !PIPEANN_PLANTED("group") && PipeannRunCodeScan(search);
+	return PipeannRunCodeScan(search);
 }
 
 /*
