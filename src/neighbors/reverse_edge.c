@@ -27,7 +27,7 @@
  * one, so this reads little.
  */
 static bool
-HasEdgeBack(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
+HasReverseEdge(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *other = PipeannSlotAlloc(l);
@@ -49,7 +49,7 @@ bool
 PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
 	PipeannSlotCopy(view, id, slot);
-	return HasEdgeBack(view, id, slot);
+	return HasReverseEdge(view, id, slot);
 }
 
 /* The nearest node of the entry graph, or INVALID_ID. */
@@ -170,7 +170,7 @@ MayBeParent(PipeannNewNode *node, uint32 id)
 		PipeannSlotTreeEdges(l, slot) < node->max_tree_edges;
 	linked = room && (id == view->meta.root ||
 					  PipeannSlotTreeEdges(l, slot) > 0 ||
-					  HasEdgeBack(view, id, slot));
+					  HasReverseEdge(view, id, slot));
 	if (room && !linked)
 		node->unlinked = lappend_oid(node->unlinked, id);
 	pfree(slot);

@@ -87,8 +87,7 @@ PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
 
 	if (bound == NULL || !PipeannSearchIsTogether(search))
 		return;
-	trusted = PipeannSqlDistance(l->metric,
-							   PipeannSearchTrusted(search));
+	trusted = PipeannSqlDistance(l->metric, PipeannSearchTrusted(search));
 	bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
 }
 
