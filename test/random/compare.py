@@ -17,8 +17,8 @@ from dataclasses import dataclass
 ROUNDING = 4e-6
 
 # Of more than so many rows that half precision does not tell apart the rest comes in the order of
-# its bounds (docs/tuning.md): by so much distances may differ then, of the same scale, or an inner
-# product of the lengths multiplied.
+# its bounds (docs/tuning.md): by so much distances may differ then, of the same scale, or of a vector's
+# length, for inner products of both lengths multiplied.
 MOST_HELD = 1000
 HALF = 1e-3
 
@@ -39,7 +39,7 @@ def rank(distance, falling=False):
 
 
 class Truth:
-    """rows: (id, other id, group, distance, second distance, extras..., lengths multiplied if coarse)."""
+    """rows: (id, other id, group, distance, second distance, extras..., that scale if coarse)."""
 
     def __init__(self, rows, tie="", falling=False, cosine=False, coarse=False):
         self.tie = tie

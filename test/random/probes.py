@@ -47,7 +47,7 @@ class Question:
         return " WHERE " + self.condition.render(literal)
 
     def truth_sql(self, group="0", outer=""):
-        """All rows: (id, other id, group, distance, second distance, extras..., lengths multiplied if halves)."""
+        """All rows: (id, other id, group, distance, second distance, extras..., what halves err by if there are any)."""
         relation = self.table.truth()
         query = "x.v" if outer else self.vector.render(inline, relation)
         distance = f"{self.column} {OPERATORS[self.metric]} {query}"
@@ -55,7 +55,7 @@ class Question:
         other = "o.id" if self.join else "NULL::int"
         extras = "".join(", " + (distance if e == "distance" else e) for e in self.extras)
         if self.halves:
-            extras += f", vector_norm({self.column}) * vector_norm({query})" if self.metric == "ip" else ", 0::float8"
+            extras += ", " + {"l2": f"vector_norm({self.column})", "ip": f"vector_norm({self.column}) * vector_norm({query})", "cosine": "0::float8"}[self.metric]
         return (f"SELECT t.id, {other}, {group}, {distance}, {second}{extras}"
                 f" FROM {outer}{self.source(relation)}{self.where(inline, relation)}")
 
