@@ -75,6 +75,14 @@ sub condition
 		[ "id % 6 = $label", "id % 6 = $label" ], [ "note LIKE '%$kind'", "note LIKE '%$kind'" ]) };
 }
 
+# "newer" of a table that has indexes of which the transaction's snapshot knows nothing.
+sub newer_sql
+{
+	my ($table) = @_;
+
+	return "SELECT 'newer' WHERE EXISTS (SELECT FROM pg_class WHERE relkind = 'i' AND starts_with(relname, '${table}_') AND oid <> to_regclass(relname::text))";
+}
+
 # check_sql TABLE, LIMIT, SEPARATE, CONDITION, EXACT CONDITION: the answer by the
 # index ("got") and all rows that there are ("want"), in one statement or in two.
 sub check_sql
@@ -86,7 +94,7 @@ sub check_sql
 	my $got = "SELECT id, v <-> $q AS d FROM $table WHERE $condition ORDER BY v <-> $q LIMIT $limit";
 	my $want = "SELECT id, v <-> $q AS d FROM $table WHERE $exact ORDER BY (v <-> $q) + 0";
 
-	return $line->('got') . " ($got) s; " . any('', '', 'SELECT pg_sleep(0.05); ') . $line->('want') . " ($want) s" if $separate;
+	return join '; ', $line->('got') . " ($got) s", any(newer_sql($table), newer_sql($table), 'SELECT pg_sleep(0.05); ' . newer_sql($table)), $line->('want') . " ($want) s" if $separate;
 	return "WITH by_index AS MATERIALIZED ($got), exact AS MATERIALIZED ($want) "
 	  . $line->('got') . ' by_index UNION ALL ' . $line->('want') . ' exact';
 }
@@ -164,14 +172,15 @@ sub difference
 }
 
 # wrong_pairs COUNT, LINE...: what is wrong with the answers among lines; adds how
-# many there were.
+# many there were. An index newer than the snapshot may lack rows that it sees.
 sub wrong_pairs
 {
 	my ($count, @lines) = @_;
 	my (@wrong, %got);
 
-	for my $line (grep { /^(?:got|want)\|/ } @lines)
+	for my $line (grep { /^(?:got\||want\||newer$)/ } @lines)
 	{
+		if ($line eq 'newer') { %got = (); next; }
 		my ($what, $table, $limit, $condition, $rows) = split /\|/, $line, 5;
 		if ($what eq 'got') { %got = (rows => $rows // '', condition => $condition); next; }
 		next if !%got;

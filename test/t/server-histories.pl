@@ -52,6 +52,7 @@ unlike(plan_of(check_sql('items', 10, 1, 'true', 'kind + 0 = 1') =~ s/^.*; //r),
 
 	is_deeply([ wrong_pairs(\$compared, @pair) ], [], 'an answer that is right');
 	is(scalar wrong_pairs(\$compared, @$_), 1, 'one that is not') for \@more, \@less;
+	is(scalar wrong_pairs(\$compared, $less[0], 'newer', $less[1]), 0, 'one by an index newer than the snapshot');
 	is($compared, 3, 'three were compared');
 }
 
@@ -70,6 +71,7 @@ sub maintaining
 # Errors that isolation, and a replica that has to go on, may end a transaction with.
 my %may = (primary => qr/^(40001|40P01)$/, replica => qr/^(40001|40P01|57P01|57P04|08006)$/);
 my (%compared, %cancelled, @wrong);
+my $newer = 0;
 
 sub take_answer
 {
@@ -78,7 +80,10 @@ sub take_answer
 	my $where = $actor->{session}{node}->name;
 	my $count = 0;
 
-	push @wrong, map { "$where, $actor->{what}: $_" } wrong_pairs(\$count, @{ $answer->{rows} });
+	# REINDEX CONCURRENTLY waits for the primary's snapshots, and for no replica's
+	my @lines = grep { $_ ne 'newer' || $where eq 'replica' } @{ $answer->{rows} };
+	$newer += grep { $_ eq 'newer' } @lines;
+	push @wrong, map { "$where, $actor->{what}: $_" } wrong_pairs(\$count, @lines);
 	$compared{"$where, $actor->{what}"} += $count;
 	return unless defined $answer->{error};
 	$cancelled{$where}++;
@@ -124,6 +129,7 @@ for my $feedback ('off', 'on')
 }
 ok($coded, 'a table got its codes meanwhile');
 cmp_ok($compared{$_}, '>', $SECONDS / 4, "$_: answers were compared ($compared{$_})") for grep { !/maintenance/ } sort keys %compared;
+note "answers of indexes newer than the replica's snapshot: $newer";
 note 'transactions ended by an error: ' . join ', ', map { "$_ $cancelled{$_}" } sort keys %cancelled;
 
 # After it all.
