@@ -19,6 +19,7 @@
 
 #include "attributes/attributes.h"
 #include "insert/insert.h"
+#include "insert/equal_codes.h"
 #include "insert/join.h"
 #include "neighbors/neighbors.h"
 #include "retrain/retrain.h"
@@ -311,7 +312,7 @@ LinkLate(InsertState *state, uint32 id)
 		NoteRoot(view, id);
 }
 
-static void
+static uint32
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = state->view;
@@ -334,6 +335,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 		LinkLate(state, id);
 	else
 		(void) PipeannLinkNode(view, id, state->slot, set);
+	return id;
 }
 
 /*
@@ -369,6 +371,26 @@ RaiseMaxNorm(InsertState *state)
 	PipeannRefreshView(state->view);
 }
 
+/*
+ * The node of the row's vector, if it is known without a search. Nodes are not freed
+ * meanwhile, as for that the metapage is locked.
+ */
+static void
+FindKnown(InsertState *state)
+{
+	PipeannIndexView *view = state->view;
+	uint32		id = PipeannEqualCodesFind(view, state->slot);
+	PipeannSlot *slot;
+
+	state->equal = PIPEANN_INVALID_ID;
+	if (id == PIPEANN_INVALID_ID)
+		return;
+	slot = PipeannSlotAlloc(&view->meta.layout);
+	PipeannSlotCopy(view, id, slot);
+	(void) EndsAtEqual(id, slot, state);
+	pfree(slot);
+}
+
 /* Join the node of the row's vector, if that was found and is live. */
 static bool
 JoinEqual(InsertState *state)
@@ -383,14 +405,18 @@ JoinEqual(InsertState *state)
 	return true;
 }
 
-/* Insert a row with vector x[dim]. Returns whether to retrain now. */
+/*
+ * Insert a row with vector x[dim]; updated: that a former version of it has, too.
+ * Returns whether to retrain now.
+ */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
-			 const PipeannRow *row)
+			 const PipeannRow *row, bool updated)
 {
 	InsertState state;
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannLinkSet *set;
+	uint32		id;
 
 	memset(&state, 0, sizeof(state));
 	state.view = view;
@@ -412,13 +438,25 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
 	state.near = PipeannNearLayout(l);
+	FindKnown(&state);
+	if (JoinEqual(&state))
+		return false;
 	set = FindCandidates(&state, EndsAtEqual);
 	PIPEANN_PAUSE("insert-searched");
 	if (JoinEqual(&state))
 		return false;
+	if (updated && set != NULL)
+	{
+		PipeannEqualCodesMissed(view, set);
+		FindKnown(&state);
+		if (JoinEqual(&state))
+			return false;
+	}
 	if (set == NULL)
 		set = FindCandidates(&state, NULL);
-	WriteNewNode(&state, set);
+	id = WriteNewNode(&state, set);
+	if (updated)
+		PipeannEqualCodesAdd(view, id, state.slot);
 	return state.nodes > 0 && state.nodes % RETRAIN_EVERY == 0 &&
 		PipeannIsOutgrown(&view->meta);
 }
@@ -478,7 +516,8 @@ NoteLeftOut(Relation index)
 
 /* The view, and memory for retraining, are in the statement's own context. */
 static void
-InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid)
+InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
+			 bool updated)
 {
 	MemoryContext context = CurrentMemoryContext;
 	PipeannColumns columns = PipeannIndexColumns(index);
@@ -498,7 +537,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid)
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
 	MemoryContextSwitchTo(RowContext(context));
-	outgrown = InsertVector(&view, x, norm, row);
+	outgrown = InsertVector(&view, x, norm, row, updated);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
@@ -516,7 +555,6 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 
 	(void) heap;
 	(void) check_unique;
-	(void) index_unchanged;
 	(void) index_info;
 	if (isnull[PipeannVectorPosition(index)])
 	{
@@ -527,7 +565,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	InsertValues(index, values, isnull, heap_tid);
+	InsertValues(index, values, isnull, heap_tid, index_unchanged);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;
