@@ -15,6 +15,8 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 DIR=$(server_tmp planted)
 mkdir -p build/planted
+# the sources that are gone since; objects stay
+find build/planted -name "*.[ch]" -delete
 tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/planted
 make -C build/planted -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" WERROR=1 PLANTED_FAULTS=1 SERVERS=no
 install -m 755 build/planted/pipeann.so "$DIR/pipeann.so"

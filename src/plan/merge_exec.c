@@ -363,7 +363,8 @@ static bool
 IsFilled(const MergeState *state)
 {
 	return state->nnearest == state->wanted &&
-		float8_le(state->nearest[state->wanted - 1], state->bound.trusted);
+		(PIPEANN_PLANTED("merge-far") ||
+		 float8_le(state->nearest[state->wanted - 1], state->bound.trusted));
 }
 
 static void

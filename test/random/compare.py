@@ -25,7 +25,7 @@ HALF = 1e-3
 
 @dataclass
 class Difference:
-    what: str              # foreign, twice, order, number, missing, value, error, crash, check
+    what: str              # foreign, twice, order, number, missing, recall, value, error, crash, check
     text: str
 
 
@@ -147,3 +147,18 @@ def _number(truth, group, pairs, entries, kind, limit, offset, ties):
             entries[-1][0], pairs[offset + wanted - 1][0][0])):
         return None
     return Difference("number", f"{len(entries)} rows, not {wanted}" + (f" (group {group})" if group else ""))
+
+
+def recall(truth, got, limit, offset):
+    """(rows that are among the nearest wanted, how many those are), of all groups."""
+    found = wanted = 0
+    for group in truth.groups:
+        pairs = truth.groups[group]
+        number = truth.number(group, limit, offset)
+        if number == 0:
+            continue
+        last = pairs[offset + number - 1][0][0]
+        entries = [truth.of[group][(row[0], row[1])][0] for row in got.get(group, [])]
+        wanted += number
+        found += min(number, sum(entry[0] <= last or truth.same(entry[0], last) for entry in entries))
+    return found, wanted

@@ -62,8 +62,8 @@ def run_entry(sessions, entry):
     return wrong
 
 
-def run_probe(session, probe, truth):
-    """Its Difference from the truth, or None."""
+def run_probe(session, probe, truth, report=None):
+    """Its Difference from the truth, or None; report: counts recall."""
     try:
         rows = session.probe(probe.all_settings(), probe.statements(), is_changing(probe))
     except Lost as lost:
@@ -78,7 +78,7 @@ def run_probe(session, probe, truth):
             if error.pgcode == "40001" and session.in_transaction():
                 return None
         return Difference("error", message_of(error))
-    return probe.judge(truth, rows)
+    return probe.judge(truth, rows) or probe.judge_recall(truth, rows, report)
 
 
 class Life:
@@ -168,7 +168,7 @@ class Life:
         report.queries[probe.kind] += 1
         report.shapes[probe.shape] += 1
         report.tables["coded" if self.coded else self.size] += 1
-        wrong = run_probe(self.main, probe, truth)
+        wrong = run_probe(self.main, probe, truth, report)
         if wrong:
             raise Found(wrong, list(self.entries), probe)
         if self.rng.random() < EXPLAINED:

@@ -38,11 +38,18 @@ class Report:
         self.plans = Counter()         # (kind of settings, kind of plan), of those explained
         self.shapes = Counter()
         self.tables = Counter()        # queries by size of table, and "coded"
+        self.recall = Counter()        # (kind of vectors, "found" or "wanted") by default settings
         self.more = Counter()          # truths, steps, lives, explained, skipped
 
     def add(self, other):
-        for name in ("queries", "plans", "shapes", "tables", "more"):
+        for name in ("queries", "plans", "shapes", "tables", "recall", "more"):
             getattr(self, name).update(getattr(other, name))
+
+    def recalled(self):
+        return sorted(kind for kind, what in self.recall if what == "wanted" and self.recall[kind, what])
+
+    def recall_of(self, kind):
+        return self.recall[kind, "found"] / self.recall[kind, "wanted"]
 
     def lines(self):
         total = sum(self.queries.values())
@@ -55,4 +62,5 @@ class Report:
         for kind in KINDS:
             row = {k: n for (k, plan), n in sorted(self.plans.items()) if plan == kind}
             yield f"  {kind}: {sum(row.values())} ({100 * sum(row.values()) / explained:.1f} %)" + "".join(f", {k} {n}" for k, n in row.items())
+        yield "recall by default settings: " + ", ".join(f"{kind} {self.recall_of(kind):.4f}" for kind in self.recalled())
         yield "shapes: " + ", ".join(f"{shape} {n}" for shape, n in self.shapes.most_common())

@@ -1,7 +1,7 @@
 """Queries: what is asked of a table (Question), and in which of many shapes (Probe)."""
 from dataclasses import dataclass, replace
 
-from compare import Difference, Truth, compare, rank
+from compare import Difference, Truth, compare, rank, recall
 from conditions import inline
 from session import EXHAUSTIVE, TRUTH
 from tables import OPERATORS, Table
@@ -94,6 +94,9 @@ ORDERED = ("plain", "array", "prepared", "standing", "cursor", "cursor_dml", "lo
 CHANGING = ("lock", "delete", "delete_one", "update", "update_made")
 # Those that return ids of the table only.
 IDS_ONLY = ("inside", "array", "except", "delete", "delete_one", "update", "update_made", "scalar")
+# Those whose rows do not say how many of the nearest were found.
+NOT_THE_NEAREST = WHOLE + ("count", "farthest", "union", "except")
+DEFAULT_LIST = 40
 BY_GROUP = ("lateral", "lateral_left", "scalar")
 
 
@@ -305,15 +308,16 @@ class Probe:
         if self.shape == "rank":
             offset = 0
         kind = "exhaustive" if self.shape in WHOLE else "short" if self.may_miss() or self.may_choose(truth) else self.kind
-        groups = {}
         if self.shape == "union":
-            for row in rows:
-                groups.setdefault(row[0], []).append(row[1:])
             for group in (0, 1):
-                wrong = compare(truth, {0: groups.get(group, [])}, kind, limit, offset, False)
+                wrong = compare(truth, {0: [row[1:] for row in rows if row[0] == group]}, kind, limit, offset, False)
                 if wrong:
                     return wrong
             return None
+        return compare(truth, self.by_group(rows), kind, limit, offset, self.shape in ORDERED, self.shape == "ties")
+
+    def by_group(self, rows):
+        groups = {}
         for row in rows:
             if self.shape in BY_GROUP:
                 group, row = row[0], row[1:]
@@ -323,7 +327,21 @@ class Probe:
                 group = row[2] if self.shape == "distinct" else 0
                 row = row[:2] if self.shape == "distinct" else row
             groups.setdefault(group, []).append(row)
-        return compare(truth, groups, kind, limit, offset, self.shape in ORDERED, self.shape == "ties")
+        return groups
+
+    def judge_recall(self, truth, rows, report=None):
+        """
+        A Difference if a search whose list is not set shorter than users have it finds less than half of the nearest,
+        or None. report: counts what it finds.
+        """
+        if self.kind not in ("strict", "relaxed") or self.shape in NOT_THE_NEAREST or self.may_miss() or self.explained or any(
+                "ef_search" in s and int(s.split("=")[1]) < DEFAULT_LIST for s in self.settings):
+            return None
+        found, wanted = recall(truth, self.by_group(rows), self.limit, self.offset)
+        if report:
+            report.recall[self.question.table.vectors, "found"] += found
+            report.recall[self.question.table.vectors, "wanted"] += wanted
+        return Difference("recall", f"{found} of the {wanted} nearest rows") if wanted >= 5 and found < wanted / 2 else None
 
     def may_miss(self):
         """Whether rows that come late in strict order may be missed: nothing has the limit filled

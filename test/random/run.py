@@ -27,6 +27,9 @@ from shrink import Shrinker, script
 ENOUGH_TO_JUDGE = 100000
 LEAST_CODED = 0.1
 
+# What searches by default settings find of the nearest, of each kind of vectors.
+LEAST_RECALL = 0.95
+
 # Workers have what was made before them (from Python 3.14 on that is not the default).
 multiprocessing.set_start_method("fork", force=True)
 
@@ -228,6 +231,7 @@ def tap(total, broken, differences, options):
     if sum(total.queries.values()) >= ENOUGH_TO_JUDGE:
         checks += [(seen[kind] > 0, f"plans with a {kind}: {seen[kind]} of {total.more['explained']}") for kind in KINDS if kind != "without"]
         checks.append((coded > LEAST_CODED, f"{100 * coded:.0f} % of the queries search an index with codes"))
+    checks += [(total.recall_of(kind) > LEAST_RECALL, f"recall of vectors of the kind {kind}") for kind in total.recalled()]
     for n, (fine, text) in enumerate(checks, 1):
         print(f"{'ok' if fine else 'not ok'} {n} - {text}")
     print(f"1..{len(checks)}")

@@ -76,7 +76,7 @@ class Table(Entry):
         return ("t",)
 
     def leaves(self):
-        return {"range": ("t_1", "t_2", "t_3"), "list": ("t_1", "t_2", "t_3"), "hash": ("t_1", "t_2", "t_3"),
+        return {"range": ("t_1", "t_2", "t_3"), "uneven": ("t_1", "t_2", "t_3"), "list": ("t_1", "t_2", "t_3"), "hash": ("t_1", "t_2", "t_3"),
                 "nested": ("t_1a", "t_1b", "t_2")}.get(self.form, self.parts())
 
     def truth(self):
@@ -90,11 +90,14 @@ class Table(Entry):
         return f"(id int, k int, tenant int{columns}, v vector({self.dim}), pad text)"
 
     def sql(self):
-        body, cut = self.body(), self.rows // 3
+        body, cut, uneven = self.body(), self.rows // 3, self.rows * 7 // 8
         made = {
             "plain": [f"CREATE TABLE t {body}"], "temp": [f"CREATE TEMP TABLE t {body}"], "unlogged": [f"CREATE UNLOGGED TABLE t {body}"],
             "range": [f"CREATE TABLE t {body} PARTITION BY RANGE (id)", f"CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (MINVALUE) TO ({cut})",
                       f"CREATE TABLE t_2 PARTITION OF t FOR VALUES FROM ({cut}) TO ({2 * cut + 1})", "CREATE TABLE t_3 PARTITION OF t DEFAULT"],
+            # of a big table the first one has codes, and is searched together with others that have none
+            "uneven": [f"CREATE TABLE t {body} PARTITION BY RANGE (id)", f"CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (MINVALUE) TO ({uneven})",
+                       f"CREATE TABLE t_2 PARTITION OF t FOR VALUES FROM ({uneven}) TO ({self.rows})", "CREATE TABLE t_3 PARTITION OF t DEFAULT"],
             "list": [f"CREATE TABLE t {body} PARTITION BY LIST (k)", "CREATE TABLE t_1 PARTITION OF t FOR VALUES IN (0, 1, 2, NULL)",
                      "CREATE TABLE t_2 PARTITION OF t FOR VALUES IN (3, 4, 5, 6)", "CREATE TABLE t_3 PARTITION OF t DEFAULT"],
             "hash": [f"CREATE TABLE t {body} PARTITION BY HASH (id)"] +
@@ -329,7 +332,7 @@ CODED = ("cloud", "apart", "apart", "heaps", "heaps", "whole", "signs", "far")
 
 def random_table(rng, size, salt):
     """size: small, big (more than 4,096 rows in one index) or wide (vectors in TOAST)."""
-    form = rng.choice(FORMS + ("plain",) * 5) if size != "big" else rng.choice(("plain",) * 6 + FORMS)
+    form = rng.choice(FORMS + ("plain",) * 5) if size != "big" else rng.choice(("plain",) * 5 + ("uneven",) * 4 + FORMS)
     columns = tuple(Column(f"c{n}", rng.choice(KINDS).name, salt + 10 + n, rng.choice((3, 30, 1000, 100000)))
                     for n in range(1, rng.randint(2, 5)))
     rows = {"small": rng.choice((0, 1, 2, 5, 20, 60, 120, 200, 300)), "big": rng.randint(5000, 8000), "wide": rng.randint(30, 200)}[size]
