@@ -9,6 +9,7 @@
 #include "access/genam.h"
 #include "am/am.h"
 #include "scan/scan.h"
+#include "search/search.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
@@ -19,9 +20,8 @@
 /* Overlapping reads cost so many times less than one after another. */
 #define OVERLAP 4.0
 
-/* To look at an attribute code, in operators; what a scan of the codes does first. */
-#define ATTRIBUTE_COST 0.01
-#define CODE_SCAN_START 20000
+/* What a scan with conditions does before it goes through codes, in operators. */
+#define CODE_SCAN_START 19000
 
 /* Less than PostgreSQL's own, so that switching off others still leaves a scan. */
 #define DISABLE_COST 1.0e9
@@ -102,12 +102,13 @@ NodeCost(double page_cost)
 	return page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
 }
 
-/* Exploring the graph: the list is longer by what does not match (search/code_scan.c). */
+/* Exploring the graph, with a list that is longer by what does not match. */
 static double
 WalkCost(const Estimate *e)
 {
 	double		length = Min(pipeann_ef_search *
-							 sqrt(e->rows / Max(e->matching, 1)), e->rows);
+							 PipeannListStretch(e->matching / e->rows,
+												pipeann_ef_search), e->rows);
 
 	return length * NodeCost(e->page_cost);
 }
@@ -118,9 +119,10 @@ CodeScanCost(const Estimate *e)
 {
 	double		reads = Min(e->matching, PIPEANN_EARLY_RESULTS * 2);
 
-	return cpu_operator_cost * (CODE_SCAN_START +
-								e->rows * e->conditions * ATTRIBUTE_COST +
-								e->matching) + reads * e->page_cost;
+	return cpu_operator_cost *
+		(CODE_SCAN_START + PipeannCodeScanCost(e->rows, e->conditions,
+											   e->matching / e->rows)) +
+		reads * e->page_cost;
 }
 
 /*

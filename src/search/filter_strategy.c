@@ -56,13 +56,30 @@
 #define READS_POWER 0.4
 #define READS_OF_CODE_SCAN 20
 
+/*
+ * What going through the attribute codes of so many nodes costs, of so many columns,
+ * and the codes of the share that passes; in distances of codes.
+ */
+double
+PipeannCodeScanCost(double nodes, int columns, double share)
+{
+	return CODE_SCAN_COST + nodes * (columns * BYTE_COST + share);
+}
+
+/* By how much the list of a walk is longer where this share of the nodes matches. */
+double
+PipeannListStretch(double share, int ef)
+{
+	double		nodes = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS / share;
+
+	return Min(Max(pow(share, -STRETCH), nodes / Max(ef, 1)), MOST_STRETCH);
+}
+
 static double
 CodeScanCost(const PipeannSearch *search)
 {
-	const PipeannCodes *codes = search->codes;
-
-	return CODE_SCAN_COST + codes->ncodes *
-		(search->params.code_filter->n * BYTE_COST + search->share);
+	return PipeannCodeScanCost(search->codes->ncodes,
+							   search->params.code_filter->n, search->share);
 }
 
 /* Nodes that a walk explores: its list, or until it has met enough that match. */
@@ -81,16 +98,6 @@ PassingOf(const PipeannSearch *search, double matching)
 	return (int) (matching *
 				  Min(search->near_share / search->match_share,
 					  MOST_STRETCH));
-}
-
-static double
-Stretch(const PipeannSearch *search)
-{
-	double		nodes = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS /
-		search->match_share;
-
-	return Min(Max(pow(search->match_share, -STRETCH),
-				   nodes / Max(search->params.ef, 1)), MOST_STRETCH);
 }
 
 /*
@@ -117,7 +124,8 @@ SetNearShare(PipeannSearch *search, double share)
 
 	search->near_share = Max(share, LEAST_SHARE);
 	search->match_share = Max(share * precision, LEAST_SHARE);
-	search->stretch = Stretch(search);
+	search->stretch = PipeannListStretch(search->match_share,
+										 search->params.ef);
 	search->most_matching = search->match_share >= 1 ? 0 :
 		PassingOf(search, MATCHING_PART * Max(search->params.ef, 1));
 }

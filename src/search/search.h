@@ -269,4 +269,8 @@ extern float PipeannExactDistance(const PipeannLayout *layout,
 								  const float *query, const void *vector,
 								  PipeannStorage storage, float aux);
 
+/* The cost of filter strategies, for the planner as well (filter_strategy.c). */
+extern double PipeannCodeScanCost(double nodes, int columns, double share);
+extern double PipeannListStretch(double share, int ef);
+
 #endif							/* PIPEANN_SEARCH_H */
