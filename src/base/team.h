@@ -13,7 +13,7 @@
  *			...						-- items from .. to - 1
  *		PipeannTeamEnd(team);
  *
- * A team of one needs no server. parallel/parallel.c makes teams of several.
+ * A team of one needs no server. parallel.c makes teams of several.
  */
 #ifndef PIPEANN_TEAM_H
 #define PIPEANN_TEAM_H

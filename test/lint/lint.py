@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "hints", "cache", "index", "attributes", "neighbors",
+ROOMS = ("base", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "hints", "cache", "index", "attributes", "neighbors",
          "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
 # Those of the library in servers/. It is loaded beside the other one, of which it may
 # know this header and no symbol.

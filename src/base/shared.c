@@ -9,8 +9,8 @@
 #include "postgres.h"
 
 #include "base/attempt.h"
-#include "parallel/mapped.h"
-#include "parallel/shared.h"
+#include "base/mapped.h"
+#include "base/shared.h"
 #include "miscadmin.h"
 
 /* So little is not worth a file, nor counting. */

@@ -14,7 +14,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "base/attempt.h"
-#include "parallel/parallel.h"
+#include "base/parallel.h"
 #include "catalog/index.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"

@@ -16,7 +16,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "parallel/mapped.h"
+#include "base/mapped.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"

@@ -4,9 +4,6 @@
  *
  * The leader is the backend that builds the index; parallel workers are the
  * other members of its team. All run the same program.
- *
- * This room knows PostgreSQL's parallel workers and files. It must not know
- * what the members do.
  */
 #ifndef PIPEANN_PARALLEL_H
 #define PIPEANN_PARALLEL_H
@@ -17,7 +14,7 @@
 #include "access/relscan.h"
 #include "base/team.h"
 #include "nodes/execnodes.h"
-#include "parallel/shared.h"
+#include "base/shared.h"
 #include "storage/fileset.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
