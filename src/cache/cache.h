@@ -20,7 +20,7 @@
 #include "base/base.h"
 
 #include "access/genam.h"
-#include "codes/codes.h"
+#include "pq/codes.h"
 #include "hints/hints.h"
 #include "lib/ilist.h"
 #include "storage/storage.h"

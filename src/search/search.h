@@ -17,7 +17,7 @@
 
 #include "base/base.h"
 
-#include "codes/codes.h"
+#include "pq/codes.h"
 #include "pool/pool.h"
 #include "storage/bounds.h"
 #include "storage/slot.h"

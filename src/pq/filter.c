@@ -2,7 +2,7 @@
  * filter.c
  *		Going through attribute codes for those that pass a filter.
  */
-#include "codes/codes.h"
+#include "pq/codes.h"
 
 #include "distance/distance.h"
 
