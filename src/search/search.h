@@ -18,7 +18,7 @@
 #include "base/base.h"
 
 #include "pq/codes.h"
-#include "pool/pool.h"
+#include "search/pool.h"
 #include "storage/bounds.h"
 #include "storage/slot.h"
 #include "storage/page_source.h"

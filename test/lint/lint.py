@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "distance", "pq", "storage", "graph", "pool", "search", "io", "hints", "cache", "index", "attributes", "neighbors",
+ROOMS = ("base", "distance", "pq", "storage", "graph", "search", "io", "hints", "cache", "index", "attributes", "neighbors",
          "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
 # Those of the library in servers/. It is loaded beside the other one, of which it may
 # know this header and no symbol.
@@ -27,7 +27,7 @@ FORBIDDEN = {
     "graph": {"storage"},
     "search": {"graph"},
     "io": {"graph", "search", "pq", "distance"},
-    "hints": {"graph", "search", "pq", "distance", "pool"},
+    "hints": {"graph", "search", "pq", "distance"},
     "cache": {"graph", "search"},
     "insert": {"build"},
     "scan": {"neighbors", "build", "retrain", "insert"},

@@ -2,7 +2,7 @@
  * termination.c
  *		When a search may end before its list is explored.
  */
-#include "pool/pool.h"
+#include "search/pool.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * pool.c
  *		The candidate pool.
  */
-#include "pool/pool.h"
+#include "search/pool.h"
 
 #include <limits.h>
 #include <math.h>

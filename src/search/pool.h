@@ -7,7 +7,7 @@
 #define PIPEANN_POOL_H
 
 #include "base/base.h"
-#include "pool/termination.h"
+#include "search/termination.h"
 
 #define PIPEANN_NO_PAGE PG_UINT32_MAX
 

@@ -2,7 +2,7 @@
  * heap.c
  *		The nearest of many: a heap, and a selection without one.
  */
-#include "pool/pool.h"
+#include "search/pool.h"
 
 static void
 SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
