@@ -8,7 +8,7 @@
  * leaves in any index. Inserts hold the metapage's heavyweight lock shared, so
  * that retraining and VACUUM can wait until none is under way. Pages are
  * locked one at a time, except for those that get reverse edges
- * (neighbors/reverse_edge.c).
+ * (index/reverse_edge.c).
  *
  * The inserts of one statement share the backend's memory, reads and cache. A
  * view is opened for each insert, which takes a thousandth of its time.
@@ -20,7 +20,7 @@
 #include "attributes/attributes.h"
 #include "insert/insert.h"
 #include "insert/join.h"
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 #include "retrain/retrain.h"
 #include "base/pause.h"
 #include "io/io.h"

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "distance/distance.h"
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 #include "vacuum/repair.h"
 
 static void

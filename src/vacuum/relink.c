@@ -17,7 +17,7 @@
  */
 #include "postgres.h"
 
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 #include "vacuum/passes.h"
 #include "io/io.h"
 #include "distance/distance.h"

@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 #include "vacuum/repair.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"

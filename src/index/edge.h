@@ -1,12 +1,12 @@
 /*
  * edge.h
  *		One edge that leads back to a node, in a list that other backends may
- *		change; private to neighbors/.
+ *		change; private to index/.
  */
 #ifndef PIPEANN_EDGE_H
 #define PIPEANN_EDGE_H
 
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 
 /* A node, while edges that lead to it are made. */
 typedef struct PipeannNewNode

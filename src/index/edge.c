@@ -10,7 +10,7 @@
 
 #include "base/pause.h"
 #include "miscadmin.h"
-#include "neighbors/edge.h"
+#include "index/edge.h"
 
 /*
  * An edge that need not be made is given up after so many tries. Each time

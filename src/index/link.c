@@ -5,7 +5,7 @@
  */
 #include "postgres.h"
 
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 #include "io/io.h"
 #include "distance/distance.h"
 

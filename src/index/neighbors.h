@@ -6,8 +6,8 @@
  * This room knows lists on pages and the spanning tree. It must not know why a
  * list changes: an insert, VACUUM or retraining.
  */
-#ifndef PIPEANN_LINK_H
-#define PIPEANN_LINK_H
+#ifndef PIPEANN_NEIGHBORS_H
+#define PIPEANN_NEIGHBORS_H
 
 #include "graph/graph.h"
 #include "index/index.h"
@@ -163,4 +163,4 @@ extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, float *out);
 
-#endif							/* PIPEANN_LINK_H */
+#endif							/* PIPEANN_NEIGHBORS_H */

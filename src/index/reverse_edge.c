@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-#include "neighbors/edge.h"
+#include "index/edge.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 
