@@ -244,6 +244,7 @@ BestOf(const Sample *s, int width)
 	return best;
 }
 
+/* The codec's width and train. */
 int
 PipeannElementWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 {

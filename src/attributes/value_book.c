@@ -21,6 +21,7 @@ MostBoundaries(const PipeannAttribute *attribute)
 	return PipeannMostNumber(attribute) / 2 - 1;
 }
 
+/* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
 uint32
 PipeannBookLength(const PipeannAttributes *a, const PipeannAttribute *attribute)
 {
@@ -167,6 +168,7 @@ SetBytesFor(const PipeannSamples *samples)
 	return Max((int) (values * BITS_OF_VALUE / 8 + 0.5), LEAST_SET_BYTES);
 }
 
+/* The codec's width and train. */
 int
 PipeannBookWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 {

@@ -6,7 +6,11 @@
 
 #include "base/key.h"
 
-/* Shell sort with Ciura's gaps: lists here have tens to a few thousand keys. */
+/*
+ * Sort keys[n] in place, ascending.
+ *
+ * Shell sort with Ciura's gaps: lists here have tens to a few thousand keys.
+ */
 void
 PipeannKeySort(PipeannKey *keys, int n)
 {
@@ -31,7 +35,11 @@ PipeannKeySort(PipeannKey *keys, int n)
 	}
 }
 
-/* Hoare's quickselect, with a median of three as pivot; keys are distinct. */
+/*
+ * Move the m smallest of keys[n] to the front, in no particular order.
+ *
+ * Hoare's quickselect, with a median of three as pivot; keys are distinct.
+ */
 void
 PipeannKeySelect(PipeannKey *keys, int n, int m)
 {

@@ -83,6 +83,11 @@ Map(File file, Size size)
 	return m;
 }
 
+/*
+ * Make the file number `number` of a set, of zeros, and map it. Palloc'd; unmapped
+ * with CurrentMemoryContext at the latest. An error if the disk is full, or
+ * temp_file_limit forbids it.
+ */
 PipeannMapped *
 PipeannMappedMake(FileSet *files, uint32 number, Size size)
 {
@@ -95,6 +100,7 @@ PipeannMappedMake(FileSet *files, uint32 number, Size size)
 	return Map(file, size);
 }
 
+/* Map a file that another process has made. */
 PipeannMapped *
 PipeannMappedOpen(FileSet *files, uint32 number, Size size)
 {
@@ -104,7 +110,11 @@ PipeannMappedOpen(FileSet *files, uint32 number, Size size)
 	return Map(FileSetOpen(files, name, O_RDWR), size);
 }
 
-/* The callback stays registered, so the struct has to stay as well. */
+/*
+ * Unmap and close it; the file stays.
+ *
+ * The callback stays registered, so the struct has to stay as well.
+ */
 void
 PipeannMappedClose(PipeannMapped *m)
 {

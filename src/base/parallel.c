@@ -378,6 +378,11 @@ Launch(PipeannParallel *p, int workers)
 	return false;
 }
 
+/*
+ * Make the leader's team: as many workers as the server's rules for CREATE
+ * INDEX allow and as there are; maybe none. The temporary files go with the
+ * current memory context at the latest.
+ */
 void
 PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 					 IndexInfo *index_info)
@@ -407,6 +412,10 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 							 RelationGetRelationName(index), workers)));
 }
 
+/*
+ * Wait until the workers have ended, and dispose of all that the team had. The
+ * leader calls this.
+ */
 void
 PipeannParallelEnd(PipeannParallel *p)
 {
@@ -439,6 +448,9 @@ OpenRelations(PipeannParallel *p)
 	p->index_info->ii_Concurrent = concurrent;
 }
 
+/*
+ * Join the team as a worker: open the relations, and wait for the team to begin.
+ */
 void
 PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg, shm_toc *toc)
 {

@@ -45,21 +45,9 @@ typedef struct PipeannParallel
 	PipeannShares shares;		/* memory that members share */
 } PipeannParallel;
 
-/*
- * Make the leader's team: as many workers as the server's rules for CREATE
- * INDEX allow and as there are; maybe none. The temporary files go with the
- * current memory context at the latest.
- */
 extern void PipeannParallelBegin(PipeannParallel *p, Relation heap,
 								 Relation index, IndexInfo *index_info);
-
-/*
- * Wait until the workers have ended, and dispose of all that the team had. The
- * leader calls this.
- */
 extern void PipeannParallelEnd(PipeannParallel *p);
-
-/* Join the team as a worker: open the relations, and wait for the team to begin. */
 extern void PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg,
 								shm_toc *toc);
 extern void PipeannParallelLeave(PipeannParallel *p);

@@ -44,6 +44,7 @@ PipeannPause(const char *name)
 	LockRelease(&tag, ShareLock, false);
 }
 
+/* Registers pipeann.pause_at, if the library is built with it. */
 void
 PipeannPauseInit(void)
 {

@@ -37,7 +37,6 @@ extern void PipeannPause(const char *name);
 
 #endif
 
-/* Registers pipeann.pause_at, if the library is built with it. */
 extern void PipeannPauseInit(void);
 
 #endif							/* PIPEANN_PAUSE_H */

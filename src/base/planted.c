@@ -18,6 +18,7 @@ PipeannIsPlanted(const char *name)
 	return planted_fault != NULL && strcmp(planted_fault, name) == 0;
 }
 
+/* Registers pipeann.planted_fault, if the library is built with it. */
 void
 PipeannPlantedInit(void)
 {

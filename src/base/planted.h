@@ -23,7 +23,6 @@ extern bool PipeannIsPlanted(const char *name);
 
 #endif
 
-/* Registers pipeann.planted_fault, if the library is built with it. */
 extern void PipeannPlantedInit(void);
 
 #endif							/* PIPEANN_PLANTED_H */

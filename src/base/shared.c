@@ -46,6 +46,7 @@ NoticeLimit(PipeannShares *s)
 							maintenance_work_mem / 1024));
 }
 
+/* Bytes of memory left; where it is short, most of it is for work. */
 Size
 PipeannSharesRoom(const PipeannShares *s, bool work)
 {
@@ -194,6 +195,11 @@ AllocTogether(PipeannTeam *team, PipeannShares *s, Size size, bool work)
 	return Keep(s, &a)->at;
 }
 
+/*
+ * Memory that all members of a team share, zeroed; a temporary file if there
+ * would be more than s->limit bytes of memory, or if it is not to be had. All
+ * members call, in the same order, with the same size.
+ */
 void *
 PipeannSharesAlloc(PipeannTeam *team, PipeannShares *s, Size size, bool work)
 {
@@ -237,6 +243,7 @@ PipeannSharesFree(PipeannTeam *team, PipeannShares *s, void *memory)
 	elog(ERROR, "memory of an index build is not known");
 }
 
+/* Give back all that is left. */
 void
 PipeannSharesFreeAll(PipeannTeam *team, PipeannShares *s)
 {

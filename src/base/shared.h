@@ -33,21 +33,11 @@ typedef struct PipeannShares
 	List	   *live;			/* of Allocation */
 } PipeannShares;
 
-/*
- * Memory that all members of a team share, zeroed; a temporary file if there
- * would be more than s->limit bytes of memory, or if it is not to be had. All
- * members call, in the same order, with the same size.
- */
 extern void *PipeannSharesAlloc(PipeannTeam *team, PipeannShares *s,
 								Size size, bool work);
-
-/* Bytes of memory left; where it is short, most of it is for work. */
 extern Size PipeannSharesRoom(const PipeannShares *s, bool work);
-
 extern void PipeannSharesFree(PipeannTeam *team, PipeannShares *s,
 							  void *memory);
-
-/* Give back all that is left. */
 extern void PipeannSharesFreeAll(PipeannTeam *team, PipeannShares *s);
 
 #endif							/* PIPEANN_SHARED_H */

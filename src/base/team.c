@@ -8,12 +8,14 @@
 
 #include <sched.h>
 
+/* Let another process go on, which holds a lock. */
 void
 PipeannTeamPause(void)
 {
 	sched_yield();
 }
 
+/* Prepare a team of one. */
 void
 PipeannTeamOfOne(PipeannTeam *team)
 {
@@ -22,6 +24,7 @@ PipeannTeamOfOne(PipeannTeam *team)
 	team->shared = &team->alone;
 }
 
+/* A team of one, which lasts until it is asked for again. */
 PipeannTeam *
 PipeannTeamAlone(void)
 {
@@ -31,6 +34,7 @@ PipeannTeamAlone(void)
 	return &alone;
 }
 
+/* Begin a step of n items, handed out in runs of so many. All members call. */
 void
 PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 {
@@ -40,6 +44,7 @@ PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 	team->steps++;
 }
 
+/* Take the next run of items. False if there is none left. */
 bool
 PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 {
@@ -55,6 +60,8 @@ PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 }
 
 /*
+ * Wait until all items of the step are done. All members call.
+ *
  * The counter of the next step is set back before the meeting: the step that
  * used it last is over for everybody.
  */
@@ -75,30 +82,42 @@ Alloc(PipeannTeam *team, Size size, bool work)
 	return PipeannAllocZero(Max(size, 1));
 }
 
+/*
+ * Memory that all members share, zeroed; at the same or at different addresses.
+ * All members call, with the same size, and in the same order. Without a team
+ * it is the caller's own. Fails as PipeannAlloc() does.
+ */
 void *
 PipeannTeamAlloc(PipeannTeam *team, Size size)
 {
 	return Alloc(team, size, false);
 }
 
+/*
+ * Such memory for what is used here and there, at random: where memory is short it
+ * is a file only if nothing else is left.
+ */
 void *
 PipeannTeamAllocWork(PipeannTeam *team, Size size)
 {
 	return Alloc(team, size, true);
 }
 
+/* Bytes that PipeannTeamAllocWork() has. */
 Size
 PipeannTeamRoom(PipeannTeam *team)
 {
 	return team->room != NULL ? team->room(team, true) : SIZE_MAX;
 }
 
+/* Whether PipeannTeamAlloc() has memory for so many bytes. */
 bool
 PipeannTeamFits(PipeannTeam *team, Size size)
 {
 	return team->room == NULL || size <= team->room(team, false);
 }
 
+/* Give it back. All members call, when none uses it any more. */
 void
 PipeannTeamFree(PipeannTeam *team, void *memory)
 {

@@ -66,14 +66,7 @@ struct PipeannTeam
 	void	   *progress_arg;
 };
 
-/* Let another process go on, which holds a lock. */
 extern void PipeannTeamPause(void);
-
-/* Prepare a team of one. */
-extern void PipeannTeamOfOne(PipeannTeam *team);
-
-/* A team of one, which lasts until it is asked for again. */
-extern PipeannTeam *PipeannTeamAlone(void);
 
 static inline bool
 PipeannTeamLeads(const PipeannTeam *team)
@@ -97,37 +90,6 @@ PipeannTeamReport(PipeannTeam *team, uint64 done, uint64 n)
 		team->progress(done, n, team->progress_arg);
 }
 
-/* Begin a step of n items, handed out in runs of so many. All members call. */
-extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
-
-/* Take the next run of items. False if there is none left. */
-extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
-
-/* Wait until all items of the step are done. All members call. */
-extern void PipeannTeamEnd(PipeannTeam *team);
-
-/*
- * Memory that all members share, zeroed; at the same or at different addresses.
- * All members call, with the same size, and in the same order. Without a team
- * it is the caller's own. Fails as PipeannAlloc() does.
- */
-extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
-
-/*
- * Such memory for what is used here and there, at random: where memory is short it
- * is a file only if nothing else is left.
- */
-extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
-
-/* Bytes that PipeannTeamAllocWork() has. */
-extern Size PipeannTeamRoom(PipeannTeam *team);
-
-/* Whether PipeannTeamAlloc() has memory for so many bytes. */
-extern bool PipeannTeamFits(PipeannTeam *team, Size size);
-
-/* Give it back. All members call, when none uses it any more. */
-extern void PipeannTeamFree(PipeannTeam *team, void *memory);
-
 /*
  * Several steps that are one to those who look on: between Begin and End the
  * leader tells how far they are by PipeannTeamTellJoined().
@@ -137,13 +99,6 @@ typedef struct PipeannTeamJoined
 	void		(*progress) (uint64 done, uint64 n, void *arg);
 	uint32		step;
 } PipeannTeamJoined;
-
-extern void PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j);
-extern void PipeannTeamTellJoined(PipeannTeam *team,
-								  const PipeannTeamJoined *j, uint64 done,
-								  uint64 n);
-extern void PipeannTeamEndJoined(PipeannTeam *team,
-								 const PipeannTeamJoined *j);
 
 /*
  * A lock of one byte, zero at first, for a few instructions that cannot fail.
@@ -160,5 +115,22 @@ PipeannTeamUnlock(uint8 *lock)
 {
 	__atomic_clear(lock, __ATOMIC_RELEASE);
 }
+
+extern void PipeannTeamOfOne(PipeannTeam *team);
+extern PipeannTeam *PipeannTeamAlone(void);
+extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
+extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
+extern void PipeannTeamEnd(PipeannTeam *team);
+extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
+extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
+extern Size PipeannTeamRoom(PipeannTeam *team);
+extern bool PipeannTeamFits(PipeannTeam *team, Size size);
+extern void PipeannTeamFree(PipeannTeam *team, void *memory);
+extern void PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j);
+extern void PipeannTeamTellJoined(PipeannTeam *team,
+								  const PipeannTeamJoined *j, uint64 done,
+								  uint64 n);
+extern void PipeannTeamEndJoined(PipeannTeam *team,
+								 const PipeannTeamJoined *j);
 
 #endif							/* PIPEANN_TEAM_H */

@@ -77,6 +77,7 @@ KeyOf(Relation index)
 	return key;
 }
 
+/* The attachment that new scans of an index use, or NULL. */
 PipeannAttachment *
 PipeannAttachmentFind(Relation index)
 {
@@ -201,6 +202,7 @@ NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
 	invalidated_at = GetCurrentTimestamp();
 }
 
+/* Be told of relations that are dropped. */
 void
 PipeannAttachmentsWatch(void)
 {
@@ -208,6 +210,8 @@ PipeannAttachmentsWatch(void)
 }
 
 /*
+ * Check for files that are gone, if that is due, and for freed caches.
+ *
  * After an invalidation of a relation that has a cache, look at its file now,
  * and once more when a commit that was under way has surely truncated it.
  */
@@ -421,6 +425,7 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 	return arrays;
 }
 
+/* Give up a reference to arrays. */
 void
 PipeannArraysRelease(PipeannArrays *arrays)
 {

@@ -193,6 +193,12 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 }
 
 /*
+ * Returns the cache of an index that has codes, up to date with meta. Loads it
+ * if need be, or waits, interruptibly, for another backend that is loading it.
+ * Without room in shared memory the cache is a private copy; a backend reports
+ * its first such copy at LOG level. The cache is released by
+ * PipeannCacheRelease(), or when context is reset or deleted.
+ *
  * A cache that could not grow serves the scans that have it already. A new scan
  * looks for another cache, and in the end makes a private copy.
  */
@@ -231,6 +237,7 @@ PipeannCacheRelease(PipeannCache *cache)
 	PipeannAttachmentUnuse(attachment);
 }
 
+/* Bring an acquired cache up to date with a newer metapage. */
 void
 PipeannCacheFollow(Relation index, PipeannCache *cache,
 				   const PipeannMeta *meta)
@@ -239,6 +246,7 @@ PipeannCacheFollow(Relation index, PipeannCache *cache,
 	Sync(cache);
 }
 
+/* Drop the cache of this relation's file, which is being rebuilt in place. */
 void
 PipeannCacheForget(Relation index)
 {
@@ -251,6 +259,7 @@ PipeannCacheForget(Relation index)
 		PipeannRegistryForget(&locator);
 }
 
+/* Drop the caches of files that are gone. */
 void
 PipeannCacheSweep(void)
 {
@@ -259,6 +268,10 @@ PipeannCacheSweep(void)
 		PipeannRegistrySweep();
 }
 
+/*
+ * Memory that the cache of an index with this metapage takes when it is made.
+ * Sets *megabytes to what pipeann.shared_memory has to be for it alone.
+ */
 Size
 PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 {
@@ -272,6 +285,8 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 }
 
 /*
+ * Warn if such a cache is too large for the area that the server reserved.
+ *
  * Codes that the server's area cannot hold are copied by every backend that
  * searches: better said now than found out by its memory.
  */
@@ -293,6 +308,7 @@ PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 					 (unsigned long long) megabytes)));
 }
 
+/* Registers settings and hooks; _PG_init() calls this. */
 void
 PipeannCacheInit(void)
 {

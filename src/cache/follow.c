@@ -146,6 +146,7 @@ MapOf(const PipeannAttachment *attachment)
 		(PipeannRowMap *) attachment->mappings[number].address;
 }
 
+/* The map of rows, of any version; NULL if there is none. */
 PipeannRowMap *
 PipeannCacheRowMap(const PipeannCache *cache)
 {
@@ -189,6 +190,10 @@ PutMap(PipeannAttachment *attachment, void *arg)
 	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
 }
 
+/*
+ * Whether there may be room for a map: some time after there was none it is tried
+ * again.
+ */
 bool
 PipeannCacheMayMapRows(const PipeannCache *cache)
 {
@@ -201,6 +206,10 @@ PipeannCacheMayMapRows(const PipeannCache *cache)
 									RETRY_MS));
 }
 
+/*
+ * Make a map of these rows, all that the index had when the metapage had these
+ * `removals`. Without room in memory there is none.
+ */
 void
 PipeannCacheMapRows(Relation index, PipeannCache *cache,
 					const PipeannMeta *meta, const PipeannMappedRow *rows,
@@ -236,6 +245,10 @@ PutMapBack(PipeannAttachment *attachment, void *arg)
 		PipeannRowMapPutBack(&newer->change, newer->meta->removals + 2);
 }
 
+/*
+ * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
+ * is all that came between it and this metapage, whose `removals` are to grow by two.
+ */
 void
 PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 					   const PipeannMeta *meta,

@@ -27,6 +27,9 @@ ListMemory(const PipeannGraphParams *params)
 }
 
 /*
+ * Bytes that PipeannGraphBuild() needs for n nodes, with its result: what all
+ * members share.
+ *
  * Candidates are collected while the vectors are there in fixed point as well;
  * lists are made while the candidates are still there.
  */
@@ -46,6 +49,8 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 }
 
 /*
+ * Bytes of files that it needs beyond that where memory is short: an estimate.
+ *
  * Lists are there together with vectors in fixed point, and logs take half as
  * much again as the reservoirs that they fill (ten million rows: 1.45).
  */
@@ -58,6 +63,10 @@ PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params)
 								PipeannReservoirMemory(PipeannCandidatePlaces(&sane)) / 2));
 }
 
+/*
+ * A graph without edges, for lists of up to max_degree. The caller fills in
+ * degree[], neighbors[] and medoid.
+ */
 PipeannGraph *
 PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
 {
@@ -129,6 +138,15 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	return graph;
 }
 
+/*
+ * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning
+ * (candidates.c), RobustPrune among each node's candidates (lists.c), and
+ * edges to those that would be missed (reach.c). The result depends on rows
+ * and options only, not on the members of the team. In it every node has at
+ * least one neighbour if n > 1, no node is its own neighbour, no list has a
+ * duplicate, every node can be reached from the medoid, and nearly every one
+ * from a node near it. clusters may be NULL. All members call.
+ */
 PipeannGraph *
 PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 				  const PipeannClusters *clusters,

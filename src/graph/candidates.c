@@ -17,6 +17,9 @@
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
+/*
+ * Candidates that a leaf finds for a node whose reservoir has so many places.
+ */
 int
 PipeannCandidatesNearest(int places)
 {
@@ -29,6 +32,7 @@ PipeannCandidatesNearest(int places)
 /* Nodes that one member does at once. */
 #define RUN 256
 
+/* Places of a reservoir for these parameters. */
 int
 PipeannCandidatePlaces(const PipeannGraphParams *params)
 {
@@ -86,6 +90,9 @@ OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
 }
 
 /*
+ * Add candidates that are far to those of the nodes first .. end - 1. All
+ * members call.
+ *
  * Candidates by chance, which are far: by edges to these a search comes a long
  * way (Vamana begins with such a graph). Where there are near candidates
  * enough in all directions they find no place.
@@ -115,6 +122,7 @@ PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 	PipeannTeamEnd(team);
 }
 
+/* Fill the reservoirs of all nodes. All members call. */
 void
 PipeannFindCandidates(PipeannTeam *team, const PipeannFixed *f,
 					  const PipeannClusters *c, uint64 seed,

@@ -36,6 +36,7 @@ typedef struct Clustering
 	uint16	   *assigned;		/* [rows][fanout] */
 } Clustering;
 
+/* Bytes that clusters need for each node. */
 Size
 PipeannClusterMemory(void)
 {

@@ -156,6 +156,7 @@ SetPlanes(PipeannFixedScale *s, uint64 seed)
 	}
 }
 
+/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
 void
 PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v,
 					  uint64 seed)
@@ -174,6 +175,7 @@ PipeannFixedScaleFree(PipeannFixedScale *s)
 	pfree(s->planes);
 }
 
+/* Bytes of a vector with its norm and sketch. */
 Size
 PipeannFixedMemory(int dim)
 {
@@ -278,12 +280,14 @@ Allocate(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
 	f->float_x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
 }
 
+/* Room for n vectors, and setting one of them to row r of v. */
 void
 PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s, uint32 n)
 {
 	Allocate(NULL, s, n, f);
 }
 
+/* All vectors in fixed point, with sketches. All members call. */
 void
 PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)

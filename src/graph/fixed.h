@@ -51,26 +51,6 @@ PipeannFixedAt(const PipeannFixed *f, uint32 i)
 	return f->x + (Size) i * f->dim;
 }
 
-/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
-extern void PipeannFixedScaleInit(PipeannFixedScale *s,
-								  const PipeannVectors *v, uint64 seed);
-extern void PipeannFixedScaleFree(PipeannFixedScale *s);
-
-/* Bytes of a vector with its norm and sketch. */
-extern Size PipeannFixedMemory(int dim);
-
-/* Room for n vectors, and setting one of them to row r of v. */
-extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
-							 uint32 n);
-extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
-							const PipeannFixedScale *s,
-							const PipeannVectors *v, uint32 r);
-
-/* All vectors in fixed point, with sketches. All members call. */
-extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
-							 const PipeannVectors *v, PipeannFixed *f);
-extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
-
 /*
  * Half of the squared distance, of which dot is the inner product; and that of
  * two vectors by their numbers.
@@ -82,8 +62,6 @@ PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 
 	return Max(d, 0);
 }
-
-extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
 
 /*
  * The side of each hyperplane on which b lies as seen from a: neighbours in
@@ -128,5 +106,19 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 
 	return (uint16) ((1 << PIPEANN_HASH_BITS) | (mixed >> 16 & (nhashes - 1)));
 }
+
+extern void PipeannFixedScaleInit(PipeannFixedScale *s,
+								  const PipeannVectors *v, uint64 seed);
+extern void PipeannFixedScaleFree(PipeannFixedScale *s);
+extern Size PipeannFixedMemory(int dim);
+extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
+							 uint32 n);
+extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
+							const PipeannFixedScale *s,
+							const PipeannVectors *v, uint32 r);
+extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
+							 const PipeannVectors *v, PipeannFixed *f);
+extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
+extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
 
 #endif							/* PIPEANN_FIXED_H */

@@ -88,6 +88,10 @@ MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
 	g->degree[node] = nkept;
 }
 
+/*
+ * Choose the neighbours of the nodes first .. end - 1 among their candidates.
+ * All members call.
+ */
 void
 PipeannMakeLists(PipeannTeam *team, const PipeannVectors *v,
 				 const PipeannReservoirs *r, float alpha, uint32 first,

@@ -176,6 +176,13 @@ NextSeed(Pack *p)
 	return p->lowest;
 }
 
+/*
+ * Choose the nodes that share pages: sets order[n] to a permutation of the
+ * nodes, of which order[p * fill] .. order[p * fill + fill - 1] share page p;
+ * the last page may have fewer. Greedy (after PageANN): a page has a seed and
+ * the nearest unassigned nodes of its two-hop neighbourhood; the next seed is
+ * the nearest one left over.
+ */
 void
 PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 				 int fill, uint32 *order, PipeannTeam *team)

@@ -153,6 +153,11 @@ AssignTile(const PipeannLeaders *l, int dim, const int16 *const *rows,
 		memcpy(out + r * fanout, nearest[r].leader, fanout * sizeof(uint32));
 }
 
+/*
+ * Sets out[n][fanout] to the nearest leaders of each of the vectors ids[n], the
+ * nearest first. fanout must be at most the number of leaders. ids NULL: the
+ * vectors from `first` on.
+ */
 void
 PipeannAssign(const PipeannLeaders *l, const PipeannFixed *f,
 			  const uint32 *ids, uint32 first, uint32 n, int fanout,
@@ -307,6 +312,10 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 	pfree(groups.ids);
 }
 
+/*
+ * Cut the set ids[n] into leaves, and offer near members of each leaf to one
+ * another's reservoirs.
+ */
 void
 PipeannPartition(const PipeannFixed *f, const uint32 *ids, uint32 n, int fanout,
 				 int nearest, uint64 seed, PipeannReservoirs *r)
@@ -319,6 +328,7 @@ PipeannPartition(const PipeannFixed *f, const uint32 *ids, uint32 n, int fanout,
 	PipeannLeafSpaceFree(p.space);
 }
 
+/* Cut the clusters from .. to - 1 into leaves. All members call. */
 void
 PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 				   const PipeannClusters *c, uint32 first, uint32 end,

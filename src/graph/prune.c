@@ -24,6 +24,14 @@ SortCandidates(uint32 *cand, float *dist, int ncand)
 	pfree(keys);
 }
 
+/*
+ * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers,
+ * dist[ncand] their distances from the node; distance(a, b, arg) gives that
+ * between two candidates. Sorts cand and dist by distance, except for the
+ * forced ones. Writes the kept candidates to out, the forced ones first, then
+ * the most needed first, and returns their number. For insert and repair; the
+ * build does the same inline.
+ */
 int
 PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 				   const PipeannPruneParams *params,

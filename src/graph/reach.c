@@ -56,6 +56,7 @@ typedef struct Reach
 	PipeannKey *near;			/* [max_degree * (max_degree + 1)] */
 } Reach;
 
+/* Bytes of memory for PipeannGraphConnect() of n nodes. */
 Size
 PipeannReachMemory(uint32 n)
 {
@@ -355,6 +356,11 @@ AddEdges(PipeannTeam *team, Reach *r)
 	PipeannTeamFree(team, r->reached);
 }
 
+/*
+ * Give every node that cannot be reached from the medoid an edge from a near
+ * one, in place of an edge on which no other node depends; and so for nodes to
+ * which no near node leads. Needs PipeannReachMemory() bytes. All members call.
+ */
 void
 PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 					const PipeannVectors *vectors)

@@ -250,6 +250,10 @@ DoRange(PipeannTeam *team, const PipeannVectors *v, const PipeannFixed *f,
 	PipeannMakeLists(team, v, r, params->alpha, first, end, g);
 }
 
+/*
+ * Candidates and neighbours of all nodes, where the reservoirs do not fit
+ * memory. There must be clusters. All members call.
+ */
 void
 PipeannListsInShards(PipeannTeam *team, const PipeannVectors *v,
 					 const PipeannFixed *f, const PipeannClusters *c,

@@ -31,6 +31,10 @@ ChainError(const PipeannIndexView *view, uint32 id)
 					 RelationGetRelationName(view->index))));
 }
 
+/*
+ * Lock the page of a slot, shared. Page and slot may be newer than the view.
+ * Errors if there is no such page.
+ */
 Buffer
 PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 				BufferAccessStrategy strategy, PipeannSlot **slot)
@@ -50,6 +54,7 @@ PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 	return buffer;
 }
 
+/* Begin a walk at slot `first` of the node's chain, or INVALID_ID. */
 void
 PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first)
 {
@@ -72,6 +77,10 @@ Rewind(const PipeannIndexView *view, PipeannChain *chain)
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * Copy the rows of the next overflow slot to copy[PipeannExtBytes()]. Errors
+ * if the chain is broken.
+ */
 PipeannRowList
 PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 				 void *copy)
@@ -156,6 +165,10 @@ ReadParts(const PipeannIndexView *view, uint32 *at, void *out, Size total)
 	return true;
 }
 
+/*
+ * Read the exact vector of an out-of-line node to x[dim]. False if VACUUM has
+ * removed the node meanwhile.
+ */
 bool
 PipeannChainVector(const PipeannIndexView *view, uint32 id,
 				   const PipeannSlot *node, float *x)
@@ -170,7 +183,12 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 	return false;
 }
 
-/* The last part is written first, so that each slot can name the next. */
+/*
+ * Write data to overflow slots, for a vector or a row that does not fit a
+ * node's slot; returns the first one.
+ *
+ * The last part is written first, so that each slot can name the next.
+ */
 uint32
 PipeannWriteParts(PipeannIndexView *view, const void *data, Size total)
 {
@@ -194,6 +212,10 @@ PipeannWriteParts(PipeannIndexView *view, const void *data, Size total)
 	return next;
 }
 
+/*
+ * A row in the form in which a slot holds it: the row itself, or what stands in
+ * its place when this has written it to overflow slots.
+ */
 const PipeannRow *
 PipeannStoreRow(PipeannIndexView *view, const PipeannRow *row)
 {
@@ -222,6 +244,11 @@ ReadWhole(const PipeannIndexView *view, const PipeannRow *row, uint32 *at)
 	return NULL;
 }
 
+/*
+ * The whole of a row that is out of line, palloc'd. Errors if it is not there, so
+ * VACUUM must not be able to remove the row: a snapshot sees it, or VACUUM is
+ * kept out.
+ */
 PipeannRow *
 PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
 {
@@ -234,6 +261,8 @@ PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
 }
 
 /*
+ * The whole of a row that VACUUM may remove meanwhile; NULL if it has.
+ *
  * The parts of a row are freed together. So they were the row's as long as the
  * first one is.
  */

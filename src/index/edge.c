@@ -25,6 +25,7 @@
  */
 #define FilledLength(l) ((l)->max_degree * 3 / 4)
 
+/* The position of an id in a slot's list, or -1. */
 int
 PipeannListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
 {
@@ -131,6 +132,11 @@ PruneFullList(PipeannNewNode *node, bool in_tree, PipeannReverseEdge *edge)
 	pfree(self);
 }
 
+/*
+ * Plan an edge from target. False if there is to be none: pruning finds it
+ * superfluous, target has all the spanning-tree edges that it may have, or
+ * target is no node.
+ */
 bool
 PipeannPlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort,
 				PipeannReverseEdge *edge)
@@ -269,6 +275,10 @@ CompareTargets(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/*
+ * Write the planned lists whose old lists have not changed, and set their
+ * done.
+ */
 void
 PipeannApplyEdges(const PipeannIndexView *view, PipeannReverseEdge *edges, int n)
 {
@@ -280,6 +290,7 @@ PipeannApplyEdges(const PipeannIndexView *view, PipeannReverseEdge *edges, int n
 	}
 }
 
+/* Allocate the arrays of an edge. */
 void
 PipeannReverseEdgeInit(const PipeannLayout *l, PipeannReverseEdge *edge)
 {
@@ -287,6 +298,11 @@ PipeannReverseEdgeInit(const PipeannLayout *l, PipeannReverseEdge *edge)
 	edge->list = palloc((l->max_degree + 1) * sizeof(uint32));
 }
 
+/*
+ * Make one edge, and try again while other backends change the list. False if
+ * there is to be none; for a spanning-tree edge, which is made if there is any
+ * room, this means that target cannot take it.
+ */
 bool
 PipeannLinkBack(PipeannNewNode *node, uint32 target, PipeannEffort effort)
 {
@@ -333,6 +349,10 @@ LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
 	return true;
 }
 
+/*
+ * Make the edge in place of the last one of a full list, and let the node lead
+ * to where that led, so that nothing is cut off.
+ */
 bool
 PipeannTakePlace(PipeannNewNode *node, PipeannReverseEdge *edge)
 {

@@ -16,12 +16,17 @@
 /* The least free space that is noted. */
 #define SOME_SPACE (BLCKSZ / 256)
 
+/*
+ * Make the map long enough for an index of so many extents, so that VACUUM can
+ * note free slots even when the disk is full.
+ */
 void
 PipeannFreeReserve(Relation index, uint32 extents)
 {
 	RecordPageWithFreeSpace(index, extents * PIPEANN_EXTENT_BLOCKS - 1, 0);
 }
 
+/* Note how many slots of a graph page are free. */
 void
 PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 {
@@ -85,7 +90,12 @@ BlockPage(const PipeannIndexView *view, BlockNumber blkno)
 	return page < view->meta.graph_pages ? (uint32) page : PIPEANN_INVALID_ID;
 }
 
-/* Asks for an empty page first, which has room for later near nodes as well. */
+/*
+ * A graph page that has free slots according to the map, or INVALID_ID. `full`
+ * is a page named before that had none, or INVALID_ID.
+ *
+ * Asks for an empty page first, which has room for later near nodes as well.
+ */
 uint32
 PipeannFreeSearch(const PipeannIndexView *view, uint32 full)
 {

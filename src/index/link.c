@@ -24,6 +24,7 @@ EmbeddedDistance(const float *a, const float *b, int dim)
 	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, dim);
 }
 
+/* An empty set with room for size nodes, palloc'd. */
 PipeannLinkSet *
 PipeannLinkSetNew(const PipeannIndexView *view, int size)
 {
@@ -49,6 +50,7 @@ PipeannLinkSetFree(PipeannLinkSet *set)
 	pfree(set);
 }
 
+/* Add a node, with its distance from vector `from`. Keeps the pointers. */
 void
 PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id, const float *vector,
 				  const float *from)
@@ -59,6 +61,7 @@ PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id, const float *vector,
 	set->n++;
 }
 
+/* Remove a node. */
 void
 PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id)
 {
@@ -98,6 +101,11 @@ EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 	PipeannEmbed(l->metric, l->dim, x, aux, out);
 }
 
+/*
+ * Embed a node's vector from a copy of its slot. x[layout's dim] is work
+ * space. The caller must not hold page locks, as an out-of-line vector is read
+ * from its chain.
+ */
 void
 PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 				 const PipeannSlot *slot, float *x, float *out)
@@ -111,6 +119,12 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 	EmbedVector(view, x, slot->aux, out);
 }
 
+/*
+ * Search for the ef nodes nearest to query[dim], normalised for cosine;
+ * without codes, for all nodes. near is the layout that gives the metric; it
+ * has to stay as long as the search is used. The search ends when ends_at, or NULL,
+ * is true of a node that was met; arg is for both functions.
+ */
 PipeannSearch *
 PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 				  PipeannPageSource *source, const float *query, int ef,
@@ -189,6 +203,10 @@ AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
 	PipeannLinkSetAdd(set, id, vector, self);
 }
 
+/*
+ * Make a set of the nearest results of a search. Pages that the search does not
+ * hold, as after PipeannSearchExact(), are read.
+ */
 PipeannLinkSet *
 PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 					  const float *x, float aux)
@@ -232,6 +250,11 @@ CandidateDistance(uint32 a, uint32 b, void *arg)
 	return EmbeddedDistance(set->vectors[a], set->vectors[b], set->dim);
 }
 
+/*
+ * Prune a set to a list of at most max ids, out[max], of which the first
+ * `forced` stay, and fill it up to `fill` with the nearest that were dropped.
+ * Returns its length.
+ */
 int
 PipeannLinkSetPrune(const PipeannLinkSet *set, int forced, int max, int fill,
 					uint32 *out)
@@ -255,6 +278,10 @@ PipeannLinkSetPrune(const PipeannLinkSet *set, int forced, int max, int fill,
 	return n;
 }
 
+/*
+ * Prune the set into slot's neighbour list: first the neighbours that pruning
+ * keeps, then the nearest of the others.
+ */
 void
 PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 				 PipeannSlot *slot)
@@ -271,6 +298,10 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 			slot->neighbors[slot->degree++] = set->ids[i];
 }
 
+/*
+ * Embed a node's vector: decoded from its code or, in an index without codes,
+ * from its slot; no page may be locked. False if its code is not known yet.
+ */
 bool
 PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 {
@@ -313,6 +344,7 @@ PipeannVectorCacheNew(const PipeannIndexView *view)
 	return cache;
 }
 
+/* Add a vector; keeps the pointer. */
 void
 PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
 					  const float *vector)
@@ -327,6 +359,7 @@ PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
 	cache->vectors[cache->n++] = vector;
 }
 
+/* The vector by PipeannEmbedNode(), or NULL if that has none. */
 const float *
 PipeannVectorCacheGet(PipeannVectorCache *cache, uint32 id)
 {

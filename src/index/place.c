@@ -14,6 +14,7 @@
  */
 #define MAX_FREE_TRIES 16
 
+/* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */
 PipeannSlot *
 PipeannSlotAlloc(const PipeannLayout *layout)
 {
@@ -78,6 +79,7 @@ PipeannPagesBegin(const PipeannIndexView *view, PipeannPagesUpdate *update)
 	update->n = 0;
 }
 
+/* Lock the page of a slot; the caller then registers or releases it. */
 Buffer
 PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
 {
@@ -89,6 +91,7 @@ PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
 							 BUFFER_LOCK_EXCLUSIVE, false, NULL);
 }
 
+/* Register the page; returns the copy to change. */
 Page
 PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer)
 {
@@ -113,6 +116,7 @@ PipeannPagesEnd(PipeannPagesUpdate *update)
 		UnlockReleaseBuffer(update->buffers[i]);
 }
 
+/* Copy slot id (slot_size bytes) out of shared_buffers. */
 void
 PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
@@ -138,6 +142,10 @@ PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	}
 }
 
+/*
+ * Copy a graph page's slots to nodes[node_pages payloads], to be looked at
+ * without a lock. False if the page was given out but never written.
+ */
 bool
 PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
 {
@@ -311,12 +319,14 @@ AddGraphPage(PipeannIndexView *view)
  */
 #define WANTED_FILL 0.8
 
+/* Slots of a page to fill when the graph is packed anew. */
 int
 PipeannWantedFill(const PipeannLayout *l)
 {
 	return Max((int) (WANTED_FILL * l->slots_per_page), 1);
 }
 
+/* Whether the index has as many free slots as inserts need, or more. */
 bool
 PipeannHasSpareSlots(const PipeannIndexView *view)
 {
@@ -366,6 +376,12 @@ TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
 	return false;
 }
 
+/*
+ * Write a slot of slot_size bytes to a free place: on graph page `near` if
+ * that has one, else where VACUUM has freed one, or at the end of the index; a
+ * node may also begin a page. Returns its id. Refreshes the view as the index
+ * grows.
+ */
 uint32
 PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 {
@@ -452,6 +468,12 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 	UnlockReleaseBuffer(update->buffer);
 }
 
+/*
+ * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
+ * generation's pages. If fill is not NULL it sets the attribute code, with the page
+ * locked: so it covers rows that have joined the node, and those that join later
+ * find it there. It must compare no values.
+ */
 void
 PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 				 uint32 generation, uint32 id, uint8 *code,
@@ -465,6 +487,10 @@ PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 	EndCode(l, id, code, &update);
 }
 
+/*
+ * Change a node's attribute code in a generation's pages. fill gets the present
+ * code, under the same rules as above. Returns whether the code was changed.
+ */
 bool
 PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
 						PipeannFillAttributes fill, void *arg)
@@ -493,6 +519,11 @@ PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
 	return changed;
 }
 
+/*
+ * Make zeroes of attribute codes of a code page. which[] has an element for each
+ * code of the page. PipeannNoteCodePages() then notes in the metapage that pages
+ * have changed so.
+ */
 void
 PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 					   const bool *which)
@@ -526,6 +557,11 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 	PipeannRefreshView(view);
 }
 
+/*
+ * Count a new node in the metapage, if is_new, and what it adds to `strayed`, and note
+ * the change of its code page, if there are codes; then follow that in memory. Returns
+ * the number of nodes: no other insert gets the same. The first node becomes the root.
+ */
 uint64
 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new, double strayed)
 {

@@ -45,6 +45,10 @@ HasReverseEdge(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 	return linked;
 }
 
+/*
+ * Whether a neighbour of node id leads back to it; copies its slot to *slot. If
+ * none does, its insert did not get so far.
+ */
 bool
 PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
@@ -261,6 +265,12 @@ ParentFirst(const PipeannLayout *l, PipeannReverseEdge *edges, int n,
 	return first;
 }
 
+/*
+ * Make the edges that lead to node id from its neighbours, the spanning-tree
+ * edge first. slot is a copy of its slot; known, or NULL, is a set of nodes
+ * near it. If there are codes, the node's is written already. Returns whether
+ * a spanning-tree edge was made, as it is if there is any live node.
+ */
 bool
 PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 				const PipeannSlot *slot, const PipeannLinkSet *known)
@@ -292,6 +302,11 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	return in_tree;
 }
 
+/*
+ * Make an edge from target to node id. If target's list is full node id takes
+ * over one of its edges. False if target is no node, both lists have
+ * spanning-tree edges only, or target's list is being changed.
+ */
 bool
 PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 				const PipeannSlot *slot)
@@ -313,6 +328,11 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 	return PipeannLinkBack(&node, target, PIPEANN_AS_TREE_EDGE);
 }
 
+/*
+ * Make an existing edge from target to node id a spanning-tree edge. False if
+ * there is no such edge, or target has all the spanning-tree edges that it may
+ * have.
+ */
 bool
 PipeannJoinTree(const PipeannIndexView *view, uint32 target, uint32 id,
 				const PipeannSlot *slot)
@@ -322,6 +342,7 @@ PipeannJoinTree(const PipeannIndexView *view, uint32 target, uint32 id,
 	return PipeannLinkBack(&node, target, PIPEANN_IF_THERE);
 }
 
+/* Make an edge from the root, or from near it, and from the entry graph. */
 bool
 PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 				 const PipeannSlot *slot)

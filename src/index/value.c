@@ -16,6 +16,7 @@
 #include "varatt.h"
 #endif
 
+/* The metric of an index's operator class. */
 PipeannMetric
 PipeannIndexMetric(Relation index)
 {
@@ -31,6 +32,7 @@ PipeannIndexMetric(Relation index)
 	return metric;
 }
 
+/* Dimensions by a column's type modifier. Errors if it declares none. */
 int
 PipeannTypmodDimensions(int32 typmod)
 {
@@ -47,6 +49,7 @@ PipeannTypmodDimensions(int32 typmod)
 	return typmod;
 }
 
+/* Dimensions of the indexed column. Errors if it declares none. */
 int
 PipeannIndexDimensions(Relation index)
 {
@@ -57,6 +60,9 @@ PipeannIndexDimensions(Relation index)
 }
 
 /*
+ * The elements of a possibly toasted vector datum, float[dim], in
+ * CurrentMemoryContext. Errors if it has another number of dimensions.
+ *
  * The length is checked against the datum's size as well, lest a broken one
  * lead beyond its memory.
  */
@@ -81,6 +87,7 @@ PipeannDatumElements(Datum value, int dim)
 	return vector->x;
 }
 
+/* Euclidean norm. */
 double
 PipeannNorm(const float *x, int dim)
 {
@@ -91,6 +98,7 @@ PipeannNorm(const float *x, int dim)
 	return sqrt(sum);
 }
 
+/* The aux of a slot for a vector of this norm (see storage/slot.h). */
 float
 PipeannAux(PipeannMetric metric, double norm, float max_norm)
 {
@@ -108,12 +116,17 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 	}
 }
 
+/*
+ * Whether a vector of this norm can be indexed: for cosine it must not be
+ * zero.
+ */
 bool
 PipeannIsIndexable(PipeannMetric metric, double norm)
 {
 	return metric != PIPEANN_COSINE || norm > 0;
 }
 
+/* out[dim] = x / |x|, or x itself if that is zero. */
 void
 PipeannNormalize(const float *x, int dim, float *out)
 {
@@ -123,6 +136,11 @@ PipeannNormalize(const float *x, int dim, float *out)
 		out[i] = norm > 0 ? (float) (x[i] / norm) : x[i];
 }
 
+/*
+ * The embedding of graph/graph.h in floats: the squared Euclidean distance
+ * between embedded vectors is the graph's measure. out has
+ * PipeannEmbeddedDim() elements, dim + 1 for inner product.
+ */
 int
 PipeannEmbeddedDim(PipeannMetric metric, int dim)
 {
@@ -142,6 +160,8 @@ PipeannEmbed(PipeannMetric metric, int dim, const float *x, float aux,
 }
 
 /*
+ * Whether the table has most of the vectors in TOAST.
+ *
  * They are narrower in the table's pages than vectors are. Without statistics it
  * is taken that those are in TOAST that a page's share of a row has no room for. An
  * index on an expression has no column that the table could have there.

@@ -70,6 +70,10 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 	return false;
 }
 
+/*
+ * Add a row to node id, inline if there is room, else in an overflow slot.
+ * False if the node has died meanwhile.
+ */
 bool
 PipeannJoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 {

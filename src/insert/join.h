@@ -7,10 +7,6 @@
 
 #include "index/index.h"
 
-/*
- * Add a row to node id, inline if there is room, else in an overflow slot.
- * False if the node has died meanwhile.
- */
 extern bool PipeannJoinNode(PipeannIndexView *view, uint32 id,
 							const PipeannRow *row);
 

@@ -91,6 +91,7 @@ RelcacheCallback(Datum arg, Oid relid)
 	}
 }
 
+/* Registers the relcache callback; _PG_init() calls this. */
 void
 PipeannIoInit(void)
 {
@@ -105,6 +106,7 @@ PipeannFileDirectWorks(void)
 	return !direct_refused;
 }
 
+/* Note that a read failed as O_DIRECT does not work; whether it works. */
 void
 PipeannFileDirectRefused(void)
 {
@@ -236,6 +238,10 @@ OpenFile(Relation index, uint32 segment, bool direct)
 	return file;
 }
 
+/*
+ * Returns the descriptor of a segment of the file, pinned. NULL if there is none to
+ * be had: then the block must be read through ReadBuffer().
+ */
 PipeannFile *
 PipeannFileOpen(Relation index, uint32 segment, bool direct)
 {

@@ -418,6 +418,12 @@ CloseSource(void *arg)
 	PipeannFrameTrim();
 }
 
+/*
+ * Open a page source over an index's graph pages. layout and map must outlive
+ * it. It lives in CurrentMemoryContext and is closed when that is reset or
+ * deleted (error, cancel): reads in flight become orphans, frames go back to
+ * the backend's free ones.
+ */
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 				  const PipeannExtentMap *map, PipeannCounters *counters)
@@ -456,13 +462,23 @@ PipeannSourceClose(PipeannPageSource *source)
 	CloseSource(source);
 }
 
+/*
+ * The uses of pages by the source's search. A table that the caller sets there
+ * must outlive the source.
+ */
 PipeannSearchUses *
 PipeannSourceUses(PipeannPageSource *source)
 {
 	return &((Source *) source)->uses;
 }
 
-/* Extents are filled in order, but may be in any order in the file. */
+/*
+ * The number of graph pages that exist in the file now: at most graph_pages,
+ * the number in the metapage. For sequential passes. Errors if pages are
+ * missing.
+ *
+ * Extents are filled in order, but may be in any order in the file.
+ */
 uint32
 PipeannSourceCountPages(Relation index, const PipeannLayout *layout,
 						const PipeannExtentMap *map, uint32 graph_pages)

@@ -7,6 +7,7 @@
 /* Pages with fewer recent uses are not brought in. */
 #define FEWEST_USES 2
 
+/* Count a use by a search. hit: the page was resident. */
 void
 PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page, bool hit)
 {

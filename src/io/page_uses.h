@@ -84,7 +84,6 @@ typedef struct PipeannSearchUses
 	uint8		counts[PIPEANN_HOT_PER_SEARCH];
 } PipeannSearchUses;
 
-/* Count a use by a search. hit: the page was resident. */
 extern void PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page,
 								  bool hit);
 

@@ -96,6 +96,7 @@ PinResident(Relation index, BlockNumber blkno, PipeannResident *resident)
 	return Pin(index, blkno, resident->buffer);
 }
 
+/* Note that a copied block has been verified. */
 void
 PipeannNoteSound(const PipeannResident *resident)
 {
@@ -106,12 +107,20 @@ PipeannNoteSound(const PipeannResident *resident)
 											  seen | PIPEANN_SEEN_SOUND);
 }
 
+/* Whether a block is in shared_buffers. */
 bool
 PipeannIsResident(Relation index, BlockNumber blkno)
 {
 	return LookUpBlock(index, blkno) != InvalidBuffer;
 }
 
+/*
+ * Copy a block out of shared_buffers if it is there, without verifying it and
+ * without I/O. If the buffer where it was seen last still has the block, the
+ * mapping table is not asked. With length > 0, and if the block is known to be
+ * sound, copies only the page header and length bytes from offset on. Sets the
+ * other members of *resident.
+ */
 bool
 PipeannCopyResident(Relation index, BlockNumber blkno,
 					PipeannResident *resident, Size offset, Size length,
@@ -140,7 +149,11 @@ PipeannCopyResident(Relation index, BlockNumber blkno,
 	return true;
 }
 
-/* Only a hint to the processor, so the buffer may hold another block by now. */
+/*
+ * Have the processor fetch the bytes that such a copy will read.
+ *
+ * Only a hint to the processor, so the buffer may hold another block by now.
+ */
 void
 PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset, Size length)
 {
@@ -158,6 +171,7 @@ PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset, Size length)
 		__builtin_prefetch(page + at);
 }
 
+/* Copy a block, verified, by ReadBuffer(). True if it was resident. */
 bool
 PipeannCopyThroughBuffer(Relation index, BlockNumber blkno, char *dst)
 {
@@ -233,6 +247,7 @@ EvictBuffer(Buffer buffer, const BufferTag *tag)
 }
 #endif
 
+/* Free a block's buffer if it is clean and not pinned. */
 void
 PipeannEvictResident(Relation index, BlockNumber blkno)
 {

@@ -105,6 +105,7 @@ OpenRing(void)
 		ReportNoRing(-result);
 }
 
+/* Whether reads go through io_uring; finds out at the first call. */
 bool
 PipeannRingInUse(void)
 {
@@ -366,6 +367,11 @@ AdviseDeferred(void)
 	}
 }
 
+/*
+ * Make room for one more read; may wait and raise errors, so it comes before
+ * anything is pinned. Then queue the read, of which buffer, length, offset,
+ * owner and file are set; it takes over the file's pin.
+ */
 void
 PipeannReadReserve(void)
 {
@@ -396,6 +402,7 @@ PipeannReadQueue(PipeannRead *read)
 	}
 }
 
+/* Start the queued reads. */
 void
 PipeannReadSubmit(void)
 {
@@ -410,6 +417,7 @@ PipeannReadSubmit(void)
 	AdviseDeferred();
 }
 
+/* Take note of completed reads, without waiting. */
 void
 PipeannReadPoll(void)
 {
@@ -417,6 +425,10 @@ PipeannReadPoll(void)
 		ReapRing();
 }
 
+/*
+ * Start the queued reads and wait, interruptibly, until the owner has fewer
+ * than below reads in flight.
+ */
 void
 PipeannReadWait(PipeannReadOwner *owner, int below)
 {
@@ -430,6 +442,7 @@ PipeannReadWait(PipeannReadOwner *owner, int below)
 	}
 }
 
+/* Give a read up. False if the kernel has it: then it becomes an orphan. */
 bool
 PipeannReadCancel(PipeannRead *read)
 {
@@ -458,6 +471,7 @@ PipeannReadCancel(PipeannRead *read)
 	return true;
 }
 
+/* Take an orphan that is done, or NULL. */
 PipeannRead *
 PipeannReadNextOrphan(void)
 {
@@ -466,6 +480,11 @@ PipeannReadNextOrphan(void)
 	return dlist_container(PipeannRead, node, dlist_pop_head_node(&orphans));
 }
 
+/*
+ * How this backend reads, found out at the first call: the method, "io_uring"
+ * or "pread", and whether it opens files with O_DIRECT, "direct" or
+ * "buffered".
+ */
 const char *
 PipeannIoMethodInUse(void)
 {

@@ -11,6 +11,7 @@
 #include "optimizer/optimizer.h"
 #include "plan/columns.h"
 
+/* The columns that are returned: those that are not junk. */
 Bitmapset *
 PipeannColumnsReturned(const List *targets)
 {
@@ -124,6 +125,11 @@ AddCompared(Bitmapset *columns, const Plan *node)
 	}
 }
 
+/*
+ * The columns of a child that a node reads when only `wanted` of its own are
+ * wanted. The child's columns are those of varno in the node's expressions. Only
+ * for nodes that plan.c knows.
+ */
 Bitmapset *
 PipeannColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
 {

@@ -165,6 +165,12 @@ Visit(Node *node, void *arg)
 	return expression_tree_walker(node, Visit, arg);
 }
 
+/*
+ * Where a query with an order, or one inside it, asks for rows whose array has an
+ * element, `x = ANY (column)`, and the column is a key column of an index of ours,
+ * let it ask `column @> ARRAY[x]`, which an index can answer. Before the query is
+ * planned; it returns the same rows.
+ */
 void
 PipeannAskForElements(Query *query)
 {

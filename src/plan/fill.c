@@ -95,7 +95,16 @@ IsPlaceOfCursor(const Plan *plan)
 		!IsA(plan, WindowAgg);
 }
 
-/* How many rows there are is not known, and the planner may be wrong by any factor. */
+/*
+ * Where a limit has scans of ours below it that may come to their end before
+ * it is filled, put a node of ours between them. To be done when the columns of what
+ * is below are what they will be. What is below may be run twice, so it must be steady
+ * (steady.h), and the limit is evaluated twice. The place of a cursor is where the
+ * only scan of its table is (UPDATE ... WHERE CURRENT OF): rows must not be kept above
+ * that.
+ *
+ * How many rows there are is not known, and the planner may be wrong by any factor.
+ */
 void
 PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 {
@@ -136,6 +145,11 @@ IsDrain(const Plan *plan)
 	}
 }
 
+/*
+ * Put such a node, for all rows, where something wants all of them before it hands
+ * up one. The planner may take a scan of ours as what reads least, below a sort in
+ * another order, as there is a limit somewhere above.
+ */
 void
 PipeannFillDrains(PlannedStmt *stmt, Plan **place, bool drained)
 {

@@ -47,6 +47,7 @@ static const PipeannInterface interface = {
 	.wrap = PipeannWrap
 };
 
+/* Let libraries find the interface (interface.h) from now on. */
 void
 PipeannInterfaceInit(void)
 {

@@ -107,7 +107,12 @@ MakeNode(const Limit *limit, MergeAppend *merge)
 	return &node->scan.plan;
 }
 
-/* Between the two there may be a node that computes columns. */
+/*
+ * Where a limit has a merge of scans of ours below it, let these know from
+ * one another which rows are not wanted.
+ *
+ * Between the two there may be a node that computes columns.
+ */
 void
 PipeannLimitMerge(Limit *limit)
 {

@@ -57,6 +57,7 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 		PipeannAddBitmapPaths(root, rel);
 }
 
+/* Let all plans that the server makes from now on pass through here. */
 void
 PipeannPlanInit(void)
 {

@@ -29,6 +29,9 @@ PlanOf(const PlannedStmt *stmt, const SubPlan *node)
 	return list_nth(stmt->subplans, node->plan_id - 1);
 }
 
+/*
+ * Whether an expression of a statement, or a sub-plan in it, has something volatile.
+ */
 bool
 PipeannHasVolatile(Node *node, PlannedStmt *stmt)
 {
@@ -186,6 +189,10 @@ HasVolatileTarget(const List *targets, PlannedStmt *stmt)
 	return false;
 }
 
+/*
+ * Whether what a plan of a statement evaluates each time it is run, in sub-plans too,
+ * has nothing volatile. Not so if anything in it is not known.
+ */
 bool
 PipeannIsSteadyPlan(PlannedStmt *stmt, const Plan *plan)
 {

@@ -278,7 +278,13 @@ DependOn(PlannedStmt *stmt, Oid function)
 	stmt->invalItems = lappend(stmt->invalItems, item);
 }
 
-/* Expressions may belong to others, too: only copies are changed. */
+/*
+ * Where the node computes the distance that it is ordered by, or returns the
+ * vector in a column that is wanted, let it take that from the index, if the table
+ * has vectors in TOAST. stmt is the plan that the node belongs to.
+ *
+ * Expressions may belong to others, too: only copies are changed.
+ */
 void
 PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node,
 				   const Bitmapset *wanted)

@@ -91,9 +91,6 @@ typedef struct PipeannCodeFilter
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
 
-/* Set first, nrows and rows of a column of two bytes from `second`. */
-extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
-
 /* Whether a column lets node id < ncodes pass. */
 static inline bool
 PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
@@ -139,21 +136,19 @@ PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	return true;
 }
 
-/* The share of nodes that pass, by a sample. */
-extern double PipeannSharePassing(const PipeannCodes *codes,
-								  const PipeannCodeFilter *filter);
-
 /*
  * The nodes of a block that pass: id first + i for bit i of mask[]; first is a
  * multiple of PIPEANN_CODE_BLOCK.
  */
 #define PIPEANN_BLOCK_WORDS (PIPEANN_CODE_BLOCK / 64)
 
-/* Have the processor fetch what will be looked at of a block, if there is one. */
+/* filter.c */
+extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
+extern double PipeannSharePassing(const PipeannCodes *codes,
+								  const PipeannCodeFilter *filter);
 extern void PipeannPrefetchBlock(const PipeannCodes *codes,
 								 const PipeannCodeFilter *filter,
 								 uint32 first);
-
 extern void PipeannBlockPassing(const PipeannCodes *codes,
 								const PipeannCodeFilter *filter, uint32 first,
 								uint64 *mask);

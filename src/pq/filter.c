@@ -70,6 +70,7 @@ AddRow(PipeannCodeColumn *column, uint32 byte, const uint8 *second)
 	PipeannSetBit(column->rows[at].first, byte);
 }
 
+/* Set first, nrows and rows of a column of two bytes from `second`. */
 void
 PipeannCodeColumnFill(PipeannCodeColumn *column)
 {
@@ -207,7 +208,11 @@ Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			CheckSecond(codes, filter, first + i * 64, &mask[i]);
 }
 
-/* Each byte of a block is a run of its own. */
+/*
+ * Have the processor fetch what will be looked at of a block, if there is one.
+ *
+ * Each byte of a block is a run of its own.
+ */
 void
 PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 					 uint32 first)
@@ -236,6 +241,7 @@ PipeannBlockPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	Passing(codes, filter, first, PIPEANN_CODE_BLOCK, mask);
 }
 
+/* The share of nodes that pass, by a sample. */
 double
 PipeannSharePassing(const PipeannCodes *codes, const PipeannCodeFilter *filter)
 {

@@ -272,6 +272,10 @@ ClusterChunk(Clustering *c)
 }
 
 /*
+ * Train a chunk's part of centroids[dim * 256] on samples[n][dim] by Lloyd's
+ * iterations. Deterministic for a given seed. n must be at least 1; if it is
+ * less than 256, centroids repeat samples.
+ *
  * See pq.h. Ignores the layout's centroids. Takes about 4 * n * (dim / nchunks
  * + 1) bytes of working memory.
  */
@@ -310,6 +314,7 @@ PipeannPqTrainChunk(const PipeannPq *layout, int chunk, const float *samples,
 	pfree(c.samples);
 }
 
+/* Train all chunks. All members call. */
 void
 PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 			   const float *samples, uint32 n, uint64 seed, float *centroids)

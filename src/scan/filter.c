@@ -96,6 +96,10 @@ AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
 	filter->is_void |= condition->narguments == 0;
 }
 
+/*
+ * The conditions of a scan's keys, in CurrentMemoryContext; NULL if there are
+ * none.
+ */
 PipeannFilter *
 PipeannFilterBegin(IndexScanDesc scan, const PipeannIndexView *view)
 {
@@ -119,6 +123,7 @@ PipeannFilterBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	return filter;
 }
 
+/* Whether a condition has an argument with which no row can match. */
 bool
 PipeannFilterIsVoid(const PipeannFilter *filter)
 {
@@ -143,6 +148,11 @@ Holds(const PipeannCondition *condition, Datum value, bool isnull)
 	return false;
 }
 
+/*
+ * Whether a row of node id matches. If the row is out of line and VACUUM has
+ * removed its parts meanwhile that is not known: then sets *recheck. Errors if the
+ * row is broken.
+ */
 bool
 PipeannFilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 					 bool *recheck)
@@ -176,6 +186,9 @@ PipeannFilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 }
 
 /*
+ * For PipeannSearchParams: whether a node may have a row that matches. arg is the
+ * PipeannFilter.
+ *
  * Rows in overflow slots are not looked at here: a search asks of many nodes that
  * it does not return.
  */
@@ -197,6 +210,10 @@ PipeannFilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
 	return false;
 }
 
+/*
+ * The attribute codes with which a node may have a matching row; NULL if they do
+ * not tell.
+ */
 const PipeannCodeFilter *
 PipeannFilterCodes(const PipeannFilter *filter)
 {

@@ -46,6 +46,7 @@ PipeannHeldBegin(void)
 	return held;
 }
 
+/* Hold a result with its rows, at its exact distance. */
 void
 PipeannHeldAdd(PipeannHeld *held, const PipeannResult *result,
 			   PipeannRowList rows, float dist)
@@ -66,6 +67,11 @@ PipeannHeldIsEmpty(const PipeannHeld *held)
 	return held->n == 0;
 }
 
+/*
+ * Take the nearest held result, if no other result can come before it. `next` is
+ * the least distance that a result may have which is not held, or infinity. NULL if
+ * there is no such held result.
+ */
 PipeannHeldResult *
 PipeannHeldTake(PipeannHeld *held, float next)
 {

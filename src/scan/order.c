@@ -12,6 +12,7 @@
 #include "catalog/pg_type_d.h"
 #include "scan/order.h"
 
+/* Tell the executor the distance of the rows that come next. */
 void
 PipeannStoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
 {
@@ -37,6 +38,9 @@ PipeannEndComparing(IndexScanDesc scan, PipeannScan *state)
 /*
  * Whether the order of a result taken just now and of one before or behind it
  * is not known.
+ *
+ * Whether the order of a result taken just now and of one before or behind it
+ * is not known.
  */
 bool
 PipeannIsInDoubt(PipeannScan *state, const PipeannResult *result)
@@ -50,6 +54,8 @@ PipeannIsInDoubt(PipeannScan *state, const PipeannResult *result)
 }
 
 /*
+ * Tell the executor a result's distance, or the least that it may be.
+ *
  * Rows whose vectors were rounded are in order only as far as their distances
  * are known. If the order of a result's rows and others is in doubt, the
  * executor gets a lower bound of the distance and has to recheck: it computes
@@ -93,6 +99,8 @@ PipeannSetDistance(IndexScanDesc scan, PipeannScan *state,
 #define ROUNDING (8 * FLT_EPSILON)
 
 /*
+ * Whether a result would be out of order after a row at another distance.
+ *
  * Whether a result would be out of order after a row at another distance. A query
  * that has no distances has no order.
  */
@@ -107,6 +115,9 @@ PipeannIsLate(const PipeannScan *state, float dist, float before)
 }
 
 /*
+ * Hold back a result whose order is in doubt, at the distance of its vector as the
+ * table has it. A result without a row that the snapshot sees is dropped.
+ *
  * Hold back a result whose order is in doubt, at the distance of its vector as the
  * table has it. One without a row that the
  * snapshot sees is dropped.

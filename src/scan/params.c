@@ -45,6 +45,9 @@ PipeannScanParams(void)
 }
 
 /*
+ * The query's vector as searches want it. Not comparable is one that has
+ * no distances; then rows come in any order.
+ *
  * A NULL has no distances, and zero has no cosines: then *comparable is false,
  * and rows come in any order.
  */
@@ -67,6 +70,7 @@ PipeannScanQuery(IndexScanDesc scan, const PipeannLayout *l,
 	return normalized;
 }
 
+/* Pages that a search keeps at hand. */
 uint32
 PipeannScanMaxPages(const PipeannLayout *l)
 {

@@ -50,6 +50,10 @@ MostRows(Relation table)
 	return pipeann_prefetch_rows;
 }
 
+/*
+ * Begin a scan. only is NULL unless the scan is index-only: then pages that it
+ * will not read are left out.
+ */
 void
 PipeannPrefetchBegin(PipeannPrefetch *prefetch, IndexScanDesc scan,
 					 const PipeannLayout *layout, PipeannOnly *only)
@@ -63,6 +67,7 @@ PipeannPrefetchBegin(PipeannPrefetch *prefetch, IndexScanDesc scan,
 	prefetch->nasked = 0;
 }
 
+/* So many rows were wanted of a scan. */
 void
 PipeannPrefetchEnd(Relation index, uint64 rows)
 {
@@ -105,12 +110,14 @@ Ask(PipeannPrefetch *prefetch, PipeannRowList list, int most)
 	return n;
 }
 
+/* How many results the search may ask for before it ends. */
 int
 PipeannPrefetchEarly(const PipeannPrefetch *prefetch)
 {
 	return Min(prefetch->expected, prefetch->at_once);
 }
 
+/* For PipeannSearchParams: asks for a result's rows. */
 void
 PipeannPrefetchSettled(PipeannRowList rows, void *arg)
 {
@@ -130,7 +137,13 @@ RowsWanted(const PipeannPrefetch *prefetch, uint64 taken)
 	return prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
 }
 
-/* Rows in overflow slots are left out. */
+/*
+ * When `taken` results were taken and the next one is about to be, ask the
+ * operating system for the pages of the next ones, up to `most`, unless that was
+ * done.
+ *
+ * Rows in overflow slots are left out.
+ */
 void
 PipeannPrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search,
 					uint64 taken, uint64 most)

@@ -95,6 +95,7 @@ Gather(Gathering *g)
 	FreeAccessStrategy(strategy);
 }
 
+/* Whether maintenance_work_mem holds a map of so many rows in the making. */
 bool
 PipeannMayMapRows(double rows)
 {
@@ -146,6 +147,7 @@ IsGoodEnough(const PipeannIndexView *view, const uint32 *ids, uint32 n,
 		view->meta.nodes <= nodes + nodes / NEW_PART;
 }
 
+/* The nodes of rows, INVALID_ID where it is not known. */
 void
 PipeannFindNodes(const PipeannIndexView *view, const PipeannTidFilter *rows,
 				 uint32 *ids)

@@ -41,6 +41,7 @@ HoldsRowsBack(const PipeannScan *state)
 		state->comparable && !executor_can;
 }
 
+/* Open the index, and begin a search by the scan's keys. */
 void
 PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 {

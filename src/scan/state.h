@@ -60,7 +60,7 @@ typedef struct PipeannScan
 	PipeannChain chain;			/* its rows in overflow slots */
 } PipeannScan;
 
-/* start.c: open the index, and begin a search by the scan's keys */
+/* start.c */
 extern void PipeannScanStart(IndexScanDesc scan, PipeannScan *state);
 
 #endif							/* PIPEANN_SCAN_STATE_H */

@@ -149,6 +149,10 @@ CountUnknown(const PipeannTidFilterState *filter, const uint32 *ids)
 	return unknown;
 }
 
+/*
+ * Find the nodes of the rows, in CurrentMemoryContext, and set a search's parameters
+ * by them. Rows of which no node is known are read from the table.
+ */
 PipeannTidFilterState *
 PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
 					  PipeannIndexView *view, const float *query,
@@ -186,6 +190,7 @@ CompareTids(const void *a, const void *b)
 							  unconstify(ItemPointerData *, (const ItemPointerData *) b));
 }
 
+/* Whether a row of a node is among those that are wanted of it. */
 bool
 PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *tid)
 {
@@ -198,6 +203,9 @@ PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *
 		!PipeannHasBit(filter->nodeless, (uint32) (found - rows->tids));
 }
 
+/*
+ * How far the nearest row is of which no node is known; infinite if there is none.
+ */
 float
 PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter)
 {
@@ -205,6 +213,7 @@ PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter)
 		filter->unknown[filter->taken].dist;
 }
 
+/* Take that row if it is no farther than this; else a list without rows. */
 PipeannRowList
 PipeannTidFilterTakeUnknown(PipeannTidFilterState *filter, float farthest, float *dist)
 {

@@ -137,7 +137,12 @@ AskForVectors(IndexScanDesc scan, PipeannSearch *search,
 	table_index_fetch_end(vectors.fetch);
 }
 
-/* Of rows that share a vector the first one's is asked for. */
+/*
+ * The vector of the row returned last is wanted from TOAST. Ask for
+ * that of the rows whose pages were asked for.
+ *
+ * Of rows that share a vector the first one's is asked for.
+ */
 void
 PipeannPrefetchVectors(PipeannPrefetch *prefetch, IndexScanDesc scan,
 					   PipeannSearch *search)

@@ -35,6 +35,10 @@ Forget(void *arg)
 		current = NULL;
 }
 
+/*
+ * Begin a scan. When CurrentMemoryContext is reset or deleted the row is
+ * forgotten.
+ */
 void
 PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 					PipeannIndexView *view, PipeannSearch *search,
@@ -52,6 +56,7 @@ PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &row->callback);
 }
 
+/* A scan looks for its next row, and has come to it. */
 void
 PipeannScanRowLeave(void)
 {
@@ -86,6 +91,12 @@ ExactSlot(const PipeannScanRow *row)
 		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ? slot : NULL;
 }
 
+/*
+ * The vector in a column of the row at a place of a table, in
+ * CurrentMemoryContext. NULL unless that row is the one that a scan of this backend
+ * returned last, by an index on the column, and the scan has the vector at hand to
+ * the last bit.
+ */
 PipeannVector *
 PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 {

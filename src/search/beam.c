@@ -7,6 +7,7 @@
 #include "search/pages.h"
 #include "search/settled.h"
 
+/* Choose a candidate for a beam and ask for its page. */
 void
 PipeannChoose(PipeannSearch *search, int position, int beam)
 {
@@ -15,6 +16,7 @@ PipeannChoose(PipeannSearch *search, int position, int beam)
 		PipeannRequestPage(search, position);
 }
 
+/* Choose the nearest width candidates that are in no beam, and start reads. */
 void
 PipeannChooseNearest(PipeannSearch *search, int beam, int width)
 {
@@ -67,6 +69,8 @@ ExploreBatch(PipeannSearch *search, int beam)
 }
 
 /*
+ * Explore those of a beam whose pages are at hand; false when none is left.
+ *
  * A candidate that is not ready when this passes it by is not ready before
  * another page comes.
  */

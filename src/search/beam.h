@@ -18,13 +18,8 @@ PipeannBeamWidth(const PipeannSearch *search)
 		PIPEANN_BEAM_WIDTH;
 }
 
-/* Choose a candidate for a beam and ask for its page. */
 extern void PipeannChoose(PipeannSearch *search, int position, int beam);
-
-/* Choose the nearest width candidates that are in no beam, and start reads. */
 extern void PipeannChooseNearest(PipeannSearch *search, int beam, int width);
-
-/* Explore those of a beam whose pages are at hand; false when none is left. */
 extern bool PipeannExploreBeam(PipeannSearch *search, int beam);
 
 #endif							/* PIPEANN_SEARCH_BEAM_H */

@@ -44,7 +44,11 @@ AddError(PipeannCodeErrors *errors, double exact, double code)
 	errors->error_of_squares += error * error;
 }
 
-/* Codes of out-of-line vectors were made for others: they are in doubt at once. */
+/*
+ * Score a node that was explored of a page whose nodes are not all scored.
+ *
+ * Codes of out-of-line vectors were made for others: they are in doubt at once.
+ */
 void
 PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 					 const PipeannCandidate *item, const PipeannSlot *slot,
@@ -60,6 +64,10 @@ PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 		ScoreWholePages(search);
 }
 
+/*
+ * The list is explored: have whole pages scored if its codes cannot be relied
+ * on.
+ */
 void
 PipeannScorePagesIfInDoubt(PipeannSearch *search)
 {

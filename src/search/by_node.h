@@ -16,15 +16,9 @@
 
 #include "search/state.h"
 
-/* Score a node that was explored of a page whose nodes are not all scored. */
 extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 								 const PipeannCandidate *item,
 								 const PipeannSlot *slot, bool wanted);
-
-/*
- * The list is explored: have whole pages scored if its codes cannot be relied
- * on.
- */
 extern void PipeannScorePagesIfInDoubt(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_BY_NODE_H */

@@ -230,6 +230,7 @@ Reserve(PipeannCodeOrder *order, uint64 size)
 	order->items_size = size;
 }
 
+/* Go through the attribute codes for the nearest. */
 void
 PipeannCodeOrderBegin(PipeannSearch *search)
 {
@@ -247,6 +248,7 @@ PipeannCodeOrderBegin(PipeannSearch *search)
 	PipeannMemoryLeave(former);
 }
 
+/* Whether any is left; if so it is items[0]. */
 bool
 PipeannCodeOrderHasNext(PipeannSearch *search)
 {
@@ -263,6 +265,7 @@ PipeannCodeOrderHasNext(PipeannSearch *search)
 	return order->n > 0;
 }
 
+/* Take the nearest. */
 PipeannDiscard
 PipeannCodeOrderPop(PipeannCodeOrder *order)
 {

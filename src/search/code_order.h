@@ -8,13 +8,8 @@
 
 #include "search/state.h"
 
-/* Go through the attribute codes for the nearest. */
 extern void PipeannCodeOrderBegin(PipeannSearch *search);
-
-/* Whether any is left; if so it is items[0]. */
 extern bool PipeannCodeOrderHasNext(PipeannSearch *search);
-
-/* Take the nearest. */
 extern PipeannDiscard PipeannCodeOrderPop(PipeannCodeOrder *order);
 
 #endif							/* PIPEANN_SEARCH_CODE_ORDER_H */

@@ -34,6 +34,7 @@
 #define SURE_DEVIATIONS 5
 #define FEWEST_ERRORS 10
 
+/* From now on go through the nodes that match, but for those scored already. */
 void
 PipeannBeginCodeScan(PipeannSearch *search)
 {
@@ -192,6 +193,8 @@ MayEndEarly(const PipeannSearch *search)
 }
 
 /*
+ * A run of such a search; false if nothing was left.
+ *
  * The first run ends early if it may. Where codes let many pass that do not match it
  * takes more than ef nodes to come to that. The second goes on to ef, and later ones
  * are short: whoever wants more asks again.
@@ -223,12 +226,17 @@ PipeannRunCodeScan(PipeannSearch *search)
 	return true;
 }
 
+/* Whether it is a scan of the codes. */
 bool
 PipeannSearchIsCodeScan(const PipeannSearch *search)
 {
 	return search->code_scan_begun;
 }
 
+/*
+ * Whether no nearer result than the next one is to be expected. Only a search that
+ * goes through matching nodes in the order of their codes can tell; others say true.
+ */
 bool
 PipeannSearchIsSettled(PipeannSearch *search)
 {

@@ -31,6 +31,11 @@
  */
 #define MOST_HITS 8
 
+/*
+ * A search that has not begun. All memory that it takes comes from the present
+ * CurrentMemoryContext. Each time that it begins it forgets what it did before,
+ * and uses the memory again.
+ */
 PipeannSearch *
 PipeannSearchCreate(void)
 {
@@ -119,6 +124,11 @@ ReserveMemory(PipeannSearch *search)
 								 codes->entry_degree)));
 }
 
+/*
+ * Begin a search for query[dim] (normalised for cosine). codes may be NULL
+ * (an index without codes): then PipeannSearchExact() is the only way to run.
+ * The arguments must outlive the search.
+ */
 void
 PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 				   const PipeannCodes *codes, PipeannPageSource *source,
@@ -146,6 +156,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	PipeannMemoryLeave(former);
 }
 
+/* Let go of all pages. Results and rows remain. */
 void
 PipeannSearchReleasePages(PipeannSearch *search)
 {
@@ -224,6 +235,11 @@ IsUsedUp(PipeannSearch *search)
 		search->explored < search->codes->ncodes;
 }
 
+/*
+ * Find where the search begins, in memory, before it is run. All searches of a
+ * PipeannTogether do this before the first of them is run: that runs all which have
+ * done it. Returns the distance of the nearest candidate by its code.
+ */
 float
 PipeannSearchEnter(PipeannSearch *search)
 {
@@ -260,6 +276,14 @@ RunTogether(PipeannSearch *search)
 		RunList(search);
 }
 
+/*
+ * Run until every one of the ef best candidates is explored. A search that may
+ * end early runs until its PIPEANN_EARLY_RESULTS nearest results are unlikely
+ * to change, or 100 candidates more are explored; its next run explores what is
+ * left of the ef best. Called again, it goes on with the next best candidates:
+ * as many as have been explored so far, up to a bound. Returns false if there
+ * was nothing to explore.
+ */
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
@@ -284,36 +308,51 @@ PipeannSearchRun(PipeannSearch *search)
 	return true;
 }
 
+/* Whether the search is one of several. */
 bool
 PipeannSearchIsTogether(const PipeannSearch *search)
 {
 	return search->params.together != NULL;
 }
 
+/*
+ * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results
+ * may be believed.
+ */
 bool
 PipeannSearchEndedEarly(const PipeannSearch *search)
 {
 	return search->termination.on;
 }
 
+/* The bounds by which the search orders rounded vectors. */
 const PipeannBounds *
 PipeannSearchBounds(const PipeannSearch *search)
 {
 	return &search->bounds;
 }
 
+/*
+ * Nodes with rows that may match explored so far: as many of the best results may
+ * be believed.
+ */
 uint64
 PipeannSearchExplored(const PipeannSearch *search)
 {
 	return search->matching;
 }
 
+/* The nearest result not yet taken; NULL when there is none. */
 const PipeannResult *
 PipeannSearchPeek(PipeannSearch *search)
 {
 	return PipeannResultsPeek(&search->results);
 }
 
+/*
+ * The nearest results not yet taken, nearest first, up to n; returns how many.
+ * Valid until the next run or the next one taken.
+ */
 int
 PipeannSearchNext(PipeannSearch *search, const PipeannResult **results, int n)
 {
@@ -326,12 +365,14 @@ PipeannSearchPop(PipeannSearch *search)
 	return PipeannResultsPop(&search->results);
 }
 
+/* The rows in a result's slot; valid until the next run. */
 PipeannRowList
 PipeannSearchRows(const PipeannSearch *search, const PipeannResult *result)
 {
 	return PipeannResultsRows(&search->results, result);
 }
 
+/* The version of a result's page, as killed() told it. */
 uint64
 PipeannSearchVersion(const PipeannSearch *search, const PipeannResult *result)
 {
@@ -357,6 +398,7 @@ PageAtHand(const PipeannSearch *search, uint32 page)
 		ref : NULL;
 }
 
+/* All slots of a graph page that is at hand, else NULL. */
 const char *
 PipeannSearchPage(const PipeannSearch *search, uint32 page)
 {
@@ -366,6 +408,10 @@ PipeannSearchPage(const PipeannSearch *search, uint32 page)
 		ref->frame->nodes : NULL;
 }
 
+/*
+ * The slot of a node whose page is at hand, else NULL. Where only another slot of the
+ * page is, it is loaded from the page's present version. May read, and raise errors.
+ */
 const PipeannSlot *
 PipeannSearchLoadSlot(PipeannSearch *search, uint32 id)
 {

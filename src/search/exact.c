@@ -10,6 +10,7 @@ ScoreVisited(uint32 page, const char *nodes, void *arg)
 	PipeannScorePage(arg, page, nodes, 0, false);
 }
 
+/* Score all nodes of graph pages 0 .. pages - 1 instead. */
 void
 PipeannSearchExact(PipeannSearch *search, uint32 pages)
 {

@@ -36,6 +36,10 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
 }
 
 /*
+ * Explore a candidate whose page is at hand, but put its neighbours into the batch,
+ * which has n by now, and not into the pool; returns how many it has then.
+ * Positions in the pool stay.
+ *
  * Neighbour ids come from disk: those that no code covers are passed over (by
  * PipeannBatchAdd), and a slot that is no node has none.
  */
@@ -72,12 +76,14 @@ PipeannExploreToBatch(PipeannSearch *search, int position, int n)
 	return n;
 }
 
+/* Make the neighbours of a candidate whose page is at hand candidates. */
 void
 PipeannExplore(PipeannSearch *search, int position)
 {
 	PipeannBatchToPool(search, PipeannExploreToBatch(search, position, 0));
 }
 
+/* Nearest unexplored candidate whose page is at hand, or -1. */
 int
 PipeannNearestReady(PipeannSearch *search)
 {
@@ -90,6 +96,7 @@ PipeannNearestReady(PipeannSearch *search)
 	return -1;
 }
 
+/* Score pages until one more comes, or wait for it. */
 void
 PipeannAwaitPage(PipeannSearch *search)
 {

@@ -8,19 +8,6 @@
 #include "search/entry_points.h"
 #include "search/score.h"
 
-/* Make the neighbours of a candidate whose page is at hand candidates. */
-extern void PipeannExplore(PipeannSearch *search, int position);
-
-/*
- * Explore a candidate whose page is at hand, but put its neighbours into the batch,
- * which has n by now, and not into the pool; returns how many it has then.
- * Positions in the pool stay.
- */
-extern int	PipeannExploreToBatch(PipeannSearch *search, int position, int n);
-
-/* Nearest unexplored candidate whose page is at hand, or -1. */
-extern int	PipeannNearestReady(PipeannSearch *search);
-
 /*
  * Make the nodes of pages at hand candidates, if they may be: to be called
  * before anything is decided. If they may not, pages are scored when there is
@@ -36,7 +23,9 @@ PipeannAddPageMates(PipeannSearch *search)
 			;
 }
 
-/* Score pages until one more comes, or wait for it. */
+extern void PipeannExplore(PipeannSearch *search, int position);
+extern int	PipeannExploreToBatch(PipeannSearch *search, int position, int n);
+extern int	PipeannNearestReady(PipeannSearch *search);
 extern void PipeannAwaitPage(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_EXPLORE_H */

@@ -25,6 +25,7 @@ SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
 	heap[at] = moved;
 }
 
+/* Order items as a heap, nearest first; take the first of it. */
 void
 PipeannHeapMake(PipeannDiscard *items, uint64 n)
 {
@@ -68,6 +69,10 @@ Split(PipeannDiscard *items, int64 *low, int64 *high)
 	}
 }
 
+/*
+ * Have the nearest `wanted` in front, in any order; returns the last of them.
+ * Distances are numbers.
+ */
 PipeannDiscard
 PipeannSelectNearest(PipeannDiscard *items, uint64 n, uint64 wanted)
 {

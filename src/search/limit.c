@@ -94,6 +94,10 @@ ForgetReleased(PipeannSearch *search)
 	pool->first_unseen = 0;
 }
 
+/*
+ * Score pages that came, and give back what the search can do without, so
+ * that there is room for others.
+ */
 void
 PipeannTrimPages(PipeannSearch *search, uint32 room)
 {
@@ -105,6 +109,8 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 }
 
 /*
+ * Score what is left of pages given back before codes were in doubt
+ *
  * Codes turned out to be in doubt, and pages whose nodes were to be scored then
  * have been given back: have them again, one after the other.
  */

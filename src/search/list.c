@@ -67,6 +67,8 @@ ShortenHead(PipeannSearch *search)
 }
 
 /*
+ * Set beyond which distance nothing need be explored.
+ *
  * Nothing but others, or what it looks for, ends a search before something was read:
  * see MOST_HITS in engine.c.
  */
@@ -98,6 +100,7 @@ SetHead(PipeannSearch *search, int length)
 						   Max(search->most_matching, search->params.min_list));
 }
 
+/* Make the pool empty, as long as it is while nothing was read. */
 void
 PipeannListBegin(PipeannSearch *search)
 {
@@ -133,6 +136,8 @@ CapacityFor(const PipeannSearch *search, int length)
 }
 
 /*
+ * Make the pool as long as it is from the first read on.
+ *
  * Now there may be time to explore what overflows, and something to be gained
  * by an early end: in memory a larger pool only takes longer to keep sorted.
  */
@@ -151,6 +156,7 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }
 
+/* From now on all of the list is explored, and no more. */
 void
 PipeannListForgetEarlyEnd(PipeannSearch *search)
 {
@@ -159,6 +165,10 @@ PipeannListForgetEarlyEnd(PipeannSearch *search)
 	PipeannListSetBound(search);
 }
 
+/*
+ * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by
+ * other searches.
+ */
 void
 PipeannListDistrustCodes(PipeannSearch *search)
 {
@@ -166,6 +176,7 @@ PipeannListDistrustCodes(PipeannSearch *search)
 	PipeannListForgetEarlyEnd(search);
 }
 
+/* Whether all of the list is explored, although it need not be. */
 bool
 PipeannListIsExplored(PipeannSearch *search)
 {
@@ -174,6 +185,10 @@ PipeannListIsExplored(PipeannSearch *search)
 			search->pool.length : PipeannListToExplore(search));
 }
 
+/*
+ * Fill the pool with the best of what fell out of it; returns whether there was
+ * anything. The caller sets page and ref of what came in.
+ */
 bool
 PipeannListRefill(PipeannSearch *search)
 {

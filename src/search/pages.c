@@ -86,6 +86,7 @@ RequestRef(PipeannSearch *search, uint32 page, uint32 id, float dist)
 	HoldFrame(search, at, frame, dist);
 }
 
+/* Ask for a candidate's page; its page-mates in the pool share it. */
 void
 PipeannRequestPage(PipeannSearch *search, int position)
 {
@@ -94,6 +95,7 @@ PipeannRequestPage(PipeannSearch *search, int position)
 	RequestRef(search, item->page, item->id, item->dist);
 }
 
+/* Ask for the page of a node that is no candidate. */
 void
 PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 {
@@ -104,6 +106,7 @@ PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 		RequestRef(search, page, id, dist);
 }
 
+/* Ask for the page of refs[at], which was given back. */
 void
 PipeannRequestAgain(PipeannSearch *search, uint32 at)
 {
@@ -115,6 +118,8 @@ PipeannRequestAgain(PipeannSearch *search, uint32 at)
 }
 
 /*
+ * Look a candidate's page up; true if it is at hand now.
+ *
  * What searches together do before one reads depends on whether they have to: this
  * must not be a guess, as they begin in many places that nobody asks for in the end.
  */
@@ -153,6 +158,8 @@ CountWaste(PipeannSearch *search, const PipeannPageRef *ref)
 }
 
 /*
+ * Note which nodes of a page at hand have dead rows only.
+ *
  * What is known of dead rows is of one version of the page: if results are there
  * of another, there is no version for both.
  */
@@ -168,7 +175,11 @@ PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref)
 	ref->version = !ref->scored || ref->version == version ? version : 0;
 }
 
-/* Of nodes not scored until now it is what the page is now that counts. */
+/*
+ * Have those nodes of a page at hand scored that are not yet: refs[at].
+ *
+ * Of nodes not scored until now it is what the page is now that counts.
+ */
 void
 PipeannScoreWholePage(PipeannSearch *search, uint32 at)
 {
@@ -182,6 +193,7 @@ PipeannScoreWholePage(PipeannSearch *search, uint32 at)
 	PipeannQueueScoring(search, at);
 }
 
+/* Note that a page has come. */
 void
 PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 {
@@ -206,6 +218,7 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 		PipeannQueueScoring(search, at);
 }
 
+/* Have all nodes of a page at hand scored: refs[at]. */
 void
 PipeannQueueScoring(PipeannSearch *search, uint32 at)
 {
@@ -220,6 +233,9 @@ PipeannQueueScoring(PipeannSearch *search, uint32 at)
 }
 
 /*
+ * Have the processor fetch the width nearest nodes in no beam, while nothing has
+ * to be read.
+ *
  * To pin a buffer takes an atomic operation, which waits for all that was begun
  * before: without this, slots would come from memory one after the other.
  */
@@ -244,6 +260,7 @@ PipeannPrefetchNearest(PipeannSearch *search, int width)
 	}
 }
 
+/* A slot of a page at hand, until another of it is asked for. */
 const PipeannSlot *
 PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 {
@@ -257,6 +274,7 @@ PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 	return PipeannSlotAt(search->layout, frame->nodes, slot);
 }
 
+/* Give all pages back. */
 void
 PipeannReleasePages(PipeannSearch *search)
 {

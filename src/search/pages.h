@@ -7,20 +7,7 @@
 
 #include "search/state.h"
 
-/* Ask for a candidate's page; its page-mates in the pool share it. */
-extern void PipeannRequestPage(PipeannSearch *search, int position);
-
-/* Ask for the page of a node that is no candidate. */
-extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
-
-/* Ask for the page of refs[at], which was given back. */
-extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
-
-/* Look a candidate's page up; true if it is at hand now. */
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
-
-/* Note that a page has come. */
-extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
 
 /* Whether a candidate's page is at hand. */
 static inline bool
@@ -63,34 +50,12 @@ PipeannSetPage(PipeannSearch *search, PipeannCandidate *item)
 		item->ref = at;
 }
 
-/*
- * Have the processor fetch the width nearest nodes in no beam, while nothing has
- * to be read.
- */
-extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
-
-/* A slot of a page at hand, until another of it is asked for. */
-extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
-										 PipeannPageRef *ref, uint32 slot);
-
-/* Note which nodes of a page at hand have dead rows only. */
-extern void PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref);
-
 /* Whether a slot's bit is set. */
 static inline bool
 PipeannHasSlotBit(uint64 bits, uint32 slot)
 {
 	return slot < PIPEANN_MASKED_SLOTS && ((bits >> slot) & 1);
 }
-
-/* Have all nodes of a page at hand scored: refs[at]. */
-extern void PipeannQueueScoring(PipeannSearch *search, uint32 at);
-
-/* Have those nodes of a page at hand scored that are not yet: refs[at]. */
-extern void PipeannScoreWholePage(PipeannSearch *search, uint32 at);
-
-/* Give all pages back. */
-extern void PipeannReleasePages(PipeannSearch *search);
 
 /* Whether more pages are at hand or on their way than the search may keep. */
 static inline bool
@@ -99,10 +64,6 @@ PipeannHoldsTooMany(const PipeannSearch *search)
 	return search->nheld > search->params.max_pages;
 }
 
-/*
- * limit.c: score pages that came, and give back what the search can do without, so
- * that there is room for others
- */
 extern void PipeannTrimPages(PipeannSearch *search, uint32 room);
 
 /*
@@ -116,7 +77,20 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 		PipeannTrimPages(search, room);
 }
 
-/* limit.c: score what is left of pages given back before codes were in doubt */
+/* pages.c */
+extern void PipeannRequestPage(PipeannSearch *search, int position);
+extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
+extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
+extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
+extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
+extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
+										 PipeannPageRef *ref, uint32 slot);
+extern void PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref);
+extern void PipeannQueueScoring(PipeannSearch *search, uint32 at);
+extern void PipeannScoreWholePage(PipeannSearch *search, uint32 at);
+extern void PipeannReleasePages(PipeannSearch *search);
+
+/* limit.c */
 extern void PipeannScoreReleasedPages(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_PAGES_H */

@@ -34,6 +34,10 @@ ReserveDiscards(PipeannPool *pool)
 	pool->discards_size = FIRST_DISCARDS;
 }
 
+/*
+ * Make an empty pool without an overflow area, in the memory of one that is no longer
+ * wanted, or of all zeroes.
+ */
 void
 PipeannPoolReset(PipeannPool *pool, int length)
 {
@@ -50,6 +54,7 @@ PipeannPoolReset(PipeannPool *pool, int length)
 	pool->ndiscards = 0;
 }
 
+/* Make a pool at least this long, and of at least this capacity. */
 void
 PipeannPoolWiden(PipeannPool *pool, int length, int capacity)
 {
@@ -59,6 +64,7 @@ PipeannPoolWiden(PipeannPool *pool, int length, int capacity)
 	pool->capacity = Max(pool->capacity, capacity);
 }
 
+/* Keep a candidate for later for which there is no room. */
 void
 PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 {
@@ -127,6 +133,10 @@ NoteInserted(PipeannPool *pool, int position)
 	pool->first_unseen = Min(pool->first_unseen, position);
 }
 
+/*
+ * Insert a candidate that was not seen before; returns its position, or -1 if
+ * it went to the discards.
+ */
 int
 PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
 {
@@ -252,6 +262,11 @@ SetLength(PipeannPool *pool)
 	pool->length = pool->head + Max(pool->matching - matching, 0);
 }
 
+/*
+ * From now on the first `head` candidates may be any, and only those that match
+ * stand behind them. The list is longer than the head by so many of these as are
+ * wanted.
+ */
 void
 PipeannPoolSetHead(PipeannPool *pool, int head, int matching)
 {
@@ -263,6 +278,10 @@ PipeannPoolSetHead(PipeannPool *pool, int head, int matching)
 	SetLength(pool);
 }
 
+/*
+ * Insert candidates that were not seen before, page and ref set; changes their
+ * order. Those for which there is no room go to the discards.
+ */
 void
 PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 {
@@ -276,6 +295,7 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 		SetLength(pool);
 }
 
+/* Choose a candidate that is not explored for a beam. */
 void
 PipeannPoolChoose(PipeannPool *pool, int position, int beam)
 {
@@ -286,6 +306,7 @@ PipeannPoolChoose(PipeannPool *pool, int position, int beam)
 	item->beam = beam;
 }
 
+/* Mark a candidate as explored. */
 void
 PipeannPoolSetExplored(PipeannPool *pool, int position)
 {
@@ -295,6 +316,7 @@ PipeannPoolSetExplored(PipeannPool *pool, int position)
 	item->explored = 1;
 }
 
+/* Position of the first candidate not explored, or count. */
 int
 PipeannPoolFirstOpen(PipeannPool *pool)
 {
@@ -304,6 +326,7 @@ PipeannPoolFirstOpen(PipeannPool *pool)
 	return pool->first_open;
 }
 
+/* Position of the first candidate without a page reference, or count. */
 int
 PipeannPoolFirstUnread(PipeannPool *pool)
 {
@@ -313,6 +336,10 @@ PipeannPoolFirstUnread(PipeannPool *pool)
 	return pool->first_unread;
 }
 
+/*
+ * Forget the explored candidates and refill from the discards, up to a length
+ * that the pool has. The caller sets page and ref of what came in.
+ */
 void
 PipeannPoolRefill(PipeannPool *pool, int length)
 {

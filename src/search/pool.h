@@ -40,17 +40,6 @@ PipeannIsNearer(const PipeannDiscard *a, const PipeannDiscard *b)
 	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
 }
 
-/* Order items as a heap, nearest first; take the first of it. */
-extern void PipeannHeapMake(PipeannDiscard *items, uint64 n);
-extern PipeannDiscard PipeannHeapTake(PipeannDiscard *heap, uint64 *n);
-
-/*
- * Have the nearest `wanted` in front, in any order; returns the last of them.
- * Distances are numbers.
- */
-extern PipeannDiscard PipeannSelectNearest(PipeannDiscard *items, uint64 n,
-										   uint64 wanted);
-
 typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
@@ -75,21 +64,6 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-/*
- * Make an empty pool without an overflow area, in the memory of one that is no longer
- * wanted, or of all zeroes.
- */
-extern void PipeannPoolReset(PipeannPool *pool, int length);
-
-/* Make a pool at least this long, and of at least this capacity. */
-extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
-
-/*
- * Insert a candidate that was not seen before; returns its position, or -1 if
- * it went to the discards.
- */
-extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
-
 /* Whether a candidate at this distance would come into the pool now. */
 static inline bool
 PipeannPoolTakes(const PipeannPool *pool, float dist)
@@ -106,29 +80,6 @@ PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 		!(dist >= pool->items[Min(pool->count, pool->head) - 1].dist);
 }
 
-/*
- * From now on the first `head` candidates may be any, and only those that match
- * stand behind them. The list is longer than the head by so many of these as are
- * wanted.
- */
-extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
-
-/*
- * Insert candidates that were not seen before, page and ref set; changes their
- * order. Those for which there is no room go to the discards.
- */
-extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
-
-/* Keep a candidate for later for which there is no room. */
-extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
-
-/* Choose a candidate that is not explored for a beam. */
-extern void PipeannPoolChoose(PipeannPool *pool, int position, int beam);
-
-/* Mark a candidate as explored. */
-extern void PipeannPoolSetExplored(PipeannPool *pool, int position);
-
-/* Position of the first candidate not explored, or count. */
 extern int	PipeannPoolFirstOpen(PipeannPool *pool);
 
 /*
@@ -149,13 +100,22 @@ PipeannPoolIsOpen(PipeannPool *pool)
 	return PipeannPoolWants(pool, PipeannPoolFirstOpen(pool));
 }
 
-/* Position of the first candidate without a page reference, or count. */
-extern int	PipeannPoolFirstUnread(PipeannPool *pool);
+/* heap.c */
+extern void PipeannHeapMake(PipeannDiscard *items, uint64 n);
+extern PipeannDiscard PipeannHeapTake(PipeannDiscard *heap, uint64 *n);
+extern PipeannDiscard PipeannSelectNearest(PipeannDiscard *items, uint64 n,
+										   uint64 wanted);
 
-/*
- * Forget the explored candidates and refill from the discards, up to a length
- * that the pool has. The caller sets page and ref of what came in.
- */
+/* pool.c */
+extern void PipeannPoolReset(PipeannPool *pool, int length);
+extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
+extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
+extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
+extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
+extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
+extern void PipeannPoolChoose(PipeannPool *pool, int position, int beam);
+extern void PipeannPoolSetExplored(PipeannPool *pool, int position);
+extern int	PipeannPoolFirstUnread(PipeannPool *pool);
 extern void PipeannPoolRefill(PipeannPool *pool, int length);
 
 #endif							/* PIPEANN_POOL_H */

@@ -53,6 +53,9 @@
 #define WANING 5.0f
 #define LEAST_EF 10
 
+/*
+ * A search has found where it begins, and is run with the others from now on.
+ */
 void
 PipeannRoundsJoin(PipeannTogether *together, PipeannSearch *search)
 {
@@ -213,6 +216,7 @@ AskAll(PipeannTogether *together)
 	return any;
 }
 
+/* Run all that have joined, unless they have been run. */
 void
 PipeannRoundsRun(PipeannTogether *together)
 {

@@ -8,11 +8,8 @@
 
 #include "search/state.h"
 
-/* A search has found where it begins, and is run with the others from now on. */
 extern void PipeannRoundsJoin(PipeannTogether *together,
 							  PipeannSearch *search);
-
-/* Run all that have joined, unless they have been run. */
 extern void PipeannRoundsRun(PipeannTogether *together);
 
 #endif							/* PIPEANN_SEARCH_ROUNDS_H */

@@ -24,6 +24,7 @@ Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
 	return *matches || PipeannPoolTakesInHead(&search->pool, dist);
 }
 
+/* Add the first n nodes of the batch to the pool, by their codes' distances. */
 void
 PipeannBatchToPool(PipeannSearch *search, int n)
 {
@@ -59,6 +60,7 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 		PipeannListSetBound(search);
 }
 
+/* The order key of one stored vector for a query, with its slot's aux. */
 float
 PipeannExactDistance(const PipeannLayout *layout, const float *query,
 					 const void *vector, PipeannStorage storage, float aux)
@@ -96,6 +98,7 @@ AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 								(uint32) search->results.count - 1);
 }
 
+/* End the search if a live node is what it was looking for. */
 void
 PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
 					   const PipeannSlot *slot)
@@ -107,6 +110,10 @@ PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
 	PipeannListSetBound(search);
 }
 
+/*
+ * Compute the exact distance of the node in a slot, and add it to the results if it
+ * is wanted.
+ */
 float
 PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 				 bool wanted)
@@ -129,6 +136,9 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 }
 
 /*
+ * Add a page's live nodes to the results, but for slots killed (of the first
+ * 64), and those that are not wanted. With join all of them go to the pool, too.
+ *
  * A node whose page is here costs no read to explore: if it is near enough for
  * the pool, it belongs there even though no node explored so far has an edge
  * to it. It joins by the distance of its code, as every candidate does: where
@@ -160,6 +170,10 @@ PipeannScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 	PipeannListSetBound(search);
 }
 
+/*
+ * Score one page that waits for it; false if there is none. Its nodes may join
+ * the pool: positions in it are not to be relied on any more.
+ */
 bool
 PipeannScoreNext(PipeannSearch *search)
 {

@@ -24,9 +24,6 @@ PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
 	return n + PipeannIdSetAdd(&search->visited, id);
 }
 
-/* Add the first n nodes of the batch to the pool, by their codes' distances. */
-extern void PipeannBatchToPool(PipeannSearch *search, int n);
-
 /* Whether a live node may be a result. */
 static inline bool
 PipeannIsWanted(const PipeannSearch *search, uint32 id,
@@ -42,30 +39,6 @@ PipeannIsWanted(const PipeannSearch *search, uint32 id,
 	return params->matches(id, slot, params->matches_arg);
 }
 
-/* End the search if a live node is what it was looking for. */
-extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
-								   const PipeannSlot *slot);
-
-/*
- * Compute the exact distance of the node in a slot, and add it to the results if it
- * is wanted.
- */
-extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
-							  const PipeannSlot *slot, bool wanted);
-
-/*
- * Add a page's live nodes to the results, but for slots killed (of the first
- * 64), and those that are not wanted. With join all of them go to the pool, too.
- */
-extern void PipeannScorePage(PipeannSearch *search, uint32 page,
-							 const char *nodes, uint64 killed, bool join);
-
-/*
- * Score one page that waits for it; false if there is none. Its nodes may join
- * the pool: positions in it are not to be relied on any more.
- */
-extern bool PipeannScoreNext(PipeannSearch *search);
-
 /*
  * Whether the nodes of pages at hand are candidates. They are only once
  * something was read, since what they save is reads.
@@ -75,5 +48,14 @@ PipeannWantsPageMates(const PipeannSearch *search)
 {
 	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
 }
+
+extern void PipeannBatchToPool(PipeannSearch *search, int n);
+extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
+								   const PipeannSlot *slot);
+extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
+							  const PipeannSlot *slot, bool wanted);
+extern void PipeannScorePage(PipeannSearch *search, uint32 page,
+							 const char *nodes, uint64 killed, bool join);
+extern bool PipeannScoreNext(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_SCORE_H */

@@ -27,6 +27,11 @@
 #define MIN_SAMPLES 10
 #define MAX_SAMPLES 64
 
+/*
+ * The longer the list would be, the surer the end has to be. It is not on for
+ * inner products: they have no zero to measure from, and the way to a large one
+ * does not lead through large ones only.
+ */
 void
 PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, int ef)
 {
@@ -37,6 +42,7 @@ PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, in
 	termination->deviations = DEVIATIONS * powf(ef / 100.0f, GROWTH);
 }
 
+/* A node was found at this exact distance: the result of this number. */
 void
 PipeannTerminationFound(PipeannTermination *termination, float exact,
 						uint32 result)
@@ -59,12 +65,14 @@ PipeannTerminationFound(PipeannTermination *termination, float exact,
 	nearest[at].told = false;
 }
 
+/* Whether the error of another code is wanted. */
 bool
 PipeannTerminationWantsError(const PipeannTermination *termination)
 {
 	return termination->on && termination->errors.samples < MAX_SAMPLES;
 }
 
+/* Take over what another search knows of such codes; own errors count more. */
 void
 PipeannTerminationKnow(PipeannTermination *termination,
 					   const PipeannErrors *errors)
@@ -88,6 +96,10 @@ PipeannTerminationError(PipeannTermination *termination, float error)
 	errors->samples++;
 }
 
+/*
+ * By how much codes may exceed exact distances, if they err by so many standard
+ * deviations more than on average; infinity while too little is known.
+ */
 float
 PipeannTerminationMargin(const PipeannTermination *termination,
 						 float deviations)
@@ -118,6 +130,10 @@ KnowsTooLittle(const PipeannTermination *termination)
 		termination->errors.samples < MIN_SAMPLES;
 }
 
+/*
+ * The bound for nodes that come in the order of their codes: by what codes err, and
+ * without the factor.
+ */
 float
 PipeannTerminationErrorBound(const PipeannTermination *termination)
 {
@@ -126,6 +142,7 @@ PipeannTerminationErrorBound(const PipeannTermination *termination)
 		PipeannTerminationMargin(termination, termination->deviations);
 }
 
+/* The bound if the factor were larger by so many times itself. */
 float
 PipeannTerminationWiderBound(const PipeannTermination *termination, float factors)
 {
@@ -135,6 +152,9 @@ PipeannTerminationWiderBound(const PipeannTermination *termination, float factor
 		factors * FactorMargin(termination, last);
 }
 
+/*
+ * The bound if the last of the nearest results were at the distance of this code.
+ */
 float
 PipeannTerminationBoundOf(const PipeannTermination *termination, float code)
 {
@@ -147,6 +167,10 @@ PipeannTerminationBoundOf(const PipeannTermination *termination, float code)
 												termination->deviations));
 }
 
+/*
+ * Candidates whose codes are farther than this need not be explored. Infinity
+ * while too little is known, or when it is not on.
+ */
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {

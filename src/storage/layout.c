@@ -47,6 +47,11 @@ SetOffsets(PipeannLayout *l)
 							 sizeof(ItemPointerData), 32);
 }
 
+/*
+ * Compute the layout. fillfactor is in per cent. row_bytes are wanted for rows
+ * with values, 0 if they have none. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED
+ * if dim is too large.
+ */
 void
 PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 				  PipeannStorage storage, int m, int pq_bytes, int fillfactor,
@@ -79,6 +84,7 @@ PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 	SetOffsets(l);
 }
 
+/* Overflow slots for rows that do not fit the slots of nodes. */
 uint64
 PipeannLayoutParts(const PipeannLayout *l, const PipeannRowSizes *sizes)
 {
@@ -107,6 +113,11 @@ BlocksWith(const PipeannLayout *base, int row_bytes,
 		l.node_pages / l.slots_per_page;
 }
 
+/*
+ * The row_bytes with which an index takes the least room: a row that is longer
+ * takes slots of its own. There is room for two rows of the average length, so that
+ * a new version of a row has room beside the former.
+ */
 int
 PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
 {
@@ -132,6 +143,10 @@ PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
 	return best;
 }
 
+/*
+ * Move the payloads of a graph page, read into raw[node_pages blocks],
+ * together in place; returns the contiguous payload.
+ */
 char *
 PipeannUnpackNode(const PipeannLayout *l, char *raw)
 {

@@ -6,6 +6,7 @@
 
 #include "utils/rel.h"
 
+/* Make block 0's page for an index without rows. */
 void
 PipeannMetaInitPage(Page page, const PipeannMeta *meta)
 {
@@ -128,6 +129,7 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	CheckCounts(index, meta);
 }
 
+/* Copy the metapage after checking magic, format, layout and counts. */
 void
 PipeannMetaRead(Relation index, PipeannMeta *meta)
 {
@@ -141,7 +143,11 @@ PipeannMetaRead(Relation index, PipeannMeta *meta)
 	CheckMeta(index, meta);
 }
 
-/* Asked for each row of an index-only scan, which has read all of it before. */
+/*
+ * The metapage's removals as they are now.
+ *
+ * Asked for each row of an index-only scan, which has read all of it before.
+ */
 uint32
 PipeannMetaRemovals(Relation index)
 {
@@ -182,6 +188,7 @@ PipeannMetaAbort(PipeannMetaUpdate *update)
 	UnlockReleaseBuffer(update->buffer);
 }
 
+/* Note a change of a code page in the ring, inside an update. */
 void
 PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
 {
@@ -190,6 +197,10 @@ PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
 	meta->code_pages = Max(meta->code_pages, code_page + 1);
 }
 
+/*
+ * Set another random build_id, so that caches of the former one are out of
+ * date.
+ */
 void
 PipeannNewBuildId(PipeannMeta *meta)
 {

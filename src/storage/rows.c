@@ -4,6 +4,7 @@
  */
 #include "storage/storage.h"
 
+/* What stands in the place of a row that is out of line. */
 PipeannRowApart
 PipeannRowSetApart(const PipeannRow *row, uint32 first)
 {
@@ -17,6 +18,7 @@ PipeannRowSetApart(const PipeannRow *row, uint32 first)
 	return apart;
 }
 
+/* Rows of an overflow slot; none if that has a part of a vector. */
 PipeannRowList
 PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -24,6 +26,7 @@ PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
 						 slot->length > 0 ? 0 : slot->ntids);
 }
 
+/* Rows of a slot of either kind. */
 PipeannRowList
 PipeannAnyRows(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -39,6 +42,7 @@ RoomOf(const PipeannLayout *l, const PipeannSlot *slot)
 		PipeannInlineBytes(l);
 }
 
+/* Add a row behind the others of a slot; false if it has no room for it. */
 bool
 PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 				  const PipeannRow *row)
@@ -53,6 +57,9 @@ PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 	return true;
 }
 
+/*
+ * Remove the rows for which is_dead() is true, in place. Returns how many went.
+ */
 uint32
 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 					  PipeannRowIsDead is_dead, void *arg)
@@ -90,6 +97,10 @@ PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
 	fill->parts = 0;
 }
 
+/*
+ * The number of the overflow slot for the next row, from 1; 0 for inline. For a
+ * long row it is that of what stands in its place.
+ */
 uint32
 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row)
 {

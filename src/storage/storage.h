@@ -263,17 +263,6 @@ PipeannExtBytes(const PipeannLayout *l)
 	return Min(l->slot_size, (uint32) PIPEANN_PAYLOAD) - PIPEANN_SLOT_HEADER;
 }
 
-/* layout.c */
-
-/*
- * Compute the layout. fillfactor is in per cent. row_bytes are wanted for rows
- * with values, 0 if they have none. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED
- * if dim is too large.
- */
-extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
-							  PipeannStorage storage, int m, int pq_bytes,
-							  int fillfactor, int row_bytes);
-
 /* Bounds of row_bytes. */
 #define PIPEANN_LEAST_ROW_BYTES ((int) (2 * sizeof(PipeannRowApart)))
 #define PIPEANN_MOST_ROW_BYTES ((int) (PIPEANN_PAYLOAD / 2))
@@ -297,29 +286,6 @@ PipeannRowSizesAdd(PipeannRowSizes *sizes, uint32 size)
 	sizes->count[(size - 1) / PIPEANN_ROW_CLASS]++;
 }
 
-/* Overflow slots for rows that do not fit the slots of nodes. */
-extern uint64 PipeannLayoutParts(const PipeannLayout *l,
-								 const PipeannRowSizes *sizes);
-
-/*
- * The row_bytes with which an index takes the least room: a row that is longer
- * takes slots of its own. There is room for two rows of the average length, so that
- * a new version of a row has room beside the former.
- */
-extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
-								  const PipeannRowSizes *sizes);
-
-/*
- * Move the payloads of a graph page, read into raw[node_pages blocks],
- * together in place; returns the contiguous payload.
- */
-extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
-
-/* rows.c: the rows of slots */
-
-/* What stands in the place of a row that is out of line. */
-extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
-
 /* Bytes of a vector or row in one overflow slot, but for the last one. */
 static inline uint32
 PipeannPartBytes(const PipeannLayout *l)
@@ -333,25 +299,7 @@ PipeannPartsOf(const PipeannLayout *l, Size bytes)
 	return (uint32) ((bytes + PipeannPartBytes(l) - 1) / PipeannPartBytes(l));
 }
 
-/* Rows of an overflow slot; none if that has a part of a vector. */
-extern PipeannRowList PipeannExtRows(const PipeannLayout *l,
-									 const PipeannSlot *slot);
-
-/* Rows of a slot of either kind. */
-extern PipeannRowList PipeannAnyRows(const PipeannLayout *l,
-									 const PipeannSlot *slot);
-
-/* Add a row behind the others of a slot; false if it has no room for it. */
-extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
-							  const PipeannRow *row);
-
-/*
- * Remove the rows for which is_dead() is true, in place. Returns how many went.
- */
 typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
-
-extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
-									PipeannRowIsDead is_dead, void *arg);
 
 /*
  * How rows are divided among a node's slot and overflow slots, one after the
@@ -365,68 +313,6 @@ typedef struct PipeannRowFill
 	uint32		parts;			/* overflow slots for rows out of line */
 } PipeannRowFill;
 
-extern void PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l);
-
-/*
- * The number of the overflow slot for the next row, from 1; 0 for inline. For a
- * long row it is that of what stands in its place.
- */
-extern uint32 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row);
-
-/* page.c */
-
-/* 32-bit hash of a page without LSN and pd_checksum, seeded with blkno. */
-extern uint32 PipeannPageChecksum(const char *page, BlockNumber blkno);
-
-/* Make an empty page of a kind. */
-extern void PipeannPageInit(Page page, PipeannKind kind);
-
-/*
- * Say that the payload is in use up to `used`, and zero the rest, which WAL
- * then leaves out. A page that is not new never becomes less full by this.
- */
-extern void PipeannPageFill(Page page, Size used, bool is_new);
-
-/* Set our checksum, as the last change before a page is released. */
-extern void PipeannPageSeal(Page page, BlockNumber blkno);
-
-/*
- * Whether a page that was read past shared_buffers is sound: by PostgreSQL's
- * checksum if the cluster has them, ours, and the kind. A page never written
- * (all zero) is valid, too; callers test PageIsNew().
- */
-extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
-							   PipeannKind kind);
-
-/* Whether a page's header and kind are right; looks at no checksum. */
-extern bool PipeannPageIsKind(const char *page, PipeannKind kind);
-
-/*
- * Errors with ERRCODE_INDEX_CORRUPTED, naming index and block, unless our
- * checksum and the kind are right. For pages in shared_buffers.
- */
-extern void PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
-							 PipeannKind kind);
-
-/*
- * Read a block through shared_buffers, lock it and check it. A new (all zero)
- * page is an error unless new_ok is set.
- */
-extern Buffer PipeannReadBuffer(Relation index, BlockNumber blkno,
-								PipeannKind kind, int lockmode, bool new_ok,
-								BufferAccessStrategy strategy);
-
-/* meta.c */
-
-/* Make block 0's page for an index without rows. */
-extern void PipeannMetaInitPage(Page page, const PipeannMeta *meta);
-
-/* Copy the metapage after checking magic, format, layout and counts. */
-extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
-
-/* The metapage's removals as they are now. */
-extern uint32 PipeannMetaRemovals(Relation index);
-
 /*
  * Start to change the metapage, which is locked exclusively and registered for
  * WAL. All changes go through update->meta. End writes the record, Abort drops
@@ -439,21 +325,6 @@ typedef struct PipeannMetaUpdate
 	PipeannMeta *meta;
 } PipeannMetaUpdate;
 
-extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
-extern void PipeannMetaEnd(PipeannMetaUpdate *update);
-extern void PipeannMetaAbort(PipeannMetaUpdate *update);
-
-/*
- * Set another random build_id, so that caches of the former one are out of
- * date.
- */
-extern void PipeannNewBuildId(PipeannMeta *meta);
-
-/* Note a change of a code page in the ring, inside an update. */
-extern void PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page);
-
-/* extent.c */
-
 /*
  * The extent map in memory of this backend: for each kind, the extent numbers
  * in the order of their ordinals.
@@ -463,15 +334,6 @@ typedef struct PipeannExtentMap
 	uint32		count[PIPEANN_NUM_KINDS];
 	uint32	   *extents[PIPEANN_NUM_KINDS];
 } PipeannExtentMap;
-
-/*
- * Read the extent map into context. Errors with ERRCODE_INDEX_CORRUPTED if it
- * is not complete.
- */
-extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
-								 MemoryContext context,
-								 PipeannExtentMap *map);
-extern void PipeannExtentMapFree(PipeannExtentMap *map);
 
 /*
  * The block of a page ordinal, or InvalidBlockNumber if the map has no such
@@ -518,65 +380,76 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 }
 
 /*
- * Give an extent to a kind, inside a metapage update; returns its number. It
- * is a new one or, for graph pages, one of a former packing that no scan can
- * be in any more. For PIPEANN_GRAPH the caller holds PIPEANN_EXTENT_LOCK. The
- * file grows when the pages are first asked for. Errors if the map is full (32
- * TB). An entry on a map page is WAL-logged with a record of its own, before
- * the metapage that counts it.
- */
-extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
-							   PipeannKind kind);
-
-/*
  * Heavyweight page lock for giving out an extent of graph pages to inserts,
  * from the emptying of the extent until the metapage gives it a kind.
  */
 #define PIPEANN_EXTENT_LOCK 3
 
-/*
- * Empty the extent that PipeannExtentAdd() would use again, if any. The holder
- * of PIPEANN_EXTENT_LOCK does so before it locks the metapage, since that is
- * read by everybody and this writes many pages.
- */
+/* layout.c */
+extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
+							  PipeannStorage storage, int m, int pq_bytes,
+							  int fillfactor, int row_bytes);
+extern uint64 PipeannLayoutParts(const PipeannLayout *l,
+								 const PipeannRowSizes *sizes);
+extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
+								  const PipeannRowSizes *sizes);
+extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
+
+/* rows.c */
+extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
+extern PipeannRowList PipeannExtRows(const PipeannLayout *l,
+									 const PipeannSlot *slot);
+extern PipeannRowList PipeannAnyRows(const PipeannLayout *l,
+									 const PipeannSlot *slot);
+extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
+							  const PipeannRow *row);
+extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
+									PipeannRowIsDead is_dead, void *arg);
+extern void PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l);
+extern uint32 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row);
+
+/* page.c */
+extern uint32 PipeannPageChecksum(const char *page, BlockNumber blkno);
+extern void PipeannPageInit(Page page, PipeannKind kind);
+extern void PipeannPageFill(Page page, Size used, bool is_new);
+extern void PipeannPageSeal(Page page, BlockNumber blkno);
+extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
+							   PipeannKind kind);
+extern bool PipeannPageIsKind(const char *page, PipeannKind kind);
+extern void PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
+							 PipeannKind kind);
+extern Buffer PipeannReadBuffer(Relation index, BlockNumber blkno,
+								PipeannKind kind, int lockmode, bool new_ok,
+								BufferAccessStrategy strategy);
+
+/* meta.c */
+extern void PipeannMetaInitPage(Page page, const PipeannMeta *meta);
+extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
+extern uint32 PipeannMetaRemovals(Relation index);
+extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
+extern void PipeannMetaEnd(PipeannMetaUpdate *update);
+extern void PipeannMetaAbort(PipeannMetaUpdate *update);
+extern void PipeannNewBuildId(PipeannMeta *meta);
+extern void PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page);
+
+/* extent.c */
+extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
+								 MemoryContext context,
+								 PipeannExtentMap *map);
+extern void PipeannExtentMapFree(PipeannExtentMap *map);
+extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
+							   PipeannKind kind);
 extern void PipeannExtentEmptyNext(Relation index);
-
-/*
- * Make sure that a block exists (extend the file with empty pages), and return
- * it locked exclusively. The page may be new or initialised.
- */
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
-
-/*
- * Make a block an empty graph page and WAL-log it; not inside updates of other
- * pages than the metapage.
- */
 extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
 
 /* stream.c */
-
-/*
- * Streams: the pages of a kind from `first` on as one run of bytes, for
- * codebook and entry graph.
- */
-
-/* Read length bytes of a stream, from its beginning, to dst. */
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  PipeannKind kind, uint32 first, void *dst,
 							  Size length);
-
-/*
- * Change word number `at` of a stream as part of a WAL record; returns the
- * page's buffer, to be unlocked when the record is finished.
- */
 extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first, uint32 at,
 							   uint32 word, GenericXLogState *state);
-
-/*
- * Write a stream of length bytes to pages that have their extents; WAL-logged
- * if wal is set.
- */
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);

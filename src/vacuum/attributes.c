@@ -30,6 +30,11 @@ FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
 	return any;
 }
 
+/*
+ * Clear the codes of slots to be freed, and write anew those of nodes
+ * that lost rows; the latter with the maintenance lock, so that codes are not being
+ * made anew.
+ */
 void
 PipeannVacuumClearCodes(PipeannVacuum *v)
 {

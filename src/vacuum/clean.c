@@ -214,7 +214,11 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Pages added during the pass hold no row that was dead when it began. */
+/*
+ * Remove dead TIDs, and fill the sets of live and dead nodes
+ *
+ * Pages added during the pass hold no row that was dead when it began.
+ */
 void
 PipeannVacuumClean(PipeannVacuum *v)
 {

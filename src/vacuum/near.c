@@ -128,6 +128,7 @@ MayBeMissed(const PipeannReach *reach, uint32 id)
 		id != reach->v->view.meta.root && HasFew(reach, id);
 }
 
+/* Give nodes that lost an edge one from a near node. */
 void
 PipeannVacuumLinkNear(PipeannReach *reach)
 {

@@ -274,6 +274,10 @@ AddEntryNeighbors(PipeannRepair *r, uint32 id, uint32 *out, int n)
 	return n;
 }
 
+/*
+ * Compute a node's new list, out[max_degree]; returns its length and sets
+ * r->ntree_edges, the number of spanning-tree edges at its front.
+ */
 int
 PipeannNewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 			   uint32 *out)

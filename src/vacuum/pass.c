@@ -12,6 +12,7 @@
 #include "utils/spccache.h"
 #include "vacuum/passes.h"
 
+/* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
 void
 PipeannVacuumDelay(void)
 {
@@ -22,6 +23,7 @@ PipeannVacuumDelay(void)
 #endif
 }
 
+/* Make a set empty, with room for v->ids ids. */
 void
 PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
 {
@@ -29,6 +31,7 @@ PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
 	set->count = 0;
 }
 
+/* Begin a pass over all graph pages that exist at present: sets v->pages. */
 void
 PipeannVacuumBeginPass(PipeannVacuum *v)
 {
@@ -56,6 +59,10 @@ Prefetch(PipeannVacuum *v, uint32 page)
 										 v->prefetched));
 }
 
+/*
+ * Lock the first block of a graph page in such a pass, after
+ * PipeannVacuumDelay(). InvalidBuffer if the page was never written.
+ */
 Buffer
 PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 {
@@ -74,6 +81,7 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 	return InvalidBuffer;
 }
 
+/* Note in the metapage that there is work for VACUUM. */
 void
 PipeannVacuumNoteWork(PipeannVacuum *v)
 {
@@ -88,6 +96,8 @@ PipeannVacuumNoteWork(PipeannVacuum *v)
 }
 
 /*
+ * Note a page's free slots in the free space map, and count the page.
+ *
  * Slots that a build leaves free (fillfactor) are for new nodes near those of
  * the page, so they do not count; the last page is tried by inserts in any
  * case.

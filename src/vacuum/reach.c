@@ -25,6 +25,7 @@
 #define FEWEST_FOLLOWED 64
 #define PAGES_PER_FOLLOWED 256
 
+/* Begin with the root alone, and sets for v->ids ids. */
 void
 PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 {
@@ -102,6 +103,7 @@ CountEdges(PipeannReach *reach, const PipeannSlot *slot)
 	}
 }
 
+/* Take in a node's present list: count its edges, follow it if reached. */
 void
 PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
@@ -151,6 +153,7 @@ ExpandPage(PipeannReach *reach, uint32 page)
 		UnlockReleaseBuffer(buffer);
 }
 
+/* Pass over the pages until no edge is left to follow. */
 void
 PipeannReachWalk(PipeannReach *reach)
 {
@@ -171,6 +174,10 @@ PipeannReachWalk(PipeannReach *reach)
 	reach->more_pending = false;
 }
 
+/*
+ * Follow the edges that are left when few nodes were reached since such passes: it
+ * reads only the pages of these, unless there are many.
+ */
 void
 PipeannReachFollow(PipeannReach *reach)
 {
@@ -193,6 +200,9 @@ PipeannReachFollow(PipeannReach *reach)
 }
 
 /*
+ * Call link() for a node, if it is live, under the lock that inserts take. If
+ * link() returns true the node is reached. Returns whether it is.
+ *
  * The lock shuts out retraining and other exclusive holders, as an insert's
  * does. A reached node's children are reached with it.
  */

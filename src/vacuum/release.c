@@ -51,6 +51,7 @@ ReleasePage(PipeannVacuum *v, uint32 number)
 	UnlockReleaseBuffer(buffer);
 }
 
+/* Free the slots of dead nodes and of garbage. */
 void
 PipeannVacuumRelease(PipeannVacuum *v)
 {

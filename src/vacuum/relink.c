@@ -144,6 +144,7 @@ AttachRest(PipeannReach *reach)
 	}
 }
 
+/* Lead spanning-tree edges from the root to every live node. */
 void
 PipeannVacuumRelink(PipeannReach *reach)
 {

@@ -271,6 +271,7 @@ RepairPage(PipeannRepair *r, uint32 number, PipeannReach *reach)
 						 PipeannSlotAt(r->l, r->page, i));
 }
 
+/* Take dead nodes out of neighbour lists. */
 void
 PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach)
 {

@@ -84,10 +84,7 @@ PipeannIsHeirOfRoot(const PipeannRepair *r, uint32 id)
 		PipeannHasToGo(r, r->v->old_root, false);
 }
 
-/*
- * Compute a node's new list, out[max_degree]; returns its length and sets
- * r->ntree_edges, the number of spanning-tree edges at its front.
- */
+/* new_list.c */
 extern int	PipeannNewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 						   uint32 *out);
 

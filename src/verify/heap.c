@@ -98,6 +98,10 @@ LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
 		visibility->visible = IsVisible(visibility->check, &list);
 }
 
+/*
+ * Whether a node is stable: it has a row that our snapshot sees, so its insert
+ * ended before the check began, and all invariants must hold for it.
+ */
 bool
 PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 {
@@ -153,6 +157,10 @@ CoverExt(uint32 id, const PipeannSlot *ext, void *arg)
 									   ext));
 }
 
+/*
+ * Whether an attribute code covers all rows of a node that our snapshot
+ * sees. (One that is just joining the node comes first, and the code then.)
+ */
 bool
 PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 				   const uint8 *code)
@@ -560,6 +568,10 @@ LookUpRows(PipeannCheck *check, BlockNumber blocks)
 								 check, scan);
 }
 
+/*
+ * Errors unless each TID is in the index once and, with heapallindexed, each
+ * row that the snapshot sees is in a node of its vector, with its values.
+ */
 void
 PipeannCheckTids(PipeannCheck *check, bool heapallindexed)
 {

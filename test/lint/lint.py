@@ -42,7 +42,7 @@ FORBIDDEN = {
 # Headers of a room that others may include beside ROOM/ROOM.h.
 OPEN_HEADERS = {"index/neighbors.h", "pq/codes.h", "storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
-MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README, MOST_COLUMNS = 600, 60, 5600, 150, 100
+MOST_FILE, MOST_FUNCTION, MOST_ROOM, MOST_README, MOST_COLUMNS = 800, 60, 5600, 150, 100
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/([a-z0-9_]+\.h)"', re.M)
 TYPEDEFS = (re.compile(r"^}\s*(\w+)(?:\[\w*\])?;", re.M),
