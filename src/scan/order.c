@@ -38,9 +38,6 @@ PipeannEndComparing(IndexScanDesc scan, PipeannScan *state)
 /*
  * Whether the order of a result taken just now and of one before or behind it
  * is not known.
- *
- * Whether the order of a result taken just now and of one before or behind it
- * is not known.
  */
 bool
 PipeannIsInDoubt(PipeannScan *state, const PipeannResult *result)
