@@ -8,7 +8,7 @@
  * holds, from the page that the scan has at hand (scan/vector.c). So does a query
  * that returns the column. Where the index has vectors only rounded they are
  * fetched from TOAST all the same, but the scan learns that they are wanted, and
- * asks for those of the rows that come next (scan/toast.c).
+ * asks for those of the rows that come next (scan/vector.c).
  */
 #include "postgres.h"
 

@@ -6,24 +6,10 @@
 #define PIPEANN_ONLY_H
 
 #include "access/relscan.h"
-#include "lib/pairingheap.h"
 #include "scan/left_out.h"
 #include "scan/rows.h"
 
-/* only.c */
 typedef struct PipeannOnly PipeannOnly;
-
-/*
- * held.c: results whose order among one another depends on their vectors before
- * rounding, nearest first
- */
-typedef struct PipeannHeld PipeannHeld;
-typedef struct PipeannHeldResult
-{
-	pairingheap_node node;
-	PipeannResult result;		/* dist and most: of the exact vector */
-	PipeannRow	rows[FLEXIBLE_ARRAY_MEMBER];	/* result.bytes of them */
-} PipeannHeldResult;
 
 /* table.c */
 extern bool PipeannTableSees(IndexScanDesc scan, const ItemPointerData *tid,
@@ -44,12 +30,5 @@ extern bool PipeannOnlyTake(PipeannOnly *only, uint32 id,
 extern void PipeannOnlyTakeLeftOut(PipeannOnly *only,
 								   PipeannLeftOut *left_out);
 extern bool PipeannOnlySkips(PipeannOnly *only, BlockNumber block);
-
-/* held.c */
-extern PipeannHeld *PipeannHeldBegin(void);
-extern void PipeannHeldAdd(PipeannHeld *held, const PipeannResult *result,
-						   PipeannRowList rows, float dist);
-extern PipeannHeldResult *PipeannHeldTake(PipeannHeld *held, float next);
-extern bool PipeannHeldIsEmpty(const PipeannHeld *held);
 
 #endif							/* PIPEANN_ONLY_H */

@@ -24,20 +24,9 @@ typedef struct PipeannPrefetch
 	uint32		nasked;
 } PipeannPrefetch;
 
-/* prefetch.c */
-extern void PipeannPrefetchBegin(PipeannPrefetch *prefetch,
-								 IndexScanDesc scan,
-								 const PipeannLayout *layout,
-								 struct PipeannOnly *only);
-extern int	PipeannPrefetchEarly(const PipeannPrefetch *prefetch);
-extern void PipeannPrefetchSettled(PipeannRowList rows, void *arg);
 extern void PipeannPrefetchRows(PipeannPrefetch *prefetch,
 								PipeannSearch *search, uint64 taken,
 								uint64 most);
 extern void PipeannPrefetchEnd(Relation index, uint64 rows);
-
-/* toast.c */
-extern void PipeannPrefetchVectors(PipeannPrefetch *prefetch,
-								   IndexScanDesc scan, PipeannSearch *search);
 
 #endif							/* PIPEANN_PREFETCH_H */

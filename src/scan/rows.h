@@ -44,12 +44,6 @@ typedef struct PipeannKilledRows
 	uint64		lsn;			/* of its page when the rows were read */
 } PipeannKilledRows;
 
-/* params.c */
-extern const float *PipeannScanQuery(IndexScanDesc scan,
-									 const PipeannLayout *l,
-									 bool *comparable);
-extern uint32 PipeannScanMaxPages(const PipeannLayout *l);
-
 /* vector.c */
 extern void PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 								PipeannIndexView *view,

@@ -37,7 +37,7 @@ extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
 #define PIPEANN_STRICT_PART 2
 
 /*
- * params.c: the parameters of a scan's search that follow from settings; all
+ * start.c: the parameters of a scan's search that follow from settings; all
  * others are zero.
  */
 extern PipeannSearchParams PipeannScanParams(void);
@@ -120,7 +120,7 @@ extern bool pipeanncanreturn(Relation index, int attno);
 /* distance_bound.c */
 extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
 
-/* row_map.c */
+/* tid_filter.c */
 extern bool PipeannMayMapRows(double rows);
 
 /* vector.c */

@@ -24,8 +24,4 @@ extern float PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter);
 extern PipeannRowList PipeannTidFilterTakeUnknown(PipeannTidFilterState *filter,
 												  float farthest, float *dist);
 
-/* row_map.c */
-extern void PipeannFindNodes(const PipeannIndexView *view,
-							 const PipeannTidFilter *rows, uint32 *ids);
-
 #endif							/* PIPEANN_SCAN_TID_FILTER_H */
