@@ -205,24 +205,4 @@ extern void PipeannAddAlternative(PipeannCodeFilter *filter,
 								  const uint8 *bits, int width, bool away);
 extern bool PipeannHasBits(const uint8 *a, const uint8 *b, int n);
 
-/* value_book.c */
-extern uint32 PipeannBookLength(const PipeannAttributes *a,
-								const PipeannAttribute *attribute);
-extern Datum PipeannBookBoundary(const PipeannAttributes *a,
-								 const PipeannAttribute *attribute, uint32 i);
-extern int	PipeannBookWidth(PipeannAttribute *attribute,
-							 const PipeannSamples *samples);
-extern void PipeannBookTrain(const PipeannAttributes *a,
-							 PipeannAttribute *attribute,
-							 const PipeannSamples *samples, char *book);
-
-/* element_book.c */
-extern PipeannElements PipeannElementsOf(PipeannAttribute *attribute,
-										 Datum array);
-extern int	PipeannElementWidth(PipeannAttribute *attribute,
-								const PipeannSamples *samples);
-extern void PipeannElementTrain(const PipeannAttributes *a,
-								PipeannAttribute *attribute,
-								const PipeannSamples *samples, char *book);
-
 #endif							/* PIPEANN_CODING_H */

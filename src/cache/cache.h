@@ -90,8 +90,6 @@ extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheForget(Relation index);
 extern void PipeannCacheSweep(void);
-
-/* follow.c */
 extern PipeannRowMap *PipeannCacheRowMap(const PipeannCache *cache);
 extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
 extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,

@@ -295,9 +295,4 @@ extern void PipeannArraysRelease(PipeannArrays *arrays);
 extern void PipeannAttachmentsWatch(void);
 extern void PipeannSweepIfDue(void);
 
-/* follow.c */
-extern void PipeannAttachmentFollow(Relation index,
-									PipeannAttachment *attachment,
-									const PipeannMeta *meta);
-
 #endif							/* PIPEANN_REGISTRY_H */

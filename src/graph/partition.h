@@ -52,13 +52,6 @@ typedef struct PipeannGroups
 /* Work space for leaves of one member, whose reservoirs have so many places. */
 typedef struct PipeannLeafSpace PipeannLeafSpace;
 
-/* partition.c */
-extern void PipeannLeadersInit(PipeannLeaders *l, const PipeannFixed *f,
-							   const uint32 *ids, uint32 n);
-extern void PipeannLeadersFree(PipeannLeaders *l);
-extern void PipeannAssign(const PipeannLeaders *l, const PipeannFixed *f,
-						  const uint32 *ids, uint32 first, uint32 n,
-						  int fanout, uint32 *out);
 extern void PipeannPartition(const PipeannFixed *f, const uint32 *ids, uint32 n,
 							 int fanout, int nearest, uint64 seed,
 							 PipeannReservoirs *r);

@@ -289,11 +289,8 @@ extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
 								 uint32 n);
 extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new,
 							  double strayed);
-
-/* free_space.c */
 extern void PipeannFreeReserve(Relation index, uint32 extents);
 extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
-extern uint32 PipeannFreeSearch(const PipeannIndexView *view, uint32 full);
 
 #endif							/* PIPEANN_INDEX_H */

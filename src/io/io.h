@@ -35,10 +35,8 @@ extern bool pipeann_direct_io;
 /* The most reads that a source may have in flight. */
 #define PIPEANN_MAX_IN_FLIGHT 64
 
-/* file.c */
-extern void PipeannIoInit(void);
-
 /* ring.c */
+extern void PipeannIoInit(void);
 extern const char *PipeannIoMethodInUse(void);
 extern const char *PipeannIoFilesInUse(void);
 
@@ -53,8 +51,6 @@ extern uint32 PipeannSourceCountPages(Relation index,
 									  const PipeannLayout *layout,
 									  const PipeannExtentMap *map,
 									  uint32 graph_pages);
-
-/* resident.c */
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);
 extern void PipeannEvictResident(Relation index, BlockNumber blkno);
 

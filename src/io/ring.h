@@ -97,14 +97,10 @@ typedef struct PipeannResident
 	bool		sound;			/* found sound in this buffer before */
 } PipeannResident;
 
-/* file.c */
+/* ring.c */
 extern PipeannFile *PipeannFileOpen(Relation index, uint32 segment,
 									bool direct);
-extern void PipeannFileUnpin(PipeannFile *file);
 extern void PipeannFileDirectRefused(void);
-extern bool PipeannFileDirectWorks(void);
-
-/* ring.c */
 extern bool PipeannRingInUse(void);
 extern void PipeannReadReserve(void);
 extern void PipeannReadQueue(PipeannRead *read);
@@ -119,15 +115,5 @@ extern PipeannBufferedFrame *PipeannFrameAlloc(int node_pages);
 extern void PipeannFrameFree(PipeannBufferedFrame *frame);
 extern void PipeannFrameReplaceBuffer(PipeannBufferedFrame *frame);
 extern void PipeannFrameTrim(void);
-
-/* resident.c */
-extern bool PipeannCopyResident(Relation index, BlockNumber blkno,
-								PipeannResident *resident, Size offset,
-								Size length, char *dst);
-extern void PipeannPrefetchResident(const pg_atomic_uint32 *seen, Size offset,
-									Size length);
-extern void PipeannNoteSound(const PipeannResident *resident);
-extern bool PipeannCopyThroughBuffer(Relation index, BlockNumber blkno,
-									 char *dst);
 
 #endif							/* PIPEANN_IO_RING_H */

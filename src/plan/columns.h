@@ -19,8 +19,4 @@ PipeannHasColumn(const Bitmapset *columns, AttrNumber column)
 		bms_is_member(column, columns);
 }
 
-extern Bitmapset *PipeannColumnsReturned(const List *targets);
-extern Bitmapset *PipeannColumnsRead(const Plan *node, int varno,
-									 const Bitmapset *wanted);
-
 #endif							/* PIPEANN_COLUMNS_H */

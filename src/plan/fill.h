@@ -11,7 +11,4 @@
 /* fill_exec.c: how such a node is run; its child is the plan that had its place. */
 extern const CustomScanMethods PipeannFillMethods;
 
-extern void PipeannFillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor);
-extern void PipeannFillDrains(PlannedStmt *stmt, Plan **place, bool drained);
-
 #endif							/* PIPEANN_PLAN_FILL_H */

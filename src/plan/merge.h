@@ -15,6 +15,4 @@
  */
 extern const CustomScanMethods PipeannMergeMethods;
 
-extern void PipeannLimitMerge(Limit *limit);
-
 #endif							/* PIPEANN_PLAN_MERGE_H */

@@ -26,8 +26,6 @@ extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 
 /* plan.c */
 extern void PipeannPlanInit(void);
-
-/* interface.c */
 extern void PipeannInterfaceInit(void);
 
 #endif							/* PIPEANN_PLAN_H */

@@ -12,7 +12,6 @@
 
 #include "distance/distance.h"
 #include "search/pages.h"
-#include "search/score.h"
 #include "search/together.h"
 #include "search/filter_strategy.h"
 

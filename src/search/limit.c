@@ -7,9 +7,8 @@
  * pages that are at hand can be given back at any time, and what is kept of them
  * (PipeannPageRef) sees to it that nothing is scored twice if one comes again.
  */
-#include "search/by_node.h"
-#include "search/explore.h"
 #include "search/pages.h"
+#include "search/policy.h"
 
 /*
  * At least half of the limit is for pages that candidates wait for: to make room

@@ -1,11 +1,52 @@
 /*
  * pages.h
- *		The pages that a search has asked for; private to search/.
+ *		Pages at hand, and the scoring of their nodes; private to search/.
  */
 #ifndef PIPEANN_SEARCH_PAGES_H
 #define PIPEANN_SEARCH_PAGES_H
 
 #include "search/state.h"
+
+/*
+ * Put a node in the batch if it was not visited before; returns the new length.
+ * About every other neighbour was, so that this is no branch: the place of one
+ * that was goes to the next. There is room for all that are looked at.
+ */
+static inline int
+PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
+{
+	if (id >= search->codes->ncodes)
+		return n;
+	search->batch_ids[n] = id;
+	search->batch_codes[n] = PipeannCodeAt(search->codes, id);
+	__builtin_prefetch(search->batch_codes[n]);
+	return n + PipeannIdSetAdd(&search->visited, id);
+}
+
+/* Whether a live node may be a result. */
+static inline bool
+PipeannIsWanted(const PipeannSearch *search, uint32 id,
+				const PipeannSlot *slot)
+{
+	const PipeannSearchParams *params = &search->params;
+
+	if (params->matches == NULL)
+		return true;
+	if (params->code_filter != NULL && id < search->codes->ncodes &&
+		!PipeannCodePasses(search->codes, params->code_filter, id))
+		return false;
+	return params->matches(id, slot, params->matches_arg);
+}
+
+/*
+ * Whether the nodes of pages at hand are candidates. They are only once
+ * something was read, since what they save is reads.
+ */
+static inline bool
+PipeannWantsPageMates(const PipeannSearch *search)
+{
+	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
+}
 
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
 
@@ -78,6 +119,17 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 }
 
 /* pages.c */
+extern void PipeannBatchToPool(PipeannSearch *search, int n);
+extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
+								   const PipeannSlot *slot);
+extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
+							  const PipeannSlot *slot, bool wanted);
+extern bool PipeannScoreNext(PipeannSearch *search);
+extern void PipeannAwaitPage(PipeannSearch *search);
+extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
+								 const PipeannCandidate *item,
+								 const PipeannSlot *slot, bool wanted);
+extern void PipeannScorePagesIfInDoubt(PipeannSearch *search);
 extern void PipeannRequestPage(PipeannSearch *search, int position);
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
 extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
@@ -85,9 +137,6 @@ extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
 extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
 extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);
-extern void PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref);
-extern void PipeannQueueScoring(PipeannSearch *search, uint32 at);
-extern void PipeannScoreWholePage(PipeannSearch *search, uint32 at);
 extern void PipeannReleasePages(PipeannSearch *search);
 
 /* limit.c */

@@ -38,7 +38,7 @@ typedef struct PipeannSearch PipeannSearch;
 											 * candidates once something is read */
 #define PIPEANN_PAGE_MATES			0x40	/* so are those of all pages read */
 #define PIPEANN_EARLY_TERMINATION	0x80	/* termination.h */
-#define PIPEANN_NODE_HITS			0x100	/* by_node.h */
+#define PIPEANN_NODE_HITS			0x100	/* pages.c */
 
 #define PIPEANN_ALL_IDEAS			0x1FF
 
@@ -188,16 +188,14 @@ extern void PipeannSearchReleasePages(PipeannSearch *search);
 /* together.c */
 extern float PipeannSearchTrusted(const PipeannSearch *search);
 
-/* exact.c */
+/* pages.c */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
+extern float PipeannExactDistance(const PipeannLayout *layout,
+								  const float *query, const void *vector,
+								  PipeannStorage storage, float aux);
 
 /* code_scan.c */
 extern bool PipeannSearchIsSettled(PipeannSearch *search);
 extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
-
-/* score.c */
-extern float PipeannExactDistance(const PipeannLayout *layout,
-								  const float *query, const void *vector,
-								  PipeannStorage storage, float aux);
 
 #endif							/* PIPEANN_SEARCH_H */

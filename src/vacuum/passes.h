@@ -143,9 +143,6 @@ extern void PipeannVacuumNoteWork(PipeannVacuum *v);
 extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
 								  bool changed);
 
-/* clean.c */
-extern void PipeannVacuumClean(PipeannVacuum *v);
-
 /* entry_graph.c */
 extern void PipeannVacuumEntryGraph(PipeannVacuum *v);
 
@@ -157,26 +154,10 @@ extern void PipeannVacuumParts(PipeannVacuum *v);
 extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
 extern void PipeannReachNode(PipeannReach *reach, uint32 id,
 							 const PipeannSlot *slot);
-extern void PipeannReachWalk(PipeannReach *reach);
-extern void PipeannReachFollow(PipeannReach *reach);
-extern bool PipeannReachAttach(PipeannReach *reach, uint32 id,
-							   bool (*link) (PipeannReach *reach, uint32 id,
-											 const PipeannSlot *slot));
+extern void PipeannVacuumRelink(PipeannReach *reach);
+extern void PipeannVacuumLinkNear(PipeannReach *reach);
 
 /* repair.c */
 extern void PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach);
-
-/* relink.c */
-extern void PipeannVacuumRelink(PipeannReach *reach);
-
-/* near.c */
-extern void PipeannVacuumLinkNear(PipeannReach *reach);
-
-/* attributes.c */
-extern void PipeannVacuumClearCodes(PipeannVacuum *v);
-extern void PipeannVacuumShrinkCodes(PipeannVacuum *v);
-
-/* release.c */
-extern void PipeannVacuumRelease(PipeannVacuum *v);
 
 #endif							/* PIPEANN_PASSES_H */

@@ -52,7 +52,7 @@ typedef struct PipeannCheck
 	PipeannColumns columns;		/* of the index */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	MemoryContext scratch;		/* for the check of one slot or row */
-	PipeannCheckWalk *walk;		/* private to edges.c */
+	PipeannCheckWalk *walk;		/* private to verify.c */
 	PipeannTidSet *set;			/* private to heap.c */
 } PipeannCheck;
 
@@ -76,9 +76,6 @@ extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
 extern void PipeannCheckMap(const PipeannCheck *check);
 extern void PipeannCheckOtherPages(const PipeannCheck *check);
 
-/* slots.c */
-extern void PipeannCheckSlots(PipeannCheck *check);
-
 /* chains.c */
 extern const char *PipeannCheckWalkChain(const PipeannCheck *check,
 										 const PipeannSlot *node, bool vector,
@@ -95,9 +92,6 @@ extern void PipeannCheckOwners(PipeannCheck *check);
 extern void PipeannCheckVector(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
 extern void PipeannCheckStreams(PipeannCheck *check);
-
-/* edges.c */
-extern void PipeannCheckEdges(PipeannCheck *check);
 
 /* heap.c */
 extern bool PipeannCheckIsStable(const PipeannCheck *check,
