@@ -16,7 +16,7 @@
  * changes costs a little recall at most.
  */
 
-/* When there was no memory for a map of rows it is tried again later (ms). */
+/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
 #define RETRY_MS 60000
 
 /* What a turn is for. */

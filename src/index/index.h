@@ -13,57 +13,10 @@
 
 #include "access/genam.h"
 #include "cache/cache.h"
+#include "index/options.h"
 #include "search/search.h"
 #include "storage/storage.h"
 #include "utils/rel.h"
-
-/*
- * Support functions of operator classes: a vector's returns its PipeannMetric, others
- * have options of a column.
- */
-#define PIPEANN_METRIC_PROC 1
-#define PIPEANN_OPTIONS_PROC 2
-#define PIPEANN_NUM_PROCS 2
-
-/*
- * Strategies of operators: the distance of a vector column, and the conditions of
- * the other key columns. In catalogs: never renumber.
- */
-#define PIPEANN_DISTANCE_STRATEGY 1
-#define PIPEANN_LESS_STRATEGY 2
-#define PIPEANN_LESS_EQUAL_STRATEGY 3
-#define PIPEANN_EQUAL_STRATEGY 4
-#define PIPEANN_GREATER_EQUAL_STRATEGY 5
-#define PIPEANN_GREATER_STRATEGY 6
-#define PIPEANN_OVERLAPS_STRATEGY 7
-#define PIPEANN_CONTAINS_STRATEGY 8
-#define PIPEANN_NUM_STRATEGIES 8
-
-/* Key columns beside the vector. */
-#define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED
-
-/* Index options. */
-#define PIPEANN_DEFAULT_M 16
-#define PIPEANN_MIN_M 2
-#define PIPEANN_AUTO_M 0		/* by a profile: build/degree.c */
-#define PIPEANN_MAX_M 100
-#define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
-#define PIPEANN_MIN_EF_CONSTRUCTION 4
-#define PIPEANN_MAX_EF_CONSTRUCTION 1000
-#define PIPEANN_MAX_PQ_BYTES 1024
-#define PIPEANN_DEFAULT_FILLFACTOR 100
-#define PIPEANN_MIN_FILLFACTOR 10
-#define PIPEANN_MAX_DIM 16000	/* of pgvector's type vector */
-
-typedef struct PipeannOptions
-{
-	int32		vl_len_;		/* varlena header (do not touch directly!) */
-	int			m;
-	int			ef_construction;
-	int			pq_bytes;		/* 0: by the number of dimensions */
-	int			storage;		/* PipeannStorage */
-	int			fillfactor;
-} PipeannOptions;
 
 /* Heavyweight page lock for retraining, and for freeing slots. */
 #define PIPEANN_MAINTENANCE_LOCK 1
@@ -170,11 +123,6 @@ typedef struct PipeannPagesUpdate
 
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
-
-/* options.c */
-extern const PipeannOptions *PipeannGetOptions(Relation index);
-extern int	PipeannInitialM(const PipeannOptions *options);
-extern void PipeannCheckOptions(const PipeannOptions *options);
 
 /* inserts.c */
 extern bool PipeannKeepInsertsOut(Relation index);
