@@ -17,22 +17,6 @@
  * arXiv 2602.21247, section 3).
  */
 
-/*
- * Candidates that a leaf finds for a node: so many for places enough for the
- * default ef_construction.
- */
-#define NEAREST 3
-#define DEFAULT_PLACES 88
-
-/*
- * Candidates that a leaf finds for a node whose reservoir has so many places.
- */
-static int
-CandidatesNearest(int places)
-{
-	return Max(places * NEAREST / DEFAULT_PLACES, 2);
-}
-
 /* Candidates by chance that each node of a graph with far edges is offered. */
 #define FAR 4
 
@@ -138,13 +122,10 @@ FindCandidates(PipeannTeam *team, const PipeannFixed *f,
 	if (f->n <= PIPEANN_LEAF)
 		CompareAll(team, f, r);
 	else
-		PipeannCutClusters(team, f, c, 0, c->n,
-						   CandidatesNearest(r->places), seed, r);
+		PipeannCutClusters(team, f, c, 0, c->n, seed, r);
 }
 
 /* From candidates to neighbours. */
-
-/* Nodes pruned at once by one member. */
 
 /* Work space of one member. */
 typedef struct Space
@@ -153,8 +134,7 @@ typedef struct Space
 	PipeannKey *keys;			/* [places], as the others */
 	uint32	   *cand;
 	float	   *dist;
-	int		   *next;
-	int		   *kept;			/* [max_degree] */
+	PipeannPruned pruned;
 } Space;
 
 static pg_attribute_always_inline float
@@ -170,8 +150,8 @@ SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
 	s->keys = PipeannAlloc(mul_size(places, sizeof(PipeannKey)));
 	s->cand = PipeannAlloc(mul_size(places, sizeof(uint32)));
 	s->dist = PipeannAlloc(mul_size(places, sizeof(float)));
-	s->next = PipeannAlloc(mul_size(places, sizeof(int)));
-	s->kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
+	s->pruned.next = PipeannAlloc(mul_size(places, sizeof(int)));
+	s->pruned.kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
 }
 
 static void
@@ -180,8 +160,8 @@ SpaceFree(Space *s)
 	pfree(s->keys);
 	pfree(s->cand);
 	pfree(s->dist);
-	pfree(s->next);
-	pfree(s->kept);
+	pfree(s->pruned.next);
+	pfree(s->pruned.kept);
 }
 
 /* Sets cand[] and dist[] to the candidates of a node, the nearest first. */
@@ -212,13 +192,14 @@ MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
 {
 	int			n = SortCandidates(s, r, node);
 	uint32	   *list = PipeannNeighbors(g, node);
-	int			nkept = PipeannPruneSorted(s->cand, s->dist, n, 0, alpha,
-										   g->max_degree, MeasureDistance,
-										   &s->measure, s->next, s->kept);
+	PipeannPruneParams params = {.alpha = alpha,.max_degree = g->max_degree};
+	int			nkept = PipeannPruneSorted(s->cand, s->dist, n, &params,
+										   MeasureDistance, &s->measure,
+										   &s->pruned);
 
-	nkept = PipeannPruneFill(s->next, n, g->max_degree, s->kept, nkept);
+	nkept = PipeannPruneFill(&s->pruned, n, g->max_degree, nkept);
 	for (int i = 0; i < nkept; i++)
-		list[i] = s->cand[s->kept[i]];
+		list[i] = s->cand[s->pruned.kept[i]];
 	g->degree[node] = nkept;
 }
 
@@ -448,8 +429,7 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 	if (PipeannTeamLeads(team))
 		PlanShard(s, from);
 	PipeannReservoirsEmpty(team, &s->near);
-	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to,
-					   CandidatesNearest(s->near.places), seed,
+	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to, seed,
 					   &s->near);
 	LogShard(team, s, l);
 	next = s->plan->to;
@@ -474,20 +454,12 @@ DoShards(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 }
 
 static void
-DoRange(PipeannTeam *team, const PipeannVectors *v, const PipeannFixed *f,
-		const PipeannGraphParams *params, ShardLogs *l, uint32 range,
-		PipeannReservoirs *r, PipeannGraph *g)
+FillRange(PipeannTeam *team, ShardLogs *l, uint32 range, PipeannReservoirs *r)
 {
-	uint32		first = range * l->range;
-	uint32		end = Min(first + l->range, g->n);
-
-	r->first = first;
+	r->first = range * l->range;
 	PipeannReservoirsEmpty(team, r);
 	ReadLog(l, range, r);
 	PipeannTeamMeet(team);
-	if (params->far)
-		FindFarCandidates(team, f, params->seed, first, end, r);
-	MakeLists(team, v, r, params->alpha, first, end, g);
 }
 
 /*
@@ -511,7 +483,13 @@ ListsInShards(PipeannTeam *team, const PipeannVectors *v,
 	PipeannTeamBeginJoined(team, &joined);
 	for (uint32 range = 0; range < l.n; range++)
 	{
-		DoRange(team, v, f, params, &l, range, &s.near, g);
+		uint32		first = range * l.range;
+		uint32		end = Min(first + l.range, g->n);
+
+		FillRange(team, &l, range, &s.near);
+		if (params->far)
+			FindFarCandidates(team, f, params->seed, first, end, &s.near);
+		MakeLists(team, v, &s.near, params->alpha, first, end, g);
 		PipeannTeamTellJoined(team, &joined, range + 1, l.n);
 	}
 	PipeannTeamEndJoined(team, &joined);

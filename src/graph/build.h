@@ -14,8 +14,8 @@ extern Size PipeannReachMemory(uint32 n);
 
 /* clusters.c */
 extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
-							   const PipeannClusters *c, uint32 from,
-							   uint32 to, int nearest, uint64 seed,
+							   const PipeannClusters *c, uint32 first,
+							   uint32 end, uint64 seed,
 							   PipeannReservoirs *r);
 
 #endif							/* PIPEANN_GRAPH_BUILD_H */

@@ -335,12 +335,29 @@ PipeannPartition(const PipeannFixed *f, const uint32 *ids, uint32 n, int fanout,
 	PipeannLeafSpaceFree(p.space);
 }
 
+/*
+ * Candidates that a leaf finds for a node: so many for places enough for the
+ * default ef_construction.
+ */
+#define NEAREST 3
+#define DEFAULT_PLACES 88
+
+/*
+ * Candidates that a leaf finds for a node whose reservoir has so many places.
+ */
+static int
+CandidatesNearest(int places)
+{
+	return Max(places * NEAREST / DEFAULT_PLACES, 2);
+}
+
 /* Cut the clusters from .. to - 1 into leaves. All members call. */
 void
 PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 				   const PipeannClusters *c, uint32 first, uint32 end,
-				   int nearest, uint64 seed, PipeannReservoirs *r)
+				   uint64 seed, PipeannReservoirs *r)
 {
+	int			nearest = CandidatesNearest(r->places);
 	uint64		from;
 	uint64		to;
 

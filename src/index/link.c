@@ -120,29 +120,22 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 }
 
 /*
- * Search for the ef nodes nearest to query[dim], normalised for cosine;
- * without codes, for all nodes. near is the layout that gives the metric; it
- * has to stay as long as the search is used. The search ends when ends_at, or NULL,
- * is true of a node that was met; arg is for both functions.
+ * Search for the nodes nearest to query[dim], normalised for cosine; without
+ * codes, for all nodes. near is the layout that gives the metric; it has to stay
+ * as long as the search is used. Of params the caller sets ef, the distance of
+ * out-of-line vectors and, if there is one, the node at which the search ends.
  */
 PipeannSearch *
 PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
-				  PipeannPageSource *source, const float *query, int ef,
-				  PipeannOutOfLineDistance out_of_line_distance,
-				  PipeannMatches ends_at, void *arg)
+				  PipeannPageSource *source, const float *query,
+				  PipeannSearchParams params)
 {
-	PipeannSearchParams params = {0};
 	PipeannSearch *search = PipeannReuseSearch();
 
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
-	params.ef = ef;
 	/* whole pages are needed to look for free slots */
 	params.disabled = PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
-	params.out_of_line_distance = out_of_line_distance;
-	params.out_of_line_arg = arg;
-	params.ends_at = ends_at;
-	params.ends_at_arg = arg;
 	PipeannSearchBegin(search, near,
 					   view->cache != NULL ? &view->codes : NULL, source,
 					   query, &params);

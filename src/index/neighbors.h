@@ -75,9 +75,8 @@ extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										const PipeannLayout *near,
 										PipeannPageSource *source,
-										const float *query, int ef,
-										PipeannOutOfLineDistance out_of_line_distance,
-										PipeannMatches ends_at, void *arg);
+										const float *query,
+										PipeannSearchParams params);
 extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot, float *x, float *out);
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,

@@ -260,13 +260,18 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
 												  view->map, &counters);
+	PipeannSearchParams params = {
+		.ef = view->meta.ef_construction,
+		.out_of_line_distance = OutOfLineDistance,
+		.out_of_line_arg = state,
+		.ends_at = ends_at,
+		.ends_at_arg = state
+	};
 	PipeannSearch *search;
 	PipeannLinkSet *set = NULL;
 
 	state->equal = PIPEANN_INVALID_ID;
-	search = PipeannLinkSearch(view, &state->near, source, state->query,
-							   view->meta.ef_construction, OutOfLineDistance,
-							   ends_at, state);
+	search = PipeannLinkSearch(view, &state->near, source, state->query, params);
 	if (state->equal == PIPEANN_INVALID_ID)
 		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
 	PipeannSearchReleasePages(search);

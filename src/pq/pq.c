@@ -105,13 +105,16 @@ PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
 {
 	for (int i = 0; i < n; i += ENCODE_BLOCK)
 		for (int j = 0; j < pq->nchunks; j++)
+		{
+			PipeannNearest out = {.codes = codes + i * code_stride + j,
+			.code_stride = code_stride};
+
 			PipeannKernel->centroid_nearest(x + (Size) i * pq->dim +
 											pq->start[j], pq->dim,
 											Min(n - i, ENCODE_BLOCK),
 											pq->centroids + pq->offset[j],
-											pq->len[j],
-											codes + i * code_stride + j,
-											code_stride, NULL);
+											pq->len[j], &out);
+		}
 }
 
 /* Decode a code into x[dim]. */

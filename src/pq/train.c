@@ -200,10 +200,11 @@ AssignSamples(Clustering *c)
 		uint8		nearest[INTERRUPT_SAMPLES];
 		const float *x = c->samples + (Size) i * c->len;
 		int			n = Min(c->n - i, INTERRUPT_SAMPLES);
+		PipeannNearest out = {nearest, 1, c->distance + i};
 
 		CHECK_FOR_INTERRUPTS();
 		PipeannKernel->centroid_nearest(x, c->len, n, c->centroids, c->len,
-										nearest, 1, c->distance + i);
+										&out);
 		for (int s = 0; s < n; s++)
 		{
 			double	   *sum = c->sum + (Size) nearest[s] * c->len;

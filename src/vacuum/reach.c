@@ -444,6 +444,11 @@ LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index, &near,
 												  view->map, &counters);
+	PipeannSearchParams params = {
+		.ef = SEARCH_EF,
+		.out_of_line_distance = NoOutOfLineDistance,
+		.out_of_line_arg = &near
+	};
 	PipeannSearch *search;
 	const PipeannResult *result;
 	float	   *query = palloc(mul_size(near.dim, sizeof(float)));
@@ -453,8 +458,7 @@ LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 						 near.dim, query);
 	if (near.metric == PIPEANN_COSINE)
 		PipeannNormalize(query, near.dim, query);
-	search = PipeannLinkSearch(view, &near, source, query, SEARCH_EF,
-							   NoOutOfLineDistance, NULL, &near);
+	search = PipeannLinkSearch(view, &near, source, query, params);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	while (!linked && (result = PipeannSearchPop(search)) != NULL)
