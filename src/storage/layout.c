@@ -48,24 +48,25 @@ SetOffsets(PipeannLayout *l)
 }
 
 /*
- * Compute the layout. fillfactor is in per cent. row_bytes are wanted for rows
- * with values, 0 if they have none. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED
- * if dim is too large.
+ * Compute the layout for the dim, metric, storage, max_degree, pq_bytes (0: by
+ * dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
+ * in per cent. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED if dim is too large.
  */
 void
-PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
-				  PipeannStorage storage, int m, int pq_bytes, int fillfactor,
-				  int row_bytes)
+PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
+				  int fillfactor)
 {
+	PipeannLayout w = *wanted;
 	uint32		min_size;
 
 	memset(l, 0, sizeof(*l));
-	l->dim = dim;
-	l->metric = metric;
-	l->storage = storage;
-	l->max_degree = 2 * m;
-	l->row_bytes = row_bytes;
-	l->pq_bytes = pq_bytes > 0 ? Min(pq_bytes, dim) : PipeannPqAutoBytes(dim);
+	l->dim = w.dim;
+	l->metric = w.metric;
+	l->storage = w.storage;
+	l->max_degree = w.max_degree;
+	l->row_bytes = w.row_bytes;
+	l->pq_bytes = w.pq_bytes > 0 ? Min(w.pq_bytes, w.dim) :
+		PipeannPqAutoBytes(w.dim);
 
 	min_size = MinSlotSize(l);
 	if (min_size <= PIPEANN_PAYLOAD)
@@ -105,10 +106,10 @@ static double
 BlocksWith(const PipeannLayout *base, int row_bytes,
 		   const PipeannRowSizes *sizes)
 {
-	PipeannLayout l;
+	PipeannLayout l = *base;
 
-	PipeannLayoutInit(&l, base->dim, base->metric, base->storage,
-					  base->max_degree / 2, base->pq_bytes, 100, row_bytes);
+	l.row_bytes = row_bytes;
+	PipeannLayoutInit(&l, &l, 100);
 	return (double) (sizes->rows + PipeannLayoutParts(&l, sizes)) *
 		l.node_pages / l.slots_per_page;
 }

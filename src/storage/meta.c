@@ -62,9 +62,7 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		have->metric < PIPEANN_L2 || have->metric > PIPEANN_COSINE)
 		MetaError(index, "An option is out of range.");
 
-	PipeannLayoutInit(&want, have->dim, have->metric, have->storage,
-					  have->max_degree / 2, have->pq_bytes, 100,
-					  have->row_bytes);
+	PipeannLayoutInit(&want, have, 100);
 	if (have->fill < 1 || have->fill > want.slots_per_page)
 		MetaError(index, "The fill of a page is out of range.");
 	want.fill = have->fill;

@@ -100,9 +100,8 @@ typedef struct PipeannRowFill
 } PipeannRowFill;
 
 /* layout.c */
-extern void PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
-							  PipeannStorage storage, int m, int pq_bytes,
-							  int fillfactor, int row_bytes);
+extern void PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
+							  int fillfactor);
 extern uint64 PipeannLayoutParts(const PipeannLayout *l,
 								 const PipeannRowSizes *sizes);
 extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
