@@ -15,15 +15,6 @@ PipeannTeamPause(void)
 	sched_yield();
 }
 
-/* Prepare a team of one. */
-void
-PipeannTeamOfOne(PipeannTeam *team)
-{
-	memset(team, 0, sizeof(*team));
-	team->members = 1;
-	team->shared = &team->alone;
-}
-
 /* A team of one, which lasts until it is asked for again. */
 PipeannTeam *
 PipeannTeamAlone(void)
@@ -101,20 +92,6 @@ void *
 PipeannTeamAllocWork(PipeannTeam *team, Size size)
 {
 	return Alloc(team, size, true);
-}
-
-/* Bytes that PipeannTeamAllocWork() has. */
-Size
-PipeannTeamRoom(PipeannTeam *team)
-{
-	return team->room != NULL ? team->room(team, true) : SIZE_MAX;
-}
-
-/* Whether PipeannTeamAlloc() has memory for so many bytes. */
-bool
-PipeannTeamFits(PipeannTeam *team, Size size)
-{
-	return team->room == NULL || size <= team->room(team, false);
 }
 
 /* Give it back. All members call, when none uses it any more. */

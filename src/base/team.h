@@ -116,15 +116,12 @@ PipeannTeamUnlock(uint8 *lock)
 	__atomic_clear(lock, __ATOMIC_RELEASE);
 }
 
-extern void PipeannTeamOfOne(PipeannTeam *team);
 extern PipeannTeam *PipeannTeamAlone(void);
 extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
 extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
 extern void PipeannTeamEnd(PipeannTeam *team);
 extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
 extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
-extern Size PipeannTeamRoom(PipeannTeam *team);
-extern bool PipeannTeamFits(PipeannTeam *team, Size size);
 extern void PipeannTeamFree(PipeannTeam *team, void *memory);
 extern void PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j);
 extern void PipeannTeamTellJoined(PipeannTeam *team,
@@ -132,5 +129,28 @@ extern void PipeannTeamTellJoined(PipeannTeam *team,
 								  uint64 n);
 extern void PipeannTeamEndJoined(PipeannTeam *team,
 								 const PipeannTeamJoined *j);
+
+/* Whether PipeannTeamAlloc() has memory for so many bytes. */
+static inline bool
+PipeannTeamFits(PipeannTeam *team, Size size)
+{
+	return team->room == NULL || size <= team->room(team, false);
+}
+
+/* Bytes that PipeannTeamAllocWork() has. */
+static inline Size
+PipeannTeamRoom(PipeannTeam *team)
+{
+	return team->room != NULL ? team->room(team, true) : SIZE_MAX;
+}
+
+/* Prepare a team of one. */
+static inline void
+PipeannTeamOfOne(PipeannTeam *team)
+{
+	memset(team, 0, sizeof(*team));
+	team->members = 1;
+	team->shared = &team->alone;
+}
 
 #endif							/* PIPEANN_TEAM_H */

@@ -135,14 +135,6 @@ PipeannAttachmentDrop(PipeannAttachment *attachment)
 		Free(attachment);
 }
 
-/* Make sure that the cache stays in memory. False if it has been dropped. */
-bool
-PipeannAttachmentHold(PipeannAttachment *attachment)
-{
-	return attachment->entry == NULL || attachment->referenced ||
-		PipeannRegistryReference(attachment);
-}
-
 /* A PipeannCache stops using the attachment. */
 void
 PipeannAttachmentUnuse(PipeannAttachment *attachment)
@@ -423,14 +415,6 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);
 	MemoryContextSetParent(context, attachment->context);
 	return arrays;
-}
-
-/* Give up a reference to arrays. */
-void
-PipeannArraysRelease(PipeannArrays *arrays)
-{
-	if (--arrays->refs == 0)
-		MemoryContextDelete(arrays->context);
 }
 
 /*

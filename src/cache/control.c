@@ -188,14 +188,6 @@ PipeannArenaLimit(void)
 	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
 }
 
-uint32
-PipeannArenaPages(Size size)
-{
-	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
-
-	return Min(pages, PG_UINT32_MAX);
-}
-
 /*
  * pipeann.shared_memory, in MB, for so many pages.
  *

@@ -234,7 +234,6 @@ extern void PipeannControlPreload(void);
 extern uint32 PipeannWaitEvent(void);
 extern uint64 PipeannArenaLimit(void);
 extern uint64 PipeannArenaUsed(void);
-extern uint32 PipeannArenaPages(Size size);
 extern uint64 PipeannArenaMegabytes(uint64 pages);
 extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
 extern bool PipeannArenaAttach(PipeannMapping *mapping);
@@ -282,7 +281,6 @@ extern PipeannAttachment *PipeannAttachmentMake(Relation index,
 												bool shared, bool evict);
 extern PipeannAttachment *PipeannAttachmentFind(Relation index);
 extern void PipeannAttachmentList(PipeannAttachment *attachment);
-extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
 extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
 extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
 extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
@@ -291,8 +289,31 @@ extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
 extern bool PipeannAttachmentRefresh(Relation index,
 									 PipeannAttachment *attachment,
 									 const PipeannMeta *meta);
-extern void PipeannArraysRelease(PipeannArrays *arrays);
 extern void PipeannAttachmentsWatch(void);
 extern void PipeannSweepIfDue(void);
+
+/* Give up a reference to arrays. */
+static inline void
+PipeannArraysRelease(PipeannArrays *arrays)
+{
+	if (--arrays->refs == 0)
+		MemoryContextDelete(arrays->context);
+}
+
+/* Make sure that the cache stays in memory. False if it has been dropped. */
+static inline bool
+PipeannAttachmentHold(PipeannAttachment *attachment)
+{
+	return attachment->entry == NULL || attachment->referenced ||
+		PipeannRegistryReference(attachment);
+}
+
+static inline uint32
+PipeannArenaPages(Size size)
+{
+	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
+
+	return Min(pages, PG_UINT32_MAX);
+}
 
 #endif							/* PIPEANN_REGISTRY_H */

@@ -571,14 +571,6 @@ PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
 	return graph;
 }
 
-void
-PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph)
-{
-	PipeannTeamFree(team, graph->degree);
-	PipeannTeamFree(team, graph->neighbors);
-	pfree(graph);
-}
-
 /*
  * The node nearest to the mean, from which fixed-point vectors are measured.
  * In the embedding all vectors are equally long, except for L2.

@@ -168,21 +168,6 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v,
 	SetPlanes(s, seed);
 }
 
-void
-PipeannFixedScaleFree(PipeannFixedScale *s)
-{
-	pfree(s->offset);
-	pfree(s->planes);
-}
-
-/* Bytes of a vector with its norm and sketch. */
-Size
-PipeannFixedMemory(int dim)
-{
-	return (dim + 2) / 2 * 2 * sizeof(int16) + sizeof(int32) +
-		PIPEANN_SKETCH * sizeof(int16);
-}
-
 static double
 Square(const int16 *x, int dim)
 {

@@ -109,8 +109,6 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 
 extern void PipeannFixedScaleInit(PipeannFixedScale *s,
 								  const PipeannVectors *v, uint64 seed);
-extern void PipeannFixedScaleFree(PipeannFixedScale *s);
-extern Size PipeannFixedMemory(int dim);
 extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
 							 uint32 n);
 extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
@@ -120,5 +118,20 @@ extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
 extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
+
+/* Bytes of a vector with its norm and sketch. */
+static inline Size
+PipeannFixedMemory(int dim)
+{
+	return (dim + 2) / 2 * 2 * sizeof(int16) + sizeof(int32) +
+		PIPEANN_SKETCH * sizeof(int16);
+}
+
+static inline void
+PipeannFixedScaleFree(PipeannFixedScale *s)
+{
+	pfree(s->offset);
+	pfree(s->planes);
+}
 
 #endif							/* PIPEANN_FIXED_H */

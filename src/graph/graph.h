@@ -125,7 +125,6 @@ extern PipeannGraph *PipeannGraphBuild(PipeannTeam *team,
 									   const PipeannGraphParams *params);
 extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
 									 int max_degree);
-extern void PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph);
 
 /* reach.c */
 extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
@@ -151,5 +150,13 @@ extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 											const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,
 											int max_degree, uint64 seed);
+
+static inline void
+PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph)
+{
+	PipeannTeamFree(team, graph->degree);
+	PipeannTeamFree(team, graph->neighbors);
+	pfree(graph);
+}
 
 #endif							/* PIPEANN_GRAPH_H */

@@ -56,13 +56,6 @@ typedef struct Reach
 	PipeannKey *near;			/* [max_degree * (max_degree + 1)] */
 } Reach;
 
-/* Bytes of memory for PipeannGraphConnect() of n nodes. */
-Size
-PipeannReachMemory(uint32 n)
-{
-	return mul_size(n, 4 * sizeof(uint32) + 1);
-}
-
 static uint32
 FewEdges(const Reach *r)
 {

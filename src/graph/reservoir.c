@@ -90,14 +90,6 @@ PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r)
 	PipeannTeamEnd(team);
 }
 
-void
-PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
-{
-	PipeannTeamFree(team, r->data);
-	PipeannTeamFree(team, r->bound);
-	PipeannTeamFree(team, r->locks);
-}
-
 /* The place of a hash, or -1. */
 static inline int
 FindHash(const Places *p, int places, uint16 hash)

@@ -90,7 +90,6 @@ extern Size PipeannReservoirMemory(int places);
 extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,
 								  uint32 n, int places, bool work);
 extern void PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r);
-extern void PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r);
 extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 								  const PipeannOffer *offers, int n);
 extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
@@ -98,5 +97,13 @@ extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 extern void PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node);
 extern int	PipeannReservoirGet(const PipeannReservoirs *r, uint32 node,
 								uint32 *ids);
+
+static inline void
+PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
+{
+	PipeannTeamFree(team, r->data);
+	PipeannTeamFree(team, r->bound);
+	PipeannTeamFree(team, r->locks);
+}
 
 #endif							/* PIPEANN_RESERVOIR_H */

@@ -54,15 +54,6 @@ PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 	return buffer;
 }
 
-/* Begin a walk at slot `first` of the node's chain, or INVALID_ID. */
-void
-PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first)
-{
-	memset(chain, 0, sizeof(*chain));
-	chain->owner = owner;
-	chain->next = first;
-}
-
 static void
 Rewind(const PipeannIndexView *view, PipeannChain *chain)
 {

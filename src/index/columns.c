@@ -53,19 +53,6 @@ PipeannCheckColumns(Relation index)
 						PIPEANN_MAX_FILTER_COLUMNS)));
 }
 
-/* The vector's column in the table, or InvalidAttrNumber for an expression. */
-AttrNumber
-PipeannVectorColumn(Relation index)
-{
-	return index->rd_index->indkey.values[PipeannVectorPosition(index)];
-}
-
-bool
-PipeannIndexHasValues(Relation index)
-{
-	return IndexRelationGetNumberOfAttributes(index) > 1;
-}
-
 PipeannColumns
 PipeannIndexColumns(Relation index)
 {

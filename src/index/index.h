@@ -14,6 +14,7 @@
 #include "access/genam.h"
 #include "cache/cache.h"
 #include "index/options.h"
+#include "index/place.h"
 #include "search/search.h"
 #include "storage/storage.h"
 #include "utils/rel.h"
@@ -40,8 +41,6 @@ typedef struct PipeannVector
 	float		x[FLEXIBLE_ARRAY_MEMBER];
 } PipeannVector;
 
-typedef struct PipeannIndexView PipeannIndexView;
-
 /* columns.c: an index's columns: a vector, and others whose values rows have */
 typedef struct PipeannColumns
 {
@@ -63,26 +62,6 @@ PipeannValueNumber(const PipeannColumns *columns, int position)
 	return position < columns->vector ? position : position - 1;
 }
 
-/* view.c: what scans, inserts and SQL functions need to search an index */
-struct PipeannIndexView
-{
-	Relation	index;
-	MemoryContext context;		/* holds map and cache */
-	PipeannMeta meta;
-	PipeannExtentMap own_map;	/* used if there is no cache */
-	const PipeannExtentMap *map;
-	PipeannCache *cache;		/* NULL if the index has no codes */
-	uint64		build_id;		/* of the cache */
-	PipeannCodes codes;
-};
-
-/* Ids are below this. */
-static inline uint32
-PipeannViewIds(const PipeannIndexView *view)
-{
-	return view->meta.graph_pages * view->meta.layout.slots_per_page;
-}
-
 /* A walk along the rows of a node. */
 typedef struct PipeannChain
 {
@@ -94,36 +73,6 @@ typedef struct PipeannChain
 	int			rewinds;
 } PipeannChain;
 
-/*
- * Change a slot: Begin locks its page exclusively and registers it for WAL; End
- * writes the record, Abort drops the changes; both release the page.
- */
-typedef struct PipeannSlotUpdate
-{
-	Buffer		buffer;
-	BlockNumber blkno;
-	GenericXLogState *state;
-	Page		page;
-	PipeannSlot *slot;
-} PipeannSlotUpdate;
-
-/*
- * Change several graph pages (their first blocks) under one WAL record, at
- * most MAX_GENERIC_XLOG_PAGES. They are locked exclusively, in ascending order
- * of their ids. End writes the record and releases the registered pages.
- */
-typedef struct PipeannPagesUpdate
-{
-	const PipeannIndexView *view;
-	GenericXLogState *state;
-	int			n;				/* registered */
-	Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
-	Page		pages[MAX_GENERIC_XLOG_PAGES];
-} PipeannPagesUpdate;
-
-typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
-									   void *arg);
-
 /* inserts.c */
 extern bool PipeannKeepInsertsOut(Relation index);
 extern void PipeannLetInsertsIn(Relation index, bool cancellable);
@@ -131,13 +80,10 @@ extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 /* value.c */
 extern PipeannMetric PipeannIndexMetric(Relation index);
 extern int	PipeannTypmodDimensions(int32 typmod);
-extern int	PipeannIndexDimensions(Relation index);
 extern const float *PipeannDatumElements(Datum value, int dim);
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
-extern bool PipeannIsIndexable(PipeannMetric metric, double norm);
 extern void PipeannNormalize(const float *x, int dim, float *out);
-extern int	PipeannEmbeddedDim(PipeannMetric metric, int dim);
 extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
 						 float aux, float *out);
 extern bool PipeannVectorsInToast(Relation index);
@@ -146,8 +92,6 @@ extern bool PipeannVectorsInToast(Relation index);
 extern PipeannColumns PipeannIndexColumns(Relation index);
 extern void PipeannCheckColumns(Relation index);
 extern int	PipeannVectorPosition(Relation index);
-extern AttrNumber PipeannVectorColumn(Relation index);
-extern bool PipeannIndexHasValues(Relation index);
 extern void PipeannWithoutVector(const PipeannColumns *columns,
 								 const Datum *all, const bool *all_null,
 								 Datum *values, bool *isnull);
@@ -177,13 +121,6 @@ extern bool PipeannExactVector(const PipeannMeta *meta,
 							   const PipeannSlot *slot, float *x);
 extern uint32 PipeannVectorHash(const float *x, int dim);
 
-/* view.c */
-extern void PipeannOpenView(PipeannIndexView *view, Relation index);
-extern void PipeannRefreshView(PipeannIndexView *view);
-extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
-extern void PipeannCheckPacking(const PipeannIndexView *view);
-extern Relation PipeannOpenIndex(Oid relid);
-
 /* reuse.c */
 extern PipeannSearch *PipeannReuseSearch(void);
 
@@ -191,7 +128,6 @@ extern PipeannSearch *PipeannReuseSearch(void);
 extern Buffer PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 							  BufferAccessStrategy strategy,
 							  PipeannSlot **slot);
-extern void PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first);
 extern PipeannRowList PipeannChainRead(const PipeannIndexView *view,
 									   PipeannChain *chain, void *copy);
 extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
@@ -205,40 +141,57 @@ extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
 extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,
 									 const PipeannRow *row);
 
-/* place.c */
-extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
-							   const PipeannSlot *slot);
-extern bool PipeannHasSpareSlots(const PipeannIndexView *view);
-extern int	PipeannWantedFill(const PipeannLayout *l);
-extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
-							 PipeannSlotUpdate *update);
-extern void PipeannSlotEnd(PipeannSlotUpdate *update);
-extern void PipeannSlotAbort(PipeannSlotUpdate *update);
-extern void PipeannPagesBegin(const PipeannIndexView *view,
-							  PipeannPagesUpdate *update);
-extern Buffer PipeannPagesLock(PipeannPagesUpdate *update, uint32 id);
-extern Page PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer);
-extern void PipeannPagesEnd(PipeannPagesUpdate *update);
-extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
-							PipeannSlot *slot);
-extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
-								 char *nodes);
-extern PipeannSlot *PipeannSlotAlloc(const PipeannLayout *layout);
-extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
-							 uint32 generation,
-							 uint32 id, uint8 *code,
-							 PipeannFillAttributes fill, void *arg);
-extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 generation,
-									uint32 id, PipeannFillAttributes fill,
-									void *arg);
-extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
-								   const bool *which);
-extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
-								 uint32 n);
-extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new,
-							  double strayed);
-extern void PipeannFreeReserve(Relation index, uint32 extents);
-extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
-							  uint32 slots);
+/* Begin a walk at slot `first` of the node's chain, or INVALID_ID. */
+static inline void
+PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first)
+{
+	memset(chain, 0, sizeof(*chain));
+	chain->owner = owner;
+	chain->next = first;
+}
+
+static inline bool
+PipeannIndexHasValues(Relation index)
+{
+	return IndexRelationGetNumberOfAttributes(index) > 1;
+}
+
+/* The vector's column in the table, or InvalidAttrNumber for an expression. */
+static inline AttrNumber
+PipeannVectorColumn(Relation index)
+{
+	return index->rd_index->indkey.values[PipeannVectorPosition(index)];
+}
+
+/*
+ * The embedding of graph/graph.h in floats: the squared Euclidean distance
+ * between embedded vectors is the graph's measure. out has
+ * PipeannEmbeddedDim() elements, dim + 1 for inner product.
+ */
+static inline int
+PipeannEmbeddedDim(PipeannMetric metric, int dim)
+{
+	return metric == PIPEANN_IP ? dim + 1 : dim;
+}
+
+/*
+ * Whether a vector of this norm can be indexed: for cosine it must not be
+ * zero.
+ */
+static inline bool
+PipeannIsIndexable(PipeannMetric metric, double norm)
+{
+	return metric != PIPEANN_COSINE || norm > 0;
+}
+
+/* Dimensions of the indexed column. Errors if it declares none. */
+static inline int
+PipeannIndexDimensions(Relation index)
+{
+	int			position = PipeannVectorPosition(index);
+
+	return PipeannTypmodDimensions(TupleDescAttr(RelationGetDescr(index),
+												 position)->atttypmod);
+}
 
 #endif							/* PIPEANN_INDEX_H */

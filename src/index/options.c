@@ -23,14 +23,6 @@ PipeannGetOptions(Relation index)
 	return &default_options;
 }
 
-/* The option m, or what a build for m = 0 begins with. */
-int
-PipeannInitialM(const PipeannOptions *options)
-{
-	return options->m == PIPEANN_AUTO_M ?
-		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
-}
-
 /* Errors if options do not go together. */
 void
 PipeannCheckOptions(const PipeannOptions *options)

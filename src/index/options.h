@@ -59,7 +59,14 @@ typedef struct PipeannOptions
 
 /* options.c */
 extern const PipeannOptions *PipeannGetOptions(Relation index);
-extern int	PipeannInitialM(const PipeannOptions *options);
 extern void PipeannCheckOptions(const PipeannOptions *options);
+
+/* The option m, or what a build for m = 0 begins with. */
+static inline int
+PipeannInitialM(const PipeannOptions *options)
+{
+	return options->m == PIPEANN_AUTO_M ?
+		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
+}
 
 #endif							/* PIPEANN_INDEX_OPTIONS_H */

@@ -136,17 +136,6 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
  */
 #define MAX_FREE_TRIES 16
 
-/* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */
-PipeannSlot *
-PipeannSlotAlloc(const PipeannLayout *layout)
-{
-	PipeannSlot *slot = palloc0(layout->slot_size);
-
-	slot->ext_tids = PIPEANN_INVALID_ID;
-	slot->ext_vec = PIPEANN_INVALID_ID;
-	return slot;
-}
-
 static BlockNumber
 PageBlock(const PipeannIndexView *view, uint32 page)
 {
@@ -176,29 +165,6 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 	update->page = GenericXLogRegisterBuffer(update->state, update->buffer, 0);
 	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
 								 PipeannIdSlot(l, id));
-}
-
-void
-PipeannSlotEnd(PipeannSlotUpdate *update)
-{
-	PipeannPageSeal(update->page, update->blkno);
-	GenericXLogFinish(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
-void
-PipeannSlotAbort(PipeannSlotUpdate *update)
-{
-	GenericXLogAbort(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
-void
-PipeannPagesBegin(const PipeannIndexView *view, PipeannPagesUpdate *update)
-{
-	update->view = view;
-	update->state = GenericXLogStart(view->index);
-	update->n = 0;
 }
 
 /* Lock the page of a slot; the caller then registers or releases it. */

@@ -49,16 +49,6 @@ PipeannTypmodDimensions(int32 typmod)
 	return typmod;
 }
 
-/* Dimensions of the indexed column. Errors if it declares none. */
-int
-PipeannIndexDimensions(Relation index)
-{
-	int			position = PipeannVectorPosition(index);
-
-	return PipeannTypmodDimensions(TupleDescAttr(RelationGetDescr(index),
-												 position)->atttypmod);
-}
-
 /*
  * The elements of a possibly toasted vector datum, float[dim], in
  * CurrentMemoryContext. Errors if it has another number of dimensions.
@@ -116,16 +106,6 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 	}
 }
 
-/*
- * Whether a vector of this norm can be indexed: for cosine it must not be
- * zero.
- */
-bool
-PipeannIsIndexable(PipeannMetric metric, double norm)
-{
-	return metric != PIPEANN_COSINE || norm > 0;
-}
-
 /* out[dim] = x / |x|, or x itself if that is zero. */
 void
 PipeannNormalize(const float *x, int dim, float *out)
@@ -134,17 +114,6 @@ PipeannNormalize(const float *x, int dim, float *out)
 
 	for (int i = 0; i < dim; i++)
 		out[i] = norm > 0 ? (float) (x[i] / norm) : x[i];
-}
-
-/*
- * The embedding of graph/graph.h in floats: the squared Euclidean distance
- * between embedded vectors is the graph's measure. out has
- * PipeannEmbeddedDim() elements, dim + 1 for inner product.
- */
-int
-PipeannEmbeddedDim(PipeannMetric metric, int dim)
-{
-	return metric == PIPEANN_IP ? dim + 1 : dim;
 }
 
 void

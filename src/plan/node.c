@@ -74,15 +74,6 @@ PipeannNodeEnd(CustomScanState *state)
 		ExecEndNode(lfirst(cell));
 }
 
-/* The node begins; scans below have been told what is wanted of them. */
-void
-PipeannNodeBeginChild(PipeannNode *node)
-{
-	if (node->anew)
-		ExecReScan(node->child);
-	node->begun = node->anew = true;
-}
-
 /* A number of the limit, or what there is instead if it is NULL. */
 static int64
 Evaluate(PipeannNode *node, int number, int64 otherwise)

@@ -40,8 +40,16 @@ extern void PipeannNodeBegin(CustomScanState *state, EState *estate,
 							 int eflags);
 extern void PipeannNodeReScan(CustomScanState *state);
 extern void PipeannNodeEnd(CustomScanState *state);
-extern void PipeannNodeBeginChild(PipeannNode *node);
 extern int64 PipeannNodeWanted(PipeannNode *node, int64 most);
 extern PipeannScanContext *PipeannContextOfScan(PlanState *scan);
+
+/* The node begins; scans below have been told what is wanted of them. */
+static inline void
+PipeannNodeBeginChild(PipeannNode *node)
+{
+	if (node->anew)
+		ExecReScan(node->child);
+	node->begun = node->anew = true;
+}
 
 #endif							/* PIPEANN_PLAN_NODE_H */

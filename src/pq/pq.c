@@ -66,13 +66,6 @@ PipeannPqLayout(int dim, int nchunks, int *start, int *len, Size *offset)
 	Assert(j == nchunks);
 }
 
-/* The number of floats in centroids[]: dim * 256. */
-Size
-PipeannPqCentroidCount(int dim)
-{
-	return mul_size(dim, PIPEANN_CENTROIDS);
-}
-
 /*
  * The bytes of a code for pq_bytes = 0.
  *
@@ -86,13 +79,6 @@ PipeannPqAutoBytes(int dim)
 	bytes = Max(bytes, MIN_AUTO_BYTES);
 	bytes = Min(bytes, MAX_AUTO_BYTES);
 	return Min(bytes, dim);
-}
-
-/* Encode x[dim] into code[nchunks]. */
-void
-PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
-{
-	PipeannPqEncodeMany(pq, x, 1, code, pq->nchunks);
 }
 
 /*

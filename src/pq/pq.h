@@ -61,9 +61,7 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 /* pq.c */
 extern void PipeannPqLayout(int dim, int nchunks, int *start, int *len,
 							Size *offset);
-extern Size PipeannPqCentroidCount(int dim);
 extern int	PipeannPqAutoBytes(int dim);
-extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 								uint8 *codes, Size code_stride);
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
@@ -77,5 +75,19 @@ extern void PipeannPqTrainChunk(const PipeannPq *layout, int chunk,
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 						   const float *samples, uint32 n, uint64 seed,
 						   float *centroids);
+
+/* The number of floats in centroids[]: dim * 256. */
+static inline Size
+PipeannPqCentroidCount(int dim)
+{
+	return mul_size(dim, PIPEANN_CENTROIDS);
+}
+
+/* Encode x[dim] into code[nchunks]. */
+static inline void
+PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
+{
+	PipeannPqEncodeMany(pq, x, 1, code, pq->nchunks);
+}
 
 #endif							/* PIPEANN_PQ_H */

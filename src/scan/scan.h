@@ -120,11 +120,15 @@ extern bool pipeanncanreturn(Relation index, int attno);
 /* distance_bound.c */
 extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
 
-/* tid_filter.c */
-extern bool PipeannMayMapRows(double rows);
-
 /* vector.c */
 extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
 										ItemPointer tid);
+
+/* Whether maintenance_work_mem holds a map of so many rows in the making. */
+static inline bool
+PipeannMayMapRows(double rows)
+{
+	return rows * sizeof(PipeannMappedRow) <= maintenance_work_mem * 1024.0;
+}
 
 #endif							/* PIPEANN_SCAN_H */

@@ -116,13 +116,6 @@ Gather(Gathering *g)
 	FreeAccessStrategy(strategy);
 }
 
-/* Whether maintenance_work_mem holds a map of so many rows in the making. */
-bool
-PipeannMayMapRows(double rows)
-{
-	return rows * sizeof(PipeannMappedRow) <= maintenance_work_mem * 1024.0;
-}
-
 /*
  * The view's metapage is older than all pages that are read: what it says of removals
  * holds of every row found. If it is too old already the map would be of no use. While

@@ -166,26 +166,6 @@ PipeannListForgetEarlyEnd(PipeannSearch *search)
 }
 
 /*
- * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by
- * other searches.
- */
-void
-PipeannListDistrustCodes(PipeannSearch *search)
-{
-	search->params.together = NULL;
-	PipeannListForgetEarlyEnd(search);
-}
-
-/* Whether all of the list is explored, although it need not be. */
-bool
-PipeannListIsExplored(PipeannSearch *search)
-{
-	return PipeannPoolFirstOpen(&search->pool) >=
-		Min(search->pool.count, search->pool.matching > 0 ?
-			search->pool.length : PipeannListToExplore(search));
-}
-
-/*
  * Fill the pool with the best of what fell out of it; returns whether there was
  * anything. The caller sets page and ref of what came in.
  */

@@ -42,8 +42,26 @@ extern void PipeannListBegin(PipeannSearch *search);
 extern void PipeannListNoteFirstRead(PipeannSearch *search);
 extern void PipeannListSetBound(PipeannSearch *search);
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
-extern void PipeannListDistrustCodes(PipeannSearch *search);
-extern bool PipeannListIsExplored(PipeannSearch *search);
 extern bool PipeannListRefill(PipeannSearch *search);
+
+/*
+ * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by
+ * other searches.
+ */
+static inline void
+PipeannListDistrustCodes(PipeannSearch *search)
+{
+	search->params.together = NULL;
+	PipeannListForgetEarlyEnd(search);
+}
+
+/* Whether all of the list is explored, although it need not be. */
+static inline bool
+PipeannListIsExplored(PipeannSearch *search)
+{
+	return PipeannPoolFirstOpen(&search->pool) >=
+		Min(search->pool.count, search->pool.matching > 0 ?
+			search->pool.length : PipeannListToExplore(search));
+}
 
 #endif							/* PIPEANN_SEARCH_LIST_H */

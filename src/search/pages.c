@@ -479,19 +479,6 @@ PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 	return PipeannSlotAt(search->layout, frame->nodes, slot);
 }
 
-/* Give all pages back. */
-void
-PipeannReleasePages(PipeannSearch *search)
-{
-	for (uint32 i = 0; i < search->nrefs; i++)
-	{
-		if (search->refs[i].frame != NULL)
-			search->source->release(search->source, search->refs[i].frame);
-		search->refs[i].frame = NULL;
-	}
-	search->nheld = 0;
-}
-
 /*
  * Searches in memory score the nodes that they explore, not whole pages.
  *

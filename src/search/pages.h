@@ -137,9 +137,21 @@ extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
 extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
 extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);
-extern void PipeannReleasePages(PipeannSearch *search);
 
 /* limit.c */
 extern void PipeannScoreReleasedPages(PipeannSearch *search);
+
+/* Give all pages back. */
+static inline void
+PipeannReleasePages(PipeannSearch *search)
+{
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (search->refs[i].frame != NULL)
+			search->source->release(search->source, search->refs[i].frame);
+		search->refs[i].frame = NULL;
+	}
+	search->nheld = 0;
+}
 
 #endif							/* PIPEANN_SEARCH_PAGES_H */

@@ -99,15 +99,6 @@ NearestReady(PipeannSearch *search)
 
 /* Candidates that were chosen together, for policies that go in rounds. */
 
-/* Choose a candidate for a beam and ask for its page. */
-void
-PipeannChoose(PipeannSearch *search, int position, int beam)
-{
-	PipeannPoolChoose(&search->pool, position, beam);
-	if (search->pool.items[position].ref == PIPEANN_NO_REF)
-		PipeannRequestPage(search, position);
-}
-
 /* Choose the nearest width candidates that are in no beam, and start reads. */
 static void
 ChooseNearest(PipeannSearch *search, int beam, int width)

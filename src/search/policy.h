@@ -35,7 +35,15 @@ PipeannBeamWidth(const PipeannSearch *search)
 }
 
 /* policies.c */
-extern void PipeannChoose(PipeannSearch *search, int position, int beam);
 extern bool PipeannExploreBeam(PipeannSearch *search, int beam);
+
+/* Choose a candidate for a beam and ask for its page. */
+static inline void
+PipeannChoose(PipeannSearch *search, int position, int beam)
+{
+	PipeannPoolChoose(&search->pool, position, beam);
+	if (search->pool.items[position].ref == PIPEANN_NO_REF)
+		PipeannRequestPage(search, position);
+}
 
 #endif							/* PIPEANN_SEARCH_POLICY_H */

@@ -306,16 +306,6 @@ PipeannPoolChoose(PipeannPool *pool, int position, int beam)
 	item->beam = beam;
 }
 
-/* Mark a candidate as explored. */
-void
-PipeannPoolSetExplored(PipeannPool *pool, int position)
-{
-	PipeannCandidate *item = &pool->items[position];
-
-	pool->chosen[item->beam]--;
-	item->explored = 1;
-}
-
 /* Position of the first candidate not explored, or count. */
 int
 PipeannPoolFirstOpen(PipeannPool *pool)

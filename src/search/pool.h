@@ -114,8 +114,17 @@ extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
 extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
 extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
 extern void PipeannPoolChoose(PipeannPool *pool, int position, int beam);
-extern void PipeannPoolSetExplored(PipeannPool *pool, int position);
 extern int	PipeannPoolFirstUnread(PipeannPool *pool);
 extern void PipeannPoolRefill(PipeannPool *pool, int length);
+
+/* Mark a candidate as explored. */
+static inline void
+PipeannPoolSetExplored(PipeannPool *pool, int position)
+{
+	PipeannCandidate *item = &pool->items[position];
+
+	pool->chosen[item->beam]--;
+	item->explored = 1;
+}
 
 #endif							/* PIPEANN_POOL_H */

@@ -6,15 +6,6 @@
 
 #include "utils/rel.h"
 
-/* Make block 0's page for an index without rows. */
-void
-PipeannMetaInitPage(Page page, const PipeannMeta *meta)
-{
-	PipeannPageInit(page, PIPEANN_META);
-	memcpy(PipeannPageGetMeta(page), meta, sizeof(PipeannMeta));
-	PipeannPageSeal(page, PIPEANN_METAPAGE);
-}
-
 static void
 MetaError(Relation index, const char *detail)
 {
@@ -177,22 +168,6 @@ PipeannMetaEnd(PipeannMetaUpdate *update)
 	PipeannPageSeal(page, PIPEANN_METAPAGE);
 	GenericXLogFinish(update->state);
 	UnlockReleaseBuffer(update->buffer);
-}
-
-void
-PipeannMetaAbort(PipeannMetaUpdate *update)
-{
-	GenericXLogAbort(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
-/* Note a change of a code page in the ring, inside an update. */
-void
-PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
-{
-	meta->change_ring[meta->changes % PIPEANN_CHANGE_RING] = code_page;
-	meta->changes++;
-	meta->code_pages = Max(meta->code_pages, code_page + 1);
 }
 
 /*

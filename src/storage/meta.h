@@ -129,13 +129,35 @@ typedef struct PipeannMetaUpdate
 } PipeannMetaUpdate;
 
 /* meta.c */
-extern void PipeannMetaInitPage(Page page, const PipeannMeta *meta);
 extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
 extern uint32 PipeannMetaRemovals(Relation index);
 extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
 extern void PipeannMetaEnd(PipeannMetaUpdate *update);
-extern void PipeannMetaAbort(PipeannMetaUpdate *update);
 extern void PipeannNewBuildId(PipeannMeta *meta);
-extern void PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page);
+
+static inline void
+PipeannMetaAbort(PipeannMetaUpdate *update)
+{
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+/* Make block 0's page for an index without rows. */
+static inline void
+PipeannMetaInitPage(Page page, const PipeannMeta *meta)
+{
+	PipeannPageInit(page, PIPEANN_META);
+	memcpy(PipeannPageGetMeta(page), meta, sizeof(PipeannMeta));
+	PipeannPageSeal(page, PIPEANN_METAPAGE);
+}
+
+/* Note a change of a code page in the ring, inside an update. */
+static inline void
+PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
+{
+	meta->change_ring[meta->changes % PIPEANN_CHANGE_RING] = code_page;
+	meta->changes++;
+	meta->code_pages = Max(meta->code_pages, code_page + 1);
+}
 
 #endif							/* PIPEANN_META_H */

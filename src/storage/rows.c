@@ -18,22 +18,6 @@ PipeannRowSetApart(const PipeannRow *row, uint32 first)
 	return apart;
 }
 
-/* Rows of an overflow slot; none if that has a part of a vector. */
-PipeannRowList
-PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	return PipeannRowsOf(l, PipeannSlotBody(slot), PipeannExtBytes(l),
-						 slot->length > 0 ? 0 : slot->ntids);
-}
-
-/* Rows of a slot of either kind. */
-PipeannRowList
-PipeannAnyRows(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	return slot->flags & PIPEANN_SLOT_EXT ? PipeannExtRows(l, slot) :
-		PipeannSlotRows(l, slot);
-}
-
 /* Bytes for rows in a slot. */
 static uint32
 RoomOf(const PipeannLayout *l, const PipeannSlot *slot)
@@ -86,15 +70,6 @@ PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 	if (removed > 0)
 		slot->ntids = list.n - removed;
 	return removed;
-}
-
-void
-PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
-{
-	fill->layout = l;
-	fill->left = PipeannInlineBytes(l);
-	fill->ext_slots = 0;
-	fill->parts = 0;
 }
 
 /*

@@ -110,15 +110,35 @@ extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* rows.c */
 extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
-extern PipeannRowList PipeannExtRows(const PipeannLayout *l,
-									 const PipeannSlot *slot);
-extern PipeannRowList PipeannAnyRows(const PipeannLayout *l,
-									 const PipeannSlot *slot);
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 							  const PipeannRow *row);
 extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 									PipeannRowIsDead is_dead, void *arg);
-extern void PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l);
 extern uint32 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row);
+
+static inline void
+PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
+{
+	fill->layout = l;
+	fill->left = PipeannInlineBytes(l);
+	fill->ext_slots = 0;
+	fill->parts = 0;
+}
+
+/* Rows of an overflow slot; none if that has a part of a vector. */
+static inline PipeannRowList
+PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return PipeannRowsOf(l, PipeannSlotBody(slot), PipeannExtBytes(l),
+						 slot->length > 0 ? 0 : slot->ntids);
+}
+
+/* Rows of a slot of either kind. */
+static inline PipeannRowList
+PipeannAnyRows(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return slot->flags & PIPEANN_SLOT_EXT ? PipeannExtRows(l, slot) :
+		PipeannSlotRows(l, slot);
+}
 
 #endif							/* PIPEANN_STORAGE_H */

@@ -23,14 +23,6 @@ PipeannVacuumDelay(void)
 #endif
 }
 
-/* Make a set empty, with room for v->ids ids. */
-void
-PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
-{
-	set->bits = PipeannNoBits(v->ids);
-	set->count = 0;
-}
-
 /* Begin a pass over all graph pages that exist at present: sets v->pages. */
 void
 PipeannVacuumBeginPass(PipeannVacuum *v)

@@ -138,7 +138,6 @@ PipeannReachInDegree(const PipeannReach *reach, uint32 id)
 extern void PipeannVacuumDelay(void);
 extern void PipeannVacuumBeginPass(PipeannVacuum *v);
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
-extern void PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set);
 extern void PipeannVacuumNoteWork(PipeannVacuum *v);
 extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
 								  bool changed);
@@ -159,5 +158,13 @@ extern void PipeannVacuumLinkNear(PipeannReach *reach);
 
 /* repair.c */
 extern void PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach);
+
+/* Make a set empty, with room for v->ids ids. */
+static inline void
+PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
+{
+	set->bits = PipeannNoBits(v->ids);
+	set->count = 0;
+}
 
 #endif							/* PIPEANN_PASSES_H */

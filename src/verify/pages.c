@@ -39,14 +39,6 @@ ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
 }
 
-/* Sleep a little, to let a concurrent change end before another look. */
-void
-PipeannCheckPause(void)
-{
-	CHECK_FOR_INTERRUPTS();
-	pg_usleep(20000L);
-}
-
 /* Refresh the view, and with it the pages and ids to be checked. */
 void
 PipeannCheckRefresh(PipeannCheck *check)

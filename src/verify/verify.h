@@ -66,7 +66,6 @@ typedef void (*PipeannChainVisit) (uint32 id, const PipeannSlot *ext,
 /* pages.c */
 extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
 							   const char *what);
-extern void PipeannCheckPause(void);
 extern void PipeannCheckRefresh(PipeannCheck *check);
 extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
 							  PipeannCheckVisit visit);
@@ -99,5 +98,13 @@ extern bool PipeannCheckIsStable(const PipeannCheck *check,
 extern bool PipeannCheckCovers(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot, const uint8 *code);
 extern void PipeannCheckTids(PipeannCheck *check, bool heapallindexed);
+
+/* Sleep a little, to let a concurrent change end before another look. */
+static inline void
+PipeannCheckPause(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	pg_usleep(20000L);
+}
 
 #endif							/* PIPEANN_CHECK_H */
