@@ -40,6 +40,5 @@ PipeannKeyDistance(PipeannKey key)
 }
 
 extern void PipeannKeySort(PipeannKey *keys, int n);
-extern void PipeannKeySelect(PipeannKey *keys, int n, int m);
 
 #endif							/* PIPEANN_KEY_H */

@@ -54,11 +54,4 @@ PipeannPauseInit(void)
 							   NULL);
 }
 
-#else
-
-void
-PipeannPauseInit(void)
-{
-}
-
 #endif

@@ -37,6 +37,10 @@ extern void PipeannPause(const char *name);
 
 #endif
 
+#ifdef PIPEANN_PAUSE_POINTS
 extern void PipeannPauseInit(void);
+#else
+#define PipeannPauseInit() ((void) 0)
+#endif
 
 #endif							/* PIPEANN_PAUSE_H */

@@ -28,11 +28,4 @@ PipeannPlantedInit(void)
 							   NULL, NULL);
 }
 
-#else
-
-void
-PipeannPlantedInit(void)
-{
-}
-
 #endif

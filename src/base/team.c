@@ -6,15 +6,6 @@
 
 #include "base/team.h"
 
-#include <sched.h>
-
-/* Let another process go on, which holds a lock. */
-void
-PipeannTeamPause(void)
-{
-	sched_yield();
-}
-
 /* A team of one, which lasts until it is asked for again. */
 PipeannTeam *
 PipeannTeamAlone(void)
@@ -102,28 +93,4 @@ PipeannTeamFree(PipeannTeam *team, void *memory)
 		team->unshare(team, memory);
 	else
 		pfree(memory);
-}
-
-void
-PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j)
-{
-	j->progress = team->progress;
-	j->step = team->steps + 1;
-	team->progress = NULL;
-}
-
-void
-PipeannTeamTellJoined(PipeannTeam *team, const PipeannTeamJoined *j,
-					  uint64 done, uint64 n)
-{
-	team->steps = j->step;
-	if (j->progress != NULL && PipeannTeamLeads(team))
-		j->progress(done, n, team->progress_arg);
-}
-
-void
-PipeannTeamEndJoined(PipeannTeam *team, const PipeannTeamJoined *j)
-{
-	team->steps = j->step;
-	team->progress = j->progress;
 }

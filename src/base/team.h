@@ -20,6 +20,8 @@
 
 #include "base/base.h"
 
+#include <sched.h>
+
 /* The counters of a team, in memory that all members share. */
 typedef struct PipeannTeamShared
 {
@@ -66,8 +68,6 @@ struct PipeannTeam
 	void	   *progress_arg;
 };
 
-extern void PipeannTeamPause(void);
-
 static inline bool
 PipeannTeamLeads(const PipeannTeam *team)
 {
@@ -91,23 +91,13 @@ PipeannTeamReport(PipeannTeam *team, uint64 done, uint64 n)
 }
 
 /*
- * Several steps that are one to those who look on: between Begin and End the
- * leader tells how far they are by PipeannTeamTellJoined().
- */
-typedef struct PipeannTeamJoined
-{
-	void		(*progress) (uint64 done, uint64 n, void *arg);
-	uint32		step;
-} PipeannTeamJoined;
-
-/*
  * A lock of one byte, zero at first, for a few instructions that cannot fail.
  */
 static inline void
 PipeannTeamLock(uint8 *lock)
 {
 	while (__atomic_test_and_set(lock, __ATOMIC_ACQUIRE))
-		PipeannTeamPause();
+		sched_yield();
 }
 
 static inline void
@@ -123,12 +113,6 @@ extern void PipeannTeamEnd(PipeannTeam *team);
 extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
 extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
 extern void PipeannTeamFree(PipeannTeam *team, void *memory);
-extern void PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j);
-extern void PipeannTeamTellJoined(PipeannTeam *team,
-								  const PipeannTeamJoined *j, uint64 done,
-								  uint64 n);
-extern void PipeannTeamEndJoined(PipeannTeam *team,
-								 const PipeannTeamJoined *j);
 
 /* Whether PipeannTeamAlloc() has memory for so many bytes. */
 static inline bool

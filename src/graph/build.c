@@ -437,20 +437,54 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 	return next;
 }
 
+/*
+ * Several steps that are one to those who look on: between Begin and End the
+ * leader tells how far they are by TeamTellJoined().
+ */
+typedef struct TeamJoined
+{
+	void		(*progress) (uint64 done, uint64 n, void *arg);
+	uint32		step;
+} TeamJoined;
+
+static void
+TeamBeginJoined(PipeannTeam *team, TeamJoined *j)
+{
+	j->progress = team->progress;
+	j->step = team->steps + 1;
+	team->progress = NULL;
+}
+
+static void
+TeamTellJoined(PipeannTeam *team, const TeamJoined *j,
+			   uint64 done, uint64 n)
+{
+	team->steps = j->step;
+	if (j->progress != NULL && PipeannTeamLeads(team))
+		j->progress(done, n, team->progress_arg);
+}
+
+static void
+TeamEndJoined(PipeannTeam *team, const TeamJoined *j)
+{
+	team->steps = j->step;
+	team->progress = j->progress;
+}
+
 static void
 DoShards(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 		 ShardLogs *l)
 {
-	PipeannTeamJoined joined;
+	TeamJoined joined;
 	uint32		next = 0;
 
-	PipeannTeamBeginJoined(team, &joined);
+	TeamBeginJoined(team, &joined);
 	while (next < s->clusters->n)
 	{
 		next = DoShard(team, s, f, seed, next, l);
-		PipeannTeamTellJoined(team, &joined, next, s->clusters->n);
+		TeamTellJoined(team, &joined, next, s->clusters->n);
 	}
-	PipeannTeamEndJoined(team, &joined);
+	TeamEndJoined(team, &joined);
 }
 
 static void
@@ -472,7 +506,7 @@ ListsInShards(PipeannTeam *team, const PipeannVectors *v,
 			  const PipeannGraphParams *params, PipeannGraph *g)
 {
 	int			places = CandidatePlaces(params);
-	PipeannTeamJoined joined;
+	TeamJoined joined;
 	ShardLogs	l;
 	Shards		s;
 
@@ -480,7 +514,7 @@ ListsInShards(PipeannTeam *team, const PipeannVectors *v,
 	LogsInit(team, &l, f->n, s.most, places);
 	DoShards(team, &s, f, params->seed, &l);
 	ShardsFree(team, &s);
-	PipeannTeamBeginJoined(team, &joined);
+	TeamBeginJoined(team, &joined);
 	for (uint32 range = 0; range < l.n; range++)
 	{
 		uint32		first = range * l.range;
@@ -490,9 +524,9 @@ ListsInShards(PipeannTeam *team, const PipeannVectors *v,
 		if (params->far)
 			FindFarCandidates(team, f, params->seed, first, end, &s.near);
 		MakeLists(team, v, &s.near, params->alpha, first, end, g);
-		PipeannTeamTellJoined(team, &joined, range + 1, l.n);
+		TeamTellJoined(team, &joined, range + 1, l.n);
 	}
-	PipeannTeamEndJoined(team, &joined);
+	TeamEndJoined(team, &joined);
 	LogsFree(&l);
 	PipeannReservoirsFree(team, &s.near);
 }

@@ -174,52 +174,6 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 	return false;
 }
 
-/*
- * Write data to overflow slots, for a vector or a row that does not fit a
- * node's slot; returns the first one.
- *
- * The last part is written first, so that each slot can name the next.
- */
-uint32
-PipeannWriteParts(PipeannIndexView *view, const void *data, Size total)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	Size		part_size = PipeannPartBytes(l);
-	uint32		parts = PipeannPartsOf(l, total);
-	uint32		next = PIPEANN_INVALID_ID;
-
-	while (parts-- > 0)
-	{
-		PipeannSlot *ext = PipeannSlotAlloc(l);
-
-		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-		ext->length = Min(part_size, total - parts * part_size);
-		ext->ext_vec = next;
-		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
-			   ext->length);
-		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
-		pfree(ext);
-	}
-	return next;
-}
-
-/*
- * A row in the form in which a slot holds it: the row itself, or what stands in
- * its place when this has written it to overflow slots.
- */
-const PipeannRow *
-PipeannStoreRow(PipeannIndexView *view, const PipeannRow *row)
-{
-	PipeannRowApart *apart;
-
-	if (!PipeannRowIsLong(&view->meta.layout, row))
-		return row;
-	apart = palloc(sizeof(PipeannRowApart));
-	*apart = PipeannRowSetApart(row, PipeannWriteParts(view, row,
-													   row->info & PIPEANN_ROW_SIZE));
-	return &apart->row;
-}
-
 /* The whole of a row, or NULL if *at, then, is not one of its slots. */
 static PipeannRow *
 ReadWhole(const PipeannIndexView *view, const PipeannRow *row, uint32 *at)

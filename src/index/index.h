@@ -84,8 +84,6 @@ extern const float *PipeannDatumElements(Datum value, int dim);
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannNormalize(const float *x, int dim, float *out);
-extern void PipeannEmbed(PipeannMetric metric, int dim, const float *x,
-						 float aux, float *out);
 extern bool PipeannVectorsInToast(Relation index);
 
 /* columns.c */
@@ -105,8 +103,6 @@ extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
 extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
 							   char *tuple, Datum *values, bool *isnull);
 extern void PipeannRowError(Relation index, uint32 id);
-extern uint32 PipeannHashValues(TupleDesc desc, const Datum *values,
-								const bool *isnull);
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
 
 /* rounding.c */
@@ -132,10 +128,6 @@ extern PipeannRowList PipeannChainRead(const PipeannIndexView *view,
 									   PipeannChain *chain, void *copy);
 extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
 							   const PipeannSlot *node, float *x);
-extern uint32 PipeannWriteParts(PipeannIndexView *view, const void *data,
-								Size total);
-extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
-										 const PipeannRow *row);
 extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
 								  const PipeannRow *row);
 extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,

@@ -89,6 +89,18 @@ NormPart(const PipeannIndexView *view, const float *x)
 					  view->meta.max_norm);
 }
 
+static void
+Embed(PipeannMetric metric, int dim, const float *x, float aux,
+	  float *out)
+{
+	float		scale = metric == PIPEANN_COSINE ? aux : 1;
+
+	for (int i = 0; i < dim; i++)
+		out[i] = x[i] * scale;
+	if (metric == PIPEANN_IP)
+		out[dim] = aux;
+}
+
 /* Embed a vector with this aux to out. */
 static void
 EmbedVector(const PipeannIndexView *view, const float *x, float aux,
@@ -98,7 +110,7 @@ EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 
 	if (l->metric == PIPEANN_IP)
 		aux = NormPart(view, x);
-	PipeannEmbed(l->metric, l->dim, x, aux, out);
+	Embed(l->metric, l->dim, x, aux, out);
 }
 
 /*

@@ -116,18 +116,6 @@ PipeannNormalize(const float *x, int dim, float *out)
 		out[i] = norm > 0 ? (float) (x[i] / norm) : x[i];
 }
 
-void
-PipeannEmbed(PipeannMetric metric, int dim, const float *x, float aux,
-			 float *out)
-{
-	float		scale = metric == PIPEANN_COSINE ? aux : 1;
-
-	for (int i = 0; i < dim; i++)
-		out[i] = x[i] * scale;
-	if (metric == PIPEANN_IP)
-		out[dim] = aux;
-}
-
 /*
  * Whether the table has most of the vectors in TOAST.
  *

@@ -12,9 +12,7 @@
 #include "access/heaptoast.h"
 #include "access/itup.h"
 #include "access/toast_internals.h"
-#include "common/hashfn.h"
 #include "index/index.h"
-#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
@@ -191,23 +189,6 @@ PipeannRowError(Relation index, uint32 id)
 					RelationGetRelationName(index), id),
 			 errhint("Run REINDEX INDEX \"%s\".",
 					 RelationGetRelationName(index))));
-}
-
-/* A hash of what values are, compressed or not. */
-uint32
-PipeannHashValues(TupleDesc desc, const Datum *values, const bool *isnull)
-{
-	uint32		hash = 0;
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		hash = hash_combine(hash, isnull[i] ? 1 :
-							datum_image_hash(values[i], att->attbyval,
-											 att->attlen));
-	}
-	return hash;
 }
 
 /* Bytes of a row as the types of its values let expect. */

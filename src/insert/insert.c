@@ -417,6 +417,52 @@ LinkLate(InsertState *state, uint32 id)
 		NoteRoot(view, id);
 }
 
+/*
+ * Write data to overflow slots, for a vector or a row that does not fit a
+ * node's slot; returns the first one.
+ *
+ * The last part is written first, so that each slot can name the next.
+ */
+static uint32
+WriteParts(PipeannIndexView *view, const void *data, Size total)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		part_size = PipeannPartBytes(l);
+	uint32		parts = PipeannPartsOf(l, total);
+	uint32		next = PIPEANN_INVALID_ID;
+
+	while (parts-- > 0)
+	{
+		PipeannSlot *ext = PipeannSlotAlloc(l);
+
+		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		ext->length = Min(part_size, total - parts * part_size);
+		ext->ext_vec = next;
+		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
+			   ext->length);
+		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+		pfree(ext);
+	}
+	return next;
+}
+
+/*
+ * A row in the form in which a slot holds it: the row itself, or what stands in
+ * its place when this has written it to overflow slots.
+ */
+static const PipeannRow *
+StoreRow(PipeannIndexView *view, const PipeannRow *row)
+{
+	PipeannRowApart *apart;
+
+	if (!PipeannRowIsLong(&view->meta.layout, row))
+		return row;
+	apart = palloc(sizeof(PipeannRowApart));
+	*apart = PipeannRowSetApart(row, WriteParts(view, row,
+												row->info & PIPEANN_ROW_SIZE));
+	return &apart->row;
+}
+
 static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
@@ -427,8 +473,8 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->out_of_line)
 		state->slot->ext_vec =
-			PipeannWriteParts(view, state->x,
-							  mul_size(view->meta.layout.dim, sizeof(float)));
+			WriteParts(view, state->x,
+					   mul_size(view->meta.layout.dim, sizeof(float)));
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -503,7 +549,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.x = state.query = x;
 	state.norm = norm;
 	state.whole = row;
-	state.row = PipeannStoreRow(view, row);
+	state.row = StoreRow(view, row);
 	state.attributes = PipeannAttributesOpen(view->index, view->meta.format, l,
 											 &view->meta.widths,
 											 view->cache == NULL ? NULL :

@@ -63,27 +63,6 @@ PipeannIsMethod(Oid am)
 	return ours;
 }
 
-/*
- * Take out paths in the order of several distances, which no scan has.
- *
- * Its cost says so, too (am/cost.c). But a path is compared by how many of its nodes
- * are disabled first, and PostgreSQL 18 forgets that in merges of partitions' scans.
- */
-void
-PipeannDropRefused(RelOptInfo *table)
-{
-	ListCell   *cell;
-
-	foreach(cell, table->pathlist)
-	{
-		const IndexPath *path = lfirst(cell);
-
-		if (IsA(path, IndexPath) && list_length(path->indexorderbys) > 1 &&
-			PipeannIsMethod(path->indexinfo->relam))
-			table->pathlist = foreach_delete_current(table->pathlist, cell);
-	}
-}
-
 /* The planner exchanges the operands where the column stands on the right. */
 static bool
 IsSameDistance(const Node *expr, const Node *distance)

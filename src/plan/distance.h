@@ -12,7 +12,6 @@
 extern void PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted);
 extern bool PipeannIsIndex(Oid indexid);
 extern bool PipeannIsMethod(Oid am);
-extern void PipeannDropRefused(RelOptInfo *table);
 extern bool PipeannOrdersScan(const Node *expr, const IndexScan *node);
 
 #endif							/* PIPEANN_PLAN_DISTANCE_H */

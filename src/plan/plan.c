@@ -267,13 +267,34 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 	return stmt;
 }
 
+/*
+ * Take out paths in the order of several distances, which no scan has.
+ *
+ * Its cost says so, too (am/cost.c). But a path is compared by how many of its nodes
+ * are disabled first, and PostgreSQL 18 forgets that in merges of partitions' scans.
+ */
+static void
+DropRefused(RelOptInfo *table)
+{
+	ListCell   *cell;
+
+	foreach(cell, table->pathlist)
+	{
+		const IndexPath *path = lfirst(cell);
+
+		if (IsA(path, IndexPath) && list_length(path->indexorderbys) > 1 &&
+			PipeannIsMethod(path->indexinfo->relam))
+			table->pathlist = foreach_delete_current(table->pathlist, cell);
+	}
+}
+
 static void
 AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 			RangeTblEntry *entry)
 {
 	if (former_rel_paths != NULL)
 		former_rel_paths(root, rel, number, entry);
-	PipeannDropRefused(rel);
+	DropRefused(rel);
 	if (pipeann_bitmap_scan)
 		PipeannAddBitmapPaths(root, rel);
 }

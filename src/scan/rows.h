@@ -50,8 +50,7 @@ extern void PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 								PipeannSearch *search,
 								struct PipeannPrefetch *prefetch,
 								bool replica);
-extern void PipeannScanRowLeave(void);
-extern void PipeannScanRowArrive(PipeannScanRow *row);
+extern void PipeannScanRowIs(PipeannScanRow *row);
 
 /* killed.c */
 extern bool PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,

@@ -745,7 +745,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	Assert(ScanDirectionIsForward(dir));
 	(void) dir;
-	PipeannScanRowLeave();
+	PipeannScanRowIs(NULL);
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
@@ -770,7 +770,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = row->tid;
 		state->row.id = state->chain.owner;
-		PipeannScanRowArrive(&state->row);
+		PipeannScanRowIs(&state->row);
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;

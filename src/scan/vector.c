@@ -223,15 +223,9 @@ PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &row->callback);
 }
 
-/* A scan looks for its next row, and has come to it. */
+/* A scan has come to its next row, or looks for it (NULL). */
 void
-PipeannScanRowLeave(void)
-{
-	current = NULL;
-}
-
-void
-PipeannScanRowArrive(PipeannScanRow *row)
+PipeannScanRowIs(PipeannScanRow *row)
 {
 	current = row;
 }

@@ -184,10 +184,38 @@ AskForPages(PipeannSearch *search)
 	PipeannStartReads(search);
 }
 
+/* Before a run, learn what others have met; after it, tell them. */
+static void
+TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
+{
+	PipeannTermination *termination = &search->termination;
+
+	termination->count = together->nnearest;
+	for (int i = 0; i < termination->count; i++)
+	{
+		termination->nearest[i].dist = together->nearest[i];
+		termination->nearest[i].told = true;	/* it is another's */
+	}
+	if (together->nchunks == search->codes->pq.nchunks)
+		PipeannTerminationKnow(termination, &together->errors);
+}
+
+static void
+TogetherTell(PipeannTogether *together, const PipeannSearch *search)
+{
+	const PipeannTermination *termination = &search->termination;
+
+	together->nnearest = termination->count;
+	for (int i = 0; i < termination->count; i++)
+		together->nearest[i] = termination->nearest[i].dist;
+	together->errors = termination->errors;
+	together->nchunks = search->codes->pq.nchunks;
+}
+
 static void
 Learn(const PipeannTogether *together, PipeannSearch *search)
 {
-	PipeannTogetherLearn(together, search);
+	TogetherLearn(together, search);
 	PipeannListSetBound(search);
 }
 
@@ -201,7 +229,7 @@ ExploreAll(PipeannTogether *together)
 			continue;
 		Learn(together, search);
 		ExploreAtHand(search);
-		PipeannTogetherTell(together, search);
+		TogetherTell(together, search);
 	}
 }
 
@@ -412,12 +440,34 @@ Continue(PipeannSearch *search)
 	return true;
 }
 
+/*
+ * Score what is left of pages given back before codes were in doubt
+ *
+ * Codes turned out to be in doubt, and pages whose nodes were to be scored then
+ * have been given back: have them again, one after the other.
+ */
+static void
+ScoreReleasedPages(PipeannSearch *search)
+{
+	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
+		return;
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
+			continue;
+		PipeannKeepLimit(search, 0);
+		PipeannRequestAgain(search, i);
+		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
+			PipeannAwaitPage(search);
+	}
+}
+
 /* Have results of all pages that the search came by, if they are to be. */
 static void
 ScoreRest(PipeannSearch *search)
 {
 	PipeannScorePagesIfInDoubt(search);
-	PipeannScoreReleasedPages(search);
+	ScoreReleasedPages(search);
 	while (PipeannScoreNext(search))
 		;
 }

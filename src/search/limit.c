@@ -106,25 +106,3 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 	ReleaseOthers(search);
 	ForgetReleased(search);
 }
-
-/*
- * Score what is left of pages given back before codes were in doubt
- *
- * Codes turned out to be in doubt, and pages whose nodes were to be scored then
- * have been given back: have them again, one after the other.
- */
-void
-PipeannScoreReleasedPages(PipeannSearch *search)
-{
-	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
-		return;
-	for (uint32 i = 0; i < search->nrefs; i++)
-	{
-		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
-			continue;
-		PipeannKeepLimit(search, 0);
-		PipeannRequestAgain(search, i);
-		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
-			PipeannAwaitPage(search);
-	}
-}

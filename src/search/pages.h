@@ -138,9 +138,6 @@ extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
 extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);
 
-/* limit.c */
-extern void PipeannScoreReleasedPages(PipeannSearch *search);
-
 /* Give all pages back. */
 static inline void
 PipeannReleasePages(PipeannSearch *search)

@@ -176,31 +176,3 @@ PipeannMakeTable(PipeannSearch *search)
 	search->also_tabled = together->tabled;
 	together->tabled = search;
 }
-
-/* Before a run, learn what others have met; after it, tell them. */
-void
-PipeannTogetherLearn(const PipeannTogether *together, PipeannSearch *search)
-{
-	PipeannTermination *termination = &search->termination;
-
-	termination->count = together->nnearest;
-	for (int i = 0; i < termination->count; i++)
-	{
-		termination->nearest[i].dist = together->nearest[i];
-		termination->nearest[i].told = true;	/* it is another's */
-	}
-	if (together->nchunks == search->codes->pq.nchunks)
-		PipeannTerminationKnow(termination, &together->errors);
-}
-
-void
-PipeannTogetherTell(PipeannTogether *together, const PipeannSearch *search)
-{
-	const PipeannTermination *termination = &search->termination;
-
-	together->nnearest = termination->count;
-	for (int i = 0; i < termination->count; i++)
-		together->nearest[i] = termination->nearest[i].dist;
-	together->errors = termination->errors;
-	together->nchunks = search->codes->pq.nchunks;
-}

@@ -13,9 +13,5 @@ extern void PipeannTogetherNote(PipeannTogether *together, const float *dists,
 extern float PipeannTogetherBound(const PipeannTogether *together, int length);
 extern int	PipeannTogetherLeast(const PipeannTogether *together, int length);
 extern void PipeannMakeTable(PipeannSearch *search);
-extern void PipeannTogetherLearn(const PipeannTogether *together,
-								 PipeannSearch *search);
-extern void PipeannTogetherTell(PipeannTogether *together,
-								const PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_TOGETHER_H */

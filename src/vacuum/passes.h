@@ -138,9 +138,6 @@ PipeannReachInDegree(const PipeannReach *reach, uint32 id)
 extern void PipeannVacuumDelay(void);
 extern void PipeannVacuumBeginPass(PipeannVacuum *v);
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
-extern void PipeannVacuumNoteWork(PipeannVacuum *v);
-extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
-								  bool changed);
 
 /* entry_graph.c */
 extern void PipeannVacuumEntryGraph(PipeannVacuum *v);

@@ -155,6 +155,49 @@ FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
 	memset(slot, 0, PIPEANN_SLOT_HEADER);
 }
 
+/* Note in the metapage that there is work for VACUUM. */
+static void
+VacuumNoteWork(PipeannVacuum *v)
+{
+	PipeannMetaUpdate update;
+
+	if (v->noted)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->flags |= PIPEANN_META_REPAIRING;
+	PipeannMetaEnd(&update);
+	v->noted = true;
+}
+
+/*
+ * Note a page's free slots in the free space map, and count the page.
+ *
+ * Slots that a build leaves free (fillfactor) are for new nodes near those of
+ * the page, so they do not count; the last page is tried by inserts in any
+ * case.
+ */
+static void
+VacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	uint32		used = 0;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (PipeannSlotAt(l, PipeannPagePayload(buffer), i)->flags &
+			PIPEANN_SLOT_USED)
+			used++;
+	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
+		return;
+	v->free_pages++;
+	PipeannFreeRecord(&v->view, page, l->fill - used);
+	if (used > 0)
+		return;
+	v->stats->pages_deleted += l->node_pages;
+	v->stats->pages_free += l->node_pages;
+	if (changed)
+		v->stats->pages_newly_deleted += l->node_pages;
+}
+
 static void
 ReleasePage(PipeannVacuum *v, uint32 number)
 {
@@ -177,7 +220,7 @@ ReleasePage(PipeannVacuum *v, uint32 number)
 	}
 	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
 	GenericXLogFinish(xlog);
-	PipeannVacuumNoteFree(v, number, BufferGetPage(buffer), true);
+	VacuumNoteFree(v, number, BufferGetPage(buffer), true);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -378,7 +421,7 @@ NotePage(PipeannVacuum *v, uint32 number, Page page)
 		if (slot->flags & PIPEANN_SLOT_USED)
 			NoteSlot(v, PipeannVacuumId(v, number, i), slot);
 	}
-	PipeannVacuumNoteFree(v, number, page, false);
+	VacuumNoteFree(v, number, page, false);
 }
 
 static void
@@ -391,7 +434,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-		PipeannVacuumNoteWork(v);
+		VacuumNoteWork(v);
 		NoteRemoving(v, true);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		CleanLocked(v, number, buffer);
@@ -443,7 +486,7 @@ AwaitInserts(PipeannVacuum *v)
 {
 	uint32		old_ids = v->ids;
 
-	PipeannVacuumNoteWork(v);
+	VacuumNoteWork(v);
 	PipeannLetInsertsIn(v->view.index, PipeannKeepInsertsOut(v->view.index));
 
 	PipeannRefreshView(&v->view);

@@ -13,6 +13,7 @@
 #include "verify/verify.h"
 #include "catalog/index.h"
 #include "common/hashfn.h"
+#include "utils/datum.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -172,6 +173,23 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	return covering.covers;
 }
 
+/* A hash of what values are, compressed or not. */
+static uint32
+HashValues(TupleDesc desc, const Datum *values, const bool *isnull)
+{
+	uint32		hash = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		hash = hash_combine(hash, isnull[i] ? 1 :
+							datum_image_hash(values[i], att->attbyval,
+											 att->attlen));
+	}
+	return hash;
+}
+
 /*
  * The hash of a row's values. If they are out of line and are just being removed, our
  * snapshot does not see the row.
@@ -190,7 +208,7 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	if (PipeannRowIsApart(&check->view.meta.layout, row))
 		row = PipeannCheckReadRow(check, row);
 	if (row != NULL && PipeannDeformRow(check->columns.values, row, values, isnull))
-		hash = PipeannHashValues(check->columns.values, values, isnull);
+		hash = HashValues(check->columns.values, values, isnull);
 	MemoryContextSwitchTo(old);
 	return hash;
 }
@@ -462,7 +480,7 @@ HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
 	bool		isnull[INDEX_MAX_KEYS];
 
 	PipeannWithoutVector(&check->columns, all, all_null, values, isnull);
-	return PipeannHashValues(check->columns.values, values, isnull);
+	return HashValues(check->columns.values, values, isnull);
 }
 
 static void
