@@ -10,21 +10,11 @@
 
 #include "access/amapi.h"
 
-/* options.c */
-extern bytea *pipeannoptions(Datum reloptions, bool validate);
-extern void PipeannOptionsInit(void);
-
-/* settings.c */
-extern void PipeannSettingsInit(void);
-
 /* cost.c */
 extern void pipeanncostestimate(struct PlannerInfo *root,
 								struct IndexPath *path, double loop_count,
 								Cost *startup_cost, Cost *total_cost,
 								Selectivity *selectivity, double *correlation,
 								double *pages);
-
-/* validate.c */
-extern bool pipeannvalidate(Oid opclassoid);
 
 #endif							/* PIPEANN_AM_H */

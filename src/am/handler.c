@@ -4,22 +4,528 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "access/amapi.h"
+#include "access/amvalidate.h"
 #include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/reloptions.h"
 #include "am/am.h"
-#include "build/build.h"
-#include "cache/cache.h"
-#include "insert/insert.h"
-#include "scan/scan.h"
-#include "vacuum/vacuum.h"
+#include "attributes/attributes.h"
 #include "base/pause.h"
 #include "base/planted.h"
+#include "build/build.h"
+#include "cache/cache.h"
+#include "catalog/pg_amop.h"
+#include "catalog/pg_amproc.h"
+#include "catalog/pg_opclass.h"
+#include "catalog/pg_opfamily.h"
+#include "catalog/pg_type.h"
 #include "commands/vacuum.h"
+#include "distance/distance.h"
 #include "fmgr.h"
+#include "index/index.h"
+#include "insert/insert.h"
 #include "io/io.h"
 #include "plan/plan.h"
-#include "distance/distance.h"
+#include "scan/scan.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/varlena.h"
+#include "vacuum/vacuum.h"
+
+/* Index options (WITH), and those of filter columns. */
+
+PG_FUNCTION_INFO_V1(pipeann_column_options);
+
+static relopt_kind pipeann_relopt_kind;
+
+static relopt_enum_elt_def storage_values[] = {
+	{"auto", PIPEANN_STORAGE_AUTO},
+	{"float4", PIPEANN_FLOAT4},
+	{"float2", PIPEANN_FLOAT2},
+	{"int8", PIPEANN_INT8},
+	{"uint8", PIPEANN_UINT8},
+	{(const char *) NULL}
+};
+
+static void
+OptionsInit(void)
+{
+	pipeann_relopt_kind = add_reloption_kind();
+	add_int_reloption(pipeann_relopt_kind, "m",
+					  "A node has at most 2 * m neighbours, 0 for auto",
+					  PIPEANN_DEFAULT_M, PIPEANN_AUTO_M, PIPEANN_MAX_M,
+					  AccessExclusiveLock);
+	add_int_reloption(pipeann_relopt_kind, "ef_construction",
+					  "Length of the candidate list while building",
+					  PIPEANN_DEFAULT_EF_CONSTRUCTION,
+					  PIPEANN_MIN_EF_CONSTRUCTION,
+					  PIPEANN_MAX_EF_CONSTRUCTION, AccessExclusiveLock);
+	add_int_reloption(pipeann_relopt_kind, "pq_bytes",
+					  "Bytes of a code in memory per vector, 0 for auto",
+					  0, 0, PIPEANN_MAX_PQ_BYTES, AccessExclusiveLock);
+	add_enum_reloption(pipeann_relopt_kind, "storage",
+					   "How elements are stored", storage_values,
+					   PIPEANN_STORAGE_AUTO,
+					   "Valid values are \"auto\", \"float4\", \"float2\", \"int8\" and \"uint8\".",
+					   AccessExclusiveLock);
+
+	/*
+	 * PostgreSQL looks up the lock that ALTER TABLE or ALTER INDEX takes by
+	 * the option's name, whatever the relation is, and takes the strongest.
+	 * Those of tables and of other indexes must not become stronger by ours.
+	 */
+	add_int_reloption(pipeann_relopt_kind, "fillfactor",
+					  "Percentage of a page that a build fills",
+					  PIPEANN_DEFAULT_FILLFACTOR, PIPEANN_MIN_FILLFACTOR, 100,
+					  ShareUpdateExclusiveLock);
+}
+
+static bytea *
+pipeannoptions(Datum reloptions, bool validate)
+{
+	static const relopt_parse_elt table[] = {
+		{"m", RELOPT_TYPE_INT, offsetof(PipeannOptions, m)},
+		{"ef_construction", RELOPT_TYPE_INT,
+		offsetof(PipeannOptions, ef_construction)},
+		{"pq_bytes", RELOPT_TYPE_INT, offsetof(PipeannOptions, pq_bytes)},
+		{"storage", RELOPT_TYPE_ENUM, offsetof(PipeannOptions, storage)},
+		{"fillfactor", RELOPT_TYPE_INT, offsetof(PipeannOptions, fillfactor)},
+	};
+
+	PipeannOptions *options = (PipeannOptions *)
+		build_reloptions(reloptions, validate, pipeann_relopt_kind,
+						 sizeof(PipeannOptions), table, lengthof(table));
+
+	/* 0 means no choice, but the bounds have to admit it */
+	if (validate && options != NULL && options->m != PIPEANN_AUTO_M &&
+		options->m < PIPEANN_MIN_M)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("value %d out of bounds for option \"m\"",
+						options->m),
+				 errdetail("Valid values are between \"%d\" and \"%d\", and \"%d\" for auto.",
+						   PIPEANN_MIN_M, PIPEANN_MAX_M, PIPEANN_AUTO_M)));
+	return (bytea *) options;
+}
+
+/* Support function of the operator classes of filter columns. */
+Datum
+pipeann_column_options(PG_FUNCTION_ARGS)
+{
+	local_relopts *options = (local_relopts *) PG_GETARG_POINTER(0);
+
+	init_local_reloptions(options, sizeof(PipeannColumnOptions));
+	add_local_int_reloption(options, "code_bytes",
+							"Bytes of an attribute code in memory, 0 for auto",
+							0, 0, PIPEANN_MOST_WIDTH,
+							offsetof(PipeannColumnOptions, code_bytes));
+	PG_RETURN_VOID();
+}
+
+/* The settings (GUCs) of scans and I/O. */
+
+static const struct config_enum_entry iterative_scan_values[] = {
+	{"off", PIPEANN_ITERATIVE_OFF, false},
+	{"relaxed_order", PIPEANN_ITERATIVE_RELAXED, false},
+	{"strict_order", PIPEANN_ITERATIVE_STRICT, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry search_mode_values[] = {
+	{"best_first", PIPEANN_BEST_FIRST, false},
+	{"pipe", PIPEANN_PIPE, false},
+	{"stale", PIPEANN_STALE, false},
+	{"look_ahead", PIPEANN_LOOK_AHEAD, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry io_method_values[] = {
+	{"auto", PIPEANN_IO_AUTO, false},
+	{"io_uring", PIPEANN_IO_URING, false},
+	{"pread", PIPEANN_IO_PREAD, false},
+	{NULL, 0, false}
+};
+
+/* Settings that only comparisons need are hidden from users. */
+#define HIDDEN (GUC_NO_SHOW_ALL | GUC_EXPLAIN)
+
+/* Ideas of the search that can be switched off to measure their effect. */
+static const struct
+{
+	const char *name;
+	uint32		bit;
+}			ideas[] = {
+	{"read_per_step", PIPEANN_READ_PER_STEP},
+	{"dynamic_width", PIPEANN_DYNAMIC_WIDTH},
+	{"memory_first", PIPEANN_MEMORY_FIRST},
+	{"convergence_burst", PIPEANN_CONVERGENCE_BURST},
+	{"overflow_pool", PIPEANN_OVERFLOW_POOL},
+	{"entry_pages", PIPEANN_ENTRY_PAGES},
+	{"page_mates", PIPEANN_PAGE_MATES},
+	{"early_termination", PIPEANN_EARLY_TERMINATION},
+	{"node_hits", PIPEANN_NODE_HITS}
+};
+
+static char *disable;			/* the text of pipeann.disable */
+
+static void *
+SettingMemory(size_t size)
+{
+#if PG_VERSION_NUM >= 160000
+	return guc_malloc(LOG, size);
+#else
+	return malloc(size);
+#endif
+}
+
+/* The bit of the idea of this name, or 0. */
+static uint32
+IdeaBit(const char *name)
+{
+	for (size_t i = 0; i < lengthof(ideas); i++)
+		if (strcmp(ideas[i].name, name) == 0)
+			return ideas[i].bit;
+	return 0;
+}
+
+/* Give an error a hint that lists the ideas. */
+static void
+HintAtIdeas(void)
+{
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (size_t i = 0; i < lengthof(ideas); i++)
+		appendStringInfo(&names, "%s%s", i == 0 ? "" : ", ", ideas[i].name);
+	GUC_check_errhint("Available values: %s.", names.data);
+	pfree(names.data);
+}
+
+/* Sets *bits to the ideas in a list of names; false if one is unknown. */
+static bool
+ParseIdeas(List *names, uint32 *bits)
+{
+	ListCell   *cell;
+
+	*bits = 0;
+	foreach(cell, names)
+	{
+		uint32		bit = IdeaBit(lfirst(cell));
+
+		if (bit == 0)
+		{
+			GUC_check_errdetail("There is no idea \"%s\".",
+								(char *) lfirst(cell));
+			HintAtIdeas();
+			return false;
+		}
+		*bits |= bit;
+	}
+	return true;
+}
+
+static bool
+CheckDisable(char **value, void **extra, GucSource source)
+{
+	char	   *text = pstrdup(*value);
+	List	   *names = NIL;
+	uint32		bits = 0;
+	bool		good;
+
+	(void) source;
+	good = SplitIdentifierString(text, ',', &names);
+	if (!good)
+		GUC_check_errdetail("List syntax is invalid.");
+	else
+		good = ParseIdeas(names, &bits);
+	list_free(names);
+	pfree(text);
+	if (!good)
+		return false;
+	*extra = SettingMemory(sizeof(bits));
+	if (*extra == NULL)
+		return false;
+	memcpy(*extra, &bits, sizeof(bits));
+	return true;
+}
+
+static void
+AssignDisable(const char *value, void *extra)
+{
+	(void) value;
+	memcpy(&pipeann_disabled, extra, sizeof(pipeann_disabled));
+}
+
+/* Settings for comparisons: a search's policy, and ideas switched off. */
+static void
+InitComparisonSettings(void)
+{
+	DefineCustomEnumVariable("pipeann.search_mode",
+							 "How a search decides what to read when.",
+							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
+							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
+							 search_mode_values, PGC_USERSET, HIDDEN,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.pipeline_width",
+							"Most page reads of a search in flight at once.",
+							"0 is each mode's own: up to 32 for pipe, 8 for best_first and stale, 5 and bursts of a quarter of ef_search for look_ahead.",
+							&pipeann_pipeline_width, 0, 0,
+							PIPEANN_MAX_IN_FLIGHT, PGC_USERSET, HIDDEN,
+							NULL, NULL, NULL);
+	DefineCustomStringVariable("pipeann.disable",
+							   "Ideas that a search does without.",
+							   "A list of ideas behind the search modes, for comparisons without them.",
+							   &disable, "", PGC_USERSET,
+							   GUC_LIST_INPUT | HIDDEN,
+							   CheckDisable, AssignDisable, NULL);
+}
+
+static void
+InitSearchSettings(void)
+{
+	DefineCustomIntVariable("pipeann.ef_search",
+							"Length of the candidate list of a search.",
+							"More finds more of the true nearest neighbours and takes longer.",
+							&pipeann_ef_search, PIPEANN_DEFAULT_EF_SEARCH, 1,
+							10000, PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomEnumVariable("pipeann.iterative_scan",
+							 "Whether a search goes on when more rows are asked for than it has found.",
+							 "strict_order returns rows in exact order of distance; relaxed_order also returns those found too late for that.",
+							 &pipeann_iterative_scan, PIPEANN_ITERATIVE_STRICT,
+							 iterative_scan_values, PGC_USERSET, GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.max_scan_tuples",
+							"Rows after which a search does not go on any more.",
+							NULL, &pipeann_max_scan_tuples, 20000, 1, INT_MAX,
+							PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("pipeann.scan_mem_multiplier",
+							 "Memory for the pages that a search keeps at hand, as a multiple of work_mem.",
+							 "Past it pages are read again when needed; no rows are lost.",
+							 &pipeann_scan_mem_multiplier, 1, 1, 1000,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+}
+
+static void
+InitIoSettings(void)
+{
+	DefineCustomIntVariable("pipeann.prefetch_rows",
+							"Rows whose table pages are asked for at once, ahead of being read.",
+							"0 leaves them to be read one by one, as effective_io_concurrency = 0 does.",
+							&pipeann_prefetch_rows, 10, 0,
+							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,
+							NULL, NULL, NULL);
+	DefineCustomEnumVariable("pipeann.io_method",
+							 "How index pages that are not in shared_buffers are read.",
+							 "auto and io_uring fall back to pread where io_uring is not allowed.",
+							 &pipeann_io_method, PIPEANN_IO_AUTO,
+							 io_method_values, PGC_USERSET, GUC_EXPLAIN, NULL,
+							 NULL, NULL);
+	DefineCustomBoolVariable("pipeann.direct_io",
+							 "Read past the operating system's page cache.",
+							 "Falls back to buffered reads where the file system refuses it.",
+							 &pipeann_direct_io, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
+}
+
+static void
+InitPlanSettings(void)
+{
+	DefineCustomBoolVariable("pipeann.rewrite_plans",
+							 "Change queries for the nearest rows and their plans so that they cost less.",
+							 "Distances that only order the rows are left out; those that are read take vectors from the index where it has them exactly; with the library pipeann_servers, servers of foreign partitions are asked at the same time, each for a limited number of rows.",
+							 &pipeann_rewrite_plans, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomBoolVariable("pipeann.bitmap_scan",
+							 "Search among the rows that other indexes find by conditions, where that costs less.",
+							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
+}
+
+static void
+SettingsInit(void)
+{
+	InitSearchSettings();
+	InitPlanSettings();
+	InitComparisonSettings();
+	InitIoSettings();
+}
+
+/* The validator of operator classes. */
+
+static bool
+ValidateProc(const char *opfamily, Form_pg_amproc proc)
+{
+	if (proc->amproclefttype != proc->amprocrighttype)
+	{
+		ereport(INFO,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator family \"%s\" of access method %s contains support function %s with different left and right input types",
+						opfamily, "pipeann",
+						format_procedure(proc->amproc))));
+		return false;
+	}
+	if (proc->amprocnum != PIPEANN_METRIC_PROC &&
+		proc->amprocnum != PIPEANN_OPTIONS_PROC)
+	{
+		ereport(INFO,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator family \"%s\" of access method %s contains function %s with invalid support number %d",
+						opfamily, "pipeann", format_procedure(proc->amproc),
+						proc->amprocnum)));
+		return false;
+	}
+	if (proc->amprocnum == PIPEANN_OPTIONS_PROC ?
+		!check_amoptsproc_signature(proc->amproc) :
+		!check_amproc_signature(proc->amproc, INT4OID, true, 0, 0))
+	{
+		ereport(INFO,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator family \"%s\" of access method %s contains function %s with wrong signature for support number %d",
+						opfamily, "pipeann", format_procedure(proc->amproc),
+						proc->amprocnum)));
+		return false;
+	}
+	return true;
+}
+
+static bool
+IsValidOrdering(Form_pg_amop oper)
+{
+	return oper->amoppurpose == AMOP_ORDER &&
+		opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID);
+}
+
+/* A distance orders, all other operators are conditions. */
+static bool
+ValidateOperator(const char *opfamily, Form_pg_amop oper)
+{
+	bool		is_distance = oper->amopstrategy == PIPEANN_DISTANCE_STRATEGY;
+
+	if (oper->amopstrategy < 1 || oper->amopstrategy > PIPEANN_NUM_STRATEGIES)
+	{
+		ereport(INFO,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator family \"%s\" of access method %s contains operator %s with invalid strategy number %d",
+						opfamily, "pipeann", format_operator(oper->amopopr),
+						oper->amopstrategy)));
+		return false;
+	}
+	if (is_distance ? !IsValidOrdering(oper) :
+		oper->amoppurpose != AMOP_SEARCH)
+	{
+		ereport(INFO,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator family \"%s\" of access method %s contains invalid ORDER BY specification for operator %s",
+						opfamily, "pipeann", format_operator(oper->amopopr))));
+		return false;
+	}
+	if (!check_amop_signature(oper->amopopr,
+							  is_distance ? FLOAT8OID : BOOLOID,
+							  oper->amoplefttype, oper->amoprighttype))
+	{
+		ereport(INFO,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator family \"%s\" of access method %s contains operator %s with wrong signature",
+						opfamily, "pipeann", format_operator(oper->amopopr))));
+		return false;
+	}
+	return true;
+}
+
+static bool
+ValidateMembers(Oid opfamily, const char *name)
+{
+	CatCList   *procs = SearchSysCacheList1(AMPROCNUM,
+											ObjectIdGetDatum(opfamily));
+	CatCList   *operators = SearchSysCacheList1(AMOPSTRATEGY,
+												ObjectIdGetDatum(opfamily));
+	bool		result = true;
+
+	for (int i = 0; i < procs->n_members; i++)
+		if (!ValidateProc(name, (Form_pg_amproc)
+						  GETSTRUCT(&procs->members[i]->tuple)))
+			result = false;
+	for (int i = 0; i < operators->n_members; i++)
+		if (!ValidateOperator(name, (Form_pg_amop)
+							  GETSTRUCT(&operators->members[i]->tuple)))
+			result = false;
+	ReleaseCatCacheList(procs);
+	ReleaseCatCacheList(operators);
+	return result;
+}
+
+/* Whether the family has any operator of this kind for the type alone. */
+static bool
+HasOperator(Oid opfamily, Oid intype, bool distance)
+{
+	for (int i = 1; i <= PIPEANN_NUM_STRATEGIES; i++)
+		if ((i == PIPEANN_DISTANCE_STRATEGY) == distance &&
+			OidIsValid(get_opfamily_member(opfamily, intype, intype, i)))
+			return true;
+	return false;
+}
+
+/*
+ * An operator class of a vector needs its own metric function and distance
+ * operator; another one has conditions, and no metric.
+ */
+static bool
+ValidateComplete(Oid opfamily, Oid intype, const char *opclass)
+{
+	bool		is_vector =
+		OidIsValid(get_opfamily_proc(opfamily, intype, intype,
+									 PIPEANN_METRIC_PROC));
+
+	if (HasOperator(opfamily, intype, is_vector) &&
+		!HasOperator(opfamily, intype, !is_vector))
+		return true;
+	ereport(INFO,
+			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+			 errmsg("operator class \"%s\" of access method %s is missing its support function or its operator",
+					opclass, "pipeann")));
+	return false;
+}
+
+static char *
+FamilyName(Oid opfamily)
+{
+	HeapTuple	tuple = SearchSysCache1(OPFAMILYOID,
+										ObjectIdGetDatum(opfamily));
+	char	   *name;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator family %u", opfamily);
+	name = pstrdup(NameStr(((Form_pg_opfamily) GETSTRUCT(tuple))->opfname));
+	ReleaseSysCache(tuple);
+	return name;
+}
+
+static bool
+pipeannvalidate(Oid opclassoid)
+{
+	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclassoid));
+	Form_pg_opclass opclass;
+	char	   *family;
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", opclassoid);
+	opclass = (Form_pg_opclass) GETSTRUCT(tuple);
+	family = FamilyName(opclass->opcfamily);
+	result = ValidateMembers(opclass->opcfamily, family);
+	if (!ValidateComplete(opclass->opcfamily, opclass->opcintype,
+						  NameStr(opclass->opcname)))
+		result = false;
+	ReleaseSysCache(tuple);
+	return result;
+}
 
 #if PG_VERSION_NUM >= 180000
 PG_MODULE_MAGIC_EXT(.name = "pipeann", .version = "0.1.0");
@@ -38,8 +544,8 @@ void
 _PG_init(void)
 {
 	PipeannKernelsInit();
-	PipeannOptionsInit();
-	PipeannSettingsInit();
+	OptionsInit();
+	SettingsInit();
 	PipeannPauseInit();
 	PipeannPlantedInit();
 	PipeannCacheInit();

@@ -74,18 +74,23 @@ Describe(Relation index, uint32 format, const PipeannWidths *widths)
 	return a;
 }
 
+/* The filter columns of an index of a format before it has codes. */
 PipeannAttributes *
 PipeannAttributesDescribe(Relation index, uint32 format)
 {
 	return Describe(index, format, NULL);
 }
 
+/* Whether their codes would be others before format 6. */
 bool
 PipeannAttributesDiffer(const PipeannAttributes *a)
 {
 	return a->differs;
 }
 
+/*
+ * The first n of such values as filter columns of an index that is not there.
+ */
 PipeannAttributes *
 PipeannAttributesForesee(TupleDesc values, int n)
 {
@@ -109,6 +114,10 @@ PipeannAttributesUseBook(PipeannAttributes *a, const char *book)
 	}
 }
 
+/*
+ * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
+ * PipeannBooksBytes() of a generation, or NULL; they must stay.
+ */
 PipeannAttributes *
 PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 					  const PipeannWidths *widths, const char *book)
@@ -132,6 +141,7 @@ PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 
 /* ---------- codes ---------- */
 
+/* Set code to that of a whole row of node id. */
 void
 PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 						const PipeannRow *row, uint8 *code)
@@ -159,6 +169,7 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 	MemoryContextReset(a->scratch);
 }
 
+/* Change a code so that it covers everything. */
 void
 PipeannAttributesMix(const PipeannAttributes *a, uint8 *code)
 {
@@ -170,6 +181,10 @@ PipeannAttributesMix(const PipeannAttributes *a, uint8 *code)
 	}
 }
 
+/*
+ * Change a node's code so that it covers what has another one, too. One that was
+ * not written yet comes to cover everything.
+ */
 void
 PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 					   uint8 *code)
@@ -186,6 +201,7 @@ PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 	}
 }
 
+/* Whether a code may cover more than one row does. */
 bool
 PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 {
@@ -200,6 +216,9 @@ PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 	return false;
 }
 
+/*
+ * Have a new code cover everything where a former one did, if that was written.
+ */
 void
 PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
 						   uint8 *code)
@@ -217,6 +236,7 @@ PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
 	}
 }
 
+/* Whether a node's code covers a row's. */
 bool
 PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 					   const uint8 *row)
@@ -234,6 +254,10 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 	return true;
 }
 
+/*
+ * The codes with which a node may have a matching row; NULL if no condition is on a
+ * column that has codes.
+ */
 PipeannCodeFilter *
 PipeannAttributesFilter(PipeannAttributes *a,
 						const PipeannCondition *conditions, int n)

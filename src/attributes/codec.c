@@ -8,6 +8,7 @@
 #include "attributes/coding.h"
 #include "utils/rel.h"
 
+/* Report a broken book. */
 void
 PipeannBrokenBook(const PipeannAttributes *a)
 {
@@ -19,6 +20,7 @@ PipeannBrokenBook(const PipeannAttributes *a)
 					 RelationGetRelationName(a->index))));
 }
 
+/* Whether all bits of b[n] are in a[n]. */
 bool
 PipeannHasBits(const uint8 *a, const uint8 *b, int n)
 {
@@ -28,6 +30,7 @@ PipeannHasBits(const uint8 *a, const uint8 *b, int n)
 	return true;
 }
 
+/* Add a test of a byte of the code; its set of values is empty. */
 PipeannCodeColumn *
 PipeannAddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute,
 			   int byte)
@@ -40,6 +43,9 @@ PipeannAddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute,
 	return column;
 }
 
+/*
+ * Have values of a byte pass in which none of some bits is, and all of others.
+ */
 void
 PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 {
@@ -48,6 +54,9 @@ PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 			PipeannSetBit(column->first, value);
 }
 
+/*
+ * Add tests of [width] bits from a byte on as an alternative: all away, or all there.
+ */
 void
 PipeannAddAlternative(PipeannCodeFilter *filter,
 					  const PipeannAttribute *attribute, int from,

@@ -119,41 +119,6 @@ struct PipeannAttributes
 	MemoryContext scratch;
 };
 
-/* order.c */
-
-/*
- * Choose what compares the values of a column, by its type (elements' type of arrays) and
- * operator class. False if it has no codes.
- */
-extern bool PipeannChooseOrder(PipeannAttributes *a,
-							   PipeannAttribute *attribute, Oid type);
-
-/* By the operators of a B-tree family; false if they belong to none. */
-extern bool PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order);
-
-/* Whether an operator is that of our strategy in the order. */
-extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
-							int strategy);
-
-/* codec.c: what both codecs use */
-
-/* Report a broken book. */
-extern void PipeannBrokenBook(const PipeannAttributes *a);
-
-/* Add a test of a byte of the code; its set of values is empty. */
-extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
-										 const PipeannAttribute *attribute,
-										 int byte);
-
-/* Have values of a byte pass in which none of some bits is, and all of others. */
-extern void PipeannLetPass(PipeannCodeColumn *column, uint32 away,
-						   uint32 there);
-
-/* Add tests of [width] bits from a byte on as an alternative: all away, or all there. */
-extern void PipeannAddAlternative(PipeannCodeFilter *filter,
-								  const PipeannAttribute *attribute, int from,
-								  const uint8 *bits, int width, bool away);
-
 /* There is none behind the last one. */
 static inline void
 PipeannEndAlternatives(PipeannCodeFilter *filter)
@@ -168,9 +133,6 @@ PipeannFilterRoom(const PipeannCodeFilter *filter)
 	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
 }
 
-/* Whether all bits of b[n] are in a[n]. */
-extern bool PipeannHasBits(const uint8 *a, const uint8 *b, int n);
-
 /* A second hash, by the finaliser of MurmurHash3; it is odd. */
 static inline uint32
 PipeannHashAgain(uint32 hash)
@@ -182,8 +144,6 @@ PipeannHashAgain(uint32 hash)
 	return (hash ^ hash >> 16) | 1;
 }
 
-/* value_book.c: the book of the codec of values */
-
 /* Numbers of codes, by their bytes. */
 #define PIPEANN_MOST_NARROW 253
 #define PIPEANN_MOST_WIDE (255 * 255 - 1)
@@ -193,21 +153,6 @@ PipeannMostNumber(const PipeannAttribute *attribute)
 {
 	return attribute->width == 1 ? PIPEANN_MOST_NARROW : PIPEANN_MOST_WIDE;
 }
-
-/* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
-extern uint32 PipeannBookLength(const PipeannAttributes *a,
-								const PipeannAttribute *attribute);
-extern Datum PipeannBookBoundary(const PipeannAttributes *a,
-								 const PipeannAttribute *attribute, uint32 i);
-
-/* The codec's width and train. */
-extern int	PipeannBookWidth(PipeannAttribute *attribute,
-							 const PipeannSamples *samples);
-extern void PipeannBookTrain(const PipeannAttributes *a,
-							 PipeannAttribute *attribute,
-							 const PipeannSamples *samples, char *book);
-
-/* element_book.c: the book of the codec of arrays */
 
 /* The most bits that an element has in the Bloom filter. */
 #define PIPEANN_MOST_HASHES 8
@@ -241,14 +186,23 @@ typedef struct PipeannElements
 	uint32	   *hashes;
 } PipeannElements;
 
-extern PipeannElements PipeannElementsOf(PipeannAttribute *attribute,
-										 Datum array);
+/* order.c */
+extern bool PipeannChooseOrder(PipeannAttributes *a,
+							   PipeannAttribute *attribute, Oid type);
+extern bool PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order);
+extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
+							int strategy);
 
-/* The codec's width and train. */
-extern int	PipeannElementWidth(PipeannAttribute *attribute,
-								const PipeannSamples *samples);
-extern void PipeannElementTrain(const PipeannAttributes *a,
-								PipeannAttribute *attribute,
-								const PipeannSamples *samples, char *book);
+/* codec.c */
+extern void PipeannBrokenBook(const PipeannAttributes *a);
+extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
+										 const PipeannAttribute *attribute,
+										 int byte);
+extern void PipeannLetPass(PipeannCodeColumn *column, uint32 away,
+						   uint32 there);
+extern void PipeannAddAlternative(PipeannCodeFilter *filter,
+								  const PipeannAttribute *attribute, int from,
+								  const uint8 *bits, int width, bool away);
+extern bool PipeannHasBits(const uint8 *a, const uint8 *b, int n);
 
 #endif							/* PIPEANN_CODING_H */

@@ -50,6 +50,7 @@ AddRows(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
 		AddRow(a, view, id, row, code, any);
 }
 
+/* Set code to that of all rows of a node. */
 void
 PipeannAttributesOfNode(PipeannAttributes *a, const PipeannIndexView *view,
 						uint32 id, const PipeannSlot *slot, uint8 *code)
@@ -99,6 +100,7 @@ HashRows(const PipeannIndexView *view, uint32 id, PipeannSlot *slot,
 	return chain.next == PIPEANN_INVALID_ID;
 }
 
+/* False if a node has so many rows that it must not be made. */
 bool
 PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id)
 {
@@ -112,6 +114,7 @@ PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id)
 	return node->known;
 }
 
+/* With the page of the code locked; arg is a PipeannNodeCode. */
 void
 PipeannNodeCodePut(uint32 id, uint8 *code, void *arg)
 {

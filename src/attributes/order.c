@@ -33,6 +33,7 @@ BtreeStrategy(int strategy)
 	return strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
 }
 
+/* Whether an operator is that of our strategy in the order. */
 bool
 PipeannOrderHas(const PipeannOrder *order, Oid operator, int strategy)
 {
@@ -114,7 +115,11 @@ ForgetLastFound(Datum arg, int cache, uint32 hash)
 	memset(last_found, 0, sizeof(last_found));
 }
 
-/* Each scan with filter columns asks, and to look into families takes a while. */
+/*
+ * The order by the operators of a B-tree family; false if they belong to none.
+ *
+ * Each scan with filter columns asks, and to look into families takes a while.
+ */
 bool
 PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order)
 {
@@ -140,6 +145,9 @@ PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order)
 }
 
 /*
+ * Choose what compares the values of a column, by its type (elements' type of arrays) and
+ * operator class. False if it has no codes.
+ *
  * False if nothing compares a column's values, or what is equal under its collation need
  * not have the same bytes.
  *

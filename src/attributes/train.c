@@ -77,6 +77,7 @@ LeaveSamples(MemoryContext former)
 	MemoryContextDelete(MemoryContextSwitchTo(former));
 }
 
+/* Make books of n samples, and use them. */
 void
 PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 					   uint32 n, char *books)
@@ -173,6 +174,10 @@ WantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute)
 	return options == NULL ? 0 : options->code_bytes;
 }
 
+/*
+ * Set *widths to those of the attribute codes, as the options say or by n samples of
+ * rows; if there are none, by the columns' types. Returns the bytes of all.
+ */
 int
 PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 						uint32 n, PipeannWidths *widths)

@@ -28,6 +28,12 @@ IsInterrupt(int sqlerrcode)
 		sqlerrcode == ERRCODE_CRASH_SHUTDOWN;
 }
 
+/*
+ * Call work(arg). If it fails with an error that is no interrupt, the message
+ * is copied to error[size], and false is returned. Whatever resources work
+ * leaves with the current resource owner are released in either case. It must
+ * not begin or end a transaction, and hold no lock where it fails.
+ */
 bool
 PipeannAttempt(void (*work) (void *arg), void *arg, char *error, Size size)
 {
@@ -81,7 +87,13 @@ MakeSegment(void *arg)
 		dsm_pin_mapping(segment->dsm);
 }
 
-/* An error may leave a half-made segment behind: it is the owner's. */
+/*
+ * Make a segment of dynamic shared memory, or attach to one if handle is
+ * valid, mapped for the life of this backend (dsm_pin_mapping). NULL if it is
+ * not to be had, with the reason in error[error_size].
+ *
+ * An error may leave a half-made segment behind: it is the owner's.
+ */
 dsm_segment *
 PipeannAttemptSegment(dsm_handle handle, Size size, char *error,
 					  Size error_size)

@@ -37,6 +37,7 @@
 static char *mapped = NULL;
 static char *mapped_end = NULL;
 
+/* Ask for huge pages elsewhere. Each process that maps a segment has to ask. */
 void
 PipeannHugeAdvise(void *address, Size size)
 {
@@ -51,6 +52,9 @@ PipeannHugeAdvise(void *address, Size size)
 }
 
 /*
+ * At server start: map a part of the server's shared memory so that it can be in
+ * huge pages. There is one such part; it begins at a multiple of PIPEANN_HUGE_PAGE.
+ *
  * Memory in huge pages that were reserved stays where it is: one knows it by its
  * refusal to be cold. After a crash the server unmaps its shared memory, and what
  * has taken a place in it.
@@ -84,6 +88,8 @@ PipeannHugeMap(void *part, Size size)
 }
 
 /*
+ * Put some of it into huge pages, as far as the kernel does it.
+ *
  * The kernel refuses what this process has never touched. It may take a while if
  * memory is in pieces, so one at a time.
  */

@@ -33,6 +33,10 @@ PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values)
 	Clear(set, slots);
 }
 
+/*
+ * Make an empty set of one that is no longer wanted, or of all zeroes, in the
+ * memory that it has.
+ */
 void
 PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values)
 {

@@ -21,13 +21,6 @@ typedef struct PipeannIdSet
 	uint32		slots;			/* slots that there is memory for */
 } PipeannIdSet;
 
-extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
-
-/*
- * Make an empty set of one that is no longer wanted, or of all zeroes, in the
- * memory that it has.
- */
-extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetGrow(PipeannIdSet *set);
 
 /*
@@ -94,5 +87,8 @@ PipeannIdSetPut(PipeannIdSet *set, uint32 key, uint32 value)
 	if (added && ++set->used * 2 > set->mask)
 		PipeannIdSetGrow(set);
 }
+
+extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
+extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 
 #endif							/* PIPEANN_IDSET_H */

@@ -6,7 +6,11 @@
 
 #include "base/key.h"
 
-/* Shell sort with Ciura's gaps: lists here have tens to a few thousand keys. */
+/*
+ * Sort keys[n] in place, ascending.
+ *
+ * Shell sort with Ciura's gaps: lists here have tens to a few thousand keys.
+ */
 void
 PipeannKeySort(PipeannKey *keys, int n)
 {
@@ -28,46 +32,5 @@ PipeannKeySort(PipeannKey *keys, int n)
 				keys[j] = keys[j - gap];
 			keys[j] = key;
 		}
-	}
-}
-
-/* Hoare's quickselect, with a median of three as pivot; keys are distinct. */
-void
-PipeannKeySelect(PipeannKey *keys, int n, int m)
-{
-	int			left = 0;
-	int			right = n - 1;
-
-	if (m >= n)
-		return;
-	while (left < right)
-	{
-		PipeannKey	a = keys[left];
-		PipeannKey	b = keys[left + (right - left) / 2];
-		PipeannKey	c = keys[right];
-		PipeannKey	pivot = Max(Min(a, b), Min(Max(a, b), c));
-		int			i = left;
-		int			j = right;
-
-		while (i <= j)
-		{
-			while (keys[i] < pivot)
-				i++;
-			while (keys[j] > pivot)
-				j--;
-			if (i <= j)
-			{
-				PipeannKey	swap = keys[i];
-
-				keys[i++] = keys[j];
-				keys[j--] = swap;
-			}
-		}
-		if (m <= j)
-			right = j;
-		else if (m >= i)
-			left = i;
-		else
-			return;
 	}
 }

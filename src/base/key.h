@@ -39,10 +39,6 @@ PipeannKeyDistance(PipeannKey key)
 	return dist;
 }
 
-/* Sort keys[n] in place, ascending. */
 extern void PipeannKeySort(PipeannKey *keys, int n);
-
-/* Move the m smallest of keys[n] to the front, in no particular order. */
-extern void PipeannKeySelect(PipeannKey *keys, int n, int m);
 
 #endif							/* PIPEANN_KEY_H */

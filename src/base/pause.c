@@ -44,6 +44,7 @@ PipeannPause(const char *name)
 	LockRelease(&tag, ShareLock, false);
 }
 
+/* Registers pipeann.pause_at, if the library is built with it. */
 void
 PipeannPauseInit(void)
 {
@@ -51,13 +52,6 @@ PipeannPauseInit(void)
 							   "Points at which this session waits for advisory lock 7011.",
 							   NULL, &pause_at, "", PGC_SUSET, 0, NULL, NULL,
 							   NULL);
-}
-
-#else
-
-void
-PipeannPauseInit(void)
-{
 }
 
 #endif

@@ -37,7 +37,10 @@ extern void PipeannPause(const char *name);
 
 #endif
 
-/* Registers pipeann.pause_at, if the library is built with it. */
+#ifdef PIPEANN_PAUSE_POINTS
 extern void PipeannPauseInit(void);
+#else
+#define PipeannPauseInit() ((void) 0)
+#endif
 
 #endif							/* PIPEANN_PAUSE_H */

@@ -18,6 +18,7 @@ PipeannIsPlanted(const char *name)
 	return planted_fault != NULL && strcmp(planted_fault, name) == 0;
 }
 
+/* Registers pipeann.planted_fault, if the library is built with it. */
 void
 PipeannPlantedInit(void)
 {
@@ -25,13 +26,6 @@ PipeannPlantedInit(void)
 							   "The fault that this session has, for tests.",
 							   NULL, &planted_fault, "", PGC_USERSET, 0, NULL,
 							   NULL, NULL);
-}
-
-#else
-
-void
-PipeannPlantedInit(void)
-{
 }
 
 #endif

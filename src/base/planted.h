@@ -23,7 +23,10 @@ extern bool PipeannIsPlanted(const char *name);
 
 #endif
 
-/* Registers pipeann.planted_fault, if the library is built with it. */
+#ifdef PIPEANN_PLANTED_FAULTS
 extern void PipeannPlantedInit(void);
+#else
+#define PipeannPlantedInit() ((void) 0)
+#endif
 
 #endif							/* PIPEANN_PLANTED_H */

@@ -6,22 +6,7 @@
 
 #include "base/team.h"
 
-#include <sched.h>
-
-void
-PipeannTeamPause(void)
-{
-	sched_yield();
-}
-
-void
-PipeannTeamOfOne(PipeannTeam *team)
-{
-	memset(team, 0, sizeof(*team));
-	team->members = 1;
-	team->shared = &team->alone;
-}
-
+/* A team of one, which lasts until it is asked for again. */
 PipeannTeam *
 PipeannTeamAlone(void)
 {
@@ -31,6 +16,7 @@ PipeannTeamAlone(void)
 	return &alone;
 }
 
+/* Begin a step of n items, handed out in runs of so many. All members call. */
 void
 PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 {
@@ -40,6 +26,7 @@ PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 	team->steps++;
 }
 
+/* Take the next run of items. False if there is none left. */
 bool
 PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 {
@@ -55,6 +42,8 @@ PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 }
 
 /*
+ * Wait until all items of the step are done. All members call.
+ *
  * The counter of the next step is set back before the meeting: the step that
  * used it last is over for everybody.
  */
@@ -75,30 +64,28 @@ Alloc(PipeannTeam *team, Size size, bool work)
 	return PipeannAllocZero(Max(size, 1));
 }
 
+/*
+ * Memory that all members share, zeroed; at the same or at different addresses.
+ * All members call, with the same size, and in the same order. Without a team
+ * it is the caller's own. Fails as PipeannAlloc() does.
+ */
 void *
 PipeannTeamAlloc(PipeannTeam *team, Size size)
 {
 	return Alloc(team, size, false);
 }
 
+/*
+ * Such memory for what is used here and there, at random: where memory is short it
+ * is a file only if nothing else is left.
+ */
 void *
 PipeannTeamAllocWork(PipeannTeam *team, Size size)
 {
 	return Alloc(team, size, true);
 }
 
-Size
-PipeannTeamRoom(PipeannTeam *team)
-{
-	return team->room != NULL ? team->room(team, true) : SIZE_MAX;
-}
-
-bool
-PipeannTeamFits(PipeannTeam *team, Size size)
-{
-	return team->room == NULL || size <= team->room(team, false);
-}
-
+/* Give it back. All members call, when none uses it any more. */
 void
 PipeannTeamFree(PipeannTeam *team, void *memory)
 {
@@ -106,28 +93,4 @@ PipeannTeamFree(PipeannTeam *team, void *memory)
 		team->unshare(team, memory);
 	else
 		pfree(memory);
-}
-
-void
-PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j)
-{
-	j->progress = team->progress;
-	j->step = team->steps + 1;
-	team->progress = NULL;
-}
-
-void
-PipeannTeamTellJoined(PipeannTeam *team, const PipeannTeamJoined *j,
-					  uint64 done, uint64 n)
-{
-	team->steps = j->step;
-	if (j->progress != NULL && PipeannTeamLeads(team))
-		j->progress(done, n, team->progress_arg);
-}
-
-void
-PipeannTeamEndJoined(PipeannTeam *team, const PipeannTeamJoined *j)
-{
-	team->steps = j->step;
-	team->progress = j->progress;
 }

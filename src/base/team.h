@@ -13,12 +13,14 @@
  *			...						-- items from .. to - 1
  *		PipeannTeamEnd(team);
  *
- * A team of one needs no server. parallel/parallel.c makes teams of several.
+ * A team of one needs no server. parallel.c makes teams of several.
  */
 #ifndef PIPEANN_TEAM_H
 #define PIPEANN_TEAM_H
 
 #include "base/base.h"
+
+#include <sched.h>
 
 /* The counters of a team, in memory that all members share. */
 typedef struct PipeannTeamShared
@@ -66,15 +68,6 @@ struct PipeannTeam
 	void	   *progress_arg;
 };
 
-/* Let another process go on, which holds a lock. */
-extern void PipeannTeamPause(void);
-
-/* Prepare a team of one. */
-extern void PipeannTeamOfOne(PipeannTeam *team);
-
-/* A team of one, which lasts until it is asked for again. */
-extern PipeannTeam *PipeannTeamAlone(void);
-
 static inline bool
 PipeannTeamLeads(const PipeannTeam *team)
 {
@@ -97,54 +90,6 @@ PipeannTeamReport(PipeannTeam *team, uint64 done, uint64 n)
 		team->progress(done, n, team->progress_arg);
 }
 
-/* Begin a step of n items, handed out in runs of so many. All members call. */
-extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
-
-/* Take the next run of items. False if there is none left. */
-extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
-
-/* Wait until all items of the step are done. All members call. */
-extern void PipeannTeamEnd(PipeannTeam *team);
-
-/*
- * Memory that all members share, zeroed; at the same or at different addresses.
- * All members call, with the same size, and in the same order. Without a team
- * it is the caller's own. Fails as PipeannAlloc() does.
- */
-extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
-
-/*
- * Such memory for what is used here and there, at random: where memory is short it
- * is a file only if nothing else is left.
- */
-extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
-
-/* Bytes that PipeannTeamAllocWork() has. */
-extern Size PipeannTeamRoom(PipeannTeam *team);
-
-/* Whether PipeannTeamAlloc() has memory for so many bytes. */
-extern bool PipeannTeamFits(PipeannTeam *team, Size size);
-
-/* Give it back. All members call, when none uses it any more. */
-extern void PipeannTeamFree(PipeannTeam *team, void *memory);
-
-/*
- * Several steps that are one to those who look on: between Begin and End the
- * leader tells how far they are by PipeannTeamTellJoined().
- */
-typedef struct PipeannTeamJoined
-{
-	void		(*progress) (uint64 done, uint64 n, void *arg);
-	uint32		step;
-} PipeannTeamJoined;
-
-extern void PipeannTeamBeginJoined(PipeannTeam *team, PipeannTeamJoined *j);
-extern void PipeannTeamTellJoined(PipeannTeam *team,
-								  const PipeannTeamJoined *j, uint64 done,
-								  uint64 n);
-extern void PipeannTeamEndJoined(PipeannTeam *team,
-								 const PipeannTeamJoined *j);
-
 /*
  * A lock of one byte, zero at first, for a few instructions that cannot fail.
  */
@@ -152,13 +97,44 @@ static inline void
 PipeannTeamLock(uint8 *lock)
 {
 	while (__atomic_test_and_set(lock, __ATOMIC_ACQUIRE))
-		PipeannTeamPause();
+		sched_yield();
 }
 
 static inline void
 PipeannTeamUnlock(uint8 *lock)
 {
 	__atomic_clear(lock, __ATOMIC_RELEASE);
+}
+
+extern PipeannTeam *PipeannTeamAlone(void);
+extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
+extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
+extern void PipeannTeamEnd(PipeannTeam *team);
+extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
+extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
+extern void PipeannTeamFree(PipeannTeam *team, void *memory);
+
+/* Whether PipeannTeamAlloc() has memory for so many bytes. */
+static inline bool
+PipeannTeamFits(PipeannTeam *team, Size size)
+{
+	return team->room == NULL || size <= team->room(team, false);
+}
+
+/* Bytes that PipeannTeamAllocWork() has. */
+static inline Size
+PipeannTeamRoom(PipeannTeam *team)
+{
+	return team->room != NULL ? team->room(team, true) : SIZE_MAX;
+}
+
+/* Prepare a team of one. */
+static inline void
+PipeannTeamOfOne(PipeannTeam *team)
+{
+	memset(team, 0, sizeof(*team));
+	team->members = 1;
+	team->shared = &team->alone;
 }
 
 #endif							/* PIPEANN_TEAM_H */

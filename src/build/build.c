@@ -15,7 +15,7 @@
 #include "access/tableam.h"
 #include "access/xloginsert.h"
 #include "build/build.h"
-#include "parallel/parallel.h"
+#include "base/parallel.h"
 #include "build/rows.h"
 #include "build/spool.h"
 #include "catalog/index.h"

@@ -113,10 +113,10 @@ ProfileNode(const PipeannCollection *c)
 static PipeannLayout
 LayoutOfDegree(const PipeannLayout *base, int degree)
 {
-	PipeannLayout l;
+	PipeannLayout l = *base;
 
-	PipeannLayoutInit(&l, base->dim, base->metric, base->storage, degree / 2,
-					  base->pq_bytes, 100, base->row_bytes);
+	l.max_degree = degree / 2 * 2;
+	PipeannLayoutInit(&l, &l, 100);
 	return l;
 }
 

@@ -4,7 +4,7 @@
  *
  * All vectors are taken to be different, so that an estimate is rather too
  * much. The figures are those of the code that will ask for the memory: what
- * members share is counted where shared.c counts it, at its peaks.
+ * members share is counted where base/shared.c counts it, at its peaks.
  */
 #include "postgres.h"
 
@@ -113,18 +113,22 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 {
 	const PipeannOptions *options = in->options;
 	PipeannLayout *l = &meta->layout;
-	PipeannStorage storage = sampled->storage;
+	PipeannLayout wanted = {
+		.dim = in->dim,
+		.metric = PIPEANN_L2,
+		.storage = sampled->storage,
+		.max_degree = 2 * PipeannInitialM(options),
+		.pq_bytes = options->pq_bytes
+	};
 	uint64		pages;
 
 	memset(meta, 0, sizeof(*meta));
-	PipeannLayoutInit(l, in->dim, PIPEANN_L2, storage,
-					  PipeannInitialM(options), options->pq_bytes,
-					  options->fillfactor, 0);
+	PipeannLayoutInit(l, &wanted, options->fillfactor);
 	if (in->values != NULL)
-		PipeannLayoutInit(l, in->dim, PIPEANN_L2, storage,
-						  PipeannInitialM(options), options->pq_bytes,
-						  options->fillfactor,
-						  PipeannLayoutRowBytes(l, &sampled->sizes));
+	{
+		wanted.row_bytes = PipeannLayoutRowBytes(l, &sampled->sizes);
+		PipeannLayoutInit(l, &wanted, options->fillfactor);
+	}
 	if (in->nfilter > 0)
 		l->attr_bytes =
 			PipeannAttributesChoose(PipeannAttributesForesee(in->values,

@@ -52,20 +52,25 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 				int m, const PipeannRowSizes *sizes)
 {
 	const PipeannOptions *options = PipeannGetOptions(index);
+	PipeannLayout wanted = {
+		.dim = PipeannIndexDimensions(index),
+		.metric = PipeannIndexMetric(index),
+		.storage = storage,
+		.max_degree = 2 * m,
+		.pq_bytes = options->pq_bytes
+	};
 	PipeannLayout *l = &meta->layout;
 	PipeannAttributes *attributes;
 
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
-	PipeannLayoutInit(l, PipeannIndexDimensions(index),
-					  PipeannIndexMetric(index), storage, m,
-					  options->pq_bytes, options->fillfactor, 0);
+	PipeannLayoutInit(l, &wanted, options->fillfactor);
 	if (PipeannIndexHasValues(index))
 	{
 		meta->format = PIPEANN_FORMAT_VALUES;
-		PipeannLayoutInit(l, l->dim, l->metric, storage, m, options->pq_bytes,
-						  options->fillfactor, RowBytes(index, l, sizes));
+		wanted.row_bytes = RowBytes(index, l, sizes);
+		PipeannLayoutInit(l, &wanted, options->fillfactor);
 		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES);
 		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
 												&meta->widths);

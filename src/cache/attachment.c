@@ -77,6 +77,7 @@ KeyOf(Relation index)
 	return key;
 }
 
+/* The attachment that new scans of an index use, or NULL. */
 PipeannAttachment *
 PipeannAttachmentFind(Relation index)
 {
@@ -132,14 +133,6 @@ PipeannAttachmentDrop(PipeannAttachment *attachment)
 	attachment->listed = false;
 	if (attachment->refs == 0)
 		Free(attachment);
-}
-
-/* Make sure that the cache stays in memory. False if it has been dropped. */
-bool
-PipeannAttachmentHold(PipeannAttachment *attachment)
-{
-	return attachment->entry == NULL || attachment->referenced ||
-		PipeannRegistryReference(attachment);
 }
 
 /* A PipeannCache stops using the attachment. */
@@ -201,6 +194,7 @@ NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
 	invalidated_at = GetCurrentTimestamp();
 }
 
+/* Be told of relations that are dropped. */
 void
 PipeannAttachmentsWatch(void)
 {
@@ -208,6 +202,8 @@ PipeannAttachmentsWatch(void)
 }
 
 /*
+ * Check for files that are gone, if that is due, and for freed caches.
+ *
  * After an invalidation of a relation that has a cache, look at its file now,
  * and once more when a commit that was under way has surely truncated it.
  */
@@ -419,13 +415,6 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);
 	MemoryContextSetParent(context, attachment->context);
 	return arrays;
-}
-
-void
-PipeannArraysRelease(PipeannArrays *arrays)
-{
-	if (--arrays->refs == 0)
-		MemoryContextDelete(arrays->context);
 }
 
 /*

@@ -20,7 +20,7 @@
 #include "base/base.h"
 
 #include "access/genam.h"
-#include "codes/codes.h"
+#include "pq/codes.h"
 #include "hints/hints.h"
 #include "lib/ilist.h"
 #include "storage/storage.h"
@@ -65,68 +65,6 @@ typedef struct PipeannCache
 	dlist_node	node;			/* idle: in the attachment's list */
 } PipeannCache;
 
-/* Registers settings and hooks; _PG_init() calls this. */
-extern void PipeannCacheInit(void);
-
-/*
- * Returns the cache of an index that has codes, up to date with meta. Loads it
- * if need be, or waits, interruptibly, for another backend that is loading it.
- * Without room in shared memory the cache is a private copy; a backend reports
- * its first such copy at LOG level. The cache is released by
- * PipeannCacheRelease(), or when context is reset or deleted.
- */
-extern PipeannCache *PipeannCacheAcquire(Relation index,
-										 const PipeannMeta *meta,
-										 MemoryContext context);
-extern void PipeannCacheRelease(PipeannCache *cache);
-
-/* Bring an acquired cache up to date with a newer metapage. */
-extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
-							   const PipeannMeta *meta);
-
-/* The map of rows, of any version; NULL if there is none. */
-extern PipeannRowMap *PipeannCacheRowMap(const PipeannCache *cache);
-
-/*
- * Whether there may be room for a map: some time after there was none it is tried
- * again.
- */
-extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
-
-/*
- * Make a map of these rows, all that the index had when the metapage had these
- * `removals`. Without room in memory there is none.
- */
-extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
-								const PipeannMeta *meta,
-								const PipeannMappedRow *rows, uint64 n);
-
-/*
- * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
- * is all that came between it and this metapage, whose `removals` are to grow by two.
- */
-extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-								   const PipeannMeta *meta,
-								   IndexBulkDeleteCallback is_dead, void *arg);
-
-/*
- * Memory that the cache of an index with this metapage takes when it is made.
- * Sets *megabytes to what pipeann.shared_memory has to be for it alone.
- */
-extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
-
-/* Warn if such a cache is too large for the area that the server reserved. */
-extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
-
-/* Drop the cache of this relation's file, which is being rebuilt in place. */
-extern void PipeannCacheForget(Relation index);
-
-/* The server's statistics, or NULL. */
-extern PipeannStats *PipeannCacheStats(void);
-
-/* Drop the caches of files that are gone. */
-extern void PipeannCacheSweep(void);
-
 /*
  * The entry graph's serialised form in its pages (a stream, see storage.h):
  * uint32 ids[count], uint16 nneighbors[count], padded to 4 bytes, uint32
@@ -139,5 +77,29 @@ PipeannEntryGraphBytes(uint32 count, uint32 degree)
 							 mul_size((count + 1) / 2, sizeof(uint32))),
 					mul_size(mul_size(count, degree), sizeof(uint32)));
 }
+
+/* cache.c */
+extern void PipeannCacheInit(void);
+extern PipeannCache *PipeannCacheAcquire(Relation index,
+										 const PipeannMeta *meta,
+										 MemoryContext context);
+extern void PipeannCacheRelease(PipeannCache *cache);
+extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
+							   const PipeannMeta *meta);
+extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
+extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
+extern void PipeannCacheForget(Relation index);
+extern void PipeannCacheSweep(void);
+extern PipeannRowMap *PipeannCacheRowMap(const PipeannCache *cache);
+extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
+extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
+								const PipeannMeta *meta,
+								const PipeannMappedRow *rows, uint64 n);
+extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
+								   const PipeannMeta *meta,
+								   IndexBulkDeleteCallback is_dead, void *arg);
+
+/* control.c */
+extern PipeannStats *PipeannCacheStats(void);
 
 #endif							/* PIPEANN_CACHE_H */

@@ -89,6 +89,8 @@ TryFindOrMake(void *arg)
 }
 
 /*
+ * NULL if there is no shared memory.
+ *
  * The server keeps some 100 kB in reserve for libraries that are not preloaded.
  * If that is gone, or another version of this library left a struct that
  * differs, there are only private copies.
@@ -116,6 +118,7 @@ PipeannControlGet(void)
 	return NULL;
 }
 
+/* The server's statistics, or NULL. */
 PipeannStats *
 PipeannCacheStats(void)
 {
@@ -176,6 +179,7 @@ InitArena(PipeannControl *control)
 	control->arena_pages = pages;
 }
 
+/* Pages that all caches together may take, and take. */
 uint64
 PipeannArenaLimit(void)
 {
@@ -184,15 +188,11 @@ PipeannArenaLimit(void)
 	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
 }
 
-uint32
-PipeannArenaPages(Size size)
-{
-	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
-
-	return Min(pages, PG_UINT32_MAX);
-}
-
-/* An arena has the free list in its first pages. */
+/*
+ * pipeann.shared_memory, in MB, for so many pages.
+ *
+ * An arena has the free list in its first pages.
+ */
 uint64
 PipeannArenaMegabytes(uint64 pages)
 {
@@ -201,6 +201,7 @@ PipeannArenaMegabytes(uint64 pages)
 	return (pages + HeaderPages() + in_one - 1) / in_one;
 }
 
+/* The last error of the operating system, "" if there was none. */
 const char *
 PipeannArenaError(void)
 {
@@ -274,6 +275,7 @@ SetDynamic(PipeannMapping *mapping, dsm_segment *dsm)
 					  mul_size(mapping->segment.pages, FPM_PAGE_SIZE));
 }
 
+/* Make a segment of mapping->segment.pages. */
 PipeannArenaResult
 PipeannArenaAllocate(PipeannMapping *mapping)
 {
@@ -311,6 +313,7 @@ PipeannArenaAllocate(PipeannMapping *mapping)
 	return PIPEANN_ARENA_OK;
 }
 
+/* Map a segment of another backend. False if that fails. */
 bool
 PipeannArenaAttach(PipeannMapping *mapping)
 {
@@ -367,6 +370,7 @@ StartUp(void)
 	Attach(control);
 }
 
+/* Have the server make the control block, with an arena, when it starts. */
 void
 PipeannControlPreload(void)
 {

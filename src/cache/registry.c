@@ -233,6 +233,11 @@ WaitForLoader(PipeannCacheEntry *entry,
 	ConditionVariableCancelSleep();
 }
 
+/*
+ * Take a reference to the cache of the attachment's file, or an entry to load
+ * it into; waits while another backend loads it. With evict, may evict a cache
+ * for its entry.
+ */
 PipeannClaim
 PipeannRegistryClaim(PipeannAttachment *attachment,
 					 bool evict)
@@ -323,6 +328,7 @@ PipeannRegistryLetGo(PipeannAttachment *attachment)
 	LWLockRelease(&pipeann_control->lock);
 }
 
+/* Drop the cache of a file, if there is one. */
 void
 PipeannRegistryForget(const PipeannLocator *locator)
 {
@@ -428,6 +434,7 @@ PipeannRegistryEndTurn(PipeannAttachment *attachment)
 	ConditionVariableBroadcast(&attachment->entry->changed);
 }
 
+/* Whether an entry may be of this relation; looks without a lock. */
 bool
 PipeannRegistryHasRelation(Oid relid)
 {

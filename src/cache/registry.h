@@ -190,7 +190,6 @@ PipeannAttachmentCodeBytes(const PipeannAttachment *attachment)
 		attachment->model.codes.attr_bytes;
 }
 
-
 /* A part of a cache's first segment. */
 static inline void *
 PipeannHeaderAt(PipeannCacheHeader *header, Size offset)
@@ -222,25 +221,6 @@ typedef enum PipeannArenaResult
 
 /* control.c */
 extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
-extern PipeannControl *PipeannControlGet(void); /* NULL: no shared memory */
-/* Have the server make it, with an arena, when it starts. */
-extern void PipeannControlPreload(void);
-extern uint32 PipeannWaitEvent(void);
-/* Pages that all caches together may take, and take. */
-extern uint64 PipeannArenaLimit(void);
-extern uint64 PipeannArenaUsed(void);
-extern uint32 PipeannArenaPages(Size size);
-/* pipeann.shared_memory, in MB, for so many pages. */
-extern uint64 PipeannArenaMegabytes(uint64 pages);
-/* Make a segment of mapping->segment.pages. */
-extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
-/* Map a segment of another backend. False if that fails. */
-extern bool PipeannArenaAttach(PipeannMapping *mapping);
-extern void PipeannArenaFree(const PipeannSegment *segment);
-/* The last error of the operating system, "" if there was none. */
-extern const char *PipeannArenaError(void);
-
-/* registry.c */
 typedef enum PipeannClaim
 {
 	PIPEANN_CLAIM_NONE,			/* no entry is free */
@@ -248,29 +228,33 @@ typedef enum PipeannClaim
 	PIPEANN_CLAIM_READY
 } PipeannClaim;
 
-/*
- * Take a reference to the cache of the attachment's file, or an entry to load
- * it into; waits while another backend loads it. With evict, may evict a cache
- * for its entry.
- */
+/* control.c */
+extern PipeannControl *PipeannControlGet(void);
+extern void PipeannControlPreload(void);
+extern uint32 PipeannWaitEvent(void);
+extern uint64 PipeannArenaLimit(void);
+extern uint64 PipeannArenaUsed(void);
+extern uint64 PipeannArenaMegabytes(uint64 pages);
+extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
+extern bool PipeannArenaAttach(PipeannMapping *mapping);
+extern void PipeannArenaFree(const PipeannSegment *segment);
+extern const char *PipeannArenaError(void);
+
+/* registry.c */
 extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment,
 										 bool evict);
-/* Take and give up references, as registry.c says; drop a cache. */
 extern bool PipeannRegistryReference(PipeannAttachment *attachment);
 extern void PipeannRegistryPublish(PipeannAttachment *attachment);
 extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
 extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
-/* Drop the cache of a file, if there is one. */
 extern void PipeannRegistryForget(const PipeannLocator *locator);
 extern bool PipeannRegistryAddSegment(PipeannAttachment *attachment,
 									  const PipeannSegment *segment);
 extern int	PipeannRegistryCopySegments(const PipeannAttachment *attachment,
 										uint32 from,
 										PipeannMapping *mappings);
-/* Begin and end this backend's turn to change a cache that it references. */
 extern void PipeannRegistryTakeTurn(PipeannAttachment *attachment);
 extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
-/* Whether an entry may be of this relation; looks without a lock. */
 extern bool PipeannRegistryHasRelation(Oid relid);
 extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
 extern void PipeannEvictAll(void);
@@ -295,10 +279,8 @@ extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
 extern PipeannAttachment *PipeannAttachmentMake(Relation index,
 												const PipeannMeta *meta,
 												bool shared, bool evict);
-/* The attachment that new scans of an index use, or NULL. */
 extern PipeannAttachment *PipeannAttachmentFind(Relation index);
 extern void PipeannAttachmentList(PipeannAttachment *attachment);
-extern bool PipeannAttachmentHold(PipeannAttachment *attachment);
 extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
 extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
 extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
@@ -307,16 +289,31 @@ extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
 extern bool PipeannAttachmentRefresh(Relation index,
 									 PipeannAttachment *attachment,
 									 const PipeannMeta *meta);
-/* Give up a reference to arrays. */
-extern void PipeannArraysRelease(PipeannArrays *arrays);
-/* Be told of relations that are dropped. */
 extern void PipeannAttachmentsWatch(void);
-/* Check for files that are gone, if that is due, and for freed caches. */
 extern void PipeannSweepIfDue(void);
 
-/* follow.c */
-extern void PipeannAttachmentFollow(Relation index,
-									PipeannAttachment *attachment,
-									const PipeannMeta *meta);
+/* Give up a reference to arrays. */
+static inline void
+PipeannArraysRelease(PipeannArrays *arrays)
+{
+	if (--arrays->refs == 0)
+		MemoryContextDelete(arrays->context);
+}
+
+/* Make sure that the cache stays in memory. False if it has been dropped. */
+static inline bool
+PipeannAttachmentHold(PipeannAttachment *attachment)
+{
+	return attachment->entry == NULL || attachment->referenced ||
+		PipeannRegistryReference(attachment);
+}
+
+static inline uint32
+PipeannArenaPages(Size size)
+{
+	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
+
+	return Min(pages, PG_UINT32_MAX);
+}
 
 #endif							/* PIPEANN_REGISTRY_H */

@@ -202,9 +202,12 @@ FindLeast(const Distances *distances)
 
 AVX2 void
 PipeannAvx2CentroidNearest(const float *x, Size stride, int n,
-						   const float *centroids, int len, uint8 *codes,
-						   Size code_stride, float *distances)
+						   const float *centroids, int len,
+						   const PipeannNearest *out)
 {
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
 	Distances	block[NEAREST_BLOCK] __attribute__((aligned(32)));
 
 	for (int i = 0; i < n; i += NEAREST_BLOCK)

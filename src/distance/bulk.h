@@ -18,8 +18,7 @@ extern void Pipeann##set##CentroidDot(const float *x, const float *centroids, \
 									  int len, float *out); \
 extern void Pipeann##set##CentroidNearest(const float *x, Size stride, int n, \
 										  const float *centroids, int len, \
-										  uint8 *codes, Size code_stride, \
-										  float *distances); \
+										  const PipeannNearest *out); \
 extern void Pipeann##set##DotTile(const int16 *const *rows, \
 								  const int16 *panel, int dim, int32 *out); \
 extern void Pipeann##set##TileNear(const int32 *row_norms, \

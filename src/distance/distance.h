@@ -37,6 +37,14 @@ typedef void (*PipeannToFloatFn) (const void *src, int dim, float *dst);
 /* int16 numbers of a panel: the columns of a tile, by PipeannTilePanel(). */
 #define PIPEANN_PANEL_SIZE(dim) ((Size) (dim) * PIPEANN_TILE_COLUMNS)
 
+/* Where the nearest centroids of vectors go. */
+typedef struct PipeannNearest
+{
+	uint8	   *codes;			/* the number of vector i: [i * code_stride] */
+	Size		code_stride;
+	float	   *distances;		/* of vector i: [i]; may be NULL */
+} PipeannNearest;
+
 typedef struct PipeannKernels
 {
 	const char *name;			/* "scalar", "avx2", "avx512", "neon" */
@@ -68,15 +76,13 @@ typedef struct PipeannKernels
 								 int len, float *out);
 
 	/*
-	 * The nearest of 256 centroids to each of n vectors, x + i * stride: its
-	 * number to codes[i * code_stride] and, if distances is not NULL, its
-	 * distance to distances[i], as centroid_l2 computes it. The first one of
-	 * several that are equally near; number 0 if no distance is a number.
+	 * The nearest of 256 centroids to each of n vectors, x + i * stride, with
+	 * its distance as centroid_l2 computes it. The first one of several that
+	 * are equally near; number 0 if no distance is a number.
 	 */
 	void		(*centroid_nearest) (const float *x, Size stride, int n,
 									 const float *centroids, int len,
-									 uint8 *codes, Size code_stride,
-									 float *distances);
+									 const PipeannNearest *out);
 
 	/*
 	 * A tile: out[r * 16 + c] = sum over d < dim of rows[r][d] times element

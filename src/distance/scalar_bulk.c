@@ -80,9 +80,12 @@ NearestCentroid(const float *distance)
 
 void
 PipeannScalarCentroidNearest(const float *x, Size stride, int n,
-							 const float *centroids, int len, uint8 *codes,
-							 Size code_stride, float *distances)
+							 const float *centroids, int len,
+							 const PipeannNearest *out)
 {
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
 	float		distance[PQ_ROW];
 
 	for (int i = 0; i < n; i++)

@@ -4,8 +4,532 @@
  */
 #include "base/base.h"
 
+#include "base/key.h"
 #include "graph/build.h"
 #include "graph/clusters.h"
+#include "graph/partition.h"
+#include "graph/prune.h"
+#include "graph/random.h"
+#include "graph/reservoir.h"
+
+/*
+ * Candidates for every node's neighbours, by partitioning (PiPNN,
+ * arXiv 2602.21247, section 3).
+ */
+
+/* Candidates by chance that each node of a graph with far edges is offered. */
+#define FAR 4
+
+/* Nodes that one member does at once. */
+#define RUN 256
+
+/* Places of a reservoir for these parameters. */
+static int
+CandidatePlaces(const PipeannGraphParams *params)
+{
+	int			places = Max(params->max_degree,
+							 params->ef_construction * 7 / 8);
+
+	return (places + PIPEANN_RESERVOIR_GROUP - 1) / PIPEANN_RESERVOIR_GROUP *
+		PIPEANN_RESERVOIR_GROUP;
+}
+
+/* So few that each is compared with all others. */
+static void
+CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
+{
+	uint32		ids[PIPEANN_LEAF];
+
+	for (uint32 i = 0; i < f->n; i++)
+		ids[i] = i;
+	if (PipeannTeamLeads(team))
+		PipeannPartition(f, ids, f->n, 1, r->places, 0, r);
+	PipeannTeamMeet(team);
+}
+
+/* Offer a to the reservoir of b. */
+static void
+OfferTo(const PipeannFixed *f, PipeannReservoirs *r, uint32 b, uint32 a,
+		uint16 distance)
+{
+	PipeannOffer offer = {.id = a,.distance = distance};
+
+	offer.hash = PipeannFarHash(PipeannSketchHash(f->sketch + (Size) b *
+												  PIPEANN_SKETCH,
+												  f->sketch + (Size) a *
+												  PIPEANN_SKETCH),
+								distance);
+	PipeannReservoirOffer(r, b, &offer, 1);
+}
+
+/* Offer two nodes to one another, those that are from first to end - 1. */
+static void
+OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
+		  uint32 first, uint32 end)
+{
+	bool		takes_a = a >= first && a < end;
+	bool		takes_b = b >= first && b < end;
+	uint16		distance;
+
+	if (!takes_a && !takes_b)
+		return;
+	distance = PipeannReservoirDistance(PipeannFixedPair(f, a, b));
+	if (takes_a)
+		OfferTo(f, r, a, b, distance);
+	if (takes_b)
+		OfferTo(f, r, b, a, distance);
+}
+
+/*
+ * Add candidates that are far to those of the nodes first .. end - 1. All
+ * members call.
+ *
+ * Candidates by chance, which are far: by edges to these a search comes a long
+ * way (Vamana begins with such a graph). Where there are near candidates
+ * enough in all directions they find no place.
+ */
+static void
+FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
+				  uint64 seed, uint32 first, uint32 end,
+				  PipeannReservoirs *r)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, f->n, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint32 a = from; a < to; a++)
+		{
+			uint64		random = seed ^ ((uint64) a << 32);
+
+			for (int k = 0; k < FAR; k++)
+			{
+				uint32		b = PipeannRandomBelow(&random, f->n);
+
+				if (b != a)
+					OfferPair(f, r, a, b, first, end);
+			}
+		}
+	PipeannTeamEnd(team);
+}
+
+/* Fill the reservoirs of all nodes. All members call. */
+static void
+FindCandidates(PipeannTeam *team, const PipeannFixed *f,
+			   const PipeannClusters *c, uint64 seed,
+			   PipeannReservoirs *r)
+{
+	if (f->n <= PIPEANN_LEAF)
+		CompareAll(team, f, r);
+	else
+		PipeannCutClusters(team, f, c, 0, c->n, seed, r);
+}
+
+/* From candidates to neighbours. */
+
+/* Work space of one member. */
+typedef struct Space
+{
+	PipeannMeasure measure;
+	PipeannKey *keys;			/* [places], as the others */
+	uint32	   *cand;
+	float	   *dist;
+	PipeannPruned pruned;
+} Space;
+
+static pg_attribute_always_inline float
+MeasureDistance(uint32 a, uint32 b, void *arg)
+{
+	return PipeannMeasurePair(arg, a, b);
+}
+
+static void
+SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
+{
+	PipeannMeasureInit(&s->measure, v);
+	s->keys = PipeannAlloc(mul_size(places, sizeof(PipeannKey)));
+	s->cand = PipeannAlloc(mul_size(places, sizeof(uint32)));
+	s->dist = PipeannAlloc(mul_size(places, sizeof(float)));
+	s->pruned.next = PipeannAlloc(mul_size(places, sizeof(int)));
+	s->pruned.kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
+}
+
+static void
+SpaceFree(Space *s)
+{
+	pfree(s->keys);
+	pfree(s->cand);
+	pfree(s->dist);
+	pfree(s->pruned.next);
+	pfree(s->pruned.kept);
+}
+
+/* Sets cand[] and dist[] to the candidates of a node, the nearest first. */
+static int
+SortCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
+{
+	int			n = PipeannReservoirGet(r, node, s->cand);
+
+	PipeannMeasureMany(&s->measure, node, s->cand, n, s->dist);
+	for (int i = 0; i < n; i++)
+		s->keys[i] = PipeannKeyMake(s->dist[i], s->cand[i]);
+	PipeannKeySort(s->keys, n);
+	for (int i = 0; i < n; i++)
+	{
+		s->cand[i] = PipeannKeyId(s->keys[i]);
+		s->dist[i] = PipeannKeyDistance(s->keys[i]);
+	}
+	return n;
+}
+
+/*
+ * RobustPrune, and then the nearest of those that it dropped: they take the
+ * same room on disk, and recall rises.
+ */
+static void
+MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
+		 uint32 node)
+{
+	int			n = SortCandidates(s, r, node);
+	uint32	   *list = PipeannNeighbors(g, node);
+	PipeannPruneParams params = {.alpha = alpha,.max_degree = g->max_degree};
+	int			nkept = PipeannPruneSorted(s->cand, s->dist, n, &params,
+										   MeasureDistance, &s->measure,
+										   &s->pruned);
+
+	nkept = PipeannPruneFill(&s->pruned, n, g->max_degree, nkept);
+	for (int i = 0; i < nkept; i++)
+		list[i] = s->cand[s->pruned.kept[i]];
+	g->degree[node] = nkept;
+}
+
+/*
+ * Choose the neighbours of the nodes first .. end - 1 among their candidates.
+ * All members call.
+ */
+static void
+MakeLists(PipeannTeam *team, const PipeannVectors *v,
+		  const PipeannReservoirs *r, float alpha, uint32 first,
+		  uint32 end, PipeannGraph *g)
+{
+	Space		space;
+	uint64		from;
+	uint64		to;
+
+	SpaceInit(&space, v, r->places, g->max_degree);
+	PipeannTeamBegin(team, end - first, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint32 node = first + from; node < first + to; node++)
+			MakeList(&space, r, alpha, g, node);
+	PipeannTeamEnd(team);
+	SpaceFree(&space);
+}
+
+/*
+ * Candidates where the reservoirs of all nodes do not fit memory.
+ *
+ * A leaf offers to reservoirs here and there, and a file does not take that
+ * well. So the clusters are gone through in shards, of which the members'
+ * reservoirs fit memory. What these hold in the end goes to logs, one for each
+ * range of nodes whose reservoirs fit memory. Then the reservoirs of a range
+ * are filled from its logs, and become lists. As neighbouring clusters have
+ * many members in common, a node is in few shards.
+ *
+ * Files are written and read from the front to the end only. Each member has
+ * logs of its own, and the order of offers does not matter (reservoir.h).
+ */
+
+/* Members logged at once by one member of the team. */
+#define SHARD_RUN 1024
+
+/* Clusters of a shard that the leader has planned. */
+typedef struct Plan
+{
+	uint32		from;
+	uint32		to;
+	uint32		n;				/* their members, each counted once */
+} Plan;
+
+typedef struct Shards
+{
+	const PipeannClusters *clusters;
+	uint32		most;			/* members of a shard */
+	Plan	   *plan;			/* shared, as the others */
+	uint32	   *slot;			/* [nodes] place in reservoirs, or INVALID */
+	uint32	   *members;		/* [most] */
+	PipeannReservoirs near;		/* of the shard's members */
+} Shards;
+
+static uint32
+LargestCluster(const PipeannClusters *c)
+{
+	uint32		largest = 0;
+
+	for (uint32 i = 0; i < c->n; i++)
+		largest = Max(largest, c->starts[i + 1] - c->starts[i]);
+	return largest;
+}
+
+/* Take the members of a cluster, or none if there is no room for all of them. */
+static bool
+TakeCluster(Shards *s, uint32 cluster)
+{
+	const PipeannClusters *c = s->clusters;
+	uint32		n = s->plan->n;
+
+	CHECK_FOR_INTERRUPTS();
+	for (uint32 i = c->starts[cluster]; i < c->starts[cluster + 1]; i++)
+	{
+		uint32		id = c->ids[i];
+
+		if (s->slot[id] != PIPEANN_INVALID_ID)
+			continue;
+		if (n == s->most)
+		{
+			while (n > s->plan->n)
+				s->slot[s->members[--n]] = PIPEANN_INVALID_ID;
+			return false;
+		}
+		s->slot[id] = n;
+		s->members[n++] = id;
+	}
+	s->plan->n = n;
+	return true;
+}
+
+/* The leader plans the shard that begins with this cluster. */
+static void
+PlanShard(Shards *s, uint32 from)
+{
+	Plan	   *plan = s->plan;
+
+	for (uint32 i = 0; i < plan->n; i++)
+		s->slot[s->members[i]] = PIPEANN_INVALID_ID;
+	plan->from = plan->to = from;
+	plan->n = 0;
+	while (plan->to < s->clusters->n && TakeCluster(s, plan->to))
+		plan->to++;
+}
+
+/* A log has records: this, and the offers. */
+typedef struct Record
+{
+	uint32		node;
+	uint32		n;
+} Record;
+
+/* One member's logs. */
+typedef struct ShardLogs
+{
+	const PipeannLogs *logs;
+	uint32		n;				/* ranges */
+	uint32		range;			/* nodes of one */
+	void	  **log;			/* [n] */
+	PipeannOffer *offers;		/* [places] */
+} ShardLogs;
+
+static void
+LogsInit(PipeannTeam *team, ShardLogs *l, uint32 nodes, uint32 range,
+		 int places)
+{
+	l->logs = team->logs;
+	l->range = range;
+	l->n = (nodes + range - 1) / range;
+	l->log = PipeannAlloc(mul_size(l->n, sizeof(void *)));
+	for (uint32 i = 0; i < l->n; i++)
+		l->log[i] = l->logs->open();
+	l->offers = PipeannAlloc(mul_size(places, sizeof(PipeannOffer)));
+}
+
+static void
+LogsFree(ShardLogs *l)
+{
+	pfree(l->log);
+	pfree(l->offers);
+}
+
+static void
+WriteRecord(ShardLogs *l, const PipeannReservoirs *r, uint32 node)
+{
+	Record		record = {node, PipeannReservoirOffers(r, node, l->offers)};
+	void	   *log = l->log[node / l->range];
+
+	if (record.n == 0)
+		return;
+	l->logs->write(log, &record, sizeof(record));
+	l->logs->write(log, l->offers, record.n * sizeof(PipeannOffer));
+}
+
+static void
+LogShard(PipeannTeam *team, Shards *s, ShardLogs *l)
+{
+	uint64		from;
+	uint64		to;
+
+	PipeannTeamBegin(team, s->plan->n, SHARD_RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint64 i = from; i < to; i++)
+			WriteRecord(l, &s->near, s->members[i]);
+	PipeannTeamEnd(team);
+}
+
+/* Offer what this member has logged of a range; the log goes. */
+static void
+ReadLog(ShardLogs *l, uint32 range, PipeannReservoirs *r)
+{
+	void	   *log = l->log[range];
+	Record		record;
+
+	l->logs->rewind(log);
+	while (l->logs->read(log, &record, sizeof(record)) &&
+		   l->logs->read(log, l->offers, record.n * sizeof(PipeannOffer)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannReservoirOffer(r, record.node, l->offers, record.n);
+	}
+	l->logs->close(log);
+}
+
+static void
+ShardsInit(PipeannTeam *team, Shards *s, const PipeannClusters *c, uint32 n,
+		   int places)
+{
+	Size		each = PipeannReservoirMemory(places) + sizeof(uint32);
+
+	s->clusters = c;
+	s->plan = PipeannTeamAlloc(team, sizeof(Plan));
+	s->slot = PipeannTeamAlloc(team, mul_size(n, sizeof(uint32)));
+	s->most = (uint32) Min(n, PipeannTeamRoom(team) / each);
+	s->most = Max(s->most, LargestCluster(c));
+	s->members = PipeannTeamAllocWork(team, mul_size(s->most,
+													 sizeof(uint32)));
+	if (PipeannTeamLeads(team))
+		memset(s->slot, 0xFF, mul_size(n, sizeof(uint32)));
+	PipeannReservoirsInit(team, &s->near, s->most, places, true);
+	s->near.slot = s->slot;
+}
+
+/* The reservoirs stay. */
+static void
+ShardsFree(PipeannTeam *team, Shards *s)
+{
+	s->near.slot = NULL;
+	PipeannTeamFree(team, s->members);
+	PipeannTeamFree(team, s->slot);
+	PipeannTeamFree(team, s->plan);
+}
+
+/* Do the shard that begins with a cluster; returns where the next one begins. */
+static uint32
+DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
+		uint32 from, ShardLogs *l)
+{
+	uint32		next;
+
+	if (PipeannTeamLeads(team))
+		PlanShard(s, from);
+	PipeannReservoirsEmpty(team, &s->near);
+	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to, seed,
+					   &s->near);
+	LogShard(team, s, l);
+	next = s->plan->to;
+	PipeannTeamMeet(team);
+	return next;
+}
+
+/*
+ * Several steps that are one to those who look on: between Begin and End the
+ * leader tells how far they are by TeamTellJoined().
+ */
+typedef struct TeamJoined
+{
+	void		(*progress) (uint64 done, uint64 n, void *arg);
+	uint32		step;
+} TeamJoined;
+
+static void
+TeamBeginJoined(PipeannTeam *team, TeamJoined *j)
+{
+	j->progress = team->progress;
+	j->step = team->steps + 1;
+	team->progress = NULL;
+}
+
+static void
+TeamTellJoined(PipeannTeam *team, const TeamJoined *j,
+			   uint64 done, uint64 n)
+{
+	team->steps = j->step;
+	if (j->progress != NULL && PipeannTeamLeads(team))
+		j->progress(done, n, team->progress_arg);
+}
+
+static void
+TeamEndJoined(PipeannTeam *team, const TeamJoined *j)
+{
+	team->steps = j->step;
+	team->progress = j->progress;
+}
+
+static void
+DoShards(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
+		 ShardLogs *l)
+{
+	TeamJoined joined;
+	uint32		next = 0;
+
+	TeamBeginJoined(team, &joined);
+	while (next < s->clusters->n)
+	{
+		next = DoShard(team, s, f, seed, next, l);
+		TeamTellJoined(team, &joined, next, s->clusters->n);
+	}
+	TeamEndJoined(team, &joined);
+}
+
+static void
+FillRange(PipeannTeam *team, ShardLogs *l, uint32 range, PipeannReservoirs *r)
+{
+	r->first = range * l->range;
+	PipeannReservoirsEmpty(team, r);
+	ReadLog(l, range, r);
+	PipeannTeamMeet(team);
+}
+
+/*
+ * Candidates and neighbours of all nodes, where the reservoirs do not fit
+ * memory. There must be clusters. All members call.
+ */
+static void
+ListsInShards(PipeannTeam *team, const PipeannVectors *v,
+			  const PipeannFixed *f, const PipeannClusters *c,
+			  const PipeannGraphParams *params, PipeannGraph *g)
+{
+	int			places = CandidatePlaces(params);
+	TeamJoined joined;
+	ShardLogs	l;
+	Shards		s;
+
+	ShardsInit(team, &s, c, f->n, places);
+	LogsInit(team, &l, f->n, s.most, places);
+	DoShards(team, &s, f, params->seed, &l);
+	ShardsFree(team, &s);
+	TeamBeginJoined(team, &joined);
+	for (uint32 range = 0; range < l.n; range++)
+	{
+		uint32		first = range * l.range;
+		uint32		end = Min(first + l.range, g->n);
+
+		FillRange(team, &l, range, &s.near);
+		if (params->far)
+			FindFarCandidates(team, f, params->seed, first, end, &s.near);
+		MakeLists(team, v, &s.near, params->alpha, first, end, g);
+		TeamTellJoined(team, &joined, range + 1, l.n);
+	}
+	TeamEndJoined(team, &joined);
+	LogsFree(&l);
+	PipeannReservoirsFree(team, &s.near);
+}
 
 /* The pool of candidates has to be long enough to fill a list. */
 static PipeannGraphParams
@@ -27,6 +551,9 @@ ListMemory(const PipeannGraphParams *params)
 }
 
 /*
+ * Bytes that PipeannGraphBuild() needs for n nodes, with its result: what all
+ * members share.
+ *
  * Candidates are collected while the vectors are there in fixed point as well;
  * lists are made while the candidates are still there.
  */
@@ -36,7 +563,7 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 {
 	PipeannGraphParams sane = SaneParams(params);
 	Size		reservoir =
-		PipeannReservoirMemory(PipeannCandidatePlaces(&sane));
+		PipeannReservoirMemory(CandidatePlaces(&sane));
 	Size		list = ListMemory(&sane);
 	Size		candidates = add_size(PipeannFixedMemory(vectors->dim + 1),
 									  PipeannClusterMemory());
@@ -46,6 +573,8 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 }
 
 /*
+ * Bytes of files that it needs beyond that where memory is short: an estimate.
+ *
  * Lists are there together with vectors in fixed point, and logs take half as
  * much again as the reservoirs that they fill (ten million rows: 1.45).
  */
@@ -55,9 +584,13 @@ PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params)
 	PipeannGraphParams sane = SaneParams(params);
 
 	return mul_size(n, add_size(ListMemory(&sane),
-								PipeannReservoirMemory(PipeannCandidatePlaces(&sane)) / 2));
+								PipeannReservoirMemory(CandidatePlaces(&sane)) / 2));
 }
 
+/*
+ * A graph without edges, for lists of up to max_degree. The caller fills in
+ * degree[], neighbors[] and medoid.
+ */
 PipeannGraph *
 PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
 {
@@ -70,14 +603,6 @@ PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
 	graph->neighbors = PipeannTeamAlloc(team, mul_size(mul_size(n, max_degree),
 													   sizeof(uint32)));
 	return graph;
-}
-
-void
-PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph)
-{
-	PipeannTeamFree(team, graph->degree);
-	PipeannTeamFree(team, graph->neighbors);
-	pfree(graph);
 }
 
 /*
@@ -104,15 +629,15 @@ BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	PipeannReservoirs r;
 	PipeannGraph *graph;
 
-	PipeannReservoirsInit(team, &r, v->n, PipeannCandidatePlaces(params),
+	PipeannReservoirsInit(team, &r, v->n, CandidatePlaces(params),
 						  false);
-	PipeannFindCandidates(team, f, c, params->seed, &r);
+	FindCandidates(team, f, c, params->seed, &r);
 	if (params->far)
-		PipeannFindFarCandidates(team, f, params->seed, 0, v->n, &r);
+		FindFarCandidates(team, f, params->seed, 0, v->n, &r);
 	PipeannFixedFree(team, f);
 	graph = PipeannGraphNew(team, v->n, params->max_degree);
 	graph->medoid = medoid;
-	PipeannMakeLists(team, v, &r, params->alpha, 0, v->n, graph);
+	MakeLists(team, v, &r, params->alpha, 0, v->n, graph);
 	PipeannReservoirsFree(team, &r);
 	return graph;
 }
@@ -124,11 +649,20 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	PipeannGraph *graph = PipeannGraphNew(team, v->n, params->max_degree);
 
 	graph->medoid = Medoid(f);
-	PipeannListsInShards(team, v, f, c, params, graph);
+	ListsInShards(team, v, f, c, params, graph);
 	PipeannFixedFree(team, f);
 	return graph;
 }
 
+/*
+ * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning
+ * (build.c), RobustPrune among each node's candidates (build.c), and
+ * edges to those that would be missed (reach.c). The result depends on rows
+ * and options only, not on the members of the team. In it every node has at
+ * least one neighbour if n > 1, no node is its own neighbour, no list has a
+ * duplicate, every node can be reached from the medoid, and nearly every one
+ * from a node near it. clusters may be NULL. All members call.
+ */
 PipeannGraph *
 PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 				  const PipeannClusters *clusters,
@@ -136,7 +670,7 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 {
 	PipeannGraphParams sane = SaneParams(params);
 	Size		size = mul_size(vectors->n,
-								PipeannReservoirMemory(PipeannCandidatePlaces(&sane)));
+								PipeannReservoirMemory(CandidatePlaces(&sane)));
 	PipeannClusters *own = NULL;
 	PipeannFixed fixed;
 	PipeannGraph *graph;

@@ -9,56 +9,17 @@
 #include "graph/graph.h"
 #include "graph/reservoir.h"
 
-/* Bytes of memory for PipeannGraphConnect() of n nodes. */
-extern Size PipeannReachMemory(uint32 n);
-
-/* ---------- candidates.c ---------- */
-
-/* Places of a reservoir for these parameters. */
-extern int	PipeannCandidatePlaces(const PipeannGraphParams *params);
-
-/* Candidates that a leaf finds for a node whose reservoir has so many places. */
-extern int	PipeannCandidatesNearest(int places);
-
-/* Fill the reservoirs of all nodes. All members call. */
-extern void PipeannFindCandidates(PipeannTeam *team, const PipeannFixed *f,
-								  const PipeannClusters *c, uint64 seed,
-								  PipeannReservoirs *r);
-
-/*
- * Add candidates that are far to those of the nodes first .. end - 1. All
- * members call.
- */
-extern void PipeannFindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
-									 uint64 seed, uint32 first, uint32 end,
-									 PipeannReservoirs *r);
-
-/* partition.c: cut the clusters from .. to - 1 into leaves. All members call. */
+/* clusters.c */
 extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
-							   const PipeannClusters *c, uint32 from,
-							   uint32 to, int nearest, uint64 seed,
+							   const PipeannClusters *c, uint32 first,
+							   uint32 end, uint64 seed,
 							   PipeannReservoirs *r);
 
-/* ---------- shards.c ---------- */
-
-/*
- * Candidates and neighbours of all nodes, where the reservoirs do not fit
- * memory. There must be clusters. All members call.
- */
-extern void PipeannListsInShards(PipeannTeam *team, const PipeannVectors *v,
-								 const PipeannFixed *f,
-								 const PipeannClusters *c,
-								 const PipeannGraphParams *params,
-								 PipeannGraph *g);
-
-/* ---------- lists.c ---------- */
-
-/*
- * Choose the neighbours of the nodes first .. end - 1 among their candidates.
- * All members call.
- */
-extern void PipeannMakeLists(PipeannTeam *team, const PipeannVectors *v,
-							 const PipeannReservoirs *r, float alpha,
-							 uint32 first, uint32 end, PipeannGraph *g);
+/* Bytes of memory for PipeannGraphConnect() of n nodes. */
+static inline Size
+PipeannReachMemory(uint32 n)
+{
+	return mul_size(n, 4 * sizeof(uint32) + 1);
+}
 
 #endif							/* PIPEANN_GRAPH_BUILD_H */

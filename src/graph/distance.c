@@ -12,6 +12,7 @@
  */
 #define PREFETCH_BYTES 4096
 
+/* Prepare the measure of these vectors, which must outlive it. */
 void
 PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v)
 {
@@ -28,6 +29,10 @@ PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v)
 	m->base = m->sum ? 2.0f * v->max_norm * v->max_norm : 2.0f;
 }
 
+/*
+ * Sets out[n] to the distances of node a from the nodes ids[n], and prefetches
+ * their vectors.
+ */
 void
 PipeannMeasureMany(const PipeannMeasure *m, uint32 a, const uint32 *ids, int n,
 				   float *out)
@@ -49,6 +54,7 @@ PipeannMeasureMany(const PipeannMeasure *m, uint32 a, const uint32 *ids, int n,
 			out[i] = PipeannMeasureFinish(m, out[i], a, ids[i]);
 }
 
+/* The measure of two vectors; rounding may make it slightly negative. */
 float
 PipeannVectorsDistance(const PipeannVectors *v, uint32 a, uint32 b)
 {

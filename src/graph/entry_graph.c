@@ -45,6 +45,12 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 	return sample;
 }
 
+/*
+ * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the
+ * sample ids[n_sample] of the vectors. Its node i stands for ids[i], and its
+ * neighbours are positions in ids[]. Searches enter at its medoid, from which
+ * all its nodes can be reached. The result is freed by PipeannGraphFree().
+ */
 PipeannGraph *
 PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 					   const uint32 *ids, uint32 n_sample, int max_degree,

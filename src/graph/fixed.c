@@ -156,6 +156,7 @@ SetPlanes(PipeannFixedScale *s, uint64 seed)
 	}
 }
 
+/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
 void
 PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v,
 					  uint64 seed)
@@ -165,20 +166,6 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v,
 	s->offset = PipeannAlloc(mul_size(s->dim, sizeof(float)));
 	SetOffsetAndScale(s, v);
 	SetPlanes(s, seed);
-}
-
-void
-PipeannFixedScaleFree(PipeannFixedScale *s)
-{
-	pfree(s->offset);
-	pfree(s->planes);
-}
-
-Size
-PipeannFixedMemory(int dim)
-{
-	return (dim + 2) / 2 * 2 * sizeof(int16) + sizeof(int32) +
-		PIPEANN_SKETCH * sizeof(int16);
 }
 
 static double
@@ -278,12 +265,14 @@ Allocate(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
 	f->float_x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
 }
 
+/* Room for n vectors, and setting one of them to row r of v. */
 void
 PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s, uint32 n)
 {
 	Allocate(NULL, s, n, f);
 }
 
+/* All vectors in fixed point, with sketches. All members call. */
 void
 PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)

@@ -32,7 +32,7 @@ typedef struct PipeannFixedScale
 	int			fixed_dim;		/* the same, made even */
 	float	   *offset;			/* [dim] */
 	float		scale;
-	int16	   *planes;			/* hyperplanes, a panel (distance/tile.h) */
+	int16	   *planes;			/* hyperplanes, a panel (distance/tile.c) */
 } PipeannFixedScale;
 
 typedef struct PipeannFixed
@@ -51,26 +51,6 @@ PipeannFixedAt(const PipeannFixed *f, uint32 i)
 	return f->x + (Size) i * f->dim;
 }
 
-/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
-extern void PipeannFixedScaleInit(PipeannFixedScale *s,
-								  const PipeannVectors *v, uint64 seed);
-extern void PipeannFixedScaleFree(PipeannFixedScale *s);
-
-/* Bytes of a vector with its norm and sketch. */
-extern Size PipeannFixedMemory(int dim);
-
-/* Room for n vectors, and setting one of them to row r of v. */
-extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
-							 uint32 n);
-extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
-							const PipeannFixedScale *s,
-							const PipeannVectors *v, uint32 r);
-
-/* All vectors in fixed point, with sketches. All members call. */
-extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
-							 const PipeannVectors *v, PipeannFixed *f);
-extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
-
 /*
  * Half of the squared distance, of which dot is the inner product; and that of
  * two vectors by their numbers.
@@ -82,8 +62,6 @@ PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 
 	return Max(d, 0);
 }
-
-extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
 
 /*
  * The side of each hyperplane on which b lies as seen from a: neighbours in
@@ -127,6 +105,33 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 	uint32		mixed = (a ^ b) * UINT32_C(0x9E3779B1);
 
 	return (uint16) ((1 << PIPEANN_HASH_BITS) | (mixed >> 16 & (nhashes - 1)));
+}
+
+extern void PipeannFixedScaleInit(PipeannFixedScale *s,
+								  const PipeannVectors *v, uint64 seed);
+extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
+							 uint32 n);
+extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
+							const PipeannFixedScale *s,
+							const PipeannVectors *v, uint32 r);
+extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
+							 const PipeannVectors *v, PipeannFixed *f);
+extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
+extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
+
+/* Bytes of a vector with its norm and sketch. */
+static inline Size
+PipeannFixedMemory(int dim)
+{
+	return (dim + 2) / 2 * 2 * sizeof(int16) + sizeof(int32) +
+		PIPEANN_SKETCH * sizeof(int16);
+}
+
+static inline void
+PipeannFixedScaleFree(PipeannFixedScale *s)
+{
+	pfree(s->offset);
+	pfree(s->planes);
 }
 
 #endif							/* PIPEANN_FIXED_H */

@@ -46,10 +46,6 @@ PipeannVectorAt(const PipeannVectors *v, uint32 i)
 	return v->data + (Size) i * v->stride;
 }
 
-/* The measure of two vectors; rounding may make it slightly negative. */
-extern float PipeannVectorsDistance(const PipeannVectors *v, uint32 a,
-									uint32 b);
-
 typedef struct PipeannGraph
 {
 	uint32		n;
@@ -94,69 +90,9 @@ typedef struct PipeannGraphParams
  */
 typedef struct PipeannClusters PipeannClusters;
 
-extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
-										   const PipeannVectors *rows,
-										   const uint8 *skip, uint64 seed,
-										   uint32 *number);
-extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
-
-/* Bytes that clusters need for each node. */
-extern Size PipeannClusterMemory(void);
-
-/*
- * Bytes that PipeannGraphBuild() needs for n nodes, with its result: what all
- * members share.
- */
-extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
-							   const PipeannVectors *vectors);
-
-/*
- * Bytes of files that it needs beyond that where memory is short: an estimate.
- */
-extern Size PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params);
-
 /* Steps of the team that a build takes, with clusters given. */
 #define PIPEANN_GRAPH_STEPS 7
 
-/*
- * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning
- * (candidates.c), RobustPrune among each node's candidates (lists.c), and
- * edges to those that would be missed (reach.c). The result depends on rows
- * and options only, not on the members of the team. In it every node has at
- * least one neighbour if n > 1, no node is its own neighbour, no list has a
- * duplicate, every node can be reached from the medoid, and nearly every one
- * from a node near it. clusters may be NULL. All members call.
- */
-extern PipeannGraph *PipeannGraphBuild(PipeannTeam *team,
-									   const PipeannVectors *vectors,
-									   const PipeannClusters *clusters,
-									   const PipeannGraphParams *params);
-
-/*
- * A graph without edges, for lists of up to max_degree. The caller fills in
- * degree[], neighbors[] and medoid.
- */
-extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
-									 int max_degree);
-
-/*
- * Give every node that cannot be reached from the medoid an edge from a near
- * one, in place of an edge on which no other node depends; and so for nodes to
- * which no near node leads. Needs PipeannReachMemory() bytes. All members call.
- */
-extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
-								const PipeannVectors *vectors);
-
-extern void PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph);
-
-/*
- * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers,
- * dist[ncand] their distances from the node; distance(a, b, arg) gives that
- * between two candidates. Sorts cand and dist by distance, except for the
- * forced ones. Writes the kept candidates to out, the forced ones first, then
- * the most needed first, and returns their number. For insert and repair; the
- * build does the same inline.
- */
 typedef float (*PipeannPruneDistance) (uint32 a, uint32 b, void *arg);
 
 typedef struct PipeannPruneParams
@@ -167,40 +103,60 @@ typedef struct PipeannPruneParams
 	int			fill;			/* fill up to this with the nearest dropped */
 } PipeannPruneParams;
 
+/* distance.c */
+extern float PipeannVectorsDistance(const PipeannVectors *v, uint32 a,
+									uint32 b);
+
+/* clusters.c */
+extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
+										   const PipeannVectors *rows,
+										   const uint8 *skip, uint64 seed,
+										   uint32 *number);
+extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
+extern Size PipeannClusterMemory(void);
+
+/* build.c */
+extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
+							   const PipeannVectors *vectors);
+extern Size PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params);
+extern PipeannGraph *PipeannGraphBuild(PipeannTeam *team,
+									   const PipeannVectors *vectors,
+									   const PipeannClusters *clusters,
+									   const PipeannGraphParams *params);
+extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
+									 int max_degree);
+
+/* reach.c */
+extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
+								const PipeannVectors *vectors);
+
+/* prune.c */
 extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 							   const PipeannPruneParams *params,
 							   PipeannPruneDistance distance, void *arg,
 							   uint32 *out);
 
-/*
- * Mark a spanning tree of edges from the medoid to every node: moves the
- * tree's edges to the front of each list and sets tree_edges[n] to their
- * numbers, at most `most` unless it takes more to reach every node. All members
- * call, with tree_edges shared.
- */
+/* spanning_tree.c */
 extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
 							 uint8 *tree_edges);
 
-/*
- * Choose the nodes that share pages: sets order[n] to a permutation of the
- * nodes, of which order[p * fill] .. order[p * fill + fill - 1] share page p;
- * the last page may have fewer. Greedy (after PageANN): a page has a seed and
- * the nearest unassigned nodes of its two-hop neighbourhood; the next seed is
- * the nearest one left over.
- */
+/* pack.c */
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,
 							 uint32 *order, PipeannTeam *team);
 
-/*
- * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the
- * sample ids[n_sample] of the vectors. Its node i stands for ids[i], and its
- * neighbours are positions in ids[]. Searches enter at its medoid, from which
- * all its nodes can be reached. The result is freed by PipeannGraphFree().
- */
+/* entry_graph.c */
 extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 											const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,
 											int max_degree, uint64 seed);
+
+static inline void
+PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph)
+{
+	PipeannTeamFree(team, graph->degree);
+	PipeannTeamFree(team, graph->neighbors);
+	pfree(graph);
+}
 
 #endif							/* PIPEANN_GRAPH_H */

@@ -352,6 +352,10 @@ SortOffers(PipeannLeafSpace *s, const uint32 *ids)
 	}
 }
 
+/*
+ * Offer each of ids[n] its nearest among them, and it to these. n is at most
+ * PIPEANN_LEAF.
+ */
 void
 PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 			int n, PipeannReservoirs *r)

@@ -25,16 +25,6 @@ typedef struct PipeannMeasure
 	float		base;			/* 2 or 2 M^2 */
 } PipeannMeasure;
 
-/* Prepare the measure of these vectors, which must outlive it. */
-extern void PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v);
-
-/*
- * Sets out[n] to the distances of node a from the nodes ids[n], and prefetches
- * their vectors.
- */
-extern void PipeannMeasureMany(const PipeannMeasure *m, uint32 a,
-							   const uint32 *ids, int n, float *out);
-
 static inline const char *
 PipeannMeasureAt(const PipeannMeasure *m, uint32 i)
 {
@@ -77,5 +67,10 @@ PipeannMeasurePair(const PipeannMeasure *m, uint32 a, uint32 b)
 
 	return PipeannMeasureFinish(m, raw, a, b);
 }
+
+/* distance.c */
+extern void PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v);
+extern void PipeannMeasureMany(const PipeannMeasure *m, uint32 a,
+							   const uint32 *ids, int n, float *out);
 
 #endif							/* PIPEANN_MEASURE_H */

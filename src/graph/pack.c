@@ -141,6 +141,51 @@ LeaveForLater(Pack *p, const PipeannKey *keys, int nkeys)
 	}
 }
 
+/*
+ * Move the m smallest of keys[n] to the front, in no particular order.
+ *
+ * Hoare's quickselect, with a median of three as pivot; keys are distinct.
+ */
+static void
+KeySelect(PipeannKey *keys, int n, int m)
+{
+	int			left = 0;
+	int			right = n - 1;
+
+	if (m >= n)
+		return;
+	while (left < right)
+	{
+		PipeannKey	a = keys[left];
+		PipeannKey	b = keys[left + (right - left) / 2];
+		PipeannKey	c = keys[right];
+		PipeannKey	pivot = Max(Min(a, b), Min(Max(a, b), c));
+		int			i = left;
+		int			j = right;
+
+		while (i <= j)
+		{
+			while (keys[i] < pivot)
+				i++;
+			while (keys[j] > pivot)
+				j--;
+			if (i <= j)
+			{
+				PipeannKey	swap = keys[i];
+
+				keys[i++] = keys[j];
+				keys[j--] = swap;
+			}
+		}
+		if (m <= j)
+			right = j;
+		else if (m >= i)
+			left = i;
+		else
+			return;
+	}
+}
+
 /* Place the seed and free nodes near it, as far as the page has room. */
 static void
 PlaceAround(Pack *p, uint32 seed)
@@ -153,7 +198,7 @@ PlaceAround(Pack *p, uint32 seed)
 	room = (p->fill - (int) (p->nplaced % p->fill)) % p->fill;
 	Reach(p, seed);
 	nsorted = Min(p->nids, room + LATER_PER_PAGE);
-	PipeannKeySelect(p->keys, p->nids, nsorted);
+	KeySelect(p->keys, p->nids, nsorted);
 	PipeannKeySort(p->keys, nsorted);
 	for (i = 0; i < Min(room, nsorted); i++)
 		Place(p, PipeannKeyId(p->keys[i]));
@@ -176,6 +221,13 @@ NextSeed(Pack *p)
 	return p->lowest;
 }
 
+/*
+ * Choose the nodes that share pages: sets order[n] to a permutation of the
+ * nodes, of which order[p * fill] .. order[p * fill + fill - 1] share page p;
+ * the last page may have fewer. Greedy (after PageANN): a page has a seed and
+ * the nearest unassigned nodes of its two-hop neighbourhood; the next seed is
+ * the nearest one left over.
+ */
 void
 PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 				 int fill, uint32 *order, PipeannTeam *team)

@@ -41,19 +41,6 @@ typedef struct PipeannLeaders
 	int32	   *half_norm;		/* [n], and room for whole panels */
 } PipeannLeaders;
 
-extern void PipeannLeadersInit(PipeannLeaders *l, const PipeannFixed *f,
-							   const uint32 *ids, uint32 n);
-extern void PipeannLeadersFree(PipeannLeaders *l);
-
-/*
- * Sets out[n][fanout] to the nearest leaders of each of the vectors ids[n], the
- * nearest first. fanout must be at most the number of leaders. ids NULL: the
- * vectors from `first` on.
- */
-extern void PipeannAssign(const PipeannLeaders *l, const PipeannFixed *f,
-						  const uint32 *ids, uint32 first, uint32 n,
-						  int fanout, uint32 *out);
-
 /* Groups of members: those of group g are ids[starts[g] .. starts[g + 1] - 1]. */
 typedef struct PipeannGroups
 {
@@ -62,26 +49,16 @@ typedef struct PipeannGroups
 	uint32	   *ids;
 } PipeannGroups;
 
-/*
- * Cut the set ids[n] into leaves, and offer near members of each leaf to one
- * another's reservoirs.
- */
+/* Work space for leaves of one member, whose reservoirs have so many places. */
+typedef struct PipeannLeafSpace PipeannLeafSpace;
+
 extern void PipeannPartition(const PipeannFixed *f, const uint32 *ids, uint32 n,
 							 int fanout, int nearest, uint64 seed,
 							 PipeannReservoirs *r);
 
-/* ---------- leaf.c ---------- */
-
-/* Work space for leaves of one member, whose reservoirs have so many places. */
-typedef struct PipeannLeafSpace PipeannLeafSpace;
-
+/* leaf.c */
 extern PipeannLeafSpace *PipeannLeafSpaceNew(int dim, int nearest, int places);
 extern void PipeannLeafSpaceFree(PipeannLeafSpace *space);
-
-/*
- * Offer each of ids[n] its nearest among them, and it to these. n is at most
- * PIPEANN_LEAF.
- */
 extern void PipeannLeaf(PipeannLeafSpace *space, const PipeannFixed *f,
 						const uint32 *ids, int n, PipeannReservoirs *r);
 

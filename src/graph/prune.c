@@ -24,13 +24,20 @@ SortCandidates(uint32 *cand, float *dist, int ncand)
 	pfree(keys);
 }
 
+/*
+ * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers,
+ * dist[ncand] their distances from the node; distance(a, b, arg) gives that
+ * between two candidates. Sorts cand and dist by distance, except for the
+ * forced ones. Writes the kept candidates to out, the forced ones first, then
+ * the most needed first, and returns their number. For insert and repair; the
+ * build does the same inline.
+ */
 int
 PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 				   const PipeannPruneParams *params,
 				   PipeannPruneDistance distance, void *arg, uint32 *out)
 {
-	int		   *next;
-	int		   *kept;
+	PipeannPruned pruned;
 	int			nkept;
 	int			i;
 
@@ -39,17 +46,15 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 		return 0;
 	SortCandidates(cand + params->forced, dist + params->forced,
 				   ncand - params->forced);
-	next = PipeannAlloc(mul_size(ncand, sizeof(int)));
-	kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
-	nkept = PipeannPruneSorted(cand, dist, ncand, params->forced,
-							   params->alpha, params->max_degree, distance,
-							   arg, next, kept);
-	nkept = PipeannPruneFill(next, ncand,
-							 Min(params->fill, params->max_degree), kept,
-							 nkept);
+	pruned.next = PipeannAlloc(mul_size(ncand, sizeof(int)));
+	pruned.kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
+	nkept = PipeannPruneSorted(cand, dist, ncand, params, distance, arg,
+							   &pruned);
+	nkept = PipeannPruneFill(&pruned, ncand,
+							 Min(params->fill, params->max_degree), nkept);
 	for (i = 0; i < nkept; i++)
-		out[i] = cand[kept[i]];
-	pfree(kept);
-	pfree(next);
+		out[i] = cand[pruned.kept[i]];
+	pfree(pruned.kept);
+	pfree(pruned.next);
 	return nkept;
 }

@@ -12,11 +12,17 @@
 #define PIPEANN_PRUNE_KEPT (-1)
 #define PIPEANN_PRUNE_OUT (-2)
 
+/* What pruning leaves: how far each candidate was compared, and which are kept. */
+typedef struct PipeannPruned
+{
+	int		   *next;			/* [ncand] */
+	int		   *kept;			/* [max_degree] */
+} PipeannPruned;
+
 /*
  * RobustPrune of cand[ncand] with dist[ncand], sorted by distance except for
- * the first `forced`, which are always kept. next[ncand] and kept[max_degree]
- * are work space; kept gets the positions of the kept candidates in the order
- * in which they were kept. Returns their number.
+ * the first `forced`, which are always kept. kept[] gets the positions of the
+ * kept candidates in the order in which they were kept. Returns their number.
  *
  * A candidate is dropped if a kept one is nearer to it than the node is, by
  * the factor alpha. A first round with alpha 1 keeps the edges that no other
@@ -27,10 +33,15 @@
  */
 static pg_attribute_always_inline int
 PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
-				   int forced, float alpha, int max_degree,
+				   const PipeannPruneParams *params,
 				   PipeannPruneDistance distance, void *arg,
-				   int *next, int *kept)
+				   const PipeannPruned *out)
 {
+	int			forced = params->forced;
+	float		alpha = params->alpha;
+	int			max_degree = params->max_degree;
+	int		   *next = out->next;
+	int		   *kept = out->kept;
 	int			nkept = 0;
 	int			round;
 	int			i;
@@ -76,14 +87,14 @@ PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
  * (DiskANN's saturate_graph). Returns the new length.
  */
 static inline int
-PipeannPruneFill(const int *next, int ncand, int max_degree, int *kept,
+PipeannPruneFill(const PipeannPruned *out, int ncand, int max_degree,
 				 int nkept)
 {
 	int			i;
 
 	for (i = 0; i < ncand && nkept < max_degree; i++)
-		if (next[i] != PIPEANN_PRUNE_KEPT)
-			kept[nkept++] = i;
+		if (out->next[i] != PIPEANN_PRUNE_KEPT)
+			out->kept[nkept++] = i;
 	return nkept;
 }
 

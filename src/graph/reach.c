@@ -56,12 +56,6 @@ typedef struct Reach
 	PipeannKey *near;			/* [max_degree * (max_degree + 1)] */
 } Reach;
 
-Size
-PipeannReachMemory(uint32 n)
-{
-	return mul_size(n, 4 * sizeof(uint32) + 1);
-}
-
 static uint32
 FewEdges(const Reach *r)
 {
@@ -355,6 +349,11 @@ AddEdges(PipeannTeam *team, Reach *r)
 	PipeannTeamFree(team, r->reached);
 }
 
+/*
+ * Give every node that cannot be reached from the medoid an edge from a near
+ * one, in place of an edge on which no other node depends; and so for nodes to
+ * which no near node leads. Needs PipeannReachMemory() bytes. All members call.
+ */
 void
 PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 					const PipeannVectors *vectors)

@@ -32,6 +32,7 @@ PlacesSize(int places)
 	return (Size) places * (sizeof(uint32) + 2 * sizeof(uint16));
 }
 
+/* Bytes of one reservoir. */
 Size
 PipeannReservoirMemory(int places)
 {
@@ -51,6 +52,10 @@ PlacesOf(const PipeannReservoirs *r, uint32 node)
 	return p;
 }
 
+/*
+ * Empty reservoirs, in memory rather than in a file if work is set; and making
+ * them empty again. All members call.
+ */
 void
 PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r, uint32 n,
 					  int places, bool work)
@@ -83,14 +88,6 @@ PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r)
 		memset(r->bound + from, 0xFF, (to - from) * sizeof(uint16));
 	}
 	PipeannTeamEnd(team);
-}
-
-void
-PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
-{
-	PipeannTeamFree(team, r->data);
-	PipeannTeamFree(team, r->bound);
-	PipeannTeamFree(team, r->locks);
 }
 
 /* The place of a hash, or -1. */
@@ -162,6 +159,7 @@ Put(const Places *p, int places, const PipeannOffer *offer, int *farthest)
 		*farthest = FindFarthest(p, places);
 }
 
+/* Offer candidates to the reservoir of a node. */
 void
 PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 					  const PipeannOffer *offers, int n)
@@ -181,6 +179,10 @@ PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 		PipeannTeamUnlock(&r->locks[slot]);
 }
 
+/*
+ * Sets offers[places] to a node's candidates, to be offered to another
+ * reservoir; returns their number.
+ */
 int
 PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 					   PipeannOffer *offers)
@@ -199,6 +201,7 @@ PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 	return n;
 }
 
+/* Bring the reservoir of a node near the processor. */
 void
 PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node)
 {
@@ -210,6 +213,7 @@ PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node)
 		__builtin_prefetch(at, 1);
 }
 
+/* Sets ids[places] to the candidates of a node; returns their number. */
 int
 PipeannReservoirGet(const PipeannReservoirs *r, uint32 node, uint32 *ids)
 {

@@ -34,18 +34,6 @@ typedef struct PipeannReservoirs
 	uint32		first;
 } PipeannReservoirs;
 
-/* Bytes of one reservoir. */
-extern Size PipeannReservoirMemory(int places);
-
-/*
- * Empty reservoirs, in memory rather than in a file if work is set; and making
- * them empty again. All members call.
- */
-extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,
-								  uint32 n, int places, bool work);
-extern void PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r);
-extern void PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r);
-
 /* The reservoir of a node. */
 static inline uint32
 PipeannReservoirOf(const PipeannReservoirs *r, uint32 node)
@@ -98,22 +86,24 @@ typedef struct PipeannOffer
 	uint16		hash;
 } PipeannOffer;
 
-/* Offer candidates to the reservoir of a node. */
+extern Size PipeannReservoirMemory(int places);
+extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,
+								  uint32 n, int places, bool work);
+extern void PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r);
 extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 								  const PipeannOffer *offers, int n);
-
-/*
- * Sets offers[places] to a node's candidates, to be offered to another
- * reservoir; returns their number.
- */
 extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 								   PipeannOffer *offers);
-
-/* Bring the reservoir of a node near the processor. */
 extern void PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node);
-
-/* Sets ids[places] to the candidates of a node; returns their number. */
 extern int	PipeannReservoirGet(const PipeannReservoirs *r, uint32 node,
 								uint32 *ids);
+
+static inline void
+PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
+{
+	PipeannTeamFree(team, r->data);
+	PipeannTeamFree(team, r->bound);
+	PipeannTeamFree(team, r->locks);
+}
 
 #endif							/* PIPEANN_RESERVOIR_H */

@@ -71,6 +71,12 @@ Span(Tree *t, int most)
 	}
 }
 
+/*
+ * Mark a spanning tree of edges from the medoid to every node: moves the
+ * tree's edges to the front of each list and sets tree_edges[n] to their
+ * numbers, at most `most` unless it takes more to reach every node. All members
+ * call, with tree_edges shared.
+ */
 void
 PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
 				 uint8 *tree_edges)

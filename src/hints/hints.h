@@ -20,8 +20,6 @@
 #include "storage/storage.h"
 #include "utils/timestamp.h"
 
-/* ---------- hot_pages.c ---------- */
-
 /* GUC pipeann.hot_pages, in per cent of shared_buffers. */
 extern int	pipeann_hot_pages;
 
@@ -52,46 +50,6 @@ typedef struct PipeannHot
 	PipeannHotShare *own;
 } PipeannHot;
 
-extern void PipeannHotInitSums(PipeannHotSums *sums);
-/* The memory of a hot table, and a new one there: no page is kept. */
-extern Size PipeannHotSize(const PipeannMeta *meta);
-extern void PipeannHotInitTable(PipeannPageUses *table,
-								const PipeannMeta *meta);
-/* The table of this number goes. */
-extern void PipeannHotForget(PipeannHotSums *sums, int number);
-
-/*
- * Have a search's uses of pages counted, if there is a table, and the buffers
- * noted in which it sees them.
- */
-extern void PipeannHotCountUses(const PipeannHot *hot,
-								PipeannSearchUses *uses);
-
-/*
- * After such a search, when its rows have been returned: bring one or two of
- * the counted pages into shared_buffers, if that pays. May read and raise
- * errors.
- */
-extern void PipeannHotBringInWanted(Relation index,
-									const PipeannLayout *layout,
-									const PipeannExtentMap *map,
-									const PipeannHot *hot,
-									PipeannSearchUses *uses);
-
-/* Read a graph page into shared_buffers. hot may be NULL. */
-extern void PipeannHotBringInPage(Relation index,
-								  const PipeannLayout *layout,
-								  const PipeannExtentMap *map,
-								  const PipeannHot *hot, uint32 page);
-
-/* The number of an index's pages that were brought in and are resident. */
-extern uint32 PipeannHotCountPages(Relation index,
-								   const PipeannLayout *layout,
-								   const PipeannExtentMap *map,
-								   const PipeannHot *hot);
-
-/* ---------- killed.c ---------- */
-
 /*
  * Nodes whose rows are all dead to everybody, of the first 64 slots of a graph
  * page, bit i for slot i. They are known for the version of the page with this
@@ -112,17 +70,6 @@ typedef struct PipeannKilledTable
 	uint32		mask;			/* its length - 1 */
 	PipeannKilledSlots of[FLEXIBLE_ARRAY_MEMBER];
 } PipeannKilledTable;
-
-extern Size PipeannKilledSize(const PipeannMeta *meta);
-extern void PipeannKilledInit(PipeannKilledTable *killed,
-							  const PipeannMeta *meta);
-extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
-							   uint64 lsn);
-/* Add one. */
-extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
-							 uint64 lsn, uint32 slot);
-
-/* ---------- row_map.c ---------- */
 
 /*
  * Which node has a row, for whoever knows rows by their TIDs only. A map holds
@@ -149,27 +96,6 @@ typedef struct PipeannRowMapPlan
 	uint32	   *starts;			/* [blocks + 1], the places of each block */
 } PipeannRowMapPlan;
 
-/* Sets the last three. False if the rows are too many. */
-extern bool PipeannRowMapMakePlan(PipeannRowMapPlan *plan);
-/* The memory of a map like this and of somewhat larger ones. */
-extern Size PipeannRowMapSize(const PipeannRowMapPlan *plan);
-extern void PipeannRowMapInit(PipeannRowMap *map,
-							  const PipeannRowMapPlan *plan);
-extern bool PipeannRowMapHasRoom(const PipeannRowMap *map,
-								 const PipeannRowMapPlan *plan);
-/* While nobody else changes the map. */
-extern void PipeannRowMapWrite(PipeannRowMap *map,
-							   const PipeannRowMapPlan *plan);
-
-/*
- * Sets ids[i] to the node of the row at tids[i], PIPEANN_INVALID_ID where it is not
- * known. False if the map is not of a metapage with these `removals`, or NULL.
- * *nodes is the number of nodes when it was made.
- */
-extern bool PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
-							  const ItemPointerData *tids, uint32 n,
-							  uint32 *ids, uint64 *nodes);
-
 /*
  * Taking rows out that VACUUM has removed, if VACUUM is all that came between the
  * map and the metapage, whose `removals` were `before`. From Withdraw() on nobody
@@ -182,15 +108,6 @@ typedef struct PipeannRowMapChange
 	uint32		count;			/* of maps that were there */
 	uint64		gone;			/* rows */
 } PipeannRowMapChange;
-
-extern void PipeannRowMapWithdraw(PipeannRowMapChange *change,
-								  PipeannRowMap *map, uint32 before);
-extern void PipeannRowMapTakeOut(PipeannRowMapChange *change,
-								 IndexBulkDeleteCallback is_dead, void *arg);
-extern void PipeannRowMapPutBack(const PipeannRowMapChange *change,
-								 uint32 after);
-
-/* ---------- stats.c ---------- */
 
 #define PIPEANN_MAX_STATS 128
 
@@ -216,13 +133,60 @@ typedef struct PipeannStats
 	PipeannStatsSlot slots[PIPEANN_MAX_STATS];
 } PipeannStats;
 
-extern void PipeannStatsInit(PipeannStats *stats, int tranche_id);
+/* hot_pages.c */
+extern void PipeannHotInitSums(PipeannHotSums *sums);
+extern Size PipeannHotSize(const PipeannMeta *meta);
+extern void PipeannHotInitTable(PipeannPageUses *table,
+								const PipeannMeta *meta);
+extern void PipeannHotForget(PipeannHotSums *sums, int number);
+extern void PipeannHotCountUses(const PipeannHot *hot,
+								PipeannSearchUses *uses);
+extern void PipeannHotBringInWanted(Relation index,
+									const PipeannLayout *layout,
+									const PipeannExtentMap *map,
+									const PipeannHot *hot,
+									PipeannSearchUses *uses);
+extern void PipeannHotBringInPage(Relation index,
+								  const PipeannLayout *layout,
+								  const PipeannExtentMap *map,
+								  const PipeannHot *hot, uint32 page);
+extern uint32 PipeannHotCountPages(Relation index,
+								   const PipeannLayout *layout,
+								   const PipeannExtentMap *map,
+								   const PipeannHot *hot);
 
-/* Add the counters of one scan to those of its index. stats may be NULL. */
+/* killed.c */
+extern Size PipeannKilledSize(const PipeannMeta *meta);
+extern void PipeannKilledInit(PipeannKilledTable *killed,
+							  const PipeannMeta *meta);
+extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
+							   uint64 lsn);
+extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
+							 uint64 lsn, uint32 slot);
+
+/* row_map.c */
+extern bool PipeannRowMapMakePlan(PipeannRowMapPlan *plan);
+extern Size PipeannRowMapSize(const PipeannRowMapPlan *plan);
+extern void PipeannRowMapInit(PipeannRowMap *map,
+							  const PipeannRowMapPlan *plan);
+extern bool PipeannRowMapHasRoom(const PipeannRowMap *map,
+								 const PipeannRowMapPlan *plan);
+extern void PipeannRowMapWrite(PipeannRowMap *map,
+							   const PipeannRowMapPlan *plan);
+extern bool PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
+							  const ItemPointerData *tids, uint32 n,
+							  uint32 *ids, uint64 *nodes);
+extern void PipeannRowMapWithdraw(PipeannRowMapChange *change,
+								  PipeannRowMap *map, uint32 before);
+extern void PipeannRowMapTakeOut(PipeannRowMapChange *change,
+								 IndexBulkDeleteCallback is_dead, void *arg);
+extern void PipeannRowMapPutBack(const PipeannRowMapChange *change,
+								 uint32 after);
+
+/* stats.c */
+extern void PipeannStatsInit(PipeannStats *stats, int tranche_id);
 extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
 							const PipeannCounters *counters);
-
-/* Sets *sums to those of the current database, palloc'd; returns how many. */
 extern int	PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums);
 
 #endif							/* PIPEANN_HINTS_H */

@@ -88,6 +88,7 @@ SeenOffset(uint32 npages)
 					mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
 }
 
+/* The memory of a hot table, and a new one there: no page is kept. */
 Size
 PipeannHotSize(const PipeannMeta *meta)
 {
@@ -209,6 +210,7 @@ StrikeOff(PipeannHotSums *sums, PipeannHotShare *of)
 	(void) Subtract(&sums->blocks, blocks);
 }
 
+/* The table of this number goes. */
 void
 PipeannHotForget(PipeannHotSums *sums, int number)
 {
@@ -384,6 +386,7 @@ HasSurplus(const PipeannHot *hot)
 
 /* ---------- bringing in ---------- */
 
+/* Read a graph page into shared_buffers. hot may be NULL. */
 void
 PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
 					  const PipeannExtentMap *map, const PipeannHot *hot,
@@ -497,6 +500,10 @@ GiveUpSome(Relation index, const PipeannLayout *layout,
 			EvictPage(index, layout, map, kept[i]);
 }
 
+/*
+ * Have a search's uses of pages counted, if there is a table, and the buffers
+ * noted in which it sees them.
+ */
 void
 PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
 {
@@ -506,6 +513,11 @@ PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
 	uses->counting = pipeann_hot_pages > 0;
 }
 
+/*
+ * After such a search, when its rows have been returned: bring one or two of
+ * the counted pages into shared_buffers, if that pays. May read and raise
+ * errors.
+ */
 void
 PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
 						const PipeannExtentMap *map, const PipeannHot *hot,
@@ -524,6 +536,7 @@ PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
 	uses->nwanted = 0;
 }
 
+/* The number of an index's pages that were brought in and are resident. */
 uint32
 PipeannHotCountPages(Relation index, const PipeannLayout *layout,
 					 const PipeannExtentMap *map, const PipeannHot *hot)

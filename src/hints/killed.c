@@ -62,7 +62,10 @@ PipeannKilledGet(PipeannKilledTable *killed, uint32 page, uint64 lsn)
 	return pg_atomic_read_u32(&of->version) == version ? slots : 0;
 }
 
-/* Findings about a later version of the page replace older ones. */
+/*
+ * Add a killed node. Findings about a later version of the page replace older
+ * ones.
+ */
 void
 PipeannKilledSet(PipeannKilledTable *killed, uint32 page, uint64 lsn,
 				 uint32 slot)

@@ -62,6 +62,11 @@ NodeAt(const PipeannRowMap *map, const ItemPointerData *tid)
 		Places(map)[start + offset] : PIPEANN_INVALID_ID;
 }
 
+/*
+ * Sets ids[i] to the node of the row at tids[i], PIPEANN_INVALID_ID where it is not
+ * known. False if the map is not of a metapage with these `removals`, or NULL.
+ * *nodes is the number of nodes when it was made.
+ */
 bool
 PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
 				  const ItemPointerData *tids, uint32 n, uint32 *ids,
@@ -82,7 +87,11 @@ PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
 	return ReadVersion(map) == version;
 }
 
-/* The places of each block: as many as its last row needs. */
+/*
+ * Sets blocks, places and starts. False if the rows are too many.
+ *
+ * The places of each block: as many as its last row needs.
+ */
 bool
 PipeannRowMapMakePlan(PipeannRowMapPlan *plan)
 {
@@ -122,6 +131,7 @@ WithSpare(uint32 n)
 	return (uint32) Min((uint64) n + n / SPARE_PART, PG_UINT32_MAX);
 }
 
+/* The memory of a map like this and of somewhat larger ones. */
 Size
 PipeannRowMapSize(const PipeannRowMapPlan *plan)
 {
@@ -163,6 +173,7 @@ Publish(PipeannRowMap *map, uint32 removals)
 	pg_atomic_write_u64(&map->version, (uint64) map->count << 32 | removals);
 }
 
+/* Fill a map, while nobody else changes it. */
 void
 PipeannRowMapWrite(PipeannRowMap *map, const PipeannRowMapPlan *plan)
 {

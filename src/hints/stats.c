@@ -100,6 +100,7 @@ AddToSlot(PipeannStatsSlot *slot, const PipeannCounters *counters)
 	SpinLockRelease(&slot->mutex);
 }
 
+/* Add the counters of one scan to those of its index. stats may be NULL. */
 void
 PipeannStatsAdd(PipeannStats *stats, Relation index,
 				const PipeannCounters *counters)
@@ -123,6 +124,7 @@ PipeannStatsAdd(PipeannStats *stats, Relation index,
 	LWLockRelease(&stats->lock);
 }
 
+/* Sets *sums to those of the current database, palloc'd; returns how many. */
 int
 PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums)
 {

@@ -31,6 +31,10 @@ ChainError(const PipeannIndexView *view, uint32 id)
 					 RelationGetRelationName(view->index))));
 }
 
+/*
+ * Lock the page of a slot, shared. Page and slot may be newer than the view.
+ * Errors if there is no such page.
+ */
 Buffer
 PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 				BufferAccessStrategy strategy, PipeannSlot **slot)
@@ -50,14 +54,6 @@ PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 	return buffer;
 }
 
-void
-PipeannChainBegin(PipeannChain *chain, uint32 owner, uint32 first)
-{
-	memset(chain, 0, sizeof(*chain));
-	chain->owner = owner;
-	chain->next = first;
-}
-
 static void
 Rewind(const PipeannIndexView *view, PipeannChain *chain)
 {
@@ -72,6 +68,10 @@ Rewind(const PipeannIndexView *view, PipeannChain *chain)
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * Copy the rows of the next overflow slot to copy[PipeannExtBytes()]. Errors
+ * if the chain is broken.
+ */
 PipeannRowList
 PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 				 void *copy)
@@ -156,6 +156,10 @@ ReadParts(const PipeannIndexView *view, uint32 *at, void *out, Size total)
 	return true;
 }
 
+/*
+ * Read the exact vector of an out-of-line node to x[dim]. False if VACUUM has
+ * removed the node meanwhile.
+ */
 bool
 PipeannChainVector(const PipeannIndexView *view, uint32 id,
 				   const PipeannSlot *node, float *x)
@@ -168,43 +172,6 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 	if (!IsGone(view, id, node->ext_vec))
 		ChainError(view, at);
 	return false;
-}
-
-/* The last part is written first, so that each slot can name the next. */
-uint32
-PipeannWriteParts(PipeannIndexView *view, const void *data, Size total)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	Size		part_size = PipeannPartBytes(l);
-	uint32		parts = PipeannPartsOf(l, total);
-	uint32		next = PIPEANN_INVALID_ID;
-
-	while (parts-- > 0)
-	{
-		PipeannSlot *ext = PipeannSlotAlloc(l);
-
-		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-		ext->length = Min(part_size, total - parts * part_size);
-		ext->ext_vec = next;
-		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
-			   ext->length);
-		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
-		pfree(ext);
-	}
-	return next;
-}
-
-const PipeannRow *
-PipeannStoreRow(PipeannIndexView *view, const PipeannRow *row)
-{
-	PipeannRowApart *apart;
-
-	if (!PipeannRowIsLong(&view->meta.layout, row))
-		return row;
-	apart = palloc(sizeof(PipeannRowApart));
-	*apart = PipeannRowSetApart(row, PipeannWriteParts(view, row,
-													   row->info & PIPEANN_ROW_SIZE));
-	return &apart->row;
 }
 
 /* The whole of a row, or NULL if *at, then, is not one of its slots. */
@@ -222,6 +189,11 @@ ReadWhole(const PipeannIndexView *view, const PipeannRow *row, uint32 *at)
 	return NULL;
 }
 
+/*
+ * The whole of a row that is out of line, palloc'd. Errors if it is not there, so
+ * VACUUM must not be able to remove the row: a snapshot sees it, or VACUUM is
+ * kept out.
+ */
 PipeannRow *
 PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
 {
@@ -234,6 +206,8 @@ PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
 }
 
 /*
+ * The whole of a row that VACUUM may remove meanwhile; NULL if it has.
+ *
  * The parts of a row are freed together. So they were the row's as long as the
  * first one is.
  */

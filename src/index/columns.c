@@ -17,6 +17,7 @@ IsVector(Relation index, int position)
 									  PIPEANN_METRIC_PROC));
 }
 
+/* The position of the vector among an index's columns. */
 int
 PipeannVectorPosition(Relation index)
 {
@@ -32,6 +33,7 @@ PipeannVectorPosition(Relation index)
 			 errhint("Name the vector's operator class, as in (embedding vector_l2_ops, tenant_id).")));
 }
 
+/* Errors if the key columns are not one vector and a few others. */
 void
 PipeannCheckColumns(Relation index)
 {
@@ -51,18 +53,6 @@ PipeannCheckColumns(Relation index)
 						PIPEANN_MAX_FILTER_COLUMNS)));
 }
 
-AttrNumber
-PipeannVectorColumn(Relation index)
-{
-	return index->rd_index->indkey.values[PipeannVectorPosition(index)];
-}
-
-bool
-PipeannIndexHasValues(Relation index)
-{
-	return IndexRelationGetNumberOfAttributes(index) > 1;
-}
-
 PipeannColumns
 PipeannIndexColumns(Relation index)
 {
@@ -78,6 +68,7 @@ PipeannIndexColumns(Relation index)
 	return columns;
 }
 
+/* Take the vector out of all columns' values. */
 void
 PipeannWithoutVector(const PipeannColumns *columns, const Datum *all,
 					 const bool *all_null, Datum *values, bool *isnull)

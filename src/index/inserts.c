@@ -29,6 +29,12 @@ SetCancellable(bool cancellable)
 	LWLockRelease(ProcArrayLock);
 }
 
+/*
+ * Wait for the inserts under way, and let others wait until inserts are let in
+ * again: the metapage's heavyweight lock. Those that wait do not cancel an autovacuum
+ * worker meanwhile. Returns whether this backend could be cancelled by them before,
+ * which PipeannLetInsertsIn() restores.
+ */
 bool
 PipeannKeepInsertsOut(Relation index)
 {

@@ -23,13 +23,7 @@ PipeannGetOptions(Relation index)
 	return &default_options;
 }
 
-int
-PipeannInitialM(const PipeannOptions *options)
-{
-	return options->m == PIPEANN_AUTO_M ?
-		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
-}
-
+/* Errors if options do not go together. */
 void
 PipeannCheckOptions(const PipeannOptions *options)
 {

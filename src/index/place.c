@@ -4,25 +4,137 @@
  */
 #include "postgres.h"
 
-#include "index/index.h"
 #include "base/pause.h"
+#include "index/index.h"
+#include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
+
+/*
+ * Graph pages with free slots, in PostgreSQL's free space map.
+ *
+ * The map is a hint: it is not WAL-logged, and may be lost, or name pages that
+ * are full or no graph pages. A backend that takes a page from it checks the
+ * page, and corrects the map if there is no free slot; VACUUM notes what it
+ * frees. A graph page of several blocks is in the map by its first one.
+ */
+
+/* The least free space that is noted. */
+#define SOME_SPACE (BLCKSZ / 256)
+
+/*
+ * Make the map long enough for an index of so many extents, so that VACUUM can
+ * note free slots even when the disk is full.
+ */
+void
+PipeannFreeReserve(Relation index, uint32 extents)
+{
+	RecordPageWithFreeSpace(index, extents * PIPEANN_EXTENT_BLOCKS - 1, 0);
+}
+
+/* Note how many slots of a graph page are free. */
+void
+PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	RecordPageWithFreeSpace(view->index, PipeannGraphBlock(view->map, l, page),
+							Max((Size) slots * (BLCKSZ - SOME_SPACE) /
+								l->slots_per_page,
+								slots > 0 ? SOME_SPACE : 0));
+}
+
+/*
+ * The ordinal of a graph extent, or INVALID_ID for extents of other kinds.
+ * Extents that are used again have entries in the metapage; the ordinals of
+ * the others rise with their numbers.
+ */
+static uint32
+GraphExtent(const PipeannIndexView *view, uint32 extent)
+{
+	const uint32 *extents = view->map->extents[PIPEANN_GRAPH];
+	uint32		first = 0;
+	uint32		end = view->map->count[PIPEANN_GRAPH];
+
+	if (extent < Min(view->meta.extents, PIPEANN_MAP_INLINE))
+	{
+		uint32		entry = view->meta.map[extent];
+
+		return PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH ?
+			PIPEANN_ENTRY_ORDINAL(entry) : PIPEANN_INVALID_ID;
+	}
+
+	while (first < end)
+	{
+		uint32		middle = first + (end - first) / 2;
+
+		if (extents[middle] == extent)
+			return middle;
+		if (extents[middle] < extent)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/* The graph page that begins at a block, or INVALID_ID. */
+static uint32
+BlockPage(const PipeannIndexView *view, BlockNumber blkno)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	uint32		extent = GraphExtent(view, blkno / PIPEANN_EXTENT_BLOCKS);
+	uint32		offset = blkno % PIPEANN_EXTENT_BLOCKS;
+	uint64		page;
+
+	if (extent == PIPEANN_INVALID_ID || offset == 0 ||
+		(offset - 1) % l->node_pages != 0 ||
+		(offset - 1) / l->node_pages >= per_extent)
+		return PIPEANN_INVALID_ID;
+	page = (uint64) extent * per_extent + (offset - 1) / l->node_pages;
+	return page < view->meta.graph_pages ? (uint32) page : PIPEANN_INVALID_ID;
+}
+
+/*
+ * A graph page that has free slots according to the map, or INVALID_ID. `full`
+ * is a page named before that had none, or INVALID_ID.
+ *
+ * Asks for an empty page first, which has room for later near nodes as well.
+ */
+static uint32
+FreeSearch(const PipeannIndexView *view, uint32 full)
+{
+	BlockNumber blkno = InvalidBlockNumber;
+	uint32		page;
+
+	if (full == PIPEANN_INVALID_ID)
+	{
+		blkno = GetPageWithFreeSpace(view->index, BLCKSZ / 2);
+		if (blkno == InvalidBlockNumber)
+			blkno = GetPageWithFreeSpace(view->index, 1);
+	}
+	else
+		blkno = RecordAndGetPageWithFreeSpace(view->index,
+											  PipeannGraphBlock(view->map,
+																&view->meta.layout,
+																full), 0, 1);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (blkno == InvalidBlockNumber)
+			return PIPEANN_INVALID_ID;
+		page = BlockPage(view, blkno);
+		if (page != PIPEANN_INVALID_ID)
+			return page;
+		blkno = RecordAndGetPageWithFreeSpace(view->index, blkno, 0, 1);
+	}
+}
 
 /*
  * Pages that the free space map may name in vain, as others have filled them.
  */
 #define MAX_FREE_TRIES 16
-
-PipeannSlot *
-PipeannSlotAlloc(const PipeannLayout *layout)
-{
-	PipeannSlot *slot = palloc0(layout->slot_size);
-
-	slot->ext_tids = PIPEANN_INVALID_ID;
-	slot->ext_vec = PIPEANN_INVALID_ID;
-	return slot;
-}
 
 static BlockNumber
 PageBlock(const PipeannIndexView *view, uint32 page)
@@ -55,29 +167,7 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 								 PipeannIdSlot(l, id));
 }
 
-void
-PipeannSlotEnd(PipeannSlotUpdate *update)
-{
-	PipeannPageSeal(update->page, update->blkno);
-	GenericXLogFinish(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
-void
-PipeannSlotAbort(PipeannSlotUpdate *update)
-{
-	GenericXLogAbort(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
-void
-PipeannPagesBegin(const PipeannIndexView *view, PipeannPagesUpdate *update)
-{
-	update->view = view;
-	update->state = GenericXLogStart(view->index);
-	update->n = 0;
-}
-
+/* Lock the page of a slot; the caller then registers or releases it. */
 Buffer
 PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
 {
@@ -89,6 +179,7 @@ PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
 							 BUFFER_LOCK_EXCLUSIVE, false, NULL);
 }
 
+/* Register the page; returns the copy to change. */
 Page
 PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer)
 {
@@ -113,6 +204,7 @@ PipeannPagesEnd(PipeannPagesUpdate *update)
 		UnlockReleaseBuffer(update->buffers[i]);
 }
 
+/* Copy slot id (slot_size bytes) out of shared_buffers. */
 void
 PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
@@ -138,6 +230,10 @@ PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 	}
 }
 
+/*
+ * Copy a graph page's slots to nodes[node_pages payloads], to be looked at
+ * without a lock. False if the page was given out but never written.
+ */
 bool
 PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
 {
@@ -311,12 +407,14 @@ AddGraphPage(PipeannIndexView *view)
  */
 #define WANTED_FILL 0.8
 
+/* Slots of a page to fill when the graph is packed anew. */
 int
 PipeannWantedFill(const PipeannLayout *l)
 {
 	return Max((int) (WANTED_FILL * l->slots_per_page), 1);
 }
 
+/* Whether the index has as many free slots as inserts need, or more. */
 bool
 PipeannHasSpareSlots(const PipeannIndexView *view)
 {
@@ -357,7 +455,7 @@ TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
 		return false;
 	for (int i = 0; i < MAX_FREE_TRIES; i++)
 	{
-		page = PipeannFreeSearch(view, page);
+		page = FreeSearch(view, page);
 		if (page == PIPEANN_INVALID_ID)
 			return false;
 		if (TryPage(view, page, slot, id))
@@ -366,6 +464,12 @@ TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
 	return false;
 }
 
+/*
+ * Write a slot of slot_size bytes to a free place: on graph page `near` if
+ * that has one, else where VACUUM has freed one, or at the end of the index; a
+ * node may also begin a page. Returns its id. Refreshes the view as the index
+ * grows.
+ */
 uint32
 PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 {
@@ -452,6 +556,12 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 	UnlockReleaseBuffer(update->buffer);
 }
 
+/*
+ * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
+ * generation's pages. If fill is not NULL it sets the attribute code, with the page
+ * locked: so it covers rows that have joined the node, and those that join later
+ * find it there. It must compare no values.
+ */
 void
 PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 				 uint32 generation, uint32 id, uint8 *code,
@@ -465,6 +575,10 @@ PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 	EndCode(l, id, code, &update);
 }
 
+/*
+ * Change a node's attribute code in a generation's pages. fill gets the present
+ * code, under the same rules as above. Returns whether the code was changed.
+ */
 bool
 PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
 						PipeannFillAttributes fill, void *arg)
@@ -493,6 +607,11 @@ PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
 	return changed;
 }
 
+/*
+ * Make zeroes of attribute codes of a code page. which[] has an element for each
+ * code of the page. PipeannNoteCodePages() then notes in the metapage that pages
+ * have changed so.
+ */
 void
 PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 					   const bool *which)
@@ -526,6 +645,11 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 	PipeannRefreshView(view);
 }
 
+/*
+ * Count a new node in the metapage, if is_new, and what it adds to `strayed`, and note
+ * the change of its code page, if there are codes; then follow that in memory. Returns
+ * the number of nodes: no other insert gets the same. The first node becomes the root.
+ */
 uint64
 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new, double strayed)
 {

@@ -69,6 +69,11 @@ GiveBack(void *arg)
 	idle_bytes += bytes;
 }
 
+/*
+ * A search that has not begun, if possible with the memory of an
+ * earlier one. It goes back to the backend when CurrentMemoryContext is reset
+ * or deleted.
+ */
 PipeannSearch *
 PipeannReuseSearch(void)
 {

@@ -60,7 +60,11 @@ UpperHalf(double value)
 	return (uint16) ((bits >> 16) + 1);
 }
 
-/* Zeroes of both signs have one hash. */
+/*
+ * The hash of a PipeannRounding.
+ *
+ * Zeroes of both signs have one hash.
+ */
 uint32
 PipeannVectorHash(const float *x, int dim)
 {
@@ -78,6 +82,11 @@ PipeannVectorHash(const float *x, int dim)
 	return (uint32) (hash >> 32) ^ (uint32) hash;
 }
 
+/*
+ * Set *rounding to what half precision loses of x[dim] with this norm. False if
+ * that is too much to store it so (elements beyond 65504, or most of them below
+ * 1e-5).
+ */
 bool
 PipeannRound(const float *x, double norm, int dim, PipeannRounding *rounding)
 {
@@ -94,6 +103,7 @@ IsOfBytes(const PipeannLayout *l)
 	return l->storage == PIPEANN_INT8 || l->storage == PIPEANN_UINT8;
 }
 
+/* Whether an element of x[dim] is -0, which bytes cannot hold. */
 bool
 PipeannHasNegativeZero(const float *x, int dim)
 {
@@ -103,7 +113,11 @@ PipeannHasNegativeZero(const float *x, int dim)
 	return false;
 }
 
-/* Half precision that the user chose rounds every vector. */
+/*
+ * Whether a vector has to be out of line, as it does not suit the storage.
+ *
+ * Half precision that the user chose rounds every vector.
+ */
 bool
 PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 {
@@ -133,6 +147,10 @@ MayHaveLostSign(const float *x, int dim)
 				   PipeannVectorFits(x, PIPEANN_INT8, dim));
 }
 
+/*
+ * Set x[dim] to the vector in a node's slot. False if that need not be the rows' own to
+ * the last bit.
+ */
 bool
 PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 {
@@ -146,6 +164,7 @@ PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 		!MayHaveLostSign(x, l->dim);
 }
 
+/* Whether x[dim] suits a storage; integers have to hold it exactly. */
 bool
 PipeannIsStorable(const float *x, double norm, PipeannStorage storage, int dim)
 {

@@ -16,6 +16,7 @@
 #include "varatt.h"
 #endif
 
+/* The metric of an index's operator class. */
 PipeannMetric
 PipeannIndexMetric(Relation index)
 {
@@ -31,6 +32,7 @@ PipeannIndexMetric(Relation index)
 	return metric;
 }
 
+/* Dimensions by a column's type modifier. Errors if it declares none. */
 int
 PipeannTypmodDimensions(int32 typmod)
 {
@@ -47,16 +49,10 @@ PipeannTypmodDimensions(int32 typmod)
 	return typmod;
 }
 
-int
-PipeannIndexDimensions(Relation index)
-{
-	int			position = PipeannVectorPosition(index);
-
-	return PipeannTypmodDimensions(TupleDescAttr(RelationGetDescr(index),
-												 position)->atttypmod);
-}
-
 /*
+ * The elements of a possibly toasted vector datum, float[dim], in
+ * CurrentMemoryContext. Errors if it has another number of dimensions.
+ *
  * The length is checked against the datum's size as well, lest a broken one
  * lead beyond its memory.
  */
@@ -81,6 +77,7 @@ PipeannDatumElements(Datum value, int dim)
 	return vector->x;
 }
 
+/* Euclidean norm. */
 double
 PipeannNorm(const float *x, int dim)
 {
@@ -91,6 +88,7 @@ PipeannNorm(const float *x, int dim)
 	return sqrt(sum);
 }
 
+/* The aux of a slot for a vector of this norm (see storage/slot.h). */
 float
 PipeannAux(PipeannMetric metric, double norm, float max_norm)
 {
@@ -108,12 +106,7 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 	}
 }
 
-bool
-PipeannIsIndexable(PipeannMetric metric, double norm)
-{
-	return metric != PIPEANN_COSINE || norm > 0;
-}
-
+/* out[dim] = x / |x|, or x itself if that is zero. */
 void
 PipeannNormalize(const float *x, int dim, float *out)
 {
@@ -123,25 +116,9 @@ PipeannNormalize(const float *x, int dim, float *out)
 		out[i] = norm > 0 ? (float) (x[i] / norm) : x[i];
 }
 
-int
-PipeannEmbeddedDim(PipeannMetric metric, int dim)
-{
-	return metric == PIPEANN_IP ? dim + 1 : dim;
-}
-
-void
-PipeannEmbed(PipeannMetric metric, int dim, const float *x, float aux,
-			 float *out)
-{
-	float		scale = metric == PIPEANN_COSINE ? aux : 1;
-
-	for (int i = 0; i < dim; i++)
-		out[i] = x[i] * scale;
-	if (metric == PIPEANN_IP)
-		out[dim] = aux;
-}
-
 /*
+ * Whether the table has most of the vectors in TOAST.
+ *
  * They are narrower in the table's pages than vectors are. Without statistics it
  * is taken that those are in TOAST that a page's share of a row has no room for. An
  * index on an expression has no column that the table could have there.

@@ -12,9 +12,7 @@
 #include "access/heaptoast.h"
 #include "access/itup.h"
 #include "access/toast_internals.h"
-#include "common/hashfn.h"
 #include "index/index.h"
-#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
@@ -57,6 +55,11 @@ Shrink(Form_pg_attribute att, Datum value)
 	return DatumGetPointer(compressed) == NULL ? value : compressed;
 }
 
+/*
+ * A row of an index, palloc'd, of all its columns' values. Errors with
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED if they are too long. The row is whole, however
+ * long.
+ */
 PipeannRow *
 PipeannFormRow(const PipeannColumns *columns, const Datum *values,
 			   const bool *isnull, const ItemPointerData *tid)
@@ -136,6 +139,10 @@ TakeValue(Form_pg_attribute att, const char *data, Size off, Size end,
 	return off + size;
 }
 
+/*
+ * The first n values of a whole row, in the memory at tuple, which has
+ * PIPEANN_ROW_SIZE bytes and is aligned. False if they are broken.
+ */
 bool
 PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
 				   Datum *values, bool *isnull)
@@ -161,6 +168,7 @@ PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
 	return true;
 }
 
+/* The values of a whole row, in CurrentMemoryContext. False if it is broken. */
 bool
 PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
 				 bool *isnull)
@@ -171,6 +179,7 @@ PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
 	return PipeannDeformRowTo(desc, desc->natts, row, tuple, values, isnull);
 }
 
+/* An error: a row of node id is broken. */
 void
 PipeannRowError(Relation index, uint32 id)
 {
@@ -182,22 +191,7 @@ PipeannRowError(Relation index, uint32 id)
 					 RelationGetRelationName(index))));
 }
 
-uint32
-PipeannHashValues(TupleDesc desc, const Datum *values, const bool *isnull)
-{
-	uint32		hash = 0;
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		hash = hash_combine(hash, isnull[i] ? 1 :
-							datum_image_hash(values[i], att->attbyval,
-											 att->attlen));
-	}
-	return hash;
-}
-
+/* Bytes of a row as the types of its values let expect. */
 int
 PipeannExpectedRowBytes(TupleDesc desc)
 {

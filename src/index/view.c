@@ -47,6 +47,10 @@ LoadParts(PipeannIndexView *view)
 	}
 }
 
+/*
+ * Read metapage and extent map, and acquire the cache, in
+ * CurrentMemoryContext.
+ */
 void
 PipeannOpenView(PipeannIndexView *view, Relation index)
 {
@@ -58,6 +62,11 @@ PipeannOpenView(PipeannIndexView *view, Relation index)
 	LoadParts(view);
 }
 
+/*
+ * Read the metapage again and follow it. After a retraining the view gets
+ * another cache, and pointers into the former one are invalid; that does not
+ * happen while the caller holds the metapage's heavyweight lock.
+ */
 void
 PipeannRefreshView(PipeannIndexView *view)
 {
@@ -113,6 +122,11 @@ LaterBlock(const PipeannIndexView *view, uint32 page)
 	return blkno;
 }
 
+/*
+ * The first block of a graph page of the view's layout, or InvalidBlockNumber.
+ * Finds pages, too, that were given out after the view was opened: chains of
+ * overflow slots may lead there.
+ */
 BlockNumber
 PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 {
@@ -121,6 +135,10 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	return blkno != InvalidBlockNumber ? blkno : LaterBlock(view, page);
 }
 
+/*
+ * Errors if the view's layout may have been replaced and its pages used again.
+ * That can happen on a replica only; elsewhere snapshots prevent it.
+ */
 void
 PipeannCheckPacking(const PipeannIndexView *view)
 {
@@ -149,6 +167,11 @@ CheckPrivilege(Relation index)
 					   RelationGetRelationName(index));
 }
 
+/*
+ * Open an index for a SQL function, with AccessShareLock. Errors unless it is
+ * a pipeann index, not another session's temporary one, and the user may
+ * select from its table.
+ */
 Relation
 PipeannOpenIndex(Oid relid)
 {

@@ -5,7 +5,7 @@
 #ifndef PIPEANN_EQUAL_CODES_H
 #define PIPEANN_EQUAL_CODES_H
 
-#include "neighbors/neighbors.h"
+#include "index/neighbors.h"
 
 /*
  * A node that may have this slot's vector, to be compared, or PIPEANN_INVALID_ID.

@@ -8,7 +8,7 @@
  * leaves in any index. Inserts hold the metapage's heavyweight lock shared, so
  * that retraining and VACUUM can wait until none is under way. Pages are
  * locked one at a time, except for those that get reverse edges
- * (neighbors/reverse_edge.c).
+ * (index/reverse_edge.c).
  *
  * The inserts of one statement share the backend's memory, reads and cache. A
  * view is opened for each insert, which takes a thousandth of its time.
@@ -18,18 +18,119 @@
 #include <math.h>
 
 #include "attributes/attributes.h"
-#include "insert/insert.h"
-#include "insert/equal_codes.h"
-#include "insert/join.h"
-#include "neighbors/neighbors.h"
-#include "retrain/retrain.h"
 #include "base/pause.h"
-#include "io/io.h"
 #include "distance/distance.h"
+#include "index/index.h"
+#include "index/neighbors.h"
+#include "insert/equal_codes.h"
+#include "insert/insert.h"
+#include "io/io.h"
 #include "miscadmin.h"
+#include "retrain/retrain.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+
+/* A row that joins the node of its vector. */
+
+/*
+ * Try to add the row to overflow slot first of node id. Sets *number to the
+ * slot's number in any case.
+ */
+static bool
+AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
+		 const PipeannRow *row, uint32 *number)
+{
+	PipeannSlotUpdate update;
+
+	PipeannSlotBegin(view, first, &update);
+	*number = update.slot->number;
+	if (!PipeannSlotIsTidsOf(update.slot, id) ||
+		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
+		!PipeannSlotAddRow(&view->meta.layout, update.slot, row))
+	{
+		PipeannSlotAbort(&update);
+		return false;
+	}
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+/*
+ * Put a new overflow slot with the row in front of the node's others, of which
+ * old_first has the given number. False if another insert has changed the chain
+ * meanwhile or the node has died; then the new slot is emptied again.
+ */
+static bool
+PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
+		uint32 number, const PipeannRow *row)
+{
+	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+	PipeannSlotUpdate update;
+	uint32		ext_id;
+	bool		pushed;
+
+	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+	ext->ext_tids = old_first;
+	ext->owner = id;
+	ext->number = number + 1;
+	(void) PipeannSlotAddRow(&view->meta.layout, ext, row);
+	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+	pfree(ext);
+	PIPEANN_PAUSE("chain-slot-written");
+
+	PipeannSlotBegin(view, id, &update);
+	pushed = PipeannSlotIsLive(update.slot) &&
+		update.slot->ext_tids == old_first;
+	if (pushed)
+	{
+		update.slot->ext_tids = ext_id;
+		PipeannSlotEnd(&update);
+		return true;
+	}
+	PipeannSlotAbort(&update);
+	PipeannSlotBegin(view, ext_id, &update);
+	update.slot->flags = 0;
+	PipeannSlotEnd(&update);
+	return false;
+}
+
+/*
+ * Add a row to node id, inline if there is room, else in an overflow slot.
+ * False if the node has died meanwhile.
+ */
+static bool
+JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	for (;;)
+	{
+		PipeannSlotUpdate update;
+		uint32		first;
+		uint32		number = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		PipeannSlotBegin(view, id, &update);
+		if (!PipeannSlotIsLive(update.slot))
+		{
+			PipeannSlotAbort(&update);
+			return false;
+		}
+		if (PipeannSlotAddRow(l, update.slot, row))
+		{
+			PipeannSlotEnd(&update);
+			return true;
+		}
+		first = update.slot->ext_tids;
+		PipeannSlotAbort(&update);
+		if (first != PIPEANN_INVALID_ID &&
+			AddToExt(view, id, first, row, &number))
+			return true;
+		if (PushExt(view, id, first, number, row))
+			return true;
+	}
+}
 
 /*
  * If retraining fails, by statement_timeout for example, the next inserts must
@@ -160,13 +261,18 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
 												  view->map, &counters);
+	PipeannSearchParams params = {
+		.ef = view->meta.ef_construction,
+		.out_of_line_distance = OutOfLineDistance,
+		.out_of_line_arg = state,
+		.ends_at = ends_at,
+		.ends_at_arg = state
+	};
 	PipeannSearch *search;
 	PipeannLinkSet *set = NULL;
 
 	state->equal = PIPEANN_INVALID_ID;
-	search = PipeannLinkSearch(view, &state->near, source, state->query,
-							   view->meta.ef_construction, OutOfLineDistance,
-							   ends_at, state);
+	search = PipeannLinkSearch(view, &state->near, source, state->query, params);
 	if (state->equal == PIPEANN_INVALID_ID)
 		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
 	PipeannSearchReleasePages(search);
@@ -312,6 +418,52 @@ LinkLate(InsertState *state, uint32 id)
 		NoteRoot(view, id);
 }
 
+/*
+ * Write data to overflow slots, for a vector or a row that does not fit a
+ * node's slot; returns the first one.
+ *
+ * The last part is written first, so that each slot can name the next.
+ */
+static uint32
+WriteParts(PipeannIndexView *view, const void *data, Size total)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		part_size = PipeannPartBytes(l);
+	uint32		parts = PipeannPartsOf(l, total);
+	uint32		next = PIPEANN_INVALID_ID;
+
+	while (parts-- > 0)
+	{
+		PipeannSlot *ext = PipeannSlotAlloc(l);
+
+		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		ext->length = Min(part_size, total - parts * part_size);
+		ext->ext_vec = next;
+		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
+			   ext->length);
+		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+		pfree(ext);
+	}
+	return next;
+}
+
+/*
+ * A row in the form in which a slot holds it: the row itself, or what stands in
+ * its place when this has written it to overflow slots.
+ */
+static const PipeannRow *
+StoreRow(PipeannIndexView *view, const PipeannRow *row)
+{
+	PipeannRowApart *apart;
+
+	if (!PipeannRowIsLong(&view->meta.layout, row))
+		return row;
+	apart = palloc(sizeof(PipeannRowApart));
+	*apart = PipeannRowSetApart(row, WriteParts(view, row,
+												row->info & PIPEANN_ROW_SIZE));
+	return &apart->row;
+}
+
 static uint32
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
@@ -322,8 +474,8 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PipeannLinkPrune(view, set, state->slot);
 	if (state->out_of_line)
 		state->slot->ext_vec =
-			PipeannWriteParts(view, state->x,
-							  mul_size(view->meta.layout.dim, sizeof(float)));
+			WriteParts(view, state->x,
+					   mul_size(view->meta.layout.dim, sizeof(float)));
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -397,8 +549,8 @@ JoinEqual(InsertState *state)
 {
 	uint32		equal = state->equal;
 
-	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
-														state->row))
+	if (equal == PIPEANN_INVALID_ID || !JoinNode(state->view, equal,
+												 state->row))
 		return false;
 	CoverRow(state, equal);
 	LinkIfUnlinked(state, equal);
@@ -423,7 +575,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.x = state.query = x;
 	state.norm = norm;
 	state.whole = row;
-	state.row = PipeannStoreRow(view, row);
+	state.row = StoreRow(view, row);
 	state.attributes = PipeannAttributesOpen(view->index, view->meta.format, l,
 											 &view->meta.widths,
 											 view->cache == NULL ? NULL :

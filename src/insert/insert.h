@@ -11,7 +11,6 @@
 #include "access/amapi.h"
 #include "nodes/execnodes.h"
 
-/* insert.c */
 extern bool pipeanninsert(Relation index, Datum *values, bool *isnull,
 						  ItemPointer heap_tid, Relation heap,
 						  IndexUniqueCheck check_unique, bool index_unchanged,

@@ -101,6 +101,10 @@ CollectOrphans(void)
 		PipeannFrameFree(PipeannReadFrame(read));
 }
 
+/*
+ * Take a frame with a buffer of node_pages blocks: one of the backend's free ones, or a
+ * new one.
+ */
 PipeannBufferedFrame *
 PipeannFrameAlloc(int node_pages)
 {
@@ -123,7 +127,11 @@ PipeannFrameAlloc(int node_pages)
 	return frame;
 }
 
-/* May run while a transaction aborts: no error, no allocation. */
+/*
+ * Give back a frame that has no read in flight.
+ *
+ * May run while a transaction aborts: no error, no allocation.
+ */
 void
 PipeannFrameFree(PipeannBufferedFrame *frame)
 {
@@ -142,6 +150,8 @@ PipeannFrameFree(PipeannBufferedFrame *frame)
 }
 
 /*
+ * Give a frame whose read was lost another buffer.
+ *
  * The old buffer stays where it is, for the kernel to write to. The new one is
  * never freed.
  */
@@ -167,6 +177,7 @@ FreeSlab(PipeannSlab *slab)
 	pfree(slab);
 }
 
+/* Free what exceeds the memory that a backend keeps between scans. */
 void
 PipeannFrameTrim(void)
 {

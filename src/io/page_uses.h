@@ -84,8 +84,4 @@ typedef struct PipeannSearchUses
 	uint8		counts[PIPEANN_HOT_PER_SEARCH];
 } PipeannSearchUses;
 
-/* Count a use by a search. hit: the page was resident. */
-extern void PipeannSearchCountUse(PipeannSearchUses *uses, uint32 page,
-								  bool hit);
-
 #endif							/* PIPEANN_PAGE_USES_H */

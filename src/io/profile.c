@@ -90,6 +90,9 @@ CompareDoubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/*
+ * The median of times[n], which are sorted for it: others use the machine, too.
+ */
 double
 PipeannProfileMedian(double *times, int n)
 {
@@ -138,6 +141,11 @@ GiveBack(Profile *profile)
 	PipeannFrameTrim();
 }
 
+/*
+ * Set *us to the microseconds that a random read of a block takes while
+ * several are in flight, measured on a relation of nblocks blocks. False if
+ * the relation is temporary or reads fail.
+ */
 bool
 PipeannProfileReads(Relation relation, BlockNumber nblocks, double *us)
 {

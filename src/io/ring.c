@@ -11,12 +11,270 @@
 #include "io/ring.h"
 
 #include <fcntl.h>
-#include <liburing.h>
 #include <unistd.h>
+#include <liburing.h>
 
+#include "common/hashfn.h"
+#include "common/relpath.h"
 #include "pgstat.h"
 #include "storage/fd.h"
+#include "utils/inval.h"
 #include "utils/wait_event.h"
+
+/*
+ * Descriptors of the segments of indexes' files, for reads past shared_buffers.
+ *
+ * PostgreSQL may close and reopen its virtual descriptors at any time, so these
+ * are kernel descriptors of our own, counted with AcquireExternalFD(). One is
+ * closed when the relation's relcache entry is invalidated (dropped, rewritten,
+ * moved), when it was unused for longest and another is needed, or when the
+ * settings ask for another kind.
+ */
+
+#define MAX_FILES 128
+#define NUM_CHAINS 256
+
+bool		pipeann_direct_io = true;
+
+static PipeannFile files[MAX_FILES];
+static int	chains[NUM_CHAINS];
+static int	num_files = 0;		/* entries that were used at some time */
+static uint64 use_clock = 0;
+static bool direct_refused = false;
+
+static uint32
+FileChain(const PipeannLocator *locator, uint32 segment)
+{
+	return hash_combine(murmurhash32(PipeannLocatorNumber(*locator)),
+						murmurhash32(segment)) % NUM_CHAINS;
+}
+
+/* Take an entry out of its chain. */
+static void
+UnlinkFile(PipeannFile *file)
+{
+	int		   *link = &chains[FileChain(&file->locator, file->segment)];
+	int			entry = file - files;
+
+	while (*link != entry)
+		link = &files[*link].next;
+	*link = file->next;
+}
+
+static void
+CloseFile(PipeannFile *file)
+{
+	close(file->fd);
+	ReleaseExternalFD();
+	file->fd = -1;
+}
+
+/*
+ * Hide an entry. It is closed now, or when the last read that names it has been
+ * handed to the kernel, which then has a reference of its own.
+ */
+static void
+DiscardFile(PipeannFile *file)
+{
+	UnlinkFile(file);
+	file->stale = true;
+	if (file->pins == 0)
+		CloseFile(file);
+}
+
+static void
+FileUnpin(PipeannFile *file)
+{
+	Assert(file->pins > 0);
+	if (--file->pins == 0 && file->stale)
+		CloseFile(file);
+}
+
+static void
+RelcacheCallback(Datum arg, Oid relid)
+{
+	(void) arg;
+	for (int i = 0; i < num_files; i++)
+	{
+		PipeannFile *file = &files[i];
+
+		if (file->fd >= 0 && !file->stale &&
+			(relid == InvalidOid || relid == file->relid))
+			DiscardFile(file);
+	}
+}
+
+/* Registers the relcache callback; _PG_init() calls this. */
+void
+PipeannIoInit(void)
+{
+	for (int i = 0; i < NUM_CHAINS; i++)
+		chains[i] = -1;
+	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
+}
+
+static bool
+FileDirectWorks(void)
+{
+	return !direct_refused;
+}
+
+/* Note that a read failed as O_DIRECT does not work; whether it works. */
+void
+PipeannFileDirectRefused(void)
+{
+	if (direct_refused)
+		return;
+	direct_refused = true;
+	ereport(LOG,
+			(errmsg("direct I/O is not possible on the index's file system"),
+			 errdetail("Index pages are read through the kernel's page cache.")));
+}
+
+/* The unpinned entry that was unused for longest, or NULL. */
+static PipeannFile *
+OldestFile(void)
+{
+	PipeannFile *oldest = NULL;
+
+	for (int i = 0; i < num_files; i++)
+	{
+		PipeannFile *file = &files[i];
+
+		if (file->fd >= 0 && file->pins == 0 &&
+			(oldest == NULL || file->last_used < oldest->last_used))
+			oldest = file;
+	}
+	return oldest;
+}
+
+/* Returns an entry with the right to open one descriptor, or NULL. */
+static PipeannFile *
+TakeFileEntry(void)
+{
+	PipeannFile *file = NULL;
+
+	for (int i = 0; i < num_files && file == NULL; i++)
+		if (files[i].fd < 0)
+			file = &files[i];
+	if (file == NULL && num_files < MAX_FILES)
+	{
+		file = &files[num_files++];
+		file->fd = -1;
+	}
+	if (file != NULL && AcquireExternalFD())
+		return file;
+
+	file = OldestFile();
+	if (file == NULL)
+		return NULL;
+	DiscardFile(file);
+	return AcquireExternalFD() ? file : NULL;
+}
+
+static int
+OpenSegment(const PipeannLocator *locator, uint32 segment, bool direct)
+{
+	char		path[MAXPGPATH];
+	int			length;
+	int			flags = O_RDONLY | O_CLOEXEC | PG_BINARY;
+#if PG_VERSION_NUM >= 180000
+	RelPathStr	base = relpathperm(*locator, MAIN_FORKNUM);
+
+	length = strlcpy(path, base.str, MAXPGPATH);
+#else
+	char	   *base = relpathperm(*locator, MAIN_FORKNUM);
+
+	length = strlcpy(path, base, MAXPGPATH);
+	pfree(base);
+#endif
+	if (length >= MAXPGPATH)
+		return -1;
+	if (segment > 0)
+		snprintf(path + length, MAXPGPATH - length, ".%u", segment);
+	return BasicOpenFile(path, direct ? flags | PG_O_DIRECT : flags);
+}
+
+static PipeannFile *
+FindFile(const PipeannLocator *locator, uint32 segment)
+{
+	for (int i = chains[FileChain(locator, segment)]; i >= 0;
+		 i = files[i].next)
+	{
+		if (files[i].segment == segment &&
+			PipeannLocatorEquals(files[i].locator, *locator))
+			return &files[i];
+	}
+	return NULL;
+}
+
+/* Enter an open descriptor into its hash chain. */
+static void
+LinkFile(PipeannFile *file, int fd, bool direct, Relation index,
+		 uint32 segment)
+{
+	int		   *chain;
+
+	file->fd = fd;
+	file->direct = direct;
+	file->stale = false;
+	file->pins = 0;
+	file->relid = RelationGetRelid(index);
+	file->segment = segment;
+	file->locator = PipeannRelationLocator(index);
+	chain = &chains[FileChain(&file->locator, segment)];
+	file->next = *chain;
+	*chain = file - files;
+}
+
+static PipeannFile *
+OpenFile(Relation index, uint32 segment, bool direct)
+{
+	PipeannFile *file = TakeFileEntry();
+	int			fd;
+
+	if (file == NULL)
+		return NULL;
+	fd = OpenSegment(&PipeannRelationLocator(index), segment, direct);
+	if (fd < 0 && direct && errno == EINVAL)
+	{
+		PipeannFileDirectRefused();
+		direct = false;
+		fd = OpenSegment(&PipeannRelationLocator(index), segment, direct);
+	}
+	if (fd < 0)
+	{
+		ReleaseExternalFD();
+		return NULL;
+	}
+	LinkFile(file, fd, direct, index, segment);
+	return file;
+}
+
+/*
+ * Returns the descriptor of a segment of the file, pinned. NULL if there is none to
+ * be had: then the block must be read through ReadBuffer().
+ */
+PipeannFile *
+PipeannFileOpen(Relation index, uint32 segment, bool direct)
+{
+	PipeannFile *file = FindFile(&PipeannRelationLocator(index), segment);
+
+	direct = direct && pipeann_direct_io && PG_O_DIRECT != 0 &&
+		!direct_refused;
+	if (file != NULL && file->direct != direct)
+	{
+		DiscardFile(file);
+		file = NULL;
+	}
+	if (file == NULL)
+		file = OpenFile(index, segment, direct);
+	if (file == NULL)
+		return NULL;
+	file->pins++;
+	file->last_used = ++use_clock;
+	return file;
+}
 
 /* The ring is given up after so many submissions in a row without memory. */
 #define MAX_FAILURES 8
@@ -105,6 +363,7 @@ OpenRing(void)
 		ReportNoRing(-result);
 }
 
+/* Whether reads go through io_uring; finds out at the first call. */
 bool
 PipeannRingInUse(void)
 {
@@ -183,7 +442,7 @@ NoteSubmitted(int count)
 		PipeannRead *read = dlist_container(PipeannRead, node,
 											dlist_pop_head_node(&queued));
 
-		PipeannFileUnpin(read->file);
+		FileUnpin(read->file);
 		read->file = NULL;
 		read->state = PIPEANN_READ_SUBMITTED;
 		dlist_push_tail(&submitted, &read->node);
@@ -339,7 +598,7 @@ ReadDeferred(PipeannReadOwner *owner)
 	pgstat_report_wait_end();
 
 	dlist_delete(&read->node);
-	PipeannFileUnpin(read->file);
+	FileUnpin(read->file);
 	read->file = NULL;
 	CompleteRead(read, (int) result);
 	return true;
@@ -366,6 +625,11 @@ AdviseDeferred(void)
 	}
 }
 
+/*
+ * Make room for one more read; may wait and raise errors, so it comes before
+ * anything is pinned. Then queue the read, of which buffer, length, offset,
+ * owner and file are set; it takes over the file's pin.
+ */
 void
 PipeannReadReserve(void)
 {
@@ -396,6 +660,7 @@ PipeannReadQueue(PipeannRead *read)
 	}
 }
 
+/* Start the queued reads. */
 void
 PipeannReadSubmit(void)
 {
@@ -410,6 +675,7 @@ PipeannReadSubmit(void)
 	AdviseDeferred();
 }
 
+/* Take note of completed reads, without waiting. */
 void
 PipeannReadPoll(void)
 {
@@ -417,6 +683,10 @@ PipeannReadPoll(void)
 		ReapRing();
 }
 
+/*
+ * Start the queued reads and wait, interruptibly, until the owner has fewer
+ * than below reads in flight.
+ */
 void
 PipeannReadWait(PipeannReadOwner *owner, int below)
 {
@@ -430,6 +700,7 @@ PipeannReadWait(PipeannReadOwner *owner, int below)
 	}
 }
 
+/* Give a read up. False if the kernel has it: then it becomes an orphan. */
 bool
 PipeannReadCancel(PipeannRead *read)
 {
@@ -442,7 +713,7 @@ PipeannReadCancel(PipeannRead *read)
 			/* FALLTHROUGH */
 		case PIPEANN_READ_DEFERRED:
 			dlist_delete(&read->node);
-			PipeannFileUnpin(read->file);
+			FileUnpin(read->file);
 			read->file = NULL;
 			(*read->owner->in_flight)--;
 			break;
@@ -458,6 +729,7 @@ PipeannReadCancel(PipeannRead *read)
 	return true;
 }
 
+/* Take an orphan that is done, or NULL. */
 PipeannRead *
 PipeannReadNextOrphan(void)
 {
@@ -466,6 +738,11 @@ PipeannReadNextOrphan(void)
 	return dlist_container(PipeannRead, node, dlist_pop_head_node(&orphans));
 }
 
+/*
+ * How this backend reads, found out at the first call: the method, "io_uring"
+ * or "pread", and whether it opens files with O_DIRECT, "direct" or
+ * "buffered".
+ */
 const char *
 PipeannIoMethodInUse(void)
 {
@@ -476,5 +753,5 @@ const char *
 PipeannIoFilesInUse(void)
 {
 	return PipeannRingInUse() && pipeann_direct_io &&
-		PipeannFileDirectWorks() ? "direct" : "buffered";
+		FileDirectWorks() ? "direct" : "buffered";
 }

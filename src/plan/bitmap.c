@@ -257,6 +257,10 @@ AddPath(PlannerInfo *root, RelOptInfo *table, const IndexPath *scan,
 	add_path(table, &path->path);
 }
 
+/*
+ * Where a scan of ours has conditions on other columns that other indexes
+ * answer, add a path of both.
+ */
 void
 PipeannAddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
 {

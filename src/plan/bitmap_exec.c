@@ -126,6 +126,9 @@ ExecBitmap(CustomScanState *node)
 	return ExecProcNode(scan);
 }
 
+/*
+ * The scan of ours below such a node, whose rows it hands up; NULL of any other node.
+ */
 Plan *
 PipeannScanOfBitmap(const CustomScan *node)
 {

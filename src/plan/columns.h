@@ -19,15 +19,4 @@ PipeannHasColumn(const Bitmapset *columns, AttrNumber column)
 		bms_is_member(column, columns);
 }
 
-/* The columns that are returned: those that are not junk. */
-extern Bitmapset *PipeannColumnsReturned(const List *targets);
-
-/*
- * The columns of a child that a node reads when only `wanted` of its own are
- * wanted. The child's columns are those of varno in the node's expressions. Only
- * for nodes that plan.c knows.
- */
-extern Bitmapset *PipeannColumnsRead(const Plan *node, int varno,
-									 const Bitmapset *wanted);
-
 #endif							/* PIPEANN_COLUMNS_H */

@@ -32,7 +32,11 @@ typedef struct Child
 	int			varno;
 } Child;
 
-/* An index of which there is nothing but a planner's idea is not ours. */
+/*
+ * Whether an index, or an access method, is one of ours.
+ *
+ * An index of which there is nothing but a planner's idea is not ours.
+ */
 bool
 PipeannIsIndex(Oid indexid)
 {
@@ -57,25 +61,6 @@ PipeannIsMethod(Oid am)
 	if (routine != NULL)
 		pfree(routine);
 	return ours;
-}
-
-/*
- * Its cost says so, too (am/cost.c). But a path is compared by how many of its nodes
- * are disabled first, and PostgreSQL 18 forgets that in merges of partitions' scans.
- */
-void
-PipeannDropRefused(RelOptInfo *table)
-{
-	ListCell   *cell;
-
-	foreach(cell, table->pathlist)
-	{
-		const IndexPath *path = lfirst(cell);
-
-		if (IsA(path, IndexPath) && list_length(path->indexorderbys) > 1 &&
-			PipeannIsMethod(path->indexinfo->relam))
-			table->pathlist = foreach_delete_current(table->pathlist, cell);
-	}
 }
 
 /* The planner exchanges the operands where the column stands on the right. */
@@ -106,6 +91,7 @@ IsOneOf(const Node *expr, const List *distances, Oid indexid)
 	return false;
 }
 
+/* Whether an expression of the node's is the distance that it is ordered by. */
 bool
 PipeannOrdersScan(const Node *expr, const IndexScan *node)
 {
@@ -194,6 +180,10 @@ WithNull(const TargetEntry *target)
 	return copy;
 }
 
+/*
+ * Put NULL in the place of each distance that a node computes although it is not
+ * among its columns that are wanted.
+ */
 void
 PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted)
 {

@@ -64,7 +64,7 @@ CollectRows(FillState *state)
 	Collect(state, wanted);
 }
 
-/* As IsFromScans() of plans (fill.c). A limit further down comes before this one. */
+/* As IsFromScans() of plans (finished.c). A limit further down comes before this one. */
 static void
 TellScans(FillState *state, PlanState *plan)
 {

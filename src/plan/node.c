@@ -10,6 +10,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/* The beginning of a state of so many bytes. */
 Node *
 PipeannNodeCreate(Size size, const CustomExecMethods *methods)
 {
@@ -20,6 +21,7 @@ PipeannNodeCreate(Size size, const CustomExecMethods *methods)
 	return (Node *) state;
 }
 
+/* The child is the plan's outer one, or else the first of its own. */
 void
 PipeannNodeBegin(CustomScanState *state, EState *estate, int eflags)
 {
@@ -72,14 +74,6 @@ PipeannNodeEnd(CustomScanState *state)
 		ExecEndNode(lfirst(cell));
 }
 
-void
-PipeannNodeBeginChild(PipeannNode *node)
-{
-	if (node->anew)
-		ExecReScan(node->child);
-	node->begun = node->anew = true;
-}
-
 /* A number of the limit, or what there is instead if it is NULL. */
 static int64
 Evaluate(PipeannNode *node, int number, int64 otherwise)
@@ -95,6 +89,10 @@ Evaluate(PipeannNode *node, int number, int64 otherwise)
 	return isnull ? otherwise : DatumGetInt64(value);
 }
 
+/*
+ * Rows that the limit wants of the child; PG_INT64_MAX if it wants all, or what it
+ * wants or leaves out is more than this or no number, which its own node reports.
+ */
 int64
 PipeannNodeWanted(PipeannNode *node, int64 most)
 {
@@ -105,6 +103,7 @@ PipeannNodeWanted(PipeannNode *node, int64 most)
 		count > PG_INT64_MAX - offset ? PG_INT64_MAX : count + offset;
 }
 
+/* What a scan heeds when it begins; NULL if the node is no scan of ours. */
 PipeannScanContext *
 PipeannContextOfScan(PlanState *scan)
 {

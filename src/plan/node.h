@@ -25,24 +25,6 @@ typedef struct PipeannNode
 	bool		anew;			/* the child had begun before */
 } PipeannNode;
 
-/* The beginning of a state of so many bytes. */
-extern Node *PipeannNodeCreate(Size size, const CustomExecMethods *methods);
-
-/* The child is the plan's outer one, or else the first of its own. */
-extern void PipeannNodeBegin(CustomScanState *state, EState *estate,
-							 int eflags);
-extern void PipeannNodeReScan(CustomScanState *state);
-extern void PipeannNodeEnd(CustomScanState *state);
-
-/* The node begins; scans below have been told what is wanted of them. */
-extern void PipeannNodeBeginChild(PipeannNode *node);
-
-/*
- * Rows that the limit wants of the child; PG_INT64_MAX if it wants all, or what it
- * wants or leaves out is more than this or no number, which its own node reports.
- */
-extern int64 PipeannNodeWanted(PipeannNode *node, int64 most);
-
 /*
  * A row is looked at again by itself (EvalPlanQual): the node hands up what its child
  * does, as scans have that row.
@@ -53,7 +35,21 @@ PipeannNodeIsRecheck(const PipeannNode *node)
 	return node->state.ss.ps.state->es_epq_active != NULL;
 }
 
-/* What a scan heeds when it begins; NULL if the node is no scan of ours. */
+extern Node *PipeannNodeCreate(Size size, const CustomExecMethods *methods);
+extern void PipeannNodeBegin(CustomScanState *state, EState *estate,
+							 int eflags);
+extern void PipeannNodeReScan(CustomScanState *state);
+extern void PipeannNodeEnd(CustomScanState *state);
+extern int64 PipeannNodeWanted(PipeannNode *node, int64 most);
 extern PipeannScanContext *PipeannContextOfScan(PlanState *scan);
+
+/* The node begins; scans below have been told what is wanted of them. */
+static inline void
+PipeannNodeBeginChild(PipeannNode *node)
+{
+	if (node->anew)
+		ExecReScan(node->child);
+	node->begun = node->anew = true;
+}
 
 #endif							/* PIPEANN_PLAN_NODE_H */

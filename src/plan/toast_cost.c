@@ -76,6 +76,11 @@ CheapestTotal(const RelOptInfo *table)
 	return cheapest;
 }
 
+/*
+ * Make the cost of a scan by an index of ours less by what every other
+ * plan pays for vectors in TOAST, and no path counts. The table's conditions leave
+ * `returned` rows.
+ */
 void
 PipeannTakeOffVectors(PlannerInfo *root, const IndexOptInfo *index,
 					  double returned, double *startup_cost,

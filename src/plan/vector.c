@@ -8,7 +8,7 @@
  * holds, from the page that the scan has at hand (scan/vector.c). So does a query
  * that returns the column. Where the index has vectors only rounded they are
  * fetched from TOAST all the same, but the scan learns that they are wanted, and
- * asks for those of the rows that come next (scan/toast.c).
+ * asks for those of the rows that come next (scan/vector.c).
  */
 #include "postgres.h"
 
@@ -278,7 +278,13 @@ DependOn(PlannedStmt *stmt, Oid function)
 	stmt->invalItems = lappend(stmt->invalItems, item);
 }
 
-/* Expressions may belong to others, too: only copies are changed. */
+/*
+ * Where the node computes the distance that it is ordered by, or returns the
+ * vector in a column that is wanted, let it take that from the index, if the table
+ * has vectors in TOAST. stmt is the plan that the node belongs to.
+ *
+ * Expressions may belong to others, too: only copies are changed.
+ */
 void
 PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node,
 				   const Bitmapset *wanted)

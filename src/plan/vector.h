@@ -8,11 +8,6 @@
 
 #include "nodes/plannodes.h"
 
-/*
- * Where the node computes the distance that it is ordered by, or returns the
- * vector in a column that is wanted, let it take that from the index, if the table
- * has vectors in TOAST. stmt is the plan that the node belongs to.
- */
 extern void PipeannTakeVectors(PlannedStmt *stmt, IndexScan *node,
 							   const Bitmapset *wanted);
 

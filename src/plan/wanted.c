@@ -122,6 +122,10 @@ IsBelowLimit(const PlannerInfo *root)
 	return true;
 }
 
+/*
+ * Whether it is known that a query wants no more than a number of the rows
+ * that come in order, and one that a scan may return; and how many of so many.
+ */
 bool
 PipeannWantsFew(const PlannerInfo *root, double rows)
 {

@@ -32,6 +32,7 @@ SameColumns(const List *targets, int varno)
 	return columns;
 }
 
+/* A node that has this one as its child, and hands up the same columns. */
 CustomScan *
 PipeannWrap(Plan *plan, const CustomScanMethods *methods)
 {
@@ -68,6 +69,11 @@ Numbers(const Limit *limit)
 					  copyObject(limit->limitOffset));
 }
 
+/*
+ * The same node below a limit: its custom_exprs are the rows that the limit wants,
+ * NULL for all of them, and the rows that it leaves out, if any. Without a limit,
+ * all rows.
+ */
 CustomScan *
 PipeannWrapBelow(const Limit *limit, Plan *plan,
 				 const CustomScanMethods *methods)

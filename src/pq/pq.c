@@ -32,6 +32,9 @@ ReverseBits(int value, int bits)
 }
 
 /*
+ * Sets the arrays start, len, offset[nchunks]. They depend on dim and nchunks
+ * alone, so only the centroids are stored.
+ *
  * Runs are cut at multiples of dim / nchunks, so their lengths differ by one
  * at most. Byte j of a code belongs to run number j in bit-reversed order (of
  * the numbers below nchunks): the first two bytes are from the two halves of
@@ -63,13 +66,11 @@ PipeannPqLayout(int dim, int nchunks, int *start, int *len, Size *offset)
 	Assert(j == nchunks);
 }
 
-Size
-PipeannPqCentroidCount(int dim)
-{
-	return mul_size(dim, PIPEANN_CENTROIDS);
-}
-
-/* Half a byte for each dimension, as a multiple of 8 and within bounds. */
+/*
+ * The bytes of a code for pq_bytes = 0.
+ *
+ * Half a byte for each dimension, as a multiple of 8 and within bounds.
+ */
 int
 PipeannPqAutoBytes(int dim)
 {
@@ -80,27 +81,29 @@ PipeannPqAutoBytes(int dim)
 	return Min(bytes, dim);
 }
 
-void
-PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
-{
-	PipeannPqEncodeMany(pq, x, 1, code, pq->nchunks);
-}
-
+/*
+ * Encode x[n][dim], to codes + i * code_stride. Takes less time than one
+ * by one, from two vectors on.
+ */
 void
 PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
 					Size code_stride)
 {
 	for (int i = 0; i < n; i += ENCODE_BLOCK)
 		for (int j = 0; j < pq->nchunks; j++)
+		{
+			PipeannNearest out = {.codes = codes + i * code_stride + j,
+			.code_stride = code_stride};
+
 			PipeannKernel->centroid_nearest(x + (Size) i * pq->dim +
 											pq->start[j], pq->dim,
 											Min(n - i, ENCODE_BLOCK),
 											pq->centroids + pq->offset[j],
-											pq->len[j],
-											codes + i * code_stride + j,
-											code_stride, NULL);
+											pq->len[j], &out);
+		}
 }
 
+/* Decode a code into x[dim]. */
 void
 PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 {
@@ -127,6 +130,11 @@ MakeCosine(float *row, int nchunks)
 		row[i] = 0.5f * row[i] - 1.0f / nchunks;
 }
 
+/*
+ * Compute the table of query q[dim], table[nchunks][256]: parts of the order key
+ * (search/search.h) of q and a code. For cosine q, and what codes stand for, must be
+ * normalised.
+ */
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			   float *table)

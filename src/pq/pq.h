@@ -31,54 +31,6 @@ typedef struct PipeannPq
 } PipeannPq;
 
 /*
- * Sets the arrays start, len, offset[nchunks]. They depend on dim and nchunks
- * alone, so only the centroids are stored.
- */
-extern void PipeannPqLayout(int dim, int nchunks, int *start, int *len,
-							Size *offset);
-
-/* The number of floats in centroids[]: dim * 256. */
-extern Size PipeannPqCentroidCount(int dim);
-
-/* The bytes of a code for pq_bytes = 0. */
-extern int	PipeannPqAutoBytes(int dim);
-
-/*
- * Train a chunk's part of centroids[dim * 256] on samples[n][dim] by Lloyd's
- * iterations. Deterministic for a given seed. n must be at least 1; if it is
- * less than 256, centroids repeat samples.
- */
-extern void PipeannPqTrainChunk(const PipeannPq *layout, int chunk,
-								const float *samples, uint32 n, uint64 seed,
-								float *centroids);
-
-/* Train all chunks. All members call. */
-extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
-						   const float *samples, uint32 n, uint64 seed,
-						   float *centroids);
-
-/* Encode x[dim] into code[nchunks]. */
-extern void PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code);
-
-/*
- * Encode x[n][dim], to codes + i * code_stride. Takes less time than one
- * by one, from two vectors on.
- */
-extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
-								uint8 *codes, Size code_stride);
-
-/* Decode a code into x[dim]. */
-extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
-
-/*
- * Compute the table of query q[dim], table[nchunks][256]: parts of the order key
- * (search/search.h) of q and a code. For cosine q, and what codes stand for, must be
- * normalised.
- */
-extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
-						   const float *q, float *table);
-
-/*
  * In memory codes stand in blocks of so many: first those of the vectors, then the
  * first bytes of all attribute codes of the block, the second bytes, and so on. So
  * one byte of all nodes can be gone through without a look at others.
@@ -104,6 +56,38 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 
 	return PipeannCodeOffset(at - in_block, pq_bytes, attr_bytes) +
 		(Size) PIPEANN_CODE_BLOCK * (pq_bytes + plane) + in_block;
+}
+
+/* pq.c */
+extern void PipeannPqLayout(int dim, int nchunks, int *start, int *len,
+							Size *offset);
+extern int	PipeannPqAutoBytes(int dim);
+extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
+								uint8 *codes, Size code_stride);
+extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
+extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
+						   const float *q, float *table);
+
+/* train.c */
+extern void PipeannPqTrainChunk(const PipeannPq *layout, int chunk,
+								const float *samples, uint32 n, uint64 seed,
+								float *centroids);
+extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
+						   const float *samples, uint32 n, uint64 seed,
+						   float *centroids);
+
+/* The number of floats in centroids[]: dim * 256. */
+static inline Size
+PipeannPqCentroidCount(int dim)
+{
+	return mul_size(dim, PIPEANN_CENTROIDS);
+}
+
+/* Encode x[dim] into code[nchunks]. */
+static inline void
+PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
+{
+	PipeannPqEncodeMany(pq, x, 1, code, pq->nchunks);
 }
 
 #endif							/* PIPEANN_PQ_H */

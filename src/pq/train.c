@@ -200,10 +200,11 @@ AssignSamples(Clustering *c)
 		uint8		nearest[INTERRUPT_SAMPLES];
 		const float *x = c->samples + (Size) i * c->len;
 		int			n = Min(c->n - i, INTERRUPT_SAMPLES);
+		PipeannNearest out = {nearest, 1, c->distance + i};
 
 		CHECK_FOR_INTERRUPTS();
 		PipeannKernel->centroid_nearest(x, c->len, n, c->centroids, c->len,
-										nearest, 1, c->distance + i);
+										&out);
 		for (int s = 0; s < n; s++)
 		{
 			double	   *sum = c->sum + (Size) nearest[s] * c->len;
@@ -272,6 +273,10 @@ ClusterChunk(Clustering *c)
 }
 
 /*
+ * Train a chunk's part of centroids[dim * 256] on samples[n][dim] by Lloyd's
+ * iterations. Deterministic for a given seed. n must be at least 1; if it is
+ * less than 256, centroids repeat samples.
+ *
  * See pq.h. Ignores the layout's centroids. Takes about 4 * n * (dim / nchunks
  * + 1) bytes of working memory.
  */
@@ -310,6 +315,7 @@ PipeannPqTrainChunk(const PipeannPq *layout, int chunk, const float *samples,
 	pfree(c.samples);
 }
 
+/* Train all chunks. All members call. */
 void
 PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 			   const float *samples, uint32 n, uint64 seed, float *centroids)

@@ -104,10 +104,11 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage,
 	if (row_bytes > 0)
 		row_bytes = PipeannLayoutRowBytes(&l, sizes);
 	if (view->meta.layout.storage != storage || l.row_bytes != row_bytes)
-		PipeannLayoutInit(&l, l.dim, l.metric, storage, view->meta.m,
-						  l.pq_bytes,
-						  PipeannGetOptions(view->index)->fillfactor,
-						  row_bytes);
+	{
+		l.max_degree = 2 * view->meta.m;
+		l.row_bytes = row_bytes;
+		PipeannLayoutInit(&l, &l, PipeannGetOptions(view->index)->fillfactor);
+	}
 	l.attr_bytes = view->meta.layout.attr_bytes;
 	return l;
 }

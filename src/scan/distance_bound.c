@@ -21,6 +21,7 @@
 /* That of a vector in half precision by more. */
 #define ROUNDED_SLACK (1.0 / 1024)
 
+/* For so many rows of so many scans. */
 void
 PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans)
 {
@@ -55,7 +56,12 @@ KeyOf(const PipeannDistanceBound *bound, PipeannMetric metric)
 	}
 }
 
-/* A row is looked up in its table before it counts: few that others push out are. */
+/*
+ * The searches have been run: as many rows as are wanted are expected to be within
+ * the distance of what they have found. There may be no distance bound.
+ *
+ * A row is looked up in its table before it counts: few that others push out are.
+ */
 void
 PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
 {
@@ -75,6 +81,8 @@ PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
 }
 
 /*
+ * A search was run: how far what it has found can be believed. There may be no bound.
+ *
  * A search with others does not go on. By itself it would before it returned results
  * that are much farther than this (scan.c, MostReturnable()).
  */
@@ -91,6 +99,9 @@ PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
 	bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
 }
 
+/*
+ * Whether a result is not wanted. There may be no distance bound, and no result.
+ */
 bool
 PipeannDistanceBoundHides(const PipeannDistanceBound *bound, PipeannMetric metric,
 						  const PipeannResult *result)
@@ -99,6 +110,7 @@ PipeannDistanceBoundHides(const PipeannDistanceBound *bound, PipeannMetric metri
 		result->dist > KeyOf(bound, metric);
 }
 
+/* How many of the next results are within it, up to a few. */
 int
 PipeannDistanceBoundWithin(const PipeannDistanceBound *bound, PipeannMetric metric,
 						   PipeannSearch *search)
@@ -114,6 +126,8 @@ PipeannDistanceBoundWithin(const PipeannDistanceBound *bound, PipeannMetric metr
 }
 
 /*
+ * Set a search's parameters by it.
+ *
  * Of all explored nodes only a part may be returned in strict order; here they are
  * those of all scans. None of them goes on after an early end, so there must not be one
  * if that is not enough.

@@ -20,6 +20,7 @@
 #include "scan/rows.h"
 #include "utils/rel.h"
 
+/* Begin a scan. False if nothing may be noted of it, and nothing be skipped. */
 bool
 PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
 				   PipeannIndexView *view)
@@ -33,6 +34,10 @@ PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
 	return true;
 }
 
+/*
+ * For PipeannSearchParams: the killed nodes of a page, bit i for slot i; sets
+ * *version to the page's LSN. arg is the PipeannKilledRows.
+ */
 uint64
 PipeannKilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 {
@@ -45,6 +50,8 @@ PipeannKilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 }
 
 /*
+ * From now on rows of this result are returned, or of none if it is NULL.
+ *
  * A node with rows in overflow slots is never killed: its page's LSN does not
  * cover them.
  */
@@ -61,6 +68,7 @@ PipeannKilledSetNode(PipeannKilledRows *killed, const PipeannSearch *search,
 	killed->lsn = PipeannSearchVersion(search, result);
 }
 
+/* The row returned last is dead to everybody. */
 void
 PipeannKilledNoteRow(PipeannKilledRows *killed)
 {

@@ -74,6 +74,10 @@ WantsVector(IndexScanDesc scan, int vector)
 	return false;
 }
 
+/*
+ * Begin to look for them in the table, in CurrentMemoryContext. NULL if the index
+ * knows that there are none, or the scan wants none.
+ */
 PipeannLeftOut *
 PipeannLeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 {
@@ -194,6 +198,11 @@ BeginNextPass(PipeannLeftOut *left_out)
 	return nulls;
 }
 
+/*
+ * The next one: those whose distance is no number first, then those without any. It
+ * meets the predicate of a partial index; the scan's conditions are for others to
+ * look at. Ends when `most` rows of the table were looked at.
+ */
 bool
 PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 {
@@ -217,6 +226,7 @@ PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 	return false;
 }
 
+/* What an index-only scan returns of it, in CurrentMemoryContext. */
 HeapTuple
 PipeannLeftOutTuple(PipeannLeftOut *left_out)
 {

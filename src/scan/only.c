@@ -128,6 +128,10 @@ static const ExpandedObjectMethods late_methods = {FlatSize, Flatten};
 
 /* ---------- rows ---------- */
 
+/*
+ * Begin an index-only scan, before the search, in CurrentMemoryContext. End
+ * releases what the context does not.
+ */
 PipeannOnly *
 PipeannOnlyBegin(IndexScanDesc scan, const PipeannIndexView *view)
 {
@@ -163,6 +167,10 @@ IsAllVisible(PipeannOnly *only, BlockNumber block)
 		VM_ALL_VISIBLE(only->scan->heapRelation, block, &only->map);
 }
 
+/*
+ * Whether a page of the table will not be read for its rows, as far as can be
+ * told: all see them, and vectors of earlier ones were not read there.
+ */
 bool
 PipeannOnlySkips(PipeannOnly *only, BlockNumber block)
 {
@@ -206,6 +214,10 @@ FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
 	return tuple;
 }
 
+/*
+ * Whether the snapshot sees a row of node id; then sets the scan's xs_hitup, for
+ * as long as no other row is taken. Sets *dead if nobody sees the row any more.
+ */
 bool
 PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 				bool *dead)
@@ -240,6 +252,7 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	return true;
 }
 
+/* Take the row to which left_out has come, which the index leaves out. */
 void
 PipeannOnlyTakeLeftOut(PipeannOnly *only, PipeannLeftOut *left_out)
 {

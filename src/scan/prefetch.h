@@ -24,38 +24,9 @@ typedef struct PipeannPrefetch
 	uint32		nasked;
 } PipeannPrefetch;
 
-/*
- * Begin a scan. only is NULL unless the scan is index-only: then pages that it
- * will not read are left out.
- */
-extern void PipeannPrefetchBegin(PipeannPrefetch *prefetch,
-								 IndexScanDesc scan,
-								 const PipeannLayout *layout,
-								 struct PipeannOnly *only);
-
-/* How many results the search may ask for before it ends. */
-extern int	PipeannPrefetchEarly(const PipeannPrefetch *prefetch);
-
-/* For PipeannSearchParams: asks for a result's rows. */
-extern void PipeannPrefetchSettled(PipeannRowList rows, void *arg);
-
-/*
- * When `taken` results were taken and the next one is about to be, ask the
- * operating system for the pages of the next ones, up to `most`, unless that was
- * done.
- */
 extern void PipeannPrefetchRows(PipeannPrefetch *prefetch,
 								PipeannSearch *search, uint64 taken,
 								uint64 most);
-
-/*
- * toast.c: the vector of the row returned last is wanted from TOAST. Ask for
- * that of the rows whose pages were asked for.
- */
-extern void PipeannPrefetchVectors(PipeannPrefetch *prefetch,
-								   IndexScanDesc scan, PipeannSearch *search);
-
-/* So many rows were wanted of a scan. */
 extern void PipeannPrefetchEnd(Relation index, uint64 rows);
 
 #endif							/* PIPEANN_PREFETCH_H */

@@ -4,22 +4,244 @@
  */
 #include "postgres.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "access/relscan.h"
 #include "access/xlog.h"
-#include "scan/distance_bound.h"
-#include "scan/order.h"
-#include "scan/state.h"
 #include "base/pause.h"
-#include "io/io.h"
-#include "miscadmin.h"
 #include "base/planted.h"
+#include "catalog/pg_type_d.h"
+#include "io/io.h"
+#include "lib/pairingheap.h"
+#include "miscadmin.h"
 #include "pgstat.h"
+#include "scan/distance_bound.h"
+#include "scan/only.h"
+#include "scan/state.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+/* The most rows that the executor may hold back to sort them. */
+#define PIPEANN_MOST_HELD 1000
+
+/*
+ * Results held back until no nearer one can come.
+ *
+ * Of a rounded vector only bounds of its distance are known. In a plain index
+ * scan the executor computes the distance of a row whose order is in doubt, and
+ * holds it back. Where it does not (start.c, HoldsRowsBack()) the scan itself
+ * does.
+ *
+ * Where thousands of nodes are nearer to each other than half precision can
+ * tell, a LIMIT must not have all of them read: PIPEANN_MOST_HELD at a time are.
+ */
+
+typedef struct PipeannHeldResult
+{
+	pairingheap_node node;
+	PipeannResult result;		/* dist and most: of the exact vector */
+	PipeannRow	rows[FLEXIBLE_ARRAY_MEMBER];	/* result.bytes of them */
+} PipeannHeldResult;
+
+struct PipeannHeld
+{
+	pairingheap *heap;
+	int			n;
+};
+
+/* The heap's first is the nearest; ties are broken as in the search. */
+static int
+Compare(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	const PipeannResult *x =
+		&pairingheap_const_container(PipeannHeldResult, node, a)->result;
+	const PipeannResult *y =
+		&pairingheap_const_container(PipeannHeldResult, node, b)->result;
+
+	(void) arg;
+	if (x->dist != y->dist)
+		return x->dist < y->dist ? 1 : -1;
+	return x->id < y->id ? 1 : -1;
+}
+
+static PipeannHeld *
+HeldBegin(void)
+{
+	PipeannHeld *held = palloc(sizeof(PipeannHeld));
+
+	held->heap = pairingheap_allocate(Compare, NULL);
+	held->n = 0;
+	return held;
+}
+
+/* Hold a result with its rows, at its exact distance. */
+static void
+HeldAdd(PipeannHeld *held, const PipeannResult *result,
+		PipeannRowList rows, float dist)
+{
+	PipeannHeldResult *added = palloc(offsetof(PipeannHeldResult, rows) +
+									  rows.bytes);
+
+	added->result = *result;
+	added->result.dist = added->result.most = dist;
+	memcpy(added->rows, rows.rows, rows.bytes);
+	pairingheap_add(held->heap, &added->node);
+	held->n++;
+}
+
+static bool
+HeldIsEmpty(const PipeannHeld *held)
+{
+	return held->n == 0;
+}
+
+/*
+ * Take the nearest held result, if no other result can come before it. `next` is
+ * the least distance that a result may have which is not held, or infinity. NULL if
+ * there is no such held result.
+ */
+static PipeannHeldResult *
+HeldTake(PipeannHeld *held, float next)
+{
+	PipeannHeldResult *first;
+
+	if (held->n == 0)
+		return NULL;
+	first = pairingheap_container(PipeannHeldResult, node,
+								  pairingheap_first(held->heap));
+	if (first->result.dist > next && held->n < PIPEANN_MOST_HELD)
+		return NULL;
+	(void) pairingheap_remove_first(held->heap);
+	held->n--;
+	return first;
+}
+
+/*
+ * The order in which a scan returns rows: what the executor is told of their
+ * distances, and which rows are not in order.
+ */
+
+/* Tell the executor the distance of the rows that come next. */
+static void
+StoreDistance(IndexScanDesc scan, const PipeannScan *state, double value)
+{
+	Oid			type = FLOAT8OID;
+	IndexOrderByDistance distance = {.value = value};
+
+	/* where the scan itself holds rows back the executor compares nothing */
+	index_store_float8_orderby_distances(scan, &type, &distance,
+										 state->recheck && state->held_back == NULL);
+}
+
+/* The next rows are not compared, and come after those that were. */
+static void
+EndComparing(IndexScanDesc scan, PipeannScan *state)
+{
+	state->recheck = false;
+	state->held = 0;
+	StoreDistance(scan, state,
+				  PipeannSqlDistance(state->view.meta.layout.metric,
+									 state->farthest));
+}
+
+/*
+ * Whether the order of a result taken just now and of one before or behind it
+ * is not known.
+ */
+static bool
+IsInDoubt(PipeannScan *state, const PipeannResult *result)
+{
+	const PipeannResult *next = PipeannSearchPeek(state->search);
+
+	return state->comparable && result->most > result->dist &&
+		(result->dist <= state->farthest ||
+		 (next != NULL && next->dist <= result->most) ||
+		 PipeannTidFilterNextUnknown(state->tid_filter) <= result->most);
+}
+
+/*
+ * Tell the executor a result's distance, or the least that it may be.
+ *
+ * Rows whose vectors were rounded are in order only as far as their distances
+ * are known. If the order of a result's rows and others is in doubt, the
+ * executor gets a lower bound of the distance and has to recheck: it computes
+ * the distance itself, and holds the row back until bounds have grown past it.
+ *
+ * Where thousands of rows are nearer to each other than half precision can
+ * tell, a LIMIT must not have all of them sorted: at most PIPEANN_MOST_HELD at a time
+ * are.
+ */
+static void
+SetDistance(IndexScanDesc scan, PipeannScan *state,
+			const PipeannResult *result)
+{
+	bool		in_doubt = IsInDoubt(state, result);
+
+	state->farthest = Max(state->farthest, result->most);
+	state->recheck = in_doubt && state->held < PIPEANN_MOST_HELD;
+	if (state->recheck)
+	{
+		state->held += result->nrows;
+		StoreDistance(scan, state,
+					  PipeannBoundsFloor(PipeannSearchBounds(state->search),
+										 result->dist, result->most));
+	}
+	else if (in_doubt)
+		EndComparing(scan, state);
+	else
+	{
+		state->held = 0;
+		StoreDistance(scan, state,
+					  PipeannSqlDistance(state->view.meta.layout.metric,
+										 result->dist));
+	}
+}
+
+/*
+ * By so much, relative to the distance, or for cosine to a vector's length, two
+ * computations of one distance may differ. No order is lost by what is nearer than
+ * the row before by less.
+ */
+#define ROUNDING (8 * FLT_EPSILON)
+
+/*
+ * Whether a result would be out of order after a row at another distance. A query
+ * that has no distances has no order.
+ */
+static bool
+IsLate(const PipeannScan *state, float dist, float before)
+{
+	float		scale = state->view.meta.layout.metric == PIPEANN_COSINE ? 1 :
+		fabsf(before);
+
+	return pipeann_iterative_scan != PIPEANN_ITERATIVE_RELAXED &&
+		state->comparable && dist < before - ROUNDING * scale;
+}
+
+/*
+ * Hold back a result whose order is in doubt, at the distance of its vector as the
+ * table has it. A result without a row that the snapshot sees is dropped.
+ */
+static void
+HoldBack(IndexScanDesc scan, PipeannScan *state,
+		 const PipeannResult *result)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannRowList list = PipeannSearchRows(state->search, result);
+
+	state->farthest = Max(state->farthest, result->most);
+	if (PipeannTableVectorOf(scan, &state->view, result, list, state->exact))
+		HeldAdd(state->held_back, result, list,
+				PipeannExactDistance(l, state->query, state->exact,
+									 PIPEANN_FLOAT4,
+									 PipeannAux(l->metric,
+												PipeannNorm(state->exact, l->dim),
+												0)));
+	state->recheck = !HeldIsEmpty(state->held_back);
+}
 
 PipeannCounters PipeannLastCounters;
 int			PipeannLastMode;
@@ -170,6 +392,8 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 		scan->instrument->nsearches++;
 #endif
 	PipeannScanStart(scan, state);
+	if (state->holds_back)
+		state->held_back = HeldBegin();
 	state->started = true;
 	state->searched = false;
 }
@@ -290,11 +514,11 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		return false;
 	if (next != NULL)
 		nearest = Min(nearest, next->dist);
-	held = PipeannHeldTake(state->held_back, nearest);
-	state->recheck = !PipeannHeldIsEmpty(state->held_back);
+	held = HeldTake(state->held_back, nearest);
+	state->recheck = !HeldIsEmpty(state->held_back);
 	if (held == NULL)
 		return false;
-	if (PipeannIsLate(state, held->result.dist, state->last_held))
+	if (IsLate(state, held->result.dist, state->last_held))
 		LeaveOut(state, &held->result);
 	else
 	{
@@ -304,9 +528,9 @@ LoadHeld(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 
 		/* one let go as there are too many may be farther than what comes */
 		state->last_held = Min(held->result.dist, nearest);
-		PipeannStoreDistance(scan, state,
-							 PipeannSqlDistance(state->view.meta.layout.metric,
-												held->result.dist));
+		StoreDistance(scan, state,
+					  PipeannSqlDistance(state->view.meta.layout.metric,
+										 held->result.dist));
 		LoadRows(state, &held->result, list);
 	}
 	pfree(held);
@@ -333,7 +557,7 @@ LoadUnknown(IndexScanDesc scan, PipeannScan *state, const PipeannResult *next)
 		return false;
 	result.most = result.dist;
 	state->last_dist = result.dist;
-	PipeannSetDistance(scan, state, &result);
+	SetDistance(scan, state, &result);
 	LoadRows(state, &result, list);
 	PipeannKilledSetNode(&state->killed, state->search, NULL);
 	return true;
@@ -377,18 +601,18 @@ LoadResult(IndexScanDesc scan, PipeannScan *state)
 	if (result == NULL)
 		return false;
 	state->taken++;
-	if (state->taken > 1 && PipeannIsLate(state, result->dist, state->last_dist))
+	if (state->taken > 1 && IsLate(state, result->dist, state->last_dist))
 	{
 		LeaveOut(state, result);
 		return true;
 	}
 	state->last_dist = result->dist;
-	if (state->held_back != NULL && PipeannIsInDoubt(state, result))
+	if (state->held_back != NULL && IsInDoubt(state, result))
 	{
-		PipeannHoldBack(scan, state, result);
+		HoldBack(scan, state, result);
 		return true;
 	}
-	PipeannSetDistance(scan, state, result);
+	SetDistance(scan, state, result);
 	LoadRows(state, result, PipeannSearchRows(state->search, result));
 	return true;
 }
@@ -401,7 +625,7 @@ LoadExt(IndexScanDesc scan, PipeannScan *state)
 										state->rows).n;
 	state->next_row = state->rows;
 	if (state->recheck && state->held >= PIPEANN_MOST_HELD)
-		PipeannEndComparing(scan, state);
+		EndComparing(scan, state);
 	else if (state->recheck)
 		state->held += state->rows_left;
 	if (state->replica)
@@ -473,7 +697,7 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	PipeannKilledSetNode(&state->killed, state->search, NULL);
 	state->chain.owner = PIPEANN_INVALID_ID;
 	state->recheck = false;
-	PipeannStoreDistance(scan, state, get_float8_nan());
+	StoreDistance(scan, state, get_float8_nan());
 	scan->xs_recheck = scan->numberOfKeys > 0;
 	if (state->only != NULL)
 		PipeannOnlyTakeLeftOut(state->only, state->left_out);
@@ -521,7 +745,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	Assert(ScanDirectionIsForward(dir));
 	(void) dir;
-	PipeannScanRowLeave();
+	PipeannScanRowIs(NULL);
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
@@ -546,7 +770,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		scan->xs_heaptid = row->tid;
 		state->row.id = state->chain.owner;
-		PipeannScanRowArrive(&state->row);
+		PipeannScanRowIs(&state->row);
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;

@@ -37,21 +37,10 @@ extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
 #define PIPEANN_STRICT_PART 2
 
 /*
- * params.c: the parameters of a scan's search that follow from settings; all
+ * start.c: the parameters of a scan's search that follow from settings; all
  * others are zero.
  */
 extern PipeannSearchParams PipeannScanParams(void);
-
-/* scan.c */
-extern IndexScanDesc pipeannbeginscan(Relation index, int nkeys,
-									  int norderbys);
-extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
-						  ScanKey orderbys, int norderbys);
-extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
-extern void pipeannendscan(IndexScanDesc scan);
-
-/* only.c */
-extern bool pipeanncanreturn(Relation index, int attno);
 
 /*
  * distance_bound.c: what scans of several indexes know from one another that are
@@ -69,9 +58,6 @@ typedef struct PipeannDistanceBound
 								 * scan by itself would see to that */
 	PipeannTogether together;
 } PipeannDistanceBound;
-
-/* For so many rows of so many scans. */
-extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
 
 /*
  * A limit above scans, that is to be filled. In strict order a row that is found after
@@ -116,20 +102,33 @@ typedef struct PipeannScanContext
  */
 #define PIPEANN_SCAN_CONTEXT(key) ((key)->sk_func.fn_extra)
 
-/* row_map.c: whether maintenance_work_mem holds a map of so many rows in the making. */
-extern bool PipeannMayMapRows(double rows);
-
-/*
- * vector.c: the vector in a column of the row at a place of a table, in
- * CurrentMemoryContext. NULL unless that row is the one that a scan of this backend
- * returned last, by an index on the column, and the scan has the vector at hand to
- * the last bit.
- */
-extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
-										ItemPointer tid);
-
 /* Counters and mode of this session's last scan. */
 extern PipeannCounters PipeannLastCounters;
 extern int	PipeannLastMode;
+
+/* scan.c */
+extern IndexScanDesc pipeannbeginscan(Relation index, int nkeys,
+									  int norderbys);
+extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
+						  ScanKey orderbys, int norderbys);
+extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
+extern void pipeannendscan(IndexScanDesc scan);
+
+/* only.c */
+extern bool pipeanncanreturn(Relation index, int attno);
+
+/* distance_bound.c */
+extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
+
+/* vector.c */
+extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
+										ItemPointer tid);
+
+/* Whether maintenance_work_mem holds a map of so many rows in the making. */
+static inline bool
+PipeannMayMapRows(double rows)
+{
+	return rows * sizeof(PipeannMappedRow) <= maintenance_work_mem * 1024.0;
+}
 
 #endif							/* PIPEANN_SCAN_H */

@@ -11,6 +11,8 @@
 #include "scan/only.h"
 #include "scan/prefetch.h"
 
+typedef struct PipeannHeld PipeannHeld;	/* results held back (scan.c) */
+
 typedef struct PipeannScan
 {
 	MemoryContext context;		/* reset by each rescan */
@@ -46,6 +48,7 @@ typedef struct PipeannScan
 
 	/* of an index-only scan, else NULL */
 	PipeannOnly *only;
+	bool		holds_back;		/* rows in doubt, not the executor */
 	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
 	float		last_held;		/* distance of the result taken from it last */
 
@@ -60,7 +63,7 @@ typedef struct PipeannScan
 	PipeannChain chain;			/* its rows in overflow slots */
 } PipeannScan;
 
-/* start.c: open the index, and begin a search by the scan's keys */
+/* start.c */
 extern void PipeannScanStart(IndexScanDesc scan, PipeannScan *state);
 
 #endif							/* PIPEANN_SCAN_STATE_H */

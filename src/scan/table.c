@@ -13,6 +13,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/*
+ * Whether the scan's snapshot sees a row; sets *dead if nobody does any more.
+ */
 bool
 PipeannTableSees(IndexScanDesc scan, const ItemPointerData *tid, bool *dead)
 {
@@ -53,6 +56,7 @@ CopyVector(Relation index, TupleTableSlot *slot, int dim, float *x)
 	return !isnull[vector];
 }
 
+/* Read a row's vector to x[dim]. False if the snapshot does not see the row. */
 bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
 				   float *x)
@@ -92,6 +96,9 @@ VectorOfAny(IndexScanDesc scan, const PipeannLayout *l, PipeannRowList list,
 	return false;
 }
 
+/*
+ * Read the vector of the first row of a result that the snapshot sees to x[dim].
+ */
 bool
 PipeannTableVectorOf(IndexScanDesc scan, const PipeannIndexView *view,
 					 const PipeannResult *result, PipeannRowList rows,

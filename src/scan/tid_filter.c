@@ -16,13 +16,172 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
-#include "executor/tuptable.h"
 #include "base/bits.h"
+#include "base/pause.h"
+#include "executor/tuptable.h"
+#include "io/io.h"
 #include "miscadmin.h"
-#include "scan/tid_filter.h"
 #include "scan/only.h"
+#include "scan/tid_filter.h"
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+
+/*
+ * The nodes of rows of the table, by the map of rows that the cache keeps.
+ *
+ * The map is made by a pass over the index when it is wanted and there is none, and
+ * when many rows have come. While VACUUM removes rows there is none; on a standby one
+ * has to be made anew afterwards.
+ */
+
+/* The map is made anew if of the rows wanted, and of all nodes, so many are new. */
+#define NEW_PART 16
+
+/* Memory for rows in a pass at first. */
+#define FIRST_ROWS 65536
+
+typedef struct Gathering
+{
+	const PipeannIndexView *view;
+	bool		too_many;
+	uint64		n;
+	uint64		size;
+	PipeannMappedRow *rows;
+} Gathering;
+
+static void
+GatherRows(Gathering *g, uint32 id, PipeannRowList list)
+{
+	const PipeannLayout *l = &g->view->meta.layout;
+	const PipeannRow *row = list.rows;
+
+	g->too_many = g->too_many || !PipeannMayMapRows((double) g->n + list.n);
+	if (g->too_many)
+		return;
+	while (g->n + list.n > g->size)
+	{
+		g->size *= 2;
+		g->rows = repalloc_huge(g->rows,
+								mul_size(g->size, sizeof(PipeannMappedRow)));
+	}
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+	{
+		if (!ItemPointerIsValid(&row->tid))
+			continue;
+		g->rows[g->n].tid = row->tid;
+		g->rows[g->n++].id = id;
+	}
+}
+
+static void
+GatherPage(Gathering *g, uint32 page, const char *slots)
+{
+	const PipeannLayout *l = &g->view->meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, slots, i);
+
+		if (PipeannSlotIsNode(slot))
+			GatherRows(g, page * l->slots_per_page + i,
+					   PipeannSlotRows(l, slot));
+		else if (PipeannSlotIsTidsOf(slot, slot->owner))
+			GatherRows(g, slot->owner, PipeannExtRows(l, slot));
+	}
+}
+
+static void
+Gather(Gathering *g)
+{
+	const PipeannIndexView *view = g->view;
+	const PipeannLayout *l = &view->meta.layout;
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
+												view->meta.graph_pages);
+
+	for (uint32 page = 0; page < pages && !g->too_many; page++)
+	{
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = PipeannReadBuffer(view->index,
+								   PipeannGraphBlock(view->map, l, page),
+								   PIPEANN_GRAPH, BUFFER_LOCK_SHARE, true,
+								   strategy);
+		if (!PageIsNew(BufferGetPage(buffer)))
+			GatherPage(g, page, PipeannPagePayload(BufferGetPage(buffer)));
+		UnlockReleaseBuffer(buffer);
+	}
+	FreeAccessStrategy(strategy);
+}
+
+/*
+ * The view's metapage is older than all pages that are read: what it says of removals
+ * holds of every row found. If it is too old already the map would be of no use. While
+ * one session makes a map others do without.
+ */
+static void
+MakeMap(const PipeannIndexView *view)
+{
+	Gathering	g = {.view = view,.size = FIRST_ROWS};
+
+	if (!PipeannMayMapRows((double) view->meta.nodes) ||
+		!PipeannCacheMayMapRows(view->cache) ||
+		PipeannMetaRemovals(view->index) != view->meta.removals ||
+		!ConditionalLockPage(view->index, PIPEANN_ROW_MAP_LOCK, ExclusiveLock))
+		return;
+	g.rows = MemoryContextAllocHuge(CurrentMemoryContext,
+									mul_size(g.size, sizeof(PipeannMappedRow)));
+	Gather(&g);
+	PIPEANN_PAUSE("row-map");
+	if (!g.too_many)
+		PipeannCacheMapRows(view->index, view->cache, &view->meta, g.rows,
+							g.n);
+	UnlockPage(view->index, PIPEANN_ROW_MAP_LOCK, ExclusiveLock);
+	pfree(g.rows);
+}
+
+static uint32
+CountUnmapped(const uint32 *ids, uint32 n)
+{
+	uint32		unknown = 0;
+
+	for (uint32 i = 0; i < n; i++)
+		unknown += ids[i] == PIPEANN_INVALID_ID;
+	return unknown;
+}
+
+/* Whether a map that knows these nodes is as good as one made now would be. */
+static bool
+IsGoodEnough(const PipeannIndexView *view, const uint32 *ids, uint32 n,
+			 uint64 nodes)
+{
+	return CountUnmapped(ids, n) <= n / NEW_PART ||
+		view->meta.nodes <= nodes + nodes / NEW_PART;
+}
+
+/* The nodes of rows, INVALID_ID where it is not known. */
+static void
+FindNodes(const PipeannIndexView *view, const PipeannTidFilter *rows,
+		  uint32 *ids)
+{
+	uint32		removals = view->meta.removals;
+	uint64		nodes;
+	bool		found = removals % 2 == 0 &&
+		PipeannRowMapFind(PipeannCacheRowMap(view->cache), removals, rows->tids,
+						  rows->n, ids, &nodes);
+
+	if (removals % 2 == 0 &&
+		!(found && IsGoodEnough(view, ids, rows->n, nodes)))
+	{
+		MakeMap(view);
+		found = PipeannRowMapFind(PipeannCacheRowMap(view->cache), removals,
+								  rows->tids, rows->n, ids, &nodes);
+	}
+	if (!found)
+		memset(ids, 0xFF, mul_size(rows->n, sizeof(uint32)));
+}
 
 /* A row of which no node is known, as far as it is from the query. */
 typedef struct Unknown
@@ -149,6 +308,10 @@ CountUnknown(const PipeannTidFilterState *filter, const uint32 *ids)
 	return unknown;
 }
 
+/*
+ * Find the nodes of the rows, in CurrentMemoryContext, and set a search's parameters
+ * by them. Rows of which no node is known are read from the table.
+ */
 PipeannTidFilterState *
 PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
 					  PipeannIndexView *view, const float *query,
@@ -161,7 +324,7 @@ PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
 	uint32		unknown;
 
 	filter->rows = rows;
-	PipeannFindNodes(view, rows, ids);
+	FindNodes(view, rows, ids);
 	filter->nids = view->codes.ncodes;
 	filter->nodeless = PipeannNoBits(rows->n);
 	unknown = CountUnknown(filter, ids);
@@ -186,6 +349,7 @@ CompareTids(const void *a, const void *b)
 							  unconstify(ItemPointerData *, (const ItemPointerData *) b));
 }
 
+/* Whether a row of a node is among those that are wanted of it. */
 bool
 PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *tid)
 {
@@ -198,6 +362,9 @@ PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *
 		!PipeannHasBit(filter->nodeless, (uint32) (found - rows->tids));
 }
 
+/*
+ * How far the nearest row is of which no node is known; infinite if there is none.
+ */
 float
 PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter)
 {
@@ -205,6 +372,7 @@ PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter)
 		filter->unknown[filter->taken].dist;
 }
 
+/* Take that row if it is no farther than this; else a list without rows. */
 PipeannRowList
 PipeannTidFilterTakeUnknown(PipeannTidFilterState *filter, float farthest, float *dist)
 {

@@ -8,10 +8,7 @@
 
 #include "search/state.h"
 
-/* From now on go through the nodes that match, but for those scored already. */
 extern void PipeannBeginCodeScan(PipeannSearch *search);
-
-/* A run of such a search; false if nothing was left. */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_CODE_SCAN_H */

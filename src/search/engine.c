@@ -2,15 +2,264 @@
  * engine.c
  *		A search from beginning to end: its memory, its runs, and its results.
  */
-#include "search/by_node.h"
+#include "search/pages.h"
+
+#include <math.h>
 
 #include "base/planted.h"
-#include "search/explore.h"
-#include "search/list.h"
-#include "search/pages.h"
+#include "search/policy.h"
 #include "search/code_scan.h"
-#include "search/rounds.h"
 #include "search/filter_strategy.h"
+#include "search/list.h"
+#include "search/settled.h"
+#include "search/state.h"
+#include "search/together.h"
+
+/*
+ * Searches of several indexes for one query, run in rounds.
+ *
+ * In a round each search explores what is at hand, and then asks for the page of
+ * its nearest candidate that is not, if it wants it. The pages of all searches are
+ * on their way at the same time, and what each of them brings is known to all
+ * before the next round. A search in memory asks for none, and is done in the
+ * first round.
+ *
+ * How near the query an index has rows is not known before its search has come
+ * there. So each reads one page at the least. Near nodes share pages, and codes
+ * tell what is behind the edges of those that came: what is left to be read is
+ * mostly what is within the bound. A search may find much nearer rows by its
+ * first reads, less with each more.
+ */
+
+#define BEAM 1
+
+/*
+ * Nodes in memory that all searches explore before they look again, while nothing
+ * was read; and each at the least. Fewer are less work, and find less, with equal
+ * lists.
+ */
+#define WIDTH 16
+#define LEAST_WIDTH 2
+
+/* Pages that all searches ask for in a round, if they are few. */
+#define READS 5
+
+/*
+ * Of the nearest candidates so many are explored, once something was read, if they
+ * are on pages that the search has, and so many if their pages are in memory.
+ */
+#define FREE 100
+#define FREE_IN_MEMORY 20
+
+/*
+ * What a search reads for after its first page: so many times the factor of an
+ * early end beyond the bound, the less the more searches there are. With each page
+ * it is less, the sooner the shorter the list is.
+ */
+#define GAIN 40.0f
+#define WANING 5.0f
+#define LEAST_EF 10
+
+/*
+ * A search has found where it begins, and is run with the others from now on.
+ */
+static void
+RoundsJoin(PipeannTogether *together, PipeannSearch *search)
+{
+	PipeannSearch **place = &together->first;
+	float		dist = PipeannListNearest(search);
+
+	while (*place != NULL && PipeannListNearest(*place) <= dist)
+		place = &(*place)->behind;
+	search->behind = *place;
+	*place = search;
+}
+
+/* Codes that tell nothing have a search go on alone. */
+static inline bool
+TakesPart(const PipeannSearch *search)
+{
+	return search->params.together != NULL;
+}
+
+/*
+ * How far a candidate may be that is worth a read, apart from the bound: nothing is
+ * before the first read, or where no bound is known.
+ */
+static float
+ReadBound(const PipeannSearch *search)
+{
+	float		gain = GAIN / sqrtf(search->params.together->searches);
+	float		kept = 1 - sqrtf(WANING / Max(search->params.ef, LEAST_EF));
+
+	if (search->reads == 0 || !search->termination.on)
+		return -INFINITY;
+	return PipeannTerminationWiderBound(&search->termination,
+										gain * powf(kept, search->reads - 1));
+}
+
+/* Whether a candidate that is not at hand has to be read. */
+static bool
+IsWorthRead(const PipeannSearch *search, int position, float bound)
+{
+	const PipeannPool *pool = &search->pool;
+
+	return PipeannPoolWants(pool, position) ||
+		(position < pool->length && pool->items[position].dist <= bound);
+}
+
+static inline bool
+IsFree(const PipeannCandidate *item)
+{
+	return !item->explored && item->beam == 0;
+}
+
+/* Whether to explore a candidate if that costs no read. */
+static bool
+IsWantedFree(PipeannSearch *search, int position)
+{
+	const PipeannCandidate *item = &search->pool.items[position];
+
+	if (!IsFree(item))
+		return false;
+	if (PipeannPoolWants(&search->pool, position) || position < FREE_IN_MEMORY)
+		return PipeannIsAtHand(search, position);
+	return PipeannIsReady(search, item);
+}
+
+/* Choose the nearest candidates at hand; returns how many. */
+static int
+ChooseAtHand(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+	int			width = search->reads > 0 ? PIPEANN_BATCH_NODES :
+		Max(WIDTH / search->params.together->searches, LEAST_WIDTH);
+	int			least = search->reads > 0 ? FREE : 0;
+	int			n = 0;
+
+	PipeannKeepLimit(search, width);
+	PipeannPrefetchNearest(search, width);
+	for (int i = PipeannPoolFirstOpen(pool);
+		 n < width && i < pool->count &&
+		 (i < least || PipeannPoolWants(pool, i)); i++)
+	{
+		if (!IsWantedFree(search, i))
+			continue;
+		PipeannChoose(search, i, BEAM);
+		n++;
+	}
+	return n;
+}
+
+/* Explore what was chosen, and all that is at hand then. */
+static void
+ExploreAtHand(PipeannSearch *search)
+{
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		while (PipeannExploreBeam(search, BEAM))
+			PipeannAwaitPage(search);
+		PipeannAddPageMates(search);
+	} while (TakesPart(search) && ChooseAtHand(search) > 0);
+}
+
+/* Ask for the pages of the nearest candidates that are not at hand. */
+static void
+AskForPages(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+	int			width = Max(READS / search->params.together->searches, 1);
+	float		bound = ReadBound(search);
+
+	PipeannKeepLimit(search, width);
+	for (int i = PipeannPoolFirstOpen(pool);
+		 width > 0 && i < pool->count && IsWorthRead(search, i, bound); i++)
+	{
+		if (!IsFree(&pool->items[i]) || PipeannIsAtHand(search, i))
+			continue;
+		PipeannChoose(search, i, BEAM);
+		width--;
+	}
+	PipeannStartReads(search);
+}
+
+/* Before a run, learn what others have met; after it, tell them. */
+static void
+TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
+{
+	PipeannTermination *termination = &search->termination;
+
+	termination->count = together->nnearest;
+	for (int i = 0; i < termination->count; i++)
+	{
+		termination->nearest[i].dist = together->nearest[i];
+		termination->nearest[i].told = true;	/* it is another's */
+	}
+	if (together->nchunks == search->codes->pq.nchunks)
+		PipeannTerminationKnow(termination, &together->errors);
+}
+
+static void
+TogetherTell(PipeannTogether *together, const PipeannSearch *search)
+{
+	const PipeannTermination *termination = &search->termination;
+
+	together->nnearest = termination->count;
+	for (int i = 0; i < termination->count; i++)
+		together->nearest[i] = termination->nearest[i].dist;
+	together->errors = termination->errors;
+	together->nchunks = search->codes->pq.nchunks;
+}
+
+static void
+Learn(const PipeannTogether *together, PipeannSearch *search)
+{
+	TogetherLearn(together, search);
+	PipeannListSetBound(search);
+}
+
+static void
+ExploreAll(PipeannTogether *together)
+{
+	for (PipeannSearch *search = together->first; search != NULL;
+		 search = search->behind)
+	{
+		if (!TakesPart(search))
+			continue;
+		Learn(together, search);
+		ExploreAtHand(search);
+		TogetherTell(together, search);
+	}
+}
+
+/* Returns whether any page was asked for. */
+static bool
+AskAll(PipeannTogether *together)
+{
+	bool		any = false;
+
+	for (PipeannSearch *search = together->first; search != NULL;
+		 search = search->behind)
+	{
+		if (!TakesPart(search))
+			continue;
+		Learn(together, search);
+		AskForPages(search);
+		any |= search->pool.chosen[BEAM] > 0;
+	}
+	return any;
+}
+
+/* Run all that have joined, unless they have been run. */
+static void
+RoundsRun(PipeannTogether *together)
+{
+	do
+		ExploreAll(together);
+	while (AskAll(together));
+	together->first = NULL;
+}
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -31,6 +280,11 @@
  */
 #define MOST_HITS 8
 
+/*
+ * A search that has not begun. All memory that it takes comes from the present
+ * CurrentMemoryContext. Each time that it begins it forgets what it did before,
+ * and uses the memory again.
+ */
 PipeannSearch *
 PipeannSearchCreate(void)
 {
@@ -119,6 +373,11 @@ ReserveMemory(PipeannSearch *search)
 								 codes->entry_degree)));
 }
 
+/*
+ * Begin a search for query[dim] (normalised for cosine). codes may be NULL
+ * (an index without codes): then PipeannSearchExact() is the only way to run.
+ * The arguments must outlive the search.
+ */
 void
 PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 				   const PipeannCodes *codes, PipeannPageSource *source,
@@ -146,6 +405,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	PipeannMemoryLeave(former);
 }
 
+/* Let go of all pages. Results and rows remain. */
 void
 PipeannSearchReleasePages(PipeannSearch *search)
 {
@@ -180,12 +440,34 @@ Continue(PipeannSearch *search)
 	return true;
 }
 
+/*
+ * Score what is left of pages given back before codes were in doubt
+ *
+ * Codes turned out to be in doubt, and pages whose nodes were to be scored then
+ * have been given back: have them again, one after the other.
+ */
+static void
+ScoreReleasedPages(PipeannSearch *search)
+{
+	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
+		return;
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
+			continue;
+		PipeannKeepLimit(search, 0);
+		PipeannRequestAgain(search, i);
+		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
+			PipeannAwaitPage(search);
+	}
+}
+
 /* Have results of all pages that the search came by, if they are to be. */
 static void
 ScoreRest(PipeannSearch *search)
 {
 	PipeannScorePagesIfInDoubt(search);
-	PipeannScoreReleasedPages(search);
+	ScoreReleasedPages(search);
 	while (PipeannScoreNext(search))
 		;
 }
@@ -224,13 +506,18 @@ IsUsedUp(PipeannSearch *search)
 		search->explored < search->codes->ncodes;
 }
 
+/*
+ * Find where the search begins, in memory, before it is run. All searches of a
+ * PipeannTogether do this before the first of them is run: that runs all which have
+ * done it. Returns the distance of the nearest candidate by its code.
+ */
 float
 PipeannSearchEnter(PipeannSearch *search)
 {
 	search->has_begun = true;
 	PipeannAddEntryPoints(search);
 	PipeannAddPageMates(search);
-	PipeannRoundsJoin(search->params.together, search);
+	RoundsJoin(search->params.together, search);
 	return PipeannListNearest(search);
 }
 
@@ -253,13 +540,21 @@ RunTogether(PipeannSearch *search)
 {
 	if (search->params.together != NULL)
 	{
-		PipeannRoundsRun(search->params.together);
+		RoundsRun(search->params.together);
 		ScoreRest(search);
 	}
 	if (search->params.together == NULL)
 		RunList(search);
 }
 
+/*
+ * Run until every one of the ef best candidates is explored. A search that may
+ * end early runs until its PIPEANN_EARLY_RESULTS nearest results are unlikely
+ * to change, or 100 candidates more are explored; its next run explores what is
+ * left of the ef best. Called again, it goes on with the next best candidates:
+ * as many as have been explored so far, up to a bound. Returns false if there
+ * was nothing to explore.
+ */
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
@@ -284,36 +579,51 @@ PipeannSearchRun(PipeannSearch *search)
 	return true;
 }
 
+/* Whether the search is one of several. */
 bool
 PipeannSearchIsTogether(const PipeannSearch *search)
 {
 	return search->params.together != NULL;
 }
 
+/*
+ * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results
+ * may be believed.
+ */
 bool
 PipeannSearchEndedEarly(const PipeannSearch *search)
 {
 	return search->termination.on;
 }
 
+/* The bounds by which the search orders rounded vectors. */
 const PipeannBounds *
 PipeannSearchBounds(const PipeannSearch *search)
 {
 	return &search->bounds;
 }
 
+/*
+ * Nodes with rows that may match explored so far: as many of the best results may
+ * be believed.
+ */
 uint64
 PipeannSearchExplored(const PipeannSearch *search)
 {
 	return search->matching;
 }
 
+/* The nearest result not yet taken; NULL when there is none. */
 const PipeannResult *
 PipeannSearchPeek(PipeannSearch *search)
 {
 	return PipeannResultsPeek(&search->results);
 }
 
+/*
+ * The nearest results not yet taken, nearest first, up to n; returns how many.
+ * Valid until the next run or the next one taken.
+ */
 int
 PipeannSearchNext(PipeannSearch *search, const PipeannResult **results, int n)
 {
@@ -326,12 +636,14 @@ PipeannSearchPop(PipeannSearch *search)
 	return PipeannResultsPop(&search->results);
 }
 
+/* The rows in a result's slot; valid until the next run. */
 PipeannRowList
 PipeannSearchRows(const PipeannSearch *search, const PipeannResult *result)
 {
 	return PipeannResultsRows(&search->results, result);
 }
 
+/* The version of a result's page, as killed() told it. */
 uint64
 PipeannSearchVersion(const PipeannSearch *search, const PipeannResult *result)
 {
@@ -357,6 +669,7 @@ PageAtHand(const PipeannSearch *search, uint32 page)
 		ref : NULL;
 }
 
+/* All slots of a graph page that is at hand, else NULL. */
 const char *
 PipeannSearchPage(const PipeannSearch *search, uint32 page)
 {
@@ -366,6 +679,10 @@ PipeannSearchPage(const PipeannSearch *search, uint32 page)
 		ref->frame->nodes : NULL;
 }
 
+/*
+ * The slot of a node whose page is at hand, else NULL. Where only another slot of the
+ * page is, it is loaded from the page's present version. May read, and raise errors.
+ */
 const PipeannSlot *
 PipeannSearchLoadSlot(PipeannSearch *search, uint32 id)
 {

@@ -12,7 +12,6 @@
 
 #include "distance/distance.h"
 #include "search/pages.h"
-#include "search/score.h"
 #include "search/together.h"
 #include "search/filter_strategy.h"
 
@@ -205,6 +204,8 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 }
 
 /*
+ * Make the page-mates of entry points candidates.
+ *
  * All nodes of the entry points' pages are candidates (LAANN, algorithm 2). The
  * pages need not have come: codes tell what is there. Slots that a build leaves
  * free may hold no node.
@@ -287,6 +288,10 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 	FillPool(search, list, list->count);
 }
 
+/*
+ * Compute the query's table, find entry points, ask for the first pages, and
+ * fill the pool.
+ */
 void
 PipeannAddEntryPoints(PipeannSearch *search)
 {

@@ -138,6 +138,10 @@ MayWalk(const PipeannSearch *search)
 		CodeScanCost(search);
 }
 
+/*
+ * Before a search begins: choose whether it scans the codes of the nodes that match
+ * or may walk the graph, and how much longer its list is then.
+ */
 void
 PipeannChooseFilterStrategy(PipeannSearch *search)
 {
@@ -155,6 +159,10 @@ PipeannChooseFilterStrategy(PipeannSearch *search)
 		!MayWalk(search);
 }
 
+/*
+ * Choose again, once it is known how many of the entries nearest to the query pass,
+ * and before any page is asked for. What matches may be all near the query, or far.
+ */
 void
 PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 {
@@ -167,6 +175,10 @@ PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 		PipeannListBegin(search);
 }
 
+/*
+ * Whether a search that is about to walk has found that pages have to be read, and
+ * a code scan reads so much less that it is worth more code distances.
+ */
 bool
 PipeannShouldScanCodesUnread(const PipeannSearch *search)
 {
@@ -177,6 +189,7 @@ PipeannShouldScanCodesUnread(const PipeannSearch *search)
 		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
 }
 
+/* Whether a search that walks has gone so far that a code scan takes less. */
 bool
 PipeannShouldScanCodes(const PipeannSearch *search)
 {
@@ -196,6 +209,8 @@ DiscardsWithin(const PipeannPool *pool, float dist)
 }
 
 /*
+ * Whether a first walk may have missed what is nearest.
+ *
  * If so many others are nearer than what was found that most of them are not
  * explored, there may be more that match which no explored one leads to.
  */

@@ -7,9 +7,8 @@
  * pages that are at hand can be given back at any time, and what is kept of them
  * (PipeannPageRef) sees to it that nothing is scored twice if one comes again.
  */
-#include "search/by_node.h"
-#include "search/explore.h"
 #include "search/pages.h"
+#include "search/policy.h"
 
 /*
  * At least half of the limit is for pages that candidates wait for: to make room
@@ -94,6 +93,10 @@ ForgetReleased(PipeannSearch *search)
 	pool->first_unseen = 0;
 }
 
+/*
+ * Score pages that came, and give back what the search can do without, so
+ * that there is room for others.
+ */
 void
 PipeannTrimPages(PipeannSearch *search, uint32 room)
 {
@@ -102,24 +105,4 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 	MarkKept(search, MostKept(search, room));
 	ReleaseOthers(search);
 	ForgetReleased(search);
-}
-
-/*
- * Codes turned out to be in doubt, and pages whose nodes were to be scored then
- * have been given back: have them again, one after the other.
- */
-void
-PipeannScoreReleasedPages(PipeannSearch *search)
-{
-	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
-		return;
-	for (uint32 i = 0; i < search->nrefs; i++)
-	{
-		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
-			continue;
-		PipeannKeepLimit(search, 0);
-		PipeannRequestAgain(search, i);
-		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
-			PipeannAwaitPage(search);
-	}
 }

@@ -67,6 +67,8 @@ ShortenHead(PipeannSearch *search)
 }
 
 /*
+ * Set beyond which distance nothing need be explored.
+ *
  * Nothing but others, or what it looks for, ends a search before something was read:
  * see MOST_HITS in engine.c.
  */
@@ -98,6 +100,7 @@ SetHead(PipeannSearch *search, int length)
 						   Max(search->most_matching, search->params.min_list));
 }
 
+/* Make the pool empty, as long as it is while nothing was read. */
 void
 PipeannListBegin(PipeannSearch *search)
 {
@@ -133,6 +136,8 @@ CapacityFor(const PipeannSearch *search, int length)
 }
 
 /*
+ * Make the pool as long as it is from the first read on.
+ *
  * Now there may be time to explore what overflows, and something to be gained
  * by an early end: in memory a larger pool only takes longer to keep sorted.
  */
@@ -151,6 +156,7 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
 }
 
+/* From now on all of the list is explored, and no more. */
 void
 PipeannListForgetEarlyEnd(PipeannSearch *search)
 {
@@ -159,21 +165,10 @@ PipeannListForgetEarlyEnd(PipeannSearch *search)
 	PipeannListSetBound(search);
 }
 
-void
-PipeannListDistrustCodes(PipeannSearch *search)
-{
-	search->params.together = NULL;
-	PipeannListForgetEarlyEnd(search);
-}
-
-bool
-PipeannListIsExplored(PipeannSearch *search)
-{
-	return PipeannPoolFirstOpen(&search->pool) >=
-		Min(search->pool.count, search->pool.matching > 0 ?
-			search->pool.length : PipeannListToExplore(search));
-}
-
+/*
+ * Fill the pool with the best of what fell out of it; returns whether there was
+ * anything. The caller sets page and ref of what came in.
+ */
 bool
 PipeannListRefill(PipeannSearch *search)
 {

@@ -38,31 +38,30 @@ PipeannListNearest(const PipeannSearch *search)
 	return search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
 }
 
-/* Make the pool empty, as long as it is while nothing was read. */
 extern void PipeannListBegin(PipeannSearch *search);
-
-/* Make the pool as long as it is from the first read on. */
 extern void PipeannListNoteFirstRead(PipeannSearch *search);
-
-/* Set beyond which distance nothing need be explored. */
 extern void PipeannListSetBound(PipeannSearch *search);
-
-/* From now on all of the list is explored, and no more. */
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
+extern bool PipeannListRefill(PipeannSearch *search);
 
 /*
  * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by
  * other searches.
  */
-extern void PipeannListDistrustCodes(PipeannSearch *search);
+static inline void
+PipeannListDistrustCodes(PipeannSearch *search)
+{
+	search->params.together = NULL;
+	PipeannListForgetEarlyEnd(search);
+}
 
 /* Whether all of the list is explored, although it need not be. */
-extern bool PipeannListIsExplored(PipeannSearch *search);
-
-/*
- * Fill the pool with the best of what fell out of it; returns whether there was
- * anything. The caller sets page and ref of what came in.
- */
-extern bool PipeannListRefill(PipeannSearch *search);
+static inline bool
+PipeannListIsExplored(PipeannSearch *search)
+{
+	return PipeannPoolFirstOpen(&search->pool) >=
+		Min(search->pool.count, search->pool.matching > 0 ?
+			search->pool.length : PipeannListToExplore(search));
+}
 
 #endif							/* PIPEANN_SEARCH_LIST_H */

@@ -1,10 +1,215 @@
 /*
  * pages.c
- *		The pages that a search has asked for.
+ *		Pages at hand, and the scoring of their nodes.
  */
 #include "search/pages.h"
 
+#include "base/planted.h"
+#include "distance/distance.h"
 #include "search/list.h"
+#include "search/settled.h"
+#include "search/together.h"
+
+static void QueueScoring(PipeannSearch *search, uint32 at);
+
+/* Distances of candidates by their codes, and of nodes by their vectors. */
+
+/* Whether a candidate comes into the pool, and if it matches as far as codes tell. */
+static inline bool
+Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
+{
+	*matches = false;
+	if (!PipeannPoolTakes(&search->pool, dist))
+		return false;
+	if (search->pool.matching == 0)
+		return true;
+	*matches = PipeannCodePasses(search->codes, search->params.code_filter, id);
+	return *matches || PipeannPoolTakesInHead(&search->pool, dist);
+}
+
+/* Add the first n nodes of the batch to the pool, by their codes' distances. */
+void
+PipeannBatchToPool(PipeannSearch *search, int n)
+{
+	int			taken = 0;
+
+	if (n == 0)
+		return;
+	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
+						   search->batch_codes, n, search->batch_dists);
+	search->counters->code_distances += n;
+	if (search->params.together != NULL)
+		PipeannTogetherNote(search->params.together, search->batch_dists, n);
+	for (int i = 0; i < n; i++)
+	{
+		PipeannCandidate *item = &search->batch[taken];
+		float		dist = search->batch_dists[i];
+		bool		matches;
+
+		if (!Takes(search, search->batch_ids[i], dist, &matches))
+		{
+			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);
+			continue;
+		}
+		item->id = search->batch_ids[i];
+		item->dist = dist;
+		item->matches = matches;
+		item->ref = PIPEANN_NO_REF;
+		PipeannSetPage(search, item);
+		taken++;
+	}
+	PipeannPoolMerge(&search->pool, search->batch, taken);
+	if (search->params.together != NULL)
+		PipeannListSetBound(search);
+}
+
+/* The order key of one stored vector for a query, with its slot's aux. */
+float
+PipeannExactDistance(const PipeannLayout *layout, const float *query,
+					 const void *vector, PipeannStorage storage, float aux)
+{
+	switch (layout->metric)
+	{
+		case PIPEANN_L2:
+			return PipeannKernel->l2[storage] (query, vector, layout->dim);
+		case PIPEANN_IP:
+			return -PipeannKernel->dot[storage] (query, vector, layout->dim);
+		default:
+			return -PipeannKernel->dot[storage] (query, vector,
+												 layout->dim) * aux;
+	}
+}
+
+static void
+AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
+		  float dist)
+{
+	const PipeannLayout *l = search->layout;
+	float		error = PipeannSlotError(l, slot);
+	PipeannRowList rows = PipeannSlotRows(l, slot);
+	PipeannResult result;
+
+	result.ext_tids = slot->ext_tids;
+	result.id = id;
+	result.dist = result.most = dist;
+	if (error > 0 && !PIPEANN_PLANTED("order-recheck"))
+		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
+						&result.most);
+	PipeannResultsAdd(&search->results, &result, &rows);
+	if (search->termination.on)
+		PipeannTerminationFound(&search->termination, dist,
+								(uint32) search->results.count - 1);
+}
+
+/* End the search if a live node is what it was looking for. */
+void
+PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
+					   const PipeannSlot *slot)
+{
+	if (search->params.ends_at == NULL || search->has_ended ||
+		!search->params.ends_at(id, slot, search->params.ends_at_arg))
+		return;
+	search->has_ended = true;
+	PipeannListSetBound(search);
+}
+
+/*
+ * Compute the exact distance of the node in a slot, and add it to the results if it
+ * is wanted.
+ */
+float
+PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
+				 bool wanted)
+{
+	const PipeannLayout *l = search->layout;
+	float		dist;
+
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+		dist = search->params.out_of_line_distance(id, slot,
+												   search->params.out_of_line_arg);
+	else
+		dist = PipeannExactDistance(l, search->query,
+									PipeannSlotVector(l, slot), l->storage,
+									slot->aux);
+	search->counters->exact_distances++;
+	if (wanted)
+		AddResult(search, id, slot, dist);
+	PipeannLookWhetherEnds(search, id, slot);
+	return dist;
+}
+
+/*
+ * Add a page's live nodes to the results, but for slots killed (of the first
+ * 64), and those that are not wanted. With join all of them go to the pool, too.
+ *
+ * A node whose page is here costs no read to explore: if it is near enough for
+ * the pool, it belongs there even though no node explored so far has an edge
+ * to it. It joins by the distance of its code, as every candidate does: where
+ * codes are poor, exact distances among them would come all first or all last.
+ * The codes of out-of-line vectors, made for others, are so poor that they would
+ * keep nearer nodes on other pages out of the pool: these do not join.
+ */
+static void
+ScorePage(PipeannSearch *search, uint32 page, const char *nodes,
+		  uint64 killed, bool join)
+{
+	const PipeannLayout *l = search->layout;
+	int			n = 0;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+		uint32		id = page * l->slots_per_page + i;
+
+		if (!PipeannSlotIsLive(slot) || PipeannHasSlotBit(killed, i))
+			continue;
+		if (PipeannIsWanted(search, id, slot))
+			(void) PipeannScoreSlot(search, id, slot, true);
+		if (join && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+			n = PipeannBatchAdd(search, n, id);
+	}
+	if (join)
+		PipeannBatchToPool(search, n);
+	PipeannListSetBound(search);
+}
+
+/*
+ * Score one page that waits for it; false if there is none. Its nodes may join
+ * the pool: positions in it are not to be relied on any more.
+ */
+bool
+PipeannScoreNext(PipeannSearch *search)
+{
+	PipeannPageRef *ref;
+
+	if (search->nunscored == 0)
+		return false;
+	ref = &search->refs[search->unscored[--search->nunscored]];
+	ScorePage(search, ref->page, ref->frame->nodes, ref->killed,
+			  PipeannWantsPageMates(search));
+	return true;
+}
+
+/* Score pages until one more comes, or wait for it. */
+void
+PipeannAwaitPage(PipeannSearch *search)
+{
+	PipeannFrame *frame;
+
+	CHECK_FOR_INTERRUPTS();
+	while (PipeannScoreNext(search))
+		if ((frame = search->source->next(search->source, false)) != NULL)
+		{
+			PipeannNotePage(search, frame);
+			return;
+		}
+	PipeannTellSettled(search);
+	frame = search->source->next(search->source, true);
+	if (frame != NULL)
+		PipeannNotePage(search, frame);
+}
+
+/* The pages that a search has asked for. */
 
 static uint32
 AddRef(PipeannSearch *search, uint32 page)
@@ -86,6 +291,7 @@ RequestRef(PipeannSearch *search, uint32 page, uint32 id, float dist)
 	HoldFrame(search, at, frame, dist);
 }
 
+/* Ask for a candidate's page; its page-mates in the pool share it. */
 void
 PipeannRequestPage(PipeannSearch *search, int position)
 {
@@ -94,6 +300,7 @@ PipeannRequestPage(PipeannSearch *search, int position)
 	RequestRef(search, item->page, item->id, item->dist);
 }
 
+/* Ask for the page of a node that is no candidate. */
 void
 PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 {
@@ -104,6 +311,7 @@ PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 		RequestRef(search, page, id, dist);
 }
 
+/* Ask for the page of refs[at], which was given back. */
 void
 PipeannRequestAgain(PipeannSearch *search, uint32 at)
 {
@@ -115,6 +323,8 @@ PipeannRequestAgain(PipeannSearch *search, uint32 at)
 }
 
 /*
+ * Look a candidate's page up; true if it is at hand now.
+ *
  * What searches together do before one reads depends on whether they have to: this
  * must not be a guess, as they begin in many places that nobody asks for in the end.
  */
@@ -153,11 +363,13 @@ CountWaste(PipeannSearch *search, const PipeannPageRef *ref)
 }
 
 /*
+ * Note which nodes of a page at hand have dead rows only.
+ *
  * What is known of dead rows is of one version of the page: if results are there
  * of another, there is no version for both.
  */
-void
-PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref)
+static void
+NoteKilled(PipeannSearch *search, PipeannPageRef *ref)
 {
 	uint64		version;
 
@@ -168,20 +380,25 @@ PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref)
 	ref->version = !ref->scored || ref->version == version ? version : 0;
 }
 
-/* Of nodes not scored until now it is what the page is now that counts. */
-void
-PipeannScoreWholePage(PipeannSearch *search, uint32 at)
+/*
+ * Have those nodes of a page at hand scored that are not yet: refs[at].
+ *
+ * Of nodes not scored until now it is what the page is now that counts.
+ */
+static void
+ScoreWholePage(PipeannSearch *search, uint32 at)
 {
 	PipeannPageRef *ref = &search->refs[at];
 
 	if (ref->frame->slot != PIPEANN_ALL_SLOTS)
 		search->source->load(search->source, ref->frame, PIPEANN_ALL_SLOTS);
-	PipeannNoteKilled(search, ref);
+	NoteKilled(search, ref);
 	ref->killed |= ref->slots;
 	ref->by_node = false;
-	PipeannQueueScoring(search, at);
+	QueueScoring(search, at);
 }
 
+/* Note that a page has come. */
 void
 PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 {
@@ -193,21 +410,22 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 		CountWaste(search, ref);
 	if (ref->by_node && !PipeannIsOn(search, PIPEANN_NODE_HITS))
 	{
-		PipeannScoreWholePage(search, at);
+		ScoreWholePage(search, at);
 		return;
 	}
 	if (ref->by_node || !ref->scored)
-		PipeannNoteKilled(search, ref);
+		NoteKilled(search, ref);
 	if (ref->scored)
 		return;
 	ref->scored = true;
 	ref->by_node = frame->slot != PIPEANN_ALL_SLOTS;
 	if (!ref->by_node)
-		PipeannQueueScoring(search, at);
+		QueueScoring(search, at);
 }
 
-void
-PipeannQueueScoring(PipeannSearch *search, uint32 at)
+/* Have all nodes of a page at hand scored: refs[at]. */
+static void
+QueueScoring(PipeannSearch *search, uint32 at)
 {
 	if (search->nunscored == search->unscored_size)
 	{
@@ -220,6 +438,9 @@ PipeannQueueScoring(PipeannSearch *search, uint32 at)
 }
 
 /*
+ * Have the processor fetch the width nearest nodes in no beam, while nothing has
+ * to be read.
+ *
  * To pin a buffer takes an atomic operation, which waits for all that was begun
  * before: without this, slots would come from memory one after the other.
  */
@@ -244,6 +465,7 @@ PipeannPrefetchNearest(PipeannSearch *search, int width)
 	}
 }
 
+/* A slot of a page at hand, until another of it is asked for. */
 const PipeannSlot *
 PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 {
@@ -252,19 +474,111 @@ PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 	if (frame->slot != PIPEANN_ALL_SLOTS && frame->slot != (int) slot)
 	{
 		search->source->load(search->source, frame, slot);
-		PipeannNoteKilled(search, ref);
+		NoteKilled(search, ref);
 	}
 	return PipeannSlotAt(search->layout, frame->nodes, slot);
 }
 
-void
-PipeannReleasePages(PipeannSearch *search)
+/*
+ * Searches in memory score the nodes that they explore, not whole pages.
+ *
+ * Page-mates save reads. Where nothing is read, to copy a page and to score all
+ * of its nodes takes longer than to explore one of them: a longer list gives the
+ * same recall in less time. So until its first read a search takes from pages in
+ * memory the slots that it explores, and scores those.
+ *
+ * A longer list is no help where codes do not tell what is near. Then the nodes
+ * of all pages that the search came by are scored in the end.
+ */
+
+/*
+ * Codes are in doubt when among the nodes explored they err by half as much as
+ * these differ in distance, both as standard deviations. Good codes err by less
+ * than 0.4 of it; codes of a fourth of the bytes, or of two bytes for points of a
+ * plane, by 0.7 and more.
+ */
+#define DOUBT 0.5
+#define FEWEST_KNOWN 8
+
+/* From now on score whole pages, also those that are here. */
+static void
+ScoreWholePages(PipeannSearch *search)
 {
+	search->params.disabled |= PIPEANN_NODE_HITS;
 	for (uint32 i = 0; i < search->nrefs; i++)
 	{
-		if (search->refs[i].frame != NULL)
-			search->source->release(search->source, search->refs[i].frame);
-		search->refs[i].frame = NULL;
+		const PipeannPageRef *ref = &search->refs[i];
+
+		/* one that was let go may be being read again, and is scored then */
+		if (ref->by_node && ref->frame != NULL &&
+			ref->frame->state == PIPEANN_FRAME_READY)
+			ScoreWholePage(search, i);
 	}
-	search->nheld = 0;
+}
+
+static void
+AddError(PipeannCodeErrors *errors, double exact, double code)
+{
+	double		error = code - exact;
+
+	errors->n++;
+	errors->sum += exact;
+	errors->sum_of_squares += exact * exact;
+	errors->error += error;
+	errors->error_of_squares += error * error;
+}
+
+/*
+ * Score a node that was explored of a page whose nodes are not all scored.
+ *
+ * Codes of out-of-line vectors were made for others: they are in doubt at once.
+ */
+void
+PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
+					 const PipeannCandidate *item, const PipeannSlot *slot,
+					 bool wanted)
+{
+	float		code = item->dist;
+	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
+
+	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
+	AddError(&search->code_errors,
+			 PipeannScoreSlot(search, item->id, slot, wanted), code);
+	if (out_of_line)
+		ScoreWholePages(search);
+}
+
+/*
+ * The list is explored: have whole pages scored if its codes cannot be relied
+ * on.
+ */
+void
+PipeannScorePagesIfInDoubt(PipeannSearch *search)
+{
+	const PipeannCodeErrors *errors = &search->code_errors;
+	double		n = errors->n;
+	double		variance;
+	double		error;
+
+	if (!PipeannIsOn(search, PIPEANN_NODE_HITS) || errors->n < FEWEST_KNOWN)
+		return;
+	variance = errors->sum_of_squares - errors->sum * errors->sum / n;
+	error = errors->error_of_squares - errors->error * errors->error / n;
+	if (error > DOUBT * DOUBT * variance)
+		ScoreWholePages(search);
+}
+
+/* Scoring every node: for an index too small to have codes. */
+
+static void
+ScoreVisited(uint32 page, const char *nodes, void *arg)
+{
+	ScorePage(arg, page, nodes, 0, false);
+}
+
+/* Score all nodes of graph pages 0 .. pages - 1 instead. */
+void
+PipeannSearchExact(PipeannSearch *search, uint32 pages)
+{
+	PipeannVisitPages(search->source, 0, pages, ScoreVisited, search);
 }

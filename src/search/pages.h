@@ -1,26 +1,54 @@
 /*
  * pages.h
- *		The pages that a search has asked for; private to search/.
+ *		Pages at hand, and the scoring of their nodes; private to search/.
  */
 #ifndef PIPEANN_SEARCH_PAGES_H
 #define PIPEANN_SEARCH_PAGES_H
 
 #include "search/state.h"
 
-/* Ask for a candidate's page; its page-mates in the pool share it. */
-extern void PipeannRequestPage(PipeannSearch *search, int position);
+/*
+ * Put a node in the batch if it was not visited before; returns the new length.
+ * About every other neighbour was, so that this is no branch: the place of one
+ * that was goes to the next. There is room for all that are looked at.
+ */
+static inline int
+PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
+{
+	if (id >= search->codes->ncodes)
+		return n;
+	search->batch_ids[n] = id;
+	search->batch_codes[n] = PipeannCodeAt(search->codes, id);
+	__builtin_prefetch(search->batch_codes[n]);
+	return n + PipeannIdSetAdd(&search->visited, id);
+}
 
-/* Ask for the page of a node that is no candidate. */
-extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
+/* Whether a live node may be a result. */
+static inline bool
+PipeannIsWanted(const PipeannSearch *search, uint32 id,
+				const PipeannSlot *slot)
+{
+	const PipeannSearchParams *params = &search->params;
 
-/* Ask for the page of refs[at], which was given back. */
-extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
+	if (params->matches == NULL)
+		return true;
+	if (params->code_filter != NULL && id < search->codes->ncodes &&
+		!PipeannCodePasses(search->codes, params->code_filter, id))
+		return false;
+	return params->matches(id, slot, params->matches_arg);
+}
 
-/* Look a candidate's page up; true if it is at hand now. */
+/*
+ * Whether the nodes of pages at hand are candidates. They are only once
+ * something was read, since what they save is reads.
+ */
+static inline bool
+PipeannWantsPageMates(const PipeannSearch *search)
+{
+	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
+}
+
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
-
-/* Note that a page has come. */
-extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
 
 /* Whether a candidate's page is at hand. */
 static inline bool
@@ -63,34 +91,12 @@ PipeannSetPage(PipeannSearch *search, PipeannCandidate *item)
 		item->ref = at;
 }
 
-/*
- * Have the processor fetch the width nearest nodes in no beam, while nothing has
- * to be read.
- */
-extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
-
-/* A slot of a page at hand, until another of it is asked for. */
-extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
-										 PipeannPageRef *ref, uint32 slot);
-
-/* Note which nodes of a page at hand have dead rows only. */
-extern void PipeannNoteKilled(PipeannSearch *search, PipeannPageRef *ref);
-
 /* Whether a slot's bit is set. */
 static inline bool
 PipeannHasSlotBit(uint64 bits, uint32 slot)
 {
 	return slot < PIPEANN_MASKED_SLOTS && ((bits >> slot) & 1);
 }
-
-/* Have all nodes of a page at hand scored: refs[at]. */
-extern void PipeannQueueScoring(PipeannSearch *search, uint32 at);
-
-/* Have those nodes of a page at hand scored that are not yet: refs[at]. */
-extern void PipeannScoreWholePage(PipeannSearch *search, uint32 at);
-
-/* Give all pages back. */
-extern void PipeannReleasePages(PipeannSearch *search);
 
 /* Whether more pages are at hand or on their way than the search may keep. */
 static inline bool
@@ -99,10 +105,6 @@ PipeannHoldsTooMany(const PipeannSearch *search)
 	return search->nheld > search->params.max_pages;
 }
 
-/*
- * limit.c: score pages that came, and give back what the search can do without, so
- * that there is room for others
- */
 extern void PipeannTrimPages(PipeannSearch *search, uint32 room);
 
 /*
@@ -116,7 +118,37 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 		PipeannTrimPages(search, room);
 }
 
-/* limit.c: score what is left of pages given back before codes were in doubt */
-extern void PipeannScoreReleasedPages(PipeannSearch *search);
+/* pages.c */
+extern void PipeannBatchToPool(PipeannSearch *search, int n);
+extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
+								   const PipeannSlot *slot);
+extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
+							  const PipeannSlot *slot, bool wanted);
+extern bool PipeannScoreNext(PipeannSearch *search);
+extern void PipeannAwaitPage(PipeannSearch *search);
+extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
+								 const PipeannCandidate *item,
+								 const PipeannSlot *slot, bool wanted);
+extern void PipeannScorePagesIfInDoubt(PipeannSearch *search);
+extern void PipeannRequestPage(PipeannSearch *search, int position);
+extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
+extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
+extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
+extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
+extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
+										 PipeannPageRef *ref, uint32 slot);
+
+/* Give all pages back. */
+static inline void
+PipeannReleasePages(PipeannSearch *search)
+{
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (search->refs[i].frame != NULL)
+			search->source->release(search->source, search->refs[i].frame);
+		search->refs[i].frame = NULL;
+	}
+	search->nheld = 0;
+}
 
 #endif							/* PIPEANN_SEARCH_PAGES_H */

@@ -1,12 +1,614 @@
 /*
  * policies.c
- *		The policies, by the value of pipeann.search_mode.
+ *		The policies, which decide what a search reads when.
  */
 #include "search/policy.h"
 
+#include "search/pages.h"
+#include "search/list.h"
+#include "search/settled.h"
+
+/* Exploring candidates. */
+
+/*
+ * Note by how much a candidate's code is wrong. (Its exact distance was computed
+ * when its page came, but is not kept with it.) Where there are out-of-line
+ * vectors, whose codes were made for others, nobody knows, and the search does
+ * not end early.
+ */
+static void
+SampleError(PipeannSearch *search, const PipeannCandidate *item,
+			const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+
+	if (!PipeannTerminationWantsError(&search->termination))
+		return;
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		PipeannListDistrustCodes(search);
+		return;
+	}
+	PipeannTerminationError(&search->termination, item->dist -
+							PipeannExactDistance(l, search->query,
+												 PipeannSlotVector(l, slot),
+												 l->storage, slot->aux));
+	PipeannListSetBound(search);
+}
+
+/*
+ * Explore a candidate whose page is at hand, but put its neighbours into the batch,
+ * which has n by now, and not into the pool; returns how many it has then.
+ * Positions in the pool stay.
+ *
+ * Neighbour ids come from disk: those that no code covers are passed over (by
+ * PipeannBatchAdd), and a slot that is no node has none.
+ */
+static int
+ExploreToBatch(PipeannSearch *search, int position, int n)
+{
+	const PipeannLayout *l = search->layout;
+	const PipeannCandidate *item = &search->pool.items[position];
+	PipeannPageRef *ref = &search->refs[item->ref];
+	const PipeannSlot *slot;
+	int			degree;
+
+	PipeannPoolSetExplored(&search->pool, position);
+	search->counters->nodes_explored++;
+	slot = PipeannGetSlot(search, ref, PipeannIdSlot(l, item->id));
+	if (!PipeannSlotIsNode(slot))
+		return n;
+	if (PipeannSlotIsLive(slot) &&
+		!PipeannHasSlotBit(ref->killed, PipeannIdSlot(l, item->id)))
+	{
+		bool		wanted = PipeannIsWanted(search, item->id, slot);
+
+		search->explored++;
+		search->matching += wanted;
+		if (ref->by_node)
+			PipeannScoreExplored(search, ref, item, slot, wanted);
+		SampleError(search, item, slot);
+		PipeannLookWhetherEnds(search, item->id, slot);
+	}
+
+	degree = PipeannSlotDegree(l, slot);
+	for (int i = 0; i < degree; i++)
+		n = PipeannBatchAdd(search, n, slot->neighbors[i]);
+	return n;
+}
+
+/* Make the neighbours of a candidate whose page is at hand candidates. */
+static void
+ExploreToPool(PipeannSearch *search, int position)
+{
+	PipeannBatchToPool(search, ExploreToBatch(search, position, 0));
+}
+
+/* Nearest unexplored candidate whose page is at hand, or -1. */
+static int
+NearestReady(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count; i++)
+		if (!pool->items[i].explored &&
+			PipeannIsReady(search, &pool->items[i]))
+			return i;
+	return -1;
+}
+
+/* Candidates that were chosen together, for policies that go in rounds. */
+
+/* Choose the nearest width candidates that are in no beam, and start reads. */
+static void
+ChooseNearest(PipeannSearch *search, int beam, int width)
+{
+	PipeannPool *pool = &search->pool;
+	int			n = 0;
+
+	PipeannAddPageMates(search);
+	PipeannKeepLimit(search, width);
+	PipeannPrefetchNearest(search, width);
+	for (int i = PipeannPoolFirstOpen(pool);
+		 n < width && PipeannPoolWants(pool, i); i++)
+	{
+		if (pool->items[i].explored || pool->items[i].beam != 0)
+			continue;
+		if (n > 0 && PipeannHoldsTooMany(search))
+			break;
+		PipeannChoose(search, i, beam);
+		n++;
+	}
+	PipeannStartReads(search);
+}
+
+/*
+ * Explore the nearest of a beam whose pages are at hand; returns how many. Their
+ * neighbours are scored together, so that codes have time to come from memory.
+ */
+static int
+ExploreBatch(PipeannSearch *search, int beam)
+{
+	PipeannPool *pool = &search->pool;
+	int			left = pool->chosen[beam];
+	int			explored = 0;
+	int			n = 0;
+
+	for (int i = PipeannPoolFirstOpen(pool);
+		 i < pool->count && left > 0 && explored < PIPEANN_BATCH_NODES; i++)
+	{
+		const PipeannCandidate *item = &pool->items[i];
+
+		if (item->beam != beam || item->explored)
+			continue;
+		left--;
+		if (!PipeannIsReady(search, item))
+			continue;
+		n = ExploreToBatch(search, i, n);
+		explored++;
+	}
+	PipeannBatchToPool(search, n);
+	return explored;
+}
+
+/*
+ * Explore those of a beam whose pages are at hand; false when none is left.
+ *
+ * A candidate that is not ready when this passes it by is not ready before
+ * another page comes.
+ */
+bool
+PipeannExploreBeam(PipeannSearch *search, int beam)
+{
+	PipeannAddPageMates(search);
+	while (ExploreBatch(search, beam) == PIPEANN_BATCH_NODES)
+		;
+	return search->pool.chosen[beam] > 0;
+}
+
+/*
+ * DiskANN's beam search: rounds of W reads of the best unexplored
+ * candidates.
+ *
+ * Within a round each completion is handled as it arrives, and exact distances
+ * are computed while the others are awaited (AIO-ANN), but the next round is
+ * decided only when all of this one is explored.
+ */
+
+#define BEAM 1
+
+static void
+RunBestFirst(PipeannSearch *search)
+{
+	while (PipeannPoolIsOpen(&search->pool))
+	{
+		ChooseNearest(search, BEAM, PipeannBeamWidth(search));
+		while (PipeannExploreBeam(search, BEAM))
+			PipeannAwaitPage(search);
+		PipeannAddPageMates(search);
+	}
+}
+
+static const PipeannPolicy BestFirstPolicy = {
+	.name = "best_first",
+	.run = RunBestFirst
+};
+
+/*
+ * FlashANNS' relaxed dependency: the reads of a step are chosen before the
+ * pages of the step before it are looked at.
+ *
+ * Two beams take turns: while the pages of one are explored, those of the
+ * other are being read. So a step reads what was chosen two steps before, and
+ * reading and computing overlap fully. The paper found that this costs a few
+ * steps more, and that an older dependency than that does not pay (3.2).
+ */
+
+/* The other of the two beams. */
+#define OTHER(beam) (3 - (beam))
+
+static void
+RunStale(PipeannSearch *search)
+{
+	int			width = (PipeannBeamWidth(search) + 1) / 2;
+	int			beam = 1;
+
+	ChooseNearest(search, beam, width);
+	while (PipeannPoolIsOpen(&search->pool))
+	{
+		ChooseNearest(search, OTHER(beam), width);
+		while (PipeannExploreBeam(search, beam))
+			PipeannAwaitPage(search);
+		PipeannAddPageMates(search);
+		beam = OTHER(beam);
+	}
+}
+
+static const PipeannPolicy StalePolicy = {
+	.name = "stale",
+	.run = RunStale
+};
+
+/*
+ * LAANN's look-ahead search (algorithm 1).
+ *
+ * In the approach phase candidates whose pages are in memory go first, and a
+ * better one that would have to be read is passed over: it is read only if it is
+ * still among the W best when those are explored. So pages are not read that a
+ * better pool would not have asked for. When the search converges, nearly all
+ * candidates will be needed: the width rises to alpha * L and decays by beta with
+ * each round. While reads are under way the search explores candidates in memory,
+ * also those of the overflow area, and then computes exact distances; when a page
+ * comes, it goes before both.
+ *
+ * A page is in memory if it is in shared_buffers or if this search has read it.
+ */
+
+#define OVERFLOW 2.4f			/* the paper's mu */
+#define WIDTH 5					/* the paper's W */
+#define STABLE 5				/* its n: converging when these are explored */
+#define ALPHA 0.25f
+#define BETA 0.95f
+
+static bool
+IsFree(const PipeannCandidate *item)
+{
+	return !item->explored && item->beam == 0;
+}
+
+static bool
+IsConverging(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	return PipeannPoolFirstOpen(pool) >=
+		Min(STABLE, Min(pool->count, pool->length));
+}
+
+/* The nearest candidate from a position on that must be read, or INVALID_ID. */
+static uint32
+NextToRead(PipeannSearch *search, int from)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = from; i < pool->count && !PipeannHoldsTooMany(search); i++)
+		if (IsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
+			return pool->items[i].id;
+	return PIPEANN_INVALID_ID;
+}
+
+/* Whether a candidate is among the width nearest that are not explored. */
+static bool
+IsStillNear(PipeannSearch *search, uint32 id, int width)
+{
+	PipeannPool *pool = &search->pool;
+
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
+	{
+		if (pool->items[i].id == id)
+			return IsFree(&pool->items[i]);
+		if (IsFree(&pool->items[i]))
+			width--;
+	}
+	return false;
+}
+
+/*
+ * Choose what is in memory, nearest first; passes over what is not, and
+ * remembers the first of it.
+ */
+static void
+ChooseResident(PipeannSearch *search, int width)
+{
+	PipeannPool *pool = &search->pool;
+
+	search->policy.passed_over = PIPEANN_INVALID_ID;
+	PipeannKeepLimit(search, width);
+	PipeannPrefetchNearest(search, width);
+	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
+	{
+		if (!IsFree(&pool->items[i]))
+			continue;
+		if (PipeannIsAtHand(search, i))
+		{
+			PipeannChoose(search, i, BEAM);
+			width--;
+		}
+		else if (search->policy.passed_over == PIPEANN_INVALID_ID)
+			search->policy.passed_over = pool->items[i].id;
+	}
+}
+
+static void
+ChooseApproaching(PipeannSearch *search, int width)
+{
+	if (!PipeannIsOn(search, PIPEANN_MEMORY_FIRST))
+		ChooseNearest(search, BEAM, width);
+	else if (search->policy.passed_over != PIPEANN_INVALID_ID &&
+			 IsStillNear(search, search->policy.passed_over, width))
+	{
+		ChooseNearest(search, BEAM, width);
+		search->policy.passed_over =
+			NextToRead(search, PipeannPoolFirstOpen(&search->pool));
+	}
+	else
+		ChooseResident(search, width);
+}
+
+/*
+ * Choose the nearest Wconv. (The paper says those among the first Wconv of the
+ * pool; when these are explored it has to go on, too.)
+ */
+static void
+ChooseConverging(PipeannSearch *search, int width)
+{
+	search->policy.width = search->policy.width == 0 ?
+		(int) (ALPHA * PipeannListLength(search)) :
+		(int) (BETA * search->policy.width);
+	search->policy.width = Max(search->policy.width, width);
+	ChooseNearest(search, BEAM, search->policy.width);
+}
+
+static void
+Choose(PipeannSearch *search)
+{
+	int			width = search->params.width > 0 ? search->params.width :
+		WIDTH;
+
+	if (!search->policy.converging)
+		search->policy.converging = IsConverging(search);
+	if (!search->policy.converging)
+		ChooseApproaching(search, width);
+	else if (PipeannIsOn(search, PIPEANN_CONVERGENCE_BURST))
+		ChooseConverging(search, width);
+	else
+		ChooseNearest(search, BEAM, width);
+	PipeannStartReads(search);
+}
+
+/*
+ * Explore one candidate in memory that was not chosen; false if there is none.
+ * Before the first unseen one there is none, as long as no page comes.
+ */
+static bool
+ExploreAhead(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+
+	PipeannKeepLimit(search, 0);
+	for (int i = pool->first_unseen; i < pool->count; i++)
+	{
+		pool->first_unseen = i;
+		if (IsFree(&pool->items[i]) && PipeannIsAtHand(search, i))
+		{
+			ExploreToPool(search, i);
+			return true;
+		}
+	}
+	pool->first_unseen = pool->count;
+	return false;
+}
+
+/*
+ * Use the time until the next page comes.
+ */
+static void
+LookAhead(PipeannSearch *search)
+{
+	PipeannFrame *frame;
+
+	while ((frame = search->source->next(search->source, false)) == NULL &&
+		   search->source->in_flight > 0 && ExploreAhead(search))
+		CHECK_FOR_INTERRUPTS();
+	if (frame != NULL)
+		PipeannNotePage(search, frame);
+	else
+		PipeannAwaitPage(search);
+}
+
+static void
+RunLookAhead(PipeannSearch *search)
+{
+	while (PipeannPoolIsOpen(&search->pool))
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannAddPageMates(search);
+		Choose(search);
+		while (PipeannExploreBeam(search, BEAM))
+			LookAhead(search);
+		PipeannAddPageMates(search);
+	}
+}
+
+static void
+BeginLookAhead(PipeannSearch *search)
+{
+	search->policy.passed_over = PIPEANN_INVALID_ID;
+}
+
+static const PipeannPolicy LookAheadPolicy = {
+	.name = "look_ahead",
+	.overflow = OVERFLOW,
+	.begin = BeginLookAhead,
+	.run = RunLookAhead
+};
+
+/*
+ * PipeANN's search (algorithm 2): reads are decided by the pool as it is,
+ * not by which reads have come back.
+ *
+ * Each turn issues at most one read and explores one node, so that the n-th
+ * read is decided with the neighbours of the (n - W)-th known (4.3). The width
+ * W starts at 4 and grows by one with each read that arrives, once the five
+ * nearest candidates are read and as long as at most a tenth of the reads was
+ * wasted (4.2.3). Unlike the paper's program it waits in the kernel when
+ * there is nothing to do: other backends want the processor.
+ *
+ * The last two can be left out (5.5): without the dynamic width the pipe is as
+ * wide as a beam, and without a read per step all of it is filled at once.
+ * (Without pipelining, the first of the paper's three steps, this would be
+ * best-first search.)
+ */
+
+#define FIRST_WIDTH 4
+#define MAX_WIDTH 32
+#define CONVERGED 5
+#define MAX_WASTE 0.1
+
+/*
+ * Reads are handed to the kernel this many at a time while there is something
+ * to explore: each system call and each ring of the disk's doorbell costs as
+ * much as exploring a node or more.
+ */
+#define SUBMIT_BATCH 4
+
+/*
+ * A read has arrived: make the pipe wider if it should be.
+ */
+static void
+AdaptWidth(PipeannSearch *search, int max_width)
+{
+	int			ahead = PipeannPoolFirstUnread(&search->pool);
+	uint32		reads = search->reads_in + search->reads_out;
+
+	search->policy.converged_at = Max(search->policy.converged_at, ahead);
+	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
+		search->policy.converged_at >= CONVERGED && search->policy.width < max_width &&
+		search->reads_out <= MAX_WASTE * reads)
+		search->policy.width++;
+}
+
+static void
+Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
+{
+	PipeannNotePage(search, frame);
+	AdaptWidth(search, max_width);
+}
+
+/* Take what has arrived; false if that is nothing. */
+static bool
+Collect(PipeannSearch *search, int max_width)
+{
+	PipeannFrame *frame = search->source->next(search->source, false);
+
+	if (frame == NULL)
+		return false;
+	for (; frame != NULL; frame = search->source->next(search->source, false))
+		Arrive(search, frame, max_width);
+	return true;
+}
+
+/*
+ * Issue the best unread candidate's read if the pipe has room.
+ */
+static bool
+IssueOne(PipeannSearch *search)
+{
+	int			next = PipeannPoolFirstUnread(&search->pool);
+
+	if (!PipeannPoolWants(&search->pool, next) ||
+		search->source->in_flight >= search->policy.width ||
+		PipeannHoldsTooMany(search))
+		return false;
+	PipeannRequestPage(search, next);
+	return true;
+}
+
+/* Issue one read, or as many as there is room for; returns how many. */
+static int
+Issue(PipeannSearch *search)
+{
+	int			issued = 0;
+
+	while (IssueOne(search))
+	{
+		issued++;
+		if (PipeannIsOn(search, PIPEANN_READ_PER_STEP))
+			break;
+	}
+	return issued;
+}
+
+/*
+ * There is nothing to explore, and the pipe is full or the pool used up: score
+ * pages that came, looking for completions in between, then sleep.
+ */
+static void
+Wait(PipeannSearch *search, int max_width)
+{
+	PipeannFrame *frame;
+
+	PipeannStartReads(search);
+	while (PipeannScoreNext(search))
+		if (Collect(search, max_width))
+			return;
+	frame = search->source->next(search->source, true);
+	if (frame != NULL)
+		Arrive(search, frame, max_width);
+}
+
+static int
+FirstWidth(PipeannSearch *search, int max_width)
+{
+	return Min(PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) ? FIRST_WIDTH :
+			   PipeannBeamWidth(search), max_width);
+}
+
+/* Explore until the list is; hand reads to the kernel a few at a time. */
+static void
+FillAndExplore(PipeannSearch *search, int max_width)
+{
+	int			queued = 0;
+
+	while (PipeannPoolIsOpen(&search->pool))
+	{
+		int			issued;
+		int			ready;
+
+		CHECK_FOR_INTERRUPTS();
+		(void) Collect(search, max_width);
+		PipeannAddPageMates(search);
+		PipeannKeepLimit(search, 0);
+		issued = Issue(search);
+		PipeannAddPageMates(search);
+		ready = NearestReady(search);
+		if (ready >= 0)
+		{
+			queued += issued;
+			if (queued >= SUBMIT_BATCH)
+			{
+				PipeannStartReads(search);
+				queued = 0;
+			}
+			ExploreToPool(search, ready);
+		}
+		else if (issued == 0)
+			Wait(search, max_width);
+	}
+}
+
+static void
+RunPipe(PipeannSearch *search)
+{
+	int			max_width = search->params.width > 0 ?
+		search->params.width : MAX_WIDTH;
+
+	max_width = Min(max_width, search->source->max_in_flight);
+	if (search->policy.width == 0)
+		search->policy.width = FirstWidth(search, max_width);
+	FillAndExplore(search, max_width);
+}
+
+static const PipeannPolicy PipePolicy = {
+	.name = "pipe",
+	.run = RunPipe
+};
+
+/* The policies, by the value of pipeann.search_mode. */
+
 const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES] = {
-	[PIPEANN_BEST_FIRST] = &PipeannBestFirst,
-	[PIPEANN_PIPE] = &PipeannPipe,
-	[PIPEANN_STALE] = &PipeannStale,
-	[PIPEANN_LOOK_AHEAD] = &PipeannLookAhead
+	[PIPEANN_BEST_FIRST] = &BestFirstPolicy,
+	[PIPEANN_PIPE] = &PipePolicy,
+	[PIPEANN_STALE] = &StalePolicy,
+	[PIPEANN_LOOK_AHEAD] = &LookAheadPolicy
 };

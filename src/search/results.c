@@ -11,6 +11,9 @@
 
 #define FIRST_RESULTS 512
 
+/*
+ * No results, in the memory of others that are no longer wanted, or of all zeroes.
+ */
 void
 PipeannResultsReset(PipeannResults *results)
 {
@@ -92,6 +95,7 @@ KeepRows(PipeannResults *results, const PipeannRowList *rows)
 	return (uint32) (at / 2);
 }
 
+/* A result's rows; valid until another one is added. */
 PipeannRowList
 PipeannResultsRows(const PipeannResults *results, const PipeannResult *result)
 {
@@ -103,6 +107,7 @@ PipeannResultsRows(const PipeannResults *results, const PipeannResult *result)
 	return rows;
 }
 
+/* Add a result with its rows. */
 void
 PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 				  const PipeannRowList *rows)
@@ -125,6 +130,7 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 		SiftUp(results, results->count - 1);
 }
 
+/* The nearest result, or NULL; Pop takes it. */
 const PipeannResult *
 PipeannResultsPeek(PipeannResults *results)
 {
@@ -159,6 +165,8 @@ PipeannResultsPop(PipeannResults *results)
 }
 
 /*
+ * The first n results in order, or as many as there are; they stay.
+ *
  * The next result in order is at the top of the heap, or a child of one found
  * before. So the children of those found are kept in order, as far as they may
  * still be wanted.

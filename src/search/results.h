@@ -20,23 +20,14 @@ typedef struct PipeannResults
 	Size		bytes_size;
 } PipeannResults;
 
-/* No results, in the memory of others that are no longer wanted, or of all zeroes. */
 extern void PipeannResultsReset(PipeannResults *results);
-
-/* Add a result with its rows. */
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
-
-/* A result's rows; valid until another one is added. */
 extern PipeannRowList PipeannResultsRows(const PipeannResults *results,
 										 const PipeannResult *result);
-
-/* The nearest result, or NULL; Pop takes it. */
 extern const PipeannResult *PipeannResultsPeek(PipeannResults *results);
 extern const PipeannResult *PipeannResultsPop(PipeannResults *results);
-
-/* The first n results in order, or as many as there are; they stay. */
 extern int	PipeannResultsNext(PipeannResults *results,
 							   const PipeannResult **next, int n);
 

@@ -17,8 +17,8 @@
 
 #include "base/base.h"
 
-#include "codes/codes.h"
-#include "pool/pool.h"
+#include "pq/codes.h"
+#include "search/pool.h"
 #include "storage/bounds.h"
 #include "storage/slot.h"
 #include "storage/page_source.h"
@@ -38,7 +38,7 @@ typedef struct PipeannSearch PipeannSearch;
 											 * candidates once something is read */
 #define PIPEANN_PAGE_MATES			0x40	/* so are those of all pages read */
 #define PIPEANN_EARLY_TERMINATION	0x80	/* termination.h */
-#define PIPEANN_NODE_HITS			0x100	/* by_node.h */
+#define PIPEANN_NODE_HITS			0x100	/* pages.c */
 
 #define PIPEANN_ALL_IDEAS			0x1FF
 
@@ -158,116 +158,45 @@ typedef struct PipeannResult
 	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
 
-/*
- * A search that has not begun. All memory that it takes comes from the present
- * CurrentMemoryContext. Each time that it begins it forgets what it did before,
- * and uses the memory again.
- */
+/* engine.c */
 extern PipeannSearch *PipeannSearchCreate(void);
-
-/*
- * Begin a search for query[dim] (normalised for cosine). codes may be NULL
- * (an index without codes): then PipeannSearchExact() is the only way to run.
- * The arguments must outlive the search.
- */
 extern void PipeannSearchBegin(PipeannSearch *search,
 							   const PipeannLayout *layout,
 							   const PipeannCodes *codes,
 							   PipeannPageSource *source, const float *query,
 							   const PipeannSearchParams *params);
-
-/*
- * Run until every one of the ef best candidates is explored. A search that may
- * end early runs until its PIPEANN_EARLY_RESULTS nearest results are unlikely
- * to change, or 100 candidates more are explored; its next run explores what is
- * left of the ef best. Called again, it goes on with the next best candidates:
- * as many as have been explored so far, up to a bound. Returns false if there
- * was nothing to explore.
- */
 extern bool PipeannSearchRun(PipeannSearch *search);
-
-/*
- * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results
- * may be believed.
- */
 extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
-
-/*
- * Find where the search begins, in memory, before it is run. All searches of a
- * PipeannTogether do this before the first of them is run: that runs all which have
- * done it. Returns the distance of the nearest candidate by its code.
- */
 extern float PipeannSearchEnter(PipeannSearch *search);
-
-/* Whether the search is one of several. */
 extern bool PipeannSearchIsTogether(const PipeannSearch *search);
-
-/*
- * The order key up to which one of several searches and the others have found what
- * there is, once they have been run: that of the last of the nearest results after an
- * early end, else by codes that of all of their list but its farthest part.
- */
-extern float PipeannSearchTrusted(const PipeannSearch *search);
-
-/* Score all nodes of graph pages 0 .. pages - 1 instead. */
-extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
-
-/* The bounds by which the search orders rounded vectors. */
 extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
-
-/*
- * Nodes with rows that may match explored so far: as many of the best results may
- * be believed.
- */
 extern uint64 PipeannSearchExplored(const PipeannSearch *search);
-
-/*
- * Whether no nearer result than the next one is to be expected. Only a search that
- * goes through matching nodes in the order of their codes can tell; others say true.
- */
-extern bool PipeannSearchIsSettled(PipeannSearch *search);
-
-/* Whether it is a scan of the codes. */
-extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
-
-/* The nearest result not yet taken; NULL when there is none. */
 extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);
 extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
-
-/*
- * The nearest results not yet taken, nearest first, up to n; returns how many.
- * Valid until the next run or the next one taken.
- */
 extern int	PipeannSearchNext(PipeannSearch *search,
 							  const PipeannResult **results, int n);
-
-/* The rows in a result's slot; valid until the next run. */
 extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
 										const PipeannResult *result);
-
-/*
- * The slot of a node whose page is at hand, else NULL. Where only another slot of the
- * page is, it is loaded from the page's present version. May read, and raise errors.
- */
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);
-
-/* All slots of a graph page that is at hand, else NULL. */
 extern const char *PipeannSearchPage(const PipeannSearch *search,
 									 uint32 page);
-/* The version of a result's page, as killed() told it. */
 extern uint64 PipeannSearchVersion(const PipeannSearch *search,
 								   const PipeannResult *result);
-
-/* Let go of all pages. Results and rows remain. */
 extern void PipeannSearchReleasePages(PipeannSearch *search);
 
-/*
- * The order key of one stored vector for a query, with its slot's aux.
- */
+/* together.c */
+extern float PipeannSearchTrusted(const PipeannSearch *search);
+
+/* pages.c */
+extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 extern float PipeannExactDistance(const PipeannLayout *layout,
 								  const float *query, const void *vector,
 								  PipeannStorage storage, float aux);
+
+/* code_scan.c */
+extern bool PipeannSearchIsSettled(PipeannSearch *search);
+extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
 
 /* The cost of filter strategies, for the planner as well (filter_strategy.c). */
 extern double PipeannCodeScanCost(double nodes, int columns, double share);

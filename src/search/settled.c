@@ -23,6 +23,10 @@ SettledDistance(PipeannSearch *search)
 		PipeannTerminationMargin(&search->termination, 0);
 }
 
+/*
+ * Tell params.settled of the results that are settled, of each once. Does nothing
+ * unless a page is being read.
+ */
 void
 PipeannTellSettled(PipeannSearch *search)
 {

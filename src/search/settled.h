@@ -7,10 +7,6 @@
 
 #include "search/state.h"
 
-/*
- * Tell params.settled of the results that are settled, of each once. Does nothing
- * unless a page is being read.
- */
 extern void PipeannTellSettled(PipeannSearch *search);
 
 /* Start the reads that are queued, and tell. */

@@ -6,7 +6,7 @@
 #define PIPEANN_SEARCH_STATE_H
 
 #include "base/id_set.h"
-#include "pool/pool.h"
+#include "search/pool.h"
 #include "search/results.h"
 #include "search/search.h"
 

@@ -31,6 +31,7 @@
 
 #define MERGED_AT_ONCE 16
 
+/* Lists may be as long as this, from now on. */
 void
 PipeannTogetherKeep(PipeannTogether *together, int length)
 {
@@ -62,7 +63,11 @@ Merge(PipeannTogether *together, const float *fresh, int n)
 	}
 }
 
-/* Most are too far. Of the others a few are sorted, and then merged at once. */
+/*
+ * Candidates were found whose codes are at these distances.
+ *
+ * Most are too far. Of the others a few are sorted, and then merged at once.
+ */
 void
 PipeannTogetherNote(PipeannTogether *together, const float *dists, int n)
 {
@@ -89,6 +94,10 @@ PipeannTogetherNote(PipeannTogether *together, const float *dists, int n)
 		Merge(together, fresh, nfresh);
 }
 
+/*
+ * The distance of the code of the candidate that is the last of a list of this
+ * length of all. Infinity while there are fewer, or for too long a list.
+ */
 float
 PipeannTogetherBound(const PipeannTogether *together, int length)
 {
@@ -97,6 +106,10 @@ PipeannTogetherBound(const PipeannTogether *together, int length)
 		together->codes[length - 1];
 }
 
+/*
+ * Candidates that each search explores at the least, whatever others have; length
+ * is that of the list of all.
+ */
 int
 PipeannTogetherLeast(const PipeannTogether *together, int length)
 {
@@ -105,6 +118,11 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 	return (length + shared + LEAST_PARTS - 1) / LEAST_PARTS;
 }
 
+/*
+ * The order key up to which one of several searches and the others have found what
+ * there is, once they have been run: that of the last of the nearest results after an
+ * early end, else by codes that of all of their list but its farthest part.
+ */
 float
 PipeannSearchTrusted(const PipeannSearch *search)
 {
@@ -130,6 +148,11 @@ HaveSameTable(const PipeannSearch *a, const PipeannSearch *b)
 		memcmp(a->query, b->query, mul_size(p->dim, sizeof(float))) == 0;
 }
 
+/*
+ * Make the table of the distances of codes, or have that of another search: of
+ * one together with this one, for the same query and codebook. As long as one of
+ * them is run none of them begins anew.
+ */
 void
 PipeannMakeTable(PipeannSearch *search)
 {
@@ -152,31 +175,4 @@ PipeannMakeTable(PipeannSearch *search)
 		return;
 	search->also_tabled = together->tabled;
 	together->tabled = search;
-}
-
-void
-PipeannTogetherLearn(const PipeannTogether *together, PipeannSearch *search)
-{
-	PipeannTermination *termination = &search->termination;
-
-	termination->count = together->nnearest;
-	for (int i = 0; i < termination->count; i++)
-	{
-		termination->nearest[i].dist = together->nearest[i];
-		termination->nearest[i].told = true;	/* it is another's */
-	}
-	if (together->nchunks == search->codes->pq.nchunks)
-		PipeannTerminationKnow(termination, &together->errors);
-}
-
-void
-PipeannTogetherTell(PipeannTogether *together, const PipeannSearch *search)
-{
-	const PipeannTermination *termination = &search->termination;
-
-	together->nnearest = termination->count;
-	for (int i = 0; i < termination->count; i++)
-		together->nearest[i] = termination->nearest[i].dist;
-	together->errors = termination->errors;
-	together->nchunks = search->codes->pq.nchunks;
 }

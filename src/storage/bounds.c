@@ -16,6 +16,7 @@
 /* Half an ulp of single precision, relative. */
 #define EPSILON (1.0 / (1 << 24))
 
+/* For distances from query[layout->dim] to nodes of this layout. */
 void
 PipeannBoundsInit(PipeannBounds *bounds, const PipeannLayout *layout,
 				  const float *query)
@@ -42,6 +43,11 @@ BoundsOfSquare(const PipeannBounds *bounds, float square, float error,
 	*most = (dist + margin) * (dist + margin);
 }
 
+/*
+ * The order keys between which a row's distance is, by that of its rounded vector,
+ * dist, and the node's error (PipeannSlotError) and aux. Both are dist where that
+ * is no finite number.
+ */
 void
 PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 				float aux, float *least, float *most)
@@ -60,6 +66,7 @@ PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 		*least = *most = dist;
 }
 
+/* An order key in SQL's units: what the metric's operator gives. */
 double
 PipeannSqlDistance(PipeannMetric metric, float key)
 {
@@ -75,6 +82,9 @@ PipeannSqlDistance(PipeannMetric metric, float key)
 }
 
 /*
+ * A lower bound of a distance whose order key is between least and most, in the
+ * distance's own units, which holds for any arithmetic in single precision.
+ *
  * A product's margin is |query| times an error of which the share of arithmetic is
  * known: that gives |query| |vector|, or more.
  */

@@ -90,6 +90,10 @@ CheckComplete(Relation index, const PipeannExtentMap *map)
 				MapError(index, i);
 }
 
+/*
+ * Read the extent map into context. Errors with ERRCODE_INDEX_CORRUPTED if it
+ * is not complete.
+ */
 void
 PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 					 MemoryContext context, PipeannExtentMap *map)
@@ -174,6 +178,10 @@ GrowMap(Relation index, PipeannMeta *meta)
 	meta->extents++;
 }
 
+/*
+ * Make a block an empty graph page and WAL-log it; not inside updates of other
+ * pages than the metapage.
+ */
 void
 PipeannEmptyBlock(Relation index, BlockNumber blkno)
 {
@@ -255,6 +263,11 @@ IsEmpty(Relation index, uint32 extent)
 	return empty;
 }
 
+/*
+ * Empty the extent that PipeannExtentAdd() would use again, if any. The holder
+ * of PIPEANN_EXTENT_LOCK does so before it locks the metapage, since that is
+ * read by everybody and this writes many pages.
+ */
 void
 PipeannExtentEmptyNext(Relation index)
 {
@@ -304,6 +317,14 @@ Reuse(Relation index, PipeannMeta *meta, PipeannKind kind)
 	return extent;
 }
 
+/*
+ * Give an extent to a kind, inside a metapage update; returns its number. It
+ * is a new one or, for graph pages, one of a former packing that no scan can
+ * be in any more. For PIPEANN_GRAPH the caller holds PIPEANN_EXTENT_LOCK. The
+ * file grows when the pages are first asked for. Errors if the map is full (32
+ * TB). An entry on a map page is WAL-logged with a record of its own, before
+ * the metapage that counts it.
+ */
 uint32
 PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 {
@@ -321,6 +342,9 @@ PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 }
 
 /*
+ * Make sure that a block exists (extend the file with empty pages), and return
+ * it locked exclusively. The page may be new or initialised.
+ *
  * A crash may leave the file shorter than the map says, as its growth is not
  * WAL-logged; so it grows when a block is asked for.
  */

@@ -47,20 +47,26 @@ SetOffsets(PipeannLayout *l)
 							 sizeof(ItemPointerData), 32);
 }
 
+/*
+ * Compute the layout for the dim, metric, storage, max_degree, pq_bytes (0: by
+ * dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
+ * in per cent. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED if dim is too large.
+ */
 void
-PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
-				  PipeannStorage storage, int m, int pq_bytes, int fillfactor,
-				  int row_bytes)
+PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
+				  int fillfactor)
 {
+	PipeannLayout w = *wanted;
 	uint32		min_size;
 
 	memset(l, 0, sizeof(*l));
-	l->dim = dim;
-	l->metric = metric;
-	l->storage = storage;
-	l->max_degree = 2 * m;
-	l->row_bytes = row_bytes;
-	l->pq_bytes = pq_bytes > 0 ? Min(pq_bytes, dim) : PipeannPqAutoBytes(dim);
+	l->dim = w.dim;
+	l->metric = w.metric;
+	l->storage = w.storage;
+	l->max_degree = w.max_degree;
+	l->row_bytes = w.row_bytes;
+	l->pq_bytes = w.pq_bytes > 0 ? Min(w.pq_bytes, w.dim) :
+		PipeannPqAutoBytes(w.dim);
 
 	min_size = MinSlotSize(l);
 	if (min_size <= PIPEANN_PAYLOAD)
@@ -79,6 +85,7 @@ PipeannLayoutInit(PipeannLayout *l, int dim, PipeannMetric metric,
 	SetOffsets(l);
 }
 
+/* Overflow slots for rows that do not fit the slots of nodes. */
 uint64
 PipeannLayoutParts(const PipeannLayout *l, const PipeannRowSizes *sizes)
 {
@@ -99,14 +106,19 @@ static double
 BlocksWith(const PipeannLayout *base, int row_bytes,
 		   const PipeannRowSizes *sizes)
 {
-	PipeannLayout l;
+	PipeannLayout l = *base;
 
-	PipeannLayoutInit(&l, base->dim, base->metric, base->storage,
-					  base->max_degree / 2, base->pq_bytes, 100, row_bytes);
+	l.row_bytes = row_bytes;
+	PipeannLayoutInit(&l, &l, 100);
 	return (double) (sizes->rows + PipeannLayoutParts(&l, sizes)) *
 		l.node_pages / l.slots_per_page;
 }
 
+/*
+ * The row_bytes with which an index takes the least room: a row that is longer
+ * takes slots of its own. There is room for two rows of the average length, so that
+ * a new version of a row has room beside the former.
+ */
 int
 PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
 {
@@ -132,6 +144,10 @@ PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
 	return best;
 }
 
+/*
+ * Move the payloads of a graph page, read into raw[node_pages blocks],
+ * together in place; returns the contiguous payload.
+ */
 char *
 PipeannUnpackNode(const PipeannLayout *l, char *raw)
 {

@@ -6,14 +6,6 @@
 
 #include "utils/rel.h"
 
-void
-PipeannMetaInitPage(Page page, const PipeannMeta *meta)
-{
-	PipeannPageInit(page, PIPEANN_META);
-	memcpy(PipeannPageGetMeta(page), meta, sizeof(PipeannMeta));
-	PipeannPageSeal(page, PIPEANN_METAPAGE);
-}
-
 static void
 MetaError(Relation index, const char *detail)
 {
@@ -61,9 +53,7 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		have->metric < PIPEANN_L2 || have->metric > PIPEANN_COSINE)
 		MetaError(index, "An option is out of range.");
 
-	PipeannLayoutInit(&want, have->dim, have->metric, have->storage,
-					  have->max_degree / 2, have->pq_bytes, 100,
-					  have->row_bytes);
+	PipeannLayoutInit(&want, have, 100);
 	if (have->fill < 1 || have->fill > want.slots_per_page)
 		MetaError(index, "The fill of a page is out of range.");
 	want.fill = have->fill;
@@ -128,6 +118,7 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	CheckCounts(index, meta);
 }
 
+/* Copy the metapage after checking magic, format, layout and counts. */
 void
 PipeannMetaRead(Relation index, PipeannMeta *meta)
 {
@@ -141,7 +132,11 @@ PipeannMetaRead(Relation index, PipeannMeta *meta)
 	CheckMeta(index, meta);
 }
 
-/* Asked for each row of an index-only scan, which has read all of it before. */
+/*
+ * The metapage's removals as they are now.
+ *
+ * Asked for each row of an index-only scan, which has read all of it before.
+ */
 uint32
 PipeannMetaRemovals(Relation index)
 {
@@ -175,21 +170,10 @@ PipeannMetaEnd(PipeannMetaUpdate *update)
 	UnlockReleaseBuffer(update->buffer);
 }
 
-void
-PipeannMetaAbort(PipeannMetaUpdate *update)
-{
-	GenericXLogAbort(update->state);
-	UnlockReleaseBuffer(update->buffer);
-}
-
-void
-PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
-{
-	meta->change_ring[meta->changes % PIPEANN_CHANGE_RING] = code_page;
-	meta->changes++;
-	meta->code_pages = Max(meta->code_pages, code_page + 1);
-}
-
+/*
+ * Set another random build_id, so that caches of the former one are out of
+ * date.
+ */
 void
 PipeannNewBuildId(PipeannMeta *meta)
 {

@@ -60,6 +60,8 @@ OpaqueWord(const char *page)
 }
 
 /*
+ * 32-bit hash of a page without LSN and pd_checksum, seeded with blkno.
+ *
  * The words go round eight lanes, so that eight multiplications are under way
  * at once. A step is one-to-one in the lane and in the word, so no change of a
  * single word goes unnoticed.
@@ -102,6 +104,8 @@ PipeannPageChecksum(const char *page, BlockNumber blkno)
 }
 
 /*
+ * Make an empty page of a kind.
+ *
  * The page has no hole, which generic WAL and log_newpage() would zero, until
  * PipeannPageFill() makes one.
  */
@@ -118,6 +122,10 @@ PipeannPageInit(Page page, PipeannKind kind)
 	opaque->page_id = PIPEANN_PAGE_ID;
 }
 
+/*
+ * Say that the payload is in use up to `used`, and zero the rest, which WAL
+ * then leaves out. A page that is not new never becomes less full by this.
+ */
 void
 PipeannPageFill(Page page, Size used, bool is_new)
 {
@@ -129,6 +137,7 @@ PipeannPageFill(Page page, Size used, bool is_new)
 		header->pd_lower = lower;
 }
 
+/* Set our checksum, as the last change before a page is released. */
 void
 PipeannPageSeal(Page page, BlockNumber blkno)
 {
@@ -137,6 +146,8 @@ PipeannPageSeal(Page page, BlockNumber blkno)
 }
 
 /*
+ * Whether a page's header and kind are right; looks at no checksum.
+ *
  * The header is compared with constants before it is used to find the special
  * space.
  */
@@ -182,6 +193,10 @@ PageIsZero(const char *page)
 }
 
 /*
+ * Whether a page that was read past shared_buffers is sound: by PostgreSQL's
+ * checksum if the cluster has them, ours, and the kind. A page never written
+ * (all zero) is valid, too; callers test PageIsNew().
+ *
  * Our checksum covers what PostgreSQL's does except the LSN, which searches do
  * not use, so PostgreSQL's need not be computed as well.
  */
@@ -191,6 +206,10 @@ PipeannPageIsValid(const char *page, BlockNumber blkno, PipeannKind kind)
 	return OwnChecksIn(page, blkno, kind) || PageIsZero(page);
 }
 
+/*
+ * Errors with ERRCODE_INDEX_CORRUPTED, naming index and block, unless our
+ * checksum and the kind are right. For pages in shared_buffers.
+ */
 void
 PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
 				 PipeannKind kind)
@@ -204,6 +223,10 @@ PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
 						 RelationGetRelationName(index))));
 }
 
+/*
+ * Read a block through shared_buffers, lock it and check it. A new (all zero)
+ * page is an error unless new_ok is set.
+ */
 Buffer
 PipeannReadBuffer(Relation index, BlockNumber blkno, PipeannKind kind,
 				  int lockmode, bool new_ok, BufferAccessStrategy strategy)

@@ -97,7 +97,7 @@ struct PipeannPageSource
 /* Called for each graph page, with all its slots. */
 typedef void (*PipeannVisit) (uint32 page, const char *nodes, void *arg);
 
-/* Visit graph pages from .. to - 1 in order, reading ahead (visit.c). */
+/* visit.c */
 extern void PipeannVisitPages(PipeannPageSource *source, uint32 from,
 							  uint32 to, PipeannVisit visit, void *arg);
 

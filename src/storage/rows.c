@@ -4,6 +4,7 @@
  */
 #include "storage/storage.h"
 
+/* What stands in the place of a row that is out of line. */
 PipeannRowApart
 PipeannRowSetApart(const PipeannRow *row, uint32 first)
 {
@@ -17,20 +18,6 @@ PipeannRowSetApart(const PipeannRow *row, uint32 first)
 	return apart;
 }
 
-PipeannRowList
-PipeannExtRows(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	return PipeannRowsOf(l, PipeannSlotBody(slot), PipeannExtBytes(l),
-						 slot->length > 0 ? 0 : slot->ntids);
-}
-
-PipeannRowList
-PipeannAnyRows(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	return slot->flags & PIPEANN_SLOT_EXT ? PipeannExtRows(l, slot) :
-		PipeannSlotRows(l, slot);
-}
-
 /* Bytes for rows in a slot. */
 static uint32
 RoomOf(const PipeannLayout *l, const PipeannSlot *slot)
@@ -39,6 +26,7 @@ RoomOf(const PipeannLayout *l, const PipeannSlot *slot)
 		PipeannInlineBytes(l);
 }
 
+/* Add a row behind the others of a slot; false if it has no room for it. */
 bool
 PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 				  const PipeannRow *row)
@@ -53,6 +41,9 @@ PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 	return true;
 }
 
+/*
+ * Remove the rows for which is_dead() is true, in place. Returns how many went.
+ */
 uint32
 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 					  PipeannRowIsDead is_dead, void *arg)
@@ -81,15 +72,10 @@ PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 	return removed;
 }
 
-void
-PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
-{
-	fill->layout = l;
-	fill->left = PipeannInlineBytes(l);
-	fill->ext_slots = 0;
-	fill->parts = 0;
-}
-
+/*
+ * The number of the overflow slot for the next row, from 1; 0 for inline. For a
+ * long row it is that of what stands in its place.
+ */
 uint32
 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row)
 {

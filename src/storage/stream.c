@@ -22,6 +22,7 @@ StreamBlock(Relation index, const PipeannExtentMap *map, PipeannKind kind,
 	return blkno;
 }
 
+/* Read length bytes of a stream, from its beginning, to dst. */
 void
 PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 				  PipeannKind kind, uint32 first, void *dst,
@@ -69,6 +70,10 @@ WritePage(Relation index, BlockNumber blkno, PipeannKind kind, const char *src,
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * Write a stream of length bytes to pages that have their extents; WAL-logged
+ * if wal is set.
+ */
 void
 PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 				   PipeannKind kind, uint32 first, const void *src,
@@ -88,6 +93,10 @@ PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 	}
 }
 
+/*
+ * Change word number `at` of a stream as part of a WAL record; returns the
+ * page's buffer, to be unlocked when the record is finished.
+ */
 Buffer
 PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 				 PipeannKind kind, uint32 first, uint32 at, uint32 word,

@@ -6,6 +6,7 @@
 
 #define READ_AHEAD 32
 
+/* Visit graph pages from .. to - 1 in order, reading ahead. */
 void
 PipeannVisitPages(PipeannPageSource *source, uint32 from, uint32 to,
 				  PipeannVisit visit, void *arg)

@@ -179,6 +179,9 @@ NoteRoot(PipeannVacuum *v, uint32 old_root)
 }
 
 /*
+ * Put live nodes in the places of dead ones in the entry graph,
+ * and replace a dead root
+ *
  * This comes before inserts are awaited: those that begin later know the new
  * nodes. The lock, which inserts take as well, shuts out a backend that writes
  * another entry graph.

@@ -152,6 +152,7 @@ CompareIds(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* Take overflow slots out of their chains. */
 void
 PipeannVacuumOverflow(PipeannVacuum *v)
 {

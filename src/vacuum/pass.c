@@ -12,6 +12,7 @@
 #include "utils/spccache.h"
 #include "vacuum/passes.h"
 
+/* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
 void
 PipeannVacuumDelay(void)
 {
@@ -22,13 +23,7 @@ PipeannVacuumDelay(void)
 #endif
 }
 
-void
-PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
-{
-	set->bits = PipeannNoBits(v->ids);
-	set->count = 0;
-}
-
+/* Begin a pass over all graph pages that exist at present: sets v->pages. */
 void
 PipeannVacuumBeginPass(PipeannVacuum *v)
 {
@@ -56,6 +51,10 @@ Prefetch(PipeannVacuum *v, uint32 page)
 										 v->prefetched));
 }
 
+/*
+ * Lock the first block of a graph page in such a pass, after
+ * PipeannVacuumDelay(). InvalidBuffer if the page was never written.
+ */
 Buffer
 PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 {
@@ -72,44 +71,4 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 		return buffer;
 	UnlockReleaseBuffer(buffer);
 	return InvalidBuffer;
-}
-
-void
-PipeannVacuumNoteWork(PipeannVacuum *v)
-{
-	PipeannMetaUpdate update;
-
-	if (v->noted)
-		return;
-	PipeannMetaBegin(v->view.index, &update);
-	update.meta->flags |= PIPEANN_META_REPAIRING;
-	PipeannMetaEnd(&update);
-	v->noted = true;
-}
-
-/*
- * Slots that a build leaves free (fillfactor) are for new nodes near those of
- * the page, so they do not count; the last page is tried by inserts in any
- * case.
- */
-void
-PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
-{
-	const PipeannLayout *l = &v->view.meta.layout;
-	uint32		used = 0;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-		if (PipeannSlotAt(l, PipeannPagePayload(buffer), i)->flags &
-			PIPEANN_SLOT_USED)
-			used++;
-	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
-		return;
-	v->free_pages++;
-	PipeannFreeRecord(&v->view, page, l->fill - used);
-	if (used > 0)
-		return;
-	v->stats->pages_deleted += l->node_pages;
-	v->stats->pages_free += l->node_pages;
-	if (changed)
-		v->stats->pages_newly_deleted += l->node_pages;
 }

@@ -78,30 +78,6 @@ typedef struct PipeannVacuum
 	uint64		relinked;		/* nodes that got an edge from another node */
 } PipeannVacuum;
 
-/* pass.c */
-
-/* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
-extern void PipeannVacuumDelay(void);
-
-/* Begin a pass over all graph pages that exist at present: sets v->pages. */
-extern void PipeannVacuumBeginPass(PipeannVacuum *v);
-
-/*
- * Lock the first block of a graph page in such a pass, after
- * PipeannVacuumDelay(). InvalidBuffer if the page was never written.
- */
-extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
-
-/* Make a set empty, with room for v->ids ids. */
-extern void PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set);
-
-/* Note in the metapage that there is work for VACUUM. */
-extern void PipeannVacuumNoteWork(PipeannVacuum *v);
-
-/* Note a page's free slots in the free space map, and count the page. */
-extern void PipeannVacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer,
-								  bool changed);
-
 /* The id of a slot of a graph page. */
 static inline uint32
 PipeannVacuumId(const PipeannVacuum *v, uint32 page, uint32 slot)
@@ -129,19 +105,6 @@ PipeannVacuumHasAttributes(const PipeannVacuum *v)
 {
 	return v->view.cache != NULL && v->view.meta.layout.attr_bytes > 0;
 }
-
-/* clean.c: remove dead TIDs, and fill the sets of live and dead nodes */
-extern void PipeannVacuumClean(PipeannVacuum *v);
-
-/*
- * entry_graph.c: put live nodes in the places of dead ones in the entry graph,
- * and replace a dead root
- */
-extern void PipeannVacuumEntryGraph(PipeannVacuum *v);
-
-/* overflow.c: take overflow slots out of their chains */
-extern void PipeannVacuumOverflow(PipeannVacuum *v);
-extern void PipeannVacuumParts(PipeannVacuum *v);
 
 /*
  * reach.c: the nodes to which spanning-tree edges lead from the root, and the
@@ -171,48 +134,34 @@ PipeannReachInDegree(const PipeannReach *reach, uint32 id)
 	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & PIPEANN_MOST_COUNTED;
 }
 
-/* Begin with the root alone, and sets for v->ids ids. */
-extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
+/* pass.c */
+extern void PipeannVacuumDelay(void);
+extern void PipeannVacuumBeginPass(PipeannVacuum *v);
+extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
 
-/* Take in a node's present list: count its edges, follow it if reached. */
+/* entry_graph.c */
+extern void PipeannVacuumEntryGraph(PipeannVacuum *v);
+
+/* overflow.c */
+extern void PipeannVacuumOverflow(PipeannVacuum *v);
+extern void PipeannVacuumParts(PipeannVacuum *v);
+
+/* reach.c */
+extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
 extern void PipeannReachNode(PipeannReach *reach, uint32 id,
 							 const PipeannSlot *slot);
-
-/* Pass over the pages until no edge is left to follow. */
-extern void PipeannReachWalk(PipeannReach *reach);
-
-/*
- * Follow the edges that are left when few nodes were reached since such passes: it
- * reads only the pages of these, unless there are many.
- */
-extern void PipeannReachFollow(PipeannReach *reach);
-
-/*
- * Call link() for a node, if it is live, under the lock that inserts take. If
- * link() returns true the node is reached. Returns whether it is.
- */
-extern bool PipeannReachAttach(PipeannReach *reach, uint32 id,
-							   bool (*link) (PipeannReach *reach, uint32 id,
-											 const PipeannSlot *slot));
-
-/* repair.c: take dead nodes out of neighbour lists */
-extern void PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach);
-
-/* relink.c: lead spanning-tree edges from the root to every live node */
 extern void PipeannVacuumRelink(PipeannReach *reach);
-
-/* near.c: give nodes that lost an edge one from a near node */
 extern void PipeannVacuumLinkNear(PipeannReach *reach);
 
-/*
- * attributes.c: clear the codes of slots to be freed, and write anew those of nodes
- * that lost rows; the latter with the maintenance lock, so that codes are not being
- * made anew
- */
-extern void PipeannVacuumClearCodes(PipeannVacuum *v);
-extern void PipeannVacuumShrinkCodes(PipeannVacuum *v);
+/* repair.c */
+extern void PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach);
 
-/* release.c: free the slots of dead nodes and of garbage */
-extern void PipeannVacuumRelease(PipeannVacuum *v);
+/* Make a set empty, with room for v->ids ids. */
+static inline void
+PipeannVacuumInitSet(PipeannVacuum *v, PipeannBits *set)
+{
+	set->bits = PipeannNoBits(v->ids);
+	set->count = 0;
+}
 
 #endif							/* PIPEANN_PASSES_H */

@@ -10,6 +10,9 @@
  */
 #include "postgres.h"
 
+#include "distance/distance.h"
+#include "index/neighbors.h"
+#include "io/io.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -25,6 +28,7 @@
 #define FEWEST_FOLLOWED 64
 #define PAGES_PER_FOLLOWED 256
 
+/* Begin with the root alone, and sets for v->ids ids. */
 void
 PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v)
 {
@@ -102,6 +106,7 @@ CountEdges(PipeannReach *reach, const PipeannSlot *slot)
 	}
 }
 
+/* Take in a node's present list: count its edges, follow it if reached. */
 void
 PipeannReachNode(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 {
@@ -151,8 +156,9 @@ ExpandPage(PipeannReach *reach, uint32 page)
 		UnlockReleaseBuffer(buffer);
 }
 
-void
-PipeannReachWalk(PipeannReach *reach)
+/* Pass over the pages until no edge is left to follow. */
+static void
+ReachWalk(PipeannReach *reach)
 {
 	bool		again = true;
 
@@ -171,8 +177,12 @@ PipeannReachWalk(PipeannReach *reach)
 	reach->more_pending = false;
 }
 
-void
-PipeannReachFollow(PipeannReach *reach)
+/*
+ * Follow the edges that are left when few nodes were reached since such passes: it
+ * reads only the pages of these, unless there are many.
+ */
+static void
+ReachFollow(PipeannReach *reach)
 {
 	PipeannVacuum *v = reach->v;
 	uint32		left = FEWEST_FOLLOWED + v->pages / PAGES_PER_FOLLOWED;
@@ -189,17 +199,20 @@ PipeannReachFollow(PipeannReach *reach)
 		left--;
 	}
 	if (reach->npending > 0 || reach->more_pending)
-		PipeannReachWalk(reach);
+		ReachWalk(reach);
 }
 
 /*
+ * Call link() for a node, if it is live, under the lock that inserts take. If
+ * link() returns true the node is reached. Returns whether it is.
+ *
  * The lock shuts out retraining and other exclusive holders, as an insert's
  * does. A reached node's children are reached with it.
  */
-bool
-PipeannReachAttach(PipeannReach *reach, uint32 id,
-				   bool (*link) (PipeannReach *reach, uint32 id,
-								 const PipeannSlot *slot))
+static bool
+ReachAttach(PipeannReach *reach, uint32 id,
+			bool (*link) (PipeannReach *reach, uint32 id,
+						  const PipeannSlot *slot))
 {
 	PipeannIndexView *view = &reach->v->view;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -227,4 +240,290 @@ PipeannReachAttach(PipeannReach *reach, uint32 id,
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return linked;
+}
+
+/*
+ * After VACUUM's repair an edge from a near node leads to each live node.
+ *
+ * For a search, which explores what is near its query, it is not enough that a
+ * node can be reached: where most nodes that led to it have died, only the
+ * edge of a parent far away may be left, which took the node over from its own
+ * parent. So the pass that repairs lists counts the edges that lead to each
+ * node, in four bits. A node that has few, and has just lost one, needs an
+ * edge from one of its nearest neighbours that has more; the others may form a
+ * group that leads only to itself. If there is none, the nearest such
+ * neighbour gets a spanning-tree edge to the node, made as in reach.c, so
+ * that nothing is cut off.
+ */
+
+/*
+ * One of so many nearest neighbours should lead to a node. Asking more of them
+ * misses rows: of an outlier's ten nearest some are far away.
+ */
+#define NEAREST 4
+
+/* A node has few edges to it if they are at most this part of the degree. */
+#define FEW_PART 3
+
+typedef struct Neighbor
+{
+	float		dist;
+	uint32		id;
+} Neighbor;
+
+static bool
+HasFew(const PipeannReach *reach, uint32 id)
+{
+	int			few = reach->v->view.meta.layout.max_degree / FEW_PART;
+
+	return PipeannReachInDegree(reach, id) <= Min(few, PIPEANN_MOST_COUNTED - 1);
+}
+
+/* Whether a node is surely found by searches, and so leads on to others. */
+static bool
+LeadsOn(const PipeannReach *reach, uint32 id)
+{
+	return id < reach->v->ids && PipeannBitsHas(&reach->v->live, id) &&
+		!HasFew(reach, id);
+}
+
+static int
+CompareNeighbors(const void *a, const void *b)
+{
+	float		x = ((const Neighbor *) a)->dist;
+	float		y = ((const Neighbor *) b)->dist;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sort a node's neighbours, nearest first, to out[max_degree]; how many. */
+static int
+SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+			  Neighbor *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *self = palloc(mul_size(dim, sizeof(float)));
+	float	   *other = palloc(mul_size(dim, sizeof(float)));
+	int			n = 0;
+
+	PipeannEmbedSlot(view, id, slot, x, self);
+	for (int i = 0; i < PipeannSlotDegree(l, slot); i++)
+	{
+		if (!PipeannEmbedNode(view, slot->neighbors[i], x, other))
+			continue;
+		out[n].id = slot->neighbors[i];
+		out[n++].dist = PipeannKernel->l2[PIPEANN_FLOAT4] (self, other, dim);
+	}
+	qsort(out, n, sizeof(Neighbor), CompareNeighbors);
+	return n;
+}
+
+/* Whether one of near[n], which is found itself, leads to a node. */
+static bool
+IsLedTo(const PipeannReach *reach, uint32 id, const Neighbor *near, int n)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	bool		found = false;
+
+	for (int i = 0; i < n && !found; i++)
+	{
+		if (!LeadsOn(reach, near[i].id))
+			continue;
+		PipeannSlotCopy(view, near[i].id, slot);
+		found = PipeannSlotIsNode(slot) &&
+			PipeannListHas(slot->neighbors, PipeannSlotDegree(l, slot), id);
+	}
+	pfree(slot);
+	return found;
+}
+
+/* Give a node an edge from a near one, if it has none. True if it got one. */
+static bool
+LinkFromNear(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	Neighbor   *near = palloc(view->meta.layout.max_degree * sizeof(Neighbor));
+	int			n = SortNeighbors(view, id, slot, near);
+
+	if (IsLedTo(reach, id, near, Min(n, NEAREST)))
+		return false;
+	for (int i = 0; i < n; i++)
+		if (LeadsOn(reach, near[i].id) &&
+			PipeannLinkEdge(view, near[i].id, id, slot))
+			return true;
+	return false;
+}
+
+static bool
+MayBeMissed(const PipeannReach *reach, uint32 id)
+{
+	return PipeannBitsHas(&reach->v->orphaned, id) &&
+		PipeannBitsHas(&reach->present, id) &&
+		id != reach->v->view.meta.root && HasFew(reach, id);
+}
+
+/* Give nodes that lost an edge one from a near node. */
+void
+PipeannVacuumLinkNear(PipeannReach *reach)
+{
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (MayBeMissed(reach, id))
+			(void) ReachAttach(reach, id, LinkFromNear);
+	}
+}
+
+/*
+ * After VACUUM's repair spanning-tree edges lead to every live node again.
+ *
+ * It is not enough that a node can be reached over any edges, since the next
+ * inserts may prune them. So reach.c walks from the root over spanning-tree
+ * edges only, in file order: the pass that repairs lists follows those of nodes
+ * already reached, and further passes visit only pages with nodes reached
+ * since. In memory this takes a few bits a node.
+ *
+ * The nodes that are left have lost their parent, or a node above them has.
+ * Nodes without a parent get one first, mostly by an edge that is there and
+ * joins the tree, and that brings the others back. The rest is linked in the way
+ * of an insert that finds all lists full, which cuts nothing off.
+ *
+ * Nodes written meanwhile are linked by their inserts.
+ */
+
+/* Nearest nodes that are tried as parents of a node. */
+#define SEARCH_EF 64
+
+static float
+NoOutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	const PipeannLayout *l = arg;
+
+	(void) id;
+	(void) slot;
+	return (float) l->dim;
+}
+
+static bool
+IsReached(const PipeannReach *reach, uint32 id)
+{
+	return id < reach->v->ids && PipeannBitsHas(&reach->reached, id);
+}
+
+/*
+ * Make an edge to a node from one of its own neighbours, if possible from one
+ * that leads to it already.
+ */
+static bool
+LinkByNeighbor(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	int			degree = PipeannSlotDegree(&view->meta.layout, slot);
+
+	for (int i = 0; i < degree; i++)
+		if (IsReached(reach, slot->neighbors[i]) &&
+			PipeannJoinTree(view, slot->neighbors[i], id, slot))
+			return true;
+	for (int i = 0; i < degree; i++)
+		if (IsReached(reach, slot->neighbors[i]) &&
+			PipeannLinkEdge(view, slot->neighbors[i], id, slot))
+			return true;
+	return false;
+}
+
+/* Make an edge to a node from the nearest node that a search finds. */
+static bool
+LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	PipeannLayout near = PipeannNearLayout(&view->meta.layout);
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index, &near,
+												  view->map, &counters);
+	PipeannSearchParams params = {
+		.ef = SEARCH_EF,
+		.out_of_line_distance = NoOutOfLineDistance,
+		.out_of_line_arg = &near
+	};
+	PipeannSearch *search;
+	const PipeannResult *result;
+	float	   *query = palloc(mul_size(near.dim, sizeof(float)));
+	bool		linked = false;
+
+	PipeannVectorToFloat(PipeannSlotVector(&near, slot), near.storage,
+						 near.dim, query);
+	if (near.metric == PIPEANN_COSINE)
+		PipeannNormalize(query, near.dim, query);
+	search = PipeannLinkSearch(view, &near, source, query, params);
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	while (!linked && (result = PipeannSearchPop(search)) != NULL)
+		if (result->id != id && IsReached(reach, result->id))
+			linked = PipeannLinkEdge(view, result->id, id, slot);
+	return linked;
+}
+
+static bool
+LinkAnyhow(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
+{
+	return LinkByNeighbor(reach, id, slot) ||
+		LinkBySearch(reach, id, slot) ||
+		PipeannLinkEntry(&reach->v->view, id, slot);
+}
+
+static bool
+IsLost(const PipeannReach *reach, uint32 id)
+{
+	return PipeannBitsHas(&reach->present, id) &&
+		!PipeannBitsHas(&reach->reached, id);
+}
+
+/*
+ * Give the nodes without a parent one among their neighbours. Returns whether
+ * any got one.
+ */
+static bool
+AttachOrphans(PipeannReach *reach)
+{
+	bool		any = false;
+
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (IsLost(reach, id) && !PipeannBitsHas(&reach->in_tree, id))
+			any |= ReachAttach(reach, id, LinkByNeighbor);
+	}
+	return any;
+}
+
+/*
+ * Link the nodes that are left. There may be very many, and each brings back a
+ * few others. These are followed from there: with passes for each the time would
+ * grow with the square of the index.
+ */
+static void
+AttachRest(PipeannReach *reach)
+{
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!IsLost(reach, id))
+			continue;
+		(void) ReachAttach(reach, id, LinkAnyhow);
+		ReachFollow(reach);
+	}
+}
+
+/* Lead spanning-tree edges from the root to every live node. */
+void
+PipeannVacuumRelink(PipeannReach *reach)
+{
+	do
+		ReachWalk(reach);
+	while (AttachOrphans(reach));
+	AttachRest(reach);
 }

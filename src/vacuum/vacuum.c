@@ -11,20 +11,459 @@
  */
 #include "postgres.h"
 
+#include "attributes/attributes.h"
 #include "base/pause.h"
-#include "vacuum/passes.h"
-#include "vacuum/vacuum.h"
-#include "retrain/retrain.h"
+#include "base/planted.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "retrain/retrain.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
+#include "vacuum/passes.h"
+#include "vacuum/vacuum.h"
+
+/*
+ * VACUUM takes out of attribute codes what no row has any more.
+ *
+ * Codes of slots that are going to be freed are cleared, so that no search looks at
+ * them for what their last nodes had. That is done before a slot is free: later an
+ * insert may have taken it and written a code. Nodes that lost some of their rows get
+ * the code of those that are left, unless that are very many.
+ */
+
+/* Set freed[] to which codes of a page are of slots to be freed; false if none is. */
+static bool
+FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
+		  bool *freed)
+{
+	bool		any = false;
+
+	for (uint32 i = 0; i < per_page; i++)
+	{
+		uint64		id = (uint64) code_page * per_page + i;
+
+		freed[i] = id < v->ids && PipeannVacuumFreesSlot(v, (uint32) id);
+		any |= freed[i];
+	}
+	return any;
+}
+
+/*
+ * Clear the codes of slots to be freed, and write anew those of nodes
+ * that lost rows; the latter with the maintenance lock, so that codes are not being
+ * made anew.
+ */
+static void
+VacuumClearCodes(PipeannVacuum *v)
+{
+	uint32		per_page = PipeannCodesPerPage(&v->view.meta.layout);
+	uint32		pages = v->view.meta.code_pages;
+	uint32	   *changed;
+	bool	   *freed;
+	uint32		n = 0;
+
+	if (!PipeannVacuumHasAttributes(v))
+		return;
+	changed = palloc(mul_size(Max(pages, 1), sizeof(uint32)));
+	freed = palloc(per_page);
+	for (uint32 page = 0; page < pages; page++)
+	{
+		if (!FindFreed(v, page, per_page, freed))
+			continue;
+		PipeannVacuumDelay();
+		PipeannClearAttributes(&v->view, page, freed);
+		changed[n++] = page;
+	}
+	PIPEANN_PAUSE("vacuum-codes-cleared");
+	PipeannNoteCodePages(&v->view, changed, n);
+	pfree(changed);
+	pfree(freed);
+}
+
+/* Whether the code of a node in memory may cover more than its rows have. */
+static bool
+MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
+{
+	const PipeannCodes *codes = &v->view.codes;
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+	if (id >= codes->ncodes)
+		return false;
+	for (uint32 i = 0; i < codes->attr_bytes; i++)
+		code[i] = *PipeannAttributeAt(codes, id, i);
+	return PipeannAttributesMayShrink(a, code);
+}
+
+static void
+VacuumShrinkCodes(PipeannVacuum *v)
+{
+	PipeannIndexView *view = &v->view;
+	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
+	uint32	   *changed;
+	uint32		n = 0;
+	PipeannNodeCode node = {.view = view};
+
+	PipeannRefreshView(view);
+	if (!PipeannVacuumHasAttributes(v))
+		return;
+	node.attributes = PipeannAttributesOpen(view->index, view->meta.format,
+											&view->meta.layout,
+											&view->meta.widths,
+											view->cache->books);
+	changed = palloc(mul_size(Max(view->meta.code_pages, 1), sizeof(uint32)));
+	for (uint32 id = 0; id < v->ids; id++)
+	{
+		uint32		page = id / per_page;
+
+		if (!PipeannBitsHas(&v->trimmed, id) || !PipeannBitsHas(&v->live, id) ||
+			!MayShrink(v, node.attributes, id))
+			continue;
+		PipeannVacuumDelay();
+		if (PipeannNodeCodeMake(&node, id) &&
+			PipeannChangeAttributes(view, view->meta.generation, id,
+									PipeannNodeCodePut, &node) &&
+			(n == 0 || changed[n - 1] != page))
+			changed[n++] = page;
+	}
+	PipeannNoteCodePages(view, changed, n);
+	pfree(changed);
+}
+
+/* VACUUM's last pass frees the slots to which nothing leads any more. */
+
+static bool
+HasFreed(const PipeannVacuum *v, uint32 page)
+{
+	for (uint32 i = 0; i < v->view.meta.layout.slots_per_page; i++)
+		if (PipeannVacuumFreesSlot(v, PipeannVacuumId(v, page, i)))
+			return true;
+	return false;
+}
+
+/* Clear the header only: the next user of the slot sets all of it. */
+static void
+FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
+{
+	if (PipeannSlotIsNode(slot))
+		v->freed++;
+	memset(slot, 0, PIPEANN_SLOT_HEADER);
+}
+
+/* Note in the metapage that there is work for VACUUM. */
+static void
+VacuumNoteWork(PipeannVacuum *v)
+{
+	PipeannMetaUpdate update;
+
+	if (v->noted)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->flags |= PIPEANN_META_REPAIRING;
+	PipeannMetaEnd(&update);
+	v->noted = true;
+}
+
+/*
+ * Note a page's free slots in the free space map, and count the page.
+ *
+ * Slots that a build leaves free (fillfactor) are for new nodes near those of
+ * the page, so they do not count; the last page is tried by inserts in any
+ * case.
+ */
+static void
+VacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	uint32		used = 0;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (PipeannSlotAt(l, PipeannPagePayload(buffer), i)->flags &
+			PIPEANN_SLOT_USED)
+			used++;
+	if (used >= l->fill || page + 1 >= v->view.meta.graph_pages)
+		return;
+	v->free_pages++;
+	PipeannFreeRecord(&v->view, page, l->fill - used);
+	if (used > 0)
+		return;
+	v->stats->pages_deleted += l->node_pages;
+	v->stats->pages_free += l->node_pages;
+	if (changed)
+		v->stats->pages_newly_deleted += l->node_pages;
+}
+
+static void
+ReleasePage(PipeannVacuum *v, uint32 number)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
+	GenericXLogState *xlog;
+	Page		page;
+
+	if (!BufferIsValid(buffer))
+		return;
+	xlog = GenericXLogStart(v->view.index);
+	page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (PipeannVacuumFreesSlot(v, PipeannVacuumId(v, number, i)) &&
+			!PipeannSlotIsLive(slot))
+			FreeSlot(v, slot);
+	}
+	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
+	GenericXLogFinish(xlog);
+	VacuumNoteFree(v, number, BufferGetPage(buffer), true);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Free the slots of dead nodes and of garbage. */
+static void
+VacuumRelease(PipeannVacuum *v)
+{
+	VacuumClearCodes(v);
+	PipeannVacuumBeginPass(v);
+	for (uint32 page = 0; page < v->pages; page++)
+		if (HasFreed(v, page))
+			ReleasePage(v, page);
+}
+
+/*
+ * VACUUM's first pass removes dead TIDs, and notes what is left.
+ *
+ * A page is looked at under a share lock. Only a page with something to remove
+ * is locked exclusively and written.
+ */
+
+static bool
+IsDead(const PipeannRow *row, void *arg)
+{
+	PipeannVacuum *v = arg;
+	ItemPointerData tid = row->tid;
+
+	return v->callback != NULL && !PIPEANN_PLANTED("dead-row") &&
+		v->callback(&tid, v->callback_state);
+}
+
+/* The same of a row that is being removed. */
+static bool
+RemoveIfDead(const PipeannRow *row, void *arg)
+{
+	PipeannVacuum *v = arg;
+
+	if (!IsDead(row, v))
+		return false;
+	v->parts_died |= PipeannRowIsApart(&v->view.meta.layout, row);
+	return true;
+}
+
+static bool
+IsEmptyExt(const PipeannSlot *slot)
+{
+	return (slot->flags & PIPEANN_SLOT_EXT) && slot->length == 0 &&
+		slot->ntids == 0;
+}
+
+/* Whether a slot in use has something to remove. */
+static bool
+NeedsCleaning(PipeannVacuum *v, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	const PipeannRow *row = list.rows;
+
+	if (IsEmptyExt(slot) && !(slot->flags & PIPEANN_SLOT_CLOSED))
+		return true;
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (IsDead(row, v))
+			return true;
+	return false;
+}
+
+static bool
+PageNeedsCleaning(PipeannVacuum *v, Page page)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if ((slot->flags & PIPEANN_SLOT_USED) && NeedsCleaning(v, slot))
+			return true;
+	}
+	return false;
+}
+
+/* Remove the dead TIDs. An overflow slot that becomes empty is closed. */
+static void
+CleanSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
+{
+	uint32		removed = PipeannSlotRemoveRows(&v->view.meta.layout, slot,
+												RemoveIfDead, v);
+	uint32		node = slot->flags & PIPEANN_SLOT_EXT ? slot->owner : id;
+
+	v->stats->tuples_removed += removed;
+	if (removed > 0 && node < v->ids)
+		PipeannBitsAdd(&v->trimmed, node);
+	if (IsEmptyExt(slot))
+		slot->flags |= PIPEANN_SLOT_CLOSED;
+}
+
+/*
+ * Say in the metapage, for index-only scans and maps of rows, that rows are being
+ * removed, or that they are not any more. If an interrupted VACUUM has left it odd it says
+ * so already.
+ */
+static void
+NoteRemoving(PipeannVacuum *v, bool removing)
+{
+	PipeannMetaUpdate update;
+
+	if (v->removing == removing)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->removals++;
+	PipeannMetaEnd(&update);
+	v->removing = removing;
+}
+
+/*
+ * Before scans are told that no row is being removed any more, the map of rows is
+ * made to know it. What an interrupted VACUUM has removed may be unknown here, and
+ * who only finishes its work cannot tell.
+ */
+static void
+UpdateRowMap(PipeannVacuum *v)
+{
+	const PipeannMeta *meta = &v->view.meta;
+
+	if (!v->removing || meta->removals % 2 == 1 || v->view.cache == NULL ||
+		v->callback == NULL)
+		return;
+	PipeannCacheForgetRows(v->view.index, v->view.cache, meta, v->callback,
+						   v->callback_state);
+}
+
+/* Clean a page that is locked exclusively. */
+static void
+CleanLocked(PipeannVacuum *v, uint32 number, Buffer buffer)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	GenericXLogState *xlog = GenericXLogStart(v->view.index);
+	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (slot->flags & PIPEANN_SLOT_USED)
+			CleanSlot(v, PipeannVacuumId(v, number, i), slot);
+	}
+	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
+	GenericXLogFinish(xlog);
+}
+
+static void
+AddOwner(PipeannVacuum *v, uint32 owner)
+{
+	if (v->nowners > 0 && v->owners[v->nowners - 1] == owner)
+		return;
+	if (v->nowners == v->owners_size)
+	{
+		v->owners_size = Max(64, v->owners_size * 2);
+		v->owners = v->owners == NULL ?
+			PipeannAlloc(mul_size(v->owners_size, sizeof(uint32))) :
+			PipeannRealloc(v->owners,
+						   mul_size(v->owners_size, sizeof(uint32)));
+	}
+	v->owners[v->nowners++] = owner;
+}
+
+/* Add a slot to the set that it belongs to now. */
+static void
+NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
+{
+	v->stats->num_index_tuples += PipeannAnyRows(&v->view.meta.layout, slot).n;
+	if (PipeannSlotIsLive(slot))
+		PipeannBitsAdd(&v->live, id);
+	else if (PipeannSlotIsDead(slot))
+	{
+		PipeannBitsAdd(&v->dead, id);
+		if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+			v->parts_died = true;
+	}
+	else if (slot->length > 0)
+		PipeannBitsAdd(&v->parts, id);
+	else if (slot->flags & PIPEANN_SLOT_CLOSED)
+	{
+		PipeannBitsAdd(&v->garbage, id);
+		AddOwner(v, slot->owner);
+	}
+}
+
+static void
+NotePage(PipeannVacuum *v, uint32 number, Page page)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (slot->flags & PIPEANN_SLOT_USED)
+			NoteSlot(v, PipeannVacuumId(v, number, i), slot);
+	}
+	VacuumNoteFree(v, number, page, false);
+}
+
+static void
+CleanPage(PipeannVacuum *v, uint32 number)
+{
+	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_SHARE);
+
+	if (!BufferIsValid(buffer))
+		return;
+	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
+	{
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		VacuumNoteWork(v);
+		NoteRemoving(v, true);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		CleanLocked(v, number, buffer);
+	}
+	NotePage(v, number, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Remove dead TIDs, and fill the sets of live and dead nodes
+ *
+ * Pages added during the pass hold no row that was dead when it began.
+ */
+static void
+VacuumClean(PipeannVacuum *v)
+{
+	v->removing = v->view.meta.removals % 2 == 1;
+	PipeannVacuumBeginPass(v);
+	if (v->info->report_progress)
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, v->pages);
+	for (uint32 page = 0; page < v->pages; page++)
+	{
+		CleanPage(v, page);
+		if (v->info->report_progress)
+			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
+	}
+	UpdateRowMap(v);
+	NoteRemoving(v, false);
+}
 
 /* Enlarge a set and keep its ids. */
 static void
@@ -47,7 +486,7 @@ AwaitInserts(PipeannVacuum *v)
 {
 	uint32		old_ids = v->ids;
 
-	PipeannVacuumNoteWork(v);
+	VacuumNoteWork(v);
 	PipeannLetInsertsIn(v->view.index, PipeannKeepInsertsOut(v->view.index));
 
 	PipeannRefreshView(&v->view);
@@ -153,7 +592,7 @@ Vacuum(PipeannVacuum *v)
 	PipeannVacuumInitSet(v, &v->parts);
 	PipeannVacuumInitSet(v, &v->trimmed);
 
-	PipeannVacuumClean(v);
+	VacuumClean(v);
 	PipeannVacuumOverflow(v);
 	if (HasWork(v, entry_dead))
 	{
@@ -165,14 +604,14 @@ Vacuum(PipeannVacuum *v)
 		entry_dead = FindEntryNodes(v);
 		PipeannVacuumParts(v);
 		RepairGraph(v);
-		PipeannVacuumRelease(v);
+		VacuumRelease(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		ReportRepair(v, entry_dead);
 	}
 	if (v->trimmed.count > 0 && PipeannVacuumHasAttributes(v))
 	{
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		PipeannVacuumShrinkCodes(v);
+		VacuumShrinkCodes(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 	}
 	NoteDone(v, entry_dead);

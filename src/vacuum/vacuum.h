@@ -10,7 +10,6 @@
 
 #include "access/amapi.h"
 
-/* vacuum.c */
 extern IndexBulkDeleteResult *pipeannbulkdelete(IndexVacuumInfo *info,
 												IndexBulkDeleteResult *stats,
 												IndexBulkDeleteCallback callback,

@@ -102,6 +102,10 @@ Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
 	return problem;
 }
 
+/*
+ * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or
+ * what is wrong with the chain.
+ */
 const char *
 PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 					  bool vector, PipeannChainVisit visit, void *arg)
@@ -188,6 +192,9 @@ WalkAll(const PipeannCheck *check, const PipeannSlot *slot)
 }
 
 /*
+ * Check both chains of a node, again while they look wrong; errors if they
+ * stay so.
+ *
  * A slot of the chain may have been given to another chain since the node was
  * read, so an apparent error is looked at again.
  */
@@ -230,6 +237,9 @@ TakePart(uint32 id, const PipeannSlot *ext, void *arg)
 	*next += ext->length;
 }
 
+/*
+ * Read the vector of an out-of-line node; false if its chain is being changed.
+ */
 bool
 PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 							float *x)
@@ -239,6 +249,9 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 	return PipeannCheckWalkChain(check, node, true, TakePart, &next) == NULL;
 }
 
+/*
+ * The whole of a row that is out of line, or NULL if its chain is being changed.
+ */
 PipeannRow *
 PipeannCheckReadRow(const PipeannCheck *check, const PipeannRow *row)
 {
@@ -292,6 +305,8 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 /*
+ * Errors if an overflow slot is in two chains.
+ *
  * A slot that went from one chain to another during a sweep was met in both.
  * That does not happen in every sweep.
  */

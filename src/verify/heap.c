@@ -13,6 +13,7 @@
 #include "verify/verify.h"
 #include "catalog/index.h"
 #include "common/hashfn.h"
+#include "utils/datum.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -98,6 +99,10 @@ LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
 		visibility->visible = IsVisible(visibility->check, &list);
 }
 
+/*
+ * Whether a node is stable: it has a row that our snapshot sees, so its insert
+ * ended before the check began, and all invariants must hold for it.
+ */
 bool
 PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 {
@@ -153,6 +158,10 @@ CoverExt(uint32 id, const PipeannSlot *ext, void *arg)
 									   ext));
 }
 
+/*
+ * Whether an attribute code covers all rows of a node that our snapshot
+ * sees. (One that is just joining the node comes first, and the code then.)
+ */
 bool
 PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 				   const uint8 *code)
@@ -162,6 +171,23 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	CoverRows(&covering, PipeannSlotRows(&check->view.meta.layout, slot));
 	(void) PipeannCheckWalkChain(check, slot, false, CoverExt, &covering);
 	return covering.covers;
+}
+
+/* A hash of what values are, compressed or not. */
+static uint32
+HashValues(TupleDesc desc, const Datum *values, const bool *isnull)
+{
+	uint32		hash = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		hash = hash_combine(hash, isnull[i] ? 1 :
+							datum_image_hash(values[i], att->attbyval,
+											 att->attlen));
+	}
+	return hash;
 }
 
 /*
@@ -182,7 +208,7 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	if (PipeannRowIsApart(&check->view.meta.layout, row))
 		row = PipeannCheckReadRow(check, row);
 	if (row != NULL && PipeannDeformRow(check->columns.values, row, values, isnull))
-		hash = PipeannHashValues(check->columns.values, values, isnull);
+		hash = HashValues(check->columns.values, values, isnull);
 	MemoryContextSwitchTo(old);
 	return hash;
 }
@@ -454,7 +480,7 @@ HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
 	bool		isnull[INDEX_MAX_KEYS];
 
 	PipeannWithoutVector(&check->columns, all, all_null, values, isnull);
-	return PipeannHashValues(check->columns.values, values, isnull);
+	return HashValues(check->columns.values, values, isnull);
 }
 
 static void
@@ -560,6 +586,10 @@ LookUpRows(PipeannCheck *check, BlockNumber blocks)
 								 check, scan);
 }
 
+/*
+ * Errors unless each TID is in the index once and, with heapallindexed, each
+ * row that the snapshot sees is in a node of its vector, with its values.
+ */
 void
 PipeannCheckTids(PipeannCheck *check, bool heapallindexed)
 {

@@ -12,6 +12,7 @@
 /* Blocks that a sweep prefetches. */
 #define PREFETCH_BLOCKS 32
 
+/* Raise ERRCODE_INDEX_CORRUPTED. */
 void
 PipeannCheckReport(const PipeannCheck *check, uint32 id, const char *what)
 {
@@ -38,13 +39,7 @@ ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
 }
 
-void
-PipeannCheckPause(void)
-{
-	CHECK_FOR_INTERRUPTS();
-	pg_usleep(20000L);
-}
-
+/* Refresh the view, and with it the pages and ids to be checked. */
 void
 PipeannCheckRefresh(PipeannCheck *check)
 {
@@ -117,6 +112,11 @@ CopyPage(const PipeannCheck *check, uint32 page, char *nodes)
 	return true;
 }
 
+/*
+ * Read graph pages in file order and visit all their slots. If wanted is not
+ * NULL, reads only the pages whose byte in wanted[pages] is set, and clears
+ * it.
+ */
 void
 PipeannCheckSweep(PipeannCheck *check, uint8 *wanted, PipeannCheckVisit visit)
 {
@@ -141,6 +141,10 @@ PipeannCheckSweep(PipeannCheck *check, uint8 *wanted, PipeannCheckVisit visit)
 	}
 }
 
+/*
+ * Copy a slot as it is now, with the vector if it is a node. False if its page
+ * was never written.
+ */
 bool
 PipeannCheckReadSlot(const PipeannCheck *check, uint32 id, PipeannSlot *slot)
 {
@@ -159,6 +163,7 @@ PipeannCheckReadSlot(const PipeannCheck *check, uint32 id, PipeannSlot *slot)
 	return found;
 }
 
+/* Whether a slot is a node now. */
 bool
 PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id)
 {
@@ -178,6 +183,8 @@ PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id)
 }
 
 /*
+ * Check the extent map, and the pages that sweeps do not read.
+ *
  * Loading the map has checked that each kind's ordinals are complete. If there
  * are as many extents as ordinals, each extent is there once.
  */

@@ -52,112 +52,59 @@ typedef struct PipeannCheck
 	PipeannColumns columns;		/* of the index */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	MemoryContext scratch;		/* for the check of one slot or row */
-	PipeannCheckWalk *walk;		/* private to edges.c */
+	PipeannCheckWalk *walk;		/* private to verify.c */
 	PipeannTidSet *set;			/* private to heap.c */
 } PipeannCheck;
 
 typedef void (*PipeannCheckVisit) (PipeannCheck *check, uint32 id,
 								   const PipeannSlot *slot);
 
-/* verify/pages.c */
-
-/* Raise ERRCODE_INDEX_CORRUPTED. */
-extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
-							   const char *what);
-
-/* Sleep a little, to let a concurrent change end before another look. */
-extern void PipeannCheckPause(void);
-
-/* Refresh the view, and with it the pages and ids to be checked. */
-extern void PipeannCheckRefresh(PipeannCheck *check);
-
-/*
- * Read graph pages in file order and visit all their slots. If wanted is not
- * NULL, reads only the pages whose byte in wanted[pages] is set, and clears
- * it.
- */
-extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
-							  PipeannCheckVisit visit);
-
-/*
- * Copy a slot as it is now, with the vector if it is a node. False if its page
- * was never written.
- */
-extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
-								 PipeannSlot *slot);
-
-/* Whether a slot is a node now. */
-extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
-
-/* Check the extent map, and the pages that sweeps do not read. */
-extern void PipeannCheckMap(const PipeannCheck *check);
-extern void PipeannCheckOtherPages(const PipeannCheck *check);
-
-/* verify/slots.c */
-extern void PipeannCheckSlots(PipeannCheck *check);
-
-/* verify/chains.c */
-
 /* Called for each overflow slot of a chain, in order. */
 typedef void (*PipeannChainVisit) (uint32 id, const PipeannSlot *ext,
 								   void *arg);
 
-/*
- * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or
- * what is wrong with the chain.
- */
+/* pages.c */
+extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
+							   const char *what);
+extern void PipeannCheckRefresh(PipeannCheck *check);
+extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
+							  PipeannCheckVisit visit);
+extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
+								 PipeannSlot *slot);
+extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
+extern void PipeannCheckMap(const PipeannCheck *check);
+extern void PipeannCheckOtherPages(const PipeannCheck *check);
+
+/* chains.c */
 extern const char *PipeannCheckWalkChain(const PipeannCheck *check,
 										 const PipeannSlot *node, bool vector,
 										 PipeannChainVisit visit, void *arg);
-
-/*
- * Check both chains of a node, again while they look wrong; errors if they
- * stay so.
- */
 extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
-
-/*
- * Read the vector of an out-of-line node; false if its chain is being changed.
- */
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
 										const PipeannSlot *node, float *x);
-
-/* The whole of a row that is out of line, or NULL if its chain is being changed. */
 extern PipeannRow *PipeannCheckReadRow(const PipeannCheck *check,
 									   const PipeannRow *row);
-
-/* Errors if an overflow slot is in two chains. */
 extern void PipeannCheckOwners(PipeannCheck *check);
 
-/* verify/codes.c */
+/* codes.c */
 extern void PipeannCheckVector(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
 extern void PipeannCheckStreams(PipeannCheck *check);
 
-/* verify/edges.c */
-extern void PipeannCheckEdges(PipeannCheck *check);
-
-/* verify/heap.c */
-
-/*
- * Whether a node is stable: it has a row that our snapshot sees, so its insert
- * ended before the check began, and all invariants must hold for it.
- */
+/* heap.c */
 extern bool PipeannCheckIsStable(const PipeannCheck *check,
 								 const PipeannSlot *slot);
-
-/*
- * heap.c: whether an attribute code covers all rows of a node that our snapshot
- * sees. (One that is just joining the node comes first, and the code then.)
- */
 extern bool PipeannCheckCovers(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot, const uint8 *code);
-
-/*
- * Errors unless each TID is in the index once and, with heapallindexed, each
- * row that the snapshot sees is in a node of its vector, with its values.
- */
 extern void PipeannCheckTids(PipeannCheck *check, bool heapallindexed);
+
+/* Sleep a little, to let a concurrent change end before another look. */
+static inline void
+PipeannCheckPause(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	pg_usleep(20000L);
+}
 
 #endif							/* PIPEANN_CHECK_H */

@@ -440,8 +440,8 @@ CheckNearest(const PipeannKernels *k, int len, int n, bool whole, float odd)
 	}
 	memset(codes, 77, sizeof(codes));
 	distances[n] = -1.0f;
-	k->centroid_nearest(x, stride, n, centroids, len, codes, code_stride,
-						distances);
+	k->centroid_nearest(x, stride, n, centroids, len,
+						&(PipeannNearest) {codes, code_stride, distances});
 	CHECK(distances[n] == -1.0f);
 	for (int i = 0; i < n; i++)
 	{
@@ -466,8 +466,8 @@ CheckNearest(const PipeannKernels *k, int len, int n, bool whole, float odd)
 	{
 		uint8		code;
 
-		k->centroid_nearest(x + i * stride, 0, 1, centroids, len, &code, 0,
-							NULL);
+		k->centroid_nearest(x + i * stride, 0, 1, centroids, len,
+							&(PipeannNearest) {&code, 0, NULL});
 		CHECK(code == codes[i * code_stride]);
 	}
 }
@@ -507,8 +507,8 @@ EveryCentroidIsFound(void)
 
 			memset(centroids, 0, sizeof(centroids));
 			centroids[k] = 1.0f;
-			Sets[s]->centroid_nearest(x, 2, 1, centroids, 2, &code, 1,
-									  &distance);
+			Sets[s]->centroid_nearest(x, 2, 1, centroids, 2,
+									  &(PipeannNearest) {&code, 1, &distance});
 			CHECK(code == k && distance == 20.0f);
 		}
 }

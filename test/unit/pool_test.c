@@ -4,7 +4,7 @@
  */
 #include "unit.h"
 
-#include "pool/pool.h"
+#include "search/pool.h"
 
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000

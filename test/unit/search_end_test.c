@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "distance/distance.h"
-#include "pool/pool.h"
+#include "search/pool.h"
 #include "search/together.h"
 
 static Index *l2_index;

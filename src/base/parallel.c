@@ -1,0 +1,488 @@
+/*
+ * parallel.c
+ *		Teams of several processes for CREATE INDEX.
+ *
+ * Members meet at a barrier. It is made when all workers that were launched
+ * have attached, as only then it is known how many there are; they wait for
+ * that. An error of a worker reaches the leader there or wherever it looks for
+ * interrupts; an error of the leader ends the workers.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "base/attempt.h"
+#include "base/parallel.h"
+#include "catalog/index.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "optimizer/optimizer.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "storage/barrier.h"
+#include "storage/buffile.h"
+#include "storage/bufmgr.h"
+#include "storage/condition_variable.h"
+#include "storage/dsm.h"
+#include "storage/pg_shmem.h"
+#include "storage/sharedfileset.h"
+#include "tcop/tcopprot.h"
+#include "utils/backend_status.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+
+#define KEY_SHARED UINT64CONST(0x5050000000000001)
+#define KEY_SCAN UINT64CONST(0x5050000000000002)
+#define KEY_QUERY UINT64CONST(0x5050000000000003)
+#define KEY_BUFFER_USAGE UINT64CONST(0x5050000000000004)
+#define KEY_WAL_USAGE UINT64CONST(0x5050000000000005)
+
+struct PipeannParallelShared
+{
+	Oid			heap;
+	Oid			index;
+	bool		concurrent;
+	BlockNumber nblocks;
+	pg_atomic_uint32 members;	/* 0 until the team begins */
+	ConditionVariable begun;
+	Barrier		barrier;
+	PipeannTeamShared team;
+	SharedFileSet files;
+
+	PipeannShare share[2];
+};
+
+/* Temporary files of a team of one; allocated, as errors leave no stack. */
+struct PipeannOwnFiles
+{
+	FileSet		set;
+	bool		deleted;
+	MemoryContextCallback callback;
+};
+
+static uint32
+BuildWaitEvent(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("PipeannBuild");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* ---------- the team's callbacks ---------- */
+
+static void
+Meet(PipeannTeam *team)
+{
+	PipeannParallel *p = (PipeannParallel *) team;
+
+	(void) BarrierArriveAndWait(&p->shared->barrier, BuildWaitEvent());
+}
+
+static void *
+Share(PipeannTeam *team, Size size, bool work)
+{
+	return PipeannSharesAlloc(team, &((PipeannParallel *) team)->shares, size,
+							  work);
+}
+
+static Size
+Room(PipeannTeam *team, bool work)
+{
+	return PipeannSharesRoom(&((PipeannParallel *) team)->shares, work);
+}
+
+static void
+Unshare(PipeannTeam *team, void *memory)
+{
+	PipeannSharesFree(team, &((PipeannParallel *) team)->shares, memory);
+}
+
+/* ---------- logs ---------- */
+
+static void *
+OpenLog(void)
+{
+	return BufFileCreateTemp(false);
+}
+
+static void
+WriteLog(void *log, const void *data, Size size)
+{
+	/* before 16 it does not say that it leaves the data alone */
+	BufFileWrite(log, unconstify(void *, data), size);
+}
+
+static void
+RewindLog(void *log)
+{
+	if (BufFileSeek(log, 0, 0, SEEK_SET) != 0)
+		elog(ERROR, "could not rewind a temporary file");
+}
+
+static bool
+ReadLog(void *log, void *data, Size size)
+{
+	Size		got = BufFileRead(log, data, size);
+
+	if (got != 0 && got != size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from a temporary file of an index build")));
+	return got != 0;
+}
+
+static void
+CloseLog(void *log)
+{
+	BufFileClose(log);
+}
+
+static const PipeannLogs Logs = {
+	.open = OpenLog,
+	.write = WriteLog,
+	.rewind = RewindLog,
+	.read = ReadLog,
+	.close = CloseLog
+};
+
+/* The callbacks that teams of any size have. */
+static void
+SetShares(PipeannParallel *p, FileSet *files, PipeannShare *share)
+{
+	p->team.share = Share;
+	p->team.room = Room;
+	p->team.unshare = Unshare;
+	p->team.logs = &Logs;
+	p->shares.files = files;
+	p->shares.share = share;
+	p->shares.limit = (Size) maintenance_work_mem * 1024;
+}
+
+static void
+BeginTeam(PipeannParallel *p, int member)
+{
+	p->team.member = member;
+	p->team.members = (int) pg_atomic_read_u32(&p->shared->members);
+	p->team.shared = &p->shared->team;
+	p->team.meet = Meet;
+	SetShares(p, &p->shared->files.fs, p->shared->share);
+}
+
+/* ---------- temporary files of a team of one ---------- */
+
+/* This may be part of an abort, which no other interrupt may interrupt. */
+static void
+DeleteOwnFiles(void *arg)
+{
+	PipeannOwnFiles *files = arg;
+
+	if (files->deleted)
+		return;
+	files->deleted = true;
+	HOLD_INTERRUPTS();
+	FileSetDeleteAll(&files->set);
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * A file set without a segment of shared memory is not deleted when the
+ * transaction ends, so the memory context sees to it.
+ */
+static void
+MakeOwnFiles(PipeannParallel *p)
+{
+	p->own_files = palloc0(sizeof(PipeannOwnFiles));
+	FileSetInit(&p->own_files->set);
+	p->own_files->callback.func = DeleteOwnFiles;
+	p->own_files->callback.arg = p->own_files;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext,
+									   &p->own_files->callback);
+	SetShares(p, &p->own_files->set, NULL);
+}
+
+/* ---------- the leader ---------- */
+
+/*
+ * The number of workers by the server's rules for B-trees: what the table's
+ * size or its parallel_workers ask for, 32 MB of maintenance_work_mem for each
+ * participant, none for temporary tables and for expressions that are not
+ * parallel safe. TRUNCATE makes indexes of empty tables, for which nobody is
+ * worth launching.
+ */
+static int
+PlanWorkers(Relation heap, Relation index, const IndexInfo *index_info)
+{
+	if (RelationGetNumberOfBlocks(heap) == 0)
+		return 0;
+#if PG_VERSION_NUM >= 170000
+	(void) index;
+	return index_info->ii_ParallelWorkers;
+#else
+	(void) index_info;
+	return plan_create_index_workers(RelationGetRelid(heap),
+									 RelationGetRelid(index));
+#endif
+}
+
+static void
+TakeSnapshot(PipeannParallel *p)
+{
+	p->snapshot = p->index_info->ii_Concurrent ?
+		RegisterSnapshot(GetTransactionSnapshot()) : SnapshotAny;
+}
+
+static void
+ReleaseSnapshot(PipeannParallel *p)
+{
+	if (IsMVCCSnapshot(p->snapshot))
+		UnregisterSnapshot(p->snapshot);
+}
+
+/* A scan that could be parallel says how many blocks of the table it reads. */
+static void
+InitializeScan(PipeannParallel *p)
+{
+	table_parallelscan_initialize(p->heap, p->scan, p->snapshot);
+	p->nblocks = RelationGetNumberOfBlocks(p->heap);
+}
+
+static void
+MakeOwnScan(PipeannParallel *p)
+{
+	TakeSnapshot(p);
+	p->scan = palloc(table_parallelscan_estimate(p->heap, p->snapshot));
+	InitializeScan(p);
+}
+
+static void
+Estimate(const PipeannParallel *p, Size scan)
+{
+	shm_toc_estimator *e = &p->context->estimator;
+	int			n = p->context->nworkers;
+
+	shm_toc_estimate_chunk(e, sizeof(PipeannParallelShared));
+	shm_toc_estimate_chunk(e, scan);
+	shm_toc_estimate_chunk(e, mul_size(sizeof(BufferUsage), n));
+	shm_toc_estimate_chunk(e, mul_size(sizeof(WalUsage), n));
+	shm_toc_estimate_keys(e, 4);
+	if (debug_query_string != NULL)
+	{
+		shm_toc_estimate_chunk(e, strlen(debug_query_string) + 1);
+		shm_toc_estimate_keys(e, 1);
+	}
+}
+
+/* Its segment is moved out of the attempt's resources. */
+static void
+InitializeContext(void *arg)
+{
+	ParallelContext *context = arg;
+
+	InitializeParallelDSM(context);
+	if (context->seg != NULL)
+		dsm_pin_mapping(context->seg);
+}
+
+static void *
+AddChunk(const PipeannParallel *p, uint64 key, Size size)
+{
+	void	   *chunk = shm_toc_allocate(p->context->toc, size);
+
+	memset(chunk, 0, size);
+	shm_toc_insert(p->context->toc, key, chunk);
+	return chunk;
+}
+
+static void
+FillContext(PipeannParallel *p, Size scan)
+{
+	PipeannParallelShared *shared = AddChunk(p, KEY_SHARED, sizeof(*shared));
+	int			n = p->context->nworkers;
+
+	shared->heap = RelationGetRelid(p->heap);
+	shared->index = RelationGetRelid(p->index);
+	shared->concurrent = p->index_info->ii_Concurrent;
+	pg_atomic_init_u32(&shared->members, 0);
+	ConditionVariableInit(&shared->begun);
+	SharedFileSetInit(&shared->files, p->context->seg);
+	p->shared = shared;
+
+	p->scan = AddChunk(p, KEY_SCAN, scan);
+	InitializeScan(p);
+	shared->nblocks = p->nblocks;
+	p->buffer_usage = AddChunk(p, KEY_BUFFER_USAGE,
+							   mul_size(sizeof(BufferUsage), n));
+	p->wal_usage = AddChunk(p, KEY_WAL_USAGE, mul_size(sizeof(WalUsage), n));
+	if (debug_query_string != NULL)
+	{
+		Size		size = strlen(debug_query_string) + 1;
+
+		memcpy(AddChunk(p, KEY_QUERY, size), debug_query_string, size);
+	}
+}
+
+static void
+EndContext(PipeannParallel *p)
+{
+	p->shared = NULL;
+	p->scan = NULL;
+	ReleaseSnapshot(p);
+	DestroyParallelContext(p->context);
+	p->context = NULL;
+	ExitParallelMode();
+}
+
+/*
+ * Make the parallel context, and launch workers. False if that cannot be, or
+ * if none could be launched.
+ */
+static bool
+Launch(PipeannParallel *p, int workers)
+{
+	char		error[256] = "too many dynamic shared memory segments";
+	Size		scan;
+
+	EnterParallelMode();
+	p->context = CreateParallelContext("pipeann", "PipeannParallelWorker",
+									   workers);
+	TakeSnapshot(p);
+	scan = table_parallelscan_estimate(p->heap, p->snapshot);
+	Estimate(p, scan);
+	if (!PipeannAttempt(InitializeContext, p->context, error, sizeof(error)) ||
+		p->context->seg == NULL)
+	{
+		EndContext(p);
+		/* a pending cancel makes the system call fail, too */
+		CHECK_FOR_INTERRUPTS();
+		ereport(NOTICE,
+				(errmsg("pipeann builds this index without parallel workers"),
+				 errdetail("Dynamic shared memory is not to be had: %s.",
+						   error)));
+		return false;
+	}
+	dsm_unpin_mapping(p->context->seg);
+	FillContext(p, scan);
+	LaunchParallelWorkers(p->context);
+	if (p->context->nworkers_launched > 0)
+		return true;
+	EndContext(p);
+	return false;
+}
+
+/*
+ * Make the leader's team: as many workers as the server's rules for CREATE
+ * INDEX allow and as there are; maybe none. The temporary files go with the
+ * current memory context at the latest.
+ */
+void
+PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
+					 IndexInfo *index_info)
+{
+	int			workers = PlanWorkers(heap, index, index_info);
+
+	memset(p, 0, sizeof(*p));
+	PipeannTeamOfOne(&p->team);
+	p->heap = heap;
+	p->index = index;
+	p->index_info = index_info;
+	if (workers == 0 || !Launch(p, workers))
+	{
+		MakeOwnFiles(p);
+		MakeOwnScan(p);
+		return;
+	}
+	WaitForParallelWorkersToAttach(p->context);
+	workers = p->context->nworkers_launched;
+	BarrierInit(&p->shared->barrier, workers + 1);
+	/* an exchange, so that nobody sees it before the barrier */
+	(void) pg_atomic_exchange_u32(&p->shared->members, workers + 1);
+	ConditionVariableBroadcast(&p->shared->begun);
+	BeginTeam(p, 0);
+	ereport(DEBUG1,
+			(errmsg_internal("pipeann builds index \"%s\" with %d workers",
+							 RelationGetRelationName(index), workers)));
+}
+
+/*
+ * Wait until the workers have ended, and dispose of all that the team had. The
+ * leader calls this.
+ */
+void
+PipeannParallelEnd(PipeannParallel *p)
+{
+	PipeannSharesFreeAll(&p->team, &p->shares);
+	if (p->own_files != NULL)
+		DeleteOwnFiles(p->own_files);
+	if (p->context == NULL)
+	{
+		ReleaseSnapshot(p);
+		return;
+	}
+	WaitForParallelWorkersToFinish(p->context);
+	for (int i = 0; i < p->context->nworkers_launched; i++)
+		InstrAccumParallelQuery(&p->buffer_usage[i], &p->wal_usage[i]);
+	EndContext(p);
+}
+
+/* ---------- a worker ---------- */
+
+static void
+OpenRelations(PipeannParallel *p)
+{
+	bool		concurrent = p->shared->concurrent;
+
+	p->heap = table_open(p->shared->heap,
+						 concurrent ? ShareUpdateExclusiveLock : ShareLock);
+	p->index = index_open(p->shared->index,
+						  concurrent ? RowExclusiveLock : AccessExclusiveLock);
+	p->index_info = BuildIndexInfo(p->index);
+	p->index_info->ii_Concurrent = concurrent;
+}
+
+/*
+ * Join the team as a worker: open the relations, and wait for the team to begin.
+ */
+void
+PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg, shm_toc *toc)
+{
+	char	   *query = shm_toc_lookup(toc, KEY_QUERY, true);
+
+	memset(p, 0, sizeof(*p));
+	p->shared = shm_toc_lookup(toc, KEY_SHARED, false);
+	p->scan = shm_toc_lookup(toc, KEY_SCAN, false);
+	p->nblocks = p->shared->nblocks;
+	p->buffer_usage = shm_toc_lookup(toc, KEY_BUFFER_USAGE, false);
+	p->wal_usage = shm_toc_lookup(toc, KEY_WAL_USAGE, false);
+	debug_query_string = query;
+	pgstat_report_activity(STATE_RUNNING, query);
+	SharedFileSetAttach(&p->shared->files, seg);
+	OpenRelations(p);
+
+	ConditionVariablePrepareToSleep(&p->shared->begun);
+	while (pg_atomic_read_u32(&p->shared->members) == 0)
+		ConditionVariableSleep(&p->shared->begun, BuildWaitEvent());
+	ConditionVariableCancelSleep();
+	BeginTeam(p, ParallelWorkerNumber + 1);
+	InstrStartParallelQuery();
+}
+
+void
+PipeannParallelLeave(PipeannParallel *p)
+{
+	bool		concurrent = p->shared->concurrent;
+
+	InstrEndParallelQuery(&p->buffer_usage[ParallelWorkerNumber],
+						  &p->wal_usage[ParallelWorkerNumber]);
+	PipeannSharesFreeAll(&p->team, &p->shares);
+	index_close(p->index, concurrent ? RowExclusiveLock : AccessExclusiveLock);
+	table_close(p->heap, concurrent ? ShareUpdateExclusiveLock : ShareLock);
+}

@@ -1,0 +1,98 @@
+/*
+ * neighbors.h
+ *		Neighbour lists of an index in use: choosing a node's neighbours, and
+ *		making edges that lead to it.
+ *
+ * This room knows lists on pages and the spanning tree. It must not know why a
+ * list changes: an insert, VACUUM or retraining.
+ */
+#ifndef PIPEANN_NEIGHBORS_H
+#define PIPEANN_NEIGHBORS_H
+
+#include "graph/graph.h"
+#include "index/index.h"
+#include "base/id_set.h"
+
+/* Candidates for a new node's neighbours, nearest first. */
+typedef struct PipeannLinkSet
+{
+	int			n;
+	int			dim;			/* of the embedded vectors */
+	uint32	   *ids;			/* [n] */
+	float	   *dists;			/* [n] by the graph's measure */
+	const float **vectors;		/* [n] embedded, of dim elements */
+	int			needed;			/* ids at the front of the pruned list that
+								 * pruning kept; the others fill it up */
+	uint32		roomy_page;		/* page of the nearest candidate whose page has
+								 * a free slot, or INVALID_ID */
+} PipeannLinkSet;
+
+/* Embedded vectors of nodes: near lists have many nodes in common. */
+typedef struct PipeannVectorCache
+{
+	const PipeannIndexView *view;
+	PipeannIdSet places;		/* positions in vectors[] by id */
+	const float **vectors;
+	uint32		n;
+	uint32		size;
+	float	   *x;				/* work space */
+} PipeannVectorCache;
+
+/*
+ * The layout for searching neighbours. In an index by inner product these are
+ * near nodes, not those of the largest products, which are always the long
+ * vectors.
+ */
+static inline PipeannLayout
+PipeannNearLayout(const PipeannLayout *l)
+{
+	PipeannLayout near = *l;
+
+	if (near.metric == PIPEANN_IP)
+		near.metric = PIPEANN_L2;
+	return near;
+}
+
+/* link.c */
+extern PipeannLinkSet *PipeannLinkSetNew(const PipeannIndexView *view,
+										 int size);
+extern void PipeannLinkSetFree(PipeannLinkSet *set);
+extern void PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id,
+							  const float *vector, const float *from);
+extern void PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id);
+extern int	PipeannLinkSetPrune(const PipeannLinkSet *set, int forced,
+								int max, int fill, uint32 *out);
+extern PipeannVectorCache *PipeannVectorCacheNew(const PipeannIndexView *view);
+extern void PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
+								  const float *vector);
+extern const float *PipeannVectorCacheGet(PipeannVectorCache *cache,
+										  uint32 id);
+extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
+											 PipeannSearch *search,
+											 const float *x, float aux);
+extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
+							 PipeannSlot *slot);
+extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
+										const PipeannLayout *near,
+										PipeannPageSource *source,
+										const float *query,
+										PipeannSearchParams params);
+extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
+							 const PipeannSlot *slot, float *x, float *out);
+extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
+							 float *x, float *out);
+
+/* reverse_edge.c */
+extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
+							const PipeannSlot *slot,
+							const PipeannLinkSet *known);
+extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
+							PipeannSlot *slot);
+extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
+							uint32 id, const PipeannSlot *slot);
+extern bool PipeannJoinTree(const PipeannIndexView *view, uint32 target,
+							uint32 id, const PipeannSlot *slot);
+extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
+							 const PipeannSlot *slot);
+
+#endif							/* PIPEANN_NEIGHBORS_H */

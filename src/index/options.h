@@ -1,0 +1,72 @@
+/*
+ * options.h
+ *		Options of indexes, and the numbers by which operator classes name their members;
+ *		part of index.h.
+ */
+#ifndef PIPEANN_INDEX_OPTIONS_H
+#define PIPEANN_INDEX_OPTIONS_H
+
+#include "storage/slot.h"
+#include "utils/relcache.h"
+
+/*
+ * Support functions of operator classes: a vector's returns its PipeannMetric, others
+ * have options of a column.
+ */
+#define PIPEANN_METRIC_PROC 1
+#define PIPEANN_OPTIONS_PROC 2
+#define PIPEANN_NUM_PROCS 2
+
+/*
+ * Strategies of operators: the distance of a vector column, and the conditions of
+ * the other key columns. In catalogs: never renumber.
+ */
+#define PIPEANN_DISTANCE_STRATEGY 1
+#define PIPEANN_LESS_STRATEGY 2
+#define PIPEANN_LESS_EQUAL_STRATEGY 3
+#define PIPEANN_EQUAL_STRATEGY 4
+#define PIPEANN_GREATER_EQUAL_STRATEGY 5
+#define PIPEANN_GREATER_STRATEGY 6
+#define PIPEANN_OVERLAPS_STRATEGY 7
+#define PIPEANN_CONTAINS_STRATEGY 8
+#define PIPEANN_NUM_STRATEGIES 8
+
+/* Key columns beside the vector. */
+#define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED
+
+/* Index options. */
+#define PIPEANN_DEFAULT_M 16
+#define PIPEANN_MIN_M 2
+#define PIPEANN_AUTO_M 0		/* by a profile: build/degree.c */
+#define PIPEANN_MAX_M 100
+#define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
+#define PIPEANN_MIN_EF_CONSTRUCTION 4
+#define PIPEANN_MAX_EF_CONSTRUCTION 1000
+#define PIPEANN_MAX_PQ_BYTES 1024
+#define PIPEANN_DEFAULT_FILLFACTOR 100
+#define PIPEANN_MIN_FILLFACTOR 10
+#define PIPEANN_MAX_DIM 16000	/* of pgvector's type vector */
+
+typedef struct PipeannOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			m;
+	int			ef_construction;
+	int			pq_bytes;		/* 0: by the number of dimensions */
+	int			storage;		/* PipeannStorage */
+	int			fillfactor;
+} PipeannOptions;
+
+/* options.c */
+extern const PipeannOptions *PipeannGetOptions(Relation index);
+extern void PipeannCheckOptions(const PipeannOptions *options);
+
+/* The option m, or what a build for m = 0 begins with. */
+static inline int
+PipeannInitialM(const PipeannOptions *options)
+{
+	return options->m == PIPEANN_AUTO_M ?
+		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
+}
+
+#endif							/* PIPEANN_INDEX_OPTIONS_H */

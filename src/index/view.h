@@ -1,0 +1,39 @@
+/*
+ * view.h
+ *		One open index; part of index.h.
+ */
+#ifndef PIPEANN_INDEX_VIEW_H
+#define PIPEANN_INDEX_VIEW_H
+
+#include "cache/cache.h"
+#include "storage/storage.h"
+#include "utils/rel.h"
+
+/* What scans, inserts and SQL functions need to search an index. */
+typedef struct PipeannIndexView
+{
+	Relation	index;
+	MemoryContext context;		/* holds map and cache */
+	PipeannMeta meta;
+	PipeannExtentMap own_map;	/* used if there is no cache */
+	const PipeannExtentMap *map;
+	PipeannCache *cache;		/* NULL if the index has no codes */
+	uint64		build_id;		/* of the cache */
+	PipeannCodes codes;
+} PipeannIndexView;
+
+/* Ids are below this. */
+static inline uint32
+PipeannViewIds(const PipeannIndexView *view)
+{
+	return view->meta.graph_pages * view->meta.layout.slots_per_page;
+}
+
+/* view.c */
+extern void PipeannOpenView(PipeannIndexView *view, Relation index);
+extern void PipeannRefreshView(PipeannIndexView *view);
+extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
+extern void PipeannCheckPacking(const PipeannIndexView *view);
+extern Relation PipeannOpenIndex(Oid relid);
+
+#endif							/* PIPEANN_INDEX_VIEW_H */

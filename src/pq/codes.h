@@ -1,0 +1,156 @@
+/*
+ * codes.h
+ *		The codes of an index's nodes in memory, and which of them pass a filter.
+ */
+#ifndef PIPEANN_CODES_H
+#define PIPEANN_CODES_H
+
+#include "base/base.h"
+
+#include "base/bits.h"
+#include "pq/pq.h"
+
+/* What is known of the nodes without reading them. */
+typedef struct PipeannCodes
+{
+	PipeannPq	pq;
+	uint32		ncodes;			/* ids that codes cover */
+	uint32		attr_bytes;		/* of attribute codes, beside the codes */
+	uint8	   *const *chunks;
+	int			chunk_shift;	/* log2 of the codes in a chunk */
+	uint32		entry_count;
+	uint32		entry_degree;
+	const uint32 *entry_ids;	/* [entry_count] */
+	const uint16 *entry_nneighbors; /* [entry_count] */
+	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
+} PipeannCodes;
+
+static inline const uint8 *
+PipeannCodeAt(const PipeannCodes *codes, uint32 id)
+{
+	return codes->chunks[id >> codes->chunk_shift] +
+		PipeannCodeOffset(id & ((1U << codes->chunk_shift) - 1),
+						  codes->pq.nchunks, codes->attr_bytes);
+}
+
+/*
+ * Byte number `plane` of a node's attribute code, followed by that of the nodes
+ * behind it to the end of the block.
+ */
+static inline const uint8 *
+PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
+{
+	return codes->chunks[id >> codes->chunk_shift] +
+		PipeannAttributeOffset(id & ((1U << codes->chunk_shift) - 1),
+							   codes->pq.nchunks, codes->attr_bytes, plane);
+}
+
+/*
+ * The attribute codes with which a node may have a row that matches the conditions
+ * of a scan. Of each column of one byte: the set of bytes, 32 bytes with a bit for each.
+ * Of two bytes: a range of the number that they are, the first byte being the higher
+ * one; or the set of first bytes, and for each of them the set of second ones. With a
+ * range also those pass whose first byte alone is 0. The code of an array is looked at
+ * byte by byte, as that many columns.
+ */
+#define PIPEANN_MAX_CODE_COLUMNS 64
+#define PIPEANN_MOST_ROWS 8
+
+/* First bytes with which the same second bytes pass. */
+typedef struct PipeannCodeRow
+{
+	uint8		first[32];
+	const uint8 *second;
+} PipeannCodeRow;
+
+typedef struct PipeannCodeColumn
+{
+	int			plane;			/* the first byte's number in a code */
+	int			width;			/* 1 or 2 bytes */
+	uint16		from;			/* of two bytes without `second`: the range */
+	uint16		to;
+	uint8		first[32];
+	const uint8 *second;		/* [256][32], or NULL */
+
+	/* the rows of `second` that differ, but for empty ones */
+	int			nrows;			/* or -1: too many */
+	PipeannCodeRow rows[PIPEANN_MOST_ROWS];
+
+	/*
+	 * Columns are tests one after the other. A node has to pass the next one as well
+	 * (also), or it is enough if it passes those that follow (otherwise).
+	 */
+	bool		also;
+	bool		otherwise;
+} PipeannCodeColumn;
+
+typedef struct PipeannCodeFilter
+{
+	int			n;
+	double		precision;		/* a guess: of those that pass, so many match */
+	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
+} PipeannCodeFilter;
+
+/* Whether a column lets node id < ncodes pass. */
+static inline bool
+PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
+					uint32 id)
+{
+	uint8		byte = *PipeannAttributeAt(codes, id, column->plane);
+	uint8		next;
+	uint32		number;
+
+	if (column->width == 1)
+		return PipeannHasBit(column->first, byte);
+	next = *PipeannAttributeAt(codes, id, column->plane + 1);
+	if (column->second != NULL)
+		return PipeannHasBit(column->second + (Size) byte * 32, next);
+	number = (uint32) byte << 8 | next;
+	return (number >= column->from && number <= column->to) ||
+		(byte == 0 && next != 0);
+}
+
+/* Whether the code of node id < ncodes lets it pass. */
+static inline bool
+PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+				  uint32 id)
+{
+	bool		any = false;
+	bool		all = true;
+
+	for (int i = 0; i < filter->n; i++)
+	{
+		const PipeannCodeColumn *column = &filter->columns[i];
+
+		all = all && PipeannColumnPasses(codes, column, id);
+		if (column->also)
+			continue;
+		any |= all;
+		all = true;
+		if (column->otherwise)
+			continue;
+		if (!any)
+			return false;
+		any = false;
+	}
+	return true;
+}
+
+/*
+ * The nodes of a block that pass: id first + i for bit i of mask[]; first is a
+ * multiple of PIPEANN_CODE_BLOCK.
+ */
+#define PIPEANN_BLOCK_WORDS (PIPEANN_CODE_BLOCK / 64)
+
+/* filter.c */
+extern void PipeannCodeColumnFill(PipeannCodeColumn *column);
+extern double PipeannSharePassing(const PipeannCodes *codes,
+								  const PipeannCodeFilter *filter);
+extern void PipeannPrefetchBlock(const PipeannCodes *codes,
+								 const PipeannCodeFilter *filter,
+								 uint32 first);
+extern void PipeannBlockPassing(const PipeannCodes *codes,
+								const PipeannCodeFilter *filter, uint32 first,
+								uint64 *mask);
+
+#endif							/* PIPEANN_CODES_H */

@@ -1,0 +1,261 @@
+/*
+ * filter.c
+ *		Going through attribute codes for those that pass a filter.
+ */
+#include "pq/codes.h"
+
+#include "distance/distance.h"
+
+/* A sample is so many runs of 64 codes. */
+#define SAMPLE_RUNS 64
+
+/*
+ * Bytes of a run that the processor is told of beforehand: then it sees by itself how
+ * the run goes on.
+ */
+#define CACHE_LINE 64
+#define PREFETCHED (4 * CACHE_LINE)
+
+static int
+LowestBit(uint64 word)
+{
+	return __builtin_ctzll(word);
+}
+
+/* Take out those whose second bytes do not pass. */
+static void
+CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+			uint32 first, uint64 *word)
+{
+	for (uint64 left = *word; left != 0; left &= left - 1)
+	{
+		int			bit = LowestBit(left);
+
+		if (!PipeannCodePasses(codes, filter, first + bit))
+			*word &= ~((uint64) 1 << bit);
+	}
+}
+
+static bool
+IsEmpty(const uint8 *set)
+{
+	for (int i = 0; i < 32; i++)
+		if (set[i] != 0)
+			return false;
+	return true;
+}
+
+/* Note that with a first byte these second bytes pass. */
+static void
+AddRow(PipeannCodeColumn *column, uint32 byte, const uint8 *second)
+{
+	int			at = 0;
+
+	if (column->nrows < 0)
+		return;
+	while (at < column->nrows &&
+		   memcmp(column->rows[at].second, second, 32) != 0)
+		at++;
+	if (at == PIPEANN_MOST_ROWS)
+	{
+		column->nrows = -1;
+		return;
+	}
+	if (at == column->nrows)
+	{
+		memset(&column->rows[at], 0, sizeof(PipeannCodeRow));
+		column->rows[at].second = second;
+		column->nrows++;
+	}
+	PipeannSetBit(column->rows[at].first, byte);
+}
+
+/* Set first, nrows and rows of a column of two bytes from `second`. */
+void
+PipeannCodeColumnFill(PipeannCodeColumn *column)
+{
+	memset(column->first, 0, sizeof(column->first));
+	column->nrows = 0;
+	for (uint32 byte = 0; byte < 256; byte++)
+	{
+		const uint8 *second = column->second + (Size) byte * 32;
+
+		if (IsEmpty(second))
+			continue;
+		PipeannSetBit(column->first, byte);
+		AddRow(column, byte, second);
+	}
+}
+
+/* Whether second bytes have to be looked at one by one. */
+static bool
+HasManyRows(const PipeannCodeFilter *filter)
+{
+	for (int i = 0; i < filter->n; i++)
+		if (filter->columns[i].nrows < 0)
+			return true;
+	return false;
+}
+
+/* Whether looking at the second bytes may change anything. */
+static bool
+IsInDoubt(const uint8 *second, int n, const uint64 *mask)
+{
+	static const uint8 full[32] = {[0 ... 31] = 0xFF};
+	uint64		any = 0;
+
+	for (int i = 0; i < n / 64; i++)
+		any |= mask[i];
+	return any != 0 && memcmp(second, full, sizeof(full)) != 0;
+}
+
+/* Take out those that a column of two bytes does not let pass. */
+static void
+KeepWide(const PipeannCodes *codes, const PipeannCodeColumn *column,
+		 uint32 first, int n, uint64 *mask)
+{
+	const uint8 *bytes = PipeannAttributeAt(codes, first, column->plane);
+	const uint8 *seconds = PipeannAttributeAt(codes, first, column->plane + 1);
+	uint64		any[PIPEANN_BLOCK_WORDS] = {0};
+	uint64		with[PIPEANN_BLOCK_WORDS];
+
+	for (int i = 0; i < column->nrows; i++)
+	{
+		memset(with, 0xFF, n / 8);
+		PipeannKernel->keep_members(bytes, n, column->rows[i].first, with);
+		if (IsInDoubt(column->rows[i].second, n, with))
+			PipeannKernel->keep_members(seconds, n, column->rows[i].second,
+										with);
+		for (int j = 0; j < n / 64; j++)
+			any[j] |= with[j];
+	}
+	for (int j = 0; j < n / 64; j++)
+		mask[j] &= any[j];
+}
+
+/* Take out those that a column does not let pass, but for what CheckSecond() does. */
+static void
+Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
+	 int n, uint64 *mask)
+{
+	const uint8 *bytes = PipeannAttributeAt(codes, first, column->plane);
+
+	if (column->width == 2 && column->second == NULL)
+		PipeannKernel->keep_range(bytes,
+								  PipeannAttributeAt(codes, first,
+													 column->plane + 1),
+								  n, column->from, column->to, mask);
+	else if (column->second != NULL && column->nrows >= 0)
+		KeepWide(codes, column, first, n, mask);
+	else
+		PipeannKernel->keep_members(bytes, n, column->first, mask);
+}
+
+/*
+ * Take out those that none of some alternatives lets pass, which begin with a column.
+ * Returns the last column of these.
+ */
+static const PipeannCodeColumn *
+KeepAny(const PipeannCodes *codes, const PipeannCodeColumn *column,
+		uint32 first, int n, uint64 *mask)
+{
+	uint64		any[PIPEANN_BLOCK_WORDS] = {0};
+
+	for (;; column++)
+	{
+		uint64		with[PIPEANN_BLOCK_WORDS];
+
+		memset(with, 0xFF, n / 8);
+		for (Keep(codes, column, first, n, with); column->also;)
+			Keep(codes, ++column, first, n, with);
+		for (int i = 0; i < n / 64; i++)
+			any[i] |= with[i];
+		if (!column->otherwise)
+			break;
+	}
+	for (int i = 0; i < n / 64; i++)
+		mask[i] &= any[i];
+	return column;
+}
+
+/* Take out those from number `end` on. */
+static void
+LeaveOutBehind(uint64 *mask, int n, uint32 end)
+{
+	mask[end / 64] &= ((uint64) 1 << end % 64) - 1;
+	for (uint32 i = end / 64 + 1; i < (uint32) n / 64; i++)
+		mask[i] = 0;
+}
+
+/* n is a multiple of 64, and all of it in one block; first < ncodes. */
+static void
+Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+		uint32 first, int n, uint64 *mask)
+{
+	memset(mask, 0xFF, n / 8);
+	for (const PipeannCodeColumn *column = filter->columns;
+		 column < filter->columns + filter->n; column++)
+	{
+		if (column->also || column->otherwise)
+			column = KeepAny(codes, column, first, n, mask);
+		else
+			Keep(codes, column, first, n, mask);
+	}
+	if (codes->ncodes - first < (uint32) n)
+		LeaveOutBehind(mask, n, codes->ncodes - first);
+	if (HasManyRows(filter))
+		for (int i = 0; i < n / 64; i++)
+			CheckSecond(codes, filter, first + i * 64, &mask[i]);
+}
+
+/*
+ * Have the processor fetch what will be looked at of a block, if there is one.
+ *
+ * Each byte of a block is a run of its own.
+ */
+void
+PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+					 uint32 first)
+{
+	if (first >= codes->ncodes)
+		return;
+	for (int i = 0; i < filter->n; i++)
+	{
+		const PipeannCodeColumn *column = &filter->columns[i];
+
+		for (int j = 0; j < column->width; j++)
+		{
+			const uint8 *bytes = PipeannAttributeAt(codes, first,
+													column->plane + j);
+
+			for (uint32 at = 0; at < PREFETCHED; at += CACHE_LINE)
+				__builtin_prefetch(bytes + at);
+		}
+	}
+}
+
+void
+PipeannBlockPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+					uint32 first, uint64 *mask)
+{
+	Passing(codes, filter, first, PIPEANN_CODE_BLOCK, mask);
+}
+
+/* The share of nodes that pass, by a sample. */
+double
+PipeannSharePassing(const PipeannCodes *codes, const PipeannCodeFilter *filter)
+{
+	uint32		words = (codes->ncodes + 63) / 64;
+	uint32		runs = Min(words, SAMPLE_RUNS);
+	uint32		passing = 0;
+
+	for (uint32 i = 0; i < runs; i++)
+	{
+		uint64		mask;
+
+		Passing(codes, filter, (uint32) ((uint64) i * words / runs) * 64, 64,
+				&mask);
+		passing += __builtin_popcountll(mask);
+	}
+	return runs == 0 ? 0 : (double) passing / Min(codes->ncodes, runs * 64);
+}

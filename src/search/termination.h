@@ -1,0 +1,64 @@
+/*
+ * termination.h
+ *		Early termination: when a search may end before its list is explored.
+ *
+ * The nearest rows are unlikely to change when every candidate left is, by its
+ * code, much farther than the last of them. So easy queries end early and hard
+ * ones go on. (The idea to end by the distance of the k-th nearest, times a
+ * factor, instead of by the list's length is from Al-Jazzazi et al., Distance
+ * Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor
+ * Search, 2025. There distances are exact. Codes err, so their error counts too.)
+ */
+#ifndef PIPEANN_TERMINATION_H
+#define PIPEANN_TERMINATION_H
+
+#include "base/base.h"
+
+/* Results that may be believed after an early end: the usual LIMIT. */
+#define PIPEANN_EARLY_RESULTS 10
+
+/* By how much codes err: code less exact distance, over a sample of nodes. */
+typedef struct PipeannErrors
+{
+	double		sum;
+	double		sum_of_squares;
+	int			samples;
+} PipeannErrors;
+
+/* One of the nearest results. */
+typedef struct PipeannNearResult
+{
+	float		dist;			/* exact */
+	uint32		result;			/* its number among the results of the run */
+	bool		told;			/* settled.h */
+} PipeannNearResult;
+
+typedef struct PipeannTermination
+{
+	bool		on;
+	PipeannMetric metric;
+	float		factor;			/* of squared distances */
+	float		deviations;		/* of the codes' error */
+	PipeannNearResult nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
+	int			count;
+	PipeannErrors errors;
+} PipeannTermination;
+
+extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric,
+							  int ef);
+extern void PipeannTerminationFound(PipeannTermination *termination,
+									float exact, uint32 result);
+extern void PipeannTerminationKnow(PipeannTermination *termination,
+								   const PipeannErrors *errors);
+extern bool PipeannTerminationWantsError(const PipeannTermination *termination);
+extern void PipeannTerminationError(PipeannTermination *termination, float error);
+extern float PipeannTerminationMargin(const PipeannTermination *termination,
+									  float deviations);
+extern float PipeannTerminationBound(const PipeannTermination *termination);
+extern float PipeannTerminationWiderBound(const PipeannTermination *termination,
+										  float factors);
+extern float PipeannTerminationBoundOf(const PipeannTermination *termination,
+									   float code);
+extern float PipeannTerminationErrorBound(const PipeannTermination *termination);
+
+#endif							/* PIPEANN_TERMINATION_H */

@@ -1,0 +1,163 @@
+/*
+ * meta.h
+ *		The metapage; part of storage.h.
+ */
+#ifndef PIPEANN_META_H
+#define PIPEANN_META_H
+
+#include "storage/page.h"
+#include "access/generic_xlog.h"
+
+/* Fields of an entry of the extent map. */
+#define PIPEANN_MAP_INLINE 1400
+#define PIPEANN_MAP_EXTENTS 144
+#define PIPEANN_MAP_PER_PAGE (PIPEANN_PAYLOAD / sizeof(uint32))
+#define PIPEANN_EXTENT_ENTRY(kind, ordinal) \
+	(((uint32) (kind) << 28) | (uint32) (ordinal))
+#define PIPEANN_ENTRY_KIND(entry) ((entry) >> 28)
+#define PIPEANN_ENTRY_ORDINAL(entry) ((entry) & 0x0FFFFFFF)
+
+/* Length of the ring of code pages changed last, which caches follow. */
+#define PIPEANN_CHANGE_RING 256
+
+#define PIPEANN_META_AUTO_STORAGE 0x0001	/* the build chose the storage */
+#define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph exist */
+#define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being made */
+#define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
+#define PIPEANN_META_HAS_FREE 0x0008	/* the free space map has slots */
+#define PIPEANN_META_SIGNED_ZEROS 0x0020	/* no zero has lost its sign */
+#define PIPEANN_META_ALL_ROWS 0x0100	/* no row of the table is left out: one
+										 * without a vector, or zero for cosine */
+
+/*
+ * Where m comes from: the option, or for m = 0 a profile (build/degree.c) or
+ * the lack of one. Stored on disk: never renumber.
+ */
+typedef enum PipeannDegreeReason
+{
+	PIPEANN_DEGREE_OPTION = 0,
+	PIPEANN_DEGREE_PROFILED = 1,
+	PIPEANN_DEGREE_FEW_ROWS = 2,
+	PIPEANN_DEGREE_NO_PROFILE = 3
+} PipeannDegreeReason;
+
+typedef struct PipeannDegree
+{
+	uint32		reason;
+	float		read_us;		/* of a random page */
+	float		neighbor_ns;	/* of a code distance */
+	float		node_ns;		/* of an exact distance */
+	uint32		balanced;		/* degree for which both take as long */
+} PipeannDegree;
+
+/*
+ * How an index was built, for users. All zeroes if it was made empty, or by a
+ * library that did not note it.
+ */
+#define PIPEANN_BUILD_PHASES 10
+
+typedef struct PipeannBuilt
+{
+	uint32		processes;
+	uint32		ms[PIPEANN_BUILD_PHASES];	/* by phase (build/build.h) */
+} PipeannBuilt;
+
+typedef struct PipeannMeta
+{
+	uint32		magic;
+	uint32		format;
+	PipeannLayout layout;
+	uint16		m;
+	uint16		ef_construction;
+	uint16		flags;
+	uint16		entry_degree;	/* neighbours of an entry graph node */
+	float		max_norm;		/* for inner product: of all vectors */
+	uint32		entry_count;	/* nodes of the entry graph */
+	uint64		build_id;		/* random; tells builds and generations of one
+								 * file apart */
+	uint32		generation;		/* of codes, codebook and entry graph */
+	uint32		entry_first;	/* first page of the entry graph */
+	uint32		attempt;		/* retrainings begun */
+	uint64		trained_nodes;	/* nodes when this generation was trained */
+	float		code_error;		/* mean squared error of its codes then */
+	uint32		graph_pages;	/* ids are below this * slots_per_page */
+	uint32		code_pages;		/* code pages that were written */
+	uint64		nodes;			/* nodes written and not freed */
+	uint32		extents;		/* in the extent map */
+	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
+	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
+	uint32		root;			/* node at the root of the spanning tree */
+	uint64		entry_changes;	/* changes of the entry graph's ids */
+	uint64		changes;		/* changes of code pages since the build */
+	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
+	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
+	uint32		map[PIPEANN_MAP_INLINE];
+	PipeannDegree degree;		/* how m was chosen */
+	uint32		packings;		/* how often the graph was packed anew */
+	uint32		reusable;		/* extents of packings before this one may be
+								 * used again */
+	uint64		free_xid;		/* next full transaction id when the last
+								 * packing went out of use */
+	uint64		packed_nodes;	/* nodes when the graph was packed or built */
+	PipeannBuilt built;
+	uint32		removals;		/* odd while VACUUM removes rows; grows */
+	PipeannWidths widths;
+	double		strayed;		/* of nodes inserted since trained_nodes: sum
+								 * of (code error / code_error - 1) */
+} PipeannMeta;
+
+StaticAssertDecl(BLCKSZ < 8192 ||
+				 sizeof(PipeannMeta) <= BLCKSZ - 32,
+				 "metapage does not fit a block");
+
+static inline PipeannMeta *
+PipeannPageGetMeta(Page page)
+{
+	return (PipeannMeta *) PipeannPagePayload(page);
+}
+
+/*
+ * Start to change the metapage, which is locked exclusively and registered for
+ * WAL. All changes go through update->meta. End writes the record, Abort drops
+ * the changes; both release the page.
+ */
+typedef struct PipeannMetaUpdate
+{
+	Buffer		buffer;
+	GenericXLogState *state;
+	PipeannMeta *meta;
+} PipeannMetaUpdate;
+
+/* meta.c */
+extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
+extern uint32 PipeannMetaRemovals(Relation index);
+extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
+extern void PipeannMetaEnd(PipeannMetaUpdate *update);
+extern void PipeannNewBuildId(PipeannMeta *meta);
+
+static inline void
+PipeannMetaAbort(PipeannMetaUpdate *update)
+{
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+/* Make block 0's page for an index without rows. */
+static inline void
+PipeannMetaInitPage(Page page, const PipeannMeta *meta)
+{
+	PipeannPageInit(page, PIPEANN_META);
+	memcpy(PipeannPageGetMeta(page), meta, sizeof(PipeannMeta));
+	PipeannPageSeal(page, PIPEANN_METAPAGE);
+}
+
+/* Note a change of a code page in the ring, inside an update. */
+static inline void
+PipeannMetaNoteChange(PipeannMeta *meta, uint32 code_page)
+{
+	meta->change_ring[meta->changes % PIPEANN_CHANGE_RING] = code_page;
+	meta->changes++;
+	meta->code_pages = Max(meta->code_pages, code_page + 1);
+}
+
+#endif							/* PIPEANN_META_H */

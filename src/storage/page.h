@@ -1,0 +1,94 @@
+/*
+ * page.h
+ *		Pages, their kinds and checksums; part of storage.h.
+ */
+#ifndef PIPEANN_PAGE_H
+#define PIPEANN_PAGE_H
+
+#include "base/base.h"
+#include "storage/slot.h"
+#include "storage/block.h"
+#include "storage/bufmgr.h"
+#include "storage/bufpage.h"
+#include "utils/relcache.h"
+
+#define PIPEANN_MAGIC 0x50414E4EU
+#define PIPEANN_FORMAT 2
+#define PIPEANN_FORMAT_VALUES 3 /* rows have values */
+#define PIPEANN_FORMAT_ATTRIBUTES 4 /* nodes have attribute codes, too */
+#define PIPEANN_FORMAT_WIDTHS 5 /* the metapage has the codes' widths */
+#define PIPEANN_FORMAT_CLASSES 6	/* codes are made by operator classes, where
+									 * these compare otherwise than types do */
+#define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
+
+#define PIPEANN_METAPAGE 0
+#define PIPEANN_EXTENT_BLOCKS ((BlockNumber) (1024 * 1024 / BLCKSZ))
+#define PIPEANN_EXTENT_USABLE (PIPEANN_EXTENT_BLOCKS - 1)
+
+/* Page and extent kinds. Stored on disk: never renumber. */
+typedef enum PipeannKind
+{
+	PIPEANN_FREE = 0,			/* extents of a former packing */
+	PIPEANN_META = 1,			/* block 0 */
+	PIPEANN_NEXT_GRAPH = 2,		/* extents of a packing not yet in use */
+	PIPEANN_GRAPH = 3,			/* nodes */
+	PIPEANN_CODES = 4,			/* PQ codes, by node id */
+	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
+	PIPEANN_ENTRY = 6,			/* entry graph */
+	PIPEANN_MAP = 7,			/* extent map past the metapage's part */
+	PIPEANN_CODES_ODD = 8		/* codes of odd generations */
+} PipeannKind;
+
+#define PIPEANN_NUM_KINDS 9
+
+/*
+ * Codes, codebook and entry graph are made anew when the index has outgrown
+ * them (retrain/retrain.c): searches use some pages while others are written.
+ * So codes of even and odd generations are of different kinds; codebooks and
+ * entry graphs, which take few pages, share a kind and differ in their first
+ * page.
+ */
+static inline PipeannKind
+PipeannCodesKind(uint32 generation)
+{
+	return generation % 2 == 0 ? PIPEANN_CODES : PIPEANN_CODES_ODD;
+}
+
+typedef struct PipeannPageOpaque
+{
+	uint32		checksum;
+	uint16		kind;
+	uint16		page_id;
+} PipeannPageOpaque;
+
+#define PipeannPageGetOpaque(page) \
+	((PipeannPageOpaque *) PageGetSpecialPointer(page))
+
+#define PIPEANN_CONTENTS_OFFSET MAXALIGN(SizeOfPageHeaderData)
+#define PIPEANN_PAYLOAD \
+	(BLCKSZ - PIPEANN_CONTENTS_OFFSET - MAXALIGN(sizeof(PipeannPageOpaque)))
+
+#include "storage/codes.h"
+
+/* A page's contents: PIPEANN_PAYLOAD bytes. */
+static inline char *
+PipeannPagePayload(Page page)
+{
+	return (char *) page + PIPEANN_CONTENTS_OFFSET;
+}
+
+/* page.c */
+extern uint32 PipeannPageChecksum(const char *page, BlockNumber blkno);
+extern void PipeannPageInit(Page page, PipeannKind kind);
+extern void PipeannPageFill(Page page, Size used, bool is_new);
+extern void PipeannPageSeal(Page page, BlockNumber blkno);
+extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
+							   PipeannKind kind);
+extern bool PipeannPageIsKind(const char *page, PipeannKind kind);
+extern void PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
+							 PipeannKind kind);
+extern Buffer PipeannReadBuffer(Relation index, BlockNumber blkno,
+								PipeannKind kind, int lockmode, bool new_ok,
+								BufferAccessStrategy strategy);
+
+#endif							/* PIPEANN_PAGE_H */
