@@ -1,6 +1,7 @@
 /*
  * handler.c
- *		The access method's handler, and loading of the library.
+ *		The access method's handler, options, settings and validator, and loading
+ *		of the library.
  */
 #include "postgres.h"
 

@@ -3,7 +3,7 @@
  *		What the processes of a build share.
  *
  * maintenance_work_mem is the limit of all processes together. What does not
- * fit goes to temporary files (shared.c), and so does what the system refuses:
+ * fit goes to temporary files that are mapped, and so does what the system refuses:
  * /dev/shm of a container is small.
  */
 #include "postgres.h"

@@ -1,6 +1,7 @@
 /*
  * cache.c
- *		Giving out caches, shared ones and private copies; settings.
+ *		Giving out caches, shared ones and private copies, and bringing them up to
+ *		date; settings.
  */
 #include "cache/registry.h"
 

@@ -1,6 +1,7 @@
 /*
  * clusters.c
- *		The first partition of all vectors (PiPNN, arXiv 2602.21247, section 3).
+ *		The partition of all vectors into clusters, and of these into leaves (PiPNN,
+ *		arXiv 2602.21247, section 3).
  *
  * Each vector goes to the clusters of several near leaders. The nearest one's
  * is its home. Nodes are numbered by their homes, which stand in an order in

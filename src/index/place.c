@@ -401,27 +401,6 @@ AddGraphPage(PipeannIndexView *view)
 }
 
 /*
- * Inserts keep a fifth of the slots free. Free slots let a node join near
- * ones, which saves searches reads, and since nodes do not move later, the
- * place of an insert decides this.
- */
-#define WANTED_FILL 0.8
-
-/* Slots of a page to fill when the graph is packed anew. */
-int
-PipeannWantedFill(const PipeannLayout *l)
-{
-	return Max((int) (WANTED_FILL * l->slots_per_page), 1);
-}
-
-/* Whether the index has as many free slots as inserts need, or more. */
-bool
-PipeannHasSpareSlots(const PipeannIndexView *view)
-{
-	return view->meta.nodes < WANTED_FILL * PipeannViewIds(view);
-}
-
-/*
  * Whether the last graph page has been written since it was given out. No
  * other page is given out before, so after a crash or on a full disk the file
  * lacks one page at most.

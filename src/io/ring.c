@@ -1,6 +1,7 @@
 /*
  * ring.c
- *		Reads in flight: by io_uring, or by pread if that cannot be used.
+ *		Reads in flight: by io_uring, or by pread if that cannot be used; and the
+ *		descriptors of files.
  *
  * The ring is made at the backend's first read and kept until the backend
  * ends, unless the kernel refuses to serve it. Queued reads stay in a list of

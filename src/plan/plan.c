@@ -1,6 +1,6 @@
 /*
  * plan.c
- *		The planner's hooks.
+ *		The planner's hooks, and what other libraries find here (interface.h).
  *
  * Hooks are chained: others that were there first plan, and what they return
  * passes through here.

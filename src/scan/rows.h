@@ -34,7 +34,7 @@ typedef struct PipeannScanRow
 	MemoryContextCallback callback;
 } PipeannScanRow;
 
-/* killed.c: nodes whose rows a scan finds dead to everybody */
+/* start.c: nodes whose rows a scan finds dead to everybody */
 typedef struct PipeannKilledRows
 {
 	PipeannIndexView *view;		/* NULL: nothing may be noted */
@@ -52,11 +52,7 @@ extern void PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
 								bool replica);
 extern void PipeannScanRowIs(PipeannScanRow *row);
 
-/* killed.c */
-extern bool PipeannKilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
-							   PipeannIndexView *view);
-extern uint64 PipeannKilledOfPage(uint32 page, const char *nodes,
-								  uint64 *version, void *arg);
+/* start.c */
 extern void PipeannKilledSetNode(PipeannKilledRows *killed,
 								 const PipeannSearch *search,
 								 const PipeannResult *result);

@@ -1,6 +1,7 @@
 /*
  * engine.c
- *		A search from beginning to end: its memory, its runs, and its results.
+ *		A search from beginning to end: its memory, its runs, alone or in rounds
+ *		with others, and its results.
  */
 #include "search/pages.h"
 

@@ -66,8 +66,8 @@ OpaqueWord(const char *page)
  * at once. A step is one-to-one in the lane and in the word, so no change of a
  * single word goes unnoticed.
  */
-uint32
-PipeannPageChecksum(const char *page, BlockNumber blkno)
+static uint32
+PageChecksum(const char *page, BlockNumber blkno)
 {
 	uint64		lane[LANES];
 	uint64		hash = blkno;
@@ -142,7 +142,7 @@ void
 PipeannPageSeal(Page page, BlockNumber blkno)
 {
 	PipeannPageGetOpaque(page)->checksum =
-		PipeannPageChecksum((char *) page, blkno);
+		PageChecksum((char *) page, blkno);
 }
 
 /*
@@ -172,7 +172,7 @@ OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 {
 	return PipeannPageIsKind(page, kind) &&
 		PipeannPageGetOpaque((Page) page)->checksum ==
-		PipeannPageChecksum(page, blkno);
+		PageChecksum(page, blkno);
 }
 
 /*

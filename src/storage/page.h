@@ -78,7 +78,6 @@ PipeannPagePayload(Page page)
 }
 
 /* page.c */
-extern uint32 PipeannPageChecksum(const char *page, BlockNumber blkno);
 extern void PipeannPageInit(Page page, PipeannKind kind);
 extern void PipeannPageFill(Page page, Size used, bool is_new);
 extern void PipeannPageSeal(Page page, BlockNumber blkno);

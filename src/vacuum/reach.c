@@ -1,12 +1,12 @@
 /*
  * reach.c
- *		The nodes to which spanning-tree edges lead from the root, while VACUUM
- *		repairs neighbour lists.
+ *		Edges to every live node, while VACUUM repairs neighbour lists and after.
  *
- * The walk follows the present spanning-tree edges in file order: the pass
- * that repairs lists follows those of nodes already reached, and further
- * passes visit only pages with nodes that were reached since. It keeps four
- * bits a node, and four more to count the edges that lead to the node.
+ * A walk finds the nodes to which spanning-tree edges lead from the root. It
+ * follows the present edges in file order: the pass that repairs lists follows
+ * those of nodes already reached, and further passes visit only pages with
+ * nodes that were reached since. It keeps four bits a node, and four more to
+ * count the edges that lead to the node.
  */
 #include "postgres.h"
 

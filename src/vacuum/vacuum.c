@@ -1,6 +1,7 @@
 /*
  * vacuum.c
- *		Removing dead rows: VACUUM's callbacks, and the order of its steps.
+ *		Removing dead rows: VACUUM's callbacks, the order of its steps, and the
+ *		first and the last of them.
  *
  * A pass over the graph pages removes dead TIDs from nodes and overflow slots.
  * Nodes that have no row left leave the neighbour lists, and then their slots

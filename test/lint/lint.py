@@ -42,7 +42,7 @@ FORBIDDEN = {
 # Headers of a room that others may include beside ROOM/ROOM.h.
 OPEN_HEADERS = {"index/neighbors.h", "pq/codes.h", "storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
-MOST_FILE, MOST_FUNCTION, MOST_HEADER, MOST_PARAMETERS, MOST_EXPORTS = 800, 60, 250, 7, 700
+MOST_FILE, MOST_FUNCTION, MOST_HEADER, MOST_PARAMETERS, MOST_EXPORTS = 800, 60, 250, 7, 616
 MOST_README, MOST_COLUMNS = 150, 100
 # Rooms that do not keep to the limits of headers and parameters yet.
 WIDE_ROOMS = {"build"}
