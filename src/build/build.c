@@ -313,15 +313,12 @@ KeepOrder(uint32 n, uint32 *order)
 static PipeannGraph *
 BuildGraph(BuildState *state, const PipeannClusters *clusters)
 {
-	PipeannGraph *graph;
-
 	if (state->collection.n < 2)
 		return NULL;
 	StartPhase(state, PIPEANN_PHASE_GRAPH, state->collection.n,
 			   PIPEANN_GRAPH_STEPS);
-	graph = PipeannGraphBuild(state->team, &state->nodes.vectors, clusters,
-							  &state->params);
-	return graph;
+	return PipeannGraphBuild(state->team, &state->nodes.vectors, clusters,
+							 &state->params);
 }
 
 /* The leader decides on the order of nodes in pages; all write these. */

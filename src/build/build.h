@@ -1,10 +1,11 @@
 /*
  * build.h
- *		CREATE INDEX, and the parts of it that retraining uses as well: nodes in
- *		memory, their codes, the entry graph, and writing them.
+ *		CREATE INDEX; new codes, and a new packing, of an index that has outgrown
+ *		its own: nodes in memory, their codes, the entry graph, and writing them.
  *
- * This room knows a table's rows, the graph in memory and the format of pages.
- * It must not know an index in use: searches, inserts, VACUUM.
+ * This room knows a table's rows, the graph in memory, the format of pages, and
+ * codes, entry graph and packing of an index in use. It must not know how rows are
+ * inserted, removed and found.
  */
 #ifndef PIPEANN_BUILD_H
 #define PIPEANN_BUILD_H
@@ -414,5 +415,30 @@ extern int	PipeannChooseM(Relation heap, const PipeannCollection *c,
 
 /* The reason in words, palloc'd. */
 extern char *PipeannDegreeText(const PipeannMeta *meta);
+
+/* ---------- retrain.c: new codes, codebook and entry graph ---------- */
+
+/*
+ * Whether an insert has to retrain: codes are missing, or the index outgrew
+ * them, or what was inserted since is of another kind.
+ */
+extern bool PipeannIsOutgrown(const PipeannMeta *meta);
+
+/*
+ * Make the next generation if the index is still outgrown. Returns at once if
+ * another backend is doing so. Waits twice for inserts under way, and goes on
+ * beside later ones.
+ */
+extern void PipeannRetrain(Relation index);
+
+/* The same for VACUUM, and also if the vectors have drifted. */
+extern void PipeannRetrainIfDrifted(Relation index);
+
+/*
+ * While PIPEANN_META_RETRAINING is set: the next generation's code of
+ * x[dim], normalised for cosine, to out[pq_bytes].
+ */
+extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
+							  uint8 *out);
 
 #endif							/* PIPEANN_BUILD_H */

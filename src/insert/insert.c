@@ -21,7 +21,7 @@
 #include "insert/insert.h"
 #include "insert/join.h"
 #include "neighbors/neighbors.h"
-#include "retrain/retrain.h"
+#include "build/build.h"
 #include "base/pause.h"
 #include "io/io.h"
 #include "distance/distance.h"
@@ -193,7 +193,7 @@ Strayed(const PipeannIndexView *view, const float *x, const uint8 *code)
 
 /*
  * Write the code of the generation in use and, while another one is being made
- * (retrain/retrain.c), of that one. Returns how far the first is from the vector.
+ * (build/retrain.c), of that one. Returns how far the first is from the vector.
  */
 static double
 WriteCodes(InsertState *state, uint32 id)

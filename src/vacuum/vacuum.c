@@ -14,7 +14,7 @@
 #include "base/pause.h"
 #include "vacuum/passes.h"
 #include "vacuum/vacuum.h"
-#include "retrain/retrain.h"
+#include "build/build.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "io/io.h"

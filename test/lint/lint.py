@@ -17,7 +17,7 @@ import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
 ROOMS = ("base", "parallel", "distance", "pq", "storage", "graph", "codes", "pool", "search", "io", "hints", "cache", "index", "attributes", "neighbors",
-         "build", "retrain", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
+         "build", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
 # Those of the library in servers/. It is loaded beside the other one, of which it may
 # know this header and no symbol.
 SERVERS = ("remote", "queries")
@@ -29,11 +29,10 @@ FORBIDDEN = {
     "io": {"graph", "search", "pq", "distance"},
     "hints": {"graph", "search", "pq", "distance", "codes", "pool"},
     "cache": {"graph", "search"},
-    "insert": {"build"},
-    "scan": {"neighbors", "build", "retrain", "insert"},
-    "plan": {"search", "io", "hints", "cache", "neighbors", "build", "retrain", "insert"},
-    "vacuum": {"build", "insert", "scan", "plan"},
-    "verify": {"neighbors", "build", "retrain", "insert", "scan", "plan", "vacuum"},
+    "scan": {"neighbors", "build", "insert"},
+    "plan": {"search", "io", "hints", "cache", "neighbors", "build", "insert"},
+    "vacuum": {"insert", "scan", "plan"},
+    "verify": {"neighbors", "build", "insert", "scan", "plan", "vacuum"},
 }
 # Headers of a room that others may include beside ROOM/ROOM.h: they need no server.
 OPEN_HEADERS = {"storage/slot.h", "storage/bounds.h", "storage/page_source.h"}

@@ -1,16 +1,11 @@
 /*
- * retrain.h
- *		New codes, and a new packing, of an index that has outgrown its own.
- *
- * This room knows codes, entry graph and packing of an index that is in use. It
- * must not know how rows are inserted, removed and found.
+ * repack.h
+ *		When codes and packing are made anew, and the packing; private to build/.
  */
-#ifndef PIPEANN_RETRAIN_H
-#define PIPEANN_RETRAIN_H
+#ifndef PIPEANN_BUILD_REPACK_H
+#define PIPEANN_BUILD_REPACK_H
 
-#include "index/index.h"
-
-/* retrain.c: new codes, codebook and entry graph */
+#include "build/build.h"
 
 /*
  * The factor of growth at which codes and packing are made anew. In a small
@@ -38,22 +33,6 @@ PipeannHasStrayed(const PipeannMeta *meta)
 		meta->nodes >= 1.125 * (double) meta->trained_nodes;
 }
 
-/*
- * Whether an insert has to retrain: codes are missing, or the index outgrew
- * them, or what was inserted since is of another kind.
- */
-extern bool PipeannIsOutgrown(const PipeannMeta *meta);
-
-/*
- * Make the next generation if the index is still outgrown. Returns at once if
- * another backend is doing so. Waits twice for inserts under way, and goes on
- * beside later ones.
- */
-extern void PipeannRetrain(Relation index);
-
-/* The same for VACUUM, and also if the vectors have drifted. */
-extern void PipeannRetrainIfDrifted(Relation index);
-
 /* repack.c: a new packing of the graph, as a build would make it */
 
 typedef enum PipeannRepackResult
@@ -70,11 +49,31 @@ typedef enum PipeannRepackResult
  */
 extern PipeannRepackResult PipeannRepack(PipeannIndexView *view);
 
-/*
- * While PIPEANN_META_RETRAINING is set: the next generation's code of
- * x[dim], normalised for cosine, to out[pq_bytes].
- */
-extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
-							  uint8 *out);
+/* load.c: an index's own nodes in memory, as a build has a table's rows */
 
-#endif							/* PIPEANN_RETRAIN_H */
+/* Nodes have numbers here. Ids are those of the index when it was read. */
+typedef struct PipeannLoadedGraph
+{
+	PipeannCollection c;
+	PipeannVectors vectors;
+	PipeannGraph *graph;		/* between numbers; the medoid is the root */
+	uint32		ids;
+	uint32	   *node_of_id;		/* [ids], INVALID_ID if the node has no rows */
+	PipeannRowSizes sizes;		/* of rows with values in nodes' slots, and of
+								 * all if they were read */
+	bool		out_of_line;	/* there were out-of-line vectors, left out */
+} PipeannLoadedGraph;
+
+/* The most bytes that PipeannLoadGraph() takes, for planning. */
+extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);
+
+/*
+ * Read all nodes that have rows, of the first graph pages, with all their rows,
+ * or with one invalid TID each if rows is false. Edges to other nodes are left
+ * out, and every node can be reached from the root.
+ */
+extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
+							 PipeannLoadedGraph *g);
+extern void PipeannLoadedGraphFree(PipeannLoadedGraph *g);
+
+#endif							/* PIPEANN_BUILD_REPACK_H */

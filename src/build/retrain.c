@@ -16,8 +16,7 @@
  */
 #include "postgres.h"
 
-#include "build/build.h"
-#include "retrain/retrain.h"
+#include "build/repack.h"
 #include "base/pause.h"
 #include "io/io.h"
 #include "distance/distance.h"

@@ -15,16 +15,14 @@
  * places, and graph pages are written. At last the metapage names the new
  * packing, its codes, and the new use of the extents, in one WAL record. Scans
  * that began before go on in the old pages, which are not written while a scan
- * may be in them. See src/README, "retrain/: packings".
+ * may be in them. See src/README, "build/: packings".
  */
 #include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xloginsert.h"
-#include "retrain/load.h"
-#include "retrain/retrain.h"
 #include "base/pause.h"
-#include "build/build.h"
+#include "build/repack.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -491,9 +489,7 @@ Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 	PipeannMetaEnd(&update);
 }
 
-/*
- * Extents for nodes that came since, and for rows that do not fit their slots.
- */
+/* Extents for nodes that came since, and for rows that do not fit their slots. */
 static void
 ReserveRest(Repacking *s, uint64 pages)
 {
@@ -543,9 +539,7 @@ Finish(Repacking *s)
 
 /* ---------- the whole ---------- */
 
-/*
- * The last step, with no insert under way.
- */
+/* The last step, with no insert under way. */
 static bool
 FinishAlone(Repacking *s)
 {

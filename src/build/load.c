@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "retrain/load.h"
+#include "build/repack.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
