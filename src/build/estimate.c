@@ -8,8 +8,7 @@
  */
 #include "postgres.h"
 
-#include "build/build.h"
-#include "build/rows.h"
+#include "build/coding.h"
 #include "build/spool.h"
 #include "miscadmin.h"
 
@@ -22,7 +21,7 @@ typedef struct Sampled
 	PipeannRowSizes sizes;		/* of these */
 } Sampled;
 
-/* Bytes of a node's part of the arrays of a collection. */
+/* Bytes of a node in the arrays of PipeannNodes. */
 static Size
 NodeMemory(const PipeannLayout *l)
 {
@@ -66,7 +65,7 @@ TakeSample(const PipeannBuildInput *in)
 							   in->nulls + i * columns, &tid);
 	}
 	PipeannSpoolFinish(team, &spool);
-	PipeannRowsLoad(team, &spool, &rows);
+	PipeannRowsLoad(team, &spool.source, &rows);
 	sampled.storage = rows.vectors.storage;
 	sampled.spool_row = spool.stats.rows == 0 ? 0 :
 		(double) spool.stats.bytes / spool.stats.rows;
@@ -223,6 +222,7 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));
 }
 
+/* Errors as the build would if the options do not suit the column. */
 void
 PipeannEstimateBuild(const PipeannBuildInput *in,
 					 PipeannBuildEstimate *estimate)

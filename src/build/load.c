@@ -1,28 +1,43 @@
 /*
  * load.c
- *		Reading an index's own nodes into memory.
+ *		An index's own nodes as a source of rows, and its graph.
  *
  * Pages are read one after the other while inserts go on. An edge to a node
- * that came when its page had been read is left out.
+ * that came when its page had been read is left out. Nodes that have the same
+ * vector, as inserts beside each other make them, become one.
  */
 #include "postgres.h"
 
 #include "build/repack.h"
+#include "build/rows.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 
-typedef struct Loading
+/* What is read of nodes, in the order of their ids. */
+typedef struct PageSource
 {
+	PipeannRowSource source;
 	PipeannIndexView *view;
 	PipeannLoadedGraph *g;
-	bool		rows;
-	float	   *x;
-	PipeannRowList list;		/* of one node */
-	uint32		size;			/* bytes that there is room for */
-	void	   *read;			/* rows of an overflow slot */
-} Loading;
+	bool		wants_rows;
+	float	   *x;				/* one vector */
 
+	uint32		size;			/* nodes that there is room for */
+	Size		stride;
+	char	   *data;			/* [size] vectors in the index's storage */
+	double	   *norms;			/* [size] */
+	PipeannRounding *roundings; /* [size] */
+	uint32	   *nrows;			/* [size] */
+
+	/* rows of all nodes, one after the other; those set apart as a whole */
+	char	   *rows;
+	Size		bytes;
+	Size		room;
+	void	   *read;			/* rows of an overflow slot */
+} PageSource;
+
+/* The most bytes that PipeannLoadGraph() takes, for planning. */
 Size
 PipeannLoadGraphMemory(const PipeannIndexView *view)
 {
@@ -35,52 +50,101 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 		PipeannInlineBytes(l) + sizeof(uint64);
 	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
 
-	/* arrays of vectors double as they grow */
+	/* vectors are there twice, as they are read and as they will be written */
 	return add_size(mul_size(2 * view->meta.nodes, per_vector + per_row),
 					mul_size(ids, per_list + 4 * sizeof(uint32)));
 }
 
-static void
-PutRows(Loading *s, PipeannRowList list)
+/* Graph pages of a view that were written. */
+uint32
+PipeannViewPages(const PipeannIndexView *view)
 {
-	if (s->list.bytes + list.bytes > s->size)
+	return PipeannSourceCountPages(view->index, &view->meta.layout, view->map,
+								   view->meta.graph_pages);
+}
+
+/* Pass over the first graph pages. */
+void
+PipeannViewVisit(PipeannIndexView *view, uint32 pages, PipeannVisit visit,
+				 void *arg)
+{
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index,
+												  &view->meta.layout,
+												  view->map, &counters);
+
+	PipeannVisitPages(source, 0, pages, visit, arg);
+	PipeannSourceClose(source);
+}
+
+/* ---------- reading pages ---------- */
+
+/* Bytes of a whole row. */
+static Size
+RowBytes(const PageSource *s, const PipeannRow *row)
+{
+	return s->source.has_values ? row->info & PIPEANN_ROW_SIZE :
+		sizeof(ItemPointerData);
+}
+
+static void
+PutRow(PageSource *s, const PipeannRow *row)
+{
+	Size		bytes = RowBytes(s, row);
+
+	if (s->bytes + bytes > s->room)
 	{
-		s->size = Max(s->size * 2, s->list.bytes + list.bytes);
-		s->list.rows = PipeannRealloc(s->list.rows, s->size);
+		s->room = mul_size(s->room, 2);
+		s->rows = PipeannRealloc(s->rows, s->room);
 	}
-	memcpy((char *) s->list.rows + s->list.bytes, list.rows, list.bytes);
-	s->list.bytes += list.bytes;
-	s->list.n += list.n;
+	memcpy(s->rows + s->bytes, row, bytes);
+	s->bytes += bytes;
+	s->nrows[s->source.n]++;
+	if (s->source.has_values)
+		PipeannRowSizesAdd(&s->g->sizes, (uint32) bytes);
 }
 
-/* Put rows, those that stand apart as a whole. */
 static void
-PutWhole(Loading *s, PipeannRowList list)
+PutRows(PageSource *s, PipeannRowList list)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
 	const PipeannRow *row = list.rows;
 
-	if (l->row_bytes == 0)
-		PutRows(s, list);
-	else
-		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannRowIsApart(l, row))
 		{
-			PipeannRow *whole = PipeannRowIsApart(l, row) ?
-				PipeannReadRow(s->view, row) : (PipeannRow *) row;
-			PipeannRowList one = {whole, 1, PipeannRowLength(l, row)};
+			PipeannRow *whole = PipeannReadRow(s->view, row);
 
-			PutRows(s, one);
-			if (whole != row)
-				pfree(whole);
+			PutRow(s, whole);
+			pfree(whole);
 		}
+		else
+			PutRow(s, row);
 }
 
+/* All rows of a node. */
 static void
-NoteSizes(Loading *s, PipeannRowList list)
+TakeRows(PageSource *s, uint32 id, const PipeannSlot *slot)
+{
+	PipeannChain chain;
+
+	PutRows(s, PipeannSlotRows(&s->view->meta.layout, slot));
+	PipeannChainBegin(&chain, id, slot->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID)
+		PutRows(s, PipeannChainRead(s->view, &chain, s->read));
+}
+
+/* One row that is none, and the sizes of those in the slot. */
+static void
+TakeSizes(PageSource *s, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
+	PipeannRowList list = PipeannSlotRows(l, slot);
 	const PipeannRow *row = list.rows;
+	PipeannRow	none;
 
+	ItemPointerSetInvalid(&none.tid);
+	PutRow(s, &none);
 	if (l->row_bytes > 0)
 		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
 			PipeannRowSizesAdd(&s->g->sizes,
@@ -88,23 +152,55 @@ NoteSizes(Loading *s, PipeannRowList list)
 								   PIPEANN_ROW_SIZE));
 }
 
+/*
+ * Which storage holds x, the vector of the last node. Whole numbers that are the
+ * rounding of another vector do not fit bytes.
+ */
 static void
-TakeRows(Loading *s, uint32 id, const PipeannSlot *slot)
+NoteFits(PageSource *s, const float *x)
 {
-	PipeannChain chain;
+	uint32		node = s->source.n;
+	int			dim = s->source.dim;
+	bool	   *fits = s->source.fits;
+	bool		as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, dim);
+	bool		as_int8 = PipeannVectorFits(x, PIPEANN_INT8, dim);
 
-	s->list.n = s->list.bytes = 0;
-	PutWhole(s, PipeannSlotRows(&s->view->meta.layout, slot));
-	PipeannChainBegin(&chain, id, slot->ext_tids);
-	while (chain.next != PIPEANN_INVALID_ID)
-		PutWhole(s, PipeannChainRead(s->view, &chain, s->read));
+	if ((as_uint8 || as_int8) &&
+		(((s->view->meta.flags & PIPEANN_META_SIGNED_ZEROS) &&
+		  PipeannHasNegativeZero(x, dim)) ||
+		 (s->source.rounded &&
+		  s->roundings[node].hash != PipeannVectorHash(x, dim))))
+		as_uint8 = as_int8 = false;
+	fits[PIPEANN_UINT8] &= as_uint8;
+	fits[PIPEANN_INT8] &= as_int8;
+	if (!as_uint8 && !as_int8 && !s->source.rounded && fits[PIPEANN_FLOAT2])
+		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, s->norms[node],
+												 PIPEANN_FLOAT2, dim);
+}
+
+static void
+TakeVector(PageSource *s, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	uint32		node = s->source.n;
+	const void *vector = PipeannSlotVector(l, slot);
+
+	memcpy(s->data + node * s->stride, vector, s->stride);
+	PipeannVectorToFloat(vector, l->storage, l->dim, s->x);
+	s->norms[node] = l->metric == PIPEANN_COSINE ? 1.0 / slot->aux :
+		PipeannNorm(s->x, l->dim);
+	s->source.max_norm = Max(s->source.max_norm, s->norms[node]);
+	s->roundings[node] = (PipeannRounding) {slot->error, slot->hash};
+	if (s->source.wanted == PIPEANN_STORAGE_AUTO)
+		NoteFits(s, s->x);
 }
 
 /* Copy neighbours as ids, since nodes of later pages have no number yet. */
 static void
-TakeList(Loading *s, uint32 node, const PipeannSlot *slot)
+TakeList(PageSource *s, const PipeannSlot *slot)
 {
 	PipeannGraph *graph = s->g->graph;
+	uint32		node = s->source.n;
 	int			degree = PipeannSlotDegree(&s->view->meta.layout, slot);
 
 	graph->degree[node] = degree;
@@ -112,45 +208,41 @@ TakeList(Loading *s, uint32 node, const PipeannSlot *slot)
 		   degree * sizeof(uint32));
 }
 
+/* More nodes may have come than the metapage had when arrays were made. */
 static void
-TakeNode(Loading *s, uint32 id, const PipeannSlot *slot)
+MakeRoom(PageSource *s)
 {
-	const PipeannLayout *l = &s->view->meta.layout;
-	PipeannLoadedGraph *g = s->g;
-	PipeannRounding rounding = {slot->error, slot->hash};
-	uint32		known = g->c.n;
-	const PipeannRow *row;
-	uint32		node;
+	if (s->source.n < s->size)
+		return;
+	s->size += s->size / 8;
+	s->data = PipeannRealloc(s->data, mul_size(s->size, s->stride));
+	s->norms = PipeannRealloc(s->norms, mul_size(s->size, sizeof(double)));
+	s->roundings = PipeannRealloc(s->roundings,
+								  mul_size(s->size, sizeof(PipeannRounding)));
+	s->nrows = PipeannRealloc(s->nrows, mul_size(s->size, sizeof(uint32)));
+}
 
-	if (g->c.lost)
-		return;
-	if (s->rows)
+static void
+TakeNode(PageSource *s, uint32 id, const PipeannSlot *slot)
+{
+	MakeRoom(s);
+	s->nrows[s->source.n] = 0;
+	if (s->wants_rows)
 		TakeRows(s, id, slot);
-	if (s->list.n == 0)
+	else
+		TakeSizes(s, slot);
+	if (s->nrows[s->source.n] == 0)
 		return;
-	NoteSizes(s, s->rows ? s->list : PipeannSlotRows(l, slot));
-	row = s->list.rows;
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, s->x);
-	node = PipeannCollectionAdd(&g->c, s->x, l->metric == PIPEANN_COSINE ?
-								1.0 / slot->aux : PipeannNorm(s->x, l->dim),
-								l->storage == PIPEANN_FLOAT2 ? &rounding : NULL,
-								row);
-	if (g->c.lost)
-		return;
-	for (uint32 i = 1; i < s->list.n; i++)
-	{
-		row = PipeannRowNext(l, row);
-		PipeannCollectionAddRow(&g->c, node, row);
-	}
-	g->node_of_id[id] = node;
-	if (node == known)
-		TakeList(s, node, slot);
+	s->source.more += s->nrows[s->source.n] - 1;
+	TakeVector(s, slot);
+	TakeList(s, slot);
+	s->g->node_of_id[id] = s->source.n++;
 }
 
 static void
 TakePage(uint32 page, const char *nodes, void *arg)
 {
-	Loading    *s = arg;
+	PageSource *s = arg;
 	const PipeannLayout *l = &s->view->meta.layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
@@ -163,6 +255,107 @@ TakePage(uint32 page, const char *nodes, void *arg)
 			s->g->out_of_line = true;
 		else
 			TakeNode(s, page * l->slots_per_page + i, slot);
+	}
+}
+
+/* ---------- the source ---------- */
+
+static void
+ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
+{
+	PageSource *s = (PageSource *) source;
+	const PipeannLayout *l = &s->view->meta.layout;
+	PipeannSourceRow row = {0};
+
+	for (uint32 node = 0; node < source->n; node++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		row.number = node;
+		row.norm = s->norms[node];
+		row.rounding = source->rounded ? &s->roundings[node] : NULL;
+		PipeannVectorToFloat(s->data + node * s->stride, l->storage, l->dim,
+							 s->x);
+		for (uint32 i = 0; i < s->nrows[node]; i++)
+		{
+			row.row = (const PipeannRow *) (s->rows + row.at);
+			row.tid = row.row->tid;
+			take(&row, i == 0 ? s->x : NULL, arg);
+			row.at += RowBytes(s, row.row);
+		}
+	}
+}
+
+static void
+OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
+		   PipeannLoadedGraph *g)
+{
+	const PipeannMeta *meta = &view->meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannRowSource *source = &s->source;
+
+	memset(s, 0, sizeof(*s));
+	s->view = view;
+	s->g = g;
+	s->wants_rows = rows;
+	source->dim = l->dim;
+	source->metric = l->metric;
+	source->wanted = meta->flags & PIPEANN_META_AUTO_STORAGE ?
+		PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage;
+	source->rounded = l->storage == PIPEANN_FLOAT2;
+	memset(source->fits, true, sizeof(source->fits));
+	source->has_values = rows && l->row_bytes > 0;
+	source->read = ReadNodes;
+	s->size = Min(meta->nodes, PipeannViewIds(view)) + 1024;
+	s->stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	s->data = PipeannAlloc(mul_size(s->size, s->stride));
+	s->norms = PipeannAlloc(mul_size(s->size, sizeof(double)));
+	s->roundings = PipeannAlloc(mul_size(s->size, sizeof(PipeannRounding)));
+	s->nrows = PipeannAlloc(mul_size(s->size, sizeof(uint32)));
+	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;
+	s->rows = PipeannAlloc(s->room);
+	s->x = palloc(mul_size(l->dim, sizeof(float)));
+	s->read = palloc(PipeannExtBytes(l));
+}
+
+static void
+CloseSource(PageSource *s)
+{
+	pfree(s->data);
+	pfree(s->norms);
+	pfree(s->roundings);
+	pfree(s->nrows);
+	pfree(s->rows);
+	pfree(s->x);
+	pfree(s->read);
+}
+
+/* ---------- the graph ---------- */
+
+/* Number nodes as they came, but for those that one before is equal to. */
+static void
+NumberNodes(const PipeannRows *rows, PipeannLoadedGraph *g)
+{
+	PipeannGraph *graph = g->graph;
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < rows->vectors.n; i++)
+	{
+		if (rows->again[i])
+			continue;
+		rows->number[i] = n;
+		graph->degree[n] = graph->degree[i];
+		memmove(PipeannNeighbors(graph, n), PipeannNeighbors(graph, i),
+				graph->degree[i] * sizeof(uint32));
+		n++;
+	}
+	graph->n = n;
+	for (uint32 id = 0; id < g->ids; id++)
+	{
+		uint32		i = g->node_of_id[id];
+
+		if (i != PIPEANN_INVALID_ID)
+			g->node_of_id[id] = rows->number[rows->again[i] ?
+											 rows->number[i] : i];
 	}
 }
 
@@ -190,74 +383,57 @@ NumberNeighbors(PipeannLoadedGraph *g)
 	}
 }
 
-/* Read vectors, rows and neighbours as ids. */
+/* Read vectors, rows and neighbours; all nodes in a storage chosen anew. */
 static void
-Collect(PipeannIndexView *view, uint32 pages, bool rows, bool half_precision,
-		PipeannLoadedGraph *g)
+Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
+	 PipeannLoadedGraph *g)
 {
-	const PipeannMeta *meta = &view->meta;
-	const PipeannLayout *l = &meta->layout;
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
-												  &counters);
-	Loading		s = {.view = view,.g = g,.rows = rows};
+	PipeannTeam *team = PipeannTeamAlone();
+	PageSource	s;
+	PipeannRows rows;
 
-	memset(g, 0, sizeof(*g));
-	g->ids = pages * l->slots_per_page;
-	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
-	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
-	g->graph = PipeannGraphNew(PipeannTeamAlone(), g->ids, l->max_degree);
-	PipeannCollectionInit(&g->c, l->dim, l->metric,
-						  meta->flags & PIPEANN_META_AUTO_STORAGE ?
-						  PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage,
-						  half_precision);
-	g->c.signed_zeros = (meta->flags & PIPEANN_META_SIGNED_ZEROS) != 0;
-	g->c.has_values = rows && l->row_bytes > 0;
-	g->c.few_twins &= l->storage != PIPEANN_FLOAT2;
-	s.x = palloc(mul_size(l->dim, sizeof(float)));
-	s.size = PipeannInlineBytes(l);
-	s.list.n = rows ? 0 : 1;
-	s.list.rows = palloc(s.size);
-	ItemPointerSetInvalid(&s.list.rows->tid);
-	s.read = palloc(PipeannExtBytes(l));
-	PipeannVisitPages(source, 0, pages, TakePage, &s);
-	PipeannSourceClose(source);
-	pfree(s.x);
-	pfree(s.list.rows);
-	pfree(s.read);
+	OpenSource(&s, view, wants_rows, g);
+	PipeannViewVisit(view, pages, TakePage, &s);
+	s.source.value_bytes = s.bytes;
+	PipeannRowsLoad(team, &s.source, &rows);
+	CloseSource(&s);
+	NumberNodes(&rows, g);
+	PipeannRowsToNodes(team, &rows, &g->nodes);
+	PipeannRowsFree(team, &rows);
 }
 
+/*
+ * Read all nodes that have rows, of the first graph pages, with all their rows,
+ * or with one invalid TID each if rows is false. Edges to other nodes are left
+ * out, and every node can be reached from the root.
+ */
 void
 PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 				 PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
+	PipeannTeam *team = PipeannTeamAlone();
 
-	Collect(view, pages, rows, true, g);
-	if (g->c.lost)
-	{
-		PipeannLoadedGraphFree(g);
-		Collect(view, pages, rows, false, g);
-	}
-	PipeannCollectionFinish(&g->c);
-	PipeannCollectionVectors(&g->c, &g->vectors);
-	g->graph->n = g->c.n;
+	memset(g, 0, sizeof(*g));
+	g->ids = pages * meta->layout.slots_per_page;
+	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
+	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
+	g->graph = PipeannGraphNew(team, g->ids, meta->layout.max_degree);
+	Load(view, pages, rows, g);
 	NumberNeighbors(g);
-	if (g->c.n == 0)
+	if (g->graph->n == 0)
 		return;
 	g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :
 		PIPEANN_INVALID_ID;
 	if (g->graph->medoid == PIPEANN_INVALID_ID)
 		g->graph->medoid = 0;
-	PipeannGraphConnect(PipeannTeamAlone(), g->graph, &g->vectors);
+	PipeannGraphConnect(team, g->graph, &g->nodes.vectors);
 }
 
 void
 PipeannLoadedGraphFree(PipeannLoadedGraph *g)
 {
-	PipeannCollectionFree(&g->c);
-	if (g->vectors.aux != NULL)
-		pfree((void *) g->vectors.aux);
+	PipeannNodesFree(PipeannTeamAlone(), &g->nodes);
 	PipeannGraphFree(PipeannTeamAlone(), g->graph);
 	pfree(g->node_of_id);
 }

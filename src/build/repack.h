@@ -5,7 +5,8 @@
 #ifndef PIPEANN_BUILD_REPACK_H
 #define PIPEANN_BUILD_REPACK_H
 
-#include "build/build.h"
+#include "build/coding.h"
+#include "storage/page_source.h"
 
 /*
  * The factor of growth at which codes and packing are made anew. In a small
@@ -42,36 +43,26 @@ typedef enum PipeannRepackResult
 	PIPEANN_REPACK_NEVER		/* no need, or no room */
 } PipeannRepackResult;
 
-/*
- * Pack the graph anew, with codes of the next generation, if it has grown by
- * the factor above since it was packed. The caller holds the maintenance lock.
- * Inserts wait while pages are written.
- */
 extern PipeannRepackResult PipeannRepack(PipeannIndexView *view);
 
-/* load.c: an index's own nodes in memory, as a build has a table's rows */
+/* load.c: an index's own nodes, as a build has a table's rows */
 
-/* Nodes have numbers here. Ids are those of the index when it was read. */
+/* Edges are between numbers; the medoid is the root. */
 typedef struct PipeannLoadedGraph
 {
-	PipeannCollection c;
-	PipeannVectors vectors;
-	PipeannGraph *graph;		/* between numbers; the medoid is the root */
-	uint32		ids;
+	PipeannNodes nodes;
+	PipeannGraph *graph;
+	uint32		ids;			/* of the index when it was read */
 	uint32	   *node_of_id;		/* [ids], INVALID_ID if the node has no rows */
 	PipeannRowSizes sizes;		/* of rows with values in nodes' slots, and of
 								 * all if they were read */
 	bool		out_of_line;	/* there were out-of-line vectors, left out */
 } PipeannLoadedGraph;
 
-/* The most bytes that PipeannLoadGraph() takes, for planning. */
+extern uint32 PipeannViewPages(const PipeannIndexView *view);
+extern void PipeannViewVisit(PipeannIndexView *view, uint32 pages,
+							 PipeannVisit visit, void *arg);
 extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);
-
-/*
- * Read all nodes that have rows, of the first graph pages, with all their rows,
- * or with one invalid TID each if rows is false. Edges to other nodes are left
- * out, and every node can be reached from the root.
- */
 extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 							 PipeannLoadedGraph *g);
 extern void PipeannLoadedGraphFree(PipeannLoadedGraph *g);

@@ -43,14 +43,13 @@
 typedef struct Retraining
 {
 	PipeannIndexView view;
-	uint32		generation;		/* the one being made */
+	PipeannCoding coding;		/* the generation being made */
 	uint32		pages;			/* graph pages to pass over */
-	PipeannPq	pq;
-	float		error;			/* of its codes */
 	float	   *x;				/* one vector */
 
 	/* nodes to train on */
 	float	   *samples;		/* [most_samples][dim] */
+	PipeannRow **rows;			/* [most_samples] one of each, for books */
 	uint32		nsamples;
 	uint32		most_samples;
 	uint64		seen;			/* nodes passed so far */
@@ -67,12 +66,12 @@ typedef struct Retraining
 	uint8	   *codes;			/* [codes per page], code and attributes */
 	bool	   *present;		/* [codes per page] */
 
-	/* attribute codes, NULL if there are none */
-	PipeannAttributes *attributes;
-	char	   *books;
-	PipeannRow **rows;			/* [most_samples] one of each sample */
 } Retraining;
 
+/*
+ * Whether an insert has to retrain: codes are missing, or the index outgrew
+ * them, or what was inserted since is of another kind.
+ */
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
 {
@@ -108,22 +107,7 @@ CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 		!PipeannChainVector(view, id, slot, x))
 		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
 							 x);
-	if (l->metric == PIPEANN_COSINE)
-		for (int i = 0; i < l->dim; i++)
-			x[i] *= slot->aux;
-}
-
-static void
-VisitPages(PipeannIndexView *view, uint32 pages, PipeannVisit visit,
-		   void *arg)
-{
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map, &counters);
-
-	PipeannVisitPages(source, 0, pages, visit, arg);
-	PipeannSourceClose(source);
+	PipeannCodingScale(l->metric, slot->aux, l->dim, x);
 }
 
 /* ---------- first pass: samples ---------- */
@@ -142,8 +126,6 @@ StartSamples(Retraining *r)
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
 	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
 									   sizeof(float)));
-	r->attributes = PipeannAttributesOpen(r->view.index, meta->format, l,
-										  &meta->widths, NULL);
 	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
 	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
 													   PipeannViewIds(&r->view))),
@@ -185,23 +167,12 @@ SampledRow(uint32 i, uint32 j, void *arg)
 	return j == 0 ? r->rows[i] : NULL;
 }
 
-/* Books of attribute codes, by the rows of the samples. */
-static void
-TrainAttributes(Retraining *r)
-{
-	if (r->attributes == NULL)
-		return;
-	r->books = palloc(PipeannBooksBytes(&r->view.meta.layout));
-	PipeannAttributesTrain(r->attributes, SampledRow, r, r->nsamples,
-						   r->books);
-}
-
 static void
 TakeSample(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	CodingVector(&r->view, id, slot,
 				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
-	if (r->attributes != NULL)
+	if (r->view.meta.layout.attr_bytes > 0)
 		r->rows[r->nsamples] = CopyFirstRow(&r->view.meta.layout, slot);
 	r->nsamples++;
 }
@@ -270,11 +241,11 @@ PutCode(Retraining *r, char *payload, uint32 at)
 	uint8	   *code = r->codes + (Size) at * PipeannCodeBytes(l);
 	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
 
-	if (r->attributes != NULL)
+	if (r->coding.attributes != NULL)
 	{
 		for (uint32 i = 0; i < l->attr_bytes; i++)
 			former[i] = payload[PipeannPlaneOffset(l, i) + at];
-		PipeannAttributesKeepMixed(r->attributes, former, code + l->pq_bytes);
+		PipeannAttributesKeepMixed(r->coding.attributes, former, code + l->pq_bytes);
 	}
 	PipeannCodePut(l, payload, at, code);
 }
@@ -287,7 +258,7 @@ static void
 FlushCodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
-	PipeannKind kind = PipeannCodesKind(r->generation);
+	PipeannKind kind = PipeannCodesKind(r->coding.generation);
 	BlockNumber blkno = PipeannPlainBlock(r->view.map, kind, r->code_page);
 	Buffer		buffer = PipeannGetBlock(r->view.index, blkno);
 	bool		is_new = PageIsNew(BufferGetPage(buffer));
@@ -322,9 +293,9 @@ EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
 	code = r->codes + (Size) at * PipeannCodeBytes(l);
-	PipeannPqEncode(&r->pq, r->x, code);
-	if (r->attributes != NULL)
-		PipeannAttributesOfNode(r->attributes, &r->view, id, slot,
+	PipeannPqEncode(&r->coding.pq, r->x, code);
+	if (r->coding.attributes != NULL)
+		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
 	r->present[at] = true;
 }
@@ -352,80 +323,54 @@ EncodeNodes(Retraining *r)
 	r->codes = palloc0(PIPEANN_PAYLOAD);
 	r->present = palloc0(PipeannCodesPerPage(l));
 	r->code_page = 0;
-	VisitPages(&r->view, r->pages, EncodePage, r);
+	PipeannViewVisit(&r->view, r->pages, EncodePage, r);
 	FlushCodes(r);
+	r->coding.code_pages = r->code_page + 1;
 }
 
 /* ---------- the whole ---------- */
 
-/*
- * Change the metapage with no insert under way, so that each insert either
- * ended before the change or knows of it.
- */
-static bool
-MetaBeginAlone(Relation index, PipeannMetaUpdate *update)
-{
-	bool		may = PipeannKeepInsertsOut(index);
-
-	PipeannMetaBegin(index, update);
-	return may;
-}
-
+/* Extents for the codes of all ids that the metapage knows now. */
 static void
-MetaEndAlone(Relation index, PipeannMetaUpdate *update, bool may)
+ReserveCodes(Retraining *r, PipeannMeta *meta)
 {
-	PipeannMetaEnd(update);
-	PipeannLetInsertsIn(index, may);
-}
-
-static void
-ReserveExtents(Retraining *r, PipeannMeta *meta)
-{
-	PipeannCodingReserve(r->view.index, meta, &meta->layout, r->generation,
+	PipeannCodingReserve(&r->coding, meta,
 						 meta->graph_pages * meta->layout.slots_per_page);
 }
 
-/*
- * From here on inserts also write codes of the next generation. Codes that an
- * earlier attempt left are of no use once its codebook is overwritten.
- */
+/* From here on inserts also write codes of the next generation. */
 static void
 Announce(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
-	PipeannMetaUpdate update;
-	bool		may;
+	PipeannMetaAlone alone;
+	PipeannMeta *meta;
 
-	may = MetaBeginAlone(view->index, &update);
-	update.meta->flags &= ~PIPEANN_META_RETRAINING;
-	update.meta->attempt++;
-	ReserveExtents(r, update.meta);
-	MetaEndAlone(view->index, &update, may);
-
+	meta = PipeannCodingAttempt(&r->coding, &alone);
+	ReserveCodes(r, meta);
+	PipeannMetaEndAlone(view->index, &alone);
 	PipeannRefreshView(view);
-	PipeannCodebookWrite(view->index, &view->meta.layout, view->map,
-						 r->generation, &r->pq, r->books, true);
+	PipeannCodebookWrite(&r->coding, view->map);
 
-	may = MetaBeginAlone(view->index, &update);
-	update.meta->flags |= PIPEANN_META_RETRAINING;
-	ReserveExtents(r, update.meta);
-	r->pages = update.meta->graph_pages;
-	MetaEndAlone(view->index, &update, may);
+	meta = PipeannMetaBeginAlone(view->index, &alone);
+	meta->flags |= PIPEANN_META_RETRAINING;
+	ReserveCodes(r, meta);
+	r->pages = meta->graph_pages;
+	PipeannMetaEndAlone(view->index, &alone);
 	PipeannRefreshView(view);
-	r->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
-									   view->map, r->pages);
+	r->pages = Min(r->pages, PipeannViewPages(view));
 }
 
 static void
-WriteEntryGraph(Retraining *r)
+WriteEntries(Retraining *r)
 {
 	uint32		n = r->entries.vectors.n;
 	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
 
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = i;
-	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map, &r->entries,
-					  sample, n, true, PipeannTeamAlone());
+	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &r->view.meta,
+					  r->view.map, &r->entries, sample, n);
 	pfree(sample);
 }
 
@@ -433,31 +378,14 @@ WriteEntryGraph(Retraining *r)
 static void
 Publish(Retraining *r)
 {
-	const PipeannMeta *made = &r->view.meta;
-	PipeannMeta new_id;
-	PipeannMetaUpdate update;
-	bool		may;
+	PipeannMetaAlone alone;
+	PipeannMeta *meta = PipeannMetaBeginAlone(r->view.index, &alone);
 
-	PipeannNewBuildId(&new_id);
-	may = MetaBeginAlone(r->view.index, &update);
-	update.meta->flags &= ~PIPEANN_META_RETRAINING;
-	update.meta->flags |= PIPEANN_META_HAS_CODES;
-	update.meta->generation = r->generation;
-	update.meta->build_id = new_id.build_id;
-	update.meta->code_pages = r->code_page + 1;
-	update.meta->entry_first = made->entry_first;
-	update.meta->entry_count = made->entry_count;
-	update.meta->entry_degree = made->entry_degree;
-	if (update.meta->entry_dead > 0)
-	{
-		/* dead nodes of the former entry graph can be freed now */
-		update.meta->flags |= PIPEANN_META_REPAIRING;
-		update.meta->entry_dead = 0;
-	}
-	update.meta->trained_nodes = update.meta->nodes;
-	update.meta->code_error = r->error;
-	update.meta->strayed = 0;
-	MetaEndAlone(r->view.index, &update, may);
+	/* dead nodes of the former entry graph can be freed now */
+	if (meta->entry_dead > 0)
+		meta->flags |= PIPEANN_META_REPAIRING;
+	PipeannCodingPublish(&r->coding, meta, meta->nodes);
+	PipeannMetaEndAlone(r->view.index, &alone);
 }
 
 /* An index that has grown much is packed anew, which makes codes as well. */
@@ -465,27 +393,26 @@ static void
 Retrain(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
-	const PipeannLayout *l = &view->meta.layout;
+	const PipeannMeta *meta = &view->meta;
+	PipeannTeam *team = PipeannTeamAlone();
 
 	if (PipeannRepack(view) != PIPEANN_REPACK_NEVER)
 		return;
-	r->generation = view->meta.generation + 1;
-	r->pages = PipeannSourceCountPages(view->index, l, view->map,
-									   view->meta.graph_pages);
-	r->x = palloc(mul_size(l->dim, sizeof(float)));
+	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
+					   meta->generation + 1);
+	r->pages = PipeannViewPages(view);
+	r->x = palloc(mul_size(meta->layout.dim, sizeof(float)));
 	StartSamples(r);
-	VisitPages(view, r->pages, SamplePage, r);
+	PipeannViewVisit(view, r->pages, SamplePage, r);
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
 		return;
-	r->pq = PipeannCodingLayout(l);
-	r->error = PipeannCodingTrain(PipeannTeamAlone(), view->index, l->metric,
-								  &r->pq, r->samples, r->nsamples);
-	TrainAttributes(r);
+	PipeannCodingTrain(team, &r->coding, r->samples, r->nsamples);
+	PipeannCodingTrainBooks(team, &r->coding, SampledRow, r, r->nsamples);
 	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
 	EncodeNodes(r);
-	WriteEntryGraph(r);
+	WriteEntries(r);
 	PIPEANN_PAUSE("retrain-written");
 	Publish(r);
 }
@@ -521,6 +448,11 @@ IsOutgrown(Retraining *r)
 	return PipeannIsOutgrown(&r->view.meta);
 }
 
+/*
+ * Make the next generation if the index is still outgrown. Returns at once if
+ * another backend is doing so. Waits twice for inserts under way, and goes on
+ * beside later ones.
+ */
 void
 PipeannRetrain(Relation index)
 {
@@ -540,8 +472,7 @@ HasDrifted(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannLayout *l = &view->meta.layout;
-	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
-												view->meta.graph_pages);
+	uint32		pages = PipeannViewPages(view);
 	uint32		want = Min(pages, DRIFT_SAMPLES / l->slots_per_page + 1);
 	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	uint32		n = 0;
@@ -583,6 +514,7 @@ IsWantedByVacuum(Retraining *r)
 		(r->view.cache != NULL && HasDrifted(r));
 }
 
+/* The same for VACUUM, and also if the vectors have drifted. */
 void
 PipeannRetrainIfDrifted(Relation index)
 {

@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "build/sibling.h"
+#include "build/coding.h"
 
 #include <float.h>
 
@@ -39,6 +39,7 @@
 
 #define SEED UINT64CONST(0x7369626c696e67)
 
+/* Move count of n samples, evenly spaced, to the end. */
 void
 PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count)
 {
@@ -192,39 +193,47 @@ ComparedError(const PipeannPq *pq, const float *centroids, const float *x,
 
 /* Whether their codebook is as good for samples as one of the samples' own. */
 static bool
-IsAsGood(PipeannTeam *team, const PipeannPq *pq, float *samples, uint32 n,
-		 uint32 aside, const float *theirs, float *own)
+IsAsGood(PipeannTeam *team, const PipeannPq *pq, const PipeannSamples *s,
+		 const float *theirs, float *own)
 {
-	uint32		comparing = (n - aside) / COMPARING_PART;
-	uint32		trained = n - aside - comparing;
-	const float *x = samples + (Size) trained * pq->dim;
+	uint32		n = s->n - s->aside;
+	uint32		comparing = n / COMPARING_PART;
+	uint32		trained = n - comparing;
+	uint32		compared = s->n - trained;
+	const float *x = s->x + (Size) trained * pq->dim;
 
 	if (PipeannTeamLeads(team))
-		PipeannMoveSamples(samples, n - aside, pq->dim, comparing);
+		PipeannMoveSamples(s->x, n, pq->dim, comparing);
 	PipeannTeamMeet(team);
-	TrainCompared(team, pq, samples, trained, own);
-	return ComparedError(pq, theirs, x, n - trained) <=
-		AS_GOOD * ComparedError(pq, own, x, n - trained);
+	TrainCompared(team, pq, s->x, trained, own);
+	return ComparedError(pq, theirs, x, compared) <=
+		AS_GOOD * ComparedError(pq, own, x, compared);
 }
 
+/*
+ * Take the codebook of another partition's index if it is about as good for
+ * samples as one of their own. Those aside stay where they are, the others may be
+ * put in another order. True if centroids, which the team shares, are that
+ * codebook. All members call.
+ */
 bool
-PipeannSiblingCodebook(PipeannTeam *team, Relation index, const PipeannPq *pq,
-					   PipeannMetric metric, float *samples, uint32 n,
-					   uint32 aside, float *centroids)
+PipeannSiblingCodebook(PipeannTeam *team, const PipeannCoding *k,
+					   const PipeannSamples *samples, float *centroids)
 {
+	const PipeannPq *pq = &k->pq;
 	Size		size = mul_size(PipeannPqCentroidCount(pq->dim), sizeof(float));
 	float	   *theirs;
 	bool	   *found;
 	bool		taken;
 
-	if (aside == 0 || !index->rd_rel->relispartition)
+	if (samples->aside == 0 || !k->index->rd_rel->relispartition)
 		return false;
 	theirs = PipeannTeamAlloc(team, size);
 	found = PipeannTeamAlloc(team, sizeof(bool));
 	if (PipeannTeamLeads(team))
-		*found = ReadSibling(index, pq, metric, theirs);
+		*found = ReadSibling(k->index, pq, k->layout.metric, theirs);
 	PipeannTeamMeet(team);
-	taken = *found && IsAsGood(team, pq, samples, n, aside, theirs, centroids);
+	taken = *found && IsAsGood(team, pq, samples, theirs, centroids);
 	PipeannTeamMeet(team);
 	if (taken && PipeannTeamLeads(team))
 		memcpy(centroids, theirs, size);

@@ -1,13 +1,12 @@
 /*
  * spool.h
- *		A table's vectors in temporary files, one of each process that scans.
+ *		A table's vectors in temporary files, one of each process that scans;
+ *		private to build/.
  */
-#ifndef PIPEANN_SPOOL_H
-#define PIPEANN_SPOOL_H
+#ifndef PIPEANN_BUILD_SPOOL_H
+#define PIPEANN_BUILD_SPOOL_H
 
-#include "base/team.h"
-#include "build/build.h"
-#include "access/tupdesc.h"
+#include "build/rows.h"
 #include "storage/buffile.h"
 
 /* What is known of all rows, or of those of one process. */
@@ -24,22 +23,9 @@ typedef struct PipeannSpoolStats
 	PipeannRowSizes sizes;		/* if rows have values */
 } PipeannSpoolStats;
 
-/*
- * A vector in the spool, followed by its elements and, if rows have values, by
- * the row.
- */
-typedef struct PipeannSpoolRow
-{
-	double		norm;
-	ItemPointerData tid;
-	uint8		form;			/* PipeannStorage that holds it exactly */
-} PipeannSpoolRow;
-
 typedef struct PipeannSpool
 {
-	int			dim;
-	PipeannMetric metric;
-	PipeannStorage wanted;		/* option, PIPEANN_STORAGE_AUTO too */
+	PipeannRowSource source;	/* of all rows, when finished */
 	BufFile    *file;			/* this process's */
 	PipeannSpoolStats stats;	/* of this process; of all, when finished */
 	PipeannColumns columns;		/* of the index */
@@ -51,41 +37,13 @@ typedef struct PipeannSpool
 	MemoryContext row_context;	/* reset for each row */
 } PipeannSpool;
 
-/*
- * Prepare to scan a table of so many blocks. All members call.
- */
 extern void PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s,
 							 PipeannColumns columns, int dim,
 							 PipeannMetric metric,
 							 PipeannStorage wanted, BlockNumber nblocks);
-
-/*
- * Add a row of all the index's columns, if it can be indexed. Errors if a storage
- * that was chosen does not suit it, or its values are too long.
- */
 extern bool PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
 							const ItemPointerData *tid);
-
-/* After the scan: stats and starts become those of all. All members call. */
 extern void PipeannSpoolFinish(PipeannTeam *team, PipeannSpool *s);
-
-/*
- * Read this process's rows again: calls take(row, x, place, arg) for each, with
- * its elements as floats, and its place by TID among those of all processes.
- */
-typedef struct PipeannSpoolPlace
-{
-	uint32		number;
-	uint64		at;				/* bytes of the rows with values before it */
-	const PipeannRow *row;		/* with values, or NULL */
-} PipeannSpoolPlace;
-
-typedef void (*PipeannSpoolTake) (const PipeannSpoolRow *row, const float *x,
-								  const PipeannSpoolPlace *place, void *arg);
-
-extern void PipeannSpoolRead(PipeannSpool *s, PipeannSpoolTake take,
-							 void *arg);
-
 extern void PipeannSpoolFree(PipeannTeam *team, PipeannSpool *s);
 
-#endif							/* PIPEANN_SPOOL_H */
+#endif							/* PIPEANN_BUILD_SPOOL_H */

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "build/build.h"
+#include "build/rows.h"
 #include "distance/distance.h"
 
 /*
@@ -17,8 +17,8 @@
 #define MOST_OFFSET 5
 
 /*
- * A storage that the user chose is kept; half precision rounds, integers do
- * not.
+ * An error if x[dim] does not fit a storage that the user chose, which is kept; half
+ * precision rounds, integers do not.
  */
 void
 PipeannRequireFit(PipeannStorage storage, const float *x, int dim)
@@ -34,6 +34,8 @@ PipeannRequireFit(PipeannStorage storage, const float *x, int dim)
 }
 
 /*
+ * Whether half precision would lose what tells the first PIPEANN_MIN_JUDGED
+ * vectors apart: they are much farther from zero than from one another.
  * Compares mean squares of the norms and of the distances from the mean; for
  * cosine, of normalised vectors, as only directions matter.
  */
