@@ -15,7 +15,7 @@
 #include "access/tableam.h"
 #include "access/xloginsert.h"
 #include "build/coding.h"
-#include "build/spool.h"
+#include "build/rows.h"
 #include "parallel/parallel.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
@@ -70,32 +70,23 @@ typedef struct BuildState
 	uint64		shown;
 } BuildState;
 
+static const char *const phase_names[PIPEANN_BUILD_PHASES] = {
+	[PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE] = "initializing",
+	[PHASE_SCAN] = "scanning table",
+	[PHASE_LOAD] = "grouping vectors",
+	[PHASE_TRAIN] = "training codes",
+	[PHASE_GRAPH] = "building graph",
+	[PHASE_PACK] = "packing pages",
+	[PHASE_WRITE] = "writing pages",
+	[PHASE_ENTRY] = "building entry graph",
+	[PHASE_WAL] = "writing WAL"
+};
+
 const char *
 PipeannPhaseName(int64 phase)
 {
-	switch (phase)
-	{
-		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
-			return "initializing";
-		case PHASE_SCAN:
-			return "scanning table";
-		case PHASE_LOAD:
-			return "grouping vectors";
-		case PHASE_TRAIN:
-			return "training codes";
-		case PHASE_GRAPH:
-			return "building graph";
-		case PHASE_PACK:
-			return "packing pages";
-		case PHASE_WRITE:
-			return "writing pages";
-		case PHASE_ENTRY:
-			return "building entry graph";
-		case PHASE_WAL:
-			return "writing WAL";
-		default:
-			return NULL;
-	}
+	return phase >= 0 && phase < PIPEANN_BUILD_PHASES ? phase_names[phase] :
+		NULL;
 }
 
 static void
@@ -320,14 +311,6 @@ DecideLayout(BuildState *state)
 	state->params.max_degree = meta->layout.max_degree;
 }
 
-/* A single node has no edges, so there is nothing to pack. */
-static void
-KeepOrder(uint32 n, uint32 *order)
-{
-	for (uint32 i = 0; i < n; i++)
-		order[i] = i;
-}
-
 static PipeannGraph *
 BuildGraph(BuildState *state, const PipeannClusters *clusters)
 {
@@ -339,7 +322,10 @@ BuildGraph(BuildState *state, const PipeannClusters *clusters)
 							 &state->params);
 }
 
-/* The leader decides on the order of nodes in pages; all write these. */
+/*
+ * The leader decides on the order of nodes in pages; all write these. A single node
+ * has no edges, so there is nothing to pack: order is zeroed.
+ */
 static void
 PackAndWrite(BuildState *state, PipeannGraph *graph)
 {
@@ -354,8 +340,6 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 		if (graph != NULL)
 			PipeannGraphPack(graph, &nodes->vectors,
 							 state->meta.layout.fill, order, state->team);
-		else
-			KeepOrder(n, order);
 		state->decisions->ids = PipeannReserveNodes(state->index,
 													&state->meta, nodes);
 	}
@@ -489,15 +473,6 @@ PipeannParallelWorker(dsm_segment *seg, shm_toc *toc)
 	PipeannParallelLeave(p);
 }
 
-/* Make the checks that can be made before the work starts. */
-static void
-CheckOptions(Relation index)
-{
-	PipeannCheckOptions(PipeannGetOptions(index));
-	(void) PipeannIndexMetric(index);
-	(void) PipeannIndexDimensions(index);
-}
-
 IndexBuildResult *
 pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 {
@@ -513,8 +488,11 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 			 RelationGetRelationName(index));
 	PipeannCacheForget(index);
 
+	/* what can be checked before the work starts */
 	PipeannCheckColumns(index);
-	CheckOptions(index);
+	PipeannCheckOptions(PipeannGetOptions(index));
+	(void) PipeannIndexMetric(index);
+	(void) PipeannIndexDimensions(index);
 	PipeannParallelBegin(p, heap, index, index_info);
 	BuildProgram(p);
 	PipeannParallelEnd(p);

@@ -63,17 +63,40 @@ PipeannViewPages(const PipeannIndexView *view)
 								   view->meta.graph_pages);
 }
 
-/* Pass over the first graph pages. */
+typedef struct Visit
+{
+	const PipeannLayout *layout;
+	bool		dead;
+	PipeannTakeNode take;
+	void	   *arg;
+} Visit;
+
+static void
+VisitPage(uint32 page, const char *nodes, void *arg)
+{
+	const Visit *v = arg;
+
+	for (uint32 i = 0; i < v->layout->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(v->layout, nodes, i);
+
+		if (PipeannSlotIsLive(slot) || (v->dead && PipeannSlotIsNode(slot)))
+			v->take(page * v->layout->slots_per_page + i, slot, v->arg);
+	}
+}
+
+/* Pass over the nodes of the first graph pages, dead ones too if that is set. */
 void
-PipeannViewVisit(PipeannIndexView *view, uint32 pages, PipeannVisit visit,
-				 void *arg)
+PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
+				  PipeannTakeNode take, void *arg)
 {
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map, &counters);
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
+												  &counters);
+	Visit		v = {l, dead, take, arg};
 
-	PipeannVisitPages(source, 0, pages, visit, arg);
+	PipeannVisitPages(source, 0, pages, VisitPage, &v);
 	PipeannSourceClose(source);
 }
 
@@ -223,8 +246,15 @@ MakeRoom(PageSource *s)
 }
 
 static void
-TakeNode(PageSource *s, uint32 id, const PipeannSlot *slot)
+TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
+	PageSource *s = arg;
+
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		s->g->out_of_line = true;
+		return;
+	}
 	MakeRoom(s);
 	s->nrows[s->source.n] = 0;
 	if (s->wants_rows)
@@ -237,25 +267,6 @@ TakeNode(PageSource *s, uint32 id, const PipeannSlot *slot)
 	TakeVector(s, slot);
 	TakeList(s, slot);
 	s->g->node_of_id[id] = s->source.n++;
-}
-
-static void
-TakePage(uint32 page, const char *nodes, void *arg)
-{
-	PageSource *s = arg;
-	const PipeannLayout *l = &s->view->meta.layout;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-
-		if (!PipeannSlotIsLive(slot))
-			continue;
-		if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-			s->g->out_of_line = true;
-		else
-			TakeNode(s, page * l->slots_per_page + i, slot);
-	}
 }
 
 /* ---------- the source ---------- */
@@ -393,7 +404,7 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 	PipeannRows rows;
 
 	OpenSource(&s, view, wants_rows, g);
-	PipeannViewVisit(view, pages, TakePage, &s);
+	PipeannVisitNodes(view, pages, false, TakeNode, &s);
 	s.source.value_bytes = s.bytes;
 	PipeannRowsLoad(team, &s.source, &rows);
 	CloseSource(&s);

@@ -97,6 +97,7 @@ typedef struct PipeannGraphWriter
 	char	   *page;			/* payloads of one graph page */
 	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
 	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
+	uint32		next_ext;		/* the overflow slot to be written next */
 } PipeannGraphWriter;
 
 extern void PipeannMetaInit(PipeannMeta *meta, Relation index,

@@ -6,7 +6,6 @@
 #define PIPEANN_BUILD_REPACK_H
 
 #include "build/coding.h"
-#include "storage/page_source.h"
 
 /*
  * The factor of growth at which codes and packing are made anew. In a small
@@ -60,8 +59,12 @@ typedef struct PipeannLoadedGraph
 } PipeannLoadedGraph;
 
 extern uint32 PipeannViewPages(const PipeannIndexView *view);
-extern void PipeannViewVisit(PipeannIndexView *view, uint32 pages,
-							 PipeannVisit visit, void *arg);
+
+typedef void (*PipeannTakeNode) (uint32 id, const PipeannSlot *slot,
+								 void *arg);
+
+extern void PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
+							  PipeannTakeNode take, void *arg);
 extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);
 extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 							 PipeannLoadedGraph *g);

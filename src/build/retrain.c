@@ -65,7 +65,6 @@ typedef struct Retraining
 	uint32		code_page;		/* INVALID_ID: none yet */
 	uint8	   *codes;			/* [codes per page], code and attributes */
 	bool	   *present;		/* [codes per page] */
-
 } Retraining;
 
 /*
@@ -204,28 +203,20 @@ TakeEntryNode(Retraining *r, uint32 id, const PipeannSlot *slot)
  * entry node in any case.
  */
 static void
-SamplePage(uint32 page, const char *nodes, void *arg)
+SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	Retraining *r = arg;
-	const PipeannLayout *l = &r->view.meta.layout;
-	uint64		first = (uint64) page * l->slots_per_page;
-	uint64		ids = (uint64) r->pages * l->slots_per_page;
-	uint32		entries = (uint32) ((first + l->slots_per_page) *
-									r->most_entries / ids);
+	uint32		per_page = r->view.meta.layout.slots_per_page;
+	uint64		passed = (uint64) id - id % per_page + per_page;
+	uint32		entries = (uint32) (passed * r->most_entries /
+									((uint64) r->pages * per_page));
 
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-
-		if (!PipeannSlotIsLive(slot))
-			continue;
-		if (r->nsamples < r->most_samples &&
-			r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
-			TakeSample(r, first + i, slot);
-		r->seen++;
-		if (first + i == r->view.meta.root || r->entries.vectors.n < entries)
-			TakeEntryNode(r, first + i, slot);
-	}
+	if (r->nsamples < r->most_samples &&
+		r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
+		TakeSample(r, id, slot);
+	r->seen++;
+	if (id == r->view.meta.root || r->entries.vectors.n < entries)
+		TakeEntryNode(r, id, slot);
 }
 
 /* ---------- second pass: codes ---------- */
@@ -281,8 +272,9 @@ FlushCodes(Retraining *r)
 }
 
 static void
-EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
+EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
+	Retraining *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	uint32		at = id % PipeannCodesPerPage(l);
@@ -301,21 +293,6 @@ EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-EncodePage(uint32 page, const char *nodes, void *arg)
-{
-	Retraining *r = arg;
-	const PipeannLayout *l = &r->view.meta.layout;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-
-		if (PipeannSlotIsNode(slot))
-			EncodeNode(r, page * l->slots_per_page + i, slot);
-	}
-}
-
-static void
 EncodeNodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
@@ -323,7 +300,7 @@ EncodeNodes(Retraining *r)
 	r->codes = palloc0(PIPEANN_PAYLOAD);
 	r->present = palloc0(PipeannCodesPerPage(l));
 	r->code_page = 0;
-	PipeannViewVisit(&r->view, r->pages, EncodePage, r);
+	PipeannVisitNodes(&r->view, r->pages, true, EncodeNode, r);
 	FlushCodes(r);
 	r->coding.code_pages = r->code_page + 1;
 }
@@ -403,7 +380,7 @@ Retrain(Retraining *r)
 	r->pages = PipeannViewPages(view);
 	r->x = palloc(mul_size(meta->layout.dim, sizeof(float)));
 	StartSamples(r);
-	PipeannViewVisit(view, r->pages, SamplePage, r);
+	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
 		return;
 	PipeannCodingTrain(team, &r->coding, r->samples, r->nsamples);

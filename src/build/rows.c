@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "build/rows.h"
 #include "common/hashfn.h"
 #include "distance/distance.h"
@@ -265,8 +267,54 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 
 /* ---------- the storage ---------- */
 
+/*
+ * With fewer vectors, bytes and half precision are not chosen: these few may
+ * not be like those to come, which rounding might make equal.
+ */
+#define MIN_JUDGED 1000
+
 /* With fewer dimensions half precision saves less than a sixth of a page. */
 #define MIN_HALF_DIM 32
+
+/*
+ * How far vectors may be from zero for half precision, in units of their
+ * distance from their mean: rounding errs by 2e-4 of the former, while the
+ * latter tells near vectors from far ones.
+ */
+#define MOST_OFFSET 5
+
+/*
+ * Whether half precision would lose what tells the first MIN_JUDGED
+ * vectors apart: they are much farther from zero than from one another.
+ * Compares mean squares of the norms and of the distances from the mean; for
+ * cosine, of normalised vectors, as only directions matter.
+ */
+static bool
+IsFarFromZero(const PipeannVectors *v)
+{
+	double	   *mean = palloc0(mul_size(v->dim, sizeof(double)));
+	float	   *x = palloc(mul_size(v->dim, sizeof(float)));
+	uint32		n = Min(v->n, MIN_JUDGED);
+	double		squares = 0;
+	double		of_mean = 0;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		double		scale = v->metric == PIPEANN_COSINE ? v->aux[i] : 1;
+
+		PipeannVectorToFloat(PipeannVectorAt(v, i), v->storage, v->dim, x);
+		for (int d = 0; d < v->dim; d++)
+		{
+			mean[d] += x[d] * scale / n;
+			squares += pow(x[d] * scale, 2) / n;
+		}
+	}
+	for (int d = 0; d < v->dim; d++)
+		of_mean += mean[d] * mean[d];
+	pfree(mean);
+	pfree(x);
+	return squares > (double) MOST_OFFSET * MOST_OFFSET * (squares - of_mean);
+}
 
 static PipeannStorage
 FirstChoice(const PipeannRowSource *s)
@@ -277,7 +325,7 @@ FirstChoice(const PipeannRowSource *s)
 		return s->wanted;
 	if (s->rounded && !bytes)
 		return PIPEANN_FLOAT2;
-	if (s->n < PIPEANN_MIN_JUDGED)
+	if (s->n < MIN_JUDGED)
 		return PIPEANN_FLOAT4;
 	if (bytes)
 		return s->fits[PIPEANN_UINT8] ? PIPEANN_UINT8 : PIPEANN_INT8;
@@ -294,9 +342,9 @@ IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
 	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT4 ||
 		(storage == PIPEANN_FLOAT2 && s->rounded))
 		return false;
-	return rows->distinct < PIPEANN_MIN_JUDGED ||
+	return rows->distinct < MIN_JUDGED ||
 		(storage == PIPEANN_FLOAT2 &&
-		 (twins > MOST_TWINS || PipeannIsFarFromZero(&rows->vectors)));
+		 (twins > MOST_TWINS || IsFarFromZero(&rows->vectors)));
 }
 
 /*

@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "build/spool.h"
+#include "build/rows.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -78,6 +78,23 @@ FormOf(PipeannSpool *s, const float *x, double norm)
 	return as_int8 && !negative_zero ? PIPEANN_INT8 : PIPEANN_FLOAT4;
 }
 
+/*
+ * An error if x[dim] does not fit a storage that the user chose, which is kept; half
+ * precision rounds, integers do not.
+ */
+static void
+RequireFit(PipeannStorage storage, const float *x, int dim)
+{
+	if (storage == PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT2 ||
+		PipeannVectorFits(x, storage, dim))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 errmsg("vector does not fit the index's storage"),
+			 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+			 errhint("Use storage = auto or float4.")));
+}
+
 static void
 Count(PipeannSpool *s, const ItemPointerData *tid, Size bytes, Size row)
 {
@@ -113,7 +130,7 @@ PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
 
 	if (indexable)
 	{
-		PipeannRequireFit(s->source.wanted, x, s->source.dim);
+		RequireFit(s->source.wanted, x, s->source.dim);
 		row.form = FormOf(s, x, row.norm);
 		bytes = s->source.dim * PipeannElementSize(row.form);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);

@@ -344,46 +344,40 @@ WriteNodePages(PipeannTeam *team, PipeannGraphWriter *w)
 }
 
 /*
- * Writes overflow slots by node id, the order in which FillRows() numbered
+ * Overflow slots are written by node id, the order in which FillRows() numbered
  * them.
  */
-typedef struct ExtWriter
-{
-	PipeannGraphWriter *w;
-	uint32		next;			/* id of the next slot */
-} ExtWriter;
-
 static PipeannSlot *
-NextExt(ExtWriter *e, uint32 owner, uint32 after)
+NextExt(PipeannGraphWriter *w, uint32 owner, uint32 after)
 {
-	const PipeannLayout *l = e->w->layout;
-	PipeannSlot *slot = PipeannSlotAt(l, e->w->page,
-									  PipeannIdSlot(l, e->next));
+	const PipeannLayout *l = w->layout;
+	PipeannSlot *slot = PipeannSlotAt(l, w->page,
+									  PipeannIdSlot(l, w->next_ext));
 
 	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
 	slot->owner = owner;
 	slot->number = after;
-	slot->ext_tids = after > 0 ? e->next + 1 : PIPEANN_INVALID_ID;
+	slot->ext_tids = after > 0 ? w->next_ext + 1 : PIPEANN_INVALID_ID;
 	return slot;
 }
 
 static void
-EndExt(ExtWriter *e)
+EndExt(PipeannGraphWriter *w)
 {
-	const PipeannLayout *l = e->w->layout;
+	const PipeannLayout *l = w->layout;
 
-	e->next++;
-	if (PipeannIdSlot(l, e->next) == 0)
-		WriteGraphPage(e->w, e->next / l->slots_per_page - 1);
+	w->next_ext++;
+	if (PipeannIdSlot(l, w->next_ext) == 0)
+		WriteGraphPage(w, w->next_ext / l->slots_per_page - 1);
 }
 
 static void
-WriteExtRows(ExtWriter *e, uint32 id, uint32 node)
+WriteExtRows(PipeannGraphWriter *w, uint32 id, uint32 node)
 {
-	const PipeannLayout *l = e->w->layout;
-	const PipeannNodes *nodes = e->w->nodes;
+	const PipeannLayout *l = w->layout;
+	const PipeannNodes *nodes = w->nodes;
 	PipeannRowFill all = FillOf(l, nodes, node);
-	uint32		first_part = e->next + all.ext_slots;
+	uint32		first_part = w->next_ext + all.ext_slots;
 	RowWalk		walk = {.nodes = nodes,.node = node};
 	const PipeannRow *row;
 	PipeannSlot *slot = NULL;
@@ -401,50 +395,50 @@ WriteExtRows(ExtWriter *e, uint32 id, uint32 node)
 		if (to != at)
 		{
 			if (at > 0)
-				EndExt(e);
-			slot = NextExt(e, id, all.ext_slots - to);
+				EndExt(w);
+			slot = NextExt(w, id, all.ext_slots - to);
 			at = to;
 		}
 		AddRow(l, slot, row, first_part + parts);
 	}
 	if (at > 0)
-		EndExt(e);
+		EndExt(w);
 }
 
 /* Write a row to overflow slots of its own. */
 static void
-WriteParts(ExtWriter *e, const PipeannRow *row)
+WriteParts(PipeannGraphWriter *w, const PipeannRow *row)
 {
-	const PipeannLayout *l = e->w->layout;
+	const PipeannLayout *l = w->layout;
 	uint32		left = PipeannRowSize(l, row);
 	const char *from = (const char *) row;
 
 	while (left > 0)
 	{
 		uint32		part = Min(left, PipeannPartBytes(l));
-		PipeannSlot *slot = PipeannSlotAt(l, e->w->page,
-										  PipeannIdSlot(l, e->next));
+		PipeannSlot *slot = PipeannSlotAt(l, w->page,
+										  PipeannIdSlot(l, w->next_ext));
 
 		slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
 		slot->ext_tids = PIPEANN_INVALID_ID;
 		slot->length = part;
-		slot->ext_vec = left > part ? e->next + 1 : PIPEANN_INVALID_ID;
+		slot->ext_vec = left > part ? w->next_ext + 1 : PIPEANN_INVALID_ID;
 		memcpy(PipeannSlotBody(slot), from, part);
 		from += part;
 		left -= part;
-		EndExt(e);
+		EndExt(w);
 	}
 }
 
 static void
-WriteLongRows(ExtWriter *e, uint32 node)
+WriteLongRows(PipeannGraphWriter *w, uint32 node)
 {
-	RowWalk		walk = {.nodes = e->w->nodes,.node = node};
+	RowWalk		walk = {.nodes = w->nodes,.node = node};
 	const PipeannRow *row;
 
 	while ((row = NextRow(&walk)) != NULL)
-		if (PipeannRowIsLong(e->w->layout, row))
-			WriteParts(e, row);
+		if (PipeannRowIsLong(w->layout, row))
+			WriteParts(w, row);
 }
 
 static void
@@ -452,8 +446,8 @@ WriteExtPages(PipeannGraphWriter *w)
 {
 	const PipeannNodes *nodes = w->nodes;
 	uint32		ids = w->node_pages * w->layout->slots_per_page;
-	ExtWriter	e = {w, ids};
 
+	w->next_ext = ids;
 	for (uint32 id = 0; id < ids; id++)
 	{
 		uint32		node = nodes->node_of_id[id];
@@ -461,12 +455,12 @@ WriteExtPages(PipeannGraphWriter *w)
 		if (node == PIPEANN_INVALID_ID)
 			continue;
 		if (nodes->dup_heads[node] != PIPEANN_INVALID_ID)
-			WriteExtRows(&e, id, node);
+			WriteExtRows(w, id, node);
 		if (nodes->values != NULL)
-			WriteLongRows(&e, node);
+			WriteLongRows(w, node);
 	}
-	if (PipeannIdSlot(w->layout, e.next) != 0)
-		WriteGraphPage(w, PipeannIdPage(w->layout, e.next));
+	if (PipeannIdSlot(w->layout, w->next_ext) != 0)
+		WriteGraphPage(w, PipeannIdPage(w->layout, w->next_ext));
 }
 
 /*
