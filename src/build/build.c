@@ -89,19 +89,6 @@ PipeannPhaseName(int64 phase)
 		NULL;
 }
 
-static void
-ShowPhase(int phase, int64 total)
-{
-	const int	columns[] = {
-		PROGRESS_CREATEIDX_SUBPHASE,
-		PROGRESS_CREATEIDX_TUPLES_TOTAL,
-		PROGRESS_CREATEIDX_TUPLES_DONE
-	};
-	const int64 values[] = {phase, total, 0};
-
-	pgstat_progress_update_multi_param(3, columns, values);
-}
-
 /* Log and keep how long the present phase has taken. */
 static void
 EndPhase(BuildState *state)
@@ -128,10 +115,17 @@ EndPhase(BuildState *state)
 static void
 StartPhase(BuildState *state, int phase, uint64 total, uint32 steps)
 {
+	const int	columns[] = {
+		PROGRESS_CREATEIDX_SUBPHASE,
+		PROGRESS_CREATEIDX_TUPLES_TOTAL,
+		PROGRESS_CREATEIDX_TUPLES_DONE
+	};
+	const int64 values[] = {phase, (int64) total, 0};
+
 	if (!PipeannTeamLeads(state->team))
 		return;
 	EndPhase(state);
-	ShowPhase(phase, (int64) total);
+	pgstat_progress_update_multi_param(3, columns, values);
 	state->phase = phase;
 	INSTR_TIME_SET_CURRENT(state->phase_start);
 	state->first_step = state->team->steps;
@@ -262,15 +256,16 @@ static void
 ChooseDegree(BuildState *state)
 {
 	const PipeannOptions *options = PipeannGetOptions(state->index);
+	const PipeannVectors *v = &state->nodes.vectors;
 	PipeannMeta *meta = &state->meta;
 	PipeannDegree degree;
 
 	if (options->m != PIPEANN_AUTO_M)
 		return;
-	state->m = PipeannChooseM(state->heap, &state->nodes.vectors, &meta->layout,
+	state->m = PipeannChooseM(state->heap, v->data, v->n, &meta->layout,
 							  Min(options->ef_construction / 2,
 								  PIPEANN_MAX_M), &degree);
-	PipeannMetaInit(meta, state->index, state->nodes.vectors.storage, state->m,
+	PipeannMetaInit(meta, state->index, v->storage, state->m,
 					&state->spool.stats.sizes);
 	meta->degree = degree;
 }

@@ -28,17 +28,10 @@ extern const char *PipeannPhaseName(int64 phase);
 /* What a parallel worker of a build begins with; found by its name. */
 extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
-/* degree.c */
-extern char *PipeannDegreeText(const PipeannMeta *meta);
-
 /* retrain.c */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 extern void PipeannRetrain(Relation index);
 extern void PipeannRetrainIfDrifted(Relation index);
-
-/* coding.c */
-extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
-							  uint8 *out);
 
 /* ---------- estimate.c: what a build will take ---------- */
 

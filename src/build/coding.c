@@ -7,7 +7,6 @@
 #include "build/coding.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 /*
  * Samples to train on: a hundred for each of 256 centroids, fewer if
@@ -24,26 +23,6 @@
 
 #define SEED UINT64CONST(0x70697065616e6e)
 
-/* A quantiser without centroids. */
-static PipeannPq
-QuantiserOf(const PipeannLayout *l)
-{
-	PipeannPq	pq;
-	int		   *start = palloc(l->pq_bytes * sizeof(int));
-	int		   *len = palloc(l->pq_bytes * sizeof(int));
-	Size	   *offset = palloc(l->pq_bytes * sizeof(Size));
-
-	PipeannPqLayout(l->dim, l->pq_bytes, start, len, offset);
-	pq.dim = l->dim;
-	pq.nchunks = l->pq_bytes;
-	pq.start = start;
-	pq.len = len;
-	pq.offset = offset;
-	pq.centroids = NULL;
-	pq.key = 0;
-	return pq;
-}
-
 /*
  * Begin a generation, in a layout that may be another than that of the metapage. Its
  * pages are logged one by one unless the caller says otherwise.
@@ -59,7 +38,7 @@ PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
 	k->generation = generation;
 	k->layout = *l;
 	k->widths = meta->widths;
-	k->pq = QuantiserOf(l);
+	k->pq = PipeannPqNew(l->dim, l->pq_bytes);
 }
 
 /* ---------- training ---------- */
@@ -275,60 +254,4 @@ PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 	meta->entry_count = k->entry_count;
 	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
 	meta->entry_dead = 0;
-}
-
-/* ---------- the generation that is being made, for inserts ---------- */
-
-/* The next generation's codebook, kept while this backend inserts. */
-typedef struct NextCodebook
-{
-	MemoryContext context;
-	uint64		build_id;
-	uint32		attempt;
-	PipeannPq	pq;
-} NextCodebook;
-
-static NextCodebook next_codebook;
-
-static void
-LoadNextCodebook(PipeannIndexView *view)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	Size		size = PipeannCodebookBytes(l);
-	MemoryContext old;
-	float	   *centroids;
-
-	if (next_codebook.context != NULL)
-		MemoryContextDelete(next_codebook.context);
-	next_codebook.context = NULL;
-	next_codebook.context = AllocSetContextCreate(TopMemoryContext,
-												  "pipeann next codebook",
-												  ALLOCSET_SMALL_SIZES);
-	next_codebook.attempt = 0;
-	old = MemoryContextSwitchTo(next_codebook.context);
-	next_codebook.pq = QuantiserOf(l);
-	centroids = PipeannAlloc(size);
-	MemoryContextSwitchTo(old);
-	PipeannStreamRead(view->index, view->map,
-					  PIPEANN_CODEBOOK,
-					  PipeannCodebookFirst(l, view->meta.generation + 1),
-					  centroids, size);
-	next_codebook.pq.centroids = centroids;
-	next_codebook.build_id = view->meta.build_id;
-	next_codebook.attempt = view->meta.attempt;
-}
-
-/*
- * While PIPEANN_META_RETRAINING is set: the next generation's code of
- * x[dim], normalised for cosine, to out[pq_bytes].
- */
-void
-PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
-{
-	Assert(view->meta.flags & PIPEANN_META_RETRAINING);
-	if (next_codebook.context == NULL ||
-		next_codebook.build_id != view->meta.build_id ||
-		next_codebook.attempt != view->meta.attempt)
-		LoadNextCodebook(view);
-	PipeannPqEncode(&next_codebook.pq, x, out);
 }

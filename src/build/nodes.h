@@ -75,11 +75,6 @@ extern void PipeannEncodeAttributes(PipeannAttributes *a,
 									const PipeannNodes *nodes, uint32 first,
 									int n, uint8 *out);
 
-/* degree.c: m = 0 */
-extern int	PipeannChooseM(Relation heap, const PipeannVectors *v,
-						   const PipeannLayout *base, int max_m,
-						   PipeannDegree *degree);
-
 /* write.c: graph pages, and the metapage of a new index */
 
 /* Where nodes are written. */

@@ -82,16 +82,6 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 		PipeannHasStrayed(meta);
 }
 
-static bool
-IsWanted(const PipeannMeta *meta)
-{
-	if (PipeannIsOutgrown(meta))
-		return true;
-	return (meta->flags & PIPEANN_META_HAS_CODES) &&
-		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
-		 meta->entry_dead > DEAD_ENTRIES * meta->entry_count);
-}
-
 /*
  * A node's vector for the quantiser: the exact one of an out-of-line node,
  * normalised for cosine.
@@ -305,6 +295,67 @@ EncodeNodes(Retraining *r)
 	r->coding.code_pages = r->code_page + 1;
 }
 
+/* ---------- drift ---------- */
+
+/*
+ * Whether the codes of the present nodes err much more than those of the nodes
+ * that the codebook was trained on, by a sample of the pages. If those were too
+ * few to keep some out of the training, the error of their codes is not known
+ * (code_error is 0), and only growth leads to others.
+ */
+static bool
+HasDrifted(Retraining *r)
+{
+	PipeannIndexView *view = &r->view;
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		pages = PipeannViewPages(view);
+	uint32		want = Min(pages, DRIFT_SAMPLES / l->slots_per_page + 1);
+	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
+	uint32		n = 0;
+	float		error;
+
+	if (view->meta.code_error <= 0)
+	{
+		pfree(nodes);
+		return false;
+	}
+	r->samples = PipeannAlloc(mul_size(mul_size(DRIFT_SAMPLES, l->dim),
+									   sizeof(float)));
+	for (uint32 i = 0; i < want; i++)
+	{
+		uint32		page = (uint32) ((uint64) i * pages / want);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!PipeannGraphPageCopy(view, page, nodes))
+			continue;
+		for (uint32 j = 0; j < l->slots_per_page && n < DRIFT_SAMPLES; j++)
+		{
+			const PipeannSlot *slot = PipeannSlotAt(l, nodes, j);
+
+			if (PipeannSlotIsLive(slot))
+				CodingVector(view, page * l->slots_per_page + j, slot,
+							 r->samples + (Size) n++ * l->dim);
+		}
+	}
+	error = PipeannCodingError(&view->codes.pq, r->samples, n);
+	pfree(r->samples);
+	pfree(nodes);
+	return error > PIPEANN_DRIFT * view->meta.code_error;
+}
+
+static bool
+IsWantedByVacuum(Retraining *r)
+{
+	const PipeannMeta *meta = &r->view.meta;
+
+	if (PipeannIsOutgrown(meta))
+		return true;
+	return (meta->flags & PIPEANN_META_HAS_CODES) &&
+		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
+		 meta->entry_dead > DEAD_ENTRIES * meta->entry_count ||
+		 (r->view.cache != NULL && HasDrifted(r)));
+}
+
 /* ---------- the whole ---------- */
 
 /* Extents for the codes of all ids that the metapage knows now. */
@@ -395,11 +446,11 @@ Retrain(Retraining *r)
 }
 
 /*
- * Retrain in a memory context of its own, if no other backend does so and
- * wanted() says that it is needed.
+ * Retrain in a memory context of its own, if no other backend does so and it is
+ * needed.
  */
 static void
-RunAlone(Relation index, bool (*wanted) (Retraining *r))
+RunAlone(Relation index, bool vacuum)
 {
 	MemoryContext context;
 	MemoryContext old;
@@ -412,17 +463,11 @@ RunAlone(Relation index, bool (*wanted) (Retraining *r))
 	old = MemoryContextSwitchTo(context);
 	memset(&r, 0, sizeof(r));
 	PipeannOpenView(&r.view, index);
-	if (wanted(&r))
+	if (vacuum ? IsWantedByVacuum(&r) : PipeannIsOutgrown(&r.view.meta))
 		Retrain(&r);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-}
-
-static bool
-IsOutgrown(Retraining *r)
-{
-	return PipeannIsOutgrown(&r->view.meta);
 }
 
 /*
@@ -433,67 +478,12 @@ IsOutgrown(Retraining *r)
 void
 PipeannRetrain(Relation index)
 {
-	RunAlone(index, IsOutgrown);
-}
-
-/* ---------- drift ---------- */
-
-/*
- * Whether the codes of the present nodes err much more than those of the nodes
- * that the codebook was trained on, by a sample of the pages. If those were too
- * few to keep some out of the training, the error of their codes is not known
- * (code_error is 0), and only growth leads to others.
- */
-static bool
-HasDrifted(Retraining *r)
-{
-	PipeannIndexView *view = &r->view;
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		pages = PipeannViewPages(view);
-	uint32		want = Min(pages, DRIFT_SAMPLES / l->slots_per_page + 1);
-	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	uint32		n = 0;
-	float		error;
-
-	if (view->meta.code_error <= 0)
-	{
-		pfree(nodes);
-		return false;
-	}
-	r->samples = PipeannAlloc(mul_size(mul_size(DRIFT_SAMPLES, l->dim),
-									   sizeof(float)));
-	for (uint32 i = 0; i < want; i++)
-	{
-		uint32		page = (uint32) ((uint64) i * pages / want);
-
-		CHECK_FOR_INTERRUPTS();
-		if (!PipeannGraphPageCopy(view, page, nodes))
-			continue;
-		for (uint32 j = 0; j < l->slots_per_page && n < DRIFT_SAMPLES; j++)
-		{
-			const PipeannSlot *slot = PipeannSlotAt(l, nodes, j);
-
-			if (PipeannSlotIsLive(slot))
-				CodingVector(view, page * l->slots_per_page + j, slot,
-							 r->samples + (Size) n++ * l->dim);
-		}
-	}
-	error = PipeannCodingError(&view->codes.pq, r->samples, n);
-	pfree(r->samples);
-	pfree(nodes);
-	return error > PIPEANN_DRIFT * view->meta.code_error;
-}
-
-static bool
-IsWantedByVacuum(Retraining *r)
-{
-	return IsWanted(&r->view.meta) ||
-		(r->view.cache != NULL && HasDrifted(r));
+	RunAlone(index, false);
 }
 
 /* The same for VACUUM, and also if the vectors have drifted. */
 void
 PipeannRetrainIfDrifted(Relation index)
 {
-	RunAlone(index, IsWantedByVacuum);
+	RunAlone(index, true);
 }

@@ -14,11 +14,7 @@
 
 #include <float.h>
 
-#include "access/relation.h"
-#include "catalog/partition.h"
-#include "catalog/pg_inherits.h"
 #include "distance/distance.h"
-#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 /* A codebook that errs by so much more is as good. */
@@ -27,9 +23,6 @@
 /* One in so many chunks is compared, but a few at the least. */
 #define COMPARED_PART 8
 #define LEAST_COMPARED 4
-
-/* Indexes that are looked at. */
-#define MOST_SIBLINGS 8
 
 /*
  * One in so many samples compares. What differs by chance alone is then far less
@@ -56,83 +49,6 @@ PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count)
 		memcpy(to, row, size);
 	}
 	pfree(row);
-}
-
-/* Read an index's codebook, if it is for such codes of such vectors. */
-static bool
-ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
-			 PipeannMetric metric, float *centroids)
-{
-	PipeannMeta *meta;
-	PipeannExtentMap map;
-	bool		suits;
-
-	if (sibling->rd_rel->relkind != RELKIND_INDEX ||
-		sibling->rd_rel->relam != index->rd_rel->relam ||
-		RELATION_IS_OTHER_TEMP(sibling) ||
-		RelationGetNumberOfBlocks(sibling) == 0)
-		return false;
-	meta = palloc(sizeof(PipeannMeta));
-	PipeannMetaRead(sibling, meta);
-	suits = (meta->flags & PIPEANN_META_HAS_CODES) &&
-		meta->layout.dim == (uint32) pq->dim &&
-		meta->layout.pq_bytes == (uint32) pq->nchunks &&
-		meta->layout.metric == metric;
-	if (suits)
-	{
-		PipeannExtentMapLoad(sibling, meta, CurrentMemoryContext, &map);
-		PipeannStreamRead(sibling, &map, PIPEANN_CODEBOOK,
-						  PipeannCodebookFirst(&meta->layout, meta->generation),
-						  centroids, PipeannCodebookBytes(&meta->layout));
-		PipeannExtentMapFree(&map);
-	}
-	pfree(meta);
-	return suits;
-}
-
-/* An index that somebody is making, or wants to drop, is passed over. */
-static bool
-ReadFrom(Oid sibling, Relation index, const PipeannPq *pq,
-		 PipeannMetric metric, float *centroids)
-{
-	Relation	relation;
-	bool		done;
-
-	if (!ConditionalLockRelationOid(sibling, AccessShareLock))
-		return false;
-	relation = try_relation_open(sibling, NoLock);
-	if (relation == NULL)
-	{
-		UnlockRelationOid(sibling, AccessShareLock);
-		return false;
-	}
-	done = ReadCodebook(relation, index, pq, metric, centroids);
-	relation_close(relation, AccessShareLock);
-	return done;
-}
-
-/* The newest index first: that partition's vectors may be the most alike. */
-static bool
-ReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
-			float *centroids)
-{
-	Oid			self = RelationGetRelid(index);
-	List	   *siblings;
-	bool		done = false;
-
-	if (!index->rd_rel->relispartition)
-		return false;
-	siblings = find_inheritance_children(get_partition_parent(self, true),
-										 NoLock);
-	for (int i = 1; !done && i <= Min(list_length(siblings), MOST_SIBLINGS); i++)
-	{
-		Oid			sibling = list_nth_oid(siblings, list_length(siblings) - i);
-
-		done = sibling != self &&
-			ReadFrom(sibling, index, pq, metric, centroids);
-	}
-	list_free(siblings);
-	return done;
 }
 
 static int
@@ -231,7 +147,7 @@ PipeannSiblingCodebook(PipeannTeam *team, const PipeannCoding *k,
 	theirs = PipeannTeamAlloc(team, size);
 	found = PipeannTeamAlloc(team, sizeof(bool));
 	if (PipeannTeamLeads(team))
-		*found = ReadSibling(k->index, pq, k->layout.metric, theirs);
+		*found = PipeannReadSibling(k->index, pq, k->layout.metric, theirs);
 	PipeannTeamMeet(team);
 	taken = *found && IsAsGood(team, pq, samples, theirs, centroids);
 	PipeannTeamMeet(team);

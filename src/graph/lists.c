@@ -76,16 +76,18 @@ static void
 MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
 		 uint32 node)
 {
-	int			n = SortCandidates(s, r, node);
+	PipeannPruned p = {
+		.cand = s->cand,.dist = s->dist,.n = SortCandidates(s, r, node),
+		.next = s->next,.kept = s->kept
+	};
+	PipeannPruneParams params = {.alpha = alpha,.max_degree = g->max_degree};
 	uint32	   *list = PipeannNeighbors(g, node);
-	int			nkept = PipeannPruneSorted(s->cand, s->dist, n, 0, alpha,
-										   g->max_degree, MeasureDistance,
-										   &s->measure, s->next, s->kept);
 
-	nkept = PipeannPruneFill(s->next, n, g->max_degree, s->kept, nkept);
-	for (int i = 0; i < nkept; i++)
-		list[i] = s->cand[s->kept[i]];
-	g->degree[node] = nkept;
+	PipeannPruneSorted(&p, &params, MeasureDistance, &s->measure);
+	PipeannPruneFill(&p, g->max_degree);
+	for (int i = 0; i < p.nkept; i++)
+		list[i] = s->cand[p.kept[i]];
+	g->degree[node] = p.nkept;
 }
 
 void

@@ -29,27 +29,20 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 				   const PipeannPruneParams *params,
 				   PipeannPruneDistance distance, void *arg, uint32 *out)
 {
-	int		   *next;
-	int		   *kept;
-	int			nkept;
-	int			i;
+	PipeannPruned p = {.cand = cand,.dist = dist,.n = ncand};
 
 	Assert(params->forced <= ncand);
 	if (ncand <= 0 || params->max_degree <= 0)
 		return 0;
 	SortCandidates(cand + params->forced, dist + params->forced,
 				   ncand - params->forced);
-	next = PipeannAlloc(mul_size(ncand, sizeof(int)));
-	kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
-	nkept = PipeannPruneSorted(cand, dist, ncand, params->forced,
-							   params->alpha, params->max_degree, distance,
-							   arg, next, kept);
-	nkept = PipeannPruneFill(next, ncand,
-							 Min(params->fill, params->max_degree), kept,
-							 nkept);
-	for (i = 0; i < nkept; i++)
-		out[i] = cand[kept[i]];
-	pfree(kept);
-	pfree(next);
-	return nkept;
+	p.next = PipeannAlloc(mul_size(ncand, sizeof(int)));
+	p.kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
+	PipeannPruneSorted(&p, params, distance, arg);
+	PipeannPruneFill(&p, Min(params->fill, params->max_degree));
+	for (int i = 0; i < p.nkept; i++)
+		out[i] = cand[p.kept[i]];
+	pfree(p.kept);
+	pfree(p.next);
+	return p.nkept;
 }

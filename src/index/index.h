@@ -45,7 +45,7 @@
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
 #define PIPEANN_MIN_M 2
-#define PIPEANN_AUTO_M 0		/* by a profile: build/degree.c */
+#define PIPEANN_AUTO_M 0		/* by a profile: index/degree.c */
 #define PIPEANN_MAX_M 100
 #define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
 #define PIPEANN_MIN_EF_CONSTRUCTION 4
@@ -494,6 +494,36 @@ extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
  */
 extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new,
 							  double strayed);
+
+/* degree.c: m = 0, by a profile of the machine */
+
+/*
+ * Choose m, at most max_m, for vectors[n] of a table, one after the other; base has
+ * the layout's other options. Sets *degree to the reason. If the machine cannot be
+ * profiled, returns the default m, or max_m if that is less.
+ */
+extern int	PipeannChooseM(Relation heap, const char *vectors, uint32 n,
+						   const PipeannLayout *base, int max_m,
+						   PipeannDegree *degree);
+
+/* The reason in words, palloc'd. */
+extern char *PipeannDegreeText(const PipeannMeta *meta);
+
+/* codebook.c */
+
+/*
+ * While PIPEANN_META_RETRAINING is set: the next generation's code of
+ * x[dim], normalised for cosine, to out[pq_bytes].
+ */
+extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
+							  uint8 *out);
+
+/*
+ * Read the codebook of another partition's index to centroids. False if there is
+ * none for such codes of such vectors.
+ */
+extern bool PipeannReadSibling(Relation index, const PipeannPq *pq,
+							   PipeannMetric metric, float *centroids);
 
 /* free_space.c: graph pages with free slots, in the free space map */
 

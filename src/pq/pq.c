@@ -63,6 +63,20 @@ PipeannPqLayout(int dim, int nchunks, int *start, int *len, Size *offset)
 	Assert(j == nchunks);
 }
 
+PipeannPq
+PipeannPqNew(int dim, int nchunks)
+{
+	int		   *start = PipeannAlloc(nchunks * sizeof(int));
+	int		   *len = PipeannAlloc(nchunks * sizeof(int));
+	Size	   *offset = PipeannAlloc(nchunks * sizeof(Size));
+
+	PipeannPqLayout(dim, nchunks, start, len, offset);
+	return (PipeannPq) {
+		.dim = dim,.nchunks = nchunks,.start = start,.len = len,
+		.offset = offset
+	};
+}
+
 Size
 PipeannPqCentroidCount(int dim)
 {

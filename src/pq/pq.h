@@ -37,6 +37,9 @@ typedef struct PipeannPq
 extern void PipeannPqLayout(int dim, int nchunks, int *start, int *len,
 							Size *offset);
 
+/* A quantiser without centroids, in memory of the present context. */
+extern PipeannPq PipeannPqNew(int dim, int nchunks);
+
 /* The number of floats in centroids[]: dim * 256. */
 extern Size PipeannPqCentroidCount(int dim);
 
