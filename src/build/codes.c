@@ -67,8 +67,9 @@ CodePages(const PipeannLayout *l, uint32 ids)
 }
 
 /*
- * Fill a code page with the codes of ids first .. first + n - 1. Nodes of a page are encoded in blocks; places without a node have the codes
- * of others in between, and are made zeroes after it.
+ * Fill a code page with the codes of ids first .. first + n - 1. Nodes are encoded in
+ * blocks; places without a node have the codes of others in between, and are made
+ * zeroes after it.
  */
 static void
 EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first, int n,
@@ -181,6 +182,14 @@ PipeannEntryCount(uint32 nodes)
 	return Max(nodes / ENTRY_FRACTION, Min(nodes, MIN_ENTRY));
 }
 
+/* Pages of an entry graph of so many nodes. */
+uint32
+PipeannEntryPages(uint32 count)
+{
+	return PipeannStreamPages(PipeannEntryGraphBytes(count,
+													 PIPEANN_ENTRY_DEGREE));
+}
+
 /*
  * The first page for a new entry graph, which goes before the present one if there
  * is room, else behind it.
@@ -188,10 +197,8 @@ PipeannEntryCount(uint32 nodes)
 uint32
 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count)
 {
-	uint32		pages = PipeannStreamPages(PipeannEntryGraphBytes(count,
-																  PIPEANN_ENTRY_DEGREE));
-
-	if (pages <= meta->entry_first || meta->entry_count == 0)
+	if (PipeannEntryPages(count) <= meta->entry_first ||
+		meta->entry_count == 0)
 		return 0;
 	return meta->entry_first +
 		PipeannStreamPages(PipeannEntryGraphBytes(meta->entry_count,

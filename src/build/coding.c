@@ -202,7 +202,7 @@ PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta, uint32 ids)
 			PipeannCodebookFirst(l, k->generation) + PipeannCodebookPages(l));
 	Reserve(k->index, meta, PIPEANN_ENTRY,
 			(uint64) PipeannNextEntryFirst(meta, entries) +
-			PipeannStreamPages(PipeannEntryGraphBytes(entries, PIPEANN_ENTRY_DEGREE)));
+			PipeannEntryPages(entries));
 	Reserve(k->index, meta, PipeannCodesKind(k->generation),
 			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
 }

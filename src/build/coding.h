@@ -83,6 +83,7 @@ extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 								const PipeannExtentMap *map,
 								const PipeannNodes *nodes, uint32 root);
 extern uint32 PipeannEntryCount(uint32 nodes);
+extern uint32 PipeannEntryPages(uint32 count);
 extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 
 /* Nodes have at most so many neighbours in an entry graph. */
@@ -97,7 +98,7 @@ extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 
 #define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)
 
-/* ---------- sibling.c: one codebook for the indexes of several partitions ---------- */
+/* sibling.c: one codebook for the indexes of several partitions */
 
 typedef struct PipeannSamples
 {

@@ -11,26 +11,10 @@
  * The factor of growth at which codes and packing are made anew. In a small
  * index that is quickly done, and adds little to the WAL of so many inserts.
  */
-#define PIPEANN_SMALL_INDEX 65536
-
 static inline uint32
 PipeannGrowthFactor(const PipeannMeta *meta)
 {
-	return meta->nodes < PIPEANN_SMALL_INDEX ? 2 : 4;
-}
-
-/* Codes are made anew if they err so many times as much as they did. */
-#define PIPEANN_DRIFT 1.5
-
-/*
- * Whether they do because nodes inserted since are of another kind, which the entry
- * graph does not have either. Growth bounds the cost where kind after kind comes.
- */
-static inline bool
-PipeannHasStrayed(const PipeannMeta *meta)
-{
-	return meta->strayed > (PIPEANN_DRIFT - 1) * (double) meta->nodes &&
-		meta->nodes >= 1.125 * (double) meta->trained_nodes;
+	return meta->nodes < 65536 ? 2 : 4;
 }
 
 /* repack.c: a new packing of the graph, as a build would make it */

@@ -25,6 +25,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/* Codes are made anew if they err so many times as much as they did. */
+#define DRIFT 1.5
+
 /* VACUUM retrains an index that has so many times the nodes. */
 #define VACUUM_GROWTH 2
 
@@ -68,6 +71,17 @@ typedef struct Retraining
 } Retraining;
 
 /*
+ * Whether codes err because nodes inserted since are of another kind, which the entry
+ * graph does not have either. Growth bounds the cost where kind after kind comes.
+ */
+static bool
+HasStrayed(const PipeannMeta *meta)
+{
+	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
+		meta->nodes >= 1.125 * (double) meta->trained_nodes;
+}
+
+/*
  * Whether an insert has to retrain: codes are missing, or the index outgrew
  * them, or what was inserted since is of another kind.
  */
@@ -79,7 +93,7 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 	if (meta->trained_nodes == 0)
 		return false;
 	return meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes ||
-		PipeannHasStrayed(meta);
+		HasStrayed(meta);
 }
 
 /*
@@ -226,7 +240,8 @@ PutCode(Retraining *r, char *payload, uint32 at)
 	{
 		for (uint32 i = 0; i < l->attr_bytes; i++)
 			former[i] = payload[PipeannPlaneOffset(l, i) + at];
-		PipeannAttributesKeepMixed(r->coding.attributes, former, code + l->pq_bytes);
+		PipeannAttributesKeepMixed(r->coding.attributes, former,
+								   code + l->pq_bytes);
 	}
 	PipeannCodePut(l, payload, at, code);
 }
@@ -340,7 +355,7 @@ HasDrifted(Retraining *r)
 	error = PipeannCodingError(&view->codes.pq, r->samples, n);
 	pfree(r->samples);
 	pfree(nodes);
-	return error > PIPEANN_DRIFT * view->meta.code_error;
+	return error > DRIFT * view->meta.code_error;
 }
 
 static bool

@@ -77,7 +77,7 @@ extern void PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 							   PipeannNodes *nodes);
 extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);
 
-/* ---------- spool.c: a table's rows in temporary files, one of each process ---------- */
+/* ---------- spool.c: a table's rows in temporary files ---------- */
 
 /* What is known of all rows, or of those of one process. */
 typedef struct PipeannSpoolStats

@@ -122,7 +122,7 @@ ReadFrom(Oid sibling, Relation index, const PipeannPq *pq,
 /* The newest index comes first: that partition's vectors may be the most alike. */
 bool
 PipeannReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
-			float *centroids)
+				   float *centroids)
 {
 	Oid			self = RelationGetRelid(index);
 	List	   *siblings;
