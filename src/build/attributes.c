@@ -1,77 +1,74 @@
 /*
  * attributes.c
- *		Attribute codes of the nodes of a build, or of a packing, by their rows in
- *		memory.
+ *		Attribute codes of nodes by their rows in memory.
  */
 #include "postgres.h"
 
-#include "build/build.h"
+#include "build/nodes.h"
+
+/* Samples to train on. */
+#define MOST_SAMPLES 30000
 
 /* Nodes at even distances. */
-typedef struct Sampling
+PipeannNodeSampling
+PipeannSampleNodes(const PipeannNodes *nodes)
 {
-	const PipeannCollection *c;
-	uint32		n;
-} Sampling;
-
-static const PipeannRow *
-SampledRow(uint32 i, uint32 j, void *arg)
-{
-	const Sampling *s = arg;
-	uint32		node = (uint32) ((uint64) i * s->c->n / s->n);
-	uint32		dup = j == 0 ? PIPEANN_INVALID_ID : s->c->dup_heads[node];
-
-	for (uint32 k = 1; k < j && dup != PIPEANN_INVALID_ID; k++)
-		dup = s->c->dups[dup].next;
-	return j > 0 && dup == PIPEANN_INVALID_ID ? NULL :
-		PipeannCollectionRow(s->c, node, dup);
+	return (PipeannNodeSampling) {nodes, Min(nodes->vectors.n, MOST_SAMPLES)};
 }
 
+/* Row j of sampled node i, or NULL. */
+const PipeannRow *
+PipeannSampledNodeRow(uint32 i, uint32 j, void *arg)
+{
+	const PipeannNodeSampling *s = arg;
+	uint32		node = (uint32) ((uint64) i * s->nodes->vectors.n / s->n);
+	uint32		dup = j == 0 ? PIPEANN_INVALID_ID : s->nodes->dup_heads[node];
+
+	for (uint32 k = 1; k < j && dup != PIPEANN_INVALID_ID; k++)
+		dup = s->nodes->dups[dup].next;
+	return j > 0 && dup == PIPEANN_INVALID_ID ? NULL :
+		PipeannNodeRow(s->nodes, node, dup);
+}
+
+/* The widths of attribute codes. */
 void
 PipeannChooseWidths(Relation index, uint32 format,
-					const PipeannCollection *c, PipeannLayout *l,
+					const PipeannNodes *nodes, PipeannLayout *l,
 					PipeannWidths *widths)
 {
-	Sampling	s = {.c = c,.n = Min(c->n, PIPEANN_ATTRIBUTE_SAMPLES)};
+	PipeannNodeSampling s = PipeannSampleNodes(nodes);
 
 	if (l->attr_bytes > 0)
 		l->attr_bytes =
 			PipeannAttributesChoose(PipeannAttributesDescribe(index, format),
-									SampledRow, &s, s.n, widths);
+									PipeannSampledNodeRow, &s, s.n, widths);
 }
 
+/* The attribute code of one node, of all its rows. */
 void
-PipeannTrainAttributes(PipeannAttributes *a, const PipeannCollection *c,
-					   char *books)
+PipeannNodeAttributes(PipeannAttributes *a, const PipeannNodes *nodes,
+					  uint32 node, uint8 *code)
 {
-	Sampling	s = {.c = c,.n = Min(c->n, PIPEANN_ATTRIBUTE_SAMPLES)};
-
-	PipeannAttributesTrain(a, SampledRow, &s, s.n, books);
-}
-
-void
-PipeannCollectedAttributes(PipeannAttributes *a, const PipeannCollection *c,
-						   uint32 node, uint8 *code)
-{
-	uint32		dup = c->dup_heads[node];
+	uint32		dup = nodes->dup_heads[node];
 
 	PipeannAttributesEncode(a, node,
-							PipeannCollectionRow(c, node, PIPEANN_INVALID_ID),
+							PipeannNodeRow(nodes, node, PIPEANN_INVALID_ID),
 							code);
-	for (; dup != PIPEANN_INVALID_ID; dup = c->dups[dup].next)
+	for (; dup != PIPEANN_INVALID_ID; dup = nodes->dups[dup].next)
 	{
 		uint8		other[PIPEANN_MAX_ATTRIBUTE_BYTES];
 
-		PipeannAttributesEncode(a, node, PipeannCollectionRow(c, node, dup),
+		PipeannAttributesEncode(a, node, PipeannNodeRow(nodes, node, dup),
 								other);
 		PipeannAttributesMerge(a, other, code);
 	}
 }
 
+/* Put those of ids first .. first + n - 1 in a code page; nothing if a is NULL. */
 void
 PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
-						const PipeannCollection *c, const PipeannNodes *nodes,
-						uint32 first, int n, uint8 *out)
+						const PipeannNodes *nodes, uint32 first, int n,
+						uint8 *out)
 {
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
 
@@ -83,7 +80,7 @@ PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 
 		if (node == PIPEANN_INVALID_ID)
 			continue;
-		PipeannCollectedAttributes(a, c, node, code);
+		PipeannNodeAttributes(a, nodes, node, code);
 		for (uint32 j = 0; j < l->attr_bytes; j++)
 			out[PipeannPlaneOffset(l, j) + i] = code[j];
 	}

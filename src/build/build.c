@@ -14,16 +14,29 @@
 
 #include "access/tableam.h"
 #include "access/xloginsert.h"
-#include "build/build.h"
 #include "base/parallel.h"
+#include "build/build.h"
+#include "build/coding.h"
 #include "build/rows.h"
-#include "build/spool.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
+
+/* Phases, as pg_stat_progress_create_index and the metapage have them. */
+#define PHASE_SCAN 2
+#define PHASE_TRAIN 3
+#define PHASE_GRAPH 4
+#define PHASE_PACK 5
+#define PHASE_WRITE 6
+#define PHASE_WAL 7
+#define PHASE_ENTRY 8
+#define PHASE_LOAD 9
+
+StaticAssertDecl(PHASE_LOAD < PIPEANN_BUILD_PHASES,
+				 "a phase has no place in the metapage");
 
 #define BUILD_SEED UINT64CONST(0x76616d616e61)
 
@@ -42,7 +55,6 @@ typedef struct BuildState
 	Relation	index;
 	Decisions  *decisions;		/* shared */
 	PipeannSpool spool;
-	PipeannCollection collection;
 	PipeannNodes nodes;
 	PipeannMeta meta;
 	PipeannGraphParams params;
@@ -59,45 +71,23 @@ typedef struct BuildState
 	uint64		shown;
 } BuildState;
 
+static const char *const phase_names[PIPEANN_BUILD_PHASES] = {
+	[PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE] = "initializing",
+	[PHASE_SCAN] = "scanning table",
+	[PHASE_LOAD] = "grouping vectors",
+	[PHASE_TRAIN] = "training codes",
+	[PHASE_GRAPH] = "building graph",
+	[PHASE_PACK] = "packing pages",
+	[PHASE_WRITE] = "writing pages",
+	[PHASE_ENTRY] = "building entry graph",
+	[PHASE_WAL] = "writing WAL"
+};
+
 const char *
 PipeannPhaseName(int64 phase)
 {
-	switch (phase)
-	{
-		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
-			return "initializing";
-		case PIPEANN_PHASE_SCAN:
-			return "scanning table";
-		case PIPEANN_PHASE_LOAD:
-			return "grouping vectors";
-		case PIPEANN_PHASE_TRAIN:
-			return "training codes";
-		case PIPEANN_PHASE_GRAPH:
-			return "building graph";
-		case PIPEANN_PHASE_PACK:
-			return "packing pages";
-		case PIPEANN_PHASE_WRITE:
-			return "writing pages";
-		case PIPEANN_PHASE_ENTRY:
-			return "building entry graph";
-		case PIPEANN_PHASE_WAL:
-			return "writing WAL";
-		default:
-			return NULL;
-	}
-}
-
-static void
-ShowPhase(int phase, int64 total)
-{
-	const int	columns[] = {
-		PROGRESS_CREATEIDX_SUBPHASE,
-		PROGRESS_CREATEIDX_TUPLES_TOTAL,
-		PROGRESS_CREATEIDX_TUPLES_DONE
-	};
-	const int64 values[] = {phase, total, 0};
-
-	pgstat_progress_update_multi_param(3, columns, values);
+	return phase >= 0 && phase < PIPEANN_BUILD_PHASES ? phase_names[phase] :
+		NULL;
 }
 
 /* Log and keep how long the present phase has taken. */
@@ -126,10 +116,17 @@ EndPhase(BuildState *state)
 static void
 StartPhase(BuildState *state, int phase, uint64 total, uint32 steps)
 {
+	const int	columns[] = {
+		PROGRESS_CREATEIDX_SUBPHASE,
+		PROGRESS_CREATEIDX_TUPLES_TOTAL,
+		PROGRESS_CREATEIDX_TUPLES_DONE
+	};
+	const int64 values[] = {phase, (int64) total, 0};
+
 	if (!PipeannTeamLeads(state->team))
 		return;
 	EndPhase(state);
-	ShowPhase(phase, (int64) total);
+	pgstat_progress_update_multi_param(3, columns, values);
 	state->phase = phase;
 	INSTR_TIME_SET_CURRENT(state->phase_start);
 	state->first_step = state->team->steps;
@@ -185,7 +182,7 @@ ScanTable(BuildState *state)
 	PipeannParallel *p = state->parallel;
 	TableScanDesc scan = table_beginscan_parallel(state->heap, p->scan);
 
-	StartPhase(state, PIPEANN_PHASE_SCAN,
+	StartPhase(state, PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
 	PipeannSpoolInit(state->team, &state->spool,
 					 PipeannIndexColumns(state->index),
@@ -214,9 +211,11 @@ MemoryForRows(const BuildState *state)
 	const PipeannSpool *s = &state->spool;
 	PipeannStorage storage = s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
-	PipeannVectors v = {.dim = s->dim,.metric = s->metric};
+	PipeannVectors v = {
+		.dim = s->source.dim,.metric = s->source.metric
+	};
 	PipeannGraphParams params = state->params;
-	Size		row = s->dim * PipeannElementSize(storage) +
+	Size		row = v.dim * PipeannElementSize(storage) +
 		sizeof(ItemPointerData) + sizeof(PipeannRounding) +
 		2 * sizeof(uint32);
 
@@ -228,21 +227,26 @@ MemoryForRows(const BuildState *state)
 					PipeannGraphMemory((uint32) s->stats.rows, &params, &v));
 }
 
-/* Rows become nodes; the spool and what was known of rows goes. */
+/*
+ * Rows become nodes, with numbers by which near ones follow one another; the spool
+ * and what was known of rows goes. Returns the first partition of the nodes.
+ */
 static PipeannClusters *
 MakeNodes(BuildState *state)
 {
+	PipeannTeam *team = state->team;
 	PipeannClusters *clusters;
 	PipeannRows rows;
 
-	StartPhase(state, PIPEANN_PHASE_LOAD, state->spool.stats.rows, 3);
+	StartPhase(state, PHASE_LOAD, state->spool.stats.rows, 3);
 	state->parallel->shares.short_of =
-		!PipeannTeamFits(state->team, MemoryForRows(state));
-	PipeannRowsLoad(state->team, &state->spool, &rows);
-	PipeannSpoolFree(state->team, &state->spool);
-	clusters = PipeannRowsToNodes(state->team, &rows, BUILD_SEED,
-								  &state->collection, &state->nodes.vectors);
-	PipeannRowsFree(state->team, &rows);
+		!PipeannTeamFits(team, MemoryForRows(state));
+	PipeannRowsLoad(team, &state->spool.source, &rows);
+	PipeannSpoolFree(team, &state->spool);
+	clusters = PipeannClustersNew(team, &rows.vectors, rows.again, BUILD_SEED,
+								  rows.number);
+	PipeannRowsToNodes(team, &rows, &state->nodes);
+	PipeannRowsFree(team, &rows);
 	return clusters;
 }
 
@@ -253,15 +257,16 @@ static void
 ChooseDegree(BuildState *state)
 {
 	const PipeannOptions *options = PipeannGetOptions(state->index);
+	const PipeannVectors *v = &state->nodes.vectors;
 	PipeannMeta *meta = &state->meta;
 	PipeannDegree degree;
 
 	if (options->m != PIPEANN_AUTO_M)
 		return;
-	state->m = PipeannChooseM(state->heap, &state->collection, &meta->layout,
+	state->m = PipeannChooseM(state->heap, v->data, v->n, &meta->layout,
 							  Min(options->ef_construction / 2,
 								  PIPEANN_MAX_M), &degree);
-	PipeannMetaInit(meta, state->index, state->collection.storage, state->m,
+	PipeannMetaInit(meta, state->index, v->storage, state->m,
 					&state->spool.stats.sizes);
 	meta->degree = degree;
 }
@@ -279,102 +284,102 @@ ShareMeta(BuildState *state)
 static void
 DecideLayout(BuildState *state)
 {
-	PipeannCollection *c = &state->collection;
+	const PipeannVectors *v = &state->nodes.vectors;
 	PipeannMeta *meta = &state->meta;
 
 	if (PipeannTeamLeads(state->team))
 	{
-		PipeannMetaInit(meta, state->index, c->storage, state->m,
+		PipeannMetaInit(meta, state->index, v->storage, state->m,
 						&state->spool.stats.sizes);
 		ChooseDegree(state);
-		PipeannChooseWidths(state->index, meta->format, c, &meta->layout,
-							&meta->widths);
-		if (c->auto_storage)
+		PipeannChooseWidths(state->index, meta->format, &state->nodes,
+							&meta->layout, &meta->widths);
+		if (state->spool.source.wanted == PIPEANN_STORAGE_AUTO)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		if (!state->spool.stats.left_out)
 			meta->flags |= PIPEANN_META_ALL_ROWS;
 		if (state->spool.stats.negative_zeros &&
-			(c->storage == PIPEANN_INT8 || c->storage == PIPEANN_UINT8))
+			(v->storage == PIPEANN_INT8 || v->storage == PIPEANN_UINT8))
 			meta->flags &= ~PIPEANN_META_SIGNED_ZEROS;
-		meta->max_norm = (float) c->max_norm;
+		meta->max_norm = v->max_norm;
 	}
 	ShareMeta(state);
 	state->params.max_degree = meta->layout.max_degree;
 }
 
-/* A single node has no edges, so there is nothing to pack. */
-static void
-KeepOrder(uint32 n, uint32 *order)
-{
-	for (uint32 i = 0; i < n; i++)
-		order[i] = i;
-}
-
 static PipeannGraph *
 BuildGraph(BuildState *state, const PipeannClusters *clusters)
 {
-	PipeannGraph *graph;
-
-	if (state->collection.n < 2)
+	if (state->nodes.vectors.n < 2)
 		return NULL;
-	StartPhase(state, PIPEANN_PHASE_GRAPH, state->collection.n,
+	StartPhase(state, PHASE_GRAPH, state->nodes.vectors.n,
 			   PIPEANN_GRAPH_STEPS);
-	graph = PipeannGraphBuild(state->team, &state->nodes.vectors, clusters,
-							  &state->params);
-	return graph;
+	return PipeannGraphBuild(state->team, &state->nodes.vectors, clusters,
+							 &state->params);
 }
 
-/* The leader decides on the order of nodes in pages; all write these. */
+/*
+ * The leader decides on the order of nodes in pages; all write these. A single node
+ * has no edges, so there is nothing to pack: order is zeroed.
+ */
 static void
 PackAndWrite(BuildState *state, PipeannGraph *graph)
 {
-	PipeannCollection *c = &state->collection;
+	PipeannNodes *nodes = &state->nodes;
+	uint32		n = nodes->vectors.n;
 	uint32	   *order = PipeannTeamAlloc(state->team,
-										 mul_size(c->n, sizeof(uint32)));
+										 mul_size(n, sizeof(uint32)));
 
 	if (PipeannTeamLeads(state->team))
 	{
-		StartPhase(state, PIPEANN_PHASE_PACK, c->n, 1);
+		StartPhase(state, PHASE_PACK, n, 1);
 		if (graph != NULL)
-			PipeannGraphPack(graph, &state->nodes.vectors,
+			PipeannGraphPack(graph, &nodes->vectors,
 							 state->meta.layout.fill, order, state->team);
-		else
-			KeepOrder(c->n, order);
 		state->decisions->ids = PipeannReserveNodes(state->index,
-													&state->meta, c);
+													&state->meta, nodes);
 	}
 	ShareMeta(state);
-	StartPhase(state, PIPEANN_PHASE_WRITE, c->n, 1);
-	PipeannNodesInit(state->team, &state->nodes, state->decisions->ids);
-	PipeannWriteNodes(state->team, state->index, &state->meta, c,
-					  &state->nodes, graph, order);
+	StartPhase(state, PHASE_WRITE, n, 1);
+	PipeannNodesInit(state->team, nodes, state->decisions->ids);
+	PipeannWriteNodes(state->team, state->index, &state->meta, nodes, graph,
+					  order);
 	PipeannTeamFree(state->team, order);
 }
 
+/* The first generation of codes. */
 static void
-WriteCodes(BuildState *state)
+MakeCodes(BuildState *state)
 {
-	PipeannExtentMap map = {0};
+	PipeannTeam *team = state->team;
 	PipeannMeta *meta = &state->meta;
-	bool		leads = PipeannTeamLeads(state->team);
+	const PipeannNodes *nodes = &state->nodes;
+	uint32		n = nodes->vectors.n;
+	PipeannExtentMap map = {0};
+	PipeannCoding coding;
 
-	if (state->collection.n < PIPEANN_MIN_CODED_NODES)
+	if (n < PIPEANN_MIN_CODED_NODES)
 		return;
-	if (leads)
+	PipeannCodingBegin(&coding, state->index, meta, &meta->layout,
+					   meta->generation);
+	coding.wal = false;
+	if (PipeannTeamLeads(team))
 	{
-		PipeannCodingReserve(state->index, meta, &meta->layout,
-							 meta->generation, state->nodes.ids);
+		PipeannCodingReserve(&coding, meta, nodes->ids);
 		PipeannExtentMapLoad(state->index, meta, CurrentMemoryContext, &map);
 	}
-	StartPhase(state, PIPEANN_PHASE_TRAIN, state->collection.n,
-			   PipeannCodeSteps(&meta->layout, state->nodes.ids));
-	PipeannCodesWrite(state->team, state->index, meta, &map,
-					  &state->collection, &state->nodes);
-	StartPhase(state, PIPEANN_PHASE_ENTRY,
-			   PipeannEntryCount(state->collection.n), PIPEANN_ENTRY_STEPS);
-	PipeannEntriesWrite(state->team, state->index, meta, &map, &state->nodes,
-						meta->root);
-	if (leads)
+	StartPhase(state, PHASE_TRAIN, n,
+			   PipeannCodeSteps(&meta->layout, nodes->ids));
+	PipeannCodingTrainOn(team, &coding, &nodes->vectors);
+	PipeannCodingTrainBooksOn(team, &coding, nodes);
+	if (PipeannTeamLeads(team))
+		PipeannCodebookWrite(&coding, &map);
+	PipeannCodesWrite(team, &coding, &map, nodes);
+	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
+	PipeannEntriesWrite(team, &coding, meta, &map, nodes, meta->root);
+	PipeannCodingPublish(&coding, meta, n);
+	PipeannCodingFree(team, &coding);
+	if (PipeannTeamLeads(team))
 		PipeannExtentMapFree(&map);
 }
 
@@ -415,7 +420,7 @@ FinishIndex(BuildState *state)
 	PipeannFreeReserve(index, state->meta.extents);
 	if (RelationNeedsWAL(index))
 	{
-		StartPhase(state, PIPEANN_PHASE_WAL, 0, 1);
+		StartPhase(state, PHASE_WAL, 0, 1);
 		log_newpage_range(index, MAIN_FORKNUM, PIPEANN_METAPAGE + 1,
 						  RelationGetNumberOfBlocks(index), true);
 	}
@@ -447,7 +452,7 @@ BuildProgram(PipeannParallel *p)
 	PackAndWrite(&state, graph);
 	if (graph != NULL)
 		PipeannGraphFree(state.team, graph);
-	WriteCodes(&state);
+	MakeCodes(&state);
 	if (PipeannTeamLeads(state.team))
 		FinishIndex(&state);
 	state.team->progress = NULL;
@@ -462,15 +467,6 @@ PipeannParallelWorker(dsm_segment *seg, shm_toc *toc)
 	PipeannParallelJoin(p, seg, toc);
 	BuildProgram(p);
 	PipeannParallelLeave(p);
-}
-
-/* Make the checks that can be made before the work starts. */
-static void
-CheckOptions(Relation index)
-{
-	PipeannCheckOptions(PipeannGetOptions(index));
-	(void) PipeannIndexMetric(index);
-	(void) PipeannIndexDimensions(index);
 }
 
 IndexBuildResult *
@@ -488,8 +484,11 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 			 RelationGetRelationName(index));
 	PipeannCacheForget(index);
 
+	/* what can be checked before the work starts */
 	PipeannCheckColumns(index);
-	CheckOptions(index);
+	PipeannCheckOptions(PipeannGetOptions(index));
+	(void) PipeannIndexMetric(index);
+	(void) PipeannIndexDimensions(index);
 	PipeannParallelBegin(p, heap, index, index_info);
 	BuildProgram(p);
 	PipeannParallelEnd(p);

@@ -8,9 +8,8 @@
  */
 #include "postgres.h"
 
-#include "build/build.h"
+#include "build/coding.h"
 #include "build/rows.h"
-#include "build/spool.h"
 #include "miscadmin.h"
 
 /* What the sample tells. */
@@ -22,7 +21,7 @@ typedef struct Sampled
 	PipeannRowSizes sizes;		/* of these */
 } Sampled;
 
-/* Bytes of a node's part of the arrays of a collection. */
+/* Bytes of a node in the arrays of PipeannNodes. */
 static Size
 NodeMemory(const PipeannLayout *l)
 {
@@ -66,7 +65,7 @@ TakeSample(const PipeannBuildInput *in)
 							   in->nulls + i * columns, &tid);
 	}
 	PipeannSpoolFinish(team, &spool);
-	PipeannRowsLoad(team, &spool, &rows);
+	PipeannRowsLoad(team, &spool.source, &rows);
 	sampled.storage = rows.vectors.storage;
 	sampled.spool_row = spool.stats.rows == 0 ? 0 :
 		(double) spool.stats.bytes / spool.stats.rows;
@@ -175,30 +174,27 @@ IndexBytes(const PipeannMeta *meta)
 
 /* ---------- memory ---------- */
 
+static PipeannGraphParams
+ParamsOf(const PipeannBuildInput *in, const PipeannLayout *l)
+{
+	return (PipeannGraphParams) {
+		.max_degree = l->max_degree,
+		.ef_construction = in->options->ef_construction
+	};
+}
+
 /*
  * While the graph is built the first partition stays, which
  * PipeannGraphMemory() does not count when lists are made.
  */
 static Size
-GraphPhase(const PipeannLayout *l, uint32 n, int ef_construction)
+GraphPhase(const PipeannBuildInput *in, const PipeannLayout *l, uint32 n)
 {
-	PipeannGraphParams params = {
-		.max_degree = l->max_degree,.ef_construction = ef_construction
-	};
+	PipeannGraphParams params = ParamsOf(in, l);
 	PipeannVectors vectors = {.n = n,.dim = l->dim};
 
 	return add_size(mul_size(n, NodeMemory(l) + PipeannClusterMemory()),
 					PipeannGraphMemory(n, &params, &vectors));
-}
-
-static Size
-ShardFiles(const PipeannLayout *l, uint32 n, int ef_construction)
-{
-	PipeannGraphParams params = {
-		.max_degree = l->max_degree,.ef_construction = ef_construction
-	};
-
-	return PipeannGraphShardFiles(n, &params);
 }
 
 /* Of the phases in build.c, those that can be the peak. */
@@ -213,7 +209,7 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	Size		load = add_size(starts, mul_size(n, RowMemory(l)));
 	Size		nodes = mul_size(n, RowMemory(l) + NodeMemory(l) +
 								 PipeannClusterMemory());
-	Size		graph = GraphPhase(l, n, in->options->ef_construction);
+	Size		graph = GraphPhase(in, l, n);
 	Size		codes = 0;
 	Size		rows = 0;
 
@@ -227,12 +223,14 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));
 }
 
+/* Errors as the build would if the options do not suit the column. */
 void
 PipeannEstimateBuild(const PipeannBuildInput *in,
 					 PipeannBuildEstimate *estimate)
 {
 	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 	Size		limit = (Size) maintenance_work_mem * 1024;
+	PipeannGraphParams params;
 	Sampled		sampled;
 
 	PipeannCheckOptions(in->options);
@@ -241,10 +239,10 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	memset(estimate, 0, sizeof(*estimate));
 	estimate->memory_one_pass = MemoryOnePass(in, meta, sampled.values);
 	estimate->temp_bytes = (uint64) (in->rows * sampled.spool_row);
+	params = ParamsOf(in, &meta->layout);
 	if (estimate->memory_one_pass > limit)
 		estimate->temp_bytes += estimate->memory_one_pass - limit +
-			ShardFiles(&meta->layout, (uint32) meta->nodes,
-					   in->options->ef_construction);
+			PipeannGraphShardFiles((uint32) meta->nodes, &params);
 	estimate->index_bytes = IndexBytes(meta);
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 	{

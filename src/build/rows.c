@@ -1,11 +1,13 @@
 /*
  * rows.c
- *		From the spool to rows in memory, and from these to nodes.
+ *		From a source to rows in memory, and from these to nodes.
  *
  * Equal vectors become one node, with all their rows. "Twins" are vectors that
  * are equal in half precision but not before.
  */
 #include "postgres.h"
+
+#include <math.h>
 
 #include "build/rows.h"
 #include "common/hashfn.h"
@@ -20,51 +22,87 @@
 
 #define FIRST_SLOTS 1024
 
+/*
+ * More twins than this make half precision unfit: a search finds no way among
+ * thousands of them, as their distances are equal, and the executor has to sort
+ * them.
+ */
+#define MOST_TWINS 100
+
 /* ---------- loading ---------- */
 
 typedef struct Loading
 {
 	PipeannRows *rows;
-	float		max_norm;
+	bool		twins;			/* they have one hash, and are counted */
 } Loading;
 
-static void
-LoadRow(const PipeannSpoolRow *row, const float *x,
-		const PipeannSpoolPlace *place, void *arg)
+/* Keep a row's values; returns where. */
+static uint64
+LoadValues(PipeannRows *rows, const PipeannSourceRow *row)
 {
-	Loading    *l = arg;
+	if (rows->values != NULL)
+		memcpy(rows->values + row->at, row->row,
+			   row->row->info & PIPEANN_ROW_SIZE);
+	return row->at;
+}
+
+static void
+LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
+{
 	PipeannRows *rows = l->rows;
-	uint32		i = place->number;
+	uint32		i = row->number;
 	const PipeannVectors *v = &rows->vectors;
 	char	   *at = (char *) PipeannVectorAt(v, i);
 
 	PipeannVectorFromFloat(x, v->storage, v->dim, at);
-	rows->tids[i] = row->tid;
 	rows->hash[i] = hash_bytes((const unsigned char *) at, (int) v->stride);
-	if (rows->roundings != NULL)
-		(void) PipeannRound(x, row->norm, v->dim, &rows->roundings[i]);
 	if (v->aux != NULL)
-		((float *) v->aux)[i] = PipeannAux(v->metric, row->norm, l->max_norm);
-	if (rows->values == NULL)
+		((float *) v->aux)[i] = PipeannAux(v->metric, row->norm, v->max_norm);
+	if (rows->roundings == NULL)
 		return;
-	rows->values_at[i] = place->at;
-	memcpy(rows->values + place->at, place->row,
-		   place->row->info & PIPEANN_ROW_SIZE);
+	if (row->rounding != NULL)
+		rows->roundings[i] = *row->rounding;
+	else
+		(void) PipeannRound(x, row->norm, v->dim, &rows->roundings[i]);
+	if (!l->twins)
+		rows->hash[i] ^= rows->roundings[i].hash;
 }
 
 static void
-Load(PipeannTeam *team, PipeannSpool *spool, PipeannStorage storage,
+LoadRow(const PipeannSourceRow *row, const float *x, void *arg)
+{
+	const Loading *l = arg;
+	PipeannRows *rows = l->rows;
+	uint64		values_at = LoadValues(rows, row);
+
+	if (x == NULL)
+	{
+		rows->more[rows->nmore++] =
+			(PipeannMoreRow) {row->number, row->tid, values_at};
+		return;
+	}
+	LoadVector(l, row, x);
+	rows->tids[row->number] = row->tid;
+	if (rows->values_at != NULL)
+		rows->values_at[row->number] = values_at;
+}
+
+static void
+Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	 PipeannRows *rows)
 {
 	PipeannVectors *v = &rows->vectors;
-	Loading		l = {rows, (float) spool->stats.max_norm};
+	Loading		l = {rows, source->wanted == PIPEANN_STORAGE_AUTO &&
+	!source->rounded};
 
-	v->n = (uint32) spool->stats.rows;
-	v->dim = spool->dim;
+	memset(rows, 0, sizeof(*rows));
+	v->n = source->n;
+	v->dim = source->dim;
 	v->storage = storage;
-	v->metric = spool->metric;
-	v->stride = spool->dim * PipeannElementSize(storage);
-	v->max_norm = l.max_norm;
+	v->metric = source->metric;
+	v->stride = source->dim * PipeannElementSize(storage);
+	v->max_norm = (float) source->max_norm;
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
 	v->aux = v->metric == PIPEANN_L2 ? NULL :
 		PipeannTeamAlloc(team, mul_size(v->n, sizeof(float)));
@@ -73,28 +111,39 @@ Load(PipeannTeam *team, PipeannSpool *spool, PipeannStorage storage,
 	rows->tids = PipeannTeamAlloc(team, mul_size(v->n,
 												 sizeof(ItemPointerData)));
 	rows->hash = PipeannTeamAlloc(team, mul_size(v->n, sizeof(uint32)));
-	if (spool->columns.values != NULL)
+	if (source->more > 0)
+		rows->more = PipeannTeamAlloc(team, mul_size(source->more,
+													 sizeof(PipeannMoreRow)));
+	if (source->has_values)
 	{
-		rows->values = PipeannTeamAlloc(team, spool->stats.sizes.bytes);
+		rows->values = PipeannTeamAlloc(team, source->value_bytes);
 		rows->values_at = PipeannTeamAlloc(team, mul_size(v->n,
 														  sizeof(uint64)));
 	}
-	PipeannSpoolRead(spool, LoadRow, &l);
+	source->read(source, LoadRow, &l);
 	PipeannTeamMeet(team);
 }
 
 static void
-Unload(PipeannTeam *team, PipeannRows *rows)
+FreeArray(PipeannTeam *team, const void *array)
 {
-	PipeannTeamFree(team, (void *) rows->vectors.data);
-	if (rows->vectors.aux != NULL)
-		PipeannTeamFree(team, (void *) rows->vectors.aux);
-	if (rows->roundings != NULL)
-		PipeannTeamFree(team, rows->roundings);
-	PipeannTeamFree(team, rows->tids);
-	PipeannTeamFree(team, rows->hash);
-	if (rows->values_at != NULL)
-		PipeannTeamFree(team, rows->values_at);
+	if (array != NULL)
+		PipeannTeamFree(team, unconstify(void *, array));
+}
+
+/* Free all but values, which nodes come to have. */
+void
+PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
+{
+	FreeArray(team, rows->vectors.data);
+	FreeArray(team, rows->vectors.aux);
+	FreeArray(team, rows->roundings);
+	FreeArray(team, rows->tids);
+	FreeArray(team, rows->values_at);
+	FreeArray(team, rows->more);
+	FreeArray(team, rows->hash);
+	FreeArray(team, rows->again);
+	FreeArray(team, rows->number);
 }
 
 /* ---------- equal vectors ---------- */
@@ -158,7 +207,7 @@ GrowTable(Table *t)
 
 /*
  * Find equal vectors among the rows of one part. Returns the most twins of a
- * vector; ends early beyond PIPEANN_MOST_TWINS, which make it slow.
+ * vector; ends early beyond MOST_TWINS, which make it slow.
  */
 static int
 FindEqualOfPart(PipeannRows *rows, uint32 part, uint32 parts)
@@ -167,7 +216,7 @@ FindEqualOfPart(PipeannRows *rows, uint32 part, uint32 parts)
 
 	t.slots = PipeannAlloc(mul_size(t.size, sizeof(uint32)));
 	memset(t.slots, 0xFF, mul_size(t.size, sizeof(uint32)));
-	for (uint32 row = 0; row < rows->vectors.n && t.twins <= PIPEANN_MOST_TWINS; row++)
+	for (uint32 row = 0; row < rows->vectors.n && t.twins <= MOST_TWINS; row++)
 	{
 		uint32		at;
 
@@ -218,153 +267,221 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 
 /* ---------- the storage ---------- */
 
-static PipeannStorage
-FirstChoice(const PipeannSpool *s)
+/*
+ * With fewer vectors, bytes and half precision are not chosen: these few may
+ * not be like those to come, which rounding might make equal.
+ */
+#define MIN_JUDGED 1000
+
+/* With fewer dimensions half precision saves less than a sixth of a page. */
+#define MIN_HALF_DIM 32
+
+/*
+ * How far vectors may be from zero for half precision, in units of their
+ * distance from their mean: rounding errs by 2e-4 of the former, while the
+ * latter tells near vectors from far ones.
+ */
+#define MOST_OFFSET 5
+
+/*
+ * Whether half precision would lose what tells the first MIN_JUDGED
+ * vectors apart: they are much farther from zero than from one another.
+ * Compares mean squares of the norms and of the distances from the mean; for
+ * cosine, of normalised vectors, as only directions matter.
+ */
+static bool
+IsFarFromZero(const PipeannVectors *v)
 {
-	if (s->wanted != PIPEANN_STORAGE_AUTO)
-		return s->wanted;
-	if (s->stats.rows < PIPEANN_MIN_JUDGED)
-		return PIPEANN_FLOAT4;
-	if (s->stats.fits[PIPEANN_UINT8])
-		return PIPEANN_UINT8;
-	if (s->stats.fits[PIPEANN_INT8])
-		return PIPEANN_INT8;
-	if (s->stats.fits[PIPEANN_FLOAT2] && s->dim >= PIPEANN_MIN_HALF_DIM)
-		return PIPEANN_FLOAT2;
-	return PIPEANN_FLOAT4;
+	double	   *mean = palloc0(mul_size(v->dim, sizeof(double)));
+	float	   *x = palloc(mul_size(v->dim, sizeof(float)));
+	uint32		n = Min(v->n, MIN_JUDGED);
+	double		squares = 0;
+	double		of_mean = 0;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		double		scale = v->metric == PIPEANN_COSINE ? v->aux[i] : 1;
+
+		PipeannVectorToFloat(PipeannVectorAt(v, i), v->storage, v->dim, x);
+		for (int d = 0; d < v->dim; d++)
+		{
+			mean[d] += x[d] * scale / n;
+			squares += pow(x[d] * scale, 2) / n;
+		}
+	}
+	for (int d = 0; d < v->dim; d++)
+		of_mean += mean[d] * mean[d];
+	pfree(mean);
+	pfree(x);
+	return squares > (double) MOST_OFFSET * MOST_OFFSET * (squares - of_mean);
 }
 
-void
-PipeannRowsLoad(PipeannTeam *team, PipeannSpool *s, PipeannRows *rows)
+static PipeannStorage
+FirstChoice(const PipeannRowSource *s)
 {
-	PipeannStorage storage = FirstChoice(s);
-	bool		unfit;
-	int			twins;
+	bool		bytes = s->fits[PIPEANN_UINT8] || s->fits[PIPEANN_INT8];
 
-	memset(rows, 0, sizeof(*rows));
-	rows->auto_storage = s->wanted == PIPEANN_STORAGE_AUTO;
-	Load(team, s, storage, rows);
-	twins = FindEqual(team, rows);
-	if (!rows->auto_storage || storage == PIPEANN_FLOAT4)
-		return;
-	unfit = rows->distinct < PIPEANN_MIN_JUDGED ||
+	if (s->wanted != PIPEANN_STORAGE_AUTO)
+		return s->wanted;
+	if (s->rounded && !bytes)
+		return PIPEANN_FLOAT2;
+	if (s->n < MIN_JUDGED)
+		return PIPEANN_FLOAT4;
+	if (bytes)
+		return s->fits[PIPEANN_UINT8] ? PIPEANN_UINT8 : PIPEANN_INT8;
+	return s->fits[PIPEANN_FLOAT2] && s->dim >= MIN_HALF_DIM ?
+		PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
+}
+
+/* Whether a storage that was chosen does not suit the rows after all. */
+static bool
+IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
+{
+	PipeannStorage storage = rows->vectors.storage;
+
+	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT4 ||
+		(storage == PIPEANN_FLOAT2 && s->rounded))
+		return false;
+	return rows->distinct < MIN_JUDGED ||
 		(storage == PIPEANN_FLOAT2 &&
-		 (twins > PIPEANN_MOST_TWINS || PipeannIsFarFromZero(&rows->vectors)));
-	if (!unfit)
+		 (twins > MOST_TWINS || IsFarFromZero(&rows->vectors)));
+}
+
+/*
+ * Choose a storage, and load the source's rows in it; find equal vectors. All
+ * members call.
+ */
+void
+PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
+{
+	Load(team, source, FirstChoice(source), rows);
+	if (!IsUnfit(source, rows, FindEqual(team, rows)))
 		return;
-	PipeannTeamFree(team, rows->again);
-	PipeannTeamFree(team, rows->number);
 	PipeannTeamMeet(team);
-	Unload(team, rows);
-	if (rows->values != NULL)
-		PipeannTeamFree(team, rows->values);
-	Load(team, s, PIPEANN_FLOAT4, rows);
+	FreeArray(team, rows->values);
+	PipeannRowsFree(team, rows);
+	Load(team, source, PIPEANN_FLOAT4, rows);
 	(void) FindEqual(team, rows);
 }
 
 /* ---------- nodes ---------- */
 
 static void
-AllocateNodes(PipeannTeam *team, const PipeannRows *rows,
-			  PipeannCollection *c, PipeannVectors *nodes)
+AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 {
 	uint32		n = rows->distinct;
+	uint32		others = rows->vectors.n - n + rows->nmore;
+	PipeannVectors *v = &nodes->vectors;
 
-	*nodes = rows->vectors;
-	nodes->n = n;
-	nodes->data = PipeannTeamAlloc(team, mul_size(n, nodes->stride));
-	if (nodes->aux != NULL)
-		nodes->aux = PipeannTeamAlloc(team, mul_size(n, sizeof(float)));
-	memset(c, 0, sizeof(*c));
-	c->dim = nodes->dim;
-	c->metric = nodes->metric;
-	c->auto_storage = rows->auto_storage;
-	c->storage = nodes->storage;
-	c->stride = nodes->stride;
-	c->max_norm = nodes->max_norm;
-	c->n = n;
-	c->data = (char *) nodes->data;
-	c->tids = PipeannTeamAlloc(team, mul_size(n, sizeof(ItemPointerData)));
-	c->dup_heads = PipeannTeamAlloc(team, mul_size(n, sizeof(uint32)));
-	c->dups = PipeannTeamAlloc(team, mul_size(rows->vectors.n - n,
-											  sizeof(PipeannDuplicate)));
+	memset(nodes, 0, sizeof(*nodes));
+	*v = rows->vectors;
+	v->n = n;
+	v->data = PipeannTeamAlloc(team, mul_size(n, v->stride));
+	if (v->aux != NULL)
+		v->aux = PipeannTeamAlloc(team, mul_size(n, sizeof(float)));
+	nodes->tids = PipeannTeamAlloc(team, mul_size(n, sizeof(ItemPointerData)));
+	nodes->dup_heads = PipeannTeamAlloc(team, mul_size(n, sizeof(uint32)));
+	nodes->dups = PipeannTeamAlloc(team, mul_size(others,
+												  sizeof(PipeannDuplicate)));
 	if (rows->roundings != NULL)
-		c->roundings = PipeannTeamAlloc(team, mul_size(n,
-													   sizeof(PipeannRounding)));
+		nodes->roundings = PipeannTeamAlloc(team,
+											mul_size(n,
+													 sizeof(PipeannRounding)));
 	if (rows->values == NULL)
 		return;
-	c->values = rows->values;
-	c->values_at = PipeannTeamAlloc(team, mul_size(n, sizeof(uint64)));
-	c->dup_values_at = PipeannTeamAlloc(team, mul_size(rows->vectors.n - n,
-													   sizeof(uint64)));
+	nodes->values = rows->values;
+	nodes->values_at = PipeannTeamAlloc(team, mul_size(n, sizeof(uint64)));
+	nodes->dup_values_at = PipeannTeamAlloc(team, mul_size(others,
+														   sizeof(uint64)));
 }
 
 static void
-MoveRow(const PipeannRows *rows, uint32 row, PipeannCollection *c,
-		PipeannVectors *nodes)
+MoveRow(const PipeannRows *rows, uint32 row, PipeannNodes *nodes)
 {
+	const PipeannVectors *v = &nodes->vectors;
 	uint32		node = rows->number[row];
 
-	memcpy(c->data + (Size) node * c->stride,
-		   PipeannVectorAt(&rows->vectors, row), c->stride);
-	c->tids[node] = rows->tids[row];
-	c->dup_heads[node] = PIPEANN_INVALID_ID;
-	if (nodes->aux != NULL)
-		((float *) nodes->aux)[node] = rows->vectors.aux[row];
-	if (c->roundings != NULL)
-		c->roundings[node] = rows->roundings[row];
-	if (c->values != NULL)
-		c->values_at[node] = rows->values_at[row];
+	memcpy((char *) PipeannVectorAt(v, node),
+		   PipeannVectorAt(&rows->vectors, row), v->stride);
+	nodes->tids[node] = rows->tids[row];
+	nodes->dup_heads[node] = PIPEANN_INVALID_ID;
+	if (v->aux != NULL)
+		((float *) v->aux)[node] = rows->vectors.aux[row];
+	if (nodes->roundings != NULL)
+		nodes->roundings[node] = rows->roundings[row];
+	if (nodes->values != NULL)
+		nodes->values_at[node] = rows->values_at[row];
+}
+
+static void
+LinkRow(PipeannNodes *nodes, uint32 node, ItemPointerData tid, uint64 values_at)
+{
+	nodes->dups[nodes->ndups].tid = tid;
+	nodes->dups[nodes->ndups].next = nodes->dup_heads[node];
+	if (nodes->values != NULL)
+		nodes->dup_values_at[nodes->ndups] = values_at;
+	nodes->dup_heads[node] = nodes->ndups++;
 }
 
 /* The other rows of each vector. */
 static void
-LinkDuplicates(const PipeannRows *rows, PipeannCollection *c)
+LinkRows(const PipeannRows *rows, PipeannNodes *nodes)
 {
+	uint32		more = 0;
+
 	for (uint32 row = 0; row < rows->vectors.n; row++)
 	{
-		uint32		node;
+		uint32		node = rows->number[row];
 
 		if (row % PART_ROWS == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (!rows->again[row])
-			continue;
-		node = rows->number[rows->number[row]];
-		c->dups[c->ndups].tid = rows->tids[row];
-		c->dups[c->ndups].next = c->dup_heads[node];
-		if (c->values != NULL)
-			c->dup_values_at[c->ndups] = rows->values_at[row];
-		c->dup_heads[node] = c->ndups++;
+		if (rows->again[row])
+		{
+			node = rows->number[node];
+			LinkRow(nodes, node, rows->tids[row],
+					nodes->values != NULL ? rows->values_at[row] : 0);
+		}
+		for (; more < rows->nmore && rows->more[more].of == row; more++)
+			LinkRow(nodes, node, rows->more[more].tid,
+					rows->more[more].values_at);
 	}
 }
 
-PipeannClusters *
-PipeannRowsToNodes(PipeannTeam *team, PipeannRows *rows, uint64 seed,
-				   PipeannCollection *c, PipeannVectors *nodes)
+/*
+ * Make nodes of rows that are not again[], by the numbers of nodes that number[]
+ * has for these. All members call.
+ */
+void
+PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
+				   PipeannNodes *nodes)
 {
-	PipeannClusters *clusters = PipeannClustersNew(team, &rows->vectors,
-												   rows->again, seed,
-												   rows->number);
 	uint64		from;
 	uint64		to;
 
-	AllocateNodes(team, rows, c, nodes);
+	AllocateNodes(team, rows, nodes);
 	PipeannTeamBegin(team, rows->vectors.n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint32 row = from; row < to; row++)
 			if (!rows->again[row])
-				MoveRow(rows, row, c, nodes);
+				MoveRow(rows, row, nodes);
 	PipeannTeamEnd(team);
 	if (PipeannTeamLeads(team))
-		LinkDuplicates(rows, c);
+		LinkRows(rows, nodes);
 	PipeannTeamMeet(team);
-	return clusters;
 }
 
 void
-PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
+PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes)
 {
-	Unload(team, rows);
-	PipeannTeamFree(team, rows->again);
-	PipeannTeamFree(team, rows->number);
+	FreeArray(team, nodes->vectors.data);
+	FreeArray(team, nodes->vectors.aux);
+	FreeArray(team, nodes->roundings);
+	FreeArray(team, nodes->tids);
+	FreeArray(team, nodes->dup_heads);
+	FreeArray(team, nodes->dups);
+	FreeArray(team, nodes->values);
+	FreeArray(team, nodes->values_at);
+	FreeArray(team, nodes->dup_values_at);
+	FreeArray(team, nodes->id_of_node);
+	FreeArray(team, nodes->node_of_id);
 }

@@ -1,11 +1,60 @@
 /*
  * rows.h
- *		The rows of a build in memory, in the order of their TIDs.
+ *		Rows, from wherever they come, and nodes made of them; private to build/.
  */
-#ifndef PIPEANN_ROWS_H
-#define PIPEANN_ROWS_H
+#ifndef PIPEANN_BUILD_ROWS_H
+#define PIPEANN_BUILD_ROWS_H
 
-#include "build/spool.h"
+#include "build/nodes.h"
+#include "storage/buffile.h"
+
+/* ---------- where rows come from ---------- */
+
+typedef struct PipeannSourceRow
+{
+	uint32		number;			/* of its vector among all */
+	double		norm;
+	ItemPointerData tid;
+	const PipeannRounding *rounding;	/* of a vector rounded before, or NULL */
+	const PipeannRow *row;		/* with values, or NULL */
+	uint64		at;				/* bytes of the rows with values before it */
+} PipeannSourceRow;
+
+/* x is NULL for another row of a vector: its first row came before. */
+typedef void (*PipeannTakeRow) (const PipeannSourceRow *row, const float *x,
+								void *arg);
+
+/*
+ * The spool of a table (spool.c), or the pages of an index (load.c). It can be
+ * read again; each member of a team reads a part.
+ */
+typedef struct PipeannRowSource PipeannRowSource;
+
+struct PipeannRowSource
+{
+	int			dim;
+	PipeannMetric metric;
+	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
+	bool		rounded;		/* vectors come in half precision */
+	uint32		n;				/* vectors */
+	uint32		more;			/* rows beyond one for each */
+	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	double		max_norm;
+	bool		has_values;
+	uint64		value_bytes;
+	void		(*read) (PipeannRowSource *source, PipeannTakeRow take,
+						 void *arg);
+};
+
+/* ---------- rows.c: rows in the order of their source ---------- */
+
+/* Another row of a vector that the source has only once. */
+typedef struct PipeannMoreRow
+{
+	uint32		of;
+	ItemPointerData tid;
+	uint64		values_at;
+} PipeannMoreRow;
 
 typedef struct PipeannRows
 {
@@ -14,31 +63,57 @@ typedef struct PipeannRows
 	ItemPointerData *tids;		/* [n] */
 	char	   *values;			/* rows with values, or NULL if they have none */
 	uint64	   *values_at;		/* [n] */
+	PipeannMoreRow *more;		/* by `of` */
+	uint32		nmore;
 	uint32	   *hash;			/* [n] of the vector as it is stored */
 	uint8	   *again;			/* [n] equal to an earlier row */
 	uint32	   *number;			/* [n] the first such row; later the node */
 	uint32		distinct;		/* rows that are not */
-	bool		auto_storage;
 } PipeannRows;
 
-/*
- * Choose a storage, and load the spool's rows in it; find equal vectors. All
- * members call.
- */
-extern void PipeannRowsLoad(PipeannTeam *team, PipeannSpool *spool,
+extern void PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source,
 							PipeannRows *rows);
-
-/*
- * Give nodes numbers by which near ones follow one another, and put them and
- * their rows into c. Returns the first partition of the nodes. All members
- * call.
- */
-extern PipeannClusters *PipeannRowsToNodes(PipeannTeam *team,
-										   PipeannRows *rows, uint64 seed,
-										   PipeannCollection *c,
-										   PipeannVectors *nodes);
-
-/* What went into a collection stays. */
+extern void PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
+							   PipeannNodes *nodes);
 extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);
 
-#endif							/* PIPEANN_ROWS_H */
+/* ---------- spool.c: a table's rows in temporary files ---------- */
+
+/* What is known of all rows, or of those of one process. */
+typedef struct PipeannSpoolStats
+{
+	uint64		rows;			/* in the spool */
+	uint64		bytes;			/* that these take there */
+	double		heap_tuples;	/* scanned */
+	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
+	bool		left_out;		/* a row, that cannot be indexed */
+	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	bool		negative_zeros; /* a vector has an element -0 */
+	double		max_norm;
+	PipeannRowSizes sizes;		/* if rows have values */
+} PipeannSpoolStats;
+
+typedef struct PipeannSpool
+{
+	PipeannRowSource source;	/* of all rows, when finished */
+	BufFile    *file;			/* this process's */
+	PipeannSpoolStats stats;	/* of this process; of all, when finished */
+	PipeannColumns columns;		/* of the index */
+	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
+	uint64	   *bytes;			/* [nblocks + 1] of those rows with values */
+	BlockNumber nblocks;
+	char	   *scratch;		/* one vector */
+	PipeannRow *row;			/* one row with values */
+	MemoryContext row_context;	/* reset for each row */
+} PipeannSpool;
+
+extern void PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s,
+							 PipeannColumns columns, int dim,
+							 PipeannMetric metric,
+							 PipeannStorage wanted, BlockNumber nblocks);
+extern bool PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
+							const ItemPointerData *tid);
+extern void PipeannSpoolFinish(PipeannTeam *team, PipeannSpool *s);
+extern void PipeannSpoolFree(PipeannTeam *team, PipeannSpool *s);
+
+#endif							/* PIPEANN_BUILD_ROWS_H */

@@ -10,15 +10,11 @@
  */
 #include "postgres.h"
 
-#include "build/sibling.h"
+#include "build/coding.h"
 
 #include <float.h>
 
-#include "access/relation.h"
-#include "catalog/partition.h"
-#include "catalog/pg_inherits.h"
 #include "distance/distance.h"
-#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 /* A codebook that errs by so much more is as good. */
@@ -28,9 +24,6 @@
 #define COMPARED_PART 8
 #define LEAST_COMPARED 4
 
-/* Indexes that are looked at. */
-#define MOST_SIBLINGS 8
-
 /*
  * One in so many samples compares. What differs by chance alone is then far less
  * than what may.
@@ -39,6 +32,7 @@
 
 #define SEED UINT64CONST(0x7369626c696e67)
 
+/* Move count of n samples, evenly spaced, to the end. */
 void
 PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count)
 {
@@ -55,83 +49,6 @@ PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count)
 		memcpy(to, row, size);
 	}
 	pfree(row);
-}
-
-/* Read an index's codebook, if it is for such codes of such vectors. */
-static bool
-ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
-			 PipeannMetric metric, float *centroids)
-{
-	PipeannMeta *meta;
-	PipeannExtentMap map;
-	bool		suits;
-
-	if (sibling->rd_rel->relkind != RELKIND_INDEX ||
-		sibling->rd_rel->relam != index->rd_rel->relam ||
-		RELATION_IS_OTHER_TEMP(sibling) ||
-		RelationGetNumberOfBlocks(sibling) == 0)
-		return false;
-	meta = palloc(sizeof(PipeannMeta));
-	PipeannMetaRead(sibling, meta);
-	suits = (meta->flags & PIPEANN_META_HAS_CODES) &&
-		meta->layout.dim == (uint32) pq->dim &&
-		meta->layout.pq_bytes == (uint32) pq->nchunks &&
-		meta->layout.metric == metric;
-	if (suits)
-	{
-		PipeannExtentMapLoad(sibling, meta, CurrentMemoryContext, &map);
-		PipeannStreamRead(sibling, &map, PIPEANN_CODEBOOK,
-						  PipeannCodebookFirst(&meta->layout, meta->generation),
-						  centroids, PipeannCodebookBytes(&meta->layout));
-		PipeannExtentMapFree(&map);
-	}
-	pfree(meta);
-	return suits;
-}
-
-/* An index that somebody is making, or wants to drop, is passed over. */
-static bool
-ReadFrom(Oid sibling, Relation index, const PipeannPq *pq,
-		 PipeannMetric metric, float *centroids)
-{
-	Relation	relation;
-	bool		done;
-
-	if (!ConditionalLockRelationOid(sibling, AccessShareLock))
-		return false;
-	relation = try_relation_open(sibling, NoLock);
-	if (relation == NULL)
-	{
-		UnlockRelationOid(sibling, AccessShareLock);
-		return false;
-	}
-	done = ReadCodebook(relation, index, pq, metric, centroids);
-	relation_close(relation, AccessShareLock);
-	return done;
-}
-
-/* The newest index first: that partition's vectors may be the most alike. */
-static bool
-ReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
-			float *centroids)
-{
-	Oid			self = RelationGetRelid(index);
-	List	   *siblings;
-	bool		done = false;
-
-	if (!index->rd_rel->relispartition)
-		return false;
-	siblings = find_inheritance_children(get_partition_parent(self, true),
-										 NoLock);
-	for (int i = 1; !done && i <= Min(list_length(siblings), MOST_SIBLINGS); i++)
-	{
-		Oid			sibling = list_nth_oid(siblings, list_length(siblings) - i);
-
-		done = sibling != self &&
-			ReadFrom(sibling, index, pq, metric, centroids);
-	}
-	list_free(siblings);
-	return done;
 }
 
 static int
@@ -192,39 +109,47 @@ ComparedError(const PipeannPq *pq, const float *centroids, const float *x,
 
 /* Whether their codebook is as good for samples as one of the samples' own. */
 static bool
-IsAsGood(PipeannTeam *team, const PipeannPq *pq, float *samples, uint32 n,
-		 uint32 aside, const float *theirs, float *own)
+IsAsGood(PipeannTeam *team, const PipeannPq *pq, const PipeannSamples *s,
+		 const float *theirs, float *own)
 {
-	uint32		comparing = (n - aside) / COMPARING_PART;
-	uint32		trained = n - aside - comparing;
-	const float *x = samples + (Size) trained * pq->dim;
+	uint32		n = s->n - s->aside;
+	uint32		comparing = n / COMPARING_PART;
+	uint32		trained = n - comparing;
+	uint32		compared = s->n - trained;
+	const float *x = s->x + (Size) trained * pq->dim;
 
 	if (PipeannTeamLeads(team))
-		PipeannMoveSamples(samples, n - aside, pq->dim, comparing);
+		PipeannMoveSamples(s->x, n, pq->dim, comparing);
 	PipeannTeamMeet(team);
-	TrainCompared(team, pq, samples, trained, own);
-	return ComparedError(pq, theirs, x, n - trained) <=
-		AS_GOOD * ComparedError(pq, own, x, n - trained);
+	TrainCompared(team, pq, s->x, trained, own);
+	return ComparedError(pq, theirs, x, compared) <=
+		AS_GOOD * ComparedError(pq, own, x, compared);
 }
 
+/*
+ * Take the codebook of another partition's index if it is about as good for
+ * samples as one of their own. Those aside stay where they are, the others may be
+ * put in another order. True if centroids, which the team shares, are that
+ * codebook. All members call.
+ */
 bool
-PipeannSiblingCodebook(PipeannTeam *team, Relation index, const PipeannPq *pq,
-					   PipeannMetric metric, float *samples, uint32 n,
-					   uint32 aside, float *centroids)
+PipeannSiblingCodebook(PipeannTeam *team, const PipeannCoding *k,
+					   const PipeannSamples *samples, float *centroids)
 {
+	const PipeannPq *pq = &k->pq;
 	Size		size = mul_size(PipeannPqCentroidCount(pq->dim), sizeof(float));
 	float	   *theirs;
 	bool	   *found;
 	bool		taken;
 
-	if (aside == 0 || !index->rd_rel->relispartition)
+	if (samples->aside == 0 || !k->index->rd_rel->relispartition)
 		return false;
 	theirs = PipeannTeamAlloc(team, size);
 	found = PipeannTeamAlloc(team, sizeof(bool));
 	if (PipeannTeamLeads(team))
-		*found = ReadSibling(index, pq, metric, theirs);
+		*found = PipeannReadSibling(k->index, pq, k->layout.metric, theirs);
 	PipeannTeamMeet(team);
-	taken = *found && IsAsGood(team, pq, samples, n, aside, theirs, centroids);
+	taken = *found && IsAsGood(team, pq, samples, theirs, centroids);
 	PipeannTeamMeet(team);
 	if (taken && PipeannTeamLeads(team))
 		memcpy(centroids, theirs, size);

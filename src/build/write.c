@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "build/build.h"
+#include "build/nodes.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
@@ -16,17 +16,6 @@
  * every node: then there is room for those of parents that die.
  */
 #define FEW_TREE_EDGES 4
-
-typedef struct Writer
-{
-	Relation	index;
-	const PipeannLayout *layout;
-	const PipeannExtentMap *map;
-	PipeannKind kind;			/* of the extents to write to */
-	char	   *page;			/* payloads of one graph page */
-	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
-	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
-} Writer;
 
 /* Graph pages of nodes written at once by one member. */
 #define RUN 64
@@ -47,6 +36,10 @@ RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
 	return PipeannLayoutRowBytes(l, expected);
 }
 
+/*
+ * The metapage of an empty index by its options, except for m. sizes are those
+ * of rows with values that it will have; NULL: as their types let expect.
+ */
 void
 PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 				int m, const PipeannRowSizes *sizes)
@@ -90,6 +83,7 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
 }
 
+/* Room for the numbers of so many ids, none assigned. All members call. */
 void
 PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
 {
@@ -99,6 +93,10 @@ PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
 	nodes->node_of_id = PipeannTeamAlloc(team, mul_size(ids, sizeof(uint32)));
 }
 
+/*
+ * Give nodes ids: position p of order[], from PipeannGraphPack(), becomes slot
+ * p % fill of page p / fill.
+ */
 void
 PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 				 const uint32 *order)
@@ -118,7 +116,7 @@ PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 /* The rows of a node, in the order in which they are written. */
 typedef struct RowWalk
 {
-	const PipeannCollection *c;
+	const PipeannNodes *nodes;
 	uint32		node;
 	uint32		dup;			/* the row in dups[], INVALID_ID for the first */
 	bool		begun;
@@ -128,22 +126,22 @@ typedef struct RowWalk
 static const PipeannRow *
 NextRow(RowWalk *walk)
 {
-	const PipeannCollection *c = walk->c;
+	const PipeannNodes *nodes = walk->nodes;
 
 	walk->dup = !walk->begun ? PIPEANN_INVALID_ID :
-		walk->dup == PIPEANN_INVALID_ID ? c->dup_heads[walk->node] :
-		c->dups[walk->dup].next;
+		walk->dup == PIPEANN_INVALID_ID ? nodes->dup_heads[walk->node] :
+		nodes->dups[walk->dup].next;
 	if (walk->begun && walk->dup == PIPEANN_INVALID_ID)
 		return NULL;
 	walk->begun = true;
-	return PipeannCollectionRow(c, walk->node, walk->dup);
+	return PipeannNodeRow(nodes, walk->node, walk->dup);
 }
 
 /* What the rows of a node take. */
 static PipeannRowFill
-FillOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
+FillOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
-	RowWalk		walk = {.c = c,.node = node};
+	RowWalk		walk = {.nodes = nodes,.node = node};
 	const PipeannRow *row;
 	PipeannRowFill fill;
 
@@ -158,9 +156,9 @@ FillOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
  * of long rows.
  */
 static uint32
-ExtSlotsOf(const PipeannLayout *l, const PipeannCollection *c, uint32 node)
+ExtSlotsOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
-	PipeannRowFill fill = FillOf(l, c, node);
+	PipeannRowFill fill = FillOf(l, nodes, node);
 
 	return fill.ext_slots + fill.parts;
 }
@@ -181,21 +179,23 @@ AddRow(const PipeannLayout *l, PipeannSlot *slot, const PipeannRow *row,
 }
 
 static uint64
-CountExtSlots(const PipeannLayout *l, const PipeannCollection *c)
+CountExtSlots(const PipeannLayout *l, const PipeannNodes *nodes)
 {
 	uint64		slots = 0;
 
-	for (uint32 i = 0; i < c->n; i++)
-		slots += ExtSlotsOf(l, c, i);
+	for (uint32 i = 0; i < nodes->vectors.n; i++)
+		slots += ExtSlotsOf(l, nodes, i);
 	return slots;
 }
 
+/* The number of graph pages that overflow slots take. */
 uint64
-PipeannExtPages(const PipeannLayout *l, const PipeannCollection *c)
+PipeannExtPages(const PipeannLayout *l, const PipeannNodes *nodes)
 {
-	return (CountExtSlots(l, c) + l->slots_per_page - 1) / l->slots_per_page;
+	return (CountExtSlots(l, nodes) + l->slots_per_page - 1) / l->slots_per_page;
 }
 
+/* Give a kind the extents for so many graph pages, inside a metapage update. */
 void
 PipeannReserveGraphPages(Relation index, PipeannMeta *meta, PipeannKind kind,
 						 const PipeannLayout *l, uint64 pages)
@@ -211,7 +211,7 @@ PipeannReserveGraphPages(Relation index, PipeannMeta *meta, PipeannKind kind,
 
 /* Write w->page as graph page "number". */
 static void
-WriteGraphPage(Writer *w, uint32 number)
+WriteGraphPage(PipeannGraphWriter *w, uint32 number)
 {
 	BlockNumber blkno = PipeannExtentBlock(w->map, w->kind, number,
 										   PipeannGraphPagesPerExtent(w->layout),
@@ -238,11 +238,11 @@ WriteGraphPage(Writer *w, uint32 number)
  * slots from *next_ext on.
  */
 static void
-FillRows(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
+FillRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node,
 		 PipeannSlot *slot, uint32 *next_ext)
 {
-	PipeannRowFill all = FillOf(l, c, node);
-	RowWalk		walk = {.c = c,.node = node};
+	PipeannRowFill all = FillOf(l, nodes, node);
+	RowWalk		walk = {.nodes = nodes,.node = node};
 	const PipeannRow *row;
 	PipeannRowFill fill;
 
@@ -260,17 +260,18 @@ FillRows(const PipeannLayout *l, const PipeannCollection *c, uint32 node,
 }
 
 static void
-FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
-		 const PipeannGraph *graph, uint32 node, PipeannSlot *slot,
+FillNode(const PipeannGraphWriter *w, uint32 node, PipeannSlot *slot,
 		 uint32 *next_ext)
 {
 	const PipeannLayout *l = w->layout;
+	const PipeannNodes *nodes = w->nodes;
+	const PipeannGraph *graph = w->graph;
 
 	slot->flags = PIPEANN_SLOT_USED;
 	slot->ext_tids = PIPEANN_INVALID_ID;
 	slot->ext_vec = PIPEANN_INVALID_ID;
-	if (c->roundings != NULL)
-		PipeannSlotSetRounding(slot, &c->roundings[node]);
+	if (nodes->roundings != NULL)
+		PipeannSlotSetRounding(slot, &nodes->roundings[node]);
 	slot->aux = l->metric == PIPEANN_COSINE ? nodes->vectors.aux[node] : 0;
 	if (graph != NULL)
 	{
@@ -282,21 +283,21 @@ FillNode(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
 			slot->neighbors[i] = nodes->id_of_node[list[i]];
 	}
 	memcpy(PipeannSlotVector(l, slot), PipeannVectorAt(&nodes->vectors, node),
-		   c->stride);
-	FillRows(l, c, node, slot, next_ext);
+		   nodes->vectors.stride);
+	FillRows(l, nodes, node, slot, next_ext);
 }
 
 /* Overflow slots are numbered by the ids of their nodes. */
 static void
-NumberExtSlots(const Writer *w, const PipeannCollection *c,
-			   const PipeannNodes *nodes, uint32 node_pages, uint32 next_ext)
+NumberExtSlots(const PipeannGraphWriter *w)
 {
 	uint32		run_ids = RUN * w->layout->slots_per_page;
-	uint32		ids = node_pages * w->layout->slots_per_page;
+	uint32		ids = w->node_pages * w->layout->slots_per_page;
+	uint32		next_ext = ids;
 
 	for (uint32 id = 0; id < ids; id++)
 	{
-		uint32		node = nodes->node_of_id[id];
+		uint32		node = w->nodes->node_of_id[id];
 
 		if (id % run_ids == 0)
 		{
@@ -304,95 +305,85 @@ NumberExtSlots(const Writer *w, const PipeannCollection *c,
 			w->run_ext[id / run_ids] = next_ext;
 		}
 		if (node != PIPEANN_INVALID_ID)
-			next_ext += ExtSlotsOf(w->layout, c, node);
+			next_ext += ExtSlotsOf(w->layout, w->nodes, node);
 	}
 }
 
 /* Write a page of nodes. */
 static void
-WriteNodePage(Writer *w, const PipeannCollection *c,
-			  const PipeannNodes *nodes, const PipeannGraph *graph,
-			  uint32 page, uint32 *next_ext)
+WriteNodePage(PipeannGraphWriter *w, uint32 page, uint32 *next_ext)
 {
 	const PipeannLayout *l = w->layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
 	{
-		uint32		node = nodes->node_of_id[page * l->slots_per_page + i];
+		uint32		node = w->nodes->node_of_id[page * l->slots_per_page + i];
 
 		if (node != PIPEANN_INVALID_ID)
-			FillNode(w, c, nodes, graph, node, PipeannSlotAt(l, w->page, i),
-					 next_ext);
+			FillNode(w, node, PipeannSlotAt(l, w->page, i), next_ext);
 	}
 	WriteGraphPage(w, page);
 }
 
 static void
-WriteNodePages(PipeannTeam *team, Writer *w, const PipeannCollection *c,
-			   const PipeannNodes *nodes, const PipeannGraph *graph,
-			   uint32 node_pages, uint32 first_ext)
+WriteNodePages(PipeannTeam *team, PipeannGraphWriter *w)
 {
 	uint64		from;
 	uint64		to;
 
-	w->run_ext = PipeannTeamAlloc(team, mul_size(node_pages / RUN + 1,
+	w->run_ext = PipeannTeamAlloc(team, mul_size(w->node_pages / RUN + 1,
 												 sizeof(uint32)));
 	if (PipeannTeamLeads(team))
-		NumberExtSlots(w, c, nodes, node_pages, first_ext);
+		NumberExtSlots(w);
 	PipeannTeamMeet(team);
-	PipeannTeamBegin(team, node_pages, RUN);
+	PipeannTeamBegin(team, w->node_pages, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 	{
 		uint32		next_ext = w->run_ext[from / RUN];
 
 		for (uint32 page = from; page < to; page++)
-			WriteNodePage(w, c, nodes, graph, page, &next_ext);
+			WriteNodePage(w, page, &next_ext);
 	}
 	PipeannTeamEnd(team);
 	PipeannTeamFree(team, w->run_ext);
 }
 
 /*
- * Writes overflow slots by node id, the order in which FillRows() numbered
+ * Overflow slots are written by node id, the order in which FillRows() numbered
  * them.
  */
-typedef struct ExtWriter
-{
-	Writer	   *w;
-	uint32		next;			/* id of the next slot */
-} ExtWriter;
-
 static PipeannSlot *
-NextExt(ExtWriter *e, uint32 owner, uint32 after)
+NextExt(PipeannGraphWriter *w, uint32 owner, uint32 after)
 {
-	const PipeannLayout *l = e->w->layout;
-	PipeannSlot *slot = PipeannSlotAt(l, e->w->page,
-									  PipeannIdSlot(l, e->next));
+	const PipeannLayout *l = w->layout;
+	PipeannSlot *slot = PipeannSlotAt(l, w->page,
+									  PipeannIdSlot(l, w->next_ext));
 
 	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
 	slot->owner = owner;
 	slot->number = after;
-	slot->ext_tids = after > 0 ? e->next + 1 : PIPEANN_INVALID_ID;
+	slot->ext_tids = after > 0 ? w->next_ext + 1 : PIPEANN_INVALID_ID;
 	return slot;
 }
 
 static void
-EndExt(ExtWriter *e)
+EndExt(PipeannGraphWriter *w)
 {
-	const PipeannLayout *l = e->w->layout;
+	const PipeannLayout *l = w->layout;
 
-	e->next++;
-	if (PipeannIdSlot(l, e->next) == 0)
-		WriteGraphPage(e->w, e->next / l->slots_per_page - 1);
+	w->next_ext++;
+	if (PipeannIdSlot(l, w->next_ext) == 0)
+		WriteGraphPage(w, w->next_ext / l->slots_per_page - 1);
 }
 
 static void
-WriteExtRows(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
+WriteExtRows(PipeannGraphWriter *w, uint32 id, uint32 node)
 {
-	const PipeannLayout *l = e->w->layout;
-	PipeannRowFill all = FillOf(l, c, node);
-	uint32		first_part = e->next + all.ext_slots;
-	RowWalk		walk = {.c = c,.node = node};
+	const PipeannLayout *l = w->layout;
+	const PipeannNodes *nodes = w->nodes;
+	PipeannRowFill all = FillOf(l, nodes, node);
+	uint32		first_part = w->next_ext + all.ext_slots;
+	RowWalk		walk = {.nodes = nodes,.node = node};
 	const PipeannRow *row;
 	PipeannSlot *slot = NULL;
 	uint32		at = 0;
@@ -409,134 +400,143 @@ WriteExtRows(ExtWriter *e, const PipeannCollection *c, uint32 id, uint32 node)
 		if (to != at)
 		{
 			if (at > 0)
-				EndExt(e);
-			slot = NextExt(e, id, all.ext_slots - to);
+				EndExt(w);
+			slot = NextExt(w, id, all.ext_slots - to);
 			at = to;
 		}
 		AddRow(l, slot, row, first_part + parts);
 	}
 	if (at > 0)
-		EndExt(e);
+		EndExt(w);
 }
 
 /* Write a row to overflow slots of its own. */
 static void
-WriteParts(ExtWriter *e, const PipeannRow *row)
+WriteParts(PipeannGraphWriter *w, const PipeannRow *row)
 {
-	const PipeannLayout *l = e->w->layout;
+	const PipeannLayout *l = w->layout;
 	uint32		left = PipeannRowSize(l, row);
 	const char *from = (const char *) row;
 
 	while (left > 0)
 	{
 		uint32		part = Min(left, PipeannPartBytes(l));
-		PipeannSlot *slot = PipeannSlotAt(l, e->w->page,
-										  PipeannIdSlot(l, e->next));
+		PipeannSlot *slot = PipeannSlotAt(l, w->page,
+										  PipeannIdSlot(l, w->next_ext));
 
 		slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
 		slot->ext_tids = PIPEANN_INVALID_ID;
 		slot->length = part;
-		slot->ext_vec = left > part ? e->next + 1 : PIPEANN_INVALID_ID;
+		slot->ext_vec = left > part ? w->next_ext + 1 : PIPEANN_INVALID_ID;
 		memcpy(PipeannSlotBody(slot), from, part);
 		from += part;
 		left -= part;
-		EndExt(e);
+		EndExt(w);
 	}
 }
 
 static void
-WriteLongRows(ExtWriter *e, const PipeannCollection *c, uint32 node)
+WriteLongRows(PipeannGraphWriter *w, uint32 node)
 {
-	RowWalk		walk = {.c = c,.node = node};
+	RowWalk		walk = {.nodes = w->nodes,.node = node};
 	const PipeannRow *row;
 
 	while ((row = NextRow(&walk)) != NULL)
-		if (PipeannRowIsLong(e->w->layout, row))
-			WriteParts(e, row);
+		if (PipeannRowIsLong(w->layout, row))
+			WriteParts(w, row);
 }
 
 static void
-WriteExtPages(Writer *w, const PipeannCollection *c, const PipeannNodes *nodes,
-			  uint32 first_ext)
+WriteExtPages(PipeannGraphWriter *w)
 {
-	ExtWriter	e = {w, first_ext};
+	const PipeannNodes *nodes = w->nodes;
+	uint32		ids = w->node_pages * w->layout->slots_per_page;
 
-	for (uint32 id = 0; id < first_ext; id++)
+	w->next_ext = ids;
+	for (uint32 id = 0; id < ids; id++)
 	{
 		uint32		node = nodes->node_of_id[id];
 
 		if (node == PIPEANN_INVALID_ID)
 			continue;
-		if (c->dup_heads[node] != PIPEANN_INVALID_ID)
-			WriteExtRows(&e, c, id, node);
-		if (c->values != NULL)
-			WriteLongRows(&e, c, node);
+		if (nodes->dup_heads[node] != PIPEANN_INVALID_ID)
+			WriteExtRows(w, id, node);
+		if (nodes->values != NULL)
+			WriteLongRows(w, node);
 	}
-	if (PipeannIdSlot(w->layout, e.next) != 0)
-		WriteGraphPage(w, PipeannIdPage(w->layout, e.next));
+	if (PipeannIdSlot(w->layout, w->next_ext) != 0)
+		WriteGraphPage(w, PipeannIdPage(w->layout, w->next_ext));
 }
 
+/*
+ * Write nodes to the first node_pages graph pages of a kind of extents, and
+ * overflow slots to those behind them. Moves the spanning-tree edges of the graph's
+ * lists to the front. Not WAL-logged. All members call.
+ */
 void
-PipeannWriteGraph(PipeannTeam *team, Relation index, const PipeannLayout *l,
-				  const PipeannExtentMap *map, PipeannKind kind,
-				  const PipeannCollection *c, const PipeannNodes *nodes,
-				  PipeannGraph *graph, uint32 node_pages)
+PipeannWriteGraph(PipeannTeam *team, PipeannGraphWriter *w)
 {
-	Writer		w = {.index = index,.layout = l,.map = map,.kind = kind};
-	uint32		first_ext = node_pages * l->slots_per_page;
-
-	if (graph != NULL)
+	if (w->graph != NULL)
 	{
-		w.tree_edges = PipeannTeamAlloc(team, c->n);
-		PipeannGraphSpan(team, graph, FEW_TREE_EDGES, w.tree_edges);
+		w->tree_edges = PipeannTeamAlloc(team, w->nodes->vectors.n);
+		PipeannGraphSpan(team, w->graph, FEW_TREE_EDGES, w->tree_edges);
 	}
-	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
-	WriteNodePages(team, &w, c, nodes, graph, node_pages, first_ext);
+	w->page = palloc0((Size) w->layout->node_pages * PIPEANN_PAYLOAD);
+	WriteNodePages(team, w);
 	if (PipeannTeamLeads(team))
-		WriteExtPages(&w, c, nodes, first_ext);
-	pfree(w.page);
-	if (graph != NULL)
-		PipeannTeamFree(team, w.tree_edges);
+		WriteExtPages(w);
+	pfree(w->page);
+	if (w->graph != NULL)
+		PipeannTeamFree(team, w->tree_edges);
 }
 
 /* Pages that nodes take without overflow slots. */
-static uint64
-NodePages(const PipeannLayout *l, const PipeannCollection *c)
+static uint32
+NodePages(const PipeannLayout *l, const PipeannNodes *nodes)
 {
-	return ((uint64) c->n + l->fill - 1) / l->fill;
+	return (uint32) (((uint64) nodes->vectors.n + l->fill - 1) / l->fill);
 }
 
+/* Give a build's nodes extents; returns the number of ids. */
 uint32
 PipeannReserveNodes(Relation index, PipeannMeta *meta,
-					const PipeannCollection *c)
+					const PipeannNodes *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
-	uint64		pages = NodePages(l, c) + PipeannExtPages(l, c);
+	uint64		pages = NodePages(l, nodes) + PipeannExtPages(l, nodes);
 
 	PipeannReserveGraphPages(index, meta, PIPEANN_GRAPH, l, pages);
 	meta->graph_pages = (uint32) pages;
 	return (uint32) (pages * l->slots_per_page);
 }
 
+/*
+ * Write all nodes of a build in this order. Assigns ids, and sets the
+ * metapage's counts. Not WAL-logged. All members call, with the same metapage.
+ */
 void
 PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
-				  const PipeannCollection *c, PipeannNodes *nodes,
-				  PipeannGraph *graph, const uint32 *order)
+				  PipeannNodes *nodes, PipeannGraph *graph,
+				  const uint32 *order)
 {
 	const PipeannLayout *l = &meta->layout;
 	PipeannExtentMap map;
+	PipeannGraphWriter w = {
+		.index = index,.layout = l,.map = &map,.kind = PIPEANN_GRAPH,
+		.nodes = nodes,.graph = graph,.node_pages = NodePages(l, nodes)
+	};
 
 	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
 	if (PipeannTeamLeads(team))
 		PipeannAssignIds(l, l->fill, nodes, order);
 	PipeannTeamMeet(team);
 	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
-	meta->nodes = meta->packed_nodes = c->n;
-	PipeannWriteGraph(team, index, l, &map, PIPEANN_GRAPH, c, nodes, graph,
-					  NodePages(l, c));
+	meta->nodes = meta->packed_nodes = nodes->vectors.n;
+	PipeannWriteGraph(team, &w);
 	PipeannExtentMapFree(&map);
 }
 
+/* Write block 0. Not WAL-logged. */
 void
 PipeannWriteMeta(Relation index, const PipeannMeta *meta)
 {

@@ -446,19 +446,10 @@ SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	const PipeannLayout *l = &meta->layout;
 	PipeannCodes *codes = &attachment->model.codes;
-	int			n = l->pq_bytes;
-	int		   *start = MemoryContextAlloc(attachment->context,
-										   n * sizeof(int));
-	int		   *len = MemoryContextAlloc(attachment->context, n * sizeof(int));
-	Size	   *offset = MemoryContextAlloc(attachment->context,
-											n * sizeof(Size));
+	MemoryContext old = MemoryContextSwitchTo(attachment->context);
 
-	PipeannPqLayout(l->dim, n, start, len, offset);
-	codes->pq.dim = l->dim;
-	codes->pq.nchunks = n;
-	codes->pq.start = start;
-	codes->pq.len = len;
-	codes->pq.offset = offset;
+	codes->pq = PipeannPqNew(l->dim, l->pq_bytes);
+	MemoryContextSwitchTo(old);
 	codes->attr_bytes = l->attr_bytes;
 	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
 	codes->entry_count = meta->entry_count;

@@ -134,7 +134,8 @@ typedef struct Space
 	PipeannKey *keys;			/* [places], as the others */
 	uint32	   *cand;
 	float	   *dist;
-	PipeannPruned pruned;
+	int		   *next;
+	int		   *kept;
 } Space;
 
 static pg_attribute_always_inline float
@@ -150,8 +151,8 @@ SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
 	s->keys = PipeannAlloc(mul_size(places, sizeof(PipeannKey)));
 	s->cand = PipeannAlloc(mul_size(places, sizeof(uint32)));
 	s->dist = PipeannAlloc(mul_size(places, sizeof(float)));
-	s->pruned.next = PipeannAlloc(mul_size(places, sizeof(int)));
-	s->pruned.kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
+	s->next = PipeannAlloc(mul_size(places, sizeof(int)));
+	s->kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
 }
 
 static void
@@ -160,8 +161,8 @@ SpaceFree(Space *s)
 	pfree(s->keys);
 	pfree(s->cand);
 	pfree(s->dist);
-	pfree(s->pruned.next);
-	pfree(s->pruned.kept);
+	pfree(s->next);
+	pfree(s->kept);
 }
 
 /* Sets cand[] and dist[] to the candidates of a node, the nearest first. */
@@ -190,17 +191,18 @@ static void
 MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
 		 uint32 node)
 {
-	int			n = SortCandidates(s, r, node);
-	uint32	   *list = PipeannNeighbors(g, node);
+	PipeannPruned p = {
+		.cand = s->cand,.dist = s->dist,.n = SortCandidates(s, r, node),
+		.next = s->next,.kept = s->kept
+	};
 	PipeannPruneParams params = {.alpha = alpha,.max_degree = g->max_degree};
-	int			nkept = PipeannPruneSorted(s->cand, s->dist, n, &params,
-										   MeasureDistance, &s->measure,
-										   &s->pruned);
+	uint32	   *list = PipeannNeighbors(g, node);
 
-	nkept = PipeannPruneFill(&s->pruned, n, g->max_degree, nkept);
-	for (int i = 0; i < nkept; i++)
-		list[i] = s->cand[s->pruned.kept[i]];
-	g->degree[node] = nkept;
+	PipeannPruneSorted(&p, &params, MeasureDistance, &s->measure);
+	PipeannPruneFill(&p, g->max_degree);
+	for (int i = 0; i < p.nkept; i++)
+		list[i] = s->cand[p.kept[i]];
+	g->degree[node] = p.nkept;
 }
 
 /*

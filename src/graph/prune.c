@@ -24,37 +24,25 @@ SortCandidates(uint32 *cand, float *dist, int ncand)
 	pfree(keys);
 }
 
-/*
- * RobustPrune (DiskANN, algorithm 2). cand[ncand] are candidate numbers,
- * dist[ncand] their distances from the node; distance(a, b, arg) gives that
- * between two candidates. Sorts cand and dist by distance, except for the
- * forced ones. Writes the kept candidates to out, the forced ones first, then
- * the most needed first, and returns their number. For insert and repair; the
- * build does the same inline.
- */
 int
 PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 				   const PipeannPruneParams *params,
 				   PipeannPruneDistance distance, void *arg, uint32 *out)
 {
-	PipeannPruned pruned;
-	int			nkept;
-	int			i;
+	PipeannPruned p = {.cand = cand,.dist = dist,.n = ncand};
 
 	Assert(params->forced <= ncand);
 	if (ncand <= 0 || params->max_degree <= 0)
 		return 0;
 	SortCandidates(cand + params->forced, dist + params->forced,
 				   ncand - params->forced);
-	pruned.next = PipeannAlloc(mul_size(ncand, sizeof(int)));
-	pruned.kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
-	nkept = PipeannPruneSorted(cand, dist, ncand, params, distance, arg,
-							   &pruned);
-	nkept = PipeannPruneFill(&pruned, ncand,
-							 Min(params->fill, params->max_degree), nkept);
-	for (i = 0; i < nkept; i++)
-		out[i] = cand[pruned.kept[i]];
-	pfree(pruned.kept);
-	pfree(pruned.next);
-	return nkept;
+	p.next = PipeannAlloc(mul_size(ncand, sizeof(int)));
+	p.kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
+	PipeannPruneSorted(&p, params, distance, arg);
+	PipeannPruneFill(&p, Min(params->fill, params->max_degree));
+	for (int i = 0; i < p.nkept; i++)
+		out[i] = cand[p.kept[i]];
+	pfree(p.kept);
+	pfree(p.next);
+	return p.nkept;
 }

@@ -12,17 +12,19 @@
 #define PIPEANN_PRUNE_KEPT (-1)
 #define PIPEANN_PRUNE_OUT (-2)
 
-/* What pruning leaves: how far each candidate was compared, and which are kept. */
+/* Candidates of a node, sorted by distance but for those that are forced. */
 typedef struct PipeannPruned
 {
-	int		   *next;			/* [ncand] */
-	int		   *kept;			/* [max_degree] */
+	const uint32 *cand;			/* [n] */
+	const float *dist;			/* [n] */
+	int			n;
+	int		   *next;			/* [n] work space: states */
+	int		   *kept;			/* [max_degree] positions, as they were kept */
+	int			nkept;
 } PipeannPruned;
 
 /*
- * RobustPrune of cand[ncand] with dist[ncand], sorted by distance except for
- * the first `forced`, which are always kept. kept[] gets the positions of the
- * kept candidates in the order in which they were kept. Returns their number.
+ * RobustPrune. The first params->forced are always kept.
  *
  * A candidate is dropped if a kept one is nearer to it than the node is, by
  * the factor alpha. A first round with alpha 1 keeps the edges that no other
@@ -31,23 +33,21 @@ typedef struct PipeannPruned
  * from there, which takes a fraction of the distances of an update of all
  * candidates for each kept one.
  */
-static pg_attribute_always_inline int
-PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
-				   const PipeannPruneParams *params,
-				   PipeannPruneDistance distance, void *arg,
-				   const PipeannPruned *out)
+static pg_attribute_always_inline void
+PipeannPruneSorted(PipeannPruned *p, const PipeannPruneParams *params,
+				   PipeannPruneDistance distance, void *arg)
 {
-	int			forced = params->forced;
+	const uint32 *cand = p->cand;
+	const float *dist = p->dist;
+	int		   *next = p->next;
+	int		   *kept = p->kept;
 	float		alpha = params->alpha;
-	int			max_degree = params->max_degree;
-	int		   *next = out->next;
-	int		   *kept = out->kept;
 	int			nkept = 0;
 	int			round;
 	int			i;
 
-	memset(next, 0, sizeof(int) * ncand);
-	for (i = 0; i < forced && nkept < max_degree; i++)
+	memset(next, 0, sizeof(int) * p->n);
+	for (i = 0; i < params->forced && nkept < params->max_degree; i++)
 	{
 		kept[nkept++] = i;
 		next[i] = PIPEANN_PRUNE_KEPT;
@@ -56,7 +56,7 @@ PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
 	{
 		float		factor = round == 0 ? 1.0f : alpha;
 
-		for (i = forced; i < ncand && nkept < max_degree; i++)
+		for (i = params->forced; i < p->n && nkept < params->max_degree; i++)
 		{
 			int			s = next[i];
 
@@ -79,23 +79,19 @@ PipeannPruneSorted(const uint32 *cand, const float *dist, int ncand,
 			}
 		}
 	}
-	return nkept;
+	p->nkept = nkept;
 }
 
 /*
- * Fill kept[nkept] up to max_degree with the nearest of the dropped candidates
- * (DiskANN's saturate_graph). Returns the new length.
+ * Fill kept[] up to `most` with the nearest of the dropped candidates (DiskANN's
+ * saturate_graph).
  */
-static inline int
-PipeannPruneFill(const PipeannPruned *out, int ncand, int max_degree,
-				 int nkept)
+static inline void
+PipeannPruneFill(PipeannPruned *p, int most)
 {
-	int			i;
-
-	for (i = 0; i < ncand && nkept < max_degree; i++)
-		if (out->next[i] != PIPEANN_PRUNE_KEPT)
-			out->kept[nkept++] = i;
-	return nkept;
+	for (int i = 0; i < p->n && p->nkept < most; i++)
+		if (p->next[i] != PIPEANN_PRUNE_KEPT)
+			p->kept[p->nkept++] = i;
 }
 
 #endif							/* PIPEANN_PRUNE_H */

@@ -36,4 +36,16 @@ extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 extern void PipeannCheckPacking(const PipeannIndexView *view);
 extern Relation PipeannOpenIndex(Oid relid);
 
+/* codebook.c */
+extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
+							  uint8 *out);
+extern bool PipeannReadSibling(Relation index, const PipeannPq *pq,
+							   PipeannMetric metric, float *centroids);
+
+/* degree.c */
+extern int	PipeannChooseM(Relation heap, const char *vectors, uint32 n,
+						   const PipeannLayout *base, int max_m,
+						   PipeannDegree *degree);
+extern char *PipeannDegreeText(const PipeannMeta *meta);
+
 #endif							/* PIPEANN_INDEX_VIEW_H */

@@ -26,7 +26,7 @@
 #include "insert/insert.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "retrain/retrain.h"
+#include "build/build.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -300,7 +300,7 @@ Strayed(const PipeannIndexView *view, const float *x, const uint8 *code)
 
 /*
  * Write the code of the generation in use and, while another one is being made
- * (retrain/retrain.c), of that one. Returns how far the first is from the vector.
+ * (build/retrain.c), of that one. Returns how far the first is from the vector.
  */
 static double
 WriteCodes(InsertState *state, uint32 id)

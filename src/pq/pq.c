@@ -66,6 +66,21 @@ PipeannPqLayout(int dim, int nchunks, int *start, int *len, Size *offset)
 	Assert(j == nchunks);
 }
 
+/* A quantiser without centroids, in memory of the present context. */
+PipeannPq
+PipeannPqNew(int dim, int nchunks)
+{
+	int		   *start = PipeannAlloc(nchunks * sizeof(int));
+	int		   *len = PipeannAlloc(nchunks * sizeof(int));
+	Size	   *offset = PipeannAlloc(nchunks * sizeof(Size));
+
+	PipeannPqLayout(dim, nchunks, start, len, offset);
+	return (PipeannPq) {
+		.dim = dim,.nchunks = nchunks,.start = start,.len = len,
+		.offset = offset
+	};
+}
+
 /*
  * The bytes of a code for pq_bytes = 0.
  *

@@ -30,7 +30,7 @@
 										 * without a vector, or zero for cosine */
 
 /*
- * Where m comes from: the option, or for m = 0 a profile (build/degree.c) or
+ * Where m comes from: the option, or for m = 0 a profile (index/degree.c) or
  * the lack of one. Stored on disk: never renumber.
  */
 typedef enum PipeannDegreeReason

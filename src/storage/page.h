@@ -43,7 +43,7 @@ typedef enum PipeannKind
 
 /*
  * Codes, codebook and entry graph are made anew when the index has outgrown
- * them (retrain/retrain.c): searches use some pages while others are written.
+ * them (build/retrain.c): searches use some pages while others are written.
  * So codes of even and odd generations are of different kinds; codebooks and
  * entry graphs, which take few pages, share a kind and differ in their first
  * page.

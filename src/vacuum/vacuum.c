@@ -20,7 +20,7 @@
 #include "io/io.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "retrain/retrain.h"
+#include "build/build.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-#include "build/build.h"
+#include "index/index.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "portability/instr_time.h"
@@ -87,23 +87,24 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 	return PipeannProfileMedian(ns, ROUNDS);
 }
 
-/* The time of an exact distance between two vectors of the collection. */
+/* The time of an exact distance between two vectors. */
 static double
-ProfileNode(const PipeannCollection *c)
+ProfileNode(const char *vectors, uint32 n, const PipeannLayout *l)
 {
-	float	   *query = palloc(mul_size(c->dim, sizeof(float)));
+	Size		stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	float	   *query = palloc(mul_size(l->dim, sizeof(float)));
 	double		ns[ROUNDS];
 
-	PipeannVectorToFloat(c->data, c->storage, c->dim, query);
+	PipeannVectorToFloat(vectors, l->storage, l->dim, query);
 	for (int round = 0; round < ROUNDS; round++)
 	{
 		instr_time	start;
 
 		INSTR_TIME_SET_CURRENT(start);
 		for (int i = 0; i < LIST; i++)
-			(void) PipeannKernel->l2[c->storage] (query, c->data +
-												  (Size) (i % c->n) * c->stride,
-												  c->dim);
+			(void) PipeannKernel->l2[l->storage] (query, vectors +
+												  (Size) (i % n) * stride,
+												  l->dim);
 		ns[round] = Nanoseconds(start) / LIST;
 	}
 	pfree(query);
@@ -168,14 +169,14 @@ PickDegree(const PipeannLayout *base, int most)
 
 /* Measure read and distances. False if the machine cannot be profiled. */
 static bool
-Profile(Relation heap, const PipeannCollection *c, const PipeannLayout *base,
-		PipeannDegree *degree)
+Profile(Relation heap, const char *vectors, uint32 n,
+		const PipeannLayout *base, PipeannDegree *degree)
 {
 	BlockNumber nblocks;
 	double		us;
 
 	degree->reason = PIPEANN_DEGREE_FEW_ROWS;
-	if (c->n < PIPEANN_MIN_CODED_NODES)
+	if (n < PIPEANN_MIN_CODED_NODES)
 		return false;
 	nblocks = RelationGetNumberOfBlocks(heap);
 	if (nblocks < MIN_BLOCKS)
@@ -185,19 +186,24 @@ Profile(Relation heap, const PipeannCollection *c, const PipeannLayout *base,
 		return false;
 	degree->reason = PIPEANN_DEGREE_PROFILED;
 	degree->read_us = us;
-	degree->neighbor_ns = ProfileNeighbor(base, c->n);
-	degree->node_ns = ProfileNode(c);
+	degree->neighbor_ns = ProfileNeighbor(base, n);
+	degree->node_ns = ProfileNode(vectors, n, base);
 	return true;
 }
 
+/*
+ * Choose m, at most max_m, for vectors[n] of a table, one after the other; base has
+ * the layout's other options. Sets *degree to the reason. If the machine cannot be
+ * profiled, returns the default m, or max_m if that is less.
+ */
 int
-PipeannChooseM(Relation heap, const PipeannCollection *c,
+PipeannChooseM(Relation heap, const char *vectors, uint32 n,
 			   const PipeannLayout *base, int max_m, PipeannDegree *degree)
 {
 	int			balanced;
 
 	memset(degree, 0, sizeof(*degree));
-	if (!Profile(heap, c, base, degree))
+	if (!Profile(heap, vectors, n, base, degree))
 		return Min(PIPEANN_DEFAULT_M, max_m);
 	balanced = BalancedDegree(degree, base);
 	degree->balanced = balanced;

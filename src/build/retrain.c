@@ -16,8 +16,7 @@
  */
 #include "postgres.h"
 
-#include "build/build.h"
-#include "retrain/retrain.h"
+#include "build/repack.h"
 #include "base/pause.h"
 #include "io/io.h"
 #include "distance/distance.h"
@@ -25,6 +24,9 @@
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+
+/* Codes are made anew if they err so many times as much as they did. */
+#define DRIFT 1.5
 
 /* VACUUM retrains an index that has so many times the nodes. */
 #define VACUUM_GROWTH 2
@@ -44,14 +46,13 @@
 typedef struct Retraining
 {
 	PipeannIndexView view;
-	uint32		generation;		/* the one being made */
+	PipeannCoding coding;		/* the generation being made */
 	uint32		pages;			/* graph pages to pass over */
-	PipeannPq	pq;
-	float		error;			/* of its codes */
 	float	   *x;				/* one vector */
 
 	/* nodes to train on */
 	float	   *samples;		/* [most_samples][dim] */
+	PipeannRow **rows;			/* [most_samples] one of each, for books */
 	uint32		nsamples;
 	uint32		most_samples;
 	uint64		seen;			/* nodes passed so far */
@@ -67,13 +68,23 @@ typedef struct Retraining
 	uint32		code_page;		/* INVALID_ID: none yet */
 	uint8	   *codes;			/* [codes per page], code and attributes */
 	bool	   *present;		/* [codes per page] */
-
-	/* attribute codes, NULL if there are none */
-	PipeannAttributes *attributes;
-	char	   *books;
-	PipeannRow **rows;			/* [most_samples] one of each sample */
 } Retraining;
 
+/*
+ * Whether codes err because nodes inserted since are of another kind, which the entry
+ * graph does not have either. Growth bounds the cost where kind after kind comes.
+ */
+static bool
+HasStrayed(const PipeannMeta *meta)
+{
+	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
+		meta->nodes >= 1.125 * (double) meta->trained_nodes;
+}
+
+/*
+ * Whether an insert has to retrain: codes are missing, or the index outgrew
+ * them, or what was inserted since is of another kind.
+ */
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
 {
@@ -82,17 +93,7 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 	if (meta->trained_nodes == 0)
 		return false;
 	return meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes ||
-		PipeannHasStrayed(meta);
-}
-
-static bool
-IsWanted(const PipeannMeta *meta)
-{
-	if (PipeannIsOutgrown(meta))
-		return true;
-	return (meta->flags & PIPEANN_META_HAS_CODES) &&
-		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
-		 meta->entry_dead > DEAD_ENTRIES * meta->entry_count);
+		HasStrayed(meta);
 }
 
 /*
@@ -109,22 +110,7 @@ CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 		!PipeannChainVector(view, id, slot, x))
 		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
 							 x);
-	if (l->metric == PIPEANN_COSINE)
-		for (int i = 0; i < l->dim; i++)
-			x[i] *= slot->aux;
-}
-
-static void
-VisitPages(PipeannIndexView *view, uint32 pages, PipeannVisit visit,
-		   void *arg)
-{
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map, &counters);
-
-	PipeannVisitPages(source, 0, pages, visit, arg);
-	PipeannSourceClose(source);
+	PipeannCodingScale(l->metric, slot->aux, l->dim, x);
 }
 
 /* ---------- first pass: samples ---------- */
@@ -143,8 +129,6 @@ StartSamples(Retraining *r)
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
 	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
 									   sizeof(float)));
-	r->attributes = PipeannAttributesOpen(r->view.index, meta->format, l,
-										  &meta->widths, NULL);
 	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
 	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
 													   PipeannViewIds(&r->view))),
@@ -186,23 +170,12 @@ SampledRow(uint32 i, uint32 j, void *arg)
 	return j == 0 ? r->rows[i] : NULL;
 }
 
-/* Books of attribute codes, by the rows of the samples. */
-static void
-TrainAttributes(Retraining *r)
-{
-	if (r->attributes == NULL)
-		return;
-	r->books = palloc(PipeannBooksBytes(&r->view.meta.layout));
-	PipeannAttributesTrain(r->attributes, SampledRow, r, r->nsamples,
-						   r->books);
-}
-
 static void
 TakeSample(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	CodingVector(&r->view, id, slot,
 				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
-	if (r->attributes != NULL)
+	if (r->view.meta.layout.attr_bytes > 0)
 		r->rows[r->nsamples] = CopyFirstRow(&r->view.meta.layout, slot);
 	r->nsamples++;
 }
@@ -234,28 +207,20 @@ TakeEntryNode(Retraining *r, uint32 id, const PipeannSlot *slot)
  * entry node in any case.
  */
 static void
-SamplePage(uint32 page, const char *nodes, void *arg)
+SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	Retraining *r = arg;
-	const PipeannLayout *l = &r->view.meta.layout;
-	uint64		first = (uint64) page * l->slots_per_page;
-	uint64		ids = (uint64) r->pages * l->slots_per_page;
-	uint32		entries = (uint32) ((first + l->slots_per_page) *
-									r->most_entries / ids);
+	uint32		per_page = r->view.meta.layout.slots_per_page;
+	uint64		passed = (uint64) id - id % per_page + per_page;
+	uint32		entries = (uint32) (passed * r->most_entries /
+									((uint64) r->pages * per_page));
 
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-
-		if (!PipeannSlotIsLive(slot))
-			continue;
-		if (r->nsamples < r->most_samples &&
-			r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
-			TakeSample(r, first + i, slot);
-		r->seen++;
-		if (first + i == r->view.meta.root || r->entries.vectors.n < entries)
-			TakeEntryNode(r, first + i, slot);
-	}
+	if (r->nsamples < r->most_samples &&
+		r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
+		TakeSample(r, id, slot);
+	r->seen++;
+	if (id == r->view.meta.root || r->entries.vectors.n < entries)
+		TakeEntryNode(r, id, slot);
 }
 
 /* ---------- second pass: codes ---------- */
@@ -271,11 +236,12 @@ PutCode(Retraining *r, char *payload, uint32 at)
 	uint8	   *code = r->codes + (Size) at * PipeannCodeBytes(l);
 	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
 
-	if (r->attributes != NULL)
+	if (r->coding.attributes != NULL)
 	{
 		for (uint32 i = 0; i < l->attr_bytes; i++)
 			former[i] = payload[PipeannPlaneOffset(l, i) + at];
-		PipeannAttributesKeepMixed(r->attributes, former, code + l->pq_bytes);
+		PipeannAttributesKeepMixed(r->coding.attributes, former,
+								   code + l->pq_bytes);
 	}
 	PipeannCodePut(l, payload, at, code);
 }
@@ -288,7 +254,7 @@ static void
 FlushCodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
-	PipeannKind kind = PipeannCodesKind(r->generation);
+	PipeannKind kind = PipeannCodesKind(r->coding.generation);
 	BlockNumber blkno = PipeannPlainBlock(r->view.map, kind, r->code_page);
 	Buffer		buffer = PipeannGetBlock(r->view.index, blkno);
 	bool		is_new = PageIsNew(BufferGetPage(buffer));
@@ -311,8 +277,9 @@ FlushCodes(Retraining *r)
 }
 
 static void
-EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
+EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
+	Retraining *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	uint32		at = id % PipeannCodesPerPage(l);
@@ -323,26 +290,11 @@ EncodeNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
 	code = r->codes + (Size) at * PipeannCodeBytes(l);
-	PipeannPqEncode(&r->pq, r->x, code);
-	if (r->attributes != NULL)
-		PipeannAttributesOfNode(r->attributes, &r->view, id, slot,
+	PipeannPqEncode(&r->coding.pq, r->x, code);
+	if (r->coding.attributes != NULL)
+		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
 	r->present[at] = true;
-}
-
-static void
-EncodePage(uint32 page, const char *nodes, void *arg)
-{
-	Retraining *r = arg;
-	const PipeannLayout *l = &r->view.meta.layout;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-
-		if (PipeannSlotIsNode(slot))
-			EncodeNode(r, page * l->slots_per_page + i, slot);
-	}
 }
 
 static void
@@ -353,179 +305,9 @@ EncodeNodes(Retraining *r)
 	r->codes = palloc0(PIPEANN_PAYLOAD);
 	r->present = palloc0(PipeannCodesPerPage(l));
 	r->code_page = 0;
-	VisitPages(&r->view, r->pages, EncodePage, r);
+	PipeannVisitNodes(&r->view, r->pages, true, EncodeNode, r);
 	FlushCodes(r);
-}
-
-/* ---------- the whole ---------- */
-
-/*
- * Change the metapage with no insert under way, so that each insert either
- * ended before the change or knows of it.
- */
-static bool
-MetaBeginAlone(Relation index, PipeannMetaUpdate *update)
-{
-	bool		may = PipeannKeepInsertsOut(index);
-
-	PipeannMetaBegin(index, update);
-	return may;
-}
-
-static void
-MetaEndAlone(Relation index, PipeannMetaUpdate *update, bool may)
-{
-	PipeannMetaEnd(update);
-	PipeannLetInsertsIn(index, may);
-}
-
-static void
-ReserveExtents(Retraining *r, PipeannMeta *meta)
-{
-	PipeannCodingReserve(r->view.index, meta, &meta->layout, r->generation,
-						 meta->graph_pages * meta->layout.slots_per_page);
-}
-
-/*
- * From here on inserts also write codes of the next generation. Codes that an
- * earlier attempt left are of no use once its codebook is overwritten.
- */
-static void
-Announce(Retraining *r)
-{
-	PipeannIndexView *view = &r->view;
-	PipeannMetaUpdate update;
-	bool		may;
-
-	may = MetaBeginAlone(view->index, &update);
-	update.meta->flags &= ~PIPEANN_META_RETRAINING;
-	update.meta->attempt++;
-	ReserveExtents(r, update.meta);
-	MetaEndAlone(view->index, &update, may);
-
-	PipeannRefreshView(view);
-	PipeannCodebookWrite(view->index, &view->meta.layout, view->map,
-						 r->generation, &r->pq, r->books, true);
-
-	may = MetaBeginAlone(view->index, &update);
-	update.meta->flags |= PIPEANN_META_RETRAINING;
-	ReserveExtents(r, update.meta);
-	r->pages = update.meta->graph_pages;
-	MetaEndAlone(view->index, &update, may);
-	PipeannRefreshView(view);
-	r->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
-									   view->map, r->pages);
-}
-
-static void
-WriteEntryGraph(Retraining *r)
-{
-	uint32		n = r->entries.vectors.n;
-	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
-
-	for (uint32 i = 0; i < n; i++)
-		sample[i] = i;
-	PipeannEntryWrite(r->view.index, &r->view.meta, r->view.map, &r->entries,
-					  sample, n, true, PipeannTeamAlone());
-	pfree(sample);
-}
-
-/* Name the new generation in the metapage. */
-static void
-Publish(Retraining *r)
-{
-	const PipeannMeta *made = &r->view.meta;
-	PipeannMeta new_id;
-	PipeannMetaUpdate update;
-	bool		may;
-
-	PipeannNewBuildId(&new_id);
-	may = MetaBeginAlone(r->view.index, &update);
-	update.meta->flags &= ~PIPEANN_META_RETRAINING;
-	update.meta->flags |= PIPEANN_META_HAS_CODES;
-	update.meta->generation = r->generation;
-	update.meta->build_id = new_id.build_id;
-	update.meta->code_pages = r->code_page + 1;
-	update.meta->entry_first = made->entry_first;
-	update.meta->entry_count = made->entry_count;
-	update.meta->entry_degree = made->entry_degree;
-	if (update.meta->entry_dead > 0)
-	{
-		/* dead nodes of the former entry graph can be freed now */
-		update.meta->flags |= PIPEANN_META_REPAIRING;
-		update.meta->entry_dead = 0;
-	}
-	update.meta->trained_nodes = update.meta->nodes;
-	update.meta->code_error = r->error;
-	update.meta->strayed = 0;
-	MetaEndAlone(r->view.index, &update, may);
-}
-
-/* An index that has grown much is packed anew, which makes codes as well. */
-static void
-Retrain(Retraining *r)
-{
-	PipeannIndexView *view = &r->view;
-	const PipeannLayout *l = &view->meta.layout;
-
-	if (PipeannRepack(view) != PIPEANN_REPACK_NEVER)
-		return;
-	r->generation = view->meta.generation + 1;
-	r->pages = PipeannSourceCountPages(view->index, l, view->map,
-									   view->meta.graph_pages);
-	r->x = palloc(mul_size(l->dim, sizeof(float)));
-	StartSamples(r);
-	VisitPages(view, r->pages, SamplePage, r);
-	if (r->nsamples == 0 || r->entries.vectors.n == 0)
-		return;
-	r->pq = PipeannCodingLayout(l);
-	r->error = PipeannCodingTrain(PipeannTeamAlone(), view->index, l->metric,
-								  &r->pq, r->samples, r->nsamples);
-	TrainAttributes(r);
-	PIPEANN_PAUSE("retrain-trained");
-	Announce(r);
-	PIPEANN_PAUSE("retrain-announced");
-	EncodeNodes(r);
-	WriteEntryGraph(r);
-	PIPEANN_PAUSE("retrain-written");
-	Publish(r);
-}
-
-/*
- * Retrain in a memory context of its own, if no other backend does so and
- * wanted() says that it is needed.
- */
-static void
-RunAlone(Relation index, bool (*wanted) (Retraining *r))
-{
-	MemoryContext context;
-	MemoryContext old;
-	Retraining	r;
-
-	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
-		return;
-	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann retrain",
-									ALLOCSET_DEFAULT_SIZES);
-	old = MemoryContextSwitchTo(context);
-	memset(&r, 0, sizeof(r));
-	PipeannOpenView(&r.view, index);
-	if (wanted(&r))
-		Retrain(&r);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-}
-
-static bool
-IsOutgrown(Retraining *r)
-{
-	return PipeannIsOutgrown(&r->view.meta);
-}
-
-void
-PipeannRetrain(Relation index)
-{
-	RunAlone(index, IsOutgrown);
+	r->coding.code_pages = r->code_page + 1;
 }
 
 /* ---------- drift ---------- */
@@ -541,8 +323,7 @@ HasDrifted(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannLayout *l = &view->meta.layout;
-	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
-												view->meta.graph_pages);
+	uint32		pages = PipeannViewPages(view);
 	uint32		want = Min(pages, DRIFT_SAMPLES / l->slots_per_page + 1);
 	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	uint32		n = 0;
@@ -574,18 +355,150 @@ HasDrifted(Retraining *r)
 	error = PipeannCodingError(&view->codes.pq, r->samples, n);
 	pfree(r->samples);
 	pfree(nodes);
-	return error > PIPEANN_DRIFT * view->meta.code_error;
+	return error > DRIFT * view->meta.code_error;
 }
 
 static bool
 IsWantedByVacuum(Retraining *r)
 {
-	return IsWanted(&r->view.meta) ||
-		(r->view.cache != NULL && HasDrifted(r));
+	const PipeannMeta *meta = &r->view.meta;
+
+	if (PipeannIsOutgrown(meta))
+		return true;
+	return (meta->flags & PIPEANN_META_HAS_CODES) &&
+		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
+		 meta->entry_dead > DEAD_ENTRIES * meta->entry_count ||
+		 (r->view.cache != NULL && HasDrifted(r)));
 }
 
+/* ---------- the whole ---------- */
+
+/* Extents for the codes of all ids that the metapage knows now. */
+static void
+ReserveCodes(Retraining *r, PipeannMeta *meta)
+{
+	PipeannCodingReserve(&r->coding, meta,
+						 meta->graph_pages * meta->layout.slots_per_page);
+}
+
+/* From here on inserts also write codes of the next generation. */
+static void
+Announce(Retraining *r)
+{
+	PipeannIndexView *view = &r->view;
+	PipeannMetaAlone alone;
+	PipeannMeta *meta;
+
+	meta = PipeannCodingAttempt(&r->coding, &alone);
+	ReserveCodes(r, meta);
+	PipeannMetaEndAlone(view->index, &alone);
+	PipeannRefreshView(view);
+	PipeannCodebookWrite(&r->coding, view->map);
+
+	meta = PipeannMetaBeginAlone(view->index, &alone);
+	meta->flags |= PIPEANN_META_RETRAINING;
+	ReserveCodes(r, meta);
+	r->pages = meta->graph_pages;
+	PipeannMetaEndAlone(view->index, &alone);
+	PipeannRefreshView(view);
+	r->pages = Min(r->pages, PipeannViewPages(view));
+}
+
+static void
+WriteEntries(Retraining *r)
+{
+	uint32		n = r->entries.vectors.n;
+	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
+
+	for (uint32 i = 0; i < n; i++)
+		sample[i] = i;
+	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &r->view.meta,
+					  r->view.map, &r->entries, sample, n);
+	pfree(sample);
+}
+
+/* Name the new generation in the metapage. */
+static void
+Publish(Retraining *r)
+{
+	PipeannMetaAlone alone;
+	PipeannMeta *meta = PipeannMetaBeginAlone(r->view.index, &alone);
+
+	/* dead nodes of the former entry graph can be freed now */
+	if (meta->entry_dead > 0)
+		meta->flags |= PIPEANN_META_REPAIRING;
+	PipeannCodingPublish(&r->coding, meta, meta->nodes);
+	PipeannMetaEndAlone(r->view.index, &alone);
+}
+
+/* An index that has grown much is packed anew, which makes codes as well. */
+static void
+Retrain(Retraining *r)
+{
+	PipeannIndexView *view = &r->view;
+	const PipeannMeta *meta = &view->meta;
+	PipeannTeam *team = PipeannTeamAlone();
+
+	if (PipeannRepack(view) != PIPEANN_REPACK_NEVER)
+		return;
+	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
+					   meta->generation + 1);
+	r->pages = PipeannViewPages(view);
+	r->x = palloc(mul_size(meta->layout.dim, sizeof(float)));
+	StartSamples(r);
+	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
+	if (r->nsamples == 0 || r->entries.vectors.n == 0)
+		return;
+	PipeannCodingTrain(team, &r->coding, r->samples, r->nsamples);
+	PipeannCodingTrainBooks(team, &r->coding, SampledRow, r, r->nsamples);
+	PIPEANN_PAUSE("retrain-trained");
+	Announce(r);
+	PIPEANN_PAUSE("retrain-announced");
+	EncodeNodes(r);
+	WriteEntries(r);
+	PIPEANN_PAUSE("retrain-written");
+	Publish(r);
+}
+
+/*
+ * Retrain in a memory context of its own, if no other backend does so and it is
+ * needed.
+ */
+static void
+RunAlone(Relation index, bool vacuum)
+{
+	MemoryContext context;
+	MemoryContext old;
+	Retraining	r;
+
+	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
+		return;
+	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann retrain",
+									ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	memset(&r, 0, sizeof(r));
+	PipeannOpenView(&r.view, index);
+	if (vacuum ? IsWantedByVacuum(&r) : PipeannIsOutgrown(&r.view.meta))
+		Retrain(&r);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+}
+
+/*
+ * Make the next generation if the index is still outgrown. Returns at once if
+ * another backend is doing so. Waits twice for inserts under way, and goes on
+ * beside later ones.
+ */
+void
+PipeannRetrain(Relation index)
+{
+	RunAlone(index, false);
+}
+
+/* The same for VACUUM, and also if the vectors have drifted. */
 void
 PipeannRetrainIfDrifted(Relation index)
 {
-	RunAlone(index, IsWantedByVacuum);
+	RunAlone(index, true);
 }

@@ -15,16 +15,14 @@
  * places, and graph pages are written. At last the metapage names the new
  * packing, its codes, and the new use of the extents, in one WAL record. Scans
  * that began before go on in the old pages, which are not written while a scan
- * may be in them. See src/README, "retrain/: packings".
+ * may be in them. See src/README, "build/: packings".
  */
 #include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xloginsert.h"
-#include "retrain/load.h"
-#include "retrain/retrain.h"
 #include "base/pause.h"
-#include "build/build.h"
+#include "build/repack.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -42,18 +40,10 @@
 typedef struct Repacking
 {
 	PipeannIndexView *view;
-	uint32		generation;		/* of the codes being made */
-	PipeannLayout layout;		/* the new one */
-	PipeannWidths widths;		/* of its attribute codes */
+	PipeannCoding coding;		/* the next generation, in the new layout */
 	uint32	   *new_id;			/* [ids] by old id, or INVALID_ID */
 	uint32		ids;			/* old ids, when nodes were first read */
 	uint32		node_pages;		/* new pages of nodes */
-	PipeannPq	pq;
-	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
-	char	   *books;
-	float		error;
-	uint32		code_pages;		/* written so far */
-	PipeannMeta made;			/* its fields of the entry graph */
 } Repacking;
 
 static bool
@@ -85,13 +75,6 @@ HasRoom(const PipeannIndexView *view)
 		PipeannLoadGraphMemory(view) <= (Size) maintenance_work_mem * 1024;
 }
 
-static uint32
-CountPages(const PipeannIndexView *view)
-{
-	return PipeannSourceCountPages(view->index, &view->meta.layout, view->map,
-								   view->meta.graph_pages);
-}
-
 /* The layout for vectors in this storage, and for such rows with values. */
 static PipeannLayout
 NewLayout(const PipeannIndexView *view, PipeannStorage storage,
@@ -117,17 +100,20 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage,
 
 /* Give the nodes ids in packed order, and note what each old id becomes. */
 static void
-Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
+Pack(Repacking *s, PipeannLoadedGraph *g)
 {
-	int			fill = Min(PipeannWantedFill(&s->layout), s->layout.fill);
-	uint32	   *order = PipeannAlloc(mul_size(g->c.n, sizeof(uint32)));
+	const PipeannLayout *l = &s->coding.layout;
+	PipeannNodes *nodes = &g->nodes;
+	uint32		n = nodes->vectors.n;
+	int			fill = Min(PipeannWantedFill(l), l->fill);
+	uint32	   *order = PipeannAlloc(mul_size(n, sizeof(uint32)));
 
-	PipeannGraphPack(g->graph, &g->vectors, fill, order, PipeannTeamAlone());
-	nodes->vectors = g->vectors;
-	s->node_pages = (g->c.n + fill - 1) / fill;
+	PipeannGraphPack(g->graph, &nodes->vectors, fill, order,
+					 PipeannTeamAlone());
+	s->node_pages = (n + fill - 1) / fill;
 	PipeannNodesInit(PipeannTeamAlone(), nodes,
-					 s->node_pages * s->layout.slots_per_page);
-	PipeannAssignIds(&s->layout, fill, nodes, order);
+					 s->node_pages * l->slots_per_page);
+	PipeannAssignIds(l, fill, nodes, order);
 	pfree(order);
 
 	s->ids = g->ids;
@@ -137,125 +123,58 @@ Pack(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes)
 			PIPEANN_INVALID_ID : nodes->id_of_node[g->node_of_id[id]];
 }
 
-/*
- * After a failed attempt to retrain, inserts under way may write codes of the
- * next generation, by old ids. From here on none does.
- */
 static void
 ReserveExtents(Repacking *s, uint32 ids)
 {
-	Relation	index = s->view->index;
-	PipeannMetaUpdate update;
-	bool		may = PipeannKeepInsertsOut(index);
+	PipeannMetaAlone alone;
+	PipeannMeta *meta = PipeannCodingAttempt(&s->coding, &alone);
 
-	PipeannMetaBegin(index, &update);
-	update.meta->flags &= ~PIPEANN_META_RETRAINING;
-	update.meta->attempt++;
-	PipeannCodingReserve(index, update.meta, &s->layout, s->generation, ids);
-	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
-							 &s->layout, (uint64) s->node_pages +
+	PipeannCodingReserve(&s->coding, meta, ids);
+	PipeannReserveGraphPages(s->view->index, meta, PIPEANN_NEXT_GRAPH,
+							 &s->coding.layout, (uint64) s->node_pages +
 							 s->node_pages / SPARE_PAGES);
-	PipeannMetaEnd(&update);
-	PipeannLetInsertsIn(index, may);
+	PipeannMetaEndAlone(s->view->index, &alone);
 	PipeannRefreshView(s->view);
 }
 
 static void
-WriteCodePage(Repacking *s, uint32 code_page, const uint8 *payload)
-{
-	PipeannKind kind = PipeannCodesKind(s->generation);
-	BlockNumber blkno = PipeannPlainBlock(s->view->map, kind, code_page);
-	Buffer		buffer = PipeannGetBlock(s->view->index, blkno);
-	GenericXLogState *state = GenericXLogStart(s->view->index);
-	Page		page = GenericXLogRegisterBuffer(state, buffer,
-												 GENERIC_XLOG_FULL_IMAGE);
-
-	PipeannPageInit(page, kind);
-	memcpy(PipeannPagePayload(page), payload, PIPEANN_PAYLOAD);
-	PipeannPageSeal(page, blkno);
-	GenericXLogFinish(state);
-	UnlockReleaseBuffer(buffer);
-}
-
-static void
-WriteCodes(Repacking *s, const PipeannCollection *c, const PipeannNodes *nodes)
-{
-	uint32		per_page = PipeannCodesPerPage(&s->layout);
-	float	   *x = palloc(PipeannEncodeSpace(s->layout.dim));
-	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
-
-	for (uint32 first = 0; first < nodes->ids; first += per_page)
-	{
-		CHECK_FOR_INTERRUPTS();
-		PipeannEncodePage(&s->pq, nodes, first,
-						  Min(per_page, nodes->ids - first), x, payload);
-		PipeannEncodeAttributes(s->attributes, &s->layout, c, nodes, first,
-								Min(per_page, nodes->ids - first), payload);
-		WriteCodePage(s, s->code_pages++, payload);
-	}
-	pfree(x);
-	pfree(payload);
-}
-
-static void
-WriteEntryGraph(Repacking *s, const PipeannNodes *nodes, uint32 root)
+Train(Repacking *s, const PipeannLoadedGraph *g)
 {
 	PipeannIndexView *view = s->view;
-	uint32	   *sample = PipeannAlloc(mul_size(PipeannEntryCount(nodes->vectors.n),
-											   sizeof(uint32)));
-	uint32		n = PipeannEntrySample(nodes, root, sample);
+	const PipeannMeta *meta = &view->meta;
+	PipeannCoding *k = &s->coding;
+	PipeannLayout l = NewLayout(view, g->nodes.vectors.storage, &g->sizes);
 
-	PipeannEntryWrite(view->index, &view->meta, view->map, nodes, sample, n,
-					  true, PipeannTeamAlone());
-	s->made = view->meta;
-	pfree(sample);
-}
-
-static void
-TrainAttributes(Repacking *s, const PipeannCollection *c)
-{
-	const PipeannMeta *meta = &s->view->meta;
-
+	PipeannCodingBegin(k, view->index, meta, &l, meta->generation + 1);
+	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes.vectors);
 	/* the codebooks of two generations stand apart by a layout's lengths */
-	s->widths = meta->widths;
 	if (meta->format >= PIPEANN_FORMAT_WIDTHS &&
 		!(meta->flags & PIPEANN_META_HAS_CODES))
-		PipeannChooseWidths(s->view->index, meta->format, c, &s->layout,
-							&s->widths);
-	s->attributes = PipeannAttributesOpen(s->view->index, meta->format,
-										  &s->layout, &s->widths, NULL);
-	if (s->attributes == NULL)
-		return;
-	s->books = palloc(PipeannBooksBytes(&s->layout));
-	PipeannTrainAttributes(s->attributes, c, s->books);
+		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
+							&k->widths);
+	PipeannCodingTrainBooksOn(PipeannTeamAlone(), k, &g->nodes);
 }
 
 static bool
 Prepare(Repacking *s)
 {
 	PipeannIndexView *view = s->view;
+	PipeannTeam *team = PipeannTeamAlone();
 	PipeannLoadedGraph g;
-	PipeannNodes nodes;
 
 	/* attribute codes are made of rows */
-	PipeannLoadGraph(view, CountPages(view),
+	PipeannLoadGraph(view, PipeannViewPages(view),
 					 view->meta.layout.attr_bytes > 0, &g);
-	if (g.out_of_line || g.c.n == 0)
+	if (g.out_of_line || g.nodes.vectors.n == 0)
 		return false;
-	s->layout = NewLayout(view, g.c.storage, &g.sizes);
-	s->pq = PipeannCodingLayout(&s->layout);
-	s->error = PipeannCodingTrainOn(PipeannTeamAlone(), view->index, &s->pq,
-									&s->layout, &g.vectors);
-	TrainAttributes(s, &g.c);
-	Pack(s, &g, &nodes);
+	Train(s, &g);
+	Pack(s, &g);
 	PIPEANN_PAUSE("repack-packed");
-	ReserveExtents(s, nodes.ids);
-	PipeannCodebookWrite(view->index, &s->layout, view->map, s->generation,
-						 &s->pq, s->books, true);
-	WriteCodes(s, &g.c, &nodes);
-	WriteEntryGraph(s, &nodes, nodes.id_of_node[g.graph->medoid]);
-	pfree(nodes.id_of_node);
-	pfree(nodes.node_of_id);
+	ReserveExtents(s, g.nodes.ids);
+	PipeannCodebookWrite(&s->coding, view->map);
+	PipeannCodesWrite(team, &s->coding, view->map, &g.nodes);
+	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, &g.nodes,
+						g.nodes.id_of_node[g.graph->medoid]);
 	PipeannLoadedGraphFree(&g);
 	PIPEANN_PAUSE("repack-prepared");
 	return true;
@@ -271,7 +190,7 @@ static uint32
 SlotNear(const Repacking *s, const PipeannNodes *nodes,
 		 const PipeannGraph *graph, uint32 node)
 {
-	uint32		per_page = s->layout.slots_per_page;
+	uint32		per_page = s->coding.layout.slots_per_page;
 
 	for (int i = 0; i < graph->degree[node]; i++)
 	{
@@ -292,22 +211,17 @@ SlotNear(const Repacking *s, const PipeannNodes *nodes,
  * since, fresh[*nfresh], on a near page or on one at the end.
  */
 static void
-AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
-		  uint32 *fresh, uint32 *nfresh)
+KeepIds(Repacking *s, PipeannLoadedGraph *g, uint32 *fresh, uint32 *nfresh)
 {
-	uint32		per_page = s->layout.slots_per_page;
+	PipeannNodes *nodes = &g->nodes;
+	uint32		n = nodes->vectors.n;
+	uint32		per_page = s->coding.layout.slots_per_page;
 	uint32		next = s->node_pages * per_page;
-	Size		size;
 
-	nodes->vectors = g->vectors;
-	nodes->ids = next + (g->c.n + per_page - 1) / per_page * per_page;
-	size = mul_size(nodes->ids, sizeof(uint32));
-	nodes->node_of_id = PipeannAlloc(size);
-	memset(nodes->node_of_id, 0xFF, size);
-	size = mul_size(g->c.n, sizeof(uint32));
-	nodes->id_of_node = PipeannAlloc(size);
-	memset(nodes->id_of_node, 0xFF, size);
-
+	PipeannNodesInit(PipeannTeamAlone(), nodes,
+					 next + (n + per_page - 1) / per_page * per_page);
+	memset(nodes->node_of_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
+	memset(nodes->id_of_node, 0xFF, mul_size(n, sizeof(uint32)));
 	for (uint32 id = 0; id < Min(g->ids, s->ids); id++)
 		if (g->node_of_id[id] != PIPEANN_INVALID_ID &&
 			s->new_id[id] != PIPEANN_INVALID_ID)
@@ -316,7 +230,7 @@ AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
 			nodes->node_of_id[s->new_id[id]] = g->node_of_id[id];
 		}
 	*nfresh = 0;
-	for (uint32 node = 0; node < g->c.n; node++)
+	for (uint32 node = 0; node < n; node++)
 	{
 		uint32		id;
 
@@ -339,28 +253,28 @@ AssignIds(Repacking *s, const PipeannLoadedGraph *g, PipeannNodes *nodes,
 
 /* Write the codes of the nodes that came since. */
 static void
-WriteFreshCodes(Repacking *s, const PipeannCollection *c,
-				const PipeannNodes *nodes, const uint32 *fresh,
+WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 				uint32 nfresh)
 {
-	const PipeannVectors *v = &nodes->vectors;
-	uint32		pages = (s->node_pages * s->layout.slots_per_page +
-						 PipeannCodesPerPage(&s->layout) - 1) /
-		PipeannCodesPerPage(&s->layout);
-	float	   *x = palloc(mul_size(v->dim, sizeof(float)));
+	PipeannCoding *k = &s->coding;
+	const PipeannLayout *l = &k->layout;
+	uint32		per_page = PipeannCodesPerPage(l);
+	uint32		pages = (s->node_pages * l->slots_per_page + per_page - 1) /
+		per_page;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	uint8	   *code = palloc0(PIPEANN_PAYLOAD);
 
-	while (s->code_pages < pages)
-		WriteCodePage(s, s->code_pages++, code);
+	while (k->code_pages < pages)
+		PipeannCodePagesWrite(k, s->view->map, k->code_pages++, code, 1);
 	for (uint32 i = 0; i < nfresh; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannCodingVector(v, fresh[i], x);
-		PipeannPqEncode(&s->pq, x, code);
-		if (s->attributes != NULL)
-			PipeannCollectedAttributes(s->attributes, c, fresh[i],
-									   code + s->layout.pq_bytes);
-		PipeannPlaceCode(s->view, &s->layout, s->generation,
+		PipeannCodingVector(&nodes->vectors, fresh[i], x);
+		PipeannPqEncode(&k->pq, x, code);
+		if (k->attributes != NULL)
+			PipeannNodeAttributes(k->attributes, nodes, fresh[i],
+								  code + l->pq_bytes);
+		PipeannPlaceCode(s->view, l, k->generation,
 						 nodes->id_of_node[fresh[i]], code, NULL, NULL);
 	}
 	pfree(x);
@@ -372,33 +286,28 @@ WriteFreshCodes(Repacking *s, const PipeannCollection *c,
  * again that do not cover all rows. (Zeroes cover everything.)
  */
 static void
-WriteJoined(Repacking *s, const PipeannCollection *c, const PipeannNodes *nodes)
+WriteJoined(Repacking *s, const PipeannNodes *nodes)
 {
-	const PipeannLayout *l = &s->layout;
+	const PipeannCoding *k = &s->coding;
+	const PipeannExtentMap *map = s->view->map;
+	const PipeannLayout *l = &k->layout;
 	uint32		per_page = PipeannCodesPerPage(l);
 	uint8	   *payload = palloc(PIPEANN_PAYLOAD);
 	uint8	   *wanted = palloc(PIPEANN_PAYLOAD);
 	Size		planes = PipeannPlaneOffset(l, 0);
 
-	for (uint32 i = 0; s->attributes != NULL && i < s->code_pages &&
+	for (uint32 i = 0; k->attributes != NULL && i < k->code_pages &&
 		 i * per_page < nodes->ids; i++)
 	{
-		BlockNumber blkno = PipeannPlainBlock(s->view->map,
-											  PipeannCodesKind(s->generation),
-											  i);
-		Buffer		buffer = PipeannGetBlock(s->view->index, blkno);
-
-		CHECK_FOR_INTERRUPTS();
-		memcpy(payload, PipeannPagePayload(BufferGetPage(buffer)),
-			   PIPEANN_PAYLOAD);
-		UnlockReleaseBuffer(buffer);
+		PipeannStreamRead(s->view->index, map, PipeannCodesKind(k->generation),
+						  i, payload, PIPEANN_PAYLOAD);
 		memcpy(wanted, payload, PIPEANN_PAYLOAD);
-		PipeannEncodeAttributes(s->attributes, l, c, nodes, i * per_page,
+		PipeannEncodeAttributes(k->attributes, l, nodes, i * per_page,
 								Min(per_page, nodes->ids - i * per_page),
 								wanted);
 		if (memcmp(payload + planes, wanted + planes,
 				   PIPEANN_PAYLOAD - planes) != 0)
-			WriteCodePage(s, i, wanted);
+			PipeannCodePagesWrite(k, map, i, wanted, 1);
 	}
 	pfree(payload);
 	pfree(wanted);
@@ -413,7 +322,7 @@ LogPages(Repacking *s, uint32 pages)
 {
 	Relation	index = s->view->index;
 	const PipeannExtentMap *map = s->view->map;
-	uint32		per_extent = PipeannGraphPagesPerExtent(&s->layout);
+	uint32		per_extent = PipeannGraphPagesPerExtent(&s->coding.layout);
 	BlockNumber blocks = RelationGetNumberOfBlocks(index);
 
 	for (uint32 i = 0; i < map->count[PIPEANN_NEXT_GRAPH]; i++)
@@ -423,7 +332,7 @@ LogPages(Repacking *s, uint32 pages)
 		BlockNumber end = Min(first + PIPEANN_EXTENT_USABLE, blocks);
 		uint32		from = Min(i * per_extent, pages);
 		uint32		used = Min(pages - from, per_extent) *
-			s->layout.node_pages;
+			s->coding.layout.node_pages;
 
 		if (used > 0 && RelationNeedsWAL(index))
 			log_newpage_range(index, MAIN_FORKNUM, first, first + used, true);
@@ -466,46 +375,33 @@ Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 {
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
-	PipeannMeta new_id;
 
-	PipeannNewBuildId(&new_id);
 	PipeannMetaBegin(s->view->index, &update);
 	meta = update.meta;
 	ExchangeExtents(meta);
-	meta->layout = s->layout;
-	meta->widths = s->widths;
+	meta->layout = s->coding.layout;
+	meta->widths = s->coding.widths;
 	meta->packings++;
 	meta->free_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 	meta->graph_pages = pages;
 	meta->root = root;
-	meta->nodes = meta->packed_nodes = meta->trained_nodes = nodes;
-	meta->flags |= PIPEANN_META_HAS_CODES;
-	meta->generation = s->generation;
-	meta->build_id = new_id.build_id;
-	meta->code_pages = s->code_pages;
-	meta->code_error = s->error;
-	meta->strayed = 0;
-	meta->entry_first = s->made.entry_first;
-	meta->entry_count = s->made.entry_count;
-	meta->entry_degree = s->made.entry_degree;
-	meta->entry_dead = 0;
+	meta->nodes = meta->packed_nodes = nodes;
+	PipeannCodingPublish(&s->coding, meta, nodes);
 	PipeannMetaEnd(&update);
 }
 
-/*
- * Extents for nodes that came since, and for rows that do not fit their slots.
- */
+/* Extents for nodes that came since, and for rows that do not fit their slots. */
 static void
 ReserveRest(Repacking *s, uint64 pages)
 {
+	const PipeannLayout *l = &s->coding.layout;
 	PipeannMetaUpdate update;
 
 	PipeannMetaBegin(s->view->index, &update);
 	PipeannReserveGraphPages(s->view->index, update.meta, PIPEANN_NEXT_GRAPH,
-							 &s->layout, pages);
-	PipeannCodingReserve(s->view->index, update.meta, &s->layout,
-						 s->generation,
-						 s->node_pages * s->layout.slots_per_page);
+							 l, pages);
+	PipeannCodingReserve(&s->coding, update.meta,
+						 s->node_pages * l->slots_per_page);
 	PipeannMetaEnd(&update);
 	PipeannRefreshView(s->view);
 }
@@ -514,55 +410,64 @@ static bool
 Finish(Repacking *s)
 {
 	PipeannIndexView *view = s->view;
+	const PipeannLayout *l = &s->coding.layout;
 	PipeannLoadedGraph g;
-	PipeannNodes nodes;
+	PipeannGraphWriter w = {.index = view->index,.layout = l};
 	uint32	   *fresh;
 	uint32		nfresh;
 	uint64		pages;
 
 	PipeannRefreshView(view);
-	PipeannLoadGraph(view, CountPages(view), true, &g);
-	if (g.out_of_line || g.c.storage != s->layout.storage || g.c.n == 0)
+	PipeannLoadGraph(view, PipeannViewPages(view), true, &g);
+	if (g.out_of_line || g.nodes.vectors.storage != l->storage ||
+		g.nodes.vectors.n == 0)
 		return false;
-	fresh = PipeannAlloc(mul_size(g.c.n, sizeof(uint32)));
-	AssignIds(s, &g, &nodes, fresh, &nfresh);
-	pages = s->node_pages + PipeannExtPages(&s->layout, &g.c);
+	fresh = PipeannAlloc(mul_size(g.nodes.vectors.n, sizeof(uint32)));
+	KeepIds(s, &g, fresh, &nfresh);
+	pages = s->node_pages + PipeannExtPages(l, &g.nodes);
 	ReserveRest(s, pages);
 	PipeannFreeReserve(view->index, view->meta.extents);
 	if (view->meta.extents > PIPEANN_MAP_INLINE)
 		return false;
-	WriteFreshCodes(s, &g.c, &nodes, fresh, nfresh);
-	WriteJoined(s, &g.c, &nodes);
-	PipeannWriteGraph(PipeannTeamAlone(), view->index, &s->layout, view->map,
-					  PIPEANN_NEXT_GRAPH, &g.c, &nodes, g.graph,
-					  s->node_pages);
+	WriteFreshCodes(s, &g.nodes, fresh, nfresh);
+	WriteJoined(s, &g.nodes);
+	w.map = view->map;
+	w.kind = PIPEANN_NEXT_GRAPH;
+	w.nodes = &g.nodes;
+	w.graph = g.graph;
+	w.node_pages = s->node_pages;
+	PipeannWriteGraph(PipeannTeamAlone(), &w);
 	LogPages(s, (uint32) pages);
 	PIPEANN_PAUSE("repack-written");
-	Publish(s, (uint32) pages, g.c.n, nodes.id_of_node[g.graph->medoid]);
+	Publish(s, (uint32) pages, g.nodes.vectors.n,
+			g.nodes.id_of_node[g.graph->medoid]);
 	return true;
 }
 
 /* ---------- the whole ---------- */
 
-/*
- * The last step, with no insert under way.
- */
+/* The last step, with no insert under way. */
 static bool
 FinishAlone(Repacking *s)
 {
 	Relation	index = s->view->index;
-	bool		may = PipeannKeepInsertsOut(index);
+	bool		cancellable = PipeannKeepInsertsOut(index);
 	bool		done = Finish(s);
 
-	PipeannLetInsertsIn(index, may);
+	PipeannLetInsertsIn(index, cancellable);
 	return done;
 }
 
+/*
+ * Pack the graph anew, with codes of the next generation, if it has grown by
+ * its factor since it was packed. The caller holds the maintenance lock.
+ * Inserts wait while pages are written.
+ */
 PipeannRepackResult
 PipeannRepack(PipeannIndexView *view)
 {
 	Relation	index = view->index;
-	Repacking	s = {.view = view,.generation = view->meta.generation + 1};
+	Repacking	s = {.view = view};
 	bool		done;
 
 	if (!IsWanted(&view->meta) || !HasRoom(view) ||

@@ -1,0 +1,118 @@
+/*
+ * coding.h
+ *		The codes of one generation, and its entry graph: made of samples and
+ *		nodes, and written; private to build/.
+ */
+#ifndef PIPEANN_BUILD_CODING_H
+#define PIPEANN_BUILD_CODING_H
+
+#include "build/nodes.h"
+
+/* What a generation consists of. */
+typedef struct PipeannCoding
+{
+	Relation	index;
+	bool		wal;			/* pages are logged as they are written */
+	uint32		format;
+	uint32		generation;
+	PipeannLayout layout;
+	PipeannWidths widths;
+	PipeannPq	pq;
+	float		error;			/* mean squared error to expect of codes; 0 if
+								 * there were too few samples to tell */
+	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+	char	   *books;
+	uint32		code_pages;		/* written so far */
+	uint32		entry_first;	/* as in the metapage */
+	uint32		entry_count;
+} PipeannCoding;
+
+/* coding.c: before codes are made, and when they are */
+extern void PipeannCodingBegin(PipeannCoding *k, Relation index,
+							   const PipeannMeta *meta,
+							   const PipeannLayout *l, uint32 generation);
+extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
+extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
+							   float *samples, uint32 n);
+extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
+								 const PipeannVectors *v);
+extern void PipeannCodingTrainBooks(PipeannTeam *team, PipeannCoding *k,
+									PipeannRowAt row_at, void *arg, uint32 n);
+extern void PipeannCodingTrainBooksOn(PipeannTeam *team, PipeannCoding *k,
+									  const PipeannNodes *nodes);
+extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
+extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
+								 uint32 ids);
+extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
+								 uint64 nodes);
+
+/* A change of the metapage with no insert under way. */
+typedef struct PipeannMetaAlone
+{
+	PipeannMetaUpdate update;
+	bool		cancellable;	/* see PipeannKeepInsertsOut() */
+} PipeannMetaAlone;
+
+extern PipeannMeta *PipeannMetaBeginAlone(Relation index,
+										  PipeannMetaAlone *alone);
+extern void PipeannMetaEndAlone(Relation index, PipeannMetaAlone *alone);
+extern PipeannMeta *PipeannCodingAttempt(const PipeannCoding *k,
+										 PipeannMetaAlone *alone);
+extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
+
+/* codes.c: codebook, codes and entry graph to their pages */
+extern void PipeannCodingScale(PipeannMetric metric, float aux, int dim,
+							   float *x);
+extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
+								float *x);
+extern void PipeannCodebookWrite(const PipeannCoding *k,
+								 const PipeannExtentMap *map);
+extern void PipeannCodePagesWrite(const PipeannCoding *k,
+								  const PipeannExtentMap *map, uint32 first,
+								  const uint8 *payloads, uint32 n);
+extern void PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
+							  const PipeannExtentMap *map,
+							  const PipeannNodes *nodes);
+extern void PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
+							  const PipeannMeta *meta,
+							  const PipeannExtentMap *map,
+							  const PipeannNodes *nodes,
+							  const uint32 *sample, uint32 n);
+extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
+								const PipeannMeta *meta,
+								const PipeannExtentMap *map,
+								const PipeannNodes *nodes, uint32 root);
+extern uint32 PipeannEntryCount(uint32 nodes);
+extern uint32 PipeannEntryPages(uint32 count);
+extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
+
+/* Nodes have at most so many neighbours in an entry graph. */
+#define PIPEANN_ENTRY_DEGREE 16
+
+/* What a build foresees: bytes that members share, and steps of the team. */
+extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
+								uint32 ids);
+extern Size PipeannCodePagesMemory(const PipeannLayout *l, uint32 ids);
+extern void PipeannCodingForesee(PipeannMeta *meta);
+extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
+
+#define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)
+
+/* sibling.c: one codebook for the indexes of several partitions */
+
+typedef struct PipeannSamples
+{
+	float	   *x;				/* [n][dim] */
+	uint32		n;
+	uint32		aside;			/* so many at the end are not trained on */
+} PipeannSamples;
+
+extern void PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count);
+extern bool PipeannSiblingCodebook(PipeannTeam *team, const PipeannCoding *k,
+								   const PipeannSamples *samples,
+								   float *centroids);
+
+/* Steps of the team for that. */
+#define PIPEANN_SIBLING_STEPS 1
+
+#endif							/* PIPEANN_BUILD_CODING_H */

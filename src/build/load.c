@@ -1,0 +1,450 @@
+/*
+ * load.c
+ *		An index's own nodes as a source of rows, and its graph.
+ *
+ * Pages are read one after the other while inserts go on. An edge to a node
+ * that came when its page had been read is left out. Nodes that have the same
+ * vector, as inserts beside each other make them, become one.
+ */
+#include "postgres.h"
+
+#include "build/repack.h"
+#include "build/rows.h"
+#include "io/io.h"
+#include "distance/distance.h"
+#include "miscadmin.h"
+
+/* What is read of nodes, in the order of their ids. */
+typedef struct PageSource
+{
+	PipeannRowSource source;
+	PipeannIndexView *view;
+	PipeannLoadedGraph *g;
+	bool		wants_rows;
+	float	   *x;				/* one vector */
+
+	uint32		size;			/* nodes that there is room for */
+	Size		stride;
+	char	   *data;			/* [size] vectors in the index's storage */
+	double	   *norms;			/* [size] */
+	PipeannRounding *roundings; /* [size] */
+	uint32	   *nrows;			/* [size] */
+
+	/* rows of all nodes, one after the other; those set apart as a whole */
+	char	   *rows;
+	Size		bytes;
+	Size		room;
+	void	   *read;			/* rows of an overflow slot */
+} PageSource;
+
+/* The most bytes that PipeannLoadGraph() takes, for planning. */
+Size
+PipeannLoadGraphMemory(const PipeannIndexView *view)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		ids = PipeannViewIds(view);
+	Size		per_vector = mul_size(l->dim, PipeannElementSize(l->storage)) +
+		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
+		3 * sizeof(uint32);
+	Size		per_row = l->row_bytes == 0 ? 0 :
+		PipeannInlineBytes(l) + sizeof(uint64);
+	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
+
+	/* vectors are there twice, as they are read and as they will be written */
+	return add_size(mul_size(2 * view->meta.nodes, per_vector + per_row),
+					mul_size(ids, per_list + 4 * sizeof(uint32)));
+}
+
+/* Graph pages of a view that were written. */
+uint32
+PipeannViewPages(const PipeannIndexView *view)
+{
+	return PipeannSourceCountPages(view->index, &view->meta.layout, view->map,
+								   view->meta.graph_pages);
+}
+
+typedef struct Visit
+{
+	const PipeannLayout *layout;
+	bool		dead;
+	PipeannTakeNode take;
+	void	   *arg;
+} Visit;
+
+static void
+VisitPage(uint32 page, const char *nodes, void *arg)
+{
+	const Visit *v = arg;
+
+	for (uint32 i = 0; i < v->layout->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(v->layout, nodes, i);
+
+		if (PipeannSlotIsLive(slot) || (v->dead && PipeannSlotIsNode(slot)))
+			v->take(page * v->layout->slots_per_page + i, slot, v->arg);
+	}
+}
+
+/* Pass over the nodes of the first graph pages, dead ones too if that is set. */
+void
+PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
+				  PipeannTakeNode take, void *arg)
+{
+	PipeannCounters counters = {0};
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
+												  &counters);
+	Visit		v = {l, dead, take, arg};
+
+	PipeannVisitPages(source, 0, pages, VisitPage, &v);
+	PipeannSourceClose(source);
+}
+
+/* ---------- reading pages ---------- */
+
+/* Bytes of a whole row. */
+static Size
+RowBytes(const PageSource *s, const PipeannRow *row)
+{
+	return s->source.has_values ? row->info & PIPEANN_ROW_SIZE :
+		sizeof(ItemPointerData);
+}
+
+static void
+PutRow(PageSource *s, const PipeannRow *row)
+{
+	Size		bytes = RowBytes(s, row);
+
+	if (s->bytes + bytes > s->room)
+	{
+		s->room = mul_size(s->room, 2);
+		s->rows = PipeannRealloc(s->rows, s->room);
+	}
+	memcpy(s->rows + s->bytes, row, bytes);
+	s->bytes += bytes;
+	s->nrows[s->source.n]++;
+	if (s->source.has_values)
+		PipeannRowSizesAdd(&s->g->sizes, (uint32) bytes);
+}
+
+static void
+PutRows(PageSource *s, PipeannRowList list)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	const PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannRowIsApart(l, row))
+		{
+			PipeannRow *whole = PipeannReadRow(s->view, row);
+
+			PutRow(s, whole);
+			pfree(whole);
+		}
+		else
+			PutRow(s, row);
+}
+
+/* All rows of a node. */
+static void
+TakeRows(PageSource *s, uint32 id, const PipeannSlot *slot)
+{
+	PipeannChain chain;
+
+	PutRows(s, PipeannSlotRows(&s->view->meta.layout, slot));
+	PipeannChainBegin(&chain, id, slot->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID)
+		PutRows(s, PipeannChainRead(s->view, &chain, s->read));
+}
+
+/* One row that is none, and the sizes of those in the slot. */
+static void
+TakeSizes(PageSource *s, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	PipeannRowList list = PipeannSlotRows(l, slot);
+	const PipeannRow *row = list.rows;
+	PipeannRow	none;
+
+	ItemPointerSetInvalid(&none.tid);
+	PutRow(s, &none);
+	if (l->row_bytes > 0)
+		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+			PipeannRowSizesAdd(&s->g->sizes,
+							   Min(Max(PipeannRowLength(l, row), 1),
+								   PIPEANN_ROW_SIZE));
+}
+
+/*
+ * Which storage holds x, the vector of the last node. Whole numbers that are the
+ * rounding of another vector do not fit bytes.
+ */
+static void
+NoteFits(PageSource *s, const float *x)
+{
+	uint32		node = s->source.n;
+	int			dim = s->source.dim;
+	bool	   *fits = s->source.fits;
+	bool		as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, dim);
+	bool		as_int8 = PipeannVectorFits(x, PIPEANN_INT8, dim);
+
+	if ((as_uint8 || as_int8) &&
+		(((s->view->meta.flags & PIPEANN_META_SIGNED_ZEROS) &&
+		  PipeannHasNegativeZero(x, dim)) ||
+		 (s->source.rounded &&
+		  s->roundings[node].hash != PipeannVectorHash(x, dim))))
+		as_uint8 = as_int8 = false;
+	fits[PIPEANN_UINT8] &= as_uint8;
+	fits[PIPEANN_INT8] &= as_int8;
+	if (!as_uint8 && !as_int8 && !s->source.rounded && fits[PIPEANN_FLOAT2])
+		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, s->norms[node],
+												 PIPEANN_FLOAT2, dim);
+}
+
+static void
+TakeVector(PageSource *s, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	uint32		node = s->source.n;
+	const void *vector = PipeannSlotVector(l, slot);
+
+	memcpy(s->data + node * s->stride, vector, s->stride);
+	PipeannVectorToFloat(vector, l->storage, l->dim, s->x);
+	s->norms[node] = l->metric == PIPEANN_COSINE ? 1.0 / slot->aux :
+		PipeannNorm(s->x, l->dim);
+	s->source.max_norm = Max(s->source.max_norm, s->norms[node]);
+	s->roundings[node] = (PipeannRounding) {slot->error, slot->hash};
+	if (s->source.wanted == PIPEANN_STORAGE_AUTO)
+		NoteFits(s, s->x);
+}
+
+/* Copy neighbours as ids, since nodes of later pages have no number yet. */
+static void
+TakeList(PageSource *s, const PipeannSlot *slot)
+{
+	PipeannGraph *graph = s->g->graph;
+	uint32		node = s->source.n;
+	int			degree = PipeannSlotDegree(&s->view->meta.layout, slot);
+
+	graph->degree[node] = degree;
+	memcpy(PipeannNeighbors(graph, node), slot->neighbors,
+		   degree * sizeof(uint32));
+}
+
+/* More nodes may have come than the metapage had when arrays were made. */
+static void
+MakeRoom(PageSource *s)
+{
+	if (s->source.n < s->size)
+		return;
+	s->size += s->size / 8;
+	s->data = PipeannRealloc(s->data, mul_size(s->size, s->stride));
+	s->norms = PipeannRealloc(s->norms, mul_size(s->size, sizeof(double)));
+	s->roundings = PipeannRealloc(s->roundings,
+								  mul_size(s->size, sizeof(PipeannRounding)));
+	s->nrows = PipeannRealloc(s->nrows, mul_size(s->size, sizeof(uint32)));
+}
+
+static void
+TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	PageSource *s = arg;
+
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		s->g->out_of_line = true;
+		return;
+	}
+	MakeRoom(s);
+	s->nrows[s->source.n] = 0;
+	if (s->wants_rows)
+		TakeRows(s, id, slot);
+	else
+		TakeSizes(s, slot);
+	if (s->nrows[s->source.n] == 0)
+		return;
+	s->source.more += s->nrows[s->source.n] - 1;
+	TakeVector(s, slot);
+	TakeList(s, slot);
+	s->g->node_of_id[id] = s->source.n++;
+}
+
+/* ---------- the source ---------- */
+
+static void
+ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
+{
+	PageSource *s = (PageSource *) source;
+	const PipeannLayout *l = &s->view->meta.layout;
+	PipeannSourceRow row = {0};
+
+	for (uint32 node = 0; node < source->n; node++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		row.number = node;
+		row.norm = s->norms[node];
+		row.rounding = source->rounded ? &s->roundings[node] : NULL;
+		PipeannVectorToFloat(s->data + node * s->stride, l->storage, l->dim,
+							 s->x);
+		for (uint32 i = 0; i < s->nrows[node]; i++)
+		{
+			row.row = (const PipeannRow *) (s->rows + row.at);
+			row.tid = row.row->tid;
+			take(&row, i == 0 ? s->x : NULL, arg);
+			row.at += RowBytes(s, row.row);
+		}
+	}
+}
+
+static void
+OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
+		   PipeannLoadedGraph *g)
+{
+	const PipeannMeta *meta = &view->meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannRowSource *source = &s->source;
+
+	memset(s, 0, sizeof(*s));
+	s->view = view;
+	s->g = g;
+	s->wants_rows = rows;
+	source->dim = l->dim;
+	source->metric = l->metric;
+	source->wanted = meta->flags & PIPEANN_META_AUTO_STORAGE ?
+		PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage;
+	source->rounded = l->storage == PIPEANN_FLOAT2;
+	memset(source->fits, true, sizeof(source->fits));
+	source->has_values = rows && l->row_bytes > 0;
+	source->read = ReadNodes;
+	s->size = Min(meta->nodes, PipeannViewIds(view)) + 1024;
+	s->stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	s->data = PipeannAlloc(mul_size(s->size, s->stride));
+	s->norms = PipeannAlloc(mul_size(s->size, sizeof(double)));
+	s->roundings = PipeannAlloc(mul_size(s->size, sizeof(PipeannRounding)));
+	s->nrows = PipeannAlloc(mul_size(s->size, sizeof(uint32)));
+	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;
+	s->rows = PipeannAlloc(s->room);
+	s->x = palloc(mul_size(l->dim, sizeof(float)));
+	s->read = palloc(PipeannExtBytes(l));
+}
+
+static void
+CloseSource(PageSource *s)
+{
+	pfree(s->data);
+	pfree(s->norms);
+	pfree(s->roundings);
+	pfree(s->nrows);
+	pfree(s->rows);
+	pfree(s->x);
+	pfree(s->read);
+}
+
+/* ---------- the graph ---------- */
+
+/* Number nodes as they came, but for those that one before is equal to. */
+static void
+NumberNodes(const PipeannRows *rows, PipeannLoadedGraph *g)
+{
+	PipeannGraph *graph = g->graph;
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < rows->vectors.n; i++)
+	{
+		if (rows->again[i])
+			continue;
+		rows->number[i] = n;
+		graph->degree[n] = graph->degree[i];
+		memmove(PipeannNeighbors(graph, n), PipeannNeighbors(graph, i),
+				graph->degree[i] * sizeof(uint32));
+		n++;
+	}
+	graph->n = n;
+	for (uint32 id = 0; id < g->ids; id++)
+	{
+		uint32		i = g->node_of_id[id];
+
+		if (i != PIPEANN_INVALID_ID)
+			g->node_of_id[id] = rows->number[rows->again[i] ?
+											 rows->number[i] : i];
+	}
+}
+
+/*
+ * Replace ids in neighbour lists by numbers, and drop neighbours without one.
+ */
+static void
+NumberNeighbors(PipeannLoadedGraph *g)
+{
+	for (uint32 node = 0; node < g->graph->n; node++)
+	{
+		uint32	   *list = PipeannNeighbors(g->graph, node);
+		int			n = 0;
+
+		for (int i = 0; i < g->graph->degree[node]; i++)
+		{
+			uint32		to = list[i] < g->ids ? g->node_of_id[list[i]] :
+				PIPEANN_INVALID_ID;
+
+			if (to != PIPEANN_INVALID_ID && to != node &&
+				!PipeannListHas(list, n, to))
+				list[n++] = to;
+		}
+		g->graph->degree[node] = n;
+	}
+}
+
+/* Read vectors, rows and neighbours; all nodes in a storage chosen anew. */
+static void
+Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
+	 PipeannLoadedGraph *g)
+{
+	PipeannTeam *team = PipeannTeamAlone();
+	PageSource	s;
+	PipeannRows rows;
+
+	OpenSource(&s, view, wants_rows, g);
+	PipeannVisitNodes(view, pages, false, TakeNode, &s);
+	s.source.value_bytes = s.bytes;
+	PipeannRowsLoad(team, &s.source, &rows);
+	CloseSource(&s);
+	NumberNodes(&rows, g);
+	PipeannRowsToNodes(team, &rows, &g->nodes);
+	PipeannRowsFree(team, &rows);
+}
+
+/*
+ * Read all nodes that have rows, of the first graph pages, with all their rows,
+ * or with one invalid TID each if rows is false. Edges to other nodes are left
+ * out, and every node can be reached from the root.
+ */
+void
+PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
+				 PipeannLoadedGraph *g)
+{
+	const PipeannMeta *meta = &view->meta;
+	PipeannTeam *team = PipeannTeamAlone();
+
+	memset(g, 0, sizeof(*g));
+	g->ids = pages * meta->layout.slots_per_page;
+	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
+	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
+	g->graph = PipeannGraphNew(team, g->ids, meta->layout.max_degree);
+	Load(view, pages, rows, g);
+	NumberNeighbors(g);
+	if (g->graph->n == 0)
+		return;
+	g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :
+		PIPEANN_INVALID_ID;
+	if (g->graph->medoid == PIPEANN_INVALID_ID)
+		g->graph->medoid = 0;
+	PipeannGraphConnect(team, g->graph, &g->nodes.vectors);
+}
+
+void
+PipeannLoadedGraphFree(PipeannLoadedGraph *g)
+{
+	PipeannNodesFree(PipeannTeamAlone(), &g->nodes);
+	PipeannGraphFree(PipeannTeamAlone(), g->graph);
+	pfree(g->node_of_id);
+}

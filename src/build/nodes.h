@@ -1,0 +1,118 @@
+/*
+ * nodes.h
+ *		The nodes of an index in memory, and their pages; private to build/.
+ */
+#ifndef PIPEANN_BUILD_NODES_H
+#define PIPEANN_BUILD_NODES_H
+
+#include "attributes/attributes.h"
+#include "build/build.h"
+#include "graph/graph.h"
+
+/* A row of a vector that is not its first one. */
+typedef struct PipeannDuplicate
+{
+	ItemPointerData tid;
+	uint32		next;			/* in dups[], or PIPEANN_INVALID_ID */
+} PipeannDuplicate;
+
+/* Nodes have numbers in memory and ids on disk. No two have the same vector. */
+typedef struct PipeannNodes
+{
+	PipeannVectors vectors;		/* by number */
+	PipeannRounding *roundings; /* [n] for half precision, else NULL */
+	ItemPointerData *tids;		/* [n] the first row of each */
+	uint32	   *dup_heads;		/* [n] the others, in dups[] */
+	PipeannDuplicate *dups;
+	uint32		ndups;
+
+	/* if rows have values: whole rows, one after the other */
+	char	   *values;			/* or NULL */
+	uint64	   *values_at;		/* [n] the first row of each */
+	uint64	   *dup_values_at;	/* [ndups] */
+
+	uint32	   *id_of_node;		/* [n] */
+	uint32	   *node_of_id;		/* [ids], INVALID_ID if there is no node */
+	uint32		ids;
+} PipeannNodes;
+
+/*
+ * The first row of a node, or that of number dup in dups[] if it is not
+ * INVALID_ID.
+ */
+static inline const PipeannRow *
+PipeannNodeRow(const PipeannNodes *nodes, uint32 node, uint32 dup)
+{
+	if (nodes->values != NULL)
+		return (const PipeannRow *)
+			(nodes->values + (dup == PIPEANN_INVALID_ID ?
+							  nodes->values_at[node] :
+							  nodes->dup_values_at[dup]));
+	return (const PipeannRow *) (dup == PIPEANN_INVALID_ID ?
+								 &nodes->tids[node] : &nodes->dups[dup].tid);
+}
+
+/* rows.c */
+extern void PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes);
+
+/* attributes.c: attribute codes of nodes, by their rows */
+typedef struct PipeannNodeSampling
+{
+	const PipeannNodes *nodes;
+	uint32		n;
+} PipeannNodeSampling;
+
+extern PipeannNodeSampling PipeannSampleNodes(const PipeannNodes *nodes);
+extern const PipeannRow *PipeannSampledNodeRow(uint32 i, uint32 j, void *arg);
+extern void PipeannChooseWidths(Relation index, uint32 format,
+								const PipeannNodes *nodes, PipeannLayout *l,
+								PipeannWidths *widths);
+extern void PipeannNodeAttributes(PipeannAttributes *a,
+								  const PipeannNodes *nodes, uint32 node,
+								  uint8 *code);
+extern void PipeannEncodeAttributes(PipeannAttributes *a,
+									const PipeannLayout *l,
+									const PipeannNodes *nodes, uint32 first,
+									int n, uint8 *out);
+
+/* write.c: graph pages, and the metapage of a new index */
+
+/* Where nodes are written. */
+typedef struct PipeannGraphWriter
+{
+	Relation	index;
+	const PipeannLayout *layout;
+	const PipeannExtentMap *map;
+	PipeannKind kind;			/* of the extents to write to */
+	const PipeannNodes *nodes;	/* that have ids */
+	PipeannGraph *graph;		/* NULL: no edges */
+	uint32		node_pages;		/* overflow slots are on those behind them */
+
+	/* write.c's own */
+	char	   *page;			/* payloads of one graph page */
+	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
+	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
+	uint32		next_ext;		/* the overflow slot to be written next */
+} PipeannGraphWriter;
+
+extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
+							PipeannStorage storage, int m,
+							const PipeannRowSizes *sizes);
+extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
+							 uint32 ids);
+extern void PipeannAssignIds(const PipeannLayout *l, int fill,
+							 PipeannNodes *nodes, const uint32 *order);
+extern uint64 PipeannExtPages(const PipeannLayout *l,
+							  const PipeannNodes *nodes);
+extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
+									 PipeannKind kind, const PipeannLayout *l,
+									 uint64 pages);
+extern void PipeannWriteGraph(PipeannTeam *team, PipeannGraphWriter *w);
+extern uint32 PipeannReserveNodes(Relation index, PipeannMeta *meta,
+								  const PipeannNodes *nodes);
+extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
+							  PipeannMeta *meta, PipeannNodes *nodes,
+							  PipeannGraph *graph, const uint32 *order);
+extern void PipeannWriteMeta(Relation index, const PipeannMeta *meta);
+
+#endif							/* PIPEANN_BUILD_NODES_H */
