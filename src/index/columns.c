@@ -1,14 +1,47 @@
 /*
  * columns.c
- *		The columns of an index: one vector, filter columns, included columns.
- *
- * Filter columns are key columns, and may stand before the vector and behind
- * it. The vector's operator class has a metric; that tells it from the others.
+ *		Options and columns of an index.
  */
 #include "postgres.h"
 
 #include "index/index.h"
 #include "utils/rel.h"
+
+/* An index's options. */
+
+/* The options of an index without WITH. */
+static const PipeannOptions default_options = {
+	.m = PIPEANN_DEFAULT_M,
+	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
+	.pq_bytes = 0,
+	.storage = PIPEANN_STORAGE_AUTO,
+	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
+};
+
+const PipeannOptions *
+PipeannGetOptions(Relation index)
+{
+	if (index->rd_options != NULL)
+		return (const PipeannOptions *) index->rd_options;
+	return &default_options;
+}
+
+/* Errors if options do not go together. */
+void
+PipeannCheckOptions(const PipeannOptions *options)
+{
+	if (options->ef_construction < 2 * PipeannInitialM(options))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
+}
+
+/*
+ * The columns of an index: one vector, filter columns, included columns.
+ *
+ * Filter columns are key columns, and may stand before the vector and behind
+ * it. The vector's operator class has a metric; that tells it from the others.
+ */
 
 static bool
 IsVector(Relation index, int position)

@@ -73,7 +73,7 @@ typedef struct PipeannChain
 	int			rewinds;
 } PipeannChain;
 
-/* inserts.c */
+/* view.c */
 extern bool PipeannKeepInsertsOut(Relation index);
 extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 

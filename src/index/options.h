@@ -57,7 +57,7 @@ typedef struct PipeannOptions
 	int			fillfactor;
 } PipeannOptions;
 
-/* options.c */
+/* columns.c */
 extern const PipeannOptions *PipeannGetOptions(Relation index);
 extern void PipeannCheckOptions(const PipeannOptions *options);
 
