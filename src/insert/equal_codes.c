@@ -25,8 +25,12 @@
 #define MORE_MISSES 2			/* of other codes */
 #define MISSES_IN_VAIN 1024		/* after nodes were read in vain */
 
-/* Codes of which nodes are read at once. */
-#define MOST_CODES 8
+/*
+ * Codes are equal that are as far from the vector but for this part of its length.
+ * Bytes alone do not tell: centroids may be as near as others, and which one a node
+ * has depends on how many were encoded at once.
+ */
+#define EQUAL_PART 1e-5
 
 /* Nodes kept, 16 bytes and a little more for each. */
 #define MOST_NODES 65536
@@ -54,18 +58,6 @@ HashOf(const PipeannLayout *l, const PipeannSlot *slot)
 
 	return PipeannSlotError(l, slot) == 0 ? hash :
 		hash_combine(hash, slot->hash);
-}
-
-static bool
-HasCode(const PipeannCodes *codes, const uint8 **some, int n,
-		const uint8 *code)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (memcmp(some[i], code, codes->pq.nchunks) == 0)
-			return true;
-	}
-	return false;
 }
 
 static void
@@ -116,59 +108,57 @@ Add(const PipeannLayout *l, uint32 id, const PipeannSlot *slot)
 	return !found;
 }
 
-/*
- * The codes of the nearest nodes that a search found, without repetition. That of the
- * vector itself, made one by one, may be another than the node has, as a build encodes
- * many at once and centroids may be as near as others.
- */
-static int
-NearestCodes(const PipeannCodes *codes, const PipeannLinkSet *set,
-			 const uint8 **nearest)
+static float
+DistanceOf(const float *table, const uint8 *code, int nchunks)
 {
-	int			n = 0;
+	float		sum = 0;
 
-	for (int i = 0; i < set->n && n < MOST_CODES; i++)
-	{
-		if (set->ids[i] >= codes->ncodes)
-			continue;
-		nearest[n] = PipeannCodeAt(codes, set->ids[i]);
-		if (!HasCode(codes, nearest, n, nearest[n]))
-			n++;
-	}
-	return n;
+	for (int i = 0; i < nchunks; i++)
+		sum += table[(Size) i * PIPEANN_CENTROIDS + code[i]];
+	return sum;
 }
 
-/* Note the live nodes with these codes. Returns how many were not known. */
+/*
+ * Note the live nodes whose codes are equal to that of x. Returns how many were not
+ * known.
+ */
 static uint64
-AddNodes(const PipeannIndexView *view, const uint8 **nearest, int n)
+AddNodes(const PipeannIndexView *view, const float *x)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	const PipeannCodes *codes = &view->codes;
-	uint32		ids = Min(codes->ncodes, PipeannViewIds(view));
+	const PipeannPq *pq = &codes->pq;
+	double		part = EQUAL_PART * PipeannNorm(x, l->dim);
+	float	   *table = palloc(mul_size((Size) pq->nchunks * PIPEANN_CENTROIDS,
+									sizeof(float)));
+	uint8	   *own = palloc(pq->nchunks);
 	PipeannSlot *slot = PipeannSlotAlloc(l);
+	uint32		ids = Min(codes->ncodes, PipeannViewIds(view));
 	uint64		added = 0;
+	float		most;
 
+	PipeannPqTable(pq, PIPEANN_L2, x, table);
+	PipeannPqEncode(pq, x, own);
+	most = DistanceOf(table, own, pq->nchunks) + part * part;
 	for (uint32 id = 0; id < ids; id++)
 	{
 		if (id % PIPEANN_CODE_BLOCK == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (!HasCode(codes, nearest, n, PipeannCodeAt(codes, id)))
+		if (DistanceOf(table, PipeannCodeAt(codes, id), pq->nchunks) > most)
 			continue;
 		PipeannSlotCopy(view, id, slot);
 		if (PipeannSlotIsLive(slot) && Add(l, id, slot))
 			added++;
 	}
 	pfree(slot);
+	pfree(own);
+	pfree(table);
 	return added;
 }
 
 void
-PipeannEqualCodesMissed(const PipeannIndexView *view,
-						const PipeannLinkSet *set)
+PipeannEqualCodesMissed(const PipeannIndexView *view, const float *x)
 {
-	const uint8 *nearest[MOST_CODES];
-	int			n;
-
 	if (view->cache == NULL)
 		return;
 	KnowIndex(view);
@@ -183,9 +173,8 @@ PipeannEqualCodesMissed(const PipeannIndexView *view,
 		known.nodes = hash_create("pipeann nodes of equal codes", 1024,
 								  &control, HASH_ELEM | HASH_BLOBS);
 	}
-	n = NearestCodes(&view->codes, set, nearest);
 	known.misses = MISSES_IN_VAIN;
-	if (AddNodes(view, nearest, n) > 0)
+	if (AddNodes(view, x) > 0)
 		known.misses = MORE_MISSES;
 }
 

@@ -599,7 +599,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 		return false;
 	if (updated && set != NULL)
 	{
-		PipeannEqualCodesMissed(view, set);
+		PipeannEqualCodesMissed(view, state.query);
 		FindKnown(&state);
 		if (JoinEqual(&state))
 			return false;

@@ -167,6 +167,14 @@ SELECT nodes BETWEEN 5000 AND 5100 AS joined, pipeann_check('one_way_v', true) =
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM one_way ORDER BY v <=> array_fill(1, ARRAY[512])::vector LIMIT 6000) s;
 DROP FUNCTION pages_of(text);
 DROP TABLE one_way;
+-- codes of other bytes, equally far
+CREATE TABLE one_way (id int, seen int, v vector(64));
+SELECT setseed(.5);
+INSERT INTO one_way SELECT i, 0, array_fill((random() + 0.01)::real, ARRAY[64])::vector FROM generate_series(1, 7000) i;
+CREATE INDEX one_way_v ON one_way USING pipeann (v vector_cosine_ops);
+UPDATE one_way SET seen = 1;
+SELECT nodes < 7100 AS joined, pipeann_check('one_way_v', true) = nodes AS reached FROM pipeann_index_info('one_way_v');
+DROP TABLE one_way;
 -- expressions of the index are computed for the table's owner, whoever asks
 CREATE FUNCTION for_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
