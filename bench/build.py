@@ -16,6 +16,13 @@ LEAST_MEMORY = 1 << 20          # of maintenance_work_mem
 VALUES = 5                      # of a sweep at most: as many as it takes to interpolate
 BEFORE = "pipeann-before"
 UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+# Of the table: what a build is compared with, that of the same round.
+RATIOS = (
+    ("to 1 process", "build_s", lambda key: {**key, "processes": 1} if key["processes"] > 1 else None),
+    ("to full memory", "build_s", lambda key: {**key, "memory": "full"} if key["memory"] != "full" else None),
+    ("to 1 process before", "build_s", lambda key: {"system": BEFORE, "processes": 1, "memory": BASE_SETTINGS[
+        "maintenance_work_mem"]} if key["system"] == "pipeann" else None),
+)
 
 # LABEL is the system's name, or BEFORE; MEMORY says how MAINTENANCE, in bytes, was chosen.
 Job = collections.namedtuple("Job", "label lab system processes memory maintenance")
@@ -182,8 +189,8 @@ def measure(job, group, how, number, options):
     row = {"maintenance_bytes": job.maintenance, "build_s": seconds, "phases": watch.told_phases(),
            "workers": watch.workers, "peak_bytes": watch.peak, "measured": how, "temp_bytes": written,
            "temp_peak_bytes": watch.temporary_peak, "index_bytes": size, "own_phases": own_phases(lab, system),
-           "said_memory_bytes": said.get("memory_one_pass", ""), "said_temp_bytes": said.get("temp_bytes", ""),
-           "said_index_bytes": said.get("index_bytes", "")}
+           "said_memory_bytes": said.get("memory_one_pass"), "said_temp_bytes": said.get("temp_bytes"),
+           "said_index_bytes": said.get("index_bytes")}
     if number == rounds_of(options) - 1:
         row.update(searches(job, size, options))
         ready(lab)
@@ -198,7 +205,7 @@ def measure(job, group, how, number, options):
 def own_phases(lab, system):
     """Durations that the index itself tells of, where it does."""
     if not system.is_pipeann:
-        return ""
+        return None
     info = lab.session.rows("SELECT * FROM pipeann_index_info(%s)", lab.index(system))[0]
     return "; ".join(f"{name} {value}" for name, value in info.items() if name.startswith("build_"))
 
@@ -211,27 +218,26 @@ def searches(job, size, options):
     lab.server.restart(shared_buffers=lab.enough_buffers())
     for relation in (lab.index(system), lab.table(system)):
         lab.bring(relation)
-    points = [measure_point(lab, system, "memory", value, options.queries)[0] for value in values]
+    points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
     recalls = [point["recall"] for point in points]
     found = {"target": target, "recall": min(max(target, min(recalls)), max(recalls)),
              "mean_ms": at(points, "mean_ms", target), "page_hits": at(points, "page_hits", target)}
     if system.is_pipeann:
         # None of its pages gets into shared_buffers, so that one start is enough.
         lab.out_of_memory(system)
-        points = [measure_point(lab, system, "memory", value, options.queries)[0] for value in values]
+        points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
         found["page_reads"] = at(points, "page_reads", target)
     return found
 
 
 def at(points, column, target):
-    value = figures.at_recall([(point["recall"], point[column]) for point in points], target)
-    return "" if value is None else value
+    return figures.at_recall([(point["recall"], point[column]) for point in points], target)
 
 
 def told(row):
     if "mean_ms" not in row:
         return ""
-    if row["mean_ms"] == "":
+    if row["mean_ms"] is None:
         return f"; does not reach recall {row['target']:g}"
-    reads = f", {row['page_reads']:.1f} reads" if "page_reads" in row else ""
+    reads = f", {row['page_reads']:.1f} reads" if row.get("page_reads") is not None else ""
     return f"; at recall {row['recall']:.3f} {row['mean_ms']:.3f} ms{reads}"

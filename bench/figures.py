@@ -13,6 +13,42 @@ def median_and_spread(values):
     return float(np.median(values)), float(min(values)), float(max(values))
 
 
+def grouped(rows, *names):
+    """The rows by the values of some columns, in order of first appearance."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
+def median(rows, column):
+    """Of the rows that have the column; None if none has."""
+    values = [row[column] for row in rows if row.get(column) is not None]
+    return float(np.median(values)) if values else None
+
+
+def ratio_of_rounds(rows, others, column):
+    """The median of a figure's ratios to that of others in the same round; None where there are none."""
+    theirs = {row["round"]: row.get(column) for row in others}
+    ratios = [row[column] / theirs[row["round"]] for row in rows if row.get(column) and theirs.get(row["round"])]
+    return float(np.median(ratios)) if ratios else None
+
+
+def told(value, digits=2):
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def spread(rows, column, digits=3, scale=1):
+    """The median, and the least and the greatest where rounds differ; text as it is."""
+    values = [row[column] for row in rows if row.get(column) is not None]
+    if not values:
+        return ""
+    if isinstance(values[0], str):
+        return ", ".join(sorted(set(values)))
+    middle, least, greatest = (told(value * scale, digits) for value in median_and_spread(values))
+    return middle if least == greatest else f"{middle} ({least} to {greatest})"
+
+
 def frontier(points):
     """Of (recall, cost) the points that no other beats in both, by recall."""
     best = []
@@ -73,6 +109,23 @@ def between(values, place):
     if low > 0 and high > 0:
         return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
     return low + share * (high - low)
+
+
+def interpolated(rows, names, target):
+    """One row of each sweep, of NAMES and a round, that reaches a recall: its figures there, all at the same place.
+
+    Where even the first value of a sweep is above the recall, that one, with its own.
+    """
+    found = []
+    for key, sweep in grouped(rows, *names, "round").items():
+        sweep = sorted(sweep, key=lambda row: row["value"])
+        place = position([row["recall"] for row in sweep], target, 0.5 / (10 * sweep[0].get("queries", 1000)))
+        if place is None:
+            continue
+        row = {name: between([one[name] for one in sweep], place) if isinstance(value, (int, float)) else value
+               for name, value in sweep[0].items()}
+        found.append({**row, **dict(zip((*names, "round"), key)), "recall": target if place[1] else row["recall"]})
+    return found
 
 
 def parameter_for(points, target):

@@ -110,7 +110,7 @@ class Lab:
             self.session.rows(f"DROP SCHEMA {name['nspname']} CASCADE")
 
     def build(self, system, record=True):
-        """Builds a system's index; its time goes to builds.csv."""
+        """Builds a system's index; its time goes to the table builds."""
         name = f"{TABLE}_{system.name}"
         statement = system.create_index(name, self.table(system), COLUMN, self.data.metric, self.rows)
         self.session.rows("CHECKPOINT")
@@ -221,18 +221,17 @@ class Lab:
         return [self.data.recall(number, ids, K) for number, ids in zip(numbers, answers)]
 
     def timed(self, system, numbers):
-        """Recall, latency, pages and processor time of queries; the values of each query too."""
+        """Recall, latency, pages and processor time of queries."""
         pid = self.session.backend()
         pages, cpu = self.pages(system), cpu_seconds(pid)
         answers, times = self.ask(numbers)
         cpu = cpu_seconds(pid) - cpu
         reads, hits = (after - before for before, after in zip(pages, self.pages(system)))
         count = len(numbers)
-        recalls = self.recalls(numbers, answers)
-        return {"queries": count, "recall": float(np.mean(recalls)), "mean_ms": float(np.mean(times)),
+        return {"queries": count, "recall": float(np.mean(self.recalls(numbers, answers))), "mean_ms": float(np.mean(times)),
                 "p50_ms": figures.percentile(times, 50), "p99_ms": figures.percentile(times, 99),
                 "page_reads": reads / count, "page_hits": hits / count,
-                "cpu_ms": cpu * 1000 / count}, list(zip(numbers, times, recalls))
+                "cpu_ms": cpu * 1000 / count}
 
     def pages(self, system):
         """Pages so far of index and table: read from outside of shared_buffers, and found in them."""

@@ -126,11 +126,10 @@ def cold_and_warm(lab, system, value, options):
     numbers = list(range(min(options.queries, len(lab.vectors))))
     lab.plan(system, value)
     lab.ask(numbers[-1:])       # what a session does once: catalogues, and pipeann's codes
-    cold, _ = lab.timed(system, numbers[:max(1, len(numbers) // 2)])
+    cold = lab.timed(system, numbers[:max(1, len(numbers) // 2)])
     lab.ask(numbers)
-    warm, _ = lab.timed(system, numbers)
-    bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds,
-                        os.path.join(lab.store.folder, "pgbench", lab.data.name))
+    warm = lab.timed(system, numbers)
+    bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds)
     return cold, warm, bench
 
 

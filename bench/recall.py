@@ -27,10 +27,10 @@ def measure_point(lab, system, place, value, queries):
         # What a session does once: catalogues, memory, the ring. For the others
         # on disk that would be a part of the index too.
         lab.ask(numbers[:WARM_UP])
-    row, each = lab.timed(system, numbers)
+    row = lab.timed(system, numbers)
     row["qps"] = 1000 / row["mean_ms"]
     row.update(lab.in_flight(system, numbers[:COUNTED]))
-    return row, each
+    return row
 
 
 def sweep(lab, options):
@@ -50,9 +50,8 @@ def sweep(lab, options):
                     if store.recall.has(**key):
                         continue
                     progress.show(f"    round {number + 1}, {system.name}, {system.parameter} {value}")
-                    row, each = measure_point(lab, system, place, value, options.queries)
-                    store.add_queries(key, each)
-                    store.recall.add(k=K, **key, **row)
+                    row = measure_point(lab, system, place, value, options.queries)
+                    store.recall.add(**key, **row)
                     progress.done(f"      round {number + 1}  {system.name:<8} {system.parameter} {value:>4}  "
                                   + describe(row))
 

@@ -34,10 +34,24 @@ SCARCE = 4              # table and index share the fourth part of what they tak
 VALUES = 5              # of a sweep at most
 BUFFERS = 0.25          # of the machine's memory, for one of two servers
 BLOCK = 8192
+# Of the table: what a query's median time is compared with, that of the same round. On a machine that others use,
+# too, means are theirs. Scarce memory is compared with the table in memory and no column included.
+RATIOS = (
+    ("to id alone", "p50_ms", lambda key: {**key, "query": "id"} if key["query"] != "id" else None),
+    ("to the table in memory", "p50_ms", lambda key: {**key, "place": "table", "system": plain_name(key["system"])}
+     if key["place"] == "scarce" else None),
+    ("to the pipeann before", "p50_ms", lambda key: {**key, "system": BEFORE}
+     if plain_name(key["system"]) == "pipeann" else None),
+)
+CLIENT_RATIOS = (("to 2 clients", "qps", lambda key: {**key, "clients": 2} if key["clients"] != 2 else None),)
 
 # LABEL is the system's name, or BEFORE; KINDS are its queries.
 Subject = collections.namedtuple("Subject", "label lab system kinds")
 Job = collections.namedtuple("Job", "subject kind place number")
+
+
+def plain_name(system):
+    return system.removesuffix("_include")
 
 
 def columns_of(kind, metric):
@@ -157,7 +171,7 @@ def values_of(subjects, every, options):
 
 def sweep(lab, system, count, options):
     """(recall, value) of a short sweep."""
-    return [(measure_point(lab, system, "memory", value, count)[0]["recall"], value)
+    return [(measure_point(lab, system, "memory", value, count)["recall"], value)
             for value in thinned(system.sweep(lab.rows), min(options.values or VALUES, VALUES))]
 
 
@@ -200,7 +214,7 @@ def asked(job, value, first, measured):
     return {"queries": count, "plan": plan, "recall": sum(lab.recalls(measured, answers)) / count,
             "mean_ms": sum(times) / count, "p50_ms": figures.percentile(times, 50),
             "p99_ms": figures.percentile(times, 99), "cpu_ms": cpu * 1000 / count,
-            "disk_pages": "" if disk is None else disk / BLOCK / count,
+            "disk_pages": None if disk is None else disk / BLOCK / count,
             **{name: (after[name] - before[name]) / count for name in before}}
 
 
@@ -229,7 +243,7 @@ def keep(job, value, row, options, **more):
     lab, system = job.subject.lab, job.subject.system
     lab.store.rows.add(**key_of_job(job), value=value, target=options.targets[0],
                        table_bytes=lab.table_bytes, index_bytes=lab.index_bytes[system.name], **row, **more)
-    disk = "" if row["disk_pages"] == "" else f", {row['disk_pages']:.1f} from disk"
+    disk = "" if row["disk_pages"] is None else f", {row['disk_pages']:.1f} from disk"
     print(f"      round {job.number + 1}  {job.subject.label:<15} {job.kind:<8} {job.place:<6}"
           f"  recall@{K} {row['recall']:.4f}  mean {row['mean_ms']:7.3f} ms  p50 {row['p50_ms']:7.3f}"
           f"  p99 {row['p99_ms']:7.3f}  reads (hits): table {row['table_reads']:.1f} ({row['table_hits']:.1f}),"
@@ -248,8 +262,7 @@ def many_clients(subjects, every, values, options):
     for subject, clients, number in jobs:
         lab, (value, recall) = subject.lab, values[subject.label]
         progress.show(f"    round {number + 1}, {subject.label}, {clients} clients, {options.seconds} s")
-        row = throughput.run_pgbench(lab, subject.system, value, clients, options.seconds,
-                                     os.path.join(lab.store.folder, "pgbench", lab.data.name))
+        row = throughput.run_pgbench(lab, subject.system, value, clients, options.seconds)
         row.pop("writes_per_s")
         lab.store.rows_clients.add(**key_of(subject, clients=clients, round=number), value=value,
                                    seconds=options.seconds, recall=recall, target=options.targets[0], **row)
@@ -355,6 +368,6 @@ def measure_limited(job, group, value, need, share, how, options):
         stop_scarce(lab, group)
     if more:
         print(f"      {job.subject.label}: {figures.megabytes(share)}, not less: its codes need it", flush=True)
-    keep(job, value, row, options, measured=how, limit_bytes=need + share if group else "", share_bytes=share,
+    keep(job, value, row, options, measured=how, limit_bytes=need + share if group else None, share_bytes=share,
          shared_buffers=buffers)
     return True

@@ -1,6 +1,6 @@
 """Inserts, VACUUM and a mixed load, side by side with pgvector's HNSW.
 
-bench/run writes [--rows N] [--seconds S] [--limit S] [--out FILE]
+bench/run writes [--rows N] [--seconds S] [--limit S] [--out FOLDER]
 
 GloVe by cosine in a random order: ROWS rows are indexed, the others inserted
 by 1, 8 and 32 clients, the systems in turns, with what backends wait for
@@ -9,18 +9,15 @@ searches, inserts, updates and deletes for some minutes, with autovacuum. Every
 speed stands beside the recall that the index has.
 """
 import collections
-import os
-import subprocess
 import threading
 import time
 
 import numpy as np
 
+import command
 import datasets
-import one_file
-from server import Server
 from session import Session
-from throughput import pgbench_program
+from throughput import pgbench
 
 K = 10
 QUERIES = 200
@@ -36,22 +33,6 @@ SEARCH = {"pipeann": "pipeann.ef_search = 100", "hnsw": "hnsw.ef_search = 100"}
 
 def table(system):
     return f"w_{system}"
-
-
-def pgbench(server, scratch, script, clients, seconds=None, transactions=None, extra=(), log=None):
-    """Transactions a second."""
-    path = os.path.join(scratch, "script.sql")
-    with open(path, "w") as file:
-        file.write(script)
-    command = [pgbench_program(), "-n", "-M", "prepared", "-h", server, "-U", "postgres",
-               "-c", str(clients), "-j", str(min(clients, 2)), "-f", path, *extra]
-    command += ["-T", str(seconds)] if seconds else ["-t", str(transactions // clients)]
-    if log:
-        command += ["-l", f"--log-prefix={log}"]
-    done = subprocess.run([*command, "postgres"], capture_output=True, text=True)
-    if done.returncode or "failed" in done.stderr:
-        raise SystemExit(f"pgbench: {done.stderr}")
-    return float(next(line.split("=")[1].split()[0] for line in done.stdout.splitlines() if line.startswith("tps")))
 
 
 class Waits:
@@ -88,8 +69,7 @@ class Waits:
 class Bench:
     def __init__(self, options):
         self.options = options
-        self.server = Server(options.server)
-        self.server.start(wal_level="replica", shared_buffers="1GB", max_wal_size="8GB")
+        self.server, self.store = command.begin(options, wal_level="replica", shared_buffers="1GB", max_wal_size="8GB")
         self.session = self.server.session
         self.results = {}
         self.next_row = options.rows
@@ -100,8 +80,6 @@ class Bench:
     def load(self):
         data = datasets.prepare("glove", self.options.cache, None, None)
         order = np.random.default_rng(1).permutation(len(data.base))
-        self.server.extensions([])
-        self.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
         self.session.rows(f"CREATE TABLE source (id int, embedding vector({data.dimensions}))")
         self.server.copy("source", data.base[order], "loading")
         self.session.rows("ALTER TABLE source ADD PRIMARY KEY (id)")
@@ -133,9 +111,6 @@ class Bench:
         found = self.answers(system, False)
         return sum(len(a & b) for a, b in zip(exact, found)) / (K * QUERIES)
 
-    def pgbench(self, *arguments, **options):
-        return pgbench(self.options.server, self.options.scratch, *arguments, **options)
-
     def wal(self):
         return self.session.value("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 
@@ -144,9 +119,8 @@ class Bench:
         self.session.rows(f"DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START {self.next_row} MINVALUE 0")
         before = self.wal()
         with Waits(self.options.server) as waits:
-            rate = self.pgbench(
-                f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));",
-                clients, transactions=self.options.inserts)
+            script = f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));"
+            rate = pgbench(self.options.server, [script], clients, transactions=self.options.inserts)["tps"]
         return rate, float(self.wal() - before) / self.options.inserts, waits.shares()
 
     def inserts(self):
@@ -179,13 +153,13 @@ class Bench:
         return ("\\set q random(0, 999)\n"
                 f"SELECT id FROM {table(system)} ORDER BY embedding <=> (SELECT embedding FROM queries WHERE id = :q) LIMIT 10;")
 
+    @staticmethod
+    def search_options(system):
+        return f"-c {SEARCH[system].replace(' ', '')} -c enable_seqscan=off"
+
     def search_rate(self, system, seconds):
-        options = f"-c {SEARCH[system].replace(' ', '')} -c enable_seqscan=off"
-        os.environ["PGOPTIONS"] = options
-        try:
-            return self.pgbench(self.search_script(system), 1, seconds=seconds)
-        finally:
-            del os.environ["PGOPTIONS"]
+        return pgbench(self.options.server, [self.search_script(system)], 1, seconds,
+                       options=self.search_options(system))["tps"]
 
     def vacuum(self):
         seconds = {}
@@ -235,36 +209,13 @@ class Bench:
         self.session.rows("ALTER SYSTEM SET autovacuum_naptime = '20s'")
         self.session.rows("SELECT pg_reload_conf()")
         recall, size = self.recall("pipeann"), self.index_size()
-        write = os.path.join(self.options.scratch, "write.sql")
-        with open(write, "w") as file:
-            file.write(f"\\set r random(0, {self.options.rows - 1})\n\\set o random(0, {self.options.rows - 1})\n"
-                       f"DELETE FROM {name} WHERE id = :r;\n"
-                       f"INSERT INTO {name} SELECT :r, embedding FROM source WHERE id = :o ON CONFLICT DO NOTHING;\n"
-                       f"UPDATE {name} SET embedding = (SELECT embedding FROM source WHERE id = :r) WHERE id = :o;\n")
-        log = os.path.join(self.options.scratch, "mixed")
-        os.environ["PGOPTIONS"] = "-c pipeann.ef_search=100 -c enable_seqscan=off"
-        with open(os.path.join(self.options.scratch, "search.sql"), "w") as file:
-            file.write(self.search_script("pipeann"))
-        command = [pgbench_program(), "-n", "-M", "prepared", "-h", self.options.server, "-U", "postgres", "-c", "2",
-                   "-j", "2", "-T", str(self.options.seconds), "-l", f"--log-prefix={log}", "--max-tries=10",
-                   "-f", f"{self.options.scratch}/search.sql@9", "-f", f"{write}@1", "postgres"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        del os.environ["PGOPTIONS"]
-        if done.returncode:
-            raise SystemExit(f"pgbench: {done.stderr}")
-        times = []
-        writes = 0
-        for entry in os.listdir(self.options.scratch):
-            if not entry.startswith("mixed."):
-                continue
-            with open(os.path.join(self.options.scratch, entry)) as file:
-                for line in file:
-                    fields = line.split()
-                    if fields[3] == "0" and fields[2].isdigit():
-                        times.append(int(fields[2]) / 1000)
-                    elif fields[3] == "1":
-                        writes += 1
-        times = np.array(times)
+        write = (f"\\set r random(0, {self.options.rows - 1})\n\\set o random(0, {self.options.rows - 1})\n"
+                 f"DELETE FROM {name} WHERE id = :r;\n"
+                 f"INSERT INTO {name} SELECT :r, embedding FROM source WHERE id = :o ON CONFLICT DO NOTHING;\n"
+                 f"UPDATE {name} SET embedding = (SELECT embedding FROM source WHERE id = :r) WHERE id = :o;\n")
+        found = pgbench(self.options.server, [self.search_script("pipeann"), write], 2, self.options.seconds, weights=(9, 1),
+                        options=self.search_options("pipeann"), extra=("--max-tries=10",))["times"]
+        times, writes = np.array(found[0]), len(found[1])
         runs = self.session.rows("SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = %s", name)
         self.results["mixed load"] = {
             "seconds": self.options.seconds, "searches": len(times), "writes (delete, insert, update)": writes,
@@ -278,24 +229,23 @@ class Bench:
         for name, value in self.results.items():
             if part in name or isinstance(value, (int, float)):
                 self.say(f"  {name}: {value}")
+                self.store.writes.add(name=name, found=value)
 
 
 def main():
-    parser = one_file.parser("writes", __doc__)
+    parser = command.parser("writes", __doc__)
     parser.add_argument("--rows", type=int, default=300000, help="indexed before (default %(default)s)")
     parser.add_argument("--inserts", type=int, default=8000, help="rows of each round of inserts (default %(default)s)")
     parser.add_argument("--seconds", type=int, default=600, help="of mixed load, 0 for none (default %(default)s)")
     parser.add_argument("--limit", type=int, default=3600, help="seconds after which a VACUUM is given up")
     options = parser.parse_args()
-    options.scratch = one_file.scratch(options, "writes")
     bench = Bench(options)
     bench.load()
     bench.inserts()
     bench.vacuum()
     if options.seconds:
         bench.mixed()
-    one_file.save(options, bench.session, bench.results)
-    bench.server.disconnect()
+    command.end(bench.store, bench.server)
 
 
 if __name__ == "__main__":

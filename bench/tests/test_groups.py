@@ -8,7 +8,7 @@ import numpy as np
 
 import datasets
 import formats
-import grown
+import growth
 import systems
 import truth
 from datasets import fashion, groups, tenants
@@ -72,7 +72,7 @@ class InGroups(unittest.TestCase):
 class Grown(unittest.TestCase):
     def statement(self, way):
         said = []
-        one = object.__new__(grown.Grown)
+        one = object.__new__(growth.Grown)
         one.groups, one.data = 20, types.SimpleNamespace(base=[0])
         one.server = types.SimpleNamespace(session=types.SimpleNamespace(rows=said.append))
         one.insert(way)
@@ -83,10 +83,10 @@ class Grown(unittest.TestCase):
         self.assertEqual(self.statement("statement"), "INSERT INTO grown SELECT * FROM source ORDER BY id")
 
     def test_a_worst_group_is_not_lost_in_the_mean(self):
-        one = object.__new__(grown.Grown)
+        one = object.__new__(growth.Grown)
         one.groups, one.system = 2, systems.ALL["pipeann"]
         one.data = types.SimpleNamespace(queries=np.zeros((4, 3), np.float32),
                                          recall=lambda number, found, k: (1.0, 0.5)[number % 2])
         one.server = types.SimpleNamespace(session=types.SimpleNamespace(
             rows=lambda sql: None, nearest=lambda vector: ([], 0.0), value=lambda sql: 6))
-        self.assertEqual(one.searched(100), (0.75, 6, 0.5))
+        self.assertEqual(one.searched(100), {"recall": 0.75, "page_reads": 6, "queries": 4, "least_recall": 0.5})
