@@ -156,7 +156,7 @@ def main():
                         help=f"of {', '.join(PLACES)}")
     options = parser.parse_args()
     choice = Choice(options)
-    for _, data in command.prepared(options, choice.store):
+    for data in command.prepared(options, choice.store):
         choice.run(data)
     command.end(choice.store, choice.server)
 

@@ -58,7 +58,7 @@ def prepared(options, store):
         data = datasets.prepare(name, options.cache, options.rows, options.queries)
         store.entry(data)
         print(f"{data.title}, {len(data.base):,} rows, {len(data.queries)} queries", flush=True)
-        yield name, data
+        yield data
 
 
 def end(store, *others):

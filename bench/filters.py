@@ -435,7 +435,7 @@ def main():
                         " that are, four at least (default %(default)s)")
     options = parser.parse_args()
     filters = Filters(options)
-    for _, data in command.prepared(options, filters.store):
+    for data in command.prepared(options, filters.store):
         filters.run(data, filters.store.entry(data))
     command.end(filters.store, filters.server)
 

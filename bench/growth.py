@@ -4,9 +4,7 @@ bench/run growth ... builds anew at each size; bench/run grown [--datasets NAME,
 [--after vacuum,reindex] [--out FOLDER] compares an index that grew with one built at the end: recall, pages read, size.
 
 Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
-from eight clients, "groups" in one statement again, but one group after the
-other, where the set has groups (the others take groups in turns). "hnsw", where it
-is named, is pgvector's, built. Nothing is resident when searches are measured, so
+from eight clients. "hnsw", where it is named, is pgvector's, built. Nothing is resident when searches are measured, so
 the pages are those read; none is brought in.
 """
 import argparse
@@ -14,7 +12,6 @@ import time
 from statistics import mean
 
 import command
-import datasets
 import memory
 import throughput
 from figures import interpolated
@@ -27,7 +24,7 @@ from wire import vector_bytes
 VALUES = 5      # of a sweep at most: as many as it takes to interpolate
 # Of "grown".
 CLIENTS = {"rows": 1, "clients": 8}
-WAYS = ("built", "statement", "rows", "clients", "groups", "hnsw")
+WAYS = ("built", "statement", "rows", "clients", "hnsw")
 BUILT = ("built", "hnsw")
 AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
 EF = (10, 20, 40, 80, 120)
@@ -127,8 +124,7 @@ class Grown:
             script = "INSERT INTO grown SELECT * FROM source WHERE id = (SELECT nextval('s'));"
             return throughput.pgbench(self.server.folder, [script], CLIENTS[way],
                                       transactions=len(self.data.base))["tps"]
-        order = f"id % {self.groups}, id" if way == "groups" else "id"
-        self.server.session.rows(f"INSERT INTO grown SELECT * FROM source ORDER BY {order}")
+        self.server.session.rows("INSERT INTO grown SELECT * FROM source ORDER BY id")
         return len(self.data.base) / (time.monotonic() - start)
 
     def fill(self, way):
@@ -144,7 +140,7 @@ class Grown:
         return self.insert(way)
 
     def searched(self, ef):
-        """Recall and pages read of a query, with so long a list, and recall in the group where it is least."""
+        """Recall and pages read of a query, with so long a list."""
         session = self.server.session
         session.rows(f"SET {self.system.parameter} = {ef}")
         recall, reads = [], 0
@@ -153,8 +149,7 @@ class Grown:
             recall.append(self.data.recall(number, found, K))
             if self.system.is_pipeann:
                 reads += session.value("SELECT page_reads FROM pipeann_last_search()")
-        return {"recall": mean(recall), "page_reads": reads / len(recall), "queries": len(recall),
-                "least_recall": min(mean(recall[group::self.groups]) for group in range(self.groups))}
+        return {"recall": mean(recall), "page_reads": reads / len(recall), "queries": len(recall)}
 
     def measure(self, way, rate):
         """What the index is like, and searches in it."""
@@ -183,9 +178,8 @@ class Grown:
             other = next((one for one in built if one["value"] == row["value"]), None)
             compared = f"  built: {row['recall'] - other['recall']:+.4f}," \
                 f" {row['page_reads'] / other['page_reads']:.2f} times" if other else ""
-            worst = f", {row['least_recall']:.4f} in the worst group" if self.groups > 1 else ""
-            print(f"    ef_search {row['value']:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages{worst}"
-                  f"{compared}", flush=True)
+            print(f"    ef_search {row['value']:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages{compared}",
+                  flush=True)
         for target in TARGETS:
             found, other = (interpolated(rows, ("way",), target) for rows in (here, built))
             if found and found[0]["recall"] == target:
@@ -193,12 +187,9 @@ class Grown:
                     if other and other[0]["recall"] == target else ""
                 print(f"    at recall {target}: {found[0]['page_reads']:.1f} pages{ratio}", flush=True)
 
-    def run(self, name, data):
-        self.groups = datasets.groups_of(name)
+    def run(self, data):
         self.load(data)
         for way in self.options.ways:
-            if way == "groups" and self.groups == 1:
-                continue
             self.measure(way, self.fill(way))
             for after in self.options.after if way not in BUILT else ():
                 self.server.session.rows(AFTER[after])
@@ -214,8 +205,8 @@ def main():
                         help=f"default {','.join(map(str, EF))}")
     options = parser.parse_args()
     grown = Grown(options)
-    for name, data in command.prepared(options, grown.store):
-        grown.run(name, data)
+    for data in command.prepared(options, grown.store):
+        grown.run(data)
     command.end(grown.store, grown.server)
 
 

@@ -5,7 +5,7 @@
     bench/run --resume --out DIR   goes on with an interrupted run
     bench/run recall|throughput|memory|growth ...   that part alone
     bench/run build ...        builds in turns: processes, memory, an older library
-    bench/run rows ...         what a query pays after its search: rows, distances, vectors, many clients
+    bench/run rows ...         what a query pays after its search: rows, distances, vectors
     bench/run data ...         only makes the data sets and their exact answers
     bench/run report --out DIR     plots and report of what is measured already
     bench/run own --dsn ... --table ... --column ... --queries ...   your own table
@@ -39,7 +39,7 @@ DEFAULT_SYSTEMS = list(systems.ALL)
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
           "memory_sets", "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent",
-          "many_clients", "scarce")
+          "scarce")
 
 
 def parser():
@@ -79,9 +79,7 @@ def parser():
                    help="the parts build and rows measure the pipeann of this PostgreSQL, too")
     p.add_argument("--scarce", metavar="SIZE",
                    help="memory that table and index share in the part rows; a quarter of what they take unless told")
-    p.add_argument("--many-clients", type=numbers(int), metavar="N,...",
-                   help=f"numbers of clients in the part rows; {','.join(map(str, row_cost.CLIENTS))} unless told")
-    add_index_options(p)
+    p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
     p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
     p.add_argument("--server", help=argparse.SUPPRESS)
@@ -92,15 +90,11 @@ def parser():
 DEFAULTS = {"datasets": datasets.USUAL, "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
             "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "percents": [100, 30, 10],
             "memory_clients": 8, "smallest": 10000, "growth_percent": 10, "processes": build.PROCESSES,
-            "many_clients": row_cost.CLIENTS, "parts": USUAL}
+            "parts": USUAL}
 QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
          "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
-         "growth_percent": 10, "processes": build.PROCESSES, "many_clients": [2, 8],
+         "growth_percent": 10, "processes": build.PROCESSES,
          "parts": [part for part in PARTS if part != "rows"]}
-
-
-def add_index_options(p):
-    p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
 
 
 def rows_of(name):

@@ -212,7 +212,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=10, help="of each run (default %(default)s)")
     options = parser.parse_args()
     replica = Replica(options)
-    for _, data in command.prepared(options, replica.store):
+    for data in command.prepared(options, replica.store):
         replica.run(data)
     command.end(replica.store, replica.replica, replica.primary)
 

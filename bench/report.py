@@ -46,8 +46,6 @@ TABLES = (
     ("rows", "What a query pays after its search", ("place", "system", "query"),
      ("recall", "mean_ms", "p50_ms", "p99_ms", "table_reads", "toast_reads", "index_reads", "table_hits", "toast_hits",
       "index_hits", "disk_pages", "plan"), row_cost.RATIOS),
-    ("rows_clients", "Many clients", ("system", "clients"), ("recall", "qps", "p50_ms", "p99_ms"),
-     row_cost.CLIENT_RATIOS),
 )
 # Of the commands that compare in words of their own: every figure as it is.
 OTHERS = ("grown", "choice", "replica", "replica_rates", "replica_grown", "writes", "filter_builds")

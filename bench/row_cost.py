@@ -22,12 +22,10 @@ import throughput
 from build import BEFORE, rounds_of
 from cgroup import NoGroup, make
 from lab import COLUMN, K, WARM_UP, cpu_seconds, disk_bytes
-from progress import Progress
 from recall import measure_point, thinned, turns
 
 SETS = ["sift", "minilm", "fashion", "minilm4"]
 MEASURED = ("pipeann", "hnsw")
-CLIENTS = [2, 8, 32, 80]
 KINDS = ("id", "distance", "vector")
 PLACES = ("memory", "table", "scarce")
 SCARCE = 4              # table and index share the fourth part of what they take, unless told
@@ -43,7 +41,6 @@ RATIOS = (
     ("to the pipeann before", "p50_ms", lambda key: {**key, "system": BEFORE}
      if plain_name(key["system"]) == "pipeann" else None),
 )
-CLIENT_RATIOS = (("to 2 clients", "qps", lambda key: {**key, "clients": 2} if key["clients"] != 2 else None),)
 
 # LABEL is the system's name, or BEFORE; KINDS are its queries.
 Subject = collections.namedtuple("Subject", "label lab system kinds")
@@ -69,7 +66,7 @@ def run(data, found, server, store, options, older=None):
     lab = labs.Lab(data, measured, server, store)
     before = labs.Lab(data, [systems.ALL["pipeann"]], older, store) if older else None
     subjects = subjects_of(lab, before)
-    if not jobs_of(subjects, options) and not client_jobs(subjects, options):
+    if not jobs_of(subjects, options):
         return None
     every = [one for one in (lab, before) if one]
     for one in every:
@@ -80,7 +77,6 @@ def run(data, found, server, store, options, older=None):
     lab.check_truth()
     values = values_of(subjects, every, options)
     in_memory(subjects, every, values, options)
-    many_clients(subjects, every, values, options)
     how = limited(subjects, every, values, options)
     for one in every:
         one.drop()
@@ -130,13 +126,6 @@ def jobs_of(subjects, options, places=PLACES):
     return [job for job in jobs if not job.subject.lab.store.rows.has(**key_of_job(job))]
 
 
-def client_jobs(subjects, options):
-    """(subject, clients, round) of the runs of pgbench that are not there yet."""
-    return [(subject, clients, number) for number in range(rounds_of(options)) for clients in options.many_clients
-            for subject in turns(subjects, number)
-            if not subject.lab.store.rows_clients.has(**key_of(subject, clients=clients, round=number))]
-
-
 def halves(lab, options):
     """Numbers of the queries that are measured and of those that only run before them."""
     count = min(options.queries, len(lab.vectors))
@@ -153,8 +142,7 @@ def values_of(subjects, every, options):
     for subject in subjects:
         lab, system = subject.lab, subject.system
         count = len(halves(lab, options)[0])
-        before = lab.store.rows.where(**key_of(subject, place="memory")) \
-            + lab.store.rows_clients.where(**key_of(subject))
+        before = lab.store.rows.where(**key_of(subject, place="memory"))
         if before:      # a run that goes on keeps what it began with
             found[subject.label] = before[0]["value"], throughput.recall_now(lab, system, before[0]["value"], count)
             continue
@@ -249,25 +237,6 @@ def keep(job, value, row, options, **more):
           f"  p99 {row['p99_ms']:7.3f}  reads (hits): table {row['table_reads']:.1f} ({row['table_hits']:.1f}),"
           f" TOAST {row['toast_reads']:.1f} ({row['toast_hits']:.1f}), index {row['index_reads']:.1f}"
           f" ({row['index_hits']:.1f}){disk}", flush=True)
-
-
-# Many clients
-
-def many_clients(subjects, every, values, options):
-    jobs = [job for job in client_jobs(subjects, options) if job[0].label in values]
-    if not jobs:
-        return
-    print(f"    {every[0].data.name}: many clients, ids alone, table and index in memory", flush=True)
-    progress = Progress()
-    for subject, clients, number in jobs:
-        lab, (value, recall) = subject.lab, values[subject.label]
-        progress.show(f"    round {number + 1}, {subject.label}, {clients} clients, {options.seconds} s")
-        row = throughput.run_pgbench(lab, subject.system, value, clients, options.seconds)
-        row.pop("writes_per_s")
-        lab.store.rows_clients.add(**key_of(subject, clients=clients, round=number), value=value,
-                                   seconds=options.seconds, recall=recall, target=options.targets[0], **row)
-        progress.done(f"      round {number + 1}  {subject.label:<15} recall@{K} {recall:.4f}  {clients:>2} clients"
-                      f"  {row['qps']:8.0f} QPS  p50 {row['p50_ms']:7.3f}  p99 {row['p99_ms']:8.3f} ms")
 
 
 # Scarce memory

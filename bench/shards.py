@@ -327,7 +327,7 @@ def main():
                         help="default 1,2,4,8")
     options = parser.parse_args()
     shards = Shards(options)
-    for _, data in command.prepared(options, shards.store):
+    for data in command.prepared(options, shards.store):
         shards.run(data)
     command.end(shards.store, shards.front, *shards.far)
 

@@ -94,12 +94,10 @@ class Jobs(unittest.TestCase):
         self.assertEqual((labels[10], labels[-1]), (("pipeann_include", "id"), ("pipeann", "id")))
 
     def test_what_is_there_is_not_measured_again(self):
-        subjects, told = self.subjects(), options("--rounds", "1", "--many-clients", "2,80")
-        before, clients = len(row_cost.jobs_of(subjects, told)), len(row_cost.client_jobs(subjects, told))
+        subjects, told = self.subjects(), options("--rounds", "1")
+        before = len(row_cost.jobs_of(subjects, told))
         subjects[0].lab.store.rows.add(**row("pipeann", "id", "scarce", 0, 1.0))
-        subjects[0].lab.store.rows_clients.add(dataset="s", rows=9, system="hnsw", clients=80, round=0)
         self.assertEqual(len(row_cost.jobs_of(subjects, told)), before - 1)
-        self.assertEqual((clients, len(row_cost.client_jobs(subjects, told))), (8, 7))
 
     def test_columns_are_included_where_the_access_method_can(self):
         with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -156,14 +154,6 @@ class Counters(unittest.TestCase):
         self.assertEqual((found["index_reads"], found["index_hits"], found["table_reads"]), (11, 12, 1))
         self.assertEqual(self.pages(PIPEANN)["index_reads"], 0)     # it has not searched yet
 
-    def test_the_scan_is_the_lowest_node(self):
-        explained = [{"Plan": {"Node Type": "Limit", "Plans": [{"Node Type": "Result", "Plans": [
-            {"Node Type": "Index Only Scan"}]}]}}]
-        self.assertEqual(row_cost.scan_of(json.dumps(explained)), "Index Only Scan")
-
-    def test_columns(self):
-        self.assertEqual(row_cost.columns_of("distance", "cosine"), "id, embedding <=> $1 AS distance")
-
     def test_what_comes_from_the_disk(self):
         if labs.disk_bytes(os.getpid()) is None:
             self.skipTest("the kernel does not tell")
@@ -197,14 +187,11 @@ class Tables(unittest.TestCase):
                     ("hnsw", "id", "scarce", 20.0)):
                 disk = None if system == "hnsw" else 12.0
                 self.store.rows.add(**row(system, query, place, number, ms * load, disk_pages=disk))
-            for system, clients, qps in (("pipeann", 2, 100.0), ("pipeann", 80, 150.0), ("hnsw", 2, 50.0)):
-                self.store.rows_clients.add(dataset="s", rows=9, system=system, clients=clients, round=number,
-                                            recall=0.96, qps=qps / load, p99_ms=load)
 
     def table(self, rows, names, ratios):
         found = report.Report(self.store)
         found.run = {"systems": {}}
-        found.summary(rows, names, ("p50_ms", "qps", "disk_pages"), ratios)
+        found.summary(rows, names, ("p50_ms", "disk_pages"), ratios)
         lines = [[cell.strip() for cell in line[2:-2].split(" | ")] for line in found.markdown[0].split("\n")]
         width = len(names)
         return {tuple(line[:width]): dict(zip(lines[0][width:], line[width:])) for line in lines[2:]}
@@ -219,10 +206,6 @@ class Tables(unittest.TestCase):
         self.assertEqual((included["to the table in memory"], included["to the pipeann before"]), ("1.05", "0.53"))
         self.assertEqual(lines["scarce", "hnsw", "id"]["to the table in memory"], "2.00")
         self.assertEqual(lines["table", "pipeann", "id"]["to the table in memory"], "")
-
-    def test_many_clients(self):
-        lines = self.table(self.store.rows_clients.rows, ("system", "clients"), row_cost.CLIENT_RATIOS)
-        self.assertEqual(lines["pipeann", "80"], {"queries/s": "75 (19 to 150)", "to 2 clients": "1.50"})
 
 
 @unittest.skipUnless(left.there("rows"), "no results of bench/run rows")
@@ -274,15 +257,7 @@ class Results(unittest.TestCase):
         for system, found in limits.items():
             self.assertEqual(len(found), 1, system)
 
-    def test_many_clients(self):
-        rows = self.store.rows_clients.rows
-        self.assertEqual({(row["system"], row["clients"]) for row in rows if row["system"] in row_cost.MEASURED},
-                         {(system, clients) for system in row_cost.MEASURED for clients in (2, 8)})
-        for row in rows:
-            self.assertGreater(row["qps"], 0)
-            self.assertGreaterEqual(row["recall"], FLOOR, row)
-
     def test_report(self):
         for name in ("report.html", "report.md"):
-            for words in ("What a query pays after its search", "to the table in memory", "to 2 clients"):
+            for words in ("What a query pays after its search", "to the table in memory"):
                 self.assertIn(words, left.text("rows", name), name)
