@@ -1,10 +1,8 @@
 """Every search mode of pipeann, and each without one of its ideas, in turns, with more and more of the index resident.
 
     bench/ablation                      GloVe-100, all its rows
-    bench/ablation --datasets sift,minilm --rows 100000 --out DIR
+    bench/ablation --datasets sift,minilm --rows 100000 --out FOLDER
     bench/ablation --quick              in little: under a minute
-    bench/ablation --resume --out DIR   goes on with an interrupted run
-    bench/run report --out DIR          tables and pictures again
 
 Also bench/run ablation. Every
 variant at every ef_search is asked one query, then every one the next, by one
@@ -12,34 +10,25 @@ session, each another query at that moment: so the machine's noise hits all alik
 and none finds its pages in the processor's cache because another has just been
 there. See bench/README.md.
 """
-import argparse
 import collections
 import gc
-import os
-import sys
 
 import numpy as np
 
-import datasets
+import command
 import figures
 import lab as labs
 import systems
-from command import numbers
 from lab import K, PLANNER, cpu_seconds
 from plots import Line, Panel, median_points
-from progress import Meter, heading
+from progress import Meter
 from session import Session
-from store import ROOT, Store
 
 PIPEANN, HNSW = systems.ALL["pipeann"], systems.ALL["hnsw"]
 PEER = "pgvector HNSW, all cached"
 WARM_UP = 20
 SEED = 3                # of the order in a turn
-DEFAULTS = {"datasets": ["glove100"], "queries": 300, "values": PIPEANN.values, "resident": [0, 10, 30, 100],
-            "rounds": 1, "targets": [0.95, 0.9, 0.99]}
-QUICK = {"datasets": ["fashion"], "rows": 6000, "queries": 40, "values": [10, 20, 40], "resident": [0, 10, 30, 100],
-         "rounds": 1, "targets": [0.95, 0.9, 0.99]}
-SHARED = (*DEFAULTS, "rows", "metric", "query_file", "peer", "index_options")
+QUICK = {"datasets": ["fashion"], "rows": 6000, "queries": 40, "values": [10, 20, 40]}
 COUNTERS = ("page_reads", "page_hits", "code_distances", "exact_distances", "mean_in_flight", "nodes_explored",
             "wait_us")
 
@@ -82,30 +71,19 @@ def variants():
 
 
 def arguments(argv=None):
-    p = argparse.ArgumentParser(prog="bench/ablation", description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--datasets", "--dataset", type=numbers(str), metavar="NAME,...",
-                   help=f"of {', '.join(datasets.NAMED)}, or files or folders of vectors; glove100 unless told")
-    p.add_argument("--rows", type=int, help="only the first ROWS rows of each set")
-    p.add_argument("--queries", type=int, help="queries of each point; 300 unless told")
-    p.add_argument("--values", type=numbers(int), help="values of ef_search")
-    p.add_argument("--resident", type=numbers(int), help="%% of the index's pages; 0,10,30,100 unless told")
-    p.add_argument("--rounds", type=int, help="times that all is measured, the server new each time; 1 unless told")
-    p.add_argument("--targets", type=numbers(float), help="recalls of the tables; 0.95,0.9,0.99 unless told")
+    p = command.parser("ablation", __doc__, None, "glove100", None, 300)
+    p.add_argument("--values", type=command.numbers(int), default=PIPEANN.values, help="values of ef_search")
+    p.add_argument("--resident", type=command.numbers(int), default=[0, 10, 30, 100],
+                   help="%% of the index's pages; 0,10,30,100 unless told")
+    p.add_argument("--rounds", type=int, default=1, help="times that all is measured, the server new each time")
+    p.add_argument("--targets", type=command.numbers(float), default=[0.95, 0.9, 0.99],
+                   help="recalls of the tables; 0.95,0.9,0.99 unless told")
     p.add_argument("--no-peer", dest="peer", action="store_false", help="without pgvector's HNSW beside it")
     p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
-    p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
-    p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
-    p.add_argument("--out", default=os.path.join(ROOT, "results", "ablation"),
-                   help="folder of the results; results/ablation unless told")
-    p.add_argument("--resume", action="store_true", help="go on with the run in --out, with its options")
     p.add_argument("--quick", action="store_true", help="in little: a smoke test")
-    p.add_argument("--server", help=argparse.SUPPRESS)
-    p.add_argument("--cache", help=argparse.SUPPRESS)
     options = p.parse_args(argv)
-    for name, value in (QUICK if options.quick else DEFAULTS).items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    if options.quick:
+        vars(options).update(QUICK)
     return options
 
 
@@ -155,9 +133,8 @@ class Ablation:
         for system in self.systems:
             self.lab.build(system)
         self.lab.check_truth()
-        info = self.server.session.rows("SELECT graph_pages * node_pages AS blocks FROM pipeann_index_info(%s)",
-                                        self.index)[0]
-        self.entry["graph_blocks"] = info["blocks"]
+        self.graph_blocks = self.server.session.value("SELECT graph_pages * node_pages FROM pipeann_index_info(%s)",
+                                                      self.index)
 
     def make_resident(self, percent):
         """A new server in which all but pipeann's index is cached, and so many percent of its graph's pages."""
@@ -170,7 +147,7 @@ class Ablation:
             self.lab.bring(self.index)
         elif percent:
             self.server.session.rows("SELECT pipeann_prewarm(%s::regclass, %s)", self.index,
-                                     self.entry["graph_blocks"] * percent // 100)
+                                     self.graph_blocks * percent // 100)
         self.server.forget(self.index)
 
     def open(self):
@@ -236,19 +213,13 @@ class Ablation:
                                     variant=point.variant.name, kind=point.variant.kind, mode=point.variant.mode,
                                     value=point.value, **point.summary())
 
-    def run_set(self, data):
+    def run(self, data):
         self.lab = labs.Lab(data, self.systems, self.server, self.store)
-        self.entry = self.store.entry(data)
-        last = PEER if self.options.peer else self.variants[-1].name
-        todo = [(percent, number) for number in range(self.options.rounds) for percent in self.options.resident
-                if not self.store.ablation.has(dataset=data.name, rows=len(data.base), resident=percent, round=number,
-                                               variant=last, value=self.options.values[-1])]
-        if todo:
-            self.build()
-            for percent, number in todo:
+        self.build()
+        for number in range(self.options.rounds):
+            for percent in self.options.resident:
                 self.measure(percent, number)
-            self.lab.drop()
-        self.store.save()
+        self.lab.drop()
 
 
 # Tables and pictures
@@ -304,36 +275,14 @@ def ideas(rows, target, column, label):
 
 
 def main():
-    import report       # which reads what is said here of the tables
     options = arguments()
-    wanted = ["pipeann"] + (["hnsw"] if options.peer else [])
-    server, found, missing = labs.prepare_server(options.server, wanted)
-    if PIPEANN not in found:
-        raise SystemExit(f"this server has no pipeann: {missing}")
-    store = Store(options.out)
-    if store.run and options.resume:
-        for name in SHARED:
-            setattr(options, name, store.run["options"][name])
-    fixed = {"variants": {variant.name: ", ".join(f"{name} = {value}" for name, value in variant.settings)
-                          for variant in variants()}, **FIXED}
-    store.begin(server.session, {name: getattr(options, name) for name in SHARED}, options.resume, fixed=fixed)
     systems.give_options(options.index_options)
+    server, store = command.begin(options)
     measured = Ablation(options, server, store)
-    for name in options.datasets:
-        own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
-        data = datasets.prepare(name, options.cache, options.rows, **own)
-        heading(f"{data.title}: {len(data.base):,} of {data.whole:,} rows, {data.dimensions} dimensions")
-        measured.run_set(data)
-    store.finish()
-    server.disconnect()
-    print(report.make(options.out), flush=True)
+    for data in command.prepared(options, store):
+        measured.run(data)
+    command.end(store, server)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        print("\ninterrupted: --resume goes on from here", flush=True)
-        sys.exit(130)
-    except labs.BenchError as error:
-        sys.exit(f"error: {error}")
+    main()

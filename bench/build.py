@@ -1,11 +1,10 @@
 """Builds in turns: time, memory, temporary files and size by processes and by memory, and recall afterwards."""
 import collections
-import os
 
 import figures
 import lab as labs
 from build_watch import Watch
-from cgroup import NoGroup, make
+from cgroup import make_or_say
 from recall import measure_point, thinned, turns
 from server import BASE_SETTINGS
 from session import Session
@@ -47,7 +46,7 @@ def run(lab, options, before=None):
             if not is_done(job, number)]
     if not todo:
         return None
-    group, how = make_group()
+    group, how = make_or_say("build", "/proc")
     servers = [one.server for one in (lab, before) if one]
     print(f"    {lab.data.name}: builds in turns, memory measured by {how}", flush=True)
     try:
@@ -70,16 +69,6 @@ def run(lab, options, before=None):
     for server in servers:
         server.restart(shared_buffers=labs.SMALL_BUFFERS)
     return how
-
-
-def make_group():
-    """A control group, or None; and how memory is measured in either case."""
-    try:
-        group = make(f"pipeann-build-{os.getpid()}")
-        return group, f"control group version {group.version}"
-    except (NoGroup, OSError) as error:
-        print(f"    no control group can be made here ({error})", flush=True)
-        return None, "/proc"
 
 
 # What is built
@@ -178,7 +167,6 @@ def new_session(job):
 def measure(job, group, how, number, options):
     lab, system = job.lab, job.system
     session = new_session(job)
-    said = estimate(lab, system) if system.is_pipeann else {}
     written = temp_bytes(session)
     watch = Watch(lab.server.data, group)
     statement = system.create_index(f"{labs.TABLE}_{system.name}", lab.table(system), labs.COLUMN, lab.data.metric,
@@ -188,9 +176,7 @@ def measure(job, group, how, number, options):
     size = session.value("SELECT pg_relation_size(%s::regclass)", lab.index(system))
     row = {"maintenance_bytes": job.maintenance, "build_s": seconds, "phases": watch.told_phases(),
            "workers": watch.workers, "peak_bytes": watch.peak, "measured": how, "temp_bytes": written,
-           "temp_peak_bytes": watch.temporary_peak, "index_bytes": size, "own_phases": own_phases(lab, system),
-           "said_memory_bytes": said.get("memory_one_pass"), "said_temp_bytes": said.get("temp_bytes"),
-           "said_index_bytes": said.get("index_bytes")}
+           "temp_peak_bytes": watch.temporary_peak, "index_bytes": size}
     if number == rounds_of(options) - 1:
         row.update(searches(job, size, options))
         ready(lab)
@@ -202,14 +188,6 @@ def measure(job, group, how, number, options):
           + told(row), flush=True)
 
 
-def own_phases(lab, system):
-    """Durations that the index itself tells of, where it does."""
-    if not system.is_pipeann:
-        return None
-    info = lab.session.rows("SELECT * FROM pipeann_index_info(%s)", lab.index(system))[0]
-    return "; ".join(f"{name} {value}" for name, value in info.items() if name.startswith("build_"))
-
-
 def searches(job, size, options):
     """Latency in memory and, of pipeann, reads from outside of shared_buffers at the first recall asked for."""
     lab, system, target = job.lab, job.system, options.targets[0]
@@ -219,19 +197,23 @@ def searches(job, size, options):
     for relation in (lab.index(system), lab.table(system)):
         lab.bring(relation)
     points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
-    recalls = [point["recall"] for point in points]
-    found = {"target": target, "recall": min(max(target, min(recalls)), max(recalls)),
-             "mean_ms": at(points, "mean_ms", target), "page_hits": at(points, "page_hits", target)}
+    found = {"target": target, **at(points, target, "mean_ms", "page_hits")}
     if system.is_pipeann:
         # None of its pages gets into shared_buffers, so that one start is enough.
         lab.out_of_memory(system)
         points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
-        found["page_reads"] = at(points, "page_reads", target)
+        found["page_reads"] = at(points, target, "page_reads")["page_reads"]
     return found
 
 
-def at(points, column, target):
-    return figures.at_recall([(point["recall"], point[column]) for point in points], target)
+def at(points, target, *columns):
+    """A sweep's figures at a recall, and that recall: the first value's where even that is above the target."""
+    recalls = [point["recall"] for point in points]
+    place = figures.position(recalls, target)
+    if place is None:
+        return {"recall": max(recalls), **dict.fromkeys(columns)}
+    return {"recall": max(target, recalls[0]),
+            **{column: figures.between([point[column] for point in points], place) for column in columns}}
 
 
 def told(row):

@@ -32,7 +32,9 @@ def parser(command, about, ways=None, sets=None, rows=None, queries=None):
                          help=f"folder of the results; results/{command} unless told")
     if sets:
         options.add_argument("--datasets", type=numbers(str), default=sets.split(","), metavar="NAME,...",
-                             help=f"default {sets}")
+                             help=f"or files or folders of vectors (default {sets})")
+        options.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
+        options.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
         options.add_argument("--rows", type=int, default=rows, help=f"of each set (default: {rows or 'all'})")
         options.add_argument("--queries", type=int, default=queries, help="default %(default)s")
     if ways:
@@ -42,7 +44,7 @@ def parser(command, about, ways=None, sets=None, rows=None, queries=None):
 
 
 def begin(options, **settings):
-    """The server, with pipeann, and the results."""
+    """The server, with pipeann and pgvector, and the results."""
     server = servers.Server(options.server)
     server.start(**settings)
     server.extensions([])
@@ -55,7 +57,8 @@ def begin(options, **settings):
 def prepared(options, store):
     """The data sets that were asked for, one after the other, as the results know them."""
     for name in options.datasets:
-        data = datasets.prepare(name, options.cache, options.rows, options.queries)
+        own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
+        data = datasets.prepare(name, options.cache, options.rows, options.queries, **own)
         store.entry(data)
         print(f"{data.title}, {len(data.base):,} rows, {len(data.queries)} queries", flush=True)
         yield data

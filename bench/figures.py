@@ -49,38 +49,6 @@ def spread(rows, column, digits=3, scale=1):
     return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
 
-def frontier(points):
-    """Of (recall, cost) the points that no other beats in both, by recall."""
-    best = []
-    for recall, cost in sorted(points, key=lambda p: (-p[0], p[1])):
-        if not best or cost < best[-1][1]:
-            best.append((recall, cost))
-    return best[::-1]
-
-
-def at_recall(points, target):
-    """Cost at a recall, from (recall, cost) of a sweep, between the points on its sides.
-
-    Linear in the logarithm of what is still missed, which a sweep nearly is. None
-    where the sweep does not reach the target; the first point's cost where even
-    that one is above it.
-    """
-    points = frontier(points)
-    if not points or points[-1][0] < target:
-        return None
-    if points[0][0] >= target:
-        return points[0][1]
-
-    def missed(recall):
-        return math.log(max(1.0 - recall, 1e-5))
-
-    for (low, low_cost), (high, high_cost) in zip(points, points[1:]):
-        if low < target <= high:
-            share = (missed(low) - missed(target)) / (missed(low) - missed(high))
-            return math.exp(math.log(low_cost) + share * (math.log(high_cost) - math.log(low_cost)))
-    return points[-1][1]
-
-
 def position(recalls, target, least_missed=1e-5):
     """Where a sweep, in order of its parameter, reaches a recall: (number of a point, share of the way to the next).
 
@@ -130,8 +98,9 @@ def interpolated(rows, names, target):
 
 def parameter_for(points, target):
     """The parameter's value that a sweep of (recall, value) says gives a recall, rounded up."""
-    value = at_recall(points, target)
-    return None if value is None else max(1, math.ceil(value - 1e-9))
+    points = sorted(points, key=lambda point: point[1])
+    place = position([recall for recall, _ in points], target)
+    return None if place is None else max(1, math.ceil(between([value for _, value in points], place) - 1e-9))
 
 
 def slope(sizes, values):

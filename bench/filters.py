@@ -6,7 +6,6 @@ Ways and what they are: filter_ways.py. Kinds of conditions: filter_data.py. Pla
 all in shared_buffers, the ways in turns at each condition; "disk", see Disk.
 """
 import contextlib
-import os
 import time
 
 import numpy as np
@@ -213,13 +212,8 @@ class Disk:
     def __init__(self, server, settings):
         self.server = server
         self.settings = {**settings, "shared_buffers": BUFFERS}
-        self.limited = None         # in words
-        try:
-            self.group = cgroup.make(f"pipeann-filters-{os.getpid()}")
-            self.limited = f"control group version {self.group.version}"
-        except (cgroup.NoGroup, OSError) as error:
-            self.group, self.limited = None, "page cache not limited"
-            print(f"  no control group can be made here ({error}): the page cache is not limited", flush=True)
+        # LIMITED says how, in words.
+        self.group, self.limited = cgroup.make_or_say("filters", "page cache not limited")
 
     def start(self):
         """The server with nothing in the page cache, in the group, which is not limited yet."""

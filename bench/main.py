@@ -34,7 +34,6 @@ PARTS = ("build", "recall", "throughput", "memory", "rows", "growth")
 USUAL = [part for part in PARTS if part not in ("build", "rows")]   # those two take long: only where asked for
 SEVERAL = {"build", "rows", "growth"}       # parts that build for themselves
 COMMANDS = ("all", *PARTS, "data", "report")
-DEFAULT_SYSTEMS = list(systems.ALL)
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",

@@ -11,13 +11,11 @@ before the server starts, so that no page is there for free.
 cold: half of the queries, once each, from there. warm: after all queries have run
 once, all of them again; then pgbench with several clients.
 """
-import os
-
 import psycopg2
 
 import figures
 import lab as labs
-from cgroup import NoGroup, make
+from cgroup import make_or_say
 from lab import K
 from progress import Progress
 from recall import turns
@@ -36,13 +34,10 @@ def run(lab, options):
             for system in turns(lab.systems, number) if not is_done(lab, system, percent, number)]
     if not todo:
         return None
-    try:
-        group = make(f"pipeann-bench-{os.getpid()}")
-    except (NoGroup, OSError) as error:
-        print(f"    {lab.data.name}: memory-limited runs are left out: no control group can be made here ({error})",
-              flush=True)
-        return f"none can be made here: {error}"
-    print(f"    {lab.data.name}: memory-limited, control group version {group.version},"
+    group, how = make_or_say("bench", "none can be made here, runs are left out")
+    if not group:
+        return how
+    print(f"    {lab.data.name}: memory-limited, {how},"
           f" recall@{K} {options.targets[0]}", flush=True)
     try:
         values, own = {}, {}
@@ -66,7 +61,7 @@ def run(lab, options):
         lab.server.stop()
         group.remove()
         lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **code_area(lab, None))
-    return f"version {group.version}"
+    return how
 
 
 def is_done(lab, system, percent, number):

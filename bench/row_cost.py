@@ -9,7 +9,6 @@ once: it finds those of its pages that others wanted, too.
 """
 import collections
 import json
-import os
 
 import psycopg2
 
@@ -20,11 +19,11 @@ import memory
 import systems
 import throughput
 from build import BEFORE, rounds_of
-from cgroup import NoGroup, make
+from cgroup import make_or_say
 from lab import COLUMN, K, WARM_UP, cpu_seconds, disk_bytes
 from recall import measure_point, thinned, turns
 
-SETS = ["sift", "minilm", "fashion", "minilm4"]
+SETS = ["sift", "minilm", "fashion"]
 MEASURED = ("pipeann", "hnsw")
 KINDS = ("id", "distance", "vector")
 PLACES = ("memory", "table", "scarce")
@@ -246,7 +245,7 @@ def limited(subjects, every, values, options):
     jobs = [job for job in jobs_of(subjects, options, PLACES[1:]) if job.subject.label in values]
     if not jobs:
         return None
-    group, how = make_group()
+    group, how = make_or_say("rows", "small shared_buffers, nothing in the page cache at first")
     share = scarce_bytes(every[0], options)
     print(f"    {every[0].data.name}: rows, table and index share {figures.megabytes(share)}, {how}", flush=True)
     need, chosen = {}, {}       # of a subject: what its server needs without the index; its parameter here
@@ -271,16 +270,6 @@ def limited(subjects, every, values, options):
         for lab in every:
             lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **memory.code_area(lab, None))
     return f"{how}; table and index share {figures.megabytes(share)}"
-
-
-def make_group():
-    """A control group, or None; and what limits memory in either case."""
-    try:
-        group = make(f"pipeann-rows-{os.getpid()}")
-        return group, f"control group version {group.version}"
-    except (NoGroup, OSError) as error:
-        print(f"    no control group can be made here ({error}): the page cache is not limited", flush=True)
-        return None, "small shared_buffers, nothing in the page cache at first"
 
 
 def scarce_bytes(lab, options):

@@ -3,12 +3,10 @@
 bench/run writes [--rows N] [--seconds S] [--limit S] [--out FOLDER]
 
 GloVe by cosine in a random order: ROWS rows are indexed, the others inserted
-by 1, 8 and 32 clients, the systems in turns, with what backends wait for
-meanwhile; then a tenth of the rows is deleted and VACUUM run, with a search loop beside it; then pipeann's table has
+by 1, 8 and 32 clients, the systems in turns; then a tenth of the rows is deleted and VACUUM run, with a search loop beside it; then pipeann's table has
 searches, inserts, updates and deletes for some minutes, with autovacuum. Every
 speed stands beside the recall that the index has.
 """
-import collections
 import threading
 import time
 
@@ -22,7 +20,6 @@ from throughput import pgbench
 K = 10
 QUERIES = 200
 CLIENTS = (1, 8, 32)
-MOST_WAITS = 4          # shown
 ROUNDS = 2
 SYSTEMS = {
     "pipeann": "USING pipeann (embedding vector_cosine_ops)",
@@ -33,37 +30,6 @@ SEARCH = {"pipeann": "pipeann.ef_search = 100", "hnsw": "hnsw.ef_search = 100"}
 
 def table(system):
     return f"w_{system}"
-
-
-class Waits:
-    """What active backends wait for while a block runs, as shares of the samples taken."""
-
-    QUERY = ("SELECT coalesce(wait_event_type || ':' || wait_event, 'running') AS wait, count(*) AS n FROM pg_stat_activity"
-             " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid() GROUP BY 1")
-
-    def __init__(self, server):
-        self.session = Session(server)
-        self.counts = collections.Counter()
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.sample)
-
-    def sample(self):
-        while not self.ended.wait(0.02):
-            for row in self.session.rows(self.QUERY):
-                self.counts[row["wait"]] += row["n"]
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
-        self.session.close()
-
-    def shares(self):
-        total = sum(self.counts.values())
-        return {wait: round(n / total, 3) for wait, n in self.counts.most_common(MOST_WAITS)}
 
 
 class Bench:
@@ -115,30 +81,27 @@ class Bench:
         return self.session.value("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 
     def insert_rows(self, system, clients):
-        """Rows a second, bytes of WAL a row, what was waited for."""
+        """Rows a second, bytes of WAL a row."""
         self.session.rows(f"DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START {self.next_row} MINVALUE 0")
         before = self.wal()
-        with Waits(self.options.server) as waits:
-            script = f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));"
-            rate = pgbench(self.options.server, [script], clients, transactions=self.options.inserts)["tps"]
-        return rate, float(self.wal() - before) / self.options.inserts, waits.shares()
+        script = f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));"
+        rate = pgbench(self.options.server, [script], clients, transactions=self.options.inserts)["tps"]
+        return rate, float(self.wal() - before) / self.options.inserts
 
     def inserts(self):
         rates = {system: {clients: [] for clients in CLIENTS} for system in SYSTEMS}
         wal = {system: [] for system in SYSTEMS}
-        waits = {system: {} for system in SYSTEMS}
         self.session.rows("CHECKPOINT")
         for _ in range(ROUNDS):
             for clients in CLIENTS:
                 for system in SYSTEMS:
-                    rate, size, waits[system][clients] = self.insert_rows(system, clients)
+                    rate, size = self.insert_rows(system, clients)
                     rates[system][clients].append(rate)
                     wal[system].append(size)
                 self.next_row += self.options.inserts
         for system in SYSTEMS:
             self.results[f"{system} inserts"] = {
                 **{f"{clients} clients, per s": [round(rate) for rate in rates[system][clients]] for clients in CLIENTS},
-                **{f"{clients} clients, waits": waits[system][clients] for clients in CLIENTS},
                 "WAL bytes a row, the table's included": [round(size) for size in wal[system]],
                 "recall@10 after": self.recall(system)}
         for clients in CLIENTS:

@@ -56,7 +56,7 @@ class Asked(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.ablation = ablation.Ablation(ablation.arguments(["--values", "10,40,100"]), None, store.Store(folder.name))
+        self.ablation = ablation.Ablation(ablation.arguments(["--server", "", "--cache", "", "--values", "10,40,100"]), None, store.Store(folder.name))
         self.ablation.lab = type("Lab", (), {"vectors": list(range(30)), "data": self.Data(), "rows": 30})()
         self.session = self.Session()
         self.points = self.ablation.points()

@@ -74,7 +74,7 @@ class Results(unittest.TestCase):
         self.assertIn("shared_buffers", run["server"]["settings"])
         self.assertNotIn("--server", run["command"])
         entry = next(iter(run["sets"].values()))
-        self.assertRegex(entry["memory_limited"], "^version [12]$" if self.store.memory.rows else "none")
+        self.assertRegex(entry["memory_limited"], "^control group version [12]$" if self.store.memory.rows else "none")
 
     def test_pictures(self):
         for name in ("recall-qps", "recall-latency", "recall-reads", "qps-clients", "growth",

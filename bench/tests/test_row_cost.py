@@ -1,7 +1,6 @@
 """What a query pays after its search: jobs, counters, the tables, and what `bench/run rows --quick` has found."""
 import contextlib
 import io
-import json
 import os
 import subprocess
 import tempfile
