@@ -55,11 +55,7 @@ def run(lab, options, before=None):
         for one in filter(None, (lab, before)):
             ready(one)
         for number, job in todo:
-            if has_no_workers(job, number):
-                print(f"      round {number + 1}  {describe_job(job)}: took no workers before: not built again",
-                      flush=True)
-            else:
-                measure(job, group, how, number, options)
+            measure(job, group, how, number, options)
     finally:
         for server in servers:
             server.preexec = None
@@ -116,12 +112,6 @@ def key_of(job, number):
 
 def is_done(job, number):
     return job.lab.store.build.has(**key_of(job, number))
-
-
-def has_no_workers(job, number):
-    """Did the first build get none of the workers that it might have had?"""
-    first = job.lab.store.build.where(**key_of(job, 0))
-    return bool(number and job.processes > 1 and first and not first[0]["workers"])
 
 
 def describe_job(job):

@@ -23,8 +23,6 @@ from server import Server
 from store import Store
 from wire import vector_bytes
 
-MODES = ("best_first", "pipe", "look_ahead")
-
 
 class Demo:
     def __init__(self, options):
@@ -53,32 +51,6 @@ class Demo:
         for line in self.session.rows(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) EXECUTE nearest('[{vector}]')"):
             print("        " + line["QUERY PLAN"][:110], flush=True)
 
-    def compare_modes(self, lab, system):
-        """The modes built on a paper's idea against beam search, query by query in turns."""
-        ef, session = self.options.ef[1], self.session
-        print(f"    Pipelined search against beam search, ef_search {ef}, in turns", flush=True)
-        lab.out_of_memory(system)
-        lab.plan(system, ef)
-        times, recalls, counted = ({mode: [] for mode in MODES} for _ in range(3))
-        for number, vector in enumerate(lab.vectors):
-            turn = number % len(MODES)
-            for mode in MODES[turn:] + MODES[:turn]:
-                session.rows(f"SET pipeann.search_mode = {mode}")
-                ids, seconds = session.nearest(vector)
-                times[mode].append(seconds * 1000)
-                recalls[mode].append(lab.data.recall(number, ids, K))
-                counted[mode].append(session.rows("SELECT page_reads, mean_in_flight FROM pipeann_last_search()")[0])
-            self.progress.show(f"    in turns: {number + 1:,} of {len(lab.vectors):,} queries")
-        session.rows("RESET pipeann.search_mode")
-        for mode in MODES:
-            reads, flight = (np.mean([float(row[name] or 0) for row in counted[mode]])
-                             for name in ("page_reads", "mean_in_flight"))
-            self.progress.done(f"    {mode:<11} recall {np.mean(recalls[mode]):.4f}  mean {np.mean(times[mode]):.3f} ms"
-                               f"  p50 {np.percentile(times[mode], 50):.3f} ms  reads {reads:.1f}  in flight {flight:.2f}")
-        for mode in MODES[1:]:
-            ratio = np.mean(times["best_first"]) / np.mean(times[mode])
-            print(f"    best_first takes {ratio:.2f} times as long as {mode}", flush=True)
-
     def measure(self, lab, system, place):
         """A sweep; pipeann's index never comes to stay in memory where it is measured on disk."""
         for ef in self.options.ef:
@@ -103,7 +75,6 @@ class Demo:
             self.measure(lab, system, "disk")
             if system.is_pipeann:
                 self.explain(lab, system)
-                self.compare_modes(lab, system)
         lab.into_memory()
         print(f"    In memory: shared_buffers {self.session.value('SHOW shared_buffers')}, index loaded by pg_prewarm",
               flush=True)
@@ -166,14 +137,12 @@ def parse_arguments():
                         help="only the first ROWS rows of each data set (also DEMO_ROWS)")
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--ef", type=numbers(int), default=[40, 100, 200],
-                        help="three values of ef_search; 40,100,200 unless told")
+                        help="values of ef_search; 40,100,200 unless told")
     parser.add_argument("--quick", action="store_true", help="10,000 rows and 200 queries")
     options = parser.parse_args()
     if options.quick:
         options.rows = options.rows or 10000
         options.queries = min(options.queries, 200)
-    if len(options.ef) < 2:
-        parser.error("--ef needs at least two values")
     return options
 
 

@@ -14,7 +14,6 @@ from statistics import mean
 import command
 import memory
 import throughput
-from figures import interpolated
 from lab import K, Lab
 from progress import Meter
 from recall import describe, measure_point, thinned
@@ -28,7 +27,8 @@ WAYS = ("built", "statement", "rows", "clients", "hnsw")
 BUILT = ("built", "hnsw")
 AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
 EF = (10, 20, 40, 80, 120)
-TARGETS = (0.95, 0.98)
+# Of the table: beside the index that was built.
+RATIOS = (("pages / the built one's", "page_reads", lambda key: {**key, "way": "built"} if key["way"] != "built" else None),)
 SETTINGS = {"shared_buffers": "1GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB"}
 
 
@@ -164,28 +164,8 @@ class Grown:
         for ef in self.options.ef_search:
             self.store.grown.add(dataset=self.data.name, rows=rows, way=way, value=ef, round=0, nodes=nodes,
                                  rows_per_s=rate, index_bytes=size, **self.searched(ef))
-        self.show(way)
-
-    def show(self, way):
-        """The searches, beside those of the built index."""
-        of_set = self.store.grown.where(dataset=self.data.name)
-        here, built = ([row for row in of_set if row["way"] == one] for one in (way, "built"))
-        if way in BUILT:
-            built = []
-        rate = here[0]["rows_per_s"]
-        print(f"  {way}: {here[0]['index_bytes'] / 1e6:.1f} MB, {f'{rate:,.0f}' if rate else '-'} rows/s", flush=True)
-        for row in here:
-            other = next((one for one in built if one["value"] == row["value"]), None)
-            compared = f"  built: {row['recall'] - other['recall']:+.4f}," \
-                f" {row['page_reads'] / other['page_reads']:.2f} times" if other else ""
-            print(f"    ef_search {row['value']:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages{compared}",
-                  flush=True)
-        for target in TARGETS:
-            found, other = (interpolated(rows, ("way",), target) for rows in (here, built))
-            if found and found[0]["recall"] == target:
-                ratio = f", {found[0]['page_reads'] / other[0]['page_reads']:.2f} times those of the built one" \
-                    if other and other[0]["recall"] == target else ""
-                print(f"    at recall {target}: {found[0]['page_reads']:.1f} pages{ratio}", flush=True)
+            row = self.store.grown.rows[-1]
+            print(f"  {way:<12} ef_search {ef:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages", flush=True)
 
     def run(self, data):
         self.load(data)

@@ -26,7 +26,7 @@ import recall
 import row_cost
 import systems
 import throughput
-from command import numbers
+from command import numbers, some_of
 from progress import duration, heading
 from store import ROOT, Store
 
@@ -37,7 +37,7 @@ COMMANDS = ("all", *PARTS, "data", "report")
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
-          "memory_sets", "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent",
+          "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent",
           "scarce")
 
 
@@ -47,12 +47,12 @@ def parser():
     p.add_argument("command", nargs="?", choices=COMMANDS, default="all")
     p.add_argument("--datasets", "--dataset", type=lambda text: text.split(","), metavar="NAME,...",
                    help=f"of {', '.join(datasets.NAMED)}, or files or folders of vectors (see bench/README.md)")
-    p.add_argument("--systems", type=lambda text: text.split(","), metavar="NAME,...",
+    p.add_argument("--systems", type=some_of(systems.ALL), metavar="NAME,...",
                    help=f"of {', '.join(systems.ALL)}; all that the server has unless told")
     p.add_argument("--out", default=None, help="folder of the results; results/bench unless told")
     p.add_argument("--resume", action="store_true", help="go on with the run in --out, with its options")
     p.add_argument("--quick", action="store_true", help="everything in little: a smoke test")
-    p.add_argument("--parts", type=lambda text: text.split(","), metavar="PART,...", help=f"of {', '.join(PARTS)}")
+    p.add_argument("--parts", type=some_of(PARTS), metavar="PART,...", help=f"of {', '.join(PARTS)}")
     p.add_argument("--rows", type=int, help="only the first ROWS rows of each set")
     p.add_argument("--queries", type=int, help="queries of each point; 1000 unless told")
     p.add_argument("--rounds", type=int, help="times that each point is measured, systems in turn; 3 unless told")
@@ -62,10 +62,8 @@ def parser():
     p.add_argument("--targets", type=numbers(float), help="recalls for pgbench; 0.95,0.9,0.99 unless told;"
                    " the first is that of mixed and memory-limited runs and of growth")
     p.add_argument("--percents", type=numbers(int), help="memory in %% of the index; 100,30,10 unless told")
-    p.add_argument("--memory-sets", type=lambda text: text.split(","), metavar="NAME,...",
-                   help="data sets for memory-limited runs; all unless told")
     p.add_argument("--memory-clients", type=int, help="clients in memory-limited runs; 8 unless told")
-    p.add_argument("--growth-set", help="data set for growth; the largest unless told")
+    p.add_argument("--growth-set", help="data set for growth; the last one unless told")
     p.add_argument("--growth-rows", type=numbers(int), metavar="ROWS,...",
                    help="rows at which growth ends, or all the sizes to measure")
     p.add_argument("--growth-percent", type=int,
@@ -96,17 +94,6 @@ QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "v
          "parts": [part for part in PARTS if part != "rows"]}
 
 
-def rows_of(name):
-    """Rows of a set, without making it."""
-    if name in datasets.NAMED:
-        return datasets.KNOWN[name]
-    found = datasets.files_in(name, "base") if os.path.isdir(name) else [name]
-    if not found or not os.path.isfile(found[0]):
-        raise SystemExit(f"no data set {name}: choose from {', '.join(datasets.NAMED)},"
-                         " or name a file or folder of vectors")
-    return formats.shape(found[0])[0]
-
-
 def choose(options):
     """Fills in what was not told: from --quick or the defaults."""
     options.smallest = None
@@ -124,23 +111,16 @@ def choose(options):
     for name, value in (QUICK if options.quick else DEFAULTS).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
-    for name in options.parts:
-        if name not in PARTS:
-            raise SystemExit(f"no part {name}: choose from {', '.join(PARTS)}")
     if set(options.parts) & {"throughput", "memory"} and "recall" not in options.parts:
         options.parts = ["recall", *options.parts]      # they need to know which parameter gives which recall
     options.memory_rounds = 1 if options.quick else max(1, options.rounds // 2)
-    rows = {name: rows_of(name) for name in options.datasets}
     for text in options.memory or ():
         build.size_of(text)
     if options.scarce:
         build.size_of(options.scarce)
     if options.growth_set and options.growth_set not in options.datasets:
         raise SystemExit(f"growth set {options.growth_set}: not one of the data sets; name it in --datasets, too")
-    options.growth_set = options.growth_set or max(options.datasets, key=rows.get)
-    for name in options.systems or ():
-        if name not in systems.ALL:
-            raise SystemExit(f"no system {name}: choose from {', '.join(systems.ALL)}")
+    options.growth_set = options.growth_set or options.datasets[-1]
 
 
 def begin(options, store, server, found, missing):
@@ -184,7 +164,7 @@ def run_set(data, options, server, found, store, entry, older):
         lab.build(system)
     if "recall" in options.parts:
         recall.sweep(lab, options)
-    if "memory" in options.parts and (not options.memory_sets or data.name in options.memory_sets):
+    if "memory" in options.parts:
         keep(entry, "memory_limited", memory.run(lab, options))
     # Last, since its writes change the indexes.
     if "throughput" in options.parts:

@@ -36,8 +36,6 @@ def measure_point(lab, system, place, value, queries):
 def sweep(lab, options):
     data, store, progress = lab.data, lab.store, Progress()
     for place in options.places:
-        if not wanted(lab, options, place):
-            continue
         if place == "memory":
             lab.into_memory()
         print(f"    {data.name}: recall and latency, {place},"
@@ -69,14 +67,6 @@ def thinned(values, count):
     if count == 1:
         return values[len(values) // 2:][:1]
     return [values[i * (len(values) - 1) // (count - 1)] for i in range(count)]
-
-
-def wanted(lab, options, place):
-    """Is any point of a place not measured yet?"""
-    return any(not lab.store.recall.has(dataset=lab.data.name, rows=lab.rows, system=system.name, place=place,
-                                        value=value, round=number)
-               for number in range(options.rounds) for system in lab.systems
-               for value in values_of(lab, system, options, place))
 
 
 def curve(lab, system, column, place="memory"):

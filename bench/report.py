@@ -7,6 +7,7 @@ import ablation
 import build
 import figures
 import filter_report
+import growth
 import plots
 import row_cost
 import shards
@@ -19,7 +20,7 @@ HEADS = {
     "recall": ("recall@10", 4, 1), "recall_after": ("recall@10 after", 4, 1), "value": ("parameter", 0, 1),
     "mean_ms": ("mean ms", 3, 1), "p50_ms": ("p50 ms", 3, 1), "p95_ms": ("p95 ms", 3, 1), "p99_ms": ("p99 ms", 3, 1),
     "cpu_ms": ("CPU ms", 3, 1), "qps": ("queries/s", 0, 1), "writes_per_s": ("writes/s", 0, 1),
-    "page_reads": ("pages read", 1, 1), "page_hits": ("page hits", 1, 1), "in_flight": ("reads in flight", 2, 1),
+    "page_reads": ("pages read", 1, 1), "page_hits": ("page hits", 1, 1), "in_flight": ("reads in flight", 2, 1), "mean_in_flight": ("reads in flight", 2, 1),
     "build_s": ("build s", 2, 1), "index_bytes": ("index MB", 1, MB), "memory_bytes": ("kept in memory MB", 1, MB),
     "statement": ("statement", 0, 1), "limit_bytes": ("server MB", 0, MB), "shared_buffers": ("shared_buffers MB", 1, MB),
     "memory_per_row": ("memory bytes/row", 1, 1), "workers": ("workers", 0, 1),
@@ -28,7 +29,7 @@ HEADS = {
     "table_reads": ("table pages read", 1, 1), "toast_reads": ("TOAST read", 1, 1), "index_reads": ("index read", 1, 1),
     "table_hits": ("table hits", 1, 1), "toast_hits": ("TOAST hits", 1, 1), "index_hits": ("index hits", 1, 1),
     "disk_pages": ("from disk", 1, 1), "plan": ("scan", 0, 1), "code_distances": ("code distances", 0, 1),
-    "exact_distances": ("exact distances", 0, 1),
+    "exact_distances": ("exact distances", 0, 1), "rows_per_s": ("rows inserted/s", 0, 1),
 }
 # Tables of a data set: name, title, what a line is of, columns, ratios (see summary()).
 TABLES = (
@@ -43,12 +44,13 @@ TABLES = (
     ("memory", "Memory-limited", ("rows", "system", "percent", "temperature"),
      ("limit_bytes", "shared_buffers", "recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "cpu_ms", "clients", "qps"),
      ()),
+    ("grown", "Grown from nothing", ("way", "value"), ("recall", "page_reads", "index_bytes", "rows_per_s"), growth.RATIOS),
     ("rows", "What a query pays after its search", ("place", "system", "query"),
      ("recall", "mean_ms", "p50_ms", "p99_ms", "table_reads", "toast_reads", "index_reads", "table_hits", "toast_hits",
       "index_hits", "disk_pages", "plan"), row_cost.RATIOS),
 )
 # Of the commands that compare in words of their own: every figure as it is.
-OTHERS = ("grown", "choice", "replica", "replica_rates", "replica_grown", "writes", "filter_builds")
+OTHERS = ("choice", "replica", "replica_rates", "replica_grown", "writes", "filter_builds")
 GROWTH = ("recall", "build_s", "index_bytes", "mean_ms", "memory_per_row", "page_reads", "page_hits")
 PLACES = {"memory": "index in shared_buffers", "disk": "index on disk, outside of caches at first",
           "own": "on the server as it is"}

@@ -20,7 +20,7 @@ import systems
 import throughput
 from build import BEFORE, rounds_of
 from cgroup import make_or_say
-from lab import COLUMN, K, WARM_UP, cpu_seconds, disk_bytes
+from lab import COLUMN, K, WARM_UP, disk_bytes
 from recall import measure_point, thinned, turns
 
 SETS = ["sift", "minilm", "fashion"]
@@ -194,15 +194,11 @@ def asked(job, value, first, measured):
     plan = scan_of(lab.explain(lab.session))
     lab.ask(first)
     pid = lab.session.backend()
-    before, disk, cpu = pages(lab, system), disk_bytes(pid), cpu_seconds(pid)
-    answers, times = lab.ask(measured)
-    cpu, disk = cpu_seconds(pid) - cpu, None if disk is None else disk_bytes(pid) - disk
-    count, after = len(measured), pages(lab, system)
-    return {"queries": count, "plan": plan, "recall": sum(lab.recalls(measured, answers)) / count,
-            "mean_ms": sum(times) / count, "p50_ms": figures.percentile(times, 50),
-            "p99_ms": figures.percentile(times, 99), "cpu_ms": cpu * 1000 / count,
-            "disk_pages": None if disk is None else disk / BLOCK / count,
-            **{name: (after[name] - before[name]) / count for name in before}}
+    before, disk = pages(lab, system), disk_bytes(pid)
+    row = lab.timed(system, measured)
+    disk, after = None if disk is None else disk_bytes(pid) - disk, pages(lab, system)
+    return {**row, "plan": plan, "disk_pages": None if disk is None else disk / BLOCK / len(measured),
+            **{name: (after[name] - before[name]) / len(measured) for name in before}}
 
 
 def scan_of(plan):

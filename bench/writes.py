@@ -1,6 +1,6 @@
 """Inserts, VACUUM and a mixed load, side by side with pgvector's HNSW.
 
-bench/run writes [--rows N] [--seconds S] [--limit S] [--out FOLDER]
+bench/run writes [--rows N] [--seconds S] [--out FOLDER]
 
 GloVe by cosine in a random order: ROWS rows are indexed, the others inserted
 by 1, 8 and 32 clients, the systems in turns; then a tenth of the rows is deleted and VACUUM run, with a search loop beside it; then pipeann's table has
@@ -131,28 +131,20 @@ class Bench:
             self.session.rows(f"DELETE FROM {table(system)} WHERE id % 10 = 3")
             other = Session(self.options.server)
             other.rows("SET maintenance_work_mem = '1GB'")
-            other.rows(f"SET statement_timeout = '{self.options.limit}s'")
             during = []
             worker = threading.Thread(target=lambda: during.append(self.search_rate(system, 4)))
             # the same work twice would not be the same: searches run beside the one VACUUM there is
             worker.start()
             time.sleep(0.5)
             start = time.monotonic()
-            try:
-                other.rows(f"VACUUM (INDEX_CLEANUP ON) {table(system)}")
-                ended = True
-            except Exception as error:
-                if "statement timeout" not in str(error):
-                    raise
-                ended = False
+            other.rows(f"VACUUM (INDEX_CLEANUP ON) {table(system)}")
             seconds[system] = time.monotonic() - start
             worker.join()
             other.close()
             self.results[f"{system} VACUUM of a tenth"] = {
-                "seconds": round(seconds[system], 1), "ended": ended, "searches per s before": round(alone),
+                "seconds": round(seconds[system], 1), "searches per s before": round(alone),
                 "searches per s over 4 s with it beside": round(during[0]), "recall@10 after": self.recall(system)}
-        if all(self.results[f"{system} VACUUM of a tenth"]["ended"] for system in SYSTEMS):
-            self.results["VACUUM: pipeann / hnsw"] = round(seconds["pipeann"] / seconds["hnsw"], 3)
+        self.results["VACUUM: pipeann / hnsw"] = round(seconds["pipeann"] / seconds["hnsw"], 3)
         self.results["pipeann_check"] = self.session.value(
             "SELECT pipeann_check(indexrelid, true) FROM pg_index JOIN pg_class c ON c.oid = indexrelid"
             " JOIN pg_am a ON a.oid = c.relam WHERE amname = 'pipeann'")
@@ -200,7 +192,6 @@ def main():
     parser.add_argument("--rows", type=int, default=300000, help="indexed before (default %(default)s)")
     parser.add_argument("--inserts", type=int, default=8000, help="rows of each round of inserts (default %(default)s)")
     parser.add_argument("--seconds", type=int, default=600, help="of mixed load, 0 for none (default %(default)s)")
-    parser.add_argument("--limit", type=int, default=3600, help="seconds after which a VACUUM is given up")
     options = parser.parse_args()
     bench = Bench(options)
     bench.load()

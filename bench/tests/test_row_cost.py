@@ -5,7 +5,6 @@ import os
 import subprocess
 import tempfile
 import unittest
-import unittest.mock
 
 import lab as labs
 import main
@@ -112,20 +111,6 @@ class Jobs(unittest.TestCase):
         self.assertEqual(row_cost.halves(now, options()), ([0, 1, 2, 3], [4, 5, 6, 7, 8]))
         self.assertEqual(row_cost.halves(now, options("--queries", "1")), ([0], []))
 
-    def test_a_parameter_of_its_own_where_memory_is_scarce(self):
-        now, told = Lab(self.folder.name, PIPEANN, HNSW), options()
-        pipeann, hnsw = row_cost.subjects_of(now, None)
-        with unittest.mock.patch.multiple(row_cost, start_scarce=unittest.mock.DEFAULT,
-                                          stop_scarce=unittest.mock.DEFAULT) as server_calls, \
-                unittest.mock.patch("throughput.recall_now", lambda _lab, _system, value, _count: value / 100), \
-                contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(row_cost.value_where_scarce(hnsw, None, 40, None, 9, told), 40)
-            self.assertFalse(server_calls["start_scarce"].called)
-            self.assertGreaterEqual(row_cost.value_where_scarce(pipeann, None, 90, None, 9, told), 95)
-            self.assertTrue(server_calls["stop_scarce"].called)
-            now.store.rows.add(**row("pipeann", "id", "table", 0, 1.0), value=97)   # what a run that goes on has
-            self.assertEqual(row_cost.value_where_scarce(pipeann, None, 90, None, 9, told), 97)
-
     def test_shares_of_memory(self):
         now = Lab(self.folder.name, PIPEANN)
         self.assertEqual(row_cost.scarce_bytes(now, options()), 300 << 20)
@@ -137,22 +122,6 @@ class Jobs(unittest.TestCase):
 
 
 class Counters(unittest.TestCase):
-    COUNTS = {"table_reads": 1, "table_hits": 2, "toast_reads": 3, "toast_hits": 4, "toast_index_reads": 50,
-              "toast_index_hits": 60, "index_reads": 7, "index_hits": 8}
-
-    def pages(self, system, **more):
-        with tempfile.TemporaryDirectory() as folder:
-            return row_cost.pages(Lab(folder, system, session=Session(pg_statio=[self.COUNTS], **more)), system)
-
-    def test_pages_are_told_apart(self):
-        self.assertEqual(self.pages(HNSW), {"table_reads": 1, "table_hits": 2, "toast_reads": 53, "toast_hits": 64,
-                                            "index_reads": 7, "index_hits": 8})
-
-    def test_pipeann_says_itself_what_it_reads(self):
-        found = self.pages(PIPEANN, pipeann_stats=[{"page_reads": 11, "page_hits": 12}])
-        self.assertEqual((found["index_reads"], found["index_hits"], found["table_reads"]), (11, 12, 1))
-        self.assertEqual(self.pages(PIPEANN)["index_reads"], 0)     # it has not searched yet
-
     def test_what_comes_from_the_disk(self):
         if labs.disk_bytes(os.getpid()) is None:
             self.skipTest("the kernel does not tell")
