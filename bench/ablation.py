@@ -4,11 +4,7 @@
     bench/ablation --datasets sift,minilm --rows 100000 --out FOLDER
     bench/ablation --quick              in little: under a minute
 
-Also bench/run ablation. Every
-variant at every ef_search is asked one query, then every one the next, by one
-session, each another query at that moment: so the machine's noise hits all alike
-and none finds its pages in the processor's cache because another has just been
-there. See bench/README.md.
+Also bench/run ablation. See bench/README.md, and Ablation.ask_all() for the turns.
 """
 import collections
 import gc

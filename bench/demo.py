@@ -16,7 +16,7 @@ import datasets
 import figures
 import systems
 from command import numbers, some_of
-from lab import COUNTED, K, SMALL_BUFFERS, Lab
+from lab import K, SMALL_BUFFERS, Lab
 from progress import Progress, duration, heading
 from recall import describe, measure_point
 from server import Server
@@ -114,8 +114,7 @@ def summary(lab):
         print(f"{system.title:<14} built in {built['build_s']:,.0f} s, {figures.megabytes(built['index_bytes'])}{memory}")
     print("disk: pipeann reads every page from the disk, past the page cache; HNSW starts without its index in the\n"
           "page cache and fills it as it goes, so that its median is better than its mean. memory: all in shared_buffers.\n"
-          "reads, hits: pages of a query, the table's included, from outside of shared_buffers and found in them;"
-          f" in flight: mean\nreads under way, of {COUNTED} queries.")
+          "reads, hits: pages of a query, the table's included; in flight: mean reads under way.")
     print(f"\n{'index':<14} {'where':<7} {'ef':>4} {'recall@' + str(K):>10} {'mean ms':>9} {'p50 ms':>9} {'p99 ms':>9}"
           f" {'reads':>7} {'hits':>7} {'in flight':>9}")
     for place in ("disk", "memory"):

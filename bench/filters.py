@@ -202,11 +202,8 @@ def in_turns(subjects, queries, seconds):
 class Disk:
     """Next to nothing in memory: what the ways share of it is the same.
 
-    pipeann reads its index past the page cache. The others read through it, and so do all read
-    the table: the server is in a control group whose limit is what it needs without index and
-    table, and a share for both, the fourth part of what table and filter index take; pipeann's
-    codes are part of the share. Where no group can be made, the page cache is not limited, and a
-    line says so.
+    pipeann reads its index past the page cache; the others read through it, and so do all read
+    the table: the server's control group limits that, and pipeann's codes are part of the share.
     """
 
     def __init__(self, server, settings):

@@ -1,15 +1,6 @@
 """Memory-limited: the server in a control group that has room for a share of the index.
 
-The limit is what the server needs without any index (measured first, in the
-group: its processes with as many clients as will come, and the kernel's objects
-for them) and 100, 30 or 10 % of the index. That share must hold whatever keeps
-the index quick: shared_buffers (a quarter of the share, as PostgreSQL's manual
-advises), the operating system's page cache of index and table (the rest, which
-the kernel charges to the group), and pipeann's codes. The page cache is dropped
-before the server starts, so that no page is there for free.
-
-cold: half of the queries, once each, from there. warm: after all queries have run
-once, all of them again; then pgbench with several clients.
+What the share must hold, and what is cold and what warm, is told in README.md, "What is measured, and how".
 """
 import psycopg2
 

@@ -12,6 +12,7 @@ With --export the rows and queries are written as files instead, and
 throw-away server.
 """
 import argparse
+import json
 import os
 import re
 import sys

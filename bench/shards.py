@@ -189,14 +189,9 @@ class Shards:
         self.show(key)
 
     def show(self, key):
-        """Beside one index of all rows."""
-        here, one = (figures.interpolated(self.store.shards.where(**where), ("way", "shards"), TARGET)
-                     for where in (key, {**key, "way": "together", "shards": 1}))
-        told = []
-        for name in ("p50_ms", *COUNTS) if here else ():
-            ratio = f" ({here[0][name] / one[0][name]:.2f}x)" if one and one[0][name] else ""
-            told.append(f"{name} {here[0][name]:.3g}{ratio}")
-        print(f"  {key['way']:<9}{key['shards']:>3}: {', '.join(told)}", flush=True)
+        for row in figures.interpolated(self.store.shards.where(**key), ("way", "shards"), TARGET):
+            print(f"  {key['way']:<9}{key['shards']:>3}: {', '.join(f'{name} {row[name]:.3g}' for name in ('p50_ms', *COUNTS))}",
+                  flush=True)
 
     def run(self, data):
         self.load(data)

@@ -63,9 +63,7 @@ def options(*arguments):
 
 def row(system, query, place, number, ms, **more):
     return {"dataset": "s", "rows": 9, "system": system, "query": query, "place": place, "round": number,
-            "recall": 0.95, "mean_ms": 2 * ms, "p50_ms": ms, "p99_ms": 3 * ms, "table_reads": 10.0, "table_hits": 0.5,
-            "toast_reads": 0.0, "toast_hits": 0.0, "index_reads": 20.0, "index_hits": 7.0, "plan": "Index Scan",
-            **more}
+            "p50_ms": ms, **more}
 
 
 class Jobs(unittest.TestCase):
