@@ -114,7 +114,7 @@ def fill(axis, panel):
 
 
 def draw(folder, name, title, panels, wide=2):
-    """Draws the panels that have lines, with one legend for all; the paths without their endings, None if none has."""
+    """Draws the panels that have lines, with one legend for all if it can be; the paths without their endings, None if none has."""
     panels = [panel._replace(lines=[line for line in panel.lines if line.points]) for panel in panels]
     panels = [panel for panel in panels if panel.lines]
     if not panels:
@@ -127,7 +127,13 @@ def draw(folder, name, title, panels, wide=2):
         for axis in axes.flat[len(panels):]:
             axis.set_visible(False)
         figure.suptitle(title)
-        shared_legend(figure, 2 * wide)
+        labels = {(line.name, line.label) for panel in panels for line in panel.lines if line.name and line.label != "_"}
+        if len(labels) > len({name for name, _ in labels}):     # what a line is called differs by panel
+            for axis in axes.flat[:len(panels)]:
+                axis.legend(fontsize=8)
+            figure.tight_layout()
+        else:
+            shared_legend(figure, 2 * wide)
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, name)
         figure.savefig(path + ".png", bbox_inches="tight")

@@ -225,7 +225,7 @@ def growth_pictures(report, rows):
             exponent = figures.slope(*zip(*points))
             fitted = f", ~ rows^{exponent:.2f}" if exponent is not None else ""
             lines.append(Line(name, report.title_of(name) + fitted, points))
-        panels.append(Panel(label, "rows", label, lines, "each"))
+        panels.append(Panel("", "rows", label, lines, "each"))
     yield "growth", panels
 
 
