@@ -114,16 +114,15 @@ def summary(lab):
         print(f"{system.title:<14} built in {built['build_s']:,.0f} s, {figures.megabytes(built['index_bytes'])}{memory}")
     print("disk: pipeann reads every page from the disk, past the page cache; HNSW starts without its index in the\n"
           "page cache and fills it as it goes, so that its median is better than its mean. memory: all in shared_buffers.\n"
-          "reads, hits: pages of a query, the table's included; in flight: mean reads under way.")
+          "reads, hits: index pages of a query, from disk and from shared_buffers; in flight: mean reads under way.")
     print(f"\n{'index':<14} {'where':<7} {'ef':>4} {'recall@' + str(K):>10} {'mean ms':>9} {'p50 ms':>9} {'p99 ms':>9}"
           f" {'reads':>7} {'hits':>7} {'in flight':>9}")
     for place in ("disk", "memory"):
         for row in lab.store.recall.where(dataset=lab.data.name, place=place):
             title = systems.ALL[row["system"]].title
-            flight = f"{row['in_flight']:.1f}" if "in_flight" in row else "-"
+            counts = [f"{row[name]:.1f}" if name in row else "-" for name in ("index_reads", "index_hits", "in_flight")]
             print(f"{title:<14} {place:<7} {row['value']:>4} {row['recall']:>10.4f} {row['mean_ms']:>9.3f}"
-                  f" {row['p50_ms']:>9.3f} {row['p99_ms']:>9.3f} {row['page_reads']:>7.1f} {row['page_hits']:>7.1f}"
-                  f" {flight:>9}")
+                  f" {row['p50_ms']:>9.3f} {row['p99_ms']:>9.3f} {counts[0]:>7} {counts[1]:>7} {counts[2]:>9}")
 
 
 def parse_arguments():

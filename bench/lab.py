@@ -19,7 +19,7 @@ K = 10
 TABLE = "items"
 COLUMN = "embedding"
 WARM_UP = 50
-COUNTED = 10            # queries asked again for the reads they had in flight
+COUNTED = 100           # queries asked again for what searches tell
 CHECKED = 5             # queries whose exact answer is checked in SQL
 SMALL_BUFFERS = "128MB"
 # The planner's own choice would be a full scan on the smaller sets.
@@ -237,15 +237,16 @@ class Lab:
         """Pages so far of index and table: read from outside of shared_buffers, and found in them."""
         return page_counters(self.session, self.index(system), self.table(system))
 
-    def in_flight(self, system, numbers):
-        """Mean of pipeann's reads in flight; nothing for the others."""
+    def searched(self, system, numbers):
+        """Means of what pipeann's searches tell: reads in flight, pages of the index; nothing for the others."""
         if not system.is_pipeann:
             return {}
         seen = []
         for number in numbers:
             self.session.nearest(self.vectors[number])
-            seen.append(self.session.value("SELECT mean_in_flight FROM pipeann_last_search()") or 0)
-        return {"in_flight": float(np.mean([float(value) for value in seen]))}
+            seen.append(self.session.rows("SELECT mean_in_flight AS in_flight, page_reads AS index_reads,"
+                                          " page_hits AS index_hits FROM pipeann_last_search()")[0])
+        return {name: float(np.mean([float(row[name] or 0) for row in seen])) for name in seen[0]}
 
 
 def page_counts(session, index, table):

@@ -29,7 +29,7 @@ def measure_point(lab, system, place, value, queries):
         lab.ask(numbers[:WARM_UP])
     row = lab.timed(system, numbers)
     row["qps"] = 1000 / row["mean_ms"]
-    row.update(lab.in_flight(system, numbers[:COUNTED]))
+    row.update(lab.searched(system, numbers[:COUNTED]))
     return row
 
 

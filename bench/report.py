@@ -38,7 +38,7 @@ TABLES = (
      ("workers", "maintenance_bytes", "build_s", "peak_bytes", "temp_bytes", "temp_peak_bytes", "index_bytes", "recall",
       "mean_ms", "page_reads", "phases"), build.RATIOS),
     ("recall", "Recall and latency", ("place", "system", "value"),
-     ("recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "page_hits", "in_flight", "cpu_ms"), ()),
+     ("recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "page_hits", "index_reads", "in_flight", "cpu_ms"), ()),
     ("throughput", "Throughput", ("kind", "target", "clients", "system"),
      ("recall", "recall_after", "qps", "writes_per_s", "p50_ms", "p95_ms", "p99_ms"), ()),
     ("memory", "Memory-limited", ("rows", "system", "percent", "temperature"),
