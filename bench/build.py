@@ -1,11 +1,10 @@
 """Builds in turns: time, memory, temporary files and size by processes and by memory, and recall afterwards."""
 import collections
-import os
 
 import figures
 import lab as labs
 from build_watch import Watch
-from cgroup import NoGroup, make
+from cgroup import make_or_say
 from recall import measure_point, thinned, turns
 from server import BASE_SETTINGS
 from session import Session
@@ -16,6 +15,13 @@ LEAST_MEMORY = 1 << 20          # of maintenance_work_mem
 VALUES = 5                      # of a sweep at most: as many as it takes to interpolate
 BEFORE = "pipeann-before"
 UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+# Of the table: what a build is compared with, that of the same round.
+RATIOS = (
+    ("to 1 process", "build_s", lambda key: {**key, "processes": 1} if key["processes"] > 1 else None),
+    ("to full memory", "build_s", lambda key: {**key, "memory": "full"} if key["memory"] != "full" else None),
+    ("to 1 process before", "build_s", lambda key: {"system": BEFORE, "processes": 1, "memory": BASE_SETTINGS[
+        "maintenance_work_mem"]} if key["system"] == "pipeann" else None),
+)
 
 # LABEL is the system's name, or BEFORE; MEMORY says how MAINTENANCE, in bytes, was chosen.
 Job = collections.namedtuple("Job", "label lab system processes memory maintenance")
@@ -40,7 +46,7 @@ def run(lab, options, before=None):
             if not is_done(job, number)]
     if not todo:
         return None
-    group, how = make_group()
+    group, how = make_or_say("build", "/proc")
     servers = [one.server for one in (lab, before) if one]
     print(f"    {lab.data.name}: builds in turns, memory measured by {how}", flush=True)
     try:
@@ -49,11 +55,7 @@ def run(lab, options, before=None):
         for one in filter(None, (lab, before)):
             ready(one)
         for number, job in todo:
-            if has_no_workers(job, number):
-                print(f"      round {number + 1}  {describe_job(job)}: took no workers before: not built again",
-                      flush=True)
-            else:
-                measure(job, group, how, number, options)
+            measure(job, group, how, number, options)
     finally:
         for server in servers:
             server.preexec = None
@@ -63,16 +65,6 @@ def run(lab, options, before=None):
     for server in servers:
         server.restart(shared_buffers=labs.SMALL_BUFFERS)
     return how
-
-
-def make_group():
-    """A control group, or None; and how memory is measured in either case."""
-    try:
-        group = make(f"pipeann-build-{os.getpid()}")
-        return group, f"control group version {group.version}"
-    except (NoGroup, OSError) as error:
-        print(f"    no control group can be made here ({error})", flush=True)
-        return None, "/proc"
 
 
 # What is built
@@ -122,12 +114,6 @@ def is_done(job, number):
     return job.lab.store.build.has(**key_of(job, number))
 
 
-def has_no_workers(job, number):
-    """Did the first build get none of the workers that it might have had?"""
-    first = job.lab.store.build.where(**key_of(job, 0))
-    return bool(number and job.processes > 1 and first and not first[0]["workers"])
-
-
 def describe_job(job):
     return (f"{job.label:<14} {job.processes} process{'es' if job.processes > 1 else '  '}"
             f" {job.memory:>6} ({figures.megabytes(job.maintenance)})")
@@ -171,7 +157,6 @@ def new_session(job):
 def measure(job, group, how, number, options):
     lab, system = job.lab, job.system
     session = new_session(job)
-    said = estimate(lab, system) if system.is_pipeann else {}
     written = temp_bytes(session)
     watch = Watch(lab.server.data, group)
     statement = system.create_index(f"{labs.TABLE}_{system.name}", lab.table(system), labs.COLUMN, lab.data.metric,
@@ -181,9 +166,7 @@ def measure(job, group, how, number, options):
     size = session.value("SELECT pg_relation_size(%s::regclass)", lab.index(system))
     row = {"maintenance_bytes": job.maintenance, "build_s": seconds, "phases": watch.told_phases(),
            "workers": watch.workers, "peak_bytes": watch.peak, "measured": how, "temp_bytes": written,
-           "temp_peak_bytes": watch.temporary_peak, "index_bytes": size, "own_phases": own_phases(lab, system),
-           "said_memory_bytes": said.get("memory_one_pass", ""), "said_temp_bytes": said.get("temp_bytes", ""),
-           "said_index_bytes": said.get("index_bytes", "")}
+           "temp_peak_bytes": watch.temporary_peak, "index_bytes": size}
     if number == rounds_of(options) - 1:
         row.update(searches(job, size, options))
         ready(lab)
@@ -195,14 +178,6 @@ def measure(job, group, how, number, options):
           + told(row), flush=True)
 
 
-def own_phases(lab, system):
-    """Durations that the index itself tells of, where it does."""
-    if not system.is_pipeann:
-        return ""
-    info = lab.session.rows("SELECT * FROM pipeann_index_info(%s)", lab.index(system))[0]
-    return "; ".join(f"{name} {value}" for name, value in info.items() if name.startswith("build_"))
-
-
 def searches(job, size, options):
     """Latency in memory and, of pipeann, reads from outside of shared_buffers at the first recall asked for."""
     lab, system, target = job.lab, job.system, options.targets[0]
@@ -211,27 +186,30 @@ def searches(job, size, options):
     lab.server.restart(shared_buffers=lab.enough_buffers())
     for relation in (lab.index(system), lab.table(system)):
         lab.bring(relation)
-    points = [measure_point(lab, system, "memory", value, options.queries)[0] for value in values]
-    recalls = [point["recall"] for point in points]
-    found = {"target": target, "recall": min(max(target, min(recalls)), max(recalls)),
-             "mean_ms": at(points, "mean_ms", target), "page_hits": at(points, "page_hits", target)}
+    points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
+    found = {"target": target, **at(points, target, "mean_ms", "page_hits")}
     if system.is_pipeann:
         # None of its pages gets into shared_buffers, so that one start is enough.
         lab.out_of_memory(system)
-        points = [measure_point(lab, system, "memory", value, options.queries)[0] for value in values]
-        found["page_reads"] = at(points, "page_reads", target)
+        points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
+        found["page_reads"] = at(points, target, "page_reads")["page_reads"]
     return found
 
 
-def at(points, column, target):
-    value = figures.at_recall([(point["recall"], point[column]) for point in points], target)
-    return "" if value is None else value
+def at(points, target, *columns):
+    """A sweep's figures at a recall, and that recall: the first value's where even that is above the target."""
+    recalls = [point["recall"] for point in points]
+    place = figures.position(recalls, target)
+    if place is None:
+        return {"recall": max(recalls), **dict.fromkeys(columns)}
+    return {"recall": max(target, recalls[0]),
+            **{column: figures.between([point[column] for point in points], place) for column in columns}}
 
 
 def told(row):
     if "mean_ms" not in row:
         return ""
-    if row["mean_ms"] == "":
+    if row["mean_ms"] is None:
         return f"; does not reach recall {row['target']:g}"
-    reads = f", {row['page_reads']:.1f} reads" if "page_reads" in row else ""
+    reads = f", {row['page_reads']:.1f} reads" if row.get("page_reads") is not None else ""
     return f"; at recall {row['recall']:.3f} {row['mean_ms']:.3f} ms{reads}"

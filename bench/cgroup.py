@@ -163,3 +163,13 @@ def make(name):
         except OSError as error:
             reasons.append(f"version {version}, {folder}: {error.strerror or error}")
     raise NoGroup("; ".join(reasons) or "no mounted hierarchy hands the memory controller down to this process")
+
+
+def make_or_say(purpose, otherwise):
+    """A new group, or None, with a line; and what measures or limits memory in either case."""
+    try:
+        group = make(f"pipeann-{purpose}-{os.getpid()}")
+        return group, f"control group version {group.version}"
+    except (NoGroup, OSError) as error:
+        print(f"    no control group can be made here ({error}): {otherwise}", flush=True)
+        return None, otherwise

@@ -1,6 +1,6 @@
 """What the planner chooses for WHERE and ORDER BY, beside the ways that it could choose.
 
-bench/run choice [--datasets NAME,...] [--rows N] [--index COLUMNS] [--out FILE]
+bench/run choice [--datasets NAME,...] [--rows N] [--index COLUMNS] [--out FOLDER]
 
 Ways, each forced by settings of the planner: "ordered" is the scan in the order of pipeann's
 index, with conditions looked at in the table; "bitmap" has it search among the rows that
@@ -13,12 +13,11 @@ operating system's page cache; "disk", neither.
 """
 import os
 
-import datasets
+import command
 import filter_data
-import one_file
 from filter_data import K, Attributed
 from filters import COMMON
-from server import Server, drop_file, segments
+from server import drop_file, segments
 from session import OPERATORS
 from wire import vector_bytes
 
@@ -38,12 +37,7 @@ COLUMNS = ("id", "r", "tenant", "place", "cluster", "d")
 class Choice:
     def __init__(self, options):
         self.options = options
-        self.server = Server(options.server)
-        self.server.start(**COMMON, **PLACES["memory"])
-        self.server.extensions([])
-        self.server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
-        self.server.session.rows("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
-        self.results = {}
+        self.server, self.store = command.begin(options, **COMMON, **PLACES["memory"])
 
     def load(self, data):
         session = self.server.session
@@ -126,18 +120,17 @@ class Choice:
         one["ratio"] = one["ms"]["chosen"] / min(one["ms"].values())
         return one
 
-    def run(self, name):
-        self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
-        print(f"{self.data.title}, {len(self.data.base):,} rows", flush=True)
+    def run(self, data):
+        self.load(data)
         self.build(self.options.index)
-        results = self.results[name] = []
         for place in self.options.places:
             self.server.restart(**COMMON, **PLACES[place])
             if place == "memory":
                 self.server.session.rows("SELECT pg_prewarm('items'), pipeann_prewarm('items_index')")
             for condition in self.conditions():
-                results.append(self.measure(condition, place))
-                self.show(results[-1])
+                one = self.measure(condition, place)
+                self.store.choice.add(dataset=data.name, rows=len(data.base), **one)
+                self.show(one)
 
     @staticmethod
     def show(one):
@@ -155,18 +148,17 @@ def nodes(plan):
 
 
 def main():
-    parser = one_file.parser("choice", __doc__, sets="glove100", rows=200000, queries=50)
+    parser = command.parser("choice", __doc__, sets="glove100", rows=200000, queries=50)
     parser.add_argument("--disk-queries", type=int, default=10, help="where all is read from disk (default %(default)s)")
     parser.add_argument("--index", default="", metavar="COLUMNS",
                         help="filter columns of pipeann's index, as ', r, tenant' (default: none)")
-    parser.add_argument("--places", type=one_file.some_of(tuple(PLACES)), default=list(PLACES), metavar="PLACE,...",
+    parser.add_argument("--places", type=command.some_of(tuple(PLACES)), default=list(PLACES), metavar="PLACE,...",
                         help=f"of {', '.join(PLACES)}")
     options = parser.parse_args()
     choice = Choice(options)
-    for name in options.datasets:
-        choice.run(name)
-    one_file.save(options, choice.server.session, choice.results)
-    choice.server.disconnect()
+    for data in command.prepared(options, choice.store):
+        choice.run(data)
+    command.end(choice.store, choice.server)
 
 
 if __name__ == "__main__":

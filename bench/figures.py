@@ -13,36 +13,40 @@ def median_and_spread(values):
     return float(np.median(values)), float(min(values)), float(max(values))
 
 
-def frontier(points):
-    """Of (recall, cost) the points that no other beats in both, by recall."""
-    best = []
-    for recall, cost in sorted(points, key=lambda p: (-p[0], p[1])):
-        if not best or cost < best[-1][1]:
-            best.append((recall, cost))
-    return best[::-1]
+def grouped(rows, *names):
+    """The rows by the values of some columns, in order of first appearance."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
 
 
-def at_recall(points, target):
-    """Cost at a recall, from (recall, cost) of a sweep, between the points on its sides.
+def median(rows, column):
+    """Of the rows that have the column; None if none has."""
+    values = [row[column] for row in rows if row.get(column) is not None]
+    return float(np.median(values)) if values else None
 
-    Linear in the logarithm of what is still missed, which a sweep nearly is. None
-    where the sweep does not reach the target; the first point's cost where even
-    that one is above it.
-    """
-    points = frontier(points)
-    if not points or points[-1][0] < target:
-        return None
-    if points[0][0] >= target:
-        return points[0][1]
 
-    def missed(recall):
-        return math.log(max(1.0 - recall, 1e-5))
+def ratio_of_rounds(rows, others, column):
+    """The median of a figure's ratios to that of others in the same round; None where there are none."""
+    theirs = {row["round"]: row.get(column) for row in others}
+    ratios = [row[column] / theirs[row["round"]] for row in rows if row.get(column) and theirs.get(row["round"])]
+    return float(np.median(ratios)) if ratios else None
 
-    for (low, low_cost), (high, high_cost) in zip(points, points[1:]):
-        if low < target <= high:
-            share = (missed(low) - missed(target)) / (missed(low) - missed(high))
-            return math.exp(math.log(low_cost) + share * (math.log(high_cost) - math.log(low_cost)))
-    return points[-1][1]
+
+def told(value, digits=2):
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def spread(rows, column, digits=3, scale=1):
+    """The median, and the least and the greatest where rounds differ; text as it is."""
+    values = [row[column] for row in rows if row.get(column) is not None]
+    if not values:
+        return ""
+    if isinstance(values[0], str):
+        return ", ".join(sorted(set(values)))
+    middle, least, greatest = (told(value * scale, digits) for value in median_and_spread(values))
+    return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
 
 def position(recalls, target, least_missed=1e-5):
@@ -75,10 +79,28 @@ def between(values, place):
     return low + share * (high - low)
 
 
+def interpolated(rows, names, target):
+    """One row of each sweep, of NAMES and a round, that reaches a recall: its figures there, all at the same place.
+
+    Where even the first value of a sweep is above the recall, that one, with its own.
+    """
+    found = []
+    for key, sweep in grouped(rows, *names, "round").items():
+        sweep = sorted(sweep, key=lambda row: row["value"])
+        place = position([row["recall"] for row in sweep], target, 0.5 / (10 * sweep[0].get("queries", 1000)))
+        if place is None:
+            continue
+        row = {name: between([one[name] for one in sweep], place) if isinstance(value, (int, float)) else value
+               for name, value in sweep[0].items()}
+        found.append({**row, **dict(zip((*names, "round"), key)), "recall": target if place[1] else row["recall"]})
+    return found
+
+
 def parameter_for(points, target):
     """The parameter's value that a sweep of (recall, value) says gives a recall, rounded up."""
-    value = at_recall(points, target)
-    return None if value is None else max(1, math.ceil(value - 1e-9))
+    points = sorted(points, key=lambda point: point[1])
+    place = position([recall for recall, _ in points], target)
+    return None if place is None else max(1, math.ceil(between([value for _, value in points], place) - 1e-9))
 
 
 def slope(sizes, values):

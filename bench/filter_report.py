@@ -1,16 +1,23 @@
-"""What the figures of filters say beside one another: ratios, a table of a set, what is not reached."""
-import os
-
-import filter_plots
+"""What the figures of filters say beside one another: ratios, tables and a picture of a set."""
+import figures
 import filter_ways
-from filter_measure import ratio
+from plots import Line, Panel
 
 OURS = ("filter", filter_ways.TUNED)
-TIMES_NONE = 2          # of a search without a condition, latency and reads
-TIMES_OWN = 1.5         # of a tenant's own index
-OF_PGVECTOR = 0.2       # of the best of its ways, in memory
 LEAST_RECALL = 0.95
 NEARLY = 0.01           # less, where a value was chosen by other queries
+PLACES = {"memory": "in memory", "disk": "from disk"}
+KINDS = {"random": "random", "near": "follows the vectors", "far": "goes against them", "date": "order of rows",
+         "label": "labels"}
+COLUMNS = (("value", "g"), ("recall", ".3f"), ("rows", "g"), ("wanted", "g"), ("ms", ".3f"), ("p99", ".3f"), ("cpu_ms", ".3f"),
+           ("index_reads", ".1f"), ("disk", ".1f"), ("nodes", ".0f"), ("codes", ".0f"), ("to none", ".2f"),
+           ("reads to none", ".2f"), ("to pgvector", ".2f"), ("to btree", ".2f"), ("to own", ".2f"))
+
+
+def ratio(times, others):
+    """How many times as long, on the queries that both were asked."""
+    both = times.keys() & others.keys()
+    return sum(times[query] for query in both) / sum(others[query] for query in both)
 
 
 def of_family(rows, family):
@@ -26,28 +33,13 @@ def is_whole(row):
     return row["recall"] >= LEAST_RECALL - NEARLY and row["rows"] >= row["wanted"] - 1e-6
 
 
-def times(row, other):
-    """How many times the time, and the processor time; nothing where there is no other."""
-    if other is None or other is row:
-        return None, None
-    return round(ratio(row["times"], other["times"]), 3), over(row["cpu_ms"], other["cpu_ms"])
-
-
 def over(figure, other):
     return round(figure / other, 3) if other else None
 
 
-def groups(rows):
-    """The rows of one place and condition together."""
-    found = {}
-    for row in rows:
-        found.setdefault((row["place"], row["name"]), []).append(row)
-    return found
-
-
 def compare(rows):
     """Adds ratios to the rows, of time and ("cpu to ...") of processor time; takes the times of queries out of them."""
-    for here in groups(rows).values():
+    for here in figures.grouped(rows, "place", "name").values():
         by_way = {row["way"]: row for row in here}
         pgvector = of_family(here, "pgvector")
         for row in here:
@@ -58,30 +50,12 @@ def compare(rows):
                 row["cpu to none"] = over(row["cpu_ms"], row.get("none_cpu_ms"))
                 row["reads to none"] = over(row["index_reads"], row.get("none_index_reads"))
             for name, other in others.items():
-                row[f"to {name}"], row[f"cpu to {name}"] = times(row, other)
+                if other and other is not row:
+                    row[f"to {name}"] = round(ratio(row["times"], other["times"]), 3)
+                    row[f"cpu to {name}"] = over(row["cpu_ms"], other["cpu_ms"])
             row["best of pgvector"] = row is pgvector
     for row in rows:
         row.pop("times")
-
-
-def misses(rows, cpu=False):
-    """(place, condition, way, what, figure, bound) of what is not as it is to be; CPU: by processor time."""
-    found = []
-    for row in rows:
-        if row["way"] not in OURS:
-            continue
-        ratios = {name: row.get(("cpu to " if cpu else "to ") + name) for name in ("none", "btree", "pgvector", "own")}
-        bounds = [("latency to none", ratios["none"], TIMES_NONE), ("reads to none", row.get("reads to none"), TIMES_NONE),
-                  ("to B-tree", ratios["btree"], 1),
-                  ("to pgvector's best", ratios["pgvector"] if row["place"] == "memory" else None, OF_PGVECTOR),
-                  ("to own index", ratios["own"] if row["kind"] == "tenant" else None, TIMES_OWN)]
-        missed = [(what, figure, most) for what, figure, most in bounds if figure is not None and figure > most]
-        if row["rows"] < row["wanted"] - 1e-6:
-            missed.insert(0, ("rows", row["rows"], row["wanted"]))
-        if row["recall"] < LEAST_RECALL:
-            missed.insert(0, ("recall", row["recall"], LEAST_RECALL))
-        found += [(row["place"], row["name"], row["way"], *one) for one in missed]
-    return found
 
 
 def shown(value, form="g"):
@@ -97,76 +71,51 @@ def line(row):
             f"  {shown(row.get('nodes'), '.0f')} nodes  {shown(row.get('codes'), '.0f')} codes  ({row['queries']})")
 
 
-def built(store, seconds):
-    return f"{store}: {len(seconds)} index{'es' * (len(seconds) > 1)} in {sum(seconds.values()):.1f} s"
-
-
-def summary(rows, figure):
-    """Markdown: a line for each condition, a column for each way; recall in brackets where it is not reached."""
+def by_condition(rows, figure):
+    """A line for each condition, a column for each way; recall in brackets where it is not reached."""
     ways = list(dict.fromkeys(row["way"] for row in rows))
-    lines = ["| condition | share | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 2)]
-    for here in groups(rows).values():
+    lines = []
+    for (name,), here in figures.grouped(rows, "name").items():
         by_way = {row["way"]: row for row in here}
-        cells = [here[0]["name"], f"{100 * here[0]['share']:.3g} %"]
+        cells = [name, f"{100 * here[0]['share']:.3g} %"]
         for way in ways:
             row = by_way.get(way)
             recall = f" ({row['recall']:.2f})" if row and not is_whole(row) else ""
             cells.append(f"{row[figure]:.3g}{recall}" if row else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return ("condition", "share", *ways), lines
 
 
-def table(rows):
-    """Markdown: a line for each condition and way."""
-    lines = ["| condition | share | way | parameter | recall@10 | rows | ms | p99 | CPU ms | index reads | from disk | nodes"
-             " | codes | to none | reads to none | to pgvector's best | to B-tree | to own |", "|" + "---|" * 18]
-    for row in rows:
-        best = " (best)" if row["best of pgvector"] else ""
-        cells = [row["name"], f"{100 * row['share']:.3g} %", row["way"] + best, shown(row["value"]),
-                 f"{row['recall']:.3f}", f"{row['rows']:g} of {row['wanted']:g}", f"{row['ms']:.3f}",
-                 f"{row['p99']:.3f}", f"{row['cpu_ms']:.3f}"]
-        cells += [shown(row.get(name), ".1f") for name in ("index_reads", "disk")]
-        cells += [shown(row.get(name), ".0f") for name in ("nodes", "codes")]
-        cells += [shown(row.get(name), ".2f")
-                  for name in ("to none", "reads to none", "to pgvector", "to btree", "to own")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def every(rows):
+    """A line for each condition and way."""
+    return ("condition", "share", "way", *(name for name, _ in COLUMNS)), [
+        [row["name"], f"{100 * row['share']:.3g} %", row["way"] + (" (best)" if row["best of pgvector"] else ""),
+         *(shown(row.get(name), form) for name, form in COLUMNS)] for row in rows]
 
 
-def text(result):
-    """What is not reached, for the terminal."""
-    spent = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in result["seconds"].items())
-    lines = [f"  {spent}"]
-    for title, cpu in (("by time", False), ("in memory, by processor time", True)):
-        rows = [row for row in result["figures"] if not cpu or row["place"] == "memory"]
-        found = misses(rows, cpu)
-        lines.append(f"  {len(found)} figures beyond their bounds, {title}" + (":" if found else ""))
-        lines += [f"    {place:6} {name:13} {way:12} {what}: {figure:g}, bound {most:g}"
-                  for place, name, way, what, figure, most in found]
-    return "\n".join(lines)
+def panels(rows):
+    """Columns are kinds of conditions; rows latency in each place, and recall in memory."""
+    wanted = [(place, "ms", f"mean latency, ms, {PLACES[place]}") for place in PLACES] + [("memory", "recall", "recall@10")]
+    for place, column, label in wanted:
+        for kind in KINDS:
+            here = [row for row in rows if row["place"] == place and row["kind"] in ("none", kind) and row["share"] > 0]
+            if any(row["kind"] == kind for row in here):
+                yield Panel(KINDS[kind], "share of rows that match", label, [
+                    Line(way, filter_ways.ALL[way].title, [(row["share"], row[column]) for row in mine])
+                    for (way,), mine in figures.grouped(here, "way").items()], "log", "free" if column == "recall" else "log")
 
 
-def markdown(results):
-    parts = ["# Filters\n"]
-    for result in results.values():
-        parts.append(f"## {result['title']}: {result['rows']:,} rows, {result['queries']} queries\n")
-        parts += ["- " + built(store, seconds) for store, seconds in result["builds"].items()]
-        if result.get("disk"):
-            parts.append(f"- disk: {result['disk']}")
-        for place in dict.fromkeys(row["place"] for row in result["figures"]):
-            here = [row for row in result["figures"] if row["place"] == place]
-            parts.append(f"\n### {place}\n\nMilliseconds:\n\n{summary(here, 'ms')}\n")
-            parts.append(f"Milliseconds of processor time:\n\n{summary(here, 'cpu_ms')}\n\nAll figures:\n\n{table(here)}")
-        parts.append("\n```text\n" + text(result) + "\n```\n")
-    return "\n".join(parts)
-
-
-def save(path, results):
-    """Tables and pictures beside the JSON file, named like it."""
-    if not path:
+def add_to(report, entry):
+    rows = report.store.filters.where(dataset=entry["name"])
+    if not rows:
         return
-    stem = os.path.splitext(path)[0]
-    with open(stem + ".md", "w") as file:
-        file.write(markdown(results))
-    for name, result in results.items():
-        filter_plots.draw(result, os.path.dirname(os.path.abspath(path)), f"{os.path.basename(stem)}-{name}")
+    report.picture(f"{entry['name']}-filters", f"{entry['title']}: LIMIT 10", list(panels(rows)),
+                   wide=len({row["kind"] for row in rows} & set(KINDS)) or 1)
+    if entry.get("filters_limited"):
+        report.text(f"From disk: {entry['filters_limited']}.")
+    for (place,), here in figures.grouped(rows, "place").items():
+        for figure, unit in (("ms", "milliseconds"), ("cpu_ms", "milliseconds of processor time")):
+            report.heading(f"Filters {PLACES[place]}, {unit}", 3)
+            report.table(*by_condition(here, figure))
+        report.heading(f"Filters {PLACES[place]}, all figures", 3)
+        report.table(*every(here))

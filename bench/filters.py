@@ -1,26 +1,28 @@
 """WHERE and ORDER BY together: recall, rows, latency and pages read by the share of rows that match.
 
-bench/run filters [--datasets NAME,...] [--rows N] [--ways WAY,...] [--kinds KIND,...] [--out FILE]
+bench/run filters [--datasets NAME,...] [--rows N] [--ways WAY,...] [--kinds KIND,...] [--out FOLDER]
 
 Ways and what they are: filter_ways.py. Kinds of conditions: filter_data.py. Places: "memory",
-all in shared_buffers, the ways in turns at each condition; "disk", see filter_disk.py.
-FILE gets all figures as JSON; beside it are written tables and pictures.
+all in shared_buffers, the ways in turns at each condition; "disk", see Disk.
 """
 import contextlib
 import time
 
+import numpy as np
 import psycopg2
 
-import datasets
+import cgroup
+import command
 import figures
 import filter_data
 import filter_report
 import filter_ways
-import one_file
-from filter_data import Attributed
-from filter_disk import Disk, codes_of, share_of, told
-from filter_measure import Subject, in_turns, open_session
-from server import Server
+import server as servers
+from filter_data import Attributed, K
+from filter_ways import name_of
+from lab import cpu_seconds, disk_bytes
+from recall import turns
+from session import Session
 from wire import vector_bytes
 
 PLACES = ("memory", "disk")
@@ -32,20 +34,227 @@ SLOW = 50               # milliseconds in memory, with which a way is not asked 
 DROPPED = 200           # partitions in one transaction
 OURS = "relnamespace::regnamespace::text LIKE 'filters\\_%'"
 MEMORY = 0.5            # of the machine's, for shared_buffers at most
+BLOCK = 8192
+CHUNKS = 4              # in which the ways take turns
+SAMPLE = 40             # queries by which a parameter is chosen
+LEAST = 4               # queries, if they do not take PATIENCE times the time of a figure
+PATIENCE = 10
+TUNING = 3              # times the time of a figure, for choosing a parameter
+USUAL = (("jit", "off"), ("max_parallel_workers_per_gather", "0"), ("plan_cache_mode", "force_generic_plan"),
+         ("work_mem", "'64MB'"))
+# On disk: shared_buffers, and the part of table and filter index that all ways have of the memory.
+BUFFERS, PART = "4MB", 4
+MARGIN = 16 << 20
+
+
+def until(seconds):
+    """A function that tells whether the time is over: later if there are not enough queries yet."""
+    start = time.monotonic()
+    return lambda enough: time.monotonic() - start > seconds * (1 if enough else PATIENCE)
+
+
+def counters(session, schema):
+    """What was read and hit so far, of the tables and indexes of a schema, and what searches of pipeann did there."""
+    session.rows("SELECT pg_stat_force_next_flush()")
+    row = session.rows("SELECT coalesce(sum(coalesce(heap_blks_read, 0) + coalesce(toast_blks_read, 0)"
+                       " + coalesce(tidx_blks_read, 0)), 0)::bigint AS table_reads,"
+                       " coalesce(sum(idx_blks_read), 0)::bigint AS index_reads,"
+                       " coalesce(sum(idx_blks_hit), 0)::bigint AS index_hits"
+                       " FROM pg_statio_all_tables WHERE schemaname = %s", schema)[0]
+    found = session.rows("SELECT sum(page_reads)::bigint AS index_reads, sum(page_hits)::bigint AS index_hits,"
+                         " sum(nodes_explored)::bigint AS nodes, sum(code_distances)::bigint AS codes"
+                         " FROM pipeann_stats s JOIN pg_class c ON c.oid = s.indexrelid"
+                         " WHERE relnamespace = %s::regnamespace", schema)[0]
+    return {**row, **{name: value for name, value in found.items() if value is not None}}
+
+
+class Subject:
+    """A way with a condition: its statements in the way's session, and what was found."""
+
+    def __init__(self, way, condition, session, attributed, value=None):
+        self.way, self.condition, self.session, self.attributed = way, condition, session, attributed
+        self.schema = way.store.schema(condition)
+        self.value = value
+        self.times, self.totals, self.right, self.wanted, self.rows = {}, {}, 0, 0, 0
+
+    def name(self, query):
+        return f"{name_of(self.condition)}_{query if len(self.condition.texts) > 1 else 0}"
+
+    def __enter__(self):
+        """Plans every statement; the plan must be the way's."""
+        self.set_value(self.value)
+        self.way.store.show(self.session, self.condition)
+        metric = self.attributed.data.metric
+        for query in range(len(self.condition.texts)):
+            name = self.name(query)
+            self.session.prepare(f"{self.schema}.items WHERE {self.condition.text(query)}", metric, K, name)
+            plan = self.session.rows(f"EXPLAIN EXECUTE {name}(NULL)")
+        text = "\n".join(row["QUERY PLAN"] for row in plan)
+        index = self.way.store.index_used(self.condition)
+        if index and f" {index}" not in text:
+            raise RuntimeError(f"{self.way.name} does not use {index} for {self.condition.text(0)}:\n{text}")
+        return self
+
+    def __exit__(self, *_):
+        for query in range(len(self.condition.texts)):
+            self.session.forget(self.name(query))
+
+    def set_value(self, value):
+        self.value = value
+        if value is not None:
+            self.session.rows(f"SET {self.way.parameter} = {value}")
+
+    def ask(self, query):
+        ids, seconds = self.session.nearest(self.attributed.vectors[query], name=self.name(query))
+        return self.attributed.found(self.condition, query, ids), len(ids), seconds
+
+    def recall(self, queries, seconds):
+        """Recall of these queries, or of as many as that much time allows."""
+        right = wanted = asked = 0
+        over = until(seconds)
+        for query in queries:
+            if over(asked >= LEAST):
+                break
+            right += self.ask(query)[0]
+            wanted += self.attributed.answers(self.condition)[query][1]
+            asked += 1
+        return right / wanted if wanted else 1.0
+
+    def tune(self, target, seconds, begin):
+        """The least value that reaches the recall: by a sample, between bounds; then raised for all queries."""
+        values, queries = self.way.values, range(len(self.attributed.vectors))
+        below, place = -1, len(values) - 1
+        middle = values.index(begin) if begin in values else (below + place) // 2
+        end = time.monotonic() + TUNING * seconds
+        while place - below > 1 and (time.monotonic() < end or place == len(values) - 1):
+            self.set_value(values[middle])
+            if self.recall(queries[:SAMPLE], seconds) >= target:
+                place = middle
+            else:
+                below = middle
+            middle = (below + place) // 2
+        self.set_value(values[place])
+        while place < len(values) - 1 and self.recall(queries, seconds) < target:
+            place += 1
+            self.set_value(values[place])
+
+    def measure(self, queries, seconds):
+        """Asks these queries, as many as the time allows, and adds to what is known."""
+        self.set_value(self.value)
+        pid = self.session.backend()
+        before = counters(self.session, self.schema)
+        disk, cpu = disk_bytes(pid), cpu_seconds(pid)
+        over = until(seconds)
+        for number, query in enumerate(queries):
+            if number and over(number * CHUNKS >= LEAST):
+                break
+            right, rows, self.times[query] = self.ask(query)
+            self.right += right
+            self.rows += rows
+            self.wanted += self.attributed.answers(self.condition)[query][1]
+        cpu, disk = cpu_seconds(pid) - cpu, None if disk is None else disk_bytes(pid) - disk
+        self.add("cpu_ms", 1000 * cpu)
+        for name, value in counters(self.session, self.schema).items():
+            self.add(name, int(value) - int(before.get(name, 0)))
+        if disk is not None:
+            self.add("disk", disk / BLOCK)
+
+    def add(self, name, value):
+        self.totals[name] = self.totals.get(name, 0) + value
+
+    def row(self, place, baseline=None):
+        """The figures. BASELINE is the same way without a condition, asked the same queries in the same turns."""
+        count = len(self.times)
+        matching = np.mean([self.condition.mask(query).sum() for query in self.times])
+        milliseconds = 1000 * np.array(list(self.times.values()))
+        condition = self.condition
+        row = {"way": self.way.name, "place": place, "kind": condition.kind, "name": condition.name,
+               "condition": condition.text(0), "asked share": condition.share, "matching": round(float(matching), 1),
+               "share": float(matching) / self.attributed.count, "value": self.value, "queries": count,
+               "recall": round(self.right / self.wanted, 4) if self.wanted else 1.0,
+               "rows": round(self.rows / count, 3), "wanted": round(self.wanted / count, 3),
+               "ms": round(float(milliseconds.mean()), 4), "median": round(float(np.median(milliseconds)), 4),
+               "p99": round(float(np.percentile(milliseconds, 99)), 4), "times": self.times,
+               **{name: round(value / count, 4) for name, value in self.totals.items()}}
+        if baseline:
+            row["none_ms"] = round(row["ms"] / filter_report.ratio(self.times, baseline.times), 4)
+            for name in ("cpu_ms", "index_reads"):
+                row["none_" + name] = round(baseline.totals[name] / len(baseline.times), 4)
+        return row
+
+
+def open_session(server, way):
+    session = Session(server.folder)
+    session.rows("SET client_min_messages = warning; LOAD 'vector'")
+    for name, value in (*USUAL, *way.settings):
+        session.rows(f"SET {name} = {value}")
+    return session
+
+
+def in_turns(subjects, queries, seconds):
+    """A part of the queries after another, the subjects in turns, each with its part of the time."""
+    size = max(1, -(-len(queries) // CHUNKS))
+    for number, first in enumerate(range(0, len(queries), size)):
+        for subject in turns(subjects, number):
+            subject.measure(queries[first:first + size], seconds / CHUNKS)
+
+
+class Disk:
+    """Next to nothing in memory: what the ways share of it is the same.
+
+    pipeann reads its index past the page cache; the others read through it, and so do all read
+    the table: the server's control group limits that, and pipeann's codes are part of the share.
+    """
+
+    def __init__(self, server, settings):
+        self.server = server
+        self.settings = {**settings, "shared_buffers": BUFFERS}
+        # LIMITED says how, in words.
+        self.group, self.limited = cgroup.make_or_say("filters", "page cache not limited")
+
+    def start(self):
+        """The server with nothing in the page cache, in the group, which is not limited yet."""
+        self.server.stop()
+        if self.group:
+            self.group.unlimit()
+        servers.drop_page_cache(self.server.data)
+        self.server.restart(preexec=self.group.enter if self.group else None, **self.settings)
+
+    def limit(self, share, codes):
+        """Has tables and indexes share so much memory; whatever else the server needs has to be there."""
+        if self.group:
+            self.group.limit(self.group.own_bytes() - codes + MARGIN + max(share, codes + MARGIN))
+
+    def end(self):
+        self.server.stop()
+        if self.group:
+            self.group.unlimit()
+            self.group.remove()
+
+
+def share_of(session, schema):
+    """Bytes that table and index are to share."""
+    return session.value("SELECT sum(pg_table_size(oid) + pg_indexes_size(oid))::bigint / %s FROM pg_class"
+                         " WHERE relnamespace = %s::regnamespace AND relkind = 'r'", PART, schema)
+
+
+def codes_of(session, schemas):
+    """Bytes of pipeann's codes of the indexes of some schemas; a search has to have loaded them."""
+    return session.value("SELECT coalesce(sum((pipeann_index_info(c.oid)).memory_bytes), 0)::bigint FROM pg_class c"
+                         " JOIN pg_am a ON a.oid = relam JOIN pg_index i ON i.indexrelid = c.oid"
+                         " WHERE amname = 'pipeann' AND indisvalid"
+                         " AND relnamespace = ANY(%s::regnamespace[])", schemas)
 
 
 class Filters:
     def __init__(self, options):
         self.options = options
-        self.server = Server(options.server)
-        self.server.start(**COMMON, shared_buffers="1GB")
+        self.server, self.store = command.begin(options, **COMMON, shared_buffers="1GB")
         self.ways = filter_ways.available(self.server.session, options.ways)
         libraries = [way.preload for way in self.ways if way.preload]
         if libraries:
             self.server.restart(shared_preload_libraries=",".join(["pipeann", *libraries]))
         self.server.extensions([way for way in self.ways if way.extension])
-        self.server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
-        self.results = {}
 
     @property
     def stores(self):
@@ -66,20 +275,21 @@ class Filters:
             store.load(session)
 
     def build(self):
-        """Makes every index; {store: {index: seconds}}."""
-        session, built = self.server.session, {}
+        """Makes every index."""
+        session = self.server.session
         for store in self.stores:
             wanted = [one for one in self.conditions if one.compared]
-            indexes = built[store.name] = {}
+            seconds = []
             session.rows(f"SET search_path = {store.schemas[0]}, public")
-            for name, (statement, share) in store.index(session, self.attributed.data.metric, wanted).items():
+            for statement, share in store.index(session, self.attributed.data.metric, wanted).values():
                 # To give workers their memory takes longer than a small index.
                 session.rows(f"SET max_parallel_maintenance_workers = {2 if share >= WORKERS_FROM else 0}")
-                indexes[name] = round(self.server.watched(statement, f"building {store.name}", interval=0.1), 2)
-            print("  " + filter_report.built(store.name, indexes), flush=True)
+                seconds.append(self.server.watched(statement, f"building {store.name}", interval=0.1))
+            print(f"  {store.name}: {len(seconds)} indexes in {sum(seconds):.1f} s", flush=True)
+            self.store.filter_builds.add(dataset=self.attributed.data.name, way=store.name, indexes=len(seconds),
+                                         build_s=sum(seconds))
         session.rows("RESET search_path; DROP TABLE source")
         session.rows("CHECKPOINT")
-        return built
 
     def drop(self):
         session = self.server.session
@@ -157,7 +367,7 @@ class Filters:
         finally:
             disk.end()
         self.server.restart(**COMMON, shared_buffers="1GB")
-        return told(disk.limited, share)
+        return f"{disk.limited}; table and index share {figures.megabytes(share)}"
 
     def on_disk(self, disk, ways, share):
         sessions = {way.name: open_session(self.server, way) for way in ways}
@@ -192,49 +402,33 @@ class Filters:
         self.rows.append(row)
         print("  " + filter_report.line(row), flush=True)
 
-    def run(self, name):
-        seconds, start = {}, time.monotonic()
-
-        def done(part):
-            nonlocal start
-            seconds[part], start = round(time.monotonic() - start, 1), time.monotonic()
-
-        data = datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries)
+    def run(self, data, entry):
         self.load(data)
-        print(f"{data.title}, {self.attributed.count:,} rows, {len(data.queries)} queries", flush=True)
-        done("load")
         self.rows, self.values = [], {}
-        result = self.results[name] = {"title": data.title, "rows": self.attributed.count, "target": TARGET,
-                                       "dimensions": data.dimensions, "queries": len(data.queries),
-                                       "builds": self.build()}
-        done("build")
+        self.build()
         self.memory()
-        done("memory")
         if "disk" in self.options.places:
-            result["disk"] = self.disk()
-            done("disk")
+            entry["filters_limited"] = self.disk()
         filter_report.compare(self.rows)
-        result["figures"], result["seconds"] = self.rows, seconds
-        print(filter_report.text(result), flush=True)
+        for row in self.rows:
+            self.store.filters.add(dataset=data.name, rows_in_all=self.attributed.count, **row)
 
 
 def main():
-    parser = one_file.parser("filters", __doc__, filter_ways.ALL, "glove100,sift,minilm", 200000, 100)
-    parser.add_argument("--places", type=one_file.some_of(PLACES), default=list(PLACES), metavar="PLACE,...",
+    parser = command.parser("filters", __doc__, filter_ways.ALL, "glove100,sift,minilm", 200000, 100)
+    parser.add_argument("--places", type=command.some_of(PLACES), default=list(PLACES), metavar="PLACE,...",
                         help=f"of {', '.join(PLACES)}; the values of parameters are chosen in memory")
-    parser.add_argument("--kinds", type=one_file.some_of(filter_data.KINDS), default=list(filter_data.KINDS),
+    parser.add_argument("--kinds", type=command.some_of(filter_data.KINDS), default=list(filter_data.KINDS),
                         metavar="KIND,...", help=f"of {', '.join(filter_data.KINDS)}")
-    parser.add_argument("--shares", type=one_file.some_of(filter_data.SHARES, float), default=list(filter_data.SHARES),
+    parser.add_argument("--shares", type=command.some_of(filter_data.SHARES, float), default=list(filter_data.SHARES),
                         metavar="SHARE,...", help=f"of {', '.join(map(str, filter_data.SHARES))}")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure, however few queries"
                         " that are, four at least (default %(default)s)")
     options = parser.parse_args()
     filters = Filters(options)
-    for name in options.datasets:
-        filters.run(name)
-    one_file.save(options, filters.server.session, filters.results)
-    filter_report.save(options.out, filters.results)
-    filters.server.stop()
+    for data in command.prepared(options, filters.store):
+        filters.run(data, filters.store.entry(data))
+    command.end(filters.store, filters.server)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,35 @@
-"""Growth: build time, size, memory and latency from 10,000 rows to the largest that fits."""
-import argparse
+"""Growth: build time, size, memory and latency from 10,000 rows to the largest that fits; an index grown from nothing.
 
+bench/run growth ... builds anew at each size; bench/run grown [--datasets NAME,...] [--rows N] [--ways WAY,...]
+[--after vacuum,reindex] [--out FOLDER] compares an index that grew with one built at the end: recall, pages read, size.
+
+Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
+from eight clients. "hnsw", where it is named, is pgvector's, built. Nothing is resident when searches are measured, so
+the pages are those read; none is brought in.
+"""
+import argparse
+import time
+from statistics import mean
+
+import command
 import memory
-from lab import Lab
+import throughput
+from lab import K, Lab
 from progress import Meter
 from recall import describe, measure_point, thinned
+from systems import ALL
+from wire import vector_bytes
 
 VALUES = 5      # of a sweep at most: as many as it takes to interpolate
+# Of "grown".
+CLIENTS = {"rows": 1, "clients": 8}
+WAYS = ("built", "statement", "rows", "clients", "hnsw")
+BUILT = ("built", "hnsw")
+AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
+EF = (10, 20, 40, 80, 120)
+# Of the table: beside the index that was built.
+RATIOS = (("pages / the built one's", "page_reads", lambda key: {**key, "way": "built"} if key["way"] != "built" else None),)
+SETTINGS = {"shared_buffers": "1GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB"}
 
 
 def sizes(largest, smallest=10000):
@@ -68,10 +91,104 @@ def measure(lab, system, seconds, options):
     for value in values_of(lab, system, options):
         if lab.store.growth.has(dataset=lab.data.name, rows=lab.rows, system=system.name, value=value):
             continue
-        row, _ = measure_point(lab, system, "memory", value, options.queries)
-        lab.store.growth.add(dataset=lab.data.name, rows=lab.rows, system=system.name, value=value, build_s=seconds,
+        row = measure_point(lab, system, "memory", value, options.queries)
+        lab.store.growth.add(dataset=lab.data.name, rows=lab.rows, system=system.name, value=value, round=0, build_s=seconds,
                              index_bytes=size, memory_bytes=memory, bytes_per_row=size / lab.rows,
                              memory_per_row=memory / lab.rows, target=options.targets[0], recall=row["recall"],
                              mean_ms=row["mean_ms"], p50_ms=row["p50_ms"], p99_ms=row["p99_ms"],
                              page_reads=row["page_reads"], page_hits=row["page_hits"])
         print(f"      {lab.rows:>9,} rows  {system.name:<8} {system.parameter} {value:>4}  " + describe(row), flush=True)
+
+
+class Grown:
+    def __init__(self, options):
+        self.options = options
+        self.server, self.store = command.begin(options, **SETTINGS)
+
+    def load(self, data):
+        self.data = data
+        self.server.session.rows("DROP TABLE IF EXISTS source, grown")
+        self.server.session.rows(f"CREATE TABLE source (id int PRIMARY KEY, embedding vector({data.dimensions}))")
+        self.server.copy("source", data.base, "loading")
+        self.server.session.rows("VACUUM ANALYZE source")
+
+    def index(self):
+        self.server.session.rows(self.system.create_index("grown_index", "grown", "embedding", self.data.metric,
+                                                          len(self.data.base)))
+
+    def insert(self, way):
+        """Rows a second."""
+        start = time.monotonic()
+        if way in CLIENTS:
+            self.server.session.rows("DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s MINVALUE 0")
+            script = "INSERT INTO grown SELECT * FROM source WHERE id = (SELECT nextval('s'));"
+            return throughput.pgbench(self.server.folder, [script], CLIENTS[way],
+                                      transactions=len(self.data.base))["tps"]
+        self.server.session.rows("INSERT INTO grown SELECT * FROM source ORDER BY id")
+        return len(self.data.base) / (time.monotonic() - start)
+
+    def fill(self, way):
+        session = self.server.session
+        session.rows("DROP TABLE IF EXISTS grown")
+        session.rows(f"CREATE TABLE grown (id int, embedding vector({self.data.dimensions}))")
+        self.system = ALL["hnsw" if way == "hnsw" else "pipeann"]
+        if way in BUILT:
+            self.insert(way)
+            self.index()
+            return None
+        self.index()
+        return self.insert(way)
+
+    def searched(self, ef):
+        """Recall and pages read of a query, with so long a list."""
+        session = self.server.session
+        session.rows(f"SET {self.system.parameter} = {ef}")
+        recall, reads = [], 0
+        for number, query in enumerate(self.data.queries):
+            found, _ = session.nearest(vector_bytes(query))
+            recall.append(self.data.recall(number, found, K))
+            if self.system.is_pipeann:
+                reads += session.value("SELECT page_reads FROM pipeann_last_search()")
+        return {"recall": mean(recall), "page_reads": reads / len(recall), "queries": len(recall)}
+
+    def measure(self, way, rate):
+        """What the index is like, and searches in it."""
+        self.server.session.rows("ANALYZE grown")
+        rows = self.server.session.value("SELECT count(*) FROM grown")
+        self.server.restart(**SETTINGS)
+        session = self.server.session
+        session.rows("SET enable_seqscan = off")
+        session.prepare("grown", self.data.metric, K)
+        nodes = session.value("SELECT pipeann_check('grown_index', true)") if self.system.is_pipeann else rows
+        size = session.value("SELECT pg_relation_size('grown_index')")
+        for ef in self.options.ef_search:
+            self.store.grown.add(dataset=self.data.name, rows=rows, way=way, value=ef, round=0, nodes=nodes,
+                                 rows_per_s=rate, index_bytes=size, **self.searched(ef))
+            row = self.store.grown.rows[-1]
+            print(f"  {way:<12} ef_search {ef:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages", flush=True)
+
+    def run(self, data):
+        self.load(data)
+        for way in self.options.ways:
+            self.measure(way, self.fill(way))
+            for after in self.options.after if way not in BUILT else ():
+                self.server.session.rows(AFTER[after])
+                self.measure(f"{way}, {after}", None)
+
+
+def main():
+    parser = command.parser("grown", __doc__, WAYS, "fashion", 60000, 500)
+    parser.set_defaults(ways=[way for way in WAYS if way != "hnsw"])
+    parser.add_argument("--after", type=command.some_of(AFTER), default=[], metavar="WHAT,...",
+                        help=f"measured again after each of {', '.join(AFTER)}")
+    parser.add_argument("--ef-search", type=command.numbers(int), default=list(EF), metavar="N,...",
+                        help=f"default {','.join(map(str, EF))}")
+    options = parser.parse_args()
+    grown = Grown(options)
+    for data in command.prepared(options, grown.store):
+        grown.run(data)
+    command.end(grown.store, grown.server)
+
+
+if __name__ == "__main__":
+    main()

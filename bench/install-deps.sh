@@ -14,7 +14,6 @@ for argument in "$@"; do
 	ablation) NAMES=glove100 ;;
 	grown) NAMES=fashion ;;
 	filters) NAMES=glove100,sift,minilm ;;
-	shards) NAMES=sift ;;
 	writes) NAMES=glove ;;
 	shards | replica) NAMES=sift ;;
 	rows) NAMES=sift,minilm,fashion ;;

@@ -19,7 +19,7 @@ K = 10
 TABLE = "items"
 COLUMN = "embedding"
 WARM_UP = 50
-COUNTED = 10            # queries asked again for the reads they had in flight
+COUNTED = 100           # queries asked again for what searches tell
 CHECKED = 5             # queries whose exact answer is checked in SQL
 SMALL_BUFFERS = "128MB"
 # The planner's own choice would be a full scan on the smaller sets.
@@ -110,7 +110,7 @@ class Lab:
             self.session.rows(f"DROP SCHEMA {name['nspname']} CASCADE")
 
     def build(self, system, record=True):
-        """Builds a system's index; its time goes to builds.csv."""
+        """Builds a system's index; its time goes to the table builds."""
         name = f"{TABLE}_{system.name}"
         statement = system.create_index(name, self.table(system), COLUMN, self.data.metric, self.rows)
         self.session.rows("CHECKPOINT")
@@ -221,32 +221,32 @@ class Lab:
         return [self.data.recall(number, ids, K) for number, ids in zip(numbers, answers)]
 
     def timed(self, system, numbers):
-        """Recall, latency, pages and processor time of queries; the values of each query too."""
+        """Recall, latency, pages and processor time of queries."""
         pid = self.session.backend()
         pages, cpu = self.pages(system), cpu_seconds(pid)
         answers, times = self.ask(numbers)
         cpu = cpu_seconds(pid) - cpu
         reads, hits = (after - before for before, after in zip(pages, self.pages(system)))
         count = len(numbers)
-        recalls = self.recalls(numbers, answers)
-        return {"queries": count, "recall": float(np.mean(recalls)), "mean_ms": float(np.mean(times)),
+        return {"queries": count, "recall": float(np.mean(self.recalls(numbers, answers))), "mean_ms": float(np.mean(times)),
                 "p50_ms": figures.percentile(times, 50), "p99_ms": figures.percentile(times, 99),
                 "page_reads": reads / count, "page_hits": hits / count,
-                "cpu_ms": cpu * 1000 / count}, list(zip(numbers, times, recalls))
+                "cpu_ms": cpu * 1000 / count}
 
     def pages(self, system):
         """Pages so far of index and table: read from outside of shared_buffers, and found in them."""
         return page_counters(self.session, self.index(system), self.table(system))
 
-    def in_flight(self, system, numbers):
-        """Mean of pipeann's reads in flight; nothing for the others."""
+    def searched(self, system, numbers):
+        """Means of what pipeann's searches tell: reads in flight, pages of the index; nothing for the others."""
         if not system.is_pipeann:
             return {}
         seen = []
         for number in numbers:
             self.session.nearest(self.vectors[number])
-            seen.append(self.session.value("SELECT mean_in_flight FROM pipeann_last_search()") or 0)
-        return {"in_flight": float(np.mean([float(value) for value in seen]))}
+            seen.append(self.session.rows("SELECT mean_in_flight AS in_flight, page_reads AS index_reads,"
+                                          " page_hits AS index_hits FROM pipeann_last_search()")[0])
+        return {name: float(np.mean([float(row[name] or 0) for row in seen])) for name in seen[0]}
 
 
 def page_counts(session, index, table):

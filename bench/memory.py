@@ -1,23 +1,12 @@
 """Memory-limited: the server in a control group that has room for a share of the index.
 
-The limit is what the server needs without any index (measured first, in the
-group: its processes with as many clients as will come, and the kernel's objects
-for them) and 100, 30 or 10 % of the index. That share must hold whatever keeps
-the index quick: shared_buffers (a quarter of the share, as PostgreSQL's manual
-advises), the operating system's page cache of index and table (the rest, which
-the kernel charges to the group), and pipeann's codes. The page cache is dropped
-before the server starts, so that no page is there for free.
-
-cold: half of the queries, once each, from there. warm: after all queries have run
-once, all of them again; then pgbench with several clients.
+What the share must hold, and what is cold and what warm, is told in README.md, "What is measured, and how".
 """
-import os
-
 import psycopg2
 
 import figures
 import lab as labs
-from cgroup import NoGroup, make
+from cgroup import make_or_say
 from lab import K
 from progress import Progress
 from recall import turns
@@ -36,13 +25,10 @@ def run(lab, options):
             for system in turns(lab.systems, number) if not is_done(lab, system, percent, number)]
     if not todo:
         return None
-    try:
-        group = make(f"pipeann-bench-{os.getpid()}")
-    except (NoGroup, OSError) as error:
-        print(f"    {lab.data.name}: memory-limited runs are left out: no control group can be made here ({error})",
-              flush=True)
-        return f"none can be made here: {error}"
-    print(f"    {lab.data.name}: memory-limited, control group version {group.version},"
+    group, how = make_or_say("bench", "none can be made here, runs are left out")
+    if not group:
+        return how
+    print(f"    {lab.data.name}: memory-limited, {how},"
           f" recall@{K} {options.targets[0]}", flush=True)
     try:
         values, own = {}, {}
@@ -66,7 +52,7 @@ def run(lab, options):
         lab.server.stop()
         group.remove()
         lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **code_area(lab, None))
-    return f"version {group.version}"
+    return how
 
 
 def is_done(lab, system, percent, number):
@@ -126,11 +112,10 @@ def cold_and_warm(lab, system, value, options):
     numbers = list(range(min(options.queries, len(lab.vectors))))
     lab.plan(system, value)
     lab.ask(numbers[-1:])       # what a session does once: catalogues, and pipeann's codes
-    cold, _ = lab.timed(system, numbers[:max(1, len(numbers) // 2)])
+    cold = lab.timed(system, numbers[:max(1, len(numbers) // 2)])
     lab.ask(numbers)
-    warm, _ = lab.timed(system, numbers)
-    bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds,
-                        os.path.join(lab.store.folder, "pgbench", lab.data.name))
+    warm = lab.timed(system, numbers)
+    bench = run_pgbench(lab, system, value, options.memory_clients, options.seconds)
     return cold, warm, bench
 
 

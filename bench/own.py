@@ -21,18 +21,16 @@ import numpy as np
 
 import figures
 import formats
-import machine
+import recall
 import report
 import systems
 from lab import K, WARM_UP, cpu_seconds, page_counters
 from progress import Meter, Progress
-from recall import describe, thinned
 from session import OPERATORS, Session
-from store import Store
+from store import ROOT, Store
 from truth import TIE, TIE_ABSOLUTE
 from wire import vector_bytes
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 PLACE = "own"
 
 
@@ -209,17 +207,13 @@ def cpu_or_none(pid):
         return None
 
 
-def describe_run(session, options, own, index, system):
+def describe(session, options, own, index):
+    """The entry of the table, as of a data set."""
     rows = session.value(f"SELECT count({options.column}) FROM {options.table}")
     name = re.sub(r"\W+", "_", options.table)
-    entry = {"name": name, "title": f"{options.table}.{options.column}, index {index}, {options.metric} distance",
-             "metric": options.metric, "rows": rows, "whole": rows, "dimensions": int(own.queries.shape[1]),
-             "queries": len(own.queries), "finished": True}
-    return {"command": f"bench/run own --table {options.table} --column {options.column} --queries {options.queries!r}",
-            "machine": machine.describe(ROOT), "server": machine.describe_server(session),
-            "systems": {system.name: {"title": system.title, "parameter": system.parameter}}, "missing": {},
-            "options": {"rounds": options.rounds, "metric": options.metric}, "sets": {f"{name}-{rows}": entry},
-            "finished": machine.describe(ROOT)["time"]}, entry
+    return {"name": name, "title": f"{options.table}.{options.column}, index {index}, {options.metric} distance",
+            "metric": options.metric, "rows": rows, "whole": rows, "dimensions": int(own.queries.shape[1]),
+            "queries": len(own.queries)}
 
 
 def main():
@@ -231,24 +225,26 @@ def main():
         session.connection.autocommit = False
         export(session, options)
         return
-    path = os.path.join(options.out, "run.json")
-    if os.path.exists(path):
+    store, progress = Store(options.out), Progress()
+    if store.run:
         sys.exit(f"{options.out} has results already: --out names another folder")
     own = Own(session, options)
     own.exact()
     index, system = own.index()
-    run, entry = describe_run(session, options, own, index, system)
-    values = [int(v) for v in options.values.split(",")] if options.values else thinned(system.sweep(entry["rows"]), 0)
-    store, progress = Store(options.out), Progress()
+    entry = describe(session, options, own, index)
+    store.begin(session, {"table": options.table, "column": options.column, "queries": options.queries,
+                          "rounds": options.rounds, "metric": options.metric},
+                systems={system.name: {"title": system.title, "parameter": system.parameter}},
+                sets={f"{entry['name']}-{entry['rows']}": entry}, command=f"bench/run own --table {options.table}")
+    values = [int(v) for v in options.values.split(",")] if options.values else system.sweep(entry["rows"])
     print(f"index {index}, {system.title}: {len(own.vectors)} queries, {options.rounds} rounds")
     for number in range(options.rounds):
         for value in values:
             row = own.measure(system, value)
             store.recall.add(dataset=entry["name"], rows=entry["rows"], system=system.name, place=PLACE, value=value,
-                             round=number, k=K, **row)
-            progress.done(f"  round {number + 1}  {system.parameter} {value:>4}  " + describe(row))
-    with open(path, "w") as file:
-        json.dump(run, file, indent=1)
+                             round=number, **row)
+            progress.done(f"  round {number + 1}  {system.parameter} {value:>4}  " + recall.describe(row))
+    store.finish()
     print(report.make(options.out))
 
 

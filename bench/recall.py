@@ -27,17 +27,15 @@ def measure_point(lab, system, place, value, queries):
         # What a session does once: catalogues, memory, the ring. For the others
         # on disk that would be a part of the index too.
         lab.ask(numbers[:WARM_UP])
-    row, each = lab.timed(system, numbers)
+    row = lab.timed(system, numbers)
     row["qps"] = 1000 / row["mean_ms"]
-    row.update(lab.in_flight(system, numbers[:COUNTED]))
-    return row, each
+    row.update(lab.searched(system, numbers[:COUNTED]))
+    return row
 
 
 def sweep(lab, options):
     data, store, progress = lab.data, lab.store, Progress()
     for place in options.places:
-        if not wanted(lab, options, place):
-            continue
         if place == "memory":
             lab.into_memory()
         print(f"    {data.name}: recall and latency, {place},"
@@ -50,9 +48,8 @@ def sweep(lab, options):
                     if store.recall.has(**key):
                         continue
                     progress.show(f"    round {number + 1}, {system.name}, {system.parameter} {value}")
-                    row, each = measure_point(lab, system, place, value, options.queries)
-                    store.add_queries(key, each)
-                    store.recall.add(k=K, **key, **row)
+                    row = measure_point(lab, system, place, value, options.queries)
+                    store.recall.add(**key, **row)
                     progress.done(f"      round {number + 1}  {system.name:<8} {system.parameter} {value:>4}  "
                                   + describe(row))
 
@@ -70,14 +67,6 @@ def thinned(values, count):
     if count == 1:
         return values[len(values) // 2:][:1]
     return [values[i * (len(values) - 1) // (count - 1)] for i in range(count)]
-
-
-def wanted(lab, options, place):
-    """Is any point of a place not measured yet?"""
-    return any(not lab.store.recall.has(dataset=lab.data.name, rows=lab.rows, system=system.name, place=place,
-                                        value=value, round=number)
-               for number in range(options.rounds) for system in lab.systems
-               for value in values_of(lab, system, options, place))
 
 
 def curve(lab, system, column, place="memory"):

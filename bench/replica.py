@@ -1,28 +1,27 @@
 """A streaming replica: queries a second beside its primary, its codes' loading, and what new codes and a new packing do to its queries.
 
-bench/run replica [--datasets NAME,...] [--rows N] [--clients N,...] [--seconds N] [--out FILE]
+bench/run replica [--datasets NAME,...] [--rows N] [--clients N,...] [--seconds N] [--out FOLDER]
 
 All rows are in shared_buffers of both. They share the machine's cores. Then a
 table grows to five times its rows on the primary, by which codes are trained anew
 and nodes packed, and is vacuumed, while clients ask the replica, with
 hot_standby_feedback and without, and a cursor there stays open.
 """
-import glob
 import os
 import re
 import statistics
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg2
 
-import datasets
+import command
 import figures
-import one_file
 from server import Server
 from session import OPERATORS, Session
-from throughput import pgbench_program
+from throughput import pgbench, pgbench_program
 from wire import vector_bytes
 
 K = 10
@@ -40,12 +39,8 @@ SELECT id FROM items ORDER BY embedding {operator} (SELECT embedding FROM querie
 class Replica:
     def __init__(self, options):
         self.options = options
-        self.primary = Server(options.server)
-        self.primary.start(**SETTINGS)
-        self.primary.extensions([])
-        self.primary.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
+        self.primary, self.store = command.begin(options, **SETTINGS)
         self.replica = Server(os.path.join(options.server, "replica"))
-        self.results = {}
 
     def copy_primary(self):
         """The replica's files, as the user whose they are."""
@@ -109,55 +104,29 @@ class Replica:
         return {"first ms": times[0], "next ms": sorted(times[1:])[10],
                 "memory_bytes": session.value("SELECT memory_bytes FROM pipeann_index_info('items_index')")}
 
-    def clients(self, server, clients, log):
-        """pgbench begun on a server."""
-        script = os.path.join(self.scratch, "replica.sql")
-        # in one step: others that were begun just now may be about to read it
-        new = f"{script}.{threading.get_ident()}"
-        with open(new, "w") as file:
-            file.write(SCRIPT.format(queries=len(self.data.queries), operator=OPERATORS[self.data.metric][0], k=K))
-        os.replace(new, script)
-        options = f"-c enable_seqscan=off -c pipeann.ef_search={self.ef}"
-        return subprocess.Popen([pgbench_program(), "-n", "-M", "prepared", "-h", server.folder, "-U", "postgres", "-c", str(clients),
-                                 "-j", "1", "-T", str(self.options.seconds), "--max-tries=100", "-l", f"--log-prefix={log}",
-                                 "-f", script, "postgres"], env=dict(os.environ, PGOPTIONS=options),
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    @property
-    def scratch(self):
-        return one_file.scratch(self.options, "clients")
-
-    def ended(self, run, log):
-        """Rate, latencies and what was tried again."""
-        out, errors = run.communicate()
-        if run.returncode or "aborted" in errors:
-            raise SystemExit(f"pgbench: {errors}")
-        times = []
-        for path in glob.glob(log + ".*"):
-            with open(path) as file:
-                times += [int(line.split()[2]) / 1000 for line in file]
-            os.remove(path)
-        tried = re.search(r"transactions retried: (\d+)", out)
-        return {"qps": float(re.search(r"^tps = ([\d.]+)", out, re.M).group(1)), "p50": figures.percentile(times, 50),
-                "p99": figures.percentile(times, 99), "longest": max(times), "tried again": int(tried.group(1)) if tried else 0}
+    def clients(self, server, clients):
+        """Clients on a server: rate, latencies and what was tried again."""
+        script = SCRIPT.format(queries=len(self.data.queries), operator=OPERATORS[self.data.metric][0], k=K)
+        found = pgbench(server.folder, [script], clients, self.options.seconds, extra=("--max-tries=100",),
+                        options=f"-c enable_seqscan=off -c pipeann.ef_search={self.ef}")
+        times, tried = found["times"][0], re.search(r"transactions retried: (\d+)", found["printed"])
+        return {"qps": found["tps"], "p50": figures.percentile(times, 50), "p99": figures.percentile(times, 99),
+                "longest": max(times), "tried again": int(tried.group(1)) if tried else 0}
 
     def asked(self, *runs):
         """Clients on servers at the same time."""
-        logs = [os.path.join(self.scratch, f"log{number}") for number in range(len(runs))]
-        begun = [self.clients(server, clients, log) for (server, clients), log in zip(runs, logs)]
-        return [self.ended(run, log) for run, log in zip(begun, logs)]
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(lambda run: self.clients(*run), runs))
 
     def rates(self):
-        found = []
         for clients in self.options.clients:
             alone, = self.asked((self.primary, clients))
             other, = self.asked((self.replica, clients))
             both = self.asked((self.primary, (clients + 1) // 2), (self.replica, clients // 2))
-            found.append({"clients": clients, "primary alone": alone, "replica alone": other, "both": both})
+            self.store.replica_rates.add(dataset=self.data.name, clients=clients, alone=alone, replica=other, both=both)
             print(f"  {clients} clients: primary alone {alone['qps']:,.0f} queries/s (p50 {alone['p50']:.2f} ms), replica alone"
                   f" {other['qps']:,.0f}, half on each {sum(one['qps'] for one in both):,.0f} (p50 {both[0]['p50']:.2f} and"
                   f" {both[1]['p50']:.2f} ms)", flush=True)
-        return found
 
     def conflicts(self):
         names = " + ".join(f"confl_{name}" for name in CONFLICTS)
@@ -218,34 +187,34 @@ class Replica:
               f" longest {found['longest']:.0f} ms, {found['tried again']} tried again, {found['conflicts']} conflicts; a cursor:"
               f" {found['cursor']}; {', '.join(f'{name} {value:.0f} s' for name, value in steps.items())};"
               f" codes of {info['trained_nodes']:,} nodes", flush=True)
-        return found
+        self.store.replica_grown.add(dataset=self.data.name, **found)
 
-    def run(self, name):
-        self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
+    def run(self, data):
+        self.load(data)
         if not os.path.isdir(self.replica.folder):
             self.copy_primary()
         self.begin(len(self.data.base))
         self.ef, recall = self.least()
-        print(f"{self.data.title}, {len(self.data.base):,} rows, ef_search {self.ef}, recall@{K} {recall:.3f}", flush=True)
+        print(f"  ef_search {self.ef}, recall@{K} {recall:.3f}", flush=True)
         codes = self.codes()
+        self.store.replica.add(dataset=data.name, rows=len(data.base), value=self.ef, recall=recall, **codes)
         print(f"  the replica's first query after a start: {codes['first ms']:.0f} ms, the next {codes['next ms']:.2f};"
               f" {figures.megabytes(codes['memory_bytes'])} in memory", flush=True)
-        self.results[name] = {"ef_search": self.ef, "recall": recall, "codes": codes, "rates": self.rates(),
-                              "grown": [self.grown(feedback) for feedback in ("on", "off")]}
+        self.rates()
+        for feedback in ("on", "off"):
+            self.grown(feedback)
 
 
 def main():
-    parser = one_file.parser("replica", __doc__, None, "sift", 200000, 300)
-    parser.add_argument("--clients", type=lambda text: [int(word) for word in text.split(",")], default=[4, 16],
+    parser = command.parser("replica", __doc__, None, "sift", 200000, 300)
+    parser.add_argument("--clients", type=command.numbers(int), default=[4, 16],
                         metavar="N,...", help="in all (default 4,16)")
     parser.add_argument("--seconds", type=int, default=10, help="of each run (default %(default)s)")
     options = parser.parse_args()
     replica = Replica(options)
-    for name in options.datasets:
-        replica.run(name)
-    one_file.save(options, replica.primary.session, replica.results)
-    for server in (replica.replica, replica.primary):
-        server.stop()
+    for data in command.prepared(options, replica.store):
+        replica.run(data)
+    command.end(replica.store, replica.replica, replica.primary)
 
 
 if __name__ == "__main__":

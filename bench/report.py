@@ -1,249 +1,298 @@
-"""One HTML file with everything in it: it opens without a network."""
+"""What was measured, as tables and pictures: report.html, which opens without a network, and report.md."""
 import base64
 import html
-import json
 import os
 
-import build_report
+import ablation
+import build
 import figures
+import filter_report
+import growth
 import plots
-import row_report
+import row_cost
+import shards
+from plots import Line, Panel, median_points
 from store import Store
 
+MB = 1 / 1048576
+# Columns of all tables: heading, digits, scale.
+HEADS = {
+    "recall": ("recall@10", 4, 1), "recall_after": ("recall@10 after", 4, 1), "value": ("parameter", 0, 1),
+    "mean_ms": ("mean ms", 3, 1), "p50_ms": ("p50 ms", 3, 1), "p95_ms": ("p95 ms", 3, 1), "p99_ms": ("p99 ms", 3, 1),
+    "cpu_ms": ("CPU ms", 3, 1), "qps": ("queries/s", 0, 1), "writes_per_s": ("writes/s", 0, 1),
+    "page_reads": ("pages read", 1, 1), "page_hits": ("page hits", 1, 1), "in_flight": ("reads in flight", 2, 1),
+    "mean_in_flight": ("reads in flight", 2, 1),
+    "build_s": ("build s", 2, 1), "index_bytes": ("index MB", 1, MB), "memory_bytes": ("kept in memory MB", 1, MB),
+    "statement": ("statement", 0, 1), "limit_bytes": ("server MB", 0, MB), "shared_buffers": ("shared_buffers MB", 1, MB),
+    "memory_per_row": ("memory bytes/row", 1, 1), "workers": ("workers", 0, 1),
+    "maintenance_bytes": ("maintenance_work_mem MB", 1, MB), "peak_bytes": ("peak MB", 1, MB),
+    "temp_bytes": ("temporary MB written", 1, MB), "temp_peak_bytes": ("at once MB", 1, MB), "phases": ("phases, s", 0, 1),
+    "table_reads": ("table pages read", 1, 1), "toast_reads": ("TOAST read", 1, 1), "index_reads": ("index read", 1, 1),
+    "table_hits": ("table hits", 1, 1), "toast_hits": ("TOAST hits", 1, 1), "index_hits": ("index hits", 1, 1),
+    "disk_pages": ("from disk", 1, 1), "plan": ("scan", 0, 1), "code_distances": ("code distances", 0, 1),
+    "exact_distances": ("exact distances", 0, 1), "rows_per_s": ("rows inserted/s", 0, 1),
+}
+# Tables of a data set: name, title, what a line is of, columns, ratios (see summary()).
+TABLES = (
+    ("builds", "Builds", ("system",), ("build_s", "index_bytes", "memory_bytes", "statement"), ()),
+    ("build", "Builds in turns", ("system", "processes", "memory"),
+     ("workers", "maintenance_bytes", "build_s", "peak_bytes", "temp_bytes", "temp_peak_bytes", "index_bytes", "recall",
+      "mean_ms", "page_reads", "phases"), build.RATIOS),
+    ("recall", "Recall and latency", ("place", "system", "value"),
+     ("recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "page_hits", "index_reads", "in_flight", "cpu_ms"), ()),
+    ("throughput", "Throughput", ("kind", "target", "clients", "system"),
+     ("recall", "recall_after", "qps", "writes_per_s", "p50_ms", "p95_ms", "p99_ms"), ()),
+    ("memory", "Memory-limited", ("rows", "system", "percent", "temperature"),
+     ("limit_bytes", "shared_buffers", "recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "cpu_ms", "clients", "qps"),
+     ()),
+    ("grown", "Grown from nothing", ("way", "value"), ("recall", "page_reads", "index_bytes", "rows_per_s"), growth.RATIOS),
+    ("rows", "What a query pays after its search", ("place", "system", "query"),
+     ("recall", "mean_ms", "p50_ms", "p99_ms", "table_reads", "toast_reads", "index_reads", "table_hits", "toast_hits",
+      "index_hits", "disk_pages", "plan"), row_cost.RATIOS),
+)
+# Of the commands that compare in words of their own: every figure as it is.
+OTHERS = ("choice", "replica", "replica_rates", "replica_grown", "writes", "filter_builds")
+GROWTH = ("recall", "build_s", "index_bytes", "mean_ms", "memory_per_row", "page_reads", "page_hits")
+PLACES = {"memory": "index in shared_buffers", "disk": "index on disk, outside of caches at first",
+          "own": "on the server as it is"}
 EXPLAINED = {
     "recall-qps": "Further right finds more of the true neighbours, further up answers more queries. One system beats"
                   " another where its line is above it at the recall you need; each point is one value of its search"
                   " parameter. The scale of recall is that of what is missed: 0.9 to 0.99 is as long as 0.99 to 0.999.",
-    "recall-latency": "The same queries as time: mean as lines, 99th percentile dotted. Lower is better. On disk the"
-                      " index starts outside of all caches; pipeann reads past the operating system's cache all the"
-                      " time, the others fill it as they go.",
-    "recall-reads": "Pages of 8 KB that a query reads from outside of shared_buffers (left, on disk), and all pages that"
-                    " it touches (right, in memory), the table's included. Reads are what a slow disk makes you wait"
-                    " for. For the others a read may be answered by the operating system's cache.",
+    "recall-latency": "The same queries as time: mean as lines, 99th percentile dotted. On disk the index starts outside"
+                      " of all caches; pipeann reads past the operating system's cache all the time, the others fill it.",
+    "recall-reads": "Pages of 8 KB that a query reads from outside of shared_buffers (on disk), and all pages that it"
+                    " touches (in memory), the table's included. Reads are what a slow disk makes you wait for.",
     "qps-clients": "pgbench, prepared statements, all clients on the machine of the server. A line goes up until the"
                    " cores are busy. The recall in the legend was measured with the same setting.",
-    "qps-memory": "The server in a control group that has room for 100, 30 and 10 % of the index beside what the server"
-                  " itself needs; the page cache was dropped first and counts. Left: several clients once warm; right: one"
-                  " client, the first queries after the start. Read it from right to left: how much is lost as memory"
-                  " gets scarce.",
-    "growth": "Each point is an index built anew on so many rows of the set. The exponent says how the figure grows with"
-              " rows: 1 is in proportion, near 0 hardly at all. Memory that must be there: pipeann's codes; for the"
-              " others the whole index, which is what they need to be quick.",
+    "qps-memory": "The server in a control group that has room for a share of the index beside what the server itself"
+                  " needs; the page cache was dropped first and counts. Left: several clients once warm; right: one"
+                  " client, the first queries after the start. From right to left, memory gets scarce.",
+    "growth": "Each point is an index built anew on so many rows. The exponent says how the figure grows with rows: 1 is"
+              " in proportion, near 0 hardly at all. Memory: pipeann's codes; for the others the whole index.",
 }
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:100em;padding:0 1.5em;color:#222;background:#fff}
-h1{font-size:1.7em}h2{margin-top:2.5em;border-bottom:1px solid #ccc}h3{margin-top:2em}
+h2{margin-top:2.5em;border-bottom:1px solid #ccc}h3{margin-top:2em}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;margin:.8em 0}
-th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e5e5e5;white-space:nowrap}th{background:#f5f5f5}
-td:first-child,th:first-child,td.text{text-align:left}td.text,td code{white-space:normal}
-figure{margin:1em 0}figure img{max-width:100%;height:auto}figcaption{color:#555;max-width:60em}
-.scroll{overflow-x:auto}code,pre{background:#f5f5f5;padding:.1em .3em}pre{padding:.7em;overflow-x:auto}
+th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e5e5e5}th{background:#f5f5f5}
+td:first-child,th:first-child{text-align:left}figure{margin:1em 0}figure img{max-width:100%;height:auto}
+figcaption{color:#555;max-width:60em}.scroll{overflow-x:auto}
 """
 
 
-def number(value, digits=3):
-    if value in ("", None):
-        return ""
-    if isinstance(value, str):
-        return html.escape(value)
-    if isinstance(value, float):
-        return f"{value:,.{0 if abs(value) >= 1000 else digits}f}"
-    return f"{value:,}"
+class Report:
+    """Collects headings, text, tables and pictures, and writes them in both forms."""
+
+    def __init__(self, store):
+        self.store = store
+        self.run = store.run
+        self.html, self.markdown = [], []
+
+    def heading(self, text, level=2):
+        self.html.append(f"<h{level}>{html.escape(text)}</h{level}>")
+        self.markdown.append(f"{'#' * level} {text}")
+
+    def text(self, text):
+        self.html.append(f"<p>{html.escape(text)}</p>")
+        self.markdown.append(text)
+
+    def table(self, heads, lines):
+        lines = [[str(cell) for cell in line] for line in lines]
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+        self.html.append('<div class="scroll"><table><tr>' + "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+                         + f"</tr>{rows}</table></div>")
+        self.markdown.append("\n".join("| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *lines)))
+
+    def picture(self, name, title, panels, caption="", wide=2):
+        path = plots.draw(os.path.join(self.store.folder, "plots"), name, title, panels, wide)
+        if not path:
+            return
+        with open(path + ".svg", "rb") as file:
+            data = base64.b64encode(file.read()).decode()
+        self.html.append(f'<figure><img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{data}">'
+                         f"<figcaption>{html.escape(caption)}</figcaption></figure>")
+        self.markdown.append(f"![{name}](plots/{name}.png)")
+
+    def write(self, title):
+        head = (f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+                f"<style>{STYLE}</style></head><body>")
+        for name, parts in (("report.html", [head, *self.html, "</body></html>"]),
+                            ("report.md", ["\n\n".join(self.markdown), "\n"])):
+            path = os.path.join(self.store.folder, name)
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                file.write("".join(parts))
+            os.replace(path + ".new", path)
+
+    # Of measurements
+
+    def title_of(self, system):
+        return self.run["systems"].get(system, {}).get("title", system)
+
+    def summary(self, rows, names, columns, ratios=()):
+        """A line for each value of NAMES, with the medians over rounds of the columns that any row has.
+
+        A ratio is (heading, column, function): the function gives what a line's
+        key is compared with, a key like it, or None.
+        """
+        groups = figures.grouped(rows, *names)
+        columns = [column for column in columns if any(row.get(column) is not None for row in rows)]
+        heads = [column.replace("_", " ") for column in names]
+        lines = []
+        for key, group in groups.items():
+            line = [self.title_of(part) if name == "system" else part for name, part in zip(names, key)]
+            line += [figures.spread(group, column, *HEADS.get(column, (column, 0, 1))[1:]) for column in columns]
+            for _, column, other in ratios:
+                wanted = other(dict(zip(names, key)))
+                others = wanted and groups.get(tuple(wanted[name] for name in names))
+                line.append(figures.told(figures.ratio_of_rounds(group, others, column)) if others else "")
+            lines.append(line)
+        self.table([*heads, *(HEADS.get(column, (column,))[0] for column in columns), *(ratio[0] for ratio in ratios)], lines)
 
 
-def table(heads, lines):
-    cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in lines)
-    return ('<div class="scroll"><table><tr>' + "".join(f"<th>{html.escape(head)}</th>" for head in heads) + "</tr>"
-            + cells + "</table></div>")
+# Pictures of the parts of bench/run
+
+def systems_of(rows):
+    names = {row["system"] for row in rows}
+    return sorted(names, key=lambda name: (name not in plots.COLOURS, list(plots.COLOURS).index(name)
+                                           if name in plots.COLOURS else name))
 
 
-def median_cell(rows, column, digits=3):
-    """The median, and the spread where there were rounds."""
-    middle, least, greatest = figures.median_and_spread([row[column] for row in rows])
-    text = number(middle, digits)
-    return text if number(least, digits) == number(greatest, digits) else f"{text} <small>({number(least, digits)} to {number(greatest, digits)})</small>"
+def lines_of(report, rows, x, y, label="", **style):
+    """One line for each system; LABEL is added to its title."""
+    return [Line(name, report.title_of(name) + label if label is not None else "_",
+                 median_points([row for row in rows if row["system"] == name], x, y), style)
+            for name in systems_of(rows)]
 
 
-def grouped(rows, names):
-    """The rows by the values of some columns, in order of first appearance."""
-    groups = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
-    return groups.items()
+def of_recall(report, rows, panels, dotted=None):
+    """Panels of recall against something: (place, column, label) each."""
+    found = []
+    for place, column, label in panels:
+        here = [row for row in rows if row["place"] == place]
+        lines = lines_of(report, here, "recall", column)
+        if dotted:
+            lines += [line._replace(points=[point[:2] for point in line.points])
+                      for line in lines_of(report, here, "recall", dotted, None, linestyle=":", linewidth=1, markersize=3)]
+        found.append(Panel(PLACES[place], "recall@10", label, lines))
+    return found
 
 
-def title_of(run, system):
-    return html.escape(run["systems"].get(system, {}).get("title", system))
+def recall_pictures(report, rows):
+    yield "recall-qps", of_recall(report, rows, [(place, "qps", "queries/s, one client") for place in PLACES])
+    yield "recall-latency", of_recall(report, rows, [(place, "mean_ms", "latency, ms") for place in PLACES], "p99_ms")
+    touched = [dict(row, pages=row["page_reads"] + row["page_hits"]) for row in rows]
+    yield "recall-reads", of_recall(report, touched, [("disk", "page_reads", "pages read a query"),
+                                                      ("memory", "pages", "pages touched a query"),
+                                                      ("own", "pages", "pages touched a query")])
 
 
-def build_table(run, rows):
-    return table(("index", "build s", "index MB", "kept in memory MB", "statement"),
-                 [(title_of(run, row["system"]), number(row["build_s"], 1), number(row["index_bytes"] / 1048576, 1),
-                   number(row["memory_bytes"] / 1048576, 1), f"<code>{html.escape(row['statement'])}</code>")
-                  for row in rows])
+def throughput_pictures(report, rows):
+    panels = []
+    for (kind, target), here in figures.grouped(rows, "kind", "target").items():
+        lines = []
+        for name in systems_of(here):
+            mine = [row for row in here if row["system"] == name]
+            lines.append(Line(name, f"{report.title_of(name)}, recall {min(row['recall'] for row in mine):.3f}",
+                              median_points(mine, "clients", "qps", "clients")))
+        panels.append(Panel(f"recall {target:g} asked for, " + ("reads alone" if kind == "read" else "1 write to 9 searches"),
+                            "clients", "searches/s", lines, "each", "linear"))
+    yield "qps-clients", panels
 
 
-def recall_table(run, rows):
-    lines = []
-    for (place, system, value), group in sorted(grouped(rows, ("place", "system", "value")),
-                                                key=lambda item: (item[0][0] != "memory", item[0][1], item[0][2])):
-        lines.append((title_of(run, system), place, f"{run['systems'][system]['parameter']} = {value}",
-                      median_cell(group, "recall", 4), median_cell(group, "mean_ms"), median_cell(group, "p50_ms"),
-                      median_cell(group, "p99_ms"), median_cell(group, "page_reads", 1),
-                      median_cell(group, "page_hits", 1), median_cell(group, "cpu_ms"), len(group)))
-    return table(("index", "where", "parameter", "recall@10", "mean ms", "p50 ms", "p99 ms", "pages read", "page hits",
-                  "CPU ms", "rounds"), lines)
+def memory_pictures(report, rows):
+    panels = []
+    for temperature, column, label in (("warm", "qps", "queries/s, several clients, warm"),
+                                       ("cold", "mean_ms", "mean latency, ms, one client, cold")):
+        here = [dict(row, megabytes=row["limit_bytes"] * MB) for row in rows if row["temperature"] == temperature]
+        lines = []
+        for name in systems_of(here):
+            mine = [row for row in here if row["system"] == name]
+            lines.append(Line(name, f"{report.title_of(name)}, recall {min(row['recall'] for row in mine):.3f}",
+                              median_points(mine, "megabytes", column, "percent")))
+        panels.append(Panel("", "memory of the server, MB", label, lines, "log"))
+    yield "qps-memory", panels
 
 
-def throughput_table(run, rows):
-    lines = []
-    for (kind, target, clients, system), group in sorted(
-            grouped(rows, ("kind", "target", "clients", "system")),
-            key=lambda item: (item[0][0] != "read", -item[0][1], item[0][2], item[0][3])):
-        lines.append((title_of(run, system), "reads" if kind == "read" else "9 reads : 1 write", number(clients),
-                      median_cell(group, "recall", 4), median_cell(group, "recall_after", 4),
-                      median_cell(group, "qps", 0), median_cell(group, "writes_per_s", 0) if kind == "mixed" else "",
-                      median_cell(group, "p50_ms"), median_cell(group, "p95_ms"), median_cell(group, "p99_ms")))
-    return table(("index", "work", "clients", "recall@10", "recall@10 after", "searches/s", "writes/s", "p50 ms",
-                  "p95 ms", "p99 ms"), lines)
+def growth_pictures(report, rows):
+    at = figures.interpolated(rows, ("system", "rows"), rows[0]["target"])
+    panels = []
+    for column, label, scale in (("build_s", "build, s", 1), ("index_bytes", "index, MB", MB),
+                                 ("mean_ms", f"mean latency at recall {rows[0]['target']:g} or more, ms", 1),
+                                 ("memory_per_row", "memory that must be there, bytes a row", 1)):
+        lines = []
+        for name in systems_of(at):
+            points = [(row["rows"], row[column] * scale) for row in at if row["system"] == name]
+            exponent = figures.slope(*zip(*points))
+            fitted = f", ~ rows^{exponent:.2f}" if exponent is not None else ""
+            lines.append(Line(name, report.title_of(name) + fitted, points))
+        panels.append(Panel("", "rows", label, lines, "each"))
+    yield "growth", panels
 
 
-def memory_table(run, rows):
-    lines = []
-    for (system, percent, temperature), group in sorted(grouped(rows, ("system", "percent", "temperature")),
-                                                        key=lambda item: (item[0][0], -item[0][1], item[0][2])):
-        megabytes = [dict(row, limit=row["limit_bytes"] / 1048576, buffers=row["shared_buffers"] / 1048576)
-                     for row in group]
-        lines.append((title_of(run, system), f"{percent} %", number(megabytes[0]["limit"], 0),
-                      number(megabytes[0]["buffers"], 1), temperature, median_cell(group, "recall", 4),
-                      median_cell(group, "mean_ms"), median_cell(group, "p50_ms"), median_cell(group, "p99_ms"),
-                      median_cell(group, "page_reads", 1),
-                      median_cell(group, "cpu_ms"), f"{median_cell(group, 'qps', 0)} with {group[0]['clients']}"))
-    return table(("index", "of the index", "server MB", "shared_buffers MB", "", "recall@10", "mean ms", "p50 ms",
-                  "p99 ms", "pages read", "CPU ms", "queries/s with clients"), lines)
+PICTURES = {"recall": recall_pictures, "throughput": throughput_pictures, "memory": memory_pictures,
+            "growth": growth_pictures}
 
 
-def growth_table(run, rows):
-    lines = []
-    for system in plots.systems_of(rows):
-        points = plots.growth_points(rows, system)
-        for size, build, index, latency, memory, recall, pages in points:
-            shown = (number(latency), f"{recall:.4f}") if latency is not None else ("not reached", "")
-            lines.append((title_of(run, system), number(size), number(build, 1), number(index / 1048576, 1), *shown,
-                          number(memory, 1), number(pages, 1)))
-        slopes = []
-        for column in (1, 2, 3, 4, 6):
-            pairs = [(point[0], point[column]) for point in points if point[column] is not None]
-            exponent = figures.slope(*zip(*pairs)) if pairs else None
-            slopes.append("" if exponent is None else f"<b>rows<sup>{exponent:.2f}</sup></b>")
-        lines.append((title_of(run, system), "<b>fitted</b>", *slopes[:3], "", *slopes[3:]))
-    target = rows[0]["target"]
-    return table(("index", "rows", "build s", "index MB", f"mean ms at recall {target:g} or more", "recall@10",
-                  "memory bytes/row", "pages touched"), lines)
-
-
-def limited_table(run, rows):
-    """Memory-limited runs at the sizes of growth."""
-    lines = []
-    for (system, size, percent), group in sorted(grouped(rows, ("system", "rows", "percent"))):
-        figures_of = {row["temperature"]: row for row in group}
-        warm = figures_of.get("warm", group[0])
-        lines.append((title_of(run, system), number(size), f"{percent} %", number(warm["limit_bytes"] / 1048576, 0),
-                      number(warm["recall"], 4), number(figures_of.get("cold", {}).get("mean_ms", "")),
-                      number(warm["mean_ms"]), number(warm["p99_ms"]), number(warm["page_reads"], 1)))
-    return table(("index", "rows", "of the index", "server MB", "recall@10", "cold mean ms", "warm mean ms",
-                  "warm p99 ms", "pages read"), lines)
-
-
-def build_in_turns_table(run, rows):
-    return table(build_report.HEADS, [[html.escape(cell) for cell in line] for line in build_report.lines(run, rows)])
-
-
-def rows_table(run, rows):
-    return table(row_report.HEADS, [[html.escape(cell) for cell in line] for line in row_report.lines(run, rows)])
-
-
-def rows_clients_table(run, rows):
-    return table(row_report.client_heads(rows),
-                 [[html.escape(cell) for cell in line] for line in row_report.client_lines(run, rows)])
-
-
-TABLES = (("Builds", "builds", build_table), ("Builds in turns", "build", build_in_turns_table),
-          ("Recall and latency", "recall", recall_table), ("Throughput", "throughput", throughput_table),
-          ("Memory-limited", "memory", memory_table), ("What a query pays after its search", "rows", rows_table),
-          ("Many clients", "rows_clients", rows_clients_table), ("Growth", "growth", growth_table))
-
-
-def picture(path, name):
-    with open(path, "rb") as file:
-        data = base64.b64encode(file.read()).decode()
-    return (f'<figure><img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{data}">'
-            f"<figcaption>{html.escape(EXPLAINED[name])}</figcaption></figure>")
+def of_set(report, entry):
+    """All that there is of a data set."""
+    store, where = report.store, {"dataset": entry["name"], "rows": entry["rows"]}
+    title = f"{entry['title']}: {entry['rows']:,} rows of {entry['dimensions']} dimensions"
+    report.heading(title)
+    report.text(f"{entry['queries']:,} queries; the set has {entry['whole']:,} rows.")
+    for name, pictures in PICTURES.items():
+        rows = getattr(store, name).where(**(where if name != "growth" else {"dataset": entry["name"]}))
+        for picture, panels in pictures(report, rows) if rows else ():
+            report.picture(f"{entry['name']}-{picture}", title, panels, EXPLAINED[picture])
+    for name, heading, names, columns, ratios in TABLES:
+        # Of the memory-limited runs those at the sizes of growth, too.
+        rows = getattr(store, name).where(**(where if name != "memory" else {"dataset": entry["name"]}))
+        if rows:
+            report.heading(heading, 3)
+            report.summary(rows, names, columns, ratios)
+            if entry.get(f"{name}_limited"):
+                report.text(f"How memory was limited or measured: {entry[f'{name}_limited']}.")
+    rows = store.growth.where(dataset=entry["name"])
+    if rows:
+        report.heading(f"Growth, at recall@10 {rows[0]['target']:g} or more", 3)
+        report.summary(figures.interpolated(rows, ("system", "rows"), rows[0]["target"]), ("system", "rows"), GROWTH)
+    for module in (ablation, filter_report, shards):
+        module.add_to(report, entry)
 
 
 def facts(run):
-    lines = [("command", f"<code>{html.escape(run['command'])}</code>")]
-    for part in ("machine", "server"):
+    lines = [("command", run["command"])]
+    for part in ("machine", "server", "missing", "options"):
         for name, value in run[part].items():
             if isinstance(value, dict):
                 value = ", ".join(f"{key} {item}" for key, item in value.items())
             elif isinstance(value, list):
                 value = ", ".join(str(item) for item in value)
-            lines.append((name.replace("_", " "), html.escape(str(value))))
-    for name, reason in run["missing"].items():
-        lines.append((f"left out: {name}", html.escape(reason)))
-    options = ", ".join(f"{name} {value}" for name, value in run["options"].items())
-    lines.append(("options", html.escape(options)))
-    return "<table>" + "".join(f'<tr><th>{name}</th><td class="text">{value}</td></tr>' for name, value in lines) \
-        + "</table>"
-
-
-def page(run, store, drawn):
-    parts = ["<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Vector indexes compared</title>"
-             f"<style>{STYLE}</style></head><body><h1>Vector indexes in PostgreSQL, compared</h1>"
-             f"<p>Measured {html.escape(run['machine']['time'])}. Queries are not among the rows; recall@10 is against"
-             " the exact answer. Systems took turns within each round; figures are medians over rounds, with the least"
-             " and the greatest in brackets and as bars. No figure is shown without the recall it was had with.</p>"]
-    if "finished" not in run:
-        parts.append("<p><b>This run is not finished.</b></p>")
-    for entry in run["sets"].values():
-        parts.append(f"<h2>{html.escape(entry['title'])}: {entry['rows']:,} rows, {entry['dimensions']} dimensions</h2>"
-                     f"<p>{entry['queries']:,} queries; the set has {entry['whole']:,} rows.</p>")
-        parts += [picture(paths[1], name) for other, name, paths in drawn if other is entry]
-        for heading, name, make_table in TABLES:
-            where = {"dataset": entry["name"]} if name == "growth" else {"dataset": entry["name"],
-                                                                         "rows": entry["rows"]}
-            rows = getattr(store, name).where(**where)
-            if rows:
-                parts.append(f"<h3>{heading}</h3>{make_table(run, rows)}")
-            if name == "build" and rows:
-                parts.append(f"<p>Memory of builds was measured by {html.escape(rows[0]['measured'])}.</p>")
-            if name == "rows" and rows:
-                parts += [f"<p>{html.escape(line)}</p>" for line in row_report.notes(entry, rows)]
-            if name == "growth" and rows:
-                sizes = {row["rows"] for row in rows}
-                small = [row for row in store.memory.where(dataset=entry["name"]) if row["rows"] in sizes]
-                if small:
-                    parts.append(f"<h3>Growth, memory-limited</h3>{limited_table(run, small)}")
-            if name == "memory" and "control_group" in entry:
-                parts.append(f"<p>Control group: {html.escape(entry['control_group'])}.</p>")
-    parts.append(f"<h2>Machine and settings</h2>{facts(run)}</body></html>")
-    return "".join(parts)
+            lines.append((("left out: " if part == "missing" else "") + name.replace("_", " "), value))
+    return lines
 
 
 def make(folder):
-    """Draws the pictures and writes report.html; a line that says where."""
-    path = os.path.join(folder, "run.json")
-    if not os.path.exists(path):
-        raise SystemExit(f"{folder} has no run.json: nothing was measured there")
-    with open(path) as file:
-        run = json.load(file)
+    """Draws the pictures and writes the reports; a line that says where."""
     store = Store(folder)
-    drawn = plots.draw(run, store, os.path.join(folder, "plots"))
-    for text in build_report.write(folder, run, store) + row_report.write(folder, run, store):
-        print("\n" + text, flush=True)
-    report = os.path.join(folder, "report.html")
-    with open(report + ".new", "w", encoding="utf-8") as file:
-        file.write(page(run, store, drawn))
-    os.replace(report + ".new", report)
-    return f"{report}: {len(drawn)} pictures, also in {os.path.join(folder, 'plots')}"
+    if not store.run:
+        raise SystemExit(f"{folder} has no run.json: nothing was measured there")
+    report = Report(store)
+    report.heading("Vector search in PostgreSQL, measured", 1)
+    report.text(f"Measured {store.run['machine']['time']}. Queries are not among the rows; recall@10 is against the exact"
+                " answer. What is compared took turns within each round; figures are medians over rounds, with the least"
+                " and the greatest in brackets and as bars. Ratios are medians of ratios of the same round.")
+    if "finished" not in store.run:
+        report.text("This run is not finished.")
+    for entry in store.run["sets"].values():
+        of_set(report, entry)
+    for name in OTHERS:
+        rows = getattr(store, name).rows
+        if rows:
+            heads = list(dict.fromkeys(column for row in rows for column in row))
+            report.heading(name.replace("_", " "))
+            report.table(heads, [[row.get(column, "") for column in heads] for row in rows])
+    report.heading("Machine and settings")
+    report.table(("what", "as it was"), facts(store.run))
+    report.write("Vector search in PostgreSQL, measured")
+    return f"{os.path.join(folder, 'report.html')}, report.md and plots/ beside it"

@@ -9,7 +9,6 @@ once: it finds those of its pages that others wanted, too.
 """
 import collections
 import json
-import os
 
 import psycopg2
 
@@ -20,24 +19,35 @@ import memory
 import systems
 import throughput
 from build import BEFORE, rounds_of
-from cgroup import NoGroup, make
-from lab import COLUMN, K, WARM_UP, cpu_seconds, disk_bytes
-from progress import Progress
+from cgroup import make_or_say
+from lab import COLUMN, K, WARM_UP, disk_bytes
 from recall import measure_point, thinned, turns
 
-SETS = ["sift", "minilm", "fashion", "minilm4"]
+SETS = ["sift", "minilm", "fashion"]
 MEASURED = ("pipeann", "hnsw")
-CLIENTS = [2, 8, 32, 80]
 KINDS = ("id", "distance", "vector")
 PLACES = ("memory", "table", "scarce")
 SCARCE = 4              # table and index share the fourth part of what they take, unless told
 VALUES = 5              # of a sweep at most
 BUFFERS = 0.25          # of the machine's memory, for one of two servers
 BLOCK = 8192
+# Of the table: what a query's median time is compared with, that of the same round. On a machine that others use,
+# too, means are theirs. Scarce memory is compared with the table in memory and no column included.
+RATIOS = (
+    ("to id alone", "p50_ms", lambda key: {**key, "query": "id"} if key["query"] != "id" else None),
+    ("to the table in memory", "p50_ms", lambda key: {**key, "place": "table", "system": plain_name(key["system"])}
+     if key["place"] == "scarce" else None),
+    ("to the pipeann before", "p50_ms", lambda key: {**key, "system": BEFORE}
+     if plain_name(key["system"]) == "pipeann" else None),
+)
 
 # LABEL is the system's name, or BEFORE; KINDS are its queries.
 Subject = collections.namedtuple("Subject", "label lab system kinds")
 Job = collections.namedtuple("Job", "subject kind place number")
+
+
+def plain_name(system):
+    return system.removesuffix("_include")
 
 
 def columns_of(kind, metric):
@@ -55,7 +65,7 @@ def run(data, found, server, store, options, older=None):
     lab = labs.Lab(data, measured, server, store)
     before = labs.Lab(data, [systems.ALL["pipeann"]], older, store) if older else None
     subjects = subjects_of(lab, before)
-    if not jobs_of(subjects, options) and not client_jobs(subjects, options):
+    if not jobs_of(subjects, options):
         return None
     every = [one for one in (lab, before) if one]
     for one in every:
@@ -66,7 +76,6 @@ def run(data, found, server, store, options, older=None):
     lab.check_truth()
     values = values_of(subjects, every, options)
     in_memory(subjects, every, values, options)
-    many_clients(subjects, every, values, options)
     how = limited(subjects, every, values, options)
     for one in every:
         one.drop()
@@ -116,13 +125,6 @@ def jobs_of(subjects, options, places=PLACES):
     return [job for job in jobs if not job.subject.lab.store.rows.has(**key_of_job(job))]
 
 
-def client_jobs(subjects, options):
-    """(subject, clients, round) of the runs of pgbench that are not there yet."""
-    return [(subject, clients, number) for number in range(rounds_of(options)) for clients in options.many_clients
-            for subject in turns(subjects, number)
-            if not subject.lab.store.rows_clients.has(**key_of(subject, clients=clients, round=number))]
-
-
 def halves(lab, options):
     """Numbers of the queries that are measured and of those that only run before them."""
     count = min(options.queries, len(lab.vectors))
@@ -139,8 +141,7 @@ def values_of(subjects, every, options):
     for subject in subjects:
         lab, system = subject.lab, subject.system
         count = len(halves(lab, options)[0])
-        before = lab.store.rows.where(**key_of(subject, place="memory")) \
-            + lab.store.rows_clients.where(**key_of(subject))
+        before = lab.store.rows.where(**key_of(subject, place="memory"))
         if before:      # a run that goes on keeps what it began with
             found[subject.label] = before[0]["value"], throughput.recall_now(lab, system, before[0]["value"], count)
             continue
@@ -157,7 +158,7 @@ def values_of(subjects, every, options):
 
 def sweep(lab, system, count, options):
     """(recall, value) of a short sweep."""
-    return [(measure_point(lab, system, "memory", value, count)[0]["recall"], value)
+    return [(measure_point(lab, system, "memory", value, count)["recall"], value)
             for value in thinned(system.sweep(lab.rows), min(options.values or VALUES, VALUES))]
 
 
@@ -193,15 +194,11 @@ def asked(job, value, first, measured):
     plan = scan_of(lab.explain(lab.session))
     lab.ask(first)
     pid = lab.session.backend()
-    before, disk, cpu = pages(lab, system), disk_bytes(pid), cpu_seconds(pid)
-    answers, times = lab.ask(measured)
-    cpu, disk = cpu_seconds(pid) - cpu, None if disk is None else disk_bytes(pid) - disk
-    count, after = len(measured), pages(lab, system)
-    return {"queries": count, "plan": plan, "recall": sum(lab.recalls(measured, answers)) / count,
-            "mean_ms": sum(times) / count, "p50_ms": figures.percentile(times, 50),
-            "p99_ms": figures.percentile(times, 99), "cpu_ms": cpu * 1000 / count,
-            "disk_pages": "" if disk is None else disk / BLOCK / count,
-            **{name: (after[name] - before[name]) / count for name in before}}
+    before, disk = pages(lab, system), disk_bytes(pid)
+    row = lab.timed(system, measured)
+    disk, after = None if disk is None else disk_bytes(pid) - disk, pages(lab, system)
+    return {**row, "plan": plan, "disk_pages": None if disk is None else disk / BLOCK / len(measured),
+            **{name: (after[name] - before[name]) / len(measured) for name in before}}
 
 
 def scan_of(plan):
@@ -229,32 +226,12 @@ def keep(job, value, row, options, **more):
     lab, system = job.subject.lab, job.subject.system
     lab.store.rows.add(**key_of_job(job), value=value, target=options.targets[0],
                        table_bytes=lab.table_bytes, index_bytes=lab.index_bytes[system.name], **row, **more)
-    disk = "" if row["disk_pages"] == "" else f", {row['disk_pages']:.1f} from disk"
+    disk = "" if row["disk_pages"] is None else f", {row['disk_pages']:.1f} from disk"
     print(f"      round {job.number + 1}  {job.subject.label:<15} {job.kind:<8} {job.place:<6}"
           f"  recall@{K} {row['recall']:.4f}  mean {row['mean_ms']:7.3f} ms  p50 {row['p50_ms']:7.3f}"
           f"  p99 {row['p99_ms']:7.3f}  reads (hits): table {row['table_reads']:.1f} ({row['table_hits']:.1f}),"
           f" TOAST {row['toast_reads']:.1f} ({row['toast_hits']:.1f}), index {row['index_reads']:.1f}"
           f" ({row['index_hits']:.1f}){disk}", flush=True)
-
-
-# Many clients
-
-def many_clients(subjects, every, values, options):
-    jobs = [job for job in client_jobs(subjects, options) if job[0].label in values]
-    if not jobs:
-        return
-    print(f"    {every[0].data.name}: many clients, ids alone, table and index in memory", flush=True)
-    progress = Progress()
-    for subject, clients, number in jobs:
-        lab, (value, recall) = subject.lab, values[subject.label]
-        progress.show(f"    round {number + 1}, {subject.label}, {clients} clients, {options.seconds} s")
-        row = throughput.run_pgbench(lab, subject.system, value, clients, options.seconds,
-                                     os.path.join(lab.store.folder, "pgbench", lab.data.name))
-        row.pop("writes_per_s")
-        lab.store.rows_clients.add(**key_of(subject, clients=clients, round=number), value=value,
-                                   seconds=options.seconds, recall=recall, target=options.targets[0], **row)
-        progress.done(f"      round {number + 1}  {subject.label:<15} recall@{K} {recall:.4f}  {clients:>2} clients"
-                      f"  {row['qps']:8.0f} QPS  p50 {row['p50_ms']:7.3f}  p99 {row['p99_ms']:8.3f} ms")
 
 
 # Scarce memory
@@ -264,7 +241,7 @@ def limited(subjects, every, values, options):
     jobs = [job for job in jobs_of(subjects, options, PLACES[1:]) if job.subject.label in values]
     if not jobs:
         return None
-    group, how = make_group()
+    group, how = make_or_say("rows", "small shared_buffers, nothing in the page cache at first")
     share = scarce_bytes(every[0], options)
     print(f"    {every[0].data.name}: rows, table and index share {figures.megabytes(share)}, {how}", flush=True)
     need, chosen = {}, {}       # of a subject: what its server needs without the index; its parameter here
@@ -289,16 +266,6 @@ def limited(subjects, every, values, options):
         for lab in every:
             lab.server.restart(shared_buffers=labs.SMALL_BUFFERS, **memory.code_area(lab, None))
     return f"{how}; table and index share {figures.megabytes(share)}"
-
-
-def make_group():
-    """A control group, or None; and what limits memory in either case."""
-    try:
-        group = make(f"pipeann-rows-{os.getpid()}")
-        return group, f"control group version {group.version}"
-    except (NoGroup, OSError) as error:
-        print(f"    no control group can be made here ({error}): the page cache is not limited", flush=True)
-        return None, "small shared_buffers, nothing in the page cache at first"
 
 
 def scarce_bytes(lab, options):
@@ -355,6 +322,6 @@ def measure_limited(job, group, value, need, share, how, options):
         stop_scarce(lab, group)
     if more:
         print(f"      {job.subject.label}: {figures.megabytes(share)}, not less: its codes need it", flush=True)
-    keep(job, value, row, options, measured=how, limit_bytes=need + share if group else "", share_bytes=share,
+    keep(job, value, row, options, measured=how, limit_bytes=need + share if group else None, share_bytes=share,
          shared_buffers=buffers)
     return True

@@ -1,6 +1,6 @@
 """A table in one piece, in partitions, and on several servers: what of a query's work each shard repeats.
 
-bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,...] [--out FILE]
+bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,...] [--out FOLDER]
 
 Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
@@ -8,27 +8,30 @@ servers, by postgres_fdw, beside one of the servers asked alone. All rows are in
 shared_buffers for times, and none of the index for page reads. Counts are those
 of all shards together.
 """
+import itertools
 import os
 import statistics
 import threading
 import time
 
-import datasets
-import one_file
-import shard_options
-import shard_plots
-from figures import at_recall
+import numpy as np
+
+import command
+import figures
+import truth
+from lab import K
+from plots import Line, Panel
 from server import Server
 from session import OPERATORS, Session
 from wire import vector_bytes
 
-K = 10
 WAYS = ("apart", "together", "servers")
 EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
 CLIENTS = 4
 SECONDS = 2
 COUNTS = ("page_reads", "code_distances", "nodes_explored")
+OPTIONS = ("use_remote_estimate", "async_capable")      # of the servers, what may lead a planner astray
 WARM = {"shared_buffers": "2GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB",
         "max_parallel_workers_per_gather": "0"}
 COLD = {**WARM, "shared_buffers": "128MB"}
@@ -41,27 +44,22 @@ def another(folder):
     os.chown(folder, owner.st_uid, owner.st_gid)
     server = Server(folder)
     server.start(**WARM)
+    server.extensions([])
+    server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
     return server
 
 
 class Shards:
     def __init__(self, options):
         self.options = options
-        self.front = Server(options.server)
-        self.front.start(**WARM, shared_preload_libraries="pipeann,pipeann_servers")
+        self.front, self.store = command.begin(options, **WARM, shared_preload_libraries="pipeann,pipeann_servers")
+        self.front.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE")
         self.far = [another(os.path.join(options.server, f"shard{number}"))
                     for number in range(max(options.shards) if "servers" in options.ways else 0)]
-        for server in self.servers():
-            server.extensions([])
-            server.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
-        self.front.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE")
-        self.results = {}
-
-    def servers(self):
-        return [self.front, *self.far]
 
     def load(self, data):
         self.data = data
+        self.queries = [vector_bytes(query) for query in data.queries]
         self.columns = f"(id int, embedding vector({data.dimensions}))"
         self.front.session.rows(f"DROP TABLE IF EXISTS source; CREATE TABLE source {self.columns}")
         self.front.copy("source", data.base, "loading")
@@ -72,7 +70,7 @@ class Shards:
         server.session.rows(f"VACUUM ANALYZE {table}")
 
     def drop(self):
-        for server in self.servers():
+        for server in (self.front, *self.far):
             server.session.rows("DROP TABLE IF EXISTS items CASCADE; DROP TABLE IF EXISTS part CASCADE")
 
     def local(self, count):
@@ -92,17 +90,22 @@ class Shards:
         session.rows(f"CREATE TABLE items {self.columns} PARTITION BY HASH (id)")
         for number, server in enumerate(self.far[:count]):
             server.session.rows(f"CREATE TABLE part {self.columns}")
-            session.rows(f"DROP SERVER IF EXISTS far{number} CASCADE;"
-                         f" CREATE SERVER far{number} FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{server.folder}',"
-                         " port '5432', dbname 'postgres', extensions 'vector', parallel_commit 'true', options '-c enable_seqscan=off');"
-                         f" CREATE USER MAPPING FOR CURRENT_USER SERVER far{number} OPTIONS (user 'postgres');"
-                         f" CREATE FOREIGN TABLE items_{number} PARTITION OF items"
+            self.server_named(f"far{number}", server)
+            session.rows(f"CREATE FOREIGN TABLE items_{number} PARTITION OF items"
                          f" FOR VALUES WITH (MODULUS {count}, REMAINDER {number})"
                          f" SERVER far{number} OPTIONS (table_name 'part', batch_size '1000')")
         session.rows("INSERT INTO items SELECT * FROM source")
         for server in self.far[:count]:
             self.index(server, "part")
-        self.alone = shard_options.OneAlone(self.front, self.far[0], self.data)
+        # The first server's part of the table, by a connection of its own, so that both are asked in turn.
+        self.server_named("alone", self.far[0])
+        session.rows(f"CREATE FOREIGN TABLE alone {self.columns} SERVER alone OPTIONS (table_name 'part')")
+
+    def server_named(self, name, server):
+        self.front.session.rows(
+            f"DROP SERVER IF EXISTS {name} CASCADE; CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS"
+            f" (host '{server.folder}', port '5432', dbname 'postgres', extensions 'vector', parallel_commit 'true',"
+            f" options '-c enable_seqscan=off'); CREATE USER MAPPING FOR CURRENT_USER SERVER {name} OPTIONS (user 'postgres')")
 
     def used(self, way, count):
         return self.far[:count] if way == "servers" else [self.front]
@@ -114,13 +117,17 @@ class Shards:
                 server.session.rows("SELECT pg_prewarm(c.oid) FROM pg_class c WHERE relkind IN ('r', 'i')"
                                     " AND relname ~ '^(items|part)'")
 
-    def prepare(self, session, way, count, ef):
-        session.rows("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
-        session.rows(f"SET pipeann.ef_search = {ef}; SET pipeann.rewrite_plans = {'off' if way == 'apart' else 'on'}")
-        if way == "servers":
-            for number in range(count):
-                session.rows(f"ALTER SERVER far{number} OPTIONS"
-                             f" (SET options '-c enable_seqscan=off -c pipeann.ef_search={ef}')")
+    @staticmethod
+    def settings(way, ef):
+        return {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "pipeann.ef_search": ef,
+                "pipeann.rewrite_plans": "off" if way == "apart" else "on"}
+
+    def prepare(self, way, count, ef):
+        session = self.front.session
+        for name, value in self.settings(way, ef).items():
+            session.rows(f"SET {name} = {value}")
+        for number in range(count if way == "servers" else 0):
+            self.set_option([f"far{number}"], "options", f"-c enable_seqscan=off -c pipeann.ef_search={ef}")
         session.prepare("items", self.data.metric, K)
 
     def counts(self, way, count):
@@ -131,31 +138,30 @@ class Shards:
     def asked(self, way, count, ef):
         """Recall, milliseconds and counts of a query."""
         session = self.front.session
-        self.prepare(session, way, count, ef)
-        queries = [vector_bytes(query) for query in self.data.queries]
-        for query in queries[:20]:
+        self.prepare(way, count, ef)
+        for query in self.queries[:20]:
             session.nearest(query)
         before, recall, times = self.counts(way, count), 0, []
-        for number, query in enumerate(queries):
+        for number, query in enumerate(self.queries):
             found, seconds = session.nearest(query)
             recall += self.data.recall(number, found, K)
             times.append(seconds * 1000)
         session.rows("SELECT 1")
         after = self.counts(way, count)
-        return {"recall": recall / len(queries), "ms": statistics.median(times),
-                **{name: (after[name] - before[name]) / len(queries) for name in COUNTS}}
+        return {"recall": recall / len(times), "p50_ms": statistics.median(times), "queries": len(times),
+                **{name: (after[name] - before[name]) / len(times) for name in COUNTS}}
 
-    def rate(self, way, count, ef):
-        """Queries a second of several clients."""
-        done, queries = [], [vector_bytes(query) for query in self.data.queries]
-        end = time.monotonic() + SECONDS
+    def rate(self, way, ef):
+        """Queries a second of several clients, which send the vectors themselves, as servers far away need it."""
+        done, end = [], time.monotonic() + SECONDS
 
         def client(first):
-            session = Session(self.options.server)
-            self.prepare(session, "together" if way == "servers" else way, count, ef)
-            number = first
+            session, number = Session(self.front.folder), first
+            for name, value in self.settings(way, ef).items():
+                session.rows(f"SET {name} = {value}")
+            session.prepare("items", self.data.metric, K)
             while time.monotonic() < end:
-                session.nearest(queries[number % len(queries)])
+                session.nearest(self.queries[number % len(self.queries)])
                 number += 1
             session.close()
             done.append(number - first)
@@ -168,36 +174,27 @@ class Shards:
         return sum(done) / SECONDS
 
     def measure(self, way, count):
+        key = {"dataset": self.data.name, "rows": len(self.data.base), "way": way, "shards": count}
         self.restart(way, count, WARM)
         warm = [self.asked(way, count, ef) for ef in EF]
         enough = next((ef for ef, point in zip(EF, warm) if point["recall"] >= TARGET), EF[-1])
-        rate = self.rate(way, count, enough)
-        beside = self.beside(count, enough) if way == "servers" and count > 1 else {}
+        self.prepare(way, count, enough)
+        rate = self.rate(way, enough)
+        if way == "servers" and count > 1:
+            self.beside(key, enough)
         self.restart(way, count, COLD)
-        cold = [self.asked(way, count, ef) for ef in EF]
+        for ef, point in zip(EF, warm):
+            self.store.shards.add(**key, value=ef, round=0, qps=rate,
+                                  **{**point, "page_reads": self.asked(way, count, ef)["page_reads"]})
+        self.show(key)
 
-        def there(points, name):
-            """At the recall asked for; of the least setting if that gives more."""
-            pairs = sorted((point["recall"], point[name]) for point in points)
-            return pairs[0][1] if pairs[0][0] >= TARGET else at_recall(pairs, TARGET)
+    def show(self, key):
+        for row in figures.interpolated(self.store.shards.where(**key), ("way", "shards"), TARGET):
+            print(f"  {key['way']:<9}{key['shards']:>3}: {', '.join(f'{name} {row[name]:.3g}' for name in ('p50_ms', *COUNTS))}",
+                  flush=True)
 
-        return {"ef_search": enough, "queries a second": round(rate), "points": dict(zip(EF, warm)),
-                "least recall": warm[0]["recall"], "ms": there(warm, "ms"), "page_reads": there(cold, "page_reads"),
-                **{name: there(warm, name) for name in COUNTS[1:]}, **beside}
-
-    def beside(self, count, ef):
-        """One of the servers asked alone, in turn with all of them, at the recall asked for of each."""
-        self.prepare(self.front.session, "servers", count, ef)
-        least, recall = self.alone.enough(EF, TARGET)
-        print(f"    {count} servers at ef_search {ef} beside the first one alone at {least}, recall {recall:.3f} of its rows:",
-              flush=True)
-        found = shard_options.combinations(self.front.session, [f"far{number}" for number in range(count)], self.data)
-        return {"alone": {"ef_search": least, "recall": recall}, "combinations": found}
-
-    def run(self, name):
-        self.load(datasets.prepare(name, self.options.cache, self.options.rows, self.options.queries))
-        print(f"{self.data.title}, {len(self.data.base):,} rows, at recall@{K} {TARGET}", flush=True)
-        results = self.results[name] = {}
+    def run(self, data):
+        self.load(data)
         for count in sorted(set(self.options.shards) | {1}):
             for way in self.options.ways:
                 if count == 1 and way == "apart":
@@ -208,49 +205,126 @@ class Shards:
                 elif way == "apart" or "apart" not in self.options.ways or count == 1:
                     self.drop()
                     self.local(count)
-                results[f"{way} {count}"] = self.measure(way, count)
-                self.show(results, way, count)
+                self.measure(way, count)
         self.drop()
-        self.settings(results)
-        if self.options.out:
-            folder, file = os.path.split(os.path.splitext(self.options.out)[0])
-            shard_plots.draw(results, folder or ".", f"{file}-{name}", f"{self.data.title}: {len(self.data.base):,} rows")
 
-    def settings(self, results):
-        """The least setting of each number of shards that finds what one index does."""
-        for ef in (40, 100):
-            wanted = results["together 1"]["points"][ef]["recall"] if "together 1" in results else None
-            least = {name: next((value for value, point in result["points"].items() if point["recall"] >= wanted), None)
-                     for name, result in results.items() if wanted and not name.endswith(" 1")}
-            told = ", ".join(f"{name} at {value}" for name, value in least.items() if value)
-            if told:
-                print(f"  what one index finds at ef_search {ef} (recall {wanted:.3f}): {told}", flush=True)
+    # One server alone
 
-    def show(self, results, way, count):
-        """Beside one index of all rows."""
-        here, one = results[f"{way} {count}"], results.get("together 1")
-        told = []
-        for name in ("ms", "page_reads", *COUNTS[1:]):
-            if here[name] is not None:
-                ratio = f" ({here[name] / one[name]:.2f}x)" if one and one[name] else ""
-                told.append(f"{name} {here[name]:.3g}{ratio}")
-        print(f"  {way:<9}{count:>3}: {', '.join(told)}, {here['queries a second']} queries/s", flush=True)
+    def set_option(self, servers, name, value):
+        session = self.front.session
+        for server in servers:
+            has = session.value("SELECT count(*) FROM pg_foreign_server, unnest(srvoptions) o"
+                                " WHERE srvname = %s AND split_part(o, '=', 1) = %s", server, name)
+            session.rows(f"ALTER SERVER {server} OPTIONS ({'SET' if has else 'ADD'} {name} '{value}')")
+
+    def set_statistics(self, on):
+        """Statistics of foreign tables, as ANALYZE makes them, or none."""
+        tables = "SELECT oid FROM pg_class WHERE relname ~ '^(items|alone)'"
+        self.front.session.rows("ANALYZE items; ANALYZE alone" if on else
+                                f"DELETE FROM pg_statistic WHERE starelid IN ({tables});"
+                                f" UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid IN ({tables})")
+
+    def least_alone(self):
+        """The least setting with which the first server finds enough of its own rows, and that recall."""
+        session, data = self.front.session, self.data
+        rows = np.array([row["id"] for row in self.far[0].session.rows("SELECT id FROM part ORDER BY id")])
+        radius = truth.nearest(data.metric, data.base[rows], data.queries, K)[1][:, K - 1]
+        for ef in EF:
+            self.set_option(["alone"], "options", f"-c enable_seqscan=off -c pipeann.ef_search={ef}")
+            session.prepare("alone", data.metric, K, "alone")
+            recall = statistics.mean(
+                truth.recall(data.metric, data.base, data.queries[number], radius[number],
+                             session.nearest(query, name="alone")[0], K) for number, query in enumerate(self.queries))
+            if recall >= TARGET:
+                break
+        return ef, recall
+
+    def kind_of_plan(self):
+        """How many servers are asked, how many of them at the same time, and for how many rows."""
+        numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
+        plan = [row["QUERY PLAN"] for row in
+                self.front.session.rows(f"EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest('[{numbers}]')")]
+        sent = [line for line in plan if "Remote SQL:" in line]
+        return (f"{len(sent)} servers, {sum('Async Foreign Scan' in line for line in plan)} at the same time,"
+                f" {sum(' LIMIT ' in line for line in sent)} told the limit")
+
+    def in_turn(self):
+        """Median milliseconds of one server alone and of all, each vector asked of both, one after the other."""
+        times = {"alone": [], "nearest": []}
+        for number, query in enumerate([*self.queries[:20], *self.queries]):
+            for name, found in times.items():
+                _, seconds = self.front.session.nearest(query, name=name)
+                if number >= 20:
+                    found.append(seconds * 1000)
+        return [statistics.median(found) for found in times.values()]
+
+    def beside(self, key, ef):
+        """One of the servers in turn with all of them, at the recall asked for of each, whatever their options."""
+        session, servers = self.front.session, ["alone", *(f"far{number}" for number in range(key["shards"]))]
+        least, recall = self.least_alone()
+        print(f"    {key['shards']} servers at ef_search {ef} beside the first one alone at {least}, recall {recall:.3f}"
+              " of its rows:", flush=True)
+        for statistic, *values in itertools.product((False, True), *[("false", "true")] * len(OPTIONS)):
+            self.set_statistics(statistic)
+            for name, value in zip(OPTIONS, values):
+                self.set_option(servers, name, value)
+            session.prepare("items", self.data.metric, K)
+            session.prepare("alone", self.data.metric, K, "alone")
+            alone, every = self.in_turn()
+            self.store.shard_options.add(**key, statistics=statistic, **dict(zip(OPTIONS, values)), ef_alone=least,
+                                         recall_alone=recall, ms_alone=alone, ms=every, plan=self.kind_of_plan())
+            print(f"    {'ANALYZE' if statistic else 'no statistics'}, "
+                  + ", ".join(f"{name} {value}" for name, value in zip(OPTIONS, values))
+                  + f": {every:.3f} ms, one server alone {alone:.3f} ({every / alone:.2f}x); {self.kind_of_plan()}", flush=True)
+        self.set_statistics(False)
+        for name in OPTIONS:
+            self.set_option(servers, name, "false")
 
 
-def numbers(text):
-    return [int(word) for word in text.split(",")]
+# Table and picture
+
+TITLES = {"apart": "partitions, each searched apart", "together": "partitions, searched together",
+          "servers": "servers, by postgres_fdw"}
+PANELS = (("p50_ms", "ms, one client, all in memory"), ("page_reads", "page reads of all shards, nothing resident"),
+          ("code_distances", "codes compared in all shards"), ("qps", f"queries a second, {CLIENTS} clients"))
+
+
+def add_to(report, entry):
+    where = {"dataset": entry["name"], "rows": entry["rows"]}
+    rows = report.store.shards.where(**where)
+    if not rows:
+        return
+    at = figures.interpolated(rows, ("way", "shards"), TARGET)
+    # One partition is a table of its own.
+    drawn = at + [{**row, "way": "apart"} for row in at if row["way"] == "together" and row["shards"] == 1]
+    report.picture(f"{entry['name']}-shards", f"{entry['title']}, recall@10 {TARGET} or the least there is", [
+        Panel("", "shards", label, [Line(way, TITLES[way], [(row["shards"], row[column]) for row in drawn
+                                                            if row["way"] == way and row[column]]) for way in WAYS], "each")
+        for column, label in PANELS])
+    columns = ("recall", "p50_ms", *COUNTS, "qps")
+    ratios = [(f"{column} / one index's", column, lambda key: {**key, "way": "together", "shards": 1})
+              for column in ("p50_ms", "page_reads", "code_distances")]
+    report.heading(f"Shards at recall@10 {TARGET}, or that of the least setting", 3)
+    report.summary(at, ("way", "shards"), columns, ratios)
+    report.heading("Shards, all settings", 3)
+    report.summary(rows, ("way", "shards", "value"), columns)
+    options = report.store.shard_options.where(**where)
+    if options:
+        report.heading("All servers beside one alone", 3)
+        report.table(("shards", "statistics", *OPTIONS, "ms", "one alone", "plan"),
+                     [[row["shards"], row["statistics"], *(row[name] for name in OPTIONS), f"{row['ms']:.3f}",
+                       f"{row['ms_alone']:.3f}", row["plan"]] for row in options])
 
 
 def main():
-    parser = one_file.parser("shards", __doc__, WAYS, "sift", None, 300)
-    parser.add_argument("--shards", type=numbers, default=[1, 2, 4, 8], metavar="N,...", help="default 1,2,4,8")
+    parser = command.parser("shards", __doc__, WAYS, "sift", None, 300)
+    parser.add_argument("--shards", type=command.numbers(int), default=[1, 2, 4, 8], metavar="N,...",
+                        help="default 1,2,4,8")
     options = parser.parse_args()
     shards = Shards(options)
-    for name in options.datasets:
-        shards.run(name)
-    one_file.save(options, shards.front.session, shards.results)
-    for server in shards.servers():
-        server.stop()
+    for data in command.prepared(options, shards.store):
+        shards.run(data)
+    command.end(shards.store, shards.front, *shards.far)
 
 
 if __name__ == "__main__":

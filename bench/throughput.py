@@ -14,7 +14,7 @@ from recall import curve, turns
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = os.path.join(HERE, "pgbench")
 READS_PER_WRITE = 9
-READ, WRITE = 0, 1      # numbers of the scripts, as they are given
+READ, WRITE = 0, 1      # numbers of the scripts
 
 
 class PgbenchError(Exception):
@@ -28,17 +28,13 @@ def pgbench_program():
     return os.path.join(bindir, "pgbench")
 
 
-def write_scripts(folder, metric):
-    """The scripts with the data set's operator; they stay beside the results."""
-    os.makedirs(folder, exist_ok=True)
-    paths = []
+def scripts(metric):
+    """The scripts with the data set's operator: a search, a write."""
+    found = []
     for name in ("read.sql", "write.sql"):
         with open(os.path.join(SCRIPTS, name)) as file:
-            text = file.read()
-        paths.append(os.path.join(folder, name))
-        with open(paths[-1], "w") as file:
-            file.write(text.replace("embedding <->", f"embedding {operator(metric)}"))
-    return paths
+            found.append(file.read().replace("embedding <->", f"embedding {operator(metric)}"))
+    return found
 
 
 def session_options(system, value):
@@ -48,41 +44,51 @@ def session_options(system, value):
 
 def read_logs(prefix):
     """Milliseconds of every transaction in pgbench's logs, by number of the script."""
-    times = {READ: [], WRITE: []}
+    times = {}
     for path in glob.glob(glob.escape(prefix) + ".*"):
         with open(path) as file:
             for line in file:
                 fields = line.split()
                 if len(fields) >= 6 and fields[2].isdigit():
-                    times[int(fields[3])].append(int(fields[2]) / 1000)
+                    times.setdefault(int(fields[3]), []).append(int(fields[2]) / 1000)
     return times
 
 
-def run_pgbench(lab, system, value, clients, seconds, folder, mixed=False):
-    """Runs pgbench and reads its logs: rates and latencies."""
-    read, write = write_scripts(folder, lab.data.metric)
+def pgbench(folder, scripts, clients, seconds=None, transactions=None, weights=None, options="", extra=()):
+    """Runs scripts on the server of a folder: transactions a second, times by number of the script, what was printed.
+
+    WEIGHTS are the scripts'; OPTIONS are those of every session.
+    """
     work = tempfile.mkdtemp(prefix="pgbench-")
     try:
         prefix = os.path.join(work, "log")
-        command = [pgbench_program(), "-n", "-M", "prepared", "-T", str(seconds), "-c", str(clients),
-                   "-j", str(min(clients, os.cpu_count() or 1)), "-l", f"--log-prefix={prefix}",
-                   "-D", f"queries={len(lab.vectors)}", "-D", f"rows={lab.rows}",
-                   "-h", lab.server.folder, "-U", "postgres"]
-        command += ["-f", f"{read}@{READS_PER_WRITE}", "-f", f"{write}@1"] if mixed else ["-f", read]
+        command = [pgbench_program(), "-n", "-M", "prepared", "-c", str(clients),
+                   "-j", str(min(clients, os.cpu_count() or 1)), "-l", f"--log-prefix={prefix}", "-h", folder, "-U",
+                   "postgres", *(["-T", str(seconds)] if seconds else ["-t", str(transactions // clients)]), *extra]
+        for number, script in enumerate(scripts):
+            path = os.path.join(work, f"{number}.sql")
+            with open(path, "w") as file:
+                file.write(script)
+            command += ["-f", f"{path}@{weights[number]}" if weights else path]
         result = subprocess.run([*command, "postgres"], capture_output=True, text=True,
-                                env=dict(os.environ, PGOPTIONS=session_options(system, value)))
-        if result.returncode or "aborted" in result.stderr:
-            raise PgbenchError(f"pgbench with {system.name}, {clients} clients: {result.stderr.strip()[-600:]}")
+                                env=dict(os.environ, PGOPTIONS=options))
         rate = re.search(r"^tps = ([\d.]+)", result.stdout, re.M)
-        times = read_logs(prefix)
+        if result.returncode or "aborted" in result.stderr or not rate:
+            raise PgbenchError(f"pgbench, {clients} clients: {result.stderr.strip()[-600:]}{result.stdout[-600:]}")
+        return {"tps": float(rate.group(1)), "times": read_logs(prefix), "printed": result.stdout}
     finally:
         shutil.rmtree(work)
-    done = len(times[READ]) + len(times[WRITE])
-    if not rate or not times[READ]:
-        raise PgbenchError(f"pgbench reported no transaction: {result.stdout[-600:]}")
-    share = len(times[READ]) / done
-    reads = times[READ]
-    return {"qps": float(rate.group(1)) * share, "writes_per_s": float(rate.group(1)) * (1 - share),
+
+
+def run_pgbench(lab, system, value, clients, seconds, mixed=False):
+    """The scripts in pgbench/: rates and latencies."""
+    found = pgbench(lab.server.folder, scripts(lab.data.metric)[:2 if mixed else 1], clients, seconds,
+                    weights=(READS_PER_WRITE, 1), options=session_options(system, value),
+                    extra=("-D", f"queries={len(lab.vectors)}", "-D", f"rows={lab.rows}"))
+    reads = found["times"][READ]
+    done = sum(map(len, found["times"].values()))
+    share = len(reads) / done
+    return {"qps": found["tps"] * share, "writes_per_s": found["tps"] * (1 - share),
             "mean_ms": sum(reads) / len(reads), "p50_ms": figures.percentile(reads, 50),
             "p95_ms": figures.percentile(reads, 95), "p99_ms": figures.percentile(reads, 99), "transactions": done}
 
@@ -136,18 +142,10 @@ def raised(lab, system, value, target, queries):
 
 def run(lab, options):
     """Every target, number of clients and system, in rounds; writes last, since they change the index."""
-    if wanted(lab, options):
-        lab.into_memory()
-        for kind in ("read", "mixed"):
-            for target in options.targets if kind == "read" else options.targets[:1]:
-                run_kind(lab, options, kind, target)
-
-
-def wanted(lab, options):
-    return any(not lab.store.throughput.has(**key_of(lab, system, kind, target, clients, number))
-               for number in range(options.rounds) for system in lab.systems for clients in options.clients
-               for kind in ("read", "mixed") for target in (options.targets if kind == "read" else options.targets[:1])
-               if estimate(lab, system, target) is not None)
+    lab.into_memory()
+    for kind in ("read", "mixed"):
+        for target in options.targets if kind == "read" else options.targets[:1]:
+            run_kind(lab, options, kind, target)
 
 
 def key_of(lab, system, kind, target, clients, number):
@@ -174,8 +172,7 @@ def run_kind(lab, options, kind, target):
                     continue
                 value, recall = reached[system.name]
                 progress.show(f"    round {number + 1}, {system.name}, {clients} clients, {options.seconds} s")
-                row = run_pgbench(lab, system, value, clients, options.seconds,
-                                  os.path.join(lab.store.folder, "pgbench", lab.data.name), kind == "mixed")
+                row = run_pgbench(lab, system, value, clients, options.seconds, kind == "mixed")
                 after = recall_now(lab, system, value, options.queries) if kind == "mixed" else recall
                 lab.store.throughput.add(value=value, seconds=options.seconds, recall=recall, recall_after=after,
                                          **key, **row)

@@ -1,31 +1,25 @@
 """Inserts, VACUUM and a mixed load, side by side with pgvector's HNSW.
 
-bench/run writes [--rows N] [--seconds S] [--limit S] [--out FILE]
+bench/run writes [--rows N] [--seconds S] [--out FOLDER]
 
 GloVe by cosine in a random order: ROWS rows are indexed, the others inserted
-by 1, 8 and 32 clients, the systems in turns, with what backends wait for
-meanwhile; then a tenth of the rows is deleted and VACUUM run, with a search loop beside it; then pipeann's table has
+by 1, 8 and 32 clients, the systems in turns; then a tenth of the rows is deleted and VACUUM run, with a search loop beside it; then pipeann's table has
 searches, inserts, updates and deletes for some minutes, with autovacuum. Every
 speed stands beside the recall that the index has.
 """
-import collections
-import os
-import subprocess
 import threading
 import time
 
 import numpy as np
 
+import command
 import datasets
-import one_file
-from server import Server
 from session import Session
-from throughput import pgbench_program
+from throughput import pgbench
 
 K = 10
 QUERIES = 200
 CLIENTS = (1, 8, 32)
-MOST_WAITS = 4          # shown
 ROUNDS = 2
 SYSTEMS = {
     "pipeann": "USING pipeann (embedding vector_cosine_ops)",
@@ -38,58 +32,10 @@ def table(system):
     return f"w_{system}"
 
 
-def pgbench(server, scratch, script, clients, seconds=None, transactions=None, extra=(), log=None):
-    """Transactions a second."""
-    path = os.path.join(scratch, "script.sql")
-    with open(path, "w") as file:
-        file.write(script)
-    command = [pgbench_program(), "-n", "-M", "prepared", "-h", server, "-U", "postgres",
-               "-c", str(clients), "-j", str(min(clients, 2)), "-f", path, *extra]
-    command += ["-T", str(seconds)] if seconds else ["-t", str(transactions // clients)]
-    if log:
-        command += ["-l", f"--log-prefix={log}"]
-    done = subprocess.run([*command, "postgres"], capture_output=True, text=True)
-    if done.returncode or "failed" in done.stderr:
-        raise SystemExit(f"pgbench: {done.stderr}")
-    return float(next(line.split("=")[1].split()[0] for line in done.stdout.splitlines() if line.startswith("tps")))
-
-
-class Waits:
-    """What active backends wait for while a block runs, as shares of the samples taken."""
-
-    QUERY = ("SELECT coalesce(wait_event_type || ':' || wait_event, 'running') AS wait, count(*) AS n FROM pg_stat_activity"
-             " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid() GROUP BY 1")
-
-    def __init__(self, server):
-        self.session = Session(server)
-        self.counts = collections.Counter()
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.sample)
-
-    def sample(self):
-        while not self.ended.wait(0.02):
-            for row in self.session.rows(self.QUERY):
-                self.counts[row["wait"]] += row["n"]
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
-        self.session.close()
-
-    def shares(self):
-        total = sum(self.counts.values())
-        return {wait: round(n / total, 3) for wait, n in self.counts.most_common(MOST_WAITS)}
-
-
 class Bench:
     def __init__(self, options):
         self.options = options
-        self.server = Server(options.server)
-        self.server.start(wal_level="replica", shared_buffers="1GB", max_wal_size="8GB")
+        self.server, self.store = command.begin(options, wal_level="replica", shared_buffers="1GB", max_wal_size="8GB")
         self.session = self.server.session
         self.results = {}
         self.next_row = options.rows
@@ -100,8 +46,6 @@ class Bench:
     def load(self):
         data = datasets.prepare("glove", self.options.cache, None, None)
         order = np.random.default_rng(1).permutation(len(data.base))
-        self.server.extensions([])
-        self.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann CASCADE")
         self.session.rows(f"CREATE TABLE source (id int, embedding vector({data.dimensions}))")
         self.server.copy("source", data.base[order], "loading")
         self.session.rows("ALTER TABLE source ADD PRIMARY KEY (id)")
@@ -133,38 +77,31 @@ class Bench:
         found = self.answers(system, False)
         return sum(len(a & b) for a, b in zip(exact, found)) / (K * QUERIES)
 
-    def pgbench(self, *arguments, **options):
-        return pgbench(self.options.server, self.options.scratch, *arguments, **options)
-
     def wal(self):
         return self.session.value("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 
     def insert_rows(self, system, clients):
-        """Rows a second, bytes of WAL a row, what was waited for."""
+        """Rows a second, bytes of WAL a row."""
         self.session.rows(f"DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START {self.next_row} MINVALUE 0")
         before = self.wal()
-        with Waits(self.options.server) as waits:
-            rate = self.pgbench(
-                f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));",
-                clients, transactions=self.options.inserts)
-        return rate, float(self.wal() - before) / self.options.inserts, waits.shares()
+        script = f"INSERT INTO {table(system)} SELECT id, embedding FROM source WHERE id = (SELECT nextval('s'));"
+        rate = pgbench(self.options.server, [script], clients, transactions=self.options.inserts)["tps"]
+        return rate, float(self.wal() - before) / self.options.inserts
 
     def inserts(self):
         rates = {system: {clients: [] for clients in CLIENTS} for system in SYSTEMS}
         wal = {system: [] for system in SYSTEMS}
-        waits = {system: {} for system in SYSTEMS}
         self.session.rows("CHECKPOINT")
         for _ in range(ROUNDS):
             for clients in CLIENTS:
                 for system in SYSTEMS:
-                    rate, size, waits[system][clients] = self.insert_rows(system, clients)
+                    rate, size = self.insert_rows(system, clients)
                     rates[system][clients].append(rate)
                     wal[system].append(size)
                 self.next_row += self.options.inserts
         for system in SYSTEMS:
             self.results[f"{system} inserts"] = {
                 **{f"{clients} clients, per s": [round(rate) for rate in rates[system][clients]] for clients in CLIENTS},
-                **{f"{clients} clients, waits": waits[system][clients] for clients in CLIENTS},
                 "WAL bytes a row, the table's included": [round(size) for size in wal[system]],
                 "recall@10 after": self.recall(system)}
         for clients in CLIENTS:
@@ -179,13 +116,13 @@ class Bench:
         return ("\\set q random(0, 999)\n"
                 f"SELECT id FROM {table(system)} ORDER BY embedding <=> (SELECT embedding FROM queries WHERE id = :q) LIMIT 10;")
 
+    @staticmethod
+    def search_options(system):
+        return f"-c {SEARCH[system].replace(' ', '')} -c enable_seqscan=off"
+
     def search_rate(self, system, seconds):
-        options = f"-c {SEARCH[system].replace(' ', '')} -c enable_seqscan=off"
-        os.environ["PGOPTIONS"] = options
-        try:
-            return self.pgbench(self.search_script(system), 1, seconds=seconds)
-        finally:
-            del os.environ["PGOPTIONS"]
+        return pgbench(self.options.server, [self.search_script(system)], 1, seconds,
+                       options=self.search_options(system))["tps"]
 
     def vacuum(self):
         seconds = {}
@@ -194,28 +131,20 @@ class Bench:
             self.session.rows(f"DELETE FROM {table(system)} WHERE id % 10 = 3")
             other = Session(self.options.server)
             other.rows("SET maintenance_work_mem = '1GB'")
-            other.rows(f"SET statement_timeout = '{self.options.limit}s'")
             during = []
             worker = threading.Thread(target=lambda: during.append(self.search_rate(system, 4)))
             # the same work twice would not be the same: searches run beside the one VACUUM there is
             worker.start()
             time.sleep(0.5)
             start = time.monotonic()
-            try:
-                other.rows(f"VACUUM (INDEX_CLEANUP ON) {table(system)}")
-                ended = True
-            except Exception as error:
-                if "statement timeout" not in str(error):
-                    raise
-                ended = False
+            other.rows(f"VACUUM (INDEX_CLEANUP ON) {table(system)}")
             seconds[system] = time.monotonic() - start
             worker.join()
             other.close()
             self.results[f"{system} VACUUM of a tenth"] = {
-                "seconds": round(seconds[system], 1), "ended": ended, "searches per s before": round(alone),
+                "seconds": round(seconds[system], 1), "searches per s before": round(alone),
                 "searches per s over 4 s with it beside": round(during[0]), "recall@10 after": self.recall(system)}
-        if all(self.results[f"{system} VACUUM of a tenth"]["ended"] for system in SYSTEMS):
-            self.results["VACUUM: pipeann / hnsw"] = round(seconds["pipeann"] / seconds["hnsw"], 3)
+        self.results["VACUUM: pipeann / hnsw"] = round(seconds["pipeann"] / seconds["hnsw"], 3)
         self.results["pipeann_check"] = self.session.value(
             "SELECT pipeann_check(indexrelid, true) FROM pg_index JOIN pg_class c ON c.oid = indexrelid"
             " JOIN pg_am a ON a.oid = c.relam WHERE amname = 'pipeann'")
@@ -235,36 +164,13 @@ class Bench:
         self.session.rows("ALTER SYSTEM SET autovacuum_naptime = '20s'")
         self.session.rows("SELECT pg_reload_conf()")
         recall, size = self.recall("pipeann"), self.index_size()
-        write = os.path.join(self.options.scratch, "write.sql")
-        with open(write, "w") as file:
-            file.write(f"\\set r random(0, {self.options.rows - 1})\n\\set o random(0, {self.options.rows - 1})\n"
-                       f"DELETE FROM {name} WHERE id = :r;\n"
-                       f"INSERT INTO {name} SELECT :r, embedding FROM source WHERE id = :o ON CONFLICT DO NOTHING;\n"
-                       f"UPDATE {name} SET embedding = (SELECT embedding FROM source WHERE id = :r) WHERE id = :o;\n")
-        log = os.path.join(self.options.scratch, "mixed")
-        os.environ["PGOPTIONS"] = "-c pipeann.ef_search=100 -c enable_seqscan=off"
-        with open(os.path.join(self.options.scratch, "search.sql"), "w") as file:
-            file.write(self.search_script("pipeann"))
-        command = [pgbench_program(), "-n", "-M", "prepared", "-h", self.options.server, "-U", "postgres", "-c", "2",
-                   "-j", "2", "-T", str(self.options.seconds), "-l", f"--log-prefix={log}", "--max-tries=10",
-                   "-f", f"{self.options.scratch}/search.sql@9", "-f", f"{write}@1", "postgres"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        del os.environ["PGOPTIONS"]
-        if done.returncode:
-            raise SystemExit(f"pgbench: {done.stderr}")
-        times = []
-        writes = 0
-        for entry in os.listdir(self.options.scratch):
-            if not entry.startswith("mixed."):
-                continue
-            with open(os.path.join(self.options.scratch, entry)) as file:
-                for line in file:
-                    fields = line.split()
-                    if fields[3] == "0" and fields[2].isdigit():
-                        times.append(int(fields[2]) / 1000)
-                    elif fields[3] == "1":
-                        writes += 1
-        times = np.array(times)
+        write = (f"\\set r random(0, {self.options.rows - 1})\n\\set o random(0, {self.options.rows - 1})\n"
+                 f"DELETE FROM {name} WHERE id = :r;\n"
+                 f"INSERT INTO {name} SELECT :r, embedding FROM source WHERE id = :o ON CONFLICT DO NOTHING;\n"
+                 f"UPDATE {name} SET embedding = (SELECT embedding FROM source WHERE id = :r) WHERE id = :o;\n")
+        found = pgbench(self.options.server, [self.search_script("pipeann"), write], 2, self.options.seconds, weights=(9, 1),
+                        options=self.search_options("pipeann"), extra=("--max-tries=10",))["times"]
+        times, writes = np.array(found[0]), len(found[1])
         runs = self.session.rows("SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = %s", name)
         self.results["mixed load"] = {
             "seconds": self.options.seconds, "searches": len(times), "writes (delete, insert, update)": writes,
@@ -278,24 +184,22 @@ class Bench:
         for name, value in self.results.items():
             if part in name or isinstance(value, (int, float)):
                 self.say(f"  {name}: {value}")
+                self.store.writes.add(name=name, found=value)
 
 
 def main():
-    parser = one_file.parser("writes", __doc__)
+    parser = command.parser("writes", __doc__)
     parser.add_argument("--rows", type=int, default=300000, help="indexed before (default %(default)s)")
     parser.add_argument("--inserts", type=int, default=8000, help="rows of each round of inserts (default %(default)s)")
     parser.add_argument("--seconds", type=int, default=600, help="of mixed load, 0 for none (default %(default)s)")
-    parser.add_argument("--limit", type=int, default=3600, help="seconds after which a VACUUM is given up")
     options = parser.parse_args()
-    options.scratch = one_file.scratch(options, "writes")
     bench = Bench(options)
     bench.load()
     bench.inserts()
     bench.vacuum()
     if options.seconds:
         bench.mixed()
-    one_file.save(options, bench.session, bench.results)
-    bench.server.disconnect()
+    command.end(bench.store, bench.server)
 
 
 if __name__ == "__main__":

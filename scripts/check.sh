@@ -229,15 +229,15 @@ run_bench() {
 		bench/ablation --quick --out "$RESULTS/ablation" &&
 		bench/run rows --quick --out "$RESULTS/rows" &&
 		bench/run grown --rows 5000 --queries 100 \
-			--ways built,statement,clients --out "$RESULTS/grown.json" &&
+			--ways built,statement,clients --out "$RESULTS/grown" &&
 		bench/run filters --datasets fashion --rows 5000 --queries 20 \
 			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
-			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters.json" &&
-		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice.json" &&
+			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters" &&
+		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice" &&
 		bench/run shards --datasets fashion --rows 10000 --queries 50 \
-			--shards 1,2 --out "$RESULTS/shards.json" &&
+			--shards 1,2 --out "$RESULTS/shards" &&
 		bench/run replica --datasets fashion --rows 10000 --queries 50 \
-			--seconds 1 --clients 2 --out "$RESULTS/replica.json" &&
+			--seconds 1 --clients 2 --out "$RESULTS/replica" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

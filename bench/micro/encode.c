@@ -72,7 +72,7 @@ Measure(int dim, int nchunks)
 	int		   *len = palloc(sizeof(int) * nchunks);
 	Size	   *offset = palloc(sizeof(Size) * nchunks);
 	float	   *x = MakeVectors(dim, SAMPLES);
-	PipeannPq	pq = {dim, nchunks, start, len, offset, NULL};
+	PipeannPq	pq = {dim, nchunks, start, len, offset, NULL, 0};
 
 	PipeannPqLayout(dim, nchunks, start, len, offset);
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));

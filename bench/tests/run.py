@@ -1,10 +1,8 @@
 """Runs the tests of the benchmark and prints TAP.
 
     run.py            tests of its parts
-    run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and
-                      those of `bench/ablation --quick` and `bench/run rows --quick` in
-                      the folders ablation and rows, and of `bench/run grown`, `filters`,
-                      `choice`, `shards` and `replica` in files of that name, beside them
+    run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and those of
+                      other commands in folders of their names beside it (left.py)
 """
 import os
 import sys

@@ -5,13 +5,10 @@ import time
 import unittest
 
 import build
-import build_report
 import build_watch
 import cgroup
+import figures
 import main
-from store import Store
-
-RUN = {"systems": {"pipeann": {"title": "pipeann"}}, "sets": {"s": {"name": "s", "rows": 9, "title": "S"}}}
 
 
 class Lab:
@@ -23,11 +20,8 @@ class Lab:
         name, metric = "s", "l2"
 
 
-def row(system, processes, memory, number, seconds, **more):
-    return {"dataset": "s", "rows": 9, "system": system, "processes": processes, "memory": memory, "round": number,
-            "maintenance_bytes": 100 << 20, "build_s": seconds, "workers": processes - 1, "peak_bytes": 110 << 20,
-            "measured": "/proc", "temp_bytes": 0, "temp_peak_bytes": 0, "index_bytes": 1 << 20,
-            "phases": f"building index: scanning table {seconds / 4}; building index: graph {seconds / 2}", **more}
+def row(system, processes, memory, number, seconds):
+    return {"system": system, "processes": processes, "memory": memory, "round": number, "build_s": seconds}
 
 
 class Jobs(unittest.TestCase):
@@ -99,20 +93,17 @@ class Watching(unittest.TestCase):
 
 class Table(unittest.TestCase):
     def test_ratios_are_of_the_same_round(self):
-        with tempfile.TemporaryDirectory() as folder:
-            store = Store(folder)
-            for number, seconds in enumerate((10.0, 20.0, 40.0)):
-                store.build.add(**row("pipeann", 1, "full", number, seconds))
-                store.build.add(**row("pipeann", 2, "full", number, seconds / 2, mean_ms=0.5, recall=0.95))
-                store.build.add(**row("pipeann", 1, "tenth", number, seconds * 1.5))
-                store.build.add(**row("pipeann-before", 1, "1GB", number, seconds * 4))
-            lines = [dict(zip(build_report.HEADS, line)) for line in build_report.lines(RUN, store.build.rows)]
-            text = "".join(build_report.write(folder, RUN, store))
-        found = {(line["index"], line["processes"], line["memory"]): line for line in lines}
-        two = found["pipeann", "2", "full"]
-        self.assertEqual((two["s"], two["to 1 process"], two["to the build before"], two["mean ms"]),
-                         ("10.00 (5.00 to 20.00)", "0.50", "0.12", "0.500"))
-        self.assertEqual(two["phases, s"], "scanning table 2.50, graph 5.00")
-        self.assertEqual(found["pipeann", "1", "tenth"]["to full memory"], "1.50")
-        self.assertEqual(two["beyond maintenance_work_mem MB"], "10.0")
-        self.assertIn("| pipeann-before | 1 |", text)
+        rows = []
+        for number, seconds in enumerate((10.0, 20.0, 40.0)):
+            rows += [row("pipeann", 1, "full", number, seconds), row("pipeann", 2, "full", number, seconds / 2),
+                     row("pipeann", 1, "tenth", number, seconds * 1.5), row("pipeann-before", 1, "1GB", number, seconds * 4)]
+        groups = figures.grouped(rows, "system", "processes", "memory")
+
+        def ratios(*key):
+            others = [other(dict(zip(("system", "processes", "memory"), key))) for _, _, other in build.RATIOS]
+            return [other and figures.told(figures.ratio_of_rounds(groups[key], groups[
+                other["system"], other["processes"], other["memory"]], "build_s")) for other in others]
+
+        self.assertEqual(ratios("pipeann", 2, "full"), ["0.50", None, "0.12"])
+        self.assertEqual(ratios("pipeann", 1, "tenth"), [None, "1.50", "0.38"])
+        self.assertEqual(figures.spread(groups["pipeann", 2, "full"], "build_s", 2), "10.00 (5.00 to 20.00)")

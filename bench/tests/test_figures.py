@@ -14,20 +14,6 @@ class Figures(unittest.TestCase):
     def test_median_and_spread(self):
         self.assertEqual(figures.median_and_spread([5, 1, 3]), (3, 1, 5))
 
-    def test_frontier_drops_what_is_beaten(self):
-        points = [(0.9, 1.0), (0.95, 3.0), (0.97, 2.0), (0.99, 4.0), (0.99, 5.0)]
-        self.assertEqual(figures.frontier(points), [(0.9, 1.0), (0.97, 2.0), (0.99, 4.0)])
-
-    def test_at_recall(self):
-        points = [(0.9, 1.0), (0.99, 4.0)]
-        self.assertAlmostEqual(figures.at_recall(points, 0.99), 4.0)
-        # Half of the way in what is missed, so half of the way in the cost's logarithm.
-        self.assertAlmostEqual(figures.at_recall(points, 1 - math.sqrt(0.1 * 0.01)), 2.0)
-        self.assertEqual(figures.at_recall(points, 0.5), 1.0)
-        self.assertIsNone(figures.at_recall(points, 0.995))
-        self.assertIsNone(figures.at_recall([], 0.5))
-        self.assertAlmostEqual(figures.at_recall([(0.9, 1.0), (1.0, 8.0)], 1.0), 8.0)
-
     def test_position_between_two_points(self):
         # 0.1, 0.01 and 0.001 missed: 0.99 is the second point, and half of the way in the logarithm lies between.
         recalls = [0.9, 0.99, 0.999]

@@ -1,20 +1,16 @@
 """Filters: conditions and exact answers, ratios and bounds, and what `bench/run filters` in little has found."""
-import json
-import os
-import tempfile
 import types
 import unittest
 
 import numpy as np
 
 import filter_data
-import filter_measure
 import filter_report
 import filter_ways
+import filters
+import left
 import truth
 
-FOLDER = os.path.dirname(os.environ.get("BENCH_RESULTS", "/nonexistent/x"))
-RESULTS = os.path.join(FOLDER, "filters.json")
 ROWS = 4000
 
 
@@ -87,7 +83,7 @@ class Conditions(unittest.TestCase):
 class Parameter(unittest.TestCase):
     """The least value that reaches the recall, from wherever the search begins."""
 
-    class Subject(filter_measure.Subject):
+    class Subject(filters.Subject):
         def set_value(self, value):
             self.value = value
 
@@ -112,35 +108,9 @@ class Ratios(unittest.TestCase):
         self.assertEqual((rows[0]["to none"], rows[0]["to own"], rows[0]["to pgvector"], rows[0]["to btree"]),
                          (2.5, 2.0, 0.25, 2.0))
         self.assertEqual([one["way"] for one in rows if one["best of pgvector"]], ["partial"])
-        self.assertEqual([miss[3] for miss in filter_report.misses(rows)],
-                         ["latency to none", "to B-tree", "to pgvector's best", "to own index"])
-
-    def test_what_is_within_its_bounds_is_no_miss(self):
-        rows = [row("filter", 1, none_ms=1), row("own", 0.8), row("partial", 5.1), row("btree", 2)]
-        filter_report.compare(rows)
-        self.assertEqual(filter_report.misses(rows), [])
-
-    def test_rows_that_are_missing(self):
-        rows = [row("filter", 1, rows=9.9, recall=0.94)]
-        filter_report.compare(rows)
-        self.assertEqual([miss[3] for miss in filter_report.misses(rows)], ["recall", "rows"])
 
     def test_only_queries_that_both_were_asked_count(self):
-        self.assertEqual(filter_measure.ratio({0: 1, 1: 1, 2: 9}, {0: 2, 1: 2, 3: 7}), 0.5)
-
-    def test_tables_and_pictures(self):
-        rows = [row("filter", 1, none_ms=1, kind="random", name="random 0.5"),
-                row("btree", 1, kind="random", name="random 0.5")]
-        filter_report.compare(rows)
-        results = {"s": {"title": "S", "rows": 9, "queries": 2, "builds": {"filter": {"items_index": 1.0}},
-                         "seconds": {"memory": 1}, "figures": rows}}
-        with tempfile.TemporaryDirectory() as folder:
-            filter_report.save(os.path.join(folder, "f.json"), results)
-            self.assertEqual(set(os.listdir(folder)), {"f.md", "f-s.png", "f-s.svg"})
-            with open(os.path.join(folder, "f.md")) as file:
-                text = file.read()
-            self.assertIn("| random 0.5 | 10 % | filter |", text)
-            self.assertIn("| random 0.5 | 10 % | 1 | 1 |", text)
+        self.assertEqual(filter_report.ratio({0: 1, 1: 1, 2: 9}, {0: 2, 1: 2, 3: 7}), 0.5)
 
 
 class Ways(unittest.TestCase):
@@ -157,12 +127,10 @@ class Ways(unittest.TestCase):
         self.assertEqual([way.name for way in found], ["filter", "vchordrq"])
 
 
-@unittest.skipUnless(os.path.exists(RESULTS), "no results of bench/run filters")
+@unittest.skipUnless(left.there("filters"), "no results of bench/run filters")
 class Found(unittest.TestCase):
     def setUp(self):
-        with open(RESULTS) as file:
-            self.found = json.load(file)
-        self.rows = self.found["fashion"]["figures"]
+        self.rows = left.store_of("filters").filters.rows
 
     def test_every_way_and_kind_is_there_in_both_places(self):
         for place in ("memory", "disk"):
@@ -188,11 +156,7 @@ class Found(unittest.TestCase):
                     self.assertEqual("none_ms" in one, one["kind"] != "none")
 
     def test_tables_and_pictures_are_written(self):
-        for name in ("filters.md", "filters-fashion.svg", "filters-fashion.png"):
-            self.assertTrue(os.path.getsize(os.path.join(FOLDER, name)))
-        self.assertIn("processor", self.found["machine"])
-        self.assertIn("postgresql", self.found["server"])
-
-
-if __name__ == "__main__":
-    unittest.main()
+        left.check_picture(self, "filters", "fashion-filters")
+        text = left.text("filters", "report.md")
+        self.assertIn("Filters from disk, milliseconds", text)
+        self.assertIn("| random 0.5 |", text)

@@ -6,8 +6,8 @@ import unittest
 import cgroup
 import growth
 import main
-import plan
 import recall
+import store
 import systems
 import throughput
 from datasets import sentences
@@ -25,12 +25,7 @@ class Pgbench(unittest.TestCase):
                              {throughput.READ: [1.5, 0.5], throughput.WRITE: [2.5]})
 
     def test_scripts_have_the_operator(self):
-        with tempfile.TemporaryDirectory() as folder:
-            read, write = throughput.write_scripts(folder, "cosine")
-            with open(read) as file:
-                text = file.read()
-            self.assertIn("ORDER BY embedding <=> (SELECT", text)
-            self.assertTrue(os.path.exists(write))
+        self.assertIn("ORDER BY embedding <=> (SELECT", throughput.scripts("cosine")[throughput.READ])
 
 
 class Groups(unittest.TestCase):
@@ -89,42 +84,11 @@ class Groups(unittest.TestCase):
         self.assertFalse(os.path.exists(group.path))
 
 
-class Plans(unittest.TestCase):
+class Options(unittest.TestCase):
     def options(self, *arguments):
         options = main.parser().parse_args([*arguments, "--cache", "/nonexistent"])
         main.choose(options)
         return options
-
-    def test_quick_is_under_five_minutes(self):
-        self.assertLess(plan.total(self.options("--quick"), list(systems.ALL)[:3]), 300)
-
-    def test_a_budget_is_kept(self):
-        names = ["pipeann", "hnsw", "ivfflat"]
-        for minutes in (15, 25, 60, 240):
-            options = self.options("--datasets", "fashion,glove100,sift,minilm")
-            self.assertTrue(plan.fit(options, names, minutes))
-            seconds = plan.total(options, names)
-            self.assertLessEqual(seconds, minutes * 60)
-            self.assertGreater(seconds, minutes * 60 / 3)
-        self.assertFalse(plan.fit(self.options(), names, 1))
-        told = self.options("--datasets", "fashion", "--targets", "0.9", "--rows", "7000")
-        self.assertTrue(plan.fit(told, names, 60))
-        self.assertEqual((told.targets, told.rows), ([0.9], 7000))
-
-    def test_a_run_that_was_timed(self):
-        # 37 minutes with these options, at 250,000 rows; the plan of then said 24.
-        options = self.options("--datasets", "fashion,glove100,sift,minilm", "--memory-sets", "glove100,sift",
-                               "--parts", "recall,throughput,memory", "--queries", "200", "--rounds", "2", "--values",
-                               "5", "--seconds", "2", "--clients", "1,8,32", "--targets", "0.95", "--rows", "250000")
-        minutes = plan.total(options, ["pipeann", "hnsw", "ivfflat"]) / 60
-        self.assertGreater(minutes, 33)
-        self.assertLess(minutes, 45)
-
-    def test_bytes_of_a_vector_count(self):
-        bytes_set, floats = self.options("--datasets", "sift"), self.options("--datasets", "sift")
-        floats.shapes = {"sift": (600000, 128, 512)}
-        seconds = [plan.estimate(options, ["pipeann"])[0][3]["build"] for options in (bytes_set, floats)]
-        self.assertLess(seconds[0] * 1.3, seconds[1])
 
     def test_throughput_needs_recall(self):
         self.assertEqual(self.options("throughput").parts, ["recall", "throughput"])
@@ -145,23 +109,13 @@ class Plans(unittest.TestCase):
         with self.assertRaises(SystemExit):
             self.options("--datasets", "fashion", "--growth-set", "sift")
 
-    def test_builds_are_planned_where_asked_for(self):
-        self.assertNotIn("build", self.options().parts)
-        options = self.options("build", "--datasets", "sift")
-        self.assertEqual(options.parts, ["build"])
-        seconds = plan.estimate(options, ["pipeann", "hnsw"])[0][3]
-        self.assertEqual(set(seconds), {"load", "build in turns"})
-        options.baseline = "/nonexistent"
-        self.assertGreater(plan.estimate(options, ["pipeann", "hnsw"])[0][3]["build in turns"],
-                           seconds["build in turns"])
-
     def test_thinned(self):
         self.assertEqual(recall.thinned([1, 2, 3, 4, 5, 6, 7], 4), [1, 3, 5, 7])
         self.assertEqual(recall.thinned([1, 2, 3], 0), [1, 2, 3])
         self.assertEqual(recall.thinned([1, 2, 3], 1), [2])
 
     def test_private_arguments_are_not_shown(self):
-        self.assertEqual(main.without_private(["--cache", "a", "--server", "b", "--quick"]), ["--quick"])
+        self.assertEqual(store.without_private(["--cache", "a", "--server", "b", "--quick"]), ["--quick"])
 
 
 class Systems(unittest.TestCase):

@@ -1,0 +1,98 @@
+"""Grown indexes, shards, a replica, the planner's choice: what their commands in little have found."""
+import unittest
+
+import figures
+import left
+
+
+@unittest.skipUnless(left.there("grown"), "no results of bench/run grown")
+class Grown(unittest.TestCase):
+    def setUp(self):
+        self.found = figures.grouped(left.store_of("grown").grown.rows, "way")
+        self.built = self.found["built",]
+
+    def test_every_way_has_all_rows(self):
+        self.assertEqual(set(self.found), {("built",), ("statement",), ("clients",)})
+        for rows in self.found.values():
+            self.assertEqual({(row["rows"], row["nodes"]) for row in rows}, {(self.built[0]["rows"], self.built[0]["nodes"])})
+
+    def test_recall_and_pages_are_near_those_of_one_built(self):
+        for way in ("statement", "clients"):
+            for row, built in zip(self.found[way,], self.built):
+                with self.subTest(way=way, ef=row["value"]):
+                    self.assertGreaterEqual(row["recall"], built["recall"] - 0.02)
+                    self.assertGreater(row["page_reads"], 0)
+                    self.assertLessEqual(row["page_reads"], built["page_reads"] * 1.25)
+
+
+@unittest.skipUnless(left.there("shards"), "no results of bench/run shards")
+class Shards(unittest.TestCase):
+    def setUp(self):
+        self.store = left.store_of("shards")
+        self.found = {(row["way"], row["shards"], row["value"]): row for row in self.store.shards.rows}
+
+    def test_every_way_is_there(self):
+        self.assertEqual({key[:2] for key in self.found},
+                         {("together", 1), ("servers", 1), ("apart", 2), ("together", 2), ("servers", 2)})
+
+    def test_all_find_the_nearest(self):
+        for (way, count, ef), row in self.found.items():
+            with self.subTest(way=way, count=count, ef=ef):
+                self.assertGreaterEqual(row["recall"], 0.97 if ef == 100 else 0)
+                self.assertGreater(row["qps"], 0)
+                self.assertGreater(row["page_reads"], 0)
+
+    def test_one_server_is_asked_in_turn_with_all(self):
+        rows = self.store.shard_options.rows
+        self.assertEqual(len(rows), 8)
+        self.assertEqual({row["plan"] for row in rows}, {"2 servers, 2 at the same time, 2 told the limit"})
+        self.assertGreaterEqual(rows[0]["recall_alone"], 0.95)
+
+    def test_there_is_a_picture(self):
+        left.check_picture(self, "shards", "fashion-shards")
+
+    def test_together_is_less_work_than_apart(self):
+        for ef in (40, 60, 100):
+            self.assertLess(self.found["together", 2, ef]["nodes_explored"], self.found["apart", 2, ef]["nodes_explored"])
+
+
+@unittest.skipUnless(left.there("replica"), "no results of bench/run replica")
+class Replica(unittest.TestCase):
+    def setUp(self):
+        self.store = left.store_of("replica")
+
+    def test_both_answer(self):
+        for row in self.store.replica_rates.rows:
+            for rate in (row["alone"], row["replica"], *row["both"]):
+                self.assertGreater(rate["qps"], 0)
+        self.assertGreater(self.store.replica.rows[0]["memory_bytes"], 0)
+
+    def test_queries_go_on_while_it_grows(self):
+        rows = self.store.replica_grown.rows
+        self.assertEqual([row["feedback"] for row in rows], ["on", "off"])
+        for row in rows:
+            self.assertGreater(row["trained_nodes"], 4000)
+            self.assertGreater(min(row["qps"]), 0)
+        self.assertEqual((rows[0]["conflicts"], rows[0]["cursor"]), (0, "990 more rows"))
+
+
+@unittest.skipUnless(left.there("choice"), "no results of bench/run choice")
+class Choice(unittest.TestCase):
+    def setUp(self):
+        self.rows = left.store_of("choice").choice.rows
+
+    def test_each_condition_has_each_way(self):
+        self.assertGreater(len(self.rows), 15)
+        self.assertEqual({row["kind"] for row in self.rows}, {"random", "date", "two", "rarest", "near", "far"})
+        for row in self.rows:
+            self.assertEqual(set(row["ms"]), {"ordered", "bitmap", "sort", "chosen"}, row)
+            self.assertGreaterEqual(row["ratio"], 1, row)
+
+    def test_what_is_chosen_finds_the_rows(self):
+        for row in self.rows:
+            self.assertGreaterEqual(row["recall"]["chosen"], 0.95, row)
+            self.assertEqual(row["recall"]["sort"], 1, row)
+
+    def test_no_way_is_chosen_everywhere(self):
+        chosen = {row["plan"].split(",")[0] for row in self.rows}
+        self.assertGreaterEqual(len(chosen), 2, chosen)
