@@ -27,8 +27,8 @@
 
 /*
  * Codes are equal that are as far from the vector but for this part of its length.
- * Bytes alone do not tell: centroids may be as near as others, and which one a node
- * has depends on how many were encoded at once.
+ * Bytes alone do not tell: centroids may be as near as others, of which a build may
+ * have chosen another one.
  */
 #define EQUAL_PART 1e-5
 
