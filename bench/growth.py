@@ -4,7 +4,8 @@ bench/run growth ... builds anew at each size; bench/run grown [--datasets NAME,
 [--after vacuum,reindex] [--out FOLDER] compares an index that grew with one built at the end: recall, pages read, size.
 
 Ways: "statement" inserts all rows in one, "rows" one by one, "clients" the same
-from eight clients. "hnsw", where it is named, is pgvector's, built. Nothing is resident when searches are measured, so
+from eight clients, "groups" in one statement again, but one group after the
+other, where the set has groups (the others take groups in turns). "hnsw", where it is named, is pgvector's, built. Nothing is resident when searches are measured, so
 the pages are those read; none is brought in.
 """
 import argparse
@@ -12,6 +13,7 @@ import time
 from statistics import mean
 
 import command
+import datasets
 import memory
 import throughput
 from lab import K, Lab
@@ -23,7 +25,7 @@ from wire import vector_bytes
 VALUES = 5      # of a sweep at most: as many as it takes to interpolate
 # Of "grown".
 CLIENTS = {"rows": 1, "clients": 8}
-WAYS = ("built", "statement", "rows", "clients", "hnsw")
+WAYS = ("built", "statement", "rows", "clients", "groups", "hnsw")
 BUILT = ("built", "hnsw")
 AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
 EF = (10, 20, 40, 80, 120)
@@ -124,7 +126,8 @@ class Grown:
             script = "INSERT INTO grown SELECT * FROM source WHERE id = (SELECT nextval('s'));"
             return throughput.pgbench(self.server.folder, [script], CLIENTS[way],
                                       transactions=len(self.data.base))["tps"]
-        self.server.session.rows("INSERT INTO grown SELECT * FROM source ORDER BY id")
+        order = f"id % {self.groups}, id" if way == "groups" else "id"
+        self.server.session.rows(f"INSERT INTO grown SELECT * FROM source ORDER BY {order}")
         return len(self.data.base) / (time.monotonic() - start)
 
     def fill(self, way):
@@ -140,7 +143,7 @@ class Grown:
         return self.insert(way)
 
     def searched(self, ef):
-        """Recall and pages read of a query, with so long a list."""
+        """Recall and pages read of a query, with so long a list, and recall in the group where it is least."""
         session = self.server.session
         session.rows(f"SET {self.system.parameter} = {ef}")
         recall, reads = [], 0
@@ -149,7 +152,8 @@ class Grown:
             recall.append(self.data.recall(number, found, K))
             if self.system.is_pipeann:
                 reads += session.value("SELECT page_reads FROM pipeann_last_search()")
-        return {"recall": mean(recall), "page_reads": reads / len(recall), "queries": len(recall)}
+        return {"recall": mean(recall), "page_reads": reads / len(recall), "queries": len(recall),
+                "least_recall": min(mean(recall[group::self.groups]) for group in range(self.groups))}
 
     def measure(self, way, rate):
         """What the index is like, and searches in it."""
@@ -165,11 +169,15 @@ class Grown:
             self.store.grown.add(dataset=self.data.name, rows=rows, way=way, value=ef, round=0, nodes=nodes,
                                  rows_per_s=rate, index_bytes=size, **self.searched(ef))
             row = self.store.grown.rows[-1]
-            print(f"  {way:<12} ef_search {ef:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages", flush=True)
+            print(f"  {way:<12} ef_search {ef:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages"
+                  + (f", {row['least_recall']:.4f} in the worst group" if self.groups > 1 else ""), flush=True)
 
     def run(self, data):
+        self.groups = datasets.groups_of(data.name)
         self.load(data)
         for way in self.options.ways:
+            if way == "groups" and self.groups == 1:
+                continue
             self.measure(way, self.fill(way))
             for after in self.options.after if way not in BUILT else ():
                 self.server.session.rows(AFTER[after])

@@ -22,14 +22,19 @@ from progress import Meter
 
 # name: module
 NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
-         "siftdense": "siftdense"}
-# Of a run that names none, the largest last: siftdense takes hours.
-USUAL = [name for name in NAMED if name not in ("siftdense",)]
+         "siftdense": "siftdense", "groups": "groups", "tenants": "tenants"}
+# Of a run that names none: siftdense takes hours, the others are made of sets that it has.
+USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants")]
 TRUTH_K = 100
 
 
 def module_of(name):
     return importlib.import_module("datasets." + NAMED[name])
+
+
+def groups_of(name):
+    """In how many groups a set's rows are: row i is of group i modulo that."""
+    return getattr(module_of(name), "GROUPS", 1) if name in NAMED else 1
 
 
 class Dataset:

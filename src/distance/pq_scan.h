@@ -6,7 +6,7 @@
  * Gathers cost more than loads on most processors, or save little. Rows of
  * smaller numbers cost a conversion, or round the distances by which
  * candidates are ordered. So rows are floats, and the time that remains is
- * that of memory. bench/micro compares these ways. Hence
+ * that of memory. Hence
  *
  * - codes are prefetched PQ_PREFETCH ahead, with all their cache lines;
  * - four codes are summed side by side, so that four chains of additions are
