@@ -102,25 +102,26 @@ PipeannAttributesForesee(TupleDesc values, int n)
 }
 
 void
-PipeannAttributesUseBook(PipeannAttributes *a, const char *book)
+PipeannAttributesUseHistogram(PipeannAttributes *a, const char *histogram)
 {
 	for (int i = 0; i < a->n; i++)
 	{
 		PipeannAttribute *attribute = &a->attributes[i];
 
-		attribute->book = book == NULL ? NULL :
-			book + (Size) attribute->plane * PIPEANN_BOOK_BYTES;
-		attribute->book_size = (Size) attribute->width * PIPEANN_BOOK_BYTES;
+		attribute->histogram = histogram == NULL ? NULL :
+			histogram + (Size) attribute->plane * PIPEANN_HISTOGRAM_BYTES;
+		attribute->histogram_size = (Size) attribute->width *
+			PIPEANN_HISTOGRAM_BYTES;
 	}
 }
 
 /*
- * In CurrentMemoryContext; NULL if the layout has no attribute codes. books are
- * PipeannBooksBytes() of a generation, or NULL; they must stay.
+ * In CurrentMemoryContext; NULL if the layout has no attribute codes. histograms are
+ * PipeannHistogramsBytes() of a generation, or NULL; they must stay.
  */
 PipeannAttributes *
 PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
-					  const PipeannWidths *widths, const char *book)
+					  const PipeannWidths *widths, const char *histogram)
 {
 	PipeannAttributes *a;
 
@@ -135,7 +136,7 @@ PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 						a->bytes),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
-	PipeannAttributesUseBook(a, book);
+	PipeannAttributesUseHistogram(a, histogram);
 	return a;
 }
 

@@ -60,8 +60,9 @@ extern PipeannAttributes *PipeannAttributesForesee(TupleDesc values, int n);
 extern PipeannAttributes *PipeannAttributesOpen(Relation index, uint32 format,
 												const PipeannLayout *l,
 												const PipeannWidths *widths,
-												const char *books);
-extern void PipeannAttributesUseBook(PipeannAttributes *a, const char *books);
+												const char *histograms);
+extern void PipeannAttributesUseHistogram(PipeannAttributes *a,
+										  const char *histograms);
 extern void PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 									const PipeannRow *row, uint8 *code);
 extern void PipeannAttributesMerge(const PipeannAttributes *a,
@@ -82,7 +83,7 @@ extern int	PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at,
 									void *arg, uint32 n,
 									PipeannWidths *widths);
 extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
-								   void *arg, uint32 n, char *books);
+								   void *arg, uint32 n, char *histograms);
 
 /* node.c */
 extern void PipeannAttributesOfNode(PipeannAttributes *a,

@@ -1,6 +1,6 @@
 /*
  * codec.c
- *		What both codecs use: tests of bytes of a code, and how to say that a book is
+ *		What both codecs use: tests of bytes of a code, and how to say that a histogram is
  *		broken.
  */
 #include "postgres.h"
@@ -8,13 +8,13 @@
 #include "attributes/coding.h"
 #include "utils/rel.h"
 
-/* Report a broken book. */
+/* Report a broken histogram. */
 void
-PipeannBrokenBook(const PipeannAttributes *a)
+PipeannBrokenHistogram(const PipeannAttributes *a)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid book of attribute codes",
+			 errmsg("index \"%s\" has an invalid histogram of attribute codes",
 					RelationGetRelationName(a->index)),
 			 errhint("Run REINDEX INDEX \"%s\".",
 					 RelationGetRelationName(a->index))));

@@ -52,10 +52,10 @@ typedef struct PipeannCodec
 	Size		most_bytes;		/* of a value */
 	bool		by_nodes;		/* whether the width is by the values of nodes */
 
-	/* make a book, which is all zeroes; samples may be sorted */
+	/* make a histogram, which is all zeroes; samples may be sorted */
 	void		(*train) (const PipeannAttributes *a,
 						  PipeannAttribute *attribute,
-						  const PipeannSamples *samples, char *book);
+						  const PipeannSamples *samples, char *histogram);
 
 	/* set the code to that of a value */
 	void		(*encode) (const PipeannAttributes *a,
@@ -99,8 +99,8 @@ struct PipeannAttribute
 	FmgrInfo	function;		/* compares two values, or hashes an element */
 	bool		is_known;		/* codes are by this order; else they mean any
 								 * value */
-	const char *book;			/* or NULL */
-	Size		book_size;
+	const char *histogram;			/* or NULL */
+	Size		histogram_size;
 };
 
 struct PipeannAttributes
@@ -157,14 +157,14 @@ PipeannMostNumber(const PipeannAttribute *attribute)
 /* The most bits that an element has in the Bloom filter. */
 #define PIPEANN_MOST_HASHES 8
 
-typedef struct PipeannElementBook
+typedef struct PipeannElementHistogram
 {
 	uint32		own;			/* elements with a bit of their own */
 	uint32		hashes;			/* bits of each other one; 0 means 1 */
 	float		in_vain;		/* rows that one of the others lets pass in vain */
 	float		in_rows;		/* rows that one of the others is in */
 	uint32		elements[8 * PIPEANN_MOST_WIDTH - 2];	/* [own], by their hashes */
-} PipeannElementBook;
+} PipeannElementHistogram;
 
 /* Bits of a code but for the first one. */
 static inline uint32
@@ -194,7 +194,7 @@ extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
 							int strategy);
 
 /* codec.c */
-extern void PipeannBrokenBook(const PipeannAttributes *a);
+extern void PipeannBrokenHistogram(const PipeannAttributes *a);
 extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
 										 const PipeannAttribute *attribute,
 										 int byte);

@@ -6,7 +6,7 @@
  * away. The first one is set in all that is written.
  *
  * Elements that are frequent have a bit each, all others some bits of a Bloom
- * filter. The book of an array column tells which those are and how many. It knows
+ * filter. The histogram of an array column tells which those are and how many. It knows
  * elements by their hashes: two with one hash share their bits, and a condition on
  * one lets the other pass, which does no harm.
  */
@@ -24,7 +24,7 @@
 #include "utils/typcache.h"
 
 /*
- * The books of the codec of arrays: which elements have a bit of their own, and
+ * The histograms of the codec of arrays: which elements have a bit of their own, and
  * how many bits others have.
  */
 
@@ -281,9 +281,9 @@ ElementWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 /* Before format 5 all elements have one bit of all. */
 static void
 ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
-			 const PipeannSamples *samples, char *book)
+			 const PipeannSamples *samples, char *histogram)
 {
-	PipeannElementBook *to = (PipeannElementBook *) book;
+	PipeannElementHistogram *to = (PipeannElementHistogram *) histogram;
 	Sample		s;
 	Choice		best;
 	uint64		rows = 0;
@@ -309,16 +309,17 @@ ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 /* Of nodes that a code lets pass so many match, if nobody knows. */
 #define BLOOM_PRECISION 0.1
 
-/* The book, checked; NULL if there is none. */
-static const PipeannElementBook *
-BookOf(const PipeannAttributes *a, const PipeannAttribute *attribute)
+/* The histogram, checked; NULL if there is none. */
+static const PipeannElementHistogram *
+HistogramOf(const PipeannAttributes *a, const PipeannAttribute *attribute)
 {
-	const PipeannElementBook *book = (const PipeannElementBook *) attribute->book;
+	const PipeannElementHistogram *histogram =
+		(const PipeannElementHistogram *) attribute->histogram;
 
-	if (book != NULL && (book->own > PipeannMostOwn(attribute->width) ||
-						 book->hashes > PIPEANN_MOST_HASHES))
-		PipeannBrokenBook(a);
-	return book;
+	if (histogram != NULL && (histogram->own > PipeannMostOwn(attribute->width) ||
+							  histogram->hashes > PIPEANN_MOST_HASHES))
+		PipeannBrokenHistogram(a);
+	return histogram;
 }
 
 /* Bit number 0 is the last one of the last byte. */
@@ -330,15 +331,16 @@ SetBit(int width, uint32 bit, uint8 *bits)
 
 /* Add the bits of an element. Returns whether it alone has them. */
 static bool
-AddElement(const PipeannElementBook *book, int width, uint32 hash, uint8 *bits)
+AddElement(const PipeannElementHistogram *histogram, int width, uint32 hash,
+		   uint8 *bits)
 {
-	uint32		owned = book == NULL ? 0 : book->own;
-	uint32		hashes = book == NULL ? 1 : Max(book->hashes, 1);
+	uint32		owned = histogram == NULL ? 0 : histogram->own;
+	uint32		hashes = histogram == NULL ? 1 : Max(histogram->hashes, 1);
 	uint32		rest = PipeannElementBits(width) - owned;
 	uint32		step = hashes > 1 ? PipeannHashAgain(hash) : 0;
 
 	for (uint32 i = 0; i < owned; i++)
-		if (book->elements[i] == hash)
+		if (histogram->elements[i] == hash)
 		{
 			SetBit(width, PipeannElementBits(width) - 1 - i, bits);
 			return true;
@@ -354,14 +356,14 @@ static void
 Encode(const PipeannAttributes *a, PipeannAttribute *attribute, Datum value,
 	   bool isnull, uint8 *code)
 {
-	const PipeannElementBook *book = BookOf(a, attribute);
+	const PipeannElementHistogram *histogram = HistogramOf(a, attribute);
 	PipeannElements elements = {0};
 
 	memset(code, 0, attribute->width);
 	if (!isnull)
 		elements = ElementsOf(attribute, value);
 	for (int i = 0; i < elements.n; i++)
-		(void) AddElement(book, attribute->width, elements.hashes[i], code);
+		(void) AddElement(histogram, attribute->width, elements.hashes[i], code);
 	for (int i = 0; i < attribute->width; i++)
 		code[i] = ~code[i];
 }
@@ -410,29 +412,30 @@ MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 
 /* Of nodes that an element without a bit of its own lets pass so many have it. */
 static double
-PrecisionOf(const PipeannElementBook *book)
+PrecisionOf(const PipeannElementHistogram *histogram)
 {
-	if (book == NULL || book->in_rows <= 0)
+	if (histogram == NULL || histogram->in_rows <= 0)
 		return BLOOM_PRECISION;
-	return book->in_rows / (book->in_rows + book->in_vain);
+	return histogram->in_rows / (histogram->in_rows + histogram->in_vain);
 }
 
 /* Elements that all have to be there. The first byte tells what was written, too. */
 static void
-PassAll(const PipeannAttribute *attribute, const PipeannElementBook *book,
+PassAll(const PipeannAttribute *attribute,
+		const PipeannElementHistogram *histogram,
 		PipeannElements elements, PipeannCodeFilter *filter)
 {
 	uint8		all[PIPEANN_MOST_WIDTH] = {0};
 	bool		exact = true;
 
 	for (int i = 0; i < elements.n; i++)
-		exact &= AddElement(book, attribute->width, elements.hashes[i], all);
+		exact &= AddElement(histogram, attribute->width, elements.hashes[i], all);
 	for (int j = attribute->width - 1; j >= 0; j--)
 		if (all[j] != 0 || j == 0)
 			PipeannLetPass(PipeannAddTest(filter, attribute, j), all[j],
 					j == 0 ? WRITTEN : 0);
 	if (!exact)
-		filter->precision = Min(filter->precision, PrecisionOf(book));
+		filter->precision = Min(filter->precision, PrecisionOf(histogram));
 }
 
 /* The bytes in which bits are; *first is the first of them. */
@@ -455,7 +458,8 @@ BytesWith(const uint8 *bits, int width, int *first)
  * of this; and so do, by a part of their bits, those for which there is no more room.
  */
 static void
-PassAny(const PipeannAttribute *attribute, const PipeannElementBook *book,
+PassAny(const PipeannAttribute *attribute,
+		const PipeannElementHistogram *histogram,
 		PipeannElements elements, PipeannCodeFilter *filter)
 {
 	PipeannCodeColumn shared[PIPEANN_MOST_WIDTH] = {0};
@@ -469,7 +473,8 @@ PassAny(const PipeannAttribute *attribute, const PipeannElementBook *book,
 		int			byte = 0;
 		int			n;
 
-		exact &= AddElement(book, attribute->width, elements.hashes[i], bits);
+		exact &= AddElement(histogram, attribute->width, elements.hashes[i],
+							bits);
 		n = BytesWith(bits, attribute->width, &byte);
 		if (n > 1 && PipeannFilterRoom(filter) >= n + attribute->width + 1)
 		{
@@ -489,7 +494,7 @@ PassAny(const PipeannAttribute *attribute, const PipeannElementBook *book,
 			column->otherwise = true;
 		}
 	if (!exact)
-		filter->precision = Min(filter->precision, PrecisionOf(book));
+		filter->precision = Min(filter->precision, PrecisionOf(histogram));
 	if (filter->n > before)
 		PipeannEndAlternatives(filter);
 	else
@@ -497,7 +502,7 @@ PassAny(const PipeannAttribute *attribute, const PipeannElementBook *book,
 }
 
 static void
-PassOne(PipeannAttribute *attribute, const PipeannElementBook *book,
+PassOne(PipeannAttribute *attribute, const PipeannElementHistogram *histogram,
 		const PipeannCondition *condition, PipeannCodeFilter *filter)
 {
 	ScanKey		key = condition->key;
@@ -513,11 +518,11 @@ PassOne(PipeannAttribute *attribute, const PipeannElementBook *book,
 	else
 		elements = ElementsOf(attribute, condition->arguments[0]);
 	if (all || elements.n == 1)
-		PassAll(attribute, book, elements, filter);
+		PassAll(attribute, histogram, elements, filter);
 	else
 	{
 		PipeannLetPass(PipeannAddTest(filter, attribute, 0), 0, WRITTEN);
-		PassAny(attribute, book, elements, filter);
+		PassAny(attribute, histogram, elements, filter);
 	}
 }
 
@@ -526,7 +531,7 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 	 const PipeannCondition *conditions, int n, PipeannCodeFilter *filter)
 {
 	for (int i = 0; i < n; i++)
-		PassOne(attribute, BookOf(a, attribute), &conditions[i], filter);
+		PassOne(attribute, HistogramOf(a, attribute), &conditions[i], filter);
 }
 
 /* ---------- the codec ---------- */

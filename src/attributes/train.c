@@ -2,8 +2,8 @@
  * train.c
  *		What attribute codes are made by: samples of rows.
  *
- * Samples tell how wide a column's code should be, and what stands in its book. A
- * column has one width for as long as the index has codes; its book is made anew
+ * Samples tell how wide a column's code should be, and what stands in its histogram. A
+ * column has one width for as long as the index has codes; its histogram is made anew
  * with them.
  */
 #include "postgres.h"
@@ -14,7 +14,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* A value in the form that a book has; false if it is too long for that. */
+/* A value in the form that a histogram has; false if it is too long for that. */
 static bool
 TakeValue(const PipeannAttribute *attribute, Datum value, Datum *taken)
 {
@@ -77,22 +77,23 @@ LeaveSamples(MemoryContext former)
 	MemoryContextDelete(MemoryContextSwitchTo(former));
 }
 
-/* Make books of n samples, and use them. */
+/* Make histograms of n samples, and use them. */
 void
 PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
-					   uint32 n, char *books)
+					   uint32 n, char *histograms)
 {
 	MemoryContext former = EnterSamples();
 	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
 
-	PipeannAttributesUseBook(a, books);
+	PipeannAttributesUseHistogram(a, histograms);
 	for (int j = 0; j < a->n; j++)
 	{
 		PipeannAttribute *attribute = &a->attributes[j];
-		char	   *book = books + (Size) attribute->plane * PIPEANN_BOOK_BYTES;
+		char	   *histogram = histograms +
+			(Size) attribute->plane * PIPEANN_HISTOGRAM_BYTES;
 
-		memset(book, 0, attribute->book_size);
-		attribute->codec->train(a, attribute, &samples[j], book);
+		memset(histogram, 0, attribute->histogram_size);
+		attribute->codec->train(a, attribute, &samples[j], histogram);
 	}
 	LeaveSamples(former);
 }

@@ -1,8 +1,8 @@
 /*
  * values.c
- *		The codec of values in order: the number of a value by a book.
+ *		The codec of values in order: the number of a value by a histogram.
  *
- * A code is a number: 0 for NULL, 1 + p for position p. The column's book has n
+ * A code is a number: 0 for NULL, 1 + p for position p. The column's histogram has n
  * boundaries in order; position 2 * i + 1 is boundary i itself, 2 * i is what is between
  * it and the one before. So a value that is frequent has a code of its own, and a range
  * of values is a range of codes.
@@ -37,9 +37,9 @@
 #include "utils/typcache.h"
 
 /*
- * The books of the codec of values: boundaries between them.
+ * The histograms of the codec of values: boundaries between them.
  *
- * A book is the number of boundaries, the place of each, and the boundaries
+ * A histogram is the number of boundaries, the place of each, and the boundaries
  * themselves, as values of the column's type. It is read where it is, in memory that
  * was loaded from pages: nothing in it is relied on before it is checked.
  */
@@ -54,18 +54,18 @@ MostBoundaries(const PipeannAttribute *attribute)
 	return PipeannMostNumber(attribute) / 2 - 1;
 }
 
-/* Boundaries of an attribute, 0 if it has no book. Errors if that is broken. */
+/* Boundaries of an attribute, 0 if it has no histogram. Errors if that is broken. */
 static uint32
-BookLength(const PipeannAttributes *a, const PipeannAttribute *attribute)
+HistogramLength(const PipeannAttributes *a, const PipeannAttribute *attribute)
 {
 	uint32		n;
 
-	if (attribute->book == NULL)
+	if (attribute->histogram == NULL)
 		return 0;
-	n = *(const uint32 *) attribute->book;
+	n = *(const uint32 *) attribute->histogram;
 	if (n > MostBoundaries(attribute) ||
-		n > attribute->book_size / sizeof(uint32) - 1)
-		PipeannBrokenBook(a);
+		n > attribute->histogram_size / sizeof(uint32) - 1)
+		PipeannBrokenHistogram(a);
 	return n;
 }
 
@@ -81,22 +81,22 @@ VariableSize(int16 length, const char *at, Size left)
 }
 
 static Datum
-BookBoundary(const PipeannAttributes *a,
-			 const PipeannAttribute *attribute, uint32 i)
+HistogramBoundary(const PipeannAttributes *a,
+				  const PipeannAttribute *attribute, uint32 i)
 {
-	const uint32 *places = (const uint32 *) attribute->book + 1;
+	const uint32 *places = (const uint32 *) attribute->histogram + 1;
 	uint32		place = places[i];
 	Form_pg_attribute type = attribute->type;
 	Size		size = 0;
 
-	if (place < attribute->book_size &&
+	if (place < attribute->histogram_size &&
 		place == att_align_nominal(place, type->attalign))
 		size = type->attlen > 0 ? (Size) type->attlen :
-			VariableSize(type->attlen, attribute->book + place,
-						 attribute->book_size - place);
-	if (size == 0 || size > attribute->book_size - place)
-		PipeannBrokenBook(a);
-	return fetch_att(attribute->book + place, type->attbyval, type->attlen);
+			VariableSize(type->attlen, attribute->histogram + place,
+						 attribute->histogram_size - place);
+	if (size == 0 || size > attribute->histogram_size - place)
+		PipeannBrokenHistogram(a);
+	return fetch_att(attribute->histogram + place, type->attbyval, type->attlen);
 }
 
 /* ---------- training ---------- */
@@ -125,19 +125,19 @@ CompareValues(const void *x, const void *y, void *arg)
 
 /* Write a value at *place; false if there is no room. */
 static bool
-PutValue(const PipeannAttribute *attribute, char *book, Size *place,
+PutValue(const PipeannAttribute *attribute, char *histogram, Size *place,
 		 Datum value)
 {
 	Form_pg_attribute type = attribute->type;
 	Size		at = att_align_nominal(*place, type->attalign);
 	Size		size = datumGetSize(value, type->attbyval, type->attlen);
 
-	if (at + size > attribute->book_size)
+	if (at + size > attribute->histogram_size)
 		return false;
 	if (type->attbyval)
-		store_att_byval(book + at, value, type->attlen);
+		store_att_byval(histogram + at, value, type->attlen);
 	else
-		memcpy(book + at, DatumGetPointer(value), size);
+		memcpy(histogram + at, DatumGetPointer(value), size);
 	*place = at + size;
 	return true;
 }
@@ -145,20 +145,20 @@ PutValue(const PipeannAttribute *attribute, char *book, Size *place,
 /*
  * Choose `most` boundaries at even distances of the sorted samples. A value that is
  * there more often than that is chosen more than once, and so is a boundary in any
- * case. False if the book has no room for them.
+ * case. False if the histogram has no room for them.
  */
 static bool
 WriteBoundaries(PipeannAttribute *attribute, const Datum *values, uint32 all,
-				uint32 most, char *book)
+				uint32 most, char *histogram)
 {
-	uint32	   *places = (uint32 *) book + 1;
+	uint32	   *places = (uint32 *) histogram + 1;
 	uint32		wanted = Min(most, all);
 	Size		place = sizeof(uint32) * ((Size) wanted + 1);
 	uint32		n = 0;
 	Datum		last = (Datum) 0;
 
-	memset(book, 0, attribute->book_size);
-	if (place > attribute->book_size)
+	memset(histogram, 0, attribute->histogram_size);
+	if (place > attribute->histogram_size)
 		return false;
 	for (uint32 i = 0; i < wanted; i++)
 	{
@@ -168,18 +168,18 @@ WriteBoundaries(PipeannAttribute *attribute, const Datum *values, uint32 all,
 			continue;
 		place = att_align_nominal(place, attribute->type->attalign);
 		places[n] = (uint32) place;
-		if (!PutValue(attribute, book, &place, value))
+		if (!PutValue(attribute, histogram, &place, value))
 			return false;
 		last = value;
 		n++;
 	}
-	*(uint32 *) book = n;
+	*(uint32 *) histogram = n;
 	return true;
 }
 
 static void
-BookTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
-		  const PipeannSamples *samples, char *book)
+HistogramTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
+			   const PipeannSamples *samples, char *histogram)
 {
 	uint32		most = MostBoundaries(attribute);
 
@@ -188,7 +188,8 @@ BookTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 		return;
 	qsort_arg(samples->values, samples->n, sizeof(Datum), CompareValues,
 			  attribute);
-	while (!WriteBoundaries(attribute, samples->values, samples->n, most, book))
+	while (!WriteBoundaries(attribute, samples->values, samples->n, most,
+							histogram))
 		most /= 2;
 }
 
@@ -203,7 +204,7 @@ SetBytesFor(const PipeannSamples *samples)
 
 /* The codec's width and train. */
 static int
-BookWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
+HistogramWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 {
 	Datum	   *values = samples->values;
 	uint32		different = 1;
@@ -281,14 +282,14 @@ PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
 		   Datum value)
 {
 	uint32		low = 0;
-	uint32		high = BookLength(a, attribute);
+	uint32		high = HistogramLength(a, attribute);
 
 	while (low < high)
 	{
 		uint32		middle = (low + high) / 2;
 		int			order = DatumGetInt32(FunctionCall2Coll(&attribute->function,
 															attribute->order.collation,
-															BookBoundary(a, attribute, middle),
+															HistogramBoundary(a, attribute, middle),
 															value));
 
 		if (order == 0)
@@ -418,7 +419,7 @@ static bool
 Compares(FmgrInfo *function, const Comparison *c, uint32 i, Datum argument)
 {
 	return DatumGetBool(FunctionCall2Coll(function, c->attribute->order.collation,
-										  BookBoundary(c->a, c->attribute, i),
+										  HistogramBoundary(c->a, c->attribute, i),
 										  argument));
 }
 
@@ -426,7 +427,7 @@ Compares(FmgrInfo *function, const Comparison *c, uint32 i, Datum argument)
 static uint32
 NumberOf(Comparison *c, Datum argument)
 {
-	uint32		n = BookLength(c->a, c->attribute);
+	uint32		n = HistogramLength(c->a, c->attribute);
 	uint32		low = 0;
 	uint32		high = n;
 
@@ -680,11 +681,11 @@ const PipeannCodec PipeannValueCodec = {
 	.function_of_type = ComparisonOfType,
 	.order_of_class = PipeannOrderOfFamily,
 	.first_width = FirstWidth,
-	.width = BookWidth,
+	.width = HistogramWidth,
 	.most_samples = PG_UINT32_MAX,	/* all */
 	.most_bytes = 256,
 	.by_nodes = true,
-	.train = BookTrain,
+	.train = HistogramTrain,
 	.encode = Encode,
 	.mix = Mix,
 	.merge = Merge,

@@ -371,7 +371,7 @@ MakeCodes(BuildState *state)
 	StartPhase(state, PHASE_TRAIN, n,
 			   PipeannCodeSteps(&meta->layout, nodes->ids));
 	PipeannCodingTrainOn(team, &coding, &nodes->vectors);
-	PipeannCodingTrainBooksOn(team, &coding, nodes);
+	PipeannCodingTrainHistogramsOn(team, &coding, nodes);
 	if (PipeannTeamLeads(team))
 		PipeannCodebookWrite(&coding, &map);
 	PipeannCodesWrite(team, &coding, &map, nodes);

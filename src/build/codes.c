@@ -43,10 +43,10 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 	PipeannStreamWrite(k->index, map, PIPEANN_CODEBOOK,
 					   PipeannCodebookFirst(l, k->generation),
 					   k->pq.centroids, PipeannCodebookBytes(l), k->wal);
-	if (k->books != NULL)
+	if (k->histograms != NULL)
 		PipeannStreamWrite(k->index, map, PIPEANN_CODEBOOK,
-						   PipeannBooksFirst(l, k->generation), k->books,
-						   PipeannBooksBytes(l), k->wal);
+						   PipeannHistogramsFirst(l, k->generation), k->histograms,
+						   PipeannHistogramsBytes(l), k->wal);
 }
 
 /* ---------- codes ---------- */

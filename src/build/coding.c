@@ -127,40 +127,40 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 }
 
 /*
- * Books of attribute codes, if the index has such: all members get those that the
+ * Histograms of attribute codes, if the index has such: all members get those that the
  * leader makes of n samples of rows.
  */
 void
-PipeannCodingTrainBooks(PipeannTeam *team, PipeannCoding *k,
-						PipeannRowAt row_at, void *arg, uint32 n)
+PipeannCodingTrainHistograms(PipeannTeam *team, PipeannCoding *k,
+							 PipeannRowAt row_at, void *arg, uint32 n)
 {
 	k->attributes = PipeannAttributesOpen(k->index, k->format, &k->layout,
 										  &k->widths, NULL);
 	if (k->attributes == NULL)
 		return;
-	k->books = PipeannTeamAlloc(team, PipeannBooksBytes(&k->layout));
+	k->histograms = PipeannTeamAlloc(team, PipeannHistogramsBytes(&k->layout));
 	if (PipeannTeamLeads(team))
-		PipeannAttributesTrain(k->attributes, row_at, arg, n, k->books);
+		PipeannAttributesTrain(k->attributes, row_at, arg, n, k->histograms);
 	PipeannTeamMeet(team);
-	PipeannAttributesUseBook(k->attributes, k->books);
+	PipeannAttributesUseHistogram(k->attributes, k->histograms);
 }
 
 /* The same by rows of nodes. */
 void
-PipeannCodingTrainBooksOn(PipeannTeam *team, PipeannCoding *k,
-						  const PipeannNodes *nodes)
+PipeannCodingTrainHistogramsOn(PipeannTeam *team, PipeannCoding *k,
+							   const PipeannNodes *nodes)
 {
 	PipeannNodeSampling s = PipeannSampleNodes(nodes);
 
-	PipeannCodingTrainBooks(team, k, PipeannSampledNodeRow, &s, s.n);
+	PipeannCodingTrainHistograms(team, k, PipeannSampledNodeRow, &s, s.n);
 }
 
 void
 PipeannCodingFree(PipeannTeam *team, PipeannCoding *k)
 {
 	PipeannTeamFree(team, (void *) k->pq.centroids);
-	if (k->books != NULL)
-		PipeannTeamFree(team, k->books);
+	if (k->histograms != NULL)
+		PipeannTeamFree(team, k->histograms);
 }
 
 /*

@@ -21,7 +21,7 @@ typedef struct PipeannCoding
 	float		error;			/* mean squared error to expect of codes; 0 if
 								 * there were too few samples to tell */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
-	char	   *books;
+	char	   *histograms;
 	uint32		code_pages;		/* written so far */
 	uint32		entry_first;	/* as in the metapage */
 	uint32		entry_count;
@@ -36,10 +36,10 @@ extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
 							   float *samples, uint32 n);
 extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 								 const PipeannVectors *v);
-extern void PipeannCodingTrainBooks(PipeannTeam *team, PipeannCoding *k,
-									PipeannRowAt row_at, void *arg, uint32 n);
-extern void PipeannCodingTrainBooksOn(PipeannTeam *team, PipeannCoding *k,
-									  const PipeannNodes *nodes);
+extern void PipeannCodingTrainHistograms(PipeannTeam *team, PipeannCoding *k,
+										 PipeannRowAt row_at, void *arg, uint32 n);
+extern void PipeannCodingTrainHistogramsOn(PipeannTeam *team, PipeannCoding *k,
+										   const PipeannNodes *nodes);
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);

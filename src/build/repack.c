@@ -152,7 +152,7 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
 		!(meta->flags & PIPEANN_META_HAS_CODES))
 		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
 							&k->widths);
-	PipeannCodingTrainBooksOn(PipeannTeamAlone(), k, &g->nodes);
+	PipeannCodingTrainHistogramsOn(PipeannTeamAlone(), k, &g->nodes);
 }
 
 static bool

@@ -52,7 +52,7 @@ typedef struct Retraining
 
 	/* nodes to train on */
 	float	   *samples;		/* [most_samples][dim] */
-	PipeannRow **rows;			/* [most_samples] one of each, for books */
+	PipeannRow **rows;			/* [most_samples] one of each, for histograms */
 	uint32		nsamples;
 	uint32		most_samples;
 	uint64		seen;			/* nodes passed so far */
@@ -450,7 +450,7 @@ Retrain(Retraining *r)
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
 		return;
 	PipeannCodingTrain(team, &r->coding, r->samples, r->nsamples);
-	PipeannCodingTrainBooks(team, &r->coding, SampledRow, r, r->nsamples);
+	PipeannCodingTrainHistograms(team, &r->coding, SampledRow, r, r->nsamples);
 	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");

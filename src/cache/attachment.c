@@ -536,7 +536,7 @@ SetPointers(PipeannAttachment *attachment)
 	codes->entry_ids = entry_graph;
 	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
-	model->books = PipeannHeaderAt(header, header->books);
+	model->histograms = PipeannHeaderAt(header, header->histograms);
 	model->killed = PipeannHeaderAt(header, header->killed);
 	if (attachment->entry == NULL)
 		return;

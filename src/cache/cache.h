@@ -47,7 +47,7 @@ typedef struct PipeannCache
 {
 	PipeannCachePlace place;
 	PipeannCodes codes;
-	const char *books;			/* of attribute codes */
+	const char *histograms;			/* of attribute codes */
 	PipeannExtentMap map;
 	PipeannKilledTable *killed;
 	PipeannHot	hot;			/* without a table if the cache is not shared */

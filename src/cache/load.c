@@ -78,8 +78,8 @@ PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
 	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
 								   sizeof(float)));
 	size = CACHELINEALIGN(size);
-	plan->books = size;
-	size = add_size(size, PipeannBooksBytes(l));
+	plan->histograms = size;
+	size = add_size(size, PipeannHistogramsBytes(l));
 	plan->entry_graph = size;
 	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count,
 												 meta->entry_degree));
@@ -362,8 +362,8 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 		hash_bytes_extended((const unsigned char *) base + header->centroids,
 							(int) PipeannCodebookBytes(&meta->layout), 0);
 	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
-					  PipeannBooksFirst(&meta->layout, meta->generation),
-					  base + header->books, PipeannBooksBytes(&meta->layout));
+					  PipeannHistogramsFirst(&meta->layout, meta->generation),
+					  base + header->histograms, PipeannHistogramsBytes(&meta->layout));
 	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
 					  base + header->entry_graph,
 					  PipeannEntryGraphBytes(meta->entry_count,

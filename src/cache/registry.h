@@ -118,7 +118,7 @@ typedef struct PipeannCacheHeader
 	Size		hot;
 	Size		centroids;
 	uint64		codebook_key;	/* of equal centroids the same */
-	Size		books;			/* of attribute codes */
+	Size		histograms;			/* of attribute codes */
 	Size		entry_graph;	/* in its form on disk */
 	Size		codes;
 } PipeannCacheHeader;

@@ -579,7 +579,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.attributes = PipeannAttributesOpen(view->index, view->meta.format, l,
 											 &view->meta.widths,
 											 view->cache == NULL ? NULL :
-											 view->cache->books);
+											 view->cache->histograms);
 	if (l->metric == PIPEANN_COSINE)
 	{
 		float	   *query = palloc(mul_size(l->dim, sizeof(float)));

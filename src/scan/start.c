@@ -395,7 +395,7 @@ FilterCodes(const PipeannFilter *filter)
 	attributes = PipeannAttributesOpen(view->index, view->meta.format,
 									   &view->meta.layout,
 									   &view->meta.widths,
-									   view->cache->books);
+									   view->cache->histograms);
 	return attributes == NULL ? NULL :
 		PipeannAttributesFilter(attributes, filter->conditions, filter->n);
 }

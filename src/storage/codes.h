@@ -1,6 +1,6 @@
 /*
  * codes.h
- *		The format of code pages, codebooks and books of attribute codes; part of
+ *		The format of code pages, codebooks and histograms of attribute codes; part of
  *		storage.h.
  */
 #ifndef PIPEANN_CODE_PAGES_H
@@ -71,13 +71,13 @@ PipeannCodebookBytes(const PipeannLayout *l)
 	return mul_size(l->dim, 256 * sizeof(float));
 }
 
-/* Bytes of the books of attribute codes: so many for each byte of a code. */
-#define PIPEANN_BOOK_BYTES 32768
+/* Bytes of the histograms of attribute codes: so many for each byte of a code. */
+#define PIPEANN_HISTOGRAM_BYTES 32768
 
 static inline Size
-PipeannBooksBytes(const PipeannLayout *l)
+PipeannHistogramsBytes(const PipeannLayout *l)
 {
-	return (Size) l->attr_bytes * PIPEANN_BOOK_BYTES;
+	return (Size) l->attr_bytes * PIPEANN_HISTOGRAM_BYTES;
 }
 
 /* The number of pages for so many bytes. */
@@ -87,15 +87,15 @@ PipeannStreamPages(Size length)
 	return (length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
 }
 
-/* Pages of a generation's codebook and books of attribute codes. */
+/* Pages of a generation's codebook and histograms of attribute codes. */
 static inline uint32
 PipeannCodebookPages(const PipeannLayout *l)
 {
 	return PipeannStreamPages(PipeannCodebookBytes(l)) +
-		PipeannStreamPages(PipeannBooksBytes(l));
+		PipeannStreamPages(PipeannHistogramsBytes(l));
 }
 
-/* The first page of a generation's codebook, and of its books. */
+/* The first page of a generation's codebook, and of its histograms. */
 static inline uint32
 PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
 {
@@ -103,7 +103,7 @@ PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
 }
 
 static inline uint32
-PipeannBooksFirst(const PipeannLayout *l, uint32 generation)
+PipeannHistogramsFirst(const PipeannLayout *l, uint32 generation)
 {
 	return PipeannCodebookFirst(l, generation) +
 		PipeannStreamPages(PipeannCodebookBytes(l));

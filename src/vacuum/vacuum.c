@@ -116,7 +116,7 @@ VacuumShrinkCodes(PipeannVacuum *v)
 	node.attributes = PipeannAttributesOpen(view->index, view->meta.format,
 											&view->meta.layout,
 											&view->meta.widths,
-											view->cache->books);
+											view->cache->histograms);
 	changed = palloc(mul_size(Max(view->meta.code_pages, 1), sizeof(uint32)));
 	for (uint32 id = 0; id < v->ids; id++)
 	{

@@ -290,18 +290,18 @@ ReportMemory(const PipeannCheck *check, const char *what)
 }
 
 static void
-CheckBooks(const PipeannCheck *check)
+CheckHistograms(const PipeannCheck *check)
 {
 	const PipeannIndexView *view = &check->view;
 	const PipeannLayout *l = &view->meta.layout;
-	char	   *books = PipeannAlloc(Max(PipeannBooksBytes(l), 1));
+	char	   *histograms = PipeannAlloc(Max(PipeannHistogramsBytes(l), 1));
 
 	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
-					  PipeannBooksFirst(l, view->meta.generation), books,
-					  PipeannBooksBytes(l));
-	if (memcmp(books, view->cache->books, PipeannBooksBytes(l)) != 0)
-		ReportMemory(check, "the books of attribute codes in memory are not those on pages");
-	pfree(books);
+					  PipeannHistogramsFirst(l, view->meta.generation), histograms,
+					  PipeannHistogramsBytes(l));
+	if (memcmp(histograms, view->cache->histograms, PipeannHistogramsBytes(l)) != 0)
+		ReportMemory(check, "the histograms of attribute codes in memory are not those on pages");
+	pfree(histograms);
 }
 
 static void
@@ -322,7 +322,7 @@ CheckCodebook(const PipeannCheck *check)
 		if (!isfinite(centroids[i]))
 			ReportMemory(check, "the codebook has an element that is not a finite number");
 	pfree(centroids);
-	CheckBooks(check);
+	CheckHistograms(check);
 }
 
 static bool

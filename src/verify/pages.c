@@ -48,7 +48,7 @@ PipeannCheckRefresh(PipeannCheck *check)
 
 	PipeannRefreshView(view);
 	if (check->attributes != NULL)
-		PipeannAttributesUseBook(check->attributes, view->cache->books);
+		PipeannAttributesUseHistogram(check->attributes, view->cache->histograms);
 	if (view->meta.packings != check->packings)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

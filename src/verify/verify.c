@@ -547,7 +547,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 												  check->view.meta.format,
 												  &check->view.meta.layout,
 												  &check->view.meta.widths,
-												  check->view.cache->books);
+												  check->view.cache->histograms);
 	check->packings = check->view.meta.packings;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *
 						  PIPEANN_PAYLOAD);

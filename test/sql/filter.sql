@@ -242,7 +242,7 @@ SELECT pipeann_check('q3', true);
 SELECT * FROM wrong();
 INSERT INTO q SELECT * FROM rows_of(30001, 30300);
 SELECT * FROM wrong();
--- it grows until codes, books and packing are made anew
+-- it grows until codes, histograms and packing are made anew
 INSERT INTO q SELECT * FROM rows_of(40001, 45500);
 SELECT generation > 0 AS anew, trained_nodes > 8000 AS on_all FROM pipeann_index_info('q3');
 SELECT pipeann_check('q3', true) > 0;

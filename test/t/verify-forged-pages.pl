@@ -233,14 +233,14 @@ forged('no attribute code', 'kinds', sub {
 	return ($id, $pages->block_of($id));
 }, "$named has an attribute code that does not cover its rows");
 
-# Behind the codebook stand the books: their lengths are not believed.
-forged('broken book', 'kinds', sub {
+# Behind the codebook stand the histograms: their lengths are not believed.
+forged('broken histogram', 'kinds', sub {
 	my ($pages) = @_;
 	my ($codebook) = $pages->of_kind(5);
 	my $block = $codebook + int(($pages->{dim} * 1024 + 8159) / 8160);
 	$pages->forge($block, 24, pack 'L', 0xFFFFFFFF);
 	return ();
-}, 'has an invalid book of attribute codes');
+}, 'has an invalid histogram of attribute codes');
 
 forged('TID twice', 'items', sub {
 	my ($pages) = @_;
@@ -422,9 +422,9 @@ forged('page where none belongs', 'items', sub {
 forged('page of another kind', 'items', sub {
 	my ($pages) = @_;
 	my ($code) = $pages->of_kind(4);
-	my ($book) = $pages->of_kind(5);
+	my ($histogram) = $pages->of_kind(5);
 	my @codes = $pages->of_kind(4);
-	$pages->forge($codes[-1] + 1, 0, $pages->page($book));
+	$pages->forge($codes[-1] + 1, 0, $pages->page($histogram));
 	return $codes[-1] + 1;
 }, 'invalid page at block %1');
 
