@@ -22,7 +22,7 @@ AddRow(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
 	uint8		one[PIPEANN_MAX_ATTRIBUTE_BYTES] = {0};
 	PipeannRow *whole = NULL;
 
-	if (PipeannRowIsApart(&view->meta.layout, row))
+	if (PipeannRowIsOutOfLine(&view->meta.layout, row))
 	{
 		whole = PipeannTryReadRow(view, row);
 		if (whole == NULL)

@@ -30,7 +30,7 @@ typedef struct PageSource
 	PipeannRounding *roundings; /* [size] */
 	uint32	   *nrows;			/* [size] */
 
-	/* rows of all nodes, one after the other; those set apart as a whole */
+	/* rows of all nodes, one after the other; those out of line as a whole */
 	char	   *rows;
 	Size		bytes;
 	Size		room;
@@ -134,7 +134,7 @@ PutRows(PageSource *s, PipeannRowList list)
 	const PipeannRow *row = list.rows;
 
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (PipeannRowIsApart(l, row))
+		if (PipeannRowIsOutOfLine(l, row))
 		{
 			PipeannRow *whole = PipeannReadRow(s->view, row);
 

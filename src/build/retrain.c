@@ -154,7 +154,7 @@ CopyFirstRow(const PipeannLayout *l, const PipeannSlot *slot)
 	PipeannRow *row;
 	uint32		size;
 
-	if (list.n == 0 || PipeannRowIsApart(l, list.rows))
+	if (list.n == 0 || PipeannRowIsOutOfLine(l, list.rows))
 		return NULL;
 	size = PipeannRowSize(l, list.rows);
 	row = palloc(size);

@@ -168,12 +168,12 @@ static void
 AddRow(const PipeannLayout *l, PipeannSlot *slot, const PipeannRow *row,
 	   uint32 first_part)
 {
-	PipeannRowApart apart;
+	PipeannRowOutOfLine out_of_line;
 
 	if (PipeannRowIsLong(l, row))
 	{
-		apart = PipeannRowSetApart(row, first_part);
-		row = &apart.row;
+		out_of_line = PipeannRowSetOutOfLine(row, first_part);
+		row = &out_of_line.row;
 	}
 	(void) PipeannSlotAddRow(l, slot, row);
 }

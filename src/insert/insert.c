@@ -454,14 +454,15 @@ WriteParts(PipeannIndexView *view, const void *data, Size total)
 static const PipeannRow *
 StoreRow(PipeannIndexView *view, const PipeannRow *row)
 {
-	PipeannRowApart *apart;
+	PipeannRowOutOfLine *out_of_line;
 
 	if (!PipeannRowIsLong(&view->meta.layout, row))
 		return row;
-	apart = palloc(sizeof(PipeannRowApart));
-	*apart = PipeannRowSetApart(row, WriteParts(view, row,
-												row->info & PIPEANN_ROW_SIZE));
-	return &apart->row;
+	out_of_line = palloc(sizeof(PipeannRowOutOfLine));
+	*out_of_line =
+		PipeannRowSetOutOfLine(row, WriteParts(view, row,
+											   row->info & PIPEANN_ROW_SIZE));
+	return &out_of_line->row;
 }
 
 static uint32

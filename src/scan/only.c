@@ -235,7 +235,7 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	old = MemoryContextSwitchTo(only->row);
 	only->vector.id = id;
 	only->vector.tid = row->tid;
-	if (PipeannRowIsApart(&only->view->meta.layout, row))
+	if (PipeannRowIsOutOfLine(&only->view->meta.layout, row))
 	{
 		row = PipeannReadRow(only->view, row);
 		PipeannCheckPacking(only->view);

@@ -334,7 +334,7 @@ PipeannFilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 
 	*recheck = false;
 	old = MemoryContextSwitchTo(filter->scratch);
-	if (matches && PipeannRowIsApart(&filter->view->meta.layout, row))
+	if (matches && PipeannRowIsOutOfLine(&filter->view->meta.layout, row))
 	{
 		row = PipeannTryReadRow(filter->view, row);
 		*recheck = row == NULL;
@@ -374,7 +374,7 @@ FilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 		return true;
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (PipeannRowIsApart(l, row) ||
+		if (PipeannRowIsOutOfLine(l, row) ||
 			PipeannFilterMatches(filter, id, row, &recheck))
 			return true;
 	return false;

@@ -5,17 +5,17 @@
 #include "storage/storage.h"
 
 /* What stands in the place of a row that is out of line. */
-PipeannRowApart
-PipeannRowSetApart(const PipeannRow *row, uint32 first)
+PipeannRowOutOfLine
+PipeannRowSetOutOfLine(const PipeannRow *row, uint32 first)
 {
-	PipeannRowApart apart = {
+	PipeannRowOutOfLine out_of_line = {
 		.row.tid = row->tid,
-		.row.info = sizeof(PipeannRowApart) | PIPEANN_ROW_APART,
+		.row.info = sizeof(PipeannRowOutOfLine) | PIPEANN_ROW_OUT_OF_LINE,
 		.length = row->info & PIPEANN_ROW_SIZE,
 		.first = {first >> 16, first & 0xFFFF}
 	};
 
-	return apart;
+	return out_of_line;
 }
 
 /* Bytes for rows in a slot. */
@@ -84,7 +84,7 @@ PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row)
 	if (PipeannRowIsLong(fill->layout, row))
 	{
 		fill->parts += PipeannPartsOf(fill->layout, size);
-		size = sizeof(PipeannRowApart);
+		size = sizeof(PipeannRowOutOfLine);
 	}
 	if (fill->left < size)
 	{

@@ -23,7 +23,7 @@
  * not hold exactly, for half precision: one beyond its range) is rounded in
  * the slot, and is in full, as float4, in a chain of such slots from ext_vec
  * (PIPEANN_SLOT_OUT_OF_LINE). So is a row that is longer than the slot of a
- * node has room for (PipeannRowApart).
+ * node has room for (PipeannRowOutOfLine).
  *
  * Slots of a TID chain have the id of their node and a number; each new first
  * slot has a number one higher than the one before. A scan that finds the next
@@ -147,7 +147,7 @@ PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
  * A row is its TID and, in an index with included columns, their values: then
  * it is an index tuple (access/itup.h), not aligned, with an even number of
  * bytes. One that is longer than the rows' part of a node's slot stands in
- * overflow slots, and only a PipeannRowApart in its place.
+ * overflow slots, and only a PipeannRowOutOfLine in its place.
  */
 typedef struct PipeannRow
 {
@@ -156,15 +156,15 @@ typedef struct PipeannRow
 } PipeannRow;
 
 #define PIPEANN_ROW_SIZE 0x1FFF
-#define PIPEANN_ROW_APART 0x2000	/* INDEX_AM_RESERVED_BIT */
+#define PIPEANN_ROW_OUT_OF_LINE 0x2000	/* INDEX_AM_RESERVED_BIT */
 
-typedef struct PipeannRowApart
+typedef struct PipeannRowOutOfLine
 {
 	PipeannRow	row;
 	uint16		length;			/* of the row */
 	uint16		first[2];		/* the first overflow slot: two halves, as rows
 								 * are not aligned */
-} PipeannRowApart;
+} PipeannRowOutOfLine;
 
 /* Rows as they stand in memory, one after the other. */
 typedef struct PipeannRowList
@@ -205,26 +205,26 @@ PipeannRowIsLong(const PipeannLayout *l, const PipeannRow *row)
 
 /* Whether a row is out of line, in overflow slots. */
 static inline bool
-PipeannRowIsApart(const PipeannLayout *l, const PipeannRow *row)
+PipeannRowIsOutOfLine(const PipeannLayout *l, const PipeannRow *row)
 {
-	return l->row_bytes > 0 && (row->info & PIPEANN_ROW_APART) != 0;
+	return l->row_bytes > 0 && (row->info & PIPEANN_ROW_OUT_OF_LINE) != 0;
 }
 
 /* The first overflow slot of a row out of line. */
 static inline uint32
 PipeannRowFirstPart(const PipeannRow *row)
 {
-	const PipeannRowApart *apart = (const PipeannRowApart *) row;
+	const PipeannRowOutOfLine *out_of_line = (const PipeannRowOutOfLine *) row;
 
-	return (uint32) apart->first[0] << 16 | apart->first[1];
+	return (uint32) out_of_line->first[0] << 16 | out_of_line->first[1];
 }
 
 /* Bytes of a row, wherever it stands. */
 static inline uint32
 PipeannRowLength(const PipeannLayout *l, const PipeannRow *row)
 {
-	return PipeannRowIsApart(l, row) ?
-		((const PipeannRowApart *) row)->length : PipeannRowSize(l, row);
+	return PipeannRowIsOutOfLine(l, row) ?
+		((const PipeannRowOutOfLine *) row)->length : PipeannRowSize(l, row);
 }
 
 /* The first n rows of an area of so many bytes, as far as they are sound. */
@@ -246,7 +246,7 @@ PipeannRowsOf(const PipeannLayout *l, const void *area, uint32 bytes, uint32 n)
 		uint32		size = PipeannRowSize(l, row);
 
 		if (size % 2 != 0 || size > bytes - list.bytes ||
-			size < (PipeannRowIsApart(l, row) ? sizeof(PipeannRowApart) :
+			size < (PipeannRowIsOutOfLine(l, row) ? sizeof(PipeannRowOutOfLine) :
 					sizeof(PipeannRow)))
 			break;
 		list.bytes += size;

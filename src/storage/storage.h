@@ -50,7 +50,7 @@ PipeannExtBytes(const PipeannLayout *l)
 }
 
 /* Bounds of row_bytes. */
-#define PIPEANN_LEAST_ROW_BYTES ((int) (2 * sizeof(PipeannRowApart)))
+#define PIPEANN_LEAST_ROW_BYTES ((int) (2 * sizeof(PipeannRowOutOfLine)))
 #define PIPEANN_MOST_ROW_BYTES ((int) (PIPEANN_PAYLOAD / 2))
 
 /* How long the rows with values are that an index has to hold. */
@@ -109,7 +109,8 @@ extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* rows.c */
-extern PipeannRowApart PipeannRowSetApart(const PipeannRow *row, uint32 first);
+extern PipeannRowOutOfLine PipeannRowSetOutOfLine(const PipeannRow *row,
+												  uint32 first);
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 							  const PipeannRow *row);
 extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,

@@ -220,7 +220,7 @@ AddFirstsOfSlot(FirstParts *firsts, const PipeannLayout *l,
 	if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		AddFirst(firsts, slot->ext_vec);
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (PipeannRowIsApart(l, row))
+		if (PipeannRowIsOutOfLine(l, row))
 			AddFirst(firsts, PipeannRowFirstPart(row));
 }
 

@@ -261,7 +261,7 @@ RemoveIfDead(const PipeannRow *row, void *arg)
 
 	if (!IsDead(row, v))
 		return false;
-	v->parts_died |= PipeannRowIsApart(&v->view.meta.layout, row);
+	v->parts_died |= PipeannRowIsOutOfLine(&v->view.meta.layout, row);
 	return true;
 }
 

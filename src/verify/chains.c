@@ -137,7 +137,7 @@ WalkRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
 
 	(void) id;
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (parts->problem == NULL && PipeannRowIsApart(l, row))
+		if (parts->problem == NULL && PipeannRowIsOutOfLine(l, row))
 			parts->problem = Walk(parts->check, PipeannRowFirstPart(row),
 								  Max(PipeannRowLength(l, row), 1),
 								  ROW_LENGTH, parts->visit, parts->arg);

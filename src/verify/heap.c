@@ -137,7 +137,7 @@ CoverRows(Covering *covering, PipeannRowList list)
 		PipeannRowList one = {row, 1, PipeannRowSize(l, row)};
 		const PipeannRow *whole = row;
 
-		if (PipeannRowIsApart(l, row))
+		if (PipeannRowIsOutOfLine(l, row))
 			whole = PipeannCheckReadRow(check, row);
 		if (whole == NULL)
 			continue;
@@ -205,7 +205,7 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	if (check->columns.values == NULL || !check->set->hash_vectors)
 		return 0;
 	old = MemoryContextSwitchTo(check->scratch);
-	if (PipeannRowIsApart(&check->view.meta.layout, row))
+	if (PipeannRowIsOutOfLine(&check->view.meta.layout, row))
 		row = PipeannCheckReadRow(check, row);
 	if (row != NULL && PipeannDeformRow(check->columns.values, row, values, isnull))
 		hash = HashValues(check->columns.values, values, isnull);

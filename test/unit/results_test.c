@@ -189,8 +189,8 @@ RowsOfBrokenSlotsStayInside(void)
 			uint32		size = PipeannRowSize(&l, row);
 
 			CHECK(size % 2 == 0 && size >= sizeof(PipeannRow));
-			CHECK(!PipeannRowIsApart(&l, row) ||
-				  size >= sizeof(PipeannRowApart));
+			CHECK(!PipeannRowIsOutOfLine(&l, row) ||
+				  size >= sizeof(PipeannRowOutOfLine));
 			bytes += size;
 		}
 		CHECK(bytes == list.bytes);
