@@ -331,10 +331,10 @@ class Probe:
 
     def judge_recall(self, truth, rows, report=None):
         """
-        A Difference if a search whose list is not set shorter than users have it finds less than half of the nearest,
-        or None. report: counts what it finds.
+        A Difference if a search in strict order whose list is not set shorter than users have it finds less than half of
+        the nearest, or None. (In relaxed order a LIMIT takes what a search that goes on finds first.) report: counts what it finds.
         """
-        if self.kind not in ("strict", "relaxed") or self.shape in NOT_THE_NEAREST or self.may_miss() or self.explained or any(
+        if self.kind != "strict" or self.shape in NOT_THE_NEAREST or self.may_miss() or self.explained or any(
                 "ef_search" in s and int(s.split("=")[1]) < DEFAULT_LIST for s in self.settings):
             return None
         found, wanted = recall(truth, self.by_group(rows), self.limit, self.offset)
