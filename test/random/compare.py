@@ -150,15 +150,13 @@ def _number(truth, group, pairs, entries, kind, limit, offset, ties):
 
 
 def recall(truth, got, limit, offset):
-    """(rows that are among the nearest wanted, how many those are), of all groups."""
+    """
+    (distances found, how many there are) among those of the nearest rows wanted, of all groups. Rows of one vector count
+    once, as they are one node: a search finds all of them or none.
+    """
     found = wanted = 0
-    for group in truth.groups:
-        pairs = truth.groups[group]
-        number = truth.number(group, limit, offset)
-        if number == 0:
-            continue
-        last = pairs[offset + number - 1][0][0]
-        entries = [truth.of[group][(row[0], row[1])][0] for row in got.get(group, [])]
-        wanted += number
-        found += min(number, sum(entry[0] <= last or truth.same(entry[0], last) for entry in entries))
+    for group, pairs in truth.groups.items():
+        nearest = {entry[0] for entry, _ in pairs[offset:offset + truth.number(group, limit, offset)]}
+        wanted += len(nearest)
+        found += len(nearest & {truth.of[group][(row[0], row[1])][0][0] for row in got.get(group, [])})
     return found, wanted
