@@ -149,14 +149,24 @@ def _number(truth, group, pairs, entries, kind, limit, offset, ties):
     return Difference("number", f"{len(entries)} rows, not {wanted}" + (f" (group {group})" if group else ""))
 
 
+def _vectors(truth, ranks):
+    """How many vectors there are at these ranks: what differs by rounding counts once."""
+    ranks = sorted(ranks)
+    return sum(i == 0 or not truth.same(ranks[i - 1], rank) for i, rank in enumerate(ranks))
+
+
 def recall(truth, got, limit, offset):
     """
-    (distances found, how many there are) among those of the nearest rows wanted, of all groups. Rows of one vector count
+    (vectors found, how many there are) among those of the nearest rows wanted, of all groups. Rows of one vector count
     once, as they are one node: a search finds all of them or none.
     """
     found = wanted = 0
     for group, pairs in truth.groups.items():
-        nearest = {entry[0] for entry, _ in pairs[offset:offset + truth.number(group, limit, offset)]}
-        wanted += len(nearest)
-        found += len(nearest & {truth.of[group][(row[0], row[1])][0][0] for row in got.get(group, [])})
+        nearest = [entry[0] for entry, _ in pairs[offset:offset + truth.number(group, limit, offset)]]
+        if not nearest:
+            continue
+        ranks = [truth.of[group][(row[0], row[1])][0][0] for row in got.get(group, [])]
+        wanted += _vectors(truth, nearest)
+        found += min(_vectors(truth, nearest),
+                     _vectors(truth, [r for r in ranks if r <= nearest[-1] or truth.same(r, nearest[-1])]))
     return found, wanted
