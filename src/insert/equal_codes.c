@@ -93,6 +93,12 @@ PipeannEqualCodesFind(const PipeannIndexView *view, const PipeannSlot *slot)
 	return node == NULL ? PIPEANN_INVALID_ID : node->id;
 }
 
+static bool
+IsFull(void)
+{
+	return hash_get_num_entries(known.nodes) >= MOST_NODES;
+}
+
 /* Returns whether it was not there. */
 static bool
 Add(const PipeannLayout *l, uint32 id, const PipeannSlot *slot)
@@ -101,7 +107,7 @@ Add(const PipeannLayout *l, uint32 id, const PipeannSlot *slot)
 	bool		found;
 	EqualNode  *node;
 
-	if (hash_get_num_entries(known.nodes) >= MOST_NODES)
+	if (IsFull())
 		return false;
 	node = hash_search(known.nodes, &hash, HASH_ENTER, &found);
 	node->id = id;
@@ -140,7 +146,7 @@ AddNodes(const PipeannIndexView *view, const float *x)
 	PipeannPqTable(pq, PIPEANN_L2, x, table);
 	PipeannPqEncode(pq, x, own);
 	most = DistanceOf(table, own, pq->nchunks) + part * part;
-	for (uint32 id = 0; id < ids; id++)
+	for (uint32 id = 0; id < ids && !IsFull(); id++)
 	{
 		if (id % PIPEANN_CODE_BLOCK == 0)
 			CHECK_FOR_INTERRUPTS();
