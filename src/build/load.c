@@ -59,8 +59,8 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 uint32
 PipeannViewPages(const PipeannIndexView *view)
 {
-	return PipeannSourceCountPages(view->index, &view->meta.layout, view->map,
-								   view->meta.graph_pages);
+	return PipeannCountGraphPages(view->index, &view->meta.layout, view->map,
+								  view->meta.graph_pages);
 }
 
 typedef struct Visit
@@ -93,6 +93,7 @@ PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 	PipeannCounters counters = {0};
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
+												  view->meta.graph_pages,
 												  &counters);
 	Visit		v = {l, dead, take, arg};
 

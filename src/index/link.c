@@ -155,9 +155,9 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 		(void) PipeannSearchRun(search);
 	else
 		PipeannSearchExact(search,
-						   PipeannSourceCountPages(view->index, near,
-												   view->map,
-												   view->meta.graph_pages));
+						   PipeannCountGraphPages(view->index, near,
+												  view->map,
+												  view->meta.graph_pages));
 	return search;
 }
 

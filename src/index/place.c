@@ -402,15 +402,27 @@ AddGraphPage(PipeannIndexView *view)
 
 /*
  * Whether the last graph page has been written since it was given out. No
- * other page is given out before, so after a crash or on a full disk the file
+ * other page is given out before, so after a crash, on a full disk or on a replica,
+ * where a page comes to the file when what was written there is replayed, the file
  * lacks one page at most.
  */
 static bool
-LastPageExists(const PipeannIndexView *view)
+LastPageIsWritten(const PipeannIndexView *view)
 {
-	return view->meta.graph_pages == 0 ||
-		PageBlock(view, view->meta.graph_pages - 1) <
-		RelationGetNumberOfBlocks(view->index);
+	BlockNumber blkno;
+	Buffer		buffer;
+	bool		is_new;
+
+	if (view->meta.graph_pages == 0)
+		return true;
+	blkno = PageBlock(view, view->meta.graph_pages - 1);
+	if (blkno >= RelationGetNumberOfBlocks(view->index))
+		return false;
+	buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
+							   BUFFER_LOCK_SHARE, true, NULL);
+	is_new = PageIsNew(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	return !is_new;
 }
 
 /*
@@ -421,7 +433,7 @@ BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
 {
 	return PipeannSlotIsNode(slot) && slot->degree > 0 &&
 		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
-		LastPageExists(view);
+		LastPageIsWritten(view);
 }
 
 /* Try slots that VACUUM has freed. */

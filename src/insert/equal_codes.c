@@ -138,8 +138,11 @@ AddNodes(const PipeannIndexView *view, const float *x)
 	float	   *table = palloc(mul_size((Size) pq->nchunks * PIPEANN_CENTROIDS,
 									sizeof(float)));
 	uint8	   *own = palloc(pq->nchunks);
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	uint32		ids = Min(codes->ncodes, PipeannViewIds(view));
+	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
+	uint32		copied = PIPEANN_INVALID_ID;	/* the page in nodes */
+	uint32		pages = PipeannCountGraphPages(view->index, l, view->map,
+											   view->meta.graph_pages);
+	uint32		ids = Min(codes->ncodes, pages * l->slots_per_page);
 	uint64		added = 0;
 	float		most;
 
@@ -148,15 +151,21 @@ AddNodes(const PipeannIndexView *view, const float *x)
 	most = DistanceOf(table, own, pq->nchunks) + part * part;
 	for (uint32 id = 0; id < ids && !IsFull(); id++)
 	{
+		const PipeannSlot *slot;
+
 		if (id % PIPEANN_CODE_BLOCK == 0)
 			CHECK_FOR_INTERRUPTS();
 		if (DistanceOf(table, PipeannCodeAt(codes, id), pq->nchunks) > most)
 			continue;
-		PipeannSlotCopy(view, id, slot);
+		if (copied != PipeannIdPage(l, id) &&
+			!PipeannGraphPageCopy(view, PipeannIdPage(l, id), nodes))
+			continue;
+		copied = PipeannIdPage(l, id);
+		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, id));
 		if (PipeannSlotIsLive(slot) && Add(l, id, slot))
 			added++;
 	}
-	pfree(slot);
+	pfree(nodes);
 	pfree(own);
 	pfree(table);
 	return added;

@@ -260,7 +260,9 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
-												  view->map, &counters);
+												  view->map,
+												  view->meta.graph_pages,
+												  &counters);
 	PipeannSearchParams params = {
 		.ef = view->meta.ef_construction,
 		.out_of_line_distance = OutOfLineDistance,

@@ -44,13 +44,10 @@ extern const char *PipeannIoFilesInUse(void);
 extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											const PipeannLayout *layout,
 											const PipeannExtentMap *map,
+											uint32 graph_pages,
 											PipeannCounters *counters);
 extern void PipeannSourceClose(PipeannPageSource *source);
 extern PipeannSearchUses *PipeannSourceUses(PipeannPageSource *source);
-extern uint32 PipeannSourceCountPages(Relation index,
-									  const PipeannLayout *layout,
-									  const PipeannExtentMap *map,
-									  uint32 graph_pages);
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);
 extern void PipeannEvictResident(Relation index, BlockNumber blkno);
 

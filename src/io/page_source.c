@@ -309,6 +309,7 @@ typedef struct Source
 	Relation	index;
 	const PipeannLayout *layout;
 	const PipeannExtentMap *map;
+	uint32		graph_pages;	/* given out when it was opened; maybe more now */
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* the frames that the search holds */
 	PipeannSearchUses uses;
@@ -452,6 +453,33 @@ FinishHit(Source *source, PipeannBufferedFrame *frame)
 	return &frame->frame;
 }
 
+/*
+ * Whether the file ends before a block of a frame, as its page was given out and is
+ * not written yet, or never will be if a crash came between. Errors if it was cut off.
+ */
+static bool
+IsUnwritten(const Source *source, const PipeannBufferedFrame *frame, int block)
+{
+	if (frame->blkno + block < RelationGetNumberOfBlocks(source->index))
+		return false;
+	(void) PipeannCountGraphPages(source->index, source->layout, source->map,
+								  Max(source->graph_pages,
+								  frame->frame.page + 1));
+	return true;
+}
+
+/* Read a block of a frame through shared_buffers; nothing if it is unwritten. */
+static bool
+ReadBlock(const Source *source, PipeannBufferedFrame *frame, int block)
+{
+	char	   *page = FrameBlock(frame, block);
+
+	if (!IsUnwritten(source, frame, block))
+		return CopyThroughBuffer(source->index, frame->blkno + block, page);
+	memset(page, 0, BLCKSZ);
+	return true;
+}
+
 /* For temporary relations, and if no descriptor is to be had. */
 static PipeannFrame *
 ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
@@ -459,8 +487,7 @@ ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
 	bool		hit = true;
 
 	for (int i = 0; i < source->layout->node_pages; i++)
-		hit &= CopyThroughBuffer(source->index, frame->blkno + i,
-								 FrameBlock(frame, i));
+		hit &= ReadBlock(source, frame, i);
 	if (hit)
 		source->source.counters->page_hits++;
 	else
@@ -539,13 +566,13 @@ FinishRead(Source *source, PipeannBufferedFrame *frame)
 	for (int i = 0; i < source->layout->node_pages; i++)
 	{
 		bool		resident = (frame->resident & BlockBit(i)) != 0;
-		char	   *page = FrameBlock(frame, i);
 
 		if (complete && !resident &&
-			PipeannPageIsValid(page, frame->blkno + i, PIPEANN_GRAPH))
+			PipeannPageIsValid(FrameBlock(frame, i), frame->blkno + i,
+							   PIPEANN_GRAPH))
 			continue;
 		retry |= !resident;
-		(void) CopyThroughBuffer(source->index, frame->blkno + i, page);
+		(void) ReadBlock(source, frame, i);
 	}
 	if (retry)
 		source->source.counters->retries++;
@@ -704,14 +731,15 @@ CloseSource(void *arg)
 }
 
 /*
- * Open a page source over an index's graph pages. layout and map must outlive
- * it. It lives in CurrentMemoryContext and is closed when that is reset or
+ * Open a page source over an index's graph pages, of which graph_pages were given out
+ * at least. layout and map must outlive it. It lives in CurrentMemoryContext and is closed when that is reset or
  * deleted (error, cancel): reads in flight become orphans, frames go back to
  * the backend's free ones.
  */
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
-				  const PipeannExtentMap *map, PipeannCounters *counters)
+				  const PipeannExtentMap *map, uint32 graph_pages,
+				  PipeannCounters *counters)
 {
 	Source	   *source = palloc0(sizeof(Source));
 
@@ -727,6 +755,7 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 	source->index = index;
 	source->layout = layout;
 	source->map = map;
+	source->graph_pages = graph_pages;
 	dlist_init(&source->owner.done);
 	source->owner.in_flight = &source->source.in_flight;
 	dlist_init(&source->frames);
@@ -755,45 +784,4 @@ PipeannSearchUses *
 PipeannSourceUses(PipeannPageSource *source)
 {
 	return &((Source *) source)->uses;
-}
-
-/*
- * The number of graph pages that exist in the file now: at most graph_pages,
- * the number in the metapage. For sequential passes. Errors if pages are
- * missing.
- *
- * Extents are filled in order, but may be in any order in the file.
- */
-uint32
-PipeannSourceCountPages(Relation index, const PipeannLayout *layout,
-						const PipeannExtentMap *map, uint32 graph_pages)
-{
-	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
-	uint32		per_extent = PipeannGraphPagesPerExtent(layout);
-	uint32		count = 0;
-
-	for (uint32 i = 0; i < map->count[PIPEANN_GRAPH] && count < graph_pages;
-		 i++)
-	{
-		BlockNumber first = PipeannGraphBlock(map, layout, i * per_extent);
-		uint32		exist = 0;
-
-		if (first < nblocks)
-			exist = Min((nblocks - first) / layout->node_pages, per_extent);
-		count += exist;
-		if (exist < per_extent)
-			break;
-	}
-	/* one page may be missing: a crash after the metapage was written */
-	if (count + 1 < graph_pages)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has no block %u",
-						RelationGetRelationName(index),
-						PipeannGraphBlock(map, layout, count)),
-				 errdetail("The file has %u blocks, but nodes stand there.",
-						   nblocks),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(index))));
-	return Min(count, graph_pages);
 }

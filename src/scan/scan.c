@@ -362,10 +362,8 @@ FirstRun(PipeannScan *state)
 	else
 	{
 		PipeannSearchExact(state->search,
-						   PipeannSourceCountPages(view->index,
-												   &view->meta.layout,
-												   view->map,
-												   view->meta.graph_pages));
+						   PipeannCountGraphPages(view->index, &view->meta.layout,
+												  view->map, view->meta.graph_pages));
 		state->exhausted = true;
 	}
 	if (state->replica)

@@ -604,6 +604,7 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	state->filter = FilterBegin(scan, &state->view);
 	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
+									  state->view.meta.graph_pages,
 									  &state->counters);
 	if (state->view.cache != NULL)
 		PipeannHotCountUses(&state->view.cache->hot,

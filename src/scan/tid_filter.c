@@ -97,8 +97,8 @@ Gather(Gathering *g)
 	const PipeannIndexView *view = g->view;
 	const PipeannLayout *l = &view->meta.layout;
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	uint32		pages = PipeannSourceCountPages(view->index, l, view->map,
-												view->meta.graph_pages);
+	uint32		pages = PipeannCountGraphPages(view->index, l, view->map,
+											   view->meta.graph_pages);
 
 	for (uint32 page = 0; page < pages && !g->too_many; page++)
 	{

@@ -62,6 +62,7 @@ RankByEdges(const PipeannIndexView *view, Ranking *ranking)
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  ranking->layout, view->map,
+												  view->meta.graph_pages,
 												  &counters);
 
 	PipeannVisitPages(source, 0, ranking->npages, CountEdges, ranking);
@@ -168,8 +169,8 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	PipeannOpenView(&view, index);
 	node_pages = view.meta.layout.node_pages;
 	ranking.layout = &view.meta.layout;
-	ranking.npages = PipeannSourceCountPages(index, ranking.layout, view.map,
-											 view.meta.graph_pages);
+	ranking.npages = PipeannCountGraphPages(index, ranking.layout, view.map,
+											view.meta.graph_pages);
 	pages = ChoosePages(&view, &ranking,
 						(uint32) Min(room / node_pages, PG_UINT32_MAX));
 	for (uint32 i = 0; i < pages; i++)

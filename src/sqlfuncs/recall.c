@@ -59,7 +59,9 @@ Nearest(RecallState *state, int k, int least_ef, bool exact,
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index,
 												  &view->meta.layout,
-												  view->map, &counters);
+												  view->map,
+												  view->meta.graph_pages,
+												  &counters);
 	PipeannSearchParams params = PipeannScanParams();
 	PipeannSearch *search = PipeannReuseSearch();
 	const PipeannResult *result;
@@ -219,10 +221,10 @@ Begin(RecallState *state, Oid index, int k)
 	memset(state, 0, sizeof(*state));
 	state->k = k;
 	PipeannOpenView(&state->view, PipeannOpenIndex(index));
-	state->pages = PipeannSourceCountPages(state->view.index,
-										   &state->view.meta.layout,
-										   state->view.map,
-										   state->view.meta.graph_pages);
+	state->pages = PipeannCountGraphPages(state->view.index,
+										  &state->view.meta.layout,
+										  state->view.map,
+										  state->view.meta.graph_pages);
 	state->query = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
 	state->exact = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
 	state->context = AllocSetContextCreate(CurrentMemoryContext,

@@ -367,3 +367,44 @@ PipeannGetBlock(Relation index, BlockNumber blkno)
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	return buffer;
 }
+
+/*
+ * The number of graph pages that exist in the file now: at most graph_pages,
+ * the number in the metapage. For sequential passes. Errors if pages are
+ * missing.
+ *
+ * Extents are filled in order, but may be in any order in the file.
+ */
+uint32
+PipeannCountGraphPages(Relation index, const PipeannLayout *layout,
+					   const PipeannExtentMap *map, uint32 graph_pages)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+	uint32		per_extent = PipeannGraphPagesPerExtent(layout);
+	uint32		count = 0;
+
+	for (uint32 i = 0; i < map->count[PIPEANN_GRAPH] && count < graph_pages;
+		 i++)
+	{
+		BlockNumber first = PipeannGraphBlock(map, layout, i * per_extent);
+		uint32		exist = 0;
+
+		if (first < nblocks)
+			exist = Min((nblocks - first) / layout->node_pages, per_extent);
+		count += exist;
+		if (exist < per_extent)
+			break;
+	}
+	/* one page may be missing: a crash after the metapage was written */
+	if (count + 1 < graph_pages)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has no block %u",
+						RelationGetRelationName(index),
+						PipeannGraphBlock(map, layout, count)),
+				 errdetail("The file has %u blocks, but nodes stand there.",
+						   nblocks),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(index))));
+	return Min(count, graph_pages);
+}

@@ -107,6 +107,10 @@ extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 								 MemoryContext context,
 								 PipeannExtentMap *map);
 extern void PipeannExtentMapFree(PipeannExtentMap *map);
+extern uint32 PipeannCountGraphPages(Relation index,
+									 const PipeannLayout *layout,
+									 const PipeannExtentMap *map,
+									 uint32 graph_pages);
 extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							   PipeannKind kind);
 extern void PipeannExtentEmptyNext(Relation index);

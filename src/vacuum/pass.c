@@ -29,8 +29,8 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 {
 	const PipeannIndexView *view = &v->view;
 
-	v->pages = PipeannSourceCountPages(view->index, &view->meta.layout,
-									   view->map, view->meta.graph_pages);
+	v->pages = PipeannCountGraphPages(view->index, &view->meta.layout,
+									  view->map, view->meta.graph_pages);
 	v->pages = Min(v->pages, v->ids / view->meta.layout.slots_per_page);
 	v->prefetched = 0;
 	v->passes++;

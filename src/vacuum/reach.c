@@ -443,7 +443,9 @@ LinkBySearch(PipeannReach *reach, uint32 id, const PipeannSlot *slot)
 	PipeannLayout near = PipeannNearLayout(&view->meta.layout);
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannSourceOpen(view->index, &near,
-												  view->map, &counters);
+												  view->map,
+												  view->meta.graph_pages,
+												  &counters);
 	PipeannSearchParams params = {
 		.ef = SEARCH_EF,
 		.out_of_line_distance = NoOutOfLineDistance,
