@@ -88,7 +88,7 @@ PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
  */
 void
 PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
-						  const PipeannSearch *search)
+						  PipeannSearch *search)
 {
 	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
 	double		trusted;

@@ -10,7 +10,7 @@
 extern void PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric);
 extern void PipeannDistanceBoundTrust(PipeannDistanceBound *bound,
 									  const PipeannLayout *l,
-									  const PipeannSearch *search);
+									  PipeannSearch *search);
 extern bool PipeannDistanceBoundHides(const PipeannDistanceBound *bound,
 									  PipeannMetric metric,
 									  const PipeannResult *result);

@@ -437,9 +437,11 @@ MostReturnable(const PipeannScan *state)
 static bool
 IsInOrder(PipeannScan *state)
 {
-	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT ||
+	const PipeannResult *next = PipeannSearchPeek(state->search);
+
+	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT || next == NULL ||
 		PipeannSearchEndedEarly(state->search) ||
-		PipeannSearchIsSettled(state->search);
+		next->most <= PipeannSearchReadTo(state->search);
 }
 
 static int64
@@ -463,9 +465,10 @@ ContinueSearch(PipeannScan *state)
 			!IsInOrder(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (PipeannSearchIsTogether(state->search) ||
-			(pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
-			 !PipeannSearchEndedEarly(state->search)))
+		if (PipeannSearchIsTogether(state->search))
+			break;				/* the merge knows how far it is believed */
+		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
+			!PipeannSearchEndedEarly(state->search))
 			return false;
 		if (state->looked_at >= MostToLookAt(state) ||
 			!PipeannSearchRun(state->search))
@@ -473,8 +476,7 @@ ContinueSearch(PipeannScan *state)
 		if (state->replica)
 			PipeannCheckPacking(&state->view);
 	}
-	return !PipeannDistanceBoundHides(state->heeds.bound,
-									  state->view.meta.layout.metric,
+	return !PipeannDistanceBoundHides(state->heeds.bound, state->view.meta.layout.metric,
 									  PipeannSearchPeek(state->search));
 }
 

@@ -11,6 +11,7 @@
  */
 #include "search/code_scan.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "distance/distance.h"
@@ -503,23 +504,23 @@ PipeannSearchIsCodeScan(const PipeannSearch *search)
 }
 
 /*
- * Whether no nearer result than the next one is to be expected. Only a search that
- * goes through matching nodes in the order of their codes can tell; others say true.
+ * The order key up to which no result is to be expected that was not found. Only a
+ * search that goes through matching nodes in the order of their codes can tell, others
+ * say infinity. So does one that has read them all.
  */
-bool
-PipeannSearchIsSettled(PipeannSearch *search)
+float
+PipeannSearchReadTo(PipeannSearch *search)
 {
 	const PipeannCodeErrors *errors = &search->code_scan_errors;
-	const PipeannResult *next = PipeannResultsPeek(&search->results);
 	double		mean;
 	double		variance;
 
-	if (!search->code_scan_begun || next == NULL || !CodeOrderHasNext(search))
-		return true;
+	if (!search->code_scan_begun || !CodeOrderHasNext(search))
+		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
-		return false;
+		return -FLT_MAX;
 	mean = errors->error / errors->n;
 	variance = errors->error_of_squares / errors->n - mean * mean;
-	return next->most <= search->code_order.items[0].dist - mean -
+	return search->code_order.items[0].dist - mean -
 		SURE_DEVIATIONS * sqrt(Max(variance, 0));
 }

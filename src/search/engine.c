@@ -5,6 +5,7 @@
  */
 #include "search/pages.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/planted.h"
@@ -578,6 +579,48 @@ PipeannSearchRun(PipeannSearch *search)
 	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
 		(void) ScanRest(search);
 	return true;
+}
+
+/*
+ * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
+ * than what a list has beyond the results that are wanted (scan/distance_bound.c).
+ */
+#define FARTHEST_PART 4
+
+/*
+ * The order key of the last of a code scan's nearest results, at which it ended early, or
+ * else up to which it has read what passes.
+ */
+static float
+CodeScanTrusted(PipeannSearch *search)
+{
+	const PipeannTermination *termination = &search->termination;
+
+	if (!termination->on)
+		return PipeannSearchReadTo(search);
+	return termination->count < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
+		termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
+}
+
+/*
+ * The order key up to which one of several searches and the others have found what
+ * there is, once they have been run: that of the last of the nearest results after an
+ * early end, else by codes that of all of their list but its farthest part. A search
+ * that scans codes shares no list with others.
+ */
+float
+PipeannSearchTrusted(PipeannSearch *search)
+{
+	const PipeannTogether *together = search->params.together;
+	int			length = search->pool.length;
+
+	if (PipeannSearchIsCodeScan(search))
+		return CodeScanTrusted(search);
+	length = Min(length - length / FARTHEST_PART, together->ncodes);
+	if (search->termination.on && search->reads > 0)
+		return together->nnearest < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
+			together->nearest[PIPEANN_EARLY_RESULTS - 1];
+	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 
 /* Whether the search is one of several. */

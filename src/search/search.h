@@ -186,7 +186,7 @@ extern uint64 PipeannSearchVersion(const PipeannSearch *search,
 extern void PipeannSearchReleasePages(PipeannSearch *search);
 
 /* together.c */
-extern float PipeannSearchTrusted(const PipeannSearch *search);
+extern float PipeannSearchTrusted(PipeannSearch *search);
 
 /* pages.c */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
@@ -195,7 +195,7 @@ extern float PipeannExactDistance(const PipeannLayout *layout,
 								  PipeannStorage storage, float aux);
 
 /* code_scan.c */
-extern bool PipeannSearchIsSettled(PipeannSearch *search);
+extern float PipeannSearchReadTo(PipeannSearch *search);
 extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
 
 /* The cost of filter strategies, for the planner as well (filter_strategy.c). */

@@ -11,7 +11,6 @@
  */
 #include "search/together.h"
 
-#include <float.h>
 #include <math.h>
 
 /*
@@ -22,12 +21,6 @@
  */
 #define LEAST_PARTS 8
 #define SHARED_PARTS 5
-
-/*
- * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
- * than what a list has beyond the results that are wanted (scan/distance_bound.c).
- */
-#define FARTHEST_PART 4
 
 #define MERGED_AT_ONCE 16
 
@@ -116,25 +109,6 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 	int			shared = length * SHARED_PARTS / Max(together->searches, 1);
 
 	return (length + shared + LEAST_PARTS - 1) / LEAST_PARTS;
-}
-
-/*
- * The order key up to which one of several searches and the others have found what
- * there is, once they have been run: that of the last of the nearest results after an
- * early end, else by codes that of all of their list but its farthest part.
- */
-float
-PipeannSearchTrusted(const PipeannSearch *search)
-{
-	const PipeannTogether *together = search->params.together;
-	int			length = search->pool.length;
-
-	length = Min(length - length / FARTHEST_PART, together->ncodes);
-
-	if (search->termination.on && search->reads > 0)
-		return together->nnearest < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
-			together->nearest[PIPEANN_EARLY_RESULTS - 1];
-	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 
 static bool

@@ -234,6 +234,47 @@ KeepFewPages(void)
 	CHECK(found >= 0.93 * QUERIES * K);
 }
 
+/*
+ * Parts whose nodes no edge leads to are searched by codes, and not to the end. Nodes
+ * nearer than what is believed were found.
+ */
+static void
+IsBelievedAsFarAsItFound(void)
+{
+	Index	   *parts[PARTS];
+	int			nearer = 0;
+	int			missed = 0;
+
+	MakeParts(parts, PIPEANN_L2);
+	for (int i = 0; i < PARTS; i++)
+		for (int node = 0; node < PART; node++)
+			IndexSlotAtPlace(parts[i], node)->degree = 0;
+	for (int number = 0; number < QUERIES; number++)
+	{
+		Query	   *query = Begin(parts, number, 30, 100, true);
+
+		for (int i = 0; i < PARTS; i++)
+		{
+			PipeannSearch *search = query->search[i];
+			const PipeannResult *result;
+			float		trusted;
+
+			CHECK(PipeannSearchRun(search));
+			CHECK(PipeannSearchIsCodeScan(search));
+			trusted = PipeannSearchTrusted(search);
+			CHECK(trusted < INFINITY);
+			for (int node = 0; node < PART; node++)
+				nearer += KeyOf(parts[i], query->query, node) < trusted;
+			while ((result = PipeannSearchPop(search)) != NULL)
+				missed -= result->dist < trusted;
+		}
+		End(query);
+	}
+	missed += nearer;
+	NOTE("%d nearer than what is believed, %d of them missed", nearer, missed);
+	CHECK(missed <= nearer / 50);
+}
+
 int
 main(void)
 {
@@ -245,5 +286,6 @@ main(void)
 	UNIT_RUN(FindMoreWithLongerLists);
 	UNIT_RUN(ShareATable);
 	UNIT_RUN(KeepFewPages);
+	UNIT_RUN(IsBelievedAsFarAsItFound);
 	return UnitDone();
 }
