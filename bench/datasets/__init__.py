@@ -22,9 +22,10 @@ from progress import Meter
 
 # name: module
 NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
-         "siftdense": "siftdense", "groups": "groups", "tenants": "tenants"}
-# Of a run that names none: siftdense takes hours, the others are made of sets that it has.
-USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants")]
+         "siftdense": "siftdense", "groups": "groups", "tenants": "tenants",
+         "minilm768": "minilm768", "minilm1536": "minilm1536"}
+# Of a run that names none: siftdense takes hours, as do wide ones, the others are made of sets that it has.
+USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants", "minilm768", "minilm1536")]
 TRUTH_K = 100
 
 

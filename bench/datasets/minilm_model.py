@@ -140,8 +140,8 @@ class MiniLM:
         scores /= scores.sum(axis=-1, keepdims=True)
         return (scores @ value).transpose(0, 2, 1, 3).reshape(count * length, -1)
 
-    def encode(self, tokens):
-        """Vectors of sentences that all have as many tokens."""
+    def encode(self, tokens, layers=1):
+        """Vectors of sentences that all have as many tokens: of each of the last layers the mean state, of length 1."""
         ids = np.asarray(tokens)
         count, length = ids.shape
         w = self.weights
@@ -149,6 +149,7 @@ class MiniLM:
              + w["embeddings.position_embeddings.weight"][:length]
              + w["embeddings.token_type_embeddings.weight"][0]).reshape(count * length, -1)
         x = self.norm(x, "embeddings.LayerNorm")
+        means = []
         for number in range(self.layers):
             layer = f"encoder.layer.{number}"
             y = self.linear(self.attention(x, count, length, f"{layer}.attention"), f"{layer}.attention.output.dense")
@@ -157,5 +158,7 @@ class MiniLM:
             y = self.linear(gelu(self.linear(x, f"{layer}.intermediate.dense")), f"{layer}.output.dense")
             y += x
             x = self.norm(y, f"{layer}.output.LayerNorm")
-        mean = x.reshape(count, length, -1).mean(axis=1)
-        return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+            if number >= self.layers - layers:
+                mean = x.reshape(count, length, -1).mean(axis=1)
+                means.append(mean / np.linalg.norm(mean, axis=1, keepdims=True))
+        return np.concatenate(means, axis=1)
