@@ -9,9 +9,14 @@
 
 #include "distance/distance.h"
 
-/* Bounds of the automatic code size, in bytes. */
+/*
+ * Bounds of the automatic code size, in bytes; of very wide vectors a byte stands for
+ * eight dimensions (docs/decisions.md, "Codes of wide vectors").
+ */
 #define MIN_AUTO_BYTES 16
 #define MAX_AUTO_BYTES 96
+#define WIDE_DIMENSIONS 8
+#define MOST_BYTES 1024
 
 /*
  * Vectors that are encoded chunk by chunk: enough of them that a chunk's
@@ -84,15 +89,18 @@ PipeannPqNew(int dim, int nchunks)
 /*
  * The bytes of a code for pq_bytes = 0.
  *
- * Half a byte for each dimension, as a multiple of 8 and within bounds.
+ * Half a byte for each dimension, or of wide vectors an eighth of one; as a multiple of 8
+ * and within bounds.
  */
 int
 PipeannPqAutoBytes(int dim)
 {
 	int			bytes = ((dim + 1) / 2 + 7) / 8 * 8;
+	int			wide = dim / WIDE_DIMENSIONS / 8 * 8;
 
 	bytes = Max(bytes, MIN_AUTO_BYTES);
-	bytes = Min(bytes, MAX_AUTO_BYTES);
+	bytes = Min(bytes, Max(MAX_AUTO_BYTES, wide));
+	bytes = Min(bytes, MOST_BYTES);
 	return Min(bytes, dim);
 }
 

@@ -151,7 +151,10 @@ AutomaticSizes(void)
 	CHECK(PipeannPqAutoBytes(128) == 64);
 	CHECK(PipeannPqAutoBytes(192) == 96);
 	CHECK(PipeannPqAutoBytes(784) == 96);
-	CHECK(PipeannPqAutoBytes(16000) == 96);
+	CHECK(PipeannPqAutoBytes(831) == 96);
+	CHECK(PipeannPqAutoBytes(832) == 104);
+	CHECK(PipeannPqAutoBytes(1536) == 192);
+	CHECK(PipeannPqAutoBytes(16000) == 1024);
 }
 
 /*
