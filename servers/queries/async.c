@@ -15,13 +15,11 @@
 
 #include "foreign/fdwapi.h"
 #include "foreign/foreign.h"
-#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/cost.h"
 #include "parser/parse_relation.h"
 #include "parser/parsetree.h"
-#include "queries/async.h"
-#include "queries/mark.h"
+#include "queries/queries.h"
 #include "utils/lsyscache.h"
 
 /*
@@ -43,6 +41,39 @@ MayBeAsked(const Plan *plan, const Append *append, List *rtable)
 {
 	return PipeannIsPartOf(plan, append, rtable) && !plan->async_capable &&
 		PipeannIsPostgres(((const ForeignScan *) plan)->fs_server);
+}
+
+static bool
+AreColumns(const List *numbers)
+{
+	ListCell   *cell;
+
+	foreach(cell, numbers)
+		if (lfirst_int(cell) <= 0)
+			return false;
+	return true;
+}
+
+/*
+ * What a scan of postgres_fdw's says of what it sends is private to it, and has been
+ * the same in all versions since it came. A scan that does not look like it is none.
+ */
+bool
+PipeannIsSendable(const Plan *plan, List *rtable)
+{
+	const ForeignScan *scan = (const ForeignScan *) plan;
+	const List *private;
+
+	if (!PipeannIsPart(plan, rtable) || !plan->async_capable ||
+		scan->fdw_scan_tlist != NIL || plan->initPlan != NIL)
+		return false;
+	private = scan->fdw_private;
+	return PipeannIsPostgres(scan->fs_server) &&
+		list_length(private) > PIPEANN_FDW_COLUMNS &&
+		IsA(list_nth(private, PIPEANN_FDW_SQL), String) &&
+		(list_nth(private, PIPEANN_FDW_COLUMNS) == NULL ||
+		 IsA(list_nth(private, PIPEANN_FDW_COLUMNS), IntList)) &&
+		AreColumns(list_nth(private, PIPEANN_FDW_COLUMNS));
 }
 
 bool
@@ -118,33 +149,14 @@ MarkBelow(const Sort *sort, List *rtable)
 		MarkParts((Append *) plan, rtable);
 }
 
-static void Mark(List *rtable, Plan *plan);
-
-static void
-MarkAll(List *rtable, const List *plans)
+static bool
+Mark(Plan **place, void *rtable)
 {
-	ListCell   *cell;
-
-	foreach(cell, plans)
-		Mark(rtable, lfirst(cell));
-}
-
-static void
-Mark(List *rtable, Plan *plan)
-{
-	if (plan == NULL || IsA(plan, ModifyTable))
-		return;
-	check_stack_depth();
-	if (IsA(plan, Sort))
-		MarkBelow((const Sort *) plan, rtable);
-	Mark(rtable, outerPlan(plan));
-	Mark(rtable, innerPlan(plan));
-	if (IsA(plan, SubqueryScan))
-		Mark(rtable, ((SubqueryScan *) plan)->subplan);
-	else if (IsA(plan, Append))
-		MarkAll(rtable, ((Append *) plan)->appendplans);
-	else if (IsA(plan, MergeAppend))
-		MarkAll(rtable, ((MergeAppend *) plan)->mergeplans);
+	if (IsA(*place, ModifyTable))
+		return false;
+	if (IsA(*place, Sort))
+		MarkBelow((const Sort *) *place, rtable);
+	return pipeann_core->visit_plans(*place, Mark, rtable);
 }
 
 #if PG_VERSION_NUM >= 160000
@@ -184,6 +196,5 @@ PipeannRunAsync(PlannedStmt *stmt)
 #endif
 	if (!enable_async_append || !PipeannOnlyReads(stmt))
 		return;
-	Mark(stmt->rtable, stmt->planTree);
-	MarkAll(stmt->rtable, stmt->subplans);
+	(void) pipeann_core->visit_plans(stmt, Mark, stmt->rtable);
 }

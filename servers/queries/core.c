@@ -5,7 +5,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
-#include "queries/core.h"
+#include "queries/queries.h"
 
 const PipeannInterface *pipeann_core;
 

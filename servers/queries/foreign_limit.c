@@ -13,9 +13,7 @@
 
 #include "foreign/fdwapi.h"
 #include "optimizer/optimizer.h"
-#include "queries/async.h"
-#include "queries/core.h"
-#include "queries/foreign_limit.h"
+#include "queries/queries.h"
 
 static bool
 IsForNearest(const Query *query)

@@ -11,11 +11,7 @@
 
 #include "fmgr.h"
 #include "optimizer/planner.h"
-#include "queries/async.h"
-#include "queries/core.h"
-#include "queries/foreign_limit.h"
-#include "queries/one_message.h"
-#include "queries/per_partition.h"
+#include "queries/queries.h"
 
 #if PG_VERSION_NUM >= 180000
 PG_MODULE_MAGIC_EXT(.name = "pipeann_servers", .version = "0.1.0");

@@ -15,7 +15,7 @@
 
 #include "nodes/bitmapset.h"
 #include "parser/parsetree.h"
-#include "queries/mark.h"
+#include "queries/queries.h"
 
 #define MARK "pipeann nearest rows "
 

@@ -15,8 +15,8 @@
 #include "catalog/pg_type_d.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "queries/core.h"
 #include "queries/nearest.h"
+#include "queries/queries.h"
 #include "rewrite/rewriteManip.h"
 
 /* A query inside another one may name the other's columns. */

@@ -1,12 +1,14 @@
 /*
  * nearest.h
- *		Queries for the nearest rows of a partitioned table; private to
- *		queries/.
+ *		Queries for the nearest rows of a partitioned table, and the partitions that
+ *		they have to look at; private to queries/.
  */
 #ifndef PIPEANN_SERVERS_NEAREST_H
 #define PIPEANN_SERVERS_NEAREST_H
 
+#include "nodes/params.h"
 #include "nodes/parsenodes.h"
+#include "utils/relcache.h"
 
 /* The number of the table among a query's relations: it is the only one. */
 #define PIPEANN_NEAREST_TABLE 1
@@ -20,7 +22,36 @@ typedef struct PipeannNearest
 	TargetEntry *distance;
 } PipeannNearest;
 
-/* Whether a query is of this kind and no other; then describes it. */
+/* nearest.c: whether a query is of this kind and no other; then describes it. */
 extern bool PipeannIsNearest(Query *query, PipeannNearest *nearest);
+
+typedef struct PipeannPartitions
+{
+	Relation	table;			/* open */
+	List	   *members;		/* of Relation, open: those that have rows */
+	List	   *between;		/* open: tables with partitions below the table */
+	bool		has_foreign;
+} PipeannPartitions;
+
+/*
+ * partitions.c: find the partitions at the leaves of the table's tree that the conditions of
+ * the query do not rule out. They are locked as the table is, and open until
+ * PipeannPartitionsClose().
+ */
+extern void PipeannPartitionsOpen(PipeannPartitions *partitions,
+								  const PipeannNearest *nearest,
+								  ParamListInfo params);
+extern void PipeannPartitionsClose(PipeannPartitions *partitions);
+
+/*
+ * pruning.c: conditions that name no column and are true if a partition may have rows that
+ * the query asks for: they are for values known only when the query is run.
+ */
+extern List *PipeannPruningCondition(const PipeannPartitions *partitions,
+									 Relation member,
+									 const PipeannNearest *nearest);
+
+/* partitions.c: the value of an expression without columns, as far as it is known. */
+extern Node *PipeannKnownNow(const void *expr, ParamListInfo params);
 
 #endif							/* PIPEANN_SERVERS_NEAREST_H */

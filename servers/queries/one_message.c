@@ -14,14 +14,9 @@
 #include "access/transam.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
-#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "queries/async.h"
-#include "queries/core.h"
-#include "queries/foreign_scan.h"
-#include "queries/mark.h"
-#include "queries/one_message.h"
+#include "queries/queries.h"
 #include "utils/syscache.h"
 
 /* What is looked for in a statement. */
@@ -96,35 +91,14 @@ CountServers(const Append *append, List *rtable)
 	return list_length(servers);
 }
 
-static void Look(Search *search, Plan **place);
-
-static void
-LookAtAll(Search *search, List *plans)
-{
-	ListCell   *cell;
-
-	foreach(cell, plans)
-		Look(search, (Plan **) &lfirst(cell));
-}
-
-static void
-Look(Search *search, Plan **place)
+static bool
+Look(Plan **place, void *arg)
 {
 	Plan	   *plan = *place;
+	Search	   *search = arg;
 
-	if (plan == NULL)
-		return;
-	check_stack_depth();
-	Look(search, &outerPlan(plan));
-	Look(search, &innerPlan(plan));
 	if (IsA(plan, ForeignScan))
 		search->nscans++;
-	else if (IsA(plan, SubqueryScan))
-		Look(search, &((SubqueryScan *) plan)->subplan);
-	else if (IsA(plan, MergeAppend))
-		LookAtAll(search, ((MergeAppend *) plan)->mergeplans);
-	else if (IsA(plan, CustomScan))
-		LookAtAll(search, ((CustomScan *) plan)->custom_plans);
 	else if (IsA(plan, Append))
 	{
 		int			n = CountServers((Append *) plan, search->rtable);
@@ -134,8 +108,8 @@ Look(Search *search, Plan **place)
 			search->place = place;
 			search->nbelow = n;
 		}
-		LookAtAll(search, ((Append *) plan)->appendplans);
 	}
+	return pipeann_core->visit_plans(plan, Look, search);
 }
 
 /* A server that is scanned elsewhere too would be read at two moments. */
@@ -146,8 +120,7 @@ PipeannAskInOneMessage(PlannedStmt *stmt)
 
 	if (!PipeannOnlyReads(stmt))
 		return;
-	Look(&search, &stmt->planTree);
-	LookAtAll(&search, stmt->subplans);
+	(void) pipeann_core->visit_plans(stmt, Look, &search);
 	if (search.nbelow > 1 && search.nbelow == search.nscans)
 		*search.place = (Plan *)
 			pipeann_core->wrap(*search.place, &PipeannOneMessageMethods);

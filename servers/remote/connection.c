@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "remote/connection.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
@@ -18,6 +19,9 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
+#if PG_VERSION_NUM >= 170000
+#include "utils/wait_event.h"
+#endif
 
 /* What postgres_fdw sets, so that a value's text means the same everywhere. */
 #define TEXT_SETTINGS \
@@ -28,6 +32,45 @@
 #define CHECK_SETTING "SET client_connection_check_interval = '1s'"
 
 static HTAB *connections;
+
+/* ---------- waiting for other servers, so that a query can be cancelled ---------- */
+
+/* Returns when the link is ready, or may be; `until` is 0 for no end. */
+static void
+WaitForLink(PGconn *link, int events, TimestampTz until)
+{
+	long		most = -1;
+
+	if (until != 0)
+	{
+		most = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+		events |= WL_TIMEOUT;
+	}
+	if (WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | events,
+						  PQsocket(link), most, PG_WAIT_EXTENSION) &
+		WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+PGresult *
+PipeannNextResult(PGconn *link)
+{
+	while (PQisBusy(link))
+	{
+		int			left = PQflush(link);
+
+		if (left >= 0)
+			WaitForLink(link, WL_SOCKET_READABLE |
+							   (left > 0 ? WL_SOCKET_WRITEABLE : 0), 0);
+		/* a link that is lost has a result that says so */
+		if (!PQconsumeInput(link))
+			break;
+	}
+	return PQgetResult(link);
+}
+
+/* ---------- connections ---------- */
 
 void
 PipeannCloseConnection(KeptConnection *kept)
@@ -104,7 +147,7 @@ WaitUntilConnected(PGconn *link, int timeout)
 	{
 		if (until != 0 && GetCurrentTimestamp() >= until)
 			return;
-		PipeannWaitForLink(link, status == PGRES_POLLING_READING ?
+		WaitForLink(link, status == PGRES_POLLING_READING ?
 						   WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE, until);
 		status = PQconnectPoll(link);
 	}

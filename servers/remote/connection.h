@@ -5,7 +5,6 @@
 #ifndef PIPEANN_SERVERS_CONNECTION_H
 #define PIPEANN_SERVERS_CONNECTION_H
 
-#include "datatype/timestamp.h"
 #include "foreign/foreign.h"
 #include "libpq-fe.h"
 
@@ -47,8 +46,7 @@ extern void PipeannCloseConnection(KeptConnection *kept);
 extern void PipeannReopenConnection(KeptConnection *kept,
 									const UserMapping *user);
 
-/* wait.c: wait until there is a result that PQgetResult() has; NULL at the end. */
+/* Wait until there is a result that PQgetResult() has; NULL at the end. */
 extern PGresult *PipeannNextResult(PGconn *link);
-extern void PipeannWaitForLink(PGconn *link, int events, TimestampTz until);
 
 #endif							/* PIPEANN_SERVERS_CONNECTION_H */

@@ -29,9 +29,12 @@ struct PipeannRemoteQuery
 	MemoryContextCallback at_end;
 };
 
-/* Nothing is left of what was sent. */
-static void
-Drop(PipeannRemoteQuery *query)
+/*
+ * Nothing is left of what was sent. A connection closed meanwhile is opened when it is
+ * sent again.
+ */
+void
+PipeannRemoteReset(PipeannRemoteQuery *query)
 {
 	PQclear(query->row);
 	query->row = NULL;
@@ -45,7 +48,7 @@ PipeannRemoteEnd(PipeannRemoteQuery *query)
 {
 	if (query->kept == NULL)
 		return;
-	Drop(query);
+	PipeannRemoteReset(query);
 	PipeannLeaveConnection(query->kept);
 	query->kept = NULL;
 }
@@ -178,7 +181,7 @@ Execute(PipeannRemoteQuery *query)
 static void
 SendAnew(PipeannRemoteQuery *query)
 {
-	Drop(query);
+	PipeannRemoteReset(query);
 	PipeannReopenConnection(query->kept, query->user);
 	query->is_new = true;
 	if (!Execute(query))
@@ -262,11 +265,4 @@ int
 PipeannRemoteColumns(const PipeannRemoteQuery *query)
 {
 	return PQnfields(query->row);
-}
-
-/* A connection closed meanwhile is opened when it is sent again. */
-void
-PipeannRemoteReset(PipeannRemoteQuery *query)
-{
-	Drop(query);
 }

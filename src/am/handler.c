@@ -552,7 +552,6 @@ _PG_init(void)
 	PipeannCacheInit();
 	PipeannIoInit();
 	PipeannPlanInit();
-	PipeannInterfaceInit();
 	MarkGUCPrefixReserved("pipeann");
 }
 

@@ -26,9 +26,9 @@
 #include "optimizer/paths.h"
 #include "optimizer/planmain.h"
 #include "parser/parsetree.h"
-#include "plan/bitmap.h"
-#include "plan/distance.h"
+#include "plan/node.h"
 #include "plan/plan.h"
+#include "plan/rewrite.h"
 #include "scan/scan.h"
 #include "utils/spccache.h"
 #include "utils/syscache.h"
@@ -86,7 +86,7 @@ PlanBitmap(PlannerInfo *root, RelOptInfo *table, CustomPath *path,
 	node->scan.plan.targetlist = targets;
 	node->custom_scan_tlist = copyObject(scan->targetlist);
 	node->custom_plans = list_make2(scan, outerPlan(table_scan));
-	node->methods = &PipeannBitmapMethods;
+	node->methods = &PipeannBitmapMethods.scan;
 	return &node->scan.plan;
 }
 

@@ -2,17 +2,16 @@
  * bitmap_exec.c
  *		Running a search for the nearest of the rows that other indexes find.
  *
- * The bitmap is made first, and the scan of ours is told its TIDs before it begins. The scan's node returns the rows, having looked whether they are visible
- * and meet all conditions, as ever: so it does not matter what else the bitmap has.
- * If it has lost count of rows (work_mem) the scan goes without it.
+ * The bitmap is made first, and the scan of ours is told its TIDs before it begins.
+ * The scan's node returns the rows, having looked whether they are visible and meet
+ * all conditions, as ever: so it does not matter what else the bitmap has. If it has
+ * lost count of rows (work_mem) the scan goes without it.
  */
 #include "postgres.h"
 
 #include "base/planted.h"
-#include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
-#include "plan/bitmap.h"
 #include "plan/node.h"
 #include "utils/memutils.h"
 
@@ -126,32 +125,17 @@ ExecBitmap(CustomScanState *node)
 	return ExecProcNode(scan);
 }
 
-/*
- * The scan of ours below such a node, whose rows it hands up; NULL of any other node.
- */
-Plan *
-PipeannScanOfBitmap(const CustomScan *node)
-{
-	return node->methods == &PipeannBitmapMethods ?
-		linitial(node->custom_plans) : NULL;
-}
-
-static const CustomExecMethods exec_methods = {
-	.CustomName = "PipeannBitmap",
-	.BeginCustomScan = BeginBitmap,
-	.ExecCustomScan = ExecBitmap,
-	.EndCustomScan = PipeannNodeEnd,
-	.ReScanCustomScan = PipeannNodeReScan
-};
-
-static Node *
-CreateState(CustomScan *plan)
-{
-	(void) plan;
-	return PipeannNodeCreate(sizeof(BitmapState), &exec_methods);
-}
-
-const CustomScanMethods PipeannBitmapMethods = {
-	.CustomName = "PipeannBitmap",
-	.CreateCustomScanState = CreateState
+const PipeannNodeMethods PipeannBitmapMethods = {
+	.scan = {
+		.CustomName = "PipeannBitmap",
+		.CreateCustomScanState = PipeannNodeCreate
+	},
+	.exec = {
+		.CustomName = "PipeannBitmap",
+		.BeginCustomScan = BeginBitmap,
+		.ExecCustomScan = ExecBitmap,
+		.EndCustomScan = PipeannNodeEnd,
+		.ReScanCustomScan = PipeannNodeReScan
+	},
+	.size = sizeof(BitmapState)
 };

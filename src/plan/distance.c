@@ -1,7 +1,6 @@
 /*
  * distance.c
- *		The distances that scans of pipeann indexes are ordered by, among a
- *		plan's expressions.
+ *		Distances and vectors among the columns of a plan's nodes.
  *
  * A query that is ordered by a distance has the distance in the target lists of
  * its plan's nodes, so that those above could compare rows by it. The index has
@@ -10,20 +9,40 @@
  *
  * A distance that nobody reads becomes a NULL. It keeps its column, so that
  * numbers and types of columns are what the nodes above were made for.
+ *
+ * A distance that is read is computed by the operator, as ever, so that it is the
+ * same to the last bit. Only the vector comes from elsewhere: in the place of the
+ * column the operator gets pipeann_stored_vector(), which returns what the column
+ * holds, from the page that the scan has at hand (scan/vector.c). So does a query
+ * that returns the column. Where the index has vectors only rounded they are
+ * fetched from TOAST all the same, but the scan learns that they are wanted, and
+ * asks for those of the rows that come next (scan/vector.c).
  */
 #include "postgres.h"
 
 #include "access/amapi.h"
+#include "access/sysattr.h"
+#include "base/planted.h"
+#include "catalog/pg_language_d.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type_d.h"
+#include "fmgr.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
-#include "plan/bitmap.h"
-#include "plan/columns.h"
-#include "plan/distance.h"
+#include "plan/node.h"
+#include "plan/rewrite.h"
 #include "scan/scan.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/relcache.h"
+#include "utils/syscache.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 /* What a node's expressions mean by Vars of varno. */
 typedef struct Child
@@ -92,8 +111,8 @@ IsOneOf(const Node *expr, const List *distances, Oid indexid)
 }
 
 /* Whether an expression of the node's is the distance that it is ordered by. */
-bool
-PipeannOrdersScan(const Node *expr, const IndexScan *node)
+static bool
+OrdersScan(const Node *expr, const IndexScan *node)
 {
 	return IsOneOf(expr, node->indexorderbyorig, node->indexid);
 }
@@ -109,29 +128,26 @@ OrdersOnlyScan(const Node *expr, const IndexOnlyScan *node)
 static Child
 ChildOf(const Plan *node)
 {
-	Child		child = {outerPlan(node), OUTER_VAR};
+	Child		child = {NULL};
+	const CustomScan *custom = (const CustomScan *) node;
 
-	switch (nodeTag(node))
+	if (IsA(node, SubqueryScan))
 	{
-		case T_Limit:
-		case T_LockRows:
-		case T_Material:
-		case T_NestLoop:
-		case T_ProjectSet:
-		case T_Result:
-			return child;
-		case T_SubqueryScan:
-			child.plan = ((const SubqueryScan *) node)->subplan;
-			child.varno = ((const SubqueryScan *) node)->scan.scanrelid;
-			return child;
-		case T_CustomScan:
-			child.plan = PipeannScanOfBitmap((const CustomScan *) node);
-			child.varno = INDEX_VAR;
-			return child;
-		default:
-			child.plan = NULL;
-			return child;
+		child.plan = ((const SubqueryScan *) node)->subplan;
+		child.varno = ((const SubqueryScan *) node)->scan.scanrelid;
 	}
+	else if (IsA(node, CustomScan) &&
+			 custom->methods == &PipeannBitmapMethods.scan)
+	{
+		child.plan = linitial(custom->custom_plans);
+		child.varno = INDEX_VAR;
+	}
+	else if (PipeannPlanHas(node, PIPEANN_PLAN_PASSES))
+	{
+		child.plan = outerPlan(node);
+		child.varno = OUTER_VAR;
+	}
+	return child;
 }
 
 /* Expressions of the child in the place of its columns. */
@@ -164,7 +180,7 @@ IsDistance(const Plan *node, Node *expr)
 		node = child.plan;
 	}
 	return IsA(node, IndexScan) ?
-		PipeannOrdersScan(expr, (const IndexScan *) node) :
+		OrdersScan(expr, (const IndexScan *) node) :
 		OrdersOnlyScan(expr, (const IndexOnlyScan *) node);
 }
 
@@ -184,8 +200,8 @@ WithNull(const TargetEntry *target)
  * Put NULL in the place of each distance that a node computes although it is not
  * among its columns that are wanted.
  */
-void
-PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted)
+static void
+LeaveOutUnread(Plan *node, const Bitmapset *wanted)
 {
 	for (int i = 0; i < list_length(node->targetlist); i++)
 	{
@@ -198,4 +214,291 @@ PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted)
 		node->targetlist = list_copy(node->targetlist);
 		lfirst(list_nth_cell(node->targetlist, i)) = WithNull(target);
 	}
+}
+
+/* ---------- vectors from the index ---------- */
+
+PG_FUNCTION_INFO_V1(pipeann_stored_vector);
+
+/* Whether a node is a column of a table that is being scanned. */
+static bool
+IsColumn(const void *node, Index varno, AttrNumber column)
+{
+	const Var  *var = node;
+
+	return (Index) var->varno == varno && var->varattno == column;
+}
+
+/*
+ * The column that a call is for, or 0 if it is not for the column of the very row
+ * whose table and place it names: a user who wrote a call with others would get
+ * vectors that are not theirs.
+ */
+static AttrNumber
+ColumnOfCall(const FmgrInfo *flinfo)
+{
+	const FuncExpr *call = (const FuncExpr *) flinfo->fn_expr;
+	const Var  *column;
+
+	if (call == NULL || !IsA(call, FuncExpr) || list_length(call->args) != 3)
+		return 0;
+	column = linitial(call->args);
+	if (!IsA(column, Var) || !IsA(lsecond(call->args), Var) ||
+		!IsA(lthird(call->args), Var) || IS_SPECIAL_VARNO(column->varno) ||
+		!IsColumn(lsecond(call->args), column->varno,
+				  TableOidAttributeNumber) ||
+		!IsColumn(lthird(call->args), column->varno,
+				  SelfItemPointerAttributeNumber))
+		return 0;
+	return Max(column->varattno, 0);
+}
+
+Datum
+pipeann_stored_vector(PG_FUNCTION_ARGS)
+{
+	Datum		vector = PG_GETARG_DATUM(0);
+	AttrNumber	column;
+	PipeannVector *stored;
+
+	if (!VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(vector)))
+		PG_RETURN_DATUM(vector);
+	column = ColumnOfCall(fcinfo->flinfo);
+	stored = column == 0 ? NULL :
+		PipeannScanVector(PG_GETARG_OID(1), column,
+						  (ItemPointer) PG_GETARG_POINTER(2));
+	PG_RETURN_DATUM(stored == NULL ? vector : PointerGetDatum(stored));
+}
+
+/* What is known of a node whose expressions are being changed. */
+typedef struct Taking
+{
+	const IndexScan *node;
+	bool		looked;			/* column and function are known */
+	AttrNumber	column;			/* the indexed one, 0 for none */
+	Oid			function;		/* InvalidOid: vectors cannot be taken */
+	bool		whole;			/* ... for whoever returns them */
+	bool		changed;
+} Taking;
+
+/* Whoever runs the plan has to be allowed to call the function. */
+static bool
+MayCall(Oid function)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, ACL_ID_PUBLIC,
+						   ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, ACL_ID_PUBLIC,
+							ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
+/* Only superusers make functions in C, so it is no user's that has the name. */
+static bool
+IsInC(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		in_c = HeapTupleIsValid(tuple) &&
+		((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return in_c;
+}
+
+/*
+ * The function stands beside the access method's handler. An extension made by a
+ * library that had no such function has none.
+ */
+static Oid
+FindFunction(Relation index)
+{
+	Oid			types[] = {index->rd_opcintype[PipeannVectorPosition(index)], OIDOID, TIDOID};
+	oidvector  *signature = buildoidvector(types, lengthof(types));
+	Oid			schema = get_func_namespace(index->rd_amhandler);
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP,
+										   Anum_pg_proc_oid,
+										   CStringGetDatum("pipeann_stored_vector"),
+										   PointerGetDatum(signature),
+										   ObjectIdGetDatum(schema));
+
+	return OidIsValid(function) && IsInC(function) && MayCall(function) ?
+		function : InvalidOid;
+}
+
+/*
+ * A scan of an index without codes goes through all pages and keeps none. Bytes
+ * are exact for operators, but have lost the sign of zeroes.
+ */
+static void
+Look(Taking *taking)
+{
+	Relation	index = RelationIdGetRelation(taking->node->indexid);
+	PipeannMeta meta;
+
+	taking->looked = true;
+	taking->column = PipeannVectorColumn(index);
+	if (PipeannVectorsInToast(index))
+	{
+		PipeannMetaRead(index, &meta);
+		taking->whole = meta.layout.storage == PIPEANN_FLOAT4 ||
+			meta.layout.storage == PIPEANN_FLOAT2;
+		if ((meta.flags & PIPEANN_META_HAS_CODES) != 0)
+			taking->function = FindFunction(index);
+	}
+	RelationClose(index);
+}
+
+static Var *
+SystemColumn(const Var *like, AttrNumber column, Oid type)
+{
+	return makeVar(like->varno, column, type, -1, InvalidOid, 0);
+}
+
+/* pipeann_stored_vector(column, tableoid, ctid) */
+static Node *
+StoredVector(const Taking *taking, Var *column)
+{
+	List	   *args = list_make3(copyObject(column),
+								  SystemColumn(column,
+											   TableOidAttributeNumber,
+											   OIDOID),
+								  SystemColumn(column,
+											   SelfItemPointerAttributeNumber,
+											   TIDOID));
+
+	return (Node *) makeFuncExpr(taking->function, column->vartype, args,
+								 InvalidOid, InvalidOid,
+								 COERCE_EXPLICIT_CALL);
+}
+
+/* Whether an expression is the indexed column of the scan's rows. */
+static bool
+IsVector(const Taking *taking, const void *expr)
+{
+	return IsA(expr, Var) &&
+		IsColumn(expr, taking->node->scan.scanrelid, taking->column);
+}
+
+/* The operands of a distance, the column exchanged. */
+static Node *
+WithStoredVector(Taking *taking, const OpExpr *distance)
+{
+	OpExpr	   *copy = makeNode(OpExpr);
+	ListCell   *cell;
+
+	*copy = *distance;
+	copy->args = list_copy(distance->args);
+	foreach(cell, copy->args)
+	{
+		if (!IsVector(taking, lfirst(cell)))
+			continue;
+		lfirst(cell) = StoredVector(taking, lfirst(cell));
+		taking->changed = true;
+	}
+	return (Node *) copy;
+}
+
+static Node *
+Take(Node *expr, void *arg)
+{
+	Taking	   *taking = arg;
+
+	if (expr != NULL && IsA(expr, OpExpr) &&
+		OrdersScan(expr, taking->node))
+	{
+		if (!taking->looked)
+			Look(taking);
+		if (OidIsValid(taking->function))
+			return WithStoredVector(taking, (OpExpr *) expr);
+	}
+	return expression_tree_mutator(expr, Take, arg);
+}
+
+/* Whether an expression is a column by whose distance a scan of ours is ordered. */
+static bool
+IsOrderedBy(const IndexScan *node, const Expr *expr)
+{
+	const OpExpr *distance = linitial(node->indexorderbyorig);
+
+	return IsA(expr, Var) && IsA(distance, OpExpr) &&
+		list_member(distance->args, expr) && PipeannIsIndex(node->indexid);
+}
+
+/* The columns that are wanted, the indexed one exchanged where it is returned. */
+static List *
+TakeReturned(Taking *taking, List *targets, const Bitmapset *wanted)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		TargetEntry *target = lfirst_node(TargetEntry, cell);
+
+		if (!IsOrderedBy(taking->node, target->expr) ||
+			!PipeannHasColumn(wanted, target->resno))
+			continue;
+		if (!taking->looked)
+			Look(taking);
+		if (!OidIsValid(taking->function) || !taking->whole ||
+			!IsVector(taking, target->expr))
+			continue;
+		target = flatCopyTargetEntry(target);
+		target->expr = (Expr *) StoredVector(taking, (Var *) target->expr);
+		lfirst(cell) = target;
+		taking->changed = true;
+	}
+	return targets;
+}
+
+/* A cached plan is made anew when the function is changed. */
+static void
+DependOn(PlannedStmt *stmt, Oid function)
+{
+	PlanInvalItem *item = makeNode(PlanInvalItem);
+
+	item->cacheId = PROCOID;
+	item->hashValue = GetSysCacheHashValue1(PROCOID,
+											ObjectIdGetDatum(function));
+	stmt->invalItems = lappend(stmt->invalItems, item);
+}
+
+/*
+ * Where the node computes the distance that it is ordered by, or returns the
+ * vector in a column that is wanted, let it take that from the index, if the table
+ * has vectors in TOAST. stmt is the plan that the node belongs to.
+ *
+ * Expressions may belong to others, too: only copies are changed.
+ */
+static void
+TakeVectors(PlannedStmt *stmt, IndexScan *node, const Bitmapset *wanted)
+{
+	Taking		taking = {.node = node};
+	List	   *targets;
+	List	   *qual;
+
+	if (node->indexorderbyorig == NIL)
+		return;
+	if (PIPEANN_PLANTED("security"))
+		node->scan.plan.qual = list_copy_tail(node->scan.plan.qual, 1);
+	targets = (List *) Take((Node *) node->scan.plan.targetlist, &taking);
+	targets = TakeReturned(&taking, targets, wanted);
+	qual = (List *) Take((Node *) node->scan.plan.qual, &taking);
+	if (!taking.changed)
+		return;
+	node->scan.plan.targetlist = targets;
+	node->scan.plan.qual = qual;
+	DependOn(stmt, taking.function);
+}
+
+/*
+ * Have a node of a statement's plan compute no distance that is not among the columns
+ * that are wanted of it, and read no vector from TOAST that the index has.
+ */
+void
+PipeannCheapenColumns(PlannedStmt *stmt, Plan *node, const Bitmapset *wanted)
+{
+	LeaveOutUnread(node, wanted);
+	if (IsA(node, IndexScan))
+		TakeVectors(stmt, (IndexScan *) node, wanted);
 }

@@ -8,9 +8,7 @@
  */
 #include "postgres.h"
 
-#include "executor/executor.h"
 #include "miscadmin.h"
-#include "plan/fill.h"
 #include "plan/node.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
@@ -131,22 +129,17 @@ EndFill(CustomScanState *node)
 	PipeannNodeEnd(node);
 }
 
-static const CustomExecMethods exec_methods = {
-	.CustomName = "PipeannFill",
-	.BeginCustomScan = BeginFill,
-	.ExecCustomScan = ExecFill,
-	.EndCustomScan = EndFill,
-	.ReScanCustomScan = PipeannNodeReScan
-};
-
-static Node *
-CreateState(CustomScan *plan)
-{
-	(void) plan;
-	return PipeannNodeCreate(sizeof(FillState), &exec_methods);
-}
-
-const CustomScanMethods PipeannFillMethods = {
-	.CustomName = "PipeannFill",
-	.CreateCustomScanState = CreateState
+const PipeannNodeMethods PipeannFillMethods = {
+	.scan = {
+		.CustomName = "PipeannFill",
+		.CreateCustomScanState = PipeannNodeCreate
+	},
+	.exec = {
+		.CustomName = "PipeannFill",
+		.BeginCustomScan = BeginFill,
+		.ExecCustomScan = ExecFill,
+		.EndCustomScan = EndFill,
+		.ReScanCustomScan = PipeannNodeReScan
+	},
+	.size = sizeof(FillState)
 };

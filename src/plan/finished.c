@@ -11,22 +11,17 @@
 #include "access/sysattr.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_proc.h"
-#include "miscadmin.h"
+#include "catalog/pg_type_d.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
-#include "plan/bitmap.h"
-#include "plan/columns.h"
-#include "plan/distance.h"
-#include "plan/fill.h"
-#include "plan/finished.h"
-#include "plan/merge.h"
-#include "plan/vector.h"
-#include "plan/wrapper.h"
+#include "plan/node.h"
+#include "plan/rewrite.h"
 #include "utils/lsyscache.h"
 
-static bool IsSteadyPlan(PlannedStmt *stmt, const Plan *plan);
+static bool IsUnsteady(Plan **place, void *stmt);
 
 /*
  * Which columns of its child a plan node reads.
@@ -182,154 +177,34 @@ IsVolatile(Oid function, void *arg)
 	return func_volatile(function) == PROVOLATILE_VOLATILE;
 }
 
-static const Plan *
-PlanOf(const PlannedStmt *stmt, const SubPlan *node)
+static Plan **
+PlaceOf(const PlannedStmt *stmt, const SubPlan *node)
 {
-	return list_nth(stmt->subplans, node->plan_id - 1);
+	return (Plan **) &lfirst(list_nth_cell(stmt->subplans, node->plan_id - 1));
 }
 
 /*
  * Whether an expression of a statement, or a sub-plan in it, has something volatile.
  */
 static bool
-HasVolatile(Node *node, PlannedStmt *stmt)
+HasVolatile(Node *node, void *stmt)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, NextValueExpr) ||
 		check_functions_in_node(node, IsVolatile, NULL) ||
 		(IsA(node, SubPlan) &&
-		 !IsSteadyPlan(stmt, PlanOf(stmt, (SubPlan *) node))))
+		 IsUnsteady(PlaceOf(stmt, (SubPlan *) node), stmt)))
 		return true;
-	return expression_tree_walker(node, HasVolatile, (void *) stmt);
+	return expression_tree_walker(node, HasVolatile, stmt);
 }
 
 static bool
 IsOurs(const CustomScan *scan)
 {
-	return scan->methods == &PipeannMergeMethods ||
-		scan->methods == &PipeannBitmapMethods ||
-		scan->methods == &PipeannFillMethods;
-}
-
-/* What a scan evaluates beside its columns and conditions. */
-static bool
-ScanExpressions(const Plan *plan, List **found)
-{
-	switch (nodeTag(plan))
-	{
-		case T_SeqScan:
-		case T_SubqueryScan:
-		case T_CteScan:
-			break;
-		case T_IndexScan:
-			*found = list_make2(((const IndexScan *) plan)->indexqual,
-								((const IndexScan *) plan)->indexorderby);
-			break;
-		case T_IndexOnlyScan:
-			*found = list_make2(((const IndexOnlyScan *) plan)->indexqual,
-								((const IndexOnlyScan *) plan)->indexorderby);
-			break;
-		case T_BitmapIndexScan:
-			*found = list_make1(((const BitmapIndexScan *) plan)->indexqual);
-			break;
-		case T_BitmapHeapScan:
-			*found = list_make1(((const BitmapHeapScan *) plan)->bitmapqualorig);
-			break;
-		case T_TidScan:
-			*found = list_make1(((const TidScan *) plan)->tidquals);
-			break;
-		case T_FunctionScan:
-			*found = list_make1(((const FunctionScan *) plan)->functions);
-			break;
-		case T_ValuesScan:
-			*found = list_make1(((const ValuesScan *) plan)->values_lists);
-			break;
-		case T_ForeignScan:
-			*found = list_make1(((const ForeignScan *) plan)->fdw_exprs);
-			break;
-		case T_CustomScan:
-			*found = list_make1(((const CustomScan *) plan)->custom_exprs);
-			return IsOurs((const CustomScan *) plan);
-		default:
-			return false;
-	}
-	return true;
-}
-
-/* The same of a node that has rows of others. */
-static bool
-OtherExpressions(const Plan *plan, List **found)
-{
-	switch (nodeTag(plan))
-	{
-		case T_Agg:
-		case T_Append:
-		case T_BitmapAnd:
-		case T_BitmapOr:
-		case T_IncrementalSort:
-		case T_LockRows:
-		case T_Material:
-		case T_MergeAppend:
-		case T_ProjectSet:
-		case T_Sort:
-		case T_Unique:
-			break;
-		case T_Hash:
-			*found = list_make1(((const Hash *) plan)->hashkeys);
-			break;
-		case T_Memoize:
-			*found = list_make1(((const Memoize *) plan)->param_exprs);
-			break;
-		case T_NestLoop:
-			*found = list_make1(((const Join *) plan)->joinqual);
-			break;
-		case T_MergeJoin:
-			*found = list_make2(((const Join *) plan)->joinqual,
-								((const MergeJoin *) plan)->mergeclauses);
-			break;
-		case T_HashJoin:
-			*found = list_make2(((const Join *) plan)->joinqual,
-								((const HashJoin *) plan)->hashclauses);
-			break;
-		case T_Limit:
-			*found = list_make2(((const Limit *) plan)->limitCount,
-								((const Limit *) plan)->limitOffset);
-			break;
-		case T_Result:
-			*found = list_make1(((const Result *) plan)->resconstantqual);
-			break;
-		case T_WindowAgg:
-			*found = list_make2(((const WindowAgg *) plan)->startOffset,
-								((const WindowAgg *) plan)->endOffset);
-			break;
-		default:
-			return false;
-	}
-	return true;
-}
-
-/* The children of a node, but for the two that any node may have. */
-static List *
-OtherChildren(const Plan *plan)
-{
-	switch (nodeTag(plan))
-	{
-		case T_Append:
-			return ((const Append *) plan)->appendplans;
-		case T_MergeAppend:
-			return ((const MergeAppend *) plan)->mergeplans;
-		case T_BitmapAnd:
-			return ((const BitmapAnd *) plan)->bitmapplans;
-		case T_BitmapOr:
-			return ((const BitmapOr *) plan)->bitmapplans;
-		case T_SubqueryScan:
-			return list_make1(((const SubqueryScan *) plan)->subplan);
-		case T_CustomScan:
-			return ((const CustomScan *) plan)->custom_plans;
-		default:
-			return NIL;
-	}
+	return scan->methods == &PipeannMergeMethods.scan ||
+		scan->methods == &PipeannBitmapMethods.scan ||
+		scan->methods == &PipeannFillMethods.scan;
 }
 
 /* Most are plain columns. */
@@ -349,30 +224,102 @@ HasVolatileTarget(const List *targets, PlannedStmt *stmt)
 }
 
 /*
- * Whether what a plan of a statement evaluates each time it is run, in sub-plans too,
- * has nothing volatile. Not so if anything in it is not known.
+ * Whether something may be volatile of what a plan of a statement evaluates each time
+ * it is run, in sub-plans too.
  */
 static bool
-IsSteadyPlan(PlannedStmt *stmt, const Plan *plan)
+IsUnsteady(Plan **place, void *stmt)
 {
-	List	   *expressions = NIL;
+	Plan	   *plan = *place;
+
+	return !PipeannPlanHas(plan, PIPEANN_PLAN_STEADY) ||
+		(IsA(plan, CustomScan) && !IsOurs((CustomScan *) plan)) ||
+		HasVolatileTarget(plan->targetlist, stmt) ||
+		HasVolatile((Node *) plan->qual, stmt) ||
+		PipeannVisitExpressions(plan, HasVolatile, stmt) ||
+		PipeannVisitPlans(plan, IsUnsteady, stmt);
+}
+
+/* Nodes of ours that take another one's place. */
+
+/*
+ * Columns with the numbers and types of others, of a tuple that varno stands for: a
+ * node hands up what its scan tuple has, and that is what its child hands up.
+ */
+static List *
+SameColumns(const List *targets, int varno)
+{
+	List	   *columns = NIL;
 	ListCell   *cell;
 
-	if (plan == NULL)
-		return true;
-	check_stack_depth();
-	if (!ScanExpressions(plan, &expressions) &&
-		!OtherExpressions(plan, &expressions))
-		return false;
-	if (HasVolatileTarget(plan->targetlist, stmt) ||
-		HasVolatile((Node *) plan->qual, stmt) ||
-		HasVolatile((Node *) expressions, stmt))
-		return false;
-	foreach(cell, OtherChildren(plan))
-		if (!IsSteadyPlan(stmt, lfirst(cell)))
-			return false;
-	return IsSteadyPlan(stmt, plan->lefttree) &&
-		IsSteadyPlan(stmt, plan->righttree);
+	foreach(cell, targets)
+	{
+		TargetEntry *target = flatCopyTargetEntry(lfirst(cell));
+
+		target->expr = (Expr *) makeVar(varno, target->resno,
+										exprType((Node *) target->expr),
+										exprTypmod((Node *) target->expr),
+										exprCollation((Node *) target->expr), 0);
+		columns = lappend(columns, target);
+	}
+	return columns;
+}
+
+/* A node that has this one as its child, and hands up the same columns. */
+CustomScan *
+PipeannWrap(Plan *plan, const CustomScanMethods *methods)
+{
+	CustomScan *node = makeNode(CustomScan);
+	Plan	   *own = &node->scan.plan;
+
+	own->startup_cost = plan->startup_cost;
+	own->total_cost = plan->total_cost;
+	own->plan_rows = plan->plan_rows;
+	own->plan_width = plan->plan_width;
+	own->plan_node_id = plan->plan_node_id;
+	own->parallel_safe = plan->parallel_safe;
+	own->targetlist = SameColumns(plan->targetlist, INDEX_VAR);
+	own->lefttree = plan;
+	own->extParam = bms_copy(plan->extParam);
+	own->allParam = bms_copy(plan->allParam);
+	node->custom_scan_tlist = SameColumns(plan->targetlist, OUTER_VAR);
+	node->methods = methods;
+	return node;
+}
+
+/*
+ * What a node below a limit has to know of it. The last of rows that are equally far
+ * (WITH TIES) may be any: then all rows are wanted.
+ */
+static List *
+Numbers(const Limit *limit)
+{
+	if (limit == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
+		return list_make1(makeNullConst(INT8OID, -1, InvalidOid));
+	if (limit->limitOffset == NULL)
+		return list_make1(copyObject(limit->limitCount));
+	return list_make2(copyObject(limit->limitCount),
+					  copyObject(limit->limitOffset));
+}
+
+/*
+ * The same node below a limit: its custom_exprs are the rows that the limit wants,
+ * NULL for all of them, and the rows that it leaves out, if any. Without a limit,
+ * all rows.
+ */
+static CustomScan *
+WrapBelow(const Limit *limit, Plan *plan, const PipeannNodeMethods *methods)
+{
+	CustomScan *node = PipeannWrap(plan, &methods->scan);
+	Plan	   *own = &node->scan.plan;
+
+	if (limit != NULL)
+	{
+		own->extParam = bms_union(own->extParam, limit->plan.extParam);
+		own->allParam = bms_union(own->allParam, limit->plan.allParam);
+	}
+	node->custom_exprs = Numbers(limit);
+	return node;
 }
 
 /*
@@ -468,8 +415,7 @@ IsAlwaysTheSame(Node *limit)
 static Plan *
 MakeNode(const Limit *limit, MergeAppend *merge)
 {
-	CustomScan *node = PipeannWrapBelow(limit, &merge->plan,
-										 &PipeannMergeMethods);
+	CustomScan *node = WrapBelow(limit, &merge->plan, &PipeannMergeMethods);
 
 	node->custom_private = list_make1_int(merge->sortColIdx[0]);
 	return &node->scan.plan;
@@ -533,49 +479,21 @@ PlaceBelow(Limit *limit)
 	return place;
 }
 
+/*
+ * Whether a plan's rows come from scans of ours, in their order; `above` is the node
+ * that it is below, or NULL.
+ */
 static bool
-IsScanOfOurs(Oid index, const List *distances)
+IsFromScans(Plan **place, void *above)
 {
-	return list_length(distances) == 1 && PipeannIsIndex(index);
-}
+	Plan	   *plan = *place;
 
-/* Whether a plan's rows come from scans of ours, in their order. */
-static bool
-IsFromScans(const Plan *plan)
-{
-	ListCell   *cell;
-
-	if (plan == NULL)
+	if (plan == NULL ||
+		(above != NULL && place == &innerPlan((Plan *) above)))
 		return false;
-	check_stack_depth();
-	switch (nodeTag(plan))
-	{
-		case T_IndexScan:
-			return IsScanOfOurs(((const IndexScan *) plan)->indexid,
-								((const IndexScan *) plan)->indexorderby);
-		case T_IndexOnlyScan:
-			return IsScanOfOurs(((const IndexOnlyScan *) plan)->indexid,
-								((const IndexOnlyScan *) plan)->indexorderby);
-		case T_SubqueryScan:
-			return IsFromScans(((const SubqueryScan *) plan)->subplan);
-		case T_MergeAppend:
-			foreach(cell, ((const MergeAppend *) plan)->mergeplans)
-				if (IsFromScans(lfirst(cell)))
-					return true;
-			return false;
-		case T_CustomScan:
-			return IsFromScans(outerPlan(plan)) ||
-				PipeannScanOfBitmap((const CustomScan *) plan) != NULL;
-		case T_IncrementalSort:
-		case T_NestLoop:
-		case T_ProjectSet:
-		case T_Result:
-		case T_Unique:
-		case T_WindowAgg:
-			return IsFromScans(outerPlan(plan));
-		default:
-			return false;
-	}
+	return list_length(OrderOf(plan)) == 1 ||
+		(PipeannPlanHas(plan, PIPEANN_PLAN_ORDERED) &&
+		 PipeannVisitPlans(plan, IsFromScans, plan));
 }
 
 /* Whether PostgreSQL finds the scan of a cursor's table there (execCurrent.c). */
@@ -590,7 +508,7 @@ IsPlaceOfCursor(const Plan *plan)
  * Where a limit has scans of ours below it that may come to their end before
  * it is filled, put a node of ours between them. To be done when the columns of what
  * is below are what they will be. What is below may be run twice, so it must be steady
- * (IsSteadyPlan), and the limit is evaluated twice. The place of a cursor is where the
+ * (IsUnsteady), and the limit is evaluated twice. The place of a cursor is where the
  * only scan of its table is (UPDATE ... WHERE CURRENT OF): rows must not be kept above
  * that.
  *
@@ -601,198 +519,103 @@ FillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
 
-	if (limit->limitCount == NULL || !IsFromScans(*place) ||
+	if (limit->limitCount == NULL || !IsFromScans(place, NULL) ||
 		(is_cursor && IsPlaceOfCursor(*place)) ||
 		HasVolatile(limit->limitCount, stmt) ||
 		HasVolatile(limit->limitOffset, stmt) ||
-		!IsSteadyPlan(stmt, *place))
+		IsUnsteady(place, stmt))
 		return;
-	*place = &PipeannWrapBelow(limit, *place,
-							   &PipeannFillMethods)->scan.plan;
+	*place = &WrapBelow(limit, *place, &PipeannFillMethods)->scan.plan;
 }
 
-/* A node that keeps all rows of what has scans of ours for it. */
-static void
-FillAll(PlannedStmt *stmt, Plan **place)
+typedef struct Filling
 {
-	if (IsFromScans(*place) && IsSteadyPlan(stmt, *place))
-		*place = &PipeannWrapBelow(NULL, *place,
-								   &PipeannFillMethods)->scan.plan;
-}
-
-/* Whether a node hands up no row before it has had all of its child's. */
-static bool
-IsDrain(const Plan *plan)
-{
-	switch (nodeTag(plan))
-	{
-		case T_Agg:
-		case T_Hash:
-		case T_SetOp:
-		case T_Sort:
-			return true;
-		default:
-			return false;
-	}
-}
+	PlannedStmt *stmt;
+	bool		drained;		/* something above wants all rows first */
+} Filling;
 
 /*
- * Put such a node, for all rows, where something wants all of them before it hands
- * up one. The planner may take a scan of ours as what reads least, below a sort in
- * another order, as there is a limit somewhere above.
+ * Put a node that keeps all rows where scans of ours are below something that wants
+ * all of them before it hands up one. The planner may take a scan of ours as what
+ * reads least, below a sort in another order, as there is a limit somewhere above.
  */
-static void
-FillDrains(PlannedStmt *stmt, Plan **place, bool drained)
+static bool
+FillDrains(Plan **place, void *arg)
 {
 	Plan	   *plan = *place;
-	ListCell   *cell;
+	Filling		filling = *(const Filling *) arg;
 
-	if (plan == NULL)
-		return;
-	check_stack_depth();
 	switch (nodeTag(plan))
 	{
 		case T_CustomScan:
 		case T_IndexScan:
 		case T_IndexOnlyScan:
 		case T_MergeAppend:
-			if (drained)
-				FillAll(stmt, place);
-			return;
-		case T_SubqueryScan:
-			FillDrains(stmt, &((SubqueryScan *) plan)->subplan, drained);
-			return;
-		case T_Append:
-			foreach(cell, ((Append *) plan)->appendplans)
-				FillDrains(stmt, (Plan **) &lfirst(cell), drained);
-			return;
+			if (filling.drained && IsFromScans(place, NULL) &&
+				!IsUnsteady(place, filling.stmt))
+				*place = &WrapBelow(NULL, plan, &PipeannFillMethods)->scan.plan;
+			return false;
 		case T_Limit:
-			drained = false;
+			filling.drained = false;
 			break;
 		default:
-			drained |= IsDrain(plan);
+			filling.drained |= PipeannPlanHas(plan, PIPEANN_PLAN_DRAINS);
 			break;
 	}
-	FillDrains(stmt, &plan->lefttree, drained);
-	FillDrains(stmt, &plan->righttree, drained);
+	return PipeannVisitPlans(plan, FillDrains, &filling);
 }
 
+/* A node whose children are visited. */
 typedef struct Rewriting
 {
 	PlannedStmt *stmt;
 	bool		is_cursor;
+	const Plan *above;			/* NULL: the whole plan of a query */
+	const Bitmapset *wanted;	/* its columns */
 } Rewriting;
 
-static void Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted);
-
-static void
-RewriteAll(const Rewriting *r, const List *plans, const Bitmapset *wanted)
+/* The columns that are read of a plan, wherever it is below a node. */
+static Bitmapset *
+WantedOf(const Rewriting *r, Plan **place)
 {
-	ListCell   *cell;
+	const Plan *above = r->above;
 
-	foreach(cell, plans)
-		Rewrite(r, lfirst(cell), wanted);
+	if (above == NULL)
+		return ColumnsReturned((*place)->targetlist);
+	if (!PipeannPlanHas(above, PIPEANN_PLAN_NAMES) ||
+		(IsA(above, Agg) && ((const Agg *) above)->chain != NIL))
+		return bms_make_singleton(PIPEANN_ALL_COLUMNS);
+	if (IsA(above, SubqueryScan))
+		return ColumnsRead(above, ((const SubqueryScan *) above)->scan.scanrelid,
+						   r->wanted);
+	return ColumnsRead(above, place == &outerPlan(above) ? OUTER_VAR : INNER_VAR,
+					   r->wanted);
 }
 
-/* A node that may read all columns of its children, wherever they are. */
-static void
-RewriteBelow(const Rewriting *r, const Plan *plan)
+static bool
+Rewrite(Plan **place, void *arg)
 {
-	const Bitmapset *all = bms_make_singleton(PIPEANN_ALL_COLUMNS);
+	const Rewriting *former = arg;
+	Plan	   *plan = *place;
+	Rewriting	r = *former;
 
-	Rewrite(r, outerPlan(plan), all);
-	Rewrite(r, innerPlan(plan), all);
-	if (IsA(plan, Append))
-		RewriteAll(r, ((const Append *) plan)->appendplans, all);
-	else if (IsA(plan, MergeAppend))
-		RewriteAll(r, ((const MergeAppend *) plan)->mergeplans, all);
-	else if (IsA(plan, CustomScan))
-		RewriteAll(r, ((const CustomScan *) plan)->custom_plans, all);
-}
-
-/* A node that reads of its children what its expressions and keys name. */
-static void
-RewriteChildren(const Rewriting *r, const Plan *plan,
-				const Bitmapset *wanted)
-{
-	if (IsA(plan, SubqueryScan))
-	{
-		const SubqueryScan *scan = (const SubqueryScan *) plan;
-
-		Rewrite(r, scan->subplan,
-				ColumnsRead(plan, scan->scan.scanrelid, wanted));
-		return;
-	}
-	if (outerPlan(plan) != NULL)
-		Rewrite(r, outerPlan(plan),
-				ColumnsRead(plan, OUTER_VAR, wanted));
-	if (innerPlan(plan) != NULL)
-		Rewrite(r, innerPlan(plan),
-				ColumnsRead(plan, INNER_VAR, wanted));
-}
-
-static void
-Rewrite(const Rewriting *r, Plan *plan, const Bitmapset *wanted)
-{
-	if (plan == NULL)
-		return;
-	check_stack_depth();
-	PipeannLeaveOutUnread(plan, wanted);
-	switch (nodeTag(plan))
-	{
-		case T_IndexScan:
-			PipeannTakeVectors(r->stmt, (IndexScan *) plan, wanted);
-			break;
-		case T_Limit:
-			LimitMerge((Limit *) plan);
-			RewriteChildren(r, plan, wanted);
-			FillLimit(r->stmt, (Limit *) plan, r->is_cursor);
-			break;
-		case T_Hash:
-		case T_HashJoin:
-		case T_IncrementalSort:
-		case T_LockRows:
-		case T_Material:
-		case T_Memoize:
-		case T_NestLoop:
-		case T_ProjectSet:
-		case T_Result:
-		case T_Sort:
-		case T_SubqueryScan:
-		case T_Unique:
-			RewriteChildren(r, plan, wanted);
-			break;
-		case T_Agg:
-			if (((const Agg *) plan)->chain == NIL)
-				RewriteChildren(r, plan, wanted);
-			else
-				RewriteBelow(r, plan);
-			break;
-		default:
-			RewriteBelow(r, plan);
-			break;
-	}
-}
-
-/* The plan of a query, or of one inside it. */
-static void
-RewriteQuery(const Rewriting *r, Plan *plan)
-{
-	if (plan != NULL)
-		Rewrite(r, plan, ColumnsReturned(plan->targetlist));
+	r.above = plan;
+	r.wanted = WantedOf(former, place);
+	PipeannCheapenColumns(r.stmt, plan, r.wanted);
+	if (IsA(plan, Limit))
+		LimitMerge((Limit *) plan);
+	(void) PipeannVisitPlans(plan, Rewrite, &r);
+	if (IsA(plan, Limit))
+		FillLimit(r.stmt, (Limit *) plan, r.is_cursor);
+	return false;
 }
 
 void
 PipeannRewritePlan(PlannedStmt *stmt, bool is_cursor)
 {
 	Rewriting	r = {.stmt = stmt,.is_cursor = is_cursor};
-	ListCell   *cell;
+	Filling		filling = {.stmt = stmt};
 
-	RewriteQuery(&r, stmt->planTree);
-	FillDrains(stmt, &stmt->planTree, false);
-	foreach(cell, stmt->subplans)
-	{
-		RewriteQuery(&r, lfirst(cell));
-		FillDrains(stmt, (Plan **) &lfirst(cell), false);
-	}
+	(void) PipeannVisitPlans(stmt, Rewrite, &r);
+	(void) PipeannVisitPlans(stmt, FillDrains, &filling);
 }

@@ -12,7 +12,10 @@
 #include "nodes/plannodes.h"
 
 /* To be counted on with every change of what follows, or of what it means. */
-#define PIPEANN_INTERFACE_VERSION	1
+#define PIPEANN_INTERFACE_VERSION	2
+
+/* Whether no more plans are to be visited; may put another one in the place. */
+typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
 
 typedef struct PipeannInterface
 {
@@ -32,6 +35,13 @@ typedef struct PipeannInterface
 
 	/* a node that has this one as its child, and hands up the same columns */
 	CustomScan *(*wrap) (Plan *plan, const CustomScanMethods *methods);
+
+	/*
+	 * Visit the places of all plans right below a node, or below a PlannedStmt, until
+	 * a visit returns true; returns whether one did. Who wants those further down
+	 * calls it from the visit.
+	 */
+	bool		(*visit_plans) (void *above, PipeannPlanVisit visit, void *arg);
 } PipeannInterface;
 
 /* Of the variable, which is a const PipeannInterface *, NULL before. */

@@ -23,10 +23,8 @@
 #include <math.h>
 
 #include "base/planted.h"
-#include "executor/executor.h"
 #include "executor/execPartition.h"
 #include "miscadmin.h"
-#include "plan/merge.h"
 #include "plan/node.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
@@ -458,22 +456,17 @@ ExecMerge(CustomScanState *node)
 	return slot;
 }
 
-static const CustomExecMethods exec_methods = {
-	.CustomName = "PipeannMerge",
-	.BeginCustomScan = BeginMerge,
-	.ExecCustomScan = ExecMerge,
-	.EndCustomScan = PipeannNodeEnd,
-	.ReScanCustomScan = PipeannNodeReScan
-};
-
-static Node *
-CreateState(CustomScan *plan)
-{
-	(void) plan;
-	return PipeannNodeCreate(sizeof(MergeState), &exec_methods);
-}
-
-const CustomScanMethods PipeannMergeMethods = {
-	.CustomName = "PipeannMerge",
-	.CreateCustomScanState = CreateState
+const PipeannNodeMethods PipeannMergeMethods = {
+	.scan = {
+		.CustomName = "PipeannMerge",
+		.CreateCustomScanState = PipeannNodeCreate
+	},
+	.exec = {
+		.CustomName = "PipeannMerge",
+		.BeginCustomScan = BeginMerge,
+		.ExecCustomScan = ExecMerge,
+		.EndCustomScan = PipeannNodeEnd,
+		.ReScanCustomScan = PipeannNodeReScan
+	},
+	.size = sizeof(MergeState)
 };

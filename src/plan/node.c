@@ -5,19 +5,18 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
-#include "executor/executor.h"
 #include "plan/node.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* The beginning of a state of so many bytes. */
 Node *
-PipeannNodeCreate(Size size, const CustomExecMethods *methods)
+PipeannNodeCreate(CustomScan *plan)
 {
-	CustomScanState *state = palloc0(size);
+	const PipeannNodeMethods *methods = (const PipeannNodeMethods *) plan->methods;
+	CustomScanState *state = palloc0(methods->size);
 
 	NodeSetTag(state, T_CustomScanState);
-	state->methods = methods;
+	state->methods = &methods->exec;
 	return (Node *) state;
 }
 

@@ -5,6 +5,7 @@
 #ifndef PIPEANN_PLAN_NODE_H
 #define PIPEANN_PLAN_NODE_H
 
+#include "executor/executor.h"
 #include "nodes/extensible.h"
 #include "scan/scan.h"
 
@@ -25,6 +26,34 @@ typedef struct PipeannNode
 	bool		anew;			/* the child had begun before */
 } PipeannNode;
 
+/* How such a node is run. */
+typedef struct PipeannNodeMethods
+{
+	CustomScanMethods scan;		/* must be first */
+	CustomExecMethods exec;
+	Size		size;			/* of its state, which begins with a PipeannNode */
+} PipeannNodeMethods;
+
+/*
+ * merge_exec.c: merges of the nearest rows of partitions, one limit for all.
+ * custom_private is the number of the column by which rows are merged; the child is
+ * the merge as it was planned.
+ */
+extern const PipeannNodeMethods PipeannMergeMethods;
+
+/*
+ * bitmap_exec.c: the nearest of the rows that other indexes find. The children are
+ * the scan of ours, with all conditions and the columns of the node, and what makes
+ * the bitmap.
+ */
+extern const PipeannNodeMethods PipeannBitmapMethods;
+
+/*
+ * fill_exec.c: limits that a scan of ours is to fill, whatever comes late. The child
+ * is the plan that had its place.
+ */
+extern const PipeannNodeMethods PipeannFillMethods;
+
 /*
  * A row is looked at again by itself (EvalPlanQual): the node hands up what its child
  * does, as scans have that row.
@@ -35,7 +64,7 @@ PipeannNodeIsRecheck(const PipeannNode *node)
 	return node->state.ss.ps.state->es_epq_active != NULL;
 }
 
-extern Node *PipeannNodeCreate(Size size, const CustomExecMethods *methods);
+extern Node *PipeannNodeCreate(CustomScan *plan);
 extern void PipeannNodeBegin(CustomScanState *state, EState *estate,
 							 int eflags);
 extern void PipeannNodeReScan(CustomScanState *state);

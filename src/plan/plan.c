@@ -23,14 +23,9 @@
 #include "optimizer/planner.h"
 #include "parser/parse_coerce.h"
 #include "parser/parsetree.h"
-#include "plan/bitmap.h"
-#include "plan/distance.h"
-#include "plan/fill.h"
-#include "plan/finished.h"
-#include "plan/interface.h"
-#include "plan/merge.h"
+#include "plan/node.h"
 #include "plan/plan.h"
-#include "plan/wrapper.h"
+#include "plan/rewrite.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -227,16 +222,9 @@ static const PipeannInterface interface = {
 	.rewrites_plans = RewritesPlans,
 	.rewrite_query = AskForElements,
 	.is_distance = IsDistance,
-	.wrap = PipeannWrap
+	.wrap = PipeannWrap,
+	.visit_plans = PipeannVisitPlans
 };
-
-/* Let libraries find the interface (interface.h) from now on. */
-void
-PipeannInterfaceInit(void)
-{
-	*find_rendezvous_variable(PIPEANN_INTERFACE) =
-		unconstify(PipeannInterface *, &interface);
-}
 
 bool		pipeann_rewrite_plans;
 bool		pipeann_bitmap_scan;
@@ -299,15 +287,20 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 		PipeannAddBitmapPaths(root, rel);
 }
 
-/* Let all plans that the server makes from now on pass through here. */
+/*
+ * Let all plans that the server makes from now on pass through here, and libraries
+ * find the interface.
+ */
 void
 PipeannPlanInit(void)
 {
-	RegisterCustomScanMethods(&PipeannMergeMethods);
-	RegisterCustomScanMethods(&PipeannBitmapMethods);
-	RegisterCustomScanMethods(&PipeannFillMethods);
+	RegisterCustomScanMethods(&PipeannMergeMethods.scan);
+	RegisterCustomScanMethods(&PipeannBitmapMethods.scan);
+	RegisterCustomScanMethods(&PipeannFillMethods.scan);
 	former_rel_paths = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddRelPaths;
 	former_planner = planner_hook;
 	planner_hook = PlanAndRewrite;
+	*find_rendezvous_variable(PIPEANN_INTERFACE) =
+		unconstify(PipeannInterface *, &interface);
 }

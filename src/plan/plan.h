@@ -26,6 +26,5 @@ extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 
 /* plan.c */
 extern void PipeannPlanInit(void);
-extern void PipeannInterfaceInit(void);
 
 #endif							/* PIPEANN_PLAN_H */

@@ -1,0 +1,58 @@
+/*
+ * rewrite.h
+ *		Paths and finished plans, changed so that distances cost less; private to
+ *		plan/.
+ */
+#ifndef PIPEANN_PLAN_REWRITE_H
+#define PIPEANN_PLAN_REWRITE_H
+
+#include "nodes/pathnodes.h"
+#include "plan/interface.h"
+
+/*
+ * Sets of columns that a plan node puts out. A column is its number in the node's
+ * target list, from 1 on. A set that has PIPEANN_ALL_COLUMNS is of all of them.
+ */
+#define PIPEANN_ALL_COLUMNS 0
+
+static inline bool
+PipeannHasColumn(const Bitmapset *columns, AttrNumber column)
+{
+	return bms_is_member(PIPEANN_ALL_COLUMNS, columns) ||
+		bms_is_member(column, columns);
+}
+
+/*
+ * tree.c: what is known of a kind of nodes.
+ *
+ * STEADY: it evaluates its columns, its conditions and its expressions, and no more.
+ * NAMES: it reads of its children what these, and its keys, name. PASSES: it hands up
+ * rows of its first child one by one. ORDERED: its rows are in the order of those of
+ * any child but the inner one. DRAINS: it hands up no row before it has had all of
+ * its child's.
+ */
+#define PIPEANN_PLAN_STEADY		0x01
+#define PIPEANN_PLAN_NAMES		0x02
+#define PIPEANN_PLAN_PASSES		0x04
+#define PIPEANN_PLAN_ORDERED	0x08
+#define PIPEANN_PLAN_DRAINS		0x10
+
+extern bool PipeannPlanHas(const Plan *plan, int trait);
+extern bool PipeannVisitExpressions(const Plan *plan,
+									bool (*visit) (Node *, void *), void *arg);
+extern bool PipeannVisitPlans(void *above, PipeannPlanVisit visit, void *arg);
+
+/* bitmap.c */
+extern void PipeannAddBitmapPaths(PlannerInfo *root, RelOptInfo *table);
+
+/* distance.c */
+extern bool PipeannIsIndex(Oid indexid);
+extern bool PipeannIsMethod(Oid am);
+extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
+								  const Bitmapset *wanted);
+
+/* finished.c */
+extern CustomScan *PipeannWrap(Plan *plan, const CustomScanMethods *methods);
+extern void PipeannRewritePlan(PlannedStmt *stmt, bool is_cursor);
+
+#endif							/* PIPEANN_PLAN_REWRITE_H */
