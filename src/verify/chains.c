@@ -11,6 +11,9 @@
 #include "distance/distance.h"
 #include "miscadmin.h"
 
+/* Called for each overflow slot of a chain, in order. */
+typedef void (*ChainVisit) (uint32 id, const PipeannSlot *ext, void *arg);
+
 /*
  * Notices a cycle as Brent does: the slot at the last power of two steps is met
  * again.
@@ -68,7 +71,7 @@ CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
  */
 static const char *
 Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
-	 PipeannChainVisit visit, void *arg)
+	 ChainVisit visit, void *arg)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	PipeannSlot *ext = PipeannSlotAlloc(l);
@@ -106,9 +109,9 @@ Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
  * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or
  * what is wrong with the chain.
  */
-const char *
-PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
-					  bool vector, PipeannChainVisit visit, void *arg)
+static const char *
+WalkChain(const PipeannCheck *check, const PipeannSlot *node, bool vector,
+		  ChainVisit visit, void *arg)
 {
 	return Walk(check, vector ? node->ext_vec : node->ext_tids,
 				vector ? mul_size(check->view.meta.layout.dim,
@@ -118,43 +121,70 @@ PipeannCheckWalkChain(const PipeannCheck *check, const PipeannSlot *node,
 
 #define ROW_LENGTH "has a row of the wrong length"
 
+typedef struct RowWalk
+{
+	const PipeannLayout *layout;
+	PipeannRowVisit visit;
+	void	   *arg;
+	bool		stopped;
+} RowWalk;
+
+static void
+VisitRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	RowWalk    *walk = arg;
+	PipeannRowList list = PipeannAnyRows(walk->layout, slot);
+	const PipeannRow *row = list.rows;
+
+	(void) id;
+	for (uint32 i = 0; i < list.n && !walk->stopped;
+		 i++, row = PipeannRowNext(walk->layout, row))
+		walk->stopped = !walk->visit(row, walk->arg);
+}
+
+/* Visit the rows of a node, as far as its chain is sound. */
+void
+PipeannCheckVisitRows(const PipeannCheck *check, const PipeannSlot *node,
+					  PipeannRowVisit visit, void *arg)
+{
+	RowWalk		walk = {&check->view.meta.layout, visit, arg, false};
+
+	VisitRowsOf(PIPEANN_INVALID_ID, node, &walk);
+	if (!walk.stopped && node->ext_tids != PIPEANN_INVALID_ID)
+		(void) WalkChain(check, node, false, VisitRowsOf, &walk);
+}
+
 /* The parts of rows that are out of line. */
 typedef struct RowParts
 {
 	const PipeannCheck *check;
-	PipeannChainVisit visit;
+	ChainVisit	visit;
 	void	   *arg;
 	const char *problem;
 } RowParts;
 
-static void
-WalkRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
+static bool
+WalkPartsOf(const PipeannRow *row, void *arg)
 {
 	RowParts   *parts = arg;
 	const PipeannLayout *l = &parts->check->view.meta.layout;
-	PipeannRowList list = PipeannAnyRows(l, slot);
-	const PipeannRow *row = list.rows;
 
-	(void) id;
-	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (parts->problem == NULL && PipeannRowIsOutOfLine(l, row))
-			parts->problem = Walk(parts->check, PipeannRowFirstPart(row),
-								  Max(PipeannRowLength(l, row), 1),
-								  ROW_LENGTH, parts->visit, parts->arg);
+	if (PipeannRowIsOutOfLine(l, row))
+		parts->problem = Walk(parts->check, PipeannRowFirstPart(row),
+							  Max(PipeannRowLength(l, row), 1), ROW_LENGTH,
+							  parts->visit, parts->arg);
+	return parts->problem == NULL;
 }
 
 /* Walk along the parts of all rows of a node; returns what is wrong. */
 static const char *
 WalkRowParts(const PipeannCheck *check, const PipeannSlot *node,
-			 PipeannChainVisit visit, void *arg)
+			 ChainVisit visit, void *arg)
 {
 	RowParts	parts = {check, visit, arg, NULL};
 
-	if (check->view.meta.layout.row_bytes == 0)
-		return NULL;
-	WalkRowsOf(PIPEANN_INVALID_ID, node, &parts);
-	if (parts.problem == NULL && node->ext_tids != PIPEANN_INVALID_ID)
-		(void) PipeannCheckWalkChain(check, node, false, WalkRowsOf, &parts);
+	if (check->view.meta.layout.row_bytes > 0)
+		PipeannCheckVisitRows(check, node, WalkPartsOf, &parts);
 	return parts.problem;
 }
 
@@ -178,13 +208,13 @@ WalkAll(const PipeannCheck *check, const PipeannSlot *slot)
 		return "has the chain of an out-of-line vector, but none";
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
 	{
-		problem = PipeannCheckWalkChain(check, slot, false, Ignore, NULL);
+		problem = WalkChain(check, slot, false, Ignore, NULL);
 		if (problem != NULL)
 			return problem;
 	}
 	if (out_of_line)
 	{
-		problem = PipeannCheckWalkChain(check, slot, true, Ignore, NULL);
+		problem = WalkChain(check, slot, true, Ignore, NULL);
 		if (problem != NULL)
 			return problem;
 	}
@@ -246,7 +276,7 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 {
 	char	   *next = (char *) x;
 
-	return PipeannCheckWalkChain(check, node, true, TakePart, &next) == NULL;
+	return WalkChain(check, node, true, TakePart, &next) == NULL;
 }
 
 /*
@@ -298,9 +328,9 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (!PipeannSlotIsNode(slot))
 		return;
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
-		(void) PipeannCheckWalkChain(check, slot, false, Own, &owner);
+		(void) WalkChain(check, slot, false, Own, &owner);
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-		(void) PipeannCheckWalkChain(check, slot, true, Own, &owner);
+		(void) WalkChain(check, slot, true, Own, &owner);
 	(void) WalkRowParts(check, slot, Own, &owner);
 }
 

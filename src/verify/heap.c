@@ -63,22 +63,14 @@ TidKey(const ItemPointerData *tid)
 }
 
 static bool
-IsVisible(const PipeannCheck *check, const PipeannRowList *list)
+IsVisible(const PipeannCheck *check, const PipeannRow *row)
 {
-	const PipeannLayout *l = &check->view.meta.layout;
-	BlockNumber blocks = RelationGetNumberOfBlocks(check->heap);
-	const PipeannRow *row = list->rows;
+	ItemPointerData tid = row->tid;
 
-	for (uint32 i = 0; i < list->n; i++, row = PipeannRowNext(l, row))
-	{
-		ItemPointerData tid = row->tid;
-
-		if (ItemPointerGetBlockNumberNoCheck(&tid) < blocks &&
-			table_index_fetch_tuple_check(check->heap, &tid, check->snapshot,
-										  NULL))
-			return true;
-	}
-	return false;
+	return ItemPointerGetBlockNumberNoCheck(&tid) <
+		RelationGetNumberOfBlocks(check->heap) &&
+		table_index_fetch_tuple_check(check->heap, &tid, check->snapshot,
+									  NULL);
 }
 
 typedef struct Visibility
@@ -87,16 +79,13 @@ typedef struct Visibility
 	bool		visible;
 } Visibility;
 
-static void
-LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
+static bool
+LookAt(const PipeannRow *row, void *arg)
 {
 	Visibility *visibility = arg;
-	PipeannRowList list = PipeannExtRows(&visibility->check->view.meta.layout,
-										 ext);
 
-	(void) id;
-	if (!visibility->visible)
-		visibility->visible = IsVisible(visibility->check, &list);
+	visibility->visible = IsVisible(visibility->check, row);
+	return !visibility->visible;
 }
 
 /*
@@ -106,12 +95,9 @@ LookAtExt(uint32 id, const PipeannSlot *ext, void *arg)
 bool
 PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 {
-	PipeannRowList list = PipeannSlotRows(&check->view.meta.layout, slot);
 	Visibility	visibility = {check, false};
 
-	if (IsVisible(check, &list))
-		return true;
-	(void) PipeannCheckWalkChain(check, slot, false, LookAtExt, &visibility);
+	PipeannCheckVisitRows(check, slot, LookAt, &visibility);
 	return visibility.visible;
 }
 
@@ -123,39 +109,23 @@ typedef struct Covering
 	bool		covers;
 } Covering;
 
-static void
-CoverRows(Covering *covering, PipeannRowList list)
-{
-	PipeannCheck *check = covering->check;
-	const PipeannLayout *l = &check->view.meta.layout;
-	PipeannRow *row = list.rows;
-
-	for (uint32 i = 0; covering->covers && i < list.n;
-		 i++, row = PipeannRowNext(l, row))
-	{
-		uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
-		PipeannRowList one = {row, 1, PipeannRowSize(l, row)};
-		const PipeannRow *whole = row;
-
-		if (PipeannRowIsOutOfLine(l, row))
-			whole = PipeannCheckReadRow(check, row);
-		if (whole == NULL)
-			continue;
-		PipeannAttributesEncode(check->attributes, covering->id, whole, code);
-		covering->covers = PipeannAttributesCover(check->attributes,
-												  covering->code, code) ||
-			!IsVisible(check, &one);
-	}
-}
-
-static void
-CoverExt(uint32 id, const PipeannSlot *ext, void *arg)
+static bool
+CoverRow(const PipeannRow *row, void *arg)
 {
 	Covering   *covering = arg;
+	PipeannCheck *check = covering->check;
+	const PipeannRow *whole = row;
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
 
-	(void) id;
-	CoverRows(covering, PipeannExtRows(&covering->check->view.meta.layout,
-									   ext));
+	if (PipeannRowIsOutOfLine(&check->view.meta.layout, row))
+		whole = PipeannCheckReadRow(check, row);
+	if (whole == NULL)
+		return true;
+	PipeannAttributesEncode(check->attributes, covering->id, whole, code);
+	covering->covers = PipeannAttributesCover(check->attributes,
+											  covering->code, code) ||
+		!IsVisible(check, row);
+	return covering->covers;
 }
 
 /*
@@ -168,8 +138,7 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 {
 	Covering	covering = {check, id, code, true};
 
-	CoverRows(&covering, PipeannSlotRows(&check->view.meta.layout, slot));
-	(void) PipeannCheckWalkChain(check, slot, false, CoverExt, &covering);
+	PipeannCheckVisitRows(check, slot, CoverRow, &covering);
 	return covering.covers;
 }
 
@@ -213,42 +182,27 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	return hash;
 }
 
-static void
-AddTids(PipeannTidSet *set, const PipeannRowList *list)
-{
-	const PipeannLayout *l = &set->check->view.meta.layout;
-	const PipeannRow *row = list->rows;
-
-	for (uint32 i = 0; i < list->n; i++, row = PipeannRowNext(l, row))
-	{
-		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
-
-		if (block < set->from || block >= set->to)
-			continue;
-		if (set->n == set->size)
-		{
-			set->size = set->size == 0 ? FIRST_SIZE : set->size * 2;
-			set->entries = set->entries == NULL ?
-				PipeannAlloc(mul_size(set->size, sizeof(TidEntry))) :
-				PipeannRealloc(set->entries,
-							   mul_size(set->size, sizeof(TidEntry)));
-		}
-		set->entries[set->n].tid = TidKey(&row->tid);
-		set->entries[set->n].id = set->id;
-		set->entries[set->n].hash = set->hash;
-		set->entries[set->n].values = HashValuesOf(set->check, row);
-		set->n++;
-	}
-}
-
-static void
-AddExt(uint32 id, const PipeannSlot *ext, void *arg)
+static bool
+AddTid(const PipeannRow *row, void *arg)
 {
 	PipeannTidSet *set = arg;
-	PipeannRowList list = PipeannExtRows(&set->check->view.meta.layout, ext);
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
-	(void) id;
-	AddTids(set, &list);
+	if (block < set->from || block >= set->to)
+		return true;
+	if (set->n == set->size)
+	{
+		set->size = set->size == 0 ? FIRST_SIZE : set->size * 2;
+		set->entries = set->entries == NULL ?
+			PipeannAlloc(mul_size(set->size, sizeof(TidEntry))) :
+			PipeannRealloc(set->entries,
+						   mul_size(set->size, sizeof(TidEntry)));
+	}
+	set->entries[set->n++] = (TidEntry)
+	{
+		TidKey(&row->tid), set->id, set->hash, HashValuesOf(set->check, row)
+	};
+	return true;
 }
 
 /*
@@ -295,7 +249,6 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 static void
 TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	PipeannRowList list = PipeannSlotRows(&check->view.meta.layout, slot);
 	PipeannTidSet *set = check->set;
 	MemoryContext old;
 
@@ -305,9 +258,7 @@ TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	set->id = id;
 	set->hash = set->hash_vectors ? HashNode(check, slot) : 0;
 	MemoryContextSwitchTo(old);
-	AddTids(set, &list);
-	if (slot->ext_tids != PIPEANN_INVALID_ID)
-		(void) PipeannCheckWalkChain(check, slot, false, AddExt, set);
+	PipeannCheckVisitRows(check, slot, AddTid, set);
 	MemoryContextReset(check->scratch);
 }
 
@@ -334,50 +285,30 @@ FillSet(PipeannCheck *check)
 		qsort(set->entries, set->n, sizeof(TidEntry), CompareEntries);
 }
 
-/* Counts how often a TID is in a list. */
+/* Counts how often a TID is in a node. */
 typedef struct TidCount
 {
-	const PipeannLayout *layout;
 	uint64		tid;
 	int			count;
 } TidCount;
 
-static void
-CountTid(TidCount *count, const PipeannRowList *list)
-{
-	const PipeannRow *row = list->rows;
-
-	for (uint32 i = 0; i < list->n;
-		 i++, row = PipeannRowNext(count->layout, row))
-		if (TidKey(&row->tid) == count->tid)
-			count->count++;
-}
-
-static void
-CountTidInExt(uint32 id, const PipeannSlot *ext, void *arg)
+static bool
+CountTid(const PipeannRow *row, void *arg)
 {
 	TidCount   *count = arg;
-	PipeannRowList list = PipeannExtRows(count->layout, ext);
 
-	(void) id;
-	CountTid(count, &list);
+	count->count += TidKey(&row->tid) == count->tid;
+	return true;
 }
 
 static int
 CountInNode(const PipeannCheck *check, uint32 id, uint64 tid)
 {
-	const PipeannLayout *l = &check->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	TidCount	count = {l, tid, 0};
+	PipeannSlot *slot = PipeannSlotAlloc(&check->view.meta.layout);
+	TidCount	count = {tid, 0};
 
 	if (PipeannCheckReadSlot(check, id, slot) && PipeannSlotIsNode(slot))
-	{
-		PipeannRowList list = PipeannSlotRows(l, slot);
-
-		CountTid(&count, &list);
-		(void) PipeannCheckWalkChain(check, slot, false, CountTidInExt,
-									 &count);
-	}
+		PipeannCheckVisitRows(check, slot, CountTid, &count);
 	pfree(slot);
 	return count.count;
 }

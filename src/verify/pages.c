@@ -183,13 +183,13 @@ PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id)
 }
 
 /*
- * Check the extent map, and the pages that sweeps do not read.
+ * Check the extent map.
  *
  * Loading the map has checked that each kind's ordinals are complete. If there
  * are as many extents as ordinals, each extent is there once.
  */
-void
-PipeannCheckMap(const PipeannCheck *check)
+static void
+CheckMap(const PipeannCheck *check)
 {
 	const PipeannMeta *meta = &check->view.meta;
 	PipeannExtentMap map;
@@ -253,8 +253,8 @@ CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
 }
 
 /*
- * Check all blocks but those that sweeps read. Those that inserts add
- * meanwhile are left out.
+ * Check the extent map, and all blocks but those that sweeps read. Those that inserts
+ * add meanwhile are left out.
  */
 void
 PipeannCheckOtherPages(const PipeannCheck *check)
@@ -264,6 +264,7 @@ PipeannCheckOtherPages(const PipeannCheck *check)
 	BlockNumber blocks = RelationGetNumberOfBlocks(view->index);
 	uint32		per_extent = PipeannGraphPagesPerExtent(l);
 
+	CheckMap(check);
 	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
 		for (uint32 i = 0; i < view->map->count[kind]; i++)
 		{

@@ -114,12 +114,6 @@ CheckSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	MemoryContextReset(check->scratch);
 }
 
-static void
-CheckSlots(PipeannCheck *check)
-{
-	PipeannCheckSweep(check, NULL, CheckSlot);
-}
-
 /*
  * Neighbour lists, and whether every node can be reached: by any edges,
  * and by spanning-tree edges alone, as others may be pruned at any time.
@@ -557,9 +551,8 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	check->strategy = GetAccessStrategy(BAS_BULKREAD);
 	PipeannCheckRefresh(check);
 
-	PipeannCheckMap(check);
 	PipeannCheckOtherPages(check);
-	CheckSlots(check);
+	PipeannCheckSweep(check, NULL, CheckSlot);
 	PipeannCheckOwners(check);
 	if (check->view.cache != NULL)
 	{

@@ -59,9 +59,8 @@ typedef struct PipeannCheck
 typedef void (*PipeannCheckVisit) (PipeannCheck *check, uint32 id,
 								   const PipeannSlot *slot);
 
-/* Called for each overflow slot of a chain, in order. */
-typedef void (*PipeannChainVisit) (uint32 id, const PipeannSlot *ext,
-								   void *arg);
+/* Called for a row; returns whether others are to be visited. */
+typedef bool (*PipeannRowVisit) (const PipeannRow *row, void *arg);
 
 /* pages.c */
 extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
@@ -72,13 +71,12 @@ extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
 extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
 								 PipeannSlot *slot);
 extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
-extern void PipeannCheckMap(const PipeannCheck *check);
 extern void PipeannCheckOtherPages(const PipeannCheck *check);
 
 /* chains.c */
-extern const char *PipeannCheckWalkChain(const PipeannCheck *check,
-										 const PipeannSlot *node, bool vector,
-										 PipeannChainVisit visit, void *arg);
+extern void PipeannCheckVisitRows(const PipeannCheck *check,
+								  const PipeannSlot *node,
+								  PipeannRowVisit visit, void *arg);
 extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
 							   const PipeannSlot *slot);
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
