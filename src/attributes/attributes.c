@@ -9,12 +9,70 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "attributes/coding.h"
+#include "catalog/pg_collation_d.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* ---------- columns ---------- */
+
+/*
+ * PostgreSQL's own functions take for equal what has the same bytes, under whatever
+ * deterministic collation. So they are called with C, which stays as it is when a
+ * collation's order changes. Others may do anything with a collation.
+ */
+static Oid
+CollationFor(Oid function, Oid collation)
+{
+	return OidIsValid(collation) && function < FirstGenbkiObjectId ?
+		C_COLLATION_OID : collation;
+}
+
+/*
+ * Choose what compares the values of a column, by its type (elements' type of arrays) and
+ * operator class.
+ *
+ * False, and the column has no codes, if nothing compares a column's values, or what is equal under its collation need
+ * not have the same bytes.
+ *
+ * Codes of a format before 6 were made by the column's type. If the operator class
+ * compares in another way nothing is known by them.
+ */
+static bool
+ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
+{
+	Oid			collation = attribute->type->attcollation;
+	const PipeannCodec *codec = attribute->codec;
+	PipeannOrder by_type = {0};
+	PipeannOrder *order = &attribute->order;
+	bool		has_type;
+	bool		has_class;
+
+	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
+		return false;
+	by_type.function = codec->function_of_type(type);
+	by_type.collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
+	has_type = OidIsValid(by_type.function);
+	*order = by_type;
+	attribute->is_known = true;
+	if (a->index == NULL)
+		return has_type;
+	has_class = codec->order_of_class(a->index->rd_opfamily[attribute->position],
+									  a->index->rd_opcintype[attribute->position],
+									  order);
+	if (has_class)
+		order->collation = CollationFor(order->function, collation);
+	attribute->is_known = has_type == has_class &&
+		(!has_class || (by_type.function == order->function &&
+						by_type.collation == order->collation));
+	a->differs |= !attribute->is_known;
+	if (!a->by_class)
+		return has_type;
+	attribute->is_known = true;
+	return has_class;
+}
 
 /* Add a column, if it has codes. */
 static void
@@ -36,7 +94,7 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 	attribute->width = widths != NULL && !a->by_type ?
 		Max(widths->of[a->n], 1) :
 		attribute->codec->first_width(base, a->by_type);
-	if (!PipeannChooseOrder(a, attribute, OidIsValid(element) ? element : base))
+	if (!ChooseOrder(a, attribute, OidIsValid(element) ? element : base))
 		return;
 	if (attribute->is_known)
 		fmgr_info(attribute->order.function, &attribute->function);
@@ -59,8 +117,10 @@ New(TupleDesc values, const PipeannWidths *widths)
 	return a;
 }
 
-static PipeannAttributes *
-Describe(Relation index, uint32 format, const PipeannWidths *widths)
+/* The filter columns of an index of a format; widths is NULL before it has codes. */
+PipeannAttributes *
+PipeannAttributesDescribe(Relation index, uint32 format,
+						  const PipeannWidths *widths)
 {
 	PipeannColumns columns = PipeannIndexColumns(index);
 	PipeannAttributes *a = New(columns.values, widths);
@@ -72,13 +132,6 @@ Describe(Relation index, uint32 format, const PipeannWidths *widths)
 		if (i != columns.vector)
 			AddAttribute(a, widths, i, PipeannValueNumber(&columns, i));
 	return a;
-}
-
-/* The filter columns of an index of a format before it has codes. */
-PipeannAttributes *
-PipeannAttributesDescribe(Relation index, uint32 format)
-{
-	return Describe(index, format, NULL);
 }
 
 /* Whether their codes would be others before format 6. */
@@ -127,7 +180,7 @@ PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 
 	if (l->attr_bytes == 0)
 		return NULL;
-	a = Describe(index, format, widths);
+	a = PipeannAttributesDescribe(index, format, widths);
 	if (a->bytes != l->attr_bytes)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),

@@ -54,7 +54,8 @@ typedef struct PipeannNodeCode
 
 /* attributes.c */
 extern PipeannAttributes *PipeannAttributesDescribe(Relation index,
-													uint32 format);
+													uint32 format,
+													const PipeannWidths *widths);
 extern bool PipeannAttributesDiffer(const PipeannAttributes *a);
 extern PipeannAttributes *PipeannAttributesForesee(TupleDesc values, int n);
 extern PipeannAttributes *PipeannAttributesOpen(Relation index, uint32 format,

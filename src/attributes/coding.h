@@ -133,6 +133,27 @@ PipeannFilterRoom(const PipeannCodeFilter *filter)
 	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
 }
 
+/* Whether all bits of b[n] are in a[n]. */
+static inline bool
+PipeannHasBits(const uint8 *a, const uint8 *b, int n)
+{
+	for (int i = 0; i < n; i++)
+		if ((b[i] & ~a[i]) != 0)
+			return false;
+	return true;
+}
+
+/*
+ * Have values of a byte pass in which none of some bits is, and all of others.
+ */
+static inline void
+PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
+{
+	for (uint32 value = 0; value < 256; value++)
+		if ((value & away) == 0 && (value & there) == there)
+			PipeannSetBit(column->first, value);
+}
+
 /* A second hash, by the finaliser of MurmurHash3; it is odd. */
 static inline uint32
 PipeannHashAgain(uint32 hash)
@@ -186,23 +207,16 @@ typedef struct PipeannElements
 	uint32	   *hashes;
 } PipeannElements;
 
-/* order.c */
-extern bool PipeannChooseOrder(PipeannAttributes *a,
-							   PipeannAttribute *attribute, Oid type);
+/* codec.c */
 extern bool PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order);
 extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
 							int strategy);
-
-/* codec.c */
 extern void PipeannBrokenHistogram(const PipeannAttributes *a);
 extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
 										 const PipeannAttribute *attribute,
 										 int byte);
-extern void PipeannLetPass(PipeannCodeColumn *column, uint32 away,
-						   uint32 there);
 extern void PipeannAddAlternative(PipeannCodeFilter *filter,
 								  const PipeannAttribute *attribute, int from,
 								  const uint8 *bits, int width, bool away);
-extern bool PipeannHasBits(const uint8 *a, const uint8 *b, int n);
 
 #endif							/* PIPEANN_CODING_H */

@@ -40,7 +40,8 @@ PipeannChooseWidths(Relation index, uint32 format,
 
 	if (l->attr_bytes > 0)
 		l->attr_bytes =
-			PipeannAttributesChoose(PipeannAttributesDescribe(index, format),
+			PipeannAttributesChoose(PipeannAttributesDescribe(index, format,
+																  NULL),
 									PipeannSampledNodeRow, &s, s.n, widths);
 }
 

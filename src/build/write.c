@@ -64,7 +64,8 @@ PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
 		meta->format = PIPEANN_FORMAT_VALUES;
 		wanted.row_bytes = RowBytes(index, l, sizes);
 		PipeannLayoutInit(l, &wanted, options->fillfactor);
-		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES);
+		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES,
+											   NULL);
 		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
 												&meta->widths);
 		if (l->attr_bytes > 0)

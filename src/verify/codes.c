@@ -279,17 +279,6 @@ PipeannCheckVector(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-ReportMemory(const PipeannCheck *check, const char *what)
-{
-	const char *name = RelationGetRelationName(check->view.index);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted: %s", name, what),
-			 errhint("Run REINDEX INDEX \"%s\".", name)));
-}
-
-static void
 CheckHistograms(const PipeannCheck *check)
 {
 	const PipeannIndexView *view = &check->view;
@@ -300,7 +289,8 @@ CheckHistograms(const PipeannCheck *check)
 					  PipeannHistogramsFirst(l, view->meta.generation), histograms,
 					  PipeannHistogramsBytes(l));
 	if (memcmp(histograms, view->cache->histograms, PipeannHistogramsBytes(l)) != 0)
-		ReportMemory(check, "the histograms of attribute codes in memory are not those on pages");
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the histograms of attribute codes in memory are not those on pages");
 	pfree(histograms);
 }
 
@@ -317,10 +307,12 @@ CheckCodebook(const PipeannCheck *check)
 										   view->meta.generation), centroids,
 					  mul_size(count, sizeof(float)));
 	if (memcmp(centroids, pq->centroids, count * sizeof(float)) != 0)
-		ReportMemory(check, "the codebook in memory is not the one on pages");
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the codebook in memory is not the one on pages");
 	for (Size i = 0; i < count; i++)
 		if (!isfinite(centroids[i]))
-			ReportMemory(check, "the codebook has an element that is not a finite number");
+			PipeannCheckReport(check, PIPEANN_INVALID_ID,
+							   "the codebook has an element that is not a finite number");
 	pfree(centroids);
 	CheckHistograms(check);
 }
@@ -391,8 +383,8 @@ CheckEntryGraph(PipeannCheck *check)
 			return;
 	}
 	if (!same)
-		ReportMemory(check,
-					 "the entry graph in memory is not the one on pages");
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the entry graph in memory is not the one on pages");
 	PipeannCheckReport(check, id, "is in the entry graph but is not a node");
 }
 

@@ -451,24 +451,19 @@ static void
 ReportRow(const PipeannCheck *check, const Missing *missing,
 		  const TidEntry *entry)
 {
-	const char *name = RelationGetRelationName(check->view.index);
+	const char *table = RelationGetRelationName(check->heap);
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&missing->tid);
+	OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(&missing->tid);
 
 	if (entry != NULL)
 		PipeannCheckReport(check, entry->id,
 						   psprintf("has %s than its row (%u,%u) in table \"%s\"",
 									entry->hash != missing->hash ?
-									"another vector" :
-									"other values",
-									ItemPointerGetBlockNumberNoCheck(&missing->tid),
-									ItemPointerGetOffsetNumberNoCheck(&missing->tid),
-									RelationGetRelationName(check->heap)));
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted: row (%u,%u) of table \"%s\" is not in it",
-					name, ItemPointerGetBlockNumberNoCheck(&missing->tid),
-					ItemPointerGetOffsetNumberNoCheck(&missing->tid),
-					RelationGetRelationName(check->heap)),
-			 errhint("Run REINDEX INDEX \"%s\".", name)));
+									"another vector" : "other values",
+									block, offset, table));
+	PipeannCheckReport(check, PIPEANN_INVALID_ID,
+					   psprintf("row (%u,%u) of table \"%s\" is not in it",
+								block, offset, table));
 }
 
 /*

@@ -12,31 +12,27 @@
 /* Blocks that a sweep prefetches. */
 #define PREFETCH_BLOCKS 32
 
-/* Raise ERRCODE_INDEX_CORRUPTED. */
+/* Raise ERRCODE_INDEX_CORRUPTED, for a node or, if id is INVALID_ID, the index. */
 void
 PipeannCheckReport(const PipeannCheck *check, uint32 id, const char *what)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	const char *name = RelationGetRelationName(check->view.index);
+	const char *where = id == PIPEANN_INVALID_ID ? "" :
+		psprintf("node %u at block %u ", id,
+				 PipeannGraphBlock(check->view.map, l, PipeannIdPage(l, id)));
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted: node %u at block %u %s", name,
-					id, PipeannGraphBlock(check->view.map, l,
-										  PipeannIdPage(l, id)), what),
+			 errmsg("index \"%s\" is corrupted: %s%s", name, where, what),
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
 }
 
 static void
 ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
 {
-	const char *name = RelationGetRelationName(check->view.index);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted: block %u %s", name, blkno,
-					what),
-			 errhint("Run REINDEX INDEX \"%s\".", name)));
+	PipeannCheckReport(check, PIPEANN_INVALID_ID,
+					   psprintf("block %u %s", blkno, what));
 }
 
 /* Refresh the view, and with it the pages and ids to be checked. */
