@@ -34,9 +34,9 @@ typedef struct PipeannPartitions
 } PipeannPartitions;
 
 /*
- * partitions.c: find the partitions at the leaves of the table's tree that the conditions of
- * the query do not rule out. They are locked as the table is, and open until
- * PipeannPartitionsClose().
+ * partitions.c: find the partitions at the leaves of the table's tree that the
+ * conditions of the query do not rule out. They are locked as the table is, and open
+ * until PipeannPartitionsClose().
  */
 extern void PipeannPartitionsOpen(PipeannPartitions *partitions,
 								  const PipeannNearest *nearest,
@@ -44,8 +44,8 @@ extern void PipeannPartitionsOpen(PipeannPartitions *partitions,
 extern void PipeannPartitionsClose(PipeannPartitions *partitions);
 
 /*
- * pruning.c: conditions that name no column and are true if a partition may have rows that
- * the query asks for: they are for values known only when the query is run.
+ * pruning.c: conditions that name no column and are true if a partition may have
+ * rows that the query asks for: they are for values known only when the query is run.
  */
 extern List *PipeannPruningCondition(const PipeannPartitions *partitions,
 									 Relation member,

@@ -20,7 +20,6 @@
 typedef struct BitmapState
 {
 	PipeannNode node;			/* its child is the scan */
-	PlanState  *bitmap;
 	bool		lossy;
 	uint32		size;
 	ItemPointerData *rows;
@@ -77,11 +76,12 @@ TakeTids(BitmapState *state, TIDBitmap *bitmap)
 static void
 MakeTids(BitmapState *state)
 {
+	PlanState  *scans = lsecond(state->node.state.custom_ps);
 	TIDBitmap  *bitmap;
 
-	if (state->node.anew && state->bitmap->chgParam == NULL)
-		ExecReScan(state->bitmap);
-	bitmap = (TIDBitmap *) MultiExecProcNode(state->bitmap);
+	if (state->node.anew && scans->chgParam == NULL)
+		ExecReScan(scans);
+	bitmap = (TIDBitmap *) MultiExecProcNode(scans);
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
 		elog(ERROR, "unrecognized result from subplan");
 	state->size = FIRST_TIDS;
@@ -98,31 +98,14 @@ MakeTids(BitmapState *state)
 }
 
 static void
-BeginBitmap(CustomScanState *node, EState *estate, int eflags)
+Start(PipeannNode *node)
 {
 	BitmapState *state = (BitmapState *) node;
 
-	PipeannNodeBegin(node, estate, eflags);
-	state->node.memory = AllocSetContextCreate(estate->es_query_cxt,
-											   "pipeann bitmap",
-											   ALLOCSET_SMALL_SIZES);
-	state->bitmap = lsecond(node->custom_ps);
-}
-
-static TupleTableSlot *
-ExecBitmap(CustomScanState *node)
-{
-	BitmapState *state = (BitmapState *) node;
-	PlanState  *scan = state->node.child;
-
-	if (!state->node.begun && !PipeannNodeIsRecheck(&state->node))
-	{
-		MakeTids(state);
-		PipeannContextOfScan(scan)->tid_filter = state->lossy ? NULL :
-			&state->tid_filter;
-		PipeannNodeBeginChild(&state->node);
-	}
-	return ExecProcNode(scan);
+	MakeTids(state);
+	PipeannContextOfScan(node->child)->tid_filter = state->lossy ? NULL :
+		&state->tid_filter;
+	PipeannNodeBeginChild(node);
 }
 
 const PipeannNodeMethods PipeannBitmapMethods = {
@@ -130,12 +113,6 @@ const PipeannNodeMethods PipeannBitmapMethods = {
 		.CustomName = "PipeannBitmap",
 		.CreateCustomScanState = PipeannNodeCreate
 	},
-	.exec = {
-		.CustomName = "PipeannBitmap",
-		.BeginCustomScan = BeginBitmap,
-		.ExecCustomScan = ExecBitmap,
-		.EndCustomScan = PipeannNodeEnd,
-		.ReScanCustomScan = PipeannNodeReScan
-	},
-	.size = sizeof(BitmapState)
+	.size = sizeof(BitmapState),
+	.start = Start
 };

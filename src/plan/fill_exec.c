@@ -42,10 +42,11 @@ Collect(FillState *state, int64 wanted)
 }
 
 static void
-CollectRows(FillState *state)
+CollectRows(PipeannNode *node)
 {
-	MemoryContext old = MemoryContextSwitchTo(state->node.state.ss.ps.state->es_query_cxt);
-	int64		wanted = PipeannNodeWanted(&state->node, PG_INT64_MAX);
+	FillState  *state = (FillState *) node;
+	MemoryContext old = MemoryContextSwitchTo(node->state.ss.ps.state->es_query_cxt);
+	int64		wanted = PipeannNodeWanted(node, PG_INT64_MAX);
 
 	if (state->rows == NULL)
 		state->rows = tuplestore_begin_heap(false, false, work_mem);
@@ -95,38 +96,29 @@ TellScans(FillState *state, PlanState *plan)
 }
 
 static void
-BeginFill(CustomScanState *node, EState *estate, int eflags)
+BeginFill(PipeannNode *node)
 {
-	FillState  *state = (FillState *) node;
-
-	PipeannNodeBegin(node, estate, eflags);
-	if (!PipeannNodeIsRecheck(&state->node))
-		TellScans(state, state->node.child);
+	if (!PipeannNodeIsRecheck(node))
+		TellScans((FillState *) node, node->child);
 }
 
 static TupleTableSlot *
-ExecFill(CustomScanState *node)
+NextRow(PipeannNode *node)
 {
-	FillState  *state = (FillState *) node;
+	const FillState *state = (const FillState *) node;
 
-	if (PipeannNodeIsRecheck(&state->node))
-		return ExecProcNode(state->node.child);
-	if (!state->node.begun)
-		CollectRows(state);
-	if (tuplestore_gettupleslot(state->rows, true, false, state->node.slot))
-		return state->node.slot;
-	return state->ended ? NULL : ExecProcNode(state->node.child);
+	if (tuplestore_gettupleslot(state->rows, true, false, node->slot))
+		return node->slot;
+	return state->ended ? NULL : ExecProcNode(node->child);
 }
 
 static void
-EndFill(CustomScanState *node)
+EndFill(PipeannNode *node)
 {
-	FillState  *state = (FillState *) node;
+	const FillState *state = (const FillState *) node;
 
-	ExecClearTuple(state->node.slot);
 	if (state->rows != NULL)
 		tuplestore_end(state->rows);
-	PipeannNodeEnd(node);
 }
 
 const PipeannNodeMethods PipeannFillMethods = {
@@ -134,12 +126,9 @@ const PipeannNodeMethods PipeannFillMethods = {
 		.CustomName = "PipeannFill",
 		.CreateCustomScanState = PipeannNodeCreate
 	},
-	.exec = {
-		.CustomName = "PipeannFill",
-		.BeginCustomScan = BeginFill,
-		.ExecCustomScan = ExecFill,
-		.EndCustomScan = EndFill,
-		.ReScanCustomScan = PipeannNodeReScan
-	},
-	.size = sizeof(FillState)
+	.size = sizeof(FillState),
+	.begin = BeginFill,
+	.start = CollectRows,
+	.next = NextRow,
+	.end = EndFill
 };

@@ -199,14 +199,6 @@ HasVolatile(Node *node, void *stmt)
 	return expression_tree_walker(node, HasVolatile, stmt);
 }
 
-static bool
-IsOurs(const CustomScan *scan)
-{
-	return scan->methods == &PipeannMergeMethods.scan ||
-		scan->methods == &PipeannBitmapMethods.scan ||
-		scan->methods == &PipeannFillMethods.scan;
-}
-
 /* Most are plain columns. */
 static bool
 HasVolatileTarget(const List *targets, PlannedStmt *stmt)
@@ -233,7 +225,9 @@ IsUnsteady(Plan **place, void *stmt)
 	Plan	   *plan = *place;
 
 	return !PipeannPlanHas(plan, PIPEANN_PLAN_STEADY) ||
-		(IsA(plan, CustomScan) && !IsOurs((CustomScan *) plan)) ||
+		(IsA(plan, CustomScan) &&
+		 ((CustomScan *) plan)->methods->CreateCustomScanState !=
+		 PipeannNodeCreate) ||
 		HasVolatileTarget(plan->targetlist, stmt) ||
 		HasVolatile((Node *) plan->qual, stmt) ||
 		PipeannVisitExpressions(plan, HasVolatile, stmt) ||

@@ -366,13 +366,14 @@ IsFilled(const MergeState *state)
 }
 
 static void
-Begin(MergeState *state)
+Start(PipeannNode *node)
 {
-	int64		wanted = PipeannNodeWanted(&state->node, MOST_WANTED);
+	MergeState *state = (MergeState *) node;
+	int64		wanted = PipeannNodeWanted(node, MOST_WANTED);
 
 	state->as_planned = wanted == PG_INT64_MAX;
 	TellScans(state, state->as_planned ? NULL : &state->bound);
-	PipeannNodeBeginChild(&state->node);
+	PipeannNodeBeginChild(node);
 	if (state->as_planned)
 		return;
 	state->returned = 0;
@@ -425,28 +426,21 @@ NextRow(MergeState *state)
 }
 
 static void
-BeginMerge(CustomScanState *node, EState *estate, int eflags)
+BeginMerge(PipeannNode *node)
 {
-	MergeState *state = (MergeState *) node;
-	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
+	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
 
-	PipeannNodeBegin(node, estate, eflags);
-	state->node.memory = AllocSetContextCreate(estate->es_query_cxt,
-											   "pipeann merge",
-											   ALLOCSET_SMALL_SIZES);
-	state->column = linitial_int(plan->custom_private);
+	((MergeState *) node)->column = linitial_int(plan->custom_private);
 }
 
 static TupleTableSlot *
-ExecMerge(CustomScanState *node)
+ExecMerge(PipeannNode *node)
 {
 	MergeState *state = (MergeState *) node;
-	PlanState  *merge = state->node.child;
+	PlanState  *merge = node->child;
 	TupleTableSlot *slot;
 
-	if (!state->node.begun && !PipeannNodeIsRecheck(&state->node))
-		Begin(state);
-	if (state->as_planned || PipeannNodeIsRecheck(&state->node))
+	if (state->as_planned)
 		return ExecProcNode(merge);
 	if (merge->instrument != NULL)
 		InstrStartNode(merge->instrument);
@@ -461,12 +455,8 @@ const PipeannNodeMethods PipeannMergeMethods = {
 		.CustomName = "PipeannMerge",
 		.CreateCustomScanState = PipeannNodeCreate
 	},
-	.exec = {
-		.CustomName = "PipeannMerge",
-		.BeginCustomScan = BeginMerge,
-		.ExecCustomScan = ExecMerge,
-		.EndCustomScan = PipeannNodeEnd,
-		.ReScanCustomScan = PipeannNodeReScan
-	},
-	.size = sizeof(MergeState)
+	.size = sizeof(MergeState),
+	.begin = BeginMerge,
+	.start = Start,
+	.next = ExecMerge
 };

@@ -9,20 +9,17 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-Node *
-PipeannNodeCreate(CustomScan *plan)
+static const PipeannNodeMethods *
+MethodsOf(const CustomScanState *state)
 {
-	const PipeannNodeMethods *methods = (const PipeannNodeMethods *) plan->methods;
-	CustomScanState *state = palloc0(methods->size);
+	const CustomScan *plan = (const CustomScan *) state->ss.ps.plan;
 
-	NodeSetTag(state, T_CustomScanState);
-	state->methods = &methods->exec;
-	return (Node *) state;
+	return (const PipeannNodeMethods *) plan->methods;
 }
 
 /* The child is the plan's outer one, or else the first of its own. */
-void
-PipeannNodeBegin(CustomScanState *state, EState *estate, int eflags)
+static void
+Begin(CustomScanState *state, EState *estate, int eflags)
 {
 	PipeannNode *node = (PipeannNode *) state;
 	CustomScan *plan = (CustomScan *) state->ss.ps.plan;
@@ -43,10 +40,28 @@ PipeannNodeBegin(CustomScanState *state, EState *estate, int eflags)
 	/* it returns the slots of its child as well */
 	state->ss.ps.resultopsset = true;
 	state->ss.ps.resultopsfixed = false;
+	node->memory = AllocSetContextCreate(estate->es_query_cxt, "pipeann node",
+										 ALLOCSET_SMALL_SIZES);
+	if (MethodsOf(state)->begin != NULL)
+		MethodsOf(state)->begin(node);
 }
 
-void
-PipeannNodeReScan(CustomScanState *state)
+static TupleTableSlot *
+Exec(CustomScanState *state)
+{
+	const PipeannNodeMethods *methods = MethodsOf(state);
+	PipeannNode *node = (PipeannNode *) state;
+
+	if (PipeannNodeIsRecheck(node))
+		return ExecProcNode(node->child);
+	if (!node->begun)
+		methods->start(node);
+	return methods->next == NULL ? ExecProcNode(node->child) :
+		methods->next(node);
+}
+
+static void
+ReScan(CustomScanState *state)
 {
 	PipeannNode *node = (PipeannNode *) state;
 	ListCell   *cell;
@@ -58,19 +73,42 @@ PipeannNodeReScan(CustomScanState *state)
 		ExecReScan(node->child);
 	if (node->slot != NULL)
 		ExecClearTuple(node->slot);
-	if (node->memory != NULL)
-		MemoryContextReset(node->memory);
+	MemoryContextReset(node->memory);
 	node->begun = false;
 }
 
-void
-PipeannNodeEnd(CustomScanState *state)
+static void
+End(CustomScanState *state)
 {
+	PipeannNode *node = (PipeannNode *) state;
 	ListCell   *cell;
 
+	if (node->slot != NULL)
+		ExecClearTuple(node->slot);
+	if (MethodsOf(state)->end != NULL)
+		MethodsOf(state)->end(node);
 	ExecEndNode(outerPlanState(state));
 	foreach(cell, state->custom_ps)
 		ExecEndNode(lfirst(cell));
+}
+
+Node *
+PipeannNodeCreate(CustomScan *plan)
+{
+	PipeannNode *node =
+		palloc0(((const PipeannNodeMethods *) plan->methods)->size);
+
+	NodeSetTag(node, T_CustomScanState);
+	node->methods = (CustomExecMethods)
+	{
+		.CustomName = plan->methods->CustomName,
+		.BeginCustomScan = Begin,
+		.ExecCustomScan = Exec,
+		.EndCustomScan = End,
+		.ReScanCustomScan = ReScan
+	};
+	node->state.methods = &node->methods;
+	return (Node *) node;
 }
 
 /* A number of the limit, or what there is instead if it is NULL. */

@@ -17,21 +17,25 @@
 typedef struct PipeannNode
 {
 	CustomScanState state;
+	CustomExecMethods methods;	/* of state */
 	PlanState  *child;
 	List	   *limit;			/* what the limit above wants of the child, and
 								 * leaves out, if anything; NIL: unknown */
 	TupleTableSlot *slot;		/* for rows that were kept */
-	MemoryContext memory;		/* reset by each rescan; NULL if it needs none */
+	MemoryContext memory;		/* reset by each rescan */
 	bool		begun;			/* since the last rescan */
 	bool		anew;			/* the child had begun before */
 } PipeannNode;
 
-/* How such a node is run. */
+/* What kinds of such nodes do in their own way; NULL: no more than all do. */
 typedef struct PipeannNodeMethods
 {
 	CustomScanMethods scan;		/* must be first */
-	CustomExecMethods exec;
 	Size		size;			/* of its state, which begins with a PipeannNode */
+	void		(*begin) (PipeannNode *node);
+	void		(*start) (PipeannNode *node);	/* ... before its first row */
+	TupleTableSlot *(*next) (PipeannNode *node);	/* NULL: the child's */
+	void		(*end) (PipeannNode *node);
 } PipeannNodeMethods;
 
 /*
@@ -65,10 +69,6 @@ PipeannNodeIsRecheck(const PipeannNode *node)
 }
 
 extern Node *PipeannNodeCreate(CustomScan *plan);
-extern void PipeannNodeBegin(CustomScanState *state, EState *estate,
-							 int eflags);
-extern void PipeannNodeReScan(CustomScanState *state);
-extern void PipeannNodeEnd(CustomScanState *state);
 extern int64 PipeannNodeWanted(PipeannNode *node, int64 most);
 extern PipeannScanContext *PipeannContextOfScan(PlanState *scan);
 
