@@ -31,11 +31,11 @@ CollationFor(Oid function, Oid collation)
 }
 
 /*
- * Choose what compares the values of a column, by its type (elements' type of arrays) and
- * operator class.
+ * Choose what compares the values of a column, by its type (elements' type of arrays)
+ * and operator class.
  *
- * False, and the column has no codes, if nothing compares a column's values, or what is equal under its collation need
- * not have the same bytes.
+ * False, and the column has no codes, if nothing compares its values, or what is equal
+ * under its collation need not have the same bytes.
  *
  * Codes of a format before 6 were made by the column's type. If the operator class
  * compares in another way nothing is known by them.
