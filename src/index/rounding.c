@@ -5,7 +5,7 @@
  * Half-precision values take half the room of floats, so that twice as many
  * nodes share a page, and rarely change the order of rows. What they lose is
  * kept as a bound (PipeannRounding). Where the bound says so, the executor
- * compares the rows' own vectors (scan/scan.c).
+ * compares the rows' own vectors (scan/stream.c).
  *
  * Bytes hold whole numbers, but for the sign of zero. -0 is equal to 0, and no distance
  * tells them apart, but a query that returns the vector must return the row's own. So

@@ -12,7 +12,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "scan/distance_bound.h"
+#include "scan/state.h"
 #include "utils/float.h"
 
 /* The operator's distance and ours may differ in their last bits. */
@@ -37,9 +37,9 @@ PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans)
 	bound->together.nchunks = 0;
 }
 
-/* Where it is now, as a search's order key. */
-static float
-KeyOf(const PipeannDistanceBound *bound, PipeannMetric metric)
+/* Where it is now, as a search's order key: no result is wanted beyond it. */
+float
+PipeannDistanceBoundKey(const PipeannDistanceBound *bound, PipeannMetric metric)
 {
 	double		distance = bound->distance;
 
@@ -58,20 +58,17 @@ KeyOf(const PipeannDistanceBound *bound, PipeannMetric metric)
 
 /*
  * The searches have been run: as many rows as are wanted are expected to be within
- * the distance of what they have found. There may be no distance bound.
+ * the distance of what they have found.
  *
  * A row is looked up in its table before it counts: few that others push out are.
  */
-void
-PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
+static void
+Expect(PipeannDistanceBound *bound, PipeannMetric metric)
 {
-	const PipeannTogether *together;
+	const PipeannTogether *together = &bound->together;
 	double		distance;
 
-	if (bound == NULL || !isinf(bound->distance))
-		return;
-	together = &bound->together;
-	if (together->nnearest < bound->wanted)
+	if (!isinf(bound->distance) || together->nnearest < bound->wanted)
 		return;
 	distance = PipeannSqlDistance(metric, together->nearest[bound->wanted - 1]);
 	if (!isfinite(distance))
@@ -81,48 +78,27 @@ PipeannDistanceBoundExpect(PipeannDistanceBound *bound, PipeannMetric metric)
 }
 
 /*
- * A search was run: how far what it has found can be believed. There may be no bound.
+ * A search was run, which is NULL if it has found all: how far what it has found can
+ * be believed. There may be no bound.
  *
  * A search with others does not go on. By itself it would before it returned results
- * that are much farther than this (scan.c, MostReturnable()).
+ * that are much farther than this (stream.c, MostReturnable()).
  */
 void
-PipeannDistanceBoundTrust(PipeannDistanceBound *bound, const PipeannLayout *l,
-						  PipeannSearch *search)
+PipeannDistanceBoundSearched(PipeannDistanceBound *bound, const PipeannLayout *l,
+							 PipeannSearch *search)
 {
 	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
 	double		trusted;
 
-	if (bound == NULL || !PipeannSearchIsTogether(search))
+	if (bound == NULL)
 		return;
-	trusted = PipeannSqlDistance(l->metric, PipeannSearchTrusted(search));
-	bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
-}
-
-/*
- * Whether a result is not wanted. There may be no distance bound, and no result.
- */
-bool
-PipeannDistanceBoundHides(const PipeannDistanceBound *bound, PipeannMetric metric,
-						  const PipeannResult *result)
-{
-	return bound != NULL && result != NULL &&
-		result->dist > KeyOf(bound, metric);
-}
-
-/* How many of the next results are within it, up to a few. */
-int
-PipeannDistanceBoundWithin(const PipeannDistanceBound *bound, PipeannMetric metric,
-						   PipeannSearch *search)
-{
-	const PipeannResult *results[PIPEANN_EARLY_RESULTS];
-	float		key = KeyOf(bound, metric);
-	int			n = PipeannSearchNext(search, results, lengthof(results));
-	int			within = 0;
-
-	while (within < n && !(results[within]->dist > key))
-		within++;
-	return within;
+	if (search != NULL && PipeannSearchIsTogether(search))
+	{
+		trusted = PipeannSqlDistance(l->metric, PipeannSearchTrusted(search));
+		bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
+	}
+	Expect(bound, l->metric);
 }
 
 /*

@@ -19,8 +19,7 @@
 #include "catalog/index.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "scan/left_out.h"
-#include "scan/rows.h"
+#include "scan/state.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -185,6 +184,19 @@ NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
 								   left_out->roots[ItemPointerGetOffsetNumber(tid) - 1]);
 }
 
+/* What an index-only scan returns of the row in the slot, until the next one. */
+static void
+SetTuple(PipeannLeftOut *left_out)
+{
+	MemoryContext old =
+		MemoryContextSwitchTo(GetPerTupleMemoryContext(left_out->estate));
+
+	left_out->scan->xs_hitup =
+		heap_form_tuple(RelationGetDescr(left_out->view->index),
+						left_out->values, left_out->isnull);
+	MemoryContextSwitchTo(old);
+}
+
 /* After the zeroes those without a vector, if there are any and they are wanted. */
 static bool
 BeginNextPass(PipeannLeftOut *left_out)
@@ -221,15 +233,9 @@ PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 			continue;
 		*tid = left_out->slot->tts_tid;
 		NameByRoot(left_out, tid);
+		if (left_out->scan->xs_want_itup)
+			SetTuple(left_out);
 		return true;
 	}
 	return false;
-}
-
-/* What an index-only scan returns of it, in CurrentMemoryContext. */
-HeapTuple
-PipeannLeftOutTuple(PipeannLeftOut *left_out)
-{
-	return heap_form_tuple(RelationGetDescr(left_out->view->index),
-						   left_out->values, left_out->isnull);
 }

@@ -22,9 +22,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/tableam.h"
 #include "access/visibilitymap.h"
 #include "distance/distance.h"
-#include "scan/only.h"
+#include "scan/state.h"
 #include "storage/bufmgr.h"
 #include "utils/expandeddatum.h"
 #include "utils/memutils.h"
@@ -215,6 +216,19 @@ FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
 }
 
 /*
+ * Whether the scan's snapshot sees a row; sets *dead if nobody does any more.
+ */
+static bool
+TableSees(IndexScanDesc scan, const ItemPointerData *tid, bool *dead)
+{
+	ItemPointerData at = *tid;
+
+	*dead = false;
+	return table_index_fetch_tuple_check(scan->heapRelation, &at,
+										 scan->xs_snapshot, dead);
+}
+
+/*
  * Whether the snapshot sees a row of node id; then sets the scan's xs_hitup, for
  * as long as no other row is taken. Sets *dead if nobody sees the row any more.
  */
@@ -229,7 +243,7 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 
 	*dead = false;
 	if (!IsSurelyVisible(only, &row->tid) &&
-		!PipeannTableSees(only->scan, &row->tid, dead))
+		!TableSees(only->scan, &row->tid, dead))
 		return false;
 	MemoryContextReset(only->row);
 	old = MemoryContextSwitchTo(only->row);
@@ -250,18 +264,6 @@ PipeannOnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row,
 	only->scan->xs_hitup = FormTuple(only, values, isnull);
 	MemoryContextSwitchTo(old);
 	return true;
-}
-
-/* Take the row to which left_out has come, which the index leaves out. */
-void
-PipeannOnlyTakeLeftOut(PipeannOnly *only, PipeannLeftOut *left_out)
-{
-	MemoryContext old;
-
-	MemoryContextReset(only->row);
-	old = MemoryContextSwitchTo(only->row);
-	only->scan->xs_hitup = PipeannLeftOutTuple(left_out);
-	MemoryContextSwitchTo(old);
 }
 
 /*

@@ -1,7 +1,6 @@
 /*
  * start.c
- *		The beginning of an index scan: its settings, view, query, conditions and
- *		search, the nodes that it skips, and the table pages that it asks for.
+ *		The beginning of an index scan: its view, query, conditions and search.
  */
 #include "postgres.h"
 
@@ -13,108 +12,11 @@
 #include "distance/distance.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "scan/distance_bound.h"
-#include "scan/filter.h"
-#include "scan/only.h"
-#include "scan/prefetch.h"
-#include "scan/rows.h"
 #include "scan/state.h"
-#include "storage/bufmgr.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
-
-/*
- * Killed nodes: searches skip nodes whose rows a scan found dead.
- *
- * The executor tells the scan whether the row that it fetched last is dead to
- * all snapshots (kill_prior_tuple). If all rows of a node are dead, the node
- * is killed: the cache keeps that with the LSN of the page from which the rows
- * were read. Later searches that see the page with this LSN skip the node, so
- * that rows deleted and not yet vacuumed take no places among their results.
- * (nbtree keeps such hints, as LP_DEAD flags, on the page.)
- *
- * A hint holds as long as the page does not change: before the place of a dead
- * row in the table is used again, VACUUM must remove its TID from the index.
- * So nobody has to take hints back. Pages that are not WAL-logged have no LSN
- * to go by, and in recovery the executor tells nothing.
- */
-
-/* Begin a scan. False if nothing may be noted of it, and nothing be skipped. */
-static bool
-KilledBegin(PipeannKilledRows *killed, IndexScanDesc scan,
-			PipeannIndexView *view)
-{
-	killed->active = false;
-	killed->view = NULL;
-	if (!scan->ignore_killed_tuples || view->cache == NULL ||
-		!RelationNeedsWAL(view->index))
-		return false;
-	killed->view = view;
-	return true;
-}
-
-/*
- * For PipeannSearchParams: the killed nodes of a page, bit i for slot i; sets
- * *version to the page's LSN. arg is the PipeannKilledRows.
- */
-static uint64
-KilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
-{
-	PipeannKilledRows *killed = arg;
-	const PageHeaderData *header = (const PageHeaderData *)
-		(nodes - PIPEANN_CONTENTS_OFFSET);
-
-	*version = PageXLogRecPtrGet(header->pd_lsn);
-	return PipeannKilledGet(killed->view->cache->killed, page, *version);
-}
-
-/*
- * From now on rows of this result are returned, or of none if it is NULL.
- *
- * A node with rows in overflow slots is never killed: its page's LSN does not
- * cover them.
- */
-void
-PipeannKilledSetNode(PipeannKilledRows *killed, const PipeannSearch *search,
-					 const PipeannResult *result)
-{
-	killed->active = killed->view != NULL && result != NULL &&
-		result->ext_tids == PIPEANN_INVALID_ID;
-	if (!killed->active)
-		return;
-	killed->id = result->id;
-	killed->rows_left = result->nrows;
-	killed->lsn = PipeannSearchVersion(search, result);
-}
-
-/* The row returned last is dead to everybody. */
-void
-PipeannKilledNoteRow(PipeannKilledRows *killed)
-{
-	const PipeannLayout *l;
-
-	if (!killed->active || --killed->rows_left > 0)
-		return;
-	l = &killed->view->meta.layout;
-	killed->active = false;
-	PipeannKilledSet(killed->view->cache->killed,
-					 PipeannIdPage(l, killed->id), killed->lsn,
-					 PipeannIdSlot(l, killed->id));
-}
-
-/* The settings of scans, and a search's parameters by them. */
-
-int			pipeann_ef_search;
-int			pipeann_iterative_scan;
-int			pipeann_max_scan_tuples;
-double		pipeann_scan_mem_multiplier;
-int			pipeann_search_mode;
-int			pipeann_pipeline_width;
-int			pipeann_prefetch_rows;
-uint32		pipeann_disabled;
 
 /*
  * In strict order only the nearer half of the explored nodes may be returned.
@@ -293,13 +195,6 @@ FilterBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	return filter;
 }
 
-/* Whether a condition has an argument with which no row can match. */
-bool
-PipeannFilterIsVoid(const PipeannFilter *filter)
-{
-	return filter != NULL && filter->is_void;
-}
-
 static bool
 Holds(const PipeannCondition *condition, Datum value, bool isnull)
 {
@@ -400,165 +295,6 @@ FilterCodes(const PipeannFilter *filter)
 		PipeannAttributesFilter(attributes, filter->conditions, filter->n);
 }
 
-/*
- * Prefetching the table pages of the rows that a scan returns next.
- *
- * The rows nearest to a query may be anywhere in their table, and the executor
- * reads their pages one after the other. For a table on disk, ten of them take
- * as long as the search. So the operating system is asked for the pages of
- * several rows at once, and for those of a row that the search is sure of while
- * the search still waits for pages of its own.
- *
- * Nobody tells a scan how many rows are wanted of it: a LIMIT 1, and most
- * partitions of a table that are searched together, never want a second one. But
- * the next scan of an index is likely to be asked for as many as the last one of
- * this session. The first of a session asks for one, and for others when a second
- * row is wanted.
- */
-
-/* What a session remembers of an index until its relcache entry is made anew. */
-typedef struct LastScan
-{
-	int			rows;			/* that were wanted */
-} LastScan;
-
-static int
-RowsOfLastScan(Relation index)
-{
-	return index->rd_amcache == NULL ? 1 :
-		((LastScan *) index->rd_amcache)->rows;
-}
-
-/*
- * The number of rows to ask for: that of the setting, or none if the table's
- * tablespace is not read ahead. Only of heaps is it known that TIDs name
- * blocks.
- */
-static int
-MostRows(Relation table)
-{
-	if (!PipeannIsHeap(table) ||
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace) == 0)
-		return 0;
-	return pipeann_prefetch_rows;
-}
-
-/*
- * Begin a scan. only is NULL unless the scan is index-only: then pages that it
- * will not read are left out.
- */
-static void
-PrefetchBegin(PipeannPrefetch *prefetch, IndexScanDesc scan,
-			  const PipeannLayout *layout, PipeannOnly *only)
-{
-	prefetch->table = scan->heapRelation;
-	prefetch->layout = layout;
-	prefetch->only = only;
-	prefetch->at_once = MostRows(scan->heapRelation);
-	prefetch->expected = RowsOfLastScan(scan->indexRelation);
-	prefetch->taken = prefetch->until = prefetch->vectors_until = 0;
-	prefetch->nasked = 0;
-}
-
-/* So many rows were wanted of a scan. */
-void
-PipeannPrefetchEnd(Relation index, uint64 rows)
-{
-	if (index->rd_amcache == NULL)
-		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt,
-											   sizeof(LastScan));
-	((LastScan *) index->rd_amcache)->rows = (int) Min(rows,
-													   PIPEANN_MAX_PREFETCH);
-}
-
-/* Whether a page is among those asked for last; notes that it is. */
-static bool
-WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
-{
-	uint32		n = Min(prefetch->nasked, PIPEANN_ASKED);
-
-	for (uint32 i = 0; i < n; i++)
-		if (prefetch->asked[i] == block)
-			return true;
-	prefetch->asked[prefetch->nasked++ % PIPEANN_ASKED] = block;
-	return false;
-}
-
-/* Ask for the pages of a list's rows, up to `most`; returns of how many. */
-static int
-Ask(PipeannPrefetch *prefetch, PipeannRowList list, int most)
-{
-	const PipeannRow *row = list.rows;
-	int			n = (int) Min(list.n, (uint32) most);
-
-	for (int i = 0; i < n; i++, row = PipeannRowNext(prefetch->layout, row))
-	{
-		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
-
-		if (!WasAsked(prefetch, block) &&
-			(prefetch->only == NULL ||
-			 !PipeannOnlySkips(prefetch->only, block)))
-			(void) PrefetchBuffer(prefetch->table, MAIN_FORKNUM, block);
-	}
-	return n;
-}
-
-/* How many results the search may ask for before it ends. */
-static int
-PrefetchEarly(const PipeannPrefetch *prefetch)
-{
-	return Min(prefetch->expected, prefetch->at_once);
-}
-
-/* For PipeannSearchParams: asks for a result's rows. */
-static void
-PrefetchSettled(PipeannRowList rows, void *arg)
-{
-	PipeannPrefetch *prefetch = arg;
-
-	(void) Ask(prefetch, rows, PrefetchEarly(prefetch));
-}
-
-/* How many rows to ask for at a time when so many were taken. */
-static int
-RowsWanted(const PipeannPrefetch *prefetch, uint64 taken)
-{
-	int			wanted = prefetch->at_once - (int) (taken % prefetch->at_once);
-
-	if (taken > 0)
-		return wanted;
-	return prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
-}
-
-/*
- * When `taken` results were taken and the next one is about to be, ask the
- * operating system for the pages of the next ones, up to `most`, unless that was
- * done.
- *
- * Rows in overflow slots are left out.
- */
-void
-PipeannPrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search,
-					uint64 taken, uint64 most)
-{
-	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
-	int			wanted;
-	int			rows = 0;
-	int			n;
-	int			i;
-
-	prefetch->taken = taken;
-	if (prefetch->at_once == 0 || taken < prefetch->until)
-		return;
-	wanted = RowsWanted(prefetch, taken);
-	wanted = (int) Min(most, (uint64) wanted);
-	n = PipeannSearchNext(search, results, wanted);
-	for (i = 0; i < n && rows < wanted; i++)
-		rows += Ask(prefetch, PipeannSearchRows(search, results[i]),
-					wanted - rows);
-	prefetch->until = taken + i;
-}
-
 static float
 OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
@@ -569,25 +305,6 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 		return INFINITY;
 	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
 								slot->aux);
-}
-
-/*
- * Whether rows in doubt are held back by the scan itself (scan.c), not by the executor.
- * That does not do so in an index-only scan. Since PostgreSQL 18 it forgets where a
- * row is that it held back: FOR UPDATE takes it for an invisible one, and its ctid is
- * none (GiST's scans have the same).
- */
-static bool
-HoldsRowsBack(const PipeannScan *state)
-{
-#if PG_VERSION_NUM >= 180000
-	bool		executor_can = false;
-#else
-	bool		executor_can = state->only == NULL;
-#endif
-
-	return state->view.meta.layout.storage == PIPEANN_FLOAT2 &&
-		state->comparable && !executor_can;
 }
 
 /* Open the index, and begin a search by the scan's keys. */
@@ -602,6 +319,7 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	PipeannOpenView(&state->view, scan->indexRelation);
 	state->query = ScanQuery(scan, l, &state->comparable);
 	state->filter = FilterBegin(scan, &state->view);
+	state->is_void = state->filter != NULL && state->filter->is_void;
 	state->exact = palloc(mul_size(l->dim, sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  state->view.meta.graph_pages,
@@ -612,11 +330,6 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	params.max_pages = ScanMaxPages(l);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
-	if (KilledBegin(&state->killed, scan, &state->view))
-	{
-		params.killed = KilledOfPage;
-		params.killed_arg = &state->killed;
-	}
 	if (state->filter != NULL)
 	{
 		params.matches = FilterMatchesNode;
@@ -625,15 +338,9 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	}
 	if (scan->xs_want_itup)
 		state->only = PipeannOnlyBegin(scan, &state->view);
-	PrefetchBegin(&state->prefetch, scan, l, state->only);
-	params.settled = PrefetchSettled;
-	params.settled_arg = &state->prefetch;
-	params.most_settled = PrefetchEarly(&state->prefetch);
+	PipeannStreamBegin(state, &params);
 	if (heeds->tid_filter != NULL && state->view.cache != NULL)
-		state->tid_filter = PipeannTidFilterBegin(scan, heeds->tid_filter,
-												  &state->view, state->query,
-												  &params);
-	state->holds_back = HoldsRowsBack(state);
+		state->tid_filter = PipeannTidFilterBegin(state, &params);
 	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
 		state->holds_back ||
 		(heeds->fill != NULL && heeds->fill->whole))
@@ -645,7 +352,6 @@ PipeannScanStart(IndexScanDesc scan, PipeannScan *state)
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
 					   state->source, state->query, &params);
-	PipeannScanRowBegin(&state->row, scan, &state->view, state->search,
-						&state->prefetch, state->replica);
+	PipeannScanRowBegin(state);
 	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
 }

@@ -1,69 +1,170 @@
 /*
  * state.h
- *		An index scan's state; private to scan/.
+ *		An index scan's state, and what its parts do for one another; private to
+ *		scan/.
  */
 #ifndef PIPEANN_SCAN_STATE_H
 #define PIPEANN_SCAN_STATE_H
 
-#include "scan/tid_filter.h"
-#include "scan/filter.h"
-#include "scan/left_out.h"
-#include "scan/only.h"
-#include "scan/prefetch.h"
+#include "access/htup.h"
+#include "access/relscan.h"
+#include "catalog/pg_am_d.h"
+#include "lib/pairingheap.h"
+#include "scan/scan.h"
+#include "utils/rel.h"
 
-typedef struct PipeannHeld PipeannHeld;	/* results held back (scan.c) */
+typedef struct PipeannFilter PipeannFilter;
+typedef struct PipeannTidFilterState PipeannTidFilterState;
+typedef struct PipeannOnly PipeannOnly;
+typedef struct PipeannLeftOut PipeannLeftOut;
+
+/* Nodes whose rows a scan finds dead to everybody. */
+typedef struct PipeannKilledRows
+{
+	PipeannIndexView *view;		/* NULL: nothing may be noted */
+	bool		active;			/* the rows of node id are being returned */
+	uint32		id;
+	int			rows_left;		/* rows of the node not found dead */
+	uint64		lsn;			/* of its page when the rows were read */
+} PipeannKilledRows;
+
+#define PIPEANN_ASKED 16		/* pages that a scan knows it has asked for */
+
+/* Prefetching the table pages of the rows that a scan returns next. */
+typedef struct PipeannPrefetch
+{
+	Relation	table;
+	const PipeannLayout *layout;
+	PipeannOnly *only;			/* of an index-only scan, else NULL */
+	int			at_once;		/* rows to ask for; 0: nothing is */
+	int			expected;		/* rows that are likely to be wanted */
+	uint64		taken;			/* results taken before the present one */
+	uint64		until;			/* results whose pages have been asked for */
+	uint64		vectors_until;	/* results whose TOAST has been asked for */
+	BlockNumber asked[PIPEANN_ASKED];
+	uint32		nasked;
+} PipeannPrefetch;
 
 typedef struct PipeannScan
 {
+	IndexScanDesc scan;
 	MemoryContext context;		/* reset by each rescan */
 	bool		started;
 	bool		searched;		/* the search's first run is over */
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
 	bool		replica;		/* a packing may be replaced during the scan */
+	PipeannScanContext heeds;
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
 	PipeannSearch *search;
-	PipeannFilter *filter;		/* NULL if there are no conditions */
-	float	   *exact;			/* [dim] a vector before rounding */
 	const float *query;
+	float	   *exact;			/* [dim] a vector before rounding */
+	PipeannFilter *filter;		/* NULL if there are no conditions */
+	bool		is_void;		/* no row can match these */
+	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
+	PipeannOnly *only;			/* of an index-only scan, else NULL */
+
+	/* the stream of results */
 	bool		exhausted;		/* the search cannot or must not go on */
 	bool		late;			/* rows were left out that came too late */
 	uint64		taken;			/* results popped */
 	int64		looked_at;		/* rows returned, or found not to be visible, but
 								 * for those that are dead to everybody */
-	float		last_dist;		/* of the result popped last */
-	float		farthest;		/* the largest distance that a row returned so
-								 * far may have */
+	float		last_dist;		/* of the result whose rows were loaded last */
+	float		farthest;		/* the largest distance that a row so far may
+								 * have */
+	bool		comparable;		/* rows have an order */
+	bool		holds_back;		/* results in doubt, not the executor */
+	pairingheap *known;			/* results whose distances are exact; or NULL */
+	uint32		nheld;			/* of these, held back */
 	uint32		held;			/* rows that the executor may hold back */
-	bool		comparable;		/* the executor can compare rows */
-	bool		recheck;		/* the executor has to compare the current rows */
-	PipeannScanContext heeds;
-	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
-
+	bool		recheck;		/* it has to compare the current rows */
 	PipeannKilledRows killed;
-	PipeannScanRow row;
 	PipeannPrefetch prefetch;
-
-	/* of an index-only scan, else NULL */
-	PipeannOnly *only;
-	bool		holds_back;		/* rows in doubt, not the executor */
-	PipeannHeld *held_back;		/* NULL if no vector is rounded, too */
-	float		last_held;		/* distance of the result taken from it last */
-
-	/* of rows that the index leaves out, when there are no others */
-	PipeannLeftOut *left_out;
-	PipeannRow	row_left_out;
 
 	/* rows of the current result */
 	void	   *rows;
 	const PipeannRow *next_row;
 	uint32		rows_left;
 	PipeannChain chain;			/* its rows in overflow slots */
+	MemoryContextCallback forget;	/* the row that the scan has come to */
+
+	/* of rows that the index leaves out, when there are no others */
+	PipeannLeftOut *left_out;
+	PipeannRow	row_left_out;
 } PipeannScan;
+
+/* Whether TIDs of a table name blocks, and rows that do not move. */
+static inline bool
+PipeannIsHeap(Relation table)
+{
+	return table != NULL && table->rd_rel->relam == HEAP_TABLE_AM_OID;
+}
+
+/* How many rows are looked at. */
+static inline int64
+PipeannMostToLookAt(const PipeannScan *state)
+{
+	const PipeannFill *fill = state->heeds.fill;
+
+	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
+}
 
 /* start.c */
 extern void PipeannScanStart(IndexScanDesc scan, PipeannScan *state);
+extern bool PipeannFilterMatches(PipeannFilter *filter, uint32 id,
+								 const PipeannRow *row, bool *recheck);
+
+/* stream.c */
+extern void PipeannStreamBegin(PipeannScan *state,
+							   PipeannSearchParams *params);
+extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
+							 PipeannRowList rows, const float *x);
+extern bool PipeannStreamLoad(PipeannScan *state);
+extern void PipeannStreamNoteDead(PipeannScan *state);
+
+/* tid_filter.c */
+extern PipeannTidFilterState *PipeannTidFilterBegin(PipeannScan *state,
+													PipeannSearchParams *params);
+extern bool PipeannTidFilterHas(const PipeannTidFilterState *filter,
+								const ItemPointerData *tid);
+
+/* distance_bound.c */
+extern void PipeannDistanceBoundBegin(PipeannDistanceBound *bound,
+									  PipeannSearchParams *params);
+extern void PipeannDistanceBoundSearched(PipeannDistanceBound *bound,
+										 const PipeannLayout *l,
+										 PipeannSearch *search);
+extern float PipeannDistanceBoundKey(const PipeannDistanceBound *bound,
+									 PipeannMetric metric);
+
+/* table.c */
+extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
+							   int dim, float *x);
+extern bool PipeannTableVectorOf(IndexScanDesc scan,
+								 const PipeannIndexView *view,
+								 const PipeannResult *result,
+								 PipeannRowList rows, float *x);
+
+/* only.c */
+extern PipeannOnly *PipeannOnlyBegin(IndexScanDesc scan,
+									 const PipeannIndexView *view);
+extern void PipeannOnlyEnd(PipeannOnly *only);
+extern bool PipeannOnlyTake(PipeannOnly *only, uint32 id,
+							const PipeannRow *row, bool *dead);
+extern bool PipeannOnlySkips(PipeannOnly *only, BlockNumber block);
+
+/* left_out.c */
+extern PipeannLeftOut *PipeannLeftOutBegin(IndexScanDesc scan,
+										   const PipeannIndexView *view);
+extern bool PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most,
+							   ItemPointer tid);
+extern void PipeannLeftOutEnd(PipeannLeftOut *left_out);
+
+/* vector.c */
+extern void PipeannScanRowBegin(PipeannScan *state);
+extern void PipeannScanRowIs(PipeannScan *state);
 
 #endif							/* PIPEANN_SCAN_STATE_H */

@@ -1,7 +1,6 @@
 /*
  * table.c
- *		What a scan itself reads of the table: rows that it is not sure that its
- *		snapshot sees, and vectors that the index has only rounded.
+ *		The vectors that a scan itself reads from the table.
  */
 #include "postgres.h"
 
@@ -9,22 +8,9 @@
 #include "access/tableam.h"
 #include "catalog/index.h"
 #include "executor/executor.h"
-#include "scan/only.h"
+#include "scan/state.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/*
- * Whether the scan's snapshot sees a row; sets *dead if nobody does any more.
- */
-bool
-PipeannTableSees(IndexScanDesc scan, const ItemPointerData *tid, bool *dead)
-{
-	ItemPointerData at = *tid;
-
-	*dead = false;
-	return table_index_fetch_tuple_check(scan->heapRelation, &at,
-										 scan->xs_snapshot, dead);
-}
 
 /*
  * Copy the vector of a row in a slot; false if it has none. As for an insert the

@@ -12,17 +12,12 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "access/relscan.h"
-#include "access/tableam.h"
 #include "base/bits.h"
 #include "base/pause.h"
-#include "executor/tuptable.h"
 #include "io/io.h"
 #include "miscadmin.h"
-#include "scan/only.h"
-#include "scan/tid_filter.h"
+#include "scan/state.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -37,6 +32,9 @@
 
 /* The map is made anew if of the rows wanted, and of all nodes, so many are new. */
 #define NEW_PART 16
+
+/* Heavyweight page lock: one session makes a map of rows at a time. */
+#define ROW_MAP_LOCK 4
 
 /* Memory for rows in a pass at first. */
 #define FIRST_ROWS 65536
@@ -129,7 +127,7 @@ MakeMap(const PipeannIndexView *view)
 	if (!PipeannMayMapRows((double) view->meta.nodes) ||
 		!PipeannCacheMayMapRows(view->cache) ||
 		PipeannMetaRemovals(view->index) != view->meta.removals ||
-		!ConditionalLockPage(view->index, PIPEANN_ROW_MAP_LOCK, ExclusiveLock))
+		!ConditionalLockPage(view->index, ROW_MAP_LOCK, ExclusiveLock))
 		return;
 	g.rows = MemoryContextAllocHuge(CurrentMemoryContext,
 									mul_size(g.size, sizeof(PipeannMappedRow)));
@@ -138,7 +136,7 @@ MakeMap(const PipeannIndexView *view)
 	if (!g.too_many)
 		PipeannCacheMapRows(view->index, view->cache, &view->meta, g.rows,
 							g.n);
-	UnlockPage(view->index, PIPEANN_ROW_MAP_LOCK, ExclusiveLock);
+	UnlockPage(view->index, ROW_MAP_LOCK, ExclusiveLock);
 	pfree(g.rows);
 }
 
@@ -183,23 +181,12 @@ FindNodes(const PipeannIndexView *view, const PipeannTidFilter *rows,
 		memset(ids, 0xFF, mul_size(rows->n, sizeof(uint32)));
 }
 
-/* A row of which no node is known, as far as it is from the query. */
-typedef struct Unknown
-{
-	float		dist;
-	ItemPointerData tid;
-} Unknown;
-
 struct PipeannTidFilterState
 {
 	const PipeannTidFilter *rows;
 	uint8	   *nodes;			/* a bit for each node */
 	uint32		nids;			/* bits that there are */
 	uint8	   *nodeless;		/* a bit for each row that has no node here */
-	uint32		nunknown;
-	uint32		taken;			/* of these */
-	Unknown    *unknown;		/* nearest first */
-	PipeannRow	row;			/* of the one that was taken last */
 };
 
 /*
@@ -219,17 +206,31 @@ IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
+ * Add a row of which no node is known to the scan's results, if the snapshot sees it.
+ */
+static void
+AddUnknown(PipeannScan *state, const ItemPointerData *tid)
+{
+	PipeannResult result = {.id = PIPEANN_INVALID_ID,
+		.ext_tids = PIPEANN_INVALID_ID};
+	PipeannRow	row = {.tid = *tid,.info = sizeof(PipeannRow)};
+	PipeannRowList list = {.rows = &row,.n = 1,.bytes = sizeof(PipeannRow)};
+
+	CHECK_FOR_INTERRUPTS();
+	if (PipeannTableVector(state->scan, tid, state->view.meta.layout.dim,
+						   state->exact))
+		PipeannStreamAdd(state, &result, list, state->exact);
+}
+
+/*
  * Take the nodes out of ids, each once, and the rows that have none. Such a row may
  * have joined one of these nodes since: it is not to come twice.
  */
 static uint32
-TakeNodes(PipeannTidFilterState *filter, uint32 *ids, uint32 unknown)
+TakeNodes(PipeannScan *state, PipeannTidFilterState *filter, uint32 *ids)
 {
 	uint32		n = 0;
 
-	filter->unknown = MemoryContextAllocHuge(CurrentMemoryContext,
-											 mul_size((Size) unknown + 1,
-													  sizeof(Unknown)));
 	for (uint32 i = 0; i < filter->rows->n; i++)
 	{
 		uint32		id = ids[i];
@@ -237,7 +238,7 @@ TakeNodes(PipeannTidFilterState *filter, uint32 *ids, uint32 unknown)
 		if (id >= filter->nids)
 		{
 			PipeannSetBit(filter->nodeless, i);
-			filter->unknown[filter->nunknown++].tid = filter->rows->tids[i];
+			AddUnknown(state, &filter->rows->tids[i]);
 		}
 		else if (!PipeannHasBit(filter->nodes, id))
 		{
@@ -246,56 +247,6 @@ TakeNodes(PipeannTidFilterState *filter, uint32 *ids, uint32 unknown)
 		}
 	}
 	return n;
-}
-
-static int
-CompareUnknown(const void *a, const void *b)
-{
-	float		x = ((const Unknown *) a)->dist;
-	float		y = ((const Unknown *) b)->dist;
-
-	return x < y ? -1 : x > y ? 1 : 0;
-}
-
-/*
- * The distance of a vector of the table, as the search would have it. False if the
- * index cannot have the vector.
- */
-static bool
-Measure(const PipeannLayout *l, const float *query, const float *x, float *dist)
-{
-	double		norm = PipeannNorm(x, l->dim);
-
-	if (!PipeannIsIndexable(l->metric, norm))
-		return false;
-	*dist = PipeannExactDistance(l, query, x, PIPEANN_FLOAT4,
-								 PipeannAux(l->metric, norm, 0));
-	return true;
-}
-
-/*
- * Measure the rows of which no node is known. Those that the snapshot does not see
- * are left out, and those that the index cannot have.
- */
-static void
-MeasureUnknown(IndexScanDesc scan, PipeannTidFilterState *filter,
-			   const PipeannLayout *l, const float *query)
-{
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	uint32		n = 0;
-
-	for (uint32 i = 0; i < filter->nunknown; i++)
-	{
-		Unknown    *row = &filter->unknown[i];
-
-		CHECK_FOR_INTERRUPTS();
-		if (PipeannTableVector(scan, &row->tid, l->dim, x) &&
-			Measure(l, query, x, &row->dist))
-			filter->unknown[n++] = *row;
-	}
-	filter->nunknown = n;
-	qsort(filter->unknown, n, sizeof(Unknown), CompareUnknown);
-	pfree(x);
 }
 
 static uint32
@@ -313,10 +264,9 @@ CountUnknown(const PipeannTidFilterState *filter, const uint32 *ids)
  * by them. Rows of which no node is known are read from the table.
  */
 PipeannTidFilterState *
-PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
-					  PipeannIndexView *view, const float *query,
-					  PipeannSearchParams *params)
+PipeannTidFilterBegin(PipeannScan *state, PipeannSearchParams *params)
 {
+	const PipeannTidFilter *rows = state->heeds.tid_filter;
 	PipeannTidFilterState *filter = palloc0(sizeof(PipeannTidFilterState));
 	uint32	   *ids = MemoryContextAllocHuge(CurrentMemoryContext,
 											 mul_size((Size) rows->n + 1,
@@ -324,8 +274,8 @@ PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
 	uint32		unknown;
 
 	filter->rows = rows;
-	FindNodes(view, rows, ids);
-	filter->nids = view->codes.ncodes;
+	FindNodes(&state->view, rows, ids);
+	filter->nids = state->view.codes.ncodes;
 	filter->nodeless = PipeannNoBits(rows->n);
 	unknown = CountUnknown(filter, ids);
 	if ((double) unknown * unknown > NEAREST * NODE_COST * filter->nids)
@@ -334,11 +284,10 @@ PipeannTidFilterBegin(IndexScanDesc scan, const PipeannTidFilter *rows,
 		return filter;
 	}
 	filter->nodes = PipeannNoBits(filter->nids);
-	params->nwanted_nodes = TakeNodes(filter, ids, unknown);
+	params->nwanted_nodes = TakeNodes(state, filter, ids);
 	params->wanted_nodes = ids;
 	params->matches = IsOfThem;
 	params->matches_arg = filter;
-	MeasureUnknown(scan, filter, &view->meta.layout, query);
 	return filter;
 }
 
@@ -360,30 +309,4 @@ PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *
 
 	return found != NULL &&
 		!PipeannHasBit(filter->nodeless, (uint32) (found - rows->tids));
-}
-
-/*
- * How far the nearest row is of which no node is known; infinite if there is none.
- */
-float
-PipeannTidFilterNextUnknown(const PipeannTidFilterState *filter)
-{
-	return filter == NULL || filter->taken == filter->nunknown ? INFINITY :
-		filter->unknown[filter->taken].dist;
-}
-
-/* Take that row if it is no farther than this; else a list without rows. */
-PipeannRowList
-PipeannTidFilterTakeUnknown(PipeannTidFilterState *filter, float farthest, float *dist)
-{
-	PipeannRowList list = {.rows = &filter->row,.bytes = sizeof(PipeannRow)};
-
-	if (filter->taken == filter->nunknown ||
-		filter->unknown[filter->taken].dist > farthest)
-		return list;
-	*dist = filter->unknown[filter->taken].dist;
-	filter->row.tid = filter->unknown[filter->taken++].tid;
-	filter->row.info = sizeof(PipeannRow);
-	list.n = 1;
-	return list;
 }

@@ -25,7 +25,7 @@
 #include "access/toast_internals.h"
 #include "distance/distance.h"
 #include "executor/tuptable.h"
-#include "scan/prefetch.h"
+#include "scan/state.h"
 #include "storage/bufmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
@@ -37,7 +37,7 @@
  * A vector of more than 2 kB stands in several rows of the TOAST table, and the
  * executor finds them one after the other by that table's index. When it has
  * wanted the vector of one row, it will want those of the others. Their own
- * pages were asked for before (start.c), so they can be read now, and tell
+ * pages were asked for before (stream.c), so they can be read now, and tell
  * where the vectors are.
  */
 
@@ -192,7 +192,7 @@ PrefetchVectors(PipeannPrefetch *prefetch, IndexScanDesc scan,
 #endif
 
 /* NULL while the scan that was asked last looks for its next row. */
-static PipeannScanRow *current = NULL;
+static PipeannScan *current = NULL;
 
 /* May run while a transaction aborts: no error, no allocation. */
 static void
@@ -207,46 +207,37 @@ Forget(void *arg)
  * forgotten.
  */
 void
-PipeannScanRowBegin(PipeannScanRow *row, IndexScanDesc scan,
-					PipeannIndexView *view, PipeannSearch *search,
-					PipeannPrefetch *prefetch, bool replica)
+PipeannScanRowBegin(PipeannScan *state)
 {
-	row->scan = scan;
-	row->view = view;
-	row->search = search;
-	row->prefetch = prefetch;
-	row->replica = replica;
-	row->column = PipeannVectorColumn(view->index);
-	row->exact = view->meta.layout.storage != PIPEANN_FLOAT2;
-	row->callback.func = Forget;
-	row->callback.arg = row;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, &row->callback);
+	state->forget.func = Forget;
+	state->forget.arg = state;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &state->forget);
 }
 
 /* A scan has come to its next row, or looks for it (NULL). */
 void
-PipeannScanRowIs(PipeannScanRow *row)
+PipeannScanRowIs(PipeannScan *state)
 {
-	current = row;
+	current = state;
 }
 
 /* The heap has put the row's own place where the scan put that of its chain. */
 static bool
-IsAt(const PipeannScanRow *row, Oid table, AttrNumber column,
-	 ItemPointer tid)
+IsAt(const PipeannScan *state, Oid table, AttrNumber column, ItemPointer tid)
 {
-	return row != NULL && PipeannIsHeap(row->scan->heapRelation) &&
-		RelationGetRelid(row->scan->heapRelation) == table &&
-		row->column == column &&
-		ItemPointerEquals(&row->scan->xs_heaptid, tid);
+	return state != NULL && PipeannIsHeap(state->scan->heapRelation) &&
+		RelationGetRelid(state->scan->heapRelation) == table &&
+		PipeannVectorColumn(state->view.index) == column &&
+		ItemPointerEquals(&state->scan->xs_heaptid, tid);
 }
 
 /* The slot of a row, if it has the vector exactly. */
 static const PipeannSlot *
-ExactSlot(const PipeannScanRow *row)
+ExactSlot(const PipeannScan *state)
 {
-	const PipeannSlot *slot = !row->exact ? NULL :
-		PipeannSearchLoadSlot(row->search, row->id);
+	const PipeannSlot *slot =
+		state->view.meta.layout.storage == PIPEANN_FLOAT2 ? NULL :
+		PipeannSearchLoadSlot(state->search, state->chain.owner);
 
 	return slot != NULL && PipeannSlotIsNode(slot) &&
 		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ? slot : NULL;
@@ -272,19 +263,19 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 	slot = ExactSlot(current);
 	if (slot == NULL)
 	{
-		PrefetchVectors(current->prefetch, current->scan,
+		PrefetchVectors(&current->prefetch, current->scan,
 						current->search);
 		return NULL;
 	}
-	l = &current->view->meta.layout;
+	l = &current->view.meta.layout;
 	size = offsetof(PipeannVector, x) + mul_size(l->dim, sizeof(float));
 	vector = palloc(size);
 	SET_VARSIZE(vector, size);
 	vector->dim = l->dim;
 	vector->unused = 0;
-	exact = PipeannExactVector(&current->view->meta, slot, vector->x);
+	exact = PipeannExactVector(&current->view.meta, slot, vector->x);
 	if (current->replica)
-		PipeannCheckPacking(current->view);
+		PipeannCheckPacking(&current->view);
 	if (exact)
 		return vector;
 	pfree(vector);
