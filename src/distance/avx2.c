@@ -12,8 +12,9 @@
 #include <cpuid.h>
 
 #include "distance/avx2.h"
-#include "distance/bulk.h"
 #include "distance/pq_scan.h"
+#include "distance/tile.h"
+#include "distance/unroll.h"
 
 /* Masks: of the 8 lanes from place n on, the last n are set. */
 static const int32 LaneMask[16] = {
@@ -27,6 +28,29 @@ static const int8 ByteMask[64] = {
 	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
 	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
 };
+
+/* Elements i .. i + 7 as floats; storage is a constant where inlined. */
+AVX2_INLINE __m256
+Load8(const void *v, PipeannStorage storage, int i)
+{
+	const char *p = (const char *) v;
+	__m128i		bytes;
+
+	switch (storage)
+	{
+		case PIPEANN_FLOAT4:
+			return _mm256_loadu_ps((const float *) (p + (Size) i * 4));
+		case PIPEANN_FLOAT2:
+			p += (Size) i * 2;
+			return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p));
+		case PIPEANN_INT8:
+			bytes = _mm_loadl_epi64((const __m128i *) (p + i));
+			return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+		default:
+			bytes = _mm_loadl_epi64((const __m128i *) (p + i));
+			return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+	}
+}
 
 AVX2_INLINE float
 SumFloats(__m256 v)
@@ -76,50 +100,22 @@ LoadTail(const void *v, PipeannStorage storage, int dim)
 	}
 }
 
-/* Sum over i < dim of (a[i] - b[i])^2. */
-AVX2_INLINE float
-FloatL2(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		int dim)
+/* Returns sum with the terms of eight elements added. */
+AVX2_INLINE __m256
+AddTerm(__m256 sum, __m256 a, __m256 b, bool is_dot)
 {
-	__m256		s0 = _mm256_setzero_ps();
-	__m256		s1 = _mm256_setzero_ps();
-	__m256		s2 = _mm256_setzero_ps();
-	__m256		s3 = _mm256_setzero_ps();
-	__m256		d0;
-	__m256		d1;
-	__m256		d2;
-	__m256		d3;
-	int			i = 0;
+	__m256		d;
 
-	for (; i + 32 <= dim; i += 32)
-	{
-		d0 = _mm256_sub_ps(Load8(a, sa, i), Load8(b, sb, i));
-		d1 = _mm256_sub_ps(Load8(a, sa, i + 8), Load8(b, sb, i + 8));
-		d2 = _mm256_sub_ps(Load8(a, sa, i + 16), Load8(b, sb, i + 16));
-		d3 = _mm256_sub_ps(Load8(a, sa, i + 24), Load8(b, sb, i + 24));
-		s0 = _mm256_fmadd_ps(d0, d0, s0);
-		s1 = _mm256_fmadd_ps(d1, d1, s1);
-		s2 = _mm256_fmadd_ps(d2, d2, s2);
-		s3 = _mm256_fmadd_ps(d3, d3, s3);
-	}
-	for (; i + 8 <= dim; i += 8)
-	{
-		d0 = _mm256_sub_ps(Load8(a, sa, i), Load8(b, sb, i));
-		s0 = _mm256_fmadd_ps(d0, d0, s0);
-	}
-	if (i < dim)
-	{
-		d1 = _mm256_sub_ps(LoadTail(a, sa, dim), LoadTail(b, sb, dim));
-		s1 = _mm256_fmadd_ps(d1, d1, s1);
-	}
-	return SumFloats(_mm256_add_ps(_mm256_add_ps(s0, s1),
-								   _mm256_add_ps(s2, s3)));
+	if (is_dot)
+		return _mm256_fmadd_ps(a, b, sum);
+	d = _mm256_sub_ps(a, b);
+	return _mm256_fmadd_ps(d, d, sum);
 }
 
-/* Sum over i < dim of a[i] * b[i]. */
+/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
 AVX2_INLINE float
-FloatDot(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		 int dim)
+FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+		 int dim, bool is_dot)
 {
 	__m256		s0 = _mm256_setzero_ps();
 	__m256		s1 = _mm256_setzero_ps();
@@ -129,15 +125,15 @@ FloatDot(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 32 <= dim; i += 32)
 	{
-		s0 = _mm256_fmadd_ps(Load8(a, sa, i), Load8(b, sb, i), s0);
-		s1 = _mm256_fmadd_ps(Load8(a, sa, i + 8), Load8(b, sb, i + 8), s1);
-		s2 = _mm256_fmadd_ps(Load8(a, sa, i + 16), Load8(b, sb, i + 16), s2);
-		s3 = _mm256_fmadd_ps(Load8(a, sa, i + 24), Load8(b, sb, i + 24), s3);
+		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), is_dot);
+		s1 = AddTerm(s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), is_dot);
+		s2 = AddTerm(s2, Load8(a, sa, i + 16), Load8(b, sb, i + 16), is_dot);
+		s3 = AddTerm(s3, Load8(a, sa, i + 24), Load8(b, sb, i + 24), is_dot);
 	}
 	for (; i + 8 <= dim; i += 8)
-		s0 = _mm256_fmadd_ps(Load8(a, sa, i), Load8(b, sb, i), s0);
+		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), is_dot);
 	if (i < dim)
-		s1 = _mm256_fmadd_ps(LoadTail(a, sa, dim), LoadTail(b, sb, dim), s1);
+		s1 = AddTerm(s1, LoadTail(a, sa, dim), LoadTail(b, sb, dim), is_dot);
 	return SumFloats(_mm256_add_ps(_mm256_add_ps(s0, s1),
 								   _mm256_add_ps(s2, s3)));
 }
@@ -251,102 +247,6 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 	return (float) SumInts(_mm256_add_epi32(s0, s1));
 }
 
-AVX2 static float
-L2Float4(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT4, dim);
-}
-
-AVX2 static float
-L2Float2(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT2, dim);
-}
-
-AVX2 static float
-L2Int8(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_INT8, dim);
-}
-
-AVX2 static float
-L2Uint8(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_UINT8, dim);
-}
-
-AVX2 static float
-DotFloat4(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT4, dim);
-}
-
-AVX2 static float
-DotFloat2(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT2, dim);
-}
-
-AVX2 static float
-DotInt8(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_INT8, dim);
-}
-
-AVX2 static float
-DotUint8(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_UINT8, dim);
-}
-
-AVX2 static float
-L2PairFloat4(const void *a, const void *b, int dim)
-{
-	return FloatL2(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim);
-}
-
-AVX2 float
-PipeannAvx2L2PairFloat2(const void *a, const void *b, int dim)
-{
-	return FloatL2(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim);
-}
-
-AVX2 static float
-L2PairInt8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, true, false);
-}
-
-AVX2 static float
-L2PairUint8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, false, false);
-}
-
-AVX2 static float
-DotPairFloat4(const void *a, const void *b, int dim)
-{
-	return FloatDot(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim);
-}
-
-AVX2 float
-PipeannAvx2DotPairFloat2(const void *a, const void *b, int dim)
-{
-	return FloatDot(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim);
-}
-
-AVX2 static float
-DotPairInt8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, true, true);
-}
-
-AVX2 static float
-DotPairUint8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, false, true);
-}
-
 /* Plain C, compiled for this target; pq_scan.h says why it uses no gathers. */
 AVX2 static void
 PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
@@ -355,17 +255,342 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-const PipeannKernels PipeannKernelsAvx2 = {
-	.name = "avx2",
-	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
-	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
-	.l2_pair = {NULL, L2PairFloat4, PipeannAvx2L2PairFloat2, L2PairInt8,
-	L2PairUint8},
-	.dot_pair = {NULL, DotPairFloat4, PipeannAvx2DotPairFloat2, DotPairInt8,
-	DotPairUint8},
-	.pq_scan = PqScan,
-	BULK_KERNELS(Avx2)
-};
+/*
+ * Distances to 64 centroids at a time, in eight accumulators, so that
+ * additions overlap and sums stay in registers.
+ */
+#define CENTROID_VECTORS 8
+#define CENTROID_GROUP (8 * CENTROID_VECTORS)
+#define CENTROID_GROUPS (PQ_ROW / CENTROID_GROUP)
+
+/* sum: of the 64 centroids that centroids points to. */
+AVX2_INLINE void
+SumGroup(const float *x, const float *centroids, int len, bool is_dot,
+		 __m256 *sum)
+{
+	int			d = 0;
+
+	/* the first product needs no sum to be added to */
+	if (is_dot)
+	{
+		UNROLL(8)
+		for (int j = 0; j < CENTROID_VECTORS; j++)
+			sum[j] = _mm256_setzero_ps();
+	}
+	else
+	{
+		__m256		value = _mm256_broadcast_ss(x);
+
+		UNROLL(8)
+		for (int j = 0; j < CENTROID_VECTORS; j++)
+		{
+			sum[j] = _mm256_sub_ps(value, _mm256_loadu_ps(centroids + 8 * j));
+			sum[j] = _mm256_mul_ps(sum[j], sum[j]);
+		}
+		d = 1;
+	}
+	for (; d < len; d++)
+	{
+		const float *row = centroids + (Size) d * PQ_ROW;
+		__m256		value = _mm256_broadcast_ss(x + d);
+
+		UNROLL(8)
+		for (int j = 0; j < CENTROID_VECTORS; j++)
+		{
+			__m256		c = _mm256_loadu_ps(row + 8 * j);
+
+			if (is_dot)
+				sum[j] = _mm256_fnmadd_ps(value, c, sum[j]);
+			else
+			{
+				c = _mm256_sub_ps(value, c);
+				sum[j] = _mm256_fmadd_ps(c, c, sum[j]);
+			}
+		}
+	}
+}
+
+AVX2_INLINE void
+Centroids(const float *x, const float *centroids, int len, float *out,
+		  bool is_dot)
+{
+	for (int k = 0; k < PQ_ROW; k += CENTROID_GROUP)
+	{
+		__m256		sum[CENTROID_VECTORS];
+
+		SumGroup(x, centroids + k, len, is_dot, sum);
+		UNROLL(8)
+		for (int j = 0; j < CENTROID_VECTORS; j++)
+			_mm256_storeu_ps(out + k + 8 * j, sum[j]);
+	}
+}
+
+/* The smallest lane, in all lanes. */
+AVX2_INLINE __m256
+LeastLane(__m256 v)
+{
+	v = _mm256_min_ps(v, _mm256_permute2f128_ps(v, v, 1));
+	v = _mm256_min_ps(v, _mm256_permute_ps(v, _MM_SHUFFLE(1, 0, 3, 2)));
+	return _mm256_min_ps(v, _mm256_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)));
+}
+
+AVX2_INLINE __m256i
+EqualLanes(__m256 a, __m256 b)
+{
+	return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_EQ_OQ));
+}
+
+/* A bit for each of 32 floats that equals value, the first one lowest. */
+AVX2_INLINE uint32
+EqualBits(const __m256 *v, __m256 value)
+{
+	/* packs leave parts of four lanes in the order 0 2 4 6, 1 3 5 7 */
+	__m256i		order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+	__m256i		low = _mm256_packs_epi32(EqualLanes(v[0], value),
+										 EqualLanes(v[1], value));
+	__m256i		high = _mm256_packs_epi32(EqualLanes(v[2], value),
+										  EqualLanes(v[3], value));
+	__m256i		bytes = _mm256_packs_epi16(low, high);
+
+	bytes = _mm256_permutevar8x32_epi32(bytes, order);
+	return (uint32) _mm256_movemask_epi8(bytes);
+}
+
+/* The same for 32 floats in memory. */
+AVX2_INLINE uint64
+EqualBitsAt(const float *at, __m256 value)
+{
+	__m256		v[4];
+
+	UNROLL(4)
+	for (int i = 0; i < 4; i++)
+		v[i] = _mm256_loadu_ps(at + 8 * i);
+	return EqualBits(v, value);
+}
+
+/*
+ * The distances of one vector, for a while: all of them and, in eight lanes,
+ * the least of each group.
+ */
+typedef struct Distances
+{
+	float		all[PQ_ROW];
+	float		low[CENTROID_GROUPS][8];
+} Distances;
+
+/*
+ * A distance that is not a number does not count: the minimum is the second
+ * operand then.
+ */
+AVX2_INLINE void
+SumAll(const float *x, const float *centroids, int len, Distances *distances)
+{
+	for (int g = 0; g < CENTROID_GROUPS; g++)
+	{
+		float	   *all = distances->all + g * CENTROID_GROUP;
+		__m256		sum[CENTROID_VECTORS];
+		__m256		low = _mm256_set1_ps(__builtin_inff());
+
+		SumGroup(x, centroids + g * CENTROID_GROUP, len, false, sum);
+		UNROLL(8)
+		for (int j = 0; j < CENTROID_VECTORS; j++)
+		{
+			low = _mm256_min_ps(sum[j], low);
+			_mm256_store_ps(all + 8 * j, sum[j]);
+		}
+		_mm256_store_ps(distances->low[g], low);
+	}
+}
+
+/*
+ * Only the group that has the least distance is looked through for its place.
+ */
+AVX2_INLINE int
+FindLeast(const Distances *distances)
+{
+	__m256		low[CENTROID_GROUPS];
+	__m256		least;
+	uint64		places;
+	int			first;
+
+	UNROLL(4)
+	for (int g = 0; g < CENTROID_GROUPS; g++)
+		low[g] = _mm256_load_ps(distances->low[g]);
+	least = LeastLane(_mm256_min_ps(_mm256_min_ps(low[0], low[1]),
+									_mm256_min_ps(low[2], low[3])));
+	first = __builtin_ctz(EqualBits(low, least)) / 8 * CENTROID_GROUP;
+	places = EqualBitsAt(distances->all + first, least) |
+		EqualBitsAt(distances->all + first + 32, least) << 32;
+	return places == 0 ? 0 : first + __builtin_ctzll(places);
+}
+
+/*
+ * Vectors whose distances are computed before the least ones are found. Each
+ * of the two is a chain of instructions that wait for each other, so that the
+ * processor needs to see several vectors at once.
+ */
+#define NEAREST_BLOCK 8
+
+AVX2 static void
+CentroidNearest(const float *x, Size stride, int n, const float *centroids,
+				int len, const PipeannNearest *out)
+{
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
+	Distances	block[NEAREST_BLOCK] __attribute__((aligned(32)));
+
+	for (int i = 0; i < n; i += NEAREST_BLOCK)
+	{
+		int			m = Min(n - i, NEAREST_BLOCK);
+
+		for (int v = 0; v < m; v++)
+			SumAll(x + (i + v) * stride, centroids, len, block + v);
+		for (int v = 0; v < m; v++)
+		{
+			int			nearest = FindLeast(block + v);
+
+			codes[(i + v) * code_stride] = nearest;
+			if (distances != NULL)
+				distances[i + v] = block[v].all[nearest];
+		}
+	}
+}
+
+/* Half of the rows of a tile: their sums take 12 of the 16 registers. */
+#define HALF_TILE (PIPEANN_TILE_ROWS / 2)
+
+AVX2_INLINE void
+DotHalfTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+{
+	__m256i		sum[HALF_TILE][2];
+
+	UNROLL(6)
+	for (int r = 0; r < HALF_TILE; r++)
+		sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+	for (int d = 0; d < dim; d += PIPEANN_TILE_DIM)
+	{
+		const __m256i *columns = (const __m256i *)
+			(panel + PIPEANN_PANEL_SIZE(d));
+		__m256i		c0 = _mm256_loadu_si256(columns);
+		__m256i		c1 = _mm256_loadu_si256(columns + 1);
+
+		UNROLL(6)
+		for (int r = 0; r < HALF_TILE; r++)
+		{
+			__m256i		pair = _mm256_set1_epi32(LoadPair(rows[r] + d));
+
+			sum[r][0] = _mm256_add_epi32(sum[r][0],
+										 _mm256_madd_epi16(pair, c0));
+			sum[r][1] = _mm256_add_epi32(sum[r][1],
+										 _mm256_madd_epi16(pair, c1));
+
+			/* row by row: in gcc's order there are too few registers */
+			__asm__ volatile ("":"+x" (sum[r][0]), "+x" (sum[r][1]));
+		}
+	}
+	UNROLL(6)
+	for (int r = 0; r < HALF_TILE; r++)
+	{
+		__m256i    *to = (__m256i *) (out + r * PIPEANN_TILE_COLUMNS);
+
+		_mm256_storeu_si256(to, sum[r][0]);
+		_mm256_storeu_si256(to + 1, sum[r][1]);
+	}
+}
+
+AVX2 static void
+DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+{
+	DotHalfTile(rows, panel, dim, out);
+	DotHalfTile(rows + HALF_TILE, panel, dim,
+				out + HALF_TILE * PIPEANN_TILE_COLUMNS);
+}
+
+/*
+ * The last few elements of a long vector are converted again with those before
+ * them; a short vector is copied, so that nothing outside of it is touched.
+ */
+AVX2_INLINE void
+ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
+{
+	int			i = 0;
+
+	for (; i + 8 <= dim; i += 8)
+		_mm256_storeu_ps(dst + i, Load8(src, storage, i));
+	if (i == dim)
+		return;
+	if (dim >= 8)
+		_mm256_storeu_ps(dst + dim - 8, Load8(src, storage, dim - 8));
+	else
+	{
+		char		copy[32] = {0};
+		float		floats[8];
+
+		memcpy(copy, src, dim * PipeannElementSize(storage));
+		_mm256_storeu_ps(floats, Load8(copy, storage, 0));
+		memcpy(dst, floats, dim * sizeof(float));
+	}
+}
+
+/* Eight fixed-point numbers. Rounds as the default mode does, ties to even. */
+AVX2_INLINE void
+Fix8(const float *x, const float *offset, float scale, int16 *out)
+{
+	__m256		v = _mm256_sub_ps(_mm256_loadu_ps(x),
+								  _mm256_loadu_ps(offset));
+	__m256i		fixed;
+
+	v = _mm256_mul_ps(v, _mm256_set1_ps(scale));
+	v = _mm256_min_ps(v, _mm256_set1_ps(PIPEANN_FIXED_MAX));
+	v = _mm256_max_ps(v, _mm256_set1_ps(-PIPEANN_FIXED_MAX));
+	fixed = _mm256_cvtps_epi32(v);
+	_mm_storeu_si128((__m128i *) out,
+					 _mm_packs_epi32(_mm256_castsi256_si128(fixed),
+									 _mm256_extracti128_si256(fixed, 1)));
+}
+
+/* The end of a vector is treated as in ToFloat(). */
+AVX2 static void
+ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
+{
+	int			i = 0;
+
+	for (; i + 8 <= dim; i += 8)
+		Fix8(x + i, offset + i, scale, out + i);
+	if (i == dim)
+		return;
+	if (dim >= 8)
+		Fix8(x + dim - 8, offset + dim - 8, scale, out + dim - 8);
+	else
+	{
+		float		short_x[8] = {0};
+		float		short_offset[8] = {0};
+		int16		fixed[8];
+
+		memcpy(short_x, x, dim * sizeof(float));
+		memcpy(short_offset, offset, dim * sizeof(float));
+		Fix8(short_x, short_offset, scale, fixed);
+		memcpy(out, fixed, dim * sizeof(int16));
+	}
+}
+
+AVX2 float
+L2PairFloat2(const void *a, const void *b, int dim)
+{
+	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, false);
+}
+
+AVX2 float
+DotPairFloat2(const void *a, const void *b, int dim)
+{
+	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, true);
+}
+
+#define SET PipeannKernelsAvx2
+#define SET_NAME "avx2"
+#define KERNEL AVX2
+#include "distance/kernels.h"
 
 /* Whether this processor and the operating system support this file. */
 bool

@@ -15,9 +15,72 @@
 
 #if defined(__x86_64__)
 
-#include "distance/avx512.h"
-#include "distance/bulk.h"
+#include "distance/avx2.h"
 #include "distance/pq_scan.h"
+#include "distance/tile.h"
+#include "distance/unroll.h"
+
+#ifdef PIPEANN_EMULATE_AVX512
+#include "avx512_emulation.h"
+
+#define TARGET
+#else
+#include <immintrin.h>
+
+#define TARGET target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")
+#endif
+
+#define AVX512 __attribute__((TARGET))
+#define AVX512_INLINE \
+	static inline __attribute__((always_inline, TARGET))
+
+/* Elements i .. i + 15 as floats; storage is a constant where inlined. */
+AVX512_INLINE __m512
+Load16(const void *v, PipeannStorage storage, int i)
+{
+	const char *p = (const char *) v + (Size) i * PipeannElementSize(storage);
+	__m128i		bytes;
+
+	switch (storage)
+	{
+		case PIPEANN_FLOAT4:
+			return _mm512_loadu_ps(p);
+		case PIPEANN_FLOAT2:
+			return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p));
+		case PIPEANN_INT8:
+			bytes = _mm_loadu_si128((const __m128i *) p);
+			return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+		default:
+			bytes = _mm_loadu_si128((const __m128i *) p);
+			return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+	}
+}
+
+/*
+ * The n < 16 elements from element i on, with zeros in the other lanes. What
+ * the mask leaves out is not read.
+ */
+AVX512_INLINE __m512
+LoadTail(const void *v, PipeannStorage storage, int i, int n)
+{
+	const char *p = (const char *) v + (Size) i * PipeannElementSize(storage);
+	__mmask16	mask = (__mmask16) ((1 << n) - 1);
+	__m128i		bytes;
+
+	switch (storage)
+	{
+		case PIPEANN_FLOAT4:
+			return _mm512_maskz_loadu_ps(mask, p);
+		case PIPEANN_FLOAT2:
+			return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+		case PIPEANN_INT8:
+			bytes = _mm_maskz_loadu_epi8(mask, p);
+			return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+		default:
+			bytes = _mm_maskz_loadu_epi8(mask, p);
+			return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+	}
+}
 
 AVX512_INLINE float
 SumFloats(__m512 v)
@@ -186,90 +249,6 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 	return (float) SumInts(_mm512_add_epi32(s0, s1));
 }
 
-AVX512 static float
-L2Float4(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT4, dim, false);
-}
-
-AVX512 static float
-L2Float2(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT2, dim, false);
-}
-
-AVX512 static float
-L2Int8(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_INT8, dim, false);
-}
-
-AVX512 static float
-L2Uint8(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_UINT8, dim, false);
-}
-
-AVX512 static float
-DotFloat4(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT4, dim, true);
-}
-
-AVX512 static float
-DotFloat2(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT2, dim, true);
-}
-
-AVX512 static float
-DotInt8(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_INT8, dim, true);
-}
-
-AVX512 static float
-DotUint8(const float *q, const void *v, int dim)
-{
-	return FloatSum(q, PIPEANN_FLOAT4, v, PIPEANN_UINT8, dim, true);
-}
-
-AVX512 static float
-L2PairFloat4(const void *a, const void *b, int dim)
-{
-	return FloatSum(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim, false);
-}
-
-AVX512 static float
-L2PairInt8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, true, false);
-}
-
-AVX512 static float
-L2PairUint8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, false, false);
-}
-
-AVX512 static float
-DotPairFloat4(const void *a, const void *b, int dim)
-{
-	return FloatSum(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim, true);
-}
-
-AVX512 static float
-DotPairInt8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, true, true);
-}
-
-AVX512 static float
-DotPairUint8(const void *a, const void *b, int dim)
-{
-	return BytePair(a, b, dim, false, true);
-}
-
 /*
  * Not compiled for AVX-512: GCC would use wide instructions for this loop,
  * which makes it slower from 50 bytes on.
@@ -282,20 +261,207 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 }
 
 /*
- * Between two vectors in half precision AVX2 is faster: to convert 16 elements
- * at once takes as long as 8 twice.
+ * Distances to all 256 centroids at once; the sums take half of the registers.
  */
-const PipeannKernels PipeannKernelsAvx512 = {
-	.name = "avx512",
-	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
-	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
-	.l2_pair = {NULL, L2PairFloat4, PipeannAvx2L2PairFloat2, L2PairInt8,
-	L2PairUint8},
-	.dot_pair = {NULL, DotPairFloat4, PipeannAvx2DotPairFloat2, DotPairInt8,
-	DotPairUint8},
-	.pq_scan = PqScan,
-	BULK_KERNELS(Avx512)
-};
+#define CENTROID_VECTORS 16
+
+AVX512_INLINE void
+SumAll(const float *x, const float *centroids, int len, bool is_dot,
+	   __m512 *sum)
+{
+	UNROLL(16)
+	for (int j = 0; j < CENTROID_VECTORS; j++)
+		sum[j] = _mm512_setzero_ps();
+	for (int d = 0; d < len; d++)
+	{
+		const float *row = centroids + (Size) d * PQ_ROW;
+		__m512		value = _mm512_set1_ps(x[d]);
+
+		UNROLL(16)
+		for (int j = 0; j < CENTROID_VECTORS; j++)
+		{
+			__m512		c = _mm512_loadu_ps(row + 16 * j);
+
+			if (is_dot)
+				sum[j] = _mm512_fnmadd_ps(value, c, sum[j]);
+			else
+			{
+				c = _mm512_sub_ps(value, c);
+				sum[j] = _mm512_fmadd_ps(c, c, sum[j]);
+			}
+		}
+	}
+}
+
+AVX512_INLINE void
+Centroids(const float *x, const float *centroids, int len, float *out,
+		  bool is_dot)
+{
+	__m512		sum[CENTROID_VECTORS];
+
+	SumAll(x, centroids, len, is_dot, sum);
+	UNROLL(16)
+	for (int j = 0; j < CENTROID_VECTORS; j++)
+		_mm512_storeu_ps(out + 16 * j, sum[j]);
+}
+
+/* The smallest lane, in all lanes. */
+AVX512_INLINE __m512
+LeastLane(__m512 v)
+{
+	__m512d		all = _mm512_castps_pd(v);
+	__m256		half = _mm256_castpd_ps(_mm512_extractf64x4_pd(all, 1));
+	__m128		s;
+
+	half = _mm256_min_ps(_mm512_castps512_ps256(v), half);
+	s = _mm_min_ps(_mm256_castps256_ps128(half),
+				   _mm256_extractf128_ps(half, 1));
+	s = _mm_min_ps(s, _mm_movehl_ps(s, s));
+	s = _mm_min_ss(s, _mm_movehdup_ps(s));
+	return _mm512_set1_ps(_mm_cvtss_f32(s));
+}
+
+/* A bit for each of 64 floats that equals value, the first one lowest. */
+AVX512_INLINE uint64
+EqualBits(const __m512 *v, __m512 value)
+{
+	uint64		bits = 0;
+
+	UNROLL(4)
+	for (int i = 0; i < 4; i++)
+		bits |= (uint64) _mm512_cmp_ps_mask(v[i], value, _CMP_EQ_OQ) <<
+			(16 * i);
+	return bits;
+}
+
+/*
+ * Keeps the least distances of each group of four registers, so that only the
+ * group of the nearest centroid is looked through for its place. A distance
+ * that is not a number does not count: the minimum is the second operand then.
+ */
+AVX512_INLINE int
+NearestCentroid(const float *x, const float *centroids, int len,
+				float *distance)
+{
+	__m512		sum[CENTROID_VECTORS];
+	__m512		low[4];
+	__m512		least;
+	uint64		places;
+	int			first;
+
+	SumAll(x, centroids, len, false, sum);
+	UNROLL(4)
+	for (int g = 0; g < 4; g++)
+		low[g] = _mm512_set1_ps(__builtin_inff());
+	UNROLL(16)
+	for (int j = 0; j < CENTROID_VECTORS; j++)
+	{
+		low[j / 4] = _mm512_min_ps(sum[j], low[j / 4]);
+		_mm512_storeu_ps(distance + 16 * j, sum[j]);
+	}
+	least = LeastLane(_mm512_min_ps(_mm512_min_ps(low[0], low[1]),
+									_mm512_min_ps(low[2], low[3])));
+	first = __builtin_ctzll(EqualBits(low, least)) / 16 * 64;
+	UNROLL(4)
+	for (int i = 0; i < 4; i++)
+		low[i] = _mm512_loadu_ps(distance + first + 16 * i);
+	places = EqualBits(low, least);
+	return places == 0 ? 0 : first + __builtin_ctzll(places);
+}
+
+AVX512 static void
+CentroidNearest(const float *x, Size stride, int n, const float *centroids,
+				int len, const PipeannNearest *out)
+{
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
+	float		distance[PQ_ROW] __attribute__((aligned(64)));
+
+	for (int i = 0; i < n; i++)
+	{
+		int			nearest = NearestCentroid(x + i * stride, centroids, len,
+											  distance);
+
+		codes[i * code_stride] = nearest;
+		if (distances != NULL)
+			distances[i] = distance[nearest];
+	}
+}
+
+/* A register holds a pair of dimensions of all columns. */
+AVX512 static void
+DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+{
+	__m512i		sum[PIPEANN_TILE_ROWS];
+
+	UNROLL(12)
+	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+		sum[r] = _mm512_setzero_si512();
+	for (int d = 0; d < dim; d += PIPEANN_TILE_DIM)
+	{
+		__m512i		columns = _mm512_loadu_si512(panel +
+												 PIPEANN_PANEL_SIZE(d));
+
+		UNROLL(12)
+		for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+		{
+			__m512i		pair = _mm512_set1_epi32(LoadPair(rows[r] + d));
+
+			sum[r] = _mm512_dpwssd_epi32(sum[r], pair, columns);
+		}
+	}
+	UNROLL(12)
+	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+		_mm512_storeu_si512(out + r * PIPEANN_TILE_COLUMNS, sum[r]);
+}
+
+AVX512_INLINE void
+ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
+{
+	int			i = 0;
+
+	for (; i + 16 <= dim; i += 16)
+		_mm512_storeu_ps(dst + i, Load16(src, storage, i));
+	if (i < dim)
+		_mm512_mask_storeu_ps(dst + i, (__mmask16) ((1 << (dim - i)) - 1),
+							  LoadTail(src, storage, i, dim - i));
+}
+
+/*
+ * Sixteen fixed-point numbers. Rounds as the default mode does, ties to even.
+ */
+AVX512_INLINE __m256i
+Fix16(__m512 x, __m512 offset, float scale)
+{
+	__m512		v = _mm512_mul_ps(_mm512_sub_ps(x, offset),
+								  _mm512_set1_ps(scale));
+
+	v = _mm512_min_ps(v, _mm512_set1_ps(PIPEANN_FIXED_MAX));
+	v = _mm512_max_ps(v, _mm512_set1_ps(-PIPEANN_FIXED_MAX));
+	return _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v));
+}
+
+AVX512 static void
+ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
+{
+	int			i = 0;
+
+	for (; i + 16 <= dim; i += 16)
+		_mm256_storeu_si256((__m256i *) (out + i),
+							Fix16(_mm512_loadu_ps(x + i),
+								  _mm512_loadu_ps(offset + i), scale));
+	if (i < dim)
+		_mm256_mask_storeu_epi16(out + i, (__mmask16) ((1 << (dim - i)) - 1),
+								 Fix16(LoadTail(x, PIPEANN_FLOAT4, i, dim - i),
+									   LoadTail(offset, PIPEANN_FLOAT4, i,
+												dim - i), scale));
+}
+
+#define SET PipeannKernelsAvx512
+#define SET_NAME "avx512"
+#define KERNEL AVX512
+#include "distance/kernels.h"
 
 /*
  * Whether this processor and the operating system support this file. The

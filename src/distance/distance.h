@@ -147,8 +147,6 @@ extern const PipeannKernels *PipeannKernel;
 extern const PipeannKernels PipeannKernelsScalar;
 #if defined(__x86_64__)
 extern const PipeannKernels PipeannKernelsAvx2;
-extern float PipeannAvx2L2PairFloat2(const void *a, const void *b, int dim);
-extern float PipeannAvx2DotPairFloat2(const void *a, const void *b, int dim);
 extern bool PipeannCpuHasAvx2(void);
 extern const PipeannKernels PipeannKernelsAvx512;
 extern bool PipeannCpuHasAvx512(void);

@@ -4,13 +4,17 @@
  *
  * Each uses four accumulators, so that additions overlap even if the compiler
  * does not vectorise (it may not reorder a float sum), and so that the error
- * of a long sum stays small.
+ * of a long sum stays small. Loops over many numbers are written so that
+ * compilers turn them into vector instructions: rounds whose number is a
+ * constant, over arrays that nothing else points to.
  */
 #include "distance/distance.h"
 
-#include "distance/bulk.h"
+#include <math.h>
+
 #include "distance/half.h"
 #include "distance/pq_scan.h"
+#include "distance/tile.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -45,15 +49,15 @@ Load(const void *v, PipeannStorage storage, int i)
 }
 
 ALWAYS_INLINE float
-SquareOfDifference(float a, float b)
+Term(float a, float b, bool is_dot)
 {
-	return (a - b) * (a - b);
+	return is_dot ? a * b : (a - b) * (a - b);
 }
 
-/* Sum over i < dim of (a[i] - b[i])^2. */
+/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
 ALWAYS_INLINE float
-FloatL2(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		int dim)
+FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+		 int dim, bool is_dot)
 {
 	float		s0 = 0.0f;
 	float		s1 = 0.0f;
@@ -63,160 +67,32 @@ FloatL2(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 4 <= dim; i += 4)
 	{
-		s0 += SquareOfDifference(Load(a, sa, i), Load(b, sb, i));
-		s1 += SquareOfDifference(Load(a, sa, i + 1), Load(b, sb, i + 1));
-		s2 += SquareOfDifference(Load(a, sa, i + 2), Load(b, sb, i + 2));
-		s3 += SquareOfDifference(Load(a, sa, i + 3), Load(b, sb, i + 3));
+		s0 += Term(Load(a, sa, i), Load(b, sb, i), is_dot);
+		s1 += Term(Load(a, sa, i + 1), Load(b, sb, i + 1), is_dot);
+		s2 += Term(Load(a, sa, i + 2), Load(b, sb, i + 2), is_dot);
+		s3 += Term(Load(a, sa, i + 3), Load(b, sb, i + 3), is_dot);
 	}
 	for (; i < dim; i++)
-		s0 += SquareOfDifference(Load(a, sa, i), Load(b, sb, i));
+		s0 += Term(Load(a, sa, i), Load(b, sb, i), is_dot);
 	return (s0 + s1) + (s2 + s3);
-}
-
-/* Sum over i < dim of a[i] * b[i]. */
-ALWAYS_INLINE float
-FloatDot(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		 int dim)
-{
-	float		s0 = 0.0f;
-	float		s1 = 0.0f;
-	float		s2 = 0.0f;
-	float		s3 = 0.0f;
-	int			i = 0;
-
-	for (; i + 4 <= dim; i += 4)
-	{
-		s0 += Load(a, sa, i) * Load(b, sb, i);
-		s1 += Load(a, sa, i + 1) * Load(b, sb, i + 1);
-		s2 += Load(a, sa, i + 2) * Load(b, sb, i + 2);
-		s3 += Load(a, sa, i + 3) * Load(b, sb, i + 3);
-	}
-	for (; i < dim; i++)
-		s0 += Load(a, sa, i) * Load(b, sb, i);
-	return (s0 + s1) + (s2 + s3);
-}
-
-static float
-L2Float4(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT4, dim);
-}
-
-static float
-L2Float2(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT2, dim);
-}
-
-static float
-L2Int8(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_INT8, dim);
-}
-
-static float
-L2Uint8(const float *q, const void *v, int dim)
-{
-	return FloatL2(q, PIPEANN_FLOAT4, v, PIPEANN_UINT8, dim);
-}
-
-static float
-DotFloat4(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT4, dim);
-}
-
-static float
-DotFloat2(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_FLOAT2, dim);
-}
-
-static float
-DotInt8(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_INT8, dim);
-}
-
-static float
-DotUint8(const float *q, const void *v, int dim)
-{
-	return FloatDot(q, PIPEANN_FLOAT4, v, PIPEANN_UINT8, dim);
-}
-
-static float
-L2PairFloat4(const void *a, const void *b, int dim)
-{
-	return FloatL2(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim);
-}
-
-static float
-L2PairFloat2(const void *a, const void *b, int dim)
-{
-	return FloatL2(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim);
-}
-
-static float
-DotPairFloat4(const void *a, const void *b, int dim)
-{
-	return FloatDot(a, PIPEANN_FLOAT4, b, PIPEANN_FLOAT4, dim);
-}
-
-static float
-DotPairFloat2(const void *a, const void *b, int dim)
-{
-	return FloatDot(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim);
 }
 
 /*
  * Bytes against bytes, exact: 255^2 * dim stays below 2^31 up to 33,025
  * dimensions, more than the 16,000 that the vector type allows.
  */
-static float
-L2PairInt8(const void *a, const void *b, int dim)
+ALWAYS_INLINE float
+BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 {
-	const int8 *x = a;
-	const int8 *y = b;
 	int32		sum = 0;
 
 	for (int i = 0; i < dim; i++)
-		sum += (x[i] - y[i]) * (x[i] - y[i]);
-	return (float) sum;
-}
+	{
+		int32		x = is_signed ? ((const int8 *) a)[i] : ((const uint8 *) a)[i];
+		int32		y = is_signed ? ((const int8 *) b)[i] : ((const uint8 *) b)[i];
 
-static float
-L2PairUint8(const void *a, const void *b, int dim)
-{
-	const uint8 *x = a;
-	const uint8 *y = b;
-	int32		sum = 0;
-
-	for (int i = 0; i < dim; i++)
-		sum += (x[i] - y[i]) * (x[i] - y[i]);
-	return (float) sum;
-}
-
-static float
-DotPairInt8(const void *a, const void *b, int dim)
-{
-	const int8 *x = a;
-	const int8 *y = b;
-	int32		sum = 0;
-
-	for (int i = 0; i < dim; i++)
-		sum += x[i] * y[i];
-	return (float) sum;
-}
-
-static float
-DotPairUint8(const void *a, const void *b, int dim)
-{
-	const uint8 *x = a;
-	const uint8 *y = b;
-	int32		sum = 0;
-
-	for (int i = 0; i < dim; i++)
-		sum += x[i] * y[i];
+		sum += is_dot ? x * y : (x - y) * (x - y);
+	}
 	return (float) sum;
 }
 
@@ -227,13 +103,184 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-const PipeannKernels PipeannKernelsScalar = {
-	.name = "scalar",
-	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
-	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
-	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8},
-	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
-	DotPairUint8},
-	.pq_scan = PqScan,
-	BULK_KERNELS(Scalar)
-};
+#define NEAREST_LANES 16
+
+ALWAYS_INLINE void
+Centroids(const float *x, const float *centroids, int len, float *restrict out,
+		  bool is_dot)
+{
+	for (int k = 0; k < PQ_ROW; k++)
+		out[k] = 0.0f;
+	for (int d = 0; d < len; d++)
+	{
+		const float *row = centroids + (Size) d * PQ_ROW;
+		float		value = x[d];
+
+		for (int k = 0; k < PQ_ROW; k++)
+			out[k] += is_dot ? -value * row[k] :
+				(value - row[k]) * (value - row[k]);
+	}
+}
+
+/*
+ * The index of the smallest of distance[256], as centroid_nearest wants it.
+ * Two passes, for the smallest value of each lane and then for its place in
+ * that lane: compilers turn the first into vector instructions, which they
+ * cannot do to a loop that carries both along.
+ */
+static int
+NearestCentroid(const float *distance)
+{
+	float		lane[NEAREST_LANES];
+	float		smallest = __builtin_inff();
+	int			nearest = PQ_ROW;
+
+	for (int i = 0; i < NEAREST_LANES; i++)
+		lane[i] = __builtin_inff();
+	for (int k = 0; k < PQ_ROW; k += NEAREST_LANES)
+		for (int i = 0; i < NEAREST_LANES; i++)
+			lane[i] = distance[k + i] < lane[i] ? distance[k + i] : lane[i];
+	for (int i = 0; i < NEAREST_LANES; i++)
+		smallest = lane[i] < smallest ? lane[i] : smallest;
+
+	for (int i = 0; i < NEAREST_LANES; i++)
+	{
+		if (lane[i] != smallest)
+			continue;
+		for (int k = i; k < nearest; k += NEAREST_LANES)
+			if (distance[k] == smallest)
+				nearest = k;
+	}
+	return nearest < PQ_ROW ? nearest : 0;
+}
+
+static void
+CentroidNearest(const float *x, Size stride, int n, const float *centroids,
+				int len, const PipeannNearest *out)
+{
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
+	float		distance[PQ_ROW];
+
+	for (int i = 0; i < n; i++)
+	{
+		int			nearest;
+
+		Centroids(x + i * stride, centroids, len, distance, false);
+		nearest = NearestCentroid(distance);
+		codes[i * code_stride] = nearest;
+		if (distances != NULL)
+			distances[i] = distance[nearest];
+	}
+}
+
+/* Sums wrap around, as vector instructions let them: hence unsigned. */
+static void
+DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+{
+	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+	{
+		uint32		sum[PIPEANN_TILE_COLUMNS] = {0};
+
+		for (int d = 0; d < dim; d += PIPEANN_TILE_DIM)
+		{
+			const int16 *columns = panel + PIPEANN_PANEL_SIZE(d);
+			int32		a = rows[r][d];
+			int32		b = rows[r][d + 1];
+
+			for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+				sum[c] += (uint32) (a * columns[2 * c] +
+									b * columns[2 * c + 1]);
+		}
+		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+			out[r * PIPEANN_TILE_COLUMNS + c] = (int32) sum[c];
+	}
+}
+
+static uint64
+Equal16(const uint16 *a, int n, uint16 value)
+{
+	uint64		bits = 0;
+
+	for (int i = 0; i < n; i++)
+		bits |= (uint64) (a[i] == value) << i;
+	return bits;
+}
+
+static uint16
+Most16(const uint16 *a, int n)
+{
+	uint16		most = 0;
+
+	for (int i = 0; i < n; i++)
+		most = Max(most, a[i]);
+	return most;
+}
+
+static void
+KeepMembers(const uint8 *bytes, int n, const uint8 *set, uint64 *mask)
+{
+	for (int i = 0; i < n; i += 64)
+	{
+		uint64		members = 0;
+
+		for (int j = 0; j < 64; j++)
+		{
+			uint8		byte = bytes[i + j];
+
+			members |= (uint64) ((set[byte / 8] >> byte % 8) & 1) << j;
+		}
+		mask[i / 64] &= members;
+	}
+}
+
+static void
+KeepRange(const uint8 *high, const uint8 *low, int n, uint16 from, uint16 to,
+		  uint64 *mask)
+{
+	for (int i = 0; i < n; i += 64)
+	{
+		uint64		within = 0;
+
+		for (int j = 0; j < 64; j++)
+		{
+			int			number = 256 * high[i + j] + low[i + j];
+			bool		is_in = (number >= from && number <= to) ||
+				(number > 0 && number < 256);
+
+			within |= (uint64) is_in << j;
+		}
+		mask[i / 64] &= within;
+	}
+}
+
+ALWAYS_INLINE void
+ToFloat(const void *src, PipeannStorage storage, int dim, float *restrict dst)
+{
+	for (int i = 0; i < dim; i++)
+		dst[i] = Load(src, storage, i);
+}
+
+/*
+ * A product of a difference cannot be contracted, so that every compiler
+ * rounds twice before it comes to the integer.
+ */
+static void
+ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
+{
+	for (int i = 0; i < dim; i++)
+	{
+		float		value = (x[i] - offset[i]) * scale;
+
+		value = Min(value, (float) PIPEANN_FIXED_MAX);
+		value = Max(value, (float) -PIPEANN_FIXED_MAX);
+		out[i] = (int16) lrintf(value);
+	}
+}
+
+#define TileNear PortableTileNear
+#define SET PipeannKernelsScalar
+#define SET_NAME "scalar"
+#define KERNEL
+#include "distance/kernels.h"

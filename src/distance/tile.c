@@ -2,7 +2,7 @@
  * tile.c
  *		Panels: the columns of a tile of inner products.
  */
-#include "distance/bulk.h"
+#include "distance/distance.h"
 
 /* Dimensions that are interleaved at once, and 16-bit numbers of a word. */
 #define STEP 4

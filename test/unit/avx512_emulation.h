@@ -2,7 +2,7 @@
  * avx512_emulation.h
  *		AVX-512 in portable C, for kernel_test.c on machines without it.
  *
- * src/distance/avx512*.c compiled with this are the set PipeannKernelsEmulated:
+ * src/distance/avx512.c compiled with this are the set PipeannKernelsEmulated:
  * SIMDe stands in for the instructions, and where its release has none, what
  * is written here after the description of the instruction. Masked loads
  * and stores touch only what the mask selects, as the processor's do.
@@ -23,14 +23,6 @@
 #define PipeannKernelsAvx512 PipeannKernelsEmulated
 #define PipeannCpuHasAvx512 PipeannCpuHasAvx512ByEmulation
 
-#define PipeannAvx512CentroidL2 PipeannEmulatedCentroidL2
-#define PipeannAvx512CentroidDot PipeannEmulatedCentroidDot
-#define PipeannAvx512CentroidNearest PipeannEmulatedCentroidNearest
-#define PipeannAvx512DotTile PipeannEmulatedDotTile
-#define PipeannAvx512Float2ToFloat PipeannEmulatedFloat2ToFloat
-#define PipeannAvx512Int8ToFloat PipeannEmulatedInt8ToFloat
-#define PipeannAvx512Uint8ToFloat PipeannEmulatedUint8ToFloat
-#define PipeannAvx512ToFixed PipeannEmulatedToFixed
 
 #define EMULATED static inline __attribute__((unused))
 

@@ -1,0 +1,99 @@
+/*
+ * kernels.h
+ *		A set's functions for each storage, and its table; private to distance/.
+ *
+ * Each set's file includes this at its end. By then it has defined SET and
+ * SET_NAME, and as KERNEL what a function for its instructions begins with.
+ * Its FloatSum(), BytePair(), Centroids() and ToFloat() are always inlined, so
+ * that storages are constants in them. See struct PipeannKernels for what the
+ * functions do.
+ */
+#define QUERY_KERNEL(name, storage, is_dot) \
+KERNEL static float \
+name(const float *q, const void *v, int dim) \
+{ \
+	return FloatSum(q, PIPEANN_FLOAT4, v, storage, dim, is_dot); \
+}
+
+#define PAIR_KERNEL(name, storage, is_dot) \
+KERNEL static float \
+name(const void *a, const void *b, int dim) \
+{ \
+	return FloatSum(a, storage, b, storage, dim, is_dot); \
+}
+
+#define BYTE_PAIR_KERNEL(name, is_signed, is_dot) \
+KERNEL static float \
+name(const void *a, const void *b, int dim) \
+{ \
+	return BytePair(a, b, dim, is_signed, is_dot); \
+}
+
+#define CENTROID_KERNEL(name, is_dot) \
+KERNEL static void \
+name(const float *x, const float *centroids, int len, float *out) \
+{ \
+	Centroids(x, centroids, len, out, is_dot); \
+}
+
+#define TO_FLOAT_KERNEL(name, storage) \
+KERNEL static void \
+name(const void *src, int dim, float *dst) \
+{ \
+	ToFloat(src, storage, dim, dst); \
+}
+
+QUERY_KERNEL(L2Float4, PIPEANN_FLOAT4, false)
+QUERY_KERNEL(L2Float2, PIPEANN_FLOAT2, false)
+QUERY_KERNEL(L2Int8, PIPEANN_INT8, false)
+QUERY_KERNEL(L2Uint8, PIPEANN_UINT8, false)
+QUERY_KERNEL(DotFloat4, PIPEANN_FLOAT4, true)
+QUERY_KERNEL(DotFloat2, PIPEANN_FLOAT2, true)
+QUERY_KERNEL(DotInt8, PIPEANN_INT8, true)
+QUERY_KERNEL(DotUint8, PIPEANN_UINT8, true)
+
+PAIR_KERNEL(L2PairFloat4, PIPEANN_FLOAT4, false)
+PAIR_KERNEL(DotPairFloat4, PIPEANN_FLOAT4, true)
+/* avx2.h has those of two sets */
+#ifndef L2PairFloat2
+PAIR_KERNEL(L2PairFloat2, PIPEANN_FLOAT2, false)
+PAIR_KERNEL(DotPairFloat2, PIPEANN_FLOAT2, true)
+#endif
+BYTE_PAIR_KERNEL(L2PairInt8, true, false)
+BYTE_PAIR_KERNEL(L2PairUint8, false, false)
+BYTE_PAIR_KERNEL(DotPairInt8, true, true)
+BYTE_PAIR_KERNEL(DotPairUint8, false, true)
+
+CENTROID_KERNEL(CentroidL2, false)
+CENTROID_KERNEL(CentroidDot, true)
+
+TO_FLOAT_KERNEL(Float2ToFloat, PIPEANN_FLOAT2)
+TO_FLOAT_KERNEL(Int8ToFloat, PIPEANN_INT8)
+TO_FLOAT_KERNEL(Uint8ToFloat, PIPEANN_UINT8)
+
+static void
+Float4ToFloat(const void *src, int dim, float *dst)
+{
+	memcpy(dst, src, dim * sizeof(float));
+}
+
+const PipeannKernels SET = {
+	.name = SET_NAME,
+	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
+	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
+	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8},
+	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
+	DotPairUint8},
+	.pq_scan = PqScan,
+	.centroid_l2 = CentroidL2,
+	.centroid_dot = CentroidDot,
+	.centroid_nearest = CentroidNearest,
+	.dot_tile = DotTile,
+	.tile_near = TileNear,
+	.equal16 = Equal16,
+	.most16 = Most16,
+	.keep_members = KeepMembers,
+	.keep_range = KeepRange,
+	.to_float = {NULL, Float4ToFloat, Float2ToFloat, Int8ToFloat, Uint8ToFloat},
+	.to_fixed = ToFixed
+};
