@@ -103,8 +103,6 @@ PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
 	PqScanBody(table, nchunks, codes, n, out);
 }
 
-#define NEAREST_LANES 16
-
 ALWAYS_INLINE void
 Centroids(const float *x, const float *centroids, int len, float *restrict out,
 		  bool is_dot)
@@ -121,6 +119,8 @@ Centroids(const float *x, const float *centroids, int len, float *restrict out,
 				(value - row[k]) * (value - row[k]);
 	}
 }
+
+#define NEAREST_LANES 16
 
 /*
  * The index of the smallest of distance[256], as centroid_nearest wants it.

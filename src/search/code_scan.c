@@ -21,6 +21,9 @@
 #include "search/state.h"
 #include "search/together.h"
 
+#define HEAP_ITEM PipeannDiscard
+#include "search/heap.h"
+
 /*
  * The nodes that may match, in the order of the distances of their codes.
  *
@@ -51,7 +54,7 @@ LeaveOut(PipeannCodeOrder *order)
 {
 	order->left_out = true;
 	order->n = order->size / 2;
-	order->bound = PipeannSelectNearest(order->items, order->size, order->n);
+	order->bound = SelectNearest(order->items, order->size, order->n);
 }
 
 /* Those found before are not added again. */
@@ -60,8 +63,8 @@ Add(PipeannCodeOrder *order, uint32 id, float dist)
 {
 	PipeannDiscard item = {.dist = isnan(dist) ? INFINITY : dist,.id = id};
 
-	if (PipeannIsNearer(&order->bound, &item) ||
-		!PipeannIsNearer(&order->last, &item))
+	if (IsNearer(&order->bound, &item) ||
+		!IsNearer(&order->last, &item))
 		return;
 	order->items[order->n++] = item;
 	if (order->n == order->size)
@@ -231,7 +234,7 @@ FindNearest(PipeannSearch *search)
 		return;
 	}
 	AddBatch(search, &batch);
-	PipeannHeapMake(order->items, order->n);
+	HeapMake(order->items, order->n);
 }
 
 static void
@@ -285,7 +288,7 @@ CodeOrderHasNext(PipeannSearch *search)
 static PipeannDiscard
 CodeOrderPop(PipeannCodeOrder *order)
 {
-	order->last = PipeannHeapTake(order->items, &order->n);
+	order->last = HeapTake(order->items, &order->n);
 	return order->last;
 }
 
@@ -305,8 +308,8 @@ CodeOrderPop(PipeannCodeOrder *order)
 #define FEWEST_ERRORS 10
 
 /* From now on go through the nodes that match, but for those scored already. */
-void
-PipeannBeginCodeScan(PipeannSearch *search)
+static void
+Begin(PipeannSearch *search)
 {
 	search->scans_codes = search->code_scan_begun = true;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
@@ -478,7 +481,7 @@ PipeannRunCodeScan(PipeannSearch *search)
 	if (search->started)
 		most = Max(most, LATER_RUN);
 	if (!search->code_scan_begun)
-		PipeannBeginCodeScan(search);
+		Begin(search);
 	search->termination.on = false;
 	if (MayEndEarly(search))
 	{

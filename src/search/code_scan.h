@@ -8,7 +8,6 @@
 
 #include "search/state.h"
 
-extern void PipeannBeginCodeScan(PipeannSearch *search);
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_CODE_SCAN_H */

@@ -13,7 +13,6 @@
 #include "search/code_scan.h"
 #include "search/filter_strategy.h"
 #include "search/list.h"
-#include "search/settled.h"
 #include "search/state.h"
 #include "search/together.h"
 
@@ -490,7 +489,6 @@ ScanRest(PipeannSearch *search)
 {
 	if (PIPEANN_PLANTED("group"))
 		return false;
-	PipeannBeginCodeScan(search);
 	return PipeannRunCodeScan(search);
 }
 
@@ -655,36 +653,6 @@ uint64
 PipeannSearchExplored(const PipeannSearch *search)
 {
 	return search->matching;
-}
-
-/* The nearest result not yet taken; NULL when there is none. */
-const PipeannResult *
-PipeannSearchPeek(PipeannSearch *search)
-{
-	return PipeannResultsPeek(&search->results);
-}
-
-/*
- * The nearest results not yet taken, nearest first, up to n; returns how many.
- * Valid until the next run or the next one taken.
- */
-int
-PipeannSearchNext(PipeannSearch *search, const PipeannResult **results, int n)
-{
-	return PipeannResultsNext(&search->results, results, n);
-}
-
-const PipeannResult *
-PipeannSearchPop(PipeannSearch *search)
-{
-	return PipeannResultsPop(&search->results);
-}
-
-/* The rows in a result's slot; valid until the next run. */
-PipeannRowList
-PipeannSearchRows(const PipeannSearch *search, const PipeannResult *result)
-{
-	return PipeannResultsRows(&search->results, result);
 }
 
 /* The version of a result's page, as killed() told it. */

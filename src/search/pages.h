@@ -118,7 +118,6 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 		PipeannTrimPages(search, room);
 }
 
-/* pages.c */
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
 extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
 								   const PipeannSlot *slot);
@@ -134,6 +133,7 @@ extern void PipeannRequestPage(PipeannSearch *search, int position);
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
 extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
 extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
+extern void PipeannStartReads(PipeannSearch *search);
 extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
 extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);

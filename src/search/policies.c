@@ -6,7 +6,6 @@
 
 #include "search/pages.h"
 #include "search/list.h"
-#include "search/settled.h"
 
 /* Exploring candidates. */
 

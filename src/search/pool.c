@@ -7,6 +7,9 @@
 #include <limits.h>
 #include <math.h>
 
+#define HEAP_ITEM PipeannDiscard
+#include "search/heap.h"
+
 #define FIRST_DISCARDS 1024
 
 /* Candidates that are merged in one go. */
@@ -133,46 +136,6 @@ NoteInserted(PipeannPool *pool, int position)
 	pool->first_unseen = Min(pool->first_unseen, position);
 }
 
-/*
- * Insert a candidate that was not seen before; returns its position, or -1 if
- * it went to the discards.
- */
-int
-PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist)
-{
-	PipeannCandidate wanted = {.dist = dist};
-	int			position;
-	PipeannCandidate *item;
-
-	if (pool->count == pool->capacity)
-	{
-		if (dist >= pool->items[pool->count - 1].dist)
-		{
-			PipeannPoolDiscard(pool, id, dist);
-			return -1;
-		}
-		DropLast(pool);
-	}
-
-	FindPositions(pool->items, pool->count, &wanted, 1, &position);
-	item = &pool->items[position];
-	memmove(item + 1, item,
-			(pool->count - position) * sizeof(PipeannCandidate));
-	pool->count++;
-	item->dist = dist;
-	item->id = id;
-	item->page = PIPEANN_NO_PAGE;
-	item->ref = PIPEANN_NO_REF;
-	item->matches = 0;
-	item->absent = 0;
-	item->beam = 0;
-	item->explored = 0;
-
-	pool->chosen[0]++;
-	NoteInserted(pool, position);
-	return position;
-}
-
 /* By insertion, since they are few. Equal ones keep their order. */
 static void
 SortByDistance(PipeannCandidate *items, int n)
@@ -295,37 +258,6 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 		SetLength(pool);
 }
 
-/* Choose a candidate that is not explored for a beam. */
-void
-PipeannPoolChoose(PipeannPool *pool, int position, int beam)
-{
-	PipeannCandidate *item = &pool->items[position];
-
-	pool->chosen[item->beam]--;
-	pool->chosen[beam]++;
-	item->beam = beam;
-}
-
-/* Position of the first candidate not explored, or count. */
-int
-PipeannPoolFirstOpen(PipeannPool *pool)
-{
-	while (pool->first_open < pool->count &&
-		   pool->items[pool->first_open].explored)
-		pool->first_open++;
-	return pool->first_open;
-}
-
-/* Position of the first candidate without a page reference, or count. */
-int
-PipeannPoolFirstUnread(PipeannPool *pool)
-{
-	while (pool->first_unread < pool->count &&
-		   pool->items[pool->first_unread].ref != PIPEANN_NO_REF)
-		pool->first_unread++;
-	return pool->first_unread;
-}
-
 /*
  * Forget the explored candidates and refill from the discards, up to a length
  * that the pool has. The caller sets page and ref of what came in.
@@ -340,12 +272,15 @@ PipeannPoolRefill(PipeannPool *pool, int length)
 	pool->head = INT_MAX;
 	pool->matching = 0;
 
-	PipeannHeapMake(pool->discards, pool->ndiscards);
+	HeapMake(pool->discards, pool->ndiscards);
 	while (pool->count < length && pool->ndiscards > 0)
 	{
-		PipeannDiscard next = PipeannHeapTake(pool->discards,
-												  &pool->ndiscards);
+		PipeannDiscard next = HeapTake(pool->discards, &pool->ndiscards);
 
-		PipeannPoolInsert(pool, next.id, next.dist);
+		pool->items[pool->count++] = (PipeannCandidate) {
+			.dist = next.dist,.id = next.id,.page = PIPEANN_NO_PAGE,
+			.ref = PIPEANN_NO_REF
+		};
+		pool->chosen[0]++;
 	}
 }

@@ -34,12 +34,6 @@ typedef struct PipeannDiscard
 	uint32		id;
 } PipeannDiscard;
 
-static inline bool
-PipeannIsNearer(const PipeannDiscard *a, const PipeannDiscard *b)
-{
-	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
-}
-
 typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
@@ -80,7 +74,25 @@ PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 		!(dist >= pool->items[Min(pool->count, pool->head) - 1].dist);
 }
 
-extern int	PipeannPoolFirstOpen(PipeannPool *pool);
+/* Position of the first candidate not explored, or count. */
+static inline int
+PipeannPoolFirstOpen(PipeannPool *pool)
+{
+	while (pool->first_open < pool->count &&
+		   pool->items[pool->first_open].explored)
+		pool->first_open++;
+	return pool->first_open;
+}
+
+/* Position of the first candidate without a page reference, or count. */
+static inline int
+PipeannPoolFirstUnread(PipeannPool *pool)
+{
+	while (pool->first_unread < pool->count &&
+		   pool->items[pool->first_unread].ref != PIPEANN_NO_REF)
+		pool->first_unread++;
+	return pool->first_unread;
+}
 
 /*
  * Whether the candidate at a position must be explored; if it need not, those
@@ -100,22 +112,23 @@ PipeannPoolIsOpen(PipeannPool *pool)
 	return PipeannPoolWants(pool, PipeannPoolFirstOpen(pool));
 }
 
-/* heap.c */
-extern void PipeannHeapMake(PipeannDiscard *items, uint64 n);
-extern PipeannDiscard PipeannHeapTake(PipeannDiscard *heap, uint64 *n);
-extern PipeannDiscard PipeannSelectNearest(PipeannDiscard *items, uint64 n,
-										   uint64 wanted);
-
-/* pool.c */
 extern void PipeannPoolReset(PipeannPool *pool, int length);
 extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
-extern int	PipeannPoolInsert(PipeannPool *pool, uint32 id, float dist);
 extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
 extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
 extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
-extern void PipeannPoolChoose(PipeannPool *pool, int position, int beam);
-extern int	PipeannPoolFirstUnread(PipeannPool *pool);
 extern void PipeannPoolRefill(PipeannPool *pool, int length);
+
+/* Choose a candidate that is not explored for a beam. */
+static inline void
+PipeannPoolChoose(PipeannPool *pool, int position, int beam)
+{
+	PipeannCandidate *item = &pool->items[position];
+
+	pool->chosen[item->beam]--;
+	pool->chosen[beam]++;
+	item->beam = beam;
+}
 
 /* Mark a candidate as explored. */
 static inline void

@@ -8,6 +8,10 @@
 #include "search/results.h"
 
 #include "base/planted.h"
+#include "search/state.h"
+
+#define HEAP_ITEM PipeannResult
+#include "search/heap.h"
 
 #define FIRST_RESULTS 512
 
@@ -33,49 +37,17 @@ PipeannResultsReset(PipeannResults *results)
 	results->bytes = 0;
 }
 
-/*
- * Ties are broken by id, so that the order does not depend on timing.
- */
-static inline bool
-Before(const PipeannResult *a, const PipeannResult *b)
-{
-	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
-}
-
 static void
 SiftUp(PipeannResults *results, uint64 at)
 {
 	PipeannResult moved = results->items[at];
 
-	while (at > 0 && Before(&moved, &results->items[(at - 1) / 2]))
+	while (at > 0 && IsNearer(&moved, &results->items[(at - 1) / 2]))
 	{
 		results->items[at] = results->items[(at - 1) / 2];
 		at = (at - 1) / 2;
 	}
 	results->items[at] = moved;
-}
-
-static void
-SiftDown(PipeannResults *results, uint64 at)
-{
-	PipeannResult *heap = results->items;
-	PipeannResult moved = heap[at];
-
-	for (;;)
-	{
-		uint64		child = 2 * at + 1;
-
-		if (child >= results->count)
-			break;
-		if (child + 1 < results->count &&
-			Before(&heap[child + 1], &heap[child]))
-			child++;
-		if (!Before(&heap[child], &moved))
-			break;
-		heap[at] = heap[child];
-		at = child;
-	}
-	heap[at] = moved;
 }
 
 /* All rows have an even number of bytes; the result tells where they begin. */
@@ -93,18 +65,6 @@ KeepRows(PipeannResults *results, const PipeannRowList *rows)
 	memcpy((char *) results->rows + at, rows->rows, rows->bytes);
 	results->bytes += rows->bytes;
 	return (uint32) (at / 2);
-}
-
-/* A result's rows; valid until another one is added. */
-PipeannRowList
-PipeannResultsRows(const PipeannResults *results, const PipeannResult *result)
-{
-	PipeannRowList rows = {
-		.rows = (PipeannRow *) ((char *) results->rows + (Size) result->rows * 2),
-		.n = result->nrows,.bytes = result->bytes
-	};
-
-	return rows;
 }
 
 /* Add a result with its rows. */
@@ -130,25 +90,42 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 		SiftUp(results, results->count - 1);
 }
 
-/* The nearest result, or NULL; Pop takes it. */
-const PipeannResult *
-PipeannResultsPeek(PipeannResults *results)
+/* The rows in a result's slot; valid until the next run. */
+PipeannRowList
+PipeannSearchRows(const PipeannSearch *search, const PipeannResult *result)
 {
+	PipeannRowList rows = {
+		.rows = (PipeannRow *) ((char *) search->results.rows +
+								(Size) result->rows * 2),
+		.n = result->nrows,.bytes = result->bytes
+	};
+
+	return rows;
+}
+
+/* The nearest result not yet taken, or NULL. */
+const PipeannResult *
+PipeannSearchPeek(PipeannSearch *search)
+{
+	PipeannResults *results = &search->results;
+
 	if (results->count == 0)
 		return NULL;
 	if (!results->heaped)
 	{
-		for (uint64 i = results->count / 2; i-- > 0;)
-			SiftDown(results, i);
+		HeapMake(results->items, results->count);
 		results->heaped = true;
 	}
 	return &results->items[0];
 }
 
+/* Take it. */
 const PipeannResult *
-PipeannResultsPop(PipeannResults *results)
+PipeannSearchPop(PipeannSearch *search)
 {
-	if (PipeannResultsPeek(results) == NULL)
+	PipeannResults *results = &search->results;
+
+	if (PipeannSearchPeek(search) == NULL)
 		return NULL;
 	if (PIPEANN_PLANTED("result-order") && results->count > 1)
 	{
@@ -157,27 +134,26 @@ PipeannResultsPop(PipeannResults *results)
 		results->items[0] = results->items[1];
 		results->items[1] = first;
 	}
-	results->taken = results->items[0];
-	results->items[0] = results->items[--results->count];
-	if (results->count > 0)
-		SiftDown(results, 0);
+	results->taken = HeapTake(results->items, &results->count);
 	return &results->taken;
 }
 
 /*
- * The first n results in order, or as many as there are; they stay.
+ * The first n results not yet taken in order, or as many as there are; they stay.
+ * Valid until the next run or the next one taken.
  *
  * The next result in order is at the top of the heap, or a child of one found
  * before. So the children of those found are kept in order, as far as they may
  * still be wanted.
  */
 int
-PipeannResultsNext(PipeannResults *results, const PipeannResult **next, int n)
+PipeannSearchNext(PipeannSearch *search, const PipeannResult **next, int n)
 {
+	const PipeannResults *results = &search->results;
 	int			found = 0;
 	int			known = 0;
 
-	if (n > 0 && PipeannResultsPeek(results) != NULL)
+	if (n > 0 && PipeannSearchPeek(search) != NULL)
 		next[known++] = &results->items[0];
 	for (; found < known; found++)
 	{
@@ -190,9 +166,9 @@ PipeannResultsNext(PipeannResults *results, const PipeannResult **next, int n)
 
 			if (known < n)
 				known++;
-			else if (!Before(item, next[--at]))
+			else if (!IsNearer(item, next[--at]))
 				continue;
-			for (; at > found + 1 && Before(item, next[at - 1]); at--)
+			for (; at > found + 1 && IsNearer(item, next[at - 1]); at--)
 				next[at] = next[at - 1];
 			next[at] = item;
 		}

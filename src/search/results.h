@@ -24,11 +24,5 @@ extern void PipeannResultsReset(PipeannResults *results);
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
-extern PipeannRowList PipeannResultsRows(const PipeannResults *results,
-										 const PipeannResult *result);
-extern const PipeannResult *PipeannResultsPeek(PipeannResults *results);
-extern const PipeannResult *PipeannResultsPop(PipeannResults *results);
-extern int	PipeannResultsNext(PipeannResults *results,
-							   const PipeannResult **next, int n);
 
 #endif							/* PIPEANN_RESULTS_H */

@@ -170,13 +170,8 @@ extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern bool PipeannSearchIsTogether(const PipeannSearch *search);
 extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
+extern float PipeannSearchTrusted(PipeannSearch *search);
 extern uint64 PipeannSearchExplored(const PipeannSearch *search);
-extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);
-extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
-extern int	PipeannSearchNext(PipeannSearch *search,
-							  const PipeannResult **results, int n);
-extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
-										const PipeannResult *result);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);
 extern const char *PipeannSearchPage(const PipeannSearch *search,
@@ -185,8 +180,13 @@ extern uint64 PipeannSearchVersion(const PipeannSearch *search,
 								   const PipeannResult *result);
 extern void PipeannSearchReleasePages(PipeannSearch *search);
 
-/* together.c */
-extern float PipeannSearchTrusted(PipeannSearch *search);
+/* results.c */
+extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);
+extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
+extern int	PipeannSearchNext(PipeannSearch *search,
+							  const PipeannResult **next, int n);
+extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
+										const PipeannResult *result);
 
 /* pages.c */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);

@@ -18,7 +18,7 @@ typedef struct PipeannPageRef
 	bool		scored;			/* its nodes are among the results */
 	bool		by_node;		/* its nodes are scored one by one, each when it
 								 * is explored, and not with their page */
-	bool		kept;			/* limit.c: not to be given back this time */
+	bool		kept;			/* not to be given back this time */
 	uint64		slots;			/* bits of the slots scored so until now */
 	uint64		killed;			/* bits of slots whose rows are all dead */
 	uint64		version;		/* of the page when it was scored */

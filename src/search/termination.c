@@ -20,14 +20,6 @@
 #define GROWTH 0.8f
 
 /*
- * Errors are sampled where the search explores, from the first candidates on.
- * These were chosen by their codes, as the candidates left were: both have more
- * codes that are too small than a random sample would.
- */
-#define MIN_SAMPLES 10
-#define MAX_SAMPLES 64
-
-/*
  * The longer the list would be, the surer the end has to be. It is not on for
  * inner products: they have no zero to measure from, and the way to a large one
  * does not lead through large ones only.
@@ -65,35 +57,18 @@ PipeannTerminationFound(PipeannTermination *termination, float exact,
 	nearest[at].told = false;
 }
 
-/* Whether the error of another code is wanted. */
-bool
-PipeannTerminationWantsError(const PipeannTermination *termination)
-{
-	return termination->on && termination->errors.samples < MAX_SAMPLES;
-}
-
 /* Take over what another search knows of such codes; own errors count more. */
 void
 PipeannTerminationKnow(PipeannTermination *termination,
 					   const PipeannErrors *errors)
 {
-	double		part = (double) MIN_SAMPLES / Max(errors->samples, 1);
+	double		part = (double) PIPEANN_MIN_SAMPLES / Max(errors->samples, 1);
 
-	if (errors->samples < MIN_SAMPLES)
+	if (errors->samples < PIPEANN_MIN_SAMPLES)
 		return;
 	termination->errors.sum = errors->sum * part;
 	termination->errors.sum_of_squares = errors->sum_of_squares * part;
-	termination->errors.samples = MIN_SAMPLES;
-}
-
-void
-PipeannTerminationError(PipeannTermination *termination, float error)
-{
-	PipeannErrors *errors = &termination->errors;
-
-	errors->sum += error;
-	errors->sum_of_squares += (double) error * error;
-	errors->samples++;
+	termination->errors.samples = PIPEANN_MIN_SAMPLES;
 }
 
 /*
@@ -108,7 +83,7 @@ PipeannTerminationMargin(const PipeannTermination *termination,
 	double		mean;
 	double		variance;
 
-	if (errors->samples < MIN_SAMPLES)
+	if (errors->samples < PIPEANN_MIN_SAMPLES)
 		return INFINITY;
 	mean = errors->sum / errors->samples;
 	variance = errors->sum_of_squares / errors->samples - mean * mean;
@@ -127,7 +102,7 @@ static bool
 KnowsTooLittle(const PipeannTermination *termination)
 {
 	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->errors.samples < MIN_SAMPLES;
+		termination->errors.samples < PIPEANN_MIN_SAMPLES;
 }
 
 /*
@@ -160,7 +135,7 @@ PipeannTerminationBoundOf(const PipeannTermination *termination, float code)
 {
 	float		exact = code - PipeannTerminationMargin(termination, 0);
 
-	if (!termination->on || termination->errors.samples < MIN_SAMPLES)
+	if (!termination->on || termination->errors.samples < PIPEANN_MIN_SAMPLES)
 		return INFINITY;
 	return exact + Max(FactorMargin(termination, exact),
 					   PipeannTerminationMargin(termination,

@@ -17,6 +17,14 @@
 /* Results that may be believed after an early end: the usual LIMIT. */
 #define PIPEANN_EARLY_RESULTS 10
 
+/*
+ * Errors are sampled where the search explores, from the first candidates on.
+ * These were chosen by their codes, as the candidates left were: both have more
+ * codes that are too small than a random sample would.
+ */
+#define PIPEANN_MIN_SAMPLES 10
+#define PIPEANN_MAX_SAMPLES 64
+
 /* By how much codes err: code less exact distance, over a sample of nodes. */
 typedef struct PipeannErrors
 {
@@ -30,7 +38,7 @@ typedef struct PipeannNearResult
 {
 	float		dist;			/* exact */
 	uint32		result;			/* its number among the results of the run */
-	bool		told;			/* settled.h */
+	bool		told;			/* it is settled */
 } PipeannNearResult;
 
 typedef struct PipeannTermination
@@ -44,14 +52,29 @@ typedef struct PipeannTermination
 	PipeannErrors errors;
 } PipeannTermination;
 
+/* Whether the error of another code is wanted. */
+static inline bool
+PipeannTerminationWantsError(const PipeannTermination *termination)
+{
+	return termination->on && termination->errors.samples < PIPEANN_MAX_SAMPLES;
+}
+
+static inline void
+PipeannTerminationError(PipeannTermination *termination, float error)
+{
+	PipeannErrors *errors = &termination->errors;
+
+	errors->sum += error;
+	errors->sum_of_squares += (double) error * error;
+	errors->samples++;
+}
+
 extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric,
 							  int ef);
 extern void PipeannTerminationFound(PipeannTermination *termination,
 									float exact, uint32 result);
 extern void PipeannTerminationKnow(PipeannTermination *termination,
 								   const PipeannErrors *errors);
-extern bool PipeannTerminationWantsError(const PipeannTermination *termination);
-extern void PipeannTerminationError(PipeannTermination *termination, float error);
 extern float PipeannTerminationMargin(const PipeannTermination *termination,
 									  float deviations);
 extern float PipeannTerminationBound(const PipeannTermination *termination);

@@ -11,25 +11,7 @@
  */
 #include "search/together.h"
 
-#include <math.h>
-
-/*
- * No edge leads from one index to the other, so each search has to go on until it
- * is near the query: until the nearest few that it knows are explored. That is one
- * part of the list in so many; and of those it shares with the other searches
- * several, as it is likely to have as many of the nearest as each of them.
- */
-#define LEAST_PARTS 8
-#define SHARED_PARTS 5
-
 #define MERGED_AT_ONCE 16
-
-/* Lists may be as long as this, from now on. */
-void
-PipeannTogetherKeep(PipeannTogether *together, int length)
-{
-	together->most = Max(together->most, Min(length, PIPEANN_SHARED_DISTANCES));
-}
 
 /* Merge sorted distances into the list; the farthest of all fall out. */
 static void
@@ -85,30 +67,6 @@ PipeannTogetherNote(PipeannTogether *together, const float *dists, int n)
 	}
 	if (nfresh > 0)
 		Merge(together, fresh, nfresh);
-}
-
-/*
- * The distance of the code of the candidate that is the last of a list of this
- * length of all. Infinity while there are fewer, or for too long a list.
- */
-float
-PipeannTogetherBound(const PipeannTogether *together, int length)
-{
-	/* a search that reads everything has no list, and nothing to stop at */
-	return length < 1 || length > together->ncodes ? INFINITY :
-		together->codes[length - 1];
-}
-
-/*
- * Candidates that each search explores at the least, whatever others have; length
- * is that of the list of all.
- */
-int
-PipeannTogetherLeast(const PipeannTogether *together, int length)
-{
-	int			shared = length * SHARED_PARTS / Max(together->searches, 1);
-
-	return (length + shared + LEAST_PARTS - 1) / LEAST_PARTS;
 }
 
 static bool

@@ -5,13 +5,52 @@
 #ifndef PIPEANN_SEARCH_TOGETHER_H
 #define PIPEANN_SEARCH_TOGETHER_H
 
+#include <math.h>
+
 #include "search/state.h"
 
-extern void PipeannTogetherKeep(PipeannTogether *together, int length);
+/*
+ * No edge leads from one index to the other, so each search has to go on until it
+ * is near the query: until the nearest few that it knows are explored. That is one
+ * part of the list in so many; and of those it shares with the other searches
+ * several, as it is likely to have as many of the nearest as each of them.
+ */
+#define PIPEANN_LEAST_PARTS 8
+#define PIPEANN_SHARED_PARTS 5
+
+/* Lists may be as long as this, from now on. */
+static inline void
+PipeannTogetherKeep(PipeannTogether *together, int length)
+{
+	together->most = Max(together->most, Min(length, PIPEANN_SHARED_DISTANCES));
+}
+
+/*
+ * The distance of the code of the candidate that is the last of a list of this
+ * length of all. Infinity while there are fewer, or for too long a list.
+ */
+static inline float
+PipeannTogetherBound(const PipeannTogether *together, int length)
+{
+	/* a search that reads everything has no list, and nothing to stop at */
+	return length < 1 || length > together->ncodes ? INFINITY :
+		together->codes[length - 1];
+}
+
+/*
+ * Candidates that each search explores at the least, whatever others have; length
+ * is that of the list of all.
+ */
+static inline int
+PipeannTogetherLeast(const PipeannTogether *together, int length)
+{
+	int			shared = length * PIPEANN_SHARED_PARTS / Max(together->searches, 1);
+
+	return (length + shared + PIPEANN_LEAST_PARTS - 1) / PIPEANN_LEAST_PARTS;
+}
+
 extern void PipeannTogetherNote(PipeannTogether *together, const float *dists,
 								int n);
-extern float PipeannTogetherBound(const PipeannTogether *together, int length);
-extern int	PipeannTogetherLeast(const PipeannTogether *together, int length);
 extern void PipeannMakeTable(PipeannSearch *search);
 
 #endif							/* PIPEANN_SEARCH_TOGETHER_H */

@@ -6,6 +6,9 @@
 
 #include "search/pool.h"
 
+#define HEAP_ITEM PipeannDiscard
+#include "search/heap.h"
+
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000
 
@@ -14,6 +17,21 @@ PoolInit(PipeannPool *pool, int length)
 {
 	memset(pool, 0, sizeof(*pool));
 	PipeannPoolReset(pool, length);
+}
+
+/* Insert one; returns its position, or -1 if it went to the discards. */
+static int
+PoolInsert(PipeannPool *pool, uint32 id, float dist)
+{
+	PipeannCandidate item = {
+		.dist = dist,.id = id,.page = PIPEANN_NO_PAGE,.ref = PIPEANN_NO_REF
+	};
+
+	PipeannPoolMerge(pool, &item, 1);
+	for (int i = 0; i < pool->count; i++)
+		if (pool->items[i].id == id)
+			return i;
+	return -1;
 }
 
 static int
@@ -55,7 +73,7 @@ PoolKeepsTheNearest(void)
 			int			at;
 
 			dists[i] = UnitFewDistances(&random);
-			at = PipeannPoolInsert(&pool, i, dists[i]);
+			at = PoolInsert(&pool, i, dists[i]);
 			if (at >= 0)
 			{
 				CHECK(pool.items[at].id == (uint32) i);
@@ -91,7 +109,7 @@ PoolKnowsItsFirstOnes(void)
 		int			open = 0;
 		int			unread = 0;
 
-		PipeannPoolInsert(&pool, i, UnitRandomFloat(&random, 0, 1));
+		PoolInsert(&pool, i, UnitRandomFloat(&random, 0, 1));
 		if (UnitRandom(&random) % 2 == 0)
 		{
 			int			at = UnitRandom(&random) % pool.count;
@@ -126,7 +144,7 @@ PoolRefillsFromWhatFellOut(void)
 	memset(seen, 0, sizeof(seen));
 	PoolInit(&pool, 10);
 	for (int i = 0; i < MAX_CANDIDATES; i++)
-		PipeannPoolInsert(&pool, i, UnitFewDistances(&random));
+		PoolInsert(&pool, i, UnitFewDistances(&random));
 	for (int capacity = 10; pool.count > 0; capacity += 7)
 	{
 		CHECK(PoolIsSorted(&pool));
@@ -159,7 +177,7 @@ PoolRefillsFromItself(void)
 
 	PoolInit(&pool, 4);
 	for (int i = 0; i < 6; i++)
-		PipeannPoolInsert(&pool, i, i);
+		PoolInsert(&pool, i, i);
 	pool.items[0].explored = 1;
 	pool.items[2].explored = 1;
 	PipeannPoolRefill(&pool, 2);
@@ -176,10 +194,10 @@ PoolOfOne(void)
 	PipeannPool pool;
 
 	PoolInit(&pool, 1);
-	CHECK(PipeannPoolInsert(&pool, 7, 3) == 0);
-	CHECK(PipeannPoolInsert(&pool, 8, 4) == -1);
-	CHECK(PipeannPoolInsert(&pool, 9, 3) == -1);
-	CHECK(PipeannPoolInsert(&pool, 10, 1) == 0);
+	CHECK(PoolInsert(&pool, 7, 3) == 0);
+	CHECK(PoolInsert(&pool, 8, 4) == -1);
+	CHECK(PoolInsert(&pool, 9, 3) == -1);
+	CHECK(PoolInsert(&pool, 10, 1) == 0);
 	CHECK(pool.count == 1 && pool.items[0].id == 10);
 	CHECK(pool.ndiscards == 3);
 }
@@ -214,7 +232,7 @@ PoolTakesAnyDistance(void)
 				items[i].dist = odd[UnitRandom(&random) % 5];
 			}
 			if (n == 1)
-				PipeannPoolInsert(&pool, items[0].id, items[0].dist);
+				PoolInsert(&pool, items[0].id, items[0].dist);
 			else
 				PipeannPoolMerge(&pool, items, n);
 		}
@@ -263,7 +281,7 @@ PoolMergesAsItInserts(void)
 				items[i].dist = UnitFewDistances(&random);
 				items[i].page = PIPEANN_NO_PAGE;
 				items[i].ref = PIPEANN_NO_REF;
-				PipeannPoolInsert(&one, items[i].id, items[i].dist);
+				PoolInsert(&one, items[i].id, items[i].dist);
 			}
 			PipeannPoolMerge(&many, items, n);
 			CHECK(one.count == many.count && one.ndiscards == many.ndiscards);
@@ -326,7 +344,7 @@ PoolCountsItsBeams(void)
 				items[i].ref = PIPEANN_NO_REF;
 			}
 			PipeannPoolMerge(&pool, items, UnitRandom(&random) % 5);
-			PipeannPoolInsert(&pool, next++, UnitRandomFloat(&random, 0, 1));
+			PoolInsert(&pool, next++, UnitRandomFloat(&random, 0, 1));
 			if (at < pool.count && !pool.items[at].explored)
 			{
 				PipeannPoolChoose(&pool, at, UnitRandom(&random) % PIPEANN_BEAMS);
@@ -351,13 +369,13 @@ PoolWidens(void)
 
 	PoolInit(&pool, 4);
 	for (int i = 0; i < 6; i++)
-		PipeannPoolInsert(&pool, i, 10 - i);
+		PoolInsert(&pool, i, 10 - i);
 	CHECK(pool.count == 4 && pool.ndiscards == 2);
 	PipeannPoolWiden(&pool, 6, 9);
 	CHECK(pool.length == 6 && pool.capacity == 9);
 	CHECK(pool.count == 4 && pool.items[0].dist == 5);
 	for (int i = 10; i < 20; i++)
-		PipeannPoolInsert(&pool, i, i);
+		PoolInsert(&pool, i, i);
 	CHECK(pool.count == 9 && PoolIsSorted(&pool));
 	PipeannPoolWiden(&pool, 2, 3);
 	CHECK(pool.length == 6 && pool.capacity == 9);
@@ -374,7 +392,7 @@ PoolIsOpenUpToItsBound(void)
 
 	PoolInit(&pool, 8);
 	for (int i = 0; i < 8; i++)
-		PipeannPoolInsert(&pool, i, i);
+		PoolInsert(&pool, i, i);
 	pool.least = 2;
 	pool.bound = 4;
 	for (int i = 0; i < 8; i++)
@@ -501,18 +519,18 @@ SelectsTheNearest(void)
 			items[i].id = (uint32) i;
 			items[i].dist = run % 3 == 0 ? 1 : UnitFewDistances(&random);
 		}
-		last = PipeannSelectNearest(items, n, wanted);
+		last = SelectNearest(items, n, wanted);
 		for (uint64 i = 0; i < n; i++)
 		{
 			CHECK(!seen[items[i].id]);
 			seen[items[i].id] = true;
 			if (i < wanted)
 			{
-				CHECK(!PipeannIsNearer(&last, &items[i]));
+				CHECK(!IsNearer(&last, &items[i]));
 				present |= items[i].id == last.id;
 			}
 			else
-				CHECK(PipeannIsNearer(&last, &items[i]));
+				CHECK(IsNearer(&last, &items[i]));
 		}
 		CHECK(present);
 	}

@@ -4,7 +4,7 @@
  */
 #include "unit.h"
 
-#include "search/results.h"
+#include "search/state.h"
 
 static void
 AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
@@ -29,9 +29,9 @@ AddResult(PipeannResults *results, uint32 id, float dist, int ntids)
 }
 
 static bool
-HasItsTids(const PipeannResults *results, const PipeannResult *result)
+HasItsTids(const PipeannSearch *search, const PipeannResult *result)
 {
-	PipeannRowList rows = PipeannResultsRows(results, result);
+	PipeannRowList rows = PipeannSearchRows(search, result);
 
 	for (uint32 i = 0; i < rows.n; i++)
 	{
@@ -48,36 +48,36 @@ ResultsComeInOrder(void)
 {
 	uint64		random = 7;
 	static bool seen[5000];
-	PipeannResults results;
+	PipeannSearch search;
 	const PipeannResult *result;
 	float		last = -1;
 	uint32		last_id = 0;
 	int			n = 0;
 
 	memset(seen, 0, sizeof(seen));
-	memset(&results, 0, sizeof(results));
-	PipeannResultsReset(&results);
-	CHECK(PipeannResultsPeek(&results) == NULL);
-	CHECK(PipeannResultsPop(&results) == NULL);
+	memset(&search, 0, sizeof(search));
+	PipeannResultsReset(&search.results);
+	CHECK(PipeannSearchPeek(&search) == NULL);
+	CHECK(PipeannSearchPop(&search) == NULL);
 	for (uint32 id = 0; id < 5000; id++)
-		AddResult(&results, id, UnitFewDistances(&random),
+		AddResult(&search.results, id, UnitFewDistances(&random),
 				  UnitRandom(&random) % 5);
-	while ((result = PipeannResultsPeek(&results)) != NULL)
+	while ((result = PipeannSearchPeek(&search)) != NULL)
 	{
 		uint32		id = result->id;
 
-		result = PipeannResultsPop(&results);
+		result = PipeannSearchPop(&search);
 		CHECK(result->id == id);
 		CHECK(result->dist > last || (result->dist == last && id > last_id));
 		CHECK(!seen[id]);
-		CHECK(HasItsTids(&results, result));
+		CHECK(HasItsTids(&search, result));
 		seen[id] = true;
 		last = result->dist;
 		last_id = id;
 		n++;
 	}
 	CHECK(n == 5000);
-	CHECK(PipeannResultsPop(&results) == NULL);
+	CHECK(PipeannSearchPop(&search) == NULL);
 }
 
 /*
@@ -94,20 +94,20 @@ ResultsTellWhatComesNext(void)
 		{
 			const PipeannResult *next[220];
 			uint32		ids[220];
-			PipeannResults results;
+			PipeannSearch search;
 			int			found;
 
-			memset(&results, 0, sizeof(results));
-			PipeannResultsReset(&results);
+			memset(&search, 0, sizeof(search));
+			PipeannResultsReset(&search.results);
 			for (int id = 0; id < count; id++)
-				AddResult(&results, id, UnitFewDistances(&random), 1);
-			found = PipeannResultsNext(&results, next, n);
+				AddResult(&search.results, id, UnitFewDistances(&random), 1);
+			found = PipeannSearchNext(&search, next, n);
 			CHECK(found == Min(count, n));
 			for (int i = 0; i < found; i++)
 				ids[i] = next[i]->id;
 			for (int i = 0; i < found; i++)
-				CHECK(PipeannResultsPop(&results)->id == ids[i]);
-			found = PipeannResultsNext(&results, next, n);
+				CHECK(PipeannSearchPop(&search)->id == ids[i]);
+			found = PipeannSearchNext(&search, next, n);
 			CHECK(found == Max(Min(count - n, n), 0));
 		}
 }
@@ -122,13 +122,13 @@ ResultsMayComeLater(void)
 	uint64		random = 8;
 	static float dist[3000];
 	static bool there[3000];
-	PipeannResults results;
+	PipeannSearch search;
 	uint32		added = 0;
 	int			taken = 0;
 
 	memset(there, 0, sizeof(there));
-	memset(&results, 0, sizeof(results));
-	PipeannResultsReset(&results);
+	memset(&search, 0, sizeof(search));
+	PipeannResultsReset(&search.results);
 	for (int step = 0; step < 5000; step++)
 	{
 		const PipeannResult *result;
@@ -138,7 +138,7 @@ ResultsMayComeLater(void)
 		{
 			dist[added] = UnitFewDistances(&random);
 			there[added] = true;
-			AddResult(&results, added, dist[added], 2);
+			AddResult(&search.results, added, dist[added], 2);
 			added++;
 			continue;
 		}
@@ -146,17 +146,17 @@ ResultsMayComeLater(void)
 			if (there[i] && (nearest == PIPEANN_INVALID_ID ||
 							 dist[i] < dist[nearest]))
 				nearest = i;
-		result = PipeannResultsPop(&results);
+		result = PipeannSearchPop(&search);
 		CHECK((result == NULL) == (nearest == PIPEANN_INVALID_ID));
 		if (result == NULL)
 			continue;
 		CHECK(result->id == nearest);
-		CHECK(HasItsTids(&results, result));
+		CHECK(HasItsTids(&search, result));
 		there[nearest] = false;
 		taken++;
 	}
 	CHECK(taken > 1000);
-	CHECK(results.count == added - taken);
+	CHECK(search.results.count == added - taken);
 }
 
 /*

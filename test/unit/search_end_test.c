@@ -78,7 +78,7 @@ ListsTogether(void)
 		CHECK(together->codes[i] >= together->codes[i - 1]);
 	CHECK(PipeannTogetherBound(together, 40) == together->codes[39]);
 	CHECK(together->codes[39] <= 40);
-	CHECK(PipeannTogetherBound(together, PIPEANN_SHARED_DISTANCES + 1) == INFINITY);
+	CHECK(PipeannTogetherBound(together, together->ncodes + 1) == INFINITY);
 	together->searches = 1;
 	CHECK(PipeannTogetherLeast(together, 40) == 30);
 	together->searches = 1000;

@@ -1,13 +1,22 @@
 /*
- * heap.c
- *		The nearest of many: a heap, and a selection without one.
+ * heap.h
+ *		The nearest of many: a heap, and a selection without one; private to
+ *		search/.
+ *
+ * A file that includes this has defined HEAP_ITEM, a type with dist and id. Of
+ * items at one distance the one with the smaller id is nearer, so that the order
+ * does not depend on timing.
  */
-#include "search/pool.h"
-
-static void
-SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
+static inline bool
+IsNearer(const HEAP_ITEM *a, const HEAP_ITEM *b)
 {
-	PipeannDiscard moved = heap[at];
+	return a->dist < b->dist || (a->dist == b->dist && a->id < b->id);
+}
+
+static inline void
+SiftDown(HEAP_ITEM *heap, uint64 n, uint64 at)
+{
+	HEAP_ITEM	moved = heap[at];
 
 	for (;;)
 	{
@@ -15,9 +24,9 @@ SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
 
 		if (child >= n)
 			break;
-		if (child + 1 < n && PipeannIsNearer(&heap[child + 1], &heap[child]))
+		if (child + 1 < n && IsNearer(&heap[child + 1], &heap[child]))
 			child++;
-		if (!PipeannIsNearer(&heap[child], &moved))
+		if (!IsNearer(&heap[child], &moved))
 			break;
 		heap[at] = heap[child];
 		at = child;
@@ -26,17 +35,17 @@ SiftDown(PipeannDiscard *heap, uint64 n, uint64 at)
 }
 
 /* Order items as a heap, nearest first; take the first of it. */
-void
-PipeannHeapMake(PipeannDiscard *items, uint64 n)
+static inline void
+HeapMake(HEAP_ITEM *items, uint64 n)
 {
 	for (uint64 i = n / 2; i-- > 0;)
 		SiftDown(items, n, i);
 }
 
-PipeannDiscard
-PipeannHeapTake(PipeannDiscard *heap, uint64 *n)
+static inline HEAP_ITEM
+HeapTake(HEAP_ITEM *heap, uint64 *n)
 {
-	PipeannDiscard nearest = heap[0];
+	HEAP_ITEM	nearest = heap[0];
 
 	heap[0] = heap[--*n];
 	if (*n > 0)
@@ -48,18 +57,18 @@ PipeannHeapTake(PipeannDiscard *heap, uint64 *n)
  * Have what is nearer than a pivot before what is farther. If the first item is
  * the pivot and nothing is nearer, high becomes -1.
  */
-static void
-Split(PipeannDiscard *items, int64 *low, int64 *high)
+static inline void
+Split(HEAP_ITEM *items, int64 *low, int64 *high)
 {
-	PipeannDiscard pivot = items[(*low + *high) / 2];
+	HEAP_ITEM	pivot = items[(*low + *high) / 2];
 
 	while (*low <= *high)
 	{
-		PipeannDiscard swapped;
+		HEAP_ITEM	swapped;
 
-		while (PipeannIsNearer(&items[*low], &pivot))
+		while (IsNearer(&items[*low], &pivot))
 			(*low)++;
-		while (PipeannIsNearer(&pivot, &items[*high]))
+		while (IsNearer(&pivot, &items[*high]))
 			(*high)--;
 		if (*low > *high)
 			break;
@@ -73,8 +82,8 @@ Split(PipeannDiscard *items, int64 *low, int64 *high)
  * Have the nearest `wanted` in front, in any order; returns the last of them.
  * Distances are numbers.
  */
-PipeannDiscard
-PipeannSelectNearest(PipeannDiscard *items, uint64 n, uint64 wanted)
+static inline HEAP_ITEM
+SelectNearest(HEAP_ITEM *items, uint64 n, uint64 wanted)
 {
 	int64		at = (int64) wanted - 1;
 	int64		first = 0;
