@@ -68,22 +68,15 @@ MeasureSet(const PipeannKernels *set, PipeannPq *pq, const float *x)
 static void
 Measure(int dim, int nchunks)
 {
-	int		   *start = palloc(sizeof(int) * nchunks);
-	int		   *len = palloc(sizeof(int) * nchunks);
-	Size	   *offset = palloc(sizeof(Size) * nchunks);
 	float	   *x = MakeVectors(dim, SAMPLES);
-	PipeannPq	pq = {dim, nchunks, start, len, offset, NULL, 0};
+	PipeannPq	pq = PipeannPqNew(dim, nchunks);
 
-	PipeannPqLayout(dim, nchunks, start, len, offset);
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
 	for (int i = 0; i < NUM_SETS; i++)
 		if (Runs(sets[i]))
 			MeasureSet(sets[i], &pq, x);
 	pfree((void *) pq.centroids);
 	pfree(x);
-	pfree(offset);
-	pfree(len);
-	pfree(start);
 }
 
 int

@@ -110,9 +110,45 @@ extern PipeannTeam *PipeannTeamAlone(void);
 extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
 extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
 extern void PipeannTeamEnd(PipeannTeam *team);
-extern void *PipeannTeamAlloc(PipeannTeam *team, Size size);
-extern void *PipeannTeamAllocWork(PipeannTeam *team, Size size);
-extern void PipeannTeamFree(PipeannTeam *team, void *memory);
+
+static inline void *
+PipeannTeamAllocAs(PipeannTeam *team, Size size, bool work)
+{
+	if (team != NULL && team->share != NULL)
+		return team->share(team, size, work);
+	return PipeannAllocZero(Max(size, 1));
+}
+
+/*
+ * Memory that all members share, zeroed; at the same or at different addresses.
+ * All members call, with the same size, and in the same order. Without a team
+ * it is the caller's own. Fails as PipeannAlloc() does.
+ */
+static inline void *
+PipeannTeamAlloc(PipeannTeam *team, Size size)
+{
+	return PipeannTeamAllocAs(team, size, false);
+}
+
+/*
+ * Such memory for what is used here and there, at random: where memory is short it
+ * is a file only if nothing else is left.
+ */
+static inline void *
+PipeannTeamAllocWork(PipeannTeam *team, Size size)
+{
+	return PipeannTeamAllocAs(team, size, true);
+}
+
+/* Give it back. All members call, when none uses it any more. */
+static inline void
+PipeannTeamFree(PipeannTeam *team, void *memory)
+{
+	if (team != NULL && team->unshare != NULL)
+		team->unshare(team, memory);
+	else
+		pfree(memory);
+}
 
 /* Whether PipeannTeamAlloc() has memory for so many bytes. */
 static inline bool

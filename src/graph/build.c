@@ -5,11 +5,10 @@
 #include "base/base.h"
 
 #include "base/key.h"
-#include "graph/build.h"
+#include "base/random.h"
 #include "graph/clusters.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
-#include "graph/random.h"
 #include "graph/reservoir.h"
 
 /*

@@ -10,11 +10,10 @@
  */
 #include "base/base.h"
 
+#include "base/random.h"
 #include "distance/distance.h"
-#include "graph/build.h"
 #include "graph/clusters.h"
 #include "graph/partition.h"
-#include "graph/random.h"
 
 /* Leaders, and cutting sets. */
 
@@ -479,7 +478,7 @@ MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 	Halving    *h = PipeannAlloc(mul_size(n, sizeof(Halving)));
 	uint32	   *ids = PipeannAlloc(mul_size(n, sizeof(uint32)));
 
-	PipeannFixedInit(&f, &c->clusters->scale, n);
+	PipeannFixedInit(NULL, &c->clusters->scale, n, &f);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = (uint32) ((uint64) c->rows->n * i / n);
@@ -518,7 +517,7 @@ AssignRows(PipeannTeam *team, Clustering *c)
 	uint64		from;
 	uint64		to;
 
-	PipeannFixedInit(&f, &c->clusters->scale, RUN);
+	PipeannFixedInit(NULL, &c->clusters->scale, RUN, &f);
 	PipeannTeamBegin(team, c->rows->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		AssignRun(c, &f, out, (uint32) from, (uint32) to);

@@ -7,6 +7,7 @@
 #define PIPEANN_CLUSTERS_H
 
 #include "graph/fixed.h"
+#include "graph/reservoir.h"
 
 /* Members of cluster c are ids[starts[c]] .. ids[starts[c + 1] - 1]. */
 struct PipeannClusters
@@ -16,5 +17,10 @@ struct PipeannClusters
 	uint32	   *ids;			/* a node is in several clusters */
 	PipeannFixedScale scale;
 };
+
+extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
+							   const PipeannClusters *c, uint32 first,
+							   uint32 end, uint64 seed,
+							   PipeannReservoirs *r);
 
 #endif							/* PIPEANN_CLUSTERS_H */

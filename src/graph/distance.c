@@ -53,13 +53,3 @@ PipeannMeasureMany(const PipeannMeasure *m, uint32 a, const uint32 *ids, int n,
 		for (i = 0; i < n; i++)
 			out[i] = PipeannMeasureFinish(m, out[i], a, ids[i]);
 }
-
-/* The measure of two vectors; rounding may make it slightly negative. */
-float
-PipeannVectorsDistance(const PipeannVectors *v, uint32 a, uint32 b)
-{
-	PipeannMeasure m;
-
-	PipeannMeasureInit(&m, v);
-	return PipeannMeasurePair(&m, a, b);
-}

@@ -6,9 +6,9 @@
 
 #include <math.h>
 
+#include "base/random.h"
 #include "distance/distance.h"
 #include "graph/fixed.h"
-#include "graph/random.h"
 
 /* Rows of the sample for offset and scale. */
 #define MAX_SAMPLE 4096
@@ -233,29 +233,10 @@ MakeSketches(const PipeannFixedScale *s, PipeannFixed *f, uint32 from,
 	}
 }
 
+/* Room for n vectors, without sketches. All members call; or there is no team. */
 void
-PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
-				const PipeannVectors *v, uint32 r)
-{
-	Embed(v, r, f->float_x);
-	f->half_norm[i] = MakeOne(s, f->float_x, f->x + (Size) i * f->dim);
-}
-
-int32
-PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b)
-{
-	const int16 *x = PipeannFixedAt(f, a);
-	const int16 *y = PipeannFixedAt(f, b);
-	int32		dot = 0;
-
-	for (int d = 0; d < f->dim; d++)
-		dot += (int32) x[d] * y[d];
-	return PipeannFixedDistance(f->half_norm[a], f->half_norm[b], dot);
-}
-
-static void
-Allocate(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
-		 PipeannFixed *f)
+PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
+				 PipeannFixed *f)
 {
 	f->n = n;
 	f->dim = s->fixed_dim;
@@ -265,11 +246,13 @@ Allocate(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
 	f->float_x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
 }
 
-/* Room for n vectors, and setting one of them to row r of v. */
+/* Set one of them to row r of v. */
 void
-PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s, uint32 n)
+PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
+				const PipeannVectors *v, uint32 r)
 {
-	Allocate(NULL, s, n, f);
+	Embed(v, r, f->float_x);
+	f->half_norm[i] = MakeOne(s, f->float_x, f->x + (Size) i * f->dim);
 }
 
 /* All vectors in fixed point, with sketches. All members call. */
@@ -280,7 +263,7 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 	uint64		from;
 	uint64		to;
 
-	Allocate(team, s, v->n, f);
+	PipeannFixedInit(team, s, v->n, f);
 	f->sketch = PipeannTeamAlloc(team, mul_size(v->n, PIPEANN_SKETCH *
 												sizeof(int16)));
 	PipeannTeamBegin(team, v->n, RUN);

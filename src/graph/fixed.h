@@ -63,6 +63,18 @@ PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 	return Max(d, 0);
 }
 
+static inline int32
+PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b)
+{
+	const int16 *x = PipeannFixedAt(f, a);
+	const int16 *y = PipeannFixedAt(f, b);
+	int32		dot = 0;
+
+	for (int d = 0; d < f->dim; d++)
+		dot += (int32) x[d] * y[d];
+	return PipeannFixedDistance(f->half_norm[a], f->half_norm[b], dot);
+}
+
 /*
  * The side of each hyperplane on which b lies as seen from a: neighbours in
  * like directions get the same number (PiPNN, HashPrune).
@@ -109,15 +121,14 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 
 extern void PipeannFixedScaleInit(PipeannFixedScale *s,
 								  const PipeannVectors *v, uint64 seed);
-extern void PipeannFixedInit(PipeannFixed *f, const PipeannFixedScale *s,
-							 uint32 n);
+extern void PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s,
+							 uint32 n, PipeannFixed *f);
 extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
 							const PipeannFixedScale *s,
 							const PipeannVectors *v, uint32 r);
 extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
-extern int32 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b);
 
 /* Bytes of a vector with its norm and sketch. */
 static inline Size

@@ -103,10 +103,6 @@ typedef struct PipeannPruneParams
 	int			fill;			/* fill up to this with the nearest dropped */
 } PipeannPruneParams;
 
-/* distance.c */
-extern float PipeannVectorsDistance(const PipeannVectors *v, uint32 a,
-									uint32 b);
-
 /* clusters.c */
 extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
 										   const PipeannVectors *rows,
@@ -129,6 +125,13 @@ extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
 /* reach.c */
 extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 								const PipeannVectors *vectors);
+
+/* Bytes of memory that it needs for n nodes. */
+static inline Size
+PipeannReachMemory(uint32 n)
+{
+	return mul_size(n, 4 * sizeof(uint32) + 1);
+}
 
 /* prune.c */
 extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,

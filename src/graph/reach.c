@@ -21,7 +21,6 @@
 
 #include <math.h>
 
-#include "graph/build.h"
 #include "base/key.h"
 #include "graph/measure.h"
 

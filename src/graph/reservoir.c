@@ -26,19 +26,6 @@ typedef struct Places
 	uint16	   *distances;
 } Places;
 
-static inline Size
-PlacesSize(int places)
-{
-	return (Size) places * (sizeof(uint32) + 2 * sizeof(uint16));
-}
-
-/* Bytes of one reservoir. */
-Size
-PipeannReservoirMemory(int places)
-{
-	return PlacesSize(places) + sizeof(uint16) + 1;
-}
-
 static inline Places
 PlacesOf(const PipeannReservoirs *r, uint32 node)
 {
@@ -46,7 +33,7 @@ PlacesOf(const PipeannReservoirs *r, uint32 node)
 
 	p.ids = (uint32 *) (r->data +
 						PipeannReservoirOf(r, node) *
-						PlacesSize(r->places));
+						PipeannPlacesSize(r->places));
 	p.hashes = (uint16 *) (p.ids + r->places);
 	p.distances = p.hashes + r->places;
 	return p;
@@ -60,24 +47,22 @@ void
 PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r, uint32 n,
 					  int places, bool work)
 {
-	void	   *(*alloc) (PipeannTeam *team, Size size) =
-		work ? PipeannTeamAllocWork : PipeannTeamAlloc;
-
 	r->n = n;
 	r->places = places;
 	r->shared = team->members > 1;
 	r->slot = NULL;
 	r->first = 0;
-	r->data = alloc(team, mul_size(n, PlacesSize(places)));
-	r->bound = alloc(team, mul_size(n, sizeof(uint16)));
-	r->locks = alloc(team, n);
+	r->data = PipeannTeamAllocAs(team, mul_size(n, PipeannPlacesSize(places)),
+								 work);
+	r->bound = PipeannTeamAllocAs(team, mul_size(n, sizeof(uint16)), work);
+	r->locks = PipeannTeamAllocAs(team, n, work);
 	PipeannReservoirsEmpty(team, r);
 }
 
 void
 PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r)
 {
-	Size		size = PlacesSize(r->places);
+	Size		size = PipeannPlacesSize(r->places);
 	uint64		from;
 	uint64		to;
 

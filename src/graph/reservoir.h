@@ -34,6 +34,19 @@ typedef struct PipeannReservoirs
 	uint32		first;
 } PipeannReservoirs;
 
+static inline Size
+PipeannPlacesSize(int places)
+{
+	return (Size) places * (sizeof(uint32) + 2 * sizeof(uint16));
+}
+
+/* Bytes of one reservoir. */
+static inline Size
+PipeannReservoirMemory(int places)
+{
+	return PipeannPlacesSize(places) + sizeof(uint16) + 1;
+}
+
 /* The reservoir of a node. */
 static inline uint32
 PipeannReservoirOf(const PipeannReservoirs *r, uint32 node)
@@ -86,7 +99,6 @@ typedef struct PipeannOffer
 	uint16		hash;
 } PipeannOffer;
 
-extern Size PipeannReservoirMemory(int places);
 extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,
 								  uint32 n, int places, bool work);
 extern void PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r);

@@ -136,10 +136,6 @@ PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	return true;
 }
 
-/*
- * The nodes of a block that pass: id first + i for bit i of mask[]; first is a
- * multiple of PIPEANN_CODE_BLOCK.
- */
 #define PIPEANN_BLOCK_WORDS (PIPEANN_CODE_BLOCK / 64)
 
 /* filter.c */
@@ -149,8 +145,13 @@ extern double PipeannSharePassing(const PipeannCodes *codes,
 extern void PipeannPrefetchBlock(const PipeannCodes *codes,
 								 const PipeannCodeFilter *filter,
 								 uint32 first);
-extern void PipeannBlockPassing(const PipeannCodes *codes,
-								const PipeannCodeFilter *filter, uint32 first,
-								uint64 *mask);
+
+/*
+ * Which of the nodes first .. first + n - 1 pass: bit i of mask[] is that of first + i.
+ * n is a multiple of 64, and all of it in one block; first < ncodes.
+ */
+extern void PipeannPassing(const PipeannCodes *codes,
+						   const PipeannCodeFilter *filter, uint32 first,
+						   int n, uint64 *mask);
 
 #endif							/* PIPEANN_CODES_H */

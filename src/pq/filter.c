@@ -187,10 +187,9 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 		mask[i] = 0;
 }
 
-/* n is a multiple of 64, and all of it in one block; first < ncodes. */
-static void
-Passing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
-		uint32 first, int n, uint64 *mask)
+void
+PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+			   uint32 first, int n, uint64 *mask)
 {
 	memset(mask, 0xFF, n / 8);
 	for (const PipeannCodeColumn *column = filter->columns;
@@ -234,13 +233,6 @@ PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	}
 }
 
-void
-PipeannBlockPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
-					uint32 first, uint64 *mask)
-{
-	Passing(codes, filter, first, PIPEANN_CODE_BLOCK, mask);
-}
-
 /* The share of nodes that pass, by a sample. */
 double
 PipeannSharePassing(const PipeannCodes *codes, const PipeannCodeFilter *filter)
@@ -253,8 +245,8 @@ PipeannSharePassing(const PipeannCodes *codes, const PipeannCodeFilter *filter)
 	{
 		uint64		mask;
 
-		Passing(codes, filter, (uint32) ((uint64) i * words / runs) * 64, 64,
-				&mask);
+		PipeannPassing(codes, filter,
+					   (uint32) ((uint64) i * words / runs) * 64, 64, &mask);
 		passing += __builtin_popcountll(mask);
 	}
 	return runs == 0 ? 0 : (double) passing / Min(codes->ncodes, runs * 64);

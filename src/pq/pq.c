@@ -47,8 +47,8 @@ ReverseBits(int value, int bits)
  *
  * Indexes on disk depend on this function: never change its result.
  */
-void
-PipeannPqLayout(int dim, int nchunks, int *start, int *len, Size *offset)
+static void
+CutRuns(int dim, int nchunks, int *start, int *len, Size *offset)
 {
 	int			bits = 0;
 	int			j = 0;
@@ -79,7 +79,7 @@ PipeannPqNew(int dim, int nchunks)
 	int		   *len = PipeannAlloc(nchunks * sizeof(int));
 	Size	   *offset = PipeannAlloc(nchunks * sizeof(Size));
 
-	PipeannPqLayout(dim, nchunks, start, len, offset);
+	CutRuns(dim, nchunks, start, len, offset);
 	return (PipeannPq) {
 		.dim = dim,.nchunks = nchunks,.start = start,.len = len,
 		.offset = offset

@@ -59,8 +59,6 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 }
 
 /* pq.c */
-extern void PipeannPqLayout(int dim, int nchunks, int *start, int *len,
-							Size *offset);
 extern PipeannPq PipeannPqNew(int dim, int nchunks);
 extern int	PipeannPqAutoBytes(int dim);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,

@@ -9,6 +9,7 @@
  */
 #include "pq/pq.h"
 
+#include "base/random.h"
 #include "distance/distance.h"
 
 #define MAX_ITERATIONS 12
@@ -37,22 +38,11 @@ typedef struct Clustering
 	uint64		random;			/* state of the generator */
 } Clustering;
 
-/* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
-static uint64
-RandomBits(uint64 *state)
-{
-	uint64		z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
-}
-
 /* Uniform in [0, 1). */
 static double
 RandomFraction(uint64 *state)
 {
-	return (double) (RandomBits(state) >> 11) * (1.0 / 9007199254740992.0);
+	return (double) (PipeannRandomNext(state) >> 11) * (1.0 / 9007199254740992.0);
 }
 
 /* Copy a chunk's dimensions out of the samples. */
@@ -91,7 +81,7 @@ ChooseSeeds(Clustering *c)
 	{
 		uint32		low = (uint64) c->n * i / nseeds;
 		uint32		high = (uint64) c->n * (i + 1) / nseeds;
-		uint32		pick = low + RandomBits(&c->random) % (high - low);
+		uint32		pick = low + PipeannRandomNext(&c->random) % (high - low);
 		const float *x = c->samples + (Size) pick * c->len;
 		float	   *block = c->seeds +
 			(Size) (i / PIPEANN_CENTROIDS) * c->len * PIPEANN_CENTROIDS;
@@ -151,7 +141,7 @@ PickSeed(Clustering *c, const float *nearest, int nseeds, double total)
 	double		rest = RandomFraction(&c->random) * total;
 
 	if (!(total > 0.0 && total - total == 0.0))
-		return (int) (RandomBits(&c->random) % nseeds);
+		return (int) (PipeannRandomNext(&c->random) % nseeds);
 	for (int i = 0; i < nseeds - 1; i++)
 	{
 		rest -= nearest[i];
@@ -168,7 +158,7 @@ SeedCentroids(Clustering *c)
 	float		nearest[MAX_SEED_BLOCKS * PIPEANN_CENTROIDS];
 	int			nblocks = ChooseSeeds(c);
 	int			nseeds = nblocks * PIPEANN_CENTROIDS;
-	int			pick = (int) (RandomBits(&c->random) % nseeds);
+	int			pick = (int) (PipeannRandomNext(&c->random) % nseeds);
 
 	for (int i = 0; i < nseeds; i++)
 		nearest[i] = __builtin_inff();

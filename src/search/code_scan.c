@@ -180,7 +180,8 @@ CollectPassing(PipeannSearch *search, Batch *batch)
 		CHECK_FOR_INTERRUPTS();
 		PipeannPrefetchBlock(codes, search->params.code_filter,
 							 first + PIPEANN_CODE_BLOCK);
-		PipeannBlockPassing(codes, search->params.code_filter, first, mask);
+		PipeannPassing(codes, search->params.code_filter, first,
+					   PIPEANN_CODE_BLOCK, mask);
 		for (uint32 i = 0; i < PIPEANN_BLOCK_WORDS; i++)
 			for (; mask[i] != 0; mask[i] &= mask[i] - 1)
 				Collect(search, batch,

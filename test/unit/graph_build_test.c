@@ -10,6 +10,7 @@
 
 #include "distance/distance.h"
 #include "graph/clusters.h"
+#include "graph/measure.h"
 #include "graph/partition.h"
 
 #define DIM 19
@@ -263,15 +264,17 @@ static void
 FixedDistancesAreNear(void)
 {
 	PipeannVectors v = Vectors(300);
+	PipeannMeasure m;
 	PipeannFixedScale scale;
 	PipeannFixed f;
 
+	PipeannMeasureInit(&m, &v);
 	RandomRows(300, 4);
 	MakeFixed(300, &scale, &f);
 	for (uint32 a = 0; a < 300; a++)
 		for (uint32 b = 0; b < a; b++)
 		{
-			double		true_one = PipeannVectorsDistance(&v, a, b) *
+			double		true_one = PipeannMeasurePair(&m, a, b) *
 				scale.scale * scale.scale / 2;
 			int32		d = PipeannFixedDistance(f.half_norm[a],
 												 f.half_norm[b],

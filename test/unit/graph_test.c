@@ -13,8 +13,9 @@
 #include "base/base.h"
 #include "unit.h"
 
-#include "graph/graph.h"
 #include "distance/distance.h"
+#include "graph/graph.h"
+#include "graph/measure.h"
 
 #define DIM 784
 #define NROWS 6000
@@ -27,6 +28,15 @@ static float *Aux[4];			/* by metric, of all rows */
 static float MaxNorm;
 
 /* ---------- data ---------- */
+
+static float
+VectorsDistance(const PipeannVectors *v, uint32 a, uint32 b)
+{
+	PipeannMeasure m;
+
+	PipeannMeasureInit(&m, v);
+	return PipeannMeasurePair(&m, a, b);
+}
 
 /* Clusters in 20 dimensions, turned into DIM by a random map. */
 static void
@@ -261,7 +271,7 @@ Search(const PipeannGraph *g, const PipeannVectors *v, uint32 query, int ef,
 	int			i;
 
 	seen[g->medoid] = true;
-	Insert(best, &n, ef, PipeannVectorsDistance(v, query, g->medoid),
+	Insert(best, &n, ef, VectorsDistance(v, query, g->medoid),
 		   g->medoid);
 	while ((at = FirstToExpand(best, n)) >= 0)
 	{
@@ -273,7 +283,7 @@ Search(const PipeannGraph *g, const PipeannVectors *v, uint32 query, int ef,
 			uint32		next = PipeannNeighbors(g, node)[i];
 
 			if (!seen[next])
-				Insert(best, &n, ef, PipeannVectorsDistance(v, query, next),
+				Insert(best, &n, ef, VectorsDistance(v, query, next),
 					   next);
 			seen[next] = true;
 		}
@@ -298,7 +308,7 @@ Recall(const PipeannGraph *g, PipeannMetric metric, int ef)
 		uint32		row;
 
 		for (row = 0; row < NROWS; row++)
-			Insert(exact, &nexact, K, PipeannVectorsDistance(&v, q, row), row);
+			Insert(exact, &nexact, K, VectorsDistance(&v, q, row), row);
 		if (!CHECK(Search(g, &v, q, ef, found) >= K))
 			return 0;
 		for (i = 0; i < K; i++)
@@ -351,15 +361,15 @@ TestMeasure(void)
 	for (metric = PIPEANN_L2; metric <= PIPEANN_COSINE; metric++)
 	{
 		PipeannVectors v = Vectors(metric, NROWS);
-		double		scale = PipeannVectorsDistance(&v, 0, 1);
+		double		scale = VectorsDistance(&v, 0, 1);
 
 		for (i = 0; i < 100; i++)
 		{
-			float		ab = PipeannVectorsDistance(&v, i, i + 100);
+			float		ab = VectorsDistance(&v, i, i + 100);
 
 			CHECK(ab >= 0);
-			CHECK(ab == PipeannVectorsDistance(&v, i + 100, i));
-			CHECK_CLOSE(PipeannVectorsDistance(&v, i, i), 0, scale * 1e-4);
+			CHECK(ab == VectorsDistance(&v, i + 100, i));
+			CHECK_CLOSE(VectorsDistance(&v, i, i), 0, scale * 1e-4);
 		}
 	}
 }
@@ -377,9 +387,9 @@ TestMeasureIsMetric(void)
 
 		for (i = 0; i < 200; i++)
 		{
-			double		ab = sqrt(PipeannVectorsDistance(&v, i, i + 1));
-			double		bc = sqrt(PipeannVectorsDistance(&v, i + 1, i + 2));
-			double		ac = sqrt(PipeannVectorsDistance(&v, i, i + 2));
+			double		ab = sqrt(VectorsDistance(&v, i, i + 1));
+			double		bc = sqrt(VectorsDistance(&v, i + 1, i + 2));
+			double		ac = sqrt(VectorsDistance(&v, i, i + 2));
 
 			CHECK(ac <= (ab + bc) * 1.001);
 		}
@@ -723,7 +733,7 @@ typedef struct PruneRows
 static float
 RowDistance(uint32 a, uint32 b, void *arg)
 {
-	return PipeannVectorsDistance(&((PruneRows *) arg)->v, a, b);
+	return VectorsDistance(&((PruneRows *) arg)->v, a, b);
 }
 
 /* How many of the first n of out no earlier one stands for, by alpha. */
@@ -875,8 +885,8 @@ MateDistance(const PipeannVectors *v, const uint32 *order, int fill)
 
 		if (i == seed)
 			continue;
-		sum += order == NULL ? PipeannVectorsDistance(v, seed, i) :
-			PipeannVectorsDistance(v, order[seed], order[i]);
+		sum += order == NULL ? VectorsDistance(v, seed, i) :
+			VectorsDistance(v, order[seed], order[i]);
 		count++;
 	}
 	return sum / count;
@@ -957,9 +967,9 @@ TestEntryGraph(void)
 		CheckGraph(g, 300);
 		for (i = 0; i < 300; i++)
 		{
-			near += PipeannVectorsDistance(&v, ids[i],
+			near += VectorsDistance(&v, ids[i],
 										   ids[PipeannNeighbors(g, i)[0]]);
-			far += PipeannVectorsDistance(&v, ids[i], ids[(i + 150) % 300]);
+			far += VectorsDistance(&v, ids[i], ids[(i + 150) % 300]);
 		}
 		CHECK(near < far);
 		PipeannGraphFree(PipeannTeamAlone(), g);

@@ -105,18 +105,6 @@ IndexMakeEntryGraph(Index *index, uint32 n, int max_degree)
 	free(sample);
 }
 
-PipeannPq
-IndexQuantizer(int dim, int nchunks)
-{
-	int		   *start = PipeannAlloc(nchunks * sizeof(int));
-	int		   *len = PipeannAlloc(nchunks * sizeof(int));
-	Size	   *offset = PipeannAlloc(nchunks * sizeof(Size));
-	PipeannPq	pq = {dim, nchunks, start, len, offset, NULL, 0};
-
-	PipeannPqLayout(dim, nchunks, start, len, offset);
-	return pq;
-}
-
 void
 IndexFreeQuantizer(PipeannPq *pq)
 {

@@ -60,8 +60,6 @@ extern void IndexWritePages(Index *index, const PipeannGraph *graph);
 /* Make the entry graph: n nodes that are spread evenly. */
 extern void IndexMakeEntryGraph(Index *index, uint32 n, int max_degree);
 
-/* A quantiser without its centroids. */
-extern PipeannPq IndexQuantizer(int dim, int nchunks);
 extern void IndexFreeQuantizer(PipeannPq *pq);
 
 #endif							/* PIPEANN_MEMORY_INDEX_H */

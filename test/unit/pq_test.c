@@ -22,17 +22,8 @@ typedef struct Data
 static PipeannPq
 MakePq(int dim, int nchunks)
 {
-	PipeannPq	pq;
-	int		   *start = palloc(sizeof(int) * nchunks);
-	int		   *len = palloc(sizeof(int) * nchunks);
-	Size	   *offset = palloc(sizeof(Size) * nchunks);
+	PipeannPq	pq = PipeannPqNew(dim, nchunks);
 
-	PipeannPqLayout(dim, nchunks, start, len, offset);
-	pq.dim = dim;
-	pq.nchunks = nchunks;
-	pq.start = start;
-	pq.len = len;
-	pq.offset = offset;
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
 	return pq;
 }

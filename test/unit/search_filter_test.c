@@ -144,7 +144,7 @@ TellsWhichPass(void)
 		{
 			uint64		mask[PIPEANN_BLOCK_WORDS];
 
-			PipeannBlockPassing(&coded, &filter, first, mask);
+			PipeannPassing(&coded, &filter, first, PIPEANN_CODE_BLOCK, mask);
 			for (uint32 i = 0; i < PIPEANN_CODE_BLOCK; i++)
 			{
 				bool		want = first + i < coded.ncodes &&
@@ -178,7 +178,7 @@ TellsWhichAreInRange(void)
 		{
 			uint64		mask[PIPEANN_BLOCK_WORDS];
 
-			PipeannBlockPassing(&coded, &filter, first, mask);
+			PipeannPassing(&coded, &filter, first, PIPEANN_CODE_BLOCK, mask);
 			for (uint32 id = first; id < Min(first + PIPEANN_CODE_BLOCK, coded.ncodes); id++)
 			{
 				int			wide = AttributesOf(id).wide;
@@ -229,7 +229,7 @@ TellsAlternatives(void)
 		{
 			uint64		mask[PIPEANN_BLOCK_WORDS];
 
-			PipeannBlockPassing(&coded, &filter, first, mask);
+			PipeannPassing(&coded, &filter, first, PIPEANN_CODE_BLOCK, mask);
 			for (uint32 i = 0; i < PIPEANN_CODE_BLOCK &&
 				 first + i < coded.ncodes; i++)
 			{

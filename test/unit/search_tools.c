@@ -105,7 +105,7 @@ MakeCodes(Index *index)
 	int			nchunk_arrays = (index->ids >> CHUNK_SHIFT) + 1;
 	uint8	  **chunks = PipeannAlloc(nchunk_arrays * sizeof(uint8 *));
 
-	*pq = IndexQuantizer(dim, nchunks);
+	*pq = PipeannPqNew(dim, nchunks);
 	for (int i = 0; i < n; i++)
 		CodedVector(index, i, samples + (Size) i * dim);
 	PipeannPqTrain(PipeannTeamAlone(), pq, samples, Min(n, 2000), 1, centroids);

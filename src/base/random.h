@@ -1,6 +1,6 @@
 /*
  * random.h
- *		The build's random numbers: the same on every platform and version.
+ *		The random numbers of builds: the same on every platform and version.
  *
  * SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
  * generators, OOPSLA 2014). The state is one word; any seed is a good seed.
