@@ -68,7 +68,6 @@ PipeannMeasurePair(const PipeannMeasure *m, uint32 a, uint32 b)
 	return PipeannMeasureFinish(m, raw, a, b);
 }
 
-/* distance.c */
 extern void PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v);
 extern void PipeannMeasureMany(const PipeannMeasure *m, uint32 a,
 							   const uint32 *ids, int n, float *out);

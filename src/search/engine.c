@@ -441,43 +441,11 @@ Continue(PipeannSearch *search)
 	return true;
 }
 
-/*
- * Score what is left of pages given back before codes were in doubt
- *
- * Codes turned out to be in doubt, and pages whose nodes were to be scored then
- * have been given back: have them again, one after the other.
- */
-static void
-ScoreReleasedPages(PipeannSearch *search)
-{
-	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
-		return;
-	for (uint32 i = 0; i < search->nrefs; i++)
-	{
-		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
-			continue;
-		PipeannKeepLimit(search, 0);
-		PipeannRequestAgain(search, i);
-		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
-			PipeannAwaitPage(search);
-	}
-}
-
-/* Have results of all pages that the search came by, if they are to be. */
-static void
-ScoreRest(PipeannSearch *search)
-{
-	PipeannScorePagesIfInDoubt(search);
-	ScoreReleasedPages(search);
-	while (PipeannScoreNext(search))
-		;
-}
-
 static void
 RunPolicy(PipeannSearch *search)
 {
 	search->params.policy->run(search);
-	ScoreRest(search);
+	PipeannScoreRest(search);
 }
 
 /*
@@ -541,7 +509,7 @@ RunTogether(PipeannSearch *search)
 	if (search->params.together != NULL)
 	{
 		RoundsRun(search->params.together);
-		ScoreRest(search);
+		PipeannScoreRest(search);
 	}
 	if (search->params.together == NULL)
 		RunList(search);

@@ -608,8 +608,8 @@ PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
  * The list is explored: have whole pages scored if its codes cannot be relied
  * on.
  */
-void
-PipeannScorePagesIfInDoubt(PipeannSearch *search)
+static void
+ScorePagesIfInDoubt(PipeannSearch *search)
 {
 	const PipeannCodeErrors *errors = &search->code_errors;
 	double		n = errors->n;
@@ -728,6 +728,36 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 	MarkKept(search, MostKept(search, room));
 	ReleaseOthers(search);
 	ForgetReleased(search);
+}
+
+/*
+ * Codes turned out to be in doubt, and pages whose nodes were to be scored then
+ * have been given back: have them again, one after the other.
+ */
+static void
+ScoreReleasedPages(PipeannSearch *search)
+{
+	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
+		return;
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
+			continue;
+		PipeannKeepLimit(search, 0);
+		PipeannRequestAgain(search, i);
+		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
+			PipeannAwaitPage(search);
+	}
+}
+
+/* Have results of all pages that the search came by, if they are to be. */
+void
+PipeannScoreRest(PipeannSearch *search)
+{
+	ScorePagesIfInDoubt(search);
+	ScoreReleasedPages(search);
+	while (PipeannScoreNext(search))
+		;
 }
 
 /* Scoring every node: for an index too small to have codes. */

@@ -128,7 +128,7 @@ extern void PipeannAwaitPage(PipeannSearch *search);
 extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 								 const PipeannCandidate *item,
 								 const PipeannSlot *slot, bool wanted);
-extern void PipeannScorePagesIfInDoubt(PipeannSearch *search);
+extern void PipeannScoreRest(PipeannSearch *search);
 extern void PipeannRequestPage(PipeannSearch *search, int position);
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
 extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);

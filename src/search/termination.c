@@ -98,6 +98,15 @@ FactorMargin(const PipeannTermination *termination, float key)
 		(termination->metric == PIPEANN_COSINE ? 1 + key : key);
 }
 
+/* What is much farther than a distance. */
+static float
+MuchFarther(const PipeannTermination *termination, float dist)
+{
+	return dist + Max(FactorMargin(termination, dist),
+					  PipeannTerminationMargin(termination,
+											   termination->deviations));
+}
+
 static bool
 KnowsTooLittle(const PipeannTermination *termination)
 {
@@ -137,9 +146,7 @@ PipeannTerminationBoundOf(const PipeannTermination *termination, float code)
 
 	if (!termination->on || termination->errors.samples < PIPEANN_MIN_SAMPLES)
 		return INFINITY;
-	return exact + Max(FactorMargin(termination, exact),
-					   PipeannTerminationMargin(termination,
-												termination->deviations));
+	return MuchFarther(termination, exact);
 }
 
 /*
@@ -149,11 +156,7 @@ PipeannTerminationBoundOf(const PipeannTermination *termination, float code)
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
-	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
-
-	if (KnowsTooLittle(termination))
-		return INFINITY;
-	return last + Max(FactorMargin(termination, last),
-					  PipeannTerminationMargin(termination,
-											   termination->deviations));
+	return KnowsTooLittle(termination) ? INFINITY :
+		MuchFarther(termination,
+					termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist);
 }

@@ -1,5 +1,5 @@
 /*
- * distance.c
+ * measure.c
  *		The one measure of search and pruning (see graph.h).
  */
 #include "base/base.h"
