@@ -27,7 +27,17 @@ typedef struct PipeannCoding
 	uint32		entry_count;
 } PipeannCoding;
 
-/* coding.c: before codes are made, and when they are */
+/* coding.c */
+extern void PipeannChooseWidths(Relation index, uint32 format,
+								const PipeannNodes *nodes, PipeannLayout *l,
+								PipeannWidths *widths);
+extern void PipeannNodeAttributes(PipeannAttributes *a,
+								  const PipeannNodes *nodes, uint32 node,
+								  uint8 *code);
+extern void PipeannEncodeAttributes(PipeannAttributes *a,
+									const PipeannLayout *l,
+									const PipeannNodes *nodes, uint32 first,
+									int n, uint8 *out);
 extern void PipeannCodingBegin(PipeannCoding *k, Relation index,
 							   const PipeannMeta *meta,
 							   const PipeannLayout *l, uint32 generation);
@@ -60,7 +70,7 @@ extern PipeannMeta *PipeannCodingAttempt(const PipeannCoding *k,
 										 PipeannMetaAlone *alone);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 
-/* codes.c: codebook, codes and entry graph to their pages */
+/* codebook, codes and entry graph to their pages */
 extern void PipeannCodingScale(PipeannMetric metric, float aux, int dim,
 							   float *x);
 extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
@@ -83,8 +93,6 @@ extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 								const PipeannExtentMap *map,
 								const PipeannNodes *nodes, uint32 root);
 extern uint32 PipeannEntryCount(uint32 nodes);
-extern uint32 PipeannEntryPages(uint32 count);
-extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 
 /* Nodes have at most so many neighbours in an entry graph. */
 #define PIPEANN_ENTRY_DEGREE 16
@@ -92,7 +100,6 @@ extern uint32 PipeannNextEntryFirst(const PipeannMeta *meta, uint32 count);
 /* What a build foresees: bytes that members share, and steps of the team. */
 extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
 								uint32 ids);
-extern Size PipeannCodePagesMemory(const PipeannLayout *l, uint32 ids);
 extern void PipeannCodingForesee(PipeannMeta *meta);
 extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 

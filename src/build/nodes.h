@@ -55,26 +55,6 @@ PipeannNodeRow(const PipeannNodes *nodes, uint32 node, uint32 dup)
 /* rows.c */
 extern void PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes);
 
-/* attributes.c: attribute codes of nodes, by their rows */
-typedef struct PipeannNodeSampling
-{
-	const PipeannNodes *nodes;
-	uint32		n;
-} PipeannNodeSampling;
-
-extern PipeannNodeSampling PipeannSampleNodes(const PipeannNodes *nodes);
-extern const PipeannRow *PipeannSampledNodeRow(uint32 i, uint32 j, void *arg);
-extern void PipeannChooseWidths(Relation index, uint32 format,
-								const PipeannNodes *nodes, PipeannLayout *l,
-								PipeannWidths *widths);
-extern void PipeannNodeAttributes(PipeannAttributes *a,
-								  const PipeannNodes *nodes, uint32 node,
-								  uint8 *code);
-extern void PipeannEncodeAttributes(PipeannAttributes *a,
-									const PipeannLayout *l,
-									const PipeannNodes *nodes, uint32 first,
-									int n, uint8 *out);
-
 /* write.c: graph pages, and the metapage of a new index */
 
 /* Where nodes are written. */

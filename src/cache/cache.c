@@ -17,19 +17,12 @@
  * changes costs a little recall at most.
  */
 
-/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
-#define RETRY_MS 60000
-
 /* What a turn is for. */
 typedef struct Newer
 {
 	Relation	index;
 	const PipeannMeta *meta;
-	const PipeannRowMapPlan *plan;
-	PipeannRowMapChange change;
 } Newer;
-
-typedef void (*Change) (PipeannAttachment *attachment, void *arg);
 
 /* A doomed cache does not grow any more: the next scan gets another one. */
 static bool
@@ -105,27 +98,6 @@ Update(PipeannAttachment *attachment, void *arg)
 	AdvanceCounters(header, ids, meta->changes);
 }
 
-/* Do it while nobody else changes the attachment's cache. */
-static void
-InTurn(PipeannAttachment *attachment, Change change, void *arg)
-{
-	if (attachment->entry == NULL)
-	{
-		change(attachment, arg);
-		return;
-	}
-	PipeannRegistryTakeTurn(attachment);
-	PG_TRY();
-	{
-		change(attachment, arg);
-	}
-	PG_FINALLY();
-	{
-		PipeannRegistryEndTurn(attachment);
-	}
-	PG_END_TRY();
-}
-
 static void
 AttachmentFollow(Relation index, PipeannAttachment *attachment,
 				 const PipeannMeta *meta)
@@ -136,138 +108,7 @@ AttachmentFollow(Relation index, PipeannAttachment *attachment,
 		return;
 	PipeannAttachmentRefresh(index, attachment, meta);
 	if (NeedsUpdate(attachment, meta))
-		InTurn(attachment, Update, &newer);
-}
-
-/* ---------- the map of rows ---------- */
-
-/* The map of an attachment, or NULL; it may be of any version. */
-static PipeannRowMap *
-MapOf(const PipeannAttachment *attachment)
-{
-	uint32		number = pg_atomic_read_u32(&attachment->header->row_map);
-
-	pg_read_barrier();
-	return number == 0 || number >= attachment->nmappings ? NULL :
-		(PipeannRowMap *) attachment->mappings[number].address;
-}
-
-/* The map of rows, of any version; NULL if there is none. */
-PipeannRowMap *
-PipeannCacheRowMap(const PipeannCache *cache)
-{
-	return MapOf(cache->attachment);
-}
-
-/* The present map, if there is room, or a new one in a segment of its own. */
-static PipeannRowMap *
-MapWithRoom(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
-{
-	PipeannRowMap *map = MapOf(attachment);
-
-	if (map != NULL && PipeannRowMapHasRoom(map, plan))
-		return map;
-	if (!PipeannAttachmentAddMapping(attachment, PipeannRowMapSize(plan),
-									 attachment->arrays->capacity, 0, false))
-		return NULL;
-	map = (PipeannRowMap *)
-		attachment->mappings[attachment->nmappings - 1].address;
-	PipeannRowMapInit(map, plan);
-	pg_write_barrier();
-	pg_atomic_write_u32(&attachment->header->row_map,
-						attachment->nmappings - 1);
-	return map;
-}
-
-static void
-PutMap(PipeannAttachment *attachment, void *arg)
-{
-	const Newer *newer = arg;
-	PipeannRowMap *map;
-
-	if (PipeannAttachmentIsDoomed(attachment) ||
-		!PipeannAttachmentRefresh(newer->index, attachment, newer->meta))
-		return;
-	map = MapWithRoom(attachment, newer->plan);
-	attachment->no_row_map = map != NULL ? 0 :
-		GetCurrentStatementStartTimestamp();
-	if (map != NULL)
-		PipeannRowMapWrite(map, newer->plan);
-	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
-}
-
-/*
- * Whether there may be room for a map: some time after there was none it is tried
- * again.
- */
-bool
-PipeannCacheMayMapRows(const PipeannCache *cache)
-{
-	const PipeannAttachment *attachment = cache->attachment;
-
-	return !PipeannAttachmentIsDoomed(attachment) &&
-		(attachment->no_row_map == 0 ||
-		 TimestampDifferenceExceeds(attachment->no_row_map,
-									GetCurrentStatementStartTimestamp(),
-									RETRY_MS));
-}
-
-/*
- * Make a map of these rows, all that the index had when the metapage had these
- * `removals`. Without room in memory there is none.
- */
-void
-PipeannCacheMapRows(Relation index, PipeannCache *cache,
-					const PipeannMeta *meta, const PipeannMappedRow *rows,
-					uint64 n)
-{
-	PipeannRowMapPlan plan = {.rows = rows, .n = n, .nodes = meta->nodes,
-		.removals = meta->removals};
-	Newer		newer = {.index = index, .meta = meta, .plan = &plan};
-
-	if (PipeannRowMapMakePlan(&plan))
-		InTurn(cache->attachment, PutMap, &newer);
-	pfree(plan.starts);
-}
-
-static void
-WithdrawMap(PipeannAttachment *attachment, void *arg)
-{
-	Newer	   *newer = arg;
-
-	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
-	if (!PipeannAttachmentIsDoomed(attachment))
-		PipeannRowMapWithdraw(&newer->change, MapOf(attachment),
-							  newer->meta->removals);
-}
-
-/* Unless another map has taken its place, it is read again. */
-static void
-PutMapBack(PipeannAttachment *attachment, void *arg)
-{
-	Newer	   *newer = arg;
-
-	if (MapOf(attachment) == newer->change.map)
-		PipeannRowMapPutBack(&newer->change, newer->meta->removals + 2);
-}
-
-/*
- * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
- * is all that came between it and this metapage, whose `removals` are to grow by two.
- */
-void
-PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-					   const PipeannMeta *meta,
-					   IndexBulkDeleteCallback is_dead, void *arg)
-{
-	PipeannAttachment *attachment = cache->attachment;
-	Newer		newer = {.index = index, .meta = meta};
-
-	InTurn(attachment, WithdrawMap, &newer);
-	if (newer.change.map == NULL)
-		return;
-	PipeannRowMapTakeOut(&newer.change, is_dead, arg);
-	InTurn(attachment, PutMapBack, &newer);
+		PipeannInTurn(attachment, Update, &newer);
 }
 
 /* Caches not in use to look at for one of the right memory context. */
@@ -333,7 +174,7 @@ RetryShared(Relation index, const PipeannMeta *meta,
 	PipeannAttachment *shared;
 
 	if (attachment->entry != NULL || attachment->refs > 0 ||
-		!TimestampDifferenceExceeds(attachment->tried, now, RETRY_MS))
+		!TimestampDifferenceExceeds(attachment->tried, now, PIPEANN_RETRY_MS))
 		return attachment;
 	attachment->tried = now;
 	shared = PipeannAttachmentMake(index, meta, true, false);

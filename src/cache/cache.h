@@ -78,6 +78,17 @@ PipeannEntryGraphBytes(uint32 count, uint32 degree)
 					mul_size(mul_size(count, degree), sizeof(uint32)));
 }
 
+/*
+ * Which node has a row, for whoever knows rows by their TIDs only. A map holds
+ * the rows that there were when it was made, less those that VACUUM has removed
+ * since.
+ */
+typedef struct PipeannMappedRow
+{
+	ItemPointerData tid;
+	uint32		id;				/* of the node */
+} PipeannMappedRow;
+
 /* cache.c */
 extern void PipeannCacheInit(void);
 extern PipeannCache *PipeannCacheAcquire(Relation index,
@@ -90,7 +101,11 @@ extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheForget(Relation index);
 extern void PipeannCacheSweep(void);
-extern PipeannRowMap *PipeannCacheRowMap(const PipeannCache *cache);
+
+/* row_map.c */
+extern bool PipeannCacheFindRows(const PipeannCache *cache, uint32 removals,
+								 const ItemPointerData *tids, uint32 n,
+								 uint32 *ids, uint64 *nodes);
 extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
 extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
 								const PipeannMeta *meta,

@@ -298,6 +298,14 @@ PipeannRegistryPublish(PipeannAttachment *attachment)
 	ConditionVariableBroadcast(&entry->changed);
 }
 
+static void
+EndTurn(PipeannAttachment *attachment)
+{
+	attachment->busy = false;
+	pg_atomic_exchange_u32(&attachment->entry->busy, 0);
+	ConditionVariableBroadcast(&attachment->entry->changed);
+}
+
 /*
  * Give up the turn, the loading and the reference that this backend has. Once
  * the count is down the entry may become another cache's at any moment.
@@ -308,7 +316,7 @@ PipeannRegistryLetGo(PipeannAttachment *attachment)
 	PipeannCacheEntry *entry = attachment->entry;
 
 	if (attachment->busy)
-		PipeannRegistryEndTurn(attachment);
+		EndTurn(attachment);
 	if (attachment->loading)
 	{
 		attachment->loading = false;
@@ -408,8 +416,8 @@ TryTurn(PipeannAttachment *attachment)
  * Become the one backend that changes a referenced cache. Most turns last
  * microseconds: the reading of one code page.
  */
-void
-PipeannRegistryTakeTurn(PipeannAttachment *attachment)
+static void
+TakeTurn(PipeannAttachment *attachment)
 {
 	PipeannCacheEntry *entry = attachment->entry;
 
@@ -426,12 +434,25 @@ PipeannRegistryTakeTurn(PipeannAttachment *attachment)
 	ConditionVariableCancelSleep();
 }
 
+/* Do it while nobody else changes the attachment's cache. */
 void
-PipeannRegistryEndTurn(PipeannAttachment *attachment)
+PipeannInTurn(PipeannAttachment *attachment, PipeannChange change, void *arg)
 {
-	attachment->busy = false;
-	pg_atomic_exchange_u32(&attachment->entry->busy, 0);
-	ConditionVariableBroadcast(&attachment->entry->changed);
+	if (attachment->entry == NULL)
+	{
+		change(attachment, arg);
+		return;
+	}
+	TakeTurn(attachment);
+	PG_TRY();
+	{
+		change(attachment, arg);
+	}
+	PG_FINALLY();
+	{
+		EndTurn(attachment);
+	}
+	PG_END_TRY();
 }
 
 /* Whether an entry may be of this relation; looks without a lock. */

@@ -212,6 +212,9 @@ PipeannMetaIds(const PipeannMeta *meta)
 	return meta->graph_pages * meta->layout.slots_per_page;
 }
 
+/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
+#define PIPEANN_RETRY_MS 60000
+
 typedef enum PipeannArenaResult
 {
 	PIPEANN_ARENA_OK,
@@ -219,8 +222,6 @@ typedef enum PipeannArenaResult
 	PIPEANN_ARENA_REFUSED		/* the operating system has no more */
 } PipeannArenaResult;
 
-/* control.c */
-extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 typedef enum PipeannClaim
 {
 	PIPEANN_CLAIM_NONE,			/* no entry is free */
@@ -228,7 +229,10 @@ typedef enum PipeannClaim
 	PIPEANN_CLAIM_READY
 } PipeannClaim;
 
+typedef void (*PipeannChange) (PipeannAttachment *attachment, void *arg);
+
 /* control.c */
+extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
 extern uint32 PipeannWaitEvent(void);
@@ -253,8 +257,8 @@ extern bool PipeannRegistryAddSegment(PipeannAttachment *attachment,
 extern int	PipeannRegistryCopySegments(const PipeannAttachment *attachment,
 										uint32 from,
 										PipeannMapping *mappings);
-extern void PipeannRegistryTakeTurn(PipeannAttachment *attachment);
-extern void PipeannRegistryEndTurn(PipeannAttachment *attachment);
+extern void PipeannInTurn(PipeannAttachment *attachment, PipeannChange change,
+						  void *arg);
 extern bool PipeannRegistryHasRelation(Oid relid);
 extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
 extern void PipeannEvictAll(void);

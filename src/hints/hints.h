@@ -1,7 +1,7 @@
 /*
  * hints.h
  *		What backends leave in shared memory for each other's searches: pages
- *		used often, rows found dead, the nodes of rows, counters.
+ *		used often, rows found dead, counters.
  *
  * All of it is hints: without them answers are the same, and slower. They are
  * data structures in memory that their owner gives; the cache of an index has
@@ -71,44 +71,6 @@ typedef struct PipeannKilledTable
 	PipeannKilledSlots of[FLEXIBLE_ARRAY_MEMBER];
 } PipeannKilledTable;
 
-/*
- * Which node has a row, for whoever knows rows by their TIDs only. A map holds
- * the rows that there were when it was made, less those that VACUUM has removed
- * since.
- */
-typedef struct PipeannRowMap PipeannRowMap;
-
-typedef struct PipeannMappedRow
-{
-	ItemPointerData tid;
-	uint32		id;				/* of the node */
-} PipeannMappedRow;
-
-/* The rows of a map to be made. */
-typedef struct PipeannRowMapPlan
-{
-	const PipeannMappedRow *rows;
-	uint64		n;
-	uint64		nodes;			/* of the index */
-	uint32		removals;		/* of the metapage */
-	uint32		blocks;			/* of the table */
-	uint32		places;			/* that the rows of these blocks need */
-	uint32	   *starts;			/* [blocks + 1], the places of each block */
-} PipeannRowMapPlan;
-
-/*
- * Taking rows out that VACUUM has removed, if VACUUM is all that came between the
- * map and the metapage, whose `removals` were `before`. From Withdraw() on nobody
- * reads the map; PutBack() lets it be read again, unless it was written anew
- * meanwhile. These two while nobody else changes the map.
- */
-typedef struct PipeannRowMapChange
-{
-	PipeannRowMap *map;			/* NULL: there is none to change */
-	uint32		count;			/* of maps that were there */
-	uint64		gone;			/* rows */
-} PipeannRowMapChange;
-
 #define PIPEANN_MAX_STATS 128
 
 /* Cumulative counters of an index. */
@@ -163,25 +125,6 @@ extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
 							   uint64 lsn);
 extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
 							 uint64 lsn, uint32 slot);
-
-/* row_map.c */
-extern bool PipeannRowMapMakePlan(PipeannRowMapPlan *plan);
-extern Size PipeannRowMapSize(const PipeannRowMapPlan *plan);
-extern void PipeannRowMapInit(PipeannRowMap *map,
-							  const PipeannRowMapPlan *plan);
-extern bool PipeannRowMapHasRoom(const PipeannRowMap *map,
-								 const PipeannRowMapPlan *plan);
-extern void PipeannRowMapWrite(PipeannRowMap *map,
-							   const PipeannRowMapPlan *plan);
-extern bool PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
-							  const ItemPointerData *tids, uint32 n,
-							  uint32 *ids, uint64 *nodes);
-extern void PipeannRowMapWithdraw(PipeannRowMapChange *change,
-								  PipeannRowMap *map, uint32 before);
-extern void PipeannRowMapTakeOut(PipeannRowMapChange *change,
-								 IndexBulkDeleteCallback is_dead, void *arg);
-extern void PipeannRowMapPutBack(const PipeannRowMapChange *change,
-								 uint32 after);
 
 /* stats.c */
 extern void PipeannStatsInit(PipeannStats *stats, int tranche_id);
