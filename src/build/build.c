@@ -250,6 +250,83 @@ MakeNodes(BuildState *state)
 	return clusters;
 }
 
+/* ---------- the metapage ---------- */
+
+/* The bytes wanted for rows with values. */
+static int
+RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
+{
+	PipeannRowSizes *expected;
+
+	if (!PipeannIndexHasValues(index))
+		return 0;
+	if (sizes != NULL && sizes->rows > 0)
+		return PipeannLayoutRowBytes(l, sizes);
+	expected = palloc0(sizeof(PipeannRowSizes));
+	PipeannRowSizesAdd(expected,
+					   PipeannExpectedRowBytes(PipeannIndexColumns(index).values));
+	return PipeannLayoutRowBytes(l, expected);
+}
+
+/*
+ * The metapage of an empty index by its options, except for m. sizes are those
+ * of rows with values that it will have; NULL: as their types let expect.
+ */
+static void
+MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
+		 const PipeannRowSizes *sizes)
+{
+	const PipeannOptions *options = PipeannGetOptions(index);
+	PipeannLayout wanted = {
+		.dim = PipeannIndexDimensions(index),
+		.metric = PipeannIndexMetric(index),
+		.storage = storage,
+		.max_degree = 2 * m,
+		.pq_bytes = options->pq_bytes
+	};
+	PipeannLayout *l = &meta->layout;
+	PipeannAttributes *attributes;
+
+	memset(meta, 0, sizeof(*meta));
+	meta->magic = PIPEANN_MAGIC;
+	meta->format = PIPEANN_FORMAT;
+	PipeannLayoutInit(l, &wanted, options->fillfactor);
+	if (PipeannIndexHasValues(index))
+	{
+		meta->format = PIPEANN_FORMAT_VALUES;
+		wanted.row_bytes = RowBytes(index, l, sizes);
+		PipeannLayoutInit(l, &wanted, options->fillfactor);
+		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES,
+											   NULL);
+		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
+												&meta->widths);
+		if (l->attr_bytes > 0)
+			meta->format = PipeannAttributesDiffer(attributes) ?
+				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_WIDTHS;
+	}
+	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
+		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
+	meta->m = m;
+	meta->ef_construction = options->ef_construction;
+	PipeannNewBuildId(meta);
+
+	/* the first extent holds graph pages behind the metapage */
+	meta->extents = 1;
+	meta->kind_extents[PIPEANN_GRAPH] = 1;
+	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
+}
+
+/* Write block 0. Not WAL-logged. */
+static void
+WriteMeta(Relation index, const PipeannMeta *meta)
+{
+	Buffer		buffer = PipeannGetBlock(index, PIPEANN_METAPAGE);
+
+	PipeannMetaInitPage(BufferGetPage(buffer), meta);
+	MarkBufferDirty(buffer);
+	UnlockReleaseBuffer(buffer);
+}
+
 /* ---------- graph ---------- */
 
 /* For m = 0, now that the vectors and their storage are known. */
@@ -266,7 +343,7 @@ ChooseDegree(BuildState *state)
 	state->m = PipeannChooseM(state->heap, v->data, v->n, &meta->layout,
 							  Min(options->ef_construction / 2,
 								  PIPEANN_MAX_M), &degree);
-	PipeannMetaInit(meta, state->index, v->storage, state->m,
+	MetaInit(meta, state->index, v->storage, state->m,
 					&state->spool.stats.sizes);
 	meta->degree = degree;
 }
@@ -289,7 +366,7 @@ DecideLayout(BuildState *state)
 
 	if (PipeannTeamLeads(state->team))
 	{
-		PipeannMetaInit(meta, state->index, v->storage, state->m,
+		MetaInit(meta, state->index, v->storage, state->m,
 						&state->spool.stats.sizes);
 		ChooseDegree(state);
 		PipeannChooseWidths(state->index, meta->format, &state->nodes,
@@ -405,7 +482,7 @@ InitBuild(BuildState *state, PipeannParallel *p)
 		state->team->progress_arg = state;
 	}
 	state->decisions = PipeannTeamAlloc(state->team, sizeof(Decisions));
-	PipeannMetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m, NULL);
+	MetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m, NULL);
 }
 
 /*
@@ -427,7 +504,7 @@ FinishIndex(BuildState *state)
 	EndPhase(state);
 	state->built.processes = state->team->members;
 	state->meta.built = state->built;
-	PipeannWriteMeta(index, &state->meta);
+	WriteMeta(index, &state->meta);
 	if (RelationNeedsWAL(index))
 		log_newpage_range(index, MAIN_FORKNUM, PIPEANN_METAPAGE,
 						  PIPEANN_METAPAGE + 1, true);
@@ -509,7 +586,7 @@ pipeannbuildempty(Relation index)
 	Buffer		buffer;
 
 	PipeannCheckColumns(index);
-	PipeannMetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
+	MetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
 					PIPEANN_FLOAT4 : options->storage,
 					PipeannInitialM(options), NULL);
 	if (options->m == PIPEANN_AUTO_M)

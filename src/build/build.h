@@ -30,8 +30,7 @@ extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
 /* retrain.c */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
-extern void PipeannRetrain(Relation index);
-extern void PipeannRetrainIfDrifted(Relation index);
+extern void PipeannRetrain(Relation index, bool vacuum);
 
 /* ---------- estimate.c: what a build will take ---------- */
 

@@ -134,15 +134,6 @@ PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 
 /* ---------- training ---------- */
 
-/* A vector in memory, or of a slot, becomes that of the quantiser. */
-void
-PipeannCodingScale(PipeannMetric metric, float aux, int dim, float *x)
-{
-	if (metric == PIPEANN_COSINE)
-		for (int i = 0; i < dim; i++)
-			x[i] *= aux;
-}
-
 /* A node's vector for the quantiser, x[dim]: normalised for cosine. */
 void
 PipeannCodingVector(const PipeannVectors *v, uint32 node, float *x)
@@ -411,21 +402,6 @@ PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 }
 
 /* ---------- the entry graph ---------- */
-
-/*
- * The entry graph has a tenth of the nodes, with few edges: 7 bytes a row in
- * memory beside its code. A search then begins near its end and reads fewer
- * pages than with PipeANN's 1 % of the nodes, 32 edges each (PipeANN 4.2.2).
- */
-#define ENTRY_FRACTION 10
-#define MIN_ENTRY 256
-
-/* The number of nodes of an entry graph for so many nodes. */
-uint32
-PipeannEntryCount(uint32 nodes)
-{
-	return Max(nodes / ENTRY_FRACTION, Min(nodes, MIN_ENTRY));
-}
 
 /* Pages of an entry graph of so many nodes. */
 static uint32

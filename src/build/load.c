@@ -55,14 +55,6 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 					mul_size(ids, per_list + 4 * sizeof(uint32)));
 }
 
-/* Graph pages of a view that were written. */
-uint32
-PipeannViewPages(const PipeannIndexView *view)
-{
-	return PipeannCountGraphPages(view->index, &view->meta.layout, view->map,
-								  view->meta.graph_pages);
-}
-
 typedef struct Visit
 {
 	const PipeannLayout *layout;

@@ -55,7 +55,7 @@ PipeannNodeRow(const PipeannNodes *nodes, uint32 node, uint32 dup)
 /* rows.c */
 extern void PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes);
 
-/* write.c: graph pages, and the metapage of a new index */
+/* write.c: graph pages */
 
 /* Where nodes are written. */
 typedef struct PipeannGraphWriter
@@ -75,9 +75,6 @@ typedef struct PipeannGraphWriter
 	uint32		next_ext;		/* the overflow slot to be written next */
 } PipeannGraphWriter;
 
-extern void PipeannMetaInit(PipeannMeta *meta, Relation index,
-							PipeannStorage storage, int m,
-							const PipeannRowSizes *sizes);
 extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
 							 uint32 ids);
 extern void PipeannAssignIds(const PipeannLayout *l, int fill,
@@ -93,6 +90,5 @@ extern uint32 PipeannReserveNodes(Relation index, PipeannMeta *meta,
 extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);
-extern void PipeannWriteMeta(Relation index, const PipeannMeta *meta);
 
 #endif							/* PIPEANN_BUILD_NODES_H */

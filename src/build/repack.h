@@ -42,8 +42,6 @@ typedef struct PipeannLoadedGraph
 	bool		out_of_line;	/* there were out-of-line vectors, left out */
 } PipeannLoadedGraph;
 
-extern uint32 PipeannViewPages(const PipeannIndexView *view);
-
 typedef void (*PipeannTakeNode) (uint32 id, const PipeannSlot *slot,
 								 void *arg);
 

@@ -461,11 +461,13 @@ Retrain(Retraining *r)
 }
 
 /*
- * Retrain in a memory context of its own, if no other backend does so and it is
- * needed.
+ * Make the next generation, in a memory context of its own, if the index is still
+ * outgrown or, for VACUUM, if its vectors have drifted. Returns at once if another
+ * backend is doing so. Waits twice for inserts under way, and goes on beside later
+ * ones.
  */
-static void
-RunAlone(Relation index, bool vacuum)
+void
+PipeannRetrain(Relation index, bool vacuum)
 {
 	MemoryContext context;
 	MemoryContext old;
@@ -483,22 +485,4 @@ RunAlone(Relation index, bool vacuum)
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-}
-
-/*
- * Make the next generation if the index is still outgrown. Returns at once if
- * another backend is doing so. Waits twice for inserts under way, and goes on
- * beside later ones.
- */
-void
-PipeannRetrain(Relation index)
-{
-	RunAlone(index, false);
-}
-
-/* The same for VACUUM, and also if the vectors have drifted. */
-void
-PipeannRetrainIfDrifted(Relation index)
-{
-	RunAlone(index, true);
 }

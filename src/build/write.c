@@ -20,70 +20,6 @@
 /* Graph pages of nodes written at once by one member. */
 #define RUN 64
 
-/* The bytes wanted for rows with values. */
-static int
-RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
-{
-	PipeannRowSizes *expected;
-
-	if (!PipeannIndexHasValues(index))
-		return 0;
-	if (sizes != NULL && sizes->rows > 0)
-		return PipeannLayoutRowBytes(l, sizes);
-	expected = palloc0(sizeof(PipeannRowSizes));
-	PipeannRowSizesAdd(expected,
-					   PipeannExpectedRowBytes(PipeannIndexColumns(index).values));
-	return PipeannLayoutRowBytes(l, expected);
-}
-
-/*
- * The metapage of an empty index by its options, except for m. sizes are those
- * of rows with values that it will have; NULL: as their types let expect.
- */
-void
-PipeannMetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage,
-				int m, const PipeannRowSizes *sizes)
-{
-	const PipeannOptions *options = PipeannGetOptions(index);
-	PipeannLayout wanted = {
-		.dim = PipeannIndexDimensions(index),
-		.metric = PipeannIndexMetric(index),
-		.storage = storage,
-		.max_degree = 2 * m,
-		.pq_bytes = options->pq_bytes
-	};
-	PipeannLayout *l = &meta->layout;
-	PipeannAttributes *attributes;
-
-	memset(meta, 0, sizeof(*meta));
-	meta->magic = PIPEANN_MAGIC;
-	meta->format = PIPEANN_FORMAT;
-	PipeannLayoutInit(l, &wanted, options->fillfactor);
-	if (PipeannIndexHasValues(index))
-	{
-		meta->format = PIPEANN_FORMAT_VALUES;
-		wanted.row_bytes = RowBytes(index, l, sizes);
-		PipeannLayoutInit(l, &wanted, options->fillfactor);
-		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES,
-											   NULL);
-		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
-												&meta->widths);
-		if (l->attr_bytes > 0)
-			meta->format = PipeannAttributesDiffer(attributes) ?
-				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_WIDTHS;
-	}
-	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
-		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
-	meta->m = m;
-	meta->ef_construction = options->ef_construction;
-	PipeannNewBuildId(meta);
-
-	/* the first extent holds graph pages behind the metapage */
-	meta->extents = 1;
-	meta->kind_extents[PIPEANN_GRAPH] = 1;
-	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
-}
-
 /* Room for the numbers of so many ids, none assigned. All members call. */
 void
 PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
@@ -535,15 +471,4 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	meta->nodes = meta->packed_nodes = nodes->vectors.n;
 	PipeannWriteGraph(team, &w);
 	PipeannExtentMapFree(&map);
-}
-
-/* Write block 0. Not WAL-logged. */
-void
-PipeannWriteMeta(Relation index, const PipeannMeta *meta)
-{
-	Buffer		buffer = PipeannGetBlock(index, PIPEANN_METAPAGE);
-
-	PipeannMetaInitPage(BufferGetPage(buffer), meta);
-	MarkBufferDirty(buffer);
-	UnlockReleaseBuffer(buffer);
 }

@@ -174,6 +174,16 @@ Clean(bool check_files)
 	}
 }
 
+/* Whether an entry may be of this relation; looks without a lock. */
+static bool
+HasEntry(Oid relid)
+{
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+		if (pipeann_control->entries[i].relid == relid)
+			return true;
+	return false;
+}
+
 static bool
 IsOfCache(Oid relid)
 {
@@ -182,7 +192,7 @@ IsOfCache(Oid relid)
 	dlist_foreach(iter, &attachments)
 		if (dlist_container(PipeannAttachment, node, iter.cur)->relid == relid)
 			return true;
-	return pipeann_control != NULL && PipeannRegistryHasRelation(relid);
+	return pipeann_control != NULL && HasEntry(relid);
 }
 
 static void

@@ -455,16 +455,6 @@ PipeannInTurn(PipeannAttachment *attachment, PipeannChange change, void *arg)
 	PG_END_TRY();
 }
 
-/* Whether an entry may be of this relation; looks without a lock. */
-bool
-PipeannRegistryHasRelation(Oid relid)
-{
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
-		if (pipeann_control->entries[i].relid == relid)
-			return true;
-	return false;
-}
-
 /* ---------- giving memory back ---------- */
 
 static uint64

@@ -259,7 +259,6 @@ extern int	PipeannRegistryCopySegments(const PipeannAttachment *attachment,
 										PipeannMapping *mappings);
 extern void PipeannInTurn(PipeannAttachment *attachment, PipeannChange change,
 						  void *arg);
-extern bool PipeannRegistryHasRelation(Oid relid);
 extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
 extern void PipeannEvictAll(void);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);

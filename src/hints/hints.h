@@ -12,7 +12,6 @@
 
 #include "base/base.h"
 
-#include "access/genam.h"
 #include "io/io.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"

@@ -29,6 +29,14 @@ PipeannViewIds(const PipeannIndexView *view)
 	return view->meta.graph_pages * view->meta.layout.slots_per_page;
 }
 
+/* Graph pages that were written. */
+static inline uint32
+PipeannViewPages(const PipeannIndexView *view)
+{
+	return PipeannCountGraphPages(view->index, &view->meta.layout, view->map,
+								  view->meta.graph_pages);
+}
+
 /* view.c */
 extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);

@@ -140,8 +140,7 @@ AddNodes(const PipeannIndexView *view, const float *x)
 	uint8	   *own = palloc(pq->nchunks);
 	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	uint32		copied = PIPEANN_INVALID_ID;	/* the page in nodes */
-	uint32		pages = PipeannCountGraphPages(view->index, l, view->map,
-											   view->meta.graph_pages);
+	uint32		pages = PipeannViewPages(view);
 	uint32		ids = Min(codes->ncodes, pages * l->slots_per_page);
 	uint64		added = 0;
 	float		most;

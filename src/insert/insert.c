@@ -696,7 +696,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
-		PipeannRetrain(index);
+		PipeannRetrain(index, false);
 }
 
 bool

@@ -157,9 +157,7 @@ FirstRun(PipeannScan *state)
 	}
 	else
 	{
-		PipeannSearchExact(state->search,
-						   PipeannCountGraphPages(view->index, &view->meta.layout,
-												  view->map, view->meta.graph_pages));
+		PipeannSearchExact(state->search, PipeannViewPages(view));
 		state->exhausted = true;
 	}
 	if (state->replica)

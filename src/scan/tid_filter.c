@@ -95,8 +95,7 @@ Gather(Gathering *g)
 	const PipeannIndexView *view = g->view;
 	const PipeannLayout *l = &view->meta.layout;
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	uint32		pages = PipeannCountGraphPages(view->index, l, view->map,
-											   view->meta.graph_pages);
+	uint32		pages = PipeannViewPages(view);
 
 	for (uint32 page = 0; page < pages && !g->too_many; page++)
 	{

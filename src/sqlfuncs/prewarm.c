@@ -169,8 +169,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	PipeannOpenView(&view, index);
 	node_pages = view.meta.layout.node_pages;
 	ranking.layout = &view.meta.layout;
-	ranking.npages = PipeannCountGraphPages(index, ranking.layout, view.map,
-											view.meta.graph_pages);
+	ranking.npages = PipeannViewPages(&view);
 	pages = ChoosePages(&view, &ranking,
 						(uint32) Min(room / node_pages, PG_UINT32_MAX));
 	for (uint32 i = 0; i < pages; i++)

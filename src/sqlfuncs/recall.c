@@ -221,10 +221,7 @@ Begin(RecallState *state, Oid index, int k)
 	memset(state, 0, sizeof(*state));
 	state->k = k;
 	PipeannOpenView(&state->view, PipeannOpenIndex(index));
-	state->pages = PipeannCountGraphPages(state->view.index,
-										  &state->view.meta.layout,
-										  state->view.map,
-										  state->view.meta.graph_pages);
+	state->pages = PipeannViewPages(&state->view);
 	state->query = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
 	state->exact = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
 	state->context = AllocSetContextCreate(CurrentMemoryContext,

@@ -122,21 +122,6 @@ PipeannPageInit(Page page, PipeannKind kind)
 	opaque->page_id = PIPEANN_PAGE_ID;
 }
 
-/*
- * Say that the payload is in use up to `used`, and zero the rest, which WAL
- * then leaves out. A page that is not new never becomes less full by this.
- */
-void
-PipeannPageFill(Page page, Size used, bool is_new)
-{
-	PageHeader	header = (PageHeader) page;
-	Size		lower = PIPEANN_CONTENTS_OFFSET + used;
-
-	Assert(lower <= header->pd_special);
-	if (is_new || header->pd_lower < lower)
-		header->pd_lower = lower;
-}
-
 /* Set our checksum, as the last change before a page is released. */
 void
 PipeannPageSeal(Page page, BlockNumber blkno)

@@ -77,9 +77,23 @@ PipeannPagePayload(Page page)
 	return (char *) page + PIPEANN_CONTENTS_OFFSET;
 }
 
+/*
+ * Say that the payload is in use up to `used`, and zero the rest, which WAL
+ * then leaves out. A page that is not new never becomes less full by this.
+ */
+static inline void
+PipeannPageFill(Page page, Size used, bool is_new)
+{
+	PageHeader	header = (PageHeader) page;
+	Size		lower = PIPEANN_CONTENTS_OFFSET + used;
+
+	Assert(lower <= header->pd_special);
+	if (is_new || header->pd_lower < lower)
+		header->pd_lower = lower;
+}
+
 /* page.c */
 extern void PipeannPageInit(Page page, PipeannKind kind);
-extern void PipeannPageFill(Page page, Size used, bool is_new);
 extern void PipeannPageSeal(Page page, BlockNumber blkno);
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
 							   PipeannKind kind);

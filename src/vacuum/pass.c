@@ -1,40 +1,14 @@
 /*
  * pass.c
- *		Passes over the graph pages, sets of ids, and notes of work and of free
- *		slots, for all steps of VACUUM.
+ *		Passes over the graph pages, for all steps of VACUUM.
  */
 #include "postgres.h"
 
 #include "base/pause.h"
-#include "commands/vacuum.h"
 #include "io/io.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 #include "vacuum/passes.h"
-
-/* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
-void
-PipeannVacuumDelay(void)
-{
-#if PG_VERSION_NUM >= 180000
-	vacuum_delay_point(false);
-#else
-	vacuum_delay_point();
-#endif
-}
-
-/* Begin a pass over all graph pages that exist at present: sets v->pages. */
-void
-PipeannVacuumBeginPass(PipeannVacuum *v)
-{
-	const PipeannIndexView *view = &v->view;
-
-	v->pages = PipeannCountGraphPages(view->index, &view->meta.layout,
-									  view->map, view->meta.graph_pages);
-	v->pages = Min(v->pages, v->ids / view->meta.layout.slots_per_page);
-	v->prefetched = 0;
-	v->passes++;
-}
 
 static void
 Prefetch(PipeannVacuum *v, uint32 page)

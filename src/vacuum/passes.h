@@ -9,6 +9,7 @@
 #define PIPEANN_PASSES_H
 
 #include "base/bits.h"
+#include "commands/vacuum.h"
 #include "index/index.h"
 
 /* A set of ids, a bit each. */
@@ -134,9 +135,28 @@ PipeannReachInDegree(const PipeannReach *reach, uint32 id)
 	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & PIPEANN_MOST_COUNTED;
 }
 
+/* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
+static inline void
+PipeannVacuumDelay(void)
+{
+#if PG_VERSION_NUM >= 180000
+	vacuum_delay_point(false);
+#else
+	vacuum_delay_point();
+#endif
+}
+
+/* Begin a pass over all graph pages that exist at present: sets v->pages. */
+static inline void
+PipeannVacuumBeginPass(PipeannVacuum *v)
+{
+	v->pages = PipeannViewPages(&v->view);
+	v->pages = Min(v->pages, v->ids / v->view.meta.layout.slots_per_page);
+	v->prefetched = 0;
+	v->passes++;
+}
+
 /* pass.c */
-extern void PipeannVacuumDelay(void);
-extern void PipeannVacuumBeginPass(PipeannVacuum *v);
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
 
 /* entry_graph.c */

@@ -51,8 +51,7 @@ PipeannCheckRefresh(PipeannCheck *check)
 				 errmsg("index \"%s\" was packed anew while it was checked",
 						RelationGetRelationName(view->index)),
 				 errhint("Run pipeann_check() again.")));
-	check->pages = PipeannCountGraphPages(view->index, &view->meta.layout,
-										  view->map, view->meta.graph_pages);
+	check->pages = PipeannViewPages(view);
 	check->ids = check->pages * view->meta.layout.slots_per_page;
 	if (check->ids <= check->size)
 		return;
