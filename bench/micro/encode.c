@@ -42,7 +42,8 @@ MeasureEncode(const PipeannPq *pq, const float *x, int many, uint8 *codes)
 
 		for (int i = 0; i < VECTORS; i += many)
 			PipeannPqEncodeMany(pq, x + (Size) i * pq->dim, many,
-								codes + (Size) i * pq->nchunks, pq->nchunks);
+								codes + (Size) i * pq->nsubvectors,
+								pq->nsubvectors);
 		best = Min(best, (Now() - start) / VECTORS);
 	}
 	return best;
@@ -51,7 +52,7 @@ MeasureEncode(const PipeannPq *pq, const float *x, int many, uint8 *codes)
 static void
 MeasureSet(const PipeannKernels *set, PipeannPq *pq, const float *x)
 {
-	uint8	   *codes = palloc((Size) VECTORS * pq->nchunks);
+	uint8	   *codes = palloc((Size) VECTORS * pq->nsubvectors);
 	double		train = Now();
 
 	PipeannKernel = set;
@@ -59,17 +60,17 @@ MeasureSet(const PipeannKernels *set, PipeannPq *pq, const float *x)
 				   (float *) pq->centroids);
 	train = (Now() - train) / SAMPLES;
 	printf("%-7s %5d %6d %9.0f %9.0f %9.0f\n", set->name, pq->dim,
-		   pq->nchunks, train, MeasureEncode(pq, x, 1, codes),
+		   pq->nsubvectors, train, MeasureEncode(pq, x, 1, codes),
 		   MeasureEncode(pq, x, 64, codes));
 	fflush(stdout);
 	pfree(codes);
 }
 
 static void
-Measure(int dim, int nchunks)
+Measure(int dim, int nsubvectors)
 {
 	float	   *x = MakeVectors(dim, SAMPLES);
-	PipeannPq	pq = PipeannPqNew(dim, nchunks);
+	PipeannPq	pq = PipeannPqNew(dim, nsubvectors);
 
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
 	for (int i = 0; i < NUM_SETS; i++)

@@ -30,39 +30,40 @@ Random(uint64 *state)
 
 /* ns per neighbour of a pass over nlists lists. */
 static double
-Measure(const PipeannKernels *set, const float *table, int nchunks,
+Measure(const PipeannKernels *set, const float *table, int nsubvectors,
 		const uint8 *const *codes, int nlists)
 {
 	static float out[LIST];
 	double		start = Now();
 
 	for (int i = 0; i < nlists; i++)
-		set->pq_scan(table, nchunks, codes + (Size) i * LIST, LIST, out);
+		set->pq_scan(table, nsubvectors, codes + (Size) i * LIST, LIST, out);
 	return (Now() - start) / nlists / LIST;
 }
 
 static void
-MeasureAll(const uint8 *memory, Size size, int nchunks, const char *pages)
+MeasureAll(const uint8 *memory, Size size, int nsubvectors, const char *pages)
 {
 	bool		cached = size < (1 << 20);
 	int			nlists = cached ? 64 : 4096;
 	int			rounds = cached ? 30 : 4;
 	const uint8 **codes = palloc(sizeof(uint8 *) * nlists * LIST);
-	float	   *table = palloc0(sizeof(float) * PQ_ROW * nchunks);
+	float	   *table = palloc0(sizeof(float) * PQ_ROW * nsubvectors);
 	double		best[NUM_SETS];
 	uint64		random = 88172645463325252u;
 
 	for (int i = 0; i < nlists * LIST; i++)
-		codes[i] = memory + Random(&random) % (size / nchunks) * nchunks;
+		codes[i] = memory + Random(&random) %
+			(size / nsubvectors) * nsubvectors;
 	for (int i = 0; i < NUM_SETS; i++)
 		best[i] = 1e18;
 	for (int r = 0; r < rounds; r++)
 		for (int i = 0; i < NUM_SETS; i++)
 			if (Runs(sets[i]))
-				best[i] = Min(best[i], Measure(sets[i], table, nchunks, codes,
-											   nlists));
+				best[i] = Min(best[i], Measure(sets[i], table, nsubvectors,
+											   codes, nlists));
 
-	printf("%5d %9zu %5s", nchunks, size >> 10, pages);
+	printf("%5d %9zu %5s", nsubvectors, size >> 10, pages);
 	for (int i = 0; i < NUM_SETS; i++)
 		if (Runs(sets[i]))
 			printf(" %8.1f", best[i]);
@@ -102,7 +103,7 @@ int
 main(int argc, char **argv)
 {
 	static const Size sizes[] = {128 << 10, 32 << 20, 1 << 30};
-	static const int nchunks[] = {16, 32, 50, 64, 96};
+	static const int nsubvectors[] = {16, 32, 50, 64, 96};
 	Size		limit = argc > 1 ? strtoul(argv[1], NULL, 10) << 20 : 1 << 30;
 
 	printf("ns a neighbour, lists of %d\nbytes        KB pages", LIST);
@@ -119,7 +120,7 @@ main(int argc, char **argv)
 				continue;
 			memory = MakeMemory(Max(sizes[i], HUGE_PAGE), huge == 1);
 			for (int j = 0; j < 5; j++)
-				MeasureAll(memory, sizes[i], nchunks[j],
+				MeasureAll(memory, sizes[i], nsubvectors[j],
 						   huge ? "huge" : "4 KB");
 			munmap(memory, Max(sizes[i], HUGE_PAGE));
 		}

@@ -161,7 +161,7 @@ float
 PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 {
 	float	   *decoded = palloc(mul_size(pq->dim, sizeof(float)));
-	uint8	   *code = palloc(pq->nchunks);
+	uint8	   *code = palloc(pq->nsubvectors);
 	double		sum = 0;
 
 	for (uint32 i = 0; i < n; i++)
@@ -308,7 +308,7 @@ EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first, int n,
 	for (int i = 0; i < n; i += ENCODE_BLOCK)
 	{
 		int			count = Min(n - i, ENCODE_BLOCK);
-		uint8	   *codes = out + (Size) i * pq->nchunks;
+		uint8	   *codes = out + (Size) i * pq->nsubvectors;
 
 		for (int k = 0; k < count; k++)
 		{
@@ -318,10 +318,10 @@ EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first, int n,
 				PipeannCodingVector(&nodes->vectors, node,
 									x + (Size) k * pq->dim);
 		}
-		PipeannPqEncodeMany(pq, x, count, codes, pq->nchunks);
+		PipeannPqEncodeMany(pq, x, count, codes, pq->nsubvectors);
 		for (int k = 0; k < count; k++)
 			if (nodes->node_of_id[first + i + k] == PIPEANN_INVALID_ID)
-				memset(codes + (Size) k * pq->nchunks, 0, pq->nchunks);
+				memset(codes + (Size) k * pq->nsubvectors, 0, pq->nsubvectors);
 	}
 }
 
@@ -393,7 +393,7 @@ CodePagesMemory(const PipeannLayout *l, uint32 ids)
 	return mul_size(Min(CodePages(l, ids), CODE_BATCH), PIPEANN_PAYLOAD);
 }
 
-/* Of the team: samples, chunks compared, chunks, batches of pages. */
+/* Of the team: samples, subvectors compared, subvectors, batches of pages. */
 uint32
 PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 {

@@ -5,8 +5,8 @@
  * A query for the nearest rows of a table with partitions computes the distances to
  * a codebook's centroids once for all indexes that have the same. So a partition's
  * index takes the codebook of another one, unless its vectors have others that fit
- * them better: of a few chunks centroids are trained, and both are compared on
- * samples that were not trained on.
+ * them better: of a few subvectors centroids are trained, and both are compared
+ * on samples that were not trained on.
  */
 #include "postgres.h"
 
@@ -20,7 +20,7 @@
 /* A codebook that errs by so much more is as good. */
 #define AS_GOOD 1.05
 
-/* One in so many chunks is compared, but a few at the least. */
+/* One in so many subvectors is compared, but a few at the least. */
 #define COMPARED_PART 8
 #define LEAST_COMPARED 4
 
@@ -52,16 +52,17 @@ PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count)
 }
 
 static int
-ChunksCompared(const PipeannPq *pq)
+SubvectorsCompared(const PipeannPq *pq)
 {
-	return Min(Max(pq->nchunks / COMPARED_PART, LEAST_COMPARED), pq->nchunks);
+	return Min(Max(pq->nsubvectors / COMPARED_PART, LEAST_COMPARED),
+			   pq->nsubvectors);
 }
 
-/* Number i of the chunks that are compared. */
+/* Number i of the subvectors that are compared. */
 static int
-ChunkAt(const PipeannPq *pq, int i)
+SubvectorAt(const PipeannPq *pq, int i)
 {
-	return (int) ((int64) i * pq->nchunks / ChunksCompared(pq));
+	return (int) ((int64) i * pq->nsubvectors / SubvectorsCompared(pq));
 }
 
 static void
@@ -71,23 +72,24 @@ TrainCompared(PipeannTeam *team, const PipeannPq *pq, const float *samples,
 	uint64		from;
 	uint64		to;
 
-	PipeannTeamBegin(team, ChunksCompared(pq), 1);
+	PipeannTeamBegin(team, SubvectorsCompared(pq), 1);
 	while (PipeannTeamNext(team, &from, &to))
-		PipeannPqTrainChunk(pq, ChunkAt(pq, (int) from), samples, n, SEED,
-							centroids);
+		PipeannPqTrainSubvector(pq, SubvectorAt(pq, (int) from), samples, n,
+								SEED, centroids);
 	PipeannTeamEnd(team);
 }
 
-/* The squared error of a vector in one chunk. */
+/* The squared error of a vector in one subvector. */
 static float
-ChunkError(const PipeannPq *pq, const float *centroids, const float *x,
-		   int chunk)
+SubvectorError(const PipeannPq *pq, const float *centroids, const float *x,
+			   int subvector)
 {
 	float		distances[PIPEANN_CENTROIDS];
 	float		least = FLT_MAX;
 
-	PipeannKernel->centroid_l2(x + pq->start[chunk],
-							   centroids + pq->offset[chunk], pq->len[chunk],
+	PipeannKernel->centroid_l2(x + pq->start[subvector],
+							   centroids + pq->offset[subvector],
+							   pq->len[subvector],
 							   distances);
 	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
 		least = Min(least, distances[k]);
@@ -101,9 +103,9 @@ ComparedError(const PipeannPq *pq, const float *centroids, const float *x,
 	double		sum = 0;
 
 	for (uint32 i = 0; i < n; i++)
-		for (int j = 0; j < ChunksCompared(pq); j++)
-			sum += ChunkError(pq, centroids, x + (Size) i * pq->dim,
-							  ChunkAt(pq, j));
+		for (int j = 0; j < SubvectorsCompared(pq); j++)
+			sum += SubvectorError(pq, centroids, x + (Size) i * pq->dim,
+								  SubvectorAt(pq, j));
 	return sum;
 }
 

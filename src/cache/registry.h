@@ -186,7 +186,7 @@ typedef struct PipeannAttachment
 static inline Size
 PipeannAttachmentCodeBytes(const PipeannAttachment *attachment)
 {
-	return (Size) attachment->model.codes.pq.nchunks +
+	return (Size) attachment->model.codes.pq.nsubvectors +
 		attachment->model.codes.attr_bytes;
 }
 

@@ -56,17 +56,17 @@ typedef struct PipeannKernels
 	PipeannPairFn dot_pair[PIPEANN_NUM_STORAGE];
 
 	/*
-	 * Code distances: out[i] = sum over c < nchunks of
+	 * Code distances: out[i] = sum over c < nsubvectors of
 	 * table[c * 256 + codes[i][c]], for i < n. The kernel prefetches ahead;
-	 * codes[i] points to at least nchunks readable bytes (no alignment, no
+	 * codes[i] points to at least nsubvectors readable bytes (no alignment, no
 	 * slack after them).
 	 */
-	void		(*pq_scan) (const float *table, int nchunks,
+	void		(*pq_scan) (const float *table, int nsubvectors,
 							const uint8 *const *codes, int n, float *out);
 
 	/*
 	 * A row of a distance table, or the distances of an encoder: for each of
-	 * the 256 centroids of a chunk, out[k] = sum over d < len of
+	 * the 256 centroids of a subvector, out[k] = sum over d < len of
 	 * (x[d] - centroids[d * 256 + k])^2, or for dot the negative sum of
 	 * products. centroids is transposed: [len][256].
 	 */

@@ -220,10 +220,10 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 
 /* Plain C: there is no gather, nor would it help (pq_scan.h). */
 static void
-PqScan(const float *table, int nchunks, const uint8 *const *codes, int n,
+PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
 	   float *out)
 {
-	PqScanBody(table, nchunks, codes, n, out);
+	PqScanBody(table, nsubvectors, codes, n, out);
 }
 
 /*

@@ -11,7 +11,7 @@
  * - codes are prefetched PQ_PREFETCH ahead, with all their cache lines;
  * - four codes are summed side by side, so that four chains of additions are
  *   in flight, and a code is read four bytes at a time;
- * - long codes are scanned in blocks of PQ_BLOCK chunks for all neighbours, so
+ * - long codes are scanned in blocks of PQ_BLOCK bytes for all neighbours, so
  *   that the block's rows of the table (32 KB) stay in the first-level cache.
  */
 #ifndef PIPEANN_PQ_SCAN_H
@@ -21,18 +21,18 @@
 #include "distance/unroll.h"
 
 #define PQ_ROW 256				/* floats of a table's row, one per centroid */
-#define PQ_BLOCK 32				/* chunks of a block */
+#define PQ_BLOCK 32				/* bytes of a block */
 #define PQ_PREFETCH 24			/* codes between a prefetch and its use */
 
 #define PQ_INLINE static inline __attribute__((always_inline))
 
 /* Prefetch every cache line of a code; it may start anywhere in a line. */
 PQ_INLINE void
-PqPrefetch(const uint8 *code, int nchunks)
+PqPrefetch(const uint8 *code, int nsubvectors)
 {
-	for (int i = 0; i < nchunks - 1; i += PIPEANN_CACHE_LINE)
+	for (int i = 0; i < nsubvectors - 1; i += PIPEANN_CACHE_LINE)
 		__builtin_prefetch(code + i);
-	__builtin_prefetch(code + nchunks - 1);
+	__builtin_prefetch(code + nsubvectors - 1);
 }
 
 PQ_INLINE uint32
@@ -56,11 +56,11 @@ PqByte(uint32 word, int i)
 }
 
 /*
- * Add to out, for four codes, the table's entries for chunks from `first` on.
+ * Add to out, for four codes, the table's entries for bytes from `first` on.
  */
 PQ_INLINE void
 PqSumFour(const float *table, const uint8 *const *codes, int first,
-		  int nchunks, float *out)
+		  int nsubvectors, float *out)
 {
 	const uint8 *c0 = codes[0] + first;
 	const uint8 *c1 = codes[1] + first;
@@ -72,7 +72,7 @@ PqSumFour(const float *table, const uint8 *const *codes, int first,
 	float		s3 = out[3];
 	int			i = 0;
 
-	for (; i + 4 <= nchunks; i += 4)
+	for (; i + 4 <= nsubvectors; i += 4)
 	{
 		uint32		w0 = PqLoad4(c0 + i);
 		uint32		w1 = PqLoad4(c1 + i);
@@ -90,7 +90,7 @@ PqSumFour(const float *table, const uint8 *const *codes, int first,
 			s3 += row[PqByte(w3, k)];
 		}
 	}
-	for (; i < nchunks; i++)
+	for (; i < nsubvectors; i++)
 	{
 		const float *row = table + i * PQ_ROW;
 
@@ -108,30 +108,30 @@ PqSumFour(const float *table, const uint8 *const *codes, int first,
 
 /* The same for one code: the same order of additions, so the same result. */
 PQ_INLINE void
-PqSumOne(const float *table, const uint8 *code, int nchunks, float *out)
+PqSumOne(const float *table, const uint8 *code, int nsubvectors, float *out)
 {
 	float		sum = *out;
 
-	for (int i = 0; i < nchunks; i++)
+	for (int i = 0; i < nsubvectors; i++)
 		sum += table[i * PQ_ROW + code[i]];
 	*out = sum;
 }
 
 PQ_INLINE void
-PqScanBody(const float *table, int nchunks, const uint8 *const *codes, int n,
-		   float *out)
+PqScanBody(const float *table, int nsubvectors, const uint8 *const *codes,
+		   int n, float *out)
 {
 	int			ahead = Min(n, PQ_PREFETCH);
 
 	for (int i = 0; i < ahead; i++)
-		PqPrefetch(codes[i], nchunks);
+		PqPrefetch(codes[i], nsubvectors);
 	for (int i = 0; i < n; i++)
 		out[i] = 0.0f;
 
-	for (int first = 0; first < nchunks; first += PQ_BLOCK)
+	for (int first = 0; first < nsubvectors; first += PQ_BLOCK)
 	{
 		const float *rows = table + (Size) first * PQ_ROW;
-		int			len = Min(PQ_BLOCK, nchunks - first);
+		int			len = Min(PQ_BLOCK, nsubvectors - first);
 		int			i = 0;
 
 		for (; i + 4 <= n; i += 4)
@@ -139,7 +139,7 @@ PqScanBody(const float *table, int nchunks, const uint8 *const *codes, int n,
 			/* the first block prefetches the codes, for all blocks */
 			if (first == 0)
 				for (; ahead < n && ahead < i + 4 + PQ_PREFETCH; ahead++)
-					PqPrefetch(codes[ahead], nchunks);
+					PqPrefetch(codes[ahead], nsubvectors);
 			PqSumFour(rows, codes + i, first, len, out + i);
 		}
 		for (; i < n; i++)

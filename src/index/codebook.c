@@ -88,7 +88,7 @@ ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
 	PipeannMetaRead(sibling, meta);
 	suits = (meta->flags & PIPEANN_META_HAS_CODES) &&
 		meta->layout.dim == (uint32) pq->dim &&
-		meta->layout.pq_bytes == (uint32) pq->nchunks &&
+		meta->layout.pq_bytes == (uint32) pq->nsubvectors &&
 		meta->layout.metric == metric;
 	if (suits)
 	{

@@ -115,11 +115,11 @@ Add(const PipeannLayout *l, uint32 id, const PipeannSlot *slot)
 }
 
 static float
-DistanceOf(const float *table, const uint8 *code, int nchunks)
+DistanceOf(const float *table, const uint8 *code, int nsubvectors)
 {
 	float		sum = 0;
 
-	for (int i = 0; i < nchunks; i++)
+	for (int i = 0; i < nsubvectors; i++)
 		sum += table[(Size) i * PIPEANN_CENTROIDS + code[i]];
 	return sum;
 }
@@ -135,9 +135,9 @@ AddNodes(const PipeannIndexView *view, const float *x)
 	const PipeannCodes *codes = &view->codes;
 	const PipeannPq *pq = &codes->pq;
 	double		part = EQUAL_PART * PipeannNorm(x, l->dim);
-	float	   *table = palloc(mul_size((Size) pq->nchunks * PIPEANN_CENTROIDS,
-									sizeof(float)));
-	uint8	   *own = palloc(pq->nchunks);
+	float	   *table = palloc(mul_size((Size) pq->nsubvectors *
+									PIPEANN_CENTROIDS, sizeof(float)));
+	uint8	   *own = palloc(pq->nsubvectors);
 	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	uint32		copied = PIPEANN_INVALID_ID;	/* the page in nodes */
 	uint32		pages = PipeannViewPages(view);
@@ -147,14 +147,15 @@ AddNodes(const PipeannIndexView *view, const float *x)
 
 	PipeannPqTable(pq, PIPEANN_L2, x, table);
 	PipeannPqEncode(pq, x, own);
-	most = DistanceOf(table, own, pq->nchunks) + part * part;
+	most = DistanceOf(table, own, pq->nsubvectors) + part * part;
 	for (uint32 id = 0; id < ids && !IsFull(); id++)
 	{
 		const PipeannSlot *slot;
 
 		if (id % PIPEANN_CODE_BLOCK == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (DistanceOf(table, PipeannCodeAt(codes, id), pq->nchunks) > most)
+		if (DistanceOf(table, PipeannCodeAt(codes, id),
+					   pq->nsubvectors) > most)
 			continue;
 		if (copied != PipeannIdPage(l, id) &&
 			!PipeannGraphPageCopy(view, PipeannIdPage(l, id), nodes))

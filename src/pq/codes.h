@@ -30,7 +30,7 @@ PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 {
 	return codes->chunks[id >> codes->chunk_shift] +
 		PipeannCodeOffset(id & ((1U << codes->chunk_shift) - 1),
-						  codes->pq.nchunks, codes->attr_bytes);
+						  codes->pq.nsubvectors, codes->attr_bytes);
 }
 
 /*
@@ -42,7 +42,7 @@ PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
 {
 	return codes->chunks[id >> codes->chunk_shift] +
 		PipeannAttributeOffset(id & ((1U << codes->chunk_shift) - 1),
-							   codes->pq.nchunks, codes->attr_bytes, plane);
+							   codes->pq.nsubvectors, codes->attr_bytes, plane);
 }
 
 /*

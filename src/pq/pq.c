@@ -19,7 +19,7 @@
 #define MOST_BYTES 1024
 
 /*
- * Vectors that are encoded chunk by chunk: enough of them that a chunk's
+ * Vectors that are encoded subvector by subvector: enough of them that the
  * centroids are brought to the first-level cache for many, and no more than
  * fit the second-level one.
  */
@@ -37,51 +37,51 @@ ReverseBits(int value, int bits)
 }
 
 /*
- * Sets the arrays start, len, offset[nchunks]. They depend on dim and nchunks
- * alone, so only the centroids are stored.
+ * Sets the arrays start, len, offset[nsubvectors]. They depend on dim and
+ * nsubvectors alone, so only the centroids are stored.
  *
- * Runs are cut at multiples of dim / nchunks, so their lengths differ by one
- * at most. Byte j of a code belongs to run number j in bit-reversed order (of
- * the numbers below nchunks): the first two bytes are from the two halves of
- * the vector, the first four from its quarters, and so on.
+ * Runs are cut at multiples of dim / nsubvectors, so their lengths differ by
+ * one at most. Byte j of a code belongs to run number j in bit-reversed order
+ * (of the numbers below nsubvectors): the first two bytes are from the two
+ * halves of the vector, the first four from its quarters, and so on.
  *
  * Indexes on disk depend on this function: never change its result.
  */
 static void
-CutRuns(int dim, int nchunks, int *start, int *len, Size *offset)
+CutRuns(int dim, int nsubvectors, int *start, int *len, Size *offset)
 {
 	int			bits = 0;
 	int			j = 0;
 
-	Assert(nchunks >= 1 && nchunks <= dim);
+	Assert(nsubvectors >= 1 && nsubvectors <= dim);
 
-	while ((1 << bits) < nchunks)
+	while ((1 << bits) < nsubvectors)
 		bits++;
 	for (int i = 0; i < (1 << bits); i++)
 	{
 		int64		run = ReverseBits(i, bits);
 
-		if (run >= nchunks)
+		if (run >= nsubvectors)
 			continue;
-		start[j] = (int) (run * dim / nchunks);
-		len[j] = (int) ((run + 1) * dim / nchunks) - start[j];
+		start[j] = (int) (run * dim / nsubvectors);
+		len[j] = (int) ((run + 1) * dim / nsubvectors) - start[j];
 		offset[j] = (Size) start[j] * PIPEANN_CENTROIDS;
 		j++;
 	}
-	Assert(j == nchunks);
+	Assert(j == nsubvectors);
 }
 
 /* A quantiser without centroids, in memory of the present context. */
 PipeannPq
-PipeannPqNew(int dim, int nchunks)
+PipeannPqNew(int dim, int nsubvectors)
 {
-	int		   *start = PipeannAlloc(nchunks * sizeof(int));
-	int		   *len = PipeannAlloc(nchunks * sizeof(int));
-	Size	   *offset = PipeannAlloc(nchunks * sizeof(Size));
+	int		   *start = PipeannAlloc(nsubvectors * sizeof(int));
+	int		   *len = PipeannAlloc(nsubvectors * sizeof(int));
+	Size	   *offset = PipeannAlloc(nsubvectors * sizeof(Size));
 
-	CutRuns(dim, nchunks, start, len, offset);
+	CutRuns(dim, nsubvectors, start, len, offset);
 	return (PipeannPq) {
-		.dim = dim,.nchunks = nchunks,.start = start,.len = len,
+		.dim = dim,.nsubvectors = nsubvectors,.start = start,.len = len,
 		.offset = offset
 	};
 }
@@ -113,7 +113,7 @@ PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
 					Size code_stride)
 {
 	for (int i = 0; i < n; i += ENCODE_BLOCK)
-		for (int j = 0; j < pq->nchunks; j++)
+		for (int j = 0; j < pq->nsubvectors; j++)
 		{
 			PipeannNearest out = {.codes = codes + i * code_stride + j,
 			.code_stride = code_stride};
@@ -130,7 +130,7 @@ PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
 void
 PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 {
-	for (int j = 0; j < pq->nchunks; j++)
+	for (int j = 0; j < pq->nsubvectors; j++)
 	{
 		const float *centroids = pq->centroids + pq->offset[j] + code[j];
 
@@ -147,22 +147,22 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
  * less the nearer. Among vectors in like directions that is all that tells them apart.
  */
 static void
-MakeCosine(float *row, int nchunks)
+MakeCosine(float *row, int nsubvectors)
 {
 	for (int i = 0; i < PIPEANN_CENTROIDS; i++)
-		row[i] = 0.5f * row[i] - 1.0f / nchunks;
+		row[i] = 0.5f * row[i] - 1.0f / nsubvectors;
 }
 
 /*
- * Compute the table of query q[dim], table[nchunks][256]: parts of the order key
- * (search/search.h) of q and a code. For cosine q, and what codes stand for, must be
- * normalised.
+ * Compute the table of query q[dim], table[nsubvectors][256]: parts of the
+ * order key (search/search.h) of q and a code. For cosine q, and what codes
+ * stand for, must be normalised.
  */
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			   float *table)
 {
-	for (int j = 0; j < pq->nchunks; j++)
+	for (int j = 0; j < pq->nsubvectors; j++)
 	{
 		const float *x = q + pq->start[j];
 		const float *centroids = pq->centroids + pq->offset[j];
@@ -173,6 +173,6 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 		else
 			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
 		if (metric == PIPEANN_COSINE)
-			MakeCosine(row, pq->nchunks);
+			MakeCosine(row, pq->nsubvectors);
 	}
 }

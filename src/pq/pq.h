@@ -5,11 +5,11 @@
  * This room knows vectors as arrays of floats. It must not know an index or a
  * server.
  *
- * A vector of dim dimensions is cut into nchunks runs of consecutive
- * dimensions. Each run is replaced by the number of the nearest of 256
- * centroids (Jegou et al., Product Quantization for Nearest Neighbor Search;
- * used as in DiskANN and PipeANN). Byte j of a code belongs to chunk j; chunks
- * are ordered so that any prefix of a code is spread over the whole vector.
+ * A vector of dim dimensions is cut into nsubvectors runs of consecutive
+ * dimensions. Each is replaced by the number of the nearest of 256 centroids
+ * (Jegou et al., Product Quantization for Nearest Neighbor Search; used as in
+ * DiskANN and PipeANN). Byte j of a code belongs to subvector j; subvectors are
+ * ordered so that any prefix of a code is spread over the whole vector.
  */
 #ifndef PIPEANN_PQ_H
 #define PIPEANN_PQ_H
@@ -22,11 +22,11 @@
 typedef struct PipeannPq
 {
 	int			dim;
-	int			nchunks;		/* bytes of a code, 1 .. dim */
-	const int  *start;			/* [nchunks] first dimension of chunk j */
-	const int  *len;			/* [nchunks] dimensions of chunk j, >= 1 */
-	const Size *offset;			/* [nchunks] of its centroids in centroids[] */
-	const float *centroids;		/* dim * 256 floats; chunk j: [len][256] */
+	int			nsubvectors;	/* bytes of a code, 1 .. dim */
+	const int  *start;			/* [nsubvectors] its first dimension */
+	const int  *len;			/* [nsubvectors] its dimensions, >= 1 */
+	const Size *offset;			/* [nsubvectors] of its part of centroids[] */
+	const float *centroids;		/* dim * 256 floats; subvector j: [len][256] */
 	uint64		key;			/* the same of equal centroids, or 0 */
 } PipeannPq;
 
@@ -59,7 +59,7 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 }
 
 /* pq.c */
-extern PipeannPq PipeannPqNew(int dim, int nchunks);
+extern PipeannPq PipeannPqNew(int dim, int nsubvectors);
 extern int	PipeannPqAutoBytes(int dim);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 								uint8 *codes, Size code_stride);
@@ -68,9 +68,9 @@ extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
 
 /* train.c */
-extern void PipeannPqTrainChunk(const PipeannPq *layout, int chunk,
-								const float *samples, uint32 n, uint64 seed,
-								float *centroids);
+extern void PipeannPqTrainSubvector(const PipeannPq *layout, int subvector,
+									const float *samples, uint32 n, uint64 seed,
+									float *centroids);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 						   const float *samples, uint32 n, uint64 seed,
 						   float *centroids);
@@ -82,11 +82,11 @@ PipeannPqCentroidCount(int dim)
 	return mul_size(dim, PIPEANN_CENTROIDS);
 }
 
-/* Encode x[dim] into code[nchunks]. */
+/* Encode x[dim] into code[nsubvectors]. */
 static inline void
 PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
 {
-	PipeannPqEncodeMany(pq, x, 1, code, pq->nchunks);
+	PipeannPqEncodeMany(pq, x, 1, code, pq->nsubvectors);
 }
 
 #endif							/* PIPEANN_PQ_H */

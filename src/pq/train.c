@@ -2,10 +2,10 @@
  * train.c
  *		Training of the product quantiser's centroids.
  *
- * Each chunk is clustered by itself: k-means++ seeding (Arthur and
+ * Each subvector is clustered by itself: k-means++ seeding (Arthur and
  * Vassilvitskii, SODA 2007) on a part of the samples, then Lloyd's iterations
  * on all of them. The results depend on the seed, the samples, and the
- * rounding of the kernels in use; not on the order of the chunks.
+ * rounding of the kernels in use; not on the order of the subvectors.
  */
 #include "pq/pq.h"
 
@@ -23,11 +23,11 @@
 /* Samples between two checks for interrupts. */
 #define INTERRUPT_SAMPLES 256
 
-/* The clustering of one chunk. */
+/* The clustering of one subvector. */
 typedef struct Clustering
 {
 	uint32		n;				/* samples */
-	int			len;			/* dimensions of the chunk */
+	int			len;			/* dimensions of the subvector */
 	float	   *samples;		/* [n][len] */
 	float	   *distance;		/* [n] squared, to the nearest centroid */
 	double	   *sum;			/* [256][len] of a centroid's samples */
@@ -45,7 +45,7 @@ RandomFraction(uint64 *state)
 	return (double) (PipeannRandomNext(state) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* Copy a chunk's dimensions out of the samples. */
+/* Copy a subvector's dimensions out of the samples. */
 static void
 GatherSamples(Clustering *c, const float *samples, int dim, int start)
 {
@@ -244,9 +244,9 @@ MoveCentroids(Clustering *c)
 	}
 }
 
-/* Cluster one chunk, whose samples were gathered. */
+/* Cluster one subvector, whose samples were gathered. */
 static void
-ClusterChunk(Clustering *c)
+ClusterSubvector(Clustering *c)
 {
 	double		last = 0.0;
 
@@ -263,40 +263,41 @@ ClusterChunk(Clustering *c)
 }
 
 /*
- * Train a chunk's part of centroids[dim * 256] on samples[n][dim] by Lloyd's
- * iterations. Deterministic for a given seed. n must be at least 1; if it is
- * less than 256, centroids repeat samples.
+ * Train a subvector's part of centroids[dim * 256] on samples[n][dim] by
+ * Lloyd's iterations. Deterministic for a given seed. n must be at least 1; if
+ * it is less than 256, centroids repeat samples.
  *
- * See pq.h. Ignores the layout's centroids. Takes about 4 * n * (dim / nchunks
- * + 1) bytes of working memory.
+ * See pq.h. Ignores the layout's centroids. Takes about
+ * 4 * n * (dim / nsubvectors + 1) bytes of working memory.
  */
 void
-PipeannPqTrainChunk(const PipeannPq *layout, int chunk, const float *samples,
-					uint32 n, uint64 seed, float *centroids)
+PipeannPqTrainSubvector(const PipeannPq *layout, int subvector,
+						const float *samples, uint32 n, uint64 seed,
+						float *centroids)
 {
-	Size		len = layout->len[chunk];
+	Size		len = layout->len[subvector];
 	Size		row = mul_size(len, sizeof(float));
 	Clustering	c;
 
 	Assert(n >= 1);
 
 	c.n = n;
-	c.len = layout->len[chunk];
-	c.centroids = centroids + layout->offset[chunk];
-	c.random = seed ^ ((uint64) (chunk + 1) << 32);
+	c.len = layout->len[subvector];
+	c.centroids = centroids + layout->offset[subvector];
+	c.random = seed ^ ((uint64) (subvector + 1) << 32);
 	c.samples = PipeannAlloc(mul_size(row, n));
 	c.distance = PipeannAlloc(mul_size(sizeof(float), n));
 	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, len));
 	c.seeds = PipeannAlloc(mul_size(row, MAX_SEED_BLOCKS * PIPEANN_CENTROIDS));
 	c.seed = PipeannAlloc(row);
-	GatherSamples(&c, samples, layout->dim, layout->start[chunk]);
+	GatherSamples(&c, samples, layout->dim, layout->start[subvector]);
 
 	/* too few samples to cluster: each is a centroid, in turn */
 	if (n <= PIPEANN_CENTROIDS)
 		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
 			SetCentroid(&c, k, c.samples + (Size) (k % n) * c.len);
 	else
-		ClusterChunk(&c);
+		ClusterSubvector(&c);
 
 	pfree(c.seed);
 	pfree(c.seeds);
@@ -305,7 +306,7 @@ PipeannPqTrainChunk(const PipeannPq *layout, int chunk, const float *samples,
 	pfree(c.samples);
 }
 
-/* Train all chunks. All members call. */
+/* Train all subvectors. All members call. */
 void
 PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 			   const float *samples, uint32 n, uint64 seed, float *centroids)
@@ -313,8 +314,9 @@ PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 	uint64		from;
 	uint64		to;
 
-	PipeannTeamBegin(team, layout->nchunks, 1);
+	PipeannTeamBegin(team, layout->nsubvectors, 1);
 	while (PipeannTeamNext(team, &from, &to))
-		PipeannPqTrainChunk(layout, (int) from, samples, n, seed, centroids);
+		PipeannPqTrainSubvector(layout, (int) from, samples, n, seed,
+								centroids);
 	PipeannTeamEnd(team);
 }

@@ -34,7 +34,7 @@ PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans)
 	bound->together.most = 0;
 	bound->together.ncodes = 0;
 	bound->together.nnearest = 0;
-	bound->together.nchunks = 0;
+	bound->together.nsubvectors = 0;
 }
 
 /* Where it is now, as a search's order key: no result is wanted beyond it. */

@@ -83,10 +83,10 @@ typedef struct Batch
 static float
 LeastRest(const PipeannSearch *search)
 {
-	int			nchunks = search->codes->pq.nchunks;
+	int			nsubvectors = search->codes->pq.nsubvectors;
 	double		sum = 0;
 
-	for (int i = nchunks / 2; i < nchunks; i++)
+	for (int i = nsubvectors / 2; i < nsubvectors; i++)
 	{
 		const float *row = search->table + (Size) i * PIPEANN_CENTROIDS;
 		float		least[8];
@@ -121,8 +121,8 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	uint32	   *ids = batch->ids;
 	const uint8 **codes = batch->codes;
 	int			n = batch->n;
-	int			nchunks = search->codes->pq.nchunks;
-	int			half = nchunks / 2;
+	int			nsubvectors = search->codes->pq.nsubvectors;
+	int			half = nsubvectors / 2;
 	float		first[BATCH];
 	float		second[BATCH];
 	int			left = 0;
@@ -141,7 +141,7 @@ AddBatch(PipeannSearch *search, Batch *batch)
 				  ROUNDING * fabsf(first[i]));
 	}
 	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
-						   nchunks - half, codes, left, second);
+						   nsubvectors - half, codes, left, second);
 	for (int i = 0; i < left; i++)
 		Add(order, ids[i], first[i] + second[i]);
 }

@@ -197,7 +197,7 @@ TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
 		termination->nearest[i].dist = together->nearest[i];
 		termination->nearest[i].told = true;	/* it is another's */
 	}
-	if (together->nchunks == search->codes->pq.nchunks)
+	if (together->nsubvectors == search->codes->pq.nsubvectors)
 		PipeannTerminationKnow(termination, &together->errors);
 }
 
@@ -210,7 +210,7 @@ TogetherTell(PipeannTogether *together, const PipeannSearch *search)
 	for (int i = 0; i < termination->count; i++)
 		together->nearest[i] = termination->nearest[i].dist;
 	together->errors = termination->errors;
-	together->nchunks = search->codes->pq.nchunks;
+	together->nsubvectors = search->codes->pq.nsubvectors;
 }
 
 static void
@@ -310,13 +310,13 @@ Replaced(void *array, int n, Size element)
 }
 
 static void
-ReserveTable(PipeannSearch *search, int nchunks)
+ReserveTable(PipeannSearch *search, int nsubvectors)
 {
-	if (nchunks <= search->table_size)
+	if (nsubvectors <= search->table_size)
 		return;
-	search->own_table = Replaced(search->own_table, nchunks,
+	search->own_table = Replaced(search->own_table, nsubvectors,
 								 PIPEANN_CENTROIDS * sizeof(float));
-	search->table_size = nchunks;
+	search->table_size = nsubvectors;
 }
 
 static void
@@ -364,7 +364,7 @@ ReserveMemory(PipeannSearch *search)
 					  FIRST_PAGES : TOGETHER_PAGES, true);
 	if (codes == NULL)
 		return;
-	ReserveTable(search, codes->pq.nchunks);
+	ReserveTable(search, codes->pq.nsubvectors);
 	PipeannListBegin(search);
 	if (search->scans_codes)
 		return;					/* it never comes to the graph */

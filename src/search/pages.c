@@ -36,7 +36,7 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 
 	if (n == 0)
 		return;
-	PipeannKernel->pq_scan(search->table, search->codes->pq.nchunks,
+	PipeannKernel->pq_scan(search->table, search->codes->pq.nsubvectors,
 						   search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
 	if (search->params.together != NULL)

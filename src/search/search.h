@@ -113,7 +113,7 @@ typedef struct PipeannTogether
 	int			nnearest;
 	float		nearest[PIPEANN_EARLY_RESULTS]; /* exact distances, sorted */
 	PipeannErrors errors;
-	int			nchunks;		/* length of the codes whose errors these are */
+	int			nsubvectors;	/* length of the codes whose errors these are */
 } PipeannTogether;
 
 typedef struct PipeannSearchParams

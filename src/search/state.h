@@ -134,8 +134,8 @@ struct PipeannSearch
 	uint32		unscored_size;
 
 	PipeannCodeOrder code_order;
-	float	   *own_table;		/* [nchunks][256] of code distances */
-	int			table_size;		/* chunks that there is memory for */
+	float	   *own_table;		/* [nsubvectors][256] of code distances */
+	int			table_size;		/* subvectors that there is memory for */
 
 	/* unvisited neighbours of the nodes explored together */
 	uint32	   *batch_ids;

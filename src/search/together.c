@@ -76,7 +76,8 @@ HaveSameTable(const PipeannSearch *a, const PipeannSearch *b)
 	const PipeannPq *q = &b->codes->pq;
 
 	return p->key == q->key && p->key != 0 && p->dim == q->dim &&
-		p->nchunks == q->nchunks && a->layout->metric == b->layout->metric &&
+		p->nsubvectors == q->nsubvectors &&
+		a->layout->metric == b->layout->metric &&
 		memcmp(a->query, b->query, mul_size(p->dim, sizeof(float))) == 0;
 }
 

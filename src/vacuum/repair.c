@@ -275,7 +275,7 @@ RankCandidates(PipeannRepair *r)
 		__builtin_prefetch(r->codes[i]);
 	}
 	PipeannPqTable(&codes->pq, r->l->metric, r->self, r->table);
-	PipeannKernel->pq_scan(r->table, codes->pq.nchunks, r->codes, r->ncand,
+	PipeannKernel->pq_scan(r->table, codes->pq.nsubvectors, r->codes, r->ncand,
 						   r->code_dists);
 	for (int i = 0; i < r->ncand; i++)
 		r->cand[i].dist = r->code_dists[i];

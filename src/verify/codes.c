@@ -92,14 +92,14 @@ AuxIsRight(const PipeannCheck *check, const PipeannSlot *slot,
 }
 
 static double
-Distance(const PipeannPq *pq, int chunk, int code, const float *x)
+Distance(const PipeannPq *pq, int subvector, int code, const float *x)
 {
-	const float *centroids = pq->centroids + pq->offset[chunk] + code;
+	const float *centroids = pq->centroids + pq->offset[subvector] + code;
 	double		sum = 0;
 
-	for (int d = 0; d < pq->len[chunk]; d++)
+	for (int d = 0; d < pq->len[subvector]; d++)
 	{
-		double		diff = x[pq->start[chunk] + d] -
+		double		diff = x[pq->start[subvector] + d] -
 			(double) centroids[(Size) d * PIPEANN_CENTROIDS];
 
 		sum += diff * diff;
@@ -112,14 +112,15 @@ Distance(const PipeannPq *pq, int chunk, int code, const float *x)
  * the norm that normalising divided by.
  */
 static bool
-ChunkIsRight(const PipeannPq *pq, int chunk, const Value *value,
-			 const float *x, double scale, uint8 code, uint8 nearest)
+SubvectorIsRight(const PipeannPq *pq, int subvector, const Value *value,
+				 const float *x, double scale, uint8 code, uint8 nearest)
 {
-	double		norm = PipeannNorm(x + pq->start[chunk], pq->len[chunk]);
+	double		norm = PipeannNorm(x + pq->start[subvector],
+								   pq->len[subvector]);
 	double		error = value->relative * norm +
-		value->absolute * sqrt(pq->len[chunk]) / scale;
-	double		have = Distance(pq, chunk, code, x);
-	double		want = Distance(pq, chunk, nearest, x);
+		value->absolute * sqrt(pq->len[subvector]) / scale;
+	double		have = Distance(pq, subvector, code, x);
+	double		want = Distance(pq, subvector, nearest, x);
 
 	return have <= want * (1 + DISTANCE_ERROR) + 2 * error +
 		FLOAT_ERROR * norm;
@@ -133,7 +134,7 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 	const PipeannPq *pq = &view->codes.pq;
 	const float *point = x;
 	double		scale = 1;
-	uint8	   *want = palloc(pq->nchunks);
+	uint8	   *want = palloc(pq->nsubvectors);
 
 	if (view->meta.layout.metric == PIPEANN_COSINE)
 	{
@@ -144,9 +145,9 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 		point = normalized;
 	}
 	PipeannPqEncode(pq, point, want);
-	for (int i = 0; i < pq->nchunks; i++)
+	for (int i = 0; i < pq->nsubvectors; i++)
 		if (code[i] != want[i] &&
-			!ChunkIsRight(pq, i, value, point, scale, code[i], want[i]))
+			!SubvectorIsRight(pq, i, value, point, scale, code[i], want[i]))
 			return false;
 	return true;
 }

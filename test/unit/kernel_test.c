@@ -324,34 +324,34 @@ WholeNumbersAreExact(void)
 
 /* One code length: n codes, each right before a guard page or unaligned. */
 static void
-CheckScan(int nchunks, int n)
+CheckScan(int nsubvectors, int n)
 {
-	float	   *table = palloc(sizeof(float) * 256 * nchunks);
+	float	   *table = palloc(sizeof(float) * 256 * nsubvectors);
 	const uint8 **codes = palloc(sizeof(uint8 *) * n);
 	float	   *out = palloc(sizeof(float) * (n + 1));
-	uint64		random = nchunks * 1000 + n;
+	uint64		random = nsubvectors * 1000 + n;
 
 	/* Whole numbers, so that the order of additions does not matter. */
-	for (int i = 0; i < 256 * nchunks; i++)
+	for (int i = 0; i < 256 * nsubvectors; i++)
 		table[i] = (float) (UnitRandom(&random) % 4096);
 	for (Size i = 0; i < GuardA.map_size / 4; i++)
 		GuardA.end[-1 - (int) i] = (char) UnitRandom(&random);
 	for (int i = 0; i < n; i++)
-		codes[i] = (uint8 *) GuardA.end - nchunks - (i == 0 ? 0 : i % 997);
+		codes[i] = (uint8 *) GuardA.end - nsubvectors - (i == 0 ? 0 : i % 997);
 
 	for (int s = 0; s < NumSets; s++)
 	{
 		out[n] = -1.0f;
-		Sets[s]->pq_scan(table, nchunks, codes, n, out);
+		Sets[s]->pq_scan(table, nsubvectors, codes, n, out);
 		for (int i = 0; i < n; i++)
 		{
 			float		sum = 0.0f;
 
-			for (int c = 0; c < nchunks; c++)
+			for (int c = 0; c < nsubvectors; c++)
 				sum += table[c * 256 + codes[i][c]];
 			if (!CHECK(out[i] == sum))
-				NOTE("set %s, %d chunks, code %d of %d", Sets[s]->name,
-					 nchunks, i, n);
+				NOTE("set %s, %d subvectors, code %d of %d", Sets[s]->name,
+					 nsubvectors, i, n);
 		}
 		CHECK(out[n] == -1.0f);
 	}
@@ -365,9 +365,9 @@ ScansOfCodes(void)
 {
 	static const int counts[] = {0, 1, 2, 3, 4, 5, 23, 24, 25, 64, 131, 200};
 
-	for (int nchunks = 1; nchunks <= 100; nchunks++)
+	for (int nsubvectors = 1; nsubvectors <= 100; nsubvectors++)
 		for (int i = 0; i < (int) (sizeof(counts) / sizeof(counts[0])); i++)
-			CheckScan(nchunks, counts[i]);
+			CheckScan(nsubvectors, counts[i]);
 	CheckScan(1000, 65);
 }
 

@@ -20,9 +20,9 @@ typedef struct Data
 } Data;
 
 static PipeannPq
-MakePq(int dim, int nchunks)
+MakePq(int dim, int nsubvectors)
 {
-	PipeannPq	pq = PipeannPqNew(dim, nchunks);
+	PipeannPq	pq = PipeannPqNew(dim, nsubvectors);
 
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
 	return pq;
@@ -44,18 +44,18 @@ Train(PipeannPq *pq, const Data *data, uint32 n, uint64 seed)
 				   (float *) pq->centroids);
 }
 
-/* Every dimension in exactly one chunk, of nearly equal sizes. */
+/* Every dimension in exactly one subvector, of nearly equal sizes. */
 static void
-CheckLayout(int dim, int nchunks)
+CheckLayout(int dim, int nsubvectors)
 {
-	PipeannPq	pq = MakePq(dim, nchunks);
+	PipeannPq	pq = MakePq(dim, nsubvectors);
 	uint8	   *covered = palloc0(dim);
 	uint8	   *used = palloc0(dim);
 
-	for (int j = 0; j < nchunks; j++)
+	for (int j = 0; j < nsubvectors; j++)
 	{
-		CHECK(pq.len[j] == dim / nchunks ||
-			  pq.len[j] == (dim + nchunks - 1) / nchunks);
+		CHECK(pq.len[j] == dim / nsubvectors ||
+			  pq.len[j] == (dim + nsubvectors - 1) / nsubvectors);
 		CHECK(pq.start[j] >= 0 && pq.start[j] + pq.len[j] <= dim);
 		CHECK(pq.offset[j] % PIPEANN_CENTROIDS == 0);
 		for (int d = 0; d < pq.len[j]; d++)
@@ -75,8 +75,8 @@ static void
 LayoutCoversTheVector(void)
 {
 	for (int dim = 1; dim <= 130; dim++)
-		for (int nchunks = 1; nchunks <= dim; nchunks++)
-			CheckLayout(dim, nchunks);
+		for (int nsubvectors = 1; nsubvectors <= dim; nsubvectors++)
+			CheckLayout(dim, nsubvectors);
 	CheckLayout(784, 98);
 	CheckLayout(1536, 96);
 	CheckLayout(1537, 96);
@@ -92,29 +92,29 @@ PrefixesAreSpread(void)
 
 	for (int i = 0; i < (int) (sizeof(sizes) / sizeof(sizes[0])); i++)
 	{
-		int			nchunks = sizes[i];
-		PipeannPq	pq = MakePq(8 * nchunks, nchunks);
-		bool	   *seen = palloc0(sizeof(bool) * (nchunks + 1));
+		int			nsubvectors = sizes[i];
+		PipeannPq	pq = MakePq(8 * nsubvectors, nsubvectors);
+		bool	   *seen = palloc0(sizeof(bool) * (nsubvectors + 1));
 
-		for (int p = 1; p <= nchunks; p++)
+		for (int p = 1; p <= nsubvectors; p++)
 		{
 			int			gap = 0;
 			int			widest = 0;
 
 			seen[pq.start[p - 1] / 8] = true;
-			for (int run = 0; run < nchunks; run++)
+			for (int run = 0; run < nsubvectors; run++)
 			{
 				gap = seen[run] ? 0 : gap + 1;
 				widest = Max(widest, gap);
 			}
-			CHECK(widest <= 4 * nchunks / p);
+			CHECK(widest <= 4 * nsubvectors / p);
 		}
 		pfree(seen);
 		FreePq(&pq);
 	}
 }
 
-/* Where chunks are is written into indexes: these may never change. */
+/* Where subvectors are is written into indexes: these may never change. */
 static void
 LayoutIsStable(void)
 {
@@ -222,7 +222,7 @@ FreeData(Data *data)
 static double
 TestError(const PipeannPq *pq, const Data *data)
 {
-	uint8	   *code = palloc(pq->nchunks);
+	uint8	   *code = palloc(pq->nsubvectors);
 	float	   *decoded = palloc(sizeof(float) * pq->dim);
 	double		error = 0.0;
 
@@ -241,9 +241,9 @@ TestError(const PipeannPq *pq, const Data *data)
 
 /* Against centroids that are samples chosen at random. */
 static void
-CheckTraining(const char *name, const Data *data, int nchunks)
+CheckTraining(const char *name, const Data *data, int nsubvectors)
 {
-	PipeannPq	pq = MakePq(data->dim, nchunks);
+	PipeannPq	pq = MakePq(data->dim, nsubvectors);
 	float	   *centroids = (float *) pq.centroids;
 	uint64		random = 5;
 	double		before;
@@ -261,7 +261,7 @@ CheckTraining(const char *name, const Data *data, int nchunks)
 	Train(&pq, data, data->n, 7);
 	after = TestError(&pq, data);
 	NOTE("%s, %d bytes: error %g with samples as centroids, %g trained",
-		 name, nchunks, before, after);
+		 name, nsubvectors, before, after);
 	CHECK(after < 0.85 * before);
 	FreePq(&pq);
 }
@@ -293,9 +293,9 @@ static void
 CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 {
 	const float *q = data->test;
-	float	   *table = palloc(sizeof(float) * pq->nchunks * 256);
+	float	   *table = palloc(sizeof(float) * pq->nsubvectors * 256);
 	float	   *decoded = palloc(sizeof(float) * pq->dim);
-	uint8	   *code = palloc(pq->nchunks);
+	uint8	   *code = palloc(pq->nsubvectors);
 
 	PipeannPqTable(pq, metric, q, table);
 	for (uint32 i = 0; i < data->ntest; i++)
@@ -306,7 +306,7 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 
 		PipeannPqEncode(pq, data->test + (Size) i * pq->dim, code);
 		PipeannPqDecode(pq, code, decoded);
-		PipeannKernel->pq_scan(table, pq->nchunks, codes, 1, &sum);
+		PipeannKernel->pq_scan(table, pq->nsubvectors, codes, 1, &sum);
 		if (metric == PIPEANN_IP)
 			exact = -PipeannKernel->dot[PIPEANN_FLOAT4] (q, decoded, pq->dim);
 		else
@@ -325,9 +325,9 @@ TableSumsAreDistances(void)
 {
 	Data		data = MakeData(100, 2000, 200);
 
-	for (int nchunks = 1; nchunks <= 100; nchunks += 11)
+	for (int nsubvectors = 1; nsubvectors <= 100; nsubvectors += 11)
 	{
-		PipeannPq	pq = MakePq(data.dim, nchunks);
+		PipeannPq	pq = MakePq(data.dim, nsubvectors);
 
 		Train(&pq, &data, 600, 3);
 		CheckTable(&pq, &data, PIPEANN_L2);
@@ -352,7 +352,7 @@ CodesAreNearest(void)
 		const float *x = data.test + (Size) i * data.dim;
 
 		PipeannPqEncode(&pq, x, code);
-		for (int j = 0; j < pq.nchunks; j++)
+		for (int j = 0; j < pq.nsubvectors; j++)
 		{
 			double		best = 1e30;
 			double		chosen = 0.0;

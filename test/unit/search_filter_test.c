@@ -45,20 +45,21 @@ AddAttributes(void)
 	coded.chunk_shift = CHUNK_SHIFT;
 	coded.chunks = chunks;
 	for (int i = 0; i < nchunks; i++)
-		chunks[i] = PipeannAllocZero((Size) (from->pq.nchunks + PLANES) << CHUNK_SHIFT);
+		chunks[i] = PipeannAllocZero((Size) (from->pq.nsubvectors + PLANES) <<
+									 CHUNK_SHIFT);
 	for (uint32 id = 0; id < l2_index->ids; id++)
 	{
 		Attributes	a = AttributesOf(id);
 		uint8		bytes[PLANES] = {a.narrow, a.wide >> 8, a.wide & 0xFF};
 
 		memcpy((uint8 *) PipeannCodeAt(&coded, id), PipeannCodeAt(from, id),
-			   from->pq.nchunks);
+			   from->pq.nsubvectors);
 		for (int i = 0; i < PLANES; i++)
 			*(uint8 *) PipeannAttributeAt(&coded, id, i) = bytes[i];
 	}
 	for (uint32 id = 0; id < l2_index->ids; id++)
 		CHECK(memcmp(PipeannCodeAt(&coded, id), PipeannCodeAt(from, id),
-					 from->pq.nchunks) == 0);
+					 from->pq.nsubvectors) == 0);
 }
 
 /* What is asked for: narrow numbers below one, wide ones between two. */

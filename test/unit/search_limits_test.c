@@ -167,7 +167,7 @@ static uint32
 PageOfNearestEntry(const Index *index, const float *query)
 {
 	const PipeannCodes *codes = &index->codes;
-	float	   *table = PipeannAlloc((Size) codes->pq.nchunks *
+	float	   *table = PipeannAlloc((Size) codes->pq.nsubvectors *
 									 PIPEANN_CENTROIDS * sizeof(float));
 	float		least = INFINITY;
 	uint32		page = 0;
@@ -178,7 +178,7 @@ PageOfNearestEntry(const Index *index, const float *query)
 		const uint8 *code = PipeannCodeAt(codes, codes->entry_ids[i]);
 		float		dist = 0;
 
-		for (int j = 0; j < codes->pq.nchunks; j++)
+		for (int j = 0; j < codes->pq.nsubvectors; j++)
 			dist += table[j * PIPEANN_CENTROIDS + code[j]];
 		if (dist >= least)
 			continue;
@@ -366,7 +366,7 @@ ScoresWholePagesGivenBack(void)
 {
 	PipeannCodes codes = l2_index->codes;
 	uint8	   *nothing = PipeannAllocZero(((Size) 1 << codes.chunk_shift) *
-										   codes.pq.nchunks);
+										   codes.pq.nsubvectors);
 	uint32		nchunks = (codes.ncodes >> codes.chunk_shift) + 1;
 	uint8	  **chunks = PipeannAlloc(nchunks * sizeof(uint8 *));
 

@@ -302,7 +302,7 @@ GoesByPageWhereCodesAreInDoubt(void)
 		PipeannCodes codes = l2_index->codes;
 		MemorySource *memory = OpenSource(l2_index, 100, 1);
 		uint8	   *nothing = PipeannAllocZero(((Size) 1 << codes.chunk_shift) *
-											   codes.pq.nchunks);
+											   codes.pq.nsubvectors);
 		uint32		nchunks = (codes.ncodes >> codes.chunk_shift) + 1;
 		uint8	  **chunks = PipeannAlloc(nchunks * sizeof(uint8 *));
 		uint32		pages = 0;

@@ -96,7 +96,7 @@ static void
 MakeCodes(Index *index)
 {
 	int			dim = index->layout.dim;
-	int			nchunks = index->layout.pq_bytes;
+	int			nsubvectors = index->layout.pq_bytes;
 	int			n = IndexNodes(index);
 	float	   *centroids = PipeannAlloc(PipeannPqCentroidCount(dim) *
 										 sizeof(float));
@@ -105,14 +105,14 @@ MakeCodes(Index *index)
 	int			nchunk_arrays = (index->ids >> CHUNK_SHIFT) + 1;
 	uint8	  **chunks = PipeannAlloc(nchunk_arrays * sizeof(uint8 *));
 
-	*pq = PipeannPqNew(dim, nchunks);
+	*pq = PipeannPqNew(dim, nsubvectors);
 	for (int i = 0; i < n; i++)
 		CodedVector(index, i, samples + (Size) i * dim);
 	PipeannPqTrain(PipeannTeamAlone(), pq, samples, Min(n, 2000), 1, centroids);
 	pq->centroids = centroids;
 
 	for (int i = 0; i < nchunk_arrays; i++)
-		chunks[i] = PipeannAllocZero((Size) nchunks << CHUNK_SHIFT);
+		chunks[i] = PipeannAllocZero((Size) nsubvectors << CHUNK_SHIFT);
 	index->codes.chunks = chunks;
 	index->codes.chunk_shift = CHUNK_SHIFT;
 	index->codes.ncodes = index->ids;
