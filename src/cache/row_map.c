@@ -199,8 +199,7 @@ WriteMap(RowMap *map, const RowMapPlan *plan)
 /* ---------- rows that VACUUM has removed ---------- */
 
 static void
-Withdraw(RowMapChange *change, RowMap *map,
-					  uint32 before)
+Withdraw(RowMapChange *change, RowMap *map, uint32 before)
 {
 	if (map == NULL ||
 		ReadVersion(map) != ((uint64) map->count << 32 | before))
@@ -211,8 +210,7 @@ Withdraw(RowMapChange *change, RowMap *map,
 }
 
 static void
-TakeOut(RowMapChange *change,
-					 IndexBulkDeleteCallback is_dead, void *arg)
+TakeOut(RowMapChange *change, IndexBulkDeleteCallback is_dead, void *arg)
 {
 	RowMap	   *map = change->map;
 	uint32	   *nodes = Places(map);
@@ -371,8 +369,7 @@ WithdrawMap(PipeannAttachment *attachment, void *arg)
 
 	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
 	if (!PipeannAttachmentIsDoomed(attachment))
-		Withdraw(&newer->change, MapOf(attachment),
-							  newer->meta->removals);
+		Withdraw(&newer->change, MapOf(attachment), newer->meta->removals);
 }
 
 /* Unless another map has taken its place, it is read again. */

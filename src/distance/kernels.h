@@ -5,7 +5,9 @@
  * Each set's file includes this at its end. By then it has defined SET and
  * SET_NAME, and as KERNEL what a function for its instructions begins with.
  * Its FloatSum(), BytePair(), Centroids() and ToFloat() are always inlined, so
- * that storages are constants in them. See struct PipeannKernels for what the
+ * that storages are constants in them. A set that finds the nearest centroids of
+ * vectors one by one defines ONE_BY_ONE, and NearestCentroid() in place of
+ * CentroidNearest(). See struct PipeannKernels for what the
  * functions do.
  */
 #define QUERY_KERNEL(name, storage, is_dot) \
@@ -70,6 +72,28 @@ CENTROID_KERNEL(CentroidDot, true)
 TO_FLOAT_KERNEL(Float2ToFloat, PIPEANN_FLOAT2)
 TO_FLOAT_KERNEL(Int8ToFloat, PIPEANN_INT8)
 TO_FLOAT_KERNEL(Uint8ToFloat, PIPEANN_UINT8)
+
+#ifdef ONE_BY_ONE
+static void
+CentroidNearest(const float *x, Size stride, int n, const float *centroids,
+				int len, const PipeannNearest *out)
+{
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
+	float		distance[PQ_ROW];
+
+	for (int i = 0; i < n; i++)
+	{
+		int			nearest = NearestCentroid(x + i * stride, centroids, len,
+											  distance);
+
+		codes[i * code_stride] = nearest;
+		if (distances != NULL)
+			distances[i] = distance[nearest];
+	}
+}
+#endif
 
 static void
 Float4ToFloat(const void *src, int dim, float *dst)

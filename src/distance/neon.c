@@ -341,26 +341,6 @@ NearestCentroid(const float *x, const float *centroids, int len,
 	return nearest + place;
 }
 
-static void
-CentroidNearest(const float *x, Size stride, int n, const float *centroids,
-				int len, const PipeannNearest *out)
-{
-	uint8	   *codes = out->codes;
-	Size		code_stride = out->code_stride;
-	float	   *distances = out->distances;
-	float		distance[PQ_ROW];
-
-	for (int i = 0; i < n; i++)
-	{
-		int			nearest = NearestCentroid(x + i * stride, centroids, len,
-											  distance);
-
-		codes[i * code_stride] = nearest;
-		if (distances != NULL)
-			distances[i] = distance[nearest];
-	}
-}
-
 /* Half of the rows of a tile: their sums take 24 of the 32 registers. */
 #define HALF_TILE (PIPEANN_TILE_ROWS / 2)
 
@@ -571,6 +551,7 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 
 #define TileNear PortableTileNear
 #define SET PipeannKernelsNeon
+#define ONE_BY_ONE
 #define SET_NAME "neon"
 #define KERNEL
 #include "distance/kernels.h"

@@ -123,18 +123,20 @@ Centroids(const float *x, const float *centroids, int len, float *restrict out,
 #define NEAREST_LANES 16
 
 /*
- * The index of the smallest of distance[256], as centroid_nearest wants it.
+ * The nearest centroid, as centroid_nearest wants it; sets distance[256].
  * Two passes, for the smallest value of each lane and then for its place in
  * that lane: compilers turn the first into vector instructions, which they
  * cannot do to a loop that carries both along.
  */
 static int
-NearestCentroid(const float *distance)
+NearestCentroid(const float *x, const float *centroids, int len,
+				float *distance)
 {
 	float		lane[NEAREST_LANES];
 	float		smallest = __builtin_inff();
 	int			nearest = PQ_ROW;
 
+	Centroids(x, centroids, len, distance, false);
 	for (int i = 0; i < NEAREST_LANES; i++)
 		lane[i] = __builtin_inff();
 	for (int k = 0; k < PQ_ROW; k += NEAREST_LANES)
@@ -152,27 +154,6 @@ NearestCentroid(const float *distance)
 				nearest = k;
 	}
 	return nearest < PQ_ROW ? nearest : 0;
-}
-
-static void
-CentroidNearest(const float *x, Size stride, int n, const float *centroids,
-				int len, const PipeannNearest *out)
-{
-	uint8	   *codes = out->codes;
-	Size		code_stride = out->code_stride;
-	float	   *distances = out->distances;
-	float		distance[PQ_ROW];
-
-	for (int i = 0; i < n; i++)
-	{
-		int			nearest;
-
-		Centroids(x + i * stride, centroids, len, distance, false);
-		nearest = NearestCentroid(distance);
-		codes[i * code_stride] = nearest;
-		if (distances != NULL)
-			distances[i] = distance[nearest];
-	}
 }
 
 /* Sums wrap around, as vector instructions let them: hence unsigned. */
@@ -281,6 +262,7 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 
 #define TileNear PortableTileNear
 #define SET PipeannKernelsScalar
+#define ONE_BY_ONE
 #define SET_NAME "scalar"
 #define KERNEL
 #include "distance/kernels.h"

@@ -16,7 +16,6 @@
 #define MIN_AUTO_BYTES 16
 #define MAX_AUTO_BYTES 96
 #define WIDE_DIMENSIONS 8
-#define MOST_BYTES 1024
 
 /*
  * Vectors that are encoded subvector by subvector: enough of them that the
@@ -100,7 +99,7 @@ PipeannPqAutoBytes(int dim)
 
 	bytes = Max(bytes, MIN_AUTO_BYTES);
 	bytes = Min(bytes, Max(MAX_AUTO_BYTES, wide));
-	bytes = Min(bytes, MOST_BYTES);
+	bytes = Min(bytes, PIPEANN_MAX_PQ_BYTES);
 	return Min(bytes, dim);
 }
 

@@ -19,6 +19,9 @@
 
 #define PIPEANN_CENTROIDS 256
 
+/* The most bytes of a code. */
+#define PIPEANN_MAX_PQ_BYTES 1024
+
 typedef struct PipeannPq
 {
 	int			dim;
