@@ -13,10 +13,10 @@
  * A distance that is read is computed by the operator, as ever, so that it is the
  * same to the last bit. Only the vector comes from elsewhere: in the place of the
  * column the operator gets pipeann_stored_vector(), which returns what the column
- * holds, from the page that the scan has at hand (scan/vector.c). So does a query
+ * holds, from the page that the scan has at hand (scan/stream.c). So does a query
  * that returns the column. Where the index has vectors only rounded they are
  * fetched from TOAST all the same, but the scan learns that they are wanted, and
- * asks for those of the rows that come next (scan/vector.c).
+ * asks for those of the rows that come next (scan/stream.c).
  */
 #include "postgres.h"
 

@@ -249,7 +249,7 @@ CompareEntered(const void *a, const void *b)
 /*
  * Let all searches find where they begin before one is run. The nearest go first:
  * what they find is what others need not look for. A scan that heeds no distance
- * bound (scan/start.c) does not say where it begins, and may return a row at once.
+ * bound (scan/scan.c) does not say where it begins, and may return a row at once.
  */
 static void
 Enter(MergeState *state)
@@ -365,6 +365,23 @@ IsFilled(const MergeState *state)
 		 float8_le(state->nearest[state->wanted - 1], state->bound.trusted));
 }
 
+/* For the rows that are wanted of all children. */
+static void
+InitBound(MergeState *state)
+{
+	PipeannDistanceBound *bound = &state->bound;
+
+	bound->entering = bound->expected = false;
+	bound->distance = bound->trusted = get_float8_infinity();
+	bound->wanted = state->wanted;
+	bound->together.searches = state->nchildren;
+	bound->together.first = bound->together.tabled = NULL;
+	bound->together.most = 0;
+	bound->together.ncodes = 0;
+	bound->together.nnearest = 0;
+	bound->together.nsubvectors = 0;
+}
+
 static void
 Start(PipeannNode *node)
 {
@@ -383,7 +400,7 @@ Start(PipeannNode *node)
 										mul_size(sizeof(double),
 												 state->wanted));
 	FindChildren(state);
-	PipeannDistanceBoundInit(&state->bound, state->wanted, state->nchildren);
+	InitBound(state);
 	Enter(state);
 	PullNearest(state);
 	if (!IsFilled(state))

@@ -1,22 +1,847 @@
 /*
  * scan.c
  *		Index scans, which return rows in the order of their distances.
+ *
+ * What is here, in this order: a scan's query and its conditions on filter columns;
+ * index-only scans; the rows that the index leaves out; how a scan begins; and the
+ * access method's callbacks, of which pipeanngettuple() is what all is for. The
+ * results of the search are put into one order elsewhere (stream.c).
  */
 #include "postgres.h"
 
 #include <math.h>
 
+#include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/relscan.h"
+#include "access/skey.h"
+#include "access/tableam.h"
 #include "access/xlog.h"
+#include "attributes/attributes.h"
 #include "base/pause.h"
 #include "base/planted.h"
+#include "catalog/index.h"
+#include "distance/distance.h"
+#include "executor/executor.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "scan/state.h"
+#include "storage/bufmgr.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* ---------- query and conditions ---------- */
+
+/*
+ * The parameters of a scan's search that follow from settings; all others are zero.
+ *
+ * In strict order only the nearer half of the explored nodes may be returned.
+ * Most scans want ten rows: with a shorter list the search would soon have to
+ * go on, when rows have been returned and nearer ones that it then finds are
+ * lost.
+ */
+PipeannSearchParams
+PipeannScanParams(void)
+{
+	return (PipeannSearchParams)
+	{
+		.policy = PipeannPolicies[pipeann_search_mode],
+		.ef = pipeann_ef_search,
+		.min_list = pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
+			PIPEANN_STRICT_PART * PIPEANN_EARLY_RESULTS : 0,
+		.may_end_early = true,
+		.width = pipeann_pipeline_width,
+		.disabled = pipeann_disabled
+	};
+}
+
+/*
+ * The query's vector as searches want it.
+ *
+ * A NULL has no distances, and zero has no cosines: then *comparable is false,
+ * and rows come in any order.
+ */
+static const float *
+ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
+{
+	const float *x;
+	float	   *normalized;
+
+	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
+	if (!*comparable)
+		return palloc0(mul_size(l->dim, sizeof(float)));
+	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
+	if (l->metric != PIPEANN_COSINE)
+		return x;
+	*comparable = PipeannNorm(x, l->dim) > 0;
+	normalized = palloc(mul_size(l->dim, sizeof(float)));
+	PipeannNormalize(x, l->dim, normalized);
+	return normalized;
+}
+
+/* Pages that a search keeps at hand. */
+static uint32
+ScanMaxPages(const PipeannLayout *l)
+{
+	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
+
+	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
+						(double) PG_INT32_MAX);
+}
+
+/*
+ * The conditions on filter columns, decided by the values in the index.
+ *
+ * The executor hands over the conditions on key columns as scan keys. A row in
+ * the index has the values of these columns, so no page of the table is read for
+ * a row that does not match.
+ */
+
+struct PipeannFilter
+{
+	const PipeannIndexView *view;
+	TupleDesc	values;
+	bool		is_void;
+	int			n;
+	PipeannCondition *conditions;
+	int			columns;		/* of the values, those before which are looked
+								 * at */
+	char	   *tuple;			/* room for a row */
+	MemoryContext scratch;		/* what operators leave behind */
+};
+
+/* The elements of = ANY; NULLs match nothing. */
+static void
+TakeElements(PipeannCondition *condition)
+{
+	ArrayType  *array = DatumGetArrayTypeP(condition->key->sk_argument);
+	Oid			type = ARR_ELEMTYPE(array);
+	int16		length;
+	bool		by_value;
+	char		alignment;
+	bool	   *nulls;
+	int			n;
+
+	get_typlenbyvalalign(type, &length, &by_value, &alignment);
+	deconstruct_array(array, type, length, by_value, alignment,
+					  &condition->arguments, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (!nulls[i])
+			condition->arguments[condition->narguments++] =
+				condition->arguments[i];
+}
+
+/* Another of the same type, if there is one. */
+static int
+WrongColumn(const PipeannColumns *columns, int number)
+{
+	for (int i = 0; i < columns->values->natts; i++)
+		if (i != number && TupleDescAttr(columns->values, i)->atttypid ==
+			TupleDescAttr(columns->values, number)->atttypid)
+			return i;
+	return number;
+}
+
+/* Add a key's condition; one on the vector is decided at once. */
+static void
+AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
+{
+	PipeannCondition *condition = &filter->conditions[filter->n];
+
+	if (key->sk_attno - 1 == columns->vector)
+	{
+		/* no row without a vector is in the index */
+		filter->is_void |= (key->sk_flags & SK_SEARCHNOTNULL) == 0;
+		return;
+	}
+	condition->key = key;
+	condition->number = PipeannValueNumber(columns, key->sk_attno - 1);
+	if (PIPEANN_PLANTED("filter-column"))
+		condition->number = WrongColumn(columns, condition->number);
+	filter->columns = Max(filter->columns, condition->number + 1);
+	filter->n++;
+	if (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL))
+		return;
+	if (key->sk_flags & SK_ISNULL)
+	{
+		filter->is_void = true;
+		return;
+	}
+	if (key->sk_flags & SK_SEARCHARRAY)
+		TakeElements(condition);
+	else
+	{
+		condition->arguments = &key->sk_argument;
+		condition->narguments = 1;
+	}
+	filter->is_void |= condition->narguments == 0;
+}
+
+/*
+ * The conditions of a scan's keys, in CurrentMemoryContext; NULL if there are
+ * none.
+ */
+static PipeannFilter *
+FilterBegin(IndexScanDesc scan, const PipeannIndexView *view)
+{
+	PipeannFilter *filter;
+	PipeannColumns columns;
+
+	if (scan->numberOfKeys == 0)
+		return NULL;
+	columns = PipeannIndexColumns(scan->indexRelation);
+	filter = palloc0(sizeof(PipeannFilter));
+	filter->view = view;
+	filter->values = columns.values;
+	filter->conditions = palloc0(mul_size(scan->numberOfKeys,
+										  sizeof(PipeannCondition)));
+	filter->tuple = palloc(PIPEANN_ROW_SIZE);
+	filter->scratch = AllocSetContextCreate(CurrentMemoryContext,
+											"pipeann filter",
+											ALLOCSET_SMALL_SIZES);
+	for (int i = 0; i < scan->numberOfKeys; i++)
+		AddCondition(filter, &columns, &scan->keyData[i]);
+	return filter;
+}
+
+static bool
+Holds(const PipeannCondition *condition, Datum value, bool isnull)
+{
+	ScanKey		key = condition->key;
+
+	if (key->sk_flags & SK_SEARCHNULL)
+		return isnull && !PIPEANN_PLANTED("filter-null");
+	if (isnull)
+		return false;
+	if (key->sk_flags & SK_SEARCHNOTNULL)
+		return true;
+	for (int i = 0; i < condition->narguments; i++)
+		if (DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
+										   value, condition->arguments[i])))
+			return true;
+	return false;
+}
+
+/*
+ * Whether a row of node id matches. If the row is out of line and VACUUM has
+ * removed its parts meanwhile that is not known: then sets *recheck. Errors if the
+ * row is broken.
+ */
+static bool
+FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
+			  bool *recheck)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	MemoryContext old;
+	bool		matches = !filter->is_void;
+
+	*recheck = false;
+	old = MemoryContextSwitchTo(filter->scratch);
+	if (matches && PipeannRowIsOutOfLine(&filter->view->meta.layout, row))
+	{
+		row = PipeannTryReadRow(filter->view, row);
+		*recheck = row == NULL;
+	}
+	matches = matches && !*recheck;
+	if (matches && !PipeannDeformRowTo(filter->values, filter->columns, row,
+									   filter->tuple, values, isnull))
+		PipeannRowError(filter->view->index, id);
+	for (int i = 0; matches && i < filter->n; i++)
+	{
+		int			number = filter->conditions[i].number;
+
+		matches = Holds(&filter->conditions[i], values[number],
+						isnull[number]);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(filter->scratch);
+	return matches || *recheck;
+}
+
+/*
+ * For PipeannSearchParams: whether a node may have a row that matches. arg is the
+ * PipeannFilter.
+ *
+ * Rows in overflow slots are not looked at here: a search asks of many nodes that
+ * it does not return.
+ */
+static bool
+FilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	PipeannFilter *filter = arg;
+	const PipeannLayout *l = &filter->view->meta.layout;
+	PipeannRowList list = PipeannSlotRows(l, slot);
+	const PipeannRow *row = list.rows;
+	bool		recheck;
+
+	if (slot->ext_tids != PIPEANN_INVALID_ID)
+		return true;
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannRowIsOutOfLine(l, row) ||
+			FilterMatches(filter, id, row, &recheck))
+			return true;
+	return false;
+}
+
+/*
+ * The attribute codes with which a node may have a matching row; NULL if they do
+ * not tell.
+ */
+static const PipeannCodeFilter *
+FilterCodes(const PipeannFilter *filter)
+{
+	const PipeannIndexView *view = filter->view;
+	PipeannAttributes *attributes;
+
+	if (view->cache == NULL || filter->is_void)
+		return NULL;
+	attributes = PipeannAttributesOpen(view->index, view->meta.format,
+									   &view->meta.layout,
+									   &view->meta.widths,
+									   view->cache->histograms);
+	return attributes == NULL ? NULL :
+		PipeannAttributesFilter(attributes, filter->conditions, filter->n);
+}
+
+/* ---------- index-only scans ---------- */
+
+/*
+ * Rows from the index alone, where the visibility map says that the table need not
+ * be asked.
+ *
+ * nbtree keeps a pin on the page of the rows that it returns, and VACUUM waits
+ * for that: or else it might remove a row, which is dead to the snapshot, and
+ * say that its page of the table is all-visible, before the executor looks at
+ * the visibility map, which would then take the row for a live one. A search
+ * has copies of pages and no pins. So the scan looks first whether the page is
+ * all-visible, and then whether VACUUM has begun to remove rows from the index
+ * since the scan began (PipeannMeta.removals). If it has not, the row was in
+ * the index while its page was all-visible. In all other cases the scan looks
+ * at the table itself. What the executor does then cannot be wrong.
+ *
+ * The vector is handed out as an expanded object that reads it when somebody
+ * looks at it. For an order by distance the planner wants it to be in the index,
+ * but hardly a query looks at it. A vector that the index has in half precision,
+ * or whose zeroes may have lost their sign, comes from the table: a user never gets
+ * another one than the row has.
+ */
+
+/* False if the node does not have it to the last bit. */
+static bool
+ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot;
+	bool		found;
+	bool		exact = true;
+
+	if (l->storage == PIPEANN_FLOAT2)
+		return false;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	found = PipeannSlotIsLive(slot);
+	if (found && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		found = PipeannChainVector(view, id, slot, x);
+	else if (found)
+		exact = PipeannExactVector(&view->meta, slot, x);
+	pfree(slot);
+	PipeannCheckPacking(view);
+	if (!found)
+		PipeannRowError(view->index, id);
+	return exact;
+}
+
+/* The vector of a row that the snapshot sees, from its node or the table. */
+static void
+ReadVector(PipeannOnly *only, float *x)
+{
+	if (ReadFromNode(only->view, only->id, x))
+		return;
+	only->looked = true;
+	if (!PipeannTableVector(only->scan, &only->tid,
+							only->view->meta.layout.dim, x))
+		PipeannRowError(only->view->index, only->id);
+}
+
+static PipeannOnly *
+OnlyOf(ExpandedObjectHeader *vector)
+{
+	return (PipeannOnly *) ((char *) vector - offsetof(PipeannOnly, vector));
+}
+
+static Size
+FlatSize(ExpandedObjectHeader *header)
+{
+	return offsetof(PipeannVector, x) +
+		mul_size(OnlyOf(header)->view->meta.layout.dim, sizeof(float));
+}
+
+/*
+ * The caller's memory may be of a kind from which nothing is freed (that of a
+ * sort from PostgreSQL 17 on).
+ */
+static void
+Flatten(ExpandedObjectHeader *header, void *result, Size size)
+{
+	PipeannOnly *only = OnlyOf(header);
+	MemoryContext old = MemoryContextSwitchTo(only->row);
+	PipeannVector *vector = result;
+
+	memset(vector, 0, size);
+	SET_VARSIZE(vector, size);
+	vector->dim = only->view->meta.layout.dim;
+	ReadVector(only, vector->x);
+	MemoryContextSwitchTo(old);
+}
+
+static const ExpandedObjectMethods late_methods = {FlatSize, Flatten};
+
+/* Before the search, in CurrentMemoryContext. */
+static PipeannOnly *
+OnlyBegin(IndexScanDesc scan, const PipeannIndexView *view)
+{
+	PipeannOnly *only = palloc0(sizeof(PipeannOnly));
+
+	only->scan = scan;
+	only->view = view;
+	only->row = AllocSetContextCreate(CurrentMemoryContext,
+									  "pipeann index-only row",
+									  ALLOCSET_DEFAULT_SIZES);
+	only->columns = PipeannIndexColumns(view->index);
+	only->map = InvalidBuffer;
+	only->sure = view->meta.removals % 2 == 0;
+	EOH_init_header(&only->vector, &late_methods, CurrentMemoryContext);
+	scan->xs_hitupdesc = RelationGetDescr(view->index);
+	return only;
+}
+
+/* Release what the context does not. */
+static void
+OnlyEnd(PipeannOnly *only)
+{
+	if (BufferIsValid(only->map))
+		ReleaseBuffer(only->map);
+	only->map = InvalidBuffer;
+	only->scan->xs_hitup = NULL;
+}
+
+/* The order of the two questions matters: see above. */
+static bool
+IsSurelyVisible(PipeannOnly *only, const ItemPointerData *tid)
+{
+	if (!PipeannIsAllVisible(only, ItemPointerGetBlockNumber(tid)))
+		return false;
+	only->sure = PipeannMetaRemovals(only->view->index) ==
+		only->view->meta.removals;
+	return only->sure;
+}
+
+/*
+ * heap_form_tuple() would flatten an expanded object. It copies an indirect
+ * pointer, which has the same size.
+ */
+static HeapTuple
+FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
+{
+	TupleDesc	desc = only->scan->xs_hitupdesc;
+	int			vector = only->columns.vector;
+	char		pointer[EXPANDED_POINTER_SIZE];
+	HeapTuple	tuple;
+	bool		null;
+
+	StaticAssertStmt(sizeof(varatt_indirect) == sizeof(varatt_expanded),
+					 "an expanded object's pointer does not fit");
+	memcpy(pointer, only->vector.eoh_ro_ptr, sizeof(pointer));
+	SET_VARTAG_EXTERNAL(pointer, VARTAG_INDIRECT);
+	values[vector] = PointerGetDatum(pointer);
+	isnull[vector] = false;
+	tuple = heap_form_tuple(desc, values, isnull);
+	SET_VARTAG_EXTERNAL(DatumGetPointer(heap_getattr(tuple, vector + 1, desc,
+													 &null)),
+						VARTAG_EXPANDED_RO);
+	return tuple;
+}
+
+/*
+ * Whether the scan's snapshot sees a row; sets *dead if nobody does any more.
+ */
+static bool
+TableSees(IndexScanDesc scan, const ItemPointerData *tid, bool *dead)
+{
+	ItemPointerData at = *tid;
+
+	*dead = false;
+	return table_index_fetch_tuple_check(scan->heapRelation, &at,
+										 scan->xs_snapshot, dead);
+}
+
+/*
+ * Whether the snapshot sees a row of node id; then sets the scan's xs_hitup, for
+ * as long as no other row is taken. Sets *dead if nobody sees the row any more.
+ */
+static bool
+OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
+{
+	int			vector = only->columns.vector;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	MemoryContext old;
+
+	*dead = false;
+	if (!IsSurelyVisible(only, &row->tid) &&
+		!TableSees(only->scan, &row->tid, dead))
+		return false;
+	MemoryContextReset(only->row);
+	old = MemoryContextSwitchTo(only->row);
+	only->id = id;
+	only->tid = row->tid;
+	if (PipeannRowIsOutOfLine(&only->view->meta.layout, row))
+	{
+		row = PipeannReadRow(only->view, row);
+		PipeannCheckPacking(only->view);
+	}
+	if (!PipeannDeformRow(only->columns.values, row, values, isnull))
+		PipeannRowError(only->view->index, id);
+	for (int i = only->columns.values->natts; i > vector; i--)
+	{
+		values[i] = values[i - 1];
+		isnull[i] = isnull[i - 1];
+	}
+	only->scan->xs_hitup = FormTuple(only, values, isnull);
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+/*
+ * Whether an index-only scan can return a column: one can only if there are
+ * others than the vector, and that can be read from the table.
+ */
+bool
+pipeanncanreturn(Relation index, int attno)
+{
+	(void) attno;
+	return PipeannIndexHasValues(index) &&
+		PipeannVectorColumn(index) != InvalidAttrNumber;
+}
+
+/* ---------- rows that the index leaves out ---------- */
+
+/*
+ * They are those without a vector, and for cosine those whose vector is zero.
+ *
+ * In the order of a distance they come last, as their distance is NULL or no number.
+ * So a scan returns them when it has nothing else and the executor wants more. The
+ * index knows whether there may be any (PIPEANN_META_ALL_ROWS), but not which: the
+ * table is read for them.
+ *
+ * A row that the scan's snapshot sees came before the snapshot, and the metapage was
+ * told of it before that: who read the metapage later knows.
+ */
+
+struct PipeannLeftOut
+{
+	IndexScanDesc scan;
+	const PipeannIndexView *view;
+	int			vector;			/* its position in the index */
+	IndexInfo  *info;
+	EState	   *estate;
+	ExprState  *predicate;		/* of a partial index, else NULL */
+	TupleTableSlot *slot;
+	TableScanDesc table;		/* NULL: no pass is under way */
+	int64		looked_at;		/* rows of the table */
+	bool		nulls;			/* this pass is for rows without a vector */
+	bool		wants_nulls;
+	bool		met_nulls;		/* the pass before has met some */
+	BlockNumber block;			/* of which the roots are known */
+	OffsetNumber roots[MaxHeapTuplesPerPage];
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+};
+
+static void
+BeginPass(PipeannLeftOut *left_out, bool nulls)
+{
+	left_out->nulls = nulls;
+	left_out->block = InvalidBlockNumber;
+	left_out->table = table_beginscan_strat(left_out->scan->heapRelation,
+											left_out->scan->xs_snapshot, 0,
+											NULL, true, false);
+}
+
+static void
+EndPass(PipeannLeftOut *left_out)
+{
+	ExecClearTuple(left_out->slot);
+	if (left_out->table != NULL)
+		table_endscan(left_out->table);
+	left_out->table = NULL;
+}
+
+/* A condition that the vector is there rules out all that have none. */
+static bool
+WantsVector(IndexScanDesc scan, int vector)
+{
+	for (int i = 0; i < scan->numberOfKeys; i++)
+		if (scan->keyData[i].sk_attno == vector + 1 &&
+			(scan->keyData[i].sk_flags & SK_SEARCHNOTNULL))
+			return true;
+	return false;
+}
+
+/*
+ * Begin to look for them in the table, in CurrentMemoryContext. NULL if the index
+ * knows that there are none, or the scan wants none.
+ */
+static PipeannLeftOut *
+LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
+{
+	Relation	index = view->index;
+	int			vector = PipeannVectorPosition(index);
+	bool		zeroes = view->meta.layout.metric == PIPEANN_COSINE;
+	bool		nulls = !WantsVector(scan, vector);
+	PipeannLeftOut *left_out;
+
+	if ((view->meta.flags & PIPEANN_META_ALL_ROWS) || !(zeroes || nulls))
+		return NULL;
+	left_out = palloc0(sizeof(PipeannLeftOut));
+	left_out->scan = scan;
+	left_out->view = view;
+	left_out->vector = vector;
+	left_out->info = BuildIndexInfo(index);
+	left_out->estate = CreateExecutorState();
+	left_out->predicate = ExecPrepareQual(left_out->info->ii_Predicate,
+										  left_out->estate);
+	left_out->slot = table_slot_create(scan->heapRelation, NULL);
+	GetPerTupleExprContext(left_out->estate)->ecxt_scantuple = left_out->slot;
+	left_out->wants_nulls = nulls;
+	BeginPass(left_out, !zeroes);
+	return left_out;
+}
+
+static void
+LeftOutEnd(PipeannLeftOut *left_out)
+{
+	EndPass(left_out);
+	ExecDropSingleTupleTableSlot(left_out->slot);
+	FreeExecutorState(left_out->estate);
+}
+
+/*
+ * Whether the row in the slot is one of those that this pass is for. Policies may hide
+ * it from whoever asks.
+ */
+static bool
+IsOfThisPass(PipeannLeftOut *left_out)
+{
+	const PipeannLayout *l = &left_out->view->meta.layout;
+	ExprContext *context = GetPerTupleExprContext(left_out->estate);
+	MemoryContext old;
+	bool		zero = false;
+
+	ResetExprContext(context);
+	if (!ExecQual(left_out->predicate, context))
+		return false;
+	old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
+	FormIndexDatum(left_out->info, left_out->slot, left_out->estate,
+				   left_out->values, left_out->isnull);
+	left_out->met_nulls |= left_out->isnull[left_out->vector];
+	if (!left_out->isnull[left_out->vector] && !left_out->nulls)
+	{
+		const float *x = PipeannDatumElements(left_out->values[left_out->vector],
+											  l->dim);
+
+		zero = !PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim));
+	}
+	MemoryContextSwitchTo(old);
+	return left_out->nulls ? left_out->isnull[left_out->vector] : zero;
+}
+
+/*
+ * The same, with the index's expressions computed as they were when the row was
+ * indexed: for the table's owner, not with the rights of whoever asks.
+ */
+static bool
+IsLeftOut(PipeannLeftOut *left_out)
+{
+	bool		found;
+	Oid			user;
+	int			context;
+
+	if (left_out->predicate == NULL && left_out->info->ii_Expressions == NIL)
+		return IsOfThisPass(left_out);
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(left_out->scan->heapRelation->rd_rel->relowner,
+						   context | SECURITY_RESTRICTED_OPERATION);
+	found = IsOfThisPass(left_out);
+	SetUserIdAndSecContext(user, context);
+	return found;
+}
+
+/* An index names a row by the place where its chain of HOT updates begins. */
+static void
+NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
+{
+	Buffer		buffer;
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+
+	if (!PipeannIsHeap(left_out->scan->heapRelation))
+		return;
+	if (left_out->block != block)
+	{
+		buffer = ((BufferHeapTupleTableSlot *) left_out->slot)->buffer;
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		heap_get_root_tuples(BufferGetPage(buffer), left_out->roots);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		left_out->block = block;
+	}
+	if (OffsetNumberIsValid(left_out->roots[ItemPointerGetOffsetNumber(tid) - 1]))
+		ItemPointerSetOffsetNumber(tid,
+								   left_out->roots[ItemPointerGetOffsetNumber(tid) - 1]);
+}
+
+/* What an index-only scan returns of the row in the slot, until the next one. */
+static void
+SetTuple(PipeannLeftOut *left_out)
+{
+	MemoryContext old =
+		MemoryContextSwitchTo(GetPerTupleMemoryContext(left_out->estate));
+
+	left_out->scan->xs_hitup =
+		heap_form_tuple(RelationGetDescr(left_out->view->index),
+						left_out->values, left_out->isnull);
+	MemoryContextSwitchTo(old);
+}
+
+/* After the zeroes those without a vector, if there are any and they are wanted. */
+static bool
+BeginNextPass(PipeannLeftOut *left_out)
+{
+	bool		nulls = !left_out->nulls && left_out->wants_nulls &&
+		left_out->met_nulls;
+
+	EndPass(left_out);
+	if (nulls)
+		BeginPass(left_out, true);
+	return nulls;
+}
+
+/*
+ * The next one: those whose distance is no number first, then those without any. It
+ * meets the predicate of a partial index; the scan's conditions are for others to
+ * look at. Ends when `most` rows of the table were looked at.
+ */
+static bool
+LeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
+{
+	while (left_out->table != NULL && left_out->looked_at < most)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!table_scan_getnextslot(left_out->table, ForwardScanDirection,
+									left_out->slot))
+		{
+			if (!BeginNextPass(left_out))
+				return false;
+			continue;
+		}
+		left_out->looked_at++;
+		if (!IsLeftOut(left_out))
+			continue;
+		*tid = left_out->slot->tts_tid;
+		NameByRoot(left_out, tid);
+		if (left_out->scan->xs_want_itup)
+			SetTuple(left_out);
+		return true;
+	}
+	return false;
+}
+
+/* ---------- how a scan begins ---------- */
+
+static float
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	PipeannScan *state = arg;
+	const PipeannLayout *l = &state->view.meta.layout;
+
+	if (!PipeannChainVector(&state->view, id, slot, state->exact))
+		return INFINITY;
+	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
+								slot->aux);
+}
+
+/*
+ * Have a search know of those that it is together with.
+ *
+ * Of all explored nodes only a part may be returned in strict order; here they are
+ * those of all scans. None of them goes on after an early end, so there must not be one
+ * if that is not enough.
+ */
+static void
+HeedBound(PipeannDistanceBound *bound, PipeannSearchParams *params)
+{
+	params->together = &bound->together;
+	params->may_end_early &= bound->wanted <= PIPEANN_EARLY_RESULTS;
+	params->min_list = Max(params->min_list,
+						   bound->wanted * PIPEANN_STRICT_PART);
+}
+
+/* Open the index, and begin a search by the scan's keys. */
+static void
+BeginSearch(IndexScanDesc scan, PipeannScan *state)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannScanContext *heeds = &state->heeds;
+	PipeannSearchParams params = PipeannScanParams();
+
+	state->replica = RecoveryInProgress();
+	PipeannOpenView(&state->view, scan->indexRelation);
+	state->query = ScanQuery(scan, l, &state->comparable);
+	state->filter = FilterBegin(scan, &state->view);
+	state->is_void = state->filter != NULL && state->filter->is_void;
+	state->exact = palloc(mul_size(l->dim, sizeof(float)));
+	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
+									  state->view.meta.graph_pages,
+									  &state->counters);
+	if (state->view.cache != NULL)
+		PipeannHotCountUses(&state->view.cache->hot,
+							PipeannSourceUses(state->source));
+	params.max_pages = ScanMaxPages(l);
+	params.out_of_line_distance = OutOfLineDistance;
+	params.out_of_line_arg = state;
+	if (state->filter != NULL)
+	{
+		params.matches = FilterMatchesNode;
+		params.matches_arg = state->filter;
+		params.code_filter = FilterCodes(state->filter);
+	}
+	if (scan->xs_want_itup)
+		state->only = OnlyBegin(scan, &state->view);
+	PipeannStreamBegin(state, &params);
+	if (heeds->tid_filter != NULL && state->view.cache != NULL)
+		state->tid_filter = PipeannTidFilterBegin(state, &params);
+	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
+		state->holds_back ||
+		(heeds->fill != NULL && heeds->fill->whole))
+		heeds->bound = NULL;
+	if (heeds->bound != NULL)
+		HeedBound(heeds->bound, &params);
+	state->mode = pipeann_search_mode;
+	state->search = PipeannReuseSearch();
+	PipeannSearchBegin(state->search, l,
+					   state->view.cache != NULL ? &state->view.codes : NULL,
+					   state->source, state->query, &params);
+	state->rows = palloc(Max(PipeannExtBytes(l), PipeannInlineBytes(l)));
+}
+
+/* ---------- the scan ---------- */
 
 PipeannCounters PipeannLastCounters;
 int			PipeannLastMode;
@@ -43,57 +868,37 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 
 /* Memory, reads in flight and the cache are released with the context. */
 static void
-ResetScan(PipeannScan *state)
+EndParts(PipeannScan *state)
 {
 	if (state->only != NULL)
-		PipeannOnlyEnd(state->only);
+		OnlyEnd(state->only);
 	if (state->left_out != NULL)
-		PipeannLeftOutEnd(state->left_out);
-	state->only = NULL;
-	state->left_out = NULL;
-	state->known = NULL;
-	state->nheld = 0;
-	state->last_dist = -INFINITY;
+		LeftOutEnd(state->left_out);
+}
+
+static void
+ResetScan(PipeannScan *state)
+{
+	EndParts(state);
 	MemoryContextReset(state->context);
-	state->started = false;
-	state->source = NULL;
-	state->search = NULL;
-	state->filter = NULL;
-	state->tid_filter = NULL;
-	state->exhausted = false;
-	state->late = false;
-	state->taken = 0;
-	state->looked_at = 0;
-	state->farthest = -INFINITY;
-	state->recheck = false;
-	state->held = 0;
-	state->rows_left = 0;
+	memset((char *) state + offsetof(PipeannScan, started), 0,
+		   sizeof(PipeannScan) - offsetof(PipeannScan, started));
+	state->last_dist = state->farthest = -INFINITY;
 	state->chain.next = PIPEANN_INVALID_ID;
 }
 
-/* What a session remembers of an index until its relcache entry is made anew. */
-typedef struct LastScan
-{
-	int			rows;			/* that were wanted */
-} LastScan;
-
-static int
-RowsOfLastScan(Relation index)
-{
-	return index->rd_amcache == NULL ? 1 :
-		((LastScan *) index->rd_amcache)->rows;
-}
-
-/* What one scan leaves to the next: pages often used, rows wanted. */
+/*
+ * What one scan leaves to the next: pages often used, and the number of rows that were
+ * wanted, which a session remembers until the index's relcache entry is made anew.
+ */
 static void
 LeaveToNext(const PipeannScan *state)
 {
 	Relation	index = state->view.index;
 
 	if (index->rd_amcache == NULL)
-		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt,
-											   sizeof(LastScan));
-	((LastScan *) index->rd_amcache)->rows =
+		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
+	*(int *) index->rd_amcache =
 		(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
 	if (state->view.cache != NULL)
 		PipeannHotBringInWanted(index, &state->view.meta.layout,
@@ -183,8 +988,9 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	if (scan->instrument)
 		scan->instrument->nsearches++;
 #endif
-	state->prefetch.expected = RowsOfLastScan(scan->indexRelation);
-	PipeannScanStart(scan, state);
+	state->prefetch.expected = scan->indexRelation->rd_amcache == NULL ? 1 :
+		*(int *) scan->indexRelation->rd_amcache;
+	BeginSearch(scan, state);
 	state->started = true;
 	state->searched = false;
 }
@@ -214,8 +1020,8 @@ Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 		!PipeannTidFilterHas(state->tid_filter, &row->tid))
 		return false;
 	return state->filter == NULL ||
-		PipeannFilterMatches(state->filter, state->chain.owner, row,
-							 &scan->xs_recheck);
+		FilterMatches(state->filter, state->chain.owner, row,
+					  &scan->xs_recheck);
 }
 
 /*
@@ -246,9 +1052,9 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	if (!IsAtEnd(state))
 		return NULL;
 	if (state->left_out == NULL)
-		state->left_out = PipeannLeftOutBegin(scan, &state->view);
+		state->left_out = LeftOutBegin(scan, &state->view);
 	if (state->left_out == NULL ||
-		!PipeannLeftOutNext(state->left_out, PipeannMostToLookAt(state), &row->tid))
+		!LeftOutNext(state->left_out, PipeannMostToLookAt(state), &row->tid))
 		return NULL;
 	scan->xs_recheck = scan->numberOfKeys > 0;
 	return row;
@@ -270,7 +1076,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 			continue;
 		state->looked_at++;
 		if (state->only == NULL ||
-			PipeannOnlyTake(state->only, state->chain.owner, row, &dead))
+			OnlyTake(state->only, state->chain.owner, row, &dead))
 			return row;
 		if (dead)
 			PipeannStreamNoteDead(state);
@@ -287,7 +1093,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	Assert(ScanDirectionIsForward(dir));
 	(void) dir;
-	PipeannScanRowIs(NULL);
+	PipeannStreamRowIs(NULL);
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
@@ -298,8 +1104,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 			state->exhausted = true;
 		else
 			FirstRun(state);
-		PipeannDistanceBoundSearched(state->heeds.bound, &state->view.meta.layout,
-									 state->exhausted ? NULL : state->search);
+		PipeannStreamSearched(state);
 		PIPEANN_PAUSE("scan-searched");
 		state->searched = true;
 	}
@@ -308,7 +1113,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (row != NULL)
 	{
 		scan->xs_heaptid = row->tid;
-		PipeannScanRowIs(state);
+		PipeannStreamRowIs(state);
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;
@@ -327,10 +1132,7 @@ pipeannendscan(IndexScanDesc scan)
 						&state->counters);
 		LeaveToNext(state);
 	}
-	if (state->only != NULL)
-		PipeannOnlyEnd(state->only);
-	if (state->left_out != NULL)
-		PipeannLeftOutEnd(state->left_out);
+	EndParts(state);
 	MemoryContextDelete(state->context);
 	pfree(state);
 	scan->opaque = NULL;

@@ -37,14 +37,13 @@ extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
 #define PIPEANN_STRICT_PART 2
 
 /*
- * start.c: the parameters of a scan's search that follow from settings; all
- * others are zero.
- */
-extern PipeannSearchParams PipeannScanParams(void);
-
-/*
- * distance_bound.c: what scans of several indexes know from one another that are
- * for the nearest rows of one query.
+ * What scans of several indexes know from one another that are for the nearest rows
+ * of one query.
+ *
+ * Partitions of a table are scanned one after the other for the nearest rows of
+ * all. When the first ones have given enough rows, nothing farther than these is
+ * wanted of the next: their searches may end when they are unlikely to find
+ * anything nearer.
  */
 typedef struct PipeannDistanceBound
 {
@@ -113,14 +112,10 @@ extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 						  ScanKey orderbys, int norderbys);
 extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
-
-/* only.c */
 extern bool pipeanncanreturn(Relation index, int attno);
+extern PipeannSearchParams PipeannScanParams(void);
 
-/* distance_bound.c */
-extern void PipeannDistanceBoundInit(PipeannDistanceBound *bound, int wanted, int scans);
-
-/* vector.c */
+/* stream.c */
 extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
 										ItemPointer tid);
 

@@ -8,14 +8,15 @@
 
 #include "access/htup.h"
 #include "access/relscan.h"
+#include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "lib/pairingheap.h"
 #include "scan/scan.h"
+#include "utils/expandeddatum.h"
 #include "utils/rel.h"
 
 typedef struct PipeannFilter PipeannFilter;
 typedef struct PipeannTidFilterState PipeannTidFilterState;
-typedef struct PipeannOnly PipeannOnly;
 typedef struct PipeannLeftOut PipeannLeftOut;
 
 /* Nodes whose rows a scan finds dead to everybody. */
@@ -27,6 +28,30 @@ typedef struct PipeannKilledRows
 	int			rows_left;		/* rows of the node not found dead */
 	uint64		lsn;			/* of its page when the rows were read */
 } PipeannKilledRows;
+
+/* An index-only scan. */
+typedef struct PipeannOnly
+{
+	IndexScanDesc scan;
+	const PipeannIndexView *view;
+	MemoryContext row;			/* of the row taken last */
+	PipeannColumns columns;
+	Buffer		map;			/* of the visibility map */
+	bool		sure;			/* VACUUM has removed no row meanwhile */
+	bool		looked;			/* a vector was read from the table */
+
+	/* the vector of the row taken last, which is read when it is wanted */
+	ExpandedObjectHeader vector;
+	uint32		id;				/* of its node */
+	ItemPointerData tid;		/* of its row */
+} PipeannOnly;
+
+static inline bool
+PipeannIsAllVisible(PipeannOnly *only, BlockNumber block)
+{
+	return only->sure &&
+		VM_ALL_VISIBLE(only->scan->heapRelation, block, &only->map);
+}
 
 #define PIPEANN_ASKED 16		/* pages that a scan knows it has asked for */
 
@@ -49,10 +74,12 @@ typedef struct PipeannScan
 {
 	IndexScanDesc scan;
 	MemoryContext context;		/* reset by each rescan */
-	bool		started;
-	bool		searched;		/* the search's first run is over */
 	PipeannCounters counters;	/* over all rescans */
 	int			mode;
+
+	/* all from here on begins anew with each rescan */
+	bool		started;
+	bool		searched;		/* the search's first run is over */
 	bool		replica;		/* a packing may be replaced during the scan */
 	PipeannScanContext heeds;
 
@@ -112,11 +139,6 @@ PipeannMostToLookAt(const PipeannScan *state)
 	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
-/* start.c */
-extern void PipeannScanStart(IndexScanDesc scan, PipeannScan *state);
-extern bool PipeannFilterMatches(PipeannFilter *filter, uint32 id,
-								 const PipeannRow *row, bool *recheck);
-
 /* stream.c */
 extern void PipeannStreamBegin(PipeannScan *state,
 							   PipeannSearchParams *params);
@@ -124,47 +146,15 @@ extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 							 PipeannRowList rows, const float *x);
 extern bool PipeannStreamLoad(PipeannScan *state);
 extern void PipeannStreamNoteDead(PipeannScan *state);
+extern void PipeannStreamSearched(PipeannScan *state);
+extern void PipeannStreamRowIs(PipeannScan *state);
+extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
+							   int dim, float *x);
 
 /* tid_filter.c */
 extern PipeannTidFilterState *PipeannTidFilterBegin(PipeannScan *state,
 													PipeannSearchParams *params);
 extern bool PipeannTidFilterHas(const PipeannTidFilterState *filter,
 								const ItemPointerData *tid);
-
-/* distance_bound.c */
-extern void PipeannDistanceBoundBegin(PipeannDistanceBound *bound,
-									  PipeannSearchParams *params);
-extern void PipeannDistanceBoundSearched(PipeannDistanceBound *bound,
-										 const PipeannLayout *l,
-										 PipeannSearch *search);
-extern float PipeannDistanceBoundKey(const PipeannDistanceBound *bound,
-									 PipeannMetric metric);
-
-/* table.c */
-extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
-							   int dim, float *x);
-extern bool PipeannTableVectorOf(IndexScanDesc scan,
-								 const PipeannIndexView *view,
-								 const PipeannResult *result,
-								 PipeannRowList rows, float *x);
-
-/* only.c */
-extern PipeannOnly *PipeannOnlyBegin(IndexScanDesc scan,
-									 const PipeannIndexView *view);
-extern void PipeannOnlyEnd(PipeannOnly *only);
-extern bool PipeannOnlyTake(PipeannOnly *only, uint32 id,
-							const PipeannRow *row, bool *dead);
-extern bool PipeannOnlySkips(PipeannOnly *only, BlockNumber block);
-
-/* left_out.c */
-extern PipeannLeftOut *PipeannLeftOutBegin(IndexScanDesc scan,
-										   const PipeannIndexView *view);
-extern bool PipeannLeftOutNext(PipeannLeftOut *left_out, int64 most,
-							   ItemPointer tid);
-extern void PipeannLeftOutEnd(PipeannLeftOut *left_out);
-
-/* vector.c */
-extern void PipeannScanRowBegin(PipeannScan *state);
-extern void PipeannScanRowIs(PipeannScan *state);
 
 #endif							/* PIPEANN_SCAN_STATE_H */

@@ -1,3 +1,31 @@
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "access/detoast.h"
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/toast_internals.h"
+#include "base/pause.h"
+#include "catalog/index.h"
+#include "catalog/pg_type_d.h"
+#include "distance/distance.h"
+#include "executor/executor.h"
+#include "executor/tuptable.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "scan/state.h"
+#include "storage/bufmgr.h"
+#include "utils/float.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
 /*
  * stream.c
  *		A scan's results, in one order, and the settings that they follow.
@@ -8,20 +36,6 @@
  * and nowhere else. The executor is told the distance, and the operating system of
  * the pages that are read next.
  */
-#include "postgres.h"
-
-#include <float.h>
-#include <math.h>
-
-#include "base/pause.h"
-#include "catalog/pg_type_d.h"
-#include "distance/distance.h"
-#include "io/io.h"
-#include "miscadmin.h"
-#include "scan/state.h"
-#include "storage/bufmgr.h"
-#include "utils/float.h"
-#include "utils/spccache.h"
 
 /* The settings of scans. */
 int			pipeann_ef_search;
@@ -159,6 +173,16 @@ WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
 	return false;
 }
 
+/*
+ * Whether an index-only scan will not read a page of the table for its rows, as far as
+ * can be told: all see them, and vectors of earlier ones were not read there.
+ */
+static bool
+OnlySkips(PipeannOnly *only, BlockNumber block)
+{
+	return !only->looked && PipeannIsAllVisible(only, block);
+}
+
 /* Ask for the pages of a list's rows, up to `most`; returns of how many. */
 static int
 Ask(PipeannPrefetch *prefetch, PipeannRowList list, int most)
@@ -172,7 +196,7 @@ Ask(PipeannPrefetch *prefetch, PipeannRowList list, int most)
 
 		if (!WasAsked(prefetch, block) &&
 			(prefetch->only == NULL ||
-			 !PipeannOnlySkips(prefetch->only, block)))
+			 !OnlySkips(prefetch->only, block)))
 			(void) PrefetchBuffer(prefetch->table, MAIN_FORKNUM, block);
 	}
 	return n;
@@ -249,6 +273,250 @@ PrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search, uint64 taken,
 		rows += Ask(prefetch, PipeannSearchRows(search, results[i]),
 					wanted - rows);
 	prefetch->until = taken + i;
+}
+
+/*
+ * Prefetching the TOAST of the rows that a scan returns next.
+ *
+ * A vector of more than 2 kB stands in several rows of the TOAST table, and the
+ * executor finds them one after the other by that table's index. When it has
+ * wanted the vector of one row, it will want those of the others. Their own
+ * pages were asked for before (stream.c), so they can be read now, and tell
+ * where the vectors are.
+ */
+
+/* What is open while vectors are asked for. */
+typedef struct Vectors
+{
+	IndexScanDesc scan;
+	IndexFetchTableData *fetch; /* of the table */
+	TupleTableSlot *slot;
+	Relation	toast;			/* NULL before the first vector */
+	Relation   *indexes;
+	int			nindexes;
+	IndexScanDesc parts;		/* of the TOAST table's index */
+} Vectors;
+
+/* Where the vector of a row is; false if it is not in TOAST or not seen. */
+static bool
+FindVector(Vectors *vectors, const ItemPointerData *tid,
+		   struct varatt_external *where)
+{
+	AttrNumber	column = PipeannVectorColumn(vectors->scan->indexRelation);
+	ItemPointerData at = *tid;
+	bool		again = false;
+	bool		dead = false;
+	bool		isnull = true;
+	Datum		value;
+
+	if (!table_index_fetch_tuple(vectors->fetch, &at,
+								 vectors->scan->xs_snapshot, vectors->slot,
+								 &again, &dead))
+		return false;
+	value = slot_getattr(vectors->slot, column, &isnull);
+	if (isnull || !VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(value)))
+		return false;
+	VARATT_EXTERNAL_GET_POINTER(*where, DatumGetPointer(value));
+	return true;
+}
+
+static void
+OpenToast(Vectors *vectors, Oid toast)
+{
+	int			valid;
+
+	vectors->toast = table_open(toast, AccessShareLock);
+	valid = toast_open_indexes(vectors->toast, AccessShareLock,
+							   &vectors->indexes, &vectors->nindexes);
+	vectors->parts = index_beginscan(vectors->toast, vectors->indexes[valid],
+									 vectors->scan->xs_snapshot,
+#if PG_VERSION_NUM >= 180000
+									 NULL,
+#endif
+									 1, 0);
+}
+
+/* Ask for the pages of a vector's parts. (They are hardly ever on two.) */
+static void
+AskForVector(Vectors *vectors, const struct varatt_external *where)
+{
+	BlockNumber last = InvalidBlockNumber;
+	ItemPointer part;
+	ScanKeyData key;
+
+	if (vectors->toast == NULL)
+		OpenToast(vectors, where->va_toastrelid);
+	else if (RelationGetRelid(vectors->toast) != where->va_toastrelid)
+		return;
+	ScanKeyInit(&key, (AttrNumber) 1, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(where->va_valueid));
+	index_rescan(vectors->parts, &key, 1, NULL, 0);
+	while ((part = index_getnext_tid(vectors->parts,
+									 ForwardScanDirection)) != NULL)
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(part);
+
+		if (block != last)
+			(void) PrefetchBuffer(vectors->toast, MAIN_FORKNUM, block);
+		last = block;
+	}
+}
+
+static void
+CloseToast(Vectors *vectors)
+{
+	if (vectors->toast == NULL)
+		return;
+	index_endscan(vectors->parts);
+	toast_close_indexes(vectors->indexes, vectors->nindexes,
+						AccessShareLock);
+	table_close(vectors->toast, AccessShareLock);
+}
+
+static void
+AskForVectors(IndexScanDesc scan, PipeannSearch *search,
+			  const PipeannResult **results, int n)
+{
+	Vectors		vectors = {.scan = scan};
+
+	vectors.fetch = table_index_fetch_begin(scan->heapRelation);
+	vectors.slot = table_slot_create(scan->heapRelation, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		PipeannRowList list = PipeannSearchRows(search, results[i]);
+		struct varatt_external where;
+
+		CHECK_FOR_INTERRUPTS();
+		if (list.n > 0 && FindVector(&vectors, &list.rows->tid, &where))
+			AskForVector(&vectors, &where);
+	}
+	CloseToast(&vectors);
+	ExecDropSingleTupleTableSlot(vectors.slot);
+	table_index_fetch_end(vectors.fetch);
+}
+
+/*
+ * The vector of the row returned last is wanted from TOAST. Ask for
+ * that of the rows whose pages were asked for.
+ *
+ * Of rows that share a vector the first one's is asked for.
+ */
+static void
+PrefetchVectors(PipeannPrefetch *prefetch, IndexScanDesc scan,
+				PipeannSearch *search)
+{
+	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
+	uint64		taken = prefetch->taken + 1;
+	int			known = (int) (Max(prefetch->vectors_until, taken) - taken);
+	MemoryContext context;
+	MemoryContext old;
+	int			n;
+
+	if (prefetch->until <= taken || prefetch->vectors_until >= prefetch->until)
+		return;
+	n = PipeannSearchNext(search, results, (int) (prefetch->until - taken));
+	prefetch->vectors_until = prefetch->until;
+	if (n <= known)
+		return;
+	context = AllocSetContextCreate(CurrentMemoryContext,
+									"pipeann vectors ahead",
+									ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(context);
+	AskForVectors(scan, search, results + known, n - known);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/* The vectors that a scan itself reads from the table. */
+
+/*
+ * Copy the vector of a row in a slot; false if it has none. As for an insert the
+ * index's expression is computed for whoever asks.
+ */
+static bool
+CopyVector(Relation index, TupleTableSlot *slot, int dim, float *x)
+{
+	AttrNumber	column = PipeannVectorColumn(index);
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	int			vector = 0;
+	EState	   *estate = NULL;
+
+	if (column != InvalidAttrNumber)
+		values[0] = slot_getattr(slot, column, &isnull[0]);
+	else
+	{
+		estate = CreateExecutorState();
+		vector = PipeannVectorPosition(index);
+		GetPerTupleExprContext(estate)->ecxt_scantuple = slot;
+		FormIndexDatum(BuildIndexInfo(index), slot, estate, values, isnull);
+	}
+	if (!isnull[vector])
+		memcpy(x, PipeannDatumElements(values[vector], dim),
+			   mul_size(dim, sizeof(float)));
+	if (estate != NULL)
+		FreeExecutorState(estate);
+	return !isnull[vector];
+}
+
+/* Read a row's vector to x[dim]. False if the snapshot does not see the row. */
+bool
+PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
+				   float *x)
+{
+	Relation	table = scan->heapRelation;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann table row",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	IndexFetchTableData *fetch = table_index_fetch_begin(table);
+	TupleTableSlot *slot = table_slot_create(table, NULL);
+	ItemPointerData at = *tid;
+	bool		again = false;
+	bool		dead = false;
+	bool		found;
+
+	found = table_index_fetch_tuple(fetch, &at, scan->xs_snapshot, slot,
+									&again, &dead) &&
+		CopyVector(scan->indexRelation, slot, dim, x);
+	ExecDropSingleTupleTableSlot(slot);
+	table_index_fetch_end(fetch);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return found;
+}
+
+/* As PipeannTableVector(), of the first row of a list that is seen. */
+static bool
+VectorOfAny(IndexScanDesc scan, const PipeannLayout *l, PipeannRowList list,
+			float *x)
+{
+	const PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannTableVector(scan, &row->tid, l->dim, x))
+			return true;
+	return false;
+}
+
+/* Read the vector of the first row of a result that the snapshot sees to x[dim]. */
+static bool
+TableVectorOf(IndexScanDesc scan, const PipeannIndexView *view,
+			  const PipeannResult *result, PipeannRowList rows, float *x)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	bool		found = VectorOfAny(scan, l, rows, x);
+	PipeannChain chain;
+	void	   *copy;
+
+	if (found || result->ext_tids == PIPEANN_INVALID_ID)
+		return found;
+	copy = palloc(PipeannExtBytes(l));
+	PipeannChainBegin(&chain, result->id, result->ext_tids);
+	while (!found && chain.next != PIPEANN_INVALID_ID)
+		found = VectorOfAny(scan, l, PipeannChainRead(view, &chain, copy), x);
+	pfree(copy);
+	return found;
 }
 
 /*
@@ -352,8 +620,7 @@ HoldBack(PipeannScan *state, const PipeannResult *result)
 
 	CHECK_FOR_INTERRUPTS();
 	state->farthest = Max(state->farthest, result->most);
-	if (PipeannTableVectorOf(state->scan, &state->view, result, list,
-							 state->exact))
+	if (TableVectorOf(state->scan, &state->view, result, list, state->exact))
 		PipeannStreamAdd(state, result, list, state->exact);
 }
 
@@ -460,6 +727,85 @@ IsLate(const PipeannScan *state, float dist)
 }
 
 /*
+ * The distance bound of scans of several indexes, which know from one another what is
+ * not wanted any more (scan.h).
+ */
+
+/* The operator's distance and ours may differ in their last bits. */
+#define SLACK (8 * FLT_EPSILON)
+
+/* That of a vector in half precision by more. */
+#define ROUNDED_SLACK (1.0 / 1024)
+
+/* The distance bound as a search's order key: no result is wanted beyond it. */
+static float
+Bound(const PipeannScan *state)
+{
+	double		distance = state->heeds.bound == NULL ? INFINITY :
+		state->heeds.bound->distance;
+
+	if (isinf(distance))
+		return INFINITY;
+	switch (state->view.meta.layout.metric)
+	{
+		case PIPEANN_L2:
+			return (float) (distance * distance * (1 + SLACK));
+		case PIPEANN_COSINE:
+			return (float) (distance - 1 + SLACK);
+		default:
+			return (float) (distance + fabs(distance) * SLACK);
+	}
+}
+
+/*
+ * The searches have been run: as many rows as are wanted are expected to be within
+ * the distance of what they have found.
+ *
+ * A row is looked up in its table before it counts: few that others push out are.
+ */
+static void
+Expect(PipeannDistanceBound *bound, PipeannMetric metric)
+{
+	const PipeannTogether *together = &bound->together;
+	double		distance;
+
+	if (!isinf(bound->distance) || together->nnearest < bound->wanted)
+		return;
+	distance = PipeannSqlDistance(metric, together->nearest[bound->wanted - 1]);
+	if (!isfinite(distance))
+		return;
+	bound->distance = distance + fabs(distance) * SLACK;
+	bound->expected = true;
+}
+
+/*
+ * The search was run: how far what it has found can be believed. There may be no bound.
+ *
+ * A search with others does not go on. By itself it would before it returned results
+ * that are much farther than this (MostReturnable()).
+ */
+void
+PipeannStreamSearched(PipeannScan *state)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannDistanceBound *bound = state->heeds.bound;
+	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
+
+	if (bound == NULL)
+		return;
+	if (!state->exhausted && PipeannSearchIsTogether(state->search))
+	{
+		double		trusted = PipeannSqlDistance(l->metric,
+												 PipeannSearchTrusted(state->search));
+
+		bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
+	}
+	Expect(bound, l->metric);
+}
+
+/* How far the search has to go, and the next of its results. */
+
+/*
  * How many results may be returned before the search has to go on. In strict
  * order a nearer row that is found later is lost. That hardly ever happens to
  * the nearer half of the explored nodes, but sometimes to the others.
@@ -493,15 +839,6 @@ IsInOrder(PipeannScan *state)
 	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT || next == NULL ||
 		PipeannSearchEndedEarly(state->search) ||
 		next->most <= PipeannSearchReadTo(state->search);
-}
-
-/* How far results may be: no farther ones are wanted. */
-static float
-Bound(const PipeannScan *state)
-{
-	return state->heeds.bound == NULL ? INFINITY :
-		PipeannDistanceBoundKey(state->heeds.bound,
-								state->view.meta.layout.metric);
 }
 
 /*
@@ -672,6 +1009,103 @@ PipeannStreamLoad(PipeannScan *state)
 }
 
 /*
+ * The vector of the row that a scan of this backend came to last.
+ *
+ * A scan has the vector of the row that it returns in memory, where the executor
+ * would have to fetch it from TOAST. Only the scan that came to a row last is
+ * asked, only for that row, and only where the slot has the vector to the last
+ * bit: every other case gets no answer, and the vector is fetched. Where the slot
+ * has it rounded, the TOAST of the rows that come next is asked for: their vectors
+ * will be wanted, too.
+ *
+ * The answer does not depend on who asks. A row that a scan came to is visible to
+ * its snapshot, so its place in the table is not used again while the scan is
+ * there, and its node is live: the place names one vector, whatever query, portal
+ * or process of evaluation wants it.
+ */
+
+/* NULL while the scan that was asked last looks for its next row. */
+static PipeannScan *current = NULL;
+
+/* May run while a transaction aborts: no error, no allocation. */
+static void
+Forget(void *arg)
+{
+	if (current == arg)
+		current = NULL;
+}
+
+/* A scan has come to its next row, or looks for it (NULL). */
+void
+PipeannStreamRowIs(PipeannScan *state)
+{
+	current = state;
+}
+
+/* The heap has put the row's own place where the scan put that of its chain. */
+static bool
+IsAt(const PipeannScan *state, Oid table, AttrNumber column, ItemPointer tid)
+{
+	return state != NULL && PipeannIsHeap(state->scan->heapRelation) &&
+		RelationGetRelid(state->scan->heapRelation) == table &&
+		PipeannVectorColumn(state->view.index) == column &&
+		ItemPointerEquals(&state->scan->xs_heaptid, tid);
+}
+
+/* The slot of a row, if it has the vector exactly. */
+static const PipeannSlot *
+ExactSlot(const PipeannScan *state)
+{
+	const PipeannSlot *slot =
+		state->view.meta.layout.storage == PIPEANN_FLOAT2 ? NULL :
+		PipeannSearchLoadSlot(state->search, state->chain.owner);
+
+	return slot != NULL && PipeannSlotIsNode(slot) &&
+		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ? slot : NULL;
+}
+
+/*
+ * The vector in a column of the row at a place of a table, in
+ * CurrentMemoryContext. NULL unless that row is the one that a scan of this backend
+ * returned last, by an index on the column, and the scan has the vector at hand to
+ * the last bit.
+ */
+PipeannVector *
+PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
+{
+	const PipeannLayout *l;
+	const PipeannSlot *slot;
+	PipeannVector *vector;
+	Size		size;
+	bool		exact;
+
+	if (!IsAt(current, table, column, tid))
+		return NULL;
+	slot = ExactSlot(current);
+	if (slot == NULL)
+	{
+		PrefetchVectors(&current->prefetch, current->scan,
+						current->search);
+		return NULL;
+	}
+	l = &current->view.meta.layout;
+	size = offsetof(PipeannVector, x) + mul_size(l->dim, sizeof(float));
+	vector = palloc(size);
+	SET_VARSIZE(vector, size);
+	vector->dim = l->dim;
+	vector->unused = 0;
+	exact = PipeannExactVector(&current->view.meta, slot, vector->x);
+	if (current->replica)
+		PipeannCheckPacking(&current->view);
+	if (exact)
+		return vector;
+	pfree(vector);
+	return NULL;
+}
+
+/* How a stream begins. */
+
+/*
  * Whether rows in doubt are held back by the scan itself, not by the executor.
  * That does not do so in an index-only scan. Since PostgreSQL 18 it forgets where a
  * row is that it held back: FOR UPDATE takes it for an invisible one, and its ctid is
@@ -690,11 +1124,17 @@ HoldsBack(const PipeannScan *state)
 		state->comparable && !executor_can;
 }
 
-/* Set what a search tells and asks of the stream of its results. */
+/*
+ * Set what a search tells and asks of the stream of its results, in a context with
+ * which the row that the scan has come to is forgotten.
+ */
 void
 PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 {
 	KilledBegin(state, params);
 	PrefetchBegin(state, params);
 	state->holds_back = HoldsBack(state);
+	state->forget.func = Forget;
+	state->forget.arg = state;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &state->forget);
 }

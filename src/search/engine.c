@@ -549,7 +549,7 @@ PipeannSearchRun(PipeannSearch *search)
 
 /*
  * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
- * than what a list has beyond the results that are wanted (scan/distance_bound.c).
+ * than what a list has beyond the results that are wanted (scan/scan.c).
  */
 #define FARTHEST_PART 4
 
