@@ -43,6 +43,14 @@ PipeannBitsRemove(PipeannBits *set, uint32 id)
 	set->count--;
 }
 
+/* A list of ids. */
+typedef struct PipeannIds
+{
+	uint32	   *ids;
+	uint32		n;
+	uint32		size;
+} PipeannIds;
+
 typedef struct PipeannVacuum
 {
 	IndexVacuumInfo *info;
@@ -66,9 +74,7 @@ typedef struct PipeannVacuum
 	PipeannBits parts;			/* overflow slots of vectors and long rows */
 	PipeannBits trimmed;		/* nodes that lost rows */
 	bool		parts_died;		/* a node or row that had such died */
-	uint32	   *owners;			/* nodes of overflow slots emptied */
-	uint32		nowners;
-	uint32		owners_size;
+	PipeannIds	owners;			/* nodes of overflow slots emptied */
 
 	PipeannBits entry;			/* nodes of the entry graph */
 	PipeannBits orphaned;		/* nodes that dead ones led to */
@@ -91,48 +97,6 @@ static inline bool
 PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 {
 	return PipeannBitsHas(&v->dead, id) && !PipeannBitsHas(&v->entry, id);
-}
-
-/* Whether a slot will be freed. */
-static inline bool
-PipeannVacuumFreesSlot(const PipeannVacuum *v, uint32 id)
-{
-	return PipeannBitsHas(&v->garbage, id) || PipeannVacuumFrees(v, id);
-}
-
-/* Whether there are attribute codes. */
-static inline bool
-PipeannVacuumHasAttributes(const PipeannVacuum *v)
-{
-	return v->view.cache != NULL && v->view.meta.layout.attr_bytes > 0;
-}
-
-/*
- * reach.c: the nodes to which spanning-tree edges lead from the root, and the
- * number of edges that lead to each node
- */
-typedef struct PipeannReach
-{
-	PipeannVacuum *v;
-	PipeannBits present;		/* live nodes seen so far */
-	PipeannBits in_tree;		/* nodes to which a spanning-tree edge of one
-								 * of these leads */
-	PipeannBits reached;
-	PipeannBits expanded;		/* reached nodes whose edges were followed */
-	uint8	   *in_degrees;		/* 4 bits a node */
-	uint32	   *pending;		/* nodes reached since the last pass, */
-	uint32		npending;
-	bool		more_pending;	/* for which there was not always room */
-} PipeannReach;
-
-/* In-degrees are counted up to this. */
-#define PIPEANN_MOST_COUNTED 15
-
-/* The number of edges that lead to a node, at most PIPEANN_MOST_COUNTED. */
-static inline int
-PipeannReachInDegree(const PipeannReach *reach, uint32 id)
-{
-	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & PIPEANN_MOST_COUNTED;
 }
 
 /* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
@@ -159,22 +123,8 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 /* pass.c */
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
 
-/* entry_graph.c */
-extern void PipeannVacuumEntryGraph(PipeannVacuum *v);
-
-/* overflow.c */
-extern void PipeannVacuumOverflow(PipeannVacuum *v);
-extern void PipeannVacuumParts(PipeannVacuum *v);
-
-/* reach.c */
-extern void PipeannReachBegin(PipeannReach *reach, PipeannVacuum *v);
-extern void PipeannReachNode(PipeannReach *reach, uint32 id,
-							 const PipeannSlot *slot);
-extern void PipeannVacuumRelink(PipeannReach *reach);
-extern void PipeannVacuumLinkNear(PipeannReach *reach);
-
 /* repair.c */
-extern void PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach);
+extern void PipeannVacuumRepairGraph(PipeannVacuum *v);
 
 /* Make a set empty, with room for v->ids ids. */
 static inline void

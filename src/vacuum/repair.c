@@ -1,6 +1,235 @@
 /*
  * repair.c
- *		VACUUM takes dead nodes out of the neighbour lists.
+ *		VACUUM takes dead nodes out of the graph, and keeps it connected.
+ *
+ * A pass over the graph pages gives the nodes that lead to dead ones new neighbour
+ * lists. Meanwhile a walk begins that finds the nodes to which spanning-tree edges lead
+ * from the root; those that it does not find get edges to them afterwards, and so do
+ * those that are not led to from near.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "base/id_set.h"
+#include "distance/distance.h"
+#include "index/neighbors.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "postmaster/autovacuum.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "vacuum/passes.h"
+
+/*
+ * The walk from the root.
+ *
+ * It is not enough that a node can be reached over any edges, since the next inserts
+ * may prune them: the walk follows spanning-tree edges only. It goes in file order: the
+ * pass that repairs lists follows the present edges of nodes already reached, and
+ * further passes visit only pages with nodes that were reached since. It keeps four
+ * bits a node, and four more to count the edges that lead to the node.
+ */
+
+typedef struct Reach
+{
+	PipeannVacuum *v;
+	PipeannBits present;		/* live nodes seen so far */
+	PipeannBits in_tree;		/* nodes to which a spanning-tree edge of one
+								 * of these leads */
+	PipeannBits reached;
+	PipeannBits expanded;		/* reached nodes whose edges were followed */
+	uint8	   *in_degrees;		/* 4 bits a node */
+	uint32	   *pending;		/* nodes reached since the last pass, */
+	uint32		npending;
+	bool		more_pending;	/* for which there was not always room */
+} Reach;
+
+/* In-degrees are counted up to this. */
+#define MOST_COUNTED 15
+
+/* Nodes reached since the last pass that are remembered one by one. */
+#define MOST_PENDING 4096
+
+/*
+ * So many pages are looked at one by one, in any order. Then a pass over all takes
+ * less: it looks at a few bits of each page, and at the pages that matter in order.
+ */
+#define FEWEST_FOLLOWED 64
+#define PAGES_PER_FOLLOWED 256
+
+/* Begin with the root alone, and sets for v->ids ids. */
+static void
+ReachBegin(Reach *reach, PipeannVacuum *v)
+{
+	reach->v = v;
+	PipeannVacuumInitSet(v, &reach->present);
+	PipeannVacuumInitSet(v, &reach->in_tree);
+	PipeannVacuumInitSet(v, &reach->reached);
+	PipeannVacuumInitSet(v, &reach->expanded);
+	if (v->view.meta.root < v->ids)
+		PipeannBitsAdd(&reach->reached, v->view.meta.root);
+	reach->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
+	reach->pending = palloc(MOST_PENDING * sizeof(uint32));
+	reach->npending = 0;
+	reach->more_pending = false;
+}
+
+static void
+AddReached(Reach *reach, uint32 id)
+{
+	if (PipeannBitsHas(&reach->reached, id))
+		return;
+	PipeannBitsAdd(&reach->reached, id);
+	if (reach->npending < MOST_PENDING)
+		reach->pending[reach->npending++] = id;
+	else
+		reach->more_pending = true;
+}
+
+/* Follow a node's spanning-tree edges if it is reached. */
+static void
+Expand(Reach *reach, uint32 id, const PipeannSlot *slot)
+{
+	int			tree_edges;
+
+	if (!PipeannBitsHas(&reach->reached, id) ||
+		PipeannBitsHas(&reach->expanded, id))
+		return;
+	PipeannBitsAdd(&reach->expanded, id);
+	tree_edges = PipeannSlotIsNode(slot) ?
+		PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot) : 0;
+	for (int i = 0; i < tree_edges; i++)
+		if (slot->neighbors[i] < reach->v->ids)
+			AddReached(reach, slot->neighbors[i]);
+}
+
+/* The number of edges that lead to a node, at most MOST_COUNTED. */
+static int
+InDegree(const Reach *reach, uint32 id)
+{
+	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & MOST_COUNTED;
+}
+
+/* Note where a live node's edges lead. */
+static void
+AddEdges(Reach *reach, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &reach->v->view.meta.layout;
+	int			degree = PipeannSlotDegree(l, slot);
+	int			tree_edges = PipeannSlotTreeEdges(l, slot);
+
+	for (int i = 0; i < degree; i++)
+	{
+		uint32		id = slot->neighbors[i];
+
+		if (id >= reach->v->ids)
+			continue;
+		if (i < tree_edges)
+			PipeannBitsAdd(&reach->in_tree, id);
+		if (InDegree(reach, id) < MOST_COUNTED)
+			reach->in_degrees[id / 2] += 1 << (id % 2 * 4);
+	}
+}
+
+/* Take in a node's present list: count its edges, follow it if reached. */
+static void
+ReachNode(Reach *reach, uint32 id, const PipeannSlot *slot)
+{
+	if (PipeannSlotIsLive(slot))
+	{
+		PipeannBitsAdd(&reach->present, id);
+		AddEdges(reach, slot);
+	}
+	Expand(reach, id, slot);
+}
+
+static bool
+IsPending(const Reach *reach, uint32 id)
+{
+	return PipeannBitsHas(&reach->reached, id) &&
+		!PipeannBitsHas(&reach->expanded, id);
+}
+
+static bool
+PageIsPending(const Reach *reach, uint32 page)
+{
+	for (uint32 i = 0; i < reach->v->view.meta.layout.slots_per_page; i++)
+		if (IsPending(reach, PipeannVacuumId(reach->v, page, i)))
+			return true;
+	return false;
+}
+
+static void
+ExpandPage(Reach *reach, uint32 page)
+{
+	const PipeannLayout *l = &reach->v->view.meta.layout;
+	Buffer		buffer = PipeannVacuumPage(reach->v, page, BUFFER_LOCK_SHARE);
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		uint32		id = PipeannVacuumId(reach->v, page, i);
+
+		if (BufferIsValid(buffer))
+			Expand(reach, id,
+				   PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
+								 i));
+		else
+			PipeannBitsAdd(&reach->expanded, id);
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+}
+
+/* Pass over the pages until no edge is left to follow. */
+static void
+ReachWalk(Reach *reach)
+{
+	bool		again = true;
+
+	while (again)
+	{
+		again = false;
+		PipeannVacuumBeginPass(reach->v);
+		for (uint32 page = 0; page < reach->v->pages; page++)
+			if (PageIsPending(reach, page))
+			{
+				ExpandPage(reach, page);
+				again = true;
+			}
+	}
+	reach->npending = 0;
+	reach->more_pending = false;
+}
+
+/*
+ * Follow the edges that are left when few nodes were reached since such passes: it
+ * reads only the pages of these, unless there are many.
+ */
+static void
+ReachFollow(Reach *reach)
+{
+	PipeannVacuum *v = reach->v;
+	uint32		left = FEWEST_FOLLOWED + v->pages / PAGES_PER_FOLLOWED;
+
+	v->prefetched = v->pages;	/* those that come next are elsewhere */
+	while (reach->npending > 0 && left > 0)
+	{
+		uint32		id = reach->pending[--reach->npending];
+		uint32		page = id / v->view.meta.layout.slots_per_page;
+
+		if (!IsPending(reach, id) || page >= v->pages)
+			continue;
+		ExpandPage(reach, page);
+		left--;
+	}
+	if (reach->npending > 0 || reach->more_pending)
+		ReachWalk(reach);
+}
+
+/*
+ * New neighbour lists.
  *
  * The places of dead nodes in a list go to the best of their own live
  * neighbours, chosen by code distance as RobustPrune would. (FreshDiskANN
@@ -12,17 +241,6 @@
  * New lists are computed on a copy of the page. They are written where the old
  * list is still what it was.
  */
-#include "postgres.h"
-
-#include <math.h>
-
-#include "base/id_set.h"
-#include "distance/distance.h"
-#include "index/neighbors.h"
-#include "miscadmin.h"
-#include "postmaster/autovacuum.h"
-#include "utils/rel.h"
-#include "vacuum/passes.h"
 
 /* Candidates for one list: neighbours of its dead nodes. */
 #define MAX_CANDIDATES 256
@@ -34,13 +252,13 @@
 /* The nearest candidates compared for a list exceed its free places by this. */
 #define SPARE_CANDIDATES 6
 
-typedef struct PipeannRepairCandidate
+typedef struct Neighbor
 {
 	float		dist;
 	uint32		id;
-} PipeannRepairCandidate;
+} Neighbor;
 
-typedef struct PipeannRepair
+typedef struct Repair
 {
 	PipeannVacuum *v;
 	const PipeannLayout *l;
@@ -60,9 +278,9 @@ typedef struct PipeannRepair
 
 	/* one list */
 	PipeannIdSet seen;
-	uint32	   *dead;			/* [MAX_DEAD] */
+	uint32		dead[MAX_DEAD];
 	int			ndead;
-	PipeannRepairCandidate  *cand;			/* [MAX_CANDIDATES] */
+	Neighbor	cand[MAX_CANDIDATES];
 	int			ncand;
 	int			dim;			/* of embedded vectors */
 	float	   *x;				/* [layout's dim] */
@@ -70,20 +288,20 @@ typedef struct PipeannRepair
 	float	   *vectors;		/* [2 * max_degree + SPARE][dim] */
 	float	   *dists;			/* distances of vectors[] from the node */
 	float	   *table;			/* code distances */
-	const uint8 **codes;		/* [MAX_CANDIDATES] */
-	float	   *code_dists;
+	const uint8 *codes[MAX_CANDIDATES];
+	float		code_dists[MAX_CANDIDATES];
 	int			ntree_edges;	/* of the new list; they come first */
 	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
 								 * length, spanning-tree edges, ids */
-	char	   *page;			/* copy of the page being repaired */
-} PipeannRepair;
+	char		page[PIPEANN_PAYLOAD];	/* copy of the page being repaired */
+} Repair;
 
 /*
  * Whether a neighbour has to leave a list in this round. Dead nodes of the
  * entry graph keep their edges to each other.
  */
-static inline bool
-PipeannHasToGo(const PipeannRepair *r, uint32 neighbor, bool owner_is_dead)
+static bool
+HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
 {
 	return neighbor >= r->from && neighbor < r->to &&
 		PipeannBitsHas(&r->v->dead, neighbor) &&
@@ -91,38 +309,37 @@ PipeannHasToGo(const PipeannRepair *r, uint32 neighbor, bool owner_is_dead)
 }
 
 /* Whether a node is the new root: it inherits the old one's children. */
-static inline bool
-PipeannIsHeirOfRoot(const PipeannRepair *r, uint32 id)
+static bool
+IsHeirOfRoot(const Repair *r, uint32 id)
 {
 	return id == r->v->view.meta.root &&
 		r->v->old_root != PIPEANN_INVALID_ID &&
-		PipeannHasToGo(r, r->v->old_root, false);
+		HasToGo(r, r->v->old_root, false);
 }
 
-/*
- * The new neighbour list of a node whose list leads to dead nodes.
- *
- * The places of dead nodes go to the best of their own live neighbours, chosen
- * by code distance as RobustPrune would (see graph/prune.h).
- */
-
 static void
-ForgetSeen(PipeannRepair *r)
+ForgetSeen(Repair *r)
 {
 	memset(r->seen.keys, 0xFF, ((Size) r->seen.mask + 1) * sizeof(uint32));
 	r->seen.used = 0;
 }
 
+/* The list of a dead node of this round, or one of length 0. */
+static const uint32 *
+ListOf(const Repair *r, uint32 dead)
+{
+	static const uint32 none[2] = {0};
+	uint32		offset;
+
+	return PipeannIdSetGet(&r->offsets, dead, &offset) ? r->lists + offset : none;
+}
+
 /* Add the neighbours of dead node r->dead[at] to the candidates. */
 static void
-AddCandidates(PipeannRepair *r, int at)
+AddCandidates(Repair *r, int at)
 {
-	uint32		offset;
-	const uint32 *list;
+	const uint32 *list = ListOf(r, r->dead[at]);
 
-	if (!PipeannIdSetGet(&r->offsets, r->dead[at], &offset))
-		return;
-	list = r->lists + offset;
 	for (uint32 i = 0; i < list[0]; i++)
 	{
 		uint32		id = list[2 + i];
@@ -144,33 +361,23 @@ AddCandidates(PipeannRepair *r, int at)
 /*
  * The parent of a dead node becomes the parent of its children, so that these
  * are not cut off later. A list that is full of spanning-tree edges takes no
- * more: reach.c finds other parents.
+ * more: other parents are found later.
  */
 static int
-InheritTreeEdges(PipeannRepair *r, uint32 dead, uint32 *out, int n)
+InheritTreeEdges(Repair *r, uint32 dead, uint32 *out, int n)
 {
-	uint32		offset;
-	const uint32 *list;
+	const uint32 *list = ListOf(r, dead);
 
-	if (!PipeannIdSetGet(&r->offsets, dead, &offset))
-		return n;
-	list = r->lists + offset;
-	for (uint32 i = 0; i < list[1]; i++)
-	{
-		uint32		id = list[2 + i];
-
-		if (n >= PipeannWantedTreeEdges(r->l))
-			break;
-		if (PipeannBitsHas(&r->v->live, id) &&
-			PipeannIdSetAdd(&r->seen, id))
-			out[n++] = id;
-	}
+	for (uint32 i = 0; i < list[1] && n < PipeannWantedTreeEdges(r->l); i++)
+		if (PipeannBitsHas(&r->v->live, list[2 + i]) &&
+			PipeannIdSetAdd(&r->seen, list[2 + i]))
+			out[n++] = list[2 + i];
 	return n;
 }
 
 /* Put the spanning-tree edges that a list keeps or inherits in front of out. */
 static int
-TakeTreeEdges(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
+TakeTreeEdges(Repair *r, uint32 id, const PipeannSlot *slot,
 			  uint32 *out)
 {
 	int			tree_edges = PipeannSlotTreeEdges(r->l, slot);
@@ -178,22 +385,22 @@ TakeTreeEdges(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 	int			n = 0;
 
 	for (int i = 0; i < tree_edges; i++)
-		if (!PipeannHasToGo(r, slot->neighbors[i], dead))
+		if (!HasToGo(r, slot->neighbors[i], dead))
 		{
 			(void) PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
 			out[n++] = slot->neighbors[i];
 		}
 	for (int i = 0; i < tree_edges; i++)
-		if (PipeannHasToGo(r, slot->neighbors[i], dead))
+		if (HasToGo(r, slot->neighbors[i], dead))
 			n = InheritTreeEdges(r, slot->neighbors[i], out, n);
-	if (PipeannIsHeirOfRoot(r, id))
+	if (IsHeirOfRoot(r, id))
 		n = InheritTreeEdges(r, r->v->old_root, out, n);
 	return n;
 }
 
 /* Copy what stays of a list to out, and gather candidates for the rest. */
 static int
-GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
+GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 				 uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
@@ -209,7 +416,7 @@ GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 	{
 		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
 
-		if (PipeannHasToGo(r, slot->neighbors[i], dead))
+		if (HasToGo(r, slot->neighbors[i], dead))
 			r->dead[r->ndead++] = slot->neighbors[i];
 		else if (is_new && kept < r->l->max_degree)
 			out[kept++] = slot->neighbors[i];
@@ -223,7 +430,7 @@ GatherCandidates(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
 
 /* The node's own vector: exact if it is on the page. */
 static void
-EmbedSelf(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
+EmbedSelf(Repair *r, uint32 id, const PipeannSlot *slot)
 {
 	if (r->l->node_pages > 1)
 		(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
@@ -232,19 +439,19 @@ EmbedSelf(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
 }
 
 static float
-Distance(const PipeannRepair *r, const float *a, const float *b)
+Distance(const Repair *r, const float *a, const float *b)
 {
 	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, r->dim);
 }
 
 static float *
-Vector(const PipeannRepair *r, int i)
+Vector(const Repair *r, int i)
 {
 	return r->vectors + (Size) i * r->dim;
 }
 
 static void
-LoadVector(PipeannRepair *r, int i, uint32 id)
+LoadVector(Repair *r, int i, uint32 id)
 {
 	r->dists[i] = PipeannEmbedNode(&r->v->view, id, r->x, Vector(r, i)) ?
 		Distance(r, r->self, Vector(r, i)) : INFINITY;
@@ -256,7 +463,7 @@ LoadVector(PipeannRepair *r, int i, uint32 id)
  * distance, embedded vectors are compared.
  */
 static void
-RankCandidates(PipeannRepair *r)
+RankCandidates(Repair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
@@ -283,12 +490,12 @@ RankCandidates(PipeannRepair *r)
 
 /* Bring the n nearest candidates to the front, in order. */
 static void
-SelectNearest(PipeannRepair *r, int n)
+SelectNearest(Repair *r, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
 		int			least = i;
-		PipeannRepairCandidate	moved = r->cand[i];
+		Neighbor	moved = r->cand[i];
 
 		for (int j = i + 1; j < r->ncand; j++)
 			if (r->cand[j].dist < r->cand[least].dist)
@@ -303,7 +510,7 @@ SelectNearest(PipeannRepair *r, int n)
  * makes it superfluous.
  */
 static bool
-IsCovered(const PipeannRepair *r, int n, int at)
+IsCovered(const Repair *r, int n, int at)
 {
 	for (int i = 0; i < n; i++)
 		if (r->dists[i] <= r->dists[at] &&
@@ -319,7 +526,7 @@ IsCovered(const PipeannRepair *r, int n, int at)
  * vector for each element of out.
  */
 static int
-ChooseCandidates(PipeannRepair *r, uint32 *out, int kept, int degree, int n)
+ChooseCandidates(Repair *r, uint32 *out, int kept, int degree, int n)
 {
 	int			have = kept;
 
@@ -341,7 +548,7 @@ ChooseCandidates(PipeannRepair *r, uint32 *out, int kept, int degree, int n)
 
 /* A dead node of the entry graph leads to its neighbours there as well. */
 static int
-AddEntryNeighbors(PipeannRepair *r, uint32 id, uint32 *out, int n)
+AddEntryNeighbors(Repair *r, uint32 id, uint32 *out, int n)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 	uint32		at;
@@ -372,7 +579,7 @@ AddEntryNeighbors(PipeannRepair *r, uint32 id, uint32 *out, int n)
  * r->ntree_edges, the number of spanning-tree edges at its front.
  */
 static int
-NewList(PipeannRepair *r, uint32 id, const PipeannSlot *slot,
+NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 		uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
@@ -405,19 +612,17 @@ MemoryLimit(void)
 	return (Size) kb * 1024;
 }
 
-static PipeannRepair *
+static Repair *
 NewRepair(PipeannVacuum *v)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
-	PipeannRepair *r = palloc0(sizeof(PipeannRepair));
+	Repair *r = palloc0(sizeof(Repair));
 	int			most = 2 * l->max_degree + SPARE_CANDIDATES;
 
 	r->v = v;
 	r->l = l;
 	r->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	PipeannIdSetInit(&r->seen, 1024, false);
-	r->dead = palloc(MAX_DEAD * sizeof(uint32));
-	r->cand = palloc(MAX_CANDIDATES * sizeof(PipeannRepairCandidate));
 	r->x = palloc(mul_size(l->dim, sizeof(float)));
 	r->self = palloc(mul_size(r->dim, sizeof(float)));
 	r->vectors = PipeannAlloc(mul_size(mul_size(most, r->dim),
@@ -425,17 +630,14 @@ NewRepair(PipeannVacuum *v)
 	r->dists = palloc(most * sizeof(float));
 	r->table = palloc(mul_size(l->pq_bytes,
 							   PIPEANN_CENTROIDS * sizeof(float)));
-	r->codes = palloc(MAX_CANDIDATES * sizeof(uint8 *));
-	r->code_dists = palloc(MAX_CANDIDATES * sizeof(float));
 	r->fixed = palloc(mul_size(l->slots_per_page,
 							   (2 + l->max_degree) * sizeof(uint32)));
-	r->page = palloc(PIPEANN_PAYLOAD);
 	return r;
 }
 
 /* Note the positions in the entry graph of dead nodes there. */
 static void
-FindPositions(PipeannRepair *r)
+FindPositions(Repair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
@@ -448,7 +650,7 @@ FindPositions(PipeannRepair *r)
 
 /* Copy the first block of a graph page. False if it was never written. */
 static bool
-CopyPage(PipeannRepair *r, uint32 number)
+CopyPage(Repair *r, uint32 number)
 {
 	Buffer		buffer = PipeannVacuumPage(r->v, number, BUFFER_LOCK_SHARE);
 
@@ -465,7 +667,7 @@ CopyPage(PipeannRepair *r, uint32 number)
  * its dead ones.
  */
 static void
-KeepList(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
+KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	uint32	   *list;
@@ -500,7 +702,7 @@ KeepList(PipeannRepair *r, uint32 id, const PipeannSlot *slot)
 }
 
 static bool
-PageHasDead(const PipeannRepair *r, uint32 page)
+PageHasDead(const Repair *r, uint32 page)
 {
 	for (uint32 i = 0; i < r->l->slots_per_page; i++)
 		if (PipeannBitsHas(&r->v->dead, PipeannVacuumId(r->v, page, i)))
@@ -510,7 +712,7 @@ PageHasDead(const PipeannRepair *r, uint32 page)
 
 /* Load as many dead nodes as memory holds: ids r->from .. r->to - 1. */
 static void
-LoadLists(PipeannRepair *r)
+LoadLists(Repair *r)
 {
 	Size		limit = Min(MemoryLimit() / 2, (Size) PG_INT32_MAX) /
 		sizeof(uint32);
@@ -535,30 +737,30 @@ LoadLists(PipeannRepair *r)
 }
 
 static bool
-NeedsRepair(const PipeannRepair *r, uint32 id, const PipeannSlot *slot)
+NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	bool		dead = PipeannBitsHas(&r->v->dead, id);
 
 	if (!PipeannSlotIsNode(slot) || PipeannVacuumFrees(r->v, id))
 		return false;
-	if (PipeannIsHeirOfRoot(r, id))
+	if (IsHeirOfRoot(r, id))
 		return true;
 	for (int i = 0; i < degree; i++)
-		if (PipeannHasToGo(r, slot->neighbors[i], dead))
+		if (HasToGo(r, slot->neighbors[i], dead))
 			return true;
 	return false;
 }
 
 static uint32 *
-FixedList(const PipeannRepair *r, uint32 slot)
+FixedList(const Repair *r, uint32 slot)
 {
 	return r->fixed + (Size) slot * (2 + r->l->max_degree);
 }
 
 /* Compute the new lists of the copied page. False if there are none. */
 static bool
-FixCopy(PipeannRepair *r, uint32 page)
+FixCopy(Repair *r, uint32 page)
 {
 	bool		any = false;
 
@@ -579,7 +781,7 @@ FixCopy(PipeannRepair *r, uint32 page)
 }
 
 static bool
-SameList(const PipeannRepair *r, const PipeannSlot *a, const PipeannSlot *b)
+SameList(const Repair *r, const PipeannSlot *a, const PipeannSlot *b)
 {
 	return a->flags == b->flags && a->degree == b->degree &&
 		a->tree_edges == b->tree_edges &&
@@ -592,7 +794,7 @@ SameList(const PipeannRepair *r, const PipeannSlot *a, const PipeannSlot *b)
  * was made. Returns whether there are such.
  */
 static bool
-WriteLists(PipeannRepair *r, uint32 number, Buffer buffer)
+WriteLists(Repair *r, uint32 number, Buffer buffer)
 {
 	GenericXLogState *xlog = GenericXLogStart(r->v->view.index);
 	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
@@ -620,7 +822,7 @@ WriteLists(PipeannRepair *r, uint32 number, Buffer buffer)
 
 /* Inserts may change lists meanwhile; then the page is done again. */
 static void
-RepairPage(PipeannRepair *r, uint32 number, PipeannReach *reach)
+RepairPage(Repair *r, uint32 number, Reach *reach)
 {
 	bool		again = true;
 
@@ -637,15 +839,15 @@ RepairPage(PipeannRepair *r, uint32 number, PipeannReach *reach)
 		UnlockReleaseBuffer(buffer);
 	}
 	for (uint32 i = 0; i < r->l->slots_per_page && reach != NULL; i++)
-		PipeannReachNode(reach, PipeannVacuumId(r->v, number, i),
+		ReachNode(reach, PipeannVacuumId(r->v, number, i),
 						 PipeannSlotAt(r->l, r->page, i));
 }
 
 /* Take dead nodes out of neighbour lists. */
-void
-PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach)
+static void
+RepairLists(PipeannVacuum *v, Reach *reach)
 {
-	PipeannRepair *r = NewRepair(v);
+	Repair *r = NewRepair(v);
 
 	FindPositions(r);
 	do
@@ -661,4 +863,334 @@ PipeannVacuumRepair(PipeannVacuum *v, PipeannReach *reach)
 		pfree(r->offsets.values);
 		r->from = r->to;
 	} while (r->from < v->ids);
+}
+
+/* Nodes that get edges to them. */
+
+/*
+ * Call link() for a node, if it is live, under the lock that inserts take. If
+ * link() returns true the node is reached. Returns whether it is.
+ *
+ * The lock shuts out retraining and other exclusive holders, as an insert's
+ * does. A reached node's children are reached with it.
+ */
+static bool
+ReachAttach(Reach *reach, uint32 id,
+			bool (*link) (Reach *reach, uint32 id,
+						  const PipeannSlot *slot))
+{
+	PipeannIndexView *view = &reach->v->view;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann relink",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
+	bool		linked = true;
+
+	PipeannVacuumDelay();
+	LockPage(view->index, PIPEANN_METAPAGE, ShareLock);
+	PipeannSlotCopy(view, id, slot);
+	if (PipeannSlotIsLive(slot))
+	{
+		linked = link(reach, id, slot);
+		if (linked)
+			reach->v->relinked++;
+	}
+	UnlockPage(view->index, PIPEANN_METAPAGE, ShareLock);
+	if (linked)
+	{
+		PipeannBitsAdd(&reach->reached, id);
+		Expand(reach, id, slot);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return linked;
+}
+
+/*
+ * Spanning-tree edges lead to every live node again.
+ *
+ * The nodes that the walk does not find have lost their parent, or a node above them has.
+ * Nodes without a parent get one first, mostly by an edge that is there and
+ * joins the tree, and that brings the others back. The rest is linked in the way
+ * of an insert that finds all lists full, which cuts nothing off.
+ *
+ * Nodes written meanwhile are linked by their inserts.
+ */
+
+/* Nearest nodes that are tried as parents of a node. */
+#define SEARCH_EF 64
+
+static float
+NoOutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	const PipeannLayout *l = arg;
+
+	(void) id;
+	(void) slot;
+	return (float) l->dim;
+}
+
+static bool
+IsReached(const Reach *reach, uint32 id)
+{
+	return id < reach->v->ids && PipeannBitsHas(&reach->reached, id);
+}
+
+/*
+ * Make an edge to a node from one of its own neighbours, if possible from one
+ * that leads to it already.
+ */
+static bool
+LinkByNeighbor(Reach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	int			degree = PipeannSlotDegree(&view->meta.layout, slot);
+
+	for (int i = 0; i < degree; i++)
+		if (IsReached(reach, slot->neighbors[i]) &&
+			PipeannJoinTree(view, slot->neighbors[i], id, slot))
+			return true;
+	for (int i = 0; i < degree; i++)
+		if (IsReached(reach, slot->neighbors[i]) &&
+			PipeannLinkEdge(view, slot->neighbors[i], id, slot))
+			return true;
+	return false;
+}
+
+/* Make an edge to a node from the nearest node that a search finds. */
+static bool
+LinkBySearch(Reach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	PipeannLayout near = PipeannNearLayout(&view->meta.layout);
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannSourceOpen(view->index, &near,
+												  view->map,
+												  view->meta.graph_pages,
+												  &counters);
+	PipeannSearchParams params = {
+		.ef = SEARCH_EF,
+		.out_of_line_distance = NoOutOfLineDistance,
+		.out_of_line_arg = &near
+	};
+	PipeannSearch *search;
+	const PipeannResult *result;
+	float	   *query = palloc(mul_size(near.dim, sizeof(float)));
+	bool		linked = false;
+
+	PipeannVectorToFloat(PipeannSlotVector(&near, slot), near.storage,
+						 near.dim, query);
+	if (near.metric == PIPEANN_COSINE)
+		PipeannNormalize(query, near.dim, query);
+	search = PipeannLinkSearch(view, &near, source, query, params);
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
+	while (!linked && (result = PipeannSearchPop(search)) != NULL)
+		if (result->id != id && IsReached(reach, result->id))
+			linked = PipeannLinkEdge(view, result->id, id, slot);
+	return linked;
+}
+
+static bool
+LinkAnyhow(Reach *reach, uint32 id, const PipeannSlot *slot)
+{
+	return LinkByNeighbor(reach, id, slot) ||
+		LinkBySearch(reach, id, slot) ||
+		PipeannLinkEntry(&reach->v->view, id, slot);
+}
+
+static bool
+IsLost(const Reach *reach, uint32 id)
+{
+	return PipeannBitsHas(&reach->present, id) &&
+		!PipeannBitsHas(&reach->reached, id);
+}
+
+/*
+ * Give the nodes without a parent one among their neighbours. Returns whether
+ * any got one.
+ */
+static bool
+AttachOrphans(Reach *reach)
+{
+	bool		any = false;
+
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (IsLost(reach, id) && !PipeannBitsHas(&reach->in_tree, id))
+			any |= ReachAttach(reach, id, LinkByNeighbor);
+	}
+	return any;
+}
+
+/*
+ * Link the nodes that are left. There may be very many, and each brings back a
+ * few others. These are followed from there: with passes for each the time would
+ * grow with the square of the index.
+ */
+static void
+AttachRest(Reach *reach)
+{
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!IsLost(reach, id))
+			continue;
+		(void) ReachAttach(reach, id, LinkAnyhow);
+		ReachFollow(reach);
+	}
+}
+
+/* Lead spanning-tree edges from the root to every live node. */
+static void
+Relink(Reach *reach)
+{
+	do
+		ReachWalk(reach);
+	while (AttachOrphans(reach));
+	AttachRest(reach);
+}
+
+/*
+ * An edge from a near node leads to each live node.
+ *
+ * For a search, which explores what is near its query, it is not enough that a
+ * node can be reached: where most nodes that led to it have died, only the
+ * edge of a parent far away may be left, which took the node over from its own
+ * parent. So the pass that repairs lists counts the edges that lead to each
+ * node. A node that has few, and has just lost one, needs an
+ * edge from one of its nearest neighbours that has more; the others may form a
+ * group that leads only to itself. If there is none, the nearest such
+ * neighbour gets a spanning-tree edge to the node, made as above, so
+ * that nothing is cut off.
+ */
+
+/*
+ * One of so many nearest neighbours should lead to a node. Asking more of them
+ * misses rows: of an outlier's ten nearest some are far away.
+ */
+#define NEAREST 4
+
+/* A node has few edges to it if they are at most this part of the degree. */
+#define FEW_PART 3
+
+static bool
+HasFew(const Reach *reach, uint32 id)
+{
+	int			few = reach->v->view.meta.layout.max_degree / FEW_PART;
+
+	return InDegree(reach, id) <= Min(few, MOST_COUNTED - 1);
+}
+
+/* Whether a node is surely found by searches, and so leads on to others. */
+static bool
+LeadsOn(const Reach *reach, uint32 id)
+{
+	return id < reach->v->ids && PipeannBitsHas(&reach->v->live, id) &&
+		!HasFew(reach, id);
+}
+
+static int
+CompareNeighbors(const void *a, const void *b)
+{
+	float		x = ((const Neighbor *) a)->dist;
+	float		y = ((const Neighbor *) b)->dist;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sort a node's neighbours, nearest first, to out[max_degree]; how many. */
+static int
+SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+			  Neighbor *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *self = palloc(mul_size(dim, sizeof(float)));
+	float	   *other = palloc(mul_size(dim, sizeof(float)));
+	int			n = 0;
+
+	PipeannEmbedSlot(view, id, slot, x, self);
+	for (int i = 0; i < PipeannSlotDegree(l, slot); i++)
+	{
+		if (!PipeannEmbedNode(view, slot->neighbors[i], x, other))
+			continue;
+		out[n].id = slot->neighbors[i];
+		out[n++].dist = PipeannKernel->l2[PIPEANN_FLOAT4] (self, other, dim);
+	}
+	qsort(out, n, sizeof(Neighbor), CompareNeighbors);
+	return n;
+}
+
+/* Whether one of near[n], which is found itself, leads to a node. */
+static bool
+IsLedTo(const Reach *reach, uint32 id, const Neighbor *near, int n)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	bool		found = false;
+
+	for (int i = 0; i < n && !found; i++)
+	{
+		if (!LeadsOn(reach, near[i].id))
+			continue;
+		PipeannSlotCopy(view, near[i].id, slot);
+		found = PipeannSlotIsNode(slot) &&
+			PipeannListHas(slot->neighbors, PipeannSlotDegree(l, slot), id);
+	}
+	pfree(slot);
+	return found;
+}
+
+/* Give a node an edge from a near one, if it has none. True if it got one. */
+static bool
+LinkFromNear(Reach *reach, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannIndexView *view = &reach->v->view;
+	Neighbor   *near = palloc(view->meta.layout.max_degree * sizeof(Neighbor));
+	int			n = SortNeighbors(view, id, slot, near);
+
+	if (IsLedTo(reach, id, near, Min(n, NEAREST)))
+		return false;
+	for (int i = 0; i < n; i++)
+		if (LeadsOn(reach, near[i].id) &&
+			PipeannLinkEdge(view, near[i].id, id, slot))
+			return true;
+	return false;
+}
+
+static bool
+MayBeMissed(const Reach *reach, uint32 id)
+{
+	return PipeannBitsHas(&reach->v->orphaned, id) &&
+		PipeannBitsHas(&reach->present, id) &&
+		id != reach->v->view.meta.root && HasFew(reach, id);
+}
+
+/* Give nodes that lost an edge one from a near node. */
+static void
+LinkNear(Reach *reach)
+{
+	for (uint32 id = 0; id < reach->v->ids; id++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (MayBeMissed(reach, id))
+			(void) ReachAttach(reach, id, LinkFromNear);
+	}
+}
+
+void
+PipeannVacuumRepairGraph(PipeannVacuum *v)
+{
+	Reach		reach;
+
+	PipeannVacuumInitSet(v, &v->orphaned);
+	ReachBegin(&reach, v);
+	RepairLists(v, &reach);
+	Relink(&reach);
+	LinkNear(&reach);
 }

@@ -1,7 +1,7 @@
 /*
  * vacuum.c
- *		Removing dead rows: VACUUM's callbacks, the order of its steps, and the
- *		first and the last of them.
+ *		Removing dead rows: VACUUM's callbacks, the order of its steps, and all of them
+ *		but the repair of the graph (repair.c).
  *
  * A pass over the graph pages removes dead TIDs from nodes and overflow slots.
  * Nodes that have no row left leave the neighbour lists, and then their slots
@@ -12,15 +12,18 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "attributes/attributes.h"
 #include "base/pause.h"
 #include "base/planted.h"
+#include "build/build.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
+#include "distance/distance.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "build/build.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -30,135 +33,15 @@
 #include "vacuum/vacuum.h"
 
 /*
- * VACUUM takes out of attribute codes what no row has any more.
+ * VACUUM's first pass removes dead TIDs, and notes what is left.
  *
- * Codes of slots that are going to be freed are cleared, so that no search looks at
- * them for what their last nodes had. That is done before a slot is free: later an
- * insert may have taken it and written a code. Nodes that lost some of their rows get
- * the code of those that are left, unless that are very many.
+ * A page is looked at under a share lock. Only a page with something to remove
+ * is locked exclusively and written.
  */
-
-/* Set freed[] to which codes of a page are of slots to be freed; false if none is. */
-static bool
-FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
-		  bool *freed)
-{
-	bool		any = false;
-
-	for (uint32 i = 0; i < per_page; i++)
-	{
-		uint64		id = (uint64) code_page * per_page + i;
-
-		freed[i] = id < v->ids && PipeannVacuumFreesSlot(v, (uint32) id);
-		any |= freed[i];
-	}
-	return any;
-}
-
-/*
- * Clear the codes of slots to be freed, and write anew those of nodes
- * that lost rows; the latter with the maintenance lock, so that codes are not being
- * made anew.
- */
-static void
-VacuumClearCodes(PipeannVacuum *v)
-{
-	uint32		per_page = PipeannCodesPerPage(&v->view.meta.layout);
-	uint32		pages = v->view.meta.code_pages;
-	uint32	   *changed;
-	bool	   *freed;
-	uint32		n = 0;
-
-	if (!PipeannVacuumHasAttributes(v))
-		return;
-	changed = palloc(mul_size(Max(pages, 1), sizeof(uint32)));
-	freed = palloc(per_page);
-	for (uint32 page = 0; page < pages; page++)
-	{
-		if (!FindFreed(v, page, per_page, freed))
-			continue;
-		PipeannVacuumDelay();
-		PipeannClearAttributes(&v->view, page, freed);
-		changed[n++] = page;
-	}
-	PIPEANN_PAUSE("vacuum-codes-cleared");
-	PipeannNoteCodePages(&v->view, changed, n);
-	pfree(changed);
-	pfree(freed);
-}
-
-/* Whether the code of a node in memory may cover more than its rows have. */
-static bool
-MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
-{
-	const PipeannCodes *codes = &v->view.codes;
-	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
-
-	if (id >= codes->ncodes)
-		return false;
-	for (uint32 i = 0; i < codes->attr_bytes; i++)
-		code[i] = *PipeannAttributeAt(codes, id, i);
-	return PipeannAttributesMayShrink(a, code);
-}
-
-static void
-VacuumShrinkCodes(PipeannVacuum *v)
-{
-	PipeannIndexView *view = &v->view;
-	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
-	uint32	   *changed;
-	uint32		n = 0;
-	PipeannNodeCode node = {.view = view};
-
-	PipeannRefreshView(view);
-	if (!PipeannVacuumHasAttributes(v))
-		return;
-	node.attributes = PipeannAttributesOpen(view->index, view->meta.format,
-											&view->meta.layout,
-											&view->meta.widths,
-											view->cache->histograms);
-	changed = palloc(mul_size(Max(view->meta.code_pages, 1), sizeof(uint32)));
-	for (uint32 id = 0; id < v->ids; id++)
-	{
-		uint32		page = id / per_page;
-
-		if (!PipeannBitsHas(&v->trimmed, id) || !PipeannBitsHas(&v->live, id) ||
-			!MayShrink(v, node.attributes, id))
-			continue;
-		PipeannVacuumDelay();
-		if (PipeannNodeCodeMake(&node, id) &&
-			PipeannChangeAttributes(view, view->meta.generation, id,
-									PipeannNodeCodePut, &node) &&
-			(n == 0 || changed[n - 1] != page))
-			changed[n++] = page;
-	}
-	PipeannNoteCodePages(view, changed, n);
-	pfree(changed);
-}
-
-/* VACUUM's last pass frees the slots to which nothing leads any more. */
-
-static bool
-HasFreed(const PipeannVacuum *v, uint32 page)
-{
-	for (uint32 i = 0; i < v->view.meta.layout.slots_per_page; i++)
-		if (PipeannVacuumFreesSlot(v, PipeannVacuumId(v, page, i)))
-			return true;
-	return false;
-}
-
-/* Clear the header only: the next user of the slot sets all of it. */
-static void
-FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
-{
-	if (PipeannSlotIsNode(slot))
-		v->freed++;
-	memset(slot, 0, PIPEANN_SLOT_HEADER);
-}
 
 /* Note in the metapage that there is work for VACUUM. */
 static void
-VacuumNoteWork(PipeannVacuum *v)
+NoteWork(PipeannVacuum *v)
 {
 	PipeannMetaUpdate update;
 
@@ -178,7 +61,7 @@ VacuumNoteWork(PipeannVacuum *v)
  * case.
  */
 static void
-VacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
+NoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	uint32		used = 0;
@@ -198,50 +81,6 @@ VacuumNoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
 	if (changed)
 		v->stats->pages_newly_deleted += l->node_pages;
 }
-
-static void
-ReleasePage(PipeannVacuum *v, uint32 number)
-{
-	const PipeannLayout *l = &v->view.meta.layout;
-	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
-	GenericXLogState *xlog;
-	Page		page;
-
-	if (!BufferIsValid(buffer))
-		return;
-	xlog = GenericXLogStart(v->view.index);
-	page = GenericXLogRegisterBuffer(xlog, buffer, 0);
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
-
-		if (PipeannVacuumFreesSlot(v, PipeannVacuumId(v, number, i)) &&
-			!PipeannSlotIsLive(slot))
-			FreeSlot(v, slot);
-	}
-	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
-	GenericXLogFinish(xlog);
-	VacuumNoteFree(v, number, BufferGetPage(buffer), true);
-	UnlockReleaseBuffer(buffer);
-}
-
-/* Free the slots of dead nodes and of garbage. */
-static void
-VacuumRelease(PipeannVacuum *v)
-{
-	VacuumClearCodes(v);
-	PipeannVacuumBeginPass(v);
-	for (uint32 page = 0; page < v->pages; page++)
-		if (HasFreed(v, page))
-			ReleasePage(v, page);
-}
-
-/*
- * VACUUM's first pass removes dead TIDs, and notes what is left.
- *
- * A page is looked at under a share lock. Only a page with something to remove
- * is locked exclusively and written.
- */
 
 static bool
 IsDead(const PipeannRow *row, void *arg)
@@ -372,20 +211,20 @@ CleanLocked(PipeannVacuum *v, uint32 number, Buffer buffer)
 	GenericXLogFinish(xlog);
 }
 
+/* Add an id to a list, unless it is its last one. */
 static void
-AddOwner(PipeannVacuum *v, uint32 owner)
+AddId(PipeannIds *list, uint32 id)
 {
-	if (v->nowners > 0 && v->owners[v->nowners - 1] == owner)
+	if (list->n > 0 && list->ids[list->n - 1] == id)
 		return;
-	if (v->nowners == v->owners_size)
+	if (list->n == list->size)
 	{
-		v->owners_size = Max(64, v->owners_size * 2);
-		v->owners = v->owners == NULL ?
-			PipeannAlloc(mul_size(v->owners_size, sizeof(uint32))) :
-			PipeannRealloc(v->owners,
-						   mul_size(v->owners_size, sizeof(uint32)));
+		list->size = Max(64, list->size * 2);
+		list->ids = list->ids == NULL ?
+			PipeannAlloc(mul_size(list->size, sizeof(uint32))) :
+			PipeannRealloc(list->ids, mul_size(list->size, sizeof(uint32)));
 	}
-	v->owners[v->nowners++] = owner;
+	list->ids[list->n++] = id;
 }
 
 /* Add a slot to the set that it belongs to now. */
@@ -406,7 +245,7 @@ NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	else if (slot->flags & PIPEANN_SLOT_CLOSED)
 	{
 		PipeannBitsAdd(&v->garbage, id);
-		AddOwner(v, slot->owner);
+		AddId(&v->owners, slot->owner);
 	}
 }
 
@@ -422,7 +261,7 @@ NotePage(PipeannVacuum *v, uint32 number, Page page)
 		if (slot->flags & PIPEANN_SLOT_USED)
 			NoteSlot(v, PipeannVacuumId(v, number, i), slot);
 	}
-	VacuumNoteFree(v, number, page, false);
+	NoteFree(v, number, page, false);
 }
 
 static void
@@ -435,7 +274,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-		VacuumNoteWork(v);
+		NoteWork(v);
 		NoteRemoving(v, true);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		CleanLocked(v, number, buffer);
@@ -450,7 +289,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
  * Pages added during the pass hold no row that was dead when it began.
  */
 static void
-VacuumClean(PipeannVacuum *v)
+RemoveRows(PipeannVacuum *v)
 {
 	v->removing = v->view.meta.removals % 2 == 1;
 	PipeannVacuumBeginPass(v);
@@ -465,6 +304,638 @@ VacuumClean(PipeannVacuum *v)
 	UpdateRowMap(v);
 	NoteRemoving(v, false);
 }
+
+/*
+ * Overflow slots leave their chains.
+ *
+ * The first pass closed the slots that hold no TID, so no insert fills them
+ * any more. Inserts only put slots in front of a chain, so a link to a closed
+ * slot can be set to the slot behind it; only the link in the node may have
+ * changed meanwhile. A slot out of its chain is garbage. Scans that still know
+ * of it notice that it is not theirs (index/chain.c).
+ */
+
+/*
+ * A walk along the overflow slots of a node. Their numbers fall from each to
+ * the next, so a chain that leads back to itself is noticed at once.
+ */
+typedef struct ChainWalk
+{
+	uint32		owner;			/* the node */
+	bool		begun;
+	uint32		number;			/* of the slot passed last */
+} ChainWalk;
+
+static void
+ChainError(const PipeannVacuum *v, const ChainWalk *walk, uint32 id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has a broken chain of overflow slots at slot %u of node %u",
+					RelationGetRelationName(v->view.index), id, walk->owner),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(v->view.index))));
+}
+
+/*
+ * Skip the closed slots of a chain from id on. Returns the first open one, or
+ * INVALID_ID, and sets *after to the slot behind it.
+ */
+static uint32
+NextOpen(const PipeannVacuum *v, ChainWalk *walk, uint32 id, uint32 *after)
+{
+	bool		open = false;
+
+	*after = PIPEANN_INVALID_ID;
+	while (id != PIPEANN_INVALID_ID && !open)
+	{
+		PipeannSlot *slot;
+		Buffer		buffer = PipeannReadSlot(&v->view, id, v->info->strategy, &slot);
+		bool		ours = PipeannSlotIsTidsOf(slot, walk->owner) &&
+			(!walk->begun || (int32) (slot->number - walk->number) < 0);
+
+		walk->begun = true;
+		walk->number = slot->number;
+		*after = slot->ext_tids;
+		open = !(slot->flags & PIPEANN_SLOT_CLOSED);
+		UnlockReleaseBuffer(buffer);
+		if (!ours)
+			ChainError(v, walk, id);
+		if (!open)
+			id = *after;
+	}
+	return id;
+}
+
+/* The first overflow slot of a node, or INVALID_ID if it is no node. */
+static uint32
+FirstOverflow(const PipeannVacuum *v, uint32 owner)
+{
+	PipeannSlot *slot;
+	Buffer		buffer = PipeannReadSlot(&v->view, owner, v->info->strategy, &slot);
+	uint32		first = PipeannSlotIsNode(slot) ? slot->ext_tids :
+		PIPEANN_INVALID_ID;
+
+	UnlockReleaseBuffer(buffer);
+	return first;
+}
+
+/*
+ * Set the link in slot id, the node's or one of its overflow slots', from
+ * "from" to "to". False if the link has changed.
+ */
+static bool
+SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
+		uint32 to)
+{
+	PipeannSlotUpdate update;
+	bool		ours;
+
+	PipeannSlotBegin(&v->view, id, &update);
+	ours = id == walk->owner ? PipeannSlotIsNode(update.slot) :
+		PipeannSlotIsTidsOf(update.slot, walk->owner);
+	if (!ours || update.slot->ext_tids != from)
+	{
+		PipeannSlotAbort(&update);
+		if (!ours)
+			ChainError(v, walk, id);
+		return false;
+	}
+	update.slot->ext_tids = to;
+	if (PipeannSlotIsDead(update.slot))
+	{
+		PipeannBitsRemove(&v->live, id);
+		PipeannBitsAdd(&v->dead, id);
+		if (update.slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+			v->parts_died = true;
+	}
+	PipeannSlotEnd(&update);
+	return true;
+}
+
+static void
+CleanChain(PipeannVacuum *v, uint32 owner)
+{
+	ChainWalk	walk = {.owner = owner};
+	uint32		at = owner;
+	uint32		next = FirstOverflow(v, owner);
+
+	while (next != PIPEANN_INVALID_ID)
+	{
+		uint32		after;
+		uint32		open = NextOpen(v, &walk, next, &after);
+
+		if (open != next && !SetLink(v, &walk, at, next, open))
+		{
+			/* an insert has put a slot before the chain */
+			walk.begun = false;
+			at = owner;
+			next = FirstOverflow(v, owner);
+			continue;
+		}
+		at = open;
+		next = after;
+	}
+}
+
+static int
+CompareIds(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void
+CleanChains(PipeannVacuum *v)
+{
+	const PipeannIds *owners = &v->owners;
+
+	if (owners->n == 0)
+		return;
+	qsort(owners->ids, owners->n, sizeof(uint32), CompareIds);
+	for (uint32 i = 0; i < owners->n; i++)
+		if ((i == 0 || owners->ids[i] != owners->ids[i - 1]) &&
+			owners->ids[i] < v->ids)
+			CleanChain(v, owners->ids[i]);
+}
+
+/*
+ * Live nodes take the places of dead ones in the entry graph, and a dead root is replaced.
+ *
+ * A dead node's place goes to the nearest of its live neighbours that has no
+ * place yet. Edges of the entry graph lead from place to place, so they stay,
+ * and lead to about the same vectors as before. A dead node without a live
+ * neighbour keeps its place, and its slot is not freed. The node that takes
+ * the root's place becomes the root.
+ */
+
+typedef struct EntryRepair
+{
+	PipeannVacuum *v;
+	PipeannBits taken;			/* nodes of the entry graph */
+	PipeannSlot *slot;
+	float	   *x;
+	float	   *y;
+} EntryRepair;
+
+static float
+CodeDistance(EntryRepair *e, uint32 id)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+
+	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->y);
+	return PipeannKernel->l2[PIPEANN_FLOAT4] (e->x, e->y, codes->pq.dim);
+}
+
+/*
+ * Find the nearest live neighbour of a node and, to go on from, the nearest
+ * dead one, each INVALID_ID if there is none. Nodes of the entry graph do not
+ * count.
+ */
+static void
+NearestNeighbors(EntryRepair *e, uint32 id, uint32 *live, uint32 *dead)
+{
+	const PipeannIndexView *view = &e->v->view;
+	float		least_live = INFINITY;
+	float		least_dead = INFINITY;
+	int			degree;
+
+	*live = *dead = PIPEANN_INVALID_ID;
+	PipeannSlotCopy(view, id, e->slot);
+	degree = PipeannSlotDegree(&view->meta.layout, e->slot);
+	for (int i = 0; i < degree; i++)
+	{
+		uint32		neighbor = e->slot->neighbors[i];
+		float		dist;
+
+		if (neighbor >= e->v->ids || neighbor >= view->codes.ncodes ||
+			PipeannBitsHas(&e->taken, neighbor))
+			continue;
+		dist = CodeDistance(e, neighbor);
+		if (PipeannBitsHas(&e->v->live, neighbor) && dist < least_live)
+		{
+			*live = neighbor;
+			least_live = dist;
+		}
+		if (PipeannBitsHas(&e->v->dead, neighbor) && dist < least_dead)
+		{
+			*dead = neighbor;
+			least_dead = dist;
+		}
+	}
+}
+
+/* The node that takes a dead node's place, or INVALID_ID. */
+static uint32
+FindHeir(EntryRepair *e, uint32 id)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+	uint32		heir;
+	uint32		dead;
+	uint32		none;
+
+	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->x);
+	NearestNeighbors(e, id, &heir, &dead);
+	if (heir == PIPEANN_INVALID_ID && dead != PIPEANN_INVALID_ID)
+		NearestNeighbors(e, dead, &heir, &none);
+	return heir;
+}
+
+/*
+ * One WAL record has the id and the count of changes, so that caches follow
+ * wherever VACUUM or replay ends.
+ */
+static void
+WriteEntry(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
+{
+	PipeannMetaUpdate update;
+	Buffer		buffer;
+
+	PipeannMetaBegin(v->view.index, &update);
+	buffer = PipeannStreamPut(v->view.index, v->view.map, PIPEANN_ENTRY,
+							  v->view.meta.entry_first, place, id,
+							  update.state);
+	update.meta->entry_changes++;
+	if (update.meta->root == old)
+		update.meta->root = id;
+	PipeannMetaEnd(&update);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+ReplaceEntry(EntryRepair *e, uint32 place, uint32 id)
+{
+	PipeannVacuum *v = e->v;
+	uint32		heir = FindHeir(e, id);
+
+	if (heir == PIPEANN_INVALID_ID)
+		return;
+	WriteEntry(v, place, id, heir);
+	PipeannBitsAdd(&e->taken, heir);
+}
+
+static uint32
+FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
+{
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		id = ids == NULL ? i : ids[i];
+
+		if (id < v->ids && PipeannBitsHas(&v->live, id))
+			return id;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * Replace a root that is to be freed. Without codes, and so without an entry
+ * graph, any live node may become the root; a neighbour of the old one if
+ * possible.
+ */
+static void
+ReplaceRoot(EntryRepair *e)
+{
+	PipeannVacuum *v = e->v;
+	const PipeannCodes *codes = &v->view.codes;
+	uint32		root = v->view.meta.root;
+	uint32		heir;
+	PipeannMetaUpdate update;
+
+	if (root < v->ids &&
+		(PipeannBitsHas(&v->live, root) || PipeannBitsHas(&e->taken, root)))
+		return;
+	if (v->view.cache != NULL)
+		heir = FirstLive(v, codes->entry_ids, codes->entry_count);
+	else
+	{
+		PipeannSlotCopy(&v->view, root, e->slot);
+		heir = FirstLive(v, e->slot->neighbors,
+						 PipeannSlotDegree(&v->view.meta.layout, e->slot));
+		if (heir == PIPEANN_INVALID_ID)
+			heir = FirstLive(v, NULL, v->ids);
+	}
+	if (heir == PIPEANN_INVALID_ID)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	update.meta->root = heir;
+	PipeannMetaEnd(&update);
+}
+
+/*
+ * This comes before inserts are awaited: those that begin later know the new
+ * nodes. The lock, which inserts take as well, shuts out a backend that writes
+ * another entry graph.
+ */
+static void
+RepairEntryGraph(PipeannVacuum *v)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	const PipeannCodes *codes = &v->view.codes;
+	EntryRepair e = {.v = v};
+	uint32		root;
+
+	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+	PipeannRefreshView(&v->view);
+	root = v->view.meta.root;
+	PipeannVacuumInitSet(v, &e.taken);
+	e.slot = PipeannSlotAlloc(l);
+	e.x = palloc(mul_size(l->dim, sizeof(float)));
+	e.y = palloc(mul_size(l->dim, sizeof(float)));
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		if (codes->entry_ids[i] < v->ids)
+			PipeannBitsAdd(&e.taken, codes->entry_ids[i]);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+	{
+		uint32		id = codes->entry_ids[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
+			ReplaceEntry(&e, i, id);
+	}
+	PipeannRefreshView(&v->view);
+	ReplaceRoot(&e);
+	PipeannRefreshView(&v->view);
+	v->old_root = v->view.meta.root == root ? PIPEANN_INVALID_ID : root;
+	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+}
+
+/* Parts of vectors and rows that nothing leads to any more. */
+
+/*
+ * Take the parts of a vector or row out of v->parts. An insert writes the last
+ * part first: of one that was under way in the first pass only later parts may
+ * have been noted, so the chain is followed to its end. The number of steps is
+ * bounded, as a broken chain may lead in a circle.
+ */
+static void
+KeepParts(PipeannVacuum *v, uint32 first)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	uint32		left = Max(PipeannPartsOf(l, mul_size(l->dim, sizeof(float))),
+						   PipeannPartsOf(l, PIPEANN_ROW_SIZE));
+	uint32		next = first;
+
+	while (next < v->ids && left-- > 0)
+	{
+		PipeannSlot *slot;
+		Buffer		buffer = PipeannReadSlot(&v->view, next, v->info->strategy, &slot);
+
+		PipeannBitsRemove(&v->parts, next);
+		next = slot->ext_vec;
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+/* Add the first parts of the vectors and rows that a slot names. */
+static void
+AddFirsts(PipeannIds *firsts, const PipeannLayout *l, const PipeannSlot *slot)
+{
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	const PipeannRow *row = list.rows;
+
+	if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		AddId(firsts, slot->ext_vec);
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+		if (PipeannRowIsOutOfLine(l, row))
+			AddId(firsts, PipeannRowFirstPart(row));
+}
+
+/*
+ * Set *firsts to those of a page. They may be on this very page, so they are followed
+ * when its lock is released.
+ */
+static void
+FindFirsts(PipeannVacuum *v, uint32 page, PipeannIds *firsts)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
+	const char *nodes;
+
+	firsts->n = 0;
+	if (!BufferIsValid(buffer))
+		return;
+	nodes = PipeannPagePayload(BufferGetPage(buffer));
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+
+		if (slot->flags & PIPEANN_SLOT_USED)
+			AddFirsts(firsts, l, slot);
+	}
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Parts to which no live node and no row leads are garbage: theirs have died,
+ * or were never written. They are rare, so they are looked for only if a node
+ * or row with parts died or a VACUUM was interrupted. Inserts under way when
+ * the parts were noted have ended by now.
+ */
+static void
+FindLostParts(PipeannVacuum *v)
+{
+	PipeannIds	firsts = {0};
+
+	if (v->parts.count == 0 || !(v->parts_died || v->interrupted))
+		return;
+	PipeannVacuumBeginPass(v);
+	for (uint32 page = 0; page < v->pages; page++)
+	{
+		FindFirsts(v, page, &firsts);
+		for (uint32 i = 0; i < firsts.n; i++)
+			KeepParts(v, firsts.ids[i]);
+	}
+	for (uint32 id = 0; id < v->ids && v->parts.count > 0; id++)
+		if (PipeannBitsHas(&v->parts, id))
+		{
+			PipeannBitsAdd(&v->garbage, id);
+			PipeannBitsRemove(&v->parts, id);
+		}
+	if (firsts.ids != NULL)
+		pfree(firsts.ids);
+}
+
+/*
+ * VACUUM takes out of attribute codes what no row has any more.
+ *
+ * Codes of slots that are going to be freed are cleared, so that no search looks at
+ * them for what their last nodes had. That is done before a slot is free: later an
+ * insert may have taken it and written a code. Nodes that lost some of their rows get
+ * the code of those that are left, unless that are very many.
+ */
+
+/* Whether a slot will be freed. */
+static bool
+FreesSlot(const PipeannVacuum *v, uint32 id)
+{
+	return PipeannBitsHas(&v->garbage, id) || PipeannVacuumFrees(v, id);
+}
+
+/* Whether there are attribute codes. */
+static bool
+HasAttributes(const PipeannVacuum *v)
+{
+	return v->view.cache != NULL && v->view.meta.layout.attr_bytes > 0;
+}
+
+/* Set freed[] to which codes of a page are of slots to be freed; false if none is. */
+static bool
+FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
+		  bool *freed)
+{
+	bool		any = false;
+
+	for (uint32 i = 0; i < per_page; i++)
+	{
+		uint64		id = (uint64) code_page * per_page + i;
+
+		freed[i] = id < v->ids && FreesSlot(v, (uint32) id);
+		any |= freed[i];
+	}
+	return any;
+}
+
+/*
+ * Clear the codes of slots to be freed, and write anew those of nodes
+ * that lost rows; the latter with the maintenance lock, so that codes are not being
+ * made anew.
+ */
+static void
+ClearCodes(PipeannVacuum *v)
+{
+	uint32		per_page = PipeannCodesPerPage(&v->view.meta.layout);
+	uint32		pages = v->view.meta.code_pages;
+	uint32	   *changed;
+	bool	   *freed;
+	uint32		n = 0;
+
+	if (!HasAttributes(v))
+		return;
+	changed = palloc(mul_size(Max(pages, 1), sizeof(uint32)));
+	freed = palloc(per_page);
+	for (uint32 page = 0; page < pages; page++)
+	{
+		if (!FindFreed(v, page, per_page, freed))
+			continue;
+		PipeannVacuumDelay();
+		PipeannClearAttributes(&v->view, page, freed);
+		changed[n++] = page;
+	}
+	PIPEANN_PAUSE("vacuum-codes-cleared");
+	PipeannNoteCodePages(&v->view, changed, n);
+	pfree(changed);
+	pfree(freed);
+}
+
+/* Whether the code of a node in memory may cover more than its rows have. */
+static bool
+MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
+{
+	const PipeannCodes *codes = &v->view.codes;
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+	if (id >= codes->ncodes)
+		return false;
+	for (uint32 i = 0; i < codes->attr_bytes; i++)
+		code[i] = *PipeannAttributeAt(codes, id, i);
+	return PipeannAttributesMayShrink(a, code);
+}
+
+static void
+ShrinkCodes(PipeannVacuum *v)
+{
+	PipeannIndexView *view = &v->view;
+	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
+	uint32	   *changed;
+	uint32		n = 0;
+	PipeannNodeCode node = {.view = view};
+
+	PipeannRefreshView(view);
+	if (!HasAttributes(v))
+		return;
+	node.attributes = PipeannAttributesOpen(view->index, view->meta.format,
+											&view->meta.layout,
+											&view->meta.widths,
+											view->cache->histograms);
+	changed = palloc(mul_size(Max(view->meta.code_pages, 1), sizeof(uint32)));
+	for (uint32 id = 0; id < v->ids; id++)
+	{
+		uint32		page = id / per_page;
+
+		if (!PipeannBitsHas(&v->trimmed, id) || !PipeannBitsHas(&v->live, id) ||
+			!MayShrink(v, node.attributes, id))
+			continue;
+		PipeannVacuumDelay();
+		if (PipeannNodeCodeMake(&node, id) &&
+			PipeannChangeAttributes(view, view->meta.generation, id,
+									PipeannNodeCodePut, &node) &&
+			(n == 0 || changed[n - 1] != page))
+			changed[n++] = page;
+	}
+	PipeannNoteCodePages(view, changed, n);
+	pfree(changed);
+}
+
+/* VACUUM's last pass frees the slots to which nothing leads any more. */
+
+static bool
+HasFreed(const PipeannVacuum *v, uint32 page)
+{
+	for (uint32 i = 0; i < v->view.meta.layout.slots_per_page; i++)
+		if (FreesSlot(v, PipeannVacuumId(v, page, i)))
+			return true;
+	return false;
+}
+
+/* Clear the header only: the next user of the slot sets all of it. */
+static void
+FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
+{
+	if (PipeannSlotIsNode(slot))
+		v->freed++;
+	memset(slot, 0, PIPEANN_SLOT_HEADER);
+}
+
+static void
+ReleasePage(PipeannVacuum *v, uint32 number)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
+	GenericXLogState *xlog;
+	Page		page;
+
+	if (!BufferIsValid(buffer))
+		return;
+	xlog = GenericXLogStart(v->view.index);
+	page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (FreesSlot(v, PipeannVacuumId(v, number, i)) &&
+			!PipeannSlotIsLive(slot))
+			FreeSlot(v, slot);
+	}
+	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
+	GenericXLogFinish(xlog);
+	NoteFree(v, number, BufferGetPage(buffer), true);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Free the slots of dead nodes and of garbage. */
+static void
+ReleaseSlots(PipeannVacuum *v)
+{
+	ClearCodes(v);
+	PipeannVacuumBeginPass(v);
+	for (uint32 page = 0; page < v->pages; page++)
+		if (HasFreed(v, page))
+			ReleasePage(v, page);
+}
+
+/* The order of the steps. */
 
 /* Enlarge a set and keep its ids. */
 static void
@@ -487,7 +958,7 @@ AwaitInserts(PipeannVacuum *v)
 {
 	uint32		old_ids = v->ids;
 
-	VacuumNoteWork(v);
+	NoteWork(v);
 	PipeannLetInsertsIn(v->view.index, PipeannKeepInsertsOut(v->view.index));
 
 	PipeannRefreshView(&v->view);
@@ -563,19 +1034,6 @@ HasWork(const PipeannVacuum *v, uint32 entry_dead)
 		 v->garbage.count > 0 || v->parts_died);
 }
 
-/* Take dead nodes out of the graph, and keep it connected. */
-static void
-RepairGraph(PipeannVacuum *v)
-{
-	PipeannReach reach;
-
-	PipeannVacuumInitSet(v, &v->orphaned);
-	PipeannReachBegin(&reach, v);
-	PipeannVacuumRepair(v, &reach);
-	PipeannVacuumRelink(&reach);
-	PipeannVacuumLinkNear(&reach);
-}
-
 static void
 Vacuum(PipeannVacuum *v)
 {
@@ -593,26 +1051,26 @@ Vacuum(PipeannVacuum *v)
 	PipeannVacuumInitSet(v, &v->parts);
 	PipeannVacuumInitSet(v, &v->trimmed);
 
-	VacuumClean(v);
-	PipeannVacuumOverflow(v);
+	RemoveRows(v);
+	CleanChains(v);
 	if (HasWork(v, entry_dead))
 	{
 		/* retraining must not meet a freed slot that is used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		PipeannVacuumEntryGraph(v);
+		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		AwaitInserts(v);
 		entry_dead = FindEntryNodes(v);
-		PipeannVacuumParts(v);
-		RepairGraph(v);
-		VacuumRelease(v);
+		FindLostParts(v);
+		PipeannVacuumRepairGraph(v);
+		ReleaseSlots(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		ReportRepair(v, entry_dead);
 	}
-	if (v->trimmed.count > 0 && PipeannVacuumHasAttributes(v))
+	if (v->trimmed.count > 0 && HasAttributes(v))
 	{
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		VacuumShrinkCodes(v);
+		ShrinkCodes(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 	}
 	NoteDone(v, entry_dead);
