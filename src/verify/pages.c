@@ -1,6 +1,6 @@
 /*
  * pages.c
- *		Extent map and pages, and sweeps over the graph pages.
+ *		Reading the graph pages: sweeps over all of them, single slots.
  */
 #include "postgres.h"
 
@@ -26,13 +26,6 @@ PipeannCheckReport(const PipeannCheck *check, uint32 id, const char *what)
 			(errcode(ERRCODE_INDEX_CORRUPTED),
 			 errmsg("index \"%s\" is corrupted: %s%s", name, where, what),
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
-}
-
-static void
-ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
-{
-	PipeannCheckReport(check, PIPEANN_INVALID_ID,
-					   psprintf("block %u %s", blkno, what));
 }
 
 /* Refresh the view, and with it the pages and ids to be checked. */
@@ -103,7 +96,9 @@ CopyPage(const PipeannCheck *check, uint32 page, char *nodes)
 		return true;
 	for (int i = 1; i < l->node_pages; i++)
 		if (!CopyBlock(check, blkno + i, nodes + (Size) i * PIPEANN_PAYLOAD))
-			ReportBlock(check, blkno + i, "is empty but belongs to a node");
+			PipeannCheckReport(check, PIPEANN_INVALID_ID,
+							   psprintf("block %u is empty but belongs to a node",
+										blkno + i));
 	return true;
 }
 
@@ -156,125 +151,4 @@ PipeannCheckReadSlot(const PipeannCheck *check, uint32 id, PipeannSlot *slot)
 			   l->slot_size);
 	pfree(nodes);
 	return found;
-}
-
-/* Whether a slot is a node now. */
-bool
-PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id)
-{
-	PipeannSlot *slot;
-	bool		is_node;
-
-	if (id < check->ids && (check->seen[id] & PIPEANN_SEEN_NODE))
-		return true;
-	PipeannCheckRefresh(check);
-	slot = PipeannSlotAlloc(&check->view.meta.layout);
-	is_node = PipeannCheckReadSlot(check, id, slot) &&
-		PipeannSlotIsNode(slot);
-	if (is_node)
-		check->seen[id] |= PIPEANN_SEEN_NODE;
-	pfree(slot);
-	return is_node;
-}
-
-/*
- * Check the extent map.
- *
- * Loading the map has checked that each kind's ordinals are complete. If there
- * are as many extents as ordinals, each extent is there once.
- */
-static void
-CheckMap(const PipeannCheck *check)
-{
-	const PipeannMeta *meta = &check->view.meta;
-	PipeannExtentMap map;
-	uint64		sum = 0;
-
-	PipeannExtentMapLoad(check->view.index, meta, CurrentMemoryContext, &map);
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		sum += map.count[kind];
-	if (sum != meta->extents)
-		ReportBlock(check, PIPEANN_METAPAGE,
-					"has an extent map whose kinds do not add up");
-	if (map.count[PIPEANN_MAP] > PIPEANN_MAP_EXTENTS)
-		ReportBlock(check, PIPEANN_METAPAGE, "has too many map extents");
-	for (uint32 i = 0; i < map.count[PIPEANN_MAP]; i++)
-		if (map.extents[PIPEANN_MAP][i] != meta->map_extents[i])
-			ReportBlock(check, PIPEANN_METAPAGE,
-						"lists map extents that the map does not have");
-	PipeannExtentMapFree(&map);
-}
-
-/*
- * Check the first block of an extent, and the blocks left over at its end if
- * graph pages have several blocks.
- */
-static void
-CheckEmpty(const PipeannCheck *check, BlockNumber blkno)
-{
-	Buffer		buffer = ReadBufferExtended(check->view.index, MAIN_FORKNUM,
-											blkno, RBM_NORMAL,
-											check->strategy);
-	bool		is_new;
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	is_new = PageIsNew(BufferGetPage(buffer));
-	UnlockReleaseBuffer(buffer);
-	if (!is_new)
-		ReportBlock(check, blkno, "is not empty but belongs to no page");
-}
-
-/* Check an extent's blocks: pages of its kind, or empty. */
-static void
-CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
-			uint32 swept, uint32 usable, BlockNumber blocks)
-{
-	BlockNumber first = extent * PIPEANN_EXTENT_BLOCKS;
-
-	if (extent > 0 && first < blocks)
-		CheckEmpty(check, first);
-	for (BlockNumber i = swept + 1;
-		 i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (i <= usable)
-			UnlockReleaseBuffer(PipeannReadBuffer(check->view.index,
-												  first + i, kind,
-												  BUFFER_LOCK_SHARE, true,
-												  check->strategy));
-		else
-			CheckEmpty(check, first + i);
-	}
-}
-
-/*
- * Check the extent map, and all blocks but those that sweeps read. Those that inserts
- * add meanwhile are left out.
- */
-void
-PipeannCheckOtherPages(const PipeannCheck *check)
-{
-	const PipeannIndexView *view = &check->view;
-	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blocks = RelationGetNumberOfBlocks(view->index);
-	uint32		per_extent = PipeannGraphPagesPerExtent(l);
-
-	CheckMap(check);
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		for (uint32 i = 0; i < view->map->count[kind]; i++)
-		{
-			uint32		extent = view->map->extents[kind][i];
-			uint32		from = Min(i * per_extent, check->pages);
-			uint32		swept = Min(check->pages - from, per_extent);
-
-			/* extents of a layout that is no longer used, or not yet */
-			if (kind == PIPEANN_FREE || kind == PIPEANN_NEXT_GRAPH)
-				continue;
-			if (kind == PIPEANN_GRAPH)
-				CheckExtent(check, kind, extent, swept * l->node_pages,
-							per_extent * l->node_pages, blocks);
-			else
-				CheckExtent(check, kind, extent, 0, PIPEANN_EXTENT_USABLE,
-							blocks);
-		}
 }

@@ -1,8 +1,14 @@
 /*
  * verify.c
  *		pipeann_check(): checks the invariants of src/README, like amcheck.
+ *
+ * What is checked, in this order: blocks and the extent map; each slot by itself, its
+ * vector and code too; codebook and entry graph; neighbour lists, and whether they
+ * lead to every node. Rows are another file's (rows.c).
  */
 #include "postgres.h"
+
+#include <math.h>
 
 #include "access/htup_details.h"
 #include "access/relation.h"
@@ -11,6 +17,7 @@
 #include "access/xlog.h"
 #include "base/bits.h"
 #include "catalog/index.h"
+#include "distance/distance.h"
 #include "fmgr.h"
 #include "io/io.h"
 #include "miscadmin.h"
@@ -20,6 +27,424 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "verify/verify.h"
+
+/* The extent map, and all blocks but those that sweeps read. */
+
+static void
+ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
+{
+	PipeannCheckReport(check, PIPEANN_INVALID_ID,
+					   psprintf("block %u %s", blkno, what));
+}
+
+/*
+ * Check the extent map.
+ *
+ * Loading the map has checked that each kind's ordinals are complete. If there
+ * are as many extents as ordinals, each extent is there once.
+ */
+static void
+CheckMap(const PipeannCheck *check)
+{
+	const PipeannMeta *meta = &check->view.meta;
+	PipeannExtentMap map;
+	uint64		sum = 0;
+
+	PipeannExtentMapLoad(check->view.index, meta, CurrentMemoryContext, &map);
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		sum += map.count[kind];
+	if (sum != meta->extents)
+		ReportBlock(check, PIPEANN_METAPAGE,
+					"has an extent map whose kinds do not add up");
+	if (map.count[PIPEANN_MAP] > PIPEANN_MAP_EXTENTS)
+		ReportBlock(check, PIPEANN_METAPAGE, "has too many map extents");
+	for (uint32 i = 0; i < map.count[PIPEANN_MAP]; i++)
+		if (map.extents[PIPEANN_MAP][i] != meta->map_extents[i])
+			ReportBlock(check, PIPEANN_METAPAGE,
+						"lists map extents that the map does not have");
+	PipeannExtentMapFree(&map);
+}
+
+/*
+ * Check the first block of an extent, and the blocks left over at its end if
+ * graph pages have several blocks.
+ */
+static void
+CheckEmpty(const PipeannCheck *check, BlockNumber blkno)
+{
+	Buffer		buffer = ReadBufferExtended(check->view.index, MAIN_FORKNUM,
+											blkno, RBM_NORMAL,
+											check->strategy);
+	bool		is_new;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	is_new = PageIsNew(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	if (!is_new)
+		ReportBlock(check, blkno, "is not empty but belongs to no page");
+}
+
+/* Check an extent's blocks: pages of its kind, or empty. */
+static void
+CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
+			uint32 swept, uint32 usable, BlockNumber blocks)
+{
+	BlockNumber first = extent * PIPEANN_EXTENT_BLOCKS;
+
+	if (extent > 0 && first < blocks)
+		CheckEmpty(check, first);
+	for (BlockNumber i = swept + 1;
+		 i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i <= usable)
+			UnlockReleaseBuffer(PipeannReadBuffer(check->view.index,
+												  first + i, kind,
+												  BUFFER_LOCK_SHARE, true,
+												  check->strategy));
+		else
+			CheckEmpty(check, first + i);
+	}
+}
+
+/*
+ * Check the extent map, and all blocks but those that sweeps read. Those that inserts
+ * add meanwhile are left out.
+ */
+static void
+CheckOtherPages(const PipeannCheck *check)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blocks = RelationGetNumberOfBlocks(view->index);
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+
+	CheckMap(check);
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		for (uint32 i = 0; i < view->map->count[kind]; i++)
+		{
+			uint32		extent = view->map->extents[kind][i];
+			uint32		from = Min(i * per_extent, check->pages);
+			uint32		swept = Min(check->pages - from, per_extent);
+
+			/* extents of a layout that is no longer used, or not yet */
+			if (kind == PIPEANN_FREE || kind == PIPEANN_NEXT_GRAPH)
+				continue;
+			if (kind == PIPEANN_GRAPH)
+				CheckExtent(check, kind, extent, swept * l->node_pages,
+							per_extent * l->node_pages, blocks);
+			else
+				CheckExtent(check, kind, extent, 0, PIPEANN_EXTENT_USABLE,
+							blocks);
+		}
+}
+
+/*
+ * A node's aux value and code against its vector.
+ *
+ * Build, retraining and insert compute a code in ways that round in different
+ * places. A code is right if each of its centroids is the nearest one within
+ * these errors.
+ */
+
+/*
+ * Relative and absolute error of an element: of arithmetic, of half precision.
+ */
+#define FLOAT_ERROR 1e-6
+#define HALF_ERROR (1.0 / 1024)
+#define HALF_SMALLEST (1.0 / (1 << 24))
+
+/* Relative error of a distance in single precision. */
+#define DISTANCE_ERROR 1e-4
+
+/* A node's vector, and how exact it is. */
+typedef struct Value
+{
+	const float *x;				/* in the slot */
+	const float *full;			/* exact one of an out-of-line node, else x */
+	double		norm;			/* of full */
+	double		relative;		/* error of x's elements */
+	double		absolute;		/* the same */
+	double		error;			/* PipeannSlotError(): of the whole vector */
+} Value;
+
+/* The entry graph is looked at so often, as VACUUM may be changing it. */
+#define ENTRY_TRIES 50
+
+/* False if an out-of-line node's chain, and so the node, is being changed. */
+static bool
+LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	bool		half = l->storage == PIPEANN_FLOAT2;
+
+	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	value->x = value->full = x;
+	value->relative = half ? HALF_ERROR : FLOAT_ERROR;
+	value->absolute = half ? HALF_SMALLEST : 0;
+	value->error = PipeannSlotError(l, slot);
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		float	   *full = palloc(mul_size(l->dim, sizeof(float)));
+
+		if (!PipeannCheckOutOfLineVector(check, slot, full))
+			return false;
+		value->full = full;
+	}
+	value->norm = PipeannNorm(value->full, l->dim);
+	return true;
+}
+
+/* How much the exact vector's norm may differ from that of x. */
+static double
+NormError(const Value *value, int dim)
+{
+	return value->error > 0 ? value->error + FLOAT_ERROR * value->norm :
+		2 * (value->relative * value->norm + value->absolute * sqrt(dim));
+}
+
+static bool
+AuxIsRight(const PipeannCheck *check, const PipeannSlot *slot,
+		   const Value *value)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+
+	switch (l->metric)
+	{
+		case PIPEANN_COSINE:
+			if (value->norm <= NormError(value, l->dim))
+				return slot->aux > 0;
+			return fabs(slot->aux * value->norm - 1) <=
+				1.001 * NormError(value, l->dim) / value->norm;
+		default:
+			return slot->aux == 0;
+	}
+}
+
+static double
+Distance(const PipeannPq *pq, int subvector, int code, const float *x)
+{
+	const float *centroids = pq->centroids + pq->offset[subvector] + code;
+	double		sum = 0;
+
+	for (int d = 0; d < pq->len[subvector]; d++)
+	{
+		double		diff = x[pq->start[subvector] + d] -
+			(double) centroids[(Size) d * PIPEANN_CENTROIDS];
+
+		sum += diff * diff;
+	}
+	return sqrt(sum);
+}
+
+/*
+ * A vector that errs by e may be nearer to another centroid by 2 e. scale is
+ * the norm that normalising divided by.
+ */
+static bool
+SubvectorIsRight(const PipeannPq *pq, int subvector, const Value *value,
+				 const float *x, double scale, uint8 code, uint8 nearest)
+{
+	double		norm = PipeannNorm(x + pq->start[subvector],
+								   pq->len[subvector]);
+	double		error = value->relative * norm +
+		value->absolute * sqrt(pq->len[subvector]) / scale;
+	double		have = Distance(pq, subvector, code, x);
+	double		want = Distance(pq, subvector, nearest, x);
+
+	return have <= want * (1 + DISTANCE_ERROR) + 2 * error +
+		FLOAT_ERROR * norm;
+}
+
+static bool
+IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
+		 const uint8 *code)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannPq *pq = &view->codes.pq;
+	const float *point = x;
+	double		scale = 1;
+	uint8	   *want = palloc(pq->nsubvectors);
+
+	if (view->meta.layout.metric == PIPEANN_COSINE)
+	{
+		float	   *normalized = palloc(mul_size(pq->dim, sizeof(float)));
+
+		scale = PipeannNorm(x, pq->dim);
+		PipeannNormalize(x, pq->dim, normalized);
+		point = normalized;
+	}
+	PipeannPqEncode(pq, point, want);
+	for (int i = 0; i < pq->nsubvectors; i++)
+		if (code[i] != want[i] &&
+			!SubvectorIsRight(pq, i, value, point, scale, code[i], want[i]))
+			return false;
+	return true;
+}
+
+static BlockNumber
+CodesBlock(const PipeannIndexView *view, uint32 page)
+{
+	return PipeannPlainBlock(view->map,
+							 PipeannCodesKind(view->meta.generation), page);
+}
+
+/* The payload of a code's page, or NULL if that does not exist. */
+static const uint8 *
+PageOfCode(PipeannCheck *check, uint32 id)
+{
+	const PipeannIndexView *view = &check->view;
+	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
+	uint32		page = id / per_page;
+	BlockNumber blkno = CodesBlock(view, page);
+	Buffer		buffer;
+
+	if (page != check->code_page)
+	{
+		check->code_page = PIPEANN_INVALID_ID;
+		if (blkno == InvalidBlockNumber ||
+			blkno >= RelationGetNumberOfBlocks(view->index))
+			return NULL;
+		buffer = PipeannReadBuffer(view->index, blkno,
+								   PipeannCodesKind(view->meta.generation),
+								   BUFFER_LOCK_SHARE, true, check->strategy);
+		if (PageIsNew(BufferGetPage(buffer)))
+			memset(check->codes, 0, PIPEANN_PAYLOAD);
+		else
+			memcpy(check->codes, PipeannPagePayload(BufferGetPage(buffer)),
+				   PIPEANN_PAYLOAD);
+		UnlockReleaseBuffer(buffer);
+		check->code_page = page;
+	}
+	return check->codes;
+}
+
+/* What is wrong with a node's code, or NULL. */
+static const char *
+CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
+			const Value *value)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannLayout *l = &view->meta.layout;
+	const uint8 *page = PageOfCode(check, id);
+	uint8	   *code = palloc(PipeannCodeBytes(l));
+
+	if (page == NULL)
+		return "has no code";
+	PipeannCodeGet(l, (const char *) page, id % PipeannCodesPerPage(l), code);
+	if (!IsCodeOf(check, value, value->full, code) &&
+		!IsCodeOf(check, value, value->x, code))
+		return psprintf("does not have the code of its vector at block %u",
+						CodesBlock(view, check->code_page));
+	if (id >= view->codes.ncodes)
+		return "has no code in memory";
+	if (memcmp(code, PipeannCodeAt(&view->codes, id), l->pq_bytes) != 0)
+		return "has another code in memory than on its page";
+	for (uint32 i = 0; i < l->attr_bytes; i++)
+		if (code[l->pq_bytes + i] != *PipeannAttributeAt(&view->codes, id, i))
+			return "has another attribute code in memory than on its page";
+	if (check->attributes != NULL &&
+		!PipeannCheckCovers(check, id, slot, code + l->pq_bytes))
+		return psprintf("has an attribute code that does not cover its rows at block %u",
+						CodesBlock(view, check->code_page));
+	return NULL;
+}
+
+static const char *
+StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
+			   const Value *value)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
+	char	   *rounded;
+
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		return NULL;
+	rounded = palloc(size);
+	PipeannVectorFromFloat(value->full, l->storage, l->dim, rounded);
+	return memcmp(rounded, PipeannSlotVector(l, slot), size) == 0 ? NULL :
+		"has an out-of-line vector that is not the one rounded in its slot";
+}
+
+/*
+ * A node that is being inserted, or that a crash or an error left, may lack
+ * its code. A stable node may not.
+ */
+static const char *
+VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &check->view.meta.layout;
+	const char *problem;
+	Value		value;
+
+	if (!LoadValue(check, slot, &value))
+		return NULL;			/* the check of chains reports it */
+	if (!isfinite(value.norm))
+		problem = l->storage == PIPEANN_FLOAT2 ? NULL :
+			"has a vector with an element that is not a finite number";
+	else
+	{
+		problem = StorageProblem(check, slot, &value);
+		if (problem == NULL && !AuxIsRight(check, slot, &value))
+			problem = "does not have the aux value of its vector";
+		if (problem == NULL && check->view.cache != NULL)
+			problem = CodeProblem(check, id, slot, &value);
+	}
+	return problem != NULL && PipeannCheckIsStable(check, slot) ? problem : NULL;
+}
+
+/* What is wrong with a node, or NULL. */
+typedef const char *(*Problem) (PipeannCheck *check, uint32 id,
+								const PipeannSlot *slot);
+
+/*
+ * Errors if a node has a problem, and still has it when it is looked at again. VACUUM
+ * repairs lists before it frees the nodes that they lead to, a slot of a chain may
+ * have been given to another chain since the node was read, and a code in memory may
+ * be about to follow its page.
+ */
+static void
+CheckNodeFor(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
+			 Problem problem)
+{
+	const char *what = problem(check, id, slot);
+	PipeannSlot *again;
+
+	if (what == NULL)
+		return;
+	again = PipeannSlotAlloc(&check->view.meta.layout);
+	for (int i = 0; what != NULL && i < PIPEANN_CHECK_TRIES; i++)
+	{
+		PipeannCheckPause();
+		PipeannCheckRefresh(check);
+		check->code_page = PIPEANN_INVALID_ID;
+		what = PipeannCheckReadSlot(check, id, again) &&
+			PipeannSlotIsNode(again) ? problem(check, id, again) : NULL;
+	}
+	pfree(again);
+	if (what != NULL)
+		PipeannCheckReport(check, id, what);
+}
+
+/* Whether a slot is a node now. */
+static bool
+IsNodeNow(PipeannCheck *check, uint32 id)
+{
+	PipeannSlot *slot;
+	bool		is_node;
+
+	if (id < check->ids && (check->seen[id] & PIPEANN_SEEN_NODE))
+		return true;
+	PipeannCheckRefresh(check);
+	slot = PipeannSlotAlloc(&check->view.meta.layout);
+	is_node = PipeannCheckReadSlot(check, id, slot) &&
+		PipeannSlotIsNode(slot);
+	if (is_node)
+		check->seen[id] |= PIPEANN_SEEN_NODE;
+	pfree(slot);
+	return is_node;
+}
 
 /* Each slot by itself: flags, counts, TIDs, links, vector. */
 
@@ -90,11 +515,11 @@ CheckNode(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (slot->ntids > PipeannSlotRows(l, slot).n)
 		PipeannCheckReport(check, id, "has too many inline TIDs");
 	CheckRows(check, id, slot);
-	PipeannCheckChains(check, id, slot);
+	CheckNodeFor(check, id, slot, PipeannCheckChains);
 	if (slot->ntids == 0 && slot->ext_tids == PIPEANN_INVALID_ID)
 		return;
 	check->seen[id] |= PIPEANN_SEEN_ROWS;
-	PipeannCheckVector(check, id, slot);
+	CheckNodeFor(check, id, slot, VectorProblem);
 }
 
 static void
@@ -112,6 +537,118 @@ CheckSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		CheckNode(check, id, slot);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(check->scratch);
+}
+
+/* Codebook and entry graph. */
+
+static void
+CheckHistograms(const PipeannCheck *check)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannLayout *l = &view->meta.layout;
+	char	   *histograms = PipeannAlloc(Max(PipeannHistogramsBytes(l), 1));
+
+	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
+					  PipeannHistogramsFirst(l, view->meta.generation), histograms,
+					  PipeannHistogramsBytes(l));
+	if (memcmp(histograms, view->cache->histograms, PipeannHistogramsBytes(l)) != 0)
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the histograms of attribute codes in memory are not those on pages");
+	pfree(histograms);
+}
+
+static void
+CheckCodebook(const PipeannCheck *check)
+{
+	const PipeannIndexView *view = &check->view;
+	const PipeannPq *pq = &view->codes.pq;
+	Size		count = PipeannPqCentroidCount(pq->dim);
+	float	   *centroids = PipeannAlloc(mul_size(count, sizeof(float)));
+
+	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
+					  PipeannCodebookFirst(&view->meta.layout,
+										   view->meta.generation), centroids,
+					  mul_size(count, sizeof(float)));
+	if (memcmp(centroids, pq->centroids, count * sizeof(float)) != 0)
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the codebook in memory is not the one on pages");
+	for (Size i = 0; i < count; i++)
+		if (!isfinite(centroids[i]))
+			PipeannCheckReport(check, PIPEANN_INVALID_ID,
+							   "the codebook has an element that is not a finite number");
+	pfree(centroids);
+	CheckHistograms(check);
+}
+
+static bool
+EntryGraphIsSame(const PipeannCheck *check, const uint32 *stream, Size size)
+{
+	const PipeannCodes *codes = &check->view.codes;
+	Size		neighbors = (Size) codes->entry_count * codes->entry_degree;
+
+	return codes->entry_count == check->view.meta.entry_count &&
+		memcmp(stream, codes->entry_ids,
+			   codes->entry_count * sizeof(uint32)) == 0 &&
+		memcmp(stream + size / sizeof(uint32) - neighbors,
+			   codes->entry_neighbors, neighbors * sizeof(uint32)) == 0;
+}
+
+static uint32 *
+ReadEntryGraph(const PipeannCheck *check, Size *size)
+{
+	const PipeannIndexView *view = &check->view;
+	uint32	   *stream;
+
+	*size = PipeannEntryGraphBytes(view->codes.entry_count,
+								   view->codes.entry_degree);
+	stream = PipeannAlloc(Max(*size, 1));
+	PipeannStreamRead(view->index, view->map, PIPEANN_ENTRY,
+					  view->meta.entry_first, stream, *size);
+	return stream;
+}
+
+/* An entry of the entry graph that is no node, or INVALID_ID. */
+static uint32
+FindNoNode(PipeannCheck *check, const uint32 *ids)
+{
+	for (uint32 i = 0; i < check->view.codes.entry_count; i++)
+		if (ids[i] < check->ids && !IsNodeNow(check, ids[i]))
+			return ids[i];
+	return PIPEANN_INVALID_ID;
+}
+
+/*
+ * Loading the cache has checked that ids and neighbours are in range. VACUUM
+ * may be replacing ids and freeing the former nodes, so an apparent error is
+ * looked at again.
+ */
+static void
+CheckEntryGraph(PipeannCheck *check)
+{
+	uint32		id = PIPEANN_INVALID_ID;
+	bool		same = false;
+
+	for (int i = 0; i <= ENTRY_TRIES; i++)
+	{
+		Size		size;
+		uint32	   *stream;
+
+		if (i > 0)
+		{
+			PipeannCheckPause();
+			PipeannCheckRefresh(check);
+		}
+		stream = ReadEntryGraph(check, &size);
+		same = EntryGraphIsSame(check, stream, size);
+		id = same ? FindNoNode(check, stream) : PIPEANN_INVALID_ID;
+		pfree(stream);
+		if (same && id == PIPEANN_INVALID_ID)
+			return;
+	}
+	if (!same)
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the entry graph in memory is not the one on pages");
+	PipeannCheckReport(check, id, "is in the entry graph but is not a node");
 }
 
 /*
@@ -181,38 +718,10 @@ ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (HasTwice(slot))
 		return "has a neighbour twice";
 	for (int i = 0; i < slot->degree && PipeannSlotIsLive(slot); i++)
-		if (!PipeannCheckIsNodeNow(check, slot->neighbors[i]))
+		if (!IsNodeNow(check, slot->neighbors[i]))
 			return psprintf("has a neighbour %u that is not a node",
 							slot->neighbors[i]);
 	return NULL;
-}
-
-/*
- * VACUUM repairs lists before it frees the nodes that they lead to, so a list
- * that looks wrong may have been read before its repair: it is looked at
- * again.
- */
-static void
-CheckList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
-{
-	const char *problem = ListProblem(check, id, slot);
-	PipeannSlot *again;
-
-	if (problem == NULL)
-		return;
-	again = PipeannSlotAlloc(&check->view.meta.layout);
-	for (int i = 0; problem != NULL && i < PIPEANN_CHECK_TRIES; i++)
-	{
-		PipeannCheckPause();
-		if (!PipeannCheckReadSlot(check, id, again) ||
-			!PipeannSlotIsNode(again))
-			problem = NULL;
-		else
-			problem = ListProblem(check, id, again);
-	}
-	pfree(again);
-	if (problem != NULL)
-		PipeannCheckReport(check, id, problem);
 }
 
 static void
@@ -276,7 +785,7 @@ VisitList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
 	if (!PipeannSlotIsNode(slot))
 		return;
-	CheckList(check, id, slot);
+	CheckNodeFor(check, id, slot, ListProblem);
 	KeepList(&check->walk->lists, id, slot->neighbors,
 			 PipeannSlotDegree(&check->view.meta.layout, slot));
 }
@@ -551,12 +1060,13 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	check->strategy = GetAccessStrategy(BAS_BULKREAD);
 	PipeannCheckRefresh(check);
 
-	PipeannCheckOtherPages(check);
+	CheckOtherPages(check);
 	PipeannCheckSweep(check, NULL, CheckSlot);
 	PipeannCheckOwners(check);
 	if (check->view.cache != NULL)
 	{
-		PipeannCheckStreams(check);
+		CheckCodebook(check);
+		CheckEntryGraph(check);
 		CheckEdges(check);
 	}
 	PipeannCheckTids(check, heapallindexed);

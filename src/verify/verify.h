@@ -53,14 +53,11 @@ typedef struct PipeannCheck
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	MemoryContext scratch;		/* for the check of one slot or row */
 	PipeannCheckWalk *walk;		/* private to verify.c */
-	PipeannTidSet *set;			/* private to heap.c */
+	PipeannTidSet *set;			/* private to rows.c */
 } PipeannCheck;
 
 typedef void (*PipeannCheckVisit) (PipeannCheck *check, uint32 id,
 								   const PipeannSlot *slot);
-
-/* Called for a row; returns whether others are to be visited. */
-typedef bool (*PipeannRowVisit) (const PipeannRow *row, void *arg);
 
 /* pages.c */
 extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
@@ -70,27 +67,13 @@ extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
 							  PipeannCheckVisit visit);
 extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
 								 PipeannSlot *slot);
-extern bool PipeannCheckIsNodeNow(PipeannCheck *check, uint32 id);
-extern void PipeannCheckOtherPages(const PipeannCheck *check);
 
-/* chains.c */
-extern void PipeannCheckVisitRows(const PipeannCheck *check,
-								  const PipeannSlot *node,
-								  PipeannRowVisit visit, void *arg);
-extern void PipeannCheckChains(PipeannCheck *check, uint32 id,
-							   const PipeannSlot *slot);
+/* rows.c */
+extern const char *PipeannCheckChains(PipeannCheck *check, uint32 id,
+									  const PipeannSlot *slot);
 extern bool PipeannCheckOutOfLineVector(const PipeannCheck *check,
 										const PipeannSlot *node, float *x);
-extern PipeannRow *PipeannCheckReadRow(const PipeannCheck *check,
-									   const PipeannRow *row);
 extern void PipeannCheckOwners(PipeannCheck *check);
-
-/* codes.c */
-extern void PipeannCheckVector(PipeannCheck *check, uint32 id,
-							   const PipeannSlot *slot);
-extern void PipeannCheckStreams(PipeannCheck *check);
-
-/* heap.c */
 extern bool PipeannCheckIsStable(const PipeannCheck *check,
 								 const PipeannSlot *slot);
 extern bool PipeannCheckCovers(PipeannCheck *check, uint32 id,
