@@ -90,10 +90,8 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 	attribute->type = type;
 	attribute->codec = OidIsValid(element) ? &PipeannElementCodec :
 		&PipeannValueCodec;
-	/* by the index's own account, or of a format that has none by the type */
-	attribute->width = widths != NULL && !a->by_type ?
-		Max(widths->of[a->n], 1) :
-		attribute->codec->first_width(base, a->by_type);
+	attribute->width = widths != NULL ? Max(widths->of[a->n], 1) :
+		attribute->codec->first_width(base);
 	if (!ChooseOrder(a, attribute, OidIsValid(element) ? element : base))
 		return;
 	if (attribute->is_known)
@@ -104,12 +102,11 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 }
 
 static PipeannAttributes *
-New(TupleDesc values, const PipeannWidths *widths)
+New(TupleDesc values)
 {
 	PipeannAttributes *a = palloc0(sizeof(PipeannAttributes));
 
 	a->values = values;
-	a->by_type = widths != NULL && widths->of[0] == 0;
 	a->tuple = palloc(PIPEANN_ROW_SIZE);
 	a->scratch = AllocSetContextCreate(CurrentMemoryContext,
 									   "pipeann attributes",
@@ -123,7 +120,7 @@ PipeannAttributesDescribe(Relation index, uint32 format,
 						  const PipeannWidths *widths)
 {
 	PipeannColumns columns = PipeannIndexColumns(index);
-	PipeannAttributes *a = New(columns.values, widths);
+	PipeannAttributes *a = New(columns.values);
 	int			keys = IndexRelationGetNumberOfKeyAttributes(index);
 
 	a->index = index;
@@ -147,7 +144,7 @@ PipeannAttributesDiffer(const PipeannAttributes *a)
 PipeannAttributes *
 PipeannAttributesForesee(TupleDesc values, int n)
 {
-	PipeannAttributes *a = New(values, NULL);
+	PipeannAttributes *a = New(values);
 
 	for (int i = 0; i < n; i++)
 		AddAttribute(a, NULL, i, i);

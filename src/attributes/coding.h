@@ -43,7 +43,7 @@ typedef struct PipeannCodec
 								   PipeannOrder *order);
 
 	/* a width before there are samples, and by them */
-	int			(*first_width) (Oid type, bool by_type);
+	int			(*first_width) (Oid type);
 	int			(*width) (PipeannAttribute *attribute,
 						  const PipeannSamples *samples);
 
@@ -110,7 +110,6 @@ struct PipeannAttributes
 	int			columns;		/* of the values, those before which are looked
 								 * at */
 	int			bytes;
-	bool		by_type;		/* widths, and bits of arrays: before format 5 */
 	bool		by_class;		/* what compares values: from format 6 on */
 	bool		differs;		/* a class compares other than its type does */
 	int			n;

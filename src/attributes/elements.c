@@ -278,7 +278,6 @@ ElementWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 	return width;
 }
 
-/* Before format 5 all elements have one bit of all. */
 static void
 ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 			 const PipeannSamples *samples, char *histogram)
@@ -288,7 +287,8 @@ ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 	Choice		best;
 	uint64		rows = 0;
 
-	if (a->by_type || samples->n == 0)
+	(void) a;
+	if (samples->n == 0)
 		return;
 	s = SampleOf(attribute, samples);
 	best = BestOf(&s, attribute->width);
@@ -559,10 +559,10 @@ OrderOfClass(Oid family, Oid type, PipeannOrder *order)
 }
 
 static int
-FirstWidth(Oid type, bool by_type)
+FirstWidth(Oid type)
 {
 	(void) type;
-	return by_type ? 2 : 4;		/* enough for a few elements */
+	return 4;					/* enough for a few elements */
 }
 
 const PipeannCodec PipeannElementCodec = {

@@ -671,9 +671,8 @@ ComparisonOfType(Oid type)
 }
 
 static int
-FirstWidth(Oid type, bool by_type)
+FirstWidth(Oid type)
 {
-	(void) by_type;
 	return type == BOOLOID || type_is_enum(type) ? 1 : 2;
 }
 

@@ -302,7 +302,7 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 												&meta->widths);
 		if (l->attr_bytes > 0)
 			meta->format = PipeannAttributesDiffer(attributes) ?
-				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_WIDTHS;
+				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_ATTRIBUTES;
 	}
 	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
 		meta->flags |= PIPEANN_META_SIGNED_ZEROS;

@@ -148,8 +148,7 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
 	PipeannCodingBegin(k, view->index, meta, &l, meta->generation + 1);
 	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes.vectors);
 	/* the codebooks of two generations stand apart by a layout's lengths */
-	if (meta->format >= PIPEANN_FORMAT_WIDTHS &&
-		!(meta->flags & PIPEANN_META_HAS_CODES))
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
 							&k->widths);
 	PipeannCodingTrainHistogramsOn(PipeannTeamAlone(), k, &g->nodes);

@@ -70,6 +70,19 @@ PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
 	PipeannPqEncode(&next_codebook.pq, x, out);
 }
 
+/* One whose format is not read any more stands in no other index's way. */
+static bool
+HasOurFormat(Relation index)
+{
+	Buffer		buffer = PipeannReadBuffer(index, PIPEANN_METAPAGE,
+										   PIPEANN_META, BUFFER_LOCK_SHARE,
+										   false, NULL);
+	bool		ours = PipeannReadsFormat(PipeannPageGetMeta(BufferGetPage(buffer))->format);
+
+	UnlockReleaseBuffer(buffer);
+	return ours;
+}
+
 /* Read an index's codebook, if it is for such codes of such vectors. */
 static bool
 ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
@@ -82,7 +95,7 @@ ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
 	if (sibling->rd_rel->relkind != RELKIND_INDEX ||
 		sibling->rd_rel->relam != index->rd_rel->relam ||
 		RELATION_IS_OTHER_TEMP(sibling) ||
-		RelationGetNumberOfBlocks(sibling) == 0)
+		RelationGetNumberOfBlocks(sibling) == 0 || !HasOurFormat(sibling))
 		return false;
 	meta = palloc(sizeof(PipeannMeta));
 	PipeannMetaRead(sibling, meta);

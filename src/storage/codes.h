@@ -15,7 +15,7 @@
 #define PIPEANN_MOST_WIDTH 8
 #define PIPEANN_MAX_ATTRIBUTE_BYTES (PIPEANN_MOST_CODED * PIPEANN_MOST_WIDTH)
 
-/* Bytes of each column's attribute code; all 0 before format 5. */
+/* Bytes of each column's attribute code. */
 typedef struct PipeannWidths
 {
 	uint8		of[PIPEANN_MOST_CODED];

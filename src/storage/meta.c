@@ -18,7 +18,6 @@ MetaError(Relation index, const char *detail)
 					 RelationGetRelationName(index))));
 }
 
-/* Before format 5 widths are what the columns' types tell, and not noted. */
 static bool
 WidthsAreRight(const PipeannMeta *meta)
 {
@@ -30,8 +29,7 @@ WidthsAreRight(const PipeannMeta *meta)
 			return false;
 		sum += meta->widths.of[i];
 	}
-	return sum == (meta->format >= PIPEANN_FORMAT_WIDTHS ?
-				   meta->layout.attr_bytes : 0);
+	return sum == meta->layout.attr_bytes;
 }
 
 /*
@@ -98,13 +96,11 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 {
 	if (meta->magic != PIPEANN_MAGIC)
 		MetaError(index, "The page has no pipeann magic number.");
-	if (meta->format < PIPEANN_FORMAT ||
-		meta->format > PIPEANN_FORMAT_CLASSES)
+	if (!PipeannReadsFormat(meta->format))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats %d to %d",
-						RelationGetRelationName(index), meta->format,
-						PIPEANN_FORMAT, PIPEANN_FORMAT_CLASSES),
+				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats 2, 3, 5 and 6",
+						RelationGetRelationName(index), meta->format),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);

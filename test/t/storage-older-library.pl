@@ -1,5 +1,6 @@
 # Indexes that older libraries have made are searched, written, vacuumed and checked
-# by this one, from their pages and from their WAL. check.sh builds the libraries
+# by this one, from their pages and from their WAL; those of format 4 are refused until
+# they are made anew. check.sh builds the libraries
 # (test/older-commits) and names them in PIPEANN_OLDER_LIBRARIES.
 
 use strict;
@@ -18,8 +19,9 @@ my $MORE = 400;
 my $fractions = images($ROWS + 2 * $MORE, 7);
 my $whole = whole_images(2 * $ROWS + 2 * $MORE, 7);
 
-# Libraries that know filter columns.
-my %KNOWS_FILTERS = ('421204b' => 1, '0a79977' => 1);
+# Libraries that know filter columns, and those whose indexes on such have format 4.
+my %KNOWS_FILTERS = ('0a79977' => 1);
+my %MAKES_FORMAT_4 = ('421204b' => 1);
 
 # Table, vectors, index; those without codes have few rows.
 my @TABLES;
@@ -146,6 +148,46 @@ sub compare_equal
 	return;
 }
 
+# Partitions with indexes of a format that is not read any more, and one to drop.
+sub make_refused
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', 'CREATE TABLE refused (id int, v vector(49)) PARTITION BY HASH (id);'
+		. join(';', map { "CREATE TABLE refused_$_ PARTITION OF refused FOR VALUES WITH (MODULUS 2, REMAINDER $_)" } 0, 1));
+	load_vectors($node, 'refused', $fractions);
+	$node->safe_psql('postgres', "CREATE INDEX ON refused USING pipeann ($FILTERS); CREATE INDEX refused_twice ON refused_0 USING pipeann ($FILTERS)");
+	return;
+}
+
+sub refuse
+{
+	my ($session, $node) = @_;
+	my @indexes = $session->rows("SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('refused_0'::regclass, 'refused_1'::regclass) ORDER BY 1");
+	my $search = "SELECT v <-> '$fractions->[37]' FROM refused WHERE id % 20 = 7 ORDER BY 1 LIMIT 10";
+	my @refused = ($search, "INSERT INTO refused SELECT 7, '$fractions->[0]'", 'VACUUM (INDEX_CLEANUP ON) refused_0',
+		map { "SELECT pipeann_check('$_', true)" } @indexes);
+	my (@answers, @want);
+
+	is(scalar @indexes, 3, 'there are indexes of format 4');
+	for my $sql (@refused)
+	{
+		my $answer = $session->ask($sql);
+
+		push @answers, "$answer->{state} $answer->{error}";
+	}
+	is_deeply([ grep { !/^0A000 .*has format 4, but this version of pipeann reads formats 2, 3, 5 and 6/ } @answers ], [], 'all that is done with them is refused');
+	$node->psql('postgres', $search, stderr => \my $hint);
+	like($hint, qr/HINT:  Run REINDEX INDEX/, '... with a hint');
+	$session->rows('DROP INDEX refused_twice');
+	$session->rows("REINDEX INDEX $_") for grep { $_ ne 'refused_twice' } @indexes;
+	$session->rows($refused[1]);
+	$session->rows("VACUUM (INDEX_CLEANUP ON) $_") for 'refused_0', 'refused_1';
+	compare_filtered($session, 'refused', $fractions->[37], 'made anew');
+	is($session->ask("SELECT pipeann_check('$_', true)")->{error}, undef, "$_, made anew, is sound") for grep { $_ ne 'refused_twice' } @indexes;
+	return;
+}
+
 # The rows that match conditions on filter columns, all of them.
 sub compare_filtered
 {
@@ -204,12 +246,14 @@ for my $library (@libraries)
 	use_library($node, $library);
 	make_indexes($node);
 	make_equal($node) if $KNOWS_FILTERS{$commit};
+	make_refused($node) if $MAKES_FORMAT_4{$commit};
 	write_rows($node, 0);
 	$node->stop('immediate');
 	$node->start;
 	use_library($node, '$libdir/pipeann');
 
 	my $session = session($node, timeout => 300);
+	refuse($session, $node) if $MAKES_FORMAT_4{$commit};
 	compare($session, "made by $commit");
 	if ($KNOWS_FILTERS{$commit})
 	{
