@@ -31,7 +31,6 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
-#include "plan/node.h"
 #include "plan/rewrite.h"
 #include "scan/scan.h"
 #include "utils/acl.h"
@@ -137,7 +136,7 @@ ChildOf(const Plan *node)
 		child.varno = ((const SubqueryScan *) node)->scan.scanrelid;
 	}
 	else if (IsA(node, CustomScan) &&
-			 custom->methods == &PipeannBitmapMethods.scan)
+			 custom->methods == PipeannBitmapNode)
 	{
 		child.plan = linitial(custom->custom_plans);
 		child.varno = INDEX_VAR;

@@ -42,17 +42,29 @@ extern bool PipeannVisitExpressions(const Plan *plan,
 									bool (*visit) (Node *, void *), void *arg);
 extern bool PipeannVisitPlans(void *above, PipeannPlanVisit visit, void *arg);
 
-/* bitmap.c */
-extern void PipeannAddBitmapPaths(PlannerInfo *root, RelOptInfo *table);
-
 /* distance.c */
 extern bool PipeannIsIndex(Oid indexid);
 extern bool PipeannIsMethod(Oid am);
 extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
 								  const Bitmapset *wanted);
 
-/* finished.c */
-extern CustomScan *PipeannWrap(Plan *plan, const CustomScanMethods *methods);
-extern void PipeannRewritePlan(PlannedStmt *stmt, bool is_cursor);
+/*
+ * exec.c: merges of the nearest rows of partitions, one limit for all.
+ * custom_private is the number of the column by which rows are merged; the child is
+ * the merge as it was planned.
+ */
+extern const CustomScanMethods *const PipeannMergeNode;
+
+/*
+ * The nearest of the rows that other indexes find. The children are the scan of ours,
+ * with all conditions and the columns of the node, and what makes the bitmap.
+ */
+extern const CustomScanMethods *const PipeannBitmapNode;
+
+/*
+ * Limits that a scan of ours is to fill, whatever comes late. The child is the plan
+ * that had its place.
+ */
+extern const CustomScanMethods *const PipeannFillNode;
 
 #endif							/* PIPEANN_PLAN_REWRITE_H */

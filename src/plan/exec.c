@@ -1,0 +1,941 @@
+/*
+ * exec.c
+ *		Running nodes of ours: what all have in common, and the three kinds.
+ *
+ * A bitmap node searches for the nearest of the rows that other indexes find, a merge
+ * node merges the nearest rows of partitions, a fill node fills a limit from scans that
+ * may end before it is filled.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/amapi.h"
+#include "base/planted.h"
+#include "executor/execPartition.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/extensible.h"
+#include "nodes/tidbitmap.h"
+#include "plan/rewrite.h"
+#include "scan/scan.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/tuplestore.h"
+
+/* ---------- all nodes ---------- */
+
+/*
+ * Rows are its child's. When it is asked for the first one it begins: it tells scans
+ * below it what it wants of them, and lets the child begin, anew if that had begun
+ * before. So on a rescan nothing is done until then.
+ */
+typedef struct OwnNode
+{
+	CustomScanState state;
+	CustomExecMethods methods;	/* of state */
+	PlanState  *child;
+	List	   *limit;			/* what the limit above wants of the child, and
+								 * leaves out, if anything; NIL: unknown */
+	TupleTableSlot *slot;		/* for rows that were kept */
+	MemoryContext memory;		/* reset by each rescan */
+	bool		begun;			/* since the last rescan */
+	bool		anew;			/* the child had begun before */
+} OwnNode;
+
+/* What kinds of such nodes do in their own way; NULL: no more than all do. */
+typedef struct NodeMethods
+{
+	CustomScanMethods scan;		/* must be first */
+	Size		size;			/* of its state, which begins with an OwnNode */
+	void		(*begin) (OwnNode *node);
+	void		(*start) (OwnNode *node);	/* ... before its first row */
+	TupleTableSlot *(*next) (OwnNode *node);	/* NULL: the child's */
+	void		(*end) (OwnNode *node);
+} NodeMethods;
+
+/*
+ * A row is looked at again by itself (EvalPlanQual): the node hands up what its child
+ * does, as scans have that row.
+ */
+static bool
+IsRecheck(const OwnNode *node)
+{
+	return node->state.ss.ps.state->es_epq_active != NULL;
+}
+
+static const NodeMethods *
+MethodsOf(const CustomScanState *state)
+{
+	const CustomScan *plan = (const CustomScan *) state->ss.ps.plan;
+
+	return (const NodeMethods *) plan->methods;
+}
+
+/* The child is the plan's outer one, or else the first of its own. */
+static void
+Begin(CustomScanState *state, EState *estate, int eflags)
+{
+	OwnNode *node = (OwnNode *) state;
+	CustomScan *plan = (CustomScan *) state->ss.ps.plan;
+	ListCell   *cell;
+
+	outerPlanState(state) = ExecInitNode(outerPlan(plan), estate, eflags);
+	foreach(cell, plan->custom_plans)
+		state->custom_ps = lappend(state->custom_ps,
+								   ExecInitNode(lfirst(cell), estate, eflags));
+	node->child = outerPlanState(state) != NULL ? outerPlanState(state) :
+		linitial(state->custom_ps);
+	node->limit = ExecInitExprList(plan->custom_exprs, &state->ss.ps);
+	if (node->limit != NIL)
+		node->slot = ExecInitExtraTupleSlot(estate,
+											ExecGetResultType(node->child),
+											&TTSOpsMinimalTuple);
+
+	/* it returns the slots of its child as well */
+	state->ss.ps.resultopsset = true;
+	state->ss.ps.resultopsfixed = false;
+	node->memory = AllocSetContextCreate(estate->es_query_cxt, "pipeann node",
+										 ALLOCSET_SMALL_SIZES);
+	if (MethodsOf(state)->begin != NULL)
+		MethodsOf(state)->begin(node);
+}
+
+static TupleTableSlot *
+Exec(CustomScanState *state)
+{
+	const NodeMethods *methods = MethodsOf(state);
+	OwnNode *node = (OwnNode *) state;
+
+	if (IsRecheck(node))
+		return ExecProcNode(node->child);
+	if (!node->begun)
+		methods->start(node);
+	return methods->next == NULL ? ExecProcNode(node->child) :
+		methods->next(node);
+}
+
+static void
+ReScan(CustomScanState *state)
+{
+	OwnNode *node = (OwnNode *) state;
+	ListCell   *cell;
+
+	if (state->ss.ps.chgParam != NULL)
+		foreach(cell, state->custom_ps)
+			UpdateChangedParamSet(lfirst(cell), state->ss.ps.chgParam);
+	if (IsRecheck(node))
+		ExecReScan(node->child);
+	if (node->slot != NULL)
+		ExecClearTuple(node->slot);
+	MemoryContextReset(node->memory);
+	node->begun = false;
+}
+
+static void
+End(CustomScanState *state)
+{
+	OwnNode *node = (OwnNode *) state;
+	ListCell   *cell;
+
+	if (node->slot != NULL)
+		ExecClearTuple(node->slot);
+	if (MethodsOf(state)->end != NULL)
+		MethodsOf(state)->end(node);
+	ExecEndNode(outerPlanState(state));
+	foreach(cell, state->custom_ps)
+		ExecEndNode(lfirst(cell));
+}
+
+static Node *
+Create(CustomScan *plan)
+{
+	OwnNode *node =
+		palloc0(((const NodeMethods *) plan->methods)->size);
+
+	NodeSetTag(node, T_CustomScanState);
+	node->methods = (CustomExecMethods)
+	{
+		.CustomName = plan->methods->CustomName,
+		.BeginCustomScan = Begin,
+		.ExecCustomScan = Exec,
+		.EndCustomScan = End,
+		.ReScanCustomScan = ReScan
+	};
+	node->state.methods = &node->methods;
+	return (Node *) node;
+}
+
+/* The node begins; scans below have been told what is wanted of them. */
+static void
+BeginChild(OwnNode *node)
+{
+	if (node->anew)
+		ExecReScan(node->child);
+	node->begun = node->anew = true;
+}
+
+/* A number of the limit, or what there is instead if it is NULL. */
+static int64
+Evaluate(OwnNode *node, int number, int64 otherwise)
+{
+	bool		isnull;
+	Datum		value;
+
+	if (number >= list_length(node->limit))
+		return otherwise;
+	value = ExecEvalExprSwitchContext(list_nth(node->limit, number),
+									  node->state.ss.ps.ps_ExprContext,
+									  &isnull);
+	return isnull ? otherwise : DatumGetInt64(value);
+}
+
+/*
+ * Rows that the limit wants of the child; PG_INT64_MAX if it wants all, or what it
+ * wants or leaves out is more than this or no number, which its own node reports.
+ */
+static int64
+RowsWanted(OwnNode *node, int64 most)
+{
+	int64		count = Evaluate(node, 0, PG_INT64_MAX);
+	int64		offset = Evaluate(node, 1, 0);
+
+	return count <= 0 || count > most || offset < 0 || offset > most ||
+		count > PG_INT64_MAX - offset ? PG_INT64_MAX : count + offset;
+}
+
+/* What a scan heeds when it begins; NULL if the node is no scan of ours. */
+static PipeannScanContext *
+ContextOfScan(PlanState *scan)
+{
+	Relation	index = NULL;	/* not if the plan is only explained */
+	ScanKey		key = NULL;
+	int			nkeys = 0;
+
+	if (IsA(scan, IndexScanState))
+	{
+		index = castNode(IndexScanState, scan)->iss_RelationDesc;
+		key = castNode(IndexScanState, scan)->iss_OrderByKeys;
+		nkeys = castNode(IndexScanState, scan)->iss_NumOrderByKeys;
+	}
+	else if (IsA(scan, IndexOnlyScanState))
+	{
+		index = castNode(IndexOnlyScanState, scan)->ioss_RelationDesc;
+		key = castNode(IndexOnlyScanState, scan)->ioss_OrderByKeys;
+		nkeys = castNode(IndexOnlyScanState, scan)->ioss_NumOrderByKeys;
+	}
+	if (index == NULL || nkeys == 0 ||
+		index->rd_indam->amgettuple != pipeanngettuple)
+		return NULL;
+	if (PIPEANN_SCAN_CONTEXT(key) == NULL)
+		PIPEANN_SCAN_CONTEXT(key) =
+			MemoryContextAllocZero(scan->state->es_query_cxt,
+								   sizeof(PipeannScanContext));
+	return PIPEANN_SCAN_CONTEXT(key);
+}
+
+/* ---------- bitmaps ---------- */
+
+/*
+ * The bitmap is made first, and the scan of ours is told its TIDs before it begins.
+ * The scan's node returns the rows, having looked whether they are visible and meet
+ * all conditions, as ever: so it does not matter what else the bitmap has. If it has
+ * lost count of rows (work_mem) the scan goes without it.
+ */
+
+#define FIRST_TIDS 1024
+
+typedef struct BitmapState
+{
+	OwnNode node;			/* its child is the scan */
+	bool		lossy;
+	uint32		size;
+	ItemPointerData *rows;
+	PipeannTidFilter tid_filter;
+} BitmapState;
+
+static void
+AddTids(BitmapState *state, BlockNumber block, const OffsetNumber *offsets,
+		int n)
+{
+	while (state->tid_filter.n + n > state->size)
+	{
+		state->size *= 2;
+		state->rows = repalloc_huge(state->rows,
+									mul_size(state->size,
+											 sizeof(ItemPointerData)));
+	}
+	for (int i = 0; i < n; i++, state->tid_filter.n++)
+		ItemPointerSet(&state->rows[state->tid_filter.n], block, offsets[i]);
+}
+
+/* In the order of TIDs. */
+static void
+TakeTids(BitmapState *state, TIDBitmap *bitmap)
+{
+#if PG_VERSION_NUM >= 180000
+	TBMPrivateIterator *iterator = tbm_begin_private_iterate(bitmap);
+	TBMIterateResult page;
+	OffsetNumber offsets[TBM_MAX_TUPLES_PER_PAGE];
+
+	while (!state->lossy && tbm_private_iterate(iterator, &page))
+	{
+		state->lossy = page.lossy;
+		if (!page.lossy)
+			AddTids(state, page.blockno, offsets,
+					tbm_extract_page_tuple(&page, offsets,
+										   TBM_MAX_TUPLES_PER_PAGE));
+	}
+	tbm_end_private_iterate(iterator);
+#else
+	TBMIterator *iterator = tbm_begin_iterate(bitmap);
+	TBMIterateResult *page;
+
+	while (!state->lossy && (page = tbm_iterate(iterator)) != NULL)
+	{
+		state->lossy = page->ntuples < 0;
+		if (!state->lossy)
+			AddTids(state, page->blockno, page->offsets, page->ntuples);
+	}
+	tbm_end_iterate(iterator);
+#endif
+}
+
+static void
+MakeTids(BitmapState *state)
+{
+	PlanState  *scans = lsecond(state->node.state.custom_ps);
+	TIDBitmap  *bitmap;
+
+	if (state->node.anew && scans->chgParam == NULL)
+		ExecReScan(scans);
+	bitmap = (TIDBitmap *) MultiExecProcNode(scans);
+	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
+		elog(ERROR, "unrecognized result from subplan");
+	state->size = FIRST_TIDS;
+	state->rows = MemoryContextAllocHuge(state->node.memory,
+										 mul_size(state->size,
+												  sizeof(ItemPointerData)));
+	state->lossy = false;
+	state->tid_filter.n = 0;
+	TakeTids(state, bitmap);
+	if (PIPEANN_PLANTED("bitmap-rows"))
+		state->tid_filter.n /= 2;
+	state->tid_filter.tids = state->rows;
+	tbm_free(bitmap);
+}
+
+static void
+StartBitmap(OwnNode *node)
+{
+	BitmapState *state = (BitmapState *) node;
+
+	MakeTids(state);
+	ContextOfScan(node->child)->tid_filter = state->lossy ? NULL :
+		&state->tid_filter;
+	BeginChild(node);
+}
+
+static const NodeMethods bitmap_methods = {
+	.scan = {"PipeannBitmap", Create},
+	.size = sizeof(BitmapState),
+	.start = StartBitmap
+};
+
+const CustomScanMethods *const PipeannBitmapNode = &bitmap_methods.scan;
+
+/* ---------- limits to be filled ---------- */
+
+/*
+ * Rows are kept until there are as many as the limit wants. If a scan has come to its
+ * end by then, and has left out rows that came late, they are dropped, and come again
+ * from scans that find everything before they return a row.
+ */
+
+typedef struct FillState
+{
+	OwnNode node;
+	Tuplestorestate *rows;		/* NULL before the first row is asked for */
+	bool		ended;			/* there are no more rows */
+	PipeannFill fill;
+} FillState;
+
+/* Begin the scans, anew if they were begun before, and keep the rows. */
+static void
+Collect(FillState *state, int64 wanted)
+{
+	PlanState  *plan = state->node.child;
+	TupleTableSlot *slot;
+
+	state->ended = false;
+	BeginChild(&state->node);
+	for (int64 n = 0; n < wanted; n++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		slot = ExecProcNode(plan);
+		state->ended = TupIsNull(slot);
+		if (state->ended)
+			return;
+		tuplestore_puttupleslot(state->rows, slot);
+	}
+}
+
+static void
+StartFill(OwnNode *node)
+{
+	FillState  *state = (FillState *) node;
+	MemoryContext old = MemoryContextSwitchTo(node->state.ss.ps.state->es_query_cxt);
+	int64		wanted = RowsWanted(node, PG_INT64_MAX);
+
+	if (state->rows == NULL)
+		state->rows = tuplestore_begin_heap(false, false, work_mem);
+	else
+		tuplestore_clear(state->rows);
+	MemoryContextSwitchTo(old);
+	state->fill.late = false;
+	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
+	Collect(state, wanted);
+	if (!state->fill.late)
+		return;
+	tuplestore_clear(state->rows);
+	state->fill.whole = true;
+	Collect(state, wanted);
+}
+
+/* As IsFromScans() of plans (plan.c). A limit further down comes before this one. */
+static void
+TellOfFill(FillState *state, PlanState *plan)
+{
+	PipeannScanContext *context;
+
+	if (plan == NULL)
+		return;
+	switch (nodeTag(plan))
+	{
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+			context = ContextOfScan(plan);
+			if (context != NULL && context->fill == NULL)
+				context->fill = &state->fill;
+			return;
+		case T_SubqueryScanState:
+			TellOfFill(state, castNode(SubqueryScanState, plan)->subplan);
+			return;
+		case T_MergeAppendState:
+			for (int i = 0; i < castNode(MergeAppendState, plan)->ms_nplans; i++)
+				TellOfFill(state, castNode(MergeAppendState, plan)->mergeplans[i]);
+			return;
+		default:
+			TellOfFill(state, outerPlanState(plan));
+			if (IsA(plan, CustomScanState) &&
+				castNode(CustomScanState, plan)->custom_ps != NIL)
+				TellOfFill(state, linitial(castNode(CustomScanState, plan)->custom_ps));
+			return;
+	}
+}
+
+static void
+BeginFill(OwnNode *node)
+{
+	if (!IsRecheck(node))
+		TellOfFill((FillState *) node, node->child);
+}
+
+static TupleTableSlot *
+NextOfFill(OwnNode *node)
+{
+	const FillState *state = (const FillState *) node;
+
+	if (tuplestore_gettupleslot(state->rows, true, false, node->slot))
+		return node->slot;
+	return state->ended ? NULL : ExecProcNode(node->child);
+}
+
+static void
+EndFill(OwnNode *node)
+{
+	const FillState *state = (const FillState *) node;
+
+	if (state->rows != NULL)
+		tuplestore_end(state->rows);
+}
+
+static const NodeMethods fill_methods = {
+	.scan = {"PipeannFill", Create},
+	.size = sizeof(FillState),
+	.begin = BeginFill,
+	.start = StartFill,
+	.next = NextOfFill,
+	.end = EndFill
+};
+
+const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;
+
+/* ---------- merges of partitions ---------- */
+
+/*
+ * At first the partitions are asked one after the other, each for several rows. The
+ * distance bound is the farthest of the nearest rows, as many as the limit wants.
+ * When the searches have been run it is where they expect that to be, and as soon
+ * as there are so many rows it is known, and comes nearer with each nearer row:
+ * partitions are asked for rows within it only. Then rows are handed up in order,
+ * and none beyond the distance bound.
+ *
+ * Only rows count that the partitions' nodes have returned. So what makes rows fall
+ * out (conditions, rows that are not visible) only makes the distance bound
+ * farther.
+ *
+ * If all of them together have fewer rows than are wanted, each scan begins again,
+ * alone, and the merge is an ordinary one. What it was asked for before is
+ * forgotten: a search that goes on where it had given all that it had finds nearer
+ * rows too late.
+ */
+
+/* A limit beyond which the merge is run as it was planned. */
+#define MOST_WANTED 1000
+
+/* A row of a partition that was not handed up yet. */
+typedef struct MergeRow
+{
+	struct MergeRow *next;
+	MinimalTuple tuple;
+	double		distance;
+	bool		isnull;			/* comes after all distances */
+} MergeRow;
+
+typedef enum MergeStatus
+{
+	MERGE_OPEN,					/* may have rows within the distance bound */
+	MERGE_STOPPED,				/* has none; may have others */
+	MERGE_DONE
+} MergeStatus;
+
+typedef struct MergeChild
+{
+	PlanState  *node;
+	bool		heeds;			/* a scan that heeds the distance bound */
+	float		entered;		/* how near its search begins */
+	MergeStatus status;
+	MergeRow   *first;			/* in order */
+	MergeRow   *last;
+} MergeChild;
+
+typedef struct MergeState
+{
+	OwnNode node;			/* its child is the merge as it was planned */
+	AttrNumber	column;
+	bool		as_planned;
+	int			wanted;
+	int			returned;
+	int			nnearest;
+	double	   *nearest;		/* [wanted], sorted */
+	int			nchildren;
+	MergeChild *children;
+	PipeannDistanceBound bound;
+} MergeState;
+
+static MergeAppendState *
+MergeOf(const MergeState *state)
+{
+	return castNode(MergeAppendState, state->node.child);
+}
+
+/* Scans that begin from now on are to heed this, or none. */
+static void
+TellOfBound(const MergeState *state, PipeannDistanceBound *bound)
+{
+	const MergeAppendState *merge = MergeOf(state);
+
+	for (int i = 0; i < merge->ms_nplans; i++)
+	{
+		PipeannScanContext *context = ContextOfScan(merge->mergeplans[i]);
+
+		if (context != NULL)
+			context->bound = bound;
+	}
+}
+
+/*
+ * Partitions may be ruled out by values that are known only now. Where all are when
+ * the plan begins, there is nothing to be asked.
+ */
+static const Bitmapset *
+ValidChildren(MergeAppendState *merge)
+{
+	if (merge->ms_nplans == 0)
+		return NULL;
+	if (merge->ms_valid_subplans == NULL && merge->ms_prune_state != NULL)
+		merge->ms_valid_subplans =
+#if PG_VERSION_NUM >= 180000
+			ExecFindMatchingSubPlans(merge->ms_prune_state, false, NULL);
+#else
+			ExecFindMatchingSubPlans(merge->ms_prune_state, false);
+#endif
+	return merge->ms_valid_subplans;
+}
+
+static void
+FindChildren(MergeState *state)
+{
+	MergeAppendState *merge = MergeOf(state);
+	const Bitmapset *valid = ValidChildren(merge);
+	int			i = -1;
+
+	state->nchildren = 0;
+	state->children = MemoryContextAllocZero(state->node.memory,
+											 mul_size(sizeof(MergeChild),
+													  Max(merge->ms_nplans, 1)));
+	while ((i = bms_next_member(valid, i)) >= 0)
+	{
+		MergeChild *child = &state->children[state->nchildren++];
+
+		child->node = merge->mergeplans[i];
+		child->heeds = ContextOfScan(child->node) != NULL;
+	}
+}
+
+/* The distance bound is where the last of the rows is that are wanted. */
+static void
+NoteDistance(MergeState *state, double distance)
+{
+	int			at = state->nnearest;
+
+	if (at == state->wanted)
+	{
+		if (!float8_lt(distance, state->nearest[at - 1]))
+			return;
+		at--;
+	}
+	else
+		state->nnearest++;
+	for (; at > 0 && float8_lt(distance, state->nearest[at - 1]); at--)
+		state->nearest[at] = state->nearest[at - 1];
+	state->nearest[at] = distance;
+	if (state->nnearest == state->wanted &&
+		float8_lt(state->nearest[state->wanted - 1], state->bound.distance))
+		state->bound.distance = state->nearest[state->wanted - 1];
+}
+
+static bool
+IsWithin(const MergeState *state, const MergeRow *row)
+{
+	return !row->isnull && float8_le(row->distance, state->bound.distance);
+}
+
+static bool
+IsBefore(const MergeRow *a, const MergeRow *b)
+{
+	if (a->isnull || b->isnull)
+		return b->isnull && !a->isnull;
+	if (PIPEANN_PLANTED("merge-order"))
+		return float8_lt(b->distance, a->distance);
+	return float8_lt(a->distance, b->distance);
+}
+
+/*
+ * Nearly all rows come last. At the distance bound a node of the executor's hands
+ * up what it held back, as it takes that for the end; nearer rows may follow.
+ */
+static void
+PutInOrder(MergeChild *child, MergeRow *row)
+{
+	MergeRow  **place = &child->first;
+
+	if (child->first != NULL && !IsBefore(row, child->last))
+		place = &child->last->next;
+	while (*place != NULL && !IsBefore(row, *place))
+		place = &(*place)->next;
+	row->next = *place;
+	*place = row;
+	if (row->next == NULL)
+		child->last = row;
+}
+
+static MergeRow *
+KeepRow(MergeState *state, MergeChild *child, TupleTableSlot *slot)
+{
+	MemoryContext former = MemoryContextSwitchTo(state->node.memory);
+	MergeRow   *row = palloc(sizeof(MergeRow));
+
+	row->distance = DatumGetFloat8(slot_getattr(slot, state->column,
+												&row->isnull));
+	row->tuple = ExecCopySlotMinimalTuple(slot);
+	MemoryContextSwitchTo(former);
+	PutInOrder(child, row);
+	return row;
+}
+
+/*
+ * Ask a child for a row. The executor's node takes a scan that returned nothing to
+ * be at its end, as it may hold rows back until then.
+ */
+static TupleTableSlot *
+Ask(const MergeChild *child)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (child->heeds && IsA(child->node, IndexScanState))
+		((IndexScanState *) child->node)->iss_ReachedEnd = false;
+	return ExecProcNode(child->node);
+}
+
+/* Keep a row of a child; returns whether it is within the distance bound. */
+static bool
+Take(MergeState *state, MergeChild *child, TupleTableSlot *slot)
+{
+	MergeRow   *row = KeepRow(state, child, slot);
+
+	if (!row->isnull)
+		NoteDistance(state, row->distance);
+	return IsWithin(state, row);
+}
+
+/* Ask a child for a row; returns whether there is one within the distance bound. */
+static bool
+Pull(MergeState *state, MergeChild *child)
+{
+	TupleTableSlot *slot = Ask(child);
+
+	if (!TupIsNull(slot))
+		return Take(state, child, slot);
+	child->status = child->heeds ? MERGE_STOPPED : MERGE_DONE;
+	return false;
+}
+
+static int
+CompareEntered(const void *a, const void *b)
+{
+	return float4_cmp_internal(((const MergeChild *) a)->entered,
+							   ((const MergeChild *) b)->entered);
+}
+
+/*
+ * Let all searches find where they begin before one is run. The nearest go first:
+ * what they find is what others need not look for. A scan that heeds no distance
+ * bound (scan/scan.c) does not say where it begins, and may return a row at once.
+ */
+static void
+Enter(MergeState *state)
+{
+	state->bound.entering = true;
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		MergeChild *child = &state->children[i];
+		TupleTableSlot *slot;
+
+		if (!child->heeds)
+			continue;
+		state->bound.entered = get_float4_nan();
+		slot = Ask(child);
+		if (!TupIsNull(slot))
+			(void) Take(state, child, slot);
+		child->heeds = !isnan(state->bound.entered);
+		child->entered = child->heeds ? state->bound.entered : 0;
+	}
+	state->bound.entering = false;
+	qsort(state->children, state->nchildren, sizeof(MergeChild),
+		  CompareEntered);
+}
+
+/* Rows that are nearer than what is there already, of one child after the other. */
+static void
+PullFirst(MergeState *state)
+{
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		int			n = 0;
+
+		while (n < state->wanted &&
+			   state->children[i].status == MERGE_OPEN &&
+			   Pull(state, &state->children[i]))
+			n++;
+	}
+}
+
+/* Ask those that have stopped again, now that the distance bound is another one. */
+static void
+Reopen(MergeState *state)
+{
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		if (state->children[i].status == MERGE_STOPPED)
+			state->children[i].status = MERGE_OPEN;
+	}
+}
+
+/*
+ * Rows within the distance bound that is expected may not be there, as they are
+ * dead or do not match, or be farther than was thought.
+ */
+static void
+PullNearest(MergeState *state)
+{
+	bool		known;
+
+	PullFirst(state);
+	if (!state->bound.expected)
+		return;
+	state->bound.expected = false;
+	known = state->nnearest == state->wanted;
+	if (known && float8_le(state->nearest[state->wanted - 1],
+						   state->bound.distance))
+		return;
+	state->bound.distance = known ? state->nearest[state->wanted - 1] :
+		get_float8_infinity();
+	Reopen(state);
+	PullFirst(state);
+}
+
+/*
+ * Let each scan begin again, alone. Other children have rows in order already, and
+ * nothing was handed up yet.
+ */
+static void
+BeginAlone(MergeState *state)
+{
+	TellOfBound(state, NULL);
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		MergeChild *child = &state->children[i];
+		MergeRow   *next;
+
+		if (!child->heeds)
+			continue;
+		for (MergeRow *row = child->first; row != NULL; row = next)
+		{
+			next = row->next;
+			heap_free_minimal_tuple(row->tuple);
+			pfree(row);
+		}
+		child->first = child->last = NULL;
+		child->heeds = false;
+		child->status = MERGE_OPEN;
+		ExecReScan(child->node);
+	}
+}
+
+/*
+ * Whether the rows wanted are there, and none that is nearer was missed: conditions
+ * and rows that are not visible may have moved the bound beyond what the searches
+ * have explored together, of one partition more than of others. A row without a
+ * distance, or whose distance is no number, may come before what they have not found.
+ */
+static bool
+IsFilled(const MergeState *state)
+{
+	return state->nnearest == state->wanted &&
+		(PIPEANN_PLANTED("merge-far") ||
+		 float8_le(state->nearest[state->wanted - 1], state->bound.trusted));
+}
+
+/* For the rows that are wanted of all children. */
+static void
+InitBound(MergeState *state)
+{
+	PipeannDistanceBound *bound = &state->bound;
+
+	bound->entering = bound->expected = false;
+	bound->distance = bound->trusted = get_float8_infinity();
+	bound->wanted = state->wanted;
+	bound->together.searches = state->nchildren;
+	bound->together.first = bound->together.tabled = NULL;
+	bound->together.most = 0;
+	bound->together.ncodes = 0;
+	bound->together.nnearest = 0;
+	bound->together.nsubvectors = 0;
+}
+
+static void
+StartMerge(OwnNode *node)
+{
+	MergeState *state = (MergeState *) node;
+	int64		wanted = RowsWanted(node, MOST_WANTED);
+
+	state->as_planned = wanted == PG_INT64_MAX;
+	TellOfBound(state, state->as_planned ? NULL : &state->bound);
+	BeginChild(node);
+	if (state->as_planned)
+		return;
+	state->returned = 0;
+	state->wanted = (int) wanted;
+	state->nnearest = 0;
+	state->nearest = MemoryContextAlloc(state->node.memory,
+										mul_size(sizeof(double),
+												 state->wanted));
+	FindChildren(state);
+	InitBound(state);
+	Enter(state);
+	PullNearest(state);
+	if (!IsFilled(state))
+		BeginAlone(state);
+}
+
+/* The child whose next row comes first, or NULL. */
+static MergeChild *
+First(MergeState *state)
+{
+	MergeChild *first = NULL;
+
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		MergeChild *child = &state->children[i];
+
+		if (child->first == NULL && child->status == MERGE_OPEN)
+			(void) Pull(state, child);
+		if (child->first != NULL &&
+			(first == NULL || IsBefore(child->first, first->first)))
+			first = child;
+	}
+	return first;
+}
+
+static TupleTableSlot *
+PopRow(MergeState *state)
+{
+	MergeChild *child = state->returned < state->wanted ? First(state) : NULL;
+	MergeRow   *row;
+
+	if (child == NULL)
+		return NULL;
+	row = child->first;
+	child->first = row->next;
+	ExecStoreMinimalTuple(row->tuple, state->node.slot, true);
+	pfree(row);
+	state->returned++;
+	return state->node.slot;
+}
+
+static void
+BeginMerge(OwnNode *node)
+{
+	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
+
+	((MergeState *) node)->column = linitial_int(plan->custom_private);
+}
+
+static TupleTableSlot *
+NextOfMerge(OwnNode *node)
+{
+	MergeState *state = (MergeState *) node;
+	PlanState  *merge = node->child;
+	TupleTableSlot *slot;
+
+	if (state->as_planned)
+		return ExecProcNode(merge);
+	if (merge->instrument != NULL)
+		InstrStartNode(merge->instrument);
+	slot = PopRow(state);
+	if (merge->instrument != NULL)
+		InstrStopNode(merge->instrument, slot == NULL ? 0 : 1);
+	return slot;
+}
+
+static const NodeMethods merge_methods = {
+	.scan = {"PipeannMerge", Create},
+	.size = sizeof(MergeState),
+	.begin = BeginMerge,
+	.start = StartMerge,
+	.next = NextOfMerge
+};
+
+const CustomScanMethods *const PipeannMergeNode = &merge_methods.scan;
