@@ -1,3 +1,16 @@
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "attributes/coding.h"
+#include "base/pause.h"
+#include "catalog/pg_collation_d.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
 /*
  * attributes.c
  *		Attribute codes: what a node's rows have in the filter columns, in a few
@@ -7,14 +20,6 @@
  * matches a condition. They may let a node pass that has none, and never hold up one
  * that has: a node's code covers all of its rows.
  */
-#include "postgres.h"
-
-#include "access/transam.h"
-#include "attributes/coding.h"
-#include "catalog/pg_collation_d.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/rel.h"
 
 /* ---------- columns ---------- */
 
@@ -331,4 +336,324 @@ PipeannAttributesFilter(PipeannAttributes *a,
 	}
 	pfree(own);
 	return filter->n > 0 ? filter : NULL;
+}
+
+/* ---------- samples ---------- */
+
+/*
+ * Samples tell how wide a column's code should be, and what stands in its histogram. A
+ * column has one width for as long as the index has codes; its histogram is made anew
+ * with them.
+ */
+
+/* A value in the form that a histogram has; false if it is too long for that. */
+static bool
+TakeValue(const PipeannAttribute *attribute, Datum value, Datum *taken)
+{
+	Form_pg_attribute type = attribute->type;
+
+	*taken = type->attlen == -1 ?
+		PointerGetDatum(PG_DETOAST_DATUM_COPY(value)) :
+		datumCopy(value, type->attbyval, type->attlen);
+	return datumGetSize(*taken, type->attbyval, type->attlen) <=
+		attribute->codec->most_bytes;
+}
+
+/* Samples of all columns, at most [n] each. */
+static PipeannSamples *
+TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
+{
+	PipeannSamples *samples = palloc0(sizeof(PipeannSamples) * Max(a->n, 1));
+
+	for (int j = 0; j < a->n; j++)
+	{
+		samples[j].values = palloc(mul_size(Max(n, 1), sizeof(Datum)));
+		samples[j].nodes = n;
+	}
+	for (uint32 i = 0; i < n; i++)
+	{
+		Datum		values[INDEX_MAX_KEYS];
+		bool		isnull[INDEX_MAX_KEYS];
+		const PipeannRow *row = row_at(i, 0, arg);
+
+		CHECK_FOR_INTERRUPTS();
+		if (row == NULL || !PipeannDeformRowTo(a->values, a->columns, row,
+											   a->tuple, values, isnull))
+			continue;
+		for (int j = 0; j < a->n; j++)
+		{
+			PipeannAttribute *attribute = &a->attributes[j];
+			PipeannSamples *s = &samples[j];
+			int			number = attribute->number;
+
+			if (attribute->is_known && !isnull[number] &&
+				i % (1 + n / attribute->codec->most_samples) == 0 &&
+				TakeValue(attribute, values[number], &s->values[s->n]))
+				s->n++;
+		}
+	}
+	return samples;
+}
+
+static MemoryContext
+EnterSamples(void)
+{
+	return MemoryContextSwitchTo(AllocSetContextCreate(CurrentMemoryContext,
+													   "pipeann attribute samples",
+													   ALLOCSET_DEFAULT_SIZES));
+}
+
+static void
+LeaveSamples(MemoryContext former)
+{
+	MemoryContextDelete(MemoryContextSwitchTo(former));
+}
+
+/* Make histograms of n samples, and use them. */
+void
+PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
+					   uint32 n, char *histograms)
+{
+	MemoryContext former = EnterSamples();
+	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
+
+	PipeannAttributesUseHistogram(a, histograms);
+	for (int j = 0; j < a->n; j++)
+	{
+		PipeannAttribute *attribute = &a->attributes[j];
+		char	   *histogram = histograms +
+			(Size) attribute->plane * PIPEANN_HISTOGRAM_BYTES;
+
+		memset(histogram, 0, attribute->histogram_size);
+		attribute->codec->train(a, attribute, &samples[j], histogram);
+	}
+	LeaveSamples(former);
+}
+
+/* Rows of a node that are looked at. */
+#define MOST_ROWS_OF_NODE 16
+
+/* A node's different values of a column. */
+typedef struct NodeValues
+{
+	uint32		n;
+	bool		has_null;
+	Datum		values[MOST_ROWS_OF_NODE];
+} NodeValues;
+
+static void
+AddNodeValue(PipeannAttribute *attribute, Datum value, bool isnull,
+			 NodeValues *node)
+{
+	node->has_null |= isnull;
+	if (isnull || node->n == MOST_ROWS_OF_NODE)
+		return;
+	for (uint32 i = 0; i < node->n; i++)
+		if (DatumGetInt32(FunctionCall2Coll(&attribute->function,
+											attribute->order.collation,
+											node->values[i], value)) == 0)
+			return;
+	if (TakeValue(attribute, value, &node->values[node->n]))
+		node->n++;
+}
+
+/* Look at the other rows of a node that has several. */
+static void
+AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
+		PipeannSamples *samples)
+{
+	NodeValues *found;
+	const PipeannRow *row;
+
+	if (row_at(node, 1, arg) == NULL)
+		return;
+	found = palloc0(mul_size(Max(a->n, 1), sizeof(NodeValues)));
+	for (uint32 j = 0; j < MOST_ROWS_OF_NODE &&
+		 (row = row_at(node, j, arg)) != NULL; j++)
+	{
+		Datum		values[INDEX_MAX_KEYS];
+		bool		isnull[INDEX_MAX_KEYS];
+
+		if (!PipeannDeformRowTo(a->values, a->columns, row, a->tuple, values,
+								isnull))
+			continue;
+		for (int k = 0; k < a->n; k++)
+			if (a->attributes[k].is_known &&
+				a->attributes[k].codec->by_nodes)
+				AddNodeValue(&a->attributes[k],
+							 values[a->attributes[k].number],
+							 isnull[a->attributes[k].number], &found[k]);
+	}
+	for (int k = 0; k < a->n; k++)
+		if (found[k].n + found[k].has_null > 1)
+		{
+			samples[k].mixed++;
+			samples[k].mixed_values += found[k].n + found[k].has_null;
+		}
+	pfree(found);
+}
+
+/* The width that a column's option asks for, or 0. */
+static int
+WantedWidth(const PipeannAttributes *a, const PipeannAttribute *attribute)
+{
+	const PipeannColumnOptions *options = NULL;
+
+	if (a->index != NULL)
+		options = (const PipeannColumnOptions *)
+			RelationGetIndexAttOptions(a->index, false)[attribute->position];
+	return options == NULL ? 0 : options->code_bytes;
+}
+
+/*
+ * Set *widths to those of the attribute codes, as the options say or by n samples of
+ * rows; if there are none, by the columns' types. Returns the bytes of all.
+ */
+int
+PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
+						uint32 n, PipeannWidths *widths)
+{
+	MemoryContext former = EnterSamples();
+	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
+	int			bytes = 0;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		AddNode(a, row_at, arg, i, samples);
+	}
+	memset(widths, 0, sizeof(*widths));
+	for (int j = 0; j < a->n; j++)
+	{
+		PipeannAttribute *attribute = &a->attributes[j];
+		int			wanted = WantedWidth(a, attribute);
+
+		widths->of[j] = wanted > 0 ? wanted :
+			attribute->codec->width(attribute, &samples[j]);
+		bytes += widths->of[j];
+	}
+	LeaveSamples(former);
+	return bytes;
+}
+
+/* ---------- nodes ---------- */
+
+/*
+ * A node with more overflow slots has no code made for it: of so many rows hardly one is
+ * the only one with a value, and they are read with a page locked.
+ */
+#define MOST_OVERFLOW_SLOTS 8
+
+/* Add what a row has to the code of its node. */
+static void
+AddRow(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
+	   const PipeannRow *row, uint8 *code, bool *any)
+{
+	uint8		one[PIPEANN_MAX_ATTRIBUTE_BYTES] = {0};
+	PipeannRow *whole = NULL;
+
+	if (PipeannRowIsOutOfLine(&view->meta.layout, row))
+	{
+		whole = PipeannTryReadRow(view, row);
+		if (whole == NULL)
+			return;				/* VACUUM has removed it */
+		row = whole;
+	}
+	PipeannAttributesEncode(a, id, row, one);
+	if (*any)
+		PipeannAttributesMerge(a, one, code);
+	else
+		memcpy(code, one, a->bytes);
+	*any = true;
+	if (whole != NULL)
+		pfree(whole);
+}
+
+static void
+AddRows(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
+		PipeannRowList list, uint8 *code, bool *any)
+{
+	const PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; i < list.n;
+		 i++, row = PipeannRowNext(&view->meta.layout, row))
+		AddRow(a, view, id, row, code, any);
+}
+
+/* Set code to that of all rows of a node. */
+void
+PipeannAttributesOfNode(PipeannAttributes *a, const PipeannIndexView *view,
+						uint32 id, const PipeannSlot *slot, uint8 *code)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	bool		any = false;
+	PipeannChain chain;
+	void	   *copy;
+
+	memset(code, 0, a->bytes);
+	AddRows(a, view, id, PipeannSlotRows(l, slot), code, &any);
+	if (slot->ext_tids == PIPEANN_INVALID_ID)
+		return;
+	copy = palloc(PipeannExtBytes(l));
+	PipeannChainBegin(&chain, id, slot->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID)
+		AddRows(a, view, id, PipeannChainRead(view, &chain, copy), code, &any);
+	pfree(copy);
+}
+
+static uint64
+AddToHash(PipeannRowList list, uint64 hash)
+{
+	return hash_bytes_extended((const unsigned char *) list.rows,
+							   (int) list.bytes, hash);
+}
+
+/* The hash of a node's rows, which it sets slot to. False if there are too many. */
+static bool
+HashRows(const PipeannIndexView *view, uint32 id, PipeannSlot *slot,
+		 uint64 *hash)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannChain chain;
+	void	   *copy;
+	int			slots = 0;
+
+	PipeannSlotCopy(view, id, slot);
+	*hash = AddToHash(PipeannSlotRows(l, slot), slot->ext_tids);
+	if (slot->ext_tids == PIPEANN_INVALID_ID)
+		return true;
+	copy = palloc(PipeannExtBytes(l));
+	PipeannChainBegin(&chain, id, slot->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID && slots++ < MOST_OVERFLOW_SLOTS)
+		*hash = AddToHash(PipeannChainRead(view, &chain, copy), *hash);
+	pfree(copy);
+	return chain.next == PIPEANN_INVALID_ID;
+}
+
+/* False if a node has so many rows that it must not be made. */
+bool
+PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id)
+{
+	if (node->slot == NULL)
+		node->slot = PipeannSlotAlloc(&node->view->meta.layout);
+	node->known = HashRows(node->view, id, node->slot, &node->rows);
+	if (node->known)
+		PipeannAttributesOfNode(node->attributes, node->view, id, node->slot,
+								node->code);
+	PIPEANN_PAUSE("node-code-made");
+	return node->known;
+}
+
+/* With the page of the code locked; arg is a PipeannNodeCode. */
+void
+PipeannNodeCodePut(uint32 id, uint8 *code, void *arg)
+{
+	const PipeannNodeCode *node = arg;
+	uint64		rows;
+
+	if (node->known && HashRows(node->view, id, node->slot, &rows) &&
+		rows == node->rows)
+		memcpy(code, node->code, node->attributes->bytes);
+	else if (node->mix)
+		PipeannAttributesMix(node->attributes, code);
 }

@@ -78,19 +78,25 @@ extern bool PipeannAttributesCover(const PipeannAttributes *a,
 extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,
 												  const PipeannCondition *conditions,
 												  int n);
-
-/* train.c */
 extern int	PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at,
 									void *arg, uint32 n,
 									PipeannWidths *widths);
 extern void PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at,
 								   void *arg, uint32 n, char *histograms);
-
-/* node.c */
 extern void PipeannAttributesOfNode(PipeannAttributes *a,
 									const PipeannIndexView *view, uint32 id,
 									const PipeannSlot *slot, uint8 *code);
 extern bool PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id);
 extern void PipeannNodeCodePut(uint32 id, uint8 *code, void *arg);
+
+/* Those of an open index, or NULL. */
+static inline PipeannAttributes *
+PipeannAttributesOfView(const PipeannIndexView *view)
+{
+	return PipeannAttributesOpen(view->index, view->meta.format,
+								 &view->meta.layout, &view->meta.widths,
+								 view->cache == NULL ? NULL :
+								 view->cache->histograms);
+}
 
 #endif							/* PIPEANN_ATTRIBUTES_H */

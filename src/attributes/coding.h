@@ -207,9 +207,6 @@ typedef struct PipeannElements
 } PipeannElements;
 
 /* codec.c */
-extern bool PipeannOrderOfFamily(Oid family, Oid type, PipeannOrder *order);
-extern bool PipeannOrderHas(const PipeannOrder *order, Oid operator,
-							int strategy);
 extern void PipeannBrokenHistogram(const PipeannAttributes *a);
 extern PipeannCodeColumn *PipeannAddTest(PipeannCodeFilter *filter,
 										 const PipeannAttribute *attribute,

@@ -22,7 +22,9 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/nbtree.h"
 #include "access/skey.h"
+#include "access/stratnum.h"
 #include "access/tupmacs.h"
 #include "attributes/coding.h"
 #include "catalog/pg_collation.h"
@@ -31,10 +33,127 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/*
+ * Orders of values by operators.
+ *
+ * A condition is decided by the operators of the column's operator class. A type may
+ * have another order and equality of its own: citext takes the class of text, whose
+ * operators tell "A" from "a". So codes are made by what these operators belong to: a
+ * B-tree operator family that has all of them with the same meaning. Where there is
+ * none nothing is known of how they order values, and the column has no codes.
+ */
+
+StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
+				 PIPEANN_GREATER_STRATEGY - BTGreaterStrategyNumber,
+				 "strategies are not in the order of B-trees");
+
+/* Whether an operator is that of our strategy in the order. */
+static bool
+IsOperatorOf(const PipeannOrder *order, Oid operator, int strategy)
+{
+	return !OidIsValid(order->family) ||
+		get_op_opfamily_strategy(operator, order->family) ==
+		strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
+}
+
+/* Whether all operators of a class on a type mean in a B-tree family what they do here. */
+static bool
+HasOperatorsOf(const PipeannOrder *order, Oid family, Oid type)
+{
+	for (int i = PIPEANN_LESS_STRATEGY; i <= PIPEANN_GREATER_STRATEGY; i++)
+	{
+		Oid			operator = get_opfamily_member(family, type, type, i);
+
+		if (OidIsValid(operator) && !IsOperatorOf(order, operator, i))
+			return false;
+	}
+	return true;
+}
+
+static bool
+OrderOfOperators(Oid family, Oid type, PipeannOrder *order)
+{
+	Oid			equal = get_opfamily_member(family, type, type,
+											PIPEANN_EQUAL_STRATEGY);
+	List	   *families;
+	ListCell   *cell;
+	Oid			left;
+	Oid			right;
+
+	order->function = InvalidOid;
+	if (!OidIsValid(equal))
+		return false;
+	op_input_types(equal, &left, &right);
+	families = get_mergejoin_opfamilies(equal);
+	foreach(cell, families)
+	{
+		order->family = lfirst_oid(cell);
+		order->function = get_opfamily_proc(order->family, left, right,
+											BTORDER_PROC);
+		if (OidIsValid(order->function) && HasOperatorsOf(order, family, type))
+			break;
+		order->function = InvalidOid;
+	}
+	list_free(families);
+	return OidIsValid(order->function);
+}
+
+/* Those found last, until operators or support functions of families change. */
+typedef struct Found
+{
+	Oid			family;			/* invalid: none */
+	Oid			type;
+	PipeannOrder order;
+} Found;
+
+static Found last_found[8];
+
+static void
+ForgetLastFound(Datum arg, int cache, uint32 hash)
+{
+	(void) arg;
+	(void) cache;
+	(void) hash;
+	memset(last_found, 0, sizeof(last_found));
+}
+
+/*
+ * The order by the operators of a B-tree family; false if they belong to none.
+ *
+ * Each scan with filter columns asks, and to look into families takes a while.
+ */
+static bool
+OrderOfFamily(Oid family, Oid type, PipeannOrder *order)
+{
+	static bool is_told = false;
+	Found	   *found = &last_found[family % lengthof(last_found)];
+
+	if (!is_told)
+	{
+		CacheRegisterSyscacheCallback(AMOPOPID, ForgetLastFound, (Datum) 0);
+		CacheRegisterSyscacheCallback(AMPROCNUM, ForgetLastFound, (Datum) 0);
+		is_told = true;
+	}
+	if (found->family != family || found->type != type)
+	{
+		if (!OrderOfOperators(family, type, order))
+			return false;
+		found->order = *order;
+		found->type = type;
+		found->family = family;
+	}
+	*order = found->order;
+	return true;
+}
 
 /*
  * The histograms of the codec of values: boundaries between them.
@@ -43,10 +162,6 @@
  * themselves, as values of the column's type. It is read where it is, in memory that
  * was loaded from pages: nothing in it is relied on before it is checked.
  */
-
-#if PG_VERSION_NUM >= 160000
-#include "varatt.h"
-#endif
 
 static uint32
 MostBoundaries(const PipeannAttribute *attribute)
@@ -397,7 +512,7 @@ FindOperator(const Comparison *c, ScanKey key, int strategy, FmgrInfo *function)
 											   left, right, strategy);
 
 	if (!OidIsValid(operator) ||
-		!PipeannOrderHas(&c->attribute->order, operator, strategy))
+		!IsOperatorOf(&c->attribute->order, operator, strategy))
 		return false;
 	fmgr_info(get_opcode(operator), function);
 	return true;
@@ -678,7 +793,7 @@ FirstWidth(Oid type)
 
 const PipeannCodec PipeannValueCodec = {
 	.function_of_type = ComparisonOfType,
-	.order_of_class = PipeannOrderOfFamily,
+	.order_of_class = OrderOfFamily,
 	.first_width = FirstWidth,
 	.width = HistogramWidth,
 	.most_samples = PG_UINT32_MAX,	/* all */

@@ -774,10 +774,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.norm = norm;
 	state.whole = row;
 	state.row = StoreRow(view, row);
-	state.attributes = PipeannAttributesOpen(view->index, view->meta.format, l,
-											 &view->meta.widths,
-											 view->cache == NULL ? NULL :
-											 view->cache->histograms);
+	state.attributes = PipeannAttributesOfView(view);
 	if (l->metric == PIPEANN_COSINE)
 	{
 		float	   *query = palloc(mul_size(l->dim, sizeof(float)));

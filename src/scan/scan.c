@@ -303,10 +303,7 @@ FilterCodes(const PipeannFilter *filter)
 
 	if (view->cache == NULL || filter->is_void)
 		return NULL;
-	attributes = PipeannAttributesOpen(view->index, view->meta.format,
-									   &view->meta.layout,
-									   &view->meta.widths,
-									   view->cache->histograms);
+	attributes = PipeannAttributesOfView(view);
 	return attributes == NULL ? NULL :
 		PipeannAttributesFilter(attributes, filter->conditions, filter->n);
 }

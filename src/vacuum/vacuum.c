@@ -855,10 +855,7 @@ ShrinkCodes(PipeannVacuum *v)
 	PipeannRefreshView(view);
 	if (!HasAttributes(v))
 		return;
-	node.attributes = PipeannAttributesOpen(view->index, view->meta.format,
-											&view->meta.layout,
-											&view->meta.widths,
-											view->cache->histograms);
+	node.attributes = PipeannAttributesOfView(view);
 	changed = palloc(mul_size(Max(view->meta.code_pages, 1), sizeof(uint32)));
 	for (uint32 id = 0; id < v->ids; id++)
 	{

@@ -1046,11 +1046,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	PipeannOpenView(&check->view, index);
 	check->columns = PipeannIndexColumns(index);
 	if (check->view.cache != NULL)
-		check->attributes = PipeannAttributesOpen(index,
-												  check->view.meta.format,
-												  &check->view.meta.layout,
-												  &check->view.meta.widths,
-												  check->view.cache->histograms);
+		check->attributes = PipeannAttributesOfView(&check->view);
 	check->packings = check->view.meta.packings;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *
 						  PIPEANN_PAYLOAD);
