@@ -177,7 +177,7 @@ sub refuse
 		push @answers, "$answer->{state} $answer->{error}";
 	}
 	is_deeply([ grep { !/^0A000 .*has format 4, but this version of pipeann reads formats 2, 3, 5 and 6/ } @answers ], [], 'all that is done with them is refused');
-	$node->psql('postgres', $search, stderr => \my $hint);
+	$node->psql('postgres', $refused[-1], stderr => \my $hint);
 	like($hint, qr/HINT:  Run REINDEX INDEX/, '... with a hint');
 	$session->rows('DROP INDEX refused_twice');
 	$session->rows("REINDEX INDEX $_") for grep { $_ ne 'refused_twice' } @indexes;
