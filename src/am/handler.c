@@ -360,39 +360,37 @@ SettingsInit(void)
 
 /* The validator of operator classes. */
 
+/* Say what is wrong with a family; false. */
+static bool
+Reject(const char *opfamily, const char *what)
+{
+	ereport(INFO,
+			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+			 errmsg("operator family \"%s\" of access method pipeann contains %s",
+					opfamily, what)));
+	return false;
+}
+
 static bool
 ValidateProc(const char *opfamily, Form_pg_amproc proc)
 {
+	const char *name = format_procedure(proc->amproc);
+
 	if (proc->amproclefttype != proc->amprocrighttype)
-	{
-		ereport(INFO,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method %s contains support function %s with different left and right input types",
-						opfamily, "pipeann",
-						format_procedure(proc->amproc))));
-		return false;
-	}
+		return Reject(opfamily,
+					  psprintf("support function %s with different left and right input types",
+							   name));
 	if (proc->amprocnum != PIPEANN_METRIC_PROC &&
 		proc->amprocnum != PIPEANN_OPTIONS_PROC)
-	{
-		ereport(INFO,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method %s contains function %s with invalid support number %d",
-						opfamily, "pipeann", format_procedure(proc->amproc),
-						proc->amprocnum)));
-		return false;
-	}
+		return Reject(opfamily,
+					  psprintf("function %s with invalid support number %d",
+							   name, proc->amprocnum));
 	if (proc->amprocnum == PIPEANN_OPTIONS_PROC ?
 		!check_amoptsproc_signature(proc->amproc) :
 		!check_amproc_signature(proc->amproc, INT4OID, true, 0, 0))
-	{
-		ereport(INFO,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method %s contains function %s with wrong signature for support number %d",
-						opfamily, "pipeann", format_procedure(proc->amproc),
-						proc->amprocnum)));
-		return false;
-	}
+		return Reject(opfamily,
+					  psprintf("function %s with wrong signature for support number %d",
+							   name, proc->amprocnum));
 	return true;
 }
 
@@ -408,35 +406,22 @@ static bool
 ValidateOperator(const char *opfamily, Form_pg_amop oper)
 {
 	bool		is_distance = oper->amopstrategy == PIPEANN_DISTANCE_STRATEGY;
+	const char *name = format_operator(oper->amopopr);
 
 	if (oper->amopstrategy < 1 || oper->amopstrategy > PIPEANN_NUM_STRATEGIES)
-	{
-		ereport(INFO,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method %s contains operator %s with invalid strategy number %d",
-						opfamily, "pipeann", format_operator(oper->amopopr),
-						oper->amopstrategy)));
-		return false;
-	}
+		return Reject(opfamily,
+					  psprintf("operator %s with invalid strategy number %d",
+							   name, oper->amopstrategy));
 	if (is_distance ? !IsValidOrdering(oper) :
 		oper->amoppurpose != AMOP_SEARCH)
-	{
-		ereport(INFO,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method %s contains invalid ORDER BY specification for operator %s",
-						opfamily, "pipeann", format_operator(oper->amopopr))));
-		return false;
-	}
+		return Reject(opfamily,
+					  psprintf("invalid ORDER BY specification for operator %s",
+							   name));
 	if (!check_amop_signature(oper->amopopr,
 							  is_distance ? FLOAT8OID : BOOLOID,
 							  oper->amoplefttype, oper->amoprighttype))
-	{
-		ereport(INFO,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method %s contains operator %s with wrong signature",
-						opfamily, "pipeann", format_operator(oper->amopopr))));
-		return false;
-	}
+		return Reject(opfamily,
+					  psprintf("operator %s with wrong signature", name));
 	return true;
 }
 
@@ -617,34 +602,22 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
 
 	(void) fcinfo;
+	/* all that is not named is false, or none */
 	amroutine->amstrategies = PIPEANN_NUM_STRATEGIES;
 	amroutine->amsupport = PIPEANN_NUM_PROCS;
 	amroutine->amoptsprocnum = PIPEANN_OPTIONS_PROC;
-	amroutine->amcanorder = false;
 	amroutine->amcanorderbyop = true;
-	amroutine->amcanbackward = false;
-	amroutine->amcanunique = false;
 	amroutine->amcanmulticol = true;
 	amroutine->amoptionalkey = true;
 	amroutine->amsearcharray = true;
 	amroutine->amsearchnulls = true;
-	amroutine->amstorage = false;
-	amroutine->amclusterable = false;
-	amroutine->ampredlocks = false;
-	amroutine->amcanparallel = false;
 	amroutine->amcaninclude = true;
 	amroutine->amusemaintenanceworkmem = true;
 	amroutine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL |
 		VACUUM_OPTION_PARALLEL_COND_CLEANUP;
-	amroutine->amkeytype = InvalidOid;
-#if PG_VERSION_NUM >= 160000
-	amroutine->amsummarizing = false;
-#endif
 #if PG_VERSION_NUM >= 170000
 	amroutine->amcanbuildparallel = true;
-	amroutine->aminsertcleanup = NULL;
 #endif
-
 	amroutine->ambuild = pipeannbuild;
 	amroutine->ambuildempty = pipeannbuildempty;
 	amroutine->aminsert = pipeanninsert;
@@ -656,17 +629,9 @@ pipeannhandler(PG_FUNCTION_ARGS)
 	amroutine->amproperty = pipeannproperty;
 	amroutine->ambuildphasename = pipeannbuildphasename;
 	amroutine->amvalidate = pipeannvalidate;
-	amroutine->amadjustmembers = NULL;
 	amroutine->ambeginscan = pipeannbeginscan;
 	amroutine->amrescan = pipeannrescan;
 	amroutine->amgettuple = pipeanngettuple;
-	amroutine->amgetbitmap = NULL;
 	amroutine->amendscan = pipeannendscan;
-	amroutine->ammarkpos = NULL;
-	amroutine->amrestrpos = NULL;
-	amroutine->amestimateparallelscan = NULL;
-	amroutine->aminitparallelscan = NULL;
-	amroutine->amparallelrescan = NULL;
-
 	PG_RETURN_POINTER(amroutine);
 }

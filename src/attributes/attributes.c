@@ -449,9 +449,7 @@ AddNodeValue(PipeannAttribute *attribute, Datum value, bool isnull,
 	if (isnull || node->n == MOST_ROWS_OF_NODE)
 		return;
 	for (uint32 i = 0; i < node->n; i++)
-		if (DatumGetInt32(FunctionCall2Coll(&attribute->function,
-											attribute->order.collation,
-											node->values[i], value)) == 0)
+		if (PipeannCompareValues(attribute, node->values[i], value) == 0)
 			return;
 	if (TakeValue(attribute, value, &node->values[node->n]))
 		node->n++;

@@ -118,6 +118,13 @@ struct PipeannAttributes
 	MemoryContext scratch;
 };
 
+static inline int
+PipeannCompareValues(PipeannAttribute *attribute, Datum a, Datum b)
+{
+	return DatumGetInt32(FunctionCall2Coll(&attribute->function,
+										   attribute->order.collation, a, b));
+}
+
 /* There is none behind the last one. */
 static inline void
 PipeannEndAlternatives(PipeannCodeFilter *filter)
@@ -163,48 +170,6 @@ PipeannHashAgain(uint32 hash)
 	hash *= 0xc2b2ae35U;
 	return (hash ^ hash >> 16) | 1;
 }
-
-/* Numbers of codes, by their bytes. */
-#define PIPEANN_MOST_NARROW 253
-#define PIPEANN_MOST_WIDE (255 * 255 - 1)
-
-static inline uint32
-PipeannMostNumber(const PipeannAttribute *attribute)
-{
-	return attribute->width == 1 ? PIPEANN_MOST_NARROW : PIPEANN_MOST_WIDE;
-}
-
-/* The most bits that an element has in the Bloom filter. */
-#define PIPEANN_MOST_HASHES 8
-
-typedef struct PipeannElementHistogram
-{
-	uint32		own;			/* elements with a bit of their own */
-	uint32		hashes;			/* bits of each other one; 0 means 1 */
-	float		in_vain;		/* rows that one of the others lets pass in vain */
-	float		in_rows;		/* rows that one of the others is in */
-	uint32		elements[8 * PIPEANN_MOST_WIDTH - 2];	/* [own], by their hashes */
-} PipeannElementHistogram;
-
-/* Bits of a code but for the first one. */
-static inline uint32
-PipeannElementBits(int width)
-{
-	return 8 * (uint32) width - 1;
-}
-
-static inline uint32
-PipeannMostOwn(int width)
-{
-	return PipeannElementBits(width) - 1;
-}
-
-/* The elements of an array but for NULLs, by their hashes. */
-typedef struct PipeannElements
-{
-	int			n;
-	uint32	   *hashes;
-} PipeannElements;
 
 /* codec.c */
 extern void PipeannBrokenHistogram(const PipeannAttributes *a);

@@ -38,11 +38,43 @@
 #define GOOD_SHARE (1.0 / 64)
 #define GOOD_FACTOR 1.25
 
-static PipeannElements
+/* The most bits that an element has in the Bloom filter. */
+#define MOST_HASHES 8
+
+typedef struct Histogram
+{
+	uint32		own;			/* elements with a bit of their own */
+	uint32		hashes;			/* bits of each other one; 0 means 1 */
+	float		in_vain;		/* rows that one of the others lets pass in vain */
+	float		in_rows;		/* rows that one of the others is in */
+	uint32		elements[8 * PIPEANN_MOST_WIDTH - 2];	/* [own], by their hashes */
+} Histogram;
+
+/* Bits of a code but for the first one. */
+static uint32
+ElementBits(int width)
+{
+	return 8 * (uint32) width - 1;
+}
+
+static uint32
+MostOwn(int width)
+{
+	return ElementBits(width) - 1;
+}
+
+/* The elements of an array but for NULLs, by their hashes. */
+typedef struct Elements
+{
+	int			n;
+	uint32	   *hashes;
+} Elements;
+
+static Elements
 ElementsOf(PipeannAttribute *attribute, Datum value)
 {
 	ArrayType  *array = DatumGetArrayTypeP(value);
-	PipeannElements elements = {0};
+	Elements elements = {0};
 	int16		length;
 	bool		by_value;
 	char		alignment;
@@ -128,7 +160,7 @@ TakeElements(PipeannAttribute *attribute, const PipeannSamples *samples,
 	s->elements = palloc(mul_size(size, sizeof(Element)));
 	for (uint32 i = 0; i < s->rows; i++)
 	{
-		PipeannElements elements = ElementsOf(attribute, samples->values[i]);
+		Elements elements = ElementsOf(attribute, samples->values[i]);
 
 		CHECK_FOR_INTERRUPTS();
 		while (taken + elements.n > size)
@@ -231,10 +263,10 @@ TryOwn(const Sample *s, uint32 own, Choice *best)
 	uint32		rows_with[MOST_COUNTED + 1];
 
 	CountOthers(s, own, rows_with);
-	for (uint32 hashes = 1; hashes <= PIPEANN_MOST_HASHES; hashes++)
+	for (uint32 hashes = 1; hashes <= MOST_HASHES; hashes++)
 	{
 		double		in_vain = ShareInVain(s, rows_with,
-										  PipeannElementBits(best->width) - own,
+										  ElementBits(best->width) - own,
 										  hashes);
 
 		if (in_vain < best->in_vain)
@@ -250,7 +282,7 @@ static Choice
 BestOf(const Sample *s, int width)
 {
 	Choice		best = {.width = width,.hashes = 1,.in_vain = 2};
-	uint32		most = Min(PipeannMostOwn(width), s->n);
+	uint32		most = Min(MostOwn(width), s->n);
 
 	if (s->rows == 0)
 		return best;
@@ -282,7 +314,7 @@ static void
 ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 			 const PipeannSamples *samples, char *histogram)
 {
-	PipeannElementHistogram *to = (PipeannElementHistogram *) histogram;
+	Histogram *to = (Histogram *) histogram;
 	Sample		s;
 	Choice		best;
 	uint64		rows = 0;
@@ -310,14 +342,14 @@ ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 #define BLOOM_PRECISION 0.1
 
 /* The histogram, checked; NULL if there is none. */
-static const PipeannElementHistogram *
+static const Histogram *
 HistogramOf(const PipeannAttributes *a, const PipeannAttribute *attribute)
 {
-	const PipeannElementHistogram *histogram =
-		(const PipeannElementHistogram *) attribute->histogram;
+	const Histogram *histogram =
+		(const Histogram *) attribute->histogram;
 
-	if (histogram != NULL && (histogram->own > PipeannMostOwn(attribute->width) ||
-							  histogram->hashes > PIPEANN_MOST_HASHES))
+	if (histogram != NULL && (histogram->own > MostOwn(attribute->width) ||
+							  histogram->hashes > MOST_HASHES))
 		PipeannBrokenHistogram(a);
 	return histogram;
 }
@@ -331,18 +363,18 @@ SetBit(int width, uint32 bit, uint8 *bits)
 
 /* Add the bits of an element. Returns whether it alone has them. */
 static bool
-AddElement(const PipeannElementHistogram *histogram, int width, uint32 hash,
+AddElement(const Histogram *histogram, int width, uint32 hash,
 		   uint8 *bits)
 {
 	uint32		owned = histogram == NULL ? 0 : histogram->own;
 	uint32		hashes = histogram == NULL ? 1 : Max(histogram->hashes, 1);
-	uint32		rest = PipeannElementBits(width) - owned;
+	uint32		rest = ElementBits(width) - owned;
 	uint32		step = hashes > 1 ? PipeannHashAgain(hash) : 0;
 
 	for (uint32 i = 0; i < owned; i++)
 		if (histogram->elements[i] == hash)
 		{
-			SetBit(width, PipeannElementBits(width) - 1 - i, bits);
+			SetBit(width, ElementBits(width) - 1 - i, bits);
 			return true;
 		}
 	for (uint32 i = 0; i < hashes; i++)
@@ -356,8 +388,8 @@ static void
 Encode(const PipeannAttributes *a, PipeannAttribute *attribute, Datum value,
 	   bool isnull, uint8 *code)
 {
-	const PipeannElementHistogram *histogram = HistogramOf(a, attribute);
-	PipeannElements elements = {0};
+	const Histogram *histogram = HistogramOf(a, attribute);
+	Elements elements = {0};
 
 	memset(code, 0, attribute->width);
 	if (!isnull)
@@ -412,7 +444,7 @@ MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 
 /* Of nodes that an element without a bit of its own lets pass so many have it. */
 static double
-PrecisionOf(const PipeannElementHistogram *histogram)
+PrecisionOf(const Histogram *histogram)
 {
 	if (histogram == NULL || histogram->in_rows <= 0)
 		return BLOOM_PRECISION;
@@ -422,8 +454,8 @@ PrecisionOf(const PipeannElementHistogram *histogram)
 /* Elements that all have to be there. The first byte tells what was written, too. */
 static void
 PassAll(const PipeannAttribute *attribute,
-		const PipeannElementHistogram *histogram,
-		PipeannElements elements, PipeannCodeFilter *filter)
+		const Histogram *histogram,
+		Elements elements, PipeannCodeFilter *filter)
 {
 	uint8		all[PIPEANN_MOST_WIDTH] = {0};
 	bool		exact = true;
@@ -459,8 +491,8 @@ BytesWith(const uint8 *bits, int width, int *first)
  */
 static void
 PassAny(const PipeannAttribute *attribute,
-		const PipeannElementHistogram *histogram,
-		PipeannElements elements, PipeannCodeFilter *filter)
+		const Histogram *histogram,
+		Elements elements, PipeannCodeFilter *filter)
 {
 	PipeannCodeColumn shared[PIPEANN_MOST_WIDTH] = {0};
 	bool		is_shared[PIPEANN_MOST_WIDTH] = {false};
@@ -502,11 +534,11 @@ PassAny(const PipeannAttribute *attribute,
 }
 
 static void
-PassOne(PipeannAttribute *attribute, const PipeannElementHistogram *histogram,
+PassOne(PipeannAttribute *attribute, const Histogram *histogram,
 		const PipeannCondition *condition, PipeannCodeFilter *filter)
 {
 	ScanKey		key = condition->key;
-	PipeannElements elements = {0};
+	Elements elements = {0};
 	bool		all = key->sk_strategy == PIPEANN_CONTAINS_STRATEGY;
 
 	/* one test of what was written, and those of an element at least */

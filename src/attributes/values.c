@@ -27,14 +27,11 @@
 #include "access/stratnum.h"
 #include "access/tupmacs.h"
 #include "attributes/coding.h"
-#include "catalog/pg_collation.h"
-#include "catalog/pg_database.h"
 #include "catalog/pg_type_d.h"
-#include "miscadmin.h"
-#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/pg_locale.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
@@ -163,10 +160,20 @@ OrderOfFamily(Oid family, Oid type, PipeannOrder *order)
  * was loaded from pages: nothing in it is relied on before it is checked.
  */
 
+/* Numbers of codes, by their bytes. */
+#define MOST_NARROW 253
+#define MOST_WIDE (255 * 255 - 1)
+
+static uint32
+MostNumber(const PipeannAttribute *attribute)
+{
+	return attribute->width == 1 ? MOST_NARROW : MOST_WIDE;
+}
+
 static uint32
 MostBoundaries(const PipeannAttribute *attribute)
 {
-	return PipeannMostNumber(attribute) / 2 - 1;
+	return MostNumber(attribute) / 2 - 1;
 }
 
 /* Boundaries of an attribute, 0 if it has no histogram. Errors if that is broken. */
@@ -230,12 +237,7 @@ HistogramBoundary(const PipeannAttributes *a,
 static int
 CompareValues(const void *x, const void *y, void *arg)
 {
-	PipeannAttribute *attribute = arg;
-
-	return DatumGetInt32(FunctionCall2Coll(&attribute->function,
-										   attribute->order.collation,
-										   *(const Datum *) x,
-										   *(const Datum *) y));
+	return PipeannCompareValues(arg, *(const Datum *) x, *(const Datum *) y);
 }
 
 /* Write a value at *place; false if there is no room. */
@@ -402,10 +404,9 @@ PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
 	while (low < high)
 	{
 		uint32		middle = (low + high) / 2;
-		int			order = DatumGetInt32(FunctionCall2Coll(&attribute->function,
-															attribute->order.collation,
-															HistogramBoundary(a, attribute, middle),
-															value));
+		int			order = PipeannCompareValues(attribute,
+												 HistogramBoundary(a, attribute, middle),
+												 value);
 
 		if (order == 0)
 			return 2 * middle + 1;
@@ -558,39 +559,19 @@ NumberOf(Comparison *c, Datum argument)
 	return 1 + 2 * low + (low < n && Compares(&c->equal, c, low, argument));
 }
 
-/* Whether the database's own collation is C. */
-static bool
-DefaultIsC(void)
-{
-	HeapTuple	tuple = SearchSysCache1(DATABASEOID,
-										ObjectIdGetDatum(MyDatabaseId));
-	bool		isnull;
-	Datum		name;
-	bool		result = false;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	name = SysCacheGetAttr(DATABASEOID, tuple, Anum_pg_database_datcollate,
-						   &isnull);
-	if (!isnull && ((Form_pg_database) GETSTRUCT(tuple))->datlocprovider ==
-		COLLPROVIDER_LIBC)
-	{
-		const char *locale = TextDatumGetCString(name);
-
-		result = strcmp(locale, "C") == 0 || strcmp(locale, "POSIX") == 0;
-	}
-	ReleaseSysCache(tuple);
-	return result;
-}
-
 /* Whether values that the codes have in order are in that of the column. */
 static bool
 IsInOrder(const PipeannAttribute *attribute)
 {
 	Oid			collation = attribute->type->attcollation;
 
+#if PG_VERSION_NUM >= 180000
 	return collation == attribute->order.collation ||
-		(collation == DEFAULT_COLLATION_OID && DefaultIsC());
+		pg_newlocale_from_collation(collation)->collate_is_c;
+#else
+	return collation == attribute->order.collation ||
+		lc_collate_is_c(collation);
+#endif
 }
 
 /*
@@ -600,7 +581,7 @@ IsInOrder(const PipeannAttribute *attribute)
 static Numbers
 NumbersBy(const PipeannAttribute *attribute, int strategy, uint32 number)
 {
-	Numbers		numbers = {.from = 1,.to = PipeannMostNumber(attribute)};
+	Numbers		numbers = {.from = 1,.to = MostNumber(attribute)};
 	bool		is_boundary = number % 2 == 0;
 
 	switch (strategy)
@@ -637,7 +618,7 @@ NumbersOf(const PipeannAttributes *a, const PipeannAttribute *attribute,
 
 	numbers[0].from = key->sk_flags & SK_SEARCHNULL ? 0 : 1;
 	numbers[0].to = key->sk_flags & SK_SEARCHNULL ? 0 :
-		PipeannMostNumber(attribute);
+		MostNumber(attribute);
 	if (!BeginComparison(a, attribute, key, &c) ||
 		(key->sk_strategy != PIPEANN_EQUAL_STRATEGY && !IsInOrder(attribute)))
 		return 1;
@@ -710,7 +691,7 @@ static void
 FillRange(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		  const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
 {
-	Numbers		all = {.from = 0,.to = PIPEANN_MOST_WIDE};
+	Numbers		all = {.from = 0,.to = MOST_WIDE};
 
 	for (int i = 0; i < n; i++)
 	{

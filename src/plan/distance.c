@@ -98,6 +98,7 @@ IsSameDistance(const Node *expr, const Node *distance)
 		equal(lsecond(a->args), linitial(b->args));
 }
 
+/* Whether an expression is one of the distances that a scan of an index is ordered by. */
 static bool
 IsOneOf(const Node *expr, const List *distances, Oid indexid)
 {
@@ -107,20 +108,6 @@ IsOneOf(const Node *expr, const List *distances, Oid indexid)
 		if (IsSameDistance(expr, lfirst(cell)))
 			return PipeannIsIndex(indexid);
 	return false;
-}
-
-/* Whether an expression of the node's is the distance that it is ordered by. */
-static bool
-OrdersScan(const Node *expr, const IndexScan *node)
-{
-	return IsOneOf(expr, node->indexorderbyorig, node->indexid);
-}
-
-/* Expressions of an index-only scan name the index's columns. */
-static bool
-OrdersOnlyScan(const Node *expr, const IndexOnlyScan *node)
-{
-	return IsOneOf(expr, node->indexorderby, node->indexid);
 }
 
 /* The child whose rows a node hands up one by one. */
@@ -178,9 +165,12 @@ IsDistance(const Plan *node, Node *expr)
 		expr = Expand(expr, &child);
 		node = child.plan;
 	}
-	return IsA(node, IndexScan) ?
-		OrdersScan(expr, (const IndexScan *) node) :
-		OrdersOnlyScan(expr, (const IndexOnlyScan *) node);
+	if (IsA(node, IndexScan))
+		return IsOneOf(expr, ((const IndexScan *) node)->indexorderbyorig,
+					   ((const IndexScan *) node)->indexid);
+	/* expressions of an index-only scan name the index's columns */
+	return IsOneOf(expr, ((const IndexOnlyScan *) node)->indexorderby,
+				   ((const IndexOnlyScan *) node)->indexid);
 }
 
 /* The entry may belong to others, too: only a copy is changed. */
@@ -404,7 +394,7 @@ Take(Node *expr, void *arg)
 	Taking	   *taking = arg;
 
 	if (expr != NULL && IsA(expr, OpExpr) &&
-		OrdersScan(expr, taking->node))
+		IsOneOf(expr, taking->node->indexorderbyorig, taking->node->indexid))
 	{
 		if (!taking->looked)
 			Look(taking);

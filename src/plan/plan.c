@@ -871,15 +871,6 @@ IsAlwaysTheSame(Node *limit)
 	return !contain_volatile_functions(limit) && !contain_subplans(limit);
 }
 
-static Plan *
-MakeNode(const Limit *limit, MergeAppend *merge)
-{
-	CustomScan *node = WrapBelow(limit, &merge->plan, PipeannMergeNode);
-
-	node->custom_private = list_make1_int(merge->sortColIdx[0]);
-	return &node->scan.plan;
-}
-
 /*
  * Where a limit has a merge of scans of ours below it, let these know from
  * one another which rows are not wanted.
@@ -890,6 +881,7 @@ static void
 LimitMerge(Limit *limit)
 {
 	Plan	  **place = &limit->plan.lefttree;
+	CustomScan *node;
 
 	if (limit->limitCount == NULL ||
 		limit->limitOption != LIMIT_OPTION_COUNT ||
@@ -899,8 +891,12 @@ LimitMerge(Limit *limit)
 	if (IsA(*place, Result) && (*place)->lefttree != NULL &&
 		(*place)->qual == NIL && ((Result *) *place)->resconstantqual == NULL)
 		place = &(*place)->lefttree;
-	if (IsA(*place, MergeAppend) && IsByDistance((MergeAppend *) *place))
-		*place = MakeNode(limit, (MergeAppend *) *place);
+	if (!IsA(*place, MergeAppend) || !IsByDistance((MergeAppend *) *place))
+		return;
+	node = WrapBelow(limit, *place, PipeannMergeNode);
+	node->custom_private =
+		list_make1_int(((MergeAppend *) *place)->sortColIdx[0]);
+	*place = &node->scan.plan;
 }
 
 /*

@@ -139,13 +139,14 @@ MakeMap(const PipeannIndexView *view)
 	pfree(g.rows);
 }
 
+/* How many ids are not below a number. */
 static uint32
-CountUnmapped(const uint32 *ids, uint32 n)
+CountUnknown(const uint32 *ids, uint32 n, uint32 nids)
 {
 	uint32		unknown = 0;
 
 	for (uint32 i = 0; i < n; i++)
-		unknown += ids[i] == PIPEANN_INVALID_ID;
+		unknown += ids[i] >= nids;
 	return unknown;
 }
 
@@ -154,7 +155,7 @@ static bool
 IsGoodEnough(const PipeannIndexView *view, const uint32 *ids, uint32 n,
 			 uint64 nodes)
 {
-	return CountUnmapped(ids, n) <= n / NEW_PART ||
+	return CountUnknown(ids, n, PIPEANN_INVALID_ID) <= n / NEW_PART ||
 		view->meta.nodes <= nodes + nodes / NEW_PART;
 }
 
@@ -248,16 +249,6 @@ TakeNodes(PipeannScan *state, PipeannTidFilterState *filter, uint32 *ids)
 	return n;
 }
 
-static uint32
-CountUnknown(const PipeannTidFilterState *filter, const uint32 *ids)
-{
-	uint32		unknown = 0;
-
-	for (uint32 i = 0; i < filter->rows->n; i++)
-		unknown += ids[i] >= filter->nids;
-	return unknown;
-}
-
 /*
  * Find the nodes of the rows, in CurrentMemoryContext, and set a search's parameters
  * by them. Rows of which no node is known are read from the table.
@@ -276,7 +267,7 @@ PipeannTidFilterBegin(PipeannScan *state, PipeannSearchParams *params)
 	FindNodes(&state->view, rows, ids);
 	filter->nids = state->view.codes.ncodes;
 	filter->nodeless = PipeannNoBits(rows->n);
-	unknown = CountUnknown(filter, ids);
+	unknown = CountUnknown(ids, rows->n, filter->nids);
 	if ((double) unknown * unknown > NEAREST * NODE_COST * filter->nids)
 	{
 		pfree(ids);

@@ -82,6 +82,35 @@ NoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
 		v->stats->pages_newly_deleted += l->node_pages;
 }
 
+typedef void (*SlotVisit) (PipeannVacuum *v, uint32 id, PipeannSlot *slot);
+
+/* Visit the slots of a page that are in use. */
+static void
+VisitSlots(PipeannVacuum *v, uint32 number, Page page, SlotVisit visit)
+{
+	const PipeannLayout *l = &v->view.meta.layout;
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+
+		if (slot->flags & PIPEANN_SLOT_USED)
+			visit(v, PipeannVacuumId(v, number, i), slot);
+	}
+}
+
+/* The same, to change them; the page is locked exclusively. */
+static void
+ChangeSlots(PipeannVacuum *v, uint32 number, Buffer buffer, SlotVisit change)
+{
+	GenericXLogState *xlog = GenericXLogStart(v->view.index);
+	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+
+	VisitSlots(v, number, page, change);
+	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
+	GenericXLogFinish(xlog);
+}
+
 static bool
 IsDead(const PipeannRow *row, void *arg)
 {
@@ -192,25 +221,6 @@ UpdateRowMap(PipeannVacuum *v)
 						   v->callback_state);
 }
 
-/* Clean a page that is locked exclusively. */
-static void
-CleanLocked(PipeannVacuum *v, uint32 number, Buffer buffer)
-{
-	const PipeannLayout *l = &v->view.meta.layout;
-	GenericXLogState *xlog = GenericXLogStart(v->view.index);
-	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
-
-		if (slot->flags & PIPEANN_SLOT_USED)
-			CleanSlot(v, PipeannVacuumId(v, number, i), slot);
-	}
-	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
-	GenericXLogFinish(xlog);
-}
-
 /* Add an id to a list, unless it is its last one. */
 static void
 AddId(PipeannIds *list, uint32 id)
@@ -250,21 +260,6 @@ NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 }
 
 static void
-NotePage(PipeannVacuum *v, uint32 number, Page page)
-{
-	const PipeannLayout *l = &v->view.meta.layout;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
-
-		if (slot->flags & PIPEANN_SLOT_USED)
-			NoteSlot(v, PipeannVacuumId(v, number, i), slot);
-	}
-	NoteFree(v, number, page, false);
-}
-
-static void
 CleanPage(PipeannVacuum *v, uint32 number)
 {
 	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_SHARE);
@@ -277,9 +272,10 @@ CleanPage(PipeannVacuum *v, uint32 number)
 		NoteWork(v);
 		NoteRemoving(v, true);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		CleanLocked(v, number, buffer);
+		ChangeSlots(v, number, buffer, CleanSlot);
 	}
-	NotePage(v, number, BufferGetPage(buffer));
+	VisitSlots(v, number, BufferGetPage(buffer), NoteSlot);
+	NoteFree(v, number, BufferGetPage(buffer), false);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -888,8 +884,10 @@ HasFreed(const PipeannVacuum *v, uint32 page)
 
 /* Clear the header only: the next user of the slot sets all of it. */
 static void
-FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
+FreeSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
+	if (!FreesSlot(v, id) || PipeannSlotIsLive(slot))
+		return;
 	if (PipeannSlotIsNode(slot))
 		v->freed++;
 	memset(slot, 0, PIPEANN_SLOT_HEADER);
@@ -898,25 +896,11 @@ FreeSlot(PipeannVacuum *v, PipeannSlot *slot)
 static void
 ReleasePage(PipeannVacuum *v, uint32 number)
 {
-	const PipeannLayout *l = &v->view.meta.layout;
 	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
-	GenericXLogState *xlog;
-	Page		page;
 
 	if (!BufferIsValid(buffer))
 		return;
-	xlog = GenericXLogStart(v->view.index);
-	page = GenericXLogRegisterBuffer(xlog, buffer, 0);
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
-
-		if (FreesSlot(v, PipeannVacuumId(v, number, i)) &&
-			!PipeannSlotIsLive(slot))
-			FreeSlot(v, slot);
-	}
-	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
-	GenericXLogFinish(xlog);
+	ChangeSlots(v, number, buffer, FreeSlot);
 	NoteFree(v, number, BufferGetPage(buffer), true);
 	UnlockReleaseBuffer(buffer);
 }
@@ -1114,13 +1098,10 @@ pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 static bool
 WasInterrupted(Relation index)
 {
-	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
-	bool		interrupted;
+	PipeannMeta meta;
 
-	PipeannMetaRead(index, meta);
-	interrupted = (meta->flags & PIPEANN_META_REPAIRING) != 0;
-	pfree(meta);
-	return interrupted;
+	PipeannMetaRead(index, &meta);
+	return (meta.flags & PIPEANN_META_REPAIRING) != 0;
 }
 
 IndexBulkDeleteResult *

@@ -210,29 +210,23 @@ Ignore(uint32 id, const PipeannSlot *ext, void *arg)
 	(void) arg;
 }
 
+/* Walk along all chains of a node; returns what is wrong. */
 static const char *
-WalkAll(const PipeannCheck *check, const PipeannSlot *slot)
+WalkAll(const PipeannCheck *check, const PipeannSlot *slot, ChainVisit visit,
+		void *arg)
 {
 	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
-	const char *problem;
+	const char *problem = NULL;
 
 	if (out_of_line && slot->ext_vec == PIPEANN_INVALID_ID)
 		return "has an out-of-line vector without a chain";
 	if (!out_of_line && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
 		return "has the chain of an out-of-line vector, but none";
 	if (slot->ext_tids != PIPEANN_INVALID_ID)
-	{
-		problem = WalkChain(check, slot, false, Ignore, NULL);
-		if (problem != NULL)
-			return problem;
-	}
-	if (out_of_line)
-	{
-		problem = WalkChain(check, slot, true, Ignore, NULL);
-		if (problem != NULL)
-			return problem;
-	}
-	return WalkRowParts(check, slot, Ignore, NULL);
+		problem = WalkChain(check, slot, false, visit, arg);
+	if (problem == NULL && out_of_line)
+		problem = WalkChain(check, slot, true, visit, arg);
+	return problem != NULL ? problem : WalkRowParts(check, slot, visit, arg);
 }
 
 /* What is wrong with the chains of a node, or NULL. */
@@ -246,7 +240,7 @@ PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return NULL;
 	check->chains = true;
-	return WalkAll(check, slot);
+	return WalkAll(check, slot, Ignore, NULL);
 }
 
 static void
@@ -317,13 +311,8 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
 	Owner		owner = {check, id};
 
-	if (!PipeannSlotIsNode(slot))
-		return;
-	if (slot->ext_tids != PIPEANN_INVALID_ID)
-		(void) WalkChain(check, slot, false, Own, &owner);
-	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-		(void) WalkChain(check, slot, true, Own, &owner);
-	(void) WalkRowParts(check, slot, Own, &owner);
+	if (PipeannSlotIsNode(slot))
+		(void) WalkAll(check, slot, Own, &owner);
 }
 
 /*
