@@ -1141,7 +1141,7 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 /*
  * Take out paths in the order of several distances, which no scan has.
  *
- * Its cost says so, too (am/cost.c). But a path is compared by how many of its nodes
+ * Its cost says so, too (am/handler.c). But a path is compared by how many of its nodes
  * are disabled first, and PostgreSQL 18 forgets that in merges of partitions' scans.
  */
 static void
