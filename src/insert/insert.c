@@ -188,20 +188,13 @@ HashOf(const PipeannLayout *l, const PipeannSlot *slot)
 }
 
 static void
-ForgetKnown(void)
-{
-	if (known.nodes != NULL)
-		hash_destroy(known.nodes);
-	known.nodes = NULL;
-	known.build_id = 0;
-}
-
-static void
 KnowIndex(const PipeannIndexView *view)
 {
 	if (known.build_id == view->meta.build_id)
 		return;
-	ForgetKnown();
+	if (known.nodes != NULL)
+		hash_destroy(known.nodes);
+	known.nodes = NULL;
 	known.build_id = view->meta.build_id;
 	known.misses = FIRST_MISSES;
 }

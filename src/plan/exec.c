@@ -849,6 +849,7 @@ static void
 StartMerge(OwnNode *node)
 {
 	MergeState *state = (MergeState *) node;
+	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
 	int64		wanted = RowsWanted(node, MOST_WANTED);
 
 	state->as_planned = wanted == PG_INT64_MAX;
@@ -856,6 +857,7 @@ StartMerge(OwnNode *node)
 	BeginChild(node);
 	if (state->as_planned)
 		return;
+	state->column = linitial_int(plan->custom_private);
 	state->returned = 0;
 	state->wanted = (int) wanted;
 	state->nnearest = 0;
@@ -905,14 +907,6 @@ PopRow(MergeState *state)
 	return state->node.slot;
 }
 
-static void
-BeginMerge(OwnNode *node)
-{
-	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
-
-	((MergeState *) node)->column = linitial_int(plan->custom_private);
-}
-
 static TupleTableSlot *
 NextOfMerge(OwnNode *node)
 {
@@ -933,7 +927,6 @@ NextOfMerge(OwnNode *node)
 static const NodeMethods merge_methods = {
 	.scan = {"PipeannMerge", Create},
 	.size = sizeof(MergeState),
-	.begin = BeginMerge,
 	.start = StartMerge,
 	.next = NextOfMerge
 };

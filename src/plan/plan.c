@@ -100,19 +100,15 @@ IsKeyOfOurs(Oid table, AttrNumber column)
 	return is;
 }
 
-/* A column of a domain over arrays is taken as its arrays. */
-static const Node *
-WithoutDomain(const Node *node)
-{
-	return IsA(node, RelabelType) ?
-		(const Node *) ((const RelabelType *) node)->arg : node;
-}
-
-/* Its elements must be compared as the index compares them. */
+/*
+ * A column of a domain over arrays is taken as its arrays. Its elements must be compared
+ * as the index compares them.
+ */
 static bool
 IsOurColumn(const Query *query, const Node *node)
 {
-	const Var  *column = (const Var *) WithoutDomain(node);
+	const Var  *column = IsA(node, RelabelType) ?
+		(const Var *) ((const RelabelType *) node)->arg : (const Var *) node;
 	const RangeTblEntry *table;
 
 	if (!IsA(column, Var) || column->varlevelsup > 0 || column->varattno <= 0 ||

@@ -14,13 +14,11 @@ struct IndexOptInfo;
 extern bool pipeann_rewrite_plans;	/* settings */
 extern bool pipeann_bitmap_scan;
 
-/* toast_cost.c */
+/* wanted.c */
 extern void PipeannTakeOffVectors(struct PlannerInfo *root,
 								  const struct IndexOptInfo *index,
 								  double returned, double *startup_cost,
 								  double *total_cost);
-
-/* wanted.c */
 extern bool PipeannWantsFew(const struct PlannerInfo *root, double rows);
 extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 

@@ -22,7 +22,7 @@ typedef struct PipeannLeftOut PipeannLeftOut;
 /* Nodes whose rows a scan finds dead to everybody. */
 typedef struct PipeannKilledRows
 {
-	PipeannIndexView *view;		/* NULL: nothing may be noted */
+	bool		on;				/* they may be noted */
 	bool		active;			/* the rows of node id are being returned */
 	uint32		id;
 	int			rows_left;		/* rows of the node not found dead */

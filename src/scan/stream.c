@@ -65,32 +65,28 @@ uint32		pipeann_disabled;
 
 /*
  * For PipeannSearchParams: the killed nodes of a page, bit i for slot i; sets
- * *version to the page's LSN. arg is the PipeannKilledRows.
+ * *version to the page's LSN. arg is the scan.
  */
 static uint64
 KilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 {
-	PipeannKilledRows *killed = arg;
+	const PipeannScan *state = arg;
 	const PageHeaderData *header = (const PageHeaderData *)
 		(nodes - PIPEANN_CONTENTS_OFFSET);
 
 	*version = PageXLogRecPtrGet(header->pd_lsn);
-	return PipeannKilledGet(killed->view->cache->killed, page, *version);
+	return PipeannKilledGet(state->view.cache->killed, page, *version);
 }
 
 static void
 KilledBegin(PipeannScan *state, PipeannSearchParams *params)
 {
-	PipeannKilledRows *killed = &state->killed;
-
-	killed->active = false;
-	killed->view = NULL;
-	if (!state->scan->ignore_killed_tuples || state->view.cache == NULL ||
-		!RelationNeedsWAL(state->view.index))
+	state->killed.on = state->scan->ignore_killed_tuples &&
+		state->view.cache != NULL && RelationNeedsWAL(state->view.index);
+	if (!state->killed.on)
 		return;
-	killed->view = &state->view;
 	params->killed = KilledOfPage;
-	params->killed_arg = killed;
+	params->killed_arg = state;
 }
 
 /*
@@ -101,7 +97,7 @@ static void
 SetKilledNode(PipeannKilledRows *killed, const PipeannSearch *search,
 			  const PipeannResult *result)
 {
-	killed->active = killed->view != NULL &&
+	killed->active = killed->on &&
 		result->id != PIPEANN_INVALID_ID &&
 		result->ext_tids == PIPEANN_INVALID_ID;
 	if (!killed->active)
@@ -125,7 +121,7 @@ PipeannStreamNoteDead(PipeannScan *state)
 	if (!killed->active || --killed->rows_left > 0)
 		return;
 	killed->active = false;
-	PipeannKilledSet(killed->view->cache->killed,
+	PipeannKilledSet(state->view.cache->killed,
 					 PipeannIdPage(l, killed->id), killed->lsn,
 					 PipeannIdSlot(l, killed->id));
 }

@@ -541,43 +541,41 @@ CheckSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 
 /* Codebook and entry graph. */
 
-static void
-CheckHistograms(const PipeannCheck *check)
+/* Whether what begins at a page of the codebooks is what memory has. */
+static bool
+IsOnPages(const PipeannIndexView *view, uint32 first, const void *memory,
+		  Size bytes)
 {
-	const PipeannIndexView *view = &check->view;
-	const PipeannLayout *l = &view->meta.layout;
-	char	   *histograms = PipeannAlloc(Max(PipeannHistogramsBytes(l), 1));
+	char	   *stream = PipeannAlloc(Max(bytes, 1));
+	bool		same;
 
-	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
-					  PipeannHistogramsFirst(l, view->meta.generation), histograms,
-					  PipeannHistogramsBytes(l));
-	if (memcmp(histograms, view->cache->histograms, PipeannHistogramsBytes(l)) != 0)
-		PipeannCheckReport(check, PIPEANN_INVALID_ID,
-						   "the histograms of attribute codes in memory are not those on pages");
-	pfree(histograms);
+	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK, first, stream,
+					  bytes);
+	same = memcmp(stream, memory, bytes) == 0;
+	pfree(stream);
+	return same;
 }
 
 static void
 CheckCodebook(const PipeannCheck *check)
 {
 	const PipeannIndexView *view = &check->view;
+	const PipeannLayout *l = &view->meta.layout;
 	const PipeannPq *pq = &view->codes.pq;
 	Size		count = PipeannPqCentroidCount(pq->dim);
-	float	   *centroids = PipeannAlloc(mul_size(count, sizeof(float)));
 
-	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK,
-					  PipeannCodebookFirst(&view->meta.layout,
-										   view->meta.generation), centroids,
-					  mul_size(count, sizeof(float)));
-	if (memcmp(centroids, pq->centroids, count * sizeof(float)) != 0)
+	if (!IsOnPages(view, PipeannCodebookFirst(l, view->meta.generation),
+				   pq->centroids, mul_size(count, sizeof(float))))
 		PipeannCheckReport(check, PIPEANN_INVALID_ID,
 						   "the codebook in memory is not the one on pages");
 	for (Size i = 0; i < count; i++)
-		if (!isfinite(centroids[i]))
+		if (!isfinite(pq->centroids[i]))
 			PipeannCheckReport(check, PIPEANN_INVALID_ID,
 							   "the codebook has an element that is not a finite number");
-	pfree(centroids);
-	CheckHistograms(check);
+	if (!IsOnPages(view, PipeannHistogramsFirst(l, view->meta.generation),
+				   view->cache->histograms, PipeannHistogramsBytes(l)))
+		PipeannCheckReport(check, PIPEANN_INVALID_ID,
+						   "the histograms of attribute codes in memory are not those on pages");
 }
 
 static bool
