@@ -38,7 +38,6 @@
 #include "plan/plan.h"
 #include "scan/scan.h"
 #include "search/search.h"
-#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
@@ -535,28 +534,6 @@ pipeannvalidate(Oid opclassoid)
 
 #define REFUSED_COST 1.0e100
 
-/*
- * A scan without ORDER BY distance cannot be run, nor one in the order of two, nor
- * one for rows that are not in the index. So it costs more than anything else, but
- * is no infinity: a limit takes a share of a difference of costs, and NaN compares
- * as equal to any.
- */
-static void
-Refuse(struct IndexPath *path, Cost *startup_cost, Cost *total_cost,
-	   Selectivity *selectivity, double *correlation, double *pages)
-{
-	*startup_cost = REFUSED_COST;
-	*total_cost = REFUSED_COST;
-	*selectivity = 0;
-	*correlation = 0;
-	*pages = 0;
-#if PG_VERSION_NUM >= 180000
-	path->path.disabled_nodes = 2;
-#else
-	(void) path;
-#endif
-}
-
 /* A scan that may leave out rows that are wanted is taken where nothing else can be. */
 static void
 Disable(struct IndexPath *path, Cost *startup_cost, Cost *total_cost)
@@ -598,9 +575,8 @@ typedef struct Estimate
 	double		returned;		/* those of them that meet all others */
 	double		wanted;			/* of these, by a limit; or all */
 	int			conditions;
-	double		page_cost;		/* of a page of the index read beside others, */
-	double		late_page_cost; /* or when the search has to go on, */
-	double		row_cost;		/* and of a page of the table for a row */
+	double		page_cost;		/* of a page of the index, */
+	double		row_cost;		/* and of one of the table for a row */
 } Estimate;
 
 static double
@@ -617,7 +593,7 @@ WalkCost(const Estimate *e)
 							 PipeannListStretch(e->matching / e->rows,
 												pipeann_ef_search), e->rows);
 
-	return length * NodeCost(e->page_cost);
+	return length * NodeCost(e->page_cost / OVERLAP);
 }
 
 /* Going through attribute codes, the codes of what matches, and a few pages. */
@@ -629,7 +605,7 @@ CodeScanCost(const Estimate *e)
 	return cpu_operator_cost *
 		(CODE_SCAN_START + PipeannCodeScanCost(e->rows, e->conditions,
 											   e->matching / e->rows)) +
-		reads * e->page_cost;
+		reads * e->page_cost / OVERLAP;
 }
 
 /*
@@ -646,7 +622,7 @@ AllRowsCost(const Estimate *e)
 	double		cost;
 
 	cost = first * e->row_cost / OVERLAP +
-		(looked_at - first) * (e->row_cost + NodeCost(e->late_page_cost));
+		(looked_at - first) * (e->row_cost + NodeCost(e->page_cost));
 	return cost * e->matching / looked_at + e->matching * cpu_index_tuple_cost;
 }
 
@@ -670,23 +646,25 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 {
 	const RelOptInfo *table = path->indexinfo->rel;
 	Estimate	e = {.conditions = list_length(path->indexclauses)};
-	double		random_page_cost;
 	double		table_page_cost;
 
-	get_tablespace_page_costs(path->indexinfo->reltablespace,
-							  &random_page_cost, NULL);
+	get_tablespace_page_costs(path->indexinfo->reltablespace, &e.page_cost,
+							  NULL);
 	get_tablespace_page_costs(table->reltablespace, &table_page_cost, NULL);
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
 	e.returned = Min(Max(table->rows, 1), e.matching);
 	e.wanted = PipeannWantedRows(root, e.returned);
-	e.page_cost = random_page_cost / OVERLAP;
-	e.late_page_cost = random_page_cost;
 	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
 	return e;
 }
 
 /*
+ * A scan without ORDER BY distance cannot be run, nor one in the order of two, nor
+ * one for rows that are not in the index. So it costs more than anything else, but
+ * is no infinity: a limit takes a share of a difference of costs, and NaN compares
+ * as equal to any.
+ *
  * Before the first row a search reads about as many pages as it explores
  * nodes, which are ef_search, or more where a part does not match; or it scans the
  * codes of what matches. Page-mates and pages in shared_buffers save some reads, and
@@ -704,8 +682,11 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 
 	if (list_length(path->indexorderbys) != 1 || WantsNullVector(path))
 	{
-		Refuse(path, startup_cost, total_cost, selectivity, correlation,
-			   pages);
+		*startup_cost = *total_cost = REFUSED_COST;
+		*selectivity = *correlation = *pages = 0;
+#if PG_VERSION_NUM >= 180000
+		path->path.disabled_nodes = 2;
+#endif
 		return;
 	}
 

@@ -21,7 +21,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/nbtree.h"
 #include "access/skey.h"
 #include "access/stratnum.h"

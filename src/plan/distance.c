@@ -29,7 +29,6 @@
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "plan/rewrite.h"
 #include "scan/scan.h"

@@ -752,17 +752,6 @@ PullFirst(MergeState *state)
 	}
 }
 
-/* Ask those that have stopped again, now that the distance bound is another one. */
-static void
-Reopen(MergeState *state)
-{
-	for (int i = 0; i < state->nchildren; i++)
-	{
-		if (state->children[i].status == MERGE_STOPPED)
-			state->children[i].status = MERGE_OPEN;
-	}
-}
-
 /*
  * Rows within the distance bound that is expected may not be there, as they are
  * dead or do not match, or be farther than was thought.
@@ -782,7 +771,9 @@ PullNearest(MergeState *state)
 		return;
 	state->bound.distance = known ? state->nearest[state->wanted - 1] :
 		get_float8_infinity();
-	Reopen(state);
+	for (int i = 0; i < state->nchildren; i++)
+		if (state->children[i].status == MERGE_STOPPED)
+			state->children[i].status = MERGE_OPEN;
 	PullFirst(state);
 }
 

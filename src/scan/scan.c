@@ -86,16 +86,6 @@ ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 	return normalized;
 }
 
-/* Pages that a search keeps at hand. */
-static uint32
-ScanMaxPages(const PipeannLayout *l)
-{
-	double		bytes = pipeann_scan_mem_multiplier * work_mem * 1024.0;
-
-	return (uint32) Min(bytes / ((double) l->node_pages * BLCKSZ),
-						(double) PG_INT32_MAX);
-}
-
 /*
  * The conditions on filter columns, decided by the values in the index.
  *
@@ -810,7 +800,9 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (state->view.cache != NULL)
 		PipeannHotCountUses(&state->view.cache->hot,
 							PipeannSourceUses(state->source));
-	params.max_pages = ScanMaxPages(l);
+	params.max_pages = (uint32)
+		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
+			((double) l->node_pages * BLCKSZ), (double) PG_INT32_MAX);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
 	if (state->filter != NULL)

@@ -6,7 +6,6 @@
 #ifndef PIPEANN_SCAN_STATE_H
 #define PIPEANN_SCAN_STATE_H
 
-#include "access/htup.h"
 #include "access/relscan.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"

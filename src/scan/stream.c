@@ -16,7 +16,6 @@
 #include "distance/distance.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
-#include "io/io.h"
 #include "miscadmin.h"
 #include "scan/state.h"
 #include "storage/bufmgr.h"

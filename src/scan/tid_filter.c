@@ -12,14 +12,11 @@
  */
 #include "postgres.h"
 
-#include "access/relscan.h"
 #include "base/bits.h"
 #include "base/pause.h"
-#include "io/io.h"
 #include "miscadmin.h"
 #include "scan/state.h"
 #include "storage/lmgr.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /*

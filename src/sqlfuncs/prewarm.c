@@ -9,8 +9,8 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "scan/scan.h"
 #include "fmgr.h"
+#include "index/index.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "utils/rel.h"

@@ -14,7 +14,6 @@
 #include "fmgr.h"
 #include "io/io.h"
 #include "distance/distance.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/rel.h"
 

@@ -5,7 +5,6 @@
 #include "postgres.h"
 
 #include "base/pause.h"
-#include "io/io.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 #include "vacuum/passes.h"

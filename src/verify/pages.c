@@ -5,7 +5,6 @@
 #include "postgres.h"
 
 #include "verify/verify.h"
-#include "io/io.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 

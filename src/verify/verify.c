@@ -19,7 +19,6 @@
 #include "catalog/index.h"
 #include "distance/distance.h"
 #include "fmgr.h"
-#include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/guc.h"
