@@ -248,7 +248,6 @@ CheckDisable(char **value, void **extra, GucSource source)
 	uint32		bits = 0;
 	bool		good;
 
-	(void) source;
 	good = SplitIdentifierString(text, ',', &names);
 	if (!good)
 		GUC_check_errdetail("List syntax is invalid.");
@@ -268,7 +267,6 @@ CheckDisable(char **value, void **extra, GucSource source)
 static void
 AssignDisable(const char *value, void *extra)
 {
-	(void) value;
 	memcpy(&pipeann_disabled, extra, sizeof(pipeann_disabled));
 }
 
@@ -541,8 +539,6 @@ Disable(struct IndexPath *path, Cost *startup_cost, Cost *total_cost)
 #if PG_VERSION_NUM >= 180000
 	/* a merge of partitions' scans forgets that, so it costs more as well */
 	path->path.disabled_nodes++;
-#else
-	(void) path;
 #endif
 	*startup_cost += DISABLE_COST;
 	*total_cost += DISABLE_COST;
@@ -748,21 +744,18 @@ _PG_init(void)
 Datum
 pipeann_metric_l2(PG_FUNCTION_ARGS)
 {
-	(void) fcinfo;
 	PG_RETURN_INT32(PIPEANN_L2);
 }
 
 Datum
 pipeann_metric_ip(PG_FUNCTION_ARGS)
 {
-	(void) fcinfo;
 	PG_RETURN_INT32(PIPEANN_IP);
 }
 
 Datum
 pipeann_metric_cosine(PG_FUNCTION_ARGS)
 {
-	(void) fcinfo;
 	PG_RETURN_INT32(PIPEANN_COSINE);
 }
 
@@ -788,8 +781,6 @@ static bool
 pipeannproperty(Oid index_oid, int attno, IndexAMProperty prop,
 				const char *propname, bool *res, bool *isnull)
 {
-	(void) propname;
-	(void) isnull;
 	if (attno < 1)
 		return false;
 	if (prop != AMPROP_DISTANCE_ORDERABLE && prop != AMPROP_SEARCH_ARRAY &&
@@ -805,7 +796,6 @@ pipeannhandler(PG_FUNCTION_ARGS)
 {
 	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
 
-	(void) fcinfo;
 	/* all that is not named is false, or none */
 	amroutine->amstrategies = PIPEANN_NUM_STRATEGIES;
 	amroutine->amsupport = PIPEANN_NUM_PROCS;

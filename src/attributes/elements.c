@@ -319,7 +319,6 @@ ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 	Choice		best;
 	uint64		rows = 0;
 
-	(void) a;
 	if (samples->n == 0)
 		return;
 	s = SampleOf(attribute, samples);
@@ -417,7 +416,6 @@ Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
 static bool
 IsWritten(const PipeannAttribute *attribute, const uint8 *code)
 {
-	(void) attribute;
 	return (code[0] & WRITTEN) != 0;
 }
 
@@ -430,8 +428,6 @@ Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
 static bool
 MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 {
-	(void) attribute;
-	(void) code;
 	return true;
 }
 
@@ -593,7 +589,6 @@ OrderOfClass(Oid family, Oid type, PipeannOrder *order)
 static int
 FirstWidth(Oid type)
 {
-	(void) type;
 	return 4;					/* enough for a few elements */
 }
 

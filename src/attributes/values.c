@@ -116,9 +116,6 @@ static Found last_found[8];
 static void
 ForgetLastFound(Datum arg, int cache, uint32 hash)
 {
-	(void) arg;
-	(void) cache;
-	(void) hash;
 	memset(last_found, 0, sizeof(last_found));
 }
 
@@ -299,7 +296,6 @@ HistogramTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 {
 	uint32		most = MostBoundaries(attribute);
 
-	(void) a;
 	if (samples->n == 0)
 		return;
 	qsort_arg(samples->values, samples->n, sizeof(Datum), CompareValues,

@@ -532,7 +532,6 @@ MergeRow(uint32 id, uint8 *code, void *arg)
 {
 	InsertState *state = arg;
 
-	(void) id;
 	PipeannAttributesMerge(state->attributes, state->code, code);
 }
 
@@ -541,7 +540,6 @@ MergeAny(uint32 id, uint8 *code, void *arg)
 {
 	const InsertState *state = arg;
 
-	(void) id;
 	PipeannAttributesMix(state->attributes, code);
 }
 
@@ -893,9 +891,6 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	MemoryContext context;
 	MemoryContext old;
 
-	(void) heap;
-	(void) check_unique;
-	(void) index_info;
 	if (isnull[PipeannVectorPosition(index)])
 	{
 		NoteLeftOut(index);

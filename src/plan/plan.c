@@ -255,10 +255,6 @@ PlanBitmap(PlannerInfo *root, RelOptInfo *table, CustomPath *path,
 	Plan	   *scan = WithoutGate(linitial(plans));
 	Plan	   *table_scan = WithoutGate(lsecond(plans));
 
-	(void) root;
-	(void) table;
-	(void) path;
-	(void) clauses;
 	if (PIPEANN_PLANTED("bitmap-condition"))
 		scan->qual = NIL;
 	node->scan.plan.targetlist = targets;
@@ -628,7 +624,6 @@ static bool IsUnsteady(Plan **place, void *stmt);
 static bool
 IsVolatile(Oid function, void *arg)
 {
-	(void) arg;
 	return func_volatile(function) == PROVOLATILE_VOLATILE;
 }
 

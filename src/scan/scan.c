@@ -514,7 +514,6 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 bool
 pipeanncanreturn(Relation index, int attno)
 {
-	(void) attno;
 	return PipeannIndexHasValues(index) &&
 		PipeannVectorColumn(index) != InvalidAttrNumber;
 }
@@ -911,8 +910,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	PipeannScan *state = scan->opaque;
 	bool		forget = PIPEANN_PLANTED("rescan-vector") && state->started;
 
-	(void) nkeys;
-	(void) norderbys;
 	if (state->started)
 		LeaveToNext(state);
 	ResetScan(state);
@@ -1081,7 +1078,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	const PipeannRow *row;
 
 	Assert(ScanDirectionIsForward(dir));
-	(void) dir;
 	PipeannStreamRowIs(NULL);
 	if (!state->started)
 		StartScan(scan, state);

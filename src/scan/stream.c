@@ -542,7 +542,6 @@ Compare(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	ItemPointerData x_tid = x->rows[0].tid;
 	ItemPointerData y_tid = y->rows[0].tid;
 
-	(void) arg;
 	if (x->result.dist != y->result.dist)
 		return x->result.dist < y->result.dist ? 1 : -1;
 	if (x->result.id != y->result.id)

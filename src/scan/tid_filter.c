@@ -198,7 +198,6 @@ IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	const PipeannTidFilterState *filter = arg;
 
-	(void) slot;
 	return id < filter->nids && PipeannHasBit(filter->nodes, id);
 }
 

@@ -926,8 +926,6 @@ NoOutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	const PipeannLayout *l = arg;
 
-	(void) id;
-	(void) slot;
 	return (float) l->dim;
 }
 

@@ -150,7 +150,6 @@ VisitRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannRowList list = PipeannAnyRows(walk->layout, slot);
 	const PipeannRow *row = list.rows;
 
-	(void) id;
 	for (uint32 i = 0; i < list.n && !walk->stopped;
 		 i++, row = PipeannRowNext(walk->layout, row))
 		walk->stopped = !walk->visit(row, walk->arg);
@@ -205,9 +204,6 @@ WalkRowParts(const PipeannCheck *check, const PipeannSlot *node,
 static void
 Ignore(uint32 id, const PipeannSlot *ext, void *arg)
 {
-	(void) id;
-	(void) ext;
-	(void) arg;
 }
 
 /* Walk along all chains of a node; returns what is wrong. */
@@ -233,7 +229,6 @@ WalkAll(const PipeannCheck *check, const PipeannSlot *slot, ChainVisit visit,
 const char *
 PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	(void) id;
 	if (slot->ext_tids == PIPEANN_INVALID_ID &&
 		check->view.meta.layout.row_bytes == 0 &&
 		(slot->error != 0 || slot->ext_vec == PIPEANN_INVALID_ID) &&
@@ -248,7 +243,6 @@ TakePart(uint32 id, const PipeannSlot *ext, void *arg)
 {
 	char	  **next = arg;
 
-	(void) id;
 	memcpy(*next, PipeannSlotBody(ext), ext->length);
 	*next += ext->length;
 }
@@ -295,7 +289,6 @@ Own(uint32 id, const PipeannSlot *ext, void *arg)
 	Owner	   *owner = arg;
 	PipeannCheck *check = owner->check;
 
-	(void) ext;
 	if (id >= check->size)
 		return;
 	if (check->seen[id] & PIPEANN_SEEN_OWNED)
@@ -757,8 +750,6 @@ LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	MemoryContext old;
 	const float *x;
 
-	(void) index;
-	(void) tuple_is_alive;
 	if (isnull[check->columns.vector])
 		return;
 	old = MemoryContextSwitchTo(check->scratch);
