@@ -765,6 +765,17 @@ pipeannbuildphasename(int64 phase)
 	return unconstify(char *, PipeannPhaseName(phase));
 }
 
+/*
+ * Whether an index-only scan can return a column: one can only if there are
+ * others than the vector, and that can be read from the table.
+ */
+static bool
+pipeanncanreturn(Relation index, int attno)
+{
+	return PipeannIndexHasValues(index) &&
+		PipeannVectorColumn(index) != InvalidAttrNumber;
+}
+
 /* Whether a column of an index, by its number, is the vector. */
 static bool
 IsVectorColumn(Oid index_oid, int attno)

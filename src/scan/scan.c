@@ -507,17 +507,6 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 	return true;
 }
 
-/*
- * Whether an index-only scan can return a column: one can only if there are
- * others than the vector, and that can be read from the table.
- */
-bool
-pipeanncanreturn(Relation index, int attno)
-{
-	return PipeannIndexHasValues(index) &&
-		PipeannVectorColumn(index) != InvalidAttrNumber;
-}
-
 /* ---------- rows that the index leaves out ---------- */
 
 /*

@@ -112,7 +112,6 @@ extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 						  ScanKey orderbys, int norderbys);
 extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
-extern bool pipeanncanreturn(Relation index, int attno);
 extern PipeannSearchParams PipeannScanParams(void);
 
 /* stream.c */
