@@ -21,16 +21,20 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/nbtree.h"
 #include "access/skey.h"
 #include "access/stratnum.h"
 #include "access/tupmacs.h"
 #include "attributes/coding.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_type_d.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_locale.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
@@ -554,19 +558,42 @@ NumberOf(Comparison *c, Datum argument)
 	return 1 + 2 * low + (low < n && Compares(&c->equal, c, low, argument));
 }
 
+/*
+ * Whether the database's own collation is C. (PostgreSQL's function for that is in a
+ * header that needs those of ICU.)
+ */
+static bool
+DefaultIsC(void)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID,
+										ObjectIdGetDatum(MyDatabaseId));
+	bool		isnull;
+	Datum		name;
+	bool		result = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	name = SysCacheGetAttr(DATABASEOID, tuple, Anum_pg_database_datcollate,
+						   &isnull);
+	if (!isnull && ((Form_pg_database) GETSTRUCT(tuple))->datlocprovider ==
+		COLLPROVIDER_LIBC)
+	{
+		const char *locale = TextDatumGetCString(name);
+
+		result = strcmp(locale, "C") == 0 || strcmp(locale, "POSIX") == 0;
+	}
+	ReleaseSysCache(tuple);
+	return result;
+}
+
 /* Whether values that the codes have in order are in that of the column. */
 static bool
 IsInOrder(const PipeannAttribute *attribute)
 {
 	Oid			collation = attribute->type->attcollation;
 
-#if PG_VERSION_NUM >= 180000
 	return collation == attribute->order.collation ||
-		pg_newlocale_from_collation(collation)->collate_is_c;
-#else
-	return collation == attribute->order.collation ||
-		lc_collate_is_c(collation);
-#endif
+		(collation == DEFAULT_COLLATION_OID && DefaultIsC());
 }
 
 /*
