@@ -45,8 +45,6 @@ PipeannReadSlot(const PipeannIndexView *view, uint32 id,
 
 	CHECK_FOR_INTERRUPTS();
 	blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
-	if (blkno == InvalidBlockNumber)
-		ChainError(view, id);
 	buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
 							   BUFFER_LOCK_SHARE, false, strategy);
 	*slot = PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),

@@ -11,7 +11,6 @@
 
 #include "graph/graph.h"
 #include "index/index.h"
-#include "base/id_set.h"
 
 /* Candidates for a new node's neighbours, nearest first. */
 typedef struct PipeannLinkSet
@@ -26,17 +25,6 @@ typedef struct PipeannLinkSet
 	uint32		roomy_page;		/* page of the nearest candidate whose page has
 								 * a free slot, or INVALID_ID */
 } PipeannLinkSet;
-
-/* Embedded vectors of nodes: near lists have many nodes in common. */
-typedef struct PipeannVectorCache
-{
-	const PipeannIndexView *view;
-	PipeannIdSet places;		/* positions in vectors[] by id */
-	const float **vectors;
-	uint32		n;
-	uint32		size;
-	float	   *x;				/* work space */
-} PipeannVectorCache;
 
 /*
  * The layout for searching neighbours. In an index by inner product these are
@@ -53,45 +41,29 @@ PipeannNearLayout(const PipeannLayout *l)
 	return near;
 }
 
-/* link.c */
-extern PipeannLinkSet *PipeannLinkSetNew(const PipeannIndexView *view,
-										 int size);
-extern void PipeannLinkSetFree(PipeannLinkSet *set);
-extern void PipeannLinkSetAdd(PipeannLinkSet *set, uint32 id,
-							  const float *vector, const float *from);
-extern void PipeannLinkSetRemove(PipeannLinkSet *set, uint32 id);
-extern int	PipeannLinkSetPrune(const PipeannLinkSet *set, int forced,
-								int max, int fill, uint32 *out);
-extern PipeannVectorCache *PipeannVectorCacheNew(const PipeannIndexView *view);
-extern void PipeannVectorCachePut(PipeannVectorCache *cache, uint32 id,
-								  const float *vector);
-extern const float *PipeannVectorCacheGet(PipeannVectorCache *cache,
-										  uint32 id);
-extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
-											 PipeannSearch *search,
-											 const float *x, float aux);
-extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
-							 PipeannSlot *slot);
+/* neighbors.c */
 extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										const PipeannLayout *near,
 										PipeannPageSource *source,
 										const float *query,
 										PipeannSearchParams params);
+extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
+											 PipeannSearch *search,
+											 const float *x, float aux);
+extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
+							 uint32 self, PipeannSlot *slot);
 extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot, float *x, float *out);
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, float *out);
-
-/* reverse_edge.c */
 extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);
 extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
-							uint32 id, const PipeannSlot *slot);
-extern bool PipeannJoinTree(const PipeannIndexView *view, uint32 target,
-							uint32 id, const PipeannSlot *slot);
+							uint32 id, const PipeannSlot *slot,
+							bool existing);
 extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot);
 

@@ -136,28 +136,13 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
  */
 #define MAX_FREE_TRIES 16
 
-static BlockNumber
-PageBlock(const PipeannIndexView *view, uint32 page)
-{
-	BlockNumber blkno = PipeannViewBlock(view, page);
-
-	if (blkno == InvalidBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" lacks graph page %u",
-						RelationGetRelationName(view->index), page),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(view->index))));
-	return blkno;
-}
-
 void
 PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 				 PipeannSlotUpdate *update)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	update->blkno = PageBlock(view, PipeannIdPage(l, id));
+	update->blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
 	update->buffer = PipeannReadBuffer(view->index, update->blkno,
 									   PIPEANN_GRAPH, BUFFER_LOCK_EXCLUSIVE,
 									   false, NULL);
@@ -167,49 +152,12 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 								 PipeannIdSlot(l, id));
 }
 
-/* Lock the page of a slot; the caller then registers or releases it. */
-Buffer
-PipeannPagesLock(PipeannPagesUpdate *update, uint32 id)
-{
-	const PipeannIndexView *view = update->view;
-	BlockNumber blkno = PageBlock(view,
-								  PipeannIdPage(&view->meta.layout, id));
-
-	return PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-							 BUFFER_LOCK_EXCLUSIVE, false, NULL);
-}
-
-/* Register the page; returns the copy to change. */
-Page
-PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer)
-{
-	Page		page = GenericXLogRegisterBuffer(update->state, buffer, 0);
-
-	update->buffers[update->n] = buffer;
-	update->pages[update->n++] = page;
-	return page;
-}
-
-void
-PipeannPagesEnd(PipeannPagesUpdate *update)
-{
-	for (int i = 0; i < update->n; i++)
-		PipeannPageSeal(update->pages[i],
-						BufferGetBlockNumber(update->buffers[i]));
-	if (update->n > 0)
-		GenericXLogFinish(update->state);
-	else
-		GenericXLogAbort(update->state);
-	for (int i = 0; i < update->n; i++)
-		UnlockReleaseBuffer(update->buffers[i]);
-}
-
 /* Copy slot id (slot_size bytes) out of shared_buffers. */
 void
 PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PageBlock(view, PipeannIdPage(l, id));
+	BlockNumber blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
 	char	   *out = (char *) slot;
 	Size		left = l->slot_size;
 
@@ -237,7 +185,7 @@ PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 bool
 PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
 {
-	BlockNumber blkno = PageBlock(view, page);
+	BlockNumber blkno = PipeannViewBlock(view, page);
 
 	for (int i = 0; i < view->meta.layout.node_pages; i++)
 	{
@@ -315,7 +263,7 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 		uint32 *id)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PageBlock(view, page_number);
+	BlockNumber blkno = PipeannViewBlock(view, page_number);
 	Buffer		buffer = PipeannGetBlock(view->index, blkno);
 	Page		page = BufferGetPage(buffer);
 	bool		is_new = PageIsNew(page);
@@ -415,7 +363,7 @@ LastPageIsWritten(const PipeannIndexView *view)
 
 	if (view->meta.graph_pages == 0)
 		return true;
-	blkno = PageBlock(view, view->meta.graph_pages - 1);
+	blkno = PipeannViewBlock(view, view->meta.graph_pages - 1);
 	if (blkno >= RelationGetNumberOfBlocks(view->index))
 		return false;
 	buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,

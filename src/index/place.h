@@ -20,20 +20,6 @@ typedef struct PipeannSlotUpdate
 	PipeannSlot *slot;
 } PipeannSlotUpdate;
 
-/*
- * Change several graph pages (their first blocks) under one WAL record, at
- * most MAX_GENERIC_XLOG_PAGES. They are locked exclusively, in ascending order
- * of their ids. End writes the record and releases the registered pages.
- */
-typedef struct PipeannPagesUpdate
-{
-	const PipeannIndexView *view;
-	GenericXLogState *state;
-	int			n;				/* registered */
-	Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
-	Page		pages[MAX_GENERIC_XLOG_PAGES];
-} PipeannPagesUpdate;
-
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
@@ -63,9 +49,6 @@ extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
 extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 							 PipeannSlotUpdate *update);
-extern Buffer PipeannPagesLock(PipeannPagesUpdate *update, uint32 id);
-extern Page PipeannPagesRegister(PipeannPagesUpdate *update, Buffer buffer);
-extern void PipeannPagesEnd(PipeannPagesUpdate *update);
 extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
@@ -111,14 +94,6 @@ PipeannSlotAbort(PipeannSlotUpdate *update)
 {
 	GenericXLogAbort(update->state);
 	UnlockReleaseBuffer(update->buffer);
-}
-
-static inline void
-PipeannPagesBegin(const PipeannIndexView *view, PipeannPagesUpdate *update)
-{
-	update->view = view;
-	update->state = GenericXLogStart(view->index);
-	update->n = 0;
 }
 
 #endif							/* PIPEANN_INDEX_PLACE_H */

@@ -173,19 +173,6 @@ LaterBlock(const PipeannIndexView *view, uint32 page)
 }
 
 /*
- * The first block of a graph page of the view's layout, or InvalidBlockNumber.
- * Finds pages, too, that were given out after the view was opened: chains of
- * overflow slots may lead there.
- */
-BlockNumber
-PipeannViewBlock(const PipeannIndexView *view, uint32 page)
-{
-	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
-
-	return blkno != InvalidBlockNumber ? blkno : LaterBlock(view, page);
-}
-
-/*
  * Errors if the view's layout may have been replaced and its pages used again.
  * That can happen on a replica only; elsewhere snapshots prevent it.
  */
@@ -204,6 +191,29 @@ PipeannCheckPacking(const PipeannIndexView *view)
 				 errmsg("index \"%s\" was packed anew while it was read",
 						RelationGetRelationName(view->index)),
 				 errhint("Run the query again.")));
+}
+
+/*
+ * The first block of a graph page of the view's layout. Finds pages, too, that were
+ * given out after the view was opened: chains of overflow slots may lead there.
+ * Errors if there is no such page.
+ */
+BlockNumber
+PipeannViewBlock(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+
+	if (blkno == InvalidBlockNumber)
+		blkno = LaterBlock(view, page);
+	if (blkno != InvalidBlockNumber)
+		return blkno;
+	PipeannCheckPacking(view);
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" lacks graph page %u",
+					RelationGetRelationName(view->index), page),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(view->index))));
 }
 
 /* A user that may select from the table may look at its index. */

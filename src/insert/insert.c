@@ -8,7 +8,7 @@
  * leaves in any index. Inserts hold the metapage's heavyweight lock shared, so
  * that retraining and VACUUM can wait until none is under way. Pages are
  * locked one at a time, except for those that get reverse edges
- * (index/reverse_edge.c).
+ * (index/neighbors.c).
  *
  * The inserts of one statement share the backend's memory, reads and cache. A
  * view is opened for each insert, which takes a thousandth of its time.
@@ -590,8 +590,7 @@ LinkLate(InsertState *state, uint32 id)
 	PipeannLinkSet *set = FindCandidates(state, NULL);
 	PipeannSlotUpdate update;
 
-	PipeannLinkSetRemove(set, id);
-	PipeannLinkPrune(view, set, state->slot);
+	PipeannLinkPrune(view, set, id, state->slot);
 	PipeannSlotBegin(view, id, &update);
 	if (update.slot->degree == 0)
 	{
@@ -660,7 +659,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	double		strayed;
 	uint32		id;
 
-	PipeannLinkPrune(view, set, state->slot);
+	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
 	if (state->out_of_line)
 		state->slot->ext_vec =
 			WriteParts(view, state->x,

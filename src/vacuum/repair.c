@@ -947,11 +947,11 @@ LinkByNeighbor(Reach *reach, uint32 id, const PipeannSlot *slot)
 
 	for (int i = 0; i < degree; i++)
 		if (IsReached(reach, slot->neighbors[i]) &&
-			PipeannJoinTree(view, slot->neighbors[i], id, slot))
+			PipeannLinkEdge(view, slot->neighbors[i], id, slot, true))
 			return true;
 	for (int i = 0; i < degree; i++)
 		if (IsReached(reach, slot->neighbors[i]) &&
-			PipeannLinkEdge(view, slot->neighbors[i], id, slot))
+			PipeannLinkEdge(view, slot->neighbors[i], id, slot, false))
 			return true;
 	return false;
 }
@@ -986,7 +986,7 @@ LinkBySearch(Reach *reach, uint32 id, const PipeannSlot *slot)
 	PipeannSourceClose(source);
 	while (!linked && (result = PipeannSearchPop(search)) != NULL)
 		if (result->id != id && IsReached(reach, result->id))
-			linked = PipeannLinkEdge(view, result->id, id, slot);
+			linked = PipeannLinkEdge(view, result->id, id, slot, false);
 	return linked;
 }
 
@@ -1156,7 +1156,7 @@ LinkFromNear(Reach *reach, uint32 id, const PipeannSlot *slot)
 		return false;
 	for (int i = 0; i < n; i++)
 		if (LeadsOn(reach, near[i].id) &&
-			PipeannLinkEdge(view, near[i].id, id, slot))
+			PipeannLinkEdge(view, near[i].id, id, slot, false))
 			return true;
 	return false;
 }

@@ -1,11 +1,14 @@
 /*
- * reverse_edge.c
- *		Edges that lead to a node that was inserted.
+ * neighbors.c
+ *		Choosing a node's neighbours, and making the edges that lead to it.
  *
- * The first edge comes from the node's nearest neighbour and is a
- * spanning-tree edge, which pruning keeps, so no insert makes a node
- * unreachable. It is made before the others: a node that an interrupted insert
- * left behind has this edge or none.
+ * The neighbours of a new node are chosen by exact distances, from pages that a
+ * search has just read.
+ *
+ * Of the edges that lead to it the first one comes from the node's nearest
+ * neighbour and is a spanning-tree edge, which pruning keeps, so no insert makes
+ * a node unreachable. It is made before the others: a node that an interrupted
+ * insert left behind has this edge or none.
  *
  * All edges are planned on copies of the lists. Then each page with such lists
  * is changed once, if the lists are still the same, a few pages at a time.
@@ -15,25 +18,410 @@
 
 #include <math.h>
 
+#include "base/id_set.h"
 #include "base/pause.h"
 #include "distance/distance.h"
 #include "index/neighbors.h"
+#include "io/io.h"
 #include "miscadmin.h"
 
+/* Candidates to look at, as a multiple of ef_construction. */
+#define MAX_CANDIDATES_FACTOR 2
+
+/* Initial room of a vector cache, in vectors. */
+#define FIRST_CACHED 512
+
+/* So many candidates' pages are always checked for room. */
+#define NEAR_CANDIDATES 32
+
+static float
+EmbeddedDistance(const float *a, const float *b, int dim)
+{
+	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, dim);
+}
+
+/* An empty set with room for size nodes, palloc'd. */
+static PipeannLinkSet *
+NewSet(const PipeannIndexView *view, int size)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannLinkSet *set = palloc(sizeof(PipeannLinkSet));
+
+	set->n = 0;
+	set->needed = 0;
+	set->roomy_page = PIPEANN_INVALID_ID;
+	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
+	set->ids = palloc(mul_size(size, sizeof(uint32)));
+	set->dists = palloc(mul_size(size, sizeof(float)));
+	set->vectors = palloc(mul_size(size, sizeof(float *)));
+	return set;
+}
+
+static void
+FreeSet(PipeannLinkSet *set)
+{
+	pfree(set->ids);
+	pfree(set->dists);
+	pfree(set->vectors);
+	pfree(set);
+}
+
+/* Add a node, with its distance from vector `from`. Keeps the pointers. */
+static void
+AddNode(PipeannLinkSet *set, uint32 id, const float *vector,
+		const float *from)
+{
+	set->ids[set->n] = id;
+	set->vectors[set->n] = vector;
+	set->dists[set->n] = EmbeddedDistance(from, vector, set->dim);
+	set->n++;
+}
+
+/*
+ * For inner product: the element that embedding adds to a vector, from its
+ * norm and the largest norm at present.
+ */
+static float
+NormPart(const PipeannIndexView *view, const float *x)
+{
+	return PipeannAux(PIPEANN_IP, PipeannNorm(x, view->meta.layout.dim),
+					  view->meta.max_norm);
+}
+
+static void
+Embed(PipeannMetric metric, int dim, const float *x, float aux,
+	  float *out)
+{
+	float		scale = metric == PIPEANN_COSINE ? aux : 1;
+
+	for (int i = 0; i < dim; i++)
+		out[i] = x[i] * scale;
+	if (metric == PIPEANN_IP)
+		out[dim] = aux;
+}
+
+/* Embed a vector with this aux to out. */
+static void
+EmbedVector(const PipeannIndexView *view, const float *x, float aux,
+			float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (l->metric == PIPEANN_IP)
+		aux = NormPart(view, x);
+	Embed(l->metric, l->dim, x, aux, out);
+}
+
+/*
+ * Embed a node's vector from a copy of its slot. x[layout's dim] is work
+ * space. The caller must not hold page locks, as an out-of-line vector is read
+ * from its chain.
+ */
+void
+PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
+				 const PipeannSlot *slot, float *x, float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
+	EmbedVector(view, x, slot->aux, out);
+}
+
+/*
+ * Search for the nodes nearest to query[dim], normalised for cosine; without
+ * codes, for all nodes. near is the layout that gives the metric; it has to stay
+ * as long as the search is used. Of params the caller sets ef, the distance of
+ * out-of-line vectors and, if there is one, the node at which the search ends.
+ */
+PipeannSearch *
+PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
+				  PipeannPageSource *source, const float *query,
+				  PipeannSearchParams params)
+{
+	PipeannSearch *search = PipeannReuseSearch();
+
+	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
+	/* whole pages are needed to look for free slots */
+	params.disabled = PIPEANN_NODE_HITS;
+	params.max_pages = PG_INT32_MAX;
+	PipeannSearchBegin(search, near,
+					   view->cache != NULL ? &view->codes : NULL, source,
+					   query, &params);
+	if (view->cache != NULL)
+		(void) PipeannSearchRun(search);
+	else
+		PipeannSearchExact(search,
+						   PipeannCountGraphPages(view->index, near,
+												  view->map,
+												  view->meta.graph_pages));
+	return search;
+}
+
+static bool
+HasRoom(const PipeannLayout *l, const char *nodes)
+{
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+		if (!(PipeannSlotAt(l, nodes, i)->flags & PIPEANN_SLOT_USED))
+			return true;
+	return false;
+}
+
+/*
+ * Whether the new node may go to a candidate's page, when `before` nearer
+ * candidates' pages had no room. Nodes that share pages with near ones save
+ * reads: so rather than to a far page the node goes to one of its own, where
+ * others will join it, unless the index has many free slots.
+ */
+static bool
+WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
+{
+	return set->roomy_page == PIPEANN_INVALID_ID &&
+		view->meta.layout.node_pages == 1 &&
+		(before < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
+}
+
+/*
+ * The slots of a graph page: the search's copy, or else one read into buffer.
+ */
+static const char *
+PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
+		   uint32 page, char *buffer)
+{
+	const char *nodes = PipeannSearchPage(search, page);
+
+	if (nodes == NULL && PipeannGraphPageCopy(view, page, buffer))
+		nodes = buffer;
+	return nodes;
+}
+
+static void
+AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
+			 const PipeannSlot *slot, const float *self, float *x)
+{
+	float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
+
+	PipeannEmbedSlot(view, id, slot, x, vector);
+	AddNode(set, id, vector, self);
+}
+
+/*
+ * Make a set of the nearest results of a search. Pages that the search does not
+ * hold, as after PipeannSearchExact(), are read.
+ */
+PipeannLinkSet *
+PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
+					  const float *x, float aux)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			size = view->meta.ef_construction * MAX_CANDIDATES_FACTOR;
+	PipeannLinkSet *set = NewSet(view, size);
+	float	   *decoded = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
+	const PipeannResult *result;
+
+	EmbedVector(view, x, aux, self);
+	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
+		 (result = PipeannSearchPop(search)) != NULL; i++)
+	{
+		uint32		page = PipeannIdPage(l, result->id);
+		const char *nodes = PageAtHand(view, search, page, buffer);
+		const PipeannSlot *slot;
+
+		CHECK_FOR_INTERRUPTS();
+		if (nodes == NULL)
+			continue;
+		if (WantsRoom(view, set, i) && HasRoom(l, nodes))
+			set->roomy_page = page;
+		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, result->id));
+		if (set->n < size && PipeannSlotIsLive(slot))
+			AddCandidate(view, set, result->id, slot, self, decoded);
+	}
+	pfree(decoded);
+	pfree(self);
+	pfree(buffer);
+	return set;
+}
+
+static float
+CandidateDistance(uint32 a, uint32 b, void *arg)
+{
+	const PipeannLinkSet *set = arg;
+
+	return EmbeddedDistance(set->vectors[a], set->vectors[b], set->dim);
+}
+
+/*
+ * Prune a set to a list of at most max ids, out[max], of which the first
+ * `forced` stay, and fill it up to `fill` with the nearest that were dropped.
+ * Returns its length.
+ */
+static int
+PruneSet(const PipeannLinkSet *set, int forced, int max, int fill,
+		 uint32 *out)
+{
+	PipeannPruneParams params = {PIPEANN_ALPHA, max, forced, fill};
+	uint32	   *numbers = palloc(mul_size(set->n + 1, sizeof(uint32)));
+	float	   *dists = palloc(mul_size(set->n + 1, sizeof(float)));
+	int			n;
+
+	for (int i = 0; i < set->n; i++)
+	{
+		numbers[i] = i;
+		dists[i] = set->dists[i];
+	}
+	n = PipeannRobustPrune(numbers, dists, set->n, &params,
+						   CandidateDistance, (void *) set, out);
+	for (int i = 0; i < n; i++)
+		out[i] = set->ids[out[i]];
+	pfree(numbers);
+	pfree(dists);
+	return n;
+}
+
+static void
+Remove(PipeannLinkSet *set, uint32 id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < set->n; i++)
+	{
+		if (set->ids[i] == id)
+			continue;
+		set->ids[n] = set->ids[i];
+		set->dists[n] = set->dists[i];
+		set->vectors[n++] = set->vectors[i];
+	}
+	set->n = n;
+}
+
+/*
+ * Prune the set into slot's neighbour list: first the neighbours that pruning
+ * keeps, then the nearest of the others. The node itself, which a search may have
+ * found if it has an id, leaves the set.
+ */
+void
+PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
+				 uint32 self, PipeannSlot *slot)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	Remove(set, self);
+	set->needed = PruneSet(set, 0, l->max_degree, 0, slot->neighbors);
+	slot->degree = set->needed;
+
+	/* candidates are sorted, nearest first */
+	for (int i = 0; i < set->n && slot->degree < l->max_degree; i++)
+		if (!PipeannListHas(slot->neighbors, set->needed, set->ids[i]))
+			slot->neighbors[slot->degree++] = set->ids[i];
+}
+
+/*
+ * Embed a node's vector: decoded from its code or, in an index without codes,
+ * from its slot; no page may be locked. False if its code is not known yet.
+ */
+bool
+PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *slot;
+
+	if (view->cache != NULL)
+	{
+		if (id >= view->codes.ncodes)
+			return false;
+		/* for cosine, codes are of normalised vectors */
+		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), out);
+		if (l->metric == PIPEANN_IP)
+			out[l->dim] = NormPart(view, out);
+		return true;
+	}
+	/* a list may name a node that is newer than our copy of the metapage */
+	if (id >= PipeannViewIds(view))
+		return false;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, id, slot);
+	PipeannEmbedSlot(view, id, slot, x, out);
+	pfree(slot);
+	return true;
+}
+
+/* ---------- edges that lead to a node ---------- */
+
+/* Embedded vectors of nodes: near lists have many nodes in common. */
+typedef struct VectorCache
+{
+	const PipeannIndexView *view;
+	PipeannIdSet places;		/* positions in vectors[] by id */
+	const float **vectors;
+	uint32		n;
+	uint32		size;
+	float	   *x;				/* work space */
+} VectorCache;
+
+static VectorCache *
+NewVectorCache(const PipeannIndexView *view)
+{
+	VectorCache *cache = palloc(sizeof(VectorCache));
+
+	cache->view = view;
+	cache->x = palloc(mul_size(view->meta.layout.dim, sizeof(float)));
+	cache->n = 0;
+	cache->size = FIRST_CACHED;
+	cache->vectors = palloc(cache->size * sizeof(float *));
+	PipeannIdSetInit(&cache->places, 2 * FIRST_CACHED, true);
+	return cache;
+}
+
+/* Add a vector; keeps the pointer. */
+static void
+PutVector(VectorCache *cache, uint32 id, const float *vector)
+{
+	if (cache->n == cache->size)
+	{
+		cache->size *= 2;
+		cache->vectors = repalloc(cache->vectors,
+								  mul_size(cache->size, sizeof(float *)));
+	}
+	PipeannIdSetPut(&cache->places, id, cache->n);
+	cache->vectors[cache->n++] = vector;
+}
+
+/* The vector by PipeannEmbedNode(), or NULL if that has none. */
+static const float *
+VectorOf(VectorCache *cache, uint32 id)
+{
+	const PipeannLayout *l = &cache->view->meta.layout;
+	uint32		at;
+	float	   *vector;
+
+	if (PipeannIdSetGet(&cache->places, id, &at))
+		return cache->vectors[at];
+	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
+							 sizeof(float)));
+	if (!PipeannEmbedNode(cache->view, id, cache->x, vector))
+		return NULL;
+	PutVector(cache, id, vector);
+	return vector;
+}
+
 /* A node, while edges that lead to it are made. */
-typedef struct PipeannNewNode
+typedef struct NewNode
 {
 	const PipeannIndexView *view;
 	uint32		id;
-	PipeannVectorCache *cache;
+	VectorCache *cache;
 	int			max_tree_edges; /* a list with so many spanning-tree edges
 								 * takes no more */
 	List	   *unlinked;		/* ids of nodes that cannot be its parent: no
 								 * edges lead to them */
-} PipeannNewNode;
+} NewNode;
 
 /* The planned list of target. */
-typedef struct PipeannReverseEdge
+typedef struct ReverseEdge
 {
 	uint32		target;
 	PipeannSlot *seen;			/* target's slot when it was planned */
@@ -41,16 +429,16 @@ typedef struct PipeannReverseEdge
 	int			n;
 	int			tree_edges;
 	bool		done;
-} PipeannReverseEdge;
+} ReverseEdge;
 
 /* What may be done to target's list to have the edge. */
-typedef enum PipeannEffort
+typedef enum Effort
 {
 	PIPEANN_IF_THERE,			/* an existing edge joins the spanning tree */
 	PIPEANN_IF_ROOM,			/* a full list stays as it is */
 	PIPEANN_PRUNE,				/* pruning a full list may drop it */
 	PIPEANN_AS_TREE_EDGE		/* the edge is kept, as a spanning-tree edge */
-} PipeannEffort;
+} Effort;
 
 /*
  * Planning an edge on a copy of a list, and changing the page.
@@ -90,7 +478,7 @@ ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
  * them.
  */
 static void
-JoinTree(PipeannReverseEdge *edge, int at)
+JoinTree(ReverseEdge *edge, int at)
 {
 	uint32		id = edge->list[at];
 
@@ -103,14 +491,14 @@ JoinTree(PipeannReverseEdge *edge, int at)
  * known yet.
  */
 static bool
-AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target,
+AddToSet(NewNode *node, PipeannLinkSet *set, const float *target,
 		 uint32 id)
 {
-	const float *vector = PipeannVectorCacheGet(node->cache, id);
+	const float *vector = VectorOf(node->cache, id);
 
 	if (vector == NULL)
 		return false;
-	PipeannLinkSetAdd(set, id, vector, target);
+	AddNode(set, id, vector, target);
 	return true;
 }
 
@@ -120,7 +508,7 @@ AddToSet(PipeannNewNode *node, PipeannLinkSet *set, const float *target,
  * stay, come first, a new one behind them.
  */
 static void
-KeepPlaces(PipeannReverseEdge *edge, int degree, int tree_edges)
+KeepPlaces(ReverseEdge *edge, int degree, int tree_edges)
 {
 	const uint32 *old = edge->seen->neighbors;
 	uint32	   *list = palloc(edge->n * sizeof(uint32));
@@ -147,13 +535,13 @@ KeepPlaces(PipeannReverseEdge *edge, int degree, int tree_edges)
  * whose code is not known yet, stay.
  */
 static void
-PruneFullList(PipeannNewNode *node, bool in_tree, PipeannReverseEdge *edge)
+PruneFullList(NewNode *node, bool in_tree, ReverseEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	const PipeannSlot *target = edge->seen;
 	int			degree = PipeannSlotDegree(l, target);
 	int			tree_edges = PipeannSlotTreeEdges(l, target);
-	PipeannLinkSet *set = PipeannLinkSetNew(node->view, degree + 1);
+	PipeannLinkSet *set = NewSet(node->view, degree + 1);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
 	int			unknown = 0;
@@ -172,10 +560,10 @@ PruneFullList(PipeannNewNode *node, bool in_tree, PipeannReverseEdge *edge)
 	if (!in_tree)
 		(void) AddToSet(node, set, self, node->id);
 	edge->n = unknown +
-		PipeannLinkSetPrune(set, forced, l->max_degree - unknown,
-							FilledLength(l) - unknown, edge->list + unknown);
+		PruneSet(set, forced, l->max_degree - unknown,
+				 FilledLength(l) - unknown, edge->list + unknown);
 	KeepPlaces(edge, degree, tree_edges);
-	PipeannLinkSetFree(set);
+	FreeSet(set);
 	pfree(x);
 	pfree(self);
 }
@@ -186,8 +574,8 @@ PruneFullList(PipeannNewNode *node, bool in_tree, PipeannReverseEdge *edge)
  * target is no node.
  */
 static bool
-PlanEdge(PipeannNewNode *node, uint32 target, PipeannEffort effort,
-		 PipeannReverseEdge *edge)
+PlanEdge(NewNode *node, uint32 target, Effort effort,
+		 ReverseEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE ||
@@ -242,7 +630,7 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 
 /* Change the lists of edges[n], all on one page, in a copy of the page. */
 static void
-ChangePage(const PipeannLayout *l, Page page, PipeannReverseEdge *edges, int n)
+ChangePage(const PipeannLayout *l, Page page, ReverseEdge *edges, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
@@ -259,7 +647,7 @@ ChangePage(const PipeannLayout *l, Page page, PipeannReverseEdge *edges, int n)
 }
 
 static bool
-AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannReverseEdge *edges,
+AnyIsAsSeen(const PipeannLayout *l, Page page, const ReverseEdge *edges,
 			int n)
 {
 	for (int i = 0; i < n; i++)
@@ -272,7 +660,7 @@ AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannReverseEdge *edges,
 
 /* The number of edges on the same page as edges[0]; they are sorted by page. */
 static int
-CountOnPage(const PipeannLayout *l, const PipeannReverseEdge *edges, int n)
+CountOnPage(const PipeannLayout *l, const ReverseEdge *edges, int n)
 {
 	int			i;
 
@@ -283,6 +671,52 @@ CountOnPage(const PipeannLayout *l, const PipeannReverseEdge *edges, int n)
 	return i;
 }
 
+/* Graph pages (their first blocks) that are changed under one WAL record. */
+typedef struct PagesUpdate
+{
+	GenericXLogState *state;
+	int			n;				/* registered */
+	Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
+	Page		pages[MAX_GENERIC_XLOG_PAGES];
+} PagesUpdate;
+
+/* Change the lists of edges[n], all on one page, if any is still the same. */
+static void
+UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
+		   ReverseEdge *edges, int n)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PipeannViewBlock(view,
+										 PipeannIdPage(l, edges[0].target));
+	Buffer		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
+										   BUFFER_LOCK_EXCLUSIVE, false, NULL);
+	Page		page;
+
+	if (!AnyIsAsSeen(l, BufferGetPage(buffer), edges, n))
+	{
+		UnlockReleaseBuffer(buffer);
+		return;
+	}
+	page = GenericXLogRegisterBuffer(update->state, buffer, 0);
+	update->buffers[update->n] = buffer;
+	update->pages[update->n++] = page;
+	ChangePage(l, page, edges, n);
+}
+
+static void
+EndPages(PagesUpdate *update)
+{
+	for (int i = 0; i < update->n; i++)
+		PipeannPageSeal(update->pages[i],
+						BufferGetBlockNumber(update->buffers[i]));
+	if (update->n > 0)
+		GenericXLogFinish(update->state);
+	else
+		GenericXLogAbort(update->state);
+	for (int i = 0; i < update->n; i++)
+		UnlockReleaseBuffer(update->buffers[i]);
+}
+
 /*
  * Change the lists of the first edges, if they are still the same, on as many
  * pages as one WAL record holds: a record for each page would be as much
@@ -290,35 +724,30 @@ CountOnPage(const PipeannLayout *l, const PipeannReverseEdge *edges, int n)
  * edges were dealt with.
  */
 static int
-ApplyToPages(const PipeannIndexView *view, PipeannReverseEdge *edges, int n)
+ApplyToPages(const PipeannIndexView *view, ReverseEdge *edges, int n)
 {
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannPagesUpdate update;
+	PagesUpdate update = {.n = 0};
 	int			done = 0;
 
 	PIPEANN_PAUSE("insert-back-edge");
-	PipeannPagesBegin(view, &update);
+	update.state = GenericXLogStart(view->index);
 	while (done < n && update.n < MAX_GENERIC_XLOG_PAGES)
 	{
-		int			here = CountOnPage(l, edges + done, n - done);
-		Buffer		buffer = PipeannPagesLock(&update, edges[done].target);
+		int			here = CountOnPage(&view->meta.layout, edges + done,
+									   n - done);
 
-		if (AnyIsAsSeen(l, BufferGetPage(buffer), edges + done, here))
-			ChangePage(l, PipeannPagesRegister(&update, buffer),
-					   edges + done, here);
-		else
-			UnlockReleaseBuffer(buffer);
+		UpdatePage(view, &update, edges + done, here);
 		done += here;
 	}
-	PipeannPagesEnd(&update);
+	EndPages(&update);
 	return done;
 }
 
 static int
 CompareTargets(const void *a, const void *b)
 {
-	uint32		x = ((const PipeannReverseEdge *) a)->target;
-	uint32		y = ((const PipeannReverseEdge *) b)->target;
+	uint32		x = ((const ReverseEdge *) a)->target;
+	uint32		y = ((const ReverseEdge *) b)->target;
 
 	return x < y ? -1 : x > y;
 }
@@ -328,9 +757,9 @@ CompareTargets(const void *a, const void *b)
  * done.
  */
 static void
-ApplyEdges(const PipeannIndexView *view, PipeannReverseEdge *edges, int n)
+ApplyEdges(const PipeannIndexView *view, ReverseEdge *edges, int n)
 {
-	qsort(edges, n, sizeof(PipeannReverseEdge), CompareTargets);
+	qsort(edges, n, sizeof(ReverseEdge), CompareTargets);
 	for (int done = 0; done < n;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -340,7 +769,7 @@ ApplyEdges(const PipeannIndexView *view, PipeannReverseEdge *edges, int n)
 
 /* Allocate the arrays of an edge. */
 static void
-ReverseEdgeInit(const PipeannLayout *l, PipeannReverseEdge *edge)
+InitEdge(const PipeannLayout *l, ReverseEdge *edge)
 {
 	edge->seen = PipeannSlotAlloc(l);
 	edge->list = palloc((l->max_degree + 1) * sizeof(uint32));
@@ -352,11 +781,11 @@ ReverseEdgeInit(const PipeannLayout *l, PipeannReverseEdge *edge)
  * room, this means that target cannot take it.
  */
 static bool
-LinkBack(PipeannNewNode *node, uint32 target, PipeannEffort effort)
+LinkBack(NewNode *node, uint32 target, Effort effort)
 {
-	PipeannReverseEdge	edge;
+	ReverseEdge edge;
 
-	ReverseEdgeInit(&node->view->meta.layout, &edge);
+	InitEdge(&node->view->meta.layout, &edge);
 	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_AS_TREE_EDGE; i++)
 	{
 		if (!PlanEdge(node, target, effort, &edge))
@@ -402,7 +831,7 @@ LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
  * to where that led, so that nothing is cut off.
  */
 static bool
-TakePlace(PipeannNewNode *node, PipeannReverseEdge *edge)
+TakePlace(NewNode *node, ReverseEdge *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			n = PipeannSlotDegree(l, edge->seen);
@@ -459,12 +888,12 @@ PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 
 /* The nearest node of the entry graph, or INVALID_ID. */
 static uint32
-NearestEntry(PipeannNewNode *node)
+NearestEntry(NewNode *node)
 {
 	const PipeannCodes *codes = &node->view->codes;
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
-	const float *self = PipeannVectorCacheGet(node->cache, node->id);
+	const float *self = VectorOf(node->cache, node->id);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *other = palloc(mul_size(dim, sizeof(float)));
 	uint32		nearest = PIPEANN_INVALID_ID;
@@ -494,7 +923,7 @@ NearestEntry(PipeannNewNode *node)
  * which spanning-tree edges lead from it, breadth first.
  */
 static bool
-LinkToRoot(PipeannNewNode *node)
+LinkToRoot(NewNode *node)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
@@ -523,7 +952,7 @@ LinkToRoot(PipeannNewNode *node)
  * Both stay even if they are dead.
  */
 static bool
-LinkToEntry(PipeannNewNode *node)
+LinkToEntry(NewNode *node)
 {
 	uint32		nearest = NearestEntry(node);
 	bool		in_tree = LinkToRoot(node);
@@ -533,18 +962,18 @@ LinkToEntry(PipeannNewNode *node)
 	return in_tree;
 }
 
-static PipeannNewNode
+static NewNode
 MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannNewNode node = {view, id, PipeannVectorCacheNew(view),
-								PipeannWantedTreeEdges(l), NIL};
+	NewNode		node = {view, id, NewVectorCache(view),
+	PipeannWantedTreeEdges(l), NIL};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 										 sizeof(float)));
 
 	PipeannEmbedSlot(view, id, slot, x, vector);
-	PipeannVectorCachePut(node.cache, id, vector);
+	PutVector(node.cache, id, vector);
 	pfree(x);
 	return node;
 }
@@ -559,7 +988,7 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
  * what was read in vain once is kept.
  */
 static bool
-MayBeParent(PipeannNewNode *node, uint32 id)
+MayBeParent(NewNode *node, uint32 id)
 {
 	const PipeannIndexView *view = node->view;
 	const PipeannLayout *l = &view->meta.layout;
@@ -588,7 +1017,7 @@ MayBeParent(PipeannNewNode *node, uint32 id)
  * wanted, then try nodes that are not so near.
  */
 static bool
-FindParent(PipeannNewNode *node, const PipeannSlot *slot,
+FindParent(NewNode *node, const PipeannSlot *slot,
 		   const PipeannLinkSet *known, bool asked)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
@@ -615,9 +1044,9 @@ FindParent(PipeannNewNode *node, const PipeannSlot *slot,
  * *parent to the neighbour whose edge joins the tree.
  */
 static int
-PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
+PlanEdges(NewNode *node, const PipeannSlot *slot,
 		  const PipeannLinkSet *known,
-		  PipeannReverseEdge *edges, uint32 *parent)
+		  ReverseEdge *edges, uint32 *parent)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
@@ -628,7 +1057,7 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
 	{
 		bool		needed = known == NULL || i < known->needed;
 
-		ReverseEdgeInit(l, &edges[n]);
+		InitEdge(l, &edges[n]);
 		if (*parent == PIPEANN_INVALID_ID &&
 			MayBeParent(node, slot->neighbors[i]) &&
 			PlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE,
@@ -647,7 +1076,7 @@ PlanEdges(PipeannNewNode *node, const PipeannSlot *slot,
  * many.
  */
 static int
-ParentFirst(const PipeannLayout *l, PipeannReverseEdge *edges, int n,
+ParentFirst(const PipeannLayout *l, ReverseEdge *edges, int n,
 			uint32 parent)
 {
 	int			first = 0;
@@ -656,7 +1085,7 @@ ParentFirst(const PipeannLayout *l, PipeannReverseEdge *edges, int n,
 		return 0;
 	for (int i = 0; i < n; i++)
 	{
-		PipeannReverseEdge	edge = edges[i];
+		ReverseEdge edge = edges[i];
 
 		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, parent))
 			continue;
@@ -677,16 +1106,16 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 				const PipeannSlot *slot, const PipeannLinkSet *known)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannReverseEdge   *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
-										 sizeof(PipeannReverseEdge));
-	PipeannNewNode		node = MakeNode(view, id, slot);
+	ReverseEdge *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
+								sizeof(ReverseEdge));
+	NewNode		node = MakeNode(view, id, slot);
 	uint32		parent;
 	bool		in_tree = false;
 	int			first;
 	int			n;
 
 	for (int i = 0; known != NULL && i < known->n; i++)
-		PipeannVectorCachePut(node.cache, known->ids[i], known->vectors[i]);
+		PutVector(node.cache, known->ids[i], known->vectors[i]);
 	n = PlanEdges(&node, slot, known, edges, &parent);
 	first = ParentFirst(l, edges, n, parent);
 	ApplyEdges(view, edges, first);
@@ -704,19 +1133,22 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 }
 
 /*
- * Make an edge from target to node id. If target's list is full node id takes
- * over one of its edges. False if target is no node, both lists have
- * spanning-tree edges only, or target's list is being changed.
+ * Make an edge from target to node id, or make an existing one, a spanning-tree edge.
+ * If target's list is full node id takes over one of its edges. False if target is no
+ * node, both lists have spanning-tree edges only, target's list is being changed, or
+ * there is no such edge where one should exist.
  */
 bool
 PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
-				const PipeannSlot *slot)
+				const PipeannSlot *slot, bool existing)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannNewNode		node = MakeNode(view, id, slot);
-	PipeannReverseEdge	edge;
+	NewNode		node = MakeNode(view, id, slot);
+	ReverseEdge edge;
 
-	ReverseEdgeInit(l, &edge);
+	if (existing)
+		return LinkBack(&node, target, PIPEANN_IF_THERE);
+	InitEdge(l, &edge);
 	PipeannSlotCopy(view, target, edge.seen);
 	if (!PipeannSlotIsNode(edge.seen) || target == id)
 		return false;
@@ -729,26 +1161,12 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 	return LinkBack(&node, target, PIPEANN_AS_TREE_EDGE);
 }
 
-/*
- * Make an existing edge from target to node id a spanning-tree edge. False if
- * there is no such edge, or target has all the spanning-tree edges that it may
- * have.
- */
-bool
-PipeannJoinTree(const PipeannIndexView *view, uint32 target, uint32 id,
-				const PipeannSlot *slot)
-{
-	PipeannNewNode		node = MakeNode(view, id, slot);
-
-	return LinkBack(&node, target, PIPEANN_IF_THERE);
-}
-
 /* Make an edge from the root, or from near it, and from the entry graph. */
 bool
 PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 				 const PipeannSlot *slot)
 {
-	PipeannNewNode		node = MakeNode(view, id, slot);
+	NewNode		node = MakeNode(view, id, slot);
 
 	return LinkToEntry(&node);
 }
