@@ -1,6 +1,7 @@
 /*
  * page_source.c
- *		Graph pages for a search, by the read rule.
+ *		Graph pages for a search, by the read rule; the backend's frames; and how long
+ *		this machine takes to read a block.
  *
  * A search must never see a page older than the newest version in
  * shared_buffers: a page that is resident when it is asked for is copied from
@@ -13,10 +14,227 @@
 
 #include "access/xlog.h"
 #include "executor/instrument.h"
-#include "io/page_uses.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "storage/buf_internals.h"
+
+/*
+ * Frames and their buffers, kept by the backend across scans.
+ *
+ * Buffers come in slabs: one allocation, aligned for O_DIRECT, for frames of
+ * one size. A slab is freed when all its frames are free and there are more
+ * than KEEP_BYTES of free frames; a slab that the kernel may still write to,
+ * never.
+ */
+
+#define BUFFER_ALIGN 4096
+#define SLAB_BYTES (512 * 1024)
+#define MIN_SLAB_FRAMES 4
+#define KEEP_BYTES (4 * SLAB_BYTES)
+
+/* A frame with its buffer of node_pages blocks. */
+typedef struct BufferedFrame
+{
+	PipeannFrame frame;			/* first: what the search sees */
+	PipeannRead read;
+	dlist_node	node;			/* of its source's frames, or of free ones */
+	struct Slab *slab;
+	char	   *buffer;
+	BlockNumber blkno;
+	uint64		resident;		/* blocks to take from shared_buffers */
+} BufferedFrame;
+
+typedef struct Slab
+{
+	dlist_node	node;			/* of the set's slabs */
+	struct FrameSet *set;
+	int			nframes;
+	int			nfree;
+	bool		leaked;			/* never to be freed */
+	BufferedFrame frames[FLEXIBLE_ARRAY_MEMBER];
+} Slab;
+
+/* The frames of one size. */
+typedef struct FrameSet
+{
+	struct FrameSet *next;
+	int			node_pages;
+	Size		frame_size;
+	dlist_head	slabs;
+	dlist_head	free;			/* last freed first: may be in a CPU cache */
+} FrameSet;
+
+static MemoryContext frame_context = NULL;
+static FrameSet *sets = NULL;
+static Size free_bytes = 0;
+
+static FrameSet *
+GetSet(int node_pages)
+{
+	FrameSet   *set;
+
+	for (set = sets; set != NULL; set = set->next)
+		if (set->node_pages == node_pages)
+			return set;
+
+	if (frame_context == NULL)
+		frame_context = AllocSetContextCreate(TopMemoryContext,
+											  "pipeann frames",
+											  ALLOCSET_DEFAULT_SIZES);
+	set = MemoryContextAllocZero(frame_context, sizeof(FrameSet));
+	set->node_pages = node_pages;
+	set->frame_size = TYPEALIGN(BUFFER_ALIGN,
+								mul_size(node_pages, BLCKSZ));
+	dlist_init(&set->slabs);
+	dlist_init(&set->free);
+	set->next = sets;
+	sets = set;
+	return set;
+}
+
+static void
+AddSlab(FrameSet *set)
+{
+	int			nframes = Max(SLAB_BYTES / (int) set->frame_size,
+							  MIN_SLAB_FRAMES);
+	Size		head = offsetof(Slab, frames) +
+		nframes * sizeof(BufferedFrame);
+	Size		size = add_size(head + BUFFER_ALIGN,
+								mul_size(nframes, set->frame_size));
+	Slab	   *slab = MemoryContextAllocHuge(frame_context, size);
+	char	   *buffers = (char *) TYPEALIGN(BUFFER_ALIGN,
+											 (char *) slab + head);
+
+	memset(slab, 0, head);
+	slab->set = set;
+	slab->nframes = nframes;
+	slab->nfree = nframes;
+	dlist_push_tail(&set->slabs, &slab->node);
+	for (int i = 0; i < nframes; i++)
+	{
+		BufferedFrame *frame = &slab->frames[i];
+
+		frame->slab = slab;
+		frame->buffer = buffers + i * set->frame_size;
+		dlist_push_tail(&set->free, &frame->node);
+	}
+	free_bytes += nframes * set->frame_size;
+}
+
+/*
+ * Give back a frame that has no read in flight.
+ *
+ * May run while a transaction aborts: no error, no allocation.
+ */
+static void
+FreeFrame(BufferedFrame *frame)
+{
+	Slab	   *slab = frame->slab;
+
+	frame->frame.state = PIPEANN_FRAME_FREE;
+	if (frame->read.lost)
+	{
+		/* the kernel may write to the buffer at any time */
+		slab->leaked = true;
+		return;
+	}
+	slab->nfree++;
+	free_bytes += slab->set->frame_size;
+	dlist_push_head(&slab->set->free, &frame->node);
+}
+
+/* The frame that a read is part of. */
+static inline BufferedFrame *
+FrameOf(PipeannRead *read)
+{
+	return (BufferedFrame *) ((char *) read - offsetof(BufferedFrame, read));
+}
+
+/* Free the frames of orphans that are done, of all sets. */
+static void
+CollectOrphans(void)
+{
+	PipeannRead *read;
+
+	PipeannReadPoll();
+	while ((read = PipeannReadTake(NULL)) != NULL)
+		FreeFrame(FrameOf(read));
+}
+
+/*
+ * Take a frame with a buffer of node_pages blocks: one of the backend's free ones, or a
+ * new one.
+ */
+static BufferedFrame *
+AllocFrame(int node_pages)
+{
+	FrameSet   *set = GetSet(node_pages);
+	BufferedFrame *frame;
+
+	if (dlist_is_empty(&set->free))
+		CollectOrphans();
+	if (dlist_is_empty(&set->free))
+		AddSlab(set);
+	frame = dlist_container(BufferedFrame, node,
+							dlist_pop_head_node(&set->free));
+	frame->slab->nfree--;
+	free_bytes -= set->frame_size;
+	frame->read.state = PIPEANN_READ_IDLE;
+	frame->resident = 0;
+	return frame;
+}
+
+/*
+ * Give a frame whose read was lost another buffer.
+ *
+ * The old buffer stays where it is, for the kernel to write to. The new one is
+ * never freed.
+ */
+static void
+ReplaceBuffer(BufferedFrame *frame)
+{
+	Size		size = frame->slab->set->frame_size;
+	char	   *buffer = MemoryContextAllocHuge(frame_context,
+												add_size(size, BUFFER_ALIGN));
+
+	frame->slab->leaked = true;
+	frame->buffer = (char *) TYPEALIGN(BUFFER_ALIGN, buffer);
+	frame->read.lost = false;
+}
+
+static void
+FreeSlab(Slab *slab)
+{
+	for (int i = 0; i < slab->nframes; i++)
+		dlist_delete(&slab->frames[i].node);
+	dlist_delete(&slab->node);
+	free_bytes -= slab->nframes * slab->set->frame_size;
+	pfree(slab);
+}
+
+/* Free what exceeds the memory that a backend keeps between scans. */
+static void
+TrimFrames(void)
+{
+	CollectOrphans();
+	for (FrameSet *set = sets; set != NULL; set = set->next)
+	{
+		dlist_mutable_iter iter;
+
+		if (free_bytes <= KEEP_BYTES)
+			return;
+		dlist_foreach_modify(iter, &set->slabs)
+		{
+			Slab	   *slab = dlist_container(Slab, node, iter.cur);
+
+			if (slab->nfree == slab->nframes && !slab->leaked &&
+				free_bytes > KEEP_BYTES)
+				FreeSlab(slab);
+		}
+	}
+}
+
+/* ---------- how often pages are used ---------- */
 
 /* Pages with fewer recent uses are not brought into shared_buffers. */
 #define FEWEST_USES 2
@@ -62,6 +280,14 @@ CountUse(PipeannSearchUses *uses, uint32 page, bool hit)
 #else
 #define SAME_TAG(a, b) BUFFERTAGS_EQUAL(a, b)
 #endif
+
+/* How a block was found in shared_buffers. */
+typedef struct Resident
+{
+	pg_atomic_uint32 *seen;		/* PipeannPageLastSeen(), or NULL */
+	Buffer		buffer;			/* the block's buffer */
+	bool		sound;			/* found sound in this buffer before */
+} Resident;
 
 static BufferTag
 BlockTag(Relation index, BlockNumber blkno)
@@ -123,7 +349,7 @@ Pin(Relation index, BlockNumber blkno, Buffer buffer)
  * file is as new as the buffer was, or is just being read in.
  */
 static bool
-PinResident(Relation index, BlockNumber blkno, PipeannResident *resident)
+PinResident(Relation index, BlockNumber blkno, Resident *resident)
 {
 	uint32		seen = resident->seen == NULL ? InvalidBuffer :
 		pg_atomic_read_u32(resident->seen);
@@ -141,7 +367,7 @@ PinResident(Relation index, BlockNumber blkno, PipeannResident *resident)
 
 /* Note that a copied block has been verified. */
 static void
-NoteSound(const PipeannResident *resident)
+NoteSound(const Resident *resident)
 {
 	uint32		seen = (uint32) resident->buffer;
 
@@ -166,7 +392,7 @@ PipeannIsResident(Relation index, BlockNumber blkno)
  */
 static bool
 CopyResident(Relation index, BlockNumber blkno,
-			 PipeannResident *resident, Size offset, Size length,
+			 Resident *resident, Size offset, Size length,
 			 char *dst)
 {
 	Buffer		buffer;
@@ -301,8 +527,6 @@ PipeannEvictResident(Relation index, BlockNumber blkno)
 		EvictBuffer(buffer, &tag);
 }
 
-#define SEGMENT_BLOCKS ((BlockNumber) RELSEG_SIZE)
-
 typedef struct Source
 {
 	PipeannPageSource source;	/* first: what the search sees */
@@ -354,13 +578,13 @@ LastSeen(Source *source, uint32 page)
 }
 
 static inline char *
-FrameBlock(PipeannBufferedFrame *frame, int block)
+FrameBlock(BufferedFrame *frame, int block)
 {
 	return frame->buffer + (Size) block * BLCKSZ;
 }
 
 static PipeannFrame *
-MakeReady(Source *source, PipeannBufferedFrame *frame, bool hit)
+MakeReady(Source *source, BufferedFrame *frame, bool hit)
 {
 	frame->frame.hit = hit;
 	frame->frame.slot = PIPEANN_ALL_SLOTS;
@@ -377,7 +601,7 @@ MakeReady(Source *source, PipeannBufferedFrame *frame, bool hit)
  * page itself, not of the copy.
  */
 static void
-VerifyResident(Source *source, const PipeannResident *resident, char *page,
+VerifyResident(Source *source, const Resident *resident, char *page,
 			   BlockNumber blkno)
 {
 	if (!resident->sound &&
@@ -400,11 +624,11 @@ VerifyResident(Source *source, const PipeannResident *resident, char *page,
  * checksum of a page in shared_buffers is not up to date, ours is.
  */
 static bool
-CopyBlock(Source *source, PipeannBufferedFrame *frame, int block, int slot)
+CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
 {
 	const PipeannLayout *l = source->layout;
 	bool		some = slot != PIPEANN_ALL_SLOTS && l->node_pages == 1;
-	PipeannResident resident;
+	Resident	resident;
 
 	resident.seen = block > 0 ? NULL : LastSeen(source, frame->frame.page);
 	if (!CopyResident(source->index, frame->blkno + block, &resident,
@@ -424,7 +648,7 @@ CopyBlock(Source *source, PipeannBufferedFrame *frame, int block, int slot)
  * frame which blocks are resident, and return false.
  */
 static bool
-CopyResidentPage(Source *source, PipeannBufferedFrame *frame, int slot)
+CopyResidentPage(Source *source, BufferedFrame *frame, int slot)
 {
 	int			blocks = source->layout->node_pages;
 	int			copied = 0;
@@ -442,7 +666,7 @@ CopyResidentPage(Source *source, PipeannBufferedFrame *frame, int slot)
 }
 
 static PipeannFrame *
-FinishHit(Source *source, PipeannBufferedFrame *frame)
+FinishHit(Source *source, BufferedFrame *frame)
 {
 	int			slot = frame->frame.slot;
 
@@ -458,7 +682,7 @@ FinishHit(Source *source, PipeannBufferedFrame *frame)
  * not written yet, or never will be if a crash came between. Errors if it was cut off.
  */
 static bool
-IsUnwritten(const Source *source, const PipeannBufferedFrame *frame, int block)
+IsUnwritten(const Source *source, const BufferedFrame *frame, int block)
 {
 	if (frame->blkno + block < RelationGetNumberOfBlocks(source->index))
 		return false;
@@ -470,7 +694,7 @@ IsUnwritten(const Source *source, const PipeannBufferedFrame *frame, int block)
 
 /* Read a block of a frame through shared_buffers; nothing if it is unwritten. */
 static bool
-ReadBlock(const Source *source, PipeannBufferedFrame *frame, int block)
+ReadBlock(const Source *source, BufferedFrame *frame, int block)
 {
 	char	   *page = FrameBlock(frame, block);
 
@@ -482,7 +706,7 @@ ReadBlock(const Source *source, PipeannBufferedFrame *frame, int block)
 
 /* For temporary relations, and if no descriptor is to be had. */
 static PipeannFrame *
-ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
+ReadThroughBuffers(Source *source, BufferedFrame *frame)
 {
 	bool		hit = true;
 
@@ -501,24 +725,12 @@ ReadThroughBuffers(Source *source, PipeannBufferedFrame *frame)
 
 /* Queue the read of a frame's blocks. False if there is no descriptor. */
 static bool
-QueueRead(Source *source, PipeannBufferedFrame *frame)
+QueueRead(Source *source, BufferedFrame *frame)
 {
-	PipeannRead *read = &frame->read;
-	BlockNumber first = frame->blkno % SEGMENT_BLOCKS;
-
-	Assert(first + source->layout->node_pages <= SEGMENT_BLOCKS);
-	PipeannReadReserve();
-	read->file = PipeannFileOpen(source->index,
-								 frame->blkno / SEGMENT_BLOCKS,
-								 PipeannRingInUse());
-	if (read->file == NULL)
-		return false;
-	read->owner = &source->owner;
-	read->buffer = frame->buffer;
-	read->length = source->layout->node_pages * BLCKSZ;
-	read->offset = (off_t) first * BLCKSZ;
-	PipeannReadQueue(read);
-	return true;
+	frame->read.owner = &source->owner;
+	frame->read.buffer = frame->buffer;
+	return PipeannReadQueue(&frame->read, source->index, frame->blkno,
+							source->layout->node_pages);
 }
 
 /* Wait until the source has fewer than below reads in flight. */
@@ -551,17 +763,14 @@ WaitForReads(Source *source, int below)
  * that did not come at all, are taken through shared_buffers.
  */
 static PipeannFrame *
-FinishRead(Source *source, PipeannBufferedFrame *frame)
+FinishRead(Source *source, BufferedFrame *frame)
 {
 	PipeannRead *read = &frame->read;
 	bool		complete = read->result == read->length;
 	bool		retry = false;
 
-	read->state = PIPEANN_READ_IDLE;
-	if (read->direct && read->result == -EINVAL)
-		PipeannFileDirectRefused();
 	if (read->lost)
-		PipeannFrameReplaceBuffer(frame);
+		ReplaceBuffer(frame);
 
 	for (int i = 0; i < source->layout->node_pages; i++)
 	{
@@ -580,18 +789,18 @@ FinishRead(Source *source, PipeannBufferedFrame *frame)
 	return MakeReady(source, frame, false);
 }
 
-static PipeannBufferedFrame *
+static BufferedFrame *
 NewFrame(Source *source, uint32 page)
 {
 	BlockNumber blkno = PipeannGraphBlock(source->map, source->layout, page);
-	PipeannBufferedFrame *frame;
+	BufferedFrame *frame;
 
 	if (blkno == InvalidBlockNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
 				 errmsg("index \"%s\" has no graph page %u",
 						RelationGetRelationName(source->index), page)));
-	frame = PipeannFrameAlloc(source->layout->node_pages);
+	frame = AllocFrame(source->layout->node_pages);
 	dlist_push_tail(&source->frames, &frame->node);
 	frame->blkno = blkno;
 	frame->frame.page = page;
@@ -601,18 +810,18 @@ NewFrame(Source *source, uint32 page)
 
 /* Release a frame; one that the kernel still reads into becomes an orphan. */
 static void
-DropFrame(PipeannBufferedFrame *frame)
+DropFrame(BufferedFrame *frame)
 {
 	dlist_delete(&frame->node);
 	if (PipeannReadCancel(&frame->read))
-		PipeannFrameFree(frame);
+		FreeFrame(frame);
 }
 
 static PipeannFrame *
 SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 {
 	Source	   *source = (Source *) self;
-	PipeannBufferedFrame *frame = NewFrame(source, page);
+	BufferedFrame *frame = NewFrame(source, page);
 	int			most = Max(self->max_in_flight, 1);
 
 	if (RelationUsesLocalBuffers(source->index))
@@ -654,7 +863,7 @@ SourceRequestResident(PipeannPageSource *self, uint32 page, int slot, bool sure)
 {
 	Source	   *source = (Source *) self;
 	pg_atomic_uint32 *seen = LastSeen(source, page);
-	PipeannBufferedFrame *frame;
+	BufferedFrame *frame;
 
 	if (!sure && seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
 		return NULL;
@@ -672,7 +881,7 @@ static void
 SourceLoad(PipeannPageSource *self, PipeannFrame *self_frame, int slot)
 {
 	Source	   *source = (Source *) self;
-	PipeannBufferedFrame *frame = (PipeannBufferedFrame *) self_frame;
+	BufferedFrame *frame = (BufferedFrame *) self_frame;
 
 	if (!CopyBlock(source, frame, 0, slot))
 	{
@@ -701,18 +910,15 @@ SourceNext(PipeannPageSource *self, bool wait)
 	else
 		PipeannReadSubmit();
 
-	if (dlist_is_empty(&source->owner.done))
-		return NULL;
-	read = dlist_container(PipeannRead, node,
-						   dlist_pop_head_node(&source->owner.done));
-	return FinishRead(source, PipeannReadFrame(read));
+	read = PipeannReadTake(&source->owner);
+	return read == NULL ? NULL : FinishRead(source, FrameOf(read));
 }
 
 static void
 SourceRelease(PipeannPageSource *self, PipeannFrame *frame)
 {
 	(void) self;
-	DropFrame((PipeannBufferedFrame *) frame);
+	DropFrame((BufferedFrame *) frame);
 }
 
 /* May run while a transaction aborts: no error, no allocation. */
@@ -725,9 +931,9 @@ CloseSource(void *arg)
 		return;
 	source->closed = true;
 	while (!dlist_is_empty(&source->frames))
-		DropFrame(dlist_head_element(PipeannBufferedFrame, node,
+		DropFrame(dlist_head_element(BufferedFrame, node,
 									 &source->frames));
-	PipeannFrameTrim();
+	TrimFrames();
 }
 
 /*
@@ -784,4 +990,161 @@ PipeannSearchUses *
 PipeannSourceUses(PipeannPageSource *source)
 {
 	return &((Source *) source)->uses;
+}
+
+/*
+ * Measuring how long this machine takes to read a random block.
+ *
+ * Reads blocks as a search does, several in flight, past shared_buffers, by the
+ * method of this backend. The contents are ignored.
+ */
+
+#define IN_FLIGHT 8
+#define ROUNDS 16
+#define ROUND_READS 24
+
+typedef struct Profile
+{
+	Relation	relation;
+	BlockNumber nblocks;
+	uint64		random;
+	PipeannReadOwner owner;
+	int			in_flight;
+	BufferedFrame *frames[IN_FLIGHT];
+	bool		failed;
+} Profile;
+
+/* The next block of a fixed random sequence. */
+static BlockNumber
+NextBlock(Profile *profile)
+{
+	profile->random ^= profile->random << 13;
+	profile->random ^= profile->random >> 7;
+	profile->random ^= profile->random << 17;
+	return profile->random % profile->nblocks;
+}
+
+static void
+QueueOne(Profile *profile, BufferedFrame *frame)
+{
+	frame->read.owner = &profile->owner;
+	frame->read.buffer = frame->buffer;
+	if (!PipeannReadQueue(&frame->read, profile->relation, NextBlock(profile),
+						  1))
+		profile->failed = true;
+}
+
+/*
+ * Wait for a read; returns how many were done. With go_on, start as many
+ * again.
+ */
+static int
+CollectReads(Profile *profile, bool go_on)
+{
+	PipeannRead *read;
+	int			n = 0;
+
+	PipeannReadWait(&profile->owner, profile->in_flight);
+	while ((read = PipeannReadTake(&profile->owner)) != NULL)
+	{
+		profile->failed |= read->lost || read->result != read->length;
+		n++;
+		if (go_on && !profile->failed)
+			QueueOne(profile, FrameOf(read));
+	}
+	return n;
+}
+
+static int
+CompareDoubles(const void *a, const void *b)
+{
+	double		x = *(const double *) a;
+	double		y = *(const double *) b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * The median of times[n], which are sorted for it: others use the machine, too.
+ */
+double
+PipeannProfileMedian(double *times, int n)
+{
+	qsort(times, n, sizeof(double), CompareDoubles);
+	return times[n / 2];
+}
+
+/*
+ * Microseconds a read: the median of rounds, as others may use the disk, too.
+ */
+static double
+ReadRounds(Profile *profile)
+{
+	double		us[ROUNDS];
+
+	for (int i = 0; i < IN_FLIGHT && !profile->failed; i++)
+		QueueOne(profile, profile->frames[i]);
+	for (int round = 0; round < ROUNDS && !profile->failed; round++)
+	{
+		instr_time	start;
+		instr_time	duration;
+		int			reads = 0;
+
+		INSTR_TIME_SET_CURRENT(start);
+		while (reads < ROUND_READS && !profile->failed)
+			reads += CollectReads(profile, true);
+		INSTR_TIME_SET_CURRENT(duration);
+		INSTR_TIME_SUBTRACT(duration, start);
+		us[round] = INSTR_TIME_GET_DOUBLE(duration) * 1e6 / reads;
+	}
+	while (profile->in_flight > 0)
+		(void) CollectReads(profile, false);
+	if (profile->failed)
+		return 0;
+	return PipeannProfileMedian(us, ROUNDS);
+}
+
+/* Free the frames; one that the kernel still reads into becomes an orphan. */
+static void
+GiveBack(Profile *profile)
+{
+	for (int i = 0; i < IN_FLIGHT; i++)
+		if (profile->frames[i] != NULL &&
+			PipeannReadCancel(&profile->frames[i]->read))
+			FreeFrame(profile->frames[i]);
+	TrimFrames();
+}
+
+/*
+ * Set *us to the microseconds that a random read of a block takes while
+ * several are in flight, measured on a relation of nblocks blocks. False if
+ * the relation is temporary or reads fail.
+ */
+bool
+PipeannProfileReads(Relation relation, BlockNumber nblocks, double *us)
+{
+	Profile		profile;
+
+	if (nblocks == 0 || RelationUsesLocalBuffers(relation))
+		return false;
+	memset(&profile, 0, sizeof(profile));
+	profile.relation = relation;
+	profile.nblocks = nblocks;
+	profile.random = 88172645463325252u;
+	profile.owner.in_flight = &profile.in_flight;
+	dlist_init(&profile.owner.done);
+	PG_TRY();
+	{
+		for (int i = 0; i < IN_FLIGHT; i++)
+			profile.frames[i] = AllocFrame(1);
+		*us = ReadRounds(&profile);
+	}
+	PG_CATCH();
+	{
+		GiveBack(&profile);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	GiveBack(&profile);
+	return !profile.failed && *us > 0;
 }

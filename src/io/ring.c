@@ -35,6 +35,23 @@
 #define MAX_FILES 128
 #define NUM_CHAINS 256
 
+/*
+ * An open segment of an index's file. Pinned by reads that name it and are not
+ * submitted.
+ */
+typedef struct PipeannFile
+{
+	int			fd;				/* -1: free entry */
+	bool		direct;			/* opened with O_DIRECT */
+	bool		stale;			/* close as soon as it is not pinned */
+	int			pins;
+	int			next;			/* next entry of the hash chain, or -1 */
+	Oid			relid;
+	uint32		segment;
+	uint64		last_used;
+	PipeannLocator locator;
+} PipeannFile;
+
 bool		pipeann_direct_io = true;
 
 static PipeannFile files[MAX_FILES];
@@ -114,15 +131,9 @@ PipeannIoInit(void)
 	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
 }
 
-static bool
-FileDirectWorks(void)
-{
-	return !direct_refused;
-}
-
-/* Note that a read failed as O_DIRECT does not work; whether it works. */
-void
-PipeannFileDirectRefused(void)
+/* Note that a read failed as O_DIRECT does not work. */
+static void
+NoteDirectRefused(void)
 {
 	if (direct_refused)
 		return;
@@ -239,7 +250,7 @@ OpenFile(Relation index, uint32 segment, bool direct)
 	fd = OpenSegment(&PipeannRelationLocator(index), segment, direct);
 	if (fd < 0 && direct && errno == EINVAL)
 	{
-		PipeannFileDirectRefused();
+		NoteDirectRefused();
 		direct = false;
 		fd = OpenSegment(&PipeannRelationLocator(index), segment, direct);
 	}
@@ -256,8 +267,8 @@ OpenFile(Relation index, uint32 segment, bool direct)
  * Returns the descriptor of a segment of the file, pinned. NULL if there is none to
  * be had: then the block must be read through ReadBuffer().
  */
-PipeannFile *
-PipeannFileOpen(Relation index, uint32 segment, bool direct)
+static PipeannFile *
+PinFile(Relation index, uint32 segment, bool direct)
 {
 	PipeannFile *file = FindFile(&PipeannRelationLocator(index), segment);
 
@@ -365,8 +376,8 @@ OpenRing(void)
 }
 
 /* Whether reads go through io_uring; finds out at the first call. */
-bool
-PipeannRingInUse(void)
+static bool
+RingInUse(void)
 {
 	if (pipeann_io_method == PIPEANN_IO_PREAD)
 		return false;
@@ -626,13 +637,20 @@ AdviseDeferred(void)
 	}
 }
 
+/* Take note of completed reads, without waiting. */
+void
+PipeannReadPoll(void)
+{
+	if (num_submitted > 0)
+		ReapRing();
+}
+
 /*
  * Make room for one more read; may wait and raise errors, so it comes before
- * anything is pinned. Then queue the read, of which buffer, length, offset,
- * owner and file are set; it takes over the file's pin.
+ * anything is pinned.
  */
-void
-PipeannReadReserve(void)
+static void
+ReserveRead(void)
 {
 	while (num_queued + num_submitted >= PIPEANN_RING_SIZE)
 	{
@@ -642,13 +660,29 @@ PipeannReadReserve(void)
 	}
 }
 
-void
-PipeannReadQueue(PipeannRead *read)
+/*
+ * Queue a read of blocks, all in one segment of the file, of which owner and
+ * buffer are set. False if there is no descriptor to be had.
+ */
+bool
+PipeannReadQueue(PipeannRead *read, Relation index, BlockNumber blkno,
+				 int blocks)
 {
+	BlockNumber first = blkno % (BlockNumber) RELSEG_SIZE;
+	bool		by_ring;
+
+	Assert(first + blocks <= RELSEG_SIZE);
+	ReserveRead();
+	by_ring = RingInUse();
+	read->file = PinFile(index, blkno / RELSEG_SIZE, by_ring);
+	if (read->file == NULL)
+		return false;
+	read->length = blocks * BLCKSZ;
+	read->offset = (off_t) first * BLCKSZ;
 	read->direct = read->file->direct;
 	read->advised = false;
 	(*read->owner->in_flight)++;
-	if (PipeannRingInUse())
+	if (by_ring)
 	{
 		read->state = PIPEANN_READ_QUEUED;
 		dlist_push_tail(&queued, &read->node);
@@ -659,6 +693,7 @@ PipeannReadQueue(PipeannRead *read)
 		read->state = PIPEANN_READ_DEFERRED;
 		dlist_push_tail(&deferred, &read->node);
 	}
+	return true;
 }
 
 /* Start the queued reads. */
@@ -674,14 +709,6 @@ PipeannReadSubmit(void)
 			HandleFailure(result);
 	}
 	AdviseDeferred();
-}
-
-/* Take note of completed reads, without waiting. */
-void
-PipeannReadPoll(void)
-{
-	if (num_submitted > 0)
-		ReapRing();
 }
 
 /*
@@ -730,29 +757,34 @@ PipeannReadCancel(PipeannRead *read)
 	return true;
 }
 
-/* Take an orphan that is done, or NULL. */
+/*
+ * Take a read of an owner that is done, or NULL. Without an owner an orphan: that may
+ * be while a transaction aborts, so no error, no allocation.
+ */
 PipeannRead *
-PipeannReadNextOrphan(void)
+PipeannReadTake(PipeannReadOwner *owner)
 {
-	if (dlist_is_empty(&orphans))
+	dlist_head *done = owner == NULL ? &orphans : &owner->done;
+	PipeannRead *read;
+
+	if (dlist_is_empty(done))
 		return NULL;
-	return dlist_container(PipeannRead, node, dlist_pop_head_node(&orphans));
+	read = dlist_container(PipeannRead, node, dlist_pop_head_node(done));
+	read->state = PIPEANN_READ_IDLE;
+	if (owner != NULL && read->direct && read->result == -EINVAL)
+		NoteDirectRefused();
+	return read;
 }
 
 /*
  * How this backend reads, found out at the first call: the method, "io_uring"
- * or "pread", and whether it opens files with O_DIRECT, "direct" or
- * "buffered".
+ * or "pread". Sets *direct to whether it opens files with O_DIRECT.
  */
 const char *
-PipeannIoMethodInUse(void)
+PipeannIoInUse(bool *direct)
 {
-	return PipeannRingInUse() ? "io_uring" : "pread";
-}
+	bool		by_ring = RingInUse();
 
-const char *
-PipeannIoFilesInUse(void)
-{
-	return PipeannRingInUse() && pipeann_direct_io &&
-		FileDirectWorks() ? "direct" : "buffered";
+	*direct = by_ring && pipeann_direct_io && !direct_refused;
+	return by_ring ? "io_uring" : "pread";
 }

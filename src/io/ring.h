@@ -1,11 +1,10 @@
 /*
  * ring.h
- *		What the files of io/ share: reads, descriptors, frames.
+ *		Reads of blocks past shared_buffers; private to io/.
  *
- * A read is queued, submitted, done. In between its buffer belongs to the
+ * A read is queued, submitted, done, taken. In between its buffer belongs to the
  * kernel. An owner that gives up a submitted read makes it an orphan: the
- * buffer is free once the orphan is done and was taken by
- * PipeannReadNextOrphan().
+ * buffer is free once the orphan is done and was taken.
  */
 #ifndef PIPEANN_IO_RING_H
 #define PIPEANN_IO_RING_H
@@ -13,25 +12,9 @@
 #include "io/io.h"
 
 #include "lib/ilist.h"
-#include "port/atomics.h"
 #include "utils/rel.h"
 
-/*
- * An open segment of an index's file. Pinned by reads that name it and are not
- * submitted.
- */
-typedef struct PipeannFile
-{
-	int			fd;				/* -1: free entry */
-	bool		direct;			/* opened with O_DIRECT */
-	bool		stale;			/* close as soon as it is not pinned */
-	int			pins;
-	int			next;			/* next entry of the hash chain, or -1 */
-	Oid			relid;
-	uint32		segment;
-	uint64		last_used;
-	PipeannLocator locator;
-} PipeannFile;
+struct PipeannFile;
 
 typedef enum PipeannReadState
 {
@@ -57,7 +40,7 @@ typedef struct PipeannRead
 	bool		advised;		/* pread: the kernel knows of the read */
 	bool		lost;			/* done, but the kernel may still write */
 	PipeannReadOwner *owner;	/* NULL: orphan */
-	PipeannFile *file;			/* while queued */
+	struct PipeannFile *file;	/* while queued */
 	char	   *buffer;
 	int			length;
 	int			result;			/* bytes read, or -errno */
@@ -67,53 +50,12 @@ typedef struct PipeannRead
 /* The most reads that the ring holds, of all owners and orphans. */
 #define PIPEANN_RING_SIZE 128
 
-struct PipeannSlab;
-
-/* A frame with its buffer of node_pages blocks. */
-typedef struct PipeannBufferedFrame
-{
-	PipeannFrame frame;			/* first: what the search sees */
-	PipeannRead read;
-	dlist_node	node;			/* of its source's frames, or of free ones */
-	struct PipeannSlab *slab;
-	char	   *buffer;
-	BlockNumber blkno;
-	uint64		resident;		/* blocks to take from shared_buffers */
-} PipeannBufferedFrame;
-
-/* The frame that a read is part of. */
-static inline PipeannBufferedFrame *
-PipeannReadFrame(PipeannRead *read)
-{
-	return (PipeannBufferedFrame *)
-		((char *) read - offsetof(PipeannBufferedFrame, read));
-}
-
-/* How a block was found in shared_buffers. */
-typedef struct PipeannResident
-{
-	pg_atomic_uint32 *seen;		/* PipeannPageLastSeen(), or NULL */
-	Buffer		buffer;			/* the block's buffer */
-	bool		sound;			/* found sound in this buffer before */
-} PipeannResident;
-
-/* ring.c */
-extern PipeannFile *PipeannFileOpen(Relation index, uint32 segment,
-									bool direct);
-extern void PipeannFileDirectRefused(void);
-extern bool PipeannRingInUse(void);
-extern void PipeannReadReserve(void);
-extern void PipeannReadQueue(PipeannRead *read);
+extern bool PipeannReadQueue(PipeannRead *read, Relation index,
+							 BlockNumber blkno, int blocks);
 extern void PipeannReadSubmit(void);
 extern void PipeannReadPoll(void);
 extern void PipeannReadWait(PipeannReadOwner *owner, int below);
+extern PipeannRead *PipeannReadTake(PipeannReadOwner *owner);
 extern bool PipeannReadCancel(PipeannRead *read);
-extern PipeannRead *PipeannReadNextOrphan(void);
-
-/* frame.c */
-extern PipeannBufferedFrame *PipeannFrameAlloc(int node_pages);
-extern void PipeannFrameFree(PipeannBufferedFrame *frame);
-extern void PipeannFrameReplaceBuffer(PipeannBufferedFrame *frame);
-extern void PipeannFrameTrim(void);
 
 #endif							/* PIPEANN_IO_RING_H */

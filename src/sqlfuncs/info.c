@@ -71,6 +71,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	const PipeannMeta *meta = &view.meta;
 	Datum		values[27];
 	bool		nulls[27] = {0};
+	bool		direct;
 	int			n = 0;
 
 	PipeannOpenView(&view, index);
@@ -91,8 +92,8 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 		CStringGetTextDatum(place_names[view.cache->place]);
 	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
 								(int64) view.cache->bytes);
-	values[n++] = CStringGetTextDatum(PipeannIoMethodInUse());
-	values[n++] = BoolGetDatum(strcmp(PipeannIoFilesInUse(), "direct") == 0);
+	values[n++] = CStringGetTextDatum(PipeannIoInUse(&direct));
+	values[n++] = BoolGetDatum(direct);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
 								BLCKSZ);
 	values[n++] = Int32GetDatum((int32) meta->generation);
