@@ -2,16 +2,648 @@
  * cache.c
  *		Giving out caches, shared ones and private copies, and bringing them up to
  *		date; settings.
+ *
+ * An attachment is how this backend sees a cache: there is one for each index that
+ * it used, kept from scan to scan, with its segments mapped. It refers to its entry
+ * only while a PipeannCache is in use, so that the cache may be evicted between
+ * scans. One that is no longer good for new scans (its cache was dropped, its index
+ * rebuilt) leaves the hash table at once and is freed when its last user releases it.
  */
 #include "cache/registry.h"
 
 #include "access/xact.h"
+#include "base/huge.h"
 #include "base/pause.h"
+#include "storage/ipc.h"
 #include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+
+/* ---------- a cache's parts in memory ---------- */
+
+#define SMALLEST_CAPACITY 1024
+#define GROWTH_FRACTION 8
+
+static uint32
+ChunksToNodes(uint32 chunks)
+{
+	return Min((uint64) chunks * PIPEANN_CHUNK_NODES, PG_UINT32_MAX);
+}
+
+static uint32
+NodesToChunks(uint32 nodes)
+{
+	return nodes / PIPEANN_CHUNK_NODES +
+		(nodes % PIPEANN_CHUNK_NODES != 0 ? 1 : 0);
+}
+
+/* Nodes to have room for: full chunks, or less in an index smaller than one. */
+static uint32
+CodeCapacity(uint32 ids)
+{
+	uint32		capacity = SMALLEST_CAPACITY;
+
+	if (ids > PIPEANN_CHUNK_NODES)
+		return ChunksToNodes(NodesToChunks(ids));
+	while (capacity < ids)
+		capacity *= 2;
+	return capacity;
+}
 
 /*
- * Bringing a cache up to date with its index, and its map of rows.
+ * Where the codes of new ids go: to a larger first chunk, or to more chunks, in
+ * larger steps the larger the index is, so that there are few segments.
+ */
+static void
+PlanGrowth(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
+{
+	uint32		chunks;
+
+	if (capacity < PIPEANN_CHUNK_NODES)
+	{
+		*first = 0;
+		*nodes = CodeCapacity(ids);
+		return;
+	}
+	chunks = Max(NodesToChunks(ids - capacity),
+				 capacity / PIPEANN_CHUNK_NODES / GROWTH_FRACTION);
+	*first = capacity;
+	*nodes = Min(ChunksToNodes(chunks), PG_UINT32_MAX - capacity);
+}
+
+/*
+ * Sets the offsets in *plan; returns the first segment's size, for *nodes
+ * codes.
+ */
+static Size
+PlanCache(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
+{
+	const PipeannLayout *l = &meta->layout;
+	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
+
+	memset(plan, 0, sizeof(*plan));
+	plan->killed = size;
+	size = CACHELINEALIGN(add_size(size, PipeannKilledSize(meta)));
+	plan->hot = size;
+	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
+	plan->centroids = size;
+	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
+								   sizeof(float)));
+	size = CACHELINEALIGN(size);
+	plan->histograms = size;
+	size = add_size(size, PipeannHistogramsBytes(l));
+	plan->entry_graph = size;
+	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count,
+												 meta->entry_degree));
+	size = CACHELINEALIGN(size);
+	plan->codes = size;
+	*nodes = CodeCapacity(PipeannMetaIds(meta));
+	return add_size(size, mul_size(*nodes, PipeannCodeBytes(l)));
+}
+
+/* A part of a cache's first segment. */
+static void *
+HeaderAt(PipeannCacheHeader *header, Size offset)
+{
+	return (char *) header + offset;
+}
+
+/* ---------- attachments ---------- */
+
+/* A dropped file is truncated some time after its invalidation was seen. */
+#define SWEEP_AGAIN_MS 1000
+
+typedef struct AttachmentSlot
+{
+	PipeannAttachmentKey key;
+	PipeannAttachment *attachment;
+} AttachmentSlot;
+
+static HTAB *slots = NULL;
+static dlist_head attachments = DLIST_STATIC_INIT(attachments);
+static bool exiting = false;
+static int	sweeps_due = 0;
+static TimestampTz invalidated_at = 0;
+
+/*
+ * Give back what this backend holds in shared memory. Later callbacks find
+ * nothing left to do there.
+ */
+static void
+LetGoAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
+{
+	dlist_iter	iter;
+
+	exiting = true;
+	dlist_foreach(iter, &attachments)
+	{
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
+														node, iter.cur);
+
+		if (attachment->entry != NULL)
+			PipeannRegistryLetGo(attachment);
+	}
+}
+
+static void
+InitAttachments(void)
+{
+	HASHCTL		ctl;
+
+	if (slots != NULL)
+		return;
+	ctl.keysize = sizeof(PipeannAttachmentKey);
+	ctl.entrysize = sizeof(AttachmentSlot);
+	ctl.hcxt = TopMemoryContext;
+	slots = hash_create("pipeann caches", 16, &ctl,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	before_shmem_exit(LetGoAtExit, (Datum) 0);
+}
+
+static PipeannAttachmentKey
+KeyOf(Relation index)
+{
+	PipeannAttachmentKey key;
+
+	memset(&key, 0, sizeof(key));
+	key.locator = PipeannRelationLocator(index);
+	key.backend = index->rd_backend;
+	return key;
+}
+
+/* The attachment that new scans of an index use, or NULL. */
+static PipeannAttachment *
+FindAttachment(Relation index)
+{
+	PipeannAttachmentKey key = KeyOf(index);
+	AttachmentSlot *slot;
+
+	InitAttachments();
+	slot = hash_search(slots, &key, HASH_FIND, NULL);
+	return slot == NULL ? NULL : slot->attachment;
+}
+
+static void
+ListAttachment(PipeannAttachment *attachment)
+{
+	bool		found;
+	AttachmentSlot *slot = hash_search(slots, &attachment->key, HASH_ENTER,
+									   &found);
+
+	Assert(!found);
+	slot->attachment = attachment;
+	attachment->listed = true;
+}
+
+/* The attachment must not be in use. */
+static void
+Free(PipeannAttachment *attachment)
+{
+	Assert(attachment->refs == 0);
+	while (!dlist_is_empty(&attachment->idle))
+		dlist_container(PipeannCache, node,
+						dlist_pop_head_node(&attachment->idle))->attachment = NULL;
+	if (attachment->entry != NULL && !exiting)
+		PipeannRegistryLetGo(attachment);
+	for (uint32 i = 0; i < attachment->nmappings && !exiting; i++)
+		if (attachment->mappings[i].dsm != NULL)
+			dsm_detach(attachment->mappings[i].dsm);
+	dlist_delete(&attachment->node);
+	MemoryContextDelete(attachment->context);
+}
+
+/* Hide an attachment from new scans, and free it if it has no users. */
+static void
+DropAttachment(PipeannAttachment *attachment)
+{
+	if (attachment->listed)
+		hash_search(slots, &attachment->key, HASH_REMOVE, NULL);
+	attachment->listed = false;
+	if (attachment->refs == 0)
+		Free(attachment);
+}
+
+/* A PipeannCache stops using the attachment. */
+static void
+UnuseAttachment(PipeannAttachment *attachment)
+{
+	if (--attachment->refs > 0)
+		return;
+	if (attachment->entry != NULL && !exiting)
+		PipeannRegistryLetGo(attachment);
+	if (!attachment->listed)
+		Free(attachment);
+}
+
+/* Whether no later scan can use an unused attachment. */
+static bool
+IsDead(const PipeannAttachment *attachment, bool check_file)
+{
+	if (attachment->entry != NULL)
+		return attachment->entry->generation != attachment->generation ||
+			attachment->entry->state != PIPEANN_CACHE_ENTRY_READY;
+	return check_file &&
+		PipeannFileIsGone(&attachment->key.locator, attachment->key.backend);
+}
+
+static void
+Clean(bool check_files)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &attachments)
+	{
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
+														node, iter.cur);
+
+		if (attachment->refs == 0 && attachment->listed && IsDead(attachment,
+																  check_files))
+			DropAttachment(attachment);
+	}
+}
+
+/* Whether an entry may be of this relation; looks without a lock. */
+static bool
+HasEntry(Oid relid)
+{
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+		if (pipeann_control->entries[i].relid == relid)
+			return true;
+	return false;
+}
+
+static bool
+IsOfCache(Oid relid)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &attachments)
+		if (dlist_container(PipeannAttachment, node, iter.cur)->relid == relid)
+			return true;
+	return pipeann_control != NULL && HasEntry(relid);
+}
+
+static void
+NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
+{
+	if (relid != InvalidOid && !IsOfCache(relid))
+		return;
+	sweeps_due = 2;
+	invalidated_at = GetCurrentTimestamp();
+}
+
+/*
+ * Check for files that are gone, if that is due, and for freed caches.
  *
+ * After an invalidation of a relation that has a cache, look at its file now,
+ * and once more when a commit that was under way has surely truncated it.
+ */
+static void
+SweepIfDue(void)
+{
+	static uint64 frees_seen = 0;
+	PipeannControl *control = PipeannControlGet();
+	bool		due = sweeps_due == 2 ||
+		(sweeps_due == 1 &&
+		 TimestampDifferenceExceeds(invalidated_at, GetCurrentTimestamp(),
+									SWEEP_AGAIN_MS));
+	uint64		frees;
+
+	sweeps_due -= due;
+	if (due && control != NULL)
+		PipeannRegistrySweep();
+	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
+	if (due || frees != frees_seen)
+		Clean(due);
+	frees_seen = frees;
+}
+
+/* ---------- memory of a cache ---------- */
+
+/*
+ * If the limit is reached, caches are evicted until the segment fits or none is
+ * left. If the operating system refuses, this is done once only, since idle
+ * backends may still map what was evicted; and if that did not help, not again
+ * for segments of this size, lest each new backend evict all.
+ */
+static bool
+MayTryAgain(uint32 pages, PipeannArenaResult room, bool *refused)
+{
+	if (room == PIPEANN_ARENA_REFUSED)
+	{
+		if (*refused)
+			pipeann_control->hopeless_pages = pages;
+		if (pipeann_control->hopeless_pages > 0 && pages >= pipeann_control->hopeless_pages)
+			return false;
+		*refused = true;
+	}
+	return PipeannMakeRoom(pages, room);
+}
+
+static bool
+AllocateShared(Size size, bool evict, PipeannMapping *mapping)
+{
+	uint32		pages = PipeannArenaPages(size);
+	bool		refused = false;
+	bool		swept = false;
+
+	if (pages > PipeannArenaLimit())
+		return false;
+	mapping->segment.pages = pages;
+	for (;;)
+	{
+		PipeannArenaResult room = PipeannArenaAllocate(mapping);
+
+		if (room == PIPEANN_ARENA_OK)
+			break;
+		if (!swept)
+			PipeannRegistrySweep();
+		else if (!evict || !MayTryAgain(pages, room, &refused))
+			return false;
+		swept = true;
+		/* this backend may still map caches that were dropped */
+		Clean(false);
+	}
+	if (pages >= pipeann_control->hopeless_pages)
+		pipeann_control->hopeless_pages = 0;
+	return true;
+}
+
+/*
+ * A larger first chunk starts as a copy of the one that it replaces, before
+ * other backends can find it.
+ */
+static void
+CopyReplaced(const PipeannAttachment *attachment,
+			 const PipeannMapping *mapping)
+{
+	if (attachment->nmappings == 0 || mapping->segment.first > 0)
+		return;
+	memcpy(mapping->address, attachment->arrays->chunks[0],
+		   mul_size(TYPEALIGN(PIPEANN_CODE_BLOCK,
+							  pg_atomic_read_u32(&attachment->header->ncodes)),
+					PipeannAttachmentCodeBytes(attachment)));
+}
+
+static bool
+AddShared(PipeannAttachment *attachment, Size size, bool evict,
+		  PipeannMapping *mapping)
+{
+	if (!AllocateShared(size, evict, mapping))
+		return false;
+	CopyReplaced(attachment, mapping);
+	return PipeannRegistryAddSegment(attachment, mapping);
+}
+
+/*
+ * Add memory to a cache that this backend is loading, has its turn on, or has to
+ * itself. False if there is no room.
+ */
+bool
+PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
+							uint32 first, uint32 nodes, bool evict)
+{
+	PipeannMapping mapping = {.segment = {.first = first,.nodes = nodes}};
+
+	if (attachment->nmappings == PIPEANN_MAX_ENTRY_SEGMENTS)
+		return false;
+	if (attachment->entry == NULL)
+	{
+		mapping.address = MemoryContextAllocHuge(attachment->context, size);
+		PipeannHugeAdvise(mapping.address, size);
+		CopyReplaced(attachment, &mapping);
+	}
+	else if (!AddShared(attachment, size, evict, &mapping))
+		return false;
+	else
+		size = mul_size(mapping.segment.pages, FPM_PAGE_SIZE);
+	attachment->mappings[attachment->nmappings++] = mapping;
+	attachment->model.bytes = add_size(attachment->model.bytes, size);
+	return true;
+}
+
+static uint32
+MappingChunks(const PipeannMapping *mapping)
+{
+	return ((uint64) mapping->segment.nodes + PIPEANN_CHUNK_NODES - 1) /
+		PIPEANN_CHUNK_NODES;
+}
+
+static void
+FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
+{
+	for (uint32 i = 0; i < attachment->nmappings; i++)
+	{
+		const PipeannMapping *mapping = &attachment->mappings[i];
+		uint32		first = mapping->segment.first >> PIPEANN_CHUNK_SHIFT;
+		char	   *codes = mapping->address;
+
+		if (i == 0)
+			codes += attachment->header->codes;
+		for (uint32 j = 0; j < MappingChunks(mapping); j++)
+			arrays->chunks[first + j] = (uint8 *) codes +
+				(Size) j * PIPEANN_CHUNK_NODES *
+				PipeannAttachmentCodeBytes(attachment);
+	}
+}
+
+/*
+ * The arrays are made as a child of the current context, so that nothing is
+ * left of them if the extent map cannot be read.
+ */
+static PipeannArrays *
+MakeArrays(Relation index, PipeannAttachment *attachment,
+		   const PipeannMeta *meta)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann cache arrays",
+												  ALLOCSET_SMALL_SIZES);
+	PipeannArrays *arrays = MemoryContextAllocZero(context,
+												   sizeof(PipeannArrays));
+	const PipeannMapping *last =
+		&attachment->mappings[attachment->nmappings - 1];
+
+	arrays->context = context;
+	arrays->refs = 1;
+	arrays->nmappings = attachment->nmappings;
+	arrays->capacity = last->segment.first + last->segment.nodes;
+	arrays->extents = PipeannExtentsInUse(meta);
+	arrays->chunks =
+		MemoryContextAlloc(context,
+						   mul_size((last->segment.first >> PIPEANN_CHUNK_SHIFT) +
+									MappingChunks(last), sizeof(uint8 *)));
+	FillChunks(attachment, arrays);
+	PipeannExtentMapLoad(index, meta, context, &arrays->map);
+	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);
+	MemoryContextSetParent(context, attachment->context);
+	return arrays;
+}
+
+/*
+ * Take in what was added to the cache and to the index's file. False if part of
+ * the cache cannot be mapped into this backend.
+ */
+bool
+PipeannAttachmentRefresh(Relation index, PipeannAttachment *attachment,
+						 const PipeannMeta *meta)
+{
+	bool		complete = PipeannRegistryMapSegments(attachment);
+	PipeannArrays *old = attachment->arrays;
+
+	if (attachment->nmappings == 0)
+		return false;
+	if (old != NULL && old->nmappings == attachment->nmappings &&
+		old->extents >= PipeannExtentsInUse(meta))
+		return complete;
+	attachment->arrays = MakeArrays(index, attachment, meta);
+	if (old != NULL)
+		PipeannArraysRelease(old);
+	return complete;
+}
+
+/* ---------- making attachments ---------- */
+
+static void
+SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
+{
+	const PipeannLayout *l = &meta->layout;
+	PipeannCodes *codes = &attachment->model.codes;
+	MemoryContext old = MemoryContextSwitchTo(attachment->context);
+
+	codes->pq = PipeannPqNew(l->dim, l->pq_bytes);
+	MemoryContextSwitchTo(old);
+	codes->attr_bytes = l->attr_bytes;
+	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
+	codes->entry_count = meta->entry_count;
+	codes->entry_degree = meta->entry_degree;
+}
+
+static PipeannAttachment *
+NewAttachment(Relation index, const PipeannMeta *meta)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann cache",
+												  ALLOCSET_SMALL_SIZES);
+	PipeannAttachment *attachment = MemoryContextAllocZero(context,
+														   sizeof(PipeannAttachment));
+
+	attachment->context = context;
+	attachment->key = KeyOf(index);
+	attachment->relid = RelationGetRelid(index);
+	attachment->build_id = meta->build_id;
+	attachment->model.place = PIPEANN_CACHE_PRIVATE;
+	attachment->tried = GetCurrentStatementStartTimestamp();
+	dlist_init(&attachment->idle);
+	SetCodes(attachment, meta);
+	MemoryContextSetParent(context, TopMemoryContext);
+	dlist_push_tail(&attachments, &attachment->node);
+	return attachment;
+}
+
+/* Get memory and read the index into it. False if there is no memory. */
+static bool
+Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+	 bool evict)
+{
+	PipeannCacheHeader plan;
+	uint32		nodes;
+	Size		size = PlanCache(meta, &plan, &nodes);
+	PipeannCacheHeader *header;
+
+	if (!PipeannAttachmentAddMapping(attachment, size, 0, nodes, evict))
+		return false;
+	header = (PipeannCacheHeader *) attachment->mappings[0].address;
+	*header = plan;
+	PipeannKilledInit(HeaderAt(header, plan.killed), meta);
+	PipeannHotInitTable(HeaderAt(header, plan.hot), meta);
+	attachment->header = header;
+	PipeannAttachmentRefresh(index, attachment, meta);
+	PipeannCacheLoad(index, attachment, meta);
+	return true;
+}
+
+/* Attach to the cache in shared memory, or make one there. */
+static bool
+FillShared(Relation index, PipeannAttachment *attachment,
+		   const PipeannMeta *meta, bool evict)
+{
+	attachment->model.place = pipeann_control->arena_pages > 0 ?
+		PIPEANN_CACHE_SHARED : PIPEANN_CACHE_DYNAMIC;
+	switch (PipeannRegistryClaim(attachment, evict))
+	{
+		case PIPEANN_CLAIM_READY:
+			return PipeannAttachmentRefresh(index, attachment, meta);
+		case PIPEANN_CLAIM_LOAD:
+			if (!Load(index, attachment, meta, evict))
+				return false;
+			PipeannRegistryPublish(attachment);
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Where the parts of a loaded cache are that do not move. */
+static void
+SetPointers(PipeannAttachment *attachment)
+{
+	PipeannCacheHeader *header = attachment->header;
+	PipeannCache *model = &attachment->model;
+	PipeannCodes *codes = &model->codes;
+	const uint32 *entry_graph = HeaderAt(header, header->entry_graph);
+	uint32		count = codes->entry_count;
+
+	codes->pq.centroids = HeaderAt(header, header->centroids);
+	codes->pq.key = header->codebook_key;
+	codes->entry_ids = entry_graph;
+	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
+	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
+	model->histograms = HeaderAt(header, header->histograms);
+	model->killed = HeaderAt(header, header->killed);
+	if (attachment->entry == NULL)
+		return;
+	model->hot.table = HeaderAt(header, header->hot);
+	model->hot.sums = &pipeann_control->hot;
+	model->hot.own = &pipeann_control->hot.of[attachment->entry -
+											  pipeann_control->entries];
+}
+
+/*
+ * Returns a new attachment, not yet in the hash table, or NULL if there is no
+ * shared memory for it. With evict, unused caches may go to make room.
+ */
+static PipeannAttachment *
+MakeAttachment(Relation index, const PipeannMeta *meta, bool shared,
+					  bool evict)
+{
+	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
+	volatile bool ok = false;
+
+	PG_TRY();
+	{
+		if (shared)
+			ok = FillShared(index, attachment, meta, evict);
+		else
+			ok = Load(index, attachment, meta, false);
+	}
+	PG_CATCH();
+	{
+		Free(attachment);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (ok)
+	{
+		SetPointers(attachment);
+		return attachment;
+	}
+	Free(attachment);
+	return NULL;
+}
+
+/* ---------- bringing a cache up to date ---------- */
+
+/*
  * One backend at a time does so while the others wait. It writes the codes that
  * it reads over the old ones, while searches use them. A code read while it
  * changes costs a little recall at most.
@@ -47,8 +679,8 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 
 	if (PipeannAttachmentIsDoomed(attachment))
 		return;
-	PipeannGrowthPlan(attachment->arrays->capacity, PipeannMetaIds(meta),
-					  &first, &nodes);
+	PlanGrowth(attachment->arrays->capacity, PipeannMetaIds(meta), &first,
+			   &nodes);
 	if (PipeannAttachmentAddMapping(attachment,
 									mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
 									first, nodes, true))
@@ -85,15 +717,7 @@ Update(PipeannAttachment *attachment, void *arg)
 		Grow(index, attachment, meta);
 	have = pg_atomic_read_u32(&header->ncodes);
 	ids = Max(have, Min(ids, attachment->arrays->capacity));
-	if (meta->changes > pg_atomic_read_u64(&header->applied) +
-		PIPEANN_CHANGE_RING)
-		PipeannReadCodes(index, attachment, meta, 0, ids);
-	else
-	{
-		PipeannReadChanges(index, attachment, meta, have);
-		PipeannReadCodes(index, attachment, meta, have, ids);
-	}
-	PipeannReadEntryIds(index, attachment, meta);
+	PipeannCacheReadNewer(index, attachment, meta, have, ids);
 	PIPEANN_PAUSE("cache-follow");
 	AdvanceCounters(header, ids, meta->changes);
 }
@@ -110,6 +734,8 @@ AttachmentFollow(Relation index, PipeannAttachment *attachment,
 	if (NeedsUpdate(attachment, meta))
 		PipeannInTurn(attachment, Update, &newer);
 }
+
+/* ---------- giving out caches ---------- */
 
 /* Caches not in use to look at for one of the right memory context. */
 #define IDLE_LOOKS 4
@@ -158,7 +784,7 @@ IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta,
 {
 	return attachment->build_id == meta->build_id &&
 		(attachment->entry == NULL || may_share) &&
-		PipeannAttachmentHold(attachment) &&
+		PipeannRegistryHold(attachment) &&
 		!PipeannAttachmentIsDoomed(attachment);
 }
 
@@ -177,11 +803,11 @@ RetryShared(Relation index, const PipeannMeta *meta,
 		!TimestampDifferenceExceeds(attachment->tried, now, PIPEANN_RETRY_MS))
 		return attachment;
 	attachment->tried = now;
-	shared = PipeannAttachmentMake(index, meta, true, false);
+	shared = MakeAttachment(index, meta, true, false);
 	if (shared == NULL)
 		return attachment;
-	PipeannAttachmentDrop(attachment);
-	PipeannAttachmentList(shared);
+	DropAttachment(attachment);
+	ListAttachment(shared);
 	return shared;
 }
 
@@ -191,23 +817,23 @@ RetryShared(Relation index, const PipeannMeta *meta,
 static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 {
-	PipeannAttachment *attachment = PipeannAttachmentFind(index);
+	PipeannAttachment *attachment = FindAttachment(index);
 
 	if (attachment != NULL && IsUsable(attachment, meta, may_share))
 		return may_share ? RetryShared(index, meta, attachment) : attachment;
 	if (attachment != NULL)
-		PipeannAttachmentDrop(attachment);
+		DropAttachment(attachment);
 	attachment = NULL;
 	if (may_share)
 	{
 		PipeannRegistrySweep();
-		attachment = PipeannAttachmentMake(index, meta, true, true);
+		attachment = MakeAttachment(index, meta, true, true);
 		if (attachment == NULL)
 			ReportPrivateCopy(index);
 	}
 	if (attachment == NULL)
-		attachment = PipeannAttachmentMake(index, meta, false, false);
-	PipeannAttachmentList(attachment);
+		attachment = MakeAttachment(index, meta, false, false);
+	ListAttachment(attachment);
 	return attachment;
 }
 
@@ -242,7 +868,7 @@ EndCache(void *arg)
 	if (cache->arrays != NULL)
 	{
 		PipeannArraysRelease(cache->arrays);
-		PipeannAttachmentUnuse(cache->attachment);
+		UnuseAttachment(cache->attachment);
 	}
 	else if (cache->attachment != NULL)
 		dlist_delete(&cache->node);
@@ -308,7 +934,7 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 	bool		may_share;
 
 	Assert(meta->flags & PIPEANN_META_HAS_CODES);
-	PipeannSweepIfDue();
+	SweepIfDue();
 	may_share = MayShare(index);
 	for (int attempt = 0;; attempt++)
 	{
@@ -333,7 +959,7 @@ PipeannCacheRelease(PipeannCache *cache)
 	PipeannArraysRelease(cache->arrays);
 	cache->arrays = NULL;
 	dlist_push_head(&attachment->idle, &cache->node);
-	PipeannAttachmentUnuse(attachment);
+	UnuseAttachment(attachment);
 }
 
 /* Bring an acquired cache up to date with a newer metapage. */
@@ -350,10 +976,10 @@ void
 PipeannCacheForget(Relation index)
 {
 	PipeannLocator locator = PipeannRelationLocator(index);
-	PipeannAttachment *attachment = PipeannAttachmentFind(index);
+	PipeannAttachment *attachment = FindAttachment(index);
 
 	if (attachment != NULL)
-		PipeannAttachmentDrop(attachment);
+		DropAttachment(attachment);
 	if (PipeannControlGet() != NULL && !RelationUsesLocalBuffers(index))
 		PipeannRegistryForget(&locator);
 }
@@ -362,7 +988,7 @@ PipeannCacheForget(Relation index)
 void
 PipeannCacheSweep(void)
 {
-	PipeannSweepIfDue();
+	SweepIfDue();
 	if (pipeann_control != NULL)
 		PipeannRegistrySweep();
 }
@@ -376,7 +1002,7 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 {
 	PipeannCacheHeader plan;
 	uint32		nodes;
-	Size		size = PipeannCachePlan(meta, &plan, &nodes);
+	Size		size = PlanCache(meta, &plan, &nodes);
 	uint64		pages = PipeannArenaPages(size);
 
 	*megabytes = PipeannArenaMegabytes(pages);
@@ -425,7 +1051,8 @@ PipeannCacheInit(void)
 							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
 							&pipeann_hot_pages, 25, 0, 90, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
-	PipeannAttachmentsWatch();
+	/* be told of relations that are dropped */
+	CacheRegisterRelcacheCallback(NoteInvalidation, (Datum) 0);
 	if (preload)
 		PipeannControlPreload();
 }

@@ -114,7 +114,7 @@ extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 								   const PipeannMeta *meta,
 								   IndexBulkDeleteCallback is_dead, void *arg);
 
-/* control.c */
+/* registry.c */
 extern PipeannStats *PipeannCacheStats(void);
 
 #endif							/* PIPEANN_CACHE_H */

@@ -1,93 +1,13 @@
 /*
  * load.c
- *		A cache's contents: their layout in memory, shared or private, and how
- *		they are read from the index.
+ *		A cache's contents: how they are read from the index, all of them or what is
+ *		newer.
  */
 #include "base/pause.h"
 #include "cache/registry.h"
 #include "common/hashfn.h"
 
-#define SMALLEST_CAPACITY 1024
-#define GROWTH_FRACTION 8
 #define PREFETCH_PAGES 32
-
-static uint32
-ChunksToNodes(uint32 chunks)
-{
-	return Min((uint64) chunks * PIPEANN_CHUNK_NODES, PG_UINT32_MAX);
-}
-
-static uint32
-NodesToChunks(uint32 nodes)
-{
-	return nodes / PIPEANN_CHUNK_NODES +
-		(nodes % PIPEANN_CHUNK_NODES != 0 ? 1 : 0);
-}
-
-/* Nodes to have room for: full chunks, or less in an index smaller than one. */
-static uint32
-CodeCapacity(uint32 ids)
-{
-	uint32		capacity = SMALLEST_CAPACITY;
-
-	if (ids > PIPEANN_CHUNK_NODES)
-		return ChunksToNodes(NodesToChunks(ids));
-	while (capacity < ids)
-		capacity *= 2;
-	return capacity;
-}
-
-/*
- * Where the codes of new ids go: to a larger first chunk, or to more chunks, in
- * larger steps the larger the index is, so that there are few segments.
- */
-void
-PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
-{
-	uint32		chunks;
-
-	if (capacity < PIPEANN_CHUNK_NODES)
-	{
-		*first = 0;
-		*nodes = CodeCapacity(ids);
-		return;
-	}
-	chunks = Max(NodesToChunks(ids - capacity),
-				 capacity / PIPEANN_CHUNK_NODES / GROWTH_FRACTION);
-	*first = capacity;
-	*nodes = Min(ChunksToNodes(chunks), PG_UINT32_MAX - capacity);
-}
-
-/*
- * Sets the offsets in *plan; returns the first segment's size, for *nodes
- * codes.
- */
-Size
-PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
-				 uint32 *nodes)
-{
-	const PipeannLayout *l = &meta->layout;
-	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
-
-	memset(plan, 0, sizeof(*plan));
-	plan->killed = size;
-	size = CACHELINEALIGN(add_size(size, PipeannKilledSize(meta)));
-	plan->hot = size;
-	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
-	plan->centroids = size;
-	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
-								   sizeof(float)));
-	size = CACHELINEALIGN(size);
-	plan->histograms = size;
-	size = add_size(size, PipeannHistogramsBytes(l));
-	plan->entry_graph = size;
-	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count,
-												 meta->entry_degree));
-	size = CACHELINEALIGN(size);
-	plan->codes = size;
-	*nodes = CodeCapacity(PipeannMetaIds(meta));
-	return add_size(size, mul_size(*nodes, PipeannCodeBytes(l)));
-}
 
 typedef struct CodeReader
 {
@@ -229,10 +149,9 @@ PrefetchCodePage(const CodeReader *reader, uint32 page)
 }
 
 /* Read the codes of ids from .. ids - 1, and of others on the same pages. */
-void
-PipeannReadCodes(Relation index, PipeannAttachment *attachment,
-				 const PipeannMeta *meta,
-				 uint32 from, uint32 ids)
+static void
+ReadCodes(Relation index, PipeannAttachment *attachment,
+		  const PipeannMeta *meta, uint32 from, uint32 ids)
 {
 	CodeReader	reader;
 	uint32		first;
@@ -268,9 +187,9 @@ ComparePages(const void *a, const void *b)
 }
 
 /* Read the code pages that the metapage's ring names as changed. */
-void
-PipeannReadChanges(Relation index, PipeannAttachment *attachment,
-				   const PipeannMeta *meta, uint32 ids)
+static void
+ReadChanges(Relation index, PipeannAttachment *attachment,
+			const PipeannMeta *meta, uint32 ids)
 {
 	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
 	uint32		pages[PIPEANN_CHANGE_RING];
@@ -370,16 +289,16 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 											 meta->entry_degree));
 	CheckEntryGraph(index, meta, base + header->entry_graph);
 	PIPEANN_PAUSE("cache-load");
-	PipeannReadCodes(index, attachment, meta, 0, ids);
+	ReadCodes(index, attachment, meta, 0, ids);
 	pg_atomic_write_u32(&header->ncodes, ids);
 	pg_atomic_write_u64(&header->applied, meta->changes);
 	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
 }
 
 /* Read the ids again: VACUUM has put live nodes in the places of dead ones. */
-void
-PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
-					const PipeannMeta *meta)
+static void
+ReadEntryIds(Relation index, PipeannAttachment *attachment,
+			 const PipeannMeta *meta)
 {
 	PipeannCacheHeader *header = attachment->header;
 	Size		size = mul_size(meta->entry_count, sizeof(uint32));
@@ -397,4 +316,24 @@ PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
 	memcpy((char *) header + header->entry_graph, ids, size);
 	pfree(ids);
 	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
+}
+
+/*
+ * Read what is newer than this cache, which has codes of so many ids by now: those
+ * below ids that were added or changed, and the entry graph's ids.
+ */
+void
+PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment,
+					  const PipeannMeta *meta, uint32 have, uint32 ids)
+{
+	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
+
+	if (meta->changes > applied + PIPEANN_CHANGE_RING)
+		ReadCodes(index, attachment, meta, 0, ids);
+	else
+	{
+		ReadChanges(index, attachment, meta, have);
+		ReadCodes(index, attachment, meta, have, ids);
+	}
+	ReadEntryIds(index, attachment, meta);
 }

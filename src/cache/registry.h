@@ -190,13 +190,6 @@ PipeannAttachmentCodeBytes(const PipeannAttachment *attachment)
 		attachment->model.codes.attr_bytes;
 }
 
-/* A part of a cache's first segment. */
-static inline void *
-PipeannHeaderAt(PipeannCacheHeader *header, Size offset)
-{
-	return (char *) header + offset;
-}
-
 static inline bool
 PipeannAttachmentIsDoomed(const PipeannAttachment *attachment)
 {
@@ -231,32 +224,23 @@ typedef enum PipeannClaim
 
 typedef void (*PipeannChange) (PipeannAttachment *attachment, void *arg);
 
-/* control.c */
+/* registry.c */
 extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
-extern uint32 PipeannWaitEvent(void);
 extern uint64 PipeannArenaLimit(void);
-extern uint64 PipeannArenaUsed(void);
-extern uint64 PipeannArenaMegabytes(uint64 pages);
 extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
-extern bool PipeannArenaAttach(PipeannMapping *mapping);
-extern void PipeannArenaFree(const PipeannSegment *segment);
 extern const char *PipeannArenaError(void);
-
-/* registry.c */
 extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment,
 										 bool evict);
-extern bool PipeannRegistryReference(PipeannAttachment *attachment);
+extern bool PipeannRegistryHold(PipeannAttachment *attachment);
 extern void PipeannRegistryPublish(PipeannAttachment *attachment);
 extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
 extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
 extern void PipeannRegistryForget(const PipeannLocator *locator);
 extern bool PipeannRegistryAddSegment(PipeannAttachment *attachment,
-									  const PipeannSegment *segment);
-extern int	PipeannRegistryCopySegments(const PipeannAttachment *attachment,
-										uint32 from,
-										PipeannMapping *mappings);
+									  const PipeannMapping *mapping);
+extern bool PipeannRegistryMapSegments(PipeannAttachment *attachment);
 extern void PipeannInTurn(PipeannAttachment *attachment, PipeannChange change,
 						  void *arg);
 extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
@@ -265,35 +249,20 @@ extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
 extern void PipeannRegistrySweep(void);
 
 /* load.c */
-extern Size PipeannCachePlan(const PipeannMeta *meta, PipeannCacheHeader *plan,
-							 uint32 *nodes);
 extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 							 const PipeannMeta *meta);
-extern void PipeannGrowthPlan(uint32 capacity, uint32 ids, uint32 *first,
-							  uint32 *nodes);
-extern void PipeannReadCodes(Relation index, PipeannAttachment *attachment,
-							 const PipeannMeta *meta, uint32 from, uint32 ids);
-extern void PipeannReadEntryIds(Relation index, PipeannAttachment *attachment,
-								const PipeannMeta *meta);
-extern void PipeannReadChanges(Relation index, PipeannAttachment *attachment,
-							   const PipeannMeta *meta, uint32 ids);
+extern void PipeannCacheReadNewer(Relation index,
+								  PipeannAttachment *attachment,
+								  const PipeannMeta *meta, uint32 have,
+								  uint32 ids);
 
-/* attachment.c */
-extern PipeannAttachment *PipeannAttachmentMake(Relation index,
-												const PipeannMeta *meta,
-												bool shared, bool evict);
-extern PipeannAttachment *PipeannAttachmentFind(Relation index);
-extern void PipeannAttachmentList(PipeannAttachment *attachment);
-extern void PipeannAttachmentUnuse(PipeannAttachment *attachment);
-extern void PipeannAttachmentDrop(PipeannAttachment *attachment);
+/* cache.c */
 extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
 										Size size, uint32 first,
 										uint32 nodes, bool evict);
 extern bool PipeannAttachmentRefresh(Relation index,
 									 PipeannAttachment *attachment,
 									 const PipeannMeta *meta);
-extern void PipeannAttachmentsWatch(void);
-extern void PipeannSweepIfDue(void);
 
 /* Give up a reference to arrays. */
 static inline void
@@ -303,13 +272,9 @@ PipeannArraysRelease(PipeannArrays *arrays)
 		MemoryContextDelete(arrays->context);
 }
 
-/* Make sure that the cache stays in memory. False if it has been dropped. */
-static inline bool
-PipeannAttachmentHold(PipeannAttachment *attachment)
-{
-	return attachment->entry == NULL || attachment->referenced ||
-		PipeannRegistryReference(attachment);
-}
+/* The arena has the free list in its first pages. */
+#define PIPEANN_ARENA_HEADER_PAGES \
+	((sizeof(FreePageManager) + FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE)
 
 static inline uint32
 PipeannArenaPages(Size size)
@@ -317,6 +282,15 @@ PipeannArenaPages(Size size)
 	Size		pages = add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
 
 	return Min(pages, PG_UINT32_MAX);
+}
+
+/* pipeann.shared_memory, in MB, for so many pages. */
+static inline uint64
+PipeannArenaMegabytes(uint64 pages)
+{
+	uint64		in_one = 1024 * 1024 / FPM_PAGE_SIZE;
+
+	return (pages + PIPEANN_ARENA_HEADER_PAGES + in_one - 1) / in_one;
 }
 
 #endif							/* PIPEANN_REGISTRY_H */
