@@ -82,10 +82,8 @@ PlanCache(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
 	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
 
 	memset(plan, 0, sizeof(*plan));
-	plan->killed = size;
-	size = CACHELINEALIGN(add_size(size, PipeannKilledSize(meta)));
-	plan->hot = size;
-	size = CACHELINEALIGN(add_size(size, PipeannHotSize(meta)));
+	plan->hints = size;
+	size = CACHELINEALIGN(add_size(size, PipeannHintsSize(meta)));
 	plan->centroids = size;
 	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
 								   sizeof(float)));
@@ -554,8 +552,7 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		return false;
 	header = (PipeannCacheHeader *) attachment->mappings[0].address;
 	*header = plan;
-	PipeannKilledInit(HeaderAt(header, plan.killed), meta);
-	PipeannHotInitTable(HeaderAt(header, plan.hot), meta);
+	PipeannHintsInit(HeaderAt(header, plan.hints), meta);
 	attachment->header = header;
 	PipeannAttachmentRefresh(index, attachment, meta);
 	PipeannCacheLoad(index, attachment, meta);
@@ -599,10 +596,10 @@ SetPointers(PipeannAttachment *attachment)
 	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
 	model->histograms = HeaderAt(header, header->histograms);
-	model->killed = HeaderAt(header, header->killed);
+	model->killed = PipeannHintsKilled(HeaderAt(header, header->hints));
 	if (attachment->entry == NULL)
 		return;
-	model->hot.table = HeaderAt(header, header->hot);
+	model->hot.table = PipeannHintsHot(HeaderAt(header, header->hints));
 	model->hot.sums = &pipeann_control->hot;
 	model->hot.own = &pipeann_control->hot.of[attachment->entry -
 											  pipeann_control->entries];

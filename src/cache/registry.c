@@ -61,8 +61,7 @@ InitControl(PipeannControl *control)
 	LWLockInitialize(&control->lock, control->tranche_id);
 	LWLockInitialize(&control->arena_lock, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
-	PipeannHotInitSums(&control->hot);
-	PipeannStatsInit(&control->stats, control->tranche_id);
+	PipeannHintsInitShared(&control->hot, &control->stats, control->tranche_id);
 	InitCacheEntries(control);
 	for (int i = 0; i < PIPEANN_MAX_SEGMENTS; i++)
 		control->segments[i].next = i + 1 < PIPEANN_MAX_SEGMENTS ? i + 1 :

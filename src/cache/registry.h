@@ -33,7 +33,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#define PIPEANN_CONTROL_LAYOUT 5	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 6	/* count up with any change below */
 #define PIPEANN_MAX_CACHE_ENTRIES 128
 #define PIPEANN_MAX_SEGMENTS 384
 #define PIPEANN_MAX_ENTRY_SEGMENTS 64
@@ -114,8 +114,7 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 entry_graph_applied;	/* changes of its ids, likewise */
 	pg_atomic_uint32 ncodes;
 	pg_atomic_uint32 row_map;	/* number of its segment, or 0 */
-	Size		killed;
-	Size		hot;
+	Size		hints;
 	Size		centroids;
 	uint64		codebook_key;	/* of equal centroids the same */
 	Size		histograms;			/* of attribute codes */

@@ -94,14 +94,42 @@ typedef struct PipeannStats
 	PipeannStatsSlot slots[PIPEANN_MAX_STATS];
 } PipeannStats;
 
-/* hot_pages.c */
-extern void PipeannHotInitSums(PipeannHotSums *sums);
-extern Size PipeannHotSize(const PipeannMeta *meta);
-extern void PipeannHotInitTable(PipeannPageUses *table,
-								const PipeannMeta *meta);
+/* The hints of an index, in memory of PipeannHintsSize(); tables are behind this. */
+typedef struct PipeannHints
+{
+	Size		hot;			/* offset from here */
+} PipeannHints;
+
+static inline PipeannKilledTable *
+PipeannHintsKilled(PipeannHints *hints)
+{
+	return (PipeannKilledTable *) (hints + 1);
+}
+
+static inline PipeannPageUses *
+PipeannHintsHot(PipeannHints *hints)
+{
+	return (PipeannPageUses *) ((char *) hints + hints->hot);
+}
+
+/*
+ * Have a search's uses of pages counted, if there is a table, and the buffers
+ * noted in which it sees them.
+ */
+static inline void
+PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
+{
+	if (hot->table == NULL)
+		return;
+	uses->table = hot->table;
+	uses->counting = pipeann_hot_pages > 0;
+}
+
+extern Size PipeannHintsSize(const PipeannMeta *meta);
+extern void PipeannHintsInit(PipeannHints *hints, const PipeannMeta *meta);
+extern void PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
+								   int tranche_id);
 extern void PipeannHotForget(PipeannHotSums *sums, int number);
-extern void PipeannHotCountUses(const PipeannHot *hot,
-								PipeannSearchUses *uses);
 extern void PipeannHotBringInWanted(Relation index,
 									const PipeannLayout *layout,
 									const PipeannExtentMap *map,
@@ -115,18 +143,10 @@ extern uint32 PipeannHotCountPages(Relation index,
 								   const PipeannLayout *layout,
 								   const PipeannExtentMap *map,
 								   const PipeannHot *hot);
-
-/* killed.c */
-extern Size PipeannKilledSize(const PipeannMeta *meta);
-extern void PipeannKilledInit(PipeannKilledTable *killed,
-							  const PipeannMeta *meta);
 extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
 							   uint64 lsn);
 extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
 							 uint64 lsn, uint32 slot);
-
-/* stats.c */
-extern void PipeannStatsInit(PipeannStats *stats, int tranche_id);
 extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
 							const PipeannCounters *counters);
 extern int	PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums);

@@ -1,7 +1,18 @@
 /*
- * hot_pages.c
- *		Hot pages: bringing the pages that searches use often into
- *		shared_buffers.
+ * hints.c
+ *		Hot pages, which are brought into shared_buffers as searches use them often;
+ *		killed nodes; counters of indexes.
+ */
+#include "hints/hints.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+/*
+ * Hot pages.
  *
  * Searches read past shared_buffers, so the pages that they read are not there
  * the next time. While a search runs its uses of pages are counted; afterwards
@@ -23,11 +34,6 @@
  * reached, each index in use may have an equal share: for some time after an
  * index with less was refused, those with more give pages up.
  */
-#include "hints/hints.h"
-
-#include "access/xact.h"
-#include "miscadmin.h"
-#include "storage/bufmgr.h"
 
 /* A page's count is halved once in so many uses per page. */
 #define USES_PER_HALVING 2
@@ -89,8 +95,8 @@ SeenOffset(uint32 npages)
 }
 
 /* The memory of a hot table, and a new one there: no page is kept. */
-Size
-PipeannHotSize(const PipeannMeta *meta)
+static Size
+HotSize(const PipeannMeta *meta)
 {
 	uint32		npages = CountedPages(meta);
 
@@ -98,8 +104,8 @@ PipeannHotSize(const PipeannMeta *meta)
 					mul_size(npages, sizeof(pg_atomic_uint32)));
 }
 
-void
-PipeannHotInitTable(PipeannPageUses *table, const PipeannMeta *meta)
+static void
+InitHot(PipeannPageUses *table, const PipeannMeta *meta)
 {
 	uint32		npages = CountedPages(meta);
 
@@ -219,20 +225,6 @@ PipeannHotForget(PipeannHotSums *sums, int number)
 	StrikeOff(sums, of);
 	pg_atomic_write_u32(&of->epoch, 0);
 	pg_atomic_write_u64(&of->last_search, 0);
-}
-
-void
-PipeannHotInitSums(PipeannHotSums *sums)
-{
-	pg_atomic_init_u32(&sums->blocks, 0);
-	pg_atomic_init_u32(&sums->share, 0);
-	pg_atomic_init_u64(&sums->asked, 0);
-	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
-	{
-		pg_atomic_init_u32(&sums->of[i].blocks, 0);
-		pg_atomic_init_u32(&sums->of[i].epoch, 0);
-		pg_atomic_init_u64(&sums->of[i].last_search, 0);
-	}
 }
 
 static bool
@@ -501,19 +493,6 @@ GiveUpSome(Relation index, const PipeannLayout *layout,
 }
 
 /*
- * Have a search's uses of pages counted, if there is a table, and the buffers
- * noted in which it sees them.
- */
-void
-PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
-{
-	if (hot->table == NULL)
-		return;
-	uses->table = hot->table;
-	uses->counting = pipeann_hot_pages > 0;
-}
-
-/*
  * After such a search, when its rows have been returned: bring one or two of
  * the counted pages into shared_buffers, if that pays. May read and raise
  * errors.
@@ -555,5 +534,274 @@ PipeannHotCountPages(Relation index, const PipeannLayout *layout,
 		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
 			count++;
 	}
+	return count;
+}
+
+/*
+ * Killed nodes: nodes of which searches found all rows dead, by graph page.
+ *
+ * A table in shared memory, in which several pages share a place and the
+ * newest finding takes it: all of it is a hint. Readers take no lock; a
+ * place's version tells them that it changed while they read, and then they
+ * ignore it.
+ */
+
+#define FEWEST 64
+#define MOST (1U << 18)
+#define PAGES_PER_PLACE 2
+
+static uint32
+CountPlaces(const PipeannMeta *meta)
+{
+	uint32		count = FEWEST;
+
+	while (count < MOST && count < meta->graph_pages / PAGES_PER_PLACE)
+		count *= 2;
+	return count;
+}
+
+static Size
+KilledSize(const PipeannMeta *meta)
+{
+	return add_size(offsetof(PipeannKilledTable, of),
+					mul_size(CountPlaces(meta), sizeof(PipeannKilledSlots)));
+}
+
+static void
+InitKilled(PipeannKilledTable *killed, const PipeannMeta *meta)
+{
+	uint32		count = CountPlaces(meta);
+
+	SpinLockInit(&killed->mutex);
+	killed->mask = count - 1;
+	for (uint32 i = 0; i < count; i++)
+	{
+		pg_atomic_init_u32(&killed->of[i].version, 0);
+		killed->of[i].page = PIPEANN_INVALID_ID;
+		killed->of[i].lsn = 0;
+		killed->of[i].slots = 0;
+	}
+}
+
+uint64
+PipeannKilledGet(PipeannKilledTable *killed, uint32 page, uint64 lsn)
+{
+	PipeannKilledSlots *of = &killed->of[page & killed->mask];
+	uint32		version = pg_atomic_read_u32(&of->version);
+	uint64		slots;
+
+	pg_read_barrier();
+	if ((version & 1) || of->page != page || of->lsn != lsn)
+		return 0;
+	slots = of->slots;
+	pg_read_barrier();
+	return pg_atomic_read_u32(&of->version) == version ? slots : 0;
+}
+
+/*
+ * Add a killed node. Findings about a later version of the page replace older
+ * ones.
+ */
+void
+PipeannKilledSet(PipeannKilledTable *killed, uint32 page, uint64 lsn,
+				 uint32 slot)
+{
+	PipeannKilledSlots *of = &killed->of[page & killed->mask];
+	uint64		bit;
+
+	if (slot >= 64 || lsn == 0)
+		return;
+	bit = UINT64CONST(1) << slot;
+	SpinLockAcquire(&killed->mutex);
+	if (of->page != page || of->lsn <= lsn)
+	{
+		bool		same = of->page == page && of->lsn == lsn;
+		uint32		version = pg_atomic_read_u32(&of->version);
+
+		pg_atomic_write_u32(&of->version, version + 1);
+		pg_write_barrier();
+		of->slots = (same ? of->slots : 0) | bit;
+		of->page = page;
+		of->lsn = lsn;
+		pg_write_barrier();
+		pg_atomic_write_u32(&of->version, version + 2);
+	}
+	SpinLockRelease(&killed->mutex);
+}
+
+/* ---------- the memory of hints ---------- */
+
+/* Killed nodes stand first, and hot pages behind them. */
+static Size
+HotOffset(const PipeannMeta *meta)
+{
+	return CACHELINEALIGN(add_size(sizeof(PipeannHints), KilledSize(meta)));
+}
+
+Size
+PipeannHintsSize(const PipeannMeta *meta)
+{
+	return add_size(HotOffset(meta), HotSize(meta));
+}
+
+void
+PipeannHintsInit(PipeannHints *hints, const PipeannMeta *meta)
+{
+	hints->hot = HotOffset(meta);
+	InitKilled(PipeannHintsKilled(hints), meta);
+	InitHot(PipeannHintsHot(hints), meta);
+}
+
+/* Those that all indexes of the server share. */
+void
+PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
+					   int tranche_id)
+{
+	pg_atomic_init_u32(&sums->blocks, 0);
+	pg_atomic_init_u32(&sums->share, 0);
+	pg_atomic_init_u64(&sums->asked, 0);
+	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
+	{
+		pg_atomic_init_u32(&sums->of[i].blocks, 0);
+		pg_atomic_init_u32(&sums->of[i].epoch, 0);
+		pg_atomic_init_u64(&sums->of[i].last_search, 0);
+	}
+	LWLockInitialize(&stats->lock, tranche_id);
+	for (int i = 0; i < PIPEANN_MAX_STATS; i++)
+		SpinLockInit(&stats->slots[i].mutex);
+}
+
+/*
+ * Counters of each index, summed over all backends since server start.
+ *
+ * A slot is found under the lock, shared, and changed under its own spinlock;
+ * taking a slot for another index needs the lock exclusive.
+ */
+
+static uint32
+FirstSlot(Oid dbid, Oid relid)
+{
+	return murmurhash32(hash_combine(murmurhash32(dbid), relid)) %
+		PIPEANN_MAX_STATS;
+}
+
+/* Slots are taken over, so the search cannot stop at a free one. */
+static PipeannStatsSlot *
+FindSlot(PipeannStats *stats, Oid dbid, Oid relid)
+{
+	uint32		first = FirstSlot(dbid, relid);
+
+	for (uint32 i = 0; i < PIPEANN_MAX_STATS; i++)
+	{
+		PipeannStatsSlot *slot = &stats->slots[(first + i) % PIPEANN_MAX_STATS];
+
+		if (slot->sums.relid == relid && slot->sums.dbid == dbid)
+			return slot;
+	}
+	return NULL;
+}
+
+/*
+ * Take a free slot, the first one after the hash's place, or else the one that
+ * was used longest ago.
+ */
+static PipeannStatsSlot *
+TakeSlot(PipeannStats *stats, Oid dbid, Oid relid)
+{
+	uint32		first = FirstSlot(dbid, relid);
+	PipeannStatsSlot *best = &stats->slots[first];
+
+	for (uint32 i = 0; i < PIPEANN_MAX_STATS; i++)
+	{
+		PipeannStatsSlot *slot = &stats->slots[(first + i) % PIPEANN_MAX_STATS];
+
+		if (slot->sums.relid == InvalidOid)
+		{
+			best = slot;
+			break;
+		}
+		if (slot->last_used < best->last_used)
+			best = slot;
+	}
+	memset(&best->sums, 0, sizeof(best->sums));
+	best->sums.dbid = dbid;
+	best->sums.relid = relid;
+	best->last_used = 0;
+	return best;
+}
+
+static void
+AddCounters(PipeannCounters *sum, const PipeannCounters *c)
+{
+	sum->nodes_explored += c->nodes_explored;
+	sum->code_distances += c->code_distances;
+	sum->exact_distances += c->exact_distances;
+	sum->page_hits += c->page_hits;
+	sum->page_reads += c->page_reads;
+	sum->in_flight_sum += c->in_flight_sum;
+	sum->in_flight_peak = Max(sum->in_flight_peak, c->in_flight_peak);
+	sum->rounds += c->rounds;
+	sum->wait_us += c->wait_us;
+	sum->retries += c->retries;
+	sum->rows_out_of_order += c->rows_out_of_order;
+}
+
+static void
+AddToSlot(PipeannStatsSlot *slot, const PipeannCounters *counters)
+{
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+
+	SpinLockAcquire(&slot->mutex);
+	slot->sums.scans++;
+	slot->last_used = now;
+	AddCounters(&slot->sums.counters, counters);
+	SpinLockRelease(&slot->mutex);
+}
+
+/* Add the counters of one scan to those of its index. stats may be NULL. */
+void
+PipeannStatsAdd(PipeannStats *stats, Relation index,
+				const PipeannCounters *counters)
+{
+	Oid			relid = RelationGetRelid(index);
+	PipeannStatsSlot *slot;
+
+	if (stats == NULL)
+		return;
+	LWLockAcquire(&stats->lock, LW_SHARED);
+	slot = FindSlot(stats, MyDatabaseId, relid);
+	if (slot == NULL)
+	{
+		LWLockRelease(&stats->lock);
+		LWLockAcquire(&stats->lock, LW_EXCLUSIVE);
+		slot = FindSlot(stats, MyDatabaseId, relid);
+		if (slot == NULL)
+			slot = TakeSlot(stats, MyDatabaseId, relid);
+	}
+	AddToSlot(slot, counters);
+	LWLockRelease(&stats->lock);
+}
+
+/* Sets *sums to those of the current database, palloc'd; returns how many. */
+int
+PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums)
+{
+	int			count = 0;
+
+	*sums = palloc(PIPEANN_MAX_STATS * sizeof(PipeannIndexStats));
+	if (stats == NULL)
+		return 0;
+	LWLockAcquire(&stats->lock, LW_SHARED);
+	for (int i = 0; i < PIPEANN_MAX_STATS; i++)
+	{
+		PipeannStatsSlot *slot = &stats->slots[i];
+
+		if (slot->sums.relid == InvalidOid || slot->sums.dbid != MyDatabaseId)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		(*sums)[count++] = slot->sums;
+		SpinLockRelease(&slot->mutex);
+	}
+	LWLockRelease(&stats->lock);
 	return count;
 }
