@@ -684,7 +684,7 @@ SetDistance(PipeannScan *state, const PipeannResult *result)
 	{
 		state->held += result->nrows;
 		StoreDistance(state,
-					  PipeannBoundsFloor(PipeannSearchBounds(state->search),
+					  PipeannBoundsFloor(PipeannSearchTell(state->search).bounds,
 										 result->dist, result->most));
 	}
 	else if (in_doubt)
@@ -787,7 +787,7 @@ PipeannStreamSearched(PipeannScan *state)
 
 	if (bound == NULL)
 		return;
-	if (!state->exhausted && PipeannSearchIsTogether(state->search))
+	if (!state->exhausted && PipeannSearchTell(state->search).together)
 	{
 		double		trusted = PipeannSqlDistance(l->metric,
 												 PipeannSearchTrusted(state->search));
@@ -810,18 +810,18 @@ PipeannStreamSearched(PipeannScan *state)
 static uint64
 MostReturnable(const PipeannScan *state)
 {
-	uint64		explored = PipeannSearchExplored(state->search);
+	PipeannSearchFacts facts = PipeannSearchTell(state->search);
 
-	if (PipeannSearchIsTogether(state->search))
+	if (facts.together)
 		return PG_UINT64_MAX;
-	if (PipeannSearchEndedEarly(state->search))
+	if (facts.ended_early)
 		return state->taken >= PIPEANN_EARLY_RESULTS &&
 			(state->recheck || state->nheld > 0) ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
 	if (pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT)
-		return explored;
-	return PipeannSearchIsCodeScan(state->search) ? PG_UINT64_MAX :
-		explored / PIPEANN_STRICT_PART;
+		return facts.explored;
+	return facts.is_code_scan ? PG_UINT64_MAX :
+		facts.explored / PIPEANN_STRICT_PART;
 }
 
 /* In strict order a search that can tell says when a nearer row may come. */
@@ -831,7 +831,7 @@ IsInOrder(PipeannScan *state)
 	const PipeannResult *next = PipeannSearchPeek(state->search);
 
 	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT || next == NULL ||
-		PipeannSearchEndedEarly(state->search) ||
+		PipeannSearchTell(state->search).ended_early ||
 		next->most <= PipeannSearchReadTo(state->search);
 }
 
@@ -850,10 +850,10 @@ ContinueSearch(PipeannScan *state)
 			!IsInOrder(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (PipeannSearchIsTogether(state->search))
+		if (PipeannSearchTell(state->search).together)
 			break;				/* the merge knows how far it is believed */
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
-			!PipeannSearchEndedEarly(state->search))
+			!PipeannSearchTell(state->search).ended_early)
 			return NULL;
 		if (state->looked_at >= PipeannMostToLookAt(state) ||
 			!PipeannSearchRun(state->search))
@@ -883,7 +883,7 @@ CountWithin(const PipeannScan *state)
 static uint64
 MostToPrefetch(const PipeannScan *state)
 {
-	if (PipeannSearchIsTogether(state->search))
+	if (PipeannSearchTell(state->search).together)
 		return CountWithin(state);
 	return state->exhausted ? PIPEANN_MAX_PREFETCH :
 		MostReturnable(state) - state->taken;

@@ -15,7 +15,6 @@
 #include <math.h>
 
 #include "distance/distance.h"
-#include "search/policy.h"
 #include "search/list.h"
 #include "search/pages.h"
 #include "search/state.h"
@@ -342,19 +341,6 @@ RefOf(PipeannSearch *search, uint32 id)
 	return &search->refs[at];
 }
 
-/* Ask for a node's page, if it is not at hand or on its way. */
-static void
-Request(PipeannSearch *search, const PipeannDiscard *item)
-{
-	uint32		at;
-
-	if (!PipeannIdSetGet(&search->pages,
-						 PipeannIdPage(search->layout, item->id), &at))
-		PipeannRequestPageOf(search, item->id, item->dist);
-	else if (search->refs[at].frame == NULL)
-		PipeannRequestAgain(search, at);
-}
-
 static void
 AwaitPageOf(PipeannSearch *search, uint32 id)
 {
@@ -425,6 +411,15 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 	return taken;
 }
 
+/* The bound of an early end: by what codes err, and without the factor. */
+static float
+ErrorBound(const PipeannTermination *termination)
+{
+	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ?
+		INFINITY : termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist +
+		PipeannTerminationMargin(termination, termination->deviations);
+}
+
 /*
  * Read and score nodes until so many are done; false if it ended since what is left
  * is too far, or nothing was left.
@@ -440,11 +435,11 @@ ReadNearest(PipeannSearch *search, uint64 most)
 	while (search->explored < end &&
 		   (n = TakeBatch(search, batch,
 						  (int) Min(end - search->explored, (uint64) size),
-						  PipeannTerminationErrorBound(&search->termination))) > 0)
+						  ErrorBound(&search->termination))) > 0)
 	{
 		PipeannKeepLimit(search, n);
 		for (int i = 0; i < n; i++)
-			Request(search, &batch[i]);
+			PipeannRequestPageOf(search, batch[i].id, batch[i].dist);
 		search->source->submit(search->source);
 		for (int i = 0; i < n; i++)
 		{
@@ -498,13 +493,6 @@ PipeannRunCodeScan(PipeannSearch *search)
 	if (ReadNearest(search, most) || !CodeOrderHasNext(search))
 		search->termination.on = false;
 	return true;
-}
-
-/* Whether it is a scan of the codes. */
-bool
-PipeannSearchIsCodeScan(const PipeannSearch *search)
-{
-	return search->code_scan_begun;
 }
 
 /*

@@ -1,7 +1,7 @@
 /*
  * engine.c
- *		A search from beginning to end: its memory, its runs, alone or in rounds
- *		with others, and its results.
+ *		A search from beginning to end: whether it walks the graph or scans codes,
+ *		where it begins, its memory, and its runs, alone or in rounds with others.
  */
 #include "search/pages.h"
 
@@ -9,12 +9,509 @@
 #include <math.h>
 
 #include "base/planted.h"
+#include "distance/distance.h"
 #include "search/policy.h"
 #include "search/code_scan.h"
-#include "search/filter_strategy.h"
 #include "search/list.h"
 #include "search/state.h"
 #include "search/together.h"
+
+/*
+ * The filter strategy: whether a search with conditions walks the graph or scans
+ * the codes of what matches.
+ */
+
+/*
+ * What the strategies cost, in code distances at random places: to look at a byte of an
+ * attribute code, to explore a node, to read a page, and what a scan of the
+ * codes does besides.
+ */
+#define BYTE_COST 0.01
+#define EXPLORE_COST 60
+#define READ_COST 1500
+#define CODE_SCAN_COST 1000
+
+/* What finding the entry points costs. */
+#define ENTRY_COST 2000
+
+/* How often a walk that may be in doubt has to be followed by a code scan. */
+#define IN_VAIN 0.8
+
+/*
+ * What is known of all nodes counts as much as so many entries near the query. Where
+ * few of them match, each more or less makes a difference.
+ */
+#define KNOWN_BEFORE 2
+
+/*
+ * The list is longer by a power of the share that matches, and where that is small
+ * so long that it is a part of the nodes among which so many results are.
+ */
+#define STRETCH 0.3
+#define NODES_OF_RESULT 1
+#define MOST_STRETCH 20
+
+/* Behind the list all are explored that match, until they are this part of ef. */
+#define MATCHING_PART 0.3
+
+/* The share if none of the sample matches. */
+#define LEAST_SHARE 1e-6
+
+/* Matching nodes that a walk meets for each result. */
+#define MET_OF_RESULT 1.5
+
+/*
+ * Pages that a search reads: for each node of the list that it would have without
+ * conditions, more by a power of the share that matches; and if it scans the codes.
+ */
+#define READS_OF_NODE 0.3
+#define READS_POWER 0.4
+#define READS_OF_CODE_SCAN 20
+
+/*
+ * What going through the attribute codes of so many nodes costs, of so many columns,
+ * and the codes of the share that passes; in distances of codes.
+ */
+double
+PipeannCodeScanCost(double nodes, int columns, double share)
+{
+	return CODE_SCAN_COST + nodes * (columns * BYTE_COST + share);
+}
+
+/* By how much the list of a walk is longer where this share of the nodes matches. */
+double
+PipeannListStretch(double share, int ef)
+{
+	double		nodes = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS / share;
+
+	return Min(Max(pow(share, -STRETCH), nodes / Max(ef, 1)), MOST_STRETCH);
+}
+
+static double
+CodeScanCost(const PipeannSearch *search)
+{
+	return PipeannCodeScanCost(search->codes->ncodes,
+							   search->params.code_filter->n, search->share);
+}
+
+/* Nodes that a walk explores: its list, or until it has met enough that match. */
+static double
+WalkLength(const PipeannSearch *search)
+{
+	return Max(search->stretch * Max(search->params.ef, 1) +
+			   search->most_matching * (1 - search->near_share),
+			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / search->match_share);
+}
+
+/* Nodes that pass, of which so many are likely to match. */
+static int
+PassingOf(const PipeannSearch *search, double matching)
+{
+	return (int) (matching *
+				  Min(search->near_share / search->match_share,
+					  MOST_STRETCH));
+}
+
+/*
+ * What a walk costs where this share of the nodes near the query pass, if it may
+ * have to be followed by a code scan: where its list has to be longer than by the power
+ * of the share, so few match nearby that there may be none.
+ */
+static double
+WalkCost(const PipeannSearch *search)
+{
+	bool		in_doubt = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS >
+		search->match_share * pow(search->match_share, -STRETCH) *
+		Max(search->params.ef, 1);
+
+	return WalkLength(search) * EXPLORE_COST +
+		(in_doubt ? IN_VAIN * CodeScanCost(search) : 0);
+}
+
+/* Go by the share of nodes that pass where the search walks. */
+static void
+SetNearShare(PipeannSearch *search, double share)
+{
+	double		precision = search->params.code_filter->precision;
+
+	search->near_share = Max(share, LEAST_SHARE);
+	search->match_share = Max(share * precision, LEAST_SHARE);
+	search->stretch = PipeannListStretch(search->match_share,
+										 search->params.ef);
+	search->most_matching = search->match_share >= 1 ? 0 :
+		PassingOf(search, MATCHING_PART * Max(search->params.ef, 1));
+}
+
+/* No walk is shorter than one in which all match. */
+static bool
+MayWalk(const PipeannSearch *search)
+{
+	return ENTRY_COST + Max(search->params.ef, 1) * EXPLORE_COST <
+		CodeScanCost(search);
+}
+
+/*
+ * Before a search begins: choose whether it scans the codes of the nodes that match
+ * or may walk the graph, and how much longer its list is then.
+ */
+static void
+ChooseFilterStrategy(PipeannSearch *search)
+{
+	search->stretch = 1;
+	if (search->params.wanted_nodes != NULL && search->codes != NULL)
+		search->scans_codes = true;
+	if (search->params.code_filter == NULL || search->codes == NULL)
+		return;
+	search->share = Max(PipeannSharePassing(search->codes,
+											search->params.code_filter),
+						LEAST_SHARE);
+	SetNearShare(search, search->share);
+	search->scans_codes = search->params.together != NULL ?
+		WalkLength(search) * EXPLORE_COST > CodeScanCost(search) :
+		!MayWalk(search);
+}
+
+/*
+ * Choose again, once it is known how many of the entries nearest to the query pass,
+ * and before any page is asked for. What matches may be all near the query, or far.
+ */
+void
+PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
+{
+	double		share = passing == entries ? 1 :
+		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
+
+	SetNearShare(search, share);
+	search->scans_codes = WalkCost(search) > CodeScanCost(search);
+	if (!search->scans_codes)
+		PipeannListBegin(search);
+}
+
+/*
+ * Whether a search that is about to walk has found that pages have to be read, and
+ * a code scan reads so much less that it is worth more code distances.
+ */
+static bool
+ShouldScanCodesUnread(const PipeannSearch *search)
+{
+	double		reads = READS_OF_NODE * Max(search->params.ef, 1) *
+		pow(search->match_share, -READS_POWER);
+
+	return search->params.code_filter != NULL && search->reads > 0 &&
+		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
+}
+
+/* Whether a search that walks has gone so far that a code scan takes less. */
+static bool
+ShouldScanCodes(const PipeannSearch *search)
+{
+	return search->params.code_filter != NULL &&
+		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
+}
+
+/* Candidates nearer than a distance that are not in the list any more. */
+static uint64
+DiscardsWithin(const PipeannPool *pool, float dist)
+{
+	uint64		n = 0;
+
+	for (uint64 i = 0; i < pool->ndiscards; i++)
+		n += pool->discards[i].dist < dist;
+	return n;
+}
+
+/*
+ * Whether a first walk may have missed what is nearest.
+ *
+ * If so many others are nearer than what was found that most of them are not
+ * explored, there may be more that match which no explored one leads to.
+ */
+bool
+PipeannWalkIsInDoubt(const PipeannSearch *search)
+{
+	const PipeannPool *pool = &search->pool;
+	int			wanted;
+	int			passing = 0;
+	int			at = 0;
+
+	if (search->params.code_filter == NULL || pool->matching == 0)
+		return false;
+	wanted = PassingOf(search, PIPEANN_EARLY_RESULTS);
+	for (; at < pool->count && passing < wanted; at++)
+		passing += pool->items[at].matches;
+	if (passing < wanted)
+		return true;
+	return at + DiscardsWithin(pool, pool->items[at - 1].dist) >
+		search->explored;
+}
+
+/*
+ * Where a search begins: a greedy search of the entry graph.
+ *
+ * Entry points are ordered by their whole codes. (PipeANN 4.2.2 computes the table
+ * under the first reads and orders by raw vectors of the sample, which we do not
+ * keep in memory.)
+ */
+
+/*
+ * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
+ * 10, and so that hard queries do not begin in the wrong place.
+ */
+#define LEAST_ENTRIES 20
+#define MOST_ENTRIES PIPEANN_MAX_ENTRY_POINTS
+#define ENTRY_PART 2
+
+/*
+ * One of several searches needs fewer, as what it does not find nearby others may
+ * have. If it has to read, it needs more: with their page-mates they tell which
+ * page is the one to be read.
+ */
+#define LEAST_TOGETHER 8
+#define READING_TOGETHER 32
+
+/*
+ * Half of the list is explored before the first pages are asked for, the rest
+ * only while they are read: in memory the pool soon finds what the rest would
+ * have found.
+ */
+#define PART_IN_MEMORY 2
+
+/*
+ * Pages asked for at once. The pool is filled while they are on their way, and
+ * tells what is read next. (PipeANN begins with 4, which costs a read.)
+ */
+#define FIRST_READS 2
+
+/* Positions visited by lists of the least length, and by longer ones. */
+#define LEAST_VISITED 1024
+#define VISITED_PER_ENTRY 32
+
+typedef struct EntryCandidate
+{
+	float		dist;
+	uint32		position;		/* in the entry graph */
+	bool		explored;
+} EntryCandidate;
+
+typedef struct EntryList
+{
+	EntryCandidate items[MOST_ENTRIES];
+	int			count;
+	int			length;
+	int			first_open;		/* all before it are explored */
+} EntryList;
+
+static void
+Insert(EntryList *list, uint32 position, float dist)
+{
+	int			at = list->count;
+
+	if (at == list->length)
+	{
+		if (dist >= list->items[at - 1].dist)
+			return;
+		at--;
+	}
+	else
+		list->count++;
+	for (; at > 0 && list->items[at - 1].dist > dist; at--)
+		list->items[at] = list->items[at - 1];
+	list->items[at].dist = dist;
+	list->items[at].position = position;
+	list->items[at].explored = false;
+	list->first_open = Min(list->first_open, at);
+}
+
+/* Whether a position was visited before is no branch: see PipeannBatchAdd(). */
+static void
+ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
+			 int n)
+{
+	const PipeannCodes *codes = search->codes;
+	int			m = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		uint32		position = positions[i];
+		uint32		id;
+
+		if (position >= codes->entry_count)
+			continue;
+		id = codes->entry_ids[position];
+		if (id >= codes->ncodes)
+			continue;
+		search->batch_ids[m] = position;
+		search->batch_codes[m] = PipeannCodeAt(codes, id);
+		__builtin_prefetch(search->batch_codes[m]);
+		m += PipeannIdSetAdd(&search->entered, position);
+	}
+	PipeannKernel->pq_scan(search->table, codes->pq.nsubvectors,
+						   search->batch_codes, m, search->batch_dists);
+	search->counters->code_distances += m;
+	for (int i = 0; i < m; i++)
+		Insert(list, search->batch_ids[i], search->batch_dists[i]);
+}
+
+static inline const uint32 *
+NeighborsOf(const PipeannCodes *codes, const EntryCandidate *item)
+{
+	return codes->entry_neighbors + (Size) item->position * codes->entry_degree;
+}
+
+/* The set is kept with the search, not with what runs it. */
+static void
+ForgetEntered(PipeannSearch *search, int length)
+{
+	PipeannMemory former = PipeannMemoryEnter(search);
+	uint32		slots = LEAST_VISITED;
+
+	while (slots < (uint32) length * VISITED_PER_ENTRY)
+		slots *= 2;
+	PipeannIdSetReset(&search->entered, slots, false);
+	PipeannMemoryLeave(former);
+}
+
+/* The entry graph's medoid stands first. */
+static void
+BeginEntryList(PipeannSearch *search, EntryList *list)
+{
+	uint32		start = 0;
+
+	list->count = 0;
+	list->first_open = 0;
+	list->length = search->params.together != NULL ? READING_TOGETHER :
+		Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES), MOST_ENTRIES);
+	ForgetEntered(search, list->length);
+	ScoreEntries(search, list, &start, 1);
+}
+
+/*
+ * Greedy search of the entry graph, until the `wanted` nearest are explored. Can go
+ * on with a larger number.
+ */
+static void
+SearchEntryGraph(PipeannSearch *search, EntryList *list, int wanted)
+{
+	const PipeannCodes *codes = search->codes;
+
+	while (list->first_open < Min(list->count, wanted))
+	{
+		EntryCandidate *item = &list->items[list->first_open++];
+		int			degree;
+
+		if (item->explored)
+			continue;
+		item->explored = true;
+		if (list->first_open < list->count)
+			__builtin_prefetch(NeighborsOf(codes, &list->items[list->first_open]));
+		degree = Min(codes->entry_nneighbors[item->position],
+					 codes->entry_degree);
+		ScoreEntries(search, list, NeighborsOf(codes, item), degree);
+	}
+}
+
+/* Without node hits no step depends on which pages are in memory. */
+static int
+FirstWanted(const PipeannSearch *search, const EntryList *list)
+{
+	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
+		list->length / PART_IN_MEMORY : list->length;
+}
+
+/* The nearest `count` entries become candidates. */
+static void
+FillPool(PipeannSearch *search, const EntryList *list, int count)
+{
+	int			n = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		uint32		id = search->codes->entry_ids[list->items[i].position];
+
+		search->entry_points[i] = id;
+		n = PipeannBatchAdd(search, n, id);
+		if (n == search->batch_size)
+		{
+			PipeannBatchToPool(search, n);
+			n = 0;
+		}
+	}
+	PipeannBatchToPool(search, n);
+	search->nentry_pages = PipeannIsOn(search, PIPEANN_ENTRY_PAGES) ?
+		count : 0;
+}
+
+/* No page is asked for yet. */
+static void
+EnterTogether(PipeannSearch *search, EntryList *list)
+{
+	int			wanted = Max(search->pool.least, LEAST_TOGETHER);
+
+	SearchEntryGraph(search, list, wanted);
+	FillPool(search, list, Min(list->count, wanted));
+	if (search->pool.count == 0 || PipeannIsAtHand(search, 0))
+		return;
+	SearchEntryGraph(search, list, list->length);
+	FillPool(search, list, list->count);
+	PipeannAddEntryPages(search);
+}
+
+/* How many entries of the list pass the search's filter. */
+static int
+CountPassing(const PipeannSearch *search, const EntryList *list)
+{
+	const PipeannCodes *codes = search->codes;
+	int			passing = 0;
+
+	for (int i = 0; i < list->count; i++)
+	{
+		uint32		id = codes->entry_ids[list->items[i].position];
+
+		passing += PipeannCodePasses(codes, search->params.code_filter, id);
+	}
+	return passing;
+}
+
+/*
+ * Go on while the first pages are read, if the search walks.
+ */
+static void
+EnterAlone(PipeannSearch *search, EntryList *list)
+{
+	int			reads = search->params.width > 0 ?
+		Min(search->params.width, FIRST_READS) : FIRST_READS;
+
+	SearchEntryGraph(search, list, FirstWanted(search, list));
+	if (search->params.code_filter != NULL)
+		PipeannChooseFilterStrategyNear(search, CountPassing(search, list),
+										list->count);
+	if (search->scans_codes)
+		return;
+	for (int i = 0; i < Min(list->count, reads); i++)
+		PipeannRequestPageOf(search, search->codes->entry_ids[list->items[i].position],
+							 list->items[i].dist);
+	search->source->submit(search->source);
+	if (search->reads > 0)
+		SearchEntryGraph(search, list, list->length);
+	FillPool(search, list, list->count);
+}
+
+/*
+ * Compute the query's table, find entry points, ask for the first pages, and
+ * fill the pool.
+ */
+static void
+AddEntryPoints(PipeannSearch *search)
+{
+	EntryList	list;
+
+	PipeannMakeTable(search);
+	BeginEntryList(search, &list);
+	if (search->params.together != NULL)
+		EnterTogether(search, &list);
+	else
+		EnterAlone(search, &list);
+}
 
 /*
  * Searches of several indexes for one query, run in rounds.
@@ -83,6 +580,16 @@ TakesPart(const PipeannSearch *search)
 	return search->params.together != NULL;
 }
 
+/* The bound if the factor were larger by so many times itself. */
+static float
+WiderBound(const PipeannTermination *termination, float factors)
+{
+	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
+
+	return PipeannTerminationBound(termination) +
+		factors * PipeannTerminationFactor(termination, last);
+}
+
 /*
  * How far a candidate may be that is worth a read, apart from the bound: nothing is
  * before the first read, or where no bound is known.
@@ -95,8 +602,8 @@ ReadBound(const PipeannSearch *search)
 
 	if (search->reads == 0 || !search->termination.on)
 		return -INFINITY;
-	return PipeannTerminationWiderBound(&search->termination,
-										gain * powf(kept, search->reads - 1));
+	return WiderBound(&search->termination,
+					  gain * powf(kept, search->reads - 1));
 }
 
 /* Whether a candidate that is not at hand has to be read. */
@@ -185,6 +692,19 @@ AskForPages(PipeannSearch *search)
 	PipeannStartReads(search);
 }
 
+/* Take over what another search knows of such codes; own errors count more. */
+static void
+KnowErrors(PipeannTermination *termination, const PipeannErrors *errors)
+{
+	double		part = (double) PIPEANN_MIN_SAMPLES / Max(errors->samples, 1);
+
+	if (errors->samples < PIPEANN_MIN_SAMPLES)
+		return;
+	termination->errors.sum = errors->sum * part;
+	termination->errors.sum_of_squares = errors->sum_of_squares * part;
+	termination->errors.samples = PIPEANN_MIN_SAMPLES;
+}
+
 /* Before a run, learn what others have met; after it, tell them. */
 static void
 TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
@@ -198,7 +718,7 @@ TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
 		termination->nearest[i].told = true;	/* it is another's */
 	}
 	if (together->nsubvectors == search->codes->pq.nsubvectors)
-		PipeannTerminationKnow(termination, &together->errors);
+		KnowErrors(termination, &together->errors);
 }
 
 static void
@@ -261,6 +781,8 @@ RoundsRun(PipeannTogether *together)
 	while (AskAll(together));
 	together->first = NULL;
 }
+
+/* ---------- memory, and runs ---------- */
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
@@ -399,7 +921,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 		search->params.disabled |= PIPEANN_NODE_HITS;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
-	PipeannChooseFilterStrategy(search);
+	ChooseFilterStrategy(search);
 	ReserveMemory(search);
 	if (codes != NULL && params->policy->begin != NULL)
 		params->policy->begin(search);
@@ -483,7 +1005,7 @@ float
 PipeannSearchEnter(PipeannSearch *search)
 {
 	search->has_begun = true;
-	PipeannAddEntryPoints(search);
+	AddEntryPoints(search);
 	PipeannAddPageMates(search);
 	RoundsJoin(search->params.together, search);
 	return PipeannListNearest(search);
@@ -530,8 +1052,8 @@ PipeannSearchRun(PipeannSearch *search)
 		return PipeannRunCodeScan(search);
 	if (!search->started && !search->has_begun)
 	{
-		PipeannAddEntryPoints(search);
-		if (search->scans_codes || PipeannShouldScanCodesUnread(search))
+		AddEntryPoints(search);
+		if (search->scans_codes || ShouldScanCodesUnread(search))
 			return PipeannRunCodeScan(search);
 		PipeannAddPageMates(search);
 	}
@@ -539,7 +1061,7 @@ PipeannSearchRun(PipeannSearch *search)
 		search->started = true;
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if (PipeannShouldScanCodes(search) || !Continue(search))
+	else if (ShouldScanCodes(search) || !Continue(search))
 		return ScanRest(search);
 	RunTogether(search);
 	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
@@ -580,7 +1102,7 @@ PipeannSearchTrusted(PipeannSearch *search)
 	const PipeannTogether *together = search->params.together;
 	int			length = search->pool.length;
 
-	if (PipeannSearchIsCodeScan(search))
+	if (search->code_scan_begun)
 		return CodeScanTrusted(search);
 	length = Min(length - length / FARTHEST_PART, together->ncodes);
 	if (search->termination.on && search->reads > 0)
@@ -589,38 +1111,17 @@ PipeannSearchTrusted(PipeannSearch *search)
 	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 
-/* Whether the search is one of several. */
-bool
-PipeannSearchIsTogether(const PipeannSearch *search)
+/* What is known of the search by now. */
+PipeannSearchFacts
+PipeannSearchTell(const PipeannSearch *search)
 {
-	return search->params.together != NULL;
-}
-
-/*
- * Whether the last run ended early: no more than PIPEANN_EARLY_RESULTS results
- * may be believed.
- */
-bool
-PipeannSearchEndedEarly(const PipeannSearch *search)
-{
-	return search->termination.on;
-}
-
-/* The bounds by which the search orders rounded vectors. */
-const PipeannBounds *
-PipeannSearchBounds(const PipeannSearch *search)
-{
-	return &search->bounds;
-}
-
-/*
- * Nodes with rows that may match explored so far: as many of the best results may
- * be believed.
- */
-uint64
-PipeannSearchExplored(const PipeannSearch *search)
-{
-	return search->matching;
+	return (PipeannSearchFacts) {
+		.explored = search->matching,
+		.bounds = &search->bounds,
+		.together = search->params.together != NULL,
+		.ended_early = search->termination.on,
+		.is_code_scan = search->code_scan_begun
+	};
 }
 
 /* The version of a result's page, as killed() told it. */

@@ -64,6 +64,36 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 		PipeannListSetBound(search);
 }
 
+/*
+ * Make the page-mates of entry points candidates.
+ *
+ * All nodes of the entry points' pages are candidates (LAANN, algorithm 2). The
+ * pages need not have come: codes tell what is there. Slots that a build leaves
+ * free may hold no node.
+ */
+void
+PipeannAddEntryPages(PipeannSearch *search)
+{
+	const PipeannLayout *l = search->layout;
+	int			n = 0;
+
+	for (int i = 0; i < search->nentry_pages; i++)
+	{
+		uint32		first = PipeannIdPage(l, search->entry_points[i]) *
+			l->slots_per_page;
+
+		if (n + (int) l->fill > search->batch_size)
+		{
+			PipeannBatchToPool(search, n);
+			n = 0;
+		}
+		for (uint32 j = 0; j < l->fill; j++)
+			n = PipeannBatchAdd(search, n, first + j);
+	}
+	PipeannBatchToPool(search, n);
+	search->nentry_pages = 0;
+}
+
 /* The order key of one stored vector for a query, with its slot's aux. */
 float
 PipeannExactDistance(const PipeannLayout *layout, const float *query,
@@ -356,7 +386,18 @@ PipeannRequestPage(PipeannSearch *search, int position)
 	RequestRef(search, item->page, item->id, item->dist);
 }
 
-/* Ask for the page of a node that is no candidate. */
+/* Ask for the page of refs[at], which was given back. */
+static void
+RequestAgain(PipeannSearch *search, uint32 at)
+{
+	uint32		page = search->refs[at].page;
+
+	HoldFrame(search, at,
+			  search->source->request(search->source, page, PIPEANN_ALL_SLOTS),
+			  search->refs[at].dist);
+}
+
+/* Ask for the page of a node that is no candidate, unless it is here or on its way. */
 void
 PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 {
@@ -365,17 +406,8 @@ PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 
 	if (!PipeannIdSetGet(&search->pages, page, &at))
 		RequestRef(search, page, id, dist);
-}
-
-/* Ask for the page of refs[at], which was given back. */
-void
-PipeannRequestAgain(PipeannSearch *search, uint32 at)
-{
-	uint32		page = search->refs[at].page;
-
-	HoldFrame(search, at,
-			  search->source->request(search->source, page, PIPEANN_ALL_SLOTS),
-			  search->refs[at].dist);
+	else if (search->refs[at].frame == NULL)
+		RequestAgain(search, at);
 }
 
 /*
@@ -744,7 +776,7 @@ ScoreReleasedPages(PipeannSearch *search)
 		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
 			continue;
 		PipeannKeepLimit(search, 0);
-		PipeannRequestAgain(search, i);
+		RequestAgain(search, i);
 		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
 			PipeannAwaitPage(search);
 	}

@@ -119,6 +119,7 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 }
 
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
+extern void PipeannAddEntryPages(PipeannSearch *search);
 extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
 								   const PipeannSlot *slot);
 extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
@@ -131,7 +132,6 @@ extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 extern void PipeannScoreRest(PipeannSearch *search);
 extern void PipeannRequestPage(PipeannSearch *search, int position);
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
-extern void PipeannRequestAgain(PipeannSearch *search, uint32 at);
 extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
 extern void PipeannStartReads(PipeannSearch *search);
 extern void PipeannPrefetchNearest(PipeannSearch *search, int width);

@@ -6,7 +6,6 @@
 #ifndef PIPEANN_SEARCH_POLICY_H
 #define PIPEANN_SEARCH_POLICY_H
 
-#include "search/entry_points.h"
 #include "search/pages.h"
 
 /*

@@ -158,6 +158,18 @@ typedef struct PipeannResult
 	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
 
+/* What a search knows of itself. */
+typedef struct PipeannSearchFacts
+{
+	uint64		explored;		/* nodes with rows that may match: as many of the
+								 * best results may be believed */
+	const PipeannBounds *bounds;	/* by which it orders rounded vectors */
+	bool		together;		/* it is one of several */
+	bool		ended_early;	/* the last run did: no more than
+								 * PIPEANN_EARLY_RESULTS results may be believed */
+	bool		is_code_scan;
+} PipeannSearchFacts;
+
 /* engine.c */
 extern PipeannSearch *PipeannSearchCreate(void);
 extern void PipeannSearchBegin(PipeannSearch *search,
@@ -166,12 +178,9 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 							   PipeannPageSource *source, const float *query,
 							   const PipeannSearchParams *params);
 extern bool PipeannSearchRun(PipeannSearch *search);
-extern bool PipeannSearchEndedEarly(const PipeannSearch *search);
+extern PipeannSearchFacts PipeannSearchTell(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
-extern bool PipeannSearchIsTogether(const PipeannSearch *search);
-extern const PipeannBounds *PipeannSearchBounds(const PipeannSearch *search);
 extern float PipeannSearchTrusted(PipeannSearch *search);
-extern uint64 PipeannSearchExplored(const PipeannSearch *search);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);
 extern const char *PipeannSearchPage(const PipeannSearch *search,
@@ -196,9 +205,8 @@ extern float PipeannExactDistance(const PipeannLayout *layout,
 
 /* code_scan.c */
 extern float PipeannSearchReadTo(PipeannSearch *search);
-extern bool PipeannSearchIsCodeScan(const PipeannSearch *search);
 
-/* The cost of filter strategies, for the planner as well (filter_strategy.c). */
+/* The cost of filter strategies, for the planner as well (engine.c). */
 extern double PipeannCodeScanCost(double nodes, int columns, double share);
 extern double PipeannListStretch(double share, int ef);
 

@@ -145,6 +145,11 @@ struct PipeannSearch
 	int			batch_size;
 };
 
+/* engine.c */
+extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
+											int entries);
+extern bool PipeannWalkIsInDoubt(const PipeannSearch *search);
+
 static inline bool
 PipeannIsOn(const PipeannSearch *search, uint32 idea)
 {

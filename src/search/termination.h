@@ -69,19 +69,24 @@ PipeannTerminationError(PipeannTermination *termination, float error)
 	errors->samples++;
 }
 
-extern void PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric,
-							  int ef);
+/*
+ * The margin by the factor: in order keys, of which for cosine 1 + key is half the
+ * squared distance.
+ */
+static inline float
+PipeannTerminationFactor(const PipeannTermination *termination, float key)
+{
+	return termination->factor *
+		(termination->metric == PIPEANN_COSINE ? 1 + key : key);
+}
+
+/* list.c */
+extern void PipeannTerminationInit(PipeannTermination *termination,
+								   PipeannMetric metric, int ef);
 extern void PipeannTerminationFound(PipeannTermination *termination,
 									float exact, uint32 result);
-extern void PipeannTerminationKnow(PipeannTermination *termination,
-								   const PipeannErrors *errors);
 extern float PipeannTerminationMargin(const PipeannTermination *termination,
 									  float deviations);
 extern float PipeannTerminationBound(const PipeannTermination *termination);
-extern float PipeannTerminationWiderBound(const PipeannTermination *termination,
-										  float factors);
-extern float PipeannTerminationBoundOf(const PipeannTermination *termination,
-									   float code);
-extern float PipeannTerminationErrorBound(const PipeannTermination *termination);
 
 #endif							/* PIPEANN_TERMINATION_H */

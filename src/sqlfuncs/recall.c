@@ -77,7 +77,7 @@ Nearest(RecallState *state, int k, int least_ef, bool exact,
 	else
 	{
 		(void) PipeannSearchRun(search);
-		if (PipeannSearchEndedEarly(search) && k > PIPEANN_EARLY_RESULTS)
+		if (PipeannSearchTell(search).ended_early && k > PIPEANN_EARLY_RESULTS)
 			(void) PipeannSearchRun(search);
 	}
 	while (n < k && (result = PipeannSearchPop(search)) != NULL)

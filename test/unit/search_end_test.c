@@ -112,7 +112,7 @@ GoesOnToTheEnd(void)
 		search = BeginSearch(&l2_index->layout, &l2_index->codes,
 							 &memory->source, query, &params);
 		CHECK(TakeAll(l2_index, search, seen) == IndexNodes(l2_index));
-		CHECK(PipeannSearchExplored(search) >= (uint64) IndexNodes(l2_index));
+		CHECK(PipeannSearchTell(search).explored >= (uint64) IndexNodes(l2_index));
 		CHECK(memory->counters.nodes_explored >= (uint64) IndexNodes(l2_index));
 		CHECK(memory->counters.nodes_explored <= 2 * (uint64) l2_index->ids);
 		CHECK(memory->counters.exact_distances == (uint64) IndexNodes(l2_index));
@@ -241,17 +241,17 @@ EndEarlyOnce(int number, const PipeannSearchParams *params, int resident,
 						 &memory->source, query, params);
 	CHECK(PipeannSearchRun(search));
 	sum->reads += memory->counters.page_reads;
-	sum->ended += PipeannSearchEndedEarly(search);
-	if (!PipeannSearchEndedEarly(search))
+	sum->ended += PipeannSearchTell(search).ended_early;
+	if (!PipeannSearchTell(search).ended_early)
 		CHECK(memory->counters.nodes_explored >= (uint64) params->ef);
 	for (int i = 0; i < K; i++)
 		sum->found += KeyOf(l2_index, query,
 							NodeOf(search, PipeannSearchPop(search))) <=
 			radius + 1e-9;
-	if (PipeannSearchEndedEarly(search))
+	if (PipeannSearchTell(search).ended_early)
 		CHECK(PipeannSearchRun(search));
-	CHECK(!PipeannSearchEndedEarly(search));
-	CHECK(PipeannSearchExplored(search) >= (uint64) params->ef);
+	CHECK(!PipeannSearchTell(search).ended_early);
+	CHECK(PipeannSearchTell(search).explored >= (uint64) params->ef);
 	sum->reads_at_end += memory->counters.page_reads;
 	EndSearch(search, memory);
 }
@@ -434,7 +434,7 @@ DoesNotEndEarlyAmongOutOfLineVectors(void)
 			search = BeginSearch(&index->layout, &index->codes,
 								 &memory->source, query, &params);
 			CHECK(PipeannSearchRun(search));
-			ended[out_of_line] += PipeannSearchEndedEarly(search);
+			ended[out_of_line] += PipeannSearchTell(search).ended_early;
 			EndSearch(search, memory);
 		}
 	}

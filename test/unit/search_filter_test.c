@@ -6,7 +6,7 @@
 #include "search_tools.h"
 
 #include "distance/distance.h"
-#include "search/filter_strategy.h"
+#include "search/state.h"
 
 #define PLANES 3				/* a column of one byte, and one of two */
 #define CHUNK_SHIFT 11
@@ -378,7 +378,7 @@ ReadsLittleWhereFewMatch(void)
 
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
-	CHECK(PipeannSearchIsCodeScan(search));
+	CHECK(PipeannSearchTell(search).is_code_scan);
 	for (uint32 id = 0; id < l2_index->ids; id++)
 		passing += Fulfils(id, &wish);
 	CHECK(memory->counters.page_reads <= passing);

@@ -124,7 +124,7 @@ ReturnsWhatMatches(void)
 		params.matches = MatchesSeventh;
 		search = BeginQuery(index, &index->codes, memory, i, query, &params);
 		CHECK(PipeannSearchRun(search));
-		CHECK(PipeannSearchExplored(search) <= memory->counters.nodes_explored / 3);
+		CHECK(PipeannSearchTell(search).explored <= memory->counters.nodes_explored / 3);
 		result = PipeannSearchPeek(search);
 		CHECK(result == NULL || MatchesSeventh(result->id, NULL, NULL));
 		CHECK(TakeAll(index, search, seen) == matching);

@@ -260,7 +260,7 @@ IsBelievedAsFarAsItFound(void)
 			float		trusted;
 
 			CHECK(PipeannSearchRun(search));
-			CHECK(PipeannSearchIsCodeScan(search));
+			CHECK(PipeannSearchTell(search).is_code_scan);
 			trusted = PipeannSearchTrusted(search);
 			CHECK(trusted < INFINITY);
 			for (int node = 0; node < PART; node++)
