@@ -9,7 +9,7 @@
  * results, as far as codes tell. If they are no more than the list would be, that has
  * to be sure: then the answer is exact.
  */
-#include "search/code_scan.h"
+#include "search/state.h"
 
 #include <float.h>
 #include <math.h>
@@ -17,8 +17,6 @@
 #include "distance/distance.h"
 #include "search/list.h"
 #include "search/pages.h"
-#include "search/state.h"
-#include "search/together.h"
 
 #define HEAP_ITEM PipeannDiscard
 #include "search/heap.h"

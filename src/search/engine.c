@@ -10,11 +10,8 @@
 
 #include "base/planted.h"
 #include "distance/distance.h"
-#include "search/policy.h"
-#include "search/code_scan.h"
-#include "search/list.h"
 #include "search/state.h"
-#include "search/together.h"
+#include "search/list.h"
 
 /*
  * The filter strategy: whether a search with conditions walks the graph or scans

@@ -1,6 +1,7 @@
 /*
  * list.h
- *		How many candidates a search explores; private to search/.
+ *		How many candidates a search explores, alone or as one of several; private to
+ *		search/.
  */
 #ifndef PIPEANN_SEARCH_LIST_H
 #define PIPEANN_SEARCH_LIST_H
@@ -38,11 +39,56 @@ PipeannListNearest(const PipeannSearch *search)
 	return search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
 }
 
+/*
+ * Searches of several indexes for one query.
+ *
+ * No edge leads from one index to the other, so each search has to go on until it
+ * is near the query: until the nearest few that it knows are explored. That is one
+ * part of the list in so many; and of those it shares with the other searches
+ * several, as it is likely to have as many of the nearest as each of them.
+ */
+#define PIPEANN_LEAST_PARTS 8
+#define PIPEANN_SHARED_PARTS 5
+
+/* Lists may be as long as this, from now on. */
+static inline void
+PipeannTogetherKeep(PipeannTogether *together, int length)
+{
+	together->most = Max(together->most, Min(length, PIPEANN_SHARED_DISTANCES));
+}
+
+/*
+ * The distance of the code of the candidate that is the last of a list of this
+ * length of all. Infinity while there are fewer, or for too long a list.
+ */
+static inline float
+PipeannTogetherBound(const PipeannTogether *together, int length)
+{
+	/* a search that reads everything has no list, and nothing to stop at */
+	return length < 1 || length > together->ncodes ? INFINITY :
+		together->codes[length - 1];
+}
+
+/*
+ * Candidates that each search explores at the least, whatever others have; length
+ * is that of the list of all.
+ */
+static inline int
+PipeannTogetherLeast(const PipeannTogether *together, int length)
+{
+	int			shared = length * PIPEANN_SHARED_PARTS / Max(together->searches, 1);
+
+	return (length + shared + PIPEANN_LEAST_PARTS - 1) / PIPEANN_LEAST_PARTS;
+}
+
+/* list.c */
 extern void PipeannListBegin(PipeannSearch *search);
 extern void PipeannListNoteFirstRead(PipeannSearch *search);
 extern void PipeannListSetBound(PipeannSearch *search);
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
 extern bool PipeannListRefill(PipeannSearch *search);
+extern void PipeannTogetherNote(PipeannTogether *together, const float *dists,
+								int n);
 
 /*
  * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by

@@ -9,11 +9,51 @@
 #include "base/planted.h"
 #include "distance/distance.h"
 #include "search/list.h"
-#include "search/together.h"
 
 static void QueueScoring(PipeannSearch *search, uint32 at);
 
 /* Distances of candidates by their codes, and of nodes by their vectors. */
+
+static bool
+HaveSameTable(const PipeannSearch *a, const PipeannSearch *b)
+{
+	const PipeannPq *p = &a->codes->pq;
+	const PipeannPq *q = &b->codes->pq;
+
+	return p->key == q->key && p->key != 0 && p->dim == q->dim &&
+		p->nsubvectors == q->nsubvectors &&
+		a->layout->metric == b->layout->metric &&
+		memcmp(a->query, b->query, mul_size(p->dim, sizeof(float))) == 0;
+}
+
+/*
+ * Make the table of the distances of codes, or have that of another search: of
+ * one together with this one, for the same query and codebook. As long as one of
+ * them is run none of them begins anew.
+ */
+void
+PipeannMakeTable(PipeannSearch *search)
+{
+	PipeannTogether *together = search->params.together;
+	PipeannSearch *other = together == NULL ? NULL : together->tabled;
+
+	if (search->table != NULL)
+		return;					/* it has walked, and scans codes now */
+	while (other != NULL && !HaveSameTable(other, search))
+		other = other->also_tabled;
+	if (other != NULL)
+	{
+		search->table = other->table;
+		return;
+	}
+	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
+				   search->own_table);
+	search->table = search->own_table;
+	if (together == NULL)
+		return;
+	search->also_tabled = together->tabled;
+	together->tabled = search;
+}
 
 /* Whether a candidate comes into the pool, and if it matches as far as codes tell. */
 static inline bool
@@ -209,7 +249,7 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes,
  *
  * A result is settled when it is among the nearest that are wanted, and all
  * candidates left are, by their codes, farther. That is how an early end is found,
- * too (termination.h). But here a wrong answer only costs a page of the table that
+ * too (pool.h). But here a wrong answer only costs a page of the table that
  * is read in vain. So codes are taken to err as they do on average.
  */
 

@@ -2,9 +2,8 @@
  * policies.c
  *		The policies, which decide what a search reads when.
  */
-#include "search/policy.h"
-
 #include "search/pages.h"
+
 #include "search/list.h"
 
 /* Exploring candidates. */

@@ -5,10 +5,9 @@
  * A run adds hundreds of results of which the executor takes ten, so they are
  * appended as they come and made a heap only when the first is asked for.
  */
-#include "search/results.h"
+#include "search/state.h"
 
 #include "base/planted.h"
-#include "search/state.h"
 
 #define HEAP_ITEM PipeannResult
 #include "search/heap.h"

@@ -37,7 +37,7 @@ typedef struct PipeannSearch PipeannSearch;
 #define PIPEANN_ENTRY_PAGES			0x20	/* page-mates of entry points are
 											 * candidates once something is read */
 #define PIPEANN_PAGE_MATES			0x40	/* so are those of all pages read */
-#define PIPEANN_EARLY_TERMINATION	0x80	/* termination.h */
+#define PIPEANN_EARLY_TERMINATION	0x80	/* pool.h */
 #define PIPEANN_NODE_HITS			0x100	/* pages.c */
 
 #define PIPEANN_ALL_IDEAS			0x1FF

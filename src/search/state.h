@@ -7,8 +7,21 @@
 
 #include "base/id_set.h"
 #include "search/pool.h"
-#include "search/results.h"
 #include "search/search.h"
+
+/* Nodes found, nearest first: a heap with the rows beside it. */
+typedef struct PipeannResults
+{
+	PipeannResult *items;		/* heap order only when heaped */
+	uint64		count;
+	uint64		size;
+	bool		heaped;
+	PipeannResult taken;		/* the last one popped */
+
+	PipeannRow *rows;			/* of all of them, one after the other */
+	Size		bytes;			/* of rows */
+	Size		bytes_size;
+} PipeannResults;
 
 /* A graph page that this search has asked for. */
 typedef struct PipeannPageRef
@@ -144,6 +157,15 @@ struct PipeannSearch
 	PipeannCandidate *batch;	/* the ones that go to the pool */
 	int			batch_size;
 };
+
+/* results.c */
+extern void PipeannResultsReset(PipeannResults *results);
+extern void PipeannResultsAdd(PipeannResults *results,
+							  const PipeannResult *result,
+							  const PipeannRowList *rows);
+
+/* code_scan.c */
+extern bool PipeannRunCodeScan(PipeannSearch *search);
 
 /* engine.c */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,

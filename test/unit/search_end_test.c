@@ -8,7 +8,7 @@
 
 #include "distance/distance.h"
 #include "search/pool.h"
-#include "search/together.h"
+#include "search/list.h"
 
 static Index *l2_index;
 
