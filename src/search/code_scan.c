@@ -9,14 +9,13 @@
  * results, as far as codes tell. If they are no more than the list would be, that has
  * to be sure: then the answer is exact.
  */
-#include "search/state.h"
+#include "search/pages.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "distance/distance.h"
 #include "search/list.h"
-#include "search/pages.h"
 
 #define HEAP_ITEM PipeannDiscard
 #include "search/heap.h"

@@ -10,7 +10,6 @@
 
 #include "base/planted.h"
 #include "distance/distance.h"
-#include "search/state.h"
 #include "search/list.h"
 
 /*
@@ -613,19 +612,13 @@ IsWorthRead(const PipeannSearch *search, int position, float bound)
 		(position < pool->length && pool->items[position].dist <= bound);
 }
 
-static inline bool
-IsFree(const PipeannCandidate *item)
-{
-	return !item->explored && item->beam == 0;
-}
-
 /* Whether to explore a candidate if that costs no read. */
 static bool
 IsWantedFree(PipeannSearch *search, int position)
 {
 	const PipeannCandidate *item = &search->pool.items[position];
 
-	if (!IsFree(item))
+	if (!PipeannIsFree(item))
 		return false;
 	if (PipeannPoolWants(&search->pool, position) || position < FREE_IN_MEMORY)
 		return PipeannIsAtHand(search, position);
@@ -681,7 +674,7 @@ AskForPages(PipeannSearch *search)
 	for (int i = PipeannPoolFirstOpen(pool);
 		 width > 0 && i < pool->count && IsWorthRead(search, i, bound); i++)
 	{
-		if (!IsFree(&pool->items[i]) || PipeannIsAtHand(search, i))
+		if (!PipeannIsFree(&pool->items[i]) || PipeannIsAtHand(search, i))
 			continue;
 		PipeannChoose(search, i, BEAM);
 		width--;

@@ -90,17 +90,6 @@ extern bool PipeannListRefill(PipeannSearch *search);
 extern void PipeannTogetherNote(PipeannTogether *together, const float *dists,
 								int n);
 
-/*
- * As PipeannListForgetEarlyEnd(), and have nothing that the codes tell used by
- * other searches.
- */
-static inline void
-PipeannListDistrustCodes(PipeannSearch *search)
-{
-	search->params.together = NULL;
-	PipeannListForgetEarlyEnd(search);
-}
-
 /* Whether all of the list is explored, although it need not be. */
 static inline bool
 PipeannListIsExplored(PipeannSearch *search)

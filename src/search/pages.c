@@ -173,9 +173,8 @@ AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 }
 
 /* End the search if a live node is what it was looking for. */
-void
-PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
-					   const PipeannSlot *slot)
+static void
+LookWhetherEnds(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	if (search->params.ends_at == NULL || search->has_ended ||
 		!search->params.ends_at(id, slot, search->params.ends_at_arg))
@@ -205,7 +204,7 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 	search->counters->exact_distances++;
 	if (wanted)
 		AddResult(search, id, slot, dist);
-	PipeannLookWhetherEnds(search, id, slot);
+	LookWhetherEnds(search, id, slot);
 	return dist;
 }
 
@@ -584,7 +583,7 @@ PipeannPrefetchNearest(PipeannSearch *search, int width)
 	{
 		const PipeannCandidate *item = &pool->items[i];
 
-		if (item->explored || item->beam != 0)
+		if (!PipeannIsFree(item))
 			continue;
 		if (!item->absent)
 			search->source->prefetch(search->source, item->page,
@@ -661,10 +660,10 @@ AddError(PipeannCodeErrors *errors, double exact, double code)
  *
  * Codes of out-of-line vectors were made for others: they are in doubt at once.
  */
-void
-PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
-					 const PipeannCandidate *item, const PipeannSlot *slot,
-					 bool wanted)
+static void
+ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
+			  const PipeannCandidate *item, const PipeannSlot *slot,
+			  bool wanted)
 {
 	float		code = item->dist;
 	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
@@ -674,6 +673,48 @@ PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 			 PipeannScoreSlot(search, item->id, slot, wanted), code);
 	if (out_of_line)
 		ScoreWholePages(search);
+}
+
+/*
+ * Note by how much a candidate's code is wrong. (Its exact distance was computed
+ * when its page came, but is not kept with it.) Where there are out-of-line
+ * vectors, whose codes were made for others, nobody knows, and the search does
+ * not end early.
+ */
+static void
+SampleError(PipeannSearch *search, const PipeannCandidate *item,
+			const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+
+	if (!PipeannTerminationWantsError(&search->termination))
+		return;
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		search->params.together = NULL;
+		PipeannListForgetEarlyEnd(search);
+		return;
+	}
+	PipeannTerminationError(&search->termination, item->dist -
+							PipeannExactDistance(l, search->query,
+												 PipeannSlotVector(l, slot),
+												 l->storage, slot->aux));
+	PipeannListSetBound(search);
+}
+
+/* A candidate that has rows is explored. */
+void
+PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
+					const PipeannCandidate *item, const PipeannSlot *slot)
+{
+	bool		wanted = PipeannIsWanted(search, item->id, slot);
+
+	search->explored++;
+	search->matching += wanted;
+	if (ref->by_node)
+		ScoreExplored(search, ref, item, slot, wanted);
+	SampleError(search, item, slot);
+	LookWhetherEnds(search, item->id, slot);
 }
 
 /*

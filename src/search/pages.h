@@ -124,15 +124,13 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 extern void PipeannMakeTable(PipeannSearch *search);
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
 extern void PipeannAddEntryPages(PipeannSearch *search);
-extern void PipeannLookWhetherEnds(PipeannSearch *search, uint32 id,
-								   const PipeannSlot *slot);
 extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
 							  const PipeannSlot *slot, bool wanted);
 extern bool PipeannScoreNext(PipeannSearch *search);
 extern void PipeannAwaitPage(PipeannSearch *search);
-extern void PipeannScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
-								 const PipeannCandidate *item,
-								 const PipeannSlot *slot, bool wanted);
+extern void PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
+								const PipeannCandidate *item,
+								const PipeannSlot *slot);
 extern void PipeannScoreRest(PipeannSearch *search);
 extern void PipeannRequestPage(PipeannSearch *search, int position);
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);

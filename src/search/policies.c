@@ -9,32 +9,6 @@
 /* Exploring candidates. */
 
 /*
- * Note by how much a candidate's code is wrong. (Its exact distance was computed
- * when its page came, but is not kept with it.) Where there are out-of-line
- * vectors, whose codes were made for others, nobody knows, and the search does
- * not end early.
- */
-static void
-SampleError(PipeannSearch *search, const PipeannCandidate *item,
-			const PipeannSlot *slot)
-{
-	const PipeannLayout *l = search->layout;
-
-	if (!PipeannTerminationWantsError(&search->termination))
-		return;
-	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
-	{
-		PipeannListDistrustCodes(search);
-		return;
-	}
-	PipeannTerminationError(&search->termination, item->dist -
-							PipeannExactDistance(l, search->query,
-												 PipeannSlotVector(l, slot),
-												 l->storage, slot->aux));
-	PipeannListSetBound(search);
-}
-
-/*
  * Explore a candidate whose page is at hand, but put its neighbours into the batch,
  * which has n by now, and not into the pool; returns how many it has then.
  * Positions in the pool stay.
@@ -58,16 +32,7 @@ ExploreToBatch(PipeannSearch *search, int position, int n)
 		return n;
 	if (PipeannSlotIsLive(slot) &&
 		!PipeannHasSlotBit(ref->killed, PipeannIdSlot(l, item->id)))
-	{
-		bool		wanted = PipeannIsWanted(search, item->id, slot);
-
-		search->explored++;
-		search->matching += wanted;
-		if (ref->by_node)
-			PipeannScoreExplored(search, ref, item, slot, wanted);
-		SampleError(search, item, slot);
-		PipeannLookWhetherEnds(search, item->id, slot);
-	}
+		PipeannNoteExplored(search, ref, item, slot);
 
 	degree = PipeannSlotDegree(l, slot);
 	for (int i = 0; i < degree; i++)
@@ -110,7 +75,7 @@ ChooseNearest(PipeannSearch *search, int beam, int width)
 	for (int i = PipeannPoolFirstOpen(pool);
 		 n < width && PipeannPoolWants(pool, i); i++)
 	{
-		if (pool->items[i].explored || pool->items[i].beam != 0)
+		if (!PipeannIsFree(&pool->items[i]))
 			continue;
 		if (n > 0 && PipeannHoldsTooMany(search))
 			break;
@@ -249,12 +214,6 @@ static const PipeannPolicy StalePolicy = {
 #define BETA 0.95f
 
 static bool
-IsFree(const PipeannCandidate *item)
-{
-	return !item->explored && item->beam == 0;
-}
-
-static bool
 IsConverging(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
@@ -270,7 +229,7 @@ NextToRead(PipeannSearch *search, int from)
 	PipeannPool *pool = &search->pool;
 
 	for (int i = from; i < pool->count && !PipeannHoldsTooMany(search); i++)
-		if (IsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
+		if (PipeannIsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
 			return pool->items[i].id;
 	return PIPEANN_INVALID_ID;
 }
@@ -284,8 +243,8 @@ IsStillNear(PipeannSearch *search, uint32 id, int width)
 	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
 	{
 		if (pool->items[i].id == id)
-			return IsFree(&pool->items[i]);
-		if (IsFree(&pool->items[i]))
+			return PipeannIsFree(&pool->items[i]);
+		if (PipeannIsFree(&pool->items[i]))
 			width--;
 	}
 	return false;
@@ -305,7 +264,7 @@ ChooseResident(PipeannSearch *search, int width)
 	PipeannPrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
 	{
-		if (!IsFree(&pool->items[i]))
+		if (!PipeannIsFree(&pool->items[i]))
 			continue;
 		if (PipeannIsAtHand(search, i))
 		{
@@ -377,7 +336,7 @@ ExploreAhead(PipeannSearch *search)
 	for (int i = pool->first_unseen; i < pool->count; i++)
 	{
 		pool->first_unseen = i;
-		if (IsFree(&pool->items[i]) && PipeannIsAtHand(search, i))
+		if (PipeannIsFree(&pool->items[i]) && PipeannIsAtHand(search, i))
 		{
 			ExploreToPool(search, i);
 			return true;

@@ -74,6 +74,13 @@ PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 		!(dist >= pool->items[Min(pool->count, pool->head) - 1].dist);
 }
 
+/* Whether a candidate is neither explored nor chosen for a beam. */
+static inline bool
+PipeannIsFree(const PipeannCandidate *item)
+{
+	return !item->explored && item->beam == 0;
+}
+
 /* Position of the first candidate not explored, or count. */
 static inline int
 PipeannPoolFirstOpen(PipeannPool *pool)
