@@ -719,19 +719,6 @@ Update(PipeannAttachment *attachment, void *arg)
 	AdvanceCounters(header, ids, meta->changes);
 }
 
-static void
-AttachmentFollow(Relation index, PipeannAttachment *attachment,
-				 const PipeannMeta *meta)
-{
-	Newer		newer = {.index = index, .meta = meta};
-
-	if (meta->build_id != attachment->build_id)
-		return;
-	PipeannAttachmentRefresh(index, attachment, meta);
-	if (NeedsUpdate(attachment, meta))
-		PipeannInTurn(attachment, Update, &newer);
-}
-
 /* ---------- giving out caches ---------- */
 
 /* Caches not in use to look at for one of the right memory context. */
@@ -964,7 +951,15 @@ void
 PipeannCacheFollow(Relation index, PipeannCache *cache,
 				   const PipeannMeta *meta)
 {
-	AttachmentFollow(index, cache->attachment, meta);
+	PipeannAttachment *attachment = cache->attachment;
+	Newer		newer = {.index = index, .meta = meta};
+
+	if (meta->build_id == attachment->build_id)
+	{
+		PipeannAttachmentRefresh(index, attachment, meta);
+		if (NeedsUpdate(attachment, meta))
+			PipeannInTurn(attachment, Update, &newer);
+	}
 	Sync(cache);
 }
 

@@ -46,19 +46,6 @@ typedef struct RowMapPlan
 	uint32	   *starts;			/* [blocks + 1], the places of each block */
 } RowMapPlan;
 
-/*
- * Taking rows out that VACUUM has removed, if VACUUM is all that came between the
- * map and the metapage, whose `removals` were `before`. From Withdraw() on nobody
- * reads the map; PutBack() lets it be read again, unless it was written anew
- * meanwhile. These two while nobody else changes the map.
- */
-typedef struct RowMapChange
-{
-	RowMap	   *map;			/* NULL: there is none to change */
-	uint32		count;			/* of maps that were there */
-	uint64		gone;			/* rows */
-} RowMapChange;
-
 static uint32 *
 Places(const RowMap *map)
 {
@@ -198,22 +185,12 @@ WriteMap(RowMap *map, const RowMapPlan *plan)
 
 /* ---------- rows that VACUUM has removed ---------- */
 
-static void
-Withdraw(RowMapChange *change, RowMap *map, uint32 before)
+/* Returns how many were in the map, which nobody reads meanwhile. */
+static uint64
+TakeOut(RowMap *map, IndexBulkDeleteCallback is_dead, void *arg)
 {
-	if (map == NULL ||
-		ReadVersion(map) != ((uint64) map->count << 32 | before))
-		return;
-	Close(map);
-	change->map = map;
-	change->count = map->count;
-}
-
-static void
-TakeOut(RowMapChange *change, IndexBulkDeleteCallback is_dead, void *arg)
-{
-	RowMap	   *map = change->map;
 	uint32	   *nodes = Places(map);
+	uint64		gone = 0;
 
 	for (BlockNumber block = 0; block < map->blocks; block++)
 	{
@@ -228,20 +205,10 @@ TakeOut(RowMapChange *change, IndexBulkDeleteCallback is_dead, void *arg)
 			if (nodes[i] == PIPEANN_INVALID_ID || !is_dead(&tid, arg))
 				continue;
 			nodes[i] = PIPEANN_INVALID_ID;
-			change->gone++;
+			gone++;
 		}
 	}
-}
-
-static void
-PutBack(const RowMapChange *change, uint32 after)
-{
-	RowMap	   *map = change->map;
-
-	if (map->count != change->count)
-		return;
-	map->nodes -= Min(map->nodes, change->gone);
-	Publish(map, after);
+	return gone;
 }
 
 /* ---------- in the cache of an index ---------- */
@@ -252,7 +219,11 @@ typedef struct Newer
 	Relation	index;
 	const PipeannMeta *meta;
 	const RowMapPlan *plan;
-	RowMapChange change;
+
+	/* VACUUM: what nobody reads until rows are taken out; NULL if there is none */
+	RowMap	   *map;
+	uint32		count;			/* of maps that were there */
+	uint64		gone;			/* rows */
 } Newer;
 
 /* The map of an attachment, or NULL; it may be of any version. */
@@ -362,24 +333,34 @@ PipeannCacheMapRows(Relation index, PipeannCache *cache,
 	pfree(plan.starts);
 }
 
+/* If VACUUM is all that came between the map and the metapage. */
 static void
 WithdrawMap(PipeannAttachment *attachment, void *arg)
 {
 	Newer	   *newer = arg;
+	RowMap	   *map;
 
 	PipeannAttachmentRefresh(newer->index, attachment, newer->meta);
-	if (!PipeannAttachmentIsDoomed(attachment))
-		Withdraw(&newer->change, MapOf(attachment), newer->meta->removals);
+	map = MapOf(attachment);
+	if (PipeannAttachmentIsDoomed(attachment) || map == NULL ||
+		ReadVersion(map) != ((uint64) map->count << 32 | newer->meta->removals))
+		return;
+	Close(map);
+	newer->map = map;
+	newer->count = map->count;
 }
 
-/* Unless another map has taken its place, it is read again. */
+/* Unless another map has taken its place, or it was written anew, it is read again. */
 static void
 PutMapBack(PipeannAttachment *attachment, void *arg)
 {
 	Newer	   *newer = arg;
+	RowMap	   *map = newer->map;
 
-	if (MapOf(attachment) == newer->change.map)
-		PutBack(&newer->change, newer->meta->removals + 2);
+	if (MapOf(attachment) != map || map->count != newer->count)
+		return;
+	map->nodes -= Min(map->nodes, newer->gone);
+	Publish(map, newer->meta->removals + 2);
 }
 
 /*
@@ -395,8 +376,8 @@ PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 	Newer		newer = {.index = index, .meta = meta};
 
 	PipeannInTurn(attachment, WithdrawMap, &newer);
-	if (newer.change.map == NULL)
+	if (newer.map == NULL)
 		return;
-	TakeOut(&newer.change, is_dead, arg);
+	newer.gone = TakeOut(newer.map, is_dead, arg);
 	PipeannInTurn(attachment, PutMapBack, &newer);
 }

@@ -77,7 +77,7 @@ typedef struct PipeannChain
 extern bool PipeannKeepInsertsOut(Relation index);
 extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 
-/* value.c */
+/* vector.c */
 extern PipeannMetric PipeannIndexMetric(Relation index);
 extern int	PipeannTypmodDimensions(int32 typmod);
 extern const float *PipeannDatumElements(Datum value, int dim);
@@ -85,27 +85,6 @@ extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannNormalize(const float *x, int dim, float *out);
 extern bool PipeannVectorsInToast(Relation index);
-
-/* columns.c */
-extern PipeannColumns PipeannIndexColumns(Relation index);
-extern void PipeannCheckColumns(Relation index);
-extern int	PipeannVectorPosition(Relation index);
-extern void PipeannWithoutVector(const PipeannColumns *columns,
-								 const Datum *all, const bool *all_null,
-								 Datum *values, bool *isnull);
-
-/* values.c */
-extern PipeannRow *PipeannFormRow(const PipeannColumns *columns,
-								  const Datum *values, const bool *isnull,
-								  const ItemPointerData *tid);
-extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
-							 Datum *values, bool *isnull);
-extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
-							   char *tuple, Datum *values, bool *isnull);
-extern void PipeannRowError(Relation index, uint32 id);
-extern int	PipeannExpectedRowBytes(TupleDesc desc);
-
-/* rounding.c */
 extern bool PipeannRound(const float *x, double norm, int dim,
 						 PipeannRounding *rounding);
 extern bool PipeannIsStorable(const float *x, double norm,
@@ -116,6 +95,23 @@ extern bool PipeannHasNegativeZero(const float *x, int dim);
 extern bool PipeannExactVector(const PipeannMeta *meta,
 							   const PipeannSlot *slot, float *x);
 extern uint32 PipeannVectorHash(const float *x, int dim);
+
+/* columns.c */
+extern PipeannColumns PipeannIndexColumns(Relation index);
+extern void PipeannCheckColumns(Relation index);
+extern int	PipeannVectorPosition(Relation index);
+extern void PipeannWithoutVector(const PipeannColumns *columns,
+								 const Datum *all, const bool *all_null,
+								 Datum *values, bool *isnull);
+extern PipeannRow *PipeannFormRow(const PipeannColumns *columns,
+								  const Datum *values, const bool *isnull,
+								  const ItemPointerData *tid);
+extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
+							 Datum *values, bool *isnull);
+extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
+							   char *tuple, Datum *values, bool *isnull);
+extern void PipeannRowError(Relation index, uint32 id);
+extern int	PipeannExpectedRowBytes(TupleDesc desc);
 
 /* reuse.c */
 extern PipeannSearch *PipeannReuseSearch(void);

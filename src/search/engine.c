@@ -697,7 +697,7 @@ KnowErrors(PipeannTermination *termination, const PipeannErrors *errors)
 
 /* Before a run, learn what others have met; after it, tell them. */
 static void
-TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
+Learn(const PipeannTogether *together, PipeannSearch *search)
 {
 	PipeannTermination *termination = &search->termination;
 
@@ -709,10 +709,11 @@ TogetherLearn(const PipeannTogether *together, PipeannSearch *search)
 	}
 	if (together->nsubvectors == search->codes->pq.nsubvectors)
 		KnowErrors(termination, &together->errors);
+	PipeannListSetBound(search);
 }
 
 static void
-TogetherTell(PipeannTogether *together, const PipeannSearch *search)
+Tell(PipeannTogether *together, const PipeannSearch *search)
 {
 	const PipeannTermination *termination = &search->termination;
 
@@ -721,13 +722,6 @@ TogetherTell(PipeannTogether *together, const PipeannSearch *search)
 		together->nearest[i] = termination->nearest[i].dist;
 	together->errors = termination->errors;
 	together->nsubvectors = search->codes->pq.nsubvectors;
-}
-
-static void
-Learn(const PipeannTogether *together, PipeannSearch *search)
-{
-	TogetherLearn(together, search);
-	PipeannListSetBound(search);
 }
 
 static void
@@ -740,7 +734,7 @@ ExploreAll(PipeannTogether *together)
 			continue;
 		Learn(together, search);
 		ExploreAtHand(search);
-		TogetherTell(together, search);
+		Tell(together, search);
 	}
 }
 
@@ -928,24 +922,15 @@ PipeannSearchReleasePages(PipeannSearch *search)
 }
 
 /*
- * Pages of nodes already expanded need not be at hand; a page that comes up
- * again is read again.
- */
-static void
-TrimPages(PipeannSearch *search)
-{
-	if (search->nheld > search->params.max_pages)
-		PipeannSearchReleasePages(search);
-}
-
-/*
  * Make the best of what fell out of the pool candidates again; false if that is
  * nothing.
  */
 static bool
 Continue(PipeannSearch *search)
 {
-	TrimPages(search);
+	/* pages of explored nodes need not be at hand; one that comes up is read again */
+	if (search->nheld > search->params.max_pages)
+		PipeannSearchReleasePages(search);
 	if (!PipeannListRefill(search))
 		return false;
 	for (int i = 0; i < search->pool.count; i++)
