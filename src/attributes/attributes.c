@@ -552,7 +552,7 @@ AddRow(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
 
 	if (PipeannRowIsOutOfLine(&view->meta.layout, row))
 	{
-		whole = PipeannTryReadRow(view, row);
+		whole = PipeannReadRow(view, row, true);
 		if (whole == NULL)
 			return;				/* VACUUM has removed it */
 		row = whole;

@@ -129,7 +129,7 @@ PutRows(PageSource *s, PipeannRowList list)
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
 		if (PipeannRowIsOutOfLine(l, row))
 		{
-			PipeannRow *whole = PipeannReadRow(s->view, row);
+			PipeannRow *whole = PipeannReadRow(s->view, row, false);
 
 			PutRow(s, whole);
 			pfree(whole);

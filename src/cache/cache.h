@@ -6,13 +6,7 @@
  * This room knows an index's pages of codes, codebook and entry graph, and
  * shared memory. It must not know how searches and inserts use what it keeps.
  *
- * A cache is found by the index's relfilenumber and checked against the
- * metapage's build_id, so REINDEX, TRUNCATE and VACUUM FULL get a new one. A
- * cache follows the pages: the metapage counts the changes of code pages and
- * names the last ones in a ring; PipeannCacheFollow() reads those pages again,
- * or all of them if the ring has wrapped. The backend that made a change, other
- * backends, private copies, and replicas, where redo changes only pages, all
- * follow in this way.
+ * src/README tells how a cache is found, and how it follows the pages.
  */
 #ifndef PIPEANN_CACHE_H
 #define PIPEANN_CACHE_H

@@ -2,13 +2,8 @@
  * row_map.c
  *		Which node has a row, for whoever knows rows by their TIDs only.
  *
- * A map is made when it is first wanted, by whoever wants it, from all rows of the
- * index. Rows that came since are not in it. What it says of the others is true
- * until VACUUM removes rows, as only then a TID can come to be another row's. So a
- * map says with which `removals` of the metapage it was made, and VACUUM takes the
- * rows out that it has removed. A later map takes the place of a former, or other memory, while
- * others may be reading: they look whether the version is the same before and after,
- * and else know nothing.
+ * src/README tells when what a map says is true, and who may read it while it is
+ * written.
  */
 #include "cache/registry.h"
 

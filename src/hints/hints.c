@@ -15,24 +15,8 @@
  * Hot pages.
  *
  * Searches read past shared_buffers, so the pages that they read are not there
- * the next time. While a search runs its uses of pages are counted; afterwards
- * the most used of the pages that it had to read are brought in by
- * ReadBuffer(), which gives them the newest version. From then on they are
- * hits, and the clock sweep sees that they are used. When the limit,
- * pipeann.hot_pages, is reached, a page comes in only for one that is used
- * clearly less, and takes its buffer, so that other relations lose none.
- *
- * The hot table counts uses, without locks, and halves the counts page by page
- * as searches go on. A bit says that a page is kept: that it was brought in and
- * not given up since. A backend that sets or clears the bit does so by an
- * atomic operation and then changes the sums of blocks kept of the table and in
- * the server, so that bits and sums agree soon and no lock is needed.
- *
- * An index at rest keeps its pages only while no other index wants the room.
- * Then its table is struck off: its sum becomes zero, its epoch is advanced,
- * and PostgreSQL replaces its pages like any others. When the limit is
- * reached, each index in use may have an equal share: for some time after an
- * index with less was refused, those with more give pages up.
+ * the next time. So the most used of them are brought in (src/README). A page that
+ * comes in for another one takes its buffer, so that other relations lose none.
  */
 
 /* A page's count is halved once in so many uses per page. */

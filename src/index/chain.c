@@ -172,63 +172,46 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 	return false;
 }
 
-/* The whole of a row, or NULL if *at, then, is not one of its slots. */
-static PipeannRow *
-ReadWhole(const PipeannIndexView *view, const PipeannRow *row, uint32 *at)
-{
-	Size		length = PipeannRowLength(&view->meta.layout, row);
-	PipeannRow *whole = palloc(Max(length, sizeof(PipeannRow)));
-
-	*at = PipeannRowFirstPart(row);
-	if (ReadParts(view, at, whole, length) &&
-		(whole->info & PIPEANN_ROW_SIZE) == length)
-		return whole;
-	pfree(whole);
-	return NULL;
-}
-
 /*
- * The whole of a row that is out of line, palloc'd. Errors if it is not there, so
- * VACUUM must not be able to remove the row: a snapshot sees it, or VACUUM is
- * kept out.
+ * Whether a row that was read whole is what its slots still have. The parts of a row
+ * are freed together. So they were the row's as long as the first one is.
  */
-PipeannRow *
-PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row)
+static bool
+IsStillThere(const PipeannIndexView *view, const PipeannRow *row,
+			 PipeannRow *whole)
 {
-	uint32		at;
-	PipeannRow *whole = ReadWhole(view, row, &at);
-
-	if (whole == NULL)
-		ChainError(view, at);
-	return whole;
-}
-
-/*
- * The whole of a row that VACUUM may remove meanwhile; NULL if it has.
- *
- * The parts of a row are freed together. So they were the row's as long as the
- * first one is.
- */
-PipeannRow *
-PipeannTryReadRow(const PipeannIndexView *view, const PipeannRow *row)
-{
-	uint32		at;
-	PipeannRow *whole = ReadWhole(view, row, &at);
 	PipeannSlot *slot;
-	Buffer		buffer;
-	bool		same;
-
-	if (whole == NULL)
-		return NULL;
-	buffer = PipeannReadSlot(view, PipeannRowFirstPart(row), NULL, &slot);
-	same = (slot->flags & PIPEANN_SLOT_EXT) &&
+	Buffer		buffer = PipeannReadSlot(view, PipeannRowFirstPart(row), NULL,
+										 &slot);
+	bool		same = (slot->flags & PIPEANN_SLOT_EXT) &&
 		slot->length <= PipeannExtBytes(&view->meta.layout) &&
 		slot->length <= (whole->info & PIPEANN_ROW_SIZE) &&
 		memcmp(PipeannSlotBody(slot), whole, slot->length) == 0 &&
 		ItemPointerEquals(&whole->tid, unconstify(ItemPointerData *, &row->tid));
+
 	UnlockReleaseBuffer(buffer);
-	if (same)
+	return same;
+}
+
+/*
+ * The whole of a row that is out of line, palloc'd. NULL if it is removable, and VACUUM
+ * has removed it meanwhile. It is not removable if a snapshot sees it, or VACUUM is
+ * kept out: then it is an error if it is not there.
+ */
+PipeannRow *
+PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row,
+			   bool removable)
+{
+	Size		length = PipeannRowLength(&view->meta.layout, row);
+	PipeannRow *whole = palloc(Max(length, sizeof(PipeannRow)));
+	uint32		at = PipeannRowFirstPart(row);
+
+	if (ReadParts(view, &at, whole, length) &&
+		(whole->info & PIPEANN_ROW_SIZE) == length &&
+		(!removable || IsStillThere(view, row, whole)))
 		return whole;
+	if (!removable)
+		ChainError(view, at);
 	pfree(whole);
 	return NULL;
 }

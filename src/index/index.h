@@ -125,9 +125,7 @@ extern PipeannRowList PipeannChainRead(const PipeannIndexView *view,
 extern bool PipeannChainVector(const PipeannIndexView *view, uint32 id,
 							   const PipeannSlot *node, float *x);
 extern PipeannRow *PipeannReadRow(const PipeannIndexView *view,
-								  const PipeannRow *row);
-extern PipeannRow *PipeannTryReadRow(const PipeannIndexView *view,
-									 const PipeannRow *row);
+								  const PipeannRow *row, bool removable);
 
 /* Begin a walk at slot `first` of the node's chain, or INVALID_ID. */
 static inline void

@@ -148,11 +148,8 @@ PipeannVectorsInToast(Relation index)
  * kept as a bound (PipeannRounding). Where the bound says so, the executor
  * compares the rows' own vectors (scan/stream.c).
  *
- * Bytes hold whole numbers, but for the sign of zero. -0 is equal to 0, and no distance
- * tells them apart, but a query that returns the vector must return the row's own. So
- * an index knows whether its zeroes have their sign (PIPEANN_META_SIGNED_ZEROS). If so
- * a vector with -0 does not suit bytes. If not, since the user wanted bytes, or they
- * suit all vectors but for signs, vectors that may have lost one come from the table.
+ * Bytes hold whole numbers, but for the sign of zero: no distance tells 0 and -0
+ * apart, but a query that returns the vector must return the row's own (src/README).
  */
 
 /*

@@ -5,12 +5,6 @@
  *
  * This room knows files, shared_buffers and the form of a page. It must not
  * know what searches and caches do with the pages.
- *
- * Each backend has one ring for its life. Several scans may be open at once (a
- * nested loop, cursors), each the owner of its own reads. Read buffers live as
- * long as the backend: a scan that ends with reads in flight, by error or
- * otherwise, leaves their buffers behind as orphans, which are used again only
- * when the kernel has finished with them.
  */
 #ifndef PIPEANN_IO_H
 #define PIPEANN_IO_H

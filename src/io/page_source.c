@@ -3,12 +3,10 @@
  *		Graph pages for a search, by the read rule; the backend's frames; and how long
  *		this machine takes to read a block.
  *
- * A search must never see a page older than the newest version in
- * shared_buffers: a page that is resident when it is asked for is copied from
- * there, others are read from the file into a frame and verified when they are
- * handed out. A page that does not verify is read again by ReadBuffer(), which
- * either has a good copy of it (we read it while it was written) or reports
- * the error.
+ * A page that is resident when it is asked for is copied from shared_buffers;
+ * others are read from the file into a frame and verified when they are handed
+ * out. One that does not verify is read again by ReadBuffer(), which either has a
+ * good copy of it (we read it while it was written) or reports the error.
  */
 #include "io/ring.h"
 

@@ -237,7 +237,7 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 	old = MemoryContextSwitchTo(filter->scratch);
 	if (matches && PipeannRowIsOutOfLine(&filter->view->meta.layout, row))
 	{
-		row = PipeannTryReadRow(filter->view, row);
+		row = PipeannReadRow(filter->view, row, true);
 		*recheck = row == NULL;
 	}
 	matches = matches && !*recheck;
@@ -492,7 +492,7 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 	only->tid = row->tid;
 	if (PipeannRowIsOutOfLine(&only->view->meta.layout, row))
 	{
-		row = PipeannReadRow(only->view, row);
+		row = PipeannReadRow(only->view, row, false);
 		PipeannCheckPacking(only->view);
 	}
 	if (!PipeannDeformRow(only->columns.values, row, values, isnull))
