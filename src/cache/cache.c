@@ -134,13 +134,8 @@ LetGoAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 
 	exiting = true;
 	dlist_foreach(iter, &attachments)
-	{
-		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
-														node, iter.cur);
-
-		if (attachment->entry != NULL)
-			PipeannRegistryLetGo(attachment);
-	}
+		PipeannRegistryLetGo(dlist_container(PipeannAttachment, node,
+											 iter.cur));
 }
 
 static void
@@ -201,8 +196,7 @@ Free(PipeannAttachment *attachment)
 	while (!dlist_is_empty(&attachment->idle))
 		dlist_container(PipeannCache, node,
 						dlist_pop_head_node(&attachment->idle))->attachment = NULL;
-	if (attachment->entry != NULL && !exiting)
-		PipeannRegistryLetGo(attachment);
+	PipeannRegistryLetGo(attachment);
 	for (uint32 i = 0; i < attachment->nmappings && !exiting; i++)
 		if (attachment->mappings[i].dsm != NULL)
 			dsm_detach(attachment->mappings[i].dsm);
@@ -227,8 +221,7 @@ UnuseAttachment(PipeannAttachment *attachment)
 {
 	if (--attachment->refs > 0)
 		return;
-	if (attachment->entry != NULL && !exiting)
-		PipeannRegistryLetGo(attachment);
+	PipeannRegistryLetGo(attachment);
 	if (!attachment->listed)
 		Free(attachment);
 }

@@ -667,8 +667,8 @@ EndTurn(PipeannAttachment *attachment)
 }
 
 /*
- * Give up the turn, the loading and the reference that this backend has. Once
- * the count is down the entry may become another cache's at any moment.
+ * Give up the turn, the loading and the reference that this backend has, if it has
+ * any. Once the count is down the entry may become another cache's at any moment.
  */
 void
 PipeannRegistryLetGo(PipeannAttachment *attachment)

@@ -88,28 +88,18 @@ NormPart(const PipeannIndexView *view, const float *x)
 					  view->meta.max_norm);
 }
 
-static void
-Embed(PipeannMetric metric, int dim, const float *x, float aux,
-	  float *out)
-{
-	float		scale = metric == PIPEANN_COSINE ? aux : 1;
-
-	for (int i = 0; i < dim; i++)
-		out[i] = x[i] * scale;
-	if (metric == PIPEANN_IP)
-		out[dim] = aux;
-}
-
 /* Embed a vector with this aux to out. */
 static void
 EmbedVector(const PipeannIndexView *view, const float *x, float aux,
 			float *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
+	float		scale = l->metric == PIPEANN_COSINE ? aux : 1;
 
+	for (int i = 0; i < l->dim; i++)
+		out[i] = x[i] * scale;
 	if (l->metric == PIPEANN_IP)
-		aux = NormPart(view, x);
-	Embed(l->metric, l->dim, x, aux, out);
+		out[l->dim] = NormPart(view, x);
 }
 
 /*

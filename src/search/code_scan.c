@@ -351,7 +351,6 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 		  const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
-	PipeannCodeErrors *errors = &search->code_scan_errors;
 	float		error;
 
 	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) || search->code_order.unordered)
@@ -360,10 +359,8 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 											  PipeannSlotVector(l, slot),
 											  l->storage, slot->aux);
 	if (PipeannTerminationWantsError(&search->termination))
-		PipeannTerminationError(&search->termination, error);
-	errors->n++;
-	errors->error += error;
-	errors->error_of_squares += (double) error * error;
+		PipeannSampleAdd(&search->termination.errors, error);
+	PipeannSampleAdd(&search->code_scan_errors, error);
 }
 
 /* Score a node whose page has come, if that was not done with its page. */
@@ -500,16 +497,12 @@ PipeannRunCodeScan(PipeannSearch *search)
 float
 PipeannSearchReadTo(PipeannSearch *search)
 {
-	const PipeannCodeErrors *errors = &search->code_scan_errors;
-	double		mean;
-	double		variance;
+	const PipeannSample *errors = &search->code_scan_errors;
 
 	if (!search->code_scan_begun || !CodeOrderHasNext(search))
 		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;
-	mean = errors->error / errors->n;
-	variance = errors->error_of_squares / errors->n - mean * mean;
-	return search->code_order.items[0].dist - mean -
-		SURE_DEVIATIONS * sqrt(Max(variance, 0));
+	return search->code_order.items[0].dist -
+		PipeannSampleBound(errors, SURE_DEVIATIONS);
 }

@@ -684,15 +684,15 @@ AskForPages(PipeannSearch *search)
 
 /* Take over what another search knows of such codes; own errors count more. */
 static void
-KnowErrors(PipeannTermination *termination, const PipeannErrors *errors)
+KnowErrors(PipeannTermination *termination, const PipeannSample *errors)
 {
-	double		part = (double) PIPEANN_MIN_SAMPLES / Max(errors->samples, 1);
+	double		part = (double) PIPEANN_MIN_SAMPLES / Max(errors->n, 1);
 
-	if (errors->samples < PIPEANN_MIN_SAMPLES)
+	if (errors->n < PIPEANN_MIN_SAMPLES)
 		return;
 	termination->errors.sum = errors->sum * part;
 	termination->errors.sum_of_squares = errors->sum_of_squares * part;
-	termination->errors.samples = PIPEANN_MIN_SAMPLES;
+	termination->errors.n = PIPEANN_MIN_SAMPLES;
 }
 
 /* Before a run, learn what others have met; after it, tell them. */

@@ -68,15 +68,8 @@ float
 PipeannTerminationMargin(const PipeannTermination *termination,
 						 float deviations)
 {
-	const PipeannErrors *errors = &termination->errors;
-	double		mean;
-	double		variance;
-
-	if (errors->samples < PIPEANN_MIN_SAMPLES)
-		return INFINITY;
-	mean = errors->sum / errors->samples;
-	variance = errors->sum_of_squares / errors->samples - mean * mean;
-	return (float) (mean + deviations * sqrt(Max(variance, 0)));
+	return termination->errors.n < PIPEANN_MIN_SAMPLES ? INFINITY :
+		(float) PipeannSampleBound(&termination->errors, deviations);
 }
 
 /* What is much farther than a distance. */
@@ -96,7 +89,7 @@ BoundOf(const PipeannTermination *termination, float code)
 {
 	float		exact = code - PipeannTerminationMargin(termination, 0);
 
-	if (!termination->on || termination->errors.samples < PIPEANN_MIN_SAMPLES)
+	if (!termination->on || termination->errors.n < PIPEANN_MIN_SAMPLES)
 		return INFINITY;
 	return MuchFarther(termination, exact);
 }
@@ -109,7 +102,7 @@ float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
 	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->errors.samples < PIPEANN_MIN_SAMPLES ? INFINITY :
+		termination->errors.n < PIPEANN_MIN_SAMPLES ? INFINITY :
 		MuchFarther(termination,
 					termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist);
 }

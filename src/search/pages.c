@@ -351,14 +351,7 @@ AddRef(PipeannSearch *search, uint32 page)
 		search->refs_size *= 2;
 	}
 	at = search->nrefs++;
-	search->refs[at].page = page;
-	search->refs[at].scored = false;
-	search->refs[at].by_node = false;
-	search->refs[at].kept = false;
-	search->refs[at].slots = 0;
-	search->refs[at].killed = 0;
-	search->refs[at].version = 0;
-	search->refs[at].frame = NULL;
+	search->refs[at] = (PipeannPageRef) {.page = page};
 	PipeannIdSetPut(&search->pages, page, at);
 	return at;
 }
@@ -643,18 +636,6 @@ ScoreWholePages(PipeannSearch *search)
 	}
 }
 
-static void
-AddError(PipeannCodeErrors *errors, double exact, double code)
-{
-	double		error = code - exact;
-
-	errors->n++;
-	errors->sum += exact;
-	errors->sum_of_squares += exact * exact;
-	errors->error += error;
-	errors->error_of_squares += error * error;
-}
-
 /*
  * Score a node that was explored of a page whose nodes are not all scored.
  *
@@ -667,10 +648,12 @@ ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 {
 	float		code = item->dist;
 	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
+	float		exact;
 
 	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
-	AddError(&search->code_errors,
-			 PipeannScoreSlot(search, item->id, slot, wanted), code);
+	exact = PipeannScoreSlot(search, item->id, slot, wanted);
+	PipeannSampleAdd(&search->distances, exact);
+	PipeannSampleAdd(&search->errors, (double) code - exact);
 	if (out_of_line)
 		ScoreWholePages(search);
 }
@@ -695,10 +678,10 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
 		PipeannListForgetEarlyEnd(search);
 		return;
 	}
-	PipeannTerminationError(&search->termination, item->dist -
-							PipeannExactDistance(l, search->query,
-												 PipeannSlotVector(l, slot),
-												 l->storage, slot->aux));
+	PipeannSampleAdd(&search->termination.errors, item->dist -
+					 PipeannExactDistance(l, search->query,
+										  PipeannSlotVector(l, slot),
+										  l->storage, slot->aux));
 	PipeannListSetBound(search);
 }
 
@@ -717,6 +700,13 @@ PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
 	LookWhetherEnds(search, item->id, slot);
 }
 
+/* The square of the standard deviation, times n. */
+static double
+Spread(const PipeannSample *sample)
+{
+	return sample->sum_of_squares - sample->sum * sample->sum / sample->n;
+}
+
 /*
  * The list is explored: have whole pages scored if its codes cannot be relied
  * on.
@@ -724,16 +714,9 @@ PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
 static void
 ScorePagesIfInDoubt(PipeannSearch *search)
 {
-	const PipeannCodeErrors *errors = &search->code_errors;
-	double		n = errors->n;
-	double		variance;
-	double		error;
-
-	if (!PipeannIsOn(search, PIPEANN_NODE_HITS) || errors->n < FEWEST_KNOWN)
-		return;
-	variance = errors->sum_of_squares - errors->sum * errors->sum / n;
-	error = errors->error_of_squares - errors->error * errors->error / n;
-	if (error > DOUBT * DOUBT * variance)
+	if (PipeannIsOn(search, PIPEANN_NODE_HITS) &&
+		search->errors.n >= FEWEST_KNOWN &&
+		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
 		ScoreWholePages(search);
 }
 

@@ -27,16 +27,6 @@ ReserveItems(PipeannPool *pool, int capacity)
 	pool->items_size = capacity;
 }
 
-static void
-ReserveDiscards(PipeannPool *pool)
-{
-	if (pool->discards != NULL)
-		return;
-	pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
-										   sizeof(PipeannDiscard)));
-	pool->discards_size = FIRST_DISCARDS;
-}
-
 /*
  * Make an empty pool without an overflow area, in the memory of one that is no longer
  * wanted, or of all zeroes.
@@ -45,7 +35,12 @@ void
 PipeannPoolReset(PipeannPool *pool, int length)
 {
 	ReserveItems(pool, length);
-	ReserveDiscards(pool);
+	if (pool->discards == NULL)
+	{
+		pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
+											   sizeof(PipeannDiscard)));
+		pool->discards_size = FIRST_DISCARDS;
+	}
 	pool->length = pool->capacity = length;
 	pool->head = INT_MAX;
 	pool->matching = 0;

@@ -7,6 +7,8 @@
 #ifndef PIPEANN_POOL_H
 #define PIPEANN_POOL_H
 
+#include <math.h>
+
 #include "base/base.h"
 
 #define PIPEANN_NO_PAGE PG_UINT32_MAX
@@ -169,13 +171,31 @@ PipeannPoolSetExplored(PipeannPool *pool, int position)
 #define PIPEANN_MIN_SAMPLES 10
 #define PIPEANN_MAX_SAMPLES 64
 
-/* By how much codes err: code less exact distance, over a sample of nodes. */
-typedef struct PipeannErrors
+/* A sample of numbers: by how much codes err, code less exact distance, or others. */
+typedef struct PipeannSample
 {
 	double		sum;
 	double		sum_of_squares;
-	int			samples;
-} PipeannErrors;
+	int			n;
+} PipeannSample;
+
+static inline void
+PipeannSampleAdd(PipeannSample *sample, double number)
+{
+	sample->sum += number;
+	sample->sum_of_squares += number * number;
+	sample->n++;
+}
+
+/* The mean and so many standard deviations. */
+static inline double
+PipeannSampleBound(const PipeannSample *sample, double deviations)
+{
+	double		mean = sample->sum / sample->n;
+	double		variance = sample->sum_of_squares / sample->n - mean * mean;
+
+	return mean + deviations * sqrt(Max(variance, 0));
+}
 
 /* One of the nearest results. */
 typedef struct PipeannNearResult
@@ -193,24 +213,14 @@ typedef struct PipeannTermination
 	float		deviations;		/* of the codes' error */
 	PipeannNearResult nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
 	int			count;
-	PipeannErrors errors;
+	PipeannSample errors;
 } PipeannTermination;
 
 /* Whether the error of another code is wanted. */
 static inline bool
 PipeannTerminationWantsError(const PipeannTermination *termination)
 {
-	return termination->on && termination->errors.samples < PIPEANN_MAX_SAMPLES;
-}
-
-static inline void
-PipeannTerminationError(PipeannTermination *termination, float error)
-{
-	PipeannErrors *errors = &termination->errors;
-
-	errors->sum += error;
-	errors->sum_of_squares += (double) error * error;
-	errors->samples++;
+	return termination->on && termination->errors.n < PIPEANN_MAX_SAMPLES;
 }
 
 /*

@@ -112,7 +112,7 @@ typedef struct PipeannTogether
 													 * codes, sorted */
 	int			nnearest;
 	float		nearest[PIPEANN_EARLY_RESULTS]; /* exact distances, sorted */
-	PipeannErrors errors;
+	PipeannSample errors;
 	int			nsubvectors;	/* length of the codes whose errors these are */
 } PipeannTogether;
 

@@ -47,19 +47,6 @@ typedef struct PipeannPageRef
 /* Slots of a page for which a 64-bit mask has room. */
 #define PIPEANN_MASKED_SLOTS 64
 
-/*
- * Sums over nodes that were scored when they were explored: their exact distances,
- * and by how much their codes' distances differ from these.
- */
-typedef struct PipeannCodeErrors
-{
-	uint32		n;
-	double		sum;
-	double		sum_of_squares;
-	double		error;			/* sum of the errors */
-	double		error_of_squares;
-} PipeannCodeErrors;
-
 /* The nearest nodes that may match and are not taken yet, as a heap. */
 typedef struct PipeannCodeOrder
 {
@@ -115,7 +102,8 @@ struct PipeannSearch
 	uint64		matching;		/* those of them that may be results */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
-	PipeannCodeErrors code_errors;
+	PipeannSample distances;	/* exact ones, of nodes scored when explored */
+	PipeannSample errors;		/* of these nodes' codes */
 	bool		has_begun;		/* entry points are candidates */
 	bool		has_ended;		/* found what params.ends_at looks for */
 	bool		started;
@@ -129,7 +117,7 @@ struct PipeannSearch
 								 * there is no head */
 	bool		scans_codes;	/* is a code scan, or will be: not the graph */
 	bool		code_scan_begun;
-	PipeannCodeErrors code_scan_errors;
+	PipeannSample code_scan_errors;
 	PipeannPolicyState policy;
 
 	/*

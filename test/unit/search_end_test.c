@@ -42,7 +42,7 @@ EndsEarlyByFactorAndError(void)
 										100 + k : -1 + k * 0.01f, i);
 			}
 			for (int i = 0; i < 20; i++)
-				PipeannTerminationError(&termination, scale * (i - 9.5f));
+				PipeannSampleAdd(&termination.errors, scale * (i - 9.5f));
 			margin = Max(deviation * 2.1930,
 						 0.06645 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
 			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
