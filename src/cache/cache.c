@@ -376,16 +376,6 @@ CopyReplaced(const PipeannAttachment *attachment,
 					PipeannAttachmentCodeBytes(attachment)));
 }
 
-static bool
-AddShared(PipeannAttachment *attachment, Size size, bool evict,
-		  PipeannMapping *mapping)
-{
-	if (!AllocateShared(size, evict, mapping))
-		return false;
-	CopyReplaced(attachment, mapping);
-	return PipeannRegistryAddSegment(attachment, mapping);
-}
-
 /*
  * Add memory to a cache that this backend is loading, has its turn on, or has to
  * itself. False if there is no room.
@@ -402,12 +392,15 @@ PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
 	{
 		mapping.address = MemoryContextAllocHuge(attachment->context, size);
 		PipeannHugeAdvise(mapping.address, size);
-		CopyReplaced(attachment, &mapping);
 	}
-	else if (!AddShared(attachment, size, evict, &mapping))
+	else if (!AllocateShared(size, evict, &mapping))
 		return false;
 	else
 		size = mul_size(mapping.segment.pages, FPM_PAGE_SIZE);
+	CopyReplaced(attachment, &mapping);
+	if (attachment->entry != NULL &&
+		!PipeannRegistryAddSegment(attachment, &mapping))
+		return false;
 	attachment->mappings[attachment->nmappings++] = mapping;
 	attachment->model.bytes = add_size(attachment->model.bytes, size);
 	return true;

@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "common/pg_prng.h"
 #include "index/index.h"
 #include "io/io.h"
 #include "distance/distance.h"
@@ -40,15 +41,6 @@ Nanoseconds(instr_time start)
 	return INSTR_TIME_GET_DOUBLE(now) * 1e9;
 }
 
-static uint32
-Random(uint64 *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return (uint32) (*state >> 32);
-}
-
 /*
  * The time of one code distance, for lists of codes scattered over as much
  * memory as the codes will take, or over more than the CPU's caches hold.
@@ -62,9 +54,10 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 	float	   *table = palloc0(mul_size(l->pq_bytes, 256 * sizeof(float)));
 	const uint8 *codes[LIST];
 	float		out[LIST];
-	uint64		random = 88172645463325252u;
+	pg_prng_state random;
 	double		ns[ROUNDS];
 
+	pg_prng_seed(&random, 1);
 	for (Size i = 0; i < (Size) ncodes * l->pq_bytes; i++)
 		memory[i] = (uint8) (i * 167);
 	for (int round = 0; round < ROUNDS; round++)
@@ -75,8 +68,8 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 			instr_time	start;
 
 			for (int j = 0; j < LIST; j++)
-				codes[j] = memory + (Size) (Random(&random) % ncodes) *
-					l->pq_bytes;
+				codes[j] = memory + l->pq_bytes *
+					pg_prng_uint64_range(&random, 0, ncodes - 1);
 			INSTR_TIME_SET_CURRENT(start);
 			PipeannKernel->pq_scan(table, l->pq_bytes, codes, LIST, out);
 			ns[round] += Nanoseconds(start) / (LIST * LISTS);

@@ -11,6 +11,7 @@
 #include "io/ring.h"
 
 #include "access/xlog.h"
+#include "common/pg_prng.h"
 #include "executor/instrument.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
@@ -1005,7 +1006,7 @@ typedef struct Profile
 {
 	Relation	relation;
 	BlockNumber nblocks;
-	uint64		random;
+	pg_prng_state random;
 	PipeannReadOwner owner;
 	int			in_flight;
 	BufferedFrame *frames[IN_FLIGHT];
@@ -1013,23 +1014,16 @@ typedef struct Profile
 } Profile;
 
 /* The next block of a fixed random sequence. */
-static BlockNumber
-NextBlock(Profile *profile)
-{
-	profile->random ^= profile->random << 13;
-	profile->random ^= profile->random >> 7;
-	profile->random ^= profile->random << 17;
-	return profile->random % profile->nblocks;
-}
-
 static void
 QueueOne(Profile *profile, BufferedFrame *frame)
 {
+	BlockNumber blkno = (BlockNumber)
+		pg_prng_uint64_range(&profile->random, 0, profile->nblocks - 1);
+
 	frame->read.owner = &profile->owner;
 	frame->read.buffer = frame->buffer;
-	if (!PipeannReadQueue(&frame->read, profile->relation, NextBlock(profile),
-						  1))
-		profile->failed = true;
+	profile->failed |= !PipeannReadQueue(&frame->read, profile->relation,
+										 blkno, 1);
 }
 
 /*
@@ -1128,7 +1122,7 @@ PipeannProfileReads(Relation relation, BlockNumber nblocks, double *us)
 	memset(&profile, 0, sizeof(profile));
 	profile.relation = relation;
 	profile.nblocks = nblocks;
-	profile.random = 88172645463325252u;
+	pg_prng_seed(&profile.random, 1);
 	profile.owner.in_flight = &profile.in_flight;
 	dlist_init(&profile.owner.done);
 	PG_TRY();
