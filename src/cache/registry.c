@@ -532,6 +532,13 @@ TryClaim(PipeannAttachment *attachment,
 	return PIPEANN_CLAIM_LOAD;
 }
 
+static bool
+IsUnused(PipeannCacheEntry *entry)
+{
+	return entry->state == PIPEANN_CACHE_ENTRY_READY &&
+		pg_atomic_read_u32(&entry->refcount) == 0;
+}
+
 /*
  * The unused cache that was used longest ago, or NULL. Under the lock, exclusive,
  * so that no reference can be taken meanwhile.
@@ -545,8 +552,7 @@ FindVictim(void)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
-		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
-			pg_atomic_read_u32(&entry->refcount) == 0 &&
+		if (IsUnused(entry) &&
 			(victim == NULL || pg_atomic_read_u64(&entry->last_used) <
 			 pg_atomic_read_u64(&victim->last_used)))
 			victim = entry;
@@ -857,8 +863,7 @@ EvictablePages(void)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
-		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
-			pg_atomic_read_u32(&entry->refcount) == 0)
+		if (IsUnused(entry))
 			pages += entry->pages;
 	}
 	return pages;

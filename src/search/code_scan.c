@@ -3,11 +3,9 @@
  *		A scan of the codes: searching among the few nodes that match, without the
  *		graph.
  *
- * The attribute codes tell which nodes may match, or whoever asks names them. All of
- * them are put into the order of the distances of their vectors' codes, and their
- * pages are read from the nearest on, until none that is left can be nearer than ten
- * results, as far as codes tell. If they are no more than the list would be, that has
- * to be sure: then the answer is exact.
+ * The attribute codes tell which nodes may match, or whoever asks names them. If they
+ * are no more than the list would be, it has to be sure that none that is left can be
+ * nearer than ten results: then the answer is exact.
  */
 #include "search/pages.h"
 

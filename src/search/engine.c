@@ -510,19 +510,11 @@ AddEntryPoints(PipeannSearch *search)
 }
 
 /*
- * Searches of several indexes for one query, run in rounds.
- *
- * In a round each search explores what is at hand, and then asks for the page of
- * its nearest candidate that is not, if it wants it. The pages of all searches are
- * on their way at the same time, and what each of them brings is known to all
- * before the next round. A search in memory asks for none, and is done in the
- * first round.
+ * Searches of several indexes for one query, run in rounds (src/README).
  *
  * How near the query an index has rows is not known before its search has come
- * there. So each reads one page at the least. Near nodes share pages, and codes
- * tell what is behind the edges of those that came: what is left to be read is
- * mostly what is within the bound. A search may find much nearer rows by its
- * first reads, less with each more.
+ * there. So each reads one page at the least. A search may find much nearer rows
+ * by its first reads, less with each more.
  */
 
 #define BEAM 1
@@ -724,18 +716,18 @@ Tell(PipeannTogether *together, const PipeannSearch *search)
 	together->nsubvectors = search->codes->pq.nsubvectors;
 }
 
+/* All explore what is at hand. */
 static void
 ExploreAll(PipeannTogether *together)
 {
 	for (PipeannSearch *search = together->first; search != NULL;
 		 search = search->behind)
-	{
-		if (!TakesPart(search))
-			continue;
-		Learn(together, search);
-		ExploreAtHand(search);
-		Tell(together, search);
-	}
+		if (TakesPart(search))
+		{
+			Learn(together, search);
+			ExploreAtHand(search);
+			Tell(together, search);
+		}
 }
 
 /* Returns whether any page was asked for. */
@@ -746,13 +738,12 @@ AskAll(PipeannTogether *together)
 
 	for (PipeannSearch *search = together->first; search != NULL;
 		 search = search->behind)
-	{
-		if (!TakesPart(search))
-			continue;
-		Learn(together, search);
-		AskForPages(search);
-		any |= search->pool.chosen[BEAM] > 0;
-	}
+		if (TakesPart(search))
+		{
+			Learn(together, search);
+			AskForPages(search);
+			any |= search->pool.chosen[BEAM] > 0;
+		}
 	return any;
 }
 

@@ -288,11 +288,7 @@ PipeannListRefill(PipeannSearch *search)
  * The list of the searches of several indexes for one query.
  *
  * Distances of codes can be compared from one index to the other, as they are all
- * of the same vectors' space and err alike. So the candidates of all searches make
- * one list, of the length that the list of one search would have, and a search
- * explores those of its own that are in it, and a few. Searches that have found where they
- * begin before the first one is run know at once which of them are near. The list
- * only gets nearer.
+ * of the same vectors' space and err alike. The list only gets nearer.
  */
 
 #define MERGED_AT_ONCE 16

@@ -721,12 +721,7 @@ ScorePagesIfInDoubt(PipeannSearch *search)
 }
 
 /*
- * Keeping to the memory that a search may have for pages.
- *
- * A page has done what it is there for when its nodes are scored and those that
- * are candidates are explored. Results have their own distances and TIDs. So most
- * pages that are at hand can be given back at any time, and what is kept of them
- * (PipeannPageRef) sees to it that nothing is scored twice if one comes again.
+ * Keeping to the memory that a search may have for pages (src/README).
  */
 
 /*
