@@ -380,9 +380,9 @@ CopyReplaced(const PipeannAttachment *attachment,
  * Add memory to a cache that this backend is loading, has its turn on, or has to
  * itself. False if there is no room.
  */
-bool
-PipeannAttachmentAddMapping(PipeannAttachment *attachment, Size size,
-							uint32 first, uint32 nodes, bool evict)
+static bool
+AddMapping(PipeannAttachment *attachment, Size size, uint32 first,
+		   uint32 nodes, bool evict)
 {
 	PipeannMapping mapping = {.segment = {.first = first,.nodes = nodes}};
 
@@ -467,9 +467,9 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
  * Take in what was added to the cache and to the index's file. False if part of
  * the cache cannot be mapped into this backend.
  */
-bool
-PipeannAttachmentRefresh(Relation index, PipeannAttachment *attachment,
-						 const PipeannMeta *meta)
+static bool
+Refresh(Relation index, PipeannAttachment *attachment,
+		const PipeannMeta *meta)
 {
 	bool		complete = PipeannRegistryMapSegments(attachment);
 	PipeannArrays *old = attachment->arrays;
@@ -534,13 +534,13 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	Size		size = PlanCache(meta, &plan, &nodes);
 	PipeannCacheHeader *header;
 
-	if (!PipeannAttachmentAddMapping(attachment, size, 0, nodes, evict))
+	if (!AddMapping(attachment, size, 0, nodes, evict))
 		return false;
 	header = (PipeannCacheHeader *) attachment->mappings[0].address;
 	*header = plan;
 	PipeannHintsInit(HeaderAt(header, plan.hints), meta);
 	attachment->header = header;
-	PipeannAttachmentRefresh(index, attachment, meta);
+	Refresh(index, attachment, meta);
 	PipeannCacheLoad(index, attachment, meta);
 	return true;
 }
@@ -555,7 +555,7 @@ FillShared(Relation index, PipeannAttachment *attachment,
 	switch (PipeannRegistryClaim(attachment, evict))
 	{
 		case PIPEANN_CLAIM_READY:
-			return PipeannAttachmentRefresh(index, attachment, meta);
+			return Refresh(index, attachment, meta);
 		case PIPEANN_CLAIM_LOAD:
 			if (!Load(index, attachment, meta, evict))
 				return false;
@@ -637,6 +637,12 @@ typedef struct Newer
 {
 	Relation	index;
 	const PipeannMeta *meta;
+	const PipeannRowMapPlan *plan;	/* of a map to be made */
+
+	/* VACUUM: what nobody reads until rows are taken out; NULL if there is none */
+	PipeannRowMap *map;
+	uint32		count;			/* of maps that were there */
+	uint64		gone;			/* rows */
 } Newer;
 
 /* A doomed cache does not grow any more: the next scan gets another one. */
@@ -664,10 +670,10 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 		return;
 	PlanGrowth(attachment->arrays->capacity, PipeannMetaIds(meta), &first,
 			   &nodes);
-	if (PipeannAttachmentAddMapping(attachment,
-									mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
-									first, nodes, true))
-		PipeannAttachmentRefresh(index, attachment, meta);
+	if (AddMapping(attachment,
+				   mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
+				   first, nodes, true))
+		Refresh(index, attachment, meta);
 	else if (attachment->entry != NULL)
 		PipeannRegistryDoom(attachment->entry, attachment->generation);
 }
@@ -693,8 +699,7 @@ Update(PipeannAttachment *attachment, void *arg)
 	uint32		ids = PipeannMetaIds(meta);
 
 	/* a backend that cannot map all of the cache leaves this to another one */
-	if (!PipeannAttachmentRefresh(index, attachment,
-								  meta) || !NeedsUpdate(attachment, meta))
+	if (!Refresh(index, attachment, meta) || !NeedsUpdate(attachment, meta))
 		return;
 	if (ids > attachment->arrays->capacity)
 		Grow(index, attachment, meta);
@@ -703,6 +708,130 @@ Update(PipeannAttachment *attachment, void *arg)
 	PipeannCacheReadNewer(index, attachment, meta, have, ids);
 	PIPEANN_PAUSE("cache-follow");
 	AdvanceCounters(header, ids, meta->changes);
+}
+
+/* ---------- the map of rows ---------- */
+
+/* It may be of any version; NULL if there is none. */
+static PipeannRowMap *
+MapOf(const PipeannAttachment *attachment)
+{
+	uint32		number = pg_atomic_read_u32(&attachment->header->row_map);
+
+	pg_read_barrier();
+	return number == 0 || number >= attachment->nmappings ? NULL :
+		(PipeannRowMap *) attachment->mappings[number].address;
+}
+
+/* A new map is in a segment of its own. False if there is no memory for it. */
+static bool
+AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
+{
+	uint32		number = attachment->nmappings;
+
+	if (!AddMapping(attachment, plan->size, attachment->arrays->capacity, 0,
+					false))
+		return false;
+	PipeannRowMapWrite((PipeannRowMap *) attachment->mappings[number].address,
+					   plan, true);
+	pg_write_barrier();
+	pg_atomic_write_u32(&attachment->header->row_map, number);
+	return true;
+}
+
+static void
+PutMap(PipeannAttachment *attachment, void *arg)
+{
+	const Newer *newer = arg;
+	PipeannRowMap *map;
+
+	attachment->no_row_map = GetCurrentStatementStartTimestamp();
+	if (PipeannAttachmentIsDoomed(attachment) ||
+		!Refresh(newer->index, attachment, newer->meta))
+		return;
+	map = MapOf(attachment);
+	if (map != NULL && PipeannRowMapHasRoom(map, newer->plan))
+		PipeannRowMapWrite(map, newer->plan, false);
+	else if (!AddMap(attachment, newer->plan))
+		return;
+	attachment->no_row_map = 0;
+	Refresh(newer->index, attachment, newer->meta);
+}
+
+static void
+ShowMap(PipeannCache *cache)
+{
+	cache->row_map = MapOf(cache->attachment);
+	cache->no_row_map = cache->attachment->no_row_map;
+}
+
+/*
+ * Make a map of these rows, all that the index had when the metapage had these
+ * `removals`. Without room in memory there is none.
+ */
+void
+PipeannCacheMapRows(Relation index, PipeannCache *cache,
+					const PipeannMeta *meta, const PipeannMappedRow *rows,
+					uint64 n)
+{
+	PipeannRowMapPlan plan = {.rows = rows, .n = n, .nodes = meta->nodes,
+		.removals = meta->removals};
+	Newer		newer = {.index = index, .meta = meta, .plan = &plan};
+
+	if (PipeannRowMapMakePlan(&plan))
+		PipeannInTurn(cache->attachment, PutMap, &newer);
+	pfree(plan.starts);
+	ShowMap(cache);
+}
+
+/* If VACUUM is all that came between the map and the metapage. */
+static void
+WithdrawMap(PipeannAttachment *attachment, void *arg)
+{
+	Newer	   *newer = arg;
+	PipeannRowMap *map;
+
+	Refresh(newer->index, attachment, newer->meta);
+	map = MapOf(attachment);
+	if (PipeannAttachmentIsDoomed(attachment) || map == NULL ||
+		PipeannRowMapVersion(map) !=
+		((uint64) map->count << 32 | newer->meta->removals))
+		return;
+	PipeannRowMapClose(map);
+	newer->map = map;
+	newer->count = map->count;
+}
+
+/* Unless another map has taken its place, or it was written anew, it is read again. */
+static void
+PutMapBack(PipeannAttachment *attachment, void *arg)
+{
+	Newer	   *newer = arg;
+	PipeannRowMap *map = newer->map;
+
+	if (MapOf(attachment) != map || map->count != newer->count)
+		return;
+	map->nodes -= Min(map->nodes, newer->gone);
+	PipeannRowMapPublish(map, newer->meta->removals + 2);
+}
+
+/*
+ * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
+ * is all that came between it and this metapage, whose `removals` are to grow by two.
+ */
+void
+PipeannCacheForgetRows(Relation index, PipeannCache *cache,
+					   const PipeannMeta *meta,
+					   IndexBulkDeleteCallback is_dead, void *arg)
+{
+	PipeannAttachment *attachment = cache->attachment;
+	Newer		newer = {.index = index, .meta = meta};
+
+	PipeannInTurn(attachment, WithdrawMap, &newer);
+	if (newer.map == NULL)
+		return;
+	newer.gone = PipeannRowMapTakeOut(newer.map, is_dead, arg);
+	PipeannInTurn(attachment, PutMapBack, &newer);
 }
 
 /* ---------- giving out caches ---------- */
@@ -826,6 +955,7 @@ Sync(PipeannCache *cache)
 	cache->codes.ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
 							  Min(arrays->capacity, arrays->mapped));
 	cache->bytes = attachment->model.bytes;
+	ShowMap(cache);
 	pg_read_barrier();
 }
 
@@ -942,7 +1072,7 @@ PipeannCacheFollow(Relation index, PipeannCache *cache,
 
 	if (meta->build_id == attachment->build_id)
 	{
-		PipeannAttachmentRefresh(index, attachment, meta);
+		Refresh(index, attachment, meta);
 		if (NeedsUpdate(attachment, meta))
 			PipeannInTurn(attachment, Update, &newer);
 	}

@@ -14,6 +14,7 @@
 #include "base/base.h"
 
 #include "access/genam.h"
+#include "access/xact.h"
 #include "pq/codes.h"
 #include "hints/hints.h"
 #include "lib/ilist.h"
@@ -45,6 +46,8 @@ typedef struct PipeannCache
 	PipeannExtentMap map;
 	PipeannKilledTable *killed;
 	PipeannHot	hot;			/* without a table if the cache is not shared */
+	const PipeannRowMap *row_map;	/* of any version, or NULL */
+	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */
 	Size		bytes;			/* of memory that this cache takes */
 
 	/*
@@ -72,16 +75,17 @@ PipeannEntryGraphBytes(uint32 count, uint32 degree)
 					mul_size(mul_size(count, degree), sizeof(uint32)));
 }
 
-/*
- * Which node has a row, for whoever knows rows by their TIDs only. A map holds
- * the rows that there were when it was made, less those that VACUUM has removed
- * since.
- */
-typedef struct PipeannMappedRow
+/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
+#define PIPEANN_RETRY_MS 60000
+
+static inline bool
+PipeannCacheMayMapRows(const PipeannCache *cache)
 {
-	ItemPointerData tid;
-	uint32		id;				/* of the node */
-} PipeannMappedRow;
+	return cache->no_row_map == 0 ||
+		TimestampDifferenceExceeds(cache->no_row_map,
+								   GetCurrentStatementStartTimestamp(),
+								   PIPEANN_RETRY_MS);
+}
 
 /* cache.c */
 extern void PipeannCacheInit(void);
@@ -95,12 +99,6 @@ extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheForget(Relation index);
 extern void PipeannCacheSweep(void);
-
-/* row_map.c */
-extern bool PipeannCacheFindRows(const PipeannCache *cache, uint32 removals,
-								 const ItemPointerData *tids, uint32 n,
-								 uint32 *ids, uint64 *nodes);
-extern bool PipeannCacheMayMapRows(const PipeannCache *cache);
 extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
 								const PipeannMeta *meta,
 								const PipeannMappedRow *rows, uint64 n);

@@ -204,9 +204,6 @@ PipeannMetaIds(const PipeannMeta *meta)
 	return meta->graph_pages * meta->layout.slots_per_page;
 }
 
-/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
-#define PIPEANN_RETRY_MS 60000
-
 typedef enum PipeannArenaResult
 {
 	PIPEANN_ARENA_OK,
@@ -254,14 +251,6 @@ extern void PipeannCacheReadNewer(Relation index,
 								  PipeannAttachment *attachment,
 								  const PipeannMeta *meta, uint32 have,
 								  uint32 ids);
-
-/* cache.c */
-extern bool PipeannAttachmentAddMapping(PipeannAttachment *attachment,
-										Size size, uint32 first,
-										uint32 nodes, bool evict);
-extern bool PipeannAttachmentRefresh(Relation index,
-									 PipeannAttachment *attachment,
-									 const PipeannMeta *meta);
 
 /* Give up a reference to arrays. */
 static inline void

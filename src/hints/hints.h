@@ -1,7 +1,7 @@
 /*
  * hints.h
  *		What backends leave in shared memory for each other's searches: pages
- *		used often, rows found dead, counters.
+ *		used often, rows found dead, maps of rows, counters.
  *
  * All of it is hints: without them answers are the same, and slower. They are
  * data structures in memory that their owner gives; the cache of an index has
@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 
+#include "access/genam.h"
 #include "io/io.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
@@ -94,6 +95,75 @@ typedef struct PipeannStats
 	PipeannStatsSlot slots[PIPEANN_MAX_STATS];
 } PipeannStats;
 
+/*
+ * Which node has a row, for whoever knows rows by their TIDs only. A map holds
+ * the rows that there were when it was made, less those that VACUUM has removed
+ * since.
+ */
+typedef struct PipeannMappedRow
+{
+	ItemPointerData tid;
+	uint32		id;				/* of the node */
+} PipeannMappedRow;
+
+/* The version of no map, or of one that is being written. */
+#define PIPEANN_NO_ROW_MAP 0
+
+typedef struct PipeannRowMap
+{
+	pg_atomic_uint64 version;	/* count << 32 | removals */
+	uint32		count;			/* of maps that were here */
+	uint32		most_blocks;	/* what there is room for */
+	uint32		most_places;
+	uint32		blocks;			/* of the table */
+	uint64		nodes;			/* of the index, when it was made */
+	uint32		starts[FLEXIBLE_ARRAY_MEMBER];	/* [most_blocks + 1], the places
+												 * of each block's rows; then
+												 * their nodes, [most_places] */
+} PipeannRowMap;
+
+/* The rows of a map to be made. */
+typedef struct PipeannRowMapPlan
+{
+	const PipeannMappedRow *rows;
+	uint64		n;
+	uint64		nodes;			/* of the index */
+	uint32		removals;		/* of the metapage */
+	uint32		blocks;			/* of the table */
+	uint32		places;			/* that the rows of these blocks need */
+	uint32	   *starts;			/* [blocks + 1], the places of each block */
+	Size		size;			/* of the map */
+} PipeannRowMapPlan;
+
+static inline uint64
+PipeannRowMapVersion(const PipeannRowMap *map)
+{
+	return pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &map->version));
+}
+
+static inline bool
+PipeannRowMapHasRoom(const PipeannRowMap *map, const PipeannRowMapPlan *plan)
+{
+	return map->most_blocks >= plan->blocks &&
+		map->most_places >= plan->places;
+}
+
+/* From now on nobody reads the map, until it is published. */
+static inline void
+PipeannRowMapClose(PipeannRowMap *map)
+{
+	pg_atomic_write_u64(&map->version, PIPEANN_NO_ROW_MAP);
+	pg_memory_barrier();
+}
+
+static inline void
+PipeannRowMapPublish(PipeannRowMap *map, uint32 removals)
+{
+	map->count++;
+	pg_write_barrier();
+	pg_atomic_write_u64(&map->version, (uint64) map->count << 32 | removals);
+}
+
 /* The hints of an index, in memory of PipeannHintsSize(); tables are behind this. */
 typedef struct PipeannHints
 {
@@ -125,6 +195,7 @@ PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
 	uses->counting = pipeann_hot_pages > 0;
 }
 
+/* hints.c */
 extern Size PipeannHintsSize(const PipeannMeta *meta);
 extern void PipeannHintsInit(PipeannHints *hints, const PipeannMeta *meta);
 extern void PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
@@ -150,5 +221,15 @@ extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
 extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
 							const PipeannCounters *counters);
 extern int	PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums);
+
+/* row_map.c */
+extern bool PipeannRowMapMakePlan(PipeannRowMapPlan *plan);
+extern void PipeannRowMapWrite(PipeannRowMap *map,
+							   const PipeannRowMapPlan *plan, bool is_new);
+extern uint64 PipeannRowMapTakeOut(PipeannRowMap *map,
+								   IndexBulkDeleteCallback is_dead, void *arg);
+extern bool PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,
+							  const ItemPointerData *tids, uint32 n,
+							  uint32 *ids, uint64 *nodes);
 
 #endif							/* PIPEANN_HINTS_H */

@@ -164,15 +164,15 @@ FindNodes(const PipeannIndexView *view, const PipeannTidFilter *rows,
 	uint32		removals = view->meta.removals;
 	uint64		nodes;
 	bool		found = removals % 2 == 0 &&
-		PipeannCacheFindRows(view->cache, removals, rows->tids, rows->n, ids,
-							 &nodes);
+		PipeannRowMapFind(view->cache->row_map, removals, rows->tids, rows->n,
+						  ids, &nodes);
 
 	if (removals % 2 == 0 &&
 		!(found && IsGoodEnough(view, ids, rows->n, nodes)))
 	{
 		MakeMap(view);
-		found = PipeannCacheFindRows(view->cache, removals, rows->tids, rows->n,
-									 ids, &nodes);
+		found = PipeannRowMapFind(view->cache->row_map, removals, rows->tids,
+								  rows->n, ids, &nodes);
 	}
 	if (!found)
 		memset(ids, 0xFF, mul_size(rows->n, sizeof(uint32)));
