@@ -597,7 +597,7 @@ SetPointers(PipeannAttachment *attachment)
  */
 static PipeannAttachment *
 MakeAttachment(Relation index, const PipeannMeta *meta, bool shared,
-					  bool evict)
+			   bool evict)
 {
 	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
 	volatile bool ok = false;

@@ -6,7 +6,6 @@
 
 #include "base/pause.h"
 #include "index/index.h"
-#include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
@@ -21,16 +20,6 @@
 
 /* The least free space that is noted. */
 #define SOME_SPACE (BLCKSZ / 256)
-
-/*
- * Make the map long enough for an index of so many extents, so that VACUUM can
- * note free slots even when the disk is full.
- */
-void
-PipeannFreeReserve(Relation index, uint32 extents)
-{
-	RecordPageWithFreeSpace(index, extents * PIPEANN_EXTENT_BLOCKS - 1, 0);
-}
 
 /* Note how many slots of a graph page are free. */
 void

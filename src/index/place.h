@@ -6,6 +6,7 @@
 #define PIPEANN_INDEX_PLACE_H
 
 #include "index/view.h"
+#include "storage/freespace.h"
 
 /*
  * Change a slot: Begin locks its page exclusively and registers it for WAL; End
@@ -66,9 +67,18 @@ extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
 								 uint32 n);
 extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new,
 							  double strayed);
-extern void PipeannFreeReserve(Relation index, uint32 extents);
 extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
+
+/*
+ * Make the free space map long enough for an index of so many extents, so that VACUUM
+ * can note free slots even when the disk is full.
+ */
+static inline void
+PipeannFreeReserve(Relation index, uint32 extents)
+{
+	RecordPageWithFreeSpace(index, extents * PIPEANN_EXTENT_BLOCKS - 1, 0);
+}
 
 /* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */
 static inline PipeannSlot *
