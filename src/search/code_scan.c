@@ -348,14 +348,11 @@ static void
 NoteError(PipeannSearch *search, const PipeannDiscard *item,
 		  const PipeannSlot *slot)
 {
-	const PipeannLayout *l = search->layout;
 	float		error;
 
 	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) || search->code_order.unordered)
 		return;
-	error = item->dist - PipeannExactDistance(l, search->query,
-											  PipeannSlotVector(l, slot),
-											  l->storage, slot->aux);
+	error = item->dist - PipeannSlotDistance(search, slot);
 	if (PipeannTerminationWantsError(&search->termination))
 		PipeannSampleAdd(&search->termination.errors, error);
 	PipeannSampleAdd(&search->code_scan_errors, error);

@@ -191,16 +191,13 @@ float
 PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 				 bool wanted)
 {
-	const PipeannLayout *l = search->layout;
 	float		dist;
 
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 		dist = search->params.out_of_line_distance(id, slot,
 												   search->params.out_of_line_arg);
 	else
-		dist = PipeannExactDistance(l, search->query,
-									PipeannSlotVector(l, slot), l->storage,
-									slot->aux);
+		dist = PipeannSlotDistance(search, slot);
 	search->counters->exact_distances++;
 	if (wanted)
 		AddResult(search, id, slot, dist);
@@ -668,8 +665,6 @@ static void
 SampleError(PipeannSearch *search, const PipeannCandidate *item,
 			const PipeannSlot *slot)
 {
-	const PipeannLayout *l = search->layout;
-
 	if (!PipeannTerminationWantsError(&search->termination))
 		return;
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
@@ -678,10 +673,8 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
 		PipeannListForgetEarlyEnd(search);
 		return;
 	}
-	PipeannSampleAdd(&search->termination.errors, item->dist -
-					 PipeannExactDistance(l, search->query,
-										  PipeannSlotVector(l, slot),
-										  l->storage, slot->aux));
+	PipeannSampleAdd(&search->termination.errors,
+					 item->dist - PipeannSlotDistance(search, slot));
 	PipeannListSetBound(search);
 }
 

@@ -50,6 +50,16 @@ PipeannWantsPageMates(const PipeannSearch *search)
 	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
 }
 
+/* The exact distance of a node by what its slot has. */
+static inline float
+PipeannSlotDistance(const PipeannSearch *search, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = search->layout;
+
+	return PipeannExactDistance(l, search->query, PipeannSlotVector(l, slot),
+								l->storage, slot->aux);
+}
+
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
 
 /* Whether a candidate's page is at hand. */
