@@ -1,13 +1,20 @@
 /*
  * parallel.c
- *		Teams of several processes for CREATE INDEX.
+ *		Teams of several processes for CREATE INDEX, and what they share.
  *
  * Members meet at a barrier. It is made when all workers that were launched
  * have attached, as only then it is known how many there are; they wait for
  * that. An error of a worker reaches the leader there or wherever it looks for
  * interrupts; an error of the leader ends the workers.
+ *
+ * maintenance_work_mem is the limit of all members together for the memory that
+ * they share. What does not fit goes to temporary files that are mapped, and so
+ * does what the system refuses: /dev/shm of a container is small.
  */
 #include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
 
 #include "access/genam.h"
 #include "access/table.h"
@@ -27,10 +34,12 @@
 #include "storage/bufmgr.h"
 #include "storage/condition_variable.h"
 #include "storage/dsm.h"
+#include "storage/fd.h"
 #include "storage/pg_shmem.h"
 #include "storage/sharedfileset.h"
 #include "tcop/tcopprot.h"
 #include "utils/backend_status.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
@@ -39,6 +48,14 @@
 #define KEY_QUERY UINT64CONST(0x5050000000000003)
 #define KEY_BUFFER_USAGE UINT64CONST(0x5050000000000004)
 #define KEY_WAL_USAGE UINT64CONST(0x5050000000000005)
+
+/* The allocation that the members make just now, in memory that they share. */
+struct PipeannShare
+{
+	dsm_handle	handle;			/* of a segment, or invalid */
+	uint32		file;			/* else the number of a file */
+	bool		refused;		/* a member cannot attach to the segment */
+};
 
 struct PipeannParallelShared
 {
@@ -77,6 +94,278 @@ BuildWaitEvent(void)
 #endif
 }
 
+/* ---------- shared memory that is a temporary file ---------- */
+
+/*
+ * What a build keeps of every node does not fit maintenance_work_mem when there
+ * are many. Then it is mapped from temporary files of PostgreSQL's, and the
+ * system keeps of them in memory what it has room for. Nodes have numbers by
+ * which near ones follow one another (graph/clusters.c), and the build goes
+ * through them in that order. So it works on a part of a file at a time.
+ *
+ * A file is written before it is mapped: so a full disk is an error, not a
+ * signal, temp_file_limit holds, and the statistics know the bytes.
+ */
+
+typedef struct Mapped
+{
+	File		file;
+	char	   *at;
+	Size		size;
+	bool		mapped;
+	MemoryContextCallback callback;
+} Mapped;
+
+#define BLOCK (1024 * 1024)
+
+static void
+FileName(char *name, uint32 number)
+{
+	snprintf(name, MAXPGPATH, "pipeann.%u", number);
+}
+
+static void
+WriteZeros(File file, Size size)
+{
+	char	   *zeros = palloc0(BLOCK);
+
+	for (Size done = 0; done < size; done += BLOCK)
+	{
+		int			length = (int) Min(size - done, BLOCK);
+
+		CHECK_FOR_INTERRUPTS();
+		errno = 0;
+		if (FileWrite(file, zeros, length, (off_t) done,
+					  WAIT_EVENT_BUFFILE_WRITE) == length)
+			continue;
+		if (errno == 0)
+			errno = ENOSPC;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write to file \"%s\": %m",
+						FilePathName(file))));
+	}
+	pfree(zeros);
+}
+
+static void
+Unmap(void *arg)
+{
+	Mapped	   *m = arg;
+
+	if (m->mapped)
+		munmap(m->at, m->size);
+	m->mapped = false;
+}
+
+static Mapped *
+Map(File file, Size size)
+{
+	Mapped	   *m = palloc0(sizeof(Mapped));
+
+	m->file = file;
+	m->size = size;
+	m->at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
+				 FileGetRawDesc(file), 0);
+	if (m->at == MAP_FAILED)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not map file \"%s\": %m", FilePathName(file))));
+	m->mapped = true;
+	m->callback.func = Unmap;
+	m->callback.arg = m;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &m->callback);
+	return m;
+}
+
+/* ---------- allocations ---------- */
+
+/* So little is not worth a file, nor counting. */
+#define SMALL (64 * 1024)
+
+/* Where memory is short, one part of so many is for all but work. */
+#define WORK_PART 3
+
+typedef struct Allocation
+{
+	void	   *at;
+	Size		counted;		/* bytes of memory, of s->used; 0 of a file */
+	dsm_segment *segment;		/* or */
+	Mapped	   *mapped;			/* or private memory */
+	uint32		file;
+} Allocation;
+
+static void
+NoticeFiles(PipeannShares *s, const char *reason)
+{
+	if (s->noticed)
+		return;
+	s->noticed = true;
+	ereport(NOTICE,
+			(errmsg("pipeann index build uses temporary files"),
+			 errdetail("%s", reason)));
+}
+
+static void
+NoticeLimit(PipeannShares *s)
+{
+	NoticeFiles(s, psprintf("What it needs does not fit maintenance_work_mem, %d MB.",
+							maintenance_work_mem / 1024));
+}
+
+/* Bytes of memory left; where it is short, most of it is for work. */
+static Size
+SharesRoom(const PipeannShares *s, bool work)
+{
+	Size		limit = s->short_of && !work ? s->limit / WORK_PART : s->limit;
+
+	return s->used < limit ? limit - s->used : 0;
+}
+
+static bool
+Fits(const PipeannShares *s, Size size, bool work)
+{
+	return size <= SMALL || size <= SharesRoom(s, work);
+}
+
+/* Keep what has been allocated; returns where it is. */
+static void *
+Keep(PipeannShares *s, const Allocation *a, Size size)
+{
+	Allocation *copy = palloc(sizeof(Allocation));
+
+	*copy = *a;
+	copy->counted = a->mapped == NULL && size > SMALL ? size : 0;
+	s->used += copy->counted;
+	s->live = lappend(s->live, copy);
+	return copy->at;
+}
+
+/*
+ * Make a file of zeros and map it. An error if the disk is full, or temp_file_limit
+ * forbids it.
+ */
+static void
+MakeFile(PipeannShares *s, Allocation *a, Size size)
+{
+	char		name[MAXPGPATH];
+	File		file;
+
+	a->file = s->nfiles++;
+	FileName(name, a->file);
+	file = FileSetCreate(s->files, name);
+	WriteZeros(file, size);
+	a->mapped = Map(file, size);
+	a->at = a->mapped->at;
+}
+
+static void *
+AllocAlone(PipeannShares *s, Size size, bool work)
+{
+	Allocation	a = {0};
+
+	if (Fits(s, size, work))
+		a.at = PipeannAllocZero(size);
+	else
+	{
+		NoticeLimit(s);
+		MakeFile(s, &a, size);
+	}
+	return Keep(s, &a, size);
+}
+
+/* The leader makes a segment if it may, else a file. */
+static void
+Make(PipeannShares *s, Allocation *a, Size size, bool work, bool segment)
+{
+	PipeannShare *share = &s->share[s->turn];
+	char		error[256] = "a worker could not attach to it";
+	bool		fits = Fits(s, size, work);
+
+	if (!fits)
+		NoticeLimit(s);
+	else if (segment)
+	{
+		a->segment = PipeannAttemptSegment(DSM_HANDLE_INVALID, size, error,
+										   sizeof(error));
+		/* a pending cancel makes the system call fail, too */
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (fits && a->segment == NULL)
+		NoticeFiles(s, psprintf("Dynamic shared memory is not to be had: %s.",
+								error));
+	share->refused = false;
+	share->handle = DSM_HANDLE_INVALID;
+	if (a->segment == NULL)
+	{
+		MakeFile(s, a, size);
+		share->file = a->file;
+		return;
+	}
+	a->at = dsm_segment_address(a->segment);
+	share->handle = dsm_segment_handle(a->segment);
+	/* memory that the server has reserved was used before */
+	if (min_dynamic_shared_memory > 0)
+		memset(a->at, 0, size);
+}
+
+/* The others attach to it; whether all could is known after a meeting. */
+static void
+Attach(PipeannShares *s, Allocation *a, Size size)
+{
+	PipeannShare *share = &s->share[s->turn];
+	char		name[MAXPGPATH];
+	char		error[256];
+
+	if (share->handle == DSM_HANDLE_INVALID)
+	{
+		FileName(name, share->file);
+		a->mapped = Map(FileSetOpen(s->files, name, O_RDWR), size);
+		a->file = share->file;
+		a->at = a->mapped->at;
+		return;
+	}
+	a->segment = PipeannAttemptSegment(share->handle, 0, error, sizeof(error));
+	CHECK_FOR_INTERRUPTS();
+	if (a->segment == NULL)
+		share->refused = true;
+	else
+		a->at = dsm_segment_address(a->segment);
+}
+
+/* What is exchanged is written over two exchanges later, when all have read it. */
+static void
+Exchange(PipeannTeam *team, PipeannShares *s, Allocation *a, Size size,
+		 bool work, bool segment)
+{
+	s->turn = 1 - s->turn;
+	if (PipeannTeamLeads(team))
+		Make(s, a, size, work, segment);
+	PipeannTeamMeet(team);
+	if (!PipeannTeamLeads(team))
+		Attach(s, a, size);
+	PipeannTeamMeet(team);
+}
+
+static void *
+AllocTogether(PipeannTeam *team, PipeannShares *s, Size size, bool work)
+{
+	Allocation	a = {0};
+
+	Exchange(team, s, &a, size, work, true);
+	if (s->share[s->turn].refused)
+	{
+		if (a.segment != NULL)
+			dsm_detach(a.segment);
+		memset(&a, 0, sizeof(a));
+		Exchange(team, s, &a, size, work, false);
+	}
+	/* the mapping is this transaction's, so that an error ends it */
+	if (a.segment != NULL)
+		dsm_unpin_mapping(a.segment);
+	return Keep(s, &a, size);
+}
+
 /* ---------- the team's callbacks ---------- */
 
 static void
@@ -87,23 +376,82 @@ Meet(PipeannTeam *team)
 	(void) BarrierArriveAndWait(&p->shared->barrier, BuildWaitEvent());
 }
 
+static PipeannShares *
+SharesOf(PipeannTeam *team)
+{
+	return &((PipeannParallel *) team)->shares;
+}
+
+/*
+ * Zeroed memory; a temporary file if there would be more than s->limit bytes of
+ * memory, or if it is not to be had.
+ */
 static void *
 Share(PipeannTeam *team, Size size, bool work)
 {
-	return PipeannSharesAlloc(team, &((PipeannParallel *) team)->shares, size,
-							  work);
+	size = Max(size, 1);
+	return team->members > 1 ? AllocTogether(team, SharesOf(team), size, work) :
+		AllocAlone(SharesOf(team), size, work);
 }
 
 static Size
 Room(PipeannTeam *team, bool work)
 {
-	return PipeannSharesRoom(&((PipeannParallel *) team)->shares, work);
+	return SharesRoom(SharesOf(team), work);
+}
+
+/* The callback of what was mapped stays registered, so the struct stays as well. */
+static void
+Release(PipeannTeam *team, PipeannShares *s, Allocation *a)
+{
+	char		name[MAXPGPATH];
+
+	s->used -= a->counted;
+	if (a->segment != NULL)
+		dsm_detach(a->segment);
+	else if (a->mapped == NULL)
+		pfree(a->at);
+	else
+	{
+		Unmap(a->mapped);
+		FileClose(a->mapped->file);
+		FileName(name, a->file);
+		if (PipeannTeamLeads(team))
+			(void) FileSetDelete(s->files, name, false);
+	}
 }
 
 static void
 Unshare(PipeannTeam *team, void *memory)
 {
-	PipeannSharesFree(team, &((PipeannParallel *) team)->shares, memory);
+	PipeannShares *s = SharesOf(team);
+	ListCell   *cell;
+
+	foreach(cell, s->live)
+	{
+		Allocation *a = lfirst(cell);
+
+		if (a->at != memory)
+			continue;
+		s->live = foreach_delete_current(s->live, cell);
+		Release(team, s, a);
+		pfree(a);
+		return;
+	}
+	elog(ERROR, "memory of an index build is not known");
+}
+
+/* Give back all that is left. */
+static void
+UnshareAll(PipeannTeam *team)
+{
+	PipeannShares *s = SharesOf(team);
+	ListCell   *cell;
+
+	foreach(cell, s->live)
+		Release(team, s, lfirst(cell));
+	list_free_deep(s->live);
+	s->live = NIL;
 }
 
 /* ---------- logs ---------- */
@@ -419,7 +767,7 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 void
 PipeannParallelEnd(PipeannParallel *p)
 {
-	PipeannSharesFreeAll(&p->team, &p->shares);
+	UnshareAll(&p->team);
 	if (p->own_files != NULL)
 		DeleteOwnFiles(p->own_files);
 	if (p->context == NULL)
@@ -482,7 +830,7 @@ PipeannParallelLeave(PipeannParallel *p)
 
 	InstrEndParallelQuery(&p->buffer_usage[ParallelWorkerNumber],
 						  &p->wal_usage[ParallelWorkerNumber]);
-	PipeannSharesFreeAll(&p->team, &p->shares);
+	UnshareAll(&p->team);
 	index_close(p->index, concurrent ? RowExclusiveLock : AccessExclusiveLock);
 	table_close(p->heap, concurrent ? ShareUpdateExclusiveLock : ShareLock);
 }

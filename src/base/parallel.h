@@ -1,6 +1,6 @@
 /*
  * parallel.h
- *		Teams of several processes for CREATE INDEX.
+ *		Teams of several processes for CREATE INDEX, and what they share.
  *
  * The leader is the backend that builds the index; parallel workers are the
  * other members of its team. All run the same program.
@@ -14,13 +14,28 @@
 #include "access/relscan.h"
 #include "base/team.h"
 #include "nodes/execnodes.h"
-#include "base/shared.h"
+#include "nodes/pg_list.h"
 #include "storage/fileset.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 
 typedef struct PipeannParallelShared PipeannParallelShared;
 typedef struct PipeannOwnFiles PipeannOwnFiles;
+typedef struct PipeannShare PipeannShare;
+
+/* One member's view of all allocations. */
+typedef struct PipeannShares
+{
+	PipeannShare *share;		/* [2] used in turn */
+	int			turn;
+	FileSet    *files;
+	Size		limit;			/* of memory, for all members together */
+	Size		used;
+	bool		short_of;		/* memory does not hold all; set by the build */
+	uint32		nfiles;			/* made so far */
+	bool		noticed;		/* the user was told */
+	List	   *live;			/* of Allocation */
+} PipeannShares;
 
 typedef struct PipeannParallel
 {

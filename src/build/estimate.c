@@ -4,7 +4,7 @@
  *
  * All vectors are taken to be different, so that an estimate is rather too
  * much. The figures are those of the code that will ask for the memory: what
- * members share is counted where base/shared.c counts it, at its peaks.
+ * members share is counted where base/parallel.c counts it, at its peaks.
  */
 #include "postgres.h"
 
