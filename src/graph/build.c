@@ -1,26 +1,23 @@
 /*
  * build.c
- *		Building the graph.
+ *		Building the graph: candidates, neighbours chosen among them, and all of it
+ *		in shards where memory is short; RobustPrune; the entry graph.
  */
 #include "base/base.h"
 
 #include "base/key.h"
 #include "base/random.h"
 #include "graph/clusters.h"
+#include "graph/measure.h"
 #include "graph/partition.h"
-#include "graph/prune.h"
-#include "graph/reservoir.h"
-
-/*
- * Candidates for every node's neighbours, by partitioning (PiPNN,
- * arXiv 2602.21247, section 3).
- */
 
 /* Candidates by chance that each node of a graph with far edges is offered. */
 #define FAR 4
 
 /* Nodes that one member does at once. */
 #define RUN 256
+
+/* ---------- candidates, by partitioning (PiPNN, arXiv 2602.21247, 3) ---------- */
 
 /* Places of a reservoir for these parameters. */
 static int
@@ -124,13 +121,142 @@ FindCandidates(PipeannTeam *team, const PipeannFixed *f,
 		PipeannCutClusters(team, f, c, 0, c->n, seed, r);
 }
 
-/* From candidates to neighbours. */
+/* ---------- RobustPrune ---------- */
+
+/* States of a candidate that needs no more comparisons with kept ones. */
+#define KEPT (-1)
+#define OUT (-2)
+
+/* Candidates of a node, sorted by distance but for those that are forced. */
+typedef struct Pruned
+{
+	const uint32 *cand;			/* [n] */
+	const float *dist;			/* [n] */
+	int			n;
+	int		   *next;			/* [n] work space: states */
+	int		   *kept;			/* [max_degree] positions, as they were kept */
+	int			nkept;
+} Pruned;
+
+/*
+ * RobustPrune, into which callers inline their distance. The first
+ * params->forced are always kept.
+ *
+ * A candidate is dropped if a kept one is nearer to it than the node is, by
+ * the factor alpha. A first round with alpha 1 keeps the edges that no other
+ * edge can replace, a second one those that alpha allows. Each candidate is
+ * compared with the kept ones until one drops it, and the second round goes on
+ * from there, which takes a fraction of the distances of an update of all
+ * candidates for each kept one.
+ */
+static pg_attribute_always_inline void
+PruneSorted(Pruned *p, const PipeannPruneParams *params,
+				   PipeannPruneDistance distance, void *arg)
+{
+	const uint32 *cand = p->cand;
+	const float *dist = p->dist;
+	int		   *next = p->next;
+	int		   *kept = p->kept;
+	float		alpha = params->alpha;
+	int			nkept = 0;
+
+	memset(next, 0, sizeof(int) * p->n);
+	for (int i = 0; i < params->forced && nkept < params->max_degree; i++)
+	{
+		kept[nkept++] = i;
+		next[i] = KEPT;
+	}
+	for (int round = 0; round < (alpha > 1.0f ? 2 : 1); round++)
+	{
+		float		factor = round == 0 ? 1.0f : alpha;
+
+		for (int i = params->forced; i < p->n && nkept < params->max_degree; i++)
+		{
+			int			s = next[i];
+
+			if (s < 0)
+				continue;
+			for (; s < nkept; s++)
+			{
+				float		d = distance(cand[kept[s]], cand[i], arg);
+
+				if (factor * d <= dist[i])
+				{
+					next[i] = alpha * d <= dist[i] ? OUT : s + 1;
+					break;
+				}
+			}
+			if (s == nkept)
+			{
+				kept[nkept++] = i;
+				next[i] = KEPT;
+			}
+		}
+	}
+	p->nkept = nkept;
+}
+
+/*
+ * Fill kept[] up to `most` with the nearest of the dropped candidates (DiskANN's
+ * saturate_graph).
+ */
+static inline void
+FillUp(Pruned *p, int most)
+{
+	for (int i = 0; i < p->n && p->nkept < most; i++)
+		if (p->next[i] != KEPT)
+			p->kept[p->nkept++] = i;
+}
+
+/* Sort candidates, the nearest first; keys[n] is work space. */
+static void
+SortCandidates(uint32 *cand, float *dist, int n, PipeannKey *keys)
+{
+	for (int i = 0; i < n; i++)
+		keys[i] = PipeannKeyMake(Max(dist[i], 0.0f), cand[i]);
+	PipeannKeySort(keys, n);
+	for (int i = 0; i < n; i++)
+	{
+		cand[i] = PipeannKeyId(keys[i]);
+		dist[i] = PipeannKeyDistance(keys[i]);
+	}
+}
+
+/* The same for callers with a distance of their own. */
+int
+PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
+				   const PipeannPruneParams *params,
+				   PipeannPruneDistance distance, void *arg, uint32 *out)
+{
+	Pruned		p = {.cand = cand,.dist = dist,.n = ncand};
+	PipeannKey *keys;
+
+	Assert(params->forced <= ncand);
+	if (ncand <= 0 || params->max_degree <= 0)
+		return 0;
+	keys = PipeannAlloc(mul_size(ncand, sizeof(PipeannKey)));
+	SortCandidates(cand + params->forced, dist + params->forced,
+				   ncand - params->forced, keys);
+	p.next = PipeannAlloc(mul_size(ncand, sizeof(int)));
+	p.kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
+	PruneSorted(&p, params, distance, arg);
+	FillUp(&p, Min(params->fill, params->max_degree));
+	for (int i = 0; i < p.nkept; i++)
+		out[i] = cand[p.kept[i]];
+	pfree(keys);
+	pfree(p.kept);
+	pfree(p.next);
+	return p.nkept;
+}
+
+/* ---------- from candidates to neighbours ---------- */
 
 /* Work space of one member. */
 typedef struct Space
 {
 	PipeannMeasure measure;
-	PipeannKey *keys;			/* [places], as the others */
+	PipeannOffer *offers;		/* [places], as the others */
+	PipeannKey *keys;
 	uint32	   *cand;
 	float	   *dist;
 	int		   *next;
@@ -147,6 +273,7 @@ static void
 SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
 {
 	PipeannMeasureInit(&s->measure, v);
+	s->offers = PipeannAlloc(mul_size(places, sizeof(PipeannOffer)));
 	s->keys = PipeannAlloc(mul_size(places, sizeof(PipeannKey)));
 	s->cand = PipeannAlloc(mul_size(places, sizeof(uint32)));
 	s->dist = PipeannAlloc(mul_size(places, sizeof(float)));
@@ -157,6 +284,7 @@ SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
 static void
 SpaceFree(Space *s)
 {
+	pfree(s->offers);
 	pfree(s->keys);
 	pfree(s->cand);
 	pfree(s->dist);
@@ -166,19 +294,14 @@ SpaceFree(Space *s)
 
 /* Sets cand[] and dist[] to the candidates of a node, the nearest first. */
 static int
-SortCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
+GetCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
 {
-	int			n = PipeannReservoirGet(r, node, s->cand);
+	int			n = PipeannReservoirOffers(r, node, s->offers);
 
+	for (int i = 0; i < n; i++)
+		s->cand[i] = s->offers[i].id;
 	PipeannMeasureMany(&s->measure, node, s->cand, n, s->dist);
-	for (int i = 0; i < n; i++)
-		s->keys[i] = PipeannKeyMake(s->dist[i], s->cand[i]);
-	PipeannKeySort(s->keys, n);
-	for (int i = 0; i < n; i++)
-	{
-		s->cand[i] = PipeannKeyId(s->keys[i]);
-		s->dist[i] = PipeannKeyDistance(s->keys[i]);
-	}
+	SortCandidates(s->cand, s->dist, n, s->keys);
 	return n;
 }
 
@@ -190,15 +313,15 @@ static void
 MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
 		 uint32 node)
 {
-	PipeannPruned p = {
-		.cand = s->cand,.dist = s->dist,.n = SortCandidates(s, r, node),
+	Pruned		p = {
+		.cand = s->cand,.dist = s->dist,.n = GetCandidates(s, r, node),
 		.next = s->next,.kept = s->kept
 	};
 	PipeannPruneParams params = {.alpha = alpha,.max_degree = g->max_degree};
 	uint32	   *list = PipeannNeighbors(g, node);
 
-	PipeannPruneSorted(&p, &params, MeasureDistance, &s->measure);
-	PipeannPruneFill(&p, g->max_degree);
+	PruneSorted(&p, &params, MeasureDistance, &s->measure);
+	FillUp(&p, g->max_degree);
 	for (int i = 0; i < p.nkept; i++)
 		list[i] = s->cand[p.kept[i]];
 	g->degree[node] = p.nkept;
@@ -226,9 +349,9 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 	SpaceFree(&space);
 }
 
+/* ---------- candidates where the reservoirs do not fit memory ---------- */
+
 /*
- * Candidates where the reservoirs of all nodes do not fit memory.
- *
  * A leaf offers to reservoirs here and there, and a file does not take that
  * well. So the clusters are gone through in shards, of which the members'
  * reservoirs fit memory. What these hold in the end goes to logs, one for each
@@ -532,6 +655,8 @@ ListsInShards(PipeannTeam *team, const PipeannVectors *v,
 	PipeannReservoirsFree(team, &s.near);
 }
 
+/* ---------- the whole ---------- */
+
 /* The pool of candidates has to be long enough to fill a list. */
 static PipeannGraphParams
 SaneParams(const PipeannGraphParams *params)
@@ -656,9 +781,9 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 }
 
 /*
- * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning
- * (build.c), RobustPrune among each node's candidates (build.c), and
- * edges to those that would be missed (reach.c). The result depends on rows
+ * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning,
+ * RobustPrune among each node's candidates, and edges to those that would be
+ * missed (reach.c). The result depends on rows
  * and options only, not on the members of the team. In it every node has at
  * least one neighbour if n > 1, no node is its own neighbour, no list has a
  * duplicate, every node can be reached from the medoid, and nearly every one
@@ -689,5 +814,66 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 	if (own != NULL)
 		PipeannClustersFree(team, own);
 	PipeannGraphConnect(team, graph, vectors);
+	return graph;
+}
+
+/* ---------- the entry graph, over a sample of the vectors ---------- */
+
+#define ENTRY_EF 64
+
+/*
+ * The sample is copied to an array of its own, so that what is near in the
+ * sample is near in memory. All members share it.
+ */
+static PipeannVectors
+GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
+			 const uint32 *ids, uint32 n)
+{
+	PipeannVectors sample = *vectors;
+	char	   *data = PipeannTeamAlloc(team, mul_size(n, vectors->stride));
+	float	   *aux = NULL;
+	uint64		from;
+	uint64		to;
+
+	if (vectors->aux != NULL)
+		aux = PipeannTeamAlloc(team, mul_size(n, sizeof(float)));
+	PipeannTeamBegin(team, n, RUN);
+	while (PipeannTeamNext(team, &from, &to))
+		for (uint64 i = from; i < to; i++)
+		{
+			memcpy(data + i * vectors->stride,
+				   PipeannVectorAt(vectors, ids[i]),
+				   PipeannElementSize(vectors->storage) * vectors->dim);
+			if (aux != NULL)
+				aux[i] = vectors->aux[ids[i]];
+		}
+	PipeannTeamEnd(team);
+	sample.n = n;
+	sample.data = data;
+	sample.aux = aux;
+	return sample;
+}
+
+/*
+ * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the
+ * sample ids[n_sample] of the vectors. Its node i stands for ids[i], and its
+ * neighbours are positions in ids[]. Searches enter at its medoid, from which
+ * all its nodes can be reached. The result is freed by PipeannGraphFree().
+ */
+PipeannGraph *
+PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
+					   const uint32 *ids, uint32 n_sample, int max_degree,
+					   uint64 seed)
+{
+	PipeannVectors sample = GatherSample(team, vectors, ids, n_sample);
+	PipeannGraphParams params = {
+		.max_degree = max_degree,.ef_construction = ENTRY_EF,
+		.alpha = PIPEANN_ALPHA,.seed = seed,.far = true
+	};
+	PipeannGraph *graph = PipeannGraphBuild(team, &sample, NULL, &params);
+
+	PipeannTeamFree(team, (void *) sample.data);
+	if (sample.aux != NULL)
+		PipeannTeamFree(team, (void *) sample.aux);
 	return graph;
 }

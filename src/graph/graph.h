@@ -121,6 +121,14 @@ extern PipeannGraph *PipeannGraphBuild(PipeannTeam *team,
 									   const PipeannGraphParams *params);
 extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
 									 int max_degree);
+extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
+							   const PipeannPruneParams *params,
+							   PipeannPruneDistance distance, void *arg,
+							   uint32 *out);
+extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
+											const PipeannVectors *vectors,
+											const uint32 *ids, uint32 n_sample,
+											int max_degree, uint64 seed);
 
 /* reach.c */
 extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
@@ -133,12 +141,6 @@ PipeannReachMemory(uint32 n)
 	return mul_size(n, 4 * sizeof(uint32) + 1);
 }
 
-/* prune.c */
-extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
-							   const PipeannPruneParams *params,
-							   PipeannPruneDistance distance, void *arg,
-							   uint32 *out);
-
 /* spanning_tree.c */
 extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
 							 uint8 *tree_edges);
@@ -147,12 +149,6 @@ extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,
 							 uint32 *order, PipeannTeam *team);
-
-/* entry_graph.c */
-extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
-											const PipeannVectors *vectors,
-											const uint32 *ids, uint32 n_sample,
-											int max_degree, uint64 seed);
 
 static inline void
 PipeannGraphFree(PipeannTeam *team, PipeannGraph *graph)

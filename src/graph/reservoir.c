@@ -197,16 +197,3 @@ PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node)
 		 at += PIPEANN_CACHE_LINE)
 		__builtin_prefetch(at, 1);
 }
-
-/* Sets ids[places] to the candidates of a node; returns their number. */
-int
-PipeannReservoirGet(const PipeannReservoirs *r, uint32 node, uint32 *ids)
-{
-	Places		p = PlacesOf(r, node);
-	int			n = 0;
-
-	for (int i = 0; i < r->places; i++)
-		if (p.ids[i] != PIPEANN_INVALID_ID)
-			ids[n++] = p.ids[i];
-	return n;
-}

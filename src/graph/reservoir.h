@@ -107,8 +107,6 @@ extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 								   PipeannOffer *offers);
 extern void PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node);
-extern int	PipeannReservoirGet(const PipeannReservoirs *r, uint32 node,
-								uint32 *ids);
 
 static inline void
 PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)

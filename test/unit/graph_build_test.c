@@ -111,8 +111,11 @@ Expected(const PipeannOffer *offers, uint32 *ids)
 static int
 Held(const PipeannReservoirs *r, uint32 node, uint32 *ids)
 {
-	int			n = PipeannReservoirGet(r, node, ids);
+	PipeannOffer held[PIPEANN_LEAF];
+	int			n = PipeannReservoirOffers(r, node, held);
 
+	for (int i = 0; i < n; i++)
+		ids[i] = held[i].id;
 	qsort(ids, n, sizeof(uint32), CompareIds);
 	return n;
 }
@@ -133,7 +136,7 @@ ReservoirsForgetTheOrder(void)
 		int			n;
 
 		PipeannReservoirsInit(team, &r, 2, PLACES, false);
-		CHECK(PipeannReservoirGet(&r, 0, got) == 0);
+		CHECK(Held(&r, 0, got) == 0);
 		MakeOffers(offers, &random);
 		n = Expected(offers, want);
 		for (int again = 0; again < 2; again++)
@@ -150,7 +153,7 @@ ReservoirsForgetTheOrder(void)
 			CHECK(Held(&r, 0, got) == n);
 			CHECK(memcmp(got, want, n * sizeof(uint32)) == 0);
 		}
-		CHECK(PipeannReservoirGet(&r, 1, got) == 0);
+		CHECK(Held(&r, 1, got) == 0);
 		PipeannReservoirsFree(team, &r);
 	}
 }
@@ -363,7 +366,7 @@ CheckLeaf(const PipeannFixed *f, const uint32 *ids, int n, int nearest)
 	PipeannLeaf(space, f, ids, n, &r);
 	for (int a = 0; a < n; a++)
 	{
-		int			held = PipeannReservoirGet(&r, ids[a], got);
+		int			held = Held(&r, ids[a], got);
 		int			count = 0;
 		int			most;
 
