@@ -133,6 +133,8 @@ extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 /* reach.c */
 extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 								const PipeannVectors *vectors);
+extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
+							 uint8 *tree_edges);
 
 /* Bytes of memory that it needs for n nodes. */
 static inline Size
@@ -140,10 +142,6 @@ PipeannReachMemory(uint32 n)
 {
 	return mul_size(n, 4 * sizeof(uint32) + 1);
 }
-
-/* spanning_tree.c */
-extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
-							 uint8 *tree_edges);
 
 /* pack.c */
 extern void PipeannGraphPack(const PipeannGraph *graph,
