@@ -9,7 +9,6 @@
 #include "base/random.h"
 #include "graph/clusters.h"
 #include "graph/measure.h"
-#include "graph/partition.h"
 
 /* Candidates by chance that each node of a graph with far edges is offered. */
 #define FAR 4
@@ -28,19 +27,6 @@ CandidatePlaces(const PipeannGraphParams *params)
 
 	return (places + PIPEANN_RESERVOIR_GROUP - 1) / PIPEANN_RESERVOIR_GROUP *
 		PIPEANN_RESERVOIR_GROUP;
-}
-
-/* So few that each is compared with all others. */
-static void
-CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
-{
-	uint32		ids[PIPEANN_LEAF];
-
-	for (uint32 i = 0; i < f->n; i++)
-		ids[i] = i;
-	if (PipeannTeamLeads(team))
-		PipeannPartition(f, ids, f->n, 1, r->places, 0, r);
-	PipeannTeamMeet(team);
 }
 
 /* Offer a to the reservoir of b. */
@@ -107,18 +93,6 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 			}
 		}
 	PipeannTeamEnd(team);
-}
-
-/* Fill the reservoirs of all nodes. All members call. */
-static void
-FindCandidates(PipeannTeam *team, const PipeannFixed *f,
-			   const PipeannClusters *c, uint64 seed,
-			   PipeannReservoirs *r)
-{
-	if (f->n <= PIPEANN_LEAF)
-		CompareAll(team, f, r);
-	else
-		PipeannCutClusters(team, f, c, 0, c->n, seed, r);
 }
 
 /* ---------- RobustPrune ---------- */
@@ -360,7 +334,7 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
  * many members in common, a node is in few shards.
  *
  * Files are written and read from the front to the end only. Each member has
- * logs of its own, and the order of offers does not matter (reservoir.h).
+ * logs of its own, and the order of offers does not matter (leaf.h).
  */
 
 /* Members logged at once by one member of the team. */
@@ -757,7 +731,7 @@ BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 
 	PipeannReservoirsInit(team, &r, v->n, CandidatePlaces(params),
 						  false);
-	FindCandidates(team, f, c, params->seed, &r);
+	PipeannCutClusters(team, f, c, 0, c->n, params->seed, &r);
 	if (params->far)
 		FindFarCandidates(team, f, params->seed, 0, v->n, &r);
 	PipeannFixedFree(team, f);
@@ -807,7 +781,7 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 		clusters = own = PipeannClustersNew(team, vectors, NULL, sane.seed,
 											NULL);
 	PipeannFixedMake(team, &clusters->scale, vectors, &fixed);
-	if (clusters->n > 0 && !PipeannTeamFits(team, size))
+	if (vectors->n > PIPEANN_LEAF && !PipeannTeamFits(team, size))
 		graph = BuildInShards(team, vectors, &fixed, clusters, &sane);
 	else
 		graph = BuildAtOnce(team, vectors, &fixed, clusters, &sane);

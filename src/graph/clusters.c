@@ -1,21 +1,303 @@
 /*
  * clusters.c
- *		The partition of all vectors into clusters, and of these into leaves (PiPNN,
- *		arXiv 2602.21247, section 3).
+ *		Vectors in fixed point (fixed.h); their partition into clusters, and that of
+ *		clusters into leaves (PiPNN, arXiv 2602.21247, section 3).
  *
  * Each vector goes to the clusters of several near leaders. The nearest one's
  * is its home. Nodes are numbered by their homes, which stand in an order in
  * which near ones follow one another: so what belongs to near nodes is near in
  * memory, or in a file, in everything that comes after.
+ *
+ * Leaders are sampled, and each vector goes to several of the nearest leaders:
+ * so near vectors meet in one set or another although borders run between
+ * them. A set that is too large is cut in the same way.
  */
 #include "base/base.h"
+
+#include <math.h>
 
 #include "base/random.h"
 #include "distance/distance.h"
 #include "graph/clusters.h"
-#include "graph/partition.h"
 
-/* Leaders, and cutting sets. */
+/* ---------- vectors in fixed point ---------- */
+
+/* Rows of the sample for offset and scale. */
+#define MAX_SAMPLE 4096
+
+/* One of so many rows may be farther from the mean than is usual. */
+#define FEW_FAR 20
+
+/* Rounds in which mean and usual distance are found. */
+#define ROUNDS 3
+
+/*
+ * The usual distance from the mean becomes SPREAD. No vector is longer than
+ * LONGEST: then squared distances fit 32 bits, and elements 16.
+ */
+#define SPREAD 8000.0
+#define LONGEST ((double) PIPEANN_FIXED_MAX)
+
+/* Elements of hyperplanes are within -PLANE .. PLANE. */
+#define PLANE 127
+
+/* Brings a vector of the usual length within the 16 bits of a sketch. */
+#define SKETCH_SHIFT 7
+
+/* Vectors made at once by one member. */
+#define FIXED_RUN 256
+
+/* The embedded vector as floats, x[dim or dim + 1]. */
+static void
+Embed(const PipeannVectors *v, uint32 i, float *x)
+{
+	PipeannVectorToFloat(PipeannVectorAt(v, i), v->storage, v->dim, x);
+	if (v->metric == PIPEANN_COSINE)
+		for (int d = 0; d < v->dim; d++)
+			x[d] *= v->aux[i];
+	if (v->metric == PIPEANN_IP)
+		x[v->dim] = v->aux[i];
+}
+
+/* Row k of a sample of m evenly spaced rows. */
+static uint32
+SampleRow(const PipeannVectors *v, uint32 k, uint32 m)
+{
+	return (uint32) ((uint64) k * v->n / m);
+}
+
+/* Sets s->offset to the mean of the rows of which distance[] is not above. */
+static void
+SetOffset(PipeannFixedScale *s, const PipeannVectors *v,
+		  const double *distance, uint32 m, double limit, float *x)
+{
+	double	   *sum = PipeannAllocZero(mul_size(s->dim, sizeof(double)));
+	uint32		n = 0;
+
+	for (uint32 k = 0; k < m; k++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (distance[k] > limit)
+			continue;
+		Embed(v, SampleRow(v, k, m), x);
+		for (int d = 0; d < s->dim; d++)
+			sum[d] += x[d];
+		n++;
+	}
+	for (int d = 0; d < s->dim; d++)
+		s->offset[d] = n > 0 ? (float) (sum[d] / n) : 0;
+	pfree(sum);
+}
+
+static void
+SetDistances(const PipeannFixedScale *s, const PipeannVectors *v,
+			 double *distance, uint32 m, float *x)
+{
+	for (uint32 k = 0; k < m; k++)
+	{
+		double		squares = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		Embed(v, SampleRow(v, k, m), x);
+		for (int d = 0; d < s->dim; d++)
+			squares += pow((double) x[d] - s->offset[d], 2);
+		distance[k] = sqrt(squares);
+	}
+}
+
+static int
+CompareDoubles(const void *a, const void *b)
+{
+	double		x = *(const double *) a;
+	double		y = *(const double *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The distance that all but one of FEW_FAR do not exceed. */
+static double
+UsualDistance(const double *distance, uint32 m)
+{
+	double	   *sorted = PipeannAlloc(mul_size(Max(m, 1), sizeof(double)));
+	double		usual;
+
+	memcpy(sorted, distance, m * sizeof(double));
+	qsort(sorted, m, sizeof(double), CompareDoubles);
+	usual = m > 0 ? sorted[m - 1 - m / FEW_FAR] : 0;
+	pfree(sorted);
+	return usual;
+}
+
+/*
+ * A few vectors far from all others, as broken rows are, must not make the
+ * others small: so mean and spread are those of the others.
+ */
+static void
+SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
+{
+	uint32		m = Min(v->n, MAX_SAMPLE);
+	float	   *x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
+	double	   *distance = PipeannAllocZero(mul_size(Max(m, 1),
+													 sizeof(double)));
+	double		usual = 0;
+
+	for (int round = 0; round < ROUNDS; round++)
+	{
+		SetOffset(s, v, distance, m, usual, x);
+		SetDistances(s, v, distance, m, x);
+		usual = UsualDistance(distance, m);
+	}
+	s->scale = usual > 0 ? (float) (SPREAD / usual) : 1;
+	pfree(distance);
+	pfree(x);
+}
+
+/* Sums of four uniform numbers are near enough to the normal distribution. */
+static void
+SetPlanes(PipeannFixedScale *s, uint64 seed)
+{
+	s->planes = PipeannAlloc(mul_size(s->fixed_dim, PIPEANN_SKETCH *
+									  sizeof(int16)));
+	for (int i = 0; i < s->fixed_dim * PIPEANN_SKETCH; i++)
+	{
+		int			sum = 0;
+
+		for (int k = 0; k < 4; k++)
+			sum += (int) PipeannRandomBelow(&seed, 2 * PLANE + 1) - PLANE;
+		s->planes[i] = (int16) (sum / 4);
+	}
+}
+
+/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
+static void
+FixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
+{
+	s->dim = v->dim + (v->metric == PIPEANN_IP);
+	s->fixed_dim = (s->dim + 1) / 2 * 2;
+	s->offset = PipeannAlloc(mul_size(s->dim, sizeof(float)));
+	SetOffsetAndScale(s, v);
+	SetPlanes(s, seed);
+}
+
+static double
+Square(const int16 *x, int dim)
+{
+	int64		sum = 0;
+
+	for (int d = 0; d < dim; d++)
+		sum += (int32) x[d] * x[d];
+	return (double) sum;
+}
+
+/* The scale with which x becomes nearly as long as a vector may be. */
+static float
+ShorterScale(const PipeannFixedScale *s, const float *x)
+{
+	double		sum = 0;
+
+	for (int d = 0; d < s->dim; d++)
+		sum += pow((double) x[d] - s->offset[d], 2);
+	return (float) (LONGEST * 0.999 / sqrt(sum));
+}
+
+/* Sets out[] to x[] in fixed point; returns half of its squared length. */
+static int32
+MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
+{
+	double		square;
+
+	PipeannKernel->to_fixed(x, s->offset, s->scale, s->dim, out);
+	if (s->fixed_dim > s->dim)
+		out[s->dim] = 0;
+	square = Square(out, s->dim);
+	if (square > LONGEST * LONGEST)
+	{
+		PipeannKernel->to_fixed(x, s->offset, ShorterScale(s, x), s->dim, out);
+		square = Square(out, s->dim);
+	}
+	/* elements near the largest float: their differences are not numbers */
+	if (square > LONGEST * LONGEST)
+	{
+		memset(out, 0, s->dim * sizeof(int16));
+		square = 0;
+	}
+	return (int32) (square / 2);
+}
+
+static void
+MakeSketches(const PipeannFixedScale *s, PipeannFixed *f, uint32 from,
+			 uint32 to)
+{
+	const int16 *rows[PIPEANN_TILE_ROWS];
+	int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
+
+	for (uint32 i = from; i < to; i += PIPEANN_TILE_ROWS)
+	{
+		int			n = Min(to - i, PIPEANN_TILE_ROWS);
+
+		for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+			rows[r] = PipeannFixedAt(f, i + Min(r, n - 1));
+		PipeannKernel->dot_tile(rows, s->planes, f->dim, dot);
+		for (int k = 0; k < n * PIPEANN_SKETCH; k++)
+			f->sketch[(Size) i * PIPEANN_SKETCH + k] =
+				(int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
+	}
+}
+
+/* Room for n vectors, without sketches. All members call; or there is no team. */
+static void
+FixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
+		  PipeannFixed *f)
+{
+	f->n = n;
+	f->dim = s->fixed_dim;
+	f->x = PipeannTeamAlloc(team, mul_size(n, f->dim * sizeof(int16)));
+	f->half_norm = PipeannTeamAlloc(team, mul_size(n, sizeof(int32)));
+	f->sketch = NULL;
+	f->float_x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
+}
+
+/* Set one of them to row r of v. */
+static void
+FixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
+		 const PipeannVectors *v, uint32 r)
+{
+	Embed(v, r, f->float_x);
+	f->half_norm[i] = MakeOne(s, f->float_x, f->x + (Size) i * f->dim);
+}
+
+/* All vectors in fixed point, with sketches. All members call. */
+void
+PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
+				 const PipeannVectors *v, PipeannFixed *f)
+{
+	uint64		from;
+	uint64		to;
+
+	FixedInit(team, s, v->n, f);
+	f->sketch = PipeannTeamAlloc(team, mul_size(v->n, PIPEANN_SKETCH *
+												sizeof(int16)));
+	PipeannTeamBegin(team, v->n, FIXED_RUN);
+	while (PipeannTeamNext(team, &from, &to))
+	{
+		for (uint32 i = from; i < to; i++)
+			FixedSet(f, i, s, v, i);
+		MakeSketches(s, f, from, to);
+	}
+	PipeannTeamEnd(team);
+}
+
+void
+PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
+{
+	PipeannTeamFree(team, f->x);
+	PipeannTeamFree(team, f->half_norm);
+	if (f->sketch != NULL)
+		PipeannTeamFree(team, f->sketch);
+	pfree(f->float_x);
+}
+
+/* ---------- leaders ---------- */
 
 #define ROWS PIPEANN_TILE_ROWS
 #define COLUMNS PIPEANN_TILE_COLUMNS
@@ -27,29 +309,34 @@
 #define LEADER_PART 100
 #define MOST_LEADERS 256
 
-/* Each member of a cluster goes to so many parts of it. */
-#define SECOND_FANOUT 3
+/*
+ * The most leaders of a set, of vectors of so many dimensions: so many that
+ * their panels stay in the processor's caches.
+ */
+#define MAX_LEADERS 1000
+#define LEADER_BYTES (4 * 1024 * 1024)
 
-/* Sets smaller than this are put together. */
-#define SMALL (PIPEANN_LEAF / 8)
-
-/* A set of which one part has more than 15/16 is cut without regard to space. */
-#define CUT_PART 16
-
-typedef struct Partition
+static uint32
+MaxLeaders(int dim)
 {
-	const PipeannFixed *fixed;
-	PipeannReservoirs *reservoirs;
-	PipeannLeafSpace *space;
-	uint64		random;
-	uint32		gathered[PIPEANN_LEAF]; /* of small sets */
-	uint32		ngathered;
-} Partition;
+	Size		fit = LEADER_BYTES / (dim * sizeof(int16));
 
-/* ---------- leaders ---------- */
+	return (uint32) Min(fit, MAX_LEADERS);
+}
+
+/* The most leaders that a vector goes to. */
+#define MAX_FANOUT 16
+
+/* Leaders, as panels of columns. */
+typedef struct Leaders
+{
+	uint32		n;
+	int16	   *panels;
+	int32	   *half_norm;		/* [n], and room for whole panels */
+} Leaders;
 
 static void
-LeadersInit(PipeannLeaders *l, const PipeannFixed *f, const uint32 *ids,
+LeadersInit(Leaders *l, const PipeannFixed *f, const uint32 *ids,
 			uint32 n)
 {
 	uint32		npanels = (n + COLUMNS - 1) / COLUMNS;
@@ -75,7 +362,7 @@ LeadersInit(PipeannLeaders *l, const PipeannFixed *f, const uint32 *ids,
 }
 
 static void
-LeadersFree(PipeannLeaders *l)
+LeadersFree(Leaders *l)
 {
 	pfree(l->panels);
 	pfree(l->half_norm);
@@ -85,8 +372,8 @@ LeadersFree(PipeannLeaders *l)
 typedef struct Nearest
 {
 	int			n;
-	int32		distance[PIPEANN_MAX_FANOUT];
-	uint32		leader[PIPEANN_MAX_FANOUT];
+	int32		distance[MAX_FANOUT];
+	uint16		leader[MAX_FANOUT];
 } Nearest;
 
 static inline int32
@@ -96,7 +383,7 @@ Limit(const Nearest *nearest, int fanout)
 }
 
 static inline void
-NoteLeader(Nearest *nearest, int fanout, uint32 leader, int32 d)
+NoteLeader(Nearest *nearest, int fanout, uint16 leader, int32 d)
 {
 	int			at = nearest->n < fanout ? nearest->n++ : fanout - 1;
 
@@ -114,7 +401,7 @@ NoteLeader(Nearest *nearest, int fanout, uint32 leader, int32 d)
  * are near.
  */
 static inline void
-TakeLeaders(const PipeannLeaders *l, Nearest *nearest, int fanout, uint32 j,
+TakeLeaders(const Leaders *l, Nearest *nearest, int fanout, uint32 j,
 			uint32 near, const int32 *d)
 {
 	if (j + COLUMNS > l->n)
@@ -130,8 +417,8 @@ TakeLeaders(const PipeannLeaders *l, Nearest *nearest, int fanout, uint32 j,
 
 /* The nearest leaders of up to ROWS vectors; half_norm[] is for ROWS. */
 static void
-AssignTile(const PipeannLeaders *l, int dim, const int16 *const *rows,
-		   const int32 *half_norm, int n, int fanout, uint32 *out)
+AssignTile(const Leaders *l, int dim, const int16 *const *rows,
+		   const int32 *half_norm, int n, int fanout, uint16 *out)
 {
 	static const int32 no_limits[COLUMNS] = {0};
 	int32		tile[ROWS * COLUMNS];
@@ -157,23 +444,22 @@ AssignTile(const PipeannLeaders *l, int dim, const int16 *const *rows,
 		}
 	}
 	for (int r = 0; r < n; r++)
-		memcpy(out + r * fanout, nearest[r].leader, fanout * sizeof(uint32));
+		memcpy(out + r * fanout, nearest[r].leader, fanout * sizeof(uint16));
 }
 
 /*
  * Sets out[n][fanout] to the nearest leaders of each of the vectors ids[n], the
  * nearest first. fanout must be at most the number of leaders. ids NULL: the
- * vectors from `first` on.
+ * first n vectors.
  */
 static void
-Assign(const PipeannLeaders *l, const PipeannFixed *f,
-	   const uint32 *ids, uint32 first, uint32 n, int fanout,
-	   uint32 *out)
+Assign(const Leaders *l, const PipeannFixed *f, const uint32 *ids, uint32 n,
+	   int fanout, uint16 *out)
 {
 	const int16 *rows[ROWS];
 	int32		half_norm[ROWS];
 
-	Assert(fanout <= (int) l->n && fanout <= PIPEANN_MAX_FANOUT);
+	Assert(fanout <= (int) l->n && fanout <= MAX_FANOUT);
 	for (uint32 i = 0; i < n; i += ROWS)
 	{
 		int			count = Min(n - i, ROWS);
@@ -182,7 +468,7 @@ Assign(const PipeannLeaders *l, const PipeannFixed *f,
 		for (int r = 0; r < ROWS; r++)
 		{
 			uint32		at = i + Min(r, count - 1);
-			uint32		id = ids != NULL ? ids[at] : first + at;
+			uint32		id = ids != NULL ? ids[at] : at;
 
 			rows[r] = PipeannFixedAt(f, id);
 			half_norm[r] = f->half_norm[id];
@@ -193,6 +479,28 @@ Assign(const PipeannLeaders *l, const PipeannFixed *f,
 }
 
 /* ---------- cutting a set ---------- */
+
+/* Each member of a cluster goes to so many parts of it. */
+#define SECOND_FANOUT 3
+
+/* Sets smaller than this are put together. */
+#define SMALL (PIPEANN_LEAF / 8)
+
+/* A set of which one part has more than 15/16 is cut without regard to space. */
+#define CUT_PART 16
+
+/* Rows between two looks for interrupts. */
+#define INTERRUPT_ROWS 65536
+
+typedef struct Partition
+{
+	const PipeannFixed *fixed;
+	PipeannReservoirs *reservoirs;
+	PipeannLeafSpace *space;
+	uint64		random;
+	uint32		gathered[PIPEANN_LEAF]; /* of small sets */
+	uint32		ngathered;
+} Partition;
 
 /* Offer within the sets gathered so far. A member may be in several of them. */
 static void
@@ -224,9 +532,9 @@ GatherSmall(Partition *p, const uint32 *ids, uint32 n)
 
 /* Leaders among ids[n], one from each of equal parts. */
 static void
-SampleLeaders(Partition *p, PipeannLeaders *l, const uint32 *ids, uint32 n)
+SampleLeaders(Partition *p, Leaders *l, const uint32 *ids, uint32 n)
 {
-	uint32		most = Min(MOST_LEADERS, PipeannMaxLeaders(p->fixed->dim));
+	uint32		most = Min(MOST_LEADERS, MaxLeaders(p->fixed->dim));
 	uint32		count = Max(Min((n + LEADER_PART - 1) / LEADER_PART, most), 2);
 	uint32	   *sample = PipeannAlloc(mul_size(count, sizeof(uint32)));
 
@@ -241,44 +549,69 @@ SampleLeaders(Partition *p, PipeannLeaders *l, const uint32 *ids, uint32 n)
 	pfree(sample);
 }
 
-/* Group ids[n] by leader, of which each has assigned[n][fanout]. */
-static void
-Group(PipeannGroups *g, const uint32 *ids, uint32 n, int fanout,
-	  const uint32 *assigned, uint32 ngroups)
+/* The leaders of each of n rows. */
+typedef struct Assignment
 {
-	Size		total = mul_size(n, fanout);
-	uint32	   *at = PipeannAlloc(mul_size(ngroups, sizeof(uint32)));
+	uint32		n;
+	int			fanout;
+	uint16	   *leaders;		/* [n][fanout] */
+	const uint8 *skip;			/* [n] rows that belong to none; or NULL */
+} Assignment;
 
-	g->n = ngroups;
-	g->starts = PipeannAllocZero(mul_size((Size) ngroups + 1,
-										  sizeof(uint32)));
-	g->ids = PipeannAlloc(mul_size(total, sizeof(uint32)));
-	for (Size i = 0; i < total; i++)
-		g->starts[assigned[i] + 1]++;
-	for (uint32 i = 0; i < ngroups; i++)
+/* Whether a row is not skipped. Now and then looks for interrupts. */
+static inline bool
+IsWanted(const Assignment *a, uint32 row)
+{
+	if (row % INTERRUPT_ROWS == 0)
+		CHECK_FOR_INTERRUPTS();
+	return a->skip == NULL || !a->skip[row];
+}
+
+/*
+ * Group rows by their leaders, in their order; ids[n] are their names, NULL: their
+ * numbers. g has room, and zeroes in starts[].
+ */
+static void
+Group(PipeannClusters *g, const Assignment *a, const uint32 *ids)
+{
+	uint32	   *at = PipeannAlloc(mul_size(g->n, sizeof(uint32)));
+	const uint16 *leaders = a->leaders;
+
+	for (uint32 row = 0; row < a->n; row++, leaders += a->fanout)
+		if (IsWanted(a, row))
+			for (int k = 0; k < a->fanout; k++)
+				g->starts[leaders[k] + 1]++;
+	for (uint32 i = 0; i < g->n; i++)
 	{
 		g->starts[i + 1] += g->starts[i];
 		at[i] = g->starts[i];
 	}
-	for (uint32 i = 0; i < n; i++)
-		for (int k = 0; k < fanout; k++)
-			g->ids[at[assigned[(Size) i * fanout + k]]++] = ids[i];
+	leaders = a->leaders;
+	for (uint32 row = 0; row < a->n; row++, leaders += a->fanout)
+		if (IsWanted(a, row))
+			for (int k = 0; k < a->fanout; k++)
+				g->ids[at[leaders[k]]++] = ids != NULL ? ids[row] : row;
 	pfree(at);
 }
 
 static void
-Divide(Partition *p, PipeannGroups *g, const uint32 *ids, uint32 n,
+Divide(Partition *p, PipeannClusters *g, const uint32 *ids, uint32 n,
 	   int fanout)
 {
-	PipeannLeaders leaders;
-	uint32	   *assigned;
+	Leaders		leaders;
+	Assignment	a = {.n = n};
+	Size		total;
 
 	SampleLeaders(p, &leaders, ids, n);
-	fanout = Min(fanout, (int) leaders.n);
-	assigned = PipeannAlloc(mul_size(mul_size(n, fanout), sizeof(uint32)));
-	Assign(&leaders, p->fixed, ids, 0, n, fanout, assigned);
-	Group(g, ids, n, fanout, assigned, leaders.n);
-	pfree(assigned);
+	a.fanout = Min(fanout, (int) leaders.n);
+	total = mul_size(n, a.fanout);
+	a.leaders = PipeannAlloc(mul_size(total, sizeof(uint16)));
+	Assign(&leaders, p->fixed, ids, n, a.fanout, a.leaders);
+	g->n = leaders.n;
+	g->starts = PipeannAllocZero(mul_size((Size) g->n + 1, sizeof(uint32)));
+	g->ids = PipeannAlloc(mul_size(total, sizeof(uint32)));
+	Group(g, &a, ids);
+	pfree(a.leaders);
 	LeadersFree(&leaders);
 }
 
@@ -294,7 +627,7 @@ CutAnyhow(Partition *p, const uint32 *ids, uint32 n)
 static void
 Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 {
-	PipeannGroups groups;
+	PipeannClusters groups;
 
 	if (n <= PIPEANN_LEAF)
 	{
@@ -320,86 +653,80 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 }
 
 /*
- * Cut the set ids[n] into leaves, and offer near members of each leaf to one
- * another's reservoirs.
- */
-void
-PipeannPartition(const PipeannFixed *f, const uint32 *ids, uint32 n, int fanout,
-				 int nearest, uint64 seed, PipeannReservoirs *r)
-{
-	Partition	p = {.fixed = f,.reservoirs = r,.random = seed};
-
-	p.space = PipeannLeafSpaceNew(f->dim, nearest, r->places);
-	Cut(&p, ids, n, fanout);
-	CloseGathered(&p);
-	PipeannLeafSpaceFree(p.space);
-}
-
-/*
  * Candidates that a leaf finds for a node: so many for places enough for the
  * default ef_construction.
  */
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
-/*
- * Candidates that a leaf finds for a node whose reservoir has so many places.
- */
+/* Candidates that a leaf finds for a node whose reservoir has so many places. */
 static int
 CandidatesNearest(int places)
 {
 	return Max(places * NEAREST / DEFAULT_PLACES, 2);
 }
 
-/* Cut the clusters from .. to - 1 into leaves. All members call. */
+/* So few that each is compared with all others. */
+static void
+CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
+{
+	PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, r->places, r->places);
+	uint32		ids[PIPEANN_LEAF];
+
+	for (uint32 i = 0; i < f->n; i++)
+		ids[i] = i;
+	if (PipeannTeamLeads(team))
+		PipeannLeaf(space, f, ids, f->n, r);
+	PipeannTeamMeet(team);
+	PipeannLeafSpaceFree(space);
+}
+
+/*
+ * Cut the clusters first .. end - 1 into leaves, and offer near members of each
+ * leaf to one another's reservoirs. All members call.
+ */
 void
 PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 				   const PipeannClusters *c, uint32 first, uint32 end,
 				   uint64 seed, PipeannReservoirs *r)
 {
-	int			nearest = CandidatesNearest(r->places);
+	Partition	p = {.fixed = f,.reservoirs = r};
 	uint64		from;
 	uint64		to;
 
+	if (f->n <= PIPEANN_LEAF)
+	{
+		CompareAll(team, f, r);
+		return;
+	}
+	p.space = PipeannLeafSpaceNew(f->dim, CandidatesNearest(r->places),
+								  r->places);
 	PipeannTeamBegin(team, end - first, 1);
 	while (PipeannTeamNext(team, &from, &to))
 	{
 		uint32		i = first + (uint32) from;
 
-		PipeannPartition(f, c->ids + c->starts[i],
-						 c->starts[i + 1] - c->starts[i], SECOND_FANOUT,
-						 nearest, seed + i, r);
+		p.random = seed + i;
+		Cut(&p, c->ids + c->starts[i], c->starts[i + 1] - c->starts[i],
+			SECOND_FANOUT);
+		CloseGathered(&p);
 	}
 	PipeannTeamEnd(team);
+	PipeannLeafSpaceFree(p.space);
 }
 
-/* Each vector goes to the clusters of so many leaders. */
-#define FANOUT 10
+/* ---------- clusters ---------- */
 
 /* Vectors assigned at once by one member. */
 #define RUN 1020
 
-/* Rows between two looks for interrupts, where the leader goes through all. */
-#define INTERRUPT_ROWS 65536
-
 typedef struct Clustering
 {
 	const PipeannVectors *rows;
-	const uint8 *skip;			/* [rows] or NULL */
 	PipeannClusters *clusters;
-	int			fanout;
-	PipeannLeaders leaders;
-	uint16	   *assigned;		/* [rows][fanout] */
+	Leaders		leaders;
+	Assignment	assigned;
 } Clustering;
-
-/* Bytes that clusters need for each node. */
-Size
-PipeannClusterMemory(void)
-{
-	return FANOUT * (sizeof(uint16) + sizeof(uint32));
-}
-
-/* ---------- leaders ---------- */
 
 /* Leaders and distances from two ends, to halve a set of them. */
 typedef struct Halving
@@ -464,8 +791,8 @@ PickRow(const Clustering *c, uint32 from, uint32 to, uint64 *seed)
 {
 	uint32		row = from + PipeannRandomBelow(seed, to - from);
 
-	for (uint32 i = row; c->skip != NULL && i < to; i++)
-		if (!c->skip[i])
+	for (uint32 i = row; c->assigned.skip != NULL && i < to; i++)
+		if (!c->assigned.skip[i])
 			return i;
 	return row;
 }
@@ -478,13 +805,13 @@ MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 	Halving    *h = PipeannAlloc(mul_size(n, sizeof(Halving)));
 	uint32	   *ids = PipeannAlloc(mul_size(n, sizeof(uint32)));
 
-	PipeannFixedInit(NULL, &c->clusters->scale, n, &f);
+	FixedInit(NULL, &c->clusters->scale, n, &f);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = (uint32) ((uint64) c->rows->n * i / n);
 		uint32		to = (uint32) ((uint64) c->rows->n * (i + 1) / n);
 
-		PipeannFixedSet(&f, i, &c->clusters->scale, c->rows,
+		FixedSet(&f, i, &c->clusters->scale, c->rows,
 						PickRow(c, from, to, &seed));
 		h[i].leader = i;
 	}
@@ -497,123 +824,79 @@ MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 	pfree(ids);
 }
 
-/* ---------- assignment ---------- */
-
-static void
-AssignRun(Clustering *c, PipeannFixed *f, uint32 *out, uint32 from, uint32 to)
-{
-	for (uint32 row = from; row < to; row++)
-		PipeannFixedSet(f, row - from, &c->clusters->scale, c->rows, row);
-	Assign(&c->leaders, f, NULL, 0, to - from, c->fanout, out);
-	for (Size i = 0; i < (Size) (to - from) * c->fanout; i++)
-		c->assigned[(Size) from * c->fanout + i] = (uint16) out[i];
-}
-
 static void
 AssignRows(PipeannTeam *team, Clustering *c)
 {
-	uint32	   *out = PipeannAlloc(mul_size(RUN * c->fanout, sizeof(uint32)));
+	Assignment *a = &c->assigned;
 	PipeannFixed f;
 	uint64		from;
 	uint64		to;
 
-	PipeannFixedInit(NULL, &c->clusters->scale, RUN, &f);
-	PipeannTeamBegin(team, c->rows->n, RUN);
+	FixedInit(NULL, &c->clusters->scale, RUN, &f);
+	PipeannTeamBegin(team, a->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
-		AssignRun(c, &f, out, (uint32) from, (uint32) to);
+	{
+		for (uint32 row = from; row < to; row++)
+			FixedSet(&f, row - from, &c->clusters->scale, c->rows, row);
+		Assign(&c->leaders, &f, NULL, to - from, a->fanout,
+			   a->leaders + from * a->fanout);
+	}
 	PipeannTeamEnd(team);
 	PipeannFixedFree(NULL, &f);
-	pfree(out);
 }
 
-/* Whether a row becomes a node. Now and then looks for interrupts. */
-static inline bool
-IsWanted(const Clustering *c, uint32 row)
-{
-	if (row % INTERRUPT_ROWS == 0)
-		CHECK_FOR_INTERRUPTS();
-	return c->skip == NULL || !c->skip[row];
-}
-
-/* Number rows that are not skipped by their homes. */
+/* Number rows that are not skipped by their homes, of n. */
 static void
-NumberRows(const Clustering *c, uint32 *number)
+NumberRows(const Assignment *a, uint32 n, uint32 *number)
 {
-	uint32	   *next = PipeannAllocZero(mul_size((Size) c->clusters->n + 1,
+	uint32	   *next = PipeannAllocZero(mul_size((Size) n + 1,
 												 sizeof(uint32)));
 
-	for (uint32 row = 0; row < c->rows->n; row++)
-		if (IsWanted(c, row))
-			next[c->assigned[(Size) row * c->fanout] + 1]++;
-	for (uint32 i = 0; i < c->clusters->n; i++)
+	for (uint32 row = 0; row < a->n; row++)
+		if (IsWanted(a, row))
+			next[a->leaders[(Size) row * a->fanout] + 1]++;
+	for (uint32 i = 0; i < n; i++)
 		next[i + 1] += next[i];
-	for (uint32 row = 0; row < c->rows->n; row++)
-		if (IsWanted(c, row))
-			number[row] = next[c->assigned[(Size) row * c->fanout]]++;
+	for (uint32 row = 0; row < a->n; row++)
+		if (IsWanted(a, row))
+			number[row] = next[a->leaders[(Size) row * a->fanout]]++;
 	pfree(next);
 }
 
-/* The members of each cluster, in the order of rows. */
 static void
-GroupRows(const Clustering *c, const uint32 *number)
-{
-	PipeannClusters *clusters = c->clusters;
-	uint32	   *at = PipeannAlloc(mul_size(clusters->n, sizeof(uint32)));
-	const uint16 *assigned = c->assigned;
-
-	for (uint32 row = 0; row < c->rows->n; row++, assigned += c->fanout)
-		if (IsWanted(c, row))
-			for (int k = 0; k < c->fanout; k++)
-				clusters->starts[assigned[k] + 1]++;
-	for (uint32 i = 0; i < clusters->n; i++)
-	{
-		clusters->starts[i + 1] += clusters->starts[i];
-		at[i] = clusters->starts[i];
-	}
-	assigned = c->assigned;
-	for (uint32 row = 0; row < c->rows->n; row++, assigned += c->fanout)
-		if (IsWanted(c, row))
-			for (int k = 0; k < c->fanout; k++)
-				clusters->ids[at[assigned[k]]++] =
-					number != NULL ? number[row] : row;
-	pfree(at);
-}
-
-static void
-NumberInOrder(const Clustering *c, uint32 *number)
+NumberInOrder(const Assignment *a, uint32 *number)
 {
 	uint32		n = 0;
 
-	for (uint32 row = 0; row < c->rows->n; row++)
-		if (IsWanted(c, row))
+	for (uint32 row = 0; row < a->n; row++)
+		if (IsWanted(a, row))
 			number[row] = n++;
 }
-
-/* ---------- the whole ---------- */
 
 static void
 Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 {
+	PipeannClusters *clusters = c->clusters;
+	Assignment *a = &c->assigned;
 	Size		total;
 
-	c->fanout = Min(c->clusters->n, FANOUT);
-	total = mul_size(c->rows->n, c->fanout);
-	MakeLeaders(c, c->clusters->n, seed);
-	c->assigned = PipeannTeamAlloc(team, mul_size(total, sizeof(uint16)));
+	a->fanout = Min(clusters->n, PIPEANN_FANOUT);
+	total = mul_size(a->n, a->fanout);
+	MakeLeaders(c, clusters->n, seed);
+	a->leaders = PipeannTeamAlloc(team, mul_size(total, sizeof(uint16)));
 	AssignRows(team, c);
 	LeadersFree(&c->leaders);
-	c->clusters->starts = PipeannTeamAlloc(team,
-										   mul_size((Size) c->clusters->n + 1,
-													sizeof(uint32)));
-	c->clusters->ids = PipeannTeamAlloc(team, mul_size(total, sizeof(uint32)));
+	clusters->starts = PipeannTeamAlloc(team, mul_size((Size) clusters->n + 1,
+													   sizeof(uint32)));
+	clusters->ids = PipeannTeamAlloc(team, mul_size(total, sizeof(uint32)));
 	if (PipeannTeamLeads(team))
 	{
 		if (number != NULL)
-			NumberRows(c, number);
-		GroupRows(c, number);
+			NumberRows(a, clusters->n, number);
+		Group(clusters, a, number);
 	}
 	PipeannTeamMeet(team);
-	PipeannTeamFree(team, c->assigned);
+	PipeannTeamFree(team, a->leaders);
 }
 
 PipeannClusters *
@@ -621,19 +904,21 @@ PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
 				   const uint8 *skip, uint64 seed, uint32 *number)
 {
 	PipeannClusters *clusters = palloc0(sizeof(PipeannClusters));
-	Clustering	c = {.rows = rows,.skip = skip,.clusters = clusters};
+	Clustering	c = {
+		.rows = rows,.clusters = clusters,.assigned = {.n = rows->n,.skip = skip}
+	};
 
-	PipeannFixedScaleInit(&clusters->scale, rows, seed);
+	FixedScaleInit(&clusters->scale, rows, seed);
 	if (rows->n > PIPEANN_LEAF)
 	{
 		clusters->n = Min(rows->n / LEADER_PART,
-						  PipeannMaxLeaders(clusters->scale.fixed_dim));
+						  MaxLeaders(clusters->scale.fixed_dim));
 		Cluster(team, &c, seed, number);
 	}
 	else
 	{
 		if (number != NULL && PipeannTeamLeads(team))
-			NumberInOrder(&c, number);
+			NumberInOrder(&c.assigned, number);
 		PipeannTeamMeet(team);
 	}
 	return clusters;
@@ -647,6 +932,7 @@ PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters)
 		PipeannTeamFree(team, clusters->starts);
 		PipeannTeamFree(team, clusters->ids);
 	}
-	PipeannFixedScaleFree(&clusters->scale);
+	pfree(clusters->scale.offset);
+	pfree(clusters->scale.planes);
 	pfree(clusters);
 }

@@ -6,8 +6,7 @@
 #ifndef PIPEANN_CLUSTERS_H
 #define PIPEANN_CLUSTERS_H
 
-#include "graph/fixed.h"
-#include "graph/reservoir.h"
+#include "graph/leaf.h"
 
 /* Members of cluster c are ids[starts[c]] .. ids[starts[c + 1] - 1]. */
 struct PipeannClusters

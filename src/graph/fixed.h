@@ -119,13 +119,7 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 	return (uint16) ((1 << PIPEANN_HASH_BITS) | (mixed >> 16 & (nhashes - 1)));
 }
 
-extern void PipeannFixedScaleInit(PipeannFixedScale *s,
-								  const PipeannVectors *v, uint64 seed);
-extern void PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s,
-							 uint32 n, PipeannFixed *f);
-extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
-							const PipeannFixedScale *s,
-							const PipeannVectors *v, uint32 r);
+/* clusters.c */
 extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
@@ -136,13 +130,6 @@ PipeannFixedMemory(int dim)
 {
 	return (dim + 2) / 2 * 2 * sizeof(int16) + sizeof(int32) +
 		PIPEANN_SKETCH * sizeof(int16);
-}
-
-static inline void
-PipeannFixedScaleFree(PipeannFixedScale *s)
-{
-	pfree(s->offset);
-	pfree(s->planes);
 }
 
 #endif							/* PIPEANN_FIXED_H */

@@ -109,7 +109,16 @@ extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
 										   const uint8 *skip, uint64 seed,
 										   uint32 *number);
 extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
-extern Size PipeannClusterMemory(void);
+
+/* Each vector goes to the clusters of so many leaders. */
+#define PIPEANN_FANOUT 10
+
+/* Bytes that clusters need for each node. */
+static inline Size
+PipeannClusterMemory(void)
+{
+	return PIPEANN_FANOUT * (sizeof(uint16) + sizeof(uint32));
+}
 
 /* build.c */
 extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,

@@ -11,7 +11,6 @@
 #include "distance/distance.h"
 #include "graph/clusters.h"
 #include "graph/measure.h"
-#include "graph/partition.h"
 
 #define DIM 19
 #define PLACES 16
@@ -246,21 +245,22 @@ CheckFixed(const PipeannFixed *f)
 }
 
 static void
-MakeFixed(uint32 n, PipeannFixedScale *scale, PipeannFixed *f)
+MakeFixed(uint32 n, PipeannClusters **clusters, PipeannFixed *f)
 {
+	PipeannTeam *team = PipeannTeamAlone();
 	PipeannVectors v = Vectors(n);
 
-	PipeannFixedScaleInit(scale, &v, 7);
-	PipeannFixedMake(PipeannTeamAlone(), scale, &v, f);
+	*clusters = PipeannClustersNew(team, &v, NULL, 7, NULL);
+	PipeannFixedMake(team, &(*clusters)->scale, &v, f);
 	CHECK(f->n == n && f->dim == DIM + 1);
 	CheckFixed(f);
 }
 
 static void
-FreeFixed(PipeannFixedScale *scale, PipeannFixed *f)
+FreeFixed(PipeannClusters *clusters, PipeannFixed *f)
 {
 	PipeannFixedFree(PipeannTeamAlone(), f);
-	PipeannFixedScaleFree(scale);
+	PipeannClustersFree(PipeannTeamAlone(), clusters);
 }
 
 static void
@@ -268,24 +268,24 @@ FixedDistancesAreNear(void)
 {
 	PipeannVectors v = Vectors(300);
 	PipeannMeasure m;
-	PipeannFixedScale scale;
+	PipeannClusters *clusters;
 	PipeannFixed f;
 
 	PipeannMeasureInit(&m, &v);
 	RandomRows(300, 4);
-	MakeFixed(300, &scale, &f);
+	MakeFixed(300, &clusters, &f);
 	for (uint32 a = 0; a < 300; a++)
 		for (uint32 b = 0; b < a; b++)
 		{
 			double		true_one = PipeannMeasurePair(&m, a, b) *
-				scale.scale * scale.scale / 2;
+				clusters->scale.scale * clusters->scale.scale / 2;
 			int32		d = PipeannFixedDistance(f.half_norm[a],
 												 f.half_norm[b],
 												 (int32) FixedDot(&f, a, b));
 
 			CHECK_CLOSE(sqrt(d), sqrt(true_one), 10);
 		}
-	FreeFixed(&scale, &f);
+	FreeFixed(clusters, &f);
 }
 
 /* It is shortened, in its direction; the others keep their distances. */
@@ -297,16 +297,16 @@ FixedTakesOneLongVector(void)
 	for (int i = 0; i < 4; i++)
 	{
 		uint32		where = wheres[i];
-		PipeannFixedScale scale;
+		PipeannClusters *clusters;
 		PipeannFixed f;
 
 		RandomRows(300, 5);
 		for (int d = 0; d < DIM; d++)
 			Rows[where * DIM + d] *= 1e6f;
-		MakeFixed(300, &scale, &f);
+		MakeFixed(300, &clusters, &f);
 		CHECK(FixedDot(&f, where, where) >
 			  0.9 * PIPEANN_FIXED_MAX * PIPEANN_FIXED_MAX);
-		FreeFixed(&scale, &f);
+		FreeFixed(clusters, &f);
 	}
 }
 
@@ -314,7 +314,7 @@ static void
 FixedTakesAnyVectors(void)
 {
 	static const float values[] = {0, 1, -3e18f, 1e-30f};
-	PipeannFixedScale scale;
+	PipeannClusters *clusters;
 	PipeannFixed f;
 
 	for (int i = 0; i < 4; i++)
@@ -322,11 +322,11 @@ FixedTakesAnyVectors(void)
 		{
 			for (uint32 d = 0; d < n * DIM; d++)
 				Rows[d] = values[i];
-			MakeFixed(n, &scale, &f);
+			MakeFixed(n, &clusters, &f);
 			for (uint32 a = 1; a < n; a++)
 				CHECK(memcmp(PipeannFixedAt(&f, a), PipeannFixedAt(&f, 0),
 							 f.dim * sizeof(int16)) == 0);
-			FreeFixed(&scale, &f);
+			FreeFixed(clusters, &f);
 		}
 }
 
@@ -408,12 +408,12 @@ LeavesFindTheNearest(void)
 {
 	static const uint32 sizes[] = {1, 2, 3, 11, 12, 13, 15, 16, 17, 47, 48, 49,
 	100, 511, PIPEANN_LEAF};
-	PipeannFixedScale scale;
+	PipeannClusters *clusters;
 	PipeannFixed f;
 	uint32		ids[PIPEANN_LEAF];
 
 	RandomRows(2 * PIPEANN_LEAF, 6);
-	MakeFixed(2 * PIPEANN_LEAF, &scale, &f);
+	MakeFixed(2 * PIPEANN_LEAF, &clusters, &f);
 	for (int i = 0; i < PIPEANN_LEAF; i++)
 		ids[i] = 2 * PIPEANN_LEAF - 1 - 2 * i;
 	for (Size i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -421,7 +421,7 @@ LeavesFindTheNearest(void)
 		CheckLeaf(&f, ids, (int) sizes[i], 2);
 		CheckLeaf(&f, ids, (int) sizes[i], 10);
 	}
-	FreeFixed(&scale, &f);
+	FreeFixed(clusters, &f);
 }
 
 /* ---------- clusters ---------- */

@@ -1,7 +1,7 @@
 /*
- * reservoir.h
+ * leaf.h
  *		The nearest candidates of each node, in different directions (PiPNN,
- *		HashPrune).
+ *		HashPrune), and the leaves in which they are found.
  *
  * A node's reservoir has places for a fixed number of candidates. Of those
  * with the same hash, which lie in the same direction, it keeps the nearest;
@@ -9,11 +9,14 @@
  * the order in which candidates come, nor on who brings them; and reservoirs
  * that saw different candidates can be merged. Ties go to the lower id.
  */
-#ifndef PIPEANN_RESERVOIR_H
-#define PIPEANN_RESERVOIR_H
+#ifndef PIPEANN_LEAF_H
+#define PIPEANN_LEAF_H
 
 #include "base/team.h"
 #include "graph/fixed.h"
+
+/* A leaf has at most so many vectors. */
+#define PIPEANN_LEAF 512
 
 /* The hash of an empty place. */
 #define PIPEANN_NO_HASH PG_UINT16_MAX
@@ -99,6 +102,9 @@ typedef struct PipeannOffer
 	uint16		hash;
 } PipeannOffer;
 
+/* Work space for leaves of one member, whose reservoirs have so many places. */
+typedef struct PipeannLeafSpace PipeannLeafSpace;
+
 extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,
 								  uint32 n, int places, bool work);
 extern void PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r);
@@ -106,7 +112,11 @@ extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 								  const PipeannOffer *offers, int n);
 extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 								   PipeannOffer *offers);
-extern void PipeannReservoirPrefetch(const PipeannReservoirs *r, uint32 node);
+
+extern PipeannLeafSpace *PipeannLeafSpaceNew(int dim, int nearest, int places);
+extern void PipeannLeafSpaceFree(PipeannLeafSpace *space);
+extern void PipeannLeaf(PipeannLeafSpace *space, const PipeannFixed *f,
+						const uint32 *ids, int n, PipeannReservoirs *r);
 
 static inline void
 PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
@@ -116,4 +126,4 @@ PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
 	PipeannTeamFree(team, r->locks);
 }
 
-#endif							/* PIPEANN_RESERVOIR_H */
+#endif							/* PIPEANN_LEAF_H */
