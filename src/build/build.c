@@ -447,8 +447,7 @@ MakeCodes(BuildState *state)
 	}
 	StartPhase(state, PHASE_TRAIN, n,
 			   PipeannCodeSteps(&meta->layout, nodes->ids));
-	PipeannCodingTrainOn(team, &coding, &nodes->vectors);
-	PipeannCodingTrainHistogramsOn(team, &coding, nodes);
+	PipeannCodingTrainOn(team, &coding, nodes);
 	if (PipeannTeamLeads(team))
 		PipeannCodebookWrite(&coding, &map);
 	PipeannCodesWrite(team, &coding, &map, nodes);

@@ -5,9 +5,12 @@
  */
 #include "postgres.h"
 
+#include <float.h>
+
 #include "build/coding.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
+#include "utils/rel.h"
 
 /*
  * Samples to train on: a hundred for each of 256 centroids, fewer if
@@ -132,7 +135,7 @@ PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 	}
 }
 
-/* ---------- training ---------- */
+/* ---------- vectors to train on ---------- */
 
 /* A node's vector for the quantiser, x[dim]: normalised for cosine. */
 void
@@ -177,38 +180,213 @@ PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 	return n > 0 ? (float) (sum / n) : 0;
 }
 
+/* ---------- one codebook for the indexes of several partitions ---------- */
+
 /*
- * Train centroids on samples[n][dim], which are put in another order, or take
- * those of another partition's index if they are as good (sibling.c). The error is
- * that of samples that were not trained on, since the error of later vectors is
- * compared with it. All members call.
+ * A query for the nearest rows of a table with partitions computes the distances to
+ * a codebook's centroids once for all indexes that have the same. So a partition's
+ * index takes the codebook of another one, unless its vectors have others that fit
+ * them better: of a few subvectors centroids are trained, and both are compared
+ * on samples that were not trained on.
  */
-void
-PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k, float *samples,
-				   uint32 n)
+
+/* A codebook that errs by so much more is as good. */
+#define AS_GOOD 1.05
+
+/* One in so many subvectors is compared, but a few at the least. */
+#define COMPARED_PART 8
+#define LEAST_COMPARED 4
+
+/*
+ * One in so many samples compares. What differs by chance alone is then far less
+ * than what may.
+ */
+#define COMPARING_PART 4
+
+#define SIBLING_SEED UINT64CONST(0x7369626c696e67)
+
+typedef struct Samples
+{
+	float	   *x;				/* [n][dim] */
+	uint32		n;
+	uint32		aside;			/* so many at the end are not trained on */
+} Samples;
+
+/* Move count of n samples, evenly spaced, to the end. */
+static void
+MoveSamples(float *samples, uint32 n, int dim, uint32 count)
+{
+	Size		size = mul_size(dim, sizeof(float));
+	float	   *row = palloc(size);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		float	   *from = samples + (Size) ((uint64) i * n / count) * dim;
+		float	   *to = samples + (Size) (n - 1 - i) * dim;
+
+		memcpy(row, from, size);
+		memcpy(from, to, size);
+		memcpy(to, row, size);
+	}
+	pfree(row);
+}
+
+static int
+SubvectorsCompared(const PipeannPq *pq)
+{
+	return Min(Max(pq->nsubvectors / COMPARED_PART, LEAST_COMPARED),
+			   pq->nsubvectors);
+}
+
+/* The squared error of a vector in one subvector. */
+static float
+SubvectorError(const PipeannPq *pq, const float *centroids, const float *x,
+			   int subvector)
+{
+	float		distances[PIPEANN_CENTROIDS];
+	float		least = FLT_MAX;
+
+	PipeannKernel->centroid_l2(x + pq->start[subvector],
+							   centroids + pq->offset[subvector],
+							   pq->len[subvector],
+							   distances);
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+		least = Min(least, distances[k]);
+	return least;
+}
+
+static double
+ComparedError(const PipeannPq *pq, const float *centroids, const float *x,
+			  uint32 n)
+{
+	int			compared = SubvectorsCompared(pq);
+	double		sum = 0;
+
+	for (uint32 i = 0; i < n; i++)
+		for (int j = 0; j < compared; j++)
+			sum += SubvectorError(pq, centroids, x + (Size) i * pq->dim,
+								  PipeannPqTrained(pq, j, compared));
+	return sum;
+}
+
+/* Whether their codebook is as good for samples as one of the samples' own. */
+static bool
+IsAsGood(PipeannTeam *team, const PipeannPq *pq, const Samples *s,
+		 const float *theirs, float *own)
+{
+	uint32		n = s->n - s->aside;
+	uint32		comparing = n / COMPARING_PART;
+	uint32		trained = n - comparing;
+	uint32		compared = s->n - trained;
+	const float *x = s->x + (Size) trained * pq->dim;
+
+	if (PipeannTeamLeads(team))
+		MoveSamples(s->x, n, pq->dim, comparing);
+	PipeannTeamMeet(team);
+	PipeannPqTrain(team, pq, SubvectorsCompared(pq), s->x, trained,
+				   SIBLING_SEED, own);
+	return ComparedError(pq, theirs, x, compared) <=
+		AS_GOOD * ComparedError(pq, own, x, compared);
+}
+
+/*
+ * Take the codebook of another partition's index if it is about as good for
+ * samples as one of their own. Those aside stay where they are, the others may be
+ * put in another order. True if centroids, which the team shares, are that
+ * codebook. All members call.
+ */
+static bool
+TakeSiblings(PipeannTeam *team, const PipeannCoding *k, const Samples *samples,
+			 float *centroids)
+{
+	const PipeannPq *pq = &k->pq;
+	Size		size = mul_size(PipeannPqCentroidCount(pq->dim), sizeof(float));
+	float	   *theirs;
+	bool	   *found;
+	bool		taken;
+
+	if (samples->aside == 0 || !k->index->rd_rel->relispartition)
+		return false;
+	theirs = PipeannTeamAlloc(team, size);
+	found = PipeannTeamAlloc(team, sizeof(bool));
+	if (PipeannTeamLeads(team))
+		*found = PipeannReadSibling(k->index, pq, k->layout.metric, theirs);
+	PipeannTeamMeet(team);
+	taken = *found && IsAsGood(team, pq, samples, theirs, centroids);
+	PipeannTeamMeet(team);
+	if (taken && PipeannTeamLeads(team))
+		memcpy(centroids, theirs, size);
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, found);
+	PipeannTeamFree(team, theirs);
+	return taken;
+}
+
+/* ---------- codebook and histograms ---------- */
+
+/*
+ * Centroids trained on x[n][dim], which are put in another order, or those of another
+ * partition's index if they are as good. The error is that of samples that were
+ * not trained on, since the error of later vectors is compared with it.
+ */
+static void
+TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 {
 	int			dim = k->pq.dim;
-	uint32		aside = n >= MIN_SAMPLES ? ERROR_SAMPLES : 0;
-	PipeannSamples s = {samples, n, aside};
+	Samples		s = {x, n, n >= MIN_SAMPLES ? ERROR_SAMPLES : 0};
 	float	   *centroids =
 		PipeannTeamAlloc(team, mul_size(PipeannPqCentroidCount(dim),
 										sizeof(float)));
 
 	if (PipeannTeamLeads(team))
-		PipeannMoveSamples(samples, n, dim, aside);
+		MoveSamples(x, n, dim, s.aside);
 	PipeannTeamMeet(team);
-	if (!PipeannSiblingCodebook(team, k, &s, centroids))
-		PipeannPqTrain(team, &k->pq, samples, n - aside, SEED, centroids);
+	if (!TakeSiblings(team, k, &s, centroids))
+		PipeannPqTrain(team, &k->pq, k->pq.nsubvectors, x, n - s.aside, SEED,
+					   centroids);
 	k->pq.centroids = centroids;
-	k->error = PipeannCodingError(&k->pq, samples + (Size) (n - aside) * dim,
-								  aside);
+	k->error = PipeannCodingError(&k->pq, x + (Size) (n - s.aside) * dim,
+								  s.aside);
 }
 
-/* The same with samples taken from v at even distances. */
+/*
+ * Histograms of attribute codes, if the index has such: all members get those that the
+ * leader makes of n samples of rows.
+ */
+static void
+TrainHistograms(PipeannTeam *team, PipeannCoding *k, PipeannRowAt row_at,
+				void *arg, uint32 n)
+{
+	k->attributes = PipeannAttributesOpen(k->index, k->format, &k->layout,
+										  &k->widths, NULL);
+	if (k->attributes == NULL)
+		return;
+	k->histograms = PipeannTeamAlloc(team, PipeannHistogramsBytes(&k->layout));
+	if (PipeannTeamLeads(team))
+		PipeannAttributesTrain(k->attributes, row_at, arg, n, k->histograms);
+	PipeannTeamMeet(team);
+	PipeannAttributesUseHistogram(k->attributes, k->histograms);
+}
+
+/*
+ * Train centroids on samples[n][dim], which are put in another order, and
+ * histograms on a row of each. All members call.
+ */
+void
+PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k, float *samples,
+				   uint32 n, PipeannRowAt row_at, void *arg)
+{
+	TrainCentroids(team, k, samples, n);
+	TrainHistograms(team, k, row_at, arg, n);
+}
+
+/* The same with vectors and rows of nodes, at even distances. */
 void
 PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
-					 const PipeannVectors *v)
+					 const PipeannNodes *nodes)
 {
+	const PipeannVectors *v = &nodes->vectors;
+	NodeSampling sampling = SampleNodes(nodes);
 	uint32		n = PipeannCodingSamples(&k->layout, v->n);
 	float	   *samples = PipeannTeamAlloc(team,
 										   mul_size(mul_size(n, v->dim),
@@ -222,37 +400,9 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 			PipeannCodingVector(v, (uint32) (i * v->n / n),
 								samples + (Size) i * v->dim);
 	PipeannTeamEnd(team);
-	PipeannCodingTrain(team, k, samples, n);
+	TrainCentroids(team, k, samples, n);
 	PipeannTeamFree(team, samples);
-}
-
-/*
- * Histograms of attribute codes, if the index has such: all members get those that the
- * leader makes of n samples of rows.
- */
-void
-PipeannCodingTrainHistograms(PipeannTeam *team, PipeannCoding *k,
-							 PipeannRowAt row_at, void *arg, uint32 n)
-{
-	k->attributes = PipeannAttributesOpen(k->index, k->format, &k->layout,
-										  &k->widths, NULL);
-	if (k->attributes == NULL)
-		return;
-	k->histograms = PipeannTeamAlloc(team, PipeannHistogramsBytes(&k->layout));
-	if (PipeannTeamLeads(team))
-		PipeannAttributesTrain(k->attributes, row_at, arg, n, k->histograms);
-	PipeannTeamMeet(team);
-	PipeannAttributesUseHistogram(k->attributes, k->histograms);
-}
-
-/* The same by rows of nodes. */
-void
-PipeannCodingTrainHistogramsOn(PipeannTeam *team, PipeannCoding *k,
-							   const PipeannNodes *nodes)
-{
-	NodeSampling s = SampleNodes(nodes);
-
-	PipeannCodingTrainHistograms(team, k, SampledNodeRow, &s, s.n);
+	TrainHistograms(team, k, SampledNodeRow, &sampling, sampling.n);
 }
 
 void
@@ -397,7 +547,7 @@ CodePagesMemory(const PipeannLayout *l, uint32 ids)
 uint32
 PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 {
-	return 2 + PIPEANN_SIBLING_STEPS +
+	return 3 +
 		(CodePages(l, ids) + CODE_BATCH - 1) / CODE_BATCH;
 }
 

@@ -67,13 +67,10 @@ extern void PipeannCodingBegin(PipeannCoding *k, Relation index,
 							   const PipeannLayout *l, uint32 generation);
 extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
 extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
-							   float *samples, uint32 n);
+							   float *samples, uint32 n, PipeannRowAt row_at,
+							   void *arg);
 extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
-								 const PipeannVectors *v);
-extern void PipeannCodingTrainHistograms(PipeannTeam *team, PipeannCoding *k,
-										 PipeannRowAt row_at, void *arg, uint32 n);
-extern void PipeannCodingTrainHistogramsOn(PipeannTeam *team, PipeannCoding *k,
-										   const PipeannNodes *nodes);
+								 const PipeannNodes *nodes);
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
@@ -125,22 +122,5 @@ extern void PipeannCodingForesee(PipeannMeta *meta);
 extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 
 #define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)
-
-/* sibling.c: one codebook for the indexes of several partitions */
-
-typedef struct PipeannSamples
-{
-	float	   *x;				/* [n][dim] */
-	uint32		n;
-	uint32		aside;			/* so many at the end are not trained on */
-} PipeannSamples;
-
-extern void PipeannMoveSamples(float *samples, uint32 n, int dim, uint32 count);
-extern bool PipeannSiblingCodebook(PipeannTeam *team, const PipeannCoding *k,
-								   const PipeannSamples *samples,
-								   float *centroids);
-
-/* Steps of the team for that. */
-#define PIPEANN_SIBLING_STEPS 1
 
 #endif							/* PIPEANN_BUILD_CODING_H */

@@ -146,12 +146,11 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
 	PipeannLayout l = NewLayout(view, g->nodes.vectors.storage, &g->sizes);
 
 	PipeannCodingBegin(k, view->index, meta, &l, meta->generation + 1);
-	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes.vectors);
 	/* the codebooks of two generations stand apart by a layout's lengths */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
 							&k->widths);
-	PipeannCodingTrainHistogramsOn(PipeannTeamAlone(), k, &g->nodes);
+	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes);
 }
 
 static bool

@@ -437,7 +437,6 @@ Retrain(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannMeta *meta = &view->meta;
-	PipeannTeam *team = PipeannTeamAlone();
 
 	if (PipeannRepack(view) != PIPEANN_REPACK_NEVER)
 		return;
@@ -449,8 +448,8 @@ Retrain(Retraining *r)
 	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
 		return;
-	PipeannCodingTrain(team, &r->coding, r->samples, r->nsamples);
-	PipeannCodingTrainHistograms(team, &r->coding, SampledRow, r, r->nsamples);
+	PipeannCodingTrain(PipeannTeamAlone(), &r->coding, r->samples, r->nsamples,
+					   SampledRow, r);
 	PIPEANN_PAUSE("retrain-trained");
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");

@@ -69,14 +69,16 @@ extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
-
-/* train.c */
-extern void PipeannPqTrainSubvector(const PipeannPq *layout, int subvector,
-									const float *samples, uint32 n, uint64 seed,
-									float *centroids);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
-						   const float *samples, uint32 n, uint64 seed,
-						   float *centroids);
+						   int count, const float *samples, uint32 n,
+						   uint64 seed, float *centroids);
+
+/* Number i of so many subvectors, evenly spaced. */
+static inline int
+PipeannPqTrained(const PipeannPq *pq, int i, int count)
+{
+	return (int) ((int64) i * pq->nsubvectors / count);
+}
 
 /* The number of floats in centroids[]: dim * 256. */
 static inline Size

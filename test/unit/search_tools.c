@@ -108,7 +108,8 @@ MakeCodes(Index *index)
 	*pq = PipeannPqNew(dim, nsubvectors);
 	for (int i = 0; i < n; i++)
 		CodedVector(index, i, samples + (Size) i * dim);
-	PipeannPqTrain(PipeannTeamAlone(), pq, samples, Min(n, 2000), 1, centroids);
+	PipeannPqTrain(PipeannTeamAlone(), pq, pq->nsubvectors, samples,
+				   Min(n, 2000), 1, centroids);
 	pq->centroids = centroids;
 
 	for (int i = 0; i < nchunk_arrays; i++)
