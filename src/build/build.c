@@ -1,7 +1,7 @@
 /*
  * build.c
  *		CREATE INDEX: scan the table, build the graph, pack it into pages, write
- *		them once.
+ *		them once; and what that will take.
  *
  * All processes of the team run BuildProgram(). What one does alone the
  * leader does, while the others wait.
@@ -20,10 +20,339 @@
 #include "build/rows.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
+#include "distance/distance.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/buffile.h"
 #include "storage/lmgr.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
+
+static void
+TooManyRows(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("too many rows for a pipeann index")));
+}
+
+/* ---------- a table's rows in temporary files, the spool ---------- */
+
+/*
+ * Each process writes the rows that it scans to a file of its own, in the least
+ * form that holds a vector exactly. When all are scanned it is known which
+ * storage suits all of them, and how many rows each block of the table has. So
+ * a row's number in the order of TIDs is known without sorting: a block's rows
+ * are in one file, one after the other. Which process scanned what does not
+ * matter any more.
+ */
+
+/* What is known of all rows, or of those of one process. */
+typedef struct SpoolStats
+{
+	uint64		rows;			/* in the spool */
+	uint64		bytes;			/* that these take there */
+	double		heap_tuples;	/* scanned */
+	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
+	bool		left_out;		/* a row, that cannot be indexed */
+	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	bool		negative_zeros; /* a vector has an element -0 */
+	double		max_norm;
+	PipeannRowSizes sizes;		/* if rows have values */
+} SpoolStats;
+
+typedef struct Spool
+{
+	PipeannRowSource source;	/* of all rows, when finished */
+	BufFile    *file;			/* this process's */
+	SpoolStats	stats;			/* of this process; of all, when finished */
+	PipeannColumns columns;		/* of the index */
+	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
+	uint64	   *bytes;			/* [nblocks + 1] of those rows with values */
+	BlockNumber nblocks;
+	char	   *scratch;		/* one vector */
+	PipeannRow *row;			/* one row with values */
+	MemoryContext row_context;	/* reset for each row */
+} Spool;
+
+/*
+ * A vector in the spool, followed by its elements and, if rows have values, by
+ * the row.
+ */
+typedef struct SpoolRow
+{
+	double		norm;
+	ItemPointerData tid;
+	uint8		form;			/* PipeannStorage that holds it exactly */
+} SpoolRow;
+
+/*
+ * Prepare to scan a table of so many blocks. All members call.
+ */
+static void
+SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns, int dim,
+		  PipeannMetric metric, PipeannStorage wanted, BlockNumber nblocks)
+{
+	memset(s, 0, sizeof(*s));
+	s->columns = columns;
+	if (columns.values != NULL)
+	{
+		s->row = palloc(PIPEANN_ROW_SIZE);
+		s->bytes = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
+												   sizeof(uint64)));
+	}
+	s->source.dim = dim;
+	s->source.metric = metric;
+	s->source.wanted = wanted;
+	s->nblocks = nblocks;
+	s->file = BufFileCreateTemp(false);
+	s->starts = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
+												sizeof(uint32)));
+	s->scratch = palloc(mul_size(dim, sizeof(float)));
+	s->row_context = AllocSetContextCreate(CurrentMemoryContext,
+										   "pipeann build row",
+										   ALLOCSET_DEFAULT_SIZES);
+	memset(s->stats.fits, true, sizeof(s->stats.fits));
+}
+
+/* The least form that holds x exactly; notes what does not suit it. */
+static PipeannStorage
+FormOf(Spool *s, const float *x, double norm)
+{
+	bool	   *fits = s->stats.fits;
+	bool		negative_zero = PipeannHasNegativeZero(x, s->source.dim);
+	bool		as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->source.dim);
+	bool		as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
+		PipeannVectorFits(x, PIPEANN_INT8, s->source.dim);
+
+	fits[PIPEANN_UINT8] &= as_uint8;
+	fits[PIPEANN_INT8] &= as_int8;
+	s->stats.negative_zeros |= negative_zero;
+	if (as_uint8 && !negative_zero)
+		return PIPEANN_UINT8;
+	if (fits[PIPEANN_FLOAT2])
+		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2,
+												 s->source.dim);
+	return as_int8 && !negative_zero ? PIPEANN_INT8 : PIPEANN_FLOAT4;
+}
+
+/*
+ * An error if x[dim] does not fit a storage that the user chose, which is kept; half
+ * precision rounds, integers do not.
+ */
+static void
+RequireFit(PipeannStorage storage, const float *x, int dim)
+{
+	if (storage == PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT2 ||
+		PipeannVectorFits(x, storage, dim))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 errmsg("vector does not fit the index's storage"),
+			 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+			 errhint("Use storage = auto or float4.")));
+}
+
+static void
+Count(Spool *s, const ItemPointerData *tid, Size bytes, Size row)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+
+	if (block >= s->nblocks)
+		elog(ERROR, "row (%u,%u) is beyond the end of the table", block,
+			 ItemPointerGetOffsetNumber(tid));
+	s->starts[block + 1]++;
+	s->stats.rows++;
+	s->stats.bytes += sizeof(SpoolRow) + bytes + row;
+	if (s->bytes == NULL)
+		return;
+	s->bytes[block + 1] += row;
+	PipeannRowSizesAdd(&s->stats.sizes, (uint32) row);
+}
+
+/*
+ * Add a row of all the index's columns, if it can be indexed. Errors if a storage
+ * that was chosen does not suit it, or its values are too long.
+ */
+static bool
+SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
+{
+	MemoryContext old = MemoryContextSwitchTo(s->row_context);
+	const float *x = PipeannDatumElements(values[s->columns.vector], s->source.dim);
+	SpoolRow row = {.norm = PipeannNorm(x, s->source.dim),.tid = *tid};
+	bool		indexable = PipeannIsIndexable(s->source.metric, row.norm);
+	const PipeannRow *with_values = NULL;
+	Size		bytes;
+	Size		row_bytes = 0;
+
+	if (indexable)
+	{
+		RequireFit(s->source.wanted, x, s->source.dim);
+		row.form = FormOf(s, x, row.norm);
+		bytes = s->source.dim * PipeannElementSize(row.form);
+		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
+		PipeannVectorFromFloat(x, row.form, s->source.dim, s->scratch);
+		if (s->columns.values != NULL)
+		{
+			with_values = PipeannFormRow(&s->columns, values, isnull, tid);
+			row_bytes = with_values->info & PIPEANN_ROW_SIZE;
+		}
+		MemoryContextSwitchTo(old);
+		BufFileWrite(s->file, &row, sizeof(row));
+		BufFileWrite(s->file, s->scratch, bytes);
+		if (with_values != NULL)
+			BufFileWrite(s->file, (void *) with_values, row_bytes);
+		Count(s, tid, bytes, row_bytes);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(s->row_context);
+	return indexable;
+}
+
+static void
+ReadError(void)
+{
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not read from a temporary file of an index build")));
+}
+
+/* Read a row with values to s->row. */
+static void
+ReadValues(Spool *s)
+{
+	Size		begin = sizeof(PipeannRow);
+	Size		size;
+
+	if (BufFileRead(s->file, s->row, begin) != begin)
+		ReadError();
+	size = s->row->info & PIPEANN_ROW_SIZE;
+	if (size < begin ||
+		BufFileRead(s->file, s->row + 1, size - begin) != size - begin)
+		ReadError();
+}
+
+/* False at the end of the file. */
+static bool
+ReadRow(Spool *s, SpoolRow *row)
+{
+	size_t		got = BufFileRead(s->file, row, sizeof(*row));
+	size_t		size;
+
+	if (got == 0)
+		return false;
+	size = s->source.dim * PipeannElementSize(row->form);
+	if (got != sizeof(*row) || BufFileRead(s->file, s->scratch, size) != size)
+		ReadError();
+	if (s->columns.values != NULL)
+		ReadValues(s);
+	return true;
+}
+
+/*
+ * Read this process's rows again: with the elements of each as floats, and its place
+ * by TID among those of all processes.
+ */
+static void
+ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
+{
+	Spool *s = (Spool *) source;
+	BlockNumber block = InvalidBlockNumber;
+	float	   *x = palloc(mul_size(source->dim, sizeof(float)));
+	PipeannSourceRow taken = {.row = s->row};
+	SpoolRow	row;
+
+	if (BufFileSeek(s->file, 0, 0, SEEK_SET) != 0)
+		elog(ERROR, "could not rewind a temporary file");
+	while (ReadRow(s, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ItemPointerGetBlockNumber(&row.tid) != block)
+		{
+			block = ItemPointerGetBlockNumber(&row.tid);
+			taken.number = s->starts[block];
+			taken.at = s->bytes != NULL ? s->bytes[block] : 0;
+		}
+		taken.norm = row.norm;
+		taken.tid = row.tid;
+		PipeannVectorToFloat(s->scratch, row.form, source->dim, x);
+		take(&taken, x, arg);
+		taken.number++;
+		taken.at += s->row != NULL ? s->row->info & PIPEANN_ROW_SIZE : 0;
+	}
+	pfree(x);
+}
+
+static void
+Merge(SpoolStats *into, const SpoolStats *from)
+{
+	into->rows += from->rows;
+	into->bytes += from->bytes;
+	into->heap_tuples += from->heap_tuples;
+	into->broken_hot_chain |= from->broken_hot_chain;
+	into->left_out |= from->left_out;
+	into->negative_zeros |= from->negative_zeros;
+	into->max_norm = Max(into->max_norm, from->max_norm);
+	into->sizes.rows += from->sizes.rows;
+	into->sizes.bytes += from->sizes.bytes;
+	for (int i = 0; i < PIPEANN_ROW_CLASSES; i++)
+		into->sizes.count[i] += from->sizes.count[i];
+	for (int i = 0; i < PIPEANN_NUM_STORAGE; i++)
+		into->fits[i] &= from->fits[i];
+}
+
+/* What is known of all rows, for those who read them. */
+static void
+MakeSource(Spool *s)
+{
+	PipeannRowSource *source = &s->source;
+
+	source->n = (uint32) s->stats.rows;
+	memcpy(source->fits, s->stats.fits, sizeof(source->fits));
+	source->max_norm = s->stats.max_norm;
+	source->has_values = s->columns.values != NULL;
+	source->value_bytes = s->stats.sizes.bytes;
+	source->read = ReadSpool;
+}
+
+/* After the scan: stats and starts become those of all. All members call. */
+static void
+SpoolFinish(PipeannTeam *team, Spool *s)
+{
+	SpoolStats *all = PipeannTeamAlloc(team, mul_size(team->members,
+													  sizeof(SpoolStats)));
+
+	all[team->member] = s->stats;
+	PipeannTeamMeet(team);
+	s->stats = all[0];
+	for (int i = 1; i < team->members; i++)
+		Merge(&s->stats, &all[i]);
+	PipeannTeamFree(team, all);
+	if (s->stats.rows >= PG_UINT32_MAX / 4)
+		TooManyRows();
+	if (PipeannTeamLeads(team))
+		for (BlockNumber b = 0; b < s->nblocks; b++)
+		{
+			s->starts[b + 1] += s->starts[b];
+			if (s->bytes != NULL)
+				s->bytes[b + 1] += s->bytes[b];
+		}
+	PipeannTeamMeet(team);
+	MakeSource(s);
+	MemoryContextDelete(s->row_context);
+}
+
+static void
+SpoolFree(PipeannTeam *team, Spool *s)
+{
+	BufFileClose(s->file);
+	PipeannTeamFree(team, s->starts);
+	if (s->bytes != NULL)
+		PipeannTeamFree(team, s->bytes);
+	pfree(s->scratch);
+}
+
+/* ---------- phases ---------- */
 
 /* Phases, as pg_stat_progress_create_index and the metapage have them. */
 #define PHASE_SCAN 2
@@ -54,7 +383,7 @@ typedef struct BuildState
 	Relation	heap;
 	Relation	index;
 	Decisions  *decisions;		/* shared */
-	PipeannSpool spool;
+	Spool		spool;
 	PipeannNodes nodes;
 	PipeannMeta meta;
 	PipeannGraphParams params;
@@ -165,7 +494,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	(void) index;
 	(void) tuple_is_alive;
 	if (isnull[state->spool.columns.vector] ||
-		!PipeannSpoolAdd(&state->spool, values, isnull, tid))
+		!SpoolAdd(&state->spool, values, isnull, tid))
 	{
 		state->spool.stats.left_out = true;
 		return;
@@ -184,17 +513,16 @@ ScanTable(BuildState *state)
 
 	StartPhase(state, PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
-	PipeannSpoolInit(state->team, &state->spool,
-					 PipeannIndexColumns(state->index),
-					 PipeannIndexDimensions(state->index),
-					 PipeannIndexMetric(state->index),
-					 PipeannGetOptions(state->index)->storage, p->nblocks);
+	SpoolInit(state->team, &state->spool, PipeannIndexColumns(state->index),
+			  PipeannIndexDimensions(state->index),
+			  PipeannIndexMetric(state->index),
+			  PipeannGetOptions(state->index)->storage, p->nblocks);
 	state->spool.stats.heap_tuples =
 		table_index_build_scan(state->heap, state->index, p->index_info, true,
 							   PipeannTeamLeads(state->team), AddRow, state,
 							   scan);
 	state->spool.stats.broken_hot_chain = p->index_info->ii_BrokenHotChain;
-	PipeannSpoolFinish(state->team, &state->spool);
+	SpoolFinish(state->team, &state->spool);
 	/* the server looks at the leader's when the index is built */
 	p->index_info->ii_BrokenHotChain = state->spool.stats.broken_hot_chain;
 	p->heap_tuples = state->spool.stats.heap_tuples;
@@ -208,7 +536,7 @@ ScanTable(BuildState *state)
 static Size
 MemoryForRows(const BuildState *state)
 {
-	const PipeannSpool *s = &state->spool;
+	const Spool *s = &state->spool;
 	PipeannStorage storage = s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
 	PipeannVectors v = {
@@ -242,7 +570,7 @@ MakeNodes(BuildState *state)
 	state->parallel->shares.short_of =
 		!PipeannTeamFits(team, MemoryForRows(state));
 	PipeannRowsLoad(team, &state->spool.source, &rows);
-	PipeannSpoolFree(team, &state->spool);
+	SpoolFree(team, &state->spool);
 	clusters = PipeannClustersNew(team, &rows.vectors, rows.again, BUILD_SEED,
 								  rows.number);
 	PipeannRowsToNodes(team, &rows, &state->nodes);
@@ -252,50 +580,52 @@ MakeNodes(BuildState *state)
 
 /* ---------- the metapage ---------- */
 
-/* The bytes wanted for rows with values. */
-static int
-RowBytes(Relation index, const PipeannLayout *l, const PipeannRowSizes *sizes)
+/* The layout for rows with values of these sizes; NULL: they have no values. */
+static void
+MakeLayout(PipeannLayout *l, PipeannLayout wanted,
+		   const PipeannOptions *options, const PipeannRowSizes *sizes)
 {
-	PipeannRowSizes *expected;
+	wanted.pq_bytes = options->pq_bytes;
+	PipeannLayoutInit(l, &wanted, options->fillfactor);
+	if (sizes == NULL)
+		return;
+	wanted.row_bytes = PipeannLayoutRowBytes(l, sizes);
+	PipeannLayoutInit(l, &wanted, options->fillfactor);
+}
 
-	if (!PipeannIndexHasValues(index))
-		return 0;
-	if (sizes != NULL && sizes->rows > 0)
-		return PipeannLayoutRowBytes(l, sizes);
-	expected = palloc0(sizeof(PipeannRowSizes));
-	PipeannRowSizesAdd(expected,
-					   PipeannExpectedRowBytes(PipeannIndexColumns(index).values));
-	return PipeannLayoutRowBytes(l, expected);
+/* If there are no rows yet: one as the columns' types let expect. */
+static void
+ExpectRows(PipeannRowSizes *sizes, TupleDesc values)
+{
+	if (values != NULL && sizes->rows == 0)
+		PipeannRowSizesAdd(sizes, PipeannExpectedRowBytes(values));
 }
 
 /*
  * The metapage of an empty index by its options, except for m. sizes are those
- * of rows with values that it will have; NULL: as their types let expect.
+ * of rows with values that it will have, if there are any.
  */
 static void
 MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
-		 const PipeannRowSizes *sizes)
+		 PipeannRowSizes *sizes)
 {
 	const PipeannOptions *options = PipeannGetOptions(index);
-	PipeannLayout wanted = {
-		.dim = PipeannIndexDimensions(index),
-		.metric = PipeannIndexMetric(index),
-		.storage = storage,
-		.max_degree = 2 * m,
-		.pq_bytes = options->pq_bytes
-	};
+	bool		has_values = PipeannIndexHasValues(index);
 	PipeannLayout *l = &meta->layout;
 	PipeannAttributes *attributes;
 
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
-	PipeannLayoutInit(l, &wanted, options->fillfactor);
-	if (PipeannIndexHasValues(index))
+	ExpectRows(sizes, PipeannIndexColumns(index).values);
+	MakeLayout(l, (PipeannLayout) {
+			   .dim = PipeannIndexDimensions(index),
+			   .metric = PipeannIndexMetric(index),.storage = storage,
+			   .max_degree = 2 * m
+			   }, options, has_values ? sizes : NULL);
+	if (has_values)
 	{
 		meta->format = PIPEANN_FORMAT_VALUES;
-		wanted.row_bytes = RowBytes(index, l, sizes);
-		PipeannLayoutInit(l, &wanted, options->fillfactor);
 		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES,
 											   NULL);
 		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
@@ -344,7 +674,7 @@ ChooseDegree(BuildState *state)
 							  Min(options->ef_construction / 2,
 								  PIPEANN_MAX_M), &degree);
 	MetaInit(meta, state->index, v->storage, state->m,
-					&state->spool.stats.sizes);
+			 &state->spool.stats.sizes);
 	meta->degree = degree;
 }
 
@@ -367,7 +697,7 @@ DecideLayout(BuildState *state)
 	if (PipeannTeamLeads(state->team))
 	{
 		MetaInit(meta, state->index, v->storage, state->m,
-						&state->spool.stats.sizes);
+				 &state->spool.stats.sizes);
 		ChooseDegree(state);
 		PipeannChooseWidths(state->index, meta->format, &state->nodes,
 							&meta->layout, &meta->widths);
@@ -481,7 +811,8 @@ InitBuild(BuildState *state, PipeannParallel *p)
 		state->team->progress_arg = state;
 	}
 	state->decisions = PipeannTeamAlloc(state->team, sizeof(Decisions));
-	MetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m, NULL);
+	MetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m,
+			 &state->spool.stats.sizes);
 }
 
 /*
@@ -582,12 +913,13 @@ pipeannbuildempty(Relation index)
 {
 	PipeannMeta *meta = palloc0(sizeof(PipeannMeta));
 	const PipeannOptions *options = PipeannGetOptions(index);
+	PipeannRowSizes no_rows = {0};
 	Buffer		buffer;
 
 	PipeannCheckColumns(index);
 	MetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
-					PIPEANN_FLOAT4 : options->storage,
-					PipeannInitialM(options), NULL);
+			 PIPEANN_FLOAT4 : options->storage, PipeannInitialM(options),
+			 &no_rows);
 	if (options->m == PIPEANN_AUTO_M)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
 	if (options->storage == PIPEANN_STORAGE_AUTO)
@@ -603,5 +935,236 @@ pipeannbuildempty(Relation index)
 	log_newpage_buffer(buffer, true);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
+	pfree(meta);
+}
+
+/* ---------- what a build will take, before it is begun ---------- */
+
+/*
+ * All vectors are taken to be different, so that an estimate is rather too
+ * much. The figures are those of the code that will ask for the memory: what
+ * members share is counted where base/parallel.c counts it, at its peaks.
+ */
+
+/* What the sample tells. */
+typedef struct Sampled
+{
+	PipeannStorage storage;
+	double		spool_row;		/* bytes of a row in the spool */
+	double		values;			/* bytes of a row with values */
+	PipeannRowSizes sizes;		/* of these */
+} Sampled;
+
+/* Bytes of a node in the arrays of PipeannNodes. */
+static Size
+NodeMemory(const PipeannLayout *l)
+{
+	return l->dim * PipeannElementSize(l->storage) + sizeof(ItemPointerData) +
+		sizeof(uint32) +
+		(l->storage == PIPEANN_FLOAT2 ? sizeof(PipeannRounding) : 0);
+}
+
+/* The same of a row (build/rows.h), which has hash and again as well. */
+static Size
+RowMemory(const PipeannLayout *l)
+{
+	return NodeMemory(l) + sizeof(uint32) + 1;
+}
+
+/*
+ * The sample goes the way that rows will go, so that the rules are the same.
+ * An index on few rows has floats, as has one on none.
+ */
+static Sampled
+TakeSample(const PipeannBuildInput *in)
+{
+	PipeannTeam *team = PipeannTeamAlone();
+	int			columns = 1 + (in->values != NULL ? in->values->natts : 0);
+	PipeannColumns sampled_columns = {.vector = 0,.values = in->values};
+	Sampled		sampled;
+	Spool		spool;
+	PipeannRows rows;
+
+	SpoolInit(team, &spool, sampled_columns, in->dim, PIPEANN_L2,
+			  in->options->storage, 1);
+	for (int i = 0; i < in->nsample; i++)
+	{
+		ItemPointerData tid;
+
+		CHECK_FOR_INTERRUPTS();
+		ItemPointerSet(&tid, 0, i + 1);
+		(void) SpoolAdd(&spool, in->sample + i * columns,
+						in->nulls + i * columns, &tid);
+	}
+	SpoolFinish(team, &spool);
+	PipeannRowsLoad(team, &spool.source, &rows);
+	sampled.storage = rows.vectors.storage;
+	sampled.spool_row = spool.stats.rows == 0 ? 0 :
+		(double) spool.stats.bytes / spool.stats.rows;
+	sampled.sizes = spool.stats.sizes;
+	ExpectRows(&sampled.sizes, in->values);
+	sampled.values = in->values == NULL ? 0 :
+		(double) sampled.sizes.bytes / sampled.sizes.rows;
+	PipeannRowsFree(team, &rows);
+	SpoolFree(team, &spool);
+	return sampled;
+}
+
+/* Overflow slots for the parts of long rows, for each row of an index. */
+static double
+PartsOfRow(const PipeannLayout *l, const PipeannRowSizes *sizes)
+{
+	return sizes->rows == 0 ? 0 :
+		(double) PipeannLayoutParts(l, sizes) / sizes->rows;
+}
+
+/* A row of the sample, as an index would have it. */
+static const PipeannRow *
+SampledRow(uint32 i, uint32 j, void *arg)
+{
+	const PipeannBuildInput *in = arg;
+	PipeannColumns columns = {.vector = 0,.values = in->values};
+	int			n = 1 + in->values->natts;
+	ItemPointerData tid;
+
+	if (j > 0)
+		return NULL;
+	ItemPointerSet(&tid, 0, i + 1);
+	return PipeannFormRow(&columns, in->sample + i * n, in->nulls + i * n,
+						  &tid);
+}
+
+/* The fields of the metapage on which sizes depend. */
+static void
+ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
+			PipeannMeta *meta)
+{
+	const PipeannOptions *options = in->options;
+	PipeannLayout *l = &meta->layout;
+	uint64		pages;
+
+	memset(meta, 0, sizeof(*meta));
+	MakeLayout(l, (PipeannLayout) {
+			   .dim = in->dim,.metric = PIPEANN_L2,.storage = sampled->storage,
+			   .max_degree = 2 * PipeannInitialM(options)
+			   }, options, in->values != NULL ? &sampled->sizes : NULL);
+	if (in->nfilter > 0)
+		l->attr_bytes =
+			PipeannAttributesChoose(PipeannAttributesForesee(in->values,
+															 in->nfilter),
+									SampledRow,
+									unconstify(PipeannBuildInput *, in),
+									in->nsample, &meta->widths);
+	pages = (in->rows + l->fill - 1) / l->fill +
+		(uint64) (in->rows * PartsOfRow(l, &sampled->sizes) /
+				  l->slots_per_page);
+	if (in->rows >= PG_UINT32_MAX / 4 ||
+		pages * l->slots_per_page >= PIPEANN_INVALID_ID)
+		TooManyRows();
+	meta->nodes = in->rows;
+	meta->graph_pages = (uint32) pages;
+	PipeannCodingForesee(meta);
+}
+
+/* Extents are given out in this order: graph, codebook, entry graph, codes. */
+static uint64
+IndexBytes(const PipeannMeta *meta)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	uint32		usable = PIPEANN_EXTENT_USABLE;
+	uint64		extents = Max(PipeannExtentsOf(meta->graph_pages, per_extent),
+							  1);
+	Size		entry;
+
+	if ((meta->flags & PIPEANN_META_HAS_CODES) == 0)
+		return PipeannBlocksUpTo(extents, meta->graph_pages, per_extent,
+								 l->node_pages) * BLCKSZ;
+	entry = PipeannEntryGraphBytes(meta->entry_count, meta->entry_degree);
+	extents += PipeannExtentsOf(PipeannCodebookPages(l), usable) +
+		PipeannExtentsOf(PipeannStreamPages(entry), usable) +
+		PipeannExtentsOf(meta->code_pages, usable);
+	if (extents > PIPEANN_MAP_INLINE)
+		extents += PipeannExtentsOf(extents - PIPEANN_MAP_INLINE,
+									PIPEANN_MAP_PER_PAGE * usable);
+	return PipeannBlocksUpTo(extents, meta->code_pages, usable, 1) * BLCKSZ;
+}
+
+static PipeannGraphParams
+ParamsOf(const PipeannBuildInput *in, const PipeannLayout *l)
+{
+	return (PipeannGraphParams) {
+		.max_degree = l->max_degree,
+		.ef_construction = in->options->ef_construction
+	};
+}
+
+/*
+ * While the graph is built the first partition stays, which
+ * PipeannGraphMemory() does not count when lists are made.
+ */
+static Size
+GraphPhase(const PipeannBuildInput *in, const PipeannLayout *l, uint32 n)
+{
+	PipeannGraphParams params = ParamsOf(in, l);
+	PipeannVectors vectors = {.n = n,.dim = l->dim};
+
+	return add_size(mul_size(n, NodeMemory(l) + PipeannClusterMemory()),
+					PipeannGraphMemory(n, &params, &vectors));
+}
+
+/* Of the phases in build.c, those that can be the peak. */
+static Size
+MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
+			  double values)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint32		n = (uint32) meta->nodes;
+	uint32		ids = meta->graph_pages * l->slots_per_page;
+	Size		starts = mul_size((Size) in->nblocks + 1, sizeof(uint32));
+	Size		load = add_size(starts, mul_size(n, RowMemory(l)));
+	Size		nodes = mul_size(n, RowMemory(l) + NodeMemory(l) +
+								 PipeannClusterMemory());
+	Size		graph = GraphPhase(in, l, n);
+	Size		codes = 0;
+	Size		rows = 0;
+
+	/* rows with values stay from beginning to end, with where they are */
+	if (in->values != NULL)
+		rows = mul_size(n, (Size) values + 2 * sizeof(uint64));
+	if (meta->flags & PIPEANN_META_HAS_CODES)
+		codes = add_size(mul_size(n, NodeMemory(l) + sizeof(uint32)),
+						 add_size(mul_size(ids, sizeof(uint32)),
+								  PipeannCodingMemory(l, n, ids)));
+	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));
+}
+
+/* Errors as the build would if the options do not suit the column. */
+void
+PipeannEstimateBuild(const PipeannBuildInput *in,
+					 PipeannBuildEstimate *estimate)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	Size		limit = (Size) maintenance_work_mem * 1024;
+	PipeannGraphParams params;
+	Sampled		sampled;
+
+	PipeannCheckOptions(in->options);
+	sampled = TakeSample(in);
+	ForeseeMeta(in, &sampled, meta);
+	memset(estimate, 0, sizeof(*estimate));
+	estimate->memory_one_pass = MemoryOnePass(in, meta, sampled.values);
+	estimate->temp_bytes = (uint64) (in->rows * sampled.spool_row);
+	params = ParamsOf(in, &meta->layout);
+	if (estimate->memory_one_pass > limit)
+		estimate->temp_bytes += estimate->memory_one_pass - limit +
+			PipeannGraphShardFiles((uint32) meta->nodes, &params);
+	estimate->index_bytes = IndexBytes(meta);
+	if (meta->flags & PIPEANN_META_HAS_CODES)
+	{
+		estimate->code_bytes = PipeannCacheMemory(meta,
+												  &estimate->shared_memory);
+		estimate->shared_memory *= 1024 * 1024;
+	}
 	pfree(meta);
 }

@@ -32,7 +32,7 @@ extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 extern void PipeannRetrain(Relation index, bool vacuum);
 
-/* ---------- estimate.c: what a build will take ---------- */
+/* ---------- build.c: what a build will take ---------- */
 
 /* What is known of a column. The metric is taken to be L2. */
 typedef struct PipeannBuildInput
