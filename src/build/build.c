@@ -369,20 +369,13 @@ StaticAssertDecl(PHASE_LOAD < PIPEANN_BUILD_PHASES,
 
 #define BUILD_SEED UINT64CONST(0x76616d616e61)
 
-/* What the leader decides and the others need to know. */
-typedef struct Decisions
-{
-	PipeannMeta meta;
-	uint32		ids;
-} Decisions;
-
 typedef struct BuildState
 {
 	PipeannParallel *parallel;
 	PipeannTeam *team;
 	Relation	heap;
 	Relation	index;
-	Decisions  *decisions;		/* shared */
+	PipeannMeta *decided;		/* shared: the metapage as the leader has it */
 	Spool		spool;
 	PipeannNodes nodes;
 	PipeannMeta meta;
@@ -683,9 +676,9 @@ static void
 ShareMeta(BuildState *state)
 {
 	if (PipeannTeamLeads(state->team))
-		state->decisions->meta = state->meta;
+		*state->decided = state->meta;
 	PipeannTeamMeet(state->team);
-	state->meta = state->decisions->meta;
+	state->meta = *state->decided;
 }
 
 static void
@@ -743,12 +736,10 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 		if (graph != NULL)
 			PipeannGraphPack(graph, &nodes->vectors,
 							 state->meta.layout.fill, order, state->team);
-		state->decisions->ids = PipeannReserveNodes(state->index,
-													&state->meta, nodes);
+		PipeannReserveNodes(state->index, &state->meta, nodes);
 	}
 	ShareMeta(state);
 	StartPhase(state, PHASE_WRITE, n, 1);
-	PipeannNodesInit(state->team, nodes, state->decisions->ids);
 	PipeannWriteNodes(state->team, state->index, &state->meta, nodes, graph,
 					  order);
 	PipeannTeamFree(state->team, order);
@@ -810,7 +801,7 @@ InitBuild(BuildState *state, PipeannParallel *p)
 		state->team->progress = ShowProgress;
 		state->team->progress_arg = state;
 	}
-	state->decisions = PipeannTeamAlloc(state->team, sizeof(Decisions));
+	state->decided = PipeannTeamAlloc(state->team, sizeof(PipeannMeta));
 	MetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m,
 			 &state->spool.stats.sizes);
 }

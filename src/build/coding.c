@@ -736,37 +736,6 @@ PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta, uint32 ids)
 			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
 }
 
-/* Each insert either ends before the change or knows of it. */
-PipeannMeta *
-PipeannMetaBeginAlone(Relation index, PipeannMetaAlone *alone)
-{
-	alone->cancellable = PipeannKeepInsertsOut(index);
-	PipeannMetaBegin(index, &alone->update);
-	return alone->update.meta;
-}
-
-void
-PipeannMetaEndAlone(Relation index, PipeannMetaAlone *alone)
-{
-	PipeannMetaEnd(&alone->update);
-	PipeannLetInsertsIn(index, alone->cancellable);
-}
-
-/*
- * Begin a change of the metapage after which the pages of the generation may be
- * written. Codes that inserts wrote there since an earlier attempt failed are of no
- * use; from here on none does.
- */
-PipeannMeta *
-PipeannCodingAttempt(const PipeannCoding *k, PipeannMetaAlone *alone)
-{
-	PipeannMeta *meta = PipeannMetaBeginAlone(k->index, alone);
-
-	meta->flags &= ~PIPEANN_META_RETRAINING;
-	meta->attempt++;
-	return meta;
-}
-
 /* Name the generation in the metapage, with all that belongs to it. */
 void
 PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)

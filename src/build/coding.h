@@ -76,19 +76,6 @@ extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
-
-/* A change of the metapage with no insert under way. */
-typedef struct PipeannMetaAlone
-{
-	PipeannMetaUpdate update;
-	bool		cancellable;	/* see PipeannKeepInsertsOut() */
-} PipeannMetaAlone;
-
-extern PipeannMeta *PipeannMetaBeginAlone(Relation index,
-										  PipeannMetaAlone *alone);
-extern void PipeannMetaEndAlone(Relation index, PipeannMetaAlone *alone);
-extern PipeannMeta *PipeannCodingAttempt(const PipeannCoding *k,
-										 PipeannMetaAlone *alone);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 
 /* codebook, codes and entry graph to their pages */

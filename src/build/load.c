@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "build/repack.h"
+#include "build/packing.h"
 #include "build/rows.h"
 #include "io/io.h"
 #include "distance/distance.h"

@@ -55,38 +55,9 @@ PipeannNodeRow(const PipeannNodes *nodes, uint32 node, uint32 dup)
 /* rows.c */
 extern void PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes);
 
-/* write.c: graph pages */
-
-/* Where nodes are written. */
-typedef struct PipeannGraphWriter
-{
-	Relation	index;
-	const PipeannLayout *layout;
-	const PipeannExtentMap *map;
-	PipeannKind kind;			/* of the extents to write to */
-	const PipeannNodes *nodes;	/* that have ids */
-	PipeannGraph *graph;		/* NULL: no edges */
-	uint32		node_pages;		/* overflow slots are on those behind them */
-
-	/* write.c's own */
-	char	   *page;			/* payloads of one graph page */
-	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
-	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
-	uint32		next_ext;		/* the overflow slot to be written next */
-} PipeannGraphWriter;
-
-extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
-							 uint32 ids);
-extern void PipeannAssignIds(const PipeannLayout *l, int fill,
-							 PipeannNodes *nodes, const uint32 *order);
-extern uint64 PipeannExtPages(const PipeannLayout *l,
-							  const PipeannNodes *nodes);
-extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
-									 PipeannKind kind, const PipeannLayout *l,
-									 uint64 pages);
-extern void PipeannWriteGraph(PipeannTeam *team, PipeannGraphWriter *w);
-extern uint32 PipeannReserveNodes(Relation index, PipeannMeta *meta,
-								  const PipeannNodes *nodes);
+/* packing.c */
+extern void PipeannReserveNodes(Relation index, PipeannMeta *meta,
+								const PipeannNodes *nodes);
 extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);

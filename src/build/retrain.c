@@ -16,8 +16,8 @@
  */
 #include "postgres.h"
 
-#include "build/repack.h"
 #include "base/pause.h"
+#include "build/packing.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
@@ -389,7 +389,7 @@ Announce(Retraining *r)
 	PipeannMetaAlone alone;
 	PipeannMeta *meta;
 
-	meta = PipeannCodingAttempt(&r->coding, &alone);
+	meta = PipeannCodingAttempt(view->index, &alone);
 	ReserveCodes(r, meta);
 	PipeannMetaEndAlone(view->index, &alone);
 	PipeannRefreshView(view);
@@ -438,7 +438,7 @@ Retrain(Retraining *r)
 	PipeannIndexView *view = &r->view;
 	const PipeannMeta *meta = &view->meta;
 
-	if (PipeannRepack(view) != PIPEANN_REPACK_NEVER)
+	if (PipeannRepack(view))
 		return;
 	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
 					   meta->generation + 1);

@@ -1,9 +1,9 @@
 /*
- * repack.h
+ * packing.h
  *		When codes and packing are made anew, and the packing; private to build/.
  */
-#ifndef PIPEANN_BUILD_REPACK_H
-#define PIPEANN_BUILD_REPACK_H
+#ifndef PIPEANN_BUILD_PACKING_H
+#define PIPEANN_BUILD_PACKING_H
 
 #include "build/coding.h"
 
@@ -17,16 +17,46 @@ PipeannGrowthFactor(const PipeannMeta *meta)
 	return meta->nodes < 65536 ? 2 : 4;
 }
 
-/* repack.c: a new packing of the graph, as a build would make it */
-
-typedef enum PipeannRepackResult
+/* A change of the metapage with no insert under way. */
+typedef struct PipeannMetaAlone
 {
-	PIPEANN_REPACK_DONE,
-	PIPEANN_REPACK_LATER,		/* another backend is in the way */
-	PIPEANN_REPACK_NEVER		/* no need, or no room */
-} PipeannRepackResult;
+	PipeannMetaUpdate update;
+	bool		cancellable;	/* see PipeannKeepInsertsOut() */
+} PipeannMetaAlone;
 
-extern PipeannRepackResult PipeannRepack(PipeannIndexView *view);
+/* Each insert either ends before the change or knows of it. */
+static inline PipeannMeta *
+PipeannMetaBeginAlone(Relation index, PipeannMetaAlone *alone)
+{
+	alone->cancellable = PipeannKeepInsertsOut(index);
+	PipeannMetaBegin(index, &alone->update);
+	return alone->update.meta;
+}
+
+static inline void
+PipeannMetaEndAlone(Relation index, PipeannMetaAlone *alone)
+{
+	PipeannMetaEnd(&alone->update);
+	PipeannLetInsertsIn(index, alone->cancellable);
+}
+
+/*
+ * Begin a change of the metapage after which the pages of the generation may be
+ * written. Codes that inserts wrote there since an earlier attempt failed are of no
+ * use; from here on none does.
+ */
+static inline PipeannMeta *
+PipeannCodingAttempt(Relation index, PipeannMetaAlone *alone)
+{
+	PipeannMeta *meta = PipeannMetaBeginAlone(index, alone);
+
+	meta->flags &= ~PIPEANN_META_RETRAINING;
+	meta->attempt++;
+	return meta;
+}
+
+/* packing.c */
+extern bool PipeannRepack(PipeannIndexView *view);
 
 /* load.c: an index's own nodes, as a build has a table's rows */
 
@@ -52,4 +82,4 @@ extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 							 PipeannLoadedGraph *g);
 extern void PipeannLoadedGraphFree(PipeannLoadedGraph *g);
 
-#endif							/* PIPEANN_BUILD_REPACK_H */
+#endif							/* PIPEANN_BUILD_PACKING_H */
