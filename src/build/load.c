@@ -13,6 +13,14 @@
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
+
+typedef struct SourceNode
+{
+	float		aux;			/* as in its slot, as the rounding */
+	PipeannRounding rounding;
+	uint32		nrows;
+} SourceNode;
 
 /* What is read of nodes, in the order of their ids. */
 typedef struct PageSource
@@ -26,9 +34,7 @@ typedef struct PageSource
 	uint32		size;			/* nodes that there is room for */
 	Size		stride;
 	char	   *data;			/* [size] vectors in the index's storage */
-	double	   *norms;			/* [size] */
-	PipeannRounding *roundings; /* [size] */
-	uint32	   *nrows;			/* [size] */
+	SourceNode *nodes;			/* [size] */
 
 	/* rows of all nodes, one after the other; those out of line as a whole */
 	char	   *rows;
@@ -115,7 +121,7 @@ PutRow(PageSource *s, const PipeannRow *row)
 	}
 	memcpy(s->rows + s->bytes, row, bytes);
 	s->bytes += bytes;
-	s->nrows[s->source.n]++;
+	s->nodes[s->source.n].nrows++;
 	if (s->source.has_values)
 		PipeannRowSizesAdd(&s->g->sizes, (uint32) bytes);
 }
@@ -168,14 +174,20 @@ TakeSizes(PageSource *s, const PipeannSlot *slot)
 								   PIPEANN_ROW_SIZE));
 }
 
+static double
+NormOf(const PageSource *s, const SourceNode *node, const float *x)
+{
+	return s->source.metric == PIPEANN_COSINE ? 1.0 / node->aux :
+		PipeannNorm(x, s->source.dim);
+}
+
 /*
- * Which storage holds x, the vector of the last node. Whole numbers that are the
- * rounding of another vector do not fit bytes.
+ * Which storage holds a node's vector, x. Whole numbers that are the rounding of
+ * another vector do not fit bytes.
  */
 static void
-NoteFits(PageSource *s, const float *x)
+NoteFits(PageSource *s, const SourceNode *node, const float *x, double norm)
 {
-	uint32		node = s->source.n;
 	int			dim = s->source.dim;
 	bool	   *fits = s->source.fits;
 	bool		as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, dim);
@@ -185,30 +197,30 @@ NoteFits(PageSource *s, const float *x)
 		(((s->view->meta.flags & PIPEANN_META_SIGNED_ZEROS) &&
 		  PipeannHasNegativeZero(x, dim)) ||
 		 (s->source.rounded &&
-		  s->roundings[node].hash != PipeannVectorHash(x, dim))))
+		  node->rounding.hash != PipeannVectorHash(x, dim))))
 		as_uint8 = as_int8 = false;
 	fits[PIPEANN_UINT8] &= as_uint8;
 	fits[PIPEANN_INT8] &= as_int8;
 	if (!as_uint8 && !as_int8 && !s->source.rounded && fits[PIPEANN_FLOAT2])
-		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, s->norms[node],
-												 PIPEANN_FLOAT2, dim);
+		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2, dim);
 }
 
 static void
 TakeVector(PageSource *s, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
-	uint32		node = s->source.n;
+	SourceNode *node = &s->nodes[s->source.n];
 	const void *vector = PipeannSlotVector(l, slot);
+	double		norm;
 
-	memcpy(s->data + node * s->stride, vector, s->stride);
+	memcpy(s->data + s->source.n * s->stride, vector, s->stride);
 	PipeannVectorToFloat(vector, l->storage, l->dim, s->x);
-	s->norms[node] = l->metric == PIPEANN_COSINE ? 1.0 / slot->aux :
-		PipeannNorm(s->x, l->dim);
-	s->source.max_norm = Max(s->source.max_norm, s->norms[node]);
-	s->roundings[node] = (PipeannRounding) {slot->error, slot->hash};
+	node->aux = slot->aux;
+	node->rounding = (PipeannRounding) {slot->error, slot->hash};
+	norm = NormOf(s, node, s->x);
+	s->source.max_norm = Max(s->source.max_norm, norm);
 	if (s->source.wanted == PIPEANN_STORAGE_AUTO)
-		NoteFits(s, s->x);
+		NoteFits(s, node, s->x, norm);
 }
 
 /* Copy neighbours as ids, since nodes of later pages have no number yet. */
@@ -232,10 +244,7 @@ MakeRoom(PageSource *s)
 		return;
 	s->size += s->size / 8;
 	s->data = PipeannRealloc(s->data, mul_size(s->size, s->stride));
-	s->norms = PipeannRealloc(s->norms, mul_size(s->size, sizeof(double)));
-	s->roundings = PipeannRealloc(s->roundings,
-								  mul_size(s->size, sizeof(PipeannRounding)));
-	s->nrows = PipeannRealloc(s->nrows, mul_size(s->size, sizeof(uint32)));
+	s->nodes = PipeannRealloc(s->nodes, mul_size(s->size, sizeof(SourceNode)));
 }
 
 static void
@@ -249,14 +258,14 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 		return;
 	}
 	MakeRoom(s);
-	s->nrows[s->source.n] = 0;
+	s->nodes[s->source.n].nrows = 0;
 	if (s->wants_rows)
 		TakeRows(s, id, slot);
 	else
 		TakeSizes(s, slot);
-	if (s->nrows[s->source.n] == 0)
+	if (s->nodes[s->source.n].nrows == 0)
 		return;
-	s->source.more += s->nrows[s->source.n] - 1;
+	s->source.more += s->nodes[s->source.n].nrows - 1;
 	TakeVector(s, slot);
 	TakeList(s, slot);
 	s->g->node_of_id[id] = s->source.n++;
@@ -271,19 +280,20 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 	const PipeannLayout *l = &s->view->meta.layout;
 	PipeannSourceRow row = {0};
 
-	for (uint32 node = 0; node < source->n; node++)
+	for (uint32 i = 0; i < source->n; i++)
 	{
+		const SourceNode *node = &s->nodes[i];
+
 		CHECK_FOR_INTERRUPTS();
-		row.number = node;
-		row.norm = s->norms[node];
-		row.rounding = source->rounded ? &s->roundings[node] : NULL;
-		PipeannVectorToFloat(s->data + node * s->stride, l->storage, l->dim,
-							 s->x);
-		for (uint32 i = 0; i < s->nrows[node]; i++)
+		PipeannVectorToFloat(s->data + i * s->stride, l->storage, l->dim, s->x);
+		row.number = i;
+		row.norm = NormOf(s, node, s->x);
+		row.rounding = source->rounded ? &node->rounding : NULL;
+		for (uint32 k = 0; k < node->nrows; k++)
 		{
 			row.row = (const PipeannRow *) (s->rows + row.at);
 			row.tid = row.row->tid;
-			take(&row, i == 0 ? s->x : NULL, arg);
+			take(&row, k == 0 ? s->x : NULL, arg);
 			row.at += RowBytes(s, row.row);
 		}
 	}
@@ -312,9 +322,7 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	s->size = Min(meta->nodes, PipeannViewIds(view)) + 1024;
 	s->stride = mul_size(l->dim, PipeannElementSize(l->storage));
 	s->data = PipeannAlloc(mul_size(s->size, s->stride));
-	s->norms = PipeannAlloc(mul_size(s->size, sizeof(double)));
-	s->roundings = PipeannAlloc(mul_size(s->size, sizeof(PipeannRounding)));
-	s->nrows = PipeannAlloc(mul_size(s->size, sizeof(uint32)));
+	s->nodes = PipeannAlloc(mul_size(s->size, sizeof(SourceNode)));
 	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;
 	s->rows = PipeannAlloc(s->room);
 	s->x = palloc(mul_size(l->dim, sizeof(float)));
@@ -325,9 +333,7 @@ static void
 CloseSource(PageSource *s)
 {
 	pfree(s->data);
-	pfree(s->norms);
-	pfree(s->roundings);
-	pfree(s->nrows);
+	pfree(s->nodes);
 	pfree(s->rows);
 	pfree(s->x);
 	pfree(s->read);
@@ -409,7 +415,7 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 /*
  * Read all nodes that have rows, of the first graph pages, with all their rows,
  * or with one invalid TID each if rows is false. Edges to other nodes are left
- * out, and every node can be reached from the root.
+ * out, and every node can be reached from the root. All of it is in g->context.
  */
 void
 PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
@@ -417,27 +423,25 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 {
 	const PipeannMeta *meta = &view->meta;
 	PipeannTeam *team = PipeannTeamAlone();
+	MemoryContext old;
 
 	memset(g, 0, sizeof(*g));
+	g->context = AllocSetContextCreate(CurrentMemoryContext, "pipeann graph",
+									   ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(g->context);
 	g->ids = pages * meta->layout.slots_per_page;
 	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
 	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
 	g->graph = PipeannGraphNew(team, g->ids, meta->layout.max_degree);
 	Load(view, pages, rows, g);
 	NumberNeighbors(g);
-	if (g->graph->n == 0)
-		return;
-	g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :
-		PIPEANN_INVALID_ID;
-	if (g->graph->medoid == PIPEANN_INVALID_ID)
-		g->graph->medoid = 0;
-	PipeannGraphConnect(team, g->graph, &g->nodes.vectors);
-}
-
-void
-PipeannLoadedGraphFree(PipeannLoadedGraph *g)
-{
-	PipeannNodesFree(PipeannTeamAlone(), &g->nodes);
-	PipeannGraphFree(PipeannTeamAlone(), g->graph);
-	pfree(g->node_of_id);
+	if (g->graph->n > 0)
+	{
+		g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :
+			PIPEANN_INVALID_ID;
+		if (g->graph->medoid == PIPEANN_INVALID_ID)
+			g->graph->medoid = 0;
+		PipeannGraphConnect(team, g->graph, &g->nodes.vectors);
+	}
+	MemoryContextSwitchTo(old);
 }

@@ -52,9 +52,6 @@ PipeannNodeRow(const PipeannNodes *nodes, uint32 node, uint32 dup)
 								 &nodes->tids[node] : &nodes->dups[dup].tid);
 }
 
-/* rows.c */
-extern void PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes);
-
 /* packing.c */
 extern void PipeannReserveNodes(Relation index, PipeannMeta *meta,
 								const PipeannNodes *nodes);

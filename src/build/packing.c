@@ -15,6 +15,7 @@
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* ---------- graph pages ---------- */
@@ -662,7 +663,9 @@ Prepare(Repacking *s)
 	PipeannCodesWrite(team, &s->coding, view->map, &g.nodes);
 	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, &g.nodes,
 						g.nodes.id_of_node[g.graph->medoid]);
-	PipeannLoadedGraphFree(&g);
+	pfree(g.nodes.id_of_node);
+	pfree(g.nodes.node_of_id);
+	MemoryContextDelete(g.context);
 	PIPEANN_PAUSE("repack-prepared");
 	return true;
 }

@@ -63,6 +63,7 @@ extern bool PipeannRepack(PipeannIndexView *view);
 /* Edges are between numbers; the medoid is the root. */
 typedef struct PipeannLoadedGraph
 {
+	MemoryContext context;		/* which all of it is in */
 	PipeannNodes nodes;
 	PipeannGraph *graph;
 	uint32		ids;			/* of the index when it was read */
@@ -80,6 +81,5 @@ extern void PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);
 extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 							 PipeannLoadedGraph *g);
-extern void PipeannLoadedGraphFree(PipeannLoadedGraph *g);
 
 #endif							/* PIPEANN_BUILD_PACKING_H */

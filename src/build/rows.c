@@ -469,19 +469,3 @@ PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 		LinkRows(rows, nodes);
 	PipeannTeamMeet(team);
 }
-
-void
-PipeannNodesFree(PipeannTeam *team, PipeannNodes *nodes)
-{
-	FreeArray(team, nodes->vectors.data);
-	FreeArray(team, nodes->vectors.aux);
-	FreeArray(team, nodes->roundings);
-	FreeArray(team, nodes->tids);
-	FreeArray(team, nodes->dup_heads);
-	FreeArray(team, nodes->dups);
-	FreeArray(team, nodes->values);
-	FreeArray(team, nodes->values_at);
-	FreeArray(team, nodes->dup_values_at);
-	FreeArray(team, nodes->id_of_node);
-	FreeArray(team, nodes->node_of_id);
-}
