@@ -118,6 +118,10 @@ add_size(Size a, Size b)
 #include "storage/shmem.h"		/* add_size, mul_size */
 #endif
 
+/* An array of n elements of a type. */
+#define PipeannArray(type, n) \
+	((type *) PipeannAlloc(mul_size((n), sizeof(type))))
+
 /*
  * A node's id is its position in the graph: page ordinal * slots a page +
  * slot.

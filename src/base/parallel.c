@@ -422,7 +422,7 @@ Release(PipeannTeam *team, PipeannShares *s, Allocation *a)
 }
 
 static void
-Unshare(PipeannTeam *team, void *memory)
+Unshare(PipeannTeam *team, const void *memory)
 {
 	PipeannShares *s = SharesOf(team);
 	ListCell   *cell;

@@ -26,7 +26,22 @@ PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 	team->steps++;
 }
 
-/* Take the next run of items. False if there is none left. */
+/*
+ * Wait until all items of the step are done.
+ *
+ * The counter of the next step is set back before the meeting: the step that
+ * used it last is over for everybody.
+ */
+static void
+End(PipeannTeam *team)
+{
+	if (PipeannTeamLeads(team))
+		__atomic_store_n(&team->shared->next[1 - team->step], 0,
+						 __ATOMIC_RELAXED);
+	PipeannTeamMeet(team);
+}
+
+/* Take the next run of items. False when all of them are done. */
 bool
 PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 {
@@ -34,24 +49,12 @@ PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 	*from = __atomic_fetch_add(&team->shared->next[team->step], team->run,
 							   __ATOMIC_RELAXED);
 	if (*from >= team->n)
+	{
+		End(team);
 		return false;
+	}
 	*to = Min(*from + team->run, team->n);
 	if (team->progress != NULL && PipeannTeamLeads(team))
 		team->progress(*from, team->n, team->progress_arg);
 	return true;
-}
-
-/*
- * Wait until all items of the step are done. All members call.
- *
- * The counter of the next step is set back before the meeting: the step that
- * used it last is over for everybody.
- */
-void
-PipeannTeamEnd(PipeannTeam *team)
-{
-	if (PipeannTeamLeads(team))
-		__atomic_store_n(&team->shared->next[1 - team->step], 0,
-						 __ATOMIC_RELAXED);
-	PipeannTeamMeet(team);
 }

@@ -11,7 +11,6 @@
  *		PipeannTeamBegin(team, n, 64);
  *		while (PipeannTeamNext(team, &from, &to))
  *			...						-- items from .. to - 1
- *		PipeannTeamEnd(team);
  *
  * A team of one needs no server. parallel.c makes teams of several.
  */
@@ -60,7 +59,7 @@ struct PipeannTeam
 	void		(*meet) (PipeannTeam *team);
 	void	   *(*share) (PipeannTeam *team, Size size, bool work);
 	Size		(*room) (PipeannTeam *team, bool work);
-	void		(*unshare) (PipeannTeam *team, void *memory);
+	void		(*unshare) (PipeannTeam *team, const void *memory);
 	const PipeannLogs *logs;
 
 	/* called by the leader with the items handed out, or NULL */
@@ -109,7 +108,6 @@ PipeannTeamUnlock(uint8 *lock)
 extern PipeannTeam *PipeannTeamAlone(void);
 extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
 extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
-extern void PipeannTeamEnd(PipeannTeam *team);
 
 static inline void *
 PipeannTeamAllocAs(PipeannTeam *team, Size size, bool work)
@@ -130,6 +128,10 @@ PipeannTeamAlloc(PipeannTeam *team, Size size)
 	return PipeannTeamAllocAs(team, size, false);
 }
 
+/* An array of n elements of a type in such memory. */
+#define PipeannTeamArray(team, type, n) \
+	((type *) PipeannTeamAlloc((team), mul_size((n), sizeof(type))))
+
 /*
  * Such memory for what is used here and there, at random: where memory is short it
  * is a file only if nothing else is left.
@@ -140,14 +142,16 @@ PipeannTeamAllocWork(PipeannTeam *team, Size size)
 	return PipeannTeamAllocAs(team, size, true);
 }
 
-/* Give it back. All members call, when none uses it any more. */
+/* Give it back, if it is not NULL. All members call, when none uses it any more. */
 static inline void
-PipeannTeamFree(PipeannTeam *team, void *memory)
+PipeannTeamFree(PipeannTeam *team, const void *memory)
 {
+	if (memory == NULL)
+		return;
 	if (team != NULL && team->unshare != NULL)
 		team->unshare(team, memory);
 	else
-		pfree(memory);
+		pfree((void *) memory);
 }
 
 /* Whether PipeannTeamAlloc() has memory for so many bytes. */

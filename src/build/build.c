@@ -98,16 +98,14 @@ SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns, int dim,
 	if (columns.values != NULL)
 	{
 		s->row = palloc(PIPEANN_ROW_SIZE);
-		s->bytes = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
-												   sizeof(uint64)));
+		s->bytes = PipeannTeamArray(team, uint64, (Size) nblocks + 1);
 	}
 	s->source.dim = dim;
 	s->source.metric = metric;
 	s->source.wanted = wanted;
 	s->nblocks = nblocks;
 	s->file = BufFileCreateTemp(false);
-	s->starts = PipeannTeamAlloc(team, mul_size((Size) nblocks + 1,
-												sizeof(uint32)));
+	s->starts = PipeannTeamArray(team, uint32, (Size) nblocks + 1);
 	s->scratch = palloc(mul_size(dim, sizeof(float)));
 	s->row_context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann build row",
@@ -258,7 +256,7 @@ ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 {
 	Spool *s = (Spool *) source;
 	BlockNumber block = InvalidBlockNumber;
-	float	   *x = palloc(mul_size(source->dim, sizeof(float)));
+	float	   *x = PipeannArray(float, source->dim);
 	PipeannSourceRow taken = {.row = s->row};
 	SpoolRow	row;
 
@@ -319,8 +317,7 @@ MakeSource(Spool *s)
 static void
 SpoolFinish(PipeannTeam *team, Spool *s)
 {
-	SpoolStats *all = PipeannTeamAlloc(team, mul_size(team->members,
-													  sizeof(SpoolStats)));
+	SpoolStats *all = PipeannTeamArray(team, SpoolStats, team->members);
 
 	all[team->member] = s->stats;
 	PipeannTeamMeet(team);
@@ -347,8 +344,7 @@ SpoolFree(PipeannTeam *team, Spool *s)
 {
 	BufFileClose(s->file);
 	PipeannTeamFree(team, s->starts);
-	if (s->bytes != NULL)
-		PipeannTeamFree(team, s->bytes);
+	PipeannTeamFree(team, s->bytes);
 	pfree(s->scratch);
 }
 
@@ -727,8 +723,7 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 {
 	PipeannNodes *nodes = &state->nodes;
 	uint32		n = nodes->vectors.n;
-	uint32	   *order = PipeannTeamAlloc(state->team,
-										 mul_size(n, sizeof(uint32)));
+	uint32	   *order = PipeannTeamArray(state->team, uint32, n);
 
 	if (PipeannTeamLeads(state->team))
 	{

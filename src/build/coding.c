@@ -163,7 +163,7 @@ PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 float
 PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 {
-	float	   *decoded = palloc(mul_size(pq->dim, sizeof(float)));
+	float	   *decoded = PipeannArray(float, pq->dim);
 	uint8	   *code = palloc(pq->nsubvectors);
 	double		sum = 0;
 
@@ -334,9 +334,8 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 {
 	int			dim = k->pq.dim;
 	Samples		s = {x, n, n >= MIN_SAMPLES ? ERROR_SAMPLES : 0};
-	float	   *centroids =
-		PipeannTeamAlloc(team, mul_size(PipeannPqCentroidCount(dim),
-										sizeof(float)));
+	float	   *centroids = PipeannTeamArray(team, float,
+											 PipeannPqCentroidCount(dim));
 
 	if (PipeannTeamLeads(team))
 		MoveSamples(x, n, dim, s.aside);
@@ -388,9 +387,7 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 	const PipeannVectors *v = &nodes->vectors;
 	NodeSampling sampling = SampleNodes(nodes);
 	uint32		n = PipeannCodingSamples(&k->layout, v->n);
-	float	   *samples = PipeannTeamAlloc(team,
-										   mul_size(mul_size(n, v->dim),
-													sizeof(float)));
+	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
 	uint64		from;
 	uint64		to;
 
@@ -399,7 +396,6 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 		for (uint64 i = from; i < to; i++)
 			PipeannCodingVector(v, (uint32) (i * v->n / n),
 								samples + (Size) i * v->dim);
-	PipeannTeamEnd(team);
 	TrainCentroids(team, k, samples, n);
 	PipeannTeamFree(team, samples);
 	TrainHistograms(team, k, SampledNodeRow, &sampling, sampling.n);
@@ -408,9 +404,8 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 void
 PipeannCodingFree(PipeannTeam *team, PipeannCoding *k)
 {
-	PipeannTeamFree(team, (void *) k->pq.centroids);
-	if (k->histograms != NULL)
-		PipeannTeamFree(team, k->histograms);
+	PipeannTeamFree(team, k->pq.centroids);
+	PipeannTeamFree(team, k->histograms);
 }
 
 /* ---------- codebook and codes to their pages ---------- */
@@ -498,7 +493,6 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 			PipeannEncodeAttributes(k->attributes, &k->layout, nodes, id,
 									count, payload);
 		}
-	PipeannTeamEnd(team);
 }
 
 /* Write whole pages of codes. */
@@ -519,8 +513,7 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
 	uint8	   *payloads = PipeannTeamAlloc(team, mul_size(batch,
 														   PIPEANN_PAYLOAD));
-	float	   *x = palloc(mul_size(k->layout.dim,
-									ENCODE_BLOCK * sizeof(float)));
+	float	   *x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK));
 
 	for (uint32 first = 0; first < pages; first += batch)
 	{
@@ -666,8 +659,7 @@ PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 					const PipeannNodes *nodes, uint32 root)
 {
 	uint32		want = PipeannEntryCount(nodes->vectors.n);
-	uint32	   *sample = PipeannTeamAlloc(team, mul_size((Size) want + 1,
-														 sizeof(uint32)));
+	uint32	   *sample = PipeannTeamArray(team, uint32, (Size) want + 1);
 
 	/* behind the sample stands how many they are */
 	if (PipeannTeamLeads(team))

@@ -322,10 +322,10 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	s->size = Min(meta->nodes, PipeannViewIds(view)) + 1024;
 	s->stride = mul_size(l->dim, PipeannElementSize(l->storage));
 	s->data = PipeannAlloc(mul_size(s->size, s->stride));
-	s->nodes = PipeannAlloc(mul_size(s->size, sizeof(SourceNode)));
+	s->nodes = PipeannArray(SourceNode, s->size);
 	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;
 	s->rows = PipeannAlloc(s->room);
-	s->x = palloc(mul_size(l->dim, sizeof(float)));
+	s->x = PipeannArray(float, l->dim);
 	s->read = palloc(PipeannExtBytes(l));
 }
 
@@ -430,7 +430,7 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 									   ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(g->context);
 	g->ids = pages * meta->layout.slots_per_page;
-	g->node_of_id = PipeannAlloc(mul_size(Max(g->ids, 1), sizeof(uint32)));
+	g->node_of_id = PipeannArray(uint32, Max(g->ids, 1));
 	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
 	g->graph = PipeannGraphNew(team, g->ids, meta->layout.max_degree);
 	Load(view, pages, rows, g);

@@ -52,9 +52,8 @@ static void
 NodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
 {
 	nodes->ids = ids;
-	nodes->id_of_node = PipeannTeamAlloc(team, mul_size(nodes->vectors.n,
-														sizeof(uint32)));
-	nodes->node_of_id = PipeannTeamAlloc(team, mul_size(ids, sizeof(uint32)));
+	nodes->id_of_node = PipeannTeamArray(team, uint32, nodes->vectors.n);
+	nodes->node_of_id = PipeannTeamArray(team, uint32, ids);
 }
 
 /*
@@ -295,8 +294,7 @@ WriteNodePages(PipeannTeam *team, GraphWriter *w)
 	uint64		from;
 	uint64		to;
 
-	w->run_ext = PipeannTeamAlloc(team, mul_size(w->node_pages / PAGE_RUN + 1,
-												 sizeof(uint32)));
+	w->run_ext = PipeannTeamArray(team, uint32, w->node_pages / PAGE_RUN + 1);
 	if (PipeannTeamLeads(team))
 		NumberExtSlots(w);
 	PipeannTeamMeet(team);
@@ -308,7 +306,6 @@ WriteNodePages(PipeannTeam *team, GraphWriter *w)
 		for (uint32 page = from; page < to; page++)
 			WriteNodePage(w, page, &next_ext);
 	}
-	PipeannTeamEnd(team);
 	PipeannTeamFree(team, w->run_ext);
 }
 
@@ -450,8 +447,7 @@ WriteGraph(PipeannTeam *team, GraphWriter *w)
 	if (PipeannTeamLeads(team))
 		WriteExtPages(w);
 	pfree(w->page);
-	if (w->graph != NULL)
-		PipeannTeamFree(team, w->tree_edges);
+	PipeannTeamFree(team, w->tree_edges);
 }
 
 /* Pages that nodes take without overflow slots. */
@@ -597,7 +593,7 @@ Pack(Repacking *s, PipeannLoadedGraph *g)
 	PipeannNodes *nodes = &g->nodes;
 	uint32		n = nodes->vectors.n;
 	int			fill = Min(PipeannWantedFill(l), l->fill);
-	uint32	   *order = PipeannAlloc(mul_size(n, sizeof(uint32)));
+	uint32	   *order = PipeannArray(uint32, n);
 
 	PipeannGraphPack(g->graph, &nodes->vectors, fill, order,
 					 PipeannTeamAlone());
@@ -607,7 +603,7 @@ Pack(Repacking *s, PipeannLoadedGraph *g)
 	pfree(order);
 
 	s->ids = g->ids;
-	s->new_id = PipeannAlloc(mul_size(s->ids, sizeof(uint32)));
+	s->new_id = PipeannArray(uint32, s->ids);
 	for (uint32 id = 0; id < s->ids; id++)
 		s->new_id[id] = g->node_of_id[id] == PIPEANN_INVALID_ID ?
 			PIPEANN_INVALID_ID : nodes->id_of_node[g->node_of_id[id]];
@@ -751,7 +747,7 @@ WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 	uint32		per_page = PipeannCodesPerPage(l);
 	uint32		pages = (s->node_pages * l->slots_per_page + per_page - 1) /
 		per_page;
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *x = PipeannArray(float, l->dim);
 	uint8	   *code = palloc0(PIPEANN_PAYLOAD);
 
 	while (k->code_pages < pages)
@@ -912,7 +908,7 @@ Finish(Repacking *s)
 	if (g.out_of_line || g.nodes.vectors.storage != l->storage ||
 		g.nodes.vectors.n == 0)
 		return false;
-	fresh = PipeannAlloc(mul_size(g.nodes.vectors.n, sizeof(uint32)));
+	fresh = PipeannArray(uint32, g.nodes.vectors.n);
 	KeepIds(s, &g, fresh, &nfresh);
 	pages = s->node_pages + ExtPages(l, &g.nodes);
 	ReserveRest(s, pages);

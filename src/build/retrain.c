@@ -127,8 +127,7 @@ StartSamples(Retraining *r)
 
 	r->taken_of = Max(meta->nodes, 1);
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
-	r->samples = PipeannAlloc(mul_size(mul_size(r->most_samples, l->dim),
-									   sizeof(float)));
+	r->samples = PipeannArray(float, mul_size(r->most_samples, l->dim));
 	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
 	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
 													   PipeannViewIds(&r->view))),
@@ -138,12 +137,11 @@ StartSamples(Retraining *r)
 	v->metric = l->metric;
 	v->stride = stride;
 	r->data = PipeannAlloc(mul_size(r->most_entries + 1, stride));
-	r->aux = PipeannAlloc(mul_size(r->most_entries + 1, sizeof(float)));
+	r->aux = PipeannArray(float, r->most_entries + 1);
 	v->data = r->data;
 	v->aux = l->metric == PIPEANN_L2 ? NULL : r->aux;
 	v->max_norm = meta->max_norm;
-	r->entries.id_of_node = PipeannAlloc(mul_size(r->most_entries + 1,
-												  sizeof(uint32)));
+	r->entries.id_of_node = PipeannArray(uint32, r->most_entries + 1);
 }
 
 /* NULL if the node has no row in its slot. */
@@ -334,8 +332,7 @@ HasDrifted(Retraining *r)
 		pfree(nodes);
 		return false;
 	}
-	r->samples = PipeannAlloc(mul_size(mul_size(DRIFT_SAMPLES, l->dim),
-									   sizeof(float)));
+	r->samples = PipeannArray(float, mul_size(DRIFT_SAMPLES, l->dim));
 	for (uint32 i = 0; i < want; i++)
 	{
 		uint32		page = (uint32) ((uint64) i * pages / want);
@@ -408,7 +405,7 @@ static void
 WriteEntries(Retraining *r)
 {
 	uint32		n = r->entries.vectors.n;
-	uint32	   *sample = PipeannAlloc(mul_size(Max(n, 1), sizeof(uint32)));
+	uint32	   *sample = PipeannArray(uint32, Max(n, 1));
 
 	for (uint32 i = 0; i < n; i++)
 		sample[i] = i;
@@ -443,7 +440,7 @@ Retrain(Retraining *r)
 	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
 					   meta->generation + 1);
 	r->pages = PipeannViewPages(view);
-	r->x = palloc(mul_size(meta->layout.dim, sizeof(float)));
+	r->x = PipeannArray(float, meta->layout.dim);
 	StartSamples(r);
 	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)

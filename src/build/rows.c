@@ -105,45 +105,35 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	v->max_norm = (float) source->max_norm;
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
 	v->aux = v->metric == PIPEANN_L2 ? NULL :
-		PipeannTeamAlloc(team, mul_size(v->n, sizeof(float)));
+		PipeannTeamArray(team, float, v->n);
 	rows->roundings = storage != PIPEANN_FLOAT2 ? NULL :
-		PipeannTeamAlloc(team, mul_size(v->n, sizeof(PipeannRounding)));
-	rows->tids = PipeannTeamAlloc(team, mul_size(v->n,
-												 sizeof(ItemPointerData)));
-	rows->hash = PipeannTeamAlloc(team, mul_size(v->n, sizeof(uint32)));
+		PipeannTeamArray(team, PipeannRounding, v->n);
+	rows->tids = PipeannTeamArray(team, ItemPointerData, v->n);
+	rows->hash = PipeannTeamArray(team, uint32, v->n);
 	if (source->more > 0)
-		rows->more = PipeannTeamAlloc(team, mul_size(source->more,
-													 sizeof(PipeannMoreRow)));
+		rows->more = PipeannTeamArray(team, PipeannMoreRow, source->more);
 	if (source->has_values)
 	{
 		rows->values = PipeannTeamAlloc(team, source->value_bytes);
-		rows->values_at = PipeannTeamAlloc(team, mul_size(v->n,
-														  sizeof(uint64)));
+		rows->values_at = PipeannTeamArray(team, uint64, v->n);
 	}
 	source->read(source, LoadRow, &l);
 	PipeannTeamMeet(team);
-}
-
-static void
-FreeArray(PipeannTeam *team, const void *array)
-{
-	if (array != NULL)
-		PipeannTeamFree(team, unconstify(void *, array));
 }
 
 /* Free all but values, which nodes come to have. */
 void
 PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
 {
-	FreeArray(team, rows->vectors.data);
-	FreeArray(team, rows->vectors.aux);
-	FreeArray(team, rows->roundings);
-	FreeArray(team, rows->tids);
-	FreeArray(team, rows->values_at);
-	FreeArray(team, rows->more);
-	FreeArray(team, rows->hash);
-	FreeArray(team, rows->again);
-	FreeArray(team, rows->number);
+	PipeannTeamFree(team, rows->vectors.data);
+	PipeannTeamFree(team, rows->vectors.aux);
+	PipeannTeamFree(team, rows->roundings);
+	PipeannTeamFree(team, rows->tids);
+	PipeannTeamFree(team, rows->values_at);
+	PipeannTeamFree(team, rows->more);
+	PipeannTeamFree(team, rows->hash);
+	PipeannTeamFree(team, rows->again);
+	PipeannTeamFree(team, rows->number);
 }
 
 /* ---------- equal vectors ---------- */
@@ -197,7 +187,7 @@ GrowTable(Table *t)
 	uint32		size = t->size;
 
 	t->size = size * 2;
-	t->slots = PipeannAlloc(mul_size(t->size, sizeof(uint32)));
+	t->slots = PipeannArray(uint32, t->size);
 	memset(t->slots, 0xFF, mul_size(t->size, sizeof(uint32)));
 	for (uint32 i = 0; i < size; i++)
 		if (former[i] != PIPEANN_INVALID_ID)
@@ -214,7 +204,7 @@ FindEqualOfPart(PipeannRows *rows, uint32 part, uint32 parts)
 {
 	Table		t = {.rows = rows,.size = FIRST_SLOTS};
 
-	t.slots = PipeannAlloc(mul_size(t.size, sizeof(uint32)));
+	t.slots = PipeannArray(uint32, t.size);
 	memset(t.slots, 0xFF, mul_size(t.size, sizeof(uint32)));
 	for (uint32 row = 0; row < rows->vectors.n && t.twins <= MOST_TWINS; row++)
 	{
@@ -245,17 +235,16 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 {
 	uint32		n = rows->vectors.n;
 	uint32		parts = n / PART_ROWS + 8;
-	int		   *twins = PipeannTeamAlloc(team, mul_size(parts, sizeof(int)));
+	int		   *twins = PipeannTeamArray(team, int, parts);
 	int			most = 0;
 	uint64		from;
 	uint64		to;
 
 	rows->again = PipeannTeamAlloc(team, n);
-	rows->number = PipeannTeamAlloc(team, mul_size(n, sizeof(uint32)));
+	rows->number = PipeannTeamArray(team, uint32, n);
 	PipeannTeamBegin(team, parts, 1);
 	while (PipeannTeamNext(team, &from, &to))
 		twins[from] = FindEqualOfPart(rows, (uint32) from, parts);
-	PipeannTeamEnd(team);
 	for (uint32 i = 0; i < parts; i++)
 		most = Max(most, twins[i]);
 	rows->distinct = n;
@@ -293,7 +282,7 @@ static bool
 IsFarFromZero(const PipeannVectors *v)
 {
 	double	   *mean = palloc0(mul_size(v->dim, sizeof(double)));
-	float	   *x = palloc(mul_size(v->dim, sizeof(float)));
+	float	   *x = PipeannArray(float, v->dim);
 	uint32		n = Min(v->n, MIN_JUDGED);
 	double		squares = 0;
 	double		of_mean = 0;
@@ -358,7 +347,7 @@ PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
 	if (!IsUnfit(source, rows, FindEqual(team, rows)))
 		return;
 	PipeannTeamMeet(team);
-	FreeArray(team, rows->values);
+	PipeannTeamFree(team, rows->values);
 	PipeannRowsFree(team, rows);
 	Load(team, source, PIPEANN_FLOAT4, rows);
 	(void) FindEqual(team, rows);
@@ -378,21 +367,17 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 	v->n = n;
 	v->data = PipeannTeamAlloc(team, mul_size(n, v->stride));
 	if (v->aux != NULL)
-		v->aux = PipeannTeamAlloc(team, mul_size(n, sizeof(float)));
-	nodes->tids = PipeannTeamAlloc(team, mul_size(n, sizeof(ItemPointerData)));
-	nodes->dup_heads = PipeannTeamAlloc(team, mul_size(n, sizeof(uint32)));
-	nodes->dups = PipeannTeamAlloc(team, mul_size(others,
-												  sizeof(PipeannDuplicate)));
+		v->aux = PipeannTeamArray(team, float, n);
+	nodes->tids = PipeannTeamArray(team, ItemPointerData, n);
+	nodes->dup_heads = PipeannTeamArray(team, uint32, n);
+	nodes->dups = PipeannTeamArray(team, PipeannDuplicate, others);
 	if (rows->roundings != NULL)
-		nodes->roundings = PipeannTeamAlloc(team,
-											mul_size(n,
-													 sizeof(PipeannRounding)));
+		nodes->roundings = PipeannTeamArray(team, PipeannRounding, n);
 	if (rows->values == NULL)
 		return;
 	nodes->values = rows->values;
-	nodes->values_at = PipeannTeamAlloc(team, mul_size(n, sizeof(uint64)));
-	nodes->dup_values_at = PipeannTeamAlloc(team, mul_size(others,
-														   sizeof(uint64)));
+	nodes->values_at = PipeannTeamArray(team, uint64, n);
+	nodes->dup_values_at = PipeannTeamArray(team, uint64, others);
 }
 
 static void
@@ -464,7 +449,6 @@ PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 		for (uint32 row = from; row < to; row++)
 			if (!rows->again[row])
 				MoveRow(rows, row, nodes);
-	PipeannTeamEnd(team);
 	if (PipeannTeamLeads(team))
 		LinkRows(rows, nodes);
 	PipeannTeamMeet(team);

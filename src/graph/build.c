@@ -92,7 +92,6 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 					OfferPair(f, r, a, b, first, end);
 			}
 		}
-	PipeannTeamEnd(team);
 }
 
 /* ---------- RobustPrune ---------- */
@@ -208,11 +207,11 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 	Assert(params->forced <= ncand);
 	if (ncand <= 0 || params->max_degree <= 0)
 		return 0;
-	keys = PipeannAlloc(mul_size(ncand, sizeof(PipeannKey)));
+	keys = PipeannArray(PipeannKey, ncand);
 	SortCandidates(cand + params->forced, dist + params->forced,
 				   ncand - params->forced, keys);
-	p.next = PipeannAlloc(mul_size(ncand, sizeof(int)));
-	p.kept = PipeannAlloc(mul_size(params->max_degree, sizeof(int)));
+	p.next = PipeannArray(int, ncand);
+	p.kept = PipeannArray(int, params->max_degree);
 	PruneSorted(&p, params, distance, arg);
 	FillUp(&p, Min(params->fill, params->max_degree));
 	for (int i = 0; i < p.nkept; i++)
@@ -247,12 +246,12 @@ static void
 SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
 {
 	PipeannMeasureInit(&s->measure, v);
-	s->offers = PipeannAlloc(mul_size(places, sizeof(PipeannOffer)));
-	s->keys = PipeannAlloc(mul_size(places, sizeof(PipeannKey)));
-	s->cand = PipeannAlloc(mul_size(places, sizeof(uint32)));
-	s->dist = PipeannAlloc(mul_size(places, sizeof(float)));
-	s->next = PipeannAlloc(mul_size(places, sizeof(int)));
-	s->kept = PipeannAlloc(mul_size(max_degree, sizeof(int)));
+	s->offers = PipeannArray(PipeannOffer, places);
+	s->keys = PipeannArray(PipeannKey, places);
+	s->cand = PipeannArray(uint32, places);
+	s->dist = PipeannArray(float, places);
+	s->next = PipeannArray(int, places);
+	s->kept = PipeannArray(int, max_degree);
 }
 
 static void
@@ -319,7 +318,6 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint32 node = first + from; node < first + to; node++)
 			MakeList(&space, r, alpha, g, node);
-	PipeannTeamEnd(team);
 	SpaceFree(&space);
 }
 
@@ -436,7 +434,7 @@ LogsInit(PipeannTeam *team, ShardLogs *l, uint32 nodes, uint32 range,
 	l->log = PipeannAlloc(mul_size(l->n, sizeof(void *)));
 	for (uint32 i = 0; i < l->n; i++)
 		l->log[i] = l->logs->open();
-	l->offers = PipeannAlloc(mul_size(places, sizeof(PipeannOffer)));
+	l->offers = PipeannArray(PipeannOffer, places);
 }
 
 static void
@@ -468,7 +466,6 @@ LogShard(PipeannTeam *team, Shards *s, ShardLogs *l)
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint64 i = from; i < to; i++)
 			WriteRecord(l, &s->near, s->members[i]);
-	PipeannTeamEnd(team);
 }
 
 /* Offer what this member has logged of a range; the log goes. */
@@ -496,7 +493,7 @@ ShardsInit(PipeannTeam *team, Shards *s, const PipeannClusters *c, uint32 n,
 
 	s->clusters = c;
 	s->plan = PipeannTeamAlloc(team, sizeof(Plan));
-	s->slot = PipeannTeamAlloc(team, mul_size(n, sizeof(uint32)));
+	s->slot = PipeannTeamArray(team, uint32, n);
 	s->most = (uint32) Min(n, PipeannTeamRoom(team) / each);
 	s->most = Max(s->most, LargestCluster(c));
 	s->members = PipeannTeamAllocWork(team, mul_size(s->most,
@@ -699,9 +696,8 @@ PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
 	graph->n = n;
 	graph->max_degree = max_degree;
 	graph->medoid = n > 0 ? 0 : PIPEANN_INVALID_ID;
-	graph->degree = PipeannTeamAlloc(team, mul_size(n, sizeof(uint16)));
-	graph->neighbors = PipeannTeamAlloc(team, mul_size(mul_size(n, max_degree),
-													   sizeof(uint32)));
+	graph->degree = PipeannTeamArray(team, uint16, n);
+	graph->neighbors = PipeannTeamArray(team, uint32, mul_size(n, max_degree));
 	return graph;
 }
 
@@ -810,7 +806,7 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 	uint64		to;
 
 	if (vectors->aux != NULL)
-		aux = PipeannTeamAlloc(team, mul_size(n, sizeof(float)));
+		aux = PipeannTeamArray(team, float, n);
 	PipeannTeamBegin(team, n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint64 i = from; i < to; i++)
@@ -821,7 +817,6 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 			if (aux != NULL)
 				aux[i] = vectors->aux[ids[i]];
 		}
-	PipeannTeamEnd(team);
 	sample.n = n;
 	sample.data = data;
 	sample.aux = aux;
@@ -846,8 +841,7 @@ PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 	};
 	PipeannGraph *graph = PipeannGraphBuild(team, &sample, NULL, &params);
 
-	PipeannTeamFree(team, (void *) sample.data);
-	if (sample.aux != NULL)
-		PipeannTeamFree(team, (void *) sample.aux);
+	PipeannTeamFree(team, sample.data);
+	PipeannTeamFree(team, sample.aux);
 	return graph;
 }

@@ -118,7 +118,7 @@ CompareDoubles(const void *a, const void *b)
 static double
 UsualDistance(const double *distance, uint32 m)
 {
-	double	   *sorted = PipeannAlloc(mul_size(Max(m, 1), sizeof(double)));
+	double	   *sorted = PipeannArray(double, Max(m, 1));
 	double		usual;
 
 	memcpy(sorted, distance, m * sizeof(double));
@@ -136,7 +136,7 @@ static void
 SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 {
 	uint32		m = Min(v->n, MAX_SAMPLE);
-	float	   *x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
+	float	   *x = PipeannArray(float, s->dim);
 	double	   *distance = PipeannAllocZero(mul_size(Max(m, 1),
 													 sizeof(double)));
 	double		usual = 0;
@@ -156,8 +156,7 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 static void
 SetPlanes(PipeannFixedScale *s, uint64 seed)
 {
-	s->planes = PipeannAlloc(mul_size(s->fixed_dim, PIPEANN_SKETCH *
-									  sizeof(int16)));
+	s->planes = PipeannArray(int16, mul_size(s->fixed_dim, PIPEANN_SKETCH));
 	for (int i = 0; i < s->fixed_dim * PIPEANN_SKETCH; i++)
 	{
 		int			sum = 0;
@@ -174,7 +173,7 @@ FixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
 	s->dim = v->dim + (v->metric == PIPEANN_IP);
 	s->fixed_dim = (s->dim + 1) / 2 * 2;
-	s->offset = PipeannAlloc(mul_size(s->dim, sizeof(float)));
+	s->offset = PipeannArray(float, s->dim);
 	SetOffsetAndScale(s, v);
 	SetPlanes(s, seed);
 }
@@ -251,10 +250,10 @@ FixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
 {
 	f->n = n;
 	f->dim = s->fixed_dim;
-	f->x = PipeannTeamAlloc(team, mul_size(n, f->dim * sizeof(int16)));
-	f->half_norm = PipeannTeamAlloc(team, mul_size(n, sizeof(int32)));
+	f->x = PipeannTeamArray(team, int16, mul_size(n, f->dim));
+	f->half_norm = PipeannTeamArray(team, int32, n);
 	f->sketch = NULL;
-	f->float_x = PipeannAlloc(mul_size(s->dim, sizeof(float)));
+	f->float_x = PipeannArray(float, s->dim);
 }
 
 /* Set one of them to row r of v. */
@@ -275,8 +274,7 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 	uint64		to;
 
 	FixedInit(team, s, v->n, f);
-	f->sketch = PipeannTeamAlloc(team, mul_size(v->n, PIPEANN_SKETCH *
-												sizeof(int16)));
+	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
 	PipeannTeamBegin(team, v->n, FIXED_RUN);
 	while (PipeannTeamNext(team, &from, &to))
 	{
@@ -284,7 +282,6 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 			FixedSet(f, i, s, v, i);
 		MakeSketches(s, f, from, to);
 	}
-	PipeannTeamEnd(team);
 }
 
 void
@@ -292,8 +289,7 @@ PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
 {
 	PipeannTeamFree(team, f->x);
 	PipeannTeamFree(team, f->half_norm);
-	if (f->sketch != NULL)
-		PipeannTeamFree(team, f->sketch);
+	PipeannTeamFree(team, f->sketch);
 	pfree(f->float_x);
 }
 
@@ -343,8 +339,8 @@ LeadersInit(Leaders *l, const PipeannFixed *f, const uint32 *ids,
 	const int16 *columns[COLUMNS];
 
 	l->n = n;
-	l->panels = PipeannAlloc(mul_size(mul_size(npanels, COLUMNS),
-									  f->dim * sizeof(int16)));
+	l->panels = PipeannArray(int16,
+							 mul_size(mul_size(npanels, COLUMNS), f->dim));
 	l->half_norm = PipeannAllocZero(mul_size(mul_size(npanels, COLUMNS),
 											 sizeof(int32)));
 	for (uint32 i = 0; i < n; i += COLUMNS)
@@ -536,7 +532,7 @@ SampleLeaders(Partition *p, Leaders *l, const uint32 *ids, uint32 n)
 {
 	uint32		most = Min(MOST_LEADERS, MaxLeaders(p->fixed->dim));
 	uint32		count = Max(Min((n + LEADER_PART - 1) / LEADER_PART, most), 2);
-	uint32	   *sample = PipeannAlloc(mul_size(count, sizeof(uint32)));
+	uint32	   *sample = PipeannArray(uint32, count);
 
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -574,7 +570,7 @@ IsWanted(const Assignment *a, uint32 row)
 static void
 Group(PipeannClusters *g, const Assignment *a, const uint32 *ids)
 {
-	uint32	   *at = PipeannAlloc(mul_size(g->n, sizeof(uint32)));
+	uint32	   *at = PipeannArray(uint32, g->n);
 	const uint16 *leaders = a->leaders;
 
 	for (uint32 row = 0; row < a->n; row++, leaders += a->fanout)
@@ -605,11 +601,11 @@ Divide(Partition *p, PipeannClusters *g, const uint32 *ids, uint32 n,
 	SampleLeaders(p, &leaders, ids, n);
 	a.fanout = Min(fanout, (int) leaders.n);
 	total = mul_size(n, a.fanout);
-	a.leaders = PipeannAlloc(mul_size(total, sizeof(uint16)));
+	a.leaders = PipeannArray(uint16, total);
 	Assign(&leaders, p->fixed, ids, n, a.fanout, a.leaders);
 	g->n = leaders.n;
 	g->starts = PipeannAllocZero(mul_size((Size) g->n + 1, sizeof(uint32)));
-	g->ids = PipeannAlloc(mul_size(total, sizeof(uint32)));
+	g->ids = PipeannArray(uint32, total);
 	Group(g, &a, ids);
 	pfree(a.leaders);
 	LeadersFree(&leaders);
@@ -711,7 +707,6 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 			SECOND_FANOUT);
 		CloseGathered(&p);
 	}
-	PipeannTeamEnd(team);
 	PipeannLeafSpaceFree(p.space);
 }
 
@@ -802,8 +797,8 @@ static void
 MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 {
 	PipeannFixed f;
-	Halving    *h = PipeannAlloc(mul_size(n, sizeof(Halving)));
-	uint32	   *ids = PipeannAlloc(mul_size(n, sizeof(uint32)));
+	Halving    *h = PipeannArray(Halving, n);
+	uint32	   *ids = PipeannArray(uint32, n);
 
 	FixedInit(NULL, &c->clusters->scale, n, &f);
 	for (uint32 i = 0; i < n; i++)
@@ -841,7 +836,6 @@ AssignRows(PipeannTeam *team, Clustering *c)
 		Assign(&c->leaders, &f, NULL, to - from, a->fanout,
 			   a->leaders + from * a->fanout);
 	}
-	PipeannTeamEnd(team);
 	PipeannFixedFree(NULL, &f);
 }
 
@@ -883,12 +877,11 @@ Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 	a->fanout = Min(clusters->n, PIPEANN_FANOUT);
 	total = mul_size(a->n, a->fanout);
 	MakeLeaders(c, clusters->n, seed);
-	a->leaders = PipeannTeamAlloc(team, mul_size(total, sizeof(uint16)));
+	a->leaders = PipeannTeamArray(team, uint16, total);
 	AssignRows(team, c);
 	LeadersFree(&c->leaders);
-	clusters->starts = PipeannTeamAlloc(team, mul_size((Size) clusters->n + 1,
-													   sizeof(uint32)));
-	clusters->ids = PipeannTeamAlloc(team, mul_size(total, sizeof(uint32)));
+	clusters->starts = PipeannTeamArray(team, uint32, (Size) clusters->n + 1);
+	clusters->ids = PipeannTeamArray(team, uint32, total);
 	if (PipeannTeamLeads(team))
 	{
 		if (number != NULL)
@@ -927,11 +920,8 @@ PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
 void
 PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters)
 {
-	if (clusters->n > 0)
-	{
-		PipeannTeamFree(team, clusters->starts);
-		PipeannTeamFree(team, clusters->ids);
-	}
+	PipeannTeamFree(team, clusters->starts);
+	PipeannTeamFree(team, clusters->ids);
 	pfree(clusters->scale.offset);
 	pfree(clusters->scale.planes);
 	pfree(clusters);

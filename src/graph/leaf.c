@@ -77,7 +77,6 @@ PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r)
 		memset(r->data + from * size, 0xFF, (to - from) * size);
 		memset(r->bound + from, 0xFF, (to - from) * sizeof(uint16));
 	}
-	PipeannTeamEnd(team);
 }
 
 /* The place of a hash, or -1. */
@@ -273,15 +272,11 @@ PipeannLeafSpaceNew(int dim, int nearest, int places)
 	/* up to half of a reservoir, so that there is room for others */
 	for (s->nhashes = 1; s->nhashes * 4 <= places; s->nhashes *= 2)
 		;
-	s->panels = PipeannAlloc(mul_size(PIPEANN_LEAF, dim * sizeof(int16)));
-	s->distance = PipeannAlloc(mul_size(PIPEANN_LEAF, nearest *
-										sizeof(int32)));
-	s->member = PipeannAlloc(mul_size(PIPEANN_LEAF, nearest *
-									  sizeof(uint16)));
-	s->offers = PipeannAlloc(mul_size(2 * PIPEANN_LEAF * (nearest + 2),
-									  sizeof(LeafOffer)));
-	s->sorted = PipeannAlloc(mul_size(2 * PIPEANN_LEAF * (nearest + 2),
-									  sizeof(PipeannOffer)));
+	s->panels = PipeannArray(int16, mul_size(PIPEANN_LEAF, dim));
+	s->distance = PipeannArray(int32, mul_size(PIPEANN_LEAF, nearest));
+	s->member = PipeannArray(uint16, mul_size(PIPEANN_LEAF, nearest));
+	s->offers = PipeannArray(LeafOffer, 2 * PIPEANN_LEAF * (nearest + 2));
+	s->sorted = PipeannArray(PipeannOffer, 2 * PIPEANN_LEAF * (nearest + 2));
 	return s;
 }
 

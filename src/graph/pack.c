@@ -59,9 +59,9 @@ PackInit(Pack *p, const PipeannGraph *graph, const PipeannVectors *vectors,
 	p->placed = PipeannNoBits(graph->n);
 	p->seen = PipeannNoBits(graph->n);
 	p->max_ids = (int) Min((Size) graph->n, mul_size(degree, degree + 1));
-	p->ids = PipeannAlloc(mul_size(p->max_ids, sizeof(uint32)));
-	p->dist = PipeannAlloc(mul_size(p->max_ids, sizeof(float)));
-	p->keys = PipeannAlloc(mul_size(p->max_ids, sizeof(PipeannKey)));
+	p->ids = PipeannArray(uint32, p->max_ids);
+	p->dist = PipeannArray(float, p->max_ids);
+	p->keys = PipeannArray(PipeannKey, p->max_ids);
 	p->nids = 0;
 	p->nlater = 0;
 	p->later_left = 0;

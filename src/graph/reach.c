@@ -115,12 +115,10 @@ Survey(PipeannTeam *team, Reach *r)
 	PipeannTeamBegin(team, r->graph->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		memset(r->near_in + from, 0xFF, (to - from) * sizeof(uint32));
-	PipeannTeamEnd(team);
 	PipeannTeamBegin(team, r->graph->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint32 node = from; node < to; node++)
 			SurveyNode(r, node);
-	PipeannTeamEnd(team);
 }
 
 /* ---------- near nodes ---------- */
@@ -199,7 +197,6 @@ FindMissed(PipeannTeam *team, Reach *r)
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint32 node = from; node < to; node++)
 			r->missed[node] = IsMissed(r, node);
-	PipeannTeamEnd(team);
 }
 
 /* ---------- the spanning tree ---------- */
@@ -362,11 +359,10 @@ PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 	Reach		r = {.graph = graph};
 
 	PipeannMeasureInit(&r.measure, vectors);
-	r.dist = PipeannAlloc(mul_size(degree, sizeof(float)));
-	r.near = PipeannAlloc(mul_size(mul_size(degree, degree),
-								   sizeof(PipeannKey)));
-	r.in_degree = PipeannTeamAlloc(team, mul_size(graph->n, sizeof(uint32)));
-	r.near_in = PipeannTeamAlloc(team, mul_size(graph->n, sizeof(uint32)));
+	r.dist = PipeannArray(float, degree);
+	r.near = PipeannArray(PipeannKey, mul_size(degree, degree));
+	r.in_degree = PipeannTeamArray(team, uint32, graph->n);
+	r.near_in = PipeannTeamArray(team, uint32, graph->n);
 	r.missed = PipeannTeamAlloc(team, graph->n);
 	Survey(team, &r);
 	FindMissed(team, &r);
@@ -457,7 +453,7 @@ PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
 	Tree		t = {.graph = graph,.tree_edges = tree_edges};
 
 	t.reached = PipeannTeamAllocWork(team, mul_size(graph->n, sizeof(bool)));
-	t.order = PipeannTeamAlloc(team, mul_size(graph->n, sizeof(uint32)));
+	t.order = PipeannTeamArray(team, uint32, graph->n);
 	if (PipeannTeamLeads(team) && graph->n > 0)
 	{
 		memset(tree_edges, 0, graph->n);

@@ -492,5 +492,4 @@ PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout, int count,
 	while (PipeannTeamNext(team, &from, &to))
 		TrainSubvector(layout, PipeannPqTrained(layout, (int) from, count),
 					   samples, n, seed, centroids);
-	PipeannTeamEnd(team);
 }
