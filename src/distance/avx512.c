@@ -369,26 +369,6 @@ NearestCentroid(const float *x, const float *centroids, int len,
 	return places == 0 ? 0 : first + __builtin_ctzll(places);
 }
 
-AVX512 static void
-CentroidNearest(const float *x, Size stride, int n, const float *centroids,
-				int len, const PipeannNearest *out)
-{
-	uint8	   *codes = out->codes;
-	Size		code_stride = out->code_stride;
-	float	   *distances = out->distances;
-	float		distance[PQ_ROW] __attribute__((aligned(64)));
-
-	for (int i = 0; i < n; i++)
-	{
-		int			nearest = NearestCentroid(x + i * stride, centroids, len,
-											  distance);
-
-		codes[i * code_stride] = nearest;
-		if (distances != NULL)
-			distances[i] = distance[nearest];
-	}
-}
-
 /* A register holds a pair of dimensions of all columns. */
 AVX512 static void
 DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
@@ -459,6 +439,7 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 }
 
 #define SET PipeannKernelsAvx512
+#define ONE_BY_ONE
 #define SET_NAME "avx512"
 #define KERNEL AVX512
 #include "distance/kernels.h"

@@ -92,29 +92,6 @@ RoundClamp(float f, int low, int high)
 	return (int) ((double) f + (f < 0 ? -0.5 : 0.5));
 }
 
-/* Element i of v as a float. v need not be aligned. */
-static float
-LoadElement(const void *v, PipeannStorage storage, int i)
-{
-	const char *p = (const char *) v + i * PipeannElementSize(storage);
-	uint16		h;
-	float		f;
-
-	switch (storage)
-	{
-		case PIPEANN_FLOAT4:
-			memcpy(&f, p, sizeof(f));
-			return f;
-		case PIPEANN_FLOAT2:
-			memcpy(&h, p, sizeof(h));
-			return HalfToFloat(h);
-		case PIPEANN_INT8:
-			return *(const int8 *) p;
-		default:
-			return *(const uint8 *) p;
-	}
-}
-
 /* Set element i of v. v need not be aligned. */
 static void
 StoreElement(void *v, PipeannStorage storage, int i, float f)

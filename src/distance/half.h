@@ -1,12 +1,14 @@
 /*
  * half.h
- *		IEEE 754 binary16 in portable C, for the scalar kernels; private to
+ *		IEEE 754 binary16, and elements of any storage, in portable C; private to
  *		distance/, others call PipeannHalfToFloat().
  */
 #ifndef PIPEANN_HALF_H
 #define PIPEANN_HALF_H
 
 #include "base/base.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 static inline float
 HalfToFloat(uint16 h)
@@ -36,6 +38,32 @@ HalfToFloat(uint16 h)
 
 	memcpy(&f, &bits, sizeof(f));
 	return f;
+}
+
+/*
+ * Element i of a stored vector, which need not be aligned. The storage is a
+ * constant where kernels inline this.
+ */
+ALWAYS_INLINE float
+LoadElement(const void *v, PipeannStorage storage, int i)
+{
+	const char *p = (const char *) v + i * PipeannElementSize(storage);
+	uint16		h;
+	float		f;
+
+	switch (storage)
+	{
+		case PIPEANN_FLOAT4:
+			memcpy(&f, p, sizeof(f));
+			return f;
+		case PIPEANN_FLOAT2:
+			memcpy(&h, p, sizeof(h));
+			return HalfToFloat(h);
+		case PIPEANN_INT8:
+			return *(const int8 *) p;
+		default:
+			return *(const uint8 *) p;
+	}
 }
 
 #endif							/* PIPEANN_HALF_H */

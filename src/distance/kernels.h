@@ -74,14 +74,14 @@ TO_FLOAT_KERNEL(Int8ToFloat, PIPEANN_INT8)
 TO_FLOAT_KERNEL(Uint8ToFloat, PIPEANN_UINT8)
 
 #ifdef ONE_BY_ONE
-static void
+KERNEL static void
 CentroidNearest(const float *x, Size stride, int n, const float *centroids,
 				int len, const PipeannNearest *out)
 {
 	uint8	   *codes = out->codes;
 	Size		code_stride = out->code_stride;
 	float	   *distances = out->distances;
-	float		distance[PQ_ROW];
+	float		distance[PQ_ROW] __attribute__((aligned(64)));
 
 	for (int i = 0; i < n; i++)
 	{

@@ -16,42 +16,14 @@
 #include "distance/pq_scan.h"
 #include "distance/tile.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-/*
- * Element i of a stored vector, which need not be aligned. The storage is a
- * constant where this is inlined.
- */
 ALWAYS_INLINE float
-Load(const void *v, PipeannStorage storage, int i)
+TermAt(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+	   int i, bool is_dot)
 {
-	switch (storage)
-	{
-		case PIPEANN_FLOAT4:
-			{
-				float		f;
+	float		x = LoadElement(a, sa, i);
+	float		y = LoadElement(b, sb, i);
 
-				memcpy(&f, (const char *) v + (Size) i * sizeof(f), sizeof(f));
-				return f;
-			}
-		case PIPEANN_FLOAT2:
-			{
-				uint16		h;
-
-				memcpy(&h, (const char *) v + (Size) i * sizeof(h), sizeof(h));
-				return HalfToFloat(h);
-			}
-		case PIPEANN_INT8:
-			return ((const int8 *) v)[i];
-		default:
-			return ((const uint8 *) v)[i];
-	}
-}
-
-ALWAYS_INLINE float
-Term(float a, float b, bool is_dot)
-{
-	return is_dot ? a * b : (a - b) * (a - b);
+	return is_dot ? x * y : (x - y) * (x - y);
 }
 
 /* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
@@ -67,13 +39,13 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 4 <= dim; i += 4)
 	{
-		s0 += Term(Load(a, sa, i), Load(b, sb, i), is_dot);
-		s1 += Term(Load(a, sa, i + 1), Load(b, sb, i + 1), is_dot);
-		s2 += Term(Load(a, sa, i + 2), Load(b, sb, i + 2), is_dot);
-		s3 += Term(Load(a, sa, i + 3), Load(b, sb, i + 3), is_dot);
+		s0 += TermAt(a, sa, b, sb, i, is_dot);
+		s1 += TermAt(a, sa, b, sb, i + 1, is_dot);
+		s2 += TermAt(a, sa, b, sb, i + 2, is_dot);
+		s3 += TermAt(a, sa, b, sb, i + 3, is_dot);
 	}
 	for (; i < dim; i++)
-		s0 += Term(Load(a, sa, i), Load(b, sb, i), is_dot);
+		s0 += TermAt(a, sa, b, sb, i, is_dot);
 	return (s0 + s1) + (s2 + s3);
 }
 
@@ -240,7 +212,7 @@ ALWAYS_INLINE void
 ToFloat(const void *src, PipeannStorage storage, int dim, float *restrict dst)
 {
 	for (int i = 0; i < dim; i++)
-		dst[i] = Load(src, storage, i);
+		dst[i] = LoadElement(src, storage, i);
 }
 
 /*
