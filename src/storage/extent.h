@@ -116,8 +116,6 @@ extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
 extern void PipeannExtentEmptyNext(Relation index);
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
 extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
-
-/* stream.c */
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  PipeannKind kind, uint32 first, void *dst,
 							  Size length);
