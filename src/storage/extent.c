@@ -33,12 +33,7 @@ MapEntryBlock(const PipeannMeta *meta, uint32 entry, uint32 *position)
 static void
 MapError(Relation index, uint32 entry)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid extent map at entry %u",
-					RelationGetRelationName(index), entry),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(index))));
+	PipeannCorrupted(index, "has an invalid extent map at entry %u", entry);
 }
 
 static void
@@ -418,12 +413,7 @@ StreamBlock(Relation index, const PipeannExtentMap *map, PipeannKind kind,
 	BlockNumber blkno = PipeannPlainBlock(map, kind, ordinal);
 
 	if (blkno == InvalidBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" lacks page %u of kind %d",
-						RelationGetRelationName(index), ordinal, kind),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(index))));
+		PipeannCorrupted(index, "lacks page %u of kind %d", ordinal, kind);
 	return blkno;
 }
 

@@ -191,6 +191,23 @@ PipeannPageIsValid(const char *page, BlockNumber blkno, PipeannKind kind)
 	return OwnChecksIn(page, blkno, kind) || PageIsZero(page);
 }
 
+/* The error that an index is corrupted: what it has, behind its name. */
+void
+PipeannCorrupted(Relation index, const char *what,...)
+{
+	char		text[256];
+	va_list		args;
+
+	va_start(args, what);
+	vsnprintf(text, sizeof(text), what, args);
+	va_end(args);
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" %s", RelationGetRelationName(index), text),
+			 errhint("Run REINDEX INDEX \"%s\".",
+					 RelationGetRelationName(index))));
+}
+
 /*
  * Errors with ERRCODE_INDEX_CORRUPTED, naming index and block, unless our
  * checksum and the kind are right. For pages in shared_buffers.
@@ -200,12 +217,7 @@ PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
 				 PipeannKind kind)
 {
 	if (!OwnChecksIn((char *) page, blkno, kind))
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has an invalid page at block %u",
-						RelationGetRelationName(index), blkno),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(index))));
+		PipeannCorrupted(index, "has an invalid page at block %u", blkno);
 }
 
 /*
