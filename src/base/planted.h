@@ -16,17 +16,13 @@
 #define PIPEANN_PLANTED(name) PipeannIsPlanted(name)
 
 extern bool PipeannIsPlanted(const char *name);
+extern void PipeannPlantedInit(void);
 
 #else
 
 #define PIPEANN_PLANTED(name) false
-
-#endif
-
-#ifdef PIPEANN_PLANTED_FAULTS
-extern void PipeannPlantedInit(void);
-#else
 #define PipeannPlantedInit() ((void) 0)
+
 #endif
 
 #endif							/* PIPEANN_PLANTED_H */

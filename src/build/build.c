@@ -15,9 +15,7 @@
 #include "access/tableam.h"
 #include "access/xloginsert.h"
 #include "base/parallel.h"
-#include "build/build.h"
 #include "build/coding.h"
-#include "build/rows.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "distance/distance.h"
@@ -1049,7 +1047,13 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 		TooManyRows();
 	meta->nodes = in->rows;
 	meta->graph_pages = (uint32) pages;
-	PipeannCodingForesee(meta);
+	if (meta->nodes < PIPEANN_MIN_CODED_NODES)
+		return;
+	meta->flags |= PIPEANN_META_HAS_CODES;
+	meta->entry_count = PipeannEntryCount((uint32) meta->nodes);
+	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
+	meta->code_pages = PipeannCodePages(l, meta->graph_pages *
+										l->slots_per_page);
 }
 
 /* Extents are given out in this order: graph, codebook, entry graph, codes. */

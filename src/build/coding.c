@@ -50,32 +50,26 @@ PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
 /* Nodes to train attribute codes on. */
 #define MOST_ROWS 30000
 
-/* Nodes whose rows attribute codes are trained on. */
-typedef struct NodeSampling
+/* How many of these, at even distances. */
+static uint32
+SampledNodes(const PipeannNodes *nodes)
 {
-	const PipeannNodes *nodes;
-	uint32		n;
-} NodeSampling;
-
-/* Nodes at even distances. */
-static NodeSampling
-SampleNodes(const PipeannNodes *nodes)
-{
-	return (NodeSampling) {nodes, Min(nodes->vectors.n, MOST_ROWS)};
+	return Min(nodes->vectors.n, MOST_ROWS);
 }
 
 /* Row j of sampled node i, or NULL. */
 static const PipeannRow *
 SampledNodeRow(uint32 i, uint32 j, void *arg)
 {
-	const NodeSampling *s = arg;
-	uint32		node = (uint32) ((uint64) i * s->nodes->vectors.n / s->n);
-	uint32		dup = j == 0 ? PIPEANN_INVALID_ID : s->nodes->dup_heads[node];
+	const PipeannNodes *nodes = arg;
+	uint32		node = (uint32) ((uint64) i * nodes->vectors.n /
+								 SampledNodes(nodes));
+	uint32		dup = j == 0 ? PIPEANN_INVALID_ID : nodes->dup_heads[node];
 
 	for (uint32 k = 1; k < j && dup != PIPEANN_INVALID_ID; k++)
-		dup = s->nodes->dups[dup].next;
+		dup = nodes->dups[dup].next;
 	return j > 0 && dup == PIPEANN_INVALID_ID ? NULL :
-		PipeannNodeRow(s->nodes, node, dup);
+		PipeannNodeRow(nodes, node, dup);
 }
 
 /* The widths of attribute codes. */
@@ -84,13 +78,13 @@ PipeannChooseWidths(Relation index, uint32 format,
 					const PipeannNodes *nodes, PipeannLayout *l,
 					PipeannWidths *widths)
 {
-	NodeSampling s = SampleNodes(nodes);
-
 	if (l->attr_bytes > 0)
 		l->attr_bytes =
 			PipeannAttributesChoose(PipeannAttributesDescribe(index, format,
 																  NULL),
-									SampledNodeRow, &s, s.n, widths);
+									SampledNodeRow,
+									unconstify(PipeannNodes *, nodes),
+									SampledNodes(nodes), widths);
 }
 
 /* The attribute code of one node, of all its rows. */
@@ -385,7 +379,6 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 					 const PipeannNodes *nodes)
 {
 	const PipeannVectors *v = &nodes->vectors;
-	NodeSampling sampling = SampleNodes(nodes);
 	uint32		n = PipeannCodingSamples(&k->layout, v->n);
 	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
 	uint64		from;
@@ -398,7 +391,8 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 								samples + (Size) i * v->dim);
 	TrainCentroids(team, k, samples, n);
 	PipeannTeamFree(team, samples);
-	TrainHistograms(team, k, SampledNodeRow, &sampling, sampling.n);
+	TrainHistograms(team, k, SampledNodeRow, unconstify(PipeannNodes *, nodes),
+					SampledNodes(nodes));
 }
 
 void
@@ -432,12 +426,6 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 
 /* Pages of codes that a build has in memory at a time. */
 #define CODE_BATCH 2048
-
-static uint32
-CodePages(const PipeannLayout *l, uint32 ids)
-{
-	return (ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l);
-}
 
 /*
  * Fill a code page with the codes of ids first .. first + n - 1. Nodes are encoded in
@@ -509,7 +497,7 @@ void
 PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 				  const PipeannExtentMap *map, const PipeannNodes *nodes)
 {
-	uint32		pages = CodePages(&k->layout, nodes->ids);
+	uint32		pages = PipeannCodePages(&k->layout, nodes->ids);
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
 	uint8	   *payloads = PipeannTeamAlloc(team, mul_size(batch,
 														   PIPEANN_PAYLOAD));
@@ -533,7 +521,7 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 static Size
 CodePagesMemory(const PipeannLayout *l, uint32 ids)
 {
-	return mul_size(Min(CodePages(l, ids), CODE_BATCH), PIPEANN_PAYLOAD);
+	return mul_size(Min(PipeannCodePages(l, ids), CODE_BATCH), PIPEANN_PAYLOAD);
 }
 
 /* Of the team: samples, subvectors compared, subvectors, batches of pages. */
@@ -541,7 +529,7 @@ uint32
 PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 {
 	return 3 +
-		(CodePages(l, ids) + CODE_BATCH - 1) / CODE_BATCH;
+		(PipeannCodePages(l, ids) + CODE_BATCH - 1) / CODE_BATCH;
 }
 
 /* ---------- the entry graph ---------- */
@@ -671,19 +659,6 @@ PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 
 /* ---------- what a build foresees ---------- */
 
-/* What a build will set in the metapage for meta->nodes nodes. */
-void
-PipeannCodingForesee(PipeannMeta *meta)
-{
-	if (meta->nodes < PIPEANN_MIN_CODED_NODES)
-		return;
-	meta->flags |= PIPEANN_META_HAS_CODES;
-	meta->entry_count = PipeannEntryCount((uint32) meta->nodes);
-	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
-	meta->code_pages = CodePages(&meta->layout, meta->graph_pages *
-								 meta->layout.slots_per_page);
-}
-
 /*
  * Not the entry graph's memory, which is a fraction of that of the graph itself.
  * As many samples as there should be: memory for all else is memory for these.
@@ -725,7 +700,7 @@ PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta, uint32 ids)
 			(uint64) NextEntryFirst(meta, entries) +
 			EntryPages(entries));
 	Reserve(k->index, meta, PipeannCodesKind(k->generation),
-			(ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l));
+			PipeannCodePages(l, ids));
 }
 
 /* Name the generation in the metapage, with all that belongs to it. */

@@ -6,7 +6,7 @@
 #ifndef PIPEANN_BUILD_CODING_H
 #define PIPEANN_BUILD_CODING_H
 
-#include "build/nodes.h"
+#include "build/rows.h"
 
 /* What a generation consists of. */
 typedef struct PipeannCoding
@@ -105,7 +105,6 @@ extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 /* What a build foresees: bytes that members share, and steps of the team. */
 extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
 								uint32 ids);
-extern void PipeannCodingForesee(PipeannMeta *meta);
 extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 
 #define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)

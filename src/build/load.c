@@ -9,7 +9,6 @@
 #include "postgres.h"
 
 #include "build/packing.h"
-#include "build/rows.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"

@@ -744,9 +744,7 @@ WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 {
 	PipeannCoding *k = &s->coding;
 	const PipeannLayout *l = &k->layout;
-	uint32		per_page = PipeannCodesPerPage(l);
-	uint32		pages = (s->node_pages * l->slots_per_page + per_page - 1) /
-		per_page;
+	uint32		pages = PipeannCodePages(l, s->node_pages * l->slots_per_page);
 	float	   *x = PipeannArray(float, l->dim);
 	uint8	   *code = palloc0(PIPEANN_PAYLOAD);
 

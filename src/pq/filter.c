@@ -13,14 +13,7 @@
  * Bytes of a run that the processor is told of beforehand: then it sees by itself how
  * the run goes on.
  */
-#define CACHE_LINE 64
-#define PREFETCHED (4 * CACHE_LINE)
-
-static int
-LowestBit(uint64 word)
-{
-	return __builtin_ctzll(word);
-}
+#define PREFETCHED (4 * PIPEANN_CACHE_LINE)
 
 /* Take out those whose second bytes do not pass. */
 static void
@@ -29,7 +22,7 @@ CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 {
 	for (uint64 left = *word; left != 0; left &= left - 1)
 	{
-		int			bit = LowestBit(left);
+		int			bit = __builtin_ctzll(left);
 
 		if (!PipeannCodePasses(codes, filter, first + bit))
 			*word &= ~((uint64) 1 << bit);
@@ -227,7 +220,7 @@ PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			const uint8 *bytes = PipeannAttributeAt(codes, first,
 													column->plane + j);
 
-			for (uint32 at = 0; at < PREFETCHED; at += CACHE_LINE)
+			for (uint32 at = 0; at < PREFETCHED; at += PIPEANN_CACHE_LINE)
 				__builtin_prefetch(bytes + at);
 		}
 	}

@@ -38,6 +38,13 @@ PipeannCodesPerPage(const PipeannLayout *l)
 	return PIPEANN_PAYLOAD / PipeannCodeBytes(l);
 }
 
+/* Code pages for so many ids. */
+static inline uint32
+PipeannCodePages(const PipeannLayout *l, uint32 ids)
+{
+	return (ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l);
+}
+
 /* Where the bytes number `plane` of all attribute codes begin. */
 static inline Size
 PipeannPlaneOffset(const PipeannLayout *l, uint32 plane)

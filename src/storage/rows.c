@@ -4,20 +4,6 @@
  */
 #include "storage/storage.h"
 
-/* What stands in the place of a row that is out of line. */
-PipeannRowOutOfLine
-PipeannRowSetOutOfLine(const PipeannRow *row, uint32 first)
-{
-	PipeannRowOutOfLine out_of_line = {
-		.row.tid = row->tid,
-		.row.info = sizeof(PipeannRowOutOfLine) | PIPEANN_ROW_OUT_OF_LINE,
-		.length = row->info & PIPEANN_ROW_SIZE,
-		.first = {first >> 16, first & 0xFFFF}
-	};
-
-	return out_of_line;
-}
-
 /* Bytes for rows in a slot. */
 static uint32
 RoomOf(const PipeannLayout *l, const PipeannSlot *slot)

@@ -210,6 +210,18 @@ PipeannRowIsOutOfLine(const PipeannLayout *l, const PipeannRow *row)
 	return l->row_bytes > 0 && (row->info & PIPEANN_ROW_OUT_OF_LINE) != 0;
 }
 
+/* What stands in the place of a row that is out of line. */
+static inline PipeannRowOutOfLine
+PipeannRowSetOutOfLine(const PipeannRow *row, uint32 first)
+{
+	return (PipeannRowOutOfLine) {
+		.row.tid = row->tid,
+		.row.info = sizeof(PipeannRowOutOfLine) | PIPEANN_ROW_OUT_OF_LINE,
+		.length = row->info & PIPEANN_ROW_SIZE,
+		.first = {first >> 16, first & 0xFFFF}
+	};
+}
+
 /* The first overflow slot of a row out of line. */
 static inline uint32
 PipeannRowFirstPart(const PipeannRow *row)

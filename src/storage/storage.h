@@ -109,8 +109,6 @@ extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* rows.c */
-extern PipeannRowOutOfLine PipeannRowSetOutOfLine(const PipeannRow *row,
-												  uint32 first);
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 							  const PipeannRow *row);
 extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
