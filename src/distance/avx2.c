@@ -13,8 +13,6 @@
 
 #include "distance/avx2.h"
 #include "distance/pq_scan.h"
-#include "distance/tile.h"
-#include "distance/unroll.h"
 
 /* Masks: of the 8 lanes from place n on, the last n are set. */
 static const int32 LaneMask[16] = {

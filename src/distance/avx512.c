@@ -17,8 +17,6 @@
 
 #include "distance/avx2.h"
 #include "distance/pq_scan.h"
-#include "distance/tile.h"
-#include "distance/unroll.h"
 
 #ifdef PIPEANN_EMULATE_AVX512
 #include "avx512_emulation.h"

@@ -4,7 +4,7 @@
  */
 #include "distance/distance.h"
 
-#include "distance/half.h"
+#include "distance/common.h"
 
 const PipeannKernels *PipeannKernel = &PipeannKernelsScalar;
 

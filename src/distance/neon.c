@@ -12,10 +12,6 @@
 #include <arm_neon.h>
 
 #include "distance/pq_scan.h"
-#include "distance/tile.h"
-#include "distance/unroll.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Eight floats. */
 typedef struct Float8

@@ -17,17 +17,14 @@
 #ifndef PIPEANN_PQ_SCAN_H
 #define PIPEANN_PQ_SCAN_H
 
-#include "base/base.h"
-#include "distance/unroll.h"
+#include "distance/common.h"
 
 #define PQ_ROW 256				/* floats of a table's row, one per centroid */
 #define PQ_BLOCK 32				/* bytes of a block */
 #define PQ_PREFETCH 24			/* codes between a prefetch and its use */
 
-#define PQ_INLINE static inline __attribute__((always_inline))
-
 /* Prefetch every cache line of a code; it may start anywhere in a line. */
-PQ_INLINE void
+ALWAYS_INLINE void
 PqPrefetch(const uint8 *code, int nsubvectors)
 {
 	for (int i = 0; i < nsubvectors - 1; i += PIPEANN_CACHE_LINE)
@@ -35,7 +32,7 @@ PqPrefetch(const uint8 *code, int nsubvectors)
 	__builtin_prefetch(code + nsubvectors - 1);
 }
 
-PQ_INLINE uint32
+ALWAYS_INLINE uint32
 PqLoad4(const uint8 *code)
 {
 	uint32		word;
@@ -45,7 +42,7 @@ PqLoad4(const uint8 *code)
 }
 
 /* Byte i of a code that PqLoad4() has read. */
-PQ_INLINE uint32
+ALWAYS_INLINE uint32
 PqByte(uint32 word, int i)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -58,7 +55,7 @@ PqByte(uint32 word, int i)
 /*
  * Add to out, for four codes, the table's entries for bytes from `first` on.
  */
-PQ_INLINE void
+ALWAYS_INLINE void
 PqSumFour(const float *table, const uint8 *const *codes, int first,
 		  int nsubvectors, float *out)
 {
@@ -107,7 +104,7 @@ PqSumFour(const float *table, const uint8 *const *codes, int first,
 }
 
 /* The same for one code: the same order of additions, so the same result. */
-PQ_INLINE void
+ALWAYS_INLINE void
 PqSumOne(const float *table, const uint8 *code, int nsubvectors, float *out)
 {
 	float		sum = *out;
@@ -117,7 +114,7 @@ PqSumOne(const float *table, const uint8 *code, int nsubvectors, float *out)
 	*out = sum;
 }
 
-PQ_INLINE void
+ALWAYS_INLINE void
 PqScanBody(const float *table, int nsubvectors, const uint8 *const *codes,
 		   int n, float *out)
 {

@@ -12,9 +12,7 @@
 
 #include <math.h>
 
-#include "distance/half.h"
 #include "distance/pq_scan.h"
-#include "distance/tile.h"
 
 ALWAYS_INLINE float
 TermAt(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
