@@ -605,7 +605,7 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 		uint32		from = SwapWithFirst(i, graph->medoid);
 		const uint32 *list = PipeannNeighbors(graph, from);
 
-		ids[i] = nodes->id_of_node[sample[from]];
+		ids[i] = nodes->id_of_node[sample != NULL ? sample[from] : from];
 		degrees[i] = Min(graph->degree[from], PIPEANN_ENTRY_DEGREE);
 		for (int j = 0; j < degrees[i]; j++)
 			neighbors[(Size) i * PIPEANN_ENTRY_DEGREE + j] =
@@ -614,8 +614,8 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 }
 
 /*
- * Build the entry graph over sample[n] of the nodes and write it; the one that meta
- * tells of stays intact. All members call.
+ * Build the entry graph over sample[n] of the nodes, NULL: the first ones, and write
+ * it; the one that meta tells of stays intact. All members call.
  */
 void
 PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k, const PipeannMeta *meta,

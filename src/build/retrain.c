@@ -401,19 +401,6 @@ Announce(Retraining *r)
 	r->pages = Min(r->pages, PipeannViewPages(view));
 }
 
-static void
-WriteEntries(Retraining *r)
-{
-	uint32		n = r->entries.vectors.n;
-	uint32	   *sample = PipeannArray(uint32, Max(n, 1));
-
-	for (uint32 i = 0; i < n; i++)
-		sample[i] = i;
-	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &r->view.meta,
-					  r->view.map, &r->entries, sample, n);
-	pfree(sample);
-}
-
 /* Name the new generation in the metapage. */
 static void
 Publish(Retraining *r)
@@ -451,7 +438,8 @@ Retrain(Retraining *r)
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
 	EncodeNodes(r);
-	WriteEntries(r);
+	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &view->meta, view->map,
+					  &r->entries, NULL, r->entries.vectors.n);
 	PIPEANN_PAUSE("retrain-written");
 	Publish(r);
 }

@@ -811,11 +811,12 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 	while (PipeannTeamNext(team, &from, &to))
 		for (uint64 i = from; i < to; i++)
 		{
-			memcpy(data + i * vectors->stride,
-				   PipeannVectorAt(vectors, ids[i]),
+			uint32		id = ids != NULL ? ids[i] : i;
+
+			memcpy(data + i * vectors->stride, PipeannVectorAt(vectors, id),
 				   PipeannElementSize(vectors->storage) * vectors->dim);
 			if (aux != NULL)
-				aux[i] = vectors->aux[ids[i]];
+				aux[i] = vectors->aux[id];
 		}
 	sample.n = n;
 	sample.data = data;
@@ -825,8 +826,8 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 
 /*
  * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the
- * sample ids[n_sample] of the vectors. Its node i stands for ids[i], and its
- * neighbours are positions in ids[]. Searches enter at its medoid, from which
+ * sample ids[n_sample] of the vectors, NULL: the first ones. Its node i stands for
+ * ids[i], and its neighbours are positions in ids[]. Searches enter at its medoid, from which
  * all its nodes can be reached. The result is freed by PipeannGraphFree().
  */
 PipeannGraph *
