@@ -184,13 +184,8 @@ PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
 		return NULL;
 	a = PipeannAttributesDescribe(index, format, widths);
 	if (a->bytes != l->attr_bytes)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has attribute codes of %d bytes, not %d",
-						RelationGetRelationName(index), l->attr_bytes,
-						a->bytes),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(index))));
+		PipeannCorrupted(index, "has attribute codes of %d bytes, not %d",
+						 l->attr_bytes, a->bytes);
 	PipeannAttributesUseHistogram(a, histogram);
 	return a;
 }

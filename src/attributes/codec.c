@@ -12,12 +12,7 @@
 void
 PipeannBrokenHistogram(const PipeannAttributes *a)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid histogram of attribute codes",
-					RelationGetRelationName(a->index)),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(a->index))));
+	PipeannCorrupted(a->index, "has an invalid histogram of attribute codes");
 }
 
 /* Add a test of a byte of the code; its set of values is empty. */

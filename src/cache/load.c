@@ -216,12 +216,7 @@ ReadChanges(Relation index, PipeannAttachment *attachment,
 static void
 ReportInvalidEntryGraph(Relation index)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid entry graph",
-					RelationGetRelationName(index)),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(index))));
+	PipeannCorrupted(index, "has an invalid entry graph");
 }
 
 /*

@@ -23,12 +23,7 @@ static void
 ChainError(const PipeannIndexView *view, uint32 id)
 {
 	PipeannCheckPacking(view);
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid overflow slot %u",
-					RelationGetRelationName(view->index), id),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(view->index))));
+	PipeannCorrupted(view->index, "has an invalid overflow slot %u", id);
 }
 
 /*

@@ -296,12 +296,7 @@ PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
 void
 PipeannRowError(Relation index, uint32 id)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid row in node %u",
-					RelationGetRelationName(index), id),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(index))));
+	PipeannCorrupted(index, "has an invalid row in node %u", id);
 }
 
 /* Bytes of a row as the types of its values let expect. */

@@ -208,12 +208,7 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	if (blkno != InvalidBlockNumber)
 		return blkno;
 	PipeannCheckPacking(view);
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" lacks graph page %u",
-					RelationGetRelationName(view->index), page),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(view->index))));
+	PipeannCorrupted(view->index, "lacks graph page %u", page);
 }
 
 /* A user that may select from the table may look at its index. */

@@ -323,12 +323,9 @@ typedef struct ChainWalk
 static void
 ChainError(const PipeannVacuum *v, const ChainWalk *walk, uint32 id)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has a broken chain of overflow slots at slot %u of node %u",
-					RelationGetRelationName(v->view.index), id, walk->owner),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(v->view.index))));
+	PipeannCorrupted(v->view.index,
+					 "has a broken chain of overflow slots at slot %u of node %u",
+					 id, walk->owner);
 }
 
 /*
