@@ -76,20 +76,58 @@ AssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 	}
 }
 
-/* The rows of a node, in the order in which they are written. */
+/*
+ * The rows of a node, in the order in which they are written, and how they are
+ * divided among its slot and overflow slots.
+ */
 typedef struct RowWalk
 {
+	const PipeannLayout *layout;
 	const PipeannNodes *nodes;
 	uint32		node;
 	uint32		dup;			/* the row in dups[], INVALID_ID for the first */
 	bool		begun;
+
+	uint32		left;			/* bytes in the slot reached */
+	uint32		ext_slots;		/* overflow slots begun; 0: a row in the node's */
+	uint32		parts;			/* overflow slots for rows out of line */
+	uint32		first_part;		/* of these, before the row */
 } RowWalk;
+
+static RowWalk
+BeginRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
+{
+	return (RowWalk) {
+		.layout = l,.nodes = nodes,.node = node,.left = PipeannInlineBytes(l)
+	};
+}
+
+/* Give a row its place, or what stands for it if it is long. */
+static void
+Place(RowWalk *walk, const PipeannRow *row)
+{
+	uint32		size = PipeannRowSize(walk->layout, row);
+
+	walk->first_part = walk->parts;
+	if (PipeannRowIsLong(walk->layout, row))
+	{
+		walk->parts += PipeannPartsOf(walk->layout, size);
+		size = sizeof(PipeannRowOutOfLine);
+	}
+	if (walk->left < size)
+	{
+		walk->left = PipeannExtBytes(walk->layout);
+		walk->ext_slots++;
+	}
+	walk->left -= size;
+}
 
 /* The next row, or NULL. */
 static const PipeannRow *
 NextRow(RowWalk *walk)
 {
 	const PipeannNodes *nodes = walk->nodes;
+	const PipeannRow *row;
 
 	walk->dup = !walk->begun ? PIPEANN_INVALID_ID :
 		walk->dup == PIPEANN_INVALID_ID ? nodes->dup_heads[walk->node] :
@@ -97,21 +135,20 @@ NextRow(RowWalk *walk)
 	if (walk->begun && walk->dup == PIPEANN_INVALID_ID)
 		return NULL;
 	walk->begun = true;
-	return PipeannNodeRow(nodes, walk->node, walk->dup);
+	row = PipeannNodeRow(nodes, walk->node, walk->dup);
+	Place(walk, row);
+	return row;
 }
 
-/* What the rows of a node take. */
-static PipeannRowFill
-FillOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
+/* The walk at its end: what the rows of a node take. */
+static RowWalk
+AllRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
-	RowWalk		walk = {.nodes = nodes,.node = node};
-	const PipeannRow *row;
-	PipeannRowFill fill;
+	RowWalk		walk = BeginRows(l, nodes, node);
 
-	PipeannRowFillBegin(&fill, l);
-	while ((row = NextRow(&walk)) != NULL)
-		(void) PipeannRowFillNext(&fill, row);
-	return fill;
+	while (NextRow(&walk) != NULL)
+		;
+	return walk;
 }
 
 /*
@@ -121,9 +158,9 @@ FillOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 static uint32
 ExtSlotsOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
-	PipeannRowFill fill = FillOf(l, nodes, node);
+	RowWalk		all = AllRows(l, nodes, node);
 
-	return fill.ext_slots + fill.parts;
+	return all.ext_slots + all.parts;
 }
 
 /* Add a row, or what stands in its place if its parts begin with first_part. */
@@ -204,19 +241,13 @@ static void
 FillRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node,
 		 PipeannSlot *slot, uint32 *next_ext)
 {
-	PipeannRowFill all = FillOf(l, nodes, node);
-	RowWalk		walk = {.nodes = nodes,.node = node};
+	RowWalk		all = AllRows(l, nodes, node);
+	RowWalk		walk = BeginRows(l, nodes, node);
 	const PipeannRow *row;
-	PipeannRowFill fill;
 
-	PipeannRowFillBegin(&fill, l);
 	while ((row = NextRow(&walk)) != NULL)
-	{
-		uint32		parts = fill.parts;
-
-		if (PipeannRowFillNext(&fill, row) == 0)
-			AddRow(l, slot, row, *next_ext + all.ext_slots + parts);
-	}
+		if (walk.ext_slots == 0)
+			AddRow(l, slot, row, *next_ext + all.ext_slots + walk.first_part);
 	if (all.ext_slots > 0)
 		slot->ext_tids = *next_ext;
 	*next_ext += all.ext_slots + all.parts;
@@ -341,31 +372,25 @@ static void
 WriteExtRows(GraphWriter *w, uint32 id, uint32 node)
 {
 	const PipeannLayout *l = w->layout;
-	const PipeannNodes *nodes = w->nodes;
-	PipeannRowFill all = FillOf(l, nodes, node);
+	RowWalk		all = AllRows(l, w->nodes, node);
+	RowWalk		walk = BeginRows(l, w->nodes, node);
 	uint32		first_part = w->next_ext + all.ext_slots;
-	RowWalk		walk = {.nodes = nodes,.node = node};
 	const PipeannRow *row;
 	PipeannSlot *slot = NULL;
 	uint32		at = 0;
-	PipeannRowFill fill;
 
-	PipeannRowFillBegin(&fill, l);
 	while ((row = NextRow(&walk)) != NULL)
 	{
-		uint32		parts = fill.parts;
-		uint32		to = PipeannRowFillNext(&fill, row);
-
-		if (to == 0)
+		if (walk.ext_slots == 0)
 			continue;
-		if (to != at)
+		if (walk.ext_slots != at)
 		{
 			if (at > 0)
 				EndExt(w);
-			slot = NextExt(w, id, all.ext_slots - to);
-			at = to;
+			at = walk.ext_slots;
+			slot = NextExt(w, id, all.ext_slots - at);
 		}
-		AddRow(l, slot, row, first_part + parts);
+		AddRow(l, slot, row, first_part + walk.first_part);
 	}
 	if (at > 0)
 		EndExt(w);
@@ -399,7 +424,7 @@ WriteParts(GraphWriter *w, const PipeannRow *row)
 static void
 WriteLongRows(GraphWriter *w, uint32 node)
 {
-	RowWalk		walk = {.nodes = w->nodes,.node = node};
+	RowWalk		walk = BeginRows(w->layout, w->nodes, node);
 	const PipeannRow *row;
 
 	while ((row = NextRow(&walk)) != NULL)

@@ -245,14 +245,6 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 	return (float) SumInts(_mm256_add_epi32(s0, s1));
 }
 
-/* Plain C, compiled for this target; pq_scan.h says why it uses no gathers. */
-AVX2 static void
-PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
-	   float *out)
-{
-	PqScanBody(table, nsubvectors, codes, n, out);
-}
-
 /*
  * Distances to 64 centroids at a time, in eight accumulators, so that
  * additions overlap and sums stay in registers.

@@ -248,17 +248,6 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 }
 
 /*
- * Not compiled for AVX-512: GCC would use wide instructions for this loop,
- * which makes it slower from 50 bytes on.
- */
-static void
-PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
-	   float *out)
-{
-	PqScanBody(table, nsubvectors, codes, n, out);
-}
-
-/*
  * Distances to all 256 centroids at once; the sums take half of the registers.
  */
 #define CENTROID_VECTORS 16
@@ -435,6 +424,12 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 									   LoadTail(offset, PIPEANN_FLOAT4, i,
 												dim - i), scale));
 }
+
+/*
+ * Not compiled for AVX-512: GCC would use wide instructions for this loop,
+ * which makes it slower from 50 bytes on.
+ */
+#define PQ_SCAN_KERNEL
 
 #define SET PipeannKernelsAvx512
 #define ONE_BY_ONE

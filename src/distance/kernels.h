@@ -73,6 +73,18 @@ TO_FLOAT_KERNEL(Float2ToFloat, PIPEANN_FLOAT2)
 TO_FLOAT_KERNEL(Int8ToFloat, PIPEANN_INT8)
 TO_FLOAT_KERNEL(Uint8ToFloat, PIPEANN_UINT8)
 
+/* Plain C, compiled for the set's target; pq_scan.h says why it uses no gathers. */
+#ifndef PQ_SCAN_KERNEL
+#define PQ_SCAN_KERNEL KERNEL
+#endif
+
+PQ_SCAN_KERNEL static void
+PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
+	   float *out)
+{
+	PqScanBody(table, nsubvectors, codes, n, out);
+}
+
 #ifdef ONE_BY_ONE
 KERNEL static void
 CentroidNearest(const float *x, Size stride, int n, const float *centroids,

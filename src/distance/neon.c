@@ -214,14 +214,6 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 	return (float) (int32) vaddvq_u32(vaddq_u32(s0, s1));
 }
 
-/* Plain C: there is no gather, nor would it help (pq_scan.h). */
-static void
-PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
-	   float *out)
-{
-	PqScanBody(table, nsubvectors, codes, n, out);
-}
-
 /*
  * Distances to 32 centroids at a time, in eight accumulators, so that
  * additions overlap and sums stay in registers.

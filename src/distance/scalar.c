@@ -66,13 +66,6 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 	return (float) sum;
 }
 
-static void
-PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
-	   float *out)
-{
-	PqScanBody(table, nsubvectors, codes, n, out);
-}
-
 ALWAYS_INLINE void
 Centroids(const float *x, const float *centroids, int len, float *restrict out,
 		  bool is_dot)

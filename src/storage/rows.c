@@ -57,26 +57,3 @@ PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 		slot->ntids = list.n - removed;
 	return removed;
 }
-
-/*
- * The number of the overflow slot for the next row, from 1; 0 for inline. For a
- * long row it is that of what stands in its place.
- */
-uint32
-PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row)
-{
-	uint32		size = PipeannRowSize(fill->layout, row);
-
-	if (PipeannRowIsLong(fill->layout, row))
-	{
-		fill->parts += PipeannPartsOf(fill->layout, size);
-		size = sizeof(PipeannRowOutOfLine);
-	}
-	if (fill->left < size)
-	{
-		fill->left = PipeannExtBytes(fill->layout);
-		fill->ext_slots++;
-	}
-	fill->left -= size;
-	return fill->ext_slots;
-}

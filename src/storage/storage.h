@@ -87,18 +87,6 @@ PipeannPartsOf(const PipeannLayout *l, Size bytes)
 
 typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
 
-/*
- * How rows are divided among a node's slot and overflow slots, one after the
- * other, when all are known.
- */
-typedef struct PipeannRowFill
-{
-	const PipeannLayout *layout;
-	uint32		left;			/* bytes in the slot reached */
-	uint32		ext_slots;		/* overflow slots begun */
-	uint32		parts;			/* overflow slots for rows out of line */
-} PipeannRowFill;
-
 /* layout.c */
 extern void PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 							  int fillfactor);
@@ -113,16 +101,6 @@ extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 							  const PipeannRow *row);
 extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
 									PipeannRowIsDead is_dead, void *arg);
-extern uint32 PipeannRowFillNext(PipeannRowFill *fill, const PipeannRow *row);
-
-static inline void
-PipeannRowFillBegin(PipeannRowFill *fill, const PipeannLayout *l)
-{
-	fill->layout = l;
-	fill->left = PipeannInlineBytes(l);
-	fill->ext_slots = 0;
-	fill->parts = 0;
-}
 
 /* Rows of an overflow slot; none if that has a part of a vector. */
 static inline PipeannRowList
