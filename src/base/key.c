@@ -16,14 +16,11 @@ PipeannKeySort(PipeannKey *keys, int n)
 {
 	static const int gaps[] = {29524, 9841, 3937, 1750, 701, 301, 132, 57, 23,
 	10, 4, 1};
-	int			g;
-
-	for (g = 0; g < (int) (sizeof(gaps) / sizeof(gaps[0])); g++)
+	for (int g = 0; g < (int) lengthof(gaps); g++)
 	{
 		int			gap = gaps[g];
-		int			i;
 
-		for (i = gap; i < n; i++)
+		for (int i = gap; i < n; i++)
 		{
 			PipeannKey	key = keys[i];
 			int			j = i;

@@ -206,42 +206,31 @@ SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 }
 
 static void
-ReadError(void)
+ReadBytes(Spool *s, void *to, Size size)
 {
-	ereport(ERROR,
-			(errcode_for_file_access(),
-			 errmsg("could not read from a temporary file of an index build")));
-}
-
-/* Read a row with values to s->row. */
-static void
-ReadValues(Spool *s)
-{
-	Size		begin = sizeof(PipeannRow);
-	Size		size;
-
-	if (BufFileRead(s->file, s->row, begin) != begin)
-		ReadError();
-	size = s->row->info & PIPEANN_ROW_SIZE;
-	if (size < begin ||
-		BufFileRead(s->file, s->row + 1, size - begin) != size - begin)
-		ReadError();
+	if (BufFileRead(s->file, to, size) != size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from a temporary file of an index build")));
 }
 
 /* False at the end of the file. */
 static bool
 ReadRow(Spool *s, SpoolRow *row)
 {
-	size_t		got = BufFileRead(s->file, row, sizeof(*row));
-	size_t		size;
+	Size		got = BufFileRead(s->file, row, sizeof(*row));
 
 	if (got == 0)
 		return false;
-	size = s->source.dim * PipeannElementSize(row->form);
-	if (got != sizeof(*row) || BufFileRead(s->file, s->scratch, size) != size)
-		ReadError();
+	/* an error if this is a part only */
+	ReadBytes(s, (char *) row + got, sizeof(*row) - got);
+	ReadBytes(s, s->scratch, s->source.dim * PipeannElementSize(row->form));
 	if (s->columns.values != NULL)
-		ReadValues(s);
+	{
+		ReadBytes(s, s->row, sizeof(PipeannRow));
+		ReadBytes(s, s->row + 1, Max(s->row->info & PIPEANN_ROW_SIZE,
+									 sizeof(PipeannRow)) - sizeof(PipeannRow));
+	}
 	return true;
 }
 

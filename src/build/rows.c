@@ -37,16 +37,6 @@ typedef struct Loading
 	bool		twins;			/* they have one hash, and are counted */
 } Loading;
 
-/* Keep a row's values; returns where. */
-static uint64
-LoadValues(PipeannRows *rows, const PipeannSourceRow *row)
-{
-	if (rows->values != NULL)
-		memcpy(rows->values + row->at, row->row,
-			   row->row->info & PIPEANN_ROW_SIZE);
-	return row->at;
-}
-
 static void
 LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 {
@@ -74,18 +64,20 @@ LoadRow(const PipeannSourceRow *row, const float *x, void *arg)
 {
 	const Loading *l = arg;
 	PipeannRows *rows = l->rows;
-	uint64		values_at = LoadValues(rows, row);
 
+	if (rows->values != NULL)
+		memcpy(rows->values + row->at, row->row,
+			   row->row->info & PIPEANN_ROW_SIZE);
 	if (x == NULL)
 	{
 		rows->more[rows->nmore++] =
-			(PipeannMoreRow) {row->number, row->tid, values_at};
+			(PipeannMoreRow) {row->number, row->tid, row->at};
 		return;
 	}
 	LoadVector(l, row, x);
 	rows->tids[row->number] = row->tid;
 	if (rows->values_at != NULL)
-		rows->values_at[row->number] = values_at;
+		rows->values_at[row->number] = row->at;
 }
 
 static void

@@ -52,11 +52,10 @@ void
 PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r, uint32 n,
 					  int places, bool work)
 {
+	memset(r, 0, sizeof(*r));
 	r->n = n;
 	r->places = places;
 	r->shared = team->members > 1;
-	r->slot = NULL;
-	r->first = 0;
 	r->data = PipeannTeamAllocAs(team, mul_size(n, PipeannPlacesSize(places)),
 								 work);
 	r->bound = PipeannTeamAllocAs(team, mul_size(n, sizeof(uint16)), work);

@@ -39,17 +39,16 @@ PipeannMeasureMany(const PipeannMeasure *m, uint32 a, const uint32 *ids, int n,
 {
 	const char *from = PipeannMeasureAt(m, a);
 	int			ahead = Min(n, Max(2, PREFETCH_BYTES / m->bytes));
-	int			i;
 
-	for (i = 0; i < ahead; i++)
+	for (int i = 0; i < ahead; i++)
 		PipeannMeasurePrefetch(m, ids[i]);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		if (i + ahead < n)
 			PipeannMeasurePrefetch(m, ids[i + ahead]);
 		out[i] = m->pair(from, PipeannMeasureAt(m, ids[i]), m->dim);
 	}
 	if (m->aux != NULL)
-		for (i = 0; i < n; i++)
+		for (int i = 0; i < n; i++)
 			out[i] = PipeannMeasureFinish(m, out[i], a, ids[i]);
 }

@@ -35,9 +35,8 @@ static inline void
 PipeannMeasurePrefetch(const PipeannMeasure *m, uint32 i)
 {
 	const char *at = PipeannMeasureAt(m, i);
-	int			offset;
 
-	for (offset = 0; offset < m->bytes; offset += PIPEANN_CACHE_LINE)
+	for (int offset = 0; offset < m->bytes; offset += PIPEANN_CACHE_LINE)
 		__builtin_prefetch(at + offset);
 	/* an unaligned vector may need one line more */
 	__builtin_prefetch(at + m->bytes - 1);

@@ -55,17 +55,12 @@ PackInit(Pack *p, const PipeannGraph *graph, const PipeannVectors *vectors,
 	PipeannMeasureInit(&p->measure, vectors);
 	p->fill = Max(fill, 1);
 	p->order = order;
-	p->nplaced = 0;
 	p->placed = PipeannNoBits(graph->n);
 	p->seen = PipeannNoBits(graph->n);
 	p->max_ids = (int) Min((Size) graph->n, mul_size(degree, degree + 1));
 	p->ids = PipeannArray(uint32, p->max_ids);
 	p->dist = PipeannArray(float, p->max_ids);
 	p->keys = PipeannArray(PipeannKey, p->max_ids);
-	p->nids = 0;
-	p->nlater = 0;
-	p->later_left = 0;
-	p->lowest = 0;
 }
 
 static void
@@ -91,9 +86,8 @@ ReachFrom(Pack *p, uint32 node)
 {
 	const uint32 *neighbors = PipeannNeighbors(p->graph, node);
 	int			degree = p->graph->degree[node];
-	int			i;
 
-	for (i = 0; i < degree; i++)
+	for (int i = 0; i < degree; i++)
 	{
 		uint32		id = neighbors[i];
 
@@ -110,16 +104,15 @@ Reach(Pack *p, uint32 seed)
 {
 	const uint32 *neighbors = PipeannNeighbors(p->graph, seed);
 	int			degree = p->graph->degree[seed];
-	int			i;
 
 	p->nids = 0;
-	for (i = 0; i < degree; i++)
+	for (int i = 0; i < degree; i++)
 		__builtin_prefetch(PipeannNeighbors(p->graph, neighbors[i]));
 	ReachFrom(p, seed);
-	for (i = 0; i < degree; i++)
+	for (int i = 0; i < degree; i++)
 		ReachFrom(p, neighbors[i]);
 	PipeannMeasureMany(&p->measure, seed, p->ids, p->nids, p->dist);
-	for (i = 0; i < p->nids; i++)
+	for (int i = 0; i < p->nids; i++)
 	{
 		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
 		p->seen[p->ids[i] / 8] = 0;
@@ -132,9 +125,7 @@ Reach(Pack *p, uint32 seed)
 static void
 LeaveForLater(Pack *p, const PipeannKey *keys, int nkeys)
 {
-	int			i;
-
-	for (i = Min(nkeys, LATER_PER_PAGE) - 1; i >= 0; i--)
+	for (int i = Min(nkeys, LATER_PER_PAGE) - 1; i >= 0; i--)
 	{
 		p->later[p->nlater++ % MAX_LATER] = PipeannKeyId(keys[i]);
 		p->later_left = Min(p->later_left + 1, MAX_LATER);
@@ -237,7 +228,7 @@ PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 
 	if (graph->n == 0)
 		return;
-	p = palloc(sizeof(Pack));
+	p = palloc0(sizeof(Pack));
 	PackInit(p, graph, vectors, fill, order);
 	PlaceAround(p, graph->medoid);
 	while (p->nplaced < graph->n)

@@ -215,10 +215,9 @@ Spread(Reach *r)
 	{
 		uint32		node = r->reached[r->nspread++];
 		const uint32 *neighbors = PipeannNeighbors(r->graph, node);
-		int			i;
 
 		CHECK_FOR_INTERRUPTS();
-		for (i = 0; i < r->graph->degree[node]; i++)
+		for (int i = 0; i < r->graph->degree[node]; i++)
 			if (r->parent[neighbors[i]] == PIPEANN_INVALID_ID)
 				Adopt(r, neighbors[i], node);
 	}
