@@ -205,10 +205,12 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 
 	if (blkno == InvalidBlockNumber)
 		blkno = LaterBlock(view, page);
-	if (blkno != InvalidBlockNumber)
-		return blkno;
-	PipeannCheckPacking(view);
-	PipeannCorrupted(view->index, "lacks graph page %u", page);
+	if (blkno == InvalidBlockNumber)
+	{
+		PipeannCheckPacking(view);
+		PipeannCorrupted(view->index, "lacks graph page %u", page);
+	}
+	return blkno;
 }
 
 /* A user that may select from the table may look at its index. */

@@ -105,7 +105,8 @@ extern void PipeannPageSeal(Page page, BlockNumber blkno);
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
 							   PipeannKind kind);
 extern bool PipeannPageIsKind(const char *page, PipeannKind kind);
-extern void PipeannCorrupted(Relation index, const char *what,...) pg_attribute_printf(2, 3) pg_attribute_noreturn();
+extern void PipeannCorrupted(Relation index, const char *what,...)
+			__attribute__((format(printf, 2, 3)));
 extern void PipeannPageCheck(Relation index, Page page, BlockNumber blkno,
 							 PipeannKind kind);
 extern Buffer PipeannReadBuffer(Relation index, BlockNumber blkno,
