@@ -24,7 +24,7 @@
 #define UNROLL(n)
 #endif
 
-/* IEEE 754 binary16; others call PipeannHalfToFloat(). */
+/* IEEE 754 binary16, for single elements. */
 static inline float
 HalfToFloat(uint16 h)
 {
@@ -53,6 +53,54 @@ HalfToFloat(uint16 h)
 
 	memcpy(&f, &bits, sizeof(f));
 	return f;
+}
+
+/* Drop the low `shift` bits of value, rounding to nearest, ties to even. */
+static inline uint32
+ShiftRoundEven(uint32 value, int shift)
+{
+	uint32		half = (uint32) 1 << (shift - 1);
+	uint32		rest = value & ((half << 1) - 1);
+	uint32		result = value >> shift;
+
+	if (rest > half || (rest == half && (result & 1)))
+		result++;
+	return result;
+}
+
+static inline uint16
+FloatToHalf(float f)
+{
+	uint32		bits;
+	uint32		sign;
+	uint32		magnitude;
+	int			exponent;
+
+	memcpy(&bits, &f, sizeof(bits));
+	sign = (bits >> 16) & 0x8000;
+	magnitude = bits & 0x7fffffff;
+	exponent = (int) (magnitude >> 23) - 127;
+
+	if (magnitude > 0x7f800000)	/* NaN: keep the top of it, quiet */
+		return sign | 0x7e00 | ((magnitude >> 13) & 0x1ff);
+	if (exponent > 15)			/* too large, or infinity */
+		return sign | 0x7c00;
+
+	/*
+	 * In both cases below a carry out of the mantissa rightly gives the next
+	 * larger exponent, which is infinity above the largest number.
+	 */
+	if (exponent >= -14)
+		return sign |
+			ShiftRoundEven(magnitude - ((uint32) (127 - 15) << 23), 13);
+	if (exponent >= -25)
+	{
+		/* subnormal: units of 2^-24, so shift by 14 for 2^-15, and so on */
+		uint32		mantissa = (magnitude & 0x7fffff) | 0x800000;
+
+		return sign | ShiftRoundEven(mantissa, -1 - exponent);
+	}
+	return sign;				/* at most half of the smallest: zero */
 }
 
 /*

@@ -139,6 +139,13 @@ typedef struct PipeannKernels
 	 */
 	void		(*to_fixed) (const float *x, const float *offset, float scale,
 							 int dim, int16 *out);
+
+	/*
+	 * Half precision (IEEE 754 binary16), rounded to the nearest, ties to even;
+	 * infinity beyond its range. All sets give the same. out need not be
+	 * aligned.
+	 */
+	void		(*to_half) (const float *x, int dim, void *out);
 } PipeannKernels;
 
 /* The set in use; never NULL (scalar until PipeannKernelsInit() has run). */
@@ -166,13 +173,6 @@ extern void PipeannKernelsInit(void);
  */
 extern void PipeannTilePanel(const int16 *const *columns, int ncolumns,
 							 int dim, int16 *panel);
-
-/*
- * Conversion between float and half precision (IEEE 754 binary16), rounding to
- * nearest, ties to even; overflow gives infinity. Portable, and not fast.
- */
-extern uint16 PipeannFloatToHalf(float f);
-extern float PipeannHalfToFloat(uint16 h);
 
 /*
  * Convert elements: src[dim] in storage to dst[dim], and back. To integers,

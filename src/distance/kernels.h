@@ -131,5 +131,6 @@ const PipeannKernels SET = {
 	.keep_members = KeepMembers,
 	.keep_range = KeepRange,
 	.to_float = {NULL, Float4ToFloat, Float2ToFloat, Int8ToFloat, Uint8ToFloat},
-	.to_fixed = ToFixed
+	.to_fixed = ToFixed,
+	.to_half = ToHalf
 };

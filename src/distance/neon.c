@@ -537,6 +537,32 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 	}
 }
 
+static inline void
+Half4(const float *x, char *out)
+{
+	vst1_u8((uint8 *) out,
+			vreinterpret_u8_f16(vcvt_f16_f32(vld1q_f32(x))));
+}
+
+static void
+ToHalf(const float *x, int dim, void *out)
+{
+	int			i = 0;
+
+	for (; i + 4 <= dim; i += 4)
+		Half4(x + i, (char *) out + i * sizeof(uint16));
+	if (i < dim)
+	{
+		float		short_x[4] = {0};
+		char		half[4 * sizeof(uint16)];
+
+		memcpy(short_x, x + i, (dim - i) * sizeof(float));
+		Half4(short_x, half);
+		memcpy((char *) out + i * sizeof(uint16), half,
+			   (dim - i) * sizeof(uint16));
+	}
+}
+
 #define TileNear PortableTileNear
 #define SET PipeannKernelsNeon
 #define ONE_BY_ONE

@@ -223,6 +223,17 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 	}
 }
 
+static void
+ToHalf(const float *x, int dim, void *out)
+{
+	for (int i = 0; i < dim; i++)
+	{
+		uint16		h = FloatToHalf(x[i]);
+
+		memcpy((uint16 *) out + i, &h, sizeof(h));
+	}
+}
+
 #define TileNear PortableTileNear
 #define SET PipeannKernelsScalar
 #define ONE_BY_ONE

@@ -158,20 +158,31 @@ PipeannVectorsInToast(Relation index)
  */
 #define MOST_LOST (1.0 / 1024)
 
+/* Elements rounded at once. */
+#define BLOCK 64
+
 /* Euclidean distance of a vector from its half-precision form. */
 static double
 Lost(const float *x, int dim)
 {
-	double		sum = 0;
+	double		sum[2] = {0};
 
-	for (int i = 0; i < dim; i++)
+	for (int i = 0; i < dim; i += BLOCK)
 	{
-		double		lost = (double) x[i] -
-			PipeannHalfToFloat(PipeannFloatToHalf(x[i]));
+		int			n = Min(dim - i, BLOCK);
+		uint16		half[BLOCK];
+		float		rounded[BLOCK];
 
-		sum += lost * lost;
+		PipeannVectorFromFloat(x + i, PIPEANN_FLOAT2, n, half);
+		PipeannVectorToFloat(half, PIPEANN_FLOAT2, n, rounded);
+		for (int k = 0; k < n; k++)
+		{
+			double		lost = (double) x[i + k] - rounded[k];
+
+			sum[k & 1] += lost * lost;
+		}
 	}
-	return sqrt(sum);
+	return sqrt(sum[0] + sum[1]);
 }
 
 /*

@@ -19,6 +19,7 @@
 #include <simde/x86/fma.h>
 
 #include "distance/distance.h"
+#include "distance/common.h"
 
 #define PipeannKernelsAvx512 PipeannKernelsEmulated
 #define PipeannCpuHasAvx512 PipeannCpuHasAvx512ByEmulation
@@ -104,7 +105,7 @@ EmulatedCvtphPs(simde__m256i h)
 
 	simde_mm256_storeu_si256((simde__m256i *) in, h);
 	for (int i = 0; i < 16; i++)
-		out[i] = PipeannHalfToFloat(in[i]);
+		out[i] = HalfToFloat(in[i]);
 	return simde_mm512_loadu_ps(out);
 }
 

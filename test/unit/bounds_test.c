@@ -5,6 +5,7 @@
 #include "unit.h"
 
 #include "distance/distance.h"
+#include "distance/common.h"
 #include "storage/bounds.h"
 #include "search/search.h"
 
@@ -47,8 +48,8 @@ MakeCase(Case *c, int dim, float scale, float reach, uint64 *random)
 	{
 		c->x[i] = UnitRandomFloat(random, -scale, scale);
 		c->query[i] = c->x[i] + UnitRandomFloat(random, -scale, scale) * reach;
-		c->half[i] = PipeannFloatToHalf(c->x[i]);
-		c->rounded[i] = PipeannHalfToFloat(c->half[i]);
+		c->half[i] = FloatToHalf(c->x[i]);
+		c->rounded[i] = HalfToFloat(c->half[i]);
 		lost += ((double) c->x[i] - c->rounded[i]) *
 			((double) c->x[i] - c->rounded[i]);
 	}

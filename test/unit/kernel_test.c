@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "distance/distance.h"
+#include "distance/common.h"
 
 #define MAX_DIM 16000
 
@@ -805,7 +806,7 @@ CheckToFloat(PipeannStorage s, int dim, int back)
 			if (s == PIPEANN_FLOAT4)
 				memcpy(&want, element, sizeof(want));
 			else if (s == PIPEANN_FLOAT2)
-				want = PipeannHalfToFloat(h);
+				want = HalfToFloat(h);
 			else
 				want = s == PIPEANN_INT8 ? *(int8 *) element :
 					*(uint8 *) element;
@@ -840,7 +841,7 @@ AllHalfsConvert(void)
 	for (int h = 0; h < 65536; h++)
 	{
 		halfs[h] = h;
-		want[h] = PipeannHalfToFloat(h);
+		want[h] = HalfToFloat(h);
 	}
 	for (int k = 0; k < NumSets; k++)
 	{
@@ -935,16 +936,16 @@ HalfsSurvive(void)
 {
 	for (int h = 0; h < 65536; h++)
 	{
-		float		f = PipeannHalfToFloat((uint16) h);
+		float		f = HalfToFloat((uint16) h);
 		bool		is_nan = (h & 0x7c00) == 0x7c00 && (h & 0x3ff) != 0;
 
 		if (is_nan)
 		{
 			CHECK(f != f);
-			CHECK((PipeannFloatToHalf(f) & 0x7fff) > 0x7c00);
+			CHECK((FloatToHalf(f) & 0x7fff) > 0x7c00);
 			continue;
 		}
-		CHECK(PipeannFloatToHalf(f) == h);
+		CHECK(FloatToHalf(f) == h);
 		if ((h & 0x7c00) != 0x7c00)
 			CHECK(f == (float) HalfValue(h));
 		else
@@ -964,17 +965,65 @@ FloatsRoundToHalfs(void)
 		float		below = (float) (low + (high - low) * 0.499);
 		float		above = (float) (low + (high - low) * 0.501);
 
-		CHECK(PipeannFloatToHalf(middle) == (h % 2 == 0 ? h : h + 1));
-		CHECK(PipeannFloatToHalf(-middle) ==
+		CHECK(FloatToHalf(middle) == (h % 2 == 0 ? h : h + 1));
+		CHECK(FloatToHalf(-middle) ==
 			  (0x8000 | (h % 2 == 0 ? h : h + 1)));
-		CHECK(PipeannFloatToHalf(below) == h);
-		CHECK(PipeannFloatToHalf(above) == h + 1);
+		CHECK(FloatToHalf(below) == h);
+		CHECK(FloatToHalf(above) == h + 1);
 	}
-	CHECK(PipeannFloatToHalf(65519.0f) == 0x7bff);
-	CHECK(PipeannFloatToHalf(65520.0f) == 0x7c00);
-	CHECK(PipeannFloatToHalf(-1e30f) == 0xfc00);
-	CHECK(PipeannFloatToHalf(1e-30f) == 0);
-	CHECK(PipeannFloatToHalf(-1e-45f) == 0x8000);
+	CHECK(FloatToHalf(65519.0f) == 0x7bff);
+	CHECK(FloatToHalf(65520.0f) == 0x7c00);
+	CHECK(FloatToHalf(-1e30f) == 0xfc00);
+	CHECK(FloatToHalf(1e-30f) == 0);
+	CHECK(FloatToHalf(-1e-45f) == 0x8000);
+}
+
+/* All sets round as FloatToHalf() does, vectors of any length and alignment. */
+static void
+CheckToHalf(int dim, uint64 seed)
+{
+	float	   *x = (float *) GuardQ.end - dim;
+	char	   *out = (char *) GuardA.end - dim * sizeof(uint16) -
+		(seed % 2);
+
+	for (int i = 0; i < dim; i++)
+	{
+		uint32		bits = (uint32) UnitRandom(&seed);
+		int			exponent = 100 + (int) (UnitRandom(&seed) % 46);
+
+		/* mostly of the size that halfs have */
+		if (UnitRandom(&seed) % 8 != 0)
+			bits = (bits & 0x807fffff) | (uint32) exponent << 23;
+		/* in the middle between two halfs */
+		if (UnitRandom(&seed) % 4 == 0)
+			bits = (bits & 0xffffe000) | 0x1000;
+		memcpy(x + i, &bits, sizeof(bits));
+	}
+	for (int k = 0; k < NumSets; k++)
+	{
+		out[-1] = 77;
+		memset(out, 0, dim * sizeof(uint16));
+		Sets[k]->to_half(x, dim, out);
+		CHECK(out[-1] == 77);
+		for (int i = 0; i < dim; i++)
+		{
+			uint16		half;
+
+			memcpy(&half, out + i * sizeof(uint16), sizeof(half));
+			if (!CHECK(half == FloatToHalf(x[i])))
+				NOTE("set %s, %d dimensions: %.9g is not %x", Sets[k]->name,
+					 dim, x[i], half);
+		}
+	}
+}
+
+static void
+VectorsToHalfs(void)
+{
+	for (int dim = 0; dim <= 70; dim++)
+		CheckToHalf(dim, dim);
+	for (int i = 0; i < 10; i++)
+		CheckToHalf(MAX_DIM, 1000 + i);
 }
 
 static bool
@@ -1067,6 +1116,7 @@ main(void)
 	UNIT_RUN(TilesToDistances);
 	UNIT_RUN(ConversionsToFloat);
 	UNIT_RUN(AllHalfsConvert);
+	UNIT_RUN(VectorsToHalfs);
 	UNIT_RUN(FixedPointNumbers);
 	return UnitDone();
 }
