@@ -542,12 +542,14 @@ MakeNodes(BuildState *state)
 	PipeannClusters *clusters;
 	PipeannRows rows;
 
-	StartPhase(state, PHASE_LOAD, state->spool.stats.rows, 3);
+	StartPhase(state, PHASE_LOAD, state->spool.stats.rows,
+			   3 + PIPEANN_REDUCE_STEPS);
 	state->parallel->shares.short_of =
 		!PipeannTeamFits(team, MemoryForRows(state));
 	PipeannRowsLoad(team, &state->spool.source, &rows);
 	SpoolFree(team, &state->spool);
-	clusters = PipeannClustersNew(team, &rows.vectors, rows.again, BUILD_SEED,
+	PipeannRowsReduce(team, &rows);
+	clusters = PipeannClustersNew(team, &rows.near, rows.again, BUILD_SEED,
 								  rows.number);
 	PipeannRowsToNodes(team, &rows, &state->nodes);
 	PipeannRowsFree(team, &rows);
@@ -697,7 +699,7 @@ BuildGraph(BuildState *state, const PipeannClusters *clusters)
 		return NULL;
 	StartPhase(state, PHASE_GRAPH, state->nodes.vectors.n,
 			   PIPEANN_GRAPH_STEPS);
-	return PipeannGraphBuild(state->team, &state->nodes.vectors, clusters,
+	return PipeannGraphBuild(state->team, &state->nodes.near, clusters,
 							 &state->params);
 }
 
@@ -716,7 +718,7 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 	{
 		StartPhase(state, PHASE_PACK, n, 1);
 		if (graph != NULL)
-			PipeannGraphPack(graph, &nodes->vectors,
+			PipeannGraphPack(graph, &nodes->near,
 							 state->meta.layout.fill, order, state->team);
 		PipeannReserveNodes(state->index, &state->meta, nodes);
 	}
@@ -1080,7 +1082,8 @@ ParamsOf(const PipeannBuildInput *in, const PipeannLayout *l)
 
 /*
  * While the graph is built the first partition stays, which
- * PipeannGraphMemory() does not count when lists are made.
+ * PipeannGraphMemory() does not count when lists are made. Reduced vectors take no
+ * more than it counts for vectors in fixed point.
  */
 static Size
 GraphPhase(const PipeannBuildInput *in, const PipeannLayout *l, uint32 n)
@@ -1101,8 +1104,11 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	uint32		n = (uint32) meta->nodes;
 	uint32		ids = meta->graph_pages * l->slots_per_page;
 	Size		starts = mul_size((Size) in->nblocks + 1, sizeof(uint32));
-	Size		load = add_size(starts, mul_size(n, RowMemory(l)));
-	Size		nodes = mul_size(n, RowMemory(l) + NodeMemory(l) +
+	Size		near;
+	Size		reduce = PipeannReduceMemory(n, l->dim, &near);
+	Size		load = add_size(add_size(starts, reduce),
+								mul_size(n, RowMemory(l) + near));
+	Size		nodes = mul_size(n, RowMemory(l) + NodeMemory(l) + 2 * near +
 								 PipeannClusterMemory());
 	Size		graph = GraphPhase(in, l, n);
 	Size		codes = 0;
@@ -1112,7 +1118,7 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	if (in->values != NULL)
 		rows = mul_size(n, (Size) values + 2 * sizeof(uint64));
 	if (meta->flags & PIPEANN_META_HAS_CODES)
-		codes = add_size(mul_size(n, NodeMemory(l) + sizeof(uint32)),
+		codes = add_size(mul_size(n, NodeMemory(l) + near + sizeof(uint32)),
 						 add_size(mul_size(ids, sizeof(uint32)),
 								  PipeannCodingMemory(l, n, ids)));
 	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));

@@ -622,7 +622,7 @@ PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k, const PipeannMeta *meta,
 				  const PipeannExtentMap *map, const PipeannNodes *nodes,
 				  const uint32 *sample, uint32 n)
 {
-	PipeannGraph *graph = PipeannEntryGraphBuild(team, &nodes->vectors, sample,
+	PipeannGraph *graph = PipeannEntryGraphBuild(team, &nodes->near, sample,
 												 n, PIPEANN_ENTRY_DEGREE, SEED);
 	Size		bytes = PipeannEntryGraphBytes(n, PIPEANN_ENTRY_DEGREE);
 	char	   *stream = PipeannTeamAlloc(team, bytes);

@@ -438,6 +438,7 @@ Retrain(Retraining *r)
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
 	EncodeNodes(r);
+	r->entries.near = r->entries.vectors;
 	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &view->meta, view->map,
 					  &r->entries, NULL, r->entries.vectors.n);
 	PIPEANN_PAUSE("retrain-written");

@@ -109,6 +109,7 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 		rows->values = PipeannTeamAlloc(team, source->value_bytes);
 		rows->values_at = PipeannTeamArray(team, uint64, v->n);
 	}
+	rows->near = *v;
 	source->read(source, LoadRow, &l);
 	PipeannTeamMeet(team);
 }
@@ -117,6 +118,8 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 void
 PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
 {
+	if (rows->near.data != rows->vectors.data)
+		PipeannTeamFree(team, rows->near.data);
 	PipeannTeamFree(team, rows->vectors.data);
 	PipeannTeamFree(team, rows->vectors.aux);
 	PipeannTeamFree(team, rows->roundings);
@@ -345,6 +348,21 @@ PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
 	(void) FindEqual(team, rows);
 }
 
+/* Set near to reduced vectors, where these serve a graph as well. All members call. */
+void
+PipeannRowsReduce(PipeannTeam *team, PipeannRows *rows)
+{
+	PipeannVectors reduced;
+
+	if (!PipeannReduce(team, &rows->vectors, &reduced))
+		return;
+	rows->near = reduced;
+	if (PipeannTeamLeads(team))
+		ereport(DEBUG1,
+				(errmsg_internal("the graph is built by %d principal axes of %d dimensions",
+								 reduced.dim, rows->vectors.dim)));
+}
+
 /* ---------- nodes ---------- */
 
 static void
@@ -360,6 +378,13 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 	v->data = PipeannTeamAlloc(team, mul_size(n, v->stride));
 	if (v->aux != NULL)
 		v->aux = PipeannTeamArray(team, float, n);
+	nodes->near = *v;
+	if (rows->near.data != rows->vectors.data)
+	{
+		nodes->near = rows->near;
+		nodes->near.n = n;
+		nodes->near.data = PipeannTeamAlloc(team, mul_size(n, rows->near.stride));
+	}
 	nodes->tids = PipeannTeamArray(team, ItemPointerData, n);
 	nodes->dup_heads = PipeannTeamArray(team, uint32, n);
 	nodes->dups = PipeannTeamArray(team, PipeannDuplicate, others);
@@ -380,6 +405,9 @@ MoveRow(const PipeannRows *rows, uint32 row, PipeannNodes *nodes)
 
 	memcpy((char *) PipeannVectorAt(v, node),
 		   PipeannVectorAt(&rows->vectors, row), v->stride);
+	if (nodes->near.data != v->data)
+		memcpy((char *) PipeannVectorAt(&nodes->near, node),
+			   PipeannVectorAt(&rows->near, row), nodes->near.stride);
 	nodes->tids[node] = rows->tids[row];
 	nodes->dup_heads[node] = PIPEANN_INVALID_ID;
 	if (v->aux != NULL)

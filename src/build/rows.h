@@ -22,6 +22,7 @@ typedef struct PipeannDuplicate
 typedef struct PipeannNodes
 {
 	PipeannVectors vectors;		/* by number */
+	PipeannVectors near;		/* the same or reduced: a graph is built by these */
 	PipeannRounding *roundings; /* [n] for half precision, else NULL */
 	ItemPointerData *tids;		/* [n] the first row of each */
 	uint32	   *dup_heads;		/* [n] the others, in dups[] */
@@ -112,6 +113,7 @@ typedef struct PipeannMoreRow
 typedef struct PipeannRows
 {
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
+	PipeannVectors near;		/* the same or reduced: a graph is built by these */
 	PipeannRounding *roundings; /* [n] for half precision, else NULL */
 	ItemPointerData *tids;		/* [n] */
 	char	   *values;			/* rows with values, or NULL if they have none */
@@ -126,6 +128,7 @@ typedef struct PipeannRows
 
 extern void PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source,
 							PipeannRows *rows);
+extern void PipeannRowsReduce(PipeannTeam *team, PipeannRows *rows);
 extern void PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 							   PipeannNodes *nodes);
 extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);

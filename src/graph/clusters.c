@@ -168,8 +168,8 @@ SetPlanes(PipeannFixedScale *s, uint64 seed)
 }
 
 /* Choose offset and scale by a sample of the vectors, and hyperplanes. */
-static void
-FixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
+void
+PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
 	s->dim = v->dim + (v->metric == PIPEANN_IP);
 	s->fixed_dim = (s->dim + 1) / 2 * 2;
@@ -244,9 +244,9 @@ MakeSketches(const PipeannFixedScale *s, PipeannFixed *f, uint32 from,
 }
 
 /* Room for n vectors, without sketches. All members call; or there is no team. */
-static void
-FixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
-		  PipeannFixed *f)
+void
+PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
+				 PipeannFixed *f)
 {
 	f->n = n;
 	f->dim = s->fixed_dim;
@@ -257,9 +257,9 @@ FixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
 }
 
 /* Set one of them to row r of v. */
-static void
-FixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
-		 const PipeannVectors *v, uint32 r)
+void
+PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
+				const PipeannVectors *v, uint32 r)
 {
 	Embed(v, r, f->float_x);
 	f->half_norm[i] = MakeOne(s, f->float_x, f->x + (Size) i * f->dim);
@@ -273,13 +273,13 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 	uint64		from;
 	uint64		to;
 
-	FixedInit(team, s, v->n, f);
+	PipeannFixedInit(team, s, v->n, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
 	PipeannTeamBegin(team, v->n, FIXED_RUN);
 	while (PipeannTeamNext(team, &from, &to))
 	{
 		for (uint32 i = from; i < to; i++)
-			FixedSet(f, i, s, v, i);
+			PipeannFixedSet(f, i, s, v, i);
 		MakeSketches(s, f, from, to);
 	}
 }
@@ -800,13 +800,13 @@ MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 	Halving    *h = PipeannArray(Halving, n);
 	uint32	   *ids = PipeannArray(uint32, n);
 
-	FixedInit(NULL, &c->clusters->scale, n, &f);
+	PipeannFixedInit(NULL, &c->clusters->scale, n, &f);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = (uint32) ((uint64) c->rows->n * i / n);
 		uint32		to = (uint32) ((uint64) c->rows->n * (i + 1) / n);
 
-		FixedSet(&f, i, &c->clusters->scale, c->rows,
+		PipeannFixedSet(&f, i, &c->clusters->scale, c->rows,
 						PickRow(c, from, to, &seed));
 		h[i].leader = i;
 	}
@@ -827,12 +827,12 @@ AssignRows(PipeannTeam *team, Clustering *c)
 	uint64		from;
 	uint64		to;
 
-	FixedInit(NULL, &c->clusters->scale, RUN, &f);
+	PipeannFixedInit(NULL, &c->clusters->scale, RUN, &f);
 	PipeannTeamBegin(team, a->n, RUN);
 	while (PipeannTeamNext(team, &from, &to))
 	{
 		for (uint32 row = from; row < to; row++)
-			FixedSet(&f, row - from, &c->clusters->scale, c->rows, row);
+			PipeannFixedSet(&f, row - from, &c->clusters->scale, c->rows, row);
 		Assign(&c->leaders, &f, NULL, to - from, a->fanout,
 			   a->leaders + from * a->fanout);
 	}
@@ -901,7 +901,7 @@ PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
 		.rows = rows,.clusters = clusters,.assigned = {.n = rows->n,.skip = skip}
 	};
 
-	FixedScaleInit(&clusters->scale, rows, seed);
+	PipeannFixedScaleInit(&clusters->scale, rows, seed);
 	if (rows->n > PIPEANN_LEAF)
 	{
 		clusters->n = Min(rows->n / LEADER_PART,

@@ -120,6 +120,13 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 }
 
 /* clusters.c */
+extern void PipeannFixedScaleInit(PipeannFixedScale *s,
+								  const PipeannVectors *v, uint64 seed);
+extern void PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s,
+							 uint32 n, PipeannFixed *f);
+extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
+							const PipeannFixedScale *s,
+							const PipeannVectors *v, uint32 r);
 extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);

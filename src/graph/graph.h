@@ -120,6 +120,19 @@ PipeannClusterMemory(void)
 	return PIPEANN_FANOUT * (sizeof(uint16) + sizeof(uint32));
 }
 
+/*
+ * reduce.c: wide vectors by their first principal axes, to cluster them, build
+ * their graph and pack it.
+ */
+#define PIPEANN_REDUCED_DIM 256
+
+/* Steps of the team that it takes at the most. */
+#define PIPEANN_REDUCE_STEPS 6
+
+extern bool PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
+						  PipeannVectors *reduced);
+extern Size PipeannReduceMemory(uint32 n, int dim, Size *each);
+
 /* build.c */
 extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 							   const PipeannVectors *vectors);

@@ -57,6 +57,24 @@ for my $table (qw(items bytes valued))
 		is($digests[$_], $digests[0], "$table, $metric: the same index by other numbers of workers") for 1, 2;
 	}
 }
+
+# Wide vectors, whose graph is built by their principal axes.
+create_items($node, 'wide', images(8400, 28), index => '');
+my @wide;
+for my $n (0, 2)
+{
+	my $from = -s $node->logfile;
+
+	workers($n, 'wide');
+	build("CREATE INDEX wide_v ON wide USING pipeann (v vector_cosine_ops) $options", $n, "wide, $n");
+	like(log_text($node, $from), qr/the graph is built by 256 principal axes of 784 dimensions/, "wide, $n: reduced");
+	push @wide, digest('wide_v');
+	sound('wide_v', "wide, $n");
+	cmp_ok($session->row("SELECT pipeann_recall('wide_v')"), '>=', 0.98, "wide, $n: recall");
+	$session->rows('DROP INDEX wide_v');
+}
+is($wide[1], $wide[0], 'wide: the same index by other numbers of workers');
+$session->rows('DROP TABLE wide');
 is(scalar temporary_files(), 0, 'no temporary files are left');
 
 # ---------- who has workers ----------
