@@ -41,6 +41,8 @@ typedef MemoryContext PipeannMemory;
 #include <stdlib.h>
 #include <string.h>
 
+#define pg_attribute_always_inline __attribute__((always_inline)) inline
+
 typedef uint8_t uint8;
 typedef int8_t int8;
 typedef uint16_t uint16;

@@ -9,10 +9,6 @@
 #include "graph/graph.h"
 #include "distance/distance.h"
 
-#ifndef pg_attribute_always_inline
-#define pg_attribute_always_inline __attribute__((always_inline)) inline
-#endif
-
 typedef struct PipeannMeasure
 {
 	PipeannPairFn pair;			/* squared L2 or inner product */
