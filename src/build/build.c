@@ -541,9 +541,12 @@ MakeNodes(BuildState *state)
 	PipeannTeam *team = state->team;
 	PipeannClusters *clusters;
 	PipeannRows rows;
+	Size		reduced;
 
+	(void) PipeannReduceMemory((uint32) state->spool.stats.rows,
+							   state->spool.source.dim, &reduced);
 	StartPhase(state, PHASE_LOAD, state->spool.stats.rows,
-			   3 + PIPEANN_REDUCE_STEPS);
+			   reduced > 0 ? 3 + PIPEANN_REDUCE_STEPS : 3);
 	state->parallel->shares.short_of =
 		!PipeannTeamFits(team, MemoryForRows(state));
 	PipeannRowsLoad(team, &state->spool.source, &rows);
