@@ -39,12 +39,16 @@
 
 /*
  * The axes must have so much of the variance. One vector in FEW_LOST may
- * have less than so much of its own squared distance from the mean: a kind of
- * vectors that the axes do not tell apart is not to be lost.
+ * have less than so much of its own squared distance from the mean, or be so far
+ * from it that fixed point shortens it: a kind of vectors that would not be told
+ * apart is not to be lost.
  */
 #define LEAST_VARIANCE 0.7
 #define LEAST_KEPT 0.5
 #define FEW_LOST 1000
+
+/* The least squared length of vectors that were shortened. */
+#define SHORTENED (0.99 * PIPEANN_FIXED_MAX * PIPEANN_FIXED_MAX)
 
 /* Vectors projected at once, and dimensions or axes, by one member. */
 #define RUN (20 * PIPEANN_TILE_ROWS)
@@ -246,8 +250,10 @@ ProjectTile(const PipeannFixed *f, const int16 *panels, uint32 at, int n,
 	}
 	for (int r = 0; r < n; r++)
 	{
-		lost += Dot(x[r], x[r], AXES) <
-			LEAST_KEPT * 2.0 * f->half_norm[at + r];
+		double		square = 2.0 * f->half_norm[at + r];
+
+		lost += Dot(x[r], x[r], AXES) < LEAST_KEPT * square ||
+			square > SHORTENED;
 		PipeannVectorFromFloat(x[r], PIPEANN_FLOAT2, AXES,
 							   out + (Size) r * AXES * sizeof(uint16));
 	}

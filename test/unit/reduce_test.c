@@ -241,6 +241,27 @@ NoKindIsLost(void)
 	CHECK(!Reduces(&v, &reduced) && reduced.n == 0);
 }
 
+/* Vectors very far from all others have only their direction in fixed point. */
+static void
+NoLengthIsLost(void)
+{
+	PipeannVectors reduced;
+	PipeannVectors v;
+
+	MakeRows(ROWS, DIM, 0.1f, 9);
+	for (uint32 row = 7; row < ROWS; row += 1100)
+		for (int d = 0; d < DIM; d++)
+			Rows[(Size) row * DIM + d] *= 50;
+	v = Vectors(ROWS, DIM, PIPEANN_L2);
+	if (CHECK(Reduces(&v, &reduced)))
+		PipeannTeamFree(PipeannTeamAlone(), (void *) reduced.data);
+	for (uint32 row = 8; row < ROWS; row += 100)
+		for (int d = 0; d < DIM; d++)
+			Rows[(Size) row * DIM + d] *= 50;
+	v = Vectors(ROWS, DIM, PIPEANN_L2);
+	CHECK(!Reduces(&v, &reduced) && reduced.n == 0);
+}
+
 int
 main(void)
 {
@@ -251,6 +272,7 @@ main(void)
 	UNIT_RUN(NoiseIsNotReduced);
 	UNIT_RUN(DistancesAndGraphsAreAlike);
 	UNIT_RUN(NoKindIsLost);
+	UNIT_RUN(NoLengthIsLost);
 	free(Rows);
 	free(Aux);
 	return UnitDone();
