@@ -287,7 +287,7 @@ PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
 	}
 }
 
-/* Whether a node's code covers a row's. */
+/* Whether a node's code covers a row's: then it stays as it is with that. */
 bool
 PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 					   const uint8 *row)
@@ -295,11 +295,14 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 	for (int i = 0; i < a->n; i++)
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
-		int			plane = attribute->plane;
+		const uint8 *from = code + attribute->plane;
+		uint8		merged[PIPEANN_MOST_WIDTH];
 
-		if (!attribute->codec->is_written(attribute, code + plane) ||
-			(attribute->is_known &&
-			 !attribute->codec->covers(attribute, code + plane, row + plane)))
+		memcpy(merged, from, attribute->width);
+		if (attribute->is_known)
+			attribute->codec->merge(attribute, row + attribute->plane, merged);
+		if (!attribute->codec->is_written(attribute, from) ||
+			memcmp(merged, from, attribute->width) != 0)
 			return false;
 	}
 	return true;
@@ -390,26 +393,12 @@ TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 	return samples;
 }
 
-static MemoryContext
-EnterSamples(void)
-{
-	return MemoryContextSwitchTo(AllocSetContextCreate(CurrentMemoryContext,
-													   "pipeann attribute samples",
-													   ALLOCSET_DEFAULT_SIZES));
-}
-
-static void
-LeaveSamples(MemoryContext former)
-{
-	MemoryContextDelete(MemoryContextSwitchTo(former));
-}
-
 /* Make histograms of n samples, and use them. */
 void
 PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 					   uint32 n, char *histograms)
 {
-	MemoryContext former = EnterSamples();
+	MemoryContext former = MemoryContextSwitchTo(a->scratch);
 	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
 
 	PipeannAttributesUseHistogram(a, histograms);
@@ -422,7 +411,8 @@ PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 		memset(histogram, 0, attribute->histogram_size);
 		attribute->codec->train(a, attribute, &samples[j], histogram);
 	}
-	LeaveSamples(former);
+	MemoryContextSwitchTo(former);
+	MemoryContextReset(a->scratch);
 }
 
 /* Rows of a node that are looked at. */
@@ -506,7 +496,7 @@ int
 PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 						uint32 n, PipeannWidths *widths)
 {
-	MemoryContext former = EnterSamples();
+	MemoryContext former = MemoryContextSwitchTo(a->scratch);
 	PipeannSamples *samples = TakeSamples(a, row_at, arg, n);
 	int			bytes = 0;
 
@@ -525,7 +515,8 @@ PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 			attribute->codec->width(attribute, &samples[j]);
 		bytes += widths->of[j];
 	}
-	LeaveSamples(former);
+	MemoryContextSwitchTo(former);
+	MemoryContextReset(a->scratch);
 	return bytes;
 }
 
@@ -537,40 +528,34 @@ PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
  */
 #define MOST_OVERFLOW_SLOTS 8
 
-/* Add what a row has to the code of its node. */
-static void
-AddRow(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
-	   const PipeannRow *row, uint8 *code, bool *any)
-{
-	uint8		one[PIPEANN_MAX_ATTRIBUTE_BYTES] = {0};
-	PipeannRow *whole = NULL;
-
-	if (PipeannRowIsOutOfLine(&view->meta.layout, row))
-	{
-		whole = PipeannReadRow(view, row, true);
-		if (whole == NULL)
-			return;				/* VACUUM has removed it */
-		row = whole;
-	}
-	PipeannAttributesEncode(a, id, row, one);
-	if (*any)
-		PipeannAttributesMerge(a, one, code);
-	else
-		memcpy(code, one, a->bytes);
-	*any = true;
-	if (whole != NULL)
-		pfree(whole);
-}
-
+/* Add what rows have to the code of their node. */
 static void
 AddRows(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
 		PipeannRowList list, uint8 *code, bool *any)
 {
+	const PipeannLayout *l = &view->meta.layout;
 	const PipeannRow *row = list.rows;
 
-	for (uint32 i = 0; i < list.n;
-		 i++, row = PipeannRowNext(&view->meta.layout, row))
-		AddRow(a, view, id, row, code, any);
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+	{
+		uint8		one[PIPEANN_MAX_ATTRIBUTE_BYTES] = {0};
+		PipeannRow *whole = NULL;
+
+		if (PipeannRowIsOutOfLine(l, row))
+		{
+			whole = PipeannReadRow(view, row, true);
+			if (whole == NULL)
+				continue;		/* VACUUM has removed it */
+		}
+		PipeannAttributesEncode(a, id, whole != NULL ? whole : row, one);
+		if (*any)
+			PipeannAttributesMerge(a, one, code);
+		else
+			memcpy(code, one, a->bytes);
+		*any = true;
+		if (whole != NULL)
+			pfree(whole);
+	}
 }
 
 /* Set code to that of all rows of a node. */
@@ -581,13 +566,10 @@ PipeannAttributesOfNode(PipeannAttributes *a, const PipeannIndexView *view,
 	const PipeannLayout *l = &view->meta.layout;
 	bool		any = false;
 	PipeannChain chain;
-	void	   *copy;
+	void	   *copy = palloc(PipeannExtBytes(l));
 
 	memset(code, 0, a->bytes);
 	AddRows(a, view, id, PipeannSlotRows(l, slot), code, &any);
-	if (slot->ext_tids == PIPEANN_INVALID_ID)
-		return;
-	copy = palloc(PipeannExtBytes(l));
 	PipeannChainBegin(&chain, id, slot->ext_tids);
 	while (chain.next != PIPEANN_INVALID_ID)
 		AddRows(a, view, id, PipeannChainRead(view, &chain, copy), code, &any);
@@ -608,14 +590,11 @@ HashRows(const PipeannIndexView *view, uint32 id, PipeannSlot *slot,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannChain chain;
-	void	   *copy;
+	void	   *copy = palloc(PipeannExtBytes(l));
 	int			slots = 0;
 
 	PipeannSlotCopy(view, id, slot);
 	*hash = AddToHash(PipeannSlotRows(l, slot), slot->ext_tids);
-	if (slot->ext_tids == PIPEANN_INVALID_ID)
-		return true;
-	copy = palloc(PipeannExtBytes(l));
 	PipeannChainBegin(&chain, id, slot->ext_tids);
 	while (chain.next != PIPEANN_INVALID_ID && slots++ < MOST_OVERFLOW_SLOTS)
 		*hash = AddToHash(PipeannChainRead(view, &chain, copy), *hash);

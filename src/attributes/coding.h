@@ -7,6 +7,7 @@
 
 #include "attributes/attributes.h"
 #include "base/bits.h"
+#include "common/hashfn.h"
 
 /* What compares values, or hashes elements. */
 typedef struct PipeannOrder
@@ -67,13 +68,9 @@ typedef struct PipeannCodec
 	void		(*merge) (const PipeannAttribute *attribute,
 						  const uint8 *other, uint8 *code);
 
-	/* whether it was written; whether one that was covers that of a row */
+	/* whether it was written; whether it may cover more than one row does */
 	bool		(*is_written) (const PipeannAttribute *attribute,
 							   const uint8 *code);
-	bool		(*covers) (const PipeannAttribute *attribute,
-						   const uint8 *code, const uint8 *row);
-
-	/* whether it may cover more than one row does */
 	bool		(*may_shrink) (const PipeannAttribute *attribute,
 							   const uint8 *code);
 
@@ -125,30 +122,6 @@ PipeannCompareValues(PipeannAttribute *attribute, Datum a, Datum b)
 										   attribute->order.collation, a, b));
 }
 
-/* There is none behind the last one. */
-static inline void
-PipeannEndAlternatives(PipeannCodeFilter *filter)
-{
-	filter->columns[filter->n - 1].otherwise = false;
-}
-
-/* Tests that there is still room for in a filter. */
-static inline int
-PipeannFilterRoom(const PipeannCodeFilter *filter)
-{
-	return PIPEANN_MAX_CODE_COLUMNS - filter->n;
-}
-
-/* Whether all bits of b[n] are in a[n]. */
-static inline bool
-PipeannHasBits(const uint8 *a, const uint8 *b, int n)
-{
-	for (int i = 0; i < n; i++)
-		if ((b[i] & ~a[i]) != 0)
-			return false;
-	return true;
-}
-
 /*
  * Have values of a byte pass in which none of some bits is, and all of others.
  */
@@ -160,15 +133,11 @@ PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 			PipeannSetBit(column->first, value);
 }
 
-/* A second hash, by the finaliser of MurmurHash3; it is odd. */
+/* A second hash; it is odd. */
 static inline uint32
 PipeannHashAgain(uint32 hash)
 {
-	hash ^= hash >> 16;
-	hash *= 0x85ebca6bU;
-	hash ^= hash >> 13;
-	hash *= 0xc2b2ae35U;
-	return (hash ^ hash >> 16) | 1;
+	return murmurhash32(hash) | 1;
 }
 
 /* codec.c */

@@ -16,6 +16,7 @@
 
 #include "access/skey.h"
 #include "attributes/coding.h"
+#include "lib/qunique.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/fmgroids.h"
@@ -74,37 +75,29 @@ static Elements
 ElementsOf(PipeannAttribute *attribute, Datum value)
 {
 	ArrayType  *array = DatumGetArrayTypeP(value);
-	Elements elements = {0};
-	int16		length;
-	bool		by_value;
-	char		alignment;
-	Datum	   *values;
-	bool	   *nulls;
-	int			n;
+	ArrayIterator iterator = array_create_iterator(array, 0, NULL);
+	Elements elements = {
+		.hashes = palloc(mul_size(ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)),
+								  sizeof(uint32)))
+	};
+	Datum		element;
+	bool		isnull;
 
-	get_typlenbyvalalign(ARR_ELEMTYPE(array), &length, &by_value, &alignment);
-	deconstruct_array(array, ARR_ELEMTYPE(array), length, by_value, alignment,
-					  &values, &nulls, &n);
-	elements.hashes = palloc(mul_size(Max(n, 1), sizeof(uint32)));
-	for (int i = 0; i < n; i++)
-		if (!nulls[i])
+	while (array_iterate(iterator, &element, &isnull))
+		if (!isnull)
 			elements.hashes[elements.n++] =
 				DatumGetUInt32(FunctionCall1Coll(&attribute->function,
 												 attribute->order.collation,
-												 values[i]));
+												 element));
+	array_free_iterator(iterator);
 	return elements;
 }
-
-typedef struct Element
-{
-	uint32		hash;
-	uint32		row;
-} Element;
 
 typedef struct Counted
 {
 	uint32		hash;
 	uint32		rows;
+	uint32		first;			/* of the pairs with it */
 } Counted;
 
 /* What is known of the elements of some rows. */
@@ -113,8 +106,8 @@ typedef struct Sample
 	uint32		rows;
 	uint32		n;				/* different elements, the frequent ones first */
 	Counted    *counted;
-	uint32		pairs;			/* of a row and an element that it has */
-	Element    *elements;
+	uint32		npairs;			/* of an element and a row that has it */
+	uint64	   *pairs;			/* sorted: hash << 32 | row */
 } Sample;
 
 /* How a code could be, and what it would let pass in vain. */
@@ -127,14 +120,12 @@ typedef struct Choice
 } Choice;
 
 static int
-CompareElements(const void *x, const void *y)
+ComparePairs(const void *x, const void *y)
 {
-	const Element *a = x;
-	const Element *b = y;
+	uint64		a = *(const uint64 *) x;
+	uint64		b = *(const uint64 *) y;
 
-	if (a->hash != b->hash)
-		return a->hash < b->hash ? -1 : 1;
-	return a->row < b->row ? -1 : a->row > b->row;
+	return a < b ? -1 : a > b;
 }
 
 static int
@@ -154,46 +145,37 @@ TakeElements(PipeannAttribute *attribute, const PipeannSamples *samples,
 			 Sample *s)
 {
 	uint32		size = 1024;
-	uint32		taken = 0;
 
 	s->rows = samples->n;
-	s->elements = palloc(mul_size(size, sizeof(Element)));
+	s->pairs = palloc(mul_size(size, sizeof(uint64)));
 	for (uint32 i = 0; i < s->rows; i++)
 	{
 		Elements elements = ElementsOf(attribute, samples->values[i]);
 
 		CHECK_FOR_INTERRUPTS();
-		while (taken + elements.n > size)
+		while (s->npairs + elements.n > size)
 		{
 			size *= 2;
-			s->elements = repalloc_huge(s->elements,
-										mul_size(size, sizeof(Element)));
+			s->pairs = repalloc_huge(s->pairs, mul_size(size, sizeof(uint64)));
 		}
 		for (int j = 0; j < elements.n; j++)
-			s->elements[taken++] = (Element)
-		{
-			.hash = elements.hashes[j],.row = i
-		};
+			s->pairs[s->npairs++] = (uint64) elements.hashes[j] << 32 | i;
 		pfree(elements.hashes);
 	}
-	qsort(s->elements, taken, sizeof(Element), CompareElements);
-	for (uint32 i = 0; i < taken; i++)
-		if (s->pairs == 0 || CompareElements(&s->elements[s->pairs - 1],
-											 &s->elements[i]) != 0)
-			s->elements[s->pairs++] = s->elements[i];
+	qsort(s->pairs, s->npairs, sizeof(uint64), ComparePairs);
+	s->npairs = qunique(s->pairs, s->npairs, sizeof(uint64), ComparePairs);
 }
 
 static void
 CountElements(Sample *s)
 {
-	s->counted = palloc(mul_size(Max(s->pairs, 1), sizeof(Counted)));
-	for (uint32 i = 0; i < s->pairs; i++)
+	s->counted = palloc(mul_size(s->npairs, sizeof(Counted)));
+	for (uint32 i = 0; i < s->npairs; i++)
 	{
-		if (i == 0 || s->elements[i].hash != s->elements[i - 1].hash)
-			s->counted[s->n++] = (Counted)
-		{
-			.hash = s->elements[i].hash
-		};
+		uint32		hash = s->pairs[i] >> 32;
+
+		if (s->n == 0 || s->counted[s->n - 1].hash != hash)
+			s->counted[s->n++] = (Counted) {.hash = hash,.first = i};
 		s->counted[s->n - 1].rows++;
 	}
 	qsort(s->counted, s->n, sizeof(Counted), CompareCounted);
@@ -211,31 +193,15 @@ SampleOf(PipeannAttribute *attribute, const PipeannSamples *samples)
 
 /* ---------- what is best ---------- */
 
-static bool
-IsOwn(const Sample *s, uint32 own, uint32 hash)
-{
-	for (uint32 i = 0; i < own; i++)
-		if (s->counted[i].hash == hash)
-			return true;
-	return false;
-}
-
 /* The number of rows with so many elements that have no bit of their own. */
 static void
 CountOthers(const Sample *s, uint32 own, uint32 *rows_with)
 {
-	uint32	   *others = palloc0(mul_size(Max(s->rows, 1), sizeof(uint32)));
-	bool		is_own = false;
+	uint32	   *others = palloc0(mul_size(s->rows, sizeof(uint32)));
 
-	for (uint32 i = 0; i < s->pairs; i++)
-	{
-		const Element *element = &s->elements[i];
-
-		if (i == 0 || element->hash != s->elements[i - 1].hash)
-			is_own = IsOwn(s, own, element->hash);
-		if (!is_own)
-			others[element->row]++;
-	}
+	for (uint32 i = own; i < s->n; i++)
+		for (uint32 j = 0; j < s->counted[i].rows; j++)
+			others[(uint32) s->pairs[s->counted[i].first + j]]++;
 	memset(rows_with, 0, (MOST_COUNTED + 1) * sizeof(uint32));
 	for (uint32 i = 0; i < s->rows; i++)
 		rows_with[Min(others[i], MOST_COUNTED)]++;
@@ -368,7 +334,7 @@ AddElement(const Histogram *histogram, int width, uint32 hash,
 	uint32		owned = histogram == NULL ? 0 : histogram->own;
 	uint32		hashes = histogram == NULL ? 1 : Max(histogram->hashes, 1);
 	uint32		rest = ElementBits(width) - owned;
-	uint32		step = hashes > 1 ? PipeannHashAgain(hash) : 0;
+	uint32		step = PipeannHashAgain(hash);
 
 	for (uint32 i = 0; i < owned; i++)
 		if (histogram->elements[i] == hash)
@@ -417,12 +383,6 @@ static bool
 IsWritten(const PipeannAttribute *attribute, const uint8 *code)
 {
 	return (code[0] & WRITTEN) != 0;
-}
-
-static bool
-Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
-{
-	return PipeannHasBits(row, code, attribute->width);
 }
 
 static bool
@@ -504,7 +464,7 @@ PassAny(const PipeannAttribute *attribute,
 		exact &= AddElement(histogram, attribute->width, elements.hashes[i],
 							bits);
 		n = BytesWith(bits, attribute->width, &byte);
-		if (n > 1 && PipeannFilterRoom(filter) >= n + attribute->width + 1)
+		if (n > 1 && filter->n + n + attribute->width + 1 <= PIPEANN_MAX_CODE_COLUMNS)
 		{
 			PipeannAddAlternative(filter, attribute, 0, bits,
 								  attribute->width, true);
@@ -524,7 +484,7 @@ PassAny(const PipeannAttribute *attribute,
 	if (!exact)
 		filter->precision = Min(filter->precision, PrecisionOf(histogram));
 	if (filter->n > before)
-		PipeannEndAlternatives(filter);
+		filter->columns[filter->n - 1].otherwise = false;
 	else
 		(void) PipeannAddTest(filter, attribute, 0);	/* nothing passes */
 }
@@ -538,7 +498,7 @@ PassOne(PipeannAttribute *attribute, const Histogram *histogram,
 	bool		all = key->sk_strategy == PIPEANN_CONTAINS_STRATEGY;
 
 	/* one test of what was written, and those of an element at least */
-	if (PipeannFilterRoom(filter) < 2 * attribute->width + 2)
+	if (filter->n + 2 * attribute->width + 2 > PIPEANN_MAX_CODE_COLUMNS)
 		return;
 	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL | SK_SEARCHARRAY)) ||
 		(!all && key->sk_strategy != PIPEANN_OVERLAPS_STRATEGY))
@@ -604,7 +564,6 @@ const PipeannCodec PipeannElementCodec = {
 	.mix = Mix,
 	.merge = Merge,
 	.is_written = IsWritten,
-	.covers = Covers,
 	.may_shrink = MayShrink,
 	.pass = Pass,
 };

@@ -60,8 +60,7 @@ StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
 static bool
 IsOperatorOf(const PipeannOrder *order, Oid operator, int strategy)
 {
-	return !OidIsValid(order->family) ||
-		get_op_opfamily_strategy(operator, order->family) ==
+	return get_op_opfamily_strategy(operator, order->family) ==
 		strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
 }
 
@@ -392,10 +391,10 @@ AddBits(const PipeannAttribute *attribute, uint32 number, uint8 *set)
 		PipeannSetBit(set, (hash + i * step) % bits);
 }
 
-/* The position of a value among the boundaries. */
+/* The number of a value that a function compares with boundaries. */
 static uint32
-PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
-		   Datum value)
+NumberOf(const PipeannAttributes *a, const PipeannAttribute *attribute,
+		 FmgrInfo *compare, Datum value)
 {
 	uint32		low = 0;
 	uint32		high = HistogramLength(a, attribute);
@@ -403,25 +402,27 @@ PositionOf(const PipeannAttributes *a, PipeannAttribute *attribute,
 	while (low < high)
 	{
 		uint32		middle = (low + high) / 2;
-		int			order = PipeannCompareValues(attribute,
-												 HistogramBoundary(a, attribute, middle),
-												 value);
+		Datum		boundary = HistogramBoundary(a, attribute, middle);
+		int			order =
+			DatumGetInt32(FunctionCall2Coll(compare, attribute->order.collation,
+											boundary, value));
 
 		if (order == 0)
-			return 2 * middle + 1;
+			return 2 * middle + 2;
 		if (order < 0)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return 2 * low;
+	return 2 * low + 1;
 }
 
 static void
 Encode(const PipeannAttributes *a, PipeannAttribute *attribute, Datum value,
 	   bool isnull, uint8 *code)
 {
-	uint32		number = isnull ? 0 : 1 + PositionOf(a, attribute, value);
+	uint32		number = isnull ? 0 :
+		NumberOf(a, attribute, &attribute->function, value);
 
 	PutCode(attribute, CodeOf(attribute, number), code);
 	memset(code + 2, 0, SetBytes(attribute));
@@ -450,13 +451,6 @@ IsWritten(const PipeannAttribute *attribute, const uint8 *code)
 	return GetCode(attribute, code) != 0;
 }
 
-/* Of a code that was written. */
-static bool
-IsMixed(const PipeannAttribute *attribute, const uint8 *code)
-{
-	return GetCode(attribute, code) <= MostMixed(attribute);
-}
-
 static void
 Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
 {
@@ -467,17 +461,10 @@ Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
 }
 
 static bool
-Covers(const PipeannAttribute *attribute, const uint8 *code, const uint8 *row)
-{
-	return PipeannHasBits(code + 2, row + 2, SetBytes(attribute)) &&
-		(IsMixed(attribute, code) ||
-		 GetCode(attribute, code) == GetCode(attribute, row));
-}
-
-static bool
 MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 {
-	return IsWritten(attribute, code) && IsMixed(attribute, code);
+	return IsWritten(attribute, code) &&
+		GetCode(attribute, code) <= MostMixed(attribute);
 }
 
 /* ---------- conditions ---------- */
@@ -492,70 +479,29 @@ typedef struct Numbers
 	uint32		to;
 } Numbers;
 
-/* How the boundaries of a column are compared with the argument of a condition. */
-typedef struct Comparison
-{
-	const PipeannAttributes *a;
-	const PipeannAttribute *attribute;
-	FmgrInfo	less;
-	FmgrInfo	equal;
-} Comparison;
-
+/*
+ * Whether codes tell about a condition with arguments, which may be of another type
+ * than the column; if so, what compares these.
+ */
 static bool
-FindOperator(const Comparison *c, ScanKey key, int strategy, FmgrInfo *function)
+FindComparison(const PipeannAttributes *a, const PipeannAttribute *attribute,
+			   ScanKey key, FmgrInfo *compare)
 {
-	Relation	index = c->a->index;
-	int			position = c->attribute->position;
-	Oid			left = index->rd_opcintype[position];
+	const PipeannOrder *order = &attribute->order;
+	Oid			left = a->index->rd_opcintype[attribute->position];
 	Oid			right = OidIsValid(key->sk_subtype) ? key->sk_subtype : left;
-	Oid			operator = get_opfamily_member(index->rd_opfamily[position],
-											   left, right, strategy);
+	Oid			operator =
+		get_opfamily_member(a->index->rd_opfamily[attribute->position],
+							left, right, key->sk_strategy);
+	Oid			function = get_opfamily_proc(order->family, left, right,
+											 BTORDER_PROC);
 
-	if (!OidIsValid(operator) ||
-		!IsOperatorOf(&c->attribute->order, operator, strategy))
+	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) ||
+		!OidIsValid(function) ||
+		!IsOperatorOf(order, operator, key->sk_strategy))
 		return false;
-	fmgr_info(get_opcode(operator), function);
+	fmgr_info(function, compare);
 	return true;
-}
-
-/* Whether codes tell about a condition with arguments; if so, how to compare these. */
-static bool
-BeginComparison(const PipeannAttributes *a, const PipeannAttribute *attribute,
-				ScanKey key, Comparison *c)
-{
-	c->a = a;
-	c->attribute = attribute;
-	return (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) == 0 &&
-		FindOperator(c, key, PIPEANN_LESS_STRATEGY, &c->less) &&
-		FindOperator(c, key, PIPEANN_EQUAL_STRATEGY, &c->equal);
-}
-
-static bool
-Compares(FmgrInfo *function, const Comparison *c, uint32 i, Datum argument)
-{
-	return DatumGetBool(FunctionCall2Coll(function, c->attribute->order.collation,
-										  HistogramBoundary(c->a, c->attribute, i),
-										  argument));
-}
-
-/* The argument's number, as if it were a value of the column. */
-static uint32
-NumberOf(Comparison *c, Datum argument)
-{
-	uint32		n = HistogramLength(c->a, c->attribute);
-	uint32		low = 0;
-	uint32		high = n;
-
-	while (low < high)
-	{
-		uint32		middle = (low + high) / 2;
-
-		if (Compares(&c->less, c, middle, argument))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return 1 + 2 * low + (low < n && Compares(&c->equal, c, low, argument));
 }
 
 /*
@@ -636,17 +582,18 @@ NumbersOf(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		  const PipeannCondition *condition, Numbers *numbers)
 {
 	ScanKey		key = condition->key;
-	Comparison	c;
+	FmgrInfo	compare;
 
 	numbers[0].from = key->sk_flags & SK_SEARCHNULL ? 0 : 1;
 	numbers[0].to = key->sk_flags & SK_SEARCHNULL ? 0 :
 		MostNumber(attribute);
-	if (!BeginComparison(a, attribute, key, &c) ||
+	if (!FindComparison(a, attribute, key, &compare) ||
 		(key->sk_strategy != PIPEANN_EQUAL_STRATEGY && !IsInOrder(attribute)))
 		return 1;
 	for (int i = 0; i < condition->narguments; i++)
 		numbers[i] = NumbersBy(attribute, key->sk_strategy,
-							   NumberOf(&c, condition->arguments[i]));
+							   NumberOf(a, attribute, &compare,
+										condition->arguments[i]));
 	return condition->narguments;
 }
 
@@ -735,12 +682,13 @@ PassMixed(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	ScanKey		key = condition->key;
 	bool		is_null = (key->sk_flags & SK_SEARCHNULL) != 0;
 	int			n = is_null ? 1 : condition->narguments;
-	Comparison	c;
+	FmgrInfo	compare;
 	PipeannCodeColumn *column;
 
-	if (n > MOST_NUMBERS || PipeannFilterRoom(filter) < 1 + n * HASHES ||
+	if (n > MOST_NUMBERS ||
+		filter->n + 1 + n * HASHES > PIPEANN_MAX_CODE_COLUMNS ||
 		(!is_null && (key->sk_strategy != PIPEANN_EQUAL_STRATEGY ||
-					  !BeginComparison(a, attribute, key, &c))))
+					  !FindComparison(a, attribute, key, &compare))))
 		return;
 	/* nodes with one value, of which the ordered code tells */
 	column = PipeannAddTest(filter, attribute, 0);
@@ -751,12 +699,12 @@ PassMixed(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	{
 		uint8		bits[PIPEANN_MOST_WIDTH] = {0};
 
-		AddBits(attribute, is_null ? 0 : NumberOf(&c, condition->arguments[i]),
-				bits);
+		AddBits(attribute, is_null ? 0 :
+				NumberOf(a, attribute, &compare, condition->arguments[i]), bits);
 		PipeannAddAlternative(filter, attribute, 2, bits, SetBytes(attribute),
 							  false);
 	}
-	PipeannEndAlternatives(filter);
+	filter->columns[filter->n - 1].otherwise = false;
 }
 
 static void
@@ -766,7 +714,7 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 	int			most = 1;		/* arguments that a condition has */
 	PipeannCodeColumn *column;
 
-	if (PipeannFilterRoom(filter) == 0)
+	if (filter->n == PIPEANN_MAX_CODE_COLUMNS)
 		return;
 	for (int i = 0; i < n; i++)
 		most = Max(most, conditions[i].narguments);
@@ -807,7 +755,6 @@ const PipeannCodec PipeannValueCodec = {
 	.mix = Mix,
 	.merge = Merge,
 	.is_written = IsWritten,
-	.covers = Covers,
 	.may_shrink = MayShrink,
 	.pass = Pass,
 };

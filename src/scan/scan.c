@@ -112,20 +112,16 @@ static void
 TakeElements(PipeannCondition *condition)
 {
 	ArrayType  *array = DatumGetArrayTypeP(condition->key->sk_argument);
-	Oid			type = ARR_ELEMTYPE(array);
-	int16		length;
-	bool		by_value;
-	char		alignment;
-	bool	   *nulls;
-	int			n;
+	ArrayIterator iterator = array_create_iterator(array, 0, NULL);
+	Datum		element;
+	bool		isnull;
 
-	get_typlenbyvalalign(type, &length, &by_value, &alignment);
-	deconstruct_array(array, type, length, by_value, alignment,
-					  &condition->arguments, &nulls, &n);
-	for (int i = 0; i < n; i++)
-		if (!nulls[i])
-			condition->arguments[condition->narguments++] =
-				condition->arguments[i];
+	condition->arguments =
+		palloc(mul_size(ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)),
+						sizeof(Datum)));
+	while (array_iterate(iterator, &element, &isnull))
+		if (!isnull)
+			condition->arguments[condition->narguments++] = element;
 }
 
 /* Another of the same type, if there is one. */
