@@ -53,56 +53,37 @@ KeptBit(uint32 page)
 }
 
 static uint32
-CountedPages(const PipeannMeta *meta)
-{
-	return Max(Min((uint64) meta->graph_pages * GROWTH, PG_UINT32_MAX - 31),
-			   FEWEST_PAGES);
-}
-
-static uint32
 KeptWords(uint32 npages)
 {
 	return (npages + 31) / 32;
 }
 
+/* Set what stands where in a hot table; returns its size. */
 static Size
-KeptOffset(uint32 npages)
+LayOutHot(PipeannPageUses *table, const PipeannMeta *meta)
 {
-	return MAXALIGN(add_size(offsetof(PipeannPageUses, counts), npages));
+	uint32		npages = Max(Min((uint64) meta->graph_pages * GROWTH,
+								 PG_UINT32_MAX - 31), FEWEST_PAGES);
+
+	table->npages = npages;
+	table->kept = MAXALIGN(add_size(offsetof(PipeannPageUses, counts), npages));
+	table->seen = add_size(table->kept,
+						   mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
+	return add_size(table->seen, mul_size(npages, sizeof(pg_atomic_uint32)));
 }
 
-static Size
-SeenOffset(uint32 npages)
-{
-	return add_size(KeptOffset(npages),
-					mul_size(KeptWords(npages), sizeof(pg_atomic_uint32)));
-}
-
-/* The memory of a hot table, and a new one there: no page is kept. */
-static Size
-HotSize(const PipeannMeta *meta)
-{
-	uint32		npages = CountedPages(meta);
-
-	return add_size(SeenOffset(npages),
-					mul_size(npages, sizeof(pg_atomic_uint32)));
-}
-
+/* A new one: no page is kept. */
 static void
 InitHot(PipeannPageUses *table, const PipeannMeta *meta)
 {
-	uint32		npages = CountedPages(meta);
-
-	table->npages = npages;
-	table->kept = KeptOffset(npages);
-	table->seen = SeenOffset(npages);
+	(void) LayOutHot(table, meta);
 	pg_atomic_init_u32(&table->epoch, 0);
 	pg_atomic_init_u32(&table->hand, 0);
 	pg_atomic_init_u64(&table->uses, 0);
-	memset(table->counts, 0, npages);
-	for (uint32 i = 0; i < KeptWords(npages); i++)
+	memset(table->counts, 0, table->npages);
+	for (uint32 i = 0; i < KeptWords(table->npages); i++)
 		pg_atomic_init_u32(KeptWord(table, i * 32), 0);
-	for (uint32 i = 0; i < npages; i++)
+	for (uint32 i = 0; i < table->npages; i++)
 		pg_atomic_init_u32(PipeannPageLastSeen(table, i), 0);
 }
 
@@ -118,13 +99,6 @@ NoteSearch(const PipeannHot *hot, uint32 uses)
 		hot->table->counts[i % hot->table->npages] /= 2;
 	if (pg_atomic_read_u64(&hot->own->last_search) != now)
 		pg_atomic_write_u64(&hot->own->last_search, now);
-}
-
-static bool
-IsKept(const PipeannPageUses *table, uint32 page)
-{
-	return page < table->npages &&
-		(pg_atomic_read_u32(KeptWord(table, page)) & KeptBit(page)) != 0;
 }
 
 /*
@@ -193,11 +167,8 @@ TakeRoom(PipeannHotSums *sums, uint32 blocks)
 static void
 StrikeOff(PipeannHotSums *sums, PipeannHotShare *of)
 {
-	uint32		blocks;
-
 	pg_atomic_fetch_add_u32(&of->epoch, 1);
-	blocks = pg_atomic_exchange_u32(&of->blocks, 0);
-	(void) Subtract(&sums->blocks, blocks);
+	(void) Subtract(&sums->blocks, pg_atomic_exchange_u32(&of->blocks, 0));
 }
 
 /* The table of this number goes. */
@@ -209,14 +180,6 @@ PipeannHotForget(PipeannHotSums *sums, int number)
 	StrikeOff(sums, of);
 	pg_atomic_write_u32(&of->epoch, 0);
 	pg_atomic_write_u64(&of->last_search, 0);
-}
-
-static bool
-IsAtRest(PipeannHotShare *of, TimestampTz now)
-{
-	return TimestampDifferenceExceeds((TimestampTz)
-									  pg_atomic_read_u64(&of->last_search),
-									  now, REST_MS);
 }
 
 /*
@@ -233,8 +196,9 @@ AskForRoom(const PipeannHot *hot, uint32 blocks)
 	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
 	{
 		PipeannHotShare *of = &sums->of[i];
+		TimestampTz last = (TimestampTz) pg_atomic_read_u64(&of->last_search);
 
-		if (of == hot->own || !IsAtRest(of, now))
+		if (of == hot->own || !TimestampDifferenceExceeds(last, now, REST_MS))
 			in_use++;
 		else if (pg_atomic_read_u32(&of->blocks) > 0)
 		{
@@ -277,9 +241,8 @@ SetKept(PipeannPageUses *table, uint32 page)
 static bool
 ClearKept(PipeannPageUses *table, uint32 page)
 {
-	return page < table->npages &&
-		(pg_atomic_fetch_and_u32(KeptWord(table, page), ~KeptBit(page)) &
-		 KeptBit(page)) != 0;
+	return (pg_atomic_fetch_and_u32(KeptWord(table, page), ~KeptBit(page)) &
+			KeptBit(page)) != 0;
 }
 
 static void
@@ -308,7 +271,7 @@ Keep(const PipeannHot *hot, uint32 page, int blocks)
 {
 	PipeannHotShare *own = hot->own;
 
-	if (page >= hot->table->npages || pipeann_hot_pages == 0)
+	if (pipeann_hot_pages == 0)
 		return false;
 	ClearIfStruckOff(hot);
 	if (IsOverShare(hot->sums, pg_atomic_read_u32(&own->blocks) + blocks))
@@ -320,17 +283,6 @@ Keep(const PipeannHot *hot, uint32 page, int blocks)
 	}
 	pg_atomic_fetch_add_u32(&own->blocks, blocks);
 	if (!SetKept(hot->table, page))
-		ReturnRoom(hot, blocks);
-	return true;
-}
-
-/* Keep page "in" instead of "out". False if "out" is not kept any more. */
-static bool
-Replace(const PipeannHot *hot, uint32 out, uint32 in, int blocks)
-{
-	if (!ClearKept(hot->table, out))
-		return false;
-	if (in >= hot->table->npages || !SetKept(hot->table, in))
 		ReturnRoom(hot, blocks);
 	return true;
 }
@@ -434,9 +386,12 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
 			!IsClearlyMore(count, PipeannPageUseCount(table, least)))
 			return false;
 	}
+	if (least == PIPEANN_INVALID_ID || !ClearKept(table, least))
+		return false;
+	if (!SetKept(table, page))
+		ReturnRoom(hot, layout->node_pages);
 	*out = least;
-	return least != PIPEANN_INVALID_ID &&
-		Replace(hot, least, page, layout->node_pages);
+	return true;
 }
 
 /*
@@ -511,7 +466,7 @@ PipeannHotCountPages(Relation index, const PipeannLayout *layout,
 	{
 		BlockNumber blkno;
 
-		if (!IsKept(hot->table, page))
+		if (!(pg_atomic_read_u32(KeptWord(hot->table, page)) & KeptBit(page)))
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		blkno = PipeannGraphBlock(map, layout, page);
@@ -625,7 +580,9 @@ HotOffset(const PipeannMeta *meta)
 Size
 PipeannHintsSize(const PipeannMeta *meta)
 {
-	return add_size(HotOffset(meta), HotSize(meta));
+	PipeannPageUses hot;
+
+	return add_size(HotOffset(meta), LayOutHot(&hot, meta));
 }
 
 void
@@ -662,55 +619,32 @@ PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
  * taking a slot for another index needs the lock exclusive.
  */
 
-static uint32
-FirstSlot(Oid dbid, Oid relid)
+static bool
+IsOf(const PipeannStatsSlot *slot, Oid relid)
 {
-	return murmurhash32(hash_combine(murmurhash32(dbid), relid)) %
-		PIPEANN_MAX_STATS;
-}
-
-/* Slots are taken over, so the search cannot stop at a free one. */
-static PipeannStatsSlot *
-FindSlot(PipeannStats *stats, Oid dbid, Oid relid)
-{
-	uint32		first = FirstSlot(dbid, relid);
-
-	for (uint32 i = 0; i < PIPEANN_MAX_STATS; i++)
-	{
-		PipeannStatsSlot *slot = &stats->slots[(first + i) % PIPEANN_MAX_STATS];
-
-		if (slot->sums.relid == relid && slot->sums.dbid == dbid)
-			return slot;
-	}
-	return NULL;
+	return slot->sums.relid == relid && slot->sums.dbid == MyDatabaseId;
 }
 
 /*
- * Take a free slot, the first one after the hash's place, or else the one that
- * was used longest ago.
+ * The slot of an index of this database, or else the one to take for it: a free one,
+ * which was never used, or the one that was used longest ago.
  */
 static PipeannStatsSlot *
-TakeSlot(PipeannStats *stats, Oid dbid, Oid relid)
+FindSlot(PipeannStats *stats, Oid relid)
 {
-	uint32		first = FirstSlot(dbid, relid);
-	PipeannStatsSlot *best = &stats->slots[first];
+	uint32		first = murmurhash32(hash_combine(murmurhash32(MyDatabaseId),
+												  relid));
+	PipeannStatsSlot *best = &stats->slots[first % PIPEANN_MAX_STATS];
 
 	for (uint32 i = 0; i < PIPEANN_MAX_STATS; i++)
 	{
 		PipeannStatsSlot *slot = &stats->slots[(first + i) % PIPEANN_MAX_STATS];
 
-		if (slot->sums.relid == InvalidOid)
-		{
-			best = slot;
-			break;
-		}
+		if (IsOf(slot, relid))
+			return slot;
 		if (slot->last_used < best->last_used)
 			best = slot;
 	}
-	memset(&best->sums, 0, sizeof(best->sums));
-	best->sums.dbid = dbid;
-	best->sums.relid = relid;
-	best->last_used = 0;
 	return best;
 }
 
@@ -730,18 +664,6 @@ AddCounters(PipeannCounters *sum, const PipeannCounters *c)
 	sum->rows_out_of_order += c->rows_out_of_order;
 }
 
-static void
-AddToSlot(PipeannStatsSlot *slot, const PipeannCounters *counters)
-{
-	TimestampTz now = GetCurrentStatementStartTimestamp();
-
-	SpinLockAcquire(&slot->mutex);
-	slot->sums.scans++;
-	slot->last_used = now;
-	AddCounters(&slot->sums.counters, counters);
-	SpinLockRelease(&slot->mutex);
-}
-
 /* Add the counters of one scan to those of its index. stats may be NULL. */
 void
 PipeannStatsAdd(PipeannStats *stats, Relation index,
@@ -753,16 +675,20 @@ PipeannStatsAdd(PipeannStats *stats, Relation index,
 	if (stats == NULL)
 		return;
 	LWLockAcquire(&stats->lock, LW_SHARED);
-	slot = FindSlot(stats, MyDatabaseId, relid);
-	if (slot == NULL)
+	slot = FindSlot(stats, relid);
+	if (!IsOf(slot, relid))
 	{
 		LWLockRelease(&stats->lock);
 		LWLockAcquire(&stats->lock, LW_EXCLUSIVE);
-		slot = FindSlot(stats, MyDatabaseId, relid);
-		if (slot == NULL)
-			slot = TakeSlot(stats, MyDatabaseId, relid);
+		slot = FindSlot(stats, relid);
+		if (!IsOf(slot, relid))
+			slot->sums = (PipeannIndexStats) {.dbid = MyDatabaseId,.relid = relid};
 	}
-	AddToSlot(slot, counters);
+	SpinLockAcquire(&slot->mutex);
+	slot->sums.scans++;
+	slot->last_used = GetCurrentStatementStartTimestamp();
+	AddCounters(&slot->sums.counters, counters);
+	SpinLockRelease(&slot->mutex);
 	LWLockRelease(&stats->lock);
 }
 

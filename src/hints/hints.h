@@ -182,19 +182,6 @@ PipeannHintsHot(PipeannHints *hints)
 	return (PipeannPageUses *) ((char *) hints + hints->hot);
 }
 
-/*
- * Have a search's uses of pages counted, if there is a table, and the buffers
- * noted in which it sees them.
- */
-static inline void
-PipeannHotCountUses(const PipeannHot *hot, PipeannSearchUses *uses)
-{
-	if (hot->table == NULL)
-		return;
-	uses->table = hot->table;
-	uses->counting = pipeann_hot_pages > 0;
-}
-
 /* hints.c */
 extern Size PipeannHintsSize(const PipeannMeta *meta);
 extern void PipeannHintsInit(PipeannHints *hints, const PipeannMeta *meta);

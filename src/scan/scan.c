@@ -781,9 +781,11 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  state->view.meta.graph_pages,
 									  &state->counters);
-	if (state->view.cache != NULL)
-		PipeannHotCountUses(&state->view.cache->hot,
-							PipeannSourceUses(state->source));
+	if (state->view.cache != NULL && state->view.cache->hot.table != NULL)
+	{
+		PipeannSourceUses(state->source)->table = state->view.cache->hot.table;
+		PipeannSourceUses(state->source)->counting = pipeann_hot_pages > 0;
+	}
 	params.max_pages = (uint32)
 		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
 			((double) l->node_pages * BLCKSZ), (double) PG_INT32_MAX);
