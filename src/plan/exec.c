@@ -34,10 +34,10 @@
 typedef struct OwnNode
 {
 	CustomScanState state;
-	CustomExecMethods methods;	/* of state */
+	const struct NodeMethods *methods;
 	PlanState  *child;
 	List	   *limit;			/* what the limit above wants of the child, and
-								 * leaves out, if anything; NIL: unknown */
+								 * leaves out, or NULL; NIL: unknown */
 	TupleTableSlot *slot;		/* for rows that were kept */
 	MemoryContext memory;		/* reset by each rescan */
 	bool		begun;			/* since the last rescan */
@@ -65,14 +65,6 @@ IsRecheck(const OwnNode *node)
 	return node->state.ss.ps.state->es_epq_active != NULL;
 }
 
-static const NodeMethods *
-MethodsOf(const CustomScanState *state)
-{
-	const CustomScan *plan = (const CustomScan *) state->ss.ps.plan;
-
-	return (const NodeMethods *) plan->methods;
-}
-
 /* The child is the plan's outer one, or else the first of its own. */
 static void
 Begin(CustomScanState *state, EState *estate, int eflags)
@@ -98,22 +90,21 @@ Begin(CustomScanState *state, EState *estate, int eflags)
 	state->ss.ps.resultopsfixed = false;
 	node->memory = AllocSetContextCreate(estate->es_query_cxt, "pipeann node",
 										 ALLOCSET_SMALL_SIZES);
-	if (MethodsOf(state)->begin != NULL)
-		MethodsOf(state)->begin(node);
+	if (node->methods->begin != NULL)
+		node->methods->begin(node);
 }
 
 static TupleTableSlot *
 Exec(CustomScanState *state)
 {
-	const NodeMethods *methods = MethodsOf(state);
 	OwnNode *node = (OwnNode *) state;
 
 	if (IsRecheck(node))
 		return ExecProcNode(node->child);
 	if (!node->begun)
-		methods->start(node);
-	return methods->next == NULL ? ExecProcNode(node->child) :
-		methods->next(node);
+		node->methods->start(node);
+	return node->methods->next == NULL ? ExecProcNode(node->child) :
+		node->methods->next(node);
 }
 
 static void
@@ -141,29 +132,30 @@ End(CustomScanState *state)
 
 	if (node->slot != NULL)
 		ExecClearTuple(node->slot);
-	if (MethodsOf(state)->end != NULL)
-		MethodsOf(state)->end(node);
+	if (node->methods->end != NULL)
+		node->methods->end(node);
 	ExecEndNode(outerPlanState(state));
 	foreach(cell, state->custom_ps)
 		ExecEndNode(lfirst(cell));
 }
 
+static const CustomExecMethods exec_methods = {
+	.CustomName = "Pipeann",
+	.BeginCustomScan = Begin,
+	.ExecCustomScan = Exec,
+	.EndCustomScan = End,
+	.ReScanCustomScan = ReScan
+};
+
 static Node *
 Create(CustomScan *plan)
 {
-	OwnNode *node =
-		palloc0(((const NodeMethods *) plan->methods)->size);
+	const NodeMethods *methods = (const NodeMethods *) plan->methods;
+	OwnNode *node = palloc0(methods->size);
 
 	NodeSetTag(node, T_CustomScanState);
-	node->methods = (CustomExecMethods)
-	{
-		.CustomName = plan->methods->CustomName,
-		.BeginCustomScan = Begin,
-		.ExecCustomScan = Exec,
-		.EndCustomScan = End,
-		.ReScanCustomScan = ReScan
-	};
-	node->state.methods = &node->methods;
+	node->state.methods = &exec_methods;
+	node->methods = methods;
 	return (Node *) node;
 }
 
@@ -180,14 +172,13 @@ BeginChild(OwnNode *node)
 static int64
 Evaluate(OwnNode *node, int number, int64 otherwise)
 {
-	bool		isnull;
-	Datum		value;
+	ExprState  *expr = list_nth(node->limit, number);
+	bool		isnull = true;
+	Datum		value = (Datum) 0;
 
-	if (number >= list_length(node->limit))
-		return otherwise;
-	value = ExecEvalExprSwitchContext(list_nth(node->limit, number),
-									  node->state.ss.ps.ps_ExprContext,
-									  &isnull);
+	if (expr != NULL)
+		value = ExecEvalExprSwitchContext(expr, node->state.ss.ps.ps_ExprContext,
+										  &isnull);
 	return isnull ? otherwise : DatumGetInt64(value);
 }
 
@@ -535,17 +526,11 @@ typedef struct MergeState
 	PipeannDistanceBound bound;
 } MergeState;
 
-static MergeAppendState *
-MergeOf(const MergeState *state)
-{
-	return castNode(MergeAppendState, state->node.child);
-}
-
 /* Scans that begin from now on are to heed this, or none. */
 static void
 TellOfBound(const MergeState *state, PipeannDistanceBound *bound)
 {
-	const MergeAppendState *merge = MergeOf(state);
+	const MergeAppendState *merge = castNode(MergeAppendState, state->node.child);
 
 	for (int i = 0; i < merge->ms_nplans; i++)
 	{
@@ -578,7 +563,7 @@ ValidChildren(MergeAppendState *merge)
 static void
 FindChildren(MergeState *state)
 {
-	MergeAppendState *merge = MergeOf(state);
+	MergeAppendState *merge = castNode(MergeAppendState, state->node.child);
 	const Bitmapset *valid = ValidChildren(merge);
 	int			i = -1;
 
@@ -618,12 +603,6 @@ NoteDistance(MergeState *state, double distance)
 }
 
 static bool
-IsWithin(const MergeState *state, const MergeRow *row)
-{
-	return !row->isnull && float8_le(row->distance, state->bound.distance);
-}
-
-static bool
 IsBefore(const MergeRow *a, const MergeRow *b)
 {
 	if (a->isnull || b->isnull)
@@ -652,20 +631,6 @@ PutInOrder(MergeChild *child, MergeRow *row)
 		child->last = row;
 }
 
-static MergeRow *
-KeepRow(MergeState *state, MergeChild *child, TupleTableSlot *slot)
-{
-	MemoryContext former = MemoryContextSwitchTo(state->node.memory);
-	MergeRow   *row = palloc(sizeof(MergeRow));
-
-	row->distance = DatumGetFloat8(slot_getattr(slot, state->column,
-												&row->isnull));
-	row->tuple = ExecCopySlotMinimalTuple(slot);
-	MemoryContextSwitchTo(former);
-	PutInOrder(child, row);
-	return row;
-}
-
 /*
  * Ask a child for a row. The executor's node takes a scan that returned nothing to
  * be at its end, as it may hold rows back until then.
@@ -683,11 +648,17 @@ Ask(const MergeChild *child)
 static bool
 Take(MergeState *state, MergeChild *child, TupleTableSlot *slot)
 {
-	MergeRow   *row = KeepRow(state, child, slot);
+	MemoryContext former = MemoryContextSwitchTo(state->node.memory);
+	MergeRow   *row = palloc(sizeof(MergeRow));
 
+	row->distance = DatumGetFloat8(slot_getattr(slot, state->column,
+												&row->isnull));
+	row->tuple = ExecCopySlotMinimalTuple(slot);
+	MemoryContextSwitchTo(former);
+	PutInOrder(child, row);
 	if (!row->isnull)
 		NoteDistance(state, row->distance);
-	return IsWithin(state, row);
+	return !row->isnull && float8_le(row->distance, state->bound.distance);
 }
 
 /* Ask a child for a row; returns whether there is one within the distance bound. */
@@ -819,23 +790,6 @@ IsFilled(const MergeState *state)
 		 float8_le(state->nearest[state->wanted - 1], state->bound.trusted));
 }
 
-/* For the rows that are wanted of all children. */
-static void
-InitBound(MergeState *state)
-{
-	PipeannDistanceBound *bound = &state->bound;
-
-	bound->entering = bound->expected = false;
-	bound->distance = bound->trusted = get_float8_infinity();
-	bound->wanted = state->wanted;
-	bound->together.searches = state->nchildren;
-	bound->together.first = bound->together.tabled = NULL;
-	bound->together.most = 0;
-	bound->together.ncodes = 0;
-	bound->together.nnearest = 0;
-	bound->together.nsubvectors = 0;
-}
-
 static void
 StartMerge(OwnNode *node)
 {
@@ -856,7 +810,13 @@ StartMerge(OwnNode *node)
 										mul_size(sizeof(double),
 												 state->wanted));
 	FindChildren(state);
-	InitBound(state);
+	state->bound = (PipeannDistanceBound)
+	{
+		.wanted = state->wanted,
+		.distance = get_float8_infinity(),
+		.trusted = get_float8_infinity(),
+		.together.searches = state->nchildren
+	};
 	Enter(state);
 	PullNearest(state);
 	if (!IsFilled(state))

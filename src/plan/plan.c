@@ -62,39 +62,27 @@ bool		pipeann_bitmap_scan;
  * false, so only conditions that all have to hold are changed.
  */
 
-/* Whether an index is ours and has a column of the table as a key column. */
-static bool
-HasKey(Oid indexid, AttrNumber column)
-{
-	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
-	Form_pg_index index;
-	bool		has = false;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	index = (Form_pg_index) GETSTRUCT(tuple);
-	for (int i = 0; i < index->indnkeyatts && !has; i++)
-		has = index->indkey.values[i] == column;
-	ReleaseSysCache(tuple);
-	return has && PipeannIsIndex(indexid);
-}
-
 /* The query has been analysed, so the table is locked. */
 static bool
 IsKeyOfOurs(Oid table, AttrNumber column)
 {
 	Relation	relation = RelationIdGetRelation(table);
-	List	   *indexes;
 	ListCell   *cell;
 	bool		is = false;
 
 	if (!RelationIsValid(relation))
 		return false;
-	indexes = RelationGetIndexList(relation);
-	foreach(cell, indexes)
-		if (HasKey(lfirst_oid(cell), column))
-			is = true;
-	list_free(indexes);
+	foreach(cell, RelationGetIndexList(relation))
+	{
+		Relation	index = RelationIdGetRelation(lfirst_oid(cell));
+
+		if (!RelationIsValid(index))
+			continue;
+		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+			is |= index->rd_index->indkey.values[i] == column &&
+				PipeannIsIndex(lfirst_oid(cell));
+		RelationClose(index);
+	}
 	RelationClose(relation);
 	return is;
 }
@@ -296,18 +284,11 @@ static bool
 IsHeap(const PlannerInfo *root, const RelOptInfo *table)
 {
 	const RangeTblEntry *entry = planner_rt_fetch(table->relid, root);
-	HeapTuple	tuple;
-	bool		heap;
 
-	if (entry->rtekind != RTE_RELATION || entry->inh ||
-		entry->tablesample != NULL)
-		return false;
-	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(entry->relid));
-	heap = HeapTupleIsValid(tuple) &&
-		((Form_pg_class) GETSTRUCT(tuple))->relam == HEAP_TABLE_AM_OID;
-	if (HeapTupleIsValid(tuple))
-		ReleaseSysCache(tuple);
-	return heap;
+	return entry->rtekind == RTE_RELATION && !entry->inh &&
+		entry->tablesample == NULL &&
+		GetSysCacheOid1(RELOID, Anum_pg_class_relam,
+						ObjectIdGetDatum(entry->relid)) == HEAP_TABLE_AM_OID;
 }
 
 /* The paths of scans by conditions on the table alone. */
@@ -496,69 +477,34 @@ ColumnsReturned(const List *targets)
 	return columns;
 }
 
-/*
- * Add the columns of varno that an expression names. A whole row, and whatever
- * else is no column of a target list, stands for all of them.
- */
-static Bitmapset *
-AddNamed(Bitmapset *columns, const void *expr, int varno)
+/* Columns of varno that are read. */
+typedef struct Reading
 {
+	int			varno;
+	Bitmapset  *columns;
+} Reading;
+
+/*
+ * Add the columns that an expression names. A whole row, and whatever else is no
+ * column of a target list, stands for all of them.
+ */
+static bool
+AddNamed(Node *expr, void *arg)
+{
+	Reading    *reading = arg;
 	Bitmapset  *attributes = NULL;
 	int			at = -1;
 
-	pull_varattnos(unconstify(Node *, (const Node *) expr), varno,
-				   &attributes);
+	pull_varattnos(expr, reading->varno, &attributes);
 	while ((at = bms_next_member(attributes, at)) >= 0)
 	{
 		int			column = at + FirstLowInvalidHeapAttributeNumber;
 
-		columns = bms_add_member(columns, column > 0 ? column :
-								 PIPEANN_ALL_COLUMNS);
+		reading->columns = bms_add_member(reading->columns, column > 0 ? column :
+										  PIPEANN_ALL_COLUMNS);
 	}
 	bms_free(attributes);
-	return columns;
-}
-
-/*
- * An expression that is not wanted is computed all the same, and might fail
- * with another value; only a column that is handed up as it is does not care.
- */
-static Bitmapset *
-AddTargets(Bitmapset *columns, const Plan *node, int varno,
-		   const Bitmapset *wanted)
-{
-	ListCell   *cell;
-
-	foreach(cell, node->targetlist)
-	{
-		const TargetEntry *target = lfirst_node(TargetEntry, cell);
-
-		if (!IsA(target->expr, Var) ||
-			PipeannHasColumn(wanted, target->resno))
-			columns = AddNamed(columns, target->expr, varno);
-	}
-	return columns;
-}
-
-/* What joins compare rows by, and hand to their inner side. */
-static Bitmapset *
-AddJoin(Bitmapset *columns, const Plan *node, int varno)
-{
-	ListCell   *cell;
-
-	columns = AddNamed(columns, ((const Join *) node)->joinqual, varno);
-	if (IsA(node, HashJoin))
-	{
-		columns = AddNamed(columns, ((const HashJoin *) node)->hashclauses,
-						   varno);
-		columns = AddNamed(columns, ((const HashJoin *) node)->hashkeys, varno);
-	}
-	if (IsA(node, NestLoop))
-		foreach(cell, ((const NestLoop *) node)->nestParams)
-			columns = AddNamed(columns,
-							   lfirst_node(NestLoopParam, cell)->paramval,
-							   varno);
-	return columns;
+	return false;
 }
 
 static Bitmapset *
@@ -601,15 +547,28 @@ AddCompared(Bitmapset *columns, const Plan *node)
 static Bitmapset *
 ColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
 {
-	Bitmapset  *columns = AddNamed(NULL, node->qual, varno);
+	Reading		reading = {.varno = varno};
+	ListCell   *cell;
 
-	columns = AddTargets(columns, node, varno, wanted);
-	columns = AddCompared(columns, node);
-	if (IsA(node, Hash))
-		columns = AddNamed(columns, ((const Hash *) node)->hashkeys, varno);
-	if (IsA(node, NestLoop) || IsA(node, HashJoin))
-		columns = AddJoin(columns, node, varno);
-	return columns;
+	foreach(cell, node->targetlist)
+	{
+		const TargetEntry *target = lfirst_node(TargetEntry, cell);
+
+		/*
+		 * An expression that is not wanted is computed all the same, and might fail
+		 * with another value; only a column that is handed up as it is does not care.
+		 */
+		if (!IsA(target->expr, Var) ||
+			PipeannHasColumn(wanted, target->resno))
+			(void) AddNamed((Node *) target->expr, &reading);
+	}
+	(void) AddNamed((Node *) node->qual, &reading);
+	(void) PipeannVisitExpressions(node, AddNamed, &reading);
+	if (IsA(node, NestLoop))
+		foreach(cell, ((const NestLoop *) node)->nestParams)
+			(void) AddNamed((Node *) lfirst_node(NestLoopParam, cell)->paramval,
+							&reading);
+	return AddCompared(reading.columns, node);
 }
 
 /*
@@ -622,15 +581,16 @@ ColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
 static bool IsUnsteady(Plan **place, void *stmt);
 
 static bool
-IsVolatile(Oid function, void *arg)
+HasUnsteadyPlan(Node *node, void *stmt)
 {
-	return func_volatile(function) == PROVOLATILE_VOLATILE;
-}
-
-static Plan **
-PlaceOf(const PlannedStmt *stmt, const SubPlan *node)
-{
-	return (Plan **) &lfirst(list_nth_cell(stmt->subplans, node->plan_id - 1));
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) &&
+		IsUnsteady((Plan **) &lfirst(list_nth_cell(((PlannedStmt *) stmt)->subplans,
+												   ((SubPlan *) node)->plan_id - 1)),
+				   stmt))
+		return true;
+	return expression_tree_walker(node, HasUnsteadyPlan, stmt);
 }
 
 /*
@@ -639,30 +599,7 @@ PlaceOf(const PlannedStmt *stmt, const SubPlan *node)
 static bool
 HasVolatile(Node *node, void *stmt)
 {
-	if (node == NULL)
-		return false;
-	if (IsA(node, NextValueExpr) ||
-		check_functions_in_node(node, IsVolatile, NULL) ||
-		(IsA(node, SubPlan) &&
-		 IsUnsteady(PlaceOf(stmt, (SubPlan *) node), stmt)))
-		return true;
-	return expression_tree_walker(node, HasVolatile, stmt);
-}
-
-/* Most are plain columns. */
-static bool
-HasVolatileTarget(const List *targets, PlannedStmt *stmt)
-{
-	ListCell   *cell;
-
-	foreach(cell, targets)
-	{
-		Node	   *expr = (Node *) lfirst_node(TargetEntry, cell)->expr;
-
-		if (!IsA(expr, Var) && HasVolatile(expr, stmt))
-			return true;
-	}
-	return false;
+	return contain_volatile_functions(node) || HasUnsteadyPlan(node, stmt);
 }
 
 static bool
@@ -683,7 +620,7 @@ IsUnsteady(Plan **place, void *stmt)
 
 	return !PipeannPlanHas(plan, PIPEANN_PLAN_STEADY) ||
 		(IsA(plan, CustomScan) && !IsOurNode((CustomScan *) plan)) ||
-		HasVolatileTarget(plan->targetlist, stmt) ||
+		HasVolatile((Node *) plan->targetlist, stmt) ||
 		HasVolatile((Node *) plan->qual, stmt) ||
 		PipeannVisitExpressions(plan, HasVolatile, stmt) ||
 		PipeannVisitPlans(plan, IsUnsteady, stmt);
@@ -737,24 +674,9 @@ Wrap(Plan *plan, const CustomScanMethods *methods)
 }
 
 /*
- * What a node below a limit has to know of it. The last of rows that are equally far
- * (WITH TIES) may be any: then all rows are wanted.
- */
-static List *
-Numbers(const Limit *limit)
-{
-	if (limit == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
-		return list_make1(makeNullConst(INT8OID, -1, InvalidOid));
-	if (limit->limitOffset == NULL)
-		return list_make1(copyObject(limit->limitCount));
-	return list_make2(copyObject(limit->limitCount),
-					  copyObject(limit->limitOffset));
-}
-
-/*
  * The same node below a limit: its custom_exprs are the rows that the limit wants,
- * NULL for all of them, and the rows that it leaves out, if any. Without a limit,
- * all rows.
+ * NULL for all of them, and those that it leaves out, or none. All rows are wanted
+ * without a limit, and WITH TIES, as the last of equally far ones may be any.
  */
 static CustomScan *
 WrapBelow(const Limit *limit, Plan *plan, const CustomScanMethods *methods)
@@ -762,12 +684,14 @@ WrapBelow(const Limit *limit, Plan *plan, const CustomScanMethods *methods)
 	CustomScan *node = Wrap(plan, methods);
 	Plan	   *own = &node->scan.plan;
 
-	if (limit != NULL)
-	{
-		own->extParam = bms_union(own->extParam, limit->plan.extParam);
-		own->allParam = bms_union(own->allParam, limit->plan.allParam);
-	}
-	node->custom_exprs = Numbers(limit);
+	node->custom_exprs = list_make2(makeNullConst(INT8OID, -1, InvalidOid), NULL);
+	if (limit == NULL)
+		return node;
+	own->extParam = bms_union(own->extParam, limit->plan.extParam);
+	own->allParam = bms_union(own->allParam, limit->plan.allParam);
+	if (limit->limitOption == LIMIT_OPTION_COUNT)
+		node->custom_exprs = list_make2(copyObject(limit->limitCount),
+										copyObject(limit->limitOffset));
 	return node;
 }
 
@@ -779,14 +703,6 @@ WrapBelow(const Limit *limit, Plan *plan, const CustomScanMethods *methods)
  * a limit, which nobody below knows of. So a node of ours takes the merge's place,
  * and has it as its child: it asks the partitions in another order.
  */
-
-/* The node may run a scan twice. */
-static bool
-MayRunTwice(const Plan *plan)
-{
-	return !contain_volatile_functions((Node *) plan->targetlist) &&
-		!contain_volatile_functions((Node *) plan->qual);
-}
 
 /* What a scan of ours is ordered by, NIL if it is none. */
 static const List *
@@ -822,10 +738,10 @@ IsSameOrder(const List *a, const List *b)
 /*
  * Whether there are several scans of ours, and all of them from one vector by one
  * operator. A UNION ALL may have others, whose distances cannot be compared before
- * the rows are there.
+ * the rows are there. Scans may be run twice.
  */
 static bool
-AreFromOneVector(const List *plans)
+AreFromOneVector(List *plans, PlannedStmt *stmt)
 {
 	const List *first = NIL;
 	int			n = 0;
@@ -839,19 +755,12 @@ AreFromOneVector(const List *plans)
 			continue;
 		if (first == NIL)
 			first = order;
-		if (!IsSameOrder(first, order) || !MayRunTwice(lfirst(cell)))
+		if (!IsSameOrder(first, order) ||
+			IsUnsteady((Plan **) &lfirst(cell), stmt))
 			return false;
 		n++;
 	}
 	return n > 1;
-}
-
-static bool
-IsByDistance(const MergeAppend *merge)
-{
-	return merge->numCols == 1 &&
-		merge->sortOperators[0] == Float8LessOperator &&
-		!merge->nullsFirst[0] && AreFromOneVector(merge->mergeplans);
 }
 
 /* The node computes what the limit is, and so does the limit itself. */
@@ -868,9 +777,10 @@ IsAlwaysTheSame(Node *limit)
  * Between the two there may be a node that computes columns.
  */
 static void
-LimitMerge(Limit *limit)
+LimitMerge(PlannedStmt *stmt, Limit *limit)
 {
 	Plan	  **place = &limit->plan.lefttree;
+	const MergeAppend *merge;
 	CustomScan *node;
 
 	if (limit->limitCount == NULL ||
@@ -881,11 +791,13 @@ LimitMerge(Limit *limit)
 	if (IsA(*place, Result) && (*place)->lefttree != NULL &&
 		(*place)->qual == NIL && ((Result *) *place)->resconstantqual == NULL)
 		place = &(*place)->lefttree;
-	if (!IsA(*place, MergeAppend) || !IsByDistance((MergeAppend *) *place))
+	merge = (const MergeAppend *) *place;
+	if (!IsA(merge, MergeAppend) || merge->numCols != 1 ||
+		merge->sortOperators[0] != Float8LessOperator ||
+		merge->nullsFirst[0] || !AreFromOneVector(merge->mergeplans, stmt))
 		return;
 	node = WrapBelow(limit, *place, PipeannMergeNode);
-	node->custom_private =
-		list_make1_int(((MergeAppend *) *place)->sortColIdx[0]);
+	node->custom_private = list_make1_int(merge->sortColIdx[0]);
 	*place = &node->scan.plan;
 }
 
@@ -1048,7 +960,7 @@ Rewrite(Plan **place, void *arg)
 	r.wanted = WantedOf(former, place);
 	PipeannCheapenColumns(r.stmt, plan, r.wanted);
 	if (IsA(plan, Limit))
-		LimitMerge((Limit *) plan);
+		LimitMerge(r.stmt, (Limit *) plan);
 	(void) PipeannVisitPlans(plan, Rewrite, &r);
 	if (IsA(plan, Limit))
 		FillLimit(r.stmt, (Limit *) plan, r.is_cursor);
@@ -1102,17 +1014,8 @@ static const PipeannInterface interface = {
 	.visit_plans = PipeannVisitPlans
 };
 
-static planner_hook_type former_planner;
+static planner_hook_type former_planner;	/* or PostgreSQL's own */
 static set_rel_pathlist_hook_type former_rel_paths;
-
-static PlannedStmt *
-PlanQuery(Query *query, const char *text, int cursor_options,
-		  ParamListInfo params)
-{
-	return former_planner != NULL ?
-		former_planner(query, text, cursor_options, params) :
-		standard_planner(query, text, cursor_options, params);
-}
 
 static PlannedStmt *
 PlanAndRewrite(Query *query, const char *text, int cursor_options,
@@ -1120,11 +1023,11 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 {
 	PlannedStmt *stmt;
 
-	if (!pipeann_rewrite_plans)
-		return PlanQuery(query, text, cursor_options, params);
-	AskForElements(query);
-	stmt = PlanQuery(query, text, cursor_options, params);
-	RewritePlan(stmt, (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
+	if (pipeann_rewrite_plans)
+		AskForElements(query);
+	stmt = former_planner(query, text, cursor_options, params);
+	if (pipeann_rewrite_plans)
+		RewritePlan(stmt, (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
 	return stmt;
 }
 
@@ -1172,7 +1075,7 @@ PipeannPlanInit(void)
 	RegisterCustomScanMethods(PipeannFillNode);
 	former_rel_paths = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddRelPaths;
-	former_planner = planner_hook;
+	former_planner = planner_hook != NULL ? planner_hook : standard_planner;
 	planner_hook = PlanAndRewrite;
 	*find_rendezvous_variable(PIPEANN_INTERFACE) =
 		unconstify(PipeannInterface *, &interface);
