@@ -35,10 +35,8 @@ typedef struct PipeannColumnOptions
 typedef const PipeannRow *(*PipeannRowAt) (uint32 i, uint32 j, void *arg);
 
 /*
- * The same of what it has now, for a page of codes. Values are compared while no page is
- * locked: that may take long, and call functions of users. Rows may join meanwhile. A
- * row joins first and then has the code cover it, so with the code's page locked it is
- * enough that the rows are still the same: others find the code that is put there.
+ * The code of what a node has now, made while no page is locked, and put on its page if
+ * the node's rows are still the same then (src/README, "attribute codes").
  */
 typedef struct PipeannNodeCode
 {

@@ -398,19 +398,12 @@ MayShrink(const PipeannAttribute *attribute, const uint8 *code)
  * as one byte of all nodes stands together.
  */
 
-/* Of nodes that an element without a bit of its own lets pass so many have it. */
-static double
-PrecisionOf(const Histogram *histogram)
-{
-	if (histogram == NULL || histogram->in_rows <= 0)
-		return BLOOM_PRECISION;
-	return histogram->in_rows / (histogram->in_rows + histogram->in_vain);
-}
-
-/* Elements that all have to be there. The first byte tells what was written, too. */
-static void
-PassAll(const PipeannAttribute *attribute,
-		const Histogram *histogram,
+/*
+ * Elements that all have to be there; returns whether each has a bit of its own. The
+ * first byte tells what was written, too.
+ */
+static bool
+PassAll(const PipeannAttribute *attribute, const Histogram *histogram,
 		Elements elements, PipeannCodeFilter *filter)
 {
 	uint8		all[PIPEANN_MOST_WIDTH] = {0};
@@ -421,37 +414,20 @@ PassAll(const PipeannAttribute *attribute,
 	for (int j = attribute->width - 1; j >= 0; j--)
 		if (all[j] != 0 || j == 0)
 			PipeannLetPass(PipeannAddTest(filter, attribute, j), all[j],
-					j == 0 ? WRITTEN : 0);
-	if (!exact)
-		filter->precision = Min(filter->precision, PrecisionOf(histogram));
-}
-
-/* The bytes in which bits are; *first is the first of them. */
-static int
-BytesWith(const uint8 *bits, int width, int *first)
-{
-	int			n = 0;
-
-	for (int i = width - 1; i >= 0; i--)
-		if (bits[i] != 0)
-		{
-			n++;
-			*first = i;
-		}
-	return n;
+						   j == 0 ? WRITTEN : 0);
+	return exact;
 }
 
 /*
- * Elements of which one has to be there. Those with bits in one byte only share a test
- * of this; and so do, by a part of their bits, those for which there is no more room.
+ * The same of elements of which one has to be there. Those with bits in one byte only
+ * share a test of this; and so do, by a part of their bits, those for which there is no
+ * more room.
  */
-static void
-PassAny(const PipeannAttribute *attribute,
-		const Histogram *histogram,
+static bool
+PassAny(const PipeannAttribute *attribute, const Histogram *histogram,
 		Elements elements, PipeannCodeFilter *filter)
 {
-	PipeannCodeColumn shared[PIPEANN_MOST_WIDTH] = {0};
-	bool		is_shared[PIPEANN_MOST_WIDTH] = {false};
+	PipeannCodeColumn *shared[PIPEANN_MOST_WIDTH] = {NULL};
 	bool		exact = true;
 	int			before = filter->n;
 
@@ -459,34 +435,32 @@ PassAny(const PipeannAttribute *attribute,
 	{
 		uint8		bits[PIPEANN_MOST_WIDTH] = {0};
 		int			byte = 0;
-		int			n;
+		int			n = 0;
 
 		exact &= AddElement(histogram, attribute->width, elements.hashes[i],
 							bits);
-		n = BytesWith(bits, attribute->width, &byte);
+		for (int j = 0; j < attribute->width; j++)
+			if (bits[j] != 0)
+			{
+				byte = j;
+				n++;
+			}
 		if (n > 1 && filter->n + n + attribute->width + 1 <= PIPEANN_MAX_CODE_COLUMNS)
 		{
 			PipeannAddAlternative(filter, attribute, 0, bits,
 								  attribute->width, true);
 			continue;
 		}
-		is_shared[byte] = true;
-		PipeannLetPass(&shared[byte], bits[byte], 0);
+		if (shared[byte] == NULL)
+			shared[byte] = PipeannAddTest(filter, attribute, byte);
+		shared[byte]->otherwise = true;
+		PipeannLetPass(shared[byte], bits[byte], 0);
 	}
-	for (int i = 0; i < attribute->width; i++)
-		if (is_shared[i])
-		{
-			PipeannCodeColumn *column = PipeannAddTest(filter, attribute, i);
-
-			memcpy(column->first, shared[i].first, sizeof(column->first));
-			column->otherwise = true;
-		}
-	if (!exact)
-		filter->precision = Min(filter->precision, PrecisionOf(histogram));
 	if (filter->n > before)
 		filter->columns[filter->n - 1].otherwise = false;
 	else
 		(void) PipeannAddTest(filter, attribute, 0);	/* nothing passes */
+	return exact;
 }
 
 static void
@@ -496,6 +470,8 @@ PassOne(PipeannAttribute *attribute, const Histogram *histogram,
 	ScanKey		key = condition->key;
 	Elements elements = {0};
 	bool		all = key->sk_strategy == PIPEANN_CONTAINS_STRATEGY;
+	bool		exact;
+	double		precision = BLOOM_PRECISION;
 
 	/* one test of what was written, and those of an element at least */
 	if (filter->n + 2 * attribute->width + 2 > PIPEANN_MAX_CODE_COLUMNS)
@@ -506,12 +482,17 @@ PassOne(PipeannAttribute *attribute, const Histogram *histogram,
 	else
 		elements = ElementsOf(attribute, condition->arguments[0]);
 	if (all || elements.n == 1)
-		PassAll(attribute, histogram, elements, filter);
+		exact = PassAll(attribute, histogram, elements, filter);
 	else
 	{
 		PipeannLetPass(PipeannAddTest(filter, attribute, 0), 0, WRITTEN);
-		PassAny(attribute, histogram, elements, filter);
+		exact = PassAny(attribute, histogram, elements, filter);
 	}
+	if (exact)
+		return;
+	if (histogram != NULL && histogram->in_rows > 0)
+		precision = histogram->in_rows / (histogram->in_rows + histogram->in_vain);
+	filter->precision = Min(filter->precision, precision);
 }
 
 static void

@@ -45,11 +45,9 @@
 /*
  * Orders of values by operators.
  *
- * A condition is decided by the operators of the column's operator class. A type may
- * have another order and equality of its own: citext takes the class of text, whose
- * operators tell "A" from "a". So codes are made by what these operators belong to: a
- * B-tree operator family that has all of them with the same meaning. Where there is
- * none nothing is known of how they order values, and the column has no codes.
+ * A type may have another order and equality than the column's operator class: citext
+ * takes the class of text, whose operators tell "A" from "a". So codes are made by a
+ * B-tree operator family that has all of the class's operators with the same meaning.
  */
 
 StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==

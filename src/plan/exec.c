@@ -466,21 +466,11 @@ const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;
 /* ---------- merges of partitions ---------- */
 
 /*
- * At first the partitions are asked one after the other, each for several rows. The
- * distance bound is the farthest of the nearest rows, as many as the limit wants.
- * When the searches have been run it is where they expect that to be, and as soon
- * as there are so many rows it is known, and comes nearer with each nearer row:
- * partitions are asked for rows within it only. Then rows are handed up in order,
- * and none beyond the distance bound.
- *
- * Only rows count that the partitions' nodes have returned. So what makes rows fall
- * out (conditions, rows that are not visible) only makes the distance bound
- * farther.
- *
- * If all of them together have fewer rows than are wanted, each scan begins again,
- * alone, and the merge is an ordinary one. What it was asked for before is
- * forgotten: a search that goes on where it had given all that it had finds nearer
- * rows too late.
+ * The partitions are asked one after the other, for rows within the distance bound:
+ * the farthest of the nearest rows, as many as the limit wants. Only rows count that
+ * the partitions' nodes have returned. If all of them together have fewer than are
+ * wanted, each scan begins again, alone, and the merge is an ordinary one (src/README,
+ * "partitions in one server").
  */
 
 /* A limit beyond which the merge is run as it was planned. */

@@ -642,10 +642,7 @@ SameColumns(const List *targets, int varno)
 	{
 		TargetEntry *target = flatCopyTargetEntry(lfirst(cell));
 
-		target->expr = (Expr *) makeVar(varno, target->resno,
-										exprType((Node *) target->expr),
-										exprTypmod((Node *) target->expr),
-										exprCollation((Node *) target->expr), 0);
+		target->expr = (Expr *) makeVarFromTargetEntry(varno, target);
 		columns = lappend(columns, target);
 	}
 	return columns;

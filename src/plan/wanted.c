@@ -3,10 +3,8 @@
  *		How many rows a query wants of a scan in the order of a distance, and what it
  *		costs others to read the vectors of so many.
  *
- * Such a scan leaves rows out: those without a vector, those that strict order finds
- * too late, and those beyond max_scan_tuples. That is right for the nearest few, and
- * wrong for whoever wants all rows. So a scan of ours is for queries of which it is
- * known that they want no more than a number of its rows.
+ * Such a scan leaves rows out (src/README, "what may change, and when"). That is right
+ * for the nearest few, and wrong for whoever wants all rows.
  *
  * Whoever sorts rows by distance reads the vectors of all that match, and if they
  * are in TOAST the planner counts nothing for that. A scan of ours reads none. As it

@@ -42,10 +42,8 @@
 /*
  * The parameters of a scan's search that follow from settings; all others are zero.
  *
- * In strict order only the nearer half of the explored nodes may be returned.
- * Most scans want ten rows: with a shorter list the search would soon have to
- * go on, when rows have been returned and nearer ones that it then finds are
- * lost.
+ * Most scans want ten rows: in strict order a search with a shorter list would soon
+ * have to go on, and nearer rows that it then finds are lost.
  */
 PipeannSearchParams
 PipeannScanParams(void)
@@ -86,14 +84,7 @@ ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 	return normalized;
 }
 
-/*
- * The conditions on filter columns, decided by the values in the index.
- *
- * The executor hands over the conditions on key columns as scan keys. A row in
- * the index has the values of these columns, so no page of the table is read for
- * a row that does not match.
- */
-
+/* The conditions on filter columns, decided by the values in the index. */
 struct PipeannFilter
 {
 	const PipeannIndexView *view;
@@ -298,21 +289,10 @@ FilterCodes(const PipeannFilter *filter)
 
 /*
  * Rows from the index alone, where the visibility map says that the table need not
- * be asked.
- *
- * nbtree keeps a pin on the page of the rows that it returns, and VACUUM waits
- * for that: or else it might remove a row, which is dead to the snapshot, and
- * say that its page of the table is all-visible, before the executor looks at
- * the visibility map, which would then take the row for a live one. A search
- * has copies of pages and no pins. So the scan looks first whether the page is
- * all-visible, and then whether VACUUM has begun to remove rows from the index
- * since the scan began (PipeannMeta.removals). If it has not, the row was in
- * the index while its page was all-visible. In all other cases the scan looks
- * at the table itself. What the executor does then cannot be wrong.
+ * be asked. src/README tells why that can be believed.
  *
  * The vector is handed out as an expanded object that reads it when somebody
- * looks at it. For an order by distance the planner wants it to be in the index,
- * but hardly a query looks at it. A vector that the index has in half precision,
+ * looks at it, as hardly a query does. One that the index has in half precision,
  * or whose zeroes may have lost their sign, comes from the table: a user never gets
  * another one than the row has.
  */
@@ -342,46 +322,33 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 	return exact;
 }
 
-/* The vector of a row that the snapshot sees, from its node or the table. */
-static void
-ReadVector(PipeannOnly *only, float *x)
-{
-	if (ReadFromNode(only->view, only->id, x))
-		return;
-	only->looked = true;
-	if (!PipeannTableVector(only->scan, &only->tid,
-							only->view->meta.layout.dim, x))
-		PipeannRowError(only->view->index, only->id);
-}
-
-static PipeannOnly *
-OnlyOf(ExpandedObjectHeader *vector)
-{
-	return (PipeannOnly *) ((char *) vector - offsetof(PipeannOnly, vector));
-}
-
 static Size
 FlatSize(ExpandedObjectHeader *header)
 {
 	return offsetof(PipeannVector, x) +
-		mul_size(OnlyOf(header)->view->meta.layout.dim, sizeof(float));
+		mul_size(((PipeannOnly *) header)->view->meta.layout.dim, sizeof(float));
 }
 
 /*
- * The caller's memory may be of a kind from which nothing is freed (that of a
- * sort from PostgreSQL 17 on).
+ * The vector comes from the row's node, or else the table. The caller's memory may be
+ * of a kind from which nothing is freed (that of a sort from PostgreSQL 17 on).
  */
 static void
 Flatten(ExpandedObjectHeader *header, void *result, Size size)
 {
-	PipeannOnly *only = OnlyOf(header);
+	PipeannOnly *only = (PipeannOnly *) header;
 	MemoryContext old = MemoryContextSwitchTo(only->row);
 	PipeannVector *vector = result;
 
 	memset(vector, 0, size);
 	SET_VARSIZE(vector, size);
 	vector->dim = only->view->meta.layout.dim;
-	ReadVector(only, vector->x);
+	if (!ReadFromNode(only->view, only->id, vector->x))
+	{
+		only->looked = true;
+		if (!PipeannTableVector(only->scan, &only->tid, vector->dim, vector->x))
+			PipeannRowError(only->view->index, only->id);
+	}
 	MemoryContextSwitchTo(old);
 }
 
@@ -416,7 +383,7 @@ OnlyEnd(PipeannOnly *only)
 	only->scan->xs_hitup = NULL;
 }
 
-/* The order of the two questions matters: see above. */
+/* The order of the two questions matters: see src/README. */
 static bool
 IsSurelyVisible(PipeannOnly *only, const ItemPointerData *tid)
 {
@@ -454,19 +421,6 @@ FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
 }
 
 /*
- * Whether the scan's snapshot sees a row; sets *dead if nobody does any more.
- */
-static bool
-TableSees(IndexScanDesc scan, const ItemPointerData *tid, bool *dead)
-{
-	ItemPointerData at = *tid;
-
-	*dead = false;
-	return table_index_fetch_tuple_check(scan->heapRelation, &at,
-										 scan->xs_snapshot, dead);
-}
-
-/*
  * Whether the snapshot sees a row of node id; then sets the scan's xs_hitup, for
  * as long as no other row is taken. Sets *dead if nobody sees the row any more.
  */
@@ -476,11 +430,13 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 	int			vector = only->columns.vector;
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
+	ItemPointerData at = row->tid;
 	MemoryContext old;
 
 	*dead = false;
-	if (!IsSurelyVisible(only, &row->tid) &&
-		!TableSees(only->scan, &row->tid, dead))
+	if (!IsSurelyVisible(only, &at) &&
+		!table_index_fetch_tuple_check(only->scan->heapRelation, &at,
+									   only->scan->xs_snapshot, dead))
 		return false;
 	MemoryContextReset(only->row);
 	old = MemoryContextSwitchTo(only->row);
@@ -506,15 +462,8 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 /* ---------- rows that the index leaves out ---------- */
 
 /*
- * They are those without a vector, and for cosine those whose vector is zero.
- *
- * In the order of a distance they come last, as their distance is NULL or no number.
- * So a scan returns them when it has nothing else and the executor wants more. The
- * index knows whether there may be any (PIPEANN_META_ALL_ROWS), but not which: the
- * table is read for them.
- *
- * A row that the scan's snapshot sees came before the snapshot, and the metapage was
- * told of it before that: who read the metapage later knows.
+ * They are those without a vector, and for cosine those whose vector is zero. They come
+ * last, when the executor wants more, and the table is read for them (src/README).
  */
 
 struct PipeannLeftOut
@@ -607,52 +556,41 @@ LeftOutEnd(PipeannLeftOut *left_out)
 
 /*
  * Whether the row in the slot is one of those that this pass is for. Policies may hide
- * it from whoever asks.
- */
-static bool
-IsOfThisPass(PipeannLeftOut *left_out)
-{
-	const PipeannLayout *l = &left_out->view->meta.layout;
-	ExprContext *context = GetPerTupleExprContext(left_out->estate);
-	MemoryContext old;
-	bool		zero = false;
-
-	ResetExprContext(context);
-	if (!ExecQual(left_out->predicate, context))
-		return false;
-	old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
-	FormIndexDatum(left_out->info, left_out->slot, left_out->estate,
-				   left_out->values, left_out->isnull);
-	left_out->met_nulls |= left_out->isnull[left_out->vector];
-	if (!left_out->isnull[left_out->vector] && !left_out->nulls)
-	{
-		const float *x = PipeannDatumElements(left_out->values[left_out->vector],
-											  l->dim);
-
-		zero = !PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim));
-	}
-	MemoryContextSwitchTo(old);
-	return left_out->nulls ? left_out->isnull[left_out->vector] : zero;
-}
-
-/*
- * The same, with the index's expressions computed as they were when the row was
- * indexed: for the table's owner, not with the rights of whoever asks.
+ * it from whoever asks. The index's expressions are computed as they were when the row
+ * was indexed: for the table's owner, not with the rights of whoever asks.
  */
 static bool
 IsLeftOut(PipeannLeftOut *left_out)
 {
+	const PipeannLayout *l = &left_out->view->meta.layout;
+	ExprContext *context = GetPerTupleExprContext(left_out->estate);
+	MemoryContext old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
+	const float *x;
 	bool		found;
+	bool		isnull;
 	Oid			user;
-	int			context;
+	int			rights;
 
-	if (left_out->predicate == NULL && left_out->info->ii_Expressions == NIL)
-		return IsOfThisPass(left_out);
-	GetUserIdAndSecContext(&user, &context);
+	ResetExprContext(context);
+	GetUserIdAndSecContext(&user, &rights);
 	SetUserIdAndSecContext(left_out->scan->heapRelation->rd_rel->relowner,
-						   context | SECURITY_RESTRICTED_OPERATION);
-	found = IsOfThisPass(left_out);
-	SetUserIdAndSecContext(user, context);
+						   rights | SECURITY_RESTRICTED_OPERATION);
+	found = ExecQual(left_out->predicate, context);
+	if (found)
+	{
+		FormIndexDatum(left_out->info, left_out->slot, left_out->estate,
+					   left_out->values, left_out->isnull);
+		isnull = left_out->isnull[left_out->vector];
+		left_out->met_nulls |= isnull;
+		found = left_out->nulls && isnull;
+		if (!left_out->nulls && !isnull)
+		{
+			x = PipeannDatumElements(left_out->values[left_out->vector], l->dim);
+			found = !PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim));
+		}
+	}
+	SetUserIdAndSecContext(user, rights);
+	MemoryContextSwitchTo(old);
 	return found;
 }
 
@@ -678,32 +616,6 @@ NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
 								   left_out->roots[ItemPointerGetOffsetNumber(tid) - 1]);
 }
 
-/* What an index-only scan returns of the row in the slot, until the next one. */
-static void
-SetTuple(PipeannLeftOut *left_out)
-{
-	MemoryContext old =
-		MemoryContextSwitchTo(GetPerTupleMemoryContext(left_out->estate));
-
-	left_out->scan->xs_hitup =
-		heap_form_tuple(RelationGetDescr(left_out->view->index),
-						left_out->values, left_out->isnull);
-	MemoryContextSwitchTo(old);
-}
-
-/* After the zeroes those without a vector, if there are any and they are wanted. */
-static bool
-BeginNextPass(PipeannLeftOut *left_out)
-{
-	bool		nulls = !left_out->nulls && left_out->wants_nulls &&
-		left_out->met_nulls;
-
-	EndPass(left_out);
-	if (nulls)
-		BeginPass(left_out, true);
-	return nulls;
-}
-
 /*
  * The next one: those whose distance is no number first, then those without any. It
  * meets the predicate of a partial index; the scan's conditions are for others to
@@ -714,12 +626,15 @@ LeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 {
 	while (left_out->table != NULL && left_out->looked_at < most)
 	{
+		MemoryContext old;
+
 		CHECK_FOR_INTERRUPTS();
 		if (!table_scan_getnextslot(left_out->table, ForwardScanDirection,
 									left_out->slot))
 		{
-			if (!BeginNextPass(left_out))
-				return false;
+			EndPass(left_out);
+			if (!left_out->nulls && left_out->wants_nulls && left_out->met_nulls)
+				BeginPass(left_out, true);
 			continue;
 		}
 		left_out->looked_at++;
@@ -727,8 +642,13 @@ LeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 			continue;
 		*tid = left_out->slot->tts_tid;
 		NameByRoot(left_out, tid);
-		if (left_out->scan->xs_want_itup)
-			SetTuple(left_out);
+		if (!left_out->scan->xs_want_itup)
+			return true;
+		old = MemoryContextSwitchTo(GetPerTupleMemoryContext(left_out->estate));
+		left_out->scan->xs_hitup =
+			heap_form_tuple(RelationGetDescr(left_out->view->index),
+							left_out->values, left_out->isnull);
+		MemoryContextSwitchTo(old);
 		return true;
 	}
 	return false;
@@ -749,11 +669,8 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
- * Have a search know of those that it is together with.
- *
- * Of all explored nodes only a part may be returned in strict order; here they are
- * those of all scans. None of them goes on after an early end, so there must not be one
- * if that is not enough.
+ * Have a search know of those that it is together with. None of them goes on after an
+ * early end, so there must not be one if that is not enough.
  */
 static void
 HeedBound(PipeannDistanceBound *bound, PipeannSearchParams *params)
@@ -881,15 +798,6 @@ LeaveToNext(const PipeannScan *state)
 								PipeannSourceUses(state->source));
 }
 
-static PipeannScanContext
-ContextOf(IndexScanDesc scan, ScanKey key)
-{
-	const PipeannScanContext *context = key == NULL ||
-		scan->numberOfOrderBys == 0 ? NULL : PIPEANN_SCAN_CONTEXT(key);
-
-	return context != NULL ? *context : (PipeannScanContext) {0};
-}
-
 void
 pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
@@ -900,14 +808,15 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (state->started)
 		LeaveToNext(state);
 	ResetScan(state);
-	state->heeds = ContextOf(scan, orderbys);
-	if (scan->numberOfOrderBys > 0)
-		memset(scan->xs_orderbynulls, true,
-			   sizeof(bool) * scan->numberOfOrderBys);
 	if (keys && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys,
 				scan->numberOfKeys * sizeof(ScanKeyData));
-	if (orderbys && scan->numberOfOrderBys > 0 && !forget)
+	if (scan->numberOfOrderBys == 0)
+		return;
+	memset(scan->xs_orderbynulls, true, sizeof(bool) * scan->numberOfOrderBys);
+	if (orderbys && PIPEANN_SCAN_CONTEXT(orderbys) != NULL)
+		state->heeds = *(PipeannScanContext *) PIPEANN_SCAN_CONTEXT(orderbys);
+	if (orderbys && !forget)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }

@@ -38,12 +38,7 @@ extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
 
 /*
  * What scans of several indexes know from one another that are for the nearest rows
- * of one query.
- *
- * Partitions of a table are scanned one after the other for the nearest rows of
- * all. When the first ones have given enough rows, nothing farther than these is
- * wanted of the next: their searches may end when they are unlikely to find
- * anything nearer.
+ * of one query: beyond the farthest of these nothing is wanted of any.
  */
 typedef struct PipeannDistanceBound
 {
@@ -59,9 +54,8 @@ typedef struct PipeannDistanceBound
 } PipeannDistanceBound;
 
 /*
- * A limit above scans, that is to be filled. In strict order a row that is found after
- * a farther one was returned is left out. Who has handed up nothing yet can have the
- * scan begin anew, and return no row before all are found.
+ * A limit above scans, that is to be filled. Who has handed up nothing yet can have a
+ * scan that left out rows begin anew, and return no row before all are found.
  */
 typedef struct PipeannFill
 {

@@ -31,6 +31,11 @@ typedef struct PipeannKilledRows
 /* An index-only scan. */
 typedef struct PipeannOnly
 {
+	/* the vector of the row taken last, which is read when it is wanted */
+	ExpandedObjectHeader vector;	/* must be first */
+	uint32		id;				/* of its node */
+	ItemPointerData tid;		/* of its row */
+
 	IndexScanDesc scan;
 	const PipeannIndexView *view;
 	MemoryContext row;			/* of the row taken last */
@@ -38,11 +43,6 @@ typedef struct PipeannOnly
 	Buffer		map;			/* of the visibility map */
 	bool		sure;			/* VACUUM has removed no row meanwhile */
 	bool		looked;			/* a vector was read from the table */
-
-	/* the vector of the row taken last, which is read when it is wanted */
-	ExpandedObjectHeader vector;
-	uint32		id;				/* of its node */
-	ItemPointerData tid;		/* of its row */
 } PipeannOnly;
 
 static inline bool
@@ -57,12 +57,8 @@ PipeannIsAllVisible(PipeannOnly *only, BlockNumber block)
 /* Prefetching the table pages of the rows that a scan returns next. */
 typedef struct PipeannPrefetch
 {
-	Relation	table;
-	const PipeannLayout *layout;
-	PipeannOnly *only;			/* of an index-only scan, else NULL */
 	int			at_once;		/* rows to ask for; 0: nothing is */
 	int			expected;		/* rows that are likely to be wanted */
-	uint64		taken;			/* results taken before the present one */
 	uint64		until;			/* results whose pages have been asked for */
 	uint64		vectors_until;	/* results whose TOAST has been asked for */
 	BlockNumber asked[PIPEANN_ASKED];

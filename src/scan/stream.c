@@ -47,19 +47,8 @@ int			pipeann_prefetch_rows;
 uint32		pipeann_disabled;
 
 /*
- * Killed nodes: searches skip nodes whose rows a scan found dead.
- *
- * The executor tells the scan whether the row that it fetched last is dead to
- * all snapshots (kill_prior_tuple). If all rows of a node are dead, the node
- * is killed: the cache keeps that with the LSN of the page from which the rows
- * were read. Later searches that see the page with this LSN skip the node, so
- * that rows deleted and not yet vacuumed take no places among their results.
- * (nbtree keeps such hints, as LP_DEAD flags, on the page.)
- *
- * A hint holds as long as the page does not change: before the place of a dead
- * row in the table is used again, VACUUM must remove its TID from the index.
- * So nobody has to take hints back. Pages that are not WAL-logged have no LSN
- * to go by, and in recovery the executor tells nothing.
+ * Killed nodes: searches skip nodes whose rows a scan found dead, so that rows deleted
+ * and not yet vacuumed take no places among their results (src/README, "killed rows").
  */
 
 /*
@@ -128,32 +117,11 @@ PipeannStreamNoteDead(PipeannScan *state)
 /*
  * Prefetching the table pages of the rows that a scan returns next.
  *
- * The rows nearest to a query may be anywhere in their table, and the executor
- * reads their pages one after the other. For a table on disk, ten of them take
- * as long as the search. So the operating system is asked for the pages of
- * several rows at once, and for those of a row that the search is sure of while
- * the search still waits for pages of its own.
- *
- * Nobody tells a scan how many rows are wanted of it: a LIMIT 1, and most
- * partitions of a table that are searched together, never want a second one. But
- * the next scan of an index is likely to be asked for as many as the last one of
- * this session. The first of a session asks for one, and for others when a second
- * row is wanted.
+ * For a table on disk, ten of them, read one after the other, take as long as the
+ * search. Nobody tells a scan how many rows are wanted of it: as many as of the last
+ * one of this session and index, most likely. The first of a session asks for one, and
+ * for others when a second row is wanted.
  */
-
-/*
- * The number of rows to ask for: that of the setting, or none if the table's
- * tablespace is not read ahead. Only of heaps is it known that TIDs name
- * blocks.
- */
-static int
-MostRows(Relation table)
-{
-	if (!PipeannIsHeap(table) ||
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace) == 0)
-		return 0;
-	return pipeann_prefetch_rows;
-}
 
 /* Whether a page is among those asked for last; notes that it is. */
 static bool
@@ -169,30 +137,25 @@ WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
 }
 
 /*
- * Whether an index-only scan will not read a page of the table for its rows, as far as
- * can be told: all see them, and vectors of earlier ones were not read there.
+ * Ask for the pages of a list's rows, up to `most`; returns of how many. An index-only
+ * scan will not read a page whose rows all see, if it did not read vectors of earlier
+ * ones in the table.
  */
-static bool
-OnlySkips(PipeannOnly *only, BlockNumber block)
-{
-	return !only->looked && PipeannIsAllVisible(only, block);
-}
-
-/* Ask for the pages of a list's rows, up to `most`; returns of how many. */
 static int
-Ask(PipeannPrefetch *prefetch, PipeannRowList list, int most)
+Ask(PipeannScan *state, PipeannRowList list, int most)
 {
 	const PipeannRow *row = list.rows;
 	int			n = (int) Min(list.n, (uint32) most);
 
-	for (int i = 0; i < n; i++, row = PipeannRowNext(prefetch->layout, row))
+	for (int i = 0; i < n;
+		 i++, row = PipeannRowNext(&state->view.meta.layout, row))
 	{
 		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
-		if (!WasAsked(prefetch, block) &&
-			(prefetch->only == NULL ||
-			 !OnlySkips(prefetch->only, block)))
-			(void) PrefetchBuffer(prefetch->table, MAIN_FORKNUM, block);
+		if (!WasAsked(&state->prefetch, block) &&
+			(state->only == NULL || state->only->looked ||
+			 !PipeannIsAllVisible(state->only, block)))
+			(void) PrefetchBuffer(state->scan->heapRelation, MAIN_FORKNUM, block);
 	}
 	return n;
 }
@@ -208,186 +171,145 @@ PrefetchEarly(const PipeannPrefetch *prefetch)
 static void
 PrefetchSettled(PipeannRowList rows, void *arg)
 {
-	PipeannPrefetch *prefetch = arg;
+	PipeannScan *state = arg;
 
-	(void) Ask(prefetch, rows, PrefetchEarly(prefetch));
-}
-
-/* In an index-only scan pages that it will not read are left out. */
-static void
-PrefetchBegin(PipeannScan *state, PipeannSearchParams *params)
-{
-	PipeannPrefetch *prefetch = &state->prefetch;
-
-	prefetch->at_once = MostRows(state->scan->heapRelation);
-	prefetch->taken = prefetch->until = prefetch->vectors_until = 0;
-	prefetch->nasked = 0;
-	prefetch->table = state->scan->heapRelation;
-	prefetch->layout = &state->view.meta.layout;
-	prefetch->only = state->only;
-	params->settled = PrefetchSettled;
-	params->settled_arg = prefetch;
-	params->most_settled = PrefetchEarly(prefetch);
-}
-
-/* How many rows to ask for at a time when so many were taken. */
-static int
-RowsWanted(const PipeannPrefetch *prefetch, uint64 taken)
-{
-	int			wanted = prefetch->at_once - (int) (taken % prefetch->at_once);
-
-	if (taken > 0)
-		return wanted;
-	return prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
+	(void) Ask(state, rows, PrefetchEarly(&state->prefetch));
 }
 
 /*
- * When `taken` results were taken and the next one is about to be, ask the
- * operating system for the pages of the next ones, up to `most`, unless that was
- * done.
+ * No rows are asked for if the table's tablespace is not read ahead. Only of heaps is
+ * it known that TIDs name blocks.
+ */
+static void
+PrefetchBegin(PipeannScan *state, PipeannSearchParams *params)
+{
+	Relation	table = state->scan->heapRelation;
+
+	if (PipeannIsHeap(table) &&
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
+		state->prefetch.at_once = pipeann_prefetch_rows;
+	params->settled = PrefetchSettled;
+	params->settled_arg = state;
+	params->most_settled = PrefetchEarly(&state->prefetch);
+}
+
+/*
+ * When a result is about to be taken, ask the operating system for the pages of the
+ * next ones, up to `most`, unless that was done.
  *
  * Rows in overflow slots are left out.
  */
 static void
-PrefetchRows(PipeannPrefetch *prefetch, PipeannSearch *search, uint64 taken,
-			 uint64 most)
+PrefetchRows(PipeannScan *state, uint64 most)
 {
+	PipeannPrefetch *prefetch = &state->prefetch;
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
 	int			wanted;
 	int			rows = 0;
 	int			n;
 	int			i;
 
-	prefetch->taken = taken;
-	if (prefetch->at_once == 0 || taken < prefetch->until)
+	if (prefetch->at_once == 0 || state->taken < prefetch->until)
 		return;
-	wanted = RowsWanted(prefetch, taken);
+	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
+	if (state->taken == 0)
+		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
 	wanted = (int) Min(most, (uint64) wanted);
-	n = PipeannSearchNext(search, results, wanted);
+	n = PipeannSearchNext(state->search, results, wanted);
 	for (i = 0; i < n && rows < wanted; i++)
-		rows += Ask(prefetch, PipeannSearchRows(search, results[i]),
+		rows += Ask(state, PipeannSearchRows(state->search, results[i]),
 					wanted - rows);
-	prefetch->until = taken + i;
+	prefetch->until = state->taken + i;
 }
 
 /*
  * Prefetching the TOAST of the rows that a scan returns next.
  *
- * A vector of more than 2 kB stands in several rows of the TOAST table, and the
- * executor finds them one after the other by that table's index. When it has
- * wanted the vector of one row, it will want those of the others. Their own
- * pages were asked for before (stream.c), so they can be read now, and tell
+ * When the executor has wanted the vector of one row, it will want those of the
+ * others. Their own pages were asked for before, so they can be read now, and tell
  * where the vectors are.
  */
 
-/* What is open while vectors are asked for. */
-typedef struct Vectors
-{
-	IndexScanDesc scan;
-	IndexFetchTableData *fetch; /* of the table */
-	TupleTableSlot *slot;
-	Relation	toast;			/* NULL before the first vector */
-	Relation   *indexes;
-	int			nindexes;
-	IndexScanDesc parts;		/* of the TOAST table's index */
-} Vectors;
-
-/* Where the vector of a row is; false if it is not in TOAST or not seen. */
-static bool
-FindVector(Vectors *vectors, const ItemPointerData *tid,
-		   struct varatt_external *where)
-{
-	AttrNumber	column = PipeannVectorColumn(vectors->scan->indexRelation);
-	ItemPointerData at = *tid;
-	bool		again = false;
-	bool		dead = false;
-	bool		isnull = true;
-	Datum		value;
-
-	if (!table_index_fetch_tuple(vectors->fetch, &at,
-								 vectors->scan->xs_snapshot, vectors->slot,
-								 &again, &dead))
-		return false;
-	value = slot_getattr(vectors->slot, column, &isnull);
-	if (isnull || !VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(value)))
-		return false;
-	VARATT_EXTERNAL_GET_POINTER(*where, DatumGetPointer(value));
-	return true;
-}
-
+/*
+ * Ask for the pages of the parts of a vector, by the TOAST table's index. (They are
+ * hardly ever on two.)
+ */
 static void
-OpenToast(Vectors *vectors, Oid toast)
+AskForVector(IndexScanDesc parts, Datum value)
 {
-	int			valid;
-
-	vectors->toast = table_open(toast, AccessShareLock);
-	valid = toast_open_indexes(vectors->toast, AccessShareLock,
-							   &vectors->indexes, &vectors->nindexes);
-	vectors->parts = index_beginscan(vectors->toast, vectors->indexes[valid],
-									 vectors->scan->xs_snapshot,
-#if PG_VERSION_NUM >= 180000
-									 NULL,
-#endif
-									 1, 0);
-}
-
-/* Ask for the pages of a vector's parts. (They are hardly ever on two.) */
-static void
-AskForVector(Vectors *vectors, const struct varatt_external *where)
-{
+	struct varatt_external where;
 	BlockNumber last = InvalidBlockNumber;
 	ItemPointer part;
 	ScanKeyData key;
 
-	if (vectors->toast == NULL)
-		OpenToast(vectors, where->va_toastrelid);
-	else if (RelationGetRelid(vectors->toast) != where->va_toastrelid)
+	if (!VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(value)))
+		return;
+	VARATT_EXTERNAL_GET_POINTER(where, DatumGetPointer(value));
+	if (RelationGetRelid(parts->heapRelation) != where.va_toastrelid)
 		return;
 	ScanKeyInit(&key, (AttrNumber) 1, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(where->va_valueid));
-	index_rescan(vectors->parts, &key, 1, NULL, 0);
-	while ((part = index_getnext_tid(vectors->parts,
-									 ForwardScanDirection)) != NULL)
+				ObjectIdGetDatum(where.va_valueid));
+	index_rescan(parts, &key, 1, NULL, 0);
+	while ((part = index_getnext_tid(parts, ForwardScanDirection)) != NULL)
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(part);
 
 		if (block != last)
-			(void) PrefetchBuffer(vectors->toast, MAIN_FORKNUM, block);
+			(void) PrefetchBuffer(parts->heapRelation, MAIN_FORKNUM, block);
 		last = block;
 	}
-}
-
-static void
-CloseToast(Vectors *vectors)
-{
-	if (vectors->toast == NULL)
-		return;
-	index_endscan(vectors->parts);
-	toast_close_indexes(vectors->indexes, vectors->nindexes,
-						AccessShareLock);
-	table_close(vectors->toast, AccessShareLock);
 }
 
 static void
 AskForVectors(IndexScanDesc scan, PipeannSearch *search,
 			  const PipeannResult **results, int n)
 {
-	Vectors		vectors = {.scan = scan};
+	AttrNumber	column = PipeannVectorColumn(scan->indexRelation);
+	Oid			toastid = scan->heapRelation->rd_rel->reltoastrelid;
+	Relation	toast;
+	Relation   *indexes;
+	int			nindexes;
+	int			valid;
+	IndexScanDesc parts;
+	IndexFetchTableData *fetch;
+	TupleTableSlot *slot;
 
-	vectors.fetch = table_index_fetch_begin(scan->heapRelation);
-	vectors.slot = table_slot_create(scan->heapRelation, NULL);
+	if (!OidIsValid(toastid))
+		return;
+	toast = table_open(toastid, AccessShareLock);
+	valid = toast_open_indexes(toast, AccessShareLock, &indexes, &nindexes);
+	parts = index_beginscan(toast, indexes[valid], scan->xs_snapshot,
+#if PG_VERSION_NUM >= 180000
+							NULL,
+#endif
+							1, 0);
+	fetch = table_index_fetch_begin(scan->heapRelation);
+	slot = table_slot_create(scan->heapRelation, NULL);
 	for (int i = 0; i < n; i++)
 	{
 		PipeannRowList list = PipeannSearchRows(search, results[i]);
-		struct varatt_external where;
+		bool		again = false;
+		bool		dead = false;
+		bool		isnull;
+		ItemPointerData at;
+		Datum		value;
 
 		CHECK_FOR_INTERRUPTS();
-		if (list.n > 0 && FindVector(&vectors, &list.rows->tid, &where))
-			AskForVector(&vectors, &where);
+		if (list.n == 0)
+			continue;
+		at = list.rows->tid;
+		if (!table_index_fetch_tuple(fetch, &at, scan->xs_snapshot, slot, &again,
+									 &dead))
+			continue;
+		value = slot_getattr(slot, column, &isnull);
+		if (!isnull)
+			AskForVector(parts, value);
 	}
-	CloseToast(&vectors);
-	ExecDropSingleTupleTableSlot(vectors.slot);
-	table_index_fetch_end(vectors.fetch);
+	ExecDropSingleTupleTableSlot(slot);
+	table_index_fetch_end(fetch);
+	index_endscan(parts);
+	toast_close_indexes(indexes, nindexes, AccessShareLock);
+	table_close(toast, AccessShareLock);
 }
 
 /*
@@ -397,11 +319,11 @@ AskForVectors(IndexScanDesc scan, PipeannSearch *search,
  * Of rows that share a vector the first one's is asked for.
  */
 static void
-PrefetchVectors(PipeannPrefetch *prefetch, IndexScanDesc scan,
-				PipeannSearch *search)
+PrefetchVectors(PipeannScan *state)
 {
+	PipeannPrefetch *prefetch = &state->prefetch;
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
-	uint64		taken = prefetch->taken + 1;
+	uint64		taken = state->taken;
 	int			known = (int) (Max(prefetch->vectors_until, taken) - taken);
 	MemoryContext context;
 	MemoryContext old;
@@ -409,7 +331,8 @@ PrefetchVectors(PipeannPrefetch *prefetch, IndexScanDesc scan,
 
 	if (prefetch->until <= taken || prefetch->vectors_until >= prefetch->until)
 		return;
-	n = PipeannSearchNext(search, results, (int) (prefetch->until - taken));
+	n = PipeannSearchNext(state->search, results,
+						  (int) (prefetch->until - taken));
 	prefetch->vectors_until = prefetch->until;
 	if (n <= known)
 		return;
@@ -417,7 +340,7 @@ PrefetchVectors(PipeannPrefetch *prefetch, IndexScanDesc scan,
 									"pipeann vectors ahead",
 									ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);
-	AskForVectors(scan, search, results + known, n - known);
+	AskForVectors(state->scan, state->search, results + known, n - known);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
@@ -502,11 +425,8 @@ TableVectorOf(IndexScanDesc scan, const PipeannIndexView *view,
 	const PipeannLayout *l = &view->meta.layout;
 	bool		found = VectorOfAny(scan, l, rows, x);
 	PipeannChain chain;
-	void	   *copy;
+	void	   *copy = palloc(PipeannExtBytes(l));
 
-	if (found || result->ext_tids == PIPEANN_INVALID_ID)
-		return found;
-	copy = palloc(PipeannExtBytes(l));
 	PipeannChainBegin(&chain, result->id, result->ext_tids);
 	while (!found && chain.next != PIPEANN_INVALID_ID)
 		found = VectorOfAny(scan, l, PipeannChainRead(view, &chain, copy), x);
@@ -519,7 +439,7 @@ TableVectorOf(IndexScanDesc scan, const PipeannIndexView *view,
  *
  * Of a rounded vector only bounds of its distance are known. In a plain index
  * scan the executor computes the distance of a row whose order is in doubt, and
- * holds it back. Where it does not (HoldsBack()) the scan itself does, until no
+ * holds it back. Where it does not (holds_back) the scan itself does, until no
  * nearer one can come.
  */
 
@@ -662,11 +582,7 @@ IsInDoubt(PipeannScan *state, const PipeannResult *result)
 }
 
 /*
- * Tell the executor a result's distance, or the least that it may be.
- *
- * Rows whose vectors were rounded are in order only as far as their distances
- * are known. If the order of a result's rows and others is in doubt, the
- * executor gets a lower bound of the distance and has to recheck: it computes
+ * Tell the executor a result's distance, or the least that it may be: then it computes
  * the distance itself, and holds the row back until bounds have grown past it.
  *
  * Where thousands of rows are nearer to each other than half precision can
@@ -800,9 +716,8 @@ PipeannStreamSearched(PipeannScan *state)
 /* How far the search has to go, and the next of its results. */
 
 /*
- * How many results may be returned before the search has to go on. In strict
- * order a nearer row that is found later is lost. That hardly ever happens to
- * the nearer half of the explored nodes, but sometimes to the others.
+ * How many results may be returned before the search has to go on: in strict order
+ * the nearer half of the explored nodes, as a nearer row that is found later is lost.
  *
  * A search that has ended early does not go on just because the executor or the
  * scan holds rows back until a row comes that is surely farther.
@@ -892,8 +807,7 @@ MostToPrefetch(const PipeannScan *state)
 static const PipeannResult *
 TakeResult(PipeannScan *state)
 {
-	PrefetchRows(&state->prefetch, state->search, state->taken,
-				 MostToPrefetch(state));
+	PrefetchRows(state, MostToPrefetch(state));
 	state->taken++;
 	return PipeannSearchPop(state->search);
 }
@@ -1003,19 +917,9 @@ PipeannStreamLoad(PipeannScan *state)
 }
 
 /*
- * The vector of the row that a scan of this backend came to last.
- *
- * A scan has the vector of the row that it returns in memory, where the executor
- * would have to fetch it from TOAST. Only the scan that came to a row last is
- * asked, only for that row, and only where the slot has the vector to the last
- * bit: every other case gets no answer, and the vector is fetched. Where the slot
- * has it rounded, the TOAST of the rows that come next is asked for: their vectors
- * will be wanted, too.
- *
- * The answer does not depend on who asks. A row that a scan came to is visible to
- * its snapshot, so its place in the table is not used again while the scan is
- * there, and its node is live: the place names one vector, whatever query, portal
- * or process of evaluation wants it.
+ * The vector of the row that a scan of this backend came to last, which the executor
+ * would have to fetch from TOAST. src/README ("distances in plans") tells why the
+ * answer is right whoever asks.
  */
 
 /* NULL while the scan that was asked last looks for its next row. */
@@ -1078,8 +982,7 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 	slot = ExactSlot(current);
 	if (slot == NULL)
 	{
-		PrefetchVectors(&current->prefetch, current->scan,
-						current->search);
+		PrefetchVectors(current);
 		return NULL;
 	}
 	l = &current->view.meta.layout;
@@ -1100,34 +1003,22 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 /* How a stream begins. */
 
 /*
- * Whether rows in doubt are held back by the scan itself, not by the executor.
- * That does not do so in an index-only scan. Since PostgreSQL 18 it forgets where a
- * row is that it held back: FOR UPDATE takes it for an invisible one, and its ctid is
- * none (GiST's scans have the same).
- */
-static bool
-HoldsBack(const PipeannScan *state)
-{
-#if PG_VERSION_NUM >= 180000
-	bool		executor_can = false;
-#else
-	bool		executor_can = state->only == NULL;
-#endif
-
-	return state->view.meta.layout.storage == PIPEANN_FLOAT2 &&
-		state->comparable && !executor_can;
-}
-
-/*
  * Set what a search tells and asks of the stream of its results, in a context with
  * which the row that the scan has come to is forgotten.
+ *
+ * Rows in doubt are held back by the scan itself where the executor does not, in an
+ * index-only scan. Since PostgreSQL 18 it forgets where a row is that it held back: FOR
+ * UPDATE takes it for an invisible one, and its ctid is none (GiST's scans have the
+ * same).
  */
 void
 PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 {
 	KilledBegin(state, params);
 	PrefetchBegin(state, params);
-	state->holds_back = HoldsBack(state);
+	state->holds_back = state->comparable &&
+		state->view.meta.layout.storage == PIPEANN_FLOAT2 &&
+		(PG_VERSION_NUM >= 180000 || state->only != NULL);
 	state->forget.func = Forget;
 	state->forget.arg = state;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &state->forget);

@@ -2,13 +2,9 @@
  * tid_filter.c
  *		TID filters: scans among rows of the table that are given by their TIDs.
  *
- * Conditions on columns that the index knows nothing of may be answered by other
- * indexes, whose answer is a set of TIDs. The search scans the codes of these rows
- * and no others. Rows of which no node is known, as they came after the map of rows
- * was made, are compared by their vectors in the table. Where these are so many that
- * it takes longer than to find them among all rows, as there is no map while VACUUM
- * removes rows, the search goes through the nearest of all, and their TIDs tell which
- * of them are wanted.
+ * The search scans the codes of these rows and no others. Rows of which no node is
+ * known are compared by their vectors in the table, or, if they are many, found among
+ * the nearest of all rows (src/README, "rows that other indexes find").
  */
 #include "postgres.h"
 
@@ -20,11 +16,9 @@
 #include "utils/rel.h"
 
 /*
- * The nodes of rows of the table, by the map of rows that the cache keeps.
- *
- * The map is made by a pass over the index when it is wanted and there is none, and
- * when many rows have come. While VACUUM removes rows there is none; on a standby one
- * has to be made anew afterwards.
+ * The nodes of rows of the table, by the map of rows that the cache keeps. It is made
+ * by a pass over the index when it is wanted and there is none, and when many rows
+ * have come.
  */
 
 /* The map is made anew if of the rows wanted, and of all nodes, so many are new. */
