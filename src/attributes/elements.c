@@ -439,7 +439,7 @@ PassAny(const PipeannAttribute *attribute, const Histogram *histogram,
 
 		exact &= AddElement(histogram, attribute->width, elements.hashes[i],
 							bits);
-		for (int j = 0; j < attribute->width; j++)
+		for (int j = attribute->width - 1; j >= 0; j--)
 			if (bits[j] != 0)
 			{
 				byte = j;

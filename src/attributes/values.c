@@ -306,15 +306,6 @@ HistogramTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 		most /= 2;
 }
 
-/* Bytes that tell which values a node has whose rows differ. */
-static int
-SetBytesFor(const PipeannSamples *samples)
-{
-	double		values = (double) samples->mixed_values / samples->mixed;
-
-	return Max((int) (values * BITS_OF_VALUE / 8 + 0.5), LEAST_SET_BYTES);
-}
-
 /* The codec's width and train. */
 static int
 HistogramWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
@@ -323,7 +314,12 @@ HistogramWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 	uint32		different = 1;
 
 	if (samples->mixed > 0 && samples->mixed >= MANY_MIXED * samples->nodes)
-		return Min(2 + SetBytesFor(samples), PIPEANN_MOST_WIDTH);
+	{
+		double		values_of_node = (double) samples->mixed_values / samples->mixed;
+		int			bytes = (int) (values_of_node * BITS_OF_VALUE / 8 + 0.5);
+
+		return Min(2 + Max(bytes, LEAST_SET_BYTES), PIPEANN_MOST_WIDTH);
+	}
 	if (samples->n == 0 || attribute->width == 1)
 		return attribute->width;
 	qsort_arg(values, samples->n, sizeof(Datum), CompareValues, attribute);

@@ -346,18 +346,10 @@ EvictPage(Relation index, const PipeannLayout *layout,
 }
 
 /*
- * A count errs by about its square root, and each exchange costs a read: so the
- * difference has to be clear.
- */
-static bool
-IsClearlyMore(uint8 count, uint8 other)
-{
-	return 2 * count > 3 * other + 4;
-}
-
-/*
  * Keep a page instead of one that is no longer resident, or of the least used
- * of a few. Sets *out to the page to be evicted. False if none gives way.
+ * of a few. Sets *out to the page to be evicted. False if none gives way: a count errs
+ * by about its square root, and each exchange costs a read, so the difference has to be
+ * clear.
  */
 static bool
 ReplaceKept(Relation index, const PipeannLayout *layout,
@@ -383,7 +375,7 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
 			PipeannPageUseCount(table, least))
 			least = kept[i];
 		if (i == n - 1 &&
-			!IsClearlyMore(count, PipeannPageUseCount(table, least)))
+			2 * count <= 3 * PipeannPageUseCount(table, least) + 4)
 			return false;
 	}
 	if (least == PIPEANN_INVALID_ID || !ClearKept(table, least))
@@ -499,13 +491,6 @@ CountPlaces(const PipeannMeta *meta)
 	return count;
 }
 
-static Size
-KilledSize(const PipeannMeta *meta)
-{
-	return add_size(offsetof(PipeannKilledTable, of),
-					mul_size(CountPlaces(meta), sizeof(PipeannKilledSlots)));
-}
-
 static void
 InitKilled(PipeannKilledTable *killed, const PipeannMeta *meta)
 {
@@ -574,7 +559,10 @@ PipeannKilledSet(PipeannKilledTable *killed, uint32 page, uint64 lsn,
 static Size
 HotOffset(const PipeannMeta *meta)
 {
-	return CACHELINEALIGN(add_size(sizeof(PipeannHints), KilledSize(meta)));
+	return CACHELINEALIGN(add_size(sizeof(PipeannHints) +
+								   offsetof(PipeannKilledTable, of),
+								   mul_size(CountPlaces(meta),
+											sizeof(PipeannKilledSlots))));
 }
 
 Size

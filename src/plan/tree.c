@@ -71,21 +71,19 @@ static const Kind kinds[] = {
 	{AT(WindowAgg, startOffset), AT(WindowAgg, endOffset)}}
 };
 
-static Kind
+static const Kind *
 KindOf(const Plan *plan)
 {
+	static const Kind unknown = {0};
 	size_t		tag = nodeTag(plan);
 
-	return tag < lengthof(kinds) ? kinds[tag] : (Kind)
-	{
-		0
-	};
+	return tag < lengthof(kinds) ? &kinds[tag] : &unknown;
 }
 
 bool
 PipeannPlanHas(const Plan *plan, int trait)
 {
-	return (KindOf(plan).traits & trait) != 0;
+	return (KindOf(plan)->traits & trait) != 0;
 }
 
 /*
@@ -96,11 +94,11 @@ bool
 PipeannVisitExpressions(const Plan *plan, bool (*visit) (Node *, void *),
 						void *arg)
 {
-	Kind		kind = KindOf(plan);
+	const Kind *kind = KindOf(plan);
 
-	for (size_t i = 0; i < lengthof(kind.expressions); i++)
-		if (kind.expressions[i] != 0 &&
-			visit(*(Node *const *) ((const char *) plan + kind.expressions[i]),
+	for (size_t i = 0; i < lengthof(kind->expressions); i++)
+		if (kind->expressions[i] != 0 &&
+			visit(*(Node *const *) ((const char *) plan + kind->expressions[i]),
 				  arg))
 			return true;
 	return false;
@@ -128,7 +126,7 @@ PipeannVisitPlans(void *above, PipeannPlanVisit visit, void *arg)
 	if (IsA(above, PlannedStmt))
 		return visit(&((PlannedStmt *) above)->planTree, arg) ||
 			VisitAll(((PlannedStmt *) above)->subplans, visit, arg);
-	children = KindOf(plan).children;
+	children = KindOf(plan)->children;
 	return (plan->lefttree != NULL && visit(&plan->lefttree, arg)) ||
 		(plan->righttree != NULL && visit(&plan->righttree, arg)) ||
 		(IsA(plan, SubqueryScan) &&

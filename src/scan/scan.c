@@ -668,19 +668,6 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 								slot->aux);
 }
 
-/*
- * Have a search know of those that it is together with. None of them goes on after an
- * early end, so there must not be one if that is not enough.
- */
-static void
-HeedBound(PipeannDistanceBound *bound, PipeannSearchParams *params)
-{
-	params->together = &bound->together;
-	params->may_end_early &= bound->wanted <= PIPEANN_EARLY_RESULTS;
-	params->min_list = Max(params->min_list,
-						   bound->wanted * PIPEANN_STRICT_PART);
-}
-
 /* Open the index, and begin a search by the scan's keys. */
 static void
 BeginSearch(IndexScanDesc scan, PipeannScan *state)
@@ -724,7 +711,13 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 		(heeds->fill != NULL && heeds->fill->whole))
 		heeds->bound = NULL;
 	if (heeds->bound != NULL)
-		HeedBound(heeds->bound, &params);
+	{
+		/* none of them goes on after an early end, which must be enough */
+		params.together = &heeds->bound->together;
+		params.may_end_early &= heeds->bound->wanted <= PIPEANN_EARLY_RESULTS;
+		params.min_list = Max(params.min_list,
+							  heeds->bound->wanted * PIPEANN_STRICT_PART);
+	}
 	state->mode = pipeann_search_mode;
 	state->search = PipeannReuseSearch();
 	PipeannSearchBegin(state->search, l,
