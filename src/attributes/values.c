@@ -7,17 +7,16 @@
  * it and the one before. So a value that is frequent has a code of its own, and a range
  * of values is a range of codes.
  *
- * Zeroes are where nothing has been written: no row that a snapshot sees is in such
- * a node, since an insert writes the code before it ends. Of one byte the number
- * stands 2 higher, and 1 means any value, for a node whose rows differ. Of two bytes
- * the number is written to the base of 255, so that none is 0, and a code means any
- * value if its first byte alone is 0. A reader may see one byte of a change and not
- * the other: when a node comes to mean any value only the first one changes.
+ * Zeroes are where nothing has been written. Of one byte the number stands 2 higher,
+ * and 1 means any value, for a node whose rows differ. Of two bytes the number is
+ * written to the base of 255, so that none is 0, and a code means any value if its
+ * first byte alone is 0. A reader may see one byte of a change and not the other: when
+ * a node comes to mean any value only the first one changes.
  *
- * Bytes behind these two tell which values such a node may have: they are a Bloom
- * filter of the numbers of its rows. It is there in nodes with one value as well: a
- * reader who sees that a node has come to mean any value, and not the filter's change,
- * lacks what a row has that it does not see anyway.
+ * Bytes behind these two are a Bloom filter of the numbers of the node's rows. It is
+ * there in nodes with one value as well: a reader who sees that a node has come to mean
+ * any value, and not the filter's change, lacks what a row has that it does not see
+ * anyway.
  */
 #include "postgres.h"
 

@@ -229,10 +229,9 @@ ContextOfScan(PlanState *scan)
 /* ---------- bitmaps ---------- */
 
 /*
- * The bitmap is made first, and the scan of ours is told its TIDs before it begins.
- * The scan's node returns the rows, having looked whether they are visible and meet
- * all conditions, as ever: so it does not matter what else the bitmap has. If it has
- * lost count of rows (work_mem) the scan goes without it.
+ * The bitmap is made first, and the scan of ours is told its TIDs before it begins, or
+ * goes without if the bitmap has lost count of rows (work_mem). The scan's node looks
+ * at each row as ever: so it does not matter what else the bitmap has.
  */
 
 #define FIRST_TIDS 1024
@@ -294,18 +293,19 @@ TakeTids(BitmapState *state, TIDBitmap *bitmap)
 }
 
 static void
-MakeTids(BitmapState *state)
+StartBitmap(OwnNode *node)
 {
-	PlanState  *scans = lsecond(state->node.state.custom_ps);
+	BitmapState *state = (BitmapState *) node;
+	PlanState  *scans = lsecond(node->state.custom_ps);
 	TIDBitmap  *bitmap;
 
-	if (state->node.anew && scans->chgParam == NULL)
+	if (node->anew && scans->chgParam == NULL)
 		ExecReScan(scans);
 	bitmap = (TIDBitmap *) MultiExecProcNode(scans);
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
 		elog(ERROR, "unrecognized result from subplan");
 	state->size = FIRST_TIDS;
-	state->rows = MemoryContextAllocHuge(state->node.memory,
+	state->rows = MemoryContextAllocHuge(node->memory,
 										 mul_size(state->size,
 												  sizeof(ItemPointerData)));
 	state->lossy = false;
@@ -315,14 +315,6 @@ MakeTids(BitmapState *state)
 		state->tid_filter.n /= 2;
 	state->tid_filter.tids = state->rows;
 	tbm_free(bitmap);
-}
-
-static void
-StartBitmap(OwnNode *node)
-{
-	BitmapState *state = (BitmapState *) node;
-
-	MakeTids(state);
 	ContextOfScan(node->child)->tid_filter = state->lossy ? NULL :
 		&state->tid_filter;
 	BeginChild(node);
@@ -485,19 +477,12 @@ typedef struct MergeRow
 	bool		isnull;			/* comes after all distances */
 } MergeRow;
 
-typedef enum MergeStatus
-{
-	MERGE_OPEN,					/* may have rows within the distance bound */
-	MERGE_STOPPED,				/* has none; may have others */
-	MERGE_DONE
-} MergeStatus;
-
 typedef struct MergeChild
 {
 	PlanState  *node;
 	bool		heeds;			/* a scan that heeds the distance bound */
 	float		entered;		/* how near its search begins */
-	MergeStatus status;
+	bool		stopped;		/* has no more rows within the distance bound */
 	MergeRow   *first;			/* in order */
 	MergeRow   *last;
 } MergeChild;
@@ -535,33 +520,25 @@ TellOfBound(const MergeState *state, PipeannDistanceBound *bound)
  * Partitions may be ruled out by values that are known only now. Where all are when
  * the plan begins, there is nothing to be asked.
  */
-static const Bitmapset *
-ValidChildren(MergeAppendState *merge)
+static void
+FindChildren(MergeState *state)
 {
-	if (merge->ms_nplans == 0)
-		return NULL;
-	if (merge->ms_valid_subplans == NULL && merge->ms_prune_state != NULL)
+	MergeAppendState *merge = castNode(MergeAppendState, state->node.child);
+	int			i = -1;
+
+	if (merge->ms_nplans > 0 && merge->ms_valid_subplans == NULL &&
+		merge->ms_prune_state != NULL)
 		merge->ms_valid_subplans =
 #if PG_VERSION_NUM >= 180000
 			ExecFindMatchingSubPlans(merge->ms_prune_state, false, NULL);
 #else
 			ExecFindMatchingSubPlans(merge->ms_prune_state, false);
 #endif
-	return merge->ms_valid_subplans;
-}
-
-static void
-FindChildren(MergeState *state)
-{
-	MergeAppendState *merge = castNode(MergeAppendState, state->node.child);
-	const Bitmapset *valid = ValidChildren(merge);
-	int			i = -1;
-
 	state->nchildren = 0;
 	state->children = MemoryContextAllocZero(state->node.memory,
 											 mul_size(sizeof(MergeChild),
 													  Max(merge->ms_nplans, 1)));
-	while ((i = bms_next_member(valid, i)) >= 0)
+	while ((i = bms_next_member(merge->ms_valid_subplans, i)) >= 0)
 	{
 		MergeChild *child = &state->children[state->nchildren++];
 
@@ -657,10 +634,8 @@ Pull(MergeState *state, MergeChild *child)
 {
 	TupleTableSlot *slot = Ask(child);
 
-	if (!TupIsNull(slot))
-		return Take(state, child, slot);
-	child->status = child->heeds ? MERGE_STOPPED : MERGE_DONE;
-	return false;
+	child->stopped = TupIsNull(slot);
+	return !child->stopped && Take(state, child, slot);
 }
 
 static int
@@ -707,7 +682,7 @@ PullFirst(MergeState *state)
 		int			n = 0;
 
 		while (n < state->wanted &&
-			   state->children[i].status == MERGE_OPEN &&
+			   !state->children[i].stopped &&
 			   Pull(state, &state->children[i]))
 			n++;
 	}
@@ -733,8 +708,7 @@ PullNearest(MergeState *state)
 	state->bound.distance = known ? state->nearest[state->wanted - 1] :
 		get_float8_infinity();
 	for (int i = 0; i < state->nchildren; i++)
-		if (state->children[i].status == MERGE_STOPPED)
-			state->children[i].status = MERGE_OPEN;
+		state->children[i].stopped &= !state->children[i].heeds;
 	PullFirst(state);
 }
 
@@ -761,7 +735,7 @@ BeginAlone(MergeState *state)
 		}
 		child->first = child->last = NULL;
 		child->heeds = false;
-		child->status = MERGE_OPEN;
+		child->stopped = false;
 		ExecReScan(child->node);
 	}
 }
@@ -823,7 +797,7 @@ First(MergeState *state)
 	{
 		MergeChild *child = &state->children[i];
 
-		if (child->first == NULL && child->status == MERGE_OPEN)
+		if (child->first == NULL && !child->stopped)
 			(void) Pull(state, child);
 		if (child->first != NULL &&
 			(first == NULL || IsBefore(child->first, first->first)))

@@ -8,20 +8,15 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
-#include "access/amapi.h"
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/sysattr.h"
 #include "base/planted.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_amop.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_index.h"
+#include "catalog/pg_class_d.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_opfamily_d.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -54,12 +49,8 @@ bool		pipeann_bitmap_scan;
 /* ---------- queries ---------- */
 
 /*
- * Conditions that a column of arrays has an element.
- *
- * PostgreSQL hands `x = ANY (column)` to no index: it looks for an index on x. What
- * contains the array of x alone has the same elements, if both go by the same
- * equality. The two differ where x is NULL, which as a condition is as good as
- * false, so only conditions that all have to hold are changed.
+ * Conditions that a column of arrays has an element, which PostgreSQL hands to no index.
+ * When another condition means the same stands in src/README ("what may change").
  */
 
 /* The query has been analysed, so the table is locked. */
@@ -184,10 +175,9 @@ Visit(Node *node, void *arg)
 }
 
 /*
- * Where a query with an order, or one inside it, asks for rows whose array has an
- * element, `x = ANY (column)`, and the column is a key column of an index of ours,
- * let it ask `column @> ARRAY[x]`, which an index can answer. Before the query is
- * planned; it returns the same rows.
+ * Where a query with an order, or one inside it, has `x = ANY (column)`, and the column
+ * is a key column of an index of ours, let it ask `column @> ARRAY[x]`, which an index
+ * can answer.
  */
 static void
 AskForElements(Query *query)
@@ -198,14 +188,11 @@ AskForElements(Query *query)
 /* ---------- paths by bitmaps ---------- */
 
 /*
- * Conditions on columns that an index of ours has not are looked at in the table,
- * row by row. Where few rows meet them that is long, and to sort these rows by
- * distance all of them have to be read. So a node of ours takes the bitmap that
- * other indexes make of them, and has a scan of ours search among them.
- *
- * The paths for the bitmap are PostgreSQL's own: it makes those of a copy of the
- * table once more, as it has dropped them where a scan of the whole table would be
- * cheaper.
+ * Where few rows meet conditions on columns that an index of ours has not, a node of
+ * ours takes the bitmap that other indexes make of them, and has a scan of ours search
+ * among them. The paths for the bitmap are PostgreSQL's own: it makes those of a copy
+ * of the table once more, as it has dropped them where a scan of the whole table would
+ * be cheaper.
  */
 
 /*
@@ -454,10 +441,8 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
  */
 
 /*
- * Which columns of its child a plan node reads.
- *
- * A column that a node hands up and nobody above wants is not read. Columns that
- * the executor finds by name (row marks) are not counted: they are no distances.
+ * Which columns of its child a plan node reads. Those that the executor finds by name
+ * (row marks) are not counted: they are no distances.
  */
 
 /* The columns that are returned: those that are not junk. */
@@ -693,12 +678,9 @@ WrapBelow(const Limit *limit, Plan *plan, const CustomScanMethods *methods)
 }
 
 /*
- * Merges of the nearest rows of partitions, one limit for all.
- *
- * The nearest rows of a table with partitions are a merge of as many searches as
- * there are partitions, each as long as that of a table without. Above it there is
- * a limit, which nobody below knows of. So a node of ours takes the merge's place,
- * and has it as its child: it asks the partitions in another order.
+ * Merges of the nearest rows of partitions. Each is a search as long as that of a table
+ * without, as nobody below knows of the limit. So a node of ours takes the merge's
+ * place, and has it as its child: it asks the partitions in another order.
  */
 
 /* What a scan of ours is ordered by, NIL if it is none. */
@@ -799,13 +781,9 @@ LimitMerge(PlannedStmt *stmt, Limit *limit)
 }
 
 /*
- * Scans below a limit that may end before it is filled.
- *
- * In strict order a scan leaves out what it finds after a farther row was returned.
- * Where few rows match, a scan finds all of them, and each that it leaves out is
- * missing: eight rows where there are nine. A node of ours below the limit keeps the
- * rows until this is filled. If it is not, and rows were left out, it begins again
- * with scans that find everything first.
+ * Scans below a limit that may end before it is filled, having left out what they found
+ * too late. A node of ours below the limit keeps the rows until this is filled, or else
+ * begins again with scans that find everything first.
  */
 
 /*
@@ -964,16 +942,6 @@ Rewrite(Plan **place, void *arg)
 	return false;
 }
 
-static void
-RewritePlan(PlannedStmt *stmt, bool is_cursor)
-{
-	Rewriting	r = {.stmt = stmt,.is_cursor = is_cursor};
-	Filling		filling = {.stmt = stmt};
-
-	(void) PipeannVisitPlans(stmt, Rewrite, &r);
-	(void) PipeannVisitPlans(stmt, FillDrains, &filling);
-}
-
 /* ---------- hooks ---------- */
 
 /* What this library has for others that are loaded beside it. */
@@ -1018,14 +986,16 @@ static PlannedStmt *
 PlanAndRewrite(Query *query, const char *text, int cursor_options,
 			   ParamListInfo params)
 {
-	PlannedStmt *stmt;
+	Rewriting	r = {.is_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0};
+	Filling		filling = {NULL};
 
-	if (pipeann_rewrite_plans)
-		AskForElements(query);
-	stmt = former_planner(query, text, cursor_options, params);
-	if (pipeann_rewrite_plans)
-		RewritePlan(stmt, (cursor_options & CURSOR_OPT_FAST_PLAN) != 0);
-	return stmt;
+	if (!pipeann_rewrite_plans)
+		return former_planner(query, text, cursor_options, params);
+	AskForElements(query);
+	r.stmt = filling.stmt = former_planner(query, text, cursor_options, params);
+	(void) PipeannVisitPlans(r.stmt, Rewrite, &r);
+	(void) PipeannVisitPlans(r.stmt, FillDrains, &filling);
+	return r.stmt;
 }
 
 /*

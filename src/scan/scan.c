@@ -29,7 +29,6 @@
 #include "scan/state.h"
 #include "storage/bufmgr.h"
 #include "utils/array.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -373,16 +372,6 @@ OnlyBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	return only;
 }
 
-/* Release what the context does not. */
-static void
-OnlyEnd(PipeannOnly *only)
-{
-	if (BufferIsValid(only->map))
-		ReleaseBuffer(only->map);
-	only->map = InvalidBuffer;
-	only->scan->xs_hitup = NULL;
-}
-
 /* The order of the two questions matters: see src/README. */
 static bool
 IsSurelyVisible(PipeannOnly *only, const ItemPointerData *tid)
@@ -544,14 +533,6 @@ LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	left_out->wants_nulls = nulls;
 	BeginPass(left_out, !zeroes);
 	return left_out;
-}
-
-static void
-LeftOutEnd(PipeannLeftOut *left_out)
-{
-	EndPass(left_out);
-	ExecDropSingleTupleTableSlot(left_out->slot);
-	FreeExecutorState(left_out->estate);
 }
 
 /*
@@ -746,7 +727,6 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 	{
 		scan->xs_orderbyvals = palloc0(sizeof(Datum) * norderbys);
 		scan->xs_orderbynulls = palloc(sizeof(bool) * norderbys);
-		memset(scan->xs_orderbynulls, true, sizeof(bool) * norderbys);
 	}
 	return scan;
 }
@@ -755,10 +735,15 @@ pipeannbeginscan(Relation index, int nkeys, int norderbys)
 static void
 EndParts(PipeannScan *state)
 {
-	if (state->only != NULL)
-		OnlyEnd(state->only);
+	if (state->only != NULL && BufferIsValid(state->only->map))
+		ReleaseBuffer(state->only->map);
+	state->scan->xs_hitup = NULL;
 	if (state->left_out != NULL)
-		LeftOutEnd(state->left_out);
+	{
+		EndPass(state->left_out);
+		ExecDropSingleTupleTableSlot(state->left_out->slot);
+		FreeExecutorState(state->left_out->estate);
+	}
 }
 
 static void

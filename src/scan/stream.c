@@ -66,17 +66,6 @@ KilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 	return PipeannKilledGet(state->view.cache->killed, page, *version);
 }
 
-static void
-KilledBegin(PipeannScan *state, PipeannSearchParams *params)
-{
-	state->killed.on = state->scan->ignore_killed_tuples &&
-		state->view.cache != NULL && RelationNeedsWAL(state->view.index);
-	if (!state->killed.on)
-		return;
-	params->killed = KilledOfPage;
-	params->killed_arg = state;
-}
-
 /*
  * From now on rows of this result are returned. One without a node, or with rows in
  * overflow slots, is never killed: its page's LSN does not cover these.
@@ -174,23 +163,6 @@ PrefetchSettled(PipeannRowList rows, void *arg)
 	PipeannScan *state = arg;
 
 	(void) Ask(state, rows, PrefetchEarly(&state->prefetch));
-}
-
-/*
- * No rows are asked for if the table's tablespace is not read ahead. Only of heaps is
- * it known that TIDs name blocks.
- */
-static void
-PrefetchBegin(PipeannScan *state, PipeannSearchParams *params)
-{
-	Relation	table = state->scan->heapRelation;
-
-	if (PipeannIsHeap(table) &&
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
-		state->prefetch.at_once = pipeann_prefetch_rows;
-	params->settled = PrefetchSettled;
-	params->settled_arg = state;
-	params->most_settled = PrefetchEarly(&state->prefetch);
 }
 
 /*
@@ -524,21 +496,6 @@ TakeKnown(PipeannScan *state, const PipeannResult *next)
 }
 
 /*
- * Hold back a result whose order is in doubt, at the distance of its vector as the
- * table has it. A result without a row that the snapshot sees is dropped.
- */
-static void
-HoldBack(PipeannScan *state, const PipeannResult *result)
-{
-	PipeannRowList list = PipeannSearchRows(state->search, result);
-
-	CHECK_FOR_INTERRUPTS();
-	state->farthest = Max(state->farthest, result->most);
-	if (TableVectorOf(state->scan, &state->view, result, list, state->exact))
-		PipeannStreamAdd(state, result, list, state->exact);
-}
-
-/*
  * The order in which a scan returns rows: what the executor is told of their
  * distances, and which rows are not in order.
  */
@@ -668,28 +625,10 @@ Bound(const PipeannScan *state)
 }
 
 /*
- * The searches have been run: as many rows as are wanted are expected to be within
- * the distance of what they have found.
- *
- * A row is looked up in its table before it counts: few that others push out are.
- */
-static void
-Expect(PipeannDistanceBound *bound, PipeannMetric metric)
-{
-	const PipeannTogether *together = &bound->together;
-	double		distance;
-
-	if (!isinf(bound->distance) || together->nnearest < bound->wanted)
-		return;
-	distance = PipeannSqlDistance(metric, together->nearest[bound->wanted - 1]);
-	if (!isfinite(distance))
-		return;
-	bound->distance = distance + fabs(distance) * SLACK;
-	bound->expected = true;
-}
-
-/*
  * The search was run: how far what it has found can be believed. There may be no bound.
+ * As many rows as are wanted are expected to be within the distance of what the searches
+ * have found. (A row is looked up in its table before it counts: few that others push
+ * out are.)
  *
  * A search with others does not go on. By itself it would before it returned results
  * that are much farther than this (MostReturnable()).
@@ -700,6 +639,7 @@ PipeannStreamSearched(PipeannScan *state)
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannDistanceBound *bound = state->heeds.bound;
 	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
+	double		expected;
 
 	if (bound == NULL)
 		return;
@@ -710,7 +650,14 @@ PipeannStreamSearched(PipeannScan *state)
 
 		bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
 	}
-	Expect(bound, l->metric);
+	if (!isinf(bound->distance) || bound->together.nnearest < bound->wanted)
+		return;
+	expected = PipeannSqlDistance(l->metric,
+								  bound->together.nearest[bound->wanted - 1]);
+	if (!isfinite(expected))
+		return;
+	bound->distance = expected + fabs(expected) * SLACK;
+	bound->expected = true;
 }
 
 /* How far the search has to go, and the next of its results. */
@@ -804,24 +751,22 @@ MostToPrefetch(const PipeannScan *state)
 		MostReturnable(state) - state->taken;
 }
 
-static const PipeannResult *
-TakeResult(PipeannScan *state)
-{
-	PrefetchRows(state, MostToPrefetch(state));
-	state->taken++;
-	return PipeannSearchPop(state->search);
-}
-
 /*
- * Whether a result that was taken is next: one in doubt may be held back, and one
- * that comes late is not returned, but counted.
+ * Whether a result that was taken is next. One in doubt may be held back, at the
+ * distance of its vector as the table has it; it is dropped if the snapshot sees no row
+ * of it. One that comes late is not returned, but counted.
  */
 static bool
 IsNext(PipeannScan *state, const PipeannResult *result)
 {
 	if (state->holds_back && IsInDoubt(state, result))
 	{
-		HoldBack(state, result);
+		PipeannRowList list = PipeannSearchRows(state->search, result);
+
+		CHECK_FOR_INTERRUPTS();
+		state->farthest = Max(state->farthest, result->most);
+		if (TableVectorOf(state->scan, &state->view, result, list, state->exact))
+			PipeannStreamAdd(state, result, list, state->exact);
 		return false;
 	}
 	if (!IsLate(state, result->dist))
@@ -869,7 +814,9 @@ LoadResult(PipeannScan *state)
 		LoadKnown(state, known, next);
 	else if (next != NULL)
 	{
-		next = TakeResult(state);
+		PrefetchRows(state, MostToPrefetch(state));
+		state->taken++;
+		next = PipeannSearchPop(state->search);
 		if (!IsNext(state, next))
 			return true;
 		state->last_dist = next->dist;
@@ -1006,6 +953,9 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
  * Set what a search tells and asks of the stream of its results, in a context with
  * which the row that the scan has come to is forgotten.
  *
+ * No rows are asked for if the table's tablespace is not read ahead. Only of heaps is
+ * it known that TIDs name blocks.
+ *
  * Rows in doubt are held back by the scan itself where the executor does not, in an
  * index-only scan. Since PostgreSQL 18 it forgets where a row is that it held back: FOR
  * UPDATE takes it for an invisible one, and its ctid is none (GiST's scans have the
@@ -1014,8 +964,21 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 void
 PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 {
-	KilledBegin(state, params);
-	PrefetchBegin(state, params);
+	Relation	table = state->scan->heapRelation;
+
+	state->killed.on = state->scan->ignore_killed_tuples &&
+		state->view.cache != NULL && RelationNeedsWAL(state->view.index);
+	if (state->killed.on)
+	{
+		params->killed = KilledOfPage;
+		params->killed_arg = state;
+	}
+	if (PipeannIsHeap(table) &&
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
+		state->prefetch.at_once = pipeann_prefetch_rows;
+	params->settled = PrefetchSettled;
+	params->settled_arg = state;
+	params->most_settled = PrefetchEarly(&state->prefetch);
 	state->holds_back = state->comparable &&
 		state->view.meta.layout.storage == PIPEANN_FLOAT2 &&
 		(PG_VERSION_NUM >= 180000 || state->only != NULL);
