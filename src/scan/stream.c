@@ -166,35 +166,6 @@ PrefetchSettled(PipeannRowList rows, void *arg)
 }
 
 /*
- * When a result is about to be taken, ask the operating system for the pages of the
- * next ones, up to `most`, unless that was done.
- *
- * Rows in overflow slots are left out.
- */
-static void
-PrefetchRows(PipeannScan *state, uint64 most)
-{
-	PipeannPrefetch *prefetch = &state->prefetch;
-	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
-	int			wanted;
-	int			rows = 0;
-	int			n;
-	int			i;
-
-	if (prefetch->at_once == 0 || state->taken < prefetch->until)
-		return;
-	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
-	if (state->taken == 0)
-		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
-	wanted = (int) Min(most, (uint64) wanted);
-	n = PipeannSearchNext(state->search, results, wanted);
-	for (i = 0; i < n && rows < wanted; i++)
-		rows += Ask(state, PipeannSearchRows(state->search, results[i]),
-					wanted - rows);
-	prefetch->until = state->taken + i;
-}
-
-/*
  * Prefetching the TOAST of the rows that a scan returns next.
  *
  * When the executor has wanted the vector of one row, it will want those of the
@@ -752,6 +723,35 @@ MostToPrefetch(const PipeannScan *state)
 }
 
 /*
+ * When a result is about to be taken, ask the operating system for the pages of the
+ * next ones, unless that was done.
+ *
+ * Rows in overflow slots are left out.
+ */
+static void
+PrefetchRows(PipeannScan *state)
+{
+	PipeannPrefetch *prefetch = &state->prefetch;
+	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
+	int			wanted;
+	int			rows = 0;
+	int			n;
+	int			i;
+
+	if (prefetch->at_once == 0 || state->taken < prefetch->until)
+		return;
+	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
+	if (state->taken == 0)
+		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
+	wanted = (int) Min(MostToPrefetch(state), (uint64) wanted);
+	n = PipeannSearchNext(state->search, results, wanted);
+	for (i = 0; i < n && rows < wanted; i++)
+		rows += Ask(state, PipeannSearchRows(state->search, results[i]),
+					wanted - rows);
+	prefetch->until = state->taken + i;
+}
+
+/*
  * Whether a result that was taken is next. One in doubt may be held back, at the
  * distance of its vector as the table has it; it is dropped if the snapshot sees no row
  * of it. One that comes late is not returned, but counted.
@@ -814,7 +814,7 @@ LoadResult(PipeannScan *state)
 		LoadKnown(state, known, next);
 	else if (next != NULL)
 	{
-		PrefetchRows(state, MostToPrefetch(state));
+		PrefetchRows(state);
 		state->taken++;
 		next = PipeannSearchPop(state->search);
 		if (!IsNext(state, next))
