@@ -166,28 +166,22 @@ TakeElements(PipeannAttribute *attribute, const PipeannSamples *samples,
 	s->npairs = qunique(s->pairs, s->npairs, sizeof(uint64), ComparePairs);
 }
 
-static void
-CountElements(Sample *s)
-{
-	s->counted = palloc(mul_size(s->npairs, sizeof(Counted)));
-	for (uint32 i = 0; i < s->npairs; i++)
-	{
-		uint32		hash = s->pairs[i] >> 32;
-
-		if (s->n == 0 || s->counted[s->n - 1].hash != hash)
-			s->counted[s->n++] = (Counted) {.hash = hash,.first = i};
-		s->counted[s->n - 1].rows++;
-	}
-	qsort(s->counted, s->n, sizeof(Counted), CompareCounted);
-}
-
 static Sample
 SampleOf(PipeannAttribute *attribute, const PipeannSamples *samples)
 {
 	Sample		s = {0};
 
 	TakeElements(attribute, samples, &s);
-	CountElements(&s);
+	s.counted = palloc(mul_size(s.npairs, sizeof(Counted)));
+	for (uint32 i = 0; i < s.npairs; i++)
+	{
+		uint32		hash = s.pairs[i] >> 32;
+
+		if (s.n == 0 || s.counted[s.n - 1].hash != hash)
+			s.counted[s.n++] = (Counted) {.hash = hash,.first = i};
+		s.counted[s.n - 1].rows++;
+	}
+	qsort(s.counted, s.n, sizeof(Counted), CompareCounted);
 	return s;
 }
 

@@ -109,7 +109,8 @@ PipeannStreamNoteDead(PipeannScan *state)
  * For a table on disk, ten of them, read one after the other, take as long as the
  * search. Nobody tells a scan how many rows are wanted of it: as many as of the last
  * one of this session and index, most likely. The first of a session asks for one, and
- * for others when a second row is wanted.
+ * for others when a second row is wanted: a LIMIT 1, and most partitions of a table that
+ * are searched together, never want one.
  */
 
 /* Whether a page is among those asked for last; notes that it is. */

@@ -80,30 +80,6 @@ GatherPage(Gathering *g, uint32 page, const char *slots)
 	}
 }
 
-static void
-Gather(Gathering *g)
-{
-	const PipeannIndexView *view = g->view;
-	const PipeannLayout *l = &view->meta.layout;
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	uint32		pages = PipeannViewPages(view);
-
-	for (uint32 page = 0; page < pages && !g->too_many; page++)
-	{
-		Buffer		buffer;
-
-		CHECK_FOR_INTERRUPTS();
-		buffer = PipeannReadBuffer(view->index,
-								   PipeannGraphBlock(view->map, l, page),
-								   PIPEANN_GRAPH, BUFFER_LOCK_SHARE, true,
-								   strategy);
-		if (!PageIsNew(BufferGetPage(buffer)))
-			GatherPage(g, page, PipeannPagePayload(BufferGetPage(buffer)));
-		UnlockReleaseBuffer(buffer);
-	}
-	FreeAccessStrategy(strategy);
-}
-
 /*
  * The view's metapage is older than all pages that are read: what it says of removals
  * holds of every row found. If it is too old already the map would be of no use. While
@@ -113,6 +89,8 @@ static void
 MakeMap(const PipeannIndexView *view)
 {
 	Gathering	g = {.view = view,.size = FIRST_ROWS};
+	uint32		pages = PipeannViewPages(view);
+	BufferAccessStrategy strategy;
 
 	if (!PipeannMayMapRows((double) view->meta.nodes) ||
 		!PipeannCacheMayMapRows(view->cache) ||
@@ -121,7 +99,22 @@ MakeMap(const PipeannIndexView *view)
 		return;
 	g.rows = MemoryContextAllocHuge(CurrentMemoryContext,
 									mul_size(g.size, sizeof(PipeannMappedRow)));
-	Gather(&g);
+	strategy = GetAccessStrategy(BAS_BULKREAD);
+	for (uint32 page = 0; page < pages && !g.too_many; page++)
+	{
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = PipeannReadBuffer(view->index,
+								   PipeannGraphBlock(view->map,
+													 &view->meta.layout, page),
+								   PIPEANN_GRAPH, BUFFER_LOCK_SHARE, true,
+								   strategy);
+		if (!PageIsNew(BufferGetPage(buffer)))
+			GatherPage(&g, page, PipeannPagePayload(BufferGetPage(buffer)));
+		UnlockReleaseBuffer(buffer);
+	}
+	FreeAccessStrategy(strategy);
 	PIPEANN_PAUSE("row-map");
 	if (!g.too_many)
 		PipeannCacheMapRows(view->index, view->cache, &view->meta, g.rows,
