@@ -850,8 +850,8 @@ ReportPrivateCopy(Relation index)
 	ereport(LOG,
 			(errmsg("no shared memory for index \"%s\": this backend keeps its own copy of the codes",
 					RelationGetRelationName(index)),
-			 PipeannArenaError()[0] != '\0' ?
-			 errdetail_internal("Last error: %s.", PipeannArenaError()) : 0,
+			 pipeann_arena_error[0] != '\0' ?
+			 errdetail_internal("Last error: %s.", pipeann_arena_error) : 0,
 			 errhint("Consider raising \"pipeann.shared_memory\" (now %d MB).",
 					 pipeann_shared_memory)));
 }

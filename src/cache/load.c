@@ -12,44 +12,30 @@
 typedef struct CodeReader
 {
 	Relation	index;
-	const PipeannExtentMap *map;
-	PipeannKind kind;			/* of this generation's code pages */
-	uint8	  **chunks;
-	const PipeannLayout *layout;
-	uint32		per_page;
+	const PipeannMeta *meta;
+	const PipeannArrays *arrays;
 	uint32		ids;
-	uint32		pages;			/* that must exist */
 	BlockNumber nblocks;
 	BufferAccessStrategy strategy;
 } CodeReader;
 
-static void
-InitReader(CodeReader *reader, Relation index,
-		   const PipeannAttachment *attachment,
-		   const PipeannMeta *meta, uint32 ids)
+static CodeReader
+NewReader(Relation index, const PipeannAttachment *attachment,
+		  const PipeannMeta *meta, uint32 ids)
 {
-	reader->index = index;
-	reader->map = &attachment->arrays->map;
-	reader->kind = PipeannCodesKind(meta->generation);
-	reader->chunks = attachment->arrays->chunks;
-	reader->layout = &meta->layout;
-	reader->per_page = PipeannCodesPerPage(&meta->layout);
-	reader->ids = Min(ids, attachment->arrays->capacity);
-	reader->pages = meta->code_pages;
-	reader->nblocks = RelationGetNumberOfBlocks(index);
-	reader->strategy = NULL;
+	CodeReader	reader = {index, meta, attachment->arrays};
+
+	reader.ids = Min(ids, reader.arrays->capacity);
+	reader.nblocks = RelationGetNumberOfBlocks(index);
+	return reader;
 }
 
-/*
- * The block of a code page, or InvalidBlockNumber if the file has none: a crash
- * came before its codes were written, or they are not written yet.
- */
+/* The block of a code page; the file may not have it. */
 static BlockNumber
 CodeBlock(const CodeReader *reader, uint32 page)
 {
-	BlockNumber blkno = PipeannPlainBlock(reader->map, reader->kind, page);
-
-	return blkno < reader->nblocks ? blkno : InvalidBlockNumber;
+	return PipeannPlainBlock(&reader->arrays->map,
+							 PipeannCodesKind(reader->meta->generation), page);
 }
 
 static void
@@ -60,31 +46,21 @@ ReportNoCodePage(const CodeReader *reader, uint32 page)
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
 			 errmsg("index \"%s\" has no block %u", name,
-					PipeannPlainBlock(reader->map, reader->kind, page)),
+					CodeBlock(reader, page)),
 			 errdetail("The file has %u blocks, but codes stand there.",
 					   reader->nblocks),
 			 errhint("Run REINDEX INDEX \"%s\".", name)));
 }
 
-/* Copy bytes; from NULL: zeroes. */
-static void
-StoreBytes(uint8 *to, const char *from, Size bytes)
-{
-	if (from == NULL)
-		memset(to, 0, bytes);
-	else
-		memcpy(to, from, bytes);
-}
-
 /*
  * Copy the first codes of a page, of ids first .. first + count - 1, to their
- * chunks, block by block; NULL: zeroes.
+ * chunks, block by block.
  */
 static void
 StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
 		   const char *page)
 {
-	const PipeannLayout *l = reader->layout;
+	const PipeannLayout *l = &reader->meta->layout;
 	uint32		done = 0;
 
 	while (done < count)
@@ -92,50 +68,49 @@ StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
 		uint32		at = (first + done) & (PIPEANN_CHUNK_NODES - 1);
 		uint32		run = Min(count - done, PIPEANN_CODE_BLOCK -
 							  (at & (PIPEANN_CODE_BLOCK - 1)));
-		uint8	   *chunk = reader->chunks[(first + done) >>
-										   PIPEANN_CHUNK_SHIFT];
+		uint8	   *chunk = reader->arrays->chunks[(first + done) >>
+												   PIPEANN_CHUNK_SHIFT];
 
-		StoreBytes(chunk + PipeannCodeOffset(at, l->pq_bytes, l->attr_bytes),
-				   page == NULL ? NULL : page + (Size) done * l->pq_bytes,
-				   (Size) run * l->pq_bytes);
+		memcpy(chunk + PipeannCodeOffset(at, l->pq_bytes, l->attr_bytes),
+			   page + (Size) done * l->pq_bytes, (Size) run * l->pq_bytes);
 		for (uint32 i = 0; i < l->attr_bytes; i++)
-			StoreBytes(chunk + PipeannAttributeOffset(at, l->pq_bytes,
-													  l->attr_bytes, i),
-					   page == NULL ? NULL :
-					   page + PipeannPlaneOffset(l, i) + done, run);
+			memcpy(chunk + PipeannAttributeOffset(at, l->pq_bytes,
+												  l->attr_bytes, i),
+				   page + PipeannPlaneOffset(l, i) + done, run);
 		done += run;
 	}
 }
 
 /*
  * Read one code page. Page numbers may come from the metapage's ring, so a
- * number out of range is ignored.
+ * number out of range is ignored. The codes of a page that was never written are
+ * zeroes, and so are those of one that the file lacks: a crash came before its codes
+ * were written, or they are not written yet.
  */
 static void
 ReadCodePage(const CodeReader *reader, uint32 page)
 {
-	uint64		first = (uint64) page * reader->per_page;
-	BlockNumber blkno;
+	static const char zeros[PIPEANN_PAYLOAD];
+	uint32		per_page = PipeannCodesPerPage(&reader->meta->layout);
+	uint64		first = (uint64) page * per_page;
+	BlockNumber blkno = CodeBlock(reader, page);
 	uint32		count;
 	Buffer		buffer;
-	bool		is_new;
 
 	if (first >= reader->ids)
 		return;
-	count = Min(reader->per_page, reader->ids - (uint32) first);
-	blkno = CodeBlock(reader, page);
-	if (blkno == InvalidBlockNumber)
+	count = Min(per_page, reader->ids - (uint32) first);
+	if (blkno >= reader->nblocks)
 	{
-		if (page < reader->pages)
+		if (page < reader->meta->code_pages)
 			ReportNoCodePage(reader, page);
-		StoreCodes(reader, first, count, NULL);
+		StoreCodes(reader, first, count, zeros);
 		return;
 	}
-	buffer = PipeannReadBuffer(reader->index, blkno, reader->kind,
+	buffer = PipeannReadBuffer(reader->index, blkno,
+							   PipeannCodesKind(reader->meta->generation),
 							   BUFFER_LOCK_SHARE, true, reader->strategy);
-	is_new = PageIsNew(BufferGetPage(buffer));
-	StoreCodes(reader, first, count,
-			   is_new ? NULL : PipeannPagePayload(BufferGetPage(buffer)));
+	StoreCodes(reader, first, count, PipeannPagePayload(BufferGetPage(buffer)));
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -144,7 +119,7 @@ PrefetchCodePage(const CodeReader *reader, uint32 page)
 {
 	BlockNumber blkno = CodeBlock(reader, page);
 
-	if (blkno != InvalidBlockNumber)
+	if (blkno < reader->nblocks)
 		PrefetchBuffer(reader->index, MAIN_FORKNUM, blkno);
 }
 
@@ -153,15 +128,14 @@ static void
 ReadCodes(Relation index, PipeannAttachment *attachment,
 		  const PipeannMeta *meta, uint32 from, uint32 ids)
 {
-	CodeReader	reader;
-	uint32		first;
+	CodeReader	reader = NewReader(index, attachment, meta, ids);
+	uint32		per_page = PipeannCodesPerPage(&meta->layout);
+	uint32		first = from / per_page;
 	uint32		end;
 
-	InitReader(&reader, index, attachment, meta, ids);
 	if (from >= reader.ids)
 		return;
-	first = from / reader.per_page;
-	end = (reader.ids - 1) / reader.per_page + 1;
+	end = (reader.ids - 1) / per_page + 1;
 	if (end - first > PREFETCH_PAGES)
 		reader.strategy = GetAccessStrategy(BAS_BULKREAD);
 	for (uint32 page = first; page < Min(first + PREFETCH_PAGES, end); page++)
@@ -202,8 +176,8 @@ ReadChanges(Relation index, PipeannAttachment *attachment,
 	for (uint64 c = applied; c < meta->changes; c++)
 		pages[count++] = meta->change_ring[c % PIPEANN_CHANGE_RING];
 	qsort(pages, count, sizeof(uint32), ComparePages);
+	reader = NewReader(index, attachment, meta, ids);
 
-	InitReader(&reader, index, attachment, meta, ids);
 	for (int i = 0; i < count; i++)
 	{
 		if (i > 0 && pages[i] == pages[i - 1])

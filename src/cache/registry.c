@@ -29,10 +29,10 @@
 
 int			pipeann_shared_memory = 128;
 PipeannControl *pipeann_control = NULL;
+char		pipeann_arena_error[256] = "";
 
 static bool unavailable = false;
 static char *arena = NULL;
-static char error_text[256] = "";
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
@@ -112,8 +112,8 @@ PipeannControlGet(void)
 	if (likely(pipeann_control != NULL) || unavailable)
 		return pipeann_control;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	(void) PipeannAttempt(TryFindOrMake, &control, error_text,
-						  sizeof(error_text));
+	(void) PipeannAttempt(TryFindOrMake, &control, pipeann_arena_error,
+						  sizeof(pipeann_arena_error));
 	LWLockRelease(AddinShmemInitLock);
 	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
 	{
@@ -192,13 +192,6 @@ PipeannArenaLimit(void)
 	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
 }
 
-/* The last error of the operating system, "" if there was none. */
-const char *
-PipeannArenaError(void)
-{
-	return error_text;
-}
-
 /*
  * Make a dynamic segment that outlives this backend, or attach to one if handle
  * is valid. NULL if the operating system refuses.
@@ -206,8 +199,8 @@ PipeannArenaError(void)
 static dsm_segment *
 TrySegment(dsm_handle handle, Size size)
 {
-	dsm_segment *dsm = PipeannAttemptSegment(handle, size, error_text,
-											 sizeof(error_text));
+	dsm_segment *dsm = PipeannAttemptSegment(handle, size, pipeann_arena_error,
+											 sizeof(pipeann_arena_error));
 
 	if (dsm != NULL && handle == DSM_HANDLE_INVALID)
 		dsm_pin_segment(dsm);

@@ -222,11 +222,11 @@ typedef void (*PipeannChange) (PipeannAttachment *attachment, void *arg);
 
 /* registry.c */
 extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
+extern char pipeann_arena_error[];	/* the system's last, or "" */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
 extern uint64 PipeannArenaLimit(void);
 extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
-extern const char *PipeannArenaError(void);
 extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment,
 										 bool evict);
 extern bool PipeannRegistryHold(PipeannAttachment *attachment);

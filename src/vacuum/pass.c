@@ -26,22 +26,27 @@ Prefetch(PipeannVacuum *v, uint32 page)
 
 /*
  * Lock the first block of a graph page in such a pass, after
- * PipeannVacuumDelay(). InvalidBuffer if the page was never written.
+ * PipeannVacuumDelay(). A page that was never written is all zeroes: no slot is in use.
  */
 Buffer
 PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 {
 	BlockNumber blkno = PipeannGraphBlock(v->view.map, &v->view.meta.layout,
 										  page);
-	Buffer		buffer;
 
 	PipeannVacuumDelay();
 	PIPEANN_PAUSE("vacuum-page");
 	Prefetch(v, page);
-	buffer = PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
-							   true, v->info->strategy);
-	if (!PageIsNew(BufferGetPage(buffer)))
-		return buffer;
+	return PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
+							 true, v->info->strategy);
+}
+
+/* Copy its slots, to be looked at without a lock. */
+void
+PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes)
+{
+	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
+
+	memcpy(nodes, PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
 	UnlockReleaseBuffer(buffer);
-	return InvalidBuffer;
 }

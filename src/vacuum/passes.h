@@ -43,14 +43,6 @@ PipeannBitsRemove(PipeannBits *set, uint32 id)
 	set->count--;
 }
 
-/* A list of ids. */
-typedef struct PipeannIds
-{
-	uint32	   *ids;
-	uint32		n;
-	uint32		size;
-} PipeannIds;
-
 typedef struct PipeannVacuum
 {
 	IndexVacuumInfo *info;
@@ -74,7 +66,7 @@ typedef struct PipeannVacuum
 	PipeannBits parts;			/* overflow slots of vectors and long rows */
 	PipeannBits trimmed;		/* nodes that lost rows */
 	bool		parts_died;		/* a node or row that had such died */
-	PipeannIds	owners;			/* nodes of overflow slots emptied */
+	PipeannBits owners;			/* nodes of overflow slots emptied */
 
 	PipeannBits entry;			/* nodes of the entry graph */
 	PipeannBits orphaned;		/* nodes that dead ones led to */
@@ -122,6 +114,7 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 
 /* pass.c */
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
+extern void PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes);
 
 /* repair.c */
 extern void PipeannVacuumRepairGraph(PipeannVacuum *v);

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "base/id_set.h"
+#include "base/key.h"
 #include "distance/distance.h"
 #include "index/neighbors.h"
 #include "io/io.h"
@@ -165,21 +166,13 @@ static void
 ExpandPage(Reach *reach, uint32 page)
 {
 	const PipeannLayout *l = &reach->v->view.meta.layout;
-	Buffer		buffer = PipeannVacuumPage(reach->v, page, BUFFER_LOCK_SHARE);
+	char	   *nodes = palloc(PIPEANN_PAYLOAD);
 
+	PipeannVacuumCopyPage(reach->v, page, nodes);
 	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		uint32		id = PipeannVacuumId(reach->v, page, i);
-
-		if (BufferIsValid(buffer))
-			Expand(reach, id,
-				   PipeannSlotAt(l, PipeannPagePayload(BufferGetPage(buffer)),
-								 i));
-		else
-			PipeannBitsAdd(&reach->expanded, id);
-	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
+		Expand(reach, PipeannVacuumId(reach->v, page, i),
+			   PipeannSlotAt(l, nodes, i));
+	pfree(nodes);
 }
 
 /* Pass over the pages until no edge is left to follow. */
@@ -252,12 +245,6 @@ ReachFollow(Reach *reach)
 /* The nearest candidates compared for a list exceed its free places by this. */
 #define SPARE_CANDIDATES 6
 
-typedef struct Neighbor
-{
-	float		dist;
-	uint32		id;
-} Neighbor;
-
 typedef struct Repair
 {
 	PipeannVacuum *v;
@@ -280,7 +267,7 @@ typedef struct Repair
 	PipeannIdSet seen;
 	uint32		dead[MAX_DEAD];
 	int			ndead;
-	Neighbor	cand[MAX_CANDIDATES];
+	uint32		cand[MAX_CANDIDATES];
 	int			ncand;
 	int			dim;			/* of embedded vectors */
 	float	   *x;				/* [layout's dim] */
@@ -290,6 +277,7 @@ typedef struct Repair
 	float	   *table;			/* code distances */
 	const uint8 *codes[MAX_CANDIDATES];
 	float		code_dists[MAX_CANDIDATES];
+	PipeannKey	near[MAX_CANDIDATES];	/* candidates, nearest first */
 	int			ntree_edges;	/* of the new list; they come first */
 	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
 								 * length, spanning-tree edges, ids */
@@ -354,7 +342,7 @@ AddCandidates(Repair *r, int at)
 		else if (r->ncand < MAX_CANDIDATES &&
 				 (r->v->view.cache == NULL ||
 				  id < r->v->view.codes.ncodes))
-			r->cand[r->ncand++].id = id;
+			r->cand[r->ncand++] = id;
 	}
 }
 
@@ -458,7 +446,7 @@ LoadVector(Repair *r, int i, uint32 id)
 }
 
 /*
- * Set the distances of all candidates: by code, with the node's table. Without
+ * Sort the candidates by their distances: by code, with the node's table. Without
  * codes, and for inner products, whose order is not that of the embedded
  * distance, embedded vectors are compared.
  */
@@ -468,41 +456,25 @@ RankCandidates(Repair *r)
 	const PipeannCodes *codes = &r->v->view.codes;
 
 	if (r->l->metric == PIPEANN_IP || r->v->view.cache == NULL)
+		for (int i = 0; i < r->ncand; i++)
+		{
+			LoadVector(r, 0, r->cand[i]);
+			r->near[i] = PipeannKeyMake(r->dists[0], r->cand[i]);
+		}
+	else
 	{
 		for (int i = 0; i < r->ncand; i++)
 		{
-			LoadVector(r, 0, r->cand[i].id);
-			r->cand[i].dist = r->dists[0];
+			r->codes[i] = PipeannCodeAt(codes, r->cand[i]);
+			__builtin_prefetch(r->codes[i]);
 		}
-		return;
+		PipeannPqTable(&codes->pq, r->l->metric, r->self, r->table);
+		PipeannKernel->pq_scan(r->table, codes->pq.nsubvectors, r->codes,
+							   r->ncand, r->code_dists);
+		for (int i = 0; i < r->ncand; i++)
+			r->near[i] = PipeannKeyMake(r->code_dists[i], r->cand[i]);
 	}
-	for (int i = 0; i < r->ncand; i++)
-	{
-		r->codes[i] = PipeannCodeAt(codes, r->cand[i].id);
-		__builtin_prefetch(r->codes[i]);
-	}
-	PipeannPqTable(&codes->pq, r->l->metric, r->self, r->table);
-	PipeannKernel->pq_scan(r->table, codes->pq.nsubvectors, r->codes, r->ncand,
-						   r->code_dists);
-	for (int i = 0; i < r->ncand; i++)
-		r->cand[i].dist = r->code_dists[i];
-}
-
-/* Bring the n nearest candidates to the front, in order. */
-static void
-SelectNearest(Repair *r, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		int			least = i;
-		Neighbor	moved = r->cand[i];
-
-		for (int j = i + 1; j < r->ncand; j++)
-			if (r->cand[j].dist < r->cand[least].dist)
-				least = j;
-		r->cand[i] = r->cand[least];
-		r->cand[least] = moved;
-	}
+	PipeannKeySort(r->near, r->ncand);
 }
 
 /*
@@ -521,7 +493,7 @@ IsCovered(const Repair *r, int n, int at)
 }
 
 /*
- * Add the best of n candidates to out[kept], up to degree: first those that no
+ * Add the best of the n nearest candidates to out[kept], up to degree: first those that no
  * other neighbour makes superfluous, then the nearest. r->vectors holds a
  * vector for each element of out.
  */
@@ -534,15 +506,15 @@ ChooseCandidates(Repair *r, uint32 *out, int kept, int degree, int n)
 		LoadVector(r, i, out[i]);
 	for (int i = 0; i < n && have < degree; i++)
 	{
-		LoadVector(r, have, r->cand[i].id);
+		LoadVector(r, have, PipeannKeyId(r->near[i]));
 		if (IsCovered(r, have, have))
 			continue;
-		out[have++] = r->cand[i].id;
-		r->cand[i].id = PIPEANN_INVALID_ID;
+		out[have++] = PipeannKeyId(r->near[i]);
+		r->near[i] = PIPEANN_INVALID_ID;
 	}
 	for (int i = 0; i < n && have < degree; i++)
-		if (r->cand[i].id != PIPEANN_INVALID_ID)
-			out[have++] = r->cand[i].id;
+		if (PipeannKeyId(r->near[i]) != PIPEANN_INVALID_ID)
+			out[have++] = PipeannKeyId(r->near[i]);
 	return have;
 }
 
@@ -591,7 +563,6 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 	{
 		EmbedSelf(r, id, slot);
 		RankCandidates(r);
-		SelectNearest(r, nearest);
 		n = ChooseCandidates(r, out, n, degree, nearest);
 	}
 	return AddEntryNeighbors(r, id, out, n);
@@ -616,7 +587,7 @@ static Repair *
 NewRepair(PipeannVacuum *v)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
-	Repair *r = palloc0(sizeof(Repair));
+	Repair	   *r = palloc0(sizeof(Repair));
 	int			most = 2 * l->max_degree + SPARE_CANDIDATES;
 
 	r->v = v;
@@ -646,20 +617,6 @@ FindPositions(Repair *r)
 		if (codes->entry_ids[i] < r->v->ids &&
 			PipeannBitsHas(&r->v->dead, codes->entry_ids[i]))
 			PipeannIdSetPut(&r->positions, codes->entry_ids[i], i);
-}
-
-/* Copy the first block of a graph page. False if it was never written. */
-static bool
-CopyPage(Repair *r, uint32 number)
-{
-	Buffer		buffer = PipeannVacuumPage(r->v, number, BUFFER_LOCK_SHARE);
-
-	if (!BufferIsValid(buffer))
-		return false;
-	memcpy(r->page, PipeannPagePayload(BufferGetPage(buffer)),
-		   PIPEANN_PAYLOAD);
-	UnlockReleaseBuffer(buffer);
-	return true;
 }
 
 /*
@@ -723,8 +680,9 @@ LoadLists(Repair *r)
 	PipeannVacuumBeginPass(r->v);
 	for (; page < r->v->pages && r->used < limit; page++)
 	{
-		if (!PageHasDead(r, page) || !CopyPage(r, page))
+		if (!PageHasDead(r, page))
 			continue;
+		PipeannVacuumCopyPage(r->v, page, r->page);
 		for (uint32 i = 0; i < r->l->slots_per_page; i++)
 		{
 			uint32		id = PipeannVacuumId(r->v, page, i);
@@ -826,8 +784,7 @@ RepairPage(Repair *r, uint32 number, Reach *reach)
 {
 	bool		again = true;
 
-	if (!CopyPage(r, number))
-		return;
+	PipeannVacuumCopyPage(r->v, number, r->page);
 	while (again && FixCopy(r, number))
 	{
 		Buffer		buffer = PipeannVacuumPage(r->v, number,
@@ -847,7 +804,7 @@ RepairPage(Repair *r, uint32 number, Reach *reach)
 static void
 RepairLists(PipeannVacuum *v, Reach *reach)
 {
-	Repair *r = NewRepair(v);
+	Repair	   *r = NewRepair(v);
 
 	FindPositions(r);
 	do
@@ -1090,19 +1047,10 @@ LeadsOn(const Reach *reach, uint32 id)
 		!HasFew(reach, id);
 }
 
-static int
-CompareNeighbors(const void *a, const void *b)
-{
-	float		x = ((const Neighbor *) a)->dist;
-	float		y = ((const Neighbor *) b)->dist;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Sort a node's neighbours, nearest first, to out[max_degree]; how many. */
 static int
 SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
-			  Neighbor *out)
+			  PipeannKey *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
@@ -1116,16 +1064,17 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	{
 		if (!PipeannEmbedNode(view, slot->neighbors[i], x, other))
 			continue;
-		out[n].id = slot->neighbors[i];
-		out[n++].dist = PipeannKernel->l2[PIPEANN_FLOAT4] (self, other, dim);
+		out[n++] = PipeannKeyMake(PipeannKernel->l2[PIPEANN_FLOAT4] (self, other,
+																	 dim),
+								  slot->neighbors[i]);
 	}
-	qsort(out, n, sizeof(Neighbor), CompareNeighbors);
+	PipeannKeySort(out, n);
 	return n;
 }
 
 /* Whether one of near[n], which is found itself, leads to a node. */
 static bool
-IsLedTo(const Reach *reach, uint32 id, const Neighbor *near, int n)
+IsLedTo(const Reach *reach, uint32 id, const PipeannKey *near, int n)
 {
 	const PipeannIndexView *view = &reach->v->view;
 	const PipeannLayout *l = &view->meta.layout;
@@ -1134,9 +1083,9 @@ IsLedTo(const Reach *reach, uint32 id, const Neighbor *near, int n)
 
 	for (int i = 0; i < n && !found; i++)
 	{
-		if (!LeadsOn(reach, near[i].id))
+		if (!LeadsOn(reach, PipeannKeyId(near[i])))
 			continue;
-		PipeannSlotCopy(view, near[i].id, slot);
+		PipeannSlotCopy(view, PipeannKeyId(near[i]), slot);
 		found = PipeannSlotIsNode(slot) &&
 			PipeannListHas(slot->neighbors, PipeannSlotDegree(l, slot), id);
 	}
@@ -1149,14 +1098,14 @@ static bool
 LinkFromNear(Reach *reach, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannIndexView *view = &reach->v->view;
-	Neighbor   *near = palloc(view->meta.layout.max_degree * sizeof(Neighbor));
+	PipeannKey *near = palloc(view->meta.layout.max_degree * sizeof(PipeannKey));
 	int			n = SortNeighbors(view, id, slot, near);
 
 	if (IsLedTo(reach, id, near, Min(n, NEAREST)))
 		return false;
 	for (int i = 0; i < n; i++)
-		if (LeadsOn(reach, near[i].id) &&
-			PipeannLinkEdge(view, near[i].id, id, slot, false))
+		if (LeadsOn(reach, PipeannKeyId(near[i])) &&
+			PipeannLinkEdge(view, PipeannKeyId(near[i]), id, slot, false))
 			return true;
 	return false;
 }

@@ -84,13 +84,13 @@ typedef void (*SlotVisit) (PipeannVacuum *v, uint32 id, PipeannSlot *slot);
 
 /* Visit the slots of a page that are in use. */
 static void
-VisitSlots(PipeannVacuum *v, uint32 number, Page page, SlotVisit visit)
+VisitSlots(PipeannVacuum *v, uint32 number, char *nodes, SlotVisit visit)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 
 	for (uint32 i = 0; i < l->slots_per_page; i++)
 	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page), i);
+		PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 
 		if (slot->flags & PIPEANN_SLOT_USED)
 			visit(v, PipeannVacuumId(v, number, i), slot);
@@ -104,7 +104,7 @@ ChangeSlots(PipeannVacuum *v, uint32 number, Buffer buffer, SlotVisit change)
 	GenericXLogState *xlog = GenericXLogStart(v->view.index);
 	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
 
-	VisitSlots(v, number, page, change);
+	VisitSlots(v, number, PipeannPagePayload(page), change);
 	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
 	GenericXLogFinish(xlog);
 }
@@ -219,22 +219,6 @@ UpdateRowMap(PipeannVacuum *v)
 						   v->callback_state);
 }
 
-/* Add an id to a list, unless it is its last one. */
-static void
-AddId(PipeannIds *list, uint32 id)
-{
-	if (list->n > 0 && list->ids[list->n - 1] == id)
-		return;
-	if (list->n == list->size)
-	{
-		list->size = Max(64, list->size * 2);
-		list->ids = list->ids == NULL ?
-			PipeannAlloc(mul_size(list->size, sizeof(uint32))) :
-			PipeannRealloc(list->ids, mul_size(list->size, sizeof(uint32)));
-	}
-	list->ids[list->n++] = id;
-}
-
 /* Add a slot to the set that it belongs to now. */
 static void
 NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
@@ -253,7 +237,8 @@ NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	else if (slot->flags & PIPEANN_SLOT_CLOSED)
 	{
 		PipeannBitsAdd(&v->garbage, id);
-		AddId(&v->owners, slot->owner);
+		if (slot->owner < v->ids)
+			PipeannBitsAdd(&v->owners, slot->owner);
 	}
 }
 
@@ -262,8 +247,6 @@ CleanPage(PipeannVacuum *v, uint32 number)
 {
 	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_SHARE);
 
-	if (!BufferIsValid(buffer))
-		return;
 	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
@@ -272,7 +255,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		ChangeSlots(v, number, buffer, CleanSlot);
 	}
-	VisitSlots(v, number, BufferGetPage(buffer), NoteSlot);
+	VisitSlots(v, number, PipeannPagePayload(BufferGetPage(buffer)), NoteSlot);
 	NoteFree(v, number, BufferGetPage(buffer), false);
 	UnlockReleaseBuffer(buffer);
 }
@@ -429,27 +412,12 @@ CleanChain(PipeannVacuum *v, uint32 owner)
 	}
 }
 
-static int
-CompareIds(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 static void
 CleanChains(PipeannVacuum *v)
 {
-	const PipeannIds *owners = &v->owners;
-
-	if (owners->n == 0)
-		return;
-	qsort(owners->ids, owners->n, sizeof(uint32), CompareIds);
-	for (uint32 i = 0; i < owners->n; i++)
-		if ((i == 0 || owners->ids[i] != owners->ids[i - 1]) &&
-			owners->ids[i] < v->ids)
-			CleanChain(v, owners->ids[i]);
+	for (uint32 id = 0; id < v->ids && v->owners.count > 0; id++)
+		if (PipeannBitsHas(&v->owners, id))
+			CleanChain(v, id);
 }
 
 /*
@@ -471,67 +439,56 @@ typedef struct EntryRepair
 	float	   *y;
 } EntryRepair;
 
-static float
-CodeDistance(EntryRepair *e, uint32 id)
-{
-	const PipeannCodes *codes = &e->v->view.codes;
-
-	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->y);
-	return PipeannKernel->l2[PIPEANN_FLOAT4] (e->x, e->y, codes->pq.dim);
-}
-
 /*
- * Find the nearest live neighbour of a node and, to go on from, the nearest
- * dead one, each INVALID_ID if there is none. Nodes of the entry graph do not
- * count.
+ * The nearest to e->x of a node's neighbours that are in a set, and not in the entry
+ * graph; INVALID_ID if there is none.
  */
-static void
-NearestNeighbors(EntryRepair *e, uint32 id, uint32 *live, uint32 *dead)
+static uint32
+NearestNeighbor(EntryRepair *e, uint32 id, const PipeannBits *set)
 {
 	const PipeannIndexView *view = &e->v->view;
-	float		least_live = INFINITY;
-	float		least_dead = INFINITY;
-	int			degree;
+	const PipeannPq *pq = &view->codes.pq;
+	uint32		nearest = PIPEANN_INVALID_ID;
+	float		least = INFINITY;
 
-	*live = *dead = PIPEANN_INVALID_ID;
 	PipeannSlotCopy(view, id, e->slot);
-	degree = PipeannSlotDegree(&view->meta.layout, e->slot);
-	for (int i = 0; i < degree; i++)
+	for (int i = 0; i < PipeannSlotDegree(&view->meta.layout, e->slot); i++)
 	{
 		uint32		neighbor = e->slot->neighbors[i];
 		float		dist;
 
 		if (neighbor >= e->v->ids || neighbor >= view->codes.ncodes ||
-			PipeannBitsHas(&e->taken, neighbor))
+			PipeannBitsHas(&e->taken, neighbor) || !PipeannBitsHas(set, neighbor))
 			continue;
-		dist = CodeDistance(e, neighbor);
-		if (PipeannBitsHas(&e->v->live, neighbor) && dist < least_live)
+		PipeannPqDecode(pq, PipeannCodeAt(&view->codes, neighbor), e->y);
+		dist = PipeannKernel->l2[PIPEANN_FLOAT4] (e->x, e->y, pq->dim);
+		if (dist < least)
 		{
-			*live = neighbor;
-			least_live = dist;
-		}
-		if (PipeannBitsHas(&e->v->dead, neighbor) && dist < least_dead)
-		{
-			*dead = neighbor;
-			least_dead = dist;
+			nearest = neighbor;
+			least = dist;
 		}
 	}
+	return nearest;
 }
 
-/* The node that takes a dead node's place, or INVALID_ID. */
+/*
+ * The node that takes a dead node's place, or INVALID_ID: a live neighbour, or one of
+ * the nearest dead neighbour.
+ */
 static uint32
 FindHeir(EntryRepair *e, uint32 id)
 {
 	const PipeannCodes *codes = &e->v->view.codes;
 	uint32		heir;
 	uint32		dead;
-	uint32		none;
 
 	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->x);
-	NearestNeighbors(e, id, &heir, &dead);
-	if (heir == PIPEANN_INVALID_ID && dead != PIPEANN_INVALID_ID)
-		NearestNeighbors(e, dead, &heir, &none);
-	return heir;
+	heir = NearestNeighbor(e, id, &e->v->live);
+	if (heir != PIPEANN_INVALID_ID)
+		return heir;
+	dead = NearestNeighbor(e, id, &e->v->dead);
+	return dead == PIPEANN_INVALID_ID ? dead :
+		NearestNeighbor(e, dead, &e->v->live);
 }
 
 /*
@@ -553,18 +510,6 @@ WriteEntry(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
 		update.meta->root = id;
 	PipeannMetaEnd(&update);
 	UnlockReleaseBuffer(buffer);
-}
-
-static void
-ReplaceEntry(EntryRepair *e, uint32 place, uint32 id)
-{
-	PipeannVacuum *v = e->v;
-	uint32		heir = FindHeir(e, id);
-
-	if (heir == PIPEANN_INVALID_ID)
-		return;
-	WriteEntry(v, place, id, heir);
-	PipeannBitsAdd(&e->taken, heir);
 }
 
 static uint32
@@ -640,10 +585,16 @@ RepairEntryGraph(PipeannVacuum *v)
 	for (uint32 i = 0; i < codes->entry_count; i++)
 	{
 		uint32		id = codes->entry_ids[i];
+		uint32		heir;
 
 		CHECK_FOR_INTERRUPTS();
-		if (id < v->ids && id < codes->ncodes && PipeannBitsHas(&v->dead, id))
-			ReplaceEntry(&e, i, id);
+		if (id >= v->ids || id >= codes->ncodes || !PipeannBitsHas(&v->dead, id))
+			continue;
+		heir = FindHeir(&e, id);
+		if (heir == PIPEANN_INVALID_ID)
+			continue;
+		WriteEntry(v, i, id, heir);
+		PipeannBitsAdd(&e.taken, heir);
 	}
 	PipeannRefreshView(&v->view);
 	ReplaceRoot(&e);
@@ -679,43 +630,19 @@ KeepParts(PipeannVacuum *v, uint32 first)
 	}
 }
 
-/* Add the first parts of the vectors and rows that a slot names. */
+/* Keep those of the vector and the rows that a slot names. */
 static void
-AddFirsts(PipeannIds *firsts, const PipeannLayout *l, const PipeannSlot *slot)
+KeepPartsOf(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
+	const PipeannLayout *l = &v->view.meta.layout;
 	PipeannRowList list = PipeannAnyRows(l, slot);
 	const PipeannRow *row = list.rows;
 
 	if (PipeannSlotIsLive(slot) && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		AddId(firsts, slot->ext_vec);
+		KeepParts(v, slot->ext_vec);
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
 		if (PipeannRowIsOutOfLine(l, row))
-			AddId(firsts, PipeannRowFirstPart(row));
-}
-
-/*
- * Set *firsts to those of a page. They may be on this very page, so they are followed
- * when its lock is released.
- */
-static void
-FindFirsts(PipeannVacuum *v, uint32 page, PipeannIds *firsts)
-{
-	const PipeannLayout *l = &v->view.meta.layout;
-	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
-	const char *nodes;
-
-	firsts->n = 0;
-	if (!BufferIsValid(buffer))
-		return;
-	nodes = PipeannPagePayload(BufferGetPage(buffer));
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-
-		if (slot->flags & PIPEANN_SLOT_USED)
-			AddFirsts(firsts, l, slot);
-	}
-	UnlockReleaseBuffer(buffer);
+			KeepParts(v, PipeannRowFirstPart(row));
 }
 
 /*
@@ -727,16 +654,16 @@ FindFirsts(PipeannVacuum *v, uint32 page, PipeannIds *firsts)
 static void
 FindLostParts(PipeannVacuum *v)
 {
-	PipeannIds	firsts = {0};
+	char	   *nodes;
 
 	if (v->parts.count == 0 || !(v->parts_died || v->interrupted))
 		return;
+	nodes = palloc(PIPEANN_PAYLOAD);
 	PipeannVacuumBeginPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
 	{
-		FindFirsts(v, page, &firsts);
-		for (uint32 i = 0; i < firsts.n; i++)
-			KeepParts(v, firsts.ids[i]);
+		PipeannVacuumCopyPage(v, page, nodes);
+		VisitSlots(v, page, nodes, KeepPartsOf);
 	}
 	for (uint32 id = 0; id < v->ids && v->parts.count > 0; id++)
 		if (PipeannBitsHas(&v->parts, id))
@@ -744,8 +671,7 @@ FindLostParts(PipeannVacuum *v)
 			PipeannBitsAdd(&v->garbage, id);
 			PipeannBitsRemove(&v->parts, id);
 		}
-	if (firsts.ids != NULL)
-		pfree(firsts.ids);
+	pfree(nodes);
 }
 
 /*
@@ -893,8 +819,6 @@ ReleasePage(PipeannVacuum *v, uint32 number)
 {
 	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
 
-	if (!BufferIsValid(buffer))
-		return;
 	ChangeSlots(v, number, buffer, FreeSlot);
 	NoteFree(v, number, BufferGetPage(buffer), true);
 	UnlockReleaseBuffer(buffer);
@@ -913,16 +837,24 @@ ReleaseSlots(PipeannVacuum *v)
 
 /* The order of the steps. */
 
-/* Enlarge a set and keep its ids. */
+/* Give the first pass's sets room for v->ids ids; they keep what they have. */
 static void
-GrowSet(PipeannVacuum *v, PipeannBits *set, uint32 old_ids)
+SizeSets(PipeannVacuum *v, uint32 old_ids)
 {
-	PipeannBits old = *set;
+	PipeannBits *const sets[] = {&v->live, &v->dead, &v->garbage, &v->parts,
+	&v->trimmed, &v->owners};
 
-	PipeannVacuumInitSet(v, set);
-	memcpy(set->bits, old.bits, old_ids / 8 + 1);
-	set->count = old.count;
-	pfree(old.bits);
+	for (int i = 0; i < (int) lengthof(sets); i++)
+	{
+		PipeannBits old = *sets[i];
+
+		PipeannVacuumInitSet(v, sets[i]);
+		if (old.bits == NULL)
+			continue;
+		memcpy(sets[i]->bits, old.bits, old_ids / 8 + 1);
+		sets[i]->count = old.count;
+		pfree(old.bits);
+	}
 }
 
 /*
@@ -939,11 +871,7 @@ AwaitInserts(PipeannVacuum *v)
 
 	PipeannRefreshView(&v->view);
 	v->ids = Max(old_ids, PipeannViewIds(&v->view));
-	GrowSet(v, &v->live, old_ids);
-	GrowSet(v, &v->dead, old_ids);
-	GrowSet(v, &v->garbage, old_ids);
-	GrowSet(v, &v->parts, old_ids);
-	GrowSet(v, &v->trimmed, old_ids);
+	SizeSets(v, old_ids);
 }
 
 /* Set v->entry to the nodes of the entry graph; returns how many are dead. */
@@ -1021,11 +949,7 @@ Vacuum(PipeannVacuum *v)
 	v->interrupted = v->noted =
 		(v->view.meta.flags & PIPEANN_META_REPAIRING) != 0;
 	v->ids = PipeannViewIds(&v->view);
-	PipeannVacuumInitSet(v, &v->live);
-	PipeannVacuumInitSet(v, &v->dead);
-	PipeannVacuumInitSet(v, &v->garbage);
-	PipeannVacuumInitSet(v, &v->parts);
-	PipeannVacuumInitSet(v, &v->trimmed);
+	SizeSets(v, 0);
 
 	RemoveRows(v);
 	CleanChains(v);
@@ -1061,13 +985,9 @@ VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 												  "pipeann vacuum",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	PipeannVacuum v;
+	PipeannVacuum v = {.info = info,.stats = stats,.callback = callback,
+	.callback_state = callback_state};
 
-	memset(&v, 0, sizeof(v));
-	v.info = info;
-	v.stats = stats;
-	v.callback = callback;
-	v.callback_state = callback_state;
 	LockPage(info->index, PIPEANN_REPACK_LOCK, ShareLock);
 	stats->estimated_count = false;
 	stats->num_index_tuples = 0;
@@ -1089,26 +1009,19 @@ pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	return stats;
 }
 
-/* Whether an interrupted VACUUM has left work. */
-static bool
-WasInterrupted(Relation index)
-{
-	PipeannMeta meta;
-
-	PipeannMetaRead(index, &meta);
-	return (meta.flags & PIPEANN_META_REPAIRING) != 0;
-}
-
 IndexBulkDeleteResult *
 pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
+	PipeannMeta meta;
+
 	if (info->analyze_only)
 		return stats;
 	PipeannRetrain(info->index, true);
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
-		if (WasInterrupted(info->index))
+		PipeannMetaRead(info->index, &meta);
+		if (meta.flags & PIPEANN_META_REPAIRING)
 			VacuumIndex(info, stats, NULL, NULL);
 		else
 		{
