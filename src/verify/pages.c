@@ -66,7 +66,7 @@ Prefetch(const PipeannCheck *check, const uint8 *wanted, uint32 page)
 		PrefetchBuffer(check->view.index, MAIN_FORKNUM, blkno + i);
 }
 
-/* Copy the payload of one block; false if it is new. */
+/* Copy the payload of one block; false if it is new, and all zeroes. */
 static bool
 CopyBlock(const PipeannCheck *check, BlockNumber blkno, char *out)
 {
@@ -75,30 +75,29 @@ CopyBlock(const PipeannCheck *check, BlockNumber blkno, char *out)
 										   true, check->strategy);
 	bool		is_new = PageIsNew(BufferGetPage(buffer));
 
-	if (!is_new)
-		memcpy(out, PipeannPagePayload(BufferGetPage(buffer)),
-			   PIPEANN_PAYLOAD);
+	memcpy(out, PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
 	UnlockReleaseBuffer(buffer);
 	return !is_new;
 }
 
-/* Copy a graph page; its later blocks are written before the first one. */
-static bool
+/*
+ * Copy a graph page; its later blocks are written before the first one. If it was
+ * never written, no slot is in use.
+ */
+static void
 CopyPage(const PipeannCheck *check, uint32 page, char *nodes)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	BlockNumber blkno = PipeannGraphBlock(check->view.map, l, page);
 
-	if (!CopyBlock(check, blkno, nodes))
-		return false;
+	(void) CopyBlock(check, blkno, nodes);
 	if (!PipeannSlotIsNode(PipeannSlotAt(l, nodes, 0)))
-		return true;
+		return;
 	for (int i = 1; i < l->node_pages; i++)
 		if (!CopyBlock(check, blkno + i, nodes + (Size) i * PIPEANN_PAYLOAD))
 			PipeannCheckReport(check, PIPEANN_INVALID_ID,
 							   psprintf("block %u is empty but belongs to a node",
 										blkno + i));
-	return true;
 }
 
 /*
@@ -122,32 +121,25 @@ PipeannCheckSweep(PipeannCheck *check, uint8 *wanted, PipeannCheckVisit visit)
 			continue;
 		if (wanted != NULL)
 			wanted[page] = 0;
-		if (!CopyPage(check, page, check->nodes))
-			continue;
+		CopyPage(check, page, check->nodes);
 		for (uint32 i = 0; i < l->slots_per_page; i++)
 			visit(check, page * l->slots_per_page + i,
 				  PipeannSlotAt(l, check->nodes, i));
 	}
 }
 
-/*
- * Copy a slot as it is now, with the vector if it is a node. False if its page
- * was never written.
- */
+/* Copy a slot as it is now, with the vector if it is a node. False if there is none. */
 bool
 PipeannCheckReadSlot(const PipeannCheck *check, uint32 id, PipeannSlot *slot)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	char	   *nodes;
-	bool		found;
 
 	if (id >= check->ids)
 		return false;
 	nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	found = CopyPage(check, PipeannIdPage(l, id), nodes);
-	if (found)
-		memcpy(slot, PipeannSlotAt(l, nodes, PipeannIdSlot(l, id)),
-			   l->slot_size);
+	CopyPage(check, PipeannIdPage(l, id), nodes);
+	memcpy(slot, PipeannSlotAt(l, nodes, PipeannIdSlot(l, id)), l->slot_size);
 	pfree(nodes);
-	return found;
+	return true;
 }

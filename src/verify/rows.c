@@ -25,60 +25,24 @@
 /* Called for each overflow slot of a chain, in order. */
 typedef void (*ChainVisit) (uint32 id, const PipeannSlot *ext, void *arg);
 
-/*
- * Notices a cycle as Brent does: the slot at the last power of two steps is met
- * again.
- */
-typedef struct CycleCheck
-{
-	uint32		mark;
-	uint64		steps;
-	uint64		power;
-} CycleCheck;
-
-static bool
-MetAgain(CycleCheck *cycle, uint32 id)
-{
-	if (cycle->steps > 0 && id == cycle->mark)
-		return true;
-	if (++cycle->steps == cycle->power)
-	{
-		cycle->mark = id;
-		cycle->power *= 2;
-	}
-	else if (cycle->steps == 1)
-		cycle->mark = id;
-	return false;
-}
-
-static bool
-IsExt(const PipeannSlot *slot)
-{
-	const uint16 both = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-
-	return (slot->flags & both) == both;
-}
-
+/* What is wrong with an overflow slot of a chain of parts, or of rows. */
 static const char *
-CheckExt(const PipeannLayout *l, const PipeannSlot *ext, bool vector)
+ExtProblem(const PipeannLayout *l, const PipeannSlot *ext, bool parts)
 {
-	if (!IsExt(ext))
+	if (!(ext->flags & PIPEANN_SLOT_USED) || !(ext->flags & PIPEANN_SLOT_EXT))
 		return "refers to an overflow slot that is none";
-	if (vector)
-	{
-		if (ext->length == 0 || ext->length > PipeannExtBytes(l) ||
-			ext->ntids != 0)
-			return "has an overflow slot with an invalid part of a vector or row";
-		return NULL;
-	}
-	if (ext->length != 0 || ext->ntids > PipeannExtRows(l, ext).n)
+	if (parts && (ext->length == 0 || ext->length > PipeannExtBytes(l) ||
+				  ext->ntids != 0))
+		return "has an overflow slot with an invalid part of a vector or row";
+	if (!parts && (ext->length != 0 || ext->ntids > PipeannExtRows(l, ext).n))
 		return "has an overflow slot with an invalid number of TIDs";
 	return NULL;
 }
 
 /*
  * Walk a chain from slot id on: of rows, or if left > 0 of so many bytes of a
- * vector or row. wrong_length is what to say if it has more or less.
+ * vector or row. wrong_length is what to say if it has more or less. The numbers of
+ * slots with rows fall from each to the next, unless the chain leads back.
  */
 static const char *
 Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
@@ -87,33 +51,32 @@ Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
 	const PipeannLayout *l = &check->view.meta.layout;
 	PipeannSlot *ext = PipeannSlotAlloc(l);
 	bool		parts = left > 0;
-	CycleCheck	cycle = {PIPEANN_INVALID_ID, 0, 1};
+	bool		begun = false;
+	uint32		number = 0;
 	const char *problem = NULL;
 
-	while (problem == NULL && id != PIPEANN_INVALID_ID)
+	while (id != PIPEANN_INVALID_ID)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!PipeannCheckReadSlot(check, id, ext))
 			problem = "refers to an overflow slot that does not exist";
-		else if (MetAgain(&cycle, id))
-			problem = "has a cycle in its overflow chain";
 		else
-			problem = CheckExt(l, ext, parts);
+			problem = ExtProblem(l, ext, parts);
+		if (problem == NULL && parts && ext->length > left)
+			problem = wrong_length;
+		if (problem == NULL && !parts && begun &&
+			(int32) (ext->number - number) >= 0)
+			problem = "has a cycle in its overflow chain";
 		if (problem != NULL)
 			break;
-		if (parts && ext->length > left)
-			problem = wrong_length;
-		else
-		{
-			left -= parts ? ext->length : 0;
-			visit(id, ext, arg);
-			id = parts ? ext->ext_vec : ext->ext_tids;
-		}
+		begun = true;
+		number = ext->number;
+		left -= parts ? ext->length : 0;
+		visit(id, ext, arg);
+		id = parts ? ext->ext_vec : ext->ext_tids;
 	}
-	if (problem == NULL && left > 0)
-		problem = wrong_length;
 	pfree(ext);
-	return problem;
+	return problem == NULL && left > 0 ? wrong_length : problem;
 }
 
 /*
@@ -588,14 +551,22 @@ TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 static int
+CompareTids(const void *a, const void *b)
+{
+	uint64		x = ((const TidEntry *) a)->tid;
+	uint64		y = ((const TidEntry *) b)->tid;
+
+	return x < y ? -1 : x > y;
+}
+
+static int
 CompareEntries(const void *a, const void *b)
 {
-	const TidEntry *x = a;
-	const TidEntry *y = b;
+	uint32		x = ((const TidEntry *) a)->id;
+	uint32		y = ((const TidEntry *) b)->id;
+	int			by_tid = CompareTids(a, b);
 
-	if (x->tid != y->tid)
-		return x->tid < y->tid ? -1 : 1;
-	return x->id < y->id ? -1 : x->id > y->id;
+	return by_tid != 0 ? by_tid : x < y ? -1 : x > y;
 }
 
 static void
@@ -683,21 +654,10 @@ CheckTwice(const PipeannCheck *check)
 static const TidEntry *
 FindTid(const PipeannTidSet *set, const ItemPointerData *tid)
 {
-	uint64		key = TidKey(tid);
-	uint64		low = 0;
-	uint64		high = set->n;
+	TidEntry	key = {.tid = TidKey(tid)};
 
-	while (low < high)
-	{
-		uint64		middle = (low + high) / 2;
-
-		if (set->entries[middle].tid < key)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < set->n && set->entries[low].tid == key ?
-		&set->entries[low] : NULL;
+	return set->n == 0 ? NULL :
+		bsearch(&key, set->entries, set->n, sizeof(TidEntry), CompareTids);
 }
 
 /*

@@ -37,8 +37,6 @@ ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
 }
 
 /*
- * Check the extent map.
- *
  * Loading the map has checked that each kind's ordinals are complete. If there
  * are as many extents as ordinals, each extent is there once.
  */
@@ -138,17 +136,9 @@ CheckOtherPages(const PipeannCheck *check)
 		}
 }
 
-/*
- * A node's aux value and code against its vector.
- *
- * Build, retraining and insert compute a code in ways that round in different
- * places. A code is right if each of its centroids is the nearest one within
- * these errors.
- */
+/* A node's aux value and code against its vector. */
 
-/*
- * Relative and absolute error of an element: of arithmetic, of half precision.
- */
+/* Relative and absolute error of an element: of arithmetic, of half precision. */
 #define FLOAT_ERROR 1e-6
 #define HALF_ERROR (1.0 / 1024)
 #define HALF_SMALLEST (1.0 / (1 << 24))
@@ -209,16 +199,12 @@ AuxIsRight(const PipeannCheck *check, const PipeannSlot *slot,
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 
-	switch (l->metric)
-	{
-		case PIPEANN_COSINE:
-			if (value->norm <= NormError(value, l->dim))
-				return slot->aux > 0;
-			return fabs(slot->aux * value->norm - 1) <=
-				1.001 * NormError(value, l->dim) / value->norm;
-		default:
-			return slot->aux == 0;
-	}
+	if (l->metric != PIPEANN_COSINE)
+		return slot->aux == 0;
+	if (value->norm <= NormError(value, l->dim))
+		return slot->aux > 0;
+	return fabs(slot->aux * value->norm - 1) <=
+		1.001 * NormError(value, l->dim) / value->norm;
 }
 
 static double
@@ -308,11 +294,8 @@ PageOfCode(PipeannCheck *check, uint32 id)
 		buffer = PipeannReadBuffer(view->index, blkno,
 								   PipeannCodesKind(view->meta.generation),
 								   BUFFER_LOCK_SHARE, true, check->strategy);
-		if (PageIsNew(BufferGetPage(buffer)))
-			memset(check->codes, 0, PIPEANN_PAYLOAD);
-		else
-			memcpy(check->codes, PipeannPagePayload(BufferGetPage(buffer)),
-				   PIPEANN_PAYLOAD);
+		memcpy(check->codes, PipeannPagePayload(BufferGetPage(buffer)),
+			   PIPEANN_PAYLOAD);
 		UnlockReleaseBuffer(buffer);
 		check->code_page = page;
 	}
@@ -540,16 +523,15 @@ CheckSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 
 /* Codebook and entry graph. */
 
-/* Whether what begins at a page of the codebooks is what memory has. */
+/* Whether what begins at a page of a kind is what memory has. */
 static bool
-IsOnPages(const PipeannIndexView *view, uint32 first, const void *memory,
-		  Size bytes)
+IsOnPages(const PipeannIndexView *view, PipeannKind kind, uint32 first,
+		  const void *memory, Size bytes)
 {
 	char	   *stream = PipeannAlloc(Max(bytes, 1));
 	bool		same;
 
-	PipeannStreamRead(view->index, view->map, PIPEANN_CODEBOOK, first, stream,
-					  bytes);
+	PipeannStreamRead(view->index, view->map, kind, first, stream, bytes);
 	same = memcmp(stream, memory, bytes) == 0;
 	pfree(stream);
 	return same;
@@ -563,54 +545,43 @@ CheckCodebook(const PipeannCheck *check)
 	const PipeannPq *pq = &view->codes.pq;
 	Size		count = PipeannPqCentroidCount(pq->dim);
 
-	if (!IsOnPages(view, PipeannCodebookFirst(l, view->meta.generation),
-				   pq->centroids, mul_size(count, sizeof(float))))
+	if (!IsOnPages(view, PIPEANN_CODEBOOK,
+				   PipeannCodebookFirst(l, view->meta.generation), pq->centroids,
+				   mul_size(count, sizeof(float))))
 		PipeannCheckReport(check, PIPEANN_INVALID_ID,
 						   "the codebook in memory is not the one on pages");
 	for (Size i = 0; i < count; i++)
 		if (!isfinite(pq->centroids[i]))
 			PipeannCheckReport(check, PIPEANN_INVALID_ID,
 							   "the codebook has an element that is not a finite number");
-	if (!IsOnPages(view, PipeannHistogramsFirst(l, view->meta.generation),
+	if (!IsOnPages(view, PIPEANN_CODEBOOK,
+				   PipeannHistogramsFirst(l, view->meta.generation),
 				   view->cache->histograms, PipeannHistogramsBytes(l)))
 		PipeannCheckReport(check, PIPEANN_INVALID_ID,
 						   "the histograms of attribute codes in memory are not those on pages");
 }
 
 static bool
-EntryGraphIsSame(const PipeannCheck *check, const uint32 *stream, Size size)
+EntryGraphIsSame(const PipeannIndexView *view)
 {
-	const PipeannCodes *codes = &check->view.codes;
-	Size		neighbors = (Size) codes->entry_count * codes->entry_degree;
+	const PipeannCodes *codes = &view->codes;
 
-	return codes->entry_count == check->view.meta.entry_count &&
-		memcmp(stream, codes->entry_ids,
-			   codes->entry_count * sizeof(uint32)) == 0 &&
-		memcmp(stream + size / sizeof(uint32) - neighbors,
-			   codes->entry_neighbors, neighbors * sizeof(uint32)) == 0;
-}
-
-static uint32 *
-ReadEntryGraph(const PipeannCheck *check, Size *size)
-{
-	const PipeannIndexView *view = &check->view;
-	uint32	   *stream;
-
-	*size = PipeannEntryGraphBytes(view->codes.entry_count,
-								   view->codes.entry_degree);
-	stream = PipeannAlloc(Max(*size, 1));
-	PipeannStreamRead(view->index, view->map, PIPEANN_ENTRY,
-					  view->meta.entry_first, stream, *size);
-	return stream;
+	return codes->entry_count == view->meta.entry_count &&
+		IsOnPages(view, PIPEANN_ENTRY, view->meta.entry_first, codes->entry_ids,
+				  PipeannEntryGraphBytes(codes->entry_count,
+										 codes->entry_degree));
 }
 
 /* An entry of the entry graph that is no node, or INVALID_ID. */
 static uint32
-FindNoNode(PipeannCheck *check, const uint32 *ids)
+FindNoNode(PipeannCheck *check)
 {
-	for (uint32 i = 0; i < check->view.codes.entry_count; i++)
-		if (ids[i] < check->ids && !IsNodeNow(check, ids[i]))
-			return ids[i];
+	const PipeannCodes *codes = &check->view.codes;
+
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		if (codes->entry_ids[i] < check->ids &&
+			!IsNodeNow(check, codes->entry_ids[i]))
+			return codes->entry_ids[i];
 	return PIPEANN_INVALID_ID;
 }
 
@@ -627,18 +598,13 @@ CheckEntryGraph(PipeannCheck *check)
 
 	for (int i = 0; i <= ENTRY_TRIES; i++)
 	{
-		Size		size;
-		uint32	   *stream;
-
 		if (i > 0)
 		{
 			PipeannCheckPause();
 			PipeannCheckRefresh(check);
 		}
-		stream = ReadEntryGraph(check, &size);
-		same = EntryGraphIsSame(check, stream, size);
-		id = same ? FindNoNode(check, stream) : PIPEANN_INVALID_ID;
-		pfree(stream);
+		same = EntryGraphIsSame(&check->view);
+		id = same ? FindNoNode(check) : PIPEANN_INVALID_ID;
 		if (same && id == PIPEANN_INVALID_ID)
 			return;
 	}
@@ -650,13 +616,9 @@ CheckEntryGraph(PipeannCheck *check)
 
 /*
  * Neighbour lists, and whether every node can be reached: by any edges,
- * and by spanning-tree edges alone, as others may be pruned at any time.
- *
- * Edges change during the check. Inserts and VACUUM keep each node reachable
- * at any moment, but a walk that read one page before a change and another one
- * after it may miss a node. So a node that was missed is looked for again,
- * over the pages as they are then. VACUUM takes spanning-tree edges away and
- * later gives every node some; while it runs these edges are not checked.
+ * and by spanning-tree edges alone, as others may be pruned at any time. While VACUUM
+ * runs, which takes spanning-tree edges away and later gives every node some, these
+ * are not checked.
  */
 
 /* Log2 of the number of bits that tell a list's ids apart. */
@@ -728,7 +690,6 @@ InitLists(const PipeannCheck *check, Lists *lists)
 		sizeof(uint32);
 	uint64		fixed = ((uint64) check->ids + 1) * 3;
 
-	memset(lists, 0, sizeof(*lists));
 	lists->ids = check->ids;
 	if (fixed >= budget)
 		return;
@@ -984,9 +945,8 @@ CheckTreeEdges(PipeannCheck *check)
 static void
 CheckEdges(PipeannCheck *check)
 {
-	PipeannCheckWalk state;
+	PipeannCheckWalk state = {0};
 
-	memset(&state, 0, sizeof(state));
 	check->walk = &state;
 	InitLists(check, &state.lists);
 	PipeannCheckSweep(check, NULL, VisitList);
@@ -1037,7 +997,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 {
 	Relation	index = check->view.index;
 
-		/* a replica cannot make others wait: see PipeannCheckRefresh() */
+	/* a replica cannot make others wait: see PipeannCheckRefresh() */
 	if (!RecoveryInProgress())
 		LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 	PipeannOpenView(&check->view, index);
@@ -1094,11 +1054,10 @@ CheckAsOwner(PipeannCheck *check, bool heapallindexed)
 Datum
 pipeann_check(PG_FUNCTION_ARGS)
 {
-	PipeannCheck check;
+	PipeannCheck check = {0};
 	MemoryContext context;
 	MemoryContext old;
 
-	memset(&check, 0, sizeof(check));
 	OpenRelations(&check, PG_GETARG_OID(0));
 	TakeSnapshot(&check);
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann check",
