@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "base/huge.h"
 #include "base/pause.h"
+#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
@@ -41,13 +42,8 @@ NodesToChunks(uint32 nodes)
 static uint32
 CodeCapacity(uint32 ids)
 {
-	uint32		capacity = SMALLEST_CAPACITY;
-
-	if (ids > PIPEANN_CHUNK_NODES)
-		return ChunksToNodes(NodesToChunks(ids));
-	while (capacity < ids)
-		capacity *= 2;
-	return capacity;
+	return ids > PIPEANN_CHUNK_NODES ? ChunksToNodes(NodesToChunks(ids)) :
+		pg_nextpower2_32(Max(ids, SMALLEST_CAPACITY));
 }
 
 /*
@@ -406,13 +402,6 @@ AddMapping(PipeannAttachment *attachment, Size size, uint32 first,
 	return true;
 }
 
-static uint32
-MappingChunks(const PipeannMapping *mapping)
-{
-	return ((uint64) mapping->segment.nodes + PIPEANN_CHUNK_NODES - 1) /
-		PIPEANN_CHUNK_NODES;
-}
-
 static void
 FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
 {
@@ -424,7 +413,8 @@ FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
 
 		if (i == 0)
 			codes += attachment->header->codes;
-		for (uint32 j = 0; j < MappingChunks(mapping); j++)
+		for (uint32 j = 0; j < NodesToChunks(mapping->segment.nodes);
+			 j++)
 			arrays->chunks[first + j] = (uint8 *) codes +
 				(Size) j * PIPEANN_CHUNK_NODES *
 				PipeannAttachmentCodeBytes(attachment);
@@ -455,7 +445,8 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 	arrays->chunks =
 		MemoryContextAlloc(context,
 						   mul_size((last->segment.first >> PIPEANN_CHUNK_SHIFT) +
-									MappingChunks(last), sizeof(uint8 *)));
+									NodesToChunks(last->segment.nodes),
+									sizeof(uint8 *)));
 	FillChunks(attachment, arrays);
 	PipeannExtentMapLoad(index, meta, context, &arrays->map);
 	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);

@@ -37,23 +37,6 @@ static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 static void
-InitCacheEntries(PipeannControl *control)
-{
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
-	{
-		PipeannCacheEntry *entry = &control->entries[i];
-
-		entry->state = PIPEANN_CACHE_ENTRY_FREE;
-		entry->first_segment = PIPEANN_NO_SEGMENT;
-		entry->last_segment = PIPEANN_NO_SEGMENT;
-		pg_atomic_init_u32(&entry->refcount, 0);
-		pg_atomic_init_u32(&entry->busy, 0);
-		pg_atomic_init_u64(&entry->last_used, 0);
-		ConditionVariableInit(&entry->changed);
-	}
-}
-
-static void
 InitControl(PipeannControl *control)
 {
 	memset(control, 0, sizeof(*control));
@@ -62,7 +45,17 @@ InitControl(PipeannControl *control)
 	LWLockInitialize(&control->arena_lock, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
 	PipeannHintsInitShared(&control->hot, &control->stats, control->tranche_id);
-	InitCacheEntries(control);
+	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	{
+		PipeannCacheEntry *entry = &control->entries[i];
+
+		entry->first_segment = PIPEANN_NO_SEGMENT;
+		entry->last_segment = PIPEANN_NO_SEGMENT;
+		pg_atomic_init_u32(&entry->refcount, 0);
+		pg_atomic_init_u32(&entry->busy, 0);
+		pg_atomic_init_u64(&entry->last_used, 0);
+		ConditionVariableInit(&entry->changed);
+	}
 	for (int i = 0; i < PIPEANN_MAX_SEGMENTS; i++)
 		control->segments[i].next = i + 1 < PIPEANN_MAX_SEGMENTS ? i + 1 :
 			PIPEANN_NO_SEGMENT;
@@ -70,17 +63,17 @@ InitControl(PipeannControl *control)
 	control->layout = PIPEANN_CONTROL_LAYOUT;
 }
 
-/* Under AddinShmemInitLock. */
-static PipeannControl *
-FindOrMake(void)
+/* Set a PipeannControl *, under AddinShmemInitLock. */
+static void
+FindOrMake(void *control)
 {
 	bool		found;
-	PipeannControl *control = ShmemInitStruct("pipeann",
-											  sizeof(PipeannControl), &found);
+	PipeannControl *made = ShmemInitStruct("pipeann", sizeof(PipeannControl),
+										   &found);
 
 	if (!found)
-		InitControl(control);
-	return control;
+		InitControl(made);
+	*(PipeannControl **) control = made;
 }
 
 static void
@@ -89,12 +82,6 @@ Attach(PipeannControl *control)
 	LWLockRegisterTranche(control->tranche_id, "pipeann");
 	pipeann_control = control;
 	unavailable = false;
-}
-
-static void
-TryFindOrMake(void *arg)
-{
-	*(PipeannControl **) arg = FindOrMake();
 }
 
 /*
@@ -112,7 +99,7 @@ PipeannControlGet(void)
 	if (likely(pipeann_control != NULL) || unavailable)
 		return pipeann_control;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	(void) PipeannAttempt(TryFindOrMake, &control, pipeann_arena_error,
+	(void) PipeannAttempt(FindOrMake, &control, pipeann_arena_error,
 						  sizeof(pipeann_arena_error));
 	LWLockRelease(AddinShmemInitLock);
 	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
@@ -205,17 +192,6 @@ TrySegment(dsm_handle handle, Size size)
 	if (dsm != NULL && handle == DSM_HANDLE_INVALID)
 		dsm_pin_segment(dsm);
 	return dsm;
-}
-
-static uint64
-ArenaUsed(void)
-{
-	uint64		pages;
-
-	LWLockAcquire(&pipeann_control->arena_lock, LW_SHARED);
-	pages = pipeann_control->used_pages;
-	LWLockRelease(&pipeann_control->arena_lock);
-	return pages;
 }
 
 /*
@@ -348,7 +324,7 @@ StartUp(void)
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	control = FindOrMake();
+	FindOrMake(&control);
 	InitArena(control);
 	LWLockRelease(AddinShmemInitLock);
 	Attach(control);
@@ -888,7 +864,7 @@ PipeannMakeRoom(uint32 pages, PipeannArenaResult why)
 	TimestampTz newest = 0;
 
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	if (ArenaUsed() + pages <= limit + EvictablePages())
+	if (pipeann_control->used_pages + pages <= limit + EvictablePages())
 	{
 		PipeannCacheEntry *victim;
 
@@ -897,7 +873,7 @@ PipeannMakeRoom(uint32 pages, PipeannArenaResult why)
 			newest = (TimestampTz) pg_atomic_read_u64(&victim->last_used);
 			freed += victim->pages;
 			FreeEntry(victim);
-			if (ArenaUsed() + pages <= limit &&
+			if (pipeann_control->used_pages + pages <= limit &&
 				(why == PIPEANN_ARENA_FULL || freed >= pages))
 				break;
 		}

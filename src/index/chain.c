@@ -79,11 +79,9 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 		bool		ours = PipeannSlotIsTidsOf(slot, chain->owner);
 
 		if (++chain->steps > (uint64) PipeannViewIds(view) * MAX_REWINDS)
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("index \"%s\" has a cycle in an overflow chain at slot %u",
-							RelationGetRelationName(view->index),
-							chain->next)));
+			PipeannCorrupted(view->index,
+							 "has a cycle in an overflow chain at slot %u",
+							 chain->next);
 		if (ours)
 		{
 			/* numbers wrap around */

@@ -34,21 +34,13 @@
 /* So many candidates' pages are always checked for room. */
 #define NEAR_CANDIDATES 32
 
-static float
-EmbeddedDistance(const float *a, const float *b, int dim)
-{
-	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, dim);
-}
-
 /* An empty set with room for size nodes, palloc'd. */
 static PipeannLinkSet *
 NewSet(const PipeannIndexView *view, int size)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannLinkSet *set = palloc(sizeof(PipeannLinkSet));
+	PipeannLinkSet *set = palloc0(sizeof(PipeannLinkSet));
 
-	set->n = 0;
-	set->needed = 0;
 	set->roomy_page = PIPEANN_INVALID_ID;
 	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	set->ids = palloc(mul_size(size, sizeof(uint32)));
@@ -73,8 +65,8 @@ AddNode(PipeannLinkSet *set, uint32 id, const float *vector,
 {
 	set->ids[set->n] = id;
 	set->vectors[set->n] = vector;
-	set->dists[set->n] = EmbeddedDistance(from, vector, set->dim);
-	set->n++;
+	set->dists[set->n++] =
+		PipeannKernel->l2[PIPEANN_FLOAT4] (from, vector, set->dim);
 }
 
 /*
@@ -241,7 +233,8 @@ CandidateDistance(uint32 a, uint32 b, void *arg)
 {
 	const PipeannLinkSet *set = arg;
 
-	return EmbeddedDistance(set->vectors[a], set->vectors[b], set->dim);
+	return PipeannKernel->l2[PIPEANN_FLOAT4] (set->vectors[a],
+											  set->vectors[b], set->dim);
 }
 
 /*
@@ -795,7 +788,7 @@ static bool
 LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlotUpdate update;
+	PipeannPageUpdate update;
 	PipeannSlot *slot;
 	bool		known;
 	bool		full;
@@ -806,13 +799,13 @@ LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
 	full = PipeannSlotDegree(l, slot) == l->max_degree;
 	if (known || (full && PipeannSlotTreeEdges(l, slot) == l->max_degree))
 	{
-		PipeannSlotAbort(&update);
+		PipeannPageAbort(&update);
 		return known;
 	}
 	if (!full)
 		slot->degree++;
 	slot->neighbors[slot->degree - 1] = other;
-	PipeannSlotEnd(&update);
+	PipeannPageEnd(&update);
 	return true;
 }
 
@@ -843,11 +836,12 @@ TakePlace(NewNode *node, ReverseEdge *edge)
 #define MAX_FROM_ROOT 1024
 
 /*
- * Nearly every node has a reverse edge from a neighbour, mostly from its first
- * one, so this reads little.
+ * Whether a neighbour of a node leads back to it; slot is a copy of its slot. If none
+ * does, its insert did not get so far. Nearly every node has such an edge, mostly from
+ * its first neighbour, so this reads little.
  */
-static bool
-HasReverseEdge(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
+bool
+PipeannIsLinked(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *other = PipeannSlotAlloc(l);
@@ -863,17 +857,6 @@ HasReverseEdge(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 	}
 	pfree(other);
 	return linked;
-}
-
-/*
- * Whether a neighbour of node id leads back to it; copies its slot to *slot. If
- * none does, its insert did not get so far.
- */
-bool
-PipeannIsLinked(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
-{
-	PipeannSlotCopy(view, id, slot);
-	return HasReverseEdge(view, id, slot);
 }
 
 /* The nearest node of the entry graph, or INVALID_ID. */
@@ -994,7 +977,7 @@ MayBeParent(NewNode *node, uint32 id)
 		PipeannSlotTreeEdges(l, slot) < node->max_tree_edges;
 	linked = room && (id == view->meta.root ||
 					  PipeannSlotTreeEdges(l, slot) > 0 ||
-					  HasReverseEdge(view, id, slot));
+					  PipeannIsLinked(view, id, slot));
 	if (room && !linked)
 		node->unlinked = lappend_oid(node->unlinked, id);
 	pfree(slot);

@@ -60,7 +60,7 @@ extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);
 extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
-							PipeannSlot *slot);
+							const PipeannSlot *slot);
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot,
 							bool existing);

@@ -125,18 +125,43 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
  */
 #define MAX_FREE_TRIES 16
 
+/* Lock a block of a page that may have been given out and never written. */
+static Buffer
+LockBlock(const PipeannIndexView *view, BlockNumber blkno, PipeannKind kind)
+{
+	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+
+	if (!PageIsNew(BufferGetPage(buffer)))
+		PipeannPageCheck(view->index, BufferGetPage(buffer), blkno, kind);
+	return buffer;
+}
+
+/* Begin to change a page that is locked; a new one becomes one of this kind. */
+static void
+BeginPage(const PipeannIndexView *view, Buffer buffer, PipeannKind kind,
+		  PipeannPageUpdate *update)
+{
+	update->buffer = buffer;
+	update->is_new = PageIsNew(BufferGetPage(buffer));
+	update->state = GenericXLogStart(view->index);
+	update->page = GenericXLogRegisterBuffer(update->state, buffer,
+											 update->is_new ?
+											 GENERIC_XLOG_FULL_IMAGE : 0);
+	if (update->is_new)
+		PipeannPageInit(update->page, kind);
+}
+
+/* Begin to change a slot. */
 void
 PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
-				 PipeannSlotUpdate *update)
+				 PipeannPageUpdate *update)
 {
 	const PipeannLayout *l = &view->meta.layout;
+	BlockNumber blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
 
-	update->blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
-	update->buffer = PipeannReadBuffer(view->index, update->blkno,
-									   PIPEANN_GRAPH, BUFFER_LOCK_EXCLUSIVE,
-									   false, NULL);
-	update->state = GenericXLogStart(view->index);
-	update->page = GenericXLogRegisterBuffer(update->state, update->buffer, 0);
+	BeginPage(view, PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
+									  BUFFER_LOCK_EXCLUSIVE, false, NULL),
+			  PIPEANN_GRAPH, update);
 	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
 								 PipeannIdSlot(l, id));
 }
@@ -234,8 +259,6 @@ WriteTails(PipeannIndexView *view, BlockNumber blkno, const PipeannSlot *slot)
 static int
 FindFree(const PipeannLayout *l, Page page)
 {
-	if (PageIsNew(page))
-		return 0;
 	for (int i = 0; i < l->slots_per_page; i++)
 		if (!(PipeannSlotAt(l, PipeannPagePayload(page), i)->flags &
 			  PIPEANN_SLOT_USED))
@@ -243,45 +266,31 @@ FindFree(const PipeannLayout *l, Page page)
 	return -1;
 }
 
-/*
- * Write the slot to a graph page if that has room. The page may have been
- * given out but never written.
- */
+/* Write the slot to a graph page if that has room. */
 static bool
 TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 		uint32 *id)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	BlockNumber blkno = PipeannViewBlock(view, page_number);
-	Buffer		buffer = PipeannGetBlock(view->index, blkno);
-	Page		page = BufferGetPage(buffer);
-	bool		is_new = PageIsNew(page);
+	Buffer		buffer = LockBlock(view, blkno, PIPEANN_GRAPH);
+	PipeannPageUpdate update;
+	int			at = FindFree(l, BufferGetPage(buffer));
 	bool		is_full;
-	GenericXLogState *state;
-	int			at;
 
-	if (!is_new)
-		PipeannPageCheck(view->index, page, blkno, PIPEANN_GRAPH);
-	at = FindFree(l, page);
 	if (at < 0)
 	{
 		UnlockReleaseBuffer(buffer);
 		return false;
 	}
 	WriteTails(view, blkno, slot);
-	state = GenericXLogStart(view->index);
-	page = GenericXLogRegisterBuffer(state, buffer,
-									 is_new ? GENERIC_XLOG_FULL_IMAGE : 0);
-	if (is_new)
-		PipeannPageInit(page, PIPEANN_GRAPH);
-	PipeannPageFill(page, Min((Size) (at + 1) * l->slot_size,
-							  PIPEANN_PAYLOAD), is_new);
-	memcpy(PipeannSlotAt(l, PipeannPagePayload(page), at), slot,
+	BeginPage(view, buffer, PIPEANN_GRAPH, &update);
+	PipeannPageFill(update.page, Min((Size) (at + 1) * l->slot_size,
+									 PIPEANN_PAYLOAD), update.is_new);
+	memcpy(PipeannSlotAt(l, PipeannPagePayload(update.page), at), slot,
 		   Min(l->slot_size, (uint32) PIPEANN_PAYLOAD));
-	PipeannPageSeal(page, blkno);
-	GenericXLogFinish(state);
-	is_full = FindFree(l, BufferGetPage(buffer)) < 0;
-	UnlockReleaseBuffer(buffer);
+	is_full = FindFree(l, update.page) < 0;
+	PipeannPageEnd(&update);
 	if (is_full && (view->meta.flags & PIPEANN_META_HAS_FREE))
 		PipeannFreeRecord(view, page_number, 0);
 	*id = page_number * l->slots_per_page + at;
@@ -440,48 +449,27 @@ NeedCodePage(PipeannIndexView *view, PipeannKind kind, uint32 code_page)
 	}
 }
 
-/* A code page that is being changed. */
-typedef struct CodeUpdate
-{
-	BlockNumber blkno;
-	Buffer		buffer;
-	GenericXLogState *state;
-	Page		page;
-	bool		is_new;
-} CodeUpdate;
-
 static void
 BeginCode(PipeannIndexView *view, const PipeannLayout *l, uint32 generation,
-		  uint32 id, CodeUpdate *update)
+		  uint32 id, PipeannPageUpdate *update)
 {
 	PipeannKind kind = PipeannCodesKind(generation);
 	uint32		code_page = id / PipeannCodesPerPage(l);
 
 	NeedCodePage(view, kind, code_page);
-	update->blkno = PipeannPlainBlock(view->map, kind, code_page);
-	update->buffer = PipeannGetBlock(view->index, update->blkno);
-	update->is_new = PageIsNew(BufferGetPage(update->buffer));
-	if (!update->is_new)
-		PipeannPageCheck(view->index, BufferGetPage(update->buffer),
-						 update->blkno, kind);
-	update->state = GenericXLogStart(view->index);
-	update->page = GenericXLogRegisterBuffer(update->state, update->buffer,
-											 update->is_new ?
-											 GENERIC_XLOG_FULL_IMAGE : 0);
-	if (update->is_new)
-		PipeannPageInit(update->page, kind);
+	BeginPage(view, LockBlock(view, PipeannPlainBlock(view->map, kind,
+													  code_page), kind),
+			  kind, update);
 }
 
 /* Put codes to their place on the page, and write it. */
 static void
 EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
-		CodeUpdate *update)
+		PipeannPageUpdate *update)
 {
 	PipeannCodePut(l, PipeannPagePayload(update->page),
 				   id % PipeannCodesPerPage(l), code);
-	PipeannPageSeal(update->page, update->blkno);
-	GenericXLogFinish(update->state);
-	UnlockReleaseBuffer(update->buffer);
+	PipeannPageEnd(update);
 }
 
 /*
@@ -495,7 +483,7 @@ PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 				 uint32 generation, uint32 id, uint8 *code,
 				 PipeannFillAttributes fill, void *arg)
 {
-	CodeUpdate	update;
+	PipeannPageUpdate update;
 
 	BeginCode(view, l, generation, id, &update);
 	if (fill != NULL)
@@ -514,7 +502,7 @@ PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
 	const PipeannLayout *l = &view->meta.layout;
 	uint8	   *code = palloc(PipeannCodeBytes(l));
 	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
-	CodeUpdate	update;
+	PipeannPageUpdate update;
 	bool		changed;
 
 	BeginCode(view, l, generation, id, &update);
@@ -527,10 +515,7 @@ PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
 	if (changed)
 		EndCode(l, id, code, &update);
 	else
-	{
-		GenericXLogAbort(update.state);
-		UnlockReleaseBuffer(update.buffer);
-	}
+		PipeannPageAbort(&update);
 	pfree(code);
 	return changed;
 }
@@ -546,7 +531,7 @@ PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	uint32		per_page = PipeannCodesPerPage(l);
-	CodeUpdate	update;
+	PipeannPageUpdate update;
 	char	   *payload;
 
 	BeginCode(view, l, view->meta.generation, code_page * per_page, &update);
@@ -554,9 +539,7 @@ PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 	for (uint32 i = 0; i < per_page; i++)
 		for (uint32 j = 0; which[i] && j < l->attr_bytes; j++)
 			payload[PipeannPlaneOffset(l, j) + i] = 0;
-	PipeannPageSeal(update.page, update.blkno);
-	GenericXLogFinish(update.state);
-	UnlockReleaseBuffer(update.buffer);
+	PipeannPageEnd(&update);
 }
 
 void

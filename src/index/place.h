@@ -9,17 +9,17 @@
 #include "storage/freespace.h"
 
 /*
- * Change a slot: Begin locks its page exclusively and registers it for WAL; End
- * writes the record, Abort drops the changes; both release the page.
+ * A change of a page that is locked exclusively and registered for WAL: End writes the
+ * record, Abort drops the changes; both release the page.
  */
-typedef struct PipeannSlotUpdate
+typedef struct PipeannPageUpdate
 {
 	Buffer		buffer;
-	BlockNumber blkno;
 	GenericXLogState *state;
 	Page		page;
-	PipeannSlot *slot;
-} PipeannSlotUpdate;
+	bool		is_new;			/* the page */
+	PipeannSlot *slot;			/* by PipeannSlotBegin(), the one to be changed */
+} PipeannPageUpdate;
 
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
@@ -49,7 +49,7 @@ PipeannHasSpareSlots(const PipeannIndexView *view)
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
 extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
-							 PipeannSlotUpdate *update);
+							 PipeannPageUpdate *update);
 extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
@@ -92,15 +92,15 @@ PipeannSlotAlloc(const PipeannLayout *layout)
 }
 
 static inline void
-PipeannSlotEnd(PipeannSlotUpdate *update)
+PipeannPageEnd(PipeannPageUpdate *update)
 {
-	PipeannPageSeal(update->page, update->blkno);
+	PipeannPageSeal(update->page, BufferGetBlockNumber(update->buffer));
 	GenericXLogFinish(update->state);
 	UnlockReleaseBuffer(update->buffer);
 }
 
 static inline void
-PipeannSlotAbort(PipeannSlotUpdate *update)
+PipeannPageAbort(PipeannPageUpdate *update)
 {
 	GenericXLogAbort(update->state);
 	UnlockReleaseBuffer(update->buffer);

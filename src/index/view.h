@@ -37,6 +37,14 @@ PipeannViewPages(const PipeannIndexView *view)
 								  view->meta.graph_pages);
 }
 
+/* A source of its graph pages, as long as the view stays as it is. */
+static inline PipeannPageSource *
+PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
+{
+	return PipeannSourceOpen(view->index, &view->meta.layout, view->map,
+							 view->meta.graph_pages, counters);
+}
+
 /* view.c */
 extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);

@@ -42,7 +42,7 @@ static bool
 AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
 		 const PipeannRow *row, uint32 *number)
 {
-	PipeannSlotUpdate update;
+	PipeannPageUpdate update;
 
 	PipeannSlotBegin(view, first, &update);
 	*number = update.slot->number;
@@ -50,10 +50,10 @@ AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
 		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
 		!PipeannSlotAddRow(&view->meta.layout, update.slot, row))
 	{
-		PipeannSlotAbort(&update);
+		PipeannPageAbort(&update);
 		return false;
 	}
-	PipeannSlotEnd(&update);
+	PipeannPageEnd(&update);
 	return true;
 }
 
@@ -67,7 +67,7 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 		uint32 number, const PipeannRow *row)
 {
 	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
-	PipeannSlotUpdate update;
+	PipeannPageUpdate update;
 	uint32		ext_id;
 	bool		pushed;
 
@@ -86,13 +86,13 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 	if (pushed)
 	{
 		update.slot->ext_tids = ext_id;
-		PipeannSlotEnd(&update);
+		PipeannPageEnd(&update);
 		return true;
 	}
-	PipeannSlotAbort(&update);
+	PipeannPageAbort(&update);
 	PipeannSlotBegin(view, ext_id, &update);
 	update.slot->flags = 0;
-	PipeannSlotEnd(&update);
+	PipeannPageEnd(&update);
 	return false;
 }
 
@@ -107,7 +107,7 @@ JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 
 	for (;;)
 	{
-		PipeannSlotUpdate update;
+		PipeannPageUpdate update;
 		uint32		first;
 		uint32		number = 0;
 
@@ -115,16 +115,16 @@ JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 		PipeannSlotBegin(view, id, &update);
 		if (!PipeannSlotIsLive(update.slot))
 		{
-			PipeannSlotAbort(&update);
+			PipeannPageAbort(&update);
 			return false;
 		}
 		if (PipeannSlotAddRow(l, update.slot, row))
 		{
-			PipeannSlotEnd(&update);
+			PipeannPageEnd(&update);
 			return true;
 		}
 		first = update.slot->ext_tids;
-		PipeannSlotAbort(&update);
+		PipeannPageAbort(&update);
 		if (first != PIPEANN_INVALID_ID &&
 			AddToExt(view, id, first, row, &number))
 			return true;
@@ -185,33 +185,6 @@ HashOf(const PipeannLayout *l, const PipeannSlot *slot)
 
 	return PipeannSlotError(l, slot) == 0 ? hash :
 		hash_combine(hash, slot->hash);
-}
-
-static void
-KnowIndex(const PipeannIndexView *view)
-{
-	if (known.build_id == view->meta.build_id)
-		return;
-	if (known.nodes != NULL)
-		hash_destroy(known.nodes);
-	known.nodes = NULL;
-	known.build_id = view->meta.build_id;
-	known.misses = FIRST_MISSES;
-}
-
-/* A node that may have a slot's vector, to be compared, or PIPEANN_INVALID_ID. */
-static uint32
-FindEqual(const PipeannIndexView *view, const PipeannSlot *slot)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	const EqualNode *node;
-	uint32		hash;
-
-	if (known.nodes == NULL || known.build_id != view->meta.build_id)
-		return PIPEANN_INVALID_ID;
-	hash = HashOf(l, slot);
-	node = hash_search(known.nodes, &hash, HASH_FIND, NULL);
-	return node == NULL ? PIPEANN_INVALID_ID : node->id;
 }
 
 static bool
@@ -301,7 +274,14 @@ NoteMissed(const PipeannIndexView *view, const float *x)
 {
 	if (view->cache == NULL)
 		return;
-	KnowIndex(view);
+	if (known.build_id != view->meta.build_id)
+	{
+		if (known.nodes != NULL)
+			hash_destroy(known.nodes);
+		known.nodes = NULL;
+		known.build_id = view->meta.build_id;
+		known.misses = FIRST_MISSES;
+	}
 	if (--known.misses > 0)
 		return;
 	if (known.nodes == NULL)
@@ -446,11 +426,7 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 {
 	PipeannIndexView *view = state->view;
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map,
-												  view->meta.graph_pages,
-												  &counters);
+	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	PipeannSearchParams params = {
 		.ef = view->meta.ef_construction,
 		.out_of_line_distance = OutOfLineDistance,
@@ -588,7 +564,7 @@ LinkLate(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
 	PipeannLinkSet *set = FindCandidates(state, NULL);
-	PipeannSlotUpdate update;
+	PipeannPageUpdate update;
 
 	PipeannLinkPrune(view, set, id, state->slot);
 	PipeannSlotBegin(view, id, &update);
@@ -597,10 +573,10 @@ LinkLate(InsertState *state, uint32 id)
 		update.slot->degree = state->slot->degree;
 		memcpy(update.slot->neighbors, state->slot->neighbors,
 			   state->slot->degree * sizeof(uint32));
-		PipeannSlotEnd(&update);
+		PipeannPageEnd(&update);
 	}
 	else
-		PipeannSlotAbort(&update);
+		PipeannPageAbort(&update);
 	if (!PipeannLinkNode(view, id, state->slot, set))
 		NoteRoot(view, id);
 }
@@ -687,6 +663,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 {
 	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
 
+	PipeannSlotCopy(state->view, id, slot);
 	if (!PipeannIsLinked(state->view, id, slot))
 	{
 		(void) WriteCodes(state, id);
@@ -718,16 +695,22 @@ RaiseMaxNorm(InsertState *state)
 static void
 FindKnown(InsertState *state)
 {
-	PipeannIndexView *view = state->view;
-	uint32		id = FindEqual(view, state->slot);
+	const PipeannIndexView *view = state->view;
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		hash;
+	const EqualNode *node;
 	PipeannSlot *slot;
 
 	state->equal = PIPEANN_INVALID_ID;
-	if (id == PIPEANN_INVALID_ID)
+	if (known.nodes == NULL || known.build_id != view->meta.build_id)
 		return;
-	slot = PipeannSlotAlloc(&view->meta.layout);
-	PipeannSlotCopy(view, id, slot);
-	(void) EndsAtEqual(id, slot, state);
+	hash = HashOf(l, state->slot);
+	node = hash_search(known.nodes, &hash, HASH_FIND, NULL);
+	if (node == NULL)
+		return;
+	slot = PipeannSlotAlloc(l);
+	PipeannSlotCopy(view, node->id, slot);
+	(void) EndsAtEqual(node->id, slot, state);
 	pfree(slot);
 }
 
@@ -753,16 +736,13 @@ static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
 			 const PipeannRow *row, bool updated)
 {
-	InsertState state;
+	InsertState state = {
+		.view = view,.x = x,.query = x,.norm = norm,.whole = row
+	};
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannLinkSet *set;
 	uint32		id;
 
-	memset(&state, 0, sizeof(state));
-	state.view = view;
-	state.x = state.query = x;
-	state.norm = norm;
-	state.whole = row;
 	state.row = StoreRow(view, row);
 	state.attributes = PipeannAttributesOfView(view);
 	if (l->metric == PIPEANN_COSINE)

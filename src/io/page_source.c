@@ -722,14 +722,14 @@ ReadThroughBuffers(Source *source, BufferedFrame *frame)
 	return MakeReady(source, frame, hit);
 }
 
-/* Queue the read of a frame's blocks. False if there is no descriptor. */
+/* Queue the read of blocks into a frame. False if there is no descriptor. */
 static bool
-QueueRead(Source *source, BufferedFrame *frame)
+QueueRead(BufferedFrame *frame, PipeannReadOwner *owner, Relation relation,
+		  BlockNumber blkno, int blocks)
 {
-	frame->read.owner = &source->owner;
+	frame->read.owner = owner;
 	frame->read.buffer = frame->buffer;
-	return PipeannReadQueue(&frame->read, source->index, frame->blkno,
-							source->layout->node_pages);
+	return PipeannReadQueue(&frame->read, relation, blkno, blocks);
 }
 
 /* Wait until the source has fewer than below reads in flight. */
@@ -795,10 +795,7 @@ NewFrame(Source *source, uint32 page)
 	BufferedFrame *frame;
 
 	if (blkno == InvalidBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has no graph page %u",
-						RelationGetRelationName(source->index), page)));
+		PipeannCorrupted(source->index, "has no graph page %u", page);
 	frame = AllocFrame(source->layout->node_pages);
 	dlist_push_tail(&source->frames, &frame->node);
 	frame->blkno = blkno;
@@ -829,7 +826,8 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 		return FinishHit(source, frame);
 	if (self->in_flight >= most)
 		WaitForReads(source, most);
-	if (!QueueRead(source, frame))
+	if (!QueueRead(frame, &source->owner, source->index, frame->blkno,
+				   source->layout->node_pages))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);
 	CountUse(&source->uses, page, false);
@@ -1020,10 +1018,8 @@ QueueOne(Profile *profile, BufferedFrame *frame)
 	BlockNumber blkno = (BlockNumber)
 		pg_prng_uint64_range(&profile->random, 0, profile->nblocks - 1);
 
-	frame->read.owner = &profile->owner;
-	frame->read.buffer = frame->buffer;
-	profile->failed |= !PipeannReadQueue(&frame->read, profile->relation,
-										 blkno, 1);
+	profile->failed |= !QueueRead(frame, &profile->owner, profile->relation,
+								  blkno, 1);
 }
 
 /*

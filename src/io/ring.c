@@ -101,8 +101,11 @@ DiscardFile(PipeannFile *file)
 }
 
 static void
-FileUnpin(PipeannFile *file)
+UnpinFile(PipeannRead *read)
 {
+	PipeannFile *file = read->file;
+
+	read->file = NULL;
 	Assert(file->pins > 0);
 	if (--file->pins == 0 && file->stale)
 		CloseFile(file);
@@ -454,8 +457,7 @@ NoteSubmitted(int count)
 		PipeannRead *read = dlist_container(PipeannRead, node,
 											dlist_pop_head_node(&queued));
 
-		FileUnpin(read->file);
-		read->file = NULL;
+		UnpinFile(read);
 		read->state = PIPEANN_READ_SUBMITTED;
 		dlist_push_tail(&submitted, &read->node);
 	}
@@ -610,8 +612,7 @@ ReadDeferred(PipeannReadOwner *owner)
 	pgstat_report_wait_end();
 
 	dlist_delete(&read->node);
-	FileUnpin(read->file);
-	read->file = NULL;
+	UnpinFile(read);
 	CompleteRead(read, (int) result);
 	return true;
 }
@@ -741,8 +742,7 @@ PipeannReadCancel(PipeannRead *read)
 			/* FALLTHROUGH */
 		case PIPEANN_READ_DEFERRED:
 			dlist_delete(&read->node);
-			FileUnpin(read->file);
-			read->file = NULL;
+			UnpinFile(read);
 			(*read->owner->in_flight)--;
 			break;
 		case PIPEANN_READ_SUBMITTED:

@@ -20,17 +20,18 @@ PG_FUNCTION_INFO_V1(pipeann_prewarm);
 /* The part of shared_buffers that prewarming may fill. */
 #define PREWARM_PART 0.75
 
-typedef struct Rank
-{
-	uint32		page;
-	uint32		weight;
-} Rank;
+/*
+ * A rank has what is left of the largest weight above a page's number: sorted, those
+ * of the most weight come first.
+ */
+#define NO_WEIGHT PG_UINT32_MAX
+#define ONE_WEIGHT (UINT64CONST(1) << 32)
 
 typedef struct Ranking
 {
 	const PipeannLayout *layout;
 	uint32		npages;
-	Rank	   *ranks;			/* [npages] */
+	uint64	   *ranks;			/* [npages] */
 } Ranking;
 
 /* Neighbour ids come from disk, so those without a page are ignored. */
@@ -51,7 +52,7 @@ CountEdges(uint32 page, const char *nodes, void *arg)
 			uint32		to = PipeannIdPage(l, slot->neighbors[j]);
 
 			if (to < ranking->npages && to != page)
-				ranking->ranks[to].weight++;
+				ranking->ranks[to] -= ONE_WEIGHT;
 		}
 	}
 }
@@ -60,10 +61,7 @@ static void
 RankByEdges(const PipeannIndexView *view, Ranking *ranking)
 {
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  ranking->layout, view->map,
-												  view->meta.graph_pages,
-												  &counters);
+	PipeannPageSource *source = PipeannViewSource(view, &counters);
 
 	PipeannVisitPages(source, 0, ranking->npages, CountEdges, ranking);
 	PipeannSourceClose(source);
@@ -73,40 +71,26 @@ RankByEdges(const PipeannIndexView *view, Ranking *ranking)
 static bool
 RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 {
+	PipeannPageUses *uses;
 	uint32		known = 0;
 
 	if (view->cache == NULL || view->cache->hot.table == NULL)
 		return false;
+	uses = view->cache->hot.table;
 	for (uint32 i = 0; i < ranking->npages; i++)
-	{
-		ranking->ranks[i].weight = PipeannPageUseCount(view->cache->hot.table, i);
-		known += ranking->ranks[i].weight > 0;
-	}
-	if (known >= room)
-		return true;
-	for (uint32 i = 0; i < ranking->npages; i++)
-		ranking->ranks[i].weight = 0;
-	return false;
+		known += PipeannPageUseCount(uses, i) > 0;
+	for (uint32 i = 0; i < ranking->npages && known >= room; i++)
+		ranking->ranks[i] -= PipeannPageUseCount(uses, i) * ONE_WEIGHT;
+	return known >= room;
 }
 
 static int
-ByWeight(const void *a, const void *b)
+CompareRanks(const void *a, const void *b)
 {
-	const Rank *x = a;
-	const Rank *y = b;
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
 
-	if (x->weight != y->weight)
-		return x->weight > y->weight ? -1 : 1;
-	return x->page < y->page ? -1 : x->page > y->page;
-}
-
-static int
-ByPage(const void *a, const void *b)
-{
-	const Rank *x = a;
-	const Rank *y = b;
-
-	return x->page < y->page ? -1 : x->page > y->page;
+	return x < y ? -1 : x > y;
 }
 
 /*
@@ -115,20 +99,17 @@ ByPage(const void *a, const void *b)
 static uint32
 ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 {
-	ranking->ranks = MemoryContextAllocHuge(CurrentMemoryContext,
-											mul_size(ranking->npages,
-													 sizeof(Rank)));
+	ranking->ranks = PipeannArray(uint64, ranking->npages);
 	for (uint32 i = 0; i < ranking->npages; i++)
-	{
-		ranking->ranks[i].page = i;
-		ranking->ranks[i].weight = 0;
-	}
+		ranking->ranks[i] = NO_WEIGHT * ONE_WEIGHT + i;
 	if (ranking->npages <= room)
 		return ranking->npages;
 	if (!RankByUse(view, ranking, room))
 		RankByEdges(view, ranking);
-	qsort(ranking->ranks, ranking->npages, sizeof(Rank), ByWeight);
-	qsort(ranking->ranks, room, sizeof(Rank), ByPage);
+	qsort(ranking->ranks, ranking->npages, sizeof(uint64), CompareRanks);
+	for (uint32 i = 0; i < room; i++)
+		ranking->ranks[i] %= ONE_WEIGHT;
+	qsort(ranking->ranks, room, sizeof(uint64), CompareRanks);
 	return room;
 }
 
@@ -177,7 +158,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		PipeannHotBringInPage(index, ranking.layout, view.map,
 							  view.cache == NULL ? NULL : &view.cache->hot,
-							  ranking.ranks[i].page);
+							  (uint32) ranking.ranks[i]);
 	}
 	pfree(ranking.ranks);
 	if (view.cache != NULL)

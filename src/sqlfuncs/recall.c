@@ -56,11 +56,7 @@ Nearest(RecallState *state, int k, int least_ef, bool exact,
 {
 	PipeannIndexView *view = &state->view;
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index,
-												  &view->meta.layout,
-												  view->map,
-												  view->meta.graph_pages,
-												  &counters);
+	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	PipeannSearchParams params = PipeannScanParams();
 	PipeannSearch *search = PipeannReuseSearch();
 	const PipeannResult *result;

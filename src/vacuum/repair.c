@@ -920,10 +920,7 @@ LinkBySearch(Reach *reach, uint32 id, const PipeannSlot *slot)
 	const PipeannIndexView *view = &reach->v->view;
 	PipeannLayout near = PipeannNearLayout(&view->meta.layout);
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannSourceOpen(view->index, &near,
-												  view->map,
-												  view->meta.graph_pages,
-												  &counters);
+	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	PipeannSearchParams params = {
 		.ef = SEARCH_EF,
 		.out_of_line_distance = NoOutOfLineDistance,

@@ -362,7 +362,7 @@ static bool
 SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
 		uint32 to)
 {
-	PipeannSlotUpdate update;
+	PipeannPageUpdate update;
 	bool		ours;
 
 	PipeannSlotBegin(&v->view, id, &update);
@@ -370,7 +370,7 @@ SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
 		PipeannSlotIsTidsOf(update.slot, walk->owner);
 	if (!ours || update.slot->ext_tids != from)
 	{
-		PipeannSlotAbort(&update);
+		PipeannPageAbort(&update);
 		if (!ours)
 			ChainError(v, walk, id);
 		return false;
@@ -383,7 +383,7 @@ SetLink(PipeannVacuum *v, const ChainWalk *walk, uint32 id, uint32 from,
 		if (update.slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 			v->parts_died = true;
 	}
-	PipeannSlotEnd(&update);
+	PipeannPageEnd(&update);
 	return true;
 }
 
