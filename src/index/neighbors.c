@@ -403,17 +403,6 @@ typedef struct NewNode
 								 * edges lead to them */
 } NewNode;
 
-/* The planned list of target. */
-typedef struct ReverseEdge
-{
-	uint32		target;
-	PipeannSlot *seen;			/* target's slot when it was planned */
-	uint32	   *list;
-	int			n;
-	int			tree_edges;
-	bool		done;
-} ReverseEdge;
-
 /* What may be done to target's list to have the edge. */
 typedef enum Effort
 {
@@ -461,7 +450,7 @@ ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
  * them.
  */
 static void
-JoinTree(ReverseEdge *edge, int at)
+JoinTree(PipeannListChange *edge, int at)
 {
 	uint32		id = edge->list[at];
 
@@ -491,7 +480,7 @@ AddToSet(NewNode *node, PipeannLinkSet *set, const float *target,
  * stay, come first, a new one behind them.
  */
 static void
-KeepPlaces(ReverseEdge *edge, int degree, int tree_edges)
+KeepPlaces(PipeannListChange *edge, int degree, int tree_edges)
 {
 	const uint32 *old = edge->seen->neighbors;
 	uint32	   *list = palloc(edge->n * sizeof(uint32));
@@ -518,7 +507,7 @@ KeepPlaces(ReverseEdge *edge, int degree, int tree_edges)
  * whose code is not known yet, stay.
  */
 static void
-PruneFullList(NewNode *node, bool in_tree, ReverseEdge *edge)
+PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	const PipeannSlot *target = edge->seen;
@@ -558,7 +547,7 @@ PruneFullList(NewNode *node, bool in_tree, ReverseEdge *edge)
  */
 static bool
 PlanEdge(NewNode *node, uint32 target, Effort effort,
-		 ReverseEdge *edge)
+		 PipeannListChange *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE ||
@@ -613,7 +602,7 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 
 /* Change the lists of edges[n], all on one page, in a copy of the page. */
 static void
-ChangePage(const PipeannLayout *l, Page page, ReverseEdge *edges, int n)
+ChangePage(const PipeannLayout *l, Page page, PipeannListChange *edges, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
@@ -630,7 +619,7 @@ ChangePage(const PipeannLayout *l, Page page, ReverseEdge *edges, int n)
 }
 
 static bool
-AnyIsAsSeen(const PipeannLayout *l, Page page, const ReverseEdge *edges,
+AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannListChange *edges,
 			int n)
 {
 	for (int i = 0; i < n; i++)
@@ -643,7 +632,7 @@ AnyIsAsSeen(const PipeannLayout *l, Page page, const ReverseEdge *edges,
 
 /* The number of edges on the same page as edges[0]; they are sorted by page. */
 static int
-CountOnPage(const PipeannLayout *l, const ReverseEdge *edges, int n)
+CountOnPage(const PipeannLayout *l, const PipeannListChange *edges, int n)
 {
 	int			i;
 
@@ -666,7 +655,7 @@ typedef struct PagesUpdate
 /* Change the lists of edges[n], all on one page, if any is still the same. */
 static void
 UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
-		   ReverseEdge *edges, int n)
+		   PipeannListChange *edges, int n)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	BlockNumber blkno = PipeannViewBlock(view,
@@ -707,7 +696,7 @@ EndPages(PagesUpdate *update)
  * edges were dealt with.
  */
 static int
-ApplyToPages(const PipeannIndexView *view, ReverseEdge *edges, int n)
+ApplyToPages(const PipeannIndexView *view, PipeannListChange *edges, int n)
 {
 	PagesUpdate update = {.n = 0};
 	int			done = 0;
@@ -729,8 +718,8 @@ ApplyToPages(const PipeannIndexView *view, ReverseEdge *edges, int n)
 static int
 CompareTargets(const void *a, const void *b)
 {
-	uint32		x = ((const ReverseEdge *) a)->target;
-	uint32		y = ((const ReverseEdge *) b)->target;
+	uint32		x = ((const PipeannListChange *) a)->target;
+	uint32		y = ((const PipeannListChange *) b)->target;
 
 	return x < y ? -1 : x > y;
 }
@@ -739,20 +728,21 @@ CompareTargets(const void *a, const void *b)
  * Write the planned lists whose old lists have not changed, and set their
  * done.
  */
-static void
-ApplyEdges(const PipeannIndexView *view, ReverseEdge *edges, int n)
+void
+PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,
+				   int n)
 {
-	qsort(edges, n, sizeof(ReverseEdge), CompareTargets);
+	qsort(changes, n, sizeof(PipeannListChange), CompareTargets);
 	for (int done = 0; done < n;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		done += ApplyToPages(view, edges + done, n - done);
+		done += ApplyToPages(view, changes + done, n - done);
 	}
 }
 
 /* Allocate the arrays of an edge. */
 static void
-InitEdge(const PipeannLayout *l, ReverseEdge *edge)
+InitEdge(const PipeannLayout *l, PipeannListChange *edge)
 {
 	edge->seen = PipeannSlotAlloc(l);
 	edge->list = palloc((l->max_degree + 1) * sizeof(uint32));
@@ -766,14 +756,14 @@ InitEdge(const PipeannLayout *l, ReverseEdge *edge)
 static bool
 LinkBack(NewNode *node, uint32 target, Effort effort)
 {
-	ReverseEdge edge;
+	PipeannListChange edge;
 
 	InitEdge(&node->view->meta.layout, &edge);
 	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_AS_TREE_EDGE; i++)
 	{
 		if (!PlanEdge(node, target, effort, &edge))
 			return false;
-		ApplyEdges(node->view, &edge, 1);
+		PipeannChangeLists(node->view, &edge, 1);
 		if (edge.done)
 			return true;
 	}
@@ -814,7 +804,7 @@ LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
  * to where that led, so that nothing is cut off.
  */
 static bool
-TakePlace(NewNode *node, ReverseEdge *edge)
+TakePlace(NewNode *node, PipeannListChange *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			n = PipeannSlotDegree(l, edge->seen);
@@ -828,7 +818,7 @@ TakePlace(NewNode *node, ReverseEdge *edge)
 	edge->n = n;
 	edge->tree_edges = tree_edges;
 	JoinTree(edge, n - 1);
-	ApplyEdges(node->view, edge, 1);
+	PipeannChangeLists(node->view, edge, 1);
 	return edge->done;
 }
 
@@ -1019,7 +1009,7 @@ FindParent(NewNode *node, const PipeannSlot *slot,
 static int
 PlanEdges(NewNode *node, const PipeannSlot *slot,
 		  const PipeannLinkSet *known,
-		  ReverseEdge *edges, uint32 *parent)
+		  PipeannListChange *edges, uint32 *parent)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
@@ -1049,7 +1039,7 @@ PlanEdges(NewNode *node, const PipeannSlot *slot,
  * many.
  */
 static int
-ParentFirst(const PipeannLayout *l, ReverseEdge *edges, int n,
+ParentFirst(const PipeannLayout *l, PipeannListChange *edges, int n,
 			uint32 parent)
 {
 	int			first = 0;
@@ -1058,7 +1048,7 @@ ParentFirst(const PipeannLayout *l, ReverseEdge *edges, int n,
 		return 0;
 	for (int i = 0; i < n; i++)
 	{
-		ReverseEdge edge = edges[i];
+		PipeannListChange edge = edges[i];
 
 		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, parent))
 			continue;
@@ -1079,8 +1069,8 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 				const PipeannSlot *slot, const PipeannLinkSet *known)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	ReverseEdge *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
-								sizeof(ReverseEdge));
+	PipeannListChange *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
+								sizeof(PipeannListChange));
 	NewNode		node = MakeNode(view, id, slot);
 	uint32		parent;
 	bool		in_tree = false;
@@ -1091,14 +1081,14 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 		PutVector(node.cache, known->ids[i], known->vectors[i]);
 	n = PlanEdges(&node, slot, known, edges, &parent);
 	first = ParentFirst(l, edges, n, parent);
-	ApplyEdges(view, edges, first);
+	PipeannChangeLists(view, edges, first);
 	for (int i = 0; i < first; i++)
 		if (edges[i].target == parent)
 			in_tree = edges[i].done;
 	if (!in_tree)
 		in_tree = FindParent(&node, slot, known,
 							 parent == PIPEANN_INVALID_ID);
-	ApplyEdges(view, edges + first, n - first);
+	PipeannChangeLists(view, edges + first, n - first);
 	for (int i = 0; i < n; i++)
 		if (!edges[i].done && edges[i].target != parent)
 			(void) LinkBack(&node, edges[i].target, PIPEANN_PRUNE);
@@ -1117,7 +1107,7 @@ PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	NewNode		node = MakeNode(view, id, slot);
-	ReverseEdge edge;
+	PipeannListChange edge;
 
 	if (existing)
 		return LinkBack(&node, target, PIPEANN_IF_THERE);

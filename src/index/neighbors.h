@@ -26,6 +26,17 @@ typedef struct PipeannLinkSet
 								 * a free slot, or INVALID_ID */
 } PipeannLinkSet;
 
+/* A list planned for a node, in place of the one that it had then. */
+typedef struct PipeannListChange
+{
+	uint32		target;			/* the node */
+	PipeannSlot *seen;			/* its slot when the list was planned */
+	uint32	   *list;
+	int			n;
+	int			tree_edges;		/* of these, at the front */
+	bool		done;
+} PipeannListChange;
+
 /*
  * The layout for searching neighbours. In an index by inner product these are
  * near nodes, not those of the largest products, which are always the long
@@ -56,6 +67,8 @@ extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot, float *x, float *out);
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, float *out);
+extern void PipeannChangeLists(const PipeannIndexView *view,
+							   PipeannListChange *changes, int n);
 extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);

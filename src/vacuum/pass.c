@@ -40,13 +40,3 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 	return PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
 							 true, v->info->strategy);
 }
-
-/* Copy its slots, to be looked at without a lock. */
-void
-PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes)
-{
-	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
-
-	memcpy(nodes, PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
-	UnlockReleaseBuffer(buffer);
-}

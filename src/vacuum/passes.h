@@ -114,7 +114,16 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 
 /* pass.c */
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
-extern void PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes);
+
+/* Copy its slots, to be looked at without a lock. */
+static inline void
+PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes)
+{
+	Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
+
+	memcpy(nodes, PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
+	UnlockReleaseBuffer(buffer);
+}
 
 /* repair.c */
 extern void PipeannVacuumRepairGraph(PipeannVacuum *v);

@@ -279,8 +279,7 @@ typedef struct Repair
 	float		code_dists[MAX_CANDIDATES];
 	PipeannKey	near[MAX_CANDIDATES];	/* candidates, nearest first */
 	int			ntree_edges;	/* of the new list; they come first */
-	uint32	   *fixed;			/* [slots_per_page][2 + max_degree] new lists:
-								 * length, spanning-tree edges, ids */
+	PipeannListChange *changes; /* [slots_per_page] new lists of a page */
 	char		page[PIPEANN_PAYLOAD];	/* copy of the page being repaired */
 } Repair;
 
@@ -601,8 +600,9 @@ NewRepair(PipeannVacuum *v)
 	r->dists = palloc(most * sizeof(float));
 	r->table = palloc(mul_size(l->pq_bytes,
 							   PIPEANN_CENTROIDS * sizeof(float)));
-	r->fixed = palloc(mul_size(l->slots_per_page,
-							   (2 + l->max_degree) * sizeof(uint32)));
+	r->changes = palloc0(l->slots_per_page * sizeof(PipeannListChange));
+	for (int i = 0; i < l->slots_per_page; i++)
+		r->changes[i].list = palloc(l->max_degree * sizeof(uint32));
 	return r;
 }
 
@@ -710,94 +710,55 @@ NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 	return false;
 }
 
-static uint32 *
-FixedList(const Repair *r, uint32 slot)
+/* Plan new lists for the copied page; returns how many. */
+static int
+PlanLists(Repair *r, uint32 page)
 {
-	return r->fixed + (Size) slot * (2 + r->l->max_degree);
-}
-
-/* Compute the new lists of the copied page. False if there are none. */
-static bool
-FixCopy(Repair *r, uint32 page)
-{
-	bool		any = false;
+	int			n = 0;
 
 	for (uint32 i = 0; i < r->l->slots_per_page; i++)
 	{
-		const PipeannSlot *slot = PipeannSlotAt(r->l, r->page, i);
+		PipeannSlot *slot = PipeannSlotAt(r->l, r->page, i);
 		uint32		id = PipeannVacuumId(r->v, page, i);
-		uint32	   *list = FixedList(r, i);
+		PipeannListChange *change = &r->changes[n];
 
-		list[0] = PIPEANN_INVALID_ID;
 		if (!NeedsRepair(r, id, slot))
 			continue;
-		list[0] = NewList(r, id, slot, list + 2);
-		list[1] = r->ntree_edges;
-		any = true;
+		change->target = id;
+		change->seen = slot;
+		change->n = NewList(r, id, slot, change->list);
+		change->tree_edges = r->ntree_edges;
+		change->done = false;
+		n++;
 	}
-	return any;
-}
-
-static bool
-SameList(const Repair *r, const PipeannSlot *a, const PipeannSlot *b)
-{
-	return a->flags == b->flags && a->degree == b->degree &&
-		a->tree_edges == b->tree_edges &&
-		memcmp(a->neighbors, b->neighbors,
-			   PipeannSlotDegree(r->l, a) * sizeof(uint32)) == 0;
-}
-
-/*
- * Write a page's new lists, but not over lists that have changed since the copy
- * was made. Returns whether there are such.
- */
-static bool
-WriteLists(Repair *r, uint32 number, Buffer buffer)
-{
-	GenericXLogState *xlog = GenericXLogStart(r->v->view.index);
-	Page		page = GenericXLogRegisterBuffer(xlog, buffer, 0);
-	bool		again = false;
-
-	for (uint32 i = 0; i < r->l->slots_per_page; i++)
-	{
-		PipeannSlot *slot = PipeannSlotAt(r->l, PipeannPagePayload(page), i);
-		uint32	   *list = FixedList(r, i);
-
-		if (!SameList(r, slot, PipeannSlotAt(r->l, r->page, i)))
-			again = true;
-		else if (list[0] != PIPEANN_INVALID_ID)
-		{
-			slot->degree = list[0];
-			slot->tree_edges = list[1];
-			memcpy(slot->neighbors, list + 2, list[0] * sizeof(uint32));
-			r->v->lists++;
-		}
-	}
-	PipeannPageSeal(page, BufferGetBlockNumber(buffer));
-	GenericXLogFinish(xlog);
-	return again;
+	return n;
 }
 
 /* Inserts may change lists meanwhile; then the page is done again. */
 static void
-RepairPage(Repair *r, uint32 number, Reach *reach)
+RepairPage(Repair *r, uint32 page, Reach *reach)
 {
 	bool		again = true;
 
-	PipeannVacuumCopyPage(r->v, number, r->page);
-	while (again && FixCopy(r, number))
+	while (again)
 	{
-		Buffer		buffer = PipeannVacuumPage(r->v, number,
-											   BUFFER_LOCK_EXCLUSIVE);
+		int			n;
 
-		again = WriteLists(r, number, buffer);
-		memcpy(r->page, PipeannPagePayload(BufferGetPage(buffer)),
-			   PIPEANN_PAYLOAD);
-		UnlockReleaseBuffer(buffer);
+		PipeannVacuumCopyPage(r->v, page, r->page);
+		n = PlanLists(r, page);
+		PipeannChangeLists(&r->v->view, r->changes, n);
+		again = false;
+		for (int i = 0; i < n; i++)
+		{
+			r->v->lists += r->changes[i].done;
+			again |= !r->changes[i].done;
+		}
+		if (n > 0 && !again && reach != NULL)
+			PipeannVacuumCopyPage(r->v, page, r->page);
 	}
 	for (uint32 i = 0; i < r->l->slots_per_page && reach != NULL; i++)
-		ReachNode(reach, PipeannVacuumId(r->v, number, i),
-						 PipeannSlotAt(r->l, r->page, i));
+		ReachNode(reach, PipeannVacuumId(r->v, page, i),
+				  PipeannSlotAt(r->l, r->page, i));
 }
 
 /* Take dead nodes out of neighbour lists. */
