@@ -76,7 +76,6 @@ struct PipeannParallelShared
 struct PipeannOwnFiles
 {
 	FileSet		set;
-	bool		deleted;
 	MemoryContextCallback callback;
 };
 
@@ -107,14 +106,18 @@ BuildWaitEvent(void)
  * signal, temp_file_limit holds, and the statistics know the bytes.
  */
 
-typedef struct Mapped
+/* What has been allocated. Where it is a file this stays as long as the callback does. */
+typedef struct Allocation
 {
-	File		file;
-	char	   *at;
+	void	   *at;
 	Size		size;
-	bool		mapped;
+	Size		counted;		/* bytes of memory, of s->used; 0 of a file */
+	dsm_segment *segment;		/* or */
+	bool		mapped;			/* a file, or private memory */
+	File		file;
+	uint32		number;			/* the file's */
 	MemoryContextCallback callback;
-} Mapped;
+} Allocation;
 
 #define BLOCK (1024 * 1024)
 
@@ -151,31 +154,28 @@ WriteZeros(File file, Size size)
 static void
 Unmap(void *arg)
 {
-	Mapped	   *m = arg;
+	Allocation *a = arg;
 
-	if (m->mapped)
-		munmap(m->at, m->size);
-	m->mapped = false;
+	if (a->mapped)
+		munmap(a->at, a->size);
+	a->mapped = false;
 }
 
-static Mapped *
-Map(File file, Size size)
+static void
+Map(Allocation *a, File file, uint32 number)
 {
-	Mapped	   *m = palloc0(sizeof(Mapped));
-
-	m->file = file;
-	m->size = size;
-	m->at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
+	a->at = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED,
 				 FileGetRawDesc(file), 0);
-	if (m->at == MAP_FAILED)
+	if (a->at == MAP_FAILED)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not map file \"%s\": %m", FilePathName(file))));
-	m->mapped = true;
-	m->callback.func = Unmap;
-	m->callback.arg = m;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, &m->callback);
-	return m;
+	a->mapped = true;
+	a->file = file;
+	a->number = number;
+	a->callback.func = Unmap;
+	a->callback.arg = a;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &a->callback);
 }
 
 /* ---------- allocations ---------- */
@@ -185,15 +185,6 @@ Map(File file, Size size)
 
 /* Where memory is short, one part of so many is for all but work. */
 #define WORK_PART 3
-
-typedef struct Allocation
-{
-	void	   *at;
-	Size		counted;		/* bytes of memory, of s->used; 0 of a file */
-	dsm_segment *segment;		/* or */
-	Mapped	   *mapped;			/* or private memory */
-	uint32		file;
-} Allocation;
 
 static void
 NoticeFiles(PipeannShares *s, const char *reason)
@@ -228,65 +219,48 @@ Fits(const PipeannShares *s, Size size, bool work)
 	return size <= SMALL || size <= SharesRoom(s, work);
 }
 
-/* Keep what has been allocated; returns where it is. */
-static void *
-Keep(PipeannShares *s, const Allocation *a, Size size)
-{
-	Allocation *copy = palloc(sizeof(Allocation));
-
-	*copy = *a;
-	copy->counted = a->mapped == NULL && size > SMALL ? size : 0;
-	s->used += copy->counted;
-	s->live = lappend(s->live, copy);
-	return copy->at;
-}
-
 /*
  * Make a file of zeros and map it. An error if the disk is full, or temp_file_limit
  * forbids it.
  */
 static void
-MakeFile(PipeannShares *s, Allocation *a, Size size)
+MakeFile(PipeannShares *s, Allocation *a)
 {
+	uint32		number = s->nfiles++;
 	char		name[MAXPGPATH];
 	File		file;
 
-	a->file = s->nfiles++;
-	FileName(name, a->file);
+	FileName(name, number);
 	file = FileSetCreate(s->files, name);
-	WriteZeros(file, size);
-	a->mapped = Map(file, size);
-	a->at = a->mapped->at;
+	WriteZeros(file, a->size);
+	Map(a, file, number);
 }
 
-static void *
-AllocAlone(PipeannShares *s, Size size, bool work)
+static void
+AllocAlone(PipeannShares *s, Allocation *a, bool work)
 {
-	Allocation	a = {0};
-
-	if (Fits(s, size, work))
-		a.at = PipeannAllocZero(size);
+	if (Fits(s, a->size, work))
+		a->at = PipeannAllocZero(a->size);
 	else
 	{
 		NoticeLimit(s);
-		MakeFile(s, &a, size);
+		MakeFile(s, a);
 	}
-	return Keep(s, &a, size);
 }
 
 /* The leader makes a segment if it may, else a file. */
 static void
-Make(PipeannShares *s, Allocation *a, Size size, bool work, bool segment)
+Make(PipeannShares *s, Allocation *a, bool work, bool segment)
 {
 	PipeannShare *share = &s->share[s->turn];
 	char		error[256] = "a worker could not attach to it";
-	bool		fits = Fits(s, size, work);
+	bool		fits = Fits(s, a->size, work);
 
 	if (!fits)
 		NoticeLimit(s);
 	else if (segment)
 	{
-		a->segment = PipeannAttemptSegment(DSM_HANDLE_INVALID, size, error,
+		a->segment = PipeannAttemptSegment(DSM_HANDLE_INVALID, a->size, error,
 										   sizeof(error));
 		/* a pending cancel makes the system call fail, too */
 		CHECK_FOR_INTERRUPTS();
@@ -298,20 +272,20 @@ Make(PipeannShares *s, Allocation *a, Size size, bool work, bool segment)
 	share->handle = DSM_HANDLE_INVALID;
 	if (a->segment == NULL)
 	{
-		MakeFile(s, a, size);
-		share->file = a->file;
+		MakeFile(s, a);
+		share->file = a->number;
 		return;
 	}
 	a->at = dsm_segment_address(a->segment);
 	share->handle = dsm_segment_handle(a->segment);
 	/* memory that the server has reserved was used before */
 	if (min_dynamic_shared_memory > 0)
-		memset(a->at, 0, size);
+		memset(a->at, 0, a->size);
 }
 
 /* The others attach to it; whether all could is known after a meeting. */
 static void
-Attach(PipeannShares *s, Allocation *a, Size size)
+Attach(PipeannShares *s, Allocation *a)
 {
 	PipeannShare *share = &s->share[s->turn];
 	char		name[MAXPGPATH];
@@ -320,9 +294,7 @@ Attach(PipeannShares *s, Allocation *a, Size size)
 	if (share->handle == DSM_HANDLE_INVALID)
 	{
 		FileName(name, share->file);
-		a->mapped = Map(FileSetOpen(s->files, name, O_RDWR), size);
-		a->file = share->file;
-		a->at = a->mapped->at;
+		Map(a, FileSetOpen(s->files, name, O_RDWR), share->file);
 		return;
 	}
 	a->segment = PipeannAttemptSegment(share->handle, 0, error, sizeof(error));
@@ -335,35 +307,32 @@ Attach(PipeannShares *s, Allocation *a, Size size)
 
 /* What is exchanged is written over two exchanges later, when all have read it. */
 static void
-Exchange(PipeannTeam *team, PipeannShares *s, Allocation *a, Size size,
-		 bool work, bool segment)
+Exchange(PipeannTeam *team, PipeannShares *s, Allocation *a, bool work,
+		 bool segment)
 {
 	s->turn = 1 - s->turn;
 	if (PipeannTeamLeads(team))
-		Make(s, a, size, work, segment);
+		Make(s, a, work, segment);
 	PipeannTeamMeet(team);
 	if (!PipeannTeamLeads(team))
-		Attach(s, a, size);
+		Attach(s, a);
 	PipeannTeamMeet(team);
 }
 
-static void *
-AllocTogether(PipeannTeam *team, PipeannShares *s, Size size, bool work)
+static void
+AllocTogether(PipeannTeam *team, PipeannShares *s, Allocation *a, bool work)
 {
-	Allocation	a = {0};
-
-	Exchange(team, s, &a, size, work, true);
+	Exchange(team, s, a, work, true);
 	if (s->share[s->turn].refused)
 	{
-		if (a.segment != NULL)
-			dsm_detach(a.segment);
-		memset(&a, 0, sizeof(a));
-		Exchange(team, s, &a, size, work, false);
+		if (a->segment != NULL)
+			dsm_detach(a->segment);
+		a->segment = NULL;
+		Exchange(team, s, a, work, false);
 	}
 	/* the mapping is this transaction's, so that an error ends it */
-	if (a.segment != NULL)
-		dsm_unpin_mapping(a.segment);
-	return Keep(s, &a, size);
+	if (a->segment != NULL)
+		dsm_unpin_mapping(a->segment);
 }
 
 /* ---------- the team's callbacks ---------- */
@@ -389,9 +358,18 @@ SharesOf(PipeannTeam *team)
 static void *
 Share(PipeannTeam *team, Size size, bool work)
 {
-	size = Max(size, 1);
-	return team->members > 1 ? AllocTogether(team, SharesOf(team), size, work) :
-		AllocAlone(SharesOf(team), size, work);
+	PipeannShares *s = SharesOf(team);
+	Allocation *a = palloc0(sizeof(Allocation));
+
+	a->size = Max(size, 1);
+	if (team->members > 1)
+		AllocTogether(team, s, a, work);
+	else
+		AllocAlone(s, a, work);
+	a->counted = !a->mapped && a->size > SMALL ? a->size : 0;
+	s->used += a->counted;
+	s->live = lappend(s->live, a);
+	return a->at;
 }
 
 static Size
@@ -400,7 +378,6 @@ Room(PipeannTeam *team, bool work)
 	return SharesRoom(SharesOf(team), work);
 }
 
-/* The callback of what was mapped stays registered, so the struct stays as well. */
 static void
 Release(PipeannTeam *team, PipeannShares *s, Allocation *a)
 {
@@ -409,13 +386,13 @@ Release(PipeannTeam *team, PipeannShares *s, Allocation *a)
 	s->used -= a->counted;
 	if (a->segment != NULL)
 		dsm_detach(a->segment);
-	else if (a->mapped == NULL)
+	else if (!a->mapped)
 		pfree(a->at);
 	else
 	{
-		Unmap(a->mapped);
-		FileClose(a->mapped->file);
-		FileName(name, a->file);
+		Unmap(a);
+		FileClose(a->file);
+		FileName(name, a->number);
 		if (PipeannTeamLeads(team))
 			(void) FileSetDelete(s->files, name, false);
 	}
@@ -435,7 +412,6 @@ Unshare(PipeannTeam *team, const void *memory)
 			continue;
 		s->live = foreach_delete_current(s->live, cell);
 		Release(team, s, a);
-		pfree(a);
 		return;
 	}
 	elog(ERROR, "memory of an index build is not known");
@@ -450,7 +426,7 @@ UnshareAll(PipeannTeam *team)
 
 	foreach(cell, s->live)
 		Release(team, s, lfirst(cell));
-	list_free_deep(s->live);
+	list_free(s->live);
 	s->live = NIL;
 }
 
@@ -531,13 +507,8 @@ BeginTeam(PipeannParallel *p, int member)
 static void
 DeleteOwnFiles(void *arg)
 {
-	PipeannOwnFiles *files = arg;
-
-	if (files->deleted)
-		return;
-	files->deleted = true;
 	HOLD_INTERRUPTS();
-	FileSetDeleteAll(&files->set);
+	FileSetDeleteAll(arg);
 	RESUME_INTERRUPTS();
 }
 
@@ -551,7 +522,7 @@ MakeOwnFiles(PipeannParallel *p)
 	p->own_files = palloc0(sizeof(PipeannOwnFiles));
 	FileSetInit(&p->own_files->set);
 	p->own_files->callback.func = DeleteOwnFiles;
-	p->own_files->callback.arg = p->own_files;
+	p->own_files->callback.arg = &p->own_files->set;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext,
 									   &p->own_files->callback);
 	SetShares(p, &p->own_files->set, NULL);
@@ -769,7 +740,7 @@ PipeannParallelEnd(PipeannParallel *p)
 {
 	UnshareAll(&p->team);
 	if (p->own_files != NULL)
-		DeleteOwnFiles(p->own_files);
+		DeleteOwnFiles(&p->own_files->set);
 	if (p->context == NULL)
 	{
 		ReleaseSnapshot(p);
