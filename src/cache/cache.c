@@ -3,10 +3,8 @@
  *		Giving out caches, shared ones and private copies, and bringing them up to
  *		date; settings.
  *
- * An attachment is how this backend sees a cache: there is one for each index that
- * it used, kept from scan to scan, with its segments mapped. It refers to its entry
- * only while a PipeannCache is in use, so that the cache may be evicted between
- * scans. One that is no longer good for new scans (its cache was dropped, its index
+ * An attachment refers to its entry only while a PipeannCache is in use, so that the
+ * cache may be evicted between scans. One that is no longer good for new scans (its cache was dropped, its index
  * rebuilt) leaves the hash table at once and is freed when its last user releases it.
  */
 #include "cache/registry.h"
@@ -617,12 +615,6 @@ MakeAttachment(Relation index, const PipeannMeta *meta, bool shared,
 
 /* ---------- bringing a cache up to date ---------- */
 
-/*
- * One backend at a time does so while the others wait. It writes the codes that
- * it reads over the old ones, while searches use them. A code read while it
- * changes costs a little recall at most.
- */
-
 /* What a turn is for. */
 typedef struct Newer
 {
@@ -901,9 +893,7 @@ RetryShared(Relation index, const PipeannMeta *meta,
 	return shared;
 }
 
-/*
- * Returns the attachment for new scans of an index; its cache stays in memory.
- */
+/* Returns the attachment for new scans of an index; its cache stays in memory. */
 static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 {
@@ -1109,10 +1099,8 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 }
 
 /*
- * Warn if such a cache is too large for the area that the server reserved.
- *
- * Codes that the server's area cannot hold are copied by every backend that
- * searches: better said now than found out by its memory.
+ * Warn if such a cache is too large for the area that the server reserved, so that every
+ * backend that searches would have a copy: better said now than found out by its memory.
  */
 void
 PipeannCacheWarn(Relation index, const PipeannMeta *meta)

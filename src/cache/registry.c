@@ -5,12 +5,10 @@
  *		and dropped; and giving memory back: the caches used longest ago when room is
  *		short, and those of files that are gone.
  *
- * If the library is preloaded a segment is a run of pages of an arena in the
- * server's own shared memory, which PostgreSQL's free page manager keeps.
- * Otherwise a segment is a dynamic shared memory segment, pinned so that it
- * outlives the backend that made it; all of them together are counted against
- * pipeann.shared_memory. A dynamic segment that is given back lives on while an
- * idle backend still maps it, until that backend next uses an index or ends.
+ * PostgreSQL's free page manager keeps the pages of the arena. Dynamic shared memory
+ * segments are pinned, so that they outlive the backend that made them; all of them
+ * together are counted against pipeann.shared_memory. One that is given back lives on while
+ * an idle backend still maps it, until that backend next uses an index or ends.
  *
  * One backend loads a cache while others that need it wait. If that backend
  * fails or ends, PipeannRegistryLetGo() gives the entry up and the others try
@@ -616,10 +614,7 @@ PipeannRegistryHold(PipeannAttachment *attachment)
 	return ok;
 }
 
-/*
- * The cache is loaded. If it has been doomed meanwhile, only this backend uses
- * it.
- */
+/* The cache is loaded. If it has been doomed meanwhile, only this backend uses it. */
 void
 PipeannRegistryPublish(PipeannAttachment *attachment)
 {

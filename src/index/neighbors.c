@@ -2,17 +2,7 @@
  * neighbors.c
  *		Choosing a node's neighbours, and making the edges that lead to it.
  *
- * The neighbours of a new node are chosen by exact distances, from pages that a
- * search has just read.
- *
- * Of the edges that lead to it the first one comes from the node's nearest
- * neighbour and is a spanning-tree edge, which pruning keeps, so no insert makes
- * a node unreachable. It is made before the others: a node that an interrupted
- * insert left behind has this edge or none.
- *
- * All edges are planned on copies of the lists. Then each page with such lists
- * is changed once, if the lists are still the same, a few pages at a time.
- * Full lists are pruned by code distances.
+ * src/README, "insert/", tells how, and what spanning-tree edges are for.
  */
 #include "postgres.h"
 
@@ -152,10 +142,8 @@ HasRoom(const PipeannLayout *l, const char *nodes)
 }
 
 /*
- * Whether the new node may go to a candidate's page, when `before` nearer
- * candidates' pages had no room. Nodes that share pages with near ones save
- * reads: so rather than to a far page the node goes to one of its own, where
- * others will join it, unless the index has many free slots.
+ * Whether the new node may go to a candidate's page, when `before` nearer candidates'
+ * pages had no room.
  */
 static bool
 WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
@@ -165,9 +153,7 @@ WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
 		(before < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
 }
 
-/*
- * The slots of a graph page: the search's copy, or else one read into buffer.
- */
+/* The slots of a graph page: the search's copy, or else one read into buffer. */
 static const char *
 PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
 		   uint32 page, char *buffer)
@@ -413,11 +399,9 @@ typedef enum Effort
 } Effort;
 
 /*
- * Planning an edge on a copy of a list, and changing the page.
- *
- * Pruning a full list by exact distances would need a read for each neighbour,
- * so neighbours are decoded from their codes (as in FreshDiskANN). A full list
- * is pruned to less than it can hold, so that the next edges find room.
+ * Planning an edge on a copy of a list, and changing the page. Pruning a full list by
+ * exact distances would need a read for each neighbour, so neighbours are decoded from
+ * their codes (as in FreshDiskANN).
  */
 
 /*
@@ -690,10 +674,9 @@ EndPages(PagesUpdate *update)
 }
 
 /*
- * Change the lists of the first edges, if they are still the same, on as many
- * pages as one WAL record holds: a record for each page would be as much
- * header as change. Pages are locked in ascending order. Returns how many
- * edges were dealt with.
+ * Change the lists of the first edges on as many pages as one WAL record holds: a record
+ * for each page would be as much header as change. Returns how many edges were dealt
+ * with.
  */
 static int
 ApplyToPages(const PipeannIndexView *view, PipeannListChange *edges, int n)
@@ -740,7 +723,6 @@ PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,
 	}
 }
 
-/* Allocate the arrays of an edge. */
 static void
 InitEdge(const PipeannLayout *l, PipeannListChange *edge)
 {

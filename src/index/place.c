@@ -10,12 +10,8 @@
 #include "utils/rel.h"
 
 /*
- * Graph pages with free slots, in PostgreSQL's free space map.
- *
- * The map is a hint: it is not WAL-logged, and may be lost, or name pages that
- * are full or no graph pages. A backend that takes a page from it checks the
- * page, and corrects the map if there is no free slot; VACUUM notes what it
- * frees. A graph page of several blocks is in the map by its first one.
+ * Graph pages with free slots, in PostgreSQL's free space map: a hint, which is not
+ * WAL-logged, and may be lost, or name pages that are full or no graph pages.
  */
 
 /* The least free space that is noted. */
@@ -120,9 +116,7 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
 	}
 }
 
-/*
- * Pages that the free space map may name in vain, as others have filled them.
- */
+/* Pages that the free space map may name in vain, as others have filled them. */
 #define MAX_FREE_TRIES 16
 
 /* Lock a block of a page that may have been given out and never written. */
@@ -347,10 +341,8 @@ AddGraphPage(PipeannIndexView *view)
 }
 
 /*
- * Whether the last graph page has been written since it was given out. No
- * other page is given out before, so after a crash, on a full disk or on a replica,
- * where a page comes to the file when what was written there is replayed, the file
- * lacks one page at most.
+ * Whether the last graph page has been written since it was given out. No other page is
+ * given out before, so the file lacks one page at most.
  */
 static bool
 LastPageIsWritten(const PipeannIndexView *view)
@@ -371,9 +363,7 @@ LastPageIsWritten(const PipeannIndexView *view)
 	return !is_new;
 }
 
-/*
- * Whether the slot is a node that found no room near itself and begins a page.
- */
+/* Whether the slot is a node that found no room near itself and begins a page. */
 static bool
 BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
 {

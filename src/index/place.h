@@ -25,9 +25,8 @@ typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
 /*
- * Inserts keep a fifth of the slots free. Free slots let a node join near
- * ones, which saves searches reads, and since nodes do not move later, the
- * place of an insert decides this.
+ * Inserts keep a fifth of the slots free, which let a node join near ones: nodes do not
+ * move later.
  */
 #define PIPEANN_WANTED_FILL 0.8
 

@@ -24,9 +24,8 @@
 
 /*
  * Whether inserters that wait for an autovacuum worker may cancel it, as they do
- * after deadlock_timeout. All that the worker has done for this index would be
- * thrown away, and again the next time. The end of its transaction, of whatever kind,
- * makes it cancellable again.
+ * after deadlock_timeout. The end of its transaction, of whatever kind, makes it
+ * cancellable again.
  */
 static void
 SetCancellable(bool cancellable)
@@ -44,9 +43,8 @@ SetCancellable(bool cancellable)
 
 /*
  * Wait for the inserts under way, and let others wait until inserts are let in
- * again: the metapage's heavyweight lock. Those that wait do not cancel an autovacuum
- * worker meanwhile. Returns whether this backend could be cancelled by them before,
- * which PipeannLetInsertsIn() restores.
+ * again. Returns whether they could cancel this backend before, which
+ * PipeannLetInsertsIn() restores.
  */
 bool
 PipeannKeepInsertsOut(Relation index)
@@ -172,10 +170,7 @@ LaterBlock(const PipeannIndexView *view, uint32 page)
 	return blkno;
 }
 
-/*
- * Errors if the view's layout may have been replaced and its pages used again.
- * That can happen on a replica only; elsewhere snapshots prevent it.
- */
+/* Errors if the view's layout may have been replaced and its pages used again. */
 void
 PipeannCheckPacking(const PipeannIndexView *view)
 {
@@ -213,17 +208,6 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	return blkno;
 }
 
-/* A user that may select from the table may look at its index. */
-static void
-CheckPrivilege(Relation index)
-{
-	Oid			heap = IndexGetRelation(RelationGetRelid(index), false);
-
-	if (pg_class_aclcheck(heap, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_INDEX,
-					   RelationGetRelationName(index));
-}
-
 /*
  * Open an index for a SQL function, with AccessShareLock. Errors unless it is
  * a pipeann index, not another session's temporary one, and the user may
@@ -244,7 +228,10 @@ PipeannOpenIndex(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot access temporary indexes of other sessions")));
-	CheckPrivilege(index);
+	if (pg_class_aclcheck(IndexGetRelation(relid, false), GetUserId(),
+						  ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_INDEX,
+					   RelationGetRelationName(index));
 	if (!index->rd_index->indisvalid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -2,13 +2,7 @@
  * insert.c
  *		Inserting a row.
  *
- * A row whose vector is in the index already joins that vector's node.
- * Otherwise its node is written, then its code, then the edges that lead to
- * it: a crash before the edges leaves what a row that is never committed
- * leaves in any index. Inserts hold the metapage's heavyweight lock shared, so
- * that retraining and VACUUM can wait until none is under way. Pages are
- * locked one at a time, except for those that get reverse edges
- * (index/neighbors.c).
+ * src/README, "insert/", gives the order of the steps and says why it is right.
  *
  * The inserts of one statement share the backend's memory, reads and cache. A
  * view is opened for each insert, which takes a thousandth of its time.
@@ -136,15 +130,10 @@ JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 /*
  * Where the nodes are that a search cannot tell apart by their codes.
  *
- * A row that is updated in another column joins the node of its vector, at which its
- * search ends. Where very many nodes have the same few codes (vectors of one direction,
- * by cosine; a dense heap far from all else), a search meets a few of them by chance,
- * and each update would make a node of its own. PostgreSQL says that the vector is
- * the one that the row had, so a search that has not found its node has missed it.
- * When that has happened a few times the backend reads the nodes of these codes once
- * and keeps a hash of each vector: later rows go straight to their node.
- *
- * It is a hint. Whoever takes a node from it compares the vectors.
+ * Where very many nodes have the same few codes (vectors of one direction, by cosine; a
+ * dense heap far from all else), a search meets a few of them by chance, and each update
+ * of another column would make a node of its own. So the backend reads the nodes of these
+ * codes once and keeps a hash of each vector. It is a hint: vectors are compared.
  */
 
 /* So many times vectors are missed before nodes are read: */
@@ -465,8 +454,8 @@ Strayed(const PipeannIndexView *view, const float *x, const uint8 *code)
 }
 
 /*
- * Write the code of the generation in use and, while another one is being made
- * (build/retrain.c), of that one. Returns how far the first is from the vector.
+ * Write the code of the generation in use and, while another one is being made, of that
+ * one. Returns how far the first is from the vector.
  */
 static double
 WriteCodes(InsertState *state, uint32 id)

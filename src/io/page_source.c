@@ -3,10 +3,7 @@
  *		Graph pages for a search, by the read rule; the backend's frames; and how long
  *		this machine takes to read a block.
  *
- * A page that is resident when it is asked for is copied from shared_buffers;
- * others are read from the file into a frame and verified when they are handed
- * out. One that does not verify is read again by ReadBuffer(), which either has a
- * good copy of it (we read it while it was written) or reports the error.
+ * src/README, "io/: the read rule", says what is read where, and why that is enough.
  */
 #include "io/ring.h"
 
@@ -120,11 +117,7 @@ AddSlab(FrameSet *set)
 	free_bytes += nframes * set->frame_size;
 }
 
-/*
- * Give back a frame that has no read in flight.
- *
- * May run while a transaction aborts: no error, no allocation.
- */
+/* Give back a frame. May run while a transaction aborts: no error, no allocation. */
 static void
 FreeFrame(BufferedFrame *frame)
 {
@@ -160,10 +153,6 @@ CollectOrphans(void)
 		FreeFrame(FrameOf(read));
 }
 
-/*
- * Take a frame with a buffer of node_pages blocks: one of the backend's free ones, or a
- * new one.
- */
 static BufferedFrame *
 AllocFrame(int node_pages)
 {
@@ -184,10 +173,8 @@ AllocFrame(int node_pages)
 }
 
 /*
- * Give a frame whose read was lost another buffer.
- *
- * The old buffer stays where it is, for the kernel to write to. The new one is
- * never freed.
+ * Give a frame whose read was lost another buffer, which is never freed. The old one
+ * stays where it is, for the kernel to write to.
  */
 static void
 ReplaceBuffer(BufferedFrame *frame)
@@ -268,10 +255,9 @@ CountUse(PipeannSearchUses *uses, uint32 page, bool hit)
 }
 
 /*
- * Pages that are in shared_buffers, and reads through it.
- *
- * The buffer mapping table is not meant for extensions, but there is no other
- * way to ask whether a block is resident without reading it.
+ * Pages that are in shared_buffers, and reads through it. The buffer mapping table is not
+ * meant for extensions, but there is no other way to ask whether a block is resident
+ * without reading it.
  */
 
 #if PG_VERSION_NUM >= 160000
@@ -593,11 +579,9 @@ MakeReady(Source *source, BufferedFrame *frame, bool hit)
 }
 
 /*
- * A page in shared_buffers was copied under its lock, so it is not torn, and
- * in a cluster with checksums it was verified when it was read in. Elsewhere
- * an error of the disk may be in it, so there it is verified when it is first
- * seen in a buffer; each time would cost too much. Errors are reported of the
- * page itself, not of the copy.
+ * In a cluster without checksums an error of the disk may be in a page that was copied,
+ * so it is verified when it is first seen in a buffer. Errors are reported of the page
+ * itself, not of the copy.
  */
 static void
 VerifyResident(Source *source, const Resident *resident, char *page,
@@ -757,9 +741,9 @@ WaitForReads(Source *source, int below)
 }
 
 /*
- * A read is done: verify its blocks. Blocks that were resident when the page
- * was asked for (the file may have older versions), that do not verify, or
- * that did not come at all, are taken through shared_buffers.
+ * Blocks that were resident when the page was asked for (the file may have older
+ * versions), that do not verify, or that did not come at all, are taken through
+ * shared_buffers.
  */
 static PipeannFrame *
 FinishRead(Source *source, BufferedFrame *frame)
@@ -852,8 +836,7 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 
 /*
  * Unless it has to be sure, a page that no search has seen in shared_buffers is
- * not looked up: a search of an index on disk asks for hundreds of pages in this
- * way. Before a read of the page it is looked up in any case.
+ * not looked up: a search of an index on disk asks for hundreds of pages in this way.
  */
 static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page, int slot, bool sure)
@@ -935,9 +918,8 @@ CloseSource(void *arg)
 
 /*
  * Open a page source over an index's graph pages, of which graph_pages were given out
- * at least. layout and map must outlive it. It lives in CurrentMemoryContext and is closed when that is reset or
- * deleted (error, cancel): reads in flight become orphans, frames go back to
- * the backend's free ones.
+ * at least. layout and map must outlive it. It lives in CurrentMemoryContext and is
+ * closed when that is reset or deleted.
  */
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
@@ -990,10 +972,8 @@ PipeannSourceUses(PipeannPageSource *source)
 }
 
 /*
- * Measuring how long this machine takes to read a random block.
- *
- * Reads blocks as a search does, several in flight, past shared_buffers, by the
- * method of this backend. The contents are ignored.
+ * Measuring how long this machine takes to read a random block as a search does: several
+ * in flight, past shared_buffers, by the method of this backend.
  */
 
 #define IN_FLIGHT 8
@@ -1022,10 +1002,7 @@ QueueOne(Profile *profile, BufferedFrame *frame)
 								  blkno, 1);
 }
 
-/*
- * Wait for a read; returns how many were done. With go_on, start as many
- * again.
- */
+/* Wait for a read; returns how many were done. With go_on, start as many again. */
 static int
 CollectReads(Profile *profile, bool go_on)
 {
@@ -1052,9 +1029,7 @@ CompareDoubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/*
- * The median of times[n], which are sorted for it: others use the machine, too.
- */
+/* The median of times[n], which are sorted for it: others use the machine, too. */
 double
 PipeannProfileMedian(double *times, int n)
 {
@@ -1062,9 +1037,7 @@ PipeannProfileMedian(double *times, int n)
 	return times[n / 2];
 }
 
-/*
- * Microseconds a read: the median of rounds, as others may use the disk, too.
- */
+/* Microseconds a read: the median of rounds. */
 static double
 ReadRounds(Profile *profile)
 {

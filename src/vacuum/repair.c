@@ -2,10 +2,7 @@
  * repair.c
  *		VACUUM takes dead nodes out of the graph, and keeps it connected.
  *
- * A pass over the graph pages gives the nodes that lead to dead ones new neighbour
- * lists. Meanwhile a walk begins that finds the nodes to which spanning-tree edges lead
- * from the root; those that it does not find get edges to them afterwards, and so do
- * those that are not led to from near.
+ * src/README, "vacuum/: dead rows out", tells how, in the steps 5 and 6.
  */
 #include "postgres.h"
 
@@ -24,13 +21,7 @@
 #include "vacuum/passes.h"
 
 /*
- * The walk from the root.
- *
- * It is not enough that a node can be reached over any edges, since the next inserts
- * may prune them: the walk follows spanning-tree edges only. It goes in file order: the
- * pass that repairs lists follows the present edges of nodes already reached, and
- * further passes visit only pages with nodes that were reached since. It keeps four
- * bits a node, and four more to count the edges that lead to the node.
+ * The walk from the root, over spanning-tree edges: inserts may prune others.
  */
 
 typedef struct Reach
@@ -222,17 +213,9 @@ ReachFollow(Reach *reach)
 }
 
 /*
- * New neighbour lists.
- *
- * The places of dead nodes in a list go to the best of their own live
- * neighbours, chosen by code distance as RobustPrune would. (FreshDiskANN
- * prunes the whole list; here the neighbours that stay are not questioned,
- * which costs less.) The lists of dead nodes are needed in no order, so they
- * are kept in memory; if maintenance_work_mem does not hold them all, this is
- * done in rounds.
- *
- * New lists are computed on a copy of the page. They are written where the old
- * list is still what it was.
+ * New neighbour lists. (FreshDiskANN prunes the whole list; here the neighbours that
+ * stay are not questioned, which costs less.) The lists of dead nodes are needed in no
+ * order, so they are kept in memory.
  */
 
 /* Candidates for one list: neighbours of its dead nodes. */
@@ -761,7 +744,6 @@ RepairPage(Repair *r, uint32 page, Reach *reach)
 				  PipeannSlotAt(r->l, r->page, i));
 }
 
-/* Take dead nodes out of neighbour lists. */
 static void
 RepairLists(PipeannVacuum *v, Reach *reach)
 {
@@ -826,14 +808,9 @@ ReachAttach(Reach *reach, uint32 id,
 }
 
 /*
- * Spanning-tree edges lead to every live node again.
- *
- * The nodes that the walk does not find have lost their parent, or a node above them has.
- * Nodes without a parent get one first, mostly by an edge that is there and
- * joins the tree, and that brings the others back. The rest is linked in the way
- * of an insert that finds all lists full, which cuts nothing off.
- *
- * Nodes written meanwhile are linked by their inserts.
+ * Spanning-tree edges lead to every live node again. Nodes without a parent get one
+ * first, which brings back those below them. Nodes written meanwhile are linked by their
+ * inserts.
  */
 
 /* Nearest nodes that are tried as parents of a node. */
@@ -939,9 +916,8 @@ AttachOrphans(Reach *reach)
 }
 
 /*
- * Link the nodes that are left. There may be very many, and each brings back a
- * few others. These are followed from there: with passes for each the time would
- * grow with the square of the index.
+ * Link the nodes that are left. There may be very many, and each brings back a few
+ * others: with passes for each the time would grow with the square of the index.
  */
 static void
 AttachRest(Reach *reach)
@@ -956,7 +932,6 @@ AttachRest(Reach *reach)
 	}
 }
 
-/* Lead spanning-tree edges from the root to every live node. */
 static void
 Relink(Reach *reach)
 {
@@ -972,12 +947,8 @@ Relink(Reach *reach)
  * For a search, which explores what is near its query, it is not enough that a
  * node can be reached: where most nodes that led to it have died, only the
  * edge of a parent far away may be left, which took the node over from its own
- * parent. So the pass that repairs lists counts the edges that lead to each
- * node. A node that has few, and has just lost one, needs an
- * edge from one of its nearest neighbours that has more; the others may form a
- * group that leads only to itself. If there is none, the nearest such
- * neighbour gets a spanning-tree edge to the node, made as above, so
- * that nothing is cut off.
+ * parent. Neighbours with few edges to themselves do not count: they may form a group
+ * that leads only to itself.
  */
 
 /*

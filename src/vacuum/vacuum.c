@@ -3,12 +3,8 @@
  *		Removing dead rows: VACUUM's callbacks, the order of its steps, and all of them
  *		but the repair of the graph (repair.c).
  *
- * A pass over the graph pages removes dead TIDs from nodes and overflow slots.
- * Nodes that have no row left leave the neighbour lists, and then their slots
- * are freed. Which nodes are dead can be seen from the pages alone, so a
- * VACUUM finishes the work of one that was interrupted; a flag in the metapage
- * tells it to do so even if no other row is dead. See src/README,
- * "vacuum/: dead rows out".
+ * src/README, "vacuum/: dead rows out", tells why it is done in this order, and what an
+ * interrupted VACUUM leaves to the next.
  */
 #include "postgres.h"
 
@@ -30,14 +26,8 @@
 #include "vacuum/passes.h"
 #include "vacuum/vacuum.h"
 
-/*
- * VACUUM's first pass removes dead TIDs, and notes what is left.
- *
- * A page is looked at under a share lock. Only a page with something to remove
- * is locked exclusively and written.
- */
+/* VACUUM's first pass removes dead TIDs, and notes what is left. */
 
-/* Note in the metapage that there is work for VACUUM. */
 static void
 NoteWork(PipeannVacuum *v)
 {
@@ -260,11 +250,7 @@ CleanPage(PipeannVacuum *v, uint32 number)
 	UnlockReleaseBuffer(buffer);
 }
 
-/*
- * Remove dead TIDs, and fill the sets of live and dead nodes
- *
- * Pages added during the pass hold no row that was dead when it began.
- */
+/* Pages added during the pass hold no row that was dead when it began. */
 static void
 RemoveRows(PipeannVacuum *v)
 {
@@ -283,13 +269,8 @@ RemoveRows(PipeannVacuum *v)
 }
 
 /*
- * Overflow slots leave their chains.
- *
- * The first pass closed the slots that hold no TID, so no insert fills them
- * any more. Inserts only put slots in front of a chain, so a link to a closed
- * slot can be set to the slot behind it; only the link in the node may have
- * changed meanwhile. A slot out of its chain is garbage. Scans that still know
- * of it notice that it is not theirs (index/chain.c).
+ * Closed overflow slots leave their chains, and are garbage then. Scans that still know
+ * of one notice that it is not theirs (index/chain.c).
  */
 
 /*
@@ -423,11 +404,8 @@ CleanChains(PipeannVacuum *v)
 /*
  * Live nodes take the places of dead ones in the entry graph, and a dead root is replaced.
  *
- * A dead node's place goes to the nearest of its live neighbours that has no
- * place yet. Edges of the entry graph lead from place to place, so they stay,
- * and lead to about the same vectors as before. A dead node without a live
- * neighbour keeps its place, and its slot is not freed. The node that takes
- * the root's place becomes the root.
+ * Edges of the entry graph lead from place to place, so they stay, and lead to about the
+ * same vectors as before.
  */
 
 typedef struct EntryRepair
@@ -525,11 +503,7 @@ FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
 	return PIPEANN_INVALID_ID;
 }
 
-/*
- * Replace a root that is to be freed. Without codes, and so without an entry
- * graph, any live node may become the root; a neighbour of the old one if
- * possible.
- */
+/* Replace a root that is to be freed, without codes by a neighbour if possible. */
 static void
 ReplaceRoot(EntryRepair *e)
 {
@@ -646,10 +620,8 @@ KeepPartsOf(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 }
 
 /*
- * Parts to which no live node and no row leads are garbage: theirs have died,
- * or were never written. They are rare, so they are looked for only if a node
- * or row with parts died or a VACUUM was interrupted. Inserts under way when
- * the parts were noted have ended by now.
+ * Parts to which no live node and no row leads are garbage. They are rare, so they are
+ * looked for only if a node or row with parts died or a VACUUM was interrupted.
  */
 static void
 FindLostParts(PipeannVacuum *v)
@@ -674,14 +646,7 @@ FindLostParts(PipeannVacuum *v)
 	pfree(nodes);
 }
 
-/*
- * VACUUM takes out of attribute codes what no row has any more.
- *
- * Codes of slots that are going to be freed are cleared, so that no search looks at
- * them for what their last nodes had. That is done before a slot is free: later an
- * insert may have taken it and written a code. Nodes that lost some of their rows get
- * the code of those that are left, unless that are very many.
- */
+/* VACUUM takes out of attribute codes what no row has any more. */
 
 /* Whether a slot will be freed. */
 static bool
@@ -714,11 +679,7 @@ FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
 	return any;
 }
 
-/*
- * Clear the codes of slots to be freed, and write anew those of nodes
- * that lost rows; the latter with the maintenance lock, so that codes are not being
- * made anew.
- */
+/* Clear the codes of slots to be freed: later an insert may have written one there. */
 static void
 ClearCodes(PipeannVacuum *v)
 {
@@ -760,6 +721,10 @@ MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
 	return PipeannAttributesMayShrink(a, code);
 }
 
+/*
+ * Write anew the codes of nodes that lost rows, with the maintenance lock, so that codes
+ * are not being made anew.
+ */
 static void
 ShrinkCodes(PipeannVacuum *v)
 {
@@ -857,10 +822,7 @@ SizeSets(PipeannVacuum *v, uint32 old_ids)
 	}
 }
 
-/*
- * Wait for inserts that began before all dead nodes were dead. Later inserts
- * neither add rows to these nodes nor choose them as neighbours.
- */
+/* Wait for inserts that began before all dead nodes were dead. */
 static void
 AwaitInserts(PipeannVacuum *v)
 {

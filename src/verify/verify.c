@@ -624,20 +624,11 @@ CheckEntryGraph(PipeannCheck *check)
 /* Log2 of the number of bits that tell a list's ids apart. */
 #define LIST_BITS 12
 
-/* All lists, one after the other, if maintenance_work_mem holds them. */
-typedef struct Lists
-{
-	uint32		ids;			/* length of first[] - 1 */
-	uint32		next;			/* id of the next list */
-	uint64	   *first;			/* [ids + 1] begin of each list in edges[] */
-	uint32	   *edges;			/* NULL once there were too many */
-	uint64		size;
-	uint64		limit;
-} Lists;
-
 struct PipeannCheckWalk
 {
-	Lists		lists;
+	uint32	   *lists;			/* [ids][max_degree], ended by INVALID_ID; NULL if
+								 * maintenance_work_mem does not hold them */
+	uint32		ids;			/* that have a list there */
 	uint8	   *wanted;			/* [pages] has nodes reached, not expanded */
 	bool		more;			/* there are such pages */
 	bool		tree_only;		/* follow only spanning-tree edges */
@@ -684,58 +675,23 @@ ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-InitLists(const PipeannCheck *check, Lists *lists)
+InitLists(const PipeannCheck *check, PipeannCheckWalk *walk)
 {
-	uint64		budget = (uint64) maintenance_work_mem * 1024 /
-		sizeof(uint32);
-	uint64		fixed = ((uint64) check->ids + 1) * 3;
+	Size		size = mul_size(mul_size(check->ids,
+										 check->view.meta.layout.max_degree),
+								sizeof(uint32));
 
-	lists->ids = check->ids;
-	if (fixed >= budget)
+	if (size > (Size) maintenance_work_mem * 1024)
 		return;
-	lists->limit = budget - fixed;
-	lists->size = Min(lists->limit, (uint64) check->ids * 8 + 1024);
-	lists->first = PipeannAlloc(((Size) check->ids + 1) * sizeof(uint64));
-	lists->edges = PipeannAlloc(lists->size * sizeof(uint32));
-	lists->first[0] = 0;
+	walk->ids = check->ids;
+	walk->lists = PipeannAlloc(Max(size, 1));
+	memset(walk->lists, 0xFF, size);
 }
 
-static void
-FreeLists(Lists *lists)
+static uint32 *
+ListOf(const PipeannCheck *check, uint32 id)
 {
-	if (lists->edges != NULL)
-	{
-		pfree(lists->first);
-		pfree(lists->edges);
-	}
-	lists->edges = NULL;
-}
-
-/* Keep a list in memory. Nodes come in the order of their ids. */
-static void
-KeepList(Lists *lists, uint32 id, const uint32 *list, int degree)
-{
-	uint64		used;
-
-	if (lists->edges == NULL || id >= lists->ids || id < lists->next)
-		return;
-	for (; lists->next < id; lists->next++)
-		lists->first[lists->next + 1] = lists->first[lists->next];
-	used = lists->first[id];
-	if (used + degree > lists->size)
-	{
-		if (used + degree > lists->limit)
-		{
-			FreeLists(lists);
-			return;
-		}
-		lists->size = Min(lists->limit, lists->size * 2 + degree);
-		lists->edges = PipeannRealloc(lists->edges,
-									  lists->size * sizeof(uint32));
-	}
-	memcpy(lists->edges + used, list, degree * sizeof(uint32));
-	lists->first[id + 1] = used + degree;
-	lists->next = id + 1;
+	return check->walk->lists + (Size) id * check->view.meta.layout.max_degree;
 }
 
 static void
@@ -744,8 +700,9 @@ VisitList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (!PipeannSlotIsNode(slot))
 		return;
 	CheckNodeFor(check, id, slot, ListProblem);
-	KeepList(&check->walk->lists, id, slot->neighbors,
-			 PipeannSlotDegree(&check->view.meta.layout, slot));
+	if (id < check->walk->ids)
+		memcpy(ListOf(check, id), slot->neighbors, sizeof(uint32) *
+			   PipeannSlotDegree(&check->view.meta.layout, slot));
 }
 
 static bool
@@ -762,13 +719,10 @@ static void
 WalkLists(PipeannCheck *check)
 {
 	const PipeannCodes *codes = &check->view.codes;
-	Lists	   *lists = &check->walk->lists;
-	uint32	   *stack = PipeannAlloc(((Size) check->ids + 1) *
-									 sizeof(uint32));
+	int			max_degree = check->view.meta.layout.max_degree;
+	uint32	   *stack = PipeannArray(uint32, (Size) check->ids + 1);
 	uint32		depth = 0;
 
-	for (; lists->next < lists->ids; lists->next++)
-		lists->first[lists->next + 1] = lists->first[lists->next];
 	for (uint32 i = 0; i < codes->entry_count; i++)
 		if (Reach(check, codes->entry_ids[i]))
 			stack[depth++] = codes->entry_ids[i];
@@ -776,13 +730,15 @@ WalkLists(PipeannCheck *check)
 	{
 		uint32		id = stack[--depth];
 
+		const uint32 *list = ListOf(check, id);
+
 		if (id % 1024 == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (id >= lists->ids)
+		if (id >= check->walk->ids)
 			continue;
-		for (uint64 at = lists->first[id]; at < lists->first[id + 1]; at++)
-			if (Reach(check, lists->edges[at]))
-				stack[depth++] = lists->edges[at];
+		for (int i = 0; i < max_degree && list[i] != PIPEANN_INVALID_ID; i++)
+			if (Reach(check, list[i]))
+				stack[depth++] = list[i];
 	}
 	pfree(stack);
 }
@@ -836,25 +792,25 @@ ReachFirst(PipeannCheck *check)
 static void
 WalkPages(PipeannCheck *check)
 {
-	PipeannCheckWalk *state = check->walk;
+	PipeannCheckWalk *walk = check->walk;
 
-	state->wanted = PipeannAllocZero(Max(check->pages, 1));
+	walk->wanted = PipeannAllocZero(Max(check->pages, 1));
 	for (uint32 id = 0; id < check->ids; id++)
 	{
 		check->seen[id] &= ~PIPEANN_SEEN_EXPANDED;
 		if (check->seen[id] & PIPEANN_SEEN_REACHED)
 		{
-			state->wanted[PipeannIdPage(&check->view.meta.layout, id)] = 1;
-			state->more = true;
+			walk->wanted[PipeannIdPage(&check->view.meta.layout, id)] = 1;
+			walk->more = true;
 		}
 	}
 	ReachFirst(check);
-	while (state->more)
+	while (walk->more)
 	{
-		state->more = false;
-		PipeannCheckSweep(check, state->wanted, Expand);
+		walk->more = false;
+		PipeannCheckSweep(check, walk->wanted, Expand);
 	}
-	pfree(state->wanted);
+	pfree(walk->wanted);
 }
 
 /*
@@ -913,10 +869,10 @@ CheckReach(PipeannCheck *check)
 {
 	uint32		lost;
 
-	if (check->walk->lists.edges != NULL)
+	if (check->walk->lists != NULL)
 	{
 		WalkLists(check);
-		FreeLists(&check->walk->lists);
+		pfree(check->walk->lists);
 	}
 	else
 		WalkPages(check);
@@ -945,10 +901,10 @@ CheckTreeEdges(PipeannCheck *check)
 static void
 CheckEdges(PipeannCheck *check)
 {
-	PipeannCheckWalk state = {0};
+	PipeannCheckWalk walk = {0};
 
-	check->walk = &state;
-	InitLists(check, &state.lists);
+	check->walk = &walk;
+	InitLists(check, &walk);
 	PipeannCheckSweep(check, NULL, VisitList);
 	CheckReach(check);
 	CheckTreeEdges(check);
