@@ -541,29 +541,6 @@ Evict(void)
 	return victim != NULL;
 }
 
-static bool
-IsLoading(PipeannCacheEntry *entry, uint64 generation)
-{
-	bool		result;
-
-	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
-	result = entry->generation == generation &&
-		entry->state == PIPEANN_CACHE_ENTRY_LOADING;
-	LWLockRelease(&pipeann_control->lock);
-	return result;
-}
-
-static void
-WaitForLoader(PipeannCacheEntry *entry,
-			  uint64 generation)
-{
-	ConditionVariablePrepareToSleep(&entry->changed);
-	while (IsLoading(entry, generation))
-		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT,
-									WaitEvent());
-	ConditionVariableCancelSleep();
-}
-
 /*
  * Take a reference to the cache of the attachment's file, or an entry to load
  * it into; waits while another backend loads it. With evict, may evict a cache
@@ -573,24 +550,22 @@ PipeannClaim
 PipeannRegistryClaim(PipeannAttachment *attachment,
 					 bool evict)
 {
-	for (;;)
-	{
-		PipeannCacheEntry *wait;
-		PipeannClaim claim;
-		uint64		generation = 0;
+	PipeannCacheEntry *wait;
+	PipeannClaim claim;
 
+	do
+	{
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 		claim = TryClaim(attachment, &wait);
-		if (wait != NULL)
-			generation = wait->generation;
 		LWLockRelease(&pipeann_control->lock);
-
+		/* the first call does not sleep: the entry may have changed before */
 		if (wait != NULL)
-			WaitForLoader(wait, generation);
-		else if (claim != PIPEANN_CLAIM_NONE || !evict ||
-				 !Evict())
-			return claim;
-	}
+			ConditionVariableTimedSleep(&wait->changed, WAIT_TIMEOUT,
+										WaitEvent());
+	} while (wait != NULL ||
+			 (claim == PIPEANN_CLAIM_NONE && evict && Evict()));
+	ConditionVariableCancelSleep();
+	return claim;
 }
 
 /*
@@ -788,7 +763,6 @@ TakeTurn(PipeannAttachment *attachment)
 			return;
 		SPIN_DELAY();
 	}
-	ConditionVariablePrepareToSleep(&entry->changed);
 	while (!TryTurn(attachment))
 		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT,
 									WaitEvent());

@@ -165,16 +165,6 @@ PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
 	return nodes;
 }
 
-static void
-AddCandidate(const PipeannIndexView *view, PipeannLinkSet *set, uint32 id,
-			 const PipeannSlot *slot, const float *self, float *x)
-{
-	float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
-
-	PipeannEmbedSlot(view, id, slot, x, vector);
-	AddNode(set, id, vector, self);
-}
-
 /*
  * Make a set of the nearest results of a search. Pages that the search does not
  * hold, as after PipeannSearchExact(), are read.
@@ -206,7 +196,12 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 			set->roomy_page = page;
 		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, result->id));
 		if (set->n < size && PipeannSlotIsLive(slot))
-			AddCandidate(view, set, result->id, slot, self, decoded);
+		{
+			float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
+
+			PipeannEmbedSlot(view, result->id, slot, decoded, vector);
+			AddNode(set, result->id, vector, self);
+		}
 	}
 	pfree(decoded);
 	pfree(self);

@@ -123,19 +123,6 @@ PipeannRefreshView(PipeannIndexView *view)
 }
 
 /*
- * The position among the free extents of a former layout's first graph extent,
- * which is given; INVALID_ID if that has been used again.
- */
-static uint32
-FindFreed(const PipeannExtentMap *map, uint32 first)
-{
-	for (uint32 i = 0; i < map->count[PIPEANN_FREE]; i++)
-		if (map->extents[PIPEANN_FREE][i] == first)
-			return i;
-	return PIPEANN_INVALID_ID;
-}
-
-/*
  * Looks at the present map and leaves the view as it is: searches hold
  * pointers into its cache, and this is rare.
  */
@@ -157,13 +144,13 @@ LaterBlock(const PipeannIndexView *view, uint32 page)
 	}
 	else if (view->map->count[PIPEANN_GRAPH] > 0)
 	{
-		uint32		freed = FindFreed(&map,
-									  view->map->extents[PIPEANN_GRAPH][0]);
-
-		if (freed != PIPEANN_INVALID_ID)
-			blkno = PipeannExtentBlock(&map, PIPEANN_FREE,
-									   freed * per_extent + page, per_extent,
-									   l->node_pages);
+		/* the former packing's extents are where its first one is */
+		for (uint32 i = 0; i < map.count[PIPEANN_FREE]; i++)
+			if (map.extents[PIPEANN_FREE][i] ==
+				view->map->extents[PIPEANN_GRAPH][0])
+				blkno = PipeannExtentBlock(&map, PIPEANN_FREE,
+										   i * per_extent + page, per_extent,
+										   l->node_pages);
 	}
 	PipeannExtentMapFree(&map);
 	pfree(meta);

@@ -530,21 +530,6 @@ CoverRow(InsertState *state, uint32 id)
 }
 
 /*
- * The only node is the root: VACUUM may have freed the former one with all
- * others.
- */
-static void
-NoteRoot(PipeannIndexView *view, uint32 id)
-{
-	PipeannMetaUpdate update;
-
-	PipeannMetaBegin(view->index, &update);
-	update.meta->root = id;
-	PipeannMetaEnd(&update);
-	PipeannRefreshView(view);
-}
-
-/*
  * Link a node that was written at the same moment as an index's other first
  * nodes: it found no neighbours, and no node leads to it.
  */
@@ -554,6 +539,7 @@ LinkLate(InsertState *state, uint32 id)
 	PipeannIndexView *view = state->view;
 	PipeannLinkSet *set = FindCandidates(state, NULL);
 	PipeannPageUpdate update;
+	PipeannMetaUpdate note;
 
 	PipeannLinkPrune(view, set, id, state->slot);
 	PipeannSlotBegin(view, id, &update);
@@ -566,8 +552,13 @@ LinkLate(InsertState *state, uint32 id)
 	}
 	else
 		PipeannPageAbort(&update);
-	if (!PipeannLinkNode(view, id, state->slot, set))
-		NoteRoot(view, id);
+	if (PipeannLinkNode(view, id, state->slot, set))
+		return;
+	/* VACUUM has freed the former root with all other nodes */
+	PipeannMetaBegin(view->index, &note);
+	note.meta->root = id;
+	PipeannMetaEnd(&note);
+	PipeannRefreshView(view);
 }
 
 /*

@@ -56,7 +56,6 @@ bool		pipeann_direct_io = true;
 
 static PipeannFile files[MAX_FILES];
 static int	chains[NUM_CHAINS];
-static int	num_files = 0;		/* entries that were used at some time */
 static uint64 use_clock = 0;
 static bool direct_refused = false;
 
@@ -115,7 +114,7 @@ static void
 RelcacheCallback(Datum arg, Oid relid)
 {
 	(void) arg;
-	for (int i = 0; i < num_files; i++)
+	for (int i = 0; i < MAX_FILES; i++)
 	{
 		PipeannFile *file = &files[i];
 
@@ -129,6 +128,8 @@ RelcacheCallback(Datum arg, Oid relid)
 void
 PipeannIoInit(void)
 {
+	for (int i = 0; i < MAX_FILES; i++)
+		files[i].fd = -1;
 	for (int i = 0; i < NUM_CHAINS; i++)
 		chains[i] = -1;
 	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
@@ -152,7 +153,7 @@ OldestFile(void)
 {
 	PipeannFile *oldest = NULL;
 
-	for (int i = 0; i < num_files; i++)
+	for (int i = 0; i < MAX_FILES; i++)
 	{
 		PipeannFile *file = &files[i];
 
@@ -169,14 +170,9 @@ TakeFileEntry(void)
 {
 	PipeannFile *file = NULL;
 
-	for (int i = 0; i < num_files && file == NULL; i++)
+	for (int i = 0; i < MAX_FILES && file == NULL; i++)
 		if (files[i].fd < 0)
 			file = &files[i];
-	if (file == NULL && num_files < MAX_FILES)
-	{
-		file = &files[num_files++];
-		file->fd = -1;
-	}
 	if (file != NULL && AcquireExternalFD())
 		return file;
 

@@ -287,13 +287,6 @@ IsHeirOfRoot(const Repair *r, uint32 id)
 		HasToGo(r, r->v->old_root, false);
 }
 
-static void
-ForgetSeen(Repair *r)
-{
-	memset(r->seen.keys, 0xFF, ((Size) r->seen.mask + 1) * sizeof(uint32));
-	r->seen.used = 0;
-}
-
 /* The list of a dead node of this round, or one of length 0. */
 static const uint32 *
 ListOf(const Repair *r, uint32 dead)
@@ -378,7 +371,7 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 	int			kept;
 	int			first;
 
-	ForgetSeen(r);
+	PipeannIdSetReset(&r->seen, Max(r->seen.slots, 1024), false);
 	r->ndead = r->ncand = 0;
 	(void) PipeannIdSetAdd(&r->seen, id);
 	r->ntree_edges = kept = TakeTreeEdges(r, id, slot, out);
@@ -575,7 +568,6 @@ NewRepair(PipeannVacuum *v)
 	r->v = v;
 	r->l = l;
 	r->dim = PipeannEmbeddedDim(l->metric, l->dim);
-	PipeannIdSetInit(&r->seen, 1024, false);
 	r->x = palloc(mul_size(l->dim, sizeof(float)));
 	r->self = palloc(mul_size(r->dim, sizeof(float)));
 	r->vectors = PipeannAlloc(mul_size(mul_size(most, r->dim),
@@ -658,7 +650,7 @@ LoadLists(Repair *r)
 		sizeof(uint32);
 	uint32		page = r->from / r->l->slots_per_page;
 
-	PipeannIdSetInit(&r->offsets, 1024, true);
+	PipeannIdSetReset(&r->offsets, 1024, true);
 	r->used = 0;
 	PipeannVacuumBeginPass(r->v);
 	for (; page < r->v->pages && r->used < limit; page++)
@@ -759,8 +751,6 @@ RepairLists(PipeannVacuum *v, Reach *reach)
 		PipeannVacuumBeginPass(v);
 		for (uint32 page = 0; page < v->pages; page++)
 			RepairPage(r, page, last ? reach : NULL);
-		pfree(r->offsets.keys);
-		pfree(r->offsets.values);
 		r->from = r->to;
 	} while (r->from < v->ids);
 }

@@ -164,11 +164,6 @@ WalkRowParts(const PipeannCheck *check, const PipeannSlot *node,
 	return parts.problem;
 }
 
-static void
-Ignore(uint32 id, const PipeannSlot *ext, void *arg)
-{
-}
-
 /* Walk along all chains of a node; returns what is wrong. */
 static const char *
 WalkAll(const PipeannCheck *check, const PipeannSlot *slot, ChainVisit visit,
@@ -188,17 +183,17 @@ WalkAll(const PipeannCheck *check, const PipeannSlot *slot, ChainVisit visit,
 	return problem != NULL ? problem : WalkRowParts(check, slot, visit, arg);
 }
 
+static void
+NoteChain(uint32 id, const PipeannSlot *ext, void *arg)
+{
+	((PipeannCheck *) arg)->chains = true;
+}
+
 /* What is wrong with the chains of a node, or NULL. */
 const char *
 PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	if (slot->ext_tids == PIPEANN_INVALID_ID &&
-		check->view.meta.layout.row_bytes == 0 &&
-		(slot->error != 0 || slot->ext_vec == PIPEANN_INVALID_ID) &&
-		!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		return NULL;
-	check->chains = true;
-	return WalkAll(check, slot, Ignore, NULL);
+	return WalkAll(check, slot, NoteChain, check);
 }
 
 static void
