@@ -575,14 +575,6 @@ InitializeScan(PipeannParallel *p)
 }
 
 static void
-MakeOwnScan(PipeannParallel *p)
-{
-	TakeSnapshot(p);
-	p->scan = palloc(table_parallelscan_estimate(p->heap, p->snapshot));
-	InitializeScan(p);
-}
-
-static void
 Estimate(const PipeannParallel *p, Size scan)
 {
 	shm_toc_estimator *e = &p->context->estimator;
@@ -716,7 +708,9 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 	if (workers == 0 || !Launch(p, workers))
 	{
 		MakeOwnFiles(p);
-		MakeOwnScan(p);
+		TakeSnapshot(p);
+		p->scan = palloc(table_parallelscan_estimate(heap, p->snapshot));
+		InitializeScan(p);
 		return;
 	}
 	WaitForParallelWorkersToAttach(p->context);

@@ -4,8 +4,9 @@
  *		date; settings.
  *
  * An attachment refers to its entry only while a PipeannCache is in use, so that the
- * cache may be evicted between scans. One that is no longer good for new scans (its cache was dropped, its index
- * rebuilt) leaves the hash table at once and is freed when its last user releases it.
+ * cache may be evicted between scans. One that is no longer good for new scans (its
+ * cache was dropped, its index rebuilt) leaves the hash table at once and is freed when
+ * its last user releases it.
  */
 #include "cache/registry.h"
 
@@ -247,16 +248,7 @@ Clean(bool check_files)
 	}
 }
 
-/* Whether an entry may be of this relation; looks without a lock. */
-static bool
-HasEntry(Oid relid)
-{
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
-		if (pipeann_control->entries[i].relid == relid)
-			return true;
-	return false;
-}
-
+/* Whether a relation may have a cache; looks at entries without a lock. */
 static bool
 IsOfCache(Oid relid)
 {
@@ -265,7 +257,10 @@ IsOfCache(Oid relid)
 	dlist_foreach(iter, &attachments)
 		if (dlist_container(PipeannAttachment, node, iter.cur)->relid == relid)
 			return true;
-	return pipeann_control != NULL && HasEntry(relid);
+	for (int i = 0; pipeann_control != NULL && i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+		if (pipeann_control->entries[i].relid == relid)
+			return true;
+	return false;
 }
 
 static void
@@ -661,17 +656,6 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 		PipeannRegistryDoom(attachment->entry, attachment->generation);
 }
 
-/* Counters are set last, so that after an error all of it is done again. */
-static void
-AdvanceCounters(PipeannCacheHeader *header, uint32 ids, uint64 changes)
-{
-	pg_write_barrier();
-	if (pg_atomic_read_u32(&header->ncodes) < ids)
-		pg_atomic_write_u32(&header->ncodes, ids);
-	if (pg_atomic_read_u64(&header->applied) < changes)
-		pg_atomic_write_u64(&header->applied, changes);
-}
-
 static void
 Update(PipeannAttachment *attachment, void *arg)
 {
@@ -690,7 +674,12 @@ Update(PipeannAttachment *attachment, void *arg)
 	ids = Max(have, Min(ids, attachment->arrays->capacity));
 	PipeannCacheReadNewer(index, attachment, meta, have, ids);
 	PIPEANN_PAUSE("cache-follow");
-	AdvanceCounters(header, ids, meta->changes);
+	/* counters are set last, so that after an error all of it is done again */
+	pg_write_barrier();
+	if (have < ids)
+		pg_atomic_write_u32(&header->ncodes, ids);
+	if (pg_atomic_read_u64(&header->applied) < meta->changes)
+		pg_atomic_write_u64(&header->applied, meta->changes);
 }
 
 /* ---------- the map of rows ---------- */

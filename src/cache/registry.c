@@ -432,22 +432,16 @@ PipeannRegistryDoom(PipeannCacheEntry *entry,
 }
 
 static void
-NoteUse(PipeannCacheEntry *entry)
+TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 {
 	uint64		now = (uint64) GetCurrentStatementStartTimestamp();
 
-	if (pg_atomic_read_u64(&entry->last_used) != now)
-		pg_atomic_write_u64(&entry->last_used, now);
-}
-
-static void
-TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
-{
 	pg_atomic_fetch_add_u32(&entry->refcount, 1);
 	attachment->entry = entry;
 	attachment->generation = entry->generation;
 	attachment->referenced = true;
-	NoteUse(entry);
+	if (pg_atomic_read_u64(&entry->last_used) != now)
+		pg_atomic_write_u64(&entry->last_used, now);
 }
 
 static void

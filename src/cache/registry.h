@@ -13,10 +13,9 @@
  *
  * Locks, in the order in which they are taken: control->lock (entries and
  * segments), control->arena_lock (free pages of the arena, memory in use).
- * Neither is held during I/O or while the
- * operating system is asked for memory. state and busy say that a backend is
- * loading a cache or has its turn on it, that is, brings it up to date; others
- * wait for that on the entry's condition variable.
+ * Neither is held during I/O or while the operating system is asked for memory. Others
+ * wait for a backend that loads a cache or has its turn on it on the entry's condition
+ * variable.
  */
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H

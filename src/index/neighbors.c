@@ -39,15 +39,6 @@ NewSet(const PipeannIndexView *view, int size)
 	return set;
 }
 
-static void
-FreeSet(PipeannLinkSet *set)
-{
-	pfree(set->ids);
-	pfree(set->dists);
-	pfree(set->vectors);
-	pfree(set);
-}
-
 /* Add a node, with its distance from vector `from`. Keeps the pointers. */
 static void
 AddNode(PipeannLinkSet *set, uint32 id, const float *vector,
@@ -514,7 +505,10 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 		PruneSet(set, forced, l->max_degree - unknown,
 				 FilledLength(l) - unknown, edge->list + unknown);
 	KeepPlaces(edge, degree, tree_edges);
-	FreeSet(set);
+	pfree(set->ids);
+	pfree(set->dists);
+	pfree(set->vectors);
+	pfree(set);
 	pfree(x);
 	pfree(self);
 }

@@ -363,15 +363,6 @@ LastPageIsWritten(const PipeannIndexView *view)
 	return !is_new;
 }
 
-/* Whether the slot is a node that found no room near itself and begins a page. */
-static bool
-BeginsPage(const PipeannIndexView *view, const PipeannSlot *slot)
-{
-	return PipeannSlotIsNode(slot) && slot->degree > 0 &&
-		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
-		LastPageIsWritten(view);
-}
-
 /* Try slots that VACUUM has freed. */
 static bool
 TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
@@ -393,14 +384,16 @@ TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
 
 /*
  * Write a slot of slot_size bytes to a free place: on graph page `near` if
- * that has one, else where VACUUM has freed one, or at the end of the index; a
- * node may also begin a page. Returns its id. Refreshes the view as the index
- * grows.
+ * that has one, else where VACUUM has freed one, or at the end of the index. Returns
+ * its id. Refreshes the view as the index grows.
  */
 uint32
 PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 {
-	bool		begin = BeginsPage(view, slot);
+	/* a node that finds no room near itself begins a page */
+	bool		begin = PipeannSlotIsNode(slot) && slot->degree > 0 &&
+		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
+		LastPageIsWritten(view);
 	uint32		id;
 
 	if (near != PIPEANN_INVALID_ID && TryPage(view, near, slot, &id))

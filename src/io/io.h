@@ -32,11 +32,8 @@ extern bool pipeann_direct_io;
 /*
  * How often searches use graph pages, and in which buffers they saw them.
  *
- * The owner of the table gives its memory: for an index with a shared cache
- * that is the cache, and the table is one for all backends. Counts are
- * approximate: they are changed without locks, and halved page by page as
- * searches go on, so that old uses are forgotten. The hints decide which
- * pages are brought into shared_buffers.
+ * The owner of the table gives its memory; src/README, "hints/: hot pages", tells
+ * what is done with it.
  */
 typedef struct PipeannPageUses
 {

@@ -350,17 +350,6 @@ PinResident(Relation index, BlockNumber blkno, Resident *resident)
 	return Pin(index, blkno, resident->buffer);
 }
 
-/* Note that a copied block has been verified. */
-static void
-NoteSound(const Resident *resident)
-{
-	uint32		seen = (uint32) resident->buffer;
-
-	if (resident->seen != NULL && !resident->sound)
-		(void) pg_atomic_compare_exchange_u32(resident->seen, &seen,
-											  seen | PIPEANN_SEEN_SOUND);
-}
-
 /* Whether a block is in shared_buffers. */
 bool
 PipeannIsResident(Relation index, BlockNumber blkno)
@@ -587,6 +576,8 @@ static void
 VerifyResident(Source *source, const Resident *resident, char *page,
 			   BlockNumber blkno)
 {
+	uint32		seen = (uint32) resident->buffer;
+
 	if (!resident->sound &&
 		!(DataChecksumsEnabled() && PipeannPageIsKind(page, PIPEANN_GRAPH)) &&
 		!PipeannPageIsValid(page, blkno, PIPEANN_GRAPH))
@@ -597,7 +588,9 @@ VerifyResident(Source *source, const Resident *resident, char *page,
 				(errmsg("index \"%s\": the copy of block %u was not sound and was made again",
 						RelationGetRelationName(source->index), blkno)));
 	}
-	NoteSound(resident);
+	if (resident->seen != NULL && !resident->sound)
+		(void) pg_atomic_compare_exchange_u32(resident->seen, &seen,
+											  seen | PIPEANN_SEEN_SOUND);
 }
 
 /*

@@ -1,9 +1,6 @@
 /*
  * passes.h
  *		State and functions that the steps of VACUUM share; private to vacuum/.
- *
- * src/README, "vacuum/: dead rows out", gives the order of the steps and says why
- * it is right.
  */
 #ifndef PIPEANN_PASSES_H
 #define PIPEANN_PASSES_H

@@ -68,18 +68,6 @@ ReachBegin(Reach *reach, PipeannVacuum *v)
 	reach->more_pending = false;
 }
 
-static void
-AddReached(Reach *reach, uint32 id)
-{
-	if (PipeannBitsHas(&reach->reached, id))
-		return;
-	PipeannBitsAdd(&reach->reached, id);
-	if (reach->npending < MOST_PENDING)
-		reach->pending[reach->npending++] = id;
-	else
-		reach->more_pending = true;
-}
-
 /* Follow a node's spanning-tree edges if it is reached. */
 static void
 Expand(Reach *reach, uint32 id, const PipeannSlot *slot)
@@ -93,8 +81,17 @@ Expand(Reach *reach, uint32 id, const PipeannSlot *slot)
 	tree_edges = PipeannSlotIsNode(slot) ?
 		PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot) : 0;
 	for (int i = 0; i < tree_edges; i++)
-		if (slot->neighbors[i] < reach->v->ids)
-			AddReached(reach, slot->neighbors[i]);
+	{
+		uint32		child = slot->neighbors[i];
+
+		if (child >= reach->v->ids || PipeannBitsHas(&reach->reached, child))
+			continue;
+		PipeannBitsAdd(&reach->reached, child);
+		if (reach->npending < MOST_PENDING)
+			reach->pending[reach->npending++] = child;
+		else
+			reach->more_pending = true;
+	}
 }
 
 /* The number of edges that lead to a node, at most MOST_COUNTED. */
@@ -391,16 +388,6 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 	return kept;
 }
 
-/* The node's own vector: exact if it is on the page. */
-static void
-EmbedSelf(Repair *r, uint32 id, const PipeannSlot *slot)
-{
-	if (r->l->node_pages > 1)
-		(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
-	else
-		PipeannEmbedSlot(&r->v->view, id, slot, r->x, r->self);
-}
-
 static float
 Distance(const Repair *r, const float *a, const float *b)
 {
@@ -536,7 +523,11 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 
 	if (r->ncand > 0)
 	{
-		EmbedSelf(r, id, slot);
+		/* the node's own vector is exact if it is on the page */
+		if (r->l->node_pages > 1)
+			(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
+		else
+			PipeannEmbedSlot(&r->v->view, id, slot, r->x, r->self);
 		RankCandidates(r);
 		n = ChooseCandidates(r, out, n, degree, nearest);
 	}
@@ -922,15 +913,6 @@ AttachRest(Reach *reach)
 	}
 }
 
-static void
-Relink(Reach *reach)
-{
-	do
-		ReachWalk(reach);
-	while (AttachOrphans(reach));
-	AttachRest(reach);
-}
-
 /*
  * An edge from a near node leads to each live node.
  *
@@ -1029,14 +1011,6 @@ LinkFromNear(Reach *reach, uint32 id, const PipeannSlot *slot)
 	return false;
 }
 
-static bool
-MayBeMissed(const Reach *reach, uint32 id)
-{
-	return PipeannBitsHas(&reach->v->orphaned, id) &&
-		PipeannBitsHas(&reach->present, id) &&
-		id != reach->v->view.meta.root && HasFew(reach, id);
-}
-
 /* Give nodes that lost an edge one from a near node. */
 static void
 LinkNear(Reach *reach)
@@ -1044,7 +1018,9 @@ LinkNear(Reach *reach)
 	for (uint32 id = 0; id < reach->v->ids; id++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (MayBeMissed(reach, id))
+		if (PipeannBitsHas(&reach->v->orphaned, id) &&
+			PipeannBitsHas(&reach->present, id) &&
+			id != reach->v->view.meta.root && HasFew(reach, id))
 			(void) ReachAttach(reach, id, LinkFromNear);
 	}
 }
@@ -1057,6 +1033,9 @@ PipeannVacuumRepairGraph(PipeannVacuum *v)
 	PipeannVacuumInitSet(v, &v->orphaned);
 	ReachBegin(&reach, v);
 	RepairLists(v, &reach);
-	Relink(&reach);
+	do
+		ReachWalk(&reach);
+	while (AttachOrphans(&reach));
+	AttachRest(&reach);
 	LinkNear(&reach);
 }

@@ -779,16 +779,6 @@ FreeSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	memset(slot, 0, PIPEANN_SLOT_HEADER);
 }
 
-static void
-ReleasePage(PipeannVacuum *v, uint32 number)
-{
-	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_EXCLUSIVE);
-
-	ChangeSlots(v, number, buffer, FreeSlot);
-	NoteFree(v, number, BufferGetPage(buffer), true);
-	UnlockReleaseBuffer(buffer);
-}
-
 /* Free the slots of dead nodes and of garbage. */
 static void
 ReleaseSlots(PipeannVacuum *v)
@@ -796,8 +786,16 @@ ReleaseSlots(PipeannVacuum *v)
 	ClearCodes(v);
 	PipeannVacuumBeginPass(v);
 	for (uint32 page = 0; page < v->pages; page++)
-		if (HasFreed(v, page))
-			ReleasePage(v, page);
+	{
+		Buffer		buffer;
+
+		if (!HasFreed(v, page))
+			continue;
+		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_EXCLUSIVE);
+		ChangeSlots(v, page, buffer, FreeSlot);
+		NoteFree(v, page, BufferGetPage(buffer), true);
+		UnlockReleaseBuffer(buffer);
+	}
 }
 
 /* The order of the steps. */

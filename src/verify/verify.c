@@ -770,29 +770,14 @@ Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 /*
- * Start at the root or, unless tree_only is set, also at the entry graph's
- * nodes.
- */
-static void
-ReachFirst(PipeannCheck *check)
-{
-	const PipeannCodes *codes = &check->view.codes;
-
-	if (check->walk->tree_only)
-		ReachOnPage(check, check->view.meta.root);
-	else
-		for (uint32 i = 0; i < codes->entry_count; i++)
-			ReachOnPage(check, codes->entry_ids[i]);
-}
-
-/*
- * Walk over pages, by sweeps that read those with nodes to expand. Nodes that
- * were reached before are expanded anew.
+ * Walk over pages, by sweeps that read those with nodes to expand: those that were
+ * reached before, and the root or, unless tree_only is set, the entry graph's.
  */
 static void
 WalkPages(PipeannCheck *check)
 {
 	PipeannCheckWalk *walk = check->walk;
+	const PipeannCodes *codes = &check->view.codes;
 
 	walk->wanted = PipeannAllocZero(Max(check->pages, 1));
 	for (uint32 id = 0; id < check->ids; id++)
@@ -804,7 +789,10 @@ WalkPages(PipeannCheck *check)
 			walk->more = true;
 		}
 	}
-	ReachFirst(check);
+	if (walk->tree_only)
+		ReachOnPage(check, check->view.meta.root);
+	for (uint32 i = 0; !walk->tree_only && i < codes->entry_count; i++)
+		ReachOnPage(check, codes->entry_ids[i]);
 	while (walk->more)
 	{
 		walk->more = false;
