@@ -430,7 +430,8 @@ RankCandidates(Repair *r)
 			r->codes[i] = PipeannCodeAt(codes, r->cand[i]);
 			__builtin_prefetch(r->codes[i]);
 		}
-		PipeannPqTable(&codes->pq, r->l->metric, r->self, r->table);
+		/* cosine's order is that of L2, whose distances make keys */
+		PipeannPqTable(&codes->pq, PIPEANN_L2, r->self, r->table);
 		PipeannKernel->pq_scan(r->table, codes->pq.nsubvectors, r->codes,
 							   r->ncand, r->code_dists);
 		for (int i = 0; i < r->ncand; i++)
