@@ -620,6 +620,7 @@ CountOnPage(const PipeannLayout *l, const PipeannListChange *edges, int n)
 typedef struct PagesUpdate
 {
 	GenericXLogState *state;
+	BufferAccessStrategy strategy;
 	int			n;				/* registered */
 	Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
 	Page		pages[MAX_GENERIC_XLOG_PAGES];
@@ -634,7 +635,8 @@ UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
 	BlockNumber blkno = PipeannViewBlock(view,
 										 PipeannIdPage(l, edges[0].target));
 	Buffer		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-										   BUFFER_LOCK_EXCLUSIVE, false, NULL);
+										   BUFFER_LOCK_EXCLUSIVE, false,
+										   update->strategy);
 	Page		page;
 
 	if (!AnyIsAsSeen(l, BufferGetPage(buffer), edges, n))
@@ -668,9 +670,10 @@ EndPages(PagesUpdate *update)
  * with.
  */
 static int
-ApplyToPages(const PipeannIndexView *view, PipeannListChange *edges, int n)
+ApplyToPages(const PipeannIndexView *view, PipeannListChange *edges, int n,
+			 BufferAccessStrategy strategy)
 {
-	PagesUpdate update = {.n = 0};
+	PagesUpdate update = {.strategy = strategy};
 	int			done = 0;
 
 	PIPEANN_PAUSE("insert-back-edge");
@@ -702,13 +705,13 @@ CompareTargets(const void *a, const void *b)
  */
 void
 PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,
-				   int n)
+				   int n, BufferAccessStrategy strategy)
 {
 	qsort(changes, n, sizeof(PipeannListChange), CompareTargets);
 	for (int done = 0; done < n;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		done += ApplyToPages(view, changes + done, n - done);
+		done += ApplyToPages(view, changes + done, n - done, strategy);
 	}
 }
 
@@ -734,7 +737,7 @@ LinkBack(NewNode *node, uint32 target, Effort effort)
 	{
 		if (!PlanEdge(node, target, effort, &edge))
 			return false;
-		PipeannChangeLists(node->view, &edge, 1);
+		PipeannChangeLists(node->view, &edge, 1, NULL);
 		if (edge.done)
 			return true;
 	}
@@ -789,7 +792,7 @@ TakePlace(NewNode *node, PipeannListChange *edge)
 	edge->n = n;
 	edge->tree_edges = tree_edges;
 	JoinTree(edge, n - 1);
-	PipeannChangeLists(node->view, edge, 1);
+	PipeannChangeLists(node->view, edge, 1, NULL);
 	return edge->done;
 }
 
@@ -1052,14 +1055,14 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 		PutVector(node.cache, known->ids[i], known->vectors[i]);
 	n = PlanEdges(&node, slot, known, edges, &parent);
 	first = ParentFirst(l, edges, n, parent);
-	PipeannChangeLists(view, edges, first);
+	PipeannChangeLists(view, edges, first, NULL);
 	for (int i = 0; i < first; i++)
 		if (edges[i].target == parent)
 			in_tree = edges[i].done;
 	if (!in_tree)
 		in_tree = FindParent(&node, slot, known,
 							 parent == PIPEANN_INVALID_ID);
-	PipeannChangeLists(view, edges + first, n - first);
+	PipeannChangeLists(view, edges + first, n - first, NULL);
 	for (int i = 0; i < n; i++)
 		if (!edges[i].done && edges[i].target != parent)
 			(void) LinkBack(&node, edges[i].target, PIPEANN_PRUNE);

@@ -68,7 +68,8 @@ extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, float *out);
 extern void PipeannChangeLists(const PipeannIndexView *view,
-							   PipeannListChange *changes, int n);
+							   PipeannListChange *changes, int n,
+							   BufferAccessStrategy strategy);
 extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);

@@ -713,7 +713,8 @@ RepairPage(Repair *r, uint32 page, Reach *reach)
 
 		PipeannVacuumCopyPage(r->v, page, r->page);
 		n = PlanLists(r, page);
-		PipeannChangeLists(&r->v->view, r->changes, n);
+		PipeannChangeLists(&r->v->view, r->changes, n,
+						   r->v->info->strategy);
 		again = false;
 		for (int i = 0; i < n; i++)
 		{
