@@ -104,18 +104,6 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 	return rows;
 }
 
-/* Whether an out-of-line node is gone, so that its chain may be gone, too. */
-static bool
-IsGone(const PipeannIndexView *view, uint32 id, uint32 ext_vec)
-{
-	PipeannSlot *slot;
-	Buffer		buffer = PipeannReadSlot(view, id, NULL, &slot);
-	bool		gone = !PipeannSlotIsLive(slot) || slot->ext_vec != ext_vec;
-
-	UnlockReleaseBuffer(buffer);
-	return gone;
-}
-
 /*
  * Read total bytes from the slots that begin with *at. False if one of them,
  * *at then, is not what it should be.
@@ -156,11 +144,17 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 				   const PipeannSlot *node, float *x)
 {
 	uint32		at = node->ext_vec;
+	PipeannSlot *slot;
+	Buffer		buffer;
+	bool		there;
 
 	if (ReadParts(view, &at, x, mul_size(view->meta.layout.dim,
 										 sizeof(float))))
 		return true;
-	if (!IsGone(view, id, node->ext_vec))
+	buffer = PipeannReadSlot(view, id, NULL, &slot);
+	there = PipeannSlotIsLive(slot) && slot->ext_vec == node->ext_vec;
+	UnlockReleaseBuffer(buffer);
+	if (there)
 		ChainError(view, at);
 	return false;
 }

@@ -212,24 +212,6 @@ PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
 	return true;
 }
 
-/* Write one of the later blocks of a slot that takes several. */
-static void
-WriteTail(PipeannIndexView *view, BlockNumber blkno, const char *src,
-		  Size length)
-{
-	Buffer		buffer = PipeannGetBlock(view->index, blkno);
-	GenericXLogState *state = GenericXLogStart(view->index);
-	Page		page = GenericXLogRegisterBuffer(state, buffer,
-												 GENERIC_XLOG_FULL_IMAGE);
-
-	PipeannPageInit(page, PIPEANN_GRAPH);
-	PipeannPageFill(page, length, true);
-	memcpy(PipeannPagePayload(page), src, length);
-	PipeannPageSeal(page, blkno);
-	GenericXLogFinish(state);
-	UnlockReleaseBuffer(buffer);
-}
-
 /*
  * The later blocks are written before the first one, which makes the slot
  * used: so a reader that sees the first sees all of them. The first block is
@@ -244,8 +226,16 @@ WriteTails(PipeannIndexView *view, BlockNumber blkno, const PipeannSlot *slot)
 	{
 		Size		part = Min(view->meta.layout.slot_size - done,
 							   (Size) PIPEANN_PAYLOAD);
+		PipeannPageUpdate update;
 
-		WriteTail(view, blkno + i, (const char *) slot + done, part);
+		update.buffer = PipeannGetBlock(view->index, blkno + i);
+		update.state = GenericXLogStart(view->index);
+		update.page = GenericXLogRegisterBuffer(update.state, update.buffer,
+												GENERIC_XLOG_FULL_IMAGE);
+		PipeannPageInit(update.page, PIPEANN_GRAPH);
+		PipeannPageFill(update.page, part, true);
+		memcpy(PipeannPagePayload(update.page), (const char *) slot + done, part);
+		PipeannPageEnd(&update);
 		done += part;
 	}
 }

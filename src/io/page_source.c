@@ -526,17 +526,6 @@ CountRead(Source *source)
 	counters->in_flight_peak = Max(counters->in_flight_peak, in_flight);
 }
 
-/* Let EXPLAIN (BUFFERS) and the statistics views count our reads as reads. */
-static void
-ReportBlocksRead(Source *source)
-{
-	int			blocks = source->layout->node_pages;
-
-	pgBufferUsage.shared_blks_read += blocks;
-	for (int i = 0; i < blocks; i++)
-		pgstat_count_buffer_read(source->index);
-}
-
 /* A block's bit in frame->resident; blocks from the 64th on share the last. */
 static inline uint64
 BlockBit(int block)
@@ -761,7 +750,10 @@ FinishRead(Source *source, BufferedFrame *frame)
 	}
 	if (retry)
 		source->source.counters->retries++;
-	ReportBlocksRead(source);
+	/* let EXPLAIN (BUFFERS) and the statistics views count our reads as reads */
+	pgBufferUsage.shared_blks_read += source->layout->node_pages;
+	for (int i = 0; i < source->layout->node_pages; i++)
+		pgstat_count_buffer_read(source->index);
 	return MakeReady(source, frame, false);
 }
 

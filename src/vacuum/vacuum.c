@@ -878,17 +878,6 @@ NoteDone(PipeannVacuum *v, uint32 entry_dead)
 		FreeSpaceMapVacuum(v->view.index);
 }
 
-static void
-ReportRepair(const PipeannVacuum *v, uint32 entry_dead)
-{
-	ereport(v->info->message_level,
-			(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
-					RelationGetRelationName(v->view.index),
-					(unsigned long long) v->freed, entry_dead,
-					(unsigned long long) v->lists,
-					(unsigned long long) v->relinked, v->passes)));
-}
-
 /* Dead nodes that an earlier VACUUM left in the entry graph are no work. */
 static bool
 HasWork(const PipeannVacuum *v, uint32 entry_dead)
@@ -925,7 +914,12 @@ Vacuum(PipeannVacuum *v)
 		PipeannVacuumRepairGraph(v);
 		ReleaseSlots(v);
 		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		ReportRepair(v, entry_dead);
+		ereport(v->info->message_level,
+				(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
+						RelationGetRelationName(v->view.index),
+						(unsigned long long) v->freed, entry_dead,
+						(unsigned long long) v->lists,
+						(unsigned long long) v->relinked, v->passes)));
 	}
 	if (v->trimmed.count > 0 && HasAttributes(v))
 	{
