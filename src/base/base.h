@@ -145,11 +145,29 @@ typedef enum PipeannStorage
 	PIPEANN_FLOAT4 = 1,
 	PIPEANN_FLOAT2 = 2,
 	PIPEANN_INT8 = 3,
-	PIPEANN_UINT8 = 4
+	PIPEANN_UINT8 = 4,
+	PIPEANN_SQ12 = 5,			/* scalar quantisation (distance/sq.h) */
+	PIPEANN_SQ13 = 6,
+	PIPEANN_SQ14 = 7
 } PipeannStorage;
 
-#define PIPEANN_NUM_STORAGE 5
+#define PIPEANN_NUM_STORAGE 8
 
+/* Bits of an element in scalar quantisation, 0 for other storages. */
+static inline int
+PipeannSqBits(PipeannStorage storage)
+{
+	return storage >= PIPEANN_SQ12 ? 12 + (storage - PIPEANN_SQ12) : 0;
+}
+
+/* Whether a storage rounds elements that are not whole numbers. */
+static inline bool
+PipeannIsRounding(PipeannStorage storage)
+{
+	return storage == PIPEANN_FLOAT2 || storage >= PIPEANN_SQ12;
+}
+
+/* Bytes of an element of a storage that is not quantised. */
 static inline Size
 PipeannElementSize(PipeannStorage storage)
 {
@@ -162,6 +180,16 @@ PipeannElementSize(PipeannStorage storage)
 		default:
 			return 1;
 	}
+}
+
+/* Bytes of a vector; quantised: dim elements, in groups of eight, and a scale. */
+static inline Size
+PipeannVectorBytes(PipeannStorage storage, int dim)
+{
+	int			bits = PipeannSqBits(storage);
+
+	return bits > 0 ? (Size) (dim + 7) / 8 * bits + sizeof(float) :
+		dim * PipeannElementSize(storage);
 }
 
 /* Bytes of a cache line of the processors that have kernels of their own. */

@@ -13,6 +13,7 @@
 
 #include "distance/avx2.h"
 #include "distance/pq_scan.h"
+#include "distance/sq.h"
 
 /* Masks: of the 8 lanes from place n on, the last n are set. */
 static const int32 LaneMask[16] = {
@@ -134,6 +135,55 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 		s1 = AddTerm(s1, LoadTail(a, sa, dim), LoadTail(b, sb, dim), is_dot);
 	return SumFloats(_mm256_add_ps(_mm256_add_ps(s0, s1),
 								   _mm256_add_ps(s2, s3)));
+}
+
+/* Elements i .. i + 7 of a quantised vector with this scale, or of floats. */
+AVX2_INLINE __m256
+SqLoad8(const void *v, PipeannStorage storage, int i, __m256 scale)
+{
+	int			bits = PipeannSqBits(storage);
+	const SqLanes *lanes = SqLanesFor(bits);
+	__m128i		bytes;
+	__m256i		numbers;
+
+	if (storage == PIPEANN_FLOAT4)
+		return Load8(v, storage, i);
+	bytes = _mm_loadu_si128((const __m128i *) ((const char *) v + i / 8 * bits));
+	numbers = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes),
+								  _mm256_loadu_si256((const __m256i *) lanes->bytes));
+	numbers = _mm256_sllv_epi32(numbers, Load8Ints(lanes->shift));
+	numbers = _mm256_srai_epi32(numbers, 32 - bits);
+	return _mm256_mul_ps(_mm256_cvtepi32_ps(numbers), scale);
+}
+
+/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
+AVX2_INLINE float
+SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+	  int dim, bool is_dot)
+{
+	__m256		scale_a = _mm256_set1_ps(sa == PIPEANN_FLOAT4 ? 1 :
+										 SqScale(a, sa, dim));
+	__m256		scale_b = _mm256_set1_ps(SqScale(b, sb, dim));
+	__m256		s0 = _mm256_setzero_ps();
+	__m256		s1 = _mm256_setzero_ps();
+
+	for (int i = 0; i < dim; i += 16)
+	{
+		s0 = AddTerm(s0, SqLoad8(a, sa, i, scale_a),
+					 SqLoad8(b, sb, i, scale_b), is_dot);
+		s1 = AddTerm(s1, SqLoad8(a, sa, i + 8, scale_a),
+					 SqLoad8(b, sb, i + 8, scale_b), is_dot);
+	}
+	return SumFloats(_mm256_add_ps(s0, s1));
+}
+
+AVX2_INLINE void
+SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
+{
+	__m256		scale = _mm256_set1_ps(SqScale(src, storage, dim));
+
+	for (int i = 0; i < dim; i += 8)
+		_mm256_storeu_ps(dst + i, SqLoad8(src, storage, i, scale));
 }
 
 /* 32 bytes of an integer vector from element i on. */

@@ -17,6 +17,7 @@
 
 #include "distance/avx2.h"
 #include "distance/pq_scan.h"
+#include "distance/sq.h"
 
 #ifdef PIPEANN_EMULATE_AVX512
 #include "avx512_emulation.h"
@@ -148,6 +149,69 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 					 LoadTail(b, sb, i, dim - i), is_dot);
 	return SumFloats(_mm512_add_ps(_mm512_add_ps(s0, s1),
 								   _mm512_add_ps(s2, s3)));
+}
+
+/* What is there for 8 lanes, twice. */
+AVX512_INLINE __m512i
+Twice(const void *lanes)
+{
+	return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *) lanes));
+}
+
+/* Elements i .. i + 15 of a quantised vector with this scale, or of floats. */
+AVX512_INLINE __m512
+SqLoad16(const void *v, PipeannStorage storage, int i, __m512 scale)
+{
+	int			bits = PipeannSqBits(storage);
+	const SqLanes *lanes = SqLanesFor(bits);
+	const char *p = (const char *) v + i / 8 * bits;
+	__m256i		low;
+	__m256i		high;
+	__m512i		numbers;
+
+	if (storage == PIPEANN_FLOAT4)
+		return Load16(v, storage, i);
+	low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) p));
+	high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) (p + bits)));
+	numbers = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+	numbers = _mm512_shuffle_epi8(numbers, Twice(lanes->bytes));
+	numbers = _mm512_sllv_epi32(numbers, Twice(lanes->shift));
+	numbers = _mm512_srav_epi32(numbers, _mm512_set1_epi32(32 - bits));
+	return _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), scale);
+}
+
+/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
+AVX512_INLINE float
+SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+	  int dim, bool is_dot)
+{
+	__m512		scale_a = _mm512_set1_ps(sa == PIPEANN_FLOAT4 ? 1 :
+										 SqScale(a, sa, dim));
+	__m512		scale_b = _mm512_set1_ps(SqScale(b, sb, dim));
+	__m512		s0 = _mm512_setzero_ps();
+	__m512		s1 = _mm512_setzero_ps();
+	int			i = 0;
+
+	for (; i + 32 <= dim; i += 32)
+	{
+		s0 = AddTerm(s0, SqLoad16(a, sa, i, scale_a),
+					 SqLoad16(b, sb, i, scale_b), is_dot);
+		s1 = AddTerm(s1, SqLoad16(a, sa, i + 16, scale_a),
+					 SqLoad16(b, sb, i + 16, scale_b), is_dot);
+	}
+	if (i < dim)
+		s0 = AddTerm(s0, SqLoad16(a, sa, i, scale_a),
+					 SqLoad16(b, sb, i, scale_b), is_dot);
+	return SumFloats(_mm512_add_ps(s0, s1));
+}
+
+AVX512_INLINE void
+SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
+{
+	__m512		scale = _mm512_set1_ps(SqScale(src, storage, dim));
+
+	for (int i = 0; i < dim; i += 16)
+		_mm512_storeu_ps(dst + i, SqLoad16(src, storage, i, scale));
 }
 
 /*

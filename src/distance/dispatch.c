@@ -68,15 +68,34 @@ PipeannVectorToFloat(const void *src, PipeannStorage storage, int dim,
 					 float *dst)
 {
 	PipeannKernel->to_float[storage] (src, dim, dst);
+	if (PipeannSqBits(storage) > 0)
+		PipeannKernel->rotate(dst, dim, true);
 }
 
-/* Integers are rounded to the nearest, and clamped to their range. */
+const float *
+PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
+				float *rotated)
+{
+	if (PipeannSqBits(storage) == 0)
+		return query;
+	memcpy(rotated, query, dim * sizeof(float));
+	PipeannKernel->rotate(rotated, dim, false);
+	return rotated;
+}
+
 void
 PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 					   void *dst)
 {
 	if (storage == PIPEANN_FLOAT2)
 		PipeannKernel->to_half(src, dim, dst);
+	else if (PipeannSqBits(storage) > 0)
+	{
+		float		rotated[PIPEANN_SQ_MAX_DIM];
+
+		(void) PipeannQueryFor(storage, src, dim, rotated);
+		PipeannKernel->quantize(rotated, PipeannSqBits(storage), dim, dst);
+	}
 	else
 		for (int i = 0; i < dim; i++)
 			StoreElement(dst, storage, i, src[i]);
@@ -86,6 +105,7 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 bool
 PipeannVectorFits(const float *src, PipeannStorage storage, int dim)
 {
+	Assert(PipeannSqBits(storage) == 0);
 	for (int i = 0; i < dim; i++)
 	{
 		float		element;

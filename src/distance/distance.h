@@ -15,13 +15,19 @@
 
 #include "base/base.h"
 
-/* Distance between a query (float[dim]) and a stored vector of dim elements. */
+/*
+ * Distance between a query (float[dim]) and a stored vector of dim elements. For a
+ * quantised vector the query has to be rotated (PipeannQueryFor()).
+ */
 typedef float (*PipeannQueryFn) (const float *q, const void *v, int dim);
 
 /* Distance between two stored vectors of dim elements of the same storage. */
 typedef float (*PipeannPairFn) (const void *a, const void *b, int dim);
 
-/* Stored elements src[dim] as floats. src need not be aligned. */
+/*
+ * Stored elements src[dim] as floats. src need not be aligned. Those of a quantised
+ * vector are rotated (PipeannVectorToFloat() turns them back).
+ */
 typedef void (*PipeannToFloatFn) (const void *src, int dim, float *dst);
 
 /*
@@ -133,6 +139,14 @@ typedef struct PipeannKernels
 	PipeannToFloatFn to_float[PIPEANN_NUM_STORAGE];
 
 	/*
+	 * The rotation of x[dim] that precedes scalar quantisation, in place, or back
+	 * (sq.h); and a rotated vector in numbers of so many bits. All sets give the
+	 * same.
+	 */
+	void		(*rotate) (float *x, int dim, bool back);
+	void		(*quantize) (const float *x, int bits, int dim, void *dst);
+
+	/*
 	 * Fixed-point numbers: out[d] = (x[d] - offset[d]) * scale, rounded to the
 	 * nearest (ties to even) and clamped to PIPEANN_FIXED_MAX in size, for d
 	 * < dim. All sets give the same. Nothing may be not a number.
@@ -174,9 +188,28 @@ extern void PipeannKernelsInit(void);
 extern void PipeannTilePanel(const int16 *const *columns, int ncolumns,
 							 int dim, int16 *panel);
 
+/* Dimensions that vectors may have for scalar quantisation: multiples of 16. */
+#define PIPEANN_SQ_MIN_DIM 256
+#define PIPEANN_SQ_MAX_DIM 4096
+
+static inline bool
+PipeannSqSuits(int dim)
+{
+	return dim % 16 == 0 && dim >= PIPEANN_SQ_MIN_DIM &&
+		dim <= PIPEANN_SQ_MAX_DIM;
+}
+
+/*
+ * The query of kernels for a storage: query[dim] itself, or rotated, in
+ * rotated[dim]. Rotating errs by 10 ulp of the norm at the most, which
+ * PIPEANN_ARITHMETIC_ERROR() has room for.
+ */
+extern const float *PipeannQueryFor(PipeannStorage storage, const float *query,
+									int dim, float *rotated);
+
 /*
  * Convert elements: src[dim] in storage to dst[dim], and back. To integers,
- * rounds and clamps to their range.
+ * rounds and clamps to their range; quantises what is finite.
  */
 extern void PipeannVectorToFloat(const void *src, PipeannStorage storage,
 								 int dim, float *dst);

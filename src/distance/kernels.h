@@ -4,11 +4,11 @@
  *
  * Each set's file includes this at its end. By then it has defined SET and
  * SET_NAME, and as KERNEL what a function for its instructions begins with.
- * Its FloatSum(), BytePair(), Centroids() and ToFloat() are always inlined, so
- * that storages are constants in them. A set that finds the nearest centroids of
- * vectors one by one defines ONE_BY_ONE, and NearestCentroid() in place of
- * CentroidNearest(). See struct PipeannKernels for what the
- * functions do.
+ * Its FloatSum(), BytePair(), SqSum(), SqToFloat(), Centroids() and ToFloat()
+ * are always inlined, so that storages are constants in them. A set that finds
+ * the nearest centroids of vectors one by one defines ONE_BY_ONE, and
+ * NearestCentroid() in place of CentroidNearest(). See struct PipeannKernels
+ * for what the functions do.
  */
 #define QUERY_KERNEL(name, storage, is_dot) \
 KERNEL static float \
@@ -22,6 +22,34 @@ KERNEL static float \
 name(const void *a, const void *b, int dim) \
 { \
 	return FloatSum(a, storage, b, storage, dim, is_dot); \
+}
+
+/* Of quantised vectors, and of one with a query. */
+#define SQ_KERNELS(bits, storage) \
+KERNEL static float \
+L2Sq##bits(const float *q, const void *v, int dim) \
+{ \
+	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, false); \
+} \
+KERNEL static float \
+DotSq##bits(const float *q, const void *v, int dim) \
+{ \
+	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, true); \
+} \
+KERNEL static float \
+L2PairSq##bits(const void *a, const void *b, int dim) \
+{ \
+	return SqSum(a, storage, b, storage, dim, false); \
+} \
+KERNEL static float \
+DotPairSq##bits(const void *a, const void *b, int dim) \
+{ \
+	return SqSum(a, storage, b, storage, dim, true); \
+} \
+KERNEL static void \
+Sq##bits##ToFloat(const void *src, int dim, float *dst) \
+{ \
+	SqToFloat(src, storage, dim, dst); \
 }
 
 #define BYTE_PAIR_KERNEL(name, is_signed, is_dot) \
@@ -65,6 +93,33 @@ BYTE_PAIR_KERNEL(L2PairInt8, true, false)
 BYTE_PAIR_KERNEL(L2PairUint8, false, false)
 BYTE_PAIR_KERNEL(DotPairInt8, true, true)
 BYTE_PAIR_KERNEL(DotPairUint8, false, true)
+
+SQ_KERNELS(12, PIPEANN_SQ12)
+SQ_KERNELS(13, PIPEANN_SQ13)
+SQ_KERNELS(14, PIPEANN_SQ14)
+
+KERNEL static void
+SqRotate(float *x, int dim, bool back)
+{
+	SqRotateBody(x, dim, back);
+}
+
+/* Bits are constants in each, so that loops over numbers are unrolled. */
+KERNEL static void
+SqQuantize(const float *x, int bits, int dim, void *dst)
+{
+	switch (bits)
+	{
+		case 12:
+			SqQuantizeBody(x, 12, dim, dst);
+			break;
+		case 13:
+			SqQuantizeBody(x, 13, dim, dst);
+			break;
+		default:
+			SqQuantizeBody(x, 14, dim, dst);
+	}
+}
 
 CENTROID_KERNEL(CentroidL2, false)
 CENTROID_KERNEL(CentroidDot, true)
@@ -115,11 +170,13 @@ Float4ToFloat(const void *src, int dim, float *dst)
 
 const PipeannKernels SET = {
 	.name = SET_NAME,
-	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8},
-	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8},
-	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8},
-	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8,
-	DotPairUint8},
+	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8, L2Sq12, L2Sq13, L2Sq14},
+	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8, DotSq12, DotSq13,
+	DotSq14},
+	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8,
+	L2PairSq12, L2PairSq13, L2PairSq14},
+	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8, DotPairUint8,
+	DotPairSq12, DotPairSq13, DotPairSq14},
 	.pq_scan = PqScan,
 	.centroid_l2 = CentroidL2,
 	.centroid_dot = CentroidDot,
@@ -130,7 +187,10 @@ const PipeannKernels SET = {
 	.most16 = Most16,
 	.keep_members = KeepMembers,
 	.keep_range = KeepRange,
-	.to_float = {NULL, Float4ToFloat, Float2ToFloat, Int8ToFloat, Uint8ToFloat},
+	.to_float = {NULL, Float4ToFloat, Float2ToFloat, Int8ToFloat, Uint8ToFloat,
+	Sq12ToFloat, Sq13ToFloat, Sq14ToFloat},
+	.rotate = SqRotate,
+	.quantize = SqQuantize,
 	.to_fixed = ToFixed,
 	.to_half = ToHalf
 };

@@ -12,6 +12,7 @@
 #include <arm_neon.h>
 
 #include "distance/pq_scan.h"
+#include "distance/sq.h"
 
 /* Eight floats. */
 typedef struct Float8
@@ -123,6 +124,48 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 				is_dot);
 	return vaddvq_f32(vaddq_f32(vaddq_f32(s0.low, s0.high),
 								vaddq_f32(s1.low, s1.high)));
+}
+
+/* Four of eight numbers of a quantised vector, those from lane `from` on. */
+ALWAYS_INLINE float32x4_t
+SqLoad4(uint8x16_t bytes, int bits, int from, float scale)
+{
+	const SqLanes *lanes = SqLanesFor(bits);
+	uint8x16_t	places = vld1q_u8((const uint8 *) lanes->bytes + 4 * from);
+	int32x4_t	numbers = vreinterpretq_s32_u8(vqtbl1q_u8(bytes, places));
+
+	numbers = vshlq_s32(numbers, vld1q_s32(lanes->shift + from));
+	numbers = vshlq_s32(numbers, vdupq_n_s32(bits - 32));
+	return vmulq_n_f32(vcvtq_f32_s32(numbers), scale);
+}
+
+/* Elements i .. i + 7 of a quantised vector with this scale, or of floats. */
+ALWAYS_INLINE Float8
+SqLoad8(const void *v, PipeannStorage storage, int i, float scale)
+{
+	int			bits = PipeannSqBits(storage);
+	uint8x16_t	bytes;
+
+	if (storage == PIPEANN_FLOAT4)
+		return Load8(v, storage, i);
+	bytes = vld1q_u8((const uint8 *) v + i / 8 * bits);
+	return (Float8) {SqLoad4(bytes, bits, 0, scale),
+		SqLoad4(bytes, bits, 4, scale)};
+}
+
+/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
+ALWAYS_INLINE float
+SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+	  int dim, bool is_dot)
+{
+	float		scale_a = sa == PIPEANN_FLOAT4 ? 1 : SqScale(a, sa, dim);
+	float		scale_b = SqScale(b, sb, dim);
+	Float8		sum = {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
+
+	for (int i = 0; i < dim; i += 8)
+		AddTerm(&sum, SqLoad8(a, sa, i, scale_a), SqLoad8(b, sb, i, scale_b),
+				is_dot);
+	return vaddvq_f32(vaddq_f32(sum.low, sum.high));
 }
 
 /* 16 bytes of an integer vector from element i on. */
@@ -498,6 +541,15 @@ ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 		Store8(floats, LoadTail(src, storage, i, dim));
 		memcpy(dst + i, floats, (dim - i) * sizeof(float));
 	}
+}
+
+ALWAYS_INLINE void
+SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
+{
+	float		scale = SqScale(src, storage, dim);
+
+	for (int i = 0; i < dim; i += 8)
+		Store8(dst + i, SqLoad8(src, storage, i, scale));
 }
 
 /* Four fixed-point numbers, rounded to nearest, ties to even. */

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "distance/pq_scan.h"
+#include "distance/sq.h"
 
 ALWAYS_INLINE float
 TermAt(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
@@ -45,6 +46,42 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 	for (; i < dim; i++)
 		s0 += TermAt(a, sa, b, sb, i, is_dot);
 	return (s0 + s1) + (s2 + s3);
+}
+
+/* Element i of a quantised vector with this scale, or of floats. */
+ALWAYS_INLINE float
+SqElement(const void *v, PipeannStorage storage, int i, float scale)
+{
+	return storage == PIPEANN_FLOAT4 ? LoadElement(v, storage, i) :
+		(float) SqNumber(v, PipeannSqBits(storage), i) * scale;
+}
+
+/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
+ALWAYS_INLINE float
+SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+	  int dim, bool is_dot)
+{
+	float		scale_a = sa == PIPEANN_FLOAT4 ? 1 : SqScale(a, sa, dim);
+	float		scale_b = SqScale(b, sb, dim);
+	float		sum[4] = {0};
+
+	for (int i = 0; i < dim; i++)
+	{
+		float		x = SqElement(a, sa, i, scale_a);
+		float		y = SqElement(b, sb, i, scale_b);
+
+		sum[i % 4] += is_dot ? x * y : (x - y) * (x - y);
+	}
+	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+ALWAYS_INLINE void
+SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
+{
+	float		scale = SqScale(src, storage, dim);
+
+	for (int i = 0; i < dim; i++)
+		dst[i] = SqElement(src, storage, i, scale);
 }
 
 /*

@@ -110,6 +110,19 @@ EmulatedCvtphPs(simde__m256i h)
 }
 
 EMULATED simde__m512i
+EmulatedSravEpi32(simde__m512i v, simde__m512i count)
+{
+	int32_t		in[16];
+	int32_t		shift[16];
+
+	simde_mm512_storeu_si512(in, v);
+	simde_mm512_storeu_si512(shift, count);
+	for (int i = 0; i < 16; i++)
+		in[i] >>= shift[i];
+	return simde_mm512_loadu_si512(in);
+}
+
+EMULATED simde__m512i
 EmulatedCvtepi8Epi32(simde__m128i v)
 {
 	int8_t		in[16];
@@ -229,6 +242,8 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 
 #undef _mm512_cvtsepi32_epi16
 #undef _mm512_dpwssd_epi32
+#undef _mm512_srav_epi32
+#define _mm512_srav_epi32 EmulatedSravEpi32
 #define _mm512_cvtsepi32_epi16 EmulatedCvtsepi32Epi16
 #define _mm512_dpwssd_epi32 EmulatedDpwssdEpi32
 

@@ -4,6 +4,7 @@
  */
 #include "unit.h"
 
+#include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -1077,6 +1078,188 @@ ConversionsClampAndRound(void)
 	}
 }
 
+/* Vectors to quantise: even, with one large element, all alike, and extreme ones. */
+static void
+FillToQuantize(int kind, int dim, uint64 *random, float *x)
+{
+	static const float sizes[] = {1, 1, 1, 0, 1e-37f, 1e30f, 1e-44f, 3e38f};
+
+	for (int i = 0; i < dim; i++)
+		x[i] = kind == 2 ? 0.1f :
+			UnitRandomFloat(random, -1, 1) * sizes[kind];
+	if (kind == 1)
+		x[dim / 3] = 40;
+	if (kind == 7)
+		x[0] = sizes[kind];		/* sums are infinite, with any sign */
+}
+
+#define QUANTIZED_KINDS 8
+
+/* Number i of b bits as the format describes it, bit by bit. */
+static int
+NumberOf(const uint8 *v, int bits, int i)
+{
+	int			number = 0;
+
+	for (int k = 0; k < bits; k++)
+	{
+		int			bit = i % 8 * bits + k;
+
+		number |= (v[i / 8 * bits + bit / 8] >> bit % 8 & 1) << k;
+	}
+	return number >= 1 << (bits - 1) ? number - (1 << bits) : number;
+}
+
+/* A quantised vector in plain arithmetic; rotated as it is. */
+static void
+Decode(const void *v, PipeannStorage s, int dim, double *out)
+{
+	float		scale;
+
+	memcpy(&scale, (const char *) v + dim / 8 * PipeannSqBits(s), sizeof(scale));
+	for (int i = 0; i < dim; i++)
+		out[i] = NumberOf(v, PipeannSqBits(s), i) * (double) scale;
+}
+
+/* All sets rotate and quantise alike, and back. */
+static void
+CheckQuantizing(PipeannStorage s, int dim, const float *x, char *form)
+{
+	static float rotated[PIPEANN_SQ_MAX_DIM];
+	static float other[PIPEANN_SQ_MAX_DIM];
+	static char other_form[PIPEANN_SQ_MAX_DIM * 2];
+	static double decoded[PIPEANN_SQ_MAX_DIM];
+	Size		size = PipeannVectorBytes(s, dim);
+
+	memcpy(rotated, x, dim * sizeof(float));
+	Sets[0]->rotate(rotated, dim, false);
+	Sets[0]->quantize(rotated, PipeannSqBits(s), dim, form);
+	Decode(form, s, dim, decoded);
+	for (int k = 0; k < NumSets; k++)
+	{
+		memcpy(other, x, dim * sizeof(float));
+		Sets[k]->rotate(other, dim, false);
+		CHECK(fabsf(x[0]) > 1e38f ||
+			  memcmp(other, rotated, dim * sizeof(float)) == 0);
+		Sets[k]->quantize(rotated, PipeannSqBits(s), dim, other_form);
+		CHECK(memcmp(other_form, form, size) == 0);
+		Sets[k]->to_float[s] (form, dim, other);
+		for (int i = 0; i < dim; i++)
+			CHECK(other[i] == (float) decoded[i]);
+	}
+}
+
+/*
+ * No element errs by more than half of the scale; with a vector's norm kept, as a
+ * rotation keeps it, the largest is not large. (Nothing is promised of a vector too
+ * small or large to have a scale.)
+ */
+static void
+CheckLoss(PipeannStorage s, int dim, const float *x, const char *form)
+{
+	static float back[PIPEANN_SQ_MAX_DIM];
+	double		lost = 0;
+	double		norm = 0;
+	float		scale;
+
+	memcpy(&scale, form + dim / 8 * PipeannSqBits(s), sizeof(scale));
+	PipeannVectorToFloat(form, s, dim, back);
+	for (int i = 0; i < dim; i++)
+	{
+		lost += ((double) x[i] - back[i]) * ((double) x[i] - back[i]);
+		norm += (double) x[i] * x[i];
+	}
+	if (norm == 0)
+		CHECK(scale == 0 && lost == 0);
+	else if (scale > 1e-36f)
+	{
+		CHECK(sqrt(lost) <= 0.5001 * scale * sqrt(dim) + 1e-6 * sqrt(norm));
+		CHECK(sqrt(lost) <= sqrt(norm) * 8 / (1 << PipeannSqBits(s)));
+	}
+}
+
+/* Distances of quantised vectors that end where memory does. */
+static void
+CheckQuantizedDistances(PipeannStorage s, int dim, const float *x,
+						const float *y, int back)
+{
+	static double dq[PIPEANN_SQ_MAX_DIM];
+	static double da[PIPEANN_SQ_MAX_DIM];
+	static double db[PIPEANN_SQ_MAX_DIM];
+	Size		size = PipeannVectorBytes(s, dim);
+	float	   *q = (float *) (GuardQ.end - dim * sizeof(float));
+	char	   *a = GuardA.end - back - size;
+	char	   *b = GuardB.end - back - size;
+
+	PipeannVectorFromFloat(x, s, dim, a);
+	PipeannVectorFromFloat(y, s, dim, b);
+	(void) PipeannQueryFor(s, y, dim, q);
+	Decode(a, s, dim, da);
+	Decode(b, s, dim, db);
+	for (int i = 0; i < dim; i++)
+		dq[i] = q[i];
+	CheckVectors(s, dim, q, a, b, dq, da, db);
+}
+
+static void
+QuantizedVectors(void)
+{
+	static const int dims[] = {256, 272, 384, 512, 768, 1008, 1536, 4096};
+	static float x[PIPEANN_SQ_MAX_DIM];
+	static float y[PIPEANN_SQ_MAX_DIM];
+	static char form[PIPEANN_SQ_MAX_DIM * 2];
+	uint64		random = 5;
+
+	for (int d = 0; d < (int) (sizeof(dims) / sizeof(dims[0])); d++)
+		for (PipeannStorage s = PIPEANN_SQ12; s <= PIPEANN_SQ14; s++)
+			for (int kind = 0; kind < QUANTIZED_KINDS; kind++)
+			{
+				FillToQuantize(kind, dims[d], &random, x);
+				FillToQuantize(0, dims[d], &random, y);
+				CheckQuantizing(s, dims[d], x, form);
+				CheckLoss(s, dims[d], x, form);
+				if (kind < 4)
+					CheckQuantizedDistances(s, dims[d], x, y, kind);
+			}
+}
+
+/* What a query and vectors are at, before and after all of them are rotated. */
+static void
+RotationsKeepDistances(void)
+{
+	static float x[PIPEANN_SQ_MAX_DIM];
+	static float y[PIPEANN_SQ_MAX_DIM];
+	static double dx[PIPEANN_SQ_MAX_DIM];
+	static double dy[PIPEANN_SQ_MAX_DIM];
+	uint64		random = 6;
+
+	for (int dim = PIPEANN_SQ_MIN_DIM; dim <= PIPEANN_SQ_MAX_DIM; dim += 240)
+	{
+		Exact		before;
+		Exact		after;
+
+		FillToQuantize(1, dim, &random, x);
+		FillToQuantize(0, dim, &random, y);
+		for (int i = 0; i < dim; i++)
+		{
+			dx[i] = x[i];
+			dy[i] = y[i];
+		}
+		before = Compute(dx, dy, dim);
+		PipeannKernel->rotate(x, dim, false);
+		PipeannKernel->rotate(y, dim, false);
+		for (int i = 0; i < dim; i++)
+		{
+			CHECK(fabsf(x[i]) < 16);	/* not the 40 of before */
+			dx[i] = x[i];
+			dy[i] = y[i];
+		}
+		after = Compute(dx, dy, dim);
+		CHECK_CLOSE(before.l2, after.l2, 1e-6 * before.l2);
+		CHECK_CLOSE(before.dot, after.dot, 1e-6 * before.l2);
+	}
+}
+
 static void
 InitChoosesTheBestSet(void)
 {
@@ -1118,5 +1301,7 @@ main(void)
 	UNIT_RUN(AllHalfsConvert);
 	UNIT_RUN(VectorsToHalfs);
 	UNIT_RUN(FixedPointNumbers);
+	UNIT_RUN(QuantizedVectors);
+	UNIT_RUN(RotationsKeepDistances);
 	return UnitDone();
 }
