@@ -58,6 +58,9 @@ static relopt_enum_elt_def storage_values[] = {
 	{"auto", PIPEANN_STORAGE_AUTO},
 	{"float4", PIPEANN_FLOAT4},
 	{"float2", PIPEANN_FLOAT2},
+	{"sq12", PIPEANN_SQ12},
+	{"sq13", PIPEANN_SQ13},
+	{"sq14", PIPEANN_SQ14},
 	{"int8", PIPEANN_INT8},
 	{"uint8", PIPEANN_UINT8},
 	{(const char *) NULL}
@@ -82,7 +85,7 @@ OptionsInit(void)
 	add_enum_reloption(pipeann_relopt_kind, "storage",
 					   "How elements are stored", storage_values,
 					   PIPEANN_STORAGE_AUTO,
-					   "Valid values are \"auto\", \"float4\", \"float2\", \"int8\" and \"uint8\".",
+					   "Valid values are \"auto\", \"float4\", \"float2\", \"sq12\", \"sq13\", \"sq14\", \"int8\" and \"uint8\".",
 					   AccessExclusiveLock);
 
 	/*

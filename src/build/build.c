@@ -139,7 +139,7 @@ FormOf(Spool *s, const float *x, double norm)
 static void
 RequireFit(PipeannStorage storage, const float *x, int dim)
 {
-	if (storage == PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT2 ||
+	if (storage == PIPEANN_STORAGE_AUTO || PipeannIsRounding(storage) ||
 		PipeannVectorFits(x, storage, dim))
 		return;
 	ereport(ERROR,
@@ -519,7 +519,7 @@ MemoryForRows(const BuildState *state)
 		.dim = s->source.dim,.metric = s->source.metric
 	};
 	PipeannGraphParams params = state->params;
-	Size		row = v.dim * PipeannElementSize(storage) +
+	Size		row = PipeannVectorBytes(storage, v.dim) +
 		sizeof(ItemPointerData) + sizeof(PipeannRounding) +
 		2 * sizeof(uint32);
 
@@ -549,6 +549,8 @@ MakeNodes(BuildState *state)
 			   reduced > 0 ? 3 + PIPEANN_REDUCE_STEPS : 3);
 	state->parallel->shares.short_of =
 		!PipeannTeamFits(team, MemoryForRows(state));
+	state->spool.source.rounding =
+		PipeannLayoutRounding(&state->meta.layout, &state->spool.stats.sizes);
 	PipeannRowsLoad(team, &state->spool.source, &rows);
 	SpoolFree(team, &state->spool);
 	PipeannRowsReduce(team, &rows);
@@ -560,6 +562,19 @@ MakeNodes(BuildState *state)
 }
 
 /* ---------- the metapage ---------- */
+
+/* Errors if a storage that was chosen is not for vectors of so many dimensions. */
+static void
+CheckStorage(PipeannStorage storage, int dim)
+{
+	if (PipeannSqBits(storage) > 0 && !PipeannSqSuits(dim))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("storage \"sq%d\" is not for vectors of %d dimensions",
+						PipeannSqBits(storage), dim),
+				 errdetail("It needs a multiple of 16 from %d to %d.",
+						   PIPEANN_SQ_MIN_DIM, PIPEANN_SQ_MAX_DIM)));
+}
 
 /* The layout for rows with values of these sizes; NULL: they have no values. */
 static void
@@ -595,6 +610,7 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	PipeannLayout *l = &meta->layout;
 	PipeannAttributes *attributes;
 
+	CheckStorage(options->storage, PipeannIndexDimensions(index));
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
@@ -937,9 +953,9 @@ typedef struct Sampled
 static Size
 NodeMemory(const PipeannLayout *l)
 {
-	return l->dim * PipeannElementSize(l->storage) + sizeof(ItemPointerData) +
+	return PipeannVectorBytes(l->storage, l->dim) + sizeof(ItemPointerData) +
 		sizeof(uint32) +
-		(l->storage == PIPEANN_FLOAT2 ? sizeof(PipeannRounding) : 0);
+		(PipeannIsRounding(l->storage) ? sizeof(PipeannRounding) : 0);
 }
 
 /* The same of a row (build/rows.h), which has hash and again as well. */
@@ -975,6 +991,11 @@ TakeSample(const PipeannBuildInput *in)
 						in->nulls + i * columns, &tid);
 	}
 	SpoolFinish(team, &spool);
+	spool.source.rounding = PipeannLayoutRounding(&(PipeannLayout) {
+		.dim = in->dim,
+		.max_degree = 2 * PipeannInitialM(in->options),
+		.row_bytes = in->values != NULL
+	}, &spool.stats.sizes);
 	PipeannRowsLoad(team, &spool.source, &rows);
 	sampled.storage = rows.vectors.storage;
 	sampled.spool_row = spool.stats.rows == 0 ? 0 :
@@ -1138,6 +1159,7 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	Sampled		sampled;
 
 	PipeannCheckOptions(in->options);
+	CheckStorage(in->options->storage, in->dim);
 	sampled = TakeSample(in);
 	ForeseeMeta(in, &sampled, meta);
 	memset(estimate, 0, sizeof(*estimate));

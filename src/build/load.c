@@ -48,7 +48,7 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	Size		ids = PipeannViewIds(view);
-	Size		per_vector = mul_size(l->dim, PipeannElementSize(l->storage)) +
+	Size		per_vector = PipeannVectorBytes(l->storage, l->dim) +
 		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
 		3 * sizeof(uint32);
 	Size		per_row = l->row_bytes == 0 ? 0 :
@@ -195,12 +195,12 @@ NoteFits(PageSource *s, const SourceNode *node, const float *x, double norm)
 	if ((as_uint8 || as_int8) &&
 		(((s->view->meta.flags & PIPEANN_META_SIGNED_ZEROS) &&
 		  PipeannHasNegativeZero(x, dim)) ||
-		 (s->source.rounded &&
+		 (s->source.rounded != 0 &&
 		  node->rounding.hash != PipeannVectorHash(x, dim))))
 		as_uint8 = as_int8 = false;
 	fits[PIPEANN_UINT8] &= as_uint8;
 	fits[PIPEANN_INT8] &= as_int8;
-	if (!as_uint8 && !as_int8 && !s->source.rounded && fits[PIPEANN_FLOAT2])
+	if (!as_uint8 && !as_int8 && s->source.rounded == 0 && fits[PIPEANN_FLOAT2])
 		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2, dim);
 }
 
@@ -287,7 +287,8 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 		PipeannVectorToFloat(s->data + i * s->stride, l->storage, l->dim, s->x);
 		row.number = i;
 		row.norm = NormOf(s, node, s->x);
-		row.rounding = source->rounded ? &node->rounding : NULL;
+		row.rounding = source->rounded != 0 ? &node->rounding : NULL;
+		row.form = s->data + i * s->stride;
 		for (uint32 k = 0; k < node->nrows; k++)
 		{
 			row.row = (const PipeannRow *) (s->rows + row.at);
@@ -314,12 +315,13 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	source->metric = l->metric;
 	source->wanted = meta->flags & PIPEANN_META_AUTO_STORAGE ?
 		PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage;
-	source->rounded = l->storage == PIPEANN_FLOAT2;
+	source->rounded = PipeannIsRounding(l->storage) ? l->storage : 0;
+	source->rounding = PipeannLayoutRounding(l, NULL);
 	memset(source->fits, true, sizeof(source->fits));
 	source->has_values = rows && l->row_bytes > 0;
 	source->read = ReadNodes;
 	s->size = Min(meta->nodes, PipeannViewIds(view)) + 1024;
-	s->stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	s->stride = PipeannVectorBytes(l->storage, l->dim);
 	s->data = PipeannAlloc(mul_size(s->size, s->stride));
 	s->nodes = PipeannArray(SourceNode, s->size);
 	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;

@@ -121,7 +121,7 @@ StartSamples(Retraining *r)
 	const PipeannMeta *meta = &r->view.meta;
 	const PipeannLayout *l = &meta->layout;
 	PipeannVectors *v = &r->entries.vectors;
-	Size		stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	Size		stride = PipeannVectorBytes(l->storage, l->dim);
 	Size		fit = (Size) maintenance_work_mem * 1024 /
 		(2 * stride + ENTRY_MEMORY);
 

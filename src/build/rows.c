@@ -3,7 +3,7 @@
  *		From a source to rows in memory, and from these to nodes.
  *
  * Equal vectors become one node, with all their rows. "Twins" are vectors that
- * are equal in half precision but not before.
+ * are equal when rounded but not before.
  */
 #include "postgres.h"
 
@@ -35,6 +35,7 @@ typedef struct Loading
 {
 	PipeannRows *rows;
 	bool		twins;			/* they have one hash, and are counted */
+	PipeannStorage rounded;		/* the source's storage, if that rounds */
 } Loading;
 
 static void
@@ -45,7 +46,10 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 	const PipeannVectors *v = &rows->vectors;
 	char	   *at = (char *) PipeannVectorAt(v, i);
 
-	PipeannVectorFromFloat(x, v->storage, v->dim, at);
+	if (row->rounding != NULL && v->storage == l->rounded)
+		memcpy(at, row->form, v->stride);
+	else
+		PipeannVectorFromFloat(x, v->storage, v->dim, at);
 	rows->hash[i] = hash_bytes((const unsigned char *) at, (int) v->stride);
 	if (v->aux != NULL)
 		((float *) v->aux)[i] = PipeannAux(v->metric, row->norm, v->max_norm);
@@ -54,7 +58,8 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 	if (row->rounding != NULL)
 		rows->roundings[i] = *row->rounding;
 	else
-		(void) PipeannRound(x, row->norm, v->dim, &rows->roundings[i]);
+		(void) PipeannRound(x, row->norm, at, v->storage, v->dim,
+							&rows->roundings[i]);
 	if (!l->twins)
 		rows->hash[i] ^= rows->roundings[i].hash;
 }
@@ -85,20 +90,23 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	 PipeannRows *rows)
 {
 	PipeannVectors *v = &rows->vectors;
-	Loading		l = {rows, source->wanted == PIPEANN_STORAGE_AUTO &&
-	!source->rounded};
+	Loading		l = {
+		.rows = rows,
+		.twins = source->wanted == PIPEANN_STORAGE_AUTO && source->rounded == 0,
+		.rounded = source->rounded
+	};
 
 	memset(rows, 0, sizeof(*rows));
 	v->n = source->n;
 	v->dim = source->dim;
 	v->storage = storage;
 	v->metric = source->metric;
-	v->stride = source->dim * PipeannElementSize(storage);
+	v->stride = PipeannVectorBytes(storage, source->dim);
 	v->max_norm = (float) source->max_norm;
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
 	v->aux = v->metric == PIPEANN_L2 ? NULL :
 		PipeannTeamArray(team, float, v->n);
-	rows->roundings = storage != PIPEANN_FLOAT2 ? NULL :
+	rows->roundings = !PipeannIsRounding(storage) ? NULL :
 		PipeannTeamArray(team, PipeannRounding, v->n);
 	rows->tids = PipeannTeamArray(team, ItemPointerData, v->n);
 	rows->hash = PipeannTeamArray(team, uint32, v->n);
@@ -307,14 +315,14 @@ FirstChoice(const PipeannRowSource *s)
 
 	if (s->wanted != PIPEANN_STORAGE_AUTO)
 		return s->wanted;
-	if (s->rounded && !bytes)
-		return PIPEANN_FLOAT2;
+	if (s->rounded != 0 && !bytes)
+		return s->rounded;
 	if (s->n < MIN_JUDGED)
 		return PIPEANN_FLOAT4;
 	if (bytes)
 		return s->fits[PIPEANN_UINT8] ? PIPEANN_UINT8 : PIPEANN_INT8;
 	return s->fits[PIPEANN_FLOAT2] && s->dim >= MIN_HALF_DIM ?
-		PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
+		s->rounding : PIPEANN_FLOAT4;
 }
 
 /* Whether a storage that was chosen does not suit the rows after all. */
@@ -324,10 +332,10 @@ IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
 	PipeannStorage storage = rows->vectors.storage;
 
 	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT4 ||
-		(storage == PIPEANN_FLOAT2 && s->rounded))
+		(PipeannIsRounding(storage) && s->rounded != 0))
 		return false;
 	return rows->distinct < MIN_JUDGED ||
-		(storage == PIPEANN_FLOAT2 &&
+		(PipeannIsRounding(storage) &&
 		 (twins > MOST_TWINS || IsFarFromZero(&rows->vectors)));
 }
 

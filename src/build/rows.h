@@ -23,7 +23,7 @@ typedef struct PipeannNodes
 {
 	PipeannVectors vectors;		/* by number */
 	PipeannVectors near;		/* the same or reduced: a graph is built by these */
-	PipeannRounding *roundings; /* [n] for half precision, else NULL */
+	PipeannRounding *roundings; /* [n] if the storage rounds, else NULL */
 	ItemPointerData *tids;		/* [n] the first row of each */
 	uint32	   *dup_heads;		/* [n] the others, in dups[] */
 	PipeannDuplicate *dups;
@@ -70,6 +70,7 @@ typedef struct PipeannSourceRow
 	double		norm;
 	ItemPointerData tid;
 	const PipeannRounding *rounding;	/* of a vector rounded before, or NULL */
+	const char *form;			/* as it was rounded */
 	const PipeannRow *row;		/* with values, or NULL */
 	uint64		at;				/* bytes of the rows with values before it */
 } PipeannSourceRow;
@@ -89,7 +90,9 @@ struct PipeannRowSource
 	int			dim;
 	PipeannMetric metric;
 	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
-	bool		rounded;		/* vectors come in half precision */
+	PipeannStorage rounded;		/* vectors come in this storage, which rounds; or
+								 * 0 */
+	PipeannStorage rounding;	/* for vectors that half precision suits */
 	uint32		n;				/* vectors */
 	uint32		more;			/* rows beyond one for each */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
@@ -114,7 +117,7 @@ typedef struct PipeannRows
 {
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
 	PipeannVectors near;		/* the same or reduced: a graph is built by these */
-	PipeannRounding *roundings; /* [n] for half precision, else NULL */
+	PipeannRounding *roundings; /* [n] if the storage rounds, else NULL */
 	ItemPointerData *tids;		/* [n] */
 	char	   *values;			/* rows with values, or NULL if they have none */
 	uint64	   *values_at;		/* [n] */

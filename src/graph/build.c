@@ -814,7 +814,7 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 			uint32		id = ids != NULL ? ids[i] : i;
 
 			memcpy(data + i * vectors->stride, PipeannVectorAt(vectors, id),
-				   PipeannElementSize(vectors->storage) * vectors->dim);
+				   PipeannVectorBytes(vectors->storage, vectors->dim));
 			if (aux != NULL)
 				aux[i] = vectors->aux[id];
 		}

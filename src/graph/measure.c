@@ -23,7 +23,7 @@ PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v)
 	m->data = v->data;
 	m->stride = v->stride;
 	m->dim = v->dim;
-	m->bytes = v->dim * (int) PipeannElementSize(v->storage);
+	m->bytes = (int) PipeannVectorBytes(v->storage, v->dim);
 	m->aux = l2 ? NULL : v->aux;
 	m->sum = v->metric == PIPEANN_IP;
 	m->base = m->sum ? 2.0f * v->max_norm * v->max_norm : 2.0f;

@@ -84,7 +84,7 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 static double
 ProfileNode(const char *vectors, uint32 n, const PipeannLayout *l)
 {
-	Size		stride = mul_size(l->dim, PipeannElementSize(l->storage));
+	Size		stride = PipeannVectorBytes(l->storage, l->dim);
 	float	   *query = palloc(mul_size(l->dim, sizeof(float)));
 	double		ns[ROUNDS];
 

@@ -85,7 +85,8 @@ extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannNormalize(const float *x, int dim, float *out);
 extern bool PipeannVectorsInToast(Relation index);
-extern bool PipeannRound(const float *x, double norm, int dim,
+extern bool PipeannRound(const float *x, double norm, const void *form,
+						 PipeannStorage storage, int dim,
 						 PipeannRounding *rounding);
 extern bool PipeannIsStorable(const float *x, double norm,
 							  PipeannStorage storage, int dim);

@@ -144,7 +144,8 @@ PipeannVectorsInToast(Relation index)
  * What storage loses of a vector.
  *
  * Half-precision values take half the room of floats, so that twice as many
- * nodes share a page, and rarely change the order of rows. What they lose is
+ * nodes share a page, and rarely change the order of rows; quantised ones of 12 to 14
+ * bits take less, where more nodes share a page then. What they lose is
  * kept as a bound (PipeannRounding). Where the bound says so, the executor
  * compares the rows' own vectors (scan/stream.c).
  *
@@ -154,27 +155,27 @@ PipeannVectorsInToast(Relation index)
 
 /*
  * The most that a vector may lose for half precision to suit it, relative to its
- * norm: twice as much as rounding to 11 bits loses.
+ * norm: twice as much as rounding to 11 bits loses. The same suits vectors of which
+ * scalar quantisation to 12 bits loses twice the usual.
  */
 #define MOST_LOST (1.0 / 1024)
 
-/* Elements rounded at once. */
+/* Elements of half precision that are looked at together. */
 #define BLOCK 64
 
-/* Euclidean distance of a vector from its half-precision form. */
+/* Euclidean distance of a vector from its form in a storage that rounds. */
 static double
-Lost(const float *x, int dim)
+Lost(const float *x, const char *form, PipeannStorage storage, int dim)
 {
+	int			block = storage == PIPEANN_FLOAT2 ? BLOCK : dim;
 	double		sum[2] = {0};
 
-	for (int i = 0; i < dim; i += BLOCK)
+	for (int i = 0; i < dim; i += block)
 	{
-		int			n = Min(dim - i, BLOCK);
-		uint16		half[BLOCK];
-		float		rounded[BLOCK];
+		int			n = Min(dim - i, block);
+		float		rounded[PIPEANN_SQ_MAX_DIM];
 
-		PipeannVectorFromFloat(x + i, PIPEANN_FLOAT2, n, half);
-		PipeannVectorToFloat(half, PIPEANN_FLOAT2, n, rounded);
+		PipeannVectorToFloat(form + i * sizeof(uint16), storage, n, rounded);
 		for (int k = 0; k < n; k++)
 		{
 			double		lost = (double) x[i + k] - rounded[k];
@@ -225,14 +226,15 @@ PipeannVectorHash(const float *x, int dim)
 }
 
 /*
- * Set *rounding to what half precision loses of x[dim] with this norm. False if
- * that is too much to store it so (elements beyond 65504, or most of them below
- * 1e-5).
+ * Set *rounding to what x[dim] with this norm has lost in its form, in a storage that
+ * rounds. False if that is too much to store it so (in half precision elements beyond 65504, or most of
+ * them below 1e-5).
  */
 bool
-PipeannRound(const float *x, double norm, int dim, PipeannRounding *rounding)
+PipeannRound(const float *x, double norm, const void *form,
+			 PipeannStorage storage, int dim, PipeannRounding *rounding)
 {
-	double		lost = Lost(x, dim);
+	double		lost = Lost(x, form, storage, dim);
 
 	rounding->error = UpperHalf(lost + PIPEANN_ARITHMETIC_ERROR(dim) * norm);
 	rounding->hash = PipeannVectorHash(x, dim);
@@ -258,14 +260,14 @@ PipeannHasNegativeZero(const float *x, int dim)
 /*
  * Whether a vector has to be out of line, as it does not suit the storage.
  *
- * Half precision that the user chose rounds every vector.
+ * Half precision or quantisation that the user chose rounds every vector.
  */
 bool
 PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 {
 	const PipeannLayout *l = &meta->layout;
 
-	if (l->storage == PIPEANN_FLOAT2 &&
+	if (PipeannIsRounding(l->storage) &&
 		!(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		return false;
 	if (IsOfBytes(l) && (meta->flags & PIPEANN_META_SIGNED_ZEROS) &&
@@ -298,7 +300,7 @@ PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 {
 	const PipeannLayout *l = &meta->layout;
 
-	if (l->storage == PIPEANN_FLOAT2 ||
+	if (PipeannIsRounding(l->storage) ||
 		(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return false;
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
@@ -310,6 +312,10 @@ PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 bool
 PipeannIsStorable(const float *x, double norm, PipeannStorage storage, int dim)
 {
-	return storage == PIPEANN_FLOAT2 ? Lost(x, dim) <= norm * MOST_LOST :
-		PipeannVectorFits(x, storage, dim);
+	char		form[PIPEANN_MAX_DIM * sizeof(uint16)];
+
+	if (!PipeannIsRounding(storage))
+		return PipeannVectorFits(x, storage, dim);
+	PipeannVectorFromFloat(x, storage, dim, form);
+	return Lost(x, form, storage, dim) <= norm * MOST_LOST;
 }

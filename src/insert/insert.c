@@ -170,7 +170,7 @@ static uint32
 HashOf(const PipeannLayout *l, const PipeannSlot *slot)
 {
 	uint32		hash = hash_bytes((const unsigned char *) PipeannSlotVector(l, slot),
-								  l->dim * PipeannElementSize(l->storage));
+								  PipeannVectorBytes(l->storage, l->dim));
 
 	return PipeannSlotError(l, slot) == 0 ? hash :
 		hash_combine(hash, slot->hash);
@@ -342,11 +342,12 @@ FillSlot(InsertState *state)
 	(void) PipeannSlotAddRow(l, slot, state->row);
 	PipeannVectorFromFloat(state->x, l->storage, l->dim,
 						   PipeannSlotVector(l, slot));
-	if (l->storage == PIPEANN_FLOAT2 && !state->out_of_line)
+	if (PipeannIsRounding(l->storage) && !state->out_of_line)
 	{
 		PipeannRounding rounding;
 
-		(void) PipeannRound(state->x, state->norm, l->dim, &rounding);
+		(void) PipeannRound(state->x, state->norm, PipeannSlotVector(l, slot),
+							l->storage, l->dim, &rounding);
 		PipeannSlotSetRounding(slot, &rounding);
 	}
 	state->slot = slot;
@@ -361,7 +362,7 @@ static bool
 SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &state->view->meta.layout;
-	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
+	Size		size = PipeannVectorBytes(l->storage, l->dim);
 	float	   *full;
 	bool		same;
 

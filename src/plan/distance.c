@@ -330,7 +330,7 @@ Look(Taking *taking)
 	{
 		PipeannMetaRead(index, &meta);
 		taking->whole = meta.layout.storage == PIPEANN_FLOAT4 ||
-			meta.layout.storage == PIPEANN_FLOAT2;
+			PipeannIsRounding(meta.layout.storage);
 		if ((meta.flags & PIPEANN_META_HAS_CODES) != 0)
 			taking->function = FindFunction(index);
 	}

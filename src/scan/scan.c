@@ -305,7 +305,7 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 	bool		found;
 	bool		exact = true;
 
-	if (l->storage == PIPEANN_FLOAT2)
+	if (PipeannIsRounding(l->storage))
 		return false;
 	slot = PipeannSlotAlloc(l);
 	PipeannSlotCopy(view, id, slot);

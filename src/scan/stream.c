@@ -610,7 +610,7 @@ PipeannStreamSearched(PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannDistanceBound *bound = state->heeds.bound;
-	double		slack = l->storage == PIPEANN_FLOAT2 ? ROUNDED_SLACK : SLACK;
+	double		slack = PipeannIsRounding(l->storage) ? ROUNDED_SLACK : SLACK;
 	double		expected;
 
 	if (bound == NULL)
@@ -903,7 +903,7 @@ static const PipeannSlot *
 ExactSlot(const PipeannScan *state)
 {
 	const PipeannSlot *slot =
-		state->view.meta.layout.storage == PIPEANN_FLOAT2 ? NULL :
+		PipeannIsRounding(state->view.meta.layout.storage) ? NULL :
 		PipeannSearchLoadSlot(state->search, state->chain.owner);
 
 	return slot != NULL && PipeannSlotIsNode(slot) &&
@@ -981,7 +981,7 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->settled_arg = state;
 	params->most_settled = PrefetchEarly(&state->prefetch);
 	state->holds_back = state->comparable &&
-		state->view.meta.layout.storage == PIPEANN_FLOAT2 &&
+		PipeannIsRounding(state->view.meta.layout.storage) &&
 		(PG_VERSION_NUM >= 180000 || state->only != NULL);
 	state->forget.func = Forget;
 	state->forget.arg = state;

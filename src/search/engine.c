@@ -816,6 +816,21 @@ ReserveTable(PipeannSearch *search, int nsubvectors)
 	search->table_size = nsubvectors;
 }
 
+/* The query as kernels for the layout's storage want it. */
+static void
+RotateQuery(PipeannSearch *search)
+{
+	const PipeannLayout *l = search->layout;
+
+	if (PipeannSqBits(l->storage) > 0 && search->rotated_size < l->dim)
+	{
+		search->rotated = Replaced(search->rotated, l->dim, sizeof(float));
+		search->rotated_size = l->dim;
+	}
+	search->stored_query = PipeannQueryFor(l->storage, search->query, l->dim,
+										   search->rotated);
+}
+
 static void
 ReserveBatch(PipeannSearch *search, int size)
 {
@@ -890,7 +905,8 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
-	if (layout->storage == PIPEANN_FLOAT2)
+	RotateQuery(search);
+	if (PipeannIsRounding(layout->storage))
 		PipeannBoundsInit(&search->bounds, layout, query);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
 		search->params.disabled |= PIPEANN_NODE_HITS;

@@ -134,7 +134,10 @@ PipeannAddEntryPages(PipeannSearch *search)
 	search->nentry_pages = 0;
 }
 
-/* The order key of one stored vector for a query, with its slot's aux. */
+/*
+ * The order key of one stored vector for a query (of kernels for its storage), with
+ * its slot's aux.
+ */
 float
 PipeannExactDistance(const PipeannLayout *layout, const float *query,
 					 const void *vector, PipeannStorage storage, float aux)

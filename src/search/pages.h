@@ -56,8 +56,8 @@ PipeannSlotDistance(const PipeannSearch *search, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = search->layout;
 
-	return PipeannExactDistance(l, search->query, PipeannSlotVector(l, slot),
-								l->storage, slot->aux);
+	return PipeannExactDistance(l, search->stored_query,
+								PipeannSlotVector(l, slot), l->storage, slot->aux);
 }
 
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);

@@ -82,7 +82,8 @@ struct PipeannSearch
 	PipeannCounters *counters;
 	const float *query;
 	PipeannSearchParams params;
-	PipeannBounds bounds;		/* of half precision only */
+	const float *stored_query;	/* the query of the storage's kernels */
+	PipeannBounds bounds;		/* of a storage that rounds */
 
 	/* of the searches of a PipeannTogether */
 	PipeannSearch *behind;		/* the next one to be run, or NULL */
@@ -137,6 +138,8 @@ struct PipeannSearch
 	PipeannCodeOrder code_order;
 	float	   *own_table;		/* [nsubvectors][256] of code distances */
 	int			table_size;		/* subvectors that there is memory for */
+	float	   *rotated;		/* [rotated_size] the query of a quantised index */
+	int			rotated_size;
 
 	/* unvisited neighbours of the nodes explored together */
 	uint32	   *batch_ids;

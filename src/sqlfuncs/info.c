@@ -25,7 +25,8 @@ static const char *const metric_names[] = {
 
 static const char *const storage_names[] = {
 	[PIPEANN_FLOAT4] = "float4", [PIPEANN_FLOAT2] = "float2",
-	[PIPEANN_INT8] = "int8", [PIPEANN_UINT8] = "uint8"
+	[PIPEANN_INT8] = "int8", [PIPEANN_UINT8] = "uint8",
+	[PIPEANN_SQ12] = "sq12", [PIPEANN_SQ13] = "sq13", [PIPEANN_SQ14] = "sq14"
 };
 
 static const char *const place_names[] = {

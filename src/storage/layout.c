@@ -4,10 +4,17 @@
  */
 #include "storage/storage.h"
 
+#include "distance/distance.h"
 #include "pq/pq.h"
 
 /* A slot holds at least so many heap TIDs, for versions of one row. */
 #define MIN_INLINE_TIDS 3
+
+/*
+ * Fewer dimensions are quantised only if the user says so: graphs of wider vectors are
+ * built by other forms of them (graph/reduce.c).
+ */
+#define MIN_AUTO_SQ_DIM 512
 
 static uint32
 RoundUp4(uint32 size)
@@ -29,14 +36,14 @@ MinSlotSize(const PipeannLayout *l)
 {
 	return RoundUp4(PIPEANN_SLOT_HEADER +
 					l->max_degree * sizeof(uint32) + MinRowBytes(l)) +
-		RoundUp4(l->dim * PipeannElementSize(l->storage));
+		RoundUp4(PipeannVectorBytes(l->storage, l->dim));
 }
 
 /* Divide what is left of the page among the slots, as room for more rows. */
 static void
 SetOffsets(PipeannLayout *l)
 {
-	uint32		vector_size = RoundUp4(l->dim * PipeannElementSize(l->storage));
+	uint32		vector_size = RoundUp4(PipeannVectorBytes(l->storage, l->dim));
 
 	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
 	l->vector_offset = l->slot_size - vector_size;
@@ -142,6 +149,42 @@ PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
 		}
 	}
 	return best;
+}
+
+/* Nodes on a page of an index with this storage. */
+static double
+NodesWith(const PipeannLayout *wanted, PipeannStorage storage,
+		  const PipeannRowSizes *sizes)
+{
+	PipeannLayout l = *wanted;
+
+	l.storage = storage;
+	if (l.row_bytes > 0 && sizes != NULL)
+		l.row_bytes = PipeannLayoutRowBytes(&l, sizes);
+	PipeannLayoutInit(&l, &l, 100);
+	return (double) l.slots_per_page / l.node_pages;
+}
+
+/*
+ * The storage for vectors that are rounded, where dim, max_degree and row_bytes are
+ * as wanted (for rows of these sizes, unless NULL): half precision, or scalar
+ * quantisation if with 12 bits a page has a quarter more nodes. Then with as many bits
+ * as it has room for.
+ */
+PipeannStorage
+PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
+{
+	PipeannStorage storage = PIPEANN_SQ14;
+	double		most;
+
+	if (wanted->dim < MIN_AUTO_SQ_DIM || !PipeannSqSuits(wanted->dim))
+		return PIPEANN_FLOAT2;
+	most = NodesWith(wanted, PIPEANN_SQ12, sizes);
+	if (most < 1.25 * NodesWith(wanted, PIPEANN_FLOAT2, sizes))
+		return PIPEANN_FLOAT2;
+	while (NodesWith(wanted, storage, sizes) < most)
+		storage--;
+	return storage;
 }
 
 /*

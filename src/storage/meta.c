@@ -4,6 +4,8 @@
  */
 #include "storage/storage.h"
 
+#include "distance/distance.h"
+
 #include "utils/rel.h"
 
 static void
@@ -47,7 +49,9 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		have->pq_bytes > have->dim ||
 		have->row_bytes > PIPEANN_MOST_ROW_BYTES ||
 		(have->row_bytes > 0 && have->row_bytes < PIPEANN_LEAST_ROW_BYTES) ||
-		have->storage < PIPEANN_FLOAT4 || have->storage > PIPEANN_UINT8 ||
+		have->storage < PIPEANN_FLOAT4 ||
+		have->storage >= PIPEANN_NUM_STORAGE ||
+		(PipeannSqBits(have->storage) > 0 && !PipeannSqSuits(have->dim)) ||
 		have->metric < PIPEANN_L2 || have->metric > PIPEANN_COSINE)
 		MetaError(index, "An option is out of range.");
 

@@ -45,7 +45,7 @@ typedef struct PipeannSlot
 	union
 	{
 		uint16		length;		/* EXT of a vector or row: bytes of payload */
-		uint16		error;		/* node of float2: see PipeannRounding */
+		uint16		error;		/* node that is rounded: see PipeannRounding */
 	};
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
 	union
@@ -66,8 +66,8 @@ typedef struct PipeannSlot
 #define PIPEANN_SLOT_HEADER offsetof(PipeannSlot, neighbors)
 
 /*
- * What a node in half precision (float2) knows of its vector before rounding,
- * so that rows come in the order of their own vectors. error bounds the
+ * What a node in half precision (float2), or quantised (sq12 to sq14), knows of its
+ * vector before rounding, so that rows come in the order of their own vectors. error bounds the
  * Euclidean distance between vector and slot, and the error of the vector's
  * products in single precision; it is the upper half of a float, rounded up. 0
  * means that it is not known: the node is of an index that kept none, or out
@@ -290,7 +290,7 @@ PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
 	uint32		bits = (uint32) slot->error << 16;
 	float		error;
 
-	if (l->storage != PIPEANN_FLOAT2 || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+	if (!PipeannIsRounding(l->storage) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return 0;
 	memcpy(&error, &bits, sizeof(error));
 	return error > 0 && isfinite(error) ? error : 0;

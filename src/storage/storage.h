@@ -92,6 +92,8 @@ extern void PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 							  int fillfactor);
 extern uint64 PipeannLayoutParts(const PipeannLayout *l,
 								 const PipeannRowSizes *sizes);
+extern PipeannStorage PipeannLayoutRounding(const PipeannLayout *wanted,
+											const PipeannRowSizes *sizes);
 extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 								  const PipeannRowSizes *sizes);
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);

@@ -503,7 +503,7 @@ HashVector(const PipeannCheck *check, float *x, PipeannStorage storage)
 			x[i] += 0.0f;
 	PipeannVectorFromFloat(x, storage, dim, form);
 	return hash_bytes((const unsigned char *) form,
-					  (int) mul_size(dim, PipeannElementSize(storage)));
+					  (int) PipeannVectorBytes(storage, dim));
 }
 
 /*
@@ -668,7 +668,7 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 												 PipeannNorm(x, l->dim));
 	float	   *copy;
 
-	if (l->storage == PIPEANN_FLOAT2 && !rounded && !out_of_line)
+	if (PipeannIsRounding(l->storage) && !rounded && !out_of_line)
 		return PipeannVectorHash(x, l->dim);
 	copy = palloc(mul_size(l->dim, sizeof(float)));
 	memcpy(copy, x, mul_size(l->dim, sizeof(float)));

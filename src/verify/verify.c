@@ -155,6 +155,7 @@ typedef struct Value
 	double		relative;		/* error of x's elements */
 	double		absolute;		/* the same */
 	double		error;			/* PipeannSlotError(): of the whole vector */
+	double		anywhere;		/* as much of it may be in one subvector */
 } Value;
 
 /* The entry graph is looked at so often, as VACUUM may be changing it. */
@@ -173,6 +174,7 @@ LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 	value->relative = half ? HALF_ERROR : FLOAT_ERROR;
 	value->absolute = half ? HALF_SMALLEST : 0;
 	value->error = PipeannSlotError(l, slot);
+	value->anywhere = half ? 0 : value->error;
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{
 		float	   *full = palloc(mul_size(l->dim, sizeof(float)));
@@ -234,7 +236,7 @@ SubvectorIsRight(const PipeannPq *pq, int subvector, const Value *value,
 	double		norm = PipeannNorm(x + pq->start[subvector],
 								   pq->len[subvector]);
 	double		error = value->relative * norm +
-		value->absolute * sqrt(pq->len[subvector]) / scale;
+		(value->absolute * sqrt(pq->len[subvector]) + value->anywhere) / scale;
 	double		have = Distance(pq, subvector, code, x);
 	double		want = Distance(pq, subvector, nearest, x);
 
@@ -338,7 +340,7 @@ StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
 			   const Value *value)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
-	Size		size = mul_size(l->dim, PipeannElementSize(l->storage));
+	Size		size = PipeannVectorBytes(l->storage, l->dim);
 	char	   *rounded;
 
 	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
@@ -363,7 +365,7 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (!LoadValue(check, slot, &value))
 		return NULL;			/* the check of chains reports it */
 	if (!isfinite(value.norm))
-		problem = l->storage == PIPEANN_FLOAT2 ? NULL :
+		problem = PipeannIsRounding(l->storage) ? NULL :
 			"has a vector with an element that is not a finite number";
 	else
 	{

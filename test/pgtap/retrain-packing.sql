@@ -147,6 +147,16 @@ SELECT cmp_ok(recall('angles', '<=>', 'subvector(val, 309, 112)'), '>=', 0.95, '
 DROP TABLE angles;
 TRUNCATE truths;
 
+-- quantised vectors stay as they were quantised
+CREATE TABLE pixels (id int, val vector(784));
+CREATE INDEX pixels_idx ON pixels USING pipeann (val vector_cosine_ops) WITH (m = 8, ef_construction = 32, storage = sq12);
+INSERT INTO pixels SELECT id, val FROM images WHERE id <= 4400;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('pixels_idx')), '(sq12,1)', 'quantised vectors stay so');
+SELECT is(pipeann_check('pixels_idx', true), (pipeann_index_info('pixels_idx')).nodes, 'quantised: the index is whole');
+SELECT cmp_ok(recall('pixels', '<=>', 'val'), '>=', 0.95, 'quantised: recall');
+DROP TABLE pixels;
+TRUNCATE truths;
+
 -- where memory does not do there are codes all the same
 SET maintenance_work_mem = '1MB';
 CREATE UNLOGGED TABLE small (id int, val vector(112));

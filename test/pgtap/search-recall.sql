@@ -95,7 +95,7 @@ DROP INDEX base_cosine;
 
 -- fractions: three metrics that order unit vectors alike
 CREATE INDEX unit_l2 ON unit USING pipeann (val vector_l2_ops);
-SELECT is((pipeann_index_info('unit_l2')).storage, 'float2', 'unit vectors are stored as halves');
+SELECT is((pipeann_index_info('unit_l2')).storage, 'sq12', 'unit vectors are quantised');
 SELECT cmp_ok(recall('unit', '<->', 'l2_normalize(val::vector)'), '>=', 0.95, 'unit vectors, L2');
 DROP INDEX unit_l2;
 CREATE INDEX unit_ip ON unit USING pipeann (val vector_ip_ops) WITH (storage = float2);

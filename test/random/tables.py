@@ -271,6 +271,8 @@ def _options(rng, table):
         options.append(f"pq_bytes = {rng.randint(1, max(1, min(table.dim, 32)))}")
     if rng.random() < 0.45:
         named = ["float4", "float2", "float2"] + (["uint8"] if table.vectors in ("whole", "tiny") else [])
+        if table.dim >= 256 and table.dim % 16 == 0:
+            named += ["sq12", "sq13", "sq14"]
         options.append(f"storage = {rng.choice(named)}")
     if rng.random() < 0.15:
         options.append(f"fillfactor = {rng.choice((30, 70))}")
@@ -337,7 +339,7 @@ def random_table(rng, size, salt):
                     for n in range(1, rng.randint(2, 5)))
     rows = {"small": rng.choice((0, 1, 2, 5, 20, 60, 120, 200, 300)), "big": rng.randint(5000, 8000), "wide": rng.randint(30, 200)}[size]
     dim = {"small": rng.choice((1, 2, 3, 4, 8, 16, 33, 64)), "big": rng.choice((2, 3, 4, 8, 12)),
-           "wide": rng.choice((300, 500, 768, 1100, 2000))}[size]
+           "wide": rng.choice((300, 512, 768, 1100, 2000))}[size]
     vectors = rng.choice(tuple(VECTORS) + ("cloud", "cloud", "apart", "heaps"))
     if size == "big" and rng.random() < 0.85:
         vectors = rng.choice(CODED)

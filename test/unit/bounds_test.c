@@ -5,7 +5,6 @@
 #include "unit.h"
 
 #include "distance/distance.h"
-#include "distance/common.h"
 #include "storage/bounds.h"
 #include "search/search.h"
 
@@ -13,14 +12,18 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 static const int dims[] = {1, 3, 32, 100, 384, 1536, MAX_DIM};
+static const PipeannStorage storages[] = {
+	PIPEANN_FLOAT2, PIPEANN_SQ12, PIPEANN_SQ13, PIPEANN_SQ14
+};
 static const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_IP, PIPEANN_COSINE};
 
-/* A vector, the same in half precision, and a query. */
+/* A vector, the same in a storage that rounds, and a query. */
 typedef struct Case
 {
 	int			dim;
 	float		x[MAX_DIM];
-	uint16		half[MAX_DIM];
+	PipeannStorage storage;
+	char		form[2 * MAX_DIM];
 	float		rounded[MAX_DIM];
 	float		query[MAX_DIM];
 	double		norm;
@@ -39,20 +42,23 @@ Norm(const float *x, int dim)
 
 /* Queries are at a distance of reach times the vector's length. */
 static void
-MakeCase(Case *c, int dim, float scale, float reach, uint64 *random)
+MakeCase(Case *c, PipeannStorage storage, int dim, float scale, float reach,
+		 uint64 *random)
 {
 	double		lost = 0;
 
 	c->dim = dim;
+	c->storage = storage;
 	for (int i = 0; i < dim; i++)
 	{
 		c->x[i] = UnitRandomFloat(random, -scale, scale);
 		c->query[i] = c->x[i] + UnitRandomFloat(random, -scale, scale) * reach;
-		c->half[i] = FloatToHalf(c->x[i]);
-		c->rounded[i] = HalfToFloat(c->half[i]);
+	}
+	PipeannVectorFromFloat(c->x, storage, dim, c->form);
+	PipeannVectorToFloat(c->form, storage, dim, c->rounded);
+	for (int i = 0; i < dim; i++)
 		lost += ((double) c->x[i] - c->rounded[i]) *
 			((double) c->x[i] - c->rounded[i]);
-	}
 	c->norm = Norm(c->x, dim);
 	c->lost = sqrt(lost);
 }
@@ -115,8 +121,9 @@ static void
 CheckCase(const Case *c, PipeannMetric metric)
 {
 	PipeannLayout layout = {.dim = c->dim,.metric = metric,
-	.storage = PIPEANN_FLOAT2};
+	.storage = c->storage};
 	static float query[MAX_DIM];
+	static float rotated[MAX_DIM];
 	PipeannBounds bounds;
 	float		error = (float) ((c->lost + PIPEANN_ARITHMETIC_ERROR(c->dim) *
 								  c->norm) * 1.000001);
@@ -132,7 +139,8 @@ CheckCase(const Case *c, PipeannMetric metric)
 	if (metric == PIPEANN_COSINE)
 		Normalize(query, c->dim);
 	PipeannBoundsInit(&bounds, &layout, query);
-	dist = PipeannExactDistance(&layout, query, c->half, PIPEANN_FLOAT2, aux);
+	dist = PipeannExactDistance(&layout, PipeannQueryFor(c->storage, query, c->dim, rotated),
+								c->form, c->storage, aux);
 	PipeannBoundsOf(&bounds, dist, error, aux, &least, &most);
 
 	CHECK(least <= dist && dist <= most);
@@ -157,9 +165,13 @@ BoundsHoldTheTruth(void)
 	for (int d = 0; d < (int) LENGTH(dims); d++)
 		for (float scale = 1e-3f; scale < 1e5f; scale *= 30)
 			for (float reach = 1e-4f; reach < 1e3f; reach *= 10)
-				for (int i = 0; i < 3; i++)
+				for (int i = 0; i < 3 * (int) LENGTH(storages); i++)
 				{
-					MakeCase(&c, dims[d], scale, reach, &random);
+					PipeannStorage storage = storages[i / 3];
+
+					if (PipeannSqBits(storage) > 0 && !PipeannSqSuits(dims[d]))
+						continue;
+					MakeCase(&c, storage, dims[d], scale, reach, &random);
 					for (int m = 0; m < (int) LENGTH(metrics); m++)
 						CheckCase(&c, metrics[m]);
 				}
