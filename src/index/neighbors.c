@@ -41,7 +41,7 @@ NewSet(const PipeannIndexView *view, int size)
 
 /* Add a node, with its distance from vector `from`. Keeps the pointers. */
 static void
-AddNode(PipeannLinkSet *set, uint32 id, const float *vector,
+AddNode(PipeannLinkSet *set, uint32 id, float *vector,
 		const float *from)
 {
 	set->ids[set->n] = id;
@@ -61,18 +61,52 @@ NormPart(const PipeannIndexView *view, const float *x)
 					  view->meta.max_norm);
 }
 
+/* Elements that are scaled together: compilers make vector instructions of such loops. */
+#define SCALED 8
+
 /* Embed a vector with this aux to out. */
 static void
-EmbedVector(const PipeannIndexView *view, const float *x, float aux,
-			float *out)
+EmbedVector(const PipeannIndexView *view, const float *restrict x, float aux,
+			float *restrict out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	float		scale = l->metric == PIPEANN_COSINE ? aux : 1;
+	int			i = 0;
 
-	for (int i = 0; i < l->dim; i++)
+	for (; i + SCALED <= l->dim; i += SCALED)
+		for (int k = 0; k < SCALED; k++)
+			out[i + k] = x[i + k] * scale;
+	for (; i < l->dim; i++)
 		out[i] = x[i] * scale;
 	if (l->metric == PIPEANN_IP)
 		out[l->dim] = NormPart(view, x);
+}
+
+/* Rotate a vector as those of a quantised storage are, or back; others stay. */
+static void
+Rotate(const PipeannLayout *l, float *x, bool back)
+{
+	if (PipeannSqBits(l->storage) > 0)
+		PipeannKernel->rotate(x, l->dim, back);
+}
+
+/*
+ * Embed a node's vector from a copy of its slot, rotated where the storage is
+ * quantised: distances of such vectors from each other are the same.
+ */
+static void
+EmbedAsStored(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+			  float *x, float *out)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) &&
+		PipeannChainVector(view, id, slot, x))
+		Rotate(l, x, false);
+	else
+		PipeannKernel->to_float[l->storage] (PipeannSlotVector(l, slot), l->dim,
+											 x);
+	EmbedVector(view, x, slot->aux, out);
 }
 
 /*
@@ -84,13 +118,8 @@ void
 PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 				 const PipeannSlot *slot, float *x, float *out)
 {
-	const PipeannLayout *l = &view->meta.layout;
-
-	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
-		!PipeannChainVector(view, id, slot, x))
-		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-							 x);
-	EmbedVector(view, x, slot->aux, out);
+	EmbedAsStored(view, id, slot, x, out);
+	Rotate(&view->meta.layout, out, true);
 }
 
 /*
@@ -173,6 +202,7 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 	const PipeannResult *result;
 
 	EmbedVector(view, x, aux, self);
+	Rotate(l, self, false);
 	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
 		 (result = PipeannSearchPop(search)) != NULL; i++)
 	{
@@ -190,7 +220,7 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 		{
 			float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
 
-			PipeannEmbedSlot(view, result->id, slot, decoded, vector);
+			EmbedAsStored(view, result->id, slot, decoded, vector);
 			AddNode(set, result->id, vector, self);
 		}
 	}
@@ -275,6 +305,48 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 }
 
 /*
+ * The codebook by code, of the index and generation for which the backend decoded last.
+ * It is made when as many codes were decoded as pay for it.
+ */
+static struct
+{
+	uint64		build_id;
+	uint32		generation;
+	int			decoded;
+	float	   *by_code;		/* or NULL */
+}			decoder;
+
+#define DECODED_BEFORE 512
+
+static void
+Decode(const PipeannIndexView *view, uint32 id, float *out)
+{
+	const PipeannPq *pq = &view->codes.pq;
+	const PipeannMeta *meta = &view->meta;
+
+	if (decoder.build_id != meta->build_id ||
+		decoder.generation != meta->generation)
+	{
+		if (decoder.by_code != NULL)
+			pfree(decoder.by_code);
+		memset(&decoder, 0, sizeof(decoder));
+		decoder.build_id = meta->build_id;
+		decoder.generation = meta->generation;
+	}
+	if (decoder.by_code == NULL && ++decoder.decoded > DECODED_BEFORE)
+	{
+		decoder.by_code = MemoryContextAllocHuge(TopMemoryContext,
+												 mul_size(pq->dim, PIPEANN_CENTROIDS * sizeof(float)));
+		PipeannPqByCode(pq, decoder.by_code);
+	}
+	if (decoder.by_code == NULL)
+		PipeannPqDecode(pq, PipeannCodeAt(&view->codes, id), out);
+	else
+		PipeannPqDecodeFrom(pq, decoder.by_code,
+							PipeannCodeAt(&view->codes, id), out);
+}
+
+/*
  * Embed a node's vector: decoded from its code or, in an index without codes,
  * from its slot; no page may be locked. False if its code is not known yet.
  */
@@ -289,7 +361,7 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 		if (id >= view->codes.ncodes)
 			return false;
 		/* for cosine, codes are of normalised vectors */
-		PipeannPqDecode(&view->codes.pq, PipeannCodeAt(&view->codes, id), out);
+		Decode(view, id, out);
 		if (l->metric == PIPEANN_IP)
 			out[l->dim] = NormPart(view, out);
 		return true;
@@ -306,12 +378,20 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 
 /* ---------- edges that lead to a node ---------- */
 
+/* One that is rotated (EmbedAsStored()) is turned back when it is asked for. */
+typedef struct CachedVector
+{
+	float	   *vector;
+	bool		exact;			/* not decoded from a code */
+	bool		rotated;
+} CachedVector;
+
 /* Embedded vectors of nodes: near lists have many nodes in common. */
 typedef struct VectorCache
 {
 	const PipeannIndexView *view;
 	PipeannIdSet places;		/* positions in vectors[] by id */
-	const float **vectors;
+	CachedVector *vectors;
 	uint32		n;
 	uint32		size;
 	float	   *x;				/* work space */
@@ -326,40 +406,56 @@ NewVectorCache(const PipeannIndexView *view)
 	cache->x = palloc(mul_size(view->meta.layout.dim, sizeof(float)));
 	cache->n = 0;
 	cache->size = FIRST_CACHED;
-	cache->vectors = palloc(cache->size * sizeof(float *));
+	cache->vectors = palloc(cache->size * sizeof(CachedVector));
 	PipeannIdSetInit(&cache->places, 2 * FIRST_CACHED, true);
 	return cache;
 }
 
 /* Add a vector; keeps the pointer. */
 static void
-PutVector(VectorCache *cache, uint32 id, const float *vector)
+PutVector(VectorCache *cache, uint32 id, CachedVector vector)
 {
 	if (cache->n == cache->size)
 	{
 		cache->size *= 2;
 		cache->vectors = repalloc(cache->vectors,
-								  mul_size(cache->size, sizeof(float *)));
+								  mul_size(cache->size, sizeof(CachedVector)));
 	}
 	PipeannIdSetPut(&cache->places, id, cache->n);
 	cache->vectors[cache->n++] = vector;
 }
 
+/* What is known of a node's vector, or NULL. */
+static CachedVector *
+FindVector(VectorCache *cache, uint32 id)
+{
+	CachedVector *found;
+	uint32		at;
+
+	if (!PipeannIdSetGet(&cache->places, id, &at))
+		return NULL;
+	found = &cache->vectors[at];
+	if (found->rotated)
+		Rotate(&cache->view->meta.layout, found->vector, true);
+	found->rotated = false;
+	return found;
+}
+
 /* The vector by PipeannEmbedNode(), or NULL if that has none. */
-static const float *
+static float *
 VectorOf(VectorCache *cache, uint32 id)
 {
 	const PipeannLayout *l = &cache->view->meta.layout;
-	uint32		at;
+	CachedVector *found = FindVector(cache, id);
 	float	   *vector;
 
-	if (PipeannIdSetGet(&cache->places, id, &at))
-		return cache->vectors[at];
+	if (found != NULL)
+		return found->vector;
 	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 							 sizeof(float)));
 	if (!PipeannEmbedNode(cache->view, id, cache->x, vector))
 		return NULL;
-	PutVector(cache, id, vector);
+	PutVector(cache, id, (CachedVector) {vector});
 	return vector;
 }
 
@@ -436,7 +532,7 @@ static bool
 AddToSet(NewNode *node, PipeannLinkSet *set, const float *target,
 		 uint32 id)
 {
-	const float *vector = VectorOf(node->cache, id);
+	float	   *vector = VectorOf(node->cache, id);
 
 	if (vector == NULL)
 		return false;
@@ -472,6 +568,22 @@ KeepPlaces(PipeannListChange *edge, int degree, int tree_edges)
 	edge->tree_edges = tree_edges;
 }
 
+/* The exact vector of a node with this slot, which a candidate has already. */
+static const float *
+ExactVector(VectorCache *cache, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &cache->view->meta.layout;
+	const CachedVector *found = FindVector(cache, id);
+	float	   *vector;
+
+	if (found != NULL && found->exact)
+		return found->vector;
+	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
+							 sizeof(float)));
+	PipeannEmbedSlot(cache->view, id, slot, cache->x, vector);
+	return vector;
+}
+
 /*
  * Compute a full list that the node joins. Spanning-tree edges, and neighbours
  * whose code is not known yet, stay.
@@ -484,12 +596,10 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 	int			degree = PipeannSlotDegree(l, target);
 	int			tree_edges = PipeannSlotTreeEdges(l, target);
 	PipeannLinkSet *set = NewSet(node->view, degree + 1);
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	const float *self = ExactVector(node->cache, edge->target, target);
 	int			unknown = 0;
 	int			forced;
 
-	PipeannEmbedSlot(node->view, edge->target, target, x, self);
 	for (int i = 0; i < tree_edges; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
@@ -509,8 +619,6 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 	pfree(set->dists);
 	pfree(set->vectors);
 	pfree(set);
-	pfree(x);
-	pfree(self);
 }
 
 /*
@@ -910,7 +1018,7 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 										 sizeof(float)));
 
 	PipeannEmbedSlot(view, id, slot, x, vector);
-	PutVector(node.cache, id, vector);
+	PutVector(node.cache, id, (CachedVector) {vector, true});
 	pfree(x);
 	return node;
 }
@@ -1052,7 +1160,8 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	int			n;
 
 	for (int i = 0; known != NULL && i < known->n; i++)
-		PutVector(node.cache, known->ids[i], known->vectors[i]);
+		PutVector(node.cache, known->ids[i],
+				  (CachedVector) {known->vectors[i], true, true});
 	n = PlanEdges(&node, slot, known, edges, &parent);
 	first = ParentFirst(l, edges, n, parent);
 	PipeannChangeLists(view, edges, first, NULL);

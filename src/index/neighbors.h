@@ -19,7 +19,8 @@ typedef struct PipeannLinkSet
 	int			dim;			/* of the embedded vectors */
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] by the graph's measure */
-	const float **vectors;		/* [n] embedded, of dim elements */
+	float	  **vectors;		/* [n] embedded, of dim elements; candidates rotated
+								 * as they are stored */
 	int			needed;			/* ids at the front of the pruned list that
 								 * pruning kept; the others fill it up */
 	uint32		roomy_page;		/* page of the nearest candidate whose page has

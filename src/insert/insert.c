@@ -299,8 +299,10 @@ NoteMissed(const PipeannIndexView *view, const float *x)
 /* A node whose code errs more counts as if it erred so many times as usual. */
 #define MOST_STRAYED 9.0
 
-/* Memory for inserting a row, mostly vectors of neighbours. */
-#define ROW_BYTES ((Size) 512 * 1024)
+/* Memory for inserting a row, mostly vectors of neighbours: of so many, within these. */
+#define ROW_VECTORS 1024
+#define LEAST_ROW_BYTES ((Size) 512 * 1024)
+#define MOST_ROW_BYTES ((Size) 8 * 1024 * 1024)
 
 typedef struct InsertState
 {
@@ -761,6 +763,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 
 static MemoryContext row_context = NULL;
 static bool row_context_in_use = false;
+static Size row_bytes;
 
 static void
 EmptyRow(void *context)
@@ -776,16 +779,26 @@ EmptyRow(void *context)
  * memory of its own.
  */
 static MemoryContext
-RowContext(MemoryContext owner)
+RowContext(MemoryContext owner, int dim)
 {
+	Size		wanted = mul_size(dim, ROW_VECTORS * sizeof(float));
+	Size		bytes = Min(Max(wanted, LEAST_ROW_BYTES), MOST_ROW_BYTES);
 	MemoryContextCallback *callback;
 
 	if (row_context_in_use)
 		return owner;
 	callback = MemoryContextAlloc(owner, sizeof(MemoryContextCallback));
+	if (row_context != NULL && bytes > row_bytes)
+	{
+		MemoryContextDelete(row_context);
+		row_context = NULL;
+	}
 	if (row_context == NULL)
+	{
 		row_context = AllocSetContextCreate(TopMemoryContext, "pipeann row",
-											ROW_BYTES, ROW_BYTES, ROW_BYTES);
+											bytes, bytes, bytes);
+		row_bytes = bytes;
+	}
 	Assert(MemoryContextIsEmpty(row_context));
 	callback->func = EmptyRow;
 	callback->arg = row_context;
@@ -834,7 +847,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	row = PipeannFormRow(&columns, values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
-	MemoryContextSwitchTo(RowContext(context));
+	MemoryContextSwitchTo(RowContext(context, dim));
 	outgrown = InsertVector(&view, x, norm, row, updated);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);

@@ -126,6 +126,44 @@ PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
 		}
 }
 
+/*
+ * The centroids one after the other, by_code[subvector][256][len], for
+ * PipeannPqDecodeFrom(): subvector j's begin at pq->offset[j], as in pq->centroids.
+ */
+void
+PipeannPqByCode(const PipeannPq *pq, float *by_code)
+{
+	for (int j = 0; j < pq->nsubvectors; j++)
+		for (int d = 0; d < pq->len[j]; d++)
+			for (int i = 0; i < PIPEANN_CENTROIDS; i++)
+				by_code[pq->offset[j] + i * pq->len[j] + d] =
+					pq->centroids[pq->offset[j] + d * PIPEANN_CENTROIDS + i];
+}
+
+/*
+ * Decode a code into x[dim]: a cache line for each subvector, not for each element. Of
+ * the usual lengths copies are short enough for many cache misses to be under way.
+ */
+void
+PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
+					const uint8 *code, float *x)
+{
+	for (int j = 0; j < pq->nsubvectors; j++)
+	{
+		int			len = pq->len[j];
+		const float *centroid = by_code + pq->offset[j] + code[j] * len;
+		float	   *to = x + pq->start[j];
+
+		if (len == 8)
+			memcpy(to, centroid, 8 * sizeof(float));
+		else if (len == 4)
+			memcpy(to, centroid, 4 * sizeof(float));
+		else
+			for (int d = 0; d < len; d++)
+				to[d] = centroid[d];
+	}
+}
+
 /* Decode a code into x[dim]. */
 void
 PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)

@@ -67,6 +67,9 @@ extern int	PipeannPqAutoBytes(int dim);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 								uint8 *codes, Size code_stride);
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
+extern void PipeannPqByCode(const PipeannPq *pq, float *by_code);
+extern void PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
+								const uint8 *code, float *x);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,

@@ -320,6 +320,39 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 	pfree(table);
 }
 
+/* From the codebook by code comes what comes from the codebook, whatever the lengths. */
+static void
+DecodersAgree(void)
+{
+	static const int sizes[][2] = {{8, 8}, {7, 3}, {100, 33}, {96, 24}, {768, 96}, {130, 16}};
+	static float want[768];
+	static float got[768];
+	static uint8 code[768];
+	uint64		random = 3;
+
+	for (int i = 0; i < (int) (sizeof(sizes) / sizeof(sizes[0])); i++)
+	{
+		int			dim = sizes[i][0];
+		PipeannPq	pq = MakePq(dim, sizes[i][1]);
+		float	   *by_code = palloc(sizeof(float) * dim * 256);
+
+		for (int k = 0; k < dim * 256; k++)
+			((float *) pq.centroids)[k] = (float) k;
+		PipeannPqByCode(&pq, by_code);
+		for (int round = 0; round < 300; round++)
+		{
+			for (int j = 0; j < pq.nsubvectors; j++)
+				code[j] = (uint8) (round < 256 ? (uint64) (round + j) : UnitRandom(&random));
+			PipeannPqDecode(&pq, code, want);
+			memset(got, 0xFF, sizeof(got));
+			PipeannPqDecodeFrom(&pq, by_code, code, got);
+			CHECK(memcmp(got, want, dim * sizeof(float)) == 0);
+		}
+		pfree(by_code);
+		FreePq(&pq);
+	}
+}
+
 static void
 TableSumsAreDistances(void)
 {
@@ -503,6 +536,7 @@ main(void)
 	UNIT_RUN(LayoutIsStable);
 	UNIT_RUN(AutomaticSizes);
 	UNIT_RUN(TrainingLowersTheError);
+	UNIT_RUN(DecodersAgree);
 	UNIT_RUN(TableSumsAreDistances);
 	UNIT_RUN(CodesAreNearest);
 	UNIT_RUN(ManyAreEncodedAlike);
