@@ -6,6 +6,8 @@
 
 #include "distance/common.h"
 
+#include <math.h>
+
 const PipeannKernels *PipeannKernel = &PipeannKernelsScalar;
 
 void
@@ -83,6 +85,35 @@ PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
 	return rotated;
 }
 
+/*
+ * Make the error of a quantised vector orthogonal to the vector, rotated[dim], by its
+ * scale: then it errs the less in a product with a query, the nearer that is
+ * (storage/bounds.c).
+ */
+static void
+FitScale(const float *rotated, PipeannStorage storage, int dim, char *form)
+{
+	float		quantized[PIPEANN_SQ_MAX_DIM];
+	char	   *at = form + dim / 8 * PipeannSqBits(storage);
+	double		square[4] = {0};
+	double		product[4] = {0};
+	float		scale;
+	float		fitting;
+
+	PipeannKernel->to_float[storage] (form, dim, quantized);
+	for (int i = 0; i < dim; i += 4)
+		for (int k = 0; k < 4; k++)
+		{
+			square[k] += (double) rotated[i + k] * rotated[i + k];
+			product[k] += (double) rotated[i + k] * quantized[i + k];
+		}
+	memcpy(&scale, at, sizeof(scale));
+	fitting = (float) (scale * ((square[0] + square[1]) + (square[2] + square[3])) /
+					   ((product[0] + product[1]) + (product[2] + product[3])));
+	if (isfinite(fitting))
+		memcpy(at, &fitting, sizeof(fitting));
+}
+
 void
 PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 					   void *dst)
@@ -95,6 +126,7 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 
 		(void) PipeannQueryFor(storage, src, dim, rotated);
 		PipeannKernel->quantize(rotated, PipeannSqBits(storage), dim, dst);
+		FitScale(rotated, storage, dim, dst);
 	}
 	else
 		for (int i = 0; i < dim; i++)

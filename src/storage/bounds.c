@@ -4,7 +4,7 @@
  *
  * With e the Euclidean distance between a vector and the rounded one, distances
  * from a query differ by e at most (triangle inequality), products by |query| e
- * (Cauchy-Schwarz), and cosines, of a normalised query, by e / |vector|.
+ * (Cauchy-Schwarz), and cosines, of a normalised query, by e / |vector|, or less.
  *
  * PostgreSQL's executor must not compute a distance below the bound that an index
  * gave it. It adds in any order, so that dim operations may all err to one side.
@@ -29,6 +29,7 @@ PipeannBoundsInit(PipeannBounds *bounds, const PipeannLayout *layout,
 	for (int i = 0; i < layout->dim; i++)
 		sum += (double) query[i] * query[i];
 	bounds->query_norm = (float) sqrt(sum);
+	bounds->orthogonal = PipeannSqBits(layout->storage) > 0;
 }
 
 static void
@@ -43,6 +44,25 @@ BoundsOfSquare(const PipeannBounds *bounds, float square, float error,
 	*most = (dist + margin) * (dist + margin);
 }
 
+/* With a larger share of its norm a vector may have lost all that it was. */
+#define LARGE_SHARE 0.1f
+
+/*
+ * By how much a cosine, -dist, may err, where a vector has lost at most this share of
+ * its norm. Of a quantised vector that is orthogonal to the vector, but for arithmetic,
+ * so that only the query's part across the vector meets it.
+ */
+static float
+CosineMargin(const PipeannBounds *bounds, float dist, float share)
+{
+	float		along = Max(fabsf(dist) - share, 0);
+
+	if (!bounds->orthogonal || share > LARGE_SHARE || share < bounds->arithmetic)
+		return share;
+	return bounds->arithmetic + (share - bounds->arithmetic) *
+		sqrtf(Max(1 - along * along, 0));
+}
+
 /*
  * The order keys between which a row's distance is, by that of its rounded vector,
  * dist, and the node's error (PipeannSlotError) and aux. Both are dist where that
@@ -52,8 +72,8 @@ void
 PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 				float aux, float *least, float *most)
 {
-	float		margin = error * (bounds->metric == PIPEANN_IP ?
-								  bounds->query_norm : aux);
+	float		margin = bounds->metric == PIPEANN_IP ?
+		error * bounds->query_norm : CosineMargin(bounds, dist, error * aux);
 
 	if (bounds->metric == PIPEANN_L2)
 		BoundsOfSquare(bounds, dist, error, least, most);

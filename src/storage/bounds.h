@@ -13,6 +13,7 @@ typedef struct PipeannBounds
 	int			dim;
 	float		arithmetic;		/* relative error of a distance */
 	float		query_norm;		/* for inner products */
+	bool		orthogonal;		/* errors are, to their vectors */
 } PipeannBounds;
 
 extern void PipeannBoundsInit(PipeannBounds *bounds,
