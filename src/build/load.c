@@ -54,9 +54,12 @@ PipeannLoadGraphMemory(const PipeannIndexView *view)
 	Size		per_row = l->row_bytes == 0 ? 0 :
 		PipeannInlineBytes(l) + sizeof(uint64);
 	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
+	Size		reduced;
+	Size		reduce = PipeannReduceMemory((uint32) view->meta.nodes, l->dim, &reduced);
 
 	/* vectors are there twice, as they are read and as they will be written */
-	return add_size(mul_size(2 * view->meta.nodes, per_vector + per_row),
+	return add_size(add_size(mul_size(2 * view->meta.nodes,
+									  per_vector + per_row + reduced), reduce),
 					mul_size(ids, per_list + 4 * sizeof(uint32)));
 }
 
@@ -408,6 +411,7 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 	s.source.value_bytes = s.bytes;
 	PipeannRowsLoad(team, &s.source, &rows);
 	CloseSource(&s);
+	PipeannRowsReduce(team, &rows);
 	NumberNodes(&rows, g);
 	PipeannRowsToNodes(team, &rows, &g->nodes);
 	PipeannRowsFree(team, &rows);
@@ -442,7 +446,7 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 			PIPEANN_INVALID_ID;
 		if (g->graph->medoid == PIPEANN_INVALID_ID)
 			g->graph->medoid = 0;
-		PipeannGraphConnect(team, g->graph, &g->nodes.vectors);
+		PipeannGraphConnect(team, g->graph, &g->nodes.near);
 	}
 	MemoryContextSwitchTo(old);
 }

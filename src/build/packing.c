@@ -620,7 +620,7 @@ Pack(Repacking *s, PipeannLoadedGraph *g)
 	int			fill = Min(PipeannWantedFill(l), l->fill);
 	uint32	   *order = PipeannArray(uint32, n);
 
-	PipeannGraphPack(g->graph, &nodes->vectors, fill, order,
+	PipeannGraphPack(g->graph, &nodes->near, fill, order,
 					 PipeannTeamAlone());
 	s->node_pages = (n + fill - 1) / fill;
 	NodesInit(PipeannTeamAlone(), nodes, s->node_pages * l->slots_per_page);
