@@ -24,6 +24,16 @@ CREATE FUNCTION @extschema@.pipeann_metric_cosine()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION @extschema@.pipeann_metric_l1()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- And which type it is for, where that is not vector.
+
+CREATE FUNCTION @extschema@.pipeann_type_halfvec()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- And that of filter columns: their options.
 
 CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
@@ -31,7 +41,8 @@ CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 -- pgvector may be in any schema; its objects are named in full, so that
--- nobody's objects of the same names are taken for them.
+-- nobody's objects of the same names are taken for them. Types and operators that
+-- an older one does not have are passed over.
 DO $do$
 DECLARE
 	vector_schema pg_catalog.text := (
@@ -39,41 +50,48 @@ DECLARE
 		FROM pg_catalog.pg_extension e
 			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
 		WHERE e.extname OPERATOR(pg_catalog.=) 'vector');
+	type_name pg_catalog.text;
+	type pg_catalog.text;
 	class pg_catalog.text[];
 BEGIN
-	FOREACH class SLICE 1 IN ARRAY ARRAY[
-		['vector_l2_ops', '<->', 'pipeann_metric_l2'],
-		['vector_ip_ops', '<#>', 'pipeann_metric_ip'],
-		['vector_cosine_ops', '<=>', 'pipeann_metric_cosine']]
+	FOREACH type_name IN ARRAY ARRAY['vector', 'halfvec']
 	LOOP
-		EXECUTE pg_catalog.format($class$
-			CREATE OPERATOR CLASS @extschema@.%1$s
-				FOR TYPE %2$s.vector USING pipeann AS
-				OPERATOR 1 %2$s.%3$s (%2$s.vector, %2$s.vector)
-					FOR ORDER BY pg_catalog.float_ops,
-				FUNCTION 1 @extschema@.%4$s()$class$,
-			class[1], vector_schema, class[2], class[3]);
-	END LOOP;
+		type := pg_catalog.concat(vector_schema, '.', type_name);
+		CONTINUE WHEN pg_catalog.to_regtype(type) IS NULL;
+		FOREACH class SLICE 1 IN ARRAY ARRAY[
+			['l2', '<->', 'Euclidean distance'],
+			['ip', '<#>', 'negative inner product'],
+			['cosine', '<=>', 'cosine distance'],
+			['l1', '<+>', 'Manhattan distance']]
+		LOOP
+			CONTINUE WHEN pg_catalog.to_regoperator(
+				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL;
+			EXECUTE pg_catalog.format($class$
+				CREATE OPERATOR CLASS @extschema@.%1$s_%2$s_ops
+					FOR TYPE %3$s USING pipeann AS
+					OPERATOR 1 %4$s.%5$s (%3$s, %3$s)
+						FOR ORDER BY pg_catalog.float_ops,
+					FUNCTION 1 @extschema@.pipeann_metric_%2$s()%6$s;
+				COMMENT ON OPERATOR CLASS @extschema@.%1$s_%2$s_ops USING pipeann IS %7$L$class$,
+				type_name, class[1], type, vector_schema, class[2],
+				CASE WHEN type_name OPERATOR(pg_catalog.<>) 'vector' THEN
+					pg_catalog.format(', FUNCTION 3 @extschema@.pipeann_type_%s()', type_name) END,
+				pg_catalog.concat(class[3], ', ', class[2]));
+		END LOOP;
 
-	-- Put into plans around an indexed column: returns its value.
-	EXECUTE pg_catalog.format($function$
-		CREATE FUNCTION @extschema@.pipeann_stored_vector(
-			%1$s.vector, "table" pg_catalog.oid, place pg_catalog.tid)
-			RETURNS %1$s.vector
-			AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-		COMMENT ON FUNCTION @extschema@.pipeann_stored_vector(
-			%1$s.vector, pg_catalog.oid, pg_catalog.tid) IS
-			'for plans: returns the vector of a row, from the page of the index that its scan has at hand rather than from TOAST'$function$,
-		vector_schema);
+		-- Put into plans around an indexed column: returns its value.
+		EXECUTE pg_catalog.format($function$
+			CREATE FUNCTION @extschema@.pipeann_stored_vector(
+				%1$s, "table" pg_catalog.oid, place pg_catalog.tid)
+				RETURNS %1$s
+				AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+			COMMENT ON FUNCTION @extschema@.pipeann_stored_vector(
+				%1$s, pg_catalog.oid, pg_catalog.tid) IS
+				'for plans: returns the vector of a row, from the page of the index that its scan has at hand rather than from TOAST'$function$,
+			type);
+	END LOOP;
 END
 $do$;
-
-COMMENT ON OPERATOR CLASS @extschema@.vector_l2_ops USING pipeann IS
-	'Euclidean distance, <->';
-COMMENT ON OPERATOR CLASS @extschema@.vector_ip_ops USING pipeann IS
-	'negative inner product, <#>';
-COMMENT ON OPERATOR CLASS @extschema@.vector_cosine_ops USING pipeann IS
-	'cosine distance, <=>';
 
 -- Conditions on other key columns: operators 2 to 6 are <, <=, =, >=, >, and
 -- 7 and 8 those of arrays.
@@ -250,21 +268,31 @@ CREATE FUNCTION @extschema@.pipeann_recall(
 COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.int4, pg_catalog.int4) IS
 	'mean share of the k true nearest neighbours that a search with the current settings finds, for queries that are made of the index''s vectors and are none of them';
 
+-- For each type that can be indexed.
 DO $do$
+DECLARE
+	type pg_catalog.text;
 BEGIN
-	EXECUTE pg_catalog.format($function$
-		CREATE FUNCTION @extschema@.pipeann_recall(
-			index pg_catalog.regclass,
-			queries %1$s.vector[],
-			k pg_catalog.int4 DEFAULT 10)
-			RETURNS pg_catalog.float8
-			AS 'MODULE_PATHNAME', 'pipeann_recall_of_queries' LANGUAGE C VOLATILE STRICT;
-		COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, %1$s.vector[], pg_catalog.int4) IS
-			'mean share of the k true nearest neighbours that a search with the current settings finds for these queries'$function$,
-		(SELECT pg_catalog.quote_ident(n.nspname)
-		 FROM pg_catalog.pg_extension e
+	FOR type IN
+		SELECT pg_catalog.format('%I.%I', n.nspname, t.typname)
+		FROM pg_catalog.pg_extension e
 			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
-		 WHERE e.extname OPERATOR(pg_catalog.=) 'vector'));
+			JOIN pg_catalog.pg_type t ON t.typnamespace OPERATOR(pg_catalog.=) n.oid
+		WHERE e.extname OPERATOR(pg_catalog.=) 'vector'
+			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec'])
+		ORDER BY t.oid
+	LOOP
+		EXECUTE pg_catalog.format($function$
+			CREATE FUNCTION @extschema@.pipeann_recall(
+				index pg_catalog.regclass,
+				queries %1$s[],
+				k pg_catalog.int4 DEFAULT 10)
+				RETURNS pg_catalog.float8
+				AS 'MODULE_PATHNAME', 'pipeann_recall_of_queries' LANGUAGE C VOLATILE STRICT;
+			COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
+				'mean share of the k true nearest neighbours that a search with the current settings finds for these queries'$function$,
+			type);
+	END LOOP;
 END
 $do$;
 

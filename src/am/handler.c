@@ -389,8 +389,7 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 		return Reject(opfamily,
 					  psprintf("support function %s with different left and right input types",
 							   name));
-	if (proc->amprocnum != PIPEANN_METRIC_PROC &&
-		proc->amprocnum != PIPEANN_OPTIONS_PROC)
+	if (proc->amprocnum < 1 || proc->amprocnum > PIPEANN_NUM_PROCS)
 		return Reject(opfamily,
 					  psprintf("function %s with invalid support number %d",
 							   name, proc->amprocnum));
@@ -728,6 +727,8 @@ PG_FUNCTION_INFO_V1(pipeannhandler);
 PG_FUNCTION_INFO_V1(pipeann_metric_l2);
 PG_FUNCTION_INFO_V1(pipeann_metric_ip);
 PG_FUNCTION_INFO_V1(pipeann_metric_cosine);
+PG_FUNCTION_INFO_V1(pipeann_metric_l1);
+PG_FUNCTION_INFO_V1(pipeann_type_halfvec);
 
 void
 _PG_init(void)
@@ -760,6 +761,19 @@ Datum
 pipeann_metric_cosine(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(PIPEANN_COSINE);
+}
+
+Datum
+pipeann_metric_l1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_L1);
+}
+
+/* And the type, where it is not vector. */
+Datum
+pipeann_type_halfvec(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_HALFVEC);
 }
 
 static char *

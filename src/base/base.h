@@ -130,13 +130,25 @@ add_size(Size a, Size b)
  */
 #define PIPEANN_INVALID_ID PG_UINT32_MAX
 
-/* The distance by which an operator class orders. On disk: never renumber. */
+/* The distance by which an operator class orders (metric.h). On disk: never renumber. */
 typedef enum PipeannMetric
 {
 	PIPEANN_L2 = 1,				/* Euclidean; squared in computations */
 	PIPEANN_IP = 2,				/* negative inner product */
-	PIPEANN_COSINE = 3			/* cosine distance */
+	PIPEANN_COSINE = 3,			/* cosine distance */
+	PIPEANN_L1 = 4				/* Manhattan distance */
 } PipeannMetric;
+
+#define PIPEANN_NUM_METRICS 4
+
+/* The type of the indexed column (index/types.h). On disk: never renumber. */
+typedef enum PipeannType
+{
+	PIPEANN_VECTOR = 0,
+	PIPEANN_HALFVEC = 1
+} PipeannType;
+
+#define PIPEANN_NUM_TYPES 2
 
 /* The storage of a vector's elements. On disk: never renumber. */
 typedef enum PipeannStorage

@@ -14,6 +14,7 @@
 
 #include "access/tableam.h"
 #include "access/xloginsert.h"
+#include "base/metric.h"
 #include "base/parallel.h"
 #include "build/coding.h"
 #include "catalog/index.h"
@@ -65,6 +66,7 @@ typedef struct Spool
 	BufFile    *file;			/* this process's */
 	SpoolStats	stats;			/* of this process; of all, when finished */
 	PipeannColumns columns;		/* of the index */
+	PipeannType type;			/* of the vector */
 	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
 	uint64	   *bytes;			/* [nblocks + 1] of those rows with values */
 	BlockNumber nblocks;
@@ -84,12 +86,10 @@ typedef struct SpoolRow
 	uint8		form;			/* PipeannStorage that holds it exactly */
 } SpoolRow;
 
-/*
- * Prepare to scan a table of so many blocks. All members call.
- */
+/* Prepare to scan a table of so many blocks, for such a layout. All members call. */
 static void
-SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns, int dim,
-		  PipeannMetric metric, PipeannStorage wanted, BlockNumber nblocks)
+SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
+		  PipeannLayout wanted, BlockNumber nblocks)
 {
 	memset(s, 0, sizeof(*s));
 	s->columns = columns;
@@ -98,13 +98,15 @@ SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns, int dim,
 		s->row = palloc(PIPEANN_ROW_SIZE);
 		s->bytes = PipeannTeamArray(team, uint64, (Size) nblocks + 1);
 	}
-	s->source.dim = dim;
-	s->source.metric = metric;
-	s->source.wanted = wanted;
+	s->source.dim = wanted.dim;
+	s->source.metric = PipeannMetrics[wanted.metric].embedding;
+	s->source.wanted = wanted.storage;
+	s->source.whole = PipeannTypes[wanted.type].storage;
+	s->type = wanted.type;
 	s->nblocks = nblocks;
 	s->file = BufFileCreateTemp(false);
 	s->starts = PipeannTeamArray(team, uint32, (Size) nblocks + 1);
-	s->scratch = palloc(mul_size(dim, sizeof(float)));
+	s->scratch = palloc(mul_size(wanted.dim, sizeof(float)));
 	s->row_context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann build row",
 										   ALLOCSET_DEFAULT_SIZES);
@@ -126,10 +128,10 @@ FormOf(Spool *s, const float *x, double norm)
 	s->stats.negative_zeros |= negative_zero;
 	if (as_uint8 && !negative_zero)
 		return PIPEANN_UINT8;
-	if (fits[PIPEANN_FLOAT2])
+	if (fits[PIPEANN_FLOAT2] && s->source.whole != PIPEANN_FLOAT2)
 		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2,
 												 s->source.dim);
-	return as_int8 && !negative_zero ? PIPEANN_INT8 : PIPEANN_FLOAT4;
+	return as_int8 && !negative_zero ? PIPEANN_INT8 : s->source.whole;
 }
 
 /*
@@ -174,7 +176,8 @@ static bool
 SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 {
 	MemoryContext old = MemoryContextSwitchTo(s->row_context);
-	const float *x = PipeannDatumElements(values[s->columns.vector], s->source.dim);
+	const float *x = PipeannDatumElements(s->type, values[s->columns.vector],
+										  s->source.dim);
 	SpoolRow row = {.norm = PipeannNorm(x, s->source.dim),.tid = *tid};
 	bool		indexable = PipeannIsIndexable(s->source.metric, row.norm);
 	const PipeannRow *with_values = NULL;
@@ -480,6 +483,17 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 									 (int64) state->spool.stats.rows);
 }
 
+/* What an index's columns and options say of the layout that is wanted. */
+static PipeannLayout
+IndexLayout(Relation index)
+{
+	return (PipeannLayout) {
+		.dim = PipeannIndexDimensions(index),.type = PipeannIndexType(index),
+		.metric = PipeannIndexMetric(index),
+		.storage = PipeannGetOptions(index)->storage
+	};
+}
+
 /* Each member scans a part of the table. */
 static void
 ScanTable(BuildState *state)
@@ -490,9 +504,7 @@ ScanTable(BuildState *state)
 	StartPhase(state, PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
 	SpoolInit(state->team, &state->spool, PipeannIndexColumns(state->index),
-			  PipeannIndexDimensions(state->index),
-			  PipeannIndexMetric(state->index),
-			  PipeannGetOptions(state->index)->storage, p->nblocks);
+			  IndexLayout(state->index), p->nblocks);
 	state->spool.stats.heap_tuples =
 		table_index_build_scan(state->heap, state->index, p->index_info, true,
 							   PipeannTeamLeads(state->team), AddRow, state,
@@ -563,15 +575,21 @@ MakeNodes(BuildState *state)
 
 /* ---------- the metapage ---------- */
 
-/* Errors if a storage that was chosen is not for vectors of so many dimensions. */
+/* Errors if a storage that was chosen is not for such vectors, which it rotates. */
 static void
-CheckStorage(PipeannStorage storage, int dim)
+CheckStorage(PipeannStorage storage, int dim, PipeannMetric metric)
 {
-	if (PipeannSqBits(storage) > 0 && !PipeannSqSuits(dim))
+	int			bits = PipeannSqBits(storage);
+
+	if (bits > 0 && metric == PIPEANN_L1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("storage \"sq%d\" is not for Manhattan distance", bits)));
+	if (bits > 0 && !PipeannSqSuits(dim))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("storage \"sq%d\" is not for vectors of %d dimensions",
-						PipeannSqBits(storage), dim),
+						bits, dim),
 				 errdetail("It needs a multiple of 16 from %d to %d.",
 						   PIPEANN_SQ_MIN_DIM, PIPEANN_SQ_MAX_DIM)));
 }
@@ -608,18 +626,17 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	const PipeannOptions *options = PipeannGetOptions(index);
 	bool		has_values = PipeannIndexHasValues(index);
 	PipeannLayout *l = &meta->layout;
+	PipeannLayout wanted = IndexLayout(index);
 	PipeannAttributes *attributes;
 
-	CheckStorage(options->storage, PipeannIndexDimensions(index));
+	CheckStorage(wanted.storage, wanted.dim, wanted.metric);
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
 	ExpectRows(sizes, PipeannIndexColumns(index).values);
-	MakeLayout(l, (PipeannLayout) {
-			   .dim = PipeannIndexDimensions(index),
-			   .metric = PipeannIndexMetric(index),.storage = storage,
-			   .max_degree = 2 * m
-			   }, options, has_values ? sizes : NULL);
+	wanted.storage = storage;
+	wanted.max_degree = 2 * m;
+	MakeLayout(l, wanted, options, has_values ? sizes : NULL);
 	if (has_values)
 	{
 		meta->format = PIPEANN_FORMAT_VALUES;
@@ -911,9 +928,10 @@ pipeannbuildempty(Relation index)
 	Buffer		buffer;
 
 	PipeannCheckColumns(index);
-	MetaInit(meta, index, options->storage == PIPEANN_STORAGE_AUTO ?
-			 PIPEANN_FLOAT4 : options->storage, PipeannInitialM(options),
-			 &no_rows);
+	MetaInit(meta, index, options->storage != PIPEANN_STORAGE_AUTO ?
+			 (PipeannStorage) options->storage :
+			 PipeannTypes[PipeannIndexType(index)].storage,
+			 PipeannInitialM(options), &no_rows);
 	if (options->m == PIPEANN_AUTO_M)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
 	if (options->storage == PIPEANN_STORAGE_AUTO)
@@ -955,7 +973,7 @@ NodeMemory(const PipeannLayout *l)
 {
 	return PipeannVectorBytes(l->storage, l->dim) + sizeof(ItemPointerData) +
 		sizeof(uint32) +
-		(PipeannIsRounding(l->storage) ? sizeof(PipeannRounding) : 0);
+		(PipeannIsRounded(l) ? sizeof(PipeannRounding) : 0);
 }
 
 /* The same of a row (build/rows.h), which has hash and again as well. */
@@ -979,8 +997,10 @@ TakeSample(const PipeannBuildInput *in)
 	Spool		spool;
 	PipeannRows rows;
 
-	SpoolInit(team, &spool, sampled_columns, in->dim, PIPEANN_L2,
-			  in->options->storage, 1);
+	SpoolInit(team, &spool, sampled_columns, (PipeannLayout) {
+			  .dim = in->dim,.type = in->type,.metric = PIPEANN_L2,
+			  .storage = in->options->storage
+			  }, 1);
 	for (int i = 0; i < in->nsample; i++)
 	{
 		ItemPointerData tid;
@@ -1044,8 +1064,8 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 
 	memset(meta, 0, sizeof(*meta));
 	MakeLayout(l, (PipeannLayout) {
-			   .dim = in->dim,.metric = PIPEANN_L2,.storage = sampled->storage,
-			   .max_degree = 2 * PipeannInitialM(options)
+			   .dim = in->dim,.type = in->type,.metric = PIPEANN_L2,
+			   .storage = sampled->storage,.max_degree = 2 * PipeannInitialM(options)
 			   }, options, in->values != NULL ? &sampled->sizes : NULL);
 	if (in->nfilter > 0)
 		l->attr_bytes =
@@ -1159,7 +1179,7 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	Sampled		sampled;
 
 	PipeannCheckOptions(in->options);
-	CheckStorage(in->options->storage, in->dim);
+	CheckStorage(in->options->storage, in->dim, PIPEANN_L2);
 	sampled = TakeSample(in);
 	ForeseeMeta(in, &sampled, meta);
 	memset(estimate, 0, sizeof(*estimate));

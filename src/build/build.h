@@ -39,6 +39,7 @@ typedef struct PipeannBuildInput
 {
 	uint64		rows;			/* that an index will have */
 	BlockNumber nblocks;		/* of the table */
+	PipeannType type;
 	int			dim;
 	const PipeannOptions *options;
 	TupleDesc	values;			/* filter and included columns, or NULL */

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "base/metric.h"
 #include "build/packing.h"
 #include "io/io.h"
 #include "distance/distance.h"
@@ -315,10 +316,11 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	s->g = g;
 	s->wants_rows = rows;
 	source->dim = l->dim;
-	source->metric = l->metric;
+	source->metric = PipeannMetrics[l->metric].embedding;
 	source->wanted = meta->flags & PIPEANN_META_AUTO_STORAGE ?
 		PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage;
-	source->rounded = PipeannIsRounding(l->storage) ? l->storage : 0;
+	source->whole = PipeannTypes[l->type].storage;
+	source->rounded = PipeannIsRounded(l) ? l->storage : 0;
 	source->rounding = PipeannLayoutRounding(l, NULL);
 	memset(source->fits, true, sizeof(source->fits));
 	source->has_values = rows && l->row_bytes > 0;

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "base/metric.h"
 #include "base/pause.h"
 #include "build/packing.h"
 #include "io/io.h"
@@ -134,12 +135,12 @@ StartSamples(Retraining *r)
 						  Max(fit, 1));
 	v->dim = l->dim;
 	v->storage = l->storage;
-	v->metric = l->metric;
+	v->metric = PipeannMetrics[l->metric].embedding;
 	v->stride = stride;
 	r->data = PipeannAlloc(mul_size(r->most_entries + 1, stride));
 	r->aux = PipeannArray(float, r->most_entries + 1);
 	v->data = r->data;
-	v->aux = l->metric == PIPEANN_L2 ? NULL : r->aux;
+	v->aux = v->metric == PIPEANN_L2 ? NULL : r->aux;
 	v->max_norm = meta->max_norm;
 	r->entries.id_of_node = PipeannArray(uint32, r->most_entries + 1);
 }

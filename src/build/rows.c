@@ -106,7 +106,7 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
 	v->aux = v->metric == PIPEANN_L2 ? NULL :
 		PipeannTeamArray(team, float, v->n);
-	rows->roundings = !PipeannIsRounding(storage) ? NULL :
+	rows->roundings = !PipeannIsRounding(storage) || storage == source->whole ? NULL :
 		PipeannTeamArray(team, PipeannRounding, v->n);
 	rows->tids = PipeannTeamArray(team, ItemPointerData, v->n);
 	rows->hash = PipeannTeamArray(team, uint32, v->n);
@@ -318,11 +318,12 @@ FirstChoice(const PipeannRowSource *s)
 	if (s->rounded != 0 && !bytes)
 		return s->rounded;
 	if (s->n < MIN_JUDGED)
-		return PIPEANN_FLOAT4;
+		return s->whole;
 	if (bytes)
 		return s->fits[PIPEANN_UINT8] ? PIPEANN_UINT8 : PIPEANN_INT8;
-	return s->fits[PIPEANN_FLOAT2] && s->dim >= MIN_HALF_DIM ?
-		s->rounding : PIPEANN_FLOAT4;
+	return s->whole != PIPEANN_FLOAT2 && s->fits[PIPEANN_FLOAT2] &&
+		s->dim >= MIN_HALF_DIM ?
+		s->rounding : s->whole;
 }
 
 /* Whether a storage that was chosen does not suit the rows after all. */
@@ -331,7 +332,7 @@ IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
 {
 	PipeannStorage storage = rows->vectors.storage;
 
-	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == PIPEANN_FLOAT4 ||
+	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == s->whole ||
 		(PipeannIsRounding(storage) && s->rounded != 0))
 		return false;
 	return rows->distinct < MIN_JUDGED ||
@@ -352,7 +353,7 @@ PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
 	PipeannTeamMeet(team);
 	PipeannTeamFree(team, rows->values);
 	PipeannRowsFree(team, rows);
-	Load(team, source, PIPEANN_FLOAT4, rows);
+	Load(team, source, source->whole, rows);
 	(void) FindEqual(team, rows);
 }
 

@@ -88,10 +88,11 @@ typedef struct PipeannRowSource PipeannRowSource;
 struct PipeannRowSource
 {
 	int			dim;
-	PipeannMetric metric;
+	PipeannMetric metric;		/* of which vectors are embedded */
 	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
-	PipeannStorage rounded;		/* vectors come in this storage, which rounds; or
-								 * 0 */
+	PipeannStorage whole;		/* loses nothing of any vector of the column's type */
+	PipeannStorage rounded;		/* vectors come in this storage, which has rounded
+								 * them; or 0 */
 	PipeannStorage rounding;	/* for vectors that half precision suits */
 	uint32		n;				/* vectors */
 	uint32		more;			/* rows beyond one for each */

@@ -99,22 +99,31 @@ LoadTail(const void *v, PipeannStorage storage, int dim)
 	}
 }
 
+/* Without their signs. */
+AVX2_INLINE __m256
+Size8(__m256 v)
+{
+	return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+}
+
 /* Returns sum with the terms of eight elements added. */
 AVX2_INLINE __m256
-AddTerm(__m256 sum, __m256 a, __m256 b, bool is_dot)
+AddTerm(__m256 sum, __m256 a, __m256 b, Term term)
 {
 	__m256		d;
 
-	if (is_dot)
+	if (term == PRODUCTS)
 		return _mm256_fmadd_ps(a, b, sum);
 	d = _mm256_sub_ps(a, b);
+	if (term == DIFFERENCES)
+		return _mm256_add_ps(Size8(d), sum);
 	return _mm256_fmadd_ps(d, d, sum);
 }
 
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
+/* Sum over i < dim of (a[i] - b[i])^2, a[i] * b[i] or |a[i] - b[i]|. */
 AVX2_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		 int dim, bool is_dot)
+		 int dim, Term term)
 {
 	__m256		s0 = _mm256_setzero_ps();
 	__m256		s1 = _mm256_setzero_ps();
@@ -124,15 +133,15 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 32 <= dim; i += 32)
 	{
-		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), is_dot);
-		s1 = AddTerm(s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), is_dot);
-		s2 = AddTerm(s2, Load8(a, sa, i + 16), Load8(b, sb, i + 16), is_dot);
-		s3 = AddTerm(s3, Load8(a, sa, i + 24), Load8(b, sb, i + 24), is_dot);
+		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), term);
+		s1 = AddTerm(s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), term);
+		s2 = AddTerm(s2, Load8(a, sa, i + 16), Load8(b, sb, i + 16), term);
+		s3 = AddTerm(s3, Load8(a, sa, i + 24), Load8(b, sb, i + 24), term);
 	}
 	for (; i + 8 <= dim; i += 8)
-		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), is_dot);
+		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), term);
 	if (i < dim)
-		s1 = AddTerm(s1, LoadTail(a, sa, dim), LoadTail(b, sb, dim), is_dot);
+		s1 = AddTerm(s1, LoadTail(a, sa, dim), LoadTail(b, sb, dim), term);
 	return SumFloats(_mm256_add_ps(_mm256_add_ps(s0, s1),
 								   _mm256_add_ps(s2, s3)));
 }
@@ -159,7 +168,7 @@ SqLoad8(const void *v, PipeannStorage storage, int i, __m256 scale)
 /* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
 AVX2_INLINE float
 SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, bool is_dot)
+	  int dim, Term term)
 {
 	__m256		scale_a = _mm256_set1_ps(sa == PIPEANN_FLOAT4 ? 1 :
 										 SqScale(a, sa, dim));
@@ -170,9 +179,9 @@ SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 	for (int i = 0; i < dim; i += 16)
 	{
 		s0 = AddTerm(s0, SqLoad8(a, sa, i, scale_a),
-					 SqLoad8(b, sb, i, scale_b), is_dot);
+					 SqLoad8(b, sb, i, scale_b), term);
 		s1 = AddTerm(s1, SqLoad8(a, sa, i + 8, scale_a),
-					 SqLoad8(b, sb, i + 8, scale_b), is_dot);
+					 SqLoad8(b, sb, i + 8, scale_b), term);
 	}
 	return SumFloats(_mm256_add_ps(s0, s1));
 }
@@ -305,13 +314,13 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 
 /* sum: of the 64 centroids that centroids points to. */
 AVX2_INLINE void
-SumGroup(const float *x, const float *centroids, int len, bool is_dot,
+SumGroup(const float *x, const float *centroids, int len, Term term,
 		 __m256 *sum)
 {
 	int			d = 0;
 
 	/* the first product needs no sum to be added to */
-	if (is_dot)
+	if (term == PRODUCTS)
 	{
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
@@ -325,7 +334,8 @@ SumGroup(const float *x, const float *centroids, int len, bool is_dot,
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{
 			sum[j] = _mm256_sub_ps(value, _mm256_loadu_ps(centroids + 8 * j));
-			sum[j] = _mm256_mul_ps(sum[j], sum[j]);
+			sum[j] = term == SQUARES ? _mm256_mul_ps(sum[j], sum[j]) :
+				Size8(sum[j]);
 		}
 		d = 1;
 	}
@@ -339,26 +349,23 @@ SumGroup(const float *x, const float *centroids, int len, bool is_dot,
 		{
 			__m256		c = _mm256_loadu_ps(row + 8 * j);
 
-			if (is_dot)
+			if (term == PRODUCTS)
 				sum[j] = _mm256_fnmadd_ps(value, c, sum[j]);
 			else
-			{
-				c = _mm256_sub_ps(value, c);
-				sum[j] = _mm256_fmadd_ps(c, c, sum[j]);
-			}
+				sum[j] = AddTerm(sum[j], value, c, term);
 		}
 	}
 }
 
 AVX2_INLINE void
 Centroids(const float *x, const float *centroids, int len, float *out,
-		  bool is_dot)
+		  Term term)
 {
 	for (int k = 0; k < PQ_ROW; k += CENTROID_GROUP)
 	{
 		__m256		sum[CENTROID_VECTORS];
 
-		SumGroup(x, centroids + k, len, is_dot, sum);
+		SumGroup(x, centroids + k, len, term, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 			_mm256_storeu_ps(out + k + 8 * j, sum[j]);
@@ -431,7 +438,7 @@ SumAll(const float *x, const float *centroids, int len, Distances *distances)
 		__m256		sum[CENTROID_VECTORS];
 		__m256		low = _mm256_set1_ps(__builtin_inff());
 
-		SumGroup(x, centroids + g * CENTROID_GROUP, len, false, sum);
+		SumGroup(x, centroids + g * CENTROID_GROUP, len, SQUARES, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{
@@ -618,13 +625,13 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 AVX2 float
 L2PairFloat2(const void *a, const void *b, int dim)
 {
-	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, false);
+	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, SQUARES);
 }
 
 AVX2 float
 DotPairFloat2(const void *a, const void *b, int dim)
 {
-	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, true);
+	return FloatSum(a, PIPEANN_FLOAT2, b, PIPEANN_FLOAT2, dim, PRODUCTS);
 }
 
 #define SET PipeannKernelsAvx2

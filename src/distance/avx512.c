@@ -111,20 +111,22 @@ SumInts(__m512i v)
 
 /* Returns sum with the terms of sixteen elements added. */
 AVX512_INLINE __m512
-AddTerm(__m512 sum, __m512 a, __m512 b, bool is_dot)
+AddTerm(__m512 sum, __m512 a, __m512 b, Term term)
 {
 	__m512		d;
 
-	if (is_dot)
+	if (term == PRODUCTS)
 		return _mm512_fmadd_ps(a, b, sum);
 	d = _mm512_sub_ps(a, b);
+	if (term == DIFFERENCES)
+		return _mm512_add_ps(_mm512_abs_ps(d), sum);
 	return _mm512_fmadd_ps(d, d, sum);
 }
 
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
+/* Sum over i < dim of (a[i] - b[i])^2, a[i] * b[i] or |a[i] - b[i]|. */
 AVX512_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		 int dim, bool is_dot)
+		 int dim, Term term)
 {
 	__m512		s0 = _mm512_setzero_ps();
 	__m512		s1 = _mm512_setzero_ps();
@@ -134,19 +136,19 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 64 <= dim; i += 64)
 	{
-		s0 = AddTerm(s0, Load16(a, sa, i), Load16(b, sb, i), is_dot);
+		s0 = AddTerm(s0, Load16(a, sa, i), Load16(b, sb, i), term);
 		s1 = AddTerm(s1, Load16(a, sa, i + 16), Load16(b, sb, i + 16),
-					 is_dot);
+					 term);
 		s2 = AddTerm(s2, Load16(a, sa, i + 32), Load16(b, sb, i + 32),
-					 is_dot);
+					 term);
 		s3 = AddTerm(s3, Load16(a, sa, i + 48), Load16(b, sb, i + 48),
-					 is_dot);
+					 term);
 	}
 	for (; i + 16 <= dim; i += 16)
-		s0 = AddTerm(s0, Load16(a, sa, i), Load16(b, sb, i), is_dot);
+		s0 = AddTerm(s0, Load16(a, sa, i), Load16(b, sb, i), term);
 	if (i < dim)
 		s1 = AddTerm(s1, LoadTail(a, sa, i, dim - i),
-					 LoadTail(b, sb, i, dim - i), is_dot);
+					 LoadTail(b, sb, i, dim - i), term);
 	return SumFloats(_mm512_add_ps(_mm512_add_ps(s0, s1),
 								   _mm512_add_ps(s2, s3)));
 }
@@ -183,7 +185,7 @@ SqLoad16(const void *v, PipeannStorage storage, int i, __m512 scale)
 /* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
 AVX512_INLINE float
 SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, bool is_dot)
+	  int dim, Term term)
 {
 	__m512		scale_a = _mm512_set1_ps(sa == PIPEANN_FLOAT4 ? 1 :
 										 SqScale(a, sa, dim));
@@ -195,13 +197,13 @@ SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 	for (; i + 32 <= dim; i += 32)
 	{
 		s0 = AddTerm(s0, SqLoad16(a, sa, i, scale_a),
-					 SqLoad16(b, sb, i, scale_b), is_dot);
+					 SqLoad16(b, sb, i, scale_b), term);
 		s1 = AddTerm(s1, SqLoad16(a, sa, i + 16, scale_a),
-					 SqLoad16(b, sb, i + 16, scale_b), is_dot);
+					 SqLoad16(b, sb, i + 16, scale_b), term);
 	}
 	if (i < dim)
 		s0 = AddTerm(s0, SqLoad16(a, sa, i, scale_a),
-					 SqLoad16(b, sb, i, scale_b), is_dot);
+					 SqLoad16(b, sb, i, scale_b), term);
 	return SumFloats(_mm512_add_ps(s0, s1));
 }
 
@@ -317,7 +319,7 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 #define CENTROID_VECTORS 16
 
 AVX512_INLINE void
-SumAll(const float *x, const float *centroids, int len, bool is_dot,
+SumAll(const float *x, const float *centroids, int len, Term term,
 	   __m512 *sum)
 {
 	UNROLL(16)
@@ -333,24 +335,21 @@ SumAll(const float *x, const float *centroids, int len, bool is_dot,
 		{
 			__m512		c = _mm512_loadu_ps(row + 16 * j);
 
-			if (is_dot)
+			if (term == PRODUCTS)
 				sum[j] = _mm512_fnmadd_ps(value, c, sum[j]);
 			else
-			{
-				c = _mm512_sub_ps(value, c);
-				sum[j] = _mm512_fmadd_ps(c, c, sum[j]);
-			}
+				sum[j] = AddTerm(sum[j], value, c, term);
 		}
 	}
 }
 
 AVX512_INLINE void
 Centroids(const float *x, const float *centroids, int len, float *out,
-		  bool is_dot)
+		  Term term)
 {
 	__m512		sum[CENTROID_VECTORS];
 
-	SumAll(x, centroids, len, is_dot, sum);
+	SumAll(x, centroids, len, term, sum);
 	UNROLL(16)
 	for (int j = 0; j < CENTROID_VECTORS; j++)
 		_mm512_storeu_ps(out + 16 * j, sum[j]);
@@ -400,7 +399,7 @@ NearestCentroid(const float *x, const float *centroids, int len,
 	uint64		places;
 	int			first;
 
-	SumAll(x, centroids, len, false, sum);
+	SumAll(x, centroids, len, SQUARES, sum);
 	UNROLL(4)
 	for (int g = 0; g < 4; g++)
 		low[g] = _mm512_set1_ps(__builtin_inff());

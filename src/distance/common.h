@@ -24,6 +24,14 @@
 #define UNROLL(n)
 #endif
 
+/* What a sum over the elements of two vectors adds up. */
+typedef enum Term
+{
+	SQUARES,					/* of their differences */
+	PRODUCTS,
+	DIFFERENCES					/* their size */
+} Term;
+
 /* IEEE 754 binary16, for single elements. */
 static inline float
 HalfToFloat(uint16 h)

@@ -55,9 +55,13 @@ typedef struct PipeannKernels
 {
 	const char *name;			/* "scalar", "avx2", "avx512", "neon" */
 
-	/* Squared L2 and inner product, indexed by PipeannStorage. */
+	/*
+	 * Squared L2, inner product and L1, indexed by PipeannStorage; no L1 of vectors
+	 * that are rotated.
+	 */
 	PipeannQueryFn l2[PIPEANN_NUM_STORAGE];
 	PipeannQueryFn dot[PIPEANN_NUM_STORAGE];
+	PipeannQueryFn l1[PIPEANN_NUM_STORAGE];
 	PipeannPairFn l2_pair[PIPEANN_NUM_STORAGE];
 	PipeannPairFn dot_pair[PIPEANN_NUM_STORAGE];
 
@@ -73,13 +77,16 @@ typedef struct PipeannKernels
 	/*
 	 * A row of a distance table, or the distances of an encoder: for each of
 	 * the 256 centroids of a subvector, out[k] = sum over d < len of
-	 * (x[d] - centroids[d * 256 + k])^2, or for dot the negative sum of
-	 * products. centroids is transposed: [len][256].
+	 * (x[d] - centroids[d * 256 + k])^2, for dot the negative sum of products,
+	 * for l1 the sum of the differences' sizes. centroids is transposed:
+	 * [len][256].
 	 */
 	void		(*centroid_l2) (const float *x, const float *centroids, int len,
 								float *out);
 	void		(*centroid_dot) (const float *x, const float *centroids,
 								 int len, float *out);
+	void		(*centroid_l1) (const float *x, const float *centroids, int len,
+								float *out);
 
 	/*
 	 * The nearest of 256 centroids to each of n vectors, x + i * stride, with

@@ -10,18 +10,18 @@
  * NearestCentroid() in place of CentroidNearest(). See struct PipeannKernels
  * for what the functions do.
  */
-#define QUERY_KERNEL(name, storage, is_dot) \
+#define QUERY_KERNEL(name, storage, term) \
 KERNEL static float \
 name(const float *q, const void *v, int dim) \
 { \
-	return FloatSum(q, PIPEANN_FLOAT4, v, storage, dim, is_dot); \
+	return FloatSum(q, PIPEANN_FLOAT4, v, storage, dim, term); \
 }
 
-#define PAIR_KERNEL(name, storage, is_dot) \
+#define PAIR_KERNEL(name, storage, term) \
 KERNEL static float \
 name(const void *a, const void *b, int dim) \
 { \
-	return FloatSum(a, storage, b, storage, dim, is_dot); \
+	return FloatSum(a, storage, b, storage, dim, term); \
 }
 
 /* Of quantised vectors, and of one with a query. */
@@ -29,22 +29,22 @@ name(const void *a, const void *b, int dim) \
 KERNEL static float \
 L2Sq##bits(const float *q, const void *v, int dim) \
 { \
-	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, false); \
+	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, SQUARES); \
 } \
 KERNEL static float \
 DotSq##bits(const float *q, const void *v, int dim) \
 { \
-	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, true); \
+	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, PRODUCTS); \
 } \
 KERNEL static float \
 L2PairSq##bits(const void *a, const void *b, int dim) \
 { \
-	return SqSum(a, storage, b, storage, dim, false); \
+	return SqSum(a, storage, b, storage, dim, SQUARES); \
 } \
 KERNEL static float \
 DotPairSq##bits(const void *a, const void *b, int dim) \
 { \
-	return SqSum(a, storage, b, storage, dim, true); \
+	return SqSum(a, storage, b, storage, dim, PRODUCTS); \
 } \
 KERNEL static void \
 Sq##bits##ToFloat(const void *src, int dim, float *dst) \
@@ -59,11 +59,11 @@ name(const void *a, const void *b, int dim) \
 	return BytePair(a, b, dim, is_signed, is_dot); \
 }
 
-#define CENTROID_KERNEL(name, is_dot) \
+#define CENTROID_KERNEL(name, term) \
 KERNEL static void \
 name(const float *x, const float *centroids, int len, float *out) \
 { \
-	Centroids(x, centroids, len, out, is_dot); \
+	Centroids(x, centroids, len, out, term); \
 }
 
 #define TO_FLOAT_KERNEL(name, storage) \
@@ -73,21 +73,25 @@ name(const void *src, int dim, float *dst) \
 	ToFloat(src, storage, dim, dst); \
 }
 
-QUERY_KERNEL(L2Float4, PIPEANN_FLOAT4, false)
-QUERY_KERNEL(L2Float2, PIPEANN_FLOAT2, false)
-QUERY_KERNEL(L2Int8, PIPEANN_INT8, false)
-QUERY_KERNEL(L2Uint8, PIPEANN_UINT8, false)
-QUERY_KERNEL(DotFloat4, PIPEANN_FLOAT4, true)
-QUERY_KERNEL(DotFloat2, PIPEANN_FLOAT2, true)
-QUERY_KERNEL(DotInt8, PIPEANN_INT8, true)
-QUERY_KERNEL(DotUint8, PIPEANN_UINT8, true)
+QUERY_KERNEL(L2Float4, PIPEANN_FLOAT4, SQUARES)
+QUERY_KERNEL(L2Float2, PIPEANN_FLOAT2, SQUARES)
+QUERY_KERNEL(L2Int8, PIPEANN_INT8, SQUARES)
+QUERY_KERNEL(L2Uint8, PIPEANN_UINT8, SQUARES)
+QUERY_KERNEL(DotFloat4, PIPEANN_FLOAT4, PRODUCTS)
+QUERY_KERNEL(DotFloat2, PIPEANN_FLOAT2, PRODUCTS)
+QUERY_KERNEL(DotInt8, PIPEANN_INT8, PRODUCTS)
+QUERY_KERNEL(DotUint8, PIPEANN_UINT8, PRODUCTS)
+QUERY_KERNEL(L1Float4, PIPEANN_FLOAT4, DIFFERENCES)
+QUERY_KERNEL(L1Float2, PIPEANN_FLOAT2, DIFFERENCES)
+QUERY_KERNEL(L1Int8, PIPEANN_INT8, DIFFERENCES)
+QUERY_KERNEL(L1Uint8, PIPEANN_UINT8, DIFFERENCES)
 
-PAIR_KERNEL(L2PairFloat4, PIPEANN_FLOAT4, false)
-PAIR_KERNEL(DotPairFloat4, PIPEANN_FLOAT4, true)
+PAIR_KERNEL(L2PairFloat4, PIPEANN_FLOAT4, SQUARES)
+PAIR_KERNEL(DotPairFloat4, PIPEANN_FLOAT4, PRODUCTS)
 /* avx2.h has those of two sets */
 #ifndef L2PairFloat2
-PAIR_KERNEL(L2PairFloat2, PIPEANN_FLOAT2, false)
-PAIR_KERNEL(DotPairFloat2, PIPEANN_FLOAT2, true)
+PAIR_KERNEL(L2PairFloat2, PIPEANN_FLOAT2, SQUARES)
+PAIR_KERNEL(DotPairFloat2, PIPEANN_FLOAT2, PRODUCTS)
 #endif
 BYTE_PAIR_KERNEL(L2PairInt8, true, false)
 BYTE_PAIR_KERNEL(L2PairUint8, false, false)
@@ -121,8 +125,9 @@ SqQuantize(const float *x, int bits, int dim, void *dst)
 	}
 }
 
-CENTROID_KERNEL(CentroidL2, false)
-CENTROID_KERNEL(CentroidDot, true)
+CENTROID_KERNEL(CentroidL2, SQUARES)
+CENTROID_KERNEL(CentroidDot, PRODUCTS)
+CENTROID_KERNEL(CentroidL1, DIFFERENCES)
 
 TO_FLOAT_KERNEL(Float2ToFloat, PIPEANN_FLOAT2)
 TO_FLOAT_KERNEL(Int8ToFloat, PIPEANN_INT8)
@@ -173,6 +178,7 @@ const PipeannKernels SET = {
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8, L2Sq12, L2Sq13, L2Sq14},
 	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8, DotSq12, DotSq13,
 	DotSq14},
+	.l1 = {NULL, L1Float4, L1Float2, L1Int8, L1Uint8},
 	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8,
 	L2PairSq12, L2PairSq13, L2PairSq14},
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8, DotPairUint8,
@@ -180,6 +186,7 @@ const PipeannKernels SET = {
 	.pq_scan = PqScan,
 	.centroid_l2 = CentroidL2,
 	.centroid_dot = CentroidDot,
+	.centroid_l1 = CentroidL1,
 	.centroid_nearest = CentroidNearest,
 	.dot_tile = DotTile,
 	.tile_near = TileNear,

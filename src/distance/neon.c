@@ -83,6 +83,14 @@ AddL2(Float8 *sum, Float8 a, Float8 b)
 	sum->high = vfmaq_f32(sum->high, high, high);
 }
 
+/* Add the sizes of eight differences to *sum. */
+ALWAYS_INLINE void
+AddL1(Float8 *sum, Float8 a, Float8 b)
+{
+	sum->low = vaddq_f32(sum->low, vabdq_f32(a.low, b.low));
+	sum->high = vaddq_f32(sum->high, vabdq_f32(a.high, b.high));
+}
+
 /* Add eight products to *sum. */
 ALWAYS_INLINE void
 AddDot(Float8 *sum, Float8 a, Float8 b)
@@ -92,18 +100,20 @@ AddDot(Float8 *sum, Float8 a, Float8 b)
 }
 
 ALWAYS_INLINE void
-AddTerm(Float8 *sum, Float8 a, Float8 b, bool is_dot)
+AddTerm(Float8 *sum, Float8 a, Float8 b, Term term)
 {
-	if (is_dot)
+	if (term == PRODUCTS)
 		AddDot(sum, a, b);
-	else
+	else if (term == SQUARES)
 		AddL2(sum, a, b);
+	else
+		AddL1(sum, a, b);
 }
 
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
+/* Sum over i < dim of (a[i] - b[i])^2, a[i] * b[i] or |a[i] - b[i]|. */
 ALWAYS_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		 int dim, bool is_dot)
+		 int dim, Term term)
 {
 	Float8		s0 = {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
 	Float8		s1 = s0;
@@ -111,17 +121,17 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 16 <= dim; i += 16)
 	{
-		AddTerm(&s0, Load8(a, sa, i), Load8(b, sb, i), is_dot);
-		AddTerm(&s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), is_dot);
+		AddTerm(&s0, Load8(a, sa, i), Load8(b, sb, i), term);
+		AddTerm(&s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), term);
 	}
 	if (i + 8 <= dim)
 	{
-		AddTerm(&s0, Load8(a, sa, i), Load8(b, sb, i), is_dot);
+		AddTerm(&s0, Load8(a, sa, i), Load8(b, sb, i), term);
 		i += 8;
 	}
 	if (i < dim)
 		AddTerm(&s1, LoadTail(a, sa, i, dim), LoadTail(b, sb, i, dim),
-				is_dot);
+				term);
 	return vaddvq_f32(vaddq_f32(vaddq_f32(s0.low, s0.high),
 								vaddq_f32(s1.low, s1.high)));
 }
@@ -156,7 +166,7 @@ SqLoad8(const void *v, PipeannStorage storage, int i, float scale)
 /* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
 ALWAYS_INLINE float
 SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, bool is_dot)
+	  int dim, Term term)
 {
 	float		scale_a = sa == PIPEANN_FLOAT4 ? 1 : SqScale(a, sa, dim);
 	float		scale_b = SqScale(b, sb, dim);
@@ -164,7 +174,7 @@ SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (int i = 0; i < dim; i += 8)
 		AddTerm(&sum, SqLoad8(a, sa, i, scale_a), SqLoad8(b, sb, i, scale_b),
-				is_dot);
+				term);
 	return vaddvq_f32(vaddq_f32(sum.low, sum.high));
 }
 
@@ -267,7 +277,7 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 
 /* sum: of the 32 centroids that centroids points to. */
 ALWAYS_INLINE void
-SumGroup(const float *x, const float *centroids, int len, bool is_dot,
+SumGroup(const float *x, const float *centroids, int len, Term term,
 		 float32x4_t *sum)
 {
 	UNROLL(8)
@@ -283,26 +293,28 @@ SumGroup(const float *x, const float *centroids, int len, bool is_dot,
 		{
 			float32x4_t c = vld1q_f32(row + 4 * j);
 
-			if (is_dot)
+			if (term == PRODUCTS)
 				sum[j] = vfmsq_f32(sum[j], value, c);
-			else
+			else if (term == SQUARES)
 			{
 				c = vsubq_f32(value, c);
 				sum[j] = vfmaq_f32(sum[j], c, c);
 			}
+			else
+				sum[j] = vaddq_f32(sum[j], vabdq_f32(value, c));
 		}
 	}
 }
 
 ALWAYS_INLINE void
 Centroids(const float *x, const float *centroids, int len, float *out,
-		  bool is_dot)
+		  Term term)
 {
 	for (int k = 0; k < PQ_ROW; k += CENTROID_GROUP)
 	{
 		float32x4_t sum[CENTROID_VECTORS];
 
-		SumGroup(x, centroids + k, len, is_dot, sum);
+		SumGroup(x, centroids + k, len, term, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 			vst1q_f32(out + k + 4 * j, sum[j]);
@@ -349,7 +361,7 @@ NearestCentroid(const float *x, const float *centroids, int len,
 		float32x4_t low = vdupq_n_f32(__builtin_inff());
 		float		group;
 
-		SumGroup(x, centroids + k, len, false, sum);
+		SumGroup(x, centroids + k, len, SQUARES, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{

@@ -16,19 +16,23 @@
 #include "distance/sq.h"
 
 ALWAYS_INLINE float
-TermAt(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	   int i, bool is_dot)
+TermOf(float x, float y, Term term)
 {
-	float		x = LoadElement(a, sa, i);
-	float		y = LoadElement(b, sb, i);
-
-	return is_dot ? x * y : (x - y) * (x - y);
+	return term == PRODUCTS ? x * y :
+		term == SQUARES ? (x - y) * (x - y) : fabsf(x - y);
 }
 
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i]. */
+ALWAYS_INLINE float
+TermAt(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
+	   int i, Term term)
+{
+	return TermOf(LoadElement(a, sa, i), LoadElement(b, sb, i), term);
+}
+
+/* Sum over i < dim of (a[i] - b[i])^2, a[i] * b[i] or |a[i] - b[i]|. */
 ALWAYS_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-		 int dim, bool is_dot)
+		 int dim, Term term)
 {
 	float		s0 = 0.0f;
 	float		s1 = 0.0f;
@@ -38,13 +42,13 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 4 <= dim; i += 4)
 	{
-		s0 += TermAt(a, sa, b, sb, i, is_dot);
-		s1 += TermAt(a, sa, b, sb, i + 1, is_dot);
-		s2 += TermAt(a, sa, b, sb, i + 2, is_dot);
-		s3 += TermAt(a, sa, b, sb, i + 3, is_dot);
+		s0 += TermAt(a, sa, b, sb, i, term);
+		s1 += TermAt(a, sa, b, sb, i + 1, term);
+		s2 += TermAt(a, sa, b, sb, i + 2, term);
+		s3 += TermAt(a, sa, b, sb, i + 3, term);
 	}
 	for (; i < dim; i++)
-		s0 += TermAt(a, sa, b, sb, i, is_dot);
+		s0 += TermAt(a, sa, b, sb, i, term);
 	return (s0 + s1) + (s2 + s3);
 }
 
@@ -59,7 +63,7 @@ SqElement(const void *v, PipeannStorage storage, int i, float scale)
 /* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
 ALWAYS_INLINE float
 SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, bool is_dot)
+	  int dim, Term term)
 {
 	float		scale_a = sa == PIPEANN_FLOAT4 ? 1 : SqScale(a, sa, dim);
 	float		scale_b = SqScale(b, sb, dim);
@@ -70,7 +74,7 @@ SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 		float		x = SqElement(a, sa, i, scale_a);
 		float		y = SqElement(b, sb, i, scale_b);
 
-		sum[i % 4] += is_dot ? x * y : (x - y) * (x - y);
+		sum[i % 4] += TermOf(x, y, term);
 	}
 	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
@@ -105,7 +109,7 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 
 ALWAYS_INLINE void
 Centroids(const float *x, const float *centroids, int len, float *restrict out,
-		  bool is_dot)
+		  Term term)
 {
 	for (int k = 0; k < PQ_ROW; k++)
 		out[k] = 0.0f;
@@ -115,8 +119,7 @@ Centroids(const float *x, const float *centroids, int len, float *restrict out,
 		float		value = x[d];
 
 		for (int k = 0; k < PQ_ROW; k++)
-			out[k] += is_dot ? -value * row[k] :
-				(value - row[k]) * (value - row[k]);
+			out[k] += TermOf(term == PRODUCTS ? -value : value, row[k], term);
 	}
 }
 
@@ -136,7 +139,7 @@ NearestCentroid(const float *x, const float *centroids, int len,
 	float		smallest = __builtin_inff();
 	int			nearest = PQ_ROW;
 
-	Centroids(x, centroids, len, distance, false);
+	Centroids(x, centroids, len, distance, SQUARES);
 	for (int i = 0; i < NEAREST_LANES; i++)
 		lane[i] = __builtin_inff();
 	for (int k = 0; k < PQ_ROW; k += NEAREST_LANES)

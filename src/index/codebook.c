@@ -1,7 +1,7 @@
 /*
  * codebook.c
- *		Codebooks that no cache holds: that of the generation being made, and that of
- *		another partition's index.
+ *		Codebooks that no cache holds: that of the generation being made, that of
+ *		another partition's index, and one in an order in which codes are decoded fast.
  */
 #include "postgres.h"
 
@@ -162,4 +162,49 @@ PipeannReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
 	}
 	list_free(siblings);
 	return done;
+}
+
+/* ---------- codes decoded ---------- */
+
+/*
+ * The codebook by code, of the index and generation for which the backend decoded last.
+ * It is made when as many codes were decoded as pay for it.
+ */
+static struct
+{
+	uint64		build_id;
+	uint32		generation;
+	int			decoded;
+	float	   *by_code;		/* or NULL */
+}			decoder;
+
+#define DECODED_BEFORE 512
+
+/* Decode a node's code to out[dim]. */
+void
+PipeannDecodeNode(const PipeannIndexView *view, uint32 id, float *out)
+{
+	const PipeannPq *pq = &view->codes.pq;
+	const PipeannMeta *meta = &view->meta;
+
+	if (decoder.build_id != meta->build_id ||
+		decoder.generation != meta->generation)
+	{
+		if (decoder.by_code != NULL)
+			pfree(decoder.by_code);
+		memset(&decoder, 0, sizeof(decoder));
+		decoder.build_id = meta->build_id;
+		decoder.generation = meta->generation;
+	}
+	if (decoder.by_code == NULL && ++decoder.decoded > DECODED_BEFORE)
+	{
+		decoder.by_code = MemoryContextAllocHuge(TopMemoryContext,
+												 mul_size(pq->dim, PIPEANN_CENTROIDS * sizeof(float)));
+		PipeannPqByCode(pq, decoder.by_code);
+	}
+	if (decoder.by_code == NULL)
+		PipeannPqDecode(pq, PipeannCodeAt(&view->codes, id), out);
+	else
+		PipeannPqDecodeFrom(pq, decoder.by_code,
+							PipeannCodeAt(&view->codes, id), out);
 }

@@ -15,6 +15,7 @@
 #include "cache/cache.h"
 #include "index/options.h"
 #include "index/place.h"
+#include "index/types.h"
 #include "search/search.h"
 #include "storage/storage.h"
 #include "utils/rel.h"
@@ -31,15 +32,6 @@
 
 /* An index with fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096
-
-/* pgvector's type in memory. */
-typedef struct PipeannVector
-{
-	int32		vl_len_;
-	int16		dim;
-	int16		unused;
-	float		x[FLEXIBLE_ARRAY_MEMBER];
-} PipeannVector;
 
 /* columns.c: an index's columns: a vector, and others whose values rows have */
 typedef struct PipeannColumns
@@ -79,8 +71,6 @@ extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 
 /* vector.c */
 extern PipeannMetric PipeannIndexMetric(Relation index);
-extern int	PipeannTypmodDimensions(int32 typmod);
-extern const float *PipeannDatumElements(Datum value, int dim);
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannNormalize(const float *x, int dim, float *out);
@@ -177,7 +167,8 @@ PipeannIndexDimensions(Relation index)
 {
 	int			position = PipeannVectorPosition(index);
 
-	return PipeannTypmodDimensions(TupleDescAttr(RelationGetDescr(index),
+	return PipeannTypmodDimensions(PipeannIndexType(index),
+								   TupleDescAttr(RelationGetDescr(index),
 												 position)->atttypmod);
 }
 

@@ -305,48 +305,6 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 }
 
 /*
- * The codebook by code, of the index and generation for which the backend decoded last.
- * It is made when as many codes were decoded as pay for it.
- */
-static struct
-{
-	uint64		build_id;
-	uint32		generation;
-	int			decoded;
-	float	   *by_code;		/* or NULL */
-}			decoder;
-
-#define DECODED_BEFORE 512
-
-static void
-Decode(const PipeannIndexView *view, uint32 id, float *out)
-{
-	const PipeannPq *pq = &view->codes.pq;
-	const PipeannMeta *meta = &view->meta;
-
-	if (decoder.build_id != meta->build_id ||
-		decoder.generation != meta->generation)
-	{
-		if (decoder.by_code != NULL)
-			pfree(decoder.by_code);
-		memset(&decoder, 0, sizeof(decoder));
-		decoder.build_id = meta->build_id;
-		decoder.generation = meta->generation;
-	}
-	if (decoder.by_code == NULL && ++decoder.decoded > DECODED_BEFORE)
-	{
-		decoder.by_code = MemoryContextAllocHuge(TopMemoryContext,
-												 mul_size(pq->dim, PIPEANN_CENTROIDS * sizeof(float)));
-		PipeannPqByCode(pq, decoder.by_code);
-	}
-	if (decoder.by_code == NULL)
-		PipeannPqDecode(pq, PipeannCodeAt(&view->codes, id), out);
-	else
-		PipeannPqDecodeFrom(pq, decoder.by_code,
-							PipeannCodeAt(&view->codes, id), out);
-}
-
-/*
  * Embed a node's vector: decoded from its code or, in an index without codes,
  * from its slot; no page may be locked. False if its code is not known yet.
  */
@@ -361,7 +319,7 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 		if (id >= view->codes.ncodes)
 			return false;
 		/* for cosine, codes are of normalised vectors */
-		Decode(view, id, out);
+		PipeannDecodeNode(view, id, out);
 		if (l->metric == PIPEANN_IP)
 			out[l->dim] = NormPart(view, out);
 		return true;

@@ -9,6 +9,7 @@
 #ifndef PIPEANN_NEIGHBORS_H
 #define PIPEANN_NEIGHBORS_H
 
+#include "base/metric.h"
 #include "graph/graph.h"
 #include "index/index.h"
 
@@ -38,18 +39,13 @@ typedef struct PipeannListChange
 	bool		done;
 } PipeannListChange;
 
-/*
- * The layout for searching neighbours. In an index by inner product these are
- * near nodes, not those of the largest products, which are always the long
- * vectors.
- */
+/* The layout for searching neighbours. */
 static inline PipeannLayout
 PipeannNearLayout(const PipeannLayout *l)
 {
 	PipeannLayout near = *l;
 
-	if (near.metric == PIPEANN_IP)
-		near.metric = PIPEANN_L2;
+	near.metric = PipeannMetrics[l->metric].near;
 	return near;
 }
 

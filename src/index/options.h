@@ -10,12 +10,13 @@
 #include "utils/relcache.h"
 
 /*
- * Support functions of operator classes: a vector's returns its PipeannMetric, others
- * have options of a column.
+ * Support functions of operator classes: a vector's return its PipeannMetric and its
+ * PipeannType (if there is none it is vector), others have options of a column.
  */
 #define PIPEANN_METRIC_PROC 1
 #define PIPEANN_OPTIONS_PROC 2
-#define PIPEANN_NUM_PROCS 2
+#define PIPEANN_TYPE_PROC 3
+#define PIPEANN_NUM_PROCS 3
 
 /*
  * Strategies of operators: the distance of a vector column, and the conditions of
@@ -44,7 +45,7 @@
 #define PIPEANN_MAX_EF_CONSTRUCTION 1000
 #define PIPEANN_DEFAULT_FILLFACTOR 100
 #define PIPEANN_MIN_FILLFACTOR 10
-#define PIPEANN_MAX_DIM 16000	/* of pgvector's type vector */
+#define PIPEANN_MAX_DIM 16000	/* of pgvector's types vector and halfvec */
 
 typedef struct PipeannOptions
 {

@@ -1,7 +1,7 @@
 /*
  * vector.c
- *		From a datum to the vector that the index stores and searches for, and what half
- *		precision and bytes lose of it.
+ *		The vector that the index stores and searches for, and what half precision and
+ *		bytes lose of it.
  */
 #include "postgres.h"
 
@@ -9,14 +9,12 @@
 #include <math.h>
 
 #include "access/heaptoast.h"
+#include "base/metric.h"
 #include "index/index.h"
 #include "fmgr.h"
 #include "distance/distance.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#if PG_VERSION_NUM >= 160000
-#include "varatt.h"
-#endif
 
 /* The metric of an index's operator class. */
 PipeannMetric
@@ -26,57 +24,12 @@ PipeannIndexMetric(Relation index)
 										 PIPEANN_METRIC_PROC);
 	int			metric = DatumGetInt32(FunctionCall0Coll(proc, InvalidOid));
 
-	if (metric < PIPEANN_L2 || metric > PIPEANN_COSINE)
+	if (!PipeannIsMetric(metric))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("operator class of index \"%s\" has an unknown metric %d",
 						RelationGetRelationName(index), metric)));
 	return metric;
-}
-
-/* Dimensions by a column's type modifier. Errors if it declares none. */
-int
-PipeannTypmodDimensions(int32 typmod)
-{
-	if (typmod < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("column does not have dimensions"),
-				 errhint("Declare them in the column's type, as in vector(768), or cast to it in the index expression.")));
-	if (typmod > PIPEANN_MAX_DIM)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("column cannot have more than %d dimensions for a pipeann index",
-						PIPEANN_MAX_DIM)));
-	return typmod;
-}
-
-/*
- * The elements of a possibly toasted vector datum, float[dim], in
- * CurrentMemoryContext. Errors if it has another number of dimensions.
- *
- * The length is checked against the datum's size as well, lest a broken one
- * lead beyond its memory.
- */
-const float *
-PipeannDatumElements(Datum value, int dim)
-{
-	PipeannVector *vector = (PipeannVector *) PG_DETOAST_DATUM(value);
-
-	if (vector->dim != dim)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("expected %d dimensions, not %d", dim, vector->dim)));
-	if (VARSIZE(vector) < offsetof(PipeannVector, x) + sizeof(float) * dim)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("vector is shorter than its %d dimensions", dim)));
-	for (int i = 0; i < dim; i++)
-		if (unlikely(!isfinite(vector->x[i])))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_EXCEPTION),
-					 errmsg("vector element %d is not a finite number", i + 1)));
-	return vector->x;
 }
 
 /* Euclidean norm. */
@@ -129,8 +82,8 @@ bool
 PipeannVectorsInToast(Relation index)
 {
 	AttrNumber	column = PipeannVectorColumn(index);
-	int			whole = offsetof(PipeannVector, x) +
-		sizeof(float) * PipeannIndexDimensions(index);
+	int			whole = (int) PipeannValueBytes(PipeannIndexType(index),
+												PipeannIndexDimensions(index));
 	int			stored;
 
 	if (column == 0)
@@ -300,8 +253,7 @@ PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 {
 	const PipeannLayout *l = &meta->layout;
 
-	if (PipeannIsRounding(l->storage) ||
-		(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+	if (PipeannIsRounded(l) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return false;
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||

@@ -57,6 +57,8 @@ extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
 							  uint8 *out);
 extern bool PipeannReadSibling(Relation index, const PipeannPq *pq,
 							   PipeannMetric metric, float *centroids);
+extern void PipeannDecodeNode(const PipeannIndexView *view, uint32 id,
+							  float *out);
 
 /* degree.c */
 extern int	PipeannChooseM(Relation heap, const char *vectors, uint32 n,

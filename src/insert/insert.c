@@ -344,7 +344,7 @@ FillSlot(InsertState *state)
 	(void) PipeannSlotAddRow(l, slot, state->row);
 	PipeannVectorFromFloat(state->x, l->storage, l->dim,
 						   PipeannSlotVector(l, slot));
-	if (PipeannIsRounding(l->storage) && !state->out_of_line)
+	if (PipeannIsRounded(l) && !state->out_of_line)
 	{
 		PipeannRounding rounding;
 
@@ -833,7 +833,8 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	MemoryContext context = CurrentMemoryContext;
 	PipeannColumns columns = PipeannIndexColumns(index);
 	int			dim = PipeannIndexDimensions(index);
-	const float *x = PipeannDatumElements(values[columns.vector], dim);
+	const float *x = PipeannDatumElements(PipeannIndexType(index),
+										  values[columns.vector], dim);
 	double		norm = PipeannNorm(x, dim);
 	const PipeannRow *row;
 	PipeannIndexView view;

@@ -246,7 +246,7 @@ pipeann_stored_vector(PG_FUNCTION_ARGS)
 {
 	Datum		vector = PG_GETARG_DATUM(0);
 	AttrNumber	column;
-	PipeannVector *stored;
+	struct varlena *stored;
 
 	if (!VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(vector)))
 		PG_RETURN_DATUM(vector);

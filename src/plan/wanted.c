@@ -166,7 +166,8 @@ BytesInToast(const IndexOptInfo *info)
 	if (!RelationIsValid(index))
 		return 0;
 	if (PipeannVectorsInToast(index))
-		bytes = sizeof(float) * PipeannIndexDimensions(index);
+		bytes = PipeannValueBytes(PipeannIndexType(index),
+								  PipeannIndexDimensions(index));
 	RelationClose(index);
 	return bytes;
 }

@@ -208,6 +208,8 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 
 		if (metric == PIPEANN_IP)
 			PipeannKernel->centroid_dot(x, centroids, pq->len[j], row);
+		else if (metric == PIPEANN_L1)
+			PipeannKernel->centroid_l1(x, centroids, pq->len[j], row);
 		else
 			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
 		if (metric == PIPEANN_COSINE)

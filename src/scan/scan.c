@@ -74,7 +74,7 @@ ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
 	if (!*comparable)
 		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(scan->orderByData->sk_argument, l->dim);
+	x = PipeannDatumElements(l->type, scan->orderByData->sk_argument, l->dim);
 	if (l->metric != PIPEANN_COSINE)
 		return x;
 	*comparable = PipeannNorm(x, l->dim) > 0;
@@ -305,7 +305,7 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 	bool		found;
 	bool		exact = true;
 
-	if (PipeannIsRounding(l->storage))
+	if (PipeannIsRounded(l))
 		return false;
 	slot = PipeannSlotAlloc(l);
 	PipeannSlotCopy(view, id, slot);
@@ -324,8 +324,9 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 static Size
 FlatSize(ExpandedObjectHeader *header)
 {
-	return offsetof(PipeannVector, x) +
-		mul_size(((PipeannOnly *) header)->view->meta.layout.dim, sizeof(float));
+	const PipeannLayout *l = &((PipeannOnly *) header)->view->meta.layout;
+
+	return PipeannValueBytes(l->type, l->dim);
 }
 
 /*
@@ -336,18 +337,18 @@ static void
 Flatten(ExpandedObjectHeader *header, void *result, Size size)
 {
 	PipeannOnly *only = (PipeannOnly *) header;
+	const PipeannLayout *l = &only->view->meta.layout;
 	MemoryContext old = MemoryContextSwitchTo(only->row);
-	PipeannVector *vector = result;
+	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 
-	memset(vector, 0, size);
-	SET_VARSIZE(vector, size);
-	vector->dim = only->view->meta.layout.dim;
-	if (!ReadFromNode(only->view, only->id, vector->x))
+	if (!ReadFromNode(only->view, only->id, x))
 	{
 		only->looked = true;
-		if (!PipeannTableVector(only->scan, &only->tid, vector->dim, vector->x))
+		if (!PipeannTableVector(only->scan, &only->tid, l, x))
 			PipeannRowError(only->view->index, only->id);
 	}
+	PipeannValueSet(l->type, x, l->dim, result);
+	pfree(x);
 	MemoryContextSwitchTo(old);
 }
 
@@ -566,7 +567,8 @@ IsLeftOut(PipeannLeftOut *left_out)
 		found = left_out->nulls && isnull;
 		if (!left_out->nulls && !isnull)
 		{
-			x = PipeannDatumElements(left_out->values[left_out->vector], l->dim);
+			x = PipeannDatumElements(l->type, left_out->values[left_out->vector],
+									 l->dim);
 			found = !PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim));
 		}
 	}

@@ -109,7 +109,7 @@ extern void pipeannendscan(IndexScanDesc scan);
 extern PipeannSearchParams PipeannScanParams(void);
 
 /* stream.c */
-extern PipeannVector *PipeannScanVector(Oid table, AttrNumber column,
+extern struct varlena *PipeannScanVector(Oid table, AttrNumber column,
 										ItemPointer tid);
 
 /* Whether maintenance_work_mem holds a map of so many rows in the making. */

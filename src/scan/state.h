@@ -144,7 +144,7 @@ extern void PipeannStreamNoteDead(PipeannScan *state);
 extern void PipeannStreamSearched(PipeannScan *state);
 extern void PipeannStreamRowIs(PipeannScan *state);
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
-							   int dim, float *x);
+							   const PipeannLayout *l, float *x);
 
 /* tid_filter.c */
 extern PipeannTidFilterState *PipeannTidFilterBegin(PipeannScan *state,

@@ -296,7 +296,7 @@ PrefetchVectors(PipeannScan *state)
  * index's expression is computed for whoever asks.
  */
 static bool
-CopyVector(Relation index, TupleTableSlot *slot, int dim, float *x)
+CopyVector(Relation index, TupleTableSlot *slot, const PipeannLayout *l, float *x)
 {
 	AttrNumber	column = PipeannVectorColumn(index);
 	Datum		values[INDEX_MAX_KEYS];
@@ -314,17 +314,17 @@ CopyVector(Relation index, TupleTableSlot *slot, int dim, float *x)
 		FormIndexDatum(BuildIndexInfo(index), slot, estate, values, isnull);
 	}
 	if (!isnull[vector])
-		memcpy(x, PipeannDatumElements(values[vector], dim),
-			   mul_size(dim, sizeof(float)));
+		memcpy(x, PipeannDatumElements(l->type, values[vector], l->dim),
+			   mul_size(l->dim, sizeof(float)));
 	if (estate != NULL)
 		FreeExecutorState(estate);
 	return !isnull[vector];
 }
 
-/* Read a row's vector to x[dim]. False if the snapshot does not see the row. */
+/* Read a row's vector to x[l->dim]. False if the snapshot does not see the row. */
 bool
-PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
-				   float *x)
+PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
+				   const PipeannLayout *l, float *x)
 {
 	Relation	table = scan->heapRelation;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
@@ -340,7 +340,7 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid, int dim,
 
 	found = table_index_fetch_tuple(fetch, &at, scan->xs_snapshot, slot,
 									&again, &dead) &&
-		CopyVector(scan->indexRelation, slot, dim, x);
+		CopyVector(scan->indexRelation, slot, l, x);
 	ExecDropSingleTupleTableSlot(slot);
 	table_index_fetch_end(fetch);
 	MemoryContextSwitchTo(old);
@@ -356,7 +356,7 @@ VectorOfAny(IndexScanDesc scan, const PipeannLayout *l, PipeannRowList list,
 	const PipeannRow *row = list.rows;
 
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (PipeannTableVector(scan, &row->tid, l->dim, x))
+		if (PipeannTableVector(scan, &row->tid, l, x))
 			return true;
 	return false;
 }
@@ -573,7 +573,7 @@ IsLate(const PipeannScan *state, float dist)
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
-/* That of a vector in half precision by more. */
+/* That of a rounded vector by more. */
 #define ROUNDED_SLACK (1.0 / 1024)
 
 /* The distance bound as a search's order key: no result is wanted beyond it. */
@@ -610,7 +610,7 @@ PipeannStreamSearched(PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannDistanceBound *bound = state->heeds.bound;
-	double		slack = PipeannIsRounding(l->storage) ? ROUNDED_SLACK : SLACK;
+	double		slack = PipeannIsRounded(l) ? ROUNDED_SLACK : SLACK;
 	double		expected;
 
 	if (bound == NULL)
@@ -903,7 +903,7 @@ static const PipeannSlot *
 ExactSlot(const PipeannScan *state)
 {
 	const PipeannSlot *slot =
-		PipeannIsRounding(state->view.meta.layout.storage) ? NULL :
+		PipeannIsRounded(&state->view.meta.layout) ? NULL :
 		PipeannSearchLoadSlot(state->search, state->chain.owner);
 
 	return slot != NULL && PipeannSlotIsNode(slot) &&
@@ -916,14 +916,13 @@ ExactSlot(const PipeannScan *state)
  * returned last, by an index on the column, and the scan has the vector at hand to
  * the last bit.
  */
-PipeannVector *
+struct varlena *
 PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 {
 	const PipeannLayout *l;
 	const PipeannSlot *slot;
-	PipeannVector *vector;
-	Size		size;
-	bool		exact;
+	struct varlena *vector = NULL;
+	float	   *x;
 
 	if (!IsAt(current, table, column, tid))
 		return NULL;
@@ -934,18 +933,16 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 		return NULL;
 	}
 	l = &current->view.meta.layout;
-	size = offsetof(PipeannVector, x) + mul_size(l->dim, sizeof(float));
-	vector = palloc(size);
-	SET_VARSIZE(vector, size);
-	vector->dim = l->dim;
-	vector->unused = 0;
-	exact = PipeannExactVector(&current->view.meta, slot, vector->x);
+	x = palloc(mul_size(l->dim, sizeof(float)));
+	if (PipeannExactVector(&current->view.meta, slot, x))
+	{
+		vector = palloc(PipeannValueBytes(l->type, l->dim));
+		PipeannValueSet(l->type, x, l->dim, vector);
+	}
+	pfree(x);
 	if (current->replica)
 		PipeannCheckPacking(&current->view);
-	if (exact)
-		return vector;
-	pfree(vector);
-	return NULL;
+	return vector;
 }
 
 /* How a stream begins. */
@@ -981,7 +978,7 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->settled_arg = state;
 	params->most_settled = PrefetchEarly(&state->prefetch);
 	state->holds_back = state->comparable &&
-		PipeannIsRounding(state->view.meta.layout.storage) &&
+		PipeannIsRounded(&state->view.meta.layout) &&
 		(PG_VERSION_NUM >= 180000 || state->only != NULL);
 	state->forget.func = Forget;
 	state->forget.arg = state;

@@ -200,7 +200,7 @@ AddUnknown(PipeannScan *state, const ItemPointerData *tid)
 	PipeannRowList list = {.rows = &row,.n = 1,.bytes = sizeof(PipeannRow)};
 
 	CHECK_FOR_INTERRUPTS();
-	if (PipeannTableVector(state->scan, tid, state->view.meta.layout.dim,
+	if (PipeannTableVector(state->scan, tid, &state->view.meta.layout,
 						   state->exact))
 		PipeannStreamAdd(state, &result, list, state->exact);
 }

@@ -906,7 +906,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->query = query;
 	search->params = *params;
 	RotateQuery(search);
-	if (PipeannIsRounding(layout->storage))
+	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
 		search->params.disabled |= PIPEANN_NODE_HITS;

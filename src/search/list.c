@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "base/metric.h"
+
 /* ---------- early termination ---------- */
 
 /*
@@ -31,9 +33,11 @@ void
 PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, int ef)
 {
 	memset(termination, 0, sizeof(*termination));
-	termination->on = metric != PIPEANN_IP;
+	termination->on = PipeannMetrics[metric].power > 0;
 	termination->metric = metric;
 	termination->factor = FACTOR * powf(ef / 100.0f, GROWTH);
+	if (PipeannMetrics[metric].power == 1)
+		termination->factor = sqrtf(1 + termination->factor) - 1;
 	termination->deviations = DEVIATIONS * powf(ef / 100.0f, GROWTH);
 }
 

@@ -209,7 +209,7 @@ typedef struct PipeannTermination
 {
 	bool		on;
 	PipeannMetric metric;
-	float		factor;			/* of squared distances */
+	float		factor;			/* of order keys */
 	float		deviations;		/* of the codes' error */
 	PipeannNearResult nearest[PIPEANN_EARLY_RESULTS];	/* sorted */
 	int			count;

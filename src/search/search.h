@@ -9,8 +9,8 @@
  * common to all.
  *
  * Distances here are order keys and not SQL's values: the squared Euclidean
- * distance, the negative inner product, or for cosine the negative product of
- * normalised vectors.
+ * distance, the Manhattan distance, the negative inner product, or for cosine the
+ * negative product of normalised vectors.
  */
 #ifndef PIPEANN_SEARCH_H
 #define PIPEANN_SEARCH_H

@@ -53,12 +53,16 @@ OpenTable(Oid relid)
 	return table;
 }
 
-/* Whether an operator class of this access method takes the type for a vector. */
+/*
+ * Whether an operator class of this access method takes a column's type for that of a
+ * vector, and which that is.
+ */
 static bool
-IsIndexable(Oid am, Oid type)
+IsIndexable(Oid am, Oid column, PipeannType *type)
 {
 	CatCList   *classes = SearchSysCacheList1(CLAAMNAMENSP,
 											  ObjectIdGetDatum(am));
+	Oid			proc = InvalidOid;
 	bool		found = false;
 
 	for (int i = 0; i < classes->n_members; i++)
@@ -67,12 +71,17 @@ IsIndexable(Oid am, Oid type)
 
 		Form_pg_opclass opclass = (Form_pg_opclass) GETSTRUCT(tuple);
 
-		if (opclass->opcintype == type &&
-			OidIsValid(get_opfamily_proc(opclass->opcfamily, type, type,
+		if (opclass->opcintype == column &&
+			OidIsValid(get_opfamily_proc(opclass->opcfamily, column, column,
 										 PIPEANN_METRIC_PROC)))
+		{
 			found = true;
+			proc = get_opfamily_proc(opclass->opcfamily, column, column,
+									 PIPEANN_TYPE_PROC);
+		}
 	}
 	ReleaseSysCacheList(classes);
+	*type = PipeannTypeByProc(proc);
 	return found;
 }
 
@@ -85,9 +94,9 @@ NoColumn(Relation table, const char *column)
 					column, RelationGetRelationName(table))));
 }
 
-/* Dimensions of the column. */
-static int
-CheckColumn(Relation table, const char *column, Oid am)
+/* Type and dimensions of the column. */
+static void
+CheckColumn(Relation table, const char *column, Oid am, PipeannBuildInput *in)
 {
 	AttrNumber	number = get_attnum(RelationGetRelid(table), column);
 	Oid			type;
@@ -98,12 +107,12 @@ CheckColumn(Relation table, const char *column, Oid am)
 		NoColumn(table, column);
 	get_atttypetypmodcoll(RelationGetRelid(table), number, &type, &typmod,
 						  &collation);
-	if (!IsIndexable(am, getBaseType(type)))
+	if (!IsIndexable(am, getBaseType(type), &in->type))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
 						column, format_type_be(type))));
-	return PipeannTypmodDimensions(typmod);
+	in->dim = PipeannTypmodDimensions(in->type, typmod);
 }
 
 static List *
@@ -264,7 +273,7 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	in.dim = CheckColumn(table, column, am);
+	CheckColumn(table, column, am, &in);
 	in.options = ParseOptions(am, PG_GETARG_ARRAYTYPE_P(2));
 	names = AddNames(NIL, PG_GETARG_ARRAYTYPE_P(4));
 	in.nfilter = list_length(names);

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "base/metric.h"
 #include "scan/scan.h"
 #include "build/build.h"
 #include "fmgr.h"
@@ -18,10 +19,6 @@
 PG_FUNCTION_INFO_V1(pipeann_index_info);
 PG_FUNCTION_INFO_V1(pipeann_last_search);
 PG_FUNCTION_INFO_V1(pipeann_stats);
-
-static const char *const metric_names[] = {
-	[PIPEANN_L2] = "l2", [PIPEANN_IP] = "ip", [PIPEANN_COSINE] = "cosine"
-};
 
 static const char *const storage_names[] = {
 	[PIPEANN_FLOAT4] = "float4", [PIPEANN_FLOAT2] = "float2",
@@ -78,7 +75,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	PipeannOpenView(&view, index);
 	values[n++] = Int32GetDatum(meta->format);
 	values[n++] = Int32GetDatum(meta->layout.dim);
-	values[n++] = CStringGetTextDatum(metric_names[meta->layout.metric]);
+	values[n++] = CStringGetTextDatum(PipeannMetrics[meta->layout.metric].name);
 	values[n++] = CStringGetTextDatum(storage_names[meta->layout.storage]);
 	values[n++] = Int32GetDatum(meta->m);
 	values[n++] = Int32GetDatum(meta->ef_construction);

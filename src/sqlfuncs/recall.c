@@ -15,6 +15,7 @@
 #include "io/io.h"
 #include "distance/distance.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(pipeann_recall);
@@ -113,7 +114,7 @@ static bool
 TakeQuery(RecallState *state, Datum query)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	const float *x = PipeannDatumElements(query, l->dim);
+	const float *x = PipeannDatumElements(l->type, query, l->dim);
 
 	if (!PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 		return false;
@@ -264,6 +265,22 @@ pipeann_recall(PG_FUNCTION_ARGS)
 	return End(&state, fcinfo);
 }
 
+/* What reads them takes them for values of the index's own type. */
+static void
+CheckType(const RecallState *state, Oid type)
+{
+	Relation	index = state->view.index;
+	Oid			own = index->rd_opcintype[PipeannVectorPosition(index)];
+
+	if (type != own)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("queries are of type %s, but index \"%s\" is on values of type %s",
+						format_type_be(type), RelationGetRelationName(index),
+						format_type_be(own)),
+				 errhint("Cast them to %s[].", format_type_be(own))));
+}
+
 /* pipeann_recall(regclass, queries, k): the same for queries that the user has. */
 Datum
 pipeann_recall_of_queries(PG_FUNCTION_ARGS)
@@ -283,6 +300,7 @@ pipeann_recall_of_queries(PG_FUNCTION_ARGS)
 	deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT,
 					  &queries, &nulls, &n);
 	Begin(&state, PG_GETARG_OID(0), k);
+	CheckType(&state, ARR_ELEMTYPE(array));
 	old = MemoryContextSwitchTo(state.context);
 	for (int i = 0; i < n; i++)
 	{

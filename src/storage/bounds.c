@@ -5,6 +5,8 @@
  * With e the Euclidean distance between a vector and the rounded one, distances
  * from a query differ by e at most (triangle inequality), products by |query| e
  * (Cauchy-Schwarz), and cosines, of a normalised query, by e / |vector|, or less.
+ * Manhattan distances differ by the Manhattan distance between the two, which is at most
+ * e times the root of the dimensions (Cauchy-Schwarz again), and mostly little less.
  *
  * PostgreSQL's executor must not compute a distance below the bound that an index
  * gave it. It adds in any order, so that dim operations may all err to one side.
@@ -32,16 +34,27 @@ PipeannBoundsInit(PipeannBounds *bounds, const PipeannLayout *layout,
 	bounds->orthogonal = PipeannSqBits(layout->storage) > 0;
 }
 
+/*
+ * Part of `dist` is arithmetic; products have theirs in the error already
+ * (PipeannRounding).
+ */
+static void
+BoundsOfDistance(const PipeannBounds *bounds, float dist, float error,
+				 float *least, float *most)
+{
+	float		margin = error + dist * bounds->arithmetic;
+
+	*least = Max(dist - margin, 0);
+	*most = dist + margin;
+}
+
 static void
 BoundsOfSquare(const PipeannBounds *bounds, float square, float error,
 			   float *least, float *most)
 {
-	float		dist = sqrtf(square);
-	float		margin = error + dist * bounds->arithmetic;
-	float		low = Max(dist - margin, 0);
-
-	*least = low * low;
-	*most = (dist + margin) * (dist + margin);
+	BoundsOfDistance(bounds, sqrtf(square), error, least, most);
+	*least *= *least;
+	*most *= *most;
 }
 
 /* With a larger share of its norm a vector may have lost all that it was. */
@@ -77,6 +90,8 @@ PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 
 	if (bounds->metric == PIPEANN_L2)
 		BoundsOfSquare(bounds, dist, error, least, most);
+	else if (bounds->metric == PIPEANN_L1)
+		BoundsOfDistance(bounds, dist, error * sqrtf(bounds->dim), least, most);
 	else
 	{
 		*least = dist - margin;
@@ -84,21 +99,6 @@ PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 	}
 	if (!isfinite(dist) || !isfinite(*least) || !isfinite(*most))
 		*least = *most = dist;
-}
-
-/* An order key in SQL's units: what the metric's operator gives. */
-double
-PipeannSqlDistance(PipeannMetric metric, float key)
-{
-	switch (metric)
-	{
-		case PIPEANN_L2:
-			return sqrt(Max((double) key, 0));
-		case PIPEANN_COSINE:
-			return 1 + (double) key;
-		default:
-			return key;
-	}
 }
 
 /*
@@ -117,6 +117,7 @@ PipeannBoundsFloor(const PipeannBounds *bounds, float least, float most)
 	switch (bounds->metric)
 	{
 		case PIPEANN_L2:
+		case PIPEANN_L1:
 			return value * (1 - worst);
 		case PIPEANN_COSINE:
 			return value - worst;

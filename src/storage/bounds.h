@@ -5,6 +5,7 @@
 #ifndef PIPEANN_BOUNDS_H
 #define PIPEANN_BOUNDS_H
 
+#include "base/metric.h"
 #include "storage/slot.h"
 
 typedef struct PipeannBounds
@@ -23,6 +24,12 @@ extern void PipeannBoundsOf(const PipeannBounds *bounds, float dist,
 							float error, float aux, float *least, float *most);
 extern double PipeannBoundsFloor(const PipeannBounds *bounds, float least,
 								 float most);
-extern double PipeannSqlDistance(PipeannMetric metric, float key);
+
+/* An order key in SQL's units: what the metric's operator gives. */
+static inline double
+PipeannSqlDistance(PipeannMetric metric, float key)
+{
+	return PipeannMetrics[metric].distance(key);
+}
 
 #endif							/* PIPEANN_BOUNDS_H */

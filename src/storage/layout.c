@@ -55,8 +55,8 @@ SetOffsets(PipeannLayout *l)
 }
 
 /*
- * Compute the layout for the dim, metric, storage, max_degree, pq_bytes (0: by
- * dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
+ * Compute the layout for the dim, type, metric, storage, max_degree, pq_bytes
+ * (0: by dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
  * in per cent. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED if dim is too large.
  */
 void
@@ -70,6 +70,7 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 	l->dim = w.dim;
 	l->metric = w.metric;
 	l->storage = w.storage;
+	l->type = w.type;
 	l->max_degree = w.max_degree;
 	l->row_bytes = w.row_bytes;
 	l->pq_bytes = w.pq_bytes > 0 ? Min(w.pq_bytes, w.dim) :
@@ -166,7 +167,7 @@ NodesWith(const PipeannLayout *wanted, PipeannStorage storage,
 }
 
 /*
- * The storage for vectors that are rounded, where dim, max_degree and row_bytes are
+ * The storage for vectors that are rounded, where dim, metric, max_degree and row_bytes are
  * as wanted (for rows of these sizes, unless NULL): half precision, or scalar
  * quantisation if with 12 bits a page has a quarter more nodes. Then with as many bits
  * as it has room for.
@@ -177,7 +178,8 @@ PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
 	PipeannStorage storage = PIPEANN_SQ14;
 	double		most;
 
-	if (wanted->dim < MIN_AUTO_SQ_DIM || !PipeannSqSuits(wanted->dim))
+	if (wanted->dim < MIN_AUTO_SQ_DIM || !PipeannSqSuits(wanted->dim) ||
+		wanted->metric == PIPEANN_L1)
 		return PIPEANN_FLOAT2;
 	most = NodesWith(wanted, PIPEANN_SQ12, sizes);
 	if (most < 1.25 * NodesWith(wanted, PIPEANN_FLOAT2, sizes))

@@ -4,6 +4,7 @@
  */
 #include "storage/storage.h"
 
+#include "base/metric.h"
 #include "distance/distance.h"
 
 #include "utils/rel.h"
@@ -51,8 +52,9 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		(have->row_bytes > 0 && have->row_bytes < PIPEANN_LEAST_ROW_BYTES) ||
 		have->storage < PIPEANN_FLOAT4 ||
 		have->storage >= PIPEANN_NUM_STORAGE ||
-		(PipeannSqBits(have->storage) > 0 && !PipeannSqSuits(have->dim)) ||
-		have->metric < PIPEANN_L2 || have->metric > PIPEANN_COSINE)
+		(PipeannSqBits(have->storage) > 0 &&
+		 (!PipeannSqSuits(have->dim) || have->metric == PIPEANN_L1)) ||
+		have->type >= PIPEANN_NUM_TYPES || !PipeannIsMetric(have->metric))
 		MetaError(index, "An option is out of range.");
 
 	PipeannLayoutInit(&want, have, 100);

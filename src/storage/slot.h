@@ -101,13 +101,16 @@ typedef struct PipeannLayout
 	uint16		fill;			/* slots that a build uses (fillfactor) */
 	uint16		node_pages;
 	uint16		pq_bytes;		/* of a code, even if there are no codes yet */
-	uint16		storage;		/* PipeannStorage */
 #ifdef WORDS_BIGENDIAN
+	uint8		type;
+	uint8		storage;
 	uint8		attr_bytes;
 	uint8		metric;
 #else
-	uint8		metric;			/* PipeannMetric. It had two bytes before there were
-								 * attribute codes, which took the higher one */
+	uint8		storage;		/* PipeannStorage. This and the metric had two bytes
+								 * each before there was what took the higher one */
+	uint8		type;			/* PipeannType */
+	uint8		metric;			/* PipeannMetric */
 	uint8		attr_bytes;		/* of attribute codes, beside a code */
 #endif
 	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
@@ -116,6 +119,14 @@ typedef struct PipeannLayout
 	uint32		tids_offset;
 	uint32		vector_offset;
 } PipeannLayout;
+
+/* Whether vectors are stored with less than they had. */
+static inline bool
+PipeannIsRounded(const PipeannLayout *l)
+{
+	return PipeannIsRounding(l->storage) &&
+		!(l->storage == PIPEANN_FLOAT2 && l->type == PIPEANN_HALFVEC);
+}
 
 /* The place of an id. */
 static inline uint32
@@ -290,7 +301,7 @@ PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
 	uint32		bits = (uint32) slot->error << 16;
 	float		error;
 
-	if (!PipeannIsRounding(l->storage) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+	if (!PipeannIsRounded(l) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return 0;
 	memcpy(&error, &bits, sizeof(error));
 	return error > 0 && isfinite(error) ? error : 0;

@@ -668,7 +668,7 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 												 PipeannNorm(x, l->dim));
 	float	   *copy;
 
-	if (PipeannIsRounding(l->storage) && !rounded && !out_of_line)
+	if (PipeannIsRounded(l) && !rounded && !out_of_line)
 		return PipeannVectorHash(x, l->dim);
 	copy = palloc(mul_size(l->dim, sizeof(float)));
 	memcpy(copy, x, mul_size(l->dim, sizeof(float)));
@@ -708,7 +708,7 @@ LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	if (isnull[check->columns.vector])
 		return;
 	old = MemoryContextSwitchTo(check->scratch);
-	x = PipeannDatumElements(values[check->columns.vector], l->dim);
+	x = PipeannDatumElements(l->type, values[check->columns.vector], l->dim);
 	if (PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 	{
 		Missing		row = {*tid, HashRow(check, x, false), 0};

@@ -167,7 +167,7 @@ LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	bool		half = l->storage == PIPEANN_FLOAT2;
+	bool		half = PipeannIsRounded(l);
 
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	value->x = value->full = x;
@@ -365,7 +365,7 @@ VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (!LoadValue(check, slot, &value))
 		return NULL;			/* the check of chains reports it */
 	if (!isfinite(value.norm))
-		problem = PipeannIsRounding(l->storage) ? NULL :
+		problem = PipeannIsRounded(l) ? NULL :
 			"has a vector with an element that is not a finite number";
 	else
 	{

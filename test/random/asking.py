@@ -1,4 +1,6 @@
 """Chooses questions and their shapes."""
+import re
+
 from compare import MOST_HELD
 from conditions import Atom, Tree, on_column, random_condition
 from probes import CHANGING, IDS_ONLY, WHOLE, Probe, Question, Vector
@@ -63,7 +65,7 @@ def random_where(rng, table, steps, index):
 def may_round(table, indexes):
     """Whether an index may store half precision, and the table has more rows than can be held back then."""
     return table.rows > MOST_HELD and table.vectors not in ("whole", "tiny", "signs") and any(
-        "storage = float4" not in index.options for index in indexes)
+        index.type == "vector" and "storage = float4" not in index.options for index in indexes)
 
 
 def random_question(rng, table, steps, rows):
@@ -71,7 +73,7 @@ def random_question(rng, table, steps, rows):
     condition, covered = random_where(rng, table, steps, index)
     if index and index.where is not None and rng.random() < 0.7:
         condition = Tree("AND", (index.where, condition)) if condition is not None else index.where
-    metric = index.metric if index and rng.random() < 0.95 else rng.choice(("l2", "ip", "cosine"))
+    metric = index.metric if index and rng.random() < 0.95 else rng.choice(("l2", "ip", "cosine", "l1"))
     tie, second = "", None
     roll = rng.random()
     if roll < 0.1:
@@ -82,12 +84,13 @@ def random_question(rng, table, steps, rows):
     if rng.random() < 0.4:
         names = [f"t.{c.name}" for c in covered] + ["distance", "t.v"] if covered else [f"t.{c.name}" for c in table.columns] + ["t.k", "t.v", "distance", "distance", "t.v"]
         extras = tuple(rng.sample(names, rng.randint(1, min(3, len(names)))))
-    column = "t.v"
+    column, kind = "t.v", table.type
     if index and index.vector != "v" and rng.random() < 0.7:
-        column = f"(t.v + t.v)::vector({table.dim})"
+        column, kind = re.sub(r"\bv\b", "t.v", index.vector), index.type
     role = rng.choice(("rq_a", "rq_b")) if rng.random() < (0.5 if table.secured else 0.05) and table.form != "foreign" else ""
     join = rng.choice(("inner", "left")) if rng.random() < 0.08 else ""
-    return Question(table, condition, random_vector(rng, table, rows), metric, second, tie, rng.random() < 0.015, join, extras, role, column, may_round(table, steps.indexes))
+    return Question(table, condition, random_vector(rng, table, rows), metric, second, tie, rng.random() < 0.015, join, extras, role, column, kind,
+                    kind == "vector" and may_round(table, steps.indexes))
 
 
 def random_probe(rng, question, big):

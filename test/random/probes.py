@@ -13,9 +13,9 @@ class Vector:
     how: str
     text: str
 
-    def render(self, literal, relation):
+    def render(self, literal, relation, kind):
         if self.how == "literal":
-            return literal(self.text, "vector")
+            return literal(self.text, kind)
         return self.text.replace("{t}", relation)
 
 
@@ -32,10 +32,11 @@ class Question:
     extras: tuple = ()     # columns selected beside the ids; "distance"
     role: str = ""
     column: str = "t.v"
+    type: str = "vector"   # of that
     halves: bool = False   # an index may not tell apart more rows than it holds back
 
     def distance(self, literal, relation, vector=None):
-        return f"{self.column} {OPERATORS[self.metric]} {(vector or self.vector).render(literal, relation)}"
+        return f"{self.column} {OPERATORS[self.metric]} {(vector or self.vector).render(literal, relation, self.type)}"
 
     def source(self, relation):
         join = {"": "", "inner": " JOIN o ON o.k = t.k", "left": " LEFT JOIN o ON o.k = t.k AND o.tenant = t.tenant"}[self.join]
@@ -49,13 +50,14 @@ class Question:
     def truth_sql(self, group="0", outer=""):
         """All rows: (id, other id, group, distance, second distance, extras..., what halves err by if there are any)."""
         relation = self.table.truth()
-        query = "x.v" if outer else self.vector.render(inline, relation)
+        query = "x.v" if outer else self.vector.render(inline, relation, self.type)
         distance = f"{self.column} {OPERATORS[self.metric]} {query}"
         second = self.distance(inline, relation, self.second) if self.second else "0::float8"
         other = "o.id" if self.join else "NULL::int"
         extras = "".join(", " + (distance if e == "distance" else e) for e in self.extras)
         if self.halves:
-            extras += ", " + {"l2": f"vector_norm({self.column})", "ip": f"vector_norm({self.column}) * vector_norm({query})", "cosine": "0::float8"}[self.metric]
+            norm = f"vector_norm({self.column})"
+            extras += ", " + {"l2": norm, "ip": f"{norm} * vector_norm({query})", "cosine": "0::float8", "l1": f"{norm} * sqrt({self.table.dim})"}[self.metric]
         return (f"SELECT t.id, {other}, {group}, {distance}, {second}{extras}"
                 f" FROM {outer}{self.source(relation)}{self.where(inline, relation)}")
 
@@ -81,7 +83,7 @@ class Question:
             for condition in self.condition.simpler():
                 yield replace(self, condition=condition)
         for change in ({"join": ""}, {"extras": ()}, {"role": ""}, {"tie": "", "second": None}, {"falling": False},
-                       {"column": "t.v"}):
+                       {"column": "t.v", "type": self.table.type}):
             if any(getattr(self, name) != value for name, value in change.items()):
                 yield replace(self, **change)
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from conditions import inline, random_condition
 from data import KIND, KINDS, VECTORS, vector_of
 
-OPERATORS = {"l2": "<->", "ip": "<#>", "cosine": "<=>"}
-CLASSES = {"l2": "vector_l2_ops", "ip": "vector_ip_ops", "cosine": "vector_cosine_ops"}
+OPERATORS = {"l2": "<->", "ip": "<#>", "cosine": "<=>", "l1": "<+>"}
 FORMS = ("plain", "temp", "unlogged", "range", "list", "hash", "nested", "inherit", "foreign")
 
 
@@ -65,6 +64,7 @@ class Table(Entry):
     key: bool
     pad: int
     secured: bool
+    type: str = "vector"   # of the vectors: vector, halfvec
     name: str = "t"
 
     def parts(self):
@@ -87,7 +87,7 @@ class Table(Entry):
 
     def body(self):
         columns = "".join(f", {c.name} {KIND[c.kind].ddl}" for c in self.columns)
-        return f"(id int, k int, tenant int{columns}, v vector({self.dim}), pad text)"
+        return f"(id int, k int, tenant int{columns}, v {self.type}({self.dim}), pad text)"
 
     def sql(self):
         body, cut, uneven = self.body(), self.rows // 3, self.rows * 7 // 8
@@ -146,7 +146,7 @@ class Outer(Entry):
     def sql(self):
         t = self.table
         expression = vector_of(t.vectors, t.salt + 50, t.dim, 0)
-        return [f"CREATE TABLE o (id int PRIMARY KEY, k int, tenant int, v vector({t.dim}))",
+        return [f"CREATE TABLE o (id int PRIMARY KEY, k int, tenant int, v {t.type}({t.dim}))",
                 f"INSERT INTO o SELECT i, i % 10, 1 + i % 2, CASE WHEN i = 3 THEN NULL ELSE {expression} END FROM generate_series(1, {self.rows}) i",
                 "GRANT ALL ON o TO rq_a, rq_b", "ANALYZE o"]
 
@@ -217,9 +217,10 @@ class Index(Entry):
     where: object = None
     options: tuple = ()
     vector: str = "v"
+    type: str = "vector"   # of that
 
     def sql(self):
-        keys = ", ".join(self.before + (f"{self.vector} {CLASSES[self.metric]}",) + self.after)
+        keys = ", ".join(self.before + (f"{self.vector} {self.type}_{self.metric}_ops",) + self.after)
         include = f" INCLUDE ({', '.join(self.include)})" if self.include else ""
         options = f" WITH ({', '.join(self.options)})" if self.options else ""
         where = f" WHERE {self.where.render(inline).replace('t.', '')}" if self.where else ""
@@ -263,7 +264,7 @@ def _key(rng, column):
     return column.name
 
 
-def _options(rng, table):
+def _options(rng, table, metric):
     options = []
     if rng.random() < 0.4:
         options.append(f"m = {rng.choice((2, 4, 8, 16))}")
@@ -271,7 +272,7 @@ def _options(rng, table):
         options.append(f"pq_bytes = {rng.randint(1, max(1, min(table.dim, 32)))}")
     if rng.random() < 0.45:
         named = ["float4", "float2", "float2"] + (["uint8"] if table.vectors in ("whole", "tiny") else [])
-        if table.dim >= 256 and table.dim % 16 == 0:
+        if table.dim >= 256 and table.dim % 16 == 0 and metric != "l1":
             named += ["sq12", "sq13", "sq14"]
         options.append(f"storage = {rng.choice(named)}")
     if rng.random() < 0.15:
@@ -299,12 +300,13 @@ def random_index(rng, table, number):
         where = rng.choice((partial_by(rng, table), partial_by(rng, table), random_condition(rng, plain[:2], "t", table.rows, None, 1)))
         if "fickle" in where.render(inline) or "leaky" in where.render(inline) or "t.id" in where.render(inline):
             where = partial_by(rng, table)
-    metric = rng.choice(("l2", "l2", "ip", "cosine"))
-    vector = "v"
-    if rng.random() < 0.05:
-        vector = f"((v + v)::vector({table.dim}))"
+    metric = rng.choice(("l2", "l2", "ip", "cosine", "l1"))
+    vector, kind = "v", table.type
+    if rng.random() < 0.08:
+        kind = rng.choice((table.type, "halfvec"))
+        vector = f"((v + v)::{kind}({table.dim}))" if kind == table.type else f"(v::{kind}({table.dim}))"
         include = ()
-    return Index(f"ours_{number}", table.parts(), metric, tuple(keys[:cut]), tuple(keys[cut:]), include, where, _options(rng, table), vector)
+    return Index(f"ours_{number}", table.parts(), metric, tuple(keys[:cut]), tuple(keys[cut:]), include, where, _options(rng, table, metric), vector, kind)
 
 
 def partial_by(rng, table):
@@ -344,4 +346,4 @@ def random_table(rng, size, salt):
     if size == "big" and rng.random() < 0.85:
         vectors = rng.choice(CODED)
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
-                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign")
+                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec")))

@@ -12,7 +12,7 @@ FROM pg_opclass c
 	JOIN pg_opfamily s ON s.oid = o.amopsortfamily
 	JOIN pg_amproc p ON p.amprocfamily = c.opcfamily
 WHERE a.amname = 'pipeann'
-ORDER BY 1;
+ORDER BY 1, p.amprocnum;
 
 SELECT c.opcname, amvalidate(c.oid)
 FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
@@ -55,7 +55,7 @@ CREATE OPERATOR CLASS wrong_sides FOR TYPE vector USING pipeann AS
 SET client_min_messages = info;
 SELECT c.opcname, amvalidate(c.oid)
 FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
-WHERE a.amname = 'pipeann' AND NOT c.opcname LIKE ANY ('{vector%,bool%,int%,float%,numeric%,date%,time%,text%,uuid%,enum%,array%}')
+WHERE a.amname = 'pipeann' AND NOT c.opcname LIKE ANY ('{vector%,halfvec%,bool%,int%,float%,numeric%,date%,time%,text%,uuid%,enum%,array%}')
 ORDER BY c.oid;
 SET client_min_messages = warning;
 ROLLBACK;
@@ -64,9 +64,9 @@ CREATE OPERATOR CLASS two_strategies FOR TYPE vector USING pipeann AS
 	FUNCTION 1 pipeann_metric_l2();
 CREATE OPERATOR CLASS two_functions FOR TYPE vector USING pipeann AS
 	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 3 pipeann_metric_l2();
+	FUNCTION 4 pipeann_metric_l2();
 
--- an index of a wrong class must not crash: another type, a metric unknown
+-- an index of a wrong class must not crash: another type, a metric or type unknown
 BEGIN;
 CREATE OPERATOR CLASS halfvec_as_vector FOR TYPE halfvec USING pipeann AS
 	OPERATOR 1 <-> (halfvec, halfvec) FOR ORDER BY float_ops,
@@ -80,6 +80,14 @@ CREATE FUNCTION metric_unknown() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 9
 CREATE OPERATOR CLASS unknown FOR TYPE vector USING pipeann AS
 	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
 	FUNCTION 1 metric_unknown();
+CREATE TABLE t (val vector(3));
+CREATE INDEX t_idx ON t USING pipeann (val unknown);
+ROLLBACK;
+BEGIN;
+CREATE FUNCTION type_unknown() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 99';
+CREATE OPERATOR CLASS unknown FOR TYPE vector USING pipeann AS
+	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
+	FUNCTION 1 pipeann_metric_l2(), FUNCTION 3 type_unknown();
 CREATE TABLE t (val vector(3));
 CREATE INDEX t_idx ON t USING pipeann (val unknown);
 ROLLBACK;
@@ -200,7 +208,7 @@ CREATE SCHEMA "Other";
 SET search_path = hostile, pg_catalog, public;
 CREATE EXTENSION pipeann SCHEMA "Other";
 SET search_path = public;
-SELECT c.opcname, c.opcintype = 'public.vector'::regtype AS type_is_ours,
+SELECT c.opcname, c.opcintype = ANY ('{public.vector,public.halfvec}'::regtype[]) AS type_is_ours,
 	o.amopopr::regoperator, p.amproc
 FROM pg_opclass c
 	JOIN pg_am a ON a.oid = c.opcmethod
@@ -235,6 +243,18 @@ CREATE TABLE t (id int, val "Vectors".vector(2));
 INSERT INTO t VALUES (1, '[1,2]'), (2, '[3,2]');
 CREATE INDEX ON t USING pipeann (val vector_l2_ops);
 SELECT id FROM t ORDER BY val OPERATOR("Vectors".<->) '[3,3]';
+ROLLBACK;
+
+-- one from before there were halfvec and <+>
+BEGIN;
+DROP EXTENSION pipeann;
+DELETE FROM pg_depend WHERE refobjid = (SELECT oid FROM pg_extension WHERE extname = 'vector') AND deptype = 'e';
+DROP TYPE halfvec CASCADE;
+DROP OPERATOR <+> (vector, vector) CASCADE;
+CREATE EXTENSION pipeann;
+SELECT c.opcname FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
+WHERE a.amname = 'pipeann' AND c.opcname ~ 'vec' ORDER BY 1;
+SELECT oid::regprocedure FROM pg_proc WHERE proname IN ('pipeann_recall', 'pipeann_stored_vector') ORDER BY oid::regprocedure::text;
 ROLLBACK;
 
 -- options that others have too take the lock that they take without us

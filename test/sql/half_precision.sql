@@ -85,6 +85,16 @@ SELECT bool_and(is_in_order('<->', near(i, 17, 32), 30)) FROM generate_series(1,
 SELECT pipeann_check('t_l2', true) = nodes FROM pipeann_index_info('t_l2');
 DROP INDEX t_l2;
 
+-- Manhattan distances
+CREATE INDEX t_l1 ON t USING pipeann (val vector_l1_ops);
+SELECT storage, has_codes FROM pipeann_index_info('t_l1');
+SELECT bool_and(is_in_order('<+>', near(i, 17, 32), 30)), bool_and(is_exact('<+>', near(i, 17, 32), 10)),
+	bool_and(is_exact('<+>', near(i, 60, 32), 10)) FROM generate_series(1, 60, 3) i;
+INSERT INTO t (val) SELECT near(63, n, 32) FROM generate_series(0, 49) n;
+SELECT is_exact('<+>', near(63, 20, 32, 3e-5), 10), is_exact('<+>', near(63, 21, 32), 50), is_in_order('<+>', near(63, 21, 32), 60);
+SELECT pipeann_check('t_l1', true) = nodes FROM pipeann_index_info('t_l1');
+DROP INDEX t_l1;
+
 -- cosines: vectors of one direction are equally far, but for rounding
 INSERT INTO t (val) SELECT near(i, 0, 32) FROM generate_series(6001, 8500) i;
 UPDATE t SET val = (noise(id % 60, 31) || (1 + id * 1e-5))::vector WHERE id % 2 = 0;

@@ -174,13 +174,13 @@ PREPARE nearest(vector) AS SELECT id, round((val <-> $1)::numeric, 4) AS d FROM 
 EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest(NULL);
 EXECUTE nearest(noise(5050, 520)::vector);
 EXECUTE nearest(noise(5051, 520)::vector);
-REVOKE EXECUTE ON FUNCTION pipeann_stored_vector FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION pipeann_stored_vector(vector, oid, tid) FROM PUBLIC;
 EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest(NULL);
 EXECUTE nearest(noise(5050, 520)::vector);
-GRANT EXECUTE ON FUNCTION pipeann_stored_vector TO PUBLIC;
+GRANT EXECUTE ON FUNCTION pipeann_stored_vector(vector, oid, tid) TO PUBLIC;
 -- an extension of before, which has no such function, and a user's that has the name
 BEGIN;
-ALTER FUNCTION pipeann_stored_vector RENAME TO another;
+ALTER FUNCTION pipeann_stored_vector(vector, oid, tid) RENAME TO another;
 SELECT * FROM try('<->', noise(10002, 520)::vector);
 CREATE FUNCTION pipeann_stored_vector(vector, oid, tid) RETURNS vector LANGUAGE sql AS 'SELECT NULL::vector';
 SELECT * FROM try('<->', noise(10002, 520)::vector);

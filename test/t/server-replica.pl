@@ -128,6 +128,15 @@ cmp_ok($asked, '>', 0, "there were some ($asked)");
 $primary->wait_for_catchup($replica);
 same_as_primary('after replay', 'grow');
 
+# another type
+change('CREATE TABLE halves (id int PRIMARY KEY, v halfvec(49)); CREATE INDEX halves_v ON halves USING pipeann (v halfvec_l2_ops)');
+change('INSERT INTO halves SELECT id, l2_normalize(v) FROM source WHERE id <= 5000');
+is(info($there, 'halves_v', 'storage'), 'float2', 'halves on the replica');
+$there->rows('SET enable_seqscan = off');
+is($there->row('SELECT count(*) FROM halves h, LATERAL (SELECT n.v <-> h.v AS d FROM halves n ORDER BY n.v <-> h.v LIMIT 1) f WHERE h.id % 100 = 0 AND f.d = 0'),
+	50, 'each row of halves is its own nearest there');
+$there->rows('RESET enable_seqscan');
+
 # A cursor on the replica in a layout that goes out of use, and whose pages are
 # used again, if the replica does not tell the primary of its snapshots.
 sub cursor_in_former_packing

@@ -170,18 +170,20 @@ typedef struct Exact
 	double		l2;
 	double		dot;
 	double		dot_size;
+	double		l1;
 } Exact;
 
 static Exact
 Compute(const double *a, const double *b, int dim)
 {
-	Exact		e = {0.0, 0.0, 0.0};
+	Exact		e = {0.0, 0.0, 0.0, 0.0};
 
 	for (int i = 0; i < dim; i++)
 	{
 		double		product = a[i] * b[i];
 
 		e.l2 += (a[i] - b[i]) * (a[i] - b[i]);
+		e.l1 += fabs(a[i] - b[i]);
 		e.dot += product;
 		e.dot_size += product < 0 ? -product : product;
 	}
@@ -219,6 +221,9 @@ CheckVectors(PipeannStorage s, int dim, const void *q, const void *a,
 							tolerance * query.l2);
 		good &= CHECK_CLOSE(k->dot[s] (q, a, dim), query.dot,
 							tolerance * query.dot_size);
+		/* quantised vectors are rotated, which changes it */
+		good &= PipeannSqBits(s) > 0 ? CHECK(k->l1[s] == NULL) :
+			CHECK_CLOSE(k->l1[s] (q, a, dim), query.l1, tolerance * query.l1);
 		if (bytes)
 		{
 			good &= CHECK(k->l2_pair[s] (a, b, dim) == (float) pair.l2);
@@ -321,6 +326,8 @@ WholeNumbersAreExact(void)
 				  Sets[0]->l2[PIPEANN_UINT8] (q, v, dim));
 			CHECK(Sets[i]->dot[PIPEANN_UINT8] (q, v, dim) ==
 				  Sets[0]->dot[PIPEANN_UINT8] (q, v, dim));
+			CHECK(Sets[i]->l1[PIPEANN_UINT8] (q, v, dim) ==
+				  Sets[0]->l1[PIPEANN_UINT8] (q, v, dim));
 		}
 }
 
@@ -408,6 +415,8 @@ CentroidDistances(void)
 				CHECK_CLOSE(out[k], e.l2, 1e-5 * e.l2);
 				Sets[s]->centroid_dot(x, centroids, len, out);
 				CHECK_CLOSE(out[k], -e.dot, 1e-5 * e.dot_size);
+				Sets[s]->centroid_l1(x, centroids, len, out);
+				CHECK_CLOSE(out[k], e.l1, 1e-5 * e.l1);
 			}
 		}
 	}

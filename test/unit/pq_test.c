@@ -309,6 +309,8 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 		PipeannKernel->pq_scan(table, pq->nsubvectors, codes, 1, &sum);
 		if (metric == PIPEANN_IP)
 			exact = -PipeannKernel->dot[PIPEANN_FLOAT4] (q, decoded, pq->dim);
+		else if (metric == PIPEANN_L1)
+			exact = PipeannKernel->l1[PIPEANN_FLOAT4] (q, decoded, pq->dim);
 		else
 			exact = PipeannKernel->l2[PIPEANN_FLOAT4] (q, decoded, pq->dim);
 		if (metric == PIPEANN_COSINE)
@@ -366,6 +368,7 @@ TableSumsAreDistances(void)
 		CheckTable(&pq, &data, PIPEANN_L2);
 		CheckTable(&pq, &data, PIPEANN_IP);
 		CheckTable(&pq, &data, PIPEANN_COSINE);
+		CheckTable(&pq, &data, PIPEANN_L1);
 		FreePq(&pq);
 	}
 	FreeData(&data);

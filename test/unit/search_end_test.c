@@ -18,16 +18,17 @@ static Index *l2_index;
 static void
 EndsEarlyByFactorAndError(void)
 {
-	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE};
+	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE, PIPEANN_L1};
+	const float factors[] = {0.06645f, 0.06645f, 0.03269f};
 	PipeannTermination product;
 
 	PipeannTerminationInit(&product, PIPEANN_IP, 60);
 	CHECK(!product.on);
-	for (int m = 0; m < 2; m++)
+	for (int m = 0; m < 3; m++)
 		for (int scale = 0; scale <= 100; scale += 100)
 		{
 			PipeannTermination termination;
-			float		tenth = metrics[m] == PIPEANN_L2 ? 109 : -0.91f;
+			float		tenth = metrics[m] != PIPEANN_COSINE ? 109 : -0.91f;
 			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
 			double		margin;
 
@@ -38,13 +39,13 @@ EndsEarlyByFactorAndError(void)
 
 				CHECK(PipeannTerminationBound(&termination) == INFINITY);
 				PipeannTerminationFound(&termination,
-										metrics[m] == PIPEANN_L2 ?
+										metrics[m] != PIPEANN_COSINE ?
 										100 + k : -1 + k * 0.01f, i);
 			}
 			for (int i = 0; i < 20; i++)
 				PipeannSampleAdd(&termination.errors, scale * (i - 9.5f));
 			margin = Max(deviation * 2.1930,
-						 0.06645 * (metrics[m] == PIPEANN_L2 ? 109 : 1 - 0.91));
+						 factors[m] * (metrics[m] != PIPEANN_COSINE ? 109 : 1 - 0.91));
 			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
 						1e-3 * (1 + margin));
 			CHECK(PipeannTerminationWantsError(&termination));

@@ -282,11 +282,11 @@ static void
 FindsWithOtherMetricsAndStorage(void)
 {
 	static const PipeannMetric metrics[] = {PIPEANN_IP, PIPEANN_COSINE,
-	PIPEANN_L2, PIPEANN_COSINE};
+	PIPEANN_L2, PIPEANN_COSINE, PIPEANN_L1, PIPEANN_L1};
 	static const PipeannStorage storage[] = {PIPEANN_FLOAT4, PIPEANN_FLOAT4,
-	PIPEANN_UINT8, PIPEANN_UINT8};
+	PIPEANN_UINT8, PIPEANN_UINT8, PIPEANN_FLOAT4, PIPEANN_UINT8};
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 6; i++)
 	{
 		Index	   *index = MakeIndex(2500, 16, metrics[i], storage[i]);
 

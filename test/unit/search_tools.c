@@ -61,7 +61,7 @@ MakeVectors(Index *index, uint32 n, uint64 random)
 	v->n = n;
 	v->dim = l->dim;
 	v->storage = l->storage;
-	v->metric = l->metric;
+	v->metric = PipeannMetrics[l->metric].embedding;
 	v->stride = l->dim * PipeannElementSize(l->storage);
 	v->data = PipeannAlloc(v->n * v->stride);
 	for (uint32 i = 0; i < n; i++)
@@ -75,7 +75,7 @@ MakeVectors(Index *index, uint32 n, uint64 random)
 	for (uint32 i = 0; i < n; i++)
 		aux[i] = l->metric == PIPEANN_COSINE ? 1 / norms[i] :
 			sqrt(Max(0, v->max_norm * v->max_norm - norms[i] * norms[i]));
-	v->aux = l->metric == PIPEANN_L2 ? NULL : aux;
+	v->aux = v->metric == PIPEANN_L2 ? NULL : aux;
 	free(norms);
 	free(x);
 }
@@ -218,14 +218,18 @@ KeyOf(const Index *index, const float *query, int node)
 {
 	float		x[MAX_DIM];
 	double		l2 = 0;
+	double		l1 = 0;
 	double		dot = 0;
 
 	NodeVector(index, node, x);
 	for (int i = 0; i < index->layout.dim; i++)
 	{
 		l2 += ((double) x[i] - query[i]) * ((double) x[i] - query[i]);
+		l1 += fabs((double) x[i] - query[i]);
 		dot += (double) x[i] * query[i];
 	}
+	if (index->layout.metric == PIPEANN_L1)
+		return l1;
 	if (index->layout.metric == PIPEANN_L2)
 		return l2;
 	return index->layout.metric == PIPEANN_IP ? -dot :

@@ -1,0 +1,32 @@
+/*
+ * metric.c
+ *		What the metrics are.
+ */
+#include "base/metric.h"
+
+#include <math.h>
+
+static double
+RootOf(double key)
+{
+	return sqrt(Max(key, 0));
+}
+
+static double
+OneMore(double key)
+{
+	return 1 + key;
+}
+
+static double
+Same(double key)
+{
+	return key;
+}
+
+const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1] = {
+	[PIPEANN_L2] = {"l2", PIPEANN_L2, PIPEANN_L2, 2, RootOf},
+	[PIPEANN_IP] = {"ip", PIPEANN_IP, PIPEANN_L2, 0, Same},
+	[PIPEANN_COSINE] = {"cosine", PIPEANN_COSINE, PIPEANN_COSINE, 2, OneMore},
+	[PIPEANN_L1] = {"l1", PIPEANN_L2, PIPEANN_L2, 1, Same}
+};

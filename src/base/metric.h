@@ -1,0 +1,49 @@
+/*
+ * metric.h
+ *		What the metrics are.
+ *
+ * A metric is a row of PipeannMetrics[], a kernel (PipeannExactDistance()) with a row of
+ * code distances (PipeannPqTable()), bounds of what rounding does to it
+ * (storage/bounds.c), and an operator class for each type.
+ */
+#ifndef PIPEANN_METRIC_H
+#define PIPEANN_METRIC_H
+
+#include "base/base.h"
+
+typedef struct PipeannMetricInfo
+{
+	const char *name;
+
+	/*
+	 * The metric of which vectors are embedded (graph/graph.h): graphs are built,
+	 * pruned and packed and codes are trained by Euclidean distances there. What is
+	 * near by them is near by Manhattan distance, too.
+	 */
+	PipeannMetric embedding;
+
+	/*
+	 * By which a node's neighbours are searched. By inner product these are near
+	 * nodes, not those of the largest products, which are always the long vectors.
+	 */
+	PipeannMetric near;
+
+	/*
+	 * An order key grows by this power of a distance from zero; 0 if there is no zero
+	 * to measure from.
+	 */
+	int			power;
+
+	double		(*distance) (double key);	/* SQL's, of an order key */
+} PipeannMetricInfo;
+
+extern const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1];
+
+/* Whether a number from a catalog or from disk is a metric's. */
+static inline bool
+PipeannIsMetric(int number)
+{
+	return number >= PIPEANN_L2 && number <= PIPEANN_NUM_METRICS;
+}
+
+#endif							/* PIPEANN_METRIC_H */
