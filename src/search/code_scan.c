@@ -96,14 +96,6 @@ LeastRest(const PipeannSearch *search)
 	return (float) (sum - ROUNDING * fabs(sum));
 }
 
-static void
-MakeTable(PipeannSearch *search)
-{
-	PipeannMakeTable(search);
-	search->code_order.least_rest = LeastRest(search);
-	search->code_order.has_table = true;
-}
-
 /*
  * Add a batch, codes[] of ids[]. Always the same two parts are added up, so that a
  * node's distance is the same each time.
@@ -122,7 +114,11 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	int			left = 0;
 
 	if (!order->has_table)
-		MakeTable(search);
+	{
+		PipeannMakeTable(search);
+		order->least_rest = LeastRest(search);
+		order->has_table = true;
+	}
 	PipeannKernel->pq_scan(search->table, half, codes, n, first);
 	search->counters->code_distances += n;
 	order->passing += n;
@@ -183,46 +179,44 @@ CollectPassing(PipeannSearch *search, Batch *batch)
 	}
 }
 
-/* Without conditions any node may be wanted: what the graph did not lead to. */
+/*
+ * The n nodes given; or, without conditions, all n, as any may be wanted that the graph
+ * did not lead to.
+ */
 static void
-CollectAll(PipeannSearch *search, Batch *batch)
+CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
 {
-	for (uint32 id = 0; id < search->codes->ncodes; id++)
+	const uint32 *given = search->params.wanted_nodes;
+
+	for (uint32 i = 0; i < n; i++)
 	{
 		if (batch->n == 0)
 			CHECK_FOR_INTERRUPTS();
-		Collect(search, batch, id);
+		Collect(search, batch, given != NULL ? given[i] : i);
 	}
 }
 
+/* Find the nearest behind the last one found, of which so many may be kept. */
 static void
-CollectGiven(PipeannSearch *search, Batch *batch)
+FindNearest(PipeannSearch *search, uint64 size)
 {
-	for (uint32 i = 0; i < search->params.nwanted_nodes; i++)
-	{
-		if (batch->n == 0)
-			CHECK_FOR_INTERRUPTS();
-		Collect(search, batch, search->params.wanted_nodes[i]);
-	}
-}
-
-/* Find the nearest behind the last one found. */
-static void
-FindNearest(PipeannSearch *search)
-{
+	PipeannMemory former = PipeannMemoryEnter(search);
 	PipeannCodeOrder *order = &search->code_order;
 	Batch		batch = {.n = 0};
 
+	PIPEANN_RESERVE(order->items, order->items_size, size);
+	PipeannMemoryLeave(former);
+	order->size = size;
 	order->n = order->passing = 0;
 	order->left_out = false;
 	order->bound.dist = INFINITY;
 	order->bound.id = PIPEANN_INVALID_ID;
 	if (search->params.wanted_nodes != NULL)
-		CollectGiven(search, &batch);
+		CollectAll(search, &batch, search->params.nwanted_nodes);
 	else if (search->params.code_filter != NULL)
 		CollectPassing(search, &batch);
 	else
-		CollectAll(search, &batch);
+		CollectAll(search, &batch, search->codes->ncodes);
 	if (order->passing == 0 && batch.n <= Min(FEW, search->params.ef))
 	{
 		AddFew(order, &batch);
@@ -232,59 +226,15 @@ FindNearest(PipeannSearch *search)
 	HeapMake(order->items, order->n);
 }
 
-static void
-Reserve(PipeannCodeOrder *order, uint64 size)
-{
-	order->size = size;
-	if (size <= order->items_size)
-		return;
-	if (order->items != NULL)
-		pfree(order->items);
-	order->items = PipeannAlloc(mul_size(size, sizeof(PipeannDiscard)));
-	order->items_size = size;
-}
-
-/* Go through the attribute codes for the nearest. */
-static void
-CodeOrderBegin(PipeannSearch *search)
-{
-	PipeannMemory former = PipeannMemoryEnter(search);
-	PipeannCodeOrder *order = &search->code_order;
-	const PipeannCodeFilter *filter = search->params.code_filter;
-	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
-		1 : filter->precision;
-
-	Reserve(order, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
-	order->last.dist = -INFINITY;
-	order->last.id = 0;
-	order->has_table = order->unordered = false;
-	FindNearest(search);
-	PipeannMemoryLeave(former);
-}
-
 /* Whether any is left; if so it is items[0]. */
 static bool
-CodeOrderHasNext(PipeannSearch *search)
+HasNext(PipeannSearch *search)
 {
-	PipeannCodeOrder *order = &search->code_order;
+	const PipeannCodeOrder *order = &search->code_order;
 
 	if (order->n == 0 && order->left_out)
-	{
-		PipeannMemory former = PipeannMemoryEnter(search);
-
-		Reserve(order, order->size * GROWTH);
-		FindNearest(search);
-		PipeannMemoryLeave(former);
-	}
+		FindNearest(search, order->size * GROWTH);
 	return order->n > 0;
-}
-
-/* Take the nearest. */
-static PipeannDiscard
-CodeOrderPop(PipeannCodeOrder *order)
-{
-	order->last = HeapTake(order->items, &order->n);
-	return order->last;
 }
 
 /* Pages asked for together: at first as many as it takes in any case. */
@@ -306,9 +256,17 @@ CodeOrderPop(PipeannCodeOrder *order)
 static void
 Begin(PipeannSearch *search)
 {
+	PipeannCodeOrder *order = &search->code_order;
+	const PipeannCodeFilter *filter = search->params.code_filter;
+	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
+		1 : filter->precision;
+
 	search->scans_codes = search->code_scan_begun = true;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
-	CodeOrderBegin(search);
+	order->last.dist = -INFINITY;
+	order->last.id = 0;
+	order->has_table = order->unordered = false;
+	FindNearest(search, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
 }
 
 /* Whether a node was scored already, as a page-mate or before the code scan began. */
@@ -334,13 +292,6 @@ RefOf(PipeannSearch *search, uint32 id)
 	(void) PipeannIdSetGet(&search->pages, PipeannIdPage(search->layout, id),
 						   &at);
 	return &search->refs[at];
-}
-
-static void
-AwaitPageOf(PipeannSearch *search, uint32 id)
-{
-	while (RefOf(search, id)->frame->state != PIPEANN_FRAME_READY)
-		PipeannAwaitPage(search);
 }
 
 /* By how much codes err tells how far to go. */
@@ -388,10 +339,9 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 	PipeannCodeOrder *order = &search->code_order;
 	int			taken = 0;
 
-	while (taken < n && CodeOrderHasNext(search) &&
-		   !(order->items[0].dist > bound))
+	while (taken < n && HasNext(search) && !(order->items[0].dist > bound))
 	{
-		batch[taken] = CodeOrderPop(order);
+		batch[taken] = order->last = HeapTake(order->items, &order->n);
 		if (IsScored(search, batch[taken].id))
 			search->matching++;
 		else
@@ -432,7 +382,8 @@ ReadNearest(PipeannSearch *search, uint64 most)
 		search->source->submit(search->source);
 		for (int i = 0; i < n; i++)
 		{
-			AwaitPageOf(search, batch[i].id);
+			while (RefOf(search, batch[i].id)->frame->state != PIPEANN_FRAME_READY)
+				PipeannAwaitPage(search);
 			Score(search, &batch[i]);
 		}
 		while (PipeannScoreNext(search))
@@ -440,14 +391,6 @@ ReadNearest(PipeannSearch *search, uint64 most)
 		size = LATER_BATCH;
 	}
 	return search->explored >= end;
-}
-
-/* Whether the first run of a code scan ends when ten results are settled. */
-static bool
-MayEndEarly(const PipeannSearch *search)
-{
-	return !search->started && search->params.may_end_early &&
-		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION);
 }
 
 /*
@@ -468,7 +411,8 @@ PipeannRunCodeScan(PipeannSearch *search)
 	if (!search->code_scan_begun)
 		Begin(search);
 	search->termination.on = false;
-	if (MayEndEarly(search))
+	if (!search->started && search->params.may_end_early &&
+		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);
@@ -477,9 +421,9 @@ PipeannRunCodeScan(PipeannSearch *search)
 		most *= MOST_LISTS;
 	}
 	search->started = true;
-	if (!CodeOrderHasNext(search))
+	if (!HasNext(search))
 		return false;
-	if (ReadNearest(search, most) || !CodeOrderHasNext(search))
+	if (ReadNearest(search, most) || !HasNext(search))
 		search->termination.on = false;
 	return true;
 }
@@ -494,7 +438,7 @@ PipeannSearchReadTo(PipeannSearch *search)
 {
 	const PipeannSample *errors = &search->code_scan_errors;
 
-	if (!search->code_scan_begun || !CodeOrderHasNext(search))
+	if (!search->code_scan_begun || !HasNext(search))
 		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;

@@ -406,14 +406,6 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int wanted)
 	}
 }
 
-/* Without node hits no step depends on which pages are in memory. */
-static int
-FirstWanted(const PipeannSearch *search, const EntryList *list)
-{
-	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
-		list->length / PART_IN_MEMORY : list->length;
-}
-
 /* The nearest `count` entries become candidates. */
 static void
 FillPool(PipeannSearch *search, const EntryList *list, int count)
@@ -426,11 +418,6 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 
 		search->entry_points[i] = id;
 		n = PipeannBatchAdd(search, n, id);
-		if (n == search->batch_size)
-		{
-			PipeannBatchToPool(search, n);
-			n = 0;
-		}
 	}
 	PipeannBatchToPool(search, n);
 	search->nentry_pages = PipeannIsOn(search, PIPEANN_ENTRY_PAGES) ?
@@ -474,10 +461,11 @@ CountPassing(const PipeannSearch *search, const EntryList *list)
 static void
 EnterAlone(PipeannSearch *search, EntryList *list)
 {
-	int			reads = search->params.width > 0 ?
-		Min(search->params.width, FIRST_READS) : FIRST_READS;
+	int			reads = Min(PipeannWidth(search, FIRST_READS), FIRST_READS);
 
-	SearchEntryGraph(search, list, FirstWanted(search, list));
+	/* without node hits no step depends on which pages are in memory */
+	SearchEntryGraph(search, list, PipeannIsOn(search, PIPEANN_NODE_HITS) ?
+					 list->length / PART_IN_MEMORY : list->length);
 	if (search->params.code_filter != NULL)
 		PipeannChooseFilterStrategyNear(search, CountPassing(search, list),
 										list->count);
@@ -561,23 +549,6 @@ RoundsJoin(PipeannTogether *together, PipeannSearch *search)
 	*place = search;
 }
 
-/* Codes that tell nothing have a search go on alone. */
-static inline bool
-TakesPart(const PipeannSearch *search)
-{
-	return search->params.together != NULL;
-}
-
-/* The bound if the factor were larger by so many times itself. */
-static float
-WiderBound(const PipeannTermination *termination, float factors)
-{
-	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
-
-	return PipeannTerminationBound(termination) +
-		factors * PipeannTerminationFactor(termination, last);
-}
-
 /*
  * How far a candidate may be that is worth a read, apart from the bound: nothing is
  * before the first read, or where no bound is known.
@@ -585,13 +556,16 @@ WiderBound(const PipeannTermination *termination, float factors)
 static float
 ReadBound(const PipeannSearch *search)
 {
+	const PipeannTermination *termination = &search->termination;
+	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
 	float		gain = GAIN / sqrtf(search->params.together->searches);
 	float		kept = 1 - sqrtf(WANING / Max(search->params.ef, LEAST_EF));
 
-	if (search->reads == 0 || !search->termination.on)
+	if (search->reads == 0 || !termination->on)
 		return -INFINITY;
-	return WiderBound(&search->termination,
-					  gain * powf(kept, search->reads - 1));
+	return PipeannTerminationBound(termination) +
+		gain * powf(kept, search->reads - 1) *
+		PipeannTerminationFactor(termination, last);
 }
 
 /* Whether a candidate that is not at hand has to be read. */
@@ -651,7 +625,7 @@ ExploreAtHand(PipeannSearch *search)
 		while (PipeannExploreBeam(search, BEAM))
 			PipeannAwaitPage(search);
 		PipeannAddPageMates(search);
-	} while (TakesPart(search) && ChooseAtHand(search) > 0);
+	} while (search->params.together != NULL && ChooseAtHand(search) > 0);
 }
 
 /* Ask for the pages of the nearest candidates that are not at hand. */
@@ -716,13 +690,13 @@ Tell(PipeannTogether *together, const PipeannSearch *search)
 	together->nsubvectors = search->codes->pq.nsubvectors;
 }
 
-/* All explore what is at hand. */
+/* All explore what is at hand. Codes that tell nothing have a search go on alone. */
 static void
 ExploreAll(PipeannTogether *together)
 {
 	for (PipeannSearch *search = together->first; search != NULL;
 		 search = search->behind)
-		if (TakesPart(search))
+		if (search->params.together != NULL)
 		{
 			Learn(together, search);
 			ExploreAtHand(search);
@@ -738,23 +712,13 @@ AskAll(PipeannTogether *together)
 
 	for (PipeannSearch *search = together->first; search != NULL;
 		 search = search->behind)
-		if (TakesPart(search))
+		if (search->params.together != NULL)
 		{
 			Learn(together, search);
 			AskForPages(search);
 			any |= search->pool.chosen[BEAM] > 0;
 		}
 	return any;
-}
-
-/* Run all that have joined, unless they have been run. */
-static void
-RoundsRun(PipeannTogether *together)
-{
-	do
-		ExploreAll(together);
-	while (AskAll(together));
-	together->first = NULL;
 }
 
 /* ---------- memory, and runs ---------- */
@@ -786,34 +750,7 @@ RoundsRun(PipeannTogether *together)
 PipeannSearch *
 PipeannSearchCreate(void)
 {
-	PipeannSearch *search = PipeannAllocZero(sizeof(PipeannSearch));
-
-	search->refs = PipeannAlloc(FIRST_PAGES * sizeof(PipeannPageRef));
-	search->refs_size = FIRST_PAGES;
-	search->unscored = PipeannAlloc(FIRST_PAGES * sizeof(uint32));
-	search->unscored_size = FIRST_PAGES;
-	return search;
-}
-
-/* A larger array in the place of one whose contents are not wanted. */
-static void *
-Replaced(void *array, int n, Size element)
-{
-	void	   *larger = PipeannAlloc(mul_size(n, element));
-
-	if (array != NULL)
-		pfree(array);
-	return larger;
-}
-
-static void
-ReserveTable(PipeannSearch *search, int nsubvectors)
-{
-	if (nsubvectors <= search->table_size)
-		return;
-	search->own_table = Replaced(search->own_table, nsubvectors,
-								 PIPEANN_CENTROIDS * sizeof(float));
-	search->table_size = nsubvectors;
+	return PipeannAllocZero(sizeof(PipeannSearch));
 }
 
 /* The query as kernels for the layout's storage want it. */
@@ -822,11 +759,8 @@ RotateQuery(PipeannSearch *search)
 {
 	const PipeannLayout *l = search->layout;
 
-	if (PipeannSqBits(l->storage) > 0 && search->rotated_size < l->dim)
-	{
-		search->rotated = Replaced(search->rotated, l->dim, sizeof(float));
-		search->rotated_size = l->dim;
-	}
+	if (PipeannSqBits(l->storage) > 0)
+		PIPEANN_RESERVE(search->rotated, search->rotated_size, l->dim);
 	search->stored_query = PipeannQueryFor(l->storage, search->query, l->dim,
 										   search->rotated);
 }
@@ -836,10 +770,13 @@ ReserveBatch(PipeannSearch *search, int size)
 {
 	if (size <= search->batch_size)
 		return;
-	search->batch_ids = Replaced(search->batch_ids, size, sizeof(uint32));
-	search->batch_codes = Replaced(search->batch_codes, size, sizeof(uint8 *));
-	search->batch_dists = Replaced(search->batch_dists, size, sizeof(float));
-	search->batch = Replaced(search->batch, size, sizeof(PipeannCandidate));
+	search->batch_ids = PipeannResized(search->batch_ids, size, sizeof(uint32));
+	search->batch_codes = PipeannResized(search->batch_codes, size,
+										 sizeof(uint8 *));
+	search->batch_dists = PipeannResized(search->batch_dists, size,
+										 sizeof(float));
+	search->batch = PipeannResized(search->batch, size,
+								   sizeof(PipeannCandidate));
 	memset(search->batch, 0, size * sizeof(PipeannCandidate));
 	search->batch_size = size;
 }
@@ -872,16 +809,20 @@ ReserveMemory(PipeannSearch *search)
 	const PipeannCodes *codes = search->codes;
 
 	PipeannResultsReset(&search->results);
+	PIPEANN_RESERVE(search->refs, search->refs_size, FIRST_PAGES);
+	PIPEANN_RESERVE(search->unscored, search->unscored_size, FIRST_PAGES);
 	PipeannIdSetReset(&search->pages, search->params.together == NULL ?
 					  FIRST_PAGES : TOGETHER_PAGES, true);
 	if (codes == NULL)
 		return;
-	ReserveTable(search, codes->pq.nsubvectors);
+	PIPEANN_RESERVE(search->own_table, search->table_size,
+					codes->pq.nsubvectors * PIPEANN_CENTROIDS);
 	PipeannListBegin(search);
 	if (search->scans_codes)
 		return;					/* it never comes to the graph */
 	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
-	ReserveBatch(search, Max(layout->max_degree * PIPEANN_BATCH_NODES,
+	ReserveBatch(search, Max(Max(layout->max_degree * PIPEANN_BATCH_NODES,
+								 PIPEANN_MAX_ENTRY_POINTS),
 							 Max(layout->slots_per_page,
 								 codes->entry_degree)));
 }
@@ -914,8 +855,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 		source->max_in_flight = Min(source->max_in_flight, params->width);
 	ChooseFilterStrategy(search);
 	ReserveMemory(search);
-	if (codes != NULL && params->policy->begin != NULL)
-		params->policy->begin(search);
+	search->policy.passed_over = PIPEANN_INVALID_ID;
 	PipeannMemoryLeave(former);
 }
 
@@ -925,7 +865,13 @@ PipeannSearchReleasePages(PipeannSearch *search)
 {
 	while (PipeannScoreNext(search))
 		;
-	PipeannReleasePages(search);
+	for (uint32 i = 0; i < search->nrefs; i++)
+	{
+		if (search->refs[i].frame != NULL)
+			search->source->release(search->source, search->refs[i].frame);
+		search->refs[i].frame = NULL;
+	}
+	search->nheld = 0;
 }
 
 /*
@@ -943,13 +889,6 @@ Continue(PipeannSearch *search)
 	for (int i = 0; i < search->pool.count; i++)
 		PipeannSetPage(search, &search->pool.items[i]);
 	return true;
-}
-
-static void
-RunPolicy(PipeannSearch *search)
-{
-	search->params.policy->run(search);
-	PipeannScoreRest(search);
 }
 
 /*
@@ -993,30 +932,31 @@ PipeannSearchEnter(PipeannSearch *search)
 	return PipeannListNearest(search);
 }
 
+/* Explore the list alone. */
 static void
 RunList(PipeannSearch *search)
 {
-	RunPolicy(search);
+	search->params.policy->run(search);
+	PipeannScoreRest(search);
 	if (search->termination.on && PipeannListIsExplored(search))
 		PipeannListForgetEarlyEnd(search);
 	if (search->termination.on && search->reads * MOST_HITS < search->hits)
 	{
 		PipeannListForgetEarlyEnd(search);
-		RunPolicy(search);
+		search->params.policy->run(search);
+		PipeannScoreRest(search);
 	}
 }
 
-/* Explore the list, or what of it is wanted beside those of other indexes. */
+/* Explore what of the list is wanted beside those of other indexes. */
 static void
-RunTogether(PipeannSearch *search)
+RunTogether(PipeannTogether *together, PipeannSearch *search)
 {
-	if (search->params.together != NULL)
-	{
-		RoundsRun(search->params.together);
-		PipeannScoreRest(search);
-	}
-	if (search->params.together == NULL)
-		RunList(search);
+	do
+		ExploreAll(together);
+	while (AskAll(together));
+	together->first = NULL;		/* all that have joined have been run */
+	PipeannScoreRest(search);
 }
 
 /*
@@ -1045,7 +985,10 @@ PipeannSearchRun(PipeannSearch *search)
 		PipeannListForgetEarlyEnd(search);
 	else if (ShouldScanCodes(search) || !Continue(search))
 		return ScanRest(search);
-	RunTogether(search);
+	if (search->params.together != NULL)
+		RunTogether(search->params.together, search);
+	if (search->params.together == NULL)
+		RunList(search);
 	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
 		(void) ScanRest(search);
 	return true;

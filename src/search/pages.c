@@ -10,8 +10,6 @@
 #include "distance/distance.h"
 #include "search/list.h"
 
-static void QueueScoring(PipeannSearch *search, uint32 at);
-
 /* Distances of candidates by their codes, and of nodes by their vectors. */
 
 static bool
@@ -342,12 +340,8 @@ AddRef(PipeannSearch *search, uint32 page)
 	if (PipeannIdSetGet(&search->pages, page, &at))
 		return at;
 	if (search->nrefs == search->refs_size)
-	{
-		search->refs = PipeannRealloc(search->refs,
-									  mul_size(search->refs_size * 2,
-											   sizeof(PipeannPageRef)));
-		search->refs_size *= 2;
-	}
+		PIPEANN_RESERVE(search->refs, search->refs_size,
+						search->refs_size * 2);
 	at = search->nrefs++;
 	search->refs[at] = (PipeannPageRef) {.page = page};
 	PipeannIdSetPut(&search->pages, page, at);
@@ -498,6 +492,16 @@ NoteKilled(PipeannSearch *search, PipeannPageRef *ref)
 	ref->version = !ref->scored || ref->version == version ? version : 0;
 }
 
+/* Have all nodes of a page at hand scored: refs[at]. */
+static void
+QueueScoring(PipeannSearch *search, uint32 at)
+{
+	if (search->nunscored == search->unscored_size)
+		PIPEANN_RESERVE(search->unscored, search->unscored_size,
+						search->unscored_size * 2);
+	search->unscored[search->nunscored++] = at;
+}
+
 /*
  * Have those nodes of a page at hand scored that are not yet: refs[at].
  *
@@ -539,20 +543,6 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 	ref->by_node = frame->slot != PIPEANN_ALL_SLOTS;
 	if (!ref->by_node)
 		QueueScoring(search, at);
-}
-
-/* Have all nodes of a page at hand scored: refs[at]. */
-static void
-QueueScoring(PipeannSearch *search, uint32 at)
-{
-	if (search->nunscored == search->unscored_size)
-	{
-		search->unscored = PipeannRealloc(search->unscored,
-										  mul_size(search->unscored_size * 2,
-												   sizeof(uint32)));
-		search->unscored_size *= 2;
-	}
-	search->unscored[search->nunscored++] = at;
 }
 
 /*

@@ -150,19 +150,6 @@ extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
 extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);
 
-/* Give all pages back. */
-static inline void
-PipeannReleasePages(PipeannSearch *search)
-{
-	for (uint32 i = 0; i < search->nrefs; i++)
-	{
-		if (search->refs[i].frame != NULL)
-			search->source->release(search->source, search->refs[i].frame);
-		search->refs[i].frame = NULL;
-	}
-	search->nheld = 0;
-}
-
 /*
  * Make the nodes of pages at hand candidates, if they may be: to be called
  * before anything is decided. If they may not, pages are scored when there is
@@ -178,14 +165,11 @@ PipeannAddPageMates(PipeannSearch *search)
 			;
 }
 
-/* Nodes explored in one round, unless pipeline_width says otherwise. */
-#define PIPEANN_BEAM_WIDTH 8
-
+/* pipeline_width, or else a policy's own. */
 static inline int
-PipeannBeamWidth(const PipeannSearch *search)
+PipeannWidth(const PipeannSearch *search, int own)
 {
-	return search->params.width > 0 ? search->params.width :
-		PIPEANN_BEAM_WIDTH;
+	return search->params.width > 0 ? search->params.width : own;
 }
 
 /* policies.c */

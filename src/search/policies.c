@@ -4,6 +4,8 @@
  */
 #include "search/pages.h"
 
+#include <limits.h>
+
 #include "search/list.h"
 
 /* Exploring candidates. */
@@ -140,12 +142,15 @@ PipeannExploreBeam(PipeannSearch *search, int beam)
 
 #define BEAM 1
 
+/* Nodes explored in one round. */
+#define BEAM_WIDTH 8
+
 static void
 RunBestFirst(PipeannSearch *search)
 {
 	while (PipeannPoolIsOpen(&search->pool))
 	{
-		ChooseNearest(search, BEAM, PipeannBeamWidth(search));
+		ChooseNearest(search, BEAM, PipeannWidth(search, BEAM_WIDTH));
 		while (PipeannExploreBeam(search, BEAM))
 			PipeannAwaitPage(search);
 		PipeannAddPageMates(search);
@@ -173,7 +178,7 @@ static const PipeannPolicy BestFirstPolicy = {
 static void
 RunStale(PipeannSearch *search)
 {
-	int			width = (PipeannBeamWidth(search) + 1) / 2;
+	int			width = (PipeannWidth(search, BEAM_WIDTH) + 1) / 2;
 	int			beam = 1;
 
 	ChooseNearest(search, beam, width);
@@ -309,8 +314,7 @@ ChooseConverging(PipeannSearch *search, int width)
 static void
 Choose(PipeannSearch *search)
 {
-	int			width = search->params.width > 0 ? search->params.width :
-		WIDTH;
+	int			width = PipeannWidth(search, WIDTH);
 
 	if (!search->policy.converging)
 		search->policy.converging = IsConverging(search);
@@ -377,16 +381,9 @@ RunLookAhead(PipeannSearch *search)
 	}
 }
 
-static void
-BeginLookAhead(PipeannSearch *search)
-{
-	search->policy.passed_over = PIPEANN_INVALID_ID;
-}
-
 static const PipeannPolicy LookAheadPolicy = {
 	.name = "look_ahead",
 	.overflow = OVERFLOW,
-	.begin = BeginLookAhead,
 	.run = RunLookAhead
 };
 
@@ -419,69 +416,57 @@ static const PipeannPolicy LookAheadPolicy = {
  */
 #define SUBMIT_BATCH 4
 
-/*
- * A read has arrived: make the pipe wider if it should be.
- */
-static void
-AdaptWidth(PipeannSearch *search, int max_width)
-{
-	int			ahead = PipeannPoolFirstUnread(&search->pool);
-	uint32		reads = search->reads_in + search->reads_out;
-
-	search->policy.converged_at = Max(search->policy.converged_at, ahead);
-	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
-		search->policy.converged_at >= CONVERGED && search->policy.width < max_width &&
-		search->reads_out <= MAX_WASTE * reads)
-		search->policy.width++;
-}
-
+/* A read has arrived: make the pipe wider if it should be. */
 static void
 Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 {
+	PipeannPolicyState *policy = &search->policy;
+	uint32		reads;
+
 	PipeannNotePage(search, frame);
-	AdaptWidth(search, max_width);
+	reads = search->reads_in + search->reads_out;
+	policy->converged_at = Max(policy->converged_at,
+							   PipeannPoolFirstUnread(&search->pool));
+	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
+		policy->converged_at >= CONVERGED && policy->width < max_width &&
+		search->reads_out <= MAX_WASTE * reads)
+		policy->width++;
 }
 
 /* Take what has arrived; false if that is nothing. */
 static bool
 Collect(PipeannSearch *search, int max_width)
 {
-	PipeannFrame *frame = search->source->next(search->source, false);
+	PipeannFrame *frame;
+	bool		any = false;
 
-	if (frame == NULL)
-		return false;
-	for (; frame != NULL; frame = search->source->next(search->source, false))
+	while ((frame = search->source->next(search->source, false)) != NULL)
+	{
 		Arrive(search, frame, max_width);
-	return true;
+		any = true;
+	}
+	return any;
 }
 
 /*
- * Issue the best unread candidate's read if the pipe has room.
+ * Issue the best unread candidate's read if the pipe has room, or as many as it has
+ * room for; returns how many.
  */
-static bool
-IssueOne(PipeannSearch *search)
-{
-	int			next = PipeannPoolFirstUnread(&search->pool);
-
-	if (!PipeannPoolWants(&search->pool, next) ||
-		search->source->in_flight >= search->policy.width ||
-		PipeannHoldsTooMany(search))
-		return false;
-	PipeannRequestPage(search, next);
-	return true;
-}
-
-/* Issue one read, or as many as there is room for; returns how many. */
 static int
 Issue(PipeannSearch *search)
 {
+	int			most = PipeannIsOn(search, PIPEANN_READ_PER_STEP) ? 1 : INT_MAX;
 	int			issued = 0;
 
-	while (IssueOne(search))
+	for (; issued < most; issued++)
 	{
-		issued++;
-		if (PipeannIsOn(search, PIPEANN_READ_PER_STEP))
+		int			next = PipeannPoolFirstUnread(&search->pool);
+
+		if (!PipeannPoolWants(&search->pool, next) ||
+			search->source->in_flight >= search->policy.width ||
+			PipeannHoldsTooMany(search))
 			break;
+		PipeannRequestPage(search, next);
 	}
 	return issued;
 }
@@ -504,19 +489,18 @@ Wait(PipeannSearch *search, int max_width)
 		Arrive(search, frame, max_width);
 }
 
-static int
-FirstWidth(PipeannSearch *search, int max_width)
-{
-	return Min(PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) ? FIRST_WIDTH :
-			   PipeannBeamWidth(search), max_width);
-}
-
-/* Explore until the list is; hand reads to the kernel a few at a time. */
+/* Reads are handed to the kernel a few at a time. */
 static void
-FillAndExplore(PipeannSearch *search, int max_width)
+RunPipe(PipeannSearch *search)
 {
+	int			max_width = Min(PipeannWidth(search, MAX_WIDTH),
+								search->source->max_in_flight);
 	int			queued = 0;
 
+	if (search->policy.width == 0)
+		search->policy.width =
+			Min(PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) ? FIRST_WIDTH :
+				PipeannWidth(search, BEAM_WIDTH), max_width);
 	while (PipeannPoolIsOpen(&search->pool))
 	{
 		int			issued;
@@ -542,18 +526,6 @@ FillAndExplore(PipeannSearch *search, int max_width)
 		else if (issued == 0)
 			Wait(search, max_width);
 	}
-}
-
-static void
-RunPipe(PipeannSearch *search)
-{
-	int			max_width = search->params.width > 0 ?
-		search->params.width : MAX_WIDTH;
-
-	max_width = Min(max_width, search->source->max_in_flight);
-	if (search->policy.width == 0)
-		search->policy.width = FirstWidth(search, max_width);
-	FillAndExplore(search, max_width);
 }
 
 static const PipeannPolicy PipePolicy = {

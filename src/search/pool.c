@@ -15,18 +15,6 @@
 /* Candidates that are merged in one go. */
 #define MERGE_BATCH 16
 
-static void
-ReserveItems(PipeannPool *pool, int capacity)
-{
-	Size		size = mul_size(capacity, sizeof(PipeannCandidate));
-
-	if (capacity <= pool->items_size)
-		return;
-	pool->items = pool->items == NULL ? PipeannAlloc(size) :
-		PipeannRealloc(pool->items, size);
-	pool->items_size = capacity;
-}
-
 /*
  * Make an empty pool without an overflow area, in the memory of one that is no longer
  * wanted, or of all zeroes.
@@ -34,13 +22,8 @@ ReserveItems(PipeannPool *pool, int capacity)
 void
 PipeannPoolReset(PipeannPool *pool, int length)
 {
-	ReserveItems(pool, length);
-	if (pool->discards == NULL)
-	{
-		pool->discards = PipeannAlloc(mul_size(FIRST_DISCARDS,
-											   sizeof(PipeannDiscard)));
-		pool->discards_size = FIRST_DISCARDS;
-	}
+	PIPEANN_RESERVE(pool->items, pool->items_size, length);
+	PIPEANN_RESERVE(pool->discards, pool->discards_size, FIRST_DISCARDS);
 	pool->length = pool->capacity = length;
 	pool->head = INT_MAX;
 	pool->matching = 0;
@@ -58,7 +41,7 @@ PipeannPoolWiden(PipeannPool *pool, int length, int capacity)
 {
 	pool->length = Max(pool->length, length);
 	capacity = Max(pool->length, capacity);
-	ReserveItems(pool, capacity);
+	PIPEANN_RESERVE(pool->items, pool->items_size, capacity);
 	pool->capacity = Max(pool->capacity, capacity);
 }
 
@@ -67,12 +50,8 @@ void
 PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 {
 	if (pool->ndiscards == pool->discards_size)
-	{
-		pool->discards = PipeannRealloc(pool->discards,
-										mul_size(pool->discards_size * 2,
-												 sizeof(PipeannDiscard)));
-		pool->discards_size *= 2;
-	}
+		PIPEANN_RESERVE(pool->discards, pool->discards_size,
+						pool->discards_size * 2);
 	pool->discards[pool->ndiscards].dist = dist;
 	pool->discards[pool->ndiscards].id = id;
 	pool->ndiscards++;

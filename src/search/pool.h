@@ -60,6 +60,25 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
+/* An array of n elements in the place of another one, or NULL, with what that has. */
+static inline void *
+PipeannResized(void *array, Size n, Size element)
+{
+	Size		size = mul_size(n, element);
+
+	return array == NULL ? PipeannAlloc(size) : PipeannRealloc(array, size);
+}
+
+/* Have an array, which has room for so many elements, take at least those wanted. */
+#define PIPEANN_RESERVE(array, size, wanted) \
+do { \
+	if ((wanted) > (size)) \
+	{ \
+		(array) = PipeannResized((array), (wanted), sizeof(*(array))); \
+		(size) = (wanted); \
+	} \
+} while (0)
+
 /* Whether a candidate at this distance would come into the pool now. */
 static inline bool
 PipeannPoolTakes(const PipeannPool *pool, float dist)

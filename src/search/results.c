@@ -20,12 +20,7 @@
 void
 PipeannResultsReset(PipeannResults *results)
 {
-	if (results->items == NULL)
-	{
-		results->items = PipeannAlloc(mul_size(FIRST_RESULTS,
-											   sizeof(PipeannResult)));
-		results->size = FIRST_RESULTS;
-	}
+	PIPEANN_RESERVE(results->items, results->size, FIRST_RESULTS);
 	if (results->rows == NULL)
 	{
 		results->bytes_size = FIRST_RESULTS * sizeof(ItemPointerData);
@@ -74,12 +69,7 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 	PipeannResult *added;
 
 	if (results->count == results->size)
-	{
-		results->items = PipeannRealloc(results->items,
-										mul_size(results->size * 2,
-												 sizeof(PipeannResult)));
-		results->size *= 2;
-	}
+		PIPEANN_RESERVE(results->items, results->size, results->size * 2);
 	added = &results->items[results->count++];
 	*added = *result;
 	added->rows = KeepRows(results, rows);

@@ -48,7 +48,6 @@ typedef struct PipeannPolicy
 	const char *name;
 	float		overflow;		/* the list with its overflow area, in lengths of
 								 * the list; 0 for no such area */
-	void		(*begin) (PipeannSearch *search);	/* or NULL */
 
 	/* Explore until the list is explored as far as it must be. */
 	void		(*run) (PipeannSearch *search);

@@ -137,7 +137,7 @@ struct PipeannSearch
 
 	PipeannCodeOrder code_order;
 	float	   *own_table;		/* [nsubvectors][256] of code distances */
-	int			table_size;		/* subvectors that there is memory for */
+	int			table_size;		/* numbers that there is memory for */
 	float	   *rotated;		/* [rotated_size] the query of a quantised index */
 	int			rotated_size;
 
