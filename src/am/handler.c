@@ -197,69 +197,44 @@ SettingMemory(size_t size)
 #endif
 }
 
-/* The bit of the idea of this name, or 0. */
+/* The bit of the idea of this name; or 0, with a hint that lists the ideas. */
 static uint32
 IdeaBit(const char *name)
-{
-	for (size_t i = 0; i < lengthof(ideas); i++)
-		if (strcmp(ideas[i].name, name) == 0)
-			return ideas[i].bit;
-	return 0;
-}
-
-/* Give an error a hint that lists the ideas. */
-static void
-HintAtIdeas(void)
 {
 	StringInfoData names;
 
 	initStringInfo(&names);
 	for (size_t i = 0; i < lengthof(ideas); i++)
-		appendStringInfo(&names, "%s%s", i == 0 ? "" : ", ", ideas[i].name);
-	GUC_check_errhint("Available values: %s.", names.data);
-	pfree(names.data);
-}
-
-/* Sets *bits to the ideas in a list of names; false if one is unknown. */
-static bool
-ParseIdeas(List *names, uint32 *bits)
-{
-	ListCell   *cell;
-
-	*bits = 0;
-	foreach(cell, names)
 	{
-		uint32		bit = IdeaBit(lfirst(cell));
-
-		if (bit == 0)
-		{
-			GUC_check_errdetail("There is no idea \"%s\".",
-								(char *) lfirst(cell));
-			HintAtIdeas();
-			return false;
-		}
-		*bits |= bit;
+		if (strcmp(ideas[i].name, name) == 0)
+			return ideas[i].bit;
+		appendStringInfo(&names, "%s%s", i == 0 ? "" : ", ", ideas[i].name);
 	}
-	return true;
+	GUC_check_errdetail("There is no idea \"%s\".", name);
+	GUC_check_errhint("Available values: %s.", names.data);
+	return 0;
 }
 
 static bool
 CheckDisable(char **value, void **extra, GucSource source)
 {
-	char	   *text = pstrdup(*value);
-	List	   *names = NIL;
+	List	   *names;
+	ListCell   *cell;
 	uint32		bits = 0;
-	bool		good;
 
-	good = SplitIdentifierString(text, ',', &names);
-	if (!good)
+	if (!SplitIdentifierString(pstrdup(*value), ',', &names))
+	{
 		GUC_check_errdetail("List syntax is invalid.");
-	else
-		good = ParseIdeas(names, &bits);
-	list_free(names);
-	pfree(text);
-	if (!good)
 		return false;
+	}
+	foreach(cell, names)
+	{
+		uint32		bit = IdeaBit(lfirst(cell));
+
+		if (bit == 0)
+			return false;
+		bits |= bit;
+	}
 	*extra = SettingMemory(sizeof(bits));
 	if (*extra == NULL)
 		return false;
@@ -356,15 +331,6 @@ InitPlanSettings(void)
 							 "Search among the rows that other indexes find by conditions, where that costs less.",
 							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
-}
-
-static void
-SettingsInit(void)
-{
-	InitSearchSettings();
-	InitPlanSettings();
-	InitComparisonSettings();
-	InitIoSettings();
 }
 
 /* The validator of operator classes. */
@@ -735,7 +701,10 @@ _PG_init(void)
 {
 	PipeannKernelsInit();
 	OptionsInit();
-	SettingsInit();
+	InitSearchSettings();
+	InitPlanSettings();
+	InitComparisonSettings();
+	InitIoSettings();
 	PipeannPauseInit();
 	PipeannPlantedInit();
 	PipeannCacheInit();
@@ -793,29 +762,22 @@ pipeanncanreturn(Relation index, int attno)
 		PipeannVectorColumn(index) != InvalidAttrNumber;
 }
 
-/* Whether a column of an index, by its number, is the vector. */
-static bool
-IsVectorColumn(Oid index_oid, int attno)
-{
-	Relation	index = index_open(index_oid, AccessShareLock);
-	bool		result = PipeannVectorPosition(index) == attno - 1;
-
-	index_close(index, AccessShareLock);
-	return result;
-}
-
 /* Others than the vector are what conditions are for. */
 static bool
 pipeannproperty(Oid index_oid, int attno, IndexAMProperty prop,
 				const char *propname, bool *res, bool *isnull)
 {
+	Relation	index;
+
 	if (attno < 1)
 		return false;
 	if (prop != AMPROP_DISTANCE_ORDERABLE && prop != AMPROP_SEARCH_ARRAY &&
 		prop != AMPROP_SEARCH_NULLS)
 		return false;
-	*res = IsVectorColumn(index_oid, attno) ==
+	index = index_open(index_oid, AccessShareLock);
+	*res = (PipeannVectorPosition(index) == attno - 1) ==
 		(prop == AMPROP_DISTANCE_ORDERABLE);
+	index_close(index, AccessShareLock);
 	return true;
 }
 

@@ -267,9 +267,10 @@ BytesDot(__m256i a, __m256i b, bool is_signed)
 }
 
 AVX2_INLINE __m256i
-BytesTerm(__m256i a, __m256i b, bool is_signed, bool is_dot)
+AddBytes(__m256i sum, __m256i a, __m256i b, bool is_signed, bool is_dot)
 {
-	return is_dot ? BytesDot(a, b, is_signed) : BytesL2(a, b, is_signed);
+	return _mm256_add_epi32(sum, is_dot ? BytesDot(a, b, is_signed) :
+							BytesL2(a, b, is_signed));
 }
 
 /*
@@ -285,22 +286,18 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 
 	for (; i + 64 <= dim; i += 64)
 	{
-		s0 = _mm256_add_epi32(s0, BytesTerm(LoadBytes(a, i), LoadBytes(b, i),
-											is_signed, is_dot));
-		s1 = _mm256_add_epi32(s1, BytesTerm(LoadBytes(a, i + 32),
-											LoadBytes(b, i + 32),
-											is_signed, is_dot));
+		s0 = AddBytes(s0, LoadBytes(a, i), LoadBytes(b, i), is_signed, is_dot);
+		s1 = AddBytes(s1, LoadBytes(a, i + 32), LoadBytes(b, i + 32),
+					  is_signed, is_dot);
 	}
 	if (i + 32 <= dim)
 	{
-		s0 = _mm256_add_epi32(s0, BytesTerm(LoadBytes(a, i), LoadBytes(b, i),
-											is_signed, is_dot));
+		s0 = AddBytes(s0, LoadBytes(a, i), LoadBytes(b, i), is_signed, is_dot);
 		i += 32;
 	}
 	if (i < dim)
-		s1 = _mm256_add_epi32(s1, BytesTerm(LoadBytesTail(a, dim),
-											LoadBytesTail(b, dim),
-											is_signed, is_dot));
+		s1 = AddBytes(s1, LoadBytesTail(a, dim), LoadBytesTail(b, dim),
+					  is_signed, is_dot);
 	return (float) SumInts(_mm256_add_epi32(s0, s1));
 }
 

@@ -261,9 +261,10 @@ BytesDot(__m512i a, __m512i b, bool is_signed)
 }
 
 AVX512_INLINE __m512i
-BytesTerm(__m512i a, __m512i b, bool is_signed, bool is_dot)
+AddBytes(__m512i sum, __m512i a, __m512i b, bool is_signed, bool is_dot)
 {
-	return is_dot ? BytesDot(a, b, is_signed) : BytesL2(a, b, is_signed);
+	return _mm512_add_epi32(sum, is_dot ? BytesDot(a, b, is_signed) :
+							BytesL2(a, b, is_signed));
 }
 
 /* 64 bytes of an integer vector from element i on. */
@@ -294,22 +295,18 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 
 	for (; i + 128 <= dim; i += 128)
 	{
-		s0 = _mm512_add_epi32(s0, BytesTerm(LoadBytes(a, i), LoadBytes(b, i),
-											is_signed, is_dot));
-		s1 = _mm512_add_epi32(s1, BytesTerm(LoadBytes(a, i + 64),
-											LoadBytes(b, i + 64),
-											is_signed, is_dot));
+		s0 = AddBytes(s0, LoadBytes(a, i), LoadBytes(b, i), is_signed, is_dot);
+		s1 = AddBytes(s1, LoadBytes(a, i + 64), LoadBytes(b, i + 64),
+					  is_signed, is_dot);
 	}
 	if (i + 64 <= dim)
 	{
-		s0 = _mm512_add_epi32(s0, BytesTerm(LoadBytes(a, i), LoadBytes(b, i),
-											is_signed, is_dot));
+		s0 = AddBytes(s0, LoadBytes(a, i), LoadBytes(b, i), is_signed, is_dot);
 		i += 64;
 	}
 	if (i < dim)
-		s1 = _mm512_add_epi32(s1, BytesTerm(LoadBytesTail(a, i, dim - i),
-											LoadBytesTail(b, i, dim - i),
-											is_signed, is_dot));
+		s1 = AddBytes(s1, LoadBytesTail(a, i, dim - i), LoadBytesTail(b, i, dim - i),
+					  is_signed, is_dot);
 	return (float) SumInts(_mm512_add_epi32(s0, s1));
 }
 

@@ -403,7 +403,7 @@ ReadNearest(PipeannSearch *search, uint64 most)
 bool
 PipeannRunCodeScan(PipeannSearch *search)
 {
-	uint64		ef = Max(search->params.ef, 1);
+	uint64		ef = search->params.ef;
 	uint64		most = Max(ef, search->explored) - search->explored;
 
 	if (search->started)

@@ -80,7 +80,7 @@ PipeannListStretch(double share, int ef)
 {
 	double		nodes = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS / share;
 
-	return Min(Max(pow(share, -STRETCH), nodes / Max(ef, 1)), MOST_STRETCH);
+	return Min(Max(pow(share, -STRETCH), nodes / ef), MOST_STRETCH);
 }
 
 static double
@@ -94,7 +94,7 @@ CodeScanCost(const PipeannSearch *search)
 static double
 WalkLength(const PipeannSearch *search)
 {
-	return Max(search->stretch * Max(search->params.ef, 1) +
+	return Max(search->stretch * search->params.ef +
 			   search->most_matching * (1 - search->near_share),
 			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / search->match_share);
 }
@@ -118,7 +118,7 @@ WalkCost(const PipeannSearch *search)
 {
 	bool		in_doubt = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS >
 		search->match_share * pow(search->match_share, -STRETCH) *
-		Max(search->params.ef, 1);
+		search->params.ef;
 
 	return WalkLength(search) * EXPLORE_COST +
 		(in_doubt ? IN_VAIN * CodeScanCost(search) : 0);
@@ -135,15 +135,7 @@ SetNearShare(PipeannSearch *search, double share)
 	search->stretch = PipeannListStretch(search->match_share,
 										 search->params.ef);
 	search->most_matching = search->match_share >= 1 ? 0 :
-		PassingOf(search, MATCHING_PART * Max(search->params.ef, 1));
-}
-
-/* No walk is shorter than one in which all match. */
-static bool
-MayWalk(const PipeannSearch *search)
-{
-	return ENTRY_COST + Max(search->params.ef, 1) * EXPLORE_COST <
-		CodeScanCost(search);
+		PassingOf(search, MATCHING_PART * search->params.ef);
 }
 
 /*
@@ -162,9 +154,10 @@ ChooseFilterStrategy(PipeannSearch *search)
 											search->params.code_filter),
 						LEAST_SHARE);
 	SetNearShare(search, search->share);
+	/* no walk is shorter than one in which all match */
 	search->scans_codes = search->params.together != NULL ?
 		WalkLength(search) * EXPLORE_COST > CodeScanCost(search) :
-		!MayWalk(search);
+		ENTRY_COST + search->params.ef * EXPLORE_COST >= CodeScanCost(search);
 }
 
 /*
@@ -190,7 +183,7 @@ PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 static bool
 ShouldScanCodesUnread(const PipeannSearch *search)
 {
-	double		reads = READS_OF_NODE * Max(search->params.ef, 1) *
+	double		reads = READS_OF_NODE * search->params.ef *
 		pow(search->match_share, -READS_POWER);
 
 	return search->params.code_filter != NULL && search->reads > 0 &&
@@ -846,6 +839,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
+	search->params.ef = Max(params->ef, 1);
 	RotateQuery(search);
 	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);

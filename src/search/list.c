@@ -86,27 +86,14 @@ MuchFarther(const PipeannTermination *termination, float dist)
 }
 
 /*
- * The bound if the last of the nearest results were at the distance of this code.
- */
-static float
-BoundOf(const PipeannTermination *termination, float code)
-{
-	float		exact = code - PipeannTerminationMargin(termination, 0);
-
-	if (!termination->on || termination->errors.n < PIPEANN_MIN_SAMPLES)
-		return INFINITY;
-	return MuchFarther(termination, exact);
-}
-
-/*
  * Candidates whose codes are farther than this need not be explored. Infinity
  * while too little is known, or when it is not on.
  */
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
-	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
-		termination->errors.n < PIPEANN_MIN_SAMPLES ? INFINITY :
+	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ?
+		INFINITY :
 		MuchFarther(termination,
 					termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist);
 }
@@ -156,15 +143,19 @@ LengthInMemory(const PipeannSearch *search)
 static void
 ShortenHead(PipeannSearch *search)
 {
+	const PipeannTermination *termination = &search->termination;
 	PipeannPool *pool = &search->pool;
 	int			last = (int) (PIPEANN_EARLY_RESULTS *
 							  powf((float) search->match_share, -LENGTH_POWER));
 	int			head = Min(pool->head, pool->count);
 	float		bound;
 
-	if (pool->count <= last)
+	if (pool->count <= last || !termination->on ||
+		termination->errors.n < PIPEANN_MIN_SAMPLES)
 		return;
-	bound = BoundOf(&search->termination, pool->items[last].dist);
+	/* as if the last of the nearest results were at the distance of this code */
+	bound = MuchFarther(termination, pool->items[last].dist -
+						PipeannTerminationMargin(termination, 0));
 	while (head > pool->least && pool->items[head - 1].dist > bound)
 		head--;
 	if (head < Min(pool->head, pool->count))
@@ -209,7 +200,7 @@ SetHead(PipeannSearch *search, int length)
 void
 PipeannListBegin(PipeannSearch *search)
 {
-	int			ef = Max(search->params.ef, 1);
+	int			ef = search->params.ef;
 
 	if (search->params.may_end_early &&
 		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))

@@ -14,14 +14,14 @@
 static inline int
 PipeannListEf(const PipeannSearch *search)
 {
-	return (int) (Max(search->params.ef, 1) * search->stretch);
+	return (int) (search->params.ef * search->stretch);
 }
 
 /* Candidates that are explored unless the search ends early. */
 static inline int
 PipeannListToExplore(const PipeannSearch *search)
 {
-	return Max(Max(PipeannListEf(search), search->params.min_list), 1);
+	return Max(PipeannListEf(search), search->params.min_list);
 }
 
 /* L: the pool is longer where the search may end early. */

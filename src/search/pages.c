@@ -248,18 +248,6 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes,
  * is read in vain. So codes are taken to err as they do on average.
  */
 
-/* What is nearer than all candidates left. */
-static float
-SettledDistance(PipeannSearch *search)
-{
-	PipeannPool *pool = &search->pool;
-	int			open = PipeannPoolFirstOpen(pool);
-
-	return open == pool->count ? INFINITY :
-		pool->items[open].dist -
-		PipeannTerminationMargin(&search->termination, 0);
-}
-
 /*
  * Tell params.settled of the results that are settled, of each once. Does nothing
  * unless a page is being read.
@@ -269,12 +257,15 @@ TellSettled(PipeannSearch *search)
 {
 	PipeannTermination *termination = &search->termination;
 	int			n = Min(search->params.most_settled, termination->count);
-	float		distance;
+	PipeannPool *pool = &search->pool;
+	float		left = INFINITY;	/* all candidates left are farther */
 
 	if (!termination->on || search->source->in_flight == 0 || n == 0)
 		return;
-	distance = SettledDistance(search);
-	for (int i = 0; i < n && termination->nearest[i].dist <= distance; i++)
+	if (PipeannPoolFirstOpen(pool) < pool->count)
+		left = pool->items[pool->first_open].dist -
+			PipeannTerminationMargin(termination, 0);
+	for (int i = 0; i < n && termination->nearest[i].dist <= left; i++)
 	{
 		PipeannNearResult *nearest = &termination->nearest[i];
 		const PipeannResult *result = &search->results.items[nearest->result];
@@ -348,37 +339,24 @@ AddRef(PipeannSearch *search, uint32 page)
 	return at;
 }
 
-/* Set the ref of the pool's candidates on this page. */
-static void
-SetRefs(PipeannSearch *search, uint32 page, uint32 at)
-{
-	PipeannPool *pool = &search->pool;
-
-	for (int i = 0; i < pool->count; i++)
-		if (pool->items[i].page == page)
-			pool->items[i].ref = at;
-}
-
-static void
-CountPage(PipeannSearch *search, bool hit)
-{
-	if (hit)
-		search->hits++;
-	else if (search->reads++ == 0)
-		PipeannListNoteFirstRead(search);
-}
-
+/* The pool's candidates on the frame's page share it. */
 static void
 HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 {
+	PipeannPool *pool = &search->pool;
 	PipeannPageRef *ref = &search->refs[at];
 
 	search->nheld++;
 	ref->frame = frame;
 	ref->dist = dist;
 	frame->user = (void *) (uintptr_t) at;
-	CountPage(search, frame->hit);
-	SetRefs(search, ref->page, at);
+	if (frame->hit)
+		search->hits++;
+	else if (search->reads++ == 0)
+		PipeannListNoteFirstRead(search);
+	for (int i = 0; i < pool->count; i++)
+		if (pool->items[i].page == ref->page)
+			pool->items[i].ref = at;
 	if (frame->state == PIPEANN_FRAME_READY)
 		PipeannNotePage(search, frame);
 }
@@ -392,33 +370,28 @@ WantedSlot(const PipeannSearch *search, uint32 id)
 }
 
 static void
-RequestRef(PipeannSearch *search, uint32 page, uint32 id, float dist)
+Request(PipeannSearch *search, uint32 page, int slot, float dist)
 {
 	uint32		at = AddRef(search, page);
-	PipeannFrame *frame = search->source->request(search->source, page,
-												  WantedSlot(search, id));
 
-	HoldFrame(search, at, frame, dist);
+	HoldFrame(search, at, search->source->request(search->source, page, slot),
+			  dist);
 }
 
-/* Ask for a candidate's page; its page-mates in the pool share it. */
+/* Ask for a candidate's page. */
 void
 PipeannRequestPage(PipeannSearch *search, int position)
 {
 	const PipeannCandidate *item = &search->pool.items[position];
 
-	RequestRef(search, item->page, item->id, item->dist);
+	Request(search, item->page, WantedSlot(search, item->id), item->dist);
 }
 
-/* Ask for the page of refs[at], which was given back. */
+/* Ask for a page that was given back. */
 static void
-RequestAgain(PipeannSearch *search, uint32 at)
+RequestAgain(PipeannSearch *search, const PipeannPageRef *ref)
 {
-	uint32		page = search->refs[at].page;
-
-	HoldFrame(search, at,
-			  search->source->request(search->source, page, PIPEANN_ALL_SLOTS),
-			  search->refs[at].dist);
+	Request(search, ref->page, PIPEANN_ALL_SLOTS, ref->dist);
 }
 
 /* Ask for the page of a node that is no candidate, unless it is here or on its way. */
@@ -429,9 +402,9 @@ PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 	uint32		at;
 
 	if (!PipeannIdSetGet(&search->pages, page, &at))
-		RequestRef(search, page, id, dist);
+		Request(search, page, WantedSlot(search, id), dist);
 	else if (search->refs[at].frame == NULL)
-		RequestAgain(search, at);
+		RequestAgain(search, &search->refs[at]);
 }
 
 /*
@@ -456,22 +429,6 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 	}
 	HoldFrame(search, AddRef(search, item->page), frame, item->dist);
 	return true;
-}
-
-/*
- * A read that arrives for a candidate which has left the pool was wasted
- * (PipeANN 4.2.3 widens the pipe while few are).
- */
-static void
-CountWaste(PipeannSearch *search, const PipeannPageRef *ref)
-{
-	const PipeannPool *pool = &search->pool;
-
-	if (pool->count < pool->length ||
-		ref->dist <= pool->items[pool->length - 1].dist)
-		search->reads_in++;
-	else
-		search->reads_out++;
 }
 
 /*
@@ -520,16 +477,24 @@ ScoreWholePage(PipeannSearch *search, uint32 at)
 	QueueScoring(search, at);
 }
 
-/* Note that a page has come. */
+/*
+ * Note that a page has come. One read for a candidate which has left the pool was
+ * wasted (PipeANN 4.2.3 widens the pipe while few are).
+ */
 void
 PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 {
 	uint32		at = (uint32) (uintptr_t) frame->user;
 	PipeannPageRef *ref = &search->refs[at];
+	PipeannPool *pool = &search->pool;
 
-	search->pool.first_unseen = 0;
+	pool->first_unseen = 0;
 	if (!frame->hit)
-		CountWaste(search, ref);
+	{
+		search->reads_in++;
+		search->reads_wasted += pool->count >= pool->length &&
+			!(ref->dist <= pool->items[pool->length - 1].dist);
+	}
 	if (ref->by_node && !PipeannIsOn(search, PIPEANN_NODE_HITS))
 	{
 		ScoreWholePage(search, at);
@@ -635,14 +600,13 @@ ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 			  bool wanted)
 {
 	float		code = item->dist;
-	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
 	float		exact;
 
 	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
 	exact = PipeannScoreSlot(search, item->id, slot, wanted);
 	PipeannSampleAdd(&search->distances, exact);
 	PipeannSampleAdd(&search->errors, (double) code - exact);
-	if (out_of_line)
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 		ScoreWholePages(search);
 }
 
@@ -692,19 +656,6 @@ Spread(const PipeannSample *sample)
 }
 
 /*
- * The list is explored: have whole pages scored if its codes cannot be relied
- * on.
- */
-static void
-ScorePagesIfInDoubt(PipeannSearch *search)
-{
-	if (PipeannIsOn(search, PIPEANN_NODE_HITS) &&
-		search->errors.n >= FEWEST_KNOWN &&
-		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
-		ScoreWholePages(search);
-}
-
-/*
  * Keeping to the memory that a search may have for pages (src/README).
  */
 
@@ -713,14 +664,6 @@ ScorePagesIfInDoubt(PipeannSearch *search)
  * for a large beam they would all be read again.
  */
 #define KEPT_PART 2
-
-static uint32
-MostKept(const PipeannSearch *search, uint32 room)
-{
-	uint32		most = search->params.max_pages;
-
-	return Max(most - Min(room, most / KEPT_PART), 1);
-}
 
 static bool
 WaitsForPage(const PipeannCandidate *item)
@@ -798,9 +741,11 @@ ForgetReleased(PipeannSearch *search)
 void
 PipeannTrimPages(PipeannSearch *search, uint32 room)
 {
+	uint32		most = search->params.max_pages;
+
 	while (PipeannScoreNext(search))
 		;
-	MarkKept(search, MostKept(search, room));
+	MarkKept(search, Max(most - Min(room, most / KEPT_PART), 1));
 	ReleaseOthers(search);
 	ForgetReleased(search);
 }
@@ -819,17 +764,23 @@ ScoreReleasedPages(PipeannSearch *search)
 		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
 			continue;
 		PipeannKeepLimit(search, 0);
-		RequestAgain(search, i);
+		RequestAgain(search, &search->refs[i]);
 		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
 			PipeannAwaitPage(search);
 	}
 }
 
-/* Have results of all pages that the search came by, if they are to be. */
+/*
+ * The list is explored: have results of all pages that the search came by, if its codes
+ * cannot be relied on.
+ */
 void
 PipeannScoreRest(PipeannSearch *search)
 {
-	ScorePagesIfInDoubt(search);
+	if (PipeannIsOn(search, PIPEANN_NODE_HITS) &&
+		search->errors.n >= FEWEST_KNOWN &&
+		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
+		ScoreWholePages(search);
 	ScoreReleasedPages(search);
 	while (PipeannScoreNext(search))
 		;

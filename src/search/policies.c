@@ -157,11 +157,6 @@ RunBestFirst(PipeannSearch *search)
 	}
 }
 
-static const PipeannPolicy BestFirstPolicy = {
-	.name = "best_first",
-	.run = RunBestFirst
-};
-
 /*
  * FlashANNS' relaxed dependency: the reads of a step are chosen before the
  * pages of the step before it are looked at.
@@ -192,11 +187,6 @@ RunStale(PipeannSearch *search)
 	}
 }
 
-static const PipeannPolicy StalePolicy = {
-	.name = "stale",
-	.run = RunStale
-};
-
 /*
  * LAANN's look-ahead search (algorithm 1).
  *
@@ -218,22 +208,14 @@ static const PipeannPolicy StalePolicy = {
 #define ALPHA 0.25f
 #define BETA 0.95f
 
-static bool
-IsConverging(PipeannSearch *search)
-{
-	PipeannPool *pool = &search->pool;
-
-	return PipeannPoolFirstOpen(pool) >=
-		Min(STABLE, Min(pool->count, pool->length));
-}
-
-/* The nearest candidate from a position on that must be read, or INVALID_ID. */
+/* The nearest candidate that must be read, or INVALID_ID. */
 static uint32
-NextToRead(PipeannSearch *search, int from)
+NextToRead(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
 
-	for (int i = from; i < pool->count && !PipeannHoldsTooMany(search); i++)
+	for (int i = PipeannPoolFirstOpen(pool);
+		 i < pool->count && !PipeannHoldsTooMany(search); i++)
 		if (PipeannIsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
 			return pool->items[i].id;
 	return PIPEANN_INVALID_ID;
@@ -290,8 +272,7 @@ ChooseApproaching(PipeannSearch *search, int width)
 			 IsStillNear(search, search->policy.passed_over, width))
 	{
 		ChooseNearest(search, BEAM, width);
-		search->policy.passed_over =
-			NextToRead(search, PipeannPoolFirstOpen(&search->pool));
+		search->policy.passed_over = NextToRead(search);
 	}
 	else
 		ChooseResident(search, width);
@@ -314,10 +295,12 @@ ChooseConverging(PipeannSearch *search, int width)
 static void
 Choose(PipeannSearch *search)
 {
+	PipeannPool *pool = &search->pool;
 	int			width = PipeannWidth(search, WIDTH);
 
-	if (!search->policy.converging)
-		search->policy.converging = IsConverging(search);
+	if (PipeannPoolFirstOpen(pool) >=
+		Min(STABLE, Min(pool->count, pool->length)))
+		search->policy.converging = true;
 	if (!search->policy.converging)
 		ChooseApproaching(search, width);
 	else if (PipeannIsOn(search, PIPEANN_CONVERGENCE_BURST))
@@ -381,12 +364,6 @@ RunLookAhead(PipeannSearch *search)
 	}
 }
 
-static const PipeannPolicy LookAheadPolicy = {
-	.name = "look_ahead",
-	.overflow = OVERFLOW,
-	.run = RunLookAhead
-};
-
 /*
  * PipeANN's search (algorithm 2): reads are decided by the pool as it is,
  * not by which reads have come back.
@@ -421,15 +398,13 @@ static void
 Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 {
 	PipeannPolicyState *policy = &search->policy;
-	uint32		reads;
 
 	PipeannNotePage(search, frame);
-	reads = search->reads_in + search->reads_out;
 	policy->converged_at = Max(policy->converged_at,
 							   PipeannPoolFirstUnread(&search->pool));
 	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
 		policy->converged_at >= CONVERGED && policy->width < max_width &&
-		search->reads_out <= MAX_WASTE * reads)
+		search->reads_wasted <= MAX_WASTE * search->reads_in)
 		policy->width++;
 }
 
@@ -528,16 +503,19 @@ RunPipe(PipeannSearch *search)
 	}
 }
 
-static const PipeannPolicy PipePolicy = {
-	.name = "pipe",
-	.run = RunPipe
-};
-
 /* The policies, by the value of pipeann.search_mode. */
 
 const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES] = {
-	[PIPEANN_BEST_FIRST] = &BestFirstPolicy,
-	[PIPEANN_PIPE] = &PipePolicy,
-	[PIPEANN_STALE] = &StalePolicy,
-	[PIPEANN_LOOK_AHEAD] = &LookAheadPolicy
+	[PIPEANN_BEST_FIRST] = &(const PipeannPolicy) {
+		.name = "best_first",.run = RunBestFirst
+	},
+	[PIPEANN_PIPE] = &(const PipeannPolicy) {
+		.name = "pipe",.run = RunPipe
+	},
+	[PIPEANN_STALE] = &(const PipeannPolicy) {
+		.name = "stale",.run = RunStale
+	},
+	[PIPEANN_LOOK_AHEAD] = &(const PipeannPolicy) {
+		.name = "look_ahead",.overflow = OVERFLOW,.run = RunLookAhead
+	}
 };

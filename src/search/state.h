@@ -93,9 +93,8 @@ struct PipeannSearch
 	PipeannTermination termination; /* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;
-	uint32		reads_in;		/* reads that came while their candidate was in
-								 * the list */
-	uint32		reads_out;		/* reads whose candidate was out of it by then */
+	uint32		reads_in;		/* reads that came */
+	uint32		reads_wasted;	/* whose candidate was out of the list by then */
 	uint32		nrefs;
 	uint32		nheld;			/* refs with a frame */
 	uint32		nunscored;

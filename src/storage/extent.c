@@ -121,11 +121,10 @@ PipeannExtentMapFree(PipeannExtentMap *map)
  * metapage's number of extents covers it.
  */
 static void
-WriteMapEntry(Relation index, const PipeannMeta *meta, uint32 extent,
-			  uint32 value)
+WriteMapEntry(Relation index, const PipeannMeta *meta, uint32 value)
 {
 	uint32		position;
-	BlockNumber blkno = MapEntryBlock(meta, extent, &position);
+	BlockNumber blkno = MapEntryBlock(meta, meta->extents, &position);
 	Buffer		buffer = PipeannGetBlock(index, blkno);
 	GenericXLogState *state = GenericXLogStart(index);
 	bool		is_new = PageIsNew(BufferGetPage(buffer));
@@ -142,15 +141,16 @@ WriteMapEntry(Relation index, const PipeannMeta *meta, uint32 extent,
 }
 
 static void
-PutEntry(Relation index, PipeannMeta *meta, uint32 extent, PipeannKind kind)
+AddEntry(Relation index, PipeannMeta *meta, PipeannKind kind)
 {
 	uint32		value = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
 
-	if (extent < PIPEANN_MAP_INLINE)
-		meta->map[extent] = value;
+	if (meta->extents < PIPEANN_MAP_INLINE)
+		meta->map[meta->extents] = value;
 	else
-		WriteMapEntry(index, meta, extent, value);
+		WriteMapEntry(index, meta, value);
 	meta->kind_extents[kind]++;
+	meta->extents++;
 }
 
 /*
@@ -169,8 +169,7 @@ GrowMap(Relation index, PipeannMeta *meta)
 				 errmsg("index \"%s\" has reached its largest size",
 						RelationGetRelationName(index))));
 	meta->map_extents[ordinal] = meta->extents;
-	PutEntry(index, meta, meta->extents, PIPEANN_MAP);
-	meta->extents++;
+	AddEntry(index, meta, PIPEANN_MAP);
 }
 
 /*
@@ -301,39 +300,28 @@ MayReuse(Relation index, PipeannMeta *meta, PipeannKind kind)
 	return false;
 }
 
-static uint32
-Reuse(Relation index, PipeannMeta *meta, PipeannKind kind)
-{
-	uint32		extent = NextReusable(index, meta);
-
-	meta->kind_extents[PIPEANN_FREE]--;
-	meta->map[extent] = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
-	meta->kind_extents[kind]++;
-	return extent;
-}
-
 /*
- * Give an extent to a kind, inside a metapage update; returns its number. It
- * is a new one or, for graph pages, one of a former packing that no scan can
- * be in any more. For PIPEANN_GRAPH the caller holds PIPEANN_EXTENT_LOCK. The
- * file grows when the pages are first asked for. Errors if the map is full (32
- * TB). An entry on a map page is WAL-logged with a record of its own, before
- * the metapage that counts it.
+ * Give an extent to a kind, inside a metapage update. It is a new one or, for
+ * graph pages, one of a former packing that no scan can be in any more. For
+ * PIPEANN_GRAPH the caller holds PIPEANN_EXTENT_LOCK. The file grows when the
+ * pages are first asked for. Errors if the map is full (32 TB).
  */
-uint32
+void
 PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 {
-	uint32		extent;
-
 	if (MayReuse(index, meta, kind))
-		return Reuse(index, meta, kind);
+	{
+		uint32		extent = NextReusable(index, meta);
+
+		meta->kind_extents[PIPEANN_FREE]--;
+		meta->map[extent] = PIPEANN_EXTENT_ENTRY(kind, meta->kind_extents[kind]);
+		meta->kind_extents[kind]++;
+		return;
+	}
 	if (meta->extents >= PIPEANN_MAP_INLINE &&
 		(meta->extents - PIPEANN_MAP_INLINE) % ENTRIES_PER_MAP_EXTENT == 0)
 		GrowMap(index, meta);
-	extent = meta->extents;
-	PutEntry(index, meta, extent, kind);
-	meta->extents++;
-	return extent;
+	AddEntry(index, meta, kind);
 }
 
 /*

@@ -111,8 +111,8 @@ extern uint32 PipeannCountGraphPages(Relation index,
 									 const PipeannLayout *layout,
 									 const PipeannExtentMap *map,
 									 uint32 graph_pages);
-extern uint32 PipeannExtentAdd(Relation index, PipeannMeta *meta,
-							   PipeannKind kind);
+extern void PipeannExtentAdd(Relation index, PipeannMeta *meta,
+							 PipeannKind kind);
 extern void PipeannExtentEmptyNext(Relation index);
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
 extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);

@@ -4,6 +4,8 @@
  */
 #include "storage/storage.h"
 
+#include <float.h>
+
 #include "distance/distance.h"
 #include "pq/pq.h"
 
@@ -132,12 +134,10 @@ PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
 {
 	int			least = sizes->rows == 0 ? 0 :
 		(int) (2 * sizes->bytes / sizes->rows);
-	int			best;
-	double		blocks;
+	int			best = 0;
+	double		blocks = DBL_MAX;
 
 	least = Min(Max(least, PIPEANN_LEAST_ROW_BYTES), PIPEANN_MOST_ROW_BYTES);
-	best = least;
-	blocks = BlocksWith(l, least, sizes);
 	for (int bytes = least; bytes <= PIPEANN_MOST_ROW_BYTES;
 		 bytes += PIPEANN_ROW_CLASS)
 	{
