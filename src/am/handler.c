@@ -409,13 +409,11 @@ ValidateMembers(Oid opfamily, const char *name)
 	bool		result = true;
 
 	for (int i = 0; i < procs->n_members; i++)
-		if (!ValidateProc(name, (Form_pg_amproc)
-						  GETSTRUCT(&procs->members[i]->tuple)))
-			result = false;
+		result &= ValidateProc(name, (Form_pg_amproc)
+							   GETSTRUCT(&procs->members[i]->tuple));
 	for (int i = 0; i < operators->n_members; i++)
-		if (!ValidateOperator(name, (Form_pg_amop)
-							  GETSTRUCT(&operators->members[i]->tuple)))
-			result = false;
+		result &= ValidateOperator(name, (Form_pg_amop)
+								   GETSTRUCT(&operators->members[i]->tuple));
 	ReleaseCatCacheList(procs);
 	ReleaseCatCacheList(operators);
 	return result;
@@ -480,9 +478,8 @@ pipeannvalidate(Oid opclassoid)
 	opclass = (Form_pg_opclass) GETSTRUCT(tuple);
 	family = FamilyName(opclass->opcfamily);
 	result = ValidateMembers(opclass->opcfamily, family);
-	if (!ValidateComplete(opclass->opcfamily, opclass->opcintype,
-						  NameStr(opclass->opcname)))
-		result = false;
+	result &= ValidateComplete(opclass->opcfamily, opclass->opcintype,
+							   NameStr(opclass->opcname));
 	ReleaseSysCache(tuple);
 	return result;
 }
@@ -641,7 +638,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 					double *pages)
 {
 	double		all_pages = Max(path->indexinfo->pages, 1);
-	GenericCosts costs;
+	GenericCosts costs = {0};
 	Estimate	e;
 
 	if (list_length(path->indexorderbys) != 1 || WantsNullVector(path))
@@ -654,7 +651,6 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 		return;
 	}
 
-	MemSet(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 	e = EstimateOf(root, path, costs.indexSelectivity);
 	if (e.rows < PIPEANN_MIN_CODED_NODES)

@@ -19,11 +19,8 @@
 #include "search/heap.h"
 
 /*
- * The nodes that may match, in the order of the distances of their codes.
- *
- * There may be many, and few of them are wanted. So only the nearest are kept: a
- * node that is farther than all of them when half of its code is looked at is passed
- * over. When more are wanted, all are gone through once more.
+ * The nodes that may match, in the order of the distances of their codes. A node that
+ * is farther than all that are kept when half of its code is looked at is passed over.
  */
 
 /*
@@ -42,16 +39,10 @@
 /* So few are read whatever their codes are. */
 #define FEW 20
 
-/* Keep the nearer half, so that there is room for others. */
-static void
-LeaveOut(PipeannCodeOrder *order)
-{
-	order->left_out = true;
-	order->n = order->size / 2;
-	order->bound = SelectNearest(order->items, order->size, order->n);
-}
-
-/* Those found before are not added again. */
+/*
+ * Those found before are not added again. When there is no room left, the nearer half
+ * is kept.
+ */
 static void
 Add(PipeannCodeOrder *order, uint32 id, float dist)
 {
@@ -61,8 +52,11 @@ Add(PipeannCodeOrder *order, uint32 id, float dist)
 		!IsNearer(&order->last, &item))
 		return;
 	order->items[order->n++] = item;
-	if (order->n == order->size)
-		LeaveOut(order);
+	if (order->n < order->size)
+		return;
+	order->left_out = true;
+	order->n = order->size / 2;
+	order->bound = SelectNearest(order->items, order->size, order->n);
 }
 
 /* Nodes that are added together. */

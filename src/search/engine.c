@@ -198,17 +198,6 @@ ShouldScanCodes(const PipeannSearch *search)
 		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
 }
 
-/* Candidates nearer than a distance that are not in the list any more. */
-static uint64
-DiscardsWithin(const PipeannPool *pool, float dist)
-{
-	uint64		n = 0;
-
-	for (uint64 i = 0; i < pool->ndiscards; i++)
-		n += pool->discards[i].dist < dist;
-	return n;
-}
-
 /*
  * Whether a first walk may have missed what is nearest.
  *
@@ -222,6 +211,7 @@ PipeannWalkIsInDoubt(const PipeannSearch *search)
 	int			wanted;
 	int			passing = 0;
 	int			at = 0;
+	uint64		nearer;
 
 	if (search->params.code_filter == NULL || pool->matching == 0)
 		return false;
@@ -230,8 +220,10 @@ PipeannWalkIsInDoubt(const PipeannSearch *search)
 		passing += pool->items[at].matches;
 	if (passing < wanted)
 		return true;
-	return at + DiscardsWithin(pool, pool->items[at - 1].dist) >
-		search->explored;
+	nearer = at;
+	for (uint64 i = 0; i < pool->ndiscards; i++)
+		nearer += pool->discards[i].dist < pool->items[at - 1].dist;
+	return nearer > search->explored;
 }
 
 /*
@@ -347,30 +339,25 @@ NeighborsOf(const PipeannCodes *codes, const EntryCandidate *item)
 	return codes->entry_neighbors + (Size) item->position * codes->entry_degree;
 }
 
-/* The set is kept with the search, not with what runs it. */
-static void
-ForgetEntered(PipeannSearch *search, int length)
-{
-	PipeannMemory former = PipeannMemoryEnter(search);
-	uint32		slots = LEAST_VISITED;
-
-	while (slots < (uint32) length * VISITED_PER_ENTRY)
-		slots *= 2;
-	PipeannIdSetReset(&search->entered, slots, false);
-	PipeannMemoryLeave(former);
-}
-
-/* The entry graph's medoid stands first. */
+/*
+ * The entry graph's medoid stands first. The set of what was entered is kept with the
+ * search, not with what runs it.
+ */
 static void
 BeginEntryList(PipeannSearch *search, EntryList *list)
 {
+	PipeannMemory former = PipeannMemoryEnter(search);
+	uint32		slots = LEAST_VISITED;
 	uint32		start = 0;
 
 	list->count = 0;
 	list->first_open = 0;
 	list->length = search->params.together != NULL ? READING_TOGETHER :
 		Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES), MOST_ENTRIES);
-	ForgetEntered(search, list->length);
+	while (slots < (uint32) list->length * VISITED_PER_ENTRY)
+		slots *= 2;
+	PipeannIdSetReset(&search->entered, slots, false);
+	PipeannMemoryLeave(former);
 	ScoreEntries(search, list, &start, 1);
 }
 
@@ -954,12 +941,10 @@ RunTogether(PipeannTogether *together, PipeannSearch *search)
 }
 
 /*
- * Run until every one of the ef best candidates is explored. A search that may
- * end early runs until its PIPEANN_EARLY_RESULTS nearest results are unlikely
- * to change, or 100 candidates more are explored; its next run explores what is
- * left of the ef best. Called again, it goes on with the next best candidates:
- * as many as have been explored so far, up to a bound. Returns false if there
- * was nothing to explore.
+ * Run until every one of the ef best candidates is explored, or until an early end
+ * (list.c), after which the next run explores what is left of them. Called again, it
+ * goes on with the next best candidates: as many as have been explored so far, up to
+ * a bound. Returns false if there was nothing to explore.
  */
 bool
 PipeannSearchRun(PipeannSearch *search)

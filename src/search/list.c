@@ -92,8 +92,8 @@ MuchFarther(const PipeannTermination *termination, float dist)
 float
 PipeannTerminationBound(const PipeannTermination *termination)
 {
-	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ?
-		INFINITY :
+	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ||
+		termination->errors.n < PIPEANN_MIN_SAMPLES ? INFINITY :
 		MuchFarther(termination,
 					termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist);
 }

@@ -24,14 +24,6 @@ PipeannListToExplore(const PipeannSearch *search)
 	return Max(PipeannListEf(search), search->params.min_list);
 }
 
-/* L: the pool is longer where the search may end early. */
-static inline int
-PipeannListLength(const PipeannSearch *search)
-{
-	return search->termination.on ? PipeannListEf(search) :
-		search->pool.length;
-}
-
 /* The distance of the nearest candidate, by its code; infinity if there is none. */
 static inline float
 PipeannListNearest(const PipeannSearch *search)

@@ -715,12 +715,20 @@ ReleaseOthers(PipeannSearch *search)
 	}
 }
 
-/* Candidates whose pages are gone ask for them again. */
-static void
-ForgetReleased(PipeannSearch *search)
+/*
+ * Score pages that came, and give back what the search can do without, so
+ * that there is room for others. Candidates whose pages are gone ask for them again.
+ */
+void
+PipeannTrimPages(PipeannSearch *search, uint32 room)
 {
 	PipeannPool *pool = &search->pool;
+	uint32		most = search->params.max_pages;
 
+	while (PipeannScoreNext(search))
+		;
+	MarkKept(search, Max(most - Min(room, most / KEPT_PART), 1));
+	ReleaseOthers(search);
 	for (int i = 0; i < pool->count; i++)
 	{
 		PipeannCandidate *item = &pool->items[i];
@@ -732,22 +740,6 @@ ForgetReleased(PipeannSearch *search)
 		pool->first_unread = Min(pool->first_unread, i);
 	}
 	pool->first_unseen = 0;
-}
-
-/*
- * Score pages that came, and give back what the search can do without, so
- * that there is room for others.
- */
-void
-PipeannTrimPages(PipeannSearch *search, uint32 room)
-{
-	uint32		most = search->params.max_pages;
-
-	while (PipeannScoreNext(search))
-		;
-	MarkKept(search, Max(most - Min(room, most / KEPT_PART), 1));
-	ReleaseOthers(search);
-	ForgetReleased(search);
 }
 
 /*

@@ -285,9 +285,12 @@ ChooseApproaching(PipeannSearch *search, int width)
 static void
 ChooseConverging(PipeannSearch *search, int width)
 {
+	/* the pool is longer where the search may end early */
+	int			length = search->termination.on ? PipeannListEf(search) :
+		search->pool.length;
+
 	search->policy.width = search->policy.width == 0 ?
-		(int) (ALPHA * PipeannListLength(search)) :
-		(int) (BETA * search->policy.width);
+		(int) (ALPHA * length) : (int) (BETA * search->policy.width);
 	search->policy.width = Max(search->policy.width, width);
 	ChooseNearest(search, BEAM, search->policy.width);
 }

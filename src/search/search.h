@@ -2,12 +2,6 @@
  * search.h
  *		Searching an index's graph for the nearest nodes of a query.
  *
- * A search keeps a list of candidates in the order of the distances of their
- * codes, reads the pages of the best ones, explores them (which makes their
- * neighbours candidates), and computes the exact distance of the nodes on the
- * pages that it has. A policy decides what is read when; everything else is
- * common to all.
- *
  * Distances here are order keys and not SQL's values: the squared Euclidean
  * distance, the Manhattan distance, the negative inner product, or for cosine the
  * negative product of normalised vectors.

@@ -1,10 +1,6 @@
 /*
  * extent.c
  *		The extent map, and growing the file; streams of pages.
- *
- * Entry e of the map gives kind and ordinal of extent e. The first entries are
- * in the metapage, the others on pages of kind MAP, whose extents the metapage
- * lists.
  */
 #include "storage/storage.h"
 

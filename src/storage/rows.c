@@ -4,14 +4,6 @@
  */
 #include "storage/storage.h"
 
-/* Bytes for rows in a slot. */
-static uint32
-RoomOf(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	return slot->flags & PIPEANN_SLOT_EXT ? PipeannExtBytes(l) :
-		PipeannInlineBytes(l);
-}
-
 /* Add a row behind the others of a slot; false if it has no room for it. */
 bool
 PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
@@ -19,8 +11,10 @@ PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 {
 	PipeannRowList list = PipeannAnyRows(l, slot);
 	uint32		size = PipeannRowSize(l, row);
+	uint32		room = slot->flags & PIPEANN_SLOT_EXT ? PipeannExtBytes(l) :
+		PipeannInlineBytes(l);
 
-	if (list.n < slot->ntids || list.bytes + size > RoomOf(l, slot))
+	if (list.n < slot->ntids || list.bytes + size > room)
 		return false;
 	memcpy((char *) list.rows + list.bytes, row, size);
 	slot->ntids++;

@@ -17,19 +17,9 @@
  * payload boundary, and slots_per_page is 1. "Graph page" means one block, or
  * these node_pages blocks.
  *
- * If a node's rows do not fit, ext_tids leads to a chain of overflow slots
- * that hold only rows (PIPEANN_SLOT_EXT), linked by their own ext_tids. A
- * vector that does not suit the element storage (for bytes: one that they do
- * not hold exactly, for half precision: one beyond its range) is rounded in
- * the slot, and is in full, as float4, in a chain of such slots from ext_vec
- * (PIPEANN_SLOT_OUT_OF_LINE). So is a row that is longer than the slot of a
- * node has room for (PipeannRowOutOfLine).
- *
- * Slots of a TID chain have the id of their node and a number; each new first
- * slot has a number one higher than the one before. A scan that finds the next
- * slot gone continues by these (index/chain.c). An overflow slot that VACUUM
- * has emptied is closed: it takes no more TIDs, leaves the chain, and then is
- * freed.
+ * Overflow slots hold what does not fit (src/README): rows, in a chain from
+ * ext_tids; the vector in full, as float4, in one from ext_vec; or a long row
+ * (PipeannRowOutOfLine).
  */
 #define PIPEANN_SLOT_USED	0x0001
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */

@@ -3,19 +3,7 @@
  *		The on-disk format.
  *
  * This room alone knows offsets in pages and slots. It must not know what the
- * pages are used for.
- *
- * Block 0 is the metapage. The file is divided into extents of 1 MB. The first
- * block of each is left empty (in the first extent it is the metapage), so that
- * extents begin where segments of the file do. The other blocks hold pages of one
- * kind, numbered through all extents of that kind (page ordinals). The extent map
- * says which extent holds ordinals n .. n + 126 of a kind, so a node's block and
- * slot are found by arithmetic, and every kind can grow.
- *
- * Every page ends in a checksum of our own over all of it except its LSN and
- * PostgreSQL's checksum, seeded with the block number. Reads that bypass
- * shared_buffers need it even in a cluster with checksums off: it detects a
- * page torn by a concurrent write, a misplaced page, and broken bits.
+ * pages are used for. What stands where in the file is in src/README.
  */
 #ifndef PIPEANN_STORAGE_H
 #define PIPEANN_STORAGE_H
