@@ -568,11 +568,9 @@ ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 		_mm256_storeu_ps(dst + dim - 8, Load8(src, storage, dim - 8));
 	else
 	{
-		char		copy[32] = {0};
 		float		floats[8];
 
-		memcpy(copy, src, dim * PipeannElementSize(storage));
-		_mm256_storeu_ps(floats, Load8(copy, storage, 0));
+		_mm256_storeu_ps(floats, LoadTail(src, storage, dim));
 		memcpy(dst, floats, dim * sizeof(float));
 	}
 }

@@ -477,13 +477,7 @@ AddEntryPoints(PipeannSearch *search)
 		EnterAlone(search, &list);
 }
 
-/*
- * Searches of several indexes for one query, run in rounds (src/README).
- *
- * How near the query an index has rows is not known before its search has come
- * there. So each reads one page at the least. A search may find much nearer rows
- * by its first reads, less with each more.
- */
+/* Searches of several indexes for one query, run in rounds (src/README). */
 
 #define BEAM 1
 
@@ -506,7 +500,8 @@ AddEntryPoints(PipeannSearch *search)
 #define FREE_IN_MEMORY 20
 
 /*
- * What a search reads for after its first page: so many times the factor of an
+ * How near the query an index has rows is not known before its search has come there,
+ * so each reads one page. What it reads for after that: so many times the factor of an
  * early end beyond the bound, the less the more searches there are. With each page
  * it is less, the sooner the shorter the list is.
  */

@@ -32,12 +32,9 @@ PipeannListNearest(const PipeannSearch *search)
 }
 
 /*
- * Searches of several indexes for one query.
- *
- * No edge leads from one index to the other, so each search has to go on until it
- * is near the query: until the nearest few that it knows are explored. That is one
- * part of the list in so many; and of those it shares with the other searches
- * several, as it is likely to have as many of the nearest as each of them.
+ * Each search of several indexes for one query explores one part of the list in so
+ * many at least; and of those it shares with the other searches several, as it is
+ * likely to have as many of the nearest as each of them.
  */
 #define PIPEANN_LEAST_PARTS 8
 #define PIPEANN_SHARED_PARTS 5

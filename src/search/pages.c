@@ -24,11 +24,7 @@ HaveSameTable(const PipeannSearch *a, const PipeannSearch *b)
 		memcmp(a->query, b->query, mul_size(p->dim, sizeof(float))) == 0;
 }
 
-/*
- * Make the table of the distances of codes, or have that of another search: of
- * one together with this one, for the same query and codebook. As long as one of
- * them is run none of them begins anew.
- */
+/* Make the table of the distances of codes, or have that of a search together. */
 void
 PipeannMakeTable(PipeannSearch *search)
 {

@@ -44,24 +44,7 @@ SiftUp(PipeannResults *results, uint64 at)
 	results->items[at] = moved;
 }
 
-/* All rows have an even number of bytes; the result tells where they begin. */
-static uint32
-KeepRows(PipeannResults *results, const PipeannRowList *rows)
-{
-	Size		at = results->bytes;
-
-	while (at + rows->bytes > results->bytes_size)
-	{
-		results->rows = PipeannRealloc(results->rows,
-									   mul_size(results->bytes_size, 2));
-		results->bytes_size *= 2;
-	}
-	memcpy((char *) results->rows + at, rows->rows, rows->bytes);
-	results->bytes += rows->bytes;
-	return (uint32) (at / 2);
-}
-
-/* Add a result with its rows. */
+/* Add a result with its rows, all of which have an even number of bytes. */
 void
 PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 				  const PipeannRowList *rows)
@@ -70,9 +53,17 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 
 	if (results->count == results->size)
 		PIPEANN_RESERVE(results->items, results->size, results->size * 2);
+	while (results->bytes + rows->bytes > results->bytes_size)
+	{
+		results->rows = PipeannRealloc(results->rows,
+									   mul_size(results->bytes_size, 2));
+		results->bytes_size *= 2;
+	}
+	memcpy((char *) results->rows + results->bytes, rows->rows, rows->bytes);
 	added = &results->items[results->count++];
 	*added = *result;
-	added->rows = KeepRows(results, rows);
+	added->rows = (uint32) (results->bytes / 2);
+	results->bytes += rows->bytes;
 	added->nrows = (uint16) rows->n;
 	added->bytes = (uint16) rows->bytes;
 	if (results->heaped)

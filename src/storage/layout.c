@@ -18,12 +18,6 @@
  */
 #define MIN_AUTO_SQ_DIM 512
 
-static uint32
-RoundUp4(uint32 size)
-{
-	return (size + 3) & ~(uint32) 3;
-}
-
 /* Bytes that the rows need at least. */
 static uint32
 MinRowBytes(const PipeannLayout *l)
@@ -36,21 +30,21 @@ MinRowBytes(const PipeannLayout *l)
 static uint32
 MinSlotSize(const PipeannLayout *l)
 {
-	return RoundUp4(PIPEANN_SLOT_HEADER +
+	return INTALIGN(PIPEANN_SLOT_HEADER +
 					l->max_degree * sizeof(uint32) + MinRowBytes(l)) +
-		RoundUp4(PipeannVectorBytes(l->storage, l->dim));
+		INTALIGN(PipeannVectorBytes(l->storage, l->dim));
 }
 
 /* Divide what is left of the page among the slots, as room for more rows. */
 static void
 SetOffsets(PipeannLayout *l)
 {
-	uint32		vector_size = RoundUp4(PipeannVectorBytes(l->storage, l->dim));
+	uint32		vector_size = INTALIGN(PipeannVectorBytes(l->storage, l->dim));
 
 	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
 	l->vector_offset = l->slot_size - vector_size;
 	if (l->node_pages > 1)
-		l->vector_offset = RoundUp4(l->tids_offset + MinRowBytes(l));
+		l->vector_offset = INTALIGN(l->tids_offset + MinRowBytes(l));
 	if (l->row_bytes == 0)
 		l->inline_tids = Min((l->vector_offset - l->tids_offset) /
 							 sizeof(ItemPointerData), 32);
