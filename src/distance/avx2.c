@@ -273,10 +273,7 @@ AddBytes(__m256i sum, __m256i a, __m256i b, bool is_signed, bool is_dot)
 							BytesL2(a, b, is_signed));
 }
 
-/*
- * Bytes against bytes, exact: the sum stays below 2^31 up to 33,025
- * dimensions.
- */
+/* Bytes against bytes, exact (scalar.c). */
 AVX2_INLINE float
 BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 {

@@ -216,11 +216,7 @@ SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 		_mm512_storeu_ps(dst + i, SqLoad16(src, storage, i, scale));
 }
 
-/*
- * Squared differences of 64 bytes, in sixteen sums of four. The difference of
- * two signed bytes fits an unsigned byte, like that of two unsigned ones, so
- * both are computed as largest minus smallest and widened with zeros.
- */
+/* Squared differences of 64 bytes, in sixteen sums of four, as in avx2.c. */
 AVX512_INLINE __m512i
 BytesL2(__m512i a, __m512i b, bool is_signed)
 {
@@ -282,10 +278,7 @@ LoadBytesTail(const void *v, int i, int n)
 								   (const char *) v + i);
 }
 
-/*
- * Bytes against bytes, exact: the sum stays below 2^31 up to 33,025
- * dimensions.
- */
+/* Bytes against bytes, exact (scalar.c). */
 AVX512_INLINE float
 BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 {

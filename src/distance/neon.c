@@ -237,10 +237,7 @@ AddBytesTerm(uint32x4_t sum, uint8x16_t a, uint8x16_t b, bool is_signed,
 		AddBytesL2(sum, a, b, is_signed);
 }
 
-/*
- * Bytes against bytes, exact: the sum stays below 2^31 up to 33,025
- * dimensions.
- */
+/* Bytes against bytes, exact (scalar.c). */
 ALWAYS_INLINE float
 BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 {

@@ -280,10 +280,8 @@ PipeannListRefill(PipeannSearch *search)
 }
 
 /*
- * The list of the searches of several indexes for one query.
- *
- * Distances of codes can be compared from one index to the other, as they are all
- * of the same vectors' space and err alike. The list only gets nearer.
+ * The list of the searches of several indexes for one query. Distances of codes can
+ * be compared from one index to the other, as they err alike.
  */
 
 #define MERGED_AT_ONCE 16

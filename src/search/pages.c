@@ -99,11 +99,9 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 }
 
 /*
- * Make the page-mates of entry points candidates.
- *
- * All nodes of the entry points' pages are candidates (LAANN, algorithm 2). The
- * pages need not have come: codes tell what is there. Slots that a build leaves
- * free may hold no node.
+ * Make the page-mates of entry points candidates (LAANN, algorithm 2). The pages
+ * need not have come: codes tell what is there. Slots that a build leaves free may
+ * hold no node.
  */
 void
 PipeannAddEntryPages(PipeannSearch *search)

@@ -191,11 +191,8 @@ PipeannEmptyBlock(Relation index, BlockNumber blkno)
 }
 
 /*
- * Whether an extent of a former packing may be used again. Scans that began in
- * that packing go on in its extents. When their snapshots on this server have
- * ended the metapage says so; an extent is used again only the next time one
- * is needed, so that scans on a replica can notice (scan/scan.c). Extents of
- * former packings have entries in the metapage.
+ * Whether an extent of a former packing may be used again (src/README, packings).
+ * Such extents have entries in the metapage.
  */
 static bool
 HasReusable(const PipeannMeta *meta)
@@ -323,9 +320,6 @@ PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 /*
  * Make sure that a block exists (extend the file with empty pages), and return
  * it locked exclusively. The page may be new or initialised.
- *
- * A crash may leave the file shorter than the map says, as its growth is not
- * WAL-logged; so it grows when a block is asked for.
  */
 Buffer
 PipeannGetBlock(Relation index, BlockNumber blkno)

@@ -49,11 +49,8 @@ typedef enum PipeannKind
 #define PIPEANN_NUM_KINDS 9
 
 /*
- * Codes, codebook and entry graph are made anew when the index has outgrown
- * them (build/retrain.c): searches use some pages while others are written.
- * So codes of even and odd generations are of different kinds; codebooks and
- * entry graphs, which take few pages, share a kind and differ in their first
- * page.
+ * Searches use some codes while others are written. Codebooks and entry graphs, which
+ * take few pages, share a kind and differ in their first page.
  */
 static inline PipeannKind
 PipeannCodesKind(uint32 generation)

@@ -11,11 +11,9 @@
 #include <math.h>
 
 /*
- * A slot has slot_size bytes: header, max_degree neighbour ids, rows, the
- * vector. A page has slots_per_page slots. A slot longer than a
- * page's payload takes node_pages consecutive blocks of one extent, cut at the
- * payload boundary, and slots_per_page is 1. "Graph page" means one block, or
- * these node_pages blocks.
+ * A slot has slot_size bytes: header, max_degree neighbour ids, rows, the vector.
+ * "Graph page" means one block, or the node_pages blocks of a slot that is longer
+ * than a page's payload, cut at the payload boundary.
  *
  * Overflow slots hold what does not fit (src/README): rows, in a chain from
  * ext_tids; the vector in full, as float4, in one from ext_vec; or a long row
@@ -312,10 +310,7 @@ PipeannSlotIsNode(const PipeannSlot *slot)
 		PIPEANN_SLOT_USED;
 }
 
-/*
- * A node whose last row was removed is dead. It stays so, and VACUUM frees its
- * slot when no list leads to it any more.
- */
+/* Whether a slot holds a node with rows; one without is dead (src/README). */
 static inline bool
 PipeannSlotIsLive(const PipeannSlot *slot)
 {
