@@ -975,38 +975,26 @@ PipeannSearchRun(PipeannSearch *search)
 #define FARTHEST_PART 4
 
 /*
- * The order key of the last of a code scan's nearest results, at which it ended early, or
- * else up to which it has read what passes.
- */
-static float
-CodeScanTrusted(PipeannSearch *search)
-{
-	const PipeannTermination *termination = &search->termination;
-
-	if (!termination->on)
-		return PipeannSearchReadTo(search);
-	return termination->count < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
-		termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
-}
-
-/*
  * The order key up to which one of several searches and the others have found what
  * there is, once they have been run: that of the last of the nearest results after an
- * early end, else by codes that of all of their list but its farthest part. A search
- * that scans codes shares no list with others.
+ * early end, else by codes that of all of their list but its farthest part. A code scan
+ * shares neither with others: it knows how far it has read.
  */
 float
 PipeannSearchTrusted(PipeannSearch *search)
 {
 	const PipeannTogether *together = search->params.together;
+	const PipeannTermination *own = &search->termination;
+	int			last = PIPEANN_EARLY_RESULTS - 1;
 	int			length = search->pool.length;
 
+	if (search->code_scan_begun && own->on)
+		return own->count > last ? own->nearest[last].dist : -FLT_MAX;
 	if (search->code_scan_begun)
-		return CodeScanTrusted(search);
+		return PipeannSearchReadTo(search);
+	if (own->on && search->reads > 0)
+		return together->nnearest > last ? together->nearest[last] : -FLT_MAX;
 	length = Min(length - length / FARTHEST_PART, together->ncodes);
-	if (search->termination.on && search->reads > 0)
-		return together->nnearest < PIPEANN_EARLY_RESULTS ? -FLT_MAX :
-			together->nearest[PIPEANN_EARLY_RESULTS - 1];
 	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 
