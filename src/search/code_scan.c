@@ -130,16 +130,6 @@ AddBatch(PipeannSearch *search, Batch *batch)
 		Add(order, ids[i], first[i] + second[i]);
 }
 
-/* Add so few nodes, the only ones, that their order does not matter. */
-static void
-AddFew(PipeannCodeOrder *order, const Batch *batch)
-{
-	for (int i = 0; i < batch->n; i++)
-		order->items[i] = (PipeannDiscard) {.dist = 0,.id = batch->ids[i]};
-	order->n = order->passing = batch->n;
-	order->unordered = true;
-}
-
 static inline void
 Collect(PipeannSearch *search, Batch *batch, uint32 id)
 {
@@ -213,7 +203,11 @@ FindNearest(PipeannSearch *search, uint64 size)
 		CollectAll(search, &batch, search->codes->ncodes);
 	if (order->passing == 0 && batch.n <= Min(FEW, search->params.ef))
 	{
-		AddFew(order, &batch);
+		/* so few, the only ones, that their order does not matter */
+		for (int i = 0; i < batch.n; i++)
+			order->items[i] = (PipeannDiscard) {.dist = 0,.id = batch.ids[i]};
+		order->n = order->passing = batch.n;
+		order->unordered = true;
 		return;
 	}
 	AddBatch(search, &batch);

@@ -419,40 +419,32 @@ EnterTogether(PipeannSearch *search, EntryList *list)
 	PipeannAddEntryPages(search);
 }
 
-/* How many entries of the list pass the search's filter. */
-static int
-CountPassing(const PipeannSearch *search, const EntryList *list)
-{
-	const PipeannCodes *codes = search->codes;
-	int			passing = 0;
-
-	for (int i = 0; i < list->count; i++)
-	{
-		uint32		id = codes->entry_ids[list->items[i].position];
-
-		passing += PipeannCodePasses(codes, search->params.code_filter, id);
-	}
-	return passing;
-}
-
 /*
  * Go on while the first pages are read, if the search walks.
  */
 static void
 EnterAlone(PipeannSearch *search, EntryList *list)
 {
+	const PipeannCodes *codes = search->codes;
+	const PipeannCodeFilter *filter = search->params.code_filter;
 	int			reads = Min(PipeannWidth(search, FIRST_READS), FIRST_READS);
 
 	/* without node hits no step depends on which pages are in memory */
 	SearchEntryGraph(search, list, PipeannIsOn(search, PIPEANN_NODE_HITS) ?
 					 list->length / PART_IN_MEMORY : list->length);
-	if (search->params.code_filter != NULL)
-		PipeannChooseFilterStrategyNear(search, CountPassing(search, list),
-										list->count);
+	if (filter != NULL)
+	{
+		int			passing = 0;
+
+		for (int i = 0; i < list->count; i++)
+			passing += PipeannCodePasses(codes, filter,
+										 codes->entry_ids[list->items[i].position]);
+		PipeannChooseFilterStrategyNear(search, passing, list->count);
+	}
 	if (search->scans_codes)
 		return;
 	for (int i = 0; i < Min(list->count, reads); i++)
-		PipeannRequestPageOf(search, search->codes->entry_ids[list->items[i].position],
+		PipeannRequestPageOf(search, codes->entry_ids[list->items[i].position],
 							 list->items[i].dist);
 	search->source->submit(search->source);
 	if (search->reads > 0)
@@ -510,21 +502,6 @@ AddEntryPoints(PipeannSearch *search)
 #define LEAST_EF 10
 
 /*
- * A search has found where it begins, and is run with the others from now on.
- */
-static void
-RoundsJoin(PipeannTogether *together, PipeannSearch *search)
-{
-	PipeannSearch **place = &together->first;
-	float		dist = PipeannListNearest(search);
-
-	while (*place != NULL && PipeannListNearest(*place) <= dist)
-		place = &(*place)->behind;
-	search->behind = *place;
-	*place = search;
-}
-
-/*
  * How far a candidate may be that is worth a read, apart from the bound: nothing is
  * before the first read, or where no bound is known.
  */
@@ -541,16 +518,6 @@ ReadBound(const PipeannSearch *search)
 	return PipeannTerminationBound(termination) +
 		gain * powf(kept, search->reads - 1) *
 		PipeannTerminationFactor(termination, last);
-}
-
-/* Whether a candidate that is not at hand has to be read. */
-static bool
-IsWorthRead(const PipeannSearch *search, int position, float bound)
-{
-	const PipeannPool *pool = &search->pool;
-
-	return PipeannPoolWants(pool, position) ||
-		(position < pool->length && pool->items[position].dist <= bound);
 }
 
 /* Whether to explore a candidate if that costs no read. */
@@ -613,7 +580,9 @@ AskForPages(PipeannSearch *search)
 
 	PipeannKeepLimit(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
-		 width > 0 && i < pool->count && IsWorthRead(search, i, bound); i++)
+		 width > 0 && i < pool->count &&
+		 (PipeannPoolWants(pool, i) ||
+		  (i < pool->length && pool->items[i].dist <= bound)); i++)
 	{
 		if (!PipeannIsFree(&pool->items[i]) || PipeannIsAtHand(search, i))
 			continue;
@@ -623,24 +592,12 @@ AskForPages(PipeannSearch *search)
 	PipeannStartReads(search);
 }
 
-/* Take over what another search knows of such codes; own errors count more. */
-static void
-KnowErrors(PipeannTermination *termination, const PipeannSample *errors)
-{
-	double		part = (double) PIPEANN_MIN_SAMPLES / Max(errors->n, 1);
-
-	if (errors->n < PIPEANN_MIN_SAMPLES)
-		return;
-	termination->errors.sum = errors->sum * part;
-	termination->errors.sum_of_squares = errors->sum_of_squares * part;
-	termination->errors.n = PIPEANN_MIN_SAMPLES;
-}
-
 /* Before a run, learn what others have met; after it, tell them. */
 static void
 Learn(const PipeannTogether *together, PipeannSearch *search)
 {
 	PipeannTermination *termination = &search->termination;
+	const PipeannSample *errors = &together->errors;
 
 	termination->count = together->nnearest;
 	for (int i = 0; i < termination->count; i++)
@@ -648,8 +605,16 @@ Learn(const PipeannTogether *together, PipeannSearch *search)
 		termination->nearest[i].dist = together->nearest[i];
 		termination->nearest[i].told = true;	/* it is another's */
 	}
-	if (together->nsubvectors == search->codes->pq.nsubvectors)
-		KnowErrors(termination, &together->errors);
+	/* what others know of such codes; own errors count more */
+	if (together->nsubvectors == search->codes->pq.nsubvectors &&
+		errors->n >= PIPEANN_MIN_SAMPLES)
+	{
+		double		part = (double) PIPEANN_MIN_SAMPLES / errors->n;
+
+		termination->errors.sum = errors->sum * part;
+		termination->errors.sum_of_squares = errors->sum_of_squares * part;
+		termination->errors.n = PIPEANN_MIN_SAMPLES;
+	}
 	PipeannListSetBound(search);
 }
 
@@ -726,18 +691,6 @@ PipeannSearch *
 PipeannSearchCreate(void)
 {
 	return PipeannAllocZero(sizeof(PipeannSearch));
-}
-
-/* The query as kernels for the layout's storage want it. */
-static void
-RotateQuery(PipeannSearch *search)
-{
-	const PipeannLayout *l = search->layout;
-
-	if (PipeannSqBits(l->storage) > 0)
-		PIPEANN_RESERVE(search->rotated, search->rotated_size, l->dim);
-	search->stored_query = PipeannQueryFor(l->storage, search->query, l->dim,
-										   search->rotated);
 }
 
 static void
@@ -822,7 +775,10 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->query = query;
 	search->params = *params;
 	search->params.ef = Max(params->ef, 1);
-	RotateQuery(search);
+	if (PipeannSqBits(layout->storage) > 0)
+		PIPEANN_RESERVE(search->rotated, search->rotated_size, layout->dim);
+	search->stored_query = PipeannQueryFor(layout->storage, query, layout->dim,
+										   search->rotated);
 	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
@@ -901,11 +857,18 @@ IsUsedUp(PipeannSearch *search)
 float
 PipeannSearchEnter(PipeannSearch *search)
 {
+	PipeannSearch **place = &search->params.together->first;
+	float		dist;
+
 	search->has_begun = true;
 	AddEntryPoints(search);
 	PipeannAddPageMates(search);
-	RoundsJoin(search->params.together, search);
-	return PipeannListNearest(search);
+	dist = PipeannListNearest(search);
+	while (*place != NULL && PipeannListNearest(*place) <= dist)
+		place = &(*place)->behind;
+	search->behind = *place;
+	*place = search;
+	return dist;
 }
 
 /* Explore the list alone. */

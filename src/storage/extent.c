@@ -71,16 +71,6 @@ LoadMapPages(Relation index, const PipeannMeta *meta, PipeannExtentMap *map)
 	}
 }
 
-/* Errors unless each ordinal below its kind's count is present. */
-static void
-CheckComplete(Relation index, const PipeannExtentMap *map)
-{
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		for (uint32 i = 0; i < map->count[kind]; i++)
-			if (map->extents[kind][i] == PIPEANN_INVALID_ID)
-				MapError(index, i);
-}
-
 /*
  * Read the extent map into context. Errors with ERRCODE_INDEX_CORRUPTED if it
  * is not complete.
@@ -100,7 +90,10 @@ PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 	for (uint32 i = 0; i < Min(meta->extents, PIPEANN_MAP_INLINE); i++)
 		MapPut(index, map, i, meta->map[i]);
 	LoadMapPages(index, meta, map);
-	CheckComplete(index, map);
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		for (uint32 i = 0; i < map->count[kind]; i++)
+			if (map->extents[kind][i] == PIPEANN_INVALID_ID)
+				MapError(index, i);
 }
 
 void
