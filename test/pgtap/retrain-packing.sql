@@ -2,9 +2,9 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, small, fleeting';
+CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, pixels, small, fleeting';
 CALL drop_packed();
-SELECT plan(37);
+SELECT plan(40);
 
 -- 24,000 rows: two parts of each image
 CREATE TEMP VIEW rows AS SELECT id, val FROM strips
