@@ -8,9 +8,8 @@
  * on who does which item, so that the result is the same with any number of
  * members.
  *
- *		PipeannTeamBegin(team, n, 64);
- *		while (PipeannTeamNext(team, &from, &to))
- *			...						-- items from .. to - 1
+ *		PipeannTeamEach(team, i, n, 64)
+ *			...						-- item i
  *
  * A team of one needs no server. parallel.c makes teams of several.
  */
@@ -42,6 +41,8 @@ typedef struct PipeannLogs
 	void		(*close) (void *log);
 } PipeannLogs;
 
+typedef void (*PipeannTeamProgress) (uint64 done, uint64 n, void *arg);
+
 struct PipeannTeam
 {
 	int			member;			/* 0 is the leader */
@@ -63,7 +64,7 @@ struct PipeannTeam
 	const PipeannLogs *logs;
 
 	/* called by the leader with the items handed out, or NULL */
-	void		(*progress) (uint64 done, uint64 n, void *arg);
+	PipeannTeamProgress progress;
 	void	   *progress_arg;
 };
 
@@ -108,6 +109,16 @@ PipeannTeamUnlock(uint8 *lock)
 extern PipeannTeam *PipeannTeamAlone(void);
 extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
 extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
+
+/* A step of n items: what follows is done for each run from .. to - 1. */
+#define PipeannTeamRuns(team, from, to, n, run) \
+	for (uint64 to = (PipeannTeamBegin((team), (n), (run)), 0), from = 0; \
+		 PipeannTeamNext((team), &from, &to);)
+
+/* The same for each item. It must not be left by break. */
+#define PipeannTeamEach(team, i, n, run) \
+	PipeannTeamRuns((team), i, i##_end, (n), (run)) \
+		for (; i < i##_end; i++)
 
 static inline void *
 PipeannTeamAllocAs(PipeannTeam *team, Size size, bool work)

@@ -814,7 +814,6 @@ InitBuild(BuildState *state, PipeannParallel *p)
 	state->index = p->index;
 	state->m = PipeannInitialM(options);
 	state->params.ef_construction = options->ef_construction;
-	state->params.alpha = PIPEANN_ALPHA;
 	state->params.seed = BUILD_SEED;
 	if (PipeannTeamLeads(state->team))
 	{

@@ -381,14 +381,10 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 	const PipeannVectors *v = &nodes->vectors;
 	uint32		n = PipeannCodingSamples(&k->layout, v->n);
 	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
-	uint64		from;
-	uint64		to;
 
-	PipeannTeamBegin(team, n, SAMPLE_RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint64 i = from; i < to; i++)
-			PipeannCodingVector(v, (uint32) (i * v->n / n),
-								samples + (Size) i * v->dim);
+	PipeannTeamEach(team, i, n, SAMPLE_RUN)
+		PipeannCodingVector(v, (uint32) (i * v->n / n),
+							samples + (Size) i * v->dim);
 	TrainCentroids(team, k, samples, n);
 	PipeannTeamFree(team, samples);
 	TrainHistograms(team, k, SampledNodeRow, unconstify(PipeannNodes *, nodes),
@@ -465,11 +461,8 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 			uint8 *payloads)
 {
 	uint32		per_page = PipeannCodesPerPage(&k->layout);
-	uint64		from;
-	uint64		to;
 
-	PipeannTeamBegin(team, n, CODE_RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, n, CODE_RUN)
 		for (uint32 page = first + from; page < first + to; page++)
 		{
 			uint32		id = page * per_page;

@@ -322,15 +322,11 @@ WriteNodePage(GraphWriter *w, uint32 page, uint32 *next_ext)
 static void
 WriteNodePages(PipeannTeam *team, GraphWriter *w)
 {
-	uint64		from;
-	uint64		to;
-
 	w->run_ext = PipeannTeamArray(team, uint32, w->node_pages / PAGE_RUN + 1);
 	if (PipeannTeamLeads(team))
 		NumberExtSlots(w);
 	PipeannTeamMeet(team);
-	PipeannTeamBegin(team, w->node_pages, PAGE_RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, w->node_pages, PAGE_RUN)
 	{
 		uint32		next_ext = w->run_ext[from / PAGE_RUN];
 

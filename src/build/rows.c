@@ -240,13 +240,10 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 	uint32		parts = n / PART_ROWS + 8;
 	int		   *twins = PipeannTeamArray(team, int, parts);
 	int			most = 0;
-	uint64		from;
-	uint64		to;
 
 	rows->again = PipeannTeamAlloc(team, n);
 	rows->number = PipeannTeamArray(team, uint32, n);
-	PipeannTeamBegin(team, parts, 1);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, parts, 1)
 		twins[from] = FindEqualOfPart(rows, (uint32) from, parts);
 	for (uint32 i = 0; i < parts; i++)
 		most = Max(most, twins[i]);
@@ -469,15 +466,10 @@ void
 PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 				   PipeannNodes *nodes)
 {
-	uint64		from;
-	uint64		to;
-
 	AllocateNodes(team, rows, nodes);
-	PipeannTeamBegin(team, rows->vectors.n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint32 row = from; row < to; row++)
-			if (!rows->again[row])
-				MoveRow(rows, row, nodes);
+	PipeannTeamEach(team, row, rows->vectors.n, RUN)
+		if (!rows->again[row])
+			MoveRow(rows, row, nodes);
 	if (PipeannTeamLeads(team))
 		LinkRows(rows, nodes);
 	PipeannTeamMeet(team);

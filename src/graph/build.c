@@ -18,7 +18,7 @@
 
 /* ---------- candidates, by partitioning (PiPNN, arXiv 2602.21247, 3) ---------- */
 
-/* Places of a reservoir for these parameters. */
+/* Places of a reservoir for these parameters: enough to fill a list. */
 static int
 CandidatePlaces(const PipeannGraphParams *params)
 {
@@ -75,14 +75,9 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 				  uint64 seed, uint32 first, uint32 end,
 				  PipeannReservoirs *r)
 {
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, f->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint32 a = from; a < to; a++)
-		{
-			uint64		random = seed ^ ((uint64) a << 32);
+	PipeannTeamEach(team, a, f->n, RUN)
+	{
+		uint64		random = seed ^ ((uint64) a << 32);
 
 			for (int k = 0; k < FAR; k++)
 			{
@@ -222,6 +217,23 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 	return p.nkept;
 }
 
+/*
+ * A graph without edges, for lists of up to max_degree. The caller fills in
+ * degree[], neighbors[] and medoid.
+ */
+PipeannGraph *
+PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
+{
+	PipeannGraph *graph = palloc0(sizeof(PipeannGraph));
+
+	graph->n = n;
+	graph->max_degree = max_degree;
+	graph->medoid = n > 0 ? 0 : PIPEANN_INVALID_ID;
+	graph->degree = PipeannTeamArray(team, uint16, n);
+	graph->neighbors = PipeannTeamArray(team, uint32, mul_size(n, max_degree));
+	return graph;
+}
+
 /* ---------- from candidates to neighbours ---------- */
 
 /* Work space of one member. */
@@ -283,14 +295,15 @@ GetCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
  * same room on disk, and recall rises.
  */
 static void
-MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
-		 uint32 node)
+MakeList(Space *s, const PipeannReservoirs *r, PipeannGraph *g, uint32 node)
 {
 	Pruned		p = {
 		.cand = s->cand,.dist = s->dist,.n = GetCandidates(s, r, node),
 		.next = s->next,.kept = s->kept
 	};
-	PipeannPruneParams params = {.alpha = alpha,.max_degree = g->max_degree};
+	PipeannPruneParams params = {
+		.alpha = PIPEANN_ALPHA,.max_degree = g->max_degree
+	};
 	uint32	   *list = PipeannNeighbors(g, node);
 
 	PruneSorted(&p, &params, MeasureDistance, &s->measure);
@@ -306,19 +319,30 @@ MakeList(Space *s, const PipeannReservoirs *r, float alpha, PipeannGraph *g,
  */
 static void
 MakeLists(PipeannTeam *team, const PipeannVectors *v,
-		  const PipeannReservoirs *r, float alpha, uint32 first,
-		  uint32 end, PipeannGraph *g)
+		  const PipeannReservoirs *r, uint32 first, uint32 end,
+		  PipeannGraph *g)
 {
 	Space		space;
-	uint64		from;
-	uint64		to;
 
 	SpaceInit(&space, v, r->places, g->max_degree);
-	PipeannTeamBegin(team, end - first, RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint32 node = first + from; node < first + to; node++)
-			MakeList(&space, r, alpha, g, node);
+	PipeannTeamEach(team, i, end - first, RUN)
+		MakeList(&space, r, g, first + i);
 	SpaceFree(&space);
+}
+
+/*
+ * The node nearest to the mean, from which fixed-point vectors are measured.
+ * In the embedding all vectors are equally long, except for L2.
+ */
+static uint32
+Medoid(const PipeannFixed *f)
+{
+	uint32		medoid = 0;
+
+	for (uint32 i = 1; i < f->n; i++)
+		if (f->half_norm[i] < f->half_norm[medoid])
+			medoid = i;
+	return medoid;
 }
 
 /* ---------- candidates where the reservoirs do not fit memory ---------- */
@@ -355,16 +379,6 @@ typedef struct Shards
 	uint32	   *members;		/* [most] */
 	PipeannReservoirs near;		/* of the shard's members */
 } Shards;
-
-static uint32
-LargestCluster(const PipeannClusters *c)
-{
-	uint32		largest = 0;
-
-	for (uint32 i = 0; i < c->n; i++)
-		largest = Max(largest, c->starts[i + 1] - c->starts[i]);
-	return largest;
-}
 
 /* Take the members of a cluster, or none if there is no room for all of them. */
 static bool
@@ -438,13 +452,6 @@ LogsInit(PipeannTeam *team, ShardLogs *l, uint32 nodes, uint32 range,
 }
 
 static void
-LogsFree(ShardLogs *l)
-{
-	pfree(l->log);
-	pfree(l->offers);
-}
-
-static void
 WriteRecord(ShardLogs *l, const PipeannReservoirs *r, uint32 node)
 {
 	Record		record = {node, PipeannReservoirOffers(r, node, l->offers)};
@@ -454,18 +461,6 @@ WriteRecord(ShardLogs *l, const PipeannReservoirs *r, uint32 node)
 		return;
 	l->logs->write(log, &record, sizeof(record));
 	l->logs->write(log, l->offers, record.n * sizeof(PipeannOffer));
-}
-
-static void
-LogShard(PipeannTeam *team, Shards *s, ShardLogs *l)
-{
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, s->plan->n, SHARD_RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint64 i = from; i < to; i++)
-			WriteRecord(l, &s->near, s->members[i]);
 }
 
 /* Offer what this member has logged of a range; the log goes. */
@@ -495,23 +490,14 @@ ShardsInit(PipeannTeam *team, Shards *s, const PipeannClusters *c, uint32 n,
 	s->plan = PipeannTeamAlloc(team, sizeof(Plan));
 	s->slot = PipeannTeamArray(team, uint32, n);
 	s->most = (uint32) Min(n, PipeannTeamRoom(team) / each);
-	s->most = Max(s->most, LargestCluster(c));
+	for (uint32 i = 0; i < c->n; i++)
+		s->most = Max(s->most, c->starts[i + 1] - c->starts[i]);
 	s->members = PipeannTeamAllocWork(team, mul_size(s->most,
 													 sizeof(uint32)));
 	if (PipeannTeamLeads(team))
 		memset(s->slot, 0xFF, mul_size(n, sizeof(uint32)));
 	PipeannReservoirsInit(team, &s->near, s->most, places, true);
 	s->near.slot = s->slot;
-}
-
-/* The reservoirs stay. */
-static void
-ShardsFree(PipeannTeam *team, Shards *s)
-{
-	s->near.slot = NULL;
-	PipeannTeamFree(team, s->members);
-	PipeannTeamFree(team, s->slot);
-	PipeannTeamFree(team, s->plan);
 }
 
 /* Do the shard that begins with a cluster; returns where the next one begins. */
@@ -526,119 +512,78 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 	PipeannReservoirsEmpty(team, &s->near);
 	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to, seed,
 					   &s->near);
-	LogShard(team, s, l);
+	PipeannTeamEach(team, i, s->plan->n, SHARD_RUN)
+		WriteRecord(l, &s->near, s->members[i]);
 	next = s->plan->to;
 	PipeannTeamMeet(team);
 	return next;
 }
 
 /*
- * Several steps that are one to those who look on: between Begin and End the
- * leader tells how far they are by TeamTellJoined().
- */
-typedef struct TeamJoined
-{
-	void		(*progress) (uint64 done, uint64 n, void *arg);
-	uint32		step;
-} TeamJoined;
-
-static void
-TeamBeginJoined(PipeannTeam *team, TeamJoined *j)
-{
-	j->progress = team->progress;
-	j->step = team->steps + 1;
-	team->progress = NULL;
-}
-
-static void
-TeamTellJoined(PipeannTeam *team, const TeamJoined *j,
-			   uint64 done, uint64 n)
-{
-	team->steps = j->step;
-	if (j->progress != NULL && PipeannTeamLeads(team))
-		j->progress(done, n, team->progress_arg);
-}
-
-static void
-TeamEndJoined(PipeannTeam *team, const TeamJoined *j)
-{
-	team->steps = j->step;
-	team->progress = j->progress;
-}
-
-static void
-DoShards(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
-		 ShardLogs *l)
-{
-	TeamJoined joined;
-	uint32		next = 0;
-
-	TeamBeginJoined(team, &joined);
-	while (next < s->clusters->n)
-	{
-		next = DoShard(team, s, f, seed, next, l);
-		TeamTellJoined(team, &joined, next, s->clusters->n);
-	}
-	TeamEndJoined(team, &joined);
-}
-
-static void
-FillRange(PipeannTeam *team, ShardLogs *l, uint32 range, PipeannReservoirs *r)
-{
-	r->first = range * l->range;
-	PipeannReservoirsEmpty(team, r);
-	ReadLog(l, range, r);
-	PipeannTeamMeet(team);
-}
-
-/*
- * Candidates and neighbours of all nodes, where the reservoirs do not fit
- * memory. There must be clusters. All members call.
+ * Several steps that are one to those who look on: the leader tells how far that
+ * one is, while the team's own progress is put away.
  */
 static void
-ListsInShards(PipeannTeam *team, const PipeannVectors *v,
-			  const PipeannFixed *f, const PipeannClusters *c,
-			  const PipeannGraphParams *params, PipeannGraph *g)
+TellJoined(PipeannTeam *team, PipeannTeamProgress progress, uint32 step,
+		   uint64 done, uint64 n)
 {
+	team->steps = step;
+	if (progress != NULL && PipeannTeamLeads(team))
+		progress(done, n, team->progress_arg);
+}
+
+/* There must be clusters. */
+static PipeannGraph *
+BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
+			  const PipeannClusters *c, const PipeannGraphParams *params)
+{
+	PipeannGraph *g = PipeannGraphNew(team, v->n, params->max_degree);
 	int			places = CandidatePlaces(params);
-	TeamJoined joined;
+	PipeannTeamProgress progress = team->progress;
+	uint32		step;
 	ShardLogs	l;
 	Shards		s;
 
+	g->medoid = Medoid(f);
 	ShardsInit(team, &s, c, f->n, places);
 	LogsInit(team, &l, f->n, s.most, places);
-	DoShards(team, &s, f, params->seed, &l);
-	ShardsFree(team, &s);
-	TeamBeginJoined(team, &joined);
+	step = team->steps + 1;
+	team->progress = NULL;
+	for (uint32 next = 0; next < c->n;)
+	{
+		next = DoShard(team, &s, f, params->seed, next, &l);
+		TellJoined(team, progress, step, next, c->n);
+	}
+	PipeannTeamFree(team, s.members);
+	PipeannTeamFree(team, s.slot);
+	PipeannTeamFree(team, s.plan);
+
+	/* the reservoirs stay, for range after range */
+	s.near.slot = NULL;
+	step++;
 	for (uint32 range = 0; range < l.n; range++)
 	{
 		uint32		first = range * l.range;
 		uint32		end = Min(first + l.range, g->n);
 
-		FillRange(team, &l, range, &s.near);
+		s.near.first = first;
+		PipeannReservoirsEmpty(team, &s.near);
+		ReadLog(&l, range, &s.near);
+		PipeannTeamMeet(team);
 		if (params->far)
 			FindFarCandidates(team, f, params->seed, first, end, &s.near);
-		MakeLists(team, v, &s.near, params->alpha, first, end, g);
-		TeamTellJoined(team, &joined, range + 1, l.n);
+		MakeLists(team, v, &s.near, first, end, g);
+		TellJoined(team, progress, step, range + 1, l.n);
 	}
-	TeamEndJoined(team, &joined);
-	LogsFree(&l);
+	team->progress = progress;
+	pfree(l.log);
+	pfree(l.offers);
 	PipeannReservoirsFree(team, &s.near);
+	PipeannFixedFree(team, f);
+	return g;
 }
 
 /* ---------- the whole ---------- */
-
-/* The pool of candidates has to be long enough to fill a list. */
-static PipeannGraphParams
-SaneParams(const PipeannGraphParams *params)
-{
-	PipeannGraphParams sane = *params;
-
-	sane.max_degree = Max(sane.max_degree, 1);
-	sane.ef_construction = Max(sane.ef_construction, sane.max_degree);
-	sane.alpha = Max(sane.alpha, 1.0f);
-	return sane;
-}
 
 static Size
 ListMemory(const PipeannGraphParams *params)
@@ -658,10 +603,8 @@ Size
 PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 				   const PipeannVectors *vectors)
 {
-	PipeannGraphParams sane = SaneParams(params);
-	Size		reservoir =
-		PipeannReservoirMemory(CandidatePlaces(&sane));
-	Size		list = ListMemory(&sane);
+	Size		reservoir = PipeannReservoirMemory(CandidatePlaces(params));
+	Size		list = ListMemory(params);
 	Size		candidates = add_size(PipeannFixedMemory(vectors->dim + 1),
 									  PipeannClusterMemory());
 
@@ -678,45 +621,11 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 Size
 PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params)
 {
-	PipeannGraphParams sane = SaneParams(params);
-
-	return mul_size(n, add_size(ListMemory(&sane),
-								PipeannReservoirMemory(CandidatePlaces(&sane)) / 2));
+	return mul_size(n, add_size(ListMemory(params),
+								PipeannReservoirMemory(CandidatePlaces(params)) / 2));
 }
 
-/*
- * A graph without edges, for lists of up to max_degree. The caller fills in
- * degree[], neighbors[] and medoid.
- */
-PipeannGraph *
-PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
-{
-	PipeannGraph *graph = palloc0(sizeof(PipeannGraph));
-
-	graph->n = n;
-	graph->max_degree = max_degree;
-	graph->medoid = n > 0 ? 0 : PIPEANN_INVALID_ID;
-	graph->degree = PipeannTeamArray(team, uint16, n);
-	graph->neighbors = PipeannTeamArray(team, uint32, mul_size(n, max_degree));
-	return graph;
-}
-
-/*
- * The node nearest to the mean, from which fixed-point vectors are measured.
- * In the embedding all vectors are equally long, except for L2.
- */
-static uint32
-Medoid(const PipeannFixed *f)
-{
-	uint32		medoid = 0;
-
-	for (uint32 i = 1; i < f->n; i++)
-		if (f->half_norm[i] < f->half_norm[medoid])
-			medoid = i;
-	return medoid;
-}
-
-/* All in memory: candidates first, which the vectors in fixed point make way for. */
+/* All in memory: lists take the place of the vectors in fixed point. */
 static PipeannGraph *
 BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 			const PipeannClusters *c, const PipeannGraphParams *params)
@@ -725,36 +634,20 @@ BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	PipeannReservoirs r;
 	PipeannGraph *graph;
 
-	PipeannReservoirsInit(team, &r, v->n, CandidatePlaces(params),
-						  false);
+	PipeannReservoirsInit(team, &r, v->n, CandidatePlaces(params), false);
 	PipeannCutClusters(team, f, c, 0, c->n, params->seed, &r);
 	if (params->far)
 		FindFarCandidates(team, f, params->seed, 0, v->n, &r);
 	PipeannFixedFree(team, f);
 	graph = PipeannGraphNew(team, v->n, params->max_degree);
 	graph->medoid = medoid;
-	MakeLists(team, v, &r, params->alpha, 0, v->n, graph);
+	MakeLists(team, v, &r, 0, v->n, graph);
 	PipeannReservoirsFree(team, &r);
 	return graph;
 }
 
-static PipeannGraph *
-BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
-			  const PipeannClusters *c, const PipeannGraphParams *params)
-{
-	PipeannGraph *graph = PipeannGraphNew(team, v->n, params->max_degree);
-
-	graph->medoid = Medoid(f);
-	ListsInShards(team, v, f, c, params, graph);
-	PipeannFixedFree(team, f);
-	return graph;
-}
-
 /*
- * Build the graph (PiPNN, arXiv 2602.21247): candidates by partitioning,
- * RobustPrune among each node's candidates, and edges to those that would be
- * missed (reach.c). The result depends on rows
- * and options only, not on the members of the team. In it every node has at
+ * Build the graph (src/README, "build/: CREATE INDEX"). In it every node has at
  * least one neighbour if n > 1, no node is its own neighbour, no list has a
  * duplicate, every node can be reached from the medoid, and nearly every one
  * from a node near it. clusters may be NULL. All members call.
@@ -764,23 +657,22 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 				  const PipeannClusters *clusters,
 				  const PipeannGraphParams *params)
 {
-	PipeannGraphParams sane = SaneParams(params);
 	Size		size = mul_size(vectors->n,
-								PipeannReservoirMemory(CandidatePlaces(&sane)));
+								PipeannReservoirMemory(CandidatePlaces(params)));
 	PipeannClusters *own = NULL;
 	PipeannFixed fixed;
 	PipeannGraph *graph;
 
 	if (vectors->n == 0)
-		return PipeannGraphNew(team, 0, sane.max_degree);
+		return PipeannGraphNew(team, 0, params->max_degree);
 	if (clusters == NULL)
-		clusters = own = PipeannClustersNew(team, vectors, NULL, sane.seed,
+		clusters = own = PipeannClustersNew(team, vectors, NULL, params->seed,
 											NULL);
 	PipeannFixedMake(team, &clusters->scale, vectors, &fixed);
 	if (vectors->n > PIPEANN_LEAF && !PipeannTeamFits(team, size))
-		graph = BuildInShards(team, vectors, &fixed, clusters, &sane);
+		graph = BuildInShards(team, vectors, &fixed, clusters, params);
 	else
-		graph = BuildAtOnce(team, vectors, &fixed, clusters, &sane);
+		graph = BuildAtOnce(team, vectors, &fixed, clusters, params);
 	if (own != NULL)
 		PipeannClustersFree(team, own);
 	PipeannGraphConnect(team, graph, vectors);
@@ -802,16 +694,12 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 	PipeannVectors sample = *vectors;
 	char	   *data = PipeannTeamAlloc(team, mul_size(n, vectors->stride));
 	float	   *aux = NULL;
-	uint64		from;
-	uint64		to;
 
 	if (vectors->aux != NULL)
 		aux = PipeannTeamArray(team, float, n);
-	PipeannTeamBegin(team, n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint64 i = from; i < to; i++)
-		{
-			uint32		id = ids != NULL ? ids[i] : i;
+	PipeannTeamEach(team, i, n, RUN)
+	{
+		uint32		id = ids != NULL ? ids[i] : i;
 
 			memcpy(data + i * vectors->stride, PipeannVectorAt(vectors, id),
 				   PipeannVectorBytes(vectors->storage, vectors->dim));
@@ -838,7 +726,7 @@ PipeannEntryGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 	PipeannVectors sample = GatherSample(team, vectors, ids, n_sample);
 	PipeannGraphParams params = {
 		.max_degree = max_degree,.ef_construction = ENTRY_EF,
-		.alpha = PIPEANN_ALPHA,.seed = seed,.far = true
+		.seed = seed,.far = true
 	};
 	PipeannGraph *graph = PipeannGraphBuild(team, &sample, NULL, &params);
 

@@ -270,13 +270,9 @@ void
 PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)
 {
-	uint64		from;
-	uint64		to;
-
 	PipeannFixedInit(team, s, v->n, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
-	PipeannTeamBegin(team, v->n, FIXED_RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, v->n, FIXED_RUN)
 	{
 		for (uint32 i = from; i < to; i++)
 			PipeannFixedSet(f, i, s, v, i);
@@ -687,8 +683,6 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 				   uint64 seed, PipeannReservoirs *r)
 {
 	Partition	p = {.fixed = f,.reservoirs = r};
-	uint64		from;
-	uint64		to;
 
 	if (f->n <= PIPEANN_LEAF)
 	{
@@ -697,8 +691,7 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 	}
 	p.space = PipeannLeafSpaceNew(f->dim, CandidatesNearest(r->places),
 								  r->places);
-	PipeannTeamBegin(team, end - first, 1);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, end - first, 1)
 	{
 		uint32		i = first + (uint32) from;
 
@@ -824,12 +817,9 @@ AssignRows(PipeannTeam *team, Clustering *c)
 {
 	Assignment *a = &c->assigned;
 	PipeannFixed f;
-	uint64		from;
-	uint64		to;
 
 	PipeannFixedInit(NULL, &c->clusters->scale, RUN, &f);
-	PipeannTeamBegin(team, a->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, a->n, RUN)
 	{
 		for (uint32 row = from; row < to; row++)
 			PipeannFixedSet(&f, row - from, &c->clusters->scale, c->rows, row);

@@ -76,7 +76,6 @@ typedef struct PipeannGraphParams
 {
 	int			max_degree;		/* R = 2 m */
 	int			ef_construction;	/* L of the build */
-	float		alpha;			/* on squared distances */
 	uint64		seed;
 	bool		far;			/* with edges to far nodes: searches begin in
 								 * this graph */

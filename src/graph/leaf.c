@@ -67,11 +67,8 @@ void
 PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r)
 {
 	Size		size = PipeannPlacesSize(r->places);
-	uint64		from;
-	uint64		to;
 
-	PipeannTeamBegin(team, r->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, r->n, RUN)
 	{
 		memset(r->data + from * size, 0xFF, (to - from) * size);
 		memset(r->bound + from, 0xFF, (to - from) * sizeof(uint16));

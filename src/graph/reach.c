@@ -109,16 +109,10 @@ SurveyNode(Reach *r, uint32 node)
 static void
 Survey(PipeannTeam *team, Reach *r)
 {
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, r->graph->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, r->graph->n, RUN)
 		memset(r->near_in + from, 0xFF, (to - from) * sizeof(uint32));
-	PipeannTeamBegin(team, r->graph->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint32 node = from; node < to; node++)
-			SurveyNode(r, node);
+	PipeannTeamEach(team, node, r->graph->n, RUN)
+		SurveyNode(r, node);
 }
 
 /* ---------- near nodes ---------- */
@@ -190,13 +184,8 @@ IsMissed(Reach *r, uint32 node)
 static void
 FindMissed(PipeannTeam *team, Reach *r)
 {
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, r->graph->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint32 node = from; node < to; node++)
-			r->missed[node] = IsMissed(r, node);
+	PipeannTeamEach(team, node, r->graph->n, RUN)
+		r->missed[node] = IsMissed(r, node);
 }
 
 /* ---------- the spanning tree ---------- */

@@ -86,30 +86,22 @@ static void
 TakeSample(PipeannTeam *team, Axes *a, const PipeannVectors *v)
 {
 	PipeannFixed f;
-	uint64		from;
-	uint64		to;
 
 	PipeannFixedInit(NULL, &a->scale, 1, &f);
-	PipeannTeamBegin(team, SAMPLE, BLOCK);
-	while (PipeannTeamNext(team, &from, &to))
-		for (uint64 i = from; i < to; i++)
-		{
-			PipeannFixedSet(&f, 0, &a->scale, v,
-							(uint32) (i * v->n / SAMPLE));
-			for (int d = 0; d < a->dim; d++)
-				a->sample[(Size) d * SAMPLE + i] = f.x[d] / UNIT;
-		}
+	PipeannTeamEach(team, i, SAMPLE, BLOCK)
+	{
+		PipeannFixedSet(&f, 0, &a->scale, v,
+						(uint32) (i * v->n / SAMPLE));
+		for (int d = 0; d < a->dim; d++)
+			a->sample[(Size) d * SAMPLE + i] = f.x[d] / UNIT;
+	}
 	PipeannFixedFree(NULL, &f);
 }
 
 static void
 Covary(PipeannTeam *team, Axes *a)
 {
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, a->dim, BLOCK);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, a->dim, BLOCK)
 		for (uint64 e = 0; e < to; e++)
 			for (uint64 d = Max(from, e); d < to; d++)
 			{
@@ -125,11 +117,7 @@ Covary(PipeannTeam *team, Axes *a)
 static void
 MoveAxes(PipeannTeam *team, Axes *a)
 {
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, a->dim, BLOCK);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, a->dim, BLOCK)
 		for (int k = 0; k < AXES; k++)
 			for (uint64 d = from; d < to; d++)
 				a->moved[(Size) k * a->dim + d] =
@@ -266,12 +254,9 @@ Project(PipeannTeam *team, const Axes *a, const PipeannVectors *v,
 {
 	int16	   *panels = MakePanels(a);
 	PipeannFixed f;
-	uint64		from;
-	uint64		to;
 
 	PipeannFixedInit(NULL, &a->scale, RUN, &f);
-	PipeannTeamBegin(team, v->n, RUN);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, v->n, RUN)
 	{
 		uint32		lost = 0;
 

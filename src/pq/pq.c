@@ -561,11 +561,7 @@ void
 PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout, int count,
 			   const float *samples, uint32 n, uint64 seed, float *centroids)
 {
-	uint64		from;
-	uint64		to;
-
-	PipeannTeamBegin(team, count, 1);
-	while (PipeannTeamNext(team, &from, &to))
+	PipeannTeamRuns(team, from, to, count, 1)
 		TrainSubvector(layout, PipeannPqTrained(layout, (int) from, count),
 					   samples, n, seed, centroids);
 }

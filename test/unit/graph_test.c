@@ -142,7 +142,6 @@ Params(int max_degree, int ef)
 
 	params.max_degree = max_degree;
 	params.ef_construction = ef;
-	params.alpha = 1.2f;
 	params.seed = 42;
 	params.far = false;
 	return params;

@@ -159,7 +159,7 @@ NearestKept(const PipeannVectors *v, const PipeannVectors *by)
 {
 	PipeannTeam *team = PipeannTeamAlone();
 	PipeannGraphParams params = {
-		.max_degree = 32,.ef_construction = 64,.alpha = PIPEANN_ALPHA,.seed = 4
+		.max_degree = 32,.ef_construction = 64,.seed = 4
 	};
 	PipeannGraph *graph = PipeannGraphBuild(team, by, NULL, &params);
 	PipeannMeasure measure;
