@@ -289,25 +289,12 @@ Merge(SpoolStats *into, const SpoolStats *from)
 		into->fits[i] &= from->fits[i];
 }
 
-/* What is known of all rows, for those who read them. */
-static void
-MakeSource(Spool *s)
-{
-	PipeannRowSource *source = &s->source;
-
-	source->n = (uint32) s->stats.rows;
-	memcpy(source->fits, s->stats.fits, sizeof(source->fits));
-	source->max_norm = s->stats.max_norm;
-	source->has_values = s->columns.values != NULL;
-	source->value_bytes = s->stats.sizes.bytes;
-	source->read = ReadSpool;
-}
-
 /* After the scan: stats and starts become those of all. All members call. */
 static void
 SpoolFinish(PipeannTeam *team, Spool *s)
 {
 	SpoolStats *all = PipeannTeamArray(team, SpoolStats, team->members);
+	PipeannRowSource *source = &s->source;
 
 	all[team->member] = s->stats;
 	PipeannTeamMeet(team);
@@ -325,7 +312,12 @@ SpoolFinish(PipeannTeam *team, Spool *s)
 				s->bytes[b + 1] += s->bytes[b];
 		}
 	PipeannTeamMeet(team);
-	MakeSource(s);
+	source->n = (uint32) s->stats.rows;
+	memcpy(source->fits, s->stats.fits, sizeof(source->fits));
+	source->max_norm = s->stats.max_norm;
+	source->has_values = s->columns.values != NULL;
+	source->value_bytes = s->stats.sizes.bytes;
+	source->read = ReadSpool;
 	MemoryContextDelete(s->row_context);
 }
 
@@ -527,9 +519,7 @@ MemoryForRows(const BuildState *state)
 	const Spool *s = &state->spool;
 	PipeannStorage storage = s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
-	PipeannVectors v = {
-		.dim = s->source.dim,.metric = s->source.metric
-	};
+	PipeannVectors v = {.dim = s->source.dim};
 	PipeannGraphParams params = state->params;
 	Size		row = PipeannVectorBytes(storage, v.dim) +
 		sizeof(ItemPointerData) + sizeof(PipeannRounding) +
@@ -660,17 +650,6 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
 }
 
-/* Write block 0. Not WAL-logged. */
-static void
-WriteMeta(Relation index, const PipeannMeta *meta)
-{
-	Buffer		buffer = PipeannGetBlock(index, PIPEANN_METAPAGE);
-
-	PipeannMetaInitPage(BufferGetPage(buffer), meta);
-	MarkBufferDirty(buffer);
-	UnlockReleaseBuffer(buffer);
-}
-
 /* ---------- graph ---------- */
 
 /* For m = 0, now that the vectors and their storage are known. */
@@ -726,17 +705,6 @@ DecideLayout(BuildState *state)
 	}
 	ShareMeta(state);
 	state->params.max_degree = meta->layout.max_degree;
-}
-
-static PipeannGraph *
-BuildGraph(BuildState *state, const PipeannClusters *clusters)
-{
-	if (state->nodes.vectors.n < 2)
-		return NULL;
-	StartPhase(state, PHASE_GRAPH, state->nodes.vectors.n,
-			   PIPEANN_GRAPH_STEPS);
-	return PipeannGraphBuild(state->team, &state->nodes.near, clusters,
-							 &state->params);
 }
 
 /*
@@ -833,6 +801,7 @@ static void
 FinishIndex(BuildState *state)
 {
 	Relation	index = state->index;
+	Buffer		buffer;
 
 	PipeannFreeReserve(index, state->meta.extents);
 	if (RelationNeedsWAL(index))
@@ -844,7 +813,10 @@ FinishIndex(BuildState *state)
 	EndPhase(state);
 	state->built.processes = state->team->members;
 	state->meta.built = state->built;
-	WriteMeta(index, &state->meta);
+	buffer = PipeannGetBlock(index, PIPEANN_METAPAGE);
+	PipeannMetaInitPage(BufferGetPage(buffer), &state->meta);
+	MarkBufferDirty(buffer);
+	UnlockReleaseBuffer(buffer);
 	if (RelationNeedsWAL(index))
 		log_newpage_range(index, MAIN_FORKNUM, PIPEANN_METAPAGE,
 						  PIPEANN_METAPAGE + 1, true);
@@ -857,14 +829,21 @@ static void
 BuildProgram(PipeannParallel *p)
 {
 	PipeannClusters *clusters;
-	PipeannGraph *graph;
+	PipeannGraph *graph = NULL;
 	BuildState	state;
+	uint32		n;
 
 	InitBuild(&state, p);
 	ScanTable(&state);
 	clusters = MakeNodes(&state);
 	DecideLayout(&state);
-	graph = BuildGraph(&state, clusters);
+	n = state.nodes.vectors.n;
+	if (n > 1)
+	{
+		StartPhase(&state, PHASE_GRAPH, n, PIPEANN_GRAPH_STEPS);
+		graph = PipeannGraphBuild(state.team, &state.nodes.near, clusters,
+								  &state.params);
+	}
 	PipeannClustersFree(state.team, clusters);
 	PackAndWrite(&state, graph);
 	if (graph != NULL)
@@ -975,13 +954,6 @@ NodeMemory(const PipeannLayout *l)
 		(PipeannIsRounded(l) ? sizeof(PipeannRounding) : 0);
 }
 
-/* The same of a row (build/rows.h), which has hash and again as well. */
-static Size
-RowMemory(const PipeannLayout *l)
-{
-	return NodeMemory(l) + sizeof(uint32) + 1;
-}
-
 /*
  * The sample goes the way that rows will go, so that the rules are the same.
  * An index on few rows has floats, as has one on none.
@@ -1028,14 +1000,6 @@ TakeSample(const PipeannBuildInput *in)
 	return sampled;
 }
 
-/* Overflow slots for the parts of long rows, for each row of an index. */
-static double
-PartsOfRow(const PipeannLayout *l, const PipeannRowSizes *sizes)
-{
-	return sizes->rows == 0 ? 0 :
-		(double) PipeannLayoutParts(l, sizes) / sizes->rows;
-}
-
 /* A row of the sample, as an index would have it. */
 static const PipeannRow *
 SampledRow(uint32 i, uint32 j, void *arg)
@@ -1059,6 +1023,7 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 {
 	const PipeannOptions *options = in->options;
 	PipeannLayout *l = &meta->layout;
+	double		parts = 0;		/* overflow slots of a row, for parts of long ones */
 	uint64		pages;
 
 	memset(meta, 0, sizeof(*meta));
@@ -1073,9 +1038,11 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 									SampledRow,
 									unconstify(PipeannBuildInput *, in),
 									in->nsample, &meta->widths);
+	if (sampled->sizes.rows > 0)
+		parts = (double) PipeannLayoutParts(l, &sampled->sizes) /
+			sampled->sizes.rows;
 	pages = (in->rows + l->fill - 1) / l->fill +
-		(uint64) (in->rows * PartsOfRow(l, &sampled->sizes) /
-				  l->slots_per_page);
+		(uint64) (in->rows * parts / l->slots_per_page);
 	if (in->rows >= PG_UINT32_MAX / 4 ||
 		pages * l->slots_per_page >= PIPEANN_INVALID_ID)
 		TooManyRows();
@@ -1146,12 +1113,13 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	const PipeannLayout *l = &meta->layout;
 	uint32		n = (uint32) meta->nodes;
 	uint32		ids = meta->graph_pages * l->slots_per_page;
+	Size		row = NodeMemory(l) + sizeof(uint32) + 1;	/* hash and again */
 	Size		starts = mul_size((Size) in->nblocks + 1, sizeof(uint32));
 	Size		near;
 	Size		reduce = PipeannReduceMemory(n, l->dim, &near);
 	Size		load = add_size(add_size(starts, reduce),
-								mul_size(n, RowMemory(l) + near));
-	Size		nodes = mul_size(n, RowMemory(l) + NodeMemory(l) + 2 * near +
+								mul_size(n, row + near));
+	Size		nodes = mul_size(n, row + NodeMemory(l) + 2 * near +
 								 PipeannClusterMemory());
 	Size		graph = GraphPhase(in, l, n);
 	Size		codes = 0;

@@ -510,13 +510,6 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 	pfree(x);
 }
 
-/* Bytes of pages that a build has in memory at a time. */
-static Size
-CodePagesMemory(const PipeannLayout *l, uint32 ids)
-{
-	return mul_size(Min(PipeannCodePages(l, ids), CODE_BATCH), PIPEANN_PAYLOAD);
-}
-
 /* Of the team: samples, subvectors compared, subvectors, batches of pages. */
 uint32
 PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
@@ -661,11 +654,12 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 {
 	Size		samples = mul_size(Min(nodes, MAX_SAMPLES),
 								   l->dim * sizeof(float));
+	Size		pages = mul_size(Min(PipeannCodePages(l, ids), CODE_BATCH),
+								 PIPEANN_PAYLOAD);
 
 	/* the index's own codebook and, while there are samples, another one's */
 	return add_size(PipeannCodebookBytes(l),
-					Max(add_size(samples, PipeannCodebookBytes(l)),
-						CodePagesMemory(l, ids)));
+					Max(add_size(samples, PipeannCodebookBytes(l)), pages));
 }
 
 /* ---------- the metapage ---------- */

@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "base/metric.h"
-#include "build/packing.h"
+#include "build/coding.h"
 #include "io/io.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
@@ -226,19 +226,6 @@ TakeVector(PageSource *s, const PipeannSlot *slot)
 		NoteFits(s, node, s->x, norm);
 }
 
-/* Copy neighbours as ids, since nodes of later pages have no number yet. */
-static void
-TakeList(PageSource *s, const PipeannSlot *slot)
-{
-	PipeannGraph *graph = s->g->graph;
-	uint32		node = s->source.n;
-	int			degree = PipeannSlotDegree(&s->view->meta.layout, slot);
-
-	graph->degree[node] = degree;
-	memcpy(PipeannNeighbors(graph, node), slot->neighbors,
-		   degree * sizeof(uint32));
-}
-
 /* More nodes may have come than the metapage had when arrays were made. */
 static void
 MakeRoom(PageSource *s)
@@ -254,6 +241,8 @@ static void
 TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	PageSource *s = arg;
+	PipeannGraph *graph = s->g->graph;
+	uint32		node = s->source.n;
 
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{
@@ -261,16 +250,19 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 		return;
 	}
 	MakeRoom(s);
-	s->nodes[s->source.n].nrows = 0;
+	s->nodes[node].nrows = 0;
 	if (s->wants_rows)
 		TakeRows(s, id, slot);
 	else
 		TakeSizes(s, slot);
-	if (s->nodes[s->source.n].nrows == 0)
+	if (s->nodes[node].nrows == 0)
 		return;
-	s->source.more += s->nodes[s->source.n].nrows - 1;
+	s->source.more += s->nodes[node].nrows - 1;
 	TakeVector(s, slot);
-	TakeList(s, slot);
+	/* neighbours by id: those on later pages have no number yet */
+	graph->degree[node] = PipeannSlotDegree(&s->view->meta.layout, slot);
+	memcpy(PipeannNeighbors(graph, node), slot->neighbors,
+		   graph->degree[node] * sizeof(uint32));
 	s->g->node_of_id[id] = s->source.n++;
 }
 
@@ -333,16 +325,6 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	s->rows = PipeannAlloc(s->room);
 	s->x = PipeannArray(float, l->dim);
 	s->read = palloc(PipeannExtBytes(l));
-}
-
-static void
-CloseSource(PageSource *s)
-{
-	pfree(s->data);
-	pfree(s->nodes);
-	pfree(s->rows);
-	pfree(s->x);
-	pfree(s->read);
 }
 
 /* ---------- the graph ---------- */
@@ -412,7 +394,11 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 	PipeannVisitNodes(view, pages, false, TakeNode, &s);
 	s.source.value_bytes = s.bytes;
 	PipeannRowsLoad(team, &s.source, &rows);
-	CloseSource(&s);
+	pfree(s.data);
+	pfree(s.nodes);
+	pfree(s.rows);
+	pfree(s.x);
+	pfree(s.read);
 	PipeannRowsReduce(team, &rows);
 	NumberNodes(&rows, g);
 	PipeannRowsToNodes(team, &rows, &g->nodes);

@@ -11,7 +11,7 @@
 #include "access/transam.h"
 #include "access/xloginsert.h"
 #include "base/pause.h"
-#include "build/packing.h"
+#include "build/coding.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -178,21 +178,15 @@ AddRow(const PipeannLayout *l, PipeannSlot *slot, const PipeannRow *row,
 	(void) PipeannSlotAddRow(l, slot, row);
 }
 
+/* The number of graph pages that overflow slots take. */
 static uint64
-CountExtSlots(const PipeannLayout *l, const PipeannNodes *nodes)
+ExtPages(const PipeannLayout *l, const PipeannNodes *nodes)
 {
 	uint64		slots = 0;
 
 	for (uint32 i = 0; i < nodes->vectors.n; i++)
 		slots += ExtSlotsOf(l, nodes, i);
-	return slots;
-}
-
-/* The number of graph pages that overflow slots take. */
-static uint64
-ExtPages(const PipeannLayout *l, const PipeannNodes *nodes)
-{
-	return (CountExtSlots(l, nodes) + l->slots_per_page - 1) / l->slots_per_page;
+	return (slots + l->slots_per_page - 1) / l->slots_per_page;
 }
 
 /* Give a kind the extents for so many graph pages, inside a metapage update. */
@@ -519,22 +513,7 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 
 /* ---------- packing anew, as a build would ---------- */
 
-/*
- * Nodes stay on the pages that they were put on when the index was smaller,
- * and page-mates are as far apart as near nodes were then. So when an index
- * has grown by a factor, and gets other codes anyway, its nodes get other ids,
- * too: those of a packed graph with room left on each page. An index that
- * began empty also learns then whether bytes or half precision hold its
- * vectors.
- *
- * The new pages go to extents of their own. Nodes are read and packed, and
- * their codes and entry graph are written, while inserts go on. Then, with no
- * insert under way, the nodes are read again, those that came meanwhile get
- * places, and graph pages are written. At last the metapage names the new
- * packing, its codes, and the new use of the extents, in one WAL record. Scans
- * that began before go on in the old pages, which are not written while a scan
- * may be in them. See src/README, "build/: packings".
- */
+/* Why, and in which steps: src/README, "build/: packings". */
 
 /*
  * Inserts wait while nodes are read again and pages are written: some seconds
@@ -949,25 +928,11 @@ Finish(Repacking *s)
 	return true;
 }
 
-/* ---------- the whole ---------- */
-
-/* The last step, with no insert under way. */
-static bool
-FinishAlone(Repacking *s)
-{
-	Relation	index = s->view->index;
-	bool		cancellable = PipeannKeepInsertsOut(index);
-	bool		done = Finish(s);
-
-	PipeannLetInsertsIn(index, cancellable);
-	return done;
-}
-
 /*
  * Pack the graph anew, with codes of the next generation, if it has grown by
  * its factor since it was packed. The caller holds the maintenance lock.
- * Inserts wait while pages are written. False if there was no need or no room,
- * and not if another backend is in the way.
+ * False if there was no need or no room, and not if another backend is in the
+ * way.
  */
 bool
 PipeannRepack(PipeannIndexView *view)
@@ -981,7 +946,14 @@ PipeannRepack(PipeannIndexView *view)
 		return false;
 	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock))
 		return true;
-	done = Prepare(&s) && FinishAlone(&s);
+	done = Prepare(&s);
+	if (done)
+	{
+		bool		cancellable = PipeannKeepInsertsOut(index);
+
+		done = Finish(&s);
+		PipeannLetInsertsIn(index, cancellable);
+	}
 	UnlockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock);
 	return done;
 }

@@ -1,26 +1,15 @@
 /*
  * retrain.c
- *		Making codes, codebook and entry graph anew (a generation).
- *
- * An index that has grown from nothing gets its first generation; one that has
- * grown much, or whose vectors have drifted, gets a better one, while searches
- * and inserts go on. The next generation has pages of its own. Its codebook is
- * written first, and the metapage says so; from then on an insert writes two
- * codes, for the generation in use and for the next. Meanwhile one pass over
- * the nodes gives those that were there a code of the next generation. Then
- * the metapage names the new generation, with a new build_id, so that searches
- * load a new cache.
- *
- * An error or a crash on the way does no harm to the generation in use; the
- * next attempt writes the pages of the next generation again.
+ *		Making codes, codebook and entry graph anew (a generation), while searches
+ *		and inserts go on: src/README, "build/: retraining".
  */
 #include "postgres.h"
 
 #include "base/metric.h"
 #include "base/pause.h"
-#include "build/packing.h"
-#include "io/io.h"
+#include "build/coding.h"
 #include "distance/distance.h"
+#include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -72,17 +61,6 @@ typedef struct Retraining
 } Retraining;
 
 /*
- * Whether codes err because nodes inserted since are of another kind, which the entry
- * graph does not have either. Growth bounds the cost where kind after kind comes.
- */
-static bool
-HasStrayed(const PipeannMeta *meta)
-{
-	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
-		meta->nodes >= 1.125 * (double) meta->trained_nodes;
-}
-
-/*
  * Whether an insert has to retrain: codes are missing, or the index outgrew
  * them, or what was inserted since is of another kind.
  */
@@ -93,8 +71,11 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
 	if (meta->trained_nodes == 0)
 		return false;
-	return meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes ||
-		HasStrayed(meta);
+	if (meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes)
+		return true;
+	/* growth bounds the cost where kind after kind comes */
+	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
+		meta->nodes >= 1.125 * (double) meta->trained_nodes;
 }
 
 /*
@@ -170,16 +151,6 @@ SampledRow(uint32 i, uint32 j, void *arg)
 }
 
 static void
-TakeSample(Retraining *r, uint32 id, const PipeannSlot *slot)
-{
-	CodingVector(&r->view, id, slot,
-				 r->samples + (Size) r->nsamples * r->view.meta.layout.dim);
-	if (r->view.meta.layout.attr_bytes > 0)
-		r->rows[r->nsamples] = CopyFirstRow(&r->view.meta.layout, slot);
-	r->nsamples++;
-}
-
-static void
 TakeEntryNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannMeta *meta = &r->view.meta;
@@ -209,14 +180,21 @@ static void
 SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	Retraining *r = arg;
-	uint32		per_page = r->view.meta.layout.slots_per_page;
+	const PipeannLayout *l = &r->view.meta.layout;
+	uint32		per_page = l->slots_per_page;
 	uint64		passed = (uint64) id - id % per_page + per_page;
 	uint32		entries = (uint32) (passed * r->most_entries /
 									((uint64) r->pages * per_page));
 
 	if (r->nsamples < r->most_samples &&
 		r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
-		TakeSample(r, id, slot);
+	{
+		CodingVector(&r->view, id, slot,
+					 r->samples + (Size) r->nsamples * l->dim);
+		if (l->attr_bytes > 0)
+			r->rows[r->nsamples] = CopyFirstRow(l, slot);
+		r->nsamples++;
+	}
 	r->seen++;
 	if (id == r->view.meta.root || r->entries.vectors.n < entries)
 		TakeEntryNode(r, id, slot);

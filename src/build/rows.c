@@ -151,18 +151,12 @@ typedef struct Table
 	int			twins;			/* the most passed at once */
 } Table;
 
-static bool
-AreTwins(const PipeannRows *rows, uint32 a, uint32 b)
-{
-	return rows->roundings != NULL &&
-		rows->roundings[a].hash != rows->roundings[b].hash;
-}
-
 /* The slot of a vector equal to that of a row, or the empty slot for it. */
 static uint32
 FindSlot(Table *t, uint32 row)
 {
 	const PipeannVectors *v = &t->rows->vectors;
+	const PipeannRounding *roundings = t->rows->roundings;
 	uint32		hash = t->rows->hash[row];
 	uint32		at = hash_bytes_uint32(hash) & (t->size - 1);
 	int			twins = 0;
@@ -175,7 +169,7 @@ FindSlot(Table *t, uint32 row)
 			memcmp(PipeannVectorAt(v, other), PipeannVectorAt(v, row),
 				   v->stride) != 0)
 			continue;
-		if (!AreTwins(t->rows, row, other))
+		if (roundings == NULL || roundings[row].hash == roundings[other].hash)
 			break;
 		twins++;
 	}
@@ -243,8 +237,8 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 
 	rows->again = PipeannTeamAlloc(team, n);
 	rows->number = PipeannTeamArray(team, uint32, n);
-	PipeannTeamRuns(team, from, to, parts, 1)
-		twins[from] = FindEqualOfPart(rows, (uint32) from, parts);
+	PipeannTeamEach(team, part, parts, 1)
+		twins[part] = FindEqualOfPart(rows, (uint32) part, parts);
 	for (uint32 i = 0; i < parts; i++)
 		most = Max(most, twins[i]);
 	rows->distinct = n;
@@ -358,15 +352,11 @@ PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
 void
 PipeannRowsReduce(PipeannTeam *team, PipeannRows *rows)
 {
-	PipeannVectors reduced;
-
-	if (!PipeannReduce(team, &rows->vectors, &reduced))
-		return;
-	rows->near = reduced;
-	if (PipeannTeamLeads(team))
+	if (PipeannReduce(team, &rows->vectors, &rows->near) &&
+		PipeannTeamLeads(team))
 		ereport(DEBUG1,
 				(errmsg_internal("the graph is built by %d principal axes of %d dimensions",
-								 reduced.dim, rows->vectors.dim)));
+								 rows->near.dim, rows->vectors.dim)));
 }
 
 /* ---------- nodes ---------- */

@@ -7,7 +7,7 @@
 
 #include "base/key.h"
 #include "base/random.h"
-#include "graph/clusters.h"
+#include "graph/leaf.h"
 #include "graph/measure.h"
 
 /* Candidates by chance that each node of a graph with far edges is offered. */

@@ -18,7 +18,7 @@
 
 #include "base/random.h"
 #include "distance/distance.h"
-#include "graph/clusters.h"
+#include "graph/leaf.h"
 
 /* ---------- vectors in fixed point ---------- */
 
@@ -47,6 +47,13 @@
 /* Vectors made at once by one member. */
 #define FIXED_RUN 256
 
+/* Where item i of m even parts of n begins. */
+static inline uint32
+PartOf(uint32 n, uint32 i, uint32 m)
+{
+	return (uint32) ((uint64) n * i / m);
+}
+
 /* The embedded vector as floats, x[dim or dim + 1]. */
 static void
 Embed(const PipeannVectors *v, uint32 i, float *x)
@@ -57,13 +64,6 @@ Embed(const PipeannVectors *v, uint32 i, float *x)
 			x[d] *= v->aux[i];
 	if (v->metric == PIPEANN_IP)
 		x[v->dim] = v->aux[i];
-}
-
-/* Row k of a sample of m evenly spaced rows. */
-static uint32
-SampleRow(const PipeannVectors *v, uint32 k, uint32 m)
-{
-	return (uint32) ((uint64) k * v->n / m);
 }
 
 /* Sets s->offset to the mean of the rows of which distance[] is not above. */
@@ -79,7 +79,7 @@ SetOffset(PipeannFixedScale *s, const PipeannVectors *v,
 		CHECK_FOR_INTERRUPTS();
 		if (distance[k] > limit)
 			continue;
-		Embed(v, SampleRow(v, k, m), x);
+		Embed(v, PartOf(v->n, k, m), x);
 		for (int d = 0; d < s->dim; d++)
 			sum[d] += x[d];
 		n++;
@@ -89,20 +89,15 @@ SetOffset(PipeannFixedScale *s, const PipeannVectors *v,
 	pfree(sum);
 }
 
-static void
-SetDistances(const PipeannFixedScale *s, const PipeannVectors *v,
-			 double *distance, uint32 m, float *x)
+/* How far x is from the mean. */
+static double
+DistanceFromMean(const PipeannFixedScale *s, const float *x)
 {
-	for (uint32 k = 0; k < m; k++)
-	{
-		double		squares = 0;
+	double		squares = 0;
 
-		CHECK_FOR_INTERRUPTS();
-		Embed(v, SampleRow(v, k, m), x);
-		for (int d = 0; d < s->dim; d++)
-			squares += pow((double) x[d] - s->offset[d], 2);
-		distance[k] = sqrt(squares);
-	}
+	for (int d = 0; d < s->dim; d++)
+		squares += pow((double) x[d] - s->offset[d], 2);
+	return sqrt(squares);
 }
 
 static int
@@ -144,7 +139,12 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 	for (int round = 0; round < ROUNDS; round++)
 	{
 		SetOffset(s, v, distance, m, usual, x);
-		SetDistances(s, v, distance, m, x);
+		for (uint32 k = 0; k < m; k++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			Embed(v, PartOf(v->n, k, m), x);
+			distance[k] = DistanceFromMean(s, x);
+		}
 		usual = UsualDistance(distance, m);
 	}
 	s->scale = usual > 0 ? (float) (SPREAD / usual) : 1;
@@ -167,7 +167,6 @@ SetPlanes(PipeannFixedScale *s, uint64 seed)
 	}
 }
 
-/* Choose offset and scale by a sample of the vectors, and hyperplanes. */
 void
 PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
@@ -188,17 +187,6 @@ Square(const int16 *x, int dim)
 	return (double) sum;
 }
 
-/* The scale with which x becomes nearly as long as a vector may be. */
-static float
-ShorterScale(const PipeannFixedScale *s, const float *x)
-{
-	double		sum = 0;
-
-	for (int d = 0; d < s->dim; d++)
-		sum += pow((double) x[d] - s->offset[d], 2);
-	return (float) (LONGEST * 0.999 / sqrt(sum));
-}
-
 /* Sets out[] to x[] in fixed point; returns half of its squared length. */
 static int32
 MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
@@ -211,7 +199,9 @@ MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
 	square = Square(out, s->dim);
 	if (square > LONGEST * LONGEST)
 	{
-		PipeannKernel->to_fixed(x, s->offset, ShorterScale(s, x), s->dim, out);
+		float		shorter = LONGEST * 0.999 / DistanceFromMean(s, x);
+
+		PipeannKernel->to_fixed(x, s->offset, shorter, s->dim, out);
 		square = Square(out, s->dim);
 	}
 	/* elements near the largest float: their differences are not numbers */
@@ -351,13 +341,6 @@ LeadersInit(Leaders *l, const PipeannFixed *f, const uint32 *ids,
 		PipeannTilePanel(columns, count, f->dim,
 						 l->panels + (Size) i * f->dim);
 	}
-}
-
-static void
-LeadersFree(Leaders *l)
-{
-	pfree(l->panels);
-	pfree(l->half_norm);
 }
 
 /* The nearest leaders of a row of a tile, the nearest first. */
@@ -532,8 +515,8 @@ SampleLeaders(Partition *p, Leaders *l, const uint32 *ids, uint32 n)
 
 	for (uint32 i = 0; i < count; i++)
 	{
-		uint32		from = (uint32) ((uint64) n * i / count);
-		uint32		to = (uint32) ((uint64) n * (i + 1) / count);
+		uint32		from = PartOf(n, i, count);
+		uint32		to = PartOf(n, i + 1, count);
 
 		sample[i] = ids[from + PipeannRandomBelow(&p->random, to - from)];
 	}
@@ -604,16 +587,8 @@ Divide(Partition *p, PipeannClusters *g, const uint32 *ids, uint32 n,
 	g->ids = PipeannArray(uint32, total);
 	Group(g, &a, ids);
 	pfree(a.leaders);
-	LeadersFree(&leaders);
-}
-
-/* Vectors that leaders do not tell apart: many equal ones, say. */
-static void
-CutAnyhow(Partition *p, const uint32 *ids, uint32 n)
-{
-	for (uint32 i = 0; i < n; i += PIPEANN_LEAF)
-		PipeannLeaf(p->space, p->fixed, ids + i, Min(n - i, PIPEANN_LEAF),
-					p->reservoirs);
+	pfree(leaders.panels);
+	pfree(leaders.half_norm);
 }
 
 static void
@@ -635,10 +610,12 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 		const uint32 *members = groups.ids + groups.starts[g];
 		uint32		count = groups.starts[g + 1] - groups.starts[g];
 
-		if (count > n - n / CUT_PART)
-			CutAnyhow(p, members, count);
-		else
+		if (count <= n - n / CUT_PART)
 			Cut(p, members, count, 1);
+		else	/* leaders do not tell them apart: many are equal, say */
+			for (uint32 i = 0; i < count; i += PIPEANN_LEAF)
+				PipeannLeaf(p->space, p->fixed, members + i,
+							Min(count - i, PIPEANN_LEAF), p->reservoirs);
 	}
 	pfree(groups.starts);
 	pfree(groups.ids);
@@ -650,13 +627,6 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
  */
 #define NEAREST 3
 #define DEFAULT_PLACES 88
-
-/* Candidates that a leaf finds for a node whose reservoir has so many places. */
-static int
-CandidatesNearest(int places)
-{
-	return Max(places * NEAREST / DEFAULT_PLACES, 2);
-}
 
 /* So few that each is compared with all others. */
 static void
@@ -689,15 +659,15 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 		CompareAll(team, f, r);
 		return;
 	}
-	p.space = PipeannLeafSpaceNew(f->dim, CandidatesNearest(r->places),
+	p.space = PipeannLeafSpaceNew(f->dim,
+								  Max(r->places * NEAREST / DEFAULT_PLACES, 2),
 								  r->places);
-	PipeannTeamRuns(team, from, to, end - first, 1)
+	PipeannTeamEach(team, i, end - first, 1)
 	{
-		uint32		i = first + (uint32) from;
+		const uint32 *starts = c->starts + first + i;
 
-		p.random = seed + i;
-		Cut(&p, c->ids + c->starts[i], c->starts[i + 1] - c->starts[i],
-			SECOND_FANOUT);
+		p.random = seed + first + i;
+		Cut(&p, c->ids + starts[0], starts[1] - starts[0], SECOND_FANOUT);
 		CloseGathered(&p);
 	}
 	PipeannLeafSpaceFree(p.space);
@@ -796,8 +766,8 @@ MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 	PipeannFixedInit(NULL, &c->clusters->scale, n, &f);
 	for (uint32 i = 0; i < n; i++)
 	{
-		uint32		from = (uint32) ((uint64) c->rows->n * i / n);
-		uint32		to = (uint32) ((uint64) c->rows->n * (i + 1) / n);
+		uint32		from = PartOf(c->rows->n, i, n);
+		uint32		to = PartOf(c->rows->n, i + 1, n);
 
 		PipeannFixedSet(&f, i, &c->clusters->scale, c->rows,
 						PickRow(c, from, to, &seed));
@@ -848,16 +818,6 @@ NumberRows(const Assignment *a, uint32 n, uint32 *number)
 }
 
 static void
-NumberInOrder(const Assignment *a, uint32 *number)
-{
-	uint32		n = 0;
-
-	for (uint32 row = 0; row < a->n; row++)
-		if (IsWanted(a, row))
-			number[row] = n++;
-}
-
-static void
 Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 {
 	PipeannClusters *clusters = c->clusters;
@@ -869,7 +829,8 @@ Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 	MakeLeaders(c, clusters->n, seed);
 	a->leaders = PipeannTeamArray(team, uint16, total);
 	AssignRows(team, c);
-	LeadersFree(&c->leaders);
+	pfree(c->leaders.panels);
+	pfree(c->leaders.half_norm);
 	clusters->starts = PipeannTeamArray(team, uint32, (Size) clusters->n + 1);
 	clusters->ids = PipeannTeamArray(team, uint32, total);
 	if (PipeannTeamLeads(team))
@@ -900,8 +861,12 @@ PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
 	}
 	else
 	{
+		uint32		n = 0;
+
 		if (number != NULL && PipeannTeamLeads(team))
-			NumberInOrder(&c.assigned, number);
+			for (uint32 row = 0; row < rows->n; row++)
+				if (skip == NULL || !skip[row])
+					number[row] = n++;
 		PipeannTeamMeet(team);
 	}
 	return clusters;

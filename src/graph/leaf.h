@@ -94,6 +94,18 @@ PipeannFarHash(uint16 sketch_hash, uint16 distance)
 	return Min(hash, PIPEANN_NO_HASH - 1);
 }
 
+/*
+ * The first partition of all vectors, in an order of nodes that keeps near ones
+ * together. Members of cluster c are ids[starts[c]] .. ids[starts[c + 1] - 1].
+ */
+struct PipeannClusters
+{
+	uint32		n;				/* 0: too few vectors to be cut */
+	uint32	   *starts;			/* [n + 1] */
+	uint32	   *ids;			/* a node is in several clusters */
+	PipeannFixedScale scale;
+};
+
 /* A candidate, as it is offered. */
 typedef struct PipeannOffer
 {
@@ -113,6 +125,13 @@ extern void PipeannReservoirOffer(PipeannReservoirs *r, uint32 node,
 extern int	PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 								   PipeannOffer *offers);
 
+/* clusters.c */
+extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
+							   const PipeannClusters *c, uint32 first,
+							   uint32 end, uint64 seed,
+							   PipeannReservoirs *r);
+
+/* leaf.c */
 extern PipeannLeafSpace *PipeannLeafSpaceNew(int dim, int nearest, int places);
 extern void PipeannLeafSpaceFree(PipeannLeafSpace *space);
 extern void PipeannLeaf(PipeannLeafSpace *space, const PipeannFixed *f,

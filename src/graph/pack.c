@@ -33,45 +33,16 @@ typedef struct Pack
 	uint8	   *seen;			/* a bit for each node in reach of the seed */
 
 	/* free nodes in reach of the present seed */
-	uint32	   *ids;			/* [max_ids] */
+	uint32	   *ids;			/* [degree * (degree + 1)] */
 	float	   *dist;
 	PipeannKey *keys;
 	int			nids;
-	int			max_ids;
 
 	uint32		later[MAX_LATER];	/* ring of nodes left for later */
 	uint32		nlater;			/* nodes ever put into it */
 	uint32		later_left;		/* nodes still in it */
 	uint32		lowest;			/* all nodes before it are placed */
 } Pack;
-
-static void
-PackInit(Pack *p, const PipeannGraph *graph, const PipeannVectors *vectors,
-		 int fill, uint32 *order)
-{
-	int			degree = graph->max_degree;
-
-	p->graph = graph;
-	PipeannMeasureInit(&p->measure, vectors);
-	p->fill = Max(fill, 1);
-	p->order = order;
-	p->placed = PipeannNoBits(graph->n);
-	p->seen = PipeannNoBits(graph->n);
-	p->max_ids = (int) Min((Size) graph->n, mul_size(degree, degree + 1));
-	p->ids = PipeannArray(uint32, p->max_ids);
-	p->dist = PipeannArray(float, p->max_ids);
-	p->keys = PipeannArray(PipeannKey, p->max_ids);
-}
-
-static void
-PackFree(Pack *p)
-{
-	pfree(p->placed);
-	pfree(p->seen);
-	pfree(p->ids);
-	pfree(p->dist);
-	pfree(p->keys);
-}
 
 static inline void
 Place(Pack *p, uint32 node)
@@ -116,19 +87,6 @@ Reach(Pack *p, uint32 seed)
 	{
 		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
 		p->seen[p->ids[i] / 8] = 0;
-	}
-}
-
-/*
- * Leave the nearest nodes for later, the very nearest last: it is taken first.
- */
-static void
-LeaveForLater(Pack *p, const PipeannKey *keys, int nkeys)
-{
-	for (int i = Min(nkeys, LATER_PER_PAGE) - 1; i >= 0; i--)
-	{
-		p->later[p->nlater++ % MAX_LATER] = PipeannKeyId(keys[i]);
-		p->later_left = Min(p->later_left + 1, MAX_LATER);
 	}
 }
 
@@ -183,7 +141,7 @@ PlaceAround(Pack *p, uint32 seed)
 {
 	int			room;
 	int			nsorted;
-	int			i;
+	int			taken;
 
 	Place(p, seed);
 	room = (p->fill - (int) (p->nplaced % p->fill)) % p->fill;
@@ -191,9 +149,15 @@ PlaceAround(Pack *p, uint32 seed)
 	nsorted = Min(p->nids, room + LATER_PER_PAGE);
 	KeySelect(p->keys, p->nids, nsorted);
 	PipeannKeySort(p->keys, nsorted);
-	for (i = 0; i < Min(room, nsorted); i++)
+	taken = Min(room, nsorted);
+	for (int i = 0; i < taken; i++)
 		Place(p, PipeannKeyId(p->keys[i]));
-	LeaveForLater(p, p->keys + i, nsorted - i);
+	/* the others are left for later, the nearest last: it is taken first */
+	for (int i = nsorted - 1; i >= taken; i--)
+	{
+		p->later[p->nlater++ % MAX_LATER] = PipeannKeyId(p->keys[i]);
+		p->later_left = Min(p->later_left + 1, MAX_LATER);
+	}
 }
 
 static uint32
@@ -213,23 +177,30 @@ NextSeed(Pack *p)
 }
 
 /*
- * Choose the nodes that share pages: sets order[n] to a permutation of the
- * nodes, of which order[p * fill] .. order[p * fill + fill - 1] share page p;
- * the last page may have fewer. Greedy (after PageANN): a page has a seed and
- * the nearest unassigned nodes of its two-hop neighbourhood; the next seed is
- * the nearest one left over.
+ * Sets order[n] to a permutation of the nodes, of which order[p * fill] ..
+ * order[p * fill + fill - 1] share page p; the last page may have fewer.
  */
 void
 PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 				 int fill, uint32 *order, PipeannTeam *team)
 {
+	Size		degree = graph->max_degree;
+	Size		most = Min(graph->n, mul_size(degree, degree + 1));
 	uint32		reported = 0;
 	Pack	   *p;
 
 	if (graph->n == 0)
 		return;
 	p = palloc0(sizeof(Pack));
-	PackInit(p, graph, vectors, fill, order);
+	p->graph = graph;
+	PipeannMeasureInit(&p->measure, vectors);
+	p->fill = fill;
+	p->order = order;
+	p->placed = PipeannNoBits(graph->n);
+	p->seen = PipeannNoBits(graph->n);
+	p->ids = PipeannArray(uint32, most);
+	p->dist = PipeannArray(float, most);
+	p->keys = PipeannArray(PipeannKey, most);
 	PlaceAround(p, graph->medoid);
 	while (p->nplaced < graph->n)
 	{
@@ -241,7 +212,11 @@ PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 			PipeannTeamReport(team, reported, graph->n);
 		}
 	}
-	PackFree(p);
+	pfree(p->placed);
+	pfree(p->seen);
+	pfree(p->ids);
+	pfree(p->dist);
+	pfree(p->keys);
 	pfree(p);
 	PipeannTeamReport(team, graph->n, graph->n);
 }

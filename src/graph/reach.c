@@ -38,6 +38,7 @@ typedef struct Reach
 {
 	PipeannGraph *graph;
 	PipeannMeasure measure;
+	uint32		few;			/* in-edges, see FEW_PART */
 
 	/* shared by all members */
 	uint32	   *in_degree;		/* [n] */
@@ -55,12 +56,6 @@ typedef struct Reach
 	float	   *dist;			/* [max_degree] */
 	PipeannKey *near;			/* [max_degree * (max_degree + 1)] */
 } Reach;
-
-static uint32
-FewEdges(const Reach *r)
-{
-	return r->graph->max_degree / FEW_PART;
-}
 
 /* Sets dist[] to the distances between a node and its neighbours. */
 static void
@@ -94,25 +89,22 @@ LowerTo(uint32 *least, uint32 bits)
 }
 
 static void
-SurveyNode(Reach *r, uint32 node)
-{
-	const uint32 *neighbors = PipeannNeighbors(r->graph, node);
-
-	MeasureList(r, node);
-	for (int i = 0; i < r->graph->degree[node]; i++)
-	{
-		__atomic_fetch_add(&r->in_degree[neighbors[i]], 1, __ATOMIC_RELAXED);
-		LowerTo(&r->near_in[neighbors[i]], Bits(r->dist[i]));
-	}
-}
-
-static void
 Survey(PipeannTeam *team, Reach *r)
 {
 	PipeannTeamRuns(team, from, to, r->graph->n, RUN)
 		memset(r->near_in + from, 0xFF, (to - from) * sizeof(uint32));
 	PipeannTeamEach(team, node, r->graph->n, RUN)
-		SurveyNode(r, node);
+	{
+		const uint32 *neighbors = PipeannNeighbors(r->graph, node);
+
+		MeasureList(r, node);
+		for (int i = 0; i < r->graph->degree[node]; i++)
+		{
+			__atomic_fetch_add(&r->in_degree[neighbors[i]], 1,
+							   __ATOMIC_RELAXED);
+			LowerTo(&r->near_in[neighbors[i]], Bits(r->dist[i]));
+		}
+	}
 }
 
 /* ---------- near nodes ---------- */
@@ -152,19 +144,12 @@ SortBeyond(Reach *r, uint32 node)
 	return n;
 }
 
-static bool
-LeadsTo(const PipeannGraph *graph, uint32 from, uint32 to)
-{
-	return PipeannListHas(PipeannNeighbors(graph, from), graph->degree[from],
-						  to);
-}
-
 /* Whether few edges, or none from near, lead to a node (not the medoid). */
 static bool
 MayBeMissed(const Reach *r, uint32 node)
 {
 	return node != r->graph->medoid &&
-		(r->in_degree[node] <= FewEdges(r) ||
+		(r->in_degree[node] <= r->few ||
 		 r->near_in[node] > Bits(PipeannKeyDistance(r->near[0])));
 }
 
@@ -176,16 +161,14 @@ IsMissed(Reach *r, uint32 node)
 	if (n == 0 || !MayBeMissed(r, node))
 		return false;
 	for (int i = 0; i < n; i++)
-		if (LeadsTo(r->graph, PipeannKeyId(r->near[i]), node))
-			return false;
-	return true;
-}
+	{
+		uint32		near = PipeannKeyId(r->near[i]);
 
-static void
-FindMissed(PipeannTeam *team, Reach *r)
-{
-	PipeannTeamEach(team, node, r->graph->n, RUN)
-		r->missed[node] = IsMissed(r, node);
+		if (PipeannListHas(PipeannNeighbors(r->graph, near),
+						   r->graph->degree[near], node))
+			return false;
+	}
+	return true;
 }
 
 /* ---------- the spanning tree ---------- */
@@ -310,7 +293,7 @@ LinkMissed(Reach *r)
 			continue;
 		n = Min(SortNeighbors(r, node), NEAREST);
 		for (int i = 0; i < n; i++)
-			if (TryHost(r, PipeannKeyId(r->near[i]), node, FewEdges(r)))
+			if (TryHost(r, PipeannKeyId(r->near[i]), node, r->few))
 				break;
 	}
 }
@@ -344,7 +327,7 @@ PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 					const PipeannVectors *vectors)
 {
 	Size		degree = graph->max_degree;
-	Reach		r = {.graph = graph};
+	Reach		r = {.graph = graph,.few = degree / FEW_PART};
 
 	PipeannMeasureInit(&r.measure, vectors);
 	r.dist = PipeannArray(float, degree);
@@ -353,7 +336,8 @@ PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 	r.near_in = PipeannTeamArray(team, uint32, graph->n);
 	r.missed = PipeannTeamAlloc(team, graph->n);
 	Survey(team, &r);
-	FindMissed(team, &r);
+	PipeannTeamEach(team, node, graph->n, RUN)
+		r.missed[node] = IsMissed(&r, node);
 	AddEdges(team, &r);
 	PipeannTeamFree(team, r.in_degree);
 	PipeannTeamFree(team, r.near_in);

@@ -287,24 +287,6 @@ AxesInit(PipeannTeam *team, Axes *a, const PipeannVectors *v)
 	a->judgement = PipeannTeamAlloc(team, sizeof(Judgement));
 }
 
-static void
-AxesFree(PipeannTeam *team, Axes *a)
-{
-	pfree(a->scale.offset);
-	pfree(a->scale.planes);
-	PipeannTeamFree(team, a->sample);
-	PipeannTeamFree(team, a->covariance);
-	PipeannTeamFree(team, a->axes);
-	PipeannTeamFree(team, a->moved);
-	PipeannTeamFree(team, a->judgement);
-}
-
-static bool
-MayReduce(uint32 n, int dim)
-{
-	return n >= LEAST_VECTORS && dim >= LEAST_DIM && dim <= MOST_DIM;
-}
-
 /*
  * Bytes that PipeannReduce() may work with, and for each vector those of its result; 0
  * if such vectors are never reduced.
@@ -313,25 +295,27 @@ Size
 PipeannReduceMemory(uint32 n, int dim, Size *each)
 {
 	Size		row = mul_size(dim + 1, sizeof(float));
+	bool		may = n >= LEAST_VECTORS && dim >= LEAST_DIM && dim <= MOST_DIM;
 
-	*each = MayReduce(n, dim) ? AXES * sizeof(uint16) : 0;
+	*each = may ? AXES * sizeof(uint16) : 0;
 	return *each == 0 ? 0 : mul_size(row, SAMPLE + dim + 2 * AXES);
 }
 
 /*
  * Whether vectors can do for a graph of v in PIPEANN_REDUCED_DIM dimensions. If so
- * sets *reduced to them, with squared Euclidean distances that are in
+ * sets *reduced to them (else it stays as it is), with squared Euclidean distances that are in
  * proportion to v's measure. All members call.
  */
 bool
 PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 			  PipeannVectors *reduced)
 {
+	Size		stride;
 	Axes		a;
 	bool		suits;
 
-	memset(reduced, 0, sizeof(*reduced));
-	if (!MayReduce(v->n, v->dim))
+	(void) PipeannReduceMemory(v->n, v->dim, &stride);
+	if (stride == 0)
 		return false;
 	AxesInit(team, &a, v);
 	TakeSample(team, &a, v);
@@ -340,21 +324,26 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 	suits = a.judgement->kept >= LEAST_VARIANCE;
 	if (suits)
 	{
-		reduced->n = v->n;
-		reduced->dim = AXES;
-		reduced->storage = PIPEANN_FLOAT2;
-		reduced->metric = PIPEANN_L2;
-		reduced->stride = AXES * sizeof(uint16);
-		reduced->data = PipeannTeamAlloc(team, mul_size(v->n,
-														reduced->stride));
-		Project(team, &a, v, reduced);
+		PipeannVectors projected = {
+			.n = v->n,.dim = AXES,.storage = PIPEANN_FLOAT2,
+			.metric = PIPEANN_L2,.stride = stride,
+			.data = PipeannTeamAlloc(team, mul_size(v->n, stride))
+		};
+
+		Project(team, &a, v, &projected);
 		suits = a.judgement->lost <= v->n / FEW_LOST;
-		if (!suits)
-			PipeannTeamFree(team, (void *) reduced->data);
+		if (suits)
+			*reduced = projected;
+		else
+			PipeannTeamFree(team, projected.data);
 	}
-	if (!suits)
-		memset(reduced, 0, sizeof(*reduced));
 	PipeannTeamMeet(team);
-	AxesFree(team, &a);
+	pfree(a.scale.offset);
+	pfree(a.scale.planes);
+	PipeannTeamFree(team, a.sample);
+	PipeannTeamFree(team, a.covariance);
+	PipeannTeamFree(team, a.axes);
+	PipeannTeamFree(team, a.moved);
+	PipeannTeamFree(team, a.judgement);
 	return suits;
 }

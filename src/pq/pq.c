@@ -258,17 +258,10 @@ typedef struct Clustering
 	double	   *sum;			/* [256][len] of a centroid's samples */
 	uint32		count[PIPEANN_CENTROIDS];	/* of a centroid's samples */
 	float	   *seeds;			/* [MAX_SEED_BLOCKS][len][256] */
-	float	   *seed;			/* [len] one of them */
+	uint32		seed_samples[MAX_SEED_BLOCKS * PIPEANN_CENTROIDS];
 	float	   *centroids;		/* [len][256], the result */
 	uint64		random;			/* state of the generator */
 } Clustering;
-
-/* Uniform in [0, 1). */
-static double
-RandomFraction(uint64 *state)
-{
-	return (double) (PipeannRandomNext(state) >> 11) * (1.0 / 9007199254740992.0);
-}
 
 /*
  * Copy a subvector's dimensions out of the samples: every stride-th, then those
@@ -290,11 +283,13 @@ GatherSamples(Clustering *c, const float *samples, int dim, int start)
 	}
 }
 
+/* Put a sample at number k of a block of 256 centroids or seeds. */
 static void
-SetCentroid(Clustering *c, int k, const float *x)
+PutSample(const Clustering *c, float *block, int k, uint32 sample)
 {
 	for (int d = 0; d < c->len; d++)
-		c->centroids[(Size) d * PIPEANN_CENTROIDS + k] = x[d];
+		block[(Size) d * PIPEANN_CENTROIDS + k] =
+			c->samples[(Size) sample * c->len + d];
 }
 
 /*
@@ -314,34 +309,20 @@ ChooseSeeds(Clustering *c)
 		uint32		low = (uint64) c->n * i / nseeds;
 		uint32		high = (uint64) c->n * (i + 1) / nseeds;
 		uint32		pick = low + PipeannRandomNext(&c->random) % (high - low);
-		const float *x = c->samples + (Size) pick * c->len;
-		float	   *block = c->seeds +
-			(Size) (i / PIPEANN_CENTROIDS) * c->len * PIPEANN_CENTROIDS;
 
-		for (int d = 0; d < c->len; d++)
-			block[(Size) d * PIPEANN_CENTROIDS + i % PIPEANN_CENTROIDS] = x[d];
+		c->seed_samples[i] = pick;
+		PutSample(c, c->seeds + (Size) (i / PIPEANN_CENTROIDS) * c->len *
+				  PIPEANN_CENTROIDS, i % PIPEANN_CENTROIDS, pick);
 	}
 	return nblocks;
 }
 
-/* Copy seed i into c->seed. */
-static void
-GetSeed(Clustering *c, int i)
-{
-	const float *block = c->seeds +
-		(Size) (i / PIPEANN_CENTROIDS) * c->len * PIPEANN_CENTROIDS;
-
-	for (int d = 0; d < c->len; d++)
-		c->seed[d] = block[(Size) d * PIPEANN_CENTROIDS +
-						   i % PIPEANN_CENTROIDS];
-}
-
 /*
  * Lower nearest[], the seeds' distances to the nearest centroid, by those to
- * c->seed, the newest centroid. Returns the sum of nearest[].
+ * x, the newest centroid. Returns the sum of nearest[].
  */
 static double
-LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
+LowerSeedDistances(Clustering *c, const float *x, int nblocks, float *nearest)
 {
 	double		total = 0.0;
 
@@ -350,7 +331,7 @@ LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
 		float		distance[PIPEANN_CENTROIDS];
 		float	   *row = nearest + b * PIPEANN_CENTROIDS;
 
-		PipeannKernel->centroid_l2(c->seed,
+		PipeannKernel->centroid_l2(x,
 								   c->seeds + (Size) b * c->len *
 								   PIPEANN_CENTROIDS, c->len, distance);
 		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
@@ -370,7 +351,9 @@ LowerSeedDistances(Clustering *c, int nblocks, float *nearest)
 static int
 PickSeed(Clustering *c, const float *nearest, int nseeds, double total)
 {
-	double		rest = RandomFraction(&c->random) * total;
+	/* uniform in [0, 1), of the total */
+	double		rest = (double) (PipeannRandomNext(&c->random) >> 11) *
+		(1.0 / 9007199254740992.0) * total;
 
 	if (!(total > 0.0 && total - total == 0.0))
 		return (int) (PipeannRandomNext(&c->random) % nseeds);
@@ -396,12 +379,13 @@ SeedCentroids(Clustering *c)
 		nearest[i] = __builtin_inff();
 	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
 	{
+		uint32		sample = c->seed_samples[pick];
 		double		total;
 
 		CHECK_FOR_INTERRUPTS();
-		GetSeed(c, pick);
-		SetCentroid(c, k, c->seed);
-		total = LowerSeedDistances(c, nblocks, nearest);
+		PutSample(c, c->centroids, k, sample);
+		total = LowerSeedDistances(c, c->samples + (Size) sample * c->len,
+								   nblocks, nearest);
 		pick = PickSeed(c, nearest, nseeds, total);
 	}
 }
@@ -456,7 +440,7 @@ RefillCluster(Clustering *c, int k)
 	if (!(c->distance[farthest] > 0.0f))
 		return;
 	c->distance[farthest] = 0.0f;
-	SetCentroid(c, k, c->samples + (Size) farthest * c->len);
+	PutSample(c, c->centroids, k, farthest);
 }
 
 /* Move the centroids to the means of their samples. */
@@ -499,15 +483,13 @@ ClusterSubvector(Clustering *c)
 	uint32		n = c->n;
 
 	SeedCentroids(c);
-	if (c->stride == 1)
-		Iterate(c, MAX_ITERATIONS);
-	else
+	if (c->stride > 1)
 	{
 		c->n = n / c->stride;
 		Iterate(c, PART_ITERATIONS);
 		c->n = n;
-		Iterate(c, WHOLE_ITERATIONS);
 	}
+	Iterate(c, c->stride > 1 ? WHOLE_ITERATIONS : MAX_ITERATIONS);
 }
 
 /*
@@ -521,8 +503,7 @@ static void
 TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 			   uint32 n, uint64 seed, float *centroids)
 {
-	Size		len = layout->len[subvector];
-	Size		row = mul_size(len, sizeof(float));
+	Size		row = mul_size(layout->len[subvector], sizeof(float));
 	Clustering	c;
 
 	Assert(n >= 1);
@@ -534,19 +515,17 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	c.random = seed ^ ((uint64) (subvector + 1) << 32);
 	c.samples = PipeannAlloc(mul_size(row, n));
 	c.distance = PipeannAlloc(mul_size(sizeof(float), n));
-	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, len));
+	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, c.len));
 	c.seeds = PipeannAlloc(mul_size(row, MAX_SEED_BLOCKS * PIPEANN_CENTROIDS));
-	c.seed = PipeannAlloc(row);
 	GatherSamples(&c, samples, layout->dim, layout->start[subvector]);
 
 	/* too few samples to cluster: each is a centroid, in turn */
 	if (n <= PIPEANN_CENTROIDS)
 		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
-			SetCentroid(&c, k, c.samples + (Size) (k % n) * c.len);
+			PutSample(&c, c.centroids, k, k % n);
 	else
 		ClusterSubvector(&c);
 
-	pfree(c.seed);
 	pfree(c.seeds);
 	pfree(c.sum);
 	pfree(c.distance);
@@ -561,7 +540,7 @@ void
 PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout, int count,
 			   const float *samples, uint32 n, uint64 seed, float *centroids)
 {
-	PipeannTeamRuns(team, from, to, count, 1)
-		TrainSubvector(layout, PipeannPqTrained(layout, (int) from, count),
+	PipeannTeamEach(team, i, count, 1)
+		TrainSubvector(layout, PipeannPqTrained(layout, (int) i, count),
 					   samples, n, seed, centroids);
 }

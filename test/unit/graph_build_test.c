@@ -9,7 +9,7 @@
 #include "unit.h"
 
 #include "distance/distance.h"
-#include "graph/clusters.h"
+#include "graph/leaf.h"
 #include "graph/measure.h"
 
 #define DIM 19

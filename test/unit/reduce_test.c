@@ -93,6 +93,7 @@ Vectors(uint32 n, int dim, PipeannMetric metric)
 static bool
 Reduces(const PipeannVectors *v, PipeannVectors *reduced)
 {
+	memset(reduced, 0, sizeof(*reduced));
 	return PipeannReduce(PipeannTeamAlone(), v, reduced);
 }
 
