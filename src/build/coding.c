@@ -476,7 +476,6 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 		}
 }
 
-/* Write whole pages of codes. */
 void
 PipeannCodePagesWrite(const PipeannCoding *k, const PipeannExtentMap *map,
 					  uint32 first, const uint8 *payloads, uint32 n)

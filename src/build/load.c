@@ -226,17 +226,6 @@ TakeVector(PageSource *s, const PipeannSlot *slot)
 		NoteFits(s, node, s->x, norm);
 }
 
-/* More nodes may have come than the metapage had when arrays were made. */
-static void
-MakeRoom(PageSource *s)
-{
-	if (s->source.n < s->size)
-		return;
-	s->size += s->size / 8;
-	s->data = PipeannRealloc(s->data, mul_size(s->size, s->stride));
-	s->nodes = PipeannRealloc(s->nodes, mul_size(s->size, sizeof(SourceNode)));
-}
-
 static void
 TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
@@ -249,7 +238,14 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 		s->g->out_of_line = true;
 		return;
 	}
-	MakeRoom(s);
+	/* more nodes may have come than the metapage had when arrays were made */
+	if (node == s->size)
+	{
+		s->size += s->size / 8;
+		s->data = PipeannRealloc(s->data, mul_size(s->size, s->stride));
+		s->nodes = PipeannRealloc(s->nodes,
+								  mul_size(s->size, sizeof(SourceNode)));
+	}
 	s->nodes[node].nrows = 0;
 	if (s->wants_rows)
 		TakeRows(s, id, slot);

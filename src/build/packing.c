@@ -102,12 +102,22 @@ BeginRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 	};
 }
 
-/* Give a row its place, or what stands for it if it is long. */
-static void
-Place(RowWalk *walk, const PipeannRow *row)
+/* The next row, which gets its place, or what stands for it if it is long; or NULL. */
+static const PipeannRow *
+NextRow(RowWalk *walk)
 {
-	uint32		size = PipeannRowSize(walk->layout, row);
+	const PipeannNodes *nodes = walk->nodes;
+	const PipeannRow *row;
+	uint32		size;
 
+	walk->dup = !walk->begun ? PIPEANN_INVALID_ID :
+		walk->dup == PIPEANN_INVALID_ID ? nodes->dup_heads[walk->node] :
+		nodes->dups[walk->dup].next;
+	if (walk->begun && walk->dup == PIPEANN_INVALID_ID)
+		return NULL;
+	walk->begun = true;
+	row = PipeannNodeRow(nodes, walk->node, walk->dup);
+	size = PipeannRowSize(walk->layout, row);
 	walk->first_part = walk->parts;
 	if (PipeannRowIsLong(walk->layout, row))
 	{
@@ -120,23 +130,6 @@ Place(RowWalk *walk, const PipeannRow *row)
 		walk->ext_slots++;
 	}
 	walk->left -= size;
-}
-
-/* The next row, or NULL. */
-static const PipeannRow *
-NextRow(RowWalk *walk)
-{
-	const PipeannNodes *nodes = walk->nodes;
-	const PipeannRow *row;
-
-	walk->dup = !walk->begun ? PIPEANN_INVALID_ID :
-		walk->dup == PIPEANN_INVALID_ID ? nodes->dup_heads[walk->node] :
-		nodes->dups[walk->dup].next;
-	if (walk->begun && walk->dup == PIPEANN_INVALID_ID)
-		return NULL;
-	walk->begun = true;
-	row = PipeannNodeRow(nodes, walk->node, walk->dup);
-	Place(walk, row);
 	return row;
 }
 
@@ -297,25 +290,11 @@ NumberExtSlots(const GraphWriter *w)
 	}
 }
 
-/* Write a page of nodes. */
-static void
-WriteNodePage(GraphWriter *w, uint32 page, uint32 *next_ext)
-{
-	const PipeannLayout *l = w->layout;
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		uint32		node = w->nodes->node_of_id[page * l->slots_per_page + i];
-
-		if (node != PIPEANN_INVALID_ID)
-			FillNode(w, node, PipeannSlotAt(l, w->page, i), next_ext);
-	}
-	WriteGraphPage(w, page);
-}
-
 static void
 WriteNodePages(PipeannTeam *team, GraphWriter *w)
 {
+	const PipeannLayout *l = w->layout;
+
 	w->run_ext = PipeannTeamArray(team, uint32, w->node_pages / PAGE_RUN + 1);
 	if (PipeannTeamLeads(team))
 		NumberExtSlots(w);
@@ -325,7 +304,16 @@ WriteNodePages(PipeannTeam *team, GraphWriter *w)
 		uint32		next_ext = w->run_ext[from / PAGE_RUN];
 
 		for (uint32 page = from; page < to; page++)
-			WriteNodePage(w, page, &next_ext);
+		{
+			const uint32 *nodes = w->nodes->node_of_id +
+				page * l->slots_per_page;
+
+			for (uint32 i = 0; i < l->slots_per_page; i++)
+				if (nodes[i] != PIPEANN_INVALID_ID)
+					FillNode(w, nodes[i], PipeannSlotAt(l, w->page, i),
+							 &next_ext);
+			WriteGraphPage(w, page);
+		}
 	}
 	PipeannTeamFree(team, w->run_ext);
 }

@@ -254,29 +254,6 @@ MeasureDistance(uint32 a, uint32 b, void *arg)
 	return PipeannMeasurePair(arg, a, b);
 }
 
-static void
-SpaceInit(Space *s, const PipeannVectors *v, int places, int max_degree)
-{
-	PipeannMeasureInit(&s->measure, v);
-	s->offers = PipeannArray(PipeannOffer, places);
-	s->keys = PipeannArray(PipeannKey, places);
-	s->cand = PipeannArray(uint32, places);
-	s->dist = PipeannArray(float, places);
-	s->next = PipeannArray(int, places);
-	s->kept = PipeannArray(int, max_degree);
-}
-
-static void
-SpaceFree(Space *s)
-{
-	pfree(s->offers);
-	pfree(s->keys);
-	pfree(s->cand);
-	pfree(s->dist);
-	pfree(s->next);
-	pfree(s->kept);
-}
-
 /* Sets cand[] and dist[] to the candidates of a node, the nearest first. */
 static int
 GetCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
@@ -322,12 +299,24 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 		  const PipeannReservoirs *r, uint32 first, uint32 end,
 		  PipeannGraph *g)
 {
-	Space		space;
+	Space		s = {
+		.offers = PipeannArray(PipeannOffer, r->places),
+		.keys = PipeannArray(PipeannKey, r->places),
+		.cand = PipeannArray(uint32, r->places),
+		.dist = PipeannArray(float, r->places),
+		.next = PipeannArray(int, r->places),
+		.kept = PipeannArray(int, g->max_degree)
+	};
 
-	SpaceInit(&space, v, r->places, g->max_degree);
+	PipeannMeasureInit(&s.measure, v);
 	PipeannTeamEach(team, i, end - first, RUN)
-		MakeList(&space, r, g, first + i);
-	SpaceFree(&space);
+		MakeList(&s, r, g, first + i);
+	pfree(s.offers);
+	pfree(s.keys);
+	pfree(s.cand);
+	pfree(s.dist);
+	pfree(s.next);
+	pfree(s.kept);
 }
 
 /*
@@ -439,19 +428,6 @@ typedef struct ShardLogs
 } ShardLogs;
 
 static void
-LogsInit(PipeannTeam *team, ShardLogs *l, uint32 nodes, uint32 range,
-		 int places)
-{
-	l->logs = team->logs;
-	l->range = range;
-	l->n = (nodes + range - 1) / range;
-	l->log = PipeannAlloc(mul_size(l->n, sizeof(void *)));
-	for (uint32 i = 0; i < l->n; i++)
-		l->log[i] = l->logs->open();
-	l->offers = PipeannArray(PipeannOffer, places);
-}
-
-static void
 WriteRecord(ShardLogs *l, const PipeannReservoirs *r, uint32 node)
 {
 	Record		record = {node, PipeannReservoirOffers(r, node, l->offers)};
@@ -541,12 +517,18 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	int			places = CandidatePlaces(params);
 	PipeannTeamProgress progress = team->progress;
 	uint32		step;
-	ShardLogs	l;
+	ShardLogs	l = {.logs = team->logs};
 	Shards		s;
 
 	g->medoid = Medoid(f);
 	ShardsInit(team, &s, c, f->n, places);
-	LogsInit(team, &l, f->n, s.most, places);
+	l.range = s.most;
+	l.n = (f->n + l.range - 1) / l.range;
+	l.log = PipeannArray(void *, l.n);
+	for (uint32 i = 0; i < l.n; i++)
+		l.log[i] = l.logs->open();
+	l.offers = PipeannArray(PipeannOffer, places);
+
 	step = team->steps + 1;
 	team->progress = NULL;
 	for (uint32 next = 0; next < c->n;)

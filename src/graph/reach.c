@@ -88,6 +88,7 @@ LowerTo(uint32 *least, uint32 bits)
 		;
 }
 
+/* Sets in_degree[] and near_in[]. */
 static void
 Survey(PipeannTeam *team, Reach *r)
 {
@@ -317,11 +318,7 @@ AddEdges(PipeannTeam *team, Reach *r)
 	PipeannTeamFree(team, r->reached);
 }
 
-/*
- * Give every node that cannot be reached from the medoid an edge from a near
- * one, in place of an edge on which no other node depends; and so for nodes to
- * which no near node leads. Needs PipeannReachMemory() bytes. All members call.
- */
+/* Needs PipeannReachMemory() bytes. All members call. */
 void
 PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 					const PipeannVectors *vectors)
@@ -363,13 +360,6 @@ typedef struct Tree
 	uint32		count;
 } Tree;
 
-static void
-ReachNode(Tree *t, uint32 node)
-{
-	t->reached[node] = true;
-	t->order[t->count++] = node;
-}
-
 /*
  * Move neighbours that are not reached yet, `most` children in all, to the
  * front of a node's list.
@@ -388,7 +378,8 @@ MoveChildrenToFront(Tree *t, uint32 node, int most)
 			continue;
 		list[i] = list[t->tree_edges[node]];
 		list[t->tree_edges[node]++] = neighbor;
-		ReachNode(t, neighbor);
+		t->reached[neighbor] = true;
+		t->order[t->count++] = neighbor;
 	}
 }
 
@@ -399,7 +390,8 @@ MoveChildrenToFront(Tree *t, uint32 node, int most)
 static void
 Span(Tree *t, int most)
 {
-	ReachNode(t, t->graph->medoid);
+	t->reached[t->graph->medoid] = true;
+	t->order[t->count++] = t->graph->medoid;
 	for (uint32 i = 0; i < t->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

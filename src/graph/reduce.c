@@ -272,21 +272,6 @@ Project(PipeannTeam *team, const Axes *a, const PipeannVectors *v,
 	pfree(panels);
 }
 
-static void
-AxesInit(PipeannTeam *team, Axes *a, const PipeannVectors *v)
-{
-	Size		row;
-
-	PipeannFixedScaleInit(&a->scale, v, SEED);
-	a->dim = a->scale.fixed_dim;
-	row = mul_size(a->dim, sizeof(float));
-	a->sample = PipeannTeamAlloc(team, mul_size(row, SAMPLE));
-	a->covariance = PipeannTeamAlloc(team, mul_size(row, a->dim));
-	a->axes = PipeannTeamAlloc(team, mul_size(row, AXES));
-	a->moved = PipeannTeamAlloc(team, mul_size(row, AXES));
-	a->judgement = PipeannTeamAlloc(team, sizeof(Judgement));
-}
-
 /*
  * Bytes that PipeannReduce() may work with, and for each vector those of its result; 0
  * if such vectors are never reduced.
@@ -311,13 +296,21 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 			  PipeannVectors *reduced)
 {
 	Size		stride;
+	Size		row;
 	Axes		a;
 	bool		suits;
 
 	(void) PipeannReduceMemory(v->n, v->dim, &stride);
 	if (stride == 0)
 		return false;
-	AxesInit(team, &a, v);
+	PipeannFixedScaleInit(&a.scale, v, SEED);
+	a.dim = a.scale.fixed_dim;
+	row = mul_size(a.dim, sizeof(float));
+	a.sample = PipeannTeamAlloc(team, mul_size(row, SAMPLE));
+	a.covariance = PipeannTeamAlloc(team, mul_size(row, a.dim));
+	a.axes = PipeannTeamAlloc(team, mul_size(row, AXES));
+	a.moved = PipeannTeamAlloc(team, mul_size(row, AXES));
+	a.judgement = PipeannTeamAlloc(team, sizeof(Judgement));
 	TakeSample(team, &a, v);
 	Covary(team, &a);
 	FindAxes(team, &a);

@@ -29,15 +29,6 @@ CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	}
 }
 
-static bool
-IsEmpty(const uint8 *set)
-{
-	for (int i = 0; i < 32; i++)
-		if (set[i] != 0)
-			return false;
-	return true;
-}
-
 /* Note that with a first byte these second bytes pass. */
 static void
 AddRow(PipeannCodeColumn *column, uint32 byte, const uint8 *second)
@@ -73,7 +64,7 @@ PipeannCodeColumnFill(PipeannCodeColumn *column)
 	{
 		const uint8 *second = column->second + (Size) byte * 32;
 
-		if (IsEmpty(second))
+		if (memcmp(second, (uint8[32]) {0}, 32) == 0)
 			continue;
 		PipeannSetBit(column->first, byte);
 		AddRow(column, byte, second);

@@ -832,7 +832,7 @@ CheckTreeEdges(PipeannGraph *g, int most)
 static void
 TestTreeEdges(void)
 {
-	PipeannGraphParams params = {16, 50, 1.2f, 1, false};
+	PipeannGraphParams params = {16, 50, 1, false};
 	PipeannVectors v = Vectors(PIPEANN_L2, NROWS);
 	PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
 

@@ -131,7 +131,7 @@ Index *
 MakePart(int n, int dim, PipeannMetric metric, PipeannStorage storage, int seed)
 {
 	Index	   *index = PipeannAllocZero(sizeof(Index));
-	PipeannGraphParams params = {24, 60, 1.2f, 1, false};
+	PipeannGraphParams params = {24, 60, 1, false};
 	PipeannGraph *graph;
 
 	index->layout = IndexLayout(dim, metric, storage, params.max_degree,
