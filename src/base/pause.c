@@ -1,14 +1,15 @@
 /*
  * pause.c
- *		Waiting at a point, for tests.
+ *		For tests: waiting at a point, and which fault is planted.
  */
 #include "base/pause.h"
 
-#ifdef PIPEANN_PAUSE_POINTS
-
+#include "base/planted.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/guc.h"
+
+#ifdef PIPEANN_PAUSE_POINTS
 
 static char *pause_at;
 
@@ -52,6 +53,28 @@ PipeannPauseInit(void)
 							   "Points at which this session waits for advisory lock 7011.",
 							   NULL, &pause_at, "", PGC_SUSET, 0, NULL, NULL,
 							   NULL);
+}
+
+#endif
+
+#ifdef PIPEANN_PLANTED_FAULTS
+
+static char *planted_fault;
+
+bool
+PipeannIsPlanted(const char *name)
+{
+	return planted_fault != NULL && strcmp(planted_fault, name) == 0;
+}
+
+/* Registers pipeann.planted_fault, if the library is built with it. */
+void
+PipeannPlantedInit(void)
+{
+	DefineCustomStringVariable("pipeann.planted_fault",
+							   "The fault that this session has, for tests.",
+							   NULL, &planted_fault, "", PGC_USERSET, 0, NULL,
+							   NULL, NULL);
 }
 
 #endif

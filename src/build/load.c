@@ -98,7 +98,7 @@ PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 												  &counters);
 	Visit		v = {l, dead, take, arg};
 
-	PipeannVisitPages(source, 0, pages, VisitPage, &v);
+	PipeannVisitPages(source, pages, VisitPage, &v);
 	PipeannSourceClose(source);
 }
 

@@ -28,13 +28,31 @@ static const int8 ByteMask[64] = {
 	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
 };
 
-/* Elements i .. i + 7 as floats; storage is a constant where inlined. */
 AVX2_INLINE __m256
-Load8(const void *v, PipeannStorage storage, int i)
+SqLoad8(const char *v, int bits, int i, float scale)
+{
+	const SqLanes *lanes = SqLanesFor(bits);
+	__m128i		bytes = _mm_loadu_si128((const __m128i *) (v + i / 8 * bits));
+	__m256i		numbers = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes),
+											  _mm256_loadu_si256((const __m256i *) lanes->bytes));
+
+	numbers = _mm256_sllv_epi32(numbers, Load8Ints(lanes->shift));
+	numbers = _mm256_srai_epi32(numbers, 32 - bits);
+	return _mm256_mul_ps(_mm256_cvtepi32_ps(numbers), _mm256_set1_ps(scale));
+}
+
+/*
+ * Elements i .. i + 7 as floats, of a quantised vector with this scale; storage is a
+ * constant where inlined.
+ */
+AVX2_INLINE __m256
+Load8(const void *v, PipeannStorage storage, int i, float scale)
 {
 	const char *p = (const char *) v;
 	__m128i		bytes;
 
+	if (PipeannSqBits(storage) > 0)
+		return SqLoad8(p, PipeannSqBits(storage), i, scale);
 	switch (storage)
 	{
 		case PIPEANN_FLOAT4:
@@ -87,7 +105,7 @@ LoadTail(const void *v, PipeannStorage storage, int dim)
 		const void *lanes = LaneMask + dim % 8;
 		__m256i		mask = _mm256_loadu_si256((const __m256i *) lanes);
 
-		return _mm256_and_ps(Load8(v, storage, dim - 8),
+		return _mm256_and_ps(Load8(v, storage, dim - 8, 0),
 							 _mm256_castsi256_ps(mask));
 	}
 	else
@@ -95,7 +113,7 @@ LoadTail(const void *v, PipeannStorage storage, int dim)
 		char		copy[32] = {0};
 
 		memcpy(copy, v, dim * PipeannElementSize(storage));
-		return Load8(copy, storage, 0);
+		return Load8(copy, storage, 0, 0);
 	}
 }
 
@@ -125,6 +143,8 @@ AVX2_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 		 int dim, Term term)
 {
+	float		scale_a = SqScale(a, sa, dim);
+	float		scale_b = SqScale(b, sb, dim);
 	__m256		s0 = _mm256_setzero_ps();
 	__m256		s1 = _mm256_setzero_ps();
 	__m256		s2 = _mm256_setzero_ps();
@@ -133,66 +153,22 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 32 <= dim; i += 32)
 	{
-		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), term);
-		s1 = AddTerm(s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), term);
-		s2 = AddTerm(s2, Load8(a, sa, i + 16), Load8(b, sb, i + 16), term);
-		s3 = AddTerm(s3, Load8(a, sa, i + 24), Load8(b, sb, i + 24), term);
+		s0 = AddTerm(s0, Load8(a, sa, i, scale_a),
+					 Load8(b, sb, i, scale_b), term);
+		s1 = AddTerm(s1, Load8(a, sa, i + 8, scale_a),
+					 Load8(b, sb, i + 8, scale_b), term);
+		s2 = AddTerm(s2, Load8(a, sa, i + 16, scale_a),
+					 Load8(b, sb, i + 16, scale_b), term);
+		s3 = AddTerm(s3, Load8(a, sa, i + 24, scale_a),
+					 Load8(b, sb, i + 24, scale_b), term);
 	}
 	for (; i + 8 <= dim; i += 8)
-		s0 = AddTerm(s0, Load8(a, sa, i), Load8(b, sb, i), term);
+		s0 = AddTerm(s0, Load8(a, sa, i, scale_a),
+					 Load8(b, sb, i, scale_b), term);
 	if (i < dim)
 		s1 = AddTerm(s1, LoadTail(a, sa, dim), LoadTail(b, sb, dim), term);
 	return SumFloats(_mm256_add_ps(_mm256_add_ps(s0, s1),
 								   _mm256_add_ps(s2, s3)));
-}
-
-/* Elements i .. i + 7 of a quantised vector with this scale, or of floats. */
-AVX2_INLINE __m256
-SqLoad8(const void *v, PipeannStorage storage, int i, __m256 scale)
-{
-	int			bits = PipeannSqBits(storage);
-	const SqLanes *lanes = SqLanesFor(bits);
-	__m128i		bytes;
-	__m256i		numbers;
-
-	if (storage == PIPEANN_FLOAT4)
-		return Load8(v, storage, i);
-	bytes = _mm_loadu_si128((const __m128i *) ((const char *) v + i / 8 * bits));
-	numbers = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes),
-								  _mm256_loadu_si256((const __m256i *) lanes->bytes));
-	numbers = _mm256_sllv_epi32(numbers, Load8Ints(lanes->shift));
-	numbers = _mm256_srai_epi32(numbers, 32 - bits);
-	return _mm256_mul_ps(_mm256_cvtepi32_ps(numbers), scale);
-}
-
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
-AVX2_INLINE float
-SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, Term term)
-{
-	__m256		scale_a = _mm256_set1_ps(sa == PIPEANN_FLOAT4 ? 1 :
-										 SqScale(a, sa, dim));
-	__m256		scale_b = _mm256_set1_ps(SqScale(b, sb, dim));
-	__m256		s0 = _mm256_setzero_ps();
-	__m256		s1 = _mm256_setzero_ps();
-
-	for (int i = 0; i < dim; i += 16)
-	{
-		s0 = AddTerm(s0, SqLoad8(a, sa, i, scale_a),
-					 SqLoad8(b, sb, i, scale_b), term);
-		s1 = AddTerm(s1, SqLoad8(a, sa, i + 8, scale_a),
-					 SqLoad8(b, sb, i + 8, scale_b), term);
-	}
-	return SumFloats(_mm256_add_ps(s0, s1));
-}
-
-AVX2_INLINE void
-SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
-{
-	__m256		scale = _mm256_set1_ps(SqScale(src, storage, dim));
-
-	for (int i = 0; i < dim; i += 8)
-		_mm256_storeu_ps(dst + i, SqLoad8(src, storage, i, scale));
 }
 
 /* 32 bytes of an integer vector from element i on. */
@@ -555,14 +531,15 @@ DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 AVX2_INLINE void
 ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 {
+	float		scale = SqScale(src, storage, dim);
 	int			i = 0;
 
 	for (; i + 8 <= dim; i += 8)
-		_mm256_storeu_ps(dst + i, Load8(src, storage, i));
+		_mm256_storeu_ps(dst + i, Load8(src, storage, i, scale));
 	if (i == dim)
 		return;
 	if (dim >= 8)
-		_mm256_storeu_ps(dst + dim - 8, Load8(src, storage, dim - 8));
+		_mm256_storeu_ps(dst + dim - 8, Load8(src, storage, dim - 8, 0));
 	else
 	{
 		float		floats[8];

@@ -33,13 +33,42 @@
 #define AVX512_INLINE \
 	static inline __attribute__((always_inline, TARGET))
 
-/* Elements i .. i + 15 as floats; storage is a constant where inlined. */
+/* What is there for 8 lanes, twice. */
+AVX512_INLINE __m512i
+Twice(const void *lanes)
+{
+	return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *) lanes));
+}
+
 AVX512_INLINE __m512
-Load16(const void *v, PipeannStorage storage, int i)
+SqLoad16(const char *v, int bits, int i, float scale)
+{
+	const SqLanes *lanes = SqLanesFor(bits);
+	const char *p = v + i / 8 * bits;
+	__m128i		low = _mm_loadu_si128((const __m128i *) p);
+	__m128i		high = _mm_loadu_si128((const __m128i *) (p + bits));
+	__m512i		numbers;
+
+	numbers = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_broadcastsi128_si256(low)),
+								 _mm256_broadcastsi128_si256(high), 1);
+	numbers = _mm512_shuffle_epi8(numbers, Twice(lanes->bytes));
+	numbers = _mm512_sllv_epi32(numbers, Twice(lanes->shift));
+	numbers = _mm512_srav_epi32(numbers, _mm512_set1_epi32(32 - bits));
+	return _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), _mm512_set1_ps(scale));
+}
+
+/*
+ * Elements i .. i + 15 as floats, of a quantised vector with this scale; storage is a
+ * constant where inlined.
+ */
+AVX512_INLINE __m512
+Load16(const void *v, PipeannStorage storage, int i, float scale)
 {
 	const char *p = (const char *) v + (Size) i * PipeannElementSize(storage);
 	__m128i		bytes;
 
+	if (PipeannSqBits(storage) > 0)
+		return SqLoad16(v, PipeannSqBits(storage), i, scale);
 	switch (storage)
 	{
 		case PIPEANN_FLOAT4:
@@ -128,6 +157,8 @@ AVX512_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 		 int dim, Term term)
 {
+	float		scale_a = SqScale(a, sa, dim);
+	float		scale_b = SqScale(b, sb, dim);
 	__m512		s0 = _mm512_setzero_ps();
 	__m512		s1 = _mm512_setzero_ps();
 	__m512		s2 = _mm512_setzero_ps();
@@ -136,84 +167,23 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 
 	for (; i + 64 <= dim; i += 64)
 	{
-		s0 = AddTerm(s0, Load16(a, sa, i), Load16(b, sb, i), term);
-		s1 = AddTerm(s1, Load16(a, sa, i + 16), Load16(b, sb, i + 16),
-					 term);
-		s2 = AddTerm(s2, Load16(a, sa, i + 32), Load16(b, sb, i + 32),
-					 term);
-		s3 = AddTerm(s3, Load16(a, sa, i + 48), Load16(b, sb, i + 48),
-					 term);
+		s0 = AddTerm(s0, Load16(a, sa, i, scale_a),
+					 Load16(b, sb, i, scale_b), term);
+		s1 = AddTerm(s1, Load16(a, sa, i + 16, scale_a),
+					 Load16(b, sb, i + 16, scale_b), term);
+		s2 = AddTerm(s2, Load16(a, sa, i + 32, scale_a),
+					 Load16(b, sb, i + 32, scale_b), term);
+		s3 = AddTerm(s3, Load16(a, sa, i + 48, scale_a),
+					 Load16(b, sb, i + 48, scale_b), term);
 	}
 	for (; i + 16 <= dim; i += 16)
-		s0 = AddTerm(s0, Load16(a, sa, i), Load16(b, sb, i), term);
+		s0 = AddTerm(s0, Load16(a, sa, i, scale_a),
+					 Load16(b, sb, i, scale_b), term);
 	if (i < dim)
 		s1 = AddTerm(s1, LoadTail(a, sa, i, dim - i),
 					 LoadTail(b, sb, i, dim - i), term);
 	return SumFloats(_mm512_add_ps(_mm512_add_ps(s0, s1),
 								   _mm512_add_ps(s2, s3)));
-}
-
-/* What is there for 8 lanes, twice. */
-AVX512_INLINE __m512i
-Twice(const void *lanes)
-{
-	return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *) lanes));
-}
-
-/* Elements i .. i + 15 of a quantised vector with this scale, or of floats. */
-AVX512_INLINE __m512
-SqLoad16(const void *v, PipeannStorage storage, int i, __m512 scale)
-{
-	int			bits = PipeannSqBits(storage);
-	const SqLanes *lanes = SqLanesFor(bits);
-	const char *p = (const char *) v + i / 8 * bits;
-	__m256i		low;
-	__m256i		high;
-	__m512i		numbers;
-
-	if (storage == PIPEANN_FLOAT4)
-		return Load16(v, storage, i);
-	low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) p));
-	high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) (p + bits)));
-	numbers = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-	numbers = _mm512_shuffle_epi8(numbers, Twice(lanes->bytes));
-	numbers = _mm512_sllv_epi32(numbers, Twice(lanes->shift));
-	numbers = _mm512_srav_epi32(numbers, _mm512_set1_epi32(32 - bits));
-	return _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), scale);
-}
-
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
-AVX512_INLINE float
-SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, Term term)
-{
-	__m512		scale_a = _mm512_set1_ps(sa == PIPEANN_FLOAT4 ? 1 :
-										 SqScale(a, sa, dim));
-	__m512		scale_b = _mm512_set1_ps(SqScale(b, sb, dim));
-	__m512		s0 = _mm512_setzero_ps();
-	__m512		s1 = _mm512_setzero_ps();
-	int			i = 0;
-
-	for (; i + 32 <= dim; i += 32)
-	{
-		s0 = AddTerm(s0, SqLoad16(a, sa, i, scale_a),
-					 SqLoad16(b, sb, i, scale_b), term);
-		s1 = AddTerm(s1, SqLoad16(a, sa, i + 16, scale_a),
-					 SqLoad16(b, sb, i + 16, scale_b), term);
-	}
-	if (i < dim)
-		s0 = AddTerm(s0, SqLoad16(a, sa, i, scale_a),
-					 SqLoad16(b, sb, i, scale_b), term);
-	return SumFloats(_mm512_add_ps(s0, s1));
-}
-
-AVX512_INLINE void
-SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
-{
-	__m512		scale = _mm512_set1_ps(SqScale(src, storage, dim));
-
-	for (int i = 0; i < dim; i += 16)
-		_mm512_storeu_ps(dst + i, SqLoad16(src, storage, i, scale));
 }
 
 /* Squared differences of 64 bytes, in sixteen sums of four, as in avx2.c. */
@@ -439,10 +409,11 @@ DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 AVX512_INLINE void
 ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 {
+	float		scale = SqScale(src, storage, dim);
 	int			i = 0;
 
 	for (; i + 16 <= dim; i += 16)
-		_mm512_storeu_ps(dst + i, Load16(src, storage, i));
+		_mm512_storeu_ps(dst + i, Load16(src, storage, i, scale));
 	if (i < dim)
 		_mm512_mask_storeu_ps(dst + i, (__mmask16) ((1 << (dim - i)) - 1),
 							  LoadTail(src, storage, i, dim - i));

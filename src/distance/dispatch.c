@@ -1,6 +1,6 @@
 /*
  * dispatch.c
- *		Choice of the kernels at run time, and conversions between storages.
+ *		Choice of the kernels at run time; conversions between storages; panels of tiles.
  */
 #include "distance/distance.h"
 
@@ -86,13 +86,13 @@ PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
 }
 
 /*
- * Make the error of a quantised vector orthogonal to the vector, rotated[dim], by its
- * scale: then it errs the less in a product with a query, the nearer that is
- * (storage/bounds.c).
+ * Its scale makes a quantised vector's error orthogonal to the vector, so that it errs the
+ * less in a product with a query, the nearer that is (storage/bounds.c).
  */
 static void
-FitScale(const float *rotated, PipeannStorage storage, int dim, char *form)
+Quantize(const float *x, PipeannStorage storage, int dim, char *form)
 {
+	float		rotated[PIPEANN_SQ_MAX_DIM];
 	float		quantized[PIPEANN_SQ_MAX_DIM];
 	char	   *at = form + dim / 8 * PipeannSqBits(storage);
 	double		square[4] = {0};
@@ -100,6 +100,8 @@ FitScale(const float *rotated, PipeannStorage storage, int dim, char *form)
 	float		scale;
 	float		fitting;
 
+	(void) PipeannQueryFor(storage, x, dim, rotated);
+	PipeannKernel->quantize(rotated, PipeannSqBits(storage), dim, form);
 	PipeannKernel->to_float[storage] (form, dim, quantized);
 	for (int i = 0; i < dim; i += 4)
 		for (int k = 0; k < 4; k++)
@@ -121,13 +123,7 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 	if (storage == PIPEANN_FLOAT2)
 		PipeannKernel->to_half(src, dim, dst);
 	else if (PipeannSqBits(storage) > 0)
-	{
-		float		rotated[PIPEANN_SQ_MAX_DIM];
-
-		(void) PipeannQueryFor(storage, src, dim, rotated);
-		PipeannKernel->quantize(rotated, PipeannSqBits(storage), dim, dst);
-		FitScale(rotated, storage, dim, dst);
-	}
+		Quantize(src, storage, dim, dst);
 	else
 		for (int i = 0; i < dim; i++)
 			StoreElement(dst, storage, i, src[i]);
@@ -147,4 +143,66 @@ PipeannVectorFits(const float *src, PipeannStorage storage, int dim)
 			return false;
 	}
 	return true;
+}
+
+/* Dimensions that are interleaved at once, and 16-bit numbers of a word. */
+#define STEP 4
+
+static const int16 Zeros[STEP];
+
+static inline uint64
+LoadWord(const int16 *from)
+{
+	uint64		word;
+
+	memcpy(&word, from, sizeof(word));
+	return word;
+}
+
+static inline void
+StoreWord(int16 *to, uint64 word)
+{
+	memcpy(to, &word, sizeof(word));
+}
+
+/*
+ * Four dimensions of two neighbouring columns: the first pairs of both become
+ * one word, and so do the second ones.
+ */
+static inline void
+Interleave(const int16 *a, const int16 *b, int16 *panel)
+{
+	uint64		x = LoadWord(a);
+	uint64		y = LoadWord(b);
+	uint64		low = UINT64_C(0xffffffff);
+	int16	   *next = panel + PIPEANN_PANEL_SIZE(PIPEANN_TILE_DIM);
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	StoreWord(panel, (x & low) | y << 32);
+	StoreWord(next, x >> 32 | (y & ~low));
+#else
+	StoreWord(panel, (x & ~low) | y >> 32);
+	StoreWord(next, x << 32 | (y & low));
+#endif
+}
+
+void
+PipeannTilePanel(const int16 *const *columns, int ncolumns, int dim,
+				 int16 *panel)
+{
+	int			whole = dim / STEP * STEP;
+
+	Assert(ncolumns >= 0 && ncolumns <= PIPEANN_TILE_COLUMNS);
+	Assert(dim % PIPEANN_TILE_DIM == 0);
+
+	for (int d = 0; d < whole; d += STEP)
+		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c += 2)
+			Interleave(c < ncolumns ? columns[c] + d : Zeros,
+					   c + 1 < ncolumns ? columns[c + 1] + d : Zeros,
+					   panel + PIPEANN_PANEL_SIZE(d) + c * PIPEANN_TILE_DIM);
+	if (whole < dim)
+		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+			memcpy(panel + PIPEANN_PANEL_SIZE(whole) + c * PIPEANN_TILE_DIM,
+				   c < ncolumns ? columns[c] + whole : Zeros,
+				   sizeof(int16) * PIPEANN_TILE_DIM);
 }

@@ -4,11 +4,10 @@
  *
  * Each set's file includes this at its end. By then it has defined SET and
  * SET_NAME, and as KERNEL what a function for its instructions begins with.
- * Its FloatSum(), BytePair(), SqSum(), SqToFloat(), Centroids() and ToFloat()
- * are always inlined, so that storages are constants in them. A set that finds
- * the nearest centroids of vectors one by one defines ONE_BY_ONE, and
- * NearestCentroid() in place of CentroidNearest(). See struct PipeannKernels
- * for what the functions do.
+ * Its FloatSum(), BytePair(), Centroids() and ToFloat() are always inlined, so
+ * that storages are constants in them. A set that finds the nearest centroids
+ * of vectors one by one defines ONE_BY_ONE, and NearestCentroid() in place of
+ * CentroidNearest(). See struct PipeannKernels for what the functions do.
  */
 #define QUERY_KERNEL(name, storage, term) \
 KERNEL static float \
@@ -24,33 +23,13 @@ name(const void *a, const void *b, int dim) \
 	return FloatSum(a, storage, b, storage, dim, term); \
 }
 
-/* Of quantised vectors, and of one with a query. */
-#define SQ_KERNELS(bits, storage) \
-KERNEL static float \
-L2Sq##bits(const float *q, const void *v, int dim) \
-{ \
-	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, SQUARES); \
-} \
-KERNEL static float \
-DotSq##bits(const float *q, const void *v, int dim) \
-{ \
-	return SqSum(q, PIPEANN_FLOAT4, v, storage, dim, PRODUCTS); \
-} \
-KERNEL static float \
-L2PairSq##bits(const void *a, const void *b, int dim) \
-{ \
-	return SqSum(a, storage, b, storage, dim, SQUARES); \
-} \
-KERNEL static float \
-DotPairSq##bits(const void *a, const void *b, int dim) \
-{ \
-	return SqSum(a, storage, b, storage, dim, PRODUCTS); \
-} \
-KERNEL static void \
-Sq##bits##ToFloat(const void *src, int dim, float *dst) \
-{ \
-	SqToFloat(src, storage, dim, dst); \
-}
+/* What quantised vectors have. */
+#define SQ_KERNELS(bits) \
+QUERY_KERNEL(L2Sq##bits, PIPEANN_SQ##bits, SQUARES) \
+QUERY_KERNEL(DotSq##bits, PIPEANN_SQ##bits, PRODUCTS) \
+PAIR_KERNEL(L2PairSq##bits, PIPEANN_SQ##bits, SQUARES) \
+PAIR_KERNEL(DotPairSq##bits, PIPEANN_SQ##bits, PRODUCTS) \
+TO_FLOAT_KERNEL(Sq##bits##ToFloat, PIPEANN_SQ##bits)
 
 #define BYTE_PAIR_KERNEL(name, is_signed, is_dot) \
 KERNEL static float \
@@ -98,9 +77,9 @@ BYTE_PAIR_KERNEL(L2PairUint8, false, false)
 BYTE_PAIR_KERNEL(DotPairInt8, true, true)
 BYTE_PAIR_KERNEL(DotPairUint8, false, true)
 
-SQ_KERNELS(12, PIPEANN_SQ12)
-SQ_KERNELS(13, PIPEANN_SQ13)
-SQ_KERNELS(14, PIPEANN_SQ14)
+SQ_KERNELS(12)
+SQ_KERNELS(13)
+SQ_KERNELS(14)
 
 KERNEL static void
 SqRotate(float *x, int dim, bool back)

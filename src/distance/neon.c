@@ -21,15 +21,39 @@ typedef struct Float8
 	float32x4_t high;
 } Float8;
 
-/* Elements i .. i + 7 as floats; storage is a constant where inlined. */
+/* Four of eight numbers of a quantised vector, those from lane `from` on. */
+ALWAYS_INLINE float32x4_t
+SqLoad4(uint8x16_t bytes, int bits, int from, float scale)
+{
+	const SqLanes *lanes = SqLanesFor(bits);
+	uint8x16_t	places = vld1q_u8((const uint8 *) lanes->bytes + 4 * from);
+	int32x4_t	numbers = vreinterpretq_s32_u8(vqtbl1q_u8(bytes, places));
+
+	numbers = vshlq_s32(numbers, vld1q_s32(lanes->shift + from));
+	numbers = vshlq_s32(numbers, vdupq_n_s32(bits - 32));
+	return vmulq_n_f32(vcvtq_f32_s32(numbers), scale);
+}
+
+/*
+ * Elements i .. i + 7 as floats, of a quantised vector with this scale; storage is a
+ * constant where inlined.
+ */
 ALWAYS_INLINE Float8
-Load8(const void *v, PipeannStorage storage, int i)
+Load8(const void *v, PipeannStorage storage, int i, float scale)
 {
 	/* loads by byte, as a vector on a page need not be aligned */
 	const uint8 *p = (const uint8 *) v + i * PipeannElementSize(storage);
 	Float8		result;
 
-	if (storage == PIPEANN_FLOAT4)
+	if (PipeannSqBits(storage) > 0)
+	{
+		int			bits = PipeannSqBits(storage);
+		uint8x16_t	bytes = vld1q_u8((const uint8 *) v + i / 8 * bits);
+
+		result.low = SqLoad4(bytes, bits, 0, scale);
+		result.high = SqLoad4(bytes, bits, 4, scale);
+	}
+	else if (storage == PIPEANN_FLOAT4)
 	{
 		result.low = vreinterpretq_f32_u8(vld1q_u8(p));
 		result.high = vreinterpretq_f32_u8(vld1q_u8(p + 16));
@@ -69,7 +93,7 @@ LoadTail(const void *v, PipeannStorage storage, int i, int dim)
 	uint8		copy[32] = {0};
 
 	memcpy(copy, (const uint8 *) v + i * size, (dim - i) * size);
-	return Load8(copy, storage, 0);
+	return Load8(copy, storage, 0, 0);
 }
 
 /* Add the squares of eight differences to *sum. */
@@ -115,18 +139,20 @@ ALWAYS_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 		 int dim, Term term)
 {
+	float		scale_a = SqScale(a, sa, dim);
+	float		scale_b = SqScale(b, sb, dim);
 	Float8		s0 = {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
 	Float8		s1 = s0;
 	int			i = 0;
 
 	for (; i + 16 <= dim; i += 16)
 	{
-		AddTerm(&s0, Load8(a, sa, i), Load8(b, sb, i), term);
-		AddTerm(&s1, Load8(a, sa, i + 8), Load8(b, sb, i + 8), term);
+		AddTerm(&s0, Load8(a, sa, i, scale_a), Load8(b, sb, i, scale_b), term);
+		AddTerm(&s1, Load8(a, sa, i + 8, scale_a), Load8(b, sb, i + 8, scale_b), term);
 	}
 	if (i + 8 <= dim)
 	{
-		AddTerm(&s0, Load8(a, sa, i), Load8(b, sb, i), term);
+		AddTerm(&s0, Load8(a, sa, i, scale_a), Load8(b, sb, i, scale_b), term);
 		i += 8;
 	}
 	if (i < dim)
@@ -134,48 +160,6 @@ FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 				term);
 	return vaddvq_f32(vaddq_f32(vaddq_f32(s0.low, s0.high),
 								vaddq_f32(s1.low, s1.high)));
-}
-
-/* Four of eight numbers of a quantised vector, those from lane `from` on. */
-ALWAYS_INLINE float32x4_t
-SqLoad4(uint8x16_t bytes, int bits, int from, float scale)
-{
-	const SqLanes *lanes = SqLanesFor(bits);
-	uint8x16_t	places = vld1q_u8((const uint8 *) lanes->bytes + 4 * from);
-	int32x4_t	numbers = vreinterpretq_s32_u8(vqtbl1q_u8(bytes, places));
-
-	numbers = vshlq_s32(numbers, vld1q_s32(lanes->shift + from));
-	numbers = vshlq_s32(numbers, vdupq_n_s32(bits - 32));
-	return vmulq_n_f32(vcvtq_f32_s32(numbers), scale);
-}
-
-/* Elements i .. i + 7 of a quantised vector with this scale, or of floats. */
-ALWAYS_INLINE Float8
-SqLoad8(const void *v, PipeannStorage storage, int i, float scale)
-{
-	int			bits = PipeannSqBits(storage);
-	uint8x16_t	bytes;
-
-	if (storage == PIPEANN_FLOAT4)
-		return Load8(v, storage, i);
-	bytes = vld1q_u8((const uint8 *) v + i / 8 * bits);
-	return (Float8) {SqLoad4(bytes, bits, 0, scale),
-		SqLoad4(bytes, bits, 4, scale)};
-}
-
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
-ALWAYS_INLINE float
-SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, Term term)
-{
-	float		scale_a = sa == PIPEANN_FLOAT4 ? 1 : SqScale(a, sa, dim);
-	float		scale_b = SqScale(b, sb, dim);
-	Float8		sum = {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
-
-	for (int i = 0; i < dim; i += 8)
-		AddTerm(&sum, SqLoad8(a, sa, i, scale_a), SqLoad8(b, sb, i, scale_b),
-				term);
-	return vaddvq_f32(vaddq_f32(sum.low, sum.high));
 }
 
 /* 16 bytes of an integer vector from element i on. */
@@ -539,10 +523,11 @@ Store8(float *to, Float8 v)
 ALWAYS_INLINE void
 ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 {
+	float		scale = SqScale(src, storage, dim);
 	int			i = 0;
 
 	for (; i + 8 <= dim; i += 8)
-		Store8(dst + i, Load8(src, storage, i));
+		Store8(dst + i, Load8(src, storage, i, scale));
 	if (i < dim)
 	{
 		float		floats[8];
@@ -550,15 +535,6 @@ ToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
 		Store8(floats, LoadTail(src, storage, i, dim));
 		memcpy(dst + i, floats, (dim - i) * sizeof(float));
 	}
-}
-
-ALWAYS_INLINE void
-SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
-{
-	float		scale = SqScale(src, storage, dim);
-
-	for (int i = 0; i < dim; i += 8)
-		Store8(dst + i, SqLoad8(src, storage, i, scale));
 }
 
 /* Four fixed-point numbers, rounded to nearest, ties to even. */
@@ -585,8 +561,8 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 	int			i = 0;
 
 	for (; i + 8 <= dim; i += 8)
-		vst1q_s16(out + i, Fix8(Load8(x, PIPEANN_FLOAT4, i),
-								Load8(offset, PIPEANN_FLOAT4, i), scale));
+		vst1q_s16(out + i, Fix8(Load8(x, PIPEANN_FLOAT4, i, 0),
+								Load8(offset, PIPEANN_FLOAT4, i, 0), scale));
 	if (i < dim)
 	{
 		int16		fixed[8];

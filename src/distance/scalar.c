@@ -22,11 +22,12 @@ TermOf(float x, float y, Term term)
 		term == SQUARES ? (x - y) * (x - y) : fabsf(x - y);
 }
 
+/* Element i, of a quantised vector with this scale. */
 ALWAYS_INLINE float
-TermAt(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	   int i, Term term)
+ElementAt(const void *v, PipeannStorage storage, int i, float scale)
 {
-	return TermOf(LoadElement(a, sa, i), LoadElement(b, sb, i), term);
+	return PipeannSqBits(storage) == 0 ? LoadElement(v, storage, i) :
+		(float) SqNumber(v, PipeannSqBits(storage), i) * scale;
 }
 
 /* Sum over i < dim of (a[i] - b[i])^2, a[i] * b[i] or |a[i] - b[i]|. */
@@ -34,58 +35,19 @@ ALWAYS_INLINE float
 FloatSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
 		 int dim, Term term)
 {
-	float		s0 = 0.0f;
-	float		s1 = 0.0f;
-	float		s2 = 0.0f;
-	float		s3 = 0.0f;
+	float		scale_a = SqScale(a, sa, dim);
+	float		scale_b = SqScale(b, sb, dim);
+	float		s[4] = {0};
 	int			i = 0;
 
 	for (; i + 4 <= dim; i += 4)
-	{
-		s0 += TermAt(a, sa, b, sb, i, term);
-		s1 += TermAt(a, sa, b, sb, i + 1, term);
-		s2 += TermAt(a, sa, b, sb, i + 2, term);
-		s3 += TermAt(a, sa, b, sb, i + 3, term);
-	}
+		for (int k = 0; k < 4; k++)
+			s[k] += TermOf(ElementAt(a, sa, i + k, scale_a),
+						   ElementAt(b, sb, i + k, scale_b), term);
 	for (; i < dim; i++)
-		s0 += TermAt(a, sa, b, sb, i, term);
-	return (s0 + s1) + (s2 + s3);
-}
-
-/* Element i of a quantised vector with this scale, or of floats. */
-ALWAYS_INLINE float
-SqElement(const void *v, PipeannStorage storage, int i, float scale)
-{
-	return storage == PIPEANN_FLOAT4 ? LoadElement(v, storage, i) :
-		(float) SqNumber(v, PipeannSqBits(storage), i) * scale;
-}
-
-/* Sum over i < dim of (a[i] - b[i])^2, or of a[i] * b[i], rotated as they are. */
-ALWAYS_INLINE float
-SqSum(const void *a, PipeannStorage sa, const void *b, PipeannStorage sb,
-	  int dim, Term term)
-{
-	float		scale_a = sa == PIPEANN_FLOAT4 ? 1 : SqScale(a, sa, dim);
-	float		scale_b = SqScale(b, sb, dim);
-	float		sum[4] = {0};
-
-	for (int i = 0; i < dim; i++)
-	{
-		float		x = SqElement(a, sa, i, scale_a);
-		float		y = SqElement(b, sb, i, scale_b);
-
-		sum[i % 4] += TermOf(x, y, term);
-	}
-	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-ALWAYS_INLINE void
-SqToFloat(const void *src, PipeannStorage storage, int dim, float *dst)
-{
-	float		scale = SqScale(src, storage, dim);
-
-	for (int i = 0; i < dim; i++)
-		dst[i] = SqElement(src, storage, i, scale);
+		s[0] += TermOf(ElementAt(a, sa, i, scale_a),
+					   ElementAt(b, sb, i, scale_b), term);
+	return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
 /*
@@ -242,8 +204,10 @@ KeepRange(const uint8 *high, const uint8 *low, int n, uint16 from, uint16 to,
 ALWAYS_INLINE void
 ToFloat(const void *src, PipeannStorage storage, int dim, float *restrict dst)
 {
+	float		scale = SqScale(src, storage, dim);
+
 	for (int i = 0; i < dim; i++)
-		dst[i] = LoadElement(src, storage, i);
+		dst[i] = ElementAt(src, storage, i, scale);
 }
 
 /*

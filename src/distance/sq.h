@@ -35,14 +35,12 @@
 /* The same for instructions: three of 16 bytes and a zero for each of eight lanes. */
 #define SQ_LANE_BYTES(bits, i) \
 	SQ_BYTE(bits, i), SQ_BYTE(bits, i) + 1, SQ_BYTE(bits, i) + 2, -128
+#define SQ_EIGHT(of, bits) \
+	of(bits, 0), of(bits, 1), of(bits, 2), of(bits, 3), \
+	of(bits, 4), of(bits, 5), of(bits, 6), of(bits, 7)
 #define SQ_LANES(bits) { \
-	.bytes = {SQ_LANE_BYTES(bits, 0), SQ_LANE_BYTES(bits, 1), \
-		SQ_LANE_BYTES(bits, 2), SQ_LANE_BYTES(bits, 3), \
-		SQ_LANE_BYTES(bits, 4), SQ_LANE_BYTES(bits, 5), \
-		SQ_LANE_BYTES(bits, 6), SQ_LANE_BYTES(bits, 7)}, \
-	.shift = {SQ_SHIFT(bits, 0), SQ_SHIFT(bits, 1), SQ_SHIFT(bits, 2), \
-		SQ_SHIFT(bits, 3), SQ_SHIFT(bits, 4), SQ_SHIFT(bits, 5), \
-		SQ_SHIFT(bits, 6), SQ_SHIFT(bits, 7)} \
+	.bytes = {SQ_EIGHT(SQ_LANE_BYTES, bits)}, \
+	.shift = {SQ_EIGHT(SQ_SHIFT, bits)} \
 }
 
 typedef struct SqLanes
@@ -60,12 +58,14 @@ SqLanesFor(int bits)
 	return bits == 0 ? NULL : &lanes[bits - 12];
 }
 
-/* What the numbers of a quantised vector are multiplied by. */
+/* What the numbers of a quantised vector are multiplied by; 0 for other vectors. */
 ALWAYS_INLINE float
 SqScale(const void *v, PipeannStorage storage, int dim)
 {
-	float		scale;
+	float		scale = 0;
 
+	if (PipeannSqBits(storage) == 0)
+		return scale;
 	memcpy(&scale, (const char *) v + dim / 8 * PipeannSqBits(storage),
 		   sizeof(scale));
 	return scale;
@@ -96,24 +96,22 @@ SqButterflies(float *restrict x, int distance)
 		}
 }
 
-/* Those with all but the nearest; distances are constants, as vector loops want it. */
-ALWAYS_INLINE void
-SqFar(float *restrict x)
-{
-	SqButterflies(x, 128);
-	SqButterflies(x, 64);
-	SqButterflies(x, 32);
-	SqButterflies(x, 16);
-	SqButterflies(x, 8);
-}
-
-/* Those with the nearest, which are put apart before. */
+/* The steps with the nearest, which are put apart before; distances are constants. */
 ALWAYS_INLINE void
 SqNear(float *restrict x)
 {
 	SqButterflies(x, 128);
 	SqButterflies(x, 64);
 	SqButterflies(x, 32);
+}
+
+/* The steps with all others. */
+ALWAYS_INLINE void
+SqFar(float *restrict x)
+{
+	SqNear(x);
+	SqButterflies(x, 16);
+	SqButterflies(x, 8);
 }
 
 /*
@@ -195,9 +193,7 @@ SqMost(const float *x, int dim)
 			zero[k] += size * 0;
 		}
 	for (int k = 0; k < 8; k++)
-		result = most[k] > result ? most[k] : result;
-	for (int k = 0; k < 8; k++)
-		result += zero[k];
+		result = (most[k] > result ? most[k] : result) + zero[k];
 	return result;
 }
 

@@ -32,7 +32,7 @@ typedef struct PipeannFixedScale
 	int			fixed_dim;		/* the same, made even */
 	float	   *offset;			/* [dim] */
 	float		scale;
-	int16	   *planes;			/* hyperplanes, a panel (distance/tile.c) */
+	int16	   *planes;			/* hyperplanes, a panel (distance/dispatch.c) */
 } PipeannFixedScale;
 
 typedef struct PipeannFixed

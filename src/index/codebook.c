@@ -164,8 +164,6 @@ PipeannReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
 	return done;
 }
 
-/* ---------- codes decoded ---------- */
-
 /*
  * The codebook by code, of the index and generation for which the backend decoded last.
  * It is made when as many codes were decoded as pay for it.

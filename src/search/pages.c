@@ -784,5 +784,5 @@ ScoreVisited(uint32 page, const char *nodes, void *arg)
 void
 PipeannSearchExact(PipeannSearch *search, uint32 pages)
 {
-	PipeannVisitPages(search->source, 0, pages, ScoreVisited, search);
+	PipeannVisitPages(search->source, pages, ScoreVisited, search);
 }

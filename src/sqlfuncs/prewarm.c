@@ -63,7 +63,7 @@ RankByEdges(const PipeannIndexView *view, Ranking *ranking)
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannViewSource(view, &counters);
 
-	PipeannVisitPages(source, 0, ranking->npages, CountEdges, ranking);
+	PipeannVisitPages(source, ranking->npages, CountEdges, ranking);
 	PipeannSourceClose(source);
 }
 

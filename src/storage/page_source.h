@@ -98,7 +98,7 @@ struct PipeannPageSource
 typedef void (*PipeannVisit) (uint32 page, const char *nodes, void *arg);
 
 /* visit.c */
-extern void PipeannVisitPages(PipeannPageSource *source, uint32 from,
-							  uint32 to, PipeannVisit visit, void *arg);
+extern void PipeannVisitPages(PipeannPageSource *source, uint32 n,
+							  PipeannVisit visit, void *arg);
 
 #endif							/* PIPEANN_SOURCE_H */

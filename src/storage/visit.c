@@ -6,21 +6,21 @@
 
 #define READ_AHEAD 32
 
-/* Visit graph pages from .. to - 1 in order, reading ahead. */
+/* Visit the first n graph pages in order, reading ahead. */
 void
-PipeannVisitPages(PipeannPageSource *source, uint32 from, uint32 to,
-				  PipeannVisit visit, void *arg)
+PipeannVisitPages(PipeannPageSource *source, uint32 n, PipeannVisit visit,
+				  void *arg)
 {
 	PipeannFrame *frames[READ_AHEAD];
 	uint32		depth = Min(READ_AHEAD, source->max_in_flight);
-	uint32		next = from;
+	uint32		next = 0;
 
-	for (uint32 page = from; page < to; page++)
+	for (uint32 page = 0; page < n; page++)
 	{
 		PipeannFrame *frame;
 
 		CHECK_FOR_INTERRUPTS();
-		for (; next < to && next - page < depth; next++)
+		for (; next < n && next - page < depth; next++)
 			frames[next % READ_AHEAD] = source->request(source, next,
 														PIPEANN_ALL_SLOTS);
 		source->submit(source);

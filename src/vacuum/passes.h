@@ -109,7 +109,8 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 	v->passes++;
 }
 
-/* pass.c */
+/* repair.c */
+extern void PipeannVacuumRepairGraph(PipeannVacuum *v);
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
 
 /* Copy its slots, to be looked at without a lock. */
@@ -121,9 +122,6 @@ PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes)
 	memcpy(nodes, PipeannPagePayload(BufferGetPage(buffer)), PIPEANN_PAYLOAD);
 	UnlockReleaseBuffer(buffer);
 }
-
-/* repair.c */
-extern void PipeannVacuumRepairGraph(PipeannVacuum *v);
 
 /* Make a set empty, with room for v->ids ids. */
 static inline void

@@ -10,6 +10,7 @@
 
 #include "base/id_set.h"
 #include "base/key.h"
+#include "base/pause.h"
 #include "distance/distance.h"
 #include "index/neighbors.h"
 #include "io/io.h"
@@ -18,7 +19,42 @@
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/spccache.h"
 #include "vacuum/passes.h"
+
+/* ---------- passes over the graph pages, for all steps of VACUUM ---------- */
+
+static void
+Prefetch(PipeannVacuum *v, uint32 page)
+{
+	Relation	index = v->view.index;
+	uint32		ahead =
+		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
+	uint32		end = Min((uint64) page + ahead + 1, v->pages);
+
+	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
+		 v->prefetched++)
+		PrefetchBuffer(index, MAIN_FORKNUM,
+					   PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+										 v->prefetched));
+}
+
+/*
+ * Lock the first block of a graph page in such a pass, after
+ * PipeannVacuumDelay(). A page that was never written is all zeroes: no slot is in use.
+ */
+Buffer
+PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
+{
+	BlockNumber blkno = PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+										  page);
+
+	PipeannVacuumDelay();
+	PIPEANN_PAUSE("vacuum-page");
+	Prefetch(v, page);
+	return PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
+							 true, v->info->strategy);
+}
 
 /*
  * The walk from the root, over spanning-tree edges: inserts may prune others.
