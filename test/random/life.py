@@ -12,7 +12,7 @@ from steps import Steps
 from tables import Outer, Said, random_table
 
 # Errors that statements of ours may meet, as they are random: not those of a broken server.
-ORDINARY = ("0A", "21", "22", "23", "25", "34", "40", "42", "44", "54", "55", "P0", "2B")
+ORDINARY = ("0A", "21", "22", "23", "25", "34", "3B", "40", "42", "44", "54", "55", "P0", "2B")
 EXPLAINED = 0.2
 
 # One in so many small tables with foreign partitions is asked without the library for these:
