@@ -167,7 +167,7 @@ LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	bool		half = PipeannIsRounded(l);
+	bool		half = PipeannIsRounded(l) && PipeannSqBits(l->storage) == 0;
 
 	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	value->x = value->full = x;
@@ -262,7 +262,7 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 		PipeannNormalize(x, pq->dim, normalized);
 		point = normalized;
 	}
-	PipeannPqEncode(pq, point, want);
+	(void) PipeannPqEncode(pq, point, want);
 	for (int i = 0; i < pq->nsubvectors; i++)
 		if (code[i] != want[i] &&
 			!SubvectorIsRight(pq, i, value, point, scale, code[i], want[i]))
