@@ -35,6 +35,7 @@ static double
 MeasureEncode(const PipeannPq *pq, const float *x, int many, uint8 *codes)
 {
 	double		best = 1e18;
+	float	   *errors = palloc(many * sizeof(float));
 
 	for (int r = 0; r < ROUNDS; r++)
 	{
@@ -43,9 +44,10 @@ MeasureEncode(const PipeannPq *pq, const float *x, int many, uint8 *codes)
 		for (int i = 0; i < VECTORS; i += many)
 			PipeannPqEncodeMany(pq, x + (Size) i * pq->dim, many,
 								codes + (Size) i * pq->nsubvectors,
-								pq->nsubvectors);
+								pq->nsubvectors, errors);
 		best = Min(best, (Now() - start) / VECTORS);
 	}
+	pfree(errors);
 	return best;
 }
 

@@ -157,19 +157,14 @@ PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 float
 PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 {
-	float	   *decoded = PipeannArray(float, pq->dim);
 	uint8	   *code = palloc(pq->nsubvectors);
 	double		sum = 0;
 
 	for (uint32 i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannPqEncode(pq, x + (Size) i * pq->dim, code);
-		PipeannPqDecode(pq, code, decoded);
-		sum += PipeannKernel->l2[PIPEANN_FLOAT4] (x + (Size) i * pq->dim,
-												  decoded, pq->dim);
+		sum += PipeannPqEncode(pq, x + (Size) i * pq->dim, code);
 	}
-	pfree(decoded);
 	pfree(code);
 	return n > 0 ? (float) (sum / n) : 0;
 }
@@ -414,6 +409,30 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 						   PipeannHistogramsBytes(l), k->wal);
 }
 
+static PipeannStray
+StrayOf(const PipeannCoding *k, uint32 id, const float *x, const uint8 *code,
+		float error)
+{
+	PipeannStray stray = {.id = id,.error = error};
+
+	PipeannStrayFill(&k->pq, k->layout.metric, x, code, &stray);
+	return stray;
+}
+
+/* Encode a node's vector x[dim], normalised for cosine; one that strays is noted. */
+void
+PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x, uint8 *code)
+{
+	float		error = PipeannPqEncode(&k->pq, x, code);
+
+	if (PipeannHasStrayed(error, k->error))
+	{
+		PipeannStray stray = StrayOf(k, id, x, code, error);
+
+		PipeannStraysSet(&k->strays, id, &stray);
+	}
+}
+
 /* Vectors encoded at once. */
 #define ENCODE_BLOCK 32
 
@@ -423,42 +442,78 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 /* Pages of codes that a build has in memory at a time. */
 #define CODE_BATCH 2048
 
+/* Those of the codes that a team makes. */
+typedef struct SharedStrays
+{
+	uint8		lock;
+	PipeannStrays strays;
+} SharedStrays;
+
+/* What members encode with: memory of their own, and what they share. */
+typedef struct CodeWork
+{
+	float	   *x;				/* [ENCODE_BLOCK][dim] */
+	uint8	   *payloads;		/* shared: of a batch of pages */
+	SharedStrays *strays;
+} CodeWork;
+
+static void
+NoteStray(SharedStrays *shared, const PipeannStray *stray)
+{
+	PipeannTeamLock(&shared->lock);
+	PipeannStraysSet(&shared->strays, stray->id, stray);
+	PipeannTeamUnlock(&shared->lock);
+}
+
 /*
  * Fill a code page with the codes of ids first .. first + n - 1. Nodes are encoded in
  * blocks; places without a node have the codes of others in between, and are made
  * zeroes after it.
  */
 static void
-EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, uint32 first, int n,
-		   float *x, uint8 *out)
+EncodePage(const PipeannCoding *k, const PipeannNodes *nodes,
+		   const CodeWork *work, uint32 first, int n, uint8 *out)
 {
+	const PipeannPq *pq = &k->pq;
+	float	   *x = work->x;
+	float		errors[ENCODE_BLOCK];
+
 	memset(out, 0, PIPEANN_PAYLOAD);
 	memset(x, 0, ENCODE_BLOCK * pq->dim * sizeof(float));
 	for (int i = 0; i < n; i += ENCODE_BLOCK)
 	{
+		const uint32 *node = nodes->node_of_id + first + i;
 		int			count = Min(n - i, ENCODE_BLOCK);
 		uint8	   *codes = out + (Size) i * pq->nsubvectors;
 
-		for (int k = 0; k < count; k++)
+		for (int j = 0; j < count; j++)
+			if (node[j] != PIPEANN_INVALID_ID)
+				PipeannCodingVector(&nodes->vectors, node[j],
+									x + (Size) j * pq->dim);
+		PipeannPqEncodeMany(pq, x, count, codes, pq->nsubvectors, errors);
+		for (int j = 0; j < count; j++)
 		{
-			uint32		node = nodes->node_of_id[first + i + k];
+			uint8	   *code = codes + (Size) j * pq->nsubvectors;
 
-			if (node != PIPEANN_INVALID_ID)
-				PipeannCodingVector(&nodes->vectors, node,
-									x + (Size) k * pq->dim);
+			if (node[j] == PIPEANN_INVALID_ID)
+				memset(code, 0, pq->nsubvectors);
+			else if (PipeannHasStrayed(errors[j], k->error))
+			{
+				PipeannStray stray = StrayOf(k, first + i + j,
+											 x + (Size) j * pq->dim, code,
+											 errors[j]);
+
+				NoteStray(work->strays, &stray);
+			}
 		}
-		PipeannPqEncodeMany(pq, x, count, codes, pq->nsubvectors);
-		for (int k = 0; k < count; k++)
-			if (nodes->node_of_id[first + i + k] == PIPEANN_INVALID_ID)
-				memset(codes + (Size) k * pq->nsubvectors, 0, pq->nsubvectors);
 	}
 }
 
 /* Make pages first .. first + n - 1. */
 static void
 EncodePages(PipeannTeam *team, const PipeannCoding *k,
-			const PipeannNodes *nodes, float *x, uint32 first, uint32 n,
-			uint8 *payloads)
+			const PipeannNodes *nodes, const CodeWork *work, uint32 first,
+			uint32 n)
 {
 	uint32		per_page = PipeannCodesPerPage(&k->layout);
 
@@ -467,10 +522,10 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 		{
 			uint32		id = page * per_page;
 			int			count = Min(per_page, nodes->ids - id);
-			uint8	   *payload = payloads +
+			uint8	   *payload = work->payloads +
 				(Size) (page - first) * PIPEANN_PAYLOAD;
 
-			EncodePage(&k->pq, nodes, id, count, x, payload);
+			EncodePage(k, nodes, work, id, count, payload);
 			PipeannEncodeAttributes(k->attributes, &k->layout, nodes, id,
 									count, payload);
 		}
@@ -491,22 +546,27 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 {
 	uint32		pages = PipeannCodePages(&k->layout, nodes->ids);
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
-	uint8	   *payloads = PipeannTeamAlloc(team, mul_size(batch,
-														   PIPEANN_PAYLOAD));
-	float	   *x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK));
+	CodeWork	work = {
+		.x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK)),
+		.payloads = PipeannTeamAlloc(team, mul_size(batch, PIPEANN_PAYLOAD)),
+		.strays = PipeannTeamAlloc(team, sizeof(SharedStrays))
+	};
 
 	for (uint32 first = 0; first < pages; first += batch)
 	{
 		uint32		n = Min(pages - first, batch);
 
-		EncodePages(team, k, nodes, x, first, n, payloads);
+		EncodePages(team, k, nodes, &work, first, n);
 		if (PipeannTeamLeads(team))
-			PipeannCodePagesWrite(k, map, first, payloads, n);
+			PipeannCodePagesWrite(k, map, first, work.payloads, n);
 		PipeannTeamMeet(team);
 	}
 	k->code_pages = pages;
-	PipeannTeamFree(team, payloads);
-	pfree(x);
+	k->strays = work.strays->strays;
+	PipeannTeamMeet(team);
+	PipeannTeamFree(team, work.strays);
+	PipeannTeamFree(team, work.payloads);
+	pfree(work.x);
 }
 
 /* Of the team: samples, subvectors compared, subvectors, batches of pages. */
@@ -700,6 +760,7 @@ PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 	meta->code_pages = k->code_pages;
 	meta->code_error = k->error;
 	meta->strayed = 0;
+	meta->strays = k->strays;
 	meta->trained_nodes = nodes;
 	meta->entry_first = k->entry_first;
 	meta->entry_count = k->entry_count;

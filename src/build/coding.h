@@ -26,6 +26,7 @@ typedef struct PipeannCoding
 	uint32		code_pages;		/* written so far */
 	uint32		entry_first;	/* as in the metapage */
 	uint32		entry_count;
+	PipeannStrays strays;
 } PipeannCoding;
 
 /*
@@ -77,6 +78,8 @@ extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
+extern void PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
+								uint8 *code);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 
 /* codebook, codes and entry graph to their pages */

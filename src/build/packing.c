@@ -742,7 +742,7 @@ WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 	{
 		CHECK_FOR_INTERRUPTS();
 		PipeannCodingVector(&nodes->vectors, fresh[i], x);
-		PipeannPqEncode(&k->pq, x, code);
+		PipeannCodingEncode(k, nodes->id_of_node[fresh[i]], x, code);
 		if (k->attributes != NULL)
 			PipeannNodeAttributes(k->attributes, nodes, fresh[i],
 								  code + l->pq_bytes);

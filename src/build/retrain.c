@@ -267,7 +267,7 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
 	code = r->codes + (Size) at * PipeannCodeBytes(l);
-	PipeannPqEncode(&r->coding.pq, r->x, code);
+	PipeannCodingEncode(&r->coding, id, r->x, code);
 	if (r->coding.attributes != NULL)
 		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);

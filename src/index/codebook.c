@@ -67,7 +67,7 @@ PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
 		next_codebook.build_id != view->meta.build_id ||
 		next_codebook.attempt != view->meta.attempt)
 		LoadNextCodebook(view);
-	PipeannPqEncode(&next_codebook.pq, x, out);
+	(void) PipeannPqEncode(&next_codebook.pq, x, out);
 }
 
 /* One whose format is not read any more stands in no other index's way. */

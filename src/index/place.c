@@ -529,14 +529,28 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 	PipeannRefreshView(view);
 }
 
+/* By how much a code errs, for the metapage of the generation that it is of. */
+static void
+NoteError(PipeannMeta *meta, const PipeannStray *node, bool is_new)
+{
+	double		usual = meta->code_error;
+	bool		strays = PipeannHasStrayed(node->error, meta->code_error);
+
+	if (is_new && usual > 0)
+		meta->strayed += (node->error < PIPEANN_STRAYED * usual ?
+						  node->error / usual : PIPEANN_STRAYED) - 1;
+	PipeannStraysSet(&meta->strays, node->id, strays ? node : NULL);
+}
+
 /*
- * Count a new node in the metapage, if is_new, and what it adds to `strayed`, and note
+ * A node has got a code, which errs so. Count it in the metapage, if is_new, and note
  * the change of its code page, if there are codes; then follow that in memory. Returns
  * the number of nodes: no other insert gets the same. The first node becomes the root.
  */
 uint64
-PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new, double strayed)
+PipeannNoteNode(PipeannIndexView *view, const PipeannStray *node, bool is_new)
 {
+	uint32		id = node->id;
 	PipeannMetaUpdate update;
 	uint64		nodes;
 
@@ -545,7 +559,7 @@ PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new, double strayed)
 		update.meta->root = id;
 	nodes = update.meta->nodes;
 	if (update.meta->generation == view->meta.generation)
-		update.meta->strayed += strayed;
+		NoteError(update.meta, node, is_new);
 	if (update.meta->flags & PIPEANN_META_HAS_CODES)
 		PipeannMetaNoteChange(update.meta,
 							  id / PipeannCodesPerPage(&view->meta.layout));

@@ -64,8 +64,8 @@ extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);
 extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
 								 uint32 n);
-extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, bool is_new,
-							  double strayed);
+extern uint64 PipeannNoteNode(PipeannIndexView *view, const PipeannStray *node,
+							  bool is_new);
 extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
 

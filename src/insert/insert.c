@@ -229,7 +229,7 @@ AddEquals(const PipeannIndexView *view, const float *x)
 	float		most;
 
 	PipeannPqTable(pq, PIPEANN_L2, x, table);
-	PipeannPqEncode(pq, x, own);
+	(void) PipeannPqEncode(pq, x, own);
 	most = CodeDistance(table, own, pq->nsubvectors) + part * part;
 	for (uint32 id = 0; id < ids && !IsFull(); id++)
 	{
@@ -295,9 +295,6 @@ NoteMissed(const PipeannIndexView *view, const float *x)
  * a node never does.
  */
 #define RETRAIN_EVERY 256
-
-/* A node whose code errs more counts as if it erred so many times as usual. */
-#define MOST_STRAYED 9.0
 
 /* Memory for inserting a row, mostly vectors of neighbours: of so many, within these. */
 #define ROW_VECTORS 1024
@@ -438,36 +435,18 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	return set;
 }
 
-/* How much more a code errs than those that the codebook was trained on. */
-static double
-Strayed(const PipeannIndexView *view, const float *x, const uint8 *code)
-{
-	const PipeannPq *pq = &view->codes.pq;
-	double		usual = view->meta.code_error;
-	float	   *decoded;
-	double		error;
-
-	if (usual <= 0)
-		return 0;				/* not known */
-	decoded = palloc(mul_size(pq->dim, sizeof(float)));
-	PipeannPqDecode(pq, code, decoded);
-	error = PipeannKernel->l2[PIPEANN_FLOAT4] (x, decoded, pq->dim);
-	pfree(decoded);
-	return (error < MOST_STRAYED * usual ? error / usual : MOST_STRAYED) - 1;
-}
-
 /*
  * Write the code of the generation in use and, while another one is being made, of that
- * one. Returns how far the first is from the vector.
+ * one. Returns what is to be known of the first should the node stray.
  */
-static double
+static PipeannStray
 WriteCodes(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
 	const PipeannLayout *l = &meta->layout;
 	uint8	   *code = palloc0(PipeannCodeBytes(l));
-	double		strayed = 0;
+	PipeannStray stray = {.id = id};
 
 	if (meta->flags & PIPEANN_META_RETRAINING)
 	{
@@ -484,14 +463,16 @@ WriteCodes(InsertState *state, uint32 id)
 
 		if (state->attributes != NULL)
 			(void) PipeannNodeCodeMake(&node, id);
-		PipeannPqEncode(&view->codes.pq, state->query, code);
-		strayed = Strayed(view, state->query, code);
+		stray.error = PipeannPqEncode(&view->codes.pq, state->query, code);
+		if (PipeannHasStrayed(stray.error, meta->code_error))
+			PipeannStrayFill(&view->codes.pq, l->metric, state->query, code,
+							 &stray);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :
 						 PipeannNodeCodePut, &node);
 	}
 	pfree(code);
-	return strayed;
+	return stray;
 }
 
 /* One that was not written yet comes to cover everything. */
@@ -529,7 +510,11 @@ CoverRow(InsertState *state, uint32 id)
 									   state);
 	if (view->cache != NULL &&
 		PipeannChangeAttributes(view, generation, id, MergeRow, state))
-		(void) PipeannNoteNode(view, id, false, 0);
+	{
+		uint32		page = id / PipeannCodesPerPage(&view->meta.layout);
+
+		PipeannNoteCodePages(view, &page, 1);
+	}
 }
 
 /*
@@ -615,7 +600,7 @@ static uint32
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = state->view;
-	double		strayed;
+	PipeannStray stray;
 	uint32		id;
 
 	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
@@ -626,9 +611,9 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
-	strayed = WriteCodes(state, id);
+	stray = WriteCodes(state, id);
 	PIPEANN_PAUSE("code-not-noted");
-	state->nodes = PipeannNoteNode(view, id, true, strayed);
+	state->nodes = PipeannNoteNode(view, &stray, true);
 	PIPEANN_PAUSE("insert-code-written");
 	if (state->slot->degree == 0 && state->nodes > 1)
 		LinkLate(state, id);
@@ -649,8 +634,9 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	PipeannSlotCopy(state->view, id, slot);
 	if (!PipeannIsLinked(state->view, id, slot))
 	{
-		(void) WriteCodes(state, id);
-		(void) PipeannNoteNode(state->view, id, false, 0);
+		PipeannStray stray = WriteCodes(state, id);
+
+		(void) PipeannNoteNode(state->view, &stray, false);
 		(void) PipeannLinkNode(state->view, id, slot, NULL);
 	}
 	pfree(slot);

@@ -105,24 +105,29 @@ PipeannPqAutoBytes(int dim)
 }
 
 /*
- * Encode x[n][dim], to codes + i * code_stride. Takes less time than one
- * by one, from two vectors on.
+ * Encode x[n][dim], to codes + i * code_stride, and set errors[n]: the squared distance
+ * of each code from its vector. Takes less time than one by one, from two vectors on.
  */
 void
 PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
-					Size code_stride)
+					Size code_stride, float *errors)
 {
+	float		distances[ENCODE_BLOCK];
+
+	memset(errors, 0, n * sizeof(float));
 	for (int i = 0; i < n; i += ENCODE_BLOCK)
 		for (int j = 0; j < pq->nsubvectors; j++)
 		{
+			int			count = Min(n - i, ENCODE_BLOCK);
 			PipeannNearest out = {.codes = codes + i * code_stride + j,
-			.code_stride = code_stride};
+			.code_stride = code_stride,.distances = distances};
 
 			PipeannKernel->centroid_nearest(x + (Size) i * pq->dim +
-											pq->start[j], pq->dim,
-											Min(n - i, ENCODE_BLOCK),
+											pq->start[j], pq->dim, count,
 											pq->centroids + pq->offset[j],
 											pq->len[j], &out);
+			for (int k = 0; k < count; k++)
+				errors[i + k] += distances[k];
 		}
 }
 

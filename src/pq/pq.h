@@ -65,7 +65,7 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 extern PipeannPq PipeannPqNew(int dim, int nsubvectors);
 extern int	PipeannPqAutoBytes(int dim);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
-								uint8 *codes, Size code_stride);
+								uint8 *codes, Size code_stride, float *errors);
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 extern void PipeannPqByCode(const PipeannPq *pq, float *by_code);
 extern void PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
@@ -90,11 +90,14 @@ PipeannPqCentroidCount(int dim)
 	return mul_size(dim, PIPEANN_CENTROIDS);
 }
 
-/* Encode x[dim] into code[nsubvectors]. */
-static inline void
+/* Encode x[dim] into code[nsubvectors]; returns the squared distance of both. */
+static inline float
 PipeannPqEncode(const PipeannPq *pq, const float *x, uint8 *code)
 {
-	PipeannPqEncodeMany(pq, x, 1, code, pq->nsubvectors);
+	float		error;
+
+	PipeannPqEncodeMany(pq, x, 1, code, pq->nsubvectors, &error);
+	return error;
 }
 
 #endif							/* PIPEANN_PQ_H */

@@ -122,12 +122,14 @@ AddBatch(PipeannSearch *search, Batch *batch)
 		codes[left] = codes[i] + half;
 		first[left] = first[i];
 		left += !(first[i] + order->least_rest > order->bound.dist +
-				  ROUNDING * fabsf(first[i]));
+				  ROUNDING * fabsf(first[i])) ||
+			PipeannStrayAt(search, ids[i]) != NULL;
 	}
 	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
 						   nsubvectors - half, codes, left, second);
 	for (int i = 0; i < left; i++)
-		Add(order, ids[i], first[i] + second[i]);
+		Add(order, ids[i],
+			PipeannCorrected(search, ids[i], first[i] + second[i]));
 }
 
 static inline void
@@ -289,7 +291,8 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 {
 	float		error;
 
-	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) || search->code_order.unordered)
+	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
+		search->code_order.unordered || PipeannStrayAt(search, item->id) != NULL)
 		return;
 	error = item->dist - PipeannSlotDistance(search, slot);
 	if (PipeannTerminationWantsError(&search->termination))

@@ -404,6 +404,20 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 		count : 0;
 }
 
+/* No edge may be followed to a stray, as none is where it seems to be. */
+static void
+AddStrays(PipeannSearch *search)
+{
+	const PipeannCodes *codes = search->codes;
+	int			n = 0;
+
+	if (codes->stray_bits == 0)
+		return;
+	for (uint32 i = 0; i < Min(codes->strays->n, PIPEANN_MAX_STRAYS); i++)
+		n = PipeannBatchAdd(search, n, codes->strays->items[i].id);
+	PipeannBatchToPool(search, n);
+}
+
 /* No page is asked for yet. */
 static void
 EnterTogether(PipeannSearch *search, EntryList *list)
@@ -467,6 +481,8 @@ AddEntryPoints(PipeannSearch *search)
 		EnterTogether(search, &list);
 	else
 		EnterAlone(search, &list);
+	if (!search->scans_codes)
+		AddStrays(search);
 }
 
 /* Searches of several indexes for one query, run in rounds (src/README). */
@@ -781,6 +797,9 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 										   search->rotated);
 	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);
+	if (codes != NULL && codes->stray_bits != 0)
+		search->query_square =
+			PipeannKernel->dot[PIPEANN_FLOAT4] (query, query, layout->dim);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
 		search->params.disabled |= PIPEANN_NODE_HITS;
 	if (params->width > 0)

@@ -73,6 +73,11 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 	PipeannKernel->pq_scan(search->table, search->codes->pq.nsubvectors,
 						   search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
+	if (search->codes->stray_bits != 0)
+		for (int i = 0; i < n; i++)
+			search->batch_dists[i] = PipeannCorrected(search,
+													  search->batch_ids[i],
+													  search->batch_dists[i]);
 	if (search->params.together != NULL)
 		PipeannTogetherNote(search->params.together, search->batch_dists, n);
 	for (int i = 0; i < n; i++)
@@ -598,8 +603,11 @@ ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 
 	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
 	exact = PipeannScoreSlot(search, item->id, slot, wanted);
-	PipeannSampleAdd(&search->distances, exact);
-	PipeannSampleAdd(&search->errors, (double) code - exact);
+	if (PipeannStrayAt(search, item->id) == NULL)
+	{
+		PipeannSampleAdd(&search->distances, exact);
+		PipeannSampleAdd(&search->errors, (double) code - exact);
+	}
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 		ScoreWholePages(search);
 }
@@ -614,7 +622,8 @@ static void
 SampleError(PipeannSearch *search, const PipeannCandidate *item,
 			const PipeannSlot *slot)
 {
-	if (!PipeannTerminationWantsError(&search->termination))
+	if (!PipeannTerminationWantsError(&search->termination) ||
+		PipeannStrayAt(search, item->id) != NULL)
 		return;
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{

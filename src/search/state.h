@@ -84,6 +84,7 @@ struct PipeannSearch
 	PipeannSearchParams params;
 	const float *stored_query;	/* the query of the storage's kernels */
 	PipeannBounds bounds;		/* of a storage that rounds */
+	float		query_square;	/* its squared length, if there are strays */
 
 	/* of the searches of a PipeannTogether */
 	PipeannSearch *behind;		/* the next one to be run, or NULL */

@@ -5,6 +5,7 @@
 #ifndef PIPEANN_META_H
 #define PIPEANN_META_H
 
+#include "pq/strays.h"
 #include "storage/page.h"
 #include "access/generic_xlog.h"
 
@@ -104,6 +105,7 @@ typedef struct PipeannMeta
 	PipeannWidths widths;
 	double		strayed;		/* of nodes inserted since trained_nodes: sum
 								 * of (code error / code_error - 1) */
+	PipeannStrays strays;		/* of this generation */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

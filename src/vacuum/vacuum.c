@@ -854,6 +854,23 @@ FindEntryNodes(PipeannVacuum *v)
 	return dead;
 }
 
+/* Before their ids may be others': dead nodes make room for strays with rows. */
+static void
+ForgetStrays(PipeannVacuum *v)
+{
+	const PipeannStrays *strays = &v->view.meta.strays;
+	PipeannMetaUpdate update;
+
+	if (strays->n == 0)
+		return;
+	PipeannMetaBegin(v->view.index, &update);
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+		if (strays->items[i].id < v->ids &&
+			PipeannBitsHas(&v->dead, strays->items[i].id))
+			PipeannStraysSet(&update.meta->strays, strays->items[i].id, NULL);
+	PipeannMetaEnd(&update);
+}
+
 /*
  * All is done. An interrupted VACUUM may have left a wrong number of nodes;
  * what was counted now is right if nothing was inserted meanwhile.
@@ -906,6 +923,7 @@ Vacuum(PipeannVacuum *v)
 	{
 		/* retraining must not meet a freed slot that is used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+		ForgetStrays(v);
 		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		AwaitInserts(v);

@@ -6,6 +6,7 @@
 
 #include "distance/distance.h"
 #include "pq/pq.h"
+#include "pq/strays.h"
 
 #define IMAGE_DIM 784
 
@@ -425,25 +426,141 @@ ManyAreEncodedAlike(void)
 	int			stride = 8 + 3;
 	uint8		many[100 * (8 + 3)];
 	uint8		code[8];
+	float		errors[100];
+	float		decoded[21];
 
 	Train(&pq, &data, data.n, 3);
 	for (int c = 0; c < (int) (sizeof(counts) / sizeof(counts[0])); c++)
 	{
 		memset(many, 77, sizeof(many));
-		PipeannPqEncodeMany(&pq, data.test, counts[c], many, stride);
+		PipeannPqEncodeMany(&pq, data.test, counts[c], many, stride, errors);
 		for (int i = 0; i < 100; i++)
 		{
 			const uint8 *row = many + i * stride;
 
 			memset(code, 77, 8);
 			if (i < counts[c])
-				PipeannPqEncode(&pq, data.test + i * data.dim, code);
+			{
+				float		error = PipeannPqEncode(&pq, data.test + i * data.dim,
+													code);
+				float		far;
+
+				PipeannPqDecode(&pq, code, decoded);
+				far = PipeannKernel->l2[PIPEANN_FLOAT4] (data.test + i * data.dim,
+														 decoded, data.dim);
+				CHECK_CLOSE(error, far, 1e-4 * far);
+				CHECK(errors[i] == error);
+			}
 			CHECK(memcmp(row, code, 8) == 0);
 			CHECK(row[8] == 77 && row[9] == 77 && row[10] == 77);
 		}
 	}
 	FreePq(&pq);
 	FreeData(&data);
+}
+
+static void
+Normalize(float *x, int dim)
+{
+	float		norm = sqrtf(PipeannKernel->dot[PIPEANN_FLOAT4] (x, x, dim));
+
+	for (int d = 0; d < dim; d++)
+		x[d] /= norm;
+}
+
+/* What is taken for the distance of a stray is never more than the distance. */
+static void
+StraysAreNoFarther(void)
+{
+	static const PipeannMetric metrics[] =
+	{PIPEANN_L2, PIPEANN_IP, PIPEANN_COSINE, PIPEANN_L1};
+	Data		data = MakeData(16, 1000, 200);
+	PipeannPq	pq = MakePq(data.dim, 4);
+	float	   *table = palloc(sizeof(float) * 4 * PIPEANN_CENTROIDS);
+
+	Train(&pq, &data, data.n, 3);
+	for (int i = 0; i < 4 * 199; i++)
+	{
+		PipeannMetric metric = metrics[i % 4];
+		const float *v = data.test + (i / 4) * data.dim;
+		PipeannStray stray = {0};
+		float		q[16];
+		float		x[16];
+		uint8		code[4];
+		const uint8 *codes = code;
+		float		dist;
+		float		exact;
+		float		dot;
+
+		for (int d = 0; d < data.dim; d++)
+		{
+			q[d] = v[d];
+			x[d] = v[data.dim + d] * (1 + i % 7) + i % 3;
+		}
+		if (metric == PIPEANN_COSINE)
+		{
+			Normalize(q, data.dim);
+			Normalize(x, data.dim);
+		}
+		stray.error = PipeannPqEncode(&pq, x, code);
+		PipeannStrayFill(&pq, metric, x, code, &stray);
+		PipeannPqTable(&pq, metric, q, table);
+		PipeannKernel->pq_scan(table, 4, &codes, 1, &dist);
+		dot = PipeannKernel->dot[PIPEANN_FLOAT4] (q, x, data.dim);
+		exact = metric == PIPEANN_L2 ?
+			PipeannKernel->l2[PIPEANN_FLOAT4] (q, x, data.dim) :
+			metric == PIPEANN_L1 ?
+			PipeannKernel->l1[PIPEANN_FLOAT4] (q, x, data.dim) : -dot;
+		dist = PipeannStrayLeast(&stray, metric,
+								 PipeannKernel->dot[PIPEANN_FLOAT4] (q, q, data.dim),
+								 dist);
+		CHECK(dist <= exact + 1e-4 * PipeannKernel->l2[PIPEANN_FLOAT4] (q, x, data.dim));
+		/* and a query at the vector knows that it is */
+		if (metric == PIPEANN_L2)
+		{
+			PipeannPqTable(&pq, metric, x, table);
+			PipeannKernel->pq_scan(table, 4, &codes, 1, &dist);
+			CHECK(PipeannStrayLeast(&stray, metric, 0, dist) <= 1e-4 * dist);
+		}
+	}
+	pfree(table);
+	FreePq(&pq);
+	FreeData(&data);
+}
+
+/* Those that err most are kept, whatever the order in which they come. */
+static void
+StraysThatErrMost(void)
+{
+	PipeannStrays a = {0};
+	PipeannStrays b = {0};
+
+	for (uint32 i = 0; i < 100; i++)
+	{
+		uint32		j = i * 37 % 100;
+		PipeannStray one = {.id = i,.error = i * 61 % 100};
+		PipeannStray other = {.id = j,.error = j * 61 % 100};
+
+		PipeannStraysSet(&a, i, &one);
+		PipeannStraysSet(&b, j, &other);
+	}
+	CHECK(a.n == PIPEANN_MAX_STRAYS);
+	CHECK(memcmp(&a, &b, sizeof(a)) == 0);
+	for (uint32 i = 0; i < 100; i++)
+	{
+		const PipeannStray *found = PipeannStrayFind(&a, i);
+
+		CHECK((found != NULL) == (i * 61 % 100 >= 100 - PIPEANN_MAX_STRAYS));
+		CHECK(found == NULL || found->error == i * 61 % 100);
+		CHECK(found == NULL || (PipeannStrayBits(&a) & PipeannStrayBit(i)) != 0);
+	}
+	/* another node with that id: no stray, or one that errs otherwise */
+	PipeannStraysSet(&a, b.items[0].id, NULL);
+	CHECK(a.n == PIPEANN_MAX_STRAYS - 1 && PipeannStrayFind(&a, b.items[0].id) == NULL);
+	b.items[5].error = 1;
+	PipeannStraysSet(&a, b.items[5].id, &b.items[5]);
+	CHECK(a.n == PIPEANN_MAX_STRAYS - 1 &&
+		  PipeannStrayFind(&a, b.items[5].id) == &a.items[a.n - 1]);
 }
 
 static void
@@ -543,6 +660,8 @@ main(void)
 	UNIT_RUN(TableSumsAreDistances);
 	UNIT_RUN(CodesAreNearest);
 	UNIT_RUN(ManyAreEncodedAlike);
+	UNIT_RUN(StraysAreNoFarther);
+	UNIT_RUN(StraysThatErrMost);
 	UNIT_RUN(SeedDecides);
 	UNIT_RUN(FewSamples);
 	UNIT_RUN(RepeatedSamples);

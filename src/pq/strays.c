@@ -1,0 +1,110 @@
+/*
+ * strays.c
+ *		Nodes whose codes err far more than those of others.
+ */
+#include "pq/strays.h"
+
+#include "distance/distance.h"
+
+/* By so much, relatively, distances in single precision may be wrong here. */
+#define ROUNDING 1e-4f
+
+/* The rest of what is to be known of x[dim] that has this code, and strays. */
+void
+PipeannStrayFill(const PipeannPq *pq, PipeannMetric metric, const float *x,
+				 const uint8 *code, PipeannStray *stray)
+{
+	float	   *decoded = PipeannArray(float, pq->dim);
+
+	PipeannPqDecode(pq, code, decoded);
+	stray->code_square = PipeannKernel->dot[PIPEANN_FLOAT4] (decoded, decoded,
+															 pq->dim);
+	stray->square = metric == PIPEANN_L1 ?
+		PipeannKernel->l1[PIPEANN_FLOAT4] (x, decoded, pq->dim) :
+		PipeannKernel->dot[PIPEANN_FLOAT4] (x, x, pq->dim);
+	pfree(decoded);
+}
+
+/* Those that err more come first; of equal ones that with the lower id. */
+static bool
+ErrsMore(const PipeannStray *a, const PipeannStray *b)
+{
+	return a->error > b->error || (a->error == b->error && a->id < b->id);
+}
+
+/*
+ * A node has got a code, by which it is a stray, or not (NULL). Where there is no room
+ * the one that errs least goes. The order in which nodes come does not matter.
+ */
+void
+PipeannStraysSet(PipeannStrays *strays, uint32 id, const PipeannStray *stray)
+{
+	uint32		n = 0;
+	uint32		at;
+
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+		if (strays->items[i].id != id)
+			strays->items[n++] = strays->items[i];
+	strays->n = n;
+	if (stray == NULL)
+		return;
+	for (at = n; at > 0 && ErrsMore(stray, &strays->items[at - 1]); at--)
+		if (at < PIPEANN_MAX_STRAYS)
+			strays->items[at] = strays->items[at - 1];
+	if (at < PIPEANN_MAX_STRAYS)
+	{
+		strays->items[at] = *stray;
+		strays->n = Min(n + 1, PIPEANN_MAX_STRAYS);
+	}
+}
+
+/* An id whose bit is not among these is none of them. */
+uint64
+PipeannStrayBits(const PipeannStrays *strays)
+{
+	uint64		bits = 0;
+
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+		bits |= PipeannStrayBit(strays->items[i].id);
+	return bits;
+}
+
+const PipeannStray *
+PipeannStrayFind(const PipeannStrays *strays, uint32 id)
+{
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+		if (strays->items[i].id == id)
+			return &strays->items[i];
+	return NULL;
+}
+
+/*
+ * The least order key that the vector may have for a query of this squared length, from
+ * which its code is so far.
+ *
+ * |q - x| is at least the difference of |q - c| and |x - c|, whichever is larger: a
+ * query near the code is far from the vector. An inner product follows from three lengths.
+ */
+float
+PipeannStrayLeast(const PipeannStray *stray, PipeannMetric metric,
+				  float query_square, float dist)
+{
+	float		error = sqrtf(stray->error);
+	float		to_code = dist;
+	float		least;
+
+	if (metric == PIPEANN_L1)
+		return fabsf(dist - stray->square) * (1 - ROUNDING);
+	if (metric == PIPEANN_IP)
+		to_code = query_square + stray->code_square + 2 * dist;
+	if (metric == PIPEANN_COSINE)
+		to_code = 2 * (dist + 1);
+	to_code = sqrtf(Max(to_code, 0));
+	least = fabsf(to_code - error) - ROUNDING * (to_code + error);
+	least = least > 0 ? least * least : 0;
+	if (metric == PIPEANN_IP)
+		least = (least - query_square - stray->square) / 2;
+	if (metric == PIPEANN_COSINE)
+		least = least / 2 - 1;
+	return isfinite(least) ? least : dist;
+}

@@ -1,0 +1,63 @@
+/*
+ * strays.h
+ *		Nodes whose codes err far more than those of others.
+ *
+ * A vector that is unlike all that the codebook was trained on has the code of others.
+ * By that it is as far from every query as they are, and a list of candidates may be
+ * full of them. The few that err most are known by id, and searches take for the distance
+ * of such a code the least that the vector's may be.
+ */
+#ifndef PIPEANN_STRAYS_H
+#define PIPEANN_STRAYS_H
+
+#include <math.h>
+
+#include "pq/pq.h"
+
+/* A code strays if its squared error is more than so many times the usual. */
+#define PIPEANN_STRAYED 9.0f
+
+#define PIPEANN_MAX_STRAYS 32
+
+/* On disk, in the metapage. */
+typedef struct PipeannStray
+{
+	uint32		id;
+	float		error;			/* squared distance of code and vector */
+	float		code_square;	/* the code's squared length */
+	float		square;			/* the vector's; for l1 the code's error by l1 */
+} PipeannStray;
+
+typedef struct PipeannStrays
+{
+	uint32		n;
+	PipeannStray items[PIPEANN_MAX_STRAYS];
+} PipeannStrays;
+
+/* Whether a code of this squared error is one, where so much is usual. */
+static inline bool
+PipeannHasStrayed(float error, float usual)
+{
+	return error > PIPEANN_STRAYED * usual && error < INFINITY;
+}
+
+/* A bit for each of some ids. */
+static inline uint64
+PipeannStrayBit(uint32 id)
+{
+	return (uint64) 1 << (id % 64);
+}
+
+/* strays.c */
+extern void PipeannStrayFill(const PipeannPq *pq, PipeannMetric metric,
+							 const float *x, const uint8 *code,
+							 PipeannStray *stray);
+extern void PipeannStraysSet(PipeannStrays *strays, uint32 id,
+							 const PipeannStray *stray);
+extern uint64 PipeannStrayBits(const PipeannStrays *strays);
+extern const PipeannStray *PipeannStrayFind(const PipeannStrays *strays,
+											uint32 id);
+extern float PipeannStrayLeast(const PipeannStray *stray, PipeannMetric metric,
+							   float query_square, float dist);
+
+#endif							/* PIPEANN_STRAYS_H */
