@@ -81,19 +81,28 @@ SqNumber(const void *v, int bits, int i)
 	return (int32) (number << SQ_SHIFT(bits, i % 8)) >> (32 - bits);
 }
 
-/* One step of the transform of a block: pairs at this distance. */
+/*
+ * One step of the transform of a block: pairs at this distance.
+ *
+ * With PostgreSQL's -fwrapv a sum of indices may wrap, and gcc makes no vector
+ * instructions of loops with one. Two pointers have none.
+ */
 ALWAYS_INLINE void
 SqButterflies(float *restrict x, int distance)
 {
-	for (int from = 0; from < SQ_BLOCK; from += 2 * distance)
-		for (int i = from; i < from + distance; i++)
-		{
-			float		a = x[i];
-			float		b = x[i + distance];
+	for (float *near = x; near < x + SQ_BLOCK; near += 2 * distance)
+	{
+		float	   *far = near + distance;
 
-			x[i] = a + b;
-			x[i + distance] = a - b;
+		for (int i = 0; i < distance; i++)
+		{
+			float		a = near[i];
+			float		b = far[i];
+
+			near[i] = a + b;
+			far[i] = a - b;
 		}
+	}
 }
 
 /* The steps with the nearest, which are put apart before; distances are constants. */

@@ -5,9 +5,13 @@
  */
 #include "postgres.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "access/relation.h"
 #include "catalog/partition.h"
 #include "catalog/pg_inherits.h"
+#include "distance/distance.h"
 #include "index/index.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -166,7 +170,8 @@ PipeannReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
 
 /*
  * The codebook by code, of the index and generation for which the backend decoded last.
- * It is made when as many codes were decoded as pay for it.
+ * It is made when as many codes were decoded as pay for it. As bytes a centroid's element
+ * is its distance from their mean, in steps of 1 / scale.
  */
 static struct
 {
@@ -174,35 +179,174 @@ static struct
 	uint32		generation;
 	int			decoded;
 	float	   *by_code;		/* or NULL */
-}			decoder;
+	float		scale;			/* of bytes; 0 if there can be none, -1: not known */
+	float	   *mean;
+	int16	   *fixed;			/* work space */
+	int8	   *bytes_by_code;	/* or NULL */
+}			decoder = {.scale = -1};
 
 #define DECODED_BEFORE 512
+#define MOST_BYTE 127
+
+static void
+Forget(void **memory)
+{
+	if (*memory != NULL)
+		pfree(*memory);
+	*memory = NULL;
+}
+
+/* Have the decoder be that of this index and generation; true if it pays by now. */
+static bool
+UseDecoder(const PipeannMeta *meta)
+{
+	if (decoder.build_id != meta->build_id ||
+		decoder.generation != meta->generation)
+	{
+		Forget((void **) &decoder.by_code);
+		Forget((void **) &decoder.bytes_by_code);
+		Forget((void **) &decoder.mean);
+		Forget((void **) &decoder.fixed);
+		decoder.scale = -1;
+		decoder.decoded = 0;
+		decoder.build_id = meta->build_id;
+		decoder.generation = meta->generation;
+	}
+	return decoder.decoded > DECODED_BEFORE;
+}
+
+static void *
+Keep(Size n, Size size)
+{
+	return MemoryContextAllocHuge(TopMemoryContext, mul_size(n, size));
+}
 
 /* Decode a node's code to out[dim]. */
 void
 PipeannDecodeNode(const PipeannIndexView *view, uint32 id, float *out)
 {
 	const PipeannPq *pq = &view->codes.pq;
-	const PipeannMeta *meta = &view->meta;
 
-	if (decoder.build_id != meta->build_id ||
-		decoder.generation != meta->generation)
+	if (UseDecoder(&view->meta) && decoder.by_code == NULL)
 	{
-		if (decoder.by_code != NULL)
-			pfree(decoder.by_code);
-		memset(&decoder, 0, sizeof(decoder));
-		decoder.build_id = meta->build_id;
-		decoder.generation = meta->generation;
-	}
-	if (decoder.by_code == NULL && ++decoder.decoded > DECODED_BEFORE)
-	{
-		decoder.by_code = MemoryContextAllocHuge(TopMemoryContext,
-												 mul_size(pq->dim, PIPEANN_CENTROIDS * sizeof(float)));
+		decoder.by_code = Keep(pq->dim, PIPEANN_CENTROIDS * sizeof(float));
 		PipeannPqByCode(pq, decoder.by_code);
 	}
+	decoder.decoded++;
 	if (decoder.by_code == NULL)
 		PipeannPqDecode(pq, PipeannCodeAt(&view->codes, id), out);
 	else
 		PipeannPqDecodeFrom(pq, decoder.by_code,
 							PipeannCodeAt(&view->codes, id), out);
+}
+
+/* Of codebooks with elements near the largest float there are no bytes. */
+static void
+ChooseBytes(const PipeannPq *pq)
+{
+	float		most = 0;
+
+	decoder.mean = Keep(pq->dim, sizeof(float));
+	decoder.fixed = Keep(pq->dim, sizeof(int16));
+	for (int j = 0; j < pq->nsubvectors; j++)
+		for (int d = 0; d < pq->len[j]; d++)
+		{
+			const float *elements = pq->centroids + pq->offset[j] +
+				d * PIPEANN_CENTROIDS;
+			float		sum = 0;
+
+			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+				sum += elements[k];
+			sum /= PIPEANN_CENTROIDS;
+			decoder.mean[pq->start[j] + d] = sum;
+			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+				most = Max(most, fabsf(elements[k] - sum));
+			if (!isfinite(sum))
+				most = INFINITY;
+		}
+	decoder.scale = most > FLT_MIN && most < FLT_MAX ? MOST_BYTE / most : 0;
+}
+
+/*
+ * Whether vectors may be compared by bytes: those that have a dozen bits an element at
+ * most as they are stored. What their distances err by then is less than what codes do.
+ */
+bool
+PipeannHasBytes(const PipeannIndexView *view)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (view->cache == NULL || PipeannSqBits(l->storage) == 0 ||
+		l->metric == PIPEANN_IP)
+		return false;
+	(void) UseDecoder(&view->meta);
+	if (decoder.scale < 0)
+		ChooseBytes(&view->codes.pq);
+	return decoder.scale > 0;
+}
+
+/* x[dim] as bytes, to compare with others of this index: normalised for cosine. */
+void
+PipeannToBytes(const PipeannIndexView *view, const float *x, int8 *out)
+{
+	int			dim = view->meta.layout.dim;
+
+	PipeannKernel->to_fixed(x, decoder.mean, decoder.scale, dim, decoder.fixed);
+	for (int i = 0; i < dim; i++)
+		out[i] = (int8) Max(Min(decoder.fixed[i], MOST_BYTE), -MOST_BYTE);
+}
+
+/* All centroids as bytes, in the order of PipeannPqByCode(). */
+static void
+MakeBytesByCode(const PipeannIndexView *view)
+{
+	const PipeannPq *pq = &view->codes.pq;
+	uint8	   *code = palloc(pq->nsubvectors);
+	float	   *x = palloc(mul_size(pq->dim, sizeof(float)));
+	int8	   *bytes = palloc(pq->dim);
+
+	decoder.bytes_by_code = Keep(pq->dim, PIPEANN_CENTROIDS);
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+	{
+		memset(code, k, pq->nsubvectors);
+		PipeannPqDecode(pq, code, x);
+		PipeannToBytes(view, x, bytes);
+		for (int j = 0; j < pq->nsubvectors; j++)
+			memcpy(decoder.bytes_by_code + pq->offset[j] + k * pq->len[j],
+				   bytes + pq->start[j], pq->len[j]);
+	}
+	pfree(code);
+	pfree(x);
+	pfree(bytes);
+}
+
+/* Decode a node's code to bytes out[dim]; PipeannHasBytes() was asked before. */
+void
+PipeannDecodeBytes(const PipeannIndexView *view, uint32 id, int8 *out)
+{
+	const PipeannPq *pq = &view->codes.pq;
+	const uint8 *code = PipeannCodeAt(&view->codes, id);
+
+	if (UseDecoder(&view->meta) && decoder.bytes_by_code == NULL)
+		MakeBytesByCode(view);
+	decoder.decoded++;
+	if (decoder.bytes_by_code == NULL)
+	{
+		float	   *x = palloc(mul_size(pq->dim, sizeof(float)));
+
+		PipeannPqDecode(pq, code, x);
+		PipeannToBytes(view, x, out);
+		pfree(x);
+		return;
+	}
+	for (int j = 0; j < pq->nsubvectors; j++)
+	{
+		int			len = pq->len[j];
+		const int8 *from = decoder.bytes_by_code + pq->offset[j] + code[j] * len;
+
+		if (len == 8)
+			memcpy(out + pq->start[j], from, 8);
+		else
+			memcpy(out + pq->start[j], from, len);
+	}
 }

@@ -35,91 +35,25 @@ NewSet(const PipeannIndexView *view, int size)
 	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	set->ids = palloc(mul_size(size, sizeof(uint32)));
 	set->dists = palloc(mul_size(size, sizeof(float)));
-	set->vectors = palloc(mul_size(size, sizeof(float *)));
+	set->vectors = palloc(mul_size(size, sizeof(void *)));
 	return set;
+}
+
+/* The distance of two vectors, as far as it takes to compare it with others. */
+static float
+SetDistance(const PipeannLinkSet *set, const void *a, const void *b)
+{
+	return set->bytes ? PipeannKernel->l2_pair[PIPEANN_INT8] (a, b, set->dim) :
+		PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, set->dim);
 }
 
 /* Add a node, with its distance from vector `from`. Keeps the pointers. */
 static void
-AddNode(PipeannLinkSet *set, uint32 id, float *vector,
-		const float *from)
+AddNode(PipeannLinkSet *set, uint32 id, void *vector, const void *from)
 {
 	set->ids[set->n] = id;
 	set->vectors[set->n] = vector;
-	set->dists[set->n++] =
-		PipeannKernel->l2[PIPEANN_FLOAT4] (from, vector, set->dim);
-}
-
-/*
- * For inner product: the element that embedding adds to a vector, from its
- * norm and the largest norm at present.
- */
-static float
-NormPart(const PipeannIndexView *view, const float *x)
-{
-	return PipeannAux(PIPEANN_IP, PipeannNorm(x, view->meta.layout.dim),
-					  view->meta.max_norm);
-}
-
-/* Elements that are scaled together: compilers make vector instructions of such loops. */
-#define SCALED 8
-
-/* Embed a vector with this aux to out. */
-static void
-EmbedVector(const PipeannIndexView *view, const float *restrict x, float aux,
-			float *restrict out)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	float		scale = l->metric == PIPEANN_COSINE ? aux : 1;
-	int			i = 0;
-
-	for (; i + SCALED <= l->dim; i += SCALED)
-		for (int k = 0; k < SCALED; k++)
-			out[i + k] = x[i + k] * scale;
-	for (; i < l->dim; i++)
-		out[i] = x[i] * scale;
-	if (l->metric == PIPEANN_IP)
-		out[l->dim] = NormPart(view, x);
-}
-
-/* Rotate a vector as those of a quantised storage are, or back; others stay. */
-static void
-Rotate(const PipeannLayout *l, float *x, bool back)
-{
-	if (PipeannSqBits(l->storage) > 0)
-		PipeannKernel->rotate(x, l->dim, back);
-}
-
-/*
- * Embed a node's vector from a copy of its slot, rotated where the storage is
- * quantised: distances of such vectors from each other are the same.
- */
-static void
-EmbedAsStored(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
-			  float *x, float *out)
-{
-	const PipeannLayout *l = &view->meta.layout;
-
-	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) &&
-		PipeannChainVector(view, id, slot, x))
-		Rotate(l, x, false);
-	else
-		PipeannKernel->to_float[l->storage] (PipeannSlotVector(l, slot), l->dim,
-											 x);
-	EmbedVector(view, x, slot->aux, out);
-}
-
-/*
- * Embed a node's vector from a copy of its slot. x[layout's dim] is work
- * space. The caller must not hold page locks, as an out-of-line vector is read
- * from its chain.
- */
-void
-PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
-				 const PipeannSlot *slot, float *x, float *out)
-{
-	EmbedAsStored(view, id, slot, x, out);
-	Rotate(&view->meta.layout, out, true);
+	set->dists[set->n++] = SetDistance(set, from, vector);
 }
 
 /*
@@ -201,8 +135,7 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	const PipeannResult *result;
 
-	EmbedVector(view, x, aux, self);
-	Rotate(l, self, false);
+	PipeannEmbed(view, x, aux, true, self);
 	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
 		 (result = PipeannSearchPop(search)) != NULL; i++)
 	{
@@ -220,7 +153,7 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 		{
 			float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
 
-			EmbedAsStored(view, result->id, slot, decoded, vector);
+			PipeannEmbedAsStored(view, result->id, slot, decoded, vector);
 			AddNode(set, result->id, vector, self);
 		}
 	}
@@ -235,8 +168,7 @@ CandidateDistance(uint32 a, uint32 b, void *arg)
 {
 	const PipeannLinkSet *set = arg;
 
-	return PipeannKernel->l2[PIPEANN_FLOAT4] (set->vectors[a],
-											  set->vectors[b], set->dim);
+	return SetDistance(set, set->vectors[a], set->vectors[b]);
 }
 
 /*
@@ -304,50 +236,26 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 			slot->neighbors[slot->degree++] = set->ids[i];
 }
 
-/*
- * Embed a node's vector: decoded from its code or, in an index without codes,
- * from its slot; no page may be locked. False if its code is not known yet.
- */
-bool
-PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *slot;
-
-	if (view->cache != NULL)
-	{
-		if (id >= view->codes.ncodes)
-			return false;
-		/* for cosine, codes are of normalised vectors */
-		PipeannDecodeNode(view, id, out);
-		if (l->metric == PIPEANN_IP)
-			out[l->dim] = NormPart(view, out);
-		return true;
-	}
-	/* a list may name a node that is newer than our copy of the metapage */
-	if (id >= PipeannViewIds(view))
-		return false;
-	slot = PipeannSlotAlloc(l);
-	PipeannSlotCopy(view, id, slot);
-	PipeannEmbedSlot(view, id, slot, x, out);
-	pfree(slot);
-	return true;
-}
-
 /* ---------- edges that lead to a node ---------- */
 
-/* One that is rotated (EmbedAsStored()) is turned back when it is asked for. */
+/*
+ * A vector that is rotated (PipeannEmbedAsStored()) is turned back when it is asked for. In an
+ * index of quantised vectors bytes are compared, which are decoded from codes; of the
+ * new node and of the one whose list is pruned they are made from the vector.
+ */
 typedef struct CachedVector
 {
-	float	   *vector;
+	float	   *vector;			/* or NULL */
 	bool		exact;			/* not decoded from a code */
 	bool		rotated;
+	int8	   *bytes;			/* or NULL */
 } CachedVector;
 
 /* Embedded vectors of nodes: near lists have many nodes in common. */
 typedef struct VectorCache
 {
 	const PipeannIndexView *view;
+	bool		bytes;			/* bytes are compared */
 	PipeannIdSet places;		/* positions in vectors[] by id */
 	CachedVector *vectors;
 	uint32		n;
@@ -361,6 +269,7 @@ NewVectorCache(const PipeannIndexView *view)
 	VectorCache *cache = palloc(sizeof(VectorCache));
 
 	cache->view = view;
+	cache->bytes = PipeannHasBytes(view);
 	cache->x = palloc(mul_size(view->meta.layout.dim, sizeof(float)));
 	cache->n = 0;
 	cache->size = FIRST_CACHED;
@@ -369,7 +278,7 @@ NewVectorCache(const PipeannIndexView *view)
 	return cache;
 }
 
-/* Add a vector; keeps the pointer. */
+/* Add a vector; keeps the pointers. */
 static void
 PutVector(VectorCache *cache, uint32 id, CachedVector vector)
 {
@@ -387,34 +296,70 @@ PutVector(VectorCache *cache, uint32 id, CachedVector vector)
 static CachedVector *
 FindVector(VectorCache *cache, uint32 id)
 {
-	CachedVector *found;
 	uint32		at;
 
-	if (!PipeannIdSetGet(&cache->places, id, &at))
-		return NULL;
-	found = &cache->vectors[at];
+	return PipeannIdSetGet(&cache->places, id, &at) ? &cache->vectors[at] : NULL;
+}
+
+static float *
+TurnedBack(const VectorCache *cache, CachedVector *found)
+{
 	if (found->rotated)
-		Rotate(&cache->view->meta.layout, found->vector, true);
+		PipeannTurnBack(&cache->view->meta.layout, found->vector);
 	found->rotated = false;
-	return found;
+	return found->vector;
+}
+
+static int8 *
+AsBytes(const VectorCache *cache, const float *x)
+{
+	int8	   *bytes = palloc(cache->view->meta.layout.dim);
+
+	PipeannToBytes(cache->view, x, bytes);
+	return bytes;
 }
 
 /* The vector by PipeannEmbedNode(), or NULL if that has none. */
 static float *
-VectorOf(VectorCache *cache, uint32 id)
+FloatsOf(VectorCache *cache, uint32 id)
 {
 	const PipeannLayout *l = &cache->view->meta.layout;
 	CachedVector *found = FindVector(cache, id);
 	float	   *vector;
 
 	if (found != NULL)
-		return found->vector;
+		return TurnedBack(cache, found);
 	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 							 sizeof(float)));
 	if (!PipeannEmbedNode(cache->view, id, cache->x, vector))
 		return NULL;
 	PutVector(cache, id, (CachedVector) {vector});
 	return vector;
+}
+
+/* The same where bytes are compared. */
+static int8 *
+BytesOf(VectorCache *cache, uint32 id)
+{
+	CachedVector *found = FindVector(cache, id);
+	int8	   *bytes;
+
+	if (found != NULL && found->bytes != NULL)
+		return found->bytes;
+	if (found != NULL && !found->rotated)
+		bytes = AsBytes(cache, found->vector);
+	else
+	{
+		if (id >= cache->view->codes.ncodes)
+			return NULL;
+		bytes = palloc(cache->view->meta.layout.dim);
+		PipeannDecodeBytes(cache->view, id, bytes);
+	}
+	if (found != NULL)
+		found->bytes = bytes;
+	else
+		PutVector(cache, id, (CachedVector) {.bytes = bytes});
+	return bytes;
 }
 
 /* A node, while edges that lead to it are made. */
@@ -487,10 +432,11 @@ JoinTree(PipeannListChange *edge, int at)
  * known yet.
  */
 static bool
-AddToSet(NewNode *node, PipeannLinkSet *set, const float *target,
-		 uint32 id)
+AddToSet(NewNode *node, PipeannLinkSet *set, const void *target, uint32 id)
 {
-	float	   *vector = VectorOf(node->cache, id);
+	VectorCache *cache = node->cache;
+	void	   *vector = cache->bytes ? (void *) BytesOf(cache, id) :
+		(void *) FloatsOf(cache, id);
 
 	if (vector == NULL)
 		return false;
@@ -527,19 +473,22 @@ KeepPlaces(PipeannListChange *edge, int degree, int tree_edges)
 }
 
 /* The exact vector of a node with this slot, which a candidate has already. */
-static const float *
+static const void *
 ExactVector(VectorCache *cache, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &cache->view->meta.layout;
-	const CachedVector *found = FindVector(cache, id);
+	CachedVector *found = FindVector(cache, id);
 	float	   *vector;
 
 	if (found != NULL && found->exact)
-		return found->vector;
-	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
-							 sizeof(float)));
-	PipeannEmbedSlot(cache->view, id, slot, cache->x, vector);
-	return vector;
+		vector = TurnedBack(cache, found);
+	else
+	{
+		vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
+								 sizeof(float)));
+		PipeannEmbedSlot(cache->view, id, slot, cache->x, vector);
+	}
+	return cache->bytes ? (const void *) AsBytes(cache, vector) : vector;
 }
 
 /*
@@ -554,10 +503,11 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 	int			degree = PipeannSlotDegree(l, target);
 	int			tree_edges = PipeannSlotTreeEdges(l, target);
 	PipeannLinkSet *set = NewSet(node->view, degree + 1);
-	const float *self = ExactVector(node->cache, edge->target, target);
+	const void *self = ExactVector(node->cache, edge->target, target);
 	int			unknown = 0;
 	int			forced;
 
+	set->bytes = node->cache->bytes;
 	for (int i = 0; i < tree_edges; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
@@ -896,7 +846,7 @@ NearestEntry(NewNode *node)
 	const PipeannCodes *codes = &node->view->codes;
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
-	const float *self = VectorOf(node->cache, node->id);
+	const float *self = FloatsOf(node->cache, node->id);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *other = palloc(mul_size(dim, sizeof(float)));
 	uint32		nearest = PIPEANN_INVALID_ID;

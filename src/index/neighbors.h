@@ -20,7 +20,8 @@ typedef struct PipeannLinkSet
 	int			dim;			/* of the embedded vectors */
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] by the graph's measure */
-	float	  **vectors;		/* [n] embedded, of dim elements; candidates rotated
+	bool		bytes;			/* vectors are bytes (PipeannToBytes()) */
+	void	  **vectors;		/* [n] embedded, of dim elements; candidates rotated
 								 * as they are stored */
 	int			needed;			/* ids at the front of the pruned list that
 								 * pruning kept; the others fill it up */
@@ -60,10 +61,6 @@ extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 const float *x, float aux);
 extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 uint32 self, PipeannSlot *slot);
-extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
-							 const PipeannSlot *slot, float *x, float *out);
-extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
-							 float *x, float *out);
 extern void PipeannChangeLists(const PipeannIndexView *view,
 							   PipeannListChange *changes, int n,
 							   BufferAccessStrategy strategy);
@@ -77,5 +74,16 @@ extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							bool existing);
 extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot);
+
+/* embed.c */
+extern void PipeannEmbed(const PipeannIndexView *view, const float *x,
+						 float aux, bool rotated, float *out);
+extern void PipeannTurnBack(const PipeannLayout *l, float *x);
+extern void PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
+								 const PipeannSlot *slot, float *x, float *out);
+extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
+							 const PipeannSlot *slot, float *x, float *out);
+extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
+							 float *x, float *out);
 
 #endif							/* PIPEANN_NEIGHBORS_H */
