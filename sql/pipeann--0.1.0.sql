@@ -28,9 +28,21 @@ CREATE FUNCTION @extschema@.pipeann_metric_l1()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION @extschema@.pipeann_metric_hamming()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION @extschema@.pipeann_metric_jaccard()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- And which type it is for, where that is not vector.
 
 CREATE FUNCTION @extschema@.pipeann_type_halfvec()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION @extschema@.pipeann_type_bit()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
@@ -54,15 +66,18 @@ DECLARE
 	type pg_catalog.text;
 	class pg_catalog.text[];
 BEGIN
-	FOREACH type_name IN ARRAY ARRAY['vector', 'halfvec']
+	FOREACH type_name IN ARRAY ARRAY['vector', 'halfvec', 'bit']
 	LOOP
-		type := pg_catalog.concat(vector_schema, '.', type_name);
+		type := pg_catalog.concat(CASE type_name WHEN 'bit' THEN 'pg_catalog' ELSE vector_schema END,
+			'.', type_name);
 		CONTINUE WHEN pg_catalog.to_regtype(type) IS NULL;
 		FOREACH class SLICE 1 IN ARRAY ARRAY[
 			['l2', '<->', 'Euclidean distance'],
 			['ip', '<#>', 'negative inner product'],
 			['cosine', '<=>', 'cosine distance'],
-			['l1', '<+>', 'Manhattan distance']]
+			['l1', '<+>', 'Manhattan distance'],
+			['hamming', '<~>', 'Hamming distance'],
+			['jaccard', '<%>', 'Jaccard distance']]
 		LOOP
 			CONTINUE WHEN pg_catalog.to_regoperator(
 				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL;
@@ -280,7 +295,7 @@ BEGIN
 			JOIN pg_catalog.pg_type t ON t.typnamespace OPERATOR(pg_catalog.=) n.oid
 		WHERE e.extname OPERATOR(pg_catalog.=) 'vector'
 			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec'])
-		ORDER BY t.oid
+		UNION ALL SELECT 'pg_catalog.bit'
 	LOOP
 		EXECUTE pg_catalog.format($function$
 			CREATE FUNCTION @extschema@.pipeann_recall(

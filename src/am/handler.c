@@ -690,7 +690,10 @@ PG_FUNCTION_INFO_V1(pipeann_metric_l2);
 PG_FUNCTION_INFO_V1(pipeann_metric_ip);
 PG_FUNCTION_INFO_V1(pipeann_metric_cosine);
 PG_FUNCTION_INFO_V1(pipeann_metric_l1);
+PG_FUNCTION_INFO_V1(pipeann_metric_hamming);
+PG_FUNCTION_INFO_V1(pipeann_metric_jaccard);
 PG_FUNCTION_INFO_V1(pipeann_type_halfvec);
+PG_FUNCTION_INFO_V1(pipeann_type_bit);
 
 void
 _PG_init(void)
@@ -734,11 +737,29 @@ pipeann_metric_l1(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(PIPEANN_L1);
 }
 
+Datum
+pipeann_metric_hamming(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_HAMMING);
+}
+
+Datum
+pipeann_metric_jaccard(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_JACCARD);
+}
+
 /* And the type, where it is not vector. */
 Datum
 pipeann_type_halfvec(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(PIPEANN_HALFVEC);
+}
+
+Datum
+pipeann_type_bit(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_BIT);
 }
 
 static char *

@@ -136,19 +136,22 @@ typedef enum PipeannMetric
 	PIPEANN_L2 = 1,				/* Euclidean; squared in computations */
 	PIPEANN_IP = 2,				/* negative inner product */
 	PIPEANN_COSINE = 3,			/* cosine distance */
-	PIPEANN_L1 = 4				/* Manhattan distance */
+	PIPEANN_L1 = 4,				/* Manhattan distance */
+	PIPEANN_HAMMING = 5,
+	PIPEANN_JACCARD = 6
 } PipeannMetric;
 
-#define PIPEANN_NUM_METRICS 4
+#define PIPEANN_NUM_METRICS 6
 
 /* The type of the indexed column (index/types.h). On disk: never renumber. */
 typedef enum PipeannType
 {
 	PIPEANN_VECTOR = 0,
-	PIPEANN_HALFVEC = 1
+	PIPEANN_HALFVEC = 1,
+	PIPEANN_BIT = 2
 } PipeannType;
 
-#define PIPEANN_NUM_TYPES 2
+#define PIPEANN_NUM_TYPES 3
 
 /* The storage of a vector's elements. On disk: never renumber. */
 typedef enum PipeannStorage
@@ -160,26 +163,28 @@ typedef enum PipeannStorage
 	PIPEANN_UINT8 = 4,
 	PIPEANN_SQ12 = 5,			/* scalar quantisation (distance/sq.h) */
 	PIPEANN_SQ13 = 6,
-	PIPEANN_SQ14 = 7
+	PIPEANN_SQ14 = 7,
+	PIPEANN_BITS = 8			/* an element is 0 or 1; the first is a byte's highest bit */
 } PipeannStorage;
 
-#define PIPEANN_NUM_STORAGE 8
+#define PIPEANN_NUM_STORAGE 9
 
 /* Bits of an element in scalar quantisation, 0 for other storages. */
 static inline int
 PipeannSqBits(PipeannStorage storage)
 {
-	return storage >= PIPEANN_SQ12 ? 12 + (storage - PIPEANN_SQ12) : 0;
+	return storage >= PIPEANN_SQ12 && storage <= PIPEANN_SQ14 ?
+		12 + (storage - PIPEANN_SQ12) : 0;
 }
 
 /* Whether a storage rounds elements that are not whole numbers. */
 static inline bool
 PipeannIsRounding(PipeannStorage storage)
 {
-	return storage == PIPEANN_FLOAT2 || storage >= PIPEANN_SQ12;
+	return storage == PIPEANN_FLOAT2 || PipeannSqBits(storage) > 0;
 }
 
-/* Bytes of an element of a storage that is not quantised. */
+/* Bytes of an element of a storage that is not quantised, nor of bits. */
 static inline Size
 PipeannElementSize(PipeannStorage storage)
 {
@@ -200,6 +205,8 @@ PipeannVectorBytes(PipeannStorage storage, int dim)
 {
 	int			bits = PipeannSqBits(storage);
 
+	if (storage == PIPEANN_BITS)
+		return (Size) (dim + 7) / 8;
 	return bits > 0 ? (Size) (dim + 7) / 8 * bits + sizeof(float) :
 		dim * PipeannElementSize(storage);
 }

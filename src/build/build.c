@@ -118,11 +118,16 @@ static PipeannStorage
 FormOf(Spool *s, const float *x, double norm)
 {
 	bool	   *fits = s->stats.fits;
-	bool		negative_zero = PipeannHasNegativeZero(x, s->source.dim);
-	bool		as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->source.dim);
-	bool		as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
-		PipeannVectorFits(x, PIPEANN_INT8, s->source.dim);
+	bool		negative_zero;
+	bool		as_uint8;
+	bool		as_int8;
 
+	if (s->source.wanted == s->source.whole)
+		return s->source.whole;
+	negative_zero = PipeannHasNegativeZero(x, s->source.dim);
+	as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->source.dim);
+	as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
+		PipeannVectorFits(x, PIPEANN_INT8, s->source.dim);
 	fits[PIPEANN_UINT8] &= as_uint8;
 	fits[PIPEANN_INT8] &= as_int8;
 	s->stats.negative_zeros |= negative_zero;
@@ -188,7 +193,7 @@ SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 	{
 		RequireFit(s->source.wanted, x, s->source.dim);
 		row.form = FormOf(s, x, row.norm);
-		bytes = s->source.dim * PipeannElementSize(row.form);
+		bytes = PipeannVectorBytes(row.form, s->source.dim);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
 		PipeannVectorFromFloat(x, row.form, s->source.dim, s->scratch);
 		if (s->columns.values != NULL)
@@ -227,7 +232,7 @@ ReadRow(Spool *s, SpoolRow *row)
 		return false;
 	/* an error if this is a part only */
 	ReadBytes(s, (char *) row + got, sizeof(*row) - got);
-	ReadBytes(s, s->scratch, s->source.dim * PipeannElementSize(row->form));
+	ReadBytes(s, s->scratch, PipeannVectorBytes(row->form, s->source.dim));
 	if (s->columns.values != NULL)
 	{
 		ReadBytes(s, s->row, sizeof(PipeannRow));
@@ -475,6 +480,14 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 									 (int64) state->spool.stats.rows);
 }
 
+/* The storage that options ask for, or the only one that there is. */
+static PipeannStorage
+StorageOf(PipeannType type, const PipeannOptions *options)
+{
+	return PipeannTypes[type].one_storage ? PipeannTypes[type].storage :
+		(PipeannStorage) options->storage;
+}
+
 /* What an index's columns and options say of the layout that is wanted. */
 static PipeannLayout
 IndexLayout(Relation index)
@@ -482,7 +495,7 @@ IndexLayout(Relation index)
 	return (PipeannLayout) {
 		.dim = PipeannIndexDimensions(index),.type = PipeannIndexType(index),
 		.metric = PipeannIndexMetric(index),
-		.storage = PipeannGetOptions(index)->storage
+		.storage = StorageOf(PipeannIndexType(index), PipeannGetOptions(index))
 	};
 }
 
@@ -517,7 +530,8 @@ static Size
 MemoryForRows(const BuildState *state)
 {
 	const Spool *s = &state->spool;
-	PipeannStorage storage = s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
+	PipeannStorage storage = s->source.wanted == s->source.whole ?
+		s->source.whole : s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
 	PipeannVectors v = {.dim = s->source.dim};
 	PipeannGraphParams params = state->params;
@@ -565,12 +579,18 @@ MakeNodes(BuildState *state)
 
 /* ---------- the metapage ---------- */
 
-/* Errors if a storage that was chosen is not for such vectors, which it rotates. */
+/* Errors if a storage that was chosen is not for such vectors, which it may rotate. */
 static void
-CheckStorage(PipeannStorage storage, int dim, PipeannMetric metric)
+CheckStorage(PipeannStorage storage, PipeannType type, int dim,
+			 PipeannMetric metric)
 {
 	int			bits = PipeannSqBits(storage);
 
+	if (PipeannTypes[type].one_storage && storage != PIPEANN_STORAGE_AUTO)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("storage of type %s cannot be chosen",
+						PipeannTypes[type].name)));
 	if (bits > 0 && metric == PIPEANN_L1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -619,7 +639,7 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	PipeannLayout wanted = IndexLayout(index);
 	PipeannAttributes *attributes;
 
-	CheckStorage(wanted.storage, wanted.dim, wanted.metric);
+	CheckStorage(options->storage, wanted.type, wanted.dim, wanted.metric);
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
 	meta->format = PIPEANN_FORMAT;
@@ -902,17 +922,17 @@ pipeannbuildempty(Relation index)
 {
 	PipeannMeta *meta = palloc0(sizeof(PipeannMeta));
 	const PipeannOptions *options = PipeannGetOptions(index);
+	PipeannStorage storage = IndexLayout(index).storage;
 	PipeannRowSizes no_rows = {0};
 	Buffer		buffer;
 
 	PipeannCheckColumns(index);
-	MetaInit(meta, index, options->storage != PIPEANN_STORAGE_AUTO ?
-			 (PipeannStorage) options->storage :
+	MetaInit(meta, index, storage != PIPEANN_STORAGE_AUTO ? storage :
 			 PipeannTypes[PipeannIndexType(index)].storage,
 			 PipeannInitialM(options), &no_rows);
 	if (options->m == PIPEANN_AUTO_M)
 		meta->degree.reason = PIPEANN_DEGREE_FEW_ROWS;
-	if (options->storage == PIPEANN_STORAGE_AUTO)
+	if (storage == PIPEANN_STORAGE_AUTO)
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
 	meta->flags |= PIPEANN_META_ALL_ROWS;
 	LockRelationForExtension(index, ExclusiveLock);
@@ -970,7 +990,7 @@ TakeSample(const PipeannBuildInput *in)
 
 	SpoolInit(team, &spool, sampled_columns, (PipeannLayout) {
 			  .dim = in->dim,.type = in->type,.metric = PIPEANN_L2,
-			  .storage = in->options->storage
+			  .storage = StorageOf(in->type, in->options)
 			  }, 1);
 	for (int i = 0; i < in->nsample; i++)
 	{
@@ -1146,7 +1166,7 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	Sampled		sampled;
 
 	PipeannCheckOptions(in->options);
-	CheckStorage(in->options->storage, in->dim, PIPEANN_L2);
+	CheckStorage(in->options->storage, in->type, in->dim, PIPEANN_L2);
 	sampled = TakeSample(in);
 	ForeseeMeta(in, &sampled, meta);
 	memset(estimate, 0, sizeof(*estimate));

@@ -329,7 +329,13 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 	if (PipeannTeamLeads(team))
 		MoveSamples(x, n, dim, s.aside);
 	PipeannTeamMeet(team);
-	if (!TakeSiblings(team, k, &s, centroids))
+	if (k->layout.storage == PIPEANN_BITS && PipeannPqHoldsBits(&k->pq))
+	{
+		if (PipeannTeamLeads(team))
+			PipeannPqPatterns(&k->pq, centroids);
+		PipeannTeamMeet(team);
+	}
+	else if (!TakeSiblings(team, k, &s, centroids))
 		PipeannPqTrain(team, &k->pq, k->pq.nsubvectors, x, n - s.aside, SEED,
 					   centroids);
 	k->pq.centroids = centroids;

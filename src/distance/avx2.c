@@ -12,6 +12,7 @@
 #include <cpuid.h>
 
 #include "distance/avx2.h"
+#include "distance/bits.h"
 #include "distance/pq_scan.h"
 #include "distance/sq.h"
 
@@ -625,6 +626,7 @@ PipeannCpuHasAvx2(void)
 	__builtin_cpu_init();
 	return __builtin_cpu_supports("avx2") &&
 		__builtin_cpu_supports("fma") &&
+		__builtin_cpu_supports("popcnt") &&
 		__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&
 		(ecx & bit_F16C) != 0;
 }

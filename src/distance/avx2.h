@@ -11,9 +11,9 @@
 
 #include "distance/distance.h"
 
-#define AVX2 __attribute__((target("avx2,fma,f16c")))
+#define AVX2 __attribute__((target("avx2,fma,f16c,popcnt")))
 #define AVX2_INLINE \
-	static inline __attribute__((always_inline, target("avx2,fma,f16c")))
+	static inline __attribute__((always_inline, target("avx2,fma,f16c,popcnt")))
 
 /*
  * Between two vectors in half precision AVX2 is faster than AVX-512: to convert

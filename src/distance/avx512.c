@@ -16,6 +16,7 @@
 #if defined(__x86_64__)
 
 #include "distance/avx2.h"
+#include "distance/bits.h"
 #include "distance/pq_scan.h"
 #include "distance/sq.h"
 
@@ -26,7 +27,7 @@
 #else
 #include <immintrin.h>
 
-#define TARGET target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")
+#define TARGET target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c,popcnt")
 #endif
 
 #define AVX512 __attribute__((TARGET))

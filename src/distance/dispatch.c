@@ -74,15 +74,29 @@ PipeannVectorToFloat(const void *src, PipeannStorage storage, int dim,
 		PipeannKernel->rotate(dst, dim, true);
 }
 
-const float *
-PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
-				float *rotated)
+/* Elements are 0 or 1; bits beyond the last one are zeros. */
+static void
+PackBits(const float *x, int dim, uint8 *bits)
 {
-	if (PipeannSqBits(storage) == 0)
+	memset(bits, 0, PipeannVectorBytes(PIPEANN_BITS, dim));
+	for (int i = 0; i < dim; i++)
+		bits[i / 8] |= (uint8) ((x[i] != 0) << (7 - i % 8));
+}
+
+const void *
+PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
+				float *room)
+{
+	if (!PipeannQueryIsOther(storage))
 		return query;
-	memcpy(rotated, query, dim * sizeof(float));
-	PipeannKernel->rotate(rotated, dim, false);
-	return rotated;
+	if (storage == PIPEANN_BITS)
+		PackBits(query, dim, (uint8 *) room);
+	else
+	{
+		memcpy(room, query, dim * sizeof(float));
+		PipeannKernel->rotate(room, dim, false);
+	}
+	return room;
 }
 
 /*
@@ -124,6 +138,8 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 		PipeannKernel->to_half(src, dim, dst);
 	else if (PipeannSqBits(storage) > 0)
 		Quantize(src, storage, dim, dst);
+	else if (storage == PIPEANN_BITS)
+		PackBits(src, dim, dst);
 	else
 		for (int i = 0; i < dim; i++)
 			StoreElement(dst, storage, i, src[i]);
@@ -138,6 +154,10 @@ PipeannVectorFits(const float *src, PipeannStorage storage, int dim)
 	{
 		float		element;
 
+		if (storage == PIPEANN_BITS && (src[i] == 0 || src[i] == 1))
+			continue;
+		if (storage == PIPEANN_BITS)
+			return false;
 		StoreElement(&element, storage, 0, src[i]);
 		if (LoadElement(&element, storage, 0) != src[i])
 			return false;

@@ -16,10 +16,11 @@
 #include "base/base.h"
 
 /*
- * Distance between a query (float[dim]) and a stored vector of dim elements. For a
- * quantised vector the query has to be rotated (PipeannQueryFor()).
+ * Distance between a query, float[dim], and a stored vector of dim elements. For a
+ * quantised vector the query has to be rotated, for one of bits it is bits
+ * (PipeannQueryFor()).
  */
-typedef float (*PipeannQueryFn) (const float *q, const void *v, int dim);
+typedef float (*PipeannQueryFn) (const void *q, const void *v, int dim);
 
 /* Distance between two stored vectors of dim elements of the same storage. */
 typedef float (*PipeannPairFn) (const void *a, const void *b, int dim);
@@ -57,7 +58,7 @@ typedef struct PipeannKernels
 
 	/*
 	 * Squared L2, inner product and L1, indexed by PipeannStorage; no L1 of vectors
-	 * that are rotated.
+	 * that are rotated, nor of bits, of which it is the squared L2.
 	 */
 	PipeannQueryFn l2[PIPEANN_NUM_STORAGE];
 	PipeannQueryFn dot[PIPEANN_NUM_STORAGE];
@@ -207,12 +208,19 @@ PipeannSqSuits(int dim)
 }
 
 /*
- * The query of kernels for a storage: query[dim] itself, or rotated, in
- * rotated[dim]. Rotating errs by 10 ulp of the norm at the most, which
+ * The query of kernels for a storage: query[dim] itself, or another form of it in
+ * room[dim]. Rotating errs by 10 ulp of the norm at the most, which
  * PIPEANN_ARITHMETIC_ERROR() has room for.
  */
-extern const float *PipeannQueryFor(PipeannStorage storage, const float *query,
-									int dim, float *rotated);
+extern const void *PipeannQueryFor(PipeannStorage storage, const float *query,
+								   int dim, float *room);
+
+/* Whether it is another form. */
+static inline bool
+PipeannQueryIsOther(PipeannStorage storage)
+{
+	return PipeannSqBits(storage) > 0 || storage == PIPEANN_BITS;
+}
 
 /*
  * Convert elements: src[dim] in storage to dst[dim], and back. To integers,

@@ -11,7 +11,7 @@
  */
 #define QUERY_KERNEL(name, storage, term) \
 KERNEL static float \
-name(const float *q, const void *v, int dim) \
+name(const void *q, const void *v, int dim) \
 { \
 	return FloatSum(q, PIPEANN_FLOAT4, v, storage, dim, term); \
 }
@@ -36,6 +36,13 @@ KERNEL static float \
 name(const void *a, const void *b, int dim) \
 { \
 	return BytePair(a, b, dim, is_signed, is_dot); \
+}
+
+#define BIT_KERNEL(name, term) \
+KERNEL static float \
+name(const void *a, const void *b, int dim) \
+{ \
+	return BitSum(a, b, dim, term); \
 }
 
 #define CENTROID_KERNEL(name, term) \
@@ -80,6 +87,22 @@ BYTE_PAIR_KERNEL(DotPairUint8, false, true)
 SQ_KERNELS(12)
 SQ_KERNELS(13)
 SQ_KERNELS(14)
+
+BIT_KERNEL(BitsDifferent, SQUARES)
+BIT_KERNEL(BitsCommon, PRODUCTS)
+
+KERNEL static void
+BitsToFloat(const void *src, int dim, float *dst)
+{
+	const uint8 *bytes = src;
+	int			i = 0;
+
+	for (; i + 8 <= dim; i += 8)
+		for (int k = 0; k < 8; k++)
+			dst[i + k] = (float) (bytes[i / 8] >> (7 - k) & 1);
+	for (; i < dim; i++)
+		dst[i] = (float) (bytes[i / 8] >> (7 - i % 8) & 1);
+}
 
 KERNEL static void
 SqRotate(float *x, int dim, bool back)
@@ -154,14 +177,15 @@ Float4ToFloat(const void *src, int dim, float *dst)
 
 const PipeannKernels SET = {
 	.name = SET_NAME,
-	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8, L2Sq12, L2Sq13, L2Sq14},
+	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8, L2Sq12, L2Sq13, L2Sq14,
+	BitsDifferent},
 	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8, DotSq12, DotSq13,
-	DotSq14},
+	DotSq14, BitsCommon},
 	.l1 = {NULL, L1Float4, L1Float2, L1Int8, L1Uint8},
 	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8,
-	L2PairSq12, L2PairSq13, L2PairSq14},
+	L2PairSq12, L2PairSq13, L2PairSq14, BitsDifferent},
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8, DotPairUint8,
-	DotPairSq12, DotPairSq13, DotPairSq14},
+	DotPairSq12, DotPairSq13, DotPairSq14, BitsCommon},
 	.pq_scan = PqScan,
 	.centroid_l2 = CentroidL2,
 	.centroid_dot = CentroidDot,
@@ -174,7 +198,7 @@ const PipeannKernels SET = {
 	.keep_members = KeepMembers,
 	.keep_range = KeepRange,
 	.to_float = {NULL, Float4ToFloat, Float2ToFloat, Int8ToFloat, Uint8ToFloat,
-	Sq12ToFloat, Sq13ToFloat, Sq14ToFloat},
+	Sq12ToFloat, Sq13ToFloat, Sq14ToFloat, BitsToFloat},
 	.rotate = SqRotate,
 	.quantize = SqQuantize,
 	.to_fixed = ToFixed,

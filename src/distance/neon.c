@@ -11,6 +11,7 @@
 
 #include <arm_neon.h>
 
+#include "distance/bits.h"
 #include "distance/pq_scan.h"
 #include "distance/sq.h"
 

@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "distance/bits.h"
 #include "distance/pq_scan.h"
 #include "distance/sq.h"
 

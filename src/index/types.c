@@ -15,8 +15,9 @@
 #endif
 
 const PipeannTypeInfo PipeannTypes[PIPEANN_NUM_TYPES] = {
-	[PIPEANN_VECTOR] = {"vector", PIPEANN_FLOAT4},
-	[PIPEANN_HALFVEC] = {"halfvec", PIPEANN_FLOAT2}
+	[PIPEANN_VECTOR] = {"vector", PIPEANN_FLOAT4, PIPEANN_MAX_DIM},
+	[PIPEANN_HALFVEC] = {"halfvec", PIPEANN_FLOAT2, PIPEANN_MAX_DIM},
+	[PIPEANN_BIT] = {"bit", PIPEANN_BITS, PIPEANN_MAX_BITS, true}
 };
 
 /* The type by an operator class's support function for it, which may be none. */
@@ -52,11 +53,11 @@ PipeannTypmodDimensions(PipeannType type, int32 typmod)
 				 errmsg("column does not have dimensions"),
 				 errhint("Declare them in the column's type, as in %s(768), or cast to it in the index expression.",
 						 PipeannTypes[type].name)));
-	if (typmod > PIPEANN_MAX_DIM)
+	if (typmod > PipeannTypes[type].max_dim)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("column cannot have more than %d dimensions for a pipeann index",
-						PIPEANN_MAX_DIM)));
+						PipeannTypes[type].max_dim)));
 	return typmod;
 }
 
@@ -73,6 +74,20 @@ AsFloats(PipeannStorage storage, const void *elements, int dim)
 	return x;
 }
 
+/* Errors if a value has another number of dimensions, as its type's operators do. */
+static void
+CheckDimensions(PipeannType type, const PipeannValue *value, int dim)
+{
+	if (type == PIPEANN_BIT && value->bits != dim)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("different bit lengths %d and %d", dim, value->bits)));
+	if (type != PIPEANN_BIT && value->dim != dim)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("expected %d dimensions, not %d", dim, value->dim)));
+}
+
 /*
  * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext.
  * Errors if it has another number of dimensions.
@@ -87,10 +102,7 @@ PipeannDatumElements(PipeannType type, Datum value, int dim)
 	PipeannValue *vector = (PipeannValue *) PG_DETOAST_DATUM(value);
 	const float *x;
 
-	if (vector->dim != dim)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("expected %d dimensions, not %d", dim, vector->dim)));
+	CheckDimensions(type, vector, dim);
 	if (VARSIZE(vector) < PipeannValueBytes(type, dim))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -111,8 +123,11 @@ PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
 	PipeannValue *vector = value;
 
 	SET_VARSIZE(vector, PipeannValueBytes(type, dim));
-	vector->dim = (int16) dim;
-	vector->unused = 0;
+	vector->bits = 0;
+	if (type == PIPEANN_BIT)
+		vector->bits = dim;
+	else
+		vector->dim = (int16) dim;
 	PipeannVectorFromFloat(x, PipeannTypes[type].storage, dim,
 						   vector->elements);
 }

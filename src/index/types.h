@@ -16,14 +16,23 @@ typedef struct PipeannTypeInfo
 {
 	const char *name;			/* of pgvector's type */
 	PipeannStorage storage;		/* of a value's elements: it loses nothing */
+	int			max_dim;
+	bool		one_storage;	/* there is no other for it */
 } PipeannTypeInfo;
 
 /* A value in memory. */
 typedef struct PipeannValue
 {
 	int32		vl_len_;
-	int16		dim;
-	int16		unused;
+	union
+	{
+		struct
+		{
+			int16		dim;
+			int16		unused;
+		};
+		int32		bits;		/* of a PIPEANN_BIT */
+	};
 	char		elements[FLEXIBLE_ARRAY_MEMBER];
 } PipeannValue;
 
@@ -43,7 +52,7 @@ static inline Size
 PipeannValueBytes(PipeannType type, int dim)
 {
 	return offsetof(PipeannValue, elements) +
-		mul_size(dim, PipeannElementSize(PipeannTypes[type].storage));
+		PipeannVectorBytes(PipeannTypes[type].storage, dim);
 }
 
 #endif							/* PIPEANN_INDEX_TYPES_H */

@@ -90,14 +90,16 @@ PipeannPqNew(int dim, int nsubvectors)
  * The bytes of a code for pq_bytes = 0.
  *
  * Half a byte for each dimension, or of wide vectors an eighth of one; as a multiple of 8
- * and within bounds.
+ * and within bounds. Bits are taken as they are.
  */
 int
-PipeannPqAutoBytes(int dim)
+PipeannPqAutoBytes(PipeannStorage storage, int dim)
 {
 	int			bytes = ((dim + 1) / 2 + 7) / 8 * 8;
 	int			wide = dim / WIDE_DIMENSIONS / 8 * 8;
 
+	if (storage == PIPEANN_BITS)
+		return Min((dim + 7) / 8, PIPEANN_MAX_PQ_BYTES);
 	bytes = Max(bytes, MIN_AUTO_BYTES);
 	bytes = Min(bytes, Max(MAX_AUTO_BYTES, wide));
 	bytes = Min(bytes, PIPEANN_MAX_PQ_BYTES);
@@ -196,6 +198,36 @@ MakeCosine(float *row, int nsubvectors)
 		row[i] = 0.5f * row[i] - 1.0f / nsubvectors;
 }
 
+/* Of that Jaccard distance is taken to be as the table is made for. */
+#define JACCARD_NEAR 0.5f
+
+/*
+ * Jaccard distance is (missing + extra) / (ones of q + extra), with the ones of q that x
+ * does not have, and those that only x has. It is no sum over subvectors; near a distance
+ * of J it grows by the first as by 1, by the second as by 1 - J.
+ *
+ * row: squared distances. With a subvector's inner products, missing is the query's ones
+ * less these.
+ */
+static void
+MakeJaccard(const PipeannPq *pq, int subvector, const float *q, float ones,
+			float *row)
+{
+	const float near = JACCARD_NEAR;
+	const float *x = q + pq->start[subvector];
+	float		scale = (2 - near) / (2 * ones);
+	float		own = 0;
+	float		common[PIPEANN_CENTROIDS];
+
+	PipeannKernel->centroid_dot(x, pq->centroids + pq->offset[subvector],
+								pq->len[subvector], common);
+	for (int d = 0; d < pq->len[subvector]; d++)
+		own += x[d];
+	for (int i = 0; i < PIPEANN_CENTROIDS; i++)
+		row[i] = (near * near / 2) / pq->nsubvectors +
+			scale * ((1 - near) * row[i] + near * (own + common[i]));
+}
+
 /*
  * Compute the table of query q[dim], table[nsubvectors][256]: parts of the
  * order key (search/search.h) of q and a code. For cosine q, and what codes
@@ -205,6 +237,10 @@ void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			   float *table)
 {
+	float		ones = 0;
+
+	for (int d = 0; metric == PIPEANN_JACCARD && d < pq->dim; d++)
+		ones += q[d];
 	for (int j = 0; j < pq->nsubvectors; j++)
 	{
 		const float *x = q + pq->start[j];
@@ -219,6 +255,8 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
 		if (metric == PIPEANN_COSINE)
 			MakeCosine(row, pq->nsubvectors);
+		else if (metric == PIPEANN_JACCARD)
+			MakeJaccard(pq, j, q, Max(ones, 1), row);
 	}
 }
 
@@ -535,6 +573,17 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	pfree(c.sum);
 	pfree(c.distance);
 	pfree(c.samples);
+}
+
+/* Centroids that are all patterns of a subvector's bits, for PipeannPqHoldsBits(). */
+void
+PipeannPqPatterns(const PipeannPq *layout, float *centroids)
+{
+	for (int j = 0; j < layout->nsubvectors; j++)
+		for (int d = 0; d < layout->len[j]; d++)
+			for (int i = 0; i < PIPEANN_CENTROIDS; i++)
+				centroids[layout->offset[j] + d * PIPEANN_CENTROIDS + i] =
+					(float) (i >> (7 - d) & 1);
 }
 
 /*

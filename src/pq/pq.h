@@ -63,7 +63,7 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 
 /* pq.c */
 extern PipeannPq PipeannPqNew(int dim, int nsubvectors);
-extern int	PipeannPqAutoBytes(int dim);
+extern int	PipeannPqAutoBytes(PipeannStorage storage, int dim);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 								uint8 *codes, Size code_stride, float *errors);
 extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
@@ -75,6 +75,18 @@ extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 						   int count, const float *samples, uint32 n,
 						   uint64 seed, float *centroids);
+
+extern void PipeannPqPatterns(const PipeannPq *layout, float *centroids);
+
+/*
+ * Whether a byte has room for each of the elements that it stands for, if they are bits:
+ * then centroids are all patterns, and codes lose nothing.
+ */
+static inline bool
+PipeannPqHoldsBits(const PipeannPq *pq)
+{
+	return pq->dim <= 8 * pq->nsubvectors;
+}
 
 /* Number i of so many subvectors, evenly spaced. */
 static inline int

@@ -791,7 +791,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	search->query = query;
 	search->params = *params;
 	search->params.ef = Max(params->ef, 1);
-	if (PipeannSqBits(layout->storage) > 0)
+	if (PipeannQueryIsOther(layout->storage))
 		PIPEANN_RESERVE(search->rotated, search->rotated_size, layout->dim);
 	search->stored_query = PipeannQueryFor(layout->storage, query, layout->dim,
 										   search->rotated);

@@ -136,9 +136,12 @@ PipeannAddEntryPages(PipeannSearch *search)
  * its slot's aux.
  */
 float
-PipeannExactDistance(const PipeannLayout *layout, const float *query,
+PipeannExactDistance(const PipeannLayout *layout, const void *query,
 					 const void *vector, PipeannStorage storage, float aux)
 {
+	float		different;
+	float		common;
+
 	/* of a switch with a case more gcc makes a table, which takes longer */
 	if (layout->metric == PIPEANN_L2)
 		return PipeannKernel->l2[storage] (query, vector, layout->dim);
@@ -146,7 +149,14 @@ PipeannExactDistance(const PipeannLayout *layout, const float *query,
 		return -PipeannKernel->dot[storage] (query, vector, layout->dim);
 	if (layout->metric == PIPEANN_COSINE)
 		return -PipeannKernel->dot[storage] (query, vector, layout->dim) * aux;
-	return PipeannKernel->l1[storage] (query, vector, layout->dim);
+	if (layout->metric == PIPEANN_L1)
+		return PipeannKernel->l1[storage] (query, vector, layout->dim);
+	/* of zeroes and ones: by how many two differ, and how many ones they share */
+	different = PipeannKernel->l2[storage] (query, vector, layout->dim);
+	if (layout->metric == PIPEANN_HAMMING)
+		return different;
+	common = PipeannKernel->dot[storage] (query, vector, layout->dim);
+	return common > 0 ? different / (different + common) : 1;
 }
 
 static void

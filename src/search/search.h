@@ -193,7 +193,7 @@ extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
 /* pages.c */
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 extern float PipeannExactDistance(const PipeannLayout *layout,
-								  const float *query, const void *vector,
+								  const void *query, const void *vector,
 								  PipeannStorage storage, float aux);
 
 /* code_scan.c */

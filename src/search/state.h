@@ -82,7 +82,7 @@ struct PipeannSearch
 	PipeannCounters *counters;
 	const float *query;
 	PipeannSearchParams params;
-	const float *stored_query;	/* the query of the storage's kernels */
+	const void *stored_query;	/* the query of the storage's kernels */
 	PipeannBounds bounds;		/* of a storage that rounds */
 	float		query_square;	/* its squared length, if there are strays */
 

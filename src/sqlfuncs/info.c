@@ -23,7 +23,8 @@ PG_FUNCTION_INFO_V1(pipeann_stats);
 static const char *const storage_names[] = {
 	[PIPEANN_FLOAT4] = "float4", [PIPEANN_FLOAT2] = "float2",
 	[PIPEANN_INT8] = "int8", [PIPEANN_UINT8] = "uint8",
-	[PIPEANN_SQ12] = "sq12", [PIPEANN_SQ13] = "sq13", [PIPEANN_SQ14] = "sq14"
+	[PIPEANN_SQ12] = "sq12", [PIPEANN_SQ13] = "sq13", [PIPEANN_SQ14] = "sq14",
+	[PIPEANN_BITS] = "bits"
 };
 
 static const char *const place_names[] = {

@@ -203,7 +203,9 @@ MakeQuery(RecallState *state)
 	for (int d = 0; n > 0 && d < l->dim; d++)
 		x[d] = near[pg_prng_uint64_range(&pg_global_prng_state, 0, n - 1) *
 					l->dim + d];
-	length = PipeannNorm(state->query, l->dim);
+	/* bits stay bits */
+	length = l->storage == PIPEANN_BITS ? PipeannNorm(x, l->dim) :
+		PipeannNorm(state->query, l->dim);
 	norm = PipeannNorm(x, l->dim);
 	if (norm > 0)
 		for (int d = 0; d < l->dim; d++)

@@ -118,8 +118,10 @@ PipeannBoundsFloor(const PipeannBounds *bounds, float least, float most)
 	{
 		case PIPEANN_L2:
 		case PIPEANN_L1:
+		case PIPEANN_HAMMING:
 			return value * (1 - worst);
 		case PIPEANN_COSINE:
+		case PIPEANN_JACCARD:
 			return value - worst;
 		default:
 			return value - worst * ((double) most - least) /

@@ -70,7 +70,7 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 	l->max_degree = w.max_degree;
 	l->row_bytes = w.row_bytes;
 	l->pq_bytes = w.pq_bytes > 0 ? Min(w.pq_bytes, w.dim) :
-		PipeannPqAutoBytes(w.dim);
+		PipeannPqAutoBytes(w.storage, w.dim);
 
 	min_size = MinSlotSize(l);
 	if (min_size <= PIPEANN_PAYLOAD)

@@ -1087,6 +1087,72 @@ ConversionsClampAndRound(void)
 	}
 }
 
+/* Vectors of bits that end `back` bytes before a guard page, and one query's. */
+static void
+CheckBits(int dim, int ones, int back)
+{
+	static float x[2][64000];
+	Size		size = PipeannVectorBytes(PIPEANN_BITS, dim);
+	char	   *v[2] = {GuardA.end - back - size, GuardB.end - back - size};
+	float	   *room = (float *) GuardQ.end - dim;
+	float	   *out = PipeannAlloc(dim * sizeof(float));
+	uint64		random = dim * 10 + ones;
+	int			different = 0;
+	int			common = 0;
+	const void *query;
+
+	for (int i = 0; i < dim; i++)
+	{
+		for (int k = 0; k < 2; k++)
+			x[k][i] = (int) (UnitRandom(&random) % 8) < ones;
+		different += x[0][i] != x[1][i];
+		common += x[0][i] == 1 && x[1][i] == 1;
+	}
+	for (int k = 0; k < 2; k++)
+	{
+		CHECK(PipeannVectorFits(x[k], PIPEANN_BITS, dim));
+		memset(v[k], 77, size);
+		PipeannVectorFromFloat(x[k], PIPEANN_BITS, dim, v[k]);
+		for (Size i = 0; i < size * 8; i++)
+			if (!CHECK(((uint8) v[k][i / 8] >> (7 - i % 8) & 1) ==
+					   (i < (Size) dim && x[k][i] == 1)))
+				break;
+	}
+	query = PipeannQueryFor(PIPEANN_BITS, x[0], dim, room);
+	CHECK(memcmp(query, v[0], size) == 0);
+	for (int k = 0; k < NumSets; k++)
+	{
+		bool		good = CHECK(Sets[k]->l2[PIPEANN_BITS] (query, v[1], dim) == different);
+
+		good &= CHECK(Sets[k]->dot[PIPEANN_BITS] (query, v[1], dim) == common);
+		good &= CHECK(Sets[k]->l2_pair[PIPEANN_BITS] (v[0], v[1], dim) == different);
+		good &= CHECK(Sets[k]->dot_pair[PIPEANN_BITS] (v[0], v[1], dim) == common);
+		memset(out, 77, dim * sizeof(float));
+		Sets[k]->to_float[PIPEANN_BITS] (v[1], dim, out);
+		good &= CHECK(memcmp(out, x[1], dim * sizeof(float)) == 0);
+		if (!good)
+			NOTE("set %s, %d bits", Sets[k]->name, dim);
+	}
+	pfree(out);
+}
+
+static void
+VectorsOfBits(void)
+{
+	static const int large[] = {511, 512, 513, 1000, 1024, 4097, 63999, 64000};
+
+	for (int dim = 1; dim <= 300; dim++)
+		for (int back = 0; back < 3; back++)
+			CheckBits(dim, 1 + dim % 8, back);
+	for (int i = 0; i < (int) (sizeof(large) / sizeof(large[0])); i++)
+		for (int ones = 0; ones <= 8; ones += 4)
+			CheckBits(large[i], ones, i % 2);
+	CHECK(!Fits(0.5f, PIPEANN_BITS));
+	CHECK(!Fits(-1, PIPEANN_BITS));
+	CHECK(!Fits(2, PIPEANN_BITS));
+	CHECK(!Fits(__builtin_nanf(""), PIPEANN_BITS));
+}
+
 /* Vectors to quantise: even, with one large element, all alike, and extreme ones. */
 static void
 FillToQuantize(int kind, int dim, uint64 *random, float *x)
@@ -1283,7 +1349,7 @@ int
 main(void)
 {
 	FindSets();
-	GuardQ = AllocInTree(MAX_DIM * sizeof(float));
+	GuardQ = AllocInTree(64000 * sizeof(float));
 	GuardA = AllocInTree(256 * 168 * sizeof(float));
 	GuardB = AllocInTree(MAX_DIM * sizeof(float) + 8);
 
@@ -1310,6 +1376,7 @@ main(void)
 	UNIT_RUN(AllHalfsConvert);
 	UNIT_RUN(VectorsToHalfs);
 	UNIT_RUN(FixedPointNumbers);
+	UNIT_RUN(VectorsOfBits);
 	UNIT_RUN(QuantizedVectors);
 	UNIT_RUN(RotationsKeepDistances);
 	return UnitDone();

@@ -135,18 +135,23 @@ LayoutIsStable(void)
 static void
 AutomaticSizes(void)
 {
-	CHECK(PipeannPqAutoBytes(1) == 1);
-	CHECK(PipeannPqAutoBytes(15) == 15);
-	CHECK(PipeannPqAutoBytes(16) == 16);
-	CHECK(PipeannPqAutoBytes(33) == 24);
-	CHECK(PipeannPqAutoBytes(100) == 56);
-	CHECK(PipeannPqAutoBytes(128) == 64);
-	CHECK(PipeannPqAutoBytes(192) == 96);
-	CHECK(PipeannPqAutoBytes(784) == 96);
-	CHECK(PipeannPqAutoBytes(831) == 96);
-	CHECK(PipeannPqAutoBytes(832) == 104);
-	CHECK(PipeannPqAutoBytes(1536) == 192);
-	CHECK(PipeannPqAutoBytes(16000) == 1024);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 1) == 1);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 15) == 15);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 16) == 16);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 33) == 24);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 100) == 56);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 128) == 64);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 192) == 96);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 784) == 96);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 831) == 96);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 832) == 104);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 1536) == 192);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 16000) == 1024);
+	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 1) == 1);
+	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 8) == 1);
+	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 9) == 2);
+	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 384) == 48);
+	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 64000) == 1024);
 }
 
 /*
@@ -321,6 +326,63 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 	pfree(code);
 	pfree(decoded);
 	pfree(table);
+}
+
+/*
+ * Codes of bits lose nothing: their distances are Hamming distances, and for Jaccard
+ * distance what pq.c says of missing and extra ones.
+ */
+static void
+CodesOfBits(void)
+{
+	static float x[2][100];
+	static float decoded[100];
+	static const int dims[] = {1, 7, 8, 9, 63, 64, 65, 100};
+	uint64		random = 1;
+
+	for (int i = 0; i < (int) (sizeof(dims) / sizeof(dims[0])); i++)
+	{
+		int			dim = dims[i];
+		PipeannPq	pq = PipeannPqNew(dim, (dim + 7) / 8);
+		float	   *centroids = PipeannArray(float, PipeannPqCentroidCount(dim));
+		float	   *table = PipeannArray(float, (Size) pq.nsubvectors * 256);
+
+		CHECK(PipeannPqHoldsBits(&pq));
+		PipeannPqPatterns(&pq, centroids);
+		pq.centroids = centroids;
+		for (int round = 0; round < 100; round++)
+		{
+			uint8		code[13];
+			const uint8 *codes[1] = {code};
+			float		sum;
+			float		different = 0;
+			float		common = 0;
+			float		ones[2] = {0};
+
+			for (int d = 0; d < dim; d++)
+			{
+				for (int k = 0; k < 2; k++)
+				{
+					x[k][d] = (float) (UnitRandom(&random) & 1);
+					ones[k] += x[k][d];
+				}
+				different += x[0][d] != x[1][d];
+				common += x[0][d] * x[1][d];
+			}
+			PipeannPqEncode(&pq, x[1], code);
+			PipeannPqDecode(&pq, code, decoded);
+			CHECK(memcmp(decoded, x[1], dim * sizeof(float)) == 0);
+			PipeannPqTable(&pq, PIPEANN_HAMMING, x[0], table);
+			PipeannKernel->pq_scan(table, pq.nsubvectors, codes, 1, &sum);
+			CHECK(sum == different);
+			PipeannPqTable(&pq, PIPEANN_JACCARD, x[0], table);
+			PipeannKernel->pq_scan(table, pq.nsubvectors, codes, 1, &sum);
+			CHECK_CLOSE(sum, 0.125 + 0.75 / Max(ones[0], 1) *
+						(ones[0] - common + 0.5 * (ones[1] - common)), 1e-5);
+		}
+		pfree(centroids);
+		pfree(table);
+	}
 }
 
 /* From the codebook by code comes what comes from the codebook, whatever the lengths. */
@@ -656,6 +718,7 @@ main(void)
 	UNIT_RUN(LayoutIsStable);
 	UNIT_RUN(AutomaticSizes);
 	UNIT_RUN(TrainingLowersTheError);
+	UNIT_RUN(CodesOfBits);
 	UNIT_RUN(DecodersAgree);
 	UNIT_RUN(TableSumsAreDistances);
 	UNIT_RUN(CodesAreNearest);
