@@ -42,7 +42,7 @@ PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
 	k->generation = generation;
 	k->layout = *l;
 	k->widths = meta->widths;
-	k->pq = PipeannPqNew(l->dim, l->pq_bytes);
+	k->pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 }
 
 /* ---------- attribute codes, by rows in memory ---------- */
@@ -329,7 +329,7 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 	if (PipeannTeamLeads(team))
 		MoveSamples(x, n, dim, s.aside);
 	PipeannTeamMeet(team);
-	if (k->layout.storage == PIPEANN_BITS && PipeannPqHoldsBits(&k->pq))
+	if (k->pq.bits)
 	{
 		if (PipeannTeamLeads(team))
 			PipeannPqPatterns(&k->pq, centroids);

@@ -478,7 +478,7 @@ SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
 	PipeannCodes *codes = &attachment->model.codes;
 	MemoryContext old = MemoryContextSwitchTo(attachment->context);
 
-	codes->pq = PipeannPqNew(l->dim, l->pq_bytes);
+	codes->pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 	MemoryContextSwitchTo(old);
 	codes->attr_bytes = l->attr_bytes;
 	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;

@@ -76,6 +76,14 @@ typedef struct PipeannKernels
 							const uint8 *const *codes, int n, float *out);
 
 	/*
+	 * The same of codes that are bits, of so many bytes, as is the query: by how many
+	 * they differ, or that by the number of ones that either has.
+	 */
+	void		(*bit_scan) (const void *query, int bytes,
+							 const uint8 *const *codes, int n, bool jaccard,
+							 float *out);
+
+	/*
 	 * A row of a distance table, or the distances of an encoder: for each of
 	 * the 256 centroids of a subvector, out[k] = sum over d < len of
 	 * (x[d] - centroids[d * 256 + k])^2, for dot the negative sum of products,

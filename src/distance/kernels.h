@@ -147,6 +147,16 @@ PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
 	PqScanBody(table, nsubvectors, codes, n, out);
 }
 
+KERNEL static void
+BitScan(const void *query, int bytes, const uint8 *const *codes, int n,
+		bool jaccard, float *out)
+{
+	if (jaccard)
+		BitScanBody(query, bytes, codes, n, true, out);
+	else
+		BitScanBody(query, bytes, codes, n, false, out);
+}
+
 #ifdef ONE_BY_ONE
 KERNEL static void
 CentroidNearest(const float *x, Size stride, int n, const float *centroids,
@@ -187,6 +197,7 @@ const PipeannKernels SET = {
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8, DotPairUint8,
 	DotPairSq12, DotPairSq13, DotPairSq14, BitsCommon},
 	.pq_scan = PqScan,
+	.bit_scan = BitScan,
 	.centroid_l2 = CentroidL2,
 	.centroid_dot = CentroidDot,
 	.centroid_l1 = CentroidL1,

@@ -47,7 +47,7 @@ LoadNextCodebook(PipeannIndexView *view)
 												  ALLOCSET_SMALL_SIZES);
 	next_codebook.attempt = 0;
 	old = MemoryContextSwitchTo(next_codebook.context);
-	next_codebook.pq = PipeannPqNew(l->dim, l->pq_bytes);
+	next_codebook.pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 	centroids = PipeannAlloc(size);
 	MemoryContextSwitchTo(old);
 	PipeannStreamRead(view->index, view->map,

@@ -54,6 +54,7 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 	float	   *table = palloc0(mul_size(l->pq_bytes, 256 * sizeof(float)));
 	const uint8 *codes[LIST];
 	float		out[LIST];
+	PipeannPq	pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 	pg_prng_state random;
 	double		ns[ROUNDS];
 
@@ -71,7 +72,7 @@ ProfileNeighbor(const PipeannLayout *l, uint32 n)
 				codes[j] = memory + l->pq_bytes *
 					pg_prng_uint64_range(&random, 0, ncodes - 1);
 			INSTR_TIME_SET_CURRENT(start);
-			PipeannKernel->pq_scan(table, l->pq_bytes, codes, LIST, out);
+			PipeannPqScan(&pq, l->metric, table, codes, LIST, out);
 			ns[round] += Nanoseconds(start) / (LIST * LISTS);
 		}
 	}

@@ -198,13 +198,12 @@ AddEqual(const PipeannLayout *l, uint32 id, const PipeannSlot *slot)
 }
 
 static float
-CodeDistance(const float *table, const uint8 *code, int nsubvectors)
+CodeDistance(const PipeannPq *pq, const float *table, const uint8 *code)
 {
-	float		sum = 0;
+	float		distance;
 
-	for (int i = 0; i < nsubvectors; i++)
-		sum += table[(Size) i * PIPEANN_CENTROIDS + code[i]];
-	return sum;
+	PipeannPqScan(pq, PIPEANN_L2, table, &code, 1, &distance);
+	return distance;
 }
 
 /*
@@ -230,15 +229,14 @@ AddEquals(const PipeannIndexView *view, const float *x)
 
 	PipeannPqTable(pq, PIPEANN_L2, x, table);
 	(void) PipeannPqEncode(pq, x, own);
-	most = CodeDistance(table, own, pq->nsubvectors) + part * part;
+	most = CodeDistance(pq, table, own) + part * part;
 	for (uint32 id = 0; id < ids && !IsFull(); id++)
 	{
 		const PipeannSlot *slot;
 
 		if (id % PIPEANN_CODE_BLOCK == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (CodeDistance(table, PipeannCodeAt(codes, id),
-						 pq->nsubvectors) > most)
+		if (CodeDistance(pq, table, PipeannCodeAt(codes, id)) > most)
 			continue;
 		if (copied != PipeannIdPage(l, id) &&
 			!PipeannGraphPageCopy(view, PipeannIdPage(l, id), nodes))

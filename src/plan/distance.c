@@ -329,8 +329,8 @@ Look(Taking *taking)
 	if (PipeannVectorsInToast(index))
 	{
 		PipeannMetaRead(index, &meta);
-		taking->whole = meta.layout.storage == PIPEANN_FLOAT4 ||
-			PipeannIsRounding(meta.layout.storage);
+		taking->whole = meta.layout.storage != PIPEANN_INT8 &&
+			meta.layout.storage != PIPEANN_UINT8;
 		if ((meta.flags & PIPEANN_META_HAS_CODES) != 0)
 			taking->function = FindFunction(index);
 	}

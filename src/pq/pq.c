@@ -71,9 +71,12 @@ CutRuns(int dim, int nsubvectors, int *start, int *len, Size *offset)
 	Assert(j == nsubvectors);
 }
 
-/* A quantiser without centroids, in memory of the present context. */
+/*
+ * A quantiser of vectors of this storage without centroids, in memory of the present
+ * context.
+ */
 PipeannPq
-PipeannPqNew(int dim, int nsubvectors)
+PipeannPqNew(PipeannStorage storage, int dim, int nsubvectors)
 {
 	int		   *start = PipeannAlloc(nsubvectors * sizeof(int));
 	int		   *len = PipeannAlloc(nsubvectors * sizeof(int));
@@ -82,7 +85,7 @@ PipeannPqNew(int dim, int nsubvectors)
 	CutRuns(dim, nsubvectors, start, len, offset);
 	return (PipeannPq) {
 		.dim = dim,.nsubvectors = nsubvectors,.start = start,.len = len,
-		.offset = offset
+		.offset = offset,.bits = storage == PIPEANN_BITS && dim <= 8 * nsubvectors
 	};
 }
 
@@ -106,6 +109,20 @@ PipeannPqAutoBytes(PipeannStorage storage, int dim)
 	return Min(bytes, dim);
 }
 
+/* A vector's bits, each subvector's in a byte from the highest one on. */
+static void
+PackSubvectors(const PipeannPq *pq, const float *x, uint8 *code)
+{
+	for (int j = 0; j < pq->nsubvectors; j++)
+	{
+		int			byte = 0;
+
+		for (int d = 0; d < pq->len[j]; d++)
+			byte |= (x[pq->start[j] + d] != 0) << (7 - d);
+		code[j] = (uint8) byte;
+	}
+}
+
 /*
  * Encode x[n][dim], to codes + i * code_stride, and set errors[n]: the squared distance
  * of each code from its vector. Takes less time than one by one, from two vectors on.
@@ -117,7 +134,9 @@ PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
 	float		distances[ENCODE_BLOCK];
 
 	memset(errors, 0, n * sizeof(float));
-	for (int i = 0; i < n; i += ENCODE_BLOCK)
+	for (int i = 0; pq->bits && i < n; i++)
+		PackSubvectors(pq, x + (Size) i * pq->dim, codes + i * code_stride);
+	for (int i = 0; !pq->bits && i < n; i += ENCODE_BLOCK)
 		for (int j = 0; j < pq->nsubvectors; j++)
 		{
 			int			count = Min(n - i, ENCODE_BLOCK);
@@ -231,7 +250,7 @@ MakeJaccard(const PipeannPq *pq, int subvector, const float *q, float ones,
 /*
  * Compute the table of query q[dim], table[nsubvectors][256]: parts of the
  * order key (search/search.h) of q and a code. For cosine q, and what codes
- * stand for, must be normalised.
+ * stand for, must be normalised. Of bits it is the query's code.
  */
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
@@ -239,6 +258,11 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 {
 	float		ones = 0;
 
+	if (pq->bits)
+	{
+		PackSubvectors(pq, q, (uint8 *) table);
+		return;
+	}
 	for (int d = 0; metric == PIPEANN_JACCARD && d < pq->dim; d++)
 		ones += q[d];
 	for (int j = 0; j < pq->nsubvectors; j++)
@@ -575,7 +599,7 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	pfree(c.samples);
 }
 
-/* Centroids that are all patterns of a subvector's bits, for PipeannPqHoldsBits(). */
+/* Centroids of a layout of bits: all patterns of a subvector's. */
 void
 PipeannPqPatterns(const PipeannPq *layout, float *centroids)
 {

@@ -16,6 +16,7 @@
 
 #include "base/base.h"
 #include "base/team.h"
+#include "distance/distance.h"
 
 #define PIPEANN_CENTROIDS 256
 
@@ -26,6 +27,8 @@ typedef struct PipeannPq
 {
 	int			dim;
 	int			nsubvectors;	/* bytes of a code, 1 .. dim */
+	bool		bits;			/* a code is the vector's bits: a centroid for each
+								 * pattern of a byte */
 	const int  *start;			/* [nsubvectors] its first dimension */
 	const int  *len;			/* [nsubvectors] its dimensions, >= 1 */
 	const Size *offset;			/* [nsubvectors] of its part of centroids[] */
@@ -62,7 +65,8 @@ PipeannAttributeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes,
 }
 
 /* pq.c */
-extern PipeannPq PipeannPqNew(int dim, int nsubvectors);
+extern PipeannPq PipeannPqNew(PipeannStorage storage, int dim,
+							  int nsubvectors);
 extern int	PipeannPqAutoBytes(PipeannStorage storage, int dim);
 extern void PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n,
 								uint8 *codes, Size code_stride, float *errors);
@@ -78,14 +82,16 @@ extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 
 extern void PipeannPqPatterns(const PipeannPq *layout, float *centroids);
 
-/*
- * Whether a byte has room for each of the elements that it stands for, if they are bits:
- * then centroids are all patterns, and codes lose nothing.
- */
-static inline bool
-PipeannPqHoldsBits(const PipeannPq *pq)
+/* Code distances by a query's table: order keys, those of bits to the last one. */
+static inline void
+PipeannPqScan(const PipeannPq *pq, PipeannMetric metric, const float *table,
+			  const uint8 *const *codes, int n, float *out)
 {
-	return pq->dim <= 8 * pq->nsubvectors;
+	if (pq->bits)
+		PipeannKernel->bit_scan(table, pq->nsubvectors, codes, n,
+								metric == PIPEANN_JACCARD, out);
+	else
+		PipeannKernel->pq_scan(table, pq->nsubvectors, codes, n, out);
 }
 
 /* Number i of so many subvectors, evenly spaced. */

@@ -95,6 +95,8 @@ PipeannStrayLeast(const PipeannStray *stray, PipeannMetric metric,
 
 	if (metric == PIPEANN_L1)
 		return fabsf(dist - stray->square) * (1 - ROUNDING);
+	if (metric == PIPEANN_JACCARD)
+		return dist;			/* no difference of lengths bounds it */
 	if (metric == PIPEANN_IP)
 		to_code = query_square + stray->code_square + 2 * dist;
 	if (metric == PIPEANN_COSINE)

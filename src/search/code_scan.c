@@ -110,12 +110,20 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	if (!order->has_table)
 	{
 		PipeannMakeTable(search);
-		order->least_rest = LeastRest(search);
+		order->least_rest = search->codes->pq.bits ? 0 : LeastRest(search);
 		order->has_table = true;
 	}
-	PipeannKernel->pq_scan(search->table, half, codes, n, first);
 	search->counters->code_distances += n;
 	order->passing += n;
+	if (search->codes->pq.bits)
+	{
+		PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
+					  codes, n, first);
+		for (int i = 0; i < n; i++)
+			Add(order, ids[i], first[i]);
+		return;
+	}
+	PipeannKernel->pq_scan(search->table, half, codes, n, first);
 	for (int i = 0; i < n; i++)
 	{
 		ids[left] = ids[i];

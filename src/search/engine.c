@@ -326,8 +326,8 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 		__builtin_prefetch(search->batch_codes[m]);
 		m += PipeannIdSetAdd(&search->entered, position);
 	}
-	PipeannKernel->pq_scan(search->table, codes->pq.nsubvectors,
-						   search->batch_codes, m, search->batch_dists);
+	PipeannPqScan(&codes->pq, search->layout->metric, search->table,
+				  search->batch_codes, m, search->batch_dists);
 	search->counters->code_distances += m;
 	for (int i = 0; i < m; i++)
 		Insert(list, search->batch_ids[i], search->batch_dists[i]);

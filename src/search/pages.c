@@ -70,8 +70,8 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 
 	if (n == 0)
 		return;
-	PipeannKernel->pq_scan(search->table, search->codes->pq.nsubvectors,
-						   search->batch_codes, n, search->batch_dists);
+	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
+				  search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
 	if (search->codes->stray_bits != 0)
 		for (int i = 0; i < n; i++)

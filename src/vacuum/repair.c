@@ -468,8 +468,8 @@ RankCandidates(Repair *r)
 		}
 		/* cosine's order is that of L2, whose distances make keys */
 		PipeannPqTable(&codes->pq, PIPEANN_L2, r->self, r->table);
-		PipeannKernel->pq_scan(r->table, codes->pq.nsubvectors, r->codes,
-							   r->ncand, r->code_dists);
+		PipeannPqScan(&codes->pq, PIPEANN_L2, r->table, r->codes, r->ncand,
+					  r->code_dists);
 		for (int i = 0; i < r->ncand; i++)
 			r->near[i] = PipeannKeyMake(r->code_dists[i], r->cand[i]);
 	}

@@ -12,12 +12,13 @@ CREATE FUNCTION noise(i int, dim int) RETURNS float8[] LANGUAGE sql IMMUTABLE AS
 CREATE FUNCTION item(i int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg(g + x / 2 ORDER BY n)::vector
 	FROM unnest(noise(i % 40 + 100000, dim), noise(i, dim)) WITH ORDINALITY AS u(g, x, n)';
-CREATE TABLE items AS SELECT i, item(i, 40) AS val FROM generate_series(1, 9500) i;
-CREATE TABLE queries AS SELECT i, item(50000 + i, 40) AS val FROM generate_series(1, 10) i;
+CREATE TABLE items AS SELECT i, val, binary_quantize(val)::bit(40) AS bits FROM (SELECT i, item(i, 40) AS val FROM generate_series(1, 9500) i) s;
+CREATE TABLE queries AS SELECT i, val, binary_quantize(val)::bit(40) AS bits FROM (SELECT i, item(50000 + i, 40) AS val FROM generate_series(1, 10) i) s;
 
-CREATE TABLE kinds (n int PRIMARY KEY, type text, metric text, op text);
-INSERT INTO kinds VALUES (1, 'halfvec', 'l2', '<->'), (2, 'halfvec', 'ip', '<#>'), (3, 'halfvec', 'cosine', '<=>'),
+CREATE TABLE kinds (n int PRIMARY KEY, type text, metric text, op text, item text DEFAULT 'val');
+INSERT INTO kinds (n, type, metric, op) VALUES (1, 'halfvec', 'l2', '<->'), (2, 'halfvec', 'ip', '<#>'), (3, 'halfvec', 'cosine', '<=>'),
 	(4, 'halfvec', 'l1', '<+>'), (5, 'vector', 'l1', '<+>');
+INSERT INTO kinds VALUES (6, 'bit', 'hamming', '<~>', 'bits'), (7, 'bit', 'jaccard', '<%>', 'bits');
 
 -- Of ten queries each: whether an index finds at least 95 % of the ten nearest rows that meet a
 -- condition, as near as those of a plan without it, each after those that are nearer.
@@ -33,8 +34,8 @@ DECLARE
 	slack float8;
 BEGIN
 	ordered := true;
-	FOR item IN SELECT val::text FROM queries LOOP
-		query := format('%L::%s', item, kind.type);
+	FOR item IN EXECUTE format('SELECT %I::text FROM queries', kind.item) LOOP
+		query := format('%L::%s(40)', item, kind.type);
 		EXECUTE format('SELECT array_agg(d) FROM (SELECT d FROM (SELECT val %1$s %3$s AS d FROM t_%4$s WHERE %2$s ORDER BY val %1$s %3$s LIMIT %5$s) s OFFSET 0) s',
 			kind.op, condition, query, kind.n, k) INTO got;
 		-- no index gives the order of a sum
@@ -64,11 +65,11 @@ END $$;
 
 -- every tenth vector is there five times, and each row has its own values
 SELECT format('CREATE TABLE t_%s (id int, k int, val %s(40))', n, type) FROM kinds ORDER BY n \gexec
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, val FROM items WHERE i BETWEEN 1 AND 5000', n) FROM kinds ORDER BY n \gexec
+SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 1 AND 5000', n, item) FROM kinds ORDER BY n \gexec
 SELECT format('INSERT INTO t_%s SELECT id + 10000 * j, j, val FROM t_%1$s, generate_series(1, 4) j WHERE id %% 10 = 0', n) FROM kinds ORDER BY n \gexec
 SELECT format('CREATE INDEX t_%s_idx ON t_%1$s USING pipeann (val %s_%s_ops)', n, type, metric) FROM kinds ORDER BY n \gexec
 SELECT type, k.metric, i.metric, storage, nodes, has_codes FROM kinds k, pipeann_index_info(format('t_%s_idx', n)::regclass) i ORDER BY n;
-SELECT type, metric, scan_of(format('SELECT id FROM t_%s ORDER BY val %s (SELECT val::%s FROM queries LIMIT 1) LIMIT 10', n, op, type)) FROM kinds ORDER BY n;
+SELECT type, metric, scan_of(format('SELECT id FROM t_%s ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)) FROM kinds ORDER BY n;
 SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
 SELECT type, metric, t.* FROM kinds, try(kinds, k => 100) t ORDER BY n;
 SELECT type, metric, pipeann_recall(format('t_%s_idx', n)::regclass) >= 0.95 AS enough FROM kinds ORDER BY n;
@@ -80,7 +81,7 @@ RESET pipeann.search_mode;
 SELECT type, metric, t.* FROM kinds, try(kinds, 'k = 3') t ORDER BY n;
 
 -- after inserts: as many again, and rows of vectors that are there
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, val FROM items WHERE i BETWEEN 5001 AND 6500', n) FROM kinds ORDER BY n \gexec
+SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 5001 AND 6500', n, item) FROM kinds ORDER BY n \gexec
 SELECT format('INSERT INTO t_%s SELECT id + 60000, 5, val FROM t_%1$s WHERE id BETWEEN 5001 AND 5100', n) FROM kinds ORDER BY n \gexec
 SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
 SELECT type, metric, nodes FROM kinds, LATERAL (SELECT nodes FROM pipeann_index_info(format('t_%s_idx', n)::regclass)) i ORDER BY n;
@@ -91,7 +92,7 @@ SELECT format('DELETE FROM t_%s WHERE id %% 3 = 1 OR id %% 40 = 7', n) FROM kind
 SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
 SELECT format('VACUUM t_%s', n) FROM kinds ORDER BY n \gexec
 SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, val FROM items WHERE i BETWEEN 7001 AND 8000', n) FROM kinds ORDER BY n \gexec
+SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 7001 AND 8000', n, item) FROM kinds ORDER BY n \gexec
 SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
 SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000 AS sound FROM kinds ORDER BY n;
 
@@ -99,29 +100,29 @@ SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000
 SELECT format('DROP INDEX t_%s_idx', n) FROM kinds ORDER BY n \gexec
 SELECT format('CREATE INDEX t_%s_idx ON t_%1$s USING pipeann (val %s_%s_ops, k) INCLUDE (id)', n, type, metric) FROM kinds ORDER BY n \gexec
 SELECT format('VACUUM ANALYZE t_%s', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, scan_of(format('SELECT id, val FROM t_%s WHERE k = 2 ORDER BY val %s (SELECT val::%s FROM queries LIMIT 1) LIMIT 10', n, op, type)) FROM kinds ORDER BY n;
+SELECT type, metric, scan_of(format('SELECT id, val FROM t_%s WHERE k = 2 ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)) FROM kinds ORDER BY n;
 SELECT type, metric, t.* FROM kinds, try(kinds, 'k = 2') t ORDER BY n;
 SELECT type, metric, t.* FROM kinds, try(kinds, 'k IN (1, 4) AND id > 0') t ORDER BY n;
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, val FROM items WHERE i BETWEEN 9001 AND 9500', n) FROM kinds ORDER BY n \gexec
+SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 9001 AND 9500', n, item) FROM kinds ORDER BY n \gexec
 SELECT format('DELETE FROM t_%s WHERE id %% 5 = 1', n) FROM kinds ORDER BY n \gexec
 SELECT format('VACUUM t_%s', n) FROM kinds ORDER BY n \gexec
 SELECT type, metric, t.* FROM kinds, try(kinds, 'k = 2') t ORDER BY n;
 SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000 AS sound FROM kinds ORDER BY n;
 
 -- made empty: with codes, and with others for more rows, packed anew
-SELECT format('CREATE TABLE g_%s (id int, k int, val %s(40))', n, type) FROM kinds WHERE n IN (1, 4, 5) ORDER BY n \gexec
-SELECT format('CREATE INDEX g_%s_idx ON g_%1$s USING pipeann (val %s_%s_ops) WITH (m = 8, ef_construction = 32)', n, type, metric) FROM kinds WHERE n IN (1, 4, 5) ORDER BY n \gexec
-SELECT format('INSERT INTO g_%s SELECT i, i %% 7, val FROM items WHERE i BETWEEN 1 AND 9000', n) FROM kinds WHERE n IN (1, 4, 5) ORDER BY n \gexec
-SELECT format('VACUUM g_%s', n) FROM kinds WHERE n IN (1, 4, 5) ORDER BY n \gexec
-SELECT type, k.metric, storage, nodes, has_codes, trained_nodes > 8000 AS anew FROM kinds k, pipeann_index_info(format('g_%s_idx', n)::regclass) i WHERE n IN (1, 4, 5) ORDER BY n;
+SELECT format('CREATE TABLE g_%s (id int, k int, val %s(40))', n, type) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT format('CREATE INDEX g_%s_idx ON g_%1$s USING pipeann (val %s_%s_ops) WITH (m = 8, ef_construction = 32)', n, type, metric) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT format('INSERT INTO g_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 1 AND 9000', n, item) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT format('VACUUM g_%s', n) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT type, k.metric, storage, nodes, has_codes, trained_nodes > 8000 AS anew FROM kinds k, pipeann_index_info(format('g_%s_idx', n)::regclass) i WHERE n IN (1, 4, 5, 6) ORDER BY n;
 SELECT type, metric, pipeann_recall(format('g_%s_idx', n)::regclass) >= 0.95 AS enough, pipeann_check(format('g_%s_idx', n)::regclass, true) AS nodes
-FROM kinds WHERE n IN (1, 4, 5) ORDER BY n;
-SELECT format('DROP TABLE g_%s', n) FROM kinds WHERE n IN (1, 4, 5) ORDER BY n \gexec
+FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n;
+SELECT format('DROP TABLE g_%s', n) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
 
 -- partitions, searched together
 SELECT format('CREATE TABLE p_%s (id int, k int, val %s(40)) PARTITION BY LIST (k)', n, type) FROM kinds ORDER BY n \gexec
 SELECT format('CREATE TABLE p_%s_%s PARTITION OF p_%1$s FOR VALUES IN (%2$s)', n, k) FROM kinds, generate_series(0, 1) k ORDER BY n, k \gexec
-SELECT format('INSERT INTO p_%s SELECT i, i %% 2, val FROM items WHERE i <= 6000', n) FROM kinds ORDER BY n \gexec
+SELECT format('INSERT INTO p_%s SELECT i, i %% 2, %s FROM items WHERE i <= 6000', n, item) FROM kinds ORDER BY n \gexec
 SELECT format('CREATE INDEX ON p_%s USING pipeann (val %s_%s_ops)', n, type, metric) FROM kinds ORDER BY n \gexec
 SELECT format('ALTER TABLE t_%s RENAME TO gone_%1$s', n) FROM kinds ORDER BY n \gexec
 SELECT format('ALTER TABLE p_%s RENAME TO t_%1$s', n) FROM kinds ORDER BY n \gexec

@@ -23,7 +23,7 @@ typedef struct Data
 static PipeannPq
 MakePq(int dim, int nsubvectors)
 {
-	PipeannPq	pq = PipeannPqNew(dim, nsubvectors);
+	PipeannPq	pq = PipeannPqNew(PIPEANN_FLOAT4, dim, nsubvectors);
 
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
 	return pq;
@@ -329,8 +329,7 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 }
 
 /*
- * Codes of bits lose nothing: their distances are Hamming distances, and for Jaccard
- * distance what pq.c says of missing and extra ones.
+ * Codes of bits lose nothing, and their distances are order keys.
  */
 static void
 CodesOfBits(void)
@@ -343,11 +342,12 @@ CodesOfBits(void)
 	for (int i = 0; i < (int) (sizeof(dims) / sizeof(dims[0])); i++)
 	{
 		int			dim = dims[i];
-		PipeannPq	pq = PipeannPqNew(dim, (dim + 7) / 8);
+		PipeannPq	pq = PipeannPqNew(PIPEANN_BITS, dim, (dim + 7) / 8);
 		float	   *centroids = PipeannArray(float, PipeannPqCentroidCount(dim));
 		float	   *table = PipeannArray(float, (Size) pq.nsubvectors * 256);
 
-		CHECK(PipeannPqHoldsBits(&pq));
+		CHECK(pq.bits);
+		CHECK(!PipeannPqNew(PIPEANN_BITS, 9, 1).bits);
 		PipeannPqPatterns(&pq, centroids);
 		pq.centroids = centroids;
 		for (int round = 0; round < 100; round++)
@@ -357,28 +357,36 @@ CodesOfBits(void)
 			float		sum;
 			float		different = 0;
 			float		common = 0;
-			float		ones[2] = {0};
+			float		ones = 0;
 
 			for (int d = 0; d < dim; d++)
 			{
-				for (int k = 0; k < 2; k++)
-				{
-					x[k][d] = (float) (UnitRandom(&random) & 1);
-					ones[k] += x[k][d];
-				}
+				x[0][d] = (float) (UnitRandom(&random) & 1);
+				x[1][d] = (float) (UnitRandom(&random) & 1);
+				ones += x[0][d];
 				different += x[0][d] != x[1][d];
 				common += x[0][d] * x[1][d];
 			}
-			PipeannPqEncode(&pq, x[1], code);
+			(void) PipeannPqEncode(&pq, x[1], code);
 			PipeannPqDecode(&pq, code, decoded);
 			CHECK(memcmp(decoded, x[1], dim * sizeof(float)) == 0);
 			PipeannPqTable(&pq, PIPEANN_HAMMING, x[0], table);
-			PipeannKernel->pq_scan(table, pq.nsubvectors, codes, 1, &sum);
+			PipeannPqScan(&pq, PIPEANN_HAMMING, table, codes, 1, &sum);
 			CHECK(sum == different);
 			PipeannPqTable(&pq, PIPEANN_JACCARD, x[0], table);
-			PipeannKernel->pq_scan(table, pq.nsubvectors, codes, 1, &sum);
-			CHECK_CLOSE(sum, 0.125 + 0.75 / Max(ones[0], 1) *
-						(ones[0] - common + 0.5 * (ones[1] - common)), 1e-5);
+			PipeannPqScan(&pq, PIPEANN_JACCARD, table, codes, 1, &sum);
+			CHECK(sum == (common > 0 ? different / (different + common) : 1));
+			/* by centroids, which codes of wider vectors have: see pq.c */
+			pq.bits = false;
+			(void) PipeannPqEncode(&pq, x[1], code);
+			PipeannPqTable(&pq, PIPEANN_HAMMING, x[0], table);
+			PipeannPqScan(&pq, PIPEANN_HAMMING, table, codes, 1, &sum);
+			CHECK(sum == different);
+			PipeannPqTable(&pq, PIPEANN_JACCARD, x[0], table);
+			PipeannPqScan(&pq, PIPEANN_JACCARD, table, codes, 1, &sum);
+			CHECK_CLOSE(sum, 0.125 + 0.75 / Max(ones, 1) *
+						(ones - common + 0.5 * (different + common - ones)), 1e-5);
+			pq.bits = true;
 		}
 		pfree(centroids);
 		pfree(table);

@@ -105,7 +105,7 @@ MakeCodes(Index *index)
 	int			nchunk_arrays = (index->ids >> CHUNK_SHIFT) + 1;
 	uint8	  **chunks = PipeannAlloc(nchunk_arrays * sizeof(uint8 *));
 
-	*pq = PipeannPqNew(dim, nsubvectors);
+	*pq = PipeannPqNew(PIPEANN_FLOAT4, dim, nsubvectors);
 	for (int i = 0; i < n; i++)
 		CodedVector(index, i, samples + (Size) i * dim);
 	PipeannPqTrain(PipeannTeamAlone(), pq, pq->nsubvectors, samples,
