@@ -9,6 +9,7 @@
 #include "access/heaptoast.h"
 #include "access/itup.h"
 #include "access/toast_internals.h"
+#include "catalog/pg_type_d.h"
 #include "index/index.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -93,6 +94,13 @@ PipeannCheckColumns(Relation index)
 				(errcode(ERRCODE_TOO_MANY_COLUMNS),
 				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
 						PIPEANN_MAX_FILTER_COLUMNS)));
+	/* it is taken for a bit, but its values have any length */
+	if (TupleDescAttr(RelationGetDescr(index),
+					  PipeannVectorPosition(index))->atttypid == VARBITOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("type not supported for pipeann index"),
+				 errhint("Cast it to a bit of a length in the index expression.")));
 }
 
 PipeannColumns

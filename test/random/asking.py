@@ -18,6 +18,12 @@ SHAPES = {"plain": 30, "prepared": 14, "cursor": 5, "cursor_dml": 2, "cursor_all
 LIMITS = (0, 1, 1, 1, 2, 3, 5, 10, 10, 10, 10, 20, 50, 100, 300)
 
 
+def _literal(table, numbers):
+    if table.type == "bit":
+        return Vector("literal", "".join("01"[n > 0] for n in numbers))
+    return Vector("literal", "[" + ",".join(map(str, numbers)) + "]")
+
+
 def random_vector(rng, table, rows):
     """rows: texts of vectors that the table has."""
     roll = rng.random()
@@ -31,7 +37,7 @@ def random_vector(rng, table, rows):
     if roll < 0.34:
         return Vector("literal", None)
     if roll < 0.37:
-        return Vector("literal", "[" + ",".join(["0"] * dim) + "]")
+        return _literal(table, [0] * dim)
     low, high = RANGES.get(table.vectors, (-1, 1))
     if roll < 0.41:
         low, high = 900, 1000
@@ -43,7 +49,7 @@ def random_vector(rng, table, rows):
         numbers = [round(5 + rng.random() * 2, 3) if j in part else 0 for j in range(dim)]
     if table.vectors == "direction" and rng.random() < 0.5:
         numbers = [numbers[0]] * dim
-    return Vector("literal", "[" + ",".join(map(str, numbers)) + "]")
+    return _literal(table, numbers)
 
 
 def random_where(rng, table, steps, index):
@@ -73,7 +79,7 @@ def random_question(rng, table, steps, rows):
     condition, covered = random_where(rng, table, steps, index)
     if index and index.where is not None and rng.random() < 0.7:
         condition = Tree("AND", (index.where, condition)) if condition is not None else index.where
-    metric = index.metric if index and rng.random() < 0.95 else rng.choice(("l2", "ip", "cosine", "l1"))
+    metric = index.metric if index and rng.random() < 0.95 else rng.choice(table.metrics())
     tie, second = "", None
     roll = rng.random()
     if roll < 0.1:
@@ -84,7 +90,7 @@ def random_question(rng, table, steps, rows):
     if rng.random() < 0.4:
         names = [f"t.{c.name}" for c in covered] + ["distance", "t.v"] if covered else [f"t.{c.name}" for c in table.columns] + ["t.k", "t.v", "distance", "distance", "t.v"]
         extras = tuple(rng.sample(names, rng.randint(1, min(3, len(names)))))
-    column, kind = "t.v", table.type
+    column, kind = "t.v", table.value_type()
     if index and index.vector != "v" and rng.random() < 0.7:
         column, kind = re.sub(r"\bv\b", "t.v", index.vector), index.type
     role = rng.choice(("rq_a", "rq_b")) if rng.random() < (0.5 if table.secured else 0.05) and table.form != "foreign" else ""

@@ -143,10 +143,12 @@ VECTORS = {
 }
 
 
-def vector_of(kind, salt, dim, gaps):
-    """The SQL expression of row i's vector; gaps: with NULL and zero vectors among them."""
+def vector_of(kind, salt, dim, gaps, type_):
+    """The SQL expression of row i's vector; gaps: with NULL and zero vectors among them. Bits are its signs."""
     expression = VECTORS[kind].format(salt=salt, dim=dim)
     if gaps:
         expression = (f"CASE rq.h(i, {salt + 1}, {gaps}) WHEN 0 THEN NULL WHEN 1 THEN array_fill(0, ARRAY[{dim}])::vector"
                       f" ELSE {expression} END")
+    if type_ == "bit":
+        expression = f"binary_quantize({expression})::bit({dim})"
     return expression

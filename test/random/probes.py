@@ -83,7 +83,7 @@ class Question:
             for condition in self.condition.simpler():
                 yield replace(self, condition=condition)
         for change in ({"join": ""}, {"extras": ()}, {"role": ""}, {"tie": "", "second": None}, {"falling": False},
-                       {"column": "t.v", "type": self.table.type}):
+                       {"column": "t.v", "type": self.table.value_type()}):
             if any(getattr(self, name) != value for name, value in change.items()):
                 yield replace(self, **change)
 

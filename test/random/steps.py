@@ -41,7 +41,7 @@ class Steps:
 
     def update_vector(self, session="main"):
         t = self.table
-        value = _of_row(vector_of(t.vectors, t.salt, t.dim, t.gaps), self.rng.randint(1, 10 ** 6))
+        value = _of_row(vector_of(t.vectors, t.salt, t.dim, t.gaps, t.type), self.rng.randint(1, 10 ** 6))
         return [Said((f"UPDATE t SET v = {value} WHERE {self.some()}",), session)]
 
     def update_pad(self, session="main"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from conditions import inline, random_condition
 from data import KIND, KINDS, VECTORS, vector_of
 
-OPERATORS = {"l2": "<->", "ip": "<#>", "cosine": "<=>", "l1": "<+>"}
+OPERATORS = {"l2": "<->", "ip": "<#>", "cosine": "<=>", "l1": "<+>", "hamming": "<~>", "jaccard": "<%>"}
 FORMS = ("plain", "temp", "unlogged", "range", "list", "hash", "nested", "inherit", "foreign")
 
 
@@ -64,8 +64,15 @@ class Table(Entry):
     key: bool
     pad: int
     secured: bool
-    type: str = "vector"   # of the vectors: vector, halfvec
+    type: str = "vector"   # of the vectors: vector, halfvec, bit
     name: str = "t"
+
+    def value_type(self):
+        """As which a value is written: without a length bits are cut off."""
+        return f"bit({self.dim})" if self.type == "bit" else self.type
+
+    def metrics(self):
+        return ("hamming", "hamming", "jaccard") if self.type == "bit" else ("l2", "l2", "ip", "cosine", "l1")
 
     def parts(self):
         """Relations that indexes of ours are made on, where one on the table is not enough."""
@@ -134,7 +141,7 @@ class Table(Entry):
         """Expressions of row i, in the order of the columns."""
         own = [c.value() for c in self.columns]
         return ["i", f"rq.h(i, {self.salt + 2}, 10)", f"1 + rq.h(i, {self.salt + 3}, 2)"] + own + [
-            vector_of(self.vectors, self.salt, self.dim, self.gaps), f"repeat('x', {self.pad})" if self.pad else "NULL"]
+            vector_of(self.vectors, self.salt, self.dim, self.gaps, self.type), f"repeat('x', {self.pad})" if self.pad else "NULL"]
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class Outer(Entry):
 
     def sql(self):
         t = self.table
-        expression = vector_of(t.vectors, t.salt + 50, t.dim, 0)
+        expression = vector_of(t.vectors, t.salt + 50, t.dim, 0, t.type)
         return [f"CREATE TABLE o (id int PRIMARY KEY, k int, tenant int, v {t.type}({t.dim}))",
                 f"INSERT INTO o SELECT i, i % 10, 1 + i % 2, CASE WHEN i = 3 THEN NULL ELSE {expression} END FROM generate_series(1, {self.rows}) i",
                 "GRANT ALL ON o TO rq_a, rq_b", "ANALYZE o"]
@@ -270,7 +277,7 @@ def _options(rng, table, metric):
         options.append(f"m = {rng.choice((2, 4, 8, 16))}")
     if rng.random() < 0.3:
         options.append(f"pq_bytes = {rng.randint(1, max(1, min(table.dim, 32)))}")
-    if rng.random() < 0.45:
+    if rng.random() < 0.45 and table.type != "bit":
         named = ["float4", "float2", "float2"] + (["uint8"] if table.vectors in ("whole", "tiny") else [])
         if table.dim >= 256 and table.dim % 16 == 0 and metric != "l1":
             named += ["sq12", "sq13", "sq14"]
@@ -300,9 +307,9 @@ def random_index(rng, table, number):
         where = rng.choice((partial_by(rng, table), partial_by(rng, table), random_condition(rng, plain[:2], "t", table.rows, None, 1)))
         if "fickle" in where.render(inline) or "leaky" in where.render(inline) or "t.id" in where.render(inline):
             where = partial_by(rng, table)
-    metric = rng.choice(("l2", "l2", "ip", "cosine", "l1"))
+    metric = rng.choice(table.metrics())
     vector, kind = "v", table.type
-    if rng.random() < 0.08:
+    if rng.random() < 0.08 and kind != "bit":
         kind = rng.choice((table.type, "halfvec"))
         vector = f"((v + v)::{kind}({table.dim}))" if kind == table.type else f"(v::{kind}({table.dim}))"
         include = ()
@@ -346,4 +353,4 @@ def random_table(rng, size, salt):
     if size == "big" and rng.random() < 0.85:
         vectors = rng.choice(CODED)
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
-                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec")))
+                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec", "bit")))
