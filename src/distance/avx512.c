@@ -1,7 +1,7 @@
 /*
  * avx512.c
- *		Distance kernels for x86-64 with AVX-512 (F, BW, VL, VNNI), 2019 and
- *		later.
+ *		Distance kernels for x86-64 with AVX-512 (F, BW, VL, VNNI, VPOPCNTDQ), 2019
+ *		and later.
  *
  * Where there is no processor with AVX-512 the unit tests run this by
  * emulation. Beside the width, masked loads save copies of a vector's end.
@@ -16,7 +16,6 @@
 #if defined(__x86_64__)
 
 #include "distance/avx2.h"
-#include "distance/bits.h"
 #include "distance/pq_scan.h"
 #include "distance/sq.h"
 
@@ -27,7 +26,7 @@
 #else
 #include <immintrin.h>
 
-#define TARGET target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c,popcnt")
+#define TARGET target("avx512f,avx512bw,avx512vl,avx512vnni,avx512vpopcntdq,avx2,fma,f16c,popcnt")
 #endif
 
 #define AVX512 __attribute__((TARGET))
@@ -450,6 +449,40 @@ ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)
 												dim - i), scale));
 }
 
+/* Two vectors' bits of 64 bytes, of which the mask leaves out some. */
+AVX512_INLINE __m512i
+CountBits(const char *a, const char *b, __mmask64 mask, Term term)
+{
+	__m512i		x = _mm512_maskz_loadu_epi8(mask, a);
+	__m512i		y = _mm512_maskz_loadu_epi8(mask, b);
+
+	return _mm512_popcnt_epi64(term == PRODUCTS ? _mm512_and_si512(x, y) :
+							   _mm512_xor_si512(x, y));
+}
+
+/* Half of the time of one count after the other with 1,024 bits, a third with more. */
+AVX512_INLINE float
+BitSum(const void *a, const void *b, int dim, Term term)
+{
+	int			bytes = (dim + 7) / 8;
+	__m512i		sum = _mm512_setzero_si512();
+	int			i = 0;
+
+	for (; i + 64 <= bytes; i += 64)
+		sum = _mm512_add_epi64(sum, CountBits((const char *) a + i,
+											  (const char *) b + i,
+											  ~(__mmask64) 0, term));
+	if (i < bytes)
+		sum = _mm512_add_epi64(sum, CountBits((const char *) a + i,
+											  (const char *) b + i,
+											  ((__mmask64) 1 << (bytes - i)) - 1,
+											  term));
+	return (float) SumInts(sum);
+}
+
+#define OWN_BIT_SUM
+#include "distance/bits.h"
+
 /*
  * Not compiled for AVX-512: GCC would use wide instructions for this loop,
  * which makes it slower from 50 bytes on.
@@ -478,6 +511,7 @@ PipeannCpuHasAvx512(void)
 		__builtin_cpu_supports("avx512bw") &&
 		__builtin_cpu_supports("avx512vl") &&
 		__builtin_cpu_supports("avx512vnni") &&
+		__builtin_cpu_supports("avx512vpopcntdq") &&
 		__builtin_cpu_supports("avx512vbmi2");
 }
 

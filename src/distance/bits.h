@@ -2,7 +2,8 @@
  * bits.h
  *		Kernels of vectors of bits, in portable C; private to distance/.
  *
- * A population count is an instruction of every target that has a set of its own.
+ * A population count is an instruction of every target that has a set of its own. A
+ * set that counts more at once defines OWN_BIT_SUM, and BitSum().
  */
 #ifndef PIPEANN_DISTANCE_BITS_H
 #define PIPEANN_DISTANCE_BITS_H
@@ -12,6 +13,7 @@
 /* Codes between a prefetch and its use. */
 #define BITS_AHEAD 16
 
+#ifndef OWN_BIT_SUM
 /* The last n < 8 bytes of a vector. */
 ALWAYS_INLINE uint64
 LastBits(const uint8 *p, Size n)
@@ -51,27 +53,13 @@ BitSum(const void *a, const void *b, int dim, Term term)
 	}
 	return (float) sum;
 }
+#endif
 
 /* By how much vectors with so many ones that they share, and others, differ from 0 to 1. */
 ALWAYS_INLINE float
 Jaccard(float different, float common)
 {
 	return common > 0 ? different / (different + common) : 1;
-}
-
-ALWAYS_INLINE void
-BitScanBody(const void *query, int bytes, const uint8 *const *codes, int n,
-			bool jaccard, float *out)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (i + BITS_AHEAD < n)
-			for (int at = 0; at < bytes; at += PIPEANN_CACHE_LINE)
-				__builtin_prefetch(codes[i + BITS_AHEAD] + at);
-		out[i] = BitSum(query, codes[i], 8 * bytes, SQUARES);
-		if (jaccard)
-			out[i] = Jaccard(out[i], BitSum(query, codes[i], 8 * bytes, PRODUCTS));
-	}
 }
 
 #endif							/* PIPEANN_DISTANCE_BITS_H */

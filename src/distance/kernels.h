@@ -147,6 +147,22 @@ PqScan(const float *table, int nsubvectors, const uint8 *const *codes, int n,
 	PqScanBody(table, nsubvectors, codes, n, out);
 }
 
+/* jaccard is a constant where this is inlined. */
+KERNEL static inline __attribute__((always_inline)) void
+BitScanBody(const void *query, int bytes, const uint8 *const *codes, int n,
+			bool jaccard, float *out)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (i + BITS_AHEAD < n)
+			for (int at = 0; at < bytes; at += PIPEANN_CACHE_LINE)
+				__builtin_prefetch(codes[i + BITS_AHEAD] + at);
+		out[i] = BitSum(query, codes[i], 8 * bytes, SQUARES);
+		if (jaccard)
+			out[i] = Jaccard(out[i], BitSum(query, codes[i], 8 * bytes, PRODUCTS));
+	}
+}
+
 KERNEL static void
 BitScan(const void *query, int bytes, const uint8 *const *codes, int n,
 		bool jaccard, float *out)

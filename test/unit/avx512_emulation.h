@@ -41,6 +41,17 @@ EmulatedMaskzLoadPs(EmulatedMask16 mask, const void *p)
 	return simde_mm512_loadu_ps(lanes);
 }
 
+EMULATED simde__m512i
+EmulatedPopcntEpi64(simde__m512i a)
+{
+	uint64_t	lanes[8];
+
+	simde_mm512_storeu_si512(lanes, a);
+	for (int i = 0; i < 8; i++)
+		lanes[i] = __builtin_popcountll(lanes[i]);
+	return simde_mm512_loadu_si512(lanes);
+}
+
 EMULATED simde__m256i
 EmulatedMaskzLoad256Epi16(EmulatedMask16 mask, const void *p)
 {
@@ -228,6 +239,8 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 #define __mmask16 EmulatedMask16
 #define __mmask64 EmulatedMask64
 #define _mm512_maskz_loadu_ps EmulatedMaskzLoadPs
+#undef _mm512_popcnt_epi64
+#define _mm512_popcnt_epi64 EmulatedPopcntEpi64
 #define _mm256_maskz_loadu_epi16 EmulatedMaskzLoad256Epi16
 #define _mm_maskz_loadu_epi8 EmulatedMaskzLoad128Epi8
 #define _mm512_maskz_loadu_epi8 EmulatedMaskzLoadEpi8
