@@ -141,14 +141,16 @@ PipeannCodingVector(const PipeannVectors *v, uint32 node, float *x)
 }
 
 /*
- * The number of training samples for so many vectors, by maintenance_work_mem.
+ * The number of training samples for so many vectors, by maintenance_work_mem; of very
+ * wide ones less, as they are all in memory.
  */
 uint32
 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 {
 	Size		fit = (Size) maintenance_work_mem * 1024 /
 		(l->dim * sizeof(float));
-	Size		want = Max(Min(fit, MAX_SAMPLES), MIN_SAMPLES);
+	Size		least = (Size) MIN_SAMPLES * Min(l->dim, PIPEANN_MAX_DIM) / l->dim;
+	Size		want = Max(Min(fit, MAX_SAMPLES), least);
 
 	return Min(nodes, (uint64) want);
 }
@@ -380,7 +382,8 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 					 const PipeannNodes *nodes)
 {
 	const PipeannVectors *v = &nodes->vectors;
-	uint32		n = PipeannCodingSamples(&k->layout, v->n);
+	/* there is nothing to train of bits */
+	uint32		n = k->pq.bits ? 1 : PipeannCodingSamples(&k->layout, v->n);
 	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
 
 	PipeannTeamEach(team, i, n, SAMPLE_RUN)
