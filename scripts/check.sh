@@ -136,15 +136,16 @@ run_regress() {
 }
 
 run_pgtap() {
-	local files
+	local files status=0
 	files=$(ls test/pgtap/*.sql 2>/dev/null) || return 0
 	copy_for pgtap
 	start_server || return 1
 	in_copy createdb --host="$WORK" --username=postgres pgtap
 	in_copy psql --host="$WORK" --username=postgres --dbname=pgtap -q -c 'CREATE EXTENSION pgtap' \
 		-c 'SET client_min_messages = warning' -c 'CREATE EXTENSION pipeann CASCADE'
-	in_copy pg_prove --verbose --timer --host "$WORK" --username postgres --dbname pgtap $files
-	check_indexes pgtap
+	in_copy pg_prove --verbose --timer --host "$WORK" --username postgres --dbname pgtap $files || status=1
+	check_indexes pgtap || status=1
+	return $status
 }
 
 # small_disk: mounts a disk that is soon full, for the tests of that, where one
