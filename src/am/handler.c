@@ -492,22 +492,14 @@ pipeannvalidate(Oid opclassoid)
 /* What a scan with conditions does before it goes through codes, in operators. */
 #define CODE_SCAN_START 19000
 
-/* Less than PostgreSQL's own, so that switching off others still leaves a scan. */
+/*
+ * Less than PostgreSQL's own, so that switching off others still leaves a scan. It is a
+ * cost in PostgreSQL 18, too: as many disabled nodes as what is switched off has would
+ * leave it to the costs.
+ */
 #define DISABLE_COST 1.0e9
 
 #define REFUSED_COST 1.0e100
-
-/* A scan that may leave out rows that are wanted is taken where nothing else can be. */
-static void
-Disable(struct IndexPath *path, Cost *startup_cost, Cost *total_cost)
-{
-#if PG_VERSION_NUM >= 180000
-	/* a merge of partitions' scans forgets that, so it costs more as well */
-	path->path.disabled_nodes++;
-#endif
-	*startup_cost += DISABLE_COST;
-	*total_cost += DISABLE_COST;
-}
 
 /* Rows without a vector are not in the index, but a condition may want them. */
 static bool
@@ -668,8 +660,12 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	}
 	PipeannTakeOffVectors(root, path->indexinfo, e.returned, startup_cost,
 						  total_cost);
+	/* a scan that may leave out rows that are wanted: where nothing else can be */
 	if (!PipeannWantsFew(root, e.returned))
-		Disable(path, startup_cost, total_cost);
+	{
+		*startup_cost += DISABLE_COST;
+		*total_cost += DISABLE_COST;
+	}
 	*selectivity = costs.indexSelectivity;
 	*correlation = 0;
 	*pages = Min(Min(pipeann_ef_search, e.matching), all_pages);
