@@ -70,7 +70,9 @@ SELECT c, (asked(c)).* FROM unnest(ARRAY[
 -- conditions of a join: of one that keeps rows without a partner none is changed but its WHERE
 CREATE TABLE o AS SELECT i AS x FROM generate_series(1, 9) i;
 INSERT INTO o VALUES (NULL);
+RESET enable_seqscan;
 EXPLAIN (COSTS OFF) SELECT x, id FROM t LEFT JOIN o ON x = ANY (longs) ORDER BY v <-> '[1,2,3,4]' LIMIT 10;
+SET enable_seqscan = off;
 CREATE FUNCTION joined(query text) RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
 	found text;
