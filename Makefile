@@ -2,6 +2,8 @@
 #
 #   make demo      install what is missing, build, and show it on real data
 #   make check     install what is missing, build, and run every test
+#   make check PG=17	on another PostgreSQL (17, 18), in a Debian of its own: what it could
+#			change, which is regress, pgtap and tap; make check-NAME PG=17: one suite
 #   make bench     compare indexes (BENCH_ARGS=...); make bench-quick: in little
 #
 # Building and installing is PGXS's: make, make install, make installcheck,
@@ -35,11 +37,13 @@ bench:
 bench-quick:
 	@bench/run --quick $(BENCH_ARGS)
 
+ON_PG = $(if $(PG),scripts/with-postgres.sh $(PG))
+
 check:
-	@scripts/check.sh
+	@$(ON_PG) scripts/check.sh $(if $(PG),regress pgtap tap)
 
 $(SUITES):
-	@scripts/check.sh $(@:check-%=%)
+	@$(ON_PG) scripts/check.sh $(@:check-%=%)
 
 # Goals of PGXS named beside these.
 OTHERS = $(sort $(filter-out $(SCRIPTED),$(MAKECMDGOALS)))
