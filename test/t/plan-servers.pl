@@ -45,7 +45,7 @@ my $file = PostgreSQL::Test::Utils::tempdir() . '/rows';
 $session->rows("\\copy whole TO '$file'");
 $session->rows("\\copy items FROM '$file'");
 make_indexes('items');
-my @counts = map { $_->safe_psql('postgres', 'SELECT sum(reltuples)::int FROM pg_class WHERE relname ~ \'^items_.$\'') } @far;
+my @counts = map { $far[$_]->safe_psql('postgres', "SELECT count(*) FROM items_$_") } 0 .. 2;
 is($counts[0] + $counts[1] + $counts[2], 9000, "COPY: all rows have gone to the servers (@counts)");
 
 # Answers are compared where distances decide; ids, too, where none are equal.
