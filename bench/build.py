@@ -160,7 +160,7 @@ def measure(job, group, how, number, options):
     written = temp_bytes(session)
     watch = Watch(lab.server.data, group)
     statement = system.create_index(f"{labs.TABLE}_{system.name}", lab.table(system), labs.COLUMN, lab.data.metric,
-                                    lab.rows)
+                                    lab.rows, lab.data.column)
     seconds = lab.server.watched(statement, f"{lab.data.name}, {describe_job(job)}", watch, interval=0.25)
     written = temp_bytes(session) - written
     size = session.value("SELECT pg_relation_size(%s::regclass)", lab.index(system))

@@ -13,7 +13,6 @@ import numpy as np
 import figures
 import server as servers
 from session import OPERATORS
-from wire import vector_bytes
 
 K = 10
 TABLE = "items"
@@ -61,7 +60,7 @@ class Lab:
         self.systems = systems
         self.server = server
         self.store = store
-        self.vectors = [vector_bytes(query) for query in data.queries]
+        self.vectors = [data.column.bytes(query) for query in data.queries]
         self.rows = len(data.base)
         self.index_bytes = {}
         self.memory_bytes = {}
@@ -84,20 +83,20 @@ class Lab:
         """The rows, once from here and then from table to table, and the queries."""
         session, first = self.session, None
         self.drop()
-        dimensions = self.data.dimensions
-        session.rows(f"CREATE TABLE queries (id int PRIMARY KEY, {COLUMN} vector({dimensions}))")
-        self.server.copy("queries", self.data.queries, "loading queries")
+        column = f"{COLUMN} {self.data.column.of(self.data.dimensions)}"
+        session.rows(f"CREATE TABLE queries (id int PRIMARY KEY, {column})")
+        self.server.copy("queries", self.data.queries, "loading queries", self.data.column)
         for system in self.systems:
             table = self.table(system)
             session.rows(f"CREATE SCHEMA bench_{system.name}")
-            session.rows(f"CREATE TABLE {table} (id int, {COLUMN} vector({dimensions}))")
+            session.rows(f"CREATE TABLE {table} (id int, {column})")
             # The table's own file is small where vectors are stored out of line, and
             # PostgreSQL would take no workers to build an index on it.
             session.rows(f"ALTER TABLE {table} SET (parallel_workers = 2)")
             if first:
                 session.rows(f"INSERT INTO {table} SELECT * FROM {first} ORDER BY id")
             else:
-                self.server.copy(table, self.data.base, f"loading {self.data.name}")
+                self.server.copy(table, self.data.base, f"loading {self.data.name}", self.data.column)
                 first = table
             session.rows(f"ALTER TABLE {table} ADD PRIMARY KEY (id)")
         session.rows("VACUUM ANALYZE")
@@ -112,7 +111,8 @@ class Lab:
     def build(self, system, record=True):
         """Builds a system's index; its time goes to the table builds."""
         name = f"{TABLE}_{system.name}"
-        statement = system.create_index(name, self.table(system), COLUMN, self.data.metric, self.rows)
+        statement = system.create_index(name, self.table(system), COLUMN, self.data.metric, self.rows,
+                                        self.data.column)
         self.session.rows("CHECKPOINT")
         seconds = self.server.watched(statement, f"{self.data.name}, building {system.name}")
         size = self.session.value("SELECT pg_relation_size(%s::regclass)", self.index(system))
@@ -139,7 +139,7 @@ class Lab:
         for name, _ in PLANNER:
             session.rows(f"RESET {name}")
         session.rows("SET enable_indexscan = off")
-        session.prepare(self.table(self.systems[0]), self.data.metric, K)
+        session.prepare(self.table(self.systems[0]), self.data.metric, K, column=self.data.column)
         if "Index Name" in self.explain(session):
             raise BenchError("the server does not answer without an index")
         try:
@@ -167,14 +167,14 @@ class Lab:
 
     def prepare(self, system, session, name="nearest", columns="id"):
         """Prepares a system's query on a session, and makes sure that it uses the index."""
-        session.prepare(self.table(system), self.data.metric, K, name, columns)
+        session.prepare(self.table(system), self.data.metric, K, name, columns, self.data.column)
         plan = self.explain(session, name)
         if f'"{TABLE}_{system.name}"' not in plan:
             raise BenchError(f"the query does not use {self.index(system)}: {plan}")
 
     def explain(self, session, name="nearest"):
-        numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
-        return json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE {name}('[{numbers}]')"))
+        query = self.data.column.text(self.data.queries[0])
+        return json.dumps(session.value(f"EXPLAIN (FORMAT JSON) EXECUTE {name}('{query}')"))
 
     def enough_buffers(self, share=0.5):
         """A shared_buffers that holds every index and table of the set, where that SHARE of the memory allows."""

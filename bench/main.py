@@ -29,6 +29,7 @@ import throughput
 from command import numbers, some_of
 from progress import duration, heading
 from store import ROOT, Store
+from wire import COLUMNS, VECTOR
 
 PARTS = ("build", "recall", "throughput", "memory", "rows", "growth")
 USUAL = [part for part in PARTS if part not in ("build", "rows")]   # those two take long: only where asked for
@@ -37,7 +38,7 @@ COMMANDS = ("all", *PARTS, "data", "report")
 # Options whose values an interrupted run and the one that goes on with it share.
 SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
           "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
-          "metric", "query_file", "index_options", "memory", "processes", "baseline", "growth_percent",
+          "metric", "query_file", "index_options", "type", "memory", "processes", "baseline", "growth_percent",
           "scarce")
 
 
@@ -76,6 +77,8 @@ def parser():
                    help="the parts build and rows measure the pipeann of this PostgreSQL, too")
     p.add_argument("--scarce", metavar="SIZE",
                    help="memory that table and index share in the part rows; a quarter of what they take unless told")
+    p.add_argument("--type", choices=COLUMNS, default=VECTOR.name,
+                   help="of the columns, in the parts build, recall, throughput and memory; bits are elements above the mean")
     p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
     p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
@@ -114,6 +117,8 @@ def choose(options):
     if set(options.parts) & {"throughput", "memory"} and "recall" not in options.parts:
         options.parts = ["recall", *options.parts]      # they need to know which parameter gives which recall
     options.memory_rounds = 1 if options.quick else max(1, options.rounds // 2)
+    if options.type != VECTOR.name:
+        options.parts = [part for part in options.parts if part not in ("rows", "growth")]
     for text in options.memory or ():
         build.size_of(text)
     if options.scarce:
@@ -138,7 +143,7 @@ def begin(options, store, server, found, missing):
 
 def prepared(name, options):
     own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
-    return datasets.prepare(name, options.cache, options.rows, options.queries, **own)
+    return datasets.prepare(name, options.cache, options.rows, options.queries, options.type, **own)
 
 
 def keep(entry, name, told):
@@ -152,6 +157,7 @@ def run_set(data, options, server, found, store, entry, older):
         keep(entry, "rows_limited", row_cost.run(data, found, server, store, options, older))
     if not set(options.parts) - {"rows", "growth"}:
         return
+    found = systems.with_classes(server.session, found, data.column, data.metric)
     lab = labs.Lab(data, found, server, store)
     lab.load()
     lab.check_truth()

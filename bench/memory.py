@@ -83,7 +83,7 @@ def own_need(lab, group, system, value, clients):
         for session in sessions:
             for name, setting in lab.settings(system, value):
                 session.rows(f"SET {name} = {setting}")
-            session.prepare(lab.table(system), lab.data.metric, K)
+            session.prepare(lab.table(system), lab.data.metric, K, column=lab.data.column)
             for vector in lab.vectors[:SAMPLE]:
                 session.nearest(vector)
         own = group.own_bytes()

@@ -6,7 +6,7 @@ import time
 
 from progress import Meter, Progress, duration
 from session import Session
-from wire import CopyStream
+from wire import VECTOR, CopyStream
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "..", "scripts", "cluster.sh")
@@ -146,8 +146,8 @@ class Server:
         for system in systems:
             self.session.rows(f"CREATE EXTENSION IF NOT EXISTS {system.extension} CASCADE")
 
-    def copy(self, table, vectors, label):
-        self.session.copy(table, CopyStream(vectors, Meter(label)))
+    def copy(self, table, vectors, label, column=VECTOR):
+        self.session.copy(table, CopyStream(vectors, Meter(label), column))
 
     def watched(self, statement, label, watch=None, interval=0.5):
         """Runs a long statement, showing the server's own report of it; the seconds it took.

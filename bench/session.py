@@ -12,8 +12,9 @@ import time
 import psycopg2
 import psycopg2.extras
 
-OPERATORS = {"l2": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_ops"),
-             "ip": ("<#>", "vector_ip_ops")}
+from wire import VECTOR
+
+OPERATORS = VECTOR.operators
 
 TUPLES_OK = 2
 BINARY = 1
@@ -62,11 +63,11 @@ class Session:
         with self.connection.cursor() as cursor:
             cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT BINARY)", stream, 1 << 20)
 
-    def prepare(self, table, metric, k, name="nearest", columns="id"):
-        operator, _ = OPERATORS[metric]
+    def prepare(self, table, metric, k, name="nearest", columns="id", column=VECTOR):
+        operator, _ = column.operators[metric]
         self.forget(name)
         self.prepared.add(name)
-        self.rows(f"PREPARE {name} (vector) AS SELECT {columns} FROM {table}"
+        self.rows(f"PREPARE {name} ({column.any}) AS SELECT {columns} FROM {table}"
                   f" ORDER BY embedding {operator} $1 LIMIT {k}")
 
     def forget(self, name):

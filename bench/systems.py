@@ -6,6 +6,8 @@ A system is measured where its extension is available on the server
 import copy
 import math
 
+from wire import VECTOR
+
 
 class System:
     """One index access method, with the parameter whose sweep trades recall for time."""
@@ -35,12 +37,10 @@ class System:
         system.include = (column,)
         return system
 
-    def operator_class(self, metric):
-        return {"l2": "vector_l2_ops", "cosine": "vector_cosine_ops", "ip": "vector_ip_ops"}[metric]
-
-    def create_index(self, index, table, column, metric, rows):
+    def create_index(self, index, table, column, metric, rows, type=VECTOR):
         options = self.options(rows, metric)
-        return (f"CREATE INDEX {index} ON {table} USING {self.access_method} ({column} {self.operator_class(metric)})"
+        _, operator_class = type.operators[metric]
+        return (f"CREATE INDEX {index} ON {table} USING {self.access_method} ({column} {operator_class})"
                 + (f" INCLUDE ({', '.join(self.include)})" if self.include else "")
                 + (f" WITH ({options})" if options else ""))
 
@@ -96,6 +96,14 @@ def available(session, wanted=None):
         else:
             missing[name] = f"extension {system.extension} is not installed on this server"
     return found, missing
+
+
+def with_classes(session, found, column, metric):
+    """Those of them that index this type by this metric."""
+    _, operator_class = column.operators[metric]
+    return [system for system in found if session.value(
+        "SELECT count(*) FROM pg_opclass o JOIN pg_am a ON a.oid = opcmethod WHERE amname = %s AND opcname = %s",
+        system.access_method, operator_class)]
 
 
 def can_include(session, system):

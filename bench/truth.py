@@ -14,10 +14,10 @@ TIE_ABSOLUTE = 1e-9
 
 
 def distances(metric, rows, query):
-    """Exact distances in float64: l2 squared, 1 - cosine, or the negative product."""
+    """Exact distances in float64: l2 squared, bits that differ, 1 - cosine, or the negative product."""
     rows = np.asarray(rows, dtype=np.float64)
     query = np.asarray(query, dtype=np.float64)
-    if metric == "l2":
+    if metric in ("l2", "hamming"):     # of zeroes and ones it is the number that differ
         return np.square(rows - query).sum(axis=1)
     products = rows @ query
     if metric == "ip":

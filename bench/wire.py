@@ -4,9 +4,50 @@ import struct
 import numpy as np
 
 
-def vector_bytes(vector):
-    """A value of type vector in its binary wire format."""
-    return struct.pack(">hh", len(vector), 0) + vector.astype(">f4").tobytes()
+class Column:
+    """A type of column: its operators, and its values on the wire, behind their dimensions in HEADER."""
+
+    def __init__(self, name, header, element, operators):
+        self.name = name
+        self.header = header
+        self.element = element
+        self.operators = operators      # of a metric: operator and operator class
+
+    @property
+    def any(self):
+        """The type of a parameter of any dimensions."""
+        return "varbit" if self.name == "bit" else self.name
+
+    def of(self, dimensions):
+        return f"{self.name}({dimensions})"
+
+    def values(self, vectors):
+        """The vectors of an array as the type has them, still floats: halves are rounded, bits tell what is above 0."""
+        if self.name == "bit":
+            return (vectors > 0).astype("f4")
+        return vectors.astype("f2").astype("f4") if self.name == "halfvec" else vectors
+
+    def elements(self, vectors):
+        """Rows of a value's elements, as they go over the wire."""
+        return np.packbits(vectors != 0, axis=1) if self.name == "bit" else vectors.astype(self.element)
+
+    def bytes(self, vector):
+        """A value in its binary wire format."""
+        return struct.pack(self.header, *(len(vector), 0)[:len(self.header) - 1]) + self.elements(vector[np.newaxis]).tobytes()
+
+    def text(self, vector):
+        return "".join(str(int(x)) for x in vector) if self.name == "bit" else f"[{','.join(str(x) for x in vector.tolist())}]"
+
+
+def of_vectors(name):
+    return {"l2": ("<->", f"{name}_l2_ops"), "cosine": ("<=>", f"{name}_cosine_ops"), "ip": ("<#>", f"{name}_ip_ops")}
+
+
+COLUMNS = {column.name: column for column in (
+    Column("vector", ">hh", ">f4", of_vectors("vector")), Column("halfvec", ">hh", ">f2", of_vectors("halfvec")),
+    Column("bit", ">i", "u1", {"hamming": ("<~>", "bit_hamming_ops")}))}
+VECTOR = COLUMNS["vector"]
+vector_bytes = VECTOR.bytes
 
 
 class CopyStream:
@@ -14,16 +55,19 @@ class CopyStream:
 
     BLOCK = 1000
 
-    def __init__(self, base, progress):
+    def __init__(self, base, progress, column=VECTOR):
         self.base = base
         self.progress = progress
+        self.column = column
         self.row = 0
         self.buffer = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
         self.done = False
-        dimensions = base.shape[1]
-        self.layout = np.dtype([("fields", ">i2"), ("id_size", ">i4"), ("id", ">i4"),
-                                ("size", ">i4"), ("dimensions", ">i2"), ("unused", ">i2"),
-                                ("values", ">f4", (dimensions,))])
+        first = column.bytes(base[0])
+        head = struct.calcsize(column.header)
+        self.head = np.frombuffer(first[:head], dtype="u1")
+        self.size = len(first)
+        self.layout = np.dtype([("fields", ">i2"), ("id_size", ">i4"), ("id", ">i4"), ("size", ">i4"),
+                                ("head", "u1", (head,)), ("values", "u1", (len(first) - head,))])
 
     def fill(self):
         block = self.base[self.row:self.row + self.BLOCK]
@@ -34,9 +78,9 @@ class CopyStream:
         records["fields"] = 2
         records["id_size"] = 4
         records["id"] = np.arange(self.row, self.row + len(block))
-        records["size"] = 4 + 4 * self.base.shape[1]
-        records["dimensions"] = self.base.shape[1]
-        records["values"] = block
+        records["size"] = self.size
+        records["head"] = self.head
+        records["values"] = self.column.elements(block).view("u1").reshape(len(block), -1)
         self.row += len(block)
         self.progress(self.row, len(self.base))
         return records.tobytes()

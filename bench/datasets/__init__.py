@@ -19,6 +19,7 @@ import formats
 import truth
 from datasets import fetch
 from progress import Meter
+from wire import COLUMNS, VECTOR
 
 # name: module
 NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
@@ -49,6 +50,7 @@ class Dataset:
         self.queries = queries
         self.folder = folder
         self.whole = len(base) if whole is None else whole
+        self.column = VECTOR
         self.truth_ids = None
 
     @property
@@ -56,7 +58,19 @@ class Dataset:
         return self.base.shape[1]
 
     def truth_path(self):
-        return os.path.join(self.folder, f"truth-{len(self.base)}.ibin")
+        kind = "" if self.column is VECTOR else f"-{self.column.name}"
+        return os.path.join(self.folder, f"truth-{len(self.base)}{kind}.ibin")
+
+    def as_type(self, name):
+        """The same in a column of another type: in halves, or by which of its elements are above their means."""
+        centre = self.base.mean(axis=0, dtype="f8").astype("f4") if name == "bit" else 0
+        self.column = COLUMNS[name]
+        self.base, self.queries = (self.column.values(vectors - centre) for vectors in (self.base, self.queries))
+        if name == "bit":
+            self.metric = "hamming"
+        if name != VECTOR.name:
+            self.name, self.title = f"{self.name}-{name}", f"{self.title}, as {name}"
+        return self
 
     def first(self, rows):
         """The set of the first rows alone, whose truth is a file of its own."""
@@ -175,8 +189,8 @@ def build(name, title, metric, base, queries, truth_folder, whole):
     return Dataset(name, title, metric, base, np.ascontiguousarray(queries), truth_folder, whole)
 
 
-def prepare(name, cache, rows=None, queries=1000, **options):
-    """A set with its exact answers, made if they are not there; shows progress."""
-    data = load(name, cache, rows, queries, **options)
+def prepare(name, cache, rows=None, queries=1000, type=VECTOR.name, **options):
+    """A set in a type of column with its exact answers, made if they are not there; shows progress."""
+    data = load(name, cache, rows, queries, **options).as_type(type)
     data.compute_truth(Meter(f"exact answers of {data.name}", "rows"))
     return data
