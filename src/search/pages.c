@@ -132,6 +132,23 @@ PipeannAddEntryPages(PipeannSearch *search)
 }
 
 /*
+ * Of vectors of zeroes and ones: by how many two differ, and how many ones they share.
+ * A function of its own leaves the other metrics without work space to set up.
+ */
+static __attribute__((noinline)) float
+BitDistance(const PipeannLayout *layout, const void *query, const void *vector,
+			PipeannStorage storage)
+{
+	float		different = PipeannKernel->l2[storage] (query, vector, layout->dim);
+	float		common;
+
+	if (layout->metric == PIPEANN_HAMMING)
+		return different;
+	common = PipeannKernel->dot[storage] (query, vector, layout->dim);
+	return common > 0 ? different / (different + common) : 1;
+}
+
+/*
  * The order key of one stored vector for a query (of kernels for its storage), with
  * its slot's aux.
  */
@@ -139,9 +156,6 @@ float
 PipeannExactDistance(const PipeannLayout *layout, const void *query,
 					 const void *vector, PipeannStorage storage, float aux)
 {
-	float		different;
-	float		common;
-
 	/* of a switch with a case more gcc makes a table, which takes longer */
 	if (layout->metric == PIPEANN_L2)
 		return PipeannKernel->l2[storage] (query, vector, layout->dim);
@@ -151,12 +165,7 @@ PipeannExactDistance(const PipeannLayout *layout, const void *query,
 		return -PipeannKernel->dot[storage] (query, vector, layout->dim) * aux;
 	if (layout->metric == PIPEANN_L1)
 		return PipeannKernel->l1[storage] (query, vector, layout->dim);
-	/* of zeroes and ones: by how many two differ, and how many ones they share */
-	different = PipeannKernel->l2[storage] (query, vector, layout->dim);
-	if (layout->metric == PIPEANN_HAMMING)
-		return different;
-	common = PipeannKernel->dot[storage] (query, vector, layout->dim);
-	return common > 0 ? different / (different + common) : 1;
+	return BitDistance(layout, query, vector, storage);
 }
 
 static void
