@@ -690,7 +690,6 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (heeds->tid_filter != NULL && state->view.cache != NULL)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
 	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
-		state->holds_back ||
 		(heeds->fill != NULL && heeds->fill->whole))
 		heeds->bound = NULL;
 	if (heeds->bound != NULL)

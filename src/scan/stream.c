@@ -449,16 +449,44 @@ NearestKnown(const PipeannScan *state)
 }
 
 /*
+ * The distance bound of scans of several indexes, which know from one another what is
+ * not wanted any more (scan.h).
+ */
+
+/* The operator's distance and ours may differ in their last bits. */
+#define SLACK (8 * FLT_EPSILON)
+
+/* The distance bound as a search's order key: no result is wanted beyond it. */
+static float
+Bound(const PipeannScan *state)
+{
+	double		distance = state->heeds.bound == NULL ? INFINITY :
+		state->heeds.bound->distance;
+
+	if (isinf(distance))
+		return INFINITY;
+	switch (state->view.meta.layout.metric)
+	{
+		case PIPEANN_L2:
+			return (float) (distance * distance * (1 + SLACK));
+		case PIPEANN_COSINE:
+			return (float) (distance - 1 + SLACK);
+		default:
+			return (float) (distance + fabs(distance) * SLACK);
+	}
+}
+
+/*
  * Take the nearest known result, if it comes before the search's next one, which may
- * be NULL. Where thousands of nodes are nearer to each other than half precision can
- * tell, a LIMIT must not have all of them read.
+ * be NULL, and within the distance bound. Where thousands of nodes are nearer to each
+ * other than half precision can tell, a LIMIT must not have all of them read.
  */
 static Known *
 TakeKnown(PipeannScan *state, const PipeannResult *next)
 {
 	Known	   *known = NearestKnown(state);
 
-	if (known == NULL ||
+	if (known == NULL || known->result.dist > Bound(state) ||
 		(next != NULL && known->result.dist > next->dist &&
 		 state->nheld < PIPEANN_MOST_HELD))
 		return NULL;
@@ -565,36 +593,8 @@ IsLate(const PipeannScan *state, float dist)
 		state->comparable && dist < before - ROUNDING * scale;
 }
 
-/*
- * The distance bound of scans of several indexes, which know from one another what is
- * not wanted any more (scan.h).
- */
-
-/* The operator's distance and ours may differ in their last bits. */
-#define SLACK (8 * FLT_EPSILON)
-
 /* That of a rounded vector by more. */
 #define ROUNDED_SLACK (1.0 / 1024)
-
-/* The distance bound as a search's order key: no result is wanted beyond it. */
-static float
-Bound(const PipeannScan *state)
-{
-	double		distance = state->heeds.bound == NULL ? INFINITY :
-		state->heeds.bound->distance;
-
-	if (isinf(distance))
-		return INFINITY;
-	switch (state->view.meta.layout.metric)
-	{
-		case PIPEANN_L2:
-			return (float) (distance * distance * (1 + SLACK));
-		case PIPEANN_COSINE:
-			return (float) (distance - 1 + SLACK);
-		default:
-			return (float) (distance + fabs(distance) * SLACK);
-	}
-}
 
 /*
  * The search was run: how far what it has found can be believed. There may be no bound.
