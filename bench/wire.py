@@ -25,7 +25,7 @@ class Column:
         """The vectors of an array as the type has them, still floats: halves are rounded, bits tell what is above 0."""
         if self.name == "bit":
             return (vectors > 0).astype("f4")
-        return vectors.astype("f2").astype("f4") if self.name == "halfvec" else vectors
+        return vectors.astype("f2").astype("f4")
 
     def elements(self, vectors):
         """Rows of a value's elements, as they go over the wire."""

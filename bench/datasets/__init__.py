@@ -63,13 +63,14 @@ class Dataset:
 
     def as_type(self, name):
         """The same in a column of another type: in halves, or by which of its elements are above their means."""
-        centre = self.base.mean(axis=0, dtype="f8").astype("f4") if name == "bit" else 0
         self.column = COLUMNS[name]
+        if self.column is VECTOR:
+            return self
+        centre = self.base.mean(axis=0, dtype="f8").astype("f4") if name == "bit" else np.float32(0)
         self.base, self.queries = (self.column.values(vectors - centre) for vectors in (self.base, self.queries))
         if name == "bit":
             self.metric = "hamming"
-        if name != VECTOR.name:
-            self.name, self.title = f"{self.name}-{name}", f"{self.title}, as {name}"
+        self.name, self.title = f"{self.name}-{name}", f"{self.title}, as {name}"
         return self
 
     def first(self, rows):
