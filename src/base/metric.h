@@ -39,6 +39,13 @@ typedef struct PipeannMetricInfo
 
 extern const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1];
 
+/* Whether it is a metric of bits, and of nothing else. */
+static inline bool
+PipeannIsOfBits(PipeannMetric metric)
+{
+	return metric == PIPEANN_HAMMING || metric == PIPEANN_JACCARD;
+}
+
 /* Whether a number from a catalog or from disk is a metric's. */
 static inline bool
 PipeannIsMetric(int number)

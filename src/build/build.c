@@ -639,6 +639,12 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	PipeannLayout wanted = IndexLayout(index);
 	PipeannAttributes *attributes;
 
+	if ((wanted.type == PIPEANN_BIT) != PipeannIsOfBits(wanted.metric))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("an index on %s cannot be by %s distance",
+						PipeannTypes[wanted.type].name,
+						PipeannMetrics[wanted.metric].name)));
 	CheckStorage(options->storage, wanted.type, wanted.dim, wanted.metric);
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;

@@ -47,14 +47,16 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 
 	if (have->dim < 1 || have->max_degree < 4 || have->max_degree % 2 != 0 ||
 		have->max_degree > 200 || have->pq_bytes < 1 ||
-		have->pq_bytes > have->dim ||
+		have->pq_bytes > Min(have->dim, PIPEANN_MAX_PQ_BYTES) ||
 		have->row_bytes > PIPEANN_MOST_ROW_BYTES ||
 		(have->row_bytes > 0 && have->row_bytes < PIPEANN_LEAST_ROW_BYTES) ||
 		have->storage < PIPEANN_FLOAT4 ||
 		have->storage >= PIPEANN_NUM_STORAGE ||
 		(PipeannSqBits(have->storage) > 0 &&
 		 (!PipeannSqSuits(have->dim) || have->metric == PIPEANN_L1)) ||
-		have->type >= PIPEANN_NUM_TYPES || !PipeannIsMetric(have->metric))
+		have->type >= PIPEANN_NUM_TYPES || !PipeannIsMetric(have->metric) ||
+		(have->storage == PIPEANN_BITS) != (have->type == PIPEANN_BIT) ||
+		(have->type == PIPEANN_BIT) != PipeannIsOfBits(have->metric))
 		MetaError(index, "An option is out of range.");
 
 	PipeannLayoutInit(&want, have, 100);

@@ -41,7 +41,9 @@ CREATE INDEX ON t USING pipeann (val bit_hamming_ops) WITH (storage = uint8);
 CREATE INDEX t_one ON t USING pipeann (one bit_hamming_ops);
 SELECT dimensions FROM pipeann_index_info('t_one');
 CREATE INDEX t_val ON t USING pipeann (val bit_hamming_ops);
+SET enable_seqscan = on;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val <%> '111' LIMIT 1;
+SET enable_seqscan = off;
 SELECT id FROM t ORDER BY val <~> '11' LIMIT 1;
 \echo :LAST_ERROR_SQLSTATE
 BEGIN;
@@ -164,5 +166,13 @@ INSERT INTO t SELECT 31, val # (1::bit(64000)) FROM t WHERE id = 13;
 SELECT id FROM t ORDER BY val <~> (SELECT val FROM t WHERE id = 31) LIMIT 2;
 SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
+
+-- a class that says something else than its operators do
+CREATE OPERATOR CLASS bit_l1_ops FOR TYPE bit USING pipeann AS OPERATOR 1 <~> (bit, bit) FOR ORDER BY float_ops,
+	FUNCTION 1 pipeann_metric_l1(), FUNCTION 3 pipeann_type_bit();
+CREATE TABLE t (val bit(64));
+CREATE INDEX ON t USING pipeann (val bit_l1_ops);
+DROP TABLE t;
+DROP OPERATOR CLASS bit_l1_ops USING pipeann;
 
 DROP FUNCTION found, differ, numbers, noise;
