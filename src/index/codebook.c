@@ -188,6 +188,12 @@ static struct
 #define DECODED_BEFORE 512
 #define MOST_BYTE 127
 
+/* As a byte the usual distance of an element from its mean is so much at the least. */
+#define LEAST_STEPS 4
+
+/* A codebook that takes more is not kept by code. */
+#define MOST_BY_CODE ((Size) 16 * 1024 * 1024)
+
 static void
 Forget(void **memory)
 {
@@ -227,7 +233,8 @@ PipeannDecodeNode(const PipeannIndexView *view, uint32 id, float *out)
 {
 	const PipeannPq *pq = &view->codes.pq;
 
-	if (UseDecoder(&view->meta) && decoder.by_code == NULL)
+	if (UseDecoder(&view->meta) && decoder.by_code == NULL &&
+		PipeannPqCentroidCount(pq->dim) * sizeof(float) <= MOST_BY_CODE)
 	{
 		decoder.by_code = Keep(pq->dim, PIPEANN_CENTROIDS * sizeof(float));
 		PipeannPqByCode(pq, decoder.by_code);
@@ -240,12 +247,19 @@ PipeannDecodeNode(const PipeannIndexView *view, uint32 id, float *out)
 							PipeannCodeAt(&view->codes, id), out);
 }
 
-/* Of codebooks with elements near the largest float there are no bytes. */
+/*
+ * There are no bytes where the farthest element is so far that most others would be the
+ * same number, or near the largest float.
+ */
 static void
 ChooseBytes(const PipeannPq *pq)
 {
 	float		most = 0;
+	double		squares = 0;
+	double		usual;
 
+	Forget((void **) &decoder.mean);
+	Forget((void **) &decoder.fixed);
 	decoder.mean = Keep(pq->dim, sizeof(float));
 	decoder.fixed = Keep(pq->dim, sizeof(int16));
 	for (int j = 0; j < pq->nsubvectors; j++)
@@ -260,11 +274,17 @@ ChooseBytes(const PipeannPq *pq)
 			sum /= PIPEANN_CENTROIDS;
 			decoder.mean[pq->start[j] + d] = sum;
 			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
-				most = Max(most, fabsf(elements[k] - sum));
-			if (!isfinite(sum))
-				most = INFINITY;
+			{
+				float		far = fabsf(elements[k] - sum);
+
+				most = Max(most, far);
+				squares += (double) far * far;
+			}
 		}
-	decoder.scale = most > FLT_MIN && most < FLT_MAX ? MOST_BYTE / most : 0;
+	usual = sqrt(squares / ((double) pq->dim * PIPEANN_CENTROIDS));
+	decoder.scale = MOST_BYTE / most;
+	if (!(usual * decoder.scale >= LEAST_STEPS) || !isfinite(decoder.scale))
+		decoder.scale = 0;
 }
 
 /*
