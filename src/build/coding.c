@@ -21,6 +21,7 @@
 
 /* One sample in so many is not trained on, but measures the codes' error. */
 #define ERROR_SAMPLES 256
+#define LEAST_TO_MEASURE (4 * ERROR_SAMPLES)
 
 /* Samples gathered at once by one member. */
 #define SAMPLE_RUN 256
@@ -155,7 +156,7 @@ PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 	return Min(nodes, (uint64) want);
 }
 
-/* The mean squared error of the codes of x[n][dim]. */
+/* The mean squared error of the codes of x[n][dim], not 0; 0 if n is. */
 float
 PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 {
@@ -168,7 +169,7 @@ PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 		sum += PipeannPqEncode(pq, x + (Size) i * pq->dim, code);
 	}
 	pfree(code);
-	return n > 0 ? (float) (sum / n) : 0;
+	return n > 0 ? Max((float) (sum / n), FLT_MIN) : 0;
 }
 
 /* ---------- one codebook for the indexes of several partitions ---------- */
@@ -324,7 +325,7 @@ static void
 TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 {
 	int			dim = k->pq.dim;
-	Samples		s = {x, n, n >= MIN_SAMPLES ? ERROR_SAMPLES : 0};
+	Samples		s = {x, n, n >= LEAST_TO_MEASURE ? ERROR_SAMPLES : 0};
 	float	   *centroids = PipeannTeamArray(team, float,
 											 PipeannPqCentroidCount(dim));
 
@@ -434,6 +435,7 @@ PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x, uint8 *code)
 {
 	float		error = PipeannPqEncode(&k->pq, x, code);
 
+	PipeannStraysSet(&k->strays, id, NULL);
 	if (PipeannHasStrayed(error, k->error))
 	{
 		PipeannStray stray = StrayOf(k, id, x, code, error);

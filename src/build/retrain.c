@@ -380,13 +380,46 @@ Announce(Retraining *r)
 	r->pages = Min(r->pages, PipeannViewPages(view));
 }
 
+/*
+ * What strays of the nodes that were inserted meanwhile, by the former codes, may do so by
+ * the next ones. No insert is under way.
+ */
+static void
+KeepStrays(Retraining *r)
+{
+	const PipeannLayout *l = &r->view.meta.layout;
+	const PipeannStrays *strays = &r->view.meta.strays;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	uint8	   *code = palloc(l->pq_bytes);
+
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+	{
+		uint32		id = strays->items[i].id;
+
+		if (id >= PipeannViewIds(&r->view))
+			continue;
+		PipeannSlotCopy(&r->view, id, slot);
+		if (!PipeannSlotIsLive(slot))
+			continue;
+		CodingVector(&r->view, id, slot, r->x);
+		PipeannCodingEncode(&r->coding, id, r->x, code);
+	}
+	pfree(slot);
+	pfree(code);
+}
+
 /* Name the new generation in the metapage. */
 static void
 Publish(Retraining *r)
 {
 	PipeannMetaAlone alone;
-	PipeannMeta *meta = PipeannMetaBeginAlone(r->view.index, &alone);
+	PipeannMeta *meta;
 
+	alone.cancellable = PipeannKeepInsertsOut(r->view.index);
+	PipeannRefreshView(&r->view);
+	KeepStrays(r);
+	PipeannMetaBegin(r->view.index, &alone.update);
+	meta = alone.update.meta;
 	/* dead nodes of the former entry graph can be freed now */
 	if (meta->entry_dead > 0)
 		meta->flags |= PIPEANN_META_REPAIRING;

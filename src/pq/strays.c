@@ -93,8 +93,6 @@ PipeannStrayLeast(const PipeannStray *stray, PipeannMetric metric,
 	float		to_code = dist;
 	float		least;
 
-	if (metric == PIPEANN_L1)
-		return fabsf(dist - stray->square) * (1 - ROUNDING);
 	if (metric == PIPEANN_JACCARD)
 		return dist;			/* no difference of lengths bounds it */
 	if (metric == PIPEANN_IP)
@@ -108,5 +106,7 @@ PipeannStrayLeast(const PipeannStray *stray, PipeannMetric metric,
 		least = (least - query_square - stray->square) / 2;
 	if (metric == PIPEANN_COSINE)
 		least = least / 2 - 1;
+	if (metric == PIPEANN_L1)
+		least = fabsf(dist - stray->square) * (1 - ROUNDING);
 	return isfinite(least) ? least : dist;
 }

@@ -34,11 +34,11 @@ typedef struct PipeannStrays
 	PipeannStray items[PIPEANN_MAX_STRAYS];
 } PipeannStrays;
 
-/* Whether a code of this squared error is one, where so much is usual. */
+/* Whether a code of this squared error is one, where so much is usual; 0: nobody knows. */
 static inline bool
 PipeannHasStrayed(float error, float usual)
 {
-	return error > PIPEANN_STRAYED * usual && error < INFINITY;
+	return usual > 0 && error > PIPEANN_STRAYED * usual && error < INFINITY;
 }
 
 /* A bit for each of some ids. */

@@ -404,11 +404,17 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 		count : 0;
 }
 
-/* No edge may be followed to a stray, as none is where it seems to be. */
+/*
+ * No edge may be followed to a stray, as none is where it seems to be. They are nearer
+ * than they may prove to be, so they take no places of others: the list is longer by as
+ * many as come into it.
+ */
 static void
 AddStrays(PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
+	PipeannPool *pool = &search->pool;
+	PipeannMemory former;
 	int			n = 0;
 
 	if (codes->stray_bits == 0)
@@ -416,6 +422,12 @@ AddStrays(PipeannSearch *search)
 	for (uint32 i = 0; i < Min(codes->strays->n, PIPEANN_MAX_STRAYS); i++)
 		n = PipeannBatchAdd(search, n, codes->strays->items[i].id);
 	PipeannBatchToPool(search, n);
+	for (int i = 0; i < pool->count; i++)
+		search->near_strays += PipeannStrayAt(search, pool->items[i].id) != NULL;
+	former = PipeannMemoryEnter(search);
+	PipeannPoolWiden(pool, pool->length + search->near_strays,
+					 pool->capacity + search->near_strays);
+	PipeannMemoryLeave(former);
 }
 
 /* No page is asked for yet. */

@@ -14,7 +14,7 @@
 static inline int
 PipeannListEf(const PipeannSearch *search)
 {
-	return (int) (search->params.ef * search->stretch);
+	return (int) (search->params.ef * search->stretch) + search->near_strays;
 }
 
 /* Candidates that are explored unless the search ends early. */

@@ -73,13 +73,13 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
 				  search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
+	if (search->params.together != NULL)
+		PipeannTogetherNote(search->params.together, search->batch_dists, n);
 	if (search->codes->stray_bits != 0)
 		for (int i = 0; i < n; i++)
 			search->batch_dists[i] = PipeannCorrected(search,
 													  search->batch_ids[i],
 													  search->batch_dists[i]);
-	if (search->params.together != NULL)
-		PipeannTogetherNote(search->params.together, search->batch_dists, n);
 	for (int i = 0; i < n; i++)
 	{
 		PipeannCandidate *item = &search->batch[taken];

@@ -858,17 +858,19 @@ FindEntryNodes(PipeannVacuum *v)
 static void
 ForgetStrays(PipeannVacuum *v)
 {
-	const PipeannStrays *strays = &v->view.meta.strays;
+	PipeannStrays strays;
 	PipeannMetaUpdate update;
 
-	if (strays->n == 0)
-		return;
 	PipeannMetaBegin(v->view.index, &update);
-	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
-		if (strays->items[i].id < v->ids &&
-			PipeannBitsHas(&v->dead, strays->items[i].id))
-			PipeannStraysSet(&update.meta->strays, strays->items[i].id, NULL);
-	PipeannMetaEnd(&update);
+	strays = update.meta->strays;
+	for (uint32 i = 0; i < Min(strays.n, PIPEANN_MAX_STRAYS); i++)
+		if (strays.items[i].id < v->ids &&
+			PipeannBitsHas(&v->dead, strays.items[i].id))
+			PipeannStraysSet(&update.meta->strays, strays.items[i].id, NULL);
+	if (update.meta->strays.n < strays.n)
+		PipeannMetaEnd(&update);
+	else
+		PipeannMetaAbort(&update);
 }
 
 /*

@@ -2,7 +2,7 @@
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pipeann CASCADE;
 CREATE EXTENSION IF NOT EXISTS pgtap;
-SELECT plan(40);
+SELECT plan(44);
 
 CREATE FUNCTION h(i bigint, salt int) RETURNS float8 LANGUAGE sql IMMUTABLE AS
 	'SELECT (hashint8extended(i, salt) & 1048575) / 1048576.0::float8';
@@ -95,6 +95,13 @@ SELECT is(pipeann_check('strays_v', true), (SELECT count(*) FROM strays), 'the i
 -- more than are known by name: those that err most are
 INSERT INTO strays SELECT 30000 + i, i, anywhere(i + 1000, 20) FROM generate_series(1, 32) i;
 SELECT is_empty('SELECT missed(''<->'', 1001, 1032, 20)', 'strays that are farther away take the place of others');
+-- codes and packing made anew: the same strays by other codes and ids
+SELECT generation FROM pipeann_index_info('strays_v') \gset
+INSERT INTO strays SELECT 40000 + i, i % 100, heap(40000 + i) FROM generate_series(1, 9000) i;
+SELECT cmp_ok((pipeann_index_info('strays_v')).generation, '>', :generation, 'the index has outgrown its codes');
+SELECT is_empty('SELECT missed(''<->'', 1001, 1032, 20)', 'strays by the new codes');
+SELECT is_empty('SELECT not_found()', 'and all others, of which strays take no places');
+SELECT is(pipeann_check('strays_v', true), (SELECT count(*) FROM strays), 'the index is whole');
 SELECT * FROM finish();
 ROLLBACK;
 DROP TABLE strays;
