@@ -32,3 +32,22 @@ in_box() {
 		exec chroot "$box" "$@"' in_box "$1" \
 		env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "${@:2}"
 }
+
+# What is tried there: LOG is a file for what a command prints.
+COUNT=0
+FAILED=0
+# check NAME COMMAND...: one TAP line; the end of the command's output if it fails, as check
+# then does.
+check() {
+	local name=$1
+	shift
+	COUNT=$((COUNT + 1))
+	if "$@" >"$LOG" 2>&1 </dev/null; then
+		echo "ok $COUNT - $name"
+		return
+	fi
+	echo "not ok $COUNT - $name"
+	tail -40 "$LOG" | sed 's/^/# /'
+	FAILED=1
+	return 1
+}

@@ -24,24 +24,6 @@ WORK=$(mktemp -d "$(disk_tmp)/pipeann-release.XXXXXX")
 LOG=$WORK/log
 trap 'rm -rf "$WORK"' EXIT
 
-COUNT=0
-FAILED=0
-# check NAME COMMAND...: one TAP line; the end of the command's output if it fails. Returns
-# whether it did not.
-check() {
-	local name=$1
-	shift
-	COUNT=$((COUNT + 1))
-	if "$@" >"$LOG" 2>&1 </dev/null; then
-		echo "ok $COUNT - $name"
-		return
-	fi
-	echo "not ok $COUNT - $name"
-	tail -40 "$LOG" | sed 's/^/# /'
-	FAILED=1
-	return 1
-}
-
 # same_versions: all that says which version this is says the same.
 same_versions() {
 	local file

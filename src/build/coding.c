@@ -419,29 +419,16 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 						   PipeannHistogramsBytes(l), k->wal);
 }
 
-static PipeannStray
-StrayOf(const PipeannCoding *k, uint32 id, const float *x, const uint8 *code,
-		float error)
-{
-	PipeannStray stray = {.id = id,.error = error};
-
-	PipeannStrayFill(&k->pq, k->layout.metric, x, code, &stray);
-	return stray;
-}
-
 /* Encode a node's vector x[dim], normalised for cosine; one that strays is noted. */
 void
 PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x, uint8 *code)
 {
-	float		error = PipeannPqEncode(&k->pq, x, code);
+	PipeannStray stray = {.id = id};
 
-	PipeannStraysSet(&k->strays, id, NULL);
-	if (PipeannHasStrayed(error, k->error))
-	{
-		PipeannStray stray = StrayOf(k, id, x, code, error);
-
-		PipeannStraysSet(&k->strays, id, &stray);
-	}
+	stray.error = PipeannPqEncode(&k->pq, x, code);
+	PipeannStraysSet(&k->strays, id,
+					 PipeannStrayMake(&k->pq, k->layout.metric, x, code,
+									  k->error, &stray) ? &stray : NULL);
 }
 
 /* Vectors encoded at once. */
@@ -505,17 +492,14 @@ EncodePage(const PipeannCoding *k, const PipeannNodes *nodes,
 		for (int j = 0; j < count; j++)
 		{
 			uint8	   *code = codes + (Size) j * pq->nsubvectors;
+			PipeannStray stray = {.id = first + i + j,.error = errors[j]};
 
 			if (node[j] == PIPEANN_INVALID_ID)
 				memset(code, 0, pq->nsubvectors);
-			else if (PipeannHasStrayed(errors[j], k->error))
-			{
-				PipeannStray stray = StrayOf(k, first + i + j,
-											 x + (Size) j * pq->dim, code,
-											 errors[j]);
-
+			else if (PipeannStrayMake(pq, k->layout.metric,
+									  x + (Size) j * pq->dim, code, k->error,
+									  &stray))
 				NoteStray(work->strays, &stray);
-			}
 		}
 	}
 }

@@ -462,9 +462,8 @@ WriteCodes(InsertState *state, uint32 id)
 		if (state->attributes != NULL)
 			(void) PipeannNodeCodeMake(&node, id);
 		stray.error = PipeannPqEncode(&view->codes.pq, state->query, code);
-		if (PipeannHasStrayed(stray.error, meta->code_error))
-			PipeannStrayFill(&view->codes.pq, l->metric, state->query, code,
-							 &stray);
+		(void) PipeannStrayMake(&view->codes.pq, l->metric, state->query, code,
+								meta->code_error, &stray);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :
 						 PipeannNodeCodePut, &node);

@@ -9,13 +9,19 @@
 /* By so much, relatively, distances in single precision may be wrong here. */
 #define ROUNDING 1e-4f
 
-/* The rest of what is to be known of x[dim] that has this code, and strays. */
-void
-PipeannStrayFill(const PipeannPq *pq, PipeannMetric metric, const float *x,
-				 const uint8 *code, PipeannStray *stray)
+/*
+ * Whether a node strays whose x[dim] has this code, by the error that stray has of it and
+ * the usual one. If so, the rest of what is to be known.
+ */
+bool
+PipeannStrayMake(const PipeannPq *pq, PipeannMetric metric, const float *x,
+				 const uint8 *code, float usual, PipeannStray *stray)
 {
-	float	   *decoded = PipeannArray(float, pq->dim);
+	float	   *decoded;
 
+	if (!PipeannHasStrayed(stray->error, usual))
+		return false;
+	decoded = PipeannArray(float, pq->dim);
 	PipeannPqDecode(pq, code, decoded);
 	stray->code_square = PipeannKernel->dot[PIPEANN_FLOAT4] (decoded, decoded,
 															 pq->dim);
@@ -23,6 +29,7 @@ PipeannStrayFill(const PipeannPq *pq, PipeannMetric metric, const float *x,
 		PipeannKernel->l1[PIPEANN_FLOAT4] (x, decoded, pq->dim) :
 		PipeannKernel->dot[PIPEANN_FLOAT4] (x, x, pq->dim);
 	pfree(decoded);
+	return true;
 }
 
 /* Those that err more come first; of equal ones that with the lower id. */

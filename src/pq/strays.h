@@ -49,8 +49,8 @@ PipeannStrayBit(uint32 id)
 }
 
 /* strays.c */
-extern void PipeannStrayFill(const PipeannPq *pq, PipeannMetric metric,
-							 const float *x, const uint8 *code,
+extern bool PipeannStrayMake(const PipeannPq *pq, PipeannMetric metric,
+							 const float *x, const uint8 *code, float usual,
 							 PipeannStray *stray);
 extern void PipeannStraysSet(PipeannStrays *strays, uint32 id,
 							 const PipeannStray *stray);

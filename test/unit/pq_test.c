@@ -4,6 +4,8 @@
  */
 #include "unit.h"
 
+#include <float.h>
+
 #include "distance/distance.h"
 #include "pq/pq.h"
 #include "pq/strays.h"
@@ -573,7 +575,8 @@ StraysAreNoFarther(void)
 			Normalize(x, data.dim);
 		}
 		stray.error = PipeannPqEncode(&pq, x, code);
-		PipeannStrayFill(&pq, metric, x, code, &stray);
+		CHECK(PipeannStrayMake(&pq, metric, x, code, FLT_MIN, &stray) ==
+			  (stray.error > 0));
 		PipeannPqTable(&pq, metric, q, table);
 		PipeannKernel->pq_scan(table, 4, &codes, 1, &dist);
 		dot = PipeannKernel->dot[PIPEANN_FLOAT4] (q, x, data.dim);
