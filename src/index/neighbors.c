@@ -816,17 +816,22 @@ TakePlace(NewNode *node, PipeannListChange *edge)
 #define MAX_FROM_ROOT 1024
 
 /*
- * Whether a neighbour of a node leads back to it; slot is a copy of its slot. If none
- * does, its insert did not get so far. Nearly every node has such an edge, mostly from
- * its first neighbour, so this reads little.
+ * Whether spanning-tree edges lead to a node, of which slot is a copy: unless its insert
+ * was interrupted. The slot says so; that any edge leads to it does not, as nodes that
+ * were inserted later may have found it on its page. Indexes of earlier versions do not
+ * say it: there a neighbour that leads back is taken for a sign. Nearly every node has
+ * one, mostly its first, so this reads little.
  */
 bool
 PipeannIsLinked(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *other = PipeannSlotAlloc(l);
+	PipeannSlot *other;
 	bool		linked = false;
 
+	if (slot->flags & PIPEANN_SLOT_UNLINKED)
+		return false;
+	other = PipeannSlotAlloc(l);
 	for (int i = 0; i < PipeannSlotDegree(l, slot) && !linked; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -1048,6 +1053,17 @@ ParentFirst(const PipeannLayout *l, PipeannListChange *edges, int n,
 	return first;
 }
 
+/* The node is linked: others may take it for their parent. */
+static void
+MarkLinked(const PipeannIndexView *view, uint32 id)
+{
+	PipeannPageUpdate update;
+
+	PipeannSlotBegin(view, id, &update);
+	update.slot->flags &= ~PIPEANN_SLOT_UNLINKED;
+	PipeannPageEnd(&update);
+}
+
 /*
  * Make the edges that lead to node id from its neighbours, the spanning-tree
  * edge first. slot is a copy of its slot; known, or NULL, is a set of nodes
@@ -1079,6 +1095,9 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	if (!in_tree)
 		in_tree = FindParent(&node, slot, known,
 							 parent == PIPEANN_INVALID_ID);
+	if ((slot->flags & PIPEANN_SLOT_UNLINKED) &&
+		(in_tree || id == view->meta.root))
+		MarkLinked(view, id);
 	PipeannChangeLists(view, edges + first, n - first, NULL);
 	for (int i = 0; i < n; i++)
 		if (!edges[i].done && edges[i].target != parent)

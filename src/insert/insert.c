@@ -332,7 +332,7 @@ FillSlot(InsertState *state)
 						RelationGetRelationName(state->view->index)),
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
-	slot->flags = PIPEANN_SLOT_USED |
+	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_UNLINKED |
 		(state->out_of_line ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->aux = l->metric == PIPEANN_COSINE ?
 		PipeannAux(l->metric, state->norm, 0) : 0;

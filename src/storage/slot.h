@@ -23,6 +23,8 @@
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
 #define PIPEANN_SLOT_OUT_OF_LINE 0x0004	/* exact vector in chain ext_vec */
 #define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more TIDs */
+#define PIPEANN_SLOT_UNLINKED 0x0010	/* node: its insert has made no spanning-tree
+										 * edge to it yet */
 
 typedef struct PipeannSlot
 {

@@ -132,7 +132,7 @@ forged('degree', 'items', forge_field('degree', 17), "$named has too many neighb
 forged('spanning-tree edges', 'items', forge_field('tree_edges', 200), "$named has more spanning-tree edges than edges");
 forged('TID count', 'items', forge_field('ntids', 33), "$named has too many inline TIDs");
 forged('invalid TID', 'items', forge_field('tids', pack('S3', 0, 5, 0), 0), "$named has an invalid heap TID");
-forged('flags', 'items', forge_field('flags', 0x11), "$named has unknown flags");
+forged('flags', 'items', forge_field('flags', 0x21), "$named has unknown flags");
 forged('free with flags', 'items', forge_field('flags', 2), "$named is free but has flags");
 forged('wrong aux, cosine', 'items', forge_field('aux', sub { $_[1]{aux} * 1.001 }), "$named does not have the aux value");
 forged('wrong aux, inner product', 'bytes', forge_field('aux', 0.5), "$named does not have the aux value");
