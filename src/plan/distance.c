@@ -29,11 +29,14 @@
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "plan/rewrite.h"
 #include "scan/scan.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -170,6 +173,67 @@ IsDistance(const Plan *node, Node *expr)
 	/* expressions of an index-only scan name the index's columns */
 	return IsOneOf(expr, ((const IndexOnlyScan *) node)->indexorderby,
 				   ((const IndexOnlyScan *) node)->indexid);
+}
+
+/*
+ * What a scan's distance is below by this condition, or at the most; NULL if it does not
+ * say. Similarities are one less the distance, and have to be above something.
+ */
+static Expr *
+MostByClause(const Plan *scan, const Node *clause)
+{
+	const OpExpr *condition = (const OpExpr *) clause;
+	const OpExpr *difference;
+	Node	   *less;
+	Node	   *more;
+
+	if (!IsA(clause, OpExpr) || list_length(condition->args) != 2)
+		return NULL;
+	less = linitial(condition->args);
+	more = lsecond(condition->args);
+	switch (condition->opfuncid)
+	{
+		case F_FLOAT8LT:
+		case F_FLOAT8LE:
+			break;
+		case F_FLOAT8GT:
+		case F_FLOAT8GE:
+			less = lsecond(condition->args);
+			more = linitial(condition->args);
+			break;
+		default:
+			return NULL;
+	}
+	if (IsDistance(scan, less))
+		return (Expr *) more;
+	difference = (const OpExpr *) more;
+	if (!IsA(more, OpExpr) || difference->opfuncid != F_FLOAT8MI ||
+		!IsDistance(scan, lsecond(difference->args)))
+		return NULL;
+	return (Expr *) makeFuncExpr(F_FLOAT8MI, FLOAT8OID,
+								 list_make2(linitial(difference->args), less),
+								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/*
+ * What no row of a scan of ours is farther than, as far as its conditions say it by a
+ * value that is known before the scan begins; or NULL.
+ */
+Expr *
+PipeannMostDistance(const Plan *scan)
+{
+	ListCell   *cell;
+
+	foreach(cell, scan->qual)
+	{
+		Expr	   *most = MostByClause(scan, lfirst(cell));
+
+		if (most != NULL && !contain_var_clause((Node *) most) &&
+			!contain_volatile_functions((Node *) most) &&
+			!contain_subplans((Node *) most))
+			return copyObject(most);
+	}
+	return NULL;
 }
 
 /* The entry may belong to others, too: only a copy is changed. */

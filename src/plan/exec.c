@@ -168,17 +168,24 @@ BeginChild(OwnNode *node)
 	node->begun = node->anew = true;
 }
 
-/* A number of the limit, or what there is instead if it is NULL. */
-static int64
-Evaluate(OwnNode *node, int number, int64 otherwise)
+/* One of the expressions, or NULL, which gives one. */
+static Datum
+Evaluate(OwnNode *node, int number, bool *isnull)
 {
 	ExprState  *expr = list_nth(node->limit, number);
-	bool		isnull = true;
-	Datum		value = (Datum) 0;
 
-	if (expr != NULL)
-		value = ExecEvalExprSwitchContext(expr, node->state.ss.ps.ps_ExprContext,
-										  &isnull);
+	*isnull = true;
+	return expr == NULL ? (Datum) 0 :
+		ExecEvalExprSwitchContext(expr, node->state.ss.ps.ps_ExprContext, isnull);
+}
+
+/* A number of the limit, or what there is instead if it is NULL. */
+static int64
+NumberOf(OwnNode *node, int number, int64 otherwise)
+{
+	bool		isnull;
+	Datum		value = Evaluate(node, number, &isnull);
+
 	return isnull ? otherwise : DatumGetInt64(value);
 }
 
@@ -189,8 +196,8 @@ Evaluate(OwnNode *node, int number, int64 otherwise)
 static int64
 RowsWanted(OwnNode *node, int64 most)
 {
-	int64		count = Evaluate(node, 0, PG_INT64_MAX);
-	int64		offset = Evaluate(node, 1, 0);
+	int64		count = NumberOf(node, 0, PG_INT64_MAX);
+	int64		offset = NumberOf(node, 1, 0);
 
 	return count <= 0 || count > most || offset < 0 || offset > most ||
 		count > PG_INT64_MAX - offset ? PG_INT64_MAX : count + offset;
@@ -364,6 +371,24 @@ Collect(FillState *state, int64 wanted)
 	}
 }
 
+/*
+ * What no row is farther than. Nothing is, or only what is no number, if the condition
+ * compares with what is no number; no row meets one that compares with NULL.
+ */
+static double
+MostDistance(OwnNode *node)
+{
+	double		most;
+	bool		isnull;
+
+	if (list_length(node->limit) < 3 || list_nth(node->limit, 2) == NULL)
+		return get_float8_infinity();
+	most = DatumGetFloat8(Evaluate(node, 2, &isnull));
+	if (isnull)
+		return -get_float8_infinity();
+	return isnan(most) ? get_float8_infinity() : most;
+}
+
 static void
 StartFill(OwnNode *node)
 {
@@ -376,6 +401,7 @@ StartFill(OwnNode *node)
 	else
 		tuplestore_clear(state->rows);
 	MemoryContextSwitchTo(old);
+	state->fill.most = MostDistance(node);
 	state->fill.late = false;
 	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
 	Collect(state, wanted);

@@ -828,6 +828,69 @@ IsFromScans(Plan **place, void *above)
 		 PipeannVisitPlans(plan, IsFromScans, plan));
 }
 
+/* What no row of scans is farther than, if all say the same. */
+typedef struct Most
+{
+	Expr	   *distance;		/* of the first scan, or NULL */
+	int			differ;			/* scans that say something else */
+	Bitmapset  *params;			/* that are set before the scans begin */
+} Most;
+
+/* An executor's parameter that is set further down may change later. */
+static bool
+IsSetBelow(Node *node, void *params)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param))
+		return ((const Param *) node)->paramkind == PARAM_EXEC &&
+			!bms_is_member(((const Param *) node)->paramid, params);
+	return expression_tree_walker(node, IsSetBelow, params);
+}
+
+/* As IsFromScans(). */
+static bool
+AddMost(Plan **place, void *arg)
+{
+	Most	   *most = arg;
+	Plan	   *plan = *place;
+	Expr	   *distance;
+	bool		first = most->distance == NULL && most->differ == 0;
+
+	if (OrderOf(plan) == NIL)
+	{
+		if (PipeannPlanHas(plan, PIPEANN_PLAN_ORDERED) && innerPlan(plan) == NULL)
+			(void) PipeannVisitPlans(plan, AddMost, most);
+		else
+			most->differ++;
+		return false;
+	}
+	distance = PipeannMostDistance(plan);
+	if (distance == NULL || IsSetBelow((Node *) distance, most->params) ||
+		(!first && !equal(distance, most->distance)))
+		most->differ++;
+	else
+		most->distance = distance;
+	return false;
+}
+
+/*
+ * What no row below a limit is farther than, by a condition on the distance, or NULL.
+ * To be asked before others put something in the place of the distance.
+ */
+static Expr *
+MostBelow(Limit *limit)
+{
+	Plan	  **place = PlaceBelow(limit);
+	Most		most = {NULL};
+
+	if (*place == NULL)
+		return NULL;
+	most.params = (*place)->extParam;
+	(void) AddMost(place, &most);
+	return most.differ == 0 ? most.distance : NULL;
+}
+
 /* Whether PostgreSQL finds the scan of a cursor's table there (execCurrent.c). */
 static bool
 IsPlaceOfCursor(const Plan *plan)
@@ -847,9 +910,10 @@ IsPlaceOfCursor(const Plan *plan)
  * How many rows there are is not known, and the planner may be wrong by any factor.
  */
 static void
-FillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
+FillLimit(PlannedStmt *stmt, Limit *limit, Expr *most, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
+	CustomScan *node;
 
 	if (limit->limitCount == NULL || !IsFromScans(place, NULL) ||
 		(is_cursor && IsPlaceOfCursor(*place)) ||
@@ -857,7 +921,9 @@ FillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 		HasVolatile(limit->limitOffset, stmt) ||
 		IsUnsteady(place, stmt))
 		return;
-	*place = &WrapBelow(limit, *place, PipeannFillNode)->scan.plan;
+	node = WrapBelow(limit, *place, PipeannFillNode);
+	node->custom_exprs = lappend(node->custom_exprs, most);
+	*place = &node->scan.plan;
 }
 
 typedef struct Filling
@@ -930,6 +996,7 @@ Rewrite(Plan **place, void *arg)
 	const Rewriting *former = arg;
 	Plan	   *plan = *place;
 	Rewriting	r = *former;
+	Expr	   *most = IsA(plan, Limit) ? MostBelow((Limit *) plan) : NULL;
 
 	r.above = plan;
 	r.wanted = WantedOf(former, place);
@@ -938,7 +1005,7 @@ Rewrite(Plan **place, void *arg)
 		LimitMerge(r.stmt, (Limit *) plan);
 	(void) PipeannVisitPlans(plan, Rewrite, &r);
 	if (IsA(plan, Limit))
-		FillLimit(r.stmt, (Limit *) plan, r.is_cursor);
+		FillLimit(r.stmt, (Limit *) plan, most, r.is_cursor);
 	return false;
 }
 

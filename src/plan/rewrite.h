@@ -45,6 +45,7 @@ extern bool PipeannVisitPlans(void *above, PipeannPlanVisit visit, void *arg);
 /* distance.c */
 extern bool PipeannIsIndex(Oid indexid);
 extern bool PipeannIsMethod(Oid am);
+extern Expr *PipeannMostDistance(const Plan *scan);
 extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
 								  const Bitmapset *wanted);
 
@@ -63,7 +64,8 @@ extern const CustomScanMethods *const PipeannBitmapNode;
 
 /*
  * Limits that a scan of ours is to fill, whatever comes late. The child is the plan
- * that had its place.
+ * that had its place. The third of its custom_exprs is what no row is farther than, or
+ * NULL.
  */
 extern const CustomScanMethods *const PipeannFillNode;
 

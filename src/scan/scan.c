@@ -687,6 +687,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (scan->xs_want_itup)
 		state->only = OnlyBegin(scan, &state->view);
 	PipeannStreamBegin(state, &params);
+	state->is_void |= state->most == -INFINITY;
 	if (heeds->tid_filter != NULL && state->view.cache != NULL)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
 	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
@@ -893,16 +894,19 @@ Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 static bool
 IsAtEnd(PipeannScan *state)
 {
-	bool		at_end = state->exhausted &&
+	bool		at_end = (state->exhausted || state->beyond) &&
 		state->looked_at < PipeannMostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
 		state->heeds.bound == NULL &&
 		!state->is_void;
 
-	if (!at_end || !state->late || state->heeds.fill == NULL)
-		return at_end;
-	state->heeds.fill->late = true;
-	return false;
+	if (at_end && state->late && state->heeds.fill != NULL)
+	{
+		state->heeds.fill->late = true;
+		return false;
+	}
+	return at_end && isinf(state->most);	/* they have no distances, or none that are
+											 * numbers */
 }
 
 static const PipeannRow *

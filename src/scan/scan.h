@@ -64,6 +64,8 @@ typedef struct PipeannFill
 								 * row, so none comes late */
 	bool		late;			/* set by a scan at its end: it has left out
 								 * rows that came late */
+	double		most;			/* no row is wanted whose distance is larger; or
+								 * infinity */
 } PipeannFill;
 
 /*

@@ -97,6 +97,9 @@ typedef struct PipeannScan
 	float		last_dist;		/* of the result whose rows were loaded last */
 	float		farthest;		/* the largest distance that a row so far may
 								 * have */
+	float		most;			/* the order key beyond which a condition wants no
+								 * row, or infinity */
+	bool		beyond;			/* the next row is there */
 	bool		comparable;		/* rows have an order */
 	bool		holds_back;		/* results in doubt, not the executor */
 	pairingheap *known;			/* results whose distances are exact; or NULL */

@@ -456,24 +456,50 @@ NearestKnown(const PipeannScan *state)
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
-/* The distance bound as a search's order key: no result is wanted beyond it. */
+/* A distance as a search's order key, for rows within it. */
 static float
-Bound(const PipeannScan *state)
+KeyOf(const PipeannScan *state, double distance, double slack)
 {
-	double		distance = state->heeds.bound == NULL ? INFINITY :
-		state->heeds.bound->distance;
-
 	if (isinf(distance))
-		return INFINITY;
+		return (float) distance;
 	switch (state->view.meta.layout.metric)
 	{
 		case PIPEANN_L2:
-			return (float) (distance * distance * (1 + SLACK));
+			return distance < 0 ? -INFINITY :
+				(float) (distance * distance * (1 + slack));
 		case PIPEANN_COSINE:
-			return (float) (distance - 1 + SLACK);
+			return (float) (distance - 1 + slack);
 		default:
-			return (float) (distance + fabs(distance) * SLACK);
+			return (float) (distance + fabs(distance) * slack);
 	}
+}
+
+/* The distance bound as an order key: no result is wanted beyond it. */
+static float
+Bound(const PipeannScan *state)
+{
+	return state->heeds.bound == NULL ? state->most :
+		Min(state->most, KeyOf(state, state->heeds.bound->distance, SLACK));
+}
+
+/*
+ * The order key beyond which a condition on the distance, which the executor looks at
+ * with each row, wants none. The operator sums up in another order than we do.
+ */
+static float
+MostKey(const PipeannScan *state)
+{
+	const PipeannLayout *l = &state->view.meta.layout;
+	const PipeannFill *fill = state->heeds.fill;
+	double		slack = 2 * PIPEANN_ARITHMETIC_ERROR(l->dim) + SLACK;
+	float		key;
+
+	if (fill == NULL || !state->comparable)
+		return INFINITY;
+	key = KeyOf(state, fill->most, slack);
+	if (l->metric == PIPEANN_IP)
+		key += slack * PipeannNorm(state->query, l->dim) * state->view.meta.max_norm;
+	return key;
 }
 
 /*
@@ -669,6 +695,14 @@ IsInOrder(PipeannScan *state)
 		next->most <= PipeannSearchReadTo(state->search);
 }
 
+/* Whether a search that goes through all codes has read what a condition may want. */
+static bool
+HasReadAll(PipeannScan *state)
+{
+	return !isinf(state->most) && PipeannSearchTell(state->search).is_code_scan &&
+		PipeannSearchReadTo(state->search) > state->most;
+}
+
 /*
  * Let the search go on, if it must, until there is a next result. NULL if there is
  * none for now.
@@ -678,7 +712,7 @@ ContinueSearch(PipeannScan *state)
 {
 	const PipeannResult *next;
 
-	while (!state->exhausted &&
+	while (!state->exhausted && !HasReadAll(state) &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL ||
 			!IsInOrder(state)))
@@ -696,6 +730,7 @@ ContinueSearch(PipeannScan *state)
 			PipeannCheckPacking(&state->view);
 	}
 	next = PipeannSearchPeek(state->search);
+	state->beyond = next == NULL ? HasReadAll(state) : next->dist > state->most;
 	return next == NULL || next->dist > Bound(state) ? NULL : next;
 }
 
@@ -974,6 +1009,9 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	if (PipeannIsHeap(table) &&
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
 		state->prefetch.at_once = pipeann_prefetch_rows;
+	state->most = MostKey(state);
+	params->has_horizon = !isinf(state->most);
+	params->horizon = state->most;
 	params->settled = PrefetchSettled;
 	params->settled_arg = state;
 	params->most_settled = PrefetchEarly(&state->prefetch);

@@ -933,7 +933,7 @@ RunTogether(PipeannTogether *together, PipeannSearch *search)
  * Run until every one of the ef best candidates is explored, or until an early end
  * (list.c), after which the next run explores what is left of them. Called again, it
  * goes on with the next best candidates: as many as have been explored so far, up to
- * a bound. Returns false if there was nothing to explore.
+ * a bound. Returns false if there was nothing to explore, up to the horizon.
  */
 bool
 PipeannSearchRun(PipeannSearch *search)
@@ -949,6 +949,8 @@ PipeannSearchRun(PipeannSearch *search)
 	}
 	if (!search->started)
 		search->started = true;
+	else if (PipeannListIsBeyond(search))
+		return false;
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
 	else if (ShouldScanCodes(search) || !Continue(search))

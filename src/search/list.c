@@ -163,6 +163,35 @@ ShortenHead(PipeannSearch *search)
 }
 
 /*
+ * Codes farther than this are of nodes beyond the search's horizon; infinity if it has
+ * none, or not enough is known of its codes' errors. Searches together have one of their
+ * own.
+ */
+static float
+HorizonOfCodes(const PipeannSearch *search)
+{
+	const PipeannTermination *termination = &search->termination;
+
+	return search->params.has_horizon && search->params.together == NULL ?
+		search->params.horizon +
+		PipeannTerminationMargin(termination, termination->deviations) : INFINITY;
+}
+
+/* Candidates that are explored even beyond the horizon, as the way may lead there. */
+#define BEYOND_HORIZON 2
+
+/* Whether all is explored that may be nearer than the horizon. */
+bool
+PipeannListIsBeyond(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+	int			open = PipeannPoolFirstOpen(pool);
+
+	return open >= BEYOND_HORIZON && open < pool->count &&
+		pool->items[open].dist > HorizonOfCodes(search);
+}
+
+/*
  * Set beyond which distance nothing need be explored.
  *
  * Nothing but others, or what it looks for, ends a search before something was read:
@@ -177,6 +206,7 @@ PipeannListSetBound(PipeannSearch *search)
 	search->pool.bound = search->params.together == NULL ? early :
 		Min(early, PipeannTogetherBound(search->params.together,
 										search->pool.length));
+	search->pool.bound = Min(search->pool.bound, HorizonOfCodes(search));
 	if (search->has_ended)
 	{
 		search->pool.bound = -INFINITY;
@@ -214,6 +244,8 @@ PipeannListBegin(PipeannSearch *search)
 	search->pool.least = search->params.together != NULL ?
 		PipeannTogetherLeast(search->params.together, search->pool.length) :
 		(ef + LEAST_PART - 1) / LEAST_PART;
+	if (search->params.has_horizon)
+		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 }
 
 /*

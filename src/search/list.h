@@ -73,6 +73,7 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 /* list.c */
 extern void PipeannListBegin(PipeannSearch *search);
 extern void PipeannListNoteFirstRead(PipeannSearch *search);
+extern bool PipeannListIsBeyond(PipeannSearch *search);
 extern void PipeannListSetBound(PipeannSearch *search);
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
 extern bool PipeannListRefill(PipeannSearch *search);

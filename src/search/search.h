@@ -116,6 +116,9 @@ typedef struct PipeannSearchParams
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
 	bool		may_end_early;
+	bool		has_horizon;	/* nothing is wanted that is farther than this, an
+								 * order key */
+	float		horizon;
 	PipeannTogether *together;	/* or NULL */
 	int			width;			/* most reads in flight; 0: the policy's own */
 	uint32		disabled;		/* ideas that it does without */

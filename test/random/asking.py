@@ -95,8 +95,11 @@ def random_question(rng, table, steps, rows):
         column, kind = re.sub(r"\bv\b", "t.v", index.vector), index.type
     role = rng.choice(("rq_a", "rq_b")) if rng.random() < (0.5 if table.secured else 0.05) and table.form != "foreign" else ""
     join = rng.choice(("inner", "left")) if rng.random() < 0.08 else ""
-    return Question(table, condition, random_vector(rng, table, rows), metric, second, tie, rng.random() < 0.015, join, extras, role, column, kind,
-                    kind == "vector" and may_round(table, steps.indexes))
+    vector, within = random_vector(rng, table, rows), random_vector(rng, table, rows)
+    if vector.how != "literal" or within.how != "literal" or rng.random() < 0.85:
+        within = None
+    return Question(table, condition, vector, metric, second, tie, rng.random() < 0.015, join, extras, role, column, kind,
+                    kind == "vector" and may_round(table, steps.indexes), within, rng.choice(("<", "<=", ">", "1 -")))
 
 
 def random_probe(rng, question, big):

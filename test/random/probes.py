@@ -34,6 +34,8 @@ class Question:
     column: str = "t.v"
     type: str = "vector"   # of that
     halves: bool = False   # an index may not tell apart more rows than it holds back
+    within: Vector = None  # rows as far as this, or nearer, are wanted
+    nearer: str = "<"      # how that is asked for
 
     def distance(self, literal, relation, vector=None):
         return f"{self.column} {OPERATORS[self.metric]} {(vector or self.vector).render(literal, relation, self.type)}"
@@ -43,9 +45,13 @@ class Question:
         return f"{relation} t{join}"
 
     def where(self, literal, relation):
-        if self.condition is None:
-            return ""
-        return " WHERE " + self.condition.render(literal)
+        conditions = [] if self.condition is None else [self.condition.render(literal)]
+        if self.within is not None:
+            distance = self.distance(literal, relation)
+            most = f"({self.vector.render(literal, relation, self.type)} {OPERATORS[self.metric]} {self.within.render(literal, relation, self.type)})"
+            conditions.insert(0, {"<": f"{distance} < {most}", "<=": f"{distance} <= {most}", ">": f"{most} > {distance}",
+                                  "1 -": f"1 - ({distance}) >= 1 - {most}"}[self.nearer])
+        return " WHERE " + " AND ".join(f"({c})" for c in conditions) if conditions else ""
 
     def truth_sql(self, group="0", outer=""):
         """All rows: (id, other id, group, distance, second distance, extras..., what halves err by if there are any)."""
@@ -82,6 +88,8 @@ class Question:
             yield replace(self, condition=None)
             for condition in self.condition.simpler():
                 yield replace(self, condition=condition)
+        if self.within is not None:
+            yield replace(self, within=None)
         for change in ({"join": ""}, {"extras": ()}, {"role": ""}, {"tie": "", "second": None}, {"falling": False},
                        {"column": "t.v", "type": self.table.value_type()}):
             if any(getattr(self, name) != value for name, value in change.items()):
