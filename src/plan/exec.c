@@ -766,18 +766,37 @@ BeginAlone(MergeState *state)
 	}
 }
 
+/* What no row is farther than, as a limit above knows. */
+static double
+MostOfMerge(const MergeState *state)
+{
+	for (int i = 0; i < state->nchildren; i++)
+	{
+		const PipeannScanContext *context = ContextOfScan(state->children[i].node);
+
+		if (context != NULL && context->fill != NULL)
+			return context->fill->most;
+	}
+	return get_float8_infinity();
+}
+
 /*
- * Whether the rows wanted are there, and none that is nearer was missed: conditions
- * and rows that are not visible may have moved the bound beyond what the searches
- * have explored together, of one partition more than of others. A row without a
- * distance, or whose distance is no number, may come before what they have not found.
+ * Whether the rows wanted are there, or as many as there are, and none that is nearer
+ * was missed: conditions and rows that are not visible may have moved the bound beyond
+ * what the searches have explored together, of one partition more than of others. A row
+ * without a distance, or whose distance is no number, may come before what they have not
+ * found.
  */
 static bool
 IsFilled(const MergeState *state)
 {
-	return state->nnearest == state->wanted &&
-		(PIPEANN_PLANTED("merge-far") ||
-		 float8_le(state->nearest[state->wanted - 1], state->bound.trusted));
+	double		farthest = MostOfMerge(state);
+
+	if (state->nnearest == state->wanted)
+		farthest = Min(farthest, state->nearest[state->wanted - 1]);
+	else if (isinf(farthest))
+		return false;
+	return PIPEANN_PLANTED("merge-far") || float8_le(farthest, state->bound.trusted);
 }
 
 static void
