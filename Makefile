@@ -18,7 +18,7 @@
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
-SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-bench check-random
+SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-clients check-bench check-random
 SCRIPTED = demo deps check bench bench-quick $(SUITES)
 
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))

@@ -2,8 +2,8 @@
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
 #	errors, installs, and runs the test suites: lint unit sanitize compile regress
-#	pgtap tap upgrade citus docs bench random. Suites, and the files of tap, run side by side, JOBS of
-#	them at a time (one more than there are processors).
+#	pgtap tap upgrade citus docs clients bench random. Suites, and the files of tap, run
+#	side by side, JOBS of them at a time (one more than there are processors).
 #	It says when each begins, how long that usually takes (test/durations), and how it ended.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
@@ -17,7 +17,7 @@ set -euo pipefail
 cd "$ROOT"
 
 SUITES=("$@")
-if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit sanitize compile regress pgtap tap upgrade citus docs bench random); fi
+if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random); fi
 JOBS=${JOBS:-$(($(nproc) + 1))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
@@ -223,6 +223,12 @@ run_docs() {
 	PATH=$BINDIR:$PATH "$PYTHON" test/docs/run.py "$WORK"
 }
 
+run_clients() {
+	copy_for clients
+	start_server || return 1
+	PATH=$BINDIR:$PATH "$PYTHON" test/clients/run.py "$WORK" "$CACHE/clients"
+}
+
 # The benchmark in little, and then what it left behind.
 run_bench() {
 	local -x SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache
@@ -321,7 +327,7 @@ usual() { awk -v job="$1" '$2 == job { seconds = $1 } END { print seconds == "" 
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
-		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs bench random"
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random"
 		if [ "$suite" = tap ]; then
 			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
 		else
