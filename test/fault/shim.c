@@ -14,8 +14,8 @@
  *
  *	 CALL	read, advise, write, extend, append, resize, shm, ring, reap, malloc
  *	 MATCH	a part of the file's name; for malloc the least size; "-" is any
- *	 ERROR	an errno; 0 makes reads short and writes half done, and only
- *			counts what cannot be half done
+ *	 ERROR	an errno; 0 makes reads short and writes half done (of one byte,
+ *			done), and only counts what cannot be half done
  *	 SKIP	so many calls succeed first
  *	 TIMES	so many fail then; -1 is all
  *	 PID	in this process only; 0 is any
@@ -190,7 +190,7 @@ pwrite(int fd, const void *buffer, size_t size, off_t offset)
 		errno = error;
 		return -1;
 	}
-	return real(fd, buffer, error == 0 ? size / 2 : size, offset);
+	return real(fd, buffer, error == 0 ? (size + 1) / 2 : size, offset);
 }
 
 ssize_t
@@ -204,7 +204,7 @@ write(int fd, const void *buffer, size_t size)
 		errno = error;
 		return -1;
 	}
-	return real(fd, buffer, error == 0 ? size / 2 : size);
+	return real(fd, buffer, error == 0 ? (size + 1) / 2 : size);
 }
 
 ssize_t

@@ -12,7 +12,10 @@ use Pipeann;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(open_files);
+our @EXPORT = qw(open_files $block);
+
+# As messages name it: PostgreSQL 17 writes a range.
+our $block = qr/block(?: \d+|s (\d+)\.\.\g{-1})/;
 
 my %errors = (EIO => 5, ENOMEM => 12, EMFILE => 24, ENOSPC => 28, EPERM => 1, short => 0);
 

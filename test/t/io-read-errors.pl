@@ -70,7 +70,7 @@ for my $method (@methods)
 		}
 		# a failed pread is not told from a failed read of shared_buffers
 		if ($method eq 'io_uring') { is("@errors", '', "$method, $error: read again, no error"); }
-		else { is(scalar(grep { !/could not read block \d+ in file "$file"/ } @errors), 0, "$method, $error: no other errors"); }
+		else { is(scalar(grep { !/could not read $block in file "$file"/ } @errors), 0, "$method, $error: no other errors"); }
 		is($wrong - @errors, 0, "$method, $error: the right answers");
 		cmp_ok($failed, '>=', 15, "$method, $error: reads failed ($failed)");
 		cmp_ok($retries, '>', 0, "$method, $error: read again ($retries)");
@@ -81,8 +81,8 @@ for my $method (@methods)
 }
 
 # The disk is broken: reading again does not help.
-my %message = (EIO => [ '58030', qr/could not read block \d+ in file "\S+": Input\/output error/ ],
-	short => [ 'XX001', qr/could not read block \d+ in file "\S+": read only 4096 of 8192 bytes/ ]);
+my %message = (EIO => [ '58030', qr/could not read $block in file "\S+": Input\/output error/ ],
+	short => [ 'XX001', qr/could not read $block in file "\S+": read only \d+ of 8192 bytes/ ]);
 for my $method (@methods)
 {
 	for my $error (qw(EIO short))
@@ -142,7 +142,7 @@ for my $what (sort keys %statements)
 		my $answer = $session->ask($statements{$what});
 		$faults->clear;
 		next unless defined $answer->{error};
-		if ($answer->{state} eq '58030' && $answer->{error} =~ /could not read block \d+ in file/) { $failed++; }
+		if ($answer->{state} eq '58030' && $answer->{error} =~ /could not read $block in file/) { $failed++; }
 		else { push @other, "$answer->{state} $answer->{error}"; }
 	}
 	cmp_ok($failed, '>', 0, "$what: fails with SQLSTATE 58030 and the block, $failed times");

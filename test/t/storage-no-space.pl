@@ -53,7 +53,8 @@ sub fill
 sub file_of { my ($table) = @_; return $session->row("SELECT pg_relation_filepath('${table}_v')"); }
 
 # A statement in which the n-th such call fails, for several n; from there on
-# all of them or only the one.
+# all of them or only the one. With the option done it is done all the same, as
+# PostgreSQL 17 writes the rest of what was half done.
 sub fail_at
 {
 	my ($what, $sql, %options) = @_;
@@ -79,15 +80,15 @@ sub fail_at
 			is($session->ask("SELECT pipeann_check('$options{table}_v') > 0")->{error}, undef, "$what, call $skip: the index is sound");
 		}
 	}
-	cmp_ok($failed, '>', 0, "$what: fails $failed times with SQLSTATE $state and says why");
-	note "$what: done all the same $done times";
+	if ($options{done}) { cmp_ok($done, '>', 0, "$what: done all the same $done times"); }
+	else { cmp_ok($failed, '>', 0, "$what: fails $failed times with SQLSTATE $state and says why"); }
 	is("@other", '', "$what: no other errors");
 	is(join(' ', open_files($pid)), "@files", "$what: the same files are open as before");
 	return;
 }
 
 my $no_space = qr/could not extend file "\S+": No space left on device/;
-my $no_write = qr/could not write block \d+ in file "\S+": No space left on device/;
+my $no_write = qr/could not write $block in file "\S+": No space left on device/;
 
 SKIP:
 {
@@ -107,9 +108,10 @@ SKIP:
 	fail_at('insert, page not written', 'INSERT INTO items SELECT id + 100000, v FROM source WHERE id > 7500',
 		call => 'write', match => sub { file_of('items') }, skip => [ 0, 3, 40 ], table => 'items',
 		error => [ '53100', $no_write ], undo => sub { $session->rows('DELETE FROM items WHERE id > 100000') });
+	my $half = qr/could not write $block in file "\S+": wrote only 4096 of 8192 bytes/;
 	fail_at('insert, page half written', 'INSERT INTO items SELECT id + 100000, v FROM source WHERE id > 7500',
 		call => 'write', match => sub { file_of('items') }, skip => [ 7 ], table => 'items', kind => 'short',
-		error => [ '53100', qr/could not write block \d+ in file "\S+": wrote only 4096 of 8192 bytes/ ],
+		error => [ '53100', $half ], done => $session->row('SHOW server_version_num') >= 170000,
 		undo => sub { $session->rows('DELETE FROM items WHERE id > 100000') });
 	$session->rows('DELETE FROM items WHERE id % 9 = 5');
 	fail_at('vacuum, page not written', 'VACUUM items', before => sub { $session->rows("DELETE FROM items WHERE id % 41 = $_[0] + 2") },
