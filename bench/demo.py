@@ -16,6 +16,7 @@ import datasets
 import figures
 import systems
 from command import numbers, some_of
+from datasets.fetch import NotDownloaded
 from lab import K, SMALL_BUFFERS, Lab
 from progress import Progress, duration, heading
 from recall import describe, measure_point
@@ -100,9 +101,17 @@ class Demo:
         print(f"Times are of one query at a time, as a client sees it: {self.round_trip():.3f} ms of each are the"
               " round trip to the server and back.")
         with tempfile.TemporaryDirectory() as folder:
-            store = Store(folder)
-            for lab in [self.run_dataset(name, store) for name in self.options.data]:
+            store, labs = Store(folder), []
+            for name in self.options.data:
+                try:
+                    labs.append(self.run_dataset(name, store))
+                except NotDownloaded as error:
+                    why, *_, last = str(error).strip().split("\n")
+                    print(f"\n{name} is left out: {why} {last}", flush=True)
+            for lab in labs:
                 summary(lab)
+        if not labs:
+            sys.exit("error: no data set")
         print(f"\nDone: {self.elapsed()}", flush=True)
 
 

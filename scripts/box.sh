@@ -33,6 +33,33 @@ in_box() {
 		env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "${@:2}"
 }
 
+# copy_checkout BOX: what git knows or would add, and nothing that was built, into /src.
+copy_checkout() {
+	rm -rf "$1/src"
+	mkdir -p "$1/src"
+	git -C "$ROOT" ls-files -z --cached --others --exclude-standard |
+		(cd "$ROOT" && while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done) |
+		tar cf - -C "$ROOT" --null -T - | tar xf - -C "$1/src" --no-same-owner
+}
+
+# clean_box SUITE BOX: a copy of one that the cache keeps, with today's packages. What apt
+# gets from the network is kept beside it.
+clean_box() {
+	local kept=$CACHE/release-$1
+	mkdir -p "$kept.archives/partial"
+	if ! [ -d "$kept" ]; then
+		make_debian "$1" "$kept.new" || return 1
+		mv "$kept.new" "$kept"
+	fi
+	cp -a --reflink=auto "$kept" "$2" && mkdir "$2/archives" "$2/packages" &&
+		echo 'Dir::Cache::archives "/archives";' >"$2/etc/apt/apt.conf.d/98pipeann" &&
+		find "$kept.archives" -name '*.deb' -exec cp --reflink=auto -t "$2/archives" {} + &&
+		in_box "$2" sh -c 'apt-get -qq update && apt-get -qq -y dist-upgrade'
+}
+
+# keep_archives SUITE BOX
+keep_archives() { find "$2/archives" -maxdepth 1 -name '*.deb' -exec cp --reflink=auto -ut "$CACHE/release-$1.archives" {} +; }
+
 # What is tried there: LOG is a file for what a command prints.
 COUNT=0
 FAILED=0

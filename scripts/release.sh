@@ -4,7 +4,8 @@
 #	archive for PGXN, Debian's source package, and for each suite of Debian (bookworm
 #	trixie forky) the packages for its PostgreSQL, built in a clean Debian. Tries
 #	them in another one: the former package installed by apt, an index made and asked,
-#	upgraded to the new one, asked again, removed. Root and network. Prints TAP.
+#	upgraded to the new one, asked again, removed. Then scripts/first-steps.sh. Root and
+#	network. Prints TAP.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$ROOT/scripts/newer-suite.sh"
@@ -43,24 +44,6 @@ make_archives() {
 		tar xzf "$OUT/pipeann_$VERSION.orig.tar.gz" -C "$WORK" &&
 		(cd "$OUT" && dpkg-source -b "$WORK/pipeann-$VERSION")
 }
-
-# clean_box SUITE BOX: a copy of one that the cache keeps, with today's packages. What apt
-# gets from the network is kept beside it.
-clean_box() {
-	local kept=$CACHE/release-$1
-	mkdir -p "$kept.archives/partial"
-	if ! [ -d "$kept" ]; then
-		make_debian "$1" "$kept.new" || return 1
-		mv "$kept.new" "$kept"
-	fi
-	cp -a --reflink=auto "$kept" "$2" && mkdir "$2/archives" "$2/packages" &&
-		echo 'Dir::Cache::archives "/archives";' >"$2/etc/apt/apt.conf.d/98pipeann" &&
-		find "$kept.archives" -name '*.deb' -exec cp --reflink=auto -t "$2/archives" {} + &&
-		in_box "$2" sh -c 'apt-get -qq update && apt-get -qq -y dist-upgrade'
-}
-
-# keep_archives SUITE BOX
-keep_archives() { find "$2/archives" -maxdepth 1 -name '*.deb' -exec cp --reflink=auto -ut "$CACHE/release-$1.archives" {} +; }
 
 # build_packages SUITE DSC: in the box "build", of the source package that was copied there.
 build_packages() {
@@ -141,5 +124,6 @@ for suite in "${SUITES[@]}"; do
 	make_former "$OUT/$suite"/*.deb "$WORK/try/packages/former" >/dev/null
 	check "$suite: installed, asked, upgraded, asked, removed" try_packages "$suite" || true
 done
+check "README.md's two commands on a Debian that has nothing" scripts/first-steps.sh || true
 echo "1..$COUNT"
 exit $FAILED

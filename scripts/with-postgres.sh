@@ -45,15 +45,6 @@ suite_of_version() {
 	return 1
 }
 
-# copy_checkout BOX: what git knows or would add, and nothing that was built.
-copy_checkout() {
-	rm -rf "$1/src"
-	mkdir -p "$1/src"
-	git -C "$ROOT" ls-files -z --cached --others --exclude-standard |
-		(cd "$ROOT" && while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done) |
-		tar cf - -C "$ROOT" --null -T - | tar xf - -C "$1/src" --no-same-owner
-}
-
 # make_box: it is whole when it has its name.
 make_box() {
 	local suite

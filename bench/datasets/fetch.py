@@ -7,6 +7,10 @@ import tempfile
 import zipfile
 
 
+class NotDownloaded(SystemExit):
+    """What ends a program that cannot do without the package."""
+
+
 def save(path, write):
     """Writes a file whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
@@ -50,7 +54,10 @@ def unpacked(cache, kind, package, size, download, unpack):
         os.mkdir(content)
         os.chmod(work, 0o755)
         os.chmod(content, 0o755)
-        download(archive)
+        try:
+            download(archive)
+        except SystemExit as error:
+            raise NotDownloaded(f"{package} cannot be downloaded:\n{error}") from error
         unpack(only_file(archive), content)
         shutil.move(content, folder)
     return folder
