@@ -169,18 +169,25 @@ build_pause_library() {
 	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
 }
 
-# build_older_libraries: those of test/older-commits, not installed either. Sets
-# OLDER to their paths; there are none without a checkout's history.
+# build_older_libraries: those of test/older-commits, not installed either. The cache keeps
+# them for each server that they were built for. Sets OLDER to their paths; there are none
+# without a checkout's history.
 build_older_libraries() {
-	local commit dir
+	local commit kept
 	OLDER=
 	for commit in $(sed -n 's/^\([0-9a-f]\{7,\}\) .*/\1/p' test/older-commits); do
-		dir=build/older/$commit
 		git cat-file -e "$commit^{commit}" 2>/dev/null || continue
-		mkdir -p "$dir" "$DIR/older/$commit"
-		git archive "$commit" | tar xf - -C "$dir"
-		make -C "$dir" -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
-		install -m 755 "$dir/pipeann.so" "$DIR/older/$commit/pipeann.so"
+		kept=$CACHE/older/$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)/$commit.so
+		if ! [ -f "$kept" ]; then
+			rm -rf build/older
+			mkdir -p build/older "$(dirname "$kept")"
+			git archive "$commit" | tar xf - -C build/older
+			make -C build/older -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
+			install -m 755 build/older/pipeann.so "$kept.new"
+			mv "$kept.new" "$kept"
+		fi
+		mkdir -p "$DIR/older/$commit"
+		install -m 755 "$kept" "$DIR/older/$commit/pipeann.so"
 		OLDER="$OLDER${OLDER:+ }$DIR/older/$commit/pipeann.so"
 	done
 }
