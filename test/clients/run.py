@@ -76,7 +76,8 @@ class Clients:
         path = os.path.join(HERE, file)
         for name, version in re.findall(r'^\W*([\w-]+)(?:\[\w+\])?(?:==|": ")([\d.]+)', read(path), re.M):
             self.tap(f"{name} {version}" in PAGE, f"docs/clients.md names {name} {version}")
-        folder = os.path.join(self.packages, f"{file}-{hashlib.sha256(read(path).encode()).hexdigest()[:12]}")
+        digest = hashlib.sha256((sys.version + read(path)).encode()).hexdigest()[:12]
+        folder = os.path.join(self.packages, f"{file}-{digest}")
         if not os.path.isdir(folder):
             os.makedirs(self.packages, exist_ok=True)
             new = tempfile.mkdtemp(dir=self.packages)
