@@ -16,7 +16,7 @@ SUITES="trixie forky sid"
 LIBPQ=$("$PG_CONFIG" --includedir)
 FLAGS=(-isystem "$LIBPQ" -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 	-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla
-	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -Isrc -Iservers -I.)
+	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -DPIPEANN_VERSION='"1.0"' -Isrc -Iservers -I.)
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 

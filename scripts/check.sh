@@ -192,12 +192,23 @@ build_older_libraries() {
 	done
 }
 
+# write_older_sql: the states of 0.1.0's script, in order.
+write_older_sql() {
+	local commit n=10
+	mkdir -p "$DIR/older/sql"
+	for commit in $(git log --reverse --diff-filter=AM --format=%h -- sql/pipeann--0.1.0.sql 2>/dev/null); do
+		n=$((n + 1))
+		git show "$commit:sql/pipeann--0.1.0.sql" >"$DIR/older/sql/$n-$commit.sql"
+	done
+}
+
 # prepare_tap: what all files of tap share.
 prepare_tap() {
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
 	copy_for tap
 	build_pause_library
 	build_older_libraries
+	write_older_sql
 	SMALL=$(small_disk)
 }
 
@@ -207,7 +218,7 @@ run_tap() {
 	name=$(basename "$1" .pl)
 	WORK=$DIR/tap
 	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" \
-		PIPEANN_OLDER_LIBRARIES="$OLDER" PIPEANN_CASSERT="${CASSERT:-}" \
+		PIPEANN_OLDER_LIBRARIES="$OLDER" PIPEANN_OLDER_SQL="$DIR/older/sql" PIPEANN_CASSERT="${CASSERT:-}" \
 		TMPDIR="$WORK" TESTDIR="$WORK" TESTDATADIR="$WORK/tmp_check" TESTLOGDIR="$WORK/tmp_check/log" \
 		PGPORT=65432 PG_TEST_PORT_DIR="$WORK/portlock" top_builddir="$WORK" \
 		PG_REGRESS="$PGXS_SRC/test/regress/pg_regress" \

@@ -16,6 +16,7 @@ SUITES=("$@")
 if [ ${#SUITES[@]} = 0 ]; then SUITES=(bookworm trixie forky); fi
 OUT=$ROOT/build/release
 VERSION=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" pipeann.control)
+SEMANTIC=$VERSION.0 # PGXN wants three numbers
 
 [ "$(id -u)" = 0 ] || die "release.sh needs root"
 command -v debootstrap >/dev/null || die "no debootstrap: run scripts/install-deps.sh"
@@ -29,7 +30,7 @@ trap 'rm -rf "$WORK"' EXIT
 same_versions() {
 	local file
 	grep -q "^pipeann ($VERSION-" debian/changelog
-	[ "$(grep -c "\"version\": \"$VERSION\"" META.json)" = 3 ]
+	[ "$(sed '/"meta-spec"/,$d' META.json | grep -c "\"version\": \"$SEMANTIC\"")" = 3 ]
 	[ -f "sql/pipeann--$VERSION.sql" ] && [ -f "servers/sql/pipeann_servers--$VERSION.sql" ]
 	for file in pipeann.control servers/pipeann_servers.control; do
 		grep -q "^default_version = '$VERSION'" "$file"
@@ -39,7 +40,7 @@ same_versions() {
 # make_archives: from the commit, so that nothing that was built is in them.
 make_archives() {
 	rm -rf "$OUT" && mkdir -p "$OUT" &&
-		git archive --format=zip --prefix="pipeann-$VERSION/" -o "$OUT/pipeann-$VERSION.zip" HEAD &&
+		git archive --format=zip --prefix="pipeann-$SEMANTIC/" -o "$OUT/pipeann-$SEMANTIC.zip" HEAD &&
 		git archive --format=tar.gz --prefix="pipeann-$VERSION/" -o "$OUT/pipeann_$VERSION.orig.tar.gz" HEAD &&
 		tar xzf "$OUT/pipeann_$VERSION.orig.tar.gz" -C "$WORK" &&
 		(cd "$OUT" && dpkg-source -b "$WORK/pipeann-$VERSION")

@@ -14,7 +14,7 @@
 #include "queries/queries.h"
 
 #if PG_VERSION_NUM >= 180000
-PG_MODULE_MAGIC_EXT(.name = "pipeann_servers", .version = "0.1.0");
+PG_MODULE_MAGIC_EXT(.name = "pipeann_servers", .version = PIPEANN_VERSION);
 #else
 PG_MODULE_MAGIC;
 #endif

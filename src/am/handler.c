@@ -674,7 +674,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 /* Loading, and the handler. */
 
 #if PG_VERSION_NUM >= 180000
-PG_MODULE_MAGIC_EXT(.name = "pipeann", .version = "0.1.0");
+PG_MODULE_MAGIC_EXT(.name = "pipeann", .version = PIPEANN_VERSION);
 #else
 PG_MODULE_MAGIC;
 #endif

@@ -5,10 +5,13 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/parallel.h"
 #include "access/relation.h"
+#include "access/table.h"
 #include "base/pause.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_extension.h"
 #include "commands/defrem.h"
 #include "index/index.h"
 #include "miscadmin.h"
@@ -16,6 +19,8 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -65,6 +70,44 @@ PipeannLetInsertsIn(Relation index, bool cancellable)
 
 /* The view of an index: metapage, extent map and cache. */
 
+/* Once in a backend: whether the extension's SQL is of this library's version. */
+static void
+CheckVersion(void)
+{
+	static bool checked = false;
+	Relation	extensions;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (checked || IsParallelWorker())
+		return;
+	extensions = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber,
+				F_NAMEEQ, CStringGetDatum("pipeann"));
+	scan = systable_beginscan(extensions, ExtensionNameIndexId, true, NULL, 1,
+							  &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		version = heap_getattr(tuple,
+										   Anum_pg_extension_extversion,
+										   RelationGetDescr(extensions),
+										   &isnull);
+		char	   *name = TextDatumGetCString(version);
+
+		if (strcmp(name, PIPEANN_VERSION) != 0)
+			ereport(WARNING,
+					(errmsg("extension \"pipeann\" has version %s in this database, but its library is %s",
+							name, PIPEANN_VERSION),
+					 errhint("Run ALTER EXTENSION pipeann UPDATE, after a restart if the library was loaded before it was installed.")));
+	}
+	systable_endscan(scan);
+	table_close(extensions, AccessShareLock);
+	checked = true;
+}
+
 static void
 LoadParts(PipeannIndexView *view)
 {
@@ -104,6 +147,7 @@ LoadParts(PipeannIndexView *view)
 void
 PipeannOpenView(PipeannIndexView *view, Relation index)
 {
+	CheckVersion();
 	memset(view, 0, sizeof(*view));
 	view->index = index;
 	view->context = CurrentMemoryContext;
