@@ -124,12 +124,6 @@ NextKept(PipeannPageUses *table, uint32 *pages, int most)
 	return n;
 }
 
-static uint64
-LimitInBlocks(void)
-{
-	return (uint64) NBuffers * pipeann_hot_pages / 100;
-}
-
 /*
  * Subtract blocks, but not below zero, as the index may have been struck off
  * meanwhile. Returns how much was subtracted.
@@ -153,7 +147,7 @@ TakeRoom(PipeannHotSums *sums, uint32 blocks)
 
 	do
 	{
-		if ((uint64) old + blocks > LimitInBlocks())
+		if ((uint64) old + blocks > PipeannHotLimit())
 			return false;
 	} while (!pg_atomic_compare_exchange_u32(&sums->blocks, &old,
 											 old + blocks));
@@ -206,7 +200,7 @@ AskForRoom(const PipeannHot *hot, uint32 blocks)
 			struck = true;
 		}
 	}
-	pg_atomic_write_u32(&sums->share, LimitInBlocks() / in_use);
+	pg_atomic_write_u32(&sums->share, PipeannHotLimit() / in_use);
 	if (!struck && pg_atomic_read_u32(&hot->own->blocks) + blocks <=
 		pg_atomic_read_u32(&sums->share))
 		pg_atomic_write_u64(&sums->asked, (uint64) now);
@@ -308,7 +302,7 @@ HasSurplus(const PipeannHot *hot)
 
 	if (own == 0)
 		return false;
-	return pg_atomic_read_u32(&hot->sums->blocks) > LimitInBlocks() ||
+	return pg_atomic_read_u32(&hot->sums->blocks) > PipeannHotLimit() ||
 		IsOverShare(hot->sums, own);
 }
 

@@ -182,6 +182,13 @@ PipeannHintsHot(PipeannHints *hints)
 	return (PipeannPageUses *) ((char *) hints + hints->hot);
 }
 
+/* Blocks of shared_buffers that searches may fill. */
+static inline uint64
+PipeannHotLimit(void)
+{
+	return (uint64) NBuffers * pipeann_hot_pages / 100;
+}
+
 /* hints.c */
 extern Size PipeannHintsSize(const PipeannMeta *meta);
 extern void PipeannHintsInit(PipeannHints *hints, const PipeannMeta *meta);

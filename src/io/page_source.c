@@ -669,7 +669,7 @@ ReadBlock(const Source *source, BufferedFrame *frame, int block)
 	return true;
 }
 
-/* For temporary relations, and if no descriptor is to be had. */
+/* For temporary relations, what is kept, and if no descriptor is to be had. */
 static PipeannFrame *
 ReadThroughBuffers(Source *source, BufferedFrame *frame)
 {
@@ -795,7 +795,8 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 		return FinishHit(source, frame);
 	if (self->in_flight >= most)
 		WaitForReads(source, most);
-	if (!QueueRead(frame, &source->owner, source->index, frame->blkno,
+	if (self->keeps ||
+		!QueueRead(frame, &source->owner, source->index, frame->blkno,
 				   source->layout->node_pages))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);

@@ -13,6 +13,9 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "access/heaptoast.h"
 #include "index/index.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
@@ -146,9 +149,12 @@ PipeannWantsFew(const PlannerInfo *root, double rows)
 
 /* ---------- vectors in TOAST ---------- */
 
-/* What a vector in TOAST costs by itself: pages, or operators if pages are at hand; */
+/*
+ * What a vector in TOAST costs by itself: pages; or, if pages are at hand, operators, as
+ * the planner counts them for a look-up of a few rows in an index of two levels;
+ */
 #define TOAST_PAGES 2.0
-#define TOAST_OPERATORS 50
+#define TOAST_OPERATORS 130
 
 /* and what is left of a cost at least. */
 #define LEAST_SHARE 0.01
@@ -181,11 +187,13 @@ CostOfVectors(const RelOptInfo *table, double rows, double bytes)
 {
 	double		page_cost;
 	double		next_page_cost;
+	double		pages = table->tuples * ceil(bytes / TOAST_MAX_CHUNK_SIZE) /
+		EXTERN_TUPLES_PER_PAGE;
 
 	get_tablespace_page_costs(table->reltablespace, &page_cost,
 							  &next_page_cost);
 	return Min(rows * page_cost * TOAST_PAGES,
-			   table->tuples * bytes / BLCKSZ * next_page_cost +
+			   pages * next_page_cost +
 			   rows * TOAST_OPERATORS * cpu_operator_cost);
 }
 

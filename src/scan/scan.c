@@ -668,6 +668,9 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  state->view.meta.graph_pages,
 									  &state->counters);
+	/* all of it is wanted by each search */
+	state->source->keeps = state->view.cache == NULL &&
+		(uint64) PipeannViewPages(&state->view) * l->node_pages <= PipeannHotLimit();
 	if (state->view.cache != NULL && state->view.cache->hot.table != NULL)
 	{
 		PipeannSourceUses(state->source)->table = state->view.cache->hot.table;

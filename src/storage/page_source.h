@@ -91,6 +91,7 @@ struct PipeannPageSource
 
 	int			in_flight;		/* queued or being read, for this source */
 	int			max_in_flight;	/* with so many, request() waits for one */
+	bool		keeps;			/* what is not resident is brought in */
 	PipeannCounters *counters;
 };
 

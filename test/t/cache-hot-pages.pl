@@ -186,7 +186,22 @@ searches($session, 'items', every(1000, 7), 10) for 1 .. 4;
 cmp_ok(hot($session, 'items_v'), '<=', int(128 * 0.20), 'tiny: no more than may be');
 cmp_ok(recall($session, 'items', \@checked, 10), '>=', 0.98, 'tiny: the answers are right');
 
+# an index without codes, of which each search wants all
+$session->rows('CREATE TABLE few AS SELECT * FROM items WHERE id <= 400');
+$session->rows('CREATE INDEX few_v ON few USING pipeann (v vector_l2_ops)');
+for my $part (20, 0)
+{
+	set_limit($session, $part);
+	$primary->append_conf('postgresql.conf', 'shared_buffers = ' . $BUFFERS * 8 . 'kB');
+	$primary->restart;
+	$session->connect;
+	cmp_ok(searches($session, 'few', '1'), '>', 20, "without codes, $part per cent: the first search reads");
+	cmp_ok(searches($session, 'few', '2'), $part ? '==' : '>', $part ? 0 : 20, "without codes, $part per cent: the next one reads " . ($part ? 'nothing' : 'as well'));
+	cmp_ok(recall($session, 'few', [ @checked[0 .. 3] ], 10), '==', 1, "without codes, $part per cent: the answers are right");
+}
+
 # not preloaded: dynamic shared memory, and a session's own
+set_limit($session, 20);
 $primary->append_conf('postgresql.conf', 'shared_buffers = ' . $BUFFERS * 8 . "kB\nshared_preload_libraries = ''");
 $primary->restart;
 $session->connect;
