@@ -15,14 +15,23 @@
 #include "base/pause.h"
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 
 /* ---------- a cache's parts in memory ---------- */
 
 #define SMALLEST_CAPACITY 1024
 #define GROWTH_FRACTION 8
+
+/* Bytes of codes that a backend may have to itself; tests reach the limit of theirs. */
+#ifdef PIPEANN_PAUSE_POINTS
+#define MOST_OF_OWN ((Size) 1024 * 1024)
+#else
+#define MOST_OF_OWN ((Size) 64 * 1024 * 1024)
+#endif
 
 static uint32
 ChunksToNodes(uint32 chunks)
@@ -365,6 +374,57 @@ CopyReplaced(const PipeannAttachment *attachment,
 					PipeannAttachmentCodeBytes(attachment)));
 }
 
+/* What a backend's own copies take, of relations that are not temporary. */
+static Size
+OwnCopies(void)
+{
+	Size		bytes = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &attachments)
+	{
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
+														node, iter.cur);
+
+		if (attachment->entry == NULL && attachment->key.backend < 0)
+			bytes = add_size(bytes, attachment->model.bytes);
+	}
+	return bytes;
+}
+
+/*
+ * Many backends with copies of a large index would take all of the server's memory.
+ * Copies not in use go first. VACUUM, which few backends run, and temporary tables,
+ * which have no other place, may have more.
+ */
+static void
+LimitOwnCopies(const PipeannAttachment *attachment, Size size)
+{
+	dlist_mutable_iter iter;
+
+	if (attachment->key.backend >= 0 ||
+		(MyProc->statusFlags & PROC_IN_VACUUM) != 0 ||
+		OwnCopies() + size <= MOST_OF_OWN)
+		return;
+	dlist_foreach_modify(iter, &attachments)
+	{
+		PipeannAttachment *other = dlist_container(PipeannAttachment, node,
+												   iter.cur);
+
+		if (other != attachment && other->entry == NULL && other->refs == 0)
+			DropAttachment(other);
+	}
+	if (OwnCopies() + size <= MOST_OF_OWN)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("codes of index \"%s\" have no room in \"pipeann.shared_memory\"",
+					get_rel_name(attachment->relid)),
+			 errdetail("A session may have %zu MB of codes of its own.",
+					   MOST_OF_OWN / (1024 * 1024)),
+			 PipeannSuggestMemory(add_size(attachment->model.bytes, size))));
+}
+
 /*
  * Add memory to a cache that this backend is loading, has its turn on, or has to
  * itself. False if there is no room.
@@ -379,6 +439,7 @@ AddMapping(PipeannAttachment *attachment, Size size, uint32 first,
 		return false;
 	if (attachment->entry == NULL)
 	{
+		LimitOwnCopies(attachment, size);
 		mapping.address = MemoryContextAllocHuge(attachment->context, size);
 		PipeannHugeAdvise(mapping.address, size);
 	}
@@ -811,23 +872,6 @@ PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 /* Caches not in use to look at for one of the right memory context. */
 #define IDLE_LOOKS 4
 
-static void
-ReportPrivateCopy(Relation index)
-{
-	static bool said = false;
-
-	if (said)
-		return;
-	said = true;
-	ereport(LOG,
-			(errmsg("no shared memory for index \"%s\": this backend keeps its own copy of the codes",
-					RelationGetRelationName(index)),
-			 pipeann_arena_error[0] != '\0' ?
-			 errdetail_internal("Last error: %s.", pipeann_arena_error) : 0,
-			 errhint("Consider raising \"pipeann.shared_memory\" (now %d MB).",
-					 pipeann_shared_memory)));
-}
-
 /*
  * Caches of temporary relations are not shared: other backends do not use them,
  * and their relfilenumbers may be those of other relations.
@@ -887,6 +931,7 @@ static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 {
 	PipeannAttachment *attachment = FindAttachment(index);
+	uint64		megabytes;
 
 	if (attachment != NULL && IsUsable(attachment, meta, may_share))
 		return may_share ? RetryShared(index, meta, attachment) : attachment;
@@ -898,7 +943,7 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 		PipeannRegistrySweep();
 		attachment = MakeAttachment(index, meta, true, true);
 		if (attachment == NULL)
-			ReportPrivateCopy(index);
+			PipeannReportNoRoom(index, PipeannCacheMemory(meta, &megabytes));
 	}
 	if (attachment == NULL)
 		attachment = MakeAttachment(index, meta, false, false);
@@ -1020,6 +1065,21 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 	}
 }
 
+/* The same of a cache that is loaded, or NULL: nothing is read for it but what is newer. */
+PipeannCache *
+PipeannCachePeek(Relation index, const PipeannMeta *meta,
+				 MemoryContext context)
+{
+	const PipeannAttachment *attachment = FindAttachment(index);
+	PipeannLocator locator = PipeannRelationLocator(index);
+
+	if ((attachment != NULL && attachment->entry == NULL &&
+		 attachment->build_id == meta->build_id) ||
+		(MayShare(index) && PipeannRegistryHas(&locator, meta->build_id)))
+		return PipeannCacheAcquire(index, meta, context);
+	return NULL;
+}
+
 void
 PipeannCacheRelease(PipeannCache *cache)
 {
@@ -1088,23 +1148,24 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 }
 
 /*
- * Warn if such a cache is too large for the area that the server reserved, so that every
- * backend that searches would have a copy: better said now than found out by its memory.
+ * Warn if such a cache is too large for all the memory that there is, so that every
+ * backend that searches would have a copy, or none: better said now than found out later.
  */
 void
 PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 {
 	uint64		megabytes;
 	Size		size = PipeannCacheMemory(meta, &megabytes);
-	PipeannControl *control = MayShare(index) ? PipeannControlGet() : NULL;
+	bool		too_large = size > MOST_OF_OWN;
 
-	if (control == NULL || control->arena_pages == 0 ||
-		size / FPM_PAGE_SIZE <= control->arena_pages)
+	if (RelationUsesLocalBuffers(index) ||
+		(MayShare(index) ? size / FPM_PAGE_SIZE <= PipeannArenaLimit() : !too_large))
 		return;
 	ereport(WARNING,
 			(errmsg("codes of index \"%s\" do not fit pipeann.shared_memory, %d MB",
 					RelationGetRelationName(index), pipeann_shared_memory),
-			 errdetail("Each session that searches the index will have a copy of its own."),
+			 errdetail(too_large ? "The index can be neither searched nor written." :
+					   "Each session that searches the index will have a copy of its own."),
 			 errhint("Set pipeann.shared_memory to at least %llu MB, and restart the server.",
 					 (unsigned long long) megabytes)));
 }

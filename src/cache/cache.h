@@ -92,6 +92,9 @@ extern void PipeannCacheInit(void);
 extern PipeannCache *PipeannCacheAcquire(Relation index,
 										 const PipeannMeta *meta,
 										 MemoryContext context);
+extern PipeannCache *PipeannCachePeek(Relation index,
+									  const PipeannMeta *meta,
+									  MemoryContext context);
 extern void PipeannCacheRelease(PipeannCache *cache);
 extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);

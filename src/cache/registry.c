@@ -42,6 +42,7 @@ InitControl(PipeannControl *control)
 	LWLockInitialize(&control->lock, control->tranche_id);
 	LWLockInitialize(&control->arena_lock, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
+	pg_atomic_init_u64(&control->reported, 0);
 	PipeannHintsInitShared(&control->hot, &control->stats, control->tranche_id);
 	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
 	{
@@ -562,6 +563,21 @@ PipeannRegistryClaim(PipeannAttachment *attachment,
 	return claim;
 }
 
+/* Whether a file's cache is loaded. */
+bool
+PipeannRegistryHas(const PipeannLocator *locator, uint64 build_id)
+{
+	PipeannCacheEntry *entry;
+	bool		has;
+
+	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
+	entry = FindAlive(locator);
+	has = entry != NULL && entry->state == PIPEANN_CACHE_ENTRY_READY &&
+		entry->build_id == build_id;
+	LWLockRelease(&pipeann_control->lock);
+	return has;
+}
+
 /*
  * Make sure that the cache of an attachment made earlier stays in memory. False if it
  * has been dropped since.
@@ -909,4 +925,48 @@ PipeannRegistrySweep(void)
 		if (ready && PipeannFileIsGone(&locator, PIPEANN_NO_BACKEND))
 			PipeannRegistryDoom(entry, generation);
 	}
+}
+
+/* ---------- no room ---------- */
+
+/* How often the log says it. */
+#define REPORT_MS 3600000
+
+/* What pipeann.shared_memory has to be for all that is in it and for so much more. */
+int
+PipeannSuggestMemory(Size size)
+{
+	uint64		used = pipeann_control == NULL ? 0 : pipeann_control->used_pages;
+	bool		reserved = pipeann_control != NULL &&
+		pipeann_control->arena_pages > 0;
+	uint64		setting = (uint64) pipeann_shared_memory;
+	uint64		megabytes = PipeannArenaMegabytes(used + PipeannArenaPages(size));
+
+	/* there should be room: the system has none, or it is in pieces */
+	if (megabytes <= setting && !reserved)
+		return errhint("Add \"pipeann\" to \"shared_preload_libraries\", so that the server reserves the memory when it starts.");
+	if (megabytes <= setting)
+		megabytes = setting +
+			PipeannArenaMegabytes(PipeannArenaPages(size));
+	return errhint("Set \"pipeann.shared_memory\", which is %d MB, to %llu MB or more%s.",
+				   pipeann_shared_memory, (unsigned long long) megabytes,
+				   reserved ? ", and restart the server" : "");
+}
+
+/* Say that there is no room for an index: once an hour, whichever backend it is. */
+void
+PipeannReportNoRoom(Relation index, Size size)
+{
+	uint64		now = (uint64) GetCurrentTimestamp();
+	uint64		last = pg_atomic_read_u64(&pipeann_control->reported);
+
+	if (!TimestampDifferenceExceeds(last, now, REPORT_MS) ||
+		!pg_atomic_compare_exchange_u64(&pipeann_control->reported, &last, now))
+		return;
+	ereport(LOG,
+			(errmsg("no shared memory for index \"%s\": this backend keeps its own copy of the codes",
+					RelationGetRelationName(index)),
+			 pipeann_arena_error[0] != '\0' ?
+			 errdetail_internal("Last error: %s.", pipeann_arena_error) : 0,
+			 PipeannSuggestMemory(size)));
 }

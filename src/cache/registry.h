@@ -32,7 +32,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#define PIPEANN_CONTROL_LAYOUT 6	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 7	/* count up with any change below */
 #define PIPEANN_MAX_CACHE_ENTRIES 128
 #define PIPEANN_MAX_SEGMENTS 384
 #define PIPEANN_MAX_ENTRY_SEGMENTS 64
@@ -93,6 +93,7 @@ typedef struct PipeannControl
 	uint64		used_pages;
 	uint64		generations;
 	pg_atomic_uint64 frees;		/* caches that were freed */
+	pg_atomic_uint64 reported;	/* that there is no room (TimestampTz) */
 	int32		free_segment;
 	uint32		hopeless_pages; /* segment size refused even after evictions */
 	PipeannCacheEntry entries[PIPEANN_MAX_CACHE_ENTRIES];
@@ -228,6 +229,8 @@ extern uint64 PipeannArenaLimit(void);
 extern PipeannArenaResult PipeannArenaAllocate(PipeannMapping *mapping);
 extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment,
 										 bool evict);
+extern bool PipeannRegistryHas(const PipeannLocator *locator,
+							   uint64 build_id);
 extern bool PipeannRegistryHold(PipeannAttachment *attachment);
 extern void PipeannRegistryPublish(PipeannAttachment *attachment);
 extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
@@ -242,6 +245,8 @@ extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
 extern void PipeannEvictAll(void);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
 extern void PipeannRegistrySweep(void);
+extern int	PipeannSuggestMemory(Size size);
+extern void PipeannReportNoRoom(Relation index, Size size);
 
 /* load.c */
 extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,

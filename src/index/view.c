@@ -109,6 +109,15 @@ CheckVersion(void)
 }
 
 static void
+LoadMap(PipeannIndexView *view)
+{
+	PipeannExtentMapFree(&view->own_map);
+	PipeannExtentMapLoad(view->index, &view->meta, view->context,
+						 &view->own_map);
+	view->map = &view->own_map;
+}
+
+static void
 LoadParts(PipeannIndexView *view)
 {
 	if (view->meta.flags & PIPEANN_META_HAS_CODES)
@@ -132,12 +141,17 @@ LoadParts(PipeannIndexView *view)
 		view->codes.stray_bits = PipeannStrayBits(&view->meta.strays);
 	}
 	else
-	{
-		PipeannExtentMapFree(&view->own_map);
-		PipeannExtentMapLoad(view->index, &view->meta, view->context,
-							 &view->own_map);
-		view->map = &view->own_map;
-	}
+		LoadMap(view);
+}
+
+static void
+BeginView(PipeannIndexView *view, Relation index)
+{
+	CheckVersion();
+	memset(view, 0, sizeof(*view));
+	view->index = index;
+	view->context = CurrentMemoryContext;
+	PipeannMetaRead(index, &view->meta);
 }
 
 /*
@@ -147,13 +161,23 @@ LoadParts(PipeannIndexView *view)
 void
 PipeannOpenView(PipeannIndexView *view, Relation index)
 {
-	CheckVersion();
-	memset(view, 0, sizeof(*view));
-	view->index = index;
-	view->context = CurrentMemoryContext;
-	PipeannMetaRead(index, &view->meta);
+	BeginView(view, index);
 	PIPEANN_PAUSE("metapage-read");
 	LoadParts(view);
+}
+
+/* The same to look at, without the cache if that is not in memory. */
+void
+PipeannPeekView(PipeannIndexView *view, Relation index)
+{
+	BeginView(view, index);
+	if (view->meta.flags & PIPEANN_META_HAS_CODES)
+		view->cache = PipeannCachePeek(index, &view->meta, view->context);
+	view->build_id = view->meta.build_id;
+	if (view->cache != NULL)
+		LoadParts(view);
+	else
+		LoadMap(view);
 }
 
 /*

@@ -60,7 +60,19 @@ BuildPhases(const PipeannBuilt *built)
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
 }
 
-/* pipeann_index_info(regclass): one row about an index. Loads its codes. */
+/* Bytes of an index's codes in memory, or that they would take there. */
+static int64
+MemoryBytes(const PipeannIndexView *view)
+{
+	uint64		megabytes;
+
+	if (view->cache != NULL)
+		return (int64) view->cache->bytes;
+	return (view->meta.flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
+		(int64) PipeannCacheMemory(&view->meta, &megabytes);
+}
+
+/* pipeann_index_info(regclass): one row about an index. Loads nothing. */
 Datum
 pipeann_index_info(PG_FUNCTION_ARGS)
 {
@@ -73,7 +85,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	bool		direct;
 	int			n = 0;
 
-	PipeannOpenView(&view, index);
+	PipeannPeekView(&view, index);
 	values[n++] = Int32GetDatum(meta->format);
 	values[n++] = Int32GetDatum(meta->layout.dim);
 	values[n++] = CStringGetTextDatum(PipeannMetrics[meta->layout.metric].name);
@@ -85,12 +97,11 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(meta->graph_pages);
 	values[n++] = Int32GetDatum(meta->layout.slots_per_page);
 	values[n++] = Int32GetDatum(meta->layout.node_pages);
-	values[n++] = BoolGetDatum(view.cache != NULL);
+	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_HAS_CODES) != 0);
 	nulls[n] = view.cache == NULL;
 	values[n++] = view.cache == NULL ? (Datum) 0 :
 		CStringGetTextDatum(place_names[view.cache->place]);
-	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
-								(int64) view.cache->bytes);
+	values[n++] = Int64GetDatum(MemoryBytes(&view));
 	values[n++] = CStringGetTextDatum(PipeannIoInUse(&direct));
 	values[n++] = BoolGetDatum(direct);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *

@@ -238,7 +238,7 @@ CREATE INDEX t_idx ON t USING pipeann (val vector_cosine_ops) WITH (m = 10, ef_c
 SELECT format, dimensions, metric, storage, m, ef_construction, pq_bytes, nodes, node_pages, has_codes
 FROM pipeann_index_info('t_idx');
 SELECT graph_pages * slots_per_page >= nodes AS pages_suffice, memory_bytes >= nodes * pq_bytes AS codes_in_memory,
-	memory_place IN ('shared', 'dynamic', 'private') AS place, io_method IN ('io_uring', 'pread') AS method,
+	memory_place IS NULL AS not_loaded, io_method IN ('io_uring', 'pread') AS method,
 	direct_io IN (true, false) AS direct, relation_bytes = pg_relation_size('t_idx') AS size,
 	relation_bytes > graph_pages * current_setting('block_size')::int AS more_than_graph
 FROM pipeann_index_info('t_idx');

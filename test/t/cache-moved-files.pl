@@ -176,7 +176,7 @@ $copies[0]{session}->close;
 for my $i (1 .. 15)
 {
 	$node->safe_psql('postgres', 'CREATE DATABASE passing TEMPLATE copy0');
-	$node->safe_psql('passing', "SELECT memory_place FROM pipeann_index_info('items_v')") eq 'shared' or fail("no shared memory for database $i");
+	$node->safe_psql('passing', "SELECT memory_place FROM pipeann_prewarm('items_v', 0), pipeann_index_info('items_v')") eq 'shared' or fail("no shared memory for database $i");
 	$node->safe_psql('postgres', 'DROP DATABASE passing');
 }
 all_right('after databases that came and went', $first);

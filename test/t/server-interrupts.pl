@@ -165,7 +165,8 @@ for my $preload (1, 0)
 	my @places;
 	for my $turn (1 .. 3)
 	{
-		push @places, info($turn % 2 ? $session : $other, $_, 'memory_place') for @indexes;
+		my $who = $turn % 2 ? $session : $other;
+		push @places, $who->row("SELECT memory_place FROM pipeann_prewarm('$_', 0), pipeann_index_info('$_')") for @indexes;
 	}
 	is("@places", join(' ', ($place) x 9), "$place: the indexes take turns in shared memory");
 	is(allocations(), $allocations, "$place: pipeann's part of the server's memory has not grown");
