@@ -49,6 +49,10 @@ CREATE FUNCTION @extschema@.pipeann_type_bit()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION @extschema@.pipeann_type_sparsevec()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- And that of filter columns: their options.
 
 CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
@@ -75,7 +79,7 @@ DECLARE
 		WHERE a.amname OPERATOR(pg_catalog.=) 'pipeann'
 			AND c.opcnamespace OPERATOR(pg_catalog.=) '@extschema@'::pg_catalog.regnamespace::pg_catalog.oid);
 BEGIN
-	FOREACH type_name IN ARRAY ARRAY['vector', 'halfvec', 'bit']
+	FOREACH type_name IN ARRAY ARRAY['vector', 'halfvec', 'sparsevec', 'bit']
 	LOOP
 		type := pg_catalog.concat(CASE type_name WHEN 'bit' THEN 'pg_catalog' ELSE vector_schema END,
 			'.', type_name);
@@ -88,7 +92,8 @@ BEGIN
 			['hamming', '<~>', 'Hamming distance'],
 			['jaccard', '<%>', 'Jaccard distance']]
 		LOOP
-			CONTINUE WHEN pg_catalog.to_regoperator(
+			CONTINUE WHEN (type_name OPERATOR(pg_catalog.=) 'sparsevec' AND class[1] OPERATOR(pg_catalog.=) 'l1')
+				OR pg_catalog.to_regoperator(
 				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL
 				OR pg_catalog.format('%s_%s_ops', type_name, class[1])::pg_catalog.name
 					OPERATOR(pg_catalog.=) ANY (present);
@@ -313,7 +318,7 @@ BEGIN
 			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
 			JOIN pg_catalog.pg_type t ON t.typnamespace OPERATOR(pg_catalog.=) n.oid
 		WHERE e.extname OPERATOR(pg_catalog.=) 'vector'
-			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec'])
+			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec', 'sparsevec'])
 		UNION ALL SELECT 'pg_catalog.bit'
 	LOOP
 		EXECUTE pg_catalog.format($function$

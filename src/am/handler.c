@@ -528,6 +528,7 @@ typedef struct Estimate
 	double		returned;		/* those of them that meet all others */
 	double		wanted;			/* of these, by a limit; or all */
 	int			conditions;
+	bool		sparse;			/* vectors, whose codes are gone through in any case */
 	double		page_cost;		/* of a page of the index, */
 	double		row_cost;		/* and of one of the table for a row */
 } Estimate;
@@ -553,7 +554,8 @@ WalkCost(const Estimate *e)
 static double
 CodeScanCost(const Estimate *e)
 {
-	double		reads = Min(e->matching, PIPEANN_EARLY_RESULTS * 2);
+	double		reads = Min(e->matching, e->sparse ? pipeann_ef_search * PIPEANN_SPARSE_READ :
+							PIPEANN_EARLY_RESULTS * 2);
 
 	return cpu_operator_cost *
 		(CODE_SCAN_START + PipeannCodeScanCost(e->rows, e->conditions,
@@ -599,6 +601,7 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 {
 	const RelOptInfo *table = path->indexinfo->rel;
 	Estimate	e = {.conditions = list_length(path->indexclauses)};
+	int			column = linitial_int(path->indexorderbycols);
 	double		table_page_cost;
 
 	get_tablespace_page_costs(path->indexinfo->reltablespace, &e.page_cost,
@@ -607,6 +610,10 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
 	e.returned = Min(Max(table->rows, 1), e.matching);
+	e.sparse = PipeannTypeByProc(get_opfamily_proc(path->indexinfo->opfamily[column],
+												   path->indexinfo->opcintype[column],
+												   path->indexinfo->opcintype[column],
+												   PIPEANN_TYPE_PROC)) == PIPEANN_SPARSEVEC;
 	e.wanted = PipeannWantedRows(root, e.returned);
 	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
 	return e;
@@ -653,7 +660,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	}
 	else
 	{
-		*startup_cost = WalkCost(&e);
+		*startup_cost = e.sparse ? CodeScanCost(&e) : WalkCost(&e);
 		if (e.conditions > 0)
 			*startup_cost = Min(*startup_cost, CodeScanCost(&e));
 		*total_cost = *startup_cost + AllRowsCost(&e);
@@ -690,6 +697,7 @@ PG_FUNCTION_INFO_V1(pipeann_metric_hamming);
 PG_FUNCTION_INFO_V1(pipeann_metric_jaccard);
 PG_FUNCTION_INFO_V1(pipeann_type_halfvec);
 PG_FUNCTION_INFO_V1(pipeann_type_bit);
+PG_FUNCTION_INFO_V1(pipeann_type_sparsevec);
 
 void
 _PG_init(void)
@@ -756,6 +764,12 @@ Datum
 pipeann_type_bit(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(PIPEANN_BIT);
+}
+
+Datum
+pipeann_type_sparsevec(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_SPARSEVEC);
 }
 
 static char *

@@ -148,10 +148,11 @@ typedef enum PipeannType
 {
 	PIPEANN_VECTOR = 0,
 	PIPEANN_HALFVEC = 1,
-	PIPEANN_BIT = 2
+	PIPEANN_BIT = 2,
+	PIPEANN_SPARSEVEC = 3
 } PipeannType;
 
-#define PIPEANN_NUM_TYPES 3
+#define PIPEANN_NUM_TYPES 4
 
 /* The storage of a vector's elements. On disk: never renumber. */
 typedef enum PipeannStorage
@@ -164,10 +165,37 @@ typedef enum PipeannStorage
 	PIPEANN_SQ12 = 5,			/* scalar quantisation (distance/sq.h) */
 	PIPEANN_SQ13 = 6,
 	PIPEANN_SQ14 = 7,
-	PIPEANN_BITS = 8			/* an element is 0 or 1; the first is a byte's highest bit */
+	PIPEANN_BITS = 8,			/* an element is 0 or 1; the first is a byte's highest bit */
+	PIPEANN_SPARSE16 = 9,		/* with room for so many elements (distance/sparse.h) */
+	PIPEANN_SPARSE32 = 10,
+	PIPEANN_SPARSE64 = 11,
+	PIPEANN_SPARSE128 = 12,
+	PIPEANN_SPARSE256 = 13,
+	PIPEANN_SPARSE512 = 14,
+	PIPEANN_SPARSE1000 = 15
 } PipeannStorage;
 
-#define PIPEANN_NUM_STORAGE 9
+#define PIPEANN_NUM_STORAGE 16
+
+/* The most elements of a sparse vector that are not zero: as pgvector has it, and indexed. */
+#define PIPEANN_MAX_NONZERO 16000
+#define PIPEANN_MAX_INDEXED_NONZERO 1000
+
+/* Dimensions in which sparse vectors are projected: the layout's. */
+#define PIPEANN_SPARSE_DIM 1024
+
+static inline bool
+PipeannIsSparse(PipeannStorage storage)
+{
+	return storage >= PIPEANN_SPARSE16;
+}
+
+/* The most elements that are not zero of a sparse storage. */
+static inline int
+PipeannSparseRoom(PipeannStorage storage)
+{
+	return Min(16 << (storage - PIPEANN_SPARSE16), PIPEANN_MAX_INDEXED_NONZERO);
+}
 
 /* Bits of an element in scalar quantisation, 0 for other storages. */
 static inline int
@@ -184,7 +212,7 @@ PipeannIsRounding(PipeannStorage storage)
 	return storage == PIPEANN_FLOAT2 || PipeannSqBits(storage) > 0;
 }
 
-/* Bytes of an element of a storage that is not quantised, nor of bits. */
+/* Bytes of an element of a storage that is neither quantised, nor of bits, nor sparse. */
 static inline Size
 PipeannElementSize(PipeannStorage storage)
 {
@@ -199,7 +227,10 @@ PipeannElementSize(PipeannStorage storage)
 	}
 }
 
-/* Bytes of a vector; quantised: dim elements, in groups of eight, and a scale. */
+/*
+ * Bytes of a vector; quantised: dim elements, in groups of eight, and a scale; sparse: a
+ * number, and room for indices and values.
+ */
 static inline Size
 PipeannVectorBytes(PipeannStorage storage, int dim)
 {
@@ -207,6 +238,8 @@ PipeannVectorBytes(PipeannStorage storage, int dim)
 
 	if (storage == PIPEANN_BITS)
 		return (Size) (dim + 7) / 8;
+	if (PipeannIsSparse(storage))
+		return sizeof(int32) + 2 * sizeof(int32) * PipeannSparseRoom(storage);
 	return bits > 0 ? (Size) (dim + 7) / 8 * bits + sizeof(float) :
 		dim * PipeannElementSize(storage);
 }

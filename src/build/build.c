@@ -19,7 +19,7 @@
 #include "build/coding.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/buffile.h"
@@ -58,6 +58,7 @@ typedef struct SpoolStats
 	bool		negative_zeros; /* a vector has an element -0 */
 	double		max_norm;
 	PipeannRowSizes sizes;		/* if rows have values */
+	uint64		forms[PIPEANN_NUM_STORAGE]; /* vectors by their form */
 } SpoolStats;
 
 typedef struct Spool
@@ -106,7 +107,7 @@ SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
 	s->nblocks = nblocks;
 	s->file = BufFileCreateTemp(false);
 	s->starts = PipeannTeamArray(team, uint32, (Size) nblocks + 1);
-	s->scratch = palloc(mul_size(wanted.dim, sizeof(float)));
+	s->scratch = palloc(sizeof(float) * PipeannFloats(s->source.whole, wanted.dim));
 	s->row_context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann build row",
 										   ALLOCSET_DEFAULT_SIZES);
@@ -122,6 +123,8 @@ FormOf(Spool *s, const float *x, double norm)
 	bool		as_uint8;
 	bool		as_int8;
 
+	if (PipeannIsSparse(s->source.whole))
+		return PipeannSparseFor(PipeannSparseOf(PipeannSparseBehind(x)).n);
 	if (s->source.wanted == s->source.whole)
 		return s->source.whole;
 	negative_zero = PipeannHasNegativeZero(x, s->source.dim);
@@ -147,7 +150,7 @@ static void
 RequireFit(PipeannStorage storage, const float *x, int dim)
 {
 	if (storage == PIPEANN_STORAGE_AUTO || PipeannIsRounding(storage) ||
-		PipeannVectorFits(x, storage, dim))
+		PipeannIsSparse(storage) || PipeannVectorFits(x, storage, dim))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -181,8 +184,8 @@ static bool
 SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 {
 	MemoryContext old = MemoryContextSwitchTo(s->row_context);
-	const float *x = PipeannDatumElements(s->type, values[s->columns.vector],
-										  s->source.dim);
+	const float *x = PipeannRowElements(s->type, values[s->columns.vector],
+										s->source.dim);
 	SpoolRow row = {.norm = PipeannNorm(x, s->source.dim),.tid = *tid};
 	bool		indexable = PipeannIsIndexable(s->source.metric, row.norm);
 	const PipeannRow *with_values = NULL;
@@ -206,6 +209,7 @@ SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 		BufFileWrite(s->file, s->scratch, bytes);
 		if (with_values != NULL)
 			BufFileWrite(s->file, (void *) with_values, row_bytes);
+		s->stats.forms[row.form]++;
 		Count(s, tid, bytes, row_bytes);
 	}
 	MemoryContextSwitchTo(old);
@@ -251,7 +255,7 @@ ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 {
 	Spool *s = (Spool *) source;
 	BlockNumber block = InvalidBlockNumber;
-	float	   *x = PipeannArray(float, source->dim);
+	float	   *x = PipeannArray(float, PipeannFloats(source->whole, source->dim));
 	PipeannSourceRow taken = {.row = s->row};
 	SpoolRow	row;
 
@@ -268,7 +272,7 @@ ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 		}
 		taken.norm = row.norm;
 		taken.tid = row.tid;
-		PipeannVectorToFloat(s->scratch, row.form, source->dim, x);
+		PipeannVectorUnpack(s->scratch, row.form, source->dim, x);
 		take(&taken, x, arg);
 		taken.number++;
 		taken.at += s->row != NULL ? s->row->info & PIPEANN_ROW_SIZE : 0;
@@ -291,7 +295,10 @@ Merge(SpoolStats *into, const SpoolStats *from)
 	for (int i = 0; i < PIPEANN_ROW_CLASSES; i++)
 		into->sizes.count[i] += from->sizes.count[i];
 	for (int i = 0; i < PIPEANN_NUM_STORAGE; i++)
+	{
 		into->fits[i] &= from->fits[i];
+		into->forms[i] += from->forms[i];
+	}
 }
 
 /* After the scan: stats and starts become those of all. All members call. */
@@ -318,6 +325,9 @@ SpoolFinish(PipeannTeam *team, Spool *s)
 		}
 	PipeannTeamMeet(team);
 	source->n = (uint32) s->stats.rows;
+	if (PipeannIsSparse(source->whole))
+		source->wanted = PipeannLayoutSparse(s->stats.forms, s->stats.rows,
+											 &source->long_bytes);
 	memcpy(source->fits, s->stats.fits, sizeof(source->fits));
 	source->max_norm = s->stats.max_norm;
 	source->has_values = s->columns.values != NULL;
@@ -480,22 +490,14 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 									 (int64) state->spool.stats.rows);
 }
 
-/* The storage that options ask for, or the only one that there is. */
-static PipeannStorage
-StorageOf(PipeannType type, const PipeannOptions *options)
-{
-	return PipeannTypes[type].one_storage ? PipeannTypes[type].storage :
-		(PipeannStorage) options->storage;
-}
-
 /* What an index's columns and options say of the layout that is wanted. */
 static PipeannLayout
 IndexLayout(Relation index)
 {
 	return (PipeannLayout) {
-		.dim = PipeannIndexDimensions(index),.type = PipeannIndexType(index),
+		.dim = PipeannIndexLayoutDim(index),.type = PipeannIndexType(index),
 		.metric = PipeannIndexMetric(index),
-		.storage = StorageOf(PipeannIndexType(index), PipeannGetOptions(index))
+		.storage = PipeannStorageOf(PipeannIndexType(index), PipeannGetOptions(index)->storage)
 	};
 }
 
@@ -530,8 +532,8 @@ static Size
 MemoryForRows(const BuildState *state)
 {
 	const Spool *s = &state->spool;
-	PipeannStorage storage = s->source.wanted == s->source.whole ?
-		s->source.whole : s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
+	PipeannStorage storage = PipeannIsSparse(s->source.whole) ||
+		s->source.wanted == s->source.whole ? s->source.wanted : s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
 	PipeannVectors v = {.dim = s->source.dim};
 	PipeannGraphParams params = state->params;
@@ -639,7 +641,8 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	PipeannLayout wanted = IndexLayout(index);
 	PipeannAttributes *attributes;
 
-	if ((wanted.type == PIPEANN_BIT) != PipeannIsOfBits(wanted.metric))
+	if ((wanted.type == PIPEANN_BIT) != PipeannIsOfBits(wanted.metric) ||
+		(wanted.type == PIPEANN_SPARSEVEC && wanted.metric == PIPEANN_L1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("an index on %s cannot be by %s distance",
@@ -666,6 +669,8 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	}
 	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
 		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
+	if (PipeannIsSparse(storage))
+		meta->flags |= PIPEANN_META_AUTO_STORAGE;
 	meta->m = m;
 	meta->ef_construction = options->ef_construction;
 	PipeannNewBuildId(meta);
@@ -933,7 +938,8 @@ pipeannbuildempty(Relation index)
 	Buffer		buffer;
 
 	PipeannCheckColumns(index);
-	MetaInit(meta, index, storage != PIPEANN_STORAGE_AUTO ? storage :
+	MetaInit(meta, index, PipeannIsSparse(storage) ? PIPEANN_SPARSE_UNKNOWN :
+			 storage != PIPEANN_STORAGE_AUTO ? storage :
 			 PipeannTypes[PipeannIndexType(index)].storage,
 			 PipeannInitialM(options), &no_rows);
 	if (options->m == PIPEANN_AUTO_M)
@@ -996,7 +1002,7 @@ TakeSample(const PipeannBuildInput *in)
 
 	SpoolInit(team, &spool, sampled_columns, (PipeannLayout) {
 			  .dim = in->dim,.type = in->type,.metric = PIPEANN_L2,
-			  .storage = StorageOf(in->type, in->options)
+			  .storage = PipeannStorageOf(in->type, in->options->storage)
 			  }, 1);
 	for (int i = 0; i < in->nsample; i++)
 	{

@@ -11,7 +11,7 @@
 #include "base/metric.h"
 #include "build/coding.h"
 #include "io/io.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -20,6 +20,7 @@ typedef struct SourceNode
 	float		aux;			/* as in its slot, as the rounding */
 	PipeannRounding rounding;
 	uint32		nrows;
+	char	   *form;			/* of a long sparse vector, else NULL */
 } SourceNode;
 
 /* What is read of nodes, in the order of their ids. */
@@ -226,6 +227,26 @@ TakeVector(PageSource *s, const PipeannSlot *slot)
 		NoteFits(s, node, s->x, norm);
 }
 
+/* A long sparse vector. False if VACUUM has removed the node meanwhile. */
+static bool
+TakeLong(PageSource *s, uint32 id, const PipeannSlot *slot)
+{
+	Size		bytes;
+	char	   *form;
+
+	s->nodes[s->source.n].form = NULL;
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		return true;
+	if (!PipeannChainVector(s->view, id, slot, s->x))
+		return false;
+	bytes = PipeannSparseWords(PipeannSparseBehind(s->x)) * sizeof(int32);
+	form = palloc(bytes);
+	memcpy(form, PipeannSparseBehind(s->x), bytes);
+	s->nodes[s->source.n].form = form;
+	s->source.long_bytes += bytes;
+	return true;
+}
+
 static void
 TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
@@ -233,7 +254,7 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannGraph *graph = s->g->graph;
 	uint32		node = s->source.n;
 
-	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	if (PipeannIsPoorlyCoded(&s->view->meta.layout, slot))
 	{
 		s->g->out_of_line = true;
 		return;
@@ -247,6 +268,8 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 								  mul_size(s->size, sizeof(SourceNode)));
 	}
 	s->nodes[node].nrows = 0;
+	if (!TakeLong(s, id, slot))
+		return;
 	if (s->wants_rows)
 		TakeRows(s, id, slot);
 	else
@@ -276,7 +299,10 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 		const SourceNode *node = &s->nodes[i];
 
 		CHECK_FOR_INTERRUPTS();
-		PipeannVectorToFloat(s->data + i * s->stride, l->storage, l->dim, s->x);
+		if (node->form != NULL)
+			PipeannVectorUnpack(node->form, PIPEANN_SPARSE1000, l->dim, s->x);
+		else
+			PipeannVectorUnpack(s->data + i * s->stride, l->storage, l->dim, s->x);
 		row.number = i;
 		row.norm = NormOf(s, node, s->x);
 		row.rounding = source->rounded != 0 ? &node->rounding : NULL;
@@ -305,7 +331,8 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	s->wants_rows = rows;
 	source->dim = l->dim;
 	source->metric = PipeannMetrics[l->metric].embedding;
-	source->wanted = meta->flags & PIPEANN_META_AUTO_STORAGE ?
+	source->wanted = (meta->flags & PIPEANN_META_AUTO_STORAGE) &&
+		!PipeannIsSparse(l->storage) ?
 		PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage;
 	source->whole = PipeannTypes[l->type].storage;
 	source->rounded = PipeannIsRounded(l) ? l->storage : 0;
@@ -319,7 +346,7 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	s->nodes = PipeannArray(SourceNode, s->size);
 	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;
 	s->rows = PipeannAlloc(s->room);
-	s->x = PipeannArray(float, l->dim);
+	s->x = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	s->read = palloc(PipeannExtBytes(l));
 }
 
@@ -390,6 +417,9 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 	PipeannVisitNodes(view, pages, false, TakeNode, &s);
 	s.source.value_bytes = s.bytes;
 	PipeannRowsLoad(team, &s.source, &rows);
+	for (uint32 i = 0; i < s.source.n; i++)
+		if (s.nodes[i].form != NULL)
+			pfree(s.nodes[i].form);
 	pfree(s.data);
 	pfree(s.nodes);
 	pfree(s.rows);

@@ -12,6 +12,7 @@
 #include "access/xloginsert.h"
 #include "base/pause.h"
 #include "build/coding.h"
+#include "distance/sparse.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -144,16 +145,28 @@ AllRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 	return walk;
 }
 
+static Size
+LongBytes(const char *form)
+{
+	return form == NULL ? 0 : PipeannSparseWords(form) * sizeof(int32);
+}
+
+static uint32
+LongParts(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
+{
+	return PipeannPartsOf(l, LongBytes(PipeannNodeLong(nodes, node)));
+}
+
 /*
  * The number of overflow slots of a node: first those with rows, then the parts
- * of long rows.
+ * of long rows, then those of a long vector.
  */
 static uint32
 ExtSlotsOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
 	RowWalk		all = AllRows(l, nodes, node);
 
-	return all.ext_slots + all.parts;
+	return all.ext_slots + all.parts + LongParts(l, nodes, node);
 }
 
 /* Add a row, or what stands in its place if its parts begin with first_part. */
@@ -237,7 +250,9 @@ FillRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node,
 			AddRow(l, slot, row, *next_ext + all.ext_slots + walk.first_part);
 	if (all.ext_slots > 0)
 		slot->ext_tids = *next_ext;
-	*next_ext += all.ext_slots + all.parts;
+	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+		slot->ext_vec = *next_ext + all.ext_slots + all.parts;
+	*next_ext += ExtSlotsOf(l, nodes, node);
 }
 
 static void
@@ -247,11 +262,14 @@ FillNode(const GraphWriter *w, uint32 node, PipeannSlot *slot,
 	const PipeannLayout *l = w->layout;
 	const PipeannNodes *nodes = w->nodes;
 	const PipeannGraph *graph = w->graph;
+	const char *form = PipeannNodeLong(nodes, node);
 
-	slot->flags = PIPEANN_SLOT_USED;
+	slot->flags = PIPEANN_SLOT_USED | (form != NULL ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->ext_tids = PIPEANN_INVALID_ID;
 	slot->ext_vec = PIPEANN_INVALID_ID;
-	if (nodes->roundings != NULL)
+	if (form != NULL)
+		slot->length = PipeannSparseWords(form);
+	if (nodes->roundings != NULL && PipeannIsRounded(l))
 		PipeannSlotSetRounding(slot, &nodes->roundings[node]);
 	slot->aux = l->metric == PIPEANN_COSINE ? nodes->vectors.aux[node] : 0;
 	if (graph != NULL)
@@ -374,13 +392,12 @@ WriteExtRows(GraphWriter *w, uint32 id, uint32 node)
 		EndExt(w);
 }
 
-/* Write a row to overflow slots of its own. */
+/* Write a row or a vector to overflow slots of its own. */
 static void
-WriteParts(GraphWriter *w, const PipeannRow *row)
+WriteParts(GraphWriter *w, const void *data, Size left)
 {
 	const PipeannLayout *l = w->layout;
-	uint32		left = PipeannRowSize(l, row);
-	const char *from = (const char *) row;
+	const char *from = data;
 
 	while (left > 0)
 	{
@@ -407,7 +424,7 @@ WriteLongRows(GraphWriter *w, uint32 node)
 
 	while ((row = NextRow(&walk)) != NULL)
 		if (PipeannRowIsLong(w->layout, row))
-			WriteParts(w, row);
+			WriteParts(w, row, PipeannRowSize(w->layout, row));
 }
 
 static void
@@ -427,6 +444,8 @@ WriteExtPages(GraphWriter *w)
 			WriteExtRows(w, id, node);
 		if (nodes->values != NULL)
 			WriteLongRows(w, node);
+		WriteParts(w, PipeannNodeLong(nodes, node),
+				   LongBytes(PipeannNodeLong(nodes, node)));
 	}
 	if (PipeannIdSlot(w->layout, w->next_ext) != 0)
 		WriteGraphPage(w, PipeannIdPage(w->layout, w->next_ext));

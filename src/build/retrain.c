@@ -88,7 +88,7 @@ CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
+	if (!PipeannIsPoorlyCoded(l, slot) ||
 		!PipeannChainVector(view, id, slot, x))
 		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
 							 x);

@@ -11,7 +11,7 @@
 
 #include "build/rows.h"
 #include "common/hashfn.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "miscadmin.h"
 
 /* Rows of one part when equal ones are looked for. */
@@ -38,6 +38,19 @@ typedef struct Loading
 	PipeannStorage rounded;		/* the source's storage, if that rounds */
 } Loading;
 
+/* Keep a form if the storage has no room for it, and what tells it from others. */
+static void
+LoadLong(PipeannRows *rows, uint32 i, const void *form)
+{
+	Size		bytes = PipeannSparseWords(form) * sizeof(int32);
+
+	rows->longer.at[i] = PIPEANN_NOT_LONG;
+	if (PipeannSparseOf(form).n <= PipeannSparseRoom(rows->vectors.storage))
+		return;
+	rows->longer.at[i] = pg_atomic_fetch_add_u64(rows->long_bytes, bytes);
+	memcpy(rows->longer.forms + rows->longer.at[i], form, bytes);
+}
+
 static void
 LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 {
@@ -46,6 +59,8 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 	const PipeannVectors *v = &rows->vectors;
 	char	   *at = (char *) PipeannVectorAt(v, i);
 
+	if (rows->longer.forms != NULL)
+		LoadLong(rows, i, PipeannSparseBehind(x));
 	if (row->rounding != NULL && v->storage == l->rounded)
 		memcpy(at, row->form, v->stride);
 	else
@@ -57,6 +72,10 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 		return;
 	if (row->rounding != NULL)
 		rows->roundings[i] = *row->rounding;
+	else if (PipeannIsSparse(v->storage))
+		rows->roundings[i] = (PipeannRounding) {
+			.hash = PipeannHashOf(v->storage, x, v->dim)
+		};
 	else
 		(void) PipeannRound(x, row->norm, at, v->storage, v->dim,
 							&rows->roundings[i]);
@@ -106,7 +125,17 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
 	v->aux = v->metric == PIPEANN_L2 ? NULL :
 		PipeannTeamArray(team, float, v->n);
-	rows->roundings = !PipeannIsRounding(storage) || storage == source->whole ? NULL :
+	if (source->long_bytes > 0)
+	{
+		rows->longer.forms = PipeannTeamAlloc(team, source->long_bytes);
+		rows->longer.at = PipeannTeamArray(team, uint64, v->n);
+		rows->long_bytes = PipeannTeamArray(team, pg_atomic_uint64, 1);
+		if (PipeannTeamLeads(team))
+			pg_atomic_init_u64(rows->long_bytes, 0);
+		PipeannTeamMeet(team);
+	}
+	rows->roundings = source->long_bytes == 0 &&
+		(!PipeannIsRounding(storage) || storage == source->whole) ? NULL :
 		PipeannTeamArray(team, PipeannRounding, v->n);
 	rows->tids = PipeannTeamArray(team, ItemPointerData, v->n);
 	rows->hash = PipeannTeamArray(team, uint32, v->n);
@@ -122,7 +151,7 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	PipeannTeamMeet(team);
 }
 
-/* Free all but values, which nodes come to have. */
+/* Free all but values and long vectors, which nodes come to have. */
 void
 PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
 {
@@ -131,6 +160,8 @@ PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
 	PipeannTeamFree(team, rows->vectors.data);
 	PipeannTeamFree(team, rows->vectors.aux);
 	PipeannTeamFree(team, rows->roundings);
+	PipeannTeamFree(team, rows->longer.at);
+	PipeannTeamFree(team, rows->long_bytes);
 	PipeannTeamFree(team, rows->tids);
 	PipeannTeamFree(team, rows->values_at);
 	PipeannTeamFree(team, rows->more);
@@ -343,6 +374,7 @@ PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
 		return;
 	PipeannTeamMeet(team);
 	PipeannTeamFree(team, rows->values);
+	PipeannTeamFree(team, rows->longer.forms);
 	PipeannRowsFree(team, rows);
 	Load(team, source, source->whole, rows);
 	(void) FindEqual(team, rows);
@@ -386,6 +418,9 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 	nodes->dups = PipeannTeamArray(team, PipeannDuplicate, others);
 	if (rows->roundings != NULL)
 		nodes->roundings = PipeannTeamArray(team, PipeannRounding, n);
+	nodes->longer.forms = rows->longer.forms;
+	if (rows->longer.forms != NULL)
+		nodes->longer.at = PipeannTeamArray(team, uint64, n);
 	if (rows->values == NULL)
 		return;
 	nodes->values = rows->values;
@@ -410,6 +445,8 @@ MoveRow(const PipeannRows *rows, uint32 row, PipeannNodes *nodes)
 		((float *) v->aux)[node] = rows->vectors.aux[row];
 	if (nodes->roundings != NULL)
 		nodes->roundings[node] = rows->roundings[row];
+	if (nodes->longer.forms != NULL)
+		nodes->longer.at[node] = rows->longer.at[row];
 	if (nodes->values != NULL)
 		nodes->values_at[node] = rows->values_at[row];
 }

@@ -8,6 +8,7 @@
 #include "attributes/attributes.h"
 #include "build/build.h"
 #include "graph/graph.h"
+#include "port/atomics.h"
 
 /* ---------- nodes in memory ---------- */
 
@@ -18,12 +19,25 @@ typedef struct PipeannDuplicate
 	uint32		next;			/* in dups[], or PIPEANN_INVALID_ID */
 } PipeannDuplicate;
 
+/*
+ * Sparse vectors that are longer than the storage has room for: their forms, one after
+ * the other.
+ */
+typedef struct PipeannLong
+{
+	char	   *forms;			/* or NULL: there are none */
+	uint64	   *at;				/* [n] PIPEANN_NOT_LONG if it is not there */
+} PipeannLong;
+
+#define PIPEANN_NOT_LONG PG_UINT64_MAX
+
 /* Nodes have numbers in memory and ids on disk. No two have the same vector. */
 typedef struct PipeannNodes
 {
 	PipeannVectors vectors;		/* by number */
 	PipeannVectors near;		/* the same or reduced: a graph is built by these */
 	PipeannRounding *roundings; /* [n] if the storage rounds, else NULL */
+	PipeannLong longer;
 	ItemPointerData *tids;		/* [n] the first row of each */
 	uint32	   *dup_heads;		/* [n] the others, in dups[] */
 	PipeannDuplicate *dups;
@@ -53,6 +67,14 @@ PipeannNodeRow(const PipeannNodes *nodes, uint32 node, uint32 dup)
 							  nodes->dup_values_at[dup]));
 	return (const PipeannRow *) (dup == PIPEANN_INVALID_ID ?
 								 &nodes->tids[node] : &nodes->dups[dup].tid);
+}
+
+/* A node's long vector, or NULL. */
+static inline const char *
+PipeannNodeLong(const PipeannNodes *nodes, uint32 node)
+{
+	return nodes->longer.forms == NULL || nodes->longer.at[node] == PIPEANN_NOT_LONG ?
+		NULL : nodes->longer.forms + nodes->longer.at[node];
 }
 
 /* packing.c */
@@ -100,6 +122,7 @@ struct PipeannRowSource
 	double		max_norm;
 	bool		has_values;
 	uint64		value_bytes;
+	uint64		long_bytes;		/* of sparse vectors longer than wanted has room for */
 	void		(*read) (PipeannRowSource *source, PipeannTakeRow take,
 						 void *arg);
 };
@@ -118,7 +141,9 @@ typedef struct PipeannRows
 {
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
 	PipeannVectors near;		/* the same or reduced: a graph is built by these */
-	PipeannRounding *roundings; /* [n] if the storage rounds, else NULL */
+	PipeannRounding *roundings; /* [n] if the storage rounds or cuts, else NULL */
+	PipeannLong longer;
+	pg_atomic_uint64 *long_bytes;	/* of these, so far */
 	ItemPointerData *tids;		/* [n] */
 	char	   *values;			/* rows with values, or NULL if they have none */
 	uint64	   *values_at;		/* [n] */

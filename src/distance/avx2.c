@@ -14,6 +14,7 @@
 #include "distance/avx2.h"
 #include "distance/bits.h"
 #include "distance/pq_scan.h"
+#include "distance/sparse.h"
 #include "distance/sq.h"
 
 /* Masks: of the 8 lanes from place n on, the last n are set. */

@@ -17,6 +17,7 @@
 
 #include "distance/avx2.h"
 #include "distance/pq_scan.h"
+#include "distance/sparse.h"
 #include "distance/sq.h"
 
 #ifdef PIPEANN_EMULATE_AVX512

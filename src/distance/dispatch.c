@@ -5,6 +5,7 @@
 #include "distance/distance.h"
 
 #include "distance/common.h"
+#include "distance/sparse.h"
 
 #include <math.h>
 
@@ -83,10 +84,27 @@ PackBits(const float *x, int dim, uint8 *bits)
 		bits[i / 8] |= (uint8) ((x[i] != 0) << (7 - i % 8));
 }
 
+void
+PipeannVectorUnpack(const void *src, PipeannStorage storage, int dim,
+					float *dst)
+{
+	PipeannVectorToFloat(src, storage, dim, dst);
+	if (PipeannIsSparse(storage))
+	{
+		PipeannSparse v = PipeannSparseIn(src, PipeannSparseRoom(storage));
+		int32	   *form = PipeannSparseBehind(dst);
+
+		form[0] = v.n;
+		memcpy(form + 1, v.indices, 2 * sizeof(int32) * v.n);
+	}
+}
+
 const void *
 PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
 				float *room)
 {
+	if (PipeannIsSparse(storage))
+		return PipeannSparseBehind(query);
 	if (!PipeannQueryIsOther(storage))
 		return query;
 	if (storage == PIPEANN_BITS)
@@ -140,6 +158,8 @@ PipeannVectorFromFloat(const float *src, PipeannStorage storage, int dim,
 		Quantize(src, storage, dim, dst);
 	else if (storage == PIPEANN_BITS)
 		PackBits(src, dim, dst);
+	else if (PipeannIsSparse(storage))
+		PipeannSparseCut(PipeannSparseBehind(src), storage, dst);
 	else
 		for (int i = 0; i < dim; i++)
 			StoreElement(dst, storage, i, src[i]);

@@ -17,8 +17,8 @@
 
 /*
  * Distance between a query, float[dim], and a stored vector of dim elements. For a
- * quantised vector the query has to be rotated, for one of bits it is bits
- * (PipeannQueryFor()).
+ * quantised vector the query has to be rotated, for one of bits it is bits, and for a
+ * sparse one sparse (PipeannQueryFor()).
  */
 typedef float (*PipeannQueryFn) (const void *q, const void *v, int dim);
 
@@ -216,14 +216,14 @@ PipeannSqSuits(int dim)
 }
 
 /*
- * The query of kernels for a storage: query[dim] itself, or another form of it in
- * room[dim]. Rotating errs by 10 ulp of the norm at the most, which
+ * The query of kernels for a storage: query[dim] itself, the sparse one behind it, or
+ * another form of it in room[dim]. Rotating errs by 10 ulp of the norm at the most, which
  * PIPEANN_ARITHMETIC_ERROR() has room for.
  */
 extern const void *PipeannQueryFor(PipeannStorage storage, const float *query,
 								   int dim, float *room);
 
-/* Whether it is another form. */
+/* Whether it is in room. */
 static inline bool
 PipeannQueryIsOther(PipeannStorage storage)
 {
@@ -232,10 +232,13 @@ PipeannQueryIsOther(PipeannStorage storage)
 
 /*
  * Convert elements: src[dim] in storage to dst[dim], and back. To integers,
- * rounds and clamps to their range; quantises what is finite.
+ * rounds and clamps to their range; quantises what is finite. Of a sparse vector,
+ * Unpack() makes the whole, and ToFloat() the projection alone.
  */
 extern void PipeannVectorToFloat(const void *src, PipeannStorage storage,
 								 int dim, float *dst);
+extern void PipeannVectorUnpack(const void *src, PipeannStorage storage,
+								int dim, float *dst);
 extern void PipeannVectorFromFloat(const float *src, PipeannStorage storage,
 								   int dim, void *dst);
 

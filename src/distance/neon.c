@@ -13,6 +13,7 @@
 
 #include "distance/bits.h"
 #include "distance/pq_scan.h"
+#include "distance/sparse.h"
 #include "distance/sq.h"
 
 /* Eight floats. */

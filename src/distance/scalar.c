@@ -14,6 +14,7 @@
 
 #include "distance/bits.h"
 #include "distance/pq_scan.h"
+#include "distance/sparse.h"
 #include "distance/sq.h"
 
 ALWAYS_INLINE float

@@ -14,6 +14,7 @@
 
 #include "base/planted.h"
 #include "index/index.h"
+#include "distance/sparse.h"
 #include "utils/rel.h"
 
 /* A chain that has to be walked again so often is broken. */
@@ -136,21 +137,27 @@ ReadParts(const PipeannIndexView *view, uint32 *at, void *out, Size total)
 }
 
 /*
- * Read the exact vector of an out-of-line node to x[dim]. False if VACUUM has
- * removed the node meanwhile.
+ * Read the exact vector of an out-of-line node to x[dim], or behind it if it is sparse,
+ * without a projection. False if VACUUM has removed the node meanwhile.
  */
 bool
 PipeannChainVector(const PipeannIndexView *view, uint32 id,
 				   const PipeannSlot *node, float *x)
 {
+	const PipeannLayout *l = &view->meta.layout;
+	float	   *to = PipeannIsSparse(l->storage) ? PipeannSparseBehind(x) : x;
+	Size		bytes = PipeannOutOfLineBytes(l, node);
 	uint32		at = node->ext_vec;
 	PipeannSlot *slot;
 	Buffer		buffer;
 	bool		there;
 
-	if (ReadParts(view, &at, x, mul_size(view->meta.layout.dim,
-										 sizeof(float))))
+	if (ReadParts(view, &at, to, bytes))
+	{
+		if (PipeannIsSparse(l->storage))
+			PipeannSparseTrim(to, bytes / sizeof(float));
 		return true;
+	}
 	buffer = PipeannReadSlot(view, id, NULL, &slot);
 	there = PipeannSlotIsLive(slot) && slot->ext_vec == node->ext_vec;
 	UnlockReleaseBuffer(buffer);

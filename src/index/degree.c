@@ -15,7 +15,7 @@
 #include "common/pg_prng.h"
 #include "index/index.h"
 #include "io/io.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -86,10 +86,13 @@ static double
 ProfileNode(const char *vectors, uint32 n, const PipeannLayout *l)
 {
 	Size		stride = PipeannVectorBytes(l->storage, l->dim);
-	float	   *query = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *x = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
+	float	   *room = palloc(mul_size(l->dim, sizeof(float)));
+	const void *query;
 	double		ns[ROUNDS];
 
-	PipeannVectorToFloat(vectors, l->storage, l->dim, query);
+	PipeannVectorUnpack(vectors, l->storage, l->dim, x);
+	query = PipeannQueryFor(l->storage, x, l->dim, room);
 	for (int round = 0; round < ROUNDS; round++)
 	{
 		instr_time	start;
@@ -101,7 +104,8 @@ ProfileNode(const char *vectors, uint32 n, const PipeannLayout *l)
 												  l->dim);
 		ns[round] = Nanoseconds(start) / LIST;
 	}
-	pfree(query);
+	pfree(x);
+	pfree(room);
 	return PipeannProfileMedian(ns, ROUNDS);
 }
 

@@ -65,8 +65,9 @@ PipeannEmbed(const PipeannIndexView *view, const float *x, float aux,
 }
 
 /*
- * Embed a node's vector from a copy of its slot, rotated where the storage is
- * quantised: distances of such vectors from each other are the same.
+ * Embed a node's vector from a copy of its slot (of a long sparse one that is enough),
+ * rotated where the storage is quantised: distances of such vectors from each other are
+ * the same.
  */
 void
 PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
@@ -74,7 +75,7 @@ PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) &&
+	if (PipeannIsPoorlyCoded(l, slot) &&
 		PipeannChainVector(view, id, slot, x))
 		Rotate(l, x, false);
 	else

@@ -74,6 +74,7 @@ extern PipeannMetric PipeannIndexMetric(Relation index);
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannNormalize(const float *x, int dim, float *out);
+extern void PipeannQueryOf(const PipeannLayout *l, const float *x, float *to);
 extern bool PipeannVectorsInToast(Relation index);
 extern bool PipeannRound(const float *x, double norm, const void *form,
 						 PipeannStorage storage, int dim,
@@ -85,7 +86,10 @@ extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 extern bool PipeannHasNegativeZero(const float *x, int dim);
 extern bool PipeannExactVector(const PipeannMeta *meta,
 							   const PipeannSlot *slot, float *x);
+extern float PipeannWholeDistance(const PipeannLayout *l, const float *query,
+								  const float *x, float aux);
 extern uint32 PipeannVectorHash(const float *x, int dim);
+extern uint32 PipeannHashOf(PipeannStorage storage, const float *x, int dim);
 
 /* columns.c */
 extern PipeannColumns PipeannIndexColumns(Relation index);
@@ -170,6 +174,14 @@ PipeannIndexDimensions(Relation index)
 	return PipeannTypmodDimensions(PipeannIndexType(index),
 								   TupleDescAttr(RelationGetDescr(index),
 												 position)->atttypmod);
+}
+
+/* The dimensions of its layout. */
+static inline int
+PipeannIndexLayoutDim(Relation index)
+{
+	return PipeannLayoutDimensions(PipeannIndexType(index),
+								   PipeannIndexDimensions(index));
 }
 
 #endif							/* PIPEANN_INDEX_H */

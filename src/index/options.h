@@ -46,6 +46,7 @@
 #define PIPEANN_DEFAULT_FILLFACTOR 100
 #define PIPEANN_MIN_FILLFACTOR 10
 #define PIPEANN_MAX_DIM 16000	/* of pgvector's types vector and halfvec */
+#define PIPEANN_MAX_SPARSE_DIM 1000000000	/* of sparsevec */
 #define PIPEANN_MAX_BITS 64000	/* of bit, as pgvector's indexes have it */
 
 typedef struct PipeannOptions

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "index/index.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "fmgr.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
@@ -17,8 +17,19 @@
 const PipeannTypeInfo PipeannTypes[PIPEANN_NUM_TYPES] = {
 	[PIPEANN_VECTOR] = {"vector", PIPEANN_FLOAT4, PIPEANN_MAX_DIM},
 	[PIPEANN_HALFVEC] = {"halfvec", PIPEANN_FLOAT2, PIPEANN_MAX_DIM},
-	[PIPEANN_BIT] = {"bit", PIPEANN_BITS, PIPEANN_MAX_BITS, true}
+	[PIPEANN_BIT] = {"bit", PIPEANN_BITS, PIPEANN_MAX_BITS, true},
+	[PIPEANN_SPARSEVEC] = {"sparsevec", PIPEANN_SPARSE1000, PIPEANN_MAX_SPARSE_DIM, true}
 };
+
+/* A sparsevec, which is followed by nnz indices and as many values. */
+typedef struct SparseValue
+{
+	int32		vl_len_;
+	int32		dim;
+	int32		nnz;
+	int32		unused;
+	int32		indices[FLEXIBLE_ARRAY_MEMBER];
+} SparseValue;
 
 /* The type by an operator class's support function for it, which may be none. */
 PipeannType
@@ -78,19 +89,64 @@ AsFloats(PipeannStorage storage, const void *elements, int dim)
 static void
 CheckDimensions(PipeannType type, const PipeannValue *value, int dim)
 {
-	if (type == PIPEANN_BIT && value->bits != dim)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("different bit lengths %d and %d", dim, value->bits)));
-	if (type != PIPEANN_BIT && value->dim != dim)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("expected %d dimensions, not %d", dim, value->dim)));
+	int			have = type == PIPEANN_BIT || type == PIPEANN_SPARSEVEC ?
+		value->bits : value->dim;
+
+	if (have == dim)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 type == PIPEANN_BIT ?
+			 errmsg("different bit lengths %d and %d", dim, have) :
+			 type == PIPEANN_SPARSEVEC ?
+			 errmsg("different sparsevec dimensions %d and %d", dim, have) :
+			 errmsg("expected %d dimensions, not %d", dim, have)));
+}
+
+static void
+CheckFinite(const char *name, const float *x, const int32 *indices, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (unlikely(!isfinite(x[i])))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_EXCEPTION),
+					 errmsg("%s element %d is not a finite number", name,
+							(indices == NULL ? i : indices[i]) + 1)));
+}
+
+static void
+BrokenValue(const char *name, int dim)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("%s is shorter than its %d dimensions", name, dim)));
+}
+
+/* A whole sparse vector (distance/sparse.h). */
+static const float *
+SparseElements(const SparseValue *value)
+{
+	const char *name = PipeannTypes[PIPEANN_SPARSEVEC].name;
+	int32	   *form;
+	float	   *x;
+
+	if (value->nnz < 0 || value->nnz > PIPEANN_MAX_NONZERO ||
+		VARSIZE(value) < offsetof(SparseValue, indices) +
+		2 * sizeof(int32) * value->nnz)
+		BrokenValue(name, value->dim);
+	x = palloc(sizeof(float) * (PIPEANN_SPARSE_DIM + 1 + 2 * value->nnz));
+	form = PipeannSparseBehind(x);
+	form[0] = value->nnz;
+	memcpy(form + 1, value->indices, 2 * sizeof(int32) * value->nnz);
+	CheckFinite(name, PipeannSparseOf(form).values, value->indices, value->nnz);
+	PipeannSparseProject(form, value->nnz, x);
+	return x;
 }
 
 /*
- * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext.
- * Errors if it has another number of dimensions.
+ * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext; the
+ * whole of a sparse one. Errors if it has another number of dimensions, which those of
+ * sparse vectors are not looked at for (PipeannCheckQuery()).
  *
  * The length is checked against the datum's size as well, lest a broken one
  * lead beyond its memory.
@@ -102,21 +158,58 @@ PipeannDatumElements(PipeannType type, Datum value, int dim)
 	PipeannValue *vector = (PipeannValue *) PG_DETOAST_DATUM(value);
 	const float *x;
 
+	if (type == PIPEANN_SPARSEVEC)
+		return SparseElements((const SparseValue *) vector);
 	CheckDimensions(type, vector, dim);
 	if (VARSIZE(vector) < PipeannValueBytes(type, dim))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("%s is shorter than its %d dimensions", name, dim)));
+		BrokenValue(name, dim);
 	x = AsFloats(PipeannTypes[type].storage, vector->elements, dim);
-	for (int i = 0; i < dim; i++)
-		if (unlikely(!isfinite(x[i])))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_EXCEPTION),
-					 errmsg("%s element %d is not a finite number", name, i + 1)));
+	CheckFinite(name, x, NULL, dim);
 	return x;
 }
 
-/* Make a value of x[dim] at value, which has PipeannValueBytes(). */
+/* The same of a row's value, which is to be indexed. */
+const float *
+PipeannRowElements(PipeannType type, Datum value, int dim)
+{
+	const float *x = PipeannDatumElements(type, value, dim);
+
+	if (type == PIPEANN_SPARSEVEC &&
+		PipeannSparseOf(PipeannSparseBehind(x)).n > PIPEANN_MAX_INDEXED_NONZERO)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s cannot have more than %d non-zero elements for pipeann index",
+						PipeannTypes[type].name, PIPEANN_MAX_INDEXED_NONZERO)));
+	return x;
+}
+
+/* Errors if a sparse query has other dimensions than the indexed column. */
+void
+PipeannCheckQuery(Relation index, Datum value)
+{
+	PipeannType type = PipeannIndexType(index);
+
+	if (type == PIPEANN_SPARSEVEC)
+		CheckDimensions(type, (PipeannValue *) PG_DETOAST_DATUM(value),
+						PipeannIndexDimensions(index));
+}
+
+/* Make a sparse value of so many dimensions of a whole vector; in CurrentMemoryContext. */
+struct varlena *
+PipeannSparseValue(const float *x, int dim)
+{
+	PipeannSparse v = PipeannSparseOf(PipeannSparseBehind(x));
+	Size		bytes = 2 * sizeof(int32) * v.n;
+	SparseValue *value = palloc0(offsetof(SparseValue, indices) + bytes);
+
+	SET_VARSIZE(value, offsetof(SparseValue, indices) + bytes);
+	value->dim = dim;
+	value->nnz = v.n;
+	memcpy(value->indices, v.indices, bytes);
+	return (struct varlena *) value;
+}
+
+/* Make a value of x[dim], not sparse, at value, which has PipeannValueBytes(). */
 void
 PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
 {

@@ -31,7 +31,7 @@ typedef struct PipeannValue
 			int16		dim;
 			int16		unused;
 		};
-		int32		bits;		/* of a PIPEANN_BIT */
+		int32		bits;		/* of a PIPEANN_BIT; dimensions of a sparse one */
 	};
 	char		elements[FLEXIBLE_ARRAY_MEMBER];
 } PipeannValue;
@@ -44,10 +44,29 @@ extern PipeannType PipeannIndexType(Relation index);
 extern int	PipeannTypmodDimensions(PipeannType type, int32 typmod);
 extern const float *PipeannDatumElements(PipeannType type, Datum value,
 										 int dim);
+extern const float *PipeannRowElements(PipeannType type, Datum value,
+									   int dim);
+extern void PipeannCheckQuery(Relation index, Datum value);
+extern struct varlena *PipeannSparseValue(const float *x, int dim);
 extern void PipeannValueSet(PipeannType type, const float *x, int dim,
 							void *value);
 
-/* Bytes of a value that is not compressed. */
+/* The storage that is asked for, or the only one that the type has. */
+static inline PipeannStorage
+PipeannStorageOf(PipeannType type, int wanted)
+{
+	return PipeannTypes[type].one_storage ? PipeannTypes[type].storage :
+		(PipeannStorage) wanted;
+}
+
+/* The dimensions of an index's layout, where its column has so many. */
+static inline int
+PipeannLayoutDimensions(PipeannType type, int dim)
+{
+	return type == PIPEANN_SPARSEVEC ? PIPEANN_SPARSE_DIM : dim;
+}
+
+/* Bytes of a value that is not compressed, nor sparse. */
 static inline Size
 PipeannValueBytes(PipeannType type, int dim)
 {

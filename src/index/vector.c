@@ -12,7 +12,7 @@
 #include "base/metric.h"
 #include "index/index.h"
 #include "fmgr.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -72,6 +72,25 @@ PipeannNormalize(const float *x, int dim, float *out)
 }
 
 /*
+ * The query of searches for a whole vector: a copy at to, which may be x, with a length
+ * of 1 for cosine.
+ */
+void
+PipeannQueryOf(const PipeannLayout *l, const float *x, float *to)
+{
+	int			floats = PipeannFloatsOf(l->storage, l->dim, x);
+
+	if (l->metric != PIPEANN_COSINE)
+	{
+		memmove(to, x, mul_size(floats, sizeof(float)));
+		return;
+	}
+	PipeannNormalize(x, l->dim, to);
+	if (PipeannIsSparse(l->storage))
+		PipeannSparseNormalize(PipeannSparseBehind(x), PipeannSparseBehind(to));
+}
+
+/*
  * Whether the table has most of the vectors in TOAST.
  *
  * They are narrower in the table's pages than vectors are. Without statistics it
@@ -86,7 +105,7 @@ PipeannVectorsInToast(Relation index)
 												PipeannIndexDimensions(index));
 	int			stored;
 
-	if (column == 0)
+	if (column == 0 || PipeannIndexType(index) == PIPEANN_SPARSEVEC)
 		return false;
 	stored = get_attavgwidth(index->rd_index->indrelid, column);
 	return stored > 0 ? stored < whole / 2 :
@@ -178,6 +197,17 @@ PipeannVectorHash(const float *x, int dim)
 	return (uint32) (hash >> 32) ^ (uint32) hash;
 }
 
+/* The same of a whole vector of an index with this storage. */
+uint32
+PipeannHashOf(PipeannStorage storage, const float *x, int dim)
+{
+	const void *form = PipeannSparseBehind(x);
+
+	return PipeannIsSparse(storage) ?
+		PipeannVectorHash(form, PipeannSparseWords(form)) :
+		PipeannVectorHash(x, dim);
+}
+
 /*
  * Set *rounding to what x[dim] with this norm has lost in its form, in a storage that
  * rounds. False if that is too much to store it so (in half precision elements beyond 65504, or most of
@@ -220,6 +250,9 @@ PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 {
 	const PipeannLayout *l = &meta->layout;
 
+	if (PipeannIsSparse(l->storage))
+		return PipeannSparseOf(PipeannSparseBehind(x)).n >
+			PipeannSparseRoom(l->storage);
 	if (PipeannIsRounding(l->storage) &&
 		!(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		return false;
@@ -244,8 +277,19 @@ MayHaveLostSign(const float *x, int dim)
 				   PipeannVectorFits(x, PIPEANN_INT8, dim));
 }
 
+/* The exact distance of a whole vector, with its aux, from the query of a search. */
+float
+PipeannWholeDistance(const PipeannLayout *l, const float *query, const float *x,
+					 float aux)
+{
+	PipeannStorage form = PipeannIsSparse(l->storage) ? PIPEANN_SPARSE1000 : PIPEANN_FLOAT4;
+
+	return PipeannExactDistance(l, PipeannQueryFor(form, query, l->dim, NULL),
+								PipeannQueryFor(form, x, l->dim, NULL), form, aux);
+}
+
 /*
- * Set x[dim] to the vector in a node's slot. False if that need not be the rows' own to
+ * Set x to the whole vector in a node's slot. False if that need not be the rows' own to
  * the last bit.
  */
 bool
@@ -255,7 +299,7 @@ PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 
 	if (PipeannIsRounded(l) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return false;
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||
 		!MayHaveLostSign(x, l->dim);
 }

@@ -15,7 +15,7 @@
 #include "base/pause.h"
 #include "build/build.h"
 #include "common/hashfn.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "index/index.h"
 #include "index/neighbors.h"
 #include "insert/insert.h"
@@ -347,7 +347,16 @@ FillSlot(InsertState *state)
 							l->storage, l->dim, &rounding);
 		PipeannSlotSetRounding(slot, &rounding);
 	}
+	if (state->out_of_line && PipeannIsSparse(l->storage))
+		slot->length = PipeannSparseWords(PipeannSparseBehind(state->x));
 	state->slot = slot;
+}
+
+/* What is out of line of a whole vector. */
+static const float *
+OutOfLine(const PipeannLayout *l, const float *x)
+{
+	return PipeannIsSparse(l->storage) ? PipeannSparseBehind(x) : x;
 }
 
 /*
@@ -360,6 +369,7 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &state->view->meta.layout;
 	Size		size = PipeannVectorBytes(l->storage, l->dim);
+	Size		bytes = PipeannOutOfLineBytes(l, state->slot);
 	float	   *full;
 	bool		same;
 
@@ -371,9 +381,10 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 	if (!state->out_of_line)
 		return PipeannSlotError(l, slot) == 0 ||
 			slot->hash == state->slot->hash;
-	full = palloc(mul_size(l->dim, sizeof(float)));
-	same = PipeannChainVector(state->view, id, slot, full) &&
-		memcmp(full, state->x, mul_size(l->dim, sizeof(float))) == 0;
+	full = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
+	same = PipeannOutOfLineBytes(l, slot) == bytes &&
+		PipeannChainVector(state->view, id, slot, full) &&
+		memcmp(OutOfLine(l, full), OutOfLine(l, state->x), bytes) == 0;
 	pfree(full);
 	return same;
 }
@@ -383,11 +394,12 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	InsertState *state = arg;
 	const PipeannLayout *l = &state->near;
-	float	   *full = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *full = palloc(mul_size(PipeannFloats(l->storage, l->dim),
+									   sizeof(float)));
 	float		dist;
 
 	dist = !PipeannChainVector(state->view, id, slot, full) ? INFINITY :
-		PipeannExactDistance(l, state->query, full, PIPEANN_FLOAT4, slot->aux);
+		PipeannWholeDistance(l, state->query, full, slot->aux);
 	pfree(full);
 	return dist;
 }
@@ -597,14 +609,15 @@ static uint32
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = state->view;
+	const PipeannLayout *l = &view->meta.layout;
 	PipeannStray stray;
 	uint32		id;
 
 	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
 	if (state->out_of_line)
 		state->slot->ext_vec =
-			WriteParts(view, state->x,
-					   mul_size(view->meta.layout.dim, sizeof(float)));
+			WriteParts(view, OutOfLine(l, state->x),
+					   PipeannOutOfLineBytes(l, state->slot));
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -713,9 +726,10 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	state.attributes = PipeannAttributesOfView(view);
 	if (l->metric == PIPEANN_COSINE)
 	{
-		float	   *query = palloc(mul_size(l->dim, sizeof(float)));
+		float	   *query = palloc(mul_size(PipeannFloats(l->storage, l->dim),
+											sizeof(float)));
 
-		PipeannNormalize(x, l->dim, query);
+		PipeannQueryOf(l, x, query);
 		state.query = query;
 	}
 	RaiseMaxNorm(&state);
@@ -815,8 +829,8 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 {
 	MemoryContext context = CurrentMemoryContext;
 	PipeannColumns columns = PipeannIndexColumns(index);
-	int			dim = PipeannIndexDimensions(index);
-	const float *x = PipeannDatumElements(PipeannIndexType(index),
+	int			dim = PipeannIndexLayoutDim(index);
+	const float *x = PipeannRowElements(PipeannIndexType(index),
 										  values[columns.vector], dim);
 	double		norm = PipeannNorm(x, dim);
 	const PipeannRow *row;

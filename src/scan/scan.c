@@ -21,7 +21,7 @@
 #include "base/pause.h"
 #include "base/planted.h"
 #include "catalog/index.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "executor/executor.h"
 #include "io/io.h"
 #include "miscadmin.h"
@@ -54,6 +54,7 @@ PipeannScanParams(void)
 		.min_list = pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
 			PIPEANN_STRICT_PART * PIPEANN_EARLY_RESULTS : 0,
 		.may_end_early = true,
+		.by_codes = true,
 		.width = pipeann_pipeline_width,
 		.disabled = pipeann_disabled
 	};
@@ -68,19 +69,21 @@ PipeannScanParams(void)
 static const float *
 ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 {
+	Datum		value = scan->orderByData->sk_argument;
+	float	   *query = palloc0(mul_size(PipeannFloats(l->storage, l->dim),
+										 sizeof(float)));
 	const float *x;
-	float	   *normalized;
 
 	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
 	if (!*comparable)
-		return palloc0(mul_size(l->dim, sizeof(float)));
-	x = PipeannDatumElements(l->type, scan->orderByData->sk_argument, l->dim);
+		return query;
+	PipeannCheckQuery(scan->indexRelation, value);
+	x = PipeannDatumElements(l->type, value, l->dim);
 	if (l->metric != PIPEANN_COSINE)
 		return x;
 	*comparable = PipeannNorm(x, l->dim) > 0;
-	normalized = palloc(mul_size(l->dim, sizeof(float)));
-	PipeannNormalize(x, l->dim, normalized);
-	return normalized;
+	PipeannQueryOf(l, x, query);
+	return query;
 }
 
 /* The conditions on filter columns, decided by the values in the index. */
@@ -321,25 +324,13 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 	return exact;
 }
 
-static Size
-FlatSize(ExpandedObjectHeader *header)
+/* The vector of the row from its node, or else the table, in the row's memory. */
+static const float *
+ReadVector(PipeannOnly *only)
 {
-	const PipeannLayout *l = &((PipeannOnly *) header)->view->meta.layout;
-
-	return PipeannValueBytes(l->type, l->dim);
-}
-
-/*
- * The vector comes from the row's node, or else the table. The caller's memory may be
- * of a kind from which nothing is freed (that of a sort from PostgreSQL 17 on).
- */
-static void
-Flatten(ExpandedObjectHeader *header, void *result, Size size)
-{
-	PipeannOnly *only = (PipeannOnly *) header;
 	const PipeannLayout *l = &only->view->meta.layout;
-	MemoryContext old = MemoryContextSwitchTo(only->row);
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+	float	   *x = palloc(mul_size(PipeannFloats(l->storage, l->dim),
+									sizeof(float)));
 
 	if (!ReadFromNode(only->view, only->id, x))
 	{
@@ -347,8 +338,41 @@ Flatten(ExpandedObjectHeader *header, void *result, Size size)
 		if (!PipeannTableVector(only->scan, &only->tid, l, x))
 			PipeannRowError(only->view->index, only->id);
 	}
-	PipeannValueSet(l->type, x, l->dim, result);
-	pfree(x);
+	return x;
+}
+
+/* How long a sparse one is tells nobody but the vector itself. */
+static Size
+FlatSize(ExpandedObjectHeader *header)
+{
+	PipeannOnly *only = (PipeannOnly *) header;
+	const PipeannLayout *l = &only->view->meta.layout;
+	MemoryContext old;
+
+	if (l->type != PIPEANN_SPARSEVEC)
+		return PipeannValueBytes(l->type, l->dim);
+	old = MemoryContextSwitchTo(only->row);
+	only->sparse = PipeannSparseValue(ReadVector(only),
+									  PipeannIndexDimensions(only->view->index));
+	MemoryContextSwitchTo(old);
+	return VARSIZE(only->sparse);
+}
+
+/*
+ * FlatSize() was called before. The caller's memory may be of a kind from which nothing
+ * is freed (that of a sort from PostgreSQL 17 on).
+ */
+static void
+Flatten(ExpandedObjectHeader *header, void *result, Size size)
+{
+	PipeannOnly *only = (PipeannOnly *) header;
+	const PipeannLayout *l = &only->view->meta.layout;
+	MemoryContext old = MemoryContextSwitchTo(only->row);
+
+	if (l->type == PIPEANN_SPARSEVEC)
+		memcpy(result, only->sparse, size);
+	else
+		PipeannValueSet(l->type, ReadVector(only), l->dim, result);
 	MemoryContextSwitchTo(old);
 }
 
@@ -647,8 +671,7 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 
 	if (!PipeannChainVector(&state->view, id, slot, state->exact))
 		return INFINITY;
-	return PipeannExactDistance(l, state->query, state->exact, PIPEANN_FLOAT4,
-								slot->aux);
+	return PipeannWholeDistance(l, state->query, state->exact, slot->aux);
 }
 
 /* Open the index, and begin a search by the scan's keys. */
@@ -664,7 +687,8 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->query = ScanQuery(scan, l, &state->comparable);
 	state->filter = FilterBegin(scan, &state->view);
 	state->is_void = state->filter != NULL && state->filter->is_void;
-	state->exact = palloc(mul_size(l->dim, sizeof(float)));
+	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim),
+								   sizeof(float)));
 	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
 									  state->view.meta.graph_pages,
 									  &state->counters);

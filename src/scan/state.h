@@ -39,6 +39,7 @@ typedef struct PipeannOnly
 	IndexScanDesc scan;
 	const PipeannIndexView *view;
 	MemoryContext row;			/* of the row taken last */
+	struct varlena *sparse;		/* its sparse vector, when that has been asked for */
 	PipeannColumns columns;
 	Buffer		map;			/* of the visibility map */
 	bool		sure;			/* VACUUM has removed no row meanwhile */

@@ -13,7 +13,7 @@
 #include "base/pause.h"
 #include "catalog/index.h"
 #include "catalog/pg_type_d.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -314,14 +314,18 @@ CopyVector(Relation index, TupleTableSlot *slot, const PipeannLayout *l, float *
 		FormIndexDatum(BuildIndexInfo(index), slot, estate, values, isnull);
 	}
 	if (!isnull[vector])
-		memcpy(x, PipeannDatumElements(l->type, values[vector], l->dim),
-			   mul_size(l->dim, sizeof(float)));
+	{
+		const float *whole = PipeannDatumElements(l->type, values[vector], l->dim);
+
+		memcpy(x, whole, mul_size(PipeannFloatsOf(l->storage, l->dim, whole),
+								  sizeof(float)));
+	}
 	if (estate != NULL)
 		FreeExecutorState(estate);
 	return !isnull[vector];
 }
 
-/* Read a row's vector to x[l->dim]. False if the snapshot does not see the row. */
+/* Read a row's vector to x, which has room for the whole. False if the snapshot does not see the row. */
 bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 				   const PipeannLayout *l, float *x)
@@ -434,8 +438,7 @@ PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 	known->result.nrows = rows.n;
 	known->result.bytes = rows.bytes;
 	known->result.dist = known->result.most =
-		PipeannExactDistance(l, state->query, x, PIPEANN_FLOAT4,
-							 PipeannAux(l->metric, norm, 0));
+		PipeannWholeDistance(l, state->query, x, PipeannAux(l->metric, norm, 0));
 	memcpy(known->rows, rows.rows, rows.bytes);
 	pairingheap_add(state->known, &known->node);
 	state->nheld += result->id != PIPEANN_INVALID_ID;
@@ -968,9 +971,11 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 		return NULL;
 	}
 	l = &current->view.meta.layout;
-	x = palloc(mul_size(l->dim, sizeof(float)));
+	x = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 	if (PipeannExactVector(&current->view.meta, slot, x))
 	{
+		if (l->type == PIPEANN_SPARSEVEC)
+			return PipeannSparseValue(x, PipeannIndexDimensions(current->view.index));
 		vector = palloc(PipeannValueBytes(l->type, l->dim));
 		PipeannValueSet(l->type, x, l->dim, vector);
 	}

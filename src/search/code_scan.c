@@ -250,6 +250,17 @@ HasNext(PipeannSearch *search)
 #define SURE_DEVIATIONS 5
 #define FEWEST_ERRORS 10
 
+/* Nodes that a run reads of sparse vectors; more if not all match that pass. */
+static uint64
+MostOfSparse(const PipeannSearch *search)
+{
+	const PipeannCodeFilter *filter = search->params.code_filter;
+	uint64		list = Max(search->params.ef, search->params.min_list);
+
+	return (uint64) (PIPEANN_SPARSE_READ * list /
+					 (filter == NULL ? 1 : Max(filter->precision, 0.01)));
+}
+
 /* From now on go through the nodes that match, but for those scored already. */
 static void
 Begin(PipeannSearch *search)
@@ -264,7 +275,25 @@ Begin(PipeannSearch *search)
 	order->last.dist = -INFINITY;
 	order->last.id = 0;
 	order->has_table = order->unordered = false;
-	FindNearest(search, (uint64) (FIRST_KEPT / Max(precision, 0.01)));
+	FindNearest(search, PipeannScansSparse(search) ?
+				Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
+				(uint64) (FIRST_KEPT / Max(precision, 0.01)));
+}
+
+/*
+ * Begin one of several searches, before any is run, so that all know where the last node
+ * is that each of them would read of all codes. Returns the distance of the nearest code.
+ */
+float
+PipeannEnterCodeScan(PipeannSearch *search)
+{
+	const PipeannCodeOrder *order = &search->code_order;
+
+	Begin(search);
+	PipeannTogetherKeep(search->params.together, (int) MostOfSparse(search));
+	for (uint64 i = 0; i < order->n; i++)
+		PipeannTogetherNote(search->params.together, &order->items[i].dist, 1);
+	return order->n > 0 ? order->items[0].dist : INFINITY;
 }
 
 /* Whether a node was scored already, as a page-mate or before the code scan began. */
@@ -299,7 +328,7 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 {
 	float		error;
 
-	if ((slot->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
+	if (PipeannIsPoorlyCoded(search->layout, slot) || PipeannScansSparse(search) ||
 		search->code_order.unordered || PipeannStrayAt(search, item->id) != NULL)
 		return;
 	error = item->dist - PipeannSlotDistance(search, slot);
@@ -349,10 +378,18 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 	return taken;
 }
 
-/* The bound of an early end: by what codes err, and without the factor. */
+/*
+ * The bound of an early end: by what codes err, and without the factor. Of several searches
+ * for sparse vectors each reads its part of what one of all would.
+ */
 static float
-ErrorBound(const PipeannTermination *termination)
+ErrorBound(const PipeannSearch *search)
 {
+	const PipeannTermination *termination = &search->termination;
+
+	if (PipeannScansSparse(search) && search->params.together != NULL)
+		return PipeannTogetherBound(search->params.together,
+									(int) MostOfSparse(search));
 	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ?
 		INFINITY : termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist +
 		PipeannTerminationMargin(termination, termination->deviations);
@@ -373,7 +410,7 @@ ReadNearest(PipeannSearch *search, uint64 most)
 	while (search->explored < end &&
 		   (n = TakeBatch(search, batch,
 						  (int) Min(end - search->explored, (uint64) size),
-						  ErrorBound(&search->termination))) > 0)
+						  ErrorBound(search))) > 0)
 	{
 		PipeannKeepLimit(search, n);
 		for (int i = 0; i < n; i++)
@@ -405,12 +442,15 @@ PipeannRunCodeScan(PipeannSearch *search)
 	uint64		ef = search->params.ef;
 	uint64		most = Max(ef, search->explored) - search->explored;
 
-	if (search->started)
+	if (PipeannScansSparse(search))
+		most = MostOfSparse(search);
+	else if (search->started)
 		most = Max(most, LATER_RUN);
 	if (!search->code_scan_begun)
 		Begin(search);
 	search->termination.on = false;
 	if (!search->started && search->params.may_end_early &&
+		!PipeannScansSparse(search) &&
 		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
@@ -437,7 +477,7 @@ PipeannSearchReadTo(PipeannSearch *search)
 {
 	const PipeannSample *errors = &search->code_scan_errors;
 
-	if (!search->code_scan_begun || !HasNext(search))
+	if (!search->code_scan_begun || PipeannScansSparse(search) || !HasNext(search))
 		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;

@@ -146,9 +146,10 @@ static void
 ChooseFilterStrategy(PipeannSearch *search)
 {
 	search->stretch = 1;
-	if (search->params.wanted_nodes != NULL && search->codes != NULL)
-		search->scans_codes = true;
-	if (search->params.code_filter == NULL || search->codes == NULL)
+	if (search->codes == NULL)
+		return;
+	search->scans_codes = search->params.wanted_nodes != NULL || PipeannScansSparse(search);
+	if (search->params.code_filter == NULL || search->scans_codes)
 		return;
 	search->share = Max(PipeannSharePassing(search->codes,
 											search->params.code_filter),
@@ -891,6 +892,8 @@ PipeannSearchEnter(PipeannSearch *search)
 	PipeannSearch **place = &search->params.together->first;
 	float		dist;
 
+	if (search->scans_codes)
+		return PipeannEnterCodeScan(search);
 	search->has_begun = true;
 	AddEntryPoints(search);
 	PipeannAddPageMates(search);
@@ -999,11 +1002,12 @@ PipeannSearchFacts
 PipeannSearchTell(const PipeannSearch *search)
 {
 	return (PipeannSearchFacts) {
-		.explored = search->matching,
+		.explored = PipeannScansSparse(search) ? search->matching / PIPEANN_SPARSE_READ :
+			search->matching,
 		.bounds = &search->bounds,
 		.together = search->params.together != NULL,
 		.ended_early = search->termination.on,
-		.is_code_scan = search->code_scan_begun
+		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search)
 	};
 }
 

@@ -249,7 +249,7 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 			continue;
 		if (PipeannIsWanted(search, id, slot))
 			(void) PipeannScoreSlot(search, id, slot, true);
-		if (join && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		if (join && !PipeannIsPoorlyCoded(l, slot))
 			n = PipeannBatchAdd(search, n, id);
 	}
 	if (join)
@@ -627,7 +627,7 @@ ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 		PipeannSampleAdd(&search->distances, exact);
 		PipeannSampleAdd(&search->errors, (double) code - exact);
 	}
-	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	if (PipeannIsPoorlyCoded(search->layout, slot))
 		ScoreWholePages(search);
 }
 
@@ -644,7 +644,7 @@ SampleError(PipeannSearch *search, const PipeannCandidate *item,
 	if (!PipeannTerminationWantsError(&search->termination) ||
 		PipeannStrayAt(search, item->id) != NULL)
 		return;
-	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	if (PipeannIsPoorlyCoded(search->layout, slot))
 	{
 		search->params.together = NULL;
 		PipeannListForgetEarlyEnd(search);

@@ -119,6 +119,7 @@ typedef struct PipeannSearchParams
 	bool		has_horizon;	/* nothing is wanted that is farther than this, an
 								 * order key */
 	float		horizon;
+	bool		by_codes;		/* of sparse vectors: goes through codes, not the graph */
 	PipeannTogether *together;	/* or NULL */
 	int			width;			/* most reads in flight; 0: the policy's own */
 	uint32		disabled;		/* ideas that it does without */
@@ -198,6 +199,9 @@ extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 extern float PipeannExactDistance(const PipeannLayout *layout,
 								  const void *query, const void *vector,
 								  PipeannStorage storage, float aux);
+
+/* A search of sparse vectors reads so many times ef nodes, as their codes err by more. */
+#define PIPEANN_SPARSE_READ 6
 
 /* code_scan.c */
 extern float PipeannSearchReadTo(PipeannSearch *search);

@@ -158,11 +158,23 @@ extern void PipeannResultsAdd(PipeannResults *results,
 
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
+extern float PipeannEnterCodeScan(PipeannSearch *search);
 
 /* engine.c */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
 											int entries);
 extern bool PipeannWalkIsInDoubt(const PipeannSearch *search);
+
+/*
+ * Whether it goes through the codes of sparse vectors. Those that have hardly an element in
+ * common are all equally far from each other, so that a graph does not lead to the nearest,
+ * while their codes tell them.
+ */
+static inline bool
+PipeannScansSparse(const PipeannSearch *search)
+{
+	return search->params.by_codes && PipeannIsSparse(search->layout->storage);
+}
 
 static inline bool
 PipeannIsOn(const PipeannSearch *search, uint32 idea)

@@ -112,7 +112,8 @@ CheckColumn(Relation table, const char *column, Oid am, PipeannBuildInput *in)
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
 						column, format_type_be(type))));
-	in->dim = PipeannTypmodDimensions(in->type, typmod);
+	in->dim = PipeannLayoutDimensions(in->type,
+									  PipeannTypmodDimensions(in->type, typmod));
 }
 
 static List *

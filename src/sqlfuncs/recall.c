@@ -13,7 +13,7 @@
 #include "common/pg_prng.h"
 #include "fmgr.h"
 #include "io/io.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -43,8 +43,8 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 
 	if (!PipeannChainVector(&state->view, id, slot, state->exact))
 		return INFINITY;
-	return PipeannExactDistance(&state->view.meta.layout, state->query,
-								state->exact, PIPEANN_FLOAT4, slot->aux);
+	return PipeannWholeDistance(&state->view.meta.layout, state->query,
+								state->exact, slot->aux);
 }
 
 /*
@@ -114,14 +114,13 @@ static bool
 TakeQuery(RecallState *state, Datum query)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	const float *x = PipeannDatumElements(l->type, query, l->dim);
+	const float *x;
 
+	PipeannCheckQuery(state->view.index, query);
+	x = PipeannDatumElements(l->type, query, l->dim);
 	if (!PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 		return false;
-	if (l->metric == PIPEANN_COSINE)
-		PipeannNormalize(x, l->dim, state->query);
-	else
-		memcpy(state->query, x, mul_size(l->dim, sizeof(float)));
+	PipeannQueryOf(l, x, state->query);
 	return true;
 }
 
@@ -140,9 +139,8 @@ ReadNode(const RecallState *state, uint32 id, char *page, float *x)
 	slot = PipeannSlotAt(l, page, PipeannIdSlot(l, id));
 	if (!PipeannSlotIsNode(slot) || slot->ntids == 0)
 		return false;
-	PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim, x);
-	if (l->metric == PIPEANN_COSINE)
-		PipeannNormalize(x, l->dim, x);
+	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	PipeannQueryOf(l, x, x);
 	return true;
 }
 
@@ -174,9 +172,65 @@ ReadNear(RecallState *state, uint32 own, float *near)
 
 	for (int i = 0; i < n && taken < NEAR; i++)
 		if (nearest[i].id != own &&
-			ReadNode(state, nearest[i].id, page, near + (Size) taken * l->dim))
+			ReadNode(state, nearest[i].id, page,
+					 near + (Size) taken * PipeannFloats(l->storage, l->dim)))
 			taken++;
 	return taken;
+}
+
+typedef struct Element
+{
+	int32		index;
+	float		value;
+} Element;
+
+static int
+CompareElements(const void *a, const void *b)
+{
+	int32		x = ((const Element *) a)->index;
+	int32		y = ((const Element *) b)->index;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * The same of a sparse vector: of as many elements as x has each becomes one of a
+ * neighbour, if that has any.
+ */
+static void
+MixSparse(float *x, const float *near, int n)
+{
+	int32	   *form = PipeannSparseBehind(x);
+	PipeannSparse v = PipeannSparseIn(form, PIPEANN_MAX_INDEXED_NONZERO);
+	Element		elements[PIPEANN_MAX_INDEXED_NONZERO];
+	float		values[PIPEANN_MAX_INDEXED_NONZERO];
+	int			taken = 0;
+	int			count = 0;
+
+	for (int i = 0; i < v.n; i++)
+	{
+		Size		from = pg_prng_uint64_range(&pg_global_prng_state, 0, n - 1);
+		PipeannSparse other =
+			PipeannSparseOf(PipeannSparseBehind(near + from *
+												PipeannFloats(PIPEANN_SPARSE1000,
+															  PIPEANN_SPARSE_DIM)));
+		int			at;
+
+		if (other.n == 0)
+			continue;
+		at = (int) pg_prng_uint64_range(&pg_global_prng_state, 0, other.n - 1);
+		elements[taken++] = (Element) {other.indices[at], other.values[at]};
+	}
+	qsort(elements, taken, sizeof(Element), CompareElements);
+	for (int i = 0; i < taken; i++)
+		if (i == 0 || elements[i].index != elements[i - 1].index)
+		{
+			values[count] = elements[i].value;
+			form[1 + count++] = elements[i].index;
+		}
+	form[0] = count;
+	memcpy(form + 1 + count, values, count * sizeof(float));
+	PipeannSparseProject(form, count, x);
 }
 
 /*
@@ -189,8 +243,9 @@ static bool
 MakeQuery(RecallState *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *near = palloc(mul_size(NEAR, mul_size(l->dim, sizeof(float))));
+	Size		bytes = mul_size(PipeannFloats(l->storage, l->dim), sizeof(float));
+	float	   *x = palloc(bytes);
+	float	   *near = palloc(mul_size(NEAR, bytes));
 	double		length;
 	double		norm;
 	uint32		own;
@@ -198,8 +253,15 @@ MakeQuery(RecallState *state)
 
 	if (!ReadRandomNode(state, &own, x))
 		return false;
-	memcpy(state->query, x, mul_size(l->dim, sizeof(float)));
+	memcpy(state->query, x, bytes);
 	n = ReadNear(state, own, near);
+	if (l->type == PIPEANN_SPARSEVEC)
+	{
+		if (n > 0)
+			MixSparse(x, near, n);
+		PipeannQueryOf(l, x, state->query);
+		return true;
+	}
 	for (int d = 0; n > 0 && d < l->dim; d++)
 		x[d] = near[pg_prng_uint64_range(&pg_global_prng_state, 0, n - 1) *
 					l->dim + d];
@@ -216,12 +278,15 @@ MakeQuery(RecallState *state)
 static void
 Begin(RecallState *state, Oid index, int k)
 {
+	const PipeannLayout *l;
+
 	memset(state, 0, sizeof(*state));
 	state->k = k;
 	PipeannOpenView(&state->view, PipeannOpenIndex(index));
 	state->pages = PipeannViewPages(&state->view);
-	state->query = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
-	state->exact = palloc(mul_size(state->view.meta.layout.dim, sizeof(float)));
+	l = &state->view.meta.layout;
+	state->query = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
+	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 	state->context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann recall",
 										   ALLOCSET_DEFAULT_SIZES);

@@ -184,6 +184,31 @@ PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
 }
 
 /*
+ * The storage of so many sparse vectors, of which each would take one of forms[]: with
+ * room for all but one in MOST_LONG. Those of few rows may not be like those to come.
+ * Sets *long_bytes to the most bytes of those that it has no room for.
+ */
+#define MOST_LONG 20
+#define SPARSE_JUDGED 1000
+
+PipeannStorage
+PipeannLayoutSparse(const uint64 *forms, uint64 rows, uint64 *long_bytes)
+{
+	PipeannStorage storage = rows < SPARSE_JUDGED ? PIPEANN_SPARSE_UNKNOWN :
+		PIPEANN_SPARSE16;
+	uint64		longer = 0;
+
+	for (PipeannStorage s = storage + 1; s < PIPEANN_NUM_STORAGE; s++)
+		longer += forms[s];
+	while (longer > rows / MOST_LONG)
+		longer -= forms[++storage];
+	*long_bytes = 0;
+	for (PipeannStorage s = storage + 1; s < PIPEANN_NUM_STORAGE; s++)
+		*long_bytes += forms[s] * PipeannVectorBytes(s, PIPEANN_SPARSE_DIM);
+	return storage;
+}
+
+/*
  * Move the payloads of a graph page, read into raw[node_pages blocks],
  * together in place; returns the contiguous payload.
  */

@@ -34,7 +34,8 @@ typedef struct PipeannSlot
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	union
 	{
-		uint16		length;		/* EXT of a vector or row: bytes of payload */
+		uint16		length;		/* EXT of a vector or row: bytes of payload;
+								 * out-of-line node, sparse: words of it */
 		uint16		error;		/* node that is rounded: see PipeannRounding */
 	};
 	uint32		ext_tids;		/* next overflow slot, or INVALID_ID */
@@ -273,6 +274,33 @@ static inline void *
 PipeannSlotVector(const PipeannLayout *l, const PipeannSlot *slot)
 {
 	return (char *) slot + l->vector_offset;
+}
+
+/* The most bytes that an out-of-line vector has in its chain. */
+static inline Size
+PipeannMostOutOfLine(const PipeannLayout *l)
+{
+	return PipeannIsSparse(l->storage) ?
+		PipeannVectorBytes(PIPEANN_SPARSE1000, l->dim) : l->dim * sizeof(float);
+}
+
+/* Those of a node's. */
+static inline Size
+PipeannOutOfLineBytes(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	Size		most = PipeannMostOutOfLine(l);
+
+	return PipeannIsSparse(l->storage) ? Min(slot->length * sizeof(float), most) : most;
+}
+
+/*
+ * Whether a node's code is made for others. That of a long sparse one is of its largest
+ * elements.
+ */
+static inline bool
+PipeannIsPoorlyCoded(const PipeannLayout *l, const PipeannSlot *slot)
+{
+	return (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) && !PipeannIsSparse(l->storage);
 }
 
 /* Set error and hash of a node's slot; no hash if the error is not known. */

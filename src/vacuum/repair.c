@@ -11,7 +11,7 @@
 #include "base/id_set.h"
 #include "base/key.h"
 #include "base/pause.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "index/neighbors.h"
 #include "io/io.h"
 #include "miscadmin.h"
@@ -885,13 +885,13 @@ LinkBySearch(Reach *reach, uint32 id, const PipeannSlot *slot)
 	};
 	PipeannSearch *search;
 	const PipeannResult *result;
-	float	   *query = palloc(mul_size(near.dim, sizeof(float)));
+	float	   *query = palloc(mul_size(PipeannFloats(near.storage, near.dim),
+										sizeof(float)));
 	bool		linked = false;
 
-	PipeannVectorToFloat(PipeannSlotVector(&near, slot), near.storage,
-						 near.dim, query);
-	if (near.metric == PIPEANN_COSINE)
-		PipeannNormalize(query, near.dim, query);
+	PipeannVectorUnpack(PipeannSlotVector(&near, slot), near.storage, near.dim,
+						query);
+	PipeannQueryOf(&near, query, query);
 	search = PipeannLinkSearch(view, &near, source, query, params);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);

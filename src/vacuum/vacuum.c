@@ -589,7 +589,7 @@ static void
 KeepParts(PipeannVacuum *v, uint32 first)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
-	uint32		left = Max(PipeannPartsOf(l, mul_size(l->dim, sizeof(float))),
+	uint32		left = Max(PipeannPartsOf(l, PipeannMostOutOfLine(l)),
 						   PipeannPartsOf(l, PIPEANN_ROW_SIZE));
 	uint32		next = first;
 

@@ -8,7 +8,7 @@
 #include "access/tableam.h"
 #include "catalog/index.h"
 #include "common/hashfn.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"
@@ -88,8 +88,8 @@ WalkChain(const PipeannCheck *check, const PipeannSlot *node, bool vector,
 		  ChainVisit visit, void *arg)
 {
 	return Walk(check, vector ? node->ext_vec : node->ext_tids,
-				vector ? mul_size(check->view.meta.layout.dim,
-								  sizeof(float)) : 0,
+				vector ? Max(PipeannOutOfLineBytes(&check->view.meta.layout, node),
+							 sizeof(float)) : 0,
 				"has an out-of-line vector of the wrong length", visit, arg);
 }
 
@@ -206,15 +206,24 @@ TakePart(uint32 id, const PipeannSlot *ext, void *arg)
 }
 
 /*
- * Read the vector of an out-of-line node; false if its chain is being changed.
+ * Read the whole vector of an out-of-line node; false if its chain is being changed.
  */
 bool
 PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 							float *x)
 {
-	char	   *next = (char *) x;
+	const PipeannLayout *l = &check->view.meta.layout;
+	bool		is_sparse = PipeannIsSparse(l->storage);
+	char	   *next = is_sparse ? PipeannSparseBehind(x) : (char *) x;
 
-	return WalkChain(check, node, true, TakePart, &next) == NULL;
+	if (WalkChain(check, node, true, TakePart, &next) != NULL)
+		return false;
+	if (is_sparse)
+	{
+		PipeannSparseTrim(PipeannSparseBehind(x), PipeannOutOfLineBytes(l, node) / sizeof(float));
+		PipeannSparseProject(PipeannSparseBehind(x), PIPEANN_MAX_INDEXED_NONZERO, x);
+	}
+	return true;
 }
 
 /*
@@ -520,12 +529,13 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 
 	if (PipeannSlotError(l, slot) > 0)
 		return slot->hash;
-	x = palloc0(mul_size(l->dim, sizeof(float)));
+	x = palloc0(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 	if (out_of_line)
 		(void) PipeannCheckOutOfLineVector(check, slot, x);
 	else
-		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-							 x);
+		PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	if (PipeannIsSparse(l->storage))
+		return PipeannHashOf(l->storage, x, l->dim);
 	return HashVector(check, x, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
@@ -668,8 +678,9 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 												 PipeannNorm(x, l->dim));
 	float	   *copy;
 
-	if (PipeannIsRounded(l) && !rounded && !out_of_line)
-		return PipeannVectorHash(x, l->dim);
+	if (PipeannIsSparse(l->storage) ||
+		(PipeannIsRounded(l) && !rounded && !out_of_line))
+		return PipeannHashOf(l->storage, x, l->dim);
 	copy = palloc(mul_size(l->dim, sizeof(float)));
 	memcpy(copy, x, mul_size(l->dim, sizeof(float)));
 	return HashVector(check, copy, out_of_line ? PIPEANN_FLOAT4 : l->storage);

@@ -17,7 +17,7 @@
 #include "access/xlog.h"
 #include "base/bits.h"
 #include "catalog/index.h"
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -177,7 +177,8 @@ LoadValue(const PipeannCheck *check, const PipeannSlot *slot, Value *value)
 	value->anywhere = half ? 0 : value->error;
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 	{
-		float	   *full = palloc(mul_size(l->dim, sizeof(float)));
+		float	   *full = palloc0(mul_size(PipeannFloats(l->storage, l->dim),
+											sizeof(float)));
 
 		if (!PipeannCheckOutOfLineVector(check, slot, full))
 			return false;
@@ -258,8 +259,11 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 	{
 		float	   *normalized = palloc(mul_size(pq->dim, sizeof(float)));
 
-		scale = PipeannNorm(x, pq->dim);
-		PipeannNormalize(x, pq->dim, normalized);
+		/* one of which only a part is in the slot is coded as that part */
+		scale = PipeannIsSparse(view->meta.layout.storage) ? value->norm :
+			PipeannNorm(x, pq->dim);
+		for (int i = 0; i < pq->dim; i++)
+			normalized[i] = scale > 0 ? (float) (x[i] / scale) : x[i];
 		point = normalized;
 	}
 	(void) PipeannPqEncode(pq, point, want);
@@ -335,6 +339,19 @@ CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	return NULL;
 }
 
+/* Whether the form of a sparse vector is what an index of so many dimensions may have. */
+static bool
+IsSparseForm(const int32 *form, int room, int dim)
+{
+	PipeannSparse v = PipeannSparseIn(form, room);
+	bool		sound = v.n == form[0];
+
+	for (int i = 0; i < v.n; i++)
+		sound &= v.indices[i] < dim &&
+			v.indices[i] > (i == 0 ? -1 : v.indices[i - 1]) && isfinite(v.values[i]);
+	return sound;
+}
+
 static const char *
 StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
 			   const Value *value)
@@ -343,6 +360,10 @@ StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
 	Size		size = PipeannVectorBytes(l->storage, l->dim);
 	char	   *rounded;
 
+	if (PipeannIsSparse(l->storage) &&
+		!IsSparseForm((const int32 *) PipeannSlotVector(l, slot), PipeannSparseRoom(l->storage),
+					  PipeannIndexDimensions(check->view.index)))
+		return "has elements that are none of a sparse vector";
 	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return NULL;
 	rounded = palloc(size);

@@ -21,6 +21,8 @@ LIMITS = (0, 1, 1, 1, 2, 3, 5, 10, 10, 10, 10, 20, 50, 100, 300)
 def _literal(table, numbers):
     if table.type == "bit":
         return Vector("literal", "".join("01"[n > 0] for n in numbers))
+    if table.type == "sparsevec":
+        return Vector("literal", f"{{{','.join(f'{i}:{n}' for i, n in enumerate(numbers, 1) if n)}}}/{len(numbers)}")
     return Vector("literal", "[" + ",".join(map(str, numbers)) + "]")
 
 

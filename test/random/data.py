@@ -33,6 +33,9 @@ CREATE FUNCTION rq.signs(i bigint, salt int, dim int) RETURNS vector LANGUAGE sq
 		FROM generate_series(1, dim) j';
 CREATE FUNCTION rq.far(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg((rq.h(i * 4096 + j, salt, 2001) - 1000) * (1 + rq.h(i, salt, 380)) / 1000.0)::vector FROM generate_series(1, dim) j';
+CREATE FUNCTION rq.thin(v vector, i bigint, salt int) RETURNS sparsevec LANGUAGE sql IMMUTABLE AS
+	'SELECT array_agg(CASE WHEN j <= 2 OR rq.h(i * 4096 + j, salt, 3) = 0 THEN x ELSE 0 END ORDER BY j)::vector::sparsevec
+		FROM unnest(v::real[]) WITH ORDINALITY AS u(x, j)';
 CREATE FUNCTION rq.even(i int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT i % 2 = 0';
 CREATE FUNCTION rq.leaky(i int) RETURNS bool LANGUAGE plpgsql STABLE COST 1 AS 'BEGIN RETURN i % 3 <> 0; END';
 CREATE FUNCTION rq.tight(i int) RETURNS bool LANGUAGE plpgsql IMMUTABLE LEAKPROOF AS 'BEGIN RETURN i % 5 <> 1; END';
@@ -144,11 +147,13 @@ VECTORS = {
 
 
 def vector_of(kind, salt, dim, gaps, type_):
-    """The SQL expression of row i's vector; gaps: with NULL and zero vectors among them. Bits are its signs."""
+    """The SQL expression of row i's vector; gaps: with NULL and zero vectors among them. Bits are its signs; of a sparse one two elements of three are 0."""
     expression = VECTORS[kind].format(salt=salt, dim=dim)
     if gaps:
         expression = (f"CASE rq.h(i, {salt + 1}, {gaps}) WHEN 0 THEN NULL WHEN 1 THEN array_fill(0, ARRAY[{dim}])::vector"
                       f" ELSE {expression} END")
     if type_ == "bit":
         expression = f"binary_quantize({expression})::bit({dim})"
+    if type_ == "sparsevec":
+        expression = f"rq.thin({expression}, i, {salt + 4})"
     return expression

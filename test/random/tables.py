@@ -64,7 +64,7 @@ class Table(Entry):
     key: bool
     pad: int
     secured: bool
-    type: str = "vector"   # of the vectors: vector, halfvec, bit
+    type: str = "vector"   # of the vectors: vector, halfvec, bit, sparsevec
     name: str = "t"
 
     def value_type(self):
@@ -72,7 +72,9 @@ class Table(Entry):
         return f"bit({self.dim})" if self.type == "bit" else self.type
 
     def metrics(self):
-        return ("hamming", "hamming", "jaccard") if self.type == "bit" else ("l2", "l2", "ip", "cosine", "l1")
+        if self.type == "bit":
+            return ("hamming", "hamming", "jaccard")
+        return ("l2", "l2", "ip", "cosine") + (("l1",) if self.type != "sparsevec" else ())
 
     def parts(self):
         """Relations that indexes of ours are made on, where one on the table is not enough."""
@@ -277,7 +279,7 @@ def _options(rng, table, metric):
         options.append(f"m = {rng.choice((2, 4, 8, 16))}")
     if rng.random() < 0.3:
         options.append(f"pq_bytes = {rng.randint(1, max(1, min(table.dim, 32)))}")
-    if rng.random() < 0.45 and table.type != "bit":
+    if rng.random() < 0.45 and table.type not in ("bit", "sparsevec"):
         named = ["float4", "float2", "float2"] + (["uint8"] if table.vectors in ("whole", "tiny") else [])
         if table.dim >= 256 and table.dim % 16 == 0 and metric != "l1":
             named += ["sq12", "sq13", "sq14"]
@@ -309,7 +311,7 @@ def random_index(rng, table, number):
             where = partial_by(rng, table)
     metric = rng.choice(table.metrics())
     vector, kind = "v", table.type
-    if rng.random() < 0.08 and kind != "bit":
+    if rng.random() < 0.08 and kind not in ("bit", "sparsevec"):
         kind = rng.choice((table.type, "halfvec"))
         vector = f"((v + v)::{kind}({table.dim}))" if kind == table.type else f"(v::{kind}({table.dim}))"
         include = ()
@@ -353,4 +355,4 @@ def random_table(rng, size, salt):
     if size == "big" and rng.random() < 0.85:
         vectors = rng.choice(CODED)
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
-                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec", "bit")))
+                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec", "bit", "sparsevec")))

@@ -24,14 +24,20 @@ my $node = make_node('crash', conf => join("\n",
 
 # Rows come from here; a row's id is the same everywhere.
 create_items($node, 'source', images($ROWS, 7), index => '');
+$node->safe_psql('postgres', 'CREATE VIEW few AS SELECT id, (CASE WHEN id % 30 = 0 THEN v'
+	. ' ELSE subvector(v, 15, 20) || array_fill(0, ARRAY[29])::vector END)::sparsevec AS v FROM source');
 
 # Which rows each table must have: id => 1, and those that are unsettled, as
 # their statement was under way in the crash.
 my (%rows, %unsettled);
 
 # Rows from first to last, a coded index, one that has none, one that is about
-# to get codes, and one that is built again and again.
-my %tables = (items => [ 1, 5000 ], small => [ 1, 1000 ], grow => [ 1, $LINE - 40 ], built => [ 1, 4500 ]);
+# to get codes, one that is built again and again, and one of sparse vectors, of which
+# every thirtieth is out of line.
+my %tables = (items => [ 1, 5000 ], small => [ 1, 1000 ], grow => [ 1, $LINE - 40 ], built => [ 1, 4500 ], elements => [ 1, 4500 ]);
+
+sub type_of { return $_[0] eq 'elements' ? 'sparsevec' : 'vector'; }
+sub source_of { return $_[0] eq 'elements' ? 'few' : 'source'; }
 
 # All but "small" have values in the index, those of some rows too long for a node's slot.
 sub fill
@@ -39,9 +45,9 @@ sub fill
 	my ($table, $first, $last) = @_;
 	my $title = title_column();
 
-	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int PRIMARY KEY, v vector(49), $title);"
-		. "INSERT INTO $table SELECT * FROM source WHERE id BETWEEN $first AND $last;"
-		. "CREATE INDEX ${table}_v ON $table USING pipeann (v vector_l2_ops" . ($table ne 'small' ? ', kind, labels) INCLUDE (id, title)' : ')'));
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int PRIMARY KEY, v " . type_of($table) . "(49), $title);"
+		. "INSERT INTO $table SELECT * FROM " . source_of($table) . " WHERE id BETWEEN $first AND $last;"
+		. "CREATE INDEX ${table}_v ON $table USING pipeann (v " . type_of($table) . "_l2_ops" . ($table ne 'small' ? ', kind, labels) INCLUDE (id, title)' : ')'));
 	$rows{$table} = { map { $_ => 1 } $first .. $last };
 	$unsettled{$table} = {};
 	return;
@@ -71,7 +77,7 @@ sub insert_some
 	my $list = join ',', @ids, 0;
 
 	return { table => $table, ids => \@ids, value => 1,
-		sql => "INSERT INTO $table SELECT * FROM source WHERE id IN ($list)" };
+		sql => "INSERT INTO $table SELECT * FROM " . source_of($table) . " WHERE id IN ($list)" };
 }
 
 sub delete_some
@@ -104,14 +110,14 @@ sub rebuild
 
 # What the first client does, by kind of round; the second always inserts.
 my %first_client = (
-	insert => sub { return insert_some((qw(items grow small))[ rand 3 ], 1 + int rand 30) },
+	insert => sub { return insert_some((qw(items grow small elements))[ rand 4 ], 1 + int rand 30) },
 	vacuum => sub {
-		my $table = (qw(items small))[ rand 2 ];
+		my $table = (qw(items small elements))[ rand 3 ];
 		return rand() < 0.5 ? thin_out($table) : vacuum($table);
 	},
 	build => \&rebuild);
 
-my $second_client = sub { return insert_some((qw(items items grow small))[ rand 4 ], 1 + int rand 5) };
+my $second_client = sub { return insert_some((qw(items items grow small elements))[ rand 5 ], 1 + int rand 5) };
 
 sub begin_task
 {
@@ -151,7 +157,7 @@ sub work
 	my $end;
 
 	$open->rows('BEGIN');
-	$open->rows("INSERT INTO $_ SELECT * FROM source WHERE id BETWEEN 9901 AND 9930") for qw(items small);
+	$open->rows("INSERT INTO $_ SELECT * FROM " . source_of($_) . ' WHERE id BETWEEN 9901 AND 9930') for qw(items small elements);
 	begin_task($_) for @clients;
 	# the clock runs from here on, as connecting takes its time
 	$end = Time::HiRes::time() + $seconds;
@@ -192,7 +198,7 @@ sub check_found
 	my ($count, $found, $lost) = split /\|/, $session->row(
 		"SELECT count(*), count(*) FILTER (WHERE f), string_agg(id::text, ' ') FILTER (WHERE NOT f) FROM (SELECT id, EXISTS"
 		  . " (SELECT 1 FROM (SELECT id FROM $table ORDER BY $table.v <-> s.v LIMIT 10) n WHERE n.id = s.id) AS f"
-		  . " FROM (SELECT id, v FROM source WHERE id IN (SELECT id FROM $table OFFSET 0) AND $some OFFSET 0) s) f");
+		  . " FROM (SELECT id, v FROM " . source_of($table) . " WHERE id IN (SELECT id FROM $table OFFSET 0) AND $some OFFSET 0) s) f");
 
 	note "$table: of $count rows not found: $lost" if $lost;
 	if ($table eq 'small') { return $count == $found; }
@@ -222,7 +228,7 @@ for my $round (1 .. $KILLS)
 
 	my $session = session($node);
 	my $answer;
-	$counts[0]++ if 4 == grep { check_rows($session, $_, $name) } sort keys %tables;
+	$counts[0]++ if keys %tables == grep { check_rows($session, $_, $name) } sort keys %tables;
 
 	my @unsound;
 	for my $table (sort keys %tables)
@@ -238,8 +244,10 @@ for my $round (1 .. $KILLS)
 	$counts[2]++ unless @bad;
 
 	# order, and nothing that was not committed
-	my @near = map { $session->row("SELECT v FROM source WHERE id = $_") } 9901, 9915, 9930, 1 + int rand 5000;
-	my @rates = map { my $table = $_; eval { recall($session, $table, \@near, 20) } // (diag("$name: $@") && 0) }
+	my @asked = (9901, 9915, 9930, 1 + int rand 5000);
+	my %near = map { my $source = $_; $source => [ map { $session->row("SELECT v FROM $source WHERE id = $_") } @asked ] } qw(source few);
+	my @near = @{ $near{source} };
+	my @rates = map { my $table = $_; eval { recall($session, $table, $near{ source_of($table) }, 20) } // (diag("$name: $@") && 0) }
 	  sort keys %tables;
 	diag "$name: recall @rates" if grep { $_ < 0.9 } @rates;
 	$counts[3]++ unless grep { $_ < 0.9 } @rates;

@@ -137,6 +137,19 @@ is($there->row('SELECT count(*) FROM halves h, LATERAL (SELECT n.v <-> h.v AS d 
 	50, 'each row of halves is its own nearest there');
 $there->rows('RESET enable_seqscan');
 
+# sparse vectors, every fortieth out of line
+change('CREATE TABLE elements (id int PRIMARY KEY, v sparsevec(9999)); CREATE INDEX elements_v ON elements USING pipeann (v sparsevec_l2_ops)');
+change("INSERT INTO elements SELECT id, regexp_replace((CASE WHEN id % 40 = 0 THEN v || v || v || v || v ELSE v END)::sparsevec::text, '[0-9]+\$', '9999')::sparsevec FROM source WHERE id <= 5000");
+change('DELETE FROM elements WHERE id % 7 = 0');
+$here->rows('VACUUM elements');
+$primary->wait_for_catchup($replica);
+is(info($there, 'elements_v', 'has_codes'), 't', 'codes of sparse vectors on the replica');
+is($there->row("SELECT pipeann_check('elements_v', true)"), $here->row("SELECT pipeann_check('elements_v', true)"), 'sparse vectors: sound there, too');
+$there->rows('SET enable_seqscan = off');
+is($there->row('SELECT count(*) FROM elements e, LATERAL (SELECT n.v <-> e.v AS d FROM elements n ORDER BY n.v <-> e.v LIMIT 1) f WHERE e.id % 40 IN (0, 1) AND f.d <> 0'),
+	0, 'each of them is its own nearest there');
+$there->rows('RESET enable_seqscan');
+
 # A cursor on the replica in a layout that goes out of use, and whose pages are
 # used again, if the replica does not tell the primary of its snapshots.
 sub cursor_in_former_packing

@@ -57,9 +57,13 @@ $node->safe_psql('postgres', 'CREATE TABLE valued (id int, title text, v vector(
 $node->safe_psql('postgres', 'CREATE TABLE kinds AS SELECT id, id % 23 AS kind, id % 2 = 0 AS even, ARRAY[id % 11, id % 230] AS labels, v FROM items; ALTER TABLE kinds ALTER v TYPE vector(49);'
 	. 'CREATE INDEX kinds_v ON kinds USING pipeann (kind int4_ops (code_bytes = 2), v vector_l2_ops, even, labels array_ops (code_bytes = 4)) WITH (m = 8)');
 
-is_sound($_, 'intact') for qw(items bytes valued kinds);
+# "elements" has sparse vectors, every thirtieth out of line.
+$node->safe_psql('postgres', 'CREATE TABLE elements (id int, v sparsevec(49)); INSERT INTO elements SELECT id, (CASE WHEN id % 30 = 0 THEN v'
+	. ' ELSE subvector(v, 15, 12) || array_fill(0, ARRAY[37])::vector END)::sparsevec FROM items; CREATE INDEX elements_v ON elements USING pipeann (v sparsevec_l2_ops) WITH (m = 8)');
 
-my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes valued kinds);
+is_sound($_, 'intact') for qw(items bytes valued kinds elements);
+
+my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes valued kinds elements);
 $node->stop;
 my %intact = map { $_ => slurp_file($path{$_}) } keys %path;
 
@@ -145,6 +149,55 @@ forged('wrong vector', 'items', sub {
 forged('another vector before it was rounded', 'items', forge_field('ext_vec', sub { $_[1]{ext_vec} ^ 1 }), "$named has another vector than its row", rows => 1);
 forged('a chain of nothing', 'items', forge_field('length', 0), "$named has the chain of an out-of-line vector, but none");
 forged('wide without a chain', 'bytes', forge_field('flags', 5), "$named has an out-of-line vector without a chain");
+
+# The elements of a sparse vector: their number, then their places.
+sub forge_word
+{
+	my ($word, $value) = @_;
+	return sub {
+		my ($pages) = @_;
+		my $id = some_node($pages);
+		$id = some_node($pages) while unpack('l', slot_bytes($pages, $id, $pages->{vector_offset})) < 3;
+		$pages->set($id, 'bytes', pack('l', $value), $pages->{vector_offset} + 4 * $word);
+		return ($id, $pages->block_of($id));
+	};
+}
+
+forged("number of elements, $_", 'elements', forge_word(0, $_), "$named has elements that are none of a sparse vector") for 17, 1 << 30, -1;
+forged("place of an element, $_", 'elements', forge_word(2, $_), "$named has elements that are none of a sparse vector") for 0, 49;
+my $long = sub { return grep { $_[0]->slot($_)->{flags} == ($PipeannPages::USED | $PipeannPages::WIDE) } $_[0]->nodes };
+for my $length (0, 5, 2001)
+{
+	forged("a long sparse vector of $length words", 'elements', sub {
+		my ($pages) = @_;
+		my ($id) = $long->($pages);
+		$pages->set($id, 'length', $length);
+		return ($id, $pages->block_of($id));
+	}, "$named has an out-of-line vector of the wrong length");
+}
+
+# Nobody who searches, inserts or removes reads beyond a slot, whatever stands there.
+{
+	my $pages = PipeannPages->new($path{elements});
+	my @long = $long->($pages);
+
+	cmp_ok(scalar @long, '>', $ROWS / 50, 'some sparse vectors are out of line');
+	$pages->set($_, 'bytes', pack('l', (1 << 30, -5, 1000, 17)[ rand 4 ]), $pages->{vector_offset}) for $pages->nodes;
+	$pages->set($_, 'length', int rand 65536) for @long;
+	$pages->save;
+	my $from = -s $node->logfile;
+	$node->start;
+	my $session = session($node);
+	$session->ask($_) for 'SET enable_seqscan = off', (map { "SELECT id FROM elements ORDER BY v <-> (SELECT v FROM items WHERE id = $_)::sparsevec LIMIT 50" } 1 .. 20),
+	  'INSERT INTO elements SELECT 90000 + id, v FROM elements WHERE id % 100 = 7', 'DELETE FROM elements WHERE id % 3 = 0', 'VACUUM elements',
+	  "SELECT pipeann_recall('elements_v', 10, 5)", 'REINDEX TABLE elements';
+	is($session->row('SELECT count(*) > 0 FROM items'), 't', 'forged sparse vectors: the session goes on');
+	$session->rows('DROP TABLE elements');
+	$session->close;
+	$node->stop;
+	is(scalar(my @crashed = crash_lines($node, $from)), 0, 'and no process has crashed');
+	delete $path{elements};
+}
 
 # All edges to a node are taken away.
 forged('unreachable node', 'items', sub {

@@ -1,0 +1,178 @@
+/*
+ * sparse.c
+ *		Distances of sparse vectors, and their projection.
+ */
+#include "distance/sparse.h"
+
+#include <float.h>
+#include <math.h>
+
+/*
+ * How many dimensions of the projection an element is added to. Each comes from the
+ * index alone, so that the projection is the same everywhere and nothing of it is stored.
+ */
+#define SPREAD 4
+
+/* Bits of a dimension's number, and one of a sign. */
+#define PLACE_BITS 11
+
+/* The index of an element; behind the last one that of none. */
+static inline int64
+Step(const PipeannSparse *x, int i)
+{
+	return i < x->n ? x->indices[i] : INT64_MAX;
+}
+
+/*
+ * Over all indices that a or b has, in their order, as pgvector adds: what follows is done
+ * with x and y, the elements of both.
+ */
+#define EACH_OF_BOTH(a, b, x, y, what) \
+	for (int i = 0, j = 0; i < (a).n || j < (b).n;) \
+	{ \
+		int64		at = Step(&(a), i); \
+		int64		other = Step(&(b), j); \
+		float		x = at <= other ? (a).values[i] : 0; \
+		float		y = other <= at ? (b).values[j] : 0; \
+		\
+		what; \
+		i += at <= other; \
+		j += other <= at; \
+	}
+
+float
+PipeannSparseL2(const void *q, const void *form, int room)
+{
+	PipeannSparse a = PipeannSparseOf(q);
+	PipeannSparse b = PipeannSparseIn(form, room);
+	float		sum = 0;
+
+	EACH_OF_BOTH(a, b, x, y, sum += (x - y) * (x - y));
+	return sum;
+}
+
+float
+PipeannSparseDot(const void *q, const void *form, int room)
+{
+	PipeannSparse a = PipeannSparseOf(q);
+	PipeannSparse b = PipeannSparseIn(form, room);
+	float		sum = 0;
+	int			i = 0;
+	int			j = 0;
+
+	while (i < a.n && j < b.n)
+	{
+		int32		at = a.indices[i];
+		int32		other = b.indices[j];
+
+		if (unlikely(at == other))
+			sum += a.values[i] * b.values[j];
+		i += at <= other;
+		j += other <= at;
+	}
+	return sum;
+}
+
+/* The finalizer of MurmurHash3. */
+static uint64
+Mix(uint64 h)
+{
+	h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);
+	h = (h ^ h >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return h ^ h >> 33;
+}
+
+/*
+ * x[PIPEANN_SPARSE_DIM] = the projection of a form in so much room: sums of its elements
+ * with signs by chance, so that products of two projections are those of the vectors on the
+ * average, and as long as the vector is. (It is made of the vector's direction, lest sums
+ * overflow.)
+ */
+void
+PipeannSparseProject(const void *form, int room, float *x)
+{
+	PipeannSparse v = PipeannSparseIn(form, room);
+	double		norm = 0;
+	double		have = 0;
+	double		scale;
+
+	memset(x, 0, PIPEANN_SPARSE_DIM * sizeof(float));
+	for (int i = 0; i < v.n; i++)
+		norm += (double) v.values[i] * v.values[i];
+	if (!(norm > 0))
+		return;
+	norm = sqrt(norm);
+	for (int i = 0; i < v.n; i++)
+	{
+		uint64		h = Mix((uint64) v.indices[i] + 1);
+		float		value = (float) (v.values[i] / norm);
+
+		for (int k = 0; k < SPREAD; k++, h >>= PLACE_BITS)
+			x[(h >> 1) % PIPEANN_SPARSE_DIM] += h & 1 ? value : -value;
+	}
+	for (int d = 0; d < PIPEANN_SPARSE_DIM; d++)
+		have += (double) x[d] * x[d];
+	if (have == 0)
+		x[0] = 1;				/* all elements have met their negatives */
+	scale = have == 0 ? norm : norm / sqrt(have);
+	for (int d = 0; d < PIPEANN_SPARSE_DIM; d++)
+		x[d] = (float) Max(Min(x[d] * scale, FLT_MAX), -FLT_MAX);
+}
+
+/* A form of length 1, unless it is zero. */
+void
+PipeannSparseNormalize(const void *form, void *to)
+{
+	PipeannSparse v = PipeannSparseOf(form);
+	float	   *values = (float *) to + 1 + v.n;
+	double		sum = 0;
+
+	memmove(to, form, PipeannSparseWords(form) * sizeof(int32));
+	for (int i = 0; i < v.n; i++)
+		sum += (double) v.values[i] * v.values[i];
+	for (int i = 0; i < v.n && sum > 0; i++)
+		values[i] = (float) (values[i] / sqrt(sum));
+}
+
+static int
+CompareSizes(const void *a, const void *b)
+{
+	float		x = *(const float *) a;
+	float		y = *(const float *) b;
+
+	return (x < y) - (x > y);
+}
+
+/*
+ * Copy a form that may be indexed to a storage's room, without the smallest elements if that does not hold
+ * all of them; zeroes follow.
+ */
+void
+PipeannSparseCut(const void *form, PipeannStorage storage, void *to)
+{
+	PipeannSparse v = PipeannSparseIn(form, PIPEANN_MAX_INDEXED_NONZERO);
+	int			room = PipeannSparseRoom(storage);
+	float		sizes[PIPEANN_MAX_INDEXED_NONZERO];
+	int			n = Min(v.n, room);
+	int			equal = n;		/* of the least size that there is room for */
+	int32	   *words = to;
+	int			taken = 0;
+
+	memset(to, 0, PipeannVectorBytes(storage, PIPEANN_SPARSE_DIM));
+	for (int i = 0; i < v.n; i++)
+		sizes[i] = fabsf(v.values[i]);
+	qsort(sizes, v.n, sizeof(float), CompareSizes);
+	for (int i = 0; i < n; i++)
+		equal -= sizes[i] > sizes[n - 1];
+	words[0] = n;
+	for (int i = 0; i < v.n; i++)
+	{
+		float		size = fabsf(v.values[i]);
+
+		if (size < sizes[n - 1] || (size == sizes[n - 1] && equal-- <= 0))
+			continue;
+		words[1 + taken] = v.indices[i];
+		memcpy(&words[1 + n + taken], &v.values[i], sizeof(float));
+		taken++;
+	}
+}

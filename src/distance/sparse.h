@@ -1,0 +1,99 @@
+/*
+ * sparse.h
+ *		Sparse vectors: their elements that are not zero.
+ *
+ * A form is their number n, n indices in ascending order, and n values, 4 bytes each, as
+ * far as the storage has room for them. What is graph and codes for others is made of a
+ * projection of a sparse vector, float[PIPEANN_SPARSE_DIM], as if that were the vector.
+ * Distances are computed of the forms.
+ *
+ * A whole sparse vector in floats (PipeannFloats()) is its projection with its form behind
+ * it: so it goes where vectors go.
+ */
+#ifndef PIPEANN_SPARSE_H
+#define PIPEANN_SPARSE_H
+
+#include "distance/distance.h"
+
+typedef struct PipeannSparse
+{
+	int			n;
+	const int32 *indices;
+	const float *values;
+} PipeannSparse;
+
+/* A form in so much room, beyond which it leads nowhere; it has to be aligned. */
+static inline PipeannSparse
+PipeannSparseIn(const void *form, int room)
+{
+	const int32 *words = form;
+	int			n = Max(Min(words[0], room), 0);
+
+	return (PipeannSparse) {
+		.n = n,.indices = words + 1,.values = (const float *) (words + 1 + n)
+	};
+}
+
+/* A form that was made in this process's memory. */
+static inline PipeannSparse
+PipeannSparseOf(const void *form)
+{
+	return PipeannSparseIn(form, PIPEANN_MAX_NONZERO);
+}
+
+/* The form behind a projection. */
+static inline void *
+PipeannSparseBehind(const float *x)
+{
+	return (void *) (x + PIPEANN_SPARSE_DIM);
+}
+
+/* Words of a form, without room for more. */
+static inline int
+PipeannSparseWords(const void *form)
+{
+	return 1 + 2 * PipeannSparseOf(form).n;
+}
+
+/* A form of so many words, read from a disk, tells of no more elements than these have. */
+static inline void
+PipeannSparseTrim(void *form, Size words)
+{
+	int32	   *n = form;
+
+	*n = words == 0 ? 0 : Max(Min(*n, (int32) (words - 1) / 2), 0);
+}
+
+/* The storage with the least room for n elements. */
+static inline PipeannStorage
+PipeannSparseFor(int n)
+{
+	PipeannStorage storage = PIPEANN_SPARSE16;
+
+	while (storage < PIPEANN_SPARSE1000 && PipeannSparseRoom(storage) < n)
+		storage++;
+	return storage;
+}
+
+/* Room for a whole vector in memory, in floats: dim, or for a sparse one more (see above). */
+static inline int
+PipeannFloats(PipeannStorage storage, int dim)
+{
+	return PipeannIsSparse(storage) ? dim + 1 + 2 * PIPEANN_MAX_NONZERO : dim;
+}
+
+/* Floats of a whole vector x. */
+static inline int
+PipeannFloatsOf(PipeannStorage storage, int dim, const float *x)
+{
+	return PipeannIsSparse(storage) ? dim + PipeannSparseWords(PipeannSparseBehind(x)) : dim;
+}
+
+/* sparse.c */
+extern float PipeannSparseL2(const void *q, const void *form, int room);
+extern float PipeannSparseDot(const void *q, const void *form, int room);
+extern void PipeannSparseProject(const void *form, int room, float *x);
+extern void PipeannSparseNormalize(const void *form, void *to);
+extern void PipeannSparseCut(const void *form, PipeannStorage storage, void *to);
+
+#endif							/* PIPEANN_SPARSE_H */
