@@ -329,11 +329,43 @@ BEGIN
 				RETURNS pg_catalog.float8
 				AS 'MODULE_PATHNAME', 'pipeann_recall_of_queries' LANGUAGE C VOLATILE STRICT;
 			COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
-				'mean share of the k true nearest neighbours that a search with the current settings finds for these queries'$function$,
+				'mean share of the k true nearest neighbours that a search with the current settings finds for these queries';
+			CREATE FUNCTION @extschema@.pipeann_recall_interval(
+				index pg_catalog.regclass,
+				queries %1$s[],
+				k pg_catalog.int4 DEFAULT 10,
+				OUT recall pg_catalog.float8,
+				OUT low pg_catalog.float8,
+				OUT high pg_catalog.float8,
+				OUT asked pg_catalog.int8)
+				AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+			COMMENT ON FUNCTION @extschema@.pipeann_recall_interval(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
+				'the same mean share with its confidence interval of 95 percent, and the number of queries that it is of';
+			CREATE FUNCTION @extschema@.pipeann_calibrate(
+				index pg_catalog.regclass,
+				queries %1$s[],
+				k pg_catalog.int4 DEFAULT 10)
+				RETURNS pg_catalog.int4
+				AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+			COMMENT ON FUNCTION @extschema@.pipeann_calibrate(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
+				'measure with these queries how long a search''s list has to be for a recall of the k nearest, and keep that in the index for pipeann.target_recall; returns the number of queries'$function$,
 			type);
 	END LOOP;
 END
 $do$;
+
+CREATE FUNCTION @extschema@.pipeann_target_list(
+	index pg_catalog.regclass,
+	recall pg_catalog.float8,
+	k pg_catalog.int4 DEFAULT 10,
+	OUT memory pg_catalog.int4,
+	OUT disk pg_catalog.int4,
+	OUT queries pg_catalog.int4,
+	OUT stale pg_catalog.bool)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_target_list(pg_catalog.regclass, pg_catalog.float8, pg_catalog.int4) IS
+	'how long the candidate list of a search for k rows is with this pipeann.target_recall: memory: of one that reads nothing; disk: of one that does; queries: those by which pipeann_calibrate measured this, 0 for vectors of the index; stale: so much has changed since that VACUUM measures it again. NULL: the index has no curve, and pipeann.ef_search counts';
 
 CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	"table" pg_catalog.regclass,

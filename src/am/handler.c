@@ -279,7 +279,14 @@ InitSearchSettings(void)
 							"Length of the candidate list of a search.",
 							"More finds more of the true nearest neighbours and takes longer.",
 							&pipeann_ef_search, PIPEANN_DEFAULT_EF_SEARCH, 1,
-							10000, PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+							PIPEANN_MOST_LIST, PGC_USERSET, GUC_EXPLAIN, NULL,
+							NULL, NULL);
+	DefineCustomRealVariable("pipeann.target_recall",
+							 "Share of the true nearest neighbours that a search is to find.",
+							 "The list is then as long as the index's curve says for it, and ef_search only counts where an index has none. Zero: ef_search.",
+							 &pipeann_target_recall, 0, 0,
+							 PIPEANN_MOST_TARGET, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomEnumVariable("pipeann.iterative_scan",
 							 "Whether a search goes on when more rows are asked for than it has found.",
 							 "strict_order returns rows in exact order of distance; relaxed_order also returns those found too late for that.",
@@ -527,6 +534,7 @@ typedef struct Estimate
 	double		matching;		/* those that meet the index's conditions */
 	double		returned;		/* those of them that meet all others */
 	double		wanted;			/* of these, by a limit; or all */
+	int			list;			/* of a search for these */
 	int			conditions;
 	bool		sparse;			/* vectors, whose codes are gone through in any case */
 	double		page_cost;		/* of a page of the index, */
@@ -543,9 +551,9 @@ NodeCost(double page_cost)
 static double
 WalkCost(const Estimate *e)
 {
-	double		length = Min(pipeann_ef_search *
+	double		length = Min(e->list *
 							 PipeannListStretch(e->matching / e->rows,
-												pipeann_ef_search), e->rows);
+												e->list), e->rows);
 
 	return length * NodeCost(e->page_cost / OVERLAP);
 }
@@ -573,7 +581,7 @@ static double
 AllRowsCost(const Estimate *e)
 {
 	double		looked_at = e->wanted * e->matching / e->returned;
-	double		first = Min(pipeann_ef_search / PIPEANN_STRICT_PART, looked_at);
+	double		first = Min(e->list / PIPEANN_STRICT_PART, looked_at);
 	double		cost;
 
 	cost = first * e->row_cost / OVERLAP +
@@ -593,6 +601,23 @@ TableCost(struct PlannerInfo *root, const struct IndexPath *path,
 	return Max(page_cost * (1 - index_pages_fetched(matching, table->pages,
 													path->indexinfo->pages,
 													root) / matching), 0);
+}
+
+/* An index of which there is nothing but a planner's idea has no curve. */
+static int
+ListOf(Oid indexid, double wanted)
+{
+	Relation	index = pipeann_target_recall == 0 ? NULL :
+		RelationIdGetRelation(indexid);
+	int			list = pipeann_ef_search;
+	PipeannMeta meta;
+
+	if (!RelationIsValid(index))
+		return list;
+	PipeannMetaRead(index, &meta);
+	list = PipeannScanList(&meta, wanted);
+	RelationClose(index);
+	return list;
 }
 
 static Estimate
@@ -615,6 +640,7 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 												   path->indexinfo->opcintype[column],
 												   PIPEANN_TYPE_PROC)) == PIPEANN_SPARSEVEC;
 	e.wanted = PipeannWantedRows(root, e.returned);
+	e.list = ListOf(path->indexinfo->indexoid, e.wanted);
 	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
 	return e;
 }
@@ -675,7 +701,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	}
 	*selectivity = costs.indexSelectivity;
 	*correlation = 0;
-	*pages = Min(Min(pipeann_ef_search, e.matching), all_pages);
+	*pages = Min(Min(e.list, e.matching), all_pages);
 }
 
 /* Loading, and the handler. */

@@ -17,6 +17,7 @@
 #include "base/metric.h"
 #include "base/parallel.h"
 #include "build/coding.h"
+#include "recall/recall.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "distance/sparse.h"
@@ -882,6 +883,12 @@ BuildProgram(PipeannParallel *p)
 	MakeCodes(&state);
 	if (PipeannTeamLeads(state.team))
 		FinishIndex(&state);
+	if (PipeannHasCurve(&state.meta) &&
+		PipeannCacheFits(state.index, &state.meta))
+	{
+		PipeannCurveOfOwn(state.team, state.index);
+		PipeannCacheForget(state.index);	/* nobody may ever search it */
+	}
 	state.team->progress = NULL;
 }
 

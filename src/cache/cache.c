@@ -392,17 +392,26 @@ OwnCopies(void)
 	return bytes;
 }
 
+static bool builds = false;
+
+/* A build begins or ends to search what it has built. */
+void
+PipeannCacheForBuild(bool begins)
+{
+	builds = begins;
+}
+
 /*
  * Many backends with copies of a large index would take all of the server's memory.
- * Copies not in use go first. VACUUM, which few backends run, and temporary tables,
- * which have no other place, may have more.
+ * Copies not in use go first. VACUUM and builds, which few backends run, and temporary
+ * tables, which have no other place, may have more.
  */
 static void
 LimitOwnCopies(const PipeannAttachment *attachment, Size size)
 {
 	dlist_mutable_iter iter;
 
-	if (attachment->key.backend >= 0 ||
+	if (attachment->key.backend >= 0 || builds ||
 		(MyProc->statusFlags & PROC_IN_VACUUM) != 0 ||
 		OwnCopies() + size <= MOST_OF_OWN)
 		return;
@@ -1147,19 +1156,29 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 	return mul_size(pages, FPM_PAGE_SIZE);
 }
 
+/* Whether all the memory that there is would hold such a cache, were it empty. */
+bool
+PipeannCacheFits(Relation index, const PipeannMeta *meta)
+{
+	uint64		megabytes;
+	Size		size = PipeannCacheMemory(meta, &megabytes);
+
+	return RelationUsesLocalBuffers(index) ||
+		(MayShare(index) ? size / FPM_PAGE_SIZE <= PipeannArenaLimit() :
+		 size <= MOST_OF_OWN);
+}
+
 /*
- * Warn if such a cache is too large for all the memory that there is, so that every
- * backend that searches would have a copy, or none: better said now than found out later.
+ * Warn if a cache does not fit, so that every backend that searches would have a copy,
+ * or none: better said now than found out later.
  */
 void
 PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 {
 	uint64		megabytes;
-	Size		size = PipeannCacheMemory(meta, &megabytes);
-	bool		too_large = size > MOST_OF_OWN;
+	bool		too_large = PipeannCacheMemory(meta, &megabytes) > MOST_OF_OWN;
 
-	if (RelationUsesLocalBuffers(index) ||
-		(MayShare(index) ? size / FPM_PAGE_SIZE <= PipeannArenaLimit() : !too_large))
+	if (PipeannCacheFits(index, meta))
 		return;
 	ereport(WARNING,
 			(errmsg("codes of index \"%s\" do not fit pipeann.shared_memory, %d MB",

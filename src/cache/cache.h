@@ -95,6 +95,8 @@ extern PipeannCache *PipeannCacheAcquire(Relation index,
 extern PipeannCache *PipeannCachePeek(Relation index,
 									  const PipeannMeta *meta,
 									  MemoryContext context);
+extern void PipeannCacheForBuild(bool begins);
+extern bool PipeannCacheFits(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheRelease(PipeannCache *cache);
 extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);

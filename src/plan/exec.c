@@ -16,6 +16,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/tidbitmap.h"
 #include "plan/rewrite.h"
 #include "scan/scan.h"
@@ -231,6 +232,24 @@ ContextOfScan(PlanState *scan)
 			MemoryContextAllocZero(scan->state->es_query_cxt,
 								   sizeof(PipeannScanContext));
 	return PIPEANN_SCAN_CONTEXT(key);
+}
+
+/* ---------- limits ---------- */
+
+/*
+ * Tell scans of ours below a node which limit is the nearest above them. It counts when
+ * they begin: by then it knows how many rows it wants.
+ */
+bool
+PipeannTellLimit(PlanState *node, void *limit)
+{
+	PipeannScanContext *context = ContextOfScan(node);
+
+	if (IsA(node, LimitState))
+		limit = node;
+	else if (context != NULL)
+		context->limit = limit;
+	return planstate_tree_walker(node, PipeannTellLimit, limit);
 }
 
 /* ---------- bitmaps ---------- */

@@ -1097,6 +1097,17 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 		AddBitmapPaths(root, rel);
 }
 
+static ExecutorStart_hook_type former_start;
+
+/* A list for a recall depends on how many rows are wanted. */
+static void
+Start(QueryDesc *query, int flags)
+{
+	former_start(query, flags);
+	if (pipeann_target_recall > 0)
+		(void) PipeannTellLimit(query->planstate, NULL);
+}
+
 /*
  * Let all plans that the server makes from now on pass through here, and libraries
  * find the interface.
@@ -1111,6 +1122,9 @@ PipeannPlanInit(void)
 	set_rel_pathlist_hook = AddRelPaths;
 	former_planner = planner_hook != NULL ? planner_hook : standard_planner;
 	planner_hook = PlanAndRewrite;
+	former_start = ExecutorStart_hook != NULL ? ExecutorStart_hook :
+		standard_ExecutorStart;
+	ExecutorStart_hook = Start;
 	*find_rendezvous_variable(PIPEANN_INTERFACE) =
 		unconstify(PipeannInterface *, &interface);
 }

@@ -6,6 +6,7 @@
 #ifndef PIPEANN_PLAN_REWRITE_H
 #define PIPEANN_PLAN_REWRITE_H
 
+#include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
 #include "plan/interface.h"
 
@@ -48,6 +49,9 @@ extern bool PipeannIsMethod(Oid am);
 extern Expr *PipeannMostDistance(const Plan *scan);
 extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
 								  const Bitmapset *wanted);
+
+/* exec.c */
+extern bool PipeannTellLimit(PlanState *node, void *limit);
 
 /*
  * exec.c: merges of the nearest rows of partitions, one limit for all.

@@ -25,6 +25,7 @@
 #include "executor/executor.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "nodes/execnodes.h"
 #include "pgstat.h"
 #include "scan/state.h"
 #include "storage/bufmgr.h"
@@ -38,26 +39,49 @@
 
 /* ---------- query and conditions ---------- */
 
+/* Nodes that a search explores before it returns a row only because many are wanted. */
+#define MOST_AT_ONCE 1000
+
+/* The length of a search's list, by the index's curve; 0: no recall is aimed at. */
+static int
+ListOfTarget(const PipeannMeta *meta, double rows, PipeannCurvePlace place)
+{
+	return pipeann_target_recall == 0 ? 0 :
+		PipeannCurveList(meta, pipeann_target_recall, rows, place);
+}
+
+int
+PipeannScanList(const PipeannMeta *meta, double rows)
+{
+	int			list = ListOfTarget(meta, rows, PIPEANN_CURVE_MEMORY);
+
+	return list > 0 ? list : pipeann_ef_search;
+}
+
 /*
- * The parameters of a scan's search that follow from settings; all others are zero.
- *
- * Most scans want ten rows: in strict order a search with a shorter list would soon
- * have to go on, and nearer rows that it then finds are lost.
+ * The parameters of a scan for so many rows of an index that follow from settings. With a
+ * recall to aim at no list is shorter than those by which it was measured, in strict
+ * order; more rows than an early end is enough for do not have one; and in strict order
+ * none of them is to make the search go on.
  */
 PipeannSearchParams
-PipeannScanParams(void)
+PipeannScanParams(const PipeannMeta *meta, double rows)
 {
-	return (PipeannSearchParams)
-	{
-		.policy = PipeannPolicies[pipeann_search_mode],
-		.ef = pipeann_ef_search,
-		.min_list = pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT ?
-			PIPEANN_STRICT_PART * PIPEANN_EARLY_RESULTS : 0,
-		.may_end_early = true,
-		.by_codes = true,
-		.width = pipeann_pipeline_width,
-		.disabled = pipeann_disabled
-	};
+	bool		strict = pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT;
+	int			reading = ListOfTarget(meta, rows, PIPEANN_CURVE_DISK);
+	PipeannSearchParams params = PipeannParamsOf(PipeannScanList(meta, rows),
+												 strict || reading > 0);
+
+	params.policy = PipeannPolicies[pipeann_search_mode];
+	params.width = pipeann_pipeline_width;
+	params.disabled = pipeann_disabled;
+	params.ef_reading = reading;
+	if (reading == 0 || rows <= PIPEANN_EARLY_RESULTS)
+		return params;
+	params.may_end_early = false;
+	if (strict)
+		params.min_list = (int) Min(rows * PIPEANN_STRICT_PART, MOST_AT_ONCE);
+	return params;
 }
 
 /*
@@ -674,16 +698,27 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return PipeannWholeDistance(l, state->query, state->exact, slot->aux);
 }
 
+/* How many rows the limit above wants, or else as many as usual. */
+static double
+RowsWanted(const PipeannScanContext *heeds)
+{
+	const LimitState *limit = heeds->limit;
+
+	return limit == NULL || limit->noCount ? PIPEANN_EARLY_RESULTS :
+		Max((double) limit->count + limit->offset, 1);
+}
+
 /* Open the index, and begin a search by the scan's keys. */
 static void
 BeginSearch(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannScanContext *heeds = &state->heeds;
-	PipeannSearchParams params = PipeannScanParams();
+	PipeannSearchParams params;
 
 	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
+	params = PipeannScanParams(&state->view.meta, RowsWanted(heeds));
 	state->query = ScanQuery(scan, l, &state->comparable);
 	state->filter = FilterBegin(scan, &state->view);
 	state->is_void = state->filter != NULL && state->filter->is_void;

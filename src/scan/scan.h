@@ -10,6 +10,7 @@
 
 #include "access/skey.h"
 #include "index/index.h"
+#include "recall/recall.h"
 
 /* Settings. */
 typedef enum PipeannIterativeScan
@@ -32,9 +33,6 @@ extern int	pipeann_prefetch_rows;
 #define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
 
 extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
-
-/* In strict order one in so many explored nodes may be returned. */
-#define PIPEANN_STRICT_PART 2
 
 /*
  * What scans of several indexes know from one another that are for the nearest rows
@@ -88,6 +86,7 @@ typedef struct PipeannScanContext
 	PipeannDistanceBound *bound;	/* the scan returns no row that is farther, and
 									 * can be asked again when the bound has moved */
 	PipeannFill *fill;
+	const struct LimitState *limit; /* the nearest one above */
 	const PipeannTidFilter *tid_filter;
 } PipeannScanContext;
 
@@ -108,7 +107,9 @@ extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 						  ScanKey orderbys, int norderbys);
 extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
-extern PipeannSearchParams PipeannScanParams(void);
+extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
+											 double rows);
+extern int	PipeannScanList(const PipeannMeta *meta, double rows);
 
 /* stream.c */
 extern struct varlena *PipeannScanVector(Oid table, AttrNumber column,

@@ -778,6 +778,8 @@ ReserveMemory(PipeannSearch *search)
 	if (search->scans_codes)
 		return;					/* it never comes to the graph */
 	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
+	if (search->params.left_out != NULL)
+		(void) PipeannIdSetAdd(&search->visited, *search->params.left_out);
 	ReserveBatch(search, Max(Max(layout->max_degree * PIPEANN_BATCH_NODES,
 								 PIPEANN_MAX_ENTRY_POINTS),
 							 Max(layout->slots_per_page,
@@ -995,6 +997,31 @@ PipeannSearchTrusted(PipeannSearch *search)
 		return together->nnearest > last ? together->nearest[last] : -FLT_MAX;
 	length = Min(length - length / FARTHEST_PART, together->ncodes);
 	return length < 1 ? -FLT_MAX : together->codes[length - 1];
+}
+
+/*
+ * Run with a list of this length, not a shorter one than before: as a search of its own
+ * that has it from the beginning, but for the entry points. Of the first length that is
+ * the search's own.
+ */
+void
+PipeannSearchLengthen(PipeannSearch *search, int ef)
+{
+	int			before;
+
+	if (!search->started)
+	{
+		AddEntryPoints(search);
+		PipeannAddPageMates(search);
+		search->started = true;
+	}
+	PipeannListSetEf(search, ef);
+	before = search->pool.count;
+	PipeannPoolFill(&search->pool, search->pool.capacity);
+	for (int i = before; i < search->pool.count; i++)
+		PipeannSetPage(search, &search->pool.items[i]);
+	search->params.policy->run(search);
+	PipeannScoreRest(search);
 }
 
 /* What is known of the search by now. */

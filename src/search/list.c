@@ -24,10 +24,19 @@
 #define DEVIATIONS 3.3f
 #define GROWTH 0.8f
 
+/* The longer the list would be, the surer the end has to be. */
+static void
+SetMargins(PipeannTermination *termination, int ef)
+{
+	termination->factor = FACTOR * powf(ef / 100.0f, GROWTH);
+	if (PipeannMetrics[termination->metric].power == 1)
+		termination->factor = sqrtf(1 + termination->factor) - 1;
+	termination->deviations = DEVIATIONS * powf(ef / 100.0f, GROWTH);
+}
+
 /*
- * The longer the list would be, the surer the end has to be. It is not on for
- * inner products: they have no zero to measure from, and the way to a large one
- * does not lead through large ones only.
+ * It is not on for inner products: they have no zero to measure from, and the way to a
+ * large one does not lead through large ones only.
  */
 void
 PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, int ef)
@@ -35,10 +44,7 @@ PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, in
 	memset(termination, 0, sizeof(*termination));
 	termination->on = PipeannMetrics[metric].power > 0;
 	termination->metric = metric;
-	termination->factor = FACTOR * powf(ef / 100.0f, GROWTH);
-	if (PipeannMetrics[metric].power == 1)
-		termination->factor = sqrtf(1 + termination->factor) - 1;
-	termination->deviations = DEVIATIONS * powf(ef / 100.0f, GROWTH);
+	SetMargins(termination, ef);
 }
 
 /* A node was found at this exact distance: the result of this number. */
@@ -226,6 +232,13 @@ SetHead(PipeannSearch *search, int length)
 						   Max(search->most_matching, search->params.min_list));
 }
 
+/* What is explored of a list before an early end. */
+static int
+LeastOf(int ef)
+{
+	return (ef + LEAST_PART - 1) / LEAST_PART;
+}
+
 /* Make the pool empty, as long as it is while nothing was read. */
 void
 PipeannListBegin(PipeannSearch *search)
@@ -243,7 +256,7 @@ PipeannListBegin(PipeannSearch *search)
 							Max(search->pool.length, ef + BEYOND));
 	search->pool.least = search->params.together != NULL ?
 		PipeannTogetherLeast(search->params.together, search->pool.length) :
-		(ef + LEAST_PART - 1) / LEAST_PART;
+		LeastOf(ef);
 	if (search->params.has_horizon)
 		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 }
@@ -269,8 +282,8 @@ CapacityFor(const PipeannSearch *search, int length)
  * Now there may be time to explore what overflows, and something to be gained
  * by an early end: in memory a larger pool only takes longer to keep sorted.
  */
-void
-PipeannListNoteFirstRead(PipeannSearch *search)
+static void
+SetForReads(PipeannSearch *search)
 {
 	int			length = search->termination.on ?
 		PipeannListEf(search) + BEYOND : PipeannListToExplore(search);
@@ -282,6 +295,38 @@ PipeannListNoteFirstRead(PipeannSearch *search)
 	SetHead(search, length);
 	length = search->pool.length;
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
+}
+
+/*
+ * The list is of another length from now on, and what of it is to be explored, as if it
+ * had been so from the beginning.
+ */
+void
+PipeannListSetEf(PipeannSearch *search, int ef)
+{
+	search->params.ef = ef;
+	SetMargins(&search->termination, ef);
+	if (search->reads == 0)
+	{
+		SetHead(search, LengthInMemory(search));
+		PipeannPoolWiden(&search->pool, search->pool.length,
+						 search->pool.length);
+	}
+	else
+		SetForReads(search);
+	if (search->params.together == NULL)
+		search->pool.least = LeastOf(ef);
+	PipeannListSetBound(search);
+}
+
+/* From now on searches read, for which another list may be right. */
+void
+PipeannListNoteFirstRead(PipeannSearch *search)
+{
+	if (search->params.ef_reading > 0 && !search->continued)
+		PipeannListSetEf(search, search->params.ef_reading);
+	else
+		SetForReads(search);
 }
 
 /* From now on all of the list is explored, and no more. */

@@ -74,6 +74,7 @@ PipeannTogetherLeast(const PipeannTogether *together, int length)
 extern void PipeannListBegin(PipeannSearch *search);
 extern void PipeannListNoteFirstRead(PipeannSearch *search);
 extern bool PipeannListIsBeyond(PipeannSearch *search);
+extern void PipeannListSetEf(PipeannSearch *search, int ef);
 extern void PipeannListSetBound(PipeannSearch *search);
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
 extern bool PipeannListRefill(PipeannSearch *search);

@@ -233,19 +233,12 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 }
 
 /*
- * Forget the explored candidates and refill from the discards, up to a length
- * that the pool has. The caller sets page and ref of what came in.
+ * Fill the pool with the best of the discards behind what it has, which none is nearer
+ * than. The caller sets page and ref of what came in.
  */
 void
-PipeannPoolRefill(PipeannPool *pool, int length)
+PipeannPoolFill(PipeannPool *pool, int length)
 {
-	/* what the pool still holds is explored, or competes like the discards */
-	while (pool->count > 0)
-		DropLast(pool);
-	pool->first_open = pool->first_unread = pool->first_unseen = 0;
-	pool->head = INT_MAX;
-	pool->matching = 0;
-
 	HeapMake(pool->discards, pool->ndiscards);
 	while (pool->count < length && pool->ndiscards > 0)
 	{
@@ -257,4 +250,20 @@ PipeannPoolRefill(PipeannPool *pool, int length)
 		};
 		pool->chosen[0]++;
 	}
+}
+
+/*
+ * Forget the explored candidates and refill from the discards, up to a length
+ * that the pool has.
+ */
+void
+PipeannPoolRefill(PipeannPool *pool, int length)
+{
+	/* what the pool still holds is explored, or competes like the discards */
+	while (pool->count > 0)
+		DropLast(pool);
+	pool->first_open = pool->first_unread = pool->first_unseen = 0;
+	pool->head = INT_MAX;
+	pool->matching = 0;
+	PipeannPoolFill(pool, length);
 }

@@ -145,6 +145,7 @@ extern void PipeannPoolWiden(PipeannPool *pool, int length, int capacity);
 extern void PipeannPoolSetHead(PipeannPool *pool, int head, int matching);
 extern void PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n);
 extern void PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist);
+extern void PipeannPoolFill(PipeannPool *pool, int length);
 extern void PipeannPoolRefill(PipeannPool *pool, int length);
 
 /* Choose a candidate that is not explored for a beam. */

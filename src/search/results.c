@@ -118,6 +118,18 @@ PipeannSearchPop(PipeannSearch *search)
 	return &results->taken;
 }
 
+/* How many results not yet taken may be as near as this. */
+int
+PipeannSearchWithin(const PipeannSearch *search, float dist)
+{
+	const PipeannResults *results = &search->results;
+	int			n = 0;
+
+	for (uint64 i = 0; i < results->count; i++)
+		n += results->items[i].dist <= dist;
+	return n;
+}
+
 /*
  * The first n results not yet taken in order, or as many as there are; they stay.
  * Valid until the next run or the next one taken.

@@ -113,6 +113,7 @@ typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
 	int			ef;				/* length of the candidate list, L */
+	int			ef_reading;		/* from the first read on; 0: the same */
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
 	bool		may_end_early;
@@ -138,9 +139,16 @@ typedef struct PipeannSearchParams
 	uint32		nwanted_nodes;
 	PipeannMatches matches;		/* or NULL: every node does */
 	void	   *matches_arg;
+	const uint32 *left_out;		/* or NULL: a node that is no candidate */
 	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
 	void	   *ends_at_arg;
 } PipeannSearchParams;
+
+/* The longest list that may be asked for. */
+#define PIPEANN_MOST_LIST 10000
+
+/* In strict order one in so many explored nodes may be returned. */
+#define PIPEANN_STRICT_PART 2
 
 /* A node found, with what is needed to return its rows. */
 typedef struct PipeannResult
@@ -175,6 +183,7 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 							   PipeannPageSource *source, const float *query,
 							   const PipeannSearchParams *params);
 extern bool PipeannSearchRun(PipeannSearch *search);
+extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
 extern PipeannSearchFacts PipeannSearchTell(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern float PipeannSearchTrusted(PipeannSearch *search);
@@ -189,6 +198,7 @@ extern void PipeannSearchReleasePages(PipeannSearch *search);
 /* results.c */
 extern const PipeannResult *PipeannSearchPeek(PipeannSearch *search);
 extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
+extern int	PipeannSearchWithin(const PipeannSearch *search, float dist);
 extern int	PipeannSearchNext(PipeannSearch *search,
 							  const PipeannResult **next, int n);
 extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,

@@ -1,147 +1,136 @@
 /*
  * recall.c
- *		SQL functions for operating an index: measuring recall.
+ *		SQL functions for operating an index: recall, and the
+ *		curve by which it is a setting.
  */
 #include "postgres.h"
 
 #include <math.h>
 
 #include "access/relation.h"
+#include "access/xlog.h"
 #include "base/pause.h"
+#include "catalog/index.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "scan/scan.h"
 #include "common/pg_prng.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "io/io.h"
 #include "distance/sparse.h"
+#include "miscadmin.h"
+#include "recall/recall.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(pipeann_recall);
 PG_FUNCTION_INFO_V1(pipeann_recall_of_queries);
+PG_FUNCTION_INFO_V1(pipeann_recall_interval);
+PG_FUNCTION_INFO_V1(pipeann_calibrate);
+PG_FUNCTION_INFO_V1(pipeann_target_list);
 
 /* Neighbours that a query is made of. */
 #define NEAR 32
 
+/* Queries whose exact answers are looked for in one pass over the index. */
+#define AT_ONCE 100
+
 typedef struct RecallState
 {
 	PipeannIndexView view;
-	uint32		pages;
-	float	   *query;			/* normalised for cosine */
-	float	   *exact;
+	PipeannAsked *asked;
+	int			nasked;
 	int			k;
+	MemoryContext context;		/* of a query, or what is made of many */
+
+	/* what was found until now */
 	int64		wanted;
 	int64		found;
-	MemoryContext context;		/* of one query */
+	int64		n;				/* queries that have neighbours */
+	double		sum;			/* of their shares */
+	double		sum_of_squares;
 } RecallState;
 
-static float
-OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
-{
-	RecallState *state = arg;
-
-	if (!PipeannChainVector(&state->view, id, slot, state->exact))
-		return INFINITY;
-	return PipeannWholeDistance(&state->view.meta.layout, state->query,
-								state->exact, slot->aux);
-}
-
-/*
- * The k nearest nodes, all of them or those that a search finds with a list of this
- * length at least; returns how many there are.
- */
+/* The k nearest nodes that a search with the current settings finds. */
 static int
-Nearest(RecallState *state, int k, int least_ef, bool exact,
+Nearest(RecallState *state, const PipeannAsked *asked, int k, int least_ef,
 		PipeannResult *nearest)
 {
-	PipeannIndexView *view = &state->view;
+	PipeannSearchParams params = PipeannScanParams(&state->view.meta, k);
 	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannViewSource(view, &counters);
-	PipeannSearchParams params = PipeannScanParams();
-	PipeannSearch *search = PipeannReuseSearch();
-	const PipeannResult *result;
-	int			n = 0;
+	PipeannPageSource *source = PipeannViewSource(&state->view, &counters);
+	int			n;
 
 	params.max_pages = PG_INT32_MAX;
 	params.ef = Max(params.ef, least_ef);
-	params.out_of_line_distance = OutOfLineDistance;
-	params.out_of_line_arg = state;
-	PipeannSearchBegin(search, &view->meta.layout, &view->codes, source,
-					   state->query, &params);
-	if (exact || view->cache == NULL)
-		PipeannSearchExact(search, state->pages);
-	else
-	{
-		(void) PipeannSearchRun(search);
-		if (PipeannSearchTell(search).ended_early && k > PIPEANN_EARLY_RESULTS)
-			(void) PipeannSearchRun(search);
-	}
-	while (n < k && (result = PipeannSearchPop(search)) != NULL)
-		nearest[n++] = *result;
-	PipeannSearchReleasePages(search);
+	n = PipeannFind(&state->view, source, &params, asked, k, nearest);
 	PipeannSourceClose(source);
 	return n;
 }
 
-/*
- * Found are those as near as the k-th true neighbour: equal distances are
- * equally good. Rows may have come since the true neighbours were looked for:
- * no more are found than there were, which may have been none.
- */
+/* Compare the searches for all that was asked with the exact answers. */
 static void
-CompareOne(RecallState *state)
+CompareAll(RecallState *state)
 {
-	Size		size = mul_size(state->k, sizeof(PipeannResult));
-	PipeannResult *truth = palloc(size);
-	PipeannResult *got = palloc(size);
-	int			ntruth = Nearest(state, state->k, 0, true, truth);
-	int			ngot;
-
+	PipeannAnswerExactly(&state->view, state->asked, state->nasked, state->k);
 	PIPEANN_PAUSE("recall-truth");
-	ngot = Nearest(state, state->k, 0, false, got);
+	for (int i = 0; i < state->nasked; i++)
+	{
+		const PipeannAsked *asked = &state->asked[i];
+		MemoryContext old = MemoryContextSwitchTo(state->context);
+		PipeannResult *got = palloc(mul_size(state->k, sizeof(PipeannResult)));
+		int			n = Nearest(state, asked, state->k, 0, got);
+		int			found = PipeannFoundOf(asked, got, n, state->k);
+		double		share = (double) found / Max(asked->n, 1);
 
-	state->wanted += ntruth;
-	for (int i = 0; i < Min(ngot, ntruth); i++)
-		if (got[i].dist <= truth[ntruth - 1].dist)
-			state->found++;
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(state->context);
+		pfree(asked->nearest);
+		state->wanted += asked->n;
+		state->found += found;
+		if (asked->n == 0)
+			continue;
+		state->n++;
+		state->sum += share;
+		state->sum_of_squares += share * share;
+	}
+	state->nasked = 0;
 }
 
 /* ---------- queries ---------- */
 
-/* False if no distance to it is defined. */
-static bool
+/* Room for the next one's vector. */
+static PipeannAsked *
+Next(RecallState *state)
+{
+	PipeannAsked *asked = &state->asked[state->nasked];
+
+	if (asked->query == NULL)
+		asked->query = palloc(mul_size(PipeannFloats(state->view.meta.layout.storage,
+													 state->view.meta.layout.dim),
+									   sizeof(float)));
+	asked->own = PIPEANN_INVALID_ID;
+	asked->number = state->nasked;
+	return asked;
+}
+
+/* Ask for what a user gives, unless no distance to it is defined. */
+static void
 TakeQuery(RecallState *state, Datum query)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannAsked *asked = Next(state);
 	const float *x;
 
 	PipeannCheckQuery(state->view.index, query);
 	x = PipeannDatumElements(l->type, query, l->dim);
 	if (!PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
-		return false;
-	PipeannQueryOf(l, x, state->query);
-	return true;
-}
-
-/*
- * Read a node's vector, of length 1 for cosine, with the memory of a page. False if it
- * has no rows, or an insert that did not end has left its page as it was.
- */
-static bool
-ReadNode(const RecallState *state, uint32 id, char *page, float *x)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	const PipeannSlot *slot;
-
-	if (!PipeannGraphPageCopy(&state->view, PipeannIdPage(l, id), page))
-		return false;
-	slot = PipeannSlotAt(l, page, PipeannIdSlot(l, id));
-	if (!PipeannSlotIsNode(slot) || slot->ntids == 0)
-		return false;
-	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
-	PipeannQueryOf(l, x, x);
-	return true;
+		return;
+	PipeannQueryOf(l, x, asked->query);
+	state->nasked++;
 }
 
 static bool
@@ -149,32 +138,30 @@ ReadRandomNode(const RecallState *state, uint32 *id, float *x)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	char	   *page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	uint32		ids = state->pages * l->slots_per_page;
+	uint32		ids = PipeannViewPages(&state->view) * l->slots_per_page;
 
 	for (int tries = 0; tries < 1000 && ids > 0; tries++)
 	{
 		*id = (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0, ids - 1);
-		if (ReadNode(state, *id, page, x))
+		if (PipeannReadNode(&state->view, *id, page, x))
 			return true;
 	}
 	return false;
 }
 
-/* Vectors of nodes near x, but for its own; returns how many there are. */
+/* Vectors of nodes near a node's, but for its own; returns how many there are. */
 static int
-ReadNear(RecallState *state, uint32 own, float *near)
+ReadNear(RecallState *state, const PipeannAsked *node, float *near)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	char	   *page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	PipeannResult nearest[NEAR + 1];
-	int			n = Nearest(state, NEAR + 1, 2 * NEAR, false, nearest);
+	PipeannResult nearest[NEAR];
+	int			n = Nearest(state, node, NEAR, 2 * NEAR, nearest);
 	int			taken = 0;
 
-	for (int i = 0; i < n && taken < NEAR; i++)
-		if (nearest[i].id != own &&
-			ReadNode(state, nearest[i].id, page,
-					 near + (Size) taken * PipeannFloats(l->storage, l->dim)))
-			taken++;
+	for (int i = 0; i < n; i++)
+		taken += PipeannReadNode(&state->view, nearest[i].id, page,
+								 near + (Size) taken * PipeannFloats(l->storage, l->dim));
 	return taken;
 }
 
@@ -240,26 +227,26 @@ MixSparse(float *x, const float *near, int n)
  * neighbours were chosen for it, and so is what is next to one. False if there is none.
  */
 static bool
-MakeQuery(RecallState *state)
+MakeQuery(RecallState *state, float *query)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	Size		bytes = mul_size(PipeannFloats(l->storage, l->dim), sizeof(float));
 	float	   *x = palloc(bytes);
 	float	   *near = palloc(mul_size(NEAR, bytes));
+	PipeannAsked node = {.query = query};
 	double		length;
 	double		norm;
-	uint32		own;
 	int			n;
 
-	if (!ReadRandomNode(state, &own, x))
+	if (!ReadRandomNode(state, &node.own, query))
 		return false;
-	memcpy(state->query, x, bytes);
-	n = ReadNear(state, own, near);
-	if (l->type == PIPEANN_SPARSEVEC)
+	memcpy(x, query, bytes);
+	n = ReadNear(state, &node, near);
+	if (PipeannIsSparse(l->storage))
 	{
 		if (n > 0)
 			MixSparse(x, near, n);
-		PipeannQueryOf(l, x, state->query);
+		PipeannQueryOf(l, x, query);
 		return true;
 	}
 	for (int d = 0; n > 0 && d < l->dim; d++)
@@ -267,43 +254,45 @@ MakeQuery(RecallState *state)
 					l->dim + d];
 	/* bits stay bits */
 	length = l->storage == PIPEANN_BITS ? PipeannNorm(x, l->dim) :
-		PipeannNorm(state->query, l->dim);
+		PipeannNorm(query, l->dim);
 	norm = PipeannNorm(x, l->dim);
 	if (norm > 0)
 		for (int d = 0; d < l->dim; d++)
-			state->query[d] = (float) (x[d] * length / norm);
+			query[d] = (float) (x[d] * length / norm);
 	return true;
 }
 
 static void
-Begin(RecallState *state, Oid index, int k)
+Begin(RecallState *state, Relation index, int k, int most)
 {
-	const PipeannLayout *l;
-
 	memset(state, 0, sizeof(*state));
 	state->k = k;
-	PipeannOpenView(&state->view, PipeannOpenIndex(index));
-	state->pages = PipeannViewPages(&state->view);
-	l = &state->view.meta.layout;
-	state->query = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
-	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
+	state->asked = palloc0(mul_size(Max(most, 1), sizeof(PipeannAsked)));
+	PipeannOpenView(&state->view, index);
 	state->context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann recall",
 										   ALLOCSET_DEFAULT_SIZES);
 }
 
-/* The share, as an SQL function returns it: NULL if nothing was asked for. */
-static Datum
-End(RecallState *state, FunctionCallInfo fcinfo)
+static void
+End(RecallState *state)
 {
 	MemoryContextDelete(state->context);
 	if (state->view.cache != NULL)
 		PipeannCacheRelease(state->view.cache);
 	relation_close(state->view.index, AccessShareLock);
+}
+
+/* The share, as an SQL function returns it: NULL if nothing was asked for. */
+static Datum
+EndWithShare(RecallState *state, FunctionCallInfo fcinfo)
+{
+	End(state);
 	if (state->wanted == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_FLOAT8((double) state->found / state->wanted);
 }
+
 /*
  * pipeann_recall(regclass, k, samples): the mean share of the true k nearest
  * neighbours that a search with the current settings finds, for queries that are
@@ -315,28 +304,33 @@ pipeann_recall(PG_FUNCTION_ARGS)
 	int			k = PG_GETARG_INT32(1);
 	int			samples = PG_GETARG_INT32(2);
 	RecallState state;
-	MemoryContext old;
 
 	if (k < 1 || samples < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k and samples must be positive")));
-	Begin(&state, PG_GETARG_OID(0), k);
-	old = MemoryContextSwitchTo(state.context);
-	for (int i = 0; i < samples && MakeQuery(&state); i++)
+	Begin(&state, PipeannOpenIndex(PG_GETARG_OID(0)), k, AT_ONCE);
+	for (int i = 0; i < samples; i++)
 	{
-		CompareOne(&state);
+		PipeannAsked *asked = Next(&state);
+		MemoryContext old = MemoryContextSwitchTo(state.context);
+		bool		made = MakeQuery(&state, asked->query);
+
+		MemoryContextSwitchTo(old);
 		MemoryContextReset(state.context);
+		if (!made)
+			break;
+		if (++state.nasked == AT_ONCE)
+			CompareAll(&state);
 	}
-	MemoryContextSwitchTo(old);
-	return End(&state, fcinfo);
+	CompareAll(&state);
+	return EndWithShare(&state, fcinfo);
 }
 
 /* What reads them takes them for values of the index's own type. */
 static void
-CheckType(const RecallState *state, Oid type)
+CheckType(Relation index, Oid type)
 {
-	Relation	index = state->view.index;
 	Oid			own = index->rd_opcintype[PipeannVectorPosition(index)];
 
 	if (type != own)
@@ -348,34 +342,213 @@ CheckType(const RecallState *state, Oid type)
 				 errhint("Cast them to %s[].", format_type_be(own))));
 }
 
-/* pipeann_recall(regclass, queries, k): the same for queries that the user has. */
-Datum
-pipeann_recall_of_queries(PG_FUNCTION_ARGS)
+static void
+CheckK(int k, int most)
 {
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
-	int			k = PG_GETARG_INT32(2);
-	RecallState state;
-	MemoryContext old;
-	Datum	   *queries;
-	bool	   *nulls;
-	int			n;
-
 	if (k < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("k must be positive")));
+	if (k > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("k must not be greater than %d", most)));
+}
+
+/*
+ * Take the queries of an array, and have those answered that are taken each time that
+ * so many are.
+ */
+static void
+TakeQueries(RecallState *state, ArrayType *array, int at_once)
+{
+	Datum	   *queries;
+	bool	   *nulls;
+	int			n;
+
 	deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT,
 					  &queries, &nulls, &n);
-	Begin(&state, PG_GETARG_OID(0), k);
-	CheckType(&state, ARR_ELEMTYPE(array));
-	old = MemoryContextSwitchTo(state.context);
+	CheckType(state->view.index, ARR_ELEMTYPE(array));
 	for (int i = 0; i < n; i++)
 	{
-		if (nulls[i] || !TakeQuery(&state, queries[i]))
-			continue;
-		CompareOne(&state);
-		MemoryContextReset(state.context);
+		if (!nulls[i])
+			TakeQuery(state, queries[i]);
+		if (state->nasked == at_once)
+			CompareAll(state);
 	}
-	MemoryContextSwitchTo(old);
-	return End(&state, fcinfo);
+}
+
+static void
+RecallOfQueries(RecallState *state, FunctionCallInfo fcinfo)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	int			k = PG_GETARG_INT32(2);
+
+	CheckK(k, PG_INT32_MAX);
+	Begin(state, PipeannOpenIndex(PG_GETARG_OID(0)), k, AT_ONCE);
+	TakeQueries(state, array, AT_ONCE);
+	CompareAll(state);
+}
+
+/* pipeann_recall(regclass, queries, k): the same for queries that the user has. */
+Datum
+pipeann_recall_of_queries(PG_FUNCTION_ARGS)
+{
+	RecallState state;
+
+	RecallOfQueries(&state, fcinfo);
+	return EndWithShare(&state, fcinfo);
+}
+
+/* ---------- how sure it is ---------- */
+
+/* Standard deviations beyond which is one case in twenty. */
+#define DEVIATIONS 1.96
+
+/*
+ * pipeann_recall_interval(regclass, queries, k): the same, and the interval in which the
+ * recall of all queries of this kind is, 19 times of 20: Wilson's, for as many trials as
+ * would vary as the queries' shares do. (Neighbours of one query are not found or missed
+ * apart from one another.)
+ */
+Datum
+pipeann_recall_interval(PG_FUNCTION_ARGS)
+{
+	Datum		values[4] = {0};
+	bool		nulls[4] = {true, true, true, false};
+	TupleDesc	desc;
+	RecallState state;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	RecallOfQueries(&state, fcinfo);
+	if (state.n > 0)
+	{
+		double		mean = state.sum / state.n;
+		double		variance = Max(state.sum_of_squares / state.n - mean * mean, 0);
+		double		trials = variance > 0 ?
+			Max(mean * (1 - mean) / variance, 1) * state.n : state.n;
+		double		z = DEVIATIONS * DEVIATIONS / trials;
+		double		middle = (mean + z / 2) / (1 + z);
+		double		width = sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z);
+
+		values[0] = Float8GetDatum(mean);
+		values[1] = Float8GetDatum(Max(middle - width, 0));
+		values[2] = Float8GetDatum(Min(middle + width, 1));
+		memset(nulls, false, sizeof(nulls));
+	}
+	values[3] = Int64GetDatum(state.n);
+	End(&state);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}
+
+/* ---------- the curve ---------- */
+
+/* Fewer tell too little. */
+#define LEAST_CALIBRATING 20
+#define MOST_CALIBRATING 10000
+#define MOST_K 1000
+
+/* Only the table's owner may, and only where pages can be changed. */
+static void
+CheckMayCalibrate(Relation index)
+{
+	Oid			table = IndexGetRelation(RelationGetRelid(index), false);
+
+#if PG_VERSION_NUM >= 160000
+	bool		owns = object_ownercheck(RelationRelationId, table, GetUserId());
+#else
+	bool		owns = pg_class_ownercheck(table, GetUserId());
+#endif
+
+	if (!owns)
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
+					   RelationGetRelationName(index));
+	PreventCommandIfReadOnly("pipeann_calibrate()");
+	PreventCommandDuringRecovery("pipeann_calibrate()");
+}
+
+/*
+ * pipeann_calibrate(regclass, queries, k): measure with these queries how long a
+ * search's list has to be, and keep it in the index; returns how many queries there were.
+ */
+Datum
+pipeann_calibrate(PG_FUNCTION_ARGS)
+{
+	Relation	index = PipeannOpenIndex(PG_GETARG_OID(0));
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	int			k = PG_GETARG_INT32(2);
+	int			most = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	PipeannCurve curve;
+	RecallState state;
+
+	CheckK(k, MOST_K);
+	CheckMayCalibrate(index);
+	if (most > MOST_CALIBRATING)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%d queries are more than %d", most, MOST_CALIBRATING)));
+	Begin(&state, index, k, most);
+	if (PipeannIsSparse(state.view.meta.layout.storage))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("searches of sparse vectors go through all codes, and have no list"),
+				 errhint("Set \"pipeann.ef_search\".")));
+	TakeQueries(&state, array, PG_INT32_MAX);
+	if (state.nasked < LEAST_CALIBRATING)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%d queries tell too little of an index", state.nasked),
+				 errhint("Give at least %d, better some hundreds.",
+						 LEAST_CALIBRATING)));
+	if (state.view.cache == NULL)
+		ereport(NOTICE,
+				(errmsg("index \"%s\" is so small that a search finds all there is",
+						RelationGetRelationName(index))));
+	else
+	{
+		curve = PipeannCurveMeasure(&state.view, state.asked, state.nasked, k);
+		curve.queries = (uint16) state.nasked;
+		PipeannCurveKeep(index, &curve);
+	}
+	End(&state);
+	PG_RETURN_INT32(state.nasked);
+}
+
+/*
+ * pipeann_target_list(regclass, recall, k): the lists of searches that aim at a recall, by
+ * the curve, NULL if there is none; the queries that made it; and whether it is stale.
+ */
+Datum
+pipeann_target_list(PG_FUNCTION_ARGS)
+{
+	double		target = PG_GETARG_FLOAT8(1);
+	int			k = PG_GETARG_INT32(2);
+	Datum		values[4] = {0};
+	bool		nulls[4] = {true, true, true, true};
+	PipeannMeta meta;
+	TupleDesc	desc;
+	Relation	index;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (!(target > 0 && target <= PIPEANN_MOST_TARGET))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("recall must be greater than 0, and %g at the most",
+						PIPEANN_MOST_TARGET)));
+	CheckK(k, PG_INT32_MAX);
+	index = PipeannOpenIndex(PG_GETARG_OID(0));
+	PipeannMetaRead(index, &meta);
+	relation_close(index, AccessShareLock);
+	values[0] = Int32GetDatum(PipeannCurveList(&meta, target, k,
+											   PIPEANN_CURVE_MEMORY));
+	values[1] = Int32GetDatum(PipeannCurveList(&meta, target, k,
+											   PIPEANN_CURVE_DISK));
+	values[2] = Int32GetDatum(meta.curve.queries);
+	values[3] = BoolGetDatum(PipeannCurveIsStale(&meta));
+	memset(nulls, DatumGetInt32(values[0]) == 0, sizeof(nulls));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
 }

@@ -63,6 +63,32 @@ typedef struct PipeannBuilt
 	uint32		ms[PIPEANN_BUILD_PHASES];	/* by phase (build/build.h) */
 } PipeannBuilt;
 
+/*
+ * How long a search's list has to be for a share of the true nearest neighbours
+ * (recall/curve.c): while all pages are in memory, and if all are read; for two numbers
+ * of neighbours, and the shares that curve.c has. All zeroes if it was never measured.
+ */
+#define PIPEANN_CURVE_TARGETS 7
+#define PIPEANN_CURVE_KS 2
+#define PIPEANN_CURVE_MANY 100	/* the most neighbours, or those asked for */
+
+typedef enum PipeannCurvePlace
+{
+	PIPEANN_CURVE_MEMORY,
+	PIPEANN_CURVE_DISK
+} PipeannCurvePlace;
+
+#define PIPEANN_CURVE_PLACES 2
+
+typedef struct PipeannCurve
+{
+	uint32		nodes;			/* in the index when it was measured */
+	uint32		changes;		/* the metapage's then, its lower half */
+	uint16		queries;		/* that a user gave; 0: vectors of the index */
+	uint16		k[PIPEANN_CURVE_KS];
+	uint16		list[PIPEANN_CURVE_PLACES][PIPEANN_CURVE_KS][PIPEANN_CURVE_TARGETS];
+} PipeannCurve;
+
 typedef struct PipeannMeta
 {
 	uint32		magic;
@@ -106,6 +132,7 @@ typedef struct PipeannMeta
 	double		strayed;		/* of nodes inserted since trained_nodes: sum
 								 * of (code error / code_error - 1) */
 	PipeannStrays strays;		/* of this generation */
+	PipeannCurve curve;
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

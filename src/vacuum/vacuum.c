@@ -19,6 +19,7 @@
 #include "distance/distance.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "recall/recall.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -983,6 +984,23 @@ pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	return stats;
 }
 
+/*
+ * Measure the curve of recall again after many changes, which took far longer. One that
+ * a user's queries made stays.
+ */
+static void
+RenewCurve(Relation index)
+{
+	PipeannMeta meta;
+
+	PipeannMetaRead(index, &meta);
+	if (meta.curve.queries > 0 || !PipeannCurveIsStale(&meta))
+		return;
+	LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
+	PipeannCurveOfOwn(PipeannTeamAlone(), index);
+	UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
+}
+
 IndexBulkDeleteResult *
 pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
@@ -1003,6 +1021,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 			stats->estimated_count = true;
 		}
 	}
+	RenewCurve(info->index);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

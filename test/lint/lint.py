@@ -17,7 +17,7 @@ import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
 ROOMS = ("base", "distance", "pq", "storage", "graph", "search", "io", "hints", "cache", "index", "attributes",
-         "build", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
+         "recall", "build", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
 # Those of the library in servers/. It is loaded beside the other one, of which it may
 # know this header and no symbol.
 SERVERS = ("remote", "queries")

@@ -1,0 +1,81 @@
+"""pipeann.target_recall: what held-out queries reach, in memory and from disk.
+
+bench/run targets [--datasets NAME,...] [--rows N] [--targets R,...] [--out FOLDER]
+
+The curve is the one that the build measures with its own rows; with --calibrate half of the queries measure it,
+and the other half are asked. Beside the targets stands the default, ef_search = 100.
+"""
+import copy
+
+import command
+import lab as labs
+import systems
+
+PLACES = ("memory", "disk")
+DEFAULT = 0             # no target: ef_search
+
+
+def aiming():
+    system = copy.copy(systems.ALL["pipeann"])
+    system.parameter = "pipeann.target_recall"
+    return system
+
+
+def calibrate(lab, system, queries):
+    """With the first half of them; the numbers of the others."""
+    lab.session.rows("SELECT pipeann_calibrate(%s, (SELECT array_agg(embedding) FROM queries WHERE id < %s))",
+                     lab.index(system), queries // 2)
+    return range(queries // 2, queries)
+
+
+def lists(lab, system, target):
+    """The curve's lists, in memory and from disk."""
+    if target == DEFAULT:
+        return {"list": 100, "list_reading": 100}
+    row = lab.session.rows("SELECT memory, disk FROM pipeann_target_list(%s, %s)", lab.index(system), target)[0]
+    return {"list": row["memory"], "list_reading": row["disk"]}
+
+
+def describe(data, place, row):
+    aim = f"target {row['target']:.3f}" if row["target"] else "ef_search 100"
+    return (f"{data.name:<10} {len(data.base):>7,} x {data.dimensions:<5,} {place:<6}  {aim:<13}  recall@10 {row['recall']:.4f}"
+            f"  list {row['list']:>4}, reading {row['list_reading']:>4}  mean {row['mean_ms']:7.3f} ms"
+            f"  pages read {row['page_reads']:6.1f}, hit {row['page_hits']:7.1f}")
+
+
+def measure(data, options, server, store):
+    system = aiming()
+    lab = labs.Lab(data, [system], server, store)
+    lab.load()
+    lab.build(system)
+    numbers = range(len(lab.vectors))
+    if options.calibrate:
+        numbers = calibrate(lab, system, len(lab.vectors))
+    for place in PLACES:
+        if place == "memory":
+            lab.into_memory()
+        for target in (DEFAULT, *options.targets):
+            if place == "disk":
+                lab.out_of_memory(system)
+            lab.plan(system, target)
+            row = {"target": target, **lab.timed(system, list(numbers)), **lists(lab, system, target)}
+            store.targets.add(dataset=data.name, rows=lab.rows, place=place, calibrated=options.calibrate, **row)
+            print(describe(data, place, row), flush=True)
+    lab.drop()
+
+
+def main():
+    options = command.parser("targets", __doc__, sets="fashion,glove,glove100", rows=60000, queries=1000)
+    options.add_argument("--targets", type=command.numbers(float), default=[0.9, 0.95, 0.99], metavar="R,...",
+                         help="default %(default)s")
+    options.add_argument("--calibrate", action="store_true", help="measure the curve with half of the queries")
+    options = options.parse_args()
+    server, store = command.begin(options)
+    for data in command.prepared(options, store):
+        measure(data, options, server, store)
+    store.finish()
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()

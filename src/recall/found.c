@@ -1,0 +1,295 @@
+/*
+ * found.c
+ *		Exact answers, and what of them a search finds.
+ */
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "distance/sparse.h"
+#include "io/io.h"
+#include "recall/recall.h"
+
+/* What searches that are compared with exact answers call back with. */
+typedef struct Asking
+{
+	PipeannIndexView *view;
+	const PipeannAsked *asked;
+	float	   *exact;			/* an out-of-line vector */
+} Asking;
+
+static float
+OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	Asking	   *asking = arg;
+
+	if (!PipeannChainVector(asking->view, id, slot, asking->exact))
+		return INFINITY;
+	return PipeannWholeDistance(&asking->view->meta.layout, asking->asked->query,
+								asking->exact, slot->aux);
+}
+
+static bool
+IsOther(uint32 id, const PipeannSlot *slot, void *arg)
+{
+	return id != ((Asking *) arg)->asked->own;
+}
+
+/*
+ * Parameters of searches in strict order with a list of this length, or of those that
+ * return rows that come late, too.
+ *
+ * Most scans want ten rows: in strict order a search with a shorter list would soon
+ * have to go on, and nearer rows that it then finds are lost.
+ */
+PipeannSearchParams
+PipeannParamsOf(int list, bool strict)
+{
+	return (PipeannSearchParams)
+	{
+		.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE],
+		.ef = list,
+		.min_list = strict ? PIPEANN_STRICT_PART * PIPEANN_EARLY_RESULTS : 0,
+		.may_end_early = true,
+		.by_codes = true,
+		.max_pages = PG_INT32_MAX
+	};
+}
+
+/* How many results may be returned before the search goes on, as in a scan. */
+static uint64
+Believed(const PipeannSearch *search, bool strict)
+{
+	PipeannSearchFacts facts = PipeannSearchTell(search);
+
+	if (facts.ended_early)
+		return PIPEANN_EARLY_RESULTS;
+	if (facts.is_code_scan)
+		return PG_UINT64_MAX;
+	return strict ? facts.explored / PIPEANN_STRICT_PART : facts.explored;
+}
+
+/* The next result of a search that goes on as it does in a scan, or NULL. */
+static const PipeannResult *
+Next(PipeannSearch *search, uint64 taken, bool strict)
+{
+	while (taken >= Believed(search, strict) ||
+		   PipeannSearchPeek(search) == NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!PipeannSearchRun(search))
+			break;
+	}
+	return PipeannSearchPop(search);
+}
+
+/*
+ * Begin a search for a query. As if the node that it was made of were not in the index,
+ * no edge of it is followed: its neighbours were chosen for it, and the query would find
+ * them too easily.
+ */
+static void
+Begin(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *search,
+	  const PipeannSearchParams *params, const PipeannAsked *asked)
+{
+	Asking	   *asking = palloc(sizeof(Asking));
+	PipeannSearchParams own = *params;
+
+	asking->view = view;
+	asking->asked = asked;
+	asking->exact = PipeannArray(float, PipeannFloats(view->meta.layout.storage,
+													  view->meta.layout.dim));
+	own.out_of_line_distance = OutOfLineDistance;
+	own.out_of_line_arg = asking;
+	if (asked->own != PIPEANN_INVALID_ID)
+	{
+		own.left_out = &asked->own;
+		own.matches = IsOther;
+		own.matches_arg = asking;
+	}
+	PipeannSearchBegin(search, &view->meta.layout,
+					   view->cache == NULL ? NULL : &view->codes, source,
+					   asked->query, &own);
+}
+
+/*
+ * The k nearest nodes that a scan with these parameters finds, but for the one that the
+ * query was made of; returns how many.
+ */
+int
+PipeannFind(PipeannIndexView *view, PipeannPageSource *source,
+			const PipeannSearchParams *params, const PipeannAsked *asked,
+			int k, PipeannResult *nearest)
+{
+	PipeannSearch *search = PipeannReuseSearch();
+	bool		strict = params->min_list > 0;
+	const PipeannResult *result;
+	int			n = 0;
+
+	Begin(view, source, search, params, asked);
+	if (view->cache == NULL)
+		PipeannSearchExact(search, PipeannViewPages(view));
+	else
+		(void) PipeannSearchRun(search);
+	while (n < k && (result = view->cache == NULL ? PipeannSearchPop(search) :
+					 Next(search, n, strict)) != NULL)
+		/* in strict order what comes after a farther one is lost */
+		if (n == 0 || !strict || !(result->dist < nearest[n - 1].dist))
+			nearest[n++] = *result;
+	PipeannSearchReleasePages(search);
+	return n;
+}
+
+/* A search whose list will grow from this length on. */
+PipeannSearch *
+PipeannBeginGrowing(PipeannIndexView *view, PipeannPageSource *source,
+					const PipeannAsked *asked, int list)
+{
+	PipeannSearch *search = PipeannReuseSearch();
+	PipeannSearchParams params = PipeannParamsOf(list, true);
+
+	Begin(view, source, search, &params, asked);
+	return search;
+}
+
+/* By so much two computations of a distance may differ, relative to it. */
+#define ROUNDING (16 * FLT_EPSILON)
+
+/* The distance of the k-th true neighbour, or of the last one, and what is equal. */
+static float
+Farthest(const PipeannAsked *asked, int k)
+{
+	float		key = asked->nearest[Min(k, asked->n) - 1];
+
+	return key + fabsf(key) * ROUNDING;
+}
+
+/*
+ * How many of the k true nearest neighbours are among the first n results. Equal
+ * distances are equally good. (Of a rounded vector the least distance is compared with
+ * one in the middle of what it may be: few others are as near as that, and they count
+ * only where a neighbour was missed.) Rows may have come since the true neighbours were
+ * looked for: no more are found than there were, which may have been none.
+ */
+int
+PipeannFoundOf(const PipeannAsked *asked, const PipeannResult *nearest, int n,
+			   int k)
+{
+	int			found = 0;
+
+	k = Min(k, asked->n);
+	for (int i = 0; i < Min(n, k); i++)
+		found += nearest[i].dist <= Farthest(asked, k);
+	return found;
+}
+
+/* The same of all that a search has found by now. */
+int
+PipeannFoundBy(const PipeannSearch *search, const PipeannAsked *asked, int k)
+{
+	k = Min(k, asked->n);
+	return k == 0 ? 0 : Min(PipeannSearchWithin(search, Farthest(asked, k)), k);
+}
+
+/* ---------- exact answers ---------- */
+
+/* Answers in the making. */
+typedef struct Exact
+{
+	PipeannIndexView *view;
+	PipeannAsked *asked;
+	int			n;
+	int			k;
+	const void **queries;		/* [n] of the kernels that are used */
+	float	   *x;				/* a node's vector */
+} Exact;
+
+static void
+Insert(PipeannAsked *asked, int k, float dist)
+{
+	int			at = asked->n;
+
+	if (at == k && !(dist < asked->nearest[at - 1]))
+		return;
+	if (at == k)
+		at--;
+	else
+		asked->n++;
+	for (; at > 0 && asked->nearest[at - 1] > dist; at--)
+		asked->nearest[at] = asked->nearest[at - 1];
+	asked->nearest[at] = dist;
+}
+
+/* The form in which vectors are compared: floats, unless they are bits or sparse. */
+static PipeannStorage
+FormOf(const PipeannLayout *l)
+{
+	if (l->storage == PIPEANN_BITS)
+		return PIPEANN_BITS;
+	return PipeannIsSparse(l->storage) ? PIPEANN_SPARSE1000 : PIPEANN_FLOAT4;
+}
+
+/* A node's vector in that form, once for all queries. NULL if it is gone. */
+static const void *
+VectorOf(const Exact *exact, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &exact->view->meta.layout;
+	PipeannStorage form = FormOf(l);
+
+	if (l->storage == form && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		return PipeannSlotVector(l, slot);
+	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim,
+							exact->x);
+	else if (!PipeannChainVector(exact->view, id, slot, exact->x))
+		return NULL;
+	return PipeannQueryFor(form, exact->x, l->dim, NULL);
+}
+
+static void
+Compare(uint32 page, const char *nodes, void *arg)
+{
+	Exact	   *exact = arg;
+	const PipeannLayout *l = &exact->view->meta.layout;
+	PipeannStorage form = FormOf(l);
+
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
+		uint32		id = page * l->slots_per_page + i;
+		const void *x;
+
+		if (!PipeannSlotIsLive(slot) || (x = VectorOf(exact, id, slot)) == NULL)
+			continue;
+		for (int q = 0; q < exact->n; q++)
+			if (exact->asked[q].own != id)
+				Insert(&exact->asked[q], exact->k,
+					   PipeannExactDistance(l, exact->queries[q], x, form,
+											slot->aux));
+	}
+}
+
+/* Find the k true nearest neighbours of n queries, in one pass over all nodes. */
+void
+PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked, int n, int k)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannViewSource(view, &counters);
+	Exact		exact = {.view = view,.asked = asked,.n = n,.k = k};
+
+	exact.queries = palloc(mul_size(Max(n, 1), sizeof(void *)));
+	exact.x = PipeannArray(float, PipeannFloats(l->storage, l->dim));
+	for (int i = 0; i < n; i++)
+	{
+		exact.queries[i] = PipeannQueryFor(FormOf(l), asked[i].query, l->dim,
+										   l->storage != PIPEANN_BITS ? NULL :
+										   PipeannArray(float, l->dim));
+		asked[i].nearest = PipeannArray(float, k);
+		asked[i].n = 0;
+	}
+	if (n > 0)
+		PipeannVisitPages(source, PipeannViewPages(view), Compare, &exact);
+	PipeannSourceClose(source);
+}
