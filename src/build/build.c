@@ -6,9 +6,8 @@
  * All processes of the team run BuildProgram(). What one does alone the
  * leader does, while the others wait.
  *
- * Nothing is WAL-logged while pages are written; the finished file is logged
- * as a whole. A crash before that leaves a file that no committed transaction
- * knows.
+ * Nothing is WAL-logged while pages are written; the finished file is logged as a whole.
+ * A crash before that leaves a file that no committed transaction knows.
  */
 #include "postgres.h"
 
@@ -17,12 +16,12 @@
 #include "base/metric.h"
 #include "base/parallel.h"
 #include "build/coding.h"
-#include "recall/recall.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "distance/sparse.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "recall/recall.h"
 #include "storage/buffile.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -883,12 +882,7 @@ BuildProgram(PipeannParallel *p)
 	MakeCodes(&state);
 	if (PipeannTeamLeads(state.team))
 		FinishIndex(&state);
-	if (PipeannHasCurve(&state.meta) &&
-		PipeannCacheFits(state.index, &state.meta))
-	{
-		PipeannCurveOfOwn(state.team, state.index);
-		PipeannCacheForget(state.index);	/* nobody may ever search it */
-	}
+	PipeannCurveOfBuild(state.team, state.index, &state.meta);
 	state.team->progress = NULL;
 }
 

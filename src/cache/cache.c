@@ -26,13 +26,6 @@
 #define SMALLEST_CAPACITY 1024
 #define GROWTH_FRACTION 8
 
-/* Bytes of codes that a backend may have to itself; tests reach the limit of theirs. */
-#ifdef PIPEANN_PAUSE_POINTS
-#define MOST_OF_OWN ((Size) 1024 * 1024)
-#else
-#define MOST_OF_OWN ((Size) 64 * 1024 * 1024)
-#endif
-
 static uint32
 ChunksToNodes(uint32 chunks)
 {
@@ -413,7 +406,7 @@ LimitOwnCopies(const PipeannAttachment *attachment, Size size)
 
 	if (attachment->key.backend >= 0 || builds ||
 		(MyProc->statusFlags & PROC_IN_VACUUM) != 0 ||
-		OwnCopies() + size <= MOST_OF_OWN)
+		OwnCopies() + size <= PIPEANN_MOST_OF_OWN)
 		return;
 	dlist_foreach_modify(iter, &attachments)
 	{
@@ -423,14 +416,14 @@ LimitOwnCopies(const PipeannAttachment *attachment, Size size)
 		if (other != attachment && other->entry == NULL && other->refs == 0)
 			DropAttachment(other);
 	}
-	if (OwnCopies() + size <= MOST_OF_OWN)
+	if (OwnCopies() + size <= PIPEANN_MOST_OF_OWN)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("codes of index \"%s\" have no room in \"pipeann.shared_memory\"",
 					get_rel_name(attachment->relid)),
 			 errdetail("A session may have %zu MB of codes of its own.",
-					   MOST_OF_OWN / (1024 * 1024)),
+					   PIPEANN_MOST_OF_OWN / (1024 * 1024)),
 			 PipeannSuggestMemory(add_size(attachment->model.bytes, size))));
 }
 
@@ -885,8 +878,8 @@ PipeannCacheForgetRows(Relation index, PipeannCache *cache,
  * Caches of temporary relations are not shared: other backends do not use them,
  * and their relfilenumbers may be those of other relations.
  */
-static bool
-MayShare(Relation index)
+bool
+PipeannMayShare(Relation index)
 {
 	PipeannControl *control;
 
@@ -1059,7 +1052,7 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 
 	Assert(meta->flags & PIPEANN_META_HAS_CODES);
 	SweepIfDue();
-	may_share = MayShare(index);
+	may_share = PipeannMayShare(index);
 	for (int attempt = 0;; attempt++)
 	{
 		PipeannAttachment *attachment = GetAttachment(index, meta,
@@ -1084,7 +1077,7 @@ PipeannCachePeek(Relation index, const PipeannMeta *meta,
 
 	if ((attachment != NULL && attachment->entry == NULL &&
 		 attachment->build_id == meta->build_id) ||
-		(MayShare(index) && PipeannRegistryHas(&locator, meta->build_id)))
+		(PipeannMayShare(index) && PipeannRegistryHas(&locator, meta->build_id)))
 		return PipeannCacheAcquire(index, meta, context);
 	return NULL;
 }
@@ -1154,39 +1147,6 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 
 	*megabytes = PipeannArenaMegabytes(pages);
 	return mul_size(pages, FPM_PAGE_SIZE);
-}
-
-/* Whether all the memory that there is would hold such a cache, were it empty. */
-bool
-PipeannCacheFits(Relation index, const PipeannMeta *meta)
-{
-	uint64		megabytes;
-	Size		size = PipeannCacheMemory(meta, &megabytes);
-
-	return RelationUsesLocalBuffers(index) ||
-		(MayShare(index) ? size / FPM_PAGE_SIZE <= PipeannArenaLimit() :
-		 size <= MOST_OF_OWN);
-}
-
-/*
- * Warn if a cache does not fit, so that every backend that searches would have a copy,
- * or none: better said now than found out later.
- */
-void
-PipeannCacheWarn(Relation index, const PipeannMeta *meta)
-{
-	uint64		megabytes;
-	bool		too_large = PipeannCacheMemory(meta, &megabytes) > MOST_OF_OWN;
-
-	if (PipeannCacheFits(index, meta))
-		return;
-	ereport(WARNING,
-			(errmsg("codes of index \"%s\" do not fit pipeann.shared_memory, %d MB",
-					RelationGetRelationName(index), pipeann_shared_memory),
-			 errdetail(too_large ? "The index can be neither searched nor written." :
-					   "Each session that searches the index will have a copy of its own."),
-			 errhint("Set pipeann.shared_memory to at least %llu MB, and restart the server.",
-					 (unsigned long long) megabytes)));
 }
 
 /* Registers settings and hooks; _PG_init() calls this. */

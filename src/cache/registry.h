@@ -33,6 +33,14 @@
 #include "utils/timestamp.h"
 
 #define PIPEANN_CONTROL_LAYOUT 7	/* count up with any change below */
+
+/* Bytes of codes that a backend may have to itself; tests reach the limit of theirs. */
+#ifdef PIPEANN_PAUSE_POINTS
+#define PIPEANN_MOST_OF_OWN ((Size) 1024 * 1024)
+#else
+#define PIPEANN_MOST_OF_OWN ((Size) 64 * 1024 * 1024)
+#endif
+
 #define PIPEANN_MAX_CACHE_ENTRIES 128
 #define PIPEANN_MAX_SEGMENTS 384
 #define PIPEANN_MAX_ENTRY_SEGMENTS 64
@@ -245,6 +253,7 @@ extern bool PipeannMakeRoom(uint32 pages, PipeannArenaResult why);
 extern void PipeannEvictAll(void);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
 extern void PipeannRegistrySweep(void);
+extern bool PipeannMayShare(Relation index);
 extern int	PipeannSuggestMemory(Size size);
 extern void PipeannReportNoRoom(Relation index, Size size);
 

@@ -336,6 +336,19 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 	PipeannTeamFree(team, tallies);
 }
 
+/*
+ * The same of an index that was just built, unless it is too large for the memory that
+ * there is: a build must not fail for that.
+ */
+void
+PipeannCurveOfBuild(PipeannTeam *team, Relation index, const PipeannMeta *meta)
+{
+	if (!PipeannHasCurve(meta) || !PipeannCacheFits(index, meta))
+		return;
+	PipeannCurveOfOwn(team, index);
+	PipeannCacheForget(index);	/* nobody may ever search it */
+}
+
 /* ---------- the curve in use ---------- */
 
 /*

@@ -55,6 +55,8 @@ extern PipeannCurve PipeannCurveMeasure(PipeannIndexView *view,
 										PipeannAsked *asked, int n, int k);
 extern void PipeannCurveKeep(Relation index, const PipeannCurve *curve);
 extern void PipeannCurveOfOwn(PipeannTeam *team, Relation index);
+extern void PipeannCurveOfBuild(PipeannTeam *team, Relation index,
+								const PipeannMeta *meta);
 extern bool PipeannHasCurve(const PipeannMeta *meta);
 extern bool PipeannCurveIsStale(const PipeannMeta *meta);
 extern int	PipeannCurveList(const PipeannMeta *meta, double target, double k,

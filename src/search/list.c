@@ -316,6 +316,8 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 		SetForReads(search);
 	if (search->params.together == NULL)
 		search->pool.least = LeastOf(ef);
+	if (search->params.has_horizon)
+		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 	PipeannListSetBound(search);
 }
 
