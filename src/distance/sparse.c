@@ -144,8 +144,8 @@ CompareSizes(const void *a, const void *b)
 }
 
 /*
- * Copy a form that may be indexed to a storage's room, without the smallest elements if that does not hold
- * all of them; zeroes follow.
+ * Copy a form that may be indexed to a storage's room, without the smallest elements if
+ * that does not hold all of them; zeroes follow.
  */
 void
 PipeannSparseCut(const void *form, PipeannStorage storage, void *to)
@@ -169,7 +169,9 @@ PipeannSparseCut(const void *form, PipeannStorage storage, void *to)
 	{
 		float		size = fabsf(v.values[i]);
 
-		if (size < sizes[n - 1] || (size == sizes[n - 1] && equal-- <= 0))
+		/* what is no number, as on a broken page, is neither less nor equal */
+		if (taken == n || size < sizes[n - 1] ||
+			(size == sizes[n - 1] && equal-- <= 0))
 			continue;
 		words[1 + taken] = v.indices[i];
 		memcpy(&words[1 + n + taken], &v.values[i], sizeof(float));

@@ -202,6 +202,14 @@ PipeannSparseValue(const float *x, int dim)
 	Size		bytes = 2 * sizeof(int32) * v.n;
 	SparseValue *value = palloc0(offsetof(SparseValue, indices) + bytes);
 
+	/* pgvector believes them */
+	for (int i = 0; i < v.n; i++)
+		if (v.indices[i] >= dim ||
+			v.indices[i] <= (i == 0 ? -1 : v.indices[i - 1]))
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("index has elements that are none of a vector of %d dimensions",
+							dim)));
 	SET_VARSIZE(value, offsetof(SparseValue, indices) + bytes);
 	value->dim = dim;
 	value->nnz = v.n;

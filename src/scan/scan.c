@@ -375,6 +375,8 @@ FlatSize(ExpandedObjectHeader *header)
 
 	if (l->type != PIPEANN_SPARSEVEC)
 		return PipeannValueBytes(l->type, l->dim);
+	if (only->sparse != NULL)
+		return VARSIZE(only->sparse);
 	old = MemoryContextSwitchTo(only->row);
 	only->sparse = PipeannSparseValue(ReadVector(only),
 									  PipeannIndexDimensions(only->view->index));
@@ -477,6 +479,7 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 									   only->scan->xs_snapshot, dead))
 		return false;
 	MemoryContextReset(only->row);
+	only->sparse = NULL;
 	old = MemoryContextSwitchTo(only->row);
 	only->id = id;
 	only->tid = row->tid;

@@ -366,6 +366,10 @@ StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
 		return "has elements that are none of a sparse vector";
 	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		return NULL;
+	if (PipeannIsSparse(l->storage) &&
+		!IsSparseForm(PipeannSparseBehind(value->full), PIPEANN_MAX_INDEXED_NONZERO,
+					  PipeannIndexDimensions(check->view.index)))
+		return "has elements out of line that are none of a sparse vector";
 	rounded = palloc(size);
 	PipeannVectorFromFloat(value->full, l->storage, l->dim, rounded);
 	return memcmp(rounded, PipeannSlotVector(l, slot), size) == 0 ? NULL :

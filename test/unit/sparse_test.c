@@ -223,12 +223,36 @@ BrokenOnesLeadNowhere(void)
 		}
 }
 
+/* On a broken page an element may be no number. */
+static void
+NoNumbersAreCut(void)
+{
+	static Form whole;
+	static float dense[DIM];
+	static struct
+	{
+		int32		words[1 + 2 * 128];
+		int32		behind[256];
+	}			cut;
+	float		nan = NAN;
+
+	Fill(&whole, dense, 200);
+	for (int i = 0; i < 200; i++)
+		memcpy(&whole.words[1 + 200 + i], &nan, sizeof(float));
+	memset(&cut, 0x55, sizeof(cut));
+	PipeannSparseCut(&whole, PIPEANN_SPARSE128, &cut);
+	CHECK(cut.words[0] == 128);
+	for (int i = 0; i < 256; i++)
+		CHECK(cut.behind[i] == 0x55555555);
+}
+
 int
 main(void)
 {
 	PipeannKernelsInit();
 	UNIT_RUN(DistancesOfAllLengths);
 	UNIT_RUN(LongOnesAreCut);
+	UNIT_RUN(NoNumbersAreCut);
 	UNIT_RUN(Projections);
 	UNIT_RUN(ProjectionIsFixed);
 	UNIT_RUN(BrokenOnesLeadNowhere);
