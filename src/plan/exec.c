@@ -813,8 +813,8 @@ IsFilled(const MergeState *state)
 
 	if (state->nnearest == state->wanted)
 		farthest = Min(farthest, state->nearest[state->wanted - 1]);
-	else if (isinf(farthest))
-		return false;
+	else if (isinf(farthest) || isinf(state->bound.trusted))
+		return false;			/* not known, or what has no list is trusted */
 	return PIPEANN_PLANTED("merge-far") || float8_le(farthest, state->bound.trusted);
 }
 

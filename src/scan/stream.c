@@ -707,6 +707,21 @@ HasReadAll(PipeannScan *state)
 }
 
 /*
+ * Whether the next result is beyond what a condition wants, but nearer ones may come: what
+ * else was explored is on the way.
+ */
+static bool
+IsBeyondTooSoon(PipeannScan *state)
+{
+	const PipeannResult *next = PipeannSearchPeek(state->search);
+	PipeannSearchFacts facts = PipeannSearchTell(state->search);
+
+	return next != NULL && next->dist > state->most && !facts.ended_early &&
+		(facts.is_code_scan ? next->most > PipeannSearchReadTo(state->search) :
+		 state->taken >= facts.explored / PIPEANN_STRICT_PART);
+}
+
+/*
  * Let the search go on, if it must, until there is a next result. NULL if there is
  * none for now.
  */
@@ -718,7 +733,7 @@ ContinueSearch(PipeannScan *state)
 	while (!state->exhausted && !HasReadAll(state) &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL ||
-			!IsInOrder(state)))
+			!IsInOrder(state) || IsBeyondTooSoon(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (PipeannSearchTell(state->search).together)

@@ -180,7 +180,8 @@ HorizonOfCodes(const PipeannSearch *search)
 
 	return search->params.has_horizon && search->params.together == NULL ?
 		search->params.horizon +
-		PipeannTerminationMargin(termination, termination->deviations) : INFINITY;
+		PipeannTerminationMargin(termination,
+								 Max(termination->deviations, DEVIATIONS)) : INFINITY;
 }
 
 /* Candidates that are explored even beyond the horizon, as the way may lead there. */
@@ -212,7 +213,11 @@ PipeannListSetBound(PipeannSearch *search)
 	search->pool.bound = search->params.together == NULL ? early :
 		Min(early, PipeannTogetherBound(search->params.together,
 										search->pool.length));
-	search->pool.bound = Min(search->pool.bound, HorizonOfCodes(search));
+	if (HorizonOfCodes(search) < search->pool.bound)
+	{
+		search->pool.bound = HorizonOfCodes(search);
+		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
+	}
 	if (search->has_ended)
 	{
 		search->pool.bound = -INFINITY;
@@ -257,8 +262,6 @@ PipeannListBegin(PipeannSearch *search)
 	search->pool.least = search->params.together != NULL ?
 		PipeannTogetherLeast(search->params.together, search->pool.length) :
 		LeastOf(ef);
-	if (search->params.has_horizon)
-		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 }
 
 /*
@@ -316,8 +319,6 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 		SetForReads(search);
 	if (search->params.together == NULL)
 		search->pool.least = LeastOf(ef);
-	if (search->params.has_horizon)
-		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 	PipeannListSetBound(search);
 }
 

@@ -1,7 +1,7 @@
 -- A distance in WHERE ends the search: what is farther is not looked for.
 \ir data.psql
 BEGIN;
-SELECT plan(39);
+SELECT plan(43);
 
 CREATE TABLE base AS SELECT id, id % 100 AS c, val AS v FROM strips;
 ALTER TABLE base ALTER v SET STORAGE PLAIN;
@@ -68,7 +68,14 @@ RESET pipeann.ef_search;
 SET LOCAL pipeann.iterative_scan = relaxed_order;
 SELECT ok((o).recall >= 0.95 AND (o).others = 0 AND (o).explored <= 120, 'relaxed order: ' || o::text)
 FROM within('base', '<->', '%s < %s', 4, 10) o;
+SET LOCAL pipeann.ef_search = 40;
+SELECT ok((o).recall >= 0.98 AND (o).others = 0, 'relaxed order, more rows than the list has: ' || o::text)
+FROM within('base', '<->', '%s < %s', 80, 100) o;
 RESET pipeann.iterative_scan;
+SELECT is_within(within('base', '<->', '%s < %s', 80, 100), 0.97, 2000, 'more rows than the list has');
+SET LOCAL pipeann.ef_search = 10;
+SELECT is_within(within('base', '<->', '%s < %s', 4, 10), 0.9, 120, 'a short list');
+RESET pipeann.ef_search;
 SELECT set_config('pipeann.search_mode', mode, true) FROM unnest(ARRAY['best_first']) mode;
 SELECT is_within(within('base', '<->', '%s < %s', 4, 10), 0.95, 120, 'best_first');
 SET LOCAL pipeann.search_mode = 'pipe';
@@ -158,6 +165,15 @@ CREATE INDEX ON parts USING pipeann (v vector_l2_ops);
 UPDATE asked SET v = (SELECT subvector(val, 309, 112) FROM queries q WHERE q.id = asked.id);
 SELECT is_within(within('parts', '<->', '%s < %s', 4, 10), 0.95, 300, 'partitions');
 SELECT is_within(within('parts', '<->', '%s < %s', 60, 10), 0.97, 600, 'partitions, more rows than the limit wants');
+
+-- of sparse vectors, which go through their codes
+CREATE TABLE elements (id int, c int, v sparsevec(112)) PARTITION BY HASH (id);
+SELECT format('CREATE TABLE elements%1$s PARTITION OF elements FOR VALUES WITH (MODULUS 2, REMAINDER %1$s)', i) FROM generate_series(0, 1) i \gexec
+INSERT INTO elements SELECT id, c, v FROM base;
+CREATE INDEX ON elements USING pipeann (v sparsevec_l2_ops);
+SET LOCAL pipeann.ef_search = 20;
+SELECT is_within(within('elements', '<->', '%s < %s', 300, 400), 0.97, 12000, 'sparse partitions, more rows than a run reads');
+RESET pipeann.ef_search;
 
 -- policies: what they hide is not among the rows, and the distance ends the search as before
 ALTER TABLE base ENABLE ROW LEVEL SECURITY;
