@@ -230,8 +230,10 @@ for my $round (1 .. $KILLS)
 	my $answer;
 	$counts[0]++ if keys %tables == grep { check_rows($session, $_, $name) } sort keys %tables;
 
+	# (sparse vectors are coded anew to be checked, which takes seconds)
+	my @checked = grep { $_ ne 'elements' || $round % 4 == 0 } sort keys %tables;
 	my @unsound;
-	for my $table (sort keys %tables)
+	for my $table (@checked)
 	{
 		$answer = $session->ask("SELECT pipeann_check('${table}_v', true)");
 		push @unsound, "$table: $answer->{state} $answer->{error}" if defined $answer->{error};
@@ -239,7 +241,7 @@ for my $round (1 .. $KILLS)
 	diag "$name: @unsound" if @unsound;
 	$counts[1]++ unless @unsound;
 
-	my @bad = grep { !eval { check_found($session, $_, $round == $KILLS ? 0.3 : 0.06) } } sort keys %tables;
+	my @bad = grep { !eval { check_found($session, $_, $round == $KILLS ? 0.3 : 0.06) } } @checked;
 	diag "$name: rows not found in @bad: $@" if @bad;
 	$counts[2]++ unless @bad;
 
@@ -248,7 +250,7 @@ for my $round (1 .. $KILLS)
 	my %near = map { my $source = $_; $source => [ map { $session->row("SELECT v FROM $source WHERE id = $_") } @asked ] } qw(source few);
 	my @near = @{ $near{source} };
 	my @rates = map { my $table = $_; eval { recall($session, $table, $near{ source_of($table) }, 20) } // (diag("$name: $@") && 0) }
-	  sort keys %tables;
+	  @checked;
 	diag "$name: recall @rates" if grep { $_ < 0.9 } @rates;
 	$counts[3]++ unless grep { $_ < 0.9 } @rates;
 	$counts[4]++ if 0 == grep { /^99\d\d\|/ } map { answer($session, $_, $near[0], 40) } qw(items small);
