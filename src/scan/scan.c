@@ -752,7 +752,6 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (scan->xs_want_itup)
 		state->only = OnlyBegin(scan, &state->view);
 	PipeannStreamBegin(state, &params);
-	state->is_void |= state->most == -INFINITY;
 	if (heeds->tid_filter != NULL && state->view.cache != NULL)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
 	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
@@ -883,7 +882,8 @@ FirstRun(PipeannScan *state)
 
 	if (view->cache != NULL)
 	{
-		while (PipeannSearchRun(state->search) && WantsWhole(state))
+		while (PipeannSearchRun(state->search) && WantsWhole(state) &&
+			   !PipeannStreamHasAll(state))
 			CHECK_FOR_INTERRUPTS();
 		state->exhausted = WantsWhole(state);
 	}
@@ -970,8 +970,7 @@ IsAtEnd(PipeannScan *state)
 		state->heeds.fill->late = true;
 		return false;
 	}
-	return at_end && isinf(state->most);	/* they have no distances, or none that are
-											 * numbers */
+	return at_end;
 }
 
 static const PipeannRow *

@@ -143,6 +143,7 @@ extern void PipeannStreamBegin(PipeannScan *state,
 							   PipeannSearchParams *params);
 extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 							 PipeannRowList rows, const float *x);
+extern bool PipeannStreamHasAll(PipeannScan *state);
 extern bool PipeannStreamLoad(PipeannScan *state);
 extern void PipeannStreamNoteDead(PipeannScan *state);
 extern void PipeannStreamSearched(PipeannScan *state);

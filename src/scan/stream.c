@@ -699,8 +699,8 @@ IsInOrder(PipeannScan *state)
 }
 
 /* Whether a search that goes through all codes has read what a condition may want. */
-static bool
-HasReadAll(PipeannScan *state)
+bool
+PipeannStreamHasAll(PipeannScan *state)
 {
 	return !isinf(state->most) && PipeannSearchTell(state->search).is_code_scan &&
 		PipeannSearchReadTo(state->search) > state->most;
@@ -730,7 +730,7 @@ ContinueSearch(PipeannScan *state)
 {
 	const PipeannResult *next;
 
-	while (!state->exhausted && !HasReadAll(state) &&
+	while (!state->exhausted && !PipeannStreamHasAll(state) &&
 		   (state->taken >= MostReturnable(state) ||
 			PipeannSearchPeek(state->search) == NULL ||
 			!IsInOrder(state) || IsBeyondTooSoon(state)))
@@ -748,7 +748,7 @@ ContinueSearch(PipeannScan *state)
 			PipeannCheckPacking(&state->view);
 	}
 	next = PipeannSearchPeek(state->search);
-	state->beyond = next == NULL ? HasReadAll(state) : next->dist > state->most;
+	state->beyond = next == NULL ? PipeannStreamHasAll(state) : next->dist > state->most;
 	return next == NULL || next->dist > Bound(state) ? NULL : next;
 }
 

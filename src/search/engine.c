@@ -955,7 +955,7 @@ PipeannSearchRun(PipeannSearch *search)
 	if (!search->started)
 		search->started = true;
 	else if (PipeannListIsBeyond(search))
-		return false;
+		return ScanRest(search);	/* a group may be nearer, and the way to it not */
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
 	else if (ShouldScanCodes(search) || !Continue(search))

@@ -178,10 +178,13 @@ HorizonOfCodes(const PipeannSearch *search)
 {
 	const PipeannTermination *termination = &search->termination;
 
-	return search->params.has_horizon && search->params.together == NULL ?
-		search->params.horizon +
-		PipeannTerminationMargin(termination,
-								 Max(termination->deviations, DEVIATIONS)) : INFINITY;
+	if (!search->params.has_horizon || search->params.together != NULL)
+		return INFINITY;
+	/* the codes of what is explored first are too small rather than too large */
+	return search->params.horizon +
+		Max(PipeannTerminationFactor(termination, search->params.horizon),
+			PipeannTerminationMargin(termination,
+									 Max(termination->deviations, DEVIATIONS)));
 }
 
 /* Candidates that are explored even beyond the horizon, as the way may lead there. */

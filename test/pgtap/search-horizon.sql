@@ -1,7 +1,7 @@
 -- A distance in WHERE ends the search: what is farther is not looked for.
 \ir data.psql
 BEGIN;
-SELECT plan(43);
+SELECT plan(44);
 
 CREATE TABLE base AS SELECT id, id % 100 AS c, val AS v FROM strips;
 ALTER TABLE base ALTER v SET STORAGE PLAIN;
@@ -143,6 +143,11 @@ SELECT is_within(within('unit', '<=>', '1 - (%1$s) > 1 - %2$s', 4, 10), 0.95, 15
 SELECT is_within(within('unit', '<=>', '1 - (%1$s) >= 1 - %2$s', 60, 100), 0.97, 1000, 'cosine, as a similarity, 60 rows');
 SELECT is((SELECT count(*) FROM (SELECT id FROM unit WHERE v <=> (SELECT v - v FROM asked LIMIT 1) < 2 ORDER BY v <=> (SELECT v - v FROM asked LIMIT 1) LIMIT 5) n), 0::bigint,
 	'cosine of zero');
+-- the similarity of zero is no number, which is more than any
+INSERT INTO unit SELECT -1, 1, v - v FROM unit LIMIT 1;
+SELECT is((SELECT array_agg(id) FROM (SELECT id FROM unit WHERE 1 - (v <=> (SELECT v FROM asked WHERE id = 1)) > 1.5 ORDER BY v <=> (SELECT v FROM asked WHERE id = 1) LIMIT 5) n), ARRAY[-1],
+	'cosine, as a similarity, of a row that is zero');
+DELETE FROM unit WHERE id = -1;
 DROP INDEX unit_v;
 CREATE INDEX unit_v ON unit USING pipeann (v vector_ip_ops) INCLUDE (id);
 SELECT is_within(within('unit', '<#>', '%s < %s', 4, 10), 0.95, 500, 'inner product');
