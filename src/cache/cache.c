@@ -764,6 +764,10 @@ AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 {
 	uint32		number = attachment->nmappings;
 
+	/* a search can do without it, but not with an error */
+	if (attachment->entry == NULL && attachment->key.backend < 0 &&
+		add_size(OwnCopies(), plan->size) > PIPEANN_MOST_OF_OWN)
+		return false;
 	if (!AddMapping(attachment, plan->size, attachment->arrays->capacity, 0,
 					false))
 		return false;

@@ -122,8 +122,9 @@ MissedAt(const Tallies *t, PipeannCurvePlace place, int j, int i)
 	const Tally *memory = &t->of[PIPEANN_CURVE_MEMORY][j];
 	const Tally *disk = &t->of[PIPEANN_CURVE_DISK][j];
 	const Tally *both = &t->of[BOTH][j];
-	double		missed = 1 - (memory->found[i] + both->found[i]) /
-		(memory->wanted[i] + both->wanted[i]);
+	double		wanted = memory->wanted[i] + both->wanted[i];
+	double		missed = wanted == 0 ? 1 :	/* not known */
+		1 - (memory->found[i] + both->found[i]) / wanted;
 
 	if (place == PIPEANN_CURVE_DISK && disk->wanted[i] > 0)
 		missed += (both->found[i] - disk->found[i]) / disk->wanted[i];
