@@ -20,6 +20,14 @@ PipeannCacheFits(Relation index, const PipeannMeta *meta)
 		 size <= PIPEANN_MOST_OF_OWN);
 }
 
+/* Whether each of several processes may have a cache that one of them has got. */
+bool
+PipeannCacheIsCheap(const PipeannCache *cache)
+{
+	return cache->place != PIPEANN_CACHE_PRIVATE ||
+		cache->bytes <= PIPEANN_MOST_OF_OWN;
+}
+
 /*
  * Warn if a cache does not fit, so that every backend that searches would have a copy,
  * or none: better said now than found out later.

@@ -301,6 +301,7 @@ void
 PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 {
 	Tallies    *tallies = PipeannTeamArray(team, Tallies, team->members);
+	bool	   *all = PipeannTeamArray(team, bool, 1);	/* ask queries */
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pipeann curve",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -309,31 +310,33 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 	PipeannIndexView view;
 	PipeannCurve curve;
 
-	PipeannTeamMeet(team);
-	PG_TRY();
-	{
-		PipeannCacheForBuild(true);
-		PipeannOpenView(&view, index);
-	}
-	PG_FINALLY();
-	{
-		PipeannCacheForBuild(false);
-	}
-	PG_END_TRY();
-	AskAll(&view, asked, TakeOwn(&view, team, asked), PIPEANN_EARLY_RESULTS,
-		   &tallies[team->member]);
+	/* who has no room among others has it alone: not a copy in each process */
 	PipeannTeamMeet(team);
 	if (PipeannTeamLeads(team))
+	{
+		PipeannOpenViewAnyhow(&view, index);
+		*all = PipeannCacheIsCheap(view.cache);
+	}
+	PipeannTeamMeet(team);
+	if (*all && !PipeannTeamLeads(team))
+		PipeannOpenViewAnyhow(&view, index);
+	if (*all || team->members == 1)
+		AskAll(&view, asked, TakeOwn(&view, team, asked), PIPEANN_EARLY_RESULTS,
+			   &tallies[team->member]);
+	PipeannTeamMeet(team);
+	if (PipeannTeamLeads(team) && (*all || team->members == 1))
 	{
 		for (int i = 1; i < team->members; i++)
 			Add(&tallies[0], &tallies[i]);
 		curve = CurveOf(&view.meta, &tallies[0], PIPEANN_EARLY_RESULTS, 0);
 		PipeannCurveKeep(index, &curve);
 	}
-	PipeannCacheRelease(view.cache);
+	if (*all || PipeannTeamLeads(team))
+		PipeannCacheRelease(view.cache);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	PipeannTeamMeet(team);
+	PipeannTeamFree(team, all);
 	PipeannTeamFree(team, tallies);
 }
 

@@ -912,7 +912,7 @@ Vacuum(PipeannVacuum *v)
 {
 	uint32		entry_dead;
 
-	PipeannOpenView(&v->view, v->info->index);
+	PipeannOpenViewAnyhow(&v->view, v->info->index);
 	v->nodes = v->view.meta.nodes;
 	entry_dead = v->view.meta.entry_dead;
 	v->interrupted = v->noted =
