@@ -214,6 +214,9 @@ sub test_limited
 	my ($wanted) = $hint =~ /HINT:  Set "pipeann.shared_memory", which is 1 MB, to (\d+) MB or more, and restart the server/;
 	$session->rows('DELETE FROM large WHERE id = 11');
 	is($session->ask('VACUUM (INDEX_CLEANUP ON) large')->{error}, undef, 'limited: VACUUM has one');
+	is($session->ask('CREATE INDEX CONCURRENTLY large_w ON large USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 196)')->{error}, undef,
+		'limited: so has a build beside others');
+	$session->rows('DROP INDEX large_w');
 	$session->rows('CREATE TEMP TABLE passing AS SELECT * FROM large');
 	$session->rows('CREATE INDEX passing_v ON passing USING pipeann (v vector_l2_ops) WITH (m = 8, pq_bytes = 196)');
 	cmp_ok(recall($session, 'passing', [ @$large[ 1 .. 5 ] ], 10), '>=', 0.98, 'limited: a temporary table has one');
