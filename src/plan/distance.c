@@ -177,10 +177,11 @@ IsDistance(const Plan *node, Node *expr)
 
 /*
  * What a scan's distance is below by this condition, or at the most; NULL if it does not
- * say. Similarities are one less the distance, and have to be above something.
+ * say. Similarities are one less the distance, and have to be above something: as what is
+ * no number is. Then sets *no_numbers.
  */
 static Expr *
-MostByClause(const Plan *scan, const Node *clause)
+MostByClause(const Plan *scan, const Node *clause, bool *no_numbers)
 {
 	const OpExpr *condition = (const OpExpr *) clause;
 	const OpExpr *difference;
@@ -204,12 +205,14 @@ MostByClause(const Plan *scan, const Node *clause)
 		default:
 			return NULL;
 	}
+	*no_numbers = false;
 	if (IsDistance(scan, less))
 		return (Expr *) more;
 	difference = (const OpExpr *) more;
 	if (!IsA(more, OpExpr) || difference->opfuncid != F_FLOAT8MI ||
 		!IsDistance(scan, lsecond(difference->args)))
 		return NULL;
+	*no_numbers = true;
 	return (Expr *) makeFuncExpr(F_FLOAT8MI, FLOAT8OID,
 								 list_make2(linitial(difference->args), less),
 								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
@@ -217,16 +220,17 @@ MostByClause(const Plan *scan, const Node *clause)
 
 /*
  * What no row of a scan of ours is farther than, as far as its conditions say it by a
- * value that is known before the scan begins; or NULL.
+ * value that is known before the scan begins; or NULL. Sets *no_numbers if rows whose
+ * distance is no number may meet it all the same.
  */
 Expr *
-PipeannMostDistance(const Plan *scan)
+PipeannMostDistance(const Plan *scan, bool *no_numbers)
 {
 	ListCell   *cell;
 
 	foreach(cell, scan->qual)
 	{
-		Expr	   *most = MostByClause(scan, lfirst(cell));
+		Expr	   *most = MostByClause(scan, lfirst(cell), no_numbers);
 
 		if (most != NULL && !contain_var_clause((Node *) most) &&
 			!contain_volatile_functions((Node *) most) &&

@@ -412,6 +412,7 @@ static void
 StartFill(OwnNode *node)
 {
 	FillState  *state = (FillState *) node;
+	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
 	MemoryContext old = MemoryContextSwitchTo(node->state.ss.ps.state->es_query_cxt);
 	int64		wanted = RowsWanted(node, PG_INT64_MAX);
 
@@ -421,6 +422,8 @@ StartFill(OwnNode *node)
 		tuplestore_clear(state->rows);
 	MemoryContextSwitchTo(old);
 	state->fill.most = MostDistance(node);
+	state->fill.no_numbers = plan->custom_private != NIL &&
+		linitial_int(plan->custom_private) != 0;
 	state->fill.late = false;
 	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
 	Collect(state, wanted);

@@ -834,6 +834,7 @@ typedef struct Most
 {
 	Expr	   *distance;		/* of the first scan, or NULL */
 	int			differ;			/* scans that say something else */
+	bool		no_numbers;		/* but those whose distance is no number */
 	Bitmapset  *params;			/* that are set before the scans begin */
 } Most;
 
@@ -856,6 +857,7 @@ AddMost(Plan **place, void *arg)
 	Most	   *most = arg;
 	Plan	   *plan = *place;
 	Expr	   *distance;
+	bool		no_numbers = false;
 	bool		first = most->distance == NULL && most->differ == 0;
 
 	if (OrderOf(plan) == NIL)
@@ -866,7 +868,8 @@ AddMost(Plan **place, void *arg)
 			most->differ++;
 		return false;
 	}
-	distance = PipeannMostDistance(plan);
+	distance = PipeannMostDistance(plan, &no_numbers);
+	most->no_numbers |= no_numbers;
 	if (distance == NULL || IsSetBelow((Node *) distance, most->params) ||
 		(!first && !equal(distance, most->distance)))
 		most->differ++;
@@ -876,20 +879,22 @@ AddMost(Plan **place, void *arg)
 }
 
 /*
- * What no row below a limit is farther than, by a condition on the distance, or NULL.
- * To be asked before others put something in the place of the distance.
+ * What no row below a limit is farther than, by a condition on the distance. To be asked
+ * before others put something in the place of the distance.
  */
-static Expr *
+static Most
 MostBelow(Limit *limit)
 {
 	Plan	  **place = PlaceBelow(limit);
 	Most		most = {NULL};
 
 	if (*place == NULL)
-		return NULL;
+		return most;
 	most.params = (*place)->extParam;
 	(void) AddMost(place, &most);
-	return most.differ == 0 ? most.distance : NULL;
+	if (most.differ > 0)
+		most.distance = NULL;
+	return most;
 }
 
 /* Whether PostgreSQL finds the scan of a cursor's table there (execCurrent.c). */
@@ -911,7 +916,7 @@ IsPlaceOfCursor(const Plan *plan)
  * How many rows there are is not known, and the planner may be wrong by any factor.
  */
 static void
-FillLimit(PlannedStmt *stmt, Limit *limit, Expr *most, bool is_cursor)
+FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
 	CustomScan *node;
@@ -923,7 +928,8 @@ FillLimit(PlannedStmt *stmt, Limit *limit, Expr *most, bool is_cursor)
 		IsUnsteady(place, stmt))
 		return;
 	node = WrapBelow(limit, *place, PipeannFillNode);
-	node->custom_exprs = lappend(node->custom_exprs, most);
+	node->custom_exprs = lappend(node->custom_exprs, most->distance);
+	node->custom_private = list_make1_int(most->no_numbers);
 	*place = &node->scan.plan;
 }
 
@@ -997,8 +1003,10 @@ Rewrite(Plan **place, void *arg)
 	const Rewriting *former = arg;
 	Plan	   *plan = *place;
 	Rewriting	r = *former;
-	Expr	   *most = IsA(plan, Limit) ? MostBelow((Limit *) plan) : NULL;
+	Most		most = {NULL};
 
+	if (IsA(plan, Limit))
+		most = MostBelow((Limit *) plan);
 	r.above = plan;
 	r.wanted = WantedOf(former, place);
 	PipeannCheapenColumns(r.stmt, plan, r.wanted);
@@ -1006,7 +1014,7 @@ Rewrite(Plan **place, void *arg)
 		LimitMerge(r.stmt, (Limit *) plan);
 	(void) PipeannVisitPlans(plan, Rewrite, &r);
 	if (IsA(plan, Limit))
-		FillLimit(r.stmt, (Limit *) plan, most, r.is_cursor);
+		FillLimit(r.stmt, (Limit *) plan, &most, r.is_cursor);
 	return false;
 }
 

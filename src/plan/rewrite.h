@@ -46,7 +46,7 @@ extern bool PipeannVisitPlans(void *above, PipeannPlanVisit visit, void *arg);
 /* distance.c */
 extern bool PipeannIsIndex(Oid indexid);
 extern bool PipeannIsMethod(Oid am);
-extern Expr *PipeannMostDistance(const Plan *scan);
+extern Expr *PipeannMostDistance(const Plan *scan, bool *no_numbers);
 extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
 								  const Bitmapset *wanted);
 
@@ -69,7 +69,7 @@ extern const CustomScanMethods *const PipeannBitmapNode;
 /*
  * Limits that a scan of ours is to fill, whatever comes late. The child is the plan
  * that had its place. The third of its custom_exprs is what no row is farther than, or
- * NULL.
+ * NULL; custom_private tells whether rows whose distance is no number may be wanted then.
  */
 extern const CustomScanMethods *const PipeannFillNode;
 

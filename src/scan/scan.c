@@ -94,18 +94,19 @@ static const float *
 ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 {
 	Datum		value = scan->orderByData->sk_argument;
-	float	   *query = palloc0(mul_size(PipeannFloats(l->storage, l->dim),
-										 sizeof(float)));
+	Size		bytes = mul_size(PipeannFloats(l->storage, l->dim), sizeof(float));
 	const float *x;
+	float	   *query;
 
 	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
 	if (!*comparable)
-		return query;
+		return palloc0(bytes);
 	PipeannCheckQuery(scan->indexRelation, value);
 	x = PipeannDatumElements(l->type, value, l->dim);
 	if (l->metric != PIPEANN_COSINE)
 		return x;
 	*comparable = PipeannNorm(x, l->dim) > 0;
+	query = palloc(bytes);
 	PipeannQueryOf(l, x, query);
 	return query;
 }
@@ -970,7 +971,7 @@ IsAtEnd(PipeannScan *state)
 		state->heeds.fill->late = true;
 		return false;
 	}
-	return at_end;
+	return at_end && (state->most == INFINITY || state->heeds.fill->no_numbers);
 }
 
 static const PipeannRow *

@@ -64,6 +64,7 @@ typedef struct PipeannFill
 								 * rows that came late */
 	double		most;			/* no row is wanted whose distance is larger; or
 								 * infinity */
+	bool		no_numbers;		/* but those whose distance is no number */
 } PipeannFill;
 
 /*

@@ -325,7 +325,10 @@ CopyVector(Relation index, TupleTableSlot *slot, const PipeannLayout *l, float *
 	return !isnull[vector];
 }
 
-/* Read a row's vector to x, which has room for the whole. False if the snapshot does not see the row. */
+/*
+ * Read a row's vector to x, which has room for the whole. False if the snapshot does not
+ * see the row.
+ */
 bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 				   const PipeannLayout *l, float *x)

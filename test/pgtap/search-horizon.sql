@@ -1,7 +1,7 @@
 -- A distance in WHERE ends the search: what is farther is not looked for.
 \ir data.psql
 BEGIN;
-SELECT plan(44);
+SELECT plan(47);
 
 CREATE TABLE base AS SELECT id, id % 100 AS c, val AS v FROM strips;
 ALTER TABLE base ALTER v SET STORAGE PLAIN;
@@ -143,10 +143,27 @@ SELECT is_within(within('unit', '<=>', '1 - (%1$s) > 1 - %2$s', 4, 10), 0.95, 15
 SELECT is_within(within('unit', '<=>', '1 - (%1$s) >= 1 - %2$s', 60, 100), 0.97, 1000, 'cosine, as a similarity, 60 rows');
 SELECT is((SELECT count(*) FROM (SELECT id FROM unit WHERE v <=> (SELECT v - v FROM asked LIMIT 1) < 2 ORDER BY v <=> (SELECT v - v FROM asked LIMIT 1) LIMIT 5) n), 0::bigint,
 	'cosine of zero');
--- the similarity of zero is no number, which is more than any
+-- the similarity of zero is no number, which is more than any; but nothing is looked for
+-- that has no distance where it cannot be within one
+CREATE TYPE answer AS (ids int[], blocks bigint);
+CREATE FUNCTION near_first(condition text) RETURNS answer LANGUAGE plpgsql AS $$
+DECLARE
+	query text := format('SELECT id FROM unit WHERE %s ORDER BY v <=> $1 LIMIT 5', condition);
+	first vector := (SELECT v FROM asked WHERE id = 1);
+	line json;
+	result answer;
+BEGIN
+	SET LOCAL enable_seqscan = off;
+	EXECUTE format('SELECT array_agg(id) FROM (%s) n', query) INTO result.ids USING first;
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT JSON) ' || query INTO line USING first;
+	result.blocks := (line #>> '{0,Plan,Shared Hit Blocks}')::bigint + (line #>> '{0,Plan,Shared Read Blocks}')::bigint;
+	RETURN result;
+END $$;
 INSERT INTO unit SELECT -1, 1, v - v FROM unit LIMIT 1;
-SELECT is((SELECT array_agg(id) FROM (SELECT id FROM unit WHERE 1 - (v <=> (SELECT v FROM asked WHERE id = 1)) > 1.5 ORDER BY v <=> (SELECT v FROM asked WHERE id = 1) LIMIT 5) n), ARRAY[-1],
-	'cosine, as a similarity, of a row that is zero');
+SELECT is((near_first('1 - (v <=> $1) > 1.5')).ids, ARRAY[-1], 'cosine, as a similarity, of a row that is zero');
+SELECT cmp_ok((near_first('1 - (v <=> $1) > 1.5')).blocks, '>=', pg_relation_size('unit') / 8192, 'for which the table is gone through');
+SELECT is((near_first('v <=> $1 < 1e-9')).ids, NULL::int[], 'a distance that no row is within');
+SELECT cmp_ok((near_first('v <=> $1 < 1e-9')).blocks, '<', pg_relation_size('unit') / 8192 / 2, 'for which it is not');
 DELETE FROM unit WHERE id = -1;
 DROP INDEX unit_v;
 CREATE INDEX unit_v ON unit USING pipeann (v vector_ip_ops) INCLUDE (id);
