@@ -164,6 +164,7 @@ PipeannCodingAttempt(Relation index, PipeannMetaAlone *alone)
 }
 
 /* packing.c */
+extern bool PipeannIsScattered(const PipeannMeta *meta);
 extern bool PipeannRepack(PipeannIndexView *view);
 
 /* load.c: an index's own nodes, as a build has a table's rows */

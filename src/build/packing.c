@@ -528,6 +528,9 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
  */
 #define MOST_NODES 524288
 
+/* What is left of so many times the nodes is scattered over their pages. */
+#define SCATTERED 4
+
 /* One graph page in so many is reserved for nodes inserted meanwhile. */
 #define SPARE_PAGES 16
 
@@ -540,6 +543,22 @@ typedef struct Repacking
 	uint32		node_pages;		/* new pages of nodes */
 } Repacking;
 
+/*
+ * Whether few nodes are left where they were packed, by their number or by what became
+ * of those in the entry graph, and not so few that it does not matter.
+ */
+bool
+PipeannIsScattered(const PipeannMeta *meta)
+{
+	uint64		live = meta->nodes - Min(meta->entry_dead, meta->nodes);
+
+	if (!(meta->flags & PIPEANN_META_HAS_CODES) || live < PIPEANN_MIN_CODED_NODES)
+		return false;
+	return live < meta->packed_nodes / SCATTERED ||
+		meta->entry_count - Min(meta->entry_dead, meta->entry_count) <
+		meta->entry_count / SCATTERED;
+}
+
 static bool
 IsWanted(const PipeannMeta *meta)
 {
@@ -549,7 +568,8 @@ IsWanted(const PipeannMeta *meta)
 		return meta->layout.slots_per_page > 1 ||
 			(meta->flags & PIPEANN_META_AUTO_STORAGE);
 	return meta->layout.slots_per_page > 1 &&
-		meta->nodes / PipeannGrowthFactor(meta) >= meta->packed_nodes;
+		(meta->nodes / PipeannGrowthFactor(meta) >= meta->packed_nodes ||
+		 PipeannIsScattered(meta));
 }
 
 /*
@@ -937,7 +957,7 @@ Finish(Repacking *s)
 
 /*
  * Pack the graph anew, with codes of the next generation, if it has grown by
- * its factor since it was packed. The caller holds the maintenance lock.
+ * its factor since it was packed, or little is left of it. The caller holds the maintenance lock.
  * False if there was no need or no room, and not if another backend is in the
  * way.
  */

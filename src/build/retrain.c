@@ -24,7 +24,7 @@
 /* VACUUM finds how much codes err by so many samples. */
 #define DRIFT_SAMPLES 1000
 
-/* VACUUM retrains if so large a part of the entry graph is dead. */
+/* The largest part of the entry graph that may be dead. */
 #define DEAD_ENTRIES 0.1
 
 /*
@@ -61,8 +61,19 @@ typedef struct Retraining
 } Retraining;
 
 /*
+ * So much of the entry graph is dead that searches begin badly. VACUUM makes another,
+ * unless it left no nodes to make one of.
+ */
+static bool
+HasDeadEntries(const PipeannMeta *meta)
+{
+	return meta->entry_dead > DEAD_ENTRIES * meta->entry_count;
+}
+
+/*
  * Whether an insert has to retrain: codes are missing, or the index outgrew
- * them, or what was inserted since is of another kind.
+ * them, or what was inserted since is of another kind, or came after VACUUM had
+ * emptied the index.
  */
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
@@ -71,6 +82,9 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
 	if (meta->trained_nodes == 0)
 		return false;
+	if (HasDeadEntries(meta) &&
+		meta->nodes >= meta->entry_dead + PIPEANN_MIN_CODED_NODES)
+		return true;
 	if (meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes)
 		return true;
 	/* growth bounds the cost where kind after kind comes */
@@ -343,7 +357,7 @@ IsWantedByVacuum(Retraining *r)
 		return true;
 	return (meta->flags & PIPEANN_META_HAS_CODES) &&
 		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
-		 meta->entry_dead > DEAD_ENTRIES * meta->entry_count ||
+		 HasDeadEntries(meta) ||
 		 (r->view.cache != NULL && HasDrifted(r)));
 }
 
@@ -427,15 +441,12 @@ Publish(Retraining *r)
 	PipeannMetaEndAlone(r->view.index, &alone);
 }
 
-/* An index that has grown much is packed anew, which makes codes as well. */
 static void
-Retrain(Retraining *r)
+MakeCodes(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannMeta *meta = &view->meta;
 
-	if (PipeannRepack(view))
-		return;
 	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
 					   meta->generation + 1);
 	r->pages = PipeannViewPages(view);
@@ -458,10 +469,27 @@ Retrain(Retraining *r)
 }
 
 /*
+ * An index that has grown much is packed anew, which makes codes as well. So is what
+ * VACUUM left of one.
+ */
+static void
+Retrain(Retraining *r, bool vacuum)
+{
+	const PipeannMeta *meta = &r->view.meta;
+	bool		outgrown = vacuum ? IsWantedByVacuum(r) : PipeannIsOutgrown(meta);
+
+	if ((outgrown || (vacuum && PipeannIsScattered(meta))) &&
+		PipeannRepack(&r->view))
+		return;
+	if (outgrown)
+		MakeCodes(r);
+}
+
+/*
  * Make the next generation, in a memory context of its own, if the index is still
- * outgrown or, for VACUUM, if its vectors have drifted. Returns at once if another
- * backend is doing so. Waits twice for inserts under way, and goes on beside later
- * ones.
+ * outgrown or, for VACUUM, if its vectors have drifted or little is left. Returns at
+ * once if another backend is doing so. Waits twice for inserts under way, and goes on
+ * beside later ones.
  */
 void
 PipeannRetrain(Relation index, bool vacuum)
@@ -477,8 +505,7 @@ PipeannRetrain(Relation index, bool vacuum)
 	old = MemoryContextSwitchTo(context);
 	memset(&r, 0, sizeof(r));
 	PipeannOpenView(&r.view, index);
-	if (vacuum ? IsWantedByVacuum(&r) : PipeannIsOutgrown(&r.view.meta))
-		Retrain(&r);
+	Retrain(&r, vacuum);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
