@@ -32,6 +32,12 @@ extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 extern void PipeannRetrain(Relation index, bool vacuum);
 
+/* background.c */
+extern void PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes);
+
+/* What a background worker begins with; found by its name. */
+extern PGDLLEXPORT void PipeannRetrainWorker(Datum arg);
+
 /* ---------- build.c: what a build will take ---------- */
 
 /* What is known of a column. The metric is taken to be L2. */

@@ -824,8 +824,8 @@ NoteLeftOut(Relation index)
 
 /* The view, and memory for retraining, are in the statement's own context. */
 static void
-InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
-			 bool updated)
+InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
+			 ItemPointer tid, bool updated)
 {
 	MemoryContext context = CurrentMemoryContext;
 	PipeannColumns columns = PipeannIndexColumns(index);
@@ -850,7 +850,7 @@ InsertValues(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
-		PipeannRetrain(index, false);
+		PipeannRetrainSoon(heap, index, view.meta.nodes);
 }
 
 bool
@@ -871,7 +871,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	InsertValues(index, values, isnull, heap_tid, index_unchanged);
+	InsertValues(heap, index, values, isnull, heap_tid, index_unchanged);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;

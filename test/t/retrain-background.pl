@@ -1,0 +1,143 @@
+# A large index that is outgrown is retrained by a background worker, and the insert that
+# found it so does not wait for it; where no worker can do it, the insert does it itself.
+
+use strict;
+use warnings;
+
+use Pipeann;
+use Test::More;
+
+random_seed();
+
+my $ROWS = 66000;	# an index with fewer is retrained by inserts
+my $OTHERS = 8700;	# of another kind, so many that codes are made anew
+my $node = make_node('background', conf => "fsync = off\nshared_buffers = 256MB\nmaintenance_work_mem = 64MB\nlog_min_messages = debug1\nrestart_after_crash = on");
+my $VECTOR = 'ARRAY(SELECT (hashint8(i * 8 + j) & 1023) + %d FROM generate_series(1::int8, 8) j)::vector';
+my $INDEX = 'USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (m = 4, ef_construction = 10, pq_bytes = 8)';
+
+sub rows_of { my ($from, $to, $add) = @_; return sprintf "SELECT i, $VECTOR FROM generate_series(%d::int8, %d) i", $add, $from, $to; }
+sub workers { return scalar(() = log_text($node, $_[0]) =~ /starting background worker process "pipeann retraining"/g); }
+sub log_end { return length log_text($node); }
+
+# Rows of the former kind and of the other one, nearest first.
+sub right_answers
+{
+	my ($session, $table, $what) = @_;
+	my @wrong;
+
+	for my $i (1, 777, $ROWS - 5, $ROWS + 3, $ROWS + $OTHERS)
+	{
+		my $query = $session->row("SELECT v FROM $table WHERE id = $i");
+		my @got = answer($session, $table, $query, 10);
+		push @wrong, "$i: @got" unless same_answer(\@got, [ exact_answer($session, $table, $query, 10) ]);
+	}
+	is(scalar @wrong, 0, "$what: the right answers") or diag $wrong[0];
+	is($session->ask("SELECT pipeann_check('${table}_v', true)")->{error}, undef, "$what: the index is sound");
+	return;
+}
+
+$node->safe_psql('postgres', "CREATE TABLE source (id int, v vector(8)); INSERT INTO source " . rows_of(1, $ROWS, 0) . "; INSERT INTO source " . rows_of($ROWS + 1, $ROWS + $OTHERS, 20000));
+
+sub make_items
+{
+	my ($table) = @_;
+	return "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(8)); INSERT INTO $table SELECT * FROM source WHERE id <= $ROWS; "
+	  . "CREATE INDEX ${table}_v ON $table $INDEX";
+}
+
+my $others = "SELECT * FROM source WHERE id > $ROWS";
+my $session = session($node, settings => "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END", timeout => 300);
+
+# A worker does it, also when the insert is rolled back in the end.
+$node->safe_psql('postgres', make_items('items'));
+my $from = log_end();
+$session->rows("BEGIN; INSERT INTO items $others");
+ok(eval { wait_until('a worker', sub { info($session, 'items_v', 'generation') == 1 }, 120) }, 'the index has new codes while the transaction goes on');
+cmp_ok(workers($from), '>=', 1, 'a background worker made them');
+$session->rows('ROLLBACK');
+$session->rows("INSERT INTO items $others");
+right_answers($session, 'items', 'by a worker');
+unlike(log_text($node, $from), qr/ERROR/, 'no error');
+
+# Nobody else sees the table, or can lock it: the insert does it.
+$from = log_end();
+$session->rows('BEGIN; ' . make_items('own') . "; INSERT INTO own $others");
+is(info($session, 'own_v', 'generation'), 1, 'a table of the same transaction: the insert made new codes');
+$session->rows('COMMIT');
+is(workers($from), 0, 'a table of the same transaction: no worker');
+right_answers($session, 'own', 'a table of the same transaction');
+
+$session->rows(make_items('items'));
+$from = log_end();
+$session->rows("BEGIN; LOCK TABLE items IN SHARE ROW EXCLUSIVE MODE; INSERT INTO items $others");
+is(info($session, 'items_v', 'generation'), 1, 'a locked table: the insert made new codes');
+$session->rows('COMMIT');
+is(workers($from), 0, 'a locked table: no worker');
+
+# A worker that cannot have its lock gives up.
+$session->rows(make_items('items'));
+my $other = session($node, timeout => 300);
+$other->rows('BEGIN; SELECT count(*) FROM items');
+my $waiting = session($node, timeout => 300);
+$waiting->send('LOCK TABLE items IN ACCESS EXCLUSIVE MODE NOWAIT; SELECT 1');
+$waiting->receive;
+$waiting->rows('BEGIN');
+$session->rows("BEGIN; INSERT INTO items SELECT * FROM source WHERE id BETWEEN $ROWS + 1 AND $ROWS + 10");
+$waiting->send('LOCK TABLE items IN SHARE MODE');
+$from = log_end();
+$session->rows("INSERT INTO items SELECT * FROM source WHERE id > $ROWS + 10");
+ok(eval { wait_until('the worker to give up', sub { log_text($node, $from) =~ /background worker "pipeann retraining" \(PID \d+\) exited with exit code 0/ }, 60) }, 'a worker that would wait for a lock gives up');
+$session->rows('COMMIT');
+is($waiting->receive->{error}, undef, 'who waited gets its lock');
+$waiting->rows('COMMIT');
+$other->rows('COMMIT');
+
+# The table goes at the same moment.
+for my $try (1 .. 2)
+{
+	my $writer = session($node, timeout => 300);
+	my $error;
+
+	$writer->rows(make_items('items'));
+	$writer->rows("INSERT INTO items $others");
+	select undef, undef, undef, rand 0.3;
+	$error = $writer->ask('DROP TABLE items')->{error};
+	is($error, undef, "try $try: the table is dropped while a worker may be at it");
+	$writer->close;
+}
+
+# A worker that is killed costs a restart, as any backend, and the next one does it.
+$session->rows(make_items('items'));
+my $writer = session($node, timeout => 300);
+$writer->send("INSERT INTO items $others");
+my $pid;
+eval { wait_until('a worker', sub { $pid = $session->row(q(SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE backend_type = 'pipeann retraining')) }, 60) };
+SKIP: {
+	skip 'the worker was too quick', 1 unless $pid;
+	kill 'KILL', $pid;
+	ok(1, 'a worker is killed');
+}
+$writer->receive;
+$writer->close;
+$session->close;
+$other->close;
+$waiting->close;
+wait_until('the server', sub { is_up($node) });
+$session = session($node, settings => "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END", timeout => 300);
+$session->rows("INSERT INTO items SELECT s.* FROM ($others) s WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = s.id)");
+$session->rows('INSERT INTO items ' . rows_of($ROWS + $OTHERS + 1, $ROWS + $OTHERS + 600, 20000));
+ok(eval { wait_until('a worker', sub { info($session, 'items_v', 'generation') == 1 }, 120) }, 'after a crash: the index has new codes');
+right_answers($session, 'items', 'after a crash');
+$session->close;
+
+# No place for a worker: the insert does it.
+$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$node->restart;
+$session = session($node, settings => "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END", timeout => 300);
+$session->rows(make_items('items'));
+$session->rows("INSERT INTO items $others");
+is(info($session, 'items_v', 'generation'), 1, 'no place for a worker: the insert made new codes');
+right_answers($session, 'items', 'no place for a worker');
+$session->close;
+$node->stop;
+done_testing();
