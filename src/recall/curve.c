@@ -162,7 +162,9 @@ AskAll(PipeannIndexView *view, PipeannAsked *asked, int n, int k, Tallies *talli
 	m.source = PipeannCopySource(view, &counters);
 	m.context = AllocSetContextCreate(CurrentMemoryContext, "pipeann query",
 									  ALLOCSET_DEFAULT_SIZES);
-	PipeannAnswerExactly(view, asked, n, m.ks[1]);
+	for (int i = 0; i < n; i++)
+		asked[i].k = m.ks[asked[i].number % PART == 0];
+	PipeannAnswerExactly(view, asked, n);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

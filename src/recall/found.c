@@ -1,6 +1,6 @@
 /*
  * found.c
- *		Exact answers, and what of them a search finds.
+ *		What of the exact answers a search finds.
  */
 #include "postgres.h"
 
@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "distance/sparse.h"
-#include "io/io.h"
 #include "recall/recall.h"
 
 /* What searches that are compared with exact answers call back with. */
@@ -190,106 +189,4 @@ PipeannFoundBy(const PipeannSearch *search, const PipeannAsked *asked, int k)
 {
 	k = Min(k, asked->n);
 	return k == 0 ? 0 : Min(PipeannSearchWithin(search, Farthest(asked, k)), k);
-}
-
-/* ---------- exact answers ---------- */
-
-/* Answers in the making. */
-typedef struct Exact
-{
-	PipeannIndexView *view;
-	PipeannAsked *asked;
-	int			n;
-	int			k;
-	const void **queries;		/* [n] of the kernels that are used */
-	float	   *x;				/* a node's vector */
-} Exact;
-
-static void
-Insert(PipeannAsked *asked, int k, float dist)
-{
-	int			at = asked->n;
-
-	if (at == k && !(dist < asked->nearest[at - 1]))
-		return;
-	if (at == k)
-		at--;
-	else
-		asked->n++;
-	for (; at > 0 && asked->nearest[at - 1] > dist; at--)
-		asked->nearest[at] = asked->nearest[at - 1];
-	asked->nearest[at] = dist;
-}
-
-/* The form in which vectors are compared: floats, unless they are bits or sparse. */
-static PipeannStorage
-FormOf(const PipeannLayout *l)
-{
-	if (l->storage == PIPEANN_BITS)
-		return PIPEANN_BITS;
-	return PipeannIsSparse(l->storage) ? PIPEANN_SPARSE1000 : PIPEANN_FLOAT4;
-}
-
-/* A node's vector in that form, once for all queries. NULL if it is gone. */
-static const void *
-VectorOf(const Exact *exact, uint32 id, const PipeannSlot *slot)
-{
-	const PipeannLayout *l = &exact->view->meta.layout;
-	PipeannStorage form = FormOf(l);
-
-	if (l->storage == form && !(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		return PipeannSlotVector(l, slot);
-	if (!(slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim,
-							exact->x);
-	else if (!PipeannChainVector(exact->view, id, slot, exact->x))
-		return NULL;
-	return PipeannQueryFor(form, exact->x, l->dim, NULL);
-}
-
-static void
-Compare(uint32 page, const char *nodes, void *arg)
-{
-	Exact	   *exact = arg;
-	const PipeannLayout *l = &exact->view->meta.layout;
-	PipeannStorage form = FormOf(l);
-
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-	{
-		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
-		uint32		id = page * l->slots_per_page + i;
-		const void *x;
-
-		if (!PipeannSlotIsLive(slot) || (x = VectorOf(exact, id, slot)) == NULL)
-			continue;
-		for (int q = 0; q < exact->n; q++)
-			if (exact->asked[q].own != id)
-				Insert(&exact->asked[q], exact->k,
-					   PipeannExactDistance(l, exact->queries[q], x, form,
-											slot->aux));
-	}
-}
-
-/* Find the k true nearest neighbours of n queries, in one pass over all nodes. */
-void
-PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked, int n, int k)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannViewSource(view, &counters);
-	Exact		exact = {.view = view,.asked = asked,.n = n,.k = k};
-
-	exact.queries = palloc(mul_size(Max(n, 1), sizeof(void *)));
-	exact.x = PipeannArray(float, PipeannFloats(l->storage, l->dim));
-	for (int i = 0; i < n; i++)
-	{
-		exact.queries[i] = PipeannQueryFor(FormOf(l), asked[i].query, l->dim,
-										   l->storage != PIPEANN_BITS ? NULL :
-										   PipeannArray(float, l->dim));
-		asked[i].nearest = PipeannArray(float, k);
-		asked[i].n = 0;
-	}
-	if (n > 0)
-		PipeannVisitPages(source, PipeannViewPages(view), Compare, &exact);
-	PipeannSourceClose(source);
 }

@@ -19,7 +19,8 @@ typedef struct PipeannAsked
 	uint32		own;			/* the node that it is the vector of, which does not
 								 * count, or INVALID_ID */
 	int			number;			/* among all queries of a curve */
-	int			n;				/* true neighbours, up to as many as were wanted */
+	int			k;				/* neighbours that are wanted */
+	int			n;				/* true ones that there are */
 	float	   *nearest;		/* their order keys, sorted */
 } PipeannAsked;
 
@@ -29,8 +30,6 @@ extern double pipeann_target_recall;	/* setting */
 
 /* found.c */
 extern PipeannSearchParams PipeannParamsOf(int list, bool strict);
-extern void PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked,
-								 int n, int k);
 extern int	PipeannFind(PipeannIndexView *view, PipeannPageSource *source,
 						   const PipeannSearchParams *params,
 						   const PipeannAsked *asked, int k,
@@ -42,6 +41,10 @@ extern PipeannSearch *PipeannBeginGrowing(PipeannIndexView *view,
 										  const PipeannAsked *asked, int list);
 extern int	PipeannFoundOf(const PipeannAsked *asked,
 						   const PipeannResult *nearest, int n, int k);
+
+/* exact.c */
+extern void PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked,
+								 int n);
 
 /* source.c */
 extern PipeannPageSource *PipeannCopySource(const PipeannIndexView *view,

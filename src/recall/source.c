@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "base/id_set.h"
+#include "storage/bufmgr.h"
 #include "recall/recall.h"
 
 #define FIRST_COPIES 256
@@ -28,6 +29,24 @@ typedef struct CopySource
 	uint32		last_coming;	/* source.in_flight of so many */
 } CopySource;
 
+/*
+ * Copy so many bytes of a page of one block from an offset on. No checksum is computed: the
+ * search for exact answers, a moment ago, has come by every page.
+ */
+static void
+CopyPart(const PipeannIndexView *view, uint32 page, Size offset, Size bytes, char *nodes)
+{
+	BlockNumber blkno = PipeannViewBlock(view, page);
+	Buffer		buffer = ReadBuffer(view->index, blkno);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (PipeannPageIsKind((char *) BufferGetPage(buffer), PIPEANN_GRAPH))
+		memcpy(nodes + offset, PipeannPagePayload(BufferGetPage(buffer)) + offset, bytes);
+	else
+		memset(nodes + offset, 0, bytes);
+	UnlockReleaseBuffer(buffer);
+}
+
 /* Copy a page, or one of its slots, to a frame. */
 static void
 Load(PipeannPageSource *source, PipeannFrame *frame, int slot)
@@ -37,11 +56,15 @@ Load(PipeannPageSource *source, PipeannFrame *frame, int slot)
 	char	   *nodes = unconstify(char *, frame->nodes);
 
 	frame->slot = slot;
-	if (slot != PIPEANN_ALL_SLOTS)
-		PipeannSlotCopy(view, frame->page * l->slots_per_page + slot,
-						(PipeannSlot *) (nodes + (Size) slot * l->slot_size));
-	else if (!PipeannGraphPageCopy(view, frame->page, nodes))
-		memset(nodes, 0, (Size) l->node_pages * PIPEANN_PAYLOAD);
+	if (l->node_pages > 1)
+	{
+		if (!PipeannGraphPageCopy(view, frame->page, nodes))
+			memset(nodes, 0, (Size) l->node_pages * PIPEANN_PAYLOAD);
+	}
+	else if (slot == PIPEANN_ALL_SLOTS)
+		CopyPart(view, frame->page, 0, PIPEANN_PAYLOAD, nodes);
+	else
+		CopyPart(view, frame->page, (Size) slot * l->slot_size, l->slot_size, nodes);
 }
 
 /* The frame of a page. */

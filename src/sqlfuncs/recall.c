@@ -75,7 +75,7 @@ Nearest(RecallState *state, const PipeannAsked *asked, int k, int least_ef,
 static void
 CompareAll(RecallState *state)
 {
-	PipeannAnswerExactly(&state->view, state->asked, state->nasked, state->k);
+	PipeannAnswerExactly(&state->view, state->asked, state->nasked);
 	PIPEANN_PAUSE("recall-truth");
 	for (int i = 0; i < state->nasked; i++)
 	{
@@ -114,6 +114,7 @@ Next(RecallState *state)
 									   sizeof(float)));
 	asked->own = PIPEANN_INVALID_ID;
 	asked->number = state->nasked;
+	asked->k = state->k;
 	return asked;
 }
 
