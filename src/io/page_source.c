@@ -533,11 +533,29 @@ BlockBit(int block)
 	return UINT64CONST(1) << Min(block, 63);
 }
 
+/*
+ * Where pages were seen of indexes that have no table, as they are too small for codes: their
+ * searches come by every page each time. Two pages may have one place: a buffer is
+ * believed only if it has the block.
+ */
+#define OWN_SEEN 4096
+
+static pg_atomic_uint32 own_seen[OWN_SEEN];
+
 static inline pg_atomic_uint32 *
 LastSeen(Source *source, uint32 page)
 {
 	return source->uses.table == NULL ? NULL :
 		PipeannPageLastSeen(source->uses.table, page);
+}
+
+static inline pg_atomic_uint32 *
+LastSeenOrOwn(Source *source, uint32 page)
+{
+	pg_atomic_uint32 *seen = LastSeen(source, page);
+
+	return seen != NULL ? seen :
+		&own_seen[(RelationGetRelid(source->index) * UINT32_C(0x9E3779B1) + page) % OWN_SEEN];
 }
 
 static inline char *
@@ -584,8 +602,8 @@ VerifyResident(Source *source, const Resident *resident, char *page,
 
 /*
  * Copy a block from shared_buffers; of a page that is one block only the given
- * slot, unless the block has to be verified first. A search finds the same in
- * both cases. No lock is held while the block is verified. PostgreSQL's
+ * slot, or all of them, unless the block has to be verified first. A search finds the
+ * same in both cases. No lock is held while the block is verified. PostgreSQL's
  * checksum of a page in shared_buffers is not up to date, ours is.
  */
 static bool
@@ -593,14 +611,14 @@ CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
 {
 	const PipeannLayout *l = source->layout;
 	bool		some = slot != PIPEANN_ALL_SLOTS && l->node_pages == 1;
+	Size		length = l->node_pages > 1 ? 0 :
+		(some ? 1 : l->slots_per_page) * l->slot_size;
 	Resident	resident;
 
-	resident.seen = block > 0 ? NULL : LastSeen(source, frame->frame.page);
+	resident.seen = block > 0 ? NULL : LastSeenOrOwn(source, frame->frame.page);
 	if (!CopyResident(source->index, frame->blkno + block, &resident,
-					  some ? PIPEANN_CONTENTS_OFFSET +
-					  (Size) slot * l->slot_size : 0,
-					  some ? l->slot_size : 0,
-					  FrameBlock(frame, block)))
+					  PIPEANN_CONTENTS_OFFSET + (some ? (Size) slot * l->slot_size : 0),
+					  length, FrameBlock(frame, block)))
 		return false;
 	VerifyResident(source, &resident, FrameBlock(frame, block),
 				   frame->blkno + block);

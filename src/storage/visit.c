@@ -6,13 +6,17 @@
 
 #define READ_AHEAD 32
 
-/* Visit the first n graph pages in order, reading ahead. */
+/*
+ * Visit the first n graph pages in order, reading ahead. Pages in memory are copied each just
+ * before it is visited, so that the copy is in the processor's nearest cache.
+ */
 void
 PipeannVisitPages(PipeannPageSource *source, uint32 n, PipeannVisit visit,
 				  void *arg)
 {
 	PipeannFrame *frames[READ_AHEAD];
-	uint32		depth = Min(READ_AHEAD, source->max_in_flight);
+	uint32		most = Min(READ_AHEAD, source->max_in_flight);
+	uint32		depth = most;
 	uint32		next = 0;
 
 	for (uint32 page = 0; page < n; page++)
@@ -27,6 +31,7 @@ PipeannVisitPages(PipeannPageSource *source, uint32 n, PipeannVisit visit,
 		frame = frames[page % READ_AHEAD];
 		while (frame->state != PIPEANN_FRAME_READY)
 			(void) source->next(source, true);
+		depth = frame->hit ? 1 : most;
 		visit(page, frame->nodes, arg);
 		source->release(source, frame);
 	}
