@@ -93,6 +93,13 @@ class Group:
         cached = stat["file"] if self.version == 2 else stat["cache"]
         return max(0, usage - (cached - stat.get("shmem", 0)))
 
+    def peak(self):
+        """The most memory that it has had, files in the page cache included; None where the kernel does not tell."""
+        try:
+            return int(read_words(self.file("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"))[0])
+        except OSError:
+            return None
+
     def remove(self):
         """Removes the group; processes that have just ended may keep it for a moment."""
         for _ in range(50):

@@ -263,6 +263,7 @@ run_bench() {
 			--shards 1,2 --out "$RESULTS/shards" &&
 		bench/run replica --datasets fashion --rows 10000 --queries 50 \
 			--seconds 1 --clients 2 --out "$RESULTS/replica" &&
+		bench/run limit --rows 10000 --queries 50 --out "$RESULTS/limit" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

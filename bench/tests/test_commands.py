@@ -56,6 +56,18 @@ class Shards(unittest.TestCase):
             self.assertLess(self.found["together", 2, ef]["nodes_explored"], self.found["apart", 2, ef]["nodes_explored"])
 
 
+@unittest.skipUnless(left.there("limit"), "no results of bench/run limit")
+class Limit(unittest.TestCase):
+    def test_the_server_keeps_to_the_sum_that_is_told(self):
+        rows = left.store_of("limit").limit.rows
+        if not rows:
+            self.skipTest("no control group can be made here")
+        for row in rows:
+            self.assertEqual((row["killed"], row["failures"]), (0, []))
+            self.assertGreaterEqual(row["recall"], 0.95)
+            self.assertLessEqual(row["peak_bytes"] or 0, row["limit_bytes"])
+
+
 @unittest.skipUnless(left.there("replica"), "no results of bench/run replica")
 class Replica(unittest.TestCase):
     def setUp(self):
