@@ -3,22 +3,42 @@
 bench/run targets [--datasets NAME,...] [--rows N] [--targets R,...] [--out FOLDER]
 
 The curve is the one that the build measures with its own rows; with --calibrate half of the queries measure it,
-and the other half are asked. Beside the targets stands the default, ef_search = 100.
+and the other half are asked. Beside the targets stands the default, ef_search = 100. Rows are some of the set, by chance, and
+queries others: its first rows need not be like the rest (words stand by how common they are).
 """
 import copy
+import os
+
+import numpy as np
 
 import command
+import datasets
 import lab as labs
 import systems
+from progress import Meter
 
 PLACES = ("memory", "disk")
 DEFAULT = 0             # no target: ef_search
+SEED = 33
 
 
 def aiming():
     system = copy.copy(systems.ALL["pipeann"])
     system.parameter = "pipeann.target_recall"
+    system.values = [DEFAULT]
     return system
+
+
+def prepared(name, options, store):
+    """Some rows of a set, and others as queries."""
+    whole = datasets.load(name, options.cache, None, 1, metric=options.metric)
+    rows = min(options.rows, len(whole.base) - options.queries)
+    order = np.random.default_rng(SEED).permutation(len(whole.base))[:rows + options.queries]
+    data = datasets.Dataset(name, whole.title, whole.metric, whole.base[order[options.queries:]],
+                            whole.base[order[:options.queries]], os.path.join(whole.folder, f"by-chance-{options.queries}"))
+    data.compute_truth(Meter(f"exact answers of {name}", "rows"))
+    store.entry(data)
+    return data
 
 
 def calibrate(lab, system, queries):
@@ -71,8 +91,8 @@ def main():
     options.add_argument("--calibrate", action="store_true", help="measure the curve with half of the queries")
     options = options.parse_args()
     server, store = command.begin(options)
-    for data in command.prepared(options, store):
-        measure(data, options, server, store)
+    for name in options.datasets:
+        measure(prepared(name, options, store), options, server, store)
     store.finish()
     server.stop()
 
