@@ -394,6 +394,31 @@ PipeannCacheForBuild(bool begins)
 	builds = begins;
 }
 
+/* Copies of its own that the backend does not use go, but for one. */
+static void
+DropUnusedCopies(const PipeannAttachment *but)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &attachments)
+	{
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
+														node, iter.cur);
+
+		if (attachment != but && attachment->entry == NULL &&
+			attachment->refs == 0)
+			DropAttachment(attachment);
+	}
+}
+
+/* After a VACUUM, which may have had more than a session may keep. */
+void
+PipeannCacheLetGo(void)
+{
+	if (OwnCopies() > PIPEANN_MOST_OF_OWN)
+		DropUnusedCopies(NULL);
+}
+
 /*
  * Many backends with copies of a large index would take all of the server's memory.
  * Copies not in use go first. VACUUM and builds, which few backends run, and temporary
@@ -402,20 +427,11 @@ PipeannCacheForBuild(bool begins)
 static void
 LimitOwnCopies(const PipeannAttachment *attachment, Size size)
 {
-	dlist_mutable_iter iter;
-
 	if (attachment->key.backend >= 0 || builds ||
 		(MyProc->statusFlags & PROC_IN_VACUUM) != 0 ||
 		OwnCopies() + size <= PIPEANN_MOST_OF_OWN)
 		return;
-	dlist_foreach_modify(iter, &attachments)
-	{
-		PipeannAttachment *other = dlist_container(PipeannAttachment, node,
-												   iter.cur);
-
-		if (other != attachment && other->entry == NULL && other->refs == 0)
-			DropAttachment(other);
-	}
+	DropUnusedCopies(attachment);
 	if (OwnCopies() + size <= PIPEANN_MOST_OF_OWN)
 		return;
 	ereport(ERROR,
@@ -1041,8 +1057,8 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 /*
  * Returns the cache of an index that has codes, up to date with meta. Loads it
  * if need be, or waits, interruptibly, for another backend that is loading it.
- * Without room in shared memory the cache is a private copy; a backend reports
- * its first such copy at LOG level. The cache is released by
+ * Without room in shared memory the cache is a private copy, or an error where that
+ * would be too large (LimitOwnCopies()); the log says so once an hour. The cache is released by
  * PipeannCacheRelease(), or when context is reset or deleted.
  *
  * A cache that could not grow serves the scans that have it already. A new scan

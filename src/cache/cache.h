@@ -96,6 +96,7 @@ extern PipeannCache *PipeannCachePeek(Relation index,
 									  const PipeannMeta *meta,
 									  MemoryContext context);
 extern void PipeannCacheForBuild(bool begins);
+extern void PipeannCacheLetGo(void);
 extern bool PipeannCacheIsCheap(const PipeannCache *cache);
 extern bool PipeannCacheFits(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheRelease(PipeannCache *cache);

@@ -1022,6 +1022,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 		}
 	}
 	RenewCurve(info->index);
+	PipeannCacheLetGo();
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

@@ -214,6 +214,7 @@ sub test_limited
 	my ($wanted) = $hint =~ /HINT:  Set "pipeann.shared_memory", which is 1 MB, to (\d+) MB or more, and restart the server/;
 	$session->rows('DELETE FROM large WHERE id = 11');
 	is($session->ask('VACUUM (INDEX_CLEANUP ON) large')->{error}, undef, 'limited: VACUUM has one');
+	is_deeply([ $session->rows("SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'pipeann cache' AND total_bytes > 900000") ], [ '0' ], 'limited: and keeps none');
 	is($session->ask('CREATE INDEX CONCURRENTLY large_w ON large USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 196)')->{error}, undef,
 		'limited: so has a build beside others');
 	$session->rows('DROP INDEX large_w');
