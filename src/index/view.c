@@ -70,7 +70,10 @@ PipeannLetInsertsIn(Relation index, bool cancellable)
 
 /* The view of an index: metapage, extent map and cache. */
 
-/* Once in a backend: whether the extension's SQL is of this library's version. */
+/*
+ * Once in a backend: whether the extension's SQL is of this library's version. Workers of
+ * autovacuum, which come by the minute, do not say it.
+ */
 static void
 CheckVersion(void)
 {
@@ -80,7 +83,7 @@ CheckVersion(void)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	if (checked || IsParallelWorker())
+	if (checked || IsParallelWorker() || MyBackendType == B_AUTOVAC_WORKER)
 		return;
 	extensions = table_open(ExtensionRelationId, AccessShareLock);
 	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber,
