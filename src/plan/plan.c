@@ -1113,7 +1113,8 @@ static void
 Start(QueryDesc *query, int flags)
 {
 	former_start(query, flags);
-	if (pipeann_target_recall > 0)
+	/* a library behind may not have made a tree of states */
+	if (pipeann_target_recall > 0 && query->planstate != NULL)
 		(void) PipeannTellLimit(query->planstate, NULL);
 }
 
