@@ -14,9 +14,10 @@ find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 NEWER_VERSIONS=${NEWER_VERSIONS:-17 18}
 SUITES="trixie forky sid"
 LIBPQ=$("$PG_CONFIG" --includedir)
+VERSION=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" pipeann.control)
 FLAGS=(-isystem "$LIBPQ" -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 	-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla
-	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE -DPIPEANN_VERSION='"1.0"' -Isrc -Iservers -I.)
+	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE "-DPIPEANN_VERSION=\"$VERSION\"" -Isrc -Iservers -I.)
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# upgrade-test.sh
-#	Runs pg_upgrade of a cluster with indexes to a newer PostgreSQL, in a folder
+# upgrade-test.sh [VERSION]
+#	Runs pg_upgrade of a cluster with indexes to a newer PostgreSQL (18), in a folder
 #	that holds a Debian of that version, which debootstrap makes (root and
 #	network) and the cache keeps. The installed server's programs are copied there as
 #	they are, with the libraries that the newer Debian no longer has. Prints TAP.
@@ -11,8 +11,11 @@ set -euo pipefail
 cd "$ROOT"
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 
-SUITE=trixie
-NEW=17
+NEW=${1:-18}
+case $NEW in
+17) SUITE=trixie ;;
+*) SUITE=forky ;;
+esac
 NEW_BIN=/usr/lib/postgresql/$NEW/bin
 OLD=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
 OLD_BIN=$("$PG_CONFIG" --bindir)
