@@ -123,11 +123,12 @@ def measure(data, options, server, store, group):
         failures, recalls = all_at_once(lab, system, options.sessions)
     except (psycopg2.Error, RuntimeError) as error:
         failures = [str(error).strip().split("\n")[0]]
-    ends = killed(lab)
-    store.limit.add(dataset=data.name, rows=len(data.base), limit_bytes=limit, peak_bytes=group.peak(), killed=ends,
+    ends, peak = killed(lab), group.peak()
+    used = f", at most {figures.megabytes(peak)} used with the page cache" if peak else ""
+    store.limit.add(dataset=data.name, rows=len(data.base), limit_bytes=limit, peak_bytes=peak, killed=ends,
                     failures=failures, recall=min(recalls, default=0))
-    print(f"{data.name}: {figures.megabytes(limit)} for the server, at most {figures.megabytes(group.peak())} used with"
-          f" the page cache, {ends} processes killed, recall@{labs.K} {min(recalls, default=0):.4f}", flush=True)
+    print(f"{data.name}: {figures.megabytes(limit)} for the server{used}, {ends} processes killed,"
+          f" recall@{labs.K} {min(recalls, default=0):.4f}", flush=True)
     for failure in failures:
         print(f"    {failure}", flush=True)
     return ends == 0 and not failures

@@ -118,8 +118,10 @@ StartSamples(Retraining *r)
 	const PipeannLayout *l = &meta->layout;
 	PipeannVectors *v = &r->entries.vectors;
 	Size		stride = PipeannVectorBytes(l->storage, l->dim);
+	/* of bits and sparse vectors fixed point takes most of it */
+	Size		fixed = PipeannTypes[l->type].one_storage ? l->dim * sizeof(int16) : 0;
 	Size		fit = (Size) maintenance_work_mem * 1024 /
-		(2 * stride + ENTRY_MEMORY);
+		(2 * stride + fixed + ENTRY_MEMORY);
 
 	r->taken_of = Max(meta->nodes, 1);
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
