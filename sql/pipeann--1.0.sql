@@ -53,6 +53,10 @@ CREATE FUNCTION @extschema@.pipeann_type_sparsevec()
 	RETURNS pg_catalog.int4
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION @extschema@.pipeann_type_sparsevec_l1()
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- And that of filter columns: their options.
 
 CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
@@ -92,8 +96,7 @@ BEGIN
 			['hamming', '<~>', 'Hamming distance'],
 			['jaccard', '<%>', 'Jaccard distance']]
 		LOOP
-			CONTINUE WHEN (type_name OPERATOR(pg_catalog.=) 'sparsevec' AND class[1] OPERATOR(pg_catalog.=) 'l1')
-				OR pg_catalog.to_regoperator(
+			CONTINUE WHEN pg_catalog.to_regoperator(
 				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL
 				OR pg_catalog.format('%s_%s_ops', type_name, class[1])::pg_catalog.name
 					OPERATOR(pg_catalog.=) ANY (present);
@@ -106,7 +109,9 @@ BEGIN
 				COMMENT ON OPERATOR CLASS @extschema@.%1$s_%2$s_ops USING pipeann IS %7$L$class$,
 				type_name, class[1], type, vector_schema, class[2],
 				CASE WHEN type_name OPERATOR(pg_catalog.<>) 'vector' THEN
-					pg_catalog.format(', FUNCTION 3 @extschema@.pipeann_type_%s()', type_name) END,
+					pg_catalog.format(', FUNCTION 3 @extschema@.pipeann_type_%s()',
+						pg_catalog.concat(type_name, CASE WHEN type_name OPERATOR(pg_catalog.=) 'sparsevec'
+							AND class[1] OPERATOR(pg_catalog.=) 'l1' THEN '_l1' END)) END,
 				pg_catalog.concat(class[3], ', ', class[2]));
 		END LOOP;
 

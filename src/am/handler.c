@@ -635,10 +635,10 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
 	e.returned = Min(Max(table->rows, 1), e.matching);
-	e.sparse = PipeannTypeByProc(get_opfamily_proc(path->indexinfo->opfamily[column],
-												   path->indexinfo->opcintype[column],
-												   path->indexinfo->opcintype[column],
-												   PIPEANN_TYPE_PROC)) == PIPEANN_SPARSEVEC;
+	e.sparse = PipeannIsOfSparse(PipeannTypeByProc(get_opfamily_proc(path->indexinfo->opfamily[column],
+																	 path->indexinfo->opcintype[column],
+																	 path->indexinfo->opcintype[column],
+																	 PIPEANN_TYPE_PROC)));
 	e.wanted = PipeannWantedRows(root, e.returned);
 	e.list = ListOf(path->indexinfo->indexoid, e.wanted);
 	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
@@ -724,6 +724,7 @@ PG_FUNCTION_INFO_V1(pipeann_metric_jaccard);
 PG_FUNCTION_INFO_V1(pipeann_type_halfvec);
 PG_FUNCTION_INFO_V1(pipeann_type_bit);
 PG_FUNCTION_INFO_V1(pipeann_type_sparsevec);
+PG_FUNCTION_INFO_V1(pipeann_type_sparsevec_l1);
 
 void
 _PG_init(void)
@@ -796,6 +797,12 @@ Datum
 pipeann_type_sparsevec(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(PIPEANN_SPARSEVEC);
+}
+
+Datum
+pipeann_type_sparsevec_l1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(PIPEANN_SPARSEVEC_L1);
 }
 
 static char *

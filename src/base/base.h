@@ -138,10 +138,11 @@ typedef enum PipeannMetric
 	PIPEANN_COSINE = 3,			/* cosine distance */
 	PIPEANN_L1 = 4,				/* Manhattan distance */
 	PIPEANN_HAMMING = 5,
-	PIPEANN_JACCARD = 6
+	PIPEANN_JACCARD = 6,
+	PIPEANN_SPARSE_L1 = 7		/* Manhattan distance of sparse vectors (distance/sparse.h) */
 } PipeannMetric;
 
-#define PIPEANN_NUM_METRICS 6
+#define PIPEANN_NUM_METRICS 7
 
 /* The type of the indexed column (index/types.h). On disk: never renumber. */
 typedef enum PipeannType
@@ -149,10 +150,11 @@ typedef enum PipeannType
 	PIPEANN_VECTOR = 0,
 	PIPEANN_HALFVEC = 1,
 	PIPEANN_BIT = 2,
-	PIPEANN_SPARSEVEC = 3
+	PIPEANN_SPARSEVEC = 3,
+	PIPEANN_SPARSEVEC_L1 = 4	/* a sparsevec, by Manhattan distance */
 } PipeannType;
 
-#define PIPEANN_NUM_TYPES 4
+#define PIPEANN_NUM_TYPES 5
 
 /* The storage of a vector's elements. On disk: never renumber. */
 typedef enum PipeannStorage
@@ -167,15 +169,12 @@ typedef enum PipeannStorage
 	PIPEANN_SQ14 = 7,
 	PIPEANN_BITS = 8,			/* an element is 0 or 1; the first is a byte's highest bit */
 	PIPEANN_SPARSE16 = 9,		/* with room for so many elements (distance/sparse.h) */
-	PIPEANN_SPARSE32 = 10,
-	PIPEANN_SPARSE64 = 11,
-	PIPEANN_SPARSE128 = 12,
-	PIPEANN_SPARSE256 = 13,
-	PIPEANN_SPARSE512 = 14,
-	PIPEANN_SPARSE1000 = 15
+	PIPEANN_SPARSE1000 = 15,
+	PIPEANN_ROOTS16 = 16,		/* the same, whose projection is of the elements' roots */
+	PIPEANN_ROOTS1000 = 22
 } PipeannStorage;
 
-#define PIPEANN_NUM_STORAGE 16
+#define PIPEANN_NUM_STORAGE 23
 
 /* The most elements of a sparse vector that are not zero: as pgvector has it, and indexed. */
 #define PIPEANN_MAX_NONZERO 16000
@@ -190,11 +189,12 @@ PipeannIsSparse(PipeannStorage storage)
 	return storage >= PIPEANN_SPARSE16;
 }
 
-/* The most elements that are not zero of a sparse storage. */
+/* The most elements that are not zero of a sparse storage, of which there are so many sizes. */
+#define PIPEANN_SPARSE_SIZES (PIPEANN_ROOTS16 - PIPEANN_SPARSE16)
 static inline int
 PipeannSparseRoom(PipeannStorage storage)
 {
-	return Min(16 << (storage - PIPEANN_SPARSE16), PIPEANN_MAX_INDEXED_NONZERO);
+	return Min(16 << (storage - PIPEANN_SPARSE16) % PIPEANN_SPARSE_SIZES, PIPEANN_MAX_INDEXED_NONZERO);
 }
 
 /* Bits of an element in scalar quantisation, 0 for other storages. */

@@ -30,5 +30,6 @@ const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1] = {
 	[PIPEANN_COSINE] = {"cosine", PIPEANN_COSINE, PIPEANN_COSINE, 2, OneMore},
 	[PIPEANN_L1] = {"l1", PIPEANN_L2, PIPEANN_L2, 1, Same},
 	[PIPEANN_HAMMING] = {"hamming", PIPEANN_L2, PIPEANN_L2, 2, Same},
-	[PIPEANN_JACCARD] = {"jaccard", PIPEANN_L2, PIPEANN_L2, 2, Same}
+	[PIPEANN_JACCARD] = {"jaccard", PIPEANN_L2, PIPEANN_L2, 2, Same},
+	[PIPEANN_SPARSE_L1] = {"l1", PIPEANN_L2, PIPEANN_L2, 2, Same}
 };

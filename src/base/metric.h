@@ -39,11 +39,15 @@ typedef struct PipeannMetricInfo
 
 extern const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1];
 
-/* Whether it is a metric of bits, and of nothing else. */
+/* Whether vectors of the type can be compared by it. */
 static inline bool
-PipeannIsOfBits(PipeannMetric metric)
+PipeannIsMetricOf(PipeannMetric metric, PipeannType type)
 {
-	return metric == PIPEANN_HAMMING || metric == PIPEANN_JACCARD;
+	if (type == PIPEANN_BIT)
+		return metric == PIPEANN_HAMMING || metric == PIPEANN_JACCARD;
+	if (type == PIPEANN_SPARSEVEC_L1)
+		return metric == PIPEANN_SPARSE_L1;
+	return metric <= (type == PIPEANN_SPARSEVEC ? PIPEANN_COSINE : PIPEANN_L1);
 }
 
 /* Whether a number from a catalog or from disk is a metric's. */

@@ -124,7 +124,7 @@ FormOf(Spool *s, const float *x, double norm)
 	bool		as_int8;
 
 	if (PipeannIsSparse(s->source.whole))
-		return PipeannSparseFor(PipeannSparseOf(PipeannSparseBehind(x)).n);
+		return PipeannSparseFor(s->source.whole, PipeannSparseOf(PipeannSparseBehind(x)).n);
 	if (s->source.wanted == s->source.whole)
 		return s->source.whole;
 	negative_zero = PipeannHasNegativeZero(x, s->source.dim);
@@ -326,8 +326,8 @@ SpoolFinish(PipeannTeam *team, Spool *s)
 	PipeannTeamMeet(team);
 	source->n = (uint32) s->stats.rows;
 	if (PipeannIsSparse(source->whole))
-		source->wanted = PipeannLayoutSparse(s->stats.forms, s->stats.rows,
-											 &source->long_bytes);
+		source->wanted = PipeannLayoutSparse(source->whole, s->stats.forms,
+											 s->stats.rows, &source->long_bytes);
 	memcpy(source->fits, s->stats.fits, sizeof(source->fits));
 	source->max_norm = s->stats.max_norm;
 	source->has_values = s->columns.values != NULL;
@@ -641,8 +641,7 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	PipeannLayout wanted = IndexLayout(index);
 	PipeannAttributes *attributes;
 
-	if ((wanted.type == PIPEANN_BIT) != PipeannIsOfBits(wanted.metric) ||
-		(wanted.type == PIPEANN_SPARSEVEC && wanted.metric == PIPEANN_L1))
+	if (!PipeannIsMetricOf(wanted.metric, wanted.type))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("an index on %s cannot be by %s distance",
@@ -939,7 +938,7 @@ pipeannbuildempty(Relation index)
 	Buffer		buffer;
 
 	PipeannCheckColumns(index);
-	MetaInit(meta, index, PipeannIsSparse(storage) ? PIPEANN_SPARSE_UNKNOWN :
+	MetaInit(meta, index, PipeannIsSparse(storage) ? PipeannSparseFor(storage, PIPEANN_SPARSE_UNKNOWN) :
 			 storage != PIPEANN_STORAGE_AUTO ? storage :
 			 PipeannTypes[PipeannIndexType(index)].storage,
 			 PipeannInitialM(options), &no_rows);

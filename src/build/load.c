@@ -300,7 +300,7 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 
 		CHECK_FOR_INTERRUPTS();
 		if (node->form != NULL)
-			PipeannVectorUnpack(node->form, PIPEANN_SPARSE1000, l->dim, s->x);
+			PipeannVectorUnpack(node->form, source->whole, l->dim, s->x);
 		else
 			PipeannVectorUnpack(s->data + i * s->stride, l->storage, l->dim, s->x);
 		row.number = i;

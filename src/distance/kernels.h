@@ -211,6 +211,13 @@ SparseL2_##room(const void *q, const void *v, int dim) \
 } \
 \
 static float \
+SparseL1_##room(const void *q, const void *v, int dim) \
+{ \
+	(void) dim; \
+	return PipeannSparseL1(q, v, room); \
+} \
+\
+static float \
 SparseDot_##room(const void *q, const void *v, int dim) \
 { \
 	(void) dim; \
@@ -221,7 +228,14 @@ static void \
 SparseToFloat_##room(const void *v, int dim, float *x) \
 { \
 	(void) dim; \
-	PipeannSparseProject(v, room, x); \
+	PipeannSparseProject(v, room, false, x); \
+} \
+\
+static void \
+SparseRoots_##room(const void *v, int dim, float *x) \
+{ \
+	(void) dim; \
+	PipeannSparseProject(v, room, true, x); \
 }
 
 SPARSE_KERNELS(16)
@@ -231,25 +245,27 @@ SPARSE_KERNELS(128)
 SPARSE_KERNELS(256)
 SPARSE_KERNELS(512)
 SPARSE_KERNELS(1000)
-#define SPARSE_STORAGES(kernel) \
-	[PIPEANN_SPARSE16] = kernel##_16, [PIPEANN_SPARSE32] = kernel##_32, \
-	[PIPEANN_SPARSE64] = kernel##_64, [PIPEANN_SPARSE128] = kernel##_128, \
-	[PIPEANN_SPARSE256] = kernel##_256, [PIPEANN_SPARSE512] = kernel##_512, \
-	[PIPEANN_SPARSE1000] = kernel##_1000
+#define SPARSE_STORAGES(first, kernel) \
+	[first] = kernel##_16, [(first) + 1] = kernel##_32, \
+	[(first) + 2] = kernel##_64, [(first) + 3] = kernel##_128, \
+	[(first) + 4] = kernel##_256, [(first) + 5] = kernel##_512, \
+	[(first) + 6] = kernel##_1000
+#define SPARSES(kernel) SPARSE_STORAGES(PIPEANN_SPARSE16, kernel)
+#define ROOTS(kernel) SPARSE_STORAGES(PIPEANN_ROOTS16, kernel)
 
 const PipeannKernels SET = {
 	.name = SET_NAME,
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8, L2Sq12, L2Sq13, L2Sq14,
-	BitsDifferent, SPARSE_STORAGES(SparseL2)},
+	BitsDifferent, SPARSES(SparseL2), ROOTS(SparseL1)},
 	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8, DotSq12, DotSq13,
-	DotSq14, BitsCommon, SPARSE_STORAGES(SparseDot)},
+	DotSq14, BitsCommon, SPARSES(SparseDot)},
 	.l1 = {NULL, L1Float4, L1Float2, L1Int8, L1Uint8},
 	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8,
 	L2PairSq12, L2PairSq13, L2PairSq14, BitsDifferent,
-	SPARSE_STORAGES(SparseL2)},
+	SPARSES(SparseL2), ROOTS(SparseL1)},
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8, DotPairUint8,
 	DotPairSq12, DotPairSq13, DotPairSq14, BitsCommon,
-	SPARSE_STORAGES(SparseDot)},
+	SPARSES(SparseDot)},
 	.pq_scan = PqScan,
 	.bit_scan = BitScan,
 	.centroid_l2 = CentroidL2,
@@ -264,7 +280,7 @@ const PipeannKernels SET = {
 	.keep_range = KeepRange,
 	.to_float = {NULL, Float4ToFloat, Float2ToFloat, Int8ToFloat, Uint8ToFloat,
 	Sq12ToFloat, Sq13ToFloat, Sq14ToFloat, BitsToFloat,
-	SPARSE_STORAGES(SparseToFloat)},
+	SPARSES(SparseToFloat), ROOTS(SparseRoots)},
 	.rotate = SqRotate,
 	.quantize = SqQuantize,
 	.to_fixed = ToFixed,

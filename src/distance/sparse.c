@@ -52,6 +52,17 @@ PipeannSparseL2(const void *q, const void *form, int room)
 }
 
 float
+PipeannSparseL1(const void *q, const void *form, int room)
+{
+	PipeannSparse a = PipeannSparseOf(q);
+	PipeannSparse b = PipeannSparseIn(form, room);
+	float		sum = 0;
+
+	EACH_OF_BOTH(a, b, x, y, sum += fabsf(x - y));
+	return sum;
+}
+
+float
 PipeannSparseDot(const void *q, const void *form, int room)
 {
 	PipeannSparse a = PipeannSparseOf(q);
@@ -86,10 +97,10 @@ Mix(uint64 h)
  * x[PIPEANN_SPARSE_DIM] = the projection of a form in so much room: sums of its elements
  * with signs by chance, so that products of two projections are those of the vectors on the
  * average, and as long as the vector is. (It is made of the vector's direction, lest sums
- * overflow.)
+ * overflow.) Of their roots, each with its element's sign, if wanted.
  */
 void
-PipeannSparseProject(const void *form, int room, float *x)
+PipeannSparseProject(const void *form, int room, bool roots, float *x)
 {
 	PipeannSparse v = PipeannSparseIn(form, room);
 	double		norm = 0;
@@ -98,14 +109,16 @@ PipeannSparseProject(const void *form, int room, float *x)
 
 	memset(x, 0, PIPEANN_SPARSE_DIM * sizeof(float));
 	for (int i = 0; i < v.n; i++)
-		norm += (double) v.values[i] * v.values[i];
+		norm += roots ? fabs(v.values[i]) : (double) v.values[i] * v.values[i];
 	if (!(norm > 0))
 		return;
 	norm = sqrt(norm);
 	for (int i = 0; i < v.n; i++)
 	{
 		uint64		h = Mix((uint64) v.indices[i] + 1);
-		float		value = (float) (v.values[i] / norm);
+		double		element = roots ? copysign(sqrt(fabs(v.values[i])), v.values[i]) :
+			v.values[i];
+		float		value = (float) (element / norm);
 
 		for (int k = 0; k < SPREAD; k++, h >>= PLACE_BITS)
 			x[(h >> 1) % PIPEANN_SPARSE_DIM] += h & 1 ? value : -value;

@@ -7,6 +7,11 @@
  * projection of a sparse vector, float[PIPEANN_SPARSE_DIM], as if that were the vector.
  * Distances are computed of the forms.
  *
+ * For Manhattan distance it is a projection of the elements' roots, with their signs: a
+ * squared distance between roots of equal sign, (sqrt a - sqrt b)^2, is at most |a - b|, and
+ * that itself if one of them is zero, as nearly always one is. So the squared L2 of such a
+ * storage is the sum of the differences, and all else is as by L2.
+ *
  * A whole sparse vector in floats (PipeannFloats()) is its projection with its form behind
  * it: so it goes where vectors go.
  */
@@ -64,13 +69,13 @@ PipeannSparseTrim(void *form, Size words)
 	*n = words == 0 ? 0 : Max(Min(*n, (int32) (words - 1) / 2), 0);
 }
 
-/* The storage with the least room for n elements. */
+/* The storage with the least room for n elements, of those up to the one for whole vectors. */
 static inline PipeannStorage
-PipeannSparseFor(int n)
+PipeannSparseFor(PipeannStorage whole, int n)
 {
-	PipeannStorage storage = PIPEANN_SPARSE16;
+	PipeannStorage storage = whole - PIPEANN_SPARSE_SIZES + 1;
 
-	while (storage < PIPEANN_SPARSE1000 && PipeannSparseRoom(storage) < n)
+	while (storage < whole && PipeannSparseRoom(storage) < n)
 		storage++;
 	return storage;
 }
@@ -91,8 +96,10 @@ PipeannFloatsOf(PipeannStorage storage, int dim, const float *x)
 
 /* sparse.c */
 extern float PipeannSparseL2(const void *q, const void *form, int room);
+extern float PipeannSparseL1(const void *q, const void *form, int room);
 extern float PipeannSparseDot(const void *q, const void *form, int room);
-extern void PipeannSparseProject(const void *form, int room, float *x);
+extern void PipeannSparseProject(const void *form, int room, bool roots,
+								 float *x);
 extern void PipeannSparseNormalize(const void *form, void *to);
 extern void PipeannSparseCut(const void *form, PipeannStorage storage, void *to);
 

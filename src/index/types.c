@@ -18,7 +18,8 @@ const PipeannTypeInfo PipeannTypes[PIPEANN_NUM_TYPES] = {
 	[PIPEANN_VECTOR] = {"vector", PIPEANN_FLOAT4, PIPEANN_MAX_DIM},
 	[PIPEANN_HALFVEC] = {"halfvec", PIPEANN_FLOAT2, PIPEANN_MAX_DIM},
 	[PIPEANN_BIT] = {"bit", PIPEANN_BITS, PIPEANN_MAX_BITS, true},
-	[PIPEANN_SPARSEVEC] = {"sparsevec", PIPEANN_SPARSE1000, PIPEANN_MAX_SPARSE_DIM, true}
+	[PIPEANN_SPARSEVEC] = {"sparsevec", PIPEANN_SPARSE1000, PIPEANN_MAX_SPARSE_DIM, true},
+	[PIPEANN_SPARSEVEC_L1] = {"sparsevec", PIPEANN_ROOTS1000, PIPEANN_MAX_SPARSE_DIM, true}
 };
 
 /* A sparsevec, which is followed by nnz indices and as many values. */
@@ -89,7 +90,7 @@ AsFloats(PipeannStorage storage, const void *elements, int dim)
 static void
 CheckDimensions(PipeannType type, const PipeannValue *value, int dim)
 {
-	int			have = type == PIPEANN_BIT || type == PIPEANN_SPARSEVEC ?
+	int			have = type == PIPEANN_BIT || PipeannIsOfSparse(type) ?
 		value->bits : value->dim;
 
 	if (have == dim)
@@ -98,7 +99,7 @@ CheckDimensions(PipeannType type, const PipeannValue *value, int dim)
 			(errcode(ERRCODE_DATA_EXCEPTION),
 			 type == PIPEANN_BIT ?
 			 errmsg("different bit lengths %d and %d", dim, have) :
-			 type == PIPEANN_SPARSEVEC ?
+			 PipeannIsOfSparse(type) ?
 			 errmsg("different sparsevec dimensions %d and %d", dim, have) :
 			 errmsg("expected %d dimensions, not %d", dim, have)));
 }
@@ -124,9 +125,9 @@ BrokenValue(const char *name, int dim)
 
 /* A whole sparse vector (distance/sparse.h). */
 static const float *
-SparseElements(const SparseValue *value)
+SparseElements(PipeannType type, const SparseValue *value)
 {
-	const char *name = PipeannTypes[PIPEANN_SPARSEVEC].name;
+	const char *name = PipeannTypes[type].name;
 	int32	   *form;
 	float	   *x;
 
@@ -139,7 +140,7 @@ SparseElements(const SparseValue *value)
 	form[0] = value->nnz;
 	memcpy(form + 1, value->indices, 2 * sizeof(int32) * value->nnz);
 	CheckFinite(name, PipeannSparseOf(form).values, value->indices, value->nnz);
-	PipeannSparseProject(form, value->nnz, x);
+	PipeannSparseProject(form, value->nnz, type == PIPEANN_SPARSEVEC_L1, x);
 	return x;
 }
 
@@ -158,8 +159,8 @@ PipeannDatumElements(PipeannType type, Datum value, int dim)
 	PipeannValue *vector = (PipeannValue *) PG_DETOAST_DATUM(value);
 	const float *x;
 
-	if (type == PIPEANN_SPARSEVEC)
-		return SparseElements((const SparseValue *) vector);
+	if (PipeannIsOfSparse(type))
+		return SparseElements(type, (const SparseValue *) vector);
 	CheckDimensions(type, vector, dim);
 	if (VARSIZE(vector) < PipeannValueBytes(type, dim))
 		BrokenValue(name, dim);
@@ -174,7 +175,7 @@ PipeannRowElements(PipeannType type, Datum value, int dim)
 {
 	const float *x = PipeannDatumElements(type, value, dim);
 
-	if (type == PIPEANN_SPARSEVEC &&
+	if (PipeannIsOfSparse(type) &&
 		PipeannSparseOf(PipeannSparseBehind(x)).n > PIPEANN_MAX_INDEXED_NONZERO)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -189,7 +190,7 @@ PipeannCheckQuery(Relation index, Datum value)
 {
 	PipeannType type = PipeannIndexType(index);
 
-	if (type == PIPEANN_SPARSEVEC)
+	if (PipeannIsOfSparse(type))
 		CheckDimensions(type, (PipeannValue *) PG_DETOAST_DATUM(value),
 						PipeannIndexDimensions(index));
 }

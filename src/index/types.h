@@ -59,11 +59,17 @@ PipeannStorageOf(PipeannType type, int wanted)
 		(PipeannStorage) wanted;
 }
 
+static inline bool
+PipeannIsOfSparse(PipeannType type)
+{
+	return PipeannIsSparse(PipeannTypes[type].storage);
+}
+
 /* The dimensions of an index's layout, where its column has so many. */
 static inline int
 PipeannLayoutDimensions(PipeannType type, int dim)
 {
-	return type == PIPEANN_SPARSEVEC ? PIPEANN_SPARSE_DIM : dim;
+	return PipeannIsOfSparse(type) ? PIPEANN_SPARSE_DIM : dim;
 }
 
 /* Bytes of a value that is not compressed, nor sparse. */

@@ -29,7 +29,8 @@ PipeannIndexMetric(Relation index)
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("operator class of index \"%s\" has an unknown metric %d",
 						RelationGetRelationName(index), metric)));
-	return metric;
+	return metric == PIPEANN_L1 && PipeannIndexType(index) == PIPEANN_SPARSEVEC_L1 ?
+		PIPEANN_SPARSE_L1 : metric;
 }
 
 /* Euclidean norm. */
@@ -105,7 +106,7 @@ PipeannVectorsInToast(Relation index)
 												PipeannIndexDimensions(index));
 	int			stored;
 
-	if (column == 0 || PipeannIndexType(index) == PIPEANN_SPARSEVEC)
+	if (column == 0 || PipeannIsOfSparse(PipeannIndexType(index)))
 		return false;
 	stored = get_attavgwidth(index->rd_index->indrelid, column);
 	return stored > 0 ? stored < whole / 2 :
@@ -282,7 +283,8 @@ float
 PipeannWholeDistance(const PipeannLayout *l, const float *query, const float *x,
 					 float aux)
 {
-	PipeannStorage form = PipeannIsSparse(l->storage) ? PIPEANN_SPARSE1000 : PIPEANN_FLOAT4;
+	PipeannStorage form = PipeannIsSparse(l->storage) ? PipeannTypes[l->type].storage :
+		PIPEANN_FLOAT4;
 
 	return PipeannExactDistance(l, PipeannQueryFor(form, query, l->dim, NULL),
 								PipeannQueryFor(form, x, l->dim, NULL), form, aux);

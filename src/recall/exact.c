@@ -59,7 +59,7 @@ FormOf(const PipeannLayout *l)
 {
 	if (l->storage == PIPEANN_BITS)
 		return PIPEANN_BITS;
-	return PipeannIsSparse(l->storage) ? PIPEANN_SPARSE1000 : PIPEANN_FLOAT4;
+	return PipeannIsSparse(l->storage) ? PipeannTypes[l->type].storage : PIPEANN_FLOAT4;
 }
 
 /* Make x[dim], which is as long as that, fixed point. Returns half of its squared length. */

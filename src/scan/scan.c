@@ -374,7 +374,7 @@ FlatSize(ExpandedObjectHeader *header)
 	const PipeannLayout *l = &only->view->meta.layout;
 	MemoryContext old;
 
-	if (l->type != PIPEANN_SPARSEVEC)
+	if (!PipeannIsSparse(l->storage))
 		return PipeannValueBytes(l->type, l->dim);
 	if (only->sparse != NULL)
 		return VARSIZE(only->sparse);
@@ -396,7 +396,7 @@ Flatten(ExpandedObjectHeader *header, void *result, Size size)
 	const PipeannLayout *l = &only->view->meta.layout;
 	MemoryContext old = MemoryContextSwitchTo(only->row);
 
-	if (l->type == PIPEANN_SPARSEVEC)
+	if (PipeannIsSparse(l->storage))
 		memcpy(result, only->sparse, size);
 	else
 		PipeannValueSet(l->type, ReadVector(only), l->dim, result);

@@ -992,7 +992,7 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 	x = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 	if (PipeannExactVector(&current->view.meta, slot, x))
 	{
-		if (l->type == PIPEANN_SPARSEVEC)
+		if (PipeannIsSparse(l->storage))
 			return PipeannSparseValue(x, PipeannIndexDimensions(current->view.index));
 		vector = palloc(PipeannValueBytes(l->type, l->dim));
 		PipeannValueSet(l->type, x, l->dim, vector);

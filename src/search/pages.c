@@ -132,17 +132,18 @@ PipeannAddEntryPages(PipeannSearch *search)
 }
 
 /*
- * Of vectors of zeroes and ones: by how many two differ, and how many ones they share.
+ * By a sum that the storage has in place of squared differences; of vectors of zeroes and
+ * ones that is by how many two differ, and Jaccard distance asks how many ones they share.
  * A function of its own leaves the other metrics without work space to set up.
  */
 static __attribute__((noinline)) float
-BitDistance(const PipeannLayout *layout, const void *query, const void *vector,
+SumDistance(const PipeannLayout *layout, const void *query, const void *vector,
 			PipeannStorage storage)
 {
 	float		different = PipeannKernel->l2[storage] (query, vector, layout->dim);
 	float		common;
 
-	if (layout->metric == PIPEANN_HAMMING)
+	if (layout->metric != PIPEANN_JACCARD)
 		return different;
 	common = PipeannKernel->dot[storage] (query, vector, layout->dim);
 	return common > 0 ? different / (different + common) : 1;
@@ -165,7 +166,7 @@ PipeannExactDistance(const PipeannLayout *layout, const void *query,
 		return -PipeannKernel->dot[storage] (query, vector, layout->dim) * aux;
 	if (layout->metric == PIPEANN_L1)
 		return PipeannKernel->l1[storage] (query, vector, layout->dim);
-	return BitDistance(layout, query, vector, storage);
+	return SumDistance(layout, query, vector, storage);
 }
 
 static void

@@ -24,11 +24,7 @@ static const char *const storage_names[] = {
 	[PIPEANN_FLOAT4] = "float4", [PIPEANN_FLOAT2] = "float2",
 	[PIPEANN_INT8] = "int8", [PIPEANN_UINT8] = "uint8",
 	[PIPEANN_SQ12] = "sq12", [PIPEANN_SQ13] = "sq13", [PIPEANN_SQ14] = "sq14",
-	[PIPEANN_BITS] = "bits",
-	[PIPEANN_SPARSE16] = "sparse16", [PIPEANN_SPARSE32] = "sparse32",
-	[PIPEANN_SPARSE64] = "sparse64", [PIPEANN_SPARSE128] = "sparse128",
-	[PIPEANN_SPARSE256] = "sparse256", [PIPEANN_SPARSE512] = "sparse512",
-	[PIPEANN_SPARSE1000] = "sparse1000"
+	[PIPEANN_BITS] = "bits"
 };
 
 static const char *const place_names[] = {
@@ -93,7 +89,9 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int32GetDatum(meta->format);
 	values[n++] = Int32GetDatum(PipeannIndexDimensions(index));
 	values[n++] = CStringGetTextDatum(PipeannMetrics[meta->layout.metric].name);
-	values[n++] = CStringGetTextDatum(storage_names[meta->layout.storage]);
+	values[n++] = CStringGetTextDatum(PipeannIsSparse(meta->layout.storage) ?
+									  psprintf("sparse%d", PipeannSparseRoom(meta->layout.storage)) :
+									  storage_names[meta->layout.storage]);
 	values[n++] = Int32GetDatum(meta->m);
 	values[n++] = Int32GetDatum(meta->ef_construction);
 	values[n++] = Int32GetDatum(meta->layout.pq_bytes);

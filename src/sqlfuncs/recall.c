@@ -186,7 +186,7 @@ CompareElements(const void *a, const void *b)
  * neighbour, if that has any.
  */
 static void
-MixSparse(float *x, const float *near, int n)
+MixSparse(PipeannStorage whole, float *x, const float *near, int n)
 {
 	int32	   *form = PipeannSparseBehind(x);
 	PipeannSparse v = PipeannSparseIn(form, PIPEANN_MAX_INDEXED_NONZERO);
@@ -200,7 +200,7 @@ MixSparse(float *x, const float *near, int n)
 		Size		from = pg_prng_uint64_range(&pg_global_prng_state, 0, n - 1);
 		PipeannSparse other =
 			PipeannSparseOf(PipeannSparseBehind(near + from *
-												PipeannFloats(PIPEANN_SPARSE1000,
+												PipeannFloats(whole,
 															  PIPEANN_SPARSE_DIM)));
 		int			at;
 
@@ -218,7 +218,7 @@ MixSparse(float *x, const float *near, int n)
 		}
 	form[0] = count;
 	memcpy(form + 1 + count, values, count * sizeof(float));
-	PipeannSparseProject(form, count, x);
+	PipeannVectorToFloat(form, whole, PIPEANN_SPARSE_DIM, x);
 }
 
 /*
@@ -246,7 +246,7 @@ MakeQuery(RecallState *state, float *query)
 	if (PipeannIsSparse(l->storage))
 	{
 		if (n > 0)
-			MixSparse(x, near, n);
+			MixSparse(PipeannTypes[l->type].storage, x, near, n);
 		PipeannQueryOf(l, x, query);
 		return true;
 	}

@@ -119,6 +119,7 @@ PipeannBoundsFloor(const PipeannBounds *bounds, float least, float most)
 		case PIPEANN_L2:
 		case PIPEANN_L1:
 		case PIPEANN_HAMMING:
+		case PIPEANN_SPARSE_L1:
 			return value * (1 - worst);
 		case PIPEANN_COSINE:
 		case PIPEANN_JACCARD:

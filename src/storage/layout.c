@@ -6,7 +6,7 @@
 
 #include <float.h>
 
-#include "distance/distance.h"
+#include "distance/sparse.h"
 #include "pq/pq.h"
 
 /* A slot holds at least so many heap TIDs, for versions of one row. */
@@ -184,7 +184,8 @@ PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
 }
 
 /*
- * The storage of so many sparse vectors, of which each would take one of forms[]: with
+ * The storage of so many sparse vectors, of which each would take one of forms[] up to
+ * the one for whole vectors: with
  * room for all but one in MOST_LONG. Those of few rows may not be like those to come.
  * Sets *long_bytes to the most bytes of those that it has no room for.
  */
@@ -192,18 +193,19 @@ PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
 #define SPARSE_JUDGED 1000
 
 PipeannStorage
-PipeannLayoutSparse(const uint64 *forms, uint64 rows, uint64 *long_bytes)
+PipeannLayoutSparse(PipeannStorage whole, const uint64 *forms, uint64 rows,
+					uint64 *long_bytes)
 {
-	PipeannStorage storage = rows < SPARSE_JUDGED ? PIPEANN_SPARSE_UNKNOWN :
-		PIPEANN_SPARSE16;
+	PipeannStorage storage = PipeannSparseFor(whole, rows < SPARSE_JUDGED ?
+											  PIPEANN_SPARSE_UNKNOWN : 0);
 	uint64		longer = 0;
 
-	for (PipeannStorage s = storage + 1; s < PIPEANN_NUM_STORAGE; s++)
+	for (PipeannStorage s = storage + 1; s <= whole; s++)
 		longer += forms[s];
 	while (longer > rows / MOST_LONG)
 		longer -= forms[++storage];
 	*long_bytes = 0;
-	for (PipeannStorage s = storage + 1; s < PIPEANN_NUM_STORAGE; s++)
+	for (PipeannStorage s = storage + 1; s <= whole; s++)
 		*long_bytes += forms[s] * PipeannVectorBytes(s, PIPEANN_SPARSE_DIM);
 	return storage;
 }

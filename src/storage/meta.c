@@ -56,10 +56,10 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		 (!PipeannSqSuits(have->dim) || have->metric == PIPEANN_L1)) ||
 		have->type >= PIPEANN_NUM_TYPES || !PipeannIsMetric(have->metric) ||
 		(have->storage == PIPEANN_BITS) != (have->type == PIPEANN_BIT) ||
-		PipeannIsSparse(have->storage) != (have->type == PIPEANN_SPARSEVEC) ||
-		(PipeannIsSparse(have->storage) &&
-		 (have->dim != PIPEANN_SPARSE_DIM || have->metric == PIPEANN_L1)) ||
-		(have->type == PIPEANN_BIT) != PipeannIsOfBits(have->metric))
+		PipeannIsSparse(have->storage) != (have->type >= PIPEANN_SPARSEVEC) ||
+		(have->storage >= PIPEANN_ROOTS16) != (have->type == PIPEANN_SPARSEVEC_L1) ||
+		(PipeannIsSparse(have->storage) && have->dim != PIPEANN_SPARSE_DIM) ||
+		!PipeannIsMetricOf(have->metric, have->type))
 		MetaError(index, "An option is out of range.");
 
 	PipeannLayoutInit(&want, have, 100);

@@ -75,15 +75,16 @@ PipeannPartsOf(const PipeannLayout *l, Size bytes)
 
 typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
 
-/* The storage of sparse vectors of which too few are known. */
-#define PIPEANN_SPARSE_UNKNOWN PIPEANN_SPARSE128
+/* Room for the elements of sparse vectors of which too few are known. */
+#define PIPEANN_SPARSE_UNKNOWN 128
 
 /* layout.c */
 extern void PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 							  int fillfactor);
 extern uint64 PipeannLayoutParts(const PipeannLayout *l,
 								 const PipeannRowSizes *sizes);
-extern PipeannStorage PipeannLayoutSparse(const uint64 *forms, uint64 rows,
+extern PipeannStorage PipeannLayoutSparse(PipeannStorage whole,
+										  const uint64 *forms, uint64 rows,
 										  uint64 *long_bytes);
 extern PipeannStorage PipeannLayoutRounding(const PipeannLayout *wanted,
 											const PipeannRowSizes *sizes);

@@ -221,7 +221,7 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 	if (is_sparse)
 	{
 		PipeannSparseTrim(PipeannSparseBehind(x), PipeannOutOfLineBytes(l, node) / sizeof(float));
-		PipeannSparseProject(PipeannSparseBehind(x), PIPEANN_MAX_INDEXED_NONZERO, x);
+		PipeannVectorToFloat(PipeannSparseBehind(x), PipeannTypes[l->type].storage, l->dim, x);
 	}
 	return true;
 }

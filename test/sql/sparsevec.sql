@@ -17,6 +17,11 @@ DROP INDEX t_l2;
 CREATE INDEX t_ip ON t USING pipeann (val sparsevec_ip_ops);
 SELECT id, val <#> '{1:3,2:3,3:3}/1000000000' AS distance FROM t ORDER BY val <#> '{1:3,2:3,3:3}/1000000000', id;
 DROP INDEX t_ip;
+CREATE INDEX t_l1 ON t USING pipeann (val sparsevec_l1_ops);
+SELECT id, val <+> '{1:3,2:3,3:3}/1000000000' AS distance FROM t ORDER BY val <+> '{1:3,2:3,3:3}/1000000000', id;
+SELECT metric, storage, nodes FROM pipeann_index_info('t_l1');
+SELECT pipeann_check('t_l1', true);
+DROP INDEX t_l1;
 CREATE INDEX t_cosine ON t USING pipeann (val sparsevec_cosine_ops);
 SELECT id, round((val <=> '{1:3,2:3,3:3}/1000000000')::numeric, 4) AS distance FROM t ORDER BY val <=> '{1:3,2:3,3:3}/1000000000', id;
 SELECT nodes FROM pipeann_index_info('t_cosine'); -- a zero vector has no direction
@@ -30,7 +35,6 @@ CREATE INDEX ON t USING pipeann (val);
 CREATE INDEX ON t USING pipeann (val vector_l2_ops);
 CREATE INDEX ON t USING pipeann (other sparsevec_l2_ops);
 CREATE INDEX ON t USING pipeann (val sparsevec_l2_ops) WITH (storage = float2);
-CREATE INDEX ON t USING pipeann (val sparsevec_l1_ops); -- no code tells such distances
 CREATE INDEX t_val ON t USING pipeann (val sparsevec_l2_ops);
 SELECT id FROM t ORDER BY val <-> '{1:1}/3' LIMIT 1;
 SELECT pipeann_recall('t_val', ARRAY['{1:1}/3']::sparsevec[], 1);
@@ -124,6 +128,25 @@ CREATE INDEX t_idx ON t USING pipeann (val sparsevec_cosine_ops);
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<=>');
 INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(40001, 40500) i;
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<=>');
+SELECT pipeann_check('t_idx', true);
+DROP INDEX t_idx;
+
+-- Manhattan distance, also of negative elements
+UPDATE t SET val = (SELECT sparsevec(format('{%s}/30000', string_agg(word || ':' || -weight, ',' ORDER BY word)))
+	FROM regexp_matches(val::text, '(\d+):([0-9.]+)', 'g') m, LATERAL (SELECT m[1]::int AS word, m[2]::float8 * (1 - m[1]::int % 3) AS weight) w WHERE weight <> 0)
+	WHERE id % 4 = 0;
+DELETE FROM t WHERE id > 3000;
+CREATE INDEX t_idx ON t USING pipeann (val sparsevec_l1_ops, kind) INCLUDE (id);
+SELECT metric, storage, has_codes FROM pipeann_index_info('t_idx');
+SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>');
+SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>', 'kind = 3');
+SELECT pipeann_recall('t_idx', 10, 50) > 0.9 AS good, pipeann_recall('t_idx', ARRAY(SELECT val FROM queries)) > 0.95 AS of_queries;
+SELECT count(*), count(*) FILTER (WHERE s.d = 0) AS itself FROM (SELECT val FROM t WHERE id % 50 = 1 OFFSET 0) q, LATERAL (SELECT val <+> q.val AS d FROM t ORDER BY val <+> q.val LIMIT 1) s;
+INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(50001, 54500) i;
+SELECT generation > 0 AS retrained FROM pipeann_index_info('t_idx');
+DELETE FROM t WHERE id % 7 = 0;
+VACUUM t;
+SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>');
 SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 

@@ -19,7 +19,7 @@ CREATE TABLE kinds (n int PRIMARY KEY, type text, metric text, op text, item tex
 INSERT INTO kinds (n, type, metric, op) VALUES (1, 'halfvec', 'l2', '<->'), (2, 'halfvec', 'ip', '<#>'), (3, 'halfvec', 'cosine', '<=>'),
 	(4, 'halfvec', 'l1', '<+>'), (5, 'vector', 'l1', '<+>');
 INSERT INTO kinds VALUES (6, 'bit', 'hamming', '<~>', 'bits'), (7, 'bit', 'jaccard', '<%>', 'bits'),
-	(8, 'sparsevec', 'l2', '<->', 'elements'), (10, 'sparsevec', 'cosine', '<=>', 'elements');
+	(8, 'sparsevec', 'l2', '<->', 'elements'), (10, 'sparsevec', 'cosine', '<=>', 'elements'), (11, 'sparsevec', 'l1', '<+>', 'elements');
 
 -- Of ten queries each: whether an index finds at least 95 % of the ten nearest rows that meet a
 -- condition, as near as those of a plan without it, each after those that are nearer.

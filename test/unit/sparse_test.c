@@ -47,6 +47,7 @@ CheckDistances(int n, int m)
 	static float x[DIM];
 	static float y[DIM];
 	double		l2 = 0;
+	double		l1 = 0;
 	double		dot = 0;
 	double		size = 0;
 
@@ -55,6 +56,7 @@ CheckDistances(int n, int m)
 	for (int i = 0; i < DIM; i++)
 	{
 		l2 += pow((double) x[i] - y[i], 2);
+		l1 += fabs((double) x[i] - y[i]);
 		dot += (double) x[i] * y[i];
 		size += fabs((double) x[i] * y[i]);
 	}
@@ -62,14 +64,20 @@ CheckDistances(int n, int m)
 	{
 		if (m > PipeannSparseRoom(s))
 			continue;
-		CHECK(fabs(PipeannKernel->l2[s] (&a, &b, DIM) - l2) <= 1e-4 * l2);
-		CHECK(fabs(PipeannKernel->dot[s] (&a, &b, DIM) - dot) <= 1e-4 * size);
 		CHECK(PipeannKernel->l2_pair[s] (&a, &b, DIM) ==
 			  PipeannKernel->l2[s] (&a, &b, DIM));
+		if (s >= PIPEANN_ROOTS16)
+		{
+			CHECK(fabs(PipeannKernel->l2[s] (&a, &b, DIM) - l1) <= 1e-4 * l1);
+			continue;
+		}
+		CHECK(fabs(PipeannKernel->l2[s] (&a, &b, DIM) - l2) <= 1e-4 * l2);
+		CHECK(fabs(PipeannKernel->dot[s] (&a, &b, DIM) - dot) <= 1e-4 * size);
 		CHECK(PipeannKernel->dot_pair[s] (&a, &b, DIM) ==
 			  PipeannKernel->dot[s] (&a, &b, DIM));
 	}
 	CHECK(PipeannSparseL2(&b, &b, m) == 0);
+	CHECK(PipeannSparseL1(&b, &b, m) == 0);
 }
 
 static void
@@ -125,9 +133,12 @@ LongOnesAreCut(void)
 		}
 }
 
-/* As long as the vector; products are those of the vectors, but for a small error. */
+/*
+ * As long as the vector, or that of its roots; products are those of the vectors, but for a
+ * small error.
+ */
 static void
-Projections(void)
+ProjectionsOf(bool roots)
 {
 	static Form a;
 	static Form b;
@@ -146,10 +157,15 @@ Projections(void)
 
 		Fill(&a, x, n);
 		Fill(&b, y, n);
-		PipeannSparseProject(&a, n, p);
-		PipeannVectorToFloat(&b, PIPEANN_SPARSE1000, PIPEANN_SPARSE_DIM, q);
+		PipeannSparseProject(&a, n, roots, p);
+		PipeannVectorToFloat(&b, roots ? PIPEANN_ROOTS1000 : PIPEANN_SPARSE1000, PIPEANN_SPARSE_DIM, q);
 		for (int i = 0; i < DIM; i++)
 		{
+			if (roots)
+			{
+				x[i] = copysignf(sqrtf(fabsf(x[i])), x[i]);
+				y[i] = copysignf(sqrtf(fabsf(y[i])), y[i]);
+			}
 			norms[0] += (double) x[i] * x[i];
 			norms[1] += (double) y[i] * y[i];
 			dot += (double) x[i] * y[i];
@@ -168,25 +184,35 @@ Projections(void)
 	CHECK(errors < 2.0 / PIPEANN_SPARSE_DIM);
 }
 
+static void
+Projections(void)
+{
+	ProjectionsOf(false);
+	ProjectionsOf(true);
+}
+
 /* Codes on disk rely on it: the same on all machines, and for ever. */
 static void
 ProjectionIsFixed(void)
 {
-	const int32 form[3] = {1, 4711, 0x40000000};	/* 2.0 */
-	float		x[PIPEANN_SPARSE_DIM];
-	int			places = 0;
-	uint32		sum = 0;
+	for (int roots = 0; roots <= 1; roots++)
+	{
+		const int32 form[3] = {1, 4711, roots ? 0x40800000 : 0x40000000};	/* 4.0, 2.0 */
+		float		x[PIPEANN_SPARSE_DIM];
+		int			places = 0;
+		uint32		sum = 0;
 
-	PipeannSparseProject(form, 1, x);
-	for (int i = 0; i < PIPEANN_SPARSE_DIM; i++)
-		if (x[i] != 0)
-		{
-			CHECK(fabsf(x[i]) == 1);
-			sum = sum * 31 + i * 2 + (x[i] > 0);
-			places++;
-		}
-	CHECK(places == 4);
-	CHECK_CLOSE(sum, 18477091, 0);
+		PipeannSparseProject(form, 1, roots, x);
+		for (int i = 0; i < PIPEANN_SPARSE_DIM; i++)
+			if (x[i] != 0)
+			{
+				CHECK(fabsf(x[i]) == 1);
+				sum = sum * 31 + i * 2 + (x[i] > 0);
+				places++;
+			}
+		CHECK(places == 4);
+		CHECK_CLOSE(sum, 18477091, 0);
+	}
 }
 
 /* Of one whose number of elements is broken no more is read than there is room for. */
@@ -212,7 +238,8 @@ BrokenOnesLeadNowhere(void)
 			for (int k = 1; k <= n; k++)
 				form[k] = INT32_MAX;
 			CHECK(isfinite(PipeannKernel->l2[s] (&query, form, PIPEANN_SPARSE_DIM)));
-			CHECK(PipeannKernel->dot[s] (&query, form, PIPEANN_SPARSE_DIM) == 0);
+			CHECK(s >= PIPEANN_ROOTS16 ||
+				  PipeannKernel->dot[s] (&query, form, PIPEANN_SPARSE_DIM) == 0);
 			PipeannVectorUnpack(form, s, PIPEANN_SPARSE_DIM, whole);
 			CHECK(PipeannSparseOf(PipeannSparseBehind(whole)).n == n);
 			PipeannSparseTrim(form, 5);
@@ -240,7 +267,7 @@ NoNumbersAreCut(void)
 	for (int i = 0; i < 200; i++)
 		memcpy(&whole.words[1 + 200 + i], &nan, sizeof(float));
 	memset(&cut, 0x55, sizeof(cut));
-	PipeannSparseCut(&whole, PIPEANN_SPARSE128, &cut);
+	PipeannSparseCut(&whole, PipeannSparseFor(PIPEANN_SPARSE1000, 128), &cut);
 	CHECK(cut.words[0] == 128);
 	for (int i = 0; i < 256; i++)
 		CHECK(cut.behind[i] == 0x55555555);
