@@ -29,7 +29,7 @@ import throughput
 from command import numbers, some_of
 from progress import duration, heading
 from store import ROOT, Store
-from wire import COLUMNS, VECTOR
+from wire import COLUMNS, SPARSEVEC, VECTOR
 
 PARTS = ("build", "recall", "throughput", "memory", "rows", "growth")
 USUAL = [part for part in PARTS if part not in ("build", "rows")]   # those two take long: only where asked for
@@ -78,9 +78,11 @@ def parser():
     p.add_argument("--scarce", metavar="SIZE",
                    help="memory that table and index share in the part rows; a quarter of what they take unless told")
     p.add_argument("--type", choices=COLUMNS, default=VECTOR.name,
-                   help="of the columns, in the parts build, recall, throughput and memory; bits are elements above the mean")
+                   help="of the columns, in the parts build, recall, throughput and memory; bits are elements above the mean,"
+                   " and sparsevec is for the sets of sparse vectors")
     p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
-    p.add_argument("--metric", choices=("l2", "cosine", "ip"), help="for your own files; l2 unless told")
+    p.add_argument("--metric", choices=("l2", "cosine", "ip", "l1", "hamming", "jaccard"),
+                   help="by which vectors are near; a set's own unless told, for your own files l2")
     p.add_argument("--query-file", help="queries for your own file of vectors; its last rows unless told")
     p.add_argument("--server", help=argparse.SUPPRESS)
     p.add_argument("--cache", default=os.environ.get("PIPEANN_CACHE"), help=argparse.SUPPRESS)
@@ -111,6 +113,8 @@ def choose(options):
         options.systems = options.systems or list(row_cost.MEASURED)
         if not options.quick:
             options.datasets = options.datasets or row_cost.SETS
+    if options.type == SPARSEVEC.name:
+        options.datasets = options.datasets or datasets.SPARSE
     for name, value in (QUICK if options.quick else DEFAULTS).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -142,8 +146,8 @@ def begin(options, store, server, found, missing):
 
 
 def prepared(name, options):
-    own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
-    return datasets.prepare(name, options.cache, options.rows, options.queries, options.type, **own)
+    own = {} if name in datasets.NAMED else {"metric": options.metric or "l2", "query_file": options.query_file}
+    return datasets.prepare(name, options.cache, options.rows, options.queries, options.type, options.metric, **own)
 
 
 def keep(entry, name, told):

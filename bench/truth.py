@@ -5,6 +5,8 @@ computed again in float64 from the differences, so that rounding cannot choose.
 """
 import numpy as np
 
+import sparse
+
 MARGIN = 50             # candidates beyond k that are computed exactly
 QUERY_BLOCK = 100
 BASE_BLOCK = 50000
@@ -14,20 +16,31 @@ TIE_ABSOLUTE = 1e-9
 
 
 def distances(metric, rows, query):
-    """Exact distances in float64: l2 squared, bits that differ, 1 - cosine, or the negative product."""
+    """Exact distances in float64: l2 squared, l1, bits that differ, of those that either has (jaccard), 1 - cosine, or
+    the negative product."""
+    if isinstance(rows, sparse.Sparse):
+        return next(sparse.distances(metric, rows, query[np.newaxis]))
     rows = np.asarray(rows, dtype=np.float64)
     query = np.asarray(query, dtype=np.float64)
     if metric in ("l2", "hamming"):     # of zeroes and ones it is the number that differ
         return np.square(rows - query).sum(axis=1)
+    if metric == "l1":
+        return np.abs(rows - query).sum(axis=1)
     products = rows @ query
     if metric == "ip":
         return -products
+    if metric == "jaccard":
+        return 1.0 - products / np.maximum(rows.sum(axis=1) + query.sum() - products, 1)
     return 1.0 - products / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
 
 
 def block_scores(metric, block, queries):
     """Scores that order the rows of a block as their distances do, nearly."""
+    if isinstance(block, sparse.Sparse):
+        return np.stack(list(sparse.distances(metric, block, queries))).astype(np.float32)
     block = np.asarray(block, dtype=np.float32)
+    if metric == "l1":
+        return np.stack([np.abs(block - query).sum(axis=1) for query in queries])
     if metric == "cosine":
         norms = np.linalg.norm(block, axis=1, keepdims=True)
         block = block / np.where(norms > 0, norms, 1)
@@ -37,6 +50,8 @@ def block_scores(metric, block, queries):
     scores = queries @ block.T
     if metric == "ip":
         return -scores
+    if metric == "jaccard":
+        return -scores / np.maximum(block.sum(axis=1) + queries.sum(axis=1, keepdims=True) - scores, 1)
     scores *= -2
     scores += np.einsum("ij,ij->i", block, block)
     return scores
@@ -53,8 +68,8 @@ def nearest(metric, base, queries, k, progress=None):
     """Ids and distances of the k nearest rows of every query, in order."""
     k = min(k, len(base))
     wanted = min(k + MARGIN, len(base))
-    asked = np.asarray(queries, dtype=np.float32)
-    if metric == "cosine":
+    asked = queries if isinstance(queries, sparse.Sparse) else np.asarray(queries, dtype=np.float32)
+    if metric == "cosine" and asked is not queries:
         asked = asked / np.linalg.norm(asked, axis=1, keepdims=True)
     ids = np.zeros((len(queries), wanted), dtype=np.int64)
     scores = np.full((len(queries), wanted), np.inf, dtype=np.float32)

@@ -39,14 +39,37 @@ class Column:
         return "".join(str(int(x)) for x in vector) if self.name == "bit" else f"[{','.join(str(x) for x in vector.tolist())}]"
 
 
+class SparseColumn(Column):
+    """Of rows of sparse.Sparse; all vectors of a set have the dimensions that of() is told."""
+
+    def of(self, dimensions):
+        self.dimensions = dimensions
+        return super().of(dimensions)
+
+    def bytes(self, vector):
+        indices = vector.indices
+        count = np.count_nonzero(indices)
+        return (struct.pack(self.header, self.dimensions, count, 0) + (indices[:count] - 1).astype(">i4").tobytes()
+                + vector.values[:count].astype(self.element).tobytes())
+
+    def text(self, vector):
+        elements = ",".join(f"{i}:{x}" for i, x in zip(vector.indices.tolist(), vector.values.tolist()) if i)
+        return f"{{{elements}}}/{self.dimensions}"
+
+
+def operators(name, **signs):
+    return {metric: (sign, f"{name}_{metric}_ops") for metric, sign in signs.items()}
+
+
 def of_vectors(name):
-    return {"l2": ("<->", f"{name}_l2_ops"), "cosine": ("<=>", f"{name}_cosine_ops"), "ip": ("<#>", f"{name}_ip_ops")}
+    return operators(name, l2="<->", cosine="<=>", ip="<#>", l1="<+>")
 
 
 COLUMNS = {column.name: column for column in (
     Column("vector", ">hh", ">f4", of_vectors("vector")), Column("halfvec", ">hh", ">f2", of_vectors("halfvec")),
-    Column("bit", ">i", "u1", {"hamming": ("<~>", "bit_hamming_ops")}))}
-VECTOR = COLUMNS["vector"]
+    Column("bit", ">i", "u1", operators("bit", hamming="<~>", jaccard="<%>")),
+    SparseColumn("sparsevec", ">iii", ">f4", of_vectors("sparsevec")))}
+VECTOR, SPARSEVEC = COLUMNS["vector"], COLUMNS["sparsevec"]
 vector_bytes = VECTOR.bytes
 
 
@@ -62,6 +85,8 @@ class CopyStream:
         self.row = 0
         self.buffer = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
         self.done = False
+        if column is SPARSEVEC:
+            return
         first = column.bytes(base[0])
         head = struct.calcsize(column.header)
         self.head = np.frombuffer(first[:head], dtype="u1")
@@ -74,6 +99,12 @@ class CopyStream:
         if len(block) == 0:
             self.done = True
             return struct.pack(">h", -1)
+        if self.column is SPARSEVEC:
+            values = [self.column.bytes(row) for row in block]
+            self.row += len(block)
+            self.progress(self.row, len(self.base))
+            return b"".join(struct.pack(">hiii", 2, 4, self.row - len(block) + i, len(value)) + value
+                            for i, value in enumerate(values))
         records = np.zeros(len(block), dtype=self.layout)
         records["fields"] = 2
         records["id_size"] = 4

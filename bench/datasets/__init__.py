@@ -19,14 +19,16 @@ import formats
 import truth
 from datasets import fetch
 from progress import Meter
-from wire import COLUMNS, VECTOR
+from sparse import Sparse
+from wire import COLUMNS, SPARSEVEC, VECTOR
 
 # name: module
 NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
          "siftdense": "siftdense", "groups": "groups", "tenants": "tenants",
-         "minilm768": "minilm768", "minilm1536": "minilm1536"}
+         "minilm768": "minilm768", "minilm1536": "minilm1536", "texts": "texts", "bm25": "bm25"}
+SPARSE = ["texts", "bm25"]      # in columns of sparsevec alone
 # Of a run that names none: siftdense takes hours, as do wide ones, the others are made of sets that it has.
-USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants", "minilm768", "minilm1536")]
+USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants", "minilm768", "minilm1536", *SPARSE)]
 TRUTH_K = 100
 
 
@@ -50,26 +52,37 @@ class Dataset:
         self.queries = queries
         self.folder = folder
         self.whole = len(base) if whole is None else whole
-        self.column = VECTOR
+        self.column = SPARSEVEC if isinstance(base, Sparse) else VECTOR
+        self.asked = metric
         self.truth_ids = None
 
     @property
     def dimensions(self):
-        return self.base.shape[1]
+        return max(self.base.dimensions, self.queries.dimensions) if self.column is SPARSEVEC else self.base.shape[1]
 
     def truth_path(self):
-        kind = "" if self.column is VECTOR else f"-{self.column.name}"
+        kind = "" if self.column in (VECTOR, SPARSEVEC) else f"-{self.column.name}"
+        kind += f"-{self.metric}" if self.metric != self.asked else ""
         return os.path.join(self.folder, f"truth-{len(self.base)}{kind}.ibin")
 
-    def as_type(self, name):
-        """The same in a column of another type: in halves, or by which of its elements are above their means."""
+    def as_type(self, name, metric=None):
+        """The same in a column of another type: in halves, or by which of its elements are above their means; by a metric
+        other than its own."""
+        if (self.column is SPARSEVEC) != (COLUMNS[name] is SPARSEVEC):
+            raise SystemExit(f"{self.name} is {'' if self.column is SPARSEVEC else 'not '}of sparse vectors:"
+                             f" --type {SPARSEVEC.name} is for {', '.join(SPARSE)}")
         self.column = COLUMNS[name]
-        if self.column is VECTOR:
+        if name == "bit":
+            self.metric = self.asked = "hamming"
+        self.metric = metric or self.metric
+        if self.metric not in self.column.operators:
+            raise SystemExit(f"{name}: no metric {self.metric}; there are {', '.join(self.column.operators)}")
+        if self.metric != self.asked:
+            self.title += f", by {self.metric}"
+        if self.column in (VECTOR, SPARSEVEC):
             return self
         centre = self.base.mean(axis=0, dtype="f8").astype("f4") if name == "bit" else np.float32(0)
         self.base, self.queries = (self.column.values(vectors - centre) for vectors in (self.base, self.queries))
-        if name == "bit":
-            self.metric = "hamming"
         self.name, self.title = f"{self.name}-{name}", f"{self.title}, as {name}"
         return self
 
@@ -126,7 +139,7 @@ def make(name, cache):
     module.clean(cache)
 
 
-def load(name, cache, rows=None, queries=1000, metric=None, query_file=None):
+def load(name, cache, rows=None, queries=1000, metric="l2", query_file=None):
     """A named set or a user's files, its first rows only if asked for."""
     os.makedirs(cache, exist_ok=True)
     if name in NAMED:
@@ -135,7 +148,6 @@ def load(name, cache, rows=None, queries=1000, metric=None, query_file=None):
             make(name, cache)
         module = module_of(name)
         return of_folder(name, folder, None, module.METRIC, module.TITLE, rows, queries)
-    metric = metric or "l2"
     if os.path.isdir(name):
         return of_folder(label(name), name, cache, metric, None, rows, queries)
     if os.path.isfile(name):
@@ -184,14 +196,18 @@ def of_file(path, query_file, cache, metric, rows, queries):
 
 
 def build(name, title, metric, base, queries, truth_folder, whole):
+    if name in SPARSE:
+        base, queries = (np.asarray(vectors).view(Sparse) for vectors in (base, queries))
     if base.shape[1] != queries.shape[1]:
         raise SystemExit(f"{name}: rows have {base.shape[1]} dimensions, queries {queries.shape[1]}")
     title = title or f"{name}, {metric} distance"
     return Dataset(name, title, metric, base, np.ascontiguousarray(queries), truth_folder, whole)
 
 
-def prepare(name, cache, rows=None, queries=1000, type=VECTOR.name, **options):
-    """A set in a type of column with its exact answers, made if they are not there; shows progress."""
-    data = load(name, cache, rows, queries, **options).as_type(type)
+def prepare(name, cache, rows=None, queries=1000, type=None, by=None, **options):
+    """A set in a type of column, its own unless told, by a metric, the same, with its exact answers, made if they are not there; shows
+    progress."""
+    data = load(name, cache, rows, queries, **options)
+    data = data.as_type(type or data.column.name, by)
     data.compute_truth(Meter(f"exact answers of {data.name}", "rows"))
     return data

@@ -22,8 +22,7 @@ def wordnet(folder):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 gloss = line.partition(" | ")[2]
-                yield from re.findall(r'"([^"]+)"', gloss)
-                yield from re.sub(r'"[^"]*"?', "", gloss).split(";")
+                yield re.findall(r'"([^"]+)"', gloss) + re.sub(r'"[^"]*"?', "", gloss).split(";")
 
 
 def gcide(folder):
@@ -34,7 +33,7 @@ def gcide(folder):
         text = " ".join(line.strip() for line in entry.splitlines() if line.startswith("  "))
         text = re.sub(r"\[[^\]]*\]|\([A-Z][A-Za-z. ]*\)|^\d+\.|--[A-Z][\w. ]*|[{}]", " ", text)
         text = re.sub(r"\b(?:Syn|Note|Ant|Hence|Specifically):?", " ", text)
-        yield from END.split(re.sub(r"\s+", " ", text))
+        yield END.split(re.sub(r"\s+", " ", text))
 
 
 def book(folder):
@@ -43,9 +42,10 @@ def book(folder):
         with opener(path, "rt", encoding="utf-8", errors="replace") as file:
             text = file.read()
         for paragraph in re.split(r"</?(?:p|h\d|li|blockquote|div|br)\b[^>]*>", text):
-            yield from END.split(re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", paragraph))))
+            yield END.split(re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", paragraph))))
 
 
+# Each gives the pieces of every entry or paragraph.
 SOURCES = (
     ("wordnet-base", "6 MB", wordnet),
     ("dict-gcide", "15 MB", gcide),
@@ -64,7 +64,7 @@ def collect(cache):
     """All sentences, each once (letter case and punctuation aside), in order of the sources."""
     seen, kept = set(), []
     for package, size, parse in SOURCES:
-        for text in parse(fetch.debian(cache, package, size)):
+        for text in (piece for pieces in parse(fetch.debian(cache, package, size)) for piece in pieces):
             text = re.sub(r" +([.,;:])", r"\1", text.strip(" ;:,\t\n"))
             key = " ".join(WORD.findall(text.lower()))
             if key not in seen and is_sentence(text):
