@@ -196,12 +196,13 @@ def of_file(path, query_file, cache, metric, rows, queries):
 
 
 def build(name, title, metric, base, queries, truth_folder, whole):
-    if name in SPARSE:
-        base, queries = (np.asarray(vectors).view(Sparse) for vectors in (base, queries))
     if base.shape[1] != queries.shape[1]:
         raise SystemExit(f"{name}: rows have {base.shape[1]} dimensions, queries {queries.shape[1]}")
     title = title or f"{name}, {metric} distance"
-    return Dataset(name, title, metric, base, np.ascontiguousarray(queries), truth_folder, whole)
+    queries = np.ascontiguousarray(queries)
+    if name in SPARSE:
+        base, queries = (np.asarray(vectors).view(Sparse) for vectors in (base, queries))
+    return Dataset(name, title, metric, base, queries, truth_folder, whole)
 
 
 def prepare(name, cache, rows=None, queries=1000, type=None, by=None, **options):
