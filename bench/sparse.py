@@ -6,10 +6,6 @@ class Sparse(np.ndarray):
     """Such rows, or one of them; what is taken of them is so, too."""
 
     @property
-    def dimensions(self):
-        return int(self.indices.max())
-
-    @property
     def indices(self):
         """Exact in float4, up to 16,777,216."""
         return np.asarray(self[..., :self.shape[-1] // 2]).astype(np.int32)
@@ -38,7 +34,7 @@ def elements(rows):
 def distances(metric, rows, queries):
     """As truth.distances() has them, of all rows to each query: sums over a row's elements, and what the query has beside."""
     which, at, mine = elements(rows)
-    dense = np.zeros(max(rows.dimensions, queries.dimensions) + 1)
+    dense = np.zeros(max(rows.indices.max(), queries.indices.max()) + 1)
 
     def total(terms):
         return np.bincount(which, weights=terms, minlength=len(rows))

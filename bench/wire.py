@@ -40,11 +40,9 @@ class Column:
 
 
 class SparseColumn(Column):
-    """Of rows of sparse.Sparse; all vectors of a set have the dimensions that of() is told."""
+    """Of rows of sparse.Sparse, which all have as many dimensions."""
 
-    def of(self, dimensions):
-        self.dimensions = dimensions
-        return super().of(dimensions)
+    dimensions = 1 << 16
 
     def bytes(self, vector):
         indices = vector.indices

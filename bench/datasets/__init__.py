@@ -58,7 +58,7 @@ class Dataset:
 
     @property
     def dimensions(self):
-        return max(self.base.dimensions, self.queries.dimensions) if self.column is SPARSEVEC else self.base.shape[1]
+        return SPARSEVEC.dimensions if self.column is SPARSEVEC else self.base.shape[1]
 
     def truth_path(self):
         kind = "" if self.column in (VECTOR, SPARSEVEC) else f"-{self.column.name}"
