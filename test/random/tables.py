@@ -74,7 +74,7 @@ class Table(Entry):
     def metrics(self):
         if self.type == "bit":
             return ("hamming", "hamming", "jaccard")
-        return ("l2", "l2", "ip", "cosine") + (("l1",) if self.type != "sparsevec" else ())
+        return ("l2", "l2", "ip", "cosine", "l1")
 
     def parts(self):
         """Relations that indexes of ours are made on, where one on the table is not enough."""
