@@ -628,17 +628,18 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 	Estimate	e = {.conditions = list_length(path->indexclauses)};
 	int			column = linitial_int(path->indexorderbycols);
 	double		table_page_cost;
+	Oid			type_proc;
 
 	get_tablespace_page_costs(path->indexinfo->reltablespace, &e.page_cost,
 							  NULL);
 	get_tablespace_page_costs(table->reltablespace, &table_page_cost, NULL);
+	type_proc = get_opfamily_proc(path->indexinfo->opfamily[column],
+								  path->indexinfo->opcintype[column],
+								  path->indexinfo->opcintype[column], PIPEANN_TYPE_PROC);
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
 	e.returned = Min(Max(table->rows, 1), e.matching);
-	e.sparse = PipeannIsOfSparse(PipeannTypeByProc(get_opfamily_proc(path->indexinfo->opfamily[column],
-																	 path->indexinfo->opcintype[column],
-																	 path->indexinfo->opcintype[column],
-																	 PIPEANN_TYPE_PROC)));
+	e.sparse = PipeannIsOfSparse(PipeannTypeByProc(type_proc));
 	e.wanted = PipeannWantedRows(root, e.returned);
 	e.list = ListOf(path->indexinfo->indexoid, e.wanted);
 	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
