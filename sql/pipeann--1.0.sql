@@ -387,3 +387,46 @@ CREATE FUNCTION @extschema@.pipeann_build_estimate(
 
 COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[], pg_catalog.name[], pg_catalog.name[]) IS
 	'what CREATE INDEX ... USING pipeann with these options (''m=16''), included and filter columns would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';
+
+-- Cells, by which the rows of a table are divided among servers. A foreign server of this
+-- wrapper keeps the centroids: so they have an owner, and stand before all tables in a dump.
+
+CREATE FOREIGN DATA WRAPPER pipeann_cells;
+
+COMMENT ON FOREIGN DATA WRAPPER pipeann_cells IS
+	'its servers keep the centroids of cells, pipeann_make_cells() makes them';
+
+CREATE FUNCTION @extschema@.pipeann_make_cells(
+	name pg_catalog.name,
+	query pg_catalog.text,
+	operator pg_catalog.text DEFAULT '<->',
+	cells pg_catalog.int4 DEFAULT 1024)
+	RETURNS pg_catalog.void
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_make_cells(pg_catalog.name, pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS
+	'make cells for an operator (<->, <#> or <=>) of the vectors that a query gives, a sample of a table; they are kept by a foreign server of that name';
+
+DO $do$
+DECLARE
+	type pg_catalog.text;
+	half pg_catalog.bool;
+BEGIN
+	FOR type, half IN
+		SELECT pg_catalog.format('%I.%I', n.nspname, t.typname), t.typname OPERATOR(pg_catalog.=) 'halfvec'
+		FROM pg_catalog.pg_extension e
+			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+			JOIN pg_catalog.pg_type t ON t.typnamespace OPERATOR(pg_catalog.=) n.oid
+		WHERE e.extname OPERATOR(pg_catalog.=) 'vector'
+			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec'])
+	LOOP
+		EXECUTE pg_catalog.format($function$
+			CREATE FUNCTION @extschema@.pipeann_cell(cells pg_catalog.name, %1$s)
+				RETURNS pg_catalog.int4
+				AS 'MODULE_PATHNAME', %2$L LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+			COMMENT ON FUNCTION @extschema@.pipeann_cell(pg_catalog.name, %1$s) IS
+				'the number of the cell in which a vector is, from 0 on: that of the nearest centroid'$function$,
+			type, CASE WHEN half THEN 'pipeann_cell_of_halfvec' ELSE 'pipeann_cell' END);
+	END LOOP;
+END
+$do$;

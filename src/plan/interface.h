@@ -8,11 +8,12 @@
 #ifndef PIPEANN_INTERFACE_H
 #define PIPEANN_INTERFACE_H
 
+#include "cells/near.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 
 /* To be counted on with every change of what follows, or of what it means. */
-#define PIPEANN_INTERFACE_VERSION	2
+#define PIPEANN_INTERFACE_VERSION	3
 
 /* Whether no more plans are to be visited; may put another one in the place. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
@@ -42,6 +43,25 @@ typedef struct PipeannInterface
 	 * calls it from the visit.
 	 */
 	bool		(*visit_plans) (void *above, PipeannPlanVisit visit, void *arg);
+
+	/*
+	 * The vector of an expression that is pipeann_cell(name, vector), and the cells'
+	 * name; or NULL.
+	 */
+	Node	   *(*cell_vector) (Node *expr, const char **cells);
+
+	/*
+	 * How many cells of that name there are, if what is near by the operator, one of
+	 * ours, is in near cells; or 0.
+	 */
+	int			(*count_cells) (const char *cells, Oid operator);
+
+	/*
+	 * The cells nearest to a query, a vector or halfvec, nearest first; returns how many
+	 * it has set, all there are or those wanted. Errors if cells are gone.
+	 */
+	int			(*near_cells) (const char *cells, Oid type, Datum query, int wanted,
+							   PipeannNearCell *near);
 } PipeannInterface;
 
 /* Of the variable, which is a const PipeannInterface *, NULL before. */

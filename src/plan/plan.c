@@ -18,6 +18,7 @@
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
+#include "cells/cells.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -1052,7 +1053,10 @@ static const PipeannInterface interface = {
 	.rewrite_query = AskForElements,
 	.is_distance = IsDistance,
 	.wrap = Wrap,
-	.visit_plans = PipeannVisitPlans
+	.visit_plans = PipeannVisitPlans,
+	.cell_vector = PipeannCellVector,
+	.count_cells = PipeannCellsCount,
+	.near_cells = PipeannCellsNear
 };
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */

@@ -1,0 +1,191 @@
+/*
+ * cells.c
+ *		The cells near a vector.
+ *
+ * Which cell a row is in decides in which partition it is stored, so it must be the same
+ * on every processor and for all time. Kernels round differently, as they add in another
+ * order: they only say which centroids may be the nearest, and where these are several,
+ * plain C decides, in which each step has one result.
+ */
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "cells/cells.h"
+#include "distance/distance.h"
+#include "pq/pq.h"
+
+#define BLOCK PIPEANN_CENTROIDS
+
+/* By more than this part, for each element, no kernel's distance is wrong. */
+#define ROUNDING (1.0 / (1 << 21))
+
+/* The metric that has an operator and cells, or 0. */
+PipeannMetric
+PipeannCellsMetric(const char *operator)
+{
+	return strcmp(operator, "<->") == 0 ? PIPEANN_L2 :
+		strcmp(operator, "<#>") == 0 ? PIPEANN_IP :
+		strcmp(operator, "<=>") == 0 ? PIPEANN_COSINE : 0;
+}
+
+int
+PipeannCellsBlocks(const PipeannCells *cells)
+{
+	return (cells->n + BLOCK - 1) / BLOCK;
+}
+
+/* Cells of which nothing is known but how many. */
+PipeannCells *
+PipeannCellsNew(PipeannMetric metric, int dim, int n)
+{
+	PipeannCells *cells = palloc0(sizeof(PipeannCells));
+	Size		all;
+
+	cells->metric = metric;
+	cells->dim = dim;
+	cells->n = n;
+	all = mul_size(PipeannCellsBlocks(cells) * BLOCK, PipeannCellElements(cells));
+	cells->centroids = palloc_extended(mul_size(all, sizeof(float)), MCXT_ALLOC_HUGE);
+	for (Size i = 0; i < all; i++)
+		cells->centroids[i] = FLT_MAX;
+	cells->rows = palloc0(mul_size(n, sizeof(uint32)));
+	cells->x = palloc(mul_size(PipeannCellElements(cells), sizeof(float)));
+	cells->distance = palloc(mul_size(PipeannCellsBlocks(cells) * BLOCK,
+									  sizeof(float)));
+	return cells;
+}
+
+/* The first element of a cell's centroid; 256 floats further is the next one. */
+float *
+PipeannCellCentroid(const PipeannCells *cells, int cell)
+{
+	return cells->centroids +
+		(Size) (cell / BLOCK) * BLOCK * PipeannCellElements(cells) + cell % BLOCK;
+}
+
+/*
+ * The embedded vector (graph/graph.h), x[PipeannCellElements()]. A product of two floats
+ * is exact in double, so it does not matter whether a compiler fuses it with the sum.
+ *
+ * For inner product the length of a query does not change the order of rows; it gets
+ * that of the embedded rows, so that distances are those that a row in its place has.
+ */
+void
+PipeannCellsEmbed(const PipeannCells *cells, const float *v, bool is_query,
+				  float *x)
+{
+	double		square = 0;
+	double		scale = 1;
+
+	if (cells->metric != PIPEANN_L2)
+		for (int d = 0; d < cells->dim; d++)
+			square += (double) v[d] * v[d];
+	if (cells->metric == PIPEANN_COSINE && square > 0)
+		scale = 1 / sqrt(square);
+	if (cells->metric == PIPEANN_IP)
+	{
+		double		left = (double) cells->max_norm * cells->max_norm - square;
+
+		if (is_query && square > 0 && cells->max_norm > 0)
+			scale = cells->max_norm / sqrt(square);
+		x[cells->dim] = is_query || left <= 0 ? 0 : (float) sqrt(left);
+	}
+	for (int d = 0; d < cells->dim; d++)
+		x[d] = (float) (v[d] * scale);
+}
+
+/* Set distance[] to the distances of x from all centroids; returns the least. */
+static float
+Compare(const PipeannCells *cells, const float *x)
+{
+	int			elements = PipeannCellElements(cells);
+	float		least;
+
+	for (int b = 0; b < PipeannCellsBlocks(cells); b++)
+		PipeannKernel->centroid_l2(x, cells->centroids + (Size) b * BLOCK * elements,
+								   elements, cells->distance + b * BLOCK);
+	least = cells->distance[0];
+	for (int i = 1; i < cells->n; i++)
+		least = cells->distance[i] < least ? cells->distance[i] : least;
+	return least;
+}
+
+/* The distance, by steps that have the same result everywhere. */
+static double
+ExactDistance(const PipeannCells *cells, int cell, const float *x)
+{
+	const float *centroid = PipeannCellCentroid(cells, cell);
+	double		sum = 0;
+
+	for (int d = 0; d < PipeannCellElements(cells); d++)
+	{
+		float		between = x[d] - centroid[(Size) d * BLOCK];
+
+		sum += (double) between * between;
+	}
+	return sum;
+}
+
+/* The cell in which an embedded vector is: of several as near the first one. */
+int
+PipeannCellNearest(const PipeannCells *cells, const float *x)
+{
+	int			elements = PipeannCellElements(cells);
+	double		least = Compare(cells, x);
+	float		limit = (float) (least * (1 + ROUNDING * (elements + 4)) +
+								 elements * (double) FLT_MIN);
+	int			nearest = -1;
+	double		distance = -1;	/* of the nearest, if it has been asked for */
+
+	for (int i = 0; i < cells->n; i++)
+	{
+		double		other;
+
+		if (cells->distance[i] > limit)
+			continue;
+		if (nearest < 0)
+		{
+			nearest = i;
+			continue;
+		}
+		if (distance < 0)
+			distance = ExactDistance(cells, nearest, x);
+		other = ExactDistance(cells, i, x);
+		if (other < distance)
+		{
+			nearest = i;
+			distance = other;
+		}
+	}
+	return nearest;
+}
+
+/* Sets near[] to the cells nearest to an embedded vector; returns how many. */
+int
+PipeannCellsRank(const PipeannCells *cells, const float *x, int wanted,
+				 PipeannNearCell *near)
+{
+	int			n = 0;
+
+	(void) Compare(cells, x);
+	for (int i = 0; i < cells->n && wanted > 0; i++)
+	{
+		float		distance = cells->distance[i];
+		int			at = n;
+
+		if (n == wanted && !(distance < near[n - 1].distance))
+			continue;
+		if (n == wanted)
+			at--;
+		else
+			n++;
+		for (; at > 0 && near[at - 1].distance > distance; at--)
+			near[at] = near[at - 1];
+		near[at].cell = i;
+		near[at].distance = distance;
+		near[at].rows = (float) (cells->rows[i] / cells->all_rows);
+	}
+	return n;
+}

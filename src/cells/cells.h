@@ -1,0 +1,82 @@
+/*
+ * cells.h
+ *		Cells: parts of space, by which the rows of a table are divided among servers.
+ *
+ * A cell is where one centroid is the nearest of all. Centroids have a name: they are
+ * the options of a foreign server of the wrapper pipeann_cells, as such servers are
+ * owned, dropped and dumped like anything else, and stand before all tables in a dump.
+ *
+ * This room knows vectors, and where centroids are kept. It must not know an index, a
+ * table or its partitions.
+ */
+#ifndef PIPEANN_CELLS_H
+#define PIPEANN_CELLS_H
+
+#include "base/base.h"
+
+#include "cells/near.h"
+#include "fmgr.h"
+#include "nodes/nodes.h"
+
+#define PIPEANN_CELLS_WRAPPER "pipeann_cells"
+
+/* The most cells, and elements of their centroids. */
+#define PIPEANN_MOST_CELLS 8192
+#define PIPEANN_MOST_CELL_ELEMENTS (1 << 24)
+
+typedef struct PipeannCells
+{
+	PipeannMetric metric;
+	int			n;
+	int			dim;			/* of vectors; embedded ones may have one more */
+	float		max_norm;		/* for inner product: of embedded vectors */
+	int			exponent;		/* of centroids as they are kept */
+
+	/*
+	 * Blocks of 256, [PipeannCellElements()][256] each (distance.h). Those missing in
+	 * the last one are infinitely far.
+	 */
+	float	   *centroids;
+	uint32	   *rows;			/* [n] of those that cells were made of */
+	double		all_rows;
+
+	/* work space */
+	float	   *x;				/* an embedded vector */
+	float	   *distance;		/* [blocks][256] */
+} PipeannCells;
+
+static inline int
+PipeannCellElements(const PipeannCells *cells)
+{
+	return cells->dim + (cells->metric == PIPEANN_IP);
+}
+
+/* cells.c */
+extern PipeannMetric PipeannCellsMetric(const char *operator);
+extern PipeannCells *PipeannCellsNew(PipeannMetric metric, int dim, int n);
+extern int	PipeannCellsBlocks(const PipeannCells *cells);
+extern float *PipeannCellCentroid(const PipeannCells *cells, int cell);
+extern void PipeannCellsEmbed(const PipeannCells *cells, const float *v,
+							  bool is_query, float *x);
+extern int	PipeannCellNearest(const PipeannCells *cells, const float *x);
+extern int	PipeannCellsRank(const PipeannCells *cells, const float *x,
+							 int wanted, PipeannNearCell *near);
+
+/* kept.c */
+extern const PipeannCells *PipeannCellsFind(const char *name, bool missing_ok);
+extern char *PipeannCellsRound(PipeannCells *cells);
+extern char *PipeannCellsOptions(const PipeannCells *cells,
+								 const char *centroids);
+extern PipeannType PipeannCellsType(Oid type);
+extern Datum pipeann_cell(PG_FUNCTION_ARGS);
+extern Datum pipeann_cell_of_halfvec(PG_FUNCTION_ARGS);
+extern Node *PipeannCellVector(Node *expr, const char **cells);
+extern int	PipeannCellsCount(const char *name, Oid operator);
+extern int	PipeannCellsNear(const char *name, Oid type, Datum query,
+							 int wanted, PipeannNearCell *near);
+
+/* train.c */
+extern char *PipeannCellsTrain(PipeannCells *cells, const float *samples,
+							   uint32 n, uint64 seed);
+
+#endif							/* PIPEANN_CELLS_H */

@@ -1,0 +1,221 @@
+/*
+ * cells.c
+ *		SQL functions for cells: their centroids from a sample.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "base/random.h"
+#include "catalog/pg_type_d.h"
+#include "cells/cells.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "index/index.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "parser/parse_func.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+PG_FUNCTION_INFO_V1(pipeann_make_cells);
+
+/* Rows of a sample for each cell, that is all that k-means can use. */
+#define ROWS_OF_CELL 128
+
+/* Rows fetched at once. */
+#define FETCH 1000
+
+#define SEED UINT64_C(0x63656c6c73)
+
+/* Rows of a query; where there are too many, as many by chance. */
+typedef struct Sample
+{
+	PipeannMetric metric;
+	int			wanted;			/* cells */
+	PipeannType type;
+	int			dim;			/* 0: no row was seen */
+	int			elements;		/* of an embedded vector, room[elements] for each */
+	uint64		seen;
+	uint32		n;
+	uint32		most;
+	uint32		room;
+	float	   *rows;
+	double		square;			/* of the longest vector */
+	uint64		random;
+	MemoryContext context;
+} Sample;
+
+/* Whether values of a type have cells: the function that tells them is there. */
+static bool
+HasCells(Oid function, Oid type)
+{
+	char	   *schema = get_namespace_name(get_func_namespace(function));
+	List	   *name = list_make2(makeString(schema), makeString("pipeann_cell"));
+	Oid			arguments[] = {NAMEOID, type};
+
+	return OidIsValid(LookupFuncName(name, 2, arguments, true));
+}
+
+/* What is known with the first row. */
+static void
+Begin(Sample *s, Datum value)
+{
+	const PipeannValue *vector = (const PipeannValue *) PG_DETOAST_DATUM(value);
+	Size		bytes;
+
+	s->dim = vector->dim;
+	s->elements = s->dim + (s->metric == PIPEANN_IP);
+	if (s->dim > PIPEANN_MAX_DIM ||
+		s->wanted > PIPEANN_MOST_CELL_ELEMENTS / s->elements)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("cannot make %d cells of %d dimensions", s->wanted, s->dim)));
+	bytes = s->elements * sizeof(float);
+	s->most = Max(Min((Size) s->wanted * ROWS_OF_CELL,
+					  (Size) maintenance_work_mem * 1024 / bytes),
+				  (Size) s->wanted);
+	s->room = Min(s->most, FETCH);
+	s->rows = MemoryContextAlloc(s->context, s->room * bytes);
+}
+
+static void
+AddRow(Sample *s, Datum value)
+{
+	const float *v;
+	double		square = 0;
+	uint32		at = s->n;
+
+	if (s->dim == 0)
+		Begin(s, value);
+	v = PipeannDatumElements(s->type, value, s->dim);
+	for (int d = 0; d < s->dim; d++)
+		square += (double) v[d] * v[d];
+	s->square = Max(s->square, square);
+	s->seen++;
+	if (s->n == s->most)
+	{
+		uint64		other = PipeannRandomNext(&s->random) % s->seen;
+
+		if (other >= s->most)
+			return;
+		at = (uint32) other;
+	}
+	else if (s->n++ == s->room)
+	{
+		s->room = Min((uint64) s->room * 2, s->most);
+		s->rows = repalloc_huge(s->rows,
+								(Size) s->room * s->elements * sizeof(float));
+	}
+	memcpy(s->rows + (Size) at * s->elements, v, s->dim * sizeof(float));
+}
+
+/* The vectors that a query gives in its only column. */
+static void
+RunQuery(Sample *s, const char *query, Oid function)
+{
+	SPIPlanPtr	plan = SPI_prepare(query, 0, NULL);
+	Portal		portal;
+	MemoryContext row = AllocSetContextCreate(CurrentMemoryContext, "pipeann sample",
+											  ALLOCSET_DEFAULT_SIZES);
+	Oid			type;
+
+	if (plan == NULL)
+		elog(ERROR, "could not prepare a query: %s", SPI_result_code_string(SPI_result));
+	portal = SPI_cursor_open(NULL, plan, NULL, NULL, true);
+	if (portal->tupDesc == NULL || portal->tupDesc->natts != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("the query must give one column, of vectors")));
+	type = TupleDescAttr(portal->tupDesc, 0)->atttypid;
+	if (!HasCells(function, type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("cannot make cells of type %s", format_type_be(type)),
+				 errhint("The query must give vectors of type vector or halfvec.")));
+	s->type = PipeannCellsType(type);
+	do
+	{
+		SPI_cursor_fetch(portal, true, FETCH);
+		for (uint64 i = 0; i < SPI_processed; i++)
+		{
+			MemoryContext old = MemoryContextSwitchTo(row);
+			bool		none;
+			Datum		value = SPI_getbinval(SPI_tuptable->vals[i],
+											  SPI_tuptable->tupdesc, 1, &none);
+
+			if (!none)
+				AddRow(s, value);
+			(void) MemoryContextSwitchTo(old);
+			MemoryContextReset(row);
+		}
+		SPI_freetuptable(SPI_tuptable);
+	} while (SPI_processed > 0);
+	SPI_cursor_close(portal);
+}
+
+static void
+Execute(const char *command)
+{
+	int			result = SPI_execute(command, false, 0);
+
+	if (result != SPI_OK_UTILITY)
+		elog(ERROR, "could not make a foreign server: %s",
+			 SPI_result_code_string(result));
+}
+
+/* The options of a server for cells of the sample. */
+static char *
+Train(Sample *s)
+{
+	PipeannCells *cells;
+	char	   *centroids;
+
+	if (s->n < (uint32) s->wanted)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot make %d cells of %u vectors", s->wanted, s->n),
+				 errhint("A sample should have %d vectors or more for each cell.",
+						 ROWS_OF_CELL / 4)));
+	cells = PipeannCellsNew(s->metric, s->dim, s->wanted);
+	if (s->metric == PIPEANN_IP)
+		cells->max_norm = (float) sqrt(s->square);
+	for (uint32 i = 0; i < s->n; i++)
+	{
+		float	   *x = s->rows + (Size) i * s->elements;
+
+		PipeannCellsEmbed(cells, x, false, x);
+	}
+	centroids = PipeannCellsTrain(cells, s->rows, s->n, SEED);
+	return PipeannCellsOptions(cells, centroids);
+}
+
+Datum
+pipeann_make_cells(PG_FUNCTION_ARGS)
+{
+	const char *name = quote_identifier(NameStr(*PG_GETARG_NAME(0)));
+	char	   *query = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	char	   *operator = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	Sample		s = {
+		.metric = PipeannCellsMetric(operator),.wanted = PG_GETARG_INT32(3),
+		.random = SEED,.context = CurrentMemoryContext
+	};
+
+	if (s.metric == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot make cells for operator %s", operator),
+				 errhint("There are cells for <->, <#> and <=>.")));
+	if (s.wanted < 1 || s.wanted > PIPEANN_MOST_CELLS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of cells must be from 1 to %d", PIPEANN_MOST_CELLS)));
+	SPI_connect();
+	/* before all work: it is told here who may, and whether the name is taken */
+	Execute(psprintf("CREATE SERVER %s FOREIGN DATA WRAPPER " PIPEANN_CELLS_WRAPPER, name));
+	RunQuery(&s, query, fcinfo->flinfo->fn_oid);
+	Execute(psprintf("ALTER SERVER %s OPTIONS (%s)", name, Train(&s)));
+	SPI_finish();
+	PG_RETURN_VOID();
+}
