@@ -75,7 +75,7 @@ include src/build.mk
 # What changes things that are there, and then all of 1.0, which brings what is missing.
 build/pipeann--0.1.0--1.0.sql: sql/from-0.1.0.sql sql/pipeann--1.0.sql Makefile
 	sed -e '/^\\echo.*CREATE EXTENSION/d' -e '/^CREATE ACCESS METHOD/d' \
-		-e 's/CREATE \(FUNCTION\|VIEW\)/CREATE OR REPLACE \1/' $(filter %.sql,$^) >$@
+		-e 's/CREATE \(FUNCTION\|PROCEDURE\|VIEW\)/CREATE OR REPLACE \1/' $(filter %.sql,$^) >$@
 
 # The second library, which needs libpq.
 ifneq (no,$(SERVERS))

@@ -425,8 +425,211 @@ BEGIN
 				RETURNS pg_catalog.int4
 				AS 'MODULE_PATHNAME', %2$L LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 			COMMENT ON FUNCTION @extschema@.pipeann_cell(pg_catalog.name, %1$s) IS
-				'the number of the cell in which a vector is, from 0 on: that of the nearest centroid'$function$,
-			type, CASE WHEN half THEN 'pipeann_cell_of_halfvec' ELSE 'pipeann_cell' END);
+				'the number of the cell in which a vector is, from 0 on: that of the nearest centroid';
+			CREATE FUNCTION @extschema@.pipeann_cell_distance(cells pg_catalog.name, %1$s)
+				RETURNS pg_catalog.float8
+				AS 'MODULE_PATHNAME', %3$L LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+			COMMENT ON FUNCTION @extschema@.pipeann_cell_distance(pg_catalog.name, %1$s) IS
+				'how far a vector is from the centroid of its cell; for cosine distance, of normalised vectors'$function$,
+			type,
+			pg_catalog.concat('pipeann_cell', CASE WHEN half THEN '_of_halfvec' END),
+			pg_catalog.concat('pipeann_cell_distance', CASE WHEN half THEN '_of_halfvec' END));
 	END LOOP;
 END
 $do$;
+
+CREATE FUNCTION @extschema@.pipeann_place_cells(
+	name pg_catalog.name,
+	servers pg_catalog.int4)
+	RETURNS TABLE (server pg_catalog.int4, cells pg_catalog.int4[])
+	AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_place_cells(pg_catalog.name, pg_catalog.int4) IS
+	'cells for each of so many servers: near ones together, and about as many rows on each, by the sample that cells were made of';
+
+CREATE FUNCTION @extschema@.pipeann_cell_partitions(
+	"table" pg_catalog.regclass)
+	RETURNS TABLE (partition pg_catalog.regclass, cells pg_catalog.int4[], is_default pg_catalog.bool, key pg_catalog.text)
+	LANGUAGE plpgsql STABLE STRICT
+	SET search_path = pg_catalog, pg_temp
+	AS $function$
+DECLARE
+	expression text := (SELECT pg_get_expr(p.partexprs, p.partrelid) FROM pg_partitioned_table p
+		WHERE p.partrelid = "table" AND p.partstrat = 'l');
+BEGIN
+	IF expression IS NULL OR expression !~ '^(\S+\.)?pipeann_cell\(' THEN
+		RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
+			MESSAGE = format('table "%s" is not partitioned by cells', "table"),
+			HINT = 'Such a table is made with PARTITION BY LIST (pipeann_cell(name, column)).';
+	END IF;
+	-- a NULL among the cells of a bound is one of cells
+	RETURN QUERY
+		SELECT c.oid::regclass,
+			ARRAY(SELECT nullif(m[1], 'NULL')::int4 FROM regexp_matches(b.bound, '-?\d+|NULL', 'g') m),
+			b.bound = 'DEFAULT', expression
+		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
+			pg_get_expr(c.relpartbound, c.oid) AS b (bound)
+		WHERE i.inhparent = "table"
+		ORDER BY c.oid;
+END
+$function$;
+
+COMMENT ON FUNCTION @extschema@.pipeann_cell_partitions(pg_catalog.regclass) IS
+	'the cells of each partition of a table that is partitioned by cells, and the expression by which it is';
+
+CREATE FUNCTION @extschema@.pipeann_cells(
+	"table" pg_catalog.regclass)
+	RETURNS TABLE (cell pg_catalog.int4, partition pg_catalog.regclass, rows pg_catalog.int8, distance pg_catalog.float8)
+	LANGUAGE plpgsql STABLE STRICT
+	SET search_path = pg_catalog, pg_temp
+	AS $function$
+DECLARE
+	expression text := (SELECT min(p.key) FROM @extschema@.pipeann_cell_partitions("table") p);
+BEGIN
+	IF expression IS NULL THEN
+		RETURN;
+	END IF;
+	RETURN QUERY EXECUTE format($query$
+		SELECT cell, coalesce(f.partition, c.partition), coalesce(f.rows, 0), f.distance
+		FROM (SELECT p.partition, u.cell FROM @extschema@.pipeann_cell_partitions($1) p, unnest(p.cells) u (cell)
+				WHERE u.cell IS NOT NULL) c
+			FULL JOIN (SELECT t.cell, t.partition, count(*) AS rows, avg(t.distance) AS distance
+				FROM (SELECT %s AS cell, tableoid::regclass AS partition, %s AS distance FROM %s) t
+				GROUP BY 1, 2) f USING (cell)
+		ORDER BY 1, 2$query$,
+		expression, regexp_replace(expression, 'pipeann_cell\(', 'pipeann_cell_distance('), "table") USING "table";
+END
+$function$;
+
+COMMENT ON FUNCTION @extschema@.pipeann_cells(pg_catalog.regclass) IS
+	'cells of a table that is partitioned by cells: where their rows are, how many these are, and how far from the centroid on average; reads all rows';
+
+CREATE FUNCTION @extschema@.pipeann_misplaced(
+	"table" pg_catalog.regclass)
+	RETURNS TABLE (partition pg_catalog.regclass, cell pg_catalog.int4, belongs_to pg_catalog.regclass, rows pg_catalog.int8, places pg_catalog.tid[])
+	LANGUAGE plpgsql STABLE STRICT
+	-- or rows would be taken to be where the bounds say
+	SET constraint_exclusion = off
+	SET search_path = pg_catalog, pg_temp
+	AS $function$
+DECLARE
+	part record;
+BEGIN
+	FOR part IN SELECT * FROM @extschema@.pipeann_cell_partitions("table") LOOP
+		RETURN QUERY EXECUTE format($query$
+			SELECT t.partition, t.cell,
+				(SELECT p.partition FROM @extschema@.pipeann_cell_partitions($1) p
+					WHERE p.is_default OR EXISTS (SELECT FROM unnest(p.cells) c WHERE c IS NOT DISTINCT FROM t.cell)
+					ORDER BY p.is_default LIMIT 1),
+				count(*), array_agg(t.ctid)
+			FROM (SELECT tableoid::regclass AS partition, ctid, %s AS cell FROM %s WHERE NOT (%s)) t
+			GROUP BY 1, 2
+			ORDER BY 1, 2$query$,
+			part.key, part.partition, pg_get_partition_constraintdef(part.partition)) USING "table";
+	END LOOP;
+END
+$function$;
+
+COMMENT ON FUNCTION @extschema@.pipeann_misplaced(pg_catalog.regclass) IS
+	'rows that are in a partition which does not have their cell, by partition and cell: how many, and their places (ctid); reads all rows';
+
+CREATE FUNCTION @extschema@.pipeann_move_row()
+	RETURNS trigger
+	LANGUAGE plpgsql
+	SET search_path = pg_catalog, pg_temp
+	AS $function$
+DECLARE
+	root regclass := pg_partition_root(TG_RELID);
+	columns text := (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = TG_RELID AND attnum > 0 AND NOT attisdropped AND attgenerated = '');
+	key text := (SELECT string_agg(format('t.%1$I = ($1).%1$I', k), ' AND ') FROM unnest(TG_ARGV) k);
+	stays bool;
+	place tid;
+BEGIN
+	IF TG_OP <> 'UPDATE' OR TG_WHEN <> 'AFTER' OR TG_LEVEL <> 'ROW' OR root IS NULL OR key IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'trigger_protocol_violated',
+			MESSAGE = 'pipeann_move_row() must be called AFTER UPDATE FOR EACH ROW of a partition, with the names of key columns';
+	END IF;
+	EXECUTE format('SELECT %s FROM (SELECT ($1).*) n', pg_get_partition_constraintdef(TG_RELID)) INTO stays USING NEW;
+	IF stays THEN
+		RETURN NULL;
+	END IF;
+	-- of equal rows any one
+	EXECUTE format('SELECT t.ctid FROM %s t WHERE %s AND t OPERATOR(pg_catalog.*=) $1 LIMIT 1', TG_RELID::regclass, key)
+		INTO place USING NEW;
+	IF place IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+			MESSAGE = format('a row of "%s" that is to be moved has gone', TG_RELID::regclass);
+	END IF;
+	EXECUTE format('DELETE FROM %s WHERE ctid = $1', TG_RELID::regclass) USING place;
+	EXECUTE format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM (SELECT ($1).*) n', root, columns) USING NEW;
+	RETURN NULL;
+END
+$function$;
+
+COMMENT ON FUNCTION @extschema@.pipeann_move_row() IS
+	'trigger AFTER UPDATE FOR EACH ROW of a partition on another server, called with the names of its key columns: a row whose cell is another partition''s now is moved there';
+
+CREATE PROCEDURE @extschema@.pipeann_move_cells(
+	"table" pg_catalog.regclass,
+	cells pg_catalog.int4[],
+	partition pg_catalog.regclass)
+	LANGUAGE plpgsql
+	SET search_path = pg_catalog, pg_temp
+	AS $procedure$
+DECLARE
+	columns text := (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attgenerated = '');
+	with_nulls bool := array_position($2, NULL) IS NOT NULL;
+	target record;
+	part record;
+	detach text[];
+	attach text[];
+	change text;
+BEGIN
+	-- Queries go on until bounds are changed, but nobody writes.
+	EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', $1);
+	SELECT p.partition, p.is_default, p.cells || ARRAY(SELECT u FROM unnest($2) u EXCEPT SELECT unnest(p.cells)) AS now_cells,
+			c.relkind = 'f' AS is_foreign, format('ALTER TABLE %s DETACH PARTITION %s', $1, p.partition) AS detach
+		INTO target
+		FROM @extschema@.pipeann_cell_partitions($1) p JOIN pg_class c ON c.oid = p.partition
+		WHERE p.partition = $3;
+	IF target.partition IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
+			MESSAGE = format('"%s" is not a partition of "%s"', $3, $1);
+	END IF;
+	-- A table on this server takes no rows that its bounds exclude.
+	IF target.is_foreign THEN
+		detach := ARRAY[target.detach];
+	ELSE
+		EXECUTE target.detach;
+	END IF;
+	attach := ARRAY[format('ALTER TABLE %s ATTACH PARTITION %s %s', $1, $3, CASE WHEN target.is_default THEN 'DEFAULT'
+		ELSE format('FOR VALUES IN (%s)', array_to_string(target.now_cells, ', ', 'NULL')) END)];
+	FOR part IN
+		SELECT p.partition, p.key, p.is_default,
+			ARRAY(SELECT unnest(p.cells) EXCEPT SELECT unnest($2) ORDER BY 1) AS now_cells
+		FROM @extschema@.pipeann_cell_partitions($1) p
+		WHERE p.partition <> $3 AND (p.is_default OR EXISTS (SELECT unnest(p.cells) INTERSECT SELECT unnest($2)))
+	LOOP
+		EXECUTE format($move$
+			WITH gone AS (DELETE FROM %1$s WHERE %2$s = ANY ($1) OR ($2 AND %2$s IS NULL) RETURNING %3$s)
+			INSERT INTO %4$s (%3$s) OVERRIDING SYSTEM VALUE SELECT * FROM gone$move$,
+			part.partition, part.key, columns, $3) USING $2, with_nulls;
+		CONTINUE WHEN part.is_default;
+		detach := detach || format('ALTER TABLE %s DETACH PARTITION %s', $1, part.partition);
+		IF part.now_cells = '{}' THEN
+			RAISE NOTICE USING MESSAGE = format('"%s" has no cells left, and is no partition of "%s" any more', part.partition, $1);
+		ELSE
+			attach := attach || format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES IN (%s)',
+				$1, part.partition, array_to_string(part.now_cells, ', ', 'NULL'));
+		END IF;
+	END LOOP;
+	FOREACH change IN ARRAY detach || attach LOOP
+		EXECUTE change;
+	END LOOP;
+END
+$procedure$;
+
+COMMENT ON PROCEDURE @extschema@.pipeann_move_cells(pg_catalog.regclass, pg_catalog.int4[], pg_catalog.regclass) IS
+	'move cells of a table that is partitioned by cells to one of its partitions: rows and bounds, in one transaction';

@@ -65,6 +65,22 @@ PipeannCellCentroid(const PipeannCells *cells, int cell)
 		(Size) (cell / BLOCK) * BLOCK * PipeannCellElements(cells) + cell % BLOCK;
 }
 
+/* Copy the centroids, one after the other, to elements[]; or from there. */
+void
+PipeannCellsCopy(const PipeannCells *cells, float *elements, bool back)
+{
+	for (int i = 0; i < cells->n; i++)
+		for (int d = 0; d < PipeannCellElements(cells); d++, elements++)
+		{
+			float	   *element = PipeannCellCentroid(cells, i) + (Size) d * BLOCK;
+
+			if (back)
+				*element = *elements;
+			else
+				*elements = *element;
+		}
+}
+
 /*
  * The embedded vector (graph/graph.h), x[PipeannCellElements()]. A product of two floats
  * is exact in double, so it does not matter whether a compiler fuses it with the sum.
@@ -112,9 +128,9 @@ Compare(const PipeannCells *cells, const float *x)
 	return least;
 }
 
-/* The distance, by steps that have the same result everywhere. */
-static double
-ExactDistance(const PipeannCells *cells, int cell, const float *x)
+/* The squared distance, by steps that have the same result everywhere. */
+double
+PipeannCellDistance(const PipeannCells *cells, int cell, const float *x)
 {
 	const float *centroid = PipeannCellCentroid(cells, cell);
 	double		sum = 0;
@@ -151,8 +167,8 @@ PipeannCellNearest(const PipeannCells *cells, const float *x)
 			continue;
 		}
 		if (distance < 0)
-			distance = ExactDistance(cells, nearest, x);
-		other = ExactDistance(cells, i, x);
+			distance = PipeannCellDistance(cells, nearest, x);
+		other = PipeannCellDistance(cells, i, x);
 		if (other < distance)
 		{
 			nearest = i;

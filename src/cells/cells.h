@@ -58,6 +58,10 @@ extern int	PipeannCellsBlocks(const PipeannCells *cells);
 extern float *PipeannCellCentroid(const PipeannCells *cells, int cell);
 extern void PipeannCellsEmbed(const PipeannCells *cells, const float *v,
 							  bool is_query, float *x);
+extern void PipeannCellsCopy(const PipeannCells *cells, float *elements,
+							 bool back);
+extern double PipeannCellDistance(const PipeannCells *cells, int cell,
+								  const float *x);
 extern int	PipeannCellNearest(const PipeannCells *cells, const float *x);
 extern int	PipeannCellsRank(const PipeannCells *cells, const float *x,
 							 int wanted, PipeannNearCell *near);
@@ -78,5 +82,9 @@ extern int	PipeannCellsNear(const char *name, Oid type, Datum query,
 /* train.c */
 extern char *PipeannCellsTrain(PipeannCells *cells, const float *samples,
 							   uint32 n, uint64 seed);
+
+/* place.c */
+extern int *PipeannCellsPlace(const PipeannCells *cells, int nservers,
+							  uint64 seed);
 
 #endif							/* PIPEANN_CELLS_H */

@@ -52,20 +52,21 @@ static HTAB *kept;
 
 /* ---------- as options ---------- */
 
-/* The elements of all centroids, one after the other, and back. */
-static void
-CopyElements(const PipeannCells *cells, float *elements, bool to_centroids)
+/* Set centroids to what is kept; elements is work space. False if some are infinite. */
+static bool
+SetHalves(PipeannCells *cells, const uint16 *halves, float *elements)
 {
-	for (int i = 0; i < cells->n; i++)
-		for (int d = 0; d < PipeannCellElements(cells); d++)
-		{
-			float	   *element = PipeannCellCentroid(cells, i) + (Size) d * PIPEANN_CENTROIDS;
+	int			n = cells->n * PipeannCellElements(cells);
+	bool		finite = true;
 
-			if (to_centroids)
-				*element = ldexpf(*elements++, cells->exponent);
-			else
-				*elements++ = ldexpf(*element, -cells->exponent);
-		}
+	PipeannKernel->to_float[PIPEANN_FLOAT2] (halves, n, elements);
+	for (int i = 0; i < n; i++)
+	{
+		elements[i] = ldexpf(elements[i], cells->exponent);
+		finite &= isfinite(elements[i]) != 0;
+	}
+	PipeannCellsCopy(cells, elements, true);
+	return finite;
 }
 
 /*
@@ -83,16 +84,15 @@ PipeannCellsRound(PipeannCells *cells)
 	char	   *text = palloc(room + 1);
 	float		most = 0;
 
-	cells->exponent = 0;
-	CopyElements(cells, elements, false);
+	PipeannCellsCopy(cells, elements, false);
 	for (int i = 0; i < n; i++)
 		most = Max(most, fabsf(elements[i]));
 	(void) frexpf(most, &cells->exponent);
 	cells->exponent -= HALF_EXPONENT;
-	CopyElements(cells, elements, false);
+	for (int i = 0; i < n; i++)
+		elements[i] = ldexpf(elements[i], -cells->exponent);
 	PipeannKernel->to_half(elements, n, halves);
-	PipeannKernel->to_float[PIPEANN_FLOAT2] (halves, n, elements);
-	CopyElements(cells, elements, true);
+	(void) SetHalves(cells, halves, elements);
 	for (int i = 0; i < n; i++)
 		halves[i] = pg_hton16(halves[i]);
 	text[pg_b64_encode((void *) halves, bytes, text, room)] = '\0';
@@ -176,19 +176,16 @@ DecodeCentroids(PipeannCells *cells, const char *text)
 	uint16	   *halves = palloc(Max(room, 1));
 	float	   *elements = palloc_extended(mul_size(n, sizeof(float)), MCXT_ALLOC_HUGE);
 	int			bytes = pg_b64_decode(text, strlen(text), (void *) halves, room);
+	bool		finite;
 
 	if (bytes != n * (int) sizeof(uint16))
 		return false;
 	for (int i = 0; i < n; i++)
 		halves[i] = pg_ntoh16(halves[i]);
-	PipeannKernel->to_float[PIPEANN_FLOAT2] (halves, n, elements);
-	for (int i = 0; i < n; i++)
-		if (!isfinite(ldexpf(elements[i], cells->exponent)))
-			return false;
-	CopyElements(cells, elements, true);
+	finite = SetHalves(cells, halves, elements);
 	pfree(halves);
 	pfree(elements);
-	return true;
+	return finite;
 }
 
 /* The cells of a server's options. */

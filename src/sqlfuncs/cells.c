@@ -1,6 +1,6 @@
 /*
  * cells.c
- *		SQL functions for cells: their centroids from a sample.
+ *		SQL functions for cells: their centroids of a sample, and which server gets which.
  */
 #include "postgres.h"
 
@@ -11,15 +11,20 @@
 #include "cells/cells.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "index/index.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_func.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 PG_FUNCTION_INFO_V1(pipeann_make_cells);
+PG_FUNCTION_INFO_V1(pipeann_place_cells);
+PG_FUNCTION_INFO_V1(pipeann_cell_distance);
+PG_FUNCTION_INFO_V1(pipeann_cell_distance_of_halfvec);
 
 /* Rows of a sample for each cell, that is all that k-means can use. */
 #define ROWS_OF_CELL 128
@@ -218,4 +223,61 @@ pipeann_make_cells(PG_FUNCTION_ARGS)
 	Execute(psprintf("ALTER SERVER %s OPTIONS (%s)", name, Train(&s)));
 	SPI_finish();
 	PG_RETURN_VOID();
+}
+
+Datum
+pipeann_place_cells(PG_FUNCTION_ARGS)
+{
+	const PipeannCells *cells = PipeannCellsFind(NameStr(*PG_GETARG_NAME(0)), false);
+	int			nservers = PG_GETARG_INT32(1);
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum	   *of_server = palloc(mul_size(cells->n, sizeof(Datum)));
+	const int  *server;
+
+	if (nservers < 1 || nservers > cells->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of servers must be from 1 to %d, the number of cells",
+						cells->n)));
+	InitMaterializedSRF(fcinfo, 0);
+	server = PipeannCellsPlace(cells, nservers, SEED);
+	for (int s = 0; s < nservers; s++)
+	{
+		Datum		values[2] = {Int32GetDatum(s + 1)};
+		bool		nulls[2] = {false};
+		int			n = 0;
+
+		for (int i = 0; i < cells->n; i++)
+			if (server[i] == s)
+				of_server[n++] = Int32GetDatum(i);
+		values[1] = PointerGetDatum(construct_array(of_server, n, INT4OID, sizeof(int32),
+													true, TYPALIGN_INT));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* How far a vector is from its cell's centroid. */
+static double
+Distance(const char *name, PipeannType type, Datum vector)
+{
+	const PipeannCells *cells = PipeannCellsFind(name, false);
+
+	PipeannCellsEmbed(cells, PipeannDatumElements(type, vector, cells->dim), false,
+					  cells->x);
+	return sqrt(PipeannCellDistance(cells, PipeannCellNearest(cells, cells->x), cells->x));
+}
+
+Datum
+pipeann_cell_distance(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_FLOAT8(Distance(NameStr(*PG_GETARG_NAME(0)), PIPEANN_VECTOR,
+							  PG_GETARG_DATUM(1)));
+}
+
+Datum
+pipeann_cell_distance_of_halfvec(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_FLOAT8(Distance(NameStr(*PG_GETARG_NAME(0)), PIPEANN_HALFVEC,
+							  PG_GETARG_DATUM(1)));
 }
