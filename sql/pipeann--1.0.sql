@@ -450,7 +450,7 @@ COMMENT ON FUNCTION @extschema@.pipeann_place_cells(pg_catalog.name, pg_catalog.
 CREATE FUNCTION @extschema@.pipeann_cell_partitions(
 	"table" pg_catalog.regclass)
 	RETURNS TABLE (partition pg_catalog.regclass, cells pg_catalog.int4[], is_default pg_catalog.bool, key pg_catalog.text)
-	LANGUAGE plpgsql STABLE STRICT
+	LANGUAGE plpgsql STABLE STRICT ROWS 10
 	SET search_path = pg_catalog, pg_temp
 	AS $function$
 DECLARE
@@ -510,6 +510,7 @@ CREATE FUNCTION @extschema@.pipeann_misplaced(
 	LANGUAGE plpgsql STABLE STRICT
 	-- or rows would be taken to be where the bounds say
 	SET constraint_exclusion = off
+	SET jit = off
 	SET search_path = pg_catalog, pg_temp
 	AS $function$
 DECLARE
@@ -589,7 +590,7 @@ DECLARE
 BEGIN
 	-- Queries go on until bounds are changed, but nobody writes.
 	EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', $1);
-	SELECT p.partition, p.is_default, p.cells || ARRAY(SELECT u FROM unnest($2) u EXCEPT SELECT unnest(p.cells)) AS now_cells,
+	SELECT p.partition, p.is_default, ARRAY(SELECT unnest(p.cells) UNION SELECT unnest($2) ORDER BY 1) AS now_cells,
 			c.relkind = 'f' AS is_foreign, format('ALTER TABLE %s DETACH PARTITION %s', $1, p.partition) AS detach
 		INTO target
 		FROM @extschema@.pipeann_cell_partitions($1) p JOIN pg_class c ON c.oid = p.partition

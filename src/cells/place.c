@@ -25,6 +25,9 @@
 /* How far from the mean a server's rows may be, as a part of it. */
 #define TOLERANCE 0.03
 
+/* What is not worth a cell's move, as a part of the mean. */
+#define LEAST_GAIN 0.001
+
 typedef struct Placing
 {
 	const PipeannCells *cells;
@@ -150,12 +153,17 @@ Wrong(const Placing *p, double load)
 	return Max(off, 0);
 }
 
-/* How much less wrong servers are when so many rows go from one to the other. */
+/*
+ * How much less wrong servers are when so many rows go from one to the other; 0 if that
+ * is no more than rounding, so that this comes to an end.
+ */
 static double
 Gain(const Placing *p, int from, int to, double rows)
 {
-	return Wrong(p, p->load[from]) + Wrong(p, p->load[to]) -
+	double		gain = Wrong(p, p->load[from]) + Wrong(p, p->load[to]) -
 		Wrong(p, p->load[from] - rows) - Wrong(p, p->load[to] + rows);
+
+	return gain > LEAST_GAIN * p->mean ? gain : 0;
 }
 
 /* What it costs that a cell is given to a server. */
