@@ -407,6 +407,8 @@ CREATE FUNCTION @extschema@.pipeann_make_cells(
 COMMENT ON FUNCTION @extschema@.pipeann_make_cells(pg_catalog.name, pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS
 	'make cells for an operator (<->, <#> or <=>) of the vectors that a query gives, a sample of a table; they are kept by a foreign server of that name';
 
+-- The name of cells is a cstring, as names and texts have a collation, and postgres_fdw
+-- sends no function with such a constant to another server.
 DO $do$
 DECLARE
 	type pg_catalog.text;
@@ -421,15 +423,15 @@ BEGIN
 			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec'])
 	LOOP
 		EXECUTE pg_catalog.format($function$
-			CREATE FUNCTION @extschema@.pipeann_cell(cells pg_catalog.name, %1$s)
+			CREATE FUNCTION @extschema@.pipeann_cell(cells pg_catalog.cstring, %1$s)
 				RETURNS pg_catalog.int4
 				AS 'MODULE_PATHNAME', %2$L LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
-			COMMENT ON FUNCTION @extschema@.pipeann_cell(pg_catalog.name, %1$s) IS
+			COMMENT ON FUNCTION @extschema@.pipeann_cell(pg_catalog.cstring, %1$s) IS
 				'the number of the cell in which a vector is, from 0 on: that of the nearest centroid';
-			CREATE FUNCTION @extschema@.pipeann_cell_distance(cells pg_catalog.name, %1$s)
+			CREATE FUNCTION @extschema@.pipeann_cell_distance(cells pg_catalog.cstring, %1$s)
 				RETURNS pg_catalog.float8
 				AS 'MODULE_PATHNAME', %3$L LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
-			COMMENT ON FUNCTION @extschema@.pipeann_cell_distance(pg_catalog.name, %1$s) IS
+			COMMENT ON FUNCTION @extschema@.pipeann_cell_distance(pg_catalog.cstring, %1$s) IS
 				'how far a vector is from the centroid of its cell; for cosine distance, of normalised vectors'$function$,
 			type,
 			pg_catalog.concat('pipeann_cell', CASE WHEN half THEN '_of_halfvec' END),

@@ -40,7 +40,7 @@ PG_FUNCTION_INFO_V1(pipeann_cell_of_halfvec);
 typedef struct Kept
 {
 	NameData	name;			/* must be first */
-	bool		current;		/* no server was changed since it was looked at */
+	uint64		seen;			/* changes when it was looked at */
 	Oid			server;
 	TransactionId xmin;			/* by this and the next it is the same version */
 	ItemPointerData tid;
@@ -49,6 +49,9 @@ typedef struct Kept
 } Kept;
 
 static HTAB *kept;
+
+/* How often foreign servers were changed, made or dropped. */
+static uint64 changes;
 
 /* ---------- as options ---------- */
 
@@ -225,16 +228,10 @@ Forget(Kept *entry)
 	entry->cells = NULL;
 }
 
-/* A foreign server was changed, made or dropped. */
 static void
-LookAgain(Datum arg, int cache, uint32 hash)
+CountChange(Datum arg, int cache, uint32 hash)
 {
-	HASH_SEQ_STATUS scan;
-	Kept	   *entry;
-
-	hash_seq_init(&scan, kept);
-	while ((entry = hash_seq_search(&scan)) != NULL)
-		entry->current = false;
+	changes++;
 }
 
 static bool
@@ -276,7 +273,7 @@ Load(Kept *entry, HeapTuple server)
 	MemoryContextDelete(work);
 }
 
-/* What is known of a name. It is never taken away. */
+/* What is known of a name, of which no more counts than names have. It is never taken away. */
 static Kept *
 Entry(const char *name)
 {
@@ -289,7 +286,7 @@ Entry(const char *name)
 		control.hcxt = CacheMemoryContext;
 		kept = hash_create("pipeann cells", 8, &control,
 						   HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
-		CacheRegisterSyscacheCallback(FOREIGNSERVEROID, LookAgain, (Datum) 0);
+		CacheRegisterSyscacheCallback(FOREIGNSERVEROID, CountChange, (Datum) 0);
 	}
 	entry = hash_search(kept, name, HASH_ENTER, &found);
 	if (!found)
@@ -302,11 +299,12 @@ const PipeannCells *
 PipeannCellsFind(const char *name, bool missing_ok)
 {
 	Kept	   *entry = Entry(name);
+	uint64		seen = changes;	/* what changes from now on is looked at again */
 	HeapTuple	server;
 
-	if (likely(entry->current))
+	if (likely(entry->seen == seen && entry->cells != NULL))
 		return entry->cells;
-	server = SearchSysCache1(FOREIGNSERVERNAME, CStringGetDatum(name));
+	server = SearchSysCache1(FOREIGNSERVERNAME, NameGetDatum(&entry->name));
 	if (!HeapTupleIsValid(server) || !IsOurs(server))
 	{
 		Forget(entry);
@@ -328,7 +326,7 @@ PipeannCellsFind(const char *name, bool missing_ok)
 		entry->xmin = HeapTupleHeaderGetRawXmin(server->t_data);
 		entry->tid = server->t_self;
 	}
-	entry->current = true;
+	entry->seen = seen;
 	ReleaseSysCache(server);
 	return entry->cells;
 }
@@ -362,14 +360,14 @@ CellOf(const char *name, PipeannType type, Datum vector)
 Datum
 pipeann_cell(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(CellOf(NameStr(*PG_GETARG_NAME(0)), PIPEANN_VECTOR,
+	PG_RETURN_INT32(CellOf(PG_GETARG_CSTRING(0), PIPEANN_VECTOR,
 						   PG_GETARG_DATUM(1)));
 }
 
 Datum
 pipeann_cell_of_halfvec(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(CellOf(NameStr(*PG_GETARG_NAME(0)), PIPEANN_HALFVEC,
+	PG_RETURN_INT32(CellOf(PG_GETARG_CSTRING(0), PIPEANN_HALFVEC,
 						   PG_GETARG_DATUM(1)));
 }
 
@@ -401,7 +399,7 @@ PipeannCellVector(Node *expr, const char **cells)
 	name = linitial(call->args);
 	if (!IsA(name, Const) || name->constisnull || !IsCell(call->funcid))
 		return NULL;
-	*cells = pstrdup(NameStr(*DatumGetName(name->constvalue)));
+	*cells = pstrdup(DatumGetCString(name->constvalue));
 	return lsecond(call->args);
 }
 

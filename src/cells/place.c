@@ -23,7 +23,7 @@
 #define PRICE_ROUNDS 40
 
 /* How far from the mean a server's rows may be, as a part of it. */
-#define TOLERANCE 0.03
+#define TOLERANCE 0.01
 
 /* What is not worth a cell's move, as a part of the mean. */
 #define LEAST_GAIN 0.001

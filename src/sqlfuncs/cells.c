@@ -58,7 +58,7 @@ HasCells(Oid function, Oid type)
 {
 	char	   *schema = get_namespace_name(get_func_namespace(function));
 	List	   *name = list_make2(makeString(schema), makeString("pipeann_cell"));
-	Oid			arguments[] = {NAMEOID, type};
+	Oid			arguments[] = {CSTRINGOID, type};
 
 	return OidIsValid(LookupFuncName(name, 2, arguments, true));
 }
@@ -271,13 +271,13 @@ Distance(const char *name, PipeannType type, Datum vector)
 Datum
 pipeann_cell_distance(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_FLOAT8(Distance(NameStr(*PG_GETARG_NAME(0)), PIPEANN_VECTOR,
+	PG_RETURN_FLOAT8(Distance(PG_GETARG_CSTRING(0), PIPEANN_VECTOR,
 							  PG_GETARG_DATUM(1)));
 }
 
 Datum
 pipeann_cell_distance_of_halfvec(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_FLOAT8(Distance(NameStr(*PG_GETARG_NAME(0)), PIPEANN_HALFVEC,
+	PG_RETURN_FLOAT8(Distance(PG_GETARG_CSTRING(0), PIPEANN_HALFVEC,
 							  PG_GETARG_DATUM(1)));
 }

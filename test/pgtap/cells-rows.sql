@@ -5,7 +5,7 @@ SELECT plan(14);
 CREATE FUNCTION made(name, operator text) RETURNS bool LANGUAGE sql AS $$
 	SELECT pipeann_make_cells($1, 'SELECT val FROM strips', operator => $2, cells => 200);
 	CREATE TABLE placed AS SELECT server, unnest(cells) AS cell FROM pipeann_place_cells($1, servers => 10);
-	CREATE TABLE of_rows AS SELECT id, val, pipeann_cell($1, val) AS cell FROM strips;
+	CREATE TABLE of_rows AS SELECT id, val, pipeann_cell($1::text::cstring, val) AS cell FROM strips;
 	SELECT true;
 $$;
 SELECT made('cells_of_strips', '<->') \gset

@@ -44,8 +44,8 @@ CREATE FUNCTION embed(name, vector) RETURNS float8[] LANGUAGE sql STABLE AS $$
 	FROM (SELECT max(substr(o, 10)) FILTER (WHERE o LIKE 'operator=%') AS operator, max(substr(o, 10)::float8) FILTER (WHERE o LIKE 'max_norm=%') AS most
 		FROM pg_foreign_server, unnest(srvoptions) o WHERE srvname = $1) s
 $$;
-SELECT name, count(*), count(*) FILTER (WHERE pipeann_cell(name, v) <> cells[1] AND ds[2] - ds[1] > 1e-4 * ds[2]
-		OR abs(pipeann_cell_distance(name, v) - ds[1]) > 1e-4 * ds[2]) AS wrong
+SELECT name, count(*), count(*) FILTER (WHERE pipeann_cell(name::text::cstring, v) <> cells[1] AND ds[2] - ds[1] > 1e-4 * ds[2]
+		OR abs(pipeann_cell_distance(name::text::cstring, v) - ds[1]) > 1e-4 * ds[2]) AS wrong
 	FROM cells_pool p, unnest(ARRAY['cells_l2', 'cells_ip', 'cells_cosine']::name[]) name,
 	LATERAL (SELECT embed(name, v) AS e OFFSET 0) e,
 	LATERAL (SELECT array_agg(cell ORDER BY d) AS cells, array_agg(d ORDER BY d) AS ds FROM

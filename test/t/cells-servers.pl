@@ -106,7 +106,7 @@ for my $move ([ "$first[0], $first[2]", 'items_2' ], [ "$first[0], NULL", 'items
 	$session->rows("CALL pipeann_move_cells('items', '{$which}', '$to')");
 	all_there("cells $which move to $to, in the transaction");
 	$other->send('SELECT count(*), count(DISTINCT id) FROM items');
-	wait_until($front, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted");
+	wait_until('a query waits', sub { $session->row('SELECT count(*) FROM pg_locks WHERE NOT granted') > 0 });
 	$session->rows('COMMIT');
 	is(join(' ', @{ $other->receive->{rows} }), "$rows|$rows", "cells $which move to $to: a query meanwhile has each row once");
 	all_there("cells $which have moved to $to");
