@@ -16,6 +16,7 @@
 #include "catalog/pg_proc.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "queries/one_message.h"
 #include "queries/queries.h"
 #include "utils/syscache.h"
 
@@ -122,6 +123,12 @@ PipeannAskInOneMessage(PlannedStmt *stmt)
 		return;
 	(void) pipeann_core->visit_plans(stmt, Look, &search);
 	if (search.nbelow > 1 && search.nbelow == search.nscans)
-		*search.place = (Plan *)
-			pipeann_core->wrap(*search.place, &PipeannOneMessageMethods);
+	{
+		Append	   *append = (Append *) *search.place;
+		CustomScan *node = pipeann_core->wrap(&append->plan,
+											  &PipeannOneMessageMethods);
+
+		node->custom_private = PipeannDescribeScans(append, stmt->rtable);
+		*search.place = (Plan *) node;
+	}
 }

@@ -15,10 +15,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type_d.h"
 #include "executor/executor.h"
 #include "foreign/fdwapi.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "queries/one_message.h"
 #include "queries/queries.h"
 #include "remote/remote.h"
 #include "utils/builtins.h"
@@ -27,6 +29,9 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+
+/* So few rows are read as one; the sort above has room for as many. */
+#define MOST_AT_ONCE	1000
 
 /* A partition. */
 typedef struct Part
@@ -39,17 +44,20 @@ typedef struct Part
 	Oid		   *element;
 	List	   *values;			/* that are sent along */
 	FmgrInfo   *output;			/* functions that write these */
+	PipeannMessage message;
 	bool		done;
 } Part;
 
 typedef struct OneMessageState
 {
 	CustomScanState node;
+	PipeannOneMessage plan;
 	PlanState  *as_planned;		/* NULL if servers are asked from here */
 	Part	   *parts;
 	int			nparts;
 	int			current;
 	bool		sent;
+	ExprState  *limit;
 	MemoryContext sending;		/* values that are sent */
 } OneMessageState;
 
@@ -88,24 +96,48 @@ UserOf(const ForeignScan *scan, EState *estate)
 	return OidIsValid(user) ? user : GetUserId();
 }
 
-/* Where nothing is read, and nothing sent. */
-static bool
-BeginQuery(Part *part, const ForeignScan *scan, EState *estate)
+/*
+ * How a value is sent: vectors by their bytes, which do not depend on the server, other
+ * values as text.
+ */
+static void
+PrepareValue(Part *part, int n, Oid type, Oid vector)
 {
-	const char *sql = strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL));
+	Oid			function;
+	bool		varlena;
 
-	part->query = PipeannRemoteBegin(UserOf(scan, estate), scan->fs_server, sql);
-	return part->query != NULL;
+	part->message.formats[n] = type == vector;
+	if (type == vector)
+		getTypeBinaryOutputInfo(type, &function, &varlena);
+	else
+		getTypeOutputInfo(type, &function, &varlena);
+	fmgr_info(function, &part->output[n]);
 }
 
-/* How values become text, and text columns. */
 static void
-PrepareTexts(Part *part, const ForeignScan *scan)
+PrepareValues(Part *part, const ForeignScan *scan, Oid vector)
+{
+	PipeannMessage *message = &part->message;
+	ListCell   *cell;
+
+	message->sql = strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL));
+	message->nvalues = list_length(scan->fdw_exprs);
+	message->values = palloc0((message->nvalues + 1) * sizeof(char *));
+	message->lengths = palloc0((message->nvalues + 1) * sizeof(int));
+	message->formats = palloc0((message->nvalues + 1) * sizeof(int));
+	part->values = ExecInitExprList(scan->fdw_exprs, part->scan);
+	part->output = palloc0((message->nvalues + 1) * sizeof(FmgrInfo));
+	foreach(cell, scan->fdw_exprs)
+		PrepareValue(part, foreach_current_index(cell), exprType(lfirst(cell)),
+					 vector);
+}
+
+/* How text becomes columns. */
+static void
+PrepareColumns(Part *part, const ForeignScan *scan)
 {
 	ListCell   *cell;
 	Oid			function;
-	bool		varlena;
-	int			n = 0;
 
 	part->columns = ((ScanState *) part->scan)->ss_ScanTupleSlot->tts_tupleDescriptor;
 	part->retrieved = list_nth(scan->fdw_private, PIPEANN_FDW_COLUMNS);
@@ -118,13 +150,6 @@ PrepareTexts(Part *part, const ForeignScan *scan)
 		getTypeInputInfo(TupleDescAttr(part->columns, i)->atttypid, &function,
 						 &part->element[i]);
 		fmgr_info(function, &part->input[i]);
-	}
-	part->values = ExecInitExprList(scan->fdw_exprs, part->scan);
-	part->output = palloc0((list_length(part->values) + 1) * sizeof(FmgrInfo));
-	foreach(cell, scan->fdw_exprs)
-	{
-		getTypeOutputInfo(exprType(lfirst(cell)), &function, &varlena);
-		fmgr_info(function, &part->output[n++]);
 	}
 }
 
@@ -146,13 +171,36 @@ SetForText(void)
 	return level;
 }
 
-static void
-Send(Part *part)
+static bool
+SendsText(const Part *part)
 {
-	int			n = list_length(part->values);
-	const char **texts = palloc0((n + 1) * sizeof(char *));
-	int			level = n > 0 ? SetForText() : 0;
-	int			i = 0;
+	for (int i = 0; i < part->message.nvalues; i++)
+		if (part->message.formats[i] == 0)
+			return true;
+	return false;
+}
+
+static void
+WriteValue(Part *part, int i, Datum value)
+{
+	PipeannMessage *message = &part->message;
+	bytea	   *bytes;
+
+	if (message->formats[i] == 0)
+	{
+		message->values[i] = OutputFunctionCall(&part->output[i], value);
+		return;
+	}
+	bytes = SendFunctionCall(&part->output[i], value);
+	message->values[i] = VARDATA(bytes);
+	message->lengths[i] = VARSIZE(bytes) - VARHDRSZ;
+}
+
+static void
+Send(Part *part, bool at_once)
+{
+	bool		text = SendsText(part);
+	int			level = text ? SetForText() : 0;
 	ListCell   *cell;
 
 	foreach(cell, part->values)
@@ -161,22 +209,50 @@ Send(Part *part)
 		Datum		value = ExecEvalExpr((ExprState *) lfirst(cell),
 										 part->scan->ps_ExprContext, &is_null);
 
-		texts[i] = is_null ? NULL : OutputFunctionCall(&part->output[i], value);
-		i++;
+		if (is_null)
+			part->message.values[foreach_current_index(cell)] = NULL;
+		else
+			WriteValue(part, foreach_current_index(cell), value);
 	}
-	if (n > 0)
+	if (text)
 		AtEOXact_GUC(false, level);
-	PipeannRemoteSend(part->query, n, texts);
+	part->message.at_once = at_once;
+	PipeannRemoteSend(part->query, &part->message);
+}
+
+/* So many rows that are wanted of each part; -1 if that is not known. */
+static int64
+RowsWanted(OneMessageState *state)
+{
+	const Expr *expr = state->plan.limit;
+	Datum		value;
+	bool		is_null;
+
+	if (state->limit == NULL)
+		return -1;
+	value = ExecEvalExpr(state->limit, state->node.ss.ps.ps_ExprContext, &is_null);
+	if (is_null)
+		return -1;
+	switch (exprType((const Node *) expr))
+	{
+		case INT4OID:
+			return DatumGetInt32(value);
+		case INT8OID:
+			return DatumGetInt64(value);
+		default:
+			return -1;
+	}
 }
 
 static void
 SendAll(OneMessageState *state)
 {
 	MemoryContext former = MemoryContextSwitchTo(state->sending);
+	int64		limit = RowsWanted(state);
 
 	for (int i = 0; i < state->nparts; i++)
 		if (state->parts[i].query != NULL)
-			Send(&state->parts[i]);
+			Send(&state->parts[i], limit >= 0 && limit <= MOST_AT_ONCE);
 	MemoryContextSwitchTo(former);
 	state->sent = true;
 }
@@ -200,7 +276,7 @@ SayColumn(void *arg)
 			   RelationGetRelationName(scan->ss_currentRelation));
 }
 
-static HeapTuple
+static void
 ReadRow(const Part *part, Datum *values, bool *nulls)
 {
 	Reading		reading = {.part = part};
@@ -226,7 +302,6 @@ ReadRow(const Part *part, Datum *values, bool *nulls)
 		nulls[i] = text == NULL;
 	}
 	error_context_stack = callback.previous;
-	return heap_form_tuple(part->columns, values, nulls);
 }
 
 static TupleTableSlot *
@@ -235,15 +310,17 @@ NextForeign(ScanState *scan)
 	const Part *part = ((ForeignScanState *) scan)->fdw_state;
 	TupleTableSlot *slot = scan->ss_ScanTupleSlot;
 	MemoryContext former;
-	HeapTuple	row;
+	Datum	   *values;
+	bool	   *nulls;
 
 	if (!PipeannRemoteNext(part->query))
 		return ExecClearTuple(slot);
 	former = MemoryContextSwitchTo(scan->ps.ps_ExprContext->ecxt_per_tuple_memory);
-	row = ReadRow(part, palloc(part->columns->natts * sizeof(Datum)),
-				  palloc(part->columns->natts * sizeof(bool)));
+	values = palloc(part->columns->natts * sizeof(Datum));
+	nulls = palloc(part->columns->natts * sizeof(bool));
+	ReadRow(part, values, nulls);
 	MemoryContextSwitchTo(former);
-	ExecStoreHeapTuple(heap_copytuple(row), slot, true);
+	ExecStoreHeapTuple(heap_form_tuple(part->columns, values, nulls), slot, true);
 	slot->tts_tableOid = RelationGetRelid(scan->ss_currentRelation);
 	return slot;
 }
@@ -262,31 +339,33 @@ ExecForeign(PlanState *node)
 }
 
 static void
-BeginForeign(Part *part, const ForeignScan *scan)
+BeginForeign(Part *part, const ForeignScan *scan, Oid vector)
 {
 	ForeignScanState *node = (ForeignScanState *) part->scan;
 
-	PrepareTexts(part, scan);
+	PrepareValues(part, scan, vector);
+	PrepareColumns(part, scan);
 	node->fdw_state = part;
 	ExecSetExecProcNode(&node->ss.ps, ExecForeign);
 }
 
 /* Connections for all servers; false if one has to be postgres_fdw's. */
 static bool
-BeginQueries(OneMessageState *state, const List *plans, EState *estate)
+BeginQueries(OneMessageState *state, EState *estate)
 {
-	ListCell   *cell;
-
-	foreach(cell, plans)
+	for (int i = 0; i < state->nparts; i++)
 	{
-		Part	   *part = &state->parts[foreach_current_index(cell)];
+		const ForeignScan *scan = list_nth(state->plan.scans, i);
 
-		if (!PipeannIsSendable(lfirst(cell), estate->es_range_table) ||
-			BeginQuery(part, lfirst(cell), estate))
+		if (scan == NULL)
 			continue;
-		for (part--; part >= state->parts; part--)
-			if (part->query != NULL)
-				PipeannRemoteEnd(part->query);
+		state->parts[i].query = PipeannRemoteBegin(UserOf(scan, estate),
+												   scan->fs_server);
+		if (state->parts[i].query != NULL)
+			continue;
+		for (i--; i >= 0; i--)
+			if (state->parts[i].query != NULL)
+				PipeannRemoteEnd(state->parts[i].query);
 		return false;
 	}
 	return true;
@@ -296,20 +375,24 @@ static void
 BeginParts(OneMessageState *state, const List *plans, EState *estate,
 		   int eflags)
 {
-	ListCell   *cell;
+	PlanState  *node = &state->node.ss.ps;
 
-	foreach(cell, plans)
+	for (int i = 0; i < state->nparts; i++)
 	{
-		Plan	   *plan = lfirst(cell);
-		Part	   *part = &state->parts[foreach_current_index(cell)];
-		bool		foreign = PipeannIsSendable(plan, estate->es_range_table);
+		ForeignScan *scan = list_nth(state->plan.scans, i);
+		Part	   *part = &state->parts[i];
 
-		part->scan = ExecInitNode(plan, estate,
-								  eflags | (foreign ? EXEC_FLAG_EXPLAIN_ONLY : 0));
+		if (scan == NULL)
+			part->scan = ExecInitNode(list_nth(plans, i), estate, eflags);
+		else
+			part->scan = ExecInitNode((Plan *) scan, estate,
+									  eflags | EXEC_FLAG_EXPLAIN_ONLY);
 		if (part->query != NULL)
-			BeginForeign(part, (const ForeignScan *) plan);
+			BeginForeign(part, scan, state->plan.vector);
 		state->node.custom_ps = lappend(state->node.custom_ps, part->scan);
 	}
+	ExecAssignExprContext(estate, node);
+	state->limit = ExecInitExpr(state->plan.limit, node);
 }
 
 static void
@@ -319,13 +402,14 @@ BeginOneMessage(CustomScanState *node, EState *estate, int eflags)
 	Append	   *append = (Append *) outerPlan(node->ss.ps.plan);
 	bool		explain = (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0;
 
+	PipeannOneMessageOf((CustomScan *) node->ss.ps.plan, &state->plan);
 	state->nparts = list_length(append->appendplans);
 	state->parts = palloc0(state->nparts * sizeof(Part));
 	state->sending = AllocSetContextCreate(estate->es_query_cxt,
 										   "pipeann one message",
 										   ALLOCSET_SMALL_SIZES);
 	if (StandsAlone() &&
-		(explain || BeginQueries(state, append->appendplans, estate)))
+		(explain || BeginQueries(state, estate)))
 		BeginParts(state, append->appendplans, estate, eflags);
 	else
 	{

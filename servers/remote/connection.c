@@ -56,16 +56,14 @@ WaitForLink(PGconn *link, int events, TimestampTz until)
 PGresult *
 PipeannNextResult(PGconn *link)
 {
-	while (PQisBusy(link))
+	/* an answer may have come while others were waited for; a lost link says so */
+	while (PQisBusy(link) && PQconsumeInput(link) && PQisBusy(link))
 	{
 		int			left = PQflush(link);
 
 		if (left >= 0)
 			WaitForLink(link, WL_SOCKET_READABLE |
 							   (left > 0 ? WL_SOCKET_WRITEABLE : 0), 0);
-		/* a link that is lost has a result that says so */
-		if (!PQconsumeInput(link))
-			break;
 	}
 	return PQgetResult(link);
 }

@@ -3,9 +3,9 @@
  *		A query that another server answers.
  *
  * It is one message; a text that has parameters is prepared before it is sent the
- * first time, as it will come again. Rows are read one by one, so that memory does
- * not grow with them. A query that did not come to its end leaves no connection
- * behind.
+ * first time, as it will come again. Where many rows may come they are read one by
+ * one, so that memory does not grow with them. A query that did not come to its end
+ * leaves no connection behind.
  */
 #include "postgres.h"
 
@@ -18,12 +18,11 @@
 
 struct PipeannRemoteQuery
 {
-	const char *sql;
 	const UserMapping *user;
 	KeptConnection *kept;		/* NULL if it was ended */
-	int			nvalues;
-	const char *const *values;
-	PGresult   *row;
+	const PipeannMessage *sent;
+	PGresult   *rows;
+	int			current;		/* row of these */
 	bool		is_new;			/* the connection; a kept one may be lost */
 	bool		running;
 	MemoryContextCallback at_end;
@@ -36,8 +35,9 @@ struct PipeannRemoteQuery
 void
 PipeannRemoteReset(PipeannRemoteQuery *query)
 {
-	PQclear(query->row);
-	query->row = NULL;
+	PQclear(query->rows);
+	query->rows = NULL;
+	query->current = -1;
 	if (query->running)
 		PipeannCloseConnection(query->kept);
 	query->running = false;
@@ -60,11 +60,10 @@ EndWithContext(void *arg)
 }
 
 PipeannRemoteQuery *
-PipeannRemoteBegin(Oid user, Oid server, const char *sql)
+PipeannRemoteBegin(Oid user, Oid server)
 {
 	PipeannRemoteQuery *query = palloc0(sizeof(PipeannRemoteQuery));
 
-	query->sql = sql;
 	query->user = GetUserMapping(user, server);
 	query->kept = PipeannTakeConnection(query->user, &query->is_new);
 	if (query->kept == NULL)
@@ -79,7 +78,7 @@ PipeannRemoteBegin(Oid user, Oid server, const char *sql)
 static void
 Report(const PipeannRemoteQuery *query)
 {
-	const PGresult *result = query->row;
+	const PGresult *result = query->rows;
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
@@ -97,7 +96,7 @@ Report(const PipeannRemoteQuery *query)
 			 detail != NULL ? errdetail_internal("%s", detail) : 0,
 			 hint != NULL ? errhint("%s", hint) : 0,
 			 context != NULL ? errcontext("%s", context) : 0,
-			 errcontext("remote SQL command: %s", query->sql)));
+			 errcontext("remote SQL command: %s", query->sent->sql)));
 }
 
 /* Number of the prepared statement with this text, from 1. */
@@ -107,7 +106,7 @@ Prepared(const PipeannRemoteQuery *query)
 	ListCell   *cell;
 
 	foreach(cell, query->kept->prepared)
-		if (strcmp(lfirst(cell), query->sql) == 0)
+		if (strcmp(lfirst(cell), query->sent->sql) == 0)
 			return foreach_current_index(cell) + 1;
 	return 0;
 }
@@ -118,7 +117,7 @@ Remember(const PipeannRemoteQuery *query)
 	MemoryContext former = MemoryContextSwitchTo(TopMemoryContext);
 
 	query->kept->prepared = lappend(query->kept->prepared,
-									pstrdup(query->sql));
+									pstrdup(query->sent->sql));
 	MemoryContextSwitchTo(former);
 }
 
@@ -132,17 +131,17 @@ Prepare(PipeannRemoteQuery *query, const char *name)
 	PGconn	   *link = query->kept->link;
 	PGresult   *result;
 
-	if (!PQsendPrepare(link, name, query->sql, 0, NULL))
+	if (!PQsendPrepare(link, name, query->sent->sql, 0, NULL))
 		return false;
 	query->running = true;
 	while ((result = PipeannNextResult(link)) != NULL)
 	{
-		PQclear(query->row);
-		query->row = result;
+		PQclear(query->rows);
+		query->rows = result;
 	}
 	if (PQstatus(link) != CONNECTION_OK)
 		return false;
-	if (PQresultStatus(query->row) != PGRES_COMMAND_OK)
+	if (PQresultStatus(query->rows) != PGRES_COMMAND_OK)
 		Report(query);
 	query->running = false;
 	Remember(query);
@@ -153,10 +152,11 @@ static bool
 Execute(PipeannRemoteQuery *query)
 {
 	PGconn	   *link = query->kept->link;
+	const PipeannMessage *sent = query->sent;
 	int			number = Prepared(query);
 	char		name[32];
 
-	if (number == 0 && query->nvalues > 0 &&
+	if (number == 0 && sent->nvalues > 0 &&
 		list_length(query->kept->prepared) < MOST_PREPARED)
 	{
 		number = list_length(query->kept->prepared) + 1;
@@ -167,11 +167,11 @@ Execute(PipeannRemoteQuery *query)
 	snprintf(name, sizeof(name), "pipeann_%d", number);
 	query->running = true;
 	return (number > 0 ?
-			PQsendQueryPrepared(link, name, query->nvalues, query->values,
-								NULL, NULL, 0) :
-			PQsendQueryParams(link, query->sql, query->nvalues, NULL,
-							  query->values, NULL, NULL, 0)) &&
-		PQsetSingleRowMode(link) && PQflush(link) >= 0;
+			PQsendQueryPrepared(link, name, sent->nvalues, sent->values,
+								sent->lengths, sent->formats, 0) :
+			PQsendQueryParams(link, sent->sql, sent->nvalues, NULL,
+							  sent->values, sent->lengths, sent->formats, 0)) &&
+		(sent->at_once || PQsetSingleRowMode(link)) && PQflush(link) >= 0;
 }
 
 /*
@@ -189,10 +189,9 @@ SendAnew(PipeannRemoteQuery *query)
 }
 
 void
-PipeannRemoteSend(PipeannRemoteQuery *query, int n, const char *const *values)
+PipeannRemoteSend(PipeannRemoteQuery *query, const PipeannMessage *message)
 {
-	query->nvalues = n;
-	query->values = values;
+	query->sent = message;
 	if (query->kept->link == NULL)
 		SendAnew(query);
 	else if (!Execute(query))
@@ -210,7 +209,7 @@ PipeannRemoteSend(PipeannRemoteQuery *query, int n, const char *const *values)
 static bool
 IsStale(const PipeannRemoteQuery *query)
 {
-	const char *state = PQresultErrorField(query->row, PG_DIAG_SQLSTATE);
+	const char *state = PQresultErrorField(query->rows, PG_DIAG_SQLSTATE);
 	PGresult   *rest;
 
 	if (query->is_new)
@@ -227,20 +226,18 @@ IsStale(const PipeannRemoteQuery *query)
 bool
 PipeannRemoteNext(PipeannRemoteQuery *query)
 {
-	for (;;)
+	while (++query->current >= PQntuples(query->rows))
 	{
-		PQclear(query->row);
-		query->row = PipeannNextResult(query->kept->link);
-		switch (PQresultStatus(query->row))
+		PQclear(query->rows);
+		query->rows = PipeannNextResult(query->kept->link);
+		query->current = -1;
+		switch (PQresultStatus(query->rows))
 		{
 			case PGRES_SINGLE_TUPLE:
-				/* from now on it cannot be sent again */
-				query->is_new = true;
-				return true;
 			case PGRES_TUPLES_OK:
 				break;
 			default:
-				if (query->row == NULL &&
+				if (query->rows == NULL &&
 					PQstatus(query->kept->link) == CONNECTION_OK)
 				{
 					query->running = false;
@@ -252,17 +249,20 @@ PipeannRemoteNext(PipeannRemoteQuery *query)
 				SendAnew(query);
 		}
 	}
+	/* from now on it cannot be sent again */
+	query->is_new = true;
+	return true;
 }
 
 char *
 PipeannRemoteValue(const PipeannRemoteQuery *query, int column)
 {
-	return PQgetisnull(query->row, 0, column) ? NULL :
-		PQgetvalue(query->row, 0, column);
+	return PQgetisnull(query->rows, query->current, column) ? NULL :
+		PQgetvalue(query->rows, query->current, column);
 }
 
 int
 PipeannRemoteColumns(const PipeannRemoteQuery *query)
 {
-	return PQnfields(query->row);
+	return PQnfields(query->rows);
 }

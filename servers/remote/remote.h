@@ -12,17 +12,27 @@
 
 typedef struct PipeannRemoteQuery PipeannRemoteQuery;
 
+/* What is sent: a query, and values for its $1 etc. */
+typedef struct PipeannMessage
+{
+	const char *sql;
+	int			nvalues;
+	const char **values;		/* NULL for null */
+	int		   *lengths;		/* of those that are no text */
+	int		   *formats;		/* 1 for these, 0 for text */
+	bool		at_once;		/* few rows come: read them as one */
+} PipeannMessage;
+
 /*
  * query.c: a query for a server, which has the connection of this user until it
  * is ended or the current memory context is. NULL if it cannot have one: it is
  * another query's, or an option asks for what only postgres_fdw has.
  */
-extern PipeannRemoteQuery *PipeannRemoteBegin(Oid user, Oid server,
-											  const char *sql);
+extern PipeannRemoteQuery *PipeannRemoteBegin(Oid user, Oid server);
 
-/* Sends it, and does not wait. The values (text, NULL for null) are for $1 etc. */
-extern void PipeannRemoteSend(PipeannRemoteQuery *query, int n,
-							  const char *const *values);
+/* Sends it, and does not wait. The message has to last until the rows have come. */
+extern void PipeannRemoteSend(PipeannRemoteQuery *query,
+							  const PipeannMessage *message);
 
 /* Waits for the next row; false if there is none. */
 extern bool PipeannRemoteNext(PipeannRemoteQuery *query);
