@@ -636,3 +636,31 @@ $procedure$;
 
 COMMENT ON PROCEDURE @extschema@.pipeann_move_cells(pg_catalog.regclass, pg_catalog.int4[], pg_catalog.regclass) IS
 	'move cells of a table that is partitioned by cells to one of its partitions: rows and bounds, in one transaction';
+
+CREATE FUNCTION @extschema@.pipeann_part(
+	"table" pg_catalog.regclass,
+	query pg_catalog.anyelement)
+	RETURNS pg_catalog.regclass
+	LANGUAGE plpgsql STABLE STRICT
+	SET search_path = pg_catalog, pg_temp
+	AS $function$
+DECLARE
+	part record;
+	cell int4;
+BEGIN
+	FOR part IN SELECT * FROM @extschema@.pipeann_cell_partitions("table") p ORDER BY p.is_default LOOP
+		IF cell IS NULL THEN
+			-- the column is the last argument
+			EXECUTE concat('SELECT ', regexp_replace(part.key, ', *("([^"]|"")*"|[^",]*)\)$', ', $1)'))
+				INTO cell USING query;
+		END IF;
+		IF cell = ANY (part.cells) OR part.is_default THEN
+			RETURN part.partition;
+		END IF;
+	END LOOP;
+	RETURN NULL;
+END
+$function$;
+
+COMMENT ON FUNCTION @extschema@.pipeann_part(pg_catalog.regclass, pg_catalog.anyelement) IS
+	'the partition of a table that is partitioned by cells which is likely to have the nearest row to a vector: that of its cell';

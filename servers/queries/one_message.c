@@ -118,17 +118,20 @@ void
 PipeannAskInOneMessage(PlannedStmt *stmt)
 {
 	Search		search = {.rtable = stmt->rtable};
+	Append	   *append;
+	CustomScan *node;
+	PipeannOneMessage parts;
 
 	if (!PipeannOnlyReads(stmt))
 		return;
 	(void) pipeann_core->visit_plans(stmt, Look, &search);
-	if (search.nbelow > 1 && search.nbelow == search.nscans)
-	{
-		Append	   *append = (Append *) *search.place;
-		CustomScan *node = pipeann_core->wrap(&append->plan,
-											  &PipeannOneMessageMethods);
-
-		node->custom_private = PipeannDescribeScans(append, stmt->rtable);
+	if (search.nbelow == 0 || search.nbelow != search.nscans)
+		return;
+	append = (Append *) *search.place;
+	node = pipeann_core->wrap(&append->plan, &PipeannOneMessageMethods);
+	node->custom_private = PipeannDescribeScans(append, stmt->rtable);
+	PipeannOneMessageOf(node, &parts);
+	/* one server alone need not be asked, if rows are divided by cells */
+	if (search.nbelow > 1 || parts.cells != NULL)
 		*search.place = (Plan *) node;
-	}
 }

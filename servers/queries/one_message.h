@@ -5,6 +5,12 @@
 #ifndef PIPEANN_SERVERS_ONE_MESSAGE_H
 #define PIPEANN_SERVERS_ONE_MESSAGE_H
 
+#include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
+#include "nodes/execnodes.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 
@@ -38,12 +44,45 @@ typedef struct PipeannOneMessage
 {
 	List	   *scans;			/* of the Append's plans: ForeignScan of those that
 								 * are sent, NULL of others */
-	Oid			vector;			/* type of the vector that distances are from */
+	List	   *bounded;		/* their texts with a largest distance, String; NIL */
 	Expr	   *limit;			/* rows wanted of each part, NULL: not known */
+	OpExpr	   *distance;		/* of one of the scans, NULL: not known */
+	int			column;			/* of the distance in the rows of all */
+
+	/* if rows are divided among the parts by cells */
+	const char *cells;			/* or NULL */
+	Oid			table;
+	List	   *partitions;		/* Oid of each part, 0 if it is not known */
 } PipeannOneMessage;
 
 extern List *PipeannDescribeScans(const Append *append, List *rtable);
 extern void PipeannOneMessageOf(const CustomScan *node,
 								PipeannOneMessage *parts);
+
+/* The vector that distances are from. */
+extern Expr *PipeannQueryVector(const OpExpr *distance);
+
+/* one_message_cells.c: find whether rows are divided by cells. */
+extern void PipeannFindCells(PipeannOneMessage *parts, const Append *append,
+							 List *rtable);
+
+/* one_message_waves.c: in which order parts are asked. */
+typedef struct PipeannWaves PipeannWaves;
+
+/* NULL if there is nothing to choose by. */
+extern PipeannWaves *PipeannWavesBegin(const PipeannOneMessage *parts,
+									   CustomScanState *node);
+
+/* A search begins that wants so many rows, or more than are known (-1). */
+extern void PipeannWavesStart(PipeannWaves *waves, int64 limit);
+extern void PipeannWavesRow(PipeannWaves *waves, TupleTableSlot *row);
+
+/*
+ * The parts to be asked next, NULL if no more are, and what their rows need not be
+ * farther than, if that is known.
+ */
+extern Bitmapset *PipeannWavesNext(PipeannWaves *waves);
+extern bool PipeannWavesBound(const PipeannWaves *waves, double *bound);
+extern void PipeannWavesExplain(const PipeannWaves *waves, ExplainState *es);
 
 #endif							/* PIPEANN_SERVERS_ONE_MESSAGE_H */

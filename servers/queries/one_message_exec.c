@@ -45,6 +45,7 @@ typedef struct Part
 	List	   *values;			/* that are sent along */
 	FmgrInfo   *output;			/* functions that write these */
 	PipeannMessage message;
+	bool		asked;
 	bool		done;
 } Part;
 
@@ -55,9 +56,9 @@ typedef struct OneMessageState
 	PlanState  *as_planned;		/* NULL if servers are asked from here */
 	Part	   *parts;
 	int			nparts;
-	int			current;
-	bool		sent;
 	ExprState  *limit;
+	PipeannWaves *waves;		/* NULL if all are asked at once */
+	bool		begun;
 	MemoryContext sending;		/* values that are sent */
 } OneMessageState;
 
@@ -118,15 +119,17 @@ static void
 PrepareValues(Part *part, const ForeignScan *scan, Oid vector)
 {
 	PipeannMessage *message = &part->message;
+	int			n = list_length(scan->fdw_exprs);
 	ListCell   *cell;
 
-	message->sql = strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL));
-	message->nvalues = list_length(scan->fdw_exprs);
-	message->values = palloc0((message->nvalues + 1) * sizeof(char *));
-	message->lengths = palloc0((message->nvalues + 1) * sizeof(int));
-	message->formats = palloc0((message->nvalues + 1) * sizeof(int));
+	/* a text without values has the vector in it */
+	message->comes_again = n > 0;
+	/* there may be one more, a distance */
+	message->values = palloc0((n + 1) * sizeof(char *));
+	message->lengths = palloc0((n + 1) * sizeof(int));
+	message->formats = palloc0((n + 1) * sizeof(int));
 	part->values = ExecInitExprList(scan->fdw_exprs, part->scan);
-	part->output = palloc0((message->nvalues + 1) * sizeof(FmgrInfo));
+	part->output = palloc0((n + 1) * sizeof(FmgrInfo));
 	foreach(cell, scan->fdw_exprs)
 		PrepareValue(part, foreach_current_index(cell), exprType(lfirst(cell)),
 					 vector);
@@ -174,7 +177,7 @@ SetForText(void)
 static bool
 SendsText(const Part *part)
 {
-	for (int i = 0; i < part->message.nvalues; i++)
+	for (int i = 0; i < list_length(part->values); i++)
 		if (part->message.formats[i] == 0)
 			return true;
 	return false;
@@ -197,7 +200,7 @@ WriteValue(Part *part, int i, Datum value)
 }
 
 static void
-Send(Part *part, bool at_once)
+WriteValues(Part *part)
 {
 	bool		text = SendsText(part);
 	int			level = text ? SetForText() : 0;
@@ -216,8 +219,6 @@ Send(Part *part, bool at_once)
 	}
 	if (text)
 		AtEOXact_GUC(false, level);
-	part->message.at_once = at_once;
-	PipeannRemoteSend(part->query, &part->message);
 }
 
 /* So many rows that are wanted of each part; -1 if that is not known. */
@@ -244,17 +245,64 @@ RowsWanted(OneMessageState *state)
 	}
 }
 
+/* Ask a part for its rows, or for those up to a distance. */
 static void
-SendAll(OneMessageState *state)
+Send(OneMessageState *state, int number, const double *bound)
+{
+	Part	   *part = &state->parts[number];
+	ForeignScan *scan = list_nth(state->plan.scans, number);
+	PipeannMessage *message = &part->message;
+
+	WriteValues(part);
+	message->sql = strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL));
+	message->nvalues = list_length(part->values);
+	if (bound != NULL)
+	{
+		message->sql = strVal(list_nth(state->plan.bounded, number));
+		message->formats[message->nvalues] = 0;
+		message->values[message->nvalues++] = psprintf("%.17g", *bound);
+	}
+	PipeannRemoteSend(part->query, message);
+}
+
+/* Begin to ask parts; false if no more are to be asked. */
+static bool
+AskNext(OneMessageState *state)
+{
+	MemoryContext former = MemoryContextSwitchTo(state->sending);
+	Bitmapset  *next = NULL;
+	double		bound = 0;
+	bool		bounded = state->waves != NULL &&
+		PipeannWavesBound(state->waves, &bound);
+
+	if (state->waves != NULL)
+		next = PipeannWavesNext(state->waves);
+	else if (!state->parts[0].asked)
+		next = bms_add_range(NULL, 0, state->nparts - 1);
+	for (int i = 0; i < state->nparts; i++)
+	{
+		if (!bms_is_member(i, next))
+			continue;
+		state->parts[i].asked = true;
+		if (state->parts[i].query != NULL)
+			Send(state, i, bounded ? &bound : NULL);
+	}
+	MemoryContextSwitchTo(former);
+	return next != NULL;
+}
+
+static void
+Begin(OneMessageState *state)
 {
 	MemoryContext former = MemoryContextSwitchTo(state->sending);
 	int64		limit = RowsWanted(state);
 
 	for (int i = 0; i < state->nparts; i++)
-		if (state->parts[i].query != NULL)
-			Send(&state->parts[i], limit >= 0 && limit <= MOST_AT_ONCE);
+		state->parts[i].message.at_once = limit >= 0 && limit <= MOST_AT_ONCE;
+	if (state->waves != NULL)
+		PipeannWavesStart(state->waves, limit);
+	state->begun = true;
 	MemoryContextSwitchTo(former);
-	state->sent = true;
 }
 
 /* Which column could not be read. */
@@ -360,7 +408,8 @@ BeginQueries(OneMessageState *state, EState *estate)
 		if (scan == NULL)
 			continue;
 		state->parts[i].query = PipeannRemoteBegin(UserOf(scan, estate),
-												   scan->fs_server);
+												   scan->fs_server,
+												   state->plan.cells != NULL);
 		if (state->parts[i].query != NULL)
 			continue;
 		for (i--; i >= 0; i--)
@@ -376,6 +425,8 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 		   int eflags)
 {
 	PlanState  *node = &state->node.ss.ps;
+	Oid			vector = state->plan.distance == NULL ? InvalidOid :
+		exprType(linitial(state->plan.distance->args));
 
 	for (int i = 0; i < state->nparts; i++)
 	{
@@ -388,11 +439,12 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 			part->scan = ExecInitNode((Plan *) scan, estate,
 									  eflags | EXEC_FLAG_EXPLAIN_ONLY);
 		if (part->query != NULL)
-			BeginForeign(part, scan, state->plan.vector);
+			BeginForeign(part, scan, vector);
 		state->node.custom_ps = lappend(state->node.custom_ps, part->scan);
 	}
 	ExecAssignExprContext(estate, node);
 	state->limit = ExecInitExpr(state->plan.limit, node);
+	state->waves = PipeannWavesBegin(&state->plan, &state->node);
 }
 
 static void
@@ -432,7 +484,7 @@ NextPart(OneMessageState *state)
 	{
 		Part	   *part = &state->parts[i];
 
-		if (part->done)
+		if (part->done || !part->asked)
 			continue;
 		if (part->query == NULL)
 			return part;
@@ -450,17 +502,29 @@ ExecOneMessage(CustomScanState *node)
 
 	if (state->as_planned != NULL)
 		return ExecProcNode(state->as_planned);
-	if (!state->sent)
-		SendAll(state);
-	while ((part = NextPart(state)) != NULL)
+	if (!state->begun)
+		Begin(state);
+	for (;;)
 	{
-		TupleTableSlot *slot = ExecProcNode(part->scan);
+		TupleTableSlot *slot;
 
-		if (!TupIsNull(slot))
-			return slot;
-		part->done = true;
+		part = NextPart(state);
+		if (part == NULL)
+		{
+			if (!AskNext(state))
+				return NULL;
+			continue;
+		}
+		slot = ExecProcNode(part->scan);
+		if (TupIsNull(slot))
+		{
+			part->done = true;
+			continue;
+		}
+		if (state->waves != NULL)
+			PipeannWavesRow(state->waves, slot);
+		return slot;
 	}
-	return NULL;
 }
 
 static void
@@ -489,7 +553,7 @@ EndOneMessage(CustomScanState *node)
 static void
 ReScanPart(const OneMessageState *state, Part *part)
 {
-	part->done = false;
+	part->asked = part->done = false;
 	if (state->node.ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(part->scan, state->node.ss.ps.chgParam);
 	if (part->query == NULL)
@@ -522,7 +586,16 @@ ReScanOneMessage(CustomScanState *node)
 	for (int i = 0; i < state->nparts; i++)
 		ReScanPart(state, &state->parts[i]);
 	MemoryContextReset(state->sending);
-	state->sent = false;
+	state->begun = false;
+}
+
+static void
+ExplainOneMessage(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	const OneMessageState *state = (const OneMessageState *) node;
+
+	if (state->waves != NULL)
+		PipeannWavesExplain(state->waves, es);
 }
 
 static const CustomExecMethods exec_methods = {
@@ -530,7 +603,8 @@ static const CustomExecMethods exec_methods = {
 	.BeginCustomScan = BeginOneMessage,
 	.ExecCustomScan = ExecOneMessage,
 	.EndCustomScan = EndOneMessage,
-	.ReScanCustomScan = ReScanOneMessage
+	.ReScanCustomScan = ReScanOneMessage,
+	.ExplainCustomScan = ExplainOneMessage
 };
 
 static Node *

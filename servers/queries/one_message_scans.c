@@ -126,8 +126,14 @@ static Expr *
 LimitOf(const ForeignScan *scan, const PipeannSentText *text)
 {
 	bool		is_param = text->limit[0] == '$';
-	int64		n = strtoi64(text->limit + is_param, NULL, 10);
+	const char *digits = text->limit + is_param;
+	size_t		length = strspn(digits, "0123456789");
+	int64		n;
 
+	/* beyond, it is the type */
+	if (length == 0 || length > 18 || strncmp(digits + length, "::", 2) != 0)
+		return NULL;
+	n = strtoi64(digits, NULL, 10);
 	if (!is_param)
 		return (Expr *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64),
 								  Int64GetDatum(n), false, FLOAT8PASSBYVAL);
@@ -135,20 +141,24 @@ LimitOf(const ForeignScan *scan, const PipeannSentText *text)
 		list_nth(scan->fdw_exprs, n - 1) : NULL;
 }
 
-static void
+/* What is sent to a part, if that looks as it should. */
+static ForeignScan *
 Describe(PipeannOneMessage *parts, ForeignScan *scan)
 {
-	PipeannSentText text;
 	Expr	   *distance = DistanceOf(scan);
+	const char *sql = strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL));
+	PipeannSentText text;
+	char	   *bounded;
 
-	if (distance != NULL &&
-		PipeannReadText(strVal(list_nth(scan->fdw_private, PIPEANN_FDW_SQL)), &text))
-	{
-		scan = AskForDistance(scan, distance, &text);
-		parts->vector = exprType(linitial(((OpExpr *) distance)->args));
-		parts->limit = LimitOf(scan, &text);
-	}
-	parts->scans = lappend(parts->scans, scan);
+	if (distance == NULL || !PipeannReadText(sql, &text))
+		return scan;
+	parts->distance = (OpExpr *) distance;
+	parts->column = tlist_member(distance, scan->scan.plan.targetlist)->resno;
+	parts->limit = LimitOf(scan, &text);
+	scan = AskForDistance(scan, distance, &text);
+	bounded = PipeannWriteText(&text, list_length(scan->fdw_exprs) + 1);
+	parts->bounded = lappend(parts->bounded, makeString(bounded));
+	return scan;
 }
 
 List *
@@ -159,18 +169,49 @@ PipeannDescribeScans(const Append *append, List *rtable)
 
 	foreach(cell, append->appendplans)
 	{
-		if (PipeannIsSendable(lfirst(cell), rtable))
-			Describe(&parts, lfirst(cell));
+		ForeignScan *scan = lfirst(cell);
+		int			known = list_length(parts.bounded);
+
+		if (!PipeannIsSendable((Plan *) scan, rtable))
+			scan = NULL;
 		else
-			parts.scans = lappend(parts.scans, NULL);
+			scan = Describe(&parts, scan);
+		parts.scans = lappend(parts.scans, scan);
+		if (list_length(parts.bounded) == known)
+			parts.bounded = lappend(parts.bounded, NULL);
 	}
-	return list_make3(parts.scans, list_make1_oid(parts.vector), parts.limit);
+	PipeannFindCells(&parts, append, rtable);
+	return list_make5(parts.scans,
+					  parts.cells != NULL ? parts.bounded : NIL,
+					  list_make2(parts.limit, parts.distance),
+					  list_make1_int(parts.column),
+					  parts.cells == NULL ? NIL :
+					  list_make2(makeString(pstrdup(parts.cells)),
+								 lcons_oid(parts.table, parts.partitions)));
 }
 
 void
 PipeannOneMessageOf(const CustomScan *node, PipeannOneMessage *parts)
 {
+	const List *cells = list_nth(node->custom_private, 4);
+
+	memset(parts, 0, sizeof(PipeannOneMessage));
 	parts->scans = linitial(node->custom_private);
-	parts->vector = linitial_oid(lsecond(node->custom_private));
-	parts->limit = lthird(node->custom_private);
+	parts->bounded = lsecond(node->custom_private);
+	parts->limit = linitial((List *) lthird(node->custom_private));
+	parts->distance = lsecond((List *) lthird(node->custom_private));
+	parts->column = linitial_int(lfourth(node->custom_private));
+	if (cells == NIL)
+		return;
+	parts->cells = strVal(linitial(cells));
+	parts->table = linitial_oid((List *) lsecond(cells));
+	parts->partitions = list_copy_tail(lsecond(cells), 1);
+}
+
+Expr *
+PipeannQueryVector(const OpExpr *distance)
+{
+	Node	   *left = linitial(distance->args);
+
+	return contain_var_clause(left) ? lsecond(distance->args) : (Expr *) left;
 }

@@ -242,14 +242,18 @@ TryOpen(KeptConnection *kept, const UserMapping *user)
 
 /* A kept one may have been closed by the other side: that is seen when it is used. */
 KeptConnection *
-PipeannTakeConnection(const UserMapping *user, bool *is_new)
+PipeannTakeConnection(const UserMapping *user, bool later, bool *is_new)
 {
 	KeptConnection *kept = Find(user->umid);
+	ConnectOptions options;
 
 	if (kept->taken)
 		return NULL;
 	*is_new = kept->link == NULL;
-	if (*is_new && !TryOpen(kept, user))
+	if (*is_new && !(later ?
+					 PipeannConnectOptions(GetForeignServer(user->serverid), user,
+										   &options) :
+					 TryOpen(kept, user)))
 		return NULL;
 	kept->taken = true;
 	return kept;

@@ -36,9 +36,9 @@ extern bool PipeannConnectOptions(const ForeignServer *server,
 /* Whether a connection may be used that needed a password, or did not. */
 extern bool PipeannMayUse(const UserMapping *user, bool used_password);
 
-/* connection.c: NULL as PipeannRemoteBegin() */
+/* connection.c: NULL as PipeannRemoteBegin(); where it is for later it may be closed */
 extern KeptConnection *PipeannTakeConnection(const UserMapping *user,
-											 bool *is_new);
+											 bool later, bool *is_new);
 extern void PipeannLeaveConnection(KeptConnection *kept);
 extern void PipeannCloseConnection(KeptConnection *kept);
 

@@ -60,12 +60,12 @@ EndWithContext(void *arg)
 }
 
 PipeannRemoteQuery *
-PipeannRemoteBegin(Oid user, Oid server)
+PipeannRemoteBegin(Oid user, Oid server, bool later)
 {
 	PipeannRemoteQuery *query = palloc0(sizeof(PipeannRemoteQuery));
 
 	query->user = GetUserMapping(user, server);
-	query->kept = PipeannTakeConnection(query->user, &query->is_new);
+	query->kept = PipeannTakeConnection(query->user, later, &query->is_new);
 	if (query->kept == NULL)
 		return NULL;
 	query->at_end.func = EndWithContext;
@@ -156,7 +156,7 @@ Execute(PipeannRemoteQuery *query)
 	int			number = Prepared(query);
 	char		name[32];
 
-	if (number == 0 && sent->nvalues > 0 &&
+	if (number == 0 && sent->comes_again &&
 		list_length(query->kept->prepared) < MOST_PREPARED)
 	{
 		number = list_length(query->kept->prepared) + 1;

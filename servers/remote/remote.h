@@ -20,15 +20,17 @@ typedef struct PipeannMessage
 	const char **values;		/* NULL for null */
 	int		   *lengths;		/* of those that are no text */
 	int		   *formats;		/* 1 for these, 0 for text */
+	bool		comes_again;	/* prepare it */
 	bool		at_once;		/* few rows come: read them as one */
 } PipeannMessage;
 
 /*
  * query.c: a query for a server, which has the connection of this user until it
  * is ended or the current memory context is. NULL if it cannot have one: it is
- * another query's, or an option asks for what only postgres_fdw has.
+ * another query's, or an option asks for what only postgres_fdw has. One that may not
+ * be sent at all connects later, when it is.
  */
-extern PipeannRemoteQuery *PipeannRemoteBegin(Oid user, Oid server);
+extern PipeannRemoteQuery *PipeannRemoteBegin(Oid user, Oid server, bool later);
 
 /* Sends it, and does not wait. The message has to last until the rows have come. */
 extern void PipeannRemoteSend(PipeannRemoteQuery *query,

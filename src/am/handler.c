@@ -338,6 +338,11 @@ InitPlanSettings(void)
 							 "Search among the rows that other indexes find by conditions, where that costs less.",
 							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomRealVariable("pipeann.shard_coverage",
+							 "Share of the nearest rows that is expected of the servers asked, where rows are divided by cells.",
+							 "Others are asked if fewer rows than wanted are found. 1 asks all servers.",
+							 &pipeann_shard_coverage, 0.97, 0, 1, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
 /* The validator of operator classes. */

@@ -178,30 +178,35 @@ PipeannCellNearest(const PipeannCells *cells, const float *x)
 	return nearest;
 }
 
-/* Sets near[] to the cells nearest to an embedded vector; returns how many. */
-int
-PipeannCellsRank(const PipeannCells *cells, const float *x, int wanted,
-				 PipeannNearCell *near)
+/* Sets near[] to all cells, seen from an embedded vector. */
+void
+PipeannCellsDistances(const PipeannCells *cells, const float *x,
+					  PipeannNearCell *near)
 {
-	int			n = 0;
-
 	(void) Compare(cells, x);
-	for (int i = 0; i < cells->n && wanted > 0; i++)
+	for (int i = 0; i < cells->n; i++)
 	{
-		float		distance = cells->distance[i];
-		int			at = n;
-
-		if (n == wanted && !(distance < near[n - 1].distance))
-			continue;
-		if (n == wanted)
-			at--;
-		else
-			n++;
-		for (; at > 0 && near[at - 1].distance > distance; at--)
-			near[at] = near[at - 1];
-		near[at].cell = i;
-		near[at].distance = distance;
-		near[at].rows = (float) (cells->rows[i] / cells->all_rows);
+		near[i].distance = cells->distance[i];
+		near[i].rows = (float) (cells->rows[i] / cells->all_rows);
 	}
-	return n;
+}
+
+/* What is a distance from a query by the operator, squared, of embedded vectors. */
+double
+PipeannCellsSquare(const PipeannCells *cells, const float *v, double distance)
+{
+	double		square = 0;
+
+	switch (cells->metric)
+	{
+		case PIPEANN_L2:
+			return distance * distance;
+		case PIPEANN_COSINE:
+			return 2 * distance;
+		default:
+			for (int d = 0; d < cells->dim; d++)
+				square += (double) v[d] * v[d];
+			return square > 0 ? 2 * cells->max_norm *
+				(cells->max_norm + distance / sqrt(square)) : 0;
+	}
 }

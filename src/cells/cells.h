@@ -63,8 +63,10 @@ extern void PipeannCellsCopy(const PipeannCells *cells, float *elements,
 extern double PipeannCellDistance(const PipeannCells *cells, int cell,
 								  const float *x);
 extern int	PipeannCellNearest(const PipeannCells *cells, const float *x);
-extern int	PipeannCellsRank(const PipeannCells *cells, const float *x,
-							 int wanted, PipeannNearCell *near);
+extern void PipeannCellsDistances(const PipeannCells *cells, const float *x,
+								  PipeannNearCell *near);
+extern double PipeannCellsSquare(const PipeannCells *cells, const float *v,
+								 double distance);
 
 /* kept.c */
 extern const PipeannCells *PipeannCellsFind(const char *name, bool missing_ok);
@@ -76,8 +78,10 @@ extern Datum pipeann_cell(PG_FUNCTION_ARGS);
 extern Datum pipeann_cell_of_halfvec(PG_FUNCTION_ARGS);
 extern Node *PipeannCellVector(Node *expr, const char **cells);
 extern int	PipeannCellsCount(const char *name, Oid operator);
-extern int	PipeannCellsNear(const char *name, Oid type, Datum query,
-							 int wanted, PipeannNearCell *near);
+extern void PipeannCellsNear(const char *name, Oid type, Datum query,
+							 PipeannNearCell *near);
+extern double PipeannCellsDistance(const char *name, Oid type, Datum query,
+								   double distance);
 
 /* train.c */
 extern char *PipeannCellsTrain(PipeannCells *cells, const float *samples,

@@ -414,14 +414,24 @@ PipeannCellsCount(const char *name, Oid operator)
 		PipeannCellsMetric(order) == cells->metric ? cells->n : 0;
 }
 
-/* Sets near[] to those nearest to a query, nearest first; returns how many. */
-int
-PipeannCellsNear(const char *name, Oid type, Datum query, int wanted,
-				 PipeannNearCell *near)
+/* Sets near[] to all of them, seen from a query. */
+void
+PipeannCellsNear(const char *name, Oid type, Datum query, PipeannNearCell *near)
 {
 	const PipeannCells *cells = PipeannCellsFind(name, false);
 	const float *v = PipeannDatumElements(PipeannCellsType(type), query, cells->dim);
 
 	PipeannCellsEmbed(cells, v, true, cells->x);
-	return PipeannCellsRank(cells, cells->x, wanted, near);
+	PipeannCellsDistances(cells, cells->x, near);
+}
+
+/* The square of what the operator says is the distance of a row. */
+double
+PipeannCellsDistance(const char *name, Oid type, Datum query, double distance)
+{
+	const PipeannCells *cells = PipeannCellsFind(name, false);
+
+	return PipeannCellsSquare(cells,
+							  PipeannDatumElements(PipeannCellsType(type), query,
+												   cells->dim), distance);
 }

@@ -7,7 +7,6 @@
 
 typedef struct PipeannNearCell
 {
-	int			cell;
 	float		distance;		/* squared, from its centroid, of embedded vectors */
 	float		rows;			/* its share of the rows that cells were made of */
 } PipeannNearCell;

@@ -57,11 +57,18 @@ typedef struct PipeannInterface
 	int			(*count_cells) (const char *cells, Oid operator);
 
 	/*
-	 * The cells nearest to a query, a vector or halfvec, nearest first; returns how many
-	 * it has set, all there are or those wanted. Errors if cells are gone.
+	 * All cells, by their numbers, with their distances from a query, a vector or
+	 * halfvec. Errors if cells are gone.
 	 */
-	int			(*near_cells) (const char *cells, Oid type, Datum query, int wanted,
+	void		(*near_cells) (const char *cells, Oid type, Datum query,
 							   PipeannNearCell *near);
+
+	/* What is a distance by the operator, squared as those of cells are. */
+	double		(*cell_distance) (const char *cells, Oid type, Datum query,
+								  double distance);
+
+	/* pipeann.shard_coverage */
+	double		(*shard_coverage) (void);
 } PipeannInterface;
 
 /* Of the variable, which is a const PipeannInterface *, NULL before. */

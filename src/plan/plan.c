@@ -47,6 +47,7 @@
 
 bool		pipeann_rewrite_plans;
 bool		pipeann_bitmap_scan;
+double		pipeann_shard_coverage;
 
 /* ---------- queries ---------- */
 
@@ -1029,6 +1030,12 @@ RewritesPlans(void)
 	return pipeann_rewrite_plans;
 }
 
+static double
+ShardCoverage(void)
+{
+	return pipeann_shard_coverage;
+}
+
 static bool
 IsDistance(Oid operator)
 {
@@ -1056,7 +1063,9 @@ static const PipeannInterface interface = {
 	.visit_plans = PipeannVisitPlans,
 	.cell_vector = PipeannCellVector,
 	.count_cells = PipeannCellsCount,
-	.near_cells = PipeannCellsNear
+	.near_cells = PipeannCellsNear,
+	.cell_distance = PipeannCellsDistance,
+	.shard_coverage = ShardCoverage
 };
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */

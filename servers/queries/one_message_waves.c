@@ -1,0 +1,286 @@
+/*
+ * one_message_waves.c
+ *		Which servers are asked, and when, where rows are divided among them by cells.
+ *
+ * First the server is asked that is likely to have the most of the nearest rows; then,
+ * as it is known how far the last of the wanted rows is at the most, at once all
+ * others of those that together are likely to have pipeann.shard_coverage of them.
+ * While rows are missing all are asked.
+ *
+ * How many of the wanted rows a cell has is guessed by its distance: the further away
+ * they are themselves the more cells may have some. So conditions that few rows meet,
+ * and limits, count by what has been found.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/table.h"
+#include "executor/executor.h"
+#include "lib/binaryheap.h"
+#include "nodes/nodeFuncs.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "queries/one_message.h"
+#include "queries/queries.h"
+#include "utils/float.h"
+#include "utils/rel.h"
+
+/* Of more rows all parts are asked at once. */
+#define MOST_ROWS	1000
+
+/*
+ * The rows of a cell count less by this for each squared distance of the last row that
+ * its centroid is farther than the nearest one; before that row is known, of the
+ * nearest centroid.
+ */
+#define DECAY		16.0
+#define DECAY_BEFORE 8.0
+
+struct PipeannWaves
+{
+	const PipeannOneMessage *parts;
+	ExprState  *vector;
+	ExprContext *context;
+	int			nparts;
+	int			ncells;
+	int		   *part_of;		/* each cell; -1 if it is no part's */
+	PipeannNearCell *cells;
+	float		nearest;		/* least distance of these */
+	double	   *share;			/* of each part */
+
+	/* this search */
+	Datum		query;
+	bool		all;			/* there is nothing to choose by */
+	binaryheap *rows;			/* distances of the nearest ones, farthest first */
+	int			wanted;
+	Bitmapset  *asked;
+
+	/* all searches */
+	int			nasked;
+	int			nwaves;
+};
+
+static int
+FartherFirst(Datum a, Datum b, void *arg)
+{
+	double		left = DatumGetFloat8(a);
+	double		right = DatumGetFloat8(b);
+
+	return left < right ? -1 : left > right;
+}
+
+/* Which part each cell is in. */
+static void
+ReadBounds(PipeannWaves *waves)
+{
+	Relation	table = table_open(waves->parts->table, NoLock);
+	PartitionDesc partitions = RelationGetPartitionDesc(table, true);
+	PartitionBoundInfo bounds = partitions->boundinfo;
+	int		   *part = palloc(partitions->nparts * sizeof(int));
+
+	for (int i = 0; i < partitions->nparts; i++)
+	{
+		ListCell   *cell;
+
+		part[i] = -1;
+		foreach(cell, waves->parts->partitions)
+			if (lfirst_oid(cell) == partitions->oids[i])
+				part[i] = foreach_current_index(cell);
+	}
+	for (int i = 0; i < waves->ncells; i++)
+		waves->part_of[i] = bounds->default_index < 0 ? -1 :
+			part[bounds->default_index];
+	for (int i = 0; i < bounds->ndatums; i++)
+	{
+		int32		number = DatumGetInt32(bounds->datums[i][0]);
+
+		if (number >= 0 && number < waves->ncells)
+			waves->part_of[number] = part[bounds->indexes[i]];
+	}
+	pfree(part);
+	table_close(table, NoLock);
+}
+
+PipeannWaves *
+PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node)
+{
+	PipeannWaves *waves;
+	int			ncells = parts->cells == NULL ? 0 :
+		pipeann_core->count_cells(parts->cells, parts->distance->opno);
+
+	if (ncells == 0)
+		return NULL;
+	waves = palloc0(sizeof(PipeannWaves));
+	waves->parts = parts;
+	waves->vector = ExecInitExpr(PipeannQueryVector(parts->distance), &node->ss.ps);
+	waves->context = node->ss.ps.ps_ExprContext;
+	waves->nparts = list_length(parts->scans);
+	waves->ncells = ncells;
+	waves->part_of = palloc(ncells * sizeof(int));
+	waves->cells = palloc(ncells * sizeof(PipeannNearCell));
+	waves->share = palloc(waves->nparts * sizeof(double));
+	waves->rows = binaryheap_allocate(MOST_ROWS, FartherFirst, NULL);
+	ReadBounds(waves);
+	return waves;
+}
+
+static void
+LookForNear(PipeannWaves *waves)
+{
+	bool		is_null;
+
+	waves->query = ExecEvalExpr(waves->vector, waves->context, &is_null);
+	waves->all |= is_null;
+	if (waves->all)
+		return;
+	pipeann_core->near_cells(waves->parts->cells,
+							 exprType((Node *) PipeannQueryVector(waves->parts->distance)),
+							 waves->query, waves->cells);
+	waves->nearest = waves->cells[0].distance;
+	for (int i = 1; i < waves->ncells; i++)
+		waves->nearest = Min(waves->nearest, waves->cells[i].distance);
+}
+
+void
+PipeannWavesStart(PipeannWaves *waves, int64 limit)
+{
+	waves->asked = NULL;
+	binaryheap_reset(waves->rows);
+	waves->all = limit < 1 || limit > MOST_ROWS ||
+		pipeann_core->shard_coverage() >= 1;
+	waves->wanted = waves->all ? 0 : (int) limit;
+	LookForNear(waves);
+}
+
+/* A distance that is null or no number comes after all others. */
+void
+PipeannWavesRow(PipeannWaves *waves, TupleTableSlot *row)
+{
+	bool		is_null;
+	Datum		distance;
+
+	if (waves->all)
+		return;
+	distance = slot_getattr(row, waves->parts->column, &is_null);
+	if (is_null || isnan(DatumGetFloat8(distance)))
+		distance = Float8GetDatum(get_float8_infinity());
+	if (waves->rows->bh_size < waves->wanted)
+		binaryheap_add(waves->rows, distance);
+	else if (DatumGetFloat8(distance) <
+			 DatumGetFloat8(binaryheap_first(waves->rows)))
+		binaryheap_replace_first(waves->rows, distance);
+}
+
+bool
+PipeannWavesBound(const PipeannWaves *waves, double *bound)
+{
+	if (waves->all || waves->rows->bh_size < waves->wanted)
+		return false;
+	*bound = DatumGetFloat8(binaryheap_first(waves->rows));
+	return !isinf(*bound);
+}
+
+/* What share of the wanted rows each part is likely to have. */
+static void
+Weigh(PipeannWaves *waves, double decay)
+{
+	double		sum = 0;
+
+	memset(waves->share, 0, waves->nparts * sizeof(double));
+	for (int i = 0; i < waves->ncells; i++)
+	{
+		double		farther = waves->cells[i].distance - waves->nearest;
+		double		rows;
+
+		if (waves->part_of[i] < 0)
+			continue;
+		rows = waves->cells[i].rows * (farther > 0 ? exp(-decay * farther) : 1);
+		waves->share[waves->part_of[i]] += rows;
+		sum += rows;
+	}
+	for (int i = 0; i < waves->nparts && sum > 0; i++)
+		waves->share[i] /= sum;
+}
+
+/* The part not asked that is likely to have the most. */
+static int
+BestPart(const PipeannWaves *waves, const Bitmapset *left_out)
+{
+	int			best = -1;
+
+	for (int i = 0; i < waves->nparts; i++)
+		if (!bms_is_member(i, left_out) &&
+			(best < 0 || waves->share[i] > waves->share[best]))
+			best = i;
+	return best;
+}
+
+/* Parts of which it is not known what is in them go first. */
+static Bitmapset *
+FirstParts(PipeannWaves *waves)
+{
+	Bitmapset  *parts = NULL;
+	ListCell   *cell;
+
+	Weigh(waves, waves->nearest > 0 ? DECAY_BEFORE / waves->nearest : 0);
+	parts = bms_make_singleton(BestPart(waves, NULL));
+	foreach(cell, waves->parts->partitions)
+		if (!OidIsValid(lfirst_oid(cell)))
+			parts = bms_add_member(parts, foreach_current_index(cell));
+	return parts;
+}
+
+/* Those that belong to the parts which have enough, by what is known now. */
+static Bitmapset *
+OtherParts(PipeannWaves *waves, double bound)
+{
+	Oid			type = exprType((Node *) PipeannQueryVector(waves->parts->distance));
+	double		last = pipeann_core->cell_distance(waves->parts->cells, type,
+												   waves->query, bound);
+	Bitmapset  *asked = bms_copy(waves->asked);
+	double		sum = 0;
+	int			best;
+
+	Weigh(waves, last > 0 ? DECAY / last : get_float8_infinity());
+	for (int i = 0; i < waves->nparts; i++)
+		sum += bms_is_member(i, asked) ? waves->share[i] : 0;
+	while (sum < pipeann_core->shard_coverage() &&
+		   (best = BestPart(waves, asked)) >= 0)
+	{
+		asked = bms_add_member(asked, best);
+		sum += waves->share[best];
+	}
+	return bms_difference(asked, waves->asked);
+}
+
+Bitmapset *
+PipeannWavesNext(PipeannWaves *waves)
+{
+	Bitmapset  *next;
+	double		bound;
+
+	if (waves->asked == NULL && !waves->all)
+		next = FirstParts(waves);
+	else if (PipeannWavesBound(waves, &bound))
+		next = OtherParts(waves, bound);
+	else
+		next = bms_difference(bms_add_range(NULL, 0, waves->nparts - 1),
+							  waves->asked);
+	if (bms_is_empty(next))
+		return NULL;
+	waves->asked = bms_add_members(waves->asked, next);
+	waves->nasked += bms_num_members(next);
+	waves->nwaves++;
+	return next;
+}
+
+void
+PipeannWavesExplain(const PipeannWaves *waves, ExplainState *es)
+{
+	ExplainPropertyText("Cells", waves->parts->cells, es);
+	if (!es->analyze)
+		return;
+	ExplainPropertyInteger("Parts Asked", NULL, waves->nasked, es);
+	ExplainPropertyInteger("Waves", NULL, waves->nwaves, es);
+}

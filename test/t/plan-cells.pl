@@ -1,0 +1,243 @@
+# A table whose rows are divided among servers by cells: a query asks the server that
+# is likely to have the most of the nearest rows, then those that may have the rest,
+# told how far these are at the most. With a coverage of 1 the answer is that of one
+# table, in each shape of a query; with any other the limit is filled as long as there
+# are rows, and these are in order. What is moved, written and lost meanwhile counts.
+
+use strict;
+use warnings;
+
+use Pipeann;
+use PipeannServers;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+need_images();
+random_seed();
+
+my $columns = 'id int, category int, title text, v vector(49)';
+my $vectors = images(6000, 7);
+my $front = make_front('front');
+my @far = map { make_node("far$_") } 1 .. 3;
+my $settings = "SET enable_sort = on; SET enable_seqscan = on; SET pipeann.ef_search = 5000; $Pipeann::TO_THE_END";
+my $session = session($front, settings => $settings);
+
+add_server($session, "s$_", $far[ $_ - 1 ], "options '-c pipeann.ef_search=5000 -c pipeann.disable=early_termination'") for 1 .. 3;
+create_items($front, 'source', $vectors, index => '');
+$session->rows("CREATE TABLE whole ($columns)");
+$session->rows("INSERT INTO whole SELECT id, id % 10, 'title ' || id, v FROM source");
+
+# 60 cells in four parts, of which one is on this server; it also has the rows without
+# a vector.
+$session->rows("SELECT pipeann_make_cells('items', 'SELECT v FROM source', cells => 60)");
+$session->rows("CREATE TABLE items ($columns) PARTITION BY LIST (pipeann_cell('items', v))");
+my @of = $session->rows("SELECT array_to_string(cells, ', ') FROM pipeann_place_cells('items', 4) ORDER BY server");
+add_far($session, 'items', "items_$_", "FOR VALUES IN ($of[$_])", 's' . ($_ + 1), $far[$_], $columns) for 0 .. 2;
+$session->rows("CREATE TABLE items_3 PARTITION OF items FOR VALUES IN ($of[3], NULL)");
+$session->rows('INSERT INTO whole SELECT 100000 + i, i % 10, NULL, NULL FROM generate_series(1, 30) i');
+$session->rows('INSERT INTO items SELECT * FROM whole');
+$session->rows('CREATE INDEX ON items_3 USING pipeann (v vector_l2_ops); ANALYZE items_3');
+$far[$_]->safe_psql('postgres', "CREATE INDEX ON items_$_ USING pipeann (v vector_l2_ops); ANALYZE") for 0 .. 2;
+
+sub nearest
+{
+	my ($i, $rest, $select) = @_;
+	return 'SELECT ' . ($select || 'id') . ", v <-> '$vectors->[$i]' AS d FROM items $rest";
+}
+
+sub exact
+{
+	my ($query) = @_;
+	my $exact = $query =~ s/\bitems\b/whole/gr;
+	$session->rows('SET enable_indexscan = off');
+	my @rows = $session->rows($exact);
+	$session->rows('RESET enable_indexscan');
+	return @rows;
+}
+
+# With a coverage of 1: the same rows.
+sub same
+{
+	my ($what, $query) = @_;
+	my @exact = exact($query);
+
+	$session->rows('SET pipeann.shard_coverage = 1');
+	is_deeply([ $session->rows($query) ], \@exact, $what);
+	$session->rows('RESET pipeann.shard_coverage');
+	return;
+}
+
+# With any: as many rows, all of them right and in order, none twice. Rows are id and d.
+sub right
+{
+	my ($what, $query, @coverages) = @_;
+	my @exact = exact($query);
+	my %distances = map { split /\|/, $_, 2 } exact($query =~ s/ (?:LIMIT|OFFSET) \d+//gr);
+	my (@wrong, $last, %seen);
+
+	for my $coverage (@coverages ? @coverages : (0, 0.5, 0.97))
+	{
+		$session->rows("SET pipeann.shard_coverage = $coverage");
+		my @rows = $session->rows($query);
+		push @wrong, "$coverage: " . @rows . ' rows for ' . @exact if @rows != @exact;
+		($last, %seen) = (-1);
+		for my $row (@rows)
+		{
+			my ($id, $d) = split /\|/, $row, 2;
+			push @wrong, "$coverage: $row" if $seen{$id}++ || !exists $distances{$id} || $d ne '' && ($d < $last || abs($d - $distances{$id}) > 1e-9);
+			$last = $d if $d ne '';
+		}
+	}
+	$session->rows('RESET pipeann.shard_coverage');
+	is("@wrong", '', $what);
+	return;
+}
+
+# What EXPLAIN says of a query: parts asked, waves, and those asked by name.
+sub asked
+{
+	my ($query) = @_;
+	my $plan = join "\n", $session->rows("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) $query");
+	my ($parts) = $plan =~ /Parts Asked: (\d+)/;
+	my ($waves) = $plan =~ /Waves: (\d+)/;
+
+	diag $plan unless defined $parts;
+	return ($parts, $waves, $plan =~ /on (items_\d) \(actual/g);
+}
+
+# How many servers are asked.
+is($session->row("SELECT pipeann_part('items', v) FROM source WHERE id = $_"), $session->row("SELECT tableoid::regclass FROM items WHERE id = $_"), "the part of row $_") for 1, 77, 4000;
+my ($parts, $waves) = asked(nearest(77, 'ORDER BY d LIMIT 1'));
+is("$parts $waves", '1 1', 'the row itself: one part is asked');
+my $sum = 0;
+$sum += (asked(nearest($_ * 37, 'ORDER BY d LIMIT 10')))[0] for 0 .. 39;
+cmp_ok($sum, '<', 40 * 3, "40 queries ask $sum parts of 160");
+$session->rows('SET pipeann.shard_coverage = 1');
+($parts, $waves) = asked(nearest(77, 'ORDER BY d LIMIT 10'));
+is("$parts $waves", '4 1', 'with coverage 1 all are asked at once');
+$session->rows('RESET pipeann.shard_coverage');
+is(join(' ', (asked(nearest(77, 'WHERE id = 4711 OR id = 5 ORDER BY d LIMIT 10')))[ 0, 1 ]), '4 2', 'while rows are missing all are asked');
+is(join(' ', (asked(nearest(77, 'ORDER BY d LIMIT 1001')))[ 0, 1 ]), '4 1', 'as for more than 1,000 rows');
+unlike(join("\n", plan_of($session, "SELECT id FROM items ORDER BY v <=> '$vectors->[9]' LIMIT 10")), qr/Cells:/, 'cells are for one operator');
+my ($found, $all) = (0, 0);
+for my $i (1 .. 60)
+{
+	my %exact = map { $_ => 1 } exact(nearest($i * 97, 'ORDER BY d LIMIT 10'));
+	$found += grep { $exact{$_} } $session->rows(nearest($i * 97, 'ORDER BY d LIMIT 10'));
+	$all += keys %exact;
+}
+cmp_ok($found / $all, '>', 0.94, 'recall at coverage 0.97: ' . $found / $all);
+
+# Shapes of the query.
+for my $shape (
+	[ 'plain', 'ORDER BY d LIMIT 20' ], [ 'a condition', 'WHERE category = 3 ORDER BY d LIMIT 10' ],
+	[ 'few rows meet it', 'WHERE id % 1000 = 7 ORDER BY d LIMIT 10' ], [ 'fewer than are wanted', 'WHERE id % 1000 = 7 ORDER BY d LIMIT 10' ],
+	[ 'none do', 'WHERE category = 30 ORDER BY d LIMIT 10' ], [ 'two conditions', 'WHERE category IN (3, 4) AND length(title) < 9 ORDER BY d LIMIT 10' ],
+	[ 'one that cannot be sent', "WHERE to_char(id, '9') ~ '#' ORDER BY d LIMIT 10" ], [ 'some left out', 'ORDER BY d LIMIT 10 OFFSET 7' ],
+	[ 'a thousand', 'WHERE category < 5 ORDER BY d LIMIT 1000' ], [ 'more than there are', 'WHERE category = 9 ORDER BY d, id LIMIT 5000' ],
+	[ 'a distance in WHERE', "WHERE v <-> '$vectors->[50]' < 900 ORDER BY d LIMIT 10" ], [ 'one row', 'ORDER BY d LIMIT 1' ], [ 'no rows', 'ORDER BY d LIMIT 0' ])
+{
+	my ($what, $rest) = @$shape;
+	same($what, nearest(50, $rest));
+	right("$what, any coverage", nearest(50, $rest));
+}
+right("query $_", nearest($_ * 271, 'ORDER BY d LIMIT 20'), 0.9, 0.99) for 1 .. 20;
+right('rows without a vector come last', nearest(50, 'WHERE id > 5995 ORDER BY d LIMIT 33'));
+same('the distance is not returned', "SELECT id FROM items ORDER BY v <-> '$vectors->[8]' LIMIT 10");
+same('only the distance is', "SELECT v <-> '$vectors->[8]' FROM items ORDER BY 1 LIMIT 10");
+same('the operands exchanged', "SELECT id FROM items ORDER BY '$vectors->[8]' <-> v LIMIT 10");
+same('the vector is returned', "SELECT id, v FROM items ORDER BY v <-> '$vectors->[8]' LIMIT 10");
+same('a whole row', "SELECT to_jsonb(items) FROM items ORDER BY v <-> '$vectors->[11]' LIMIT 5");
+same('columns of the system', "SELECT id, tableoid > 0 FROM items ORDER BY v <-> '$vectors->[11]' LIMIT 5");
+same('another distance', "SELECT id FROM items ORDER BY v <=> '$vectors->[9]' LIMIT 10");
+same('inside another query', 'SELECT count(*), sum(id) FROM (' . nearest(12, 'ORDER BY d LIMIT 10') . ') s');
+same('the vector of a row', 'SELECT id FROM items ORDER BY v <-> (SELECT v FROM source WHERE id = 78) LIMIT 10');
+same('no vector at all', 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT v FROM source WHERE id = -1) LIMIT 10) s');
+is(scalar $session->rows('SELECT id FROM items ORDER BY v <-> NULL LIMIT 10'), 10, 'a distance from nothing');
+is($session->ask("SELECT id FROM items ORDER BY v <-> '[1,2,3]' LIMIT 10")->{state}, '22000', 'a vector of other dimensions');
+for my $vector_returned ('id', 'id, v')
+{
+	is_deeply([ $session->rows("SELECT $vector_returned FROM items ORDER BY v <-> '$vectors->[21]' LIMIT 1") ],
+		[ exact("SELECT $vector_returned FROM items ORDER BY v <-> '$vectors->[21]' LIMIT 1") ], "$vector_returned: the nearest row, at the default");
+}
+
+# Prepared, with a plan for the values and one for all; values of all kinds of limits.
+for my $mode ('force_custom_plan', 'force_generic_plan')
+{
+	$session->rows("SET plan_cache_mode = $mode");
+	$session->rows("PREPARE n_$_(vector, int, bigint) AS SELECT id, v <-> \$1 AS d FROM $_ WHERE category < \$2 ORDER BY d LIMIT \$3") for 'items', 'whole';
+	for my $limit (1, 30, 2000, 'NULL')
+	{
+		for my $coverage (1, 0.97)
+		{
+			my $values = "('$vectors->[16]', 7, $limit)";
+			$session->rows("SET pipeann.shard_coverage = $coverage");
+			my ($there, $here) = ([ $session->rows("EXECUTE n_items$values") ], [ $session->rows("EXECUTE n_whole$values") ]);
+			# of all rows those without a vector, and as near ones, are in any order
+			$coverage == 1 && $limit eq '30' ? is_deeply($there, $here, "$mode: limit $limit") : is(scalar @$there, scalar @$here, "$mode: limit $limit, coverage $coverage");
+		}
+	}
+	$session->rows('DEALLOCATE ALL; RESET pipeann.shard_coverage');
+}
+$session->rows('RESET plan_cache_mode');
+same('one search for each row outside', 'SELECT s.id, n.id FROM source s, LATERAL (SELECT id FROM items ORDER BY v <-> (SELECT q.v FROM source q WHERE q.id = s.id) LIMIT 3) n WHERE s.id < 3 ORDER BY 1, 2');
+$session->rows('CREATE TABLE twice (n int); INSERT INTO twice VALUES (1), (2), (3)');
+is($session->row('SELECT count(*) FROM twice LEFT JOIN LATERAL (' . nearest(12, 'ORDER BY d LIMIT 4') . ') s ON s.id <> n'), 12, 'run again');
+
+# In a transaction it is postgres_fdw that asks, all parts.
+$session->rows('BEGIN');
+is(join("\n", $session->rows(nearest(77, 'ORDER BY d LIMIT 10'))), join("\n", exact(nearest(77, 'ORDER BY d LIMIT 10'))), 'in a transaction');
+$session->rows('DECLARE c CURSOR FOR ' . nearest(78, 'ORDER BY d LIMIT 10'));
+is(join("\n", $session->rows('FETCH ALL FROM c')), join("\n", exact(nearest(78, 'ORDER BY d LIMIT 10'))), 'by a cursor');
+$session->rows('COMMIT');
+
+# Rows are written while others ask: each row that was there all the time is found.
+my $writer = session($front, settings => $settings);
+for my $round (1 .. 15)
+{
+	$writer->send("INSERT INTO items SELECT 200000 + id, 11, 'new', v FROM source WHERE id % 15 = $round % 15; UPDATE items SET category = 12 WHERE category = 11; DELETE FROM items WHERE category = 12");
+	my $query = nearest($round * 311, 'WHERE category < 11 ORDER BY d LIMIT 10');
+	is(scalar(my @rows = $session->rows($query)), 10, "beside writes, round $round: as many rows as wanted");
+	is($rows[0], (exact($query))[0], 'the nearest of them the first');
+	$writer->receive;
+}
+same('after writes', nearest(5, 'ORDER BY d LIMIT 20'));
+
+# A cell's rows go to another server, with its place in the bounds. Prepared plans are
+# made anew.
+$session->rows('SET plan_cache_mode = force_generic_plan; PREPARE moved AS ' . nearest(77, 'ORDER BY d LIMIT 10'));
+my @before = $session->rows('EXECUTE moved');
+my $cell = $session->row("SELECT pipeann_cell('items', '$vectors->[77]'::vector)");
+my ($from) = grep { grep { $_ == $cell } split /, /, $of[$_] } 0 .. 3;
+my $to = ($from + 1) % 3;
+$session->rows("CALL pipeann_move_cells('items', '{$cell}', 'items_$to')");
+is_deeply([ $session->rows('EXECUTE moved') ], \@before, 'a cell that has moved: the same rows');
+like(join(' ', asked(nearest(77, 'ORDER BY d LIMIT 1'))), qr/ items_$to$/, 'its new server is asked');
+same('moved, all', nearest(77, 'ORDER BY d LIMIT 20'));
+$session->rows('DEALLOCATE ALL; RESET plan_cache_mode');
+
+# A server that is down matters only to those that need it.
+my ($near, $other);
+for my $i (1 .. 5000)
+{
+	my ($n, $w, @names) = asked(nearest($i, 'ORDER BY d LIMIT 1'));
+	next if $n != 1;
+	$near = $i if !defined $near && $names[0] eq 'items_0';
+	$other = $i if !defined $other && $names[0] eq 'items_1';
+	last if defined $near && defined $other;
+}
+$far[0]->stop('immediate');
+like($session->ask(nearest($near, 'ORDER BY d LIMIT 1'))->{state}, qr/^08/, 'a server is down and asked: an error');
+is(join("\n", $session->rows(nearest($other, 'ORDER BY d LIMIT 1'))), join("\n", exact(nearest($other, 'ORDER BY d LIMIT 1'))), 'it is not asked: an answer');
+my $fresh = session($front, settings => $settings);
+is(scalar $fresh->rows(nearest($other, 'ORDER BY d LIMIT 1')), 1, 'in a new session, too');
+like($fresh->ask(nearest($other, 'WHERE id % 1000 = 7 ORDER BY d LIMIT 10'))->{state}, qr/^08/, 'rows are missing, and it may have them: an error, and not fewer rows');
+$session->rows('SET pipeann.shard_coverage = 1');
+like($session->ask(nearest($other, 'ORDER BY d LIMIT 1'))->{state}, qr/^08/, 'with coverage 1 all are needed');
+$session->rows('RESET pipeann.shard_coverage');
+$far[0]->start;
+same('started again', nearest($near, 'ORDER BY d LIMIT 10'));
+
+$_->stop for @far, $front;
+is(scalar crash_lines($_), 0, $_->name . ': no process crashed') for @far, $front;
+done_testing();
