@@ -1,12 +1,14 @@
 """A table in one piece, in partitions, and on several servers: what of a query's work each shard repeats.
 
-bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,...] [--out FOLDER]
+bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,...]
+                 [--coverage SHARE,...] [--out FOLDER]
 
 Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
-servers, by postgres_fdw, beside one of the servers asked alone. All rows are in
-shared_buffers for times, and none of the index for page reads. Counts are those
-of all shards together.
+servers, by postgres_fdw, beside one of the servers asked alone; "cells" are such
+partitions of near rows, of which as many are asked as each coverage wants. All rows
+are in shared_buffers for times, and none of the index for page reads. Counts are
+those of all shards together, as is the processor time of the backends of all servers.
 """
 import itertools
 import os
@@ -25,12 +27,14 @@ from server import Server
 from session import OPERATORS, Session
 from wire import vector_bytes
 
-WAYS = ("apart", "together", "servers")
+WAYS = ("apart", "together", "servers", "cells")
+FAR = ("servers", "cells")
 EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
+CELLS = 1024
 CLIENTS = 4
 SECONDS = 2
-COUNTS = ("page_reads", "code_distances", "nodes_explored")
+COUNTS = ("page_reads", "code_distances", "nodes_explored", "scans")
 OPTIONS = ("use_remote_estimate", "async_capable")      # of the servers, what may lead a planner astray
 WARM = {"shared_buffers": "2GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB",
         "max_parallel_workers_per_gather": "0"}
@@ -49,13 +53,27 @@ def another(folder):
     return server
 
 
+def cpu_ms(server):
+    """Processor time that the backends of a server have taken so far."""
+    with open(os.path.join(server.folder, "data", "postmaster.pid")) as file:
+        postmaster = int(file.readline())
+    with open(f"/proc/{postmaster}/task/{postmaster}/children") as file:
+        backends = file.read().split()
+    taken = 0
+    for pid in backends:
+        with open(f"/proc/{pid}/schedstat") as file:
+            taken += int(file.read().split()[0]) / 1e6
+    return taken
+
+
 class Shards:
     def __init__(self, options):
         self.options = options
+        self.coverage = options.coverage[-1]
         self.front, self.store = command.begin(options, **WARM, shared_preload_libraries="pipeann,pipeann_servers")
         self.front.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE")
         self.far = [another(os.path.join(options.server, f"shard{number}"))
-                    for number in range(max(options.shards) if "servers" in options.ways else 0)]
+                    for number in range(max(options.shards) if set(FAR) & set(options.ways) else 0)]
 
     def load(self, data):
         self.data = data
@@ -85,14 +103,26 @@ class Shards:
         session.rows("INSERT INTO items SELECT * FROM source")
         self.index(self.front, "items")
 
-    def foreign(self, count):
+    def bounds(self, way, count):
+        """Make the table that is partitioned, and say of each part which rows it has."""
         session = self.front.session
-        session.rows(f"CREATE TABLE items {self.columns} PARTITION BY HASH (id)")
-        for number, server in enumerate(self.far[:count]):
+        if way == "servers":
+            session.rows(f"CREATE TABLE items {self.columns} PARTITION BY HASH (id)")
+            return [f"WITH (MODULUS {count}, REMAINDER {number})" for number in range(count)]
+        session.rows("DROP SERVER IF EXISTS items; SELECT pipeann_make_cells('items', 'SELECT embedding FROM source"
+                     f" TABLESAMPLE SYSTEM (50)', operator => %s, cells => {CELLS})", OPERATORS[self.data.metric][0])
+        session.rows(f"CREATE TABLE items {self.columns} PARTITION BY LIST (pipeann_cell('items', embedding))")
+        placed = session.rows("SELECT array_to_string(cells, ', ') AS cells"
+                              " FROM pipeann_place_cells('items', %s) ORDER BY server", count)
+        return [f"IN ({row['cells']})" for row in placed]
+
+    def foreign(self, way, count):
+        session = self.front.session
+        for number, (server, bounds) in enumerate(zip(self.far, self.bounds(way, count))):
             server.session.rows(f"CREATE TABLE part {self.columns}")
             self.server_named(f"far{number}", server)
             session.rows(f"CREATE FOREIGN TABLE items_{number} PARTITION OF items"
-                         f" FOR VALUES WITH (MODULUS {count}, REMAINDER {number})"
+                         f" FOR VALUES {bounds}"
                          f" SERVER far{number} OPTIONS (table_name 'part', batch_size '1000')")
         session.rows("INSERT INTO items SELECT * FROM source")
         for server in self.far[:count]:
@@ -108,7 +138,7 @@ class Shards:
             f" options '-c enable_seqscan=off'); CREATE USER MAPPING FOR CURRENT_USER SERVER {name} OPTIONS (user 'postgres')")
 
     def used(self, way, count):
-        return self.far[:count] if way == "servers" else [self.front]
+        return self.far[:count] if way in FAR else [self.front]
 
     def restart(self, way, count, settings):
         for server in {id(one): one for one in (self.front, *self.used(way, count))}.values():
@@ -117,23 +147,24 @@ class Shards:
                 server.session.rows("SELECT pg_prewarm(c.oid) FROM pg_class c WHERE relkind IN ('r', 'i')"
                                     " AND relname ~ '^(items|part)'")
 
-    @staticmethod
-    def settings(way, ef):
+    def settings(self, way, ef):
         return {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "pipeann.ef_search": ef,
+                "pipeann.shard_coverage": self.coverage,
                 "pipeann.rewrite_plans": "off" if way == "apart" else "on"}
 
     def prepare(self, way, count, ef):
         session = self.front.session
         for name, value in self.settings(way, ef).items():
             session.rows(f"SET {name} = {value}")
-        for number in range(count if way == "servers" else 0):
+        for number in range(count if way in FAR else 0):
             self.set_option([f"far{number}"], "options", f"-c enable_seqscan=off -c pipeann.ef_search={ef}")
         session.prepare("items", self.data.metric, K)
 
     def counts(self, way, count):
         sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS)
         rows = [server.session.rows(f"SELECT {sums} FROM pipeann_stats")[0] for server in self.used(way, count)]
-        return {name: sum(row[name] for row in rows) for name in COUNTS}
+        servers = {id(one): one for one in (self.front, *self.used(way, count))}.values()
+        return {**{name: sum(row[name] for row in rows) for name in COUNTS}, "cpu_ms": sum(map(cpu_ms, servers))}
 
     def asked(self, way, count, ef):
         """Recall, milliseconds and counts of a query."""
@@ -149,7 +180,7 @@ class Shards:
         session.rows("SELECT 1")
         after = self.counts(way, count)
         return {"recall": recall / len(times), "p50_ms": statistics.median(times), "queries": len(times),
-                **{name: (after[name] - before[name]) / len(times) for name in COUNTS}}
+                **{name: (after[name] - before[name]) / len(times) for name in after}}
 
     def rate(self, way, ef):
         """Queries a second of several clients, which send the vectors themselves, as servers far away need it."""
@@ -173,8 +204,8 @@ class Shards:
             one.join()
         return sum(done) / SECONDS
 
-    def measure(self, way, count):
-        key = {"dataset": self.data.name, "rows": len(self.data.base), "way": way, "shards": count}
+    def measure(self, way, count, name=None):
+        key = {"dataset": self.data.name, "rows": len(self.data.base), "way": name or way, "shards": count}
         self.restart(way, count, WARM)
         warm = [self.asked(way, count, ef) for ef in EF]
         enough = next((ef for ef, point in zip(EF, warm) if point["recall"] >= TARGET), EF[-1])
@@ -190,22 +221,27 @@ class Shards:
 
     def show(self, key):
         for row in figures.interpolated(self.store.shards.where(**key), ("way", "shards"), TARGET):
-            print(f"  {key['way']:<9}{key['shards']:>3}: {', '.join(f'{name} {row[name]:.3g}' for name in ('p50_ms', *COUNTS))}",
+            print(f"  {key['way']:<9}{key['shards']:>3}: {', '.join(f'{name} {row[name]:.3g}' for name in ('recall', 'p50_ms', *COUNTS, 'cpu_ms'))}",
                   flush=True)
 
     def run(self, data):
         self.load(data)
         for count in sorted(set(self.options.shards) | {1}):
             for way in self.options.ways:
-                if count == 1 and way == "apart":
+                if count == 1 and way in ("apart", "cells"):
                     continue
-                if way == "servers":
+                if way in FAR:
                     self.drop()
-                    self.foreign(count)
+                    self.foreign(way, count)
                 elif way == "apart" or "apart" not in self.options.ways or count == 1:
                     self.drop()
                     self.local(count)
-                self.measure(way, count)
+                if way != "cells":
+                    self.measure(way, count)
+                    continue
+                for coverage in self.options.coverage:
+                    self.coverage = coverage
+                    self.measure(way, count, f"cells {coverage}")
         self.drop()
 
     # One server alone
@@ -284,7 +320,7 @@ class Shards:
 # Table and picture
 
 TITLES = {"apart": "partitions, each searched apart", "together": "partitions, searched together",
-          "servers": "servers, by postgres_fdw"}
+          "servers": "servers, by postgres_fdw", "cells 0.97": "servers, rows divided by cells, coverage 0.97"}
 PANELS = (("p50_ms", "ms, one client, all in memory"), ("page_reads", "page reads of all shards, nothing resident"),
           ("code_distances", "codes compared in all shards"), ("qps", f"queries a second, {CLIENTS} clients"))
 
@@ -299,9 +335,9 @@ def add_to(report, entry):
     drawn = at + [{**row, "way": "apart"} for row in at if row["way"] == "together" and row["shards"] == 1]
     report.picture(f"{entry['name']}-shards", f"{entry['title']}, recall@10 {TARGET} or the least there is", [
         Panel("", "shards", label, [Line(way, TITLES[way], [(row["shards"], row[column]) for row in drawn
-                                                            if row["way"] == way and row[column]]) for way in WAYS], "each")
+                                                            if row["way"] == way and row[column]]) for way in TITLES], "each")
         for column, label in PANELS])
-    columns = ("recall", "p50_ms", *COUNTS, "qps")
+    columns = ("recall", "p50_ms", *COUNTS, "cpu_ms", "qps")
     ratios = [(f"{column} / one index's", column, lambda key: {**key, "way": "together", "shards": 1})
               for column in ("p50_ms", "page_reads", "code_distances")]
     report.heading(f"Shards at recall@10 {TARGET}, or that of the least setting", 3)
@@ -320,6 +356,8 @@ def main():
     parser = command.parser("shards", __doc__, WAYS, "sift", None, 300)
     parser.add_argument("--shards", type=command.numbers(int), default=[1, 2, 4, 8], metavar="N,...",
                         help="default 1,2,4,8")
+    parser.add_argument("--coverage", type=command.numbers(float), default=[0.9, 0.97, 0.99, 1.0], metavar="SHARE,...",
+                        help="default 0.9,0.97,0.99,1")
     options = parser.parse_args()
     shards = Shards(options)
     for data in command.prepared(options, shards.store):
