@@ -459,7 +459,10 @@ DECLARE
 	expression text := (SELECT pg_get_expr(p.partexprs, p.partrelid) FROM pg_partitioned_table p
 		WHERE p.partrelid = "table" AND p.partstrat = 'l');
 BEGIN
-	IF expression IS NULL OR expression !~ '^(\S+\.)?pipeann_cell\(' THEN
+	-- whoever asks runs the key: nothing but our function (others of its name in our schema can have
+	-- no cstring), of a column
+	IF expression IS NULL OR expression !~ concat('^', regexp_replace('@extschema@', $re$(\W)$re$, $re$\\\1$re$, 'g'),
+			$re$\.pipeann_cell\('([^']|'')*'::cstring, ("([^"]|"")*"|\w+)\)$$re$) THEN
 		RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
 			MESSAGE = format('table "%s" is not partitioned by cells', "table"),
 			HINT = 'Such a table is made with PARTITION BY LIST (pipeann_cell(name, column)).';
@@ -528,7 +531,7 @@ BEGIN
 			FROM (SELECT tableoid::regclass AS partition, ctid, %s AS cell FROM %s WHERE NOT (%s)) t
 			GROUP BY 1, 2
 			ORDER BY 1, 2$query$,
-			part.key, part.partition, pg_get_partition_constraintdef(part.partition)) USING "table";
+			part.key, part.partition, coalesce(pg_get_partition_constraintdef(part.partition), 'true')) USING "table";
 	END LOOP;
 END
 $function$;
@@ -553,12 +556,12 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = 'trigger_protocol_violated',
 			MESSAGE = 'pipeann_move_row() must be called AFTER UPDATE FOR EACH ROW of a partition, with the names of key columns';
 	END IF;
-	EXECUTE format('SELECT %s FROM (SELECT ($1).*) n', pg_get_partition_constraintdef(TG_RELID)) INTO stays USING NEW;
+	EXECUTE format('SELECT %s FROM (SELECT ($1).*) n', coalesce(pg_get_partition_constraintdef(TG_RELID), 'true')) INTO stays USING NEW;
 	IF stays THEN
 		RETURN NULL;
 	END IF;
 	-- of equal rows any one
-	EXECUTE format('SELECT t.ctid FROM %s t WHERE %s AND t OPERATOR(pg_catalog.*=) $1 LIMIT 1', TG_RELID::regclass, key)
+	EXECUTE format('SELECT t.ctid FROM %s t WHERE %s AND (t.*) OPERATOR(pg_catalog.*=) $1 LIMIT 1', TG_RELID::regclass, key)
 		INTO place USING NEW;
 	IF place IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = 'serialization_failure',

@@ -134,9 +134,14 @@ LookForNear(PipeannWaves *waves)
 	waves->all |= is_null;
 	if (waves->all)
 		return;
-	pipeann_core->near_cells(waves->parts->cells,
-							 exprType((Node *) PipeannQueryVector(waves->parts->distance)),
-							 waves->query, waves->cells);
+	/* others since the node began: it knows nothing of these */
+	if (!pipeann_core->near_cells(waves->parts->cells,
+								  exprType((Node *) PipeannQueryVector(waves->parts->distance)),
+								  waves->query, waves->ncells, waves->cells))
+	{
+		waves->all = true;
+		return;
+	}
 	waves->nearest = waves->cells[0].distance;
 	for (int i = 1; i < waves->ncells; i++)
 		waves->nearest = Min(waves->nearest, waves->cells[i].distance);

@@ -267,11 +267,19 @@ PipeannLeaveConnection(KeptConnection *kept)
 		PipeannCloseConnection(kept);
 }
 
+/* By the user mapping as it is now: a query may have begun long before it is first sent. */
 void
 PipeannReopenConnection(KeptConnection *kept, const UserMapping *user)
 {
+	const UserMapping *now = GetUserMapping(user->userid, user->serverid);
+
 	PipeannCloseConnection(kept);
-	if (!TryOpen(kept, user))
+	if (now->umid != kept->mapping)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("user mapping for \"%s\" has been made anew",
+						MappingUserName(now->userid))));
+	if (!TryOpen(kept, now))
 		ereport(ERROR,
 				(errcode(ERRCODE_S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED),
 				 errmsg("password is required"),

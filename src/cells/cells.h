@@ -78,7 +78,7 @@ extern Datum pipeann_cell(PG_FUNCTION_ARGS);
 extern Datum pipeann_cell_of_halfvec(PG_FUNCTION_ARGS);
 extern Node *PipeannCellVector(Node *expr, const char **cells);
 extern int	PipeannCellsCount(const char *name, Oid operator);
-extern void PipeannCellsNear(const char *name, Oid type, Datum query,
+extern bool PipeannCellsNear(const char *name, Oid type, Datum query, int n,
 							 PipeannNearCell *near);
 extern double PipeannCellsDistance(const char *name, Oid type, Datum query,
 								   double distance);

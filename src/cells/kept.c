@@ -414,15 +414,22 @@ PipeannCellsCount(const char *name, Oid operator)
 		PipeannCellsMetric(order) == cells->metric ? cells->n : 0;
 }
 
-/* Sets near[] to all of them, seen from a query. */
-void
-PipeannCellsNear(const char *name, Oid type, Datum query, PipeannNearCell *near)
+/*
+ * Sets near[n] to all of them, seen from a query. False if there are not n, as somebody has
+ * changed them.
+ */
+bool
+PipeannCellsNear(const char *name, Oid type, Datum query, int n,
+				 PipeannNearCell *near)
 {
 	const PipeannCells *cells = PipeannCellsFind(name, false);
-	const float *v = PipeannDatumElements(PipeannCellsType(type), query, cells->dim);
 
-	PipeannCellsEmbed(cells, v, true, cells->x);
+	if (cells->n != n)
+		return false;
+	PipeannCellsEmbed(cells, PipeannDatumElements(PipeannCellsType(type), query, cells->dim),
+					  true, cells->x);
 	PipeannCellsDistances(cells, cells->x, near);
+	return true;
 }
 
 /* The square of what the operator says is the distance of a row. */

@@ -79,7 +79,8 @@ Assign(Training *t)
 			for (int k = 0; k < count; k++)
 				if (b == 0 || distance[k] < t->distance[i + k])
 				{
-					t->nearest[i + k] = b * BLOCK + code[k];
+					/* (a sample may be as far as the centroids that a block lacks) */
+					t->nearest[i + k] = Min(b * BLOCK + code[k], cells->n - 1);
 					t->distance[i + k] = distance[k];
 				}
 		}

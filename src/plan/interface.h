@@ -57,10 +57,10 @@ typedef struct PipeannInterface
 	int			(*count_cells) (const char *cells, Oid operator);
 
 	/*
-	 * All cells, by their numbers, with their distances from a query, a vector or
-	 * halfvec. Errors if cells are gone.
+	 * All n cells, by their numbers, with their distances from a query, a vector or
+	 * halfvec. False if there are not n any more. Errors if cells are gone.
 	 */
-	void		(*near_cells) (const char *cells, Oid type, Datum query,
+	bool		(*near_cells) (const char *cells, Oid type, Datum query, int n,
 							   PipeannNearCell *near);
 
 	/* What is a distance by the operator, squared as those of cells are. */

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/random.h"
@@ -97,6 +98,11 @@ AddRow(Sample *s, Datum value)
 	v = PipeannDatumElements(s->type, value, s->dim);
 	for (int d = 0; d < s->dim; d++)
 		square += (double) v[d] * v[d];
+	if (!(square < FLT_MAX / 8))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("cannot make cells of a vector that is so long"),
+				 errdetail("Its squared length is %g.", square)));
 	s->square = Max(s->square, square);
 	s->seen++;
 	if (s->n == s->most)

@@ -222,6 +222,27 @@ CREATE TABLE cells_hash (id int) PARTITION BY HASH (id);
 CREATE TABLE cells_list (id int) PARTITION BY LIST (abs(id));
 SELECT pipeann_cell_partitions('cells_hash');
 SELECT pipeann_cell_partitions('cells_list');
+-- a function of somebody's own, or of the column, is not run by who asks
+CREATE SCHEMA cells_evil;
+CREATE FUNCTION cells_evil.pipeann_cell(text, vector) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END';
+CREATE FUNCTION cells_evil.evil(vector) RETURNS vector LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+CREATE TABLE cells_evil.own (v vector(3)) PARTITION BY LIST (cells_evil.pipeann_cell('cells_l2', v));
+CREATE TABLE cells_evil.other (v vector(3)) PARTITION BY LIST (pipeann_cell('cells_l2', cells_evil.evil(v)));
+SELECT pipeann_cells('cells_evil.own');
+SELECT pipeann_misplaced('cells_evil.other');
+SELECT pipeann_part('cells_evil.other', '[1,2,3]'::vector);
+DROP SCHEMA cells_evil CASCADE;
+-- no partition but the one for all
+CREATE TABLE cells_all (v vector(3)) PARTITION BY LIST (pipeann_cell('cells_l2', v));
+CREATE TABLE cells_all_1 PARTITION OF cells_all DEFAULT;
+INSERT INTO cells_all VALUES ('[1,2,3]'), (NULL);
+SELECT * FROM pipeann_misplaced('cells_all');
+SELECT sum(rows) FROM pipeann_cells('cells_all');
+SELECT pipeann_part('cells_all', '[1,2,3]'::vector);
+DROP TABLE cells_all;
+-- vectors of which distances cannot be told
+SELECT pipeann_make_cells('cells_long', $$SELECT ARRAY[1, 2, CASE WHEN i = 7 THEN '-3.4e38'::real ELSE i END]::vector FROM generate_series(1, 2000) i$$, cells => 10);
+SELECT pipeann_make_cells('cells_long', $$SELECT array_fill(CASE WHEN i % 50 = 7 THEN 3.4028235e38 ELSE i END, ARRAY[900])::vector FROM generate_series(1, 2000) i$$, '<#>', 10);
 CREATE TABLE cells_empty (v vector(3)) PARTITION BY LIST (pipeann_cell('cells_l2', v));
 SELECT count(*) FROM pipeann_cells('cells_empty');
 CREATE TRIGGER cells_move BEFORE UPDATE ON cells_items_1 FOR EACH ROW EXECUTE FUNCTION pipeann_move_row('id');
