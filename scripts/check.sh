@@ -92,12 +92,14 @@ run_unit() {
 
 # run_sanitize: the unit tests and pg_regress's, with AddressSanitizer and UBSan, but for
 # the two that take longest (each type has a test of its own; SANITIZE_WITHOUT names others, as
-# grep does). A backend that finds a fault
-# aborts; the server's log says which.
+# grep does). A backend that finds a fault aborts; the server's log says which.
 run_sanitize() {
-	local status=0 faults
-	make -C test/unit -s -j"$(nproc)" sanitize &&
-		ASAN_OPTIONS=detect_leaks=0 PIPEANN_UNIT_QUICK=1 prove --verbose --timer --exec '' test/unit/build/sanitize/*_test || status=1
+	local status=0 faults units
+	# beside the others: this suite takes longest
+	(make -C test/unit -s -j"$(nproc)" sanitize &&
+		ASAN_OPTIONS=detect_leaks=0 PIPEANN_UNIT_QUICK=1 prove --verbose --timer --exec '' test/unit/build/sanitize/*_test) \
+		>"$DIR/sanitized-units" 2>&1 &
+	units=$!
 	copy_for sanitize
 	mkdir -p "$WORK/usr"
 	(
@@ -105,6 +107,8 @@ run_sanitize() {
 		export PG_CONFIG
 		start_server
 	) && run_pg_regress sanitize "${SANITIZE_WITHOUT:-stored_vector\|types}" || status=1
+	wait "$units" || status=1
+	cat "$DIR/sanitized-units"
 	faults=$(grep -cE 'ERROR: AddressSanitizer|runtime error:' "$WORK/log" || true)
 	if [ "$faults" != 0 ]; then
 		echo "not ok 1 - the server's log has no fault"
