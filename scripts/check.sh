@@ -121,7 +121,7 @@ run_sanitize() {
 
 run_compile() { scripts/check-compile.sh; }
 
-# run_pg_regress SUITE [TEST]: on the server in WORK, all but one test if it is named.
+# run_pg_regress SUITE [TESTS]: on the server in WORK, all but those that are named, as grep does.
 run_pg_regress() {
 	local tests
 	tests=$(cd test/sql && ls -- *.sql | sed 's/\.sql$//' | grep -vx "${2:-}")
@@ -137,7 +137,7 @@ run_pg_regress() {
 
 run_regress() {
 	copy_for regress
-	start_server && run_pg_regress regress
+	start_server && run_pg_regress regress "${REGRESS_WITHOUT:-}"
 }
 
 run_pgtap() {

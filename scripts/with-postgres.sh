@@ -9,7 +9,7 @@
 #	debootstrap makes that Debian (root and network) and the cache keeps it, with
 #	all that scripts/install-deps.sh installs there. What the command sees:
 #	PG_CONFIG and PATH of that version, SKIP_DEPS=1, and of the caller's
-#	environment what is named PIPEANN_*, CASSERT, JOBS, TAP_FILES. What it leaves
+#	environment what is named PIPEANN_*, CASSERT, JOBS, *_WITHOUT, TAP_FILES. What it leaves
 #	in build/results comes back as build/postgres-VERSION.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -68,7 +68,7 @@ copy_checkout "$BOX"
 ENVIRONMENT=(SKIP_DEPS=1)
 while IFS= read -r name; do
 	ENVIRONMENT+=("$name=${!name}")
-done < <(compgen -e | grep -E '^(PIPEANN_.*|CASSERT|JOBS|TAP_FILES)$' | grep -vx PIPEANN_CACHE || true)
+done < <(compgen -e | grep -E '^(PIPEANN_.*|CASSERT|JOBS|.*_WITHOUT|TAP_FILES)$' | grep -vx PIPEANN_CACHE || true)
 STATUS=0
 in_source "$BOX" env "${ENVIRONMENT[@]}" "$@" 9>&- || STATUS=$?
 if [ -d "$BOX/src/build/results" ]; then
