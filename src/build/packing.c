@@ -957,9 +957,9 @@ Finish(Repacking *s)
 
 /*
  * Pack the graph anew, with codes of the next generation, if it has grown by
- * its factor since it was packed, or little is left of it. The caller holds the maintenance lock.
- * False if there was no need or no room, and not if another backend is in the
- * way.
+ * its factor since it was packed, or little is left of it. The caller holds the
+ * maintenance lock. False if there was no need or no room, and not if another
+ * backend is in the way.
  */
 bool
 PipeannRepack(PipeannIndexView *view)
