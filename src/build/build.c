@@ -763,9 +763,9 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 	PipeannTeamFree(state->team, order);
 }
 
-/* The first generation of codes. */
+/* The first generation of codes; the graph tells which strays are lonely. */
 static void
-MakeCodes(BuildState *state)
+MakeCodes(BuildState *state, const PipeannGraph *graph)
 {
 	PipeannTeam *team = state->team;
 	PipeannMeta *meta = &state->meta;
@@ -789,7 +789,7 @@ MakeCodes(BuildState *state)
 	PipeannCodingTrainOn(team, &coding, nodes);
 	if (PipeannTeamLeads(team))
 		PipeannCodebookWrite(&coding, &map);
-	PipeannCodesWrite(team, &coding, &map, nodes);
+	PipeannCodesWrite(team, &coding, &map, nodes, graph);
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
 	PipeannEntriesWrite(team, &coding, meta, &map, nodes, meta->root);
 	PipeannCodingPublish(&coding, meta, n);
@@ -876,9 +876,9 @@ BuildProgram(PipeannParallel *p)
 	}
 	PipeannClustersFree(state.team, clusters);
 	PackAndWrite(&state, graph);
+	MakeCodes(&state, graph);
 	if (graph != NULL)
 		PipeannGraphFree(state.team, graph);
-	MakeCodes(&state);
 	if (PipeannTeamLeads(state.team))
 		FinishIndex(&state);
 	PipeannCurveOfBuild(state.team, state.index, &state.meta);
@@ -1161,7 +1161,8 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	if (in->values != NULL)
 		rows = mul_size(n, (Size) values + 2 * sizeof(uint64));
 	if (meta->flags & PIPEANN_META_HAS_CODES)
-		codes = add_size(mul_size(n, NodeMemory(l) + near + sizeof(uint32)),
+		codes = add_size(mul_size(n, NodeMemory(l) + near + sizeof(uint32) +
+								  l->max_degree * sizeof(uint32)),
 						 add_size(mul_size(ids, sizeof(uint32)),
 								  PipeannCodingMemory(l, n, ids)));
 	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));

@@ -419,16 +419,58 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 						   PipeannHistogramsBytes(l), k->wal);
 }
 
+/* The vector of a neighbour in a graph in memory. */
+bool
+PipeannGraphNeighborAt(void *arg, int i, float *y)
+{
+	const PipeannGraphNode *node = arg;
+
+	if (i >= node->graph->degree[node->number])
+		return false;
+	PipeannCodingVector(&node->nodes->vectors,
+						PipeannNeighbors(node->graph, node->number)[i], y);
+	return true;
+}
+
+/*
+ * Whether the node of this vector and code strays, by the error that stray has of it, and
+ * what is to be known of it then. Its neighbours tell whether it is lonely: if the codes of
+ * others are near its own, those of the nodes nearest to it are.
+ */
+static bool
+Strays(const PipeannCoding *k, const float *x, const uint8 *code,
+	   PipeannNeighborAt neighbor_at, void *arg, PipeannStray *stray)
+{
+	float	   *y;
+	uint8	   *other;
+	bool		lonely = true;
+
+	if (!PipeannStrayMake(&k->pq, k->layout.metric, x, code, k->error, stray))
+		return false;
+	y = PipeannArray(float, k->layout.dim);
+	other = PipeannArray(uint8, k->layout.pq_bytes);
+	for (int i = 0; lonely && neighbor_at(arg, i, y); i++)
+	{
+		(void) PipeannPqEncode(&k->pq, y, other);
+		lonely = !PipeannCodesAlike(&k->pq, stray, code, other);
+	}
+	if (lonely)
+		stray->error = -stray->error;
+	pfree(other);
+	pfree(y);
+	return true;
+}
+
 /* Encode a node's vector x[dim], normalised for cosine; one that strays is noted. */
 void
-PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x, uint8 *code)
+PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
+					PipeannNeighborAt neighbor_at, void *arg, uint8 *code)
 {
 	PipeannStray stray = {.id = id};
 
 	stray.error = PipeannPqEncode(&k->pq, x, code);
 	PipeannStraysSet(&k->strays, id,
-					 PipeannStrayMake(&k->pq, k->layout.metric, x, code,
-									  k->error, &stray) ? &stray : NULL);
+					 Strays(k, x, code, neighbor_at, arg, &stray) ? &stray : NULL);
 }
 
 /* Vectors encoded at once. */
@@ -452,6 +494,7 @@ typedef struct CodeWork
 {
 	float	   *x;				/* [ENCODE_BLOCK][dim] */
 	uint8	   *payloads;		/* shared: of a batch of pages */
+	const PipeannGraph *graph;
 	SharedStrays *strays;
 } CodeWork;
 
@@ -493,12 +536,14 @@ EncodePage(const PipeannCoding *k, const PipeannNodes *nodes,
 		{
 			uint8	   *code = codes + (Size) j * pq->nsubvectors;
 			PipeannStray stray = {.id = first + i + j,.error = errors[j]};
+			PipeannGraphNode self = {
+				.nodes = nodes,.graph = work->graph,.number = node[j]
+			};
 
 			if (node[j] == PIPEANN_INVALID_ID)
 				memset(code, 0, pq->nsubvectors);
-			else if (PipeannStrayMake(pq, k->layout.metric,
-									  x + (Size) j * pq->dim, code, k->error,
-									  &stray))
+			else if (Strays(k, x + (Size) j * pq->dim, code,
+							PipeannGraphNeighborAt, &self, &stray))
 				NoteStray(work->strays, &stray);
 		}
 	}
@@ -537,13 +582,15 @@ PipeannCodePagesWrite(const PipeannCoding *k, const PipeannExtentMap *map,
 /* Make and write the codes of all nodes. All members call; the leader writes. */
 void
 PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
-				  const PipeannExtentMap *map, const PipeannNodes *nodes)
+				  const PipeannExtentMap *map, const PipeannNodes *nodes,
+				  const PipeannGraph *graph)
 {
 	uint32		pages = PipeannCodePages(&k->layout, nodes->ids);
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
 	CodeWork	work = {
 		.x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK)),
 		.payloads = PipeannTeamAlloc(team, mul_size(batch, PIPEANN_PAYLOAD)),
+		.graph = graph,
 		.strays = PipeannTeamAlloc(team, sizeof(SharedStrays))
 	};
 

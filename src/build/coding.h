@@ -53,6 +53,17 @@ PipeannCodingScale(PipeannMetric metric, float aux, int dim, float *x)
 			x[i] *= aux;
 }
 
+/* Puts the vector of a node's neighbour i, for the quantiser; false: it has no more. */
+typedef bool (*PipeannNeighborAt) (void *arg, int i, float *y);
+
+/* A node in memory, for PipeannGraphNeighborAt(). */
+typedef struct PipeannGraphNode
+{
+	const PipeannNodes *nodes;
+	const PipeannGraph *graph;
+	uint32		number;
+} PipeannGraphNode;
+
 /* coding.c */
 extern void PipeannChooseWidths(Relation index, uint32 format,
 								const PipeannNodes *nodes, PipeannLayout *l,
@@ -78,7 +89,9 @@ extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
+extern bool PipeannGraphNeighborAt(void *arg, int i, float *y);
 extern void PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
+								PipeannNeighborAt neighbor_at, void *arg,
 								uint8 *code);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 
@@ -92,7 +105,8 @@ extern void PipeannCodePagesWrite(const PipeannCoding *k,
 								  const uint8 *payloads, uint32 n);
 extern void PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 							  const PipeannExtentMap *map,
-							  const PipeannNodes *nodes);
+							  const PipeannNodes *nodes,
+							  const PipeannGraph *graph);
 extern void PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
 							  const PipeannMeta *meta,
 							  const PipeannExtentMap *map,

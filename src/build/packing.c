@@ -683,7 +683,7 @@ Prepare(Repacking *s)
 	PIPEANN_PAUSE("repack-packed");
 	ReserveExtents(s, g.nodes.ids);
 	PipeannCodebookWrite(&s->coding, view->map);
-	PipeannCodesWrite(team, &s->coding, view->map, &g.nodes);
+	PipeannCodesWrite(team, &s->coding, view->map, &g.nodes, g.graph);
 	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, &g.nodes,
 						g.nodes.id_of_node[g.graph->medoid]);
 	pfree(g.nodes.id_of_node);
@@ -766,8 +766,8 @@ KeepIds(Repacking *s, PipeannLoadedGraph *g, uint32 *fresh, uint32 *nfresh)
 
 /* Write the codes of the nodes that came since. */
 static void
-WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
-				uint32 nfresh)
+WriteFreshCodes(Repacking *s, const PipeannNodes *nodes,
+				const PipeannGraph *graph, const uint32 *fresh, uint32 nfresh)
 {
 	PipeannCoding *k = &s->coding;
 	const PipeannLayout *l = &k->layout;
@@ -779,9 +779,14 @@ WriteFreshCodes(Repacking *s, const PipeannNodes *nodes, const uint32 *fresh,
 		PipeannCodePagesWrite(k, s->view->map, k->code_pages++, code, 1);
 	for (uint32 i = 0; i < nfresh; i++)
 	{
+		PipeannGraphNode self = {
+			.nodes = nodes,.graph = graph,.number = fresh[i]
+		};
+
 		CHECK_FOR_INTERRUPTS();
 		PipeannCodingVector(&nodes->vectors, fresh[i], x);
-		PipeannCodingEncode(k, nodes->id_of_node[fresh[i]], x, code);
+		PipeannCodingEncode(k, nodes->id_of_node[fresh[i]], x,
+							PipeannGraphNeighborAt, &self, code);
 		if (k->attributes != NULL)
 			PipeannNodeAttributes(k->attributes, nodes, fresh[i],
 								  code + l->pq_bytes);
@@ -940,7 +945,7 @@ Finish(Repacking *s)
 	PipeannFreeReserve(view->index, view->meta.extents);
 	if (view->meta.extents > PIPEANN_MAP_INLINE)
 		return false;
-	WriteFreshCodes(s, &g.nodes, fresh, nfresh);
+	WriteFreshCodes(s, &g.nodes, g.graph, fresh, nfresh);
 	WriteJoined(s, &g.nodes);
 	w.map = view->map;
 	w.kind = PIPEANN_NEXT_GRAPH;

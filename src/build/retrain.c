@@ -39,6 +39,7 @@ typedef struct Retraining
 	PipeannCoding coding;		/* the generation being made */
 	uint32		pages;			/* graph pages to pass over */
 	float	   *x;				/* one vector */
+	PipeannSlot *neighbor;		/* of a node that strays */
 
 	/* nodes to train on */
 	float	   *samples;		/* [most_samples][dim] */
@@ -269,10 +270,38 @@ FlushCodes(Retraining *r)
 	memset(r->present, 0, PipeannCodesPerPage(l));
 }
 
+/* A node whose neighbours' vectors are asked for. */
+typedef struct PageNode
+{
+	const Retraining *r;
+	const PipeannSlot *slot;
+} PageNode;
+
+static bool
+NeighborAt(void *arg, int i, float *y)
+{
+	PageNode   *node = arg;
+	const PipeannIndexView *view = &node->r->view;
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		id;
+
+	if (i >= Min(node->slot->degree, l->max_degree))
+		return false;
+	id = node->slot->neighbors[i];
+	if (id >= PipeannViewIds(view))
+		return NeighborAt(arg, i + 1, y);
+	PipeannSlotCopy(view, id, node->r->neighbor);
+	if (!PipeannSlotIsNode(node->r->neighbor))
+		return NeighborAt(arg, i + 1, y);
+	CodingVector(view, id, node->r->neighbor, y);
+	return true;
+}
+
 static void
 EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	Retraining *r = arg;
+	PageNode	self = {.r = r,.slot = slot};
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	uint32		at = id % PipeannCodesPerPage(l);
@@ -283,7 +312,7 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
 	code = r->codes + (Size) at * PipeannCodeBytes(l);
-	PipeannCodingEncode(&r->coding, id, r->x, code);
+	PipeannCodingEncode(&r->coding, id, r->x, NeighborAt, &self, code);
 	if (r->coding.attributes != NULL)
 		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
@@ -297,6 +326,7 @@ EncodeNodes(Retraining *r)
 
 	r->codes = palloc0(PIPEANN_PAYLOAD);
 	r->present = palloc0(PipeannCodesPerPage(l));
+	r->neighbor = PipeannSlotAlloc(l);
 	r->code_page = 0;
 	PipeannVisitNodes(&r->view, r->pages, true, EncodeNode, r);
 	FlushCodes(r);
@@ -407,6 +437,7 @@ KeepStrays(Retraining *r)
 	const PipeannStrays *strays = &r->view.meta.strays;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 	uint8	   *code = palloc(l->pq_bytes);
+	PageNode	self = {.r = r,.slot = slot};
 
 	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
 	{
@@ -418,7 +449,7 @@ KeepStrays(Retraining *r)
 		if (!PipeannSlotIsLive(slot))
 			continue;
 		CodingVector(&r->view, id, slot, r->x);
-		PipeannCodingEncode(&r->coding, id, r->x, code);
+		PipeannCodingEncode(&r->coding, id, r->x, NeighborAt, &self, code);
 	}
 	pfree(slot);
 	pfree(code);

@@ -534,11 +534,12 @@ static void
 NoteError(PipeannMeta *meta, const PipeannStray *node, bool is_new)
 {
 	double		usual = meta->code_error;
-	bool		strays = PipeannHasStrayed(node->error, meta->code_error);
+	float		error = fabsf(node->error);
+	bool		strays = PipeannHasStrayed(error, meta->code_error);
 
 	if (is_new && usual > 0)
-		meta->strayed += (node->error < PIPEANN_STRAYED * usual ?
-						  node->error / usual : PIPEANN_STRAYED) - 1;
+		meta->strayed += (error < PIPEANN_STRAYED * usual ?
+						  error / usual : PIPEANN_STRAYED) - 1;
 	PipeannStraysSet(&meta->strays, node->id, strays ? node : NULL);
 }
 

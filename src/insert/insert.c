@@ -446,11 +446,34 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 }
 
 /*
+ * Whether a node with this slot and code strays is to be known, and whether it is lonely:
+ * the codes of its neighbours tell.
+ */
+static void
+NoteStray(InsertState *state, const PipeannSlot *slot, const uint8 *code,
+		  PipeannStray *stray)
+{
+	const PipeannIndexView *view = state->view;
+	const PipeannCodes *codes = &view->codes;
+	bool		lonely = true;
+
+	if (!PipeannStrayMake(&codes->pq, view->meta.layout.metric, state->query,
+						  code, view->meta.code_error, stray))
+		return;
+	for (int i = 0; lonely && i < slot->degree; i++)
+		lonely = slot->neighbors[i] >= codes->ncodes ||
+			!PipeannCodesAlike(&codes->pq, stray, code,
+							   PipeannCodeAt(codes, slot->neighbors[i]));
+	if (lonely)
+		stray->error = -stray->error;
+}
+
+/*
  * Write the code of the generation in use and, while another one is being made, of that
- * one. Returns what is to be known of the first should the node stray.
+ * one. Returns what is to be known of the first should the node, of this slot, stray.
  */
 static PipeannStray
-WriteCodes(InsertState *state, uint32 id)
+WriteCodes(InsertState *state, uint32 id, const PipeannSlot *slot)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
@@ -474,8 +497,7 @@ WriteCodes(InsertState *state, uint32 id)
 		if (state->attributes != NULL)
 			(void) PipeannNodeCodeMake(&node, id);
 		stray.error = PipeannPqEncode(&view->codes.pq, state->query, code);
-		(void) PipeannStrayMake(&view->codes.pq, l->metric, state->query, code,
-								meta->code_error, &stray);
+		NoteStray(state, slot, code, &stray);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :
 						 PipeannNodeCodePut, &node);
@@ -621,7 +643,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
-	stray = WriteCodes(state, id);
+	stray = WriteCodes(state, id, state->slot);
 	PIPEANN_PAUSE("code-not-noted");
 	state->nodes = PipeannNoteNode(view, &stray, true);
 	PIPEANN_PAUSE("insert-code-written");
@@ -644,7 +666,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	PipeannSlotCopy(state->view, id, slot);
 	if (!PipeannIsLinked(state->view, id, slot))
 	{
-		PipeannStray stray = WriteCodes(state, id);
+		PipeannStray stray = WriteCodes(state, id, slot);
 
 		(void) PipeannNoteNode(state->view, &stray, false);
 		(void) PipeannLinkNode(state->view, id, slot, NULL);

@@ -24,7 +24,7 @@ typedef struct PipeannCodes
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
 	const PipeannStrays *strays;
-	uint64		stray_bits;		/* of these; 0: there are none */
+	uint64		stray_bits;		/* of those that are heeded; 0: there are none */
 } PipeannCodes;
 
 static inline const uint8 *

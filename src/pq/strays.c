@@ -32,16 +32,46 @@ PipeannStrayMake(const PipeannPq *pq, PipeannMetric metric, const float *x,
 	return true;
 }
 
-/* Those that err more come first; of equal ones that with the lower id. */
-static bool
-ErrsMore(const PipeannStray *a, const PipeannStray *b)
+/*
+ * Whether the code of another node is so near to a stray's that by codes the two are hard
+ * to tell apart.
+ */
+bool
+PipeannCodesAlike(const PipeannPq *pq, const PipeannStray *stray,
+				  const uint8 *code, const uint8 *other)
 {
-	return a->error > b->error || (a->error == b->error && a->id < b->id);
+	float		left = PIPEANN_ALIKE * fabsf(stray->error);
+
+	for (int j = 0; j < pq->nsubvectors && left >= 0; j++)
+	{
+		const float *a = pq->centroids + pq->offset[j] + code[j];
+		const float *b = pq->centroids + pq->offset[j] + other[j];
+
+		for (int d = 0; d < pq->len[j]; d++)
+		{
+			float		diff = a[(Size) d * PIPEANN_CENTROIDS] -
+				b[(Size) d * PIPEANN_CENTROIDS];
+
+			left -= diff * diff;
+		}
+	}
+	return left >= 0;
+}
+
+/* Lonely ones come last, those that err more first; of equal ones that with the lower id. */
+static bool
+ComesFirst(const PipeannStray *a, const PipeannStray *b)
+{
+	if ((a->error > 0) != (b->error > 0))
+		return a->error > 0;
+	if (a->error != b->error)
+		return fabsf(a->error) > fabsf(b->error);
+	return a->id < b->id;
 }
 
 /*
  * A node has got a code, by which it is a stray, or not (NULL). Where there is no room
- * the one that errs least goes. The order in which nodes come does not matter.
+ * the last goes. The order in which nodes come does not matter.
  */
 void
 PipeannStraysSet(PipeannStrays *strays, uint32 id, const PipeannStray *stray)
@@ -55,7 +85,7 @@ PipeannStraysSet(PipeannStrays *strays, uint32 id, const PipeannStray *stray)
 	strays->n = n;
 	if (stray == NULL)
 		return;
-	for (at = n; at > 0 && ErrsMore(stray, &strays->items[at - 1]); at--)
+	for (at = n; at > 0 && ComesFirst(stray, &strays->items[at - 1]); at--)
 		if (at < PIPEANN_MAX_STRAYS)
 			strays->items[at] = strays->items[at - 1];
 	if (at < PIPEANN_MAX_STRAYS)
@@ -65,13 +95,13 @@ PipeannStraysSet(PipeannStrays *strays, uint32 id, const PipeannStray *stray)
 	}
 }
 
-/* An id whose bit is not among these is none of them. */
+/* An id whose bit is not among these is none, or a lonely one. */
 uint64
 PipeannStrayBits(const PipeannStrays *strays)
 {
 	uint64		bits = 0;
 
-	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS) && strays->items[i].error > 0; i++)
 		bits |= PipeannStrayBit(strays->items[i].id);
 	return bits;
 }
@@ -79,7 +109,7 @@ PipeannStrayBits(const PipeannStrays *strays)
 const PipeannStray *
 PipeannStrayFind(const PipeannStrays *strays, uint32 id)
 {
-	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
+	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS) && strays->items[i].error > 0; i++)
 		if (strays->items[i].id == id)
 			return &strays->items[i];
 	return NULL;

@@ -6,6 +6,10 @@
  * By that it is as far from every query as they are, and a list of candidates may be
  * full of them. The few that err most are known by id, and searches take for the distance
  * of such a code the least that the vector's may be.
+ *
+ * A code that errs as much, and that no other node's is near, misleads nobody: it is the
+ * nearest of all to its vector. Such a stray is lonely. Searches make it a candidate, as no
+ * edge may lead to it, but by its code's distance.
  */
 #ifndef PIPEANN_STRAYS_H
 #define PIPEANN_STRAYS_H
@@ -19,11 +23,18 @@
 
 #define PIPEANN_MAX_STRAYS 32
 
+/*
+ * A stray is not lonely if another code is as near to its own as half of the distance at
+ * which its vector is. Of real sets (SIFT, GloVe, MiniLM, Fashion-MNIST) all strays are.
+ */
+#define PIPEANN_ALIKE 0.25f
+
 /* On disk, in the metapage. */
 typedef struct PipeannStray
 {
 	uint32		id;
-	float		error;			/* squared distance of code and vector */
+	float		error;			/* squared distance of code and vector; less than 0
+								 * (and as much) of a lonely one */
 	float		code_square;	/* the code's squared length */
 	float		square;			/* the vector's; for l1 the code's error by l1 */
 } PipeannStray;
@@ -31,7 +42,7 @@ typedef struct PipeannStray
 typedef struct PipeannStrays
 {
 	uint32		n;
-	PipeannStray items[PIPEANN_MAX_STRAYS];
+	PipeannStray items[PIPEANN_MAX_STRAYS]; /* lonely ones last */
 } PipeannStrays;
 
 /* Whether a code of this squared error is one, where so much is usual; 0: nobody knows. */
@@ -54,6 +65,8 @@ extern bool PipeannStrayMake(const PipeannPq *pq, PipeannMetric metric,
 							 PipeannStray *stray);
 extern void PipeannStraysSet(PipeannStrays *strays, uint32 id,
 							 const PipeannStray *stray);
+extern bool PipeannCodesAlike(const PipeannPq *pq, const PipeannStray *stray,
+							  const uint8 *code, const uint8 *other);
 extern uint64 PipeannStrayBits(const PipeannStrays *strays);
 extern const PipeannStray *PipeannStrayFind(const PipeannStrays *strays,
 											uint32 id);

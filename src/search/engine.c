@@ -406,7 +406,8 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 }
 
 /*
- * No edge may be followed to a stray, as none is where it seems to be. They are nearer
+ * No edge may be followed to a stray, as none is where it seems to be; nor to a lonely one,
+ * if all others are about as far from it. Those that are not lonely are nearer
  * than they may prove to be, so they take no places of others: the list is longer by as
  * many as come into it.
  */
@@ -418,11 +419,13 @@ AddStrays(PipeannSearch *search)
 	PipeannMemory former;
 	int			n = 0;
 
-	if (codes->stray_bits == 0)
+	if (codes->strays == NULL || codes->strays->n == 0)
 		return;
 	for (uint32 i = 0; i < Min(codes->strays->n, PIPEANN_MAX_STRAYS); i++)
 		n = PipeannBatchAdd(search, n, codes->strays->items[i].id);
 	PipeannBatchToPool(search, n);
+	if (codes->stray_bits == 0)
+		return;
 	for (int i = 0; i < pool->count; i++)
 		search->near_strays += PipeannStrayAt(search, pool->items[i].id) != NULL;
 	former = PipeannMemoryEnter(search);

@@ -2,7 +2,7 @@
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pipeann CASCADE;
 CREATE EXTENSION IF NOT EXISTS pgtap;
-SELECT plan(44);
+SELECT plan(48);
 
 CREATE FUNCTION h(i bigint, salt int) RETURNS float8 LANGUAGE sql IMMUTABLE AS
 	'SELECT (hashint8extended(i, salt) & 1048575) / 1048576.0::float8';
@@ -102,6 +102,43 @@ SELECT cmp_ok((pipeann_index_info('strays_v')).generation, '>', :generation, 'th
 SELECT is_empty('SELECT missed(''<->'', 1001, 1032, 20)', 'strays by the new codes');
 SELECT is_empty('SELECT not_found()', 'and all others, of which strays take no places');
 SELECT is(pipeann_check('strays_v', true), (SELECT count(*) FROM strays), 'the index is whole');
+
+-- where nothing hides them, as among vectors that are in no heaps, they make no search longer
+CREATE TABLE lonely (id int, v vector(16));
+INSERT INTO lonely SELECT i, anywhere(i, 1) FROM generate_series(1, 6000) i;
+CREATE INDEX lonely_v ON lonely USING pipeann (v vector_l2_ops) WITH (storage = float4);
+CREATE FUNCTION explored() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint := 0;
+	q vector;
+BEGIN
+	SET LOCAL enable_seqscan = off;
+	FOR i IN 1 .. 50 LOOP
+		q := anywhere(-i, 1);
+		PERFORM id FROM lonely ORDER BY v <-> q LIMIT 10;
+		n := n + (pipeann_last_search()).nodes_explored;
+	END LOOP;
+	RETURN n;
+END $$;
+CREATE FUNCTION lost() RETURNS SETOF int LANGUAGE plpgsql AS $$
+DECLARE
+	found int;
+	q vector;
+BEGIN
+	SET LOCAL enable_seqscan = off;
+	FOR i IN 10001 .. 10030 LOOP
+		q := anywhere(i + 10000, 1.501);
+		SELECT id INTO found FROM lonely ORDER BY v <-> q LIMIT 1;
+		IF found <> i THEN RETURN NEXT i; END IF;
+	END LOOP;
+END $$;
+SELECT explored()::bigint AS explored \gset
+INSERT INTO lonely SELECT i, anywhere(i + 10000, 1.5) FROM generate_series(10001, 10030) i;
+SELECT cmp_ok(explored(), '<', (:explored * 1.05)::bigint, 'inserted strays that are lonely: searches as long as before');
+SELECT is_empty('SELECT lost()', 'they are found');
+REINDEX INDEX lonely_v;
+SELECT cmp_ok(explored(), '<', (:explored * 1.05)::bigint, 'lonely strays of a build: searches as long');
+SELECT is_empty('SELECT lost()', 'they are found');
 SELECT * FROM finish();
 ROLLBACK;
 DROP TABLE strays;

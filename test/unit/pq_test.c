@@ -634,6 +634,53 @@ StraysThatErrMost(void)
 	PipeannStraysSet(&a, b.items[5].id, &b.items[5]);
 	CHECK(a.n == PIPEANN_MAX_STRAYS - 1 &&
 		  PipeannStrayFind(&a, b.items[5].id) == &a.items[a.n - 1]);
+	/* a lonely one makes room for all others, and is not found as they are */
+	b.items[5].error = -1000;
+	PipeannStraysSet(&a, b.items[5].id, &b.items[5]);
+	CHECK(a.items[a.n - 1].error == -1000 && a.items[a.n - 2].error > 0);
+	CHECK(PipeannStrayFind(&a, b.items[5].id) == NULL);
+	b.items[5].error = -2000;
+	b.items[5].id = 1000;
+	PipeannStraysSet(&a, 1000, &b.items[5]);
+	CHECK(a.n == PIPEANN_MAX_STRAYS && a.items[a.n - 2].error == -2000);
+	b.items[6].id = 1001;
+	b.items[6].error = 0.5;
+	PipeannStraysSet(&a, 1001, &b.items[6]);
+	CHECK(a.n == PIPEANN_MAX_STRAYS && a.items[a.n - 2].id == 1001 &&
+		  a.items[a.n - 1].error == -2000);
+}
+
+/* Codes are alike by the distance of what they stand for, as a part of a stray's error. */
+static void
+CodesAlikeByDistance(void)
+{
+	Data		data = MakeData(30, 1000, 1);
+	PipeannPq	pq = MakePq(data.dim, 7);
+	uint8		a[7];
+	uint8		b[7];
+	float		x[30];
+	float		y[30];
+
+	Train(&pq, &data, data.n, 3);
+	for (uint32 i = 1; i < data.n; i++)
+	{
+		PipeannStray stray = {0};
+		float		apart;
+
+		(void) PipeannPqEncode(&pq, data.train, a);
+		(void) PipeannPqEncode(&pq, data.train + i * data.dim, b);
+		PipeannPqDecode(&pq, a, x);
+		PipeannPqDecode(&pq, b, y);
+		apart = PipeannKernel->l2[PIPEANN_FLOAT4] (x, y, data.dim);
+		stray.error = apart / PIPEANN_ALIKE * 1.01f;
+		CHECK(PipeannCodesAlike(&pq, &stray, a, b));
+		stray.error = -stray.error;
+		CHECK(PipeannCodesAlike(&pq, &stray, a, b));
+		stray.error = apart / PIPEANN_ALIKE * 0.99f;
+		CHECK(PipeannCodesAlike(&pq, &stray, a, b) == (apart == 0));
+	}
+	FreePq(&pq);
+	FreeData(&data);
 }
 
 static void
@@ -736,6 +783,7 @@ main(void)
 	UNIT_RUN(ManyAreEncodedAlike);
 	UNIT_RUN(StraysAreNoFarther);
 	UNIT_RUN(StraysThatErrMost);
+	UNIT_RUN(CodesAlikeByDistance);
 	UNIT_RUN(SeedDecides);
 	UNIT_RUN(FewSamples);
 	UNIT_RUN(RepeatedSamples);
