@@ -12,7 +12,6 @@ import numpy as np
 
 import figures
 import server as servers
-from session import OPERATORS
 
 K = 10
 TABLE = "items"
@@ -266,10 +265,6 @@ def page_counters(session, index, table):
     """Pages of index and table, read and hit, in all."""
     row = page_counts(session, index, table)
     return tuple(sum(row[f"{part}_{what}"] for part in ("index", "table", "toast")) for what in ("reads", "hits"))
-
-
-def operator(metric):
-    return OPERATORS[metric][0]
 
 
 def prepare_server(folder, systems_wanted, pg_config=None):

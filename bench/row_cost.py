@@ -50,8 +50,8 @@ def plain_name(system):
     return system.removesuffix("_include")
 
 
-def columns_of(kind, metric):
-    return {"id": "id", "distance": f"id, {COLUMN} {labs.operator(metric)} $1 AS distance",
+def columns_of(kind, operator):
+    return {"id": "id", "distance": f"id, {COLUMN} {operator} $1 AS distance",
             "vector": f"id, {COLUMN}"}[kind]
 
 
@@ -190,7 +190,7 @@ def new_session(lab):
 def asked(job, value, first, measured):
     """Figures of queries, each asked once after others."""
     lab, system = job.subject.lab, job.subject.system
-    lab.plan(system, value, columns_of(job.kind, lab.data.metric))
+    lab.plan(system, value, columns_of(job.kind, lab.data.operator))
     plan = scan_of(lab.explain(lab.session))
     lab.ask(first)
     pid = lab.session.backend()

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 import figures
-from lab import PLANNER, K, operator
+from lab import PLANNER, K
 from progress import Progress
 from recall import curve, turns
 
@@ -28,12 +28,12 @@ def pgbench_program():
     return os.path.join(bindir, "pgbench")
 
 
-def scripts(metric):
+def scripts(operator):
     """The scripts with the data set's operator: a search, a write."""
     found = []
     for name in ("read.sql", "write.sql"):
         with open(os.path.join(SCRIPTS, name)) as file:
-            found.append(file.read().replace("embedding <->", f"embedding {operator(metric)}"))
+            found.append(file.read().replace("embedding <->", f"embedding {operator}"))
     return found
 
 
@@ -82,7 +82,7 @@ def pgbench(folder, scripts, clients, seconds=None, transactions=None, weights=N
 
 def run_pgbench(lab, system, value, clients, seconds, mixed=False):
     """The scripts in pgbench/: rates and latencies."""
-    found = pgbench(lab.server.folder, scripts(lab.data.metric)[:2 if mixed else 1], clients, seconds,
+    found = pgbench(lab.server.folder, scripts(lab.data.operator)[:2 if mixed else 1], clients, seconds,
                     weights=(READS_PER_WRITE, 1), options=session_options(system, value),
                     extra=("-D", f"queries={len(lab.vectors)}", "-D", f"rows={lab.rows}"))
     reads = found["times"][READ]

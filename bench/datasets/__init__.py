@@ -60,6 +60,10 @@ class Dataset:
     def dimensions(self):
         return SPARSEVEC.dimensions if self.column is SPARSEVEC else self.base.shape[1]
 
+    @property
+    def operator(self):
+        return self.column.operators[self.metric][0]
+
     def truth_path(self):
         kind = "" if self.column in (VECTOR, SPARSEVEC) else f"-{self.column.name}"
         kind += f"-{self.metric}" if self.metric != self.asked else ""

@@ -25,7 +25,7 @@ class Pgbench(unittest.TestCase):
                              {throughput.READ: [1.5, 0.5], throughput.WRITE: [2.5]})
 
     def test_scripts_have_the_operator(self):
-        self.assertIn("ORDER BY embedding <=> (SELECT", throughput.scripts("cosine")[throughput.READ])
+        self.assertIn("ORDER BY embedding <=> (SELECT", throughput.scripts("<=>")[throughput.READ])
 
 
 class Groups(unittest.TestCase):
