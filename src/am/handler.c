@@ -625,6 +625,23 @@ ListOf(Oid indexid, double wanted)
 	return list;
 }
 
+/* Those of a small index that hold nothing of a former packing. */
+static double
+PagesInUse(const IndexOptInfo *info)
+{
+	Relation	index = RelationIdGetRelation(info->indexoid);
+	double		pages = info->pages;
+	PipeannMeta meta;
+
+	if (RelationIsValid(index))
+	{
+		PipeannMetaRead(index, &meta);
+		pages -= (double) meta.kind_extents[PIPEANN_FREE] * PIPEANN_EXTENT_BLOCKS;
+		RelationClose(index);
+	}
+	return Max(pages, 1);
+}
+
 static Estimate
 EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 		   Selectivity selectivity)
@@ -687,7 +704,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	if (e.rows < PIPEANN_MIN_CODED_NODES)
 	{
 		/* an index without codes is read as a whole, in order */
-		*startup_cost = all_pages * seq_page_cost + e.rows * cpu_operator_cost;
+		*startup_cost = PagesInUse(path->indexinfo) * seq_page_cost + e.rows * cpu_operator_cost;
 		*total_cost = *startup_cost + e.matching * cpu_index_tuple_cost;
 	}
 	else

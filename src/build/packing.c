@@ -531,12 +531,19 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 /* What is left of so many times the nodes is scattered over their pages. */
 #define SCATTERED 4
 
+/*
+ * An index made on an empty table that is too small for codes has its vectors in full, and
+ * is read whole by each search: VACUUM packs it, once, when it has so many nodes.
+ */
+#define FEWEST_UNCODED 1024
+
 /* One graph page in so many is reserved for nodes inserted meanwhile. */
 #define SPARE_PAGES 16
 
 typedef struct Repacking
 {
 	PipeannIndexView *view;
+	bool		coded;			/* large enough for codes */
 	PipeannCoding coding;		/* the next generation, in the new layout */
 	uint32	   *new_id;			/* [ids] by old id, or INVALID_ID */
 	uint32		ids;			/* old ids, when nodes were first read */
@@ -545,14 +552,19 @@ typedef struct Repacking
 
 /*
  * Whether few nodes are left where they were packed, by their number or by what became
- * of those in the entry graph, and not so few that it does not matter.
+ * of those in the entry graph, and not so few that it does not matter; or they were never
+ * packed, so that their vectors are not rounded.
  */
 bool
 PipeannIsScattered(const PipeannMeta *meta)
 {
 	uint64		live = meta->nodes - Min(meta->entry_dead, meta->nodes);
 
-	if (!(meta->flags & PIPEANN_META_HAS_CODES) || live < PIPEANN_MIN_CODED_NODES)
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		return meta->packed_nodes == 0 && live >= FEWEST_UNCODED &&
+			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
+			!PipeannTypes[meta->layout.type].one_storage;
+	if (live < PIPEANN_MIN_CODED_NODES)
 		return false;
 	return live < meta->packed_nodes / SCATTERED ||
 		meta->entry_count - Min(meta->entry_dead, meta->entry_count) <
@@ -637,12 +649,19 @@ Pack(Repacking *s, PipeannLoadedGraph *g)
 }
 
 static void
+ReserveCodes(const Repacking *s, PipeannMeta *meta, uint32 ids)
+{
+	if (s->coded)
+		PipeannCodingReserve(&s->coding, meta, ids);
+}
+
+static void
 ReserveExtents(Repacking *s, uint32 ids)
 {
 	PipeannMetaAlone alone;
 	PipeannMeta *meta = PipeannCodingAttempt(s->view->index, &alone);
 
-	PipeannCodingReserve(&s->coding, meta, ids);
+	ReserveCodes(s, meta, ids);
 	ReserveGraphPages(s->view->index, meta, PIPEANN_NEXT_GRAPH,
 					  &s->coding.layout, (uint64) s->node_pages +
 					  s->node_pages / SPARE_PAGES);
@@ -658,7 +677,11 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
 	PipeannCoding *k = &s->coding;
 	PipeannLayout l = NewLayout(view, g->nodes.vectors.storage, &g->sizes);
 
+	s->coded = meta->nodes >= PIPEANN_MIN_CODED_NODES ||
+		(meta->flags & PIPEANN_META_HAS_CODES);
 	PipeannCodingBegin(k, view->index, meta, &l, meta->generation + 1);
+	if (!s->coded)
+		return;
 	/* the codebooks of two generations stand apart by a layout's lengths */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
@@ -666,11 +689,21 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
 	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes);
 }
 
+static void
+WriteCodes(Repacking *s, const PipeannLoadedGraph *g)
+{
+	const PipeannIndexView *view = s->view;
+
+	PipeannCodebookWrite(&s->coding, view->map);
+	PipeannCodesWrite(PipeannTeamAlone(), &s->coding, view->map, &g->nodes, g->graph);
+	PipeannEntriesWrite(PipeannTeamAlone(), &s->coding, &view->meta, view->map, &g->nodes,
+						g->nodes.id_of_node[g->graph->medoid]);
+}
+
 static bool
 Prepare(Repacking *s)
 {
 	PipeannIndexView *view = s->view;
-	PipeannTeam *team = PipeannTeamAlone();
 	PipeannLoadedGraph g;
 
 	/* attribute codes are made of rows */
@@ -682,10 +715,8 @@ Prepare(Repacking *s)
 	Pack(s, &g);
 	PIPEANN_PAUSE("repack-packed");
 	ReserveExtents(s, g.nodes.ids);
-	PipeannCodebookWrite(&s->coding, view->map);
-	PipeannCodesWrite(team, &s->coding, view->map, &g.nodes, g.graph);
-	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, &g.nodes,
-						g.nodes.id_of_node[g.graph->medoid]);
+	if (s->coded)
+		WriteCodes(s, &g);
 	pfree(g.nodes.id_of_node);
 	pfree(g.nodes.node_of_id);
 	MemoryContextDelete(g.context);
@@ -902,7 +933,8 @@ Publish(Repacking *s, uint32 pages, uint32 nodes, uint32 root)
 	meta->graph_pages = pages;
 	meta->root = root;
 	meta->nodes = meta->packed_nodes = nodes;
-	PipeannCodingPublish(&s->coding, meta, nodes);
+	if (s->coded)
+		PipeannCodingPublish(&s->coding, meta, nodes);
 	PipeannMetaEnd(&update);
 }
 
@@ -916,8 +948,7 @@ ReserveRest(Repacking *s, uint64 pages)
 	PipeannMetaBegin(s->view->index, &update);
 	ReserveGraphPages(s->view->index, update.meta, PIPEANN_NEXT_GRAPH, l,
 					  pages);
-	PipeannCodingReserve(&s->coding, update.meta,
-						 s->node_pages * l->slots_per_page);
+	ReserveCodes(s, update.meta, s->node_pages * l->slots_per_page);
 	PipeannMetaEnd(&update);
 	PipeannRefreshView(s->view);
 }
@@ -945,8 +976,11 @@ Finish(Repacking *s)
 	PipeannFreeReserve(view->index, view->meta.extents);
 	if (view->meta.extents > PIPEANN_MAP_INLINE)
 		return false;
-	WriteFreshCodes(s, &g.nodes, g.graph, fresh, nfresh);
-	WriteJoined(s, &g.nodes);
+	if (s->coded)
+	{
+		WriteFreshCodes(s, &g.nodes, g.graph, fresh, nfresh);
+		WriteJoined(s, &g.nodes);
+	}
 	w.map = view->map;
 	w.kind = PIPEANN_NEXT_GRAPH;
 	w.nodes = &g.nodes;

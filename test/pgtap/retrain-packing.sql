@@ -2,9 +2,9 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, pixels, small, fleeting';
+CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, pixels, small, few, fleeting';
 CALL drop_packed();
-SELECT plan(40);
+SELECT plan(57);
 
 -- 24,000 rows: two parts of each image
 CREATE TEMP VIEW rows AS SELECT id, val FROM strips
@@ -170,6 +170,55 @@ INSERT INTO small SELECT id, val FROM strips WHERE id BETWEEN 4401 AND 9000;
 SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('small_idx')), '(uint8,2)', 'with memory it is laid out at twice the nodes');
 SELECT is(pipeann_check('small_idx', true), (SELECT count(DISTINCT val) FROM small), 'the index is whole');
 DROP TABLE small;
+
+-- too few for codes, on an empty table: VACUUM packs what each search reads whole, without codes
+CREATE TABLE few (id int, kind int, val vector(112));
+CREATE INDEX few_idx ON few USING pipeann (kind, val vector_l2_ops) INCLUDE (id) WITH (m = 8, ef_construction = 32);
+INSERT INTO few SELECT 100000 + i, i % 5, val FROM strips, generate_series(1, 500) i WHERE strips.id = 9999;
+INSERT INTO few SELECT DISTINCT ON (val) id, id % 5, val FROM strips WHERE id <= 900;
+VACUUM ANALYZE few;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('few_idx')), '(float4,0)', 'of a few hundred nodes VACUUM leaves the layout');
+INSERT INTO few SELECT DISTINCT ON (val) id, id % 5, val FROM strips WHERE id BETWEEN 1001 AND 1900;
+DELETE FROM few WHERE id % 11 = 0;
+CREATE FUNCTION pg_temp.cost_of_few() RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) SELECT id FROM few ORDER BY val <-> (SELECT val FROM strips WHERE id = 5) LIMIT 10' INTO plan;
+	RETURN plan -> 0 -> 'Plan' -> 'Plans' -> -1 ->> 'Startup Cost';
+END $$;
+SELECT count(*) AS rows, pg_temp.cost_of_few() AS cost FROM few \gset
+SELECT is(count(DISTINCT s)::int, :rows, 'before, all rows come') FROM search('few', '<->', (SELECT val FROM strips WHERE id = 5), 3000) s;
+VACUUM ANALYZE few;
+SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('few_idx')), '(uint8,0)', 'of more than a thousand it finds a narrower storage, and makes no codes');
+SELECT is((SELECT (memory_place IS NULL, nodes)::text FROM pipeann_index_info('few_idx')),
+	(SELECT (true, count(DISTINCT val))::text FROM few), 'there is nothing in memory');
+SELECT is(pipeann_check('few_idx', true), (SELECT count(DISTINCT val) FROM few), 'it is whole, with all rows');
+SELECT is(count(DISTINCT s)::int, :rows, 'all rows come') FROM search('few', '<->', (SELECT val FROM strips WHERE id = 5), 3000) s;
+SELECT is(recall('few', '<->', 'subvector(val, 309, 112)'), 1.0, 'answers are exact');
+SELECT results_eq('SELECT id FROM few WHERE kind = 3 ORDER BY val <-> (SELECT val FROM strips WHERE id = 5000), id LIMIT 20',
+	'SELECT id FROM few WHERE kind = 3 ORDER BY (val <-> (SELECT val FROM strips WHERE id = 5000)) + 0, id LIMIT 20', 'and those with a condition');
+SELECT relation_bytes AS bytes, graph_pages AS pages FROM pipeann_index_info('few_idx') \gset
+VACUUM few;
+SELECT is((SELECT (relation_bytes, graph_pages)::text FROM pipeann_index_info('few_idx')), (:bytes::bigint, :pages::bigint)::text, 'the next VACUUM leaves it as it is');
+SELECT cmp_ok(pg_temp.cost_of_few(), '<', :cost::numeric, 'it costs less for the planner, though the file is no smaller');
+-- rows that do not fit the storage, and rows that die
+INSERT INTO few SELECT id, id % 5, (val + array_fill(0.25, ARRAY[112])::vector)::vector(112) FROM strips WHERE id BETWEEN 2001 AND 2200;
+DELETE FROM few WHERE id % 7 = 0;
+SELECT lives_ok('SELECT pipeann_check(''few_idx'', true)', 'rows that do not fit bytes: it is whole');
+VACUUM few;
+TRUNCATE truths;
+SELECT is(pipeann_check('few_idx', true), (SELECT count(DISTINCT val) FROM few), 'after VACUUM, too');
+SELECT is(recall('few', '<->', 'subvector(val, 309, 112)'), 1.0, 'answers are exact');
+-- and it grows to codes
+INSERT INTO few SELECT DISTINCT ON (val) id, id % 5, val FROM strips WHERE id BETWEEN 3001 AND 6500;
+SELECT is((SELECT generation FROM pipeann_index_info('few_idx')), 1, 'it grows to codes');
+SELECT lives_ok('SELECT pipeann_check(''few_idx'', true)', 'and is whole');
+TRUNCATE truths;
+SELECT cmp_ok(recall('few', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, 'recall');
+SELECT cmp_ok(recall('few', '<->', 'val', source => 'few'), '>=', 0.99, 'rows are found by their own vectors');
+DROP TABLE few;
+TRUNCATE truths;
 
 -- temporary tables
 CREATE TEMP TABLE fleeting (id int, val vector(112));
