@@ -1006,6 +1006,29 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 /* How a stream begins. */
 
 /*
+ * Whether this server's executor forgets where a row is that it held back to compare it:
+ * 16.14 does, 15.20 and 17.12 do not.
+ */
+static bool
+ForgetsPlaces(void)
+{
+	static int	forgets = -1;
+
+	if (forgets < 0)
+	{
+		TupleDesc	desc = CreateTemplateTupleDesc(0);
+		TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsBufferHeapTuple);
+		HeapTuple	tuple = heap_form_tuple(desc, NULL, NULL);
+
+		ItemPointerSet(&tuple->t_self, 0, FirstOffsetNumber);
+		ExecForceStoreHeapTuple(tuple, slot, true);
+		forgets = !ItemPointerIsValid(&slot->tts_tid);
+		ExecDropSingleTupleTableSlot(slot);
+	}
+	return forgets != 0;
+}
+
+/*
  * Set what a search tells and asks of the stream of its results, in a context with
  * which the row that the scan has come to is forgotten.
  *
@@ -1013,9 +1036,9 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
  * it known that TIDs name blocks.
  *
  * Rows in doubt are held back by the scan itself where the executor does not, in an
- * index-only scan. Since PostgreSQL 18 it forgets where a row is that it held back: FOR
- * UPDATE takes it for an invisible one, and its ctid is none (GiST's scans have the
- * same).
+ * index-only scan, or forgets where a row is that it held back: FOR UPDATE takes it for an
+ * invisible one, and its ctid is none (GiST's scans have the same). 18 does; of 18 whose
+ * executor may be of use again none is known.
  */
 void
 PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
@@ -1040,7 +1063,7 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->most_settled = PrefetchEarly(&state->prefetch);
 	state->holds_back = state->comparable &&
 		PipeannIsRounded(&state->view.meta.layout) &&
-		(PG_VERSION_NUM >= 180000 || state->only != NULL);
+		(state->only != NULL || PG_VERSION_NUM >= 180000 || ForgetsPlaces());
 	state->forget.func = Forget;
 	state->forget.arg = state;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &state->forget);
