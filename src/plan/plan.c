@@ -1148,6 +1148,9 @@ PipeannPlanInit(void)
 	former_start = ExecutorStart_hook != NULL ? ExecutorStart_hook :
 		standard_ExecutorStart;
 	ExecutorStart_hook = Start;
+#if PG_VERSION_NUM >= 180000
+	PipeannExplainInit();
+#endif
 	*find_rendezvous_variable(PIPEANN_INTERFACE) =
 		unconstify(PipeannInterface *, &interface);
 }

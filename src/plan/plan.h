@@ -26,4 +26,9 @@ extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
 /* plan.c */
 extern void PipeannPlanInit(void);
 
+#if PG_VERSION_NUM >= 180000
+/* explain.c */
+extern void PipeannExplainInit(void);
+#endif
+
 #endif							/* PIPEANN_PLAN_H */

@@ -11,6 +11,7 @@
 
 #include <math.h>
 
+#include "access/amapi.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relscan.h"
@@ -1046,6 +1047,14 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;
+}
+
+/* Of an open scan, over all rescans; NULL if it is not one of ours. */
+const PipeannCounters *
+PipeannScanCounters(IndexScanDesc scan)
+{
+	return scan->indexRelation->rd_indam->amgettuple != pipeanngettuple ? NULL :
+		&((PipeannScan *) scan->opaque)->counters;
 }
 
 void

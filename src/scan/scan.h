@@ -108,6 +108,7 @@ extern void pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 						  ScanKey orderbys, int norderbys);
 extern bool pipeanngettuple(IndexScanDesc scan, ScanDirection dir);
 extern void pipeannendscan(IndexScanDesc scan);
+extern const PipeannCounters *PipeannScanCounters(IndexScanDesc scan);
 extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
 											 double rows);
 extern int	PipeannScanList(const PipeannMeta *meta, double rows);

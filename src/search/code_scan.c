@@ -271,6 +271,7 @@ Begin(PipeannSearch *search)
 		1 : filter->precision;
 
 	search->scans_codes = search->code_scan_begun = true;
+	search->counters->code_scans++;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
 	order->last.dist = -INFINITY;
 	order->last.id = 0;

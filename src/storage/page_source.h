@@ -44,6 +44,7 @@ typedef struct PipeannCounters
 	uint64		wait_us;		/* microseconds in those waits */
 	uint64		retries;		/* reads that did not verify at first */
 	uint64		rows_out_of_order;	/* found too late for strict order */
+	uint64		code_scans;		/* searches that went through codes */
 } PipeannCounters;
 
 typedef struct PipeannPageSource PipeannPageSource;

@@ -50,6 +50,46 @@ for my $libraries ('pg_stat_statements, pipeann', 'pipeann, pg_stat_statements')
 	$session->close;
 }
 
+# From PostgreSQL 18 on EXPLAIN (ANALYZE) has the counters of each scan: those that the session has of its last one.
+sub explained
+{
+	my ($sql, $format) = @_;
+	return join "\n", $session->rows("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT @{[ $format // 'text' ]}) $sql");
+}
+
+sub counted
+{
+	my ($what, $sql, $filter) = @_;
+	my $plan = explained($sql);
+	my $counters = $session->row("SELECT format('Search: nodes=%s codes=%s vectors=%s hits=%s reads=%s', nodes_explored, code_distances, exact_distances, page_hits, page_reads) FROM pipeann_last_search()");
+
+	$filter = $filter ? " filter=$filter" : '';
+	like($plan, qr/^ *\Q$counters$filter\E$/m, $what);
+	return;
+}
+
+SKIP:
+{
+	$session = session($node);
+	skip 'EXPLAIN has no hook before PostgreSQL 18', 9 if $session->row('SHOW server_version_num') < 180000;
+	my $near = "v <-> (SELECT v FROM counted WHERE id = 7) LIMIT 5";
+	$session->rows("CREATE TABLE counted AS SELECT i AS id, i % 100 AS kind, ARRAY[sin(i), cos(i * 0.3), sin(i * 0.7), cos(i * 1.1)]::vector(4) AS v FROM generate_series(1, 6000) i");
+	$session->rows('CREATE INDEX counted_v ON counted USING pipeann (v vector_l2_ops, kind)');
+	$session->rows('CREATE INDEX counted_id ON counted (id)');
+	$session->rows('ANALYZE counted');
+	counted('EXPLAIN: a scan', "SELECT id FROM counted ORDER BY $near");
+	counted('EXPLAIN: an index-only scan', "SELECT kind FROM counted ORDER BY $near");
+	counted('EXPLAIN: a filter along the graph', "SELECT id FROM counted WHERE kind >= 0 ORDER BY $near", 'graph');
+	counted('EXPLAIN: a filter by codes', "SELECT id FROM counted WHERE kind = 3 ORDER BY $near", 'codes');
+	counted('EXPLAIN: an index without codes', "SELECT id FROM items ORDER BY v <-> '$query' LIMIT 5");
+	counted('EXPLAIN: scans begun again', "SELECT (SELECT id FROM counted ORDER BY v <-> q.v LIMIT 1) FROM (SELECT v FROM counted OFFSET 5990) q");
+	like(explained("SELECT id FROM counted WHERE kind = 3 ORDER BY $near", 'json'), qr/"Code Distances": \d+,.*"Page Reads": \d+,\s*"Filter Strategy": "codes"/s, 'EXPLAIN: as JSON');
+	unlike(explained("SELECT id FROM counted WHERE id = 7"), qr/Search: nodes/, 'EXPLAIN: another index');
+	unlike(join("\n", $session->rows("EXPLAIN SELECT id FROM counted ORDER BY $near")), qr/Search: nodes/, 'EXPLAIN: nothing that was not run');
+	$session->rows('DROP TABLE counted');
+}
+$session->close;
+
 # A table of another server.
 $session = session($node);
 my ($host, $port) = ($node->host, $node->port);
