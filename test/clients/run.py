@@ -50,7 +50,7 @@ def write(text, *path):
 def programs(section):
     """Those below a heading of the page."""
     text = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S).group(1)
-    return re.findall(r"^```(?:python|js)\n(.*?)^```$", text, re.M | re.S)
+    return re.findall(r"^```(?:python|js|ruby)\n(.*?)^```$", text, re.M | re.S)
 
 
 def nearest(table, operator, column="id", row="id = 17", where=""):
@@ -214,6 +214,9 @@ def main(server, packages):
                        nearest("langchain_pg_embedding", "<=>", "document", "document = 'note 17'"), older_store)
         clients.run("Node.js", clients.get("package.json", *NPM), nearest("items", "<->"),
                     ["node", write(programs("Node.js")[0], work, "node.js")])
+        rails = (work, None) if output(["ruby", "-e", "require 'active_record'; require 'neighbor'; require 'pg'"])[1] else (
+            None, "Debian's ruby-neighbor, ruby-activerecord and ruby-pg are not installed")
+        clients.run("Rails", rails, nearest("items", "<->"), ["ruby", write(programs("Rails")[0], work, "rails.rb")])
 
         algorithms = os.path.join(work, "ann_benchmarks", "algorithms")
         write("class BaseANN:\n    def done(self):\n        pass\n", algorithms, "base", "module.py")
