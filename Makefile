@@ -2,7 +2,7 @@
 #
 #   make demo      install what is missing, build, and show it on real data
 #   make check     install what is missing, build, and run every test
-#   make check PG=17	on another PostgreSQL (17, 18), in a Debian of its own: what it could
+#   make check PG=17	on another PostgreSQL (16, 17, 18), in a Debian of its own: what it could
 #			change, which is regress, pgtap and tap; make check-NAME PG=17: one suite
 #   make bench     compare indexes (BENCH_ARGS=...); make bench-quick: in little
 #
@@ -18,7 +18,7 @@
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
-SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-clients check-bench check-random
+SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-clients check-bench check-random check-first-steps
 SCRIPTED = demo deps check bench bench-quick $(SUITES)
 
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))

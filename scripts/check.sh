@@ -2,7 +2,8 @@
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
 #	errors, installs, and runs the test suites: lint unit sanitize compile regress
-#	pgtap tap upgrade citus docs clients bench random. Suites, and the files of tap, run
+#	pgtap tap upgrade citus docs clients bench random, and first-steps, which is long and
+#	run only if it is named. Suites, and the files of tap, run
 #	side by side, JOBS of them at a time (one more than there are processors).
 #	It says when each begins, how long that usually takes (test/durations), and how it ended.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
@@ -22,7 +23,7 @@ JOBS=${JOBS:-$(($(nproc) + 1))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
 
-if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh bench; fi
+if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh bench clients; fi
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 BINDIR=$("$PG_CONFIG" --bindir)
 PGXS_SRC=$(cd "$(dirname "$("$PG_CONFIG" --pgxs)")/.." && pwd)
@@ -240,6 +241,8 @@ run_upgrade() { scripts/upgrade-test.sh; }
 
 run_citus() { scripts/citus-test.sh; }
 
+run_first-steps() { scripts/first-steps.sh; }
+
 run_docs() {
 	copy_for docs
 	start_server pipeann,pipeann_servers || return 1
@@ -351,7 +354,7 @@ usual() { awk -v job="$1" '$2 == job { seconds = $1 } END { print seconds == "" 
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
-		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random"
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random first-steps"
 		if [ "$suite" = tap ]; then
 			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
 		else
