@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/paths.h"
 #include "pgstat.h"
 #include "port/atomics.h"
 #include "storage/barrier.h"
@@ -39,6 +40,7 @@
 #include "storage/sharedfileset.h"
 #include "tcop/tcopprot.h"
 #include "utils/backend_status.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
@@ -536,20 +538,38 @@ MakeOwnFiles(PipeannParallel *p)
  * participant, none for temporary tables and for expressions that are not
  * parallel safe. TRUNCATE makes indexes of empty tables, for which nobody is
  * worth launching.
+ *
+ * The server looks at the table's own pages. Where wide vectors are in TOAST these
+ * are few, and the work is in the others: so a worker's worth of pages is made as much
+ * smaller as they are.
  */
 static int
-PlanWorkers(Relation heap, Relation index, const IndexInfo *index_info)
+PlanWorkers(Relation heap, Relation index)
 {
-	if (RelationGetNumberOfBlocks(heap) == 0)
+	BlockNumber pages = RelationGetNumberOfBlocks(heap);
+	Oid			toast = heap->rd_rel->reltoastrelid;
+	int			workers;
+	int			level;
+
+	if (pages == 0)
 		return 0;
-#if PG_VERSION_NUM >= 170000
-	(void) index;
-	return index_info->ii_ParallelWorkers;
-#else
-	(void) index_info;
-	return plan_create_index_workers(RelationGetRelid(heap),
-									 RelationGetRelid(index));
-#endif
+	level = NewGUCNestLevel();
+	if (OidIsValid(toast))
+	{
+		Relation	other = table_open(toast, AccessShareLock);
+		uint64		all = (uint64) pages + RelationGetNumberOfBlocks(other);
+		char		least[16];
+
+		table_close(other, AccessShareLock);
+		snprintf(least, sizeof(least), "%d",
+				 (int) (((uint64) min_parallel_table_scan_size * pages + all - 1) / all));
+		(void) set_config_option("min_parallel_table_scan_size", least, PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	}
+	workers = plan_create_index_workers(RelationGetRelid(heap),
+										RelationGetRelid(index));
+	AtEOXact_GUC(false, level);
+	return workers;
 }
 
 static void
@@ -698,7 +718,7 @@ void
 PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 					 IndexInfo *index_info)
 {
-	int			workers = PlanWorkers(heap, index, index_info);
+	int			workers = PlanWorkers(heap, index);
 
 	memset(p, 0, sizeof(*p));
 	PipeannTeamOfOne(&p->team);

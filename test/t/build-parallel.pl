@@ -74,6 +74,11 @@ for my $n (0, 2)
 	$session->rows('DROP INDEX wide_v');
 }
 is($wide[1], $wide[0], 'wide: the same index by other numbers of workers');
+# What is in TOAST counts: the table itself has a tenth of the pages for which there is a worker.
+$session->rows('ALTER TABLE wide RESET (parallel_workers)');
+cmp_ok($session->row("SELECT pg_relation_size('wide')"), '<', 1024 * 1024, 'wide: few pages of its own');
+build("CREATE INDEX wide_v ON wide USING pipeann (v vector_cosine_ops) $options", 2, 'wide, as its TOAST asks for');
+is(digest('wide_v'), $wide[0], 'wide, as its TOAST asks for: the same index');
 $session->rows('DROP TABLE wide');
 is(scalar temporary_files(), 0, 'no temporary files are left');
 
