@@ -54,11 +54,14 @@ PartOf(uint32 n, uint32 i, uint32 m)
 	return (uint32) ((uint64) n * i / m);
 }
 
-/* The embedded vector as floats, x[dim or dim + 1]. */
+/*
+ * The embedded vector as floats, x[dim or dim + 1]; a quantised one as it is, rotated, which
+ * makes no difference to distances.
+ */
 static void
 Embed(const PipeannVectors *v, uint32 i, float *x)
 {
-	PipeannVectorToFloat(PipeannVectorAt(v, i), v->storage, v->dim, x);
+	PipeannKernel->to_float[v->storage] (PipeannVectorAt(v, i), v->dim, x);
 	if (v->metric == PIPEANN_COSINE)
 		for (int d = 0; d < v->dim; d++)
 			x[d] *= v->aux[i];

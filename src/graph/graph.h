@@ -126,7 +126,7 @@ PipeannClusterMemory(void)
 #define PIPEANN_REDUCED_DIM 256
 
 /* Steps of the team that it takes at the most. */
-#define PIPEANN_REDUCE_STEPS 6
+#define PIPEANN_REDUCE_STEPS 18
 
 extern bool PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 						  PipeannVectors *reduced);

@@ -10,7 +10,8 @@
  *
  * The axes span what subspace iteration finds of a sample's covariance (Golub
  * and Van Loan, Matrix Computations, 8.2.4); which axes of it they are makes no
- * difference to distances.
+ * difference to distances. They are made orthonormal by their products' triangle (the
+ * same, 5.2; twice, which is as exact as Gram and Schmidt), which a team does together.
  */
 #include "base/base.h"
 
@@ -24,7 +25,7 @@
 
 /*
  * Fewer dimensions, fewer vectors: not worth the search for axes. With more dimensions
- * the covariance takes too much memory.
+ * the sample takes too much memory.
  */
 #define LEAST_DIM (2 * AXES)
 #define MOST_DIM 4096
@@ -54,8 +55,16 @@
 #define RUN (20 * PIPEANN_TILE_ROWS)
 #define BLOCK 16
 
-/* An axis in fixed point has this length. */
+/*
+ * An axis in fixed point has this length. A byte counts so many of a vector's units: one
+ * at the usual distance from the mean (clusters.c) has elements of 500, one beyond four of
+ * that is shortened.
+ */
 #define UNIT 32767.0f
+#define BYTE_UNIT 16.0f
+
+/* A column's squared part across all others is at least this. */
+#define LEAST_NEW 1e-7
 
 typedef struct Judgement
 {
@@ -63,22 +72,28 @@ typedef struct Judgement
 	uint32		lost;			/* vectors that are not told apart */
 } Judgement;
 
-/* Shared, but for the first two. */
+/* Shared, but for the first two. Matrices have AXES columns, one for each axis. */
 typedef struct Axes
 {
 	PipeannFixedScale scale;
 	int			dim;			/* of vectors in fixed point */
 	float	   *sample;			/* [dim][SAMPLE] */
-	float	   *covariance;		/* [dim][dim], times SAMPLE */
-	float	   *axes;			/* [AXES][dim], orthonormal */
-	float	   *moved;			/* the same times the covariance */
+	float	   *projected;		/* [SAMPLE], the sample by the axes */
+	float	   *axes;			/* [dim], orthonormal */
+	float	   *moved;			/* [dim], the axes times the covariance */
+	double	   *products;		/* [AXES], of pairs of the columns of moved[] */
+	float	   *solution;		/* [AXES], what makes these orthonormal */
 	Judgement  *judgement;
 } Axes;
 
-static float
-Dot(const float *a, const float *b, int n)
+/*
+ * out[AXES]: less the product of a row of n elements and a matrix. Kernels for centroids are for
+ * 256 columns, as these are.
+ */
+static void
+Times(const float *row, const float *matrix, int n, float *out)
 {
-	return PipeannKernel->dot_pair[PIPEANN_FLOAT4] (a, b, n);
+	PipeannKernel->centroid_dot(row, matrix, n, out);
 }
 
 /* Evenly spaced vectors, moved so that their mean is zero, dimension by dimension. */
@@ -98,63 +113,97 @@ TakeSample(PipeannTeam *team, Axes *a, const PipeannVectors *v)
 	PipeannFixedFree(NULL, &f);
 }
 
-static void
-Covary(PipeannTeam *team, Axes *a)
-{
-	PipeannTeamRuns(team, from, to, a->dim, BLOCK)
-		for (uint64 e = 0; e < to; e++)
-			for (uint64 d = Max(from, e); d < to; d++)
-			{
-				float		product = Dot(a->sample + d * SAMPLE,
-										  a->sample + e * SAMPLE, SAMPLE);
-
-				a->covariance[d * a->dim + e] = product;
-				a->covariance[e * a->dim + d] = product;
-			}
-}
-
-/* Sets moved[] to the axes times the covariance. */
+/* Sets moved[] to the axes times the covariance, without making that. */
 static void
 MoveAxes(PipeannTeam *team, Axes *a)
 {
-	PipeannTeamRuns(team, from, to, a->dim, BLOCK)
-		for (int k = 0; k < AXES; k++)
-			for (uint64 d = from; d < to; d++)
-				a->moved[(Size) k * a->dim + d] =
-					Dot(a->covariance + d * a->dim,
-						a->axes + (Size) k * a->dim, a->dim);
+	float	   *row = PipeannArray(float, a->dim);
+
+	PipeannTeamEach(team, i, SAMPLE, BLOCK)
+	{
+		for (int d = 0; d < a->dim; d++)
+			row[d] = a->sample[(Size) d * SAMPLE + i];
+		Times(row, a->axes, a->dim, a->projected + i * AXES);
+	}
+	pfree(row);
+	PipeannTeamEach(team, d, a->dim, BLOCK)
+		Times(a->sample + d * SAMPLE, a->projected, SAMPLE, a->moved + d * AXES);
+}
+
+/* In parts, as the digits of a float's sum would not do for axes of little variance. */
+static void
+MultiplyColumns(PipeannTeam *team, Axes *a)
+{
+	float		column[BLOCK];
+	float		part[AXES];
+
+	PipeannTeamEach(team, k, AXES, BLOCK)
+	{
+		double	   *sum = a->products + k * AXES;
+
+		memset(sum, 0, AXES * sizeof(double));
+		for (int d = 0; d < a->dim; d += BLOCK)
+		{
+			const float *rows = a->moved + (Size) d * AXES;
+			int			n = Min(BLOCK, a->dim - d);
+
+			for (int i = 0; i < n; i++)
+				column[i] = rows[(Size) i * AXES + k];
+			Times(column, rows, n, part);
+			for (int j = 0; j < AXES; j++)
+				sum[j] -= part[j];
+		}
+	}
+}
+
+static double
+Product(const double *a, const double *b, int n)
+{
+	double		sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += a[i] * b[i];
+	return sum;
 }
 
 /*
- * Make rows of moved[] orthonormal: they become the axes (modified Gram-Schmidt, each
- * row twice, as one that is nearly a sum of others loses its digits). A row that is such
- * a sum becomes zero.
+ * Sets solution[] to the inverse of the triangle by which the columns of moved[] are made
+ * of orthonormal ones (Cholesky's decomposition of their products). A column that is
+ * nearly a sum of those before it becomes zero.
  */
 static void
-Orthonormalise(Axes *a)
+Solve(Axes *a)
 {
-	memcpy(a->axes, a->moved, sizeof(float) * AXES * a->dim);
+	double		inverse[AXES][AXES] = {{0}};	/* its columns */
+
 	for (int k = 0; k < AXES; k++)
 	{
-		float	   *axis = a->axes + (Size) k * a->dim;
-		float		before = Dot(axis, axis, a->dim);
-		float		square;
+		double	   *row = a->products + k * AXES;
+		double		least = row[k] * LEAST_NEW;
 
 		CHECK_FOR_INTERRUPTS();
-		for (int other = 0; other < 2 * k; other++)
-		{
-			const float *to = a->axes + (Size) (other % k) * a->dim;
-			float		part = Dot(axis, to, a->dim);
-
-			for (int d = 0; d < a->dim; d++)
-				axis[d] -= part * to[d];
-		}
-		square = Dot(axis, axis, a->dim);
-		if (!(square > before * 1e-8f))
-			square = INFINITY;
-		for (int d = 0; d < a->dim; d++)
-			axis[d] /= sqrtf(square);
+		for (int j = 0; j < k; j++)
+			row[j] = (row[j] - Product(row, a->products + j * AXES, j)) * inverse[j][j];
+		row[k] -= Product(row, row, k);
+		if (row[k] > least)
+			inverse[k][k] = 1 / sqrt(row[k]);
+		for (int j = 0; j < k; j++)
+			inverse[j][k] = -inverse[k][k] * Product(row + j, inverse[j] + j, k - j);
 	}
+	for (int i = 0; i < AXES * AXES; i++)
+		a->solution[i] = (float) inverse[i / AXES][i % AXES];
+}
+
+/* Make the columns of moved[] orthonormal: they become the axes. */
+static void
+Orthonormalise(PipeannTeam *team, Axes *a)
+{
+	MultiplyColumns(team, a);
+	if (PipeannTeamLeads(team))
+		Solve(a);
+	PipeannTeamMeet(team);
+	PipeannTeamEach(team, d, a->dim, BLOCK)
+		Times(a->moved + d * AXES, a->solution, AXES, a->axes + d * AXES);
 }
 
 /* The axes' part of the variance, by axes and what these moved to. */
@@ -164,8 +213,8 @@ VarianceKept(const Axes *a)
 	double		all = 0;
 	double		kept = 0;
 
-	for (int d = 0; d < a->dim; d++)
-		all += a->covariance[(Size) d * a->dim + d];
+	for (Size i = 0; i < (Size) a->dim * SAMPLE; i++)
+		all += (double) a->sample[i] * a->sample[i];
 	for (Size i = 0; i < (Size) AXES * a->dim; i++)
 		kept += (double) a->axes[i] * a->moved[i];
 	return all > 0 ? kept / all : 0;
@@ -178,25 +227,29 @@ FindAxes(PipeannTeam *team, Axes *a)
 	uint64		seed = SEED;
 
 	if (PipeannTeamLeads(team))
-	{
 		for (Size i = 0; i < (Size) AXES * a->dim; i++)
 			a->moved[i] = (float) PipeannRandomBelow(&seed, 2001) - 1000;
-		Orthonormalise(a);
-	}
 	PipeannTeamMeet(team);
+	Orthonormalise(team, a);
 	for (int i = 0; i < ITERATIONS; i++)
 	{
 		MoveAxes(team, a);
-		if (PipeannTeamLeads(team))
-		{
+		if (PipeannTeamLeads(team) && i == ITERATIONS - 1)
 			a->judgement->kept = VarianceKept(a);
-			Orthonormalise(a);
-		}
 		PipeannTeamMeet(team);
+		Orthonormalise(team, a);
 	}
+	/* once more, as the first time loses digits of what is nearly a sum */
+	if (PipeannTeamLeads(team))
+		memcpy(a->moved, a->axes, sizeof(float) * AXES * a->dim);
+	PipeannTeamMeet(team);
+	Orthonormalise(team, a);
 }
 
-/* The axes in fixed point, as columns of tiles. */
+/*
+ * The axes in fixed point, as columns of tiles. They are rotated, so that of each vector
+ * all have about as much: elements of bytes are then enough.
+ */
 static int16 *
 MakePanels(const Axes *a)
 {
@@ -204,8 +257,15 @@ MakePanels(const Axes *a)
 	int16	   *panels = PipeannAlloc(mul_size(AXES * sizeof(int16), a->dim));
 	const int16 *columns[PIPEANN_TILE_COLUMNS];
 
-	for (Size i = 0; i < (Size) AXES * a->dim; i++)
-		fixed[i] = (int16) rintf(a->axes[i] * UNIT);
+	for (int d = 0; d < a->dim; d++)
+	{
+		float		row[AXES];
+
+		memcpy(row, a->axes + (Size) d * AXES, sizeof(row));
+		PipeannKernel->rotate(row, AXES, false);
+		for (int k = 0; k < AXES; k++)
+			fixed[(Size) k * a->dim + d] = (int16) rintf(row[k] * UNIT);
+	}
 	for (int k = 0; k < AXES; k += PIPEANN_TILE_COLUMNS)
 	{
 		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
@@ -234,16 +294,17 @@ ProjectTile(const PipeannFixed *f, const int16 *panels, uint32 at, int n,
 		PipeannKernel->dot_tile(rows, panels + (Size) k * f->dim, f->dim, dot);
 		for (int r = 0; r < n; r++)
 			for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
-				x[r][k + c] = dot[r * PIPEANN_TILE_COLUMNS + c] / UNIT;
+				x[r][k + c] = dot[r * PIPEANN_TILE_COLUMNS + c] / (UNIT * BYTE_UNIT);
 	}
-	for (int r = 0; r < n; r++)
+	for (int r = 0; r < n; r++, out += AXES)
 	{
 		double		square = 2.0 * f->half_norm[at + r];
+		double		kept;
 
-		lost += Dot(x[r], x[r], AXES) < LEAST_KEPT * square ||
-			square > SHORTENED;
-		PipeannVectorFromFloat(x[r], PIPEANN_FLOAT2, AXES,
-							   out + (Size) r * AXES * sizeof(uint16));
+		PipeannVectorFromFloat(x[r], PIPEANN_INT8, AXES, out);
+		kept = PipeannKernel->dot_pair[PIPEANN_INT8] (out, out, AXES) *
+			(BYTE_UNIT * BYTE_UNIT);
+		lost += kept < LEAST_KEPT * square || square > SHORTENED;
 	}
 	return lost;
 }
@@ -282,8 +343,9 @@ PipeannReduceMemory(uint32 n, int dim, Size *each)
 	Size		row = mul_size(dim + 1, sizeof(float));
 	bool		may = n >= LEAST_VECTORS && dim >= LEAST_DIM && dim <= MOST_DIM;
 
-	*each = may ? AXES * sizeof(uint16) : 0;
-	return *each == 0 ? 0 : mul_size(row, SAMPLE + dim + 2 * AXES);
+	*each = may ? AXES : 0;
+	return *each == 0 ? 0 : mul_size(row, SAMPLE + 2 * AXES) +
+		AXES * ((SAMPLE + AXES) * sizeof(float) + AXES * sizeof(double));
 }
 
 /*
@@ -307,18 +369,19 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 	a.dim = a.scale.fixed_dim;
 	row = mul_size(a.dim, sizeof(float));
 	a.sample = PipeannTeamAlloc(team, mul_size(row, SAMPLE));
-	a.covariance = PipeannTeamAlloc(team, mul_size(row, a.dim));
+	a.projected = PipeannTeamArray(team, float, SAMPLE * AXES);
 	a.axes = PipeannTeamAlloc(team, mul_size(row, AXES));
 	a.moved = PipeannTeamAlloc(team, mul_size(row, AXES));
+	a.products = PipeannTeamArray(team, double, AXES * AXES);
+	a.solution = PipeannTeamArray(team, float, AXES * AXES);
 	a.judgement = PipeannTeamAlloc(team, sizeof(Judgement));
 	TakeSample(team, &a, v);
-	Covary(team, &a);
 	FindAxes(team, &a);
 	suits = a.judgement->kept >= LEAST_VARIANCE;
 	if (suits)
 	{
 		PipeannVectors projected = {
-			.n = v->n,.dim = AXES,.storage = PIPEANN_FLOAT2,
+			.n = v->n,.dim = AXES,.storage = PIPEANN_INT8,
 			.metric = PIPEANN_L2,.stride = stride,
 			.data = PipeannTeamAlloc(team, mul_size(v->n, stride))
 		};
@@ -334,9 +397,11 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 	pfree(a.scale.offset);
 	pfree(a.scale.planes);
 	PipeannTeamFree(team, a.sample);
-	PipeannTeamFree(team, a.covariance);
+	PipeannTeamFree(team, a.projected);
 	PipeannTeamFree(team, a.axes);
 	PipeannTeamFree(team, a.moved);
+	PipeannTeamFree(team, a.products);
+	PipeannTeamFree(team, a.solution);
 	PipeannTeamFree(team, a.judgement);
 	return suits;
 }
