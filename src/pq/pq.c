@@ -297,13 +297,12 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 
 /*
  * Of vectors with so many dimensions training takes as long as all of the graph. They
- * have their first iterations on one of PART samples: the codes err by 1.3 % more, in
- * two fifths of the time.
+ * have two iterations on one of PART samples, two on twice as many, and so on, and one on
+ * all: the codes err by 1 % more than by twelve on all, in a fifth of the time.
  */
 #define WIDE_DIM 512
 #define PART 4
-#define PART_ITERATIONS 4
-#define WHOLE_ITERATIONS 4
+#define PART_ITERATIONS 2
 
 /* Stop when an iteration lowers the error by less than this part. */
 #define MIN_IMPROVEMENT 0.002
@@ -550,13 +549,13 @@ ClusterSubvector(Clustering *c)
 	uint32		n = c->n;
 
 	SeedCentroids(c);
-	if (c->stride > 1)
+	for (uint32 part = c->stride; part > 1; part /= 2)
 	{
-		c->n = n / c->stride;
+		c->n = n / part;
 		Iterate(c, PART_ITERATIONS);
-		c->n = n;
 	}
-	Iterate(c, c->stride > 1 ? WHOLE_ITERATIONS : MAX_ITERATIONS);
+	c->n = n;
+	Iterate(c, c->stride > 1 ? 1 : MAX_ITERATIONS);
 }
 
 /*
