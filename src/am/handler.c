@@ -629,7 +629,9 @@ ListOf(Oid indexid, double wanted)
 static double
 PagesInUse(const IndexOptInfo *info)
 {
-	Relation	index = RelationIdGetRelation(info->indexoid);
+	/* what is that small was never packed anew */
+	Relation	index = info->pages <= PIPEANN_EXTENT_BLOCKS ? NULL :
+		RelationIdGetRelation(info->indexoid);
 	double		pages = info->pages;
 	PipeannMeta meta;
 
