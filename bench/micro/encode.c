@@ -72,7 +72,7 @@ static void
 Measure(int dim, int nsubvectors)
 {
 	float	   *x = MakeVectors(dim, SAMPLES);
-	PipeannPq	pq = PipeannPqNew(dim, nsubvectors);
+	PipeannPq	pq = PipeannPqNew(PIPEANN_FLOAT4, dim, nsubvectors);
 
 	pq.centroids = palloc(sizeof(float) * PipeannPqCentroidCount(dim));
 	for (int i = 0; i < NUM_SETS; i++)

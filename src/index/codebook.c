@@ -5,6 +5,10 @@
  */
 #include "postgres.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <float.h>
 #include <math.h>
 
@@ -181,6 +185,8 @@ static struct
 	float	   *by_code;		/* or NULL */
 	float		scale;			/* of bytes; 0 if there can be none, -1: not known */
 	float	   *mean;
+	float		rotated_scale;	/* of vectors that are rotated as they are stored */
+	float	   *rotated_mean;
 	int16	   *fixed;			/* work space */
 	int8	   *bytes_by_code;	/* or NULL */
 }			decoder = {.scale = -1};
@@ -190,6 +196,13 @@ static struct
 
 /* As a byte the usual distance of an element from its mean is so much at the least. */
 #define LEAST_STEPS 4
+
+/*
+ * Rotated elements are distributed normally: of those that are this many standard
+ * deviations of the centroids' from the mean, which are less than those of vectors, few are
+ * clamped.
+ */
+#define MOST_DEVIATIONS 6
 
 /* A codebook that takes more is not kept by code. */
 #define MOST_BY_CODE ((Size) 16 * 1024 * 1024)
@@ -212,6 +225,7 @@ UseDecoder(const PipeannMeta *meta)
 		Forget((void **) &decoder.by_code);
 		Forget((void **) &decoder.bytes_by_code);
 		Forget((void **) &decoder.mean);
+		Forget((void **) &decoder.rotated_mean);
 		Forget((void **) &decoder.fixed);
 		decoder.scale = -1;
 		decoder.decoded = 0;
@@ -247,6 +261,23 @@ PipeannDecodeNode(const PipeannIndexView *view, uint32 id, float *out)
 							PipeannCodeAt(&view->codes, id), out);
 }
 
+/* The most of the means of blocks of elements that are rotated together. */
+static double
+MostOfBlock(const double *square, int dim)
+{
+	double		most = 0;
+
+	for (int from = 0; from < dim; from += PIPEANN_SQ_MIN_DIM)
+	{
+		double		sum = 0;
+
+		for (int d = 0; d < PIPEANN_SQ_MIN_DIM; d++)
+			sum += square[Min(from, dim - PIPEANN_SQ_MIN_DIM) + d];
+		most = Max(most, sum / PIPEANN_SQ_MIN_DIM);
+	}
+	return most;
+}
+
 /*
  * There are no bytes where the farthest element is so far that most others would be the
  * same number, or near the largest float.
@@ -257,10 +288,13 @@ ChooseBytes(const PipeannPq *pq)
 	float		most = 0;
 	double		squares = 0;
 	double		usual;
+	double	   *square = palloc0(mul_size(pq->dim, sizeof(double)));
 
 	Forget((void **) &decoder.mean);
+	Forget((void **) &decoder.rotated_mean);
 	Forget((void **) &decoder.fixed);
 	decoder.mean = Keep(pq->dim, sizeof(float));
+	decoder.rotated_mean = Keep(pq->dim, sizeof(float));
 	decoder.fixed = Keep(pq->dim, sizeof(int16));
 	for (int j = 0; j < pq->nsubvectors; j++)
 		for (int d = 0; d < pq->len[j]; d++)
@@ -278,13 +312,19 @@ ChooseBytes(const PipeannPq *pq)
 				float		far = fabsf(elements[k] - sum);
 
 				most = Max(most, far);
-				squares += (double) far * far;
+				square[pq->start[j] + d] += (double) far * far / PIPEANN_CENTROIDS;
 			}
+			squares += square[pq->start[j] + d];
 		}
-	usual = sqrt(squares / ((double) pq->dim * PIPEANN_CENTROIDS));
+	usual = sqrt(squares / pq->dim);
 	decoder.scale = MOST_BYTE / most;
-	if (!(usual * decoder.scale >= LEAST_STEPS) || !isfinite(decoder.scale))
+	memcpy(decoder.rotated_mean, decoder.mean, pq->dim * sizeof(float));
+	PipeannKernel->rotate(decoder.rotated_mean, pq->dim, false);
+	decoder.rotated_scale = MOST_BYTE / (MOST_DEVIATIONS * sqrt(MostOfBlock(square, pq->dim)));
+	if (!(usual * decoder.scale >= LEAST_STEPS) || !isfinite(decoder.scale) ||
+		!isfinite(decoder.rotated_scale))
 		decoder.scale = 0;
+	pfree(square);
 }
 
 /*
@@ -305,15 +345,38 @@ PipeannHasBytes(const PipeannIndexView *view)
 	return decoder.scale > 0;
 }
 
-/* x[dim] as bytes, to compare with others of this index: normalised for cosine. */
+/* Eight bytes of numbers that are clamped. */
+static inline void
+Narrow(const int16 *fixed, int8 *out)
+{
+#if defined(__SSE2__)
+	__m128i		most = _mm_set1_epi16(MOST_BYTE);
+	__m128i		least = _mm_set1_epi16(-MOST_BYTE);
+	__m128i		x = _mm_loadu_si128((const __m128i *) fixed);
+
+	x = _mm_max_epi16(_mm_min_epi16(x, most), least);
+	_mm_storel_epi64((__m128i *) out, _mm_packs_epi16(x, x));
+#else
+	for (int k = 0; k < 8; k++)
+		out[k] = (int8) Max(Min(fixed[k], MOST_BYTE), -MOST_BYTE);
+#endif
+}
+
+/*
+ * x[dim] as bytes, to compare with others of this index that are rotated or not as this is;
+ * normalised for cosine.
+ */
 void
-PipeannToBytes(const PipeannIndexView *view, const float *x, int8 *out)
+PipeannToBytes(const PipeannIndexView *view, const float *x, bool rotated, int8 *out)
 {
 	int			dim = view->meta.layout.dim;
+	const int16 *fixed = decoder.fixed;
 
-	PipeannKernel->to_fixed(x, decoder.mean, decoder.scale, dim, decoder.fixed);
-	for (int i = 0; i < dim; i++)
-		out[i] = (int8) Max(Min(decoder.fixed[i], MOST_BYTE), -MOST_BYTE);
+	PipeannKernel->to_fixed(x, rotated ? decoder.rotated_mean : decoder.mean,
+							rotated ? decoder.rotated_scale : decoder.scale, dim, decoder.fixed);
+	/* dim is a multiple of 8 */
+	for (int8 *end = out + dim; out < end; out += 8, fixed += 8)
+		Narrow(fixed, out);
 }
 
 /* All centroids as bytes, in the order of PipeannPqByCode(). */
@@ -330,7 +393,7 @@ MakeBytesByCode(const PipeannIndexView *view)
 	{
 		memset(code, k, pq->nsubvectors);
 		PipeannPqDecode(pq, code, x);
-		PipeannToBytes(view, x, bytes);
+		PipeannToBytes(view, x, false, bytes);
 		for (int j = 0; j < pq->nsubvectors; j++)
 			memcpy(decoder.bytes_by_code + pq->offset[j] + k * pq->len[j],
 				   bytes + pq->start[j], pq->len[j]);
@@ -338,6 +401,24 @@ MakeBytesByCode(const PipeannIndexView *view)
 	pfree(code);
 	pfree(x);
 	pfree(bytes);
+}
+
+/* What stands in memory is told apart from out[], so that it need not be read again. */
+static void
+DecodeBytes(const int *restrict start, const int *restrict lens, const Size *restrict offset,
+			int n, const int8 *restrict by_code, const uint8 *restrict code,
+			int8 *restrict out)
+{
+	for (int j = 0; j < n; j++)
+	{
+		int			len = lens[j];
+		const int8 *from = by_code + offset[j] + code[j] * len;
+
+		if (len == 8)
+			memcpy(out + start[j], from, 8);
+		else
+			memcpy(out + start[j], from, len);
+	}
 }
 
 /* Decode a node's code to bytes out[dim]; PipeannHasBytes() was asked before. */
@@ -355,18 +436,9 @@ PipeannDecodeBytes(const PipeannIndexView *view, uint32 id, int8 *out)
 		float	   *x = palloc(mul_size(pq->dim, sizeof(float)));
 
 		PipeannPqDecode(pq, code, x);
-		PipeannToBytes(view, x, out);
+		PipeannToBytes(view, x, false, out);
 		pfree(x);
 		return;
 	}
-	for (int j = 0; j < pq->nsubvectors; j++)
-	{
-		int			len = pq->len[j];
-		const int8 *from = decoder.bytes_by_code + pq->offset[j] + code[j] * len;
-
-		if (len == 8)
-			memcpy(out + pq->start[j], from, 8);
-		else
-			memcpy(out + pq->start[j], from, len);
-	}
+	DecodeBytes(pq->start, pq->len, pq->offset, pq->nsubvectors, decoder.bytes_by_code, code, out);
 }

@@ -15,7 +15,10 @@
 #include "io/io.h"
 #include "miscadmin.h"
 
-/* Candidates to look at, as a multiple of ef_construction. */
+/*
+ * Candidates to look at, as a multiple of ef_construction. Of wide vectors there are as many
+ * as in a build: with more neighbours are no better, and pruning takes twice as long.
+ */
 #define MAX_CANDIDATES_FACTOR 2
 
 /* Initial room of a vector cache, in vectors. */
@@ -119,6 +122,20 @@ PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
 	return nodes;
 }
 
+/* A candidate's vector, rotated as it is stored, in memory of its own. */
+static void *
+Kept(const PipeannIndexView *view, const PipeannLinkSet *set, const float *vector)
+{
+	Size		size = mul_size(set->dim, set->bytes ? 1 : sizeof(float));
+	void	   *kept = palloc(size);
+
+	if (set->bytes)
+		PipeannToBytes(view, vector, true, kept);
+	else
+		memcpy(kept, vector, size);
+	return kept;
+}
+
 /*
  * Make a set of the nearest results of a search. Pages that the search does not
  * hold, as after PipeannSearchExact(), are read.
@@ -128,14 +145,19 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 					  const float *x, float aux)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	int			size = view->meta.ef_construction * MAX_CANDIDATES_FACTOR;
+	bool		bytes = PipeannHasBytes(view);
+	int			size = view->meta.ef_construction *
+		(bytes ? 1 : MAX_CANDIDATES_FACTOR);
 	PipeannLinkSet *set = NewSet(view, size);
 	float	   *decoded = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *self = palloc(mul_size(set->dim, sizeof(float)));
+	float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
 	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	const PipeannResult *result;
+	const void *self;
 
-	PipeannEmbed(view, x, aux, true, self);
+	set->bytes = bytes;
+	PipeannEmbed(view, x, aux, true, vector);
+	self = Kept(view, set, vector);
 	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
 		 (result = PipeannSearchPop(search)) != NULL; i++)
 	{
@@ -151,14 +173,12 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, result->id));
 		if (set->n < size && PipeannSlotIsLive(slot))
 		{
-			float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
-
 			PipeannEmbedAsStored(view, result->id, slot, decoded, vector);
-			AddNode(set, result->id, vector, self);
+			AddNode(set, result->id, Kept(view, set, vector), self);
 		}
 	}
 	pfree(decoded);
-	pfree(self);
+	pfree(vector);
 	pfree(buffer);
 	return set;
 }
@@ -315,7 +335,7 @@ AsBytes(const VectorCache *cache, const float *x)
 {
 	int8	   *bytes = palloc(cache->view->meta.layout.dim);
 
-	PipeannToBytes(cache->view, x, bytes);
+	PipeannToBytes(cache->view, x, false, bytes);
 	return bytes;
 }
 
@@ -491,6 +511,15 @@ ExactVector(VectorCache *cache, uint32 id, const PipeannSlot *slot)
 	return cache->bytes ? (const void *) AsBytes(cache, vector) : vector;
 }
 
+static inline void
+PrefetchCode(const PipeannIndexView *view, uint32 id)
+{
+	if (view->cache == NULL || id >= view->codes.ncodes)
+		return;
+	for (int at = 0; at < view->codes.pq.nsubvectors; at += PIPEANN_CACHE_LINE)
+		__builtin_prefetch(PipeannCodeAt(&view->codes, id) + at);
+}
+
 /*
  * Compute a full list that the node joins. Spanning-tree edges, and neighbours
  * whose code is not known yet, stay.
@@ -507,6 +536,8 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 	int			unknown = 0;
 	int			forced;
 
+	for (int i = 0; i < degree; i++)
+		PrefetchCode(node->view, target->neighbors[i]);
 	set->bytes = node->cache->bytes;
 	for (int i = 0; i < tree_edges; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
@@ -1083,7 +1114,7 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	int			first;
 	int			n;
 
-	for (int i = 0; known != NULL && i < known->n; i++)
+	for (int i = 0; known != NULL && !known->bytes && i < known->n; i++)
 		PutVector(node.cache, known->ids[i],
 				  (CachedVector) {known->vectors[i], true, true});
 	n = PlanEdges(&node, slot, known, edges, &parent);

@@ -61,7 +61,7 @@ extern bool PipeannReadSibling(Relation index, const PipeannPq *pq,
 							   PipeannMetric metric, float *centroids);
 extern bool PipeannHasBytes(const PipeannIndexView *view);
 extern void PipeannToBytes(const PipeannIndexView *view, const float *x,
-						   int8 *out);
+						   bool rotated, int8 *out);
 extern void PipeannDecodeBytes(const PipeannIndexView *view, uint32 id,
 							   int8 *out);
 extern void PipeannDecodeNode(const PipeannIndexView *view, uint32 id,
