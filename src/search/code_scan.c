@@ -485,3 +485,20 @@ PipeannSearchReadTo(PipeannSearch *search)
 	return search->code_order.items[0].dist -
 		PipeannSampleBound(errors, SURE_DEVIATIONS);
 }
+
+/*
+ * The order key up to which one of several searches for sparse vectors is believed. It has
+ * read its part of the nearest by codes, which is no more than these tell, but that the
+ * farthest of them may lack nodes.
+ */
+float
+PipeannSparseTrusted(PipeannSearch *search)
+{
+	const PipeannTogether *together = search->params.together;
+	int			length = (int) MostOfSparse(search);
+
+	if (!HasNext(search))
+		return INFINITY;
+	length = Min(length - length / PIPEANN_FARTHEST_PART, together->ncodes);
+	return length < 1 ? -FLT_MAX : together->codes[length - 1];
+}

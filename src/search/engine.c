@@ -973,12 +973,6 @@ PipeannSearchRun(PipeannSearch *search)
 }
 
 /*
- * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
- * than what a list has beyond the results that are wanted (scan/scan.c).
- */
-#define FARTHEST_PART 4
-
-/*
  * The order key up to which one of several searches and the others have found what
  * there is, once they have been run: that of the last of the nearest results after an
  * early end, else by codes that of all of their list but its farthest part. A code scan
@@ -995,10 +989,11 @@ PipeannSearchTrusted(PipeannSearch *search)
 	if (search->code_scan_begun && own->on)
 		return own->count > last ? own->nearest[last].dist : -FLT_MAX;
 	if (search->code_scan_begun)
-		return PipeannSearchReadTo(search);
+		return PipeannScansSparse(search) ? PipeannSparseTrusted(search) :
+			PipeannSearchReadTo(search);
 	if (own->on && search->reads > 0)
 		return together->nnearest > last ? together->nearest[last] : -FLT_MAX;
-	length = Min(length - length / FARTHEST_PART, together->ncodes);
+	length = Min(length - length / PIPEANN_FARTHEST_PART, together->ncodes);
 	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 

@@ -156,9 +156,16 @@ extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
 
+/*
+ * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
+ * than what a list has beyond the results that are wanted (scan/scan.c).
+ */
+#define PIPEANN_FARTHEST_PART 4
+
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
+extern float PipeannSparseTrusted(PipeannSearch *search);
 
 /* engine.c */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
