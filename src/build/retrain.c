@@ -277,24 +277,27 @@ typedef struct PageNode
 	const PipeannSlot *slot;
 } PageNode;
 
+/* The vector of the first neighbour from number i on that is a node. */
 static bool
 NeighborAt(void *arg, int i, float *y)
 {
 	PageNode   *node = arg;
 	const PipeannIndexView *view = &node->r->view;
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		id;
+	PipeannSlot *neighbor = node->r->neighbor;
 
-	if (i >= Min(node->slot->degree, l->max_degree))
-		return false;
-	id = node->slot->neighbors[i];
-	if (id >= PipeannViewIds(view))
-		return NeighborAt(arg, i + 1, y);
-	PipeannSlotCopy(view, id, node->r->neighbor);
-	if (!PipeannSlotIsNode(node->r->neighbor))
-		return NeighborAt(arg, i + 1, y);
-	CodingVector(view, id, node->r->neighbor, y);
-	return true;
+	for (; i < PipeannSlotDegree(&view->meta.layout, node->slot); i++)
+	{
+		uint32		id = node->slot->neighbors[i];
+
+		if (id >= PipeannViewIds(view))
+			continue;
+		PipeannSlotCopy(view, id, neighbor);
+		if (!PipeannSlotIsNode(neighbor))
+			continue;
+		CodingVector(view, id, neighbor, y);
+		return true;
+	}
+	return false;
 }
 
 static void

@@ -460,7 +460,7 @@ NoteStray(InsertState *state, const PipeannSlot *slot, const uint8 *code,
 	if (!PipeannStrayMake(&codes->pq, view->meta.layout.metric, state->query,
 						  code, view->meta.code_error, stray))
 		return;
-	for (int i = 0; lonely && i < slot->degree; i++)
+	for (int i = 0; lonely && i < PipeannSlotDegree(&view->meta.layout, slot); i++)
 		lonely = slot->neighbors[i] >= codes->ncodes ||
 			!PipeannCodesAlike(&codes->pq, stray, code,
 							   PipeannCodeAt(codes, slot->neighbors[i]));
