@@ -82,9 +82,12 @@ PlanCache(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
 	plan->hints = size;
 	size = CACHELINEALIGN(add_size(size, PipeannHintsSize(meta)));
 	plan->centroids = size;
-	size = add_size(size, mul_size(PipeannPqCentroidCount(l->dim),
-								   sizeof(float)));
-	size = CACHELINEALIGN(size);
+	size = CACHELINEALIGN(add_size(size, PipeannCodebookBytes(l)));
+	if (PipeannPqHasHalves(l->metric, l->dim))
+	{
+		plan->halves = size;
+		size = add_size(size, PipeannCodebookBytes(l) / 2);
+	}
 	plan->histograms = size;
 	size = add_size(size, PipeannHistogramsBytes(l));
 	plan->entry_graph = size;
@@ -641,6 +644,8 @@ SetPointers(PipeannAttachment *attachment)
 
 	codes->pq.centroids = HeaderAt(header, header->centroids);
 	codes->pq.key = header->codebook_key;
+	codes->pq.halves = header->halves == 0 ? NULL :
+		HeaderAt(header, header->halves);
 	codes->entry_ids = entry_graph;
 	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;

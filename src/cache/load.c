@@ -232,6 +232,18 @@ CheckEntryGraph(Relation index, const PipeannMeta *meta, const char *stream)
 		ReportInvalidEntryGraph(index);
 }
 
+/* Have the header say that there are no halves if they are not precise. */
+static void
+RoundCentroids(PipeannAttachment *attachment)
+{
+	PipeannCacheHeader *header = attachment->header;
+	PipeannPq	pq = attachment->model.codes.pq;
+
+	pq.centroids = (float *) ((char *) header + header->centroids);
+	if (!PipeannPqHalves(&pq, (uint16 *) ((char *) header + header->halves)))
+		header->halves = 0;
+}
+
 /* Read everything into a new cache's first segment. */
 void
 PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
@@ -249,6 +261,8 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 	header->codebook_key =
 		hash_bytes_extended((const unsigned char *) base + header->centroids,
 							(int) PipeannCodebookBytes(&meta->layout), 0);
+	if (header->halves != 0)
+		RoundCentroids(attachment);
 	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
 					  PipeannHistogramsFirst(&meta->layout, meta->generation),
 					  base + header->histograms, PipeannHistogramsBytes(&meta->layout));

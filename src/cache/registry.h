@@ -124,6 +124,7 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint32 row_map;	/* number of its segment, or 0 */
 	Size		hints;
 	Size		centroids;
+	Size		halves;			/* of these in half precision, or 0 */
 	uint64		codebook_key;	/* of equal centroids the same */
 	Size		histograms;			/* of attribute codes */
 	Size		entry_graph;	/* in its form on disk */

@@ -284,10 +284,10 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 #define CENTROID_GROUP (8 * CENTROID_VECTORS)
 #define CENTROID_GROUPS (PQ_ROW / CENTROID_GROUP)
 
-/* sum: of the 64 centroids that centroids points to. */
+/* sum: of the 64 centroids from number `first` on. */
 AVX2_INLINE void
-SumGroup(const float *x, const float *centroids, int len, Term term,
-		 __m256 *sum)
+SumGroup(const float *x, const void *centroids, PipeannStorage storage,
+		 int first, int len, Term term, __m256 *sum)
 {
 	int			d = 0;
 
@@ -305,7 +305,7 @@ SumGroup(const float *x, const float *centroids, int len, Term term,
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{
-			sum[j] = _mm256_sub_ps(value, _mm256_loadu_ps(centroids + 8 * j));
+			sum[j] = _mm256_sub_ps(value, Load8(centroids, storage, first + 8 * j, 0));
 			sum[j] = term == SQUARES ? _mm256_mul_ps(sum[j], sum[j]) :
 				Size8(sum[j]);
 		}
@@ -313,13 +313,12 @@ SumGroup(const float *x, const float *centroids, int len, Term term,
 	}
 	for (; d < len; d++)
 	{
-		const float *row = centroids + (Size) d * PQ_ROW;
 		__m256		value = _mm256_broadcast_ss(x + d);
 
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{
-			__m256		c = _mm256_loadu_ps(row + 8 * j);
+			__m256		c = Load8(centroids, storage, d * PQ_ROW + first + 8 * j, 0);
 
 			if (term == PRODUCTS)
 				sum[j] = _mm256_fnmadd_ps(value, c, sum[j]);
@@ -330,14 +329,14 @@ SumGroup(const float *x, const float *centroids, int len, Term term,
 }
 
 AVX2_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *out,
-		  Term term)
+Centroids(const float *x, const void *centroids, PipeannStorage storage,
+		  int len, float *out, Term term)
 {
 	for (int k = 0; k < PQ_ROW; k += CENTROID_GROUP)
 	{
 		__m256		sum[CENTROID_VECTORS];
 
-		SumGroup(x, centroids + k, len, term, sum);
+		SumGroup(x, centroids, storage, k, len, term, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 			_mm256_storeu_ps(out + k + 8 * j, sum[j]);
@@ -410,7 +409,7 @@ SumAll(const float *x, const float *centroids, int len, Distances *distances)
 		__m256		sum[CENTROID_VECTORS];
 		__m256		low = _mm256_set1_ps(__builtin_inff());
 
-		SumGroup(x, centroids + g * CENTROID_GROUP, len, SQUARES, sum);
+		SumGroup(x, centroids, PIPEANN_FLOAT4, g * CENTROID_GROUP, len, SQUARES, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{

@@ -280,21 +280,20 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 #define CENTROID_VECTORS 16
 
 AVX512_INLINE void
-SumAll(const float *x, const float *centroids, int len, Term term,
-	   __m512 *sum)
+SumAll(const float *x, const void *centroids, PipeannStorage storage, int len,
+	   Term term, __m512 *sum)
 {
 	UNROLL(16)
 	for (int j = 0; j < CENTROID_VECTORS; j++)
 		sum[j] = _mm512_setzero_ps();
 	for (int d = 0; d < len; d++)
 	{
-		const float *row = centroids + (Size) d * PQ_ROW;
 		__m512		value = _mm512_set1_ps(x[d]);
 
 		UNROLL(16)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{
-			__m512		c = _mm512_loadu_ps(row + 16 * j);
+			__m512		c = Load16(centroids, storage, d * PQ_ROW + 16 * j, 0);
 
 			if (term == PRODUCTS)
 				sum[j] = _mm512_fnmadd_ps(value, c, sum[j]);
@@ -305,12 +304,12 @@ SumAll(const float *x, const float *centroids, int len, Term term,
 }
 
 AVX512_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *out,
-		  Term term)
+Centroids(const float *x, const void *centroids, PipeannStorage storage,
+		  int len, float *out, Term term)
 {
 	__m512		sum[CENTROID_VECTORS];
 
-	SumAll(x, centroids, len, term, sum);
+	SumAll(x, centroids, storage, len, term, sum);
 	UNROLL(16)
 	for (int j = 0; j < CENTROID_VECTORS; j++)
 		_mm512_storeu_ps(out + 16 * j, sum[j]);
@@ -360,7 +359,7 @@ NearestCentroid(const float *x, const float *centroids, int len,
 	uint64		places;
 	int			first;
 
-	SumAll(x, centroids, len, SQUARES, sum);
+	SumAll(x, centroids, PIPEANN_FLOAT4, len, SQUARES, sum);
 	UNROLL(4)
 	for (int g = 0; g < 4; g++)
 		low[g] = _mm512_set1_ps(__builtin_inff());

@@ -87,11 +87,12 @@ typedef struct PipeannKernels
 	 * A row of a distance table, or the distances of an encoder: for each of
 	 * the 256 centroids of a subvector, out[k] = sum over d < len of
 	 * (x[d] - centroids[d * 256 + k])^2, for dot the negative sum of products,
-	 * for l1 the sum of the differences' sizes. centroids is transposed:
-	 * [len][256].
+	 * for l1 the sum of the differences' sizes. centroids is transposed, [len][256];
+	 * half_centroid_l2 has them in half precision.
 	 */
 	void		(*centroid_l2) (const float *x, const float *centroids, int len,
 								float *out);
+	void		(*half_centroid_l2) (const float *x, const uint16 *centroids, int len, float *out);
 	void		(*centroid_dot) (const float *x, const float *centroids,
 								 int len, float *out);
 	void		(*centroid_l1) (const float *x, const float *centroids, int len,

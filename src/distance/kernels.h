@@ -45,11 +45,11 @@ name(const void *a, const void *b, int dim) \
 	return BitSum(a, b, dim, term); \
 }
 
-#define CENTROID_KERNEL(name, term) \
+#define CENTROID_KERNEL(name, type, storage, term) \
 KERNEL static void \
-name(const float *x, const float *centroids, int len, float *out) \
+name(const float *x, const type *centroids, int len, float *out) \
 { \
-	Centroids(x, centroids, len, out, term); \
+	Centroids(x, centroids, storage, len, out, term); \
 }
 
 #define TO_FLOAT_KERNEL(name, storage) \
@@ -127,9 +127,10 @@ SqQuantize(const float *x, int bits, int dim, void *dst)
 	}
 }
 
-CENTROID_KERNEL(CentroidL2, SQUARES)
-CENTROID_KERNEL(CentroidDot, PRODUCTS)
-CENTROID_KERNEL(CentroidL1, DIFFERENCES)
+CENTROID_KERNEL(CentroidL2, float, PIPEANN_FLOAT4, SQUARES)
+CENTROID_KERNEL(HalfCentroidL2, uint16, PIPEANN_FLOAT2, SQUARES)
+CENTROID_KERNEL(CentroidDot, float, PIPEANN_FLOAT4, PRODUCTS)
+CENTROID_KERNEL(CentroidL1, float, PIPEANN_FLOAT4, DIFFERENCES)
 
 TO_FLOAT_KERNEL(Float2ToFloat, PIPEANN_FLOAT2)
 TO_FLOAT_KERNEL(Int8ToFloat, PIPEANN_INT8)
@@ -269,6 +270,7 @@ const PipeannKernels SET = {
 	.pq_scan = PqScan,
 	.bit_scan = BitScan,
 	.centroid_l2 = CentroidL2,
+	.half_centroid_l2 = HalfCentroidL2,
 	.centroid_dot = CentroidDot,
 	.centroid_l1 = CentroidL1,
 	.centroid_nearest = CentroidNearest,

@@ -258,23 +258,31 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 #define CENTROID_GROUP (4 * CENTROID_VECTORS)
 #define CENTROID_GROUPS (PQ_ROW / CENTROID_GROUP)
 
-/* sum: of the 32 centroids that centroids points to. */
+ALWAYS_INLINE float32x4_t
+LoadCentroids(const void *centroids, PipeannStorage storage, int i)
+{
+	if (storage == PIPEANN_FLOAT2)
+		return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16 *) centroids + i)));
+	return vld1q_f32((const float *) centroids + i);
+}
+
+/* sum: of the 32 centroids from number `first` on. */
 ALWAYS_INLINE void
-SumGroup(const float *x, const float *centroids, int len, Term term,
-		 float32x4_t *sum)
+SumGroup(const float *x, const void *centroids, PipeannStorage storage,
+		 int first, int len, Term term, float32x4_t *sum)
 {
 	UNROLL(8)
 	for (int j = 0; j < CENTROID_VECTORS; j++)
 		sum[j] = vdupq_n_f32(0.0f);
 	for (int d = 0; d < len; d++)
 	{
-		const float *row = centroids + (Size) d * PQ_ROW;
 		float32x4_t value = vdupq_n_f32(x[d]);
 
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{
-			float32x4_t c = vld1q_f32(row + 4 * j);
+			float32x4_t c = LoadCentroids(centroids, storage,
+										  d * PQ_ROW + first + 4 * j);
 
 			if (term == PRODUCTS)
 				sum[j] = vfmsq_f32(sum[j], value, c);
@@ -290,14 +298,14 @@ SumGroup(const float *x, const float *centroids, int len, Term term,
 }
 
 ALWAYS_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *out,
-		  Term term)
+Centroids(const float *x, const void *centroids, PipeannStorage storage,
+		  int len, float *out, Term term)
 {
 	for (int k = 0; k < PQ_ROW; k += CENTROID_GROUP)
 	{
 		float32x4_t sum[CENTROID_VECTORS];
 
-		SumGroup(x, centroids + k, len, term, sum);
+		SumGroup(x, centroids, storage, k, len, term, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 			vst1q_f32(out + k + 4 * j, sum[j]);
@@ -344,7 +352,7 @@ NearestCentroid(const float *x, const float *centroids, int len,
 		float32x4_t low = vdupq_n_f32(__builtin_inff());
 		float		group;
 
-		SumGroup(x, centroids + k, len, SQUARES, sum);
+		SumGroup(x, centroids, PIPEANN_FLOAT4, k, len, SQUARES, sum);
 		UNROLL(8)
 		for (int j = 0; j < CENTROID_VECTORS; j++)
 		{

@@ -72,18 +72,20 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 }
 
 ALWAYS_INLINE void
-Centroids(const float *x, const float *centroids, int len, float *restrict out,
-		  Term term)
+Centroids(const float *x, const void *centroids, PipeannStorage storage,
+		  int len, float *restrict out, Term term)
 {
 	for (int k = 0; k < PQ_ROW; k++)
 		out[k] = 0.0f;
 	for (int d = 0; d < len; d++)
 	{
-		const float *row = centroids + (Size) d * PQ_ROW;
+		const char *row = (const char *) centroids +
+			(Size) d * PQ_ROW * PipeannElementSize(storage);
 		float		value = x[d];
 
 		for (int k = 0; k < PQ_ROW; k++)
-			out[k] += TermOf(term == PRODUCTS ? -value : value, row[k], term);
+			out[k] += TermOf(term == PRODUCTS ? -value : value,
+							 LoadElement(row, storage, k), term);
 	}
 }
 
@@ -103,7 +105,7 @@ NearestCentroid(const float *x, const float *centroids, int len,
 	float		smallest = __builtin_inff();
 	int			nearest = PQ_ROW;
 
-	Centroids(x, centroids, len, distance, SQUARES);
+	Centroids(x, centroids, PIPEANN_FLOAT4, len, distance, SQUARES);
 	for (int i = 0; i < NEAREST_LANES; i++)
 		lane[i] = __builtin_inff();
 	for (int k = 0; k < PQ_ROW; k += NEAREST_LANES)

@@ -248,6 +248,59 @@ MakeJaccard(const PipeannPq *pq, int subvector, const float *q, float ones,
 }
 
 /*
+ * A table of a wide vector takes the time in which its centroids are read: 1.6 MB of 1,536
+ * dimensions, which do not stay in a cache between queries.
+ */
+#define HALVES_FROM 512
+
+/* Whether memory is to be had for centroids in half precision, for PipeannPqTable(). */
+bool
+PipeannPqHasHalves(PipeannMetric metric, int dim)
+{
+	return dim >= HALVES_FROM &&
+		(metric == PIPEANN_L2 || metric == PIPEANN_COSINE);
+}
+
+/* Of a subvector's variance; codes lose a tenth of it, and more. */
+#define MOST_ROUNDING 1e-5
+
+/*
+ * Round all centroids to halves[dim * 256]. False if that loses more than very little of
+ * what tells the centroids of a subvector apart.
+ */
+bool
+PipeannPqHalves(const PipeannPq *pq, uint16 *halves)
+{
+	for (int j = 0; j < pq->nsubvectors; j++)
+	{
+		double		lost = 0;
+		double		spread = 0;
+
+		for (int d = 0; d < pq->len[j]; d++)
+		{
+			Size		at = pq->offset[j] + (Size) d * PIPEANN_CENTROIDS;
+			const float *row = pq->centroids + at;
+			float		back[PIPEANN_CENTROIDS];
+			double		mean = 0;
+
+			PipeannKernel->to_half(row, PIPEANN_CENTROIDS, halves + at);
+			PipeannKernel->to_float[PIPEANN_FLOAT2] (halves + at, PIPEANN_CENTROIDS,
+													 back);
+			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+				mean += row[k] / (double) PIPEANN_CENTROIDS;
+			for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+			{
+				lost += ((double) row[k] - back[k]) * ((double) row[k] - back[k]);
+				spread += (row[k] - mean) * (row[k] - mean);
+			}
+		}
+		if (!(lost <= spread * MOST_ROUNDING))
+			return false;
+	}
+	return true;
+}
+
+/*
  * Compute the table of query q[dim], table[nsubvectors][256]: parts of the
  * order key (search/search.h) of q and a code. For cosine q, and what codes
  * stand for, must be normalised. Of bits it is the query's code.
@@ -275,6 +328,9 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			PipeannKernel->centroid_dot(x, centroids, pq->len[j], row);
 		else if (metric == PIPEANN_L1)
 			PipeannKernel->centroid_l1(x, centroids, pq->len[j], row);
+		else if (pq->halves != NULL)
+			PipeannKernel->half_centroid_l2(x, pq->halves + pq->offset[j],
+											pq->len[j], row);
 		else
 			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
 		if (metric == PIPEANN_COSINE)

@@ -34,6 +34,7 @@ typedef struct PipeannPq
 	const Size *offset;			/* [nsubvectors] of its part of centroids[] */
 	const float *centroids;		/* dim * 256 floats; subvector j: [len][256] */
 	uint64		key;			/* the same of equal centroids, or 0 */
+	const uint16 *halves;		/* centroids[] in half precision, or NULL */
 } PipeannPq;
 
 /*
@@ -74,6 +75,8 @@ extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 extern void PipeannPqByCode(const PipeannPq *pq, float *by_code);
 extern void PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
 								const uint8 *code, float *x);
+extern bool PipeannPqHasHalves(PipeannMetric metric, int dim);
+extern bool PipeannPqHalves(const PipeannPq *pq, uint16 *halves);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,

@@ -384,12 +384,15 @@ static void
 CentroidDistances(void)
 {
 	static const int lens[] = {1, 2, 3, 4, 5, 8, 9, 16, 31, 168};
+	static float rounded[256 * 168];
+	static uint16 space[256 * 168];
 
 	for (int l = 0; l < (int) (sizeof(lens) / sizeof(lens[0])); l++)
 	{
 		int			len = lens[l];
 		float	   *x = (float *) GuardQ.end - len;
 		float	   *centroids = (float *) GuardA.end - 256 * len;
+		uint16	   *halves = space + 256 * (168 - len);
 		float	   *out = (float *) GuardB.end - 256;
 		uint64		random = len;
 
@@ -397,11 +400,14 @@ CentroidDistances(void)
 			x[i] = UnitRandomFloat(&random, -2.0f, 2.0f);
 		for (int i = 0; i < 256 * len; i++)
 			centroids[i] = UnitRandomFloat(&random, -2.0f, 2.0f);
+		PipeannKernel->to_half(centroids, 256 * len, halves);
+		PipeannKernel->to_float[PIPEANN_FLOAT2] (halves, 256 * len, rounded);
 		for (int k = 0; k < 256; k++)
 		{
 			double		a[168];
 			double		b[168];
 			Exact		e;
+			Exact		half;
 
 			for (int d = 0; d < len; d++)
 			{
@@ -409,10 +415,15 @@ CentroidDistances(void)
 				b[d] = centroids[d * 256 + k];
 			}
 			e = Compute(a, b, len);
+			for (int d = 0; d < len; d++)
+				b[d] = rounded[d * 256 + k];
+			half = Compute(a, b, len);
 			for (int s = 0; s < NumSets; s++)
 			{
 				Sets[s]->centroid_l2(x, centroids, len, out);
 				CHECK_CLOSE(out[k], e.l2, 1e-5 * e.l2);
+				Sets[s]->half_centroid_l2(x, halves, len, out);
+				CHECK_CLOSE(out[k], half.l2, 1e-5 * half.l2);
 				Sets[s]->centroid_dot(x, centroids, len, out);
 				CHECK_CLOSE(out[k], -e.dot, 1e-5 * e.dot_size);
 				Sets[s]->centroid_l1(x, centroids, len, out);

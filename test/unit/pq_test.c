@@ -5,6 +5,7 @@
 #include "unit.h"
 
 #include <float.h>
+#include <math.h>
 
 #include "distance/distance.h"
 #include "pq/pq.h"
@@ -767,6 +768,60 @@ RareValuesGetCentroids(void)
 	FreeData(&data);
 }
 
+/*
+ * The largest difference between a query's distances with and without halves, relative to
+ * the largest distance; a negative number if there are no halves.
+ */
+static double
+DifferenceOfHalves(const Data *data)
+{
+	PipeannPq	pq = MakePq(data->dim, 4);
+	Size		entries = pq.nsubvectors * PIPEANN_CENTROIDS;
+	uint16	   *halves = palloc(PipeannPqCentroidCount(data->dim) * sizeof(uint16));
+	float	   *with = palloc(entries * sizeof(float));
+	float	   *without = palloc(entries * sizeof(float));
+	double		most = 0;
+	double		difference = 0;
+
+	Train(&pq, data, data->n, 1);
+	PipeannPqTable(&pq, PIPEANN_L2, data->test, without);
+	if (PipeannPqHalves(&pq, halves))
+		pq.halves = halves;
+	PipeannPqTable(&pq, PIPEANN_L2, data->test, with);
+	for (Size i = 0; i < entries; i++)
+	{
+		most = Max(most, without[i]);
+		difference = Max(difference, fabs(with[i] - without[i]));
+	}
+	pfree(without);
+	pfree(with);
+	pfree(halves);
+	difference = pq.halves == NULL ? -1 : difference / most;
+	FreePq(&pq);
+	return difference;
+}
+
+/* Where halves could not tell the centroids apart there are none. */
+static void
+HalvesArePrecise(void)
+{
+	Data		data = MakeData(16, 2000, 1);
+	double		difference = DifferenceOfHalves(&data);
+	Size		elements = (Size) data.n * data.dim;
+
+	NOTE("halves differ by %g", difference);
+	CHECK(difference > 0 && difference < 2e-3);
+	for (Size i = 0; i < elements; i++)
+		data.train[i] += 500.0f;
+	for (int d = 0; d < data.dim; d++)
+		data.test[d] += 500.0f;
+	CHECK(DifferenceOfHalves(&data) < 0);
+	for (Size i = 0; i < elements; i++)
+		data.train[i] = (data.train[i] - 500.0f) * 1e30f;
+	CHECK(DifferenceOfHalves(&data) < 0);
+	FreeData(&data);
+}
+
 int
 main(void)
 {
@@ -788,5 +843,6 @@ main(void)
 	UNIT_RUN(FewSamples);
 	UNIT_RUN(RepeatedSamples);
 	UNIT_RUN(RareValuesGetCentroids);
+	UNIT_RUN(HalvesArePrecise);
 	return UnitDone();
 }
