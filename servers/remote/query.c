@@ -229,6 +229,7 @@ PipeannRemoteNext(PipeannRemoteQuery *query)
 	while (++query->current >= PQntuples(query->rows))
 	{
 		PQclear(query->rows);
+		query->rows = NULL;
 		query->rows = PipeannNextResult(query->kept->link);
 		query->current = -1;
 		switch (PQresultStatus(query->rows))
