@@ -87,7 +87,7 @@ add_16() {
 				cp "$WORK/package/native/share/postgresql/extension/$module"[.-]* "$to/share/postgresql/extension" || return 1
 		done && cp "$usr/share/postgresql/17/extension/"pgtap* "$to/share/postgresql/extension" &&
 		cp -R "$usr/lib/postgresql/17/lib/pgxs/src/test/perl" "$to/lib/postgresql/pgxs/src/test" &&
-		chmod -R a+rX "$to" && chmod 755 "$to/bin/"* "$to"/lib/postgresql/pgxs/src/test/*/*regress "$to"/lib/postgresql/pgxs/config/*
+		chmod -R a+rX "$to" && chmod 755 "$to/bin/"* "$to"/lib/postgresql/pgxs/src/test/*/*{regress,tester} "$to"/lib/postgresql/pgxs/config/*
 }
 
 mkdir -p "$CACHE"
@@ -97,6 +97,8 @@ exec 9>"$BOX.lock"
 flock 9
 [ -d "$BOX" ] || make_box
 copy_checkout "$BOX"
+# for tests that build or upgrade from what earlier commits had
+git clone -q --bare "$ROOT" "$BOX/src/.git"
 ENVIRONMENT=(SKIP_DEPS=1)
 while IFS= read -r name; do
 	ENVIRONMENT+=("$name=${!name}")
