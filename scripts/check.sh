@@ -180,7 +180,6 @@ build_pause_library() {
 # without a checkout's history.
 build_older_libraries() {
 	local commit kept
-	OLDER=
 	for commit in $(sed -n 's/^\([0-9a-f]\{7,\}\) .*/\1/p' test/older-commits); do
 		git cat-file -e "$commit^{commit}" 2>/dev/null || continue
 		kept=$CACHE/older/$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)/$commit.so
@@ -213,7 +212,8 @@ prepare_tap() {
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
 	copy_for tap
 	build_pause_library
-	build_older_libraries
+	OLDER=
+	case "${TAP_FILES:-storage-older-library}" in *storage-older-library*) build_older_libraries ;; esac
 	write_older_sql
 	SMALL=$(small_disk)
 }

@@ -21,6 +21,8 @@ for my $dir (values %dir)
 	system_or_bail('cp', '-R', "$dir/.", "$root$dir");
 }
 
+# libraries that programs find beside themselves
+$ENV{LD_LIBRARY_PATH} = join ':', "$dir{bindir}/../lib", $ENV{LD_LIBRARY_PATH} // ();
 my $node = PostgreSQL::Test::Cluster->new('updates', install_path => "$root$dir{bindir}/..");
 
 $node->init;
