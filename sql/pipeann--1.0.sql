@@ -482,9 +482,20 @@ $function$;
 COMMENT ON FUNCTION @extschema@.pipeann_cell_partitions(pg_catalog.regclass) IS
 	'the cells of each partition of a table that is partitioned by cells, and the expression by which it is';
 
+CREATE FUNCTION @extschema@.pipeann_cells_stats(
+	cells pg_catalog.name,
+	OUT queries pg_catalog.int8,
+	OUT parts_asked pg_catalog.int8,
+	OUT waves pg_catalog.int8,
+	OUT queries_of_cells pg_catalog.int8[])
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_cells_stats(pg_catalog.name) IS
+	'queries of tables that are partitioned by these cells, of this server and since it started: how many, how many partitions they asked, in how many waves, and in which cells they were';
+
 CREATE FUNCTION @extschema@.pipeann_cells(
 	"table" pg_catalog.regclass)
-	RETURNS TABLE (cell pg_catalog.int4, partition pg_catalog.regclass, rows pg_catalog.int8, distance pg_catalog.float8)
+	RETURNS TABLE (cell pg_catalog.int4, partition pg_catalog.regclass, rows pg_catalog.int8, distance pg_catalog.float8, queries pg_catalog.int8)
 	LANGUAGE plpgsql STABLE STRICT
 	SET search_path = pg_catalog, pg_temp
 	AS $function$
@@ -495,14 +506,17 @@ BEGIN
 		RETURN;
 	END IF;
 	RETURN QUERY EXECUTE format($query$
-		SELECT cell, coalesce(f.partition, c.partition), coalesce(f.rows, 0), f.distance
+		SELECT cell, coalesce(f.partition, c.partition), coalesce(f.rows, 0), f.distance,
+			CASE WHEN cell IS NOT NULL THEN coalesce(s.queries_of_cells[cell + 1], 0) END
 		FROM (SELECT p.partition, u.cell FROM @extschema@.pipeann_cell_partitions($1) p, unnest(p.cells) u (cell)
 				WHERE u.cell IS NOT NULL) c
 			FULL JOIN (SELECT t.cell, t.partition, count(*) AS rows, avg(t.distance) AS distance
 				FROM (SELECT %s AS cell, tableoid::regclass AS partition, %s AS distance FROM %s) t
 				GROUP BY 1, 2) f USING (cell)
+			CROSS JOIN @extschema@.pipeann_cells_stats((%s)::text::name) s
 		ORDER BY 1, 2$query$,
-		expression, regexp_replace(expression, 'pipeann_cell\(', 'pipeann_cell_distance('), "table") USING "table";
+		expression, regexp_replace(expression, 'pipeann_cell\(', 'pipeann_cell_distance('), "table",
+		(regexp_match(expression, $re$('(?:[^']|'')*')::cstring$re$))[1]) USING "table";
 END
 $function$;
 

@@ -21,6 +21,7 @@
 #include "base/planted.h"
 #include "build/build.h"
 #include "cache/cache.h"
+#include "cells/cells.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_amproc.h"
 #include "catalog/pg_opclass.h"
@@ -763,6 +764,7 @@ _PG_init(void)
 	PipeannPauseInit();
 	PipeannPlantedInit();
 	PipeannCacheInit();
+	PipeannCellsPreload();
 	PipeannIoInit();
 	PipeannPlanInit();
 	MarkGUCPrefixReserved("pipeann");

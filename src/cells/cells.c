@@ -4,8 +4,9 @@
  *
  * Which cell a row is in decides in which partition it is stored, so it must be the same
  * on every processor and for all time. Kernels round differently, as they add in another
- * order: they only say which centroids may be the nearest, and where these are several,
- * plain C decides, in which each step has one result.
+ * order, and bytes of centroids (bytes.h) round more: they only say which centroids may be
+ * the nearest, and where these are several, plain C decides, in which each step has one
+ * result.
  */
 #include "postgres.h"
 
@@ -18,9 +19,6 @@
 
 #define BLOCK PIPEANN_CENTROIDS
 
-/* By more than this part, for each element, no kernel's distance is wrong. */
-#define ROUNDING (1.0 / (1 << 21))
-
 /* The metric that has an operator and cells, or 0. */
 PipeannMetric
 PipeannCellsMetric(const char *operator)
@@ -28,6 +26,13 @@ PipeannCellsMetric(const char *operator)
 	return strcmp(operator, "<->") == 0 ? PIPEANN_L2 :
 		strcmp(operator, "<#>") == 0 ? PIPEANN_IP :
 		strcmp(operator, "<=>") == 0 ? PIPEANN_COSINE : 0;
+}
+
+const char *
+PipeannCellsOperator(const PipeannCells *cells)
+{
+	return cells->metric == PIPEANN_L2 ? "<->" :
+		cells->metric == PIPEANN_IP ? "<#>" : "<=>";
 }
 
 int
@@ -38,7 +43,7 @@ PipeannCellsBlocks(const PipeannCells *cells)
 
 /* Cells of which nothing is known but how many. */
 PipeannCells *
-PipeannCellsNew(PipeannMetric metric, int dim, int n)
+PipeannCellsNew(PipeannMetric metric, int dim, int n, bool in_blocks)
 {
 	PipeannCells *cells = palloc0(sizeof(PipeannCells));
 	Size		all;
@@ -46,7 +51,9 @@ PipeannCellsNew(PipeannMetric metric, int dim, int n)
 	cells->metric = metric;
 	cells->dim = dim;
 	cells->n = n;
-	all = mul_size(PipeannCellsBlocks(cells) * BLOCK, PipeannCellElements(cells));
+	cells->stride = in_blocks ? BLOCK : 1;
+	all = mul_size(in_blocks ? PipeannCellsBlocks(cells) * BLOCK : n,
+				   PipeannCellElements(cells));
 	cells->centroids = palloc_extended(mul_size(all, sizeof(float)), MCXT_ALLOC_HUGE);
 	for (Size i = 0; i < all; i++)
 		cells->centroids[i] = FLT_MAX;
@@ -57,12 +64,12 @@ PipeannCellsNew(PipeannMetric metric, int dim, int n)
 	return cells;
 }
 
-/* The first element of a cell's centroid; 256 floats further is the next one. */
+/* The first element of a cell's centroid; the next one is stride further. */
 float *
 PipeannCellCentroid(const PipeannCells *cells, int cell)
 {
-	return cells->centroids +
-		(Size) (cell / BLOCK) * BLOCK * PipeannCellElements(cells) + cell % BLOCK;
+	return cells->centroids + cell % cells->stride +
+		(Size) (cell / cells->stride) * cells->stride * PipeannCellElements(cells);
 }
 
 /* Copy the centroids, one after the other, to elements[]; or from there. */
@@ -72,7 +79,7 @@ PipeannCellsCopy(const PipeannCells *cells, float *elements, bool back)
 	for (int i = 0; i < cells->n; i++)
 		for (int d = 0; d < PipeannCellElements(cells); d++, elements++)
 		{
-			float	   *element = PipeannCellCentroid(cells, i) + (Size) d * BLOCK;
+			float	   *element = PipeannCellCentroid(cells, i) + (Size) d * cells->stride;
 
 			if (back)
 				*element = *elements;
@@ -137,7 +144,7 @@ PipeannCellDistance(const PipeannCells *cells, int cell, const float *x)
 
 	for (int d = 0; d < PipeannCellElements(cells); d++)
 	{
-		float		between = x[d] - centroid[(Size) d * BLOCK];
+		float		between = x[d] - centroid[(Size) d * cells->stride];
 
 		sum += (double) between * between;
 	}
@@ -148,10 +155,9 @@ PipeannCellDistance(const PipeannCells *cells, int cell, const float *x)
 int
 PipeannCellNearest(const PipeannCells *cells, const float *x)
 {
-	int			elements = PipeannCellElements(cells);
-	double		least = Compare(cells, x);
-	float		limit = (float) (least * (1 + ROUNDING * (elements + 4)) +
-								 elements * (double) FLT_MIN);
+	float		least = cells->bytes == NULL ? Compare(cells, x) :
+		PipeannByteNearest(cells->bytes, x, cells->distance);
+	float		limit = PipeannCellLimit(least, PipeannCellElements(cells));
 	int			nearest = -1;
 	double		distance = -1;	/* of the nearest, if it has been asked for */
 
@@ -183,7 +189,10 @@ void
 PipeannCellsDistances(const PipeannCells *cells, const float *x,
 					  PipeannNearCell *near)
 {
-	(void) Compare(cells, x);
+	if (cells->bytes == NULL)
+		(void) Compare(cells, x);
+	else
+		PipeannByteDistances(cells->bytes, x, cells->distance);
 	for (int i = 0; i < cells->n; i++)
 	{
 		near[i].distance = cells->distance[i];

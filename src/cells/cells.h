@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 
+#include "cells/bytes.h"
 #include "cells/near.h"
 #include "fmgr.h"
 #include "nodes/nodes.h"
@@ -33,10 +34,13 @@ typedef struct PipeannCells
 	int			exponent;		/* of centroids as they are kept */
 
 	/*
-	 * Blocks of 256, [PipeannCellElements()][256] each (distance.h). Those missing in
-	 * the last one are infinitely far.
+	 * One after the other, stride 1, and bytes of them; or stride 256, blocks of as many,
+	 * [PipeannCellElements()][256] each (distance.h). Those missing in the last block are
+	 * infinitely far.
 	 */
 	float	   *centroids;
+	int			stride;
+	PipeannByteCentroids *bytes;	/* NULL of blocks */
 	uint32	   *rows;			/* [n] of those that cells were made of */
 	double		all_rows;
 
@@ -53,7 +57,9 @@ PipeannCellElements(const PipeannCells *cells)
 
 /* cells.c */
 extern PipeannMetric PipeannCellsMetric(const char *operator);
-extern PipeannCells *PipeannCellsNew(PipeannMetric metric, int dim, int n);
+extern const char *PipeannCellsOperator(const PipeannCells *cells);
+extern PipeannCells *PipeannCellsNew(PipeannMetric metric, int dim, int n,
+									 bool in_blocks);
 extern int	PipeannCellsBlocks(const PipeannCells *cells);
 extern float *PipeannCellCentroid(const PipeannCells *cells, int cell);
 extern void PipeannCellsEmbed(const PipeannCells *cells, const float *v,
@@ -82,6 +88,20 @@ extern bool PipeannCellsNear(const char *name, Oid type, Datum query, int n,
 							 PipeannNearCell *near);
 extern double PipeannCellsDistance(const char *name, Oid type, Datum query,
 								   double distance);
+
+/* used.c */
+typedef struct PipeannCellsUse
+{
+	int			ncells;
+	int64		queries;
+	int64		parts;			/* that were asked */
+	int64		waves;			/* in which they were */
+} PipeannCellsUse;
+
+extern void PipeannCellsPreload(void);
+extern void PipeannCellsNote(const char *cells, int ncells, int cell, int nparts,
+							 int nwaves);
+extern PipeannCellsUse PipeannCellsUsed(const char *cells, uint32 **of_cell);
 
 /* train.c */
 extern char *PipeannCellsTrain(PipeannCells *cells, const float *samples,

@@ -36,6 +36,9 @@ PG_FUNCTION_INFO_V1(pipeann_cell_of_halfvec);
 /* The largest element is below two to this, which half precision can hold. */
 #define HALF_EXPONENT 15
 
+/* Elements of centroids that are compared in blocks. More fit no cache, and are bytes. */
+#define MOST_IN_BLOCKS (1 << 19)
+
 /* Cells in memory. */
 typedef struct Kept
 {
@@ -108,14 +111,11 @@ PipeannCellsRound(PipeannCells *cells)
 char *
 PipeannCellsOptions(const PipeannCells *cells, const char *centroids)
 {
-	static const char *const operators[] = {
-		[PIPEANN_L2] = "<->",[PIPEANN_IP] = "<#>",[PIPEANN_COSINE] = "<=>"
-	};
 	StringInfoData options;
 
 	initStringInfo(&options);
 	appendStringInfo(&options, "operator '%s', dimensions '%d', exponent '%d', ",
-					 operators[cells->metric], cells->dim, cells->exponent);
+					 PipeannCellsOperator(cells), cells->dim, cells->exponent);
 	if (cells->metric == PIPEANN_IP)
 		appendStringInfo(&options, "max_norm '%.9g', ", cells->max_norm);
 	appendStringInfoString(&options, "rows '");
@@ -204,7 +204,7 @@ Read(List *options, const char *name)
 	if (metric == 0 || dim < 1 || dim > PIPEANN_MAX_DIM || n < 1 ||
 		n > PIPEANN_MOST_CELLS || n > PIPEANN_MOST_CELL_ELEMENTS / (dim + 1))
 		Broken(name);
-	cells = PipeannCellsNew(metric, dim, n);
+	cells = PipeannCellsNew(metric, dim, n, n * dim <= MOST_IN_BLOCKS);
 	(void) ReadRows(rows, cells->rows);
 	for (int i = 0; i < n; i++)
 		cells->all_rows += cells->rows[i];
@@ -214,6 +214,8 @@ Read(List *options, const char *name)
 	if (!(cells->all_rows > 0) || !isfinite(cells->max_norm) ||
 		!DecodeCentroids(cells, Option(options, "centroids", name)))
 		Broken(name);
+	if (cells->stride == 1)
+		cells->bytes = PipeannByteCentroidsMake(cells->centroids, n, PipeannCellElements(cells));
 	return cells;
 }
 

@@ -24,6 +24,7 @@
 
 PG_FUNCTION_INFO_V1(pipeann_make_cells);
 PG_FUNCTION_INFO_V1(pipeann_place_cells);
+PG_FUNCTION_INFO_V1(pipeann_cells_stats);
 PG_FUNCTION_INFO_V1(pipeann_cell_distance);
 PG_FUNCTION_INFO_V1(pipeann_cell_distance_of_halfvec);
 
@@ -189,7 +190,7 @@ Train(Sample *s)
 				 errmsg("cannot make %d cells of %u vectors", s->wanted, s->n),
 				 errhint("A sample should have %d vectors or more for each cell.",
 						 ROWS_OF_CELL / 4)));
-	cells = PipeannCellsNew(s->metric, s->dim, s->wanted);
+	cells = PipeannCellsNew(s->metric, s->dim, s->wanted, true);
 	if (s->metric == PIPEANN_IP)
 		cells->max_norm = (float) sqrt(s->square);
 	for (uint32 i = 0; i < s->n; i++)
@@ -261,6 +262,33 @@ pipeann_place_cells(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+/* Queries, parts that these asked, waves, and the queries of each cell; NULL: none. */
+Datum
+pipeann_cells_stats(PG_FUNCTION_ARGS)
+{
+	const char *name = NameStr(*PG_GETARG_NAME(0));
+	uint32	   *of_cell;
+	PipeannCellsUse use;
+	Datum		values[4];
+	bool		nulls[4] = {false};
+	Datum	   *counts;
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	(void) PipeannCellsFind(name, false);
+	use = PipeannCellsUsed(name, &of_cell);
+	values[0] = Int64GetDatum(use.queries);
+	values[1] = Int64GetDatum(use.parts);
+	values[2] = Int64GetDatum(use.waves);
+	counts = palloc(mul_size(Max(use.ncells, 1), sizeof(Datum)));
+	for (int i = 0; i < use.ncells; i++)
+		counts[i] = Int64GetDatum((int64) of_cell[i]);
+	values[3] = PointerGetDatum(construct_array(counts, use.ncells, INT8OID, sizeof(int64),
+												FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 
 /* How far a vector is from its cell's centroid. */
