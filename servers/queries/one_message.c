@@ -129,7 +129,7 @@ PipeannAskInOneMessage(PlannedStmt *stmt)
 		return;
 	append = (Append *) *search.place;
 	node = pipeann_core->wrap(&append->plan, &PipeannOneMessageMethods);
-	node->custom_private = PipeannDescribeScans(append, stmt->rtable);
+	node->custom_private = PipeannDescribeScans(append, stmt);
 	PipeannOneMessageOf(node, &parts);
 	/* one server alone need not be asked, if rows are divided by cells */
 	if (search.nbelow > 1 || parts.cells != NULL)

@@ -32,9 +32,10 @@ extern bool PipeannReadText(const char *sql, PipeannSentText *text);
 
 /*
  * The text again, with the condition that no row is farther than $bound, if that is
- * not 0.
+ * not 0; nor, if it may be, NULL.
  */
-extern char *PipeannWriteText(const PipeannSentText *text, int bound);
+extern char *PipeannWriteText(const PipeannSentText *text, int bound,
+							  bool may_be_null);
 
 /*
  * one_message_scans.c: what the node has in its custom_private, and how it gets
@@ -53,9 +54,16 @@ typedef struct PipeannOneMessage
 	const char *cells;			/* or NULL */
 	Oid			table;
 	List	   *partitions;		/* Oid of each part, 0 if it is not known */
+
+	/*
+	 * and parts take turns: the scans as their wrapper has them, with a largest
+	 * distance, which is a parameter of the executor's
+	 */
+	List	   *turns;
+	int			bound;
 } PipeannOneMessage;
 
-extern List *PipeannDescribeScans(const Append *append, List *rtable);
+extern List *PipeannDescribeScans(const Append *append, PlannedStmt *stmt);
 extern void PipeannOneMessageOf(const CustomScan *node,
 								PipeannOneMessage *parts);
 
@@ -69,9 +77,9 @@ extern void PipeannFindCells(PipeannOneMessage *parts, const Append *append,
 /* one_message_waves.c: in which order parts are asked. */
 typedef struct PipeannWaves PipeannWaves;
 
-/* NULL if there is nothing to choose by. */
+/* NULL if there is nothing to choose by. In turn: one part in each wave. */
 extern PipeannWaves *PipeannWavesBegin(const PipeannOneMessage *parts,
-									   CustomScanState *node);
+									   CustomScanState *node, bool in_turn);
 
 /* A search begins that wants so many rows, or more than are known (-1). */
 extern void PipeannWavesStart(PipeannWaves *waves, int64 limit);

@@ -10,7 +10,8 @@
  * A server's answer is of a moment of its own, in a transaction of its own. That is
  * what a statement sees that stands alone: nothing of its transaction can have
  * changed rows there, and nothing else of it has to see the same rows. In all other
- * cases the Append is run as it was planned.
+ * cases postgres_fdw asks: the Append is run as it was planned, or, if not all parts
+ * are wanted as rows are divided by cells, its scans are run one after the other.
  */
 #include "postgres.h"
 
@@ -37,7 +38,8 @@
 typedef struct Part
 {
 	PlanState  *scan;
-	PipeannRemoteQuery *query;	/* NULL if it is of this server */
+	PipeannRemoteQuery *query;	/* NULL if it is of this server, or takes turns */
+	bool		takes_turns;	/* its wrapper asks */
 	TupleDesc	columns;
 	List	   *retrieved;		/* their numbers, in the order of the answer */
 	FmgrInfo   *input;			/* functions that read them */
@@ -58,6 +60,8 @@ typedef struct OneMessageState
 	int			nparts;
 	ExprState  *limit;
 	PipeannWaves *waves;		/* NULL if all are asked at once */
+	bool		in_turn;		/* servers are asked by their wrapper */
+	int			eflags;
 	bool		begun;
 	MemoryContext sending;		/* values that are sent */
 } OneMessageState;
@@ -265,6 +269,25 @@ Send(OneMessageState *state, int number, const double *bound)
 	PipeannRemoteSend(part->query, message);
 }
 
+/* Let its wrapper ask a part, which it may have done before. */
+static void
+TakeTurn(OneMessageState *state, Part *part, const double *bound)
+{
+	ForeignScanState *scan = (ForeignScanState *) part->scan;
+	EState	   *estate = scan->ss.ps.state;
+	ParamExecData *param = &estate->es_param_exec_vals[state->plan.bound];
+	MemoryContext former;
+
+	param->execPlan = NULL;
+	param->isnull = bound == NULL;
+	param->value = bound == NULL ? (Datum) 0 : Float8GetDatum(*bound);
+	if (scan->fdw_state != NULL)
+		return;
+	former = MemoryContextSwitchTo(estate->es_query_cxt);
+	scan->fdwroutine->BeginForeignScan(scan, state->eflags);
+	MemoryContextSwitchTo(former);
+}
+
 /* Begin to ask parts; false if no more are to be asked. */
 static bool
 AskNext(OneMessageState *state)
@@ -286,6 +309,11 @@ AskNext(OneMessageState *state)
 		state->parts[i].asked = true;
 		if (state->parts[i].query != NULL)
 			Send(state, i, bounded ? &bound : NULL);
+		else if (state->parts[i].takes_turns)
+			TakeTurn(state, &state->parts[i], bounded ? &bound : NULL);
+		else if (state->waves != NULL)
+			pipeann_core->bound_scans(state->parts[i].scan,
+									  bounded ? bound : get_float8_infinity());
 	}
 	MemoryContextSwitchTo(former);
 	return next != NULL;
@@ -414,7 +442,10 @@ BeginQueries(OneMessageState *state, EState *estate)
 			continue;
 		for (i--; i >= 0; i--)
 			if (state->parts[i].query != NULL)
+			{
 				PipeannRemoteEnd(state->parts[i].query);
+				state->parts[i].query = NULL;
+			}
 		return false;
 	}
 	return true;
@@ -430,9 +461,11 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 
 	for (int i = 0; i < state->nparts; i++)
 	{
-		ForeignScan *scan = list_nth(state->plan.scans, i);
+		ForeignScan *scan = list_nth(state->in_turn ? state->plan.turns :
+									 state->plan.scans, i);
 		Part	   *part = &state->parts[i];
 
+		part->takes_turns = state->in_turn && scan != NULL;
 		if (scan == NULL)
 			part->scan = ExecInitNode(list_nth(plans, i), estate, eflags);
 		else
@@ -444,7 +477,7 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 	}
 	ExecAssignExprContext(estate, node);
 	state->limit = ExecInitExpr(state->plan.limit, node);
-	state->waves = PipeannWavesBegin(&state->plan, &state->node);
+	state->waves = PipeannWavesBegin(&state->plan, &state->node, state->in_turn);
 }
 
 static void
@@ -460,8 +493,10 @@ BeginOneMessage(CustomScanState *node, EState *estate, int eflags)
 	state->sending = AllocSetContextCreate(estate->es_query_cxt,
 										   "pipeann one message",
 										   ALLOCSET_SMALL_SIZES);
-	if (StandsAlone() &&
-		(explain || BeginQueries(state, estate)))
+	state->eflags = eflags;
+	state->in_turn = !StandsAlone() || (!explain && !BeginQueries(state, estate));
+	if (!state->in_turn ||
+		(state->plan.cells != NULL && pipeann_core->shard_coverage() < 1))
 		BeginParts(state, append->appendplans, estate, eflags);
 	else
 	{
@@ -554,8 +589,13 @@ static void
 ReScanPart(const OneMessageState *state, Part *part)
 {
 	part->asked = part->done = false;
+	if (part->takes_turns && ((ForeignScanState *) part->scan)->fdw_state == NULL)
+		return;
 	if (state->node.ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(part->scan, state->node.ss.ps.chgParam);
+	/* nor is the largest distance what it was */
+	if (part->takes_turns)
+		part->scan->chgParam = bms_add_member(part->scan->chgParam, state->plan.bound);
 	if (part->query == NULL)
 	{
 		if (part->scan->chgParam == NULL)

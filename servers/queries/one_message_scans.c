@@ -116,7 +116,7 @@ AskForDistance(ForeignScan *scan, Expr *distance, PipeannSentText *text)
 	copy->fdw_recheck_quals = NIL;
 	copy->fdw_private = list_copy(scan->fdw_private);
 	list_nth_cell(copy->fdw_private, PIPEANN_FDW_SQL)->ptr_value =
-		makeString(PipeannWriteText(text, 0));
+		makeString(PipeannWriteText(text, 0, false));
 	list_nth_cell(copy->fdw_private, PIPEANN_FDW_COLUMNS)->ptr_value = numbers;
 	return copy;
 }
@@ -141,6 +141,27 @@ LimitOf(const ForeignScan *scan, const PipeannSentText *text)
 		list_nth(scan->fdw_exprs, n - 1) : NULL;
 }
 
+/* The scan as its wrapper runs it by itself, with a largest distance. */
+static ForeignScan *
+InTurn(const ForeignScan *scan, const PipeannSentText *text, int param)
+{
+	ForeignScan *copy = makeNode(ForeignScan);
+	Param	   *bound = makeNode(Param);
+
+	*copy = *scan;
+	copy->scan.plan.async_capable = false;
+	bound->paramkind = PARAM_EXEC;
+	bound->paramid = param;
+	bound->paramtype = FLOAT8OID;
+	bound->paramtypmod = -1;
+	bound->location = -1;
+	copy->fdw_exprs = lappend(list_copy(scan->fdw_exprs), bound);
+	copy->fdw_private = list_copy(scan->fdw_private);
+	list_nth_cell(copy->fdw_private, PIPEANN_FDW_SQL)->ptr_value =
+		makeString(PipeannWriteText(text, list_length(copy->fdw_exprs), true));
+	return copy;
+}
+
 /* What is sent to a part, if that looks as it should. */
 static ForeignScan *
 Describe(PipeannOneMessage *parts, ForeignScan *scan)
@@ -155,16 +176,17 @@ Describe(PipeannOneMessage *parts, ForeignScan *scan)
 	parts->distance = (OpExpr *) distance;
 	parts->column = tlist_member(distance, scan->scan.plan.targetlist)->resno;
 	parts->limit = LimitOf(scan, &text);
+	parts->turns = lappend(parts->turns, InTurn(scan, &text, parts->bound));
 	scan = AskForDistance(scan, distance, &text);
-	bounded = PipeannWriteText(&text, list_length(scan->fdw_exprs) + 1);
+	bounded = PipeannWriteText(&text, list_length(scan->fdw_exprs) + 1, false);
 	parts->bounded = lappend(parts->bounded, makeString(bounded));
 	return scan;
 }
 
 List *
-PipeannDescribeScans(const Append *append, List *rtable)
+PipeannDescribeScans(const Append *append, PlannedStmt *stmt)
 {
-	PipeannOneMessage parts = {NIL};
+	PipeannOneMessage parts = {.bound = list_length(stmt->paramExecTypes)};
 	ListCell   *cell;
 
 	foreach(cell, append->appendplans)
@@ -172,22 +194,26 @@ PipeannDescribeScans(const Append *append, List *rtable)
 		ForeignScan *scan = lfirst(cell);
 		int			known = list_length(parts.bounded);
 
-		if (!PipeannIsSendable((Plan *) scan, rtable))
+		if (!PipeannIsSendable((Plan *) scan, stmt->rtable))
 			scan = NULL;
 		else
 			scan = Describe(&parts, scan);
 		parts.scans = lappend(parts.scans, scan);
-		if (list_length(parts.bounded) == known)
-			parts.bounded = lappend(parts.bounded, NULL);
+		if (list_length(parts.bounded) > known)
+			continue;
+		parts.bounded = lappend(parts.bounded, NULL);
+		parts.turns = lappend(parts.turns, NULL);
 	}
-	PipeannFindCells(&parts, append, rtable);
-	return list_make5(parts.scans,
-					  parts.cells != NULL ? parts.bounded : NIL,
+	PipeannFindCells(&parts, append, stmt->rtable);
+	if (parts.cells == NULL)
+		return list_make5(parts.scans, NIL, list_make2(parts.limit, parts.distance),
+						  list_make2_int(parts.column, 0), NIL);
+	stmt->paramExecTypes = lappend_oid(stmt->paramExecTypes, FLOAT8OID);
+	return list_make5(parts.scans, parts.bounded,
 					  list_make2(parts.limit, parts.distance),
-					  list_make1_int(parts.column),
-					  parts.cells == NULL ? NIL :
-					  list_make2(makeString(pstrdup(parts.cells)),
-								 lcons_oid(parts.table, parts.partitions)));
+					  list_make2_int(parts.column, parts.bound),
+					  list_make3(makeString(pstrdup(parts.cells)),
+								 lcons_oid(parts.table, parts.partitions), parts.turns));
 }
 
 void
@@ -201,11 +227,13 @@ PipeannOneMessageOf(const CustomScan *node, PipeannOneMessage *parts)
 	parts->limit = linitial((List *) lthird(node->custom_private));
 	parts->distance = lsecond((List *) lthird(node->custom_private));
 	parts->column = linitial_int(lfourth(node->custom_private));
+	parts->bound = lsecond_int((List *) lfourth(node->custom_private));
 	if (cells == NIL)
 		return;
 	parts->cells = strVal(linitial(cells));
 	parts->table = linitial_oid((List *) lsecond(cells));
 	parts->partitions = list_copy_tail(lsecond(cells), 1);
+	parts->turns = lthird(cells);
 }
 
 Expr *

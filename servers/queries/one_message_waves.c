@@ -40,6 +40,7 @@
 struct PipeannWaves
 {
 	const PipeannOneMessage *parts;
+	bool		in_turn;		/* one part in each wave */
 	ExprState  *vector;
 	ExprContext *context;
 	int			nparts;
@@ -103,7 +104,7 @@ ReadBounds(PipeannWaves *waves)
 }
 
 PipeannWaves *
-PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node)
+PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node, bool in_turn)
 {
 	PipeannWaves *waves;
 	int			ncells = parts->cells == NULL ? 0 :
@@ -113,13 +114,14 @@ PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node)
 		return NULL;
 	waves = palloc0(sizeof(PipeannWaves));
 	waves->parts = parts;
+	waves->in_turn = in_turn;
 	waves->vector = ExecInitExpr(PipeannQueryVector(parts->distance), &node->ss.ps);
 	waves->context = node->ss.ps.ps_ExprContext;
 	waves->nparts = list_length(parts->scans);
 	waves->ncells = ncells;
 	waves->part_of = palloc(ncells * sizeof(int));
 	waves->cells = palloc(ncells * sizeof(PipeannNearCell));
-	waves->share = palloc(waves->nparts * sizeof(double));
+	waves->share = palloc0(waves->nparts * sizeof(double));
 	waves->rows = binaryheap_allocate(MOST_ROWS, FartherFirst, NULL);
 	ReadBounds(waves);
 	return waves;
@@ -129,6 +131,7 @@ static void
 LookForNear(PipeannWaves *waves)
 {
 	bool		is_null;
+	int			nearest = 0;
 
 	waves->query = ExecEvalExpr(waves->vector, waves->context, &is_null);
 	waves->all |= is_null;
@@ -142,9 +145,11 @@ LookForNear(PipeannWaves *waves)
 		waves->all = true;
 		return;
 	}
-	waves->nearest = waves->cells[0].distance;
 	for (int i = 1; i < waves->ncells; i++)
-		waves->nearest = Min(waves->nearest, waves->cells[i].distance);
+		if (waves->cells[i].distance < waves->cells[nearest].distance)
+			nearest = i;
+	waves->nearest = waves->cells[nearest].distance;
+	pipeann_core->note_cells(waves->parts->cells, waves->ncells, nearest, 0, 0);
 }
 
 void
@@ -262,6 +267,7 @@ OtherParts(PipeannWaves *waves, double bound)
 Bitmapset *
 PipeannWavesNext(PipeannWaves *waves)
 {
+	Bitmapset  *all = bms_add_range(NULL, 0, waves->nparts - 1);
 	Bitmapset  *next;
 	double		bound;
 
@@ -270,13 +276,17 @@ PipeannWavesNext(PipeannWaves *waves)
 	else if (PipeannWavesBound(waves, &bound))
 		next = OtherParts(waves, bound);
 	else
-		next = bms_difference(bms_add_range(NULL, 0, waves->nparts - 1),
-							  waves->asked);
+		next = bms_difference(all, waves->asked);
 	if (bms_is_empty(next))
 		return NULL;
+	if (waves->in_turn)
+		next = bms_make_singleton(BestPart(waves, bms_difference(all, next)));
 	waves->asked = bms_add_members(waves->asked, next);
 	waves->nasked += bms_num_members(next);
 	waves->nwaves++;
+	if (!waves->all)
+		pipeann_core->note_cells(waves->parts->cells, waves->ncells, -1,
+								 bms_num_members(next), 1);
 	return next;
 }
 

@@ -89,7 +89,7 @@ PipeannReadText(const char *sql, PipeannSentText *text)
 }
 
 char *
-PipeannWriteText(const PipeannSentText *text, int bound)
+PipeannWriteText(const PipeannSentText *text, int bound, bool may_be_null)
 {
 	StringInfoData sql;
 	int			place = 0;
@@ -105,8 +105,12 @@ PipeannWriteText(const PipeannSentText *text, int bound)
 	}
 	appendStringInfo(&sql, FROM "%s", text->from);
 	if (bound > 0)
-		appendStringInfo(&sql, "%s(%s <= $%d::double precision)",
+		appendStringInfo(&sql, "%s(%s <= $%d::double precision",
 						 text->has_where ? " AND " : WHERE, text->distance, bound);
+	if (bound > 0 && may_be_null)
+		appendStringInfo(&sql, " OR $%d::double precision IS NULL", bound);
+	if (bound > 0)
+		appendStringInfoChar(&sql, ')');
 	if (place > 0)
 		appendStringInfo(&sql, ORDER_BY "%d", place);
 	else

@@ -148,6 +148,13 @@ static const CustomExecMethods exec_methods = {
 	.ReScanCustomScan = ReScan
 };
 
+static bool
+IsOwn(const PlanState *node)
+{
+	return IsA(node, CustomScanState) &&
+		((const CustomScanState *) node)->methods == &exec_methods;
+}
+
 static Node *
 Create(CustomScan *plan)
 {
@@ -367,6 +374,8 @@ typedef struct FillState
 	OwnNode node;
 	Tuplestorestate *rows;		/* NULL before the first row is asked for */
 	bool		ended;			/* there are no more rows */
+	bool		is_bound;		/* no row is wanted that is farther than bound: */
+	double		bound;
 	PipeannFill fill;
 } FillState;
 
@@ -422,6 +431,8 @@ StartFill(OwnNode *node)
 		tuplestore_clear(state->rows);
 	MemoryContextSwitchTo(old);
 	state->fill.most = MostDistance(node);
+	if (state->is_bound)
+		state->fill.most = Min(state->fill.most, state->bound);
 	state->fill.no_numbers = plan->custom_private != NIL &&
 		linitial_int(plan->custom_private) != 0;
 	state->fill.late = false;
@@ -463,6 +474,42 @@ TellOfFill(FillState *state, PlanState *plan)
 				castNode(CustomScanState, plan)->custom_ps != NIL)
 				TellOfFill(state, linitial(castNode(CustomScanState, plan)->custom_ps));
 			return;
+	}
+}
+
+/*
+ * Of a scan whose rows a node hands up one by one, in its order: no other is for the same
+ * rows and by the same distance. A node that fills a limit tells it; other scans are told
+ * from here alone, and of nothing when all rows are wanted.
+ */
+void
+PipeannBoundScans(PlanState *node, double most)
+{
+	PipeannScanContext *context;
+
+	while (node != NULL && (IsA(node, LimitState) || IsA(node, ResultState) ||
+							IsA(node, SubqueryScanState) || IsOwn(node)))
+	{
+		if (IsOwn(node) && &((OwnNode *) node)->methods->scan == PipeannFillNode)
+		{
+			((FillState *) node)->is_bound = true;
+			((FillState *) node)->bound = most;
+			return;
+		}
+		node = IsOwn(node) ? ((OwnNode *) node)->child :
+			IsA(node, SubqueryScanState) ? castNode(SubqueryScanState, node)->subplan :
+			outerPlanState(node);
+	}
+	context = node == NULL ? NULL : ContextOfScan(node);
+	if (context == NULL)
+		return;
+	if (isinf(most))
+		context->fill = NULL;
+	else
+	{
+		context->fill = MemoryContextAllocZero(node->state->es_query_cxt,
+											   sizeof(PipeannFill));
+		context->fill->most = most;
 	}
 }
 

@@ -13,7 +13,7 @@
 #include "nodes/plannodes.h"
 
 /* To be counted on with every change of what follows, or of what it means. */
-#define PIPEANN_INTERFACE_VERSION	3
+#define PIPEANN_INTERFACE_VERSION	4
 
 /* Whether no more plans are to be visited; may put another one in the place. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
@@ -66,6 +66,18 @@ typedef struct PipeannInterface
 	/* What is a distance by the operator, squared as those of cells are. */
 	double		(*cell_distance) (const char *cells, Oid type, Datum query,
 								  double distance);
+
+	/*
+	 * Count so many parts asked and waves; of a query that begins its nearest cell, or -1.
+	 */
+	void		(*note_cells) (const char *cells, int ncells, int cell, int nparts,
+							   int nwaves);
+
+	/*
+	 * Scans of ours below a node that are begun, or begun anew, from now on need return
+	 * no row that is farther; infinity: all.
+	 */
+	void		(*bound_scans) (struct PlanState *node, double most);
 
 	/* pipeann.shard_coverage */
 	double		(*shard_coverage) (void);

@@ -1065,6 +1065,8 @@ static const PipeannInterface interface = {
 	.count_cells = PipeannCellsCount,
 	.near_cells = PipeannCellsNear,
 	.cell_distance = PipeannCellsDistance,
+	.note_cells = PipeannCellsNote,
+	.bound_scans = PipeannBoundScans,
 	.shard_coverage = ShardCoverage
 };
 

@@ -52,6 +52,7 @@ extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
 
 /* exec.c */
 extern bool PipeannTellLimit(PlanState *node, void *limit);
+extern void PipeannBoundScans(PlanState *node, double most);
 
 /*
  * exec.c: merges of the nearest rows of partitions, one limit for all.

@@ -5,7 +5,7 @@ from compare import MOST_HELD
 from conditions import Atom, Tree, on_column, random_condition
 from probes import CHANGING, IDS_ONLY, WHOLE, Probe, Question, Vector
 from session import random_kind, random_planning
-from tables import Column
+from tables import FAR, Column
 
 # Vectors that come in groups far apart, how many there are, and so which one a row is in.
 GROUPS = {"apart": 2, "heaps": 5}
@@ -112,7 +112,7 @@ def random_probe(rng, question, big):
             continue
         if big and shape in ("lateral", "lateral_left", "scalar", "full", "window", "rank", "distinct") and rng.random() < 0.75:
             continue
-        if question.table.form == "foreign" and shape == "cursor_dml":
+        if question.table.form in FAR and shape == "cursor_dml":
             continue
         break
     kind, search = random_kind(rng)
@@ -132,9 +132,12 @@ def random_probe(rng, question, big):
     elif shape == "ties":
         limit = max(limit, 1)
     forced = shape not in WHOLE
+    if question.table.form == "cells":
+        coverage = 1 if kind == "exhaustive" else rng.choice((0, 0.5, 0.9, 0.97, 1))
+        search = search + [f"SET LOCAL pipeann.shard_coverage = {coverage}"]
     pieces = tuple(rng.choice((1, 2, 3, 7)) for _ in range(rng.randint(1, 3))) if shape.startswith("cursor") else ()
     return Probe(question, shape, kind, tuple(search + random_planning(rng, forced, big)), limit, offset, form,
-                 rng.choice(("auto", "generic", "custom")), pieces, rng.choice((1, 1, 2, 6)))
+                 rng.choice(("auto", "generic", "custom")), pieces, rng.choice((1, 1, 2, 6)), alone=question.table.form in FAR and rng.random() < 0.6)
 
 
 def is_changing(probe):

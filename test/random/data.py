@@ -57,6 +57,7 @@ BEGIN
 			name, split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_database(),
 			'-c pipeann.ef_search=10000 -c pipeann.max_scan_tuples=2147483647 -c pipeann.disable=early_termination -c search_path=q,rq,public');
 		EXECUTE format('CREATE USER MAPPING FOR CURRENT_USER SERVER %I', name);
+		EXECUTE format('CREATE USER MAPPING FOR PUBLIC SERVER %I OPTIONS (user %L, password_required ''false'')', name, CURRENT_USER);
 	END LOOP;
 END
 $$;

@@ -9,7 +9,7 @@ from compare import Difference
 from plans import explain, kinds_of
 from session import TRUTH, Lost
 from steps import Steps
-from tables import Outer, Said, random_table
+from tables import FAR, Outer, Said, random_table
 
 # Errors that statements of ours may meet, as they are random: not those of a broken server.
 ORDINARY = ("0A", "21", "22", "23", "25", "34", "3B", "40", "42", "44", "54", "55", "P0", "2B")
@@ -65,7 +65,7 @@ def run_entry(sessions, entry):
 def run_probe(session, probe, truth, report=None):
     """Its Difference from the truth, or None; report: counts recall."""
     try:
-        rows = session.probe(probe.all_settings(), probe.statements(), is_changing(probe))
+        rows = session.probe(probe.all_settings(), probe.statements(), is_changing(probe), probe.alone)
     except Lost as lost:
         return Difference("crash", str(lost))
     except psycopg2.Error as error:
@@ -82,7 +82,7 @@ def run_probe(session, probe, truth, report=None):
 
 
 class Life:
-    def __init__(self, seed, number, sessions, report, copy_file):
+    def __init__(self, seed, number, sessions, report, copy_file, form=None):
         self.rng = random.Random(f"{seed}:{number}")
         self.number, self.sessions, self.report = number, sessions, report
         self.main = sessions["main"]
@@ -92,7 +92,7 @@ class Life:
                 self.size = size
                 break
             roll -= share
-        self.table = random_table(self.rng, self.size, self.rng.randint(1, 10 ** 6))
+        self.table = random_table(self.rng, self.size, self.rng.randint(1, 10 ** 6), form)
         self.steps = Steps(self.rng, self.table, copy_file)
         self.entries = []
         self.standing = []
@@ -114,7 +114,7 @@ class Life:
     def begin(self):
         rng = self.rng
         self.main.ask(CLEAN)
-        if self.table.form == "foreign" and (self.size == "big" or self.number % WITHOUT_SERVERS):
+        if self.table.form in FAR and (self.size == "big" or self.number % WITHOUT_SERVERS):
             self.tell([Said(("LOAD 'pipeann_servers'",))])
         self.tell([self.table, Outer(self.table)])
         before = [] if self.size == "big" and rng.random() < 0.85 else [self.steps.create_index() for _ in range(rng.choice((0, 0, 1)))]
@@ -217,7 +217,7 @@ class Life:
 
     def stage(self, shapes, questions):
         rng, roll = self.rng, self.rng.random()
-        local = self.table.form != "foreign"
+        local = self.table.form not in FAR
         if roll < 0.12 and local and self.table.form != "temp":
             self.tell(self.steps.snapshot())
             self.questions(questions // 2, shapes)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from compare import Difference, Truth, compare, rank, recall
 from conditions import inline
 from session import EXHAUSTIVE, TRUTH
-from tables import OPERATORS, Table
+from tables import FAR, OPERATORS, Table
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class Probe:
     times: int = 1             # that a prepared statement is executed
     name: str = ""             # of the prepared statement
     explained: bool = False    # what is wrong is its plan, when that is shown
+    alone: bool = False        # the statement is a transaction, if it is one
 
     # -- what is sent
 
@@ -238,7 +239,7 @@ class Probe:
         The rows in a FROM. What postgres_fdw has deleted its next scan in the statement does not see, so
         there the rows are not asked for again for each row of a join.
         """
-        if self.question.table.form == "foreign":
+        if self.question.table.form in FAR:
             return f"(WITH once AS MATERIALIZED ({self._core()}) SELECT * FROM once)"
         return f"({self._core()})"
 
@@ -345,7 +346,7 @@ class Probe:
         the nearest, or None. (In relaxed order a LIMIT takes what a search that goes on finds first.) report: counts what it finds.
         """
         if self.kind != "strict" or self.shape in NOT_THE_NEAREST or self.may_miss() or self.explained or any(
-                "ef_search" in s and int(s.split("=")[1]) < DEFAULT_LIST for s in self.settings):
+                "ef_search" in s and int(s.split("=")[1]) < DEFAULT_LIST or "coverage" in s and not s.endswith(" 1") for s in self.settings):
             return None
         found, wanted = recall(truth, self.by_group(rows), self.limit, self.offset)
         if report:
@@ -383,6 +384,8 @@ class Probe:
         for i in range(len(self.settings)):
             if self.kind != "exhaustive" or self.settings[i] not in EXHAUSTIVE:
                 yield replace(self, settings=self.settings[:i] + self.settings[i + 1:])
+        if self.alone:
+            yield replace(self, alone=False)
         if self.offset:
             yield replace(self, offset=0)
         for limit in (1, 2, 10):

@@ -49,6 +49,7 @@ def arguments():
     parser.add_argument("--folder", help="where a server is started, a folder of the server's user's")
     parser.add_argument("--library", help="of ours, for the server that is started")
     parser.add_argument("--life", type=int, help="only this table of each seed")
+    parser.add_argument("--form", help="only tables of this form (tables.py)")
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "results", "random"), help="where scripts are written")
     parser.add_argument("--differences", type=int, default=3, help="after which a worker stops")
     parser.add_argument("--shrink", type=float, default=90, help="seconds to shrink a difference in")
@@ -133,7 +134,7 @@ class Worker:
 
     def one(self, number):
         sessions = {name: Session(self.where, f"rq_try_{self.number}") for name in ("main", "beside")}
-        life = Life(self.seed, number, sessions, self.report, f"/tmp/rq_{os.getpid()}.copy")
+        life = Life(self.seed, number, sessions, self.report, f"/tmp/rq_{os.getpid()}.copy", self.options.form)
         try:
             life.live(self.stop)
         except Found as found:
@@ -148,7 +149,8 @@ class Worker:
     def explain(self, found, number):
         began = time.time()
         name = f"{self.seed}-{number}"
-        title = [f"test/random/run.py --seed {self.seed} --jobs 1 --life {number}", f"pipeann finds something else than a scan of the table ({found.difference.what})."]
+        form = f" --form {self.options.form}" if self.options.form else ""
+        title = [f"test/random/run.py --seed {self.seed} --jobs 1 --life {number}{form}", f"pipeann finds something else than a scan of the table ({found.difference.what})."]
         shorter = None
         try:
             shrinker = Shrinker(self.where, f"rq_shrink_{self.number}", self.options.shrink)

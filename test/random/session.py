@@ -102,12 +102,19 @@ class Session:
                 raise Lost(str(error).strip()) from error
             raise
 
-    def probe(self, settings, statements, changing=False):
+    def probe(self, settings, statements, changing=False, alone=False):
         """
         What statements return with settings: of all FETCHes together if there are some, else of
-        the last one. Nothing of it stays.
+        the last one. Nothing of it stays. alone: each is sent by itself, if it changes nothing.
         """
         inside = self.in_transaction()
+        if alone and not inside and not changing and not any(s.startswith("FETCH") for s in statements):
+            self.ask("; ".join(["SELECT 1"] + [s.replace("SET LOCAL ", "SET ") for s in settings]))
+            try:
+                return [self.ask(statement) for statement in statements][-1]
+            finally:
+                if not self.connection.closed:
+                    self.ask("RESET ROLE; RESET ALL; " + SETTINGS_OF_ALL + self.before)
         if not inside and not changing and (len(statements) == 1 or statements[0].startswith("PREPARE")):
             return self.ask("; ".join(settings + statements))
         rows = []

@@ -8,7 +8,7 @@ from compare import Difference
 from data import PRELUDE, SERVERS
 from life import CLEAN, is_ordinary, message_of, run_probe
 from session import Lost, Session
-from tables import Fill, Index, Table
+from tables import FAR, Fill, Index, Table
 
 
 class Shrinker:
@@ -135,7 +135,7 @@ class Shrinker:
 
 def script(difference, entries, probe, title):
     """The text of a script for psql."""
-    foreign = any(isinstance(e, Table) and e.form == "foreign" for e in entries)
+    foreign = any(isinstance(e, Table) and e.form in FAR for e in entries)
     lines = [f"-- {line}" for line in title] + [f"-- {difference.what}: {line}" for line in difference.text.splitlines()[:3]]
     lines += ["-- Run by psql as superuser in an empty database of a server with shared_preload_libraries = pipeann.",
               "\\set VERBOSITY terse", "SET client_min_messages = warning;", PRELUDE]
@@ -160,7 +160,8 @@ def ask_lines(probe):
     lines = ["\\echo 'the truth: id, other, group, distance of all rows that meet the conditions'",
              "BEGIN; " + settings + ";", probe.truth_sql() + " ORDER BY 3, 4, 5, 1 LIMIT 40;", "ROLLBACK;",
              f"\\echo 'what comes ({probe.kind}, {probe.shape}, LIMIT {probe.limit} OFFSET {probe.offset})'", "BEGIN;"]
-    lines += [s + ";" for s in probe.all_settings()]
+    settings = [s + ";" for s in probe.all_settings()]
+    lines += ["ROLLBACK;"] + [s.replace("SET LOCAL ", "SET ") for s in settings] if probe.alone else settings
     statements = probe.statements()
     first = next(s for s in statements if not s.startswith("PREPARE"))
     lines += [s + ";" for s in statements if s.startswith("PREPARE")]

@@ -2,7 +2,7 @@
 import re
 
 from data import vector_of
-from tables import Fill, Said, other_index, random_index
+from tables import CELLS, Fill, Said, other_index, random_index
 
 
 def _of_row(expression, shift):
@@ -92,6 +92,10 @@ class Steps:
         index = self.indexes.pop(self.rng.randrange(len(self.indexes)))
         return [Said(tuple(f"DROP INDEX IF EXISTS {index.name}_{part}" for part in index.on))]
 
+    def move_cells(self):
+        cells = ", ".join(str(self.rng.randrange(CELLS)) for _ in range(self.rng.choice((1, 1, 2, 5))))
+        return [Said((f"CALL pipeann_move_cells('t', '{{{cells}}}', 't_{self.rng.randint(1, 3)}')",))]
+
     def rolled_back(self):
         inner = self.rng.choice((self.delete, self.update_vector, self.update, self.insert))()
         return [Said(("BEGIN",) + tuple(s for e in inner for s in e.sql()) + ("ROLLBACK",))]
@@ -117,6 +121,8 @@ class Steps:
         if roll < 0.68:
             return self.vacuum()
         names = ("analyze", "reindex", "rolled_back", "savepoints", "failed", "create_index", "other_index", "drop_index")
+        if self.table.form == "cells":
+            names += ("move_cells",) * 3
         if roll < 0.98:
             return getattr(self, rng.choice(names))()
         return self.vacuum_full()

@@ -9,7 +9,10 @@ from conditions import inline, random_condition
 from data import KIND, KINDS, VECTORS, vector_of
 
 OPERATORS = {"l2": "<->", "ip": "<#>", "cosine": "<=>", "l1": "<+>", "hamming": "<~>", "jaccard": "<%>"}
-FORMS = ("plain", "temp", "unlogged", "range", "list", "hash", "nested", "inherit", "foreign")
+FORMS = ("plain", "temp", "unlogged", "range", "list", "hash", "nested", "inherit", "foreign", "cells")
+# Those with partitions on other servers.
+FAR = ("foreign", "cells")
+CELLS = 12
 
 
 class Entry:
@@ -80,7 +83,7 @@ class Table(Entry):
         """Relations that indexes of ours are made on, where one on the table is not enough."""
         if self.form == "inherit":
             return ("t", "t_1", "t_2")
-        if self.form == "foreign":
+        if self.form in FAR:
             return ("far_1", "far_2", "t_3")
         return ("t",)
 
@@ -90,7 +93,7 @@ class Table(Entry):
 
     def truth(self):
         """What has the same rows and is not searched by an index, on whichever server."""
-        if self.form == "foreign":
+        if self.form in FAR and not self.secured:
             return "(SELECT * FROM far_1 UNION ALL SELECT * FROM far_2 UNION ALL SELECT * FROM t_3)"
         return "t"
 
@@ -119,14 +122,35 @@ class Table(Entry):
                         "CREATE FOREIGN TABLE t_1 PARTITION OF t FOR VALUES WITH (MODULUS 3, REMAINDER 0) SERVER rq_1 OPTIONS (table_name 'far_1')",
                         "CREATE FOREIGN TABLE t_2 PARTITION OF t FOR VALUES WITH (MODULUS 3, REMAINDER 1) SERVER rq_2 OPTIONS (table_name 'far_2')",
                         "CREATE TABLE t_3 PARTITION OF t FOR VALUES WITH (MODULUS 3, REMAINDER 2)"],
+            "cells": self.by_cells(body),
         }[self.form]
-        if self.key and self.form not in ("list", "nested", "foreign"):
+        if self.key and self.form not in ("list", "nested") + FAR:
             made.append("ALTER TABLE t ADD PRIMARY KEY (id)")
-        made.append("GRANT ALL ON t TO rq_a, rq_b")
+        made.append(f"GRANT ALL ON t{', far_1, far_2, t_3' if self.form == 'cells' else ''} TO rq_a, rq_b")
         if self.secured:
             made += ["ALTER TABLE t ENABLE ROW LEVEL SECURITY", "CREATE POLICY p_a ON t TO rq_a USING (tenant = 1)",
                      "CREATE POLICY p_b ON t TO rq_b USING ((tenant = 2 OR k < 3) AND rq.leaky(id))"]
         return made
+
+    def by_cells(self, body):
+        """Two of three partitions are on other servers; the third has the rows without a vector, or all that others have not."""
+        operator = OPERATORS[("l2", "ip", "cosine")[self.salt % 3]]
+        vector = vector_of(self.vectors, self.salt, self.dim, 0, self.type)
+        more = "DEFAULT" if self.salt % 2 else "FOR VALUES IN (%s, NULL)"
+        return [f"CREATE TABLE far_1 {body}", f"CREATE TABLE far_2 {body}", "DROP SERVER IF EXISTS rq_cells",
+                f"SELECT pipeann_make_cells('rq_cells', $$SELECT ({vector})::{self.type}({self.dim}) FROM generate_series(1, 100) i$$, '{operator}', {CELLS})",
+                f"CREATE TABLE t {body} PARTITION BY LIST (pipeann_cell('rq_cells', v))",
+                f"""DO $$
+DECLARE
+	part record;
+BEGIN
+	FOR part IN SELECT server, array_to_string(cells, ', ') AS cells FROM pipeann_place_cells('rq_cells', 3) LOOP
+		EXECUTE format(CASE WHEN part.server < 3
+			THEN 'CREATE FOREIGN TABLE t_%2$s PARTITION OF t FOR VALUES IN (%1$s) SERVER rq_%2$s OPTIONS (table_name ''far_%2$s'')'
+			ELSE 'CREATE TABLE t_3 PARTITION OF t {more.replace('%s', '%1$s')}' END, part.cells, part.server);
+	END LOOP;
+END
+$$"""]
 
     def simpler(self):
         if self.secured:
@@ -343,9 +367,10 @@ def other_index(rng, table, number):
 CODED = ("cloud", "apart", "apart", "heaps", "heaps", "whole", "signs", "far")
 
 
-def random_table(rng, size, salt):
+def random_table(rng, size, salt, form=None):
     """size: small, big (more than 4,096 rows in one index) or wide (vectors in TOAST)."""
-    form = rng.choice(FORMS + ("plain",) * 5) if size != "big" else rng.choice(("plain",) * 5 + ("uneven",) * 4 + FORMS)
+    chosen = rng.choice(FORMS + ("plain",) * 5) if size != "big" else rng.choice(("plain",) * 5 + ("uneven",) * 4 + FORMS)
+    form = form or chosen
     columns = tuple(Column(f"c{n}", rng.choice(KINDS).name, salt + 10 + n, rng.choice((3, 30, 1000, 100000)))
                     for n in range(1, rng.randint(2, 5)))
     rows = {"small": rng.choice((0, 1, 2, 5, 20, 60, 120, 200, 300)), "big": rng.randint(5000, 8000), "wide": rng.randint(30, 200)}[size]
@@ -355,4 +380,4 @@ def random_table(rng, size, salt):
     if size == "big" and rng.random() < 0.85:
         vectors = rng.choice(CODED)
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
-                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec", "bit", "sparsevec")))
+                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec") + (("bit", "sparsevec") if form != "cells" else ())))

@@ -128,6 +128,43 @@ for my $i (1 .. 60)
 }
 cmp_ok($found / $all, '>', 0.94, 'recall at coverage 0.97: ' . $found / $all);
 
+# What is counted: queries, parts, waves, and the cell that each query was in.
+my $stats = 'SELECT queries, parts_asked, waves FROM pipeann_cells_stats(\'items\')';
+my @counted = split /\|/, $session->row($stats);
+my $in_cell = "SELECT queries FROM pipeann_cells('items') WHERE cell = pipeann_cell('items', '$vectors->[99]'::vector)";
+my $was = $session->row($in_cell);
+($parts, $waves) = asked(nearest(99, 'ORDER BY d LIMIT 10'));
+is($session->row($stats), join('|', $counted[0] + 1, $counted[1] + $parts, $counted[2] + $waves), 'a query is counted, and what it asked');
+is($session->row($in_cell), $was + 1, '... in its cell');
+is($session->row("SELECT sum(queries) FROM pipeann_cells('items')"), $counted[0] + 1, 'all queries were in cells');
+like($session->ask("SELECT pipeann_cells_stats('none')")->{state}, qr/^42704/, 'of no cells nothing was counted');
+
+# Recall of the table, against all parts.
+my $asked_for = 'ARRAY(SELECT v FROM source WHERE id % 97 = 1 ORDER BY id LIMIT 60)';
+my $recall = $session->row("SELECT pipeann_recall('items', $asked_for)");
+cmp_ok($recall, '>', 0.94, "recall of the table: $recall");
+my ($by_hand, $of) = (0, 0);
+for my $id ($session->rows('SELECT id FROM source WHERE id % 97 = 1 ORDER BY id LIMIT 60'))
+{
+	my $query = nearest($id - 1, 'ORDER BY d LIMIT 10');
+	$session->rows('BEGIN');
+	my @found = $session->rows($query);
+	$session->rows('COMMIT');
+	my ($last) = map { (split /\|/)[1] } (exact($query))[-1];
+	$by_hand += grep { (split /\|/)[1] <= $last } @found;
+	$of += 10;
+}
+cmp_ok(abs($recall - $by_hand / $of), '<', 1e-9, "as counted by hand: $by_hand of $of");
+is($session->row("SELECT recall = $recall AND low < recall AND high >= recall AND asked = 60 FROM pipeann_recall_interval('items', $asked_for)"), 't', 'with its interval');
+$session->rows('SET pipeann.shard_coverage = 0');
+cmp_ok($session->row("SELECT pipeann_recall('items', $asked_for, 100)"), '<', $recall, 'of one part each it is less');
+$session->rows('SET pipeann.shard_coverage = 1');
+is($session->row("SELECT pipeann_recall('items', $asked_for)"), 1, 'of all it is 1');
+$session->rows('RESET pipeann.shard_coverage');
+like($session->ask("SELECT pipeann_recall('items', ARRAY['[1,2]'::halfvec])")->{state}, qr/^42804/, 'queries of another type');
+$session->rows('CREATE TABLE no_cells (id int, v vector(49)) PARTITION BY HASH (id)');
+like($session->ask("SELECT pipeann_recall('no_cells', $asked_for)")->{state}, qr/^42809/, 'a table that is partitioned otherwise');
+
 # Shapes of the query.
 for my $shape (
 	[ 'plain', 'ORDER BY d LIMIT 20' ], [ 'a condition', 'WHERE category = 3 ORDER BY d LIMIT 10' ],
@@ -184,12 +221,69 @@ same('one search for each row outside', 'SELECT s.id, n.id FROM source s, LATERA
 $session->rows('CREATE TABLE twice (n int); INSERT INTO twice VALUES (1), (2), (3)');
 is($session->row('SELECT count(*) FROM twice LEFT JOIN LATERAL (' . nearest(12, 'ORDER BY d LIMIT 4') . ') s ON s.id <> n'), 12, 'run again');
 
-# In a transaction it is postgres_fdw that asks, all parts.
-$session->rows('BEGIN');
-is(join("\n", $session->rows(nearest(77, 'ORDER BY d LIMIT 10'))), join("\n", exact(nearest(77, 'ORDER BY d LIMIT 10'))), 'in a transaction');
+# In a transaction it is postgres_fdw that asks, one part after the other, and none that is
+# not wanted.
+sub connections { return $session->row('SELECT count(*) FROM postgres_fdw_get_connections()') }
+$session->rows('SELECT postgres_fdw_disconnect_all()');
+my ($remote) = grep { $session->row("SELECT tableoid::regclass FROM items WHERE id = $_") ne 'items_3' } 1 .. 100;
+$session->rows('SELECT postgres_fdw_disconnect_all(); BEGIN');
+is(join(' ', (asked(nearest($remote, 'ORDER BY d LIMIT 1')))[ 0, 1 ]), '1 1', 'in a transaction: one part is asked');
+is(connections(), 1, '... and only its server is connected to');
+is(join(' ', (asked(nearest(77, 'WHERE id = 4711 OR id = 5 ORDER BY d LIMIT 10')))[ 0, 1 ]), '4 4', 'while rows are missing all are, in turn');
+my $turns = 0;
+$turns += (asked(nearest($_ * 37, 'ORDER BY d LIMIT 10')))[0] for 0 .. 39;
+cmp_ok($turns, '<=', $sum, "as many parts as are asked alone, or fewer: $turns for $sum");
+for my $shape (
+	[ 'plain', 'ORDER BY d LIMIT 20' ], [ 'a condition', 'WHERE category = 3 ORDER BY d LIMIT 10' ], [ 'few rows meet it', 'WHERE id % 1000 = 7 ORDER BY d LIMIT 10' ],
+	[ 'none do', 'WHERE category = 30 ORDER BY d LIMIT 10' ], [ 'some left out', 'ORDER BY d LIMIT 10 OFFSET 7' ], [ 'a thousand', 'WHERE category < 5 ORDER BY d LIMIT 1000' ],
+	[ 'more than there are', 'WHERE category = 9 ORDER BY d, id LIMIT 5000' ], [ 'a distance in WHERE', "WHERE v <-> '$vectors->[50]' < 900 ORDER BY d LIMIT 10" ],
+	[ 'rows without a vector', 'WHERE id > 5995 ORDER BY d LIMIT 33' ], [ 'no rows', 'ORDER BY d LIMIT 0' ])
+{
+	my ($what, $rest) = @$shape;
+	same("in a transaction: $what", nearest(50, $rest)) if $what ne 'rows without a vector';
+	right("in a transaction: $what, any coverage", nearest(50, $rest), 0, 0.5, 0.97, 0.999999);
+}
+right("in a transaction: query $_", nearest($_ * 271, 'ORDER BY d LIMIT 20'), 0.9, 0.99) for 1 .. 20;
 $session->rows('DECLARE c CURSOR FOR ' . nearest(78, 'ORDER BY d LIMIT 10'));
-is(join("\n", $session->rows('FETCH ALL FROM c')), join("\n", exact(nearest(78, 'ORDER BY d LIMIT 10'))), 'by a cursor');
-$session->rows('COMMIT');
+is(scalar(my @fetched = $session->rows('FETCH ALL FROM c')), 10, 'by a cursor');
+is($fetched[0], (exact(nearest(78, 'ORDER BY d LIMIT 10')))[0], 'the nearest of them the first');
+$session->rows('INSERT INTO items SELECT 300000, 3, NULL, v FROM whole WHERE id = 79');
+is(scalar(grep { /^300000\|0/ } $session->rows(nearest(78, 'ORDER BY d LIMIT 2'))), 1, 'a row that the transaction has written is found');
+$session->rows('ROLLBACK');
+# run again, with other vectors and limits
+$session->rows('BEGIN; CREATE TABLE outer_rows AS SELECT id, v, id % 7 AS n FROM source WHERE id % 1000 = 1');
+same('run again for each row', 'SELECT s.id, n.id FROM outer_rows s, LATERAL (SELECT id FROM items ORDER BY v <-> (SELECT q.v FROM outer_rows q WHERE q.id = s.id) LIMIT 3) n ORDER BY 1, 2');
+is($session->row('SELECT count(*), count(DISTINCT (s.id, n.id)) FROM outer_rows s, LATERAL (SELECT id FROM items ORDER BY v <-> (SELECT q.v FROM outer_rows q WHERE q.id = s.id) LIMIT 5 + s.n) n'),
+	$session->row('SELECT sum(5 + n), sum(5 + n) FROM outer_rows'), '... and with other limits');
+$session->rows('ROLLBACK');
+
+# A part on this server that has codes, asked after another one, is told how far rows need
+# not be looked for.
+$session->rows("CREATE TABLE uneven ($columns) PARTITION BY LIST (pipeann_cell('items', v))");
+my @sixth = $session->rows("SELECT array_to_string(cells, ', ') FROM pipeann_place_cells('items', 6) ORDER BY server");
+add_far($session, 'uneven', 'uneven_1', "FOR VALUES IN ($sixth[0])", 's1', $far[0], $columns);
+$session->rows("CREATE TABLE uneven_2 PARTITION OF uneven DEFAULT");
+$session->rows('INSERT INTO uneven SELECT * FROM whole; CREATE INDEX uneven_index ON uneven_2 USING pipeann (v vector_l2_ops); ANALYZE uneven_2');
+$far[0]->safe_psql('postgres', 'CREATE INDEX ON uneven_1 USING pipeann (v vector_l2_ops); ANALYZE');
+my @first = $session->rows("SELECT id FROM uneven WHERE tableoid = 'uneven_1'::regclass AND id <= 6000 ORDER BY id LIMIT 40");
+$session->rows('SET pipeann.ef_search = 100; SET enable_seqscan = off');
+my @explored;
+for my $coverage (0.9999999, 1)
+{
+	my $before = $session->row("SELECT coalesce(sum(nodes_explored), 0) FROM pipeann_stats WHERE indexname = 'uneven_index'");
+	$session->rows("SET pipeann.shard_coverage = $coverage");
+	$session->rows(nearest($_ - 1, 'ORDER BY d LIMIT 10') =~ s/items/uneven/r) for @first;
+	push @explored, $session->row("SELECT coalesce(sum(nodes_explored), 0) - $before FROM pipeann_stats WHERE indexname = 'uneven_index'");
+}
+cmp_ok($explored[0], '<', $explored[1] / 2, "nodes that a part here explores, told of others' rows and not: @explored");
+cmp_ok($explored[0], '>', 0, '... and it was asked');
+$session->rows("$settings; SET pipeann.shard_coverage = 0.9999999");
+for my $i (map { $_ * 131 } 1 .. 20)
+{
+	my $query = nearest($i, 'WHERE category < 5 ORDER BY d LIMIT 10');
+	is_deeply([ $session->rows($query =~ s/items/uneven/r) ], [ exact($query) ], "... and finds the same, query $i");
+}
+$session->rows('RESET pipeann.shard_coverage');
 
 # Rows are written while others ask: each row that was there all the time is found.
 my $writer = session($front, settings => $settings);
