@@ -603,6 +603,7 @@ DECLARE
 	with_nulls bool := array_position($2, NULL) IS NOT NULL;
 	target record;
 	part record;
+	has_rows bool;
 	detach text[];
 	attach text[];
 	change text;
@@ -639,6 +640,12 @@ BEGIN
 		CONTINUE WHEN part.is_default;
 		detach := detach || format('ALTER TABLE %s DETACH PARTITION %s', $1, part.partition);
 		IF part.now_cells = '{}' THEN
+			EXECUTE format('SELECT EXISTS (SELECT FROM %s)', part.partition) INTO has_rows;
+			IF has_rows THEN
+				RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+					MESSAGE = format('"%s" would have no cells left, but has rows of other partitions'' cells', part.partition),
+					HINT = 'pipeann_misplaced() shows them.';
+			END IF;
 			RAISE NOTICE USING MESSAGE = format('"%s" has no cells left, and is no partition of "%s" any more', part.partition, $1);
 		ELSE
 			attach := attach || format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES IN (%s)',

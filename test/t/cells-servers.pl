@@ -71,6 +71,8 @@ my $some = 'id IN (SELECT id FROM items_1 ORDER BY id LIMIT 5)';
 $session->rows("UPDATE items SET $away WHERE $some");
 all_there('UPDATE', 5);
 is($session->row("SELECT count(DISTINCT (partition, belongs_to)), min(partition::text), min(belongs_to::text) FROM pipeann_misplaced('items')"), '1|items_1|items_3', 'which are told');
+like($session->ask("CALL pipeann_move_cells('items', '{$cells[0]}', 'items_2')")->{state}, qr/^55000/, 'nor are they lost with a partition that would have no cells');
+all_there('... nor moved', 5);
 $session->rows("WITH gone AS (DELETE FROM items_1 WHERE ctid = ANY (ARRAY(SELECT unnest(places) FROM pipeann_misplaced('items') WHERE partition = 'items_1'::regclass)) RETURNING *) INSERT INTO items SELECT * FROM gone");
 all_there('put right');
 $session->rows("CREATE TRIGGER move AFTER UPDATE ON items_$_ FOR EACH ROW EXECUTE FUNCTION pipeann_move_row('id')") for 1, 2;
