@@ -3,7 +3,7 @@
  *		How often cells are asked for, counted in shared memory.
  *
  * There is room for it where the library is preloaded. It is for so many cells; when
- * others come, all begin at nothing.
+ * others come, those are dropped that were asked for least.
  */
 #include "postgres.h"
 
@@ -89,6 +89,34 @@ Find(Oid server)
 	return NULL;
 }
 
+static void
+Drop(NameCounts *name)
+{
+	NameCounts *next = name + 1;
+	int			ncells = name->use.ncells;
+	uint32	   *count = counts->count + name->first;
+
+	counts->ncounts -= ncells;
+	memmove(count, count + ncells,
+			(counts->ncounts - name->first) * sizeof(uint32));
+	for (NameCounts *later = next; later < counts->names + counts->nnames; later++)
+		later->first -= ncells;
+	memmove(name, next,
+			(counts->names + counts->nnames - next) * sizeof(NameCounts));
+	counts->nnames--;
+}
+
+static NameCounts *
+LeastUsed(void)
+{
+	NameCounts *least = counts->names;
+
+	for (int i = 1; i < counts->nnames; i++)
+		if (counts->names[i].use.queries < least->use.queries)
+			least = &counts->names[i];
+	return least;
+}
+
 static NameCounts *
 FindOrAdd(Oid server, int ncells)
 {
@@ -97,9 +125,10 @@ FindOrAdd(Oid server, int ncells)
 	/* by this number there may have been others */
 	if (name != NULL && name->use.ncells == ncells)
 		return name;
-	if (name != NULL || counts->nnames == MOST_NAMES ||
-		counts->ncounts + ncells > MOST_COUNTS)
-		counts->nnames = counts->ncounts = 0;
+	if (name != NULL)
+		Drop(name);
+	while (counts->nnames == MOST_NAMES || counts->ncounts + ncells > MOST_COUNTS)
+		Drop(LeastUsed());
 	name = &counts->names[counts->nnames++];
 	memset(name, 0, sizeof(NameCounts));
 	name->database = MyDatabaseId;
