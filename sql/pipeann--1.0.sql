@@ -506,17 +506,23 @@ BEGIN
 		RETURN;
 	END IF;
 	RETURN QUERY EXECUTE format($query$
-		SELECT cell, coalesce(f.partition, c.partition), coalesce(f.rows, 0), f.distance,
-			CASE WHEN cell IS NOT NULL THEN coalesce(s.queries_of_cells[cell + 1], 0) END
-		FROM (SELECT p.partition, u.cell FROM @extschema@.pipeann_cell_partitions($1) p, unnest(p.cells) u (cell)
-				WHERE u.cell IS NOT NULL) c
+		WITH parts AS (SELECT * FROM @extschema@.pipeann_cell_partitions($1)),
+			bounds AS (SELECT p.partition, u.cell FROM parts p, unnest(p.cells) u (cell) WHERE u.cell IS NOT NULL),
+			asked AS (SELECT n - 1 AS cell, u.queries
+				FROM @extschema@.pipeann_cells_stats((%s)::text::name) s, unnest(s.queries_of_cells) WITH ORDINALITY u (queries, n)),
+			-- a cell has its queries where it belongs, wherever it has rows
+			owners AS (SELECT * FROM bounds
+				UNION ALL SELECT p.partition, a.cell FROM parts p, asked a
+				WHERE p.is_default AND a.queries > 0 AND a.cell NOT IN (SELECT b.cell FROM bounds b))
+		SELECT cell::int4, partition, coalesce(f.rows, 0), f.distance,
+			CASE WHEN cell IS NOT NULL THEN coalesce(a.queries, 0) END
+		FROM (owners o LEFT JOIN asked a USING (cell))
 			FULL JOIN (SELECT t.cell, t.partition, count(*) AS rows, avg(t.distance) AS distance
 				FROM (SELECT %s AS cell, tableoid::regclass AS partition, %s AS distance FROM %s) t
-				GROUP BY 1, 2) f USING (cell)
-			CROSS JOIN @extschema@.pipeann_cells_stats((%s)::text::name) s
+				GROUP BY 1, 2) f USING (cell, partition)
 		ORDER BY 1, 2$query$,
-		expression, regexp_replace(expression, 'pipeann_cell\(', 'pipeann_cell_distance('), "table",
-		(regexp_match(expression, $re$('(?:[^']|'')*')::cstring$re$))[1]) USING "table";
+		(regexp_match(expression, $re$('(?:[^']|'')*')::cstring$re$))[1],
+		expression, regexp_replace(expression, 'pipeann_cell\(', 'pipeann_cell_distance('), "table") USING "table";
 END
 $function$;
 
