@@ -503,14 +503,8 @@ PipeannBoundScans(PlanState *node, double most)
 	context = node == NULL ? NULL : ContextOfScan(node);
 	if (context == NULL)
 		return;
-	if (isinf(most))
-		context->fill = NULL;
-	else
-	{
-		context->fill = MemoryContextAllocZero(node->state->es_query_cxt,
-											   sizeof(PipeannFill));
-		context->fill->most = most;
-	}
+	context->bounded.most = most;
+	context->fill = isinf(most) ? NULL : &context->bounded;
 }
 
 static void

@@ -89,6 +89,7 @@ typedef struct PipeannScanContext
 	PipeannFill *fill;
 	const struct LimitState *limit; /* the nearest one above */
 	const PipeannTidFilter *tid_filter;
+	PipeannFill bounded;		/* what fill is if a largest distance is all */
 } PipeannScanContext;
 
 /*
