@@ -77,6 +77,9 @@ extern void PipeannFindCells(PipeannOneMessage *parts, const Append *append,
 /* one_message_waves.c: in which order parts are asked. */
 typedef struct PipeannWaves PipeannWaves;
 
+/* Whether it may be that not all parts are asked for so many rows; -1: not known. */
+extern bool PipeannWavesChoose(int64 limit);
+
 /* NULL if there is nothing to choose by. In turn: one part in each wave. */
 extern PipeannWaves *PipeannWavesBegin(const PipeannOneMessage *parts,
 									   CustomScanState *node, bool in_turn);

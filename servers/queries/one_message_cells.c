@@ -38,6 +38,8 @@ FindRelation(Plan **place, void *arg)
 		case T_IndexScan:
 		case T_IndexOnlyScan:
 		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
 		case T_ForeignScan:
 			number = ((Scan *) *place)->scanrelid;
 			break;

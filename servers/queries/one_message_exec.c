@@ -12,6 +12,10 @@
  * changed rows there, and nothing else of it has to see the same rows. In all other
  * cases postgres_fdw asks: the Append is run as it was planned, or, if not all parts
  * are wanted as rows are divided by cells, its scans are run one after the other.
+ *
+ * postgres_fdw begins scans when the executor begins the statement. One that takes its
+ * turn is begun later: somebody else may be who fetches from a cursor by then, and in a
+ * subtransaction, with which the cursor at the server would go.
  */
 #include "postgres.h"
 
@@ -49,6 +53,7 @@ typedef struct Part
 	PipeannMessage message;
 	bool		asked;
 	bool		done;
+	bool		anew;			/* it has to be scanned again, when it is asked */
 } Part;
 
 typedef struct OneMessageState
@@ -62,6 +67,8 @@ typedef struct OneMessageState
 	PipeannWaves *waves;		/* NULL if all are asked at once */
 	bool		in_turn;		/* servers are asked by their wrapper */
 	int			eflags;
+	Oid			user;			/* who has begun the statement */
+	int			security;
 	bool		begun;
 	MemoryContext sending;		/* values that are sent */
 } OneMessageState;
@@ -277,6 +284,8 @@ TakeTurn(OneMessageState *state, Part *part, const double *bound)
 	EState	   *estate = scan->ss.ps.state;
 	ParamExecData *param = &estate->es_param_exec_vals[state->plan.bound];
 	MemoryContext former;
+	Oid			user;
+	int			security;
 
 	param->execPlan = NULL;
 	param->isnull = bound == NULL;
@@ -284,8 +293,38 @@ TakeTurn(OneMessageState *state, Part *part, const double *bound)
 	if (scan->fdw_state != NULL)
 		return;
 	former = MemoryContextSwitchTo(estate->es_query_cxt);
+	/* an error ends the (sub)transaction, which gives them back, too */
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(state->user, state->security);
 	scan->fdwroutine->BeginForeignScan(scan, state->eflags);
+	SetUserIdAndSecContext(user, security);
 	MemoryContextSwitchTo(former);
+}
+
+/*
+ * A part has no more rows: it needs no cursor any longer, nor has one that might be of
+ * a subtransaction. A scan whose parameters have changed closes its cursor.
+ */
+static void
+EndTurn(const OneMessageState *state, Part *part)
+{
+	part->scan->chgParam = bms_add_member(part->scan->chgParam, state->plan.bound);
+	ExecReScan(part->scan);
+}
+
+/*
+ * Ask a part of this server. If it is scanned again that begins now, as a scan heeds
+ * what it was told until then.
+ */
+static void
+AskHere(Part *part, const double *bound, bool waves)
+{
+	if (waves)
+		pipeann_core->bound_scans(part->scan, bound == NULL ?
+								  get_float8_infinity() : *bound);
+	if (part->anew && part->scan->chgParam == NULL)
+		ExecReScan(part->scan);
+	part->anew = false;
 }
 
 /* Begin to ask parts; false if no more are to be asked. */
@@ -294,9 +333,9 @@ AskNext(OneMessageState *state)
 {
 	MemoryContext former = MemoryContextSwitchTo(state->sending);
 	Bitmapset  *next = NULL;
-	double		bound = 0;
-	bool		bounded = state->waves != NULL &&
-		PipeannWavesBound(state->waves, &bound);
+	double		distance;
+	const double *bound = state->waves != NULL &&
+		PipeannWavesBound(state->waves, &distance) ? &distance : NULL;
 
 	if (state->waves != NULL)
 		next = PipeannWavesNext(state->waves);
@@ -308,12 +347,11 @@ AskNext(OneMessageState *state)
 			continue;
 		state->parts[i].asked = true;
 		if (state->parts[i].query != NULL)
-			Send(state, i, bounded ? &bound : NULL);
+			Send(state, i, bound);
 		else if (state->parts[i].takes_turns)
-			TakeTurn(state, &state->parts[i], bounded ? &bound : NULL);
-		else if (state->waves != NULL)
-			pipeann_core->bound_scans(state->parts[i].scan,
-									  bounded ? bound : get_float8_infinity());
+			TakeTurn(state, &state->parts[i], bound);
+		else
+			AskHere(&state->parts[i], bound, state->waves != NULL);
 	}
 	MemoryContextSwitchTo(former);
 	return next != NULL;
@@ -455,7 +493,6 @@ static void
 BeginParts(OneMessageState *state, const List *plans, EState *estate,
 		   int eflags)
 {
-	PlanState  *node = &state->node.ss.ps;
 	Oid			vector = state->plan.distance == NULL ? InvalidOid :
 		exprType(linitial(state->plan.distance->args));
 
@@ -475,9 +512,44 @@ BeginParts(OneMessageState *state, const List *plans, EState *estate,
 			BeginForeign(part, scan, vector);
 		state->node.custom_ps = lappend(state->node.custom_ps, part->scan);
 	}
-	ExecAssignExprContext(estate, node);
-	state->limit = ExecInitExpr(state->plan.limit, node);
 	state->waves = PipeannWavesBegin(&state->plan, &state->node, state->in_turn);
+}
+
+/* Whether a value is known before the statement is run. */
+static bool
+IsKnown(const OneMessageState *state, const Expr *expr)
+{
+	return IsA(expr, Const) ||
+		(IsA(expr, Param) && ((const Param *) expr)->paramkind == PARAM_EXTERN &&
+		 state->node.ss.ps.state->es_param_list_info != NULL);
+}
+
+/*
+ * Whether it is already known that all parts will be asked: as planned they are at the
+ * same time.
+ */
+static bool
+WantsAll(OneMessageState *state)
+{
+	Expr	   *vector = PipeannQueryVector(state->plan.distance);
+	PlanState  *node = &state->node.ss.ps;
+	bool		is_null = false;
+
+	if (IsKnown(state, vector))
+		(void) ExecEvalExpr(ExecInitExpr(vector, node), node->ps_ExprContext, &is_null);
+	return is_null || (IsKnown(state, state->plan.limit) &&
+					   !PipeannWavesChoose(RowsWanted(state)));
+}
+
+/*
+ * Whether parts can take turns, if their wrapper asks. What is of one moment here has to
+ * be so of all servers: they are asked at once.
+ */
+static bool
+CanTakeTurns(OneMessageState *state)
+{
+	return state->plan.cells != NULL && pipeann_core->shard_coverage() < 1 &&
+		!IsolationUsesXactSnapshot() && !WantsAll(state);
 }
 
 static void
@@ -494,9 +566,10 @@ BeginOneMessage(CustomScanState *node, EState *estate, int eflags)
 										   "pipeann one message",
 										   ALLOCSET_SMALL_SIZES);
 	state->eflags = eflags;
+	GetUserIdAndSecContext(&state->user, &state->security);
+	state->limit = ExecInitExpr(state->plan.limit, &node->ss.ps);
 	state->in_turn = !StandsAlone() || (!explain && !BeginQueries(state, estate));
-	if (!state->in_turn ||
-		(state->plan.cells != NULL && pipeann_core->shard_coverage() < 1))
+	if (!state->in_turn || CanTakeTurns(state))
 		BeginParts(state, append->appendplans, estate, eflags);
 	else
 	{
@@ -554,6 +627,8 @@ ExecOneMessage(CustomScanState *node)
 		if (TupIsNull(slot))
 		{
 			part->done = true;
+			if (part->takes_turns)
+				EndTurn(state, part);
 			continue;
 		}
 		if (state->waves != NULL)
@@ -596,12 +671,9 @@ ReScanPart(const OneMessageState *state, Part *part)
 	/* nor is the largest distance what it was */
 	if (part->takes_turns)
 		part->scan->chgParam = bms_add_member(part->scan->chgParam, state->plan.bound);
-	if (part->query == NULL)
-	{
-		if (part->scan->chgParam == NULL)
-			ExecReScan(part->scan);
+	part->anew = part->query == NULL;
+	if (part->anew)
 		return;
-	}
 	/* its wrapper does not know of it */
 	PipeannRemoteReset(part->query);
 	bms_free(part->scan->chgParam);

@@ -49,6 +49,7 @@ struct PipeannWaves
 	PipeannNearCell *cells;
 	float		nearest;		/* least distance of these */
 	double	   *share;			/* of each part */
+	Bitmapset  *unknown;		/* parts of which it is not known what is in them */
 
 	/* this search */
 	Datum		query;
@@ -107,6 +108,7 @@ PipeannWaves *
 PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node, bool in_turn)
 {
 	PipeannWaves *waves;
+	ListCell   *cell;
 	int			ncells = parts->cells == NULL ? 0 :
 		pipeann_core->count_cells(parts->cells, parts->distance->opno);
 
@@ -124,7 +126,17 @@ PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node, bool in
 	waves->share = palloc0(waves->nparts * sizeof(double));
 	waves->rows = binaryheap_allocate(MOST_ROWS, FartherFirst, NULL);
 	ReadBounds(waves);
+	foreach(cell, parts->partitions)
+		if (!OidIsValid(lfirst_oid(cell)))
+			waves->unknown = bms_add_member(waves->unknown,
+											foreach_current_index(cell));
 	return waves;
+}
+
+bool
+PipeannWavesChoose(int64 limit)
+{
+	return limit >= 1 && limit <= MOST_ROWS && pipeann_core->shard_coverage() < 1;
 }
 
 static void
@@ -157,8 +169,7 @@ PipeannWavesStart(PipeannWaves *waves, int64 limit)
 {
 	waves->asked = NULL;
 	binaryheap_reset(waves->rows);
-	waves->all = limit < 1 || limit > MOST_ROWS ||
-		pipeann_core->shard_coverage() >= 1;
+	waves->all = !PipeannWavesChoose(limit);
 	waves->wanted = waves->all ? 0 : (int) limit;
 	LookForNear(waves);
 }
@@ -226,19 +237,13 @@ BestPart(const PipeannWaves *waves, const Bitmapset *left_out)
 	return best;
 }
 
-/* Parts of which it is not known what is in them go first. */
+/* At a centroid itself its cell alone counts. */
 static Bitmapset *
-FirstParts(PipeannWaves *waves)
+FirstPart(PipeannWaves *waves)
 {
-	Bitmapset  *parts = NULL;
-	ListCell   *cell;
-
-	Weigh(waves, waves->nearest > 0 ? DECAY_BEFORE / waves->nearest : 0);
-	parts = bms_make_singleton(BestPart(waves, NULL));
-	foreach(cell, waves->parts->partitions)
-		if (!OidIsValid(lfirst_oid(cell)))
-			parts = bms_add_member(parts, foreach_current_index(cell));
-	return parts;
+	Weigh(waves, waves->nearest > 0 ? DECAY_BEFORE / waves->nearest :
+		  get_float8_infinity());
+	return bms_make_singleton(BestPart(waves, NULL));
 }
 
 /* Those that belong to the parts which have enough, by what is known now. */
@@ -261,7 +266,7 @@ OtherParts(PipeannWaves *waves, double bound)
 		asked = bms_add_member(asked, best);
 		sum += waves->share[best];
 	}
-	return bms_difference(asked, waves->asked);
+	return asked;
 }
 
 Bitmapset *
@@ -272,11 +277,12 @@ PipeannWavesNext(PipeannWaves *waves)
 	double		bound;
 
 	if (waves->asked == NULL && !waves->all)
-		next = FirstParts(waves);
+		next = FirstPart(waves);
 	else if (PipeannWavesBound(waves, &bound))
 		next = OtherParts(waves, bound);
 	else
-		next = bms_difference(all, waves->asked);
+		next = bms_copy(all);
+	next = bms_difference(bms_add_members(next, waves->unknown), waves->asked);
 	if (bms_is_empty(next))
 		return NULL;
 	if (waves->in_turn)

@@ -257,6 +257,98 @@ is($session->row('SELECT count(*), count(DISTINCT (s.id, n.id)) FROM outer_rows 
 	$session->row('SELECT sum(5 + n), sum(5 + n) FROM outer_rows'), '... and with other limits');
 $session->rows('ROLLBACK');
 
+# A cursor is fetched from when the statement has long begun: in a subtransaction that is
+# rolled back, or by somebody else. Its scans are run again there, too.
+$session->rows('CREATE TABLE written (n int); CREATE TABLE outer_ids AS SELECT g AS id FROM generate_series(1, 6000, 500) g');
+my $counts = "SELECT o.id, (SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> '$vectors->[78]' LIMIT 50) n WHERE n.id > o.id) FROM outer_ids o";
+for my $coverage (0.9999999, 1)
+{
+	my $query = nearest(78, 'ORDER BY d LIMIT 10');
+	my $declare = "DECLARE c CURSOR FOR $query";
+	for my $steps ("$declare; SAVEPOINT a; FETCH 3 FROM c; FETCH 3 FROM c; ROLLBACK TO a; FETCH ALL FROM c", "SAVEPOINT a; $declare; RELEASE a; SAVEPOINT b; FETCH 9 FROM c; ROLLBACK TO b; FETCH ALL FROM c",
+		"$declare; SAVEPOINT a; FETCH ALL FROM c; ROLLBACK TO a; CLOSE c")
+	{
+		$session->rows("SET pipeann.shard_coverage = $coverage; TRUNCATE written; BEGIN; INSERT INTO written VALUES (1)");
+		my $got = $session->ask($steps);
+		my $end = $session->ask('COMMIT');
+		is(join(' ', map { $_ // '' } $got->{state}, $end->{state}, $session->row('SELECT count(*) FROM written')), '  1', "coverage $coverage: a cursor in a subtransaction, and what was written");
+		is_deeply($got->{rows}, [ exact($query) ], '... and its rows');
+	}
+	$session->rows("SET pipeann.shard_coverage = $coverage; BEGIN; DECLARE c CURSOR FOR $counts");
+	my $got = $session->ask('FETCH 2 FROM c; SAVEPOINT a; FETCH 2 FROM c; ROLLBACK TO a; FETCH 2 FROM c; SAVEPOINT b; FETCH 2 FROM c; RELEASE b; FETCH ALL FROM c; CLOSE c');
+	$session->rows('ROLLBACK');
+	is_deeply([ sort @{ $got->{rows} } ], [ sort(exact($counts)) ], "coverage $coverage: run again in subtransactions");
+}
+$session->rows(q{CREATE ROLE low; CREATE FUNCTION opened(vector) RETURNS refcursor LANGUAGE plpgsql SECURITY DEFINER AS 'DECLARE c refcursor := $$x$$;
+	BEGIN OPEN c FOR SELECT id, v <-> $1 AS d FROM items ORDER BY d LIMIT 10; RETURN c; END'});
+$session->rows("BEGIN; SET LOCAL pipeann.shard_coverage = 0.9999999; SET LOCAL ROLE low; SELECT opened('$vectors->[78]')");
+my $opened = $session->ask('FETCH ALL FROM x; SELECT current_user');
+$session->rows('ROLLBACK');
+is_deeply($opened->{rows}, [ exact(nearest(78, 'ORDER BY d LIMIT 10')), 'low' ], 'rows of a cursor are those of who has opened it');
+
+# What has one snapshot has one of all servers: a row that others move meanwhile is where it was.
+my $mover = session($front, settings => $settings);
+my ($here, $there) = map { $session->row("SELECT id FROM items_$_ WHERE id <= 6000 ORDER BY id LIMIT 1") } 0, 1;
+for my $coverage (0, 1)
+{
+	my ($near_here, $near_there) = map { nearest($_ - 1, 'ORDER BY d LIMIT 2') } $here, $there;
+	$mover->rows("INSERT INTO items SELECT 400000, 0, NULL, v FROM whole WHERE id = $here");
+	$session->rows("SET pipeann.shard_coverage = $coverage; BEGIN ISOLATION LEVEL REPEATABLE READ");
+	my @found = scalar grep { /^400000/ } $session->rows($near_here);
+	$mover->rows("BEGIN; DELETE FROM items WHERE id = 400000; INSERT INTO items SELECT 400000, 0, NULL, v FROM whole WHERE id = $there; COMMIT");
+	push @found, scalar grep { /^400000/ } $session->rows($_) for $near_here, $near_there;
+	$session->rows('COMMIT');
+	push @found, scalar grep { /^400000/ } $session->rows($_) for $near_here, $near_there;
+	is("@found", '1 1 0 0 1', "coverage $coverage: a row that is moved meanwhile, in one snapshot and after it");
+	$mover->rows('DELETE FROM items WHERE id = 400000');
+}
+$session->rows('RESET pipeann.shard_coverage');
+
+# A part is asked whatever plan it has.
+$session->rows('SET pipeann.shard_coverage = 0.9999999');
+my $by_place = "SELECT id FROM items WHERE ctid < '(3,0)' ORDER BY v <-> '" . $session->row('SELECT v FROM items_3 ORDER BY ctid LIMIT 1') . "' LIMIT 3";
+like(join("\n", plan_of($session, $by_place)), qr/Tid Range Scan on \S*items_3/, 'a part that is read by places');
+my $by_place_1 = join ' ', $session->rows("SET pipeann.shard_coverage = 1; $by_place; SET pipeann.shard_coverage = 0.9999999");
+is(join(' ', $session->rows($by_place)), $by_place_1, '... alone');
+is(join(' ', $session->rows("BEGIN; $by_place; COMMIT")), $by_place_1, '... and in turn');
+$session->rows('RESET pipeann.shard_coverage');
+
+# What all parts are asked for they are asked for at the same time, in a transaction, too.
+$session->rows('SET plan_cache_mode = force_generic_plan; PREPARE given(vector, bigint) AS SELECT id FROM items ORDER BY v <-> $1 LIMIT $2');
+for my $case ([ "('$vectors->[5]', 1000)", 0 ], [ "('$vectors->[5]', 1001)", 3 ], [ "('$vectors->[5]', NULL)", 3 ], [ '(NULL, 10)', 3 ])
+{
+	my ($values, $async) = @$case;
+	my $plan = join "\n", $session->rows("BEGIN; EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE given$values; COMMIT");
+	is(scalar(() = $plan =~ /Async Foreign Scan/g), $async, 'in a transaction: servers asked at the same time for ' . ($values =~ s/\[.*\]/[...]/r));
+}
+$session->rows('DEALLOCATE ALL; RESET plan_cache_mode');
+
+# At a centroid itself the first part is that of its cell, however few rows that has.
+$session->rows(q{CREATE SERVER two FOREIGN DATA WRAPPER pipeann_cells OPTIONS (operator '<->', dimensions '1', exponent '0', rows '10 1000', centroids 'AABIAA==');
+	CREATE TABLE two (id int, v vector(1)) PARTITION BY LIST (pipeann_cell('two', v)); CREATE TABLE two_1 PARTITION OF two FOR VALUES IN (1)});
+add_far($session, 'two', 'two_0', 'FOR VALUES IN (0)', 's1', $far[0], 'id int, v vector(1)');
+is(join(' ', $session->rows("INSERT INTO two VALUES (1, '[0]'), (2, '[8]'); SET pipeann.shard_coverage = 0; SELECT id FROM two ORDER BY v <-> '[0]' LIMIT 1; SELECT id FROM two ORDER BY v <-> '[8]' LIMIT 1; RESET pipeann.shard_coverage")), '1 2', 'at a centroid');
+
+# Counts of cells that many ask for stay when others need room; and a cell has them once.
+my $kept = $session->row($stats);
+for my $n (1 .. 33)
+{
+	$session->rows("CREATE SERVER c$n FOREIGN DATA WRAPPER pipeann_cells OPTIONS (operator '<->', dimensions '1', exponent '0', rows '10 1000', centroids 'AABIAA==')");
+	$session->rows("CREATE TABLE c$n (id int, v vector(1)) PARTITION BY LIST (pipeann_cell('c$n', v)); CREATE TABLE c${n}_1 PARTITION OF c$n FOR VALUES IN (0); CREATE FOREIGN TABLE c${n}_0 PARTITION OF c$n DEFAULT SERVER s1 OPTIONS (table_name 'two_0')");
+	$session->rows("SELECT id FROM c$n ORDER BY v <-> '[8]' LIMIT 1") for 0 .. ($n < 31);
+}
+is($session->row($stats), $kept, 'counts of cells that are asked for more than others');
+is(join(' ', map { $session->row("SELECT queries, queries_of_cells FROM pipeann_cells_stats('c$_')") } 1, 30, 32, 33), '2|{0,2} 2|{0,2} 0|{} 1|{0,1}', '... and of those that are asked for less');
+is($session->row("SELECT array_agg((cell, partition, rows, queries)) FROM pipeann_cells('c1')"), '{"(0,c1_1,0,0)","(0,c1_0,1,0)","(1,c1_0,0,2)"}', 'cells of a default partition');
+my $queries = 'SELECT sum(queries), sum(rows) FROM pipeann_cells(\'items\')';
+$kept = $session->row($queries);
+my $strays = join ', ', $session->rows("SELECT id FROM items_0 WHERE id <= 6000 AND pipeann_cell('items', v) = pipeann_cell('items', '$vectors->[$here - 1]'::vector) ORDER BY id");
+$session->rows("UPDATE items_0 SET v = '$vectors->[$there - 1]' WHERE id = $here");
+is($session->row($queries), $kept, 'a cell with rows in two partitions has its queries once');
+$session->rows("UPDATE items_0 SET v = '$vectors->[$there - 1]' WHERE id IN ($strays)");
+is($session->row($queries), $kept, '... and so has one without rows');
+$session->rows("UPDATE items_0 SET v = w.v FROM whole w WHERE w.id = items_0.id AND w.id IN ($strays)");
+
 # A part on this server that has codes, asked after another one, is told how far rows need
 # not be looked for.
 $session->rows("CREATE TABLE uneven ($columns) PARTITION BY LIST (pipeann_cell('items', v))");
