@@ -25,7 +25,7 @@ def kinds_of(lines):
 
 def explain(statement):
     """The statement that shows a probe's last statement's plan, or None."""
-    if statement.startswith("FETCH"):
+    if statement.startswith(("FETCH", "CLOSE")):
         return None
     return "EXPLAIN (COSTS OFF) " + statement
 

@@ -257,7 +257,9 @@ class Probe:
                 " SELECT id, NULL FROM u"]
 
     def _cursor(self):
-        return [f"DECLARE rq_c CURSOR FOR {self._core()}"] + [f"FETCH {n} FROM rq_c" for n in self.pieces] + ["FETCH ALL FROM rq_c"]
+        first, *more = [f"FETCH {n} FROM rq_c" for n in self.pieces] + ["FETCH ALL FROM rq_c"]
+        end = ("RELEASE", "ROLLBACK TO")[sum(self.pieces) % 2]
+        return [f"DECLARE rq_c CURSOR FOR {self._core()}", "SAVEPOINT rq_s", first, f"{end} rq_s", *more, "CLOSE rq_c"]
 
     def _cursor_all(self):
         fetched = f"FETCH {self.limit} FROM rq_c" if self.limit is not None else "FETCH ALL FROM rq_c"
