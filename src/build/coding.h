@@ -177,7 +177,7 @@ PipeannCodingAttempt(Relation index, PipeannMetaAlone *alone)
 	return meta;
 }
 
-/* packing.c */
+/* repack.c */
 extern bool PipeannIsScattered(const PipeannMeta *meta);
 extern bool PipeannRepack(PipeannIndexView *view);
 
@@ -193,12 +193,24 @@ typedef struct PipeannLoadedGraph
 	uint32	   *node_of_id;		/* [ids], INVALID_ID if the node has no rows */
 	PipeannRowSizes sizes;		/* of rows with values in nodes' slots, and of
 								 * all if they were read */
+	List	   *dead;			/* ids of nodes without rows */
 	bool		out_of_line;	/* there were out-of-line vectors, left out */
 } PipeannLoadedGraph;
 
 typedef void (*PipeannTakeNode) (uint32 id, const PipeannSlot *slot,
 								 void *arg);
 
+/* A node on its page, for PipeannPageNeighborAt(). */
+typedef struct PipeannPageNode
+{
+	const PipeannIndexView *view;
+	const PipeannSlot *slot;
+	PipeannSlot *neighbor;		/* room for one */
+} PipeannPageNode;
+
+extern bool PipeannPageNeighborAt(void *arg, int i, float *y);
+extern void PipeannSlotCodingVector(const PipeannIndexView *view, uint32 id,
+									const PipeannSlot *slot, float *x);
 extern void PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 							  PipeannTakeNode take, void *arg);
 extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);

@@ -103,6 +103,48 @@ PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 	PipeannSourceClose(source);
 }
 
+/*
+ * A node's vector for the quantiser: the exact one of an out-of-line node,
+ * normalised for cosine.
+ */
+void
+PipeannSlotCodingVector(const PipeannIndexView *view, uint32 id,
+						const PipeannSlot *slot, float *x)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (!PipeannIsPoorlyCoded(l, slot) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
+	PipeannCodingScale(l->metric, slot->aux, l->dim, x);
+}
+
+/*
+ * The vector of the first neighbour from number i on that is a node, of a node on its
+ * page; arg is a PipeannPageNode.
+ */
+bool
+PipeannPageNeighborAt(void *arg, int i, float *y)
+{
+	const PipeannPageNode *node = arg;
+	const PipeannIndexView *view = node->view;
+
+	for (; i < PipeannSlotDegree(&view->meta.layout, node->slot); i++)
+	{
+		uint32		id = node->slot->neighbors[i];
+
+		if (id >= PipeannViewIds(view))
+			continue;
+		PipeannSlotCopy(view, id, node->neighbor);
+		if (!PipeannSlotIsNode(node->neighbor))
+			continue;
+		PipeannSlotCodingVector(view, id, node->neighbor, y);
+		return true;
+	}
+	return false;
+}
+
 /* ---------- reading pages ---------- */
 
 /* Bytes of a whole row. */
@@ -254,6 +296,11 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannGraph *graph = s->g->graph;
 	uint32		node = s->source.n;
 
+	if (!PipeannSlotIsLive(slot))
+	{
+		s->g->dead = lappend_oid(s->g->dead, id);
+		return;
+	}
 	if (PipeannIsPoorlyCoded(&s->view->meta.layout, slot))
 	{
 		s->g->out_of_line = true;
@@ -414,7 +461,7 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 	PipeannRows rows;
 
 	OpenSource(&s, view, wants_rows, g);
-	PipeannVisitNodes(view, pages, false, TakeNode, &s);
+	PipeannVisitNodes(view, pages, true, TakeNode, &s);
 	s.source.value_bytes = s.bytes;
 	PipeannRowsLoad(team, &s.source, &rows);
 	for (uint32 i = 0; i < s.source.n; i++)
@@ -434,7 +481,7 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 /*
  * Read all nodes that have rows, of the first graph pages, with all their rows,
  * or with one invalid TID each if rows is false. Edges to other nodes are left
- * out, and every node can be reached from the root. All of it is in g->context.
+ * out. All of it is in g->context.
  */
 void
 PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
@@ -460,7 +507,6 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 			PIPEANN_INVALID_ID;
 		if (g->graph->medoid == PIPEANN_INVALID_ID)
 			g->graph->medoid = 0;
-		PipeannGraphConnect(team, g->graph, &g->nodes.near);
 	}
 	MemoryContextSwitchTo(old);
 }

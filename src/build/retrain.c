@@ -93,23 +93,6 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 		meta->nodes >= 1.125 * (double) meta->trained_nodes;
 }
 
-/*
- * A node's vector for the quantiser: the exact one of an out-of-line node,
- * normalised for cosine.
- */
-static void
-CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
-			 float *x)
-{
-	const PipeannLayout *l = &view->meta.layout;
-
-	if (!PipeannIsPoorlyCoded(l, slot) ||
-		!PipeannChainVector(view, id, slot, x))
-		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
-							 x);
-	PipeannCodingScale(l->metric, slot->aux, l->dim, x);
-}
-
 /* ---------- first pass: samples ---------- */
 
 static void
@@ -206,7 +189,7 @@ SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 	if (r->nsamples < r->most_samples &&
 		r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
 	{
-		CodingVector(&r->view, id, slot,
+		PipeannSlotCodingVector(&r->view, id, slot,
 					 r->samples + (Size) r->nsamples * l->dim);
 		if (l->attr_bytes > 0)
 			r->rows[r->nsamples] = CopyFirstRow(l, slot);
@@ -270,41 +253,11 @@ FlushCodes(Retraining *r)
 	memset(r->present, 0, PipeannCodesPerPage(l));
 }
 
-/* A node whose neighbours' vectors are asked for. */
-typedef struct PageNode
-{
-	const Retraining *r;
-	const PipeannSlot *slot;
-} PageNode;
-
-/* The vector of the first neighbour from number i on that is a node. */
-static bool
-NeighborAt(void *arg, int i, float *y)
-{
-	PageNode   *node = arg;
-	const PipeannIndexView *view = &node->r->view;
-	PipeannSlot *neighbor = node->r->neighbor;
-
-	for (; i < PipeannSlotDegree(&view->meta.layout, node->slot); i++)
-	{
-		uint32		id = node->slot->neighbors[i];
-
-		if (id >= PipeannViewIds(view))
-			continue;
-		PipeannSlotCopy(view, id, neighbor);
-		if (!PipeannSlotIsNode(neighbor))
-			continue;
-		CodingVector(view, id, neighbor, y);
-		return true;
-	}
-	return false;
-}
-
 static void
 EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	Retraining *r = arg;
-	PageNode	self = {.r = r,.slot = slot};
+	PipeannPageNode self = {&r->view, slot, r->neighbor};
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint32		code_page = id / PipeannCodesPerPage(l);
 	uint32		at = id % PipeannCodesPerPage(l);
@@ -313,9 +266,9 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	/* pages without codes are written too, so that all of them exist */
 	for (; r->code_page < code_page; r->code_page++)
 		FlushCodes(r);
-	CodingVector(&r->view, id, slot, r->x);
+	PipeannSlotCodingVector(&r->view, id, slot, r->x);
 	code = r->codes + (Size) at * PipeannCodeBytes(l);
-	PipeannCodingEncode(&r->coding, id, r->x, NeighborAt, &self, code);
+	PipeannCodingEncode(&r->coding, id, r->x, PipeannPageNeighborAt, &self, code);
 	if (r->coding.attributes != NULL)
 		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
@@ -373,7 +326,7 @@ HasDrifted(Retraining *r)
 			const PipeannSlot *slot = PipeannSlotAt(l, nodes, j);
 
 			if (PipeannSlotIsLive(slot))
-				CodingVector(view, page * l->slots_per_page + j, slot,
+				PipeannSlotCodingVector(view, page * l->slots_per_page + j, slot,
 							 r->samples + (Size) n++ * l->dim);
 		}
 	}
@@ -440,7 +393,7 @@ KeepStrays(Retraining *r)
 	const PipeannStrays *strays = &r->view.meta.strays;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 	uint8	   *code = palloc(l->pq_bytes);
-	PageNode	self = {.r = r,.slot = slot};
+	PipeannPageNode self = {&r->view, slot, r->neighbor};
 
 	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
 	{
@@ -451,8 +404,9 @@ KeepStrays(Retraining *r)
 		PipeannSlotCopy(&r->view, id, slot);
 		if (!PipeannSlotIsLive(slot))
 			continue;
-		CodingVector(&r->view, id, slot, r->x);
-		PipeannCodingEncode(&r->coding, id, r->x, NeighborAt, &self, code);
+		PipeannSlotCodingVector(&r->view, id, slot, r->x);
+		PipeannCodingEncode(&r->coding, id, r->x, PipeannPageNeighborAt, &self,
+							code);
 	}
 	pfree(slot);
 	pfree(code);

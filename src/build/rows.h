@@ -78,6 +78,16 @@ PipeannNodeLong(const PipeannNodes *nodes, uint32 node)
 }
 
 /* packing.c */
+extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
+							 uint32 ids);
+extern void PipeannAssignIds(const PipeannLayout *l, int fill,
+							 PipeannNodes *nodes, const uint32 *order);
+extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
+									 PipeannKind kind, const PipeannLayout *l,
+									 uint64 pages);
+extern void PipeannWriteGraphPage(Relation index, const PipeannLayout *l,
+								  const PipeannExtentMap *map, uint32 number,
+								  const char *payloads, bool wal);
 extern void PipeannReserveNodes(Relation index, PipeannMeta *meta,
 								const PipeannNodes *nodes);
 extern void PipeannWriteNodes(PipeannTeam *team, Relation index,

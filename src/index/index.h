@@ -13,6 +13,7 @@
 
 #include "access/genam.h"
 #include "cache/cache.h"
+#include "index/changes.h"
 #include "index/options.h"
 #include "index/place.h"
 #include "index/types.h"
@@ -107,6 +108,15 @@ extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
 							   char *tuple, Datum *values, bool *isnull);
 extern void PipeannRowError(Relation index, uint32 id);
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
+
+/* join.c */
+extern bool PipeannJoinNode(PipeannIndexView *view, uint32 id,
+							const PipeannRow *row);
+extern const float *PipeannOutOfLine(const PipeannLayout *l, const float *x);
+extern uint32 PipeannWriteParts(PipeannIndexView *view, const void *data,
+								Size total);
+extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
+										 const PipeannRow *row);
 
 /* reuse.c */
 extern PipeannSearch *PipeannReuseSearch(void);

@@ -694,6 +694,8 @@ UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
 	page = GenericXLogRegisterBuffer(update->state, buffer, 0);
 	update->buffers[update->n] = buffer;
 	update->pages[update->n++] = page;
+	for (int i = 0; i < n; i++)
+		PipeannNoteChange(view->changes, edges[i].target);
 	ChangePage(l, page, edges, n);
 }
 

@@ -158,6 +158,7 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 			  PIPEANN_GRAPH, update);
 	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
 								 PipeannIdSlot(l, id));
+	PipeannNoteChange(view->changes, id);
 }
 
 /* Copy slot id (slot_size bytes) out of shared_buffers. */
@@ -267,6 +268,8 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 		UnlockReleaseBuffer(buffer);
 		return false;
 	}
+	*id = page_number * l->slots_per_page + at;
+	PipeannNoteChange(view->changes, *id);
 	WriteTails(view, blkno, slot);
 	BeginPage(view, buffer, PIPEANN_GRAPH, &update);
 	PipeannPageFill(update.page, Min((Size) (at + 1) * l->slot_size,
@@ -277,7 +280,6 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	PipeannPageEnd(&update);
 	if (is_full && (view->meta.flags & PIPEANN_META_HAS_FREE))
 		PipeannFreeRecord(view, page_number, 0);
-	*id = page_number * l->slots_per_page + at;
 	return true;
 }
 
@@ -287,6 +289,38 @@ IsFull(const PipeannMeta *meta)
 {
 	return meta->graph_pages >= (uint64) meta->kind_extents[PIPEANN_GRAPH] *
 		PipeannGraphPagesPerExtent(&meta->layout);
+}
+
+static void
+CheckIds(const PipeannIndexView *view)
+{
+	if ((uint64) (view->meta.graph_pages + 1) * view->meta.layout.slots_per_page >=
+		PIPEANN_INVALID_ID)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has reached its largest number of nodes",
+						RelationGetRelationName(view->index))));
+}
+
+/*
+ * Give out another page of the packing that is being made, which nobody else knows of,
+ * emptied.
+ */
+static void
+AddNextPage(PipeannIndexView *view)
+{
+	CheckIds(view);
+	if (IsFull(&view->meta))
+	{
+		PipeannMetaUpdate update;
+
+		PipeannMetaBegin(view->index, &update);
+		PipeannExtentAdd(view->index, update.meta, PIPEANN_NEXT_GRAPH);
+		PipeannMetaEnd(&update);
+		PipeannRefreshNext(view);
+		PipeannEmptyPages(view, view->meta.graph_pages);
+	}
+	view->meta.graph_pages++;
 }
 
 /*
@@ -301,6 +335,11 @@ AddGraphPage(PipeannIndexView *view)
 	uint32		seen = view->meta.graph_pages;
 	bool		full = IsFull(&view->meta);
 
+	if (view->next)
+	{
+		AddNextPage(view);
+		return;
+	}
 	if (full)
 	{
 		PipeannFreeReserve(view->index, view->meta.extents + 1);
@@ -313,12 +352,7 @@ AddGraphPage(PipeannIndexView *view)
 		PipeannMetaAbort(&update);
 	else
 	{
-		if ((uint64) (seen + 1) * meta->layout.slots_per_page >=
-			PIPEANN_INVALID_ID)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("index \"%s\" has reached its largest number of nodes",
-							RelationGetRelationName(view->index))));
+		CheckIds(view);
 		if (IsFull(meta))
 			PipeannExtentAdd(view->index, meta, PIPEANN_GRAPH);
 		meta->graph_pages++;
@@ -328,6 +362,32 @@ AddGraphPage(PipeannIndexView *view)
 	if (full)
 		UnlockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannRefreshView(view);
+}
+
+/*
+ * Empty the pages of the packing that is being made from this one on, as far as the file
+ * has them: a failed attempt may have written them, or they are of a former packing.
+ */
+void
+PipeannEmptyPages(PipeannIndexView *next, uint32 from)
+{
+	const PipeannLayout *l = &next->meta.layout;
+	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	BlockNumber blocks = RelationGetNumberOfBlocks(next->index);
+
+	for (uint32 i = from / per_extent; i < next->map->count[PIPEANN_GRAPH]; i++)
+	{
+		BlockNumber first = next->map->extents[PIPEANN_GRAPH][i] *
+			PIPEANN_EXTENT_BLOCKS + 1;
+		BlockNumber end = Min(first + PIPEANN_EXTENT_USABLE, blocks);
+		uint32		used = Max(from, i * per_extent) - i * per_extent;
+
+		for (BlockNumber blkno = first + used * l->node_pages; blkno < end; blkno++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			PipeannEmptyBlock(next->index, blkno);
+		}
+	}
 }
 
 /*

@@ -47,6 +47,7 @@ PipeannHasSpareSlots(const PipeannIndexView *view)
 /* place.c */
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
+extern void PipeannEmptyPages(PipeannIndexView *next, uint32 from);
 extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 							 PipeannPageUpdate *update);
 extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,

@@ -218,6 +218,47 @@ PipeannRefreshView(PipeannIndexView *view)
 }
 
 /*
+ * A view of the packing that is being made, for who makes it: its graph pages are
+ * those of kind NEXT_GRAPH. It has none yet.
+ */
+void
+PipeannViewNext(const PipeannIndexView *view, const PipeannLayout *l,
+				PipeannIndexView *next)
+{
+	memset(next, 0, sizeof(*next));
+	next->index = view->index;
+	next->context = view->context;
+	next->next = true;
+	next->meta = view->meta;
+	next->meta.layout = *l;
+	next->meta.flags &= ~PIPEANN_META_HAS_FREE;
+	next->meta.graph_pages = 0;
+	next->meta.nodes = 0;
+	PipeannRefreshNext(next);
+}
+
+/* Read the extent map again. */
+void
+PipeannRefreshNext(PipeannIndexView *next)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	PipeannExtentMap *map = &next->own_map;
+	uint32	   *extents;
+
+	PipeannMetaRead(next->index, meta);
+	PipeannExtentMapFree(map);
+	PipeannExtentMapLoad(next->index, meta, next->context, map);
+	extents = map->extents[PIPEANN_GRAPH];
+	map->extents[PIPEANN_GRAPH] = map->extents[PIPEANN_NEXT_GRAPH];
+	map->extents[PIPEANN_NEXT_GRAPH] = extents;
+	map->count[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
+	map->count[PIPEANN_NEXT_GRAPH] = meta->kind_extents[PIPEANN_GRAPH];
+	next->map = map;
+	next->meta.kind_extents[PIPEANN_GRAPH] = map->count[PIPEANN_GRAPH];
+	pfree(meta);
+}
+
+/*
  * Looks at the present map and leaves the view as it is: searches hold
  * pointers into its cache, and this is rare.
  */

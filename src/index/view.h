@@ -9,6 +9,8 @@
 #include "storage/storage.h"
 #include "utils/rel.h"
 
+typedef struct PipeannChanges PipeannChanges;
+
 /* What scans, inserts and SQL functions need to search an index. */
 typedef struct PipeannIndexView
 {
@@ -20,6 +22,9 @@ typedef struct PipeannIndexView
 	PipeannCache *cache;		/* NULL if the index has no codes */
 	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
+	PipeannChanges *changes;	/* to be noted by an insert while the index is
+								 * packed anew, else NULL */
+	bool		next;			/* it is of a packing that is being made */
 } PipeannIndexView;
 
 /* Ids are below this. */
@@ -50,6 +55,9 @@ extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 extern void PipeannOpenViewAnyhow(PipeannIndexView *view, Relation index);
 extern void PipeannPeekView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);
+extern void PipeannViewNext(const PipeannIndexView *view,
+							const PipeannLayout *l, PipeannIndexView *next);
+extern void PipeannRefreshNext(PipeannIndexView *next);
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 extern void PipeannCheckPacking(const PipeannIndexView *view);
 extern Relation PipeannOpenIndex(Oid relid);

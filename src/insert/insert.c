@@ -26,107 +26,6 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* A row that joins the node of its vector. */
-
-/*
- * Try to add the row to overflow slot first of node id. Sets *number to the
- * slot's number in any case.
- */
-static bool
-AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
-		 const PipeannRow *row, uint32 *number)
-{
-	PipeannPageUpdate update;
-
-	PipeannSlotBegin(view, first, &update);
-	*number = update.slot->number;
-	if (!PipeannSlotIsTidsOf(update.slot, id) ||
-		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
-		!PipeannSlotAddRow(&view->meta.layout, update.slot, row))
-	{
-		PipeannPageAbort(&update);
-		return false;
-	}
-	PipeannPageEnd(&update);
-	return true;
-}
-
-/*
- * Put a new overflow slot with the row in front of the node's others, of which
- * old_first has the given number. False if another insert has changed the chain
- * meanwhile or the node has died; then the new slot is emptied again.
- */
-static bool
-PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
-		uint32 number, const PipeannRow *row)
-{
-	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
-	PipeannPageUpdate update;
-	uint32		ext_id;
-	bool		pushed;
-
-	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-	ext->ext_tids = old_first;
-	ext->owner = id;
-	ext->number = number + 1;
-	(void) PipeannSlotAddRow(&view->meta.layout, ext, row);
-	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
-	pfree(ext);
-	PIPEANN_PAUSE("chain-slot-written");
-
-	PipeannSlotBegin(view, id, &update);
-	pushed = PipeannSlotIsLive(update.slot) &&
-		update.slot->ext_tids == old_first;
-	if (pushed)
-	{
-		update.slot->ext_tids = ext_id;
-		PipeannPageEnd(&update);
-		return true;
-	}
-	PipeannPageAbort(&update);
-	PipeannSlotBegin(view, ext_id, &update);
-	update.slot->flags = 0;
-	PipeannPageEnd(&update);
-	return false;
-}
-
-/*
- * Add a row to node id, inline if there is room, else in an overflow slot.
- * False if the node has died meanwhile.
- */
-static bool
-JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
-{
-	const PipeannLayout *l = &view->meta.layout;
-
-	for (;;)
-	{
-		PipeannPageUpdate update;
-		uint32		first;
-		uint32		number = 0;
-
-		CHECK_FOR_INTERRUPTS();
-		PipeannSlotBegin(view, id, &update);
-		if (!PipeannSlotIsLive(update.slot))
-		{
-			PipeannPageAbort(&update);
-			return false;
-		}
-		if (PipeannSlotAddRow(l, update.slot, row))
-		{
-			PipeannPageEnd(&update);
-			return true;
-		}
-		first = update.slot->ext_tids;
-		PipeannPageAbort(&update);
-		if (first != PIPEANN_INVALID_ID &&
-			AddToExt(view, id, first, row, &number))
-			return true;
-		if (PushExt(view, id, first, number, row))
-			return true;
-	}
-}
-
 /*
  * Where the nodes are that a search cannot tell apart by their codes.
  *
@@ -352,13 +251,6 @@ FillSlot(InsertState *state)
 	state->slot = slot;
 }
 
-/* What is out of line of a whole vector. */
-static const float *
-OutOfLine(const PipeannLayout *l, const float *x)
-{
-	return PipeannIsSparse(l->storage) ? PipeannSparseBehind(x) : x;
-}
-
 /*
  * Whether a node is live and has exactly this vector. Out-of-line nodes, with
  * a rounded vector in the slot, are compared by their exact ones; of vectors
@@ -384,7 +276,7 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 	full = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 	same = PipeannOutOfLineBytes(l, slot) == bytes &&
 		PipeannChainVector(state->view, id, slot, full) &&
-		memcmp(OutOfLine(l, full), OutOfLine(l, state->x), bytes) == 0;
+		memcmp(PipeannOutOfLine(l, full), PipeannOutOfLine(l, state->x), bytes) == 0;
 	pfree(full);
 	return same;
 }
@@ -580,53 +472,6 @@ LinkLate(InsertState *state, uint32 id)
 	PipeannRefreshView(view);
 }
 
-/*
- * Write data to overflow slots, for a vector or a row that does not fit a
- * node's slot; returns the first one.
- *
- * The last part is written first, so that each slot can name the next.
- */
-static uint32
-WriteParts(PipeannIndexView *view, const void *data, Size total)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	Size		part_size = PipeannPartBytes(l);
-	uint32		parts = PipeannPartsOf(l, total);
-	uint32		next = PIPEANN_INVALID_ID;
-
-	while (parts-- > 0)
-	{
-		PipeannSlot *ext = PipeannSlotAlloc(l);
-
-		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
-		ext->length = Min(part_size, total - parts * part_size);
-		ext->ext_vec = next;
-		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
-			   ext->length);
-		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
-		pfree(ext);
-	}
-	return next;
-}
-
-/*
- * A row in the form in which a slot holds it: the row itself, or what stands in
- * its place when this has written it to overflow slots.
- */
-static const PipeannRow *
-StoreRow(PipeannIndexView *view, const PipeannRow *row)
-{
-	PipeannRowOutOfLine *out_of_line;
-
-	if (!PipeannRowIsLong(&view->meta.layout, row))
-		return row;
-	out_of_line = palloc(sizeof(PipeannRowOutOfLine));
-	*out_of_line =
-		PipeannRowSetOutOfLine(row, WriteParts(view, row,
-											   row->info & PIPEANN_ROW_SIZE));
-	return &out_of_line->row;
-}
-
 static uint32
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
@@ -638,8 +483,8 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
 	if (state->out_of_line)
 		state->slot->ext_vec =
-			WriteParts(view, OutOfLine(l, state->x),
-					   PipeannOutOfLineBytes(l, state->slot));
+			PipeannWriteParts(view, PipeannOutOfLine(l, state->x),
+							  PipeannOutOfLineBytes(l, state->slot));
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -721,8 +566,8 @@ JoinEqual(InsertState *state)
 {
 	uint32		equal = state->equal;
 
-	if (equal == PIPEANN_INVALID_ID || !JoinNode(state->view, equal,
-												 state->row))
+	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
+														state->row))
 		return false;
 	CoverRow(state, equal);
 	LinkIfUnlinked(state, equal);
@@ -744,7 +589,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	PipeannLinkSet *set;
 	uint32		id;
 
-	state.row = StoreRow(view, row);
+	state.row = PipeannStoreRow(view, row);
 	state.attributes = PipeannAttributesOfView(view);
 	if (l->metric == PIPEANN_COSINE)
 	{
@@ -867,6 +712,7 @@ InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
 	row = PipeannFormRow(&columns, values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
+	PipeannFollowChanges(&view);
 	MemoryContextSwitchTo(RowContext(context, dim));
 	outgrown = InsertVector(&view, x, norm, row, updated);
 	MemoryContextSwitchTo(context);

@@ -133,6 +133,10 @@ typedef struct PipeannMeta
 								 * of (code error / code_error - 1) */
 	PipeannStrays strays;		/* of this generation */
 	PipeannCurve curve;
+	uint32		changes_handle; /* of the memory where inserts note what they
+								 * change while the index is packed anew; may be
+								 * that of one who has failed */
+	uint64		changes_key;
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

@@ -105,6 +105,8 @@ my %points = (
 	'retrain-written' => [ 'grow', \&inserting ],
 	'repack-packed' => [ 'grow', \&inserting ],
 	'repack-prepared' => [ 'grow', \&inserting ],
+	'repack-pages-written' => [ 'grow', \&inserting ],
+	'repack-caught-up' => [ 'grow', \&inserting ],
 	'repack-written' => [ 'grow', \&inserting ]);
 
 # What another session does meanwhile.

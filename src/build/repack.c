@@ -1,0 +1,952 @@
+/*
+ * repack.c
+ *		Packing the graph anew, as a build would, while inserts go on.
+ *
+ * Why, in which steps, and why nothing is lost: src/README, "build/: packings". Of the
+ * present packing's nodes and ids this file says "old", of the next one's "new".
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "base/pause.h"
+#include "build/coding.h"
+#include "distance/sparse.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/lmgr.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+/* What is left of so many times the nodes is scattered over their pages. */
+#define SCATTERED 4
+
+/*
+ * An index made on an empty table that is too small for codes has its vectors in full, and
+ * is read whole by each search: VACUUM packs it, once, when it has so many nodes.
+ */
+#define FEWEST_UNCODED 1024
+
+/* One graph page in so many is reserved for nodes inserted meanwhile. */
+#define SPARE_PAGES 16
+
+/* Bits are for so many ids beyond twice those that there are. */
+#define SPARE_IDS 65536
+
+/* Inserts are kept out for so many ms at a time, once so few nodes are left to do. */
+#define KEEP_OUT_MS 25
+#define FEW_CHANGES 2048
+
+/* Which of a node's rows in overflow slots the new node has. */
+typedef struct ChainTaken
+{
+	uint32		old;			/* the node; the key */
+	uint32		number;			/* of the first slot when it was read */
+	uint32		rows;			/* of that slot; those of others are all taken */
+} ChainTaken;
+
+typedef struct Repacking
+{
+	PipeannIndexView *view;
+	PipeannIndexView next;		/* of the new packing */
+	bool		coded;			/* large enough for codes */
+	PipeannCoding coding;		/* the next generation, in the new layout */
+	PipeannChanges *changes;	/* old ids that inserts note */
+	dsm_segment *segment;		/* of these, or NULL */
+	uint32		word;			/* of these, to be looked at next */
+	uint32	   *new_id;			/* [changes->ids] by old id, or INVALID_ID */
+	uint32	   *old_id;			/* [node_pages][slots per page], until they are written */
+	uint32		node_pages;		/* new pages that nodes are packed on */
+	uint8	   *room;			/* [room_pages] free slots of new pages */
+	uint32		room_pages;
+	uint16	   *rows;			/* [changes->ids] of the node's slot, taken */
+	HTAB	   *chains;			/* ChainTaken */
+	bool		dead;			/* there are nodes without rows */
+	MemoryContext work;			/* for a page or a node */
+} Repacking;
+
+/*
+ * Whether few nodes are left where they were packed, by their number or by what became
+ * of those in the entry graph, and not so few that it does not matter; or they were never
+ * packed, so that their vectors are not rounded.
+ */
+bool
+PipeannIsScattered(const PipeannMeta *meta)
+{
+	uint64		live = meta->nodes - Min(meta->entry_dead, meta->nodes);
+
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		return meta->packed_nodes == 0 && live >= FEWEST_UNCODED &&
+			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
+			!PipeannTypes[meta->layout.type].one_storage;
+	if (live < PIPEANN_MIN_CODED_NODES)
+		return false;
+	return live < meta->packed_nodes / SCATTERED ||
+		meta->entry_count - Min(meta->entry_dead, meta->entry_count) <
+		meta->entry_count / SCATTERED;
+}
+
+static bool
+IsWanted(const PipeannMeta *meta)
+{
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		return meta->layout.slots_per_page > 1 ||
+			(meta->flags & PIPEANN_META_AUTO_STORAGE);
+	return meta->layout.slots_per_page > 1 &&
+		(meta->nodes / PipeannGrowthFactor(meta) >= meta->packed_nodes ||
+		 PipeannIsScattered(meta));
+}
+
+/*
+ * Whether the entries of the extent map fit the metapage, where one WAL record
+ * changes them, and the nodes fit maintenance_work_mem.
+ */
+static bool
+HasRoom(const PipeannIndexView *view)
+{
+	const PipeannMeta *meta = &view->meta;
+	uint64		extents = meta->extents +
+		2 * (uint64) meta->kind_extents[PIPEANN_GRAPH] +
+		2 * (uint64) meta->kind_extents[PIPEANN_CODES] +
+		2 * (uint64) meta->kind_extents[PIPEANN_CODES_ODD];
+
+	return extents < PIPEANN_MAP_INLINE &&
+		PipeannLoadGraphMemory(view) <= (Size) maintenance_work_mem * 1024;
+}
+
+/* ---------- a node in the new packing ---------- */
+
+/* Have a node looked at again. */
+static void
+LookAgain(Repacking *s, uint32 old)
+{
+	PipeannNoteChange(s->changes, old);
+}
+
+/* Copy a slot of the present packing; false if there is no such slot, or none in use. */
+static bool
+CopyOld(Repacking *s, uint32 old, PipeannSlot *slot)
+{
+	if (old >= PipeannViewIds(s->view))
+		PipeannRefreshView(s->view);
+	if (old >= PipeannViewIds(s->view))
+		return false;
+	PipeannSlotCopy(s->view, old, slot);
+	return (slot->flags & PIPEANN_SLOT_USED) != 0;
+}
+
+/*
+ * The new id of one of a node's neighbours, or INVALID_ID. If that is to get one both
+ * are looked at again: edges lead to no freed slot but from nodes without rows.
+ */
+static uint32
+NewId(Repacking *s, uint32 old, uint32 neighbor)
+{
+	PipeannSlot *slot;
+
+	if (neighbor < s->changes->ids && s->new_id[neighbor] != PIPEANN_INVALID_ID)
+		return s->new_id[neighbor];
+	slot = PipeannSlotAlloc(&s->view->meta.layout);
+	if (CopyOld(s, neighbor, slot) && PipeannSlotIsNode(slot))
+	{
+		LookAgain(s, neighbor);
+		LookAgain(s, old);
+	}
+	pfree(slot);
+	return PIPEANN_INVALID_ID;
+}
+
+/* The list is that of the old node, so that all that could be reached can be. */
+static void
+FillList(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
+{
+	const PipeannLayout *from = &s->view->meta.layout;
+	int			tree_edges = PipeannSlotTreeEdges(from, in);
+
+	slot->flags = (slot->flags & ~PIPEANN_SLOT_UNLINKED) |
+		(in->flags & PIPEANN_SLOT_UNLINKED);
+	slot->degree = slot->tree_edges = 0;
+	for (int i = 0; i < PipeannSlotDegree(from, in); i++)
+	{
+		uint32		id = NewId(s, old, in->neighbors[i]);
+
+		if (id == PIPEANN_INVALID_ID)
+			continue;
+		slot->neighbors[slot->degree++] = id;
+		if (i < tree_edges)
+			slot->tree_edges++;
+	}
+}
+
+/* The vector in another storage; its parts if it does not fit that. */
+static void
+ConvertVector(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
+{
+	const PipeannLayout *from = &s->view->meta.layout;
+	const PipeannLayout *to = &s->next.meta.layout;
+	float	   *x = PipeannArray(float, to->dim);
+	PipeannRounding rounding;
+	double		norm;
+
+	if (!(in->flags & PIPEANN_SLOT_OUT_OF_LINE) ||
+		!PipeannChainVector(s->view, old, in, x))
+		PipeannVectorToFloat(PipeannSlotVector(from, in), from->storage,
+							 from->dim, x);
+	norm = PipeannNorm(x, to->dim);
+	PipeannVectorFromFloat(x, to->storage, to->dim, PipeannSlotVector(to, slot));
+	if (PipeannIsOutOfLine(&s->next.meta, x, norm))
+	{
+		slot->flags |= PIPEANN_SLOT_OUT_OF_LINE;
+		slot->ext_vec = PipeannWriteParts(&s->next, x,
+										  PipeannOutOfLineBytes(to, slot));
+	}
+	else if (PipeannIsRounded(to))
+	{
+		(void) PipeannRound(x, norm, PipeannSlotVector(to, slot), to->storage,
+							to->dim, &rounding);
+		PipeannSlotSetRounding(slot, &rounding);
+	}
+	pfree(x);
+}
+
+static void
+CopyVector(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
+{
+	const PipeannLayout *from = &s->view->meta.layout;
+	const PipeannLayout *to = &s->next.meta.layout;
+
+	memcpy(PipeannSlotVector(to, slot), PipeannSlotVector(from, in),
+		   PipeannVectorBytes(to->storage, to->dim));
+	if (in->flags & PIPEANN_SLOT_OUT_OF_LINE)
+	{
+		float	   *x = PipeannArray(float, PipeannFloats(to->storage, to->dim));
+
+		if (!PipeannChainVector(s->view, old, in, x))
+			return;				/* a dead node's may be gone */
+		slot->flags |= PIPEANN_SLOT_OUT_OF_LINE;
+		slot->length = in->length;
+		slot->ext_vec = PipeannWriteParts(&s->next, PipeannOutOfLine(to, x),
+										  PipeannOutOfLineBytes(to, in));
+		pfree(x);
+	}
+	else if (PipeannIsRounded(to))
+	{
+		slot->error = in->error;
+		slot->hash = in->hash;
+	}
+}
+
+/* Rows from number `from` on, as the new packing stores them, behind those of a list. */
+static List *
+TakeRows(Repacking *s, List *rows, PipeannRowList list, uint32 from)
+{
+	const PipeannLayout *l = &s->view->meta.layout;
+	const PipeannRow *row = list.rows;
+
+	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
+	{
+		PipeannRow *whole;
+
+		if (i < from)
+			continue;
+		if (PipeannRowIsOutOfLine(l, row))
+			whole = PipeannReadRow(s->view, row, false);
+		else
+		{
+			whole = palloc(sizeof(PipeannRow) + PipeannRowSize(l, row));
+			memcpy(whole, row, PipeannRowSize(l, row));
+		}
+		rows = lappend(rows, unconstify(PipeannRow *, PipeannStoreRow(&s->next, whole)));
+	}
+	return rows;
+}
+
+/*
+ * Rows in overflow slots that the new node does not have. No slot leaves a chain
+ * meanwhile, and none but the first gets rows.
+ */
+static List *
+TakeChain(Repacking *s, List *rows, uint32 old, const PipeannSlot *in)
+{
+	void	   *copy = palloc(PipeannExtBytes(&s->view->meta.layout));
+	ChainTaken *taken;
+	ChainTaken	before;
+	bool		known;
+	bool		first = true;
+	bool		reached = false;
+	PipeannChain chain;
+
+	taken = hash_search(s->chains, &old, HASH_ENTER, &known);
+	before = *taken;
+	PipeannChainBegin(&chain, old, in->ext_tids);
+	while (chain.next != PIPEANN_INVALID_ID && !reached)
+	{
+		PipeannRowList list = PipeannChainRead(s->view, &chain, copy);
+
+		if (first)
+		{
+			taken->number = chain.number;
+			taken->rows = list.n;
+			first = false;
+		}
+		reached = known && chain.number == before.number;
+		rows = TakeRows(s, rows, list, reached ? before.rows : 0);
+	}
+	pfree(copy);
+	return rows;
+}
+
+/* Rows that the new node does not have, and will have from here on. */
+static List *
+NewRows(Repacking *s, uint32 old, const PipeannSlot *in)
+{
+	PipeannRowList list = PipeannSlotRows(&s->view->meta.layout, in);
+	List	   *rows = TakeRows(s, NIL, list, s->rows[old]);
+
+	s->rows[old] = list.n;
+	if (in->ext_tids != PIPEANN_INVALID_ID)
+		rows = TakeChain(s, rows, old, in);
+	return rows;
+}
+
+static void
+JoinRows(Repacking *s, uint32 id, const List *rows)
+{
+	ListCell   *cell;
+
+	foreach(cell, rows)
+		if (!PipeannJoinNode(&s->next, id, lfirst(cell)))
+			PipeannCorrupted(s->view->index, "has rows of a node without rows, %u", id);
+}
+
+/* Fill an empty slot; returns the rows that do not fit it. */
+static List *
+FillSlot(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
+{
+	const PipeannLayout *to = &s->next.meta.layout;
+	List	   *rest = NIL;
+	List	   *rows;
+	ListCell   *cell;
+
+	slot->flags = PIPEANN_SLOT_USED;
+	slot->ext_tids = PIPEANN_INVALID_ID;
+	slot->ext_vec = PIPEANN_INVALID_ID;
+	slot->aux = in->aux;
+	FillList(s, old, in, slot);
+	if (to->storage == s->view->meta.layout.storage)
+		CopyVector(s, old, in, slot);
+	else
+		ConvertVector(s, old, in, slot);
+	rows = NewRows(s, old, in);
+	foreach(cell, rows)
+		if (rest != NIL || !PipeannSlotAddRow(to, slot, lfirst(cell)))
+			rest = lappend(rest, lfirst(cell));
+	return rest;
+}
+
+/* Write an empty page of codes, behind those written. */
+static void
+AddCodePage(Repacking *s)
+{
+	PipeannCoding *k = &s->coding;
+	uint8	   *zeroes = palloc0(PIPEANN_PAYLOAD);
+
+	if (PipeannPlainBlock(s->view->map, PipeannCodesKind(k->generation),
+						  k->code_pages) == InvalidBlockNumber)
+	{
+		PipeannMetaUpdate update;
+
+		PipeannMetaBegin(s->view->index, &update);
+		PipeannCodingReserve(k, update.meta,
+							 (k->code_pages + 1) * PipeannCodesPerPage(&k->layout));
+		PipeannMetaEnd(&update);
+		PipeannRefreshView(s->view);
+	}
+	PipeannCodePagesWrite(k, s->view->map, k->code_pages++, zeroes, 1);
+	pfree(zeroes);
+}
+
+/* Write the code of a node; in is as new as the rows that it has to cover. */
+static void
+WriteCode(Repacking *s, uint32 old, const PipeannSlot *in, uint32 id)
+{
+	PipeannCoding *k = &s->coding;
+	const PipeannLayout *l = &k->layout;
+	float	   *x = PipeannArray(float, l->dim);
+	uint8	   *code = palloc0(PipeannCodeBytes(l));
+	PipeannPageNode self = {
+		s->view, in, PipeannSlotAlloc(&s->view->meta.layout)
+	};
+
+	PipeannSlotCodingVector(s->view, old, in, x);
+	PipeannCodingEncode(k, id, x, PipeannPageNeighborAt, &self, code);
+	if (k->attributes != NULL)
+		PipeannAttributesOfNode(k->attributes, s->view, old, in,
+								code + l->pq_bytes);
+	while (k->code_pages <= id / PipeannCodesPerPage(l))
+		AddCodePage(s);
+	PipeannPlaceCode(s->view, l, k->generation, id, code, NULL, NULL);
+	pfree(x);
+	pfree(code);
+}
+
+/* ---------- while inserts go on: the nodes that there are ---------- */
+
+/* From here on inserts note what they change. */
+static bool
+Announce(Repacking *s)
+{
+	PipeannIndexView *view = s->view;
+	PipeannMetaAlone alone;
+	PipeannMeta *meta;
+	uint64		ids = 2 * (uint64) PipeannViewIds(view) + SPARE_IDS;
+
+	s->changes = PipeannChangesBegin(view->index,
+									 Min(ids, PIPEANN_INVALID_ID), &s->segment);
+	if (s->changes == NULL)
+		return false;
+	meta = PipeannCodingAttempt(view->index, &alone);
+	meta->changes_handle = s->segment == NULL ? DSM_HANDLE_INVALID :
+		dsm_segment_handle(s->segment);
+	meta->changes_key = s->changes->key;
+	PipeannMetaEndAlone(view->index, &alone);
+	PipeannRefreshView(view);
+	return true;
+}
+
+/* The layout for vectors in this storage, and for such rows with values. */
+static PipeannLayout
+NewLayout(const PipeannIndexView *view, PipeannStorage storage,
+		  const PipeannRowSizes *sizes)
+{
+	PipeannLayout l = view->meta.layout;
+	int			row_bytes = l.row_bytes;
+
+	l.storage = storage;
+	if (row_bytes > 0)
+		row_bytes = PipeannLayoutRowBytes(&l, sizes);
+	if (view->meta.layout.storage != storage || l.row_bytes != row_bytes)
+	{
+		l.row_bytes = row_bytes;
+		PipeannLayoutInit(&l, &l, PipeannGetOptions(view->index)->fillfactor);
+	}
+	l.attr_bytes = view->meta.layout.attr_bytes;
+	return l;
+}
+
+static void
+Train(Repacking *s, const PipeannLoadedGraph *g)
+{
+	PipeannIndexView *view = s->view;
+	const PipeannMeta *meta = &view->meta;
+	PipeannCoding *k = &s->coding;
+	PipeannLayout l = NewLayout(view, g->nodes.vectors.storage, &g->sizes);
+
+	s->coded = meta->nodes >= PIPEANN_MIN_CODED_NODES ||
+		(meta->flags & PIPEANN_META_HAS_CODES);
+	PipeannCodingBegin(k, view->index, meta, &l, meta->generation + 1);
+	if (!s->coded)
+		return;
+	/* the codebooks of two generations stand apart by a layout's lengths */
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
+							&k->widths);
+	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes);
+}
+
+/*
+ * Note what each old id becomes. Nodes without rows, and those that have the vector of
+ * one before, are left for later, as are those that came since.
+ */
+static void
+NoteIds(Repacking *s, const PipeannLoadedGraph *g)
+{
+	const PipeannNodes *nodes = &g->nodes;
+	ListCell   *cell;
+
+	s->old_id = PipeannArray(uint32, nodes->ids);
+	memset(s->old_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
+	s->new_id = PipeannArray(uint32, s->changes->ids);
+	memset(s->new_id, 0xFF, mul_size(s->changes->ids, sizeof(uint32)));
+	for (uint32 old = 0; old < g->ids; old++)
+	{
+		uint32		node = g->node_of_id[old];
+		uint32		id;
+
+		if (node == PIPEANN_INVALID_ID)
+			continue;
+		id = nodes->id_of_node[node];
+		if (s->old_id[id] != PIPEANN_INVALID_ID)
+			LookAgain(s, old);
+		else
+		{
+			s->old_id[id] = old;
+			s->new_id[old] = id;
+			s->room[id / s->coding.layout.slots_per_page]--;
+		}
+	}
+	foreach(cell, g->dead)
+		LookAgain(s, lfirst_oid(cell));
+	s->dead = g->dead != NIL;
+}
+
+/* Give the nodes ids in packed order. */
+static void
+Pack(Repacking *s, PipeannLoadedGraph *g)
+{
+	const PipeannLayout *l = &s->coding.layout;
+	PipeannNodes *nodes = &g->nodes;
+	uint32		n = nodes->vectors.n;
+	int			fill = Min(PipeannWantedFill(l), l->fill);
+	uint32	   *order = PipeannArray(uint32, n);
+
+	PipeannGraphPack(g->graph, &nodes->near, fill, order,
+					 PipeannTeamAlone());
+	s->node_pages = (n + fill - 1) / fill;
+	PipeannNodesInit(PipeannTeamAlone(), nodes,
+					 s->node_pages * l->slots_per_page);
+	PipeannAssignIds(l, fill, nodes, order);
+	pfree(order);
+	s->room_pages = s->node_pages;
+	s->room = PipeannAlloc(s->room_pages);
+	memset(s->room, Min(l->slots_per_page, UINT8_MAX), s->room_pages);
+	NoteIds(s, g);
+}
+
+static void
+ReserveExtents(Repacking *s, uint32 ids)
+{
+	Relation	index = s->view->index;
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(index, &update);
+	if (s->coded)
+		PipeannCodingReserve(&s->coding, update.meta, ids);
+	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
+							 &s->coding.layout, (uint64) s->node_pages +
+							 s->node_pages / SPARE_PAGES + 1);
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(s->view);
+}
+
+static void
+WriteGeneration(PipeannTeam *team, Repacking *s, const PipeannLoadedGraph *g)
+{
+	const PipeannIndexView *view = s->view;
+
+	PipeannCodebookWrite(&s->coding, view->map);
+	PipeannCodesWrite(team, &s->coding, view->map, &g->nodes, g->graph);
+	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, &g->nodes,
+						g->nodes.id_of_node[g->graph->medoid]);
+}
+
+/* Make codes, and a place for each node. False if there is to be no packing. */
+static bool
+Prepare(Repacking *s)
+{
+	PipeannIndexView *view = s->view;
+	PipeannTeam *team = PipeannTeamAlone();
+	PipeannLoadedGraph g;
+
+	/* attribute codes are made of rows */
+	PipeannLoadGraph(view, PipeannViewPages(view),
+					 view->meta.layout.attr_bytes > 0, &g);
+	if (g.out_of_line || g.nodes.vectors.n == 0)
+		return false;
+	Train(s, &g);
+	Pack(s, &g);
+	PIPEANN_PAUSE("repack-packed");
+	ReserveExtents(s, g.nodes.ids);
+	if (s->coded)
+		WriteGeneration(team, s, &g);
+	pfree(g.nodes.id_of_node);
+	pfree(g.nodes.node_of_id);
+	MemoryContextDelete(g.context);
+	PIPEANN_PAUSE("repack-prepared");
+	return true;
+}
+
+/* Rows of a new node that its slot has no room for. */
+typedef struct RestOfRows
+{
+	uint32		id;
+	List	   *rows;
+} RestOfRows;
+
+/*
+ * Write new page `page`, of which payload has room. A row that joins a node from here
+ * on sets the node's bit, and so did one that its code does not know.
+ */
+static void
+WritePage(Repacking *s, uint32 page, char *payloads)
+{
+	const PipeannLayout *l = &s->next.meta.layout;
+	PipeannSlot *in = PipeannSlotAlloc(&s->view->meta.layout);
+	RestOfRows *rest = palloc(l->slots_per_page * sizeof(RestOfRows));
+	int			nrest = 0;
+
+	memset(payloads, 0, (Size) l->node_pages * PIPEANN_PAYLOAD);
+	for (uint32 i = 0; i < l->slots_per_page; i++)
+	{
+		uint32		id = page * l->slots_per_page + i;
+		uint32		old = s->old_id[id];
+		List	   *rows;
+
+		if (old == PIPEANN_INVALID_ID || !CopyOld(s, old, in))
+			continue;
+		rows = FillSlot(s, old, in, PipeannSlotAt(l, payloads, i));
+		if (rows != NIL)
+			rest[nrest++] = (RestOfRows) {id, rows};
+		if (s->coding.attributes != NULL && PipeannHasChanged(s->changes, old))
+			WriteCode(s, old, in, id);
+		s->next.meta.nodes++;
+	}
+	PipeannWriteGraphPage(s->view->index, l, s->next.map, page, payloads,
+						  RelationNeedsWAL(s->view->index));
+	for (int i = 0; i < nrest; i++)
+		JoinRows(s, rest[i].id, rest[i].rows);
+}
+
+/*
+ * Write the pages of all nodes that have a place. Overflow slots go to pages behind
+ * them.
+ */
+static void
+WritePages(Repacking *s)
+{
+	PipeannIndexView *next = &s->next;
+	HASHCTL		control = {
+		.keysize = sizeof(uint32),.entrysize = sizeof(ChainTaken),
+		.hcxt = CurrentMemoryContext
+	};
+	char	   *payloads;
+
+	PipeannViewNext(s->view, &s->coding.layout, next);
+	PipeannEmptyPages(next, s->node_pages);
+	next->meta.graph_pages = s->node_pages + 1;
+	s->rows = PipeannAllocZero(mul_size(s->changes->ids, sizeof(uint16)));
+	s->chains = hash_create("pipeann chains", 1024, &control,
+							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	s->work = AllocSetContextCreate(CurrentMemoryContext, "pipeann packing",
+									ALLOCSET_DEFAULT_SIZES);
+	payloads = palloc((Size) s->coding.layout.node_pages * PIPEANN_PAYLOAD);
+	for (uint32 page = 0; page < s->node_pages; page++)
+	{
+		MemoryContext former = MemoryContextSwitchTo(s->work);
+
+		WritePage(s, page, payloads);
+		MemoryContextSwitchTo(former);
+		MemoryContextReset(s->work);
+	}
+	pfree(payloads);
+	pfree(s->old_id);
+	PIPEANN_PAUSE("repack-pages-written");
+}
+
+/* ---------- while inserts go on: what they have changed ---------- */
+
+/* The first page of a neighbour that may have room, or INVALID_ID. */
+static uint32
+PageNear(const Repacking *s, const PipeannSlot *slot)
+{
+	for (int i = 0; i < slot->degree; i++)
+	{
+		uint32		page = PipeannIdPage(&s->next.meta.layout, slot->neighbors[i]);
+
+		if (page < s->room_pages && s->room[page] > 0)
+			return page;
+	}
+	return PIPEANN_INVALID_ID;
+}
+
+/* A node has been placed. One that has begun a page leaves room there. */
+static void
+NotePlaced(Repacking *s, uint32 id)
+{
+	const PipeannLayout *l = &s->next.meta.layout;
+	uint32		page = PipeannIdPage(l, id);
+
+	if (page >= s->room_pages)
+	{
+		uint32		pages = page + page / SPARE_PAGES + 1;
+
+		s->room = PipeannRealloc(s->room, pages);
+		memset(s->room + s->room_pages, 0, pages - s->room_pages);
+		s->room_pages = pages;
+	}
+	if (PipeannIdSlot(l, id) == 0)
+		s->room[page] = Min(l->slots_per_page - 1, UINT8_MAX);
+	else if (s->room[page] > 0)
+		s->room[page]--;
+}
+
+static void
+AddNode(Repacking *s, uint32 old, const PipeannSlot *in)
+{
+	PipeannSlot *slot = PipeannSlotAlloc(&s->next.meta.layout);
+	List	   *rest = FillSlot(s, old, in, slot);
+	uint32		id = PipeannPlaceSlot(&s->next, PageNear(s, slot), slot);
+
+	NotePlaced(s, id);
+	s->new_id[old] = id;
+	s->next.meta.nodes++;
+	if (s->coded)
+		WriteCode(s, old, in, id);
+	JoinRows(s, id, rest);
+}
+
+static void
+ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in)
+{
+	PipeannSlot *slot = PipeannSlotAlloc(&s->next.meta.layout);
+	uint32		id = s->new_id[old];
+	List	   *rows = NewRows(s, old, in);
+	PipeannPageUpdate update;
+	PipeannSlot *now;
+
+	FillList(s, old, in, slot);
+	PipeannSlotBegin(&s->next, id, &update);
+	now = update.slot;
+	if (((now->flags ^ slot->flags) & PIPEANN_SLOT_UNLINKED) == 0 &&
+		now->degree == slot->degree && now->tree_edges == slot->tree_edges &&
+		memcmp(now->neighbors, slot->neighbors,
+			   slot->degree * sizeof(uint32)) == 0)
+		PipeannPageAbort(&update);
+	else
+	{
+		now->flags = (now->flags & ~PIPEANN_SLOT_UNLINKED) | slot->flags;
+		now->degree = slot->degree;
+		now->tree_edges = slot->tree_edges;
+		memcpy(now->neighbors, slot->neighbors, slot->degree * sizeof(uint32));
+		PipeannPageEnd(&update);
+	}
+	JoinRows(s, id, rows);
+	if (rows != NIL && s->coding.attributes != NULL)
+		WriteCode(s, old, in, id);
+}
+
+/* Bring up to date what the new packing has of a node, or of an overflow slot's. */
+static void
+CatchUpWith(Repacking *s, uint32 old)
+{
+	PipeannSlot *in = PipeannSlotAlloc(&s->view->meta.layout);
+	bool		used = CopyOld(s, old, in);
+
+	if (used && (in->flags & PIPEANN_SLOT_EXT))
+	{
+		uint32		owner = in->owner;
+
+		/* parts come before the node or the row that leads to them */
+		if (in->length > 0 || owner >= s->changes->ids)
+			return;
+		old = owner;
+		used = CopyOld(s, old, in);
+	}
+	if (!used || !PipeannSlotIsNode(in))
+		return;
+	if (s->new_id[old] == PIPEANN_INVALID_ID)
+		AddNode(s, old, in);
+	else
+		ChangeNode(s, old, in);
+}
+
+/*
+ * Go through all bits once, or until a time that is not 0; begins where the last call
+ * ended. Returns how many nodes have been brought up to date; *all is false if time
+ * was up.
+ */
+static uint64
+CatchUp(Repacking *s, TimestampTz until, bool *all)
+{
+	uint32		words = s->changes->ids / PIPEANN_CHANGES_WORD + 1;
+	MemoryContext former = MemoryContextSwitchTo(s->work);
+	uint64		n = 0;
+
+	*all = true;
+	for (uint32 i = 0; i < words && *all; i++)
+	{
+		pg_atomic_uint32 *word = &s->changes->words[s->word];
+
+		for (uint32 bits = pg_atomic_read_u32(word); bits != 0; bits &= bits - 1)
+		{
+			int			bit = pg_rightmost_one_pos32(bits);
+
+			if (until != 0 && GetCurrentTimestamp() >= until)
+			{
+				*all = false;
+				break;
+			}
+			CHECK_FOR_INTERRUPTS();
+			pg_atomic_fetch_and_u32(word, ~(1U << bit));
+			PIPEANN_PAUSE("repack-bit-taken");
+			CatchUpWith(s, s->word * PIPEANN_CHANGES_WORD + bit);
+			MemoryContextReset(s->work);
+			n++;
+		}
+		if (*all)
+			s->word = (s->word + 1) % words;
+	}
+	MemoryContextSwitchTo(former);
+	return n;
+}
+
+/* Rounds, as long as each leaves clearly less to do than the one before. */
+static void
+CatchUpBeside(Repacking *s)
+{
+	uint64		before = PG_UINT64_MAX;
+	bool		all;
+
+	for (;;)
+	{
+		uint64		n = CatchUp(s, 0, &all);
+
+		if (n < FEW_CHANGES || n > before / 4 * 3)
+			break;
+		before = n;
+	}
+	PIPEANN_PAUSE("repack-caught-up");
+}
+
+/* ---------- with no insert under way ---------- */
+
+/*
+ * The old layout's extents keep their contents, for scans that began before,
+ * and their order, for PipeannViewBlock().
+ */
+static void
+ExchangeExtents(PipeannMeta *meta)
+{
+	uint32		freed = meta->kind_extents[PIPEANN_FREE];
+
+	Assert(meta->extents <= PIPEANN_MAP_INLINE);
+	for (uint32 i = 0; i < meta->extents; i++)
+	{
+		uint32		entry = meta->map[i];
+
+		if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH)
+			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, freed +
+												PIPEANN_ENTRY_ORDINAL(entry));
+		else if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_NEXT_GRAPH)
+			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH,
+												PIPEANN_ENTRY_ORDINAL(entry));
+	}
+	meta->kind_extents[PIPEANN_FREE] += meta->kind_extents[PIPEANN_GRAPH];
+	meta->kind_extents[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
+	meta->kind_extents[PIPEANN_NEXT_GRAPH] = 0;
+}
+
+/* False if there are more nodes than bits, or too many extents for one record. */
+static bool
+Publish(Repacking *s)
+{
+	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+
+	PipeannRefreshView(s->view);
+	if (pg_atomic_read_u32(&s->changes->beyond) != 0 ||
+		s->view->meta.extents > PIPEANN_MAP_INLINE ||
+		s->new_id[s->view->meta.root] == PIPEANN_INVALID_ID)
+		return false;
+	PIPEANN_PAUSE("repack-written");
+	PipeannMetaBegin(s->view->index, &update);
+	meta = update.meta;
+	ExchangeExtents(meta);
+	meta->layout = s->coding.layout;
+	meta->widths = s->coding.widths;
+	meta->packings++;
+	meta->free_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
+	meta->graph_pages = s->next.meta.graph_pages;
+	meta->root = s->new_id[meta->root];
+	meta->nodes = meta->packed_nodes = s->next.meta.nodes;
+	meta->changes_handle = DSM_HANDLE_INVALID;
+	/* VACUUM frees nodes without rows */
+	if (s->dead)
+		meta->flags |= PIPEANN_META_REPAIRING;
+	if (s->coded)
+		PipeannCodingPublish(&s->coding, meta, meta->nodes);
+	PipeannMetaEnd(&update);
+	return true;
+}
+
+static TimestampTz
+After(int ms)
+{
+	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+}
+
+/*
+ * Bring the rest up to date with inserts kept out, for a little while at a time. They
+ * are let in for less and less time, so that they do not change more than that.
+ */
+static bool
+Finish(Repacking *s)
+{
+	Relation	index = s->view->index;
+
+	PipeannFreeReserve(index, s->view->meta.extents);
+	for (int turn = 1;; turn++)
+	{
+		bool		cancellable = PipeannKeepInsertsOut(index);
+		TimestampTz until = After(KEEP_OUT_MS);
+		bool		all;
+		bool		done = false;
+
+		while (CatchUp(s, until, &all) > 0 && all)
+			;
+		if (all)
+			done = Publish(s);
+		PipeannLetInsertsIn(index, cancellable);
+		if (all)
+			return done;
+		(void) CatchUp(s, After(KEEP_OUT_MS / turn), &all);
+	}
+}
+
+/* Have inserts note nothing, as there is no new packing. */
+static void
+Withdraw(Repacking *s)
+{
+	PipeannMetaUpdate update;
+
+	PipeannMetaBegin(s->view->index, &update);
+	update.meta->changes_handle = DSM_HANDLE_INVALID;
+	PipeannMetaEnd(&update);
+}
+
+static bool
+PackAnew(Repacking *s)
+{
+	if (!Prepare(s))
+		return false;
+	WritePages(s);
+	CatchUpBeside(s);
+	return Finish(s);
+}
+
+/*
+ * Pack the graph anew, with codes of the next generation, if it has grown by
+ * its factor since it was packed, or little is left of it. The caller holds the
+ * maintenance lock. False if there was no need or no room, and not if another
+ * backend is in the way.
+ */
+bool
+PipeannRepack(PipeannIndexView *view)
+{
+	Relation	index = view->index;
+	Repacking	s = {.view = view};
+	bool		done;
+
+	if (!IsWanted(&view->meta) || !HasRoom(view))
+		return false;
+	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock))
+		return true;
+	done = Announce(&s) && PackAnew(&s);
+	if (!done && s.changes != NULL)
+		Withdraw(&s);
+	if (s.segment != NULL)
+		dsm_detach(s.segment);
+	UnlockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock);
+	return done;
+}
