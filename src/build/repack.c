@@ -98,21 +98,11 @@ IsWanted(const PipeannMeta *meta)
 		 PipeannIsScattered(meta));
 }
 
-/*
- * Whether the entries of the extent map fit the metapage, where one WAL record
- * changes them, and the nodes fit maintenance_work_mem.
- */
+/* Whether the nodes fit maintenance_work_mem. */
 static bool
 HasRoom(const PipeannIndexView *view)
 {
-	const PipeannMeta *meta = &view->meta;
-	uint64		extents = meta->extents +
-		2 * (uint64) meta->kind_extents[PIPEANN_GRAPH] +
-		2 * (uint64) meta->kind_extents[PIPEANN_CODES] +
-		2 * (uint64) meta->kind_extents[PIPEANN_CODES_ODD];
-
-	return extents < PIPEANN_MAP_INLINE &&
-		PipeannLoadGraphMemory(view) <= (Size) maintenance_work_mem * 1024;
+	return PipeannLoadGraphMemory(view) <= (Size) maintenance_work_mem * 1024;
 }
 
 /* ---------- a node in the new packing ---------- */
@@ -521,6 +511,7 @@ ReserveExtents(Repacking *s, uint32 ids)
 	PipeannMetaUpdate update;
 
 	PipeannMetaBegin(index, &update);
+	PipeannExtentsReuse(index, update.meta);
 	if (s->coded)
 		PipeannCodingReserve(&s->coding, update.meta, ids);
 	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
@@ -816,28 +807,17 @@ CatchUpBeside(Repacking *s)
  * and their order, for PipeannViewBlock().
  */
 static void
-ExchangeExtents(PipeannMeta *meta)
+ExchangeExtents(Relation index, PipeannMeta *meta)
 {
-	uint32		freed = meta->kind_extents[PIPEANN_FREE];
+	PipeannKind to[PIPEANN_NUM_KINDS];
 
-	Assert(meta->extents <= PIPEANN_MAP_INLINE);
-	for (uint32 i = 0; i < meta->extents; i++)
-	{
-		uint32		entry = meta->map[i];
-
-		if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH)
-			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, freed +
-												PIPEANN_ENTRY_ORDINAL(entry));
-		else if (PIPEANN_ENTRY_KIND(entry) == PIPEANN_NEXT_GRAPH)
-			meta->map[i] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH,
-												PIPEANN_ENTRY_ORDINAL(entry));
-	}
-	meta->kind_extents[PIPEANN_FREE] += meta->kind_extents[PIPEANN_GRAPH];
-	meta->kind_extents[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
-	meta->kind_extents[PIPEANN_NEXT_GRAPH] = 0;
+	PipeannKinds(to);
+	to[PIPEANN_GRAPH] = PIPEANN_FREE;
+	to[PIPEANN_NEXT_GRAPH] = PIPEANN_GRAPH;
+	PipeannExtentsMove(index, meta, to);
 }
 
-/* False if there are more nodes than bits, or too many extents for one record. */
+/* False if there are more nodes than bits. */
 static bool
 Publish(Repacking *s)
 {
@@ -846,13 +826,12 @@ Publish(Repacking *s)
 
 	PipeannRefreshView(s->view);
 	if (pg_atomic_read_u32(&s->changes->beyond) != 0 ||
-		s->view->meta.extents > PIPEANN_MAP_INLINE ||
 		s->new_id[s->view->meta.root] == PIPEANN_INVALID_ID)
 		return false;
 	PIPEANN_PAUSE("repack-written");
 	PipeannMetaBegin(s->view->index, &update);
 	meta = update.meta;
-	ExchangeExtents(meta);
+	ExchangeExtents(s->view->index, meta);
 	meta->layout = s->coding.layout;
 	meta->widths = s->coding.widths;
 	meta->packings++;

@@ -29,38 +29,18 @@ PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 								slots > 0 ? SOME_SPACE : 0));
 }
 
-/*
- * The ordinal of a graph extent, or INVALID_ID for extents of other kinds.
- * Extents that are used again have entries in the metapage; the ordinals of
- * the others rise with their numbers.
- */
+/* The ordinal of a graph extent, or INVALID_ID for extents of other kinds. */
 static uint32
 GraphExtent(const PipeannIndexView *view, uint32 extent)
 {
 	const uint32 *extents = view->map->extents[PIPEANN_GRAPH];
-	uint32		first = 0;
-	uint32		end = view->map->count[PIPEANN_GRAPH];
+	uint32		count = view->map->count[PIPEANN_GRAPH];
+	uint32		i = 0;
 
-	if (extent < Min(view->meta.extents, PIPEANN_MAP_INLINE))
-	{
-		uint32		entry = view->meta.map[extent];
-
-		return PIPEANN_ENTRY_KIND(entry) == PIPEANN_GRAPH ?
-			PIPEANN_ENTRY_ORDINAL(entry) : PIPEANN_INVALID_ID;
-	}
-
-	while (first < end)
-	{
-		uint32		middle = first + (end - first) / 2;
-
-		if (extents[middle] == extent)
-			return middle;
-		if (extents[middle] < extent)
-			first = middle + 1;
-		else
-			end = middle;
-	}
-	return PIPEANN_INVALID_ID;
+	/* they may be in any order, as some were used before */
+	while (i < count && extents[i] != extent)
+		i++;
+	return i < count ? i : PIPEANN_INVALID_ID;
 }
 
 /* The graph page that begins at a block, or INVALID_ID. */

@@ -478,3 +478,123 @@ PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 	PipeannPageSeal(page, blkno);
 	return buffer;
 }
+
+/* ---------- moving extents from kind to kind, all at once ---------- */
+
+typedef struct Move
+{
+	Relation	index;
+	PipeannMeta *meta;
+	const PipeannKind *to;		/* [PIPEANN_NUM_KINDS] of each kind */
+	uint32		first[PIPEANN_NUM_KINDS];	/* ordinal in its new kind, of each kind */
+	uint32		count[PIPEANN_NUM_KINDS];	/* in the end, of each kind */
+	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* new ones */
+	uint32		nmap;
+} Move;
+
+/* What moves comes behind what stays, and keeps its order. */
+static void
+CountMoved(Move *move)
+{
+	const uint32 *kind_extents = move->meta->kind_extents;
+
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		if (move->to[kind] == (PipeannKind) kind)
+			move->count[kind] = kind_extents[kind];
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		if (move->to[kind] != (PipeannKind) kind)
+		{
+			move->first[kind] = move->count[move->to[kind]];
+			move->count[move->to[kind]] += kind_extents[kind];
+		}
+	if (move->nmap > 0)
+		move->count[PIPEANN_MAP] = move->nmap;
+}
+
+/* The former map becomes free in the end. */
+static uint32
+MovedEntry(Move *move, uint32 extent, uint32 entry)
+{
+	uint32		kind = PIPEANN_ENTRY_KIND(entry);
+
+	if (kind >= PIPEANN_NUM_KINDS)
+		MapError(move->index, extent);
+	if (kind != PIPEANN_MAP)
+		return PIPEANN_EXTENT_ENTRY(move->to[kind], move->first[kind] +
+									PIPEANN_ENTRY_ORDINAL(entry));
+	for (uint32 i = 0; i < move->nmap; i++)
+		if (move->map_extents[i] == extent)
+			return PIPEANN_EXTENT_ENTRY(PIPEANN_MAP, i);
+	return PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, move->count[PIPEANN_FREE]++);
+}
+
+/* Write the map's page that begins with this entry to the new map. */
+static void
+MoveMapPage(Move *move, uint32 first)
+{
+	const PipeannMeta *meta = move->meta;
+	uint32		rest = first - PIPEANN_MAP_INLINE;
+	uint32		position;
+	BlockNumber from = MapEntryBlock(meta, first, &position);
+	BlockNumber to = move->map_extents[rest / ENTRIES_PER_MAP_EXTENT] *
+		PIPEANN_EXTENT_BLOCKS + 1 +
+		rest % ENTRIES_PER_MAP_EXTENT / PIPEANN_MAP_PER_PAGE;
+	uint32		n = Min(meta->extents - first, PIPEANN_MAP_PER_PAGE);
+	uint32	   *entries = palloc0(PIPEANN_PAYLOAD);
+	Buffer		buffer = PipeannReadBuffer(move->index, from, PIPEANN_MAP,
+										   BUFFER_LOCK_SHARE, false, NULL);
+
+	memcpy(entries, PipeannPagePayload(BufferGetPage(buffer)), n * sizeof(uint32));
+	UnlockReleaseBuffer(buffer);
+	for (uint32 i = 0; i < n; i++)
+		entries[i] = MovedEntry(move, first + i, entries[i]);
+	WritePage(move->index, to, PIPEANN_MAP, (const char *) entries,
+			  PIPEANN_PAYLOAD, true);
+	pfree(entries);
+}
+
+/*
+ * Have the extents of each kind become those of another, inside a metapage update,
+ * whose record changes all of them. Entries that are not in the metapage are written to
+ * a new map, each page with its record, that counts once the metapage names it; the
+ * former one becomes free, as it may be being read.
+ */
+void
+PipeannExtentsMove(Relation index, PipeannMeta *meta, const PipeannKind *to)
+{
+	Move		move = {.index = index,.meta = meta,.to = to};
+
+	while ((uint64) move.nmap * ENTRIES_PER_MAP_EXTENT + PIPEANN_MAP_INLINE <
+		   meta->extents)
+	{
+		PipeannExtentAdd(index, meta, PIPEANN_MAP);
+		move.map_extents[move.nmap++] = meta->extents - 1;
+	}
+	CountMoved(&move);
+	for (uint32 i = 0; i < Min(meta->extents, PIPEANN_MAP_INLINE); i++)
+		meta->map[i] = MovedEntry(&move, i, meta->map[i]);
+	for (uint32 i = PIPEANN_MAP_INLINE; i < meta->extents; i += PIPEANN_MAP_PER_PAGE)
+		MoveMapPage(&move, i);
+	memcpy(meta->kind_extents, move.count, sizeof(move.count));
+	for (uint32 i = 0; i < move.nmap; i++)
+		meta->map_extents[i] = move.map_extents[i];
+}
+
+/*
+ * Have a new packing use extents of former ones, inside a metapage update, if no scan
+ * can be in them any more and the map is too large for PipeannExtentAdd() to do so.
+ */
+void
+PipeannExtentsReuse(Relation index, PipeannMeta *meta)
+{
+	PipeannKind to[PIPEANN_NUM_KINDS];
+
+	NoteReusable(meta);
+	if (meta->extents <= PIPEANN_MAP_INLINE ||
+		meta->kind_extents[PIPEANN_FREE] == 0 ||
+		meta->reusable != meta->packings)
+		return;
+	PipeannKinds(to);
+	to[PIPEANN_FREE] = PIPEANN_NEXT_GRAPH;
+	PipeannExtentsMove(index, meta, to);
+}

@@ -102,6 +102,14 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
  */
 #define PIPEANN_EXTENT_LOCK 3
 
+/* Each kind stays what it is, for PipeannExtentsMove(). */
+static inline void
+PipeannKinds(PipeannKind *to)
+{
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		to[kind] = (PipeannKind) kind;
+}
+
 /* extent.c */
 extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 								 MemoryContext context,
@@ -113,6 +121,9 @@ extern uint32 PipeannCountGraphPages(Relation index,
 									 uint32 graph_pages);
 extern void PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							 PipeannKind kind);
+extern void PipeannExtentsMove(Relation index, PipeannMeta *meta,
+							   const PipeannKind *to);
+extern void PipeannExtentsReuse(Relation index, PipeannMeta *meta);
 extern void PipeannExtentEmptyNext(Relation index);
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
 extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
