@@ -582,7 +582,7 @@ TakeSnapshot(PipeannParallel *p)
 static void
 ReleaseSnapshot(PipeannParallel *p)
 {
-	if (IsMVCCSnapshot(p->snapshot))
+	if (p->snapshot != NULL && IsMVCCSnapshot(p->snapshot))
 		UnregisterSnapshot(p->snapshot);
 }
 
@@ -743,6 +743,20 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 	ereport(DEBUG1,
 			(errmsg_internal("pipeann builds index \"%s\" with %d workers",
 							 RelationGetRelationName(index), workers)));
+}
+
+/*
+ * Make a team of one that has memory and files as a build's has, for who reads no table.
+ * maintenance_work_mem does not hold all, if short_of. Nobody is told of files.
+ */
+void
+PipeannParallelAlone(PipeannParallel *p, bool short_of)
+{
+	memset(p, 0, sizeof(*p));
+	PipeannTeamOfOne(&p->team);
+	MakeOwnFiles(p);
+	p->shares.short_of = short_of;
+	p->shares.noticed = true;
 }
 
 /*

@@ -24,7 +24,7 @@
  * With fewer nodes retraining takes no longer than a second, and the insert does it
  * itself.
  */
-#define LEAST_NODES 65536
+#define LEAST_NODES 32768
 
 /* A backend asks for no worker again within so many ms, lest failing ones follow. */
 #define PAUSE_MS 10000

@@ -186,14 +186,15 @@ extern bool PipeannRepack(PipeannIndexView *view);
 /* Edges are between numbers; the medoid is the root. */
 typedef struct PipeannLoadedGraph
 {
-	MemoryContext context;		/* which all of it is in */
+	MemoryContext context;		/* which all of it is in, but for the team's */
 	PipeannNodes nodes;
 	PipeannGraph *graph;
 	uint32		ids;			/* of the index when it was read */
 	uint32	   *node_of_id;		/* [ids], INVALID_ID if the node has no rows */
 	PipeannRowSizes sizes;		/* of rows with values in nodes' slots, and of
 								 * all if they were read */
-	List	   *dead;			/* ids of nodes without rows */
+	List	   *others;			/* ids of nodes beyond those that the metapage
+								 * knew of */
 	bool		out_of_line;	/* there were out-of-line vectors, left out */
 } PipeannLoadedGraph;
 
@@ -213,8 +214,8 @@ extern void PipeannSlotCodingVector(const PipeannIndexView *view, uint32 id,
 									const PipeannSlot *slot, float *x);
 extern void PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 							  PipeannTakeNode take, void *arg);
-extern Size PipeannLoadGraphMemory(const PipeannIndexView *view);
-extern void PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
-							 PipeannLoadedGraph *g);
+extern Size PipeannLoadGraphMemory(const PipeannIndexView *view, Size *rows);
+extern void PipeannLoadGraph(PipeannTeam *team, PipeannIndexView *view,
+							 bool rows, PipeannLoadedGraph *g);
 
 #endif							/* PIPEANN_BUILD_CODING_H */

@@ -37,28 +37,32 @@ typedef struct PageSource
 	char	   *data;			/* [size] vectors in the index's storage */
 	SourceNode *nodes;			/* [size] */
 
-	/* rows of all nodes, one after the other; those out of line as a whole */
+	/* rows of all nodes, one after the other; those out of line as a whole; or NULL */
 	char	   *rows;
 	Size		bytes;
 	Size		room;
 	void	   *read;			/* rows of an overflow slot */
 } PageSource;
 
-/* The most bytes that PipeannLoadGraph() takes, for planning. */
+/*
+ * The most bytes that PipeannLoadGraph() takes, for planning; *rows of it are for rows,
+ * in memory of its own.
+ */
 Size
-PipeannLoadGraphMemory(const PipeannIndexView *view)
+PipeannLoadGraphMemory(const PipeannIndexView *view, Size *rows)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	Size		ids = PipeannViewIds(view);
 	Size		per_vector = PipeannVectorBytes(l->storage, l->dim) +
 		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
 		3 * sizeof(uint32);
-	Size		per_row = l->row_bytes == 0 ? 0 :
+	Size		per_row = l->attr_bytes == 0 ? 0 :
 		PipeannInlineBytes(l) + sizeof(uint64);
 	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
 	Size		reduced;
 	Size		reduce = PipeannReduceMemory((uint32) view->meta.nodes, l->dim, &reduced);
 
+	*rows = mul_size(view->meta.nodes, per_row);
 	/* vectors are there twice, as they are read and as they will be written */
 	return add_size(add_size(mul_size(2 * view->meta.nodes,
 									  per_vector + per_row + reduced), reduce),
@@ -202,17 +206,15 @@ TakeRows(PageSource *s, uint32 id, const PipeannSlot *slot)
 		PutRows(s, PipeannChainRead(s->view, &chain, s->read));
 }
 
-/* One row that is none, and the sizes of those in the slot. */
+/* One row, which is none, and the sizes of those in the slot. */
 static void
 TakeSizes(PageSource *s, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
 	PipeannRowList list = PipeannSlotRows(l, slot);
 	const PipeannRow *row = list.rows;
-	PipeannRow	none;
 
-	ItemPointerSetInvalid(&none.tid);
-	PutRow(s, &none);
+	s->nodes[s->source.n].nrows = 1;
 	if (l->row_bytes > 0)
 		for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
 			PipeannRowSizesAdd(&s->g->sizes,
@@ -296,11 +298,6 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannGraph *graph = s->g->graph;
 	uint32		node = s->source.n;
 
-	if (!PipeannSlotIsLive(slot))
-	{
-		s->g->dead = lappend_oid(s->g->dead, id);
-		return;
-	}
 	if (PipeannIsPoorlyCoded(&s->view->meta.layout, slot))
 	{
 		s->g->out_of_line = true;
@@ -309,10 +306,8 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	/* more nodes may have come than the metapage had when arrays were made */
 	if (node == s->size)
 	{
-		s->size += s->size / 8;
-		s->data = PipeannRealloc(s->data, mul_size(s->size, s->stride));
-		s->nodes = PipeannRealloc(s->nodes,
-								  mul_size(s->size, sizeof(SourceNode)));
+		s->g->others = lappend_oid(s->g->others, id);
+		return;
 	}
 	s->nodes[node].nrows = 0;
 	if (!TakeLong(s, id, slot))
@@ -340,7 +335,9 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 	PageSource *s = (PageSource *) source;
 	const PipeannLayout *l = &s->view->meta.layout;
 	PipeannSourceRow row = {0};
+	PipeannRow	none;
 
+	ItemPointerSetInvalid(&none.tid);
 	for (uint32 i = 0; i < source->n; i++)
 	{
 		const SourceNode *node = &s->nodes[i];
@@ -356,16 +353,17 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 		row.form = s->data + i * s->stride;
 		for (uint32 k = 0; k < node->nrows; k++)
 		{
-			row.row = (const PipeannRow *) (s->rows + row.at);
+			row.row = s->rows == NULL ? &none :
+				(const PipeannRow *) (s->rows + row.at);
 			row.tid = row.row->tid;
 			take(&row, k == 0 ? s->x : NULL, arg);
-			row.at += RowBytes(s, row.row);
+			row.at += s->rows == NULL ? 0 : RowBytes(s, row.row);
 		}
 	}
 }
 
 static void
-OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
+OpenSource(PipeannTeam *team, PageSource *s, PipeannIndexView *view, bool rows,
 		   PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
@@ -389,10 +387,10 @@ OpenSource(PageSource *s, PipeannIndexView *view, bool rows,
 	source->read = ReadNodes;
 	s->size = Min(meta->nodes, PipeannViewIds(view)) + 1024;
 	s->stride = PipeannVectorBytes(l->storage, l->dim);
-	s->data = PipeannAlloc(mul_size(s->size, s->stride));
-	s->nodes = PipeannArray(SourceNode, s->size);
+	s->data = PipeannTeamAlloc(team, mul_size(s->size, s->stride));
+	s->nodes = PipeannTeamArray(team, SourceNode, s->size);
 	s->room = mul_size(s->size, sizeof(PipeannRow)) + PIPEANN_ROW_SIZE;
-	s->rows = PipeannAlloc(s->room);
+	s->rows = rows ? PipeannAlloc(s->room) : NULL;
 	s->x = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	s->read = palloc(PipeannExtBytes(l));
 }
@@ -453,23 +451,23 @@ NumberNeighbors(PipeannLoadedGraph *g)
 
 /* Read vectors, rows and neighbours; all nodes in a storage chosen anew. */
 static void
-Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
+Load(PipeannTeam *team, PipeannIndexView *view, uint32 pages, bool wants_rows,
 	 PipeannLoadedGraph *g)
 {
-	PipeannTeam *team = PipeannTeamAlone();
 	PageSource	s;
 	PipeannRows rows;
 
-	OpenSource(&s, view, wants_rows, g);
-	PipeannVisitNodes(view, pages, true, TakeNode, &s);
+	OpenSource(team, &s, view, wants_rows, g);
+	PipeannVisitNodes(view, pages, false, TakeNode, &s);
 	s.source.value_bytes = s.bytes;
 	PipeannRowsLoad(team, &s.source, &rows);
 	for (uint32 i = 0; i < s.source.n; i++)
 		if (s.nodes[i].form != NULL)
 			pfree(s.nodes[i].form);
-	pfree(s.data);
-	pfree(s.nodes);
-	pfree(s.rows);
+	PipeannTeamFree(team, s.data);
+	PipeannTeamFree(team, s.nodes);
+	if (s.rows != NULL)
+		pfree(s.rows);
 	pfree(s.x);
 	pfree(s.read);
 	PipeannRowsReduce(team, &rows);
@@ -479,16 +477,16 @@ Load(PipeannIndexView *view, uint32 pages, bool wants_rows,
 }
 
 /*
- * Read all nodes that have rows, of the first graph pages, with all their rows,
- * or with one invalid TID each if rows is false. Edges to other nodes are left
- * out. All of it is in g->context.
+ * Read all nodes that have rows, with all their rows, or with one invalid TID each
+ * if rows is false. Edges to other nodes are left out. What is large is the team's,
+ * the rest in g->context, which is to be deleted after the team has ended.
  */
 void
-PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
+PipeannLoadGraph(PipeannTeam *team, PipeannIndexView *view, bool rows,
 				 PipeannLoadedGraph *g)
 {
 	const PipeannMeta *meta = &view->meta;
-	PipeannTeam *team = PipeannTeamAlone();
+	uint32		pages = PipeannViewPages(view);
 	MemoryContext old;
 
 	memset(g, 0, sizeof(*g));
@@ -496,10 +494,10 @@ PipeannLoadGraph(PipeannIndexView *view, uint32 pages, bool rows,
 									   ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(g->context);
 	g->ids = pages * meta->layout.slots_per_page;
-	g->node_of_id = PipeannArray(uint32, Max(g->ids, 1));
+	g->node_of_id = PipeannTeamArray(team, uint32, g->ids);
 	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
 	g->graph = PipeannGraphNew(team, g->ids, meta->layout.max_degree);
-	Load(view, pages, rows, g);
+	Load(team, view, pages, rows, g);
 	NumberNeighbors(g);
 	if (g->graph->n > 0)
 	{

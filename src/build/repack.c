@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "base/parallel.h"
 #include "base/pause.h"
 #include "build/coding.h"
 #include "distance/sparse.h"
@@ -31,6 +32,9 @@
 /* One graph page in so many is reserved for nodes inserted meanwhile. */
 #define SPARE_PAGES 16
 
+/* With less of maintenance_work_mem (kB) nothing is put into temporary files. */
+#define LEAST_FOR_FILES (16 * 1024)
+
 /* Bits are for so many ids beyond twice those that there are. */
 #define SPARE_IDS 65536
 
@@ -51,6 +55,7 @@ typedef struct Repacking
 	PipeannIndexView *view;
 	PipeannIndexView next;		/* of the new packing */
 	bool		coded;			/* large enough for codes */
+	PipeannParallel own;		/* memory for what follows */
 	PipeannCoding coding;		/* the next generation, in the new layout */
 	PipeannChanges *changes;	/* old ids that inserts note */
 	dsm_segment *segment;		/* of these, or NULL */
@@ -64,6 +69,10 @@ typedef struct Repacking
 	HTAB	   *chains;			/* ChainTaken */
 	bool		dead;			/* there are nodes without rows */
 	MemoryContext work;			/* for a page or a node */
+	char	   *page;			/* payloads of one of the present packing */
+	bool		joins;			/* rows that are taken join a node that has a code */
+	bool		any;			/* joined[] has any */
+	uint8		joined[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* attribute code of these */
 } Repacking;
 
 /*
@@ -98,11 +107,29 @@ IsWanted(const PipeannMeta *meta)
 		 PipeannIsScattered(meta));
 }
 
-/* Whether the nodes fit maintenance_work_mem. */
+static bool
+FitsMemory(const PipeannIndexView *view)
+{
+	Size		rows;
+
+	return PipeannLoadGraphMemory(view, &rows) <=
+		(Size) maintenance_work_mem * 1024;
+}
+
+/*
+ * Whether the nodes fit maintenance_work_mem or, if that is not very little, rows with
+ * the values that attribute codes are made of do; the rest goes to temporary files.
+ */
 static bool
 HasRoom(const PipeannIndexView *view)
 {
-	return PipeannLoadGraphMemory(view) <= (Size) maintenance_work_mem * 1024;
+	Size		rows;
+
+	if (FitsMemory(view))
+		return true;
+	(void) PipeannLoadGraphMemory(view, &rows);
+	return maintenance_work_mem >= LEAST_FOR_FILES &&
+		rows <= (Size) maintenance_work_mem * 1024;
 }
 
 /* ---------- a node in the new packing ---------- */
@@ -118,11 +145,14 @@ LookAgain(Repacking *s, uint32 old)
 static bool
 CopyOld(Repacking *s, uint32 old, PipeannSlot *slot)
 {
+	const PipeannLayout *l = &s->view->meta.layout;
+
 	if (old >= PipeannViewIds(s->view))
 		PipeannRefreshView(s->view);
-	if (old >= PipeannViewIds(s->view))
+	if (old >= PipeannViewIds(s->view) ||
+		!PipeannGraphPageCopy(s->view, PipeannIdPage(l, old), s->page))
 		return false;
-	PipeannSlotCopy(s->view, old, slot);
+	memcpy(slot, PipeannSlotAt(l, s->page, PipeannIdSlot(l, old)), l->slot_size);
 	return (slot->flags & PIPEANN_SLOT_USED) != 0;
 }
 
@@ -147,17 +177,22 @@ NewId(Repacking *s, uint32 old, uint32 neighbor)
 	return PIPEANN_INVALID_ID;
 }
 
-/* The list is that of the old node, so that all that could be reached can be. */
+/*
+ * The list is that of the old node, so that all that could be reached can be. Of a node
+ * without rows only what the spanning tree needs is kept.
+ */
 static void
 FillList(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 {
 	const PipeannLayout *from = &s->view->meta.layout;
 	int			tree_edges = PipeannSlotTreeEdges(from, in);
+	int			degree = PipeannSlotIsLive(in) ? PipeannSlotDegree(from, in) :
+		tree_edges;
 
 	slot->flags = (slot->flags & ~PIPEANN_SLOT_UNLINKED) |
 		(in->flags & PIPEANN_SLOT_UNLINKED);
 	slot->degree = slot->tree_edges = 0;
-	for (int i = 0; i < PipeannSlotDegree(from, in); i++)
+	for (int i = 0; i < degree; i++)
 	{
 		uint32		id = NewId(s, old, in->neighbors[i]);
 
@@ -227,9 +262,24 @@ CopyVector(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 	}
 }
 
+/* Have s->joined cover a row. */
+static void
+CoverRow(Repacking *s, uint32 old, const PipeannRow *row)
+{
+	PipeannAttributes *a = s->coding.attributes;
+	uint8		one[PIPEANN_MAX_ATTRIBUTE_BYTES] = {0};
+
+	PipeannAttributesEncode(a, old, row, one);
+	if (s->any)
+		PipeannAttributesMerge(a, one, s->joined);
+	else
+		memcpy(s->joined, one, sizeof(one));
+	s->any = true;
+}
+
 /* Rows from number `from` on, as the new packing stores them, behind those of a list. */
 static List *
-TakeRows(Repacking *s, List *rows, PipeannRowList list, uint32 from)
+TakeRows(Repacking *s, uint32 old, List *rows, PipeannRowList list, uint32 from)
 {
 	const PipeannLayout *l = &s->view->meta.layout;
 	const PipeannRow *row = list.rows;
@@ -247,6 +297,8 @@ TakeRows(Repacking *s, List *rows, PipeannRowList list, uint32 from)
 			whole = palloc(sizeof(PipeannRow) + PipeannRowSize(l, row));
 			memcpy(whole, row, PipeannRowSize(l, row));
 		}
+		if (s->joins && s->coding.attributes != NULL)
+			CoverRow(s, old, whole);
 		rows = lappend(rows, unconstify(PipeannRow *, PipeannStoreRow(&s->next, whole)));
 	}
 	return rows;
@@ -281,7 +333,7 @@ TakeChain(Repacking *s, List *rows, uint32 old, const PipeannSlot *in)
 			first = false;
 		}
 		reached = known && chain.number == before.number;
-		rows = TakeRows(s, rows, list, reached ? before.rows : 0);
+		rows = TakeRows(s, old, rows, list, reached ? before.rows : 0);
 	}
 	pfree(copy);
 	return rows;
@@ -292,7 +344,7 @@ static List *
 NewRows(Repacking *s, uint32 old, const PipeannSlot *in)
 {
 	PipeannRowList list = PipeannSlotRows(&s->view->meta.layout, in);
-	List	   *rows = TakeRows(s, NIL, list, s->rows[old]);
+	List	   *rows = TakeRows(s, old, NIL, list, s->rows[old]);
 
 	s->rows[old] = list.n;
 	if (in->ext_tids != PIPEANN_INVALID_ID)
@@ -446,8 +498,9 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
 }
 
 /*
- * Note what each old id becomes. Nodes without rows, and those that have the vector of
- * one before, are left for later, as are those that came since.
+ * Note what each old id becomes. Nodes that have the vector of one before are left for
+ * later, as are those that came since. One without rows gets a place when a list turns
+ * out to lead to it.
  */
 static void
 NoteIds(Repacking *s, const PipeannLoadedGraph *g)
@@ -455,9 +508,9 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 	const PipeannNodes *nodes = &g->nodes;
 	ListCell   *cell;
 
-	s->old_id = PipeannArray(uint32, nodes->ids);
+	s->old_id = PipeannTeamArray(&s->own.team, uint32, nodes->ids);
 	memset(s->old_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
-	s->new_id = PipeannArray(uint32, s->changes->ids);
+	s->new_id = PipeannTeamArray(&s->own.team, uint32, s->changes->ids);
 	memset(s->new_id, 0xFF, mul_size(s->changes->ids, sizeof(uint32)));
 	for (uint32 old = 0; old < g->ids; old++)
 	{
@@ -476,28 +529,27 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 			s->room[id / s->coding.layout.slots_per_page]--;
 		}
 	}
-	foreach(cell, g->dead)
+	foreach(cell, g->others)
 		LookAgain(s, lfirst_oid(cell));
-	s->dead = g->dead != NIL;
+	/* it may be without rows */
+	LookAgain(s, s->view->meta.root);
 }
 
 /* Give the nodes ids in packed order. */
 static void
-Pack(Repacking *s, PipeannLoadedGraph *g)
+Pack(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
 {
 	const PipeannLayout *l = &s->coding.layout;
 	PipeannNodes *nodes = &g->nodes;
 	uint32		n = nodes->vectors.n;
 	int			fill = Min(PipeannWantedFill(l), l->fill);
-	uint32	   *order = PipeannArray(uint32, n);
+	uint32	   *order = PipeannTeamArray(team, uint32, n);
 
-	PipeannGraphPack(g->graph, &nodes->near, fill, order,
-					 PipeannTeamAlone());
+	PipeannGraphPack(g->graph, &nodes->near, fill, order, team);
 	s->node_pages = (n + fill - 1) / fill;
-	PipeannNodesInit(PipeannTeamAlone(), nodes,
-					 s->node_pages * l->slots_per_page);
+	PipeannNodesInit(team, nodes, s->node_pages * l->slots_per_page);
 	PipeannAssignIds(l, fill, nodes, order);
-	pfree(order);
+	PipeannTeamFree(team, order);
 	s->room_pages = s->node_pages;
 	s->room = PipeannAlloc(s->room_pages);
 	memset(s->room, Min(l->slots_per_page, UINT8_MAX), s->room_pages);
@@ -534,28 +586,37 @@ WriteGeneration(PipeannTeam *team, Repacking *s, const PipeannLoadedGraph *g)
 
 /* Make codes, and a place for each node. False if there is to be no packing. */
 static bool
-Prepare(Repacking *s)
+PrepareAs(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
 {
 	PipeannIndexView *view = s->view;
-	PipeannTeam *team = PipeannTeamAlone();
-	PipeannLoadedGraph g;
 
 	/* attribute codes are made of rows */
-	PipeannLoadGraph(view, PipeannViewPages(view),
-					 view->meta.layout.attr_bytes > 0, &g);
-	if (g.out_of_line || g.nodes.vectors.n == 0)
+	PipeannLoadGraph(team, view, view->meta.layout.attr_bytes > 0, g);
+	if (g->out_of_line || g->nodes.vectors.n == 0)
 		return false;
-	Train(s, &g);
-	Pack(s, &g);
+	Train(s, g);
+	Pack(team, s, g);
 	PIPEANN_PAUSE("repack-packed");
-	ReserveExtents(s, g.nodes.ids);
+	ReserveExtents(s, g->nodes.ids);
 	if (s->coded)
-		WriteGeneration(team, s, &g);
-	pfree(g.nodes.id_of_node);
-	pfree(g.nodes.node_of_id);
-	MemoryContextDelete(g.context);
+		WriteGeneration(team, s, g);
 	PIPEANN_PAUSE("repack-prepared");
 	return true;
+}
+
+/* The same, with memory that is given back then. */
+static bool
+Prepare(Repacking *s)
+{
+	PipeannParallel all;
+	PipeannLoadedGraph g;
+	bool		done;
+
+	PipeannParallelAlone(&all, !FitsMemory(s->view));
+	done = PrepareAs(&all.team, s, &g);
+	PipeannParallelEnd(&all);
+	MemoryContextDelete(g.context);
+	return done;
 }
 
 /* Rows of a new node that its slot has no room for. */
@@ -613,10 +674,11 @@ WritePages(Repacking *s)
 	};
 	char	   *payloads;
 
+	s->page = palloc((Size) s->view->meta.layout.node_pages * PIPEANN_PAYLOAD);
 	PipeannViewNext(s->view, &s->coding.layout, next);
 	PipeannEmptyPages(next, s->node_pages);
 	next->meta.graph_pages = s->node_pages + 1;
-	s->rows = PipeannAllocZero(mul_size(s->changes->ids, sizeof(uint16)));
+	s->rows = PipeannTeamArray(&s->own.team, uint16, s->changes->ids);
 	s->chains = hash_create("pipeann chains", 1024, &control,
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	s->work = AllocSetContextCreate(CurrentMemoryContext, "pipeann packing",
@@ -631,7 +693,7 @@ WritePages(Repacking *s)
 		MemoryContextReset(s->work);
 	}
 	pfree(payloads);
-	pfree(s->old_id);
+	PipeannTeamFree(&s->own.team, s->old_id);
 	PIPEANN_PAUSE("repack-pages-written");
 }
 
@@ -682,9 +744,32 @@ AddNode(Repacking *s, uint32 old, const PipeannSlot *in)
 	NotePlaced(s, id);
 	s->new_id[old] = id;
 	s->next.meta.nodes++;
+	s->dead |= !PipeannSlotIsLive(in);
 	if (s->coded)
 		WriteCode(s, old, in, id);
 	JoinRows(s, id, rest);
+}
+
+/* One that was not written yet comes to cover everything. */
+static void
+MergeJoined(uint32 id, uint8 *code, void *arg)
+{
+	Repacking  *s = arg;
+
+	PipeannAttributesMerge(s->coding.attributes, s->joined, code);
+}
+
+/* Have the node get the rows that it does not have, and its code cover them. */
+static void
+AddRows(Repacking *s, uint32 old, const PipeannSlot *in, uint32 id)
+{
+	s->joins = true;
+	s->any = false;
+	JoinRows(s, id, NewRows(s, old, in));
+	s->joins = false;
+	if (s->any)
+		(void) PipeannChangeAttributes(s->view, &s->coding.layout,
+									   s->coding.generation, id, MergeJoined, s);
 }
 
 static void
@@ -692,7 +777,6 @@ ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in)
 {
 	PipeannSlot *slot = PipeannSlotAlloc(&s->next.meta.layout);
 	uint32		id = s->new_id[old];
-	List	   *rows = NewRows(s, old, in);
 	PipeannPageUpdate update;
 	PipeannSlot *now;
 
@@ -712,9 +796,7 @@ ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in)
 		memcpy(now->neighbors, slot->neighbors, slot->degree * sizeof(uint32));
 		PipeannPageEnd(&update);
 	}
-	JoinRows(s, id, rows);
-	if (rows != NIL && s->coding.attributes != NULL)
-		WriteCode(s, old, in, id);
+	AddRows(s, old, in, id);
 }
 
 /* Bring up to date what the new packing has of a node, or of an overflow slot's. */
@@ -826,6 +908,7 @@ Publish(Repacking *s)
 
 	PipeannRefreshView(s->view);
 	if (pg_atomic_read_u32(&s->changes->beyond) != 0 ||
+		s->view->meta.root >= s->changes->ids ||
 		s->new_id[s->view->meta.root] == PIPEANN_INVALID_ID)
 		return false;
 	PIPEANN_PAUSE("repack-written");
@@ -864,6 +947,7 @@ Finish(Repacking *s)
 {
 	Relation	index = s->view->index;
 
+	PipeannRefreshView(s->view);
 	PipeannFreeReserve(index, s->view->meta.extents);
 	for (int turn = 1;; turn++)
 	{
@@ -897,11 +981,18 @@ Withdraw(Repacking *s)
 static bool
 PackAnew(Repacking *s)
 {
-	if (!Prepare(s))
-		return false;
-	WritePages(s);
-	CatchUpBeside(s);
-	return Finish(s);
+	bool		done;
+
+	PipeannParallelAlone(&s->own, false);
+	done = Prepare(s);
+	if (done)
+	{
+		WritePages(s);
+		CatchUpBeside(s);
+		done = Finish(s);
+	}
+	PipeannParallelEnd(&s->own);
+	return done;
 }
 
 /*

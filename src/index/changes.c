@@ -9,8 +9,8 @@
 
 /*
  * Bits for so many ids, all zero, with a random key. *segment is the shared memory
- * that they are in, or NULL where no other backend inserts. NULL if the server has no
- * place for another segment.
+ * that they are in, or NULL where there are no other backends. NULL if the server has
+ * no place for another segment.
  */
 PipeannChanges *
 PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
@@ -20,8 +20,7 @@ PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
 	PipeannChanges *changes;
 
 	*segment = NULL;
-	if (index->rd_rel->relpersistence == RELPERSISTENCE_TEMP ||
-		!IsUnderPostmaster)
+	if (!IsUnderPostmaster)
 		changes = PipeannAlloc(size);
 	else
 	{
@@ -54,6 +53,43 @@ ChangesOf(const PipeannIndexView *view, dsm_segment *segment)
 	return changes;
 }
 
+/* What this backend has mapped, of the indexes that it inserted into last. */
+#define KEPT 4
+
+static struct
+{
+	PipeannLocator locator;
+	dsm_handle	handle;
+}			kept[KEPT];
+static int	nkept = 0;
+
+/* Unmap what this backend noted changes of the index in before. */
+static void
+ForgetFormer(Relation index)
+{
+	for (int i = 0; i < KEPT; i++)
+	{
+		dsm_segment *segment;
+
+		if (!PipeannLocatorEquals(kept[i].locator, PipeannRelationLocator(index)))
+			continue;
+		segment = dsm_find_mapping(kept[i].handle);
+		if (segment != NULL)
+			dsm_detach(segment);
+		memset(&kept[i], 0, sizeof(kept[i]));
+	}
+}
+
+/* Keep a segment mapped; one that no insert comes back to is, as long as the session. */
+static void
+Keep(Relation index, dsm_segment *segment)
+{
+	dsm_pin_mapping(segment);
+	kept[nkept].locator = PipeannRelationLocator(index);
+	kept[nkept].handle = dsm_segment_handle(segment);
+	nkept = (nkept + 1) % KEPT;
+}
+
 /*
  * Have an insert that holds the metapage's lock note what it changes, if the index is
  * being packed anew. The backend keeps the memory mapped for its next inserts.
@@ -61,25 +97,15 @@ ChangesOf(const PipeannIndexView *view, dsm_segment *segment)
 void
 PipeannFollowChanges(PipeannIndexView *view)
 {
-	static dsm_handle kept = DSM_HANDLE_INVALID;
-	static PipeannLocator locator;
 	dsm_handle	handle = view->meta.changes_handle;
-	dsm_segment *segment = dsm_find_mapping(handle);
+	dsm_segment *segment = handle == DSM_HANDLE_INVALID ? NULL :
+		dsm_find_mapping(handle);
 
-	if (handle == DSM_HANDLE_INVALID || segment == NULL)
+	if (segment == NULL)
 	{
-		dsm_segment *former = dsm_find_mapping(kept);
-
-		if (handle == DSM_HANDLE_INVALID &&
-			!PipeannLocatorEquals(locator, PipeannRelationLocator(view->index)))
-			return;
-		if (kept != DSM_HANDLE_INVALID && former != NULL)
-			dsm_detach(former);
-		kept = DSM_HANDLE_INVALID;
-		if (handle == DSM_HANDLE_INVALID)
-			return;
+		ForgetFormer(view->index);
 		/* there is none if who packed has ended */
-		segment = dsm_attach(handle);
+		segment = handle == DSM_HANDLE_INVALID ? NULL : dsm_attach(handle);
 		if (segment == NULL)
 			return;
 		if (ChangesOf(view, segment) == NULL)
@@ -87,9 +113,7 @@ PipeannFollowChanges(PipeannIndexView *view)
 			dsm_detach(segment);
 			return;
 		}
-		dsm_pin_mapping(segment);
-		kept = handle;
-		locator = PipeannRelationLocator(view->index);
+		Keep(view->index, segment);
 	}
 	view->changes = ChangesOf(view, segment);
 }

@@ -298,6 +298,7 @@ AddNextPage(PipeannIndexView *view)
 		PipeannExtentAdd(view->index, update.meta, PIPEANN_NEXT_GRAPH);
 		PipeannMetaEnd(&update);
 		PipeannRefreshNext(view);
+		PipeannFreeReserve(view->index, view->meta.extents);
 		PipeannEmptyPages(view, view->meta.graph_pages);
 	}
 	view->meta.graph_pages++;
@@ -509,10 +510,10 @@ PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
  * code, under the same rules as above. Returns whether the code was changed.
  */
 bool
-PipeannChangeAttributes(PipeannIndexView *view, uint32 generation, uint32 id,
+PipeannChangeAttributes(PipeannIndexView *view, const PipeannLayout *l,
+						uint32 generation, uint32 id,
 						PipeannFillAttributes fill, void *arg)
 {
-	const PipeannLayout *l = &view->meta.layout;
 	uint8	   *code = palloc(PipeannCodeBytes(l));
 	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
 	PipeannPageUpdate update;

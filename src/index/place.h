@@ -58,7 +58,8 @@ extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
 							 uint32 generation,
 							 uint32 id, uint8 *code,
 							 PipeannFillAttributes fill, void *arg);
-extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 generation,
+extern bool PipeannChangeAttributes(PipeannIndexView *view,
+									const PipeannLayout *l, uint32 generation,
 									uint32 id, PipeannFillAttributes fill,
 									void *arg);
 extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,

@@ -254,6 +254,7 @@ PipeannRefreshNext(PipeannIndexView *next)
 	map->count[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
 	map->count[PIPEANN_NEXT_GRAPH] = meta->kind_extents[PIPEANN_GRAPH];
 	next->map = map;
+	next->meta.extents = meta->extents;
 	next->meta.kind_extents[PIPEANN_GRAPH] = map->count[PIPEANN_GRAPH];
 	pfree(meta);
 }

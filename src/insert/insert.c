@@ -423,18 +423,19 @@ static void
 CoverRow(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
+	const PipeannLayout *l = &view->meta.layout;
 	uint32		generation = view->meta.generation;
 
 	if (state->attributes == NULL)
 		return;
 	PipeannAttributesEncode(state->attributes, id, state->whole, state->code);
 	if (view->meta.flags & PIPEANN_META_RETRAINING)
-		(void) PipeannChangeAttributes(view, generation + 1, id, MergeAny,
+		(void) PipeannChangeAttributes(view, l, generation + 1, id, MergeAny,
 									   state);
 	if (view->cache != NULL &&
-		PipeannChangeAttributes(view, generation, id, MergeRow, state))
+		PipeannChangeAttributes(view, l, generation, id, MergeRow, state))
 	{
-		uint32		page = id / PipeannCodesPerPage(&view->meta.layout);
+		uint32		page = id / PipeannCodesPerPage(l);
 
 		PipeannNoteCodePages(view, &page, 1);
 	}

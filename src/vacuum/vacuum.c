@@ -749,7 +749,8 @@ ShrinkCodes(PipeannVacuum *v)
 			continue;
 		PipeannVacuumDelay();
 		if (PipeannNodeCodeMake(&node, id) &&
-			PipeannChangeAttributes(view, view->meta.generation, id,
+			PipeannChangeAttributes(view, &view->meta.layout,
+									view->meta.generation, id,
 									PipeannNodeCodePut, &node) &&
 			(n == 0 || changed[n - 1] != page))
 			changed[n++] = page;

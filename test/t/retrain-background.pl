@@ -9,7 +9,7 @@ use Test::More;
 
 random_seed();
 
-my $ROWS = 66000;	# an index with fewer is retrained by inserts
+my $ROWS = 66000;	# more than an insert retrains by itself
 my $OTHERS = 8700;	# of another kind, so many that codes are made anew
 my $node = make_node('background', conf => "fsync = off\nshared_buffers = 256MB\nmaintenance_work_mem = 64MB\nlog_min_messages = debug1\nrestart_after_crash = on");
 my $VECTOR = 'ARRAY(SELECT (hashint8(i * 8 + j) & 1023) + %d FROM generate_series(1::int8, 8) j)::vector';
