@@ -11,11 +11,17 @@
 
 #ifdef PIPEANN_PAUSE_POINTS
 
-static char *pause_at;
+#define MAP_ROOM 1400
 
-/* Whether a name is in the setting, a list with commas and blanks. */
-static bool
-IsNamed(const char *name)
+static char *pause_at;
+int			pipeann_map_inline = MAP_ROOM;
+
+/*
+ * What comes behind a name in the setting, a list with commas and blanks; NULL if it is not
+ * in it.
+ */
+static const char *
+BehindName(const char *name)
 {
 	const char *at = pause_at;
 	size_t		length = strlen(name);
@@ -25,27 +31,33 @@ IsNamed(const char *name)
 		size_t		word;
 
 		at += strspn(at, ", ");
-		word = strcspn(at, ", ");
+		word = strcspn(at, ":, ");
 		if (word == length && strncmp(at, name, length) == 0)
-			return true;
-		at += word;
+			return at + word;
+		at += word + strcspn(at + word, ", ");
 	}
-	return false;
+	return NULL;
 }
 
 void
 PipeannPause(const char *name)
 {
+	const char *behind = BehindName(name);
 	LOCKTAG		tag;
 
-	if (!IsNamed(name))
+	if (behind == NULL)
 		return;
+	if (*behind == ':')
+	{
+		pg_usleep(atol(behind + 1) * 1000);
+		return;
+	}
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, PIPEANN_PAUSE_KEY, 1);
 	(void) LockAcquire(&tag, ShareLock, false, false);
 	LockRelease(&tag, ShareLock, false);
 }
 
-/* Registers pipeann.pause_at, if the library is built with it. */
+/* Registers pipeann.pause_at and pipeann.map_inline, if the library is built with them. */
 void
 PipeannPauseInit(void)
 {
@@ -53,6 +65,10 @@ PipeannPauseInit(void)
 							   "Points at which this session waits for advisory lock 7011.",
 							   NULL, &pause_at, "", PGC_SUSET, 0, NULL, NULL,
 							   NULL);
+	DefineCustomIntVariable("pipeann.map_inline",
+							"Entries of an extent map that stand in the metapage.",
+							NULL, &pipeann_map_inline, MAP_ROOM, 1, MAP_ROOM,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 }
 
 #endif

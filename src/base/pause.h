@@ -4,7 +4,7 @@
  *
  * Built with PAUSE_POINTS=1, a backend that comes to a point named in
  * pipeann.pause_at waits while another session holds the advisory lock
- * PIPEANN_PAUSE_KEY. In a server with injection points each point is an
+ * PIPEANN_PAUSE_KEY, or, if the name is followed by a colon and a number, for so many ms. In a server with injection points each point is an
  * injection point. Otherwise nothing is compiled in. A backend must hold no
  * buffer lock at a point.
  */
@@ -38,6 +38,9 @@ extern void PipeannPause(const char *name);
 #endif
 
 #ifdef PIPEANN_PAUSE_POINTS
+/* Entries of an extent map that stand in the metapage: with few, small indexes have others. */
+extern int	pipeann_map_inline;
+
 extern void PipeannPauseInit(void);
 #else
 #define PipeannPauseInit() ((void) 0)

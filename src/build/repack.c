@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/lmgr.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -38,17 +37,12 @@
 /* Bits are for so many ids beyond twice those that there are. */
 #define SPARE_IDS 65536
 
-/* Inserts are kept out for so many ms at a time, once so few nodes are left to do. */
+/*
+ * Inserts are kept out for so many ms at a time, once so few nodes are left to do; twice
+ * as long where inserts between change more than a quarter less than is done in that time.
+ */
 #define KEEP_OUT_MS 25
 #define FEW_CHANGES 2048
-
-/* Which of a node's rows in overflow slots the new node has. */
-typedef struct ChainTaken
-{
-	uint32		old;			/* the node; the key */
-	uint32		number;			/* of the first slot when it was read */
-	uint32		rows;			/* of that slot; those of others are all taken */
-} ChainTaken;
 
 typedef struct Repacking
 {
@@ -65,9 +59,10 @@ typedef struct Repacking
 	uint32		node_pages;		/* new pages that nodes are packed on */
 	uint8	   *room;			/* [room_pages] free slots of new pages */
 	uint32		room_pages;
-	uint16	   *rows;			/* [changes->ids] of the node's slot, taken */
-	HTAB	   *chains;			/* ChainTaken */
+	uint16	   *rows;			/* [changes->ids] of that slot, taken */
+	bool		reuse;			/* the extents of former packings */
 	bool		dead;			/* there are nodes without rows */
+	bool		unfit;			/* the new storage cannot hold a vector */
 	MemoryContext work;			/* for a page or a node */
 	char	   *page;			/* payloads of one of the present packing */
 	bool		joins;			/* rows that are taken join a node that has a code */
@@ -156,6 +151,13 @@ CopyOld(Repacking *s, uint32 old, PipeannSlot *slot)
 	return (slot->flags & PIPEANN_SLOT_USED) != 0;
 }
 
+/* Whether there will be no new packing: there are more slots than bits, or this one. */
+static bool
+HasFailed(const Repacking *s)
+{
+	return s->unfit || pg_atomic_read_u32(&s->changes->beyond) != 0;
+}
+
 /*
  * The new id of one of a node's neighbours, or INVALID_ID. If that is to get one both
  * are looked at again: edges lead to no freed slot but from nodes without rows.
@@ -218,6 +220,9 @@ ConvertVector(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot
 		!PipeannChainVector(s->view, old, in, x))
 		PipeannVectorToFloat(PipeannSlotVector(from, in), from->storage,
 							 from->dim, x);
+	/* what was rounded would be taken as exact */
+	s->unfit |= PipeannSlotError(from, in) > 0 && !PipeannIsRounded(to) &&
+		in->hash != PipeannVectorHash(x, to->dim);
 	norm = PipeannNorm(x, to->dim);
 	PipeannVectorFromFloat(x, to->storage, to->dim, PipeannSlotVector(to, slot));
 	if (PipeannIsOutOfLine(&s->next.meta, x, norm))
@@ -306,50 +311,54 @@ TakeRows(Repacking *s, uint32 old, List *rows, PipeannRowList list, uint32 from)
 
 /*
  * Rows in overflow slots that the new node does not have. No slot leaves a chain
- * meanwhile, and none but the first gets rows.
+ * meanwhile, and it grows at the front: so behind one of which rows were taken all were,
+ * but for slots with a bit of their own. Such a slot, `changed`, is looked for, and not
+ * believed: an insert may be about to take it back.
  */
 static List *
-TakeChain(Repacking *s, List *rows, uint32 old, const PipeannSlot *in)
+TakeChain(Repacking *s, List *rows, uint32 old, const PipeannSlot *in,
+		  const PipeannSlot *changed)
 {
 	void	   *copy = palloc(PipeannExtBytes(&s->view->meta.layout));
-	ChainTaken *taken;
-	ChainTaken	before;
-	bool		known;
-	bool		first = true;
 	bool		reached = false;
 	PipeannChain chain;
 
-	taken = hash_search(s->chains, &old, HASH_ENTER, &known);
-	before = *taken;
 	PipeannChainBegin(&chain, old, in->ext_tids);
 	while (chain.next != PIPEANN_INVALID_ID && !reached)
 	{
 		PipeannRowList list = PipeannChainRead(s->view, &chain, copy);
+		uint16	   *taken;
 
-		if (first)
+		if (chain.slot == PIPEANN_INVALID_ID)
+			break;
+		if (chain.slot >= s->changes->ids)
 		{
-			taken->number = chain.number;
-			taken->rows = list.n;
-			first = false;
+			PipeannNoteChange(s->changes, chain.slot);
+			break;
 		}
-		reached = known && chain.number == before.number;
-		rows = TakeRows(s, old, rows, list, reached ? before.rows : 0);
+		taken = &s->rows[chain.slot];
+		/* numbers wrap around */
+		reached = *taken > 0 && (changed == NULL ||
+								 (int32) (chain.number - changed->number) <= 0);
+		rows = TakeRows(s, old, rows, list, *taken);
+		*taken = list.n;
 	}
 	pfree(copy);
 	return rows;
 }
 
-/* Rows that the new node does not have, and will have from here on. */
+/*
+ * Rows that the new node does not have, and will have from here on. One of its overflow
+ * slots may have changed.
+ */
 static List *
-NewRows(Repacking *s, uint32 old, const PipeannSlot *in)
+NewRows(Repacking *s, uint32 old, const PipeannSlot *in, const PipeannSlot *changed)
 {
 	PipeannRowList list = PipeannSlotRows(&s->view->meta.layout, in);
 	List	   *rows = TakeRows(s, old, NIL, list, s->rows[old]);
 
 	s->rows[old] = list.n;
-	if (in->ext_tids != PIPEANN_INVALID_ID)
-		rows = TakeChain(s, rows, old, in);
-	return rows;
+	return TakeChain(s, rows, old, in, changed);
 }
 
 static void
@@ -380,7 +389,8 @@ FillSlot(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 		CopyVector(s, old, in, slot);
 	else
 		ConvertVector(s, old, in, slot);
-	rows = NewRows(s, old, in);
+	rows = NewRows(s, old, in, NULL);
+	s->dead |= rows == NIL;
 	foreach(cell, rows)
 		if (rest != NIL || !PipeannSlotAddRow(to, slot, lfirst(cell)))
 			rest = lappend(rest, lfirst(cell));
@@ -560,16 +570,21 @@ static void
 ReserveExtents(Repacking *s, uint32 ids)
 {
 	Relation	index = s->view->index;
+	const PipeannLayout *l = &s->coding.layout;
+	uint64		pages = (uint64) s->node_pages + s->node_pages / SPARE_PAGES + 1;
 	PipeannMetaUpdate update;
 
+	LockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannMetaBegin(index, &update);
-	PipeannExtentsReuse(index, update.meta);
+	s->reuse = PipeannExtentsReuse(update.meta);
+	if (s->reuse)
+		pages -= Min(pages, (uint64) update.meta->kind_extents[PIPEANN_FREE] *
+					 PipeannGraphPagesPerExtent(l));
 	if (s->coded)
 		PipeannCodingReserve(&s->coding, update.meta, ids);
-	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH,
-							 &s->coding.layout, (uint64) s->node_pages +
-							 s->node_pages / SPARE_PAGES + 1);
+	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH, l, pages);
 	PipeannMetaEnd(&update);
+	UnlockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannRefreshView(s->view);
 }
 
@@ -592,7 +607,7 @@ PrepareAs(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
 
 	/* attribute codes are made of rows */
 	PipeannLoadGraph(team, view, view->meta.layout.attr_bytes > 0, g);
-	if (g->out_of_line || g->nodes.vectors.n == 0)
+	if (g->out_of_line || g->nodes.vectors.n == 0 || g->ids > s->changes->ids)
 		return false;
 	Train(s, g);
 	Pack(team, s, g);
@@ -668,19 +683,13 @@ static void
 WritePages(Repacking *s)
 {
 	PipeannIndexView *next = &s->next;
-	HASHCTL		control = {
-		.keysize = sizeof(uint32),.entrysize = sizeof(ChainTaken),
-		.hcxt = CurrentMemoryContext
-	};
 	char	   *payloads;
 
 	s->page = palloc((Size) s->view->meta.layout.node_pages * PIPEANN_PAYLOAD);
-	PipeannViewNext(s->view, &s->coding.layout, next);
+	PipeannViewNext(s->view, &s->coding.layout, s->reuse, next);
 	PipeannEmptyPages(next, s->node_pages);
 	next->meta.graph_pages = s->node_pages + 1;
 	s->rows = PipeannTeamArray(&s->own.team, uint16, s->changes->ids);
-	s->chains = hash_create("pipeann chains", 1024, &control,
-							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	s->work = AllocSetContextCreate(CurrentMemoryContext, "pipeann packing",
 									ALLOCSET_DEFAULT_SIZES);
 	payloads = palloc((Size) s->coding.layout.node_pages * PIPEANN_PAYLOAD);
@@ -744,7 +753,6 @@ AddNode(Repacking *s, uint32 old, const PipeannSlot *in)
 	NotePlaced(s, id);
 	s->new_id[old] = id;
 	s->next.meta.nodes++;
-	s->dead |= !PipeannSlotIsLive(in);
 	if (s->coded)
 		WriteCode(s, old, in, id);
 	JoinRows(s, id, rest);
@@ -761,11 +769,12 @@ MergeJoined(uint32 id, uint8 *code, void *arg)
 
 /* Have the node get the rows that it does not have, and its code cover them. */
 static void
-AddRows(Repacking *s, uint32 old, const PipeannSlot *in, uint32 id)
+AddRows(Repacking *s, uint32 old, const PipeannSlot *in,
+		const PipeannSlot *changed, uint32 id)
 {
 	s->joins = true;
 	s->any = false;
-	JoinRows(s, id, NewRows(s, old, in));
+	JoinRows(s, id, NewRows(s, old, in, changed));
 	s->joins = false;
 	if (s->any)
 		(void) PipeannChangeAttributes(s->view, &s->coding.layout,
@@ -773,7 +782,8 @@ AddRows(Repacking *s, uint32 old, const PipeannSlot *in, uint32 id)
 }
 
 static void
-ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in)
+ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in,
+		   const PipeannSlot *changed)
 {
 	PipeannSlot *slot = PipeannSlotAlloc(&s->next.meta.layout);
 	uint32		id = s->new_id[old];
@@ -796,7 +806,7 @@ ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in)
 		memcpy(now->neighbors, slot->neighbors, slot->degree * sizeof(uint32));
 		PipeannPageEnd(&update);
 	}
-	AddRows(s, old, in, id);
+	AddRows(s, old, in, changed, id);
 }
 
 /* Bring up to date what the new packing has of a node, or of an overflow slot's. */
@@ -804,16 +814,18 @@ static void
 CatchUpWith(Repacking *s, uint32 old)
 {
 	PipeannSlot *in = PipeannSlotAlloc(&s->view->meta.layout);
+	PipeannSlot *changed = NULL;
 	bool		used = CopyOld(s, old, in);
 
 	if (used && (in->flags & PIPEANN_SLOT_EXT))
 	{
-		uint32		owner = in->owner;
-
 		/* parts come before the node or the row that leads to them */
-		if (in->length > 0 || owner >= s->changes->ids)
+		if (in->length > 0 || in->owner >= s->changes->ids ||
+			PipeannExtRows(&s->view->meta.layout, in).n <= s->rows[old])
 			return;
-		old = owner;
+		changed = in;
+		old = changed->owner;
+		in = PipeannSlotAlloc(&s->view->meta.layout);
 		used = CopyOld(s, old, in);
 	}
 	if (!used || !PipeannSlotIsNode(in))
@@ -821,13 +833,13 @@ CatchUpWith(Repacking *s, uint32 old)
 	if (s->new_id[old] == PIPEANN_INVALID_ID)
 		AddNode(s, old, in);
 	else
-		ChangeNode(s, old, in);
+		ChangeNode(s, old, in, changed);
 }
 
 /*
  * Go through all bits once, or until a time that is not 0; begins where the last call
  * ended. Returns how many nodes have been brought up to date; *all is false if time
- * was up.
+ * was up, or there will be no new packing.
  */
 static uint64
 CatchUp(Repacking *s, TimestampTz until, bool *all)
@@ -845,7 +857,7 @@ CatchUp(Repacking *s, TimestampTz until, bool *all)
 		{
 			int			bit = pg_rightmost_one_pos32(bits);
 
-			if (until != 0 && GetCurrentTimestamp() >= until)
+			if (HasFailed(s) || (until != 0 && GetCurrentTimestamp() >= until))
 			{
 				*all = false;
 				break;
@@ -860,6 +872,7 @@ CatchUp(Repacking *s, TimestampTz until, bool *all)
 		if (*all)
 			s->word = (s->word + 1) % words;
 	}
+	*all &= !HasFailed(s);
 	MemoryContextSwitchTo(former);
 	return n;
 }
@@ -875,7 +888,7 @@ CatchUpBeside(Repacking *s)
 	{
 		uint64		n = CatchUp(s, 0, &all);
 
-		if (n < FEW_CHANGES || n > before / 4 * 3)
+		if (!all || n < FEW_CHANGES || n > before / 4 * 3)
 			break;
 		before = n;
 	}
@@ -889,32 +902,34 @@ CatchUpBeside(Repacking *s)
  * and their order, for PipeannViewBlock().
  */
 static void
-ExchangeExtents(Relation index, PipeannMeta *meta)
+MoveExtents(const Repacking *s, PipeannMeta *moved)
 {
 	PipeannKind to[PIPEANN_NUM_KINDS];
 
 	PipeannKinds(to);
+	if (s->reuse)
+		to[PIPEANN_FREE] = PIPEANN_GRAPH;
 	to[PIPEANN_GRAPH] = PIPEANN_FREE;
 	to[PIPEANN_NEXT_GRAPH] = PIPEANN_GRAPH;
-	PipeannExtentsMove(index, meta, to);
+	PipeannExtentsMove(s->view->index, to, moved);
 }
 
-/* False if there are more nodes than bits. */
+/* False if the root has no place, which does not happen. */
 static bool
 Publish(Repacking *s)
 {
+	PipeannMeta *moved = palloc(sizeof(PipeannMeta));
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
 
-	PipeannRefreshView(s->view);
-	if (pg_atomic_read_u32(&s->changes->beyond) != 0 ||
-		s->view->meta.root >= s->changes->ids ||
-		s->new_id[s->view->meta.root] == PIPEANN_INVALID_ID)
-		return false;
 	PIPEANN_PAUSE("repack-written");
+	MoveExtents(s, moved);
+	if (moved->root >= s->changes->ids ||
+		s->new_id[moved->root] == PIPEANN_INVALID_ID)
+		return false;
 	PipeannMetaBegin(s->view->index, &update);
 	meta = update.meta;
-	ExchangeExtents(s->view->index, meta);
+	PipeannExtentsMoved(meta, moved);
 	meta->layout = s->coding.layout;
 	meta->widths = s->coding.widths;
 	meta->packings++;
@@ -940,29 +955,40 @@ After(int ms)
 
 /*
  * Bring the rest up to date with inserts kept out, for a little while at a time. They
- * are let in for less and less time, so that they do not change more than that.
+ * are let in for less and less time, so that they do not change more than that; if they
+ * do all the same, being many, they are kept out for longer.
  */
 static bool
 Finish(Repacking *s)
 {
 	Relation	index = s->view->index;
+	uint64		before = 0;
+	int			ms = KEEP_OUT_MS;
 
 	PipeannRefreshView(s->view);
 	PipeannFreeReserve(index, s->view->meta.extents);
 	for (int turn = 1;; turn++)
 	{
 		bool		cancellable = PipeannKeepInsertsOut(index);
-		TimestampTz until = After(KEEP_OUT_MS);
+		TimestampTz until = After(ms);
+		uint64		n = 0;
+		uint64		got;
+		uint64		left;
 		bool		all;
 		bool		done = false;
 
-		while (CatchUp(s, until, &all) > 0 && all)
-			;
+		do
+			n += got = CatchUp(s, until, &all);
+		while (got > 0 && all);
 		if (all)
 			done = Publish(s);
+		left = PipeannChangesLeft(s->changes);
 		PipeannLetInsertsIn(index, cancellable);
-		if (all)
+		if (all || HasFailed(s))
 			return done;
+		if (turn > 1 && left + n / 4 > before)
+			ms *= 2;
+		before = left;
 		(void) CatchUp(s, After(KEEP_OUT_MS / turn), &all);
 	}
 }
@@ -971,11 +997,11 @@ Finish(Repacking *s)
 static void
 Withdraw(Repacking *s)
 {
-	PipeannMetaUpdate update;
+	PipeannMetaAlone alone;
+	PipeannMeta *meta = PipeannMetaBeginAlone(s->view->index, &alone);
 
-	PipeannMetaBegin(s->view->index, &update);
-	update.meta->changes_handle = DSM_HANDLE_INVALID;
-	PipeannMetaEnd(&update);
+	meta->changes_handle = DSM_HANDLE_INVALID;
+	PipeannMetaEndAlone(s->view->index, &alone);
 }
 
 static bool

@@ -73,6 +73,7 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 	PipeannRowList rows = {.rows = copy};
 	bool		found = false;
 
+	chain->slot = PIPEANN_INVALID_ID;
 	while (!found && chain->next != PIPEANN_INVALID_ID)
 	{
 		PipeannSlot *slot;
@@ -93,6 +94,7 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 				rows.rows = copy;
 				if (PIPEANN_PLANTED("chain-row") && rows.n > 0)
 					rows.n--;
+				chain->slot = chain->next;
 				chain->number = slot->number;
 				chain->begun = found = true;
 			}

@@ -4,8 +4,10 @@
  */
 #include "postgres.h"
 
+#include "base/attempt.h"
 #include "index/index.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 
 /*
  * Bits for so many ids, all zero, with a random key. *segment is the shared memory
@@ -24,9 +26,18 @@ PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
 		changes = PipeannAlloc(size);
 	else
 	{
-		*segment = dsm_create(size, DSM_CREATE_NULL_IF_MAXSEGMENTS);
+		char		error[256];
+
+		*segment = PipeannAttemptSegment(DSM_HANDLE_INVALID, size, error, sizeof(error));
 		if (*segment == NULL)
+		{
+			ereport(LOG,
+					(errmsg("index \"%s\" cannot be packed anew: %s",
+							RelationGetRelationName(index), error)));
 			return NULL;
+		}
+		/* it goes with the statement */
+		dsm_unpin_mapping(*segment);
 		changes = dsm_segment_address(*segment);
 	}
 	memset(changes, 0, size);
@@ -37,6 +48,18 @@ PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
 	changes->locator = PipeannRelationLocator(index);
 	changes->ids = ids;
 	return changes;
+}
+
+/* How many bits are set. */
+uint64
+PipeannChangesLeft(PipeannChanges *changes)
+{
+	uint32		words = changes->ids / PIPEANN_CHANGES_WORD + 1;
+	uint64		n = 0;
+
+	for (uint32 i = 0; i < words; i++)
+		n += pg_popcount32(pg_atomic_read_u32(&changes->words[i]));
+	return n;
 }
 
 /* A handle may be another segment's by now, and the metapage one that was copied. */
@@ -63,27 +86,31 @@ static struct
 }			kept[KEPT];
 static int	nkept = 0;
 
+static void
+Forget(int i)
+{
+	dsm_segment *segment = kept[i].handle == DSM_HANDLE_INVALID ? NULL :
+		dsm_find_mapping(kept[i].handle);
+
+	if (segment != NULL)
+		dsm_detach(segment);
+	memset(&kept[i], 0, sizeof(kept[i]));
+}
+
 /* Unmap what this backend noted changes of the index in before. */
 static void
 ForgetFormer(Relation index)
 {
 	for (int i = 0; i < KEPT; i++)
-	{
-		dsm_segment *segment;
-
-		if (!PipeannLocatorEquals(kept[i].locator, PipeannRelationLocator(index)))
-			continue;
-		segment = dsm_find_mapping(kept[i].handle);
-		if (segment != NULL)
-			dsm_detach(segment);
-		memset(&kept[i], 0, sizeof(kept[i]));
-	}
+		if (PipeannLocatorEquals(kept[i].locator, PipeannRelationLocator(index)))
+			Forget(i);
 }
 
 /* Keep a segment mapped; one that no insert comes back to is, as long as the session. */
 static void
 Keep(Relation index, dsm_segment *segment)
 {
+	Forget(nkept);
 	dsm_pin_mapping(segment);
 	kept[nkept].locator = PipeannRelationLocator(index);
 	kept[nkept].handle = dsm_segment_handle(segment);

@@ -52,6 +52,7 @@ PipeannHasChanged(PipeannChanges *changes, uint32 id)
 }
 
 /* changes.c */
+extern uint64 PipeannChangesLeft(PipeannChanges *changes);
 extern PipeannChanges *PipeannChangesBegin(Relation index, uint32 ids,
 										   dsm_segment **segment);
 extern void PipeannFollowChanges(PipeannIndexView *view);

@@ -60,7 +60,8 @@ typedef struct PipeannChain
 {
 	uint32		owner;			/* the node */
 	uint32		next;			/* slot to read, or INVALID_ID at the end */
-	uint32		number;			/* of the slot read last */
+	uint32		slot;			/* read last, or INVALID_ID at the end */
+	uint32		number;			/* of it, or of the one before */
 	bool		begun;
 	uint64		steps;			/* to notice a cycle */
 	int			rewinds;

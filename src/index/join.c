@@ -9,6 +9,13 @@
 #include "index/index.h"
 #include "miscadmin.h"
 
+/* Nobody frees a node of a packing that is being made, with rows or without. */
+static bool
+MayJoin(const PipeannIndexView *view, const PipeannSlot *slot)
+{
+	return PipeannSlotIsLive(slot) || view->next;
+}
+
 /*
  * Try to add the row to overflow slot first of node id. Sets *number to the
  * slot's number in any case.
@@ -20,6 +27,8 @@ AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
 	PipeannPageUpdate update;
 
 	PipeannSlotBegin(view, first, &update);
+	/* the node's code has to cover the row */
+	PipeannNoteChange(view->changes, id);
 	*number = update.slot->number;
 	if (!PipeannSlotIsTidsOf(update.slot, id) ||
 		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
@@ -56,8 +65,7 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 	PIPEANN_PAUSE("chain-slot-written");
 
 	PipeannSlotBegin(view, id, &update);
-	pushed = PipeannSlotIsLive(update.slot) &&
-		update.slot->ext_tids == old_first;
+	pushed = MayJoin(view, update.slot) && update.slot->ext_tids == old_first;
 	if (pushed)
 	{
 		update.slot->ext_tids = ext_id;
@@ -88,7 +96,7 @@ PipeannJoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 
 		CHECK_FOR_INTERRUPTS();
 		PipeannSlotBegin(view, id, &update);
-		if (!PipeannSlotIsLive(update.slot))
+		if (!MayJoin(view, update.slot))
 		{
 			PipeannPageAbort(&update);
 			return false;
@@ -100,6 +108,7 @@ PipeannJoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 		}
 		first = update.slot->ext_tids;
 		PipeannPageAbort(&update);
+		PIPEANN_PAUSE("chain-first-read");
 		if (first != PIPEANN_INVALID_ID &&
 			AddToExt(view, id, first, row, &number))
 			return true;

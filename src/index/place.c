@@ -294,9 +294,11 @@ AddNextPage(PipeannIndexView *view)
 	{
 		PipeannMetaUpdate update;
 
+		LockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 		PipeannMetaBegin(view->index, &update);
 		PipeannExtentAdd(view->index, update.meta, PIPEANN_NEXT_GRAPH);
 		PipeannMetaEnd(&update);
+		UnlockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 		PipeannRefreshNext(view);
 		PipeannFreeReserve(view->index, view->meta.extents);
 		PipeannEmptyPages(view, view->meta.graph_pages);

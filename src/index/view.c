@@ -219,16 +219,18 @@ PipeannRefreshView(PipeannIndexView *view)
 
 /*
  * A view of the packing that is being made, for who makes it: its graph pages are
- * those of kind NEXT_GRAPH. It has none yet.
+ * those of kind NEXT_GRAPH, behind those of kind FREE if it is to use these. It has none
+ * yet.
  */
 void
 PipeannViewNext(const PipeannIndexView *view, const PipeannLayout *l,
-				PipeannIndexView *next)
+				bool reuse, PipeannIndexView *next)
 {
 	memset(next, 0, sizeof(*next));
 	next->index = view->index;
 	next->context = view->context;
 	next->next = true;
+	next->reuse = reuse;
 	next->meta = view->meta;
 	next->meta.layout = *l;
 	next->meta.flags &= ~PIPEANN_META_HAS_FREE;
@@ -243,16 +245,22 @@ PipeannRefreshNext(PipeannIndexView *next)
 {
 	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 	PipeannExtentMap *map = &next->own_map;
-	uint32	   *extents;
+	uint32		reused;
+	uint32		added;
 
 	PipeannMetaRead(next->index, meta);
 	PipeannExtentMapFree(map);
 	PipeannExtentMapLoad(next->index, meta, next->context, map);
-	extents = map->extents[PIPEANN_GRAPH];
-	map->extents[PIPEANN_GRAPH] = map->extents[PIPEANN_NEXT_GRAPH];
-	map->extents[PIPEANN_NEXT_GRAPH] = extents;
-	map->count[PIPEANN_GRAPH] = meta->kind_extents[PIPEANN_NEXT_GRAPH];
-	map->count[PIPEANN_NEXT_GRAPH] = meta->kind_extents[PIPEANN_GRAPH];
+	reused = next->reuse ? map->count[PIPEANN_FREE] : 0;
+	added = map->count[PIPEANN_NEXT_GRAPH];
+	map->count[PIPEANN_GRAPH] = reused + added;
+	map->extents[PIPEANN_GRAPH] =
+		repalloc_huge(map->extents[PIPEANN_GRAPH],
+					  mul_size(Max(reused + added, 1), sizeof(uint32)));
+	memcpy(map->extents[PIPEANN_GRAPH], map->extents[PIPEANN_FREE],
+		   reused * sizeof(uint32));
+	memcpy(map->extents[PIPEANN_GRAPH] + reused, map->extents[PIPEANN_NEXT_GRAPH],
+		   added * sizeof(uint32));
 	next->map = map;
 	next->meta.extents = meta->extents;
 	next->meta.kind_extents[PIPEANN_GRAPH] = map->count[PIPEANN_GRAPH];

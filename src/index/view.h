@@ -24,7 +24,8 @@ typedef struct PipeannIndexView
 	PipeannCodes codes;
 	PipeannChanges *changes;	/* to be noted by an insert while the index is
 								 * packed anew, else NULL */
-	bool		next;			/* it is of a packing that is being made */
+	bool		next;			/* it is of a packing that is being made, */
+	bool		reuse;			/* which uses the extents of former ones first */
 } PipeannIndexView;
 
 /* Ids are below this. */
@@ -56,7 +57,8 @@ extern void PipeannOpenViewAnyhow(PipeannIndexView *view, Relation index);
 extern void PipeannPeekView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);
 extern void PipeannViewNext(const PipeannIndexView *view,
-							const PipeannLayout *l, PipeannIndexView *next);
+							const PipeannLayout *l, bool reuse,
+							PipeannIndexView *next);
 extern void PipeannRefreshNext(PipeannIndexView *next);
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 extern void PipeannCheckPacking(const PipeannIndexView *view);

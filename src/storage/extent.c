@@ -289,7 +289,7 @@ MayReuse(Relation index, PipeannMeta *meta, PipeannKind kind)
 /*
  * Give an extent to a kind, inside a metapage update. It is a new one or, for
  * graph pages, one of a former packing that no scan can be in any more. For
- * PIPEANN_GRAPH the caller holds PIPEANN_EXTENT_LOCK. The file grows when the
+ * these the caller holds PIPEANN_EXTENT_LOCK. The file grows when the
  * pages are first asked for. Errors if the map is full (32 TB).
  */
 void
@@ -481,120 +481,110 @@ PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 
 /* ---------- moving extents from kind to kind, all at once ---------- */
 
-typedef struct Move
-{
-	Relation	index;
-	PipeannMeta *meta;
-	const PipeannKind *to;		/* [PIPEANN_NUM_KINDS] of each kind */
-	uint32		first[PIPEANN_NUM_KINDS];	/* ordinal in its new kind, of each kind */
-	uint32		count[PIPEANN_NUM_KINDS];	/* in the end, of each kind */
-	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* new ones */
-	uint32		nmap;
-} Move;
-
-/* What moves comes behind what stays, and keeps its order. */
+/* Where the new map's pages go: extents of kind MAP that the present map is not in. */
 static void
-CountMoved(Move *move)
+FindSpare(Relation index, const PipeannMeta *meta, const PipeannExtentMap *map,
+		  uint32 *spare)
 {
-	const uint32 *kind_extents = move->meta->kind_extents;
+	uint32		used = PipeannMapExtents(meta);
+	uint32		n = used;
 
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		if (move->to[kind] == (PipeannKind) kind)
-			move->count[kind] = kind_extents[kind];
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		if (move->to[kind] != (PipeannKind) kind)
-		{
-			move->first[kind] = move->count[move->to[kind]];
-			move->count[move->to[kind]] += kind_extents[kind];
-		}
-	if (move->nmap > 0)
-		move->count[PIPEANN_MAP] = move->nmap;
-}
-
-/* The former map becomes free in the end. */
-static uint32
-MovedEntry(Move *move, uint32 extent, uint32 entry)
-{
-	uint32		kind = PIPEANN_ENTRY_KIND(entry);
-
-	if (kind >= PIPEANN_NUM_KINDS)
-		MapError(move->index, extent);
-	if (kind != PIPEANN_MAP)
-		return PIPEANN_EXTENT_ENTRY(move->to[kind], move->first[kind] +
-									PIPEANN_ENTRY_ORDINAL(entry));
-	for (uint32 i = 0; i < move->nmap; i++)
-		if (move->map_extents[i] == extent)
-			return PIPEANN_EXTENT_ENTRY(PIPEANN_MAP, i);
-	return PIPEANN_EXTENT_ENTRY(PIPEANN_FREE, move->count[PIPEANN_FREE]++);
-}
-
-/* Write the map's page that begins with this entry to the new map. */
-static void
-MoveMapPage(Move *move, uint32 first)
-{
-	const PipeannMeta *meta = move->meta;
-	uint32		rest = first - PIPEANN_MAP_INLINE;
-	uint32		position;
-	BlockNumber from = MapEntryBlock(meta, first, &position);
-	BlockNumber to = move->map_extents[rest / ENTRIES_PER_MAP_EXTENT] *
-		PIPEANN_EXTENT_BLOCKS + 1 +
-		rest % ENTRIES_PER_MAP_EXTENT / PIPEANN_MAP_PER_PAGE;
-	uint32		n = Min(meta->extents - first, PIPEANN_MAP_PER_PAGE);
-	uint32	   *entries = palloc0(PIPEANN_PAYLOAD);
-	Buffer		buffer = PipeannReadBuffer(move->index, from, PIPEANN_MAP,
-										   BUFFER_LOCK_SHARE, false, NULL);
-
-	memcpy(entries, PipeannPagePayload(BufferGetPage(buffer)), n * sizeof(uint32));
-	UnlockReleaseBuffer(buffer);
-	for (uint32 i = 0; i < n; i++)
-		entries[i] = MovedEntry(move, first + i, entries[i]);
-	WritePage(move->index, to, PIPEANN_MAP, (const char *) entries,
-			  PIPEANN_PAYLOAD, true);
-	pfree(entries);
-}
-
-/*
- * Have the extents of each kind become those of another, inside a metapage update,
- * whose record changes all of them. Entries that are not in the metapage are written to
- * a new map, each page with its record, that counts once the metapage names it; the
- * former one becomes free, as it may be being read.
- */
-void
-PipeannExtentsMove(Relation index, PipeannMeta *meta, const PipeannKind *to)
-{
-	Move		move = {.index = index,.meta = meta,.to = to};
-
-	while ((uint64) move.nmap * ENTRIES_PER_MAP_EXTENT + PIPEANN_MAP_INLINE <
-		   meta->extents)
+	for (uint32 i = map->count[PIPEANN_MAP]; n > 0; i--)
 	{
-		PipeannExtentAdd(index, meta, PIPEANN_MAP);
-		move.map_extents[move.nmap++] = meta->extents - 1;
+		uint32		extent = i > 0 ? map->extents[PIPEANN_MAP][i - 1] : 0;
+		bool		in_use = false;
+
+		if (i == 0)
+			MapError(index, meta->extents);
+		for (uint32 j = 0; j < used; j++)
+			in_use |= meta->map_extents[j] == extent;
+		if (!in_use)
+			spare[--n] = extent;
 	}
-	CountMoved(&move);
-	for (uint32 i = 0; i < Min(meta->extents, PIPEANN_MAP_INLINE); i++)
-		meta->map[i] = MovedEntry(&move, i, meta->map[i]);
-	for (uint32 i = PIPEANN_MAP_INLINE; i < meta->extents; i += PIPEANN_MAP_PER_PAGE)
-		MoveMapPage(&move, i);
-	memcpy(meta->kind_extents, move.count, sizeof(move.count));
-	for (uint32 i = 0; i < move.nmap; i++)
-		meta->map_extents[i] = move.map_extents[i];
 }
 
 /*
- * Have a new packing use extents of former ones, inside a metapage update, if no scan
- * can be in them any more and the map is too large for PipeannExtentAdd() to do so.
+ * Give PipeannExtentsMove() room for another map. It is of kind MAP before anything is
+ * written there, and stays it: if that fails the next one uses it, and so it does with
+ * the former map, when no scan can be reading that.
+ */
+static void
+ReserveMap(Relation index)
+{
+	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+	uint32		unusable;
+
+	PipeannMetaBegin(index, &update);
+	meta = update.meta;
+	unusable = meta->reusable == meta->packings ? 0 :
+		meta->kind_extents[PIPEANN_MAP] - PipeannMapExtents(meta);
+	while (meta->kind_extents[PIPEANN_MAP] < unusable + 2 * PipeannMapExtents(meta))
+		PipeannExtentAdd(index, meta, PIPEANN_MAP);
+	PipeannMetaEnd(&update);
+}
+
+/*
+ * Have the extents of each kind become those of another, once PipeannExtentsMoved() has
+ * put what this writes to *meta into the metapage. Until then no extent is added. Entries
+ * that are not in the metapage are written to another map, as the present one may be being
+ * read.
  */
 void
-PipeannExtentsReuse(Relation index, PipeannMeta *meta)
+PipeannExtentsMove(Relation index, const PipeannKind *to, PipeannMeta *meta)
 {
-	PipeannKind to[PIPEANN_NUM_KINDS];
+	uint32	   *entries;
+	uint32		spare[PIPEANN_MAP_EXTENTS];
+	uint32		count[PIPEANN_NUM_KINDS] = {0};
+	PipeannExtentMap map;
 
+	ReserveMap(index);
+	PipeannMetaRead(index, meta);
+	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
+	entries = PipeannArray(uint32, meta->extents + PIPEANN_MAP_PER_PAGE);
+	memset(entries, 0, mul_size(meta->extents + PIPEANN_MAP_PER_PAGE, sizeof(uint32)));
+	/* what moves comes behind what stays, and keeps its order */
+	for (int moves = 0; moves < 2; moves++)
+		for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+			for (uint32 i = 0; (to[kind] != (PipeannKind) kind) == moves &&
+				 i < map.count[kind]; i++)
+				entries[map.extents[kind][i]] =
+					PIPEANN_EXTENT_ENTRY(to[kind], count[to[kind]]++);
+	FindSpare(index, meta, &map, spare);
+	memcpy(meta->kind_extents, count, sizeof(count));
+	memcpy(meta->map_extents, spare, PipeannMapExtents(meta) * sizeof(uint32));
+	memcpy(meta->map, entries, Min(meta->extents, PIPEANN_MAP_INLINE) * sizeof(uint32));
+	for (uint32 i = PIPEANN_MAP_INLINE; i < meta->extents; i += PIPEANN_MAP_PER_PAGE)
+	{
+		uint32		position;
+
+		WritePage(index, MapEntryBlock(meta, i, &position), PIPEANN_MAP,
+				  (const char *) (entries + i), PIPEANN_PAYLOAD, true);
+		PIPEANN_PAUSE("map-page-written");
+	}
+	pfree(entries);
+	PipeannExtentMapFree(&map);
+}
+
+/* See PipeannExtentsMove(); inside a metapage update. */
+void
+PipeannExtentsMoved(PipeannMeta *meta, const PipeannMeta *moved)
+{
+	Assert(meta->extents == moved->extents);
+	memcpy(meta->kind_extents, moved->kind_extents, sizeof(meta->kind_extents));
+	memcpy(meta->map_extents, moved->map_extents, sizeof(meta->map_extents));
+	memcpy(meta->map, moved->map, sizeof(meta->map));
+}
+
+/*
+ * Whether a new packing is to use all extents of former ones, inside a metapage update:
+ * if no scan can be in them any more, and the map is too large for PipeannExtentAdd() to
+ * give them out.
+ */
+bool
+PipeannExtentsReuse(PipeannMeta *meta)
+{
 	NoteReusable(meta);
-	if (meta->extents <= PIPEANN_MAP_INLINE ||
-		meta->kind_extents[PIPEANN_FREE] == 0 ||
-		meta->reusable != meta->packings)
-		return;
-	PipeannKinds(to);
-	to[PIPEANN_FREE] = PIPEANN_NEXT_GRAPH;
-	PipeannExtentsMove(index, meta, to);
+	return meta->extents > PIPEANN_MAP_INLINE &&
+		meta->kind_extents[PIPEANN_FREE] > 0 && meta->reusable == meta->packings;
 }

@@ -14,6 +14,16 @@ PipeannExtentsInUse(const PipeannMeta *meta)
 	return meta->extents - meta->kind_extents[PIPEANN_FREE];
 }
 
+/* Extents that the map is in, but for the entries in the metapage. */
+static inline uint32
+PipeannMapExtents(const PipeannMeta *meta)
+{
+	uint32		per_extent = PIPEANN_EXTENT_USABLE * PIPEANN_MAP_PER_PAGE;
+
+	return meta->extents <= PIPEANN_MAP_INLINE ? 0 :
+		(meta->extents - PIPEANN_MAP_INLINE - 1) / per_extent + 1;
+}
+
 /* Graph pages of an extent. */
 static inline uint32
 PipeannGraphPagesPerExtent(const PipeannLayout *l)
@@ -97,8 +107,8 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 }
 
 /*
- * Heavyweight page lock for giving out an extent of graph pages to inserts,
- * from the emptying of the extent until the metapage gives it a kind.
+ * Heavyweight page lock for giving out an extent of a former packing: to inserts, from
+ * its emptying until the metapage gives it a kind, or to a new packing.
  */
 #define PIPEANN_EXTENT_LOCK 3
 
@@ -121,9 +131,10 @@ extern uint32 PipeannCountGraphPages(Relation index,
 									 uint32 graph_pages);
 extern void PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							 PipeannKind kind);
-extern void PipeannExtentsMove(Relation index, PipeannMeta *meta,
-							   const PipeannKind *to);
-extern void PipeannExtentsReuse(Relation index, PipeannMeta *meta);
+extern void PipeannExtentsMove(Relation index, const PipeannKind *to,
+							   PipeannMeta *meta);
+extern void PipeannExtentsMoved(PipeannMeta *meta, const PipeannMeta *moved);
+extern bool PipeannExtentsReuse(PipeannMeta *meta);
 extern void PipeannExtentEmptyNext(Relation index);
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
 extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);

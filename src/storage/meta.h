@@ -5,12 +5,18 @@
 #ifndef PIPEANN_META_H
 #define PIPEANN_META_H
 
+#include "base/pause.h"
 #include "pq/strays.h"
 #include "storage/page.h"
 #include "access/generic_xlog.h"
 
 /* Fields of an entry of the extent map. */
-#define PIPEANN_MAP_INLINE 1400
+#define PIPEANN_MAP_ROOM 1400	/* in the metapage; tests use less of it */
+#ifdef PIPEANN_PAUSE_POINTS
+#define PIPEANN_MAP_INLINE ((uint32) pipeann_map_inline)
+#else
+#define PIPEANN_MAP_INLINE PIPEANN_MAP_ROOM
+#endif
 #define PIPEANN_MAP_EXTENTS 144
 #define PIPEANN_MAP_PER_PAGE (PIPEANN_PAYLOAD / sizeof(uint32))
 #define PIPEANN_EXTENT_ENTRY(kind, ordinal) \
@@ -118,7 +124,7 @@ typedef struct PipeannMeta
 	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
-	uint32		map[PIPEANN_MAP_INLINE];
+	uint32		map[PIPEANN_MAP_ROOM];
 	PipeannDegree degree;		/* how m was chosen */
 	uint32		packings;		/* how often the graph was packed anew */
 	uint32		reusable;		/* extents of packings before this one may be

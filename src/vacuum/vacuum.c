@@ -922,6 +922,7 @@ Vacuum(PipeannVacuum *v)
 	SizeSets(v, 0);
 
 	RemoveRows(v);
+	PIPEANN_PAUSE("vacuum-rows-removed");
 	CleanChains(v);
 	if (HasWork(v, entry_dead))
 	{

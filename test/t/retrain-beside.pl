@@ -14,6 +14,7 @@ random_seed();
 
 my $library = $ENV{PIPEANN_PAUSE_LIBRARY};
 my $KEY = 7011;
+my $ONLY = $ENV{PIPEANN_PAUSE_ONLY} // q();	# a pattern of parts
 my $VECTOR = 'ARRAY(SELECT hashint8((%s) * 8 + j) & 1023 FROM generate_series(1::int8, 8) j)::vector';
 my $WITH = 'm = 4, ef_construction = 20, pq_bytes = 8';
 my $node = make_node('beside', preload => 0, init => { allows_streaming => 1 },
@@ -77,7 +78,7 @@ sub both
 # it has not. Then it goes on, or is cancelled, or the server dies.
 sub step
 {
-	my ($points, $end) = @_;
+	my ($points, $end, $turns) = @_;
 	my $control = session($node);
 	my $worker = session($node, timeout => 300);
 	my $backend = $worker->backend;
@@ -107,10 +108,10 @@ sub step
 				. "; INSERT INTO steps VALUES ($id + 16, '[" . join(',', map { 5000 + $id % 977 + $_ } 1 .. 8) . "]')");
 			eval { wait_until('the others', sub { $other->ready(0) }, 1) };
 		}
-		last if $end ne 'goes on' && $turn >= 3;
+		last if $end ne 'goes on' && $turn >= ($turns // 3);
 		$control->rows("SELECT pg_advisory_unlock($KEY); SELECT pg_advisory_lock($KEY)");
 	}
-	ok($at >= 2, "$points, $end: reached $at times");
+	ok($at >= ($turns // 2), "$points, $end: reached $at times");
 	if ($end eq 'crash')
 	{
 		crash($node, 0);
@@ -133,11 +134,221 @@ sub step
 	return;
 }
 
+# One session packs a table by a statement and has stopped at a point.
+sub packing
+{
+	my ($statement, $points, $first) = @_;
+	my $control = session($node);
+	my $packer = session($node, timeout => 100);
+	my $backend = $packer->backend;
+	my $waits = sub { $packer->ready(0) || $control->row("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $KEY AND NOT granted AND pid = $backend") };
+
+	$control->rows("SELECT pg_advisory_lock($KEY)");
+	$packer->rows("SET pipeann.pause_at = '$points'");
+	$packer->send($statement);
+	ok(eval { wait_until($points, $waits, 60) } && !$packer->ready(0), "$points: reached");
+	return ($control, $packer);
+}
+
+# It goes on, and ends.
+sub ends
+{
+	my ($control, $packer, $what) = @_;
+	my $start = Time::HiRes::time();
+
+	$control->rows("SELECT pg_advisory_unlock($KEY)");
+	is(eval { $packer->receive->{error} } // $@, '', "$what: the packing ends");
+	$_->close for $control, $packer;
+	return Time::HiRes::time() - $start;
+}
+
+# An insert empties an extent of a former packing when another packing wants extents.
+sub extent
+{
+	my $large = sub { sprintf 'SELECT i, ARRAY(SELECT hashint8(i * 784 + j) & 255 FROM generate_series(1::int8, 784) j)::vector FROM generate_series(%d::int8, %d) i', @_ };
+	my $inserter = session($node, timeout => 300);
+	my $session = session($node);
+
+	$session->rows('CREATE TABLE large (id int, v vector(784), title text); ALTER TABLE large ALTER title SET STORAGE EXTERNAL;'
+		. "CREATE INDEX large_v ON large USING pipeann (v vector_l2_ops) INCLUDE (title) WITH ($WITH)");
+	$session->rows('INSERT INTO large ' . $large->(1, 1200));
+	$session->rows('VACUUM large');
+	$session->rows('INSERT INTO large ' . $large->(1201, 4095));
+	my ($control, $packer) = packing('INSERT INTO large ' . $large->(4096, 4096), 'repack-packed');
+	$inserter->rows("SET pipeann.pause_at = 'extent-emptied:40'");
+	$inserter->send("INSERT INTO large SELECT 10000 + i, v, (SELECT string_agg(md5((i * k)::text), '') FROM generate_series(1, 200) k) FROM large, generate_series(1, 300) i WHERE id = 1");
+	ok(eval { wait_until('an extent', sub { $inserter->ready(0) || $control->row(q{SELECT count(*) FROM pg_locks WHERE locktype = 'page' AND page = 3 AND granted}) }, 60) }
+		&& !$inserter->ready(0), 'an extent is being emptied');
+	ends($control, $packer, 'an extent is emptied');
+	is($inserter->receive->{error}, undef, 'an extent is emptied: the insert ends');
+	is($session->row("SELECT pipeann_check('large_v', true)"), 4096, 'an extent is emptied: nothing is lost');
+	is($session->row("$Pipeann::BY_INDEX; SELECT count(*) FROM (SELECT v <-> (SELECT v FROM large WHERE id = 1) AS d FROM large ORDER BY v <-> (SELECT v FROM large WHERE id = 1) LIMIT 1000) s WHERE d = 0"),
+		301, 'an extent is emptied: all rows of a vector');
+	$session->rows('DROP TABLE large');
+	$_->close for $inserter, $session;
+	return;
+}
+
+# A row comes to an overflow slot that is no longer the first of its chain.
+sub chain
+{
+	my $slow = session($node, timeout => 300);
+	my $other = session($node);
+	my $insert = sub { sprintf 'INSERT INTO chained SELECT %s, %s, %s FROM generate_series(1, %d) i', $_[0], sprintf($VECTOR, 7), $_[1], $_[2] };
+
+	$other->rows('DROP TABLE IF EXISTS chained; CREATE TABLE chained (id int, v vector(8), title text, kind int); INSERT INTO chained '
+		. "SELECT i, v, repeat('x', 40), i % 23 FROM (" . rows_of(1, 3999) . ') s(i, v);'
+		. "CREATE INDEX chained_v ON chained USING pipeann (v vector_l2_ops, kind) INCLUDE (title) WITH ($WITH)");
+	$other->rows($insert->('5000 + i', "repeat('x', 40), 1", 40));
+	my ($control, $packer) = packing('INSERT INTO chained SELECT i, v, NULL, 1 FROM (' . rows_of(4001, 4200) . ') s(i, v)', 'repack-pages-written');
+	# it knows the first slot, and is slow
+	$slow->rows("SET pipeann.pause_at = 'chain-first-read:3000'");
+	$slow->send($insert->(6000, 'NULL, 2', 1));
+	Time::HiRes::sleep(0.5);
+	# others come before that
+	$other->rows($insert->('7000 + i', "repeat('x', 40), 1", 20));
+	ends($control, $packer, 'a chain');
+	is($slow->receive->{error}, undef, 'a chain: the slow insert ends');
+	is($other->row("SELECT pipeann_check('chained_v', true)"), 4199, 'a chain: nothing is lost');
+	is($other->row(sprintf "$Pipeann::BY_INDEX; SELECT count(*) FROM (SELECT id FROM chained WHERE kind = 2 ORDER BY v <-> %s LIMIT 10000) s WHERE id = 6000", sprintf($VECTOR, 7)),
+		1, 'a chain: the row is found by its value');
+	$_->close for $slow, $other;
+	return;
+}
+
+# A row comes to an overflow slot between the reading of a node and that of its page.
+sub value
+{
+	my $other = session($node);
+
+	make_table('valued', 3999);
+	$other->rows('ALTER TABLE valued ADD x int; DROP INDEX valued_v;'
+		. "CREATE INDEX valued_v ON valued USING pipeann (v vector_l2_ops, x) WITH ($WITH)");
+	my ($control, $packer) = packing('INSERT INTO valued ' . rows_of(4001, 4200), 'repack-packed');
+	$other->rows('INSERT INTO valued (id, v, x) SELECT id, v, 5 FROM (' . rows_of(990001, 990001, 7) . ') s(id, v)');
+	ends($control, $packer, 'a value');
+	is($other->row(sprintf "$Pipeann::BY_INDEX; SELECT count(*) FROM (SELECT id FROM valued WHERE x = 5 ORDER BY v <-> %s LIMIT 10) s", sprintf($VECTOR, 9)),
+		1, 'a value: the row is found by it');
+	$_->close for $other;
+	return;
+}
+
+# More slots come than there are bits, among them nodes that others lead to.
+sub beyond
+{
+	my $other = session($node, timeout => 300);
+
+	$other->rows('DROP TABLE IF EXISTS many; CREATE TABLE many (id int, v vector(8), title text); ALTER TABLE many ALTER title SET STORAGE EXTERNAL;'
+		. 'INSERT INTO many SELECT * FROM (' . rows_of(1, 3999) . ") s; CREATE INDEX many_v ON many USING pipeann (v vector_l2_ops) INCLUDE (title) WITH ($WITH)");
+	my ($control, $packer) = packing('INSERT INTO many ' . rows_of(4001, 4200), 'repack-pages-written');
+	$other->rows('INSERT INTO many SELECT 10000 + i, ' . sprintf($VECTOR, 7) . ", (SELECT string_agg(md5((i * k)::text), '') FROM generate_series(1, 200) k) FROM generate_series(1, 1500) i");
+	$other->rows('INSERT INTO many ' . rows_of(20001, 20200));
+	ends($control, $packer, 'slots beyond the bits');
+	is($other->row("SELECT pipeann_check('many_v', true)"), 4399, 'slots beyond the bits: nothing is lost');
+	$other->rows('DROP TABLE many');
+	$other->close;
+	return;
+}
+
+# Many writers, each of which changes more than is brought up to date in a turn.
+sub crowd
+{
+	my @writers = map { session($node, timeout => 300) } 1 .. 4;
+
+	make_table('crowd', 3999);
+	$node->safe_psql('postgres', 'CREATE TABLE ends (longest interval)');
+	my ($control, $packer) = packing('INSERT INTO crowd ' . rows_of(4001, 4200), 'repack-pages-written, repack-bit-taken:2');
+	$writers[$_]->send('DO $$ DECLARE t timestamptz; longest interval = 0; BEGIN FOR i IN 1 .. 100000 LOOP t = clock_timestamp(); INSERT INTO crowd SELECT '
+		. ($_ + 1) * 1000000 . ' + i, ' . sprintf($VECTOR, ($_ + 3) * 1000000 . ' + i')
+		. '; longest = greatest(longest, clock_timestamp() - t); COMMIT; PERFORM pg_sleep(0.02); EXIT WHEN EXISTS (SELECT 1 FROM crowd WHERE id = 4200); END LOOP; INSERT INTO ends SELECT longest; END $$') for 0 .. 3;
+	note sprintf 'many writers: the packing ended after %.1f s', ends($control, $packer, 'many writers');
+	is($_->receive->{error}, undef, 'many writers: no error') for @writers;
+	note 'many writers: the longest insert took ' . $node->safe_psql('postgres', 'SELECT max(longest) FROM ends');
+	$_->close for @writers;
+	both('crowd', [ 1 .. 5, 4200 ], 'many writers');
+	return;
+}
+
+# VACUUM was interrupted, and a node has an empty overflow slot and no row; then it gets one.
+sub emptied
+{
+	my $other = session($node);
+
+	$other->rows('DROP TABLE IF EXISTS emptied; CREATE TABLE emptied (id int, v vector(8)); INSERT INTO emptied ' . rows_of(1, 3999) . '; INSERT INTO emptied '
+		. rows_of(900001, 900100, 7) . "; CREATE INDEX emptied_v ON emptied USING pipeann (v vector_l2_ops) WITH ($WITH); DELETE FROM emptied WHERE id > 900000 OR id = 7");
+	my ($control, $vacuum) = packing('VACUUM (INDEX_CLEANUP ON) emptied', 'vacuum-rows-removed');
+	$control->rows('SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE \'VACUUM%\'');
+	like($vacuum->receive->{error}, qr/canceling/, 'VACUUM is interrupted');
+	$_->close for $control, $vacuum;
+	($control, my $packer) = packing('INSERT INTO emptied ' . rows_of(4001, 4200), 'repack-pages-written');
+	$other->rows('INSERT INTO emptied ' . rows_of(910000, 910000, 7));
+	ends($control, $packer, 'a node without rows');
+	is($other->row("SELECT pipeann_check('emptied_v', true)"), 4199, 'a node without rows: nothing is lost');
+	$other->close;
+	return;
+}
+
+# Bytes hold all vectors, and half precision rounds one that comes meanwhile to bytes.
+sub rounded
+{
+	my $other = session($node);
+	my $whole = sub { sprintf 'SELECT i, ARRAY(SELECT (hashint8(i * 64 + j) & 255) - 128 FROM generate_series(1::int8, 64) j)::vector FROM generate_series(%d::int8, %d) i', @_ };
+
+	$other->rows('DROP TABLE IF EXISTS rounded; CREATE TABLE rounded (id int, v vector(64)); INSERT INTO rounded '
+		. 'SELECT -i, ARRAY(SELECT (hashint8(i * 64 + j) & 255) / 256.1 - 0.5 FROM generate_series(1::int8, 64) j)::vector FROM generate_series(1, 1000) i; INSERT INTO rounded ' . $whole->(1, 3000) . "; CREATE INDEX rounded_v ON rounded USING pipeann (v vector_l2_ops) WITH ($WITH)");
+	is(info($other, 'rounded_v', 'storage'), 'float2', 'vectors are rounded');
+	$other->rows('DELETE FROM rounded WHERE id < 0');
+	$other->rows('VACUUM (INDEX_CLEANUP ON) rounded');
+	$other->rows('INSERT INTO rounded ' . $whole->(3001, 4095));
+	my ($control, $packer) = packing('INSERT INTO rounded ' . $whole->(4096, 4100), 'repack-pages-written');
+	my $vector = sub { return "array_fill($_[0]::real, ARRAY[64])::vector" };
+	$other->rows('INSERT INTO rounded SELECT -100, ' . $vector->(100.01));
+	ends($control, $packer, 'a rounded vector');
+	is($other->row(sprintf "SELECT v <-> %1\$s > 0 FROM rounded ORDER BY v <-> %1\$s LIMIT 1", $vector->(100)), 't', 'a rounded vector is not taken as exact');
+	is($other->ask("SELECT pipeann_check('rounded_v', true)")->{error}, undef, 'a rounded vector: the index is whole');
+	$other->close;
+	return;
+}
+
+sub map_inline
+{
+	my ($entries) = @_;
+
+	$node->wait_for_catchup($replica);
+	for ($node, $replica)
+	{
+		$_->append_conf('postgresql.conf', "pipeann.map_inline = $entries");
+		$_->restart;
+	}
+	return;
+}
+
+# Entries of the extent map that are not in the metapage.
+sub map_pages
+{
+	my $tables = $node->safe_psql('postgres', q{SELECT string_agg(relname, ', ') FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace});
+
+	$node->safe_psql('postgres', "DROP TABLE $tables") if $tables;
+	map_inline(2);
+	step('repack-packed, repack-bit-taken', 'goes on');
+	step('repack-pages-written', 'is cancelled', 1);
+	step('map-page-written', 'crash', 1);
+	$node->safe_psql('postgres', 'INSERT INTO steps ' . rows_of(210001, 218200));
+	both('steps', [ 1 .. 5, 7, 218200 ], 'a map of several pages, and one packing more');
+	$node->safe_psql('postgres', 'DROP TABLE steps');
+	map_inline(1400);
+	return;
+}
+
 SKIP: {
 	skip 'no library with pause points (PIPEANN_PAUSE_LIBRARY)', 1 unless $library;
-	step("$_, repack-bit-taken", 'goes on') for 'repack-packed', 'repack-pages-written', 'repack-caught-up';
-	step('repack-pages-written, repack-bit-taken', 'is cancelled');
-	step('repack-caught-up, repack-bit-taken', 'crash');
+	my %parts = (extent => \&extent, chain => \&chain, value => \&value, beyond => \&beyond, crowd => \&crowd, emptied => \&emptied,
+		rounded => \&rounded, map => \&map_pages, steps => sub {
+			step("$_, repack-bit-taken", 'goes on') for 'repack-packed', 'repack-pages-written', 'repack-caught-up';
+			step('repack-pages-written, repack-bit-taken', 'is cancelled');
+			step('repack-caught-up, repack-bit-taken', 'crash') });
+
+	$parts{$_}->() for grep { /$ONLY/ } sort keys %parts;
 }
 
 # Several clients all the time, from the first packing to the last that inserts make
