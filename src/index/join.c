@@ -27,8 +27,6 @@ AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
 	PipeannPageUpdate update;
 
 	PipeannSlotBegin(view, first, &update);
-	/* the node's code has to cover the row */
-	PipeannNoteChange(view->changes, id);
 	*number = update.slot->number;
 	if (!PipeannSlotIsTidsOf(update.slot, id) ||
 		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
@@ -95,6 +93,7 @@ PipeannJoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 		uint32		number = 0;
 
 		CHECK_FOR_INTERRUPTS();
+		/* notes a change of the node, wherever the row comes to stand */
 		PipeannSlotBegin(view, id, &update);
 		if (!MayJoin(view, update.slot))
 		{
