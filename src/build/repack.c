@@ -367,8 +367,7 @@ JoinRows(Repacking *s, uint32 id, const List *rows)
 	ListCell   *cell;
 
 	foreach(cell, rows)
-		if (!PipeannJoinNode(&s->next, id, lfirst(cell)))
-			PipeannCorrupted(s->view->index, "has rows of a node without rows, %u", id);
+		(void) PipeannJoinNode(&s->next, id, lfirst(cell));
 }
 
 /* Fill an empty slot; returns the rows that do not fit it. */
