@@ -4,9 +4,9 @@
  *
  * Built with PAUSE_POINTS=1, a backend that comes to a point named in
  * pipeann.pause_at waits while another session holds the advisory lock
- * PIPEANN_PAUSE_KEY, or, if the name is followed by a colon and a number, for so many ms. In a server with injection points each point is an
- * injection point. Otherwise nothing is compiled in. A backend must hold no
- * buffer lock at a point.
+ * PIPEANN_PAUSE_KEY, or, if the name is followed by a colon and a number, for so
+ * many ms. In a server with injection points each point is an injection point.
+ * Otherwise nothing is compiled in. A backend must hold no buffer lock at a point.
  */
 #ifndef PIPEANN_PAUSE_H
 #define PIPEANN_PAUSE_H

@@ -93,7 +93,7 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes)
 	if (nodes < LEAST_NODES || !IsUnderPostmaster ||
 		!IsOpenToOthers(heap, index))
 	{
-		PipeannRetrain(index, false);
+		PipeannRetrain(index, PIPEANN_BY_INSERT);
 		return;
 	}
 	/* somebody is at it */
@@ -101,7 +101,7 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes)
 		return;
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 	if (!Launch(index))
-		PipeannRetrain(index, false);
+		PipeannRetrain(index, PIPEANN_BY_INSERT);
 }
 
 /* ---------- the worker ---------- */
@@ -120,7 +120,7 @@ RetrainAsOwner(Relation heap, Relation index)
 #if PG_VERSION_NUM >= 170000
 	RestrictSearchPath();
 #endif
-	PipeannRetrain(index, false);
+	PipeannRetrain(index, PIPEANN_BY_WORKER);
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, context);
 }

@@ -30,7 +30,14 @@ extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
 /* retrain.c */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
-extern void PipeannRetrain(Relation index, bool vacuum);
+typedef enum PipeannRetrainer
+{
+	PIPEANN_BY_INSERT,
+	PIPEANN_BY_WORKER,
+	PIPEANN_BY_VACUUM
+} PipeannRetrainer;
+
+extern void PipeannRetrain(Relation index, PipeannRetrainer by);
 
 /* background.c */
 extern void PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes);

@@ -765,11 +765,35 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 
 /* ---------- the metapage ---------- */
 
-static void
-Reserve(Relation index, PipeannMeta *meta, PipeannKind kind, uint64 pages)
+/* The kinds whose pages a generation has, and extents that each is to have for so many ids. */
+typedef struct Extents
 {
-	while ((uint64) meta->kind_extents[kind] * PIPEANN_EXTENT_USABLE < pages)
-		PipeannExtentAdd(index, meta, kind);
+	PipeannKind kind;
+	uint64		count;
+} Extents;
+
+#define CODING_KINDS 3
+
+static void
+CodingExtents(const PipeannCoding *k, const PipeannMeta *meta, uint32 ids,
+			  Extents *extents)
+{
+	const PipeannLayout *l = &k->layout;
+	uint32		entries = PipeannEntryCount(ids) + 1;	/* the root */
+
+	extents[0] = (Extents) {
+		PIPEANN_CODEBOOK,
+		PipeannCodebookFirst(l, k->generation) + PipeannCodebookPages(l)
+	};
+	extents[1] = (Extents) {
+		PIPEANN_ENTRY,
+		(uint64) NextEntryFirst(meta, entries) + EntryPages(entries)
+	};
+	extents[2] = (Extents) {
+		PipeannCodesKind(k->generation), PipeannCodePages(l, ids)
+	};
+	for (int i = 0; i < CODING_KINDS; i++)
+		extents[i].count = PipeannExtentsOf(extents[i].count, PIPEANN_EXTENT_USABLE);
 }
 
 /*
@@ -779,16 +803,23 @@ Reserve(Relation index, PipeannMeta *meta, PipeannKind kind, uint64 pages)
 void
 PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta, uint32 ids)
 {
-	const PipeannLayout *l = &k->layout;
-	uint32		entries = PipeannEntryCount(ids) + 1;	/* the root */
+	Extents		extents[CODING_KINDS];
 
-	Reserve(k->index, meta, PIPEANN_CODEBOOK,
-			PipeannCodebookFirst(l, k->generation) + PipeannCodebookPages(l));
-	Reserve(k->index, meta, PIPEANN_ENTRY,
-			(uint64) NextEntryFirst(meta, entries) +
-			EntryPages(entries));
-	Reserve(k->index, meta, PipeannCodesKind(k->generation),
-			PipeannCodePages(l, ids));
+	CodingExtents(k, meta, ids, extents);
+	for (int i = 0; i < CODING_KINDS; i++)
+		while (meta->kind_extents[extents[i].kind] < extents[i].count)
+			PipeannExtentAdd(k->index, meta, extents[i].kind);
+}
+
+/* The same by updates of its own, beside inserts; meta is a copy. */
+void
+PipeannCodingReserveSoon(const PipeannCoding *k, const PipeannMeta *meta, uint32 ids)
+{
+	Extents		extents[CODING_KINDS];
+
+	CodingExtents(k, meta, ids, extents);
+	for (int i = 0; i < CODING_KINDS; i++)
+		PipeannExtentsReserve(k->index, extents[i].kind, extents[i].count);
 }
 
 /* Name the generation in the metapage, with all that belongs to it. */

@@ -85,6 +85,8 @@ extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 								 const PipeannNodes *nodes);
+extern void PipeannCodingReserveSoon(const PipeannCoding *k, const PipeannMeta *meta,
+									 uint32 ids);
 extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,

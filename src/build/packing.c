@@ -188,18 +188,15 @@ ExtPages(const PipeannLayout *l, const PipeannNodes *nodes)
 	return (slots + l->slots_per_page - 1) / l->slots_per_page;
 }
 
-/* Give a kind the extents for so many graph pages, inside a metapage update. */
-void
-PipeannReserveGraphPages(Relation index, PipeannMeta *meta, PipeannKind kind,
-						 const PipeannLayout *l, uint64 pages)
+/* The extents that so many graph pages take; an error if they have more ids than there are. */
+uint64
+PipeannGraphExtents(const PipeannLayout *l, uint64 pages)
 {
 	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many rows for a pipeann index")));
-	while ((uint64) meta->kind_extents[kind] * PipeannGraphPagesPerExtent(l) <
-		   pages)
-		PipeannExtentAdd(index, meta, kind);
+	return PipeannExtentsOf(pages, PipeannGraphPagesPerExtent(l));
 }
 
 /* Write the payloads of a graph page; WAL-logged if wal is set. */
@@ -491,7 +488,8 @@ PipeannReserveNodes(Relation index, PipeannMeta *meta,
 	const PipeannLayout *l = &meta->layout;
 	uint64		pages = NodePages(l, nodes) + ExtPages(l, nodes);
 
-	PipeannReserveGraphPages(index, meta, PIPEANN_GRAPH, l, pages);
+	while (meta->kind_extents[PIPEANN_GRAPH] < PipeannGraphExtents(l, pages))
+		PipeannExtentAdd(index, meta, PIPEANN_GRAPH);
 	meta->graph_pages = (uint32) pages;
 }
 

@@ -39,9 +39,11 @@
 
 /*
  * Inserts are kept out for so many ms at a time, once so few nodes are left to do; twice
- * as long where inserts between change more than a quarter less than is done in that time.
+ * as long where inserts between change more than a quarter less than is done in that time,
+ * up to a limit, within which what some thousand clients change is brought up to date.
  */
 #define KEEP_OUT_MS 25
+#define MOST_KEEP_OUT_MS 12800
 #define FEW_CHANGES 2048
 
 typedef struct Repacking
@@ -61,6 +63,7 @@ typedef struct Repacking
 	uint32		room_pages;
 	uint16	   *rows;			/* [changes->ids] of that slot, taken */
 	bool		reuse;			/* the extents of former packings */
+	uint32		map_unusable;	/* see PipeannExtentsMoveSoon() */
 	bool		dead;			/* there are nodes without rows */
 	bool		unfit;			/* the new storage cannot hold a vector */
 	MemoryContext work;			/* for a page or a node */
@@ -102,13 +105,16 @@ IsWanted(const PipeannMeta *meta)
 		 PipeannIsScattered(meta));
 }
 
+/* Whether maintenance_work_mem holds the nodes; *rows_fit if it does their rows. */
 static bool
-FitsMemory(const PipeannIndexView *view)
+FitsMemory(const PipeannIndexView *view, bool *rows_fit)
 {
+	Size		most = (Size) maintenance_work_mem * 1024;
 	Size		rows;
+	Size		all = PipeannLoadGraphMemory(view, &rows);
 
-	return PipeannLoadGraphMemory(view, &rows) <=
-		(Size) maintenance_work_mem * 1024;
+	*rows_fit = rows <= most;
+	return all <= most;
 }
 
 /*
@@ -118,23 +124,13 @@ FitsMemory(const PipeannIndexView *view)
 static bool
 HasRoom(const PipeannIndexView *view)
 {
-	Size		rows;
+	bool		rows_fit;
 
-	if (FitsMemory(view))
-		return true;
-	(void) PipeannLoadGraphMemory(view, &rows);
-	return maintenance_work_mem >= LEAST_FOR_FILES &&
-		rows <= (Size) maintenance_work_mem * 1024;
+	return FitsMemory(view, &rows_fit) ||
+		(maintenance_work_mem >= LEAST_FOR_FILES && rows_fit);
 }
 
 /* ---------- a node in the new packing ---------- */
-
-/* Have a node looked at again. */
-static void
-LookAgain(Repacking *s, uint32 old)
-{
-	PipeannNoteChange(s->changes, old);
-}
 
 /* Copy a slot of the present packing; false if there is no such slot, or none in use. */
 static bool
@@ -172,8 +168,8 @@ NewId(Repacking *s, uint32 old, uint32 neighbor)
 	slot = PipeannSlotAlloc(&s->view->meta.layout);
 	if (CopyOld(s, neighbor, slot) && PipeannSlotIsNode(slot))
 	{
-		LookAgain(s, neighbor);
-		LookAgain(s, old);
+		PipeannNoteChange(s->changes, neighbor);
+		PipeannNoteChange(s->changes, old);
 	}
 	pfree(slot);
 	return PIPEANN_INVALID_ID;
@@ -530,7 +526,7 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 			continue;
 		id = nodes->id_of_node[node];
 		if (s->old_id[id] != PIPEANN_INVALID_ID)
-			LookAgain(s, old);
+			PipeannNoteChange(s->changes, old);
 		else
 		{
 			s->old_id[id] = old;
@@ -539,9 +535,9 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 		}
 	}
 	foreach(cell, g->others)
-		LookAgain(s, lfirst_oid(cell));
+		PipeannNoteChange(s->changes, lfirst_oid(cell));
 	/* it may be without rows */
-	LookAgain(s, s->view->meta.root);
+	PipeannNoteChange(s->changes, s->view->meta.root);
 }
 
 /* Give the nodes ids in packed order. */
@@ -573,17 +569,17 @@ ReserveExtents(Repacking *s, uint32 ids)
 	uint64		pages = (uint64) s->node_pages + s->node_pages / SPARE_PAGES + 1;
 	PipeannMetaUpdate update;
 
-	LockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannMetaBegin(index, &update);
 	s->reuse = PipeannExtentsReuse(update.meta);
 	if (s->reuse)
 		pages -= Min(pages, (uint64) update.meta->kind_extents[PIPEANN_FREE] *
 					 PipeannGraphPagesPerExtent(l));
-	if (s->coded)
-		PipeannCodingReserve(&s->coding, update.meta, ids);
-	PipeannReserveGraphPages(index, update.meta, PIPEANN_NEXT_GRAPH, l, pages);
 	PipeannMetaEnd(&update);
-	UnlockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
+	PipeannRefreshView(s->view);
+	if (s->coded)
+		PipeannCodingReserveSoon(&s->coding, &s->view->meta, ids);
+	PipeannExtentsReserve(index, PIPEANN_NEXT_GRAPH,
+						  PipeannGraphExtents(l, pages));
 	PipeannRefreshView(s->view);
 }
 
@@ -624,9 +620,10 @@ Prepare(Repacking *s)
 {
 	PipeannParallel all;
 	PipeannLoadedGraph g;
+	bool		rows_fit;
 	bool		done;
 
-	PipeannParallelAlone(&all, !FitsMemory(s->view));
+	PipeannParallelAlone(&all, !FitsMemory(s->view, &rows_fit));
 	done = PrepareAs(&all.team, s, &g);
 	PipeannParallelEnd(&all);
 	MemoryContextDelete(g.context);
@@ -692,7 +689,7 @@ WritePages(Repacking *s)
 	s->work = AllocSetContextCreate(CurrentMemoryContext, "pipeann packing",
 									ALLOCSET_DEFAULT_SIZES);
 	payloads = palloc((Size) s->coding.layout.node_pages * PIPEANN_PAYLOAD);
-	for (uint32 page = 0; page < s->node_pages; page++)
+	for (uint32 page = 0; page < s->node_pages && !HasFailed(s); page++)
 	{
 		MemoryContext former = MemoryContextSwitchTo(s->work);
 
@@ -905,12 +902,13 @@ MoveExtents(const Repacking *s, PipeannMeta *moved)
 {
 	PipeannKind to[PIPEANN_NUM_KINDS];
 
-	PipeannKinds(to);
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		to[kind] = (PipeannKind) kind;
 	if (s->reuse)
 		to[PIPEANN_FREE] = PIPEANN_GRAPH;
 	to[PIPEANN_GRAPH] = PIPEANN_FREE;
 	to[PIPEANN_NEXT_GRAPH] = PIPEANN_GRAPH;
-	PipeannExtentsMove(s->view->index, to, moved);
+	PipeannExtentsMove(s->view->index, to, s->map_unusable, moved);
 }
 
 /* False if the root has no place, which does not happen. */
@@ -966,6 +964,7 @@ Finish(Repacking *s)
 
 	PipeannRefreshView(s->view);
 	PipeannFreeReserve(index, s->view->meta.extents);
+	s->map_unusable = PipeannExtentsMoveSoon(index);
 	for (int turn = 1;; turn++)
 	{
 		bool		cancellable = PipeannKeepInsertsOut(index);
@@ -981,12 +980,13 @@ Finish(Repacking *s)
 		while (got > 0 && all);
 		if (all)
 			done = Publish(s);
-		left = PipeannChangesLeft(s->changes);
+		/* to count takes as long as the index is large */
+		left = all ? 0 : PipeannChangesLeft(s->changes);
 		PipeannLetInsertsIn(index, cancellable);
 		if (all || HasFailed(s))
 			return done;
 		if (turn > 1 && left + n / 4 > before)
-			ms *= 2;
+			ms = Min(2 * ms, MOST_KEEP_OUT_MS);
 		before = left;
 		(void) CatchUp(s, After(KEEP_OUT_MS / turn), &all);
 	}
@@ -1014,7 +1014,7 @@ PackAnew(Repacking *s)
 	{
 		WritePages(s);
 		CatchUpBeside(s);
-		done = Finish(s);
+		done = !HasFailed(s) && Finish(s);
 	}
 	PipeannParallelEnd(&s->own);
 	return done;

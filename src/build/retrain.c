@@ -21,6 +21,12 @@
 /* VACUUM retrains an index that has so many times the nodes. */
 #define VACUUM_GROWTH 2
 
+/*
+ * An insert packs no more nodes than this anew: with more it makes codes only, and the next
+ * worker or VACUUM packs.
+ */
+#define MOST_PACKED_BY_INSERT 524288
+
 /* VACUUM finds how much codes err by so many samples. */
 #define DRIFT_SAMPLES 1000
 
@@ -190,7 +196,7 @@ SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 		r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
 	{
 		PipeannSlotCodingVector(&r->view, id, slot,
-					 r->samples + (Size) r->nsamples * l->dim);
+								r->samples + (Size) r->nsamples * l->dim);
 		if (l->attr_bytes > 0)
 			r->rows[r->nsamples] = CopyFirstRow(l, slot);
 		r->nsamples++;
@@ -327,7 +333,7 @@ HasDrifted(Retraining *r)
 
 			if (PipeannSlotIsLive(slot))
 				PipeannSlotCodingVector(view, page * l->slots_per_page + j, slot,
-							 r->samples + (Size) n++ * l->dim);
+										r->samples + (Size) n++ * l->dim);
 		}
 	}
 	error = PipeannCodingError(&view->codes.pq, r->samples, n);
@@ -367,6 +373,7 @@ Announce(Retraining *r)
 	PipeannMetaAlone alone;
 	PipeannMeta *meta;
 
+	PipeannCodingReserveSoon(&r->coding, &view->meta, PipeannViewIds(view));
 	meta = PipeannCodingAttempt(view->index, &alone);
 	ReserveCodes(r, meta);
 	PipeannMetaEndAlone(view->index, &alone);
@@ -463,12 +470,14 @@ MakeCodes(Retraining *r)
  * VACUUM left of one.
  */
 static void
-Retrain(Retraining *r, bool vacuum)
+Retrain(Retraining *r, PipeannRetrainer by)
 {
 	const PipeannMeta *meta = &r->view.meta;
+	bool		vacuum = by == PIPEANN_BY_VACUUM;
 	bool		outgrown = vacuum ? IsWantedByVacuum(r) : PipeannIsOutgrown(meta);
 
 	if ((outgrown || (vacuum && PipeannIsScattered(meta))) &&
+		(by != PIPEANN_BY_INSERT || meta->nodes <= MOST_PACKED_BY_INSERT) &&
 		PipeannRepack(&r->view))
 		return;
 	if (outgrown)
@@ -482,7 +491,7 @@ Retrain(Retraining *r, bool vacuum)
  * beside later ones.
  */
 void
-PipeannRetrain(Relation index, bool vacuum)
+PipeannRetrain(Relation index, PipeannRetrainer by)
 {
 	MemoryContext context;
 	MemoryContext old;
@@ -495,7 +504,7 @@ PipeannRetrain(Relation index, bool vacuum)
 	old = MemoryContextSwitchTo(context);
 	memset(&r, 0, sizeof(r));
 	PipeannOpenView(&r.view, index);
-	Retrain(&r, vacuum);
+	Retrain(&r, by);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);

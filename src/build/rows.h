@@ -82,9 +82,7 @@ extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
 							 uint32 ids);
 extern void PipeannAssignIds(const PipeannLayout *l, int fill,
 							 PipeannNodes *nodes, const uint32 *order);
-extern void PipeannReserveGraphPages(Relation index, PipeannMeta *meta,
-									 PipeannKind kind, const PipeannLayout *l,
-									 uint64 pages);
+extern uint64 PipeannGraphExtents(const PipeannLayout *l, uint64 pages);
 extern void PipeannWriteGraphPage(Relation index, const PipeannLayout *l,
 								  const PipeannExtentMap *map, uint32 number,
 								  const char *payloads, bool wal);

@@ -131,7 +131,10 @@ PipeannFollowChanges(PipeannIndexView *view)
 	if (segment == NULL)
 	{
 		ForgetFormer(view->index);
-		/* there is none if who packed has ended */
+		/*
+		 * There is none if who packed has ended. An error for another reason is the
+		 * insert's: who packs would not hear of its changes.
+		 */
 		segment = handle == DSM_HANDLE_INVALID ? NULL : dsm_attach(handle);
 		if (segment == NULL)
 			return;

@@ -13,6 +13,12 @@
 
 #define ENTRIES_PER_MAP_EXTENT (PIPEANN_EXTENT_USABLE * PIPEANN_MAP_PER_PAGE)
 
+/* The file grows by so many blocks at a time; who else wants a block may come between. */
+#define BLOCKS_AT_A_TIME 16
+
+/* Extents that are added by one update of the metapage, where many are. */
+#define EXTENTS_AT_A_TIME 64
+
 /* Block and position of a map entry that is not in the metapage. */
 static BlockNumber
 MapEntryBlock(const PipeannMeta *meta, uint32 entry, uint32 *position)
@@ -290,7 +296,7 @@ MayReuse(Relation index, PipeannMeta *meta, PipeannKind kind)
  * Give an extent to a kind, inside a metapage update. It is a new one or, for
  * graph pages, one of a former packing that no scan can be in any more. For
  * these the caller holds PIPEANN_EXTENT_LOCK. The file grows when the
- * pages are first asked for. Errors if the map is full (32 TB).
+ * pages are first asked for (but see PipeannExtentsReserve()). Errors if the map is full (32 TB).
  */
 void
 PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
@@ -310,28 +316,64 @@ PipeannExtentAdd(Relation index, PipeannMeta *meta, PipeannKind kind)
 	AddEntry(index, meta, kind);
 }
 
+/* Extend the file with empty pages to so many blocks, if it has fewer. */
+static void
+ExtendFile(Relation index, BlockNumber blocks)
+{
+	while (RelationGetNumberOfBlocks(index) < blocks)
+	{
+		LockRelationForExtension(index, ExclusiveLock);
+		for (int i = 0; i < BLOCKS_AT_A_TIME &&
+			 RelationGetNumberOfBlocks(index) < blocks; i++)
+			ReleaseBuffer(ReadBuffer(index, P_NEW));
+		UnlockRelationForExtension(index, ExclusiveLock);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /*
- * Make sure that a block exists (extend the file with empty pages), and return
- * it locked exclusively. The page may be new or initialised.
+ * Make sure that a block exists, and return it locked exclusively. The page may be new
+ * or initialised.
  */
 Buffer
 PipeannGetBlock(Relation index, BlockNumber blkno)
 {
 	Buffer		buffer;
 
-	if (blkno >= RelationGetNumberOfBlocks(index))
-	{
-		LockRelationForExtension(index, ExclusiveLock);
-		while (RelationGetNumberOfBlocks(index) <= blkno)
-		{
-			ReleaseBuffer(ReadBuffer(index, P_NEW));
-			CHECK_FOR_INTERRUPTS();
-		}
-		UnlockRelationForExtension(index, ExclusiveLock);
-	}
+	ExtendFile(index, blkno + 1);
 	buffer = ReadBuffer(index, blkno);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	return buffer;
+}
+
+/*
+ * Have a kind get as many extents as it is to have, by updates of its own, for who wants
+ * many beside inserts. The blocks are in the file before the extents are named: an insert
+ * that gets the next extent would have to write all of them first.
+ */
+void
+PipeannExtentsReserve(Relation index, PipeannKind kind, uint64 count)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+	PipeannMetaUpdate update;
+
+	for (PipeannMetaRead(index, meta); meta->kind_extents[kind] < count;
+		 PipeannMetaRead(index, meta))
+	{
+		uint32		n = Min(count - meta->kind_extents[kind], EXTENTS_AT_A_TIME);
+		uint32		reused = kind == PIPEANN_NEXT_GRAPH && HasReusable(meta) ?
+			Min(n, meta->kind_extents[PIPEANN_FREE]) : 0;
+
+		ExtendFile(index, (meta->extents + n - reused) * PIPEANN_EXTENT_BLOCKS);
+		PIPEANN_PAUSE("file-extended");
+		LockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
+		PipeannMetaBegin(index, &update);
+		for (uint32 i = 0; i < n && update.meta->kind_extents[kind] < count; i++)
+			PipeannExtentAdd(index, update.meta, kind);
+		PipeannMetaEnd(&update);
+		UnlockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
+	}
+	pfree(meta);
 }
 
 /*
@@ -504,24 +546,40 @@ FindSpare(Relation index, const PipeannMeta *meta, const PipeannExtentMap *map,
 }
 
 /*
- * Give PipeannExtentsMove() room for another map. It is of kind MAP before anything is
- * written there, and stays it: if that fails the next one uses it, and so it does with
- * the former map, when no scan can be reading that.
+ * Give PipeannExtentsMove() room for another map, behind so many extents of its kind that
+ * a former one may be in, or was written to in vain.
  */
 static void
-ReserveMap(Relation index)
+ReserveMap(Relation index, uint32 unusable)
 {
-	PipeannMetaUpdate update;
-	PipeannMeta *meta;
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+
+	/* its entries may need one more */
+	for (PipeannMetaRead(index, meta);
+		 meta->kind_extents[PIPEANN_MAP] < unusable + 2 * PipeannMapExtents(meta);
+		 PipeannMetaRead(index, meta))
+		PipeannExtentsReserve(index, PIPEANN_MAP, unusable + 2 * PipeannMapExtents(meta));
+	pfree(meta);
+}
+
+/*
+ * Make room for what PipeannExtentsMove() writes, before inserts are kept out. It is of kind
+ * MAP before anything is written there, and stays it: if that fails the next one uses it, and
+ * so it does with the former map, when no scan can be reading that. Returns the number of
+ * extents that are not for this, to be handed to PipeannExtentsMove().
+ */
+uint32
+PipeannExtentsMoveSoon(Relation index)
+{
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 	uint32		unusable;
 
-	PipeannMetaBegin(index, &update);
-	meta = update.meta;
+	PipeannMetaRead(index, meta);
 	unusable = meta->reusable == meta->packings ? 0 :
 		meta->kind_extents[PIPEANN_MAP] - PipeannMapExtents(meta);
-	while (meta->kind_extents[PIPEANN_MAP] < unusable + 2 * PipeannMapExtents(meta))
-		PipeannExtentAdd(index, meta, PIPEANN_MAP);
-	PipeannMetaEnd(&update);
+	pfree(meta);
+	ReserveMap(index, unusable);
+	return unusable;
 }
 
 /*
@@ -531,14 +589,15 @@ ReserveMap(Relation index)
  * read.
  */
 void
-PipeannExtentsMove(Relation index, const PipeannKind *to, PipeannMeta *meta)
+PipeannExtentsMove(Relation index, const PipeannKind *to, uint32 unusable,
+				   PipeannMeta *meta)
 {
 	uint32	   *entries;
 	uint32		spare[PIPEANN_MAP_EXTENTS];
 	uint32		count[PIPEANN_NUM_KINDS] = {0};
 	PipeannExtentMap map;
 
-	ReserveMap(index);
+	ReserveMap(index, unusable);
 	PipeannMetaRead(index, meta);
 	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
 	entries = PipeannArray(uint32, meta->extents + PIPEANN_MAP_PER_PAGE);
@@ -570,7 +629,10 @@ PipeannExtentsMove(Relation index, const PipeannKind *to, PipeannMeta *meta)
 void
 PipeannExtentsMoved(PipeannMeta *meta, const PipeannMeta *moved)
 {
-	Assert(meta->extents == moved->extents);
+	if (meta->extents != moved->extents)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("an extent was added while others were moved")));
 	memcpy(meta->kind_extents, moved->kind_extents, sizeof(meta->kind_extents));
 	memcpy(meta->map_extents, moved->map_extents, sizeof(meta->map_extents));
 	memcpy(meta->map, moved->map, sizeof(meta->map));

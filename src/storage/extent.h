@@ -112,14 +112,6 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
  */
 #define PIPEANN_EXTENT_LOCK 3
 
-/* Each kind stays what it is, for PipeannExtentsMove(). */
-static inline void
-PipeannKinds(PipeannKind *to)
-{
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		to[kind] = (PipeannKind) kind;
-}
-
 /* extent.c */
 extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 								 MemoryContext context,
@@ -131,7 +123,11 @@ extern uint32 PipeannCountGraphPages(Relation index,
 									 uint32 graph_pages);
 extern void PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							 PipeannKind kind);
+extern void PipeannExtentsReserve(Relation index, PipeannKind kind,
+								  uint64 count);
+extern uint32 PipeannExtentsMoveSoon(Relation index);
 extern void PipeannExtentsMove(Relation index, const PipeannKind *to,
+							   uint32 unusable,
 							   PipeannMeta *meta);
 extern void PipeannExtentsMoved(PipeannMeta *meta, const PipeannMeta *moved);
 extern bool PipeannExtentsReuse(PipeannMeta *meta);

@@ -1010,7 +1010,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 
 	if (info->analyze_only)
 		return stats;
-	PipeannRetrain(info->index, true);
+	PipeannRetrain(info->index, PIPEANN_BY_VACUUM);
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));

@@ -147,7 +147,7 @@ sub packing
 	$packer->rows("SET pipeann.pause_at = '$points'");
 	$packer->send($statement);
 	ok(eval { wait_until($points, $waits, 60) } && !$packer->ready(0), "$points: reached");
-	return ($control, $packer);
+	return ($control, $packer, $backend);
 }
 
 sub is_whole
@@ -156,6 +156,17 @@ sub is_whole
 	my $answer = $session->ask("SELECT pipeann_check('${table}_v', true)");
 
 	is($answer->{error} // $answer->{rows}[0], $nodes, $what);
+	return;
+}
+
+# It goes on to the next point.
+sub goes_on_to
+{
+	my ($control, $packer, $backend, $point) = @_;
+	my $waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $KEY AND NOT granted AND pid = $backend";
+
+	$control->rows("SELECT pg_advisory_unlock($KEY); SELECT pg_advisory_lock($KEY)");
+	ok(eval { wait_until($point, sub { $packer->ready(0) || $control->row($waits) }, 60) } && !$packer->ready(0), "$point: reached");
 	return;
 }
 
@@ -336,6 +347,42 @@ sub map_inline
 	return;
 }
 
+# Nodes take many blocks: no insert extends the file by those of the next packing, nor does the
+# packing while inserts are kept out.
+sub blocks
+{
+	my $other = session($node, timeout => 300);
+	my $size = sub { $other->row("SELECT pg_relation_size('wide_v') / current_setting('block_size')::int8") };
+	my $wide = sub { sprintf 'SELECT i, ARRAY(SELECT hashint8(i * 900 + j) & 1023 FROM generate_series(1::int8, 900) j)::vector FROM generate_series(%d::int8, %d) i', @_ };
+	my $extent = 1024 * 1024 / $other->row('SHOW block_size');
+	my $most = 0;
+
+	map_inline(2);
+	$other = session($node, timeout => 300);
+	$other->rows('DROP TABLE IF EXISTS wide; CREATE TABLE wide (id int, v vector(900)); INSERT INTO wide ' . $wide->(1, 2200)
+		. "; CREATE INDEX wide_v ON wide USING pipeann (v vector_l2_ops) WITH (m = 4, ef_construction = 20, storage = 'float4')");
+	$other->rows('INSERT INTO wide ' . $wide->(2201, 4500));
+	my ($control, $packer, $backend) = packing('VACUUM wide', 'repack-prepared, repack-written, map-page-written');
+	for my $i (1 .. 40)
+	{
+		my $before = $size->();
+		$other->rows('INSERT INTO wide ' . $wide->(10000 + $i, 10000 + $i));
+		my $added = $size->() - $before;
+		$most = $added if $added > $most;
+	}
+	cmp_ok($most, '<=', $extent + 16, 'no insert extends the file by much more than an extent');
+	goes_on_to($control, $packer, $backend, 'repack-written');
+	my $kept_out = $size->();
+	goes_on_to($control, $packer, $backend, 'map-page-written');
+	cmp_ok($size->() - $kept_out, '<=', $extent, 'nor does the packing with inserts kept out');
+	ends($control, $packer, 'many blocks');
+	is_whole($other, 'wide', 4540, 'many blocks: nothing is lost');
+	$other->rows('DROP TABLE wide');
+	$other->close;
+	map_inline(1400);
+	return;
+}
+
 # Entries of the extent map that are not in the metapage.
 sub map_pages
 {
@@ -355,7 +402,7 @@ sub map_pages
 
 SKIP: {
 	skip 'no library with pause points (PIPEANN_PAUSE_LIBRARY)', 1 unless $library;
-	my %parts = (extent => \&extent, chain => \&chain, value => \&value, beyond => \&beyond, crowd => \&crowd, emptied => \&emptied,
+	my %parts = (extent => \&extent, blocks => \&blocks, chain => \&chain, value => \&value, beyond => \&beyond, crowd => \&crowd, emptied => \&emptied,
 		rounded => \&rounded, map => \&map_pages, steps => sub {
 			step("$_, repack-bit-taken", 'goes on') for 'repack-packed', 'repack-pages-written', 'repack-caught-up';
 			step('repack-pages-written, repack-bit-taken', 'is cancelled');
