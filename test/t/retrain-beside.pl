@@ -359,24 +359,23 @@ sub blocks
 
 	map_inline(2);
 	$other = session($node, timeout => 300);
-	$other->rows('DROP TABLE IF EXISTS wide; CREATE TABLE wide (id int, v vector(900)); INSERT INTO wide ' . $wide->(1, 2200)
+	$other->rows('SET max_parallel_maintenance_workers = 0; DROP TABLE IF EXISTS wide; CREATE TABLE wide (id int, v vector(900)); INSERT INTO wide ' . $wide->(1, 4000)
 		. "; CREATE INDEX wide_v ON wide USING pipeann (v vector_l2_ops) WITH (m = 4, ef_construction = 20, storage = 'float4')");
-	$other->rows('INSERT INTO wide ' . $wide->(2201, 4500));
-	my ($control, $packer, $backend) = packing('VACUUM wide', 'repack-prepared, repack-written, map-page-written');
-	for my $i (1 .. 40)
+	my ($control, $packer, $backend) = packing('INSERT INTO wide ' . $wide->(4001, 4100), 'repack-prepared, repack-written, map-page-written');
+	for my $i (1 .. 15)
 	{
 		my $before = $size->();
-		$other->rows('INSERT INTO wide ' . $wide->(10000 + $i, 10000 + $i));
+		$other->rows('INSERT INTO wide ' . $wide->(10000 + 20 * $i, 10019 + 20 * $i));
 		my $added = $size->() - $before;
 		$most = $added if $added > $most;
 	}
-	cmp_ok($most, '<=', $extent + 16, 'no insert extends the file by much more than an extent');
+	cmp_ok($most, '<=', $extent + 16, 'inserts extend the file by not much more than an extent');
 	goes_on_to($control, $packer, $backend, 'repack-written');
 	my $kept_out = $size->();
 	goes_on_to($control, $packer, $backend, 'map-page-written');
 	cmp_ok($size->() - $kept_out, '<=', $extent, 'nor does the packing with inserts kept out');
 	ends($control, $packer, 'many blocks');
-	is_whole($other, 'wide', 4540, 'many blocks: nothing is lost');
+	is_whole($other, 'wide', 4400, 'many blocks: nothing is lost');
 	$other->rows('DROP TABLE wide');
 	$other->close;
 	map_inline(1400);
