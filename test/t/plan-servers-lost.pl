@@ -64,6 +64,10 @@ for my $how ('pg_cancel_backend', 'statement_timeout')
 	$session->rows('SET statement_timeout = 0');
 	wait_until('the server has given up, too', sub { return sleepers() == 0; });
 }
+my $prepared = session($front, settings => "$settings; SET plan_cache_mode = force_generic_plan; SET statement_timeout = 1000");
+$prepared->rows("PREPARE nearest(vector) AS SELECT id, v <-> \$1 AS d FROM items ORDER BY d LIMIT 10");
+is($prepared->ask("EXECUTE nearest('$vectors->[77]')")->{state}, '57014', 'and one that the server has just prepared');
+wait_until('the server has given up, too', sub { return sleepers() == 0; });
 $far[1]->safe_psql('postgres', 'DROP VIEW items_1; ALTER TABLE items_1_rows RENAME TO items_1');
 right('and the next one is right');
 
