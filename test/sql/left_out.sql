@@ -82,6 +82,7 @@ EXPLAIN (COSTS OFF) SELECT f.id FROM far_off f JOIN generate_series(0, 9) g ON g
 SELECT count(*) FROM (SELECT f.id FROM far_off f JOIN generate_series(0, 9) g ON g = f.id % 10 ORDER BY f.v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
 RESET enable_nestloop;
 -- and where they are the inner side of an outer join
+DROP INDEX far_off_v;
 INSERT INTO far_off SELECT i, (SELECT array_agg(hashint8(i * 64 + j) % 1000 / 1000.0)::vector FROM generate_series(1, 8) j) FROM generate_series(10001, 16700) i;
 CREATE INDEX far_off_l2 ON far_off USING pipeann (v vector_l2_ops);
 ANALYZE far_off;
