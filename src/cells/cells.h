@@ -107,8 +107,4 @@ extern PipeannCellsUse PipeannCellsUsed(const char *cells, uint32 **of_cell);
 extern char *PipeannCellsTrain(PipeannCells *cells, const float *samples,
 							   uint32 n, uint64 seed);
 
-/* place.c */
-extern int *PipeannCellsPlace(const PipeannCells *cells, int nservers,
-							  uint64 seed);
-
 #endif							/* PIPEANN_CELLS_H */

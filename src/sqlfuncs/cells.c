@@ -13,6 +13,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "graph/graph.h"
 #include "index/index.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -232,6 +233,20 @@ pipeann_make_cells(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* The server of each cell, from 0 on. */
+static int *
+Place(const PipeannCells *cells, int nservers)
+{
+	int			elements = PipeannCellElements(cells);
+	float	   *x = PipeannArray(float, mul_size(cells->n, elements));
+	int		   *server = PipeannArray(int, cells->n);
+	PipeannPlaced placed = {cells->n, elements, x, cells->rows};
+
+	PipeannCellsCopy(cells, x, false);
+	PipeannPlace(&placed, nservers, SEED, server);
+	return server;
+}
+
 Datum
 pipeann_place_cells(PG_FUNCTION_ARGS)
 {
@@ -247,7 +262,7 @@ pipeann_place_cells(PG_FUNCTION_ARGS)
 				 errmsg("number of servers must be from 1 to %d, the number of cells",
 						cells->n)));
 	InitMaterializedSRF(fcinfo, 0);
-	server = PipeannCellsPlace(cells, nservers, SEED);
+	server = Place(cells, nservers);
 	for (int s = 0; s < nservers; s++)
 	{
 		Datum		values[2] = {Int32GetDatum(s + 1)};

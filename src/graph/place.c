@@ -1,6 +1,6 @@
 /*
  * place.c
- *		Which server gets which cells.
+ *		Which server gets which cells: of a table's, or of an index's nodes.
  *
  * Near cells belong together, so that a query asks few servers, and servers shall have
  * about as many rows. So it is k-means of the centroids, in which a server has a price
@@ -8,15 +8,14 @@
  * falls while it has too few. Cells are large, so prices alone do not even out all; the
  * cells that lose least by it are then given to other servers, or exchanged.
  */
-#include "postgres.h"
+#include "base/base.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "base/random.h"
-#include "cells/cells.h"
 #include "distance/distance.h"
-#include "miscadmin.h"
+#include "graph/graph.h"
 
 /* Rounds of k-means, and of prices in each. */
 #define ROUNDS 20
@@ -30,10 +29,10 @@
 
 typedef struct Placing
 {
-	const PipeannCells *cells;
+	const PipeannPlaced *cells;
 	int			nservers;
 	int			elements;
-	float	   *x;				/* [cells][elements] centroids */
+	const float *x;				/* [cells][elements] centroids */
 	float	   *center;			/* [servers][elements] */
 	float	   *distance;		/* [cells][servers] */
 	double	   *price;			/* [servers] */
@@ -67,7 +66,7 @@ static void
 Seed(Placing *p, uint64 seed)
 {
 	int			n = p->cells->n;
-	float	   *nearest = palloc(n * sizeof(float));
+	float	   *nearest = PipeannArray(float, n);
 	int			pick = PipeannRandomBelow(&seed, n);
 
 	for (int i = 0; i < n; i++)
@@ -130,7 +129,7 @@ Bargain(Placing *p)
 static void
 MoveCenters(Placing *p)
 {
-	double	   *sum = palloc0(mul_size(mul_size(p->nservers, p->elements), sizeof(double)));
+	double	   *sum = PipeannAllocZero(mul_size(mul_size(p->nservers, p->elements), sizeof(double)));
 
 	for (int i = 0; i < p->cells->n; i++)
 		for (int d = 0; d < p->elements; d++)
@@ -247,22 +246,20 @@ ExchangeTwo(Placing *p)
 	return one >= 0;
 }
 
-/* The server of each cell, from 0 on. */
-int *
-PipeannCellsPlace(const PipeannCells *cells, int nservers, uint64 seed)
+/* Sets server[] of each cell, from 0 on. */
+void
+PipeannPlace(const PipeannPlaced *cells, int nservers, uint64 seed, int *server)
 {
-	Placing		p = {cells, nservers, PipeannCellElements(cells)};
+	Placing		p = {cells, nservers, cells->elements, cells->x,.server = server};
 
-	p.x = palloc_extended(mul_size(mul_size(cells->n, p.elements), sizeof(float)),
-						  MCXT_ALLOC_HUGE);
-	p.center = palloc(mul_size(mul_size(nservers, p.elements), sizeof(float)));
-	p.distance = palloc_extended(mul_size(mul_size(cells->n, nservers), sizeof(float)),
-								 MCXT_ALLOC_HUGE);
-	p.price = palloc0(mul_size(nservers, sizeof(double)));
-	p.load = palloc(mul_size(nservers, sizeof(double)));
-	p.server = palloc0(mul_size(cells->n, sizeof(int)));
-	p.mean = cells->all_rows / nservers;
-	PipeannCellsCopy(cells, p.x, false);
+	p.center = PipeannArray(float, mul_size(nservers, p.elements));
+	p.distance = PipeannArray(float, mul_size(cells->n, nservers));
+	p.price = PipeannAllocZero(mul_size(nservers, sizeof(double)));
+	p.load = PipeannArray(double, nservers);
+	for (int i = 0; i < cells->n; i++)
+		p.mean += cells->rows[i];
+	p.mean /= nservers;
+	memset(server, 0, mul_size(cells->n, sizeof(int)));
 	Seed(&p, seed);
 	for (int round = 0; round < ROUNDS; round++)
 	{
@@ -274,5 +271,8 @@ PipeannCellsPlace(const PipeannCells *cells, int nservers, uint64 seed)
 	MeasureDistances(&p);
 	while (GiveOne(&p) || ExchangeTwo(&p))
 		CHECK_FOR_INTERRUPTS();
-	return p.server;
+	pfree(p.center);
+	pfree(p.distance);
+	pfree(p.price);
+	pfree(p.load);
 }
