@@ -302,6 +302,15 @@ CREATE FUNCTION @extschema@.pipeann_prewarm(
 COMMENT ON FUNCTION @extschema@.pipeann_prewarm(pg_catalog.regclass, pg_catalog.int8) IS
 	'load a pipeann index''s codes into memory and its graph into shared_buffers, at most max_pages pages or three quarters of shared_buffers: where not all fit, those that searches wanted most, or else those that most edges lead to; returns blocks read';
 
+CREATE FUNCTION @extschema@.pipeann_index_part(
+	index pg_catalog.regclass,
+	query pg_catalog.anyelement)
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_index_part(pg_catalog.regclass, pg_catalog.anyelement) IS
+	'the part of an index that is likely to have the nearest row to a vector: the server that keeps this part in memory is the one to ask; NULL where an index has no parts';
+
 CREATE FUNCTION @extschema@.pipeann_recall(
 	index pg_catalog.regclass,
 	k pg_catalog.int4 DEFAULT 10,

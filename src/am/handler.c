@@ -89,6 +89,10 @@ OptionsInit(void)
 					   "Valid values are \"auto\", \"float4\", \"float2\", \"sq12\", \"sq13\", \"sq14\", \"int8\" and \"uint8\".",
 					   AccessExclusiveLock);
 
+	add_int_reloption(pipeann_relopt_kind, "parts",
+					  "Parts of the graph, for servers that keep one each in memory, 0 for none",
+					  0, 0, PIPEANN_MOST_PARTS, AccessExclusiveLock);
+
 	/*
 	 * PostgreSQL looks up the lock that ALTER TABLE or ALTER INDEX takes by
 	 * the option's name, whatever the relation is, and takes the strongest.
@@ -110,6 +114,7 @@ pipeannoptions(Datum reloptions, bool validate)
 		{"pq_bytes", RELOPT_TYPE_INT, offsetof(PipeannOptions, pq_bytes)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(PipeannOptions, storage)},
 		{"fillfactor", RELOPT_TYPE_INT, offsetof(PipeannOptions, fillfactor)},
+		{"parts", RELOPT_TYPE_INT, offsetof(PipeannOptions, parts)},
 	};
 
 	PipeannOptions *options = (PipeannOptions *)
@@ -259,6 +264,11 @@ InitComparisonSettings(void)
 							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
 							 search_mode_values, PGC_USERSET, HIDDEN,
 							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.part",
+							"The part of indexes with parts that this server keeps in memory.",
+							"Searches bring no other pages into shared_buffers, nor does pipeann_prewarm. Zero: none.",
+							&pipeann_part, 0, 0, PIPEANN_MOST_PARTS,
+							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.pipeline_width",
 							"Most page reads of a search in flight at once.",
 							"0 is each mode's own: up to 32 for pipe, 8 for best_first and stale, 5 and bursts of a quarter of ef_search for look_ahead.",

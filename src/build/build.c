@@ -573,7 +573,7 @@ MakeNodes(BuildState *state)
 	SpoolFree(team, &state->spool);
 	PipeannRowsReduce(team, &rows);
 	clusters = PipeannClustersNew(team, &rows.near, rows.again, BUILD_SEED,
-								  rows.number);
+								  PipeannGetOptions(state->index)->parts, rows.number);
 	PipeannRowsToNodes(team, &rows, &state->nodes);
 	PipeannRowsFree(team, &rows);
 	return clusters;
@@ -752,8 +752,8 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 	{
 		StartPhase(state, PHASE_PACK, n, 1);
 		if (graph != NULL)
-			PipeannGraphPack(graph, &nodes->near,
-							 state->meta.layout.fill, order, state->team);
+			state->meta.parts = PipeannPackNodes(state->team, state->index, graph, nodes,
+												 state->meta.layout.fill, true, order);
 		PipeannReserveNodes(state->index, &state->meta, nodes);
 	}
 	ShareMeta(state);

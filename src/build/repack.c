@@ -59,6 +59,7 @@ typedef struct Repacking
 	uint32	   *new_id;			/* [changes->ids] by old id, or INVALID_ID */
 	uint32	   *old_id;			/* [node_pages][slots per page], until they are written */
 	uint32		node_pages;		/* new pages that nodes are packed on */
+	PipeannParts parts;			/* of the new packing */
 	uint8	   *room;			/* [room_pages] free slots of new pages */
 	uint32		room_pages;
 	uint16	   *rows;			/* [changes->ids] of that slot, taken */
@@ -113,6 +114,9 @@ FitsMemory(const PipeannIndexView *view, bool *rows_fit)
 	Size		rows;
 	Size		all = PipeannLoadGraphMemory(view, &rows);
 
+	if (PipeannGetOptions(view->index)->parts > 1)
+		all = add_size(all, mul_size(view->meta.nodes,
+									 PipeannClusterMemory() + 2 * sizeof(uint32)));
 	*rows_fit = rows <= most;
 	return all <= most;
 }
@@ -550,7 +554,8 @@ Pack(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
 	int			fill = Min(PipeannWantedFill(l), l->fill);
 	uint32	   *order = PipeannTeamArray(team, uint32, n);
 
-	PipeannGraphPack(g->graph, &nodes->near, fill, order, team);
+	s->parts = PipeannPackNodes(team, s->view->index, g->graph, nodes, fill, false,
+								order);
 	s->node_pages = (n + fill - 1) / fill;
 	PipeannNodesInit(team, nodes, s->node_pages * l->slots_per_page);
 	PipeannAssignIds(l, fill, nodes, order);
@@ -934,6 +939,7 @@ Publish(Repacking *s)
 	meta->graph_pages = s->next.meta.graph_pages;
 	meta->root = s->new_id[meta->root];
 	meta->nodes = meta->packed_nodes = s->next.meta.nodes;
+	meta->parts = s->parts;
 	meta->changes_handle = DSM_HANDLE_INVALID;
 	/* VACUUM frees nodes without rows */
 	if (s->dead)

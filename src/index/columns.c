@@ -26,6 +26,7 @@ static const PipeannOptions default_options = {
 	.pq_bytes = 0,
 	.storage = PIPEANN_STORAGE_AUTO,
 	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
+	.parts = 0,
 };
 
 const PipeannOptions *

@@ -97,6 +97,8 @@ typedef struct PipeannSearchUses
 {
 	PipeannPageUses *table;		/* NULL: nothing is counted or noted */
 	bool		counting;		/* needs a table */
+	PipeannParts parts;			/* none: all pages may be wanted */
+	uint32		own_part;		/* those of it may */
 	uint32		count;
 	int			nwanted;
 	uint32		pages[PIPEANN_HOT_PER_SEARCH];

@@ -236,7 +236,8 @@ CountUse(PipeannSearchUses *uses, uint32 page, bool hit)
 		return;
 	count = PipeannPageCountUse(uses->table, page);
 	uses->count++;
-	if (hit || count < FEWEST_USES)
+	if (hit || count < FEWEST_USES ||
+		!PipeannPartHasPage(&uses->parts, uses->own_part, page))
 		return;
 
 	/* pages are sorted by count, largest first */

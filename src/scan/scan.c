@@ -713,6 +713,16 @@ RowsWanted(const PipeannScanContext *heeds)
 		Max((double) limit->count + limit->offset, 1);
 }
 
+/* Which pages are to be counted, and may be brought into shared_buffers. */
+static void
+CountUses(const PipeannIndexView *view, PipeannSearchUses *uses)
+{
+	uses->table = view->cache->hot.table;
+	uses->counting = uses->table != NULL && pipeann_hot_pages > 0;
+	uses->parts = PipeannOwnParts(&view->meta);
+	uses->own_part = (uint32) pipeann_part - 1;
+}
+
 /* Open the index, and begin a search by the scan's keys. */
 static void
 BeginSearch(IndexScanDesc scan, PipeannScan *state)
@@ -735,11 +745,8 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	/* all of it is wanted by each search */
 	state->source->keeps = state->view.cache == NULL &&
 		(uint64) PipeannViewPages(&state->view) * l->node_pages <= PipeannHotLimit();
-	if (state->view.cache != NULL && state->view.cache->hot.table != NULL)
-	{
-		PipeannSourceUses(state->source)->table = state->view.cache->hot.table;
-		PipeannSourceUses(state->source)->counting = pipeann_hot_pages > 0;
-	}
+	if (state->view.cache != NULL)
+		CountUses(&state->view, PipeannSourceUses(state->source));
 	params.max_pages = (uint32)
 		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
 			((double) l->node_pages * BLCKSZ), (double) PG_INT32_MAX);
@@ -834,10 +841,13 @@ LeaveToNext(const PipeannScan *state)
 {
 	Relation	index = state->view.index;
 
-	if (index->rd_amcache == NULL)
-		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
-	*(int *) index->rd_amcache =
-		(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
+	if (state->heeds.step == NULL)
+	{
+		if (index->rd_amcache == NULL)
+			index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
+		*(int *) index->rd_amcache =
+			(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
+	}
 	if (state->view.cache != NULL)
 		PipeannHotBringInWanted(index, &state->view.meta.layout,
 								state->view.map, &state->view.cache->hot,
@@ -922,6 +932,17 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	BeginSearch(scan, state);
 	state->started = true;
 	state->searched = false;
+}
+
+/* Begin a scan's search without running it. */
+void
+PipeannScanStart(IndexScanDesc scan)
+{
+	PipeannScan *state = scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(state->context);
+
+	StartScan(scan, state);
+	MemoryContextSwitchTo(old);
 }
 
 /* Find where the search begins, if others have to do that before it is run. */

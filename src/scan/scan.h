@@ -29,6 +29,7 @@ extern double pipeann_scan_mem_multiplier;
 extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
 extern int	pipeann_prefetch_rows;
+extern int	pipeann_part;		/* that this server keeps in memory, or 0 */
 
 #define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
 
@@ -78,6 +79,12 @@ typedef struct PipeannTidFilter
 	const ItemPointerData *tids;
 } PipeannTidFilter;
 
+/* Of a search that is begun for what it knows then, and not for rows. */
+typedef struct PipeannStep
+{
+	uint32		part;
+} PipeannStep;
+
 /*
  * What nodes of ours above a scan have it heed from when it begins on; each may be
  * NULL, and has to stay as long as the scan.
@@ -90,6 +97,7 @@ typedef struct PipeannScanContext
 	const struct LimitState *limit; /* the nearest one above */
 	const PipeannTidFilter *tid_filter;
 	PipeannFill bounded;		/* what fill is if a largest distance is all */
+	const PipeannStep *step;
 } PipeannScanContext;
 
 /*
@@ -113,6 +121,16 @@ extern const PipeannCounters *PipeannScanCounters(IndexScanDesc scan);
 extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
 											 double rows);
 extern int	PipeannScanList(const PipeannMeta *meta, double rows);
+
+/* step.c */
+extern int	PipeannScanPart(Relation table, Relation index, Datum query);
+
+/* The parts of an index, if this server keeps one of them: part pipeann_part - 1. */
+static inline PipeannParts
+PipeannOwnParts(const PipeannMeta *meta)
+{
+	return pipeann_part > 0 ? meta->parts : (PipeannParts) {0};
+}
 
 /* stream.c */
 extern struct varlena *PipeannScanVector(Oid table, AttrNumber column,

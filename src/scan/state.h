@@ -138,6 +138,9 @@ PipeannMostToLookAt(const PipeannScan *state)
 	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
+/* scan.c */
+extern void PipeannScanStart(IndexScanDesc scan);
+
 /* stream.c */
 extern void PipeannStreamBegin(PipeannScan *state,
 							   PipeannSearchParams *params);

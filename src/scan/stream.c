@@ -44,6 +44,7 @@ double		pipeann_scan_mem_multiplier;
 int			pipeann_search_mode;
 int			pipeann_pipeline_width;
 int			pipeann_prefetch_rows;
+int			pipeann_part;
 uint32		pipeann_disabled;
 
 /*

@@ -501,6 +501,19 @@ AddEntryPoints(PipeannSearch *search)
 		AddStrays(search);
 }
 
+/* The entry nearest to the query, of a search that is not run. */
+uint32
+PipeannSearchNearestEntry(PipeannSearch *search)
+{
+	EntryList	list;
+
+	PipeannMakeTable(search);
+	BeginEntryList(search, &list);
+	SearchEntryGraph(search, &list, list.length);
+	return list.count > 0 ? search->codes->entry_ids[list.items[0].position] :
+		PIPEANN_INVALID_ID;
+}
+
 /* Searches of several indexes for one query, run in rounds (src/README). */
 
 #define BEAM 1

@@ -186,6 +186,7 @@ extern bool PipeannSearchRun(PipeannSearch *search);
 extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
 extern PipeannSearchFacts PipeannSearchTell(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
+extern uint32 PipeannSearchNearestEntry(PipeannSearch *search);
 extern float PipeannSearchTrusted(PipeannSearch *search);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);

@@ -13,6 +13,7 @@
 #include "index/index.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "scan/scan.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(pipeann_prewarm);
@@ -30,6 +31,7 @@ PG_FUNCTION_INFO_V1(pipeann_prewarm);
 typedef struct Ranking
 {
 	const PipeannLayout *layout;
+	PipeannParts parts;			/* of which pages of the own one are read */
 	uint32		npages;
 	uint64	   *ranks;			/* [npages] */
 } Ranking;
@@ -93,19 +95,34 @@ CompareRanks(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static bool
+IsOwn(const Ranking *ranking, uint32 page)
+{
+	return PipeannPartHasPage(&ranking->parts, (uint32) pipeann_part - 1, page);
+}
+
 /*
  * Choose the pages to read, at most room, in the order of the file; how many.
  */
 static uint32
 ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 {
+	uint32		own = 0;
+
 	ranking->ranks = PipeannArray(uint64, ranking->npages);
 	for (uint32 i = 0; i < ranking->npages; i++)
+	{
 		ranking->ranks[i] = NO_WEIGHT * ONE_WEIGHT + i;
-	if (ranking->npages <= room)
-		return ranking->npages;
-	if (!RankByUse(view, ranking, room))
+		own += IsOwn(ranking, i);
+	}
+	if (ranking->npages == own && own <= room)
+		return own;
+	if (own > room && !RankByUse(view, ranking, room))
 		RankByEdges(view, ranking);
+	room = Min(room, own);
+	for (uint32 i = 0; i < ranking->npages; i++)
+		if (!IsOwn(ranking, i))
+			ranking->ranks[i] = PG_UINT64_MAX;
 	qsort(ranking->ranks, ranking->npages, sizeof(uint64), CompareRanks);
 	for (uint32 i = 0; i < room; i++)
 		ranking->ranks[i] %= ONE_WEIGHT;
@@ -150,6 +167,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	PipeannOpenView(&view, index);
 	node_pages = view.meta.layout.node_pages;
 	ranking.layout = &view.meta.layout;
+	ranking.parts = PipeannOwnParts(&view.meta);
 	ranking.npages = PipeannViewPages(&view);
 	pages = ChoosePages(&view, &ranking,
 						(uint32) Min(room / node_pages, PG_UINT32_MAX));

@@ -5,6 +5,7 @@
 #ifndef PIPEANN_META_H
 #define PIPEANN_META_H
 
+#include "base/parts.h"
 #include "base/pause.h"
 #include "pq/strays.h"
 #include "storage/page.h"
@@ -143,6 +144,7 @@ typedef struct PipeannMeta
 								 * change while the index is packed anew; may be
 								 * that of one who has failed */
 	uint64		changes_key;
+	PipeannParts parts;			/* all zeroes if there are none */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

@@ -457,7 +457,7 @@ TestNoRows(void)
 	PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
 
 	CHECK(g->n == 0);
-	PipeannGraphPack(g, &v, 4, NULL, PipeannTeamAlone());
+	PipeannGraphPack(g, &v, 4, NULL, NULL, PipeannTeamAlone());
 	PipeannGraphFree(PipeannTeamAlone(), g);
 }
 
@@ -910,7 +910,7 @@ TestPack(void)
 		PipeannTeamOfOne(&team);
 		team.progress = OnProgress;
 		team.progress_arg = &watch;
-		PipeannGraphPack(g, &v, fills[i], order, &team);
+		PipeannGraphPack(g, &v, fills[i], NULL, order, &team);
 		CHECK(IsPermutation(order, NROWS));
 		CHECK(watch.last == NROWS);
 		if (fills[i] > 1 && fills[i] < 100)
@@ -939,7 +939,7 @@ TestPackFewRows(void)
 		PipeannVectors v = Vectors(PIPEANN_L2, n);
 		PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
 
-		PipeannGraphPack(g, &v, 5, order, PipeannTeamAlone());
+		PipeannGraphPack(g, &v, 5, NULL, order, PipeannTeamAlone());
 		CHECK(IsPermutation(order, n));
 		PipeannGraphFree(PipeannTeamAlone(), g);
 	}
