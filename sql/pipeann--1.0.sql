@@ -311,6 +311,18 @@ CREATE FUNCTION @extschema@.pipeann_index_part(
 COMMENT ON FUNCTION @extschema@.pipeann_index_part(pg_catalog.regclass, pg_catalog.anyelement) IS
 	'the part of an index that is likely to have the nearest row to a vector: the server that keeps this part in memory is the one to ask; NULL where an index has no parts';
 
+CREATE FUNCTION @extschema@.pipeann_search_step(
+	index pg_catalog.regclass,
+	state pg_catalog.bytea)
+	RETURNS pg_catalog.bytea
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_search_step(pg_catalog.regclass, pg_catalog.bytea) IS
+	'go on with the search of another server that has the same index, in the part of it that is asked for; for servers with pipeann.part_servers';
+
+-- It tells how near rows are that nobody sees yet, or any more.
+REVOKE ALL ON FUNCTION @extschema@.pipeann_search_step(pg_catalog.regclass, pg_catalog.bytea) FROM PUBLIC;
+
 CREATE FUNCTION @extschema@.pipeann_recall(
 	index pg_catalog.regclass,
 	k pg_catalog.int4 DEFAULT 10,

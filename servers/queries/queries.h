@@ -17,6 +17,11 @@ extern const PipeannInterface *pipeann_core;
 /* Load it if it is not there. To be done before all else. */
 extern void PipeannFindCore(void);
 
+/* parts.c: have another server take a step of a search (scan/part_servers.h) */
+extern bytea *PipeannAskPart(Relation index, uint32 part, const bytea *message,
+							 TimestampTz until);
+extern void PipeannLeavePart(uint32 part);
+
 /*
  * per_partition.c: where a query, or one inside it, asks for the nearest rows of a
  * table with partitions on other servers, let it ask each partition for as many as

@@ -35,12 +35,27 @@ static HTAB *connections;
 
 /* ---------- waiting for other servers, so that a query can be cancelled ---------- */
 
+/* An end to all waiting, or 0. */
+static TimestampTz no_longer;
+
+void
+PipeannWaitNoLonger(TimestampTz until)
+{
+	no_longer = until;
+}
+
 /* Returns when the link is ready, or may be; `until` is 0 for no end. */
 static void
 WaitForLink(PGconn *link, int events, TimestampTz until)
 {
 	long		most = -1;
 
+	if (no_longer != 0 && GetCurrentTimestamp() >= no_longer)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("timeout expired")));
+	if (no_longer != 0 && (until == 0 || no_longer < until))
+		until = no_longer;
 	if (until != 0)
 	{
 		most = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
@@ -257,6 +272,13 @@ PipeannTakeConnection(const UserMapping *user, bool later, bool *is_new)
 		return NULL;
 	kept->taken = true;
 	return kept;
+}
+
+/* Whether it is in use, so that nobody else can have it. */
+bool
+PipeannIsTaken(const UserMapping *user)
+{
+	return Find(user->umid)->taken;
 }
 
 void

@@ -7,6 +7,7 @@
 
 #include "foreign/foreign.h"
 #include "libpq-fe.h"
+#include "datatype/timestamp.h"
 
 /* A connection that is kept until the session ends. */
 typedef struct KeptConnection
@@ -39,12 +40,16 @@ extern bool PipeannMayUse(const UserMapping *user, bool used_password);
 /* connection.c: NULL as PipeannRemoteBegin(); where it is for later it may be closed */
 extern KeptConnection *PipeannTakeConnection(const UserMapping *user,
 											 bool later, bool *is_new);
+extern bool PipeannIsTaken(const UserMapping *user);
 extern void PipeannLeaveConnection(KeptConnection *kept);
 extern void PipeannCloseConnection(KeptConnection *kept);
 
 /* Instead of one that was closed. */
 extern void PipeannReopenConnection(KeptConnection *kept,
 									const UserMapping *user);
+
+/* From now on waiting errors at this time; 0: it does not. */
+extern void PipeannWaitNoLonger(TimestampTz until);
 
 /* Wait until there is a result that PQgetResult() has; NULL at the end. */
 extern PGresult *PipeannNextResult(PGconn *link);

@@ -9,9 +9,14 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "remote/connection.h"
 #include "remote/remote.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 /* So many statements a connection has prepared. */
 #define MOST_PREPARED	64
@@ -25,6 +30,7 @@ struct PipeannRemoteQuery
 	int			current;		/* row of these */
 	bool		is_new;			/* the connection; a kept one may be lost */
 	bool		running;
+	bool		refused;		/* the other server has reported an error */
 	MemoryContextCallback at_end;
 };
 
@@ -59,13 +65,13 @@ EndWithContext(void *arg)
 	PipeannRemoteEnd(arg);
 }
 
-PipeannRemoteQuery *
-PipeannRemoteBegin(Oid user, Oid server, bool later)
+static PipeannRemoteQuery *
+Begin(const UserMapping *user, bool later)
 {
 	PipeannRemoteQuery *query = palloc0(sizeof(PipeannRemoteQuery));
 
-	query->user = GetUserMapping(user, server);
-	query->kept = PipeannTakeConnection(query->user, later, &query->is_new);
+	query->user = user;
+	query->kept = PipeannTakeConnection(user, later, &query->is_new);
 	if (query->kept == NULL)
 		return NULL;
 	query->at_end.func = EndWithContext;
@@ -74,9 +80,15 @@ PipeannRemoteBegin(Oid user, Oid server, bool later)
 	return query;
 }
 
+PipeannRemoteQuery *
+PipeannRemoteBegin(Oid user, Oid server, bool later)
+{
+	return Begin(GetUserMapping(user, server), later);
+}
+
 /* What the server says, or the library if it says nothing. */
 static void
-Report(const PipeannRemoteQuery *query)
+Report(PipeannRemoteQuery *query)
 {
 	const PGresult *result = query->rows;
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -85,6 +97,7 @@ Report(const PipeannRemoteQuery *query)
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 	const char *context = PQresultErrorField(result, PG_DIAG_CONTEXT);
 
+	query->refused = true;
 	if (message == NULL)
 		message = pchomp(PQerrorMessage(query->kept->link));
 	ereport(ERROR,
@@ -168,9 +181,10 @@ Execute(PipeannRemoteQuery *query)
 	query->running = true;
 	return (number > 0 ?
 			PQsendQueryPrepared(link, name, sent->nvalues, sent->values,
-								sent->lengths, sent->formats, 0) :
+								sent->lengths, sent->formats, sent->binary) :
 			PQsendQueryParams(link, sent->sql, sent->nvalues, NULL,
-							  sent->values, sent->lengths, sent->formats, 0)) &&
+							  sent->values, sent->lengths, sent->formats,
+							  sent->binary)) &&
 		(sent->at_once || PQsetSingleRowMode(link)) && PQflush(link) >= 0;
 }
 
@@ -266,4 +280,105 @@ int
 PipeannRemoteColumns(const PipeannRemoteQuery *query)
 {
 	return PQnfields(query->rows);
+}
+
+typedef struct Asking
+{
+	PipeannRemoteQuery *query;
+	bytea	   *value;
+	PipeannAsked asked;
+} Asking;
+
+static void
+Ask(Asking *asking, Oid user, Oid server, const PipeannMessage *message,
+	MemoryContext context)
+{
+	const UserMapping *mapping = GetUserMapping(user, server);
+	PipeannRemoteQuery *query;
+
+	if (PipeannIsTaken(mapping))
+	{
+		asking->asked = PIPEANN_NOT_ASKED;
+		return;
+	}
+	asking->query = query = Begin(mapping, false);
+	if (query == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+				 errmsg("only postgres_fdw may connect")));
+	PipeannRemoteSend(query, message);
+	while (PipeannRemoteNext(query))
+	{
+		int			length = PQgetlength(query->rows, query->current, 0);
+		char	   *bytes = PipeannRemoteValue(query, 0);
+
+		if (bytes == NULL)
+			continue;
+		asking->value = MemoryContextAlloc(context, VARHDRSZ + length);
+		SET_VARSIZE(asking->value, VARHDRSZ + length);
+		memcpy(VARDATA(asking->value), bytes, length);
+	}
+	PipeannRemoteEnd(query);
+	asking->asked = PIPEANN_ANSWERED;
+}
+
+/*
+ * Whether an error is the other server's, whatever it is, or is what comes of one that is
+ * not there. What arises here, as a cancel, is the statement's.
+ */
+static bool
+IsOfOther(const Asking *asking, int code)
+{
+	return (asking->query != NULL && asking->query->refused) ||
+		ERRCODE_TO_CATEGORY(code) == ERRCODE_CONNECTION_EXCEPTION ||
+		code == ERRCODE_UNDEFINED_OBJECT ||
+		code == ERRCODE_S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED;
+}
+
+/*
+ * No subtransaction is needed: what is no error leaves nothing behind but the
+ * connection, which goes with the context.
+ */
+PipeannAsked
+PipeannRemoteAsk(Oid user, Oid server, const PipeannMessage *message, TimestampTz until,
+				 bytea **value, char **why)
+{
+	MemoryContext outer = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(outer, "pipeann question",
+												  ALLOCSET_SMALL_SIZES);
+	uint32		holdoff = InterruptHoldoffCount;
+	Asking	   *asking = MemoryContextAllocZero(context, sizeof(Asking));
+	PipeannAsked asked;
+
+	asking->asked = PIPEANN_NO_ANSWER;
+	PipeannWaitNoLonger(until);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		Ask(asking, user, server, message, outer);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *data;
+
+		PipeannWaitNoLonger(0);
+		MemoryContextSwitchTo(outer);
+		if (!IsOfOther(asking, geterrcode()))
+		{
+			MemoryContextDelete(context);
+			PG_RE_THROW();
+		}
+		data = CopyErrorData();
+		InterruptHoldoffCount = holdoff;
+		FlushErrorState();
+		*why = pstrdup(data->message);
+		FreeErrorData(data);
+	}
+	PG_END_TRY();
+	PipeannWaitNoLonger(0);
+	MemoryContextSwitchTo(outer);
+	asked = asking->asked;
+	*value = asked == PIPEANN_ANSWERED ? asking->value : NULL;
+	MemoryContextDelete(context);
+	return asked;
 }

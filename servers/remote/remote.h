@@ -22,6 +22,7 @@ typedef struct PipeannMessage
 	int		   *formats;		/* 1 for these, 0 for text */
 	bool		comes_again;	/* prepare it */
 	bool		at_once;		/* few rows come: read them as one */
+	bool		binary;			/* so come values */
 } PipeannMessage;
 
 /*
@@ -42,6 +43,20 @@ extern bool PipeannRemoteNext(PipeannRemoteQuery *query);
 /* A column of this row as text, NULL for null. It lasts until the next row. */
 extern char *PipeannRemoteValue(const PipeannRemoteQuery *query, int column);
 extern int	PipeannRemoteColumns(const PipeannRemoteQuery *query);
+
+typedef enum PipeannAsked
+{
+	PIPEANN_ANSWERED,
+	PIPEANN_NOT_ASKED,			/* something else is being asked */
+	PIPEANN_NO_ANSWER			/* until then, or the server is not there for it */
+} PipeannAsked;
+
+/*
+ * The value that one query gives, bytes in CurrentMemoryContext; NULL if it is null.
+ * Where there is no answer, or an error, *why says why. Errors are those that arise here.
+ */
+extern PipeannAsked PipeannRemoteAsk(Oid user, Oid server, const PipeannMessage *message,
+									 TimestampTz until, bytea **value, char **why);
 
 /* Back to before it was sent. */
 extern void PipeannRemoteReset(PipeannRemoteQuery *query);

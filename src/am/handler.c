@@ -161,6 +161,7 @@ static const struct config_enum_entry search_mode_values[] = {
 	{"pipe", PIPEANN_PIPE, false},
 	{"stale", PIPEANN_STALE, false},
 	{"look_ahead", PIPEANN_LOOK_AHEAD, false},
+	{"baton", PIPEANN_BATON, false},
 	{NULL, 0, false}
 };
 
@@ -221,6 +222,24 @@ IdeaBit(const char *name)
 	return 0;
 }
 
+/* The names of a list. */
+static bool
+TakeNames(const char *value, List **names)
+{
+	if (SplitIdentifierString(pstrdup(value), ',', names))
+		return true;
+	GUC_check_errdetail("List syntax is invalid.");
+	return false;
+}
+
+static bool
+CheckPartServers(char **value, void **extra, GucSource source)
+{
+	List	   *names;
+
+	return TakeNames(*value, &names);
+}
+
 static bool
 CheckDisable(char **value, void **extra, GucSource source)
 {
@@ -228,11 +247,8 @@ CheckDisable(char **value, void **extra, GucSource source)
 	ListCell   *cell;
 	uint32		bits = 0;
 
-	if (!SplitIdentifierString(pstrdup(*value), ',', &names))
-	{
-		GUC_check_errdetail("List syntax is invalid.");
+	if (!TakeNames(*value, &names))
 		return false;
-	}
 	foreach(cell, names)
 	{
 		uint32		bit = IdeaBit(lfirst(cell));
@@ -260,18 +276,28 @@ InitComparisonSettings(void)
 {
 	DefineCustomEnumVariable("pipeann.search_mode",
 							 "How a search decides what to read when.",
-							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
+							 "pipe reads ahead of what is explored (PipeANN); look_ahead explores what is in memory first (LAANN); baton has other servers explore what they have in memory (BatANN); stale overlaps each round with the next (FlashANNS); best_first reads in rounds (DiskANN).",
 							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
 							 search_mode_values, PGC_USERSET, HIDDEN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.part",
 							"The part of indexes with parts that this server keeps in memory.",
-							"Searches bring no other pages into shared_buffers, nor does pipeann_prewarm. Zero: none.",
+							"Searches bring no other pages into shared_buffers, nor does pipeann_prewarm; and in mode baton they have other servers read them. Zero: none.",
 							&pipeann_part, 0, 0, PIPEANN_MOST_PARTS,
 							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("pipeann.part_servers",
+							   "Foreign servers that have the same indexes, each with a part in memory.",
+							   "The first has part 1. In mode baton they go on with searches that want pages of their part.",
+							   &pipeann_part_servers.names, "", PGC_SUSET,
+							   GUC_LIST_INPUT, CheckPartServers, NULL, NULL);
+	DefineCustomIntVariable("pipeann.part_timeout",
+							"How long a search waits for other servers, all their answers together.",
+							"After that it goes on alone.",
+							&pipeann_part_servers.timeout, 1000, 1, 60000,
+							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.pipeline_width",
 							"Most page reads of a search in flight at once.",
-							"0 is each mode's own: up to 32 for pipe, 8 for best_first and stale, 5 and bursts of a quarter of ef_search for look_ahead.",
+							"0 is each mode's own: up to 32 for pipe, 8 for best_first, stale and baton, 5 and bursts of a quarter of ef_search for look_ahead.",
 							&pipeann_pipeline_width, 0, 0,
 							PIPEANN_MAX_IN_FLIGHT, PGC_USERSET, HIDDEN,
 							NULL, NULL, NULL);

@@ -11,9 +11,10 @@
 #include "cells/near.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
+#include "scan/part_servers.h"
 
 /* To be counted on with every change of what follows, or of what it means. */
-#define PIPEANN_INTERFACE_VERSION	4
+#define PIPEANN_INTERFACE_VERSION	6
 
 /* Whether no more plans are to be visited; may put another one in the place. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
@@ -81,6 +82,9 @@ typedef struct PipeannInterface
 
 	/* pipeann.shard_coverage */
 	double		(*shard_coverage) (void);
+
+	/* what asks servers for their parts is to be put there */
+	PipeannPartServers *part_servers;
 } PipeannInterface;
 
 /* Of the variable, which is a const PipeannInterface *, NULL before. */

@@ -1067,7 +1067,8 @@ static const PipeannInterface interface = {
 	.cell_distance = PipeannCellsDistance,
 	.note_cells = PipeannCellsNote,
 	.bound_scans = PipeannBoundScans,
-	.shard_coverage = ShardCoverage
+	.shard_coverage = ShardCoverage,
+	.part_servers = &pipeann_part_servers
 };
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */

@@ -774,6 +774,10 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 		params.min_list = Max(params.min_list,
 							  heeds->bound->wanted * PIPEANN_STRICT_PART);
 	}
+	if (heeds->step != NULL)
+		PipeannBatonStep(state, &params);
+	else if (pipeann_search_mode == PIPEANN_BATON)
+		PipeannBatonBegin(state, &params);
 	state->mode = pipeann_search_mode;
 	state->search = PipeannReuseSearch();
 	PipeannSearchBegin(state->search, l,
@@ -934,7 +938,7 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	state->searched = false;
 }
 
-/* Begin a scan's search without running it. */
+/* Begin a scan's search without running it, for who gives it what another one knows. */
 void
 PipeannScanStart(IndexScanDesc scan)
 {

@@ -11,6 +11,7 @@
 #include "access/skey.h"
 #include "index/index.h"
 #include "recall/recall.h"
+#include "scan/part_servers.h"
 
 /* Settings. */
 typedef enum PipeannIterativeScan
@@ -79,10 +80,15 @@ typedef struct PipeannTidFilter
 	const ItemPointerData *tids;
 } PipeannTidFilter;
 
-/* Of a search that is begun for what it knows then, and not for rows. */
+/*
+ * Of a search that another server has begun (step.c), the part that is asked for; or of
+ * one that is asked for the part.
+ */
 typedef struct PipeannStep
 {
 	uint32		part;
+	const char *message;		/* for search/, or NULL */
+	Size		size;
 } PipeannStep;
 
 /*
@@ -123,7 +129,11 @@ extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
 extern int	PipeannScanList(const PipeannMeta *meta, double rows);
 
 /* step.c */
+extern bool PipeannStepHasCome(const bytea *message);
+extern bytea *PipeannScanStep(Relation table, Relation index, const bytea *message);
 extern int	PipeannScanPart(Relation table, Relation index, Datum query);
+
+extern PipeannPartServers pipeann_part_servers;
 
 /* The parts of an index, if this server keeps one of them: part pipeann_part - 1. */
 static inline PipeannParts

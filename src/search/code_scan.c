@@ -297,21 +297,6 @@ PipeannEnterCodeScan(PipeannSearch *search)
 	return order->n > 0 ? order->items[0].dist : INFINITY;
 }
 
-/* Whether a node was scored already, as a page-mate or before the code scan began. */
-static bool
-IsScored(const PipeannSearch *search, uint32 id)
-{
-	const PipeannLayout *l = search->layout;
-	const PipeannPageRef *ref;
-	uint32		at;
-
-	if (!PipeannIdSetGet(&search->pages, PipeannIdPage(l, id), &at))
-		return false;
-	ref = &search->refs[at];
-	return ref->scored && (!ref->by_node ||
-						   PipeannHasSlotBit(ref->slots, PipeannIdSlot(l, id)));
-}
-
 static PipeannPageRef *
 RefOf(PipeannSearch *search, uint32 id)
 {
@@ -371,7 +356,7 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 	while (taken < n && HasNext(search) && !(order->items[0].dist > bound))
 	{
 		batch[taken] = order->last = HeapTake(order->items, &order->n);
-		if (IsScored(search, batch[taken].id))
+		if (PipeannIsScored(search, batch[taken].id))
 			search->matching++;
 		else
 			taken++;

@@ -457,10 +457,12 @@ EnterAlone(PipeannSearch *search, EntryList *list)
 {
 	const PipeannCodes *codes = search->codes;
 	const PipeannCodeFilter *filter = search->params.code_filter;
-	int			reads = Min(PipeannWidth(search, FIRST_READS), FIRST_READS);
+	bool		passes_on = search->params.pass_on != NULL;
+	int			reads = passes_on ? 0 : Min(PipeannWidth(search, FIRST_READS),
+											FIRST_READS);
 
 	/* without node hits no step depends on which pages are in memory */
-	SearchEntryGraph(search, list, PipeannIsOn(search, PIPEANN_NODE_HITS) ?
+	SearchEntryGraph(search, list, PipeannIsOn(search, PIPEANN_NODE_HITS) && !passes_on ?
 					 list->length / PART_IN_MEMORY : list->length);
 	if (filter != NULL)
 	{
@@ -866,6 +868,8 @@ Continue(PipeannSearch *search)
 	/* pages of explored nodes need not be at hand; one that comes up is read again */
 	if (search->nheld > search->params.max_pages)
 		PipeannSearchReleasePages(search);
+	if (search->nelsewhere > 0)
+		PipeannReopenElsewhere(search);
 	if (!PipeannListRefill(search))
 		return false;
 	for (int i = 0; i < search->pool.count; i++)
@@ -931,7 +935,8 @@ RunList(PipeannSearch *search)
 	PipeannScoreRest(search);
 	if (search->termination.on && PipeannListIsExplored(search))
 		PipeannListForgetEarlyEnd(search);
-	if (search->termination.on && search->reads * MOST_HITS < search->hits)
+	if (search->termination.on && search->policy.passed_on == 0 &&
+		search->reads * MOST_HITS < search->hits)
 	{
 		PipeannListForgetEarlyEnd(search);
 		search->params.policy->run(search);

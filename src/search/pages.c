@@ -62,14 +62,10 @@ Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
 	return *matches || PipeannPoolTakesInHead(&search->pool, dist);
 }
 
-/* Add the first n nodes of the batch to the pool, by their codes' distances. */
-void
-PipeannBatchToPool(PipeannSearch *search, int n)
+/* The distances of the codes of the first n nodes of the batch. */
+static inline void
+MeasureBatch(PipeannSearch *search, int n)
 {
-	int			taken = 0;
-
-	if (n == 0)
-		return;
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
 				  search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
@@ -80,6 +76,27 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 			search->batch_dists[i] = PipeannCorrected(search,
 													  search->batch_ids[i],
 													  search->batch_dists[i]);
+}
+
+/* They are for later. */
+void
+PipeannDiscardBatch(PipeannSearch *search, int n)
+{
+	MeasureBatch(search, n);
+	for (int i = 0; i < n; i++)
+		PipeannPoolDiscard(&search->pool, search->batch_ids[i],
+						   search->batch_dists[i]);
+}
+
+/* Add the first n nodes of the batch to the pool, by their codes' distances. */
+void
+PipeannBatchToPool(PipeannSearch *search, int n)
+{
+	int			taken = 0;
+
+	if (n == 0)
+		return;
+	MeasureBatch(search, n);
 	for (int i = 0; i < n; i++)
 	{
 		PipeannCandidate *item = &search->batch[taken];
@@ -169,6 +186,13 @@ PipeannExactDistance(const PipeannLayout *layout, const void *query,
 	return SumDistance(layout, query, vector, storage);
 }
 
+/* Whether rows of a node were found elsewhere, and are not to be believed. */
+bool
+PipeannSearchWasTold(const PipeannSearch *search, uint32 id)
+{
+	return search->ntold > 0 && PipeannIdSetHas(&search->told, id);
+}
+
 static void
 AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 		  float dist)
@@ -178,6 +202,8 @@ AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 	PipeannRowList rows = PipeannSlotRows(l, slot);
 	PipeannResult result;
 
+	if (PipeannSearchWasTold(search, id))
+		return;
 	result.ext_tids = slot->ext_tids;
 	result.id = id;
 	result.dist = result.most = dist;

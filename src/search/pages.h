@@ -131,6 +131,21 @@ PipeannHasSlotBit(uint64 bits, uint32 slot)
 	return slot < PIPEANN_MASKED_SLOTS && ((bits >> slot) & 1);
 }
 
+/* Whether a node was scored already, as a page-mate or before the code scan began. */
+static inline bool
+PipeannIsScored(const PipeannSearch *search, uint32 id)
+{
+	const PipeannLayout *l = search->layout;
+	const PipeannPageRef *ref;
+	uint32		at;
+
+	if (!PipeannIdSetGet(&search->pages, PipeannIdPage(l, id), &at))
+		return false;
+	ref = &search->refs[at];
+	return ref->scored && (!ref->by_node ||
+						   PipeannHasSlotBit(ref->slots, PipeannIdSlot(l, id)));
+}
+
 /* Whether more pages are at hand or on their way than the search may keep. */
 static inline bool
 PipeannHoldsTooMany(const PipeannSearch *search)
@@ -154,6 +169,7 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 /* pages.c */
 extern void PipeannMakeTable(PipeannSearch *search);
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
+extern void PipeannDiscardBatch(PipeannSearch *search, int n);
 extern void PipeannAddEntryPages(PipeannSearch *search);
 extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
 							  const PipeannSlot *slot, bool wanted);

@@ -6,6 +6,7 @@
 
 #include <limits.h>
 
+#include "base/bits.h"
 #include "search/list.h"
 
 /* Exploring candidates. */
@@ -506,6 +507,135 @@ RunPipe(PipeannSearch *search)
 	}
 }
 
+/*
+ * BatANN's search (algorithm 2), of servers that all have the index and each keep a
+ * part of it in memory: of the W nearest candidates those are explored whose pages are
+ * of the own part, or at hand anyway, even if others are nearer. When all of them are
+ * of others' parts, the search goes on with whoever has that of the nearest.
+ */
+
+#define BATON_WIDTH 8			/* the paper's W */
+
+/* So often a search may be passed on, as answers may be of any kind. */
+#define MOST_PASSED_ON 100
+
+#define NO_PART PG_UINT32_MAX
+
+/*
+ * Choose what is on pages that came: whoever has the search next would read them again,
+ * and so would this server when it comes back.
+ */
+static int
+ChooseReady(PipeannSearch *search)
+{
+	PipeannPool *pool = &search->pool;
+	int			n = 0;
+
+	for (int i = PipeannPoolFirstOpen(pool); PipeannPoolWants(pool, i); i++)
+		if (PipeannIsFree(&pool->items[i]) &&
+			PipeannIsReady(search, &pool->items[i]))
+		{
+			PipeannChoose(search, i, BEAM);
+			n++;
+		}
+	return n;
+}
+
+/* Returns how many are explored here; sets the part of the nearest other one. */
+static int
+ChooseOwn(PipeannSearch *search, int width, uint32 *other)
+{
+	const PipeannSearchParams *params = &search->params;
+	PipeannPool *pool = &search->pool;
+	int			n = 0;
+
+	*other = NO_PART;
+	PipeannKeepLimit(search, width);
+	PipeannPrefetchNearest(search, width);
+	for (int i = PipeannPoolFirstOpen(pool);
+		 width > 0 && PipeannPoolWants(pool, i); i++)
+	{
+		uint32		part = PipeannPartOfPage(&params->parts, pool->items[i].page);
+
+		if (!PipeannIsFree(&pool->items[i]))
+			continue;
+		width--;
+		if (n > 0 && PipeannHoldsTooMany(search))
+			break;
+		if (part == params->own_part ||
+			PipeannHasBit(search->policy.alone, part) || PipeannIsAtHand(search, i))
+		{
+			PipeannChoose(search, i, BEAM);
+			n++;
+		}
+		else if (*other == NO_PART)
+			*other = part;
+	}
+	return n > 0 ? n : ChooseReady(search);
+}
+
+/* Nobody goes on with the search in a part: its pages are read here, as are all if none does. */
+static void
+GoAlone(PipeannSearch *search, uint32 part)
+{
+	PipeannSearchParams *params = &search->params;
+	PipeannPolicyState *policy = &search->policy;
+	uint32		own = params->own_part < params->parts.n;
+
+	PipeannSetBit(policy->alone, part);
+	if (++policy->nalone + own >= params->parts.n ||
+		policy->passed_on > MOST_PASSED_ON)
+		params->pass_on = NULL;
+}
+
+/*
+ * False if the run ends here. What others have in memory is as dear as what is on disk: from
+ * now on the search may end early, perhaps at once.
+ */
+static bool
+PassOn(PipeannSearch *search, uint32 part)
+{
+	PipeannSearchParams *params = &search->params;
+	bool		waited = PipeannHasWaited(search);
+	PipeannPassed passed;
+
+	search->policy.passed_on++;
+	if (!waited)
+	{
+		PipeannListNoteFirstRead(search);
+		PipeannListSetBound(search);
+		if (!PipeannPoolIsOpen(&search->pool))
+			return true;
+	}
+	passed = search->policy.passed_on > MOST_PASSED_ON ? PIPEANN_NOT_PASSED :
+		params->pass_on(search, part, params->pass_on_arg);
+
+	if (passed == PIPEANN_NOT_PASSED)
+		GoAlone(search, part);
+	return passed != PIPEANN_PASSES_BACK;
+}
+
+static void
+RunBaton(PipeannSearch *search)
+{
+	int			width = PipeannWidth(search, BATON_WIDTH);
+	uint32		other;
+
+	while (search->params.pass_on != NULL && PipeannPoolIsOpen(&search->pool))
+	{
+		CHECK_FOR_INTERRUPTS();
+		PipeannAddPageMates(search);
+		if (ChooseOwn(search, width, &other) == 0 && other != NO_PART &&
+			!PassOn(search, other))
+			return;
+		PipeannStartReads(search);
+		while (PipeannExploreBeam(search, BEAM))
+			PipeannAwaitPage(search);
+		PipeannAddPageMates(search);
+	}
+	RunLookAhead(search);
+}
+
 /* The policies, by the value of pipeann.search_mode. */
 
 const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES] = {
@@ -520,5 +650,8 @@ const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES] = {
 	},
 	[PIPEANN_LOOK_AHEAD] = &(const PipeannPolicy) {
 		.name = "look_ahead",.overflow = OVERFLOW,.run = RunLookAhead
+	},
+	[PIPEANN_BATON] = &(const PipeannPolicy) {
+		.name = "baton",.overflow = OVERFLOW,.run = RunBaton
 	}
 };

@@ -10,8 +10,10 @@
 #define PIPEANN_SEARCH_H
 
 #include "base/base.h"
+#include "base/parts.h"
 
 #include "pq/codes.h"
+#include "search/baton.h"
 #include "search/pool.h"
 #include "storage/bounds.h"
 #include "storage/slot.h"
@@ -53,10 +55,11 @@ typedef enum PipeannSearchMode
 	PIPEANN_BEST_FIRST,			/* DiskANN, AIO-ANN */
 	PIPEANN_PIPE,				/* PipeANN */
 	PIPEANN_STALE,				/* FlashANNS */
-	PIPEANN_LOOK_AHEAD			/* LAANN */
+	PIPEANN_LOOK_AHEAD,			/* LAANN */
+	PIPEANN_BATON				/* BatANN */
 } PipeannSearchMode;
 
-#define PIPEANN_SEARCH_MODES 4
+#define PIPEANN_SEARCH_MODES 5
 #define PIPEANN_DEFAULT_MODE PIPEANN_LOOK_AHEAD
 
 extern const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES];
@@ -142,6 +145,11 @@ typedef struct PipeannSearchParams
 	const uint32 *left_out;		/* or NULL: a node that is no candidate */
 	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
 	void	   *ends_at_arg;
+	PipeannParts parts;			/* of the index; and the one of which pages are */
+	uint32		own_part;		/* read here, or any other number for none */
+	PipeannPassOn pass_on;		/* or NULL: all are */
+	PipeannDoubt doubt;			/* or NULL: all is believed that others find */
+	void	   *pass_on_arg;	/* of both */
 } PipeannSearchParams;
 
 /* The longest list that may be asked for. */
@@ -206,6 +214,7 @@ extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
 										const PipeannResult *result);
 
 /* pages.c */
+extern bool PipeannSearchWasTold(const PipeannSearch *search, uint32 id);
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
 extern float PipeannExactDistance(const PipeannLayout *layout,
 								  const void *query, const void *vector,

@@ -16,10 +16,11 @@
 #include "utils/rls.h"
 
 PG_FUNCTION_INFO_V1(pipeann_index_part);
+PG_FUNCTION_INFO_V1(pipeann_search_step);
 
 /*
- * Open an index and its table, before the index as everybody does. It is told where
- * rows are, visible or not: so who may not see all rows is refused.
+ * Open an index and its table, before the index as everybody does. Both functions tell
+ * where rows are, visible or not: so who may not see all rows is refused.
  */
 static Relation
 OpenIndex(Oid relid, Relation *table)
@@ -66,4 +67,27 @@ pipeann_index_part(PG_FUNCTION_ARGS)
 	if (part == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT32(part);
+}
+
+/*
+ * pipeann_search_step(regclass, bytea): a step of another server's search. Before this one
+ * has come as far it may not know the index or who may ask; later it may be gone.
+ */
+Datum
+pipeann_search_step(PG_FUNCTION_ARGS)
+{
+	Oid			relid = PG_GETARG_OID(0);
+	Relation	table;
+	Relation	index;
+	bytea	   *answer;
+
+	if (!PipeannStepHasCome(PG_GETARG_BYTEA_PP(1)) ||
+		!OidIsValid(IndexGetRelation(relid, true)))
+		PG_RETURN_NULL();
+	index = OpenIndex(relid, &table);
+	answer = PipeannScanStep(table, index, PG_GETARG_BYTEA_PP(1));
+	Close(index, table);
+	if (answer == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_BYTEA_P(answer);
 }

@@ -131,7 +131,8 @@ def reference(host):
               "OUT_OF_MEMORY": "53200", "CONFIGURATION_LIMIT_EXCEEDED": "53400",
               "UNDEFINED_COLUMN": "42703", "UNDEFINED_OBJECT": "42704", "DATATYPE_MISMATCH": "42804", "TOO_MANY_COLUMNS": "54011",
               "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION": "08001", "FDW_OUT_OF_MEMORY": "HV001",
-              "S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED": "2F003", "INSUFFICIENT_PRIVILEGE": "42501"}
+              "S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED": "2F003",
+              "INVALID_BINARY_REPRESENTATION": "22P03", "INSUFFICIENT_PRIVILEGE": "42501", "CONNECTION_FAILURE": "08006"}
     raised = set(re.findall(r"errcode\(ERRCODE_(\w+)\)", source)) - internal
     lost = [code for code in raised if states.get(code, code) not in text]
     tap(bool(raised) and not lost, f"docs/reference.md has each error ({len(raised)})", " ".join(lost))

@@ -161,7 +161,9 @@ def random_kind(rng):
     if kind != "exhaustive" and rng.random() < 0.6:
         settings.append(f"SET LOCAL pipeann.ef_search = {rng.choice((1, 2, 4, 10, 40, 200, 1000))}")
     if rng.random() < 0.2:
-        settings.append(f"SET LOCAL pipeann.search_mode = {rng.choice(('pipe', 'stale', 'best_first', 'look_ahead'))}")
+        settings.append(f"SET LOCAL pipeann.search_mode = {rng.choice(('pipe', 'stale', 'best_first', 'look_ahead', 'baton'))}")
+    if rng.random() < 0.05:
+        settings.append(f"SET LOCAL pipeann.part = {rng.randint(0, 4)}")
     if rng.random() < 0.05:
         settings.append(f"SET LOCAL pipeann.prefetch_rows = {rng.choice((0, 1, 256))}")
     return kind, settings

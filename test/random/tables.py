@@ -312,6 +312,8 @@ def _options(rng, table, metric):
         options.append(f"fillfactor = {rng.choice((30, 70))}")
     if rng.random() < 0.15:
         options.append("ef_construction = 40")
+    if rng.random() < 0.15:
+        options.append(f"parts = {rng.choice((2, 3, 100))}")
     return tuple(options)
 
 

@@ -8,10 +8,11 @@ use warnings;
 
 use Exporter 'import';
 use Pipeann;
+use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(make_front add_server add_far set_option plan_of is_spread far_scans);
+our @EXPORT = qw(make_front add_server add_far set_option plan_of is_spread far_scans make_parts baton steps);
 
 # The server that asks others: options as of make_node.
 sub make_front
@@ -75,6 +76,57 @@ sub is_spread
 	return 1 if @sent == $servers && $limited == $servers && ($async == $servers || $servers == 1);
 	diag join "\n", @plan;
 	return 0;
+}
+
+# A primary and two replicas, each of which has a part of an index in memory: the replicas
+# 1 and 2, and the primary 3. Nothing is brought into memory, so that each part has to be
+# read by its owner. Returns the primary, a session of it, and the replicas. A table is
+# made by the code, which gets the primary.
+sub make_parts
+{
+	my ($fill) = @_;
+	my $primary = make_front('primary', init => { allows_streaming => 1 },
+		conf => "checkpoint_timeout = 1h\npipeann.hot_pages = 0\nwal_keep_size = 1GB\npipeann.part = 3");
+
+	$fill->($primary);
+	$primary->backup('base');
+	my @replicas = map {
+		my $node = PostgreSQL::Test::Cluster->new("replica_$_");
+
+		$node->init_from_backup($primary, 'base', has_streaming => 1);
+		$node->append_conf('postgresql.conf', "pipeann.part = $_\nhot_standby_feedback = on");
+		$node->start;
+		$node;
+	} 1, 2;
+	my $here = session($primary);
+
+	add_server($here, "p$_", (@replicas, $primary)[ $_ - 1 ]) for 1 .. 3;
+	$primary->wait_for_catchup($_) for @replicas;
+	$primary->restart;			# what was built is not in shared_buffers any more
+	$_->restart for @replicas;
+	return ($primary, session($primary), @replicas);
+}
+
+# A session whose searches go on in the others. Options: servers, settings.
+sub baton
+{
+	my ($node, %options) = @_;
+	my $servers = $options{servers} // 'p1, p2, p3';
+	my $session = session($node);
+
+	$session->rows("SET pipeann.search_mode = baton; SET pipeann.part_servers = '$servers'; SET pipeann.part_timeout = '5s'; $Pipeann::BY_INDEX");
+	$session->rows($options{settings} // "SET pipeann.ef_search = 200; $Pipeann::TO_THE_END");
+	return $session;
+}
+
+# How many scans, steps of others' searches among them, servers have made of an index.
+sub steps
+{
+	my ($index, @nodes) = @_;
+	my $sum = 0;
+
+	$sum += $_->safe_psql('postgres', "SELECT coalesce(sum(scans), 0) FROM pipeann_stats() WHERE indexrelid = '$index'::regclass") for @nodes;
+	return $sum;
 }
 
 1;

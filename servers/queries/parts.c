@@ -1,0 +1,127 @@
+/*
+ * parts.c
+ *		Servers that have the same index and a part of it in memory go on with a search
+ *		(pipeann.part_servers).
+ *
+ * A search needs none of them. So it is no error if one is not there, or too old: it is
+ * left alone for a while.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_foreign_server.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "queries/queries.h"
+#include "remote/remote.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* One that gave no answer is left alone for so long, and one that could not help. */
+#define LOST_MS 10000
+#define NO_HELP_MS 1000
+
+/* Whom this session has asked for a part, and until when it does not again. */
+typedef struct PartServer
+{
+	Oid			server;
+	TimestampTz until;
+} PartServer;
+
+static PartServer asked_for[PIPEANN_MOST_PARTS];
+
+static void
+LeaveAlone(uint32 part, int ms)
+{
+	asked_for[part].until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+}
+
+void
+PipeannLeavePart(uint32 part)
+{
+	LeaveAlone(part, NO_HELP_MS);
+}
+
+/* Whether a server may be asked for a part; then it is. */
+static bool
+MayAsk(Oid server, uint32 part)
+{
+	if (asked_for[part].server == server &&
+		GetCurrentTimestamp() < asked_for[part].until)
+		return false;
+	asked_for[part] = (PartServer) {server, 0};
+	return true;
+}
+
+/* The n-th server that is named, if the user may use it; or NULL. */
+static const ForeignServer *
+ServerOf(uint32 n)
+{
+	char	   *names = pstrdup(pipeann_core->part_servers->names);
+	const ForeignServer *server;
+	List	   *list;
+
+	if (!SplitIdentifierString(names, ',', &list) || n >= (uint32) list_length(list))
+		return NULL;
+	server = GetForeignServerByName(list_nth(list, n), true);
+	if (server == NULL ||
+		strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "postgres_fdw") != 0)
+		return NULL;
+#if PG_VERSION_NUM >= 160000
+	if (object_aclcheck(ForeignServerRelationId, server->serverid, GetUserId(),
+						ACL_USAGE) != ACLCHECK_OK)
+		return NULL;
+#else
+	if (pg_foreign_server_aclcheck(server->serverid, GetUserId(),
+								   ACL_USAGE) != ACLCHECK_OK)
+		return NULL;
+#endif
+	return server;
+}
+
+/* The extension's functions are where the access method's is. */
+static char *
+StepQuery(Relation index)
+{
+	return psprintf("SELECT %s.pipeann_search_step($1::pg_catalog.oid::pg_catalog.regclass, $2)",
+					quote_identifier(get_namespace_name(get_func_namespace(index->rd_amhandler))));
+}
+
+bytea *
+PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz until)
+{
+	const ForeignServer *server = ServerOf(part);
+	char		id[16];
+	const char *values[] = {id, VARDATA_ANY(message)};
+	int			lengths[] = {0, (int) VARSIZE_ANY_EXHDR(message)};
+	int			formats[] = {0, 1};
+	PipeannMessage sent = {
+		.nvalues = 2,.values = values,.lengths = lengths,.formats = formats,
+		.comes_again = true,.at_once = true,.binary = true
+	};
+	bytea	   *answer = NULL;
+	char	   *why = NULL;
+	PipeannAsked asked;
+
+	if (server == NULL || !MayAsk(server->serverid, part))
+		return NULL;
+	snprintf(id, sizeof(id), "%u", RelationGetRelid(index));
+	sent.sql = StepQuery(index);
+	asked = PipeannRemoteAsk(GetUserId(), server->serverid, &sent, until, &answer, &why);
+	if (asked == PIPEANN_NO_ANSWER)
+	{
+		LeaveAlone(part, LOST_MS);
+		ereport(LOG,
+				(errmsg("server \"%s\" did not go on with a search of index \"%s\": %s",
+						server->servername, RelationGetRelationName(index), why)));
+	}
+	else if (asked == PIPEANN_ANSWERED && answer == NULL)
+		PipeannLeavePart(part);
+	return answer;
+}
