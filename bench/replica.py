@@ -36,22 +36,23 @@ SELECT id FROM items ORDER BY embedding {operator} (SELECT embedding FROM querie
 """
 
 
+def copy_of(primary, replica):
+    """Starts a replica in a folder that is not there yet, with its primary's files, as the user whose they are."""
+    owner = os.stat(primary.data)
+    os.makedirs(replica.folder)
+    os.chown(replica.folder, owner.st_uid, owner.st_gid)
+    program = os.path.join(os.path.dirname(pgbench_program()), "pg_basebackup")
+    user = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+    subprocess.run([program, "-h", primary.folder, "-U", "postgres", "-D", replica.data, "-R", "-c", "fast"],
+                   check=True, cwd="/", **user)
+    replica.restart(unix_socket_directories=replica.folder)
+
+
 class Replica:
     def __init__(self, options):
         self.options = options
         self.primary, self.store = command.begin(options, **SETTINGS)
         self.replica = Server(os.path.join(options.server, "replica"))
-
-    def copy_primary(self):
-        """The replica's files, as the user whose they are."""
-        owner = os.stat(self.primary.data)
-        os.makedirs(self.replica.folder)
-        os.chown(self.replica.folder, owner.st_uid, owner.st_gid)
-        program = os.path.join(os.path.dirname(pgbench_program()), "pg_basebackup")
-        user = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
-        subprocess.run([program, "-h", self.primary.folder, "-U", "postgres", "-D", self.replica.data, "-R", "-c", "fast"],
-                       check=True, cwd="/", **user)
-        self.replica.restart(unix_socket_directories=self.replica.folder)
 
     def load(self, data):
         session = self.primary.session
@@ -192,7 +193,7 @@ class Replica:
     def run(self, data):
         self.load(data)
         if not os.path.isdir(self.replica.folder):
-            self.copy_primary()
+            copy_of(self.primary, self.replica)
         self.begin(len(self.data.base))
         self.ef, recall = self.least()
         print(f"  ef_search {self.ef}, recall@{K} {recall:.3f}", flush=True)

@@ -4,6 +4,7 @@ import html
 import os
 
 import ablation
+import baton
 import build
 import figures
 import filter_report
@@ -257,7 +258,7 @@ def of_set(report, entry):
     if rows:
         report.heading(f"Growth, at recall@10 {rows[0]['target']:g} or more", 3)
         report.summary(figures.interpolated(rows, ("system", "rows"), rows[0]["target"]), ("system", "rows"), GROWTH)
-    for module in (ablation, filter_report, shards):
+    for module in (ablation, filter_report, shards, baton):
         module.add_to(report, entry)
 
 

@@ -6,7 +6,8 @@ bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,.
 Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
 servers, by postgres_fdw, beside one of the servers asked alone; "cells" are such
-partitions of near rows, of which as many are asked as each coverage wants. All rows
+partitions of near rows, of which as many are asked as each coverage wants; "baton" are
+replicas of one index, each with a part of it in memory (baton.py). All rows
 are in shared_buffers for times, and none of the index for page reads. Counts are
 those of all shards together, as is the processor time of the backends of all servers.
 """
@@ -21,13 +22,14 @@ import numpy as np
 import command
 import figures
 import truth
+from baton import Baton
 from lab import K
 from plots import Line, Panel
 from server import Server
 from session import OPERATORS, Session
 from wire import vector_bytes
 
-WAYS = ("apart", "together", "servers", "cells")
+WAYS = ("apart", "together", "servers", "cells", "baton")
 FAR = ("servers", "cells")
 EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
@@ -82,16 +84,16 @@ class Shards:
         self.front.session.rows(f"DROP TABLE IF EXISTS source; CREATE TABLE source {self.columns}")
         self.front.copy("source", data.base, "loading")
 
-    def index(self, server, table):
+    def index(self, server, table, options=""):
         server.session.rows(f"CREATE INDEX {table}_index ON {table} USING pipeann"
-                            f" (embedding {OPERATORS[self.data.metric][1]})")
+                            f" (embedding {OPERATORS[self.data.metric][1]}) {options}")
         server.session.rows(f"VACUUM ANALYZE {table}")
 
     def drop(self):
         for server in (self.front, *self.far):
             server.session.rows("DROP TABLE IF EXISTS items CASCADE; DROP TABLE IF EXISTS part CASCADE")
 
-    def local(self, count):
+    def local(self, count, options=""):
         session = self.front.session
         if count == 1:
             session.rows(f"CREATE TABLE items {self.columns}")
@@ -101,7 +103,7 @@ class Shards:
                 session.rows(f"CREATE TABLE items_{number} PARTITION OF items"
                              f" FOR VALUES WITH (MODULUS {count}, REMAINDER {number})")
         session.rows("INSERT INTO items SELECT * FROM source")
-        self.index(self.front, "items")
+        self.index(self.front, "items", options)
 
     def bounds(self, way, count):
         """Make the table that is partitioned, and say of each part which rows it has."""
@@ -228,7 +230,10 @@ class Shards:
         self.load(data)
         for count in sorted(set(self.options.shards) | {1}):
             for way in self.options.ways:
-                if count == 1 and way in ("apart", "cells"):
+                if count == 1 and way in ("apart", "cells", "baton"):
+                    continue
+                if way == "baton":
+                    Baton(self, count).run()
                     continue
                 if way in FAR:
                     self.drop()

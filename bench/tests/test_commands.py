@@ -44,6 +44,15 @@ class Shards(unittest.TestCase):
                 self.assertGreater(row["qps"], 0)
                 self.assertGreater(row["page_reads"], 0)
 
+    def test_replicas_with_parts_find_as_much(self):
+        found = {(row["way"], row["value"]): row for row in self.store.baton.rows}
+        for ef in {ef for _, ef in found}:
+            for way in ("baton, W = 5", "the right replica", "replicas in turn"):
+                self.assertGreaterEqual(found[way, ef]["recall"], found["one server", ef]["recall"] - 0.06)
+            self.assertEqual(found["the right replica", ef]["hops"], 0)
+            self.assertGreater(found["baton, W = 5", ef]["hops"], 0)
+            self.assertLess(found["baton, W = 5", ef]["page_reads"], found["one server", ef]["page_reads"])
+
     def test_one_server_is_asked_in_turn_with_all(self):
         rows = self.store.shard_options.rows
         self.assertEqual(len(rows), 8)

@@ -1,0 +1,111 @@
+"""Replicas of one index, each with a part of it in memory: which server a query asks, and whether its search goes on in the others.
+
+bench/run shards --ways baton --shards 10
+
+Each server has as many pages of the index in shared_buffers as one part, and none comes
+to them: those that most edges lead to, or those of its own part. All else is read from
+disk. Counts are those of all servers together; a hop is a step that another server takes.
+"""
+import os
+import statistics
+import time
+
+from lab import K
+from replica import copy_of
+from server import Server
+from session import OPERATORS
+
+EF = (5, 10, 20, 40)
+WIDTHS = (1, 5, 8, 64)
+COUNTS = ("page_reads", "page_hits", "code_distances", "scans")
+
+
+class Baton:
+    def __init__(self, shards, count):
+        self.front, self.data, self.store, self.count = shards.front, shards.data, shards.store, count
+        self.queries, self.options = shards.queries, shards.options
+        shards.drop()
+        shards.local(1, f"WITH (parts = {count})")
+        # To the front itself, too, as a replica asks it.
+        self.servers = [self.front, *(Server(os.path.join(self.options.server, f"shard_part{number}_of_{count}"))
+                                      for number in range(1, count))]
+        for number, server in enumerate(self.servers):
+            shards.server_named(f"part{number}", server)
+        for server in self.servers[1:]:
+            copy_of(self.front, server)
+        self.pages = self.front.session.value("SELECT graph_pages * node_pages FROM pipeann_index_info('items_index')")
+
+    def fill(self, parts):
+        """Have in each server's memory its own part, or what most edges lead to."""
+        for number, server in enumerate(self.servers):
+            server.restart(**{"pipeann.part": number + 1 if parts else 0, "pipeann.hot_pages": 0})
+            server.session.rows("SELECT pg_prewarm('items')")
+            server.session.rows("SELECT pipeann_prewarm('items_index', %s)", -(-self.pages // self.count))
+        lsn = self.front.session.value("SELECT pg_current_wal_lsn()::text")
+        for server in self.servers[1:]:
+            while not server.session.value("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", lsn):
+                time.sleep(0.1)
+
+    def prepare(self, ef, mode, width):
+        names = ", ".join(f"part{number}" for number in range(self.count))
+        for server in self.servers:
+            for name, value in {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "pipeann.ef_search": ef,
+                                "pipeann.search_mode": mode, "pipeann.pipeline_width": width,
+                                "pipeann.part_servers": f"'{names}'"}.items():
+                server.session.rows(f"SET {name} = {value}")
+            server.session.prepare("items", self.data.metric, K)
+
+    def right(self, number):
+        """The server that has the part in which a query is."""
+        numbers = ",".join(str(x) for x in self.data.queries[number].tolist())
+        return self.front.session.value("SELECT pipeann_index_part('items_index', %s::vector)", f"[{numbers}]") - 1
+
+    def counts(self):
+        """Of the index at all servers; what their sessions have counted is there when they are idle."""
+        sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS)
+        rows = [server.session.rows(f"SELECT {sums} FROM pipeann_stats")[0] for server in self.servers]
+        return {name: sum(row[name] for row in rows) for name in COUNTS}
+
+    def asked(self, chosen):
+        """Recall, milliseconds and counts of a query, each asked of the server that is chosen for it."""
+        for number in range(min(20, len(self.queries))):
+            self.servers[chosen[number]].session.nearest(self.queries[number])
+        before, recall, times = self.counts(), 0, []
+        for number, query in enumerate(self.queries):
+            found, seconds = self.servers[chosen[number]].session.nearest(query)
+            recall += self.data.recall(number, found, K)
+            times.append(seconds * 1000)
+        after = self.counts()
+        point = {name: (after[name] - before[name]) / len(times) for name in COUNTS}
+        return {"recall": recall / len(times), "p50_ms": statistics.median(times), "queries": len(times), **point,
+                "hops": point["scans"] - 1}
+
+    def measure(self, way, chosen, mode="look_ahead", width=0):
+        for ef in EF:
+            self.prepare(ef, mode, width)
+            point = self.asked(chosen)
+            self.store.baton.add(dataset=self.data.name, rows=len(self.data.base), shards=self.count, way=way, value=ef, **point)
+            print(f"  {way:<26} {ef:>3}: recall {point['recall']:.3f}, {point['hops']:.2f} hops, {point['page_reads']:.1f} pages"
+                  f" from disk and {point['page_hits']:.1f} from memory, {point['code_distances']:,.0f} codes,"
+                  f" {point['p50_ms']:.2f} ms", flush=True)
+
+    def run(self):
+        numbers = range(len(self.queries))
+        right, in_turn = [self.right(number) for number in numbers], [number % self.count for number in numbers]
+        self.fill(False)
+        self.measure("one server", [0 for _ in numbers])
+        self.measure("replicas in turn", in_turn)
+        self.fill(True)
+        self.measure("the right replica", right)
+        for width in WIDTHS:
+            self.measure(f"baton, W = {width}", right, "baton", width)
+        self.measure("baton, replicas in turn", in_turn, "baton", 5)
+        for server in self.servers[1:]:
+            server.stop()
+
+
+def add_to(report, entry):
+    rows = report.store.baton.where(dataset=entry["name"], rows=entry["rows"])
+    if rows:
+        report.heading("Replicas that keep a part each in memory", 3)
+        report.summary(rows, ("shards", "way", "value"), ("recall", "hops", "page_reads", "page_hits", "code_distances", "p50_ms"))
