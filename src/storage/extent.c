@@ -546,11 +546,11 @@ FindSpare(Relation index, const PipeannMeta *meta, const PipeannExtentMap *map,
 }
 
 /*
- * Give PipeannExtentsMove() room for another map, behind so many extents of its kind that
+ * Give PipeannExtentsPut() room for another map, behind so many extents of its kind that
  * a former one may be in, or was written to in vain.
  */
-static void
-ReserveMap(Relation index, uint32 unusable)
+void
+PipeannExtentsReserveMap(Relation index, uint32 unusable)
 {
 	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 
@@ -578,39 +578,27 @@ PipeannExtentsMoveSoon(Relation index)
 	unusable = meta->reusable == meta->packings ? 0 :
 		meta->kind_extents[PIPEANN_MAP] - PipeannMapExtents(meta);
 	pfree(meta);
-	ReserveMap(index, unusable);
+	PipeannExtentsReserveMap(index, unusable);
 	return unusable;
 }
 
 /*
- * Have the extents of each kind become those of another, once PipeannExtentsMoved() has
- * put what this writes to *meta into the metapage. Until then no extent is added. Entries
- * that are not in the metapage are written to another map, as the present one may be being
- * read.
+ * Have *meta, a copy of the metapage, say that the map is this one, of as many extents.
+ * Entries that are not in the metapage are written to another map, as the present one may
+ * be being read.
  */
 void
-PipeannExtentsMove(Relation index, const PipeannKind *to, uint32 unusable,
-				   PipeannMeta *meta)
+PipeannExtentsPut(Relation index, const PipeannExtentMap *map, PipeannMeta *meta)
 {
-	uint32	   *entries;
+	uint32	   *entries = PipeannArray(uint32, meta->extents + PIPEANN_MAP_PER_PAGE);
 	uint32		spare[PIPEANN_MAP_EXTENTS];
-	uint32		count[PIPEANN_NUM_KINDS] = {0};
-	PipeannExtentMap map;
 
-	ReserveMap(index, unusable);
-	PipeannMetaRead(index, meta);
-	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
-	entries = PipeannArray(uint32, meta->extents + PIPEANN_MAP_PER_PAGE);
 	memset(entries, 0, mul_size(meta->extents + PIPEANN_MAP_PER_PAGE, sizeof(uint32)));
-	/* what moves comes behind what stays, and keeps its order */
-	for (int moves = 0; moves < 2; moves++)
-		for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-			for (uint32 i = 0; (to[kind] != (PipeannKind) kind) == moves &&
-				 i < map.count[kind]; i++)
-				entries[map.extents[kind][i]] =
-					PIPEANN_EXTENT_ENTRY(to[kind], count[to[kind]]++);
-	FindSpare(index, meta, &map, spare);
-	memcpy(meta->kind_extents, count, sizeof(count));
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		for (uint32 i = 0; i < map->count[kind]; i++)
+			entries[map->extents[kind][i]] = PIPEANN_EXTENT_ENTRY(kind, i);
+	FindSpare(index, meta, map, spare);
+	memcpy(meta->kind_extents, map->count, sizeof(meta->kind_extents));
 	memcpy(meta->map_extents, spare, PipeannMapExtents(meta) * sizeof(uint32));
 	memcpy(meta->map, entries, Min(meta->extents, PIPEANN_MAP_INLINE) * sizeof(uint32));
 	for (uint32 i = PIPEANN_MAP_INLINE; i < meta->extents; i += PIPEANN_MAP_PER_PAGE)
@@ -622,6 +610,36 @@ PipeannExtentsMove(Relation index, const PipeannKind *to, uint32 unusable,
 		PIPEANN_PAUSE("map-page-written");
 	}
 	pfree(entries);
+}
+
+/*
+ * Have the extents of each kind become those of another, once PipeannExtentsMoved() has
+ * put what this writes to *meta into the metapage. Until then no extent is added.
+ */
+void
+PipeannExtentsMove(Relation index, const PipeannKind *to, uint32 unusable,
+				   PipeannMeta *meta)
+{
+	PipeannExtentMap map;
+	PipeannExtentMap moved;
+
+	PipeannExtentsReserveMap(index, unusable);
+	PipeannMetaRead(index, meta);
+	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+	{
+		moved.count[kind] = 0;
+		moved.extents[kind] = PipeannArray(uint32, meta->extents);
+	}
+	/* what moves comes behind what stays, and keeps its order */
+	for (int moves = 0; moves < 2; moves++)
+		for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+			for (uint32 i = 0; (to[kind] != (PipeannKind) kind) == moves &&
+				 i < map.count[kind]; i++)
+				moved.extents[to[kind]][moved.count[to[kind]]++] =
+					map.extents[kind][i];
+	PipeannExtentsPut(index, &moved, meta);
+	PipeannExtentMapFree(&moved);
 	PipeannExtentMapFree(&map);
 }
 

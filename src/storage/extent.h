@@ -125,7 +125,10 @@ extern void PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							 PipeannKind kind);
 extern void PipeannExtentsReserve(Relation index, PipeannKind kind,
 								  uint64 count);
+extern void PipeannExtentsReserveMap(Relation index, uint32 unusable);
 extern uint32 PipeannExtentsMoveSoon(Relation index);
+extern void PipeannExtentsPut(Relation index, const PipeannExtentMap *map,
+							  PipeannMeta *meta);
 extern void PipeannExtentsMove(Relation index, const PipeannKind *to,
 							   uint32 unusable,
 							   PipeannMeta *meta);
@@ -143,5 +146,9 @@ extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);
+
+/* shrink.c */
+extern bool PipeannCanShrink(Relation index);
+extern bool PipeannShrink(Relation index);
 
 #endif							/* PIPEANN_EXTENT_H */

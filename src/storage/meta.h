@@ -145,6 +145,7 @@ typedef struct PipeannMeta
 								 * that of one who has failed */
 	uint64		changes_key;
 	PipeannParts parts;			/* all zeroes if there are none */
+	uint32		moves;			/* how often extents were moved in the file */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
