@@ -1,7 +1,8 @@
 /*
  * background.c
- *		Retraining by a background worker, so that the insert that finds a large index
- *		outgrown does not wait: src/README, "build/: retraining".
+ *		Retraining by a background worker, so that the insert that finds an index
+ *		outgrown does not wait: src/README, "build/: retraining". The same worker gives
+ *		back the end of the file where VACUUM cannot.
  */
 #include "postgres.h"
 
@@ -14,6 +15,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -21,12 +23,9 @@
 #include "utils/timestamp.h"
 
 /*
- * With fewer nodes retraining takes no longer than a second, and the insert does it
- * itself.
+ * A backend asks for no worker again within so many ms, lest failing ones follow, unless
+ * the index has other codes since.
  */
-#define LEAST_NODES 32768
-
-/* A backend asks for no worker again within so many ms, lest failing ones follow. */
 #define PAUSE_MS 10000
 
 /* What a worker is told, in its bgw_extra. */
@@ -35,6 +34,7 @@ typedef struct Order
 	Oid			database;
 	Oid			index;
 	int			memory;			/* maintenance_work_mem of the session, kB */
+	bool		shrink;			/* the file, rather than retrain */
 } Order;
 
 StaticAssertDecl(sizeof(Order) <= BGW_EXTRALEN, "order is too long");
@@ -55,21 +55,17 @@ IsOpenToOthers(Relation heap, Relation index)
 
 /* False if the server has no place for another worker. */
 static bool
-Launch(Relation index)
+Launch(Relation index, const char *name, bool shrink)
 {
-	static TimestampTz last = 0;
-	TimestampTz now = GetCurrentTimestamp();
 	BackgroundWorker worker;
 	Order		order = {
 		.database = MyDatabaseId,.index = RelationGetRelid(index),
-		.memory = maintenance_work_mem
+		.memory = maintenance_work_mem,.shrink = shrink
 	};
 
-	if (!TimestampDifferenceExceeds(last, now, PAUSE_MS))
-		return true;
 	memset(&worker, 0, sizeof(worker));
-	strlcpy(worker.bgw_name, "pipeann retraining", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pipeann retraining", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, name, BGW_MAXLEN);
+	strlcpy(worker.bgw_type, name, BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
@@ -77,21 +73,18 @@ Launch(Relation index)
 	strlcpy(worker.bgw_library_name, "pipeann", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "PipeannRetrainWorker", BGW_MAXLEN);
 	memcpy(worker.bgw_extra, &order, sizeof(order));
-	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
-		return false;
-	last = now;
-	return true;
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
-/*
- * Retrain an outgrown index: at once if that takes no time or nobody else can, else in
- * a background worker.
- */
+/* Retrain an outgrown index: in a background worker, or at once if there can be none. */
 void
-PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes)
+PipeannRetrainSoon(Relation heap, Relation index, uint64 build_id)
 {
-	if (nodes < LEAST_NODES || !IsUnderPostmaster ||
-		!IsOpenToOthers(heap, index))
+	static TimestampTz last = 0;
+	static uint64 last_id = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!IsUnderPostmaster || !IsOpenToOthers(heap, index))
 	{
 		PipeannRetrain(index, PIPEANN_BY_INSERT);
 		return;
@@ -100,8 +93,22 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes)
 	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
 		return;
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-	if (!Launch(index))
+	if (last_id == build_id && !TimestampDifferenceExceeds(last, now, PAUSE_MS))
+		return;
+	if (!Launch(index, "pipeann retraining", false))
+	{
 		PipeannRetrain(index, PIPEANN_BY_INSERT);
+		return;
+	}
+	last = now;
+	last_id = build_id;
+}
+
+/* Shrink the index's file when VACUUM has ended, if the server has place for a worker. */
+void
+PipeannShrinkSoon(Relation index)
+{
+	(void) Launch(index, "pipeann giving back", true);
 }
 
 /* ---------- the worker ---------- */
@@ -126,37 +133,71 @@ RetrainAsOwner(Relation heap, Relation index)
 }
 
 /*
- * Does nothing if the index is gone, or somebody has or awaits a lock that an INSERT
- * would wait for: a later insert finds the index outgrown still.
+ * To retrain takes no lock that somebody has or awaits whom an INSERT would wait for: a
+ * later insert finds the index outgrown still. To shrink waits for VACUUM.
  */
-static void
-RetrainIndex(Oid index_oid)
+static bool
+LockTable(Oid heap, const Order *order)
 {
-	Oid			heap_oid = IndexGetRelation(index_oid, true);
+	if (!order->shrink)
+		return ConditionalLockRelationOid(heap, RowExclusiveLock);
+	LockRelationOid(heap, ShareUpdateExclusiveLock);
+	return true;
+}
+
+/* Does nothing if the index is gone. Returns whether there is more to do. */
+static bool
+Serve(const Order *order)
+{
+	Oid			heap_oid = IndexGetRelation(order->index, true);
 	Relation	heap;
 	Relation	index = NULL;
+	bool		more = false;
 
-	if (!OidIsValid(heap_oid) ||
-		!ConditionalLockRelationOid(heap_oid, RowExclusiveLock))
-		return;
+	if (!OidIsValid(heap_oid) || !LockTable(heap_oid, order))
+		return false;
 	heap = try_relation_open(heap_oid, NoLock);
 	if (heap != NULL)
-		index = try_relation_open(index_oid, RowExclusiveLock);
+		index = try_relation_open(order->index, RowExclusiveLock);
 	if (index != NULL && index->rd_indam != NULL &&
 		index->rd_indam->ambuild == pipeannbuild &&
 		index->rd_index->indrelid == heap_oid)
 	{
-		char		what[NAMEDATALEN + 32];
+		char		what[NAMEDATALEN + 48];
 
-		snprintf(what, sizeof(what), "pipeann: retraining index %s",
+		snprintf(what, sizeof(what), "pipeann: %s index %s",
+				 order->shrink ? "giving back the end of" : "retraining",
 				 RelationGetRelationName(index));
 		pgstat_report_activity(STATE_RUNNING, what);
-		RetrainAsOwner(heap, index);
+		if (order->shrink)
+			more = PipeannShrink(index);
+		else
+			RetrainAsOwner(heap, index);
 	}
 	if (index != NULL)
 		relation_close(index, NoLock);
 	if (heap != NULL)
 		relation_close(heap, NoLock);
+	return more;
+}
+
+/*
+ * Each turn is a transaction, so that a replica has its locks no longer. It is one as of
+ * a worker of autovacuum: who waits for its locks for longer than deadlock_timeout cancels
+ * it, and its snapshot keeps no dead rows.
+ */
+static bool
+ServeOnce(const Order *order)
+{
+	bool		more;
+
+	StartTransactionCommand();
+	PipeannSetStatus(PROC_IS_AUTOVACUUM | PROC_IN_VACUUM, 0);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	more = Serve(order);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	return more;
 }
 
 void
@@ -170,10 +211,21 @@ PipeannRetrainWorker(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(order.database, InvalidOid, 0);
 	SetConfigOption("maintenance_work_mem", psprintf("%d", order.memory),
 					PGC_USERSET, PGC_S_SESSION);
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	RetrainIndex(order.index);
-	PopActiveSnapshot();
-	CommitTransactionCommand();
+	PG_TRY();
+	{
+		while (ServeOnce(&order))
+			;
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		/* a later insert finds the index outgrown still, and VACUUM its end free */
+		AbortCurrentTransaction();
+		FlushErrorState();
+		ereport(LOG,
+				(errmsg("%s was canceled, as others waited for it", MyBgworkerEntry->bgw_name)));
+	}
+	PG_END_TRY();
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

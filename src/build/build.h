@@ -40,7 +40,9 @@ typedef enum PipeannRetrainer
 extern void PipeannRetrain(Relation index, PipeannRetrainer by);
 
 /* background.c */
-extern void PipeannRetrainSoon(Relation heap, Relation index, uint64 nodes);
+extern void PipeannRetrainSoon(Relation heap, Relation index,
+							   uint64 build_id);
+extern void PipeannShrinkSoon(Relation index);
 
 /* What a background worker begins with; found by its name. */
 extern PGDLLEXPORT void PipeannRetrainWorker(Datum arg);

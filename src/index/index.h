@@ -68,6 +68,7 @@ typedef struct PipeannChain
 } PipeannChain;
 
 /* view.c */
+extern void PipeannSetStatus(uint8 set, uint8 clear);
 extern bool PipeannKeepInsertsOut(Relation index);
 extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 

@@ -27,23 +27,30 @@
 
 /* Keeping inserts out of an index for a moment. */
 
+/* Change what other backends are told of this one. */
+void
+PipeannSetStatus(uint8 set, uint8 clear)
+{
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	MyProc->statusFlags = (MyProc->statusFlags & ~clear) | set;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
 /*
- * Whether inserters that wait for an autovacuum worker may cancel it, as they do
- * after deadlock_timeout. The end of its transaction, of whatever kind, makes it
- * cancellable again.
+ * Whether inserters that wait for an autovacuum worker, or one that acts as such, may
+ * cancel it, as they do after deadlock_timeout. The end of its transaction, of whatever
+ * kind, makes it cancellable again.
  */
 static void
 SetCancellable(bool cancellable)
 {
 	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM))
 		return;
-	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	if (cancellable)
-		MyProc->statusFlags &= ~PROC_VACUUM_FOR_WRAPAROUND;
+		PipeannSetStatus(0, PROC_VACUUM_FOR_WRAPAROUND);
 	else
-		MyProc->statusFlags |= PROC_VACUUM_FOR_WRAPAROUND;
-	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
-	LWLockRelease(ProcArrayLock);
+		PipeannSetStatus(PROC_VACUUM_FOR_WRAPAROUND, 0);
 }
 
 /*

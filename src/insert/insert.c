@@ -719,7 +719,7 @@ InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
-		PipeannRetrainSoon(heap, index, view.meta.nodes);
+		PipeannRetrainSoon(heap, index, view.meta.build_id);
 }
 
 bool

@@ -10,10 +10,13 @@
 
 #include <math.h>
 
+#include "access/relation.h"
+#include "access/xact.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
 #include "base/planted.h"
 #include "build/build.h"
+#include "catalog/index.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "distance/distance.h"
@@ -1003,6 +1006,41 @@ RenewCurve(Relation index)
 	UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 }
 
+/* Whether VACUUM is to give back the end of the table, by its storage parameter. */
+static bool
+MayTruncate(Relation heap)
+{
+	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
+
+#if PG_VERSION_NUM >= 180000
+	if (options == NULL || !options->vacuum_truncate_set)
+		return vacuum_truncate;
+#endif
+	return options == NULL || options->vacuum_truncate;
+}
+
+/*
+ * Give back the end of the file, as VACUUM does with the table's. In parallel mode that
+ * cannot be logged, so a background worker does it, when VACUUM has ended.
+ */
+static void
+GiveBack(Relation index)
+{
+	Relation	heap;
+	bool		allowed;
+
+	if (!PipeannCanShrink(index))
+		return;
+	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
+	allowed = MayTruncate(heap);
+	relation_close(heap, NoLock);
+	if (allowed && IsInParallelMode())
+		PipeannShrinkSoon(index);
+	else
+		while (allowed && PipeannShrink(index))
+			CHECK_FOR_INTERRUPTS();
+}
+
 IndexBulkDeleteResult *
 pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
@@ -1025,6 +1063,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	}
 	RenewCurve(info->index);
 	PipeannCacheLetGo();
+	GiveBack(info->index);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

@@ -18,7 +18,7 @@ my $ONLY = $ENV{PIPEANN_PAUSE_ONLY} // q();	# a pattern of parts
 my $VECTOR = 'ARRAY(SELECT hashint8((%s) * 8 + j) & 1023 FROM generate_series(1::int8, 8) j)::vector';
 my $WITH = 'm = 4, ef_construction = 20, pq_bytes = 8';
 my $node = make_node('beside', preload => 0, init => { allows_streaming => 1 },
-	conf => "fsync = off\nshared_buffers = 128MB\nmaintenance_work_mem = 256MB\nwal_keep_size = 1GB\nmax_wal_size = 4GB\nlog_min_messages = warning");
+	conf => "max_worker_processes = 0\nfsync = off\nshared_buffers = 128MB\nmaintenance_work_mem = 256MB\nwal_keep_size = 1GB\nmax_wal_size = 4GB\nlog_min_messages = warning");
 
 $node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'") if $library;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = '" . ($library || 'pipeann') . "'");

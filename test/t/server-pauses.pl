@@ -29,7 +29,7 @@ my $WITH = 'WITH (m = 8, ef_construction = 40)';
 # other one.
 # A parallel worker would load the installed library, beside this one.
 my $node = make_node('pauses', preload => 0,
-	conf => "fsync = off\nmaintenance_work_mem = 64MB\nmax_parallel_maintenance_workers = 0");
+	conf => "max_worker_processes = 0\nfsync = off\nmaintenance_work_mem = 64MB\nmax_parallel_maintenance_workers = 0");
 $node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'");
 $node->append_conf('postgresql.conf', "shared_preload_libraries = '$library'");
 $node->restart;

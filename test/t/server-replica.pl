@@ -18,7 +18,7 @@ my @queries = map { $vectors->[ $_ * 331 ] } 0 .. 29;
 
 # No checkpoints: what is replayed stays in the replica's memory.
 my $primary = make_node('primary', init => { allows_streaming => 1 },
-	conf => "checkpoint_timeout = 1h\nmax_wal_size = 4GB\nwal_keep_size = 1GB");
+	conf => "max_worker_processes = 0\ncheckpoint_timeout = 1h\nmax_wal_size = 4GB\nwal_keep_size = 1GB");
 $primary->backup('base');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($primary, 'base', has_streaming => 1);
