@@ -1001,7 +1001,9 @@ RenewCurve(Relation index)
 	PipeannMetaRead(index, &meta);
 	if (meta.curve.queries > 0 || !PipeannCurveIsStale(&meta))
 		return;
-	LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
+	/* after a packing that is being made it would be another */
+	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ShareLock))
+		return;
 	PipeannCurveOfOwn(PipeannTeamAlone(), index);
 	UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 }

@@ -1,5 +1,6 @@
-# A large index that is outgrown is retrained by a background worker, and the insert that
+# An index that is outgrown is retrained by a background worker, and the insert that
 # found it so does not wait for it; where no worker can do it, the insert does it itself.
+# Nobody waits for the worker for long, and it keeps no dead rows.
 
 use strict;
 use warnings;
@@ -9,7 +10,7 @@ use Test::More;
 
 random_seed();
 
-my $ROWS = 66000;	# more than an insert retrains by itself
+my $ROWS = 66000;	# retraining takes long enough to meet it at work
 my $OTHERS = 8700;	# of another kind, so many that codes are made anew
 my $node = make_node('background', conf => "fsync = off\nshared_buffers = 256MB\nmaintenance_work_mem = 64MB\nlog_min_messages = debug1\nrestart_after_crash = on");
 my $VECTOR = 'ARRAY(SELECT (hashint8(i * 8 + j) & 1023) + %d FROM generate_series(1::int8, 8) j)::vector';
@@ -40,8 +41,10 @@ $node->safe_psql('postgres', "CREATE TABLE source (id int, v vector(8)); INSERT 
 
 sub make_items
 {
-	my ($table) = @_;
-	return "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(8)); INSERT INTO $table SELECT * FROM source WHERE id <= $ROWS; "
+	my ($table, $rows) = @_;
+
+	$rows //= $ROWS;
+	return "DROP TABLE IF EXISTS $table; CREATE TABLE $table (id int, v vector(8)); INSERT INTO $table SELECT * FROM source WHERE id <= $rows; "
 	  . "CREATE INDEX ${table}_v ON $table $INDEX";
 }
 
@@ -91,6 +94,70 @@ $session->rows('COMMIT');
 is($waiting->receive->{error}, undef, 'who waited gets its lock');
 $waiting->rows('COMMIT');
 $other->rows('COMMIT');
+
+# Who waits for a worker at work cancels it; VACUUM of another table removes what was deleted since.
+# The lock that it holds then is the one that VACUUM of this table waits for.
+sub worker_at_work
+{
+	my $pid;
+	my $look = sub { $pid = $session->row(q(SELECT max(l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'page' AND l.page = 2 AND a.backend_type = 'pipeann retraining')) };
+
+	$session->rows(make_items('items', 60000));
+	for (my $id = $ROWS; $id < $ROWS + $OTHERS && !$pid; $id += 40)
+	{
+		$session->rows("INSERT INTO items SELECT * FROM source WHERE id BETWEEN $id + 1 AND $id + 40");
+		$look->();
+	}
+	$pid || eval { wait_until('a worker', $look, 10) };
+	return $pid;
+}
+
+for my $statement ('VACUUM items', 'LOCK TABLE items IN SHARE MODE', 'DROP INDEX items_v')
+{
+	my $impatient = session($node, settings => "SET deadlock_timeout = '1ms'", timeout => 300);
+	my $canceled;
+
+	for my $try (1 .. 3)
+	{
+		$from = log_end();
+		my $pid = worker_at_work() or next;
+
+		$impatient->rows('BEGIN') if $statement =~ /LOCK/;
+		is($impatient->ask($statement)->{error}, undef, "$statement goes on");
+		$impatient->rows('COMMIT') if $statement =~ /LOCK/;
+		$canceled = eval { wait_until('the worker to end', sub { log_text($node, $from) =~ /pipeann retraining was canceled, as others waited for it/ }, 5) };
+		last if $canceled;
+	}
+	ok($canceled, "$statement: the worker was canceled");
+	$impatient->close;
+}
+
+$session->rows('CREATE TABLE dead AS SELECT i FROM generate_series(1, 50) i');
+my $kept;
+for my $try (1 .. 5)
+{
+	my $pid = worker_at_work() or next;
+
+	$session->rows('DELETE FROM dead');
+	$session->rows('VACUUM dead');
+	$kept = $session->row("SELECT pg_relation_size('dead') FROM pg_stat_activity WHERE pid = $pid");
+	last if defined $kept;
+	$session->rows('INSERT INTO dead SELECT i FROM generate_series(1, 50) i');
+}
+SKIP: {
+	skip 'workers were too quick', 1 unless defined $kept;
+	is($kept, 0, 'a worker at work keeps no dead rows');
+}
+
+# From the first codes on, and again as soon as there are twice as many nodes.
+$session->rows("DROP TABLE IF EXISTS young; CREATE TABLE young (id int, v vector(8)); CREATE INDEX young_v ON young $INDEX");
+$from = log_end();
+$session->rows('INSERT INTO young SELECT * FROM source WHERE id <= 4200');
+ok(eval { wait_until('codes', sub { info($session, 'young_v', 'has_codes') eq 't' }, 60) }, 'a small index gets codes');
+$session->rows('INSERT INTO young SELECT * FROM source WHERE id BETWEEN 4201 AND 8500');
+ok(eval { wait_until('codes', sub { info($session, 'young_v', 'trained_nodes') > 8000 }, 60) }, 'and others');
+cmp_ok(workers($from), '>=', 2, 'by background workers');
+is($session->ask("SELECT pipeann_check('young_v', true)")->{error}, undef, 'it is sound');
 
 # The table goes at the same moment.
 for my $try (1 .. 2)

@@ -189,7 +189,7 @@ sub extent
 	my $inserter = session($node, timeout => 300);
 	my $session = session($node);
 
-	$session->rows('CREATE TABLE large (id int, v vector(784), title text); ALTER TABLE large ALTER title SET STORAGE EXTERNAL;'
+	$session->rows('CREATE TABLE large (id int, v vector(784), title text) WITH (vacuum_truncate = off); ALTER TABLE large ALTER title SET STORAGE EXTERNAL;'
 		. "CREATE INDEX large_v ON large USING pipeann (v vector_l2_ops) INCLUDE (title) WITH ($WITH)");
 	$session->rows('INSERT INTO large ' . $large->(1, 1200));
 	$session->rows('VACUUM large');
