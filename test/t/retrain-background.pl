@@ -96,13 +96,14 @@ $waiting->rows('COMMIT');
 $other->rows('COMMIT');
 
 # Who waits for a worker at work cancels it; VACUUM of another table removes what was deleted since.
-# The lock that it holds then is the one that VACUUM of this table waits for.
+# Those that it holds then VACUUM of this table waits for, if rows are dead.
 sub worker_at_work
 {
 	my $pid;
-	my $look = sub { $pid = $session->row(q(SELECT max(l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'page' AND l.page = 2 AND a.backend_type = 'pipeann retraining')) };
+	my $look = sub { $pid = $session->row(q(SELECT max(l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'page' AND l.page IN (1, 2) AND a.backend_type = 'pipeann retraining')) };
 
 	$session->rows(make_items('items', 60000));
+	$session->rows('DELETE FROM items WHERE id % 1000 = 7');
 	for (my $id = $ROWS; $id < $ROWS + $OTHERS && !$pid; $id += 40)
 	{
 		$session->rows("INSERT INTO items SELECT * FROM source WHERE id BETWEEN $id + 1 AND $id + 40");
