@@ -54,8 +54,9 @@ Needed(const PipeannMeta *meta, uint32 kind)
 		(kind == (uint32) PipeannCodesKind(meta->generation + 1) &&
 		 (meta->flags & PIPEANN_META_RETRAINING) == 0))
 		return 0;
+	/* one stays, so that the file is never without an extent */
 	if (kind == PIPEANN_GRAPH)
-		return Min(all, PipeannExtentsOf(meta->graph_pages,
+		return Min(all, PipeannExtentsOf(Max(meta->graph_pages, 1),
 										 PipeannGraphPagesPerExtent(&meta->layout)));
 	return all;
 }
@@ -214,7 +215,7 @@ NumberFree(Shrinking *s)
 	uint32		end = s->meta.extents;
 	uint32		n = 0;
 
-	while (IsFree(s, end - 1))
+	while (end > 1 && IsFree(s, end - 1))
 		end--;
 	for (uint32 i = end; i > 0; i--)
 		if (IsFree(s, i - 1))

@@ -217,6 +217,9 @@ sub told_not_to
 	$node->safe_psql('postgres', 'ALTER TABLE kept RESET (vacuum_truncate); VACUUM kept');
 	cmp_ok(size('kept'), '<', $before - $EXTENT, 'it is when it may be');
 	is(problems($node, 'kept'), '', 'and all is right');
+	$node->safe_psql('postgres', 'CREATE TABLE empty (LIKE kept); CREATE INDEX empty_v ON empty USING pipeann (v vector_l2_ops); VACUUM empty');
+	$node->safe_psql('postgres', 'INSERT INTO empty SELECT * FROM kept WHERE id BETWEEN 1 AND 1150; DELETE FROM empty; VACUUM empty; VACUUM empty; INSERT INTO empty SELECT * FROM kept WHERE id BETWEEN 1 AND 1150; VACUUM empty');
+	is(problems($node, 'empty'), '', 'an index that was empty');
 	for my $kind ('TEMP', 'UNLOGGED')
 	{
 		my $session = session($node, timeout => 300, settings => $Pipeann::BY_INDEX);
