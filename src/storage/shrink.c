@@ -158,9 +158,12 @@ ReadBefore(Relation index)
 	pfree(s);
 }
 
-/* Copy a block; one that is not there, or was never written, is zeroes. */
+/*
+ * Copy a block; one that is not there, or was never written, is zeroes, and one that is
+ * not sound stays so.
+ */
 static void
-CopyBlock(Shrinking *s, BlockNumber from, BlockNumber to)
+CopyBlock(Shrinking *s, PipeannKind kind, BlockNumber from, BlockNumber to)
 {
 	Relation	index = s->index;
 	PGAlignedBlock copy = {{0}};
@@ -173,7 +176,7 @@ CopyBlock(Shrinking *s, BlockNumber from, BlockNumber to)
 		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);
 	}
-	if (!PageIsNew((Page) copy.data))
+	if (!PageIsNew((Page) copy.data) && PipeannPageIsValid(copy.data, from, kind))
 		PipeannPageSeal((Page) copy.data, to);
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, to, RBM_ZERO_AND_LOCK, NULL);
 	START_CRIT_SECTION();
@@ -196,7 +199,7 @@ Move(Shrinking *s)
 	for (BlockNumber i = 1; i < PIPEANN_EXTENT_BLOCKS && to + i < s->blocks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		CopyBlock(s, from + i, to + i);
+		CopyBlock(s, (PipeannKind) PIPEANN_ENTRY_KIND(entry), from + i, to + i);
 	}
 	s->map.extents[PIPEANN_ENTRY_KIND(entry)][PIPEANN_ENTRY_ORDINAL(entry)] = s->low;
 	s->entries[s->low] = entry;

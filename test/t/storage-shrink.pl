@@ -247,6 +247,35 @@ sub parallel
 	return;
 }
 
+# A page that is not sound does not become so by being copied.
+sub unsound
+{
+	make('torn', 'WITH (vacuum_truncate = off)');
+	$node->safe_psql('postgres', 'VACUUM torn');
+	my $file = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('torn_v')));
+	my $before = size('torn');
+	my $page;
+	$node->stop;
+	open my $handle, '+<:raw', $file or die "$file: $!";
+	for (my $block = $before / 8192 - 1; $block > 0; $block--)
+	{
+		seek $handle, 8192 * $block, 0;
+		read $handle, $page, 8192;
+		next unless unpack('v', substr $page, 12, 2) > 4000;	# pd_lower: of a page with contents
+		seek $handle, 8192 * $block + 2000, 0;
+		print $handle chr(ord(substr $page, 2000, 1) ^ 1);
+		last;
+	}
+	close $handle;
+	$node->start;
+	my $check = q(SELECT pipeann_check('torn_v', true));
+	isnt($node->psql('postgres', $check), 0, 'a changed byte is found');
+	$node->safe_psql('postgres', 'ALTER TABLE torn RESET (vacuum_truncate); VACUUM torn');
+	cmp_ok(size('torn'), '<', $before - $EXTENT, 'the file of an index with an unsound page is smaller');
+	isnt($node->psql('postgres', $check), 0, 'and the page is still unsound');
+	return;
+}
+
 sub map_inline
 {
 	my ($entries) = @_;
@@ -274,6 +303,7 @@ SKIP: {
 beside();
 at_work();
 told_not_to();
+unsound();
 parallel() unless $library;
 $replica->stop;
 $node->stop;
