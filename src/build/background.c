@@ -2,7 +2,7 @@
  * background.c
  *		Retraining by a background worker, so that the insert that finds an index
  *		outgrown does not wait: src/README, "build/: retraining". The same worker gives
- *		back the end of the file where VACUUM cannot.
+ *		back the end of the file when VACUUM has ended.
  */
 #include "postgres.h"
 
@@ -104,11 +104,14 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 build_id)
 	last_id = build_id;
 }
 
-/* Shrink the index's file when VACUUM has ended, if the server has place for a worker. */
-void
+/*
+ * Shrink the index's file when VACUUM has ended. False if the server has no place for a
+ * worker.
+ */
+bool
 PipeannShrinkSoon(Relation index)
 {
-	(void) Launch(index, "pipeann giving back", true);
+	return IsUnderPostmaster && Launch(index, "pipeann giving back", true);
 }
 
 /* ---------- the worker ---------- */

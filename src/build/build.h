@@ -42,7 +42,7 @@ extern void PipeannRetrain(Relation index, PipeannRetrainer by);
 /* background.c */
 extern void PipeannRetrainSoon(Relation heap, Relation index,
 							   uint64 build_id);
-extern void PipeannShrinkSoon(Relation index);
+extern bool PipeannShrinkSoon(Relation index);
 
 /* What a background worker begins with; found by its name. */
 extern PGDLLEXPORT void PipeannRetrainWorker(Datum arg);

@@ -12,6 +12,7 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
 #include "base/planted.h"
@@ -1022,8 +1023,10 @@ MayTruncate(Relation heap)
 }
 
 /*
- * Give back the end of the file, as VACUUM does with the table's. In parallel mode that
- * cannot be logged, so a background worker does it, when VACUUM has ended.
+ * Give back the end of the file, as VACUUM does with the table's. A replica has the lock
+ * that this takes until the transaction ends, and VACUUM may go on with other indexes for
+ * hours: so a background worker does it when VACUUM has ended, if there is place for one.
+ * In parallel mode the lock cannot be logged at all.
  */
 static void
 GiveBack(Relation index)
@@ -1036,11 +1039,13 @@ GiveBack(Relation index)
 	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
 	allowed = MayTruncate(heap);
 	relation_close(heap, NoLock);
-	if (allowed && IsInParallelMode())
-		PipeannShrinkSoon(index);
-	else
-		while (allowed && PipeannShrink(index))
-			CHECK_FOR_INTERRUPTS();
+	if (!allowed ||
+		((IsInParallelMode() || (RelationNeedsWAL(index) && XLogStandbyInfoActive())) &&
+		 PipeannShrinkSoon(index)) ||
+		IsInParallelMode())
+		return;
+	while (PipeannShrink(index))
+		CHECK_FOR_INTERRUPTS();
 }
 
 IndexBulkDeleteResult *

@@ -18,7 +18,8 @@ my $ROWS = 1150;	# of 1,024 and more VACUUM packs an index that was made on an e
 my $EXTENT = 1024 * 1024;
 my $inline = 1400;	# entries of the extent map in the metapage: with fewer there are two extents for others
 my $node = make_node('shrink', preload => 0, init => { allows_streaming => 1 },
-	conf => "fsync = off\nshared_buffers = 32MB\nwal_keep_size = 1GB\nmax_wal_size = 4GB\nmin_parallel_index_scan_size = 0");
+	conf => "fsync = off\nshared_buffers = 32MB\nwal_keep_size = 1GB\nmax_wal_size = 4GB\nmin_parallel_index_scan_size = 0\n"
+	. 'max_worker_processes = 0');	# VACUUM does it, and has done it when it ends
 
 $node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'") if $library;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = '" . ($library || 'pipeann') . "'");
@@ -235,12 +236,26 @@ sub told_not_to
 	return;
 }
 
-# VACUUM with workers cannot do it; a background worker does, when VACUUM has ended.
-sub parallel
+# Where there are workers one does it when VACUUM has ended, for which nobody waits on the replica.
+sub by_worker
 {
+	set_both('max_worker_processes = 8');
+	make('later');
+	my $before = size('later');
+	my $scan = session($node, settings => $Pipeann::BY_INDEX, timeout => 300);
+	my $query = $scan->row('SELECT v FROM later WHERE id = 7');
+	$scan->rows("BEGIN; SELECT id FROM later ORDER BY v <-> '$query' LIMIT 1");
+	$node->safe_psql('postgres', 'VACUUM later');
+	ok(eval { wait_until('a worker', sub { $node->safe_psql('postgres', q(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann giving back')) }, 60) }, 'a worker is there after VACUUM');
+	$scan->rows('COMMIT');
+	ok(eval { wait_until('a worker', sub { size('later') < $before - $EXTENT }, 60) }, 'and the file is smaller when nobody has the index');
+	both('later', 'by a worker');
+	$scan->close;
+
+	# VACUUM with parallel workers cannot do it
 	make('parallel');
 	$node->safe_psql('postgres', 'CREATE INDEX parallel_id ON parallel (id); CREATE INDEX parallel_id2 ON parallel (id); DELETE FROM parallel WHERE id % 50 = 1');
-	my $before = size('parallel');
+	$before = size('parallel');
 	$node->safe_psql('postgres', 'VACUUM (PARALLEL 2, INDEX_CLEANUP ON) parallel');
 	ok(eval { wait_until('a worker', sub { size('parallel') < $before - $EXTENT }, 60) }, 'after a VACUUM with workers the file is smaller');
 	is($node->safe_psql('postgres', q(SELECT pipeann_check('parallel_v', true) > 0)), 't', 'and sound');
@@ -276,18 +291,25 @@ sub unsound
 	return;
 }
 
+sub set_both
+{
+	my ($setting) = @_;
+
+	$node->wait_for_catchup($replica);
+	for ($replica, $node)
+	{
+		$_->append_conf('postgresql.conf', $setting);
+		$_->restart;
+	}
+	return;
+}
+
 sub map_inline
 {
 	my ($entries) = @_;
 
 	$inline = $entries;
-
-	$node->wait_for_catchup($replica);
-	for ($node, $replica)
-	{
-		$_->append_conf('postgresql.conf', "pipeann.map_inline = $entries");
-		$_->restart;
-	}
+	set_both("pipeann.map_inline = $entries");
 	return;
 }
 
@@ -304,7 +326,7 @@ beside();
 at_work();
 told_not_to();
 unsound();
-parallel() unless $library;
+by_worker() unless $library;
 $replica->stop;
 $node->stop;
 done_testing();
