@@ -214,6 +214,11 @@ PipeannRetrainWorker(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(order.database, InvalidOid, 0);
 	SetConfigOption("maintenance_work_mem", psprintf("%d", order.memory),
 					PGC_USERSET, PGC_S_SESSION);
+	/* as those of autovacuum: maintenance does not end for a setting, or wait for a standby */
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_isolation", "read committed",
+					PGC_SUSET, PGC_S_OVERRIDE);
 	PG_TRY();
 	{
 		while (ServeOnce(&order))

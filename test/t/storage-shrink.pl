@@ -252,6 +252,17 @@ sub by_worker
 	both('later', 'by a worker');
 	$scan->close;
 
+	# nor is it kept from it, or its locks kept, by settings and a standby that is not there
+	make('alone');
+	$before = size('alone');
+	$node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\nlock_timeout = 1");
+	$node->reload;
+	$node->safe_psql('postgres', 'SET synchronous_commit = local; SET lock_timeout = 0; VACUUM alone');
+	my $at_work = q(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann giving back');
+	ok(eval { wait_until('a worker', sub { size('alone') < $before - $EXTENT && !$node->safe_psql('postgres', $at_work) }, 60) }, 'it is done without a standby that others wait for');
+	$node->append_conf('postgresql.conf', "synchronous_standby_names = ''\nlock_timeout = 0");
+	$node->reload;
+
 	# VACUUM with parallel workers cannot do it
 	make('parallel');
 	$node->safe_psql('postgres', 'CREATE INDEX parallel_id ON parallel (id); CREATE INDEX parallel_id2 ON parallel (id); DELETE FROM parallel WHERE id % 50 = 1');
