@@ -5,6 +5,9 @@
  */
 #include "base/base.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "base/key.h"
 #include "base/random.h"
 #include "graph/leaf.h"
@@ -215,6 +218,37 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 	pfree(p.kept);
 	pfree(p.next);
 	return p.nkept;
+}
+
+/*
+ * Which neighbour gives way to a node that is to join target's list[n]: the one that it
+ * makes most superfluous, be it by less than the factor alpha. Pairs of neighbours are not
+ * looked at, as they were when the list was pruned: that takes n distances, where all pairs
+ * would be n * n / 2, and the list remains full.
+ *
+ * from_target[], from_node[]: the neighbours' distances, infinite where they are not known;
+ * own: the node's from target. The first `forced` stay. Returns the place of the neighbour, or
+ * PIPEANN_SUPERFLUOUS if by RobustPrune's rule a nearer one makes the node so, or
+ * PIPEANN_UNDECIDED.
+ */
+int
+PipeannGivesWay(const float *from_target, const float *from_node, int n, int forced,
+				float own)
+{
+	int			place = PIPEANN_UNDECIDED;
+	float		most = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (from_target[i] <= own && PIPEANN_ALPHA * from_node[i] <= own)
+			return PIPEANN_SUPERFLUOUS;
+		if (i < forced || !(from_target[i] > own) || isinf(from_node[i]) ||
+			from_target[i] <= most * from_node[i])
+			continue;
+		most = from_target[i] / Max(from_node[i], FLT_MIN);
+		place = i;
+	}
+	return place;
 }
 
 /*

@@ -104,6 +104,10 @@ typedef struct PipeannPruneParams
 	int			fill;			/* fill up to this with the nearest dropped */
 } PipeannPruneParams;
 
+/* By PipeannGivesWay(), where it is no neighbour. */
+#define PIPEANN_SUPERFLUOUS (-1)
+#define PIPEANN_UNDECIDED (-2)
+
 /* clusters.c */
 extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
 										   const PipeannVectors *rows,
@@ -148,6 +152,8 @@ extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 							   const PipeannPruneParams *params,
 							   PipeannPruneDistance distance, void *arg,
 							   uint32 *out);
+extern int	PipeannGivesWay(const float *from_target, const float *from_node,
+							int n, int forced, float own);
 extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 											const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,

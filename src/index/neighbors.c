@@ -9,10 +9,8 @@
 #include <math.h>
 
 #include "base/id_set.h"
-#include "base/pause.h"
 #include "distance/distance.h"
 #include "index/neighbors.h"
-#include "io/io.h"
 #include "miscadmin.h"
 
 /*
@@ -23,6 +21,9 @@
 
 /* Initial room of a vector cache, in vectors. */
 #define FIRST_CACHED 512
+
+/* ... and of a set's ids. */
+#define FIRST_RANKS 512
 
 /* So many candidates' pages are always checked for room. */
 #define NEAR_CANDIDATES 32
@@ -73,8 +74,8 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	PipeannSearch *search = PipeannReuseSearch();
 
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
-	/* whole pages are needed to look for free slots */
-	params.disabled = PIPEANN_NODE_HITS;
+	/* other nodes of a page are candidates, too; of wide vectors it has few */
+	params.disabled = PipeannHasBytes(view) ? 0 : PIPEANN_NODE_HITS;
 	params.max_pages = PG_INT32_MAX;
 	PipeannSearchBegin(search, near,
 					   view->cache != NULL ? &view->codes : NULL, source,
@@ -122,6 +123,29 @@ PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
 	return nodes;
 }
 
+/*
+ * The slot of candidate id, or NULL; with its page, if that is to be looked at for room. What
+ * the search does not hold is read into buffer.
+ */
+static const PipeannSlot *
+SlotAtHand(const PipeannIndexView *view, PipeannSearch *search, uint32 id,
+		   bool wants_room, PipeannLinkSet *set, char *buffer)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		page = PipeannIdPage(l, id);
+	const PipeannSlot *slot = wants_room ? NULL : PipeannSearchLoadSlot(search, id);
+	const char *nodes;
+
+	if (slot != NULL)
+		return slot;
+	nodes = PageAtHand(view, search, page, buffer);
+	if (nodes == NULL)
+		return NULL;
+	if (wants_room && HasRoom(l, nodes))
+		set->roomy_page = page;
+	return PipeannSlotAt(l, nodes, PipeannIdSlot(l, id));
+}
+
 /* A candidate's vector, rotated as it is stored, in memory of its own. */
 static void *
 Kept(const PipeannIndexView *view, const PipeannLinkSet *set, const float *vector)
@@ -156,24 +180,20 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 	const void *self;
 
 	set->bytes = bytes;
+	set->lists = palloc(mul_size(size, PipeannListBytes(l)));
 	PipeannEmbed(view, x, aux, true, vector);
 	self = Kept(view, set, vector);
 	for (int i = 0; (set->n < size || WantsRoom(view, set, i)) &&
 		 (result = PipeannSearchPop(search)) != NULL; i++)
 	{
-		uint32		page = PipeannIdPage(l, result->id);
-		const char *nodes = PageAtHand(view, search, page, buffer);
-		const PipeannSlot *slot;
+		const PipeannSlot *slot = SlotAtHand(view, search, result->id,
+											 WantsRoom(view, set, i), set, buffer);
 
 		CHECK_FOR_INTERRUPTS();
-		if (nodes == NULL)
-			continue;
-		if (WantsRoom(view, set, i) && HasRoom(l, nodes))
-			set->roomy_page = page;
-		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, result->id));
-		if (set->n < size && PipeannSlotIsLive(slot))
+		if (set->n < size && slot != NULL && PipeannSlotIsLive(slot))
 		{
 			PipeannEmbedAsStored(view, result->id, slot, decoded, vector);
+			memcpy(PipeannLinkList(l, set, set->n), slot, PipeannListBytes(l));
 			AddNode(set, result->id, Kept(view, set, vector), self);
 		}
 	}
@@ -392,6 +412,8 @@ typedef struct NewNode
 								 * takes no more */
 	List	   *unlinked;		/* ids of nodes that cannot be its parent: no
 								 * edges lead to them */
+	const PipeannLinkSet *known;	/* nodes near it, or NULL */
+	PipeannIdSet ranks;			/* their positions in known by id */
 } NewNode;
 
 /* What may be done to target's list to have the edge. */
@@ -561,12 +583,84 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 }
 
 /*
- * Plan an edge from target. False if there is to be none: pruning finds it
- * superfluous, target has all the spanning-tree edges that it may have, or
+ * See a slot's list, as an edge is tried again, or for the first time: then as the search saw
+ * it, without the rest of the slot. If it has changed since, the edge is not made, and tried
+ * again.
+ */
+static void
+SeeList(const NewNode *node, uint32 target, bool again, PipeannSlot *slot)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	uint32		at;
+
+	if (!again && node->known != NULL && PipeannIdSetGet(&node->ranks, target, &at))
+		memcpy(slot, PipeannLinkList(l, node->known, at), PipeannListBytes(l));
+	else
+		PipeannSlotCopy(node->view, target, slot);
+}
+
+/*
+ * The place that the node takes in a full list of wide vectors, as far as candidates decide
+ * it, whose vectors are at hand: to prune such a list takes longer than all else of an edge.
+ * Other neighbours are far from the node, and stay. If none gives way it is left out.
+ */
+static int
+PlaceInFull(const NewNode *node, bool in_tree, const PipeannListChange *edge)
+{
+	const PipeannLinkSet *set = node->known;
+	float		from_node[PG_UINT8_MAX];
+	float		from_target[PG_UINT8_MAX];
+	uint32		target;
+	int			place;
+
+	if (set == NULL || !set->bytes ||
+		!PipeannIdSetGet(&node->ranks, edge->target, &target))
+		return PIPEANN_UNDECIDED;
+	for (int i = 0; i < edge->n; i++)
+	{
+		uint32		other;
+
+		from_node[i] = from_target[i] = INFINITY;
+		if (!PipeannIdSetGet(&node->ranks, edge->seen->neighbors[i], &other))
+			continue;
+		from_node[i] = set->dists[other];
+		from_target[i] = SetDistance(set, set->vectors[target], set->vectors[other]);
+	}
+	place = PipeannGivesWay(from_target, from_node, edge->n, edge->tree_edges,
+							set->dists[target]);
+	if (place < 0)
+		return in_tree ? PIPEANN_UNDECIDED : PIPEANN_SUPERFLUOUS;
+	return place;
+}
+
+/*
+ * Plan a full list that the node joins, by PlaceInFull() if that has decided. Returns its
+ * place, or PIPEANN_SUPERFLUOUS.
+ */
+static int
+JoinFull(NewNode *node, bool in_tree, int place, PipeannListChange *edge)
+{
+	if (place >= 0)
+	{
+		memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
+		edge->list[place] = node->id;
+	}
+	if (place != PIPEANN_UNDECIDED)
+		return place;
+	PruneFullList(node, in_tree, edge);
+	for (int i = 0; i < edge->n; i++)
+		if (edge->list[i] == node->id)
+			return i;
+	return PIPEANN_SUPERFLUOUS;
+}
+
+/*
+ * Plan an edge from target, again or for the first time. False if there is to be none:
+ * pruning finds it superfluous, target has all the spanning-tree edges that it may have, or
  * target is no node.
  */
 static bool
-PlanEdge(NewNode *node, uint32 target, Effort effort,
+PlanEdge(NewNode *node, uint32 target, Effort effort, bool again,
 		 PipeannListChange *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
@@ -576,7 +670,7 @@ PlanEdge(NewNode *node, uint32 target, Effort effort,
 
 	edge->target = target;
 	edge->done = false;
-	PipeannSlotCopy(node->view, target, edge->seen);
+	SeeList(node, target, again, edge->seen);
 	if (!PipeannSlotIsNode(edge->seen) || target == node->id ||
 		(in_tree && PipeannSlotTreeEdges(l,
 										 edge->seen) >= node->max_tree_edges))
@@ -590,10 +684,12 @@ PlanEdge(NewNode *node, uint32 target, Effort effort,
 	{
 		if (effort == PIPEANN_IF_ROOM)
 			return false;
-		PruneFullList(node, in_tree, edge);
-		for (at = 0; at < edge->n && edge->list[at] != node->id; at++)
-			;
-		if (at == edge->n)
+		at = PlaceInFull(node, in_tree, edge);
+		/* pruning takes the whole slot, which may have changed */
+		if (at == PIPEANN_UNDECIDED && !again)
+			return PlanEdge(node, target, effort, true, edge);
+		at = JoinFull(node, in_tree, at, edge);
+		if (at == PIPEANN_SUPERFLUOUS)
 			return false;
 		if (in_tree)
 			JoinTree(edge, at);
@@ -608,160 +704,6 @@ PlanEdge(NewNode *node, uint32 target, Effort effort,
 	if (in_tree && at >= edge->tree_edges)
 		JoinTree(edge, at);
 	return true;
-}
-
-static bool
-IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
-		 const PipeannSlot *seen)
-{
-	return PipeannSlotIsNode(slot) && slot->degree == seen->degree &&
-		slot->tree_edges == seen->tree_edges &&
-		memcmp(slot->neighbors, seen->neighbors,
-			   PipeannSlotDegree(l, seen) * sizeof(uint32)) == 0;
-}
-
-/* Change the lists of edges[n], all on one page, in a copy of the page. */
-static void
-ChangePage(const PipeannLayout *l, Page page, PipeannListChange *edges, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		PipeannSlot *slot = PipeannSlotAt(l, PipeannPagePayload(page),
-										  PipeannIdSlot(l, edges[i].target));
-
-		if (!IsAsSeen(l, slot, edges[i].seen))
-			continue;
-		memcpy(slot->neighbors, edges[i].list, edges[i].n * sizeof(uint32));
-		slot->degree = edges[i].n;
-		slot->tree_edges = edges[i].tree_edges;
-		edges[i].done = true;
-	}
-}
-
-static bool
-AnyIsAsSeen(const PipeannLayout *l, Page page, const PipeannListChange *edges,
-			int n)
-{
-	for (int i = 0; i < n; i++)
-		if (IsAsSeen(l, PipeannSlotAt(l, PipeannPagePayload(page),
-									  PipeannIdSlot(l, edges[i].target)),
-					 edges[i].seen))
-			return true;
-	return false;
-}
-
-/* The number of edges on the same page as edges[0]; they are sorted by page. */
-static int
-CountOnPage(const PipeannLayout *l, const PipeannListChange *edges, int n)
-{
-	int			i;
-
-	for (i = 1; i < n; i++)
-		if (PipeannIdPage(l, edges[i].target) !=
-			PipeannIdPage(l, edges[0].target))
-			break;
-	return i;
-}
-
-/* Graph pages (their first blocks) that are changed under one WAL record. */
-typedef struct PagesUpdate
-{
-	GenericXLogState *state;
-	BufferAccessStrategy strategy;
-	int			n;				/* registered */
-	Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
-	Page		pages[MAX_GENERIC_XLOG_PAGES];
-} PagesUpdate;
-
-/* Change the lists of edges[n], all on one page, if any is still the same. */
-static void
-UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
-		   PipeannListChange *edges, int n)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PipeannViewBlock(view,
-										 PipeannIdPage(l, edges[0].target));
-	Buffer		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-										   BUFFER_LOCK_EXCLUSIVE, false,
-										   update->strategy);
-	Page		page;
-
-	if (!AnyIsAsSeen(l, BufferGetPage(buffer), edges, n))
-	{
-		UnlockReleaseBuffer(buffer);
-		return;
-	}
-	page = GenericXLogRegisterBuffer(update->state, buffer, 0);
-	update->buffers[update->n] = buffer;
-	update->pages[update->n++] = page;
-	for (int i = 0; i < n; i++)
-		PipeannNoteChange(view->changes, edges[i].target);
-	ChangePage(l, page, edges, n);
-}
-
-static void
-EndPages(PagesUpdate *update)
-{
-	for (int i = 0; i < update->n; i++)
-		PipeannPageSeal(update->pages[i],
-						BufferGetBlockNumber(update->buffers[i]));
-	if (update->n > 0)
-		GenericXLogFinish(update->state);
-	else
-		GenericXLogAbort(update->state);
-	for (int i = 0; i < update->n; i++)
-		UnlockReleaseBuffer(update->buffers[i]);
-}
-
-/*
- * Change the lists of the first edges on as many pages as one WAL record holds: a record
- * for each page would be as much header as change. Returns how many edges were dealt
- * with.
- */
-static int
-ApplyToPages(const PipeannIndexView *view, PipeannListChange *edges, int n,
-			 BufferAccessStrategy strategy)
-{
-	PagesUpdate update = {.strategy = strategy};
-	int			done = 0;
-
-	PIPEANN_PAUSE("insert-back-edge");
-	update.state = GenericXLogStart(view->index);
-	while (done < n && update.n < MAX_GENERIC_XLOG_PAGES)
-	{
-		int			here = CountOnPage(&view->meta.layout, edges + done,
-									   n - done);
-
-		UpdatePage(view, &update, edges + done, here);
-		done += here;
-	}
-	EndPages(&update);
-	return done;
-}
-
-static int
-CompareTargets(const void *a, const void *b)
-{
-	uint32		x = ((const PipeannListChange *) a)->target;
-	uint32		y = ((const PipeannListChange *) b)->target;
-
-	return x < y ? -1 : x > y;
-}
-
-/*
- * Write the planned lists whose old lists have not changed, and set their
- * done.
- */
-void
-PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,
-				   int n, BufferAccessStrategy strategy)
-{
-	qsort(changes, n, sizeof(PipeannListChange), CompareTargets);
-	for (int done = 0; done < n;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		done += ApplyToPages(view, changes + done, n - done, strategy);
-	}
 }
 
 static void
@@ -784,7 +726,7 @@ LinkBack(NewNode *node, uint32 target, Effort effort)
 	InitEdge(&node->view->meta.layout, &edge);
 	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_AS_TREE_EDGE; i++)
 	{
-		if (!PlanEdge(node, target, effort, &edge))
+		if (!PlanEdge(node, target, effort, true, &edge))
 			return false;
 		PipeannChangeLists(node->view, &edge, 1, NULL);
 		if (edge.done)
@@ -958,7 +900,7 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	NewNode		node = {view, id, NewVectorCache(view),
-	PipeannWantedTreeEdges(l), NIL};
+	PipeannWantedTreeEdges(l), NIL, NULL};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
 										 sizeof(float)));
@@ -1052,11 +994,11 @@ PlanEdges(NewNode *node, const PipeannSlot *slot,
 		if (*parent == PIPEANN_INVALID_ID &&
 			MayBeParent(node, slot->neighbors[i]) &&
 			PlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE,
-					 &edges[n]))
+					 false, &edges[n]))
 			*parent = edges[n++].target;
 		else if (PlanEdge(node, slot->neighbors[i],
 						  needed ? PIPEANN_PRUNE : PIPEANN_IF_ROOM,
-						  &edges[n]))
+						  false, &edges[n]))
 			n++;
 	}
 	return n;
@@ -1084,6 +1026,15 @@ ParentFirst(const PipeannLayout *l, PipeannListChange *edges, int n,
 		edges[first++] = edge;
 	}
 	return first;
+}
+
+static void
+KnowNear(NewNode *node, const PipeannLinkSet *known)
+{
+	node->known = known;
+	PipeannIdSetInit(&node->ranks, FIRST_RANKS, true);
+	for (int i = 0; i < known->n; i++)
+		PipeannIdSetPut(&node->ranks, known->ids[i], i);
 }
 
 /* The node is linked: others may take it for their parent. */
@@ -1116,6 +1067,8 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	int			first;
 	int			n;
 
+	if (known != NULL)
+		KnowNear(&node, known);
 	for (int i = 0; known != NULL && !known->bytes && i < known->n; i++)
 		PutVector(node.cache, known->ids[i],
 				  (CachedVector) {known->vectors[i], true, true});

@@ -23,6 +23,8 @@ typedef struct PipeannLinkSet
 	bool		bytes;			/* vectors are bytes (PipeannToBytes()) */
 	void	  **vectors;		/* [n] embedded, of dim elements; candidates rotated
 								 * as they are stored */
+	char	   *lists;			/* [n] slots with their lists, as the search saw
+								 * them (PipeannLinkList()) */
 	int			needed;			/* ids at the front of the pruned list that
 								 * pruning kept; the others fill it up */
 	uint32		roomy_page;		/* page of the nearest candidate whose page has
@@ -48,6 +50,19 @@ PipeannNearLayout(const PipeannLayout *l)
 
 	near.metric = PipeannMetrics[l->metric].near;
 	return near;
+}
+
+/* Bytes of a slot up to the end of its list. */
+static inline Size
+PipeannListBytes(const PipeannLayout *l)
+{
+	return PIPEANN_SLOT_HEADER + mul_size(l->max_degree, sizeof(uint32));
+}
+
+static inline PipeannSlot *
+PipeannLinkList(const PipeannLayout *l, const PipeannLinkSet *set, int i)
+{
+	return (PipeannSlot *) (set->lists + i * PipeannListBytes(l));
 }
 
 /* neighbors.c */

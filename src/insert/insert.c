@@ -308,6 +308,19 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
+ * Of wide vectors hardly one makes another superfluous, so that lists are full with the
+ * nearest candidates, and what is behind two thirds of ef_construction is not looked at.
+ */
+static int
+ListLength(const PipeannIndexView *view)
+{
+	int			ef = view->meta.ef_construction;
+
+	return PipeannHasBytes(view) ?
+		Min(ef, Max(ef * 2 / 3, 2 * (int) view->meta.layout.max_degree)) : ef;
+}
+
+/*
  * Candidates for neighbours; or NULL when a node with this very vector is met: the
  * search ends there, and state->equal is the node. With ends_at NULL there is no such
  * end.
@@ -319,7 +332,7 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	PipeannSearchParams params = {
-		.ef = view->meta.ef_construction,
+		.ef = ListLength(view),
 		.out_of_line_distance = OutOfLineDistance,
 		.out_of_line_arg = state,
 		.ends_at = ends_at,

@@ -787,6 +787,87 @@ TestPruneRows(void)
 	CHECK(memcmp(out, again, sizeof(out)) == 0);
 }
 
+#define LIST 16
+
+/*
+ * A node joins a full pruned list, of which the first two are forced: what gives way, or that
+ * the node is superfluous, is checked by its definition, and beside pruning list and node.
+ */
+static void
+JoinRows(PruneRows *rows, uint64 *random, int *joined, int *same)
+{
+	uint32		cand[LIST + 1];
+	float		dist[LIST + 1];
+	float		near[LIST];
+	uint32		out[LIST];
+	uint32		node = 200 + UnitRandom(random) % 100;
+	float		own = RowDistance(0, node, rows);
+	bool		superfluous = false;
+	int			place;
+	int			n;
+
+	for (int i = 0; i <= LIST; i++)
+	{
+		cand[i] = 1 + (i * 11 + UnitRandom(random) % 11);
+		dist[i] = RowDistance(0, cand[i], rows);
+	}
+	n = PipeannRobustPrune(cand, dist, LIST + 1, &(PipeannPruneParams) {1.2f, LIST, 0, LIST},
+						   RowDistance, rows, out);
+	CHECK(n == LIST);
+	for (int i = 0; i < n; i++)
+	{
+		cand[i] = out[i];
+		dist[i] = RowDistance(0, out[i], rows);
+		near[i] = RowDistance(node, out[i], rows);
+		superfluous |= dist[i] <= own && 1.2f * near[i] <= own;
+	}
+	place = PipeannGivesWay(dist, near, n, 2, own);
+	CHECK((place == PIPEANN_SUPERFLUOUS) == superfluous);
+	if (place >= 0)
+		CHECK(place >= 2 && dist[place] > own);
+	for (int i = 2; place != PIPEANN_SUPERFLUOUS && i < n; i++)
+		if (dist[i] > own)
+			CHECK(place >= 0 && dist[i] * near[place] <= dist[place] * near[i] * 1.0001f);
+
+	/* what is not known stays, and decides nothing */
+	for (int i = 0; place >= 0 && i < n; i++)
+		near[i] = i == place ? near[i] : INFINITY;
+	if (place >= 0)
+		CHECK(PipeannGivesWay(dist, near, n, 2, own) == place);
+	for (int i = 0; i < n; i++)
+		near[i] = INFINITY;
+	CHECK(PipeannGivesWay(dist, near, n, 2, own) == PIPEANN_UNDECIDED);
+
+	/* pruning all pairs keeps the node, too, or drops it */
+	if (place == PIPEANN_UNDECIDED)
+		return;
+	cand[n] = node;
+	dist[n] = own;
+	n = PipeannRobustPrune(cand, dist, n + 1, &(PipeannPruneParams) {1.2f, LIST, 2, 0},
+						   RowDistance, rows, out);
+	(*joined)++;
+	*same += PipeannListHas(out, n, node) == (place >= 0);
+}
+
+static void
+TestGivesWay(void)
+{
+	PruneRows	rows = {Vectors(PIPEANN_L2, NROWS)};
+	uint64		random = 7;
+	int			joined = 0;
+	int			same = 0;
+
+	for (int i = 0; i < 500; i++)
+		JoinRows(&rows, &random, &joined, &same);
+	NOTE("%d of %d as by pruning", same, joined);
+	CHECK(joined > 100 && same > joined * 0.8);
+
+	/* an equal vector is superfluous, one at no distance from a farther one takes its place */
+	CHECK(PipeannGivesWay((float[]) {1}, (float[]) {0}, 1, 0, 1) == PIPEANN_SUPERFLUOUS);
+	CHECK(PipeannGivesWay((float[]) {3, 2}, (float[]) {1, 0}, 2, 0, 1) == 1);
+	CHECK(PipeannGivesWay((float[]) {3, 2}, (float[]) {1, 0}, 2, 2, 1) == PIPEANN_UNDECIDED);
+}
+
 /* ---------- spanning-tree edges ---------- */
 
 /*
@@ -1036,6 +1117,7 @@ main(void)
 	UNIT_RUN(TestMemory);
 	UNIT_RUN(TestPruneLine);
 	UNIT_RUN(TestPruneRows);
+	UNIT_RUN(TestGivesWay);
 	UNIT_RUN(TestTreeEdges);
 	UNIT_RUN(TestPack);
 	UNIT_RUN(TestPackFewRows);
