@@ -11,12 +11,13 @@
 #include "distance/distance.h"
 
 /*
- * Bounds of the automatic code size, in bytes; of very wide vectors a byte stands for
- * eight dimensions (docs/decisions.md, "Codes of wide vectors").
+ * Bounds of the automatic code size, in bytes: beyond the middle one a byte stands for four
+ * dimensions, beyond the last one for eight (docs/decisions.md, "Codes of wide vectors" and
+ * "Bytes of a code, once more").
  */
 #define MIN_AUTO_BYTES 16
-#define MAX_AUTO_BYTES 96
-#define WIDE_DIMENSIONS 8
+#define MIDDLE_AUTO_BYTES 96
+#define MAX_AUTO_BYTES 192
 
 /*
  * Vectors that are encoded subvector by subvector: enough of them that the
@@ -92,19 +93,22 @@ PipeannPqNew(PipeannStorage storage, int dim, int nsubvectors)
 /*
  * The bytes of a code for pq_bytes = 0.
  *
- * Half a byte for each dimension, or of wide vectors an eighth of one; as a multiple of 8
- * and within bounds. Bits are taken as they are.
+ * Half a byte for each dimension, of wide vectors a fourth of one, and of very wide ones an
+ * eighth; as a multiple of 8 and within bounds. Bits are taken as they are, and of sparse
+ * vectors' projections, which are gone through, an eighth.
  */
 int
 PipeannPqAutoBytes(PipeannStorage storage, int dim)
 {
 	int			bytes = ((dim + 1) / 2 + 7) / 8 * 8;
-	int			wide = dim / WIDE_DIMENSIONS / 8 * 8;
+	int			wide = PipeannIsSparse(storage) ? 0 : dim / 4 / 8 * 8;
+	int			very_wide = dim / 8 / 8 * 8;
 
 	if (storage == PIPEANN_BITS)
 		return Min((dim + 7) / 8, PIPEANN_MAX_PQ_BYTES);
+	wide = Max(Min(wide, MAX_AUTO_BYTES), MIDDLE_AUTO_BYTES);
 	bytes = Max(bytes, MIN_AUTO_BYTES);
-	bytes = Min(bytes, Max(MAX_AUTO_BYTES, wide));
+	bytes = Min(bytes, Max(wide, very_wide));
 	bytes = Min(bytes, PIPEANN_MAX_PQ_BYTES);
 	return Min(bytes, dim);
 }

@@ -145,11 +145,15 @@ AutomaticSizes(void)
 	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 100) == 56);
 	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 128) == 64);
 	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 192) == 96);
-	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 784) == 96);
-	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 831) == 96);
-	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 832) == 104);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 415) == 96);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 416) == 104);
+	CHECK(PipeannPqAutoBytes(PIPEANN_SQ12, 768) == 192);
+	CHECK(PipeannPqAutoBytes(PIPEANN_UINT8, 784) == 192);
 	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 1536) == 192);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 1599) == 192);
+	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 1600) == 200);
 	CHECK(PipeannPqAutoBytes(PIPEANN_FLOAT4, 16000) == 1024);
+	CHECK(PipeannPqAutoBytes(PIPEANN_SPARSE16, PIPEANN_SPARSE_DIM) == 128);
 	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 1) == 1);
 	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 8) == 1);
 	CHECK(PipeannPqAutoBytes(PIPEANN_BITS, 9) == 2);
