@@ -59,11 +59,10 @@ copy_for() {
 
 # start_server [LIBRARIES]: one in WORK, without autovacuum: its ANALYZE of one table keeps
 # VACUUM from removing what was deleted from another meanwhile, and tests count
-# that; and without background workers, so that an insert that finds an index outgrown
-# retrains it, and tests know when.
+# that.
 start_server() {
 	INITDB_OPTS=--data-checksums scripts/cluster.sh start "$WORK" "shared_preload_libraries=${1:-pipeann}" \
-		fsync=off max_prepared_transactions=10 autovacuum=off max_worker_processes=0
+		fsync=off max_prepared_transactions=10 autovacuum=off
 }
 
 # in_copy COMMAND...: runs in WORK as the server's user.

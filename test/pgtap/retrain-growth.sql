@@ -9,6 +9,7 @@ SELECT plan(30);
 -- row by row, past the line where codes are made (on an empty table nobody knows
 -- that all elements will be bytes)
 CREATE TABLE grown (id int, val vector(112));
+CREATE TRIGGER grown_first BEFORE INSERT ON grown EXECUTE FUNCTION lock_first();
 CREATE INDEX grown_idx ON grown USING pipeann (val vector_l2_ops) WITH (storage = float4);
 INSERT INTO grown SELECT id, val FROM strips WHERE id <= 4000 ORDER BY hashint4(id);
 SELECT ok(NOT (pipeann_index_info('grown_idx')).has_codes, 'no codes yet');
@@ -33,6 +34,7 @@ TRUNCATE truths;
 
 -- at twice the nodes an insert does it, but only one in 256 looks
 CREATE TABLE doubled AS SELECT id, val FROM strips WHERE id <= 4700;
+CREATE TRIGGER doubled_first BEFORE INSERT ON doubled EXECUTE FUNCTION lock_first();
 CREATE INDEX doubled_idx ON doubled USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 SELECT nodes FROM pipeann_index_info('doubled_idx') \gset
 DO $$
@@ -54,6 +56,7 @@ DROP TABLE doubled;
 
 -- codes trained on few nodes, of which none is left to tell how good they are
 CREATE TABLE few AS SELECT id, val FROM strips WHERE id <= 4700;
+CREATE TRIGGER few_first BEFORE INSERT ON few EXECUTE FUNCTION lock_first();
 CREATE INDEX few_idx ON few USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 DELETE FROM few WHERE id > 300;
 VACUUM (INDEX_CLEANUP ON) few;
@@ -68,6 +71,7 @@ DROP TABLE few;
 
 -- codes of unit vectors, then a few of another kind: fewer than an insert retrains for
 CREATE TABLE drifted AS SELECT id, l2_normalize(val)::vector(112) AS val FROM strips WHERE id <= 5000;
+CREATE TRIGGER drifted_first BEFORE INSERT ON drifted EXECUTE FUNCTION lock_first();
 CREATE INDEX drifted_idx ON drifted USING pipeann (val vector_l2_ops) WITH (storage = float4);
 VACUUM drifted;
 SELECT is((pipeann_index_info('drifted_idx')).generation, 0, 'no drift: no other codes');
@@ -86,6 +90,7 @@ TRUNCATE truths;
 -- codes of one model's vectors, then another's in other dimensions, which these codes cannot tell apart
 CREATE TABLE strayed AS SELECT id, (subvector(val, 1, 56) || array_fill(0, ARRAY[56])::vector)::vector(112) AS val FROM strips
 	WHERE id <= 6000 AND vector_norm(subvector(val, 1, 56)) > 0;
+CREATE TRIGGER strayed_first BEFORE INSERT ON strayed EXECUTE FUNCTION lock_first();
 CREATE INDEX strayed_idx ON strayed USING pipeann (val vector_cosine_ops);
 INSERT INTO strayed SELECT id, (subvector(val, 1, 56) || array_fill(0, ARRAY[56])::vector)::vector(112) FROM strips
 	WHERE id BETWEEN 6001 AND 8000 AND vector_norm(subvector(val, 1, 56)) > 0;
@@ -101,6 +106,7 @@ TRUNCATE truths;
 
 -- by inner product: equal short vectors beside long ones share a node
 CREATE TABLE products AS SELECT id, val FROM strips WHERE id <= 4500;
+CREATE TRIGGER products_first BEFORE INSERT ON products EXECUTE FUNCTION lock_first();
 CREATE INDEX products_idx ON products USING pipeann (val vector_ip_ops) WITH (m = 8, storage = float4);
 SELECT (pipeann_index_info('products_idx')).nodes AS nodes \gset
 INSERT INTO products SELECT 10000 + i, l2_normalize(val) FROM strips, generate_series(1, 200) i WHERE id = 5000;

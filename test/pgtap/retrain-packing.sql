@@ -12,6 +12,7 @@ UNION ALL SELECT id + 12000, subvector(val, 85, 112)::vector(112) FROM images;
 
 -- bytes, but on an empty table nobody knows; a vector with rows enough for chains
 CREATE TABLE laid (id int, val vector(112));
+CREATE TRIGGER laid_first BEFORE INSERT ON laid EXECUTE FUNCTION lock_first();
 CREATE INDEX packed_idx ON laid USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO laid SELECT 100000 + i, val FROM strips, generate_series(1, 3000) i WHERE strips.id = 9999;
 INSERT INTO laid SELECT DISTINCT ON (val) id, val FROM rows WHERE id BETWEEN 1 AND 4000;
@@ -84,6 +85,7 @@ TRUNCATE truths;
 -- Chains lead to pages given out since the cursor was opened, in an extent that it
 -- does not know: in its layout, and when that has become a former one.
 CREATE TABLE chained (id int, val vector(784));
+CREATE TRIGGER chained_first BEFORE INSERT ON chained EXECUTE FUNCTION lock_first();
 INSERT INTO chained SELECT id, val FROM images WHERE id <= 4200;
 CREATE INDEX chained_idx ON chained USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float2);
 CREATE OR REPLACE FUNCTION grow_beneath_cursor(query int, last int, another_packing boolean) RETURNS SETOF text LANGUAGE plpgsql AS $$
@@ -130,6 +132,7 @@ DROP TABLE chained;
 
 -- not all are bytes
 CREATE TABLE fractions (id int, val vector(112));
+CREATE TRIGGER fractions_first BEFORE INSERT ON fractions EXECUTE FUNCTION lock_first();
 CREATE INDEX fractions_idx ON fractions USING pipeann (val vector_ip_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO fractions SELECT id, CASE WHEN id = 77 THEN l2_normalize(val)::vector(112) ELSE val END FROM strips WHERE id <= 4400;
 SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('fractions_idx')), '(float2,1)', 'one vector with fractions: halves');
@@ -140,6 +143,7 @@ TRUNCATE truths;
 
 -- cosine; halves round, and stay as they were rounded
 CREATE TABLE angles (id int, val vector(112));
+CREATE TRIGGER angles_first BEFORE INSERT ON angles EXECUTE FUNCTION lock_first();
 CREATE INDEX angles_idx ON angles USING pipeann (val vector_cosine_ops) WITH (m = 8, ef_construction = 32, storage = float2);
 INSERT INTO angles SELECT id, (val * (SELECT array_fill(0.37::real, ARRAY[112])::vector))::vector(112) FROM strips WHERE id <= 4400 AND vector_norm(val) > 0;
 SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('angles_idx')), '(float2,1)', 'halves stay halves');
@@ -150,6 +154,7 @@ TRUNCATE truths;
 
 -- quantised vectors stay as they were quantised
 CREATE TABLE pixels (id int, val vector(784));
+CREATE TRIGGER pixels_first BEFORE INSERT ON pixels EXECUTE FUNCTION lock_first();
 CREATE INDEX pixels_idx ON pixels USING pipeann (val vector_cosine_ops) WITH (m = 8, ef_construction = 32, storage = sq12);
 INSERT INTO pixels SELECT id, val FROM images WHERE id <= 4400;
 SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('pixels_idx')), '(sq12,1)', 'quantised vectors stay so');
@@ -161,6 +166,7 @@ TRUNCATE truths;
 -- where memory does not do there are codes all the same
 SET maintenance_work_mem = '1MB';
 CREATE UNLOGGED TABLE small (id int, val vector(112));
+CREATE TRIGGER small_first BEFORE INSERT ON small EXECUTE FUNCTION lock_first();
 CREATE INDEX small_idx ON small USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 INSERT INTO small SELECT id, val FROM strips WHERE id <= 4400;
 SELECT is((SELECT (storage, generation)::text FROM pipeann_index_info('small_idx')), '(float4,1)', 'without the memory codes are made, no layout');
@@ -174,6 +180,7 @@ DROP TABLE small;
 
 -- too few for codes, on an empty table: VACUUM packs what each search reads whole, without codes
 CREATE TABLE few (id int, kind int, val vector(112));
+CREATE TRIGGER few_first BEFORE INSERT ON few EXECUTE FUNCTION lock_first();
 CREATE INDEX few_idx ON few USING pipeann (kind, val vector_l2_ops) INCLUDE (id) WITH (m = 8, ef_construction = 32);
 INSERT INTO few SELECT 100000 + i, i % 5, val FROM strips, generate_series(1, 500) i WHERE strips.id = 9999;
 INSERT INTO few SELECT DISTINCT ON (val) id, id % 5, val FROM strips WHERE id <= 900;

@@ -174,7 +174,10 @@ DROP TABLE t;
 -- an index that begins empty and grows: codes, another storage, another layout
 CREATE TABLE t (id int, a int, s text, v vector(32));
 CREATE INDEX t_v ON t USING pipeann (a, v vector_l2_ops, s) WITH (m = 4, ef_construction = 16);
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t SELECT i, i % 10, 's' || i % 17, (SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 127)::float4)::vector FROM generate_series(1, 32) j) FROM generate_series(1, 4200) i;
+COMMIT;
 SELECT format, storage, has_codes, nodes FROM pipeann_index_info('t_v');
 SELECT pipeann_check('t_v', true);
 VACUUM ANALYZE t;
@@ -243,7 +246,10 @@ SELECT * FROM wrong();
 INSERT INTO q SELECT * FROM rows_of(30001, 30300);
 SELECT * FROM wrong();
 -- it grows until codes, histograms and packing are made anew
+BEGIN;
+LOCK TABLE q IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO q SELECT * FROM rows_of(40001, 45500);
+COMMIT;
 SELECT generation > 0 AS anew, trained_nodes > 8000 AS on_all FROM pipeann_index_info('q3');
 SELECT pipeann_check('q3', true) > 0;
 SELECT * FROM wrong();
@@ -300,7 +306,10 @@ TRUNCATE w;
 DROP INDEX w_v;
 CREATE INDEX w_v ON w USING pipeann (v vector_l2_ops, labels, names, few) WITH (m = 4, ef_construction = 16);
 SELECT attribute_bytes FROM pipeann_index_info('w_v');
+BEGIN;
+LOCK TABLE w IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO w SELECT i, false, i % 50, i, ARRAY['a' || i % 5], ARRAY[i % 128], noise(i, 8) FROM generate_series(1, 4200) i;
+COMMIT;
 SELECT has_codes, attribute_bytes, pipeann_check('w_v', true) FROM pipeann_index_info('w_v');
 SET pipeann.iterative_scan = relaxed_order;
 SELECT c, r.* FROM unnest(ARRAY['labels @> ''{3}''', 'few = 7', 'names && ''{a3,a4}'' AND labels && ''{5}''']) c, LATERAL looked_at(c) r;

@@ -129,7 +129,10 @@ DROP TABLE t;
 -- an index that begins empty and grows: it gets codes, another storage, another layout
 CREATE TABLE t (id int, title text, v vector(32));
 CREATE INDEX t_v ON t USING pipeann (v vector_ip_ops) INCLUDE (id, title) WITH (m = 4, ef_construction = 16);
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t SELECT i, CASE i % 100 WHEN 0 THEN long_text(i, 50) ELSE repeat('x', i % 60) || i END, (SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 127)::float4)::vector FROM generate_series(1, 32) j) FROM generate_series(1, 4200) i;
+COMMIT;
 SELECT format, storage, has_codes, nodes FROM pipeann_index_info('t_v');
 SELECT pipeann_check('t_v', true);
 VACUUM ANALYZE t;

@@ -99,7 +99,10 @@ ALTER TABLE t ALTER val TYPE vector(512);
 CREATE INDEX t_v ON t USING pipeann (val vector_cosine_ops) INCLUDE (id);
 INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(1, 3000) i;
 SELECT storage, generation FROM pipeann_index_info('t_v');
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(3001, 4300) i;
+COMMIT;
 SELECT storage, generation FROM pipeann_index_info('t_v');
 SET pipeann.ef_search = 1000;
 SELECT bool_and(is_exact('<=>', row_of(i, 512), 10)) FROM generate_series(5, 4300, 300) i;

@@ -97,7 +97,10 @@ SELECT * FROM differ();
 RESET enable_indexonlyscan;
 
 -- inserts, rows of equal vectors, updates, deletes, new codes and a new packing as it grows
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(4201, 9000) i;
+COMMIT;
 INSERT INTO t SELECT 10000 + i, i % 5, text_of(50 + i % 3) FROM generate_series(1, 300) i;
 UPDATE t SET kind = 7 WHERE id % 40 = 0;
 SELECT nodes < 9050 AS joined, generation > 0 AS retrained FROM pipeann_index_info('t_idx');

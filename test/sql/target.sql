@@ -125,7 +125,10 @@ SELECT pipeann_check('aim_v', true) > 0 AS sound;
 CREATE TABLE filled (LIKE aim);
 ALTER TABLE filled SET (autovacuum_enabled = off);
 CREATE INDEX filled_v ON filled USING pipeann (val vector_l2_ops);
+BEGIN;
+LOCK TABLE filled IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO filled SELECT * FROM aim ORDER BY id LIMIT 4200;
+COMMIT;
 SELECT * FROM pipeann_target_list('filled_v', 0.95);
 VACUUM filled;
 SELECT memory > 0 AS measured, stale FROM pipeann_target_list('filled_v', 0.95);
