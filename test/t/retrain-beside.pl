@@ -106,7 +106,8 @@ sub step
 				. '; INSERT INTO steps ' . rows_of(100100, 100115) . '; INSERT INTO steps ' . rows_of($id + 50, $id + 70, 7)
 				. '; INSERT INTO steps ' . rows_of($id + 71, $id + 99, 'i % 5 + 1')
 				. "; INSERT INTO steps VALUES ($id + 16, '[" . join(',', map { 5000 + $id % 977 + $_ } 1 .. 8) . "]')");
-			eval { wait_until('the others', sub { $other->ready(0) }, 1) };
+			# (at the first point they are not kept out)
+			eval { wait_until('the others', sub { $other->ready(0) }, $turn == 1 ? 30 : 1) };
 		}
 		last if $end ne 'goes on' && $turn >= ($turns // 3);
 		$control->rows("SELECT pg_advisory_unlock($KEY); SELECT pg_advisory_lock($KEY)");
