@@ -199,7 +199,8 @@ my @kinds = (
 	sub { return 'UPDATE items SET s = (' . nearest('k', 1) . ') WHERE k < 5'; },
 	sub { return 'UPDATE items SET v = (' . nearest('v', 1) . ') WHERE k = 1'; },
 	sub { return 'INSERT INTO log ' . nearest('*') . ' RETURNING k'; },
-	sub { return 'INSERT INTO items SELECT 1999 - 0 * k, s, v FROM (' . nearest('*', 1) . ') n'; },
+	# (not as near as the row that it comes from: which of the two is deleted next would be chance)
+	sub { return "INSERT INTO items SELECT 1999 - 0 * k, s, v + '[0.0007,0,0,0]' FROM (" . nearest('*', 1) . ') n'; },
 	sub { return 'WITH u AS (UPDATE items SET s = s + 1 WHERE k % 3 = 0 RETURNING k) SELECT (SELECT count(*) FROM u), array(' . nearest('k') . ')'; },
 	sub { return 'WITH d AS (DELETE FROM items WHERE k IN (' . nearest('k') . ') RETURNING *) INSERT INTO log SELECT * FROM d RETURNING k'; },
 	sub { return 'WITH n AS MATERIALIZED (' . nearest('k') . '), d AS (DELETE FROM items WHERE k IN (SELECT k FROM n) RETURNING k) SELECT k FROM d UNION ALL SELECT k FROM n'; },
