@@ -144,7 +144,10 @@ INSERT INTO b SELECT i, i * 7919 % 1000, i * 7907 % 100, '{}', vec(i * 3) FROM g
 SELECT (same('SELECT v <-> vec(5000) AS d FROM b WHERE r < 100 ORDER BY d LIMIT 50')).*;
 SELECT (same('SELECT v <-> vec(3003) AS d FROM b WHERE r < 200 ORDER BY d LIMIT 500')).*;
 -- more than there were
+BEGIN;
+LOCK TABLE b IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO b SELECT i, i * 7919 % 1000, i * 7907 % 100, '{}', vec(i) FROM generate_series(7001, 14000) i;
+COMMIT;
 ANALYZE b;
 SELECT (same('SELECT v <-> vec(5000) AS d FROM b WHERE r < 50 ORDER BY d LIMIT 50')).*;
 -- another index

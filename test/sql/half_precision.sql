@@ -139,14 +139,20 @@ TRUNCATE t;
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops);
 INSERT INTO t (val) SELECT near(i, n, 32) FROM generate_series(1, 60) i, generate_series(0, 49) n;
 SELECT storage, has_codes FROM pipeann_index_info('t_l2');
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t (val) SELECT near(i, 0, 32) FROM generate_series(1001, 2500) i;
+COMMIT;
 SELECT storage, has_codes, generation FROM pipeann_index_info('t_l2');
 SELECT bool_and(is_exact('<->', near(i, 17, 32), 10)) FROM generate_series(1, 60) i;
 SELECT pipeann_check('t_l2', true) = nodes FROM pipeann_index_info('t_l2');
 -- and goes on storing them if one of them is too large for half precision
 TRUNCATE t;
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t (val) SELECT near(i, 0, 32)::real[]::vector * array_fill(CASE WHEN i = 3000 THEN 1e6 ELSE 1 END, ARRAY[32])::vector
 	FROM generate_series(1, 4200) i;
+COMMIT;
 SELECT storage, has_codes, generation FROM pipeann_index_info('t_l2');
 SELECT bool_and(is_exact('<->', near(i, 17, 32), 10)) FROM generate_series(1, 60, 5) i;
 DROP TABLE t;
@@ -205,7 +211,10 @@ UPDATE t SET val = val - array_fill(15, ARRAY[32])::vector;
 CREATE INDEX t_cosine ON t USING pipeann (val vector_cosine_ops) WITH (storage = float2);
 SELECT bool_and(is_in_order('<=>', near(i, 0, 32) + array_fill(5, ARRAY[32])::vector, 200, 1e-6)) FROM generate_series(1, 20) i;
 -- whole numbers that bytes do not hold lose nothing
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 UPDATE t SET val = ARRAY(SELECT round(x * 2000) FROM unnest(noise(id, 32)) x)::vector;
+COMMIT;
 REINDEX TABLE t;
 SELECT pipeann_check('t_cosine', true) = nodes AS whole FROM pipeann_index_info('t_cosine');
 SELECT bool_and(is_exact('<=>', ARRAY(SELECT round(x * 2000) FROM unnest(noise(i, 32)) x)::vector, 3)) FROM generate_series(1, 4500, 300) i;

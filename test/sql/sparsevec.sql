@@ -145,7 +145,10 @@ SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>');
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>', 'kind = 3');
 SELECT pipeann_recall('t_idx', 10, 50) > 0.9 AS good, pipeann_recall('t_idx', ARRAY(SELECT val FROM queries)) > 0.95 AS of_queries;
 SELECT count(*), count(*) FILTER (WHERE s.d = 0) AS itself FROM (SELECT val FROM t WHERE id % 50 = 0 OFFSET 0) q, LATERAL (SELECT val <+> q.val AS d FROM t ORDER BY val <+> q.val LIMIT 1) s;
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(50001, 54500) i;
+COMMIT;
 SELECT generation > 0 AS retrained FROM pipeann_index_info('t_idx');
 DELETE FROM t WHERE id % 7 = 0;
 VACUUM t;

@@ -66,7 +66,10 @@ VACUUM t;
 SELECT id FROM t ORDER BY val <-> '[10.23,20.5,30.75,40]' LIMIT 3;
 SELECT pipeann_check('t_idx', true);
 -- and through the graph: the index grows past the line
+BEGIN;
+LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
 INSERT INTO t SELECT i, noise_vector(i, 4, 256) FROM generate_series(3001, 6000) i;
+COMMIT;
 SELECT has_codes FROM pipeann_index_info('t_idx');
 INSERT INTO t VALUES (2008, '[10.27,20.5,30.75,40]'), (2009, '[100.5,100.5,100.5,100.5]');
 SELECT id FROM t ORDER BY val <-> '[10.28,20.5,30.75,40]' LIMIT 3;
