@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(
-  need_images images whole_images load_vectors make_node create_items
+  need_images images whole_images load_vectors make_node use_library create_items
   session answer exact_answer same_answer recall found_rate info
   log_text crash_lines is_up wait_until random_seed compile_c leave_unchecked
   size_on_disk segment_files title_column kind_columns incomplete_kinds
@@ -117,6 +117,18 @@ sub make_node
 	$node->start;
 	$node->safe_psql('postgres', 'SET client_min_messages = warning; CREATE EXTENSION pipeann CASCADE');
 	return $node;
+}
+
+# Restart a server that has no library preloaded with another one than is installed, with which the
+# extension was made; undefined: with the installed one.
+sub use_library
+{
+	my ($node, $library) = @_;
+
+	$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'") if $library;
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = '" . ($library || 'pipeann') . "'");
+	$node->restart;
+	return;
 }
 
 # Table (id, v) with these vectors, and unless "index" is empty an index on it.

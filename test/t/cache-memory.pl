@@ -201,9 +201,7 @@ sub test_limited
 	my $search = "SELECT id FROM large ORDER BY v <-> '$large->[7]' LIMIT 3";
 	my $insert = "INSERT INTO large SELECT 9000 + id, v FROM large WHERE id = 4";
 
-	$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'");
-	$node->append_conf('postgresql.conf', "shared_preload_libraries = '$library'");
-	$node->restart;
+	use_library($node, $library);
 	create_items($node, 'large', $large, index => '');
 	$node->psql('postgres', 'CREATE INDEX large_v ON large USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 196)', stderr => \my $warning);
 	like($warning, qr/do not fit.*\n.*neither searched nor written.*\n.*at least \d+ MB/, 'limited: the build says what will be, and what to set');

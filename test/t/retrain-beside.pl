@@ -20,9 +20,7 @@ my $WITH = 'm = 4, ef_construction = 20, pq_bytes = 8';
 my $node = make_node('beside', preload => 0, init => { allows_streaming => 1 },
 	conf => "max_worker_processes = 0\nfsync = off\nshared_buffers = 128MB\nmaintenance_work_mem = 256MB\nwal_keep_size = 1GB\nmax_wal_size = 4GB\nlog_min_messages = warning");
 
-$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'") if $library;
-$node->append_conf('postgresql.conf', "shared_preload_libraries = '" . ($library || 'pipeann') . "'");
-$node->restart;
+use_library($node, $library);
 $node->backup('base');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($node, 'base', has_streaming => 1);

@@ -26,13 +26,10 @@ my @queries = map { $vectors->[ $_ * 911 ] } 0 .. 3;
 my %points = map { $_ => 1 } slurp_file($library) =~ /\b(repack-[a-z-]+)\0/g;
 my $reached = 0;
 
-# The extension is made with the library installed, then the servers get the other one.
 my $primary = make_node('primary', preload => 0, init => { allows_streaming => 1 },
 	conf => "fsync = off\nmax_parallel_maintenance_workers = 0\nwal_keep_size = 1GB");
-$primary->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'");
+use_library($primary, $library);
 create_items($primary, 'source', $vectors, index => '');
-$primary->append_conf('postgresql.conf', "shared_preload_libraries = '$library'");
-$primary->restart;
 $primary->backup('base');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($primary, 'base', has_streaming => 1);

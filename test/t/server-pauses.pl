@@ -25,14 +25,10 @@ my $ONLY = $ENV{PIPEANN_PAUSE_ONLY} // q();	# a pattern of points
 my $ROWS = 4600;
 my $WITH = 'WITH (m = 8, ef_construction = 40)';
 
-# The extension is made with the library installed, then the server gets the
-# other one.
 # A parallel worker would load the installed library, beside this one.
 my $node = make_node('pauses', preload => 0,
 	conf => "max_worker_processes = 0\nfsync = off\nmaintenance_work_mem = 64MB\nmax_parallel_maintenance_workers = 0");
-$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'");
-$node->append_conf('postgresql.conf', "shared_preload_libraries = '$library'");
-$node->restart;
+use_library($node, $library);
 
 my $vectors = images(10000, 7);
 create_items($node, 'source', $vectors, index => '');

@@ -21,9 +21,7 @@ my $node = make_node('shrink', preload => 0, init => { allows_streaming => 1 },
 	conf => "fsync = off\nshared_buffers = 32MB\nwal_keep_size = 1GB\nmax_wal_size = 4GB\nmin_parallel_index_scan_size = 0\n"
 	. 'max_worker_processes = 0');	# VACUUM does it, and has done it when it ends
 
-$node->safe_psql('postgres', "UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'") if $library;
-$node->append_conf('postgresql.conf', "shared_preload_libraries = '" . ($library || 'pipeann') . "'");
-$node->restart;
+use_library($node, $library);
 $node->backup('base');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($node, 'base', has_streaming => 1);
