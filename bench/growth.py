@@ -159,6 +159,7 @@ class Grown:
         """What the index is like, and searches in it."""
         self.server.session.rows("ANALYZE grown")
         rows = self.server.session.value("SELECT count(*) FROM grown")
+        self.server.settle()
         self.server.restart(**SETTINGS)
         session = self.server.session
         session.rows("SET enable_seqscan = off")

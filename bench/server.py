@@ -120,6 +120,11 @@ class Server:
             self.session.close()
             self.session = None
 
+    def settle(self):
+        """Wait until no worker retrains an index or gives its file's end back."""
+        while self.session.value("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'pipeann %'"):
+            time.sleep(0.1)
+
     def path(self, relation):
         return os.path.join(self.data, self.session.value("SELECT pg_relation_filepath(%s::regclass)", relation))
 

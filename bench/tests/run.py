@@ -44,6 +44,11 @@ class Tap(unittest.TestResult):
         super().addError(test, error)
         self.explain(test, error)
 
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error is not None:
+            self.explain(subtest, error)
+
 
 def main():
     if len(sys.argv) > 1:
