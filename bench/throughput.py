@@ -42,6 +42,13 @@ def session_options(system, value):
     return " ".join(f"-c {name}={setting}" for name, setting in settings)
 
 
+def inserts(session, table, first, batch):
+    """A script that inserts so many rows of the table "source" each time, from its row FIRST on."""
+    session.rows(f"DROP SEQUENCE IF EXISTS s; CREATE SEQUENCE s START {first} INCREMENT {batch} MINVALUE 0")
+    return (f"INSERT INTO {table} SELECT source.* FROM (SELECT nextval('s') AS first) s, source"
+            f" WHERE source.id >= first AND source.id < first + {batch};")
+
+
 def read_logs(prefix):
     """Milliseconds of every transaction in pgbench's logs, by number of the script."""
     times = {}

@@ -262,7 +262,9 @@ run_bench() {
 		bench/ablation --quick --out "$RESULTS/ablation" &&
 		bench/run rows --quick --out "$RESULTS/rows" &&
 		bench/run grown --rows 5000 --queries 100 \
-			--ways built,statement,clients --out "$RESULTS/grown" &&
+			--ways built,statement,clients,copy --out "$RESULTS/grown" &&
+		bench/run writes --datasets fashion --rows 1500 --queries 50 --inserts 400 \
+			--clients 2 --batches 1,200 --ways inserts --out "$RESULTS/writes" &&
 		bench/run filters --datasets fashion --rows 5000 --queries 20 \
 			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
 			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters" &&

@@ -12,17 +12,29 @@ class Grown(unittest.TestCase):
         self.built = self.found["built",]
 
     def test_every_way_has_all_rows(self):
-        self.assertEqual(set(self.found), {("built",), ("statement",), ("clients",)})
+        self.assertEqual(set(self.found), {("built",), ("statement",), ("clients",), ("copy",)})
         for rows in self.found.values():
             self.assertEqual({(row["rows"], row["nodes"]) for row in rows}, {(self.built[0]["rows"], self.built[0]["nodes"])})
 
     def test_recall_and_pages_are_near_those_of_one_built(self):
-        for way in ("statement", "clients"):
+        for way in ("statement", "clients", "copy"):
             for row, built in zip(self.found[way,], self.built):
                 with self.subTest(way=way, ef=row["value"]):
                     self.assertGreaterEqual(row["recall"], built["recall"] - 0.02)
                     self.assertGreater(row["page_reads"], 0)
                     self.assertLessEqual(row["page_reads"], built["page_reads"] * 1.25)
+
+
+@unittest.skipUnless(left.there("writes"), "no results of bench/run writes")
+class Writes(unittest.TestCase):
+    def test_both_have_all_rows_and_find_them(self):
+        found = {row["name"].split(": ", 1)[1]: row["found"] for row in left.store_of("writes").writes.rows}
+        for system in "pipeann", "hnsw":
+            self.assertEqual(found[f"{system} inserts"]["after"], 1500 + 2 * (400 + 400))
+            self.assertGreaterEqual(found[f"{system} inserts"]["recall@10 after"], 0.95)
+            for way in "2 clients, 1 row each time", "2 clients, 200 rows each time":
+                self.assertEqual([rate > 0 for rate in found[f"{system} inserts, {way}"]["rows per s"]], [True, True])
+                self.assertGreater(found[f"inserts, {way}: pipeann / hnsw"], 0)
 
 
 @unittest.skipUnless(left.there("shards"), "no results of bench/run shards")
