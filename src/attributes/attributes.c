@@ -267,26 +267,6 @@ PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 	return false;
 }
 
-/*
- * Have a new code cover everything where a former one did, if that was written.
- */
-void
-PipeannAttributesKeepMixed(const PipeannAttributes *a, const uint8 *former,
-						   uint8 *code)
-{
-	for (int i = 0; i < a->n; i++)
-	{
-		const PipeannAttribute *attribute = &a->attributes[i];
-		const uint8 *from = former + attribute->plane;
-		uint8		mixed[PIPEANN_MOST_WIDTH];
-
-		memcpy(mixed, from, attribute->width);
-		attribute->codec->mix(attribute, mixed);
-		if (memcmp(mixed, from, attribute->width) == 0)
-			attribute->codec->mix(attribute, code + attribute->plane);
-	}
-}
-
 /* Whether a node's code covers a row's: then it stays as it is with that. */
 bool
 PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,

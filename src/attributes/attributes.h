@@ -69,8 +69,6 @@ extern void PipeannAttributesMerge(const PipeannAttributes *a,
 extern bool PipeannAttributesMayShrink(const PipeannAttributes *a,
 									   const uint8 *code);
 extern void PipeannAttributesMix(const PipeannAttributes *a, uint8 *code);
-extern void PipeannAttributesKeepMixed(const PipeannAttributes *a,
-									   const uint8 *former, uint8 *code);
 extern bool PipeannAttributesCover(const PipeannAttributes *a,
 								   const uint8 *code, const uint8 *row);
 extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,

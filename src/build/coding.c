@@ -826,7 +826,6 @@ PipeannCodingReserveSoon(const PipeannCoding *k, const PipeannMeta *meta, uint32
 void
 PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 {
-	meta->flags &= ~PIPEANN_META_RETRAINING;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	PipeannNewBuildId(meta);
 	meta->generation = k->generation;
@@ -839,4 +838,52 @@ PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 	meta->entry_count = k->entry_count;
 	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
 	meta->entry_dead = 0;
+}
+
+/* ---------- codes one by one ---------- */
+
+/* Write an empty page of codes, behind those written. */
+static void
+AddCodePage(PipeannCoding *k, PipeannIndexView *view)
+{
+	uint8	   *zeroes = palloc0(PIPEANN_PAYLOAD);
+
+	if (PipeannPlainBlock(view->map, PipeannCodesKind(k->generation),
+						  k->code_pages) == InvalidBlockNumber)
+	{
+		PipeannMetaUpdate update;
+
+		PipeannMetaBegin(view->index, &update);
+		PipeannCodingReserve(k, update.meta,
+							 (k->code_pages + 1) * PipeannCodesPerPage(&k->layout));
+		PipeannMetaEnd(&update);
+		PipeannRefreshView(view);
+	}
+	PipeannCodePagesWrite(k, view->map, k->code_pages++, zeroes, 1);
+	pfree(zeroes);
+}
+
+/*
+ * Write the code of one of the index's nodes: of slot `old`, which it has been read from,
+ * and `id` in this generation. It covers the rows that the slot has.
+ */
+void
+PipeannCodingAdd(PipeannCoding *k, PipeannIndexView *view, uint32 old,
+				 const PipeannSlot *slot, uint32 id)
+{
+	const PipeannLayout *l = &k->layout;
+	float	   *x = PipeannArray(float, l->dim);
+	uint8	   *code = palloc0(PipeannCodeBytes(l));
+	PipeannPageNode self = {view, slot, PipeannSlotAlloc(&view->meta.layout)};
+
+	PipeannSlotCodingVector(view, old, slot, x);
+	PipeannCodingEncode(k, id, x, PipeannPageNeighborAt, &self, code);
+	if (k->attributes != NULL)
+		PipeannAttributesOfNode(k->attributes, view, old, slot, code + l->pq_bytes);
+	while (k->code_pages <= id / PipeannCodesPerPage(l))
+		AddCodePage(k, view);
+	PipeannPlaceCode(view, l, k->generation, id, code, NULL, NULL);
+	pfree(self.neighbor);
+	pfree(x);
+	pfree(code);
 }

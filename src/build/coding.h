@@ -96,6 +96,8 @@ extern void PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
 								PipeannNeighborAt neighbor_at, void *arg,
 								uint8 *code);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
+extern void PipeannCodingAdd(PipeannCoding *k, PipeannIndexView *view, uint32 old,
+							 const PipeannSlot *slot, uint32 id);
 
 /* codebook, codes and entry graph to their pages */
 extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
@@ -165,19 +167,37 @@ PipeannMetaEndAlone(Relation index, PipeannMetaAlone *alone)
 }
 
 /*
- * Begin a change of the metapage after which the pages of the generation may be
- * written. Codes that inserts wrote there since an earlier attempt failed are of no
- * use; from here on none does.
+ * What is made anew while inserts go on (catch_up.c). `slot` brings up to date what is
+ * made of a slot that one of them has changed, in a context that is emptied then;
+ * `publish` names in the metapage what was made, with no insert under way, and that inserts
+ * note nothing any more; false if it cannot be.
  */
-static inline PipeannMeta *
-PipeannCodingAttempt(Relation index, PipeannMetaAlone *alone)
+typedef struct PipeannCatchUp
 {
-	PipeannMeta *meta = PipeannMetaBeginAlone(index, alone);
+	PipeannIndexView *view;
+	void		(*slot) (uint32 id, void *arg);
+	bool		(*publish) (void *arg);
+	void	   *arg;
+	bool		failed;			/* nothing will come of it */
 
-	meta->flags &= ~PIPEANN_META_RETRAINING;
-	meta->attempt++;
-	return meta;
+	PipeannChanges *changes;	/* the bits */
+	dsm_segment *segment;		/* of these, or NULL */
+	uint32		word;			/* of these, to be looked at next */
+	MemoryContext work;
+} PipeannCatchUp;
+
+/* Whether nothing will come of it: it was said so, or there are more slots than bits. */
+static inline bool
+PipeannCatchUpHasFailed(const PipeannCatchUp *c)
+{
+	return c->failed || pg_atomic_read_u32(&c->changes->beyond) != 0;
 }
+
+/* catch_up.c */
+extern bool PipeannCatchUpBegin(PipeannCatchUp *c, bool *busy);
+extern void PipeannCatchUpBeside(PipeannCatchUp *c);
+extern bool PipeannCatchUpFinish(PipeannCatchUp *c);
+extern void PipeannCatchUpEnd(PipeannCatchUp *c, bool published);
 
 /* repack.c */
 extern bool PipeannIsScattered(const PipeannMeta *meta);

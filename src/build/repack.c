@@ -12,12 +12,8 @@
 #include "base/pause.h"
 #include "build/coding.h"
 #include "distance/sparse.h"
-#include "miscadmin.h"
-#include "port/pg_bitutils.h"
-#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/timestamp.h"
 
 /* What is left of so many times the nodes is scattered over their pages. */
 #define SCATTERED 4
@@ -34,18 +30,6 @@
 /* With less of maintenance_work_mem (kB) nothing is put into temporary files. */
 #define LEAST_FOR_FILES (16 * 1024)
 
-/* Bits are for so many ids beyond twice those that there are. */
-#define SPARE_IDS 65536
-
-/*
- * Inserts are kept out for so many ms at a time, once so few nodes are left to do; twice
- * as long where inserts between change more than a quarter less than is done in that time,
- * up to a limit, within which what some thousand clients change is brought up to date.
- */
-#define KEEP_OUT_MS 25
-#define MOST_KEEP_OUT_MS 12800
-#define FEW_CHANGES 2048
-
 typedef struct Repacking
 {
 	PipeannIndexView *view;
@@ -53,9 +37,8 @@ typedef struct Repacking
 	bool		coded;			/* large enough for codes */
 	PipeannParallel own;		/* memory for what follows */
 	PipeannCoding coding;		/* the next generation, in the new layout */
-	PipeannChanges *changes;	/* old ids that inserts note */
-	dsm_segment *segment;		/* of these, or NULL */
-	uint32		word;			/* of these, to be looked at next */
+	PipeannCatchUp up;
+	PipeannChanges *changes;	/* of these: old ids that inserts note */
 	uint32	   *new_id;			/* [changes->ids] by old id, or INVALID_ID */
 	uint32	   *old_id;			/* [node_pages][slots per page], until they are written */
 	uint32		node_pages;		/* new pages that nodes are packed on */
@@ -66,8 +49,6 @@ typedef struct Repacking
 	bool		reuse;			/* the extents of former packings */
 	uint32		map_unusable;	/* see PipeannExtentsMoveSoon() */
 	bool		dead;			/* there are nodes without rows */
-	bool		unfit;			/* the new storage cannot hold a vector */
-	MemoryContext work;			/* for a page or a node */
 	char	   *page;			/* payloads of one of the present packing */
 	bool		joins;			/* rows that are taken join a node that has a code */
 	bool		any;			/* joined[] has any */
@@ -151,13 +132,6 @@ CopyOld(Repacking *s, uint32 old, PipeannSlot *slot)
 	return (slot->flags & PIPEANN_SLOT_USED) != 0;
 }
 
-/* Whether there will be no new packing: there are more slots than bits, or this one. */
-static bool
-HasFailed(const Repacking *s)
-{
-	return s->unfit || pg_atomic_read_u32(&s->changes->beyond) != 0;
-}
-
 /*
  * The new id of one of a node's neighbours, or INVALID_ID. If that is to get one both
  * are looked at again: edges lead to no freed slot but from nodes without rows.
@@ -221,7 +195,7 @@ ConvertVector(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot
 		PipeannVectorToFloat(PipeannSlotVector(from, in), from->storage,
 							 from->dim, x);
 	/* what was rounded would be taken as exact */
-	s->unfit |= PipeannSlotError(from, in) > 0 && !PipeannIsRounded(to) &&
+	s->up.failed |= PipeannSlotError(from, in) > 0 && !PipeannIsRounded(to) &&
 		in->hash != PipeannVectorHash(x, to->dim);
 	norm = PipeannNorm(x, to->dim);
 	PipeannVectorFromFloat(x, to->storage, to->dim, PipeannSlotVector(to, slot));
@@ -396,75 +370,7 @@ FillSlot(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 	return rest;
 }
 
-/* Write an empty page of codes, behind those written. */
-static void
-AddCodePage(Repacking *s)
-{
-	PipeannCoding *k = &s->coding;
-	uint8	   *zeroes = palloc0(PIPEANN_PAYLOAD);
-
-	if (PipeannPlainBlock(s->view->map, PipeannCodesKind(k->generation),
-						  k->code_pages) == InvalidBlockNumber)
-	{
-		PipeannMetaUpdate update;
-
-		PipeannMetaBegin(s->view->index, &update);
-		PipeannCodingReserve(k, update.meta,
-							 (k->code_pages + 1) * PipeannCodesPerPage(&k->layout));
-		PipeannMetaEnd(&update);
-		PipeannRefreshView(s->view);
-	}
-	PipeannCodePagesWrite(k, s->view->map, k->code_pages++, zeroes, 1);
-	pfree(zeroes);
-}
-
-/* Write the code of a node; in is as new as the rows that it has to cover. */
-static void
-WriteCode(Repacking *s, uint32 old, const PipeannSlot *in, uint32 id)
-{
-	PipeannCoding *k = &s->coding;
-	const PipeannLayout *l = &k->layout;
-	float	   *x = PipeannArray(float, l->dim);
-	uint8	   *code = palloc0(PipeannCodeBytes(l));
-	PipeannPageNode self = {
-		s->view, in, PipeannSlotAlloc(&s->view->meta.layout)
-	};
-
-	PipeannSlotCodingVector(s->view, old, in, x);
-	PipeannCodingEncode(k, id, x, PipeannPageNeighborAt, &self, code);
-	if (k->attributes != NULL)
-		PipeannAttributesOfNode(k->attributes, s->view, old, in,
-								code + l->pq_bytes);
-	while (k->code_pages <= id / PipeannCodesPerPage(l))
-		AddCodePage(s);
-	PipeannPlaceCode(s->view, l, k->generation, id, code, NULL, NULL);
-	pfree(x);
-	pfree(code);
-}
-
 /* ---------- while inserts go on: the nodes that there are ---------- */
-
-/* From here on inserts note what they change. */
-static bool
-Announce(Repacking *s)
-{
-	PipeannIndexView *view = s->view;
-	PipeannMetaAlone alone;
-	PipeannMeta *meta;
-	uint64		ids = 2 * (uint64) PipeannViewIds(view) + SPARE_IDS;
-
-	s->changes = PipeannChangesBegin(view->index,
-									 Min(ids, PIPEANN_INVALID_ID), &s->segment);
-	if (s->changes == NULL)
-		return false;
-	meta = PipeannCodingAttempt(view->index, &alone);
-	meta->changes_handle = s->segment == NULL ? DSM_HANDLE_INVALID :
-		dsm_segment_handle(s->segment);
-	meta->changes_key = s->changes->key;
-	PipeannMetaEndAlone(view->index, &alone);
-	PipeannRefreshView(view);
-	return true;
-}
 
 /* The layout for vectors in this storage, and for such rows with values. */
 static PipeannLayout
@@ -667,7 +573,7 @@ WritePage(Repacking *s, uint32 page, char *payloads)
 		if (rows != NIL)
 			rest[nrest++] = (RestOfRows) {id, rows};
 		if (s->coding.attributes != NULL && PipeannHasChanged(s->changes, old))
-			WriteCode(s, old, in, id);
+			PipeannCodingAdd(&s->coding, s->view, old, in, id);
 		s->next.meta.nodes++;
 	}
 	PipeannWriteGraphPage(s->view->index, l, s->next.map, page, payloads,
@@ -691,16 +597,14 @@ WritePages(Repacking *s)
 	PipeannEmptyPages(next, s->node_pages);
 	next->meta.graph_pages = s->node_pages + 1;
 	s->rows = PipeannTeamArray(&s->own.team, uint16, s->changes->ids);
-	s->work = AllocSetContextCreate(CurrentMemoryContext, "pipeann packing",
-									ALLOCSET_DEFAULT_SIZES);
 	payloads = palloc((Size) s->coding.layout.node_pages * PIPEANN_PAYLOAD);
-	for (uint32 page = 0; page < s->node_pages && !HasFailed(s); page++)
+	for (uint32 page = 0; page < s->node_pages && !PipeannCatchUpHasFailed(&s->up); page++)
 	{
-		MemoryContext former = MemoryContextSwitchTo(s->work);
+		MemoryContext former = MemoryContextSwitchTo(s->up.work);
 
 		WritePage(s, page, payloads);
 		MemoryContextSwitchTo(former);
-		MemoryContextReset(s->work);
+		MemoryContextReset(s->up.work);
 	}
 	pfree(payloads);
 	PipeannTeamFree(&s->own.team, s->old_id);
@@ -755,7 +659,7 @@ AddNode(Repacking *s, uint32 old, const PipeannSlot *in)
 	s->new_id[old] = id;
 	s->next.meta.nodes++;
 	if (s->coded)
-		WriteCode(s, old, in, id);
+		PipeannCodingAdd(&s->coding, s->view, old, in, id);
 	JoinRows(s, id, rest);
 }
 
@@ -812,8 +716,9 @@ ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in,
 
 /* Bring up to date what the new packing has of a node, or of an overflow slot's. */
 static void
-CatchUpWith(Repacking *s, uint32 old)
+CatchUpWith(uint32 old, void *arg)
 {
+	Repacking  *s = arg;
 	PipeannSlot *in = PipeannSlotAlloc(&s->view->meta.layout);
 	PipeannSlot *changed = NULL;
 	bool		used = CopyOld(s, old, in);
@@ -835,65 +740,6 @@ CatchUpWith(Repacking *s, uint32 old)
 		AddNode(s, old, in);
 	else
 		ChangeNode(s, old, in, changed);
-}
-
-/*
- * Go through all bits once, or until a time that is not 0; begins where the last call
- * ended. Returns how many nodes have been brought up to date; *all is false if time
- * was up, or there will be no new packing.
- */
-static uint64
-CatchUp(Repacking *s, TimestampTz until, bool *all)
-{
-	uint32		words = s->changes->ids / PIPEANN_CHANGES_WORD + 1;
-	MemoryContext former = MemoryContextSwitchTo(s->work);
-	uint64		n = 0;
-
-	*all = true;
-	for (uint32 i = 0; i < words && *all; i++)
-	{
-		pg_atomic_uint32 *word = &s->changes->words[s->word];
-
-		for (uint32 bits = pg_atomic_read_u32(word); bits != 0; bits &= bits - 1)
-		{
-			int			bit = pg_rightmost_one_pos32(bits);
-
-			if (HasFailed(s) || (until != 0 && GetCurrentTimestamp() >= until))
-			{
-				*all = false;
-				break;
-			}
-			CHECK_FOR_INTERRUPTS();
-			pg_atomic_fetch_and_u32(word, ~(1U << bit));
-			PIPEANN_PAUSE("repack-bit-taken");
-			CatchUpWith(s, s->word * PIPEANN_CHANGES_WORD + bit);
-			MemoryContextReset(s->work);
-			n++;
-		}
-		if (*all)
-			s->word = (s->word + 1) % words;
-	}
-	*all &= !HasFailed(s);
-	MemoryContextSwitchTo(former);
-	return n;
-}
-
-/* Rounds, as long as each leaves clearly less to do than the one before. */
-static void
-CatchUpBeside(Repacking *s)
-{
-	uint64		before = PG_UINT64_MAX;
-	bool		all;
-
-	for (;;)
-	{
-		uint64		n = CatchUp(s, 0, &all);
-
-		if (!all || n < FEW_CHANGES || n > before / 4 * 3)
-			break;
-		before = n;
-	}
-	PIPEANN_PAUSE("repack-caught-up");
 }
 
 /* ---------- with no insert under way ---------- */
@@ -918,8 +764,9 @@ MoveExtents(const Repacking *s, PipeannMeta *moved)
 
 /* False if the root has no place, which does not happen. */
 static bool
-Publish(Repacking *s)
+Publish(void *arg)
 {
+	Repacking  *s = arg;
 	PipeannMeta *moved = palloc(sizeof(PipeannMeta));
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
@@ -950,63 +797,15 @@ Publish(Repacking *s)
 	return true;
 }
 
-static TimestampTz
-After(int ms)
-{
-	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
-}
-
-/*
- * Bring the rest up to date with inserts kept out, for a little while at a time. They
- * are let in for less and less time, so that they do not change more than that; if they
- * do all the same, being many, they are kept out for longer.
- */
 static bool
 Finish(Repacking *s)
 {
 	Relation	index = s->view->index;
-	uint64		before = 0;
-	int			ms = KEEP_OUT_MS;
 
 	PipeannRefreshView(s->view);
 	PipeannFreeReserve(index, s->view->meta.extents);
 	s->map_unusable = PipeannExtentsMoveSoon(index);
-	for (int turn = 1;; turn++)
-	{
-		bool		cancellable = PipeannKeepInsertsOut(index);
-		TimestampTz until = After(ms);
-		uint64		n = 0;
-		uint64		got;
-		uint64		left;
-		bool		all;
-		bool		done = false;
-
-		do
-			n += got = CatchUp(s, until, &all);
-		while (got > 0 && all);
-		if (all)
-			done = Publish(s);
-		/* to count takes as long as the index is large */
-		left = all ? 0 : PipeannChangesLeft(s->changes);
-		PipeannLetInsertsIn(index, cancellable);
-		if (all || HasFailed(s))
-			return done;
-		if (turn > 1 && left + n / 4 > before)
-			ms = Min(2 * ms, MOST_KEEP_OUT_MS);
-		before = left;
-		(void) CatchUp(s, After(KEEP_OUT_MS / turn), &all);
-	}
-}
-
-/* Have inserts note nothing, as there is no new packing. */
-static void
-Withdraw(Repacking *s)
-{
-	PipeannMetaAlone alone;
-	PipeannMeta *meta = PipeannMetaBeginAlone(s->view->index, &alone);
-
-	meta->changes_handle = DSM_HANDLE_INVALID;
-	PipeannMetaEndAlone(s->view->index, &alone);
+	return PipeannCatchUpFinish(&s->up);
 }
 
 static bool
@@ -1019,8 +818,8 @@ PackAnew(Repacking *s)
 	if (done)
 	{
 		WritePages(s);
-		CatchUpBeside(s);
-		done = !HasFailed(s) && Finish(s);
+		PipeannCatchUpBeside(&s->up);
+		done = !PipeannCatchUpHasFailed(&s->up) && Finish(s);
 	}
 	PipeannParallelEnd(&s->own);
 	return done;
@@ -1035,19 +834,18 @@ PackAnew(Repacking *s)
 bool
 PipeannRepack(PipeannIndexView *view)
 {
-	Relation	index = view->index;
-	Repacking	s = {.view = view};
+	Repacking	s = {
+		.view = view,.up = {.view = view,.slot = CatchUpWith,.publish = Publish,.arg = &s}
+	};
+	bool		busy;
 	bool		done;
 
 	if (!IsWanted(&view->meta) || !HasRoom(view))
 		return false;
-	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock))
-		return true;
-	done = Announce(&s) && PackAnew(&s);
-	if (!done && s.changes != NULL)
-		Withdraw(&s);
-	if (s.segment != NULL)
-		dsm_detach(s.segment);
-	UnlockPage(index, PIPEANN_REPACK_LOCK, ExclusiveLock);
+	if (!PipeannCatchUpBegin(&s.up, &busy))
+		return busy;
+	s.changes = s.up.changes;
+	done = PackAnew(&s);
+	PipeannCatchUpEnd(&s.up, done);
 	return done;
 }

@@ -45,7 +45,6 @@ typedef struct Retraining
 	PipeannCoding coding;		/* the generation being made */
 	uint32		pages;			/* graph pages to pass over */
 	float	   *x;				/* one vector */
-	PipeannSlot *neighbor;		/* of a node that strays */
 
 	/* nodes to train on */
 	float	   *samples;		/* [most_samples][dim] */
@@ -61,11 +60,18 @@ typedef struct Retraining
 	float	   *aux;
 	uint32		most_entries;
 
-	/* codes gathered for one code page */
-	uint32		code_page;		/* INVALID_ID: none yet */
-	uint8	   *codes;			/* [codes per page], code and attributes */
-	bool	   *present;		/* [codes per page] */
+	/* codes: those of nodes that there were a page at a time */
+	PipeannSlot *neighbor;		/* of a node that strays */
+	uint32		code_page;
+	uint8	   *payload;
+	uint8	   *code;			/* room for one */
+	PipeannCatchUp up;
+	uint16	   *covered;		/* [up.changes->ids] rows of a node's slot that its
+								 * code covers, NOT_CODED if it has none */
+	PipeannSlot *slot;			/* that an insert has changed */
 } Retraining;
+
+#define NOT_CODED UINT16_MAX
 
 /*
  * So much of the entry graph is dead that searches begin badly. VACUUM makes another,
@@ -208,55 +214,11 @@ SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 
 /* ---------- second pass: codes ---------- */
 
-/*
- * Put a gathered code to its place. A row that has joined the node meanwhile, and is
- * not among those that were read of it, has made the code there cover everything.
- */
-static void
-PutCode(Retraining *r, char *payload, uint32 at)
-{
-	const PipeannLayout *l = &r->view.meta.layout;
-	uint8	   *code = r->codes + (Size) at * PipeannCodeBytes(l);
-	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
-
-	if (r->coding.attributes != NULL)
-	{
-		for (uint32 i = 0; i < l->attr_bytes; i++)
-			former[i] = payload[PipeannPlaneOffset(l, i) + at];
-		PipeannAttributesKeepMixed(r->coding.attributes, former,
-								   code + l->pq_bytes);
-	}
-	PipeannCodePut(l, payload, at, code);
-}
-
-/*
- * Write the gathered codes to their page, beside those of nodes that were
- * inserted meanwhile.
- */
 static void
 FlushCodes(Retraining *r)
 {
-	const PipeannLayout *l = &r->view.meta.layout;
-	PipeannKind kind = PipeannCodesKind(r->coding.generation);
-	BlockNumber blkno = PipeannPlainBlock(r->view.map, kind, r->code_page);
-	Buffer		buffer = PipeannGetBlock(r->view.index, blkno);
-	bool		is_new = PageIsNew(BufferGetPage(buffer));
-	GenericXLogState *state;
-	Page		page;
-
-	if (!is_new)
-		PipeannPageCheck(r->view.index, BufferGetPage(buffer), blkno, kind);
-	state = GenericXLogStart(r->view.index);
-	page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
-	if (is_new)
-		PipeannPageInit(page, kind);
-	for (uint32 i = 0; i < PipeannCodesPerPage(l); i++)
-		if (r->present[i])
-			PutCode(r, PipeannPagePayload(page), i);
-	PipeannPageSeal(page, blkno);
-	GenericXLogFinish(state);
-	UnlockReleaseBuffer(buffer);
-	memset(r->present, 0, PipeannCodesPerPage(l));
+	PipeannCodePagesWrite(&r->coding, r->view.map, r->code_page++, r->payload, 1);
+	memset(r->payload, 0, PIPEANN_PAYLOAD);
 }
 
 static void
@@ -265,34 +227,92 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	Retraining *r = arg;
 	PipeannPageNode self = {&r->view, slot, r->neighbor};
 	const PipeannLayout *l = &r->view.meta.layout;
-	uint32		code_page = id / PipeannCodesPerPage(l);
-	uint32		at = id % PipeannCodesPerPage(l);
-	uint8	   *code;
+	uint8	   *code = r->code;
 
+	if (id >= r->up.changes->ids)
+		return;
 	/* pages without codes are written too, so that all of them exist */
-	for (; r->code_page < code_page; r->code_page++)
+	while (r->code_page < id / PipeannCodesPerPage(l))
 		FlushCodes(r);
 	PipeannSlotCodingVector(&r->view, id, slot, r->x);
-	code = r->codes + (Size) at * PipeannCodeBytes(l);
 	PipeannCodingEncode(&r->coding, id, r->x, PipeannPageNeighborAt, &self, code);
 	if (r->coding.attributes != NULL)
 		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
-	r->present[at] = true;
+	PipeannCodePut(l, (char *) r->payload, id % PipeannCodesPerPage(l), code);
+	r->covered[id] = PipeannSlotRows(l, slot).n;
 }
 
 static void
 EncodeNodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
+	Size		size = mul_size(r->up.changes->ids, sizeof(uint16));
 
-	r->codes = palloc0(PIPEANN_PAYLOAD);
-	r->present = palloc0(PipeannCodesPerPage(l));
+	r->payload = palloc0(PIPEANN_PAYLOAD);
+	r->code = palloc0(PipeannCodeBytes(l));
 	r->neighbor = PipeannSlotAlloc(l);
-	r->code_page = 0;
+	r->slot = PipeannSlotAlloc(l);
+	r->covered = PipeannAlloc(size);
+	memset(r->covered, 0xFF, size);
 	PipeannVisitNodes(&r->view, r->pages, true, EncodeNode, r);
 	FlushCodes(r);
-	r->coding.code_pages = r->code_page + 1;
+	r->coding.code_pages = r->code_page;
+}
+
+/* ---------- what inserts have changed meanwhile ---------- */
+
+static bool
+CopySlot(Retraining *r, uint32 id)
+{
+	if (id >= PipeannViewIds(&r->view))
+		PipeannRefreshView(&r->view);
+	if (id >= PipeannViewIds(&r->view))
+		return false;
+	PipeannSlotCopy(&r->view, id, r->slot);
+	return true;
+}
+
+static void
+MixCode(uint32 id, uint8 *code, void *arg)
+{
+	const Retraining *r = arg;
+
+	PipeannAttributesMix(r->coding.attributes, code);
+}
+
+/*
+ * A node that is new gets a code. One that has got more rows, in its slot or an overflow
+ * slot, comes to cover everything: to look at each row of a long chain for each that came
+ * would not end.
+ */
+static void
+CatchUpWith(uint32 id, void *arg)
+{
+	Retraining *r = arg;
+	const PipeannLayout *l = &r->view.meta.layout;
+	bool		joined = false;
+	uint32		rows;
+
+	if (!CopySlot(r, id))
+		return;
+	if (r->slot->flags & PIPEANN_SLOT_EXT)
+	{
+		/* parts of a vector are not rows */
+		joined = r->slot->length == 0;
+		id = r->slot->owner;
+		if (!joined || id >= r->up.changes->ids || !CopySlot(r, id))
+			return;
+	}
+	if (!PipeannSlotIsNode(r->slot))
+		return;
+	rows = PipeannSlotRows(l, r->slot).n;
+	if (r->covered[id] == NOT_CODED)
+		PipeannCodingAdd(&r->coding, &r->view, id, r->slot, id);
+	else if ((joined || r->covered[id] != rows) && r->coding.attributes != NULL)
+		(void) PipeannChangeAttributes(&r->view, l, r->coding.generation, id,
+									   MixCode, r);
+	r->covered[id] = rows;
 }
 
 /* ---------- drift ---------- */
@@ -357,85 +377,57 @@ IsWantedByVacuum(Retraining *r)
 
 /* ---------- the whole ---------- */
 
-/* Extents for the codes of all ids that the metapage knows now. */
+/* Write the codebook, and have extents for the codes of the ids that there are. */
 static void
-ReserveCodes(Retraining *r, PipeannMeta *meta)
-{
-	PipeannCodingReserve(&r->coding, meta,
-						 meta->graph_pages * meta->layout.slots_per_page);
-}
-
-/* From here on inserts also write codes of the next generation. */
-static void
-Announce(Retraining *r)
+Prepare(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
-	PipeannMetaAlone alone;
-	PipeannMeta *meta;
+	PipeannMetaUpdate update;
 
 	PipeannCodingReserveSoon(&r->coding, &view->meta, PipeannViewIds(view));
-	meta = PipeannCodingAttempt(view->index, &alone);
-	ReserveCodes(r, meta);
-	PipeannMetaEndAlone(view->index, &alone);
+	PipeannMetaBegin(view->index, &update);
+	PipeannCodingReserve(&r->coding, update.meta, PipeannViewIds(view));
+	PipeannMetaEnd(&update);
 	PipeannRefreshView(view);
 	PipeannCodebookWrite(&r->coding, view->map);
-
-	meta = PipeannMetaBeginAlone(view->index, &alone);
-	meta->flags |= PIPEANN_META_RETRAINING;
-	ReserveCodes(r, meta);
-	r->pages = meta->graph_pages;
-	PipeannMetaEndAlone(view->index, &alone);
-	PipeannRefreshView(view);
-	r->pages = Min(r->pages, PipeannViewPages(view));
-}
-
-/*
- * What strays of the nodes that were inserted meanwhile, by the former codes, may do so by
- * the next ones. No insert is under way.
- */
-static void
-KeepStrays(Retraining *r)
-{
-	const PipeannLayout *l = &r->view.meta.layout;
-	const PipeannStrays *strays = &r->view.meta.strays;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	uint8	   *code = palloc(l->pq_bytes);
-	PipeannPageNode self = {&r->view, slot, r->neighbor};
-
-	for (uint32 i = 0; i < Min(strays->n, PIPEANN_MAX_STRAYS); i++)
-	{
-		uint32		id = strays->items[i].id;
-
-		if (id >= PipeannViewIds(&r->view))
-			continue;
-		PipeannSlotCopy(&r->view, id, slot);
-		if (!PipeannSlotIsLive(slot))
-			continue;
-		PipeannSlotCodingVector(&r->view, id, slot, r->x);
-		PipeannCodingEncode(&r->coding, id, r->x, PipeannPageNeighborAt, &self,
-							code);
-	}
-	pfree(slot);
-	pfree(code);
 }
 
 /* Name the new generation in the metapage. */
-static void
-Publish(Retraining *r)
+static bool
+Publish(void *arg)
 {
-	PipeannMetaAlone alone;
+	Retraining *r = arg;
+	PipeannMetaUpdate update;
 	PipeannMeta *meta;
 
-	alone.cancellable = PipeannKeepInsertsOut(r->view.index);
-	PipeannRefreshView(&r->view);
-	KeepStrays(r);
-	PipeannMetaBegin(r->view.index, &alone.update);
-	meta = alone.update.meta;
+	PipeannMetaBegin(r->view.index, &update);
+	meta = update.meta;
 	/* dead nodes of the former entry graph can be freed now */
 	if (meta->entry_dead > 0)
 		meta->flags |= PIPEANN_META_REPAIRING;
+	meta->changes_handle = DSM_HANDLE_INVALID;
 	PipeannCodingPublish(&r->coding, meta, meta->nodes);
-	PipeannMetaEndAlone(r->view.index, &alone);
+	PipeannMetaEnd(&update);
+	return true;
+}
+
+/* The generation, while inserts note what they change. */
+static bool
+MakeGeneration(Retraining *r)
+{
+	PipeannIndexView *view = &r->view;
+
+	/* nodes on others are noted */
+	r->pages = PipeannViewPages(view);
+	Prepare(r);
+	PIPEANN_PAUSE("retrain-announced");
+	EncodeNodes(r);
+	r->entries.near = r->entries.vectors;
+	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &view->meta, view->map,
+					  &r->entries, NULL, r->entries.vectors.n);
+	PipeannCatchUpBeside(&r->up);
+	PIPEANN_PAUSE("retrain-written");
+	return PipeannCatchUpFinish(&r->up);
 }
 
 static void
@@ -443,6 +435,7 @@ MakeCodes(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannMeta *meta = &view->meta;
+	bool		busy;
 
 	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
 					   meta->generation + 1);
@@ -455,14 +448,11 @@ MakeCodes(Retraining *r)
 	PipeannCodingTrain(PipeannTeamAlone(), &r->coding, r->samples, r->nsamples,
 					   SampledRow, r);
 	PIPEANN_PAUSE("retrain-trained");
-	Announce(r);
-	PIPEANN_PAUSE("retrain-announced");
-	EncodeNodes(r);
-	r->entries.near = r->entries.vectors;
-	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &view->meta, view->map,
-					  &r->entries, NULL, r->entries.vectors.n);
-	PIPEANN_PAUSE("retrain-written");
-	Publish(r);
+	r->up = (PipeannCatchUp) {
+		.view = view,.slot = CatchUpWith,.publish = Publish,.arg = r
+	};
+	if (PipeannCatchUpBegin(&r->up, &busy))
+		PipeannCatchUpEnd(&r->up, MakeGeneration(r));
 }
 
 /*

@@ -1,7 +1,7 @@
 /*
  * codebook.c
- *		Codebooks that no cache holds: that of the generation being made, that of
- *		another partition's index, and one in an order in which codes are decoded fast.
+ *		Codebooks that no cache holds: that of another partition's index, and one in an
+ *		order in which codes are decoded fast.
  */
 #include "postgres.h"
 
@@ -23,60 +23,6 @@
 
 /* Indexes that are looked at. */
 #define MOST_SIBLINGS 8
-
-/* The next generation's codebook, kept while this backend inserts. */
-typedef struct NextCodebook
-{
-	MemoryContext context;
-	uint64		build_id;
-	uint32		attempt;
-	PipeannPq	pq;
-} NextCodebook;
-
-static NextCodebook next_codebook;
-
-static void
-LoadNextCodebook(PipeannIndexView *view)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	Size		size = PipeannCodebookBytes(l);
-	MemoryContext old;
-	float	   *centroids;
-
-	if (next_codebook.context != NULL)
-		MemoryContextDelete(next_codebook.context);
-	next_codebook.context = NULL;
-	next_codebook.context = AllocSetContextCreate(TopMemoryContext,
-												  "pipeann next codebook",
-												  ALLOCSET_SMALL_SIZES);
-	next_codebook.attempt = 0;
-	old = MemoryContextSwitchTo(next_codebook.context);
-	next_codebook.pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
-	centroids = PipeannAlloc(size);
-	MemoryContextSwitchTo(old);
-	PipeannStreamRead(view->index, view->map,
-					  PIPEANN_CODEBOOK,
-					  PipeannCodebookFirst(l, view->meta.generation + 1),
-					  centroids, size);
-	next_codebook.pq.centroids = centroids;
-	next_codebook.build_id = view->meta.build_id;
-	next_codebook.attempt = view->meta.attempt;
-}
-
-/*
- * While PIPEANN_META_RETRAINING is set: the next generation's code of
- * x[dim], normalised for cosine, to out[pq_bytes].
- */
-void
-PipeannEncodeNext(PipeannIndexView *view, const float *x, uint8 *out)
-{
-	Assert(view->meta.flags & PIPEANN_META_RETRAINING);
-	if (next_codebook.context == NULL ||
-		next_codebook.build_id != view->meta.build_id ||
-		next_codebook.attempt != view->meta.attempt)
-		LoadNextCodebook(view);
-	(void) PipeannPqEncode(&next_codebook.pq, x, out);
-}
 
 /* One whose format is not read any more stands in no other index's way. */
 static bool

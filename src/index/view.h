@@ -65,8 +65,6 @@ extern void PipeannCheckPacking(const PipeannIndexView *view);
 extern Relation PipeannOpenIndex(Oid relid);
 
 /* codebook.c */
-extern void PipeannEncodeNext(PipeannIndexView *view, const float *x,
-							  uint8 *out);
 extern bool PipeannReadSibling(Relation index, const PipeannPq *pq,
 							   PipeannMetric metric, float *centroids);
 extern bool PipeannHasBytes(const PipeannIndexView *view);

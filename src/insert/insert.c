@@ -374,11 +374,11 @@ NoteStray(InsertState *state, const PipeannSlot *slot, const uint8 *code,
 }
 
 /*
- * Write the code of the generation in use and, while another one is being made, of that
- * one. Returns what is to be known of the first should the node, of this slot, stray.
+ * Write a node's code, if there are codes. Returns what is to be known of it should the
+ * node, of this slot, stray.
  */
 static PipeannStray
-WriteCodes(InsertState *state, uint32 id, const PipeannSlot *slot)
+WriteCode(InsertState *state, uint32 id, const PipeannSlot *slot)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
@@ -386,13 +386,6 @@ WriteCodes(InsertState *state, uint32 id, const PipeannSlot *slot)
 	uint8	   *code = palloc0(PipeannCodeBytes(l));
 	PipeannStray stray = {.id = id};
 
-	if (meta->flags & PIPEANN_META_RETRAINING)
-	{
-		PipeannEncodeNext(view, state->query, code);
-		if (state->attributes != NULL)
-			PipeannAttributesMix(state->attributes, code + l->pq_bytes);
-		PipeannPlaceCode(view, l, meta->generation + 1, id, code, NULL, NULL);
-	}
 	if (view->cache != NULL)
 	{
 		PipeannNodeCode node = {
@@ -420,17 +413,8 @@ MergeRow(uint32 id, uint8 *code, void *arg)
 	PipeannAttributesMerge(state->attributes, state->code, code);
 }
 
-static void
-MergeAny(uint32 id, uint8 *code, void *arg)
-{
-	const InsertState *state = arg;
-
-	PipeannAttributesMix(state->attributes, code);
-}
-
 /*
- * A row has joined a node: have the node's code cover it. What is being made anew
- * does not know yet which rows it has seen, so there the node covers everything.
+ * A row has joined a node: have the node's code cover it.
  */
 static void
 CoverRow(InsertState *state, uint32 id)
@@ -442,9 +426,6 @@ CoverRow(InsertState *state, uint32 id)
 	if (state->attributes == NULL)
 		return;
 	PipeannAttributesEncode(state->attributes, id, state->whole, state->code);
-	if (view->meta.flags & PIPEANN_META_RETRAINING)
-		(void) PipeannChangeAttributes(view, l, generation + 1, id, MergeAny,
-									   state);
 	if (view->cache != NULL &&
 		PipeannChangeAttributes(view, l, generation, id, MergeRow, state))
 	{
@@ -502,7 +483,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
-	stray = WriteCodes(state, id, state->slot);
+	stray = WriteCode(state, id, state->slot);
 	PIPEANN_PAUSE("code-not-noted");
 	state->nodes = PipeannNoteNode(view, &stray, true);
 	PIPEANN_PAUSE("insert-code-written");
@@ -525,7 +506,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	PipeannSlotCopy(state->view, id, slot);
 	if (!PipeannIsLinked(state->view, id, slot))
 	{
-		PipeannStray stray = WriteCodes(state, id, slot);
+		PipeannStray stray = WriteCode(state, id, slot);
 
 		(void) PipeannNoteNode(state->view, &stray, false);
 		(void) PipeannLinkNode(state->view, id, slot, NULL);

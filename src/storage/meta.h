@@ -30,7 +30,7 @@
 
 #define PIPEANN_META_AUTO_STORAGE 0x0001	/* the build chose the storage */
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph exist */
-#define PIPEANN_META_RETRAINING 0x0010	/* the next generation is being made */
+#define PIPEANN_META_WAS_RETRAINING 0x0010	/* by a library before 1.0, and failed */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map has slots */
 #define PIPEANN_META_SIGNED_ZEROS 0x0020	/* no zero has lost its sign */
@@ -111,7 +111,7 @@ typedef struct PipeannMeta
 								 * file apart */
 	uint32		generation;		/* of codes, codebook and entry graph */
 	uint32		entry_first;	/* first page of the entry graph */
-	uint32		attempt;		/* retrainings begun */
+	uint32		unused;			/* by libraries before 1.0 */
 	uint64		trained_nodes;	/* nodes when this generation was trained */
 	float		code_error;		/* mean squared error of its codes then */
 	uint32		graph_pages;	/* ids are below this * slots_per_page */

@@ -51,8 +51,7 @@ Needed(const PipeannMeta *meta, uint32 kind)
 	uint32		all = meta->kind_extents[kind];
 
 	if (kind == PIPEANN_FREE || kind == PIPEANN_NEXT_GRAPH ||
-		(kind == (uint32) PipeannCodesKind(meta->generation + 1) &&
-		 (meta->flags & PIPEANN_META_RETRAINING) == 0))
+		kind == (uint32) PipeannCodesKind(meta->generation + 1))
 		return 0;
 	/* one stays, so that the file is never without an extent */
 	if (kind == PIPEANN_GRAPH)

@@ -1,4 +1,4 @@
-# Rows come while the index is packed anew, at each step of it and all the time: none is
+# Rows come while the index is packed anew, or gets other codes, at each step of it and all the time: none is
 # lost, by whatever the packing ends, here and on a replica, and no insert waits long.
 
 use strict;
@@ -73,10 +73,11 @@ sub both
 
 # One session packs an index and stops at one point after the other; at each others insert
 # new vectors and those that are there: a node's bit is taken, or its page has been read, or
-# it has not. Then it goes on, or is cancelled, or the server dies.
+# it has not. Then it goes on, or is cancelled, or the server dies. With little memory codes
+# alone are made.
 sub step
 {
-	my ($points, $end, $turns) = @_;
+	my ($points, $end, $turns, $memory) = @_;
 	my $control = session($node);
 	my $worker = session($node, timeout => 300);
 	my $backend = $worker->backend;
@@ -88,7 +89,7 @@ sub step
 	make_table('steps', 3999);
 	$node->safe_psql('postgres', 'DELETE FROM steps WHERE id = 17');
 	$control->rows("SELECT pg_advisory_lock($KEY)");
-	$worker->rows("SET pipeann.pause_at = '$points'");
+	$worker->rows("SET pipeann.pause_at = '$points'; SET maintenance_work_mem = '" . ($memory // '256MB') . q('));
 	$worker->send('INSERT INTO steps ' . rows_of(4001, 4200));
 	for my $turn (1 .. 12)
 	{
@@ -127,6 +128,8 @@ sub step
 	}
 	my @vectors = (1 .. 5, 7, 17, 4001 .. 4005, 100100 .. 100105, $id - 3, $id .. $id + 4);
 	both('steps', \@vectors, "$points, $end");
+	is($node->safe_psql('postgres', q{SELECT storage, generation FROM pipeann_index_info('steps_v')}), 'float4|1', "$points: there are other codes, and the pages that there were")
+		if $memory && $end eq 'goes on';
 	# the next packing, over what this one left
 	$node->safe_psql('postgres', 'INSERT INTO steps ' . rows_of(200001, 204800));
 	both('steps', \@vectors, "$points, $end, and another");
@@ -434,7 +437,11 @@ SKIP: {
 		rounded => \&rounded, map => \&map_pages, steps => sub {
 			step("$_, repack-bit-taken", 'goes on') for 'repack-packed', 'repack-pages-written', 'repack-caught-up';
 			step('repack-pages-written, repack-bit-taken', 'is cancelled');
-			step('repack-caught-up, repack-bit-taken', 'crash') });
+			step('repack-caught-up, repack-bit-taken', 'crash') },
+		codes => sub {
+			step("$_, repack-bit-taken", 'goes on', 2, '1MB') for 'retrain-trained', 'retrain-announced', 'repack-caught-up';
+			step('retrain-announced, repack-bit-taken', 'is cancelled', 2, '1MB');
+			step('repack-caught-up, retrain-written', 'crash', 2, '1MB') });
 
 	$parts{$_}->() for grep { /$ONLY/ } sort keys %parts;
 }
