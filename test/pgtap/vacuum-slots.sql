@@ -99,6 +99,7 @@ TRUNCATE truths;
 -- an index that is emptied and filled again is as good as one that grew: codes, entry graph
 -- and packing are of the new rows; and what is left of very many is brought together
 CREATE TABLE refilled (id int, val vector(112));
+CREATE TRIGGER refilled_first BEFORE INSERT ON refilled EXECUTE FUNCTION lock_first();
 CREATE INDEX refilled_idx ON refilled USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 40);
 CREATE OR REPLACE PROCEDURE fill() LANGUAGE sql AS 'INSERT INTO refilled SELECT id, val FROM strips WHERE id <= 9500';
 CALL fill();
