@@ -71,6 +71,20 @@ sub both
 	return;
 }
 
+# Who has stopped goes on to the next point, however near that is: the other session waits for
+# the lock before the first gives it back. Returns the session that has it, and the other.
+sub next_point
+{
+	my ($has, $other) = @_;
+	my $backend = $other->backend;
+
+	$other->send("SELECT pg_advisory_lock($KEY)");
+	wait_until('the other session', sub { $has->row("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $KEY AND NOT granted AND pid = $backend") });
+	$has->rows("SELECT pg_advisory_unlock($KEY)");
+	$other->receive;
+	return ($other, $has);
+}
+
 # One session packs an index and stops at one point after the other; at each others insert
 # new vectors and those that are there: a node's bit is taken, or its page has been read, or
 # it has not. Then it goes on, or is cancelled, or the server dies. With little memory codes
@@ -78,7 +92,7 @@ sub both
 sub step
 {
 	my ($points, $end, $turns, $memory) = @_;
-	my $control = session($node);
+	my ($control, $spare) = map { session($node, timeout => 300) } 1, 2;
 	my $worker = session($node, timeout => 300);
 	my $backend = $worker->backend;
 	my $other = session($node);
@@ -109,13 +123,13 @@ sub step
 			eval { wait_until('the others', sub { $other->ready(0) }, $turn == 1 ? 30 : 1) };
 		}
 		last if $end ne 'goes on' && $turn >= ($turns // 3);
-		$control->rows("SELECT pg_advisory_unlock($KEY); SELECT pg_advisory_lock($KEY)");
+		($control, $spare) = next_point($control, $spare);
 	}
 	ok($at >= ($turns // 2), "$points, $end: reached $at times");
 	if ($end eq 'crash')
 	{
 		crash($node, 0);
-		$_->close for $control, $worker, $other;
+		$_->close for $control, $spare, $worker, $other;
 	}
 	else
 	{
@@ -124,7 +138,7 @@ sub step
 		my $error = $worker->receive->{error};
 		is($error, $end eq 'is cancelled' ? 'canceling statement due to user request' : undef, "$points, $end: as it should");
 		is($wrong . ($other->receive->{error} // q()), q(), "$points, $end: others go on");
-		$_->close for $control, $worker, $other;
+		$_->close for $control, $spare, $worker, $other;
 	}
 	my @vectors = (1 .. 5, 7, 17, 4001 .. 4005, 100100 .. 100105, $id - 3, $id .. $id + 4);
 	both('steps', \@vectors, "$points, $end");
@@ -439,7 +453,7 @@ SKIP: {
 			step('repack-pages-written, repack-bit-taken', 'is cancelled');
 			step('repack-caught-up, repack-bit-taken', 'crash') },
 		codes => sub {
-			step("$_, repack-bit-taken", 'goes on', 2, '1MB') for 'retrain-trained', 'retrain-announced', 'repack-caught-up';
+			step("$_, repack-bit-taken", 'goes on', 2, '1MB') for 'retrain-trained, retrain-announced', 'repack-caught-up';
 			step('retrain-announced, repack-bit-taken', 'is cancelled', 2, '1MB');
 			step('repack-caught-up, retrain-written', 'crash', 2, '1MB') });
 
