@@ -12,6 +12,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/planted.h"
 #include "distance/distance.h"
 #include "search/list.h"
 
@@ -190,6 +191,26 @@ CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
 	}
 }
 
+/* All that have a code: a slot that a build has left free has one of zeroes. */
+static void
+CollectCoded(PipeannSearch *search, Batch *batch)
+{
+	const PipeannCodes *codes = search->codes;
+
+	for (uint32 id = 0; id < codes->ncodes; id++)
+	{
+		const uint8 *code = PipeannCodeAt(codes, id);
+		int			j = 0;
+
+		if (id % BATCH == 0)
+			CHECK_FOR_INTERRUPTS();
+		while (j < codes->pq.nsubvectors && code[j] == 0)
+			j++;
+		if (j < codes->pq.nsubvectors)
+			Collect(search, batch, id);
+	}
+}
+
 /* Find the nearest behind the last one found, of which so many may be kept. */
 static void
 FindNearest(PipeannSearch *search, uint64 size)
@@ -209,6 +230,8 @@ FindNearest(PipeannSearch *search, uint64 size)
 		CollectAll(search, &batch, search->params.nwanted_nodes);
 	else if (search->params.code_filter != NULL)
 		CollectPassing(search, &batch);
+	else if (!search->scans_codes)
+		CollectCoded(search, &batch);
 	else
 		CollectAll(search, &batch, search->codes->ncodes);
 	if (order->passing == 0 && batch.n <= Min(FEW, search->params.ef))
@@ -222,6 +245,44 @@ FindNearest(PipeannSearch *search, uint64 size)
 	}
 	AddBatch(search, &batch);
 	HeapMake(order->items, order->n);
+}
+
+/* The same, of all. */
+static void
+FindNearestOfAll(PipeannSearch *search, uint64 size)
+{
+	PipeannCodeOrder *order = &search->code_order;
+
+	order->last.dist = -INFINITY;
+	order->last.id = 0;
+	order->has_table = order->unordered = false;
+	FindNearest(search, size);
+}
+
+/*
+ * Make the nearest nodes candidates for later, in a search that goes on: edges may lead from
+ * one group to another past a third. More of them than it has explored and will explore next.
+ */
+void
+PipeannMeetNearest(PipeannSearch *search)
+{
+	const PipeannCodeOrder *order = &search->code_order;
+	uint64		size = 2 * (2 * search->explored + PipeannListEf(search));
+	int			n = 0;
+
+	if (PIPEANN_PLANTED("group"))
+		return;
+	search->met_at = search->explored;
+	FindNearestOfAll(search, Min(size, (uint64) search->codes->ncodes + 1));
+	for (uint64 i = 0; i < order->n; i++)
+	{
+		n = PipeannBatchAdd(search, n, order->items[i].id);
+		if (n < search->batch_size)
+			continue;
+		PipeannDiscardBatch(search, n);
+		n = 0;
+	}
+	PipeannDiscardBatch(search, n);
 }
 
 /* Whether any is left; if so it is items[0]. */
@@ -265,7 +326,6 @@ MostOfSparse(const PipeannSearch *search)
 static void
 Begin(PipeannSearch *search)
 {
-	PipeannCodeOrder *order = &search->code_order;
 	const PipeannCodeFilter *filter = search->params.code_filter;
 	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
 		1 : filter->precision;
@@ -273,12 +333,9 @@ Begin(PipeannSearch *search)
 	search->scans_codes = search->code_scan_begun = true;
 	search->counters->code_scans++;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
-	order->last.dist = -INFINITY;
-	order->last.id = 0;
-	order->has_table = order->unordered = false;
-	FindNearest(search, PipeannScansSparse(search) ?
-				Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
-				(uint64) (FIRST_KEPT / Max(precision, 0.01)));
+	FindNearestOfAll(search, PipeannScansSparse(search) ?
+					 Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
+					 (uint64) (FIRST_KEPT / Max(precision, 0.01)));
 }
 
 /*

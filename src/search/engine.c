@@ -86,8 +86,10 @@ PipeannListStretch(double share, int ef)
 static double
 CodeScanCost(const PipeannSearch *search)
 {
+	const PipeannCodeFilter *filter = search->params.code_filter;
+
 	return PipeannCodeScanCost(search->codes->ncodes,
-							   search->params.code_filter->n, search->share);
+							   filter == NULL ? 0 : filter->n, search->share);
 }
 
 /* Nodes that a walk explores: its list, or until it has met enough that match. */
@@ -145,7 +147,7 @@ SetNearShare(PipeannSearch *search, double share)
 static void
 ChooseFilterStrategy(PipeannSearch *search)
 {
-	search->stretch = 1;
+	search->stretch = search->share = 1;
 	if (search->codes == NULL)
 		return;
 	search->scans_codes = search->params.wanted_nodes != NULL || PipeannScansSparse(search);
@@ -191,12 +193,15 @@ ShouldScanCodesUnread(const PipeannSearch *search)
 		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
 }
 
-/* Whether a search that walks has gone so far that a code scan takes less. */
+/*
+ * Whether a search that walks has explored so much, since it last went through all codes,
+ * that to go through them takes less.
+ */
 static bool
-ShouldScanCodes(const PipeannSearch *search)
+HasGoneFar(const PipeannSearch *search)
 {
-	return search->params.code_filter != NULL &&
-		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
+	return (double) (search->explored - search->met_at) * EXPLORE_COST >
+		CodeScanCost(search);
 }
 
 /*
@@ -870,6 +875,8 @@ Continue(PipeannSearch *search)
 		PipeannSearchReleasePages(search);
 	if (search->nelsewhere > 0)
 		PipeannReopenElsewhere(search);
+	if (HasGoneFar(search))
+		PipeannMeetNearest(search);
 	if (!PipeannListRefill(search))
 		return false;
 	for (int i = 0; i < search->pool.count; i++)
@@ -979,7 +986,7 @@ PipeannSearchRun(PipeannSearch *search)
 		return ScanRest(search);	/* a group may be nearer, and the way to it not */
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if (ShouldScanCodes(search) || !Continue(search))
+	else if ((search->params.code_filter != NULL && HasGoneFar(search)) || !Continue(search))
 		return ScanRest(search);
 	if (search->params.together != NULL)
 		RunTogether(search->params.together, search);

@@ -105,6 +105,7 @@ struct PipeannSearch
 	uint32		nunscored;
 	uint64		explored;		/* nodes with rows that were explored */
 	uint64		matching;		/* those of them that may be results */
+	uint64		met_at;			/* explored when it last met what is nearest */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannSample distances;	/* exact ones, of nodes scored when explored */
@@ -173,6 +174,7 @@ extern void PipeannResultsAdd(PipeannResults *results,
 
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
+extern void PipeannMeetNearest(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
 extern float PipeannSparseTrusted(PipeannSearch *search);
 

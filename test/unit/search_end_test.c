@@ -218,6 +218,37 @@ GoesOnToOtherGroups(void)
 	free(entry_ids);
 }
 
+/* A search that goes on meets a group that no edge leads to before it has used up the other. */
+static void
+MeetsOtherGroupsOnTheWay(void)
+{
+	const int	nearest = 500;
+	uint32	   *entry_ids = PipeannAlloc(sizeof(uint32) *
+										 l2_index->codes.entry_count);
+	Index		cut = CutInTwo(entry_ids);
+
+	for (int i = 0; i < 2 * PIPEANN_SEARCH_MODES; i++)
+	{
+		PipeannSearchParams params = {.ef = 20,.max_pages = MAX_FRAMES};
+		MemorySource *memory = OpenSource(&cut, i % 2 == 0 ? 30 : 100, i);
+		PipeannSearch *search;
+		float		query[MAX_DIM];
+		int			found;
+
+		params.policy = PipeannPolicies[i / 2];
+		MakeQuery(&cut, i, query);
+		search = BeginSearch(&cut.layout, &cut.codes, &memory->source, query,
+							 &params);
+		while (PipeannSearchTell(search).explored < 3 * (uint64) nearest)
+			CHECK(PipeannSearchRun(search));
+		found = PipeannSearchWithin(search, RadiusOf(&cut, query, nearest));
+		CHECK(found > 0.95 * nearest);
+		EndSearch(search, memory);
+	}
+	free(cut.data);
+	free(entry_ids);
+}
+
 /* What searches that may end early did, over all queries. */
 typedef struct EndedEarly
 {
@@ -542,6 +573,7 @@ main(void)
 	UNIT_RUN(ListsTogether);
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(GoesOnToOtherGroups);
+	UNIT_RUN(MeetsOtherGroupsOnTheWay);
 	UNIT_RUN(EndsWhenTheNearestAreFound);
 	UNIT_RUN(DoesNotEndEarlyInMemory);
 	UNIT_RUN(TellsOfSettledResults);
