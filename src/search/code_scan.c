@@ -261,7 +261,7 @@ FindNearestOfAll(PipeannSearch *search, uint64 size)
 
 /*
  * Make the nearest nodes candidates for later, in a search that goes on: edges may lead from
- * one group to another past a third. More of them than it has explored and will explore next.
+ * one group to another past a third. More of them than it explores until it does this again.
  */
 void
 PipeannMeetNearest(PipeannSearch *search)

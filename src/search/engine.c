@@ -194,14 +194,14 @@ ShouldScanCodesUnread(const PipeannSearch *search)
 }
 
 /*
- * Whether a search that walks has explored so much, since it last went through all codes,
- * that to go through them takes less.
+ * Whether a search that walks has explored so much that to go through all codes takes less,
+ * and twice as much as when it last did.
  */
 static bool
 HasGoneFar(const PipeannSearch *search)
 {
-	return (double) (search->explored - search->met_at) * EXPLORE_COST >
-		CodeScanCost(search);
+	return search->explored >= 2 * search->met_at &&
+		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
 }
 
 /*
