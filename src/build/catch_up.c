@@ -41,7 +41,7 @@ PipeannCatchUpBegin(PipeannCatchUp *c, bool *busy)
 	if (*busy)
 		return false;
 	c->changes = PipeannChangesBegin(view->index, Min(ids, PIPEANN_INVALID_ID),
-									 &c->segment);
+									 c->lists, &c->segment);
 	if (c->changes == NULL)
 	{
 		UnlockPage(view->index, PIPEANN_REPACK_LOCK, ExclusiveLock);

@@ -178,6 +178,7 @@ typedef struct PipeannCatchUp
 	void		(*slot) (uint32 id, void *arg);
 	bool		(*publish) (void *arg);
 	void	   *arg;
+	bool		lists;			/* slots are wanted of which only the list changed */
 	bool		failed;			/* nothing will come of it */
 
 	PipeannChanges *changes;	/* the bits */

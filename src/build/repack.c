@@ -835,7 +835,9 @@ bool
 PipeannRepack(PipeannIndexView *view)
 {
 	Repacking	s = {
-		.view = view,.up = {.view = view,.slot = CatchUpWith,.publish = Publish,.arg = &s}
+		.view = view,.up = {
+			.view = view,.slot = CatchUpWith,.publish = Publish,.arg = &s,.lists = true
+		}
 	};
 	bool		busy;
 	bool		done;

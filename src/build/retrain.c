@@ -66,9 +66,10 @@ typedef struct Retraining
 	uint8	   *payload;
 	uint8	   *code;			/* room for one */
 	PipeannCatchUp up;
-	uint16	   *covered;		/* [up.changes->ids] rows of a node's slot that its
-								 * code covers, NOT_CODED if it has none */
-	PipeannSlot *slot;			/* that an insert has changed */
+	uint16	   *covered;		/* [ncovered] rows of a node's slot that its code
+								 * covers, NOT_CODED if it has none */
+	uint32		ncovered;
+	char	   *page;			/* payloads of one with a slot that has changed */
 } Retraining;
 
 #define NOT_CODED UINT16_MAX
@@ -229,7 +230,7 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint8	   *code = r->code;
 
-	if (id >= r->up.changes->ids)
+	if (PipeannCatchUpHasFailed(&r->up))
 		return;
 	/* pages without codes are written too, so that all of them exist */
 	while (r->code_page < id / PipeannCodesPerPage(l))
@@ -247,12 +248,14 @@ static void
 EncodeNodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
-	Size		size = mul_size(r->up.changes->ids, sizeof(uint16));
+	Size		size;
 
+	r->ncovered = r->pages * l->slots_per_page;
+	size = mul_size(r->ncovered, sizeof(uint16));
 	r->payload = palloc0(PIPEANN_PAYLOAD);
 	r->code = palloc0(PipeannCodeBytes(l));
 	r->neighbor = PipeannSlotAlloc(l);
-	r->slot = PipeannSlotAlloc(l);
+	r->page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	r->covered = PipeannAlloc(size);
 	memset(r->covered, 0xFF, size);
 	PipeannVisitNodes(&r->view, r->pages, true, EncodeNode, r);
@@ -262,15 +265,24 @@ EncodeNodes(Retraining *r)
 
 /* ---------- what inserts have changed meanwhile ---------- */
 
-static bool
-CopySlot(Retraining *r, uint32 id)
+/* A slot as it is now, until the next call; NULL if there is none. */
+static const PipeannSlot *
+ReadSlot(Retraining *r, uint32 id)
 {
+	const PipeannLayout *l = &r->view.meta.layout;
+
 	if (id >= PipeannViewIds(&r->view))
 		PipeannRefreshView(&r->view);
-	if (id >= PipeannViewIds(&r->view))
-		return false;
-	PipeannSlotCopy(&r->view, id, r->slot);
-	return true;
+	if (id >= PipeannViewIds(&r->view) ||
+		!PipeannGraphPageCopy(&r->view, PipeannIdPage(l, id), r->page))
+		return NULL;
+	return PipeannSlotAt(l, r->page, PipeannIdSlot(l, id));
+}
+
+static bool
+IsCoded(const Retraining *r, uint32 id)
+{
+	return id < r->ncovered && r->covered[id] != NOT_CODED;
 }
 
 static void
@@ -292,27 +304,29 @@ CatchUpWith(uint32 id, void *arg)
 	Retraining *r = arg;
 	const PipeannLayout *l = &r->view.meta.layout;
 	bool		joined = false;
+	const PipeannSlot *slot;
 	uint32		rows;
 
-	if (!CopySlot(r, id))
+	if (IsCoded(r, id) && r->coding.attributes == NULL)
 		return;
-	if (r->slot->flags & PIPEANN_SLOT_EXT)
+	slot = ReadSlot(r, id);
+	if (slot != NULL && (slot->flags & PIPEANN_SLOT_EXT))
 	{
 		/* parts of a vector are not rows */
-		joined = r->slot->length == 0;
-		id = r->slot->owner;
-		if (!joined || id >= r->up.changes->ids || !CopySlot(r, id))
-			return;
+		joined = slot->length == 0;
+		id = slot->owner;
+		slot = joined ? ReadSlot(r, id) : NULL;
 	}
-	if (!PipeannSlotIsNode(r->slot))
+	if (slot == NULL || !PipeannSlotIsNode(slot))
 		return;
-	rows = PipeannSlotRows(l, r->slot).n;
-	if (r->covered[id] == NOT_CODED)
-		PipeannCodingAdd(&r->coding, &r->view, id, r->slot, id);
+	rows = PipeannSlotRows(l, slot).n;
+	if (!IsCoded(r, id))
+		PipeannCodingAdd(&r->coding, &r->view, id, slot, id);
 	else if ((joined || r->covered[id] != rows) && r->coding.attributes != NULL)
 		(void) PipeannChangeAttributes(&r->view, l, r->coding.generation, id,
 									   MixCode, r);
-	r->covered[id] = rows;
+	if (id < r->ncovered)
+		r->covered[id] = rows;
 }
 
 /* ---------- drift ---------- */
@@ -377,13 +391,18 @@ IsWantedByVacuum(Retraining *r)
 
 /* ---------- the whole ---------- */
 
-/* Write the codebook, and have extents for the codes of the ids that there are. */
+/*
+ * Write the codebook, and have extents for the codes of the ids that there are. Nodes on
+ * other pages are noted.
+ */
 static void
 Prepare(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	PipeannMetaUpdate update;
 
+	PipeannRefreshView(view);
+	r->pages = PipeannViewPages(view);
 	PipeannCodingReserveSoon(&r->coding, &view->meta, PipeannViewIds(view));
 	PipeannMetaBegin(view->index, &update);
 	PipeannCodingReserve(&r->coding, update.meta, PipeannViewIds(view));
@@ -416,9 +435,19 @@ static bool
 MakeGeneration(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
+	const PipeannMeta *meta = &view->meta;
 
-	/* nodes on others are noted */
+	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
+					   meta->generation + 1);
 	r->pages = PipeannViewPages(view);
+	r->x = PipeannArray(float, meta->layout.dim);
+	StartSamples(r);
+	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
+	if (r->nsamples == 0 || r->entries.vectors.n == 0)
+		return false;
+	PipeannCodingTrain(PipeannTeamAlone(), &r->coding, r->samples, r->nsamples,
+					   SampledRow, r);
+	PIPEANN_PAUSE("retrain-trained");
 	Prepare(r);
 	PIPEANN_PAUSE("retrain-announced");
 	EncodeNodes(r);
@@ -433,23 +462,10 @@ MakeGeneration(Retraining *r)
 static void
 MakeCodes(Retraining *r)
 {
-	PipeannIndexView *view = &r->view;
-	const PipeannMeta *meta = &view->meta;
 	bool		busy;
 
-	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
-					   meta->generation + 1);
-	r->pages = PipeannViewPages(view);
-	r->x = PipeannArray(float, meta->layout.dim);
-	StartSamples(r);
-	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
-	if (r->nsamples == 0 || r->entries.vectors.n == 0)
-		return;
-	PipeannCodingTrain(PipeannTeamAlone(), &r->coding, r->samples, r->nsamples,
-					   SampledRow, r);
-	PIPEANN_PAUSE("retrain-trained");
 	r->up = (PipeannCatchUp) {
-		.view = view,.slot = CatchUpWith,.publish = Publish,.arg = r
+		.view = &r->view,.slot = CatchUpWith,.publish = Publish,.arg = r
 	};
 	if (PipeannCatchUpBegin(&r->up, &busy))
 		PipeannCatchUpEnd(&r->up, MakeGeneration(r));
@@ -477,8 +493,7 @@ Retrain(Retraining *r, PipeannRetrainer by)
 /*
  * Make the next generation, in a memory context of its own, if the index is still
  * outgrown or, for VACUUM, if its vectors have drifted or little is left. Returns at
- * once if another backend is doing so. Waits twice for inserts under way, and goes on
- * beside later ones.
+ * once if another backend is doing so, or if VACUUM or pipeann_check is at work.
  */
 void
 PipeannRetrain(Relation index, PipeannRetrainer by)

@@ -1,6 +1,6 @@
 /*
  * changes.c
- *		Which nodes inserts change while the index is packed anew.
+ *		Which slots inserts change while codes or pages are made anew.
  */
 #include "postgres.h"
 
@@ -15,7 +15,7 @@
  * no place for another segment.
  */
 PipeannChanges *
-PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
+PipeannChangesBegin(Relation index, uint32 ids, bool lists, dsm_segment **segment)
 {
 	Size		size = offsetof(PipeannChanges, words) +
 		(ids / PIPEANN_CHANGES_WORD + 1) * sizeof(pg_atomic_uint32);
@@ -32,7 +32,7 @@ PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
 		if (*segment == NULL)
 		{
 			ereport(LOG,
-					(errmsg("index \"%s\" cannot be packed anew: %s",
+					(errmsg("index \"%s\" cannot be retrained: %s",
 							RelationGetRelationName(index), error)));
 			return NULL;
 		}
@@ -47,6 +47,7 @@ PipeannChangesBegin(Relation index, uint32 ids, dsm_segment **segment)
 				 errmsg("could not generate a random number")));
 	changes->locator = PipeannRelationLocator(index);
 	changes->ids = ids;
+	changes->lists = lists;
 	return changes;
 }
 
@@ -118,8 +119,8 @@ Keep(Relation index, dsm_segment *segment)
 }
 
 /*
- * Have an insert that holds the metapage's lock note what it changes, if the index is
- * being packed anew. The backend keeps the memory mapped for its next inserts.
+ * Have an insert that holds the metapage's lock note what it changes, if the index gets
+ * other codes or pages. The backend keeps the memory mapped for its next inserts.
  */
 void
 PipeannFollowChanges(PipeannIndexView *view)

@@ -1,11 +1,11 @@
 /*
  * changes.h
- *		Which nodes inserts change while the index is packed anew; part of index.h.
+ *		Which slots inserts change while codes or pages are made anew; part of index.h.
  *
- * A bit for each id, in shared memory of who packs (build/repack.c). It is set with
+ * A bit for each id, in shared memory of who makes them (build/catch_up.c). It is set with
  * the page of the slot locked exclusively, so that an error leaves no change without
  * its bit; who takes the bit back and then reads the slot sees the change, or will
- * find the bit set again. The memory goes with who packs, as what it has done does.
+ * find the bit set again. The memory goes with its owner, as what that has done does.
  */
 #ifndef PIPEANN_INDEX_CHANGES_H
 #define PIPEANN_INDEX_CHANGES_H
@@ -16,9 +16,10 @@
 
 struct PipeannChanges
 {
-	uint64		key;			/* as in the metapage: it is this packing's */
+	uint64		key;			/* as in the metapage: it is this attempt's */
 	PipeannLocator locator;
 	uint32		ids;			/* that there are bits for */
+	bool		lists;			/* a slot counts of which only the list changes */
 	pg_atomic_uint32 beyond;	/* whether others have changed */
 	pg_atomic_uint32 words[FLEXIBLE_ARRAY_MEMBER];
 };
@@ -44,6 +45,14 @@ PipeannNoteChange(PipeannChanges *changes, uint32 id)
 		pg_atomic_fetch_or_u32(word, bit);
 }
 
+/* The same of its list. */
+static inline void
+PipeannNoteList(PipeannChanges *changes, uint32 id)
+{
+	if (changes != NULL && changes->lists)
+		PipeannNoteChange(changes, id);
+}
+
 static inline bool
 PipeannHasChanged(PipeannChanges *changes, uint32 id)
 {
@@ -53,7 +62,7 @@ PipeannHasChanged(PipeannChanges *changes, uint32 id)
 
 /* changes.c */
 extern uint64 PipeannChangesLeft(PipeannChanges *changes);
-extern PipeannChanges *PipeannChangesBegin(Relation index, uint32 ids,
+extern PipeannChanges *PipeannChangesBegin(Relation index, uint32 ids, bool lists,
 										   dsm_segment **segment);
 extern void PipeannFollowChanges(PipeannIndexView *view);
 

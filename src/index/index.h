@@ -25,9 +25,9 @@
 #define PIPEANN_MAINTENANCE_LOCK 1
 
 /*
- * Heavyweight page lock for a new packing of the graph, which changes ids.
- * Held shared by VACUUM and pipeann_check(), which rely on ids for longer than
- * they lock the metapage.
+ * Heavyweight page lock for a new packing of the graph, which changes ids, and for new codes,
+ * from which no row may be taken. Held shared by VACUUM and pipeann_check(), which rely on
+ * ids for longer than they lock the metapage.
  */
 #define PIPEANN_REPACK_LOCK 2
 

@@ -93,7 +93,7 @@ UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
 	update->buffers[update->n] = buffer;
 	update->pages[update->n++] = page;
 	for (int i = 0; i < n; i++)
-		PipeannNoteChange(view->changes, edges[i].target);
+		PipeannNoteList(view->changes, edges[i].target);
 	ChangePage(l, page, edges, n);
 }
 
