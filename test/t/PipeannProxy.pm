@@ -1,71 +1,36 @@
 # PipeannProxy.pm
 #	A proxy before a server, on a port of its own: it holds up what goes through it, or cuts
-#	connections. Options: delay (seconds, each way), of (a pattern: only what matches it is
-#	delayed), cut (each connection at so many messages of the client).
+#	connections (test/fault/proxy.c says how). Options: delay, of, cut, stall.
 
 package PipeannProxy;
 
 use strict;
 use warnings;
 
-use IO::Select;
-use IO::Socket::INET;
-use IO::Socket::UNIX;
-use POSIX ();
+use IPC::Open2;
+use Pipeann;
+use PostgreSQL::Test::Utils;
+
+my $program;
 
 sub new
 {
 	my ($class, $node, %options) = @_;
-	my $listen = IO::Socket::INET->new(Listen => 20, LocalAddr => '127.0.0.1') or die $!;
-	my $parent = $$;
-	my $pid = fork // die $!;
 
-	if ($pid == 0)
-	{
-		eval { pass_on($parent, $listen, $node->host . '/.s.PGSQL.' . $node->port, %options) };
-		POSIX::_exit(0);
-	}
-	return bless { pid => $pid, port => $listen->sockport }, $class;
+	$program //= compile_c('proxy', slurp_file("$ENV{TESTDIR}/test/fault/proxy.c")) // die 'the proxy does not compile';
+	my $pid = open2(my $out, my $in, $program, $node->host . '/.s.PGSQL.' . $node->port, map { "$_=$options{$_}" } sort keys %options);
+	my $self = bless { pid => $pid, out => $out, in => $in }, $class;
+	$self->{port} = $self->line;
+	return $self;
 }
+
+sub line { my ($self) = @_; my $line = readline $self->{out}; chomp $line; return $line; }
 
 sub port { my ($self) = @_; return $self->{port}; }
 
+# Connections so far, the messages of their clients, bytes to the server and from it.
+sub counts { my ($self) = @_; syswrite $self->{in}, "\n"; return split / /, $self->line; }
+
 sub DESTROY { my ($self) = @_; local ($@, $?, $!); kill 'KILL', $self->{pid}; waitpid $self->{pid}, 0; return; }
-
-sub pass_on
-{
-	my ($parent, $listen, $path, %options) = @_;
-	my $select = IO::Select->new($listen);
-	my (%other, %messages);
-
-	while (getppid == $parent)
-	{
-		for my $from ($select->can_read(0.2))
-		{
-			if ($from == $listen)
-			{
-				my $client = $listen->accept or next;
-				my $server = IO::Socket::UNIX->new(Peer => $path) or next;
-				@other{ fileno $client, fileno $server } = ($server, $client);
-				$messages{ fileno $client } = 0;
-				$select->add($client, $server);
-				next;
-			}
-			my $to = $other{ fileno $from } or next;
-			my $is_client = exists $messages{ fileno $from };
-			my $left = sysread $from, my $text, 65536;
-
-			if ($left && !($is_client && $options{cut} && ++$messages{ fileno $from } >= $options{cut}))
-			{
-				select undef, undef, undef, $options{delay} if $options{delay} && $text =~ ($options{of} // qr/^/);
-				next if syswrite $to, $text;
-			}
-			$select->remove($from, $to);
-			delete @$_{ fileno $from, fileno $to } for \%other, \%messages;
-			close $_ for $from, $to;
-		}
-	}
-	return;
-}
 
 1;

@@ -212,7 +212,7 @@ cmp_ok($calls, '>', 0, 'it was asked');
 cmp_ok($calls, '<=', 2 + time - $start, 'once in a second');
 
 # One that has answered already when it stops: that is not taken for the answer.
-my $stalls = PipeannProxy->new($other, delay => 3, of => qr/PBT\x01/);
+my $stalls = PipeannProxy->new($other, delay => 3, of => "PBT\x01");
 beside(stalls => $stalls->port);
 $session = baton($asked, servers => 'p1, stalls, p3');
 $session->rows("SET pipeann.part_timeout = '200ms'");
@@ -239,6 +239,15 @@ my @cuts = 1 .. 12;
 my @cut = map { PipeannProxy->new($other, cut => $_) } @cuts;
 beside(map { ("cut_$_" => $cut[ $_ - 1 ]->port) } @cuts);
 exact("a connection is cut at message $_", baton($asked, servers => "p1, cut_$_, p3"), 10) for @cuts;
+is(scalar(grep { ($cut[ $_ - 1 ]->counts)[1] < $_ } @cuts), 0, 'each was cut');
+
+# Or stalls there: it is waited for as long as one may be.
+my $stalled = PipeannProxy->new($other, stall => 9);
+beside(stalled => $stalled->port);
+$session = baton($asked, servers => 'p1, stalled, p3');
+$session->rows("SET pipeann.part_timeout = '200ms'");
+exact('a connection stalls', $session, 10);
+cmp_ok(($stalled->counts)[1], '>=', 9, 'it stalled');
 
 # What is wrong at another server is told in the log, and no error here.
 sub refused
